@@ -1,0 +1,48 @@
+# The libraries that Kolo stands on, found or named with the Debian package that brings them.
+
+find_package(PkgConfig REQUIRED)
+find_package(Threads REQUIRED)
+
+# kolo_need(VARIABLE package): stops with the package to install when VARIABLE was not found.
+function(kolo_need variable package)
+  if(NOT ${variable})
+    message(FATAL_ERROR "${package} is missing: run tools/install-deps.sh, or apt-get install ${package}")
+  endif()
+endfunction()
+
+# kolo_pkg(TARGET module package): an imported target of a pkg-config module.
+macro(kolo_pkg target module package)
+  pkg_check_modules(${target} QUIET IMPORTED_TARGET ${module})
+  kolo_need(${target}_FOUND ${package})
+endmacro()
+
+kolo_pkg(sodium libsodium libsodium-dev)
+kolo_pkg(hwloc hwloc libhwloc-dev)
+kolo_pkg(jansson jansson libjansson-dev)
+kolo_pkg(fyaml libfyaml libfyaml-dev)
+kolo_pkg(zlib zlib zlib1g-dev)
+kolo_pkg(xxhash libxxhash libxxhash-dev)
+find_path(RANDOM123_INCLUDE Random123/philox.h)
+kolo_need(RANDOM123_INCLUDE librandom123-dev)
+
+add_library(kolo_comm_dependencies INTERFACE)
+target_link_libraries(kolo_comm_dependencies INTERFACE
+  PkgConfig::sodium PkgConfig::xxhash Threads::Threads m)
+target_include_directories(kolo_comm_dependencies INTERFACE ${RANDOM123_INCLUDE})
+
+add_library(kolo_dependencies INTERFACE)
+target_link_libraries(kolo_dependencies INTERFACE
+  PkgConfig::zlib PkgConfig::jansson Threads::Threads m)
+if(KOLO_DNNL)
+  # Debian's dnnl CMake package wants OpenCL development files, and there is no .pc: look by hand.
+  find_path(DNNL_INCLUDE dnnl.h)
+  find_library(DNNL_LIBRARY dnnl)
+  kolo_need(DNNL_LIBRARY libdnnl-dev)
+  target_include_directories(kolo_dependencies INTERFACE ${DNNL_INCLUDE})
+  target_link_libraries(kolo_dependencies INTERFACE ${DNNL_LIBRARY} gomp)
+  target_compile_definitions(kolo_dependencies INTERFACE KOLO_HAS_DNNL=1)
+endif()
+
+add_library(kolo_cli_dependencies INTERFACE)
+target_link_libraries(kolo_cli_dependencies INTERFACE
+  PkgConfig::fyaml PkgConfig::hwloc PkgConfig::jansson m)

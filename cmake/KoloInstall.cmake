@@ -1,0 +1,1 @@
+# Filled in below: headers, libraries, command, pkg-config files and the CMake package.

@@ -1,0 +1,130 @@
+#pragma once
+/* Collective communication between the ranks of a job.
+ *
+ * A kolo_comm is one rank's view of a group. Collectives are *persistent requests*: created once
+ * (their schedule is built then), started any number of times, tested or waited for. Every rank of
+ * the group must create its requests in the same order and start them in the same order. Several
+ * may be in flight. A communicator and its requests belong to one thread at a time.
+ *
+ * Failure. Every wait has a deadline. When a peer dies, or a deadline passes, the communicator is
+ * broken: all its calls fail at once with the same error, which names the rank. Destroy it then.
+ *
+ *     kolo_comm *comm;
+ *     KOLO_TRY(kolo_comm_create(NULL, &comm));           // RANK, WORLD_SIZE, ... from kolo run
+ *     KOLO_TRY(kolo_allreduce(comm, gradient, n, KOLO_DTYPE_F32, KOLO_SUM));
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kolo/dtype.h"
+#include "kolo/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct kolo_comm kolo_comm;
+typedef struct kolo_request kolo_request;
+
+typedef enum kolo_reduce_op { KOLO_SUM, KOLO_MIN, KOLO_MAX, KOLO_PROD } kolo_reduce_op;
+
+/* How an allreduce moves its data; AUTO chooses by size, group and transport. */
+typedef enum kolo_algorithm {
+    KOLO_ALGORITHM_AUTO,
+    KOLO_ALGORITHM_RING,   /* reduce-scatter and allgather around a ring; Patarasuk, Yuan, 2009 */
+    KOLO_ALGORITHM_DIRECT, /* each rank reduces its slice straight from all ranks' memory */
+} kolo_algorithm;
+
+/* The algorithm of that name ("auto", "ring", "direct"); ARG with a suggestion for another. */
+KOLO_API kolo_status kolo_algorithm_parse(const char *name, kolo_algorithm *algorithm);
+KOLO_API const char *kolo_algorithm_name(kolo_algorithm algorithm);
+
+/* Zero means the default. */
+typedef struct kolo_comm_opts {
+    /* This rank's place. When world is 0 all of it is read from the environment contract: RANK,
+     * WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and the job's secret in
+     * the file that KOLO_SECRET_FILE names. With none of them set, the group is this process alone.
+     */
+    int rank, world, local_rank, local_world;
+    const char *master_addr; /* default 127.0.0.1 */
+    int master_port;
+    const char *secret_file;
+    int64_t timeout_ms;       /* deadline of joining and of each wait; default 300000 */
+    kolo_algorithm algorithm; /* of requests that say AUTO */
+    int64_t segment_bytes;    /* address space of this rank's registered memory; default 64 GiB,
+                                 backed by pages only as they are touched */
+} kolo_comm_opts;
+
+/* Joins the group; blocks until all ranks have, or the deadline. `opts` may be NULL.
+ * ARG: contradictory options or environment; IO: no connection; PEER: a peer died while joining, or
+ * could not prove that it knows the secret; TIMEOUT. */
+KOLO_API kolo_status kolo_comm_create(const kolo_comm_opts *opts, kolo_comm **comm);
+
+/* `n` communicators of one group whose ranks are threads of this process: comms[r] is for the
+ * thread that plays rank r. Only algorithm, timeout and segment_bytes of `opts` are read. */
+KOLO_API kolo_status kolo_comm_create_threads(int n, const kolo_comm_opts *opts, kolo_comm **comms);
+
+/* Leaves the group and frees registered memory and requests. NULL is allowed. Never blocks for
+ * long: a rank that leaves while others still communicate is a lost peer to them, unless every rank
+ * has passed its last collective. */
+KOLO_API void kolo_comm_destroy(kolo_comm *comm);
+
+KOLO_API int kolo_comm_rank(const kolo_comm *comm);
+KOLO_API int kolo_comm_size(const kolo_comm *comm);
+KOLO_API int kolo_comm_local_rank(const kolo_comm *comm);
+KOLO_API int kolo_comm_local_size(const kolo_comm *comm);
+/* The transport in use ("thread", "shm", "self"); static storage. */
+KOLO_API const char *kolo_comm_transport(const kolo_comm *comm);
+
+/* Registered memory: zeroed, 64-byte aligned, visible to the peers of this host, so that
+ * collectives on it copy nothing. Every rank must call with the same sizes in the same order (not
+ * blocking, not checked until used). Freed with the communicator. NOMEM when the segment is full.
+ */
+KOLO_API kolo_status kolo_comm_alloc(kolo_comm *comm, size_t bytes, void **memory);
+
+/* A part of a collective's data: `count` elements at `data`. `tree_node` places the part in the
+ * fixed summation tree of reproducible reductions (0 where that is not used). Parts with the same
+ * tree node on different ranks are reduced with each other, in place. */
+typedef struct kolo_part {
+    uint32_t tree_node;
+    void *data;
+    size_t count;
+} kolo_part;
+
+/* Allreduce, in place, over the parts taken as one long vector. The data is borrowed until the
+ * request is destroyed; between start and completion it belongs to the request. Every rank ends
+ * with the same bits. `site` names the call in errors ("bucket 3"); copied. */
+KOLO_API kolo_status kolo_allreduce_create(kolo_comm *comm, const kolo_part *parts, int n_parts,
+                                           kolo_dtype dtype, kolo_reduce_op op,
+                                           kolo_algorithm algorithm, const char *site,
+                                           kolo_request **request);
+/* Broadcast of root's parts to all. */
+KOLO_API kolo_status kolo_broadcast_create(kolo_comm *comm, const kolo_part *parts, int n_parts,
+                                           kolo_dtype dtype, int root, const char *site,
+                                           kolo_request **request);
+/* A barrier: completes on no rank before every rank has started it. */
+KOLO_API kolo_status kolo_barrier_create(kolo_comm *comm, const char *site, kolo_request **request);
+
+/* Starts a request; does not block. ARG when it is in flight already. */
+KOLO_API kolo_status kolo_request_start(kolo_request *request);
+/* Makes progress on everything in flight and says whether this request is complete. Never blocks.
+ */
+KOLO_API kolo_status kolo_request_test(kolo_request *request, bool *complete);
+/* Blocks until the request is complete. timeout_ms 0: the communicator's. */
+KOLO_API kolo_status kolo_request_wait(kolo_request *request, int64_t timeout_ms);
+/* Frees a request that is not in flight. NULL is allowed. */
+KOLO_API void kolo_request_destroy(kolo_request *request);
+/* Makes progress on everything in flight; never blocks. The step loop calls it between kernels. */
+KOLO_API kolo_status kolo_comm_progress(kolo_comm *comm);
+
+/* One-time forms: create, start, wait, destroy. */
+KOLO_API kolo_status kolo_allreduce(kolo_comm *comm, void *data, size_t count, kolo_dtype dtype,
+                                    kolo_reduce_op op);
+KOLO_API kolo_status kolo_broadcast(kolo_comm *comm, void *data, size_t count, kolo_dtype dtype,
+                                    int root);
+KOLO_API kolo_status kolo_barrier(kolo_comm *comm);
+
+#ifdef __cplusplus
+}
+#endif

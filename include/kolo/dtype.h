@@ -1,0 +1,37 @@
+#pragma once
+/* Types of elements, shared by tensors and collectives. */
+
+#include <stddef.h>
+
+#include "kolo/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The one list of element types: code, name (as in safetensors files, lower case), bytes. */
+#define KOLO_DTYPE_LIST(X)        \
+    X(KOLO_DTYPE_F32, "f32", 4)   \
+    X(KOLO_DTYPE_F64, "f64", 8)   \
+    X(KOLO_DTYPE_F16, "f16", 2)   \
+    X(KOLO_DTYPE_BF16, "bf16", 2) \
+    X(KOLO_DTYPE_I8, "i8", 1)     \
+    X(KOLO_DTYPE_U8, "u8", 1)     \
+    X(KOLO_DTYPE_I32, "i32", 4)   \
+    X(KOLO_DTYPE_I64, "i64", 8)
+
+typedef enum kolo_dtype {
+#define KOLO_DTYPE_ENUM(code, name, bytes) code,
+    KOLO_DTYPE_LIST(KOLO_DTYPE_ENUM)
+#undef KOLO_DTYPE_ENUM
+        KOLO_DTYPE_COUNT
+} kolo_dtype;
+
+/* Bytes of one element. */
+KOLO_API size_t kolo_dtype_bytes(kolo_dtype dtype);
+/* "f32" and so on; static storage. */
+KOLO_API const char *kolo_dtype_name(kolo_dtype dtype);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,204 @@
+/* The one allocator (with its fail-the-nth hook for tests), arenas, pages, growing arrays, text. */
+#define _GNU_SOURCE
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "base/base.h"
+
+enum { ALIGNMENT = 64, HUGE_PAGE = 2 << 20, BLOCK_MIN = 4096 };
+
+static _Thread_local long fail_countdown;
+
+void kolo_alloc_fail_nth(long n) { fail_countdown = n; }
+
+/* True when the hook says that this allocation is the one that fails. */
+static bool fails_now(void) { return fail_countdown > 0 && --fail_countdown == 0; }
+
+/* Each block is preceded by one aligned unit that holds its size, so realloc can copy. */
+static size_t *header_of(void *block) { return (size_t *)((char *)block - ALIGNMENT); }
+
+void *kolo_alloc(size_t bytes) {
+    if (fails_now() || bytes > SIZE_MAX / 2) return NULL;
+    char *raw = aligned_alloc(ALIGNMENT, kolo_round_up(bytes + ALIGNMENT, ALIGNMENT));
+    if (!raw) return NULL;
+    char *block = raw + ALIGNMENT;
+    *header_of(block) = bytes;
+    return block;
+}
+
+void *kolo_zalloc(size_t bytes) {
+    void *block = kolo_alloc(bytes);
+    return block ? memset(block, 0, bytes) : NULL;
+}
+
+void *kolo_realloc(void *block, size_t bytes) {
+    void *bigger = kolo_alloc(bytes);
+    if (!bigger || !block) return bigger;
+    size_t old = *header_of(block);
+    memcpy(bigger, block, old < bytes ? old : bytes);
+    kolo_free(block);
+    return bigger;
+}
+
+void kolo_free(void *block) {
+    if (block) free(header_of(block));
+}
+
+char *kolo_strdup(const char *text) {
+    size_t n = strlen(text) + 1;
+    char *copy = kolo_alloc(n);
+    return copy ? memcpy(copy, text, n) : NULL;
+}
+
+char *kolo_format(const char *fmt, ...) {
+    kolo_text t = {0};
+    va_list args;
+    va_start(args, fmt);
+    kolo_text_addv(&t, fmt, args);
+    va_end(args);
+    if (t.failed) kolo_text_fini(&t);
+    return t.text;
+}
+
+void *kolo_pages_map(size_t bytes) {
+    if (fails_now()) return NULL;
+    /* Reserve one huge page more than asked, keep the part that starts at a huge page's border. */
+    size_t size = kolo_round_up(bytes ? bytes : 1, HUGE_PAGE);
+    char *raw = mmap(NULL, size + HUGE_PAGE, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (raw == MAP_FAILED) return NULL;
+    char *start = (char *)kolo_round_up((uintptr_t)raw, HUGE_PAGE);
+    size_t before = (size_t)(start - raw), after = HUGE_PAGE - before;
+    if (before) munmap(raw, before);
+    if (after) munmap(start + size, after);
+    (void)madvise(start, size, MADV_HUGEPAGE); /* advice only: small pages serve as well */
+    return start;
+}
+
+void kolo_pages_unmap(void *pages, size_t bytes) {
+    if (pages) munmap(pages, kolo_round_up(bytes ? bytes : 1, HUGE_PAGE));
+}
+
+struct kolo_arena_block {
+    struct kolo_arena_block *next;
+    size_t used, capacity;
+    _Alignas(16) char memory[];
+};
+
+void *kolo_arena_alloc(kolo_arena *arena, size_t bytes) {
+    size_t need = kolo_round_up(bytes ? bytes : 1, 16);
+    struct kolo_arena_block *block = arena->head;
+    if (!block || block->capacity - block->used < need) {
+        size_t capacity = need > BLOCK_MIN ? need : BLOCK_MIN;
+        block = kolo_alloc(sizeof *block + capacity);
+        if (!block) return NULL;
+        *block = (struct kolo_arena_block){.next = arena->head, .capacity = capacity};
+        arena->head = block;
+    }
+    void *memory = block->memory + block->used;
+    block->used += need;
+    return memset(memory, 0, need);
+}
+
+char *kolo_arena_strdup(kolo_arena *arena, const char *text) {
+    size_t n = strlen(text) + 1;
+    char *copy = kolo_arena_alloc(arena, n);
+    return copy ? memcpy(copy, text, n) : NULL;
+}
+
+void kolo_arena_fini(kolo_arena *arena) {
+    while (arena->head) {
+        struct kolo_arena_block *next = arena->head->next;
+        kolo_free(arena->head);
+        arena->head = next;
+    }
+}
+
+bool kolo_grow(void **items, size_t count, size_t *capacity, size_t item_bytes) {
+    if (count < *capacity) return true;
+    size_t bigger = *capacity ? 2 * *capacity : 8;
+    void *block = kolo_realloc(*items, bigger * item_bytes);
+    if (!block) return false;
+    *items = block;
+    *capacity = bigger;
+    return true;
+}
+
+void kolo_text_addv(kolo_text *t, const char *fmt, va_list args) {
+    if (t->failed) return;
+    va_list again;
+    va_copy(again, args);
+    int n = vsnprintf(NULL, 0, fmt, args);
+    size_t need = t->length + (size_t)(n > 0 ? n : 0) + 1;
+    if (need > t->capacity) {
+        size_t capacity = need > 2 * t->capacity ? need : 2 * t->capacity;
+        char *bigger = kolo_realloc(t->text, capacity);
+        t->failed = !bigger;
+        if (bigger) {
+            t->text = bigger;
+            t->capacity = capacity;
+        }
+    }
+    if (!t->failed) {
+        vsnprintf(t->text + t->length, t->capacity - t->length, fmt, again);
+        t->length = need - 1;
+    }
+    va_end(again);
+}
+
+void kolo_text_add(kolo_text *t, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    kolo_text_addv(t, fmt, args);
+    va_end(args);
+}
+
+void kolo_text_fini(kolo_text *t) {
+    kolo_free(t->text);
+    *t = (kolo_text){0};
+}
+
+/* Levenshtein distance of two short words, -1 when one is too long to bother. */
+static int edit_distance(const char *a, const char *b) {
+    enum { LONGEST = 63 };
+    size_t n = strlen(a), m = strlen(b);
+    if (n > LONGEST || m > LONGEST) return -1;
+    int row[LONGEST + 1];
+    for (size_t j = 0; j <= m; j++) row[j] = (int)j;
+    for (size_t i = 1; i <= n; i++) {
+        int diagonal = row[0];
+        row[0] = (int)i;
+        for (size_t j = 1; j <= m; j++) {
+            int best = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            if (row[j] + 1 < best) best = row[j] + 1;
+            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+            row[j] = best;
+        }
+    }
+    return row[m];
+}
+
+const char *kolo_closest(const char *word, const char *const *names) {
+    const char *best = NULL;
+    int best_distance = INT_MAX;
+    for (; *names; names++) {
+        int d = edit_distance(word, *names);
+        if (d >= 0 && d < best_distance) {
+            best_distance = d;
+            best = *names;
+        }
+    }
+    int allowed = (int)(strlen(word) + 2) / 3; /* a third of the word may be wrong */
+    return best && best_distance <= allowed ? best : NULL;
+}
+
+int64_t kolo_now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}

@@ -1,0 +1,34 @@
+#pragma once
+/* Counter-based random numbers (Philox4x32-10, Salmon et al., "Parallel Random Numbers: As Easy as
+ * 1, 2, 3", SC 2011): a draw is a pure function of (seed, stream, counter), never of rank, thread
+ * or time, so a run can be split over any number of workers and still draw the same numbers. */
+
+#include <stdint.h>
+
+#include "base/base.h"
+
+/* What a stream of draws is for; part of the key, so that no two uses share numbers. */
+typedef enum kolo_rng_use {
+    KOLO_RNG_INIT = 1,    /* initial weights; index: hash of the parameter's name */
+    KOLO_RNG_SHUFFLE = 2, /* order of samples; index: epoch */
+    KOLO_RNG_TEST = 3,    /* tests; index: free */
+} kolo_rng_use;
+
+typedef struct kolo_rng {
+    uint64_t seed, stream;
+} kolo_rng;
+
+/* The stream of draws for `use` number `index` under `seed`. */
+KOLO_SHARED kolo_rng kolo_rng_make(uint64_t seed, kolo_rng_use use, uint64_t index);
+/* Four independent 32-bit draws at `counter`. */
+KOLO_SHARED void kolo_rng_draw(const kolo_rng *rng, uint64_t counter, uint32_t out[4]);
+/* Draw number i of the stream, uniform in [0, 1) with 24 bits. */
+KOLO_SHARED float kolo_rng_uniform(const kolo_rng *rng, uint64_t i);
+/* Draw number i of the stream, standard normal (Box-Muller). */
+KOLO_SHARED float kolo_rng_normal(const kolo_rng *rng, uint64_t i);
+/* Draw number i of the stream, uniform in [0, bound), bound > 0, without bias worth naming
+ * (multiply-shift over 64 bits). */
+KOLO_SHARED uint64_t kolo_rng_below(const kolo_rng *rng, uint64_t i, uint64_t bound);
+/* A 64-bit hash of a text (XXH3), for keying streams by name. */
+KOLO_SHARED uint64_t kolo_hash_text(const char *text);
+KOLO_SHARED uint64_t kolo_hash_bytes(const void *bytes, size_t n);

@@ -1,0 +1,56 @@
+/* The error slot, one per thread, and assertion failures. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+
+static _Thread_local struct {
+    char text[1024];
+    char place[128];
+} slot;
+
+const char *kolo_status_text(kolo_status status) {
+    static const char *const texts[] = {
+#define KOLO_STATUS_TEXT(name, text) text,
+        KOLO_STATUS_LIST(KOLO_STATUS_TEXT)
+#undef KOLO_STATUS_TEXT
+    };
+    size_t i = (size_t)status;
+    return i < KOLO_COUNT(texts) ? texts[i] : "unknown status";
+}
+
+const char *kolo_last_error(void) { return slot.text; }
+
+const char *kolo_last_error_place(void) { return slot.place; }
+
+const char *kolo_version(void) { return KOLO_VERSION; }
+
+kolo_status kolo_fail(kolo_status status, const char *file, int line, const char *fmt, ...) {
+    char text[sizeof slot.text]; /* an argument may be the slot's own text */
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    memcpy(slot.text, text, sizeof text);
+    snprintf(slot.place, sizeof slot.place, "%s:%d", file, line);
+    return status;
+}
+
+kolo_status kolo_fail_in(kolo_status status, const char *fmt, ...) {
+    char context[256], text[sizeof slot.text + sizeof context];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(context, sizeof context, fmt, args);
+    va_end(args);
+    snprintf(text, sizeof text, "%s: %s", context, slot.text);
+    text[sizeof slot.text - 1] = '\0';
+    memcpy(slot.text, text, sizeof slot.text);
+    return status;
+}
+
+void kolo_assert_failed(const char *text, const char *file, int line) {
+    fprintf(stderr, "kolo: assertion failed at %s:%d: %s (this is a bug in kolo)\n", file, line,
+            text);
+    abort();
+}

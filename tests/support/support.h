@@ -1,0 +1,23 @@
+#pragma once
+/* What tests share. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/base.h"
+
+/* Fails the test with the library's own text when `call` does not give KOLO_OK. */
+#define ASSERT_OK(call)                                                                          \
+    do {                                                                                         \
+        kolo_status assert_status_ = (call);                                                     \
+        if (assert_status_ != KOLO_OK) {                                                         \
+            fail_msg("%s: %s (%s)", #call, kolo_last_error(), kolo_status_text(assert_status_)); \
+        }                                                                                        \
+    } while (0)
+
+/* ||a - b|| / max(||b||, tiny), the relative L2 distance of two vectors. */
+double test_relative_l2_f32(const float *a, const float *b, size_t n);
+double test_relative_l2_f64(const double *a, const double *b, size_t n);
