@@ -1,16 +1,20 @@
 # How Kolo's C is compiled: warnings, visibility, sanitizers, and sources built once per instruction set.
 
 set(CMAKE_C_STANDARD 11)
+set(CMAKE_C_STANDARD_REQUIRED ON)
 set(CMAKE_C_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_C_FLAGS_RELEASE "-O3 -g")
 set(CMAKE_C_FLAGS_DEBUG "-O1 -g")
 
+# kolo_compile_options(TARGET): warnings, include paths and sanitizers of a target of ours.
 function(kolo_compile_options target)
   target_compile_options(${target} PRIVATE
     -Wall -Wextra -pedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
-    -Wno-unused-parameter -fvisibility=hidden -ffp-contract=off -fno-math-errno)
+    -Wno-unused-parameter -fvisibility=hidden -ffp-contract=off -fno-math-errno
+    # Failures name their file as "src/comm/ring.c", wherever the tree was built.
+    -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
   if(KOLO_WERROR)
     target_compile_options(${target} PRIVATE -Werror)
   endif()
@@ -21,41 +25,57 @@ function(kolo_compile_options target)
     set(flags -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
   elseif(KOLO_SANITIZE STREQUAL "thread")
     set(flags -fsanitize=thread -fno-omit-frame-pointer)
+  elseif(KOLO_SANITIZE)
+    message(FATAL_ERROR "KOLO_SANITIZE is \"${KOLO_SANITIZE}\": give address, thread or nothing")
   endif()
   target_compile_options(${target} PRIVATE ${flags})
   target_link_options(${target} PUBLIC ${flags})
+  if(KOLO_FUZZ)
+    target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
+  endif()
 endfunction()
 
-# Sources named *.isa.c are compiled once per instruction set: baseline, avx2, avx512. Each copy sees
-# KOLO_ISA (the set's name, for the one symbol it exports) and KOLO_VECTOR_BYTES (16, 32, 64). The
-# choice between the copies is made at run time by the table that names them.
-set(KOLO_ISA_LIST baseline avx2 avx512)
+# Sources named *.isa.c are compiled once per instruction set: baseline, and on x86-64 avx2 and avx512.
+# Each copy sees KOLO_ISA (the set's name, for the one symbol it exports) and KOLO_VECTOR_BYTES (16, 32,
+# 64). The choice between the copies is made at run time by the table that names them; KOLO_ISA_X86 is
+# defined everywhere when the two x86 copies exist.
+set(KOLO_ISA_LIST baseline)
 set(KOLO_ISA_baseline -DKOLO_VECTOR_BYTES=16)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64)$")
+  list(APPEND KOLO_ISA_LIST avx2 avx512)
+  add_compile_definitions(KOLO_ISA_X86=1)
+endif()
 set(KOLO_ISA_avx2 -DKOLO_VECTOR_BYTES=32 -mavx2 -mfma -mf16c)
 set(KOLO_ISA_avx512 -DKOLO_VECTOR_BYTES=64 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c
     -mprefer-vector-width=512)
 
+# kolo_isa_sources(OBJECTS SOURCE): adds the copies of one *.isa.c to an object library. A copy is a
+# generated file that includes the source, so that all copies are sources of the one target.
+function(kolo_isa_sources objects source)
+  file(RELATIVE_PATH path ${PROJECT_SOURCE_DIR} ${source})
+  foreach(isa ${KOLO_ISA_LIST})
+    string(REGEX REPLACE "\\.isa\\.c$" ".${isa}.c" copy ${PROJECT_BINARY_DIR}/isa/${path})
+    file(CONFIGURE OUTPUT ${copy} CONTENT "#include \"${path}\"\n")
+    set_source_files_properties(${copy} PROPERTIES
+      COMPILE_OPTIONS "${KOLO_ISA_${isa}};-DKOLO_ISA=${isa}")
+    target_sources(${objects} PRIVATE ${copy})
+  endforeach()
+endfunction()
+
 # kolo_objects(NAME FOLDERS a b): one object library of src/a/*.c and src/b/*.c (and their subfolders).
+# Files named dnn_*.c are left out without oneDNN.
 function(kolo_objects name)
   cmake_parse_arguments(arg "" "" "FOLDERS" ${ARGN})
   add_library(${name} OBJECT)
   kolo_compile_options(${name})
   foreach(folder ${arg_FOLDERS})
     file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${folder}/*.c)
+    if(NOT KOLO_DNNL)
+      list(FILTER sources EXCLUDE REGEX "/dnn_[^/]*\\.c$")
+    endif()
     foreach(source ${sources})
-      if(source MATCHES "/dnn_[^/]*\\.c$" AND NOT KOLO_DNNL)
-        continue()
-      endif()
       if(source MATCHES "\\.isa\\.c$")
-        foreach(isa ${KOLO_ISA_LIST})
-          if(NOT TARGET ${name}_${isa})
-            add_library(${name}_${isa} OBJECT)
-            kolo_compile_options(${name}_${isa})
-            target_compile_options(${name}_${isa} PRIVATE ${KOLO_ISA_${isa}} -DKOLO_ISA=${isa})
-            target_sources(${name} PRIVATE $<TARGET_OBJECTS:${name}_${isa}>)
-          endif()
-          target_sources(${name}_${isa} PRIVATE ${source})
-        endforeach()
+        kolo_isa_sources(${name} ${source})
       else()
         target_sources(${name} PRIVATE ${source})
       endif()
@@ -69,6 +89,7 @@ function(kolo_library name objects)
   get_target_property(links ${objects} LINK_LIBRARIES)
   target_link_libraries(${name} PRIVATE ${links})
   kolo_compile_options(${name})
-  set_target_properties(${name} PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION 0 LINKER_LANGUAGE C)
+  set_target_properties(${name} PROPERTIES
+    VERSION ${PROJECT_VERSION} SOVERSION 0 LINKER_LANGUAGE C INSTALL_RPATH "$ORIGIN")
   target_link_options(${name} PRIVATE -Wl,--no-undefined)
 endfunction()

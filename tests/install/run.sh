@@ -1,0 +1,49 @@
+#!/bin/sh
+# Installs a build into a temporary prefix, moves the tree (an installed Kolo may stand anywhere), then
+# builds and runs a project that knows nothing of this one, through CMake and through pkg-config.
+#     run.sh BUILD_FOLDER
+set -eu
+
+build=$1
+here=$(cd "$(dirname "$0")" && pwd)
+source=$(cd "$here/../.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT INT TERM
+
+cmake --install "$build" --prefix "$work/first" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+mv "$work/first" "$work/prefix"
+prefix=$work/prefix
+lib=$(dirname "$(find "$prefix" -name libkolo.so)")
+
+# Nothing installed tells where it was built. Debug information may, so it is set aside.
+for file in "$lib"/libkolo*.so "$prefix"/bin/*; do
+    strip -o "$work/stripped" "$file"
+    if grep -aqF -e "$source" -e "$build" "$work/stripped"; then
+        echo "$file: holds the path of the build machine"
+        exit 1
+    fi
+done
+if grep -rqIF -e "$source" -e "$build" "$prefix"; then
+    grep -rIF -e "$source" -e "$build" "$prefix"
+    exit 1
+fi
+
+cmake -S "$here" -B "$work/cmake" -DCMAKE_PREFIX_PATH="$prefix" >"$work/log" 2>&1 &&
+    cmake --build "$work/cmake" >>"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+"$work/cmake/outside_comm"
+"$work/cmake/outside_kolo"
+
+export PKG_CONFIG_PATH="$lib/pkgconfig"
+for program in comm kolo; do
+    module=kolo
+    [ $program = comm ] && module=kolo-comm
+    # Word splitting is wanted: pkg-config prints several options.
+    cc -std=c11 -pedantic -Wall -Wextra -Werror "$here/outside_$program.c" -o "$work/$program" \
+        $(pkg-config --cflags --libs $module) -Wl,-rpath,"$lib"
+    "$work/$program"
+done
+
+if [ -x "$prefix/bin/kolo" ]; then
+    "$prefix/bin/kolo" info
+    "$prefix/bin/kolo" run -n 2 -- "$work/comm"
+fi
