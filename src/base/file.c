@@ -1,0 +1,277 @@
+/* Files: read whole, map, write atomically (temporary file, fsync, rename, fsync of the folder),
+ * make folders. */
+#define _GNU_SOURCE
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+const char *kolo_errno_text(int error) {
+    const char *text = strerrordesc_np(error);
+    return text ? text : "unknown system error";
+}
+
+static const char *advice(int error) {
+    switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+    case EISDIR:
+        return "check the path";
+    case EACCES:
+    case EPERM:
+        return "check who owns it and its permissions";
+    case EROFS:
+        return "choose a folder on a writable file system";
+    case ENOSPC:
+    case EDQUOT:
+        return "free some space or choose another disk";
+    case EMFILE:
+    case ENFILE:
+        return "raise the limit of open files (ulimit -n)";
+    case ENAMETOOLONG:
+        return "choose a shorter path";
+    default:
+        return NULL;
+    }
+}
+
+kolo_status kolo_file_fail(const char *verb, const char *path, int error) {
+    const char *hint = advice(error);
+    return KOLO_FAIL(KOLO_ERR_IO, "cannot %s %s: %s%s%s", verb, path, kolo_errno_text(error),
+                     hint ? ": " : "", hint ? hint : "");
+}
+
+/* Opens a file for reading and refuses folders, which open() alone would let through. */
+static kolo_status open_to_read(const char *path, int *fd, struct stat *info) {
+    int opened = open(path, O_RDONLY | O_CLOEXEC);
+    if (opened < 0) return kolo_file_fail("open", path, errno);
+    int error = fstat(opened, info) != 0 ? errno : S_ISDIR(info->st_mode) ? EISDIR : 0;
+    if (error) {
+        close(opened);
+        return kolo_file_fail("read", path, error);
+    }
+    *fd = opened;
+    return KOLO_OK;
+}
+
+/* Reads to the end of `fd` into a growing block; the size that fstat gives is only a first guess
+ * (it is 0 for pipes and /proc). */
+static kolo_status read_all(int fd, const char *path, size_t max_bytes, size_t guess, char **data,
+                            size_t *bytes) {
+    size_t capacity = (guess < max_bytes ? guess : max_bytes) + 2, n = 0;
+    char *block = kolo_alloc(capacity);
+    if (!block) return KOLO_NOMEM(capacity);
+    for (;;) {
+        ssize_t got = read(fd, block + n, capacity - 1 - n);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) {
+            kolo_status status = kolo_file_fail("read", path, errno);
+            kolo_free(block);
+            return status;
+        }
+        if (got == 0) break;
+        n += (size_t)got;
+        if (n > max_bytes) {
+            kolo_free(block);
+            return KOLO_FAIL(KOLO_ERR_FORMAT, "%s holds more than %zu bytes: is it the right file?",
+                             path, max_bytes);
+        }
+        if (n < capacity - 1) continue;
+        char *bigger = kolo_realloc(block, 2 * capacity);
+        if (!bigger) {
+            kolo_free(block);
+            return KOLO_NOMEM(2 * capacity);
+        }
+        block = bigger;
+        capacity *= 2;
+    }
+    block[n] = '\0';
+    *data = block;
+    *bytes = n;
+    return KOLO_OK;
+}
+
+kolo_status kolo_file_read(const char *path, size_t max_bytes, char **data, size_t *bytes) {
+    int fd;
+    struct stat info;
+    KOLO_TRY(open_to_read(path, &fd, &info));
+    size_t guess = info.st_size > 0 ? (size_t)info.st_size : 4096;
+    kolo_status status = read_all(fd, path, max_bytes, guess, data, bytes);
+    close(fd);
+    return status;
+}
+
+kolo_status kolo_file_map(const char *path, kolo_file_view *view) {
+    int fd;
+    struct stat info;
+    KOLO_TRY(open_to_read(path, &fd, &info));
+    size_t bytes = (size_t)info.st_size;
+    const void *data = "";
+    if (bytes > 0) data = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+    int error = errno;
+    close(fd);
+    if (data == MAP_FAILED) return kolo_file_fail("map", path, error);
+    *view = (kolo_file_view){data, bytes};
+    return KOLO_OK;
+}
+
+void kolo_file_unmap(kolo_file_view *view) {
+    if (view->bytes > 0) munmap((void *)(uintptr_t)view->data, view->bytes);
+    *view = (kolo_file_view){0};
+}
+
+bool kolo_write_all(int fd, const void *data, size_t bytes) {
+    const char *next = data;
+    while (bytes > 0) {
+        ssize_t n = write(fd, next, bytes);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return false;
+        next += n;
+        bytes -= (size_t)n;
+    }
+    return true;
+}
+
+struct kolo_file_writer {
+    int fd;
+    char *path; /* the target, symbolic links resolved */
+    char *temp; /* NULL when the target is written straight */
+};
+
+/* Makes the folder's entry for a renamed file durable. Some file systems cannot sync a folder and
+ * say EINVAL; there is nothing better to do there. */
+static int sync_folder_of(const char *path) {
+    char *copy = kolo_strdup(path);
+    if (!copy) return ENOMEM;
+    int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    kolo_free(copy);
+    if (fd < 0) return errno;
+    int error = fsync(fd) == 0 || errno == EINVAL ? 0 : errno;
+    close(fd);
+    return error;
+}
+
+static void destroy_writer(kolo_file_writer *w) {
+    if (w->fd >= 0) close(w->fd);
+    kolo_free(w->path);
+    kolo_free(w->temp);
+    kolo_free(w);
+}
+
+/* The temporary file's name lies in the target's folder, so that rename() stays in one file
+ * system, and holds the process id, so that two writers do not meet. */
+static char *temp_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    int folder = slash ? (int)(slash + 1 - path) : 0;
+    return kolo_format("%.*s.%s.%ld.tmp", folder, path, path + folder, (long)getpid());
+}
+
+static kolo_status open_temp(kolo_file_writer *w, mode_t mode) {
+    w->temp = temp_name(w->path);
+    if (!w->temp) return KOLO_NOMEM(strlen(w->path));
+    /* One left over by a killed process of the same id would be in the way. */
+    unlink(w->temp);
+    w->fd = open(w->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    if (w->fd >= 0) return KOLO_OK;
+    int error = errno;
+    kolo_free(w->temp);
+    w->temp = NULL;
+    return kolo_file_fail("write", w->path, error);
+}
+
+kolo_status kolo_file_create(const char *path, kolo_file_writer **writer) {
+    struct stat info;
+    bool exists = stat(path, &info) == 0;
+    if (exists && S_ISDIR(info.st_mode)) return kolo_file_fail("write", path, EISDIR);
+    kolo_file_writer *w = kolo_alloc(sizeof *w);
+    if (!w) return KOLO_NOMEM(sizeof *w);
+    *w = (kolo_file_writer){.fd = -1};
+    char *real = exists ? realpath(path, NULL) : NULL;
+    w->path = kolo_strdup(real ? real : path);
+    free(real);
+    kolo_status status = KOLO_OK;
+    if (!w->path) {
+        status = KOLO_NOMEM(strlen(path));
+    } else if (exists && !S_ISREG(info.st_mode)) {
+        w->fd = open(path, O_WRONLY | O_CLOEXEC);
+        if (w->fd < 0) status = kolo_file_fail("write", path, errno);
+    } else {
+        status = open_temp(w, exists ? info.st_mode & 0777 : 0666);
+    }
+    if (status != KOLO_OK) {
+        destroy_writer(w);
+        return status;
+    }
+    *writer = w;
+    return KOLO_OK;
+}
+
+kolo_status kolo_file_append(kolo_file_writer *w, const void *data, size_t bytes) {
+    if (!kolo_write_all(w->fd, data, bytes)) return kolo_file_fail("write", w->path, errno);
+    return KOLO_OK;
+}
+
+kolo_status kolo_file_commit(kolo_file_writer *w) {
+    int error = 0;
+    if (w->temp) {
+        if (fsync(w->fd) != 0) error = errno;
+        if (!error && rename(w->temp, w->path) != 0) error = errno;
+        if (error) unlink(w->temp);
+        if (!error) error = sync_folder_of(w->path);
+    }
+    if (close(w->fd) != 0 && !error) error = errno;
+    w->fd = -1;
+    kolo_status status = error ? kolo_file_fail("write", w->path, error) : KOLO_OK;
+    destroy_writer(w);
+    return status;
+}
+
+void kolo_file_abandon(kolo_file_writer *w) {
+    if (!w) return;
+    if (w->temp) unlink(w->temp);
+    destroy_writer(w);
+}
+
+kolo_status kolo_file_write(const char *path, const void *data, size_t bytes) {
+    kolo_file_writer *w;
+    KOLO_TRY(kolo_file_create(path, &w));
+    kolo_status status = kolo_file_append(w, data, bytes);
+    if (status != KOLO_OK) {
+        kolo_file_abandon(w);
+        return status;
+    }
+    return kolo_file_commit(w);
+}
+
+/* mkdir that is content with a folder that exists; gives errno. */
+static int make_one(const char *path) {
+    if (mkdir(path, 0777) == 0) return 0;
+    int error = errno;
+    struct stat info;
+    if (error == EEXIST && stat(path, &info) == 0) return S_ISDIR(info.st_mode) ? 0 : ENOTDIR;
+    /* A parent that may not be written but exists (EROFS, EACCES on "/") is fine too. */
+    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode)) return 0;
+    return error;
+}
+
+kolo_status kolo_folder_make(const char *path) {
+    char *part = kolo_strdup(path);
+    if (!part) return KOLO_NOMEM(strlen(path));
+    int error = 0;
+    for (char *slash = part; *part && !error && (slash = strchr(slash + 1, '/'));) {
+        *slash = '\0';
+        error = make_one(part);
+        *slash = '/';
+    }
+    if (!error) error = make_one(part);
+    kolo_free(part);
+    return error ? kolo_file_fail("make the folder", path, error) : KOLO_OK;
+}

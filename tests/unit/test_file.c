@@ -1,0 +1,186 @@
+/* base/file: reading, mapping, atomic writing, folders; each failure's text. */
+#include "support/support.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+
+static char folder[64];
+
+static int enter_folder(void **state) {
+    strcpy(folder, "/tmp/kolo-test-file-XXXXXX");
+    return mkdtemp(folder) && chdir(folder) == 0 ? 0 : -1;
+}
+
+static int leave_folder(void **state) {
+    char command[128];
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    return chdir("/") == 0 && system(command) == 0 ? 0 : -1;
+}
+
+static int entries_of(const char *path) {
+    int n = 0;
+    DIR *dir = opendir(path);
+    assert_non_null(dir);
+    for (struct dirent *entry; (entry = readdir(dir));)
+        n += entry->d_name[0] != '.' || entry->d_name[1] > '.';
+    closedir(dir);
+    return n;
+}
+
+static void assert_holds(const char *path, const char *text) {
+    char *data;
+    size_t bytes;
+    ASSERT_OK(kolo_file_read(path, 1000, &data, &bytes));
+    assert_int_equal(bytes, strlen(text));
+    assert_string_equal(data, text);
+    kolo_free(data);
+}
+
+static void reads_back_what_was_written(void **state) {
+    ASSERT_OK(kolo_file_write("plain", "hello", 5));
+    assert_holds("plain", "hello");
+    ASSERT_OK(kolo_file_write("plain", "", 0));
+    assert_holds("plain", "");
+    kolo_file_view view;
+    ASSERT_OK(kolo_file_map("plain", &view));
+    assert_int_equal(view.bytes, 0);
+    assert_non_null(view.data);
+    kolo_file_unmap(&view);
+    ASSERT_OK(kolo_file_write("plain", "world!", 6));
+    ASSERT_OK(kolo_file_map("plain", &view));
+    assert_int_equal(view.bytes, 6);
+    assert_memory_equal(view.data, "world!", 6);
+    kolo_file_unmap(&view);
+    kolo_file_unmap(&view);
+    struct stat info;
+    assert_int_equal(stat("plain", &info), 0);
+    mode_t mask = umask(0);
+    umask(mask);
+    assert_int_equal(info.st_mode & 0777, 0666 & ~mask);
+    unlink("plain");
+}
+
+static void size_limit_is_exact(void **state) {
+    ASSERT_OK(kolo_file_write("ten", "0123456789", 10));
+    char *data;
+    size_t bytes;
+    ASSERT_OK(kolo_file_read("ten", 10, &data, &bytes));
+    kolo_free(data);
+    assert_int_equal(kolo_file_read("ten", 9, &data, &bytes), KOLO_ERR_FORMAT);
+    assert_string_equal(kolo_last_error(), "ten holds more than 9 bytes: is it the right file?");
+    unlink("ten");
+}
+
+static void files_without_a_size_are_read_to_their_end(void **state) {
+    char *data;
+    size_t bytes;
+    ASSERT_OK(kolo_file_read("/proc/self/maps", 1 << 20, &data, &bytes));
+    assert_true(bytes > 1000);
+    assert_int_equal(strlen(data), bytes);
+    kolo_free(data);
+}
+
+static void failures_say_what_and_why(void **state) {
+    char *data;
+    size_t bytes;
+    kolo_file_view view;
+    assert_int_equal(kolo_file_read("absent", 9, &data, &bytes), KOLO_ERR_IO);
+    assert_string_equal(kolo_last_error(),
+                        "cannot open absent: No such file or directory: check the path");
+    assert_int_equal(kolo_file_map("absent", &view), KOLO_ERR_IO);
+    assert_int_equal(kolo_file_read("/tmp", 9, &data, &bytes), KOLO_ERR_IO);
+    assert_string_equal(kolo_last_error(), "cannot read /tmp: Is a directory: check the path");
+    assert_int_equal(kolo_file_write("no/such/folder", "x", 1), KOLO_ERR_IO);
+    assert_string_equal(kolo_last_error(),
+                        "cannot write no/such/folder: No such file or directory: check the path");
+    assert_int_equal(kolo_file_write("/tmp", "x", 1), KOLO_ERR_IO);
+    assert_int_equal(kolo_file_write("/dev/full", "x", 1), KOLO_ERR_IO);
+    assert_non_null(strstr(kolo_last_error(), "cannot write /dev/full: No space left on device"));
+}
+
+/* Until commit the old contents stay, and nothing is left beside after commit or abandon. */
+static void writing_is_atomic(void **state) {
+    ASSERT_OK(kolo_file_write("old", "old", 3));
+    assert_int_equal(chmod("old", 0640), 0);
+    kolo_file_writer *w;
+    ASSERT_OK(kolo_file_create("old", &w));
+    ASSERT_OK(kolo_file_append(w, "ne", 2));
+    assert_holds("old", "old");
+    kolo_file_abandon(w);
+    kolo_file_abandon(NULL);
+    assert_holds("old", "old");
+    assert_int_equal(entries_of("."), 1);
+    ASSERT_OK(kolo_file_create("old", &w));
+    ASSERT_OK(kolo_file_append(w, "ne", 2));
+    ASSERT_OK(kolo_file_append(w, "w", 1));
+    ASSERT_OK(kolo_file_commit(w));
+    assert_holds("old", "new");
+    assert_int_equal(entries_of("."), 1);
+    struct stat info;
+    assert_int_equal(stat("old", &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0640);
+    unlink("old");
+}
+
+static void links_are_followed_and_devices_written_straight(void **state) {
+    ASSERT_OK(kolo_file_write("real", "1", 1));
+    assert_int_equal(symlink("real", "link"), 0);
+    ASSERT_OK(kolo_file_write("link", "2", 1));
+    assert_holds("real", "2");
+    struct stat info;
+    assert_int_equal(lstat("link", &info), 0);
+    assert_true(S_ISLNK(info.st_mode));
+    ASSERT_OK(kolo_file_write("/dev/null", "x", 1));
+    assert_int_equal(stat("/dev/null", &info), 0);
+    assert_true(S_ISCHR(info.st_mode));
+    unlink("link");
+    unlink("real");
+}
+
+static void folders_are_made_with_their_parents(void **state) {
+    ASSERT_OK(kolo_folder_make("a/b//c/"));
+    ASSERT_OK(kolo_folder_make("a/b/c"));
+    char *absolute = kolo_format("%s/a/d", folder);
+    ASSERT_OK(kolo_folder_make(absolute));
+    kolo_free(absolute);
+    assert_int_equal(entries_of("a"), 2);
+    ASSERT_OK(kolo_file_write("a/file", "", 0));
+    assert_int_equal(kolo_folder_make("a/file"), KOLO_ERR_IO);
+    assert_int_equal(kolo_folder_make("a/file/x"), KOLO_ERR_IO);
+    assert_int_equal(kolo_folder_make(""), KOLO_ERR_IO);
+    assert_int_equal(kolo_folder_make("/proc/nothing"), KOLO_ERR_IO);
+    assert_non_null(strstr(kolo_last_error(), "cannot make the folder /proc/nothing"));
+}
+
+static void each_failed_allocation_is_reported(void **state) {
+    for (int n = 1;; n++) {
+        kolo_alloc_fail_nth(n);
+        kolo_status status = kolo_file_write("memory", "x", 1);
+        kolo_alloc_fail_nth(0);
+        if (status == KOLO_OK) break;
+        assert_true(n < 10);
+        assert_true(status == KOLO_ERR_NOMEM || status == KOLO_ERR_IO);
+    }
+    unlink("memory");
+    assert_int_equal(entries_of("."), 1); /* "a", of the test before */
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reads_back_what_was_written),
+        cmocka_unit_test(size_limit_is_exact),
+        cmocka_unit_test(files_without_a_size_are_read_to_their_end),
+        cmocka_unit_test(failures_say_what_and_why),
+        cmocka_unit_test(writing_is_atomic),
+        cmocka_unit_test(links_are_followed_and_devices_written_straight),
+        cmocka_unit_test(folders_are_made_with_their_parents),
+        cmocka_unit_test(each_failed_allocation_is_reported),
+    };
+    return cmocka_run_group_tests(tests, enter_folder, leave_folder);
+}
