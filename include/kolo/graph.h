@@ -1,0 +1,114 @@
+#pragma once
+/* Building a model: a graph of ops over values with fixed shapes.
+ *
+ *     kolo_graph *g;
+ *     KOLO_TRY(kolo_graph_create(NULL, &g));
+ *     kolo_value x = kolo_input(g, "x", KOLO_DTYPE_F32, kolo_shape_4(64, 1, 28, 28));
+ *     kolo_value w = kolo_param(g, "conv1.weight", kolo_shape_4(6, 1, 5, 5), kolo_init_fan_in(25));
+ *     kolo_value y = kolo_relu(g, kolo_conv2d(g, x, w, &(kolo_conv2d_opts){.pad_h = 2, .pad_w =
+ * 2})); kolo_output(g, "y", y); KOLO_TRY(kolo_graph_check(g));
+ *
+ * The builder calls chain: the first failure (a shape that does not fit, no memory) stays in the
+ * graph, later calls return an invalid value at once, and kolo_graph_check reports it, naming the
+ * op and the shapes. A graph belongs to one thread at a time. Names are copied. */
+
+#include <stdint.h>
+
+#include "kolo/status.h"
+#include "kolo/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct kolo_graph kolo_graph;
+
+/* A handle of a value in one graph; id < 0: none, or invalid. */
+typedef struct kolo_value {
+    int32_t id;
+} kolo_value;
+
+/* Zero means the default. */
+typedef struct kolo_graph_opts {
+    kolo_dtype dtype; /* of parameters and scalars: KOLO_DTYPE_F32 (default) or KOLO_DTYPE_F64 */
+} kolo_graph_opts;
+
+/* An empty graph; `opts` may be NULL. NOMEM. */
+KOLO_API kolo_status kolo_graph_create(const kolo_graph_opts *opts, kolo_graph **graph);
+/* Frees the graph and all its values. NULL is allowed. */
+KOLO_API void kolo_graph_destroy(kolo_graph *graph);
+/* The first failure of the builder calls so far, or OK. */
+KOLO_API kolo_status kolo_graph_check(const kolo_graph *graph);
+
+/* ---- leaves ---- */
+
+/* A tensor that is filled before each step, such as images or labels. */
+KOLO_API kolo_value kolo_input(kolo_graph *g, const char *name, kolo_dtype dtype, kolo_shape shape);
+/* A number that is set before each step, such as the learning rate. */
+KOLO_API kolo_value kolo_scalar(kolo_graph *g, const char *name);
+
+typedef enum kolo_init_kind {
+    KOLO_INIT_ZERO,
+    KOLO_INIT_ONE,
+    KOLO_INIT_UNIFORM, /* in [-scale, scale) */
+    KOLO_INIT_NORMAL,  /* mean 0, standard deviation `scale` */
+} kolo_init_kind;
+
+/* How a parameter begins; the same draws for any number of workers. */
+typedef struct kolo_init {
+    kolo_init_kind kind;
+    double scale;
+} kolo_init;
+
+/* Uniform within 1/sqrt(fan_in): what PyTorch gives convolutions, linear layers and their biases.
+ */
+KOLO_API kolo_init kolo_init_fan_in(int64_t fan_in);
+
+/* A trained tensor of the graph's dtype. Its name is unique in the graph and its name in files. */
+KOLO_API kolo_value kolo_param(kolo_graph *g, const char *name, kolo_shape shape, kolo_init init);
+
+/* Names a value as a result of the graph, such as "loss" or "logits". */
+KOLO_API void kolo_output(kolo_graph *g, const char *name, kolo_value value);
+
+/* ---- ops ---- */
+
+/* Zero means the default: strides 1, no padding, dilation 1, one group. */
+typedef struct kolo_conv2d_opts {
+    int64_t stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups;
+} kolo_conv2d_opts;
+
+/* Convolution (cross-correlation): x [N,C,H,W], w [O,C/groups,KH,KW] -> [N,O,H',W'] with
+ * H' = (H + 2 pad_h - dilation_h (KH-1) - 1) / stride_h + 1. `opts` may be NULL. */
+KOLO_API kolo_value kolo_conv2d(kolo_graph *g, kolo_value x, kolo_value w,
+                                const kolo_conv2d_opts *opts);
+
+/* Zero means the default: stride = kernel, no padding. */
+typedef struct kolo_pool2d_opts {
+    int64_t kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
+} kolo_pool2d_opts;
+
+/* The largest element of each window; padding never wins. Padding is at most half the kernel. */
+KOLO_API kolo_value kolo_max_pool2d(kolo_graph *g, kolo_value x, const kolo_pool2d_opts *opts);
+/* The mean of each window, padding counted as zeros. */
+KOLO_API kolo_value kolo_avg_pool2d(kolo_graph *g, kolo_value x, const kolo_pool2d_opts *opts);
+
+/* y = x w^T: x [N,I], w [O,I] -> [N,O]. */
+KOLO_API kolo_value kolo_linear(kolo_graph *g, kolo_value x, kolo_value w);
+/* Adds b[C] along dimension 1 of x. */
+KOLO_API kolo_value kolo_bias(kolo_graph *g, kolo_value x, kolo_value b);
+KOLO_API kolo_value kolo_relu(kolo_graph *g, kolo_value x);
+/* a + b, of equal shapes. */
+KOLO_API kolo_value kolo_add(kolo_graph *g, kolo_value a, kolo_value b);
+/* [N, ...] -> [N, product of the rest], in the order of the logical shape. */
+KOLO_API kolo_value kolo_flatten(kolo_graph *g, kolo_value x);
+/* The *sum* over the batch of -log softmax(logits)[label]: logits [N,C], labels i32 [N] -> [].
+ * A sum, not a mean, so that parts of a batch on several ranks add up; divide by the global count.
+ */
+KOLO_API kolo_value kolo_softmax_xent(kolo_graph *g, kolo_value logits, kolo_value labels);
+/* The number of samples whose largest logit is that of the label (the first, among equals): -> [].
+ */
+KOLO_API kolo_value kolo_accuracy(kolo_graph *g, kolo_value logits, kolo_value labels);
+
+#ifdef __cplusplus
+}
+#endif

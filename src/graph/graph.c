@@ -1,0 +1,276 @@
+/* The graph core: values, nodes, leaves, outputs; adding, finding, renumbering, pruning.
+ *
+ * A builder call that fails leaves its text in the graph and gives an invalid value; later calls
+ * see that and do nothing, so a model is written without a check on each line. */
+#include "graph/graph.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "graph/op.h"
+
+kolo_status kolo_graph_create(const kolo_graph_opts *opts, kolo_graph **graph) {
+    kolo_dtype dtype = opts ? opts->dtype : KOLO_DTYPE_F32;
+    if (dtype != KOLO_DTYPE_F32 && dtype != KOLO_DTYPE_F64) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "a graph computes in f32 or f64, not in %s",
+                         kolo_dtype_name(dtype));
+    }
+    kolo_graph *g = kolo_zalloc(sizeof *g);
+    if (!g) return KOLO_NOMEM(sizeof *g);
+    g->dtype = dtype;
+    *graph = g;
+    return KOLO_OK;
+}
+
+void kolo_graph_destroy(kolo_graph *g) {
+    if (!g) return;
+    kolo_arena_fini(&g->arena);
+    kolo_free(g->values);
+    kolo_free(g->nodes);
+    kolo_free(g->outputs);
+    kolo_free(g->failure);
+    kolo_free(g);
+}
+
+void kolo_graph_set_failed(kolo_graph *g, kolo_status status) {
+    if (g->status != KOLO_OK) return;
+    g->status = status;
+    g->failure = kolo_strdup(kolo_last_error()); /* NULL only if there is no memory: text is lost */
+}
+
+kolo_status kolo_graph_check(const kolo_graph *g) {
+    if (g->status == KOLO_OK) return KOLO_OK;
+    return KOLO_FAIL(g->status, "%s", g->failure ? g->failure : "no memory for the graph");
+}
+
+/* ---- values ---- */
+
+/* A new value; name may be NULL. None when the graph has failed. */
+static kolo_value add_value(kolo_graph *g, const char *name, kolo_value_kind kind,
+                            kolo_tensor tensor) {
+    if (g->status != KOLO_OK) return KOLO_NONE;
+    char *copy = name ? kolo_arena_strdup(&g->arena, name) : NULL;
+    if ((name && !copy) || !KOLO_GROW(g->values, g->n_values, g->cap_values)) {
+        kolo_graph_set_failed(g, KOLO_NOMEM(sizeof *g->values));
+        return KOLO_NONE;
+    }
+    g->values[g->n_values] = (kolo_value_info){
+        .name = copy,
+        .kind = kind,
+        .tensor = tensor,
+        .producer = -1,
+        .canon = tensor.shape,
+        .next_of = KOLO_NONE,
+    };
+    return (kolo_value){g->n_values++};
+}
+
+/* A leaf with a unique name and a sensible shape. */
+static kolo_value add_leaf(kolo_graph *g, const char *name, kolo_value_kind kind, kolo_dtype dtype,
+                           const kolo_shape *shape) {
+    if (g->status != KOLO_OK) return KOLO_NONE;
+    char text[KOLO_SHAPE_TEXT];
+    kolo_status status = KOLO_OK;
+    if (!name || !*name) {
+        status = KOLO_FAIL(KOLO_ERR_ARG, "an input or parameter needs a name");
+    } else if (kolo_value_ok(kolo_graph_find(g, name))) {
+        status = KOLO_FAIL(KOLO_ERR_ARG, "\"%s\" is defined twice; names are unique", name);
+    } else if (shape->rank < 0 || shape->rank > KOLO_MAX_RANK) {
+        status = KOLO_FAIL(KOLO_ERR_ARG, "%s: rank %d outside [0, %d]", name, shape->rank,
+                           KOLO_MAX_RANK);
+    }
+    int64_t count = 1;
+    for (int i = 0; status == KOLO_OK && i < shape->rank; i++) {
+        if (shape->dim[i] < 1 || count > INT64_MAX / 64 / shape->dim[i]) {
+            status = KOLO_FAIL(KOLO_ERR_ARG, "%s: shape %s has a dimension below 1, or is too big",
+                               name, kolo_shape_text(shape, text));
+        } else {
+            count *= shape->dim[i];
+        }
+    }
+    if (status != KOLO_OK) {
+        kolo_graph_set_failed(g, status);
+        return KOLO_NONE;
+    }
+    return add_value(g, name, kind, kolo_tensor_plain(dtype, *shape));
+}
+
+kolo_value kolo_input(kolo_graph *g, const char *name, kolo_dtype dtype, kolo_shape shape) {
+    return add_leaf(g, name, KOLO_VALUE_INPUT, dtype, &shape);
+}
+
+kolo_value kolo_scalar(kolo_graph *g, const char *name) {
+    kolo_shape scalar = kolo_shape_0();
+    return add_leaf(g, name, KOLO_VALUE_SCALAR, g->dtype, &scalar);
+}
+
+kolo_init kolo_init_fan_in(int64_t fan_in) {
+    return (kolo_init){KOLO_INIT_UNIFORM, 1.0 / sqrt((double)kolo_max_i64(fan_in, 1))};
+}
+
+kolo_value kolo_param(kolo_graph *g, const char *name, kolo_shape shape, kolo_init init) {
+    kolo_value v = add_leaf(g, name, KOLO_VALUE_PARAM, g->dtype, &shape);
+    if (kolo_value_ok(v)) kolo_info(g, v)->init = init;
+    return v;
+}
+
+kolo_value kolo_graph_state(kolo_graph *g, const char *name, kolo_value like) {
+    if (!kolo_value_ok(like)) return KOLO_NONE;
+    kolo_value_info info = *kolo_info(g, like);
+    kolo_value v = add_leaf(g, name, KOLO_VALUE_STATE, info.tensor.dtype, &info.tensor.shape);
+    if (kolo_value_ok(v)) {
+        kolo_info(g, v)->tensor.layout = info.tensor.layout;
+        kolo_info(g, v)->canon = info.canon;
+    }
+    return v;
+}
+
+void kolo_output(kolo_graph *g, const char *name, kolo_value value) {
+    if (g->status != KOLO_OK || !kolo_value_ok(value)) return;
+    if (kolo_value_ok(kolo_graph_output(g, name))) {
+        kolo_graph_set_failed(g, KOLO_FAIL(KOLO_ERR_ARG, "output \"%s\" is named twice", name));
+        return;
+    }
+    char *copy = kolo_arena_strdup(&g->arena, name);
+    if (!copy || !KOLO_GROW(g->outputs, g->n_outputs, g->cap_outputs)) {
+        kolo_graph_set_failed(g, KOLO_NOMEM(sizeof *g->outputs));
+        return;
+    }
+    g->outputs[g->n_outputs++] = (kolo_named_value){copy, value};
+}
+
+kolo_value kolo_graph_find(const kolo_graph *g, const char *name) {
+    for (int32_t i = 0; i < g->n_values; i++) {
+        if (g->values[i].name && strcmp(g->values[i].name, name) == 0) return (kolo_value){i};
+    }
+    return KOLO_NONE;
+}
+
+kolo_value kolo_graph_output(const kolo_graph *g, const char *name) {
+    for (int32_t i = 0; i < g->n_outputs; i++) {
+        if (strcmp(g->outputs[i].name, name) == 0) return g->outputs[i].value;
+    }
+    return KOLO_NONE;
+}
+
+/* ---- nodes ---- */
+
+static bool all_ok(const kolo_graph *g, const kolo_value *values, int n) {
+    if (g->status != KOLO_OK) return false;
+    for (int i = 0; i < n; i++) {
+        if (values[i].id < 0 || values[i].id >= g->n_values) return false;
+    }
+    return true;
+}
+
+kolo_node *kolo_graph_add_raw(kolo_graph *g, const kolo_op *op, const kolo_value *in, int n_in,
+                              int n_out, const kolo_tensor *out, const kolo_attr *attr) {
+    if (!all_ok(g, in, n_in)) return NULL;
+    kolo_node *n = kolo_arena_alloc(&g->arena, sizeof *n);
+    kolo_value *handles = kolo_arena_alloc(&g->arena, (size_t)(n_in + n_out) * sizeof(kolo_value));
+    if (!n || !handles || !KOLO_GROW(g->nodes, g->n_nodes, g->cap_nodes)) {
+        kolo_graph_set_failed(g, KOLO_NOMEM(sizeof *n));
+        return NULL;
+    }
+    *n = (kolo_node){.op = op, .n_in = n_in, .n_out = n_out, .in = handles, .out = handles + n_in};
+    if (n_in) memcpy(n->in, in, (size_t)n_in * sizeof *in);
+    if (attr) memcpy(n->attr, attr, sizeof n->attr);
+    for (int i = 0; i < n_out; i++) {
+        n->out[i] = add_value(g, NULL, KOLO_VALUE_TEMP, out[i]);
+        if (!kolo_value_ok(n->out[i])) return NULL;
+        kolo_info(g, n->out[i])->producer = g->n_nodes;
+    }
+    g->nodes[g->n_nodes++] = n;
+    return n;
+}
+
+void kolo_graph_add(kolo_graph *g, const kolo_op *op, const kolo_value *in, int n_in,
+                    const kolo_attr *attr, kolo_value *out) {
+    for (int i = 0; i < KOLO_MAX_IO; i++) out[i] = KOLO_NONE;
+    static const kolo_attr none[KOLO_MAX_ATTRS];
+    if (!all_ok(g, in, n_in)) return;
+    KOLO_ASSERT(n_in >= op->min_in && n_in <= op->max_in && op->max_in <= KOLO_MAX_IO);
+    kolo_tensor in_desc[KOLO_MAX_IO], out_desc[KOLO_MAX_IO];
+    for (int i = 0; i < n_in; i++) in_desc[i] = kolo_info(g, in[i])->tensor;
+    kolo_shape_query q = {.attr = attr ? attr : none, .n_in = n_in, .in = in_desc, .out = out_desc};
+    kolo_status status = op->shape(&q);
+    if (status != KOLO_OK) {
+        kolo_graph_set_failed(g, kolo_fail_in(status, "%s", op->name));
+        return;
+    }
+    kolo_node *n = kolo_graph_add_raw(g, op, in, n_in, q.n_out, out_desc, q.attr);
+    if (n) memcpy(out, n->out, (size_t)n->n_out * sizeof *out);
+}
+
+kolo_value kolo_graph_add1(kolo_graph *g, const kolo_op *op, const kolo_value *in, int n_in,
+                           const kolo_attr *attr) {
+    kolo_value out[KOLO_MAX_IO];
+    kolo_graph_add(g, op, in, n_in, attr, out);
+    return out[0];
+}
+
+kolo_status kolo_graph_set_nodes(kolo_graph *g, kolo_node *const *nodes, int32_t n) {
+    kolo_node **copy = kolo_alloc((size_t)(n ? n : 1) * sizeof *copy);
+    if (!copy) return KOLO_NOMEM((size_t)n * sizeof *copy);
+    if (n) memcpy(copy, nodes, (size_t)n * sizeof *copy);
+    for (int32_t v = 0; v < g->n_values; v++) g->values[v].producer = -1;
+    for (int32_t i = 0; i < n; i++) {
+        for (int k = 0; k < copy[i]->n_out; k++) kolo_info(g, copy[i]->out[k])->producer = i;
+    }
+    kolo_free(g->nodes);
+    g->nodes = copy;
+    g->n_nodes = n;
+    g->cap_nodes = (size_t)(n ? n : 1);
+    return KOLO_OK;
+}
+
+kolo_status kolo_graph_prune(kolo_graph *g) {
+    bool *used = kolo_zalloc((size_t)g->n_values + 1);
+    kolo_node **kept = kolo_alloc(((size_t)g->n_nodes + 1) * sizeof *kept);
+    kolo_status status = KOLO_OK;
+    if (!used || !kept) {
+        status = KOLO_NOMEM((size_t)g->n_nodes * sizeof *kept);
+        goto done;
+    }
+    for (int32_t i = 0; i < g->n_outputs; i++) used[g->outputs[i].value.id] = true;
+    int32_t n_kept = 0;
+    for (int32_t i = g->n_nodes - 1; i >= 0; i--) {
+        kolo_node *n = g->nodes[i];
+        bool keep = false;
+        for (int k = 0; k < n->n_out; k++) {
+            keep |= used[n->out[k].id] || kolo_value_ok(kolo_info(g, n->out[k])->next_of);
+        }
+        if (!keep) continue;
+        kept[n_kept++] = n;
+        for (int k = 0; k < n->n_in; k++) used[n->in[k].id] = true;
+    }
+    for (int32_t i = 0; i < n_kept / 2; i++) {
+        kolo_node *n = kept[i];
+        kept[i] = kept[n_kept - 1 - i];
+        kept[n_kept - 1 - i] = n;
+    }
+    status = kolo_graph_set_nodes(g, kept, n_kept);
+done:
+    kolo_free(used);
+    kolo_free(kept);
+    return status;
+}
+
+kolo_shape_query kolo_node_query(const kolo_graph *g, const kolo_node *n, kolo_tensor *in,
+                                 kolo_tensor *out) {
+    KOLO_ASSERT(n->n_in <= KOLO_MAX_IO && n->n_out <= KOLO_MAX_IO);
+    for (int i = 0; i < n->n_in; i++) in[i] = kolo_info(g, n->in[i])->tensor;
+    for (int i = 0; i < n->n_out; i++) out[i] = kolo_info(g, n->out[i])->tensor;
+    return (kolo_shape_query){n->attr, n->n_in, in, n->n_out, out};
+}
+
+kolo_cost kolo_node_cost(const kolo_graph *g, const kolo_node *n) {
+    kolo_tensor in[KOLO_MAX_IO], out[KOLO_MAX_IO];
+    if (n->op->view) return (kolo_cost){0, 0};
+    kolo_shape_query q = kolo_node_query(g, n, in, out);
+    if (n->op->cost) return n->op->cost(&q);
+    kolo_cost cost = {0, 0};
+    for (int i = 0; i < n->n_in; i++) cost.bytes += (double)kolo_tensor_bytes(&in[i]);
+    for (int i = 0; i < n->n_out; i++) cost.bytes += (double)kolo_tensor_bytes(&out[i]);
+    return cost;
+}

@@ -1,0 +1,82 @@
+#pragma once
+/* The ops: what goes in, what comes out, which attributes. Shapes are logical (N,C,H,W); [x] is an
+ * optional input or output. Ops that end in _bwd... are what gradients are made of. */
+
+#include "graph/graph.h"
+
+/* conv2d: x [N,C,H,W], w [O,C/groups,KH,KW], [b [O]] -> y [N,O,H',W']; relu: y = max(0, .).
+ * conv2d_bwd_data: dy, w -> dx [N,C,in_h,in_w].
+ * conv2d_bwd_weights: dy, x -> dw, [db] (db when bias is 1).
+ * All three take these attributes, at these places; the last three are zero where they mean
+ * nothing: size_h, size_w are in_h, in_w for bwd_data and KH, KW for bwd_weights. `relu` is of
+ * conv2d only. */
+enum {
+    KOLO_CONV_STRIDE_H,
+    KOLO_CONV_STRIDE_W,
+    KOLO_CONV_PAD_H,
+    KOLO_CONV_PAD_W,
+    KOLO_CONV_DILATION_H, /* 1: dense */
+    KOLO_CONV_DILATION_W,
+    KOLO_CONV_GROUPS,
+    KOLO_CONV_RELU,
+    KOLO_CONV_SIZE_H,
+    KOLO_CONV_SIZE_W,
+    KOLO_CONV_BIAS,
+};
+extern const kolo_op kolo_op_conv2d, kolo_op_conv2d_bwd_data, kolo_op_conv2d_bwd_weights;
+
+/* max_pool2d: x -> y, index (u8: kh * KW + kw of the first largest element in its window; KH * KW
+ * is at most 256); relu: y = max(0, .), index as without. max_pool2d_bwd: dy, index, [y] -> dx
+ * [N,C,in_h,in_w]; with y (when relu): dy counts where y > 0. avg_pool2d: x -> y (sum over the
+ * window / (KH KW)). avg_pool2d_bwd: dy -> dx. */
+enum {
+    KOLO_POOL_KERNEL_H,
+    KOLO_POOL_KERNEL_W,
+    KOLO_POOL_STRIDE_H,
+    KOLO_POOL_STRIDE_W,
+    KOLO_POOL_PAD_H,
+    KOLO_POOL_PAD_W,
+    KOLO_POOL_RELU,
+    KOLO_POOL_IN_H, /* bwd only */
+    KOLO_POOL_IN_W,
+};
+extern const kolo_op kolo_op_max_pool2d, kolo_op_max_pool2d_bwd;
+extern const kolo_op kolo_op_avg_pool2d, kolo_op_avg_pool2d_bwd;
+
+/* linear: x [N,I...], w [O,I...], [b [O]] -> y [N,O]; the dimensions after the first may be several
+ * (a flatten folded in), and must be the same in x and w.
+ * linear_bwd_data: dy [N,O], w -> dx [N,I...]. linear_bwd_weights: dy, x -> dw, [db]. */
+enum { KOLO_LINEAR_RELU };     /* linear */
+enum { KOLO_LINEAR_BWD_BIAS }; /* linear_bwd_weights: 1 gives db */
+extern const kolo_op kolo_op_linear, kolo_op_linear_bwd_data, kolo_op_linear_bwd_weights;
+
+/* bias: x [N,C,...], b [C] -> y. bias_bwd: dy -> db (sum over all but dimension 1).
+ * relu: x -> y. relu_bwd: dy, y -> dx = y > 0 ? dy : 0. add: a, b -> a + b.
+ * flatten: x [N,...] -> [N, rest], a view. reshape: x -> the shape in the attributes, a view. */
+enum { KOLO_RESHAPE_RANK, KOLO_RESHAPE_DIM /* first of six */ };
+extern const kolo_op kolo_op_bias, kolo_op_bias_bwd, kolo_op_relu, kolo_op_relu_bwd, kolo_op_add;
+extern const kolo_op kolo_op_flatten, kolo_op_reshape;
+
+/* softmax_xent: logits [N,C], labels i32 [N] -> loss [] (sum over N), probs [N,C].
+ * softmax_xent_bwd: probs, labels, dloss [] -> dlogits = (probs - onehot) * dloss.
+ * accuracy: logits, labels -> count [] (of the graph's dtype).
+ * A label outside [0, C) adds nothing: no loss, no gradient, never correct. */
+extern const kolo_op kolo_op_softmax_xent, kolo_op_softmax_xent_bwd, kolo_op_accuracy;
+
+/* sgd: w, g, lr [], [v] -> w', [v']; with d = g + weight_decay w: v' = momentum v + d and
+ * w' = w - lr v' (nesterov: w' = w - lr (d + momentum v')); without v (momentum 0): w' = w - lr d.
+ * As in PyTorch (dampening 0); the first step has v = 0, so v' = d. */
+enum { KOLO_SGD_MOMENTUM, KOLO_SGD_WEIGHT_DECAY, KOLO_SGD_NESTEROV };
+extern const kolo_op kolo_op_sgd;
+
+/* reorder: x -> the same in another layout, that of the output's tensor. */
+extern const kolo_op kolo_op_reorder;
+
+/* post: gradients of one bucket -> the same values, now in flight (no one reads them before wait).
+ * wait: what post gave -> the reduced gradients. Both only pass memory on: all are views, output i
+ * of input i. Placed by the bucket pass. */
+enum { KOLO_COMM_BUCKET };
+extern const kolo_op kolo_op_post, kolo_op_wait;
+
+/* Every op above, NULL-terminated. */
+extern const kolo_op *const kolo_ops[];

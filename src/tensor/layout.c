@@ -1,0 +1,143 @@
+/* Layouts: names, sizes, offsets, and the plain element-by-element reorder. */
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tensor/tensor.h"
+
+kolo_layout kolo_layout_plain(int rank) {
+    kolo_layout layout = {.rank = (uint8_t)rank};
+    for (int i = 0; i < rank; i++) layout.order[i] = (uint8_t)i;
+    return layout;
+}
+
+kolo_status kolo_layout_parse(const char *text, kolo_layout *layout) {
+    kolo_layout parsed = {0};
+    unsigned seen = 0, blocked = 0;
+    const char *p = text;
+    for (; isalpha((unsigned char)*p); p++) {
+        int dim = tolower((unsigned char)*p) - 'a';
+        if (dim >= KOLO_MAX_RANK || seen >> dim & 1) goto bad;
+        seen |= 1u << dim;
+        if (isupper((unsigned char)*p)) blocked |= 1u << dim;
+        parsed.order[parsed.rank++] = (uint8_t)dim;
+    }
+    if (seen != (1u << parsed.rank) - 1) goto bad;
+    while (*p) {
+        int size = 0;
+        for (; isdigit((unsigned char)*p) && size < 256; p++) size = 10 * size + (*p - '0');
+        int dim = *p - 'a';
+        if (size < 2 || size > 255 || dim < 0 || dim >= parsed.rank || !(blocked >> dim & 1) ||
+            parsed.n_blocks == KOLO_MAX_BLOCKS) {
+            goto bad;
+        }
+        parsed.block_dim[parsed.n_blocks] = (uint8_t)dim;
+        parsed.block_size[parsed.n_blocks++] = (uint8_t)size;
+        p++;
+    }
+    unsigned cut = 0;
+    for (int i = 0; i < parsed.n_blocks; i++) cut |= 1u << parsed.block_dim[i];
+    if (cut != blocked) goto bad;
+    *layout = parsed;
+    return KOLO_OK;
+bad:
+    return KOLO_FAIL(KOLO_ERR_ARG, "\"%s\" is no layout; write it like acdb or aBcd8b", text);
+}
+
+const char *kolo_layout_text(const kolo_layout *layout, char text[KOLO_LAYOUT_TEXT]) {
+    unsigned blocked = 0;
+    for (int i = 0; i < layout->n_blocks; i++) blocked |= 1u << layout->block_dim[i];
+    int n = 0;
+    for (int i = 0; i < layout->rank; i++) {
+        int dim = layout->order[i];
+        text[n++] = (char)((blocked >> dim & 1 ? 'A' : 'a') + dim);
+    }
+    text[n] = '\0';
+    for (int i = 0; i < layout->n_blocks; i++) {
+        n += snprintf(text + n, (size_t)(KOLO_LAYOUT_TEXT - n), "%d%c", layout->block_size[i],
+                      'a' + layout->block_dim[i]);
+    }
+    return text;
+}
+
+bool kolo_layout_equal(const kolo_layout *a, const kolo_layout *b) {
+    return a->rank == b->rank && a->n_blocks == b->n_blocks &&
+           memcmp(a->order, b->order, a->rank) == 0 &&
+           memcmp(a->block_dim, b->block_dim, a->n_blocks) == 0 &&
+           memcmp(a->block_size, b->block_size, a->n_blocks) == 0;
+}
+
+bool kolo_layout_is_plain(const kolo_layout *layout) {
+    kolo_layout plain = kolo_layout_plain(layout->rank);
+    return kolo_layout_equal(layout, &plain);
+}
+
+/* Elements of `dim` that the inner blocks hold together. */
+static int64_t block_of(const kolo_layout *layout, int dim) {
+    int64_t block = 1;
+    for (int i = 0; i < layout->n_blocks; i++) {
+        if (layout->block_dim[i] == dim) block *= layout->block_size[i];
+    }
+    return block;
+}
+
+int64_t kolo_layout_padded(const kolo_layout *layout, const kolo_shape *shape, int dim) {
+    int64_t block = block_of(layout, dim);
+    return (shape->dim[dim] + block - 1) / block * block;
+}
+
+int64_t kolo_tensor_elements(const kolo_tensor *tensor) {
+    int64_t count = 1;
+    for (int i = 0; i < tensor->shape.rank; i++) {
+        count *= kolo_layout_padded(&tensor->layout, &tensor->shape, i);
+    }
+    return count;
+}
+
+size_t kolo_tensor_bytes(const kolo_tensor *tensor) {
+    return (size_t)kolo_tensor_elements(tensor) * kolo_dtype_bytes(tensor->dtype);
+}
+
+int64_t kolo_layout_offset(const kolo_layout *layout, const kolo_shape *shape,
+                           const int64_t *index) {
+    /* From the innermost block outwards; `rest` is what of each index the blocks have not used. */
+    int64_t rest[KOLO_MAX_RANK] = {0}, offset = 0, stride = 1;
+    for (int i = 0; i < shape->rank; i++) rest[i] = index[i];
+    for (int i = layout->n_blocks - 1; i >= 0; i--) {
+        int dim = layout->block_dim[i], size = layout->block_size[i];
+        offset += rest[dim] % size * stride;
+        rest[dim] /= size;
+        stride *= size;
+    }
+    for (int i = layout->rank - 1; i >= 0; i--) {
+        int dim = layout->order[i];
+        offset += rest[dim] * stride;
+        stride *= kolo_layout_padded(layout, shape, dim) / block_of(layout, dim);
+    }
+    return offset;
+}
+
+void kolo_tensor_reorder(const kolo_tensor *dst_desc, void *dst, const kolo_tensor *src_desc,
+                         const void *src) {
+    KOLO_ASSERT(dst_desc->dtype == src_desc->dtype);
+    KOLO_ASSERT(kolo_shape_equal(&dst_desc->shape, &src_desc->shape));
+    size_t bytes = kolo_dtype_bytes(dst_desc->dtype);
+    if (kolo_layout_equal(&dst_desc->layout, &src_desc->layout)) {
+        memcpy(dst, src, kolo_tensor_bytes(dst_desc));
+        return;
+    }
+    const kolo_shape *shape = &dst_desc->shape;
+    memset(dst, 0, kolo_tensor_bytes(dst_desc));
+    int64_t index[KOLO_MAX_RANK] = {0};
+    for (int64_t count = kolo_shape_count(shape); count > 0; count--) {
+        memcpy((char *)dst + bytes * (size_t)kolo_layout_offset(&dst_desc->layout, shape, index),
+               (const char *)src +
+                   bytes * (size_t)kolo_layout_offset(&src_desc->layout, shape, index),
+               bytes);
+        for (int i = shape->rank - 1; i >= 0 && ++index[i] == shape->dim[i]; i--) index[i] = 0;
+    }
+}
+
+kolo_tensor kolo_tensor_plain(kolo_dtype dtype, kolo_shape shape) {
+    return (kolo_tensor){dtype, shape, kolo_layout_plain(shape.rank)};
+}
