@@ -31,7 +31,11 @@ KOLO_SHARED kolo_status kolo_fail_in(kolo_status status, const char *fmt, ...) K
 /* File and line of this thread's latest failure, for logs. */
 KOLO_SHARED const char *kolo_last_error_place(void);
 
+#ifndef __clang_analyzer__
 #define KOLO_FAIL(status, ...) kolo_fail((status), __FILE__, __LINE__, __VA_ARGS__)
+#else /* the same, in a form that shows the analyzer that a failure is not KOLO_OK */
+#define KOLO_FAIL(status, ...) (kolo_fail((status), __FILE__, __LINE__, __VA_ARGS__), (status))
+#endif
 
 #define KOLO_TRY(call)                                            \
     do {                                                          \

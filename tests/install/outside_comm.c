@@ -1,4 +1,5 @@
-/* A program that takes the collectives only: sums a vector over the ranks that it was started on. */
+/* A program that takes the collectives only: sums a vector over the ranks that it was started on.
+ */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,7 +15,8 @@ int main(void) {
     if (kolo_comm_create(NULL, &comm) != KOLO_OK) return fail("create");
     int size = kolo_comm_size(comm), rank = kolo_comm_rank(comm);
     float data[3] = {1, (float)rank, 10};
-    if (kolo_allreduce(comm, data, 3, KOLO_DTYPE_F32, KOLO_SUM) != KOLO_OK) return fail("allreduce");
+    if (kolo_allreduce(comm, data, 3, KOLO_DTYPE_F32, KOLO_SUM) != KOLO_OK)
+        return fail("allreduce");
     kolo_comm_destroy(comm);
     const float want[3] = {(float)size, (float)(size * (size - 1)) / 2, 10 * (float)size};
     if (memcmp(data, want, sizeof data) != 0) {

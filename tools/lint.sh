@@ -1,0 +1,69 @@
+#!/bin/sh
+# All that is checked without running the product. Prints "ok" or "FAILED" for each check, with what it
+# found; exits 1 when one failed. Needs the release build (for compile commands and objects).
+#     lint.sh [BUILD_FOLDER]     default build/release
+set -u
+cd "$(dirname "$0")/.." || exit 1
+build=${1:-build/release}
+[ -f "$build/compile_commands.json" ] || { echo "lint: no build in $build: run make first" >&2; exit 1; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT INT TERM
+jobs=$(nproc)
+status=0
+
+# check NAME COMMAND...: runs one check and shows what it said if it failed.
+check() {
+    what=$1
+    shift
+    if "$@" >"$work/out" 2>&1; then
+        echo "ok     lint/$what"
+    else
+        cat "$work/out"
+        echo "FAILED lint/$what"
+        status=1
+    fi
+}
+
+product() { find src models include -name '*.[ch]' | sort; }
+
+format() {
+    find src models include tests bench -name '*.[ch]' -print0 |
+        xargs -0 -r -n 20 -P "$jobs" clang-format --dry-run -Werror
+}
+
+# One process per file; an instruction-set source is read once, through its baseline copy.
+tidy() {
+    awk -F'"' '$2 == "file" { print $4 }' "$build/compile_commands.json" |
+        grep -E '/(src|models)/[^"]*\.c$' | grep -vE '\.(avx2|avx512)\.c$' | sort -u |
+        xargs -r -n 1 -P "$jobs" sh -c '
+            clang-tidy -p "$0" --quiet "$1" >"$2/tidy.$$" 2>/dev/null || { cat "$2/tidy.$$"; exit 1; }
+        ' "$build"
+}
+
+sources() {
+    # shellcheck disable=SC2046 # names of our sources hold no blanks
+    awk -v list="$(product)" -f tools/lint_source.awk $(product)
+}
+
+headers() {
+    for header in include/kolo/*.h; do
+        echo "#include <${header#include/}>" >"$work/alone.c"
+        gcc -std=c11 -pedantic -Wall -Wextra -Werror -fsyntax-only -Iinclude "$work/alone.c" || return 1
+        cp "$work/alone.c" "$work/alone.cc"
+        g++ -std=c++17 -pedantic -Wall -Wextra -Werror -fsyntax-only -Iinclude "$work/alone.cc" ||
+            return 1
+    done
+}
+
+# A tree may be built anywhere: no file of ours names a folder of one machine.
+paths() {
+    ! grep -rnIE --exclude-dir=build --exclude-dir=.git -e "$(pwd)|(^|[^a-zA-Z0-9_.])/home/[a-z]" .
+}
+
+check format format
+check tidy tidy
+check source sources
+check headers headers
+check symbols sh tools/lint_symbols.sh "$build"
+check paths paths
+exit $status

@@ -1,0 +1,133 @@
+# The rules that a reader of single files can check, over src, models and include:
+#   layers        includes point down; folders on one level never include each other
+#   homes         vendor libraries in src/kernel/dnn_*, POSIX headers where processes and files are
+#   headers       #pragma once first; a source includes its own header before all others
+#   banned calls  unsafe or hidden ways to do what base does; printing and exiting in the library
+# Prints file:line: text for each breach; exits 1 when there was one.
+
+BEGIN {
+    n = split(list, t, "\n")
+    for (i = 1; i <= n; i++) files[t[i]] = 1
+    split("base 0 tensor 1 graph 2 comm 2 data 2 kernel 3 perf 3 pass 4 ps 4 plan 5 train 6 cli 7 models 7", t, " ")
+    for (i = 1; i in t; i += 2) level[t[i]] = t[i + 1]
+    # A public header belongs to the folder of its name; these have another name.
+    owner["status"] = owner["dtype"] = "base"
+    owner["kolo"] = owner["model"] = "models"
+    split("assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal stdalign " \
+          "stdarg stdatomic stdbool stddef stdint stdio stdlib stdnoreturn string tgmath threads time uchar " \
+          "wchar wctype", t, " ")
+    for (i in t) standard[t[i] ".h"] = 1
+    unsafe = "strcpy|strcat|stpcpy|sprintf|vsprintf|gets|system|popen|fork|vfork|alloca|__builtin_alloca|" \
+             "setjmp|sigsetjmp|longjmp|siglongjmp|strtok|atoi|atol|atoll|atof|rand|srand|random|tmpnam|mktemp"
+    heap_made = "malloc|calloc|realloc|strdup|strndup|asprintf|aligned_alloc|posix_memalign"
+    heap = heap_made "|free" # base may free what the C library gave it
+    loud = "printf|vprintf|puts|putchar|perror|exit|_exit|quick_exit|abort"
+    environment = "getenv|secure_getenv|setenv|putenv|unsetenv"
+}
+
+FNR == 1 {
+    in_comment = 0
+    first_include = first_code = ""
+    public = FILENAME ~ /^include\//
+    header = FILENAME ~ /\.h$/
+    folder = public ? "include" : FILENAME
+    sub(/^src\//, "", folder)
+    sub(/\/.*/, "", folder)
+    stem = FILENAME
+    sub(/.*\//, "", stem)
+    sub(/\..*/, "", stem)
+    seen_quoted = 0
+}
+
+function breach(text) {
+    printf "%s:%d: %s\n", FILENAME, FNR, text
+    breaches++
+}
+
+# The code of a line: no comments, no contents of strings.
+function code_of(line,    out, c, two, quote) {
+    out = ""
+    quote = ""
+    while (line != "") {
+        c = substr(line, 1, 1)
+        two = substr(line, 1, 2)
+        if (in_comment) {
+            if (two == "*/") { in_comment = 0; line = substr(line, 3) } else line = substr(line, 2)
+        } else if (quote != "") {
+            if (c == "\\") { line = substr(line, 3); continue }
+            if (c == quote) { quote = ""; out = out c }
+            line = substr(line, 2)
+        } else if (two == "/*") { in_comment = 1; out = out " "; line = substr(line, 3)
+        } else if (two == "//") { line = ""
+        } else {
+            if (c == "\"" || c == "'") quote = c
+            out = out c
+            line = substr(line, 2)
+        }
+    }
+    return out
+}
+
+function calls(code, names) { return code ~ ("(^|[^A-Za-z0-9_.>])(" names ")[ ]*\\(") }
+
+# An included header, given without its quotes or brackets.
+function include(name, quoted,    top, own) {
+    if (first_include == "") {
+        first_include = name
+        own = stem ".h"
+        if (!header && (("src/" folder "/" own) in files) && name != folder "/" own)
+            breach("includes \"" name "\" before its own header \"" folder "/" own "\"")
+    } else if (!header && quoted && !seen_quoted)
+        breach("includes a system header before those of the project")
+    if (quoted) seen_quoted = 1
+
+    top = name
+    sub(/\/.*/, "", top)
+    if (name ~ /^kolo\//) {
+        top = substr(name, 6)
+        sub(/\.h$/, "", top)
+        if (top in owner) top = owner[top]
+        if (!public && folder in level && top in level && top != folder && level[top] >= level[folder])
+            breach(folder " includes <" name ">, which is not below it")
+        return
+    }
+    if (public && !(name in standard)) breach("a public header includes " name)
+    if (quoted && name !~ /\//) breach("name the folder of \"" name "\"")
+    if (quoted && top in level && top != folder) {
+        if (folder == "models" || (folder == "cli" && top != "base") || level[top] >= level[folder])
+            breach(folder " includes \"" name "\", which is not for it")
+    }
+    if (!quoted && name ~ /^(dnnl|cblas|mkl|omp|cuda)/ && folder != "kernel")
+        breach("only src/kernel includes the vendor header <" name ">")
+    if (!quoted && name ~ /^(unistd|pthread|fcntl|poll|spawn|sched|semaphore|sys\/|netinet\/|arpa\/|dirent|linux\/)/ &&
+        folder !~ /^(base|comm|data|ps|cli)$/)
+        breach("<" name "> in " folder ": POSIX stays in base, comm, data, ps and cli")
+}
+
+{
+    code = code_of($0)
+    if (header && first_code == "" && code ~ /[^ \t]/) {
+        first_code = code
+        if (code !~ /^#pragma once/) breach("a header starts with #pragma once")
+    }
+    if (!in_comment && $0 ~ /^[ \t]*#[ \t]*include[ \t]*["<]/) {
+        name = $0
+        quoted = name ~ /include[ \t]*"/
+        sub(/^[^"<]*["<]/, "", name)
+        sub(/[">].*/, "", name)
+        include(name, quoted)
+        next
+    }
+    if (code ~ /^[ \t]*#[ \t]*define/) sub(/^[ \t]*#[ \t]*define[ \t]+[A-Za-z_0-9]+/, "", code)
+    if (calls(code, unsafe)) breach("banned call: " code)
+    if (FILENAME != "src/base/memory.c" && calls(code, folder == "base" ? heap_made : heap))
+        breach("heap memory comes from kolo_alloc: " code)
+    if (folder != "cli" && FILENAME != "src/base/status.c") {
+        if (calls(code, loud) || code ~ /fprintf[ ]*\([ ]*std(out|err)/)
+            breach("the library neither prints nor exits: " code)
+        if (folder !~ /^(comm|base)$/ && calls(code, environment))
+            breach("the library reads no environment but the rank contract: " code)
+    }
+}
+
+END { exit breaches > 0 }

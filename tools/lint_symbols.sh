@@ -1,0 +1,59 @@
+#!/bin/sh
+# What the compiled objects tell:
+#   exports   the two libraries export exactly what is declared KOLO_API or KOLO_SHARED, all named kolo_*
+#   statics   a global that only its own file uses is static, unless it is public or there for a test
+#     lint_symbols.sh BUILD_FOLDER
+set -eu
+build=$1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT INT TERM
+breaches=0
+
+# Names declared with default visibility: the preprocessed headers, cut at ; { and }.
+for header in include/kolo/*.h src/*/*.h; do
+    printf '#include "%s"\n' "$header"
+done | cc -E -P -x c -std=c11 -D_GNU_SOURCE -Iinclude -Isrc -I. - | tr '\n;{}' ' \n\n\n' |
+    awk '{
+        if (!match($0, /visibility\("default"\)\)\)/)) next
+        declaration = substr($0, RSTART + RLENGTH)
+        gsub(/__attribute__ *\(\(.*/, "", declaration)
+        if (match(declaration, /[A-Za-z_0-9]+ *\(/)) name = substr(declaration, RSTART, RLENGTH - 1)
+        else { name = declaration; sub(/\[.*/, "", name); sub(/ *$/, "", name); sub(/.*[ *]/, "", name) }
+        gsub(/ /, "", name)
+        print name
+    }' | sort -u >"$work/declared"
+
+nm -D --defined-only -P "$build"/libkolo.so "$build"/libkolo-comm.so | awk 'NF > 2 { print $1 }' |
+    sort -u >"$work/exported"
+
+# complain TEXT: prefixes each line of the input with TEXT and notes that there was one.
+complain() {
+    while read -r line; do echo "$1 $line"; done >"$work/lines"
+    [ ! -s "$work/lines" ] || { cat "$work/lines"; breaches=1; }
+}
+comm -13 "$work/declared" "$work/exported" >"$work/extra"
+complain "exported, but marked neither KOLO_API nor KOLO_SHARED:" <"$work/extra"
+comm -23 "$work/declared" "$work/exported" >"$work/lost"
+complain "declared for export, but defined in no library:" <"$work/lost"
+grep -v '^kolo_' "$work/exported" >"$work/foreign" || true
+complain "exported without the prefix kolo_:" <"$work/foreign"
+
+# Public names are free to have no user here; all others need one in another object, tests included.
+find "$build" -name '*.o' -exec nm -A -P -g {} + |
+    awk -v declared="$work/declared" '
+        BEGIN { while ((getline name <declared) > 0) public[name] = 1 }
+        { sub(/:$/, "", $1) }
+        $3 == "U" || $3 == "u" { used[$2] = used[$2] " " $1; next }
+        $1 ~ /\/kolo(_comm_objects|_objects|-cli)\.dir\// { home[$2] = $1 }
+        END {
+            for (name in home)
+                if (!(name in used) && name != "main" && !(name in public)) {
+                    file = home[name]
+                    sub(/.*\.dir\//, "", file)
+                    sub(/\.o$/, "", file)
+                    print name " (" file ")"
+                }
+        }' | sort >"$work/single"
+complain "global, but used in its own file only:" <"$work/single"
+
+exit $breaches
