@@ -60,6 +60,7 @@ static kolo_value add_value(kolo_graph *g, const char *name, kolo_value_kind kin
         .tensor = tensor,
         .producer = -1,
         .canon = tensor.shape,
+        .grad = KOLO_NONE,
         .next_of = KOLO_NONE,
     };
     return (kolo_value){g->n_values++};

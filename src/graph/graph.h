@@ -33,6 +33,7 @@ typedef struct kolo_value_info {
     kolo_init init;   /* PARAM */
     kolo_shape
         canon; /* PARAM, STATE: the shape that files show; tensor.shape may split it further */
+    kolo_value grad;    /* PARAM: its gradient, once the gradient pass has run; else none */
     kolo_value next_of; /* TEMP: the PARAM or STATE whose next version this is, else none */
 } kolo_value_info;
 

@@ -1,0 +1,34 @@
+#pragma once
+/* The model zoo: builders of known networks, made with kolo/graph.h only.
+ *
+ * A builder adds to a graph the inputs "x" (samples) and "y" (labels, i32 [batch]), the parameters,
+ * and the outputs "logits" [batch, classes], "loss" (sum over the batch) and "correct" (count). */
+
+#include "kolo/graph.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct kolo_model_opts {
+    int64_t batch;
+    kolo_shape sample; /* of one sample, such as [1,28,28] */
+    int64_t classes;
+    const char *options; /* the model's own, "width=0.5,hidden=256"; NULL or "": defaults */
+} kolo_model_opts;
+
+typedef struct kolo_model {
+    const char *name, *summary;
+    const char *options_help; /* "hidden=128 (units of the hidden layers)", or "" */
+    /* Adds the model to an empty graph. ARG when the sample's shape or an option does not suit. */
+    kolo_status (*build)(kolo_graph *g, const kolo_model_opts *opts);
+} kolo_model;
+
+/* The zoo, NULL-terminated; static storage. */
+KOLO_API const kolo_model *const *kolo_models(void);
+/* The model of that name; ARG with a suggestion when there is none. */
+KOLO_API kolo_status kolo_model_find(const char *name, const kolo_model **model);
+
+#ifdef __cplusplus
+}
+#endif

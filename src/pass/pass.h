@@ -1,0 +1,87 @@
+#pragma once
+/* Passes: each takes a graph and leaves it nearer to a plan. pipeline.c has the ordered list. */
+
+#include "graph/graph.h"
+#include "kernel/kernel.h"
+
+/* Forward rewrites that keep the numbers: a flatten before a linear layer folds into it (the
+ * weights are seen as [O,C,H,W]); bias and ReLU fold into the convolution or linear layer before
+ * them; a max pool after a ReLU does the ReLU on its smaller output. Runs before the gradient,
+ * whose rules know the folded forms. */
+kolo_status kolo_pass_fold(kolo_graph *g);
+
+/* Adds the nodes that compute d(loss * seed)/d(parameter) for every parameter that reaches the
+ * loss, and stores each in kolo_info(g, param)->grad. Any graph: branches, shared weights,
+ * diamonds; several contributions are added in the order of the uses. Reverse-mode differentiation;
+ * Griewank, Walther, "Evaluating Derivatives", 2008. `seed` and `loss` are scalars. UNSUPPORTED: an
+ * op on the way has no gradient. */
+kolo_status kolo_pass_gradient(kolo_graph *g, kolo_value loss, kolo_value seed);
+
+typedef struct kolo_optimizer_opts {
+    double momentum, weight_decay;
+    bool nesterov;
+} kolo_optimizer_opts;
+
+/* Adds the update of every parameter that has a gradient, and the optimiser's state. */
+kolo_status kolo_pass_optimizer(kolo_graph *g, const kolo_optimizer_opts *opts);
+
+/* Chooses the layout of each value. Parameters and state named in `fixed` (may be NULL) keep the
+ * layout that it gives; returns whether it knows the name. Nothing is changed for reference
+ * kernels. */
+typedef bool (*kolo_fixed_layout)(void *arg, const char *name, kolo_tensor *tensor);
+kolo_status kolo_pass_layout(kolo_graph *g, kolo_kernel_set kernels, int threads,
+                             kolo_fixed_layout fixed, void *arg);
+
+/* Groups gradients into buckets of at least bucket_bytes in the order in which they are made, and
+ * puts a POST behind the last maker of each bucket and the last reader of its parameters, a WAIT
+ * before its first use. The sums "loss" and "correct" ride in the last bucket. */
+kolo_status kolo_pass_bucket(kolo_graph *g, size_t bucket_bytes);
+
+/* ---- memory ---- */
+
+/* Where a value lies. */
+typedef enum kolo_region {
+    KOLO_REGION_ARENA,  /* inputs, activations, local gradients; re-used within the step */
+    KOLO_REGION_BUCKET, /* gradients that travel, adjacent by bucket, never re-used */
+    KOLO_REGION_TABLE,  /* scalars */
+    KOLO_REGION_STORE,  /* current version of a parameter or state */
+    KOLO_REGION_NEXT,   /* its next version, in the other bank */
+} kolo_region;
+
+typedef struct kolo_place {
+    kolo_region region;
+    size_t offset; /* STORE and NEXT: the id of the parameter or state */
+} kolo_place;
+
+typedef struct kolo_bucket {
+    size_t offset, bytes; /* in the bucket region */
+    int n_values;
+} kolo_bucket;
+
+typedef struct kolo_memory_map {
+    kolo_place *places; /* by value id */
+    size_t arena_bytes, bucket_bytes, table_bytes;
+    kolo_bucket *buckets;
+    int n_buckets;
+} kolo_memory_map;
+
+/* Gives every value a place: two values of the arena overlap only if they are never alive together;
+ * views share; outputs live to the end. Best fit by size, largest first, over lifetimes; Pisarchyk,
+ * Lee, "Efficient memory management for deep neural net inference", 2020. */
+kolo_status kolo_pass_memory(const kolo_graph *g, kolo_memory_map *map);
+void kolo_memory_map_fini(kolo_memory_map *map);
+
+/* ---- the pipeline ---- */
+
+typedef struct kolo_pipeline_opts {
+    bool train;
+    kolo_optimizer_opts optimizer;
+    size_t bucket_bytes;
+    kolo_kernel_set kernels;
+    int threads;
+    kolo_fixed_layout fixed;
+    void *fixed_arg;
+} kolo_pipeline_opts;
+
+/* All passes in order, verified after each. */
+kolo_status kolo_pipeline_run(kolo_graph *g, const kolo_pipeline_opts *opts);

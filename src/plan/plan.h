@@ -1,0 +1,108 @@
+#pragma once
+/* A plan: a graph after all passes as one flat array of steps over memory laid out beforehand.
+ *
+ * Steps are KERNEL (run a kernel), POST (hand a bucket of gradients to communication) and WAIT
+ * (stand until it is back). kolo_plan_run walks them: no allocation, no lock of its own, no system
+ * call but a blocking wait. What depends on the world (learning rate, gradient scale) stands in
+ * scalars, the binding table; the group stands behind the requests of the buckets.
+ *
+ * A step is a transaction. Parameters and optimiser state live in a *store*, in two banks: a
+ * training plan reads one and writes the other, and the store turns to the new bank only when the
+ * whole step is done. A step that fails leaves the old bank as it was. Several plans (other batch
+ * sizes, evaluation) share one store; the first decides each parameter's master layout, the others
+ * follow.
+ *
+ * Plans and stores belong to one thread at a time. */
+
+#include "graph/graph.h"
+#include "kernel/kernel.h"
+#include "kolo/comm.h"
+
+/* ---- the store: parameters and optimiser state ---- */
+
+typedef struct kolo_store kolo_store;
+
+typedef struct kolo_store_entry {
+    const char *name;
+    kolo_value_kind kind; /* PARAM or STATE */
+    kolo_tensor tensor;   /* in the master layout; its shape may split canon's dimensions */
+    kolo_shape canon;     /* as files show it */
+    kolo_init init;
+    size_t offset; /* in each bank */
+} kolo_store_entry;
+
+kolo_status kolo_store_create(kolo_store **store);
+void kolo_store_destroy(kolo_store *store);
+int kolo_store_count(const kolo_store *store);
+const kolo_store_entry *kolo_store_entry_at(const kolo_store *store, int i);
+const kolo_store_entry *kolo_store_find(const kolo_store *store, const char *name);
+/* Address of an entry in the current bank, in master layout. */
+void *kolo_store_data(const kolo_store *store, const kolo_store_entry *entry);
+/* Copies an entry out in canonical (row-major) order: count elements of its dtype. */
+void kolo_store_read(const kolo_store *store, const kolo_store_entry *entry, void *canonical);
+/* Sets an entry in both banks from canonical order. */
+void kolo_store_write(kolo_store *store, const kolo_store_entry *entry, const void *canonical);
+/* Draws the initial value of every parameter (both banks) from `seed` and its name; state is zero.
+ */
+kolo_status kolo_store_init(kolo_store *store, uint64_t seed);
+/* Copies rank 0's current bank to all ranks, both banks. Compares the layouts first: PEER/ARG when
+ * a rank's differ. Collective. */
+kolo_status kolo_store_broadcast(kolo_store *store, kolo_comm *comm);
+/* Hash of the current bank's contents, for comparing replicas. */
+uint64_t kolo_store_hash(const kolo_store *store);
+
+/* ---- plans ---- */
+
+typedef struct kolo_plan kolo_plan;
+
+/* Zero means the default. */
+typedef struct kolo_plan_opts {
+    bool train; /* gradients, buckets, updates; else the forward pass alone */
+    double momentum, weight_decay;
+    bool nesterov;
+    size_t bucket_bytes; /* least bytes of a bucket; default 1 MiB */
+    kolo_algorithm algorithm;
+    kolo_kernel_set kernels;
+    int threads; /* of kernels; default 1 */
+} kolo_plan_opts;
+
+/* Compiles a graph: takes `graph` over (also on failure). `comm` may be NULL: no communication.
+ * Adds to the store what it lacks (zeroed; see kolo_store_init). A training plan needs the output
+ * "loss"; its gradient is seeded by the scalar "grad_scale" and updates use the scalar "lr".
+ * Outputs "loss" and "correct" of a training plan come back summed over the ranks. Collective when
+ * `comm` is given. */
+kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kolo_store *store,
+                              kolo_comm *comm, kolo_plan **plan);
+void kolo_plan_destroy(kolo_plan *plan);
+
+/* Address and tensor of an input, for the caller to fill before a run; KOLO_ASSERTs that it exists.
+ */
+void *kolo_plan_input(const kolo_plan *plan, const char *name, kolo_tensor *tensor);
+void kolo_plan_set_scalar(kolo_plan *plan, const char *name, double number);
+/* Address and tensor of a named output, valid after a run until the next; NULL when there is none.
+ */
+const void *kolo_plan_output(const kolo_plan *plan, const char *name, kolo_tensor *tensor);
+/* A scalar output as a number. */
+double kolo_plan_scalar(const kolo_plan *plan, const char *name);
+
+/* Runs one step. A training plan turns the store's bank when all is done. PEER or TIMEOUT: the
+ * group broke, the store stands as before the step. */
+kolo_status kolo_plan_run(kolo_plan *plan);
+
+/* Bytes of the arena, the gradients, and one bank of the store. */
+typedef struct kolo_plan_memory {
+    size_t arena, gradients, bank;
+} kolo_plan_memory;
+kolo_plan_memory kolo_plan_memory_of(const kolo_plan *plan);
+
+/* Appends the plan as text: memory, buckets, then a line a step. */
+void kolo_plan_print(const kolo_plan *plan, kolo_text *text);
+
+/* ---- observing (tests, profiles) ---- */
+
+typedef enum kolo_step_kind { KOLO_STEP_KERNEL, KOLO_STEP_POST, KOLO_STEP_WAIT } kolo_step_kind;
+
+/* Called after each step when set; `step` counts from 0. */
+typedef void (*kolo_plan_observer)(void *arg, int step, kolo_step_kind kind, int bucket,
+                                   int64_t begin_ns, int64_t end_ns);
+void kolo_plan_observe(kolo_plan *plan, kolo_plan_observer observer, void *arg);
