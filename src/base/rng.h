@@ -9,9 +9,10 @@
 
 /* What a stream of draws is for; part of the key, so that no two uses share numbers. */
 typedef enum kolo_rng_use {
-    KOLO_RNG_INIT = 1,    /* initial weights; index: hash of the parameter's name */
-    KOLO_RNG_SHUFFLE = 2, /* order of samples; index: epoch */
-    KOLO_RNG_TEST = 3,    /* tests; index: free */
+    KOLO_RNG_INIT = 1,      /* initial weights; index: hash of the parameter's name */
+    KOLO_RNG_SHUFFLE = 2,   /* order of samples; index: epoch */
+    KOLO_RNG_TEST = 3,      /* tests; index: free */
+    KOLO_RNG_SYNTHETIC = 4, /* made-up data; index: what is made */
 } kolo_rng_use;
 
 typedef struct kolo_rng {

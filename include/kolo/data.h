@@ -1,0 +1,62 @@
+#pragma once
+/* Data sets: samples that can be had in any order, with their labels.
+ *
+ *     kolo_dataset *train;
+ *     KOLO_TRY(kolo_dataset_open("fashion-mnist", KOLO_SPLIT_TRAIN, &train));
+ *     const kolo_dataset_info *info = kolo_dataset_describe(train);
+ *
+ * A data set is named by a text, NAME or NAME:ARGUMENT:
+ *
+ *     fashion-mnist        the folder of Debian's package dataset-fashion-mnist
+ *     fashion-mnist:DIR    the same four IDX files in any folder, gzipped or not
+ *     mnist:DIR            the handwritten digits, in the same format
+ *     synthetic[:KEY=VALUE,...]    made in memory, the same at every run; keys N (training
+ * samples), test (test samples), shape (CxHxW), classes, seed
+ */
+
+#include "kolo/dtype.h"
+#include "kolo/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct kolo_dataset kolo_dataset;
+
+typedef enum kolo_split { KOLO_SPLIT_TRAIN, KOLO_SPLIT_TEST } kolo_split;
+
+enum { KOLO_MAX_CHANNELS = 16 };
+
+/* What a data set holds. */
+typedef struct kolo_dataset_info {
+    const char *name;  /* "fashion-mnist" */
+    const char *place; /* the folder or the argument it was made from */
+    kolo_split split;
+    int64_t count;     /* samples, at least 1 */
+    kolo_shape sample; /* C,H,W */
+    kolo_dtype dtype;  /* of the stored elements: KOLO_DTYPE_U8 */
+    int classes;       /* labels are 0 .. classes-1 */
+    /* Per channel, of elements scaled to [0, 1]: a network sees (x / 255 - mean) / std. */
+    float mean[KOLO_MAX_CHANNELS], std[KOLO_MAX_CHANNELS];
+} kolo_dataset_info;
+
+/* Opens one split of the data set named by `spec`. Reads and checks all of its headers and labels.
+ * ARG: unknown name (the text suggests one) or argument; IO: a file or folder is missing or cannot
+ * be read; FORMAT: a file is damaged, or files do not belong together; NOMEM. */
+KOLO_API kolo_status kolo_dataset_open(const char *spec, kolo_split split, kolo_dataset **dataset);
+
+/* Frees the data set and all pointers it gave. NULL is allowed. */
+KOLO_API void kolo_dataset_close(kolo_dataset *dataset);
+
+/* What the data set holds; valid until it is closed. */
+KOLO_API const kolo_dataset_info *kolo_dataset_describe(const kolo_dataset *dataset);
+
+/* Copies samples indices[0 .. n) to `samples` (n,C,H,W elements, u8) and their labels to `labels`
+ * (n). Any number of threads may call it at a time.
+ * ARG: an index outside the set; IO, FORMAT: a sample cannot be read. */
+KOLO_API kolo_status kolo_dataset_gather(const kolo_dataset *dataset, const int64_t *indices,
+                                         int64_t n, uint8_t *samples, int32_t *labels);
+
+#ifdef __cplusplus
+}
+#endif
