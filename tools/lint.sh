@@ -57,7 +57,7 @@ headers() {
 
 # A tree may be built anywhere: no file of ours names a folder of one machine.
 paths() {
-    ! grep -rnIE --exclude-dir=build --exclude-dir=.git -e "$(pwd)|(^|[^a-zA-Z0-9_.])/home/[a-z]" .
+    ! grep -rnIE --exclude-dir=build --exclude-dir=.git -e "(^|[^a-zA-Z0-9_./])($(pwd)|/home/[a-z]+)/" .
 }
 
 check format format

@@ -1,0 +1,47 @@
+# A thin front to CMake; `make help` lists the targets. All results lie in build/.
+.PHONY: all quickstart check lint asan tsan fuzz bench soak install clean help
+
+PREFIX ?= /usr/local
+build = cmake --preset $(1) >build/$(1).log 2>&1 || { cat build/$(1).log; exit 1; }; cmake --build --preset $(1)
+
+all: ## build the release
+	@mkdir -p build
+	@$(call build,release)
+
+quickstart: ## install what is missing, build, train Fashion-MNIST on 2 workers
+	@tools/install-deps.sh --run
+	@mkdir -p build
+	@$(call build,release) --target kolo-cli
+	build/release/kolo train --model lenet --data fashion-mnist --workers 2 --epochs 3
+
+check: ## install what is missing, build, run every test
+	@tools/install-deps.sh
+	@tools/check.sh
+
+lint: all ## format, clang-tidy, layers, headers, symbols
+	@tools/lint.sh
+
+asan: ## unit and rank tests under the address and undefined-behaviour sanitizers
+	@tools/check.sh asan
+
+tsan: ## tests of threads and communication under the thread sanitizer
+	@tools/check.sh tsan
+
+fuzz: ## fuzz each reader for a minute (SECONDS=n)
+	@tools/fuzz.sh $(or $(SECONDS),60)
+
+bench: all ## training and allreduce, as JSON
+	build/release/kolo bench train --model lenet --batch 64 --threads 1 --json -
+	build/release/kolo bench allreduce --ranks 2 --sizes 8,1K,1M,16M --algorithm auto --json -
+
+soak: all ## the tests with their full numbers, long
+	@tools/check.sh soak
+
+install: all ## install to PREFIX (default /usr/local)
+	cmake --install build/release --prefix "$(PREFIX)"
+
+clean: ## remove build/
+	rm -rf build
+
+help:
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
