@@ -1,13 +1,13 @@
 /* The one allocator (with its fail-the-nth hook for tests), arenas, pages, growing arrays, text. */
 #define _GNU_SOURCE
+#include "base/base.h"
+
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
-
-#include "base/base.h"
 
 enum { ALIGNMENT = 64, HUGE_PAGE = 2 << 20, BLOCK_MIN = 4096 };
 

@@ -1,9 +1,9 @@
 /* The error slot, one per thread, and assertion failures. */
+#include "base/base.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "base/base.h"
 
 static _Thread_local struct {
     char text[1024];
@@ -38,7 +38,7 @@ kolo_status kolo_fail(kolo_status status, const char *file, int line, const char
 }
 
 kolo_status kolo_fail_in(kolo_status status, const char *fmt, ...) {
-    char context[256], text[sizeof slot.text + sizeof context];
+    char context[256], text[sizeof slot.text + sizeof context + 2];
     va_list args;
     va_start(args, fmt);
     vsnprintf(context, sizeof context, fmt, args);
