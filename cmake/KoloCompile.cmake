@@ -12,6 +12,7 @@ set(CMAKE_C_FLAGS_DEBUG "-O1 -g")
 function(kolo_compile_options target)
   target_compile_options(${target} PRIVATE
     -Wall -Wextra -pedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
+    -Werror=implicit-function-declaration
     -Wno-unused-parameter -fvisibility=hidden -ffp-contract=off -fno-math-errno
     # Failures name their file as "src/comm/ring.c", wherever the tree was built.
     -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)

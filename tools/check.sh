@@ -24,11 +24,11 @@ count() {
 build() {
     echo "== build $1"
     if cmake --preset "$1" >"$out/build-$1.log" 2>&1 &&
-        cmake --build --preset "$1" -- -j "$jobs" >>"$out/build-$1.log" 2>&1; then
+        cmake --build --preset "$1" -- -k 0 -j "$jobs" >>"$out/build-$1.log" 2>&1; then
         echo "ok     build/$1"
         return 0
     fi
-    cat "$out/build-$1.log"
+    grep -v '^\[[0-9]*/' "$out/build-$1.log"
     echo "FAILED build/$1"
     return 1
 }

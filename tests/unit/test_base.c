@@ -2,6 +2,7 @@
 #include "support/support.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/rng.h"
