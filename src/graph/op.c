@@ -1,0 +1,123 @@
+/* The list of ops, and what shape rules share. */
+#include "graph/op.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "graph/op_rules.h"
+
+const kolo_op *const kolo_ops[] = {
+    &kolo_op_conv2d,
+    &kolo_op_conv2d_bwd_data,
+    &kolo_op_conv2d_bwd_weights,
+    &kolo_op_max_pool2d,
+    &kolo_op_max_pool2d_bwd,
+    &kolo_op_avg_pool2d,
+    &kolo_op_avg_pool2d_bwd,
+    &kolo_op_linear,
+    &kolo_op_linear_bwd_data,
+    &kolo_op_linear_bwd_weights,
+    &kolo_op_bias,
+    &kolo_op_bias_bwd,
+    &kolo_op_relu,
+    &kolo_op_relu_bwd,
+    &kolo_op_add,
+    &kolo_op_flatten,
+    &kolo_op_reshape,
+    &kolo_op_softmax_xent,
+    &kolo_op_softmax_xent_bwd,
+    &kolo_op_accuracy,
+    &kolo_op_sgd,
+    &kolo_op_reorder,
+    &kolo_op_post,
+    &kolo_op_wait,
+    NULL,
+};
+
+kolo_status kolo_rule_fail(const kolo_shape_query *q, const char *file, int line, const char *fmt,
+                           ...) {
+    char text[512], shape[KOLO_SHAPE_TEXT];
+    va_list args;
+    va_start(args, fmt);
+    int n = vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    for (int i = 0; i < q->n_in && n < (int)sizeof text; i++) {
+        n += snprintf(text + n, sizeof text - (size_t)n, "%s%s %s", i ? ", " : " (inputs ",
+                      kolo_dtype_name(q->in[i].dtype), kolo_shape_text(&q->in[i].shape, shape));
+    }
+    return kolo_fail(KOLO_ERR_ARG, file, line, "%s)", text);
+}
+
+kolo_status kolo_rule_types(const kolo_shape_query *q, const char *letters) {
+    kolo_dtype real = q->in[0].dtype; /* input 0 of every op is a float */
+    if (real != KOLO_DTYPE_F32 && real != KOLO_DTYPE_F64) {
+        return KOLO_RULE_FAIL(q, "input 0 is %s; it must be f32 or f64", kolo_dtype_name(real));
+    }
+    for (int i = 0; i < q->n_in; i++) {
+        kolo_dtype want = letters[i] == 'i'   ? KOLO_DTYPE_I32
+                          : letters[i] == 'b' ? KOLO_DTYPE_U8
+                                              : real;
+        if (q->in[i].dtype != want) {
+            return KOLO_RULE_FAIL(q, "input %d is %s; it must be %s", i,
+                                  kolo_dtype_name(q->in[i].dtype), kolo_dtype_name(want));
+        }
+    }
+    return KOLO_OK;
+}
+
+kolo_status kolo_rule_rank(const kolo_shape_query *q, int i, int rank, const char *dims) {
+    if (q->in[i].shape.rank == rank) return KOLO_OK;
+    return KOLO_RULE_FAIL(q, "input %d has %d dimensions; it must have %d: %s", i,
+                          q->in[i].shape.rank, rank, dims);
+}
+
+kolo_status kolo_rule_same(const kolo_shape_query *q, int i, int j) {
+    if (kolo_shape_equal(&q->in[i].shape, &q->in[j].shape)) return KOLO_OK;
+    return KOLO_RULE_FAIL(q, "inputs %d and %d differ; they must have one shape", i, j);
+}
+
+kolo_status kolo_rule_window(const kolo_shape_query *q, const char *axis, int64_t size,
+                             kolo_window window, int64_t *places) {
+    if (window.kernel < 1 || window.stride < 1 || window.dilation < 1 || window.pad < 0) {
+        return KOLO_RULE_FAIL(q,
+                              "kernel %" PRId64 ", stride %" PRId64 ", dilation %" PRId64
+                              ", padding %" PRId64
+                              " along the %s; the first three must be 1 or more, padding 0 or more",
+                              window.kernel, window.stride, window.dilation, window.pad, axis);
+    }
+    /* Within 31 bits each, nothing below overflows. */
+    if ((size | window.kernel | window.stride | window.dilation | window.pad) > INT32_MAX) {
+        return KOLO_RULE_FAIL(q, "a number above %d along the %s; give smaller ones", INT32_MAX,
+                              axis);
+    }
+    int64_t span = window.dilation * (window.kernel - 1) + 1, room = size + 2 * window.pad;
+    if (span > room) {
+        return KOLO_RULE_FAIL(q,
+                              "the kernel spans %" PRId64 " but the %s with padding is %" PRId64
+                              "; pad more or use a smaller kernel",
+                              span, axis, room);
+    }
+    *places = (room - span) / window.stride + 1;
+    return KOLO_OK;
+}
+
+kolo_status kolo_rule_out(kolo_shape_query *q, int i, kolo_dtype dtype, kolo_shape shape) {
+    int64_t bytes = 64; /* room for the padding of blocks and for sums over a few tensors */
+    for (int d = 0; d < shape.rank; d++) {
+        if (__builtin_mul_overflow(bytes, shape.dim[d], &bytes)) {
+            char text[KOLO_SHAPE_TEXT];
+            return KOLO_RULE_FAIL(q, "output %d would be %s; no memory holds that", i,
+                                  kolo_shape_text(&shape, text));
+        }
+    }
+    q->out[i] = kolo_tensor_plain(dtype, shape);
+    q->n_out = i + 1;
+    return KOLO_OK;
+}
+
+double kolo_query_bytes(const kolo_shape_query *q) {
+    double bytes = 0;
+    for (int i = 0; i < q->n_in; i++) bytes += (double)kolo_tensor_bytes(&q->in[i]);
+    for (int i = 0; i < q->n_out; i++) bytes += (double)kolo_tensor_bytes(&q->out[i]);
+    return bytes;
+}

@@ -1,0 +1,127 @@
+/* linear, y = x w^T + b, and its gradients dx = dy w, dw = dy^T x, db = sum of dy over the batch.
+ * The dimensions after the first count as one, so that a flatten before it costs nothing. */
+#include <inttypes.h>
+
+#include "graph/op.h"
+#include "graph/op_rules.h"
+
+static const char *const linear_attrs[] = {"relu", NULL};
+static const char *const bwd_weights_attrs[] = {"bias", NULL};
+
+/* Elements of all dimensions but the first. */
+static double inner(const kolo_tensor *t) {
+    return (double)kolo_shape_count(&t->shape) / (double)t->shape.dim[0];
+}
+
+static kolo_status linear_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "fff"));
+    const kolo_shape *x = &q->in[0].shape, *w = &q->in[1].shape;
+    if (x->rank < 2) return KOLO_RULE_FAIL(q, "x must have two or more dimensions: N,I");
+    KOLO_TRY(kolo_rule_rank(q, 1, x->rank, "O, then those of x after the first (or flatten x)"));
+    for (int d = 1; d < x->rank; d++) {
+        if (x->dim[d] != w->dim[d]) {
+            return KOLO_RULE_FAIL(q,
+                                  "dimension %d of x is %" PRId64 " but that of w is %" PRId64
+                                  "; they must be equal",
+                                  d, x->dim[d], w->dim[d]);
+        }
+    }
+    if (q->n_in == 3) {
+        KOLO_TRY(kolo_rule_rank(q, 2, 1, "O"));
+        if (q->in[2].shape.dim[0] != w->dim[0]) {
+            return KOLO_RULE_FAIL(q, "the bias must have %" PRId64 " elements", w->dim[0]);
+        }
+    }
+    return kolo_rule_out(q, 0, q->in[0].dtype, kolo_shape_2(x->dim[0], w->dim[0]));
+}
+
+static kolo_status bwd_data_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "ff"));
+    KOLO_TRY(kolo_rule_rank(q, 0, 2, "N,O"));
+    kolo_shape dx = q->in[1].shape;
+    if (dx.rank < 2 || dx.dim[0] != q->in[0].shape.dim[1]) {
+        return KOLO_RULE_FAIL(q, "w must be [%" PRId64 ",I...]", q->in[0].shape.dim[1]);
+    }
+    dx.dim[0] = q->in[0].shape.dim[0];
+    return kolo_rule_out(q, 0, q->in[0].dtype, dx);
+}
+
+static kolo_status bwd_weights_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "ff"));
+    KOLO_TRY(kolo_rule_rank(q, 0, 2, "N,O"));
+    const int64_t *dy = q->in[0].shape.dim;
+    kolo_shape dw = q->in[1].shape;
+    if (dw.rank < 2 || dw.dim[0] != dy[0]) {
+        return KOLO_RULE_FAIL(q, "x must be [%" PRId64 ",I...]", dy[0]);
+    }
+    dw.dim[0] = dy[1];
+    KOLO_TRY(kolo_rule_out(q, 0, q->in[0].dtype, dw));
+    if (!q->attr[KOLO_LINEAR_BWD_BIAS].i) return KOLO_OK;
+    return kolo_rule_out(q, 1, q->in[0].dtype, kolo_shape_1(dy[1]));
+}
+
+static void linear_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
+                        const bool *wants, kolo_value *d_in) {
+    kolo_value dy = d_out[0];
+    if (n->attr[KOLO_LINEAR_RELU].i) {
+        dy = kolo_graph_add1(g, &kolo_op_relu_bwd, (kolo_value[]){dy, n->out[0]}, 2, NULL);
+    }
+    bool wants_bias = n->n_in == 3 && wants[2];
+    if (wants[0]) {
+        d_in[0] =
+            kolo_graph_add1(g, &kolo_op_linear_bwd_data, (kolo_value[]){dy, n->in[1]}, 2, NULL);
+    }
+    if (wants[1]) {
+        const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_LINEAR_BWD_BIAS].i = wants_bias};
+        kolo_value out[KOLO_MAX_IO];
+        kolo_graph_add(g, &kolo_op_linear_bwd_weights, (kolo_value[]){dy, n->in[0]}, 2, attr, out);
+        d_in[1] = out[0];
+        if (wants_bias) d_in[2] = out[1];
+    } else if (wants_bias) {
+        d_in[2] = kolo_graph_add1(g, &kolo_op_bias_bwd, &dy, 1, NULL);
+    }
+}
+
+/* A multiply-add for each element of y and of a row of w, in all three. */
+static kolo_cost cost_of(const kolo_shape_query *q, const kolo_tensor *y, const kolo_tensor *w) {
+    return (kolo_cost){2 * inner(w) * (double)kolo_shape_count(&y->shape), kolo_query_bytes(q)};
+}
+static kolo_cost linear_cost(const kolo_shape_query *q) {
+    return cost_of(q, &q->out[0], &q->in[1]);
+}
+static kolo_cost bwd_data_cost(const kolo_shape_query *q) {
+    return cost_of(q, &q->in[0], &q->in[1]);
+}
+static kolo_cost bwd_weights_cost(const kolo_shape_query *q) {
+    return cost_of(q, &q->in[0], &q->out[0]);
+}
+
+const kolo_op kolo_op_linear = {
+    .name = "linear",
+    .min_in = 2,
+    .max_in = 3,
+    .attrs = linear_attrs,
+    .shape = linear_shape,
+    .grad = linear_grad,
+    .cost = linear_cost,
+};
+const kolo_op kolo_op_linear_bwd_data = {
+    .name = "linear_bwd_data",
+    .min_in = 2,
+    .max_in = 2,
+    .attrs = (const char *const[]){NULL},
+    .shape = bwd_data_shape,
+    .cost = bwd_data_cost,
+};
+const kolo_op kolo_op_linear_bwd_weights = {
+    .name = "linear_bwd_weights",
+    .min_in = 2,
+    .max_in = 2,
+    .attrs = bwd_weights_attrs,
+    .shape = bwd_weights_shape,
+    .cost = bwd_weights_cost,
+};
+
+kolo_value kolo_linear(kolo_graph *g, kolo_value x, kolo_value w) {
+    return kolo_graph_add1(g, &kolo_op_linear, (kolo_value[]){x, w}, 2, NULL);
+}
