@@ -1,0 +1,255 @@
+/* What is written from the option table: help pages, the manual, a config file that repeats a run.
+ */
+#include "base/option.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/json.h"
+
+enum { WIDTH = 80, HELP_COLUMN = 26 };
+
+/* ---- what a row allows ---- */
+
+static void add_bytes(kolo_text *t, double bytes) {
+    static const char suffixes[] = {'K', 'M', 'G'};
+    int64_t n = (int64_t)bytes;
+    int i = -1;
+    while (i < 2 && n >= 1024 && n % 1024 == 0) {
+        n /= 1024;
+        i++;
+    }
+    kolo_text_add(t, "%" PRId64, n);
+    if (i >= 0) kolo_text_add(t, "%c", suffixes[i]);
+}
+
+static void add_limit(const kolo_option *row, kolo_text *t, double limit) {
+    if (row->type == KOLO_OPTION_BYTES) {
+        add_bytes(t, limit);
+    } else if (row->type == KOLO_OPTION_INT) {
+        kolo_text_add(t, "%" PRId64, (int64_t)limit);
+    } else {
+        kolo_text_add(t, "%g", limit);
+    }
+}
+
+static void add_range(const kolo_option *row, kolo_text *t) {
+    if (row->min == 0 && row->max == 0) return;
+    kolo_text_add(t, " from ");
+    add_limit(row, t, row->min);
+    kolo_text_add(t, " to ");
+    add_limit(row, t, row->max);
+}
+
+static void add_choices(const kolo_option *row, kolo_text *t, const char *between) {
+    for (int i = 0; row->choices[i]; i++) {
+        kolo_text_add(t, "%s%s", i ? between : "", row->choices[i]);
+    }
+}
+
+void kolo_option_allowed(const kolo_option *row, kolo_text *t) {
+    switch (row->type) {
+    case KOLO_OPTION_TEXT:
+        kolo_text_add(t, "a text that is not empty");
+        break;
+    case KOLO_OPTION_FLAG:
+        kolo_text_add(t, "true or false");
+        break;
+    case KOLO_OPTION_CHOICE:
+        kolo_text_add(t, "one of ");
+        add_choices(row, t, ", ");
+        break;
+    case KOLO_OPTION_INT:
+        kolo_text_add(t, "a whole number");
+        break;
+    case KOLO_OPTION_FLOAT:
+        kolo_text_add(t, "a number");
+        break;
+    case KOLO_OPTION_BYTES:
+        kolo_text_add(t, "a number of bytes, such as 4096, 64K or 1M,");
+        break;
+    }
+    if (row->type != KOLO_OPTION_CHOICE) add_range(row, t);
+}
+
+/* ---- help pages ---- */
+
+/* Prints words, wrapped, from column `column` (where the cursor stands already) on. */
+static void add_wrapped(kolo_text *t, const char *words, int column) {
+    int at = column;
+    for (const char *word = words; *word;) {
+        int length = (int)strcspn(word, " \n");
+        if (at > column && at + 1 + length > WIDTH) {
+            kolo_text_add(t, "\n%*s", column, "");
+            at = column;
+        }
+        kolo_text_add(t, "%s%.*s", at > column ? " " : "", length, word);
+        at += length + (at > column);
+        word += length;
+        word += strspn(word, " \n");
+    }
+    kolo_text_add(t, "\n");
+}
+
+/* "-n, --ranks N", "--[no-]shuffle", "--schedule constant|step|cosine". */
+static void add_form(const kolo_option *row, kolo_text *t) {
+    if (row->letter) kolo_text_add(t, "-%c, ", row->letter);
+    bool on = row->type == KOLO_OPTION_FLAG && row->preset && strcmp(row->preset, "true") == 0;
+    kolo_text_add(t, "--%s%s", on ? "no-" : "", row->name);
+    if (row->type == KOLO_OPTION_CHOICE) {
+        kolo_text_add(t, " ");
+        add_choices(row, t, "|");
+    } else if (row->type != KOLO_OPTION_FLAG) {
+        kolo_text_add(t, " %s", row->metavar);
+    }
+}
+
+/* "(default 64, from 1 to 65536)", or nothing. */
+static void add_facts(const kolo_option *row, uint32_t command, kolo_text *t) {
+    kolo_text facts = {0};
+    if (row->required & command) kolo_text_add(&facts, ", required");
+    if (row->preset && row->type != KOLO_OPTION_FLAG) {
+        kolo_text_add(&facts, ", default %s", row->preset);
+    } else if (row->without) {
+        kolo_text_add(&facts, ", default: %s", row->without);
+    }
+    if (row->min != 0 || row->max != 0) {
+        kolo_text_add(&facts, ",");
+        add_range(row, &facts);
+    }
+    if (facts.length > 0) kolo_text_add(t, " (%s)", facts.text + 2);
+    t->failed |= facts.failed;
+    kolo_text_fini(&facts);
+}
+
+static void add_option_help(const kolo_option *row, uint32_t command, kolo_text *t) {
+    size_t start = t->length;
+    kolo_text_add(t, "  ");
+    add_form(row, t);
+    int used = (int)(t->length - start);
+    if (used > HELP_COLUMN - 2) {
+        kolo_text_add(t, "\n");
+        used = 0;
+    }
+    kolo_text_add(t, "%*s", HELP_COLUMN - used, "");
+    kolo_text words = {0};
+    kolo_text_add(&words, "%s", row->help);
+    add_facts(row, command, &words);
+    if (!words.failed) add_wrapped(t, words.text, HELP_COLUMN);
+    t->failed |= words.failed;
+    kolo_text_fini(&words);
+}
+
+static bool has_options(const kolo_option_table *table, const kolo_option_command *command) {
+    for (size_t i = 0; i < table->n_rows; i++) {
+        if (table->rows[i].commands & command->bit) return true;
+    }
+    return false;
+}
+
+/* "kolo train --model NAME --data NAME [options]". */
+static void add_usage(const kolo_option_table *table, const kolo_option_command *command,
+                      kolo_text *t) {
+    kolo_text_add(t, "%s %s", table->program, command->name);
+    for (size_t i = 0; i < table->n_rows; i++) {
+        const kolo_option *row = &table->rows[i];
+        if (!(row->required & row->commands & command->bit)) continue;
+        kolo_text_add(t, " ");
+        if (row->letter) {
+            kolo_text_add(t, "-%c %s", row->letter, row->metavar);
+        } else {
+            add_form(row, t);
+        }
+    }
+    if (has_options(table, command)) kolo_text_add(t, " [options]");
+    if (command->arguments) kolo_text_add(t, " %s", command->arguments);
+}
+
+void kolo_options_help(const kolo_option_table *table, const kolo_option_command *command,
+                       kolo_text *t) {
+    kolo_text_add(t, "usage: ");
+    add_usage(table, command, t);
+    kolo_text_add(t, "\n\n");
+    add_wrapped(t, command->summary, 0);
+    if (command->details) kolo_text_add(t, "\n%s\n", command->details);
+    if (!has_options(table, command)) return;
+    kolo_text_add(t, "\noptions:\n");
+    for (size_t i = 0; i < table->n_rows; i++) {
+        if (table->rows[i].commands & command->bit) {
+            add_option_help(&table->rows[i], command->bit, t);
+        }
+    }
+}
+
+void kolo_options_help_program(const kolo_option_table *table, kolo_text *t) {
+    for (size_t i = 0; i < table->n_commands; i++) {
+        kolo_text_add(t, "  %-18s%s\n", table->commands[i].name, table->commands[i].summary);
+    }
+}
+
+/* ---- the manual ---- */
+
+/* Text of a table's cell: a bar would end it. */
+static void add_cell(kolo_text *t, const char *text) {
+    for (const char *c = text; *c; c++) kolo_text_add(t, *c == '|' ? "\\|" : "%c", *c);
+}
+
+static void add_markdown_row(const kolo_option *row, uint32_t command, kolo_text *t) {
+    kolo_text form = {0}, words = {0};
+    add_form(row, &form);
+    kolo_text_add(&words, "%s", row->help);
+    add_facts(row, command, &words);
+    if (!form.failed && !words.failed) {
+        kolo_text_add(t, "| `");
+        add_cell(t, form.text);
+        kolo_text_add(t, "` | ");
+        add_cell(t, words.text);
+        kolo_text_add(t, " |\n");
+    }
+    t->failed |= form.failed || words.failed;
+    kolo_text_fini(&form);
+    kolo_text_fini(&words);
+}
+
+void kolo_options_markdown(const kolo_option_table *table, kolo_text *t) {
+    for (size_t c = 0; c < table->n_commands; c++) {
+        const kolo_option_command *command = &table->commands[c];
+        kolo_text_add(t, "\n## %s %s\n\n    ", table->program, command->name);
+        add_usage(table, command, t);
+        kolo_text_add(t, "\n\n%s.\n", command->summary);
+        if (command->details) kolo_text_add(t, "\n%s\n", command->details);
+        if (!has_options(table, command)) continue;
+        kolo_text_add(t, "\n| option | meaning |\n| --- | --- |\n");
+        for (size_t i = 0; i < table->n_rows; i++) {
+            if (table->rows[i].commands & command->bit) {
+                add_markdown_row(&table->rows[i], command->bit, t);
+            }
+        }
+    }
+}
+
+/* ---- config files ---- */
+
+void kolo_options_yaml(const kolo_options *o, kolo_text *t) {
+    kolo_text_add(t, "# The options of a run; '%s %s --config FILE' repeats it.\n",
+                  o->table->program, o->command->name);
+    for (size_t i = 0; i < o->table->n_rows; i++) {
+        const kolo_option *row = &o->table->rows[i];
+        const kolo_option_value *v = &o->values[i];
+        if (v->source == KOLO_OPTION_UNSET || row->not_in_file) continue;
+        kolo_text_add(t, "%s: ", row->name);
+        if (row->type == KOLO_OPTION_TEXT || row->type == KOLO_OPTION_CHOICE) {
+            /* Quoted, since plain words like no and null mean something else in YAML. */
+            kolo_text_add_quoted(t, v->text);
+        } else if (row->type == KOLO_OPTION_FLOAT) {
+            char text[32];
+            kolo_double_text(v->number, text);
+            kolo_text_add(t, "%s", text);
+        } else if (row->type == KOLO_OPTION_FLAG) {
+            kolo_text_add(t, "%s", v->integer ? "true" : "false");
+        } else {
+            kolo_text_add(t, "%" PRId64, v->integer);
+        }
+        kolo_text_add(t, "\n");
+    }
+}
