@@ -67,10 +67,10 @@ kolo_status kolo_read_mnist(const kolo_reader *reader, const char *argument, kol
                          reader->name);
     }
     KOLO_TRY(check_folder(reader, folder, argument != NULL));
+    d->close = close_mnist;
     d->place = kolo_strdup(folder);
     mnist *m = d->own = kolo_zalloc(sizeof *m);
     if (!d->place || !m) return KOLO_NOMEM(sizeof *m);
-    d->close = close_mnist;
     d->info.place = d->place;
 
     bool train = d->info.split == KOLO_SPLIT_TRAIN;

@@ -148,10 +148,10 @@ kolo_status kolo_read_synthetic(const kolo_reader *reader, const char *argument,
                          " classes are more than 16 GiB: choose a smaller N or shape",
                          count, bytes, s.classes);
     }
+    d->close = close_synthetic;
     d->place = kolo_strdup(argument ? argument : "");
     synthetic *own = d->own = kolo_zalloc(sizeof *own);
     if (!d->place || !own) return KOLO_NOMEM(sizeof *own);
-    d->close = close_synthetic;
     own->samples = kolo_alloc((size_t)count * bytes);
     own->patterns = kolo_alloc((size_t)s.classes * bytes);
     own->labels = kolo_alloc((size_t)count * sizeof *own->labels);

@@ -1,0 +1,310 @@
+/* The loader: batches in the sampler's order for every world, errors, early ends, normalisation. */
+#include "support/support.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/dataset.h"
+#include "data/loader.h"
+#include "data/sampler.h"
+
+/* A data set whose sample i holds the bytes of i, whose label is i % 10, and whose gathering can be
+ * told to fail at one sample or to wait until a gate is opened. */
+typedef struct fake {
+    kolo_dataset dataset;
+    int64_t fails_at; /* -1: never */
+    bool gated;
+    pthread_mutex_t lock;
+    pthread_cond_t opened;
+    bool open;       /* under lock */
+    int64_t batches; /* under lock: calls of gather */
+} fake;
+
+enum { SAMPLE = 4 };
+
+static kolo_status fake_gather(const kolo_dataset *dataset, const int64_t *indices, int64_t n,
+                               uint8_t *samples, int32_t *labels) {
+    fake *f = dataset->own;
+    pthread_mutex_lock(&f->lock);
+    f->batches++;
+    while (f->gated && !f->open) pthread_cond_wait(&f->opened, &f->lock);
+    pthread_mutex_unlock(&f->lock);
+    for (int64_t i = 0; i < n; i++) {
+        if (indices[i] == f->fails_at) {
+            return KOLO_FAIL(KOLO_ERR_IO, "sample %d is on a bad disk", (int)indices[i]);
+        }
+        uint32_t value = (uint32_t)indices[i];
+        memcpy(samples + i * SAMPLE, &value, SAMPLE);
+        labels[i] = (int32_t)(indices[i] % 10);
+    }
+    return KOLO_OK;
+}
+
+static void fake_init(fake *f, int64_t count) {
+    *f = (fake){.fails_at = -1};
+    f->dataset.info = (kolo_dataset_info){
+        .name = "fake",
+        .place = "",
+        .count = count,
+        .sample = {3, {1, 1, SAMPLE}},
+        .dtype = KOLO_DTYPE_U8,
+        .classes = 10,
+        .mean = {0.5F},
+        .std = {0.25F},
+    };
+    f->dataset.sample_bytes = SAMPLE;
+    f->dataset.gather = fake_gather;
+    f->dataset.own = f;
+    pthread_mutex_init(&f->lock, NULL);
+    pthread_cond_init(&f->opened, NULL);
+}
+
+static void fake_fini(fake *f) {
+    pthread_mutex_destroy(&f->lock);
+    pthread_cond_destroy(&f->opened);
+}
+
+static void open_gate(fake *f) {
+    pthread_mutex_lock(&f->lock);
+    f->open = true;
+    pthread_cond_broadcast(&f->opened);
+    pthread_mutex_unlock(&f->lock);
+}
+
+/* Checks every batch of one loader against a sampler of the test's own. */
+static void check_batches(fake *f, const kolo_loader_opts *opts, int64_t first, int64_t end) {
+    kolo_loader *loader;
+    kolo_sampler *sampler;
+    kolo_sampler_opts order = {.samples = f->dataset.info.count,
+                               .global_batch = opts->global_batch,
+                               .seed = opts->seed,
+                               .no_shuffle = opts->no_shuffle};
+    ASSERT_OK(kolo_loader_create(opts, &loader));
+    ASSERT_OK(kolo_sampler_create(&order, &sampler));
+    int64_t steps = kolo_sampler_steps(&order);
+    assert_int_equal(kolo_loader_steps(loader), steps);
+    int world = opts->world ? opts->world : 1;
+    kolo_batch batch;
+    for (int64_t k = first; k < end; k++) {
+        ASSERT_OK(kolo_loader_next(loader, &batch));
+        kolo_share share = kolo_sampler_share(&order, k % steps, opts->rank, world);
+        const int64_t *perm = kolo_sampler_epoch(sampler, k / steps);
+        assert_int_equal(batch.epoch, k / steps);
+        assert_int_equal(batch.step, k % steps);
+        assert_int_equal(batch.count, share.count);
+        assert_true(batch.count <= kolo_loader_largest(loader));
+        assert_int_equal(batch.global_count, share.global_count);
+        for (int64_t i = 0; i < batch.count; i++) {
+            uint32_t value;
+            memcpy(&value, batch.samples + i * SAMPLE, SAMPLE);
+            assert_int_equal(value, perm[share.first + i]);
+            assert_int_equal(batch.labels[i], value % 10);
+        }
+    }
+    for (int again = 0; again < 3; again++) { /* the end stays the end */
+        ASSERT_OK(kolo_loader_next(loader, &batch));
+        assert_int_equal(batch.global_count, 0);
+        assert_int_equal(batch.count, 0);
+    }
+    kolo_sampler_destroy(sampler);
+    kolo_loader_destroy(loader);
+}
+
+static void batches_come_in_the_samplers_order(void **state) {
+    fake f;
+    fake_init(&f, 101);
+    for (int world = 1; world <= 8; world++) {
+        for (int rank = 0; rank < world; rank++) {
+            kolo_loader_opts opts = {
+                .dataset = &f.dataset, .global_batch = 24, .seed = 5, .rank = rank, .world = world};
+            opts.end = 15; /* three epochs of five steps */
+            opts.slots = 2 + rank % 3;
+            check_batches(&f, &opts, 0, 15);
+        }
+    }
+    kolo_loader_opts opts = {.dataset = &f.dataset, .global_batch = 24};
+    check_batches(&f, &opts, 0, 5); /* default end: one epoch */
+    opts.first = 7;
+    check_batches(&f, &opts, 7, 10);
+    opts.end = 9;
+    check_batches(&f, &opts, 7, 9);
+    opts.end = 7;
+    check_batches(&f, &opts, 7, 7);
+    opts = (kolo_loader_opts){.dataset = &f.dataset, .global_batch = 300, .no_shuffle = true};
+    check_batches(&f, &opts, 0, 1);
+    opts.world = 128; /* more ranks than samples */
+    opts.rank = 127;
+    check_batches(&f, &opts, 0, 1);
+    fake_fini(&f);
+}
+
+/* While the consumer holds batch 0 the thread fills the other slots, and no more. */
+static void thread_runs_ahead_by_the_slots(void **state) {
+    fake f;
+    fake_init(&f, 1000);
+    kolo_loader_opts opts = {.dataset = &f.dataset, .global_batch = 1, .no_shuffle = true};
+    kolo_loader *loader;
+    kolo_batch batch;
+    opts.slots = 3;
+    ASSERT_OK(kolo_loader_create(&opts, &loader));
+    int64_t batches = 0;
+    while (batches < 3) {
+        pthread_mutex_lock(&f.lock);
+        batches = f.batches;
+        pthread_mutex_unlock(&f.lock);
+    }
+    for (int64_t k = 0; k < 100; k++) {
+        ASSERT_OK(kolo_loader_next(loader, &batch));
+        pthread_mutex_lock(&f.lock);
+        batches = f.batches;
+        pthread_mutex_unlock(&f.lock);
+        assert_true(batches > k && batches <= k + 3);
+        uint32_t value; /* not overwritten while it is held */
+        memcpy(&value, batch.samples, SAMPLE);
+        assert_int_equal(value, k);
+    }
+    kolo_loader_destroy(loader);
+    fake_fini(&f);
+}
+
+static void failures_of_the_thread_reach_the_consumer(void **state) {
+    fake f;
+    fake_init(&f, 100);
+    f.fails_at = 57;
+    kolo_loader_opts opts = {.dataset = &f.dataset, .global_batch = 10, .no_shuffle = true};
+    kolo_loader *loader;
+    kolo_batch batch;
+    ASSERT_OK(kolo_loader_create(&opts, &loader));
+    for (int64_t k = 0; k < 5; k++) {
+        ASSERT_OK(kolo_loader_next(loader, &batch));
+        assert_int_equal(batch.step, k);
+    }
+    for (int again = 0; again < 2; again++) {
+        assert_int_equal(kolo_loader_next(loader, &batch), KOLO_ERR_IO);
+        assert_string_equal(kolo_last_error(), "sample 57 is on a bad disk");
+    }
+    assert_int_equal(batch.step, 4); /* untouched */
+    kolo_loader_destroy(loader);
+    fake_fini(&f);
+}
+
+static void waiting_has_a_deadline(void **state) {
+    fake f;
+    fake_init(&f, 100);
+    f.gated = true;
+    kolo_loader_opts opts = {.dataset = &f.dataset, .global_batch = 10, .timeout_ms = 20};
+    kolo_loader *loader;
+    kolo_batch batch;
+    ASSERT_OK(kolo_loader_create(&opts, &loader));
+    assert_int_equal(kolo_loader_next(loader, &batch), KOLO_ERR_TIMEOUT);
+    assert_non_null(strstr(kolo_last_error(), "within 20 ms"));
+    open_gate(&f);
+    kolo_status status = KOLO_ERR_TIMEOUT; /* late is not lost */
+    for (int tries = 0; tries < 500 && status == KOLO_ERR_TIMEOUT; tries++) {
+        status = kolo_loader_next(loader, &batch);
+    }
+    ASSERT_OK(status);
+    assert_int_equal(batch.step, 0);
+    kolo_loader_destroy(loader);
+    fake_fini(&f);
+}
+
+/* Before the first batch, in the middle, with a full ring, after the end, after a failure. */
+static void loaders_end_at_any_moment(void **state) {
+    fake f;
+    fake_init(&f, 64);
+    for (int taken = 0; taken < 40; taken++) {
+        f.fails_at = taken % 4 == 3 ? 33 : -1;
+        kolo_loader_opts opts = {.dataset = &f.dataset, .global_batch = 2, .rank = 1, .world = 2};
+        kolo_loader *loader;
+        ASSERT_OK(kolo_loader_create(&opts, &loader));
+        kolo_batch batch;
+        for (int k = 0; k < taken && kolo_loader_next(loader, &batch) == KOLO_OK; k++) continue;
+        kolo_loader_destroy(loader);
+    }
+    kolo_loader_destroy(NULL);
+    fake_fini(&f);
+}
+
+static void bad_options_and_failing_memory_are_reported(void **state) {
+    fake f;
+    fake_init(&f, 64);
+    const kolo_dataset *d = &f.dataset;
+    const kolo_loader_opts bad[] = {
+        {.dataset = d},
+        {.dataset = d, .global_batch = -4},
+        {.dataset = d, .global_batch = 8, .rank = 2, .world = 2},
+        {.dataset = d, .global_batch = 8, .rank = -1, .world = 2},
+        {.dataset = d, .global_batch = 8, .world = -1},
+        {.dataset = d, .global_batch = 8, .slots = 1},
+        {.dataset = d, .global_batch = 8, .first = -1},
+        {.dataset = d, .global_batch = 8, .first = 5, .end = 4},
+        {.dataset = d, .global_batch = 8, .timeout_ms = -1},
+    };
+    kolo_loader *loader = NULL;
+    for (size_t i = 0; i < KOLO_COUNT(bad); i++) {
+        assert_int_equal(kolo_loader_create(&bad[i], &loader), KOLO_ERR_ARG);
+    }
+    kolo_loader_opts good = {.dataset = d, .global_batch = 8};
+    long failures = 0;
+    for (;; failures++) {
+        kolo_alloc_fail_nth(failures + 1);
+        kolo_status status = kolo_loader_create(&good, &loader);
+        kolo_alloc_fail_nth(0);
+        if (status == KOLO_OK) break;
+        assert_int_equal(status, KOLO_ERR_NOMEM);
+        assert_null(loader);
+    }
+    assert_true(failures >= 5);
+    kolo_loader_destroy(loader);
+    fake_fini(&f);
+}
+
+/* Against the formula in double, in both orders, with channels of their own mean and deviation. */
+static void normalisation_follows_the_formula(void **state) {
+    enum { N = 3, P = 5 * 7, CHANNELS = 3 };
+    for (int64_t channels = 1; channels <= CHANNELS; channels++) {
+        kolo_dataset_info info = {.sample = {3, {channels, 5, 7}},
+                                  .mean = {0.2860F, 0.1307F, 0.9F},
+                                  .std = {0.3530F, 0.3081F, 0.01F}};
+        uint8_t samples[N * CHANNELS * P];
+        for (size_t i = 0; i < sizeof samples; i++) samples[i] = (uint8_t)(i * 37);
+        kolo_batch batch = {.count = N, .samples = samples, .info = &info};
+        float nchw[N * CHANNELS * P + 1], nhwc[N * CHANNELS * P + 1];
+        int64_t total = N * channels * P;
+        nchw[total] = nhwc[total] = 77;
+        kolo_batch_normalize(&batch, KOLO_NCHW, nchw);
+        kolo_batch_normalize(&batch, KOLO_NHWC, nhwc);
+        for (int64_t n = 0; n < N; n++) {
+            for (int64_t c = 0; c < channels; c++) {
+                for (int64_t p = 0; p < P; p++) {
+                    int64_t at = (n * channels + c) * P + p;
+                    double want =
+                        (samples[at] / 255.0 - (double)info.mean[c]) / (double)info.std[c];
+                    double off = (double)nchw[at] - want;
+                    assert_true(off < 1e-5 && off > -1e-5);
+                    assert_true(nhwc[(n * P + p) * channels + c] == nchw[at]);
+                }
+            }
+        }
+        assert_true(nchw[total] == 77 && nhwc[total] == 77);
+        batch.count = 0;
+        nchw[0] = 77;
+        kolo_batch_normalize(&batch, KOLO_NHWC, nchw);
+        assert_true(nchw[0] == 77);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(batches_come_in_the_samplers_order),
+        cmocka_unit_test(thread_runs_ahead_by_the_slots),
+        cmocka_unit_test(failures_of_the_thread_reach_the_consumer),
+        cmocka_unit_test(waiting_has_a_deadline),
+        cmocka_unit_test(loaders_end_at_any_moment),
+        cmocka_unit_test(bad_options_and_failing_memory_are_reported),
+        cmocka_unit_test(normalisation_follows_the_formula),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
