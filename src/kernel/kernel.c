@@ -1,0 +1,140 @@
+/* The list of kernels, the choice among them, and what their `fit` functions share.
+ *
+ * Each family keeps its own NULL-terminated list; kolo_kernels joins them once, the first time it
+ * is asked, and the joined list never changes after. */
+#include "kernel/kernel.h"
+
+#include <pthread.h>
+
+extern const kolo_kernel *const kolo_ref_kernels[];
+extern const kolo_kernel *const kolo_simd_kernels[];
+#if KOLO_HAS_DNNL
+extern const kolo_kernel *const kolo_dnn_kernels[];
+#endif
+
+static const kolo_kernel *const *const families[] = {
+    kolo_ref_kernels,
+    kolo_simd_kernels,
+#if KOLO_HAS_DNNL
+    kolo_dnn_kernels,
+#endif
+};
+
+enum { MAX_KERNELS = 255 };
+static const kolo_kernel *kernels[MAX_KERNELS + 1];
+static pthread_once_t kernels_joined = PTHREAD_ONCE_INIT;
+
+static void join_families(void) {
+    size_t n = 0;
+    for (size_t f = 0; f < KOLO_COUNT(families); f++) {
+        for (const kolo_kernel *const *k = families[f]; *k; k++) {
+            KOLO_ASSERT(n < MAX_KERNELS);
+            kernels[n++] = *k;
+        }
+    }
+}
+
+const kolo_kernel *const *kolo_kernels(void) {
+    pthread_once(&kernels_joined, join_families);
+    return kernels;
+}
+
+bool kolo_kernel_is_ref(const kolo_kernel *kernel) {
+    for (const kolo_kernel *const *k = kolo_ref_kernels; *k; k++) {
+        if (*k == kernel) return true;
+    }
+    return false;
+}
+
+void kolo_kernel_spec_init(kolo_kernel_spec *spec, const kolo_graph *g, const kolo_node *n,
+                           int threads) {
+    *spec = (kolo_kernel_spec){
+        .op = n->op, .attr = n->attr, .n_in = n->n_in, .n_out = n->n_out, .threads = threads};
+    kolo_node_query(g, n, spec->in, spec->out);
+}
+
+/* "f32 [8,1,28,28] abcd, f32 [6,1,5,5] any". */
+static void describe(kolo_text *text, const kolo_tensor *tensors, int n) {
+    char shape[KOLO_SHAPE_TEXT], layout[KOLO_LAYOUT_TEXT];
+    for (int i = 0; i < n; i++) {
+        const kolo_tensor *t = &tensors[i];
+        kolo_text_add(text, "%s%s %s", i ? ", " : "", kolo_dtype_name(t->dtype),
+                      kolo_shape_text(&t->shape, shape));
+        if (t->shape.rank == 0) continue;
+        kolo_text_add(text, " %s",
+                      kolo_layout_is_open(t) ? "any" : kolo_layout_text(&t->layout, layout));
+    }
+}
+
+static kolo_status none_fits(kolo_kernel_set set, const kolo_kernel_spec *spec) {
+    kolo_text text = {0};
+    describe(&text, spec->in, spec->n_in);
+    kolo_text_add(&text, " -> ");
+    describe(&text, spec->out, spec->n_out);
+    kolo_status status =
+        KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                  "%s: no %skernel of this build takes %s; give it f32 tensors in plain layouts",
+                  spec->op->name, set == KOLO_KERNELS_REF ? "reference " : "",
+                  text.text ? text.text : "these tensors");
+    kolo_text_fini(&text);
+    return status;
+}
+
+kolo_status kolo_kernel_select(kolo_kernel_set set, kolo_kernel_spec *spec,
+                               const kolo_kernel **kernel, double *seconds) {
+    const kolo_kernel *best = NULL;
+    kolo_kernel_spec best_spec;
+    double best_time = 0;
+    for (const kolo_kernel *const *k = kolo_kernels(); *k; k++) {
+        if ((*k)->op != spec->op) continue;
+        if (set == KOLO_KERNELS_REF && !kolo_kernel_is_ref(*k)) continue;
+        kolo_kernel_spec trial = *spec;
+        double time = (*k)->fit(&trial);
+        if (time < 0 || (best && time >= best_time)) continue;
+        best = *k;
+        best_spec = trial;
+        best_time = time;
+    }
+    if (!best) return none_fits(set, spec);
+    *spec = best_spec;
+    *kernel = best;
+    if (seconds) *seconds = best_time;
+    return KOLO_OK;
+}
+
+/* ---- what kernels share ---- */
+
+int kolo_kernel_isa(void) {
+#if KOLO_ISA_X86
+    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                __builtin_cpu_supports("f16c");
+    bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                  __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    return avx2 ? 1 + avx512 : 0;
+#else
+    return 0;
+#endif
+}
+
+bool kolo_spec_floats_are(const kolo_kernel_spec *spec, kolo_dtype dtype) {
+    for (int i = 0; i < spec->n_in + spec->n_out; i++) {
+        const kolo_tensor *t = i < spec->n_in ? &spec->in[i] : &spec->out[i - spec->n_in];
+        bool integer = t->dtype == KOLO_DTYPE_I32 || t->dtype == KOLO_DTYPE_U8;
+        if (!integer && t->dtype != dtype) return false;
+    }
+    return true;
+}
+
+bool kolo_spec_is_plain(const kolo_kernel_spec *spec) {
+    for (int i = 0; i < spec->n_in + spec->n_out; i++) {
+        const kolo_tensor *t = i < spec->n_in ? &spec->in[i] : &spec->out[i - spec->n_in];
+        if (t->layout.rank != t->shape.rank || !kolo_layout_is_plain(&t->layout)) return false;
+    }
+    return true;
+}
+
+double kolo_kernel_seconds(double flops, double bytes, double efficiency) {
+    static const double flops_a_cycle[] = {8, 32, 64}; /* by instruction set */
+    double compute = flops / (flops_a_cycle[kolo_kernel_isa()] * 3e9), memory = bytes / 10e9;
+    return (compute > memory ? compute : memory) / efficiency;
+}

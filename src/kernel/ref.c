@@ -1,0 +1,92 @@
+/* The list of reference kernels, and what runs an f32 node on a body written for doubles. */
+#include "kernel/ref.h"
+
+const kolo_kernel *const kolo_ref_kernels[] = {
+    &kolo_ref_conv2d,
+    &kolo_ref_conv2d_bwd_data,
+    &kolo_ref_conv2d_bwd_weights,
+    &kolo_ref_max_pool2d,
+    &kolo_ref_max_pool2d_bwd,
+    &kolo_ref_avg_pool2d,
+    &kolo_ref_avg_pool2d_bwd,
+    &kolo_ref_linear,
+    &kolo_ref_linear_bwd_data,
+    &kolo_ref_linear_bwd_weights,
+    &kolo_ref_bias,
+    &kolo_ref_bias_bwd,
+    &kolo_ref_relu,
+    &kolo_ref_relu_bwd,
+    &kolo_ref_add,
+    &kolo_ref_softmax_xent,
+    &kolo_ref_softmax_xent_bwd,
+    &kolo_ref_accuracy,
+    &kolo_ref_sgd,
+    &kolo_ref_reorder,
+    NULL,
+};
+
+double kolo_ref_seconds(const kolo_kernel_spec *spec) {
+    kolo_tensor out[KOLO_MAX_IO];
+    for (int i = 0; i < spec->n_out; i++) out[i] = spec->out[i];
+    kolo_shape_query q = {spec->attr, spec->n_in, spec->in, spec->n_out, out};
+    double bytes = 0;
+    for (int i = 0; i < spec->n_in; i++) bytes += (double)kolo_tensor_bytes(&spec->in[i]);
+    for (int i = 0; i < spec->n_out; i++) bytes += (double)kolo_tensor_bytes(&out[i]);
+    double flops = spec->op->cost ? spec->op->cost(&q).flops : 0;
+    return 1e-3 + kolo_kernel_seconds(flops, bytes, 1e-3);
+}
+
+double kolo_ref_fit(kolo_kernel_spec *spec) {
+    kolo_kernel_spec chosen = *spec;
+    for (int i = 0; i < chosen.n_in; i++) {
+        kolo_tensor *t = &chosen.in[i];
+        if (kolo_layout_is_open(t)) t->layout = kolo_layout_plain(t->shape.rank);
+    }
+    bool floats = kolo_spec_floats_are(&chosen, KOLO_DTYPE_F32) ||
+                  kolo_spec_floats_are(&chosen, KOLO_DTYPE_F64);
+    if (!floats || !kolo_spec_is_plain(&chosen)) return -1;
+    *spec = chosen;
+    return kolo_ref_seconds(spec);
+}
+
+/* Bytes that the doubles of an f32 tensor take in scratch memory. */
+static size_t wide_bytes(const kolo_tensor *t) {
+    if (t->dtype != KOLO_DTYPE_F32) return 0;
+    return kolo_round_up((size_t)kolo_shape_count(&t->shape) * sizeof(double), 64);
+}
+
+kolo_status kolo_ref_prepare(const kolo_kernel_spec *spec, void **state, size_t *scratch_bytes) {
+    *scratch_bytes = 0;
+    for (int i = 0; i < spec->n_in; i++) *scratch_bytes += wide_bytes(&spec->in[i]);
+    for (int i = 0; i < spec->n_out; i++) *scratch_bytes += wide_bytes(&spec->out[i]);
+    return KOLO_OK;
+}
+
+void kolo_ref_release(void *state) { KOLO_ASSERT(!state); }
+
+void kolo_ref_run(const kolo_call *call, void (*body)(const kolo_call *call)) {
+    const kolo_kernel_spec *spec = call->spec;
+    kolo_call wide = *call;
+    char *scratch = call->scratch;
+    for (int i = 0; i < spec->n_in; i++) {
+        if (spec->in[i].dtype != KOLO_DTYPE_F32) continue;
+        const float *from = call->in[i];
+        double *to = wide.in[i] = scratch;
+        int64_t count = kolo_shape_count(&spec->in[i].shape);
+        for (int64_t k = 0; k < count; k++) to[k] = from[k];
+        scratch += wide_bytes(&spec->in[i]);
+    }
+    for (int i = 0; i < spec->n_out; i++) {
+        if (spec->out[i].dtype != KOLO_DTYPE_F32) continue;
+        wide.out[i] = scratch;
+        scratch += wide_bytes(&spec->out[i]);
+    }
+    body(&wide);
+    for (int i = 0; i < spec->n_out; i++) {
+        if (spec->out[i].dtype != KOLO_DTYPE_F32) continue;
+        const double *from = wide.out[i];
+        float *to = call->out[i];
+        int64_t count = kolo_shape_count(&spec->out[i].shape);
+        for (int64_t k = 0; k < count; k++) to[k] = (float)from[k];
+    }
+}
