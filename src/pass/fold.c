@@ -1,0 +1,139 @@
+/* Folding: forward rewrites that make fewer, larger nodes of the same numbers.
+ *
+ *   bias(conv2d(x, w), b)       -> conv2d(x, w, b)           the same for linear
+ *   relu(conv2d(...))           -> conv2d(...) relu=1        the same for linear
+ *   max_pool2d(relu(x))         -> max_pool2d(x) relu=1      max and ReLU commute; a quarter of the
+ * work linear(flatten(x), w)       -> linear(x, w as [O,C,H,W]) so a layout pass may order w as it
+ * orders x
+ *
+ * A node is folded away only if nothing else reads its result. One walk in order; `alias` says
+ * which value stands for one that is gone. */
+#include <string.h>
+
+#include "graph/op.h"
+#include "pass/pass.h"
+
+typedef struct folder {
+    kolo_graph *g;
+    int *uses;         /* of each value, by nodes and outputs */
+    kolo_value *alias; /* the value that stands for it now */
+} folder;
+
+static bool is_product(const kolo_node *n) {
+    return n->op == &kolo_op_conv2d || n->op == &kolo_op_linear;
+}
+
+static int64_t *relu_of(kolo_node *n) {
+    return n->op == &kolo_op_conv2d ? &n->attr[KOLO_CONV_RELU].i : &n->attr[KOLO_LINEAR_RELU].i;
+}
+
+/* The node that makes v, if its one result is read once only. */
+static kolo_node *only_maker(const folder *f, kolo_value v) {
+    int32_t producer = kolo_info(f->g, v)->producer;
+    return producer >= 0 && f->uses[v.id] == 1 ? f->g->nodes[producer] : NULL;
+}
+
+/* The only node that reads v (before folding), NULL when there are several or an output is. */
+static const kolo_node *only_reader(const folder *f, kolo_value v) {
+    if (f->uses[v.id] != 1) return NULL;
+    for (int32_t i = 0; i < f->g->n_nodes; i++) {
+        const kolo_node *n = f->g->nodes[i];
+        for (int k = 0; k < n->n_in; k++) {
+            if (n->in[k].id == v.id) return n;
+        }
+    }
+    return NULL;
+}
+
+static kolo_status append_input(kolo_graph *g, kolo_node *n, kolo_value v) {
+    kolo_value *in = kolo_arena_alloc(&g->arena, (size_t)(n->n_in + 1) * sizeof *in);
+    if (!in) return KOLO_NOMEM(sizeof *in);
+    memcpy(in, n->in, (size_t)n->n_in * sizeof *in);
+    in[n->n_in++] = v;
+    n->in = in;
+    return KOLO_OK;
+}
+
+/* Sees the weights of a linear layer as [O,C,H,W] and lets it read what its flatten reads. */
+static void fold_flatten(const folder *f, kolo_node *n) {
+    kolo_node *maker = only_maker(f, n->in[0]);
+    kolo_value_info *w = kolo_info(f->g, n->in[1]);
+    if (!maker || maker->op != &kolo_op_flatten) return;
+    if (w->kind != KOLO_VALUE_PARAM || f->uses[n->in[1].id] != 1) return;
+    kolo_shape shape = kolo_info(f->g, maker->in[0])->tensor.shape;
+    shape.dim[0] = w->tensor.shape.dim[0];
+    w->tensor = kolo_tensor_plain(w->tensor.dtype, shape);
+    n->in[0] = maker->in[0];
+}
+
+/* Folds one node; true when it is gone. */
+static kolo_status fold_node(folder *f, kolo_node *n, bool *gone) {
+    *gone = false;
+    kolo_node *maker = n->n_in ? only_maker(f, n->in[0]) : NULL;
+    if (n->op == &kolo_op_linear) {
+        fold_flatten(f, n);
+    } else if (n->op == &kolo_op_bias && maker && is_product(maker) && maker->n_in == 2 &&
+               !*relu_of(maker) && kolo_info(f->g, n->in[1])->producer < 0) {
+        KOLO_TRY(append_input(f->g, maker, n->in[1]));
+        *gone = true;
+    } else if (n->op == &kolo_op_relu) {
+        const kolo_node *reader = only_reader(f, n->out[0]);
+        if (reader && reader->op == &kolo_op_max_pool2d) {
+            *gone = true; /* the pool does it: see below */
+        } else if (maker && is_product(maker) && !*relu_of(maker)) {
+            *relu_of(maker) = 1;
+            *gone = true;
+        }
+    }
+    if (*gone) {
+        f->alias[n->out[0].id] = n->in[0];
+        f->uses[n->in[0].id] += f->uses[n->out[0].id] - 1;
+    }
+    return KOLO_OK;
+}
+
+/* Before folding starts: marks each max pool whose input is a ReLU that only it reads. */
+static void mark_pools(const folder *f) {
+    for (int32_t i = 0; i < f->g->n_nodes; i++) {
+        kolo_node *n = f->g->nodes[i];
+        if (n->op != &kolo_op_max_pool2d) continue;
+        const kolo_node *maker = only_maker(f, n->in[0]);
+        if (maker && maker->op == &kolo_op_relu) n->attr[KOLO_POOL_RELU].i = 1;
+    }
+}
+
+kolo_status kolo_pass_fold(kolo_graph *g) {
+    kolo_status status = KOLO_OK;
+    folder f = {.g = g};
+    f.uses = kolo_zalloc(((size_t)g->n_values + 1) * sizeof *f.uses);
+    f.alias = kolo_alloc(((size_t)g->n_values + 1) * sizeof *f.alias);
+    kolo_node **kept = kolo_alloc(((size_t)g->n_nodes + 1) * sizeof *kept);
+    if (!f.uses || !f.alias || !kept) {
+        status = KOLO_NOMEM((size_t)g->n_values * sizeof *f.uses);
+        goto done;
+    }
+    for (int32_t v = 0; v < g->n_values; v++) f.alias[v] = (kolo_value){v};
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        for (int k = 0; k < g->nodes[i]->n_in; k++) f.uses[g->nodes[i]->in[k].id]++;
+    }
+    for (int32_t i = 0; i < g->n_outputs; i++) f.uses[g->outputs[i].value.id]++;
+    mark_pools(&f);
+    int32_t n_kept = 0;
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        kolo_node *n = g->nodes[i];
+        for (int k = 0; k < n->n_in; k++) n->in[k] = f.alias[n->in[k].id];
+        bool gone;
+        KOLO_TRY_GOTO(fold_node(&f, n, &gone), done);
+        if (!gone) kept[n_kept++] = n;
+    }
+    for (int32_t i = 0; i < g->n_outputs; i++) {
+        g->outputs[i].value = f.alias[g->outputs[i].value.id];
+    }
+    KOLO_TRY_GOTO(kolo_graph_set_nodes(g, kept, n_kept), done);
+    status = kolo_graph_prune(g);
+done:
+    kolo_free(f.uses);
+    kolo_free(f.alias);
+    kolo_free(kept);
+    return status;
+}

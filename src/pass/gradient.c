@@ -1,0 +1,79 @@
+/* Reverse-mode differentiation of any graph, from each op's rule.
+ *
+ * Forward: a value needs a gradient if a parameter reaches it. Backward, from the loss: each node
+ * whose output has a gradient asks its op's rule for the gradients of the inputs that need one; a
+ * value that is used several times (branches, shared weights, diamonds) adds what comes, the last
+ * use first. */
+#include "graph/op.h"
+#include "pass/pass.h"
+
+/* needs[v]: a parameter reaches v. */
+static void mark_needs(const kolo_graph *g, bool *needs) {
+    for (int32_t v = 0; v < g->n_values; v++) needs[v] = g->values[v].kind == KOLO_VALUE_PARAM;
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        const kolo_node *n = g->nodes[i];
+        bool any = false;
+        for (int k = 0; k < n->n_in; k++) any |= needs[n->in[k].id];
+        for (int k = 0; k < n->n_out; k++) needs[n->out[k].id] = any;
+    }
+}
+
+static void accumulate(kolo_graph *g, kolo_value *sum, kolo_value part) {
+    if (!kolo_value_ok(part)) return;
+    *sum = kolo_value_ok(*sum) ? kolo_add(g, *sum, part) : part;
+}
+
+/* Differentiates one node: grad[] holds what has come so far, by value. */
+static kolo_status differentiate(kolo_graph *g, const kolo_node *n, const bool *needs,
+                                 kolo_value *grad) {
+    kolo_value d_out[KOLO_MAX_IO], d_in[KOLO_MAX_IO];
+    bool wants[KOLO_MAX_IO], any_out = false, any_in = false;
+    for (int k = 0; k < n->n_out; k++) {
+        d_out[k] = grad[n->out[k].id];
+        any_out |= kolo_value_ok(d_out[k]);
+    }
+    for (int k = 0; k < n->n_in; k++) {
+        wants[k] = needs[n->in[k].id];
+        d_in[k] = KOLO_NONE;
+        any_in |= wants[k];
+    }
+    if (!any_out || !any_in) return KOLO_OK;
+    if (!n->op->grad) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "%s has no gradient, but lies between a parameter and the loss",
+                         n->op->name);
+    }
+    n->op->grad(g, n, d_out, wants, d_in);
+    for (int k = 0; k < n->n_in; k++) {
+        if (wants[k]) accumulate(g, &grad[n->in[k].id], d_in[k]);
+    }
+    return kolo_graph_check(g);
+}
+
+kolo_status kolo_pass_gradient(kolo_graph *g, kolo_value loss, kolo_value seed) {
+    KOLO_TRY(kolo_graph_check(g));
+    if (!kolo_value_ok(loss) || !kolo_value_ok(seed)) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "the gradient needs a loss and a seed, both scalars");
+    }
+    const int32_t n_values = g->n_values, n_nodes = g->n_nodes; /* of the forward graph */
+    bool *needs = kolo_zalloc((size_t)n_values);
+    kolo_value *grad = kolo_alloc((size_t)n_values * sizeof *grad);
+    kolo_status status = KOLO_OK;
+    if (!needs || !grad) {
+        status = KOLO_NOMEM((size_t)n_values * sizeof *grad);
+        goto done;
+    }
+    mark_needs(g, needs);
+    for (int32_t v = 0; v < n_values; v++) grad[v] = KOLO_NONE;
+    grad[loss.id] = seed;
+    for (int32_t i = n_nodes - 1; i >= 0; i--) {
+        KOLO_TRY_GOTO(differentiate(g, g->nodes[i], needs, grad), done);
+    }
+    for (int32_t v = 0; v < n_values; v++) {
+        if (g->values[v].kind == KOLO_VALUE_PARAM) g->values[v].grad = grad[v];
+    }
+done:
+    kolo_free(needs);
+    kolo_free(grad);
+    return status;
+}

@@ -1,0 +1,406 @@
+/* Layout: in which order each value's elements lie, chosen by what the kernels say it costs.
+ *
+ * Values that must agree form *components*: the activations that a chain of convolutions, pools and
+ * pointwise ops pass on; a parameter with its gradient, optimiser state and next version. Each
+ * component of activations takes one of a few families (NCHW, NHWC, channels in blocks of 8 or 16);
+ * each input is NCHW or NHWC, since that is what a loader can write; weights are left open, and the
+ * first kernel that reads them chooses. Whatever else there is stays plain.
+ *
+ * The time of an assignment is the sum of what the best kernel of each node asks for (fit).
+ * Families are tried for all components together, then for one component at a time while the others
+ * stand. Where layouts must change (before a flatten that stayed, at an output that users read, for
+ * weights that a kernel cannot take as they are) a reorder node stands; those that turn out to
+ * change nothing go. */
+#include <math.h>
+#include <string.h>
+
+#include "graph/op.h"
+#include "pass/pass.h"
+
+enum { N_FAMILIES = 4, N_INPUT_FAMILIES = 2 };
+static const char *const family_names[N_FAMILIES] = {"abcd", "acdb", "aBcd8b", "aBcd16b"};
+
+typedef enum component_kind {
+    PLAIN,      /* nothing to choose */
+    ACTIVATION, /* one of the families */
+    INPUT,      /* one of the first two families */
+    WEIGHT,     /* open until a kernel chooses, or fixed from outside */
+} component_kind;
+
+typedef struct component {
+    component_kind kind;
+    bool is_param, is_weight, is_activation, fixed;
+    bool chosen;        /* WEIGHT: by a kernel, in the assignment at hand */
+    kolo_layout layout; /* of the assignment at hand */
+} component;
+
+/* What the best kernel of a node said about one combination of layouts. */
+typedef struct memo {
+    struct memo *next;
+    kolo_kernel_spec asked;
+    kolo_layout weights; /* of input 1, chosen */
+    double seconds;      /* negative: no kernel */
+} memo;
+
+typedef struct layouter {
+    kolo_graph *g;
+    kolo_kernel_set kernels;
+    int threads;
+    kolo_layout families[N_FAMILIES];
+    int32_t *root;          /* by value */
+    component *components;  /* by root value */
+    memo **memos;           /* by node */
+    kolo_layout *reordered; /* by node: layout that its weights need first; rank 0: none */
+    kolo_arena arena;
+} layouter;
+
+static int32_t root_of(layouter *l, int32_t v) {
+    while (l->root[v] != v) v = l->root[v] = l->root[l->root[v]];
+    return v;
+}
+
+static component *component_of(layouter *l, kolo_value v) {
+    return &l->components[root_of(l, v.id)];
+}
+
+static void join(layouter *l, kolo_value a, kolo_value b) {
+    int32_t x = root_of(l, a.id), y = root_of(l, b.id);
+    if (x == y) return;
+    component *into = &l->components[x];
+    const component *from = &l->components[y];
+    into->is_param |= from->is_param;
+    into->is_weight |= from->is_weight;
+    into->is_activation |= from->is_activation;
+    l->root[y] = x;
+}
+
+/* ---- what must agree ---- */
+
+static bool reads_weights(const kolo_op *op, int input) {
+    return input == 1 && (op == &kolo_op_conv2d || op == &kolo_op_conv2d_bwd_data ||
+                          op == &kolo_op_linear || op == &kolo_op_linear_bwd_data);
+}
+
+static bool makes_weights(const kolo_op *op, int output) {
+    return output == 0 && (op == &kolo_op_conv2d_bwd_weights || op == &kolo_op_linear_bwd_weights);
+}
+
+static const kolo_tensor *tensor_of(const layouter *l, kolo_value v) {
+    return &kolo_info(l->g, v)->tensor;
+}
+
+/* Joins what one node makes agree. */
+static void join_node(layouter *l, const kolo_node *n) {
+    if (n->op->view || n->op == &kolo_op_reorder) return;
+    kolo_value activation = KOLO_NONE, update = KOLO_NONE;
+    for (int k = 0; k < n->n_in + n->n_out; k++) {
+        bool input = k < n->n_in;
+        kolo_value v = input ? n->in[k] : n->out[k - n->n_in];
+        int rank = tensor_of(l, v)->shape.rank;
+        if (input ? reads_weights(n->op, k) : makes_weights(n->op, k - n->n_in)) {
+            component_of(l, v)->is_weight = true;
+        } else if (n->op == &kolo_op_sgd) {
+            if (rank == 0) continue;
+            if (kolo_value_ok(update)) join(l, update, v);
+            update = v;
+        } else if (n->op == &kolo_op_add) {
+            if (kolo_value_ok(update)) join(l, update, v);
+            update = v;
+        } else if (rank == 4 && kolo_info(l->g, v)->kind != KOLO_VALUE_INPUT) {
+            component_of(l, v)->is_activation = true;
+            if (kolo_value_ok(activation)) join(l, activation, v);
+            activation = v;
+        }
+    }
+}
+
+static kolo_status find_components(layouter *l, kolo_fixed_layout fixed, void *arg) {
+    kolo_graph *g = l->g;
+    for (int32_t v = 0; v < g->n_values; v++) {
+        kolo_value_kind kind = g->values[v].kind;
+        l->root[v] = v;
+        l->components[v].is_param = kind == KOLO_VALUE_PARAM || kind == KOLO_VALUE_STATE;
+    }
+    for (int32_t i = 0; i < g->n_nodes; i++) join_node(l, g->nodes[i]);
+    for (int32_t v = 0; v < g->n_values; v++) {
+        if (kolo_value_ok(g->values[v].grad)) join(l, (kolo_value){v}, g->values[v].grad);
+    }
+    for (int32_t v = 0; v < g->n_values; v++) {
+        const kolo_value_info *info = &g->values[v];
+        component *c = component_of(l, (kolo_value){v});
+        kolo_tensor known;
+        if (l->root[v] == v) {
+            c->layout = kolo_layout_plain(info->tensor.shape.rank);
+            if (c->is_weight && !c->is_activation) {
+                c->kind = WEIGHT;
+            } else if (info->kind == KOLO_VALUE_INPUT && info->tensor.shape.rank == 4) {
+                c->kind = INPUT;
+            } else if (c->is_activation && !c->is_param && !c->is_weight) {
+                c->kind = ACTIVATION;
+            }
+        }
+        if (fixed && info->name && c->is_param && fixed(arg, info->name, &known)) {
+            if (!kolo_shape_equal(&known.shape, &info->tensor.shape)) {
+                char have[KOLO_SHAPE_TEXT], want[KOLO_SHAPE_TEXT];
+                return KOLO_FAIL(KOLO_ERR_ARG, "parameter %s is %s here and %s in the store",
+                                 info->name, kolo_shape_text(&info->tensor.shape, want),
+                                 kolo_shape_text(&known.shape, have));
+            }
+            c->fixed = true;
+            c->layout = known.layout;
+        }
+    }
+    return KOLO_OK;
+}
+
+/* ---- the time of an assignment ---- */
+
+/* The best kernel for one node under the layouts of `spec`; its open weights are chosen. */
+static double node_seconds(layouter *l, int32_t i, kolo_kernel_spec *spec) {
+    kolo_kernel_spec asked = *spec;
+    for (const memo *m = l->memos[i]; m; m = m->next) {
+        bool same = true;
+        for (int k = 0; same && k < spec->n_in; k++) {
+            same = kolo_layout_equal(&m->asked.in[k].layout, &asked.in[k].layout);
+        }
+        for (int k = 0; same && k < spec->n_out; k++) {
+            same = kolo_layout_equal(&m->asked.out[k].layout, &asked.out[k].layout);
+        }
+        if (!same) continue;
+        if (spec->n_in > 1) spec->in[1].layout = m->weights;
+        return m->seconds;
+    }
+    const kolo_kernel *kernel;
+    double seconds;
+    if (kolo_kernel_select(l->kernels, spec, &kernel, &seconds) != KOLO_OK) seconds = -1;
+    memo *m = kolo_arena_alloc(&l->arena, sizeof *m);
+    if (m) {
+        *m = (memo){.next = l->memos[i], .asked = asked, .seconds = seconds};
+        if (spec->n_in > 1) m->weights = spec->in[1].layout;
+        l->memos[i] = m;
+    }
+    return seconds;
+}
+
+/* Adds one node's time, choosing its weights' layout where it is the first to read them. */
+static double place_node(layouter *l, int32_t i) {
+    const kolo_node *n = l->g->nodes[i];
+    kolo_kernel_spec spec;
+    kolo_kernel_spec_init(&spec, l->g, n, l->threads);
+    for (int k = 0; k < n->n_in; k++) spec.in[k].layout = component_of(l, n->in[k])->layout;
+    for (int k = 0; k < n->n_out; k++) spec.out[k].layout = component_of(l, n->out[k])->layout;
+    l->reordered[i].rank = 0;
+    if (n->op == &kolo_op_reorder && kolo_layout_equal(&spec.in[0].layout, &spec.out[0].layout)) {
+        return 0;
+    }
+    component *weights = NULL;
+    if (n->n_in > 1 && reads_weights(n->op, 1)) weights = component_of(l, n->in[1]);
+    bool choose = weights && weights->kind == WEIGHT && !weights->fixed && !weights->chosen;
+    if (choose) spec.in[1].layout = (kolo_layout){0};
+    double seconds = node_seconds(l, i, &spec);
+    if (choose && seconds >= 0) {
+        weights->layout = spec.in[1].layout;
+        weights->chosen = true;
+    }
+    if (seconds < 0 && weights && !choose) { /* as it is no kernel takes it: through a reorder? */
+        spec.in[1].layout = (kolo_layout){0};
+        seconds = node_seconds(l, i, &spec);
+        l->reordered[i] = spec.in[1].layout;
+        if (seconds >= 0) {
+            seconds += kolo_kernel_seconds(0, 2.0 * (double)kolo_tensor_bytes(&spec.in[1]), 0.25);
+        }
+    }
+    return seconds < 0 ? INFINITY : seconds;
+}
+
+/* The time of the assignment at hand; infinite when some node has no kernel for it. */
+static double total_seconds(layouter *l) {
+    for (int32_t v = 0; v < l->g->n_values; v++) l->components[v].chosen = false;
+    double total = 0;
+    for (int32_t i = 0; i < l->g->n_nodes && isfinite(total); i++) {
+        if (!l->g->nodes[i]->op->view) total += place_node(l, i);
+    }
+    return total;
+}
+
+/* Sets every component of a kind to a family. */
+static void set_all(layouter *l, component_kind kind, int family) {
+    for (int32_t v = 0; v < l->g->n_values; v++) {
+        component *c = &l->components[v];
+        if (l->root[v] == v && c->kind == kind && !c->fixed) c->layout = l->families[family];
+    }
+}
+
+/* Improves one component while the others stand. */
+static double improve(layouter *l, component *c, double best) {
+    kolo_layout before = c->layout;
+    int n = c->kind == INPUT ? N_INPUT_FAMILIES : N_FAMILIES;
+    for (int f = 0; f < n; f++) {
+        c->layout = l->families[f];
+        double seconds = total_seconds(l);
+        if (seconds < best * 0.999) { /* equal times keep the first: choices stay stable */
+            best = seconds;
+            before = c->layout;
+        }
+    }
+    c->layout = before;
+    return best;
+}
+
+static kolo_status search(layouter *l) {
+    double best = INFINITY;
+    int best_family = 0, best_input = 0, n_components = 0;
+    for (int input = 0; input < N_INPUT_FAMILIES; input++) {
+        for (int family = 0; family < N_FAMILIES; family++) {
+            set_all(l, INPUT, input);
+            set_all(l, ACTIVATION, family);
+            double seconds = total_seconds(l);
+            if (seconds < best * 0.999) {
+                best = seconds;
+                best_family = family;
+                best_input = input;
+            }
+        }
+    }
+    if (!isfinite(best)) return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "%s", kolo_last_error());
+    set_all(l, INPUT, best_input);
+    set_all(l, ACTIVATION, best_family);
+    for (int32_t v = 0; v < l->g->n_values; v++) {
+        component_kind kind = l->components[v].kind;
+        n_components += l->root[v] == v && (kind == ACTIVATION || kind == INPUT);
+    }
+    for (int32_t v = 0; v < l->g->n_values && n_components > 2; v++) {
+        component *c = &l->components[v];
+        if (l->root[v] != v || c->fixed) continue;
+        if (c->kind == ACTIVATION || c->kind == INPUT) best = improve(l, c, best);
+    }
+    (void)total_seconds(l); /* leaves the weights chosen for the assignment that stays */
+    return KOLO_OK;
+}
+
+/* ---- reorders ---- */
+
+/* Puts a reorder of v at the end of the graph and gives its result. */
+static kolo_value reorder_of(kolo_graph *g, kolo_value v) {
+    return kolo_graph_add1(g, &kolo_op_reorder, &v, 1, NULL);
+}
+
+/* Before the search: a reorder at every place where a layout may have to change. Nodes are appended
+ * by the builder; `order` is where they belong. */
+static kolo_status add_borders(kolo_graph *g) {
+    int32_t n_old = g->n_nodes, n = 0;
+    kolo_node **order = kolo_alloc(((size_t)n_old * 3 + (size_t)g->n_outputs + 1) * sizeof *order);
+    kolo_value *alias = kolo_alloc(((size_t)g->n_values + 1) * sizeof *alias);
+    kolo_status status = KOLO_OK;
+    if (!order || !alias) {
+        status = KOLO_NOMEM((size_t)n_old * sizeof *order);
+        goto done;
+    }
+    int32_t n_values = g->n_values;
+    for (int32_t v = 0; v < n_values; v++) alias[v] = (kolo_value){v};
+    for (int32_t i = 0; i < n_old; i++) {
+        kolo_node *node = g->nodes[i];
+        for (int k = 0; k < node->n_in; k++) node->in[k] = alias[node->in[k].id];
+        if (node->op->view && kolo_info(g, node->in[0])->tensor.shape.rank == 4) {
+            node->in[0] = reorder_of(g, node->in[0]);
+            KOLO_TRY_GOTO(kolo_graph_check(g), done);
+            order[n++] = g->nodes[g->n_nodes - 1];
+        }
+        order[n++] = node;
+        if (node->op->view && kolo_info(g, node->out[0])->tensor.shape.rank == 4) {
+            alias[node->out[0].id] = reorder_of(g, node->out[0]);
+            KOLO_TRY_GOTO(kolo_graph_check(g), done);
+            order[n++] = g->nodes[g->n_nodes - 1];
+        }
+    }
+    for (int32_t i = 0; i < g->n_outputs; i++) {
+        kolo_value *v = &g->outputs[i].value;
+        if (v->id < n_values) *v = alias[v->id];
+        if (kolo_info(g, *v)->tensor.shape.rank != 4) continue;
+        *v = reorder_of(g, *v);
+        KOLO_TRY_GOTO(kolo_graph_check(g), done);
+        order[n++] = g->nodes[g->n_nodes - 1];
+    }
+    for (int32_t v = 0; v < n_values; v++) {
+        kolo_value *grad = &g->values[v].grad;
+        if (kolo_value_ok(*grad) && grad->id < n_values) *grad = alias[grad->id];
+    }
+    status = kolo_graph_set_nodes(g, order, n);
+done:
+    kolo_free(order);
+    kolo_free(alias);
+    return status;
+}
+
+/* After the search: writes the layouts into the values, adds the reorders that weights need, and
+ * drops those that change nothing. */
+static kolo_status apply(layouter *l) {
+    kolo_graph *g = l->g;
+    int32_t n_old = g->n_nodes, n_values = g->n_values, n = 0;
+    kolo_node **order = kolo_alloc(((size_t)n_old * 2 + 1) * sizeof *order);
+    kolo_value *alias = kolo_alloc(((size_t)n_values + 1) * sizeof *alias);
+    kolo_status status = KOLO_OK;
+    if (!order || !alias) {
+        status = KOLO_NOMEM((size_t)n_old * sizeof *order);
+        goto done;
+    }
+    for (int32_t v = 0; v < n_values; v++) {
+        alias[v] = (kolo_value){v};
+        g->values[v].tensor.layout = component_of(l, (kolo_value){v})->layout;
+    }
+    for (int32_t i = 0; i < n_old; i++) {
+        kolo_node *node = g->nodes[i];
+        for (int k = 0; k < node->n_in; k++) node->in[k] = alias[node->in[k].id];
+        if (node->op == &kolo_op_reorder &&
+            kolo_layout_equal(&kolo_info(g, node->in[0])->tensor.layout,
+                              &kolo_info(g, node->out[0])->tensor.layout)) {
+            alias[node->out[0].id] = node->in[0];
+            continue;
+        }
+        if (l->reordered[i].rank > 0) {
+            node->in[1] = reorder_of(g, node->in[1]);
+            KOLO_TRY_GOTO(kolo_graph_check(g), done);
+            kolo_info(g, node->in[1])->tensor.layout = l->reordered[i];
+            order[n++] = g->nodes[g->n_nodes - 1];
+        }
+        order[n++] = node;
+    }
+    for (int32_t i = 0; i < g->n_outputs; i++) {
+        g->outputs[i].value = alias[g->outputs[i].value.id];
+    }
+    for (int32_t v = 0; v < n_values; v++) {
+        kolo_value *grad = &g->values[v].grad;
+        if (kolo_value_ok(*grad)) *grad = alias[grad->id];
+    }
+    status = kolo_graph_set_nodes(g, order, n);
+done:
+    kolo_free(order);
+    kolo_free(alias);
+    return status;
+}
+
+kolo_status kolo_pass_layout(kolo_graph *g, kolo_kernel_set kernels, int threads,
+                             kolo_fixed_layout fixed, void *arg) {
+    if (kernels == KOLO_KERNELS_REF) return KOLO_OK; /* all is plain already */
+    KOLO_TRY(add_borders(g));
+    layouter l = {.g = g, .kernels = kernels, .threads = threads};
+    kolo_status status = KOLO_OK;
+    size_t n_values = (size_t)g->n_values + 1, n_nodes = (size_t)g->n_nodes + 1;
+    l.root = kolo_arena_alloc(&l.arena, n_values * sizeof *l.root);
+    l.components = kolo_arena_alloc(&l.arena, n_values * sizeof *l.components);
+    l.memos = kolo_arena_alloc(&l.arena, n_nodes * sizeof(memo *));
+    l.reordered = kolo_arena_alloc(&l.arena, n_nodes * sizeof *l.reordered);
+    if (!l.root || !l.components || !l.memos || !l.reordered) {
+        status = KOLO_NOMEM(n_values * sizeof *l.components);
+        goto done;
+    }
+    for (int f = 0; f < N_FAMILIES; f++) {
+        KOLO_TRY_GOTO(kolo_layout_parse(family_names[f], &l.families[f]), done);
+    }
+    KOLO_TRY_GOTO(find_components(&l, fixed, arg), done);
+    KOLO_TRY_GOTO(search(&l), done);
+    status = apply(&l);
+done:
+    kolo_arena_fini(&l.arena);
+    return status;
+}

@@ -1,0 +1,228 @@
+/* Memory planning: a place for every value.
+ *
+ * Values that share memory form a group: views with what they view, and an output that overwrites
+ * an input which nobody reads again. A group of the arena lives from its first maker to its last
+ * reader; two groups may overlap in memory only if they never live together. Groups are placed
+ * largest first, each in the smallest gap that fits among those alive with it. Gradients that
+ * travel lie adjacent in the order of their POSTs; scalars lie in the table; parameters and state
+ * in the store. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "graph/op.h"
+#include "pass/pass.h"
+
+enum { ALIGN = 64, NEVER = -1 /* made by no node: a pruned value */ };
+
+typedef struct group {
+    int32_t first, last; /* node indices: alive in [first, last] */
+    size_t bytes;
+    bool fixed; /* placed outside the arena */
+} group;
+
+typedef struct planner {
+    const kolo_graph *g;
+    kolo_memory_map *map;
+    int32_t *root; /* by value: a value of its group, towards the group's first */
+    group *groups; /* by root value */
+} planner;
+
+static int32_t root_of(planner *p, int32_t v) {
+    while (p->root[v] != v) v = p->root[v] = p->root[p->root[v]];
+    return v;
+}
+
+static void merge(planner *p, int32_t into, int32_t v) {
+    into = root_of(p, into);
+    v = root_of(p, v);
+    if (into == v) return;
+    group *a = &p->groups[into], *b = &p->groups[v];
+    p->root[v] = into;
+    a->first = (int32_t)kolo_min_i64(a->first, b->first);
+    a->last = (int32_t)kolo_max_i64(a->last, b->last);
+    a->bytes = a->bytes > b->bytes ? a->bytes : b->bytes;
+}
+
+/* Lifetimes of single values, then groups of views. */
+static void find_lifetimes(planner *p) {
+    const kolo_graph *g = p->g;
+    for (int32_t v = 0; v < g->n_values; v++) {
+        const kolo_value_info *info = &g->values[v];
+        p->root[v] = v;
+        p->groups[v] = (group){
+            .first = info->kind == KOLO_VALUE_INPUT ? 0 : info->producer,
+            .last = info->producer,
+            .bytes = kolo_round_up(kolo_tensor_bytes(&info->tensor), ALIGN),
+            .fixed = info->kind != KOLO_VALUE_TEMP && info->kind != KOLO_VALUE_INPUT,
+        };
+        if (kolo_value_ok(info->next_of)) p->groups[v].fixed = true;
+    }
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        for (int k = 0; k < g->nodes[i]->n_in; k++) p->groups[g->nodes[i]->in[k].id].last = i;
+    }
+    for (int32_t i = 0; i < g->n_outputs; i++) {
+        p->groups[g->outputs[i].value.id].last = g->n_nodes;
+    }
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        const kolo_node *n = g->nodes[i];
+        if (!n->op->view) continue;
+        for (int k = 0; k < n->n_out; k++) merge(p, n->in[k].id, n->out[k].id);
+    }
+}
+
+/* Places what travels: the members of each POST, adjacent. */
+static kolo_status place_buckets(planner *p) {
+    const kolo_graph *g = p->g;
+    kolo_memory_map *map = p->map;
+    for (int32_t i = 0; i < g->n_nodes; i++) map->n_buckets += g->nodes[i]->op == &kolo_op_post;
+    map->buckets = kolo_zalloc((size_t)(map->n_buckets + 1) * sizeof *map->buckets);
+    if (!map->buckets) return KOLO_NOMEM((size_t)map->n_buckets * sizeof *map->buckets);
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        const kolo_node *n = g->nodes[i];
+        if (n->op != &kolo_op_post) continue;
+        kolo_bucket *bucket = &map->buckets[n->attr[KOLO_COMM_BUCKET].i];
+        bucket->offset = map->bucket_bytes = kolo_round_up(map->bucket_bytes, 4096);
+        bucket->n_values = n->n_in;
+        for (int k = 0; k < n->n_in; k++) {
+            int32_t r = root_of(p, n->in[k].id);
+            KOLO_ASSERT(!p->groups[r].fixed);
+            p->groups[r].fixed = true;
+            map->places[r] = (kolo_place){KOLO_REGION_BUCKET, map->bucket_bytes};
+            map->bucket_bytes += p->groups[r].bytes;
+        }
+        bucket->bytes = map->bucket_bytes - bucket->offset;
+    }
+    return KOLO_OK;
+}
+
+/* Lets outputs take the memory of inputs that nobody reads again. */
+static void overwrite(planner *p) {
+    for (int32_t i = 0; i < p->g->n_nodes; i++) {
+        const kolo_node *n = p->g->nodes[i];
+        if (!n->op->overwrite || p->groups[root_of(p, n->out[0].id)].fixed) continue;
+        for (int k = 0; k < n->n_in; k++) {
+            int32_t r = root_of(p, n->in[k].id), out = root_of(p, n->out[0].id);
+            kolo_value_kind kind = p->g->values[r].kind;
+            if (!(n->op->overwrite >> k & 1) || p->groups[r].fixed || p->groups[r].last != i ||
+                kind != KOLO_VALUE_TEMP || p->groups[r].bytes != p->groups[out].bytes) {
+                continue;
+            }
+            merge(p, r, out);
+            break;
+        }
+    }
+}
+
+static void place_fixed(planner *p) {
+    const kolo_graph *g = p->g;
+    for (int32_t v = 0; v < g->n_values; v++) {
+        const kolo_value_info *info = &g->values[v];
+        kolo_place *place = &p->map->places[v];
+        if (info->kind == KOLO_VALUE_SCALAR) {
+            *place = (kolo_place){KOLO_REGION_TABLE, p->map->table_bytes};
+            p->map->table_bytes += sizeof(double);
+        } else if (info->kind == KOLO_VALUE_PARAM || info->kind == KOLO_VALUE_STATE) {
+            *place = (kolo_place){KOLO_REGION_STORE, (size_t)v};
+        } else if (kolo_value_ok(info->next_of)) {
+            *place = (kolo_place){KOLO_REGION_NEXT, (size_t)info->next_of.id};
+        }
+    }
+}
+
+typedef struct block {
+    size_t bytes, offset;
+    int32_t first, last, root;
+} block;
+
+static int largest_first(const void *a, const void *b) {
+    const block *x = a, *y = b;
+    if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
+    return x->root < y->root ? -1 : x->root > y->root;
+}
+
+static int by_offset(const void *a, const void *b) {
+    const block *x = *(const block *const *)a, *y = *(const block *const *)b;
+    return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
+/* The offset of the smallest gap that holds blocks[i] among the blocks before it that live with it.
+ */
+static size_t best_gap(const block *blocks, int32_t i, const block **alive) {
+    int32_t n = 0;
+    for (int32_t k = 0; k < i; k++) {
+        if (blocks[k].first <= blocks[i].last && blocks[i].first <= blocks[k].last) {
+            alive[n++] = &blocks[k];
+        }
+    }
+    qsort(alive, (size_t)n, sizeof *alive, by_offset);
+    size_t end = 0, best = SIZE_MAX, best_size = SIZE_MAX;
+    for (int32_t k = 0; k < n; k++) {
+        size_t gap = alive[k]->offset > end ? alive[k]->offset - end : 0;
+        if (gap >= blocks[i].bytes && gap < best_size) {
+            best = end;
+            best_size = gap;
+        }
+        size_t after = alive[k]->offset + alive[k]->bytes;
+        end = after > end ? after : end;
+    }
+    return best != SIZE_MAX ? best : end;
+}
+
+static kolo_status place_arena(planner *p) {
+    int32_t n_values = p->g->n_values, n = 0;
+    block *blocks = kolo_alloc((size_t)(n_values + 1) * sizeof *blocks);
+    const block **alive = kolo_alloc((size_t)(n_values + 1) * sizeof *alive);
+    kolo_status status = KOLO_OK;
+    if (!blocks || !alive) {
+        status = KOLO_NOMEM((size_t)n_values * sizeof *blocks);
+        goto done;
+    }
+    for (int32_t v = 0; v < n_values; v++) {
+        const group *gr = &p->groups[v];
+        if (p->root[v] != v || gr->fixed || gr->first == NEVER) continue;
+        blocks[n++] =
+            (block){gr->bytes, 0, gr->first, (int32_t)kolo_max_i64(gr->last, gr->first), v};
+    }
+    qsort(blocks, (size_t)n, sizeof *blocks, largest_first);
+    for (int32_t i = 0; i < n; i++) {
+        blocks[i].offset = best_gap(blocks, i, alive);
+        p->map->places[blocks[i].root] = (kolo_place){KOLO_REGION_ARENA, blocks[i].offset};
+        size_t end = blocks[i].offset + blocks[i].bytes;
+        if (end > p->map->arena_bytes) p->map->arena_bytes = end;
+    }
+done:
+    kolo_free(blocks);
+    kolo_free((void *)alive);
+    return status;
+}
+
+kolo_status kolo_pass_memory(const kolo_graph *g, kolo_memory_map *map) {
+    planner p = {.g = g, .map = map};
+    *map = (kolo_memory_map){0};
+    kolo_status status = KOLO_OK;
+    size_t n = (size_t)g->n_values + 1;
+    map->places = kolo_zalloc(n * sizeof *map->places);
+    p.root = kolo_alloc(n * sizeof *p.root);
+    p.groups = kolo_alloc(n * sizeof *p.groups);
+    if (!map->places || !p.root || !p.groups) {
+        status = KOLO_NOMEM(n * sizeof *p.groups);
+        goto done;
+    }
+    find_lifetimes(&p);
+    place_fixed(&p);
+    KOLO_TRY_GOTO(place_buckets(&p), done);
+    overwrite(&p);
+    KOLO_TRY_GOTO(place_arena(&p), done);
+    for (int32_t v = 0; v < g->n_values; v++) map->places[v] = map->places[root_of(&p, v)];
+done:
+    kolo_free(p.root);
+    kolo_free(p.groups);
+    if (status != KOLO_OK) kolo_memory_map_fini(map);
+    return status;
+}
+
+void kolo_memory_map_fini(kolo_memory_map *map) {
+    kolo_free(map->places);
+    kolo_free(map->buckets);
+    *map = (kolo_memory_map){0};
+}
