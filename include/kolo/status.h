@@ -36,6 +36,15 @@ KOLO_API const char *kolo_status_text(kolo_status status);
  * thread's next failure. */
 KOLO_API const char *kolo_last_error(void);
 
+/* Leaves a formatted line in this thread's slot and gives `status` back: for failures of a
+ * program's own callbacks, such as model builders. */
+KOLO_API kolo_status kolo_error_set(kolo_status status, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* The entry of `names` (NULL-terminated) closest to `word` by edit distance, if it is close enough
+ * to be worth suggesting in such a line, else NULL. */
+KOLO_API const char *kolo_closest(const char *word, const char *const *names);
+
 /* The version of the library as "major.minor.patch"; static storage. */
 KOLO_API const char *kolo_version(void);
 

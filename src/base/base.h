@@ -31,11 +31,12 @@ KOLO_SHARED kolo_status kolo_fail_in(kolo_status status, const char *fmt, ...) K
 /* File and line of this thread's latest failure, for logs. */
 KOLO_SHARED const char *kolo_last_error_place(void);
 
-#ifndef __clang_analyzer__
-#define KOLO_FAIL(status, ...) kolo_fail((status), __FILE__, __LINE__, __VA_ARGS__)
-#else /* the same, in a form that shows the analyzer that a failure is not KOLO_OK */
-#define KOLO_FAIL(status, ...) (kolo_fail((status), __FILE__, __LINE__, __VA_ARGS__), (status))
-#endif
+/* Tells compilers and analyzers that a failure is never KOLO_OK. */
+static inline kolo_status kolo_failed(kolo_status status) {
+    if (status == KOLO_OK) __builtin_unreachable();
+    return status;
+}
+#define KOLO_FAIL(status, ...) kolo_failed(kolo_fail((status), __FILE__, __LINE__, __VA_ARGS__))
 
 #define KOLO_TRY(call)                                            \
     do {                                                          \
@@ -104,10 +105,6 @@ typedef struct kolo_text {
 KOLO_SHARED void kolo_text_add(kolo_text *t, const char *fmt, ...) KOLO_PRINTF(2, 3);
 KOLO_SHARED void kolo_text_addv(kolo_text *t, const char *fmt, va_list args) KOLO_PRINTF(2, 0);
 KOLO_SHARED void kolo_text_fini(kolo_text *t);
-
-/* The entry of `names` (NULL-terminated) closest to `word` by edit distance, if it is close enough
- * to be worth suggesting, else NULL. */
-KOLO_SHARED const char *kolo_closest(const char *word, const char *const *names);
 
 /* ---- time ---- */
 

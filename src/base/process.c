@@ -9,7 +9,9 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -188,6 +190,20 @@ int kolo_processors(void) {
     /* More processors than the set can name. */
     long n = sysconf(_SC_NPROCESSORS_ONLN);
     return n > 0 ? (int)n : 1;
+}
+
+int64_t kolo_peak_rss_bytes(void) {
+    /* Not getrusage first: its figure begins with the peak of the process that started this one. */
+    long long kib = 0;
+    FILE *status = fopen("/proc/self/status", "re");
+    char line[256];
+    while (status && kib == 0 && fgets(line, sizeof line, status)) {
+        if (strncmp(line, "VmHWM:", 6) == 0) kib = strtoll(line + 6, NULL, 10);
+    }
+    if (status) fclose(status);
+    struct rusage usage;
+    if (kib == 0 && getrusage(RUSAGE_SELF, &usage) == 0) kib = usage.ru_maxrss;
+    return (int64_t)kib * 1024;
 }
 
 /* ---- pipes and signals ---- */

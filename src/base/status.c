@@ -26,14 +26,27 @@ const char *kolo_last_error_place(void) { return slot.place; }
 
 const char *kolo_version(void) { return KOLO_VERSION; }
 
-kolo_status kolo_fail(kolo_status status, const char *file, int line, const char *fmt, ...) {
+static void set_text(const char *fmt, va_list args) {
     char text[sizeof slot.text]; /* an argument may be the slot's own text */
+    vsnprintf(text, sizeof text, fmt, args);
+    memcpy(slot.text, text, sizeof text);
+}
+
+kolo_status kolo_fail(kolo_status status, const char *file, int line, const char *fmt, ...) {
     va_list args;
     va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
+    set_text(fmt, args);
     va_end(args);
-    memcpy(slot.text, text, sizeof text);
     snprintf(slot.place, sizeof slot.place, "%s:%d", file, line);
+    return status;
+}
+
+kolo_status kolo_error_set(kolo_status status, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    set_text(fmt, args);
+    va_end(args);
+    slot.place[0] = '\0';
     return status;
 }
 

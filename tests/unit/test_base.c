@@ -22,6 +22,10 @@ static void failure_leaves_text_and_place(void **state) {
     assert_string_equal(kolo_last_error(), "file x: n is 3");
     assert_string_equal(kolo_status_text(KOLO_ERR_PEER), "lost a peer");
     assert_string_equal(kolo_status_text((kolo_status)99), "unknown status");
+    assert_int_equal(kolo_error_set(KOLO_ERR_IO, "own line %d (%s)", 7, kolo_last_error()),
+                     KOLO_ERR_IO);
+    assert_string_equal(kolo_last_error(), "own line 7 (file x: n is 3)");
+    assert_string_equal(kolo_last_error_place(), "");
 }
 
 static void memory_is_aligned_grows_and_can_fail(void **state) {

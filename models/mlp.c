@@ -1,0 +1,49 @@
+/* mlp: a multi-layer perceptron. flatten, then `layers` times linear and ReLU, then linear. */
+#include "models/zoo.h"
+
+#include "models/layers.h"
+#include "models/options.h"
+
+#include <stdio.h>
+
+static kolo_value linear(kolo_graph *g, int64_t number, kolo_value x, int64_t inputs,
+                         int64_t outputs) {
+    char name[32];
+    snprintf(name, sizeof name, "fc%d", (int)number);
+    return model_linear(g, name, x, inputs, outputs);
+}
+
+static kolo_status build(kolo_graph *g, const kolo_model_opts *opts) {
+    int64_t hidden = 128, layers = 2;
+    const model_option table[] = {{"hidden", 1, 1 << 20, &hidden}, {"layers", 0, 64, &layers}};
+    kolo_status status = model_options_parse("mlp", opts->options, table, 2);
+    if (status != KOLO_OK) return status;
+
+    kolo_shape batch = {opts->sample.rank + 1, {opts->batch}};
+    if (batch.rank > KOLO_MAX_RANK) {
+        return kolo_error_set(KOLO_ERR_ARG, "model mlp: samples have %d dimensions: at most %d fit",
+                              opts->sample.rank, KOLO_MAX_RANK - 1);
+    }
+    for (int i = 0; i < opts->sample.rank; i++) batch.dim[i + 1] = opts->sample.dim[i];
+    kolo_value x = kolo_input(g, "x", KOLO_DTYPE_F32, batch);
+    kolo_value y = kolo_input(g, "y", KOLO_DTYPE_I32, kolo_shape_1(opts->batch));
+
+    int64_t width = kolo_shape_count(&opts->sample);
+    kolo_value h = kolo_flatten(g, x);
+    for (int64_t i = 1; i <= layers; i++) {
+        h = kolo_relu(g, linear(g, i, h, width, hidden));
+        width = hidden;
+    }
+    kolo_value logits = linear(g, layers + 1, h, width, opts->classes);
+    kolo_output(g, "logits", logits);
+    kolo_output(g, "loss", kolo_softmax_xent(g, logits, y));
+    kolo_output(g, "correct", kolo_accuracy(g, logits, y));
+    return kolo_graph_check(g);
+}
+
+const kolo_model kolo_model_mlp = {
+    .name = "mlp",
+    .summary = "multi-layer perceptron",
+    .options_help = "hidden=128 (units of each hidden layer), layers=2 (hidden layers)",
+    .build = build,
+};

@@ -1,0 +1,33 @@
+/* The zoo: one file a model, one row each here. */
+#include "models/zoo.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const kolo_model *const zoo[] = {&kolo_model_lenet, &kolo_model_mlp, NULL};
+
+enum { MODELS = sizeof zoo / sizeof zoo[0] };
+
+const kolo_model *const *kolo_models(void) { return zoo; }
+
+kolo_status kolo_model_find(const char *name, const kolo_model **model) {
+    const char *names[MODELS] = {NULL};
+    for (int i = 0; zoo[i]; i++) {
+        if (strcmp(zoo[i]->name, name) == 0) {
+            *model = zoo[i];
+            return KOLO_OK;
+        }
+        names[i] = zoo[i]->name;
+    }
+    const char *closest = kolo_closest(name, names);
+    if (closest) {
+        return kolo_error_set(KOLO_ERR_ARG, "unknown model \"%s\": did you mean \"%s\"?", name,
+                              closest);
+    }
+    char known[256] = "";
+    for (int i = 0, length = 0; zoo[i] && length < (int)sizeof known; i++) {
+        length += snprintf(known + length, sizeof known - (size_t)length, "%s%s", i ? ", " : "",
+                           zoo[i]->name);
+    }
+    return kolo_error_set(KOLO_ERR_ARG, "unknown model \"%s\": known are %s", name, known);
+}
