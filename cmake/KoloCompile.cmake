@@ -13,7 +13,8 @@ function(kolo_compile_options target)
   target_compile_options(${target} PRIVATE
     -Wall -Wextra -pedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
     -Werror=implicit-function-declaration
-    -Wno-unused-parameter -fvisibility=hidden -ffp-contract=off -fno-math-errno
+    -Wno-unused-parameter -fvisibility=hidden -fno-semantic-interposition
+    -ffp-contract=off -fno-math-errno
     # Failures name their file as "src/comm/ring.c", wherever the tree was built.
     -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
   if(KOLO_WERROR)
@@ -92,5 +93,7 @@ function(kolo_library name objects)
   kolo_compile_options(${name})
   set_target_properties(${name} PROPERTIES
     VERSION ${PROJECT_VERSION} SOVERSION 0 LINKER_LANGUAGE C INSTALL_RPATH "$ORIGIN")
-  target_link_options(${name} PRIVATE -Wl,--no-undefined)
+  if(NOT KOLO_SANITIZE) # clang's sanitizers are found in the program
+    target_link_options(${name} PRIVATE -Wl,--no-undefined)
+  endif()
 endfunction()
