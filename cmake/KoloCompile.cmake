@@ -42,7 +42,7 @@ endfunction()
 # 64). The choice between the copies is made at run time by the table that names them; KOLO_ISA_X86 is
 # defined everywhere when the two x86 copies exist.
 set(KOLO_ISA_LIST baseline)
-set(KOLO_ISA_baseline -DKOLO_VECTOR_BYTES=16)
+set(KOLO_ISA_baseline -DKOLO_VECTOR_BYTES=16 -Wno-psabi)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64)$")
   list(APPEND KOLO_ISA_LIST avx2 avx512)
   add_compile_definitions(KOLO_ISA_X86=1)
@@ -84,6 +84,12 @@ function(kolo_objects name)
     endforeach()
   endforeach()
 endfunction()
+
+# Kernels share their work by OpenMP, in the one runtime that oneDNN brings: gcc's.
+if(KOLO_DNNL AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/src/kernel/simd/simd.c
+    PROPERTIES COMPILE_OPTIONS -fopenmp)
+endif()
 
 # kolo_library(NAME OBJECTS): the shared library libNAME of an object library.
 function(kolo_library name objects)

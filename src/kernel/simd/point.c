@@ -1,0 +1,152 @@
+/* Pointwise kernels: relu, relu_bwd, add and sgd on any layouts that are all equal (padding stays
+ * zero by itself), bias and bias_bwd on images. */
+#include "kernel/simd/simd.h"
+
+typedef struct point_state {
+    kolo_simd_loop loop;
+    int64_t items;
+    kolo_simd_image image; /* bias, bias_bwd */
+} point_state;
+
+static double seconds(const kolo_kernel_spec *spec) {
+    double bytes = 0;
+    for (int i = 0; i < spec->n_in; i++) bytes += (double)kolo_tensor_bytes(&spec->in[i]);
+    for (int i = 0; i < spec->n_out; i++) bytes += (double)kolo_tensor_bytes(&spec->out[i]);
+    return kolo_kernel_seconds(0, bytes, 1);
+}
+
+/* Elementwise kernels: every tensor that is no scalar has the layout of the first output. */
+static double fit_equal(kolo_kernel_spec *spec) {
+    if (!kolo_spec_floats_are(spec, KOLO_DTYPE_F32)) return -1;
+    const kolo_layout *layout = &spec->out[0].layout;
+    for (int i = 0; i < spec->n_in; i++) {
+        const kolo_tensor *t = &spec->in[i];
+        bool scalar = t->shape.rank == 0 && spec->out[0].shape.rank > 0;
+        if (!scalar && !kolo_layout_equal(&t->layout, layout)) return -1;
+    }
+    for (int i = 1; i < spec->n_out; i++) {
+        if (!kolo_layout_equal(&spec->out[i].layout, layout)) return -1;
+    }
+    return seconds(spec);
+}
+
+static kolo_status keep(kolo_simd_loop loop, int64_t items, void **state) {
+    point_state *s = kolo_zalloc(sizeof *s);
+    if (!s) return KOLO_NOMEM(sizeof *s);
+    s->loop = loop;
+    s->items = items;
+    *state = s;
+    return KOLO_OK;
+}
+
+/* ---- relu, relu_bwd, add ---- */
+
+static kolo_status prepare_pair(const kolo_kernel_spec *spec, void **state, size_t *scratch_bytes) {
+    const kolo_simd_point_table *table = kolo_simd_isa_now()->point;
+    kolo_simd_loop loop = spec->op == &kolo_op_relu       ? table->relu
+                          : spec->op == &kolo_op_relu_bwd ? table->relu_bwd
+                                                          : table->add;
+    *scratch_bytes = 0;
+    return keep(loop, kolo_tensor_elements(&spec->out[0]), state);
+}
+
+static void run_pair(const kolo_call *call) {
+    const point_state *s = call->state;
+    kolo_simd_pair_job job = {call->in[0], call->spec->n_in > 1 ? call->in[1] : NULL, call->out[0]};
+    kolo_simd_parallel(call->spec->threads, s->items, s->loop, &job);
+}
+
+#define PAIR(text, op_name)                   \
+    const kolo_kernel kolo_simd_##op_name = { \
+        .name = text,                         \
+        .op = &kolo_op_##op_name,             \
+        .fit = fit_equal,                     \
+        .prepare = prepare_pair,              \
+        .run = run_pair,                      \
+        .release = kolo_free,                 \
+    }
+PAIR("simd_relu", relu);
+PAIR("simd_relu_bwd", relu_bwd);
+PAIR("simd_add", add);
+
+/* ---- sgd ---- */
+
+enum { SGD_W, SGD_G, SGD_LR, SGD_V };
+
+static kolo_status prepare_sgd(const kolo_kernel_spec *spec, void **state, size_t *scratch_bytes) {
+    const kolo_simd_point_table *table = kolo_simd_isa_now()->point;
+    *scratch_bytes = 0;
+    return keep(spec->n_in > SGD_V ? table->sgd : table->sgd_plain,
+                kolo_tensor_elements(&spec->out[0]), state);
+}
+
+static void run_sgd(const kolo_call *call) {
+    const point_state *s = call->state;
+    const kolo_kernel_spec *spec = call->spec;
+    bool speed = spec->n_in > SGD_V;
+    kolo_simd_sgd_job job = {
+        .w = call->in[SGD_W],
+        .g = call->in[SGD_G],
+        .v = speed ? call->in[SGD_V] : NULL,
+        .w_next = call->out[0],
+        .v_next = speed ? call->out[1] : NULL,
+        .lr = *(const float *)call->in[SGD_LR],
+        .momentum = (float)spec->attr[KOLO_SGD_MOMENTUM].f,
+        .weight_decay = (float)spec->attr[KOLO_SGD_WEIGHT_DECAY].f,
+        .nesterov = spec->attr[KOLO_SGD_NESTEROV].i != 0,
+    };
+    kolo_simd_parallel(spec->threads, s->items, s->loop, &job);
+}
+
+const kolo_kernel kolo_simd_sgd = {
+    .name = "simd_sgd",
+    .op = &kolo_op_sgd,
+    .fit = fit_equal,
+    .prepare = prepare_sgd,
+    .run = run_sgd,
+    .release = kolo_free,
+};
+
+/* ---- bias, bias_bwd ---- */
+
+static double fit_bias(kolo_kernel_spec *spec) {
+    kolo_simd_image image;
+    if (!kolo_spec_floats_are(spec, KOLO_DTYPE_F32)) return -1;
+    if (!kolo_simd_image_of(&spec->in[0], &image)) return -1;
+    if (spec->op == &kolo_op_bias &&
+        !kolo_layout_equal(&spec->in[0].layout, &spec->out[0].layout)) {
+        return -1;
+    }
+    return seconds(spec);
+}
+
+static kolo_status prepare_bias(const kolo_kernel_spec *spec, void **state, size_t *scratch_bytes) {
+    const kolo_simd_point_table *table = kolo_simd_isa_now()->point;
+    bool backwards = spec->op == &kolo_op_bias_bwd;
+    kolo_simd_image image;
+    KOLO_ASSERT(kolo_simd_image_of(&spec->in[0], &image));
+    *scratch_bytes = 0;
+    KOLO_TRY(keep(backwards ? table->bias_bwd : table->bias,
+                  backwards ? kolo_simd_slices(&image) : image.n * image.planes, state));
+    ((point_state *)*state)->image = image;
+    return KOLO_OK;
+}
+
+static void run_bias(const kolo_call *call) {
+    const point_state *s = call->state;
+    bool backwards = call->spec->op == &kolo_op_bias_bwd;
+    kolo_simd_bias_job job = {s->image, call->in[0], backwards ? NULL : call->in[1], call->out[0]};
+    kolo_simd_parallel(call->spec->threads, s->items, s->loop, &job);
+}
+
+#define BIAS(text, op_name)                   \
+    const kolo_kernel kolo_simd_##op_name = { \
+        .name = text,                         \
+        .op = &kolo_op_##op_name,             \
+        .fit = fit_bias,                      \
+        .prepare = prepare_bias,              \
+        .run = run_bias,                      \
+        .release = kolo_free,                 \
+    }
+BIAS("simd_bias", bias);
+BIAS("simd_bias_bwd", bias_bwd);

@@ -1,0 +1,144 @@
+/* Pointwise loops: plain C that the compiler vectorises for each instruction set. Without
+ * contraction every set, and body and tail of a loop, give the same bits. Sums run over a fixed
+ * number of lanes for the same reason. */
+#include "kernel/simd/simd.h"
+#include "kernel/simd/vector.h"
+
+static void relu(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_pair_job *job = arg;
+    const float *a = job->a;
+    float *out = job->out; /* may be a */
+    for (int64_t i = begin; i < end; i++) out[i] = a[i] > 0 ? a[i] : 0;
+}
+
+static void relu_bwd(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_pair_job *job = arg;
+    const float *dy = job->a, *y = job->b;
+    float *out = job->out;
+    for (int64_t i = begin; i < end; i++) out[i] = y[i] > 0 ? dy[i] : 0;
+}
+
+static void add(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_pair_job *job = arg;
+    const float *a = job->a, *b = job->b;
+    float *out = job->out;
+    for (int64_t i = begin; i < end; i++) out[i] = a[i] + b[i];
+}
+
+/* ---- stochastic gradient descent ---- */
+
+static void sgd(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_sgd_job *job = arg;
+    const float *w = job->w, *g = job->g, *v = job->v;
+    float *w_next = job->w_next, *v_next = job->v_next;
+    float lr = job->lr, momentum = job->momentum, decay = job->weight_decay;
+    if (job->nesterov) {
+        for (int64_t i = begin; i < end; i++) {
+            float d = g[i] + decay * w[i], speed = momentum * v[i] + d;
+            w_next[i] = w[i] - lr * (d + momentum * speed);
+            v_next[i] = speed;
+        }
+        return;
+    }
+    for (int64_t i = begin; i < end; i++) {
+        float speed = momentum * v[i] + (g[i] + decay * w[i]);
+        w_next[i] = w[i] - lr * speed;
+        v_next[i] = speed;
+    }
+}
+
+static void sgd_plain(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_sgd_job *job = arg;
+    const float *w = job->w, *g = job->g;
+    float *w_next = job->w_next;
+    float lr = job->lr, decay = job->weight_decay;
+    for (int64_t i = begin; i < end; i++) w_next[i] = w[i] - lr * (g[i] + decay * w[i]);
+}
+
+/* ---- bias ---- */
+
+INLINE void bias_plane(const float *x, const float *b, float *y, int64_t pixels, int64_t inner) {
+    for (int64_t p = 0; p < pixels; p++) {
+        for (int64_t i = 0; i < inner; i++) y[p * inner + i] = x[p * inner + i] + b[i];
+    }
+}
+
+static void bias(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_bias_job *job = arg;
+    const kolo_simd_image *v = &job->image;
+    int64_t size = kolo_simd_plane_size(v), pixels = v->h * v->w;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t c = i % v->planes * v->inner, here = kolo_min_i64(v->inner, v->c - c);
+        float padded[256] = {0};
+        const float *b = job->b + c, *x = job->x + i * size;
+        float *y = job->out + i * size;
+        if (here < v->inner) b = memcpy(padded, b, sizeof(float) * (size_t)here);
+        if (v->inner == 1) {
+            for (int64_t p = 0; p < pixels; p++) y[p] = x[p] + b[0];
+        } else if (v->inner == 8) {
+            bias_plane(x, b, y, pixels, 8);
+        } else if (v->inner == 16) {
+            bias_plane(x, b, y, pixels, 16);
+        } else {
+            bias_plane(x, b, y, pixels, v->inner);
+        }
+    }
+}
+
+/* sum[i] += the sum over pixels of lane i. */
+INLINE void sum_pixels(const float *dy, int64_t pixels, int64_t stride, int64_t lanes, float *sum) {
+    float here[KOLO_SIMD_SLICE] = {0};
+    for (int64_t p = 0; p < pixels; p++) {
+        for (int64_t i = 0; i < lanes; i++) here[i] += dy[p * stride + i];
+    }
+    for (int64_t i = 0; i < lanes; i++) sum[i] += here[i];
+}
+
+/* The same for planes of one channel: pixels are dealt to 16 lanes, which are then added up. */
+static float sum_plane(const float *dy, int64_t pixels) {
+    float lane[16] = {0};
+    int64_t p = 0;
+    for (; p + 16 <= pixels; p += 16) {
+        for (int i = 0; i < 16; i++) lane[i] += dy[p + i];
+    }
+    for (int i = 0; p < pixels; p++, i++) lane[i] += dy[p];
+    for (int half = 8; half > 0; half /= 2) {
+        for (int i = 0; i < half; i++) lane[i] += lane[i + half];
+    }
+    return lane[0];
+}
+
+static void bias_bwd(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_bias_job *job = arg;
+    const kolo_simd_image *v = &job->image;
+    int64_t slices = kolo_simd_slices(v) / v->planes, pixels = v->h * v->w;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t plane = i / slices, first = i % slices * KOLO_SIMD_SLICE;
+        int64_t lanes = kolo_min_i64(KOLO_SIMD_SLICE, v->inner - first);
+        int64_t c = plane * v->inner + first;
+        const float *dy = job->x + plane * kolo_simd_plane_size(v) + first;
+        float sum[KOLO_SIMD_SLICE] = {0};
+        for (int64_t n = 0; n < v->n; n++, dy += kolo_simd_image_size(v)) {
+            if (v->inner == 1) {
+                sum[0] += sum_plane(dy, pixels);
+            } else if (lanes == 8) {
+                sum_pixels(dy, pixels, v->inner, 8, sum);
+            } else if (lanes == 16) {
+                sum_pixels(dy, pixels, v->inner, 16, sum);
+            } else {
+                sum_pixels(dy, pixels, v->inner, lanes, sum);
+            }
+        }
+        memcpy(job->out + c, sum, sizeof(float) * (size_t)kolo_min_i64(lanes, v->c - c));
+    }
+}
+
+const kolo_simd_point_table KOLO_SIMD_TABLE(kolo_simd_point_) = {
+    .relu = relu,
+    .relu_bwd = relu_bwd,
+    .add = add,
+    .sgd = sgd,
+    .sgd_plain = sgd_plain,
+    .bias = bias,
+    .bias_bwd = bias_bwd,
+};

@@ -1,0 +1,91 @@
+/* Max and average pooling, forwards and backwards, on images of any kind (see simd.h); what goes in
+ * and what comes out have the same layout. */
+#include "kernel/simd/simd.h"
+
+typedef struct pool_state {
+    kolo_simd_loop loop;
+    kolo_simd_pool_job job; /* but for the addresses */
+} pool_state;
+
+static bool is_bwd(const kolo_op *op) {
+    return op == &kolo_op_max_pool2d_bwd || op == &kolo_op_avg_pool2d_bwd;
+}
+
+static double fit(kolo_kernel_spec *spec) {
+    kolo_simd_image image;
+    const kolo_layout *layout = &spec->in[0].layout;
+    if (!kolo_spec_floats_are(spec, KOLO_DTYPE_F32)) return -1;
+    if (!kolo_simd_image_of(&spec->in[0], &image)) return -1;
+    double bytes = 0;
+    for (int i = 0; i < spec->n_in; i++) {
+        if (!kolo_layout_equal(&spec->in[i].layout, layout)) return -1;
+        bytes += (double)kolo_tensor_bytes(&spec->in[i]);
+    }
+    for (int i = 0; i < spec->n_out; i++) {
+        if (!kolo_layout_equal(&spec->out[i].layout, layout)) return -1;
+        bytes += (double)kolo_tensor_bytes(&spec->out[i]);
+    }
+    return kolo_kernel_seconds(0, bytes, image.inner % 8 == 0 ? 1 : 0.15);
+}
+
+static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *scratch_bytes) {
+    const kolo_simd_pool_table *table = kolo_simd_isa_now()->pool;
+    const kolo_attr *attr = spec->attr;
+    pool_state *s = kolo_zalloc(sizeof *s);
+    if (!s) return KOLO_NOMEM(sizeof *s);
+    s->loop = spec->op == &kolo_op_max_pool2d       ? table->max
+              : spec->op == &kolo_op_max_pool2d_bwd ? table->max_bwd
+              : spec->op == &kolo_op_avg_pool2d     ? table->avg
+                                                    : table->avg_bwd;
+    kolo_simd_pool_job *job = &s->job;
+    bool bwd = is_bwd(spec->op);
+    KOLO_ASSERT(kolo_simd_image_of(bwd ? &spec->out[0] : &spec->in[0], &job->big));
+    KOLO_ASSERT(kolo_simd_image_of(bwd ? &spec->in[0] : &spec->out[0], &job->small));
+    /* An image of one pixel may be seen two ways; both sides must be seen alike. */
+    if (job->small.inner != job->big.inner) {
+        kolo_simd_image *other = job->small.inner > job->big.inner ? &job->small : &job->big;
+        other->planes = other->c;
+        other->inner = 1;
+    }
+    job->kernel_h = attr[KOLO_POOL_KERNEL_H].i;
+    job->kernel_w = attr[KOLO_POOL_KERNEL_W].i;
+    job->stride_h = attr[KOLO_POOL_STRIDE_H].i;
+    job->stride_w = attr[KOLO_POOL_STRIDE_W].i;
+    job->pad_h = attr[KOLO_POOL_PAD_H].i;
+    job->pad_w = attr[KOLO_POOL_PAD_W].i;
+    job->relu = !bwd && attr[KOLO_POOL_RELU].i;
+    job->tiles = job->pad_h == 0 && job->pad_w == 0 && job->stride_h == job->kernel_h &&
+                 job->stride_w == job->kernel_w && job->small.h * job->kernel_h == job->big.h &&
+                 job->small.w * job->kernel_w == job->big.w;
+    *state = s;
+    *scratch_bytes = 0;
+    return KOLO_OK;
+}
+
+static void run(const kolo_call *call) {
+    const pool_state *s = call->state;
+    const kolo_op *op = call->spec->op;
+    kolo_simd_pool_job job = s->job;
+    job.in = call->in[0];
+    job.out = call->out[0];
+    if (op == &kolo_op_max_pool2d) job.index = call->out[1];
+    if (op == &kolo_op_max_pool2d_bwd) {
+        job.index = call->in[1];
+        job.y = call->spec->n_in == 3 ? call->in[2] : NULL;
+    }
+    kolo_simd_parallel(call->spec->threads, job.big.n * job.big.planes, s->loop, &job);
+}
+
+#define POOL(text, op_name)                   \
+    const kolo_kernel kolo_simd_##op_name = { \
+        .name = text,                         \
+        .op = &kolo_op_##op_name,             \
+        .fit = fit,                           \
+        .prepare = prepare,                   \
+        .run = run,                           \
+        .release = kolo_free,                 \
+    }
+POOL("simd_max_pool2d", max_pool2d);
+POOL("simd_max_pool2d_bwd", max_pool2d_bwd);
+POOL("simd_avg_pool2d", avg_pool2d);
+POOL("simd_avg_pool2d_bwd", avg_pool2d_bwd);

@@ -1,0 +1,289 @@
+/* Pooling loops. A window is walked in row-major order for eight channels at a time where pixels
+ * hold whole blocks of them, else channel by channel; both give the same bits. */
+#include "kernel/simd/simd.h"
+#include "kernel/simd/vector.h"
+
+/* One window, clipped to the image. */
+typedef struct window {
+    int64_t top, bottom, left, right; /* rows and columns of the big image */
+    int64_t corner;                   /* kh * KW + kw of (top, left) */
+    int64_t small;                    /* its pixel in the small image */
+} window;
+
+INLINE window window_at(const kolo_simd_pool_job *job, int64_t oh, int64_t ow) {
+    int64_t h = oh * job->stride_h - job->pad_h, w = ow * job->stride_w - job->pad_w;
+    window at = {.top = kolo_max_i64(h, 0), .left = kolo_max_i64(w, 0)};
+    at.bottom = kolo_min_i64(h + job->kernel_h, job->big.h);
+    at.right = kolo_min_i64(w + job->kernel_w, job->big.w);
+    at.corner = (at.top - h) * job->kernel_w + at.left - w;
+    at.small = oh * job->small.w + ow;
+    return at;
+}
+
+INLINE v8i splat8i(int32_t x) { return x - (v8i){0}; }
+INLINE v8f positive8(v8f x) { return select8(x > 0, x, (v8f){0}); }
+
+/* ---- maximum ---- */
+
+/* x at the window's first pixel; a pixel is `inner` floats from the next, a row `row`. */
+INLINE void max_8(const float *x, int64_t row, int64_t inner, int64_t rows, int64_t columns,
+                  int64_t corner, int64_t kernel_w, bool relu, float *y, uint8_t *index) {
+    v8f best = load8(x);
+    v8i place = splat8i((int32_t)corner);
+    for (int64_t h = 0; h < rows; h++) {
+        for (int64_t w = h == 0; w < columns; w++) {
+            v8f value = load8(x + h * row + w * inner);
+            v8i larger = value > best;
+            best = select8(larger, value, best);
+            v8i here = splat8i((int32_t)(corner + h * kernel_w + w));
+            place = (larger & here) | (~larger & place);
+        }
+    }
+    store8(y, relu ? positive8(best) : best);
+    v8b bytes = __builtin_convertvector(place, v8b);
+    memcpy(index, &bytes, 8);
+}
+
+INLINE void max_1(const float *x, int64_t row, int64_t inner, int64_t rows, int64_t columns,
+                  int64_t corner, int64_t kernel_w, bool relu, float *y, uint8_t *index) {
+    float best = x[0];
+    int64_t place = corner;
+    for (int64_t h = 0; h < rows; h++) {
+        for (int64_t w = h == 0; w < columns; w++) {
+            float value = x[h * row + w * inner];
+            place = value > best ? corner + h * kernel_w + w : place;
+            best = value > best ? value : best;
+        }
+    }
+    *y = relu && !(best > 0) ? 0 : best;
+    *index = (uint8_t)place;
+}
+
+/* One plane whose windows are 2 x 2 tiles. */
+INLINE void max_plane_2x2(const kolo_simd_pool_job *job, const float *x, float *y, uint8_t *index,
+                          int64_t inner) {
+    int64_t row = job->big.w * inner;
+    for (int64_t oh = 0; oh < job->small.h; oh++, x += 2 * row) {
+        for (int64_t ow = 0; ow < job->small.w; ow++, y += inner, index += inner) {
+            const float *corner = x + 2 * ow * inner;
+            int64_t i = 0;
+            for (; i + 8 <= inner; i += 8) {
+                max_8(corner + i, row, inner, 2, 2, 0, 2, job->relu, y + i, index + i);
+            }
+            for (; i < inner; i++) {
+                max_1(corner + i, row, inner, 2, 2, 0, 2, job->relu, y + i, index + i);
+            }
+        }
+    }
+}
+
+static void max_plane(const kolo_simd_pool_job *job, const float *x, float *y, uint8_t *index) {
+    int64_t inner = job->big.inner, row = job->big.w * inner;
+    for (int64_t oh = 0; oh < job->small.h; oh++) {
+        for (int64_t ow = 0; ow < job->small.w; ow++) {
+            window at = window_at(job, oh, ow);
+            const float *first = x + at.top * row + at.left * inner;
+            int64_t rows = at.bottom - at.top, columns = at.right - at.left, i = 0;
+            float *to = y + at.small * inner;
+            uint8_t *place = index + at.small * inner;
+            for (; i + 8 <= inner; i += 8) {
+                max_8(first + i, row, inner, rows, columns, at.corner, job->kernel_w, job->relu,
+                      to + i, place + i);
+            }
+            for (; i < inner; i++) {
+                max_1(first + i, row, inner, rows, columns, at.corner, job->kernel_w, job->relu,
+                      to + i, place + i);
+            }
+        }
+    }
+}
+
+/* Windows that begin in the padding name a place even for channels that are padding: clear it. */
+static void clear_index(const kolo_simd_pool_job *job, uint8_t *index, int64_t channels) {
+    for (int64_t p = 0; p < job->small.h * job->small.w; p++) {
+        for (int64_t i = channels; i < job->small.inner; i++) index[p * job->small.inner + i] = 0;
+    }
+}
+
+static void max(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_pool_job *job = arg;
+    int64_t big = kolo_simd_plane_size(&job->big), small = kolo_simd_plane_size(&job->small);
+    bool two = job->kernel_h == 2 && job->kernel_w == 2 && job->tiles;
+    for (int64_t i = begin; i < end; i++) {
+        const float *x = job->in + i * big;
+        float *y = job->out + i * small;
+        uint8_t *index = job->index + i * small;
+        if (two && job->big.inner == 8) {
+            max_plane_2x2(job, x, y, index, 8);
+        } else if (two && job->big.inner == 16) {
+            max_plane_2x2(job, x, y, index, 16);
+        } else if (two && job->big.inner == 1) {
+            max_plane_2x2(job, x, y, index, 1);
+        } else {
+            max_plane(job, x, y, index);
+        }
+        int64_t channels = job->big.c - i % job->big.planes * job->big.inner;
+        if (channels < job->big.inner) clear_index(job, index, channels);
+    }
+}
+
+/* ---- its gradient ---- */
+
+INLINE v8i places_8(const uint8_t *index) {
+    v8b bytes;
+    memcpy(&bytes, index, 8);
+    return __builtin_convertvector(bytes, v8i);
+}
+
+INLINE v8f dy_8(const kolo_simd_pool_job *job, int64_t at) {
+    v8f dy = load8(job->in + at);
+    return job->y ? select8(load8(job->y + at) > 0, dy, (v8f){0}) : dy;
+}
+
+INLINE float dy_1(const kolo_simd_pool_job *job, int64_t at) {
+    return !job->y || job->y[at] > 0 ? job->in[at] : 0;
+}
+
+/* Windows that tile the image: each pixel is written once. `from` is the plane's offset in dy. */
+INLINE void max_bwd_tiles(const kolo_simd_pool_job *job, int64_t from, float *dx, int64_t inner,
+                          int64_t kernel_h, int64_t kernel_w) {
+    int64_t row = job->big.w * inner;
+    for (int64_t oh = 0; oh < job->small.h; oh++) {
+        for (int64_t ow = 0; ow < job->small.w; ow++, from += inner) {
+            float *first = dx + oh * kernel_h * row + ow * kernel_w * inner;
+            int64_t i = 0;
+            for (; i + 8 <= inner; i += 8) {
+                v8f dy = dy_8(job, from + i);
+                v8i place = places_8(job->index + from + i);
+                for (int64_t k = 0; k < kernel_h * kernel_w; k++) {
+                    v8i here = place == splat8i((int32_t)k);
+                    store8(first + k / kernel_w * row + k % kernel_w * inner + i,
+                           (v8f)(here & (v8i)dy));
+                }
+            }
+            for (; i < inner; i++) {
+                float dy = dy_1(job, from + i);
+                int64_t place = job->index[from + i];
+                for (int64_t k = 0; k < kernel_h * kernel_w; k++) {
+                    first[k / kernel_w * row + k % kernel_w * inner + i] = place == k ? dy : 0;
+                }
+            }
+        }
+    }
+}
+
+static void max_bwd_plane(const kolo_simd_pool_job *job, int64_t from, float *dx) {
+    int64_t inner = job->big.inner, row = job->big.w * inner;
+    memset(dx, 0, sizeof(float) * (size_t)kolo_simd_plane_size(&job->big));
+    for (int64_t oh = 0; oh < job->small.h; oh++) {
+        for (int64_t ow = 0; ow < job->small.w; ow++, from += inner) {
+            int64_t h = oh * job->stride_h - job->pad_h, w = ow * job->stride_w - job->pad_w;
+            for (int64_t i = 0; i < inner; i++) {
+                int64_t kh = job->index[from + i] / job->kernel_w;
+                int64_t kw = job->index[from + i] % job->kernel_w;
+                if (h + kh < 0 || w + kw < 0) continue; /* a channel of padding, index 0 */
+                dx[(h + kh) * row + (w + kw) * inner + i] += dy_1(job, from + i);
+            }
+        }
+    }
+}
+
+static void max_bwd(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_pool_job *job = arg;
+    int64_t big = kolo_simd_plane_size(&job->big), small = kolo_simd_plane_size(&job->small);
+    bool two = job->kernel_h == 2 && job->kernel_w == 2;
+    for (int64_t i = begin; i < end; i++) {
+        float *dx = job->out + i * big;
+        if (!job->tiles) {
+            max_bwd_plane(job, i * small, dx);
+        } else if (two && job->big.inner == 8) {
+            max_bwd_tiles(job, i * small, dx, 8, 2, 2);
+        } else if (two && job->big.inner == 16) {
+            max_bwd_tiles(job, i * small, dx, 16, 2, 2);
+        } else if (two && job->big.inner == 1) {
+            max_bwd_tiles(job, i * small, dx, 1, 2, 2);
+        } else {
+            max_bwd_tiles(job, i * small, dx, job->big.inner, job->kernel_h, job->kernel_w);
+        }
+    }
+}
+
+/* ---- mean ---- */
+
+static void avg_plane(const kolo_simd_pool_job *job, const float *x, float *y) {
+    int64_t inner = job->big.inner, row = job->big.w * inner;
+    float size = (float)(job->kernel_h * job->kernel_w);
+    for (int64_t oh = 0; oh < job->small.h; oh++) {
+        for (int64_t ow = 0; ow < job->small.w; ow++) {
+            window at = window_at(job, oh, ow);
+            float *to = y + at.small * inner;
+            int64_t i = 0;
+            for (; i + 8 <= inner; i += 8) {
+                v8f sum = {0};
+                for (int64_t h = at.top; h < at.bottom; h++) {
+                    for (int64_t w = at.left; w < at.right; w++) {
+                        sum += load8(x + h * row + w * inner + i);
+                    }
+                }
+                store8(to + i, sum / size);
+            }
+            for (; i < inner; i++) {
+                float sum = 0;
+                for (int64_t h = at.top; h < at.bottom; h++) {
+                    for (int64_t w = at.left; w < at.right; w++) sum += x[h * row + w * inner + i];
+                }
+                to[i] = sum / size;
+            }
+        }
+    }
+}
+
+static void avg(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_pool_job *job = arg;
+    int64_t big = kolo_simd_plane_size(&job->big), small = kolo_simd_plane_size(&job->small);
+    for (int64_t i = begin; i < end; i++) avg_plane(job, job->in + i * big, job->out + i * small);
+}
+
+static void avg_bwd_plane(const kolo_simd_pool_job *job, const float *dy, float *dx) {
+    int64_t inner = job->big.inner, row = job->big.w * inner;
+    float size = (float)(job->kernel_h * job->kernel_w);
+    memset(dx, 0, sizeof(float) * (size_t)kolo_simd_plane_size(&job->big));
+    for (int64_t oh = 0; oh < job->small.h; oh++) {
+        for (int64_t ow = 0; ow < job->small.w; ow++) {
+            window at = window_at(job, oh, ow);
+            const float *from = dy + at.small * inner;
+            int64_t i = 0;
+            for (; i + 8 <= inner; i += 8) {
+                v8f share = load8(from + i) / size;
+                for (int64_t h = at.top; h < at.bottom; h++) {
+                    for (int64_t w = at.left; w < at.right; w++) {
+                        float *to = dx + h * row + w * inner + i;
+                        store8(to, load8(to) + share);
+                    }
+                }
+            }
+            for (; i < inner; i++) {
+                float share = from[i] / size;
+                for (int64_t h = at.top; h < at.bottom; h++) {
+                    for (int64_t w = at.left; w < at.right; w++)
+                        dx[h * row + w * inner + i] += share;
+                }
+            }
+        }
+    }
+}
+
+static void avg_bwd(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_pool_job *job = arg;
+    int64_t big = kolo_simd_plane_size(&job->big), small = kolo_simd_plane_size(&job->small);
+    for (int64_t i = begin; i < end; i++) {
+        avg_bwd_plane(job, job->in + i * small, job->out + i * big);
+    }
+}
+
+const kolo_simd_pool_table KOLO_SIMD_TABLE(kolo_simd_pool_) = {
+    .max = max,
+    .max_bwd = max_bwd,
+    .avg = avg,
+    .avg_bwd = avg_bwd,
+};

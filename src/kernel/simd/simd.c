@@ -1,0 +1,96 @@
+/* The list of our vectorised kernels, the choice of instruction set, and what their files share. */
+#include "kernel/simd/simd.h"
+
+const kolo_kernel *const kolo_simd_kernels[] = {
+    &kolo_simd_relu,
+    &kolo_simd_relu_bwd,
+    &kolo_simd_add,
+    &kolo_simd_sgd,
+    &kolo_simd_bias,
+    &kolo_simd_bias_bwd,
+    &kolo_simd_softmax_xent,
+    &kolo_simd_softmax_xent_bwd,
+    &kolo_simd_accuracy,
+    &kolo_simd_max_pool2d,
+    &kolo_simd_max_pool2d_bwd,
+    &kolo_simd_avg_pool2d,
+    &kolo_simd_avg_pool2d_bwd,
+    NULL,
+};
+
+/* ---- instruction sets ---- */
+
+#define TABLES(isa)                                           \
+    extern const kolo_simd_point_table kolo_simd_point_##isa; \
+    extern const kolo_simd_loss_table kolo_simd_loss_##isa;   \
+    extern const kolo_simd_pool_table kolo_simd_pool_##isa;
+#define ROW(isa)                                                                      \
+    {                                                                                 \
+        .name = #isa, .point = &kolo_simd_point_##isa, .loss = &kolo_simd_loss_##isa, \
+        .pool = &kolo_simd_pool_##isa,                                                \
+    }
+
+TABLES(baseline)
+#ifdef KOLO_ISA_X86
+TABLES(avx2)
+TABLES(avx512)
+#endif
+
+static const kolo_simd_isa isas[] = {
+    ROW(baseline),
+#ifdef KOLO_ISA_X86
+    ROW(avx2),
+    ROW(avx512),
+#endif
+};
+
+static _Thread_local int pinned = -1;
+
+void kolo_simd_pin_isa(int isa) {
+    KOLO_ASSERT(isa <= kolo_kernel_isa());
+    pinned = isa;
+}
+
+const kolo_simd_isa *kolo_simd_isa_now(void) {
+    int isa = pinned >= 0 ? pinned : kolo_kernel_isa();
+    KOLO_ASSERT(isa < (int)KOLO_COUNT(isas));
+    return &isas[isa];
+}
+
+/* ---- jobs ---- */
+
+void kolo_simd_parallel(int threads, int64_t items, kolo_simd_loop loop, const void *job) {
+    if (threads <= 1) {
+        loop(job, 0, 0, items);
+        return;
+    }
+#ifdef _OPENMP
+#pragma omp parallel for num_threads(threads) schedule(static, 1)
+#endif
+    for (int part = 0; part < threads; part++) {
+        loop(job, part, items * part / threads, items * (part + 1) / threads);
+    }
+}
+
+bool kolo_simd_image_of(const kolo_tensor *tensor, kolo_simd_image *image) {
+    const kolo_shape *s = &tensor->shape;
+    const kolo_layout *l = &tensor->layout;
+    if (s->rank < 2 || l->rank != s->rank) return false;
+    kolo_simd_image v = {.n = s->dim[0], .c = s->dim[1], .h = 1, .w = 1};
+    if (s->rank == 4) v.h = s->dim[2];
+    for (int i = s->rank == 4 ? 3 : 2; i < s->rank; i++) v.w *= s->dim[i];
+    if (kolo_layout_is_plain(l)) {
+        v.inner = v.h * v.w == 1 ? v.c : 1;
+    } else if (s->rank != 4 || l->order[0] != 0) {
+        return false;
+    } else if (l->n_blocks == 0 && l->order[1] == 2 && l->order[2] == 3) {
+        v.inner = v.c;
+    } else if (l->n_blocks == 1 && l->block_dim[0] == 1 && l->order[1] == 1 && l->order[2] == 2) {
+        v.inner = l->block_size[0];
+    } else {
+        return false;
+    }
+    v.planes = (v.c + v.inner - 1) / v.inner;
+    *image = v;
+    return true;
+}

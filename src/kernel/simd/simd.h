@@ -1,0 +1,174 @@
+#pragma once
+/* Our own vectorised kernels, f32: what oneDNN has not, or has slow for small images and few
+ * channels.
+ *
+ * Each subject is a pair: X.c holds the kernels (fit, prepare, run), X.isa.c the loops, compiled
+ * once per instruction set; a copy exports one const table of its loops. The copy is chosen when a
+ * kernel is prepared. A loop runs over a range of a job that `run` fills in; ranges are given to
+ * threads by kolo_simd_parallel, and no result depends on how the range is cut.
+ *
+ * Images are seen through kolo_simd_image, which covers abcd, acdb and channels in blocks alike. */
+
+#include "kernel/kernel.h"
+
+/* NULL-terminated. */
+extern const kolo_kernel *const kolo_simd_kernels[];
+
+/* ---- jobs ---- */
+
+/* Part `part` of a job: its items [begin, end). */
+typedef void (*kolo_simd_loop)(const void *job, int part, int64_t begin, int64_t end);
+
+/* Cuts [0, items) into `threads` parts of nearly equal size and runs them side by side. Parts may
+ * be empty. */
+void kolo_simd_parallel(int threads, int64_t items, kolo_simd_loop loop, const void *job);
+
+/* An N,C,H,W tensor as planes of pixels: image i starts at i * planes * h * w * inner, plane p in
+ * it at p * h * w * inner, each of its h * w pixels holds `inner` channels, the first being p *
+ * inner. The last plane may end in padding. */
+typedef struct kolo_simd_image {
+    int64_t n, c, h, w, planes, inner;
+} kolo_simd_image;
+
+/* False when the layout is none of this kind. Tensors of other ranks than four, in plain layout,
+ * are seen with all dimensions after the second in w. */
+bool kolo_simd_image_of(const kolo_tensor *tensor, kolo_simd_image *image);
+
+static inline int64_t kolo_simd_plane_size(const kolo_simd_image *v) {
+    return v->h * v->w * v->inner;
+}
+static inline int64_t kolo_simd_image_size(const kolo_simd_image *v) {
+    return v->planes * kolo_simd_plane_size(v);
+}
+/* Where channel c of the first pixel of an image lies. */
+static inline int64_t kolo_simd_channel(const kolo_simd_image *v, int64_t c) {
+    return c / v->inner * kolo_simd_plane_size(v) + c % v->inner;
+}
+
+/* ---- pointwise: items are elements, unless said ---- */
+
+typedef struct kolo_simd_pair_job { /* relu, relu_bwd, add */
+    const float *a, *b;             /* relu_bwd: dy, y */
+    float *out;
+} kolo_simd_pair_job;
+
+typedef struct kolo_simd_sgd_job {
+    const float *w, *g, *v;
+    float *w_next, *v_next;
+    float lr, momentum, weight_decay;
+    bool nesterov;
+} kolo_simd_sgd_job;
+
+typedef struct kolo_simd_bias_job { /* items: bias: planes of all images; bias_bwd: slices */
+    kolo_simd_image image;
+    const float *x; /* bias_bwd: dy */
+    const float *b;
+    float *out; /* bias: y; bias_bwd: db */
+} kolo_simd_bias_job;
+
+/* Channels that one item of bias_bwd sums. */
+enum { KOLO_SIMD_SLICE = 64 };
+static inline int64_t kolo_simd_slices(const kolo_simd_image *v) {
+    return v->planes * ((v->inner + KOLO_SIMD_SLICE - 1) / KOLO_SIMD_SLICE);
+}
+
+typedef struct kolo_simd_point_table {
+    kolo_simd_loop relu, relu_bwd, add, sgd, sgd_plain, bias, bias_bwd;
+} kolo_simd_point_table;
+
+/* ---- loss: items are rows ---- */
+
+typedef struct kolo_simd_loss_job {
+    int64_t classes;
+    const float *in; /* logits; of softmax_xent_bwd: probs */
+    const int32_t *labels;
+    const float *dloss;
+    float *out;     /* probs, dlogits */
+    float *per_row; /* loss, or 1 where accuracy counts the row */
+} kolo_simd_loss_job;
+
+typedef struct kolo_simd_loss_table {
+    kolo_simd_loop softmax_xent, softmax_xent_bwd, accuracy;
+} kolo_simd_loss_table;
+
+/* ---- pooling: items are planes of all images ---- */
+
+typedef struct kolo_simd_pool_job {
+    kolo_simd_image big, small; /* before and after pooling */
+    int64_t kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
+    bool relu, tiles; /* tiles: the windows cover the big image, each pixel once */
+    const float *in;  /* x; backwards: dy */
+    const float *y;   /* max_pool2d_bwd with relu, else NULL */
+    float *out;
+    uint8_t *index; /* written forwards, read backwards */
+} kolo_simd_pool_job;
+
+typedef struct kolo_simd_pool_table {
+    kolo_simd_loop max, max_bwd, avg, avg_bwd;
+} kolo_simd_pool_table;
+
+/* ---- convolution: items are images ---- */
+
+/* Weights in scratch, padded with zeros to whole vectors: forwards and for the weights' gradient
+ * [C][KH][KW][lanes >= O]; for the data's gradient [O][KH][row >= KW * C]. */
+typedef struct kolo_simd_conv_job {
+    kolo_simd_image x, y;
+    int64_t kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
+    bool relu;
+    int64_t lanes; /* of a row of packed weights */
+    int64_t row;   /* floats of a row of the padded image in scratch: see conv.c */
+    const float *in_x, *in_dy, *packed, *bias;
+    float *out;          /* y; dx */
+    float *part_scratch; /* of part 0 */
+    int64_t part_stride; /* floats between the scratch of two parts */
+} kolo_simd_conv_job;
+
+typedef struct kolo_simd_conv_table {
+    kolo_simd_loop forward, bwd_data, bwd_weights;
+    int vector; /* floats of a vector */
+} kolo_simd_conv_table;
+
+/* ---- matrices: items are panels of columns ---- */
+
+/* c [m][n] = a [m][k] b [k][n] (+ bias [n], relu); rows of c and of b lie `ldc` and `ldb` apart,
+ * element (i, p) of a at i * a_row + p * a_col; b_transposed: element (p, j) of b at j * ldb + p.
+ */
+typedef struct kolo_simd_gemm_job {
+    int64_t m, n, k, a_row, a_col, ldb, ldc;
+    bool b_transposed, relu;
+    const float *a, *b, *bias;
+    float *c, *scratch; /* of part 0; panels of b are copied there */
+    int64_t part_stride;
+} kolo_simd_gemm_job;
+
+typedef struct kolo_simd_gemm_table {
+    kolo_simd_loop gemm;
+    int panel; /* columns of a panel */
+} kolo_simd_gemm_table;
+
+/* ---- instruction sets ---- */
+
+typedef struct kolo_simd_isa {
+    const char *name;
+    const kolo_simd_point_table *point;
+    const kolo_simd_loss_table *loss;
+    const kolo_simd_pool_table *pool;
+    const kolo_simd_conv_table *conv;
+    const kolo_simd_gemm_table *gemm;
+} kolo_simd_isa;
+
+/* The set that kernels are prepared for: that of kolo_kernel_isa(), or the pinned one. */
+const kolo_simd_isa *kolo_simd_isa_now(void);
+/* Test hook: kernels that this thread prepares from now on use set `isa`, which must be one that
+ * the machine has; -1: the best. */
+void kolo_simd_pin_isa(int isa);
+
+/* ---- the kernels, by file ---- */
+extern const kolo_kernel kolo_simd_relu, kolo_simd_relu_bwd, kolo_simd_add, kolo_simd_sgd;
+extern const kolo_kernel kolo_simd_bias, kolo_simd_bias_bwd;
+extern const kolo_kernel kolo_simd_softmax_xent, kolo_simd_softmax_xent_bwd, kolo_simd_accuracy;
+extern const kolo_kernel kolo_simd_max_pool2d, kolo_simd_max_pool2d_bwd;
+extern const kolo_kernel kolo_simd_avg_pool2d, kolo_simd_avg_pool2d_bwd;
+extern const kolo_kernel kolo_simd_conv2d, kolo_simd_conv2d_bwd_data, kolo_simd_conv2d_bwd_weights;
+extern const kolo_kernel kolo_simd_linear, kolo_simd_linear_bwd_data, kolo_simd_linear_bwd_weights;
+extern const kolo_kernel kolo_simd_reorder;

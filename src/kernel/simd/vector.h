@@ -1,0 +1,49 @@
+#pragma once
+/* Vectors for sources that are compiled once per instruction set: of the set's own width (vf), and
+ * of eight lanes (v8f), which is the width of a block of channels. GCC's and clang's vector types
+ * serve all widths; where a set has no such register the compiler splits it. */
+
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __FMA__
+#include <immintrin.h>
+#endif
+
+/* Vectors are passed between inlined functions only, so the calling convention is of no concern. */
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wpsabi"
+#endif
+
+#define KOLO_PASTE_(a, b) a##b
+#define KOLO_PASTE(a, b) KOLO_PASTE_(a, b)
+/* kolo_simd_pool_avx2 and so on. */
+#define KOLO_SIMD_TABLE(prefix) KOLO_PASTE(prefix, KOLO_ISA)
+#define INLINE static inline __attribute__((always_inline))
+
+enum { VL = KOLO_VECTOR_BYTES / 4 };
+
+typedef float vf __attribute__((vector_size(KOLO_VECTOR_BYTES)));
+typedef float vf_any __attribute__((vector_size(KOLO_VECTOR_BYTES), aligned(4), may_alias));
+typedef float v8f __attribute__((vector_size(32)));
+typedef float v8f_any __attribute__((vector_size(32), aligned(4), may_alias));
+typedef int32_t v8i __attribute__((vector_size(32)));
+typedef uint8_t v8b __attribute__((vector_size(8)));
+
+INLINE vf load(const float *p) { return *(const vf_any *)p; }
+INLINE void store(float *p, vf v) { *(vf_any *)p = v; }
+INLINE v8f load8(const float *p) { return *(const v8f_any *)p; }
+INLINE void store8(float *p, v8f v) { *(v8f_any *)p = v; }
+INLINE vf splat(float x) { return x - (vf){0}; }
+INLINE v8f select8(v8i mask, v8f a, v8f b) { return (v8f)((mask & (v8i)a) | (~mask & (v8i)b)); }
+
+/* a * b + c, rounded once where the set can. */
+INLINE vf mul_add(vf a, vf b, vf c) {
+#if KOLO_VECTOR_BYTES == 64 && defined(__AVX512F__)
+    return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif KOLO_VECTOR_BYTES == 32 && defined(__FMA__)
+    return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#else
+    return a * b + c;
+#endif
+}
