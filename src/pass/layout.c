@@ -29,7 +29,7 @@ typedef enum component_kind {
 
 typedef struct component {
     component_kind kind;
-    bool is_param, is_weight, is_activation, fixed;
+    bool is_param, is_input, is_weight, is_activation, fixed;
     bool chosen;        /* WEIGHT: by a kernel, in the assignment at hand */
     kolo_layout layout; /* of the assignment at hand */
 } component;
@@ -69,6 +69,7 @@ static void join(layouter *l, kolo_value a, kolo_value b) {
     component *into = &l->components[x];
     const component *from = &l->components[y];
     into->is_param |= from->is_param;
+    into->is_input |= from->is_input;
     into->is_weight |= from->is_weight;
     into->is_activation |= from->is_activation;
     l->root[y] = x;
@@ -92,22 +93,20 @@ static const kolo_tensor *tensor_of(const layouter *l, kolo_value v) {
 /* Joins what one node makes agree. */
 static void join_node(layouter *l, const kolo_node *n) {
     if (n->op->view || n->op == &kolo_op_reorder) return;
-    kolo_value activation = KOLO_NONE, update = KOLO_NONE;
+    kolo_value activation = KOLO_NONE, equal = KOLO_NONE;
     for (int k = 0; k < n->n_in + n->n_out; k++) {
         bool input = k < n->n_in;
         kolo_value v = input ? n->in[k] : n->out[k - n->n_in];
         int rank = tensor_of(l, v)->shape.rank;
         if (input ? reads_weights(n->op, k) : makes_weights(n->op, k - n->n_in)) {
             component_of(l, v)->is_weight = true;
-        } else if (n->op == &kolo_op_sgd) {
+        } else if (n->op == &kolo_op_sgd || n->op == &kolo_op_add) {
             if (rank == 0) continue;
-            if (kolo_value_ok(update)) join(l, update, v);
-            update = v;
-        } else if (n->op == &kolo_op_add) {
-            if (kolo_value_ok(update)) join(l, update, v);
-            update = v;
-        } else if (rank == 4 && kolo_info(l->g, v)->kind != KOLO_VALUE_INPUT) {
+            if (kolo_value_ok(equal)) join(l, equal, v);
+            equal = v;
+        } else {
             component_of(l, v)->is_activation = true;
+            if (rank != 4 || kolo_info(l->g, v)->kind == KOLO_VALUE_INPUT) continue;
             if (kolo_value_ok(activation)) join(l, activation, v);
             activation = v;
         }
@@ -120,6 +119,7 @@ static kolo_status find_components(layouter *l, kolo_fixed_layout fixed, void *a
         kolo_value_kind kind = g->values[v].kind;
         l->root[v] = v;
         l->components[v].is_param = kind == KOLO_VALUE_PARAM || kind == KOLO_VALUE_STATE;
+        l->components[v].is_input = kind == KOLO_VALUE_INPUT;
     }
     for (int32_t i = 0; i < g->n_nodes; i++) join_node(l, g->nodes[i]);
     for (int32_t v = 0; v < g->n_values; v++) {
@@ -131,11 +131,12 @@ static kolo_status find_components(layouter *l, kolo_fixed_layout fixed, void *a
         kolo_tensor known;
         if (l->root[v] == v) {
             c->layout = kolo_layout_plain(info->tensor.shape.rank);
-            if (c->is_weight && !c->is_activation) {
+            bool image = info->tensor.shape.rank == 4 && !c->is_param && !c->is_weight;
+            if (c->is_weight && !c->is_activation && !c->is_input) {
                 c->kind = WEIGHT;
-            } else if (info->kind == KOLO_VALUE_INPUT && info->tensor.shape.rank == 4) {
+            } else if (image && c->is_input) {
                 c->kind = INPUT;
-            } else if (c->is_activation && !c->is_param && !c->is_weight) {
+            } else if (image && c->is_activation) {
                 c->kind = ACTIVATION;
             }
         }

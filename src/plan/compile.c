@@ -1,0 +1,264 @@
+/* Compiling: graph -> passes -> memory -> kernels -> steps.
+ *
+ * Every kernel is selected, prepared and bound here, twice: once for each bank of the store, so
+ * that a step only picks the bank's half. Views become no step. Each POST becomes a persistent
+ * allreduce over its bucket; with no communicator POST and WAIT become no step either. */
+#include <string.h>
+
+#include "plan/internal.h"
+
+/* ---- what the store fixes ---- */
+
+static bool layout_in_store(void *arg, const char *name, kolo_tensor *tensor) {
+    const kolo_store_entry *entry = kolo_store_find(arg, name);
+    if (entry) *tensor = entry->tensor;
+    return entry != NULL;
+}
+
+/* Ties the graph's parameters and state to the store's entries, adding those it lacks. */
+static kolo_status tie_store(kolo_plan *p) {
+    const kolo_graph *g = p->graph;
+    for (int32_t v = 0; v < g->n_values; v++) {
+        const kolo_value_info *info = &g->values[v];
+        if (info->kind != KOLO_VALUE_PARAM && info->kind != KOLO_VALUE_STATE) continue;
+        const kolo_store_entry *entry = kolo_store_find(p->store, info->name);
+        if (!entry) {
+            KOLO_TRY(kolo_store_add(p->store, info));
+            entry = kolo_store_entry_at(p->store, kolo_store_count(p->store) - 1);
+        } else if (!kolo_shape_equal(&entry->tensor.shape, &info->tensor.shape) ||
+                   !kolo_layout_equal(&entry->tensor.layout, &info->tensor.layout)) {
+            return KOLO_FAIL(KOLO_ERR_ARG, "parameter %s has another shape in another plan",
+                             info->name);
+        }
+        p->store_offset[v] = entry->offset;
+    }
+    return kolo_store_grow(p->store);
+}
+
+/* ---- addresses ---- */
+
+/* Where value v lies when `bank` of the store is current. */
+static void *address_of(const kolo_plan *p, int32_t v, int bank) {
+    const kolo_place *place = &p->map.places[v];
+    switch (place->region) {
+    case KOLO_REGION_ARENA:
+        return p->arena + place->offset;
+    case KOLO_REGION_BUCKET:
+        return p->gradients + place->offset;
+    case KOLO_REGION_TABLE:
+        return p->table + place->offset;
+    case KOLO_REGION_STORE:
+        return p->store->bank[bank] + p->store_offset[place->offset];
+    case KOLO_REGION_NEXT:
+        return p->store->bank[!bank] + p->store_offset[place->offset];
+    }
+    return NULL;
+}
+
+static void unbind(kolo_step *step) {
+    for (int bank = 0; bank < 2; bank++) {
+        kolo_call *call = &step->calls[bank];
+        if (step->kernel && step->kernel->unbind && call->bound) step->kernel->unbind(call->bound);
+        call->bound = NULL;
+    }
+}
+
+static kolo_status bind_step(kolo_plan *p, kolo_step *step) {
+    const kolo_node *n = p->graph->nodes[step->node];
+    unbind(step);
+    for (int bank = 0; bank < 2; bank++) {
+        kolo_call *call = &step->calls[bank];
+        *call = (kolo_call){.spec = &step->spec, .state = step->state, .scratch = p->scratch};
+        for (int k = 0; k < n->n_in; k++) call->in[k] = address_of(p, n->in[k].id, bank);
+        for (int k = 0; k < n->n_out; k++) call->out[k] = address_of(p, n->out[k].id, bank);
+        if (step->kernel->bind) KOLO_TRY(step->kernel->bind(call));
+    }
+    return KOLO_OK;
+}
+
+kolo_status kolo_plan_bind(kolo_plan *p) {
+    for (int i = 0; i < p->n_steps; i++) {
+        if (p->steps[i].kind == KOLO_STEP_KERNEL) KOLO_TRY(bind_step(p, &p->steps[i]));
+    }
+    p->bound_at = p->store->moves;
+    return KOLO_OK;
+}
+
+/* ---- steps ---- */
+
+static kolo_status add_kernel(kolo_plan *p, int32_t node, const kolo_plan_opts *opts) {
+    kolo_step *step = &p->steps[p->n_steps++];
+    *step = (kolo_step){.kind = KOLO_STEP_KERNEL, .node = node, .bucket = -1};
+    kolo_kernel_spec_init(&step->spec, p->graph, p->graph->nodes[node], opts->threads);
+    KOLO_TRY(kolo_kernel_select(opts->kernels, &step->spec, &step->kernel, NULL));
+    size_t scratch = 0;
+    if (step->kernel->prepare) {
+        KOLO_TRY(step->kernel->prepare(&step->spec, &step->state, &scratch));
+    }
+    if (scratch > p->scratch_bytes) p->scratch_bytes = scratch;
+    return KOLO_OK;
+}
+
+static kolo_status add_steps(kolo_plan *p, const kolo_plan_opts *opts) {
+    const kolo_graph *g = p->graph;
+    p->steps = kolo_zalloc(((size_t)g->n_nodes + 1) * sizeof *p->steps);
+    if (!p->steps) return KOLO_NOMEM((size_t)g->n_nodes * sizeof *p->steps);
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        const kolo_node *n = g->nodes[i];
+        bool travels = n->op == &kolo_op_post || n->op == &kolo_op_wait;
+        if (travels && p->comm) {
+            p->steps[p->n_steps++] = (kolo_step){
+                .kind = n->op == &kolo_op_post ? KOLO_STEP_POST : KOLO_STEP_WAIT,
+                .node = i,
+                .bucket = (int)n->attr[KOLO_COMM_BUCKET].i,
+            };
+        } else if (!n->op->view) {
+            kolo_status status = add_kernel(p, i, opts);
+            if (status != KOLO_OK) return status;
+        }
+    }
+    return KOLO_OK;
+}
+
+/* ---- memory ---- */
+
+static kolo_status map_memory(kolo_plan *p) {
+    size_t values = kolo_round_up(p->map.arena_bytes, 4096);
+    p->arena_bytes = values + p->scratch_bytes;
+    p->arena = kolo_pages_map(p->arena_bytes);
+    if (!p->arena) return KOLO_NOMEM(p->arena_bytes);
+    p->scratch = p->arena + values;
+    p->table = kolo_zalloc(p->map.table_bytes + 1);
+    if (!p->table) return KOLO_NOMEM(p->map.table_bytes);
+    if (p->map.bucket_bytes == 0) return KOLO_OK;
+    if (p->comm) return kolo_comm_alloc(p->comm, p->map.bucket_bytes, (void **)&p->gradients);
+    p->gradients = p->own_gradients = kolo_pages_map(p->map.bucket_bytes);
+    return p->gradients ? KOLO_OK : KOLO_NOMEM(p->map.bucket_bytes);
+}
+
+static kolo_status make_requests(kolo_plan *p, kolo_algorithm algorithm) {
+    if (!p->comm || p->map.n_buckets == 0) return KOLO_OK;
+    p->requests = kolo_zalloc((size_t)p->map.n_buckets * sizeof(kolo_request *));
+    if (!p->requests) return KOLO_NOMEM((size_t)p->map.n_buckets * sizeof(kolo_request *));
+    for (int i = 0; i < p->map.n_buckets; i++) {
+        const kolo_bucket *bucket = &p->map.buckets[i];
+        size_t element = kolo_dtype_bytes(p->graph->dtype);
+        kolo_part part = {.data = p->gradients + bucket->offset, .count = bucket->bytes / element};
+        char *site = kolo_format("bucket %d", i);
+        if (!site) return KOLO_NOMEM(32);
+        kolo_status status = kolo_allreduce_create(p->comm, &part, 1, p->graph->dtype, KOLO_SUM,
+                                                   algorithm, site, &p->requests[i]);
+        kolo_free(site);
+        if (status != KOLO_OK) return status;
+    }
+    return KOLO_OK;
+}
+
+/* ---- the whole ---- */
+
+static kolo_status resolve(const kolo_plan_opts *in, kolo_plan_opts *out) {
+    *out = in ? *in : (kolo_plan_opts){0};
+    if (!out->bucket_bytes) out->bucket_bytes = 1 << 20;
+    if (!out->threads) out->threads = 1;
+    if (out->threads < 0) return KOLO_FAIL(KOLO_ERR_ARG, "threads is %d", out->threads);
+    return KOLO_OK;
+}
+
+kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *given, kolo_store *store,
+                              kolo_comm *comm, kolo_plan **plan) {
+    kolo_plan_opts opts;
+    kolo_status status = KOLO_OK;
+    kolo_plan *p = kolo_zalloc(sizeof *p);
+    if (!p) {
+        kolo_graph_destroy(graph);
+        return KOLO_NOMEM(sizeof *p);
+    }
+    p->graph = graph;
+    p->store = store;
+    KOLO_TRY_GOTO(resolve(given, &opts), fail);
+    p->comm = opts.train ? comm : NULL;
+    p->train = opts.train;
+    kolo_pipeline_opts pipeline = {
+        .train = opts.train,
+        .optimizer = {opts.momentum, opts.weight_decay, opts.nesterov},
+        .bucket_bytes = opts.bucket_bytes,
+        .kernels = opts.kernels,
+        .threads = opts.threads,
+        .fixed = layout_in_store,
+        .fixed_arg = store,
+    };
+    KOLO_TRY_GOTO(kolo_pipeline_run(graph, &pipeline), fail);
+    KOLO_TRY_GOTO(kolo_pass_memory(graph, &p->map), fail);
+    p->store_offset = kolo_zalloc(((size_t)graph->n_values + 1) * sizeof *p->store_offset);
+    if (!p->store_offset) {
+        status = KOLO_NOMEM((size_t)graph->n_values * sizeof *p->store_offset);
+        goto fail;
+    }
+    KOLO_TRY_GOTO(tie_store(p), fail);
+    KOLO_TRY_GOTO(add_steps(p, &opts), fail);
+    KOLO_TRY_GOTO(map_memory(p), fail);
+    KOLO_TRY_GOTO(kolo_plan_bind(p), fail);
+    KOLO_TRY_GOTO(make_requests(p, opts.algorithm), fail);
+    *plan = p;
+    return KOLO_OK;
+fail:
+    kolo_plan_destroy(p);
+    return status;
+}
+
+void kolo_plan_destroy(kolo_plan *p) {
+    if (!p) return;
+    for (int i = 0; p->requests && i < p->map.n_buckets; i++) kolo_request_destroy(p->requests[i]);
+    for (int i = 0; i < p->n_steps; i++) {
+        unbind(&p->steps[i]);
+        const kolo_kernel *kernel = p->steps[i].kernel;
+        if (kernel && kernel->release && p->steps[i].state) kernel->release(p->steps[i].state);
+    }
+    kolo_pages_unmap(p->arena, p->arena_bytes);
+    kolo_pages_unmap(p->own_gradients, p->map.bucket_bytes);
+    kolo_free((void *)p->requests);
+    kolo_free(p->table);
+    kolo_free(p->steps);
+    kolo_free(p->store_offset);
+    kolo_memory_map_fini(&p->map);
+    kolo_graph_destroy(p->graph);
+    kolo_free(p);
+}
+
+/* ---- inputs and outputs ---- */
+
+void *kolo_plan_input(const kolo_plan *p, const char *name, kolo_tensor *tensor) {
+    kolo_value v = kolo_graph_find(p->graph, name);
+    KOLO_ASSERT(kolo_value_ok(v) && kolo_info(p->graph, v)->kind == KOLO_VALUE_INPUT);
+    if (tensor) *tensor = kolo_info(p->graph, v)->tensor;
+    return address_of(p, v.id, 0);
+}
+
+void kolo_plan_set_scalar(kolo_plan *p, const char *name, double number) {
+    kolo_value v = kolo_graph_find(p->graph, name);
+    KOLO_ASSERT(kolo_value_ok(v) && kolo_info(p->graph, v)->kind == KOLO_VALUE_SCALAR);
+    void *place = address_of(p, v.id, 0);
+    if (p->graph->dtype == KOLO_DTYPE_F64) {
+        *(double *)place = number;
+    } else {
+        *(float *)place = (float)number;
+    }
+}
+
+const void *kolo_plan_output(const kolo_plan *p, const char *name, kolo_tensor *tensor) {
+    kolo_value v = kolo_graph_output(p->graph, name);
+    if (!kolo_value_ok(v)) return NULL;
+    if (tensor) *tensor = kolo_info(p->graph, v)->tensor;
+    return address_of(p, v.id, p->ran_bank);
+}
+
+double kolo_plan_scalar(const kolo_plan *p, const char *name) {
+    kolo_tensor tensor;
+    const void *data = kolo_plan_output(p, name, &tensor);
+    KOLO_ASSERT(data && kolo_shape_count(&tensor.shape) == 1);
+    return tensor.dtype == KOLO_DTYPE_F64 ? *(const double *)data : (double)*(const float *)data;
+}
+
+kolo_plan_memory kolo_plan_memory_of(const kolo_plan *p) {
+    return (kolo_plan_memory){p->arena_bytes, p->map.bucket_bytes, p->store->bytes};
+}

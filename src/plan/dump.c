@@ -1,0 +1,32 @@
+/* The plan as text: its memory, its buckets, its steps with the kernel of each. */
+#include <inttypes.h>
+
+#include "plan/internal.h"
+
+static void print_step(const kolo_plan *p, int i, kolo_text *text) {
+    static const char *const kinds[] = {
+        [KOLO_STEP_KERNEL] = "kernel",
+        [KOLO_STEP_POST] = "post",
+        [KOLO_STEP_WAIT] = "wait",
+    };
+    const kolo_step *step = &p->steps[i];
+    kolo_text_add(text, "%3d %-6s ", i, kinds[step->kind]);
+    if (step->kind == KOLO_STEP_KERNEL) {
+        kolo_text_add(text, "%-24s ", step->kernel->name);
+        kolo_node_print(p->graph, p->graph->nodes[step->node], text);
+    } else {
+        kolo_text_add(text, "bucket %d", step->bucket);
+    }
+    kolo_text_add(text, "\n");
+}
+
+void kolo_plan_print(const kolo_plan *p, kolo_text *text) {
+    kolo_text_add(text, "memory: arena %zu, scratch %zu, gradients %zu, store 2 x %zu bytes\n",
+                  p->map.arena_bytes, p->scratch_bytes, p->map.bucket_bytes, p->store->bytes);
+    for (int i = 0; i < p->map.n_buckets; i++) {
+        const kolo_bucket *bucket = &p->map.buckets[i];
+        kolo_text_add(text, "bucket %d: %d values, %zu bytes at %zu\n", i, bucket->n_values,
+                      bucket->bytes, bucket->offset);
+    }
+    for (int i = 0; i < p->n_steps; i++) print_step(p, i, text);
+}

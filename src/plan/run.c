@@ -1,0 +1,38 @@
+/* The step loop. */
+#include "plan/internal.h"
+
+static kolo_status run_step(kolo_plan *p, const kolo_step *step, int bank, int *in_flight) {
+    switch (step->kind) {
+    case KOLO_STEP_KERNEL:
+        step->kernel->run(&step->calls[bank]);
+        return *in_flight ? kolo_comm_progress(p->comm) : KOLO_OK;
+    case KOLO_STEP_POST:
+        ++*in_flight;
+        return kolo_request_start(p->requests[step->bucket]);
+    case KOLO_STEP_WAIT:
+        --*in_flight;
+        return kolo_request_wait(p->requests[step->bucket], 0);
+    }
+    return KOLO_OK;
+}
+
+kolo_status kolo_plan_run(kolo_plan *p) {
+    if (p->bound_at != p->store->moves) KOLO_TRY(kolo_plan_bind(p));
+    int bank = p->store->current, in_flight = 0;
+    p->ran_bank = bank;
+    for (int i = 0; i < p->n_steps; i++) {
+        const kolo_step *step = &p->steps[i];
+        int64_t begin = p->observer ? kolo_now_ns() : 0;
+        KOLO_TRY(run_step(p, step, bank, &in_flight));
+        if (p->observer) {
+            p->observer(p->observer_arg, i, step->kind, step->bucket, begin, kolo_now_ns());
+        }
+    }
+    if (p->train) p->store->current = !bank; /* the commit */
+    return KOLO_OK;
+}
+
+void kolo_plan_observe(kolo_plan *p, kolo_plan_observer observer, void *arg) {
+    p->observer = observer;
+    p->observer_arg = arg;
+}

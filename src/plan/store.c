@@ -1,0 +1,166 @@
+/* The store: parameters and optimiser state in two banks, see plan.h.
+ *
+ * Entries are added when the first plan that has them is compiled, so the banks may grow then; they
+ * never move within a step. Initial values are drawn in canonical order from a stream keyed by the
+ * seed and the parameter's name, so neither the layout nor the number of workers changes them. */
+#include "plan/store.h"
+
+#include <string.h>
+
+#include "base/rng.h"
+
+kolo_status kolo_store_create(kolo_store **store) {
+    kolo_store *s = kolo_zalloc(sizeof *s);
+    if (!s) return KOLO_NOMEM(sizeof *s);
+    *store = s;
+    return KOLO_OK;
+}
+
+void kolo_store_destroy(kolo_store *s) {
+    if (!s) return;
+    for (int b = 0; b < 2; b++) kolo_pages_unmap(s->bank[b], s->mapped);
+    kolo_arena_fini(&s->names);
+    kolo_free(s->entries);
+    kolo_free(s);
+}
+
+int kolo_store_count(const kolo_store *s) { return (int)s->n_entries; }
+
+const kolo_store_entry *kolo_store_entry_at(const kolo_store *s, int i) {
+    KOLO_ASSERT(i >= 0 && (size_t)i < s->n_entries);
+    return &s->entries[i];
+}
+
+const kolo_store_entry *kolo_store_find(const kolo_store *s, const char *name) {
+    for (size_t i = 0; i < s->n_entries; i++) {
+        if (strcmp(s->entries[i].name, name) == 0) return &s->entries[i];
+    }
+    return NULL;
+}
+
+kolo_status kolo_store_add(kolo_store *s, const kolo_value_info *value) {
+    char *name = kolo_arena_strdup(&s->names, value->name);
+    if (!name || !KOLO_GROW(s->entries, s->n_entries, s->capacity)) return KOLO_NOMEM(64);
+    s->entries[s->n_entries++] = (kolo_store_entry){
+        .name = name,
+        .kind = value->kind,
+        .tensor = value->tensor,
+        .canon = value->canon,
+        .init = value->init,
+        .offset = s->bytes,
+    };
+    s->bytes += kolo_round_up(kolo_tensor_bytes(&value->tensor), 64);
+    return KOLO_OK;
+}
+
+kolo_status kolo_store_grow(kolo_store *s) {
+    if (s->bytes <= s->mapped) return KOLO_OK;
+    char *bigger[2] = {kolo_pages_map(s->bytes), kolo_pages_map(s->bytes)};
+    if (!bigger[0] || !bigger[1]) {
+        for (int b = 0; b < 2; b++) kolo_pages_unmap(bigger[b], s->bytes);
+        return KOLO_NOMEM(2 * s->bytes);
+    }
+    for (int b = 0; b < 2; b++) {
+        if (s->mapped) memcpy(bigger[b], s->bank[b], s->mapped);
+        kolo_pages_unmap(s->bank[b], s->mapped);
+        s->bank[b] = bigger[b];
+    }
+    s->mapped = s->bytes;
+    s->moves++;
+    return KOLO_OK;
+}
+
+void *kolo_store_data(const kolo_store *s, const kolo_store_entry *entry) {
+    return s->bank[s->current] + entry->offset;
+}
+
+/* The entry as files see it. */
+static kolo_tensor canonical_of(const kolo_store_entry *entry) {
+    return kolo_tensor_plain(entry->tensor.dtype, entry->tensor.shape);
+}
+
+void kolo_store_read(const kolo_store *s, const kolo_store_entry *entry, void *canonical) {
+    kolo_tensor plain = canonical_of(entry);
+    kolo_tensor_reorder(&plain, canonical, &entry->tensor, kolo_store_data(s, entry));
+}
+
+void kolo_store_write(kolo_store *s, const kolo_store_entry *entry, const void *canonical) {
+    kolo_tensor plain = canonical_of(entry);
+    for (int b = 0; b < 2; b++) {
+        kolo_tensor_reorder(&entry->tensor, s->bank[b] + entry->offset, &plain, canonical);
+    }
+}
+
+static double draw(const kolo_init *init, const kolo_rng *rng, uint64_t i) {
+    switch (init->kind) {
+    case KOLO_INIT_ONE:
+        return 1;
+    case KOLO_INIT_UNIFORM:
+        return init->scale * (2.0 * (double)kolo_rng_uniform(rng, i) - 1.0);
+    case KOLO_INIT_NORMAL:
+        return init->scale * (double)kolo_rng_normal(rng, i);
+    case KOLO_INIT_ZERO:
+        break;
+    }
+    return 0;
+}
+
+kolo_status kolo_store_init(kolo_store *s, uint64_t seed) {
+    for (size_t e = 0; e < s->n_entries; e++) {
+        const kolo_store_entry *entry = &s->entries[e];
+        int64_t count = kolo_shape_count(&entry->tensor.shape);
+        size_t bytes = (size_t)count * kolo_dtype_bytes(entry->tensor.dtype);
+        void *canonical = kolo_zalloc(bytes);
+        if (!canonical) return KOLO_NOMEM(bytes);
+        kolo_rng rng = kolo_rng_make(seed, KOLO_RNG_INIT, kolo_hash_text(entry->name) >> 8);
+        for (int64_t i = 0; entry->kind == KOLO_VALUE_PARAM && i < count; i++) {
+            double number = draw(&entry->init, &rng, (uint64_t)i);
+            if (entry->tensor.dtype == KOLO_DTYPE_F64) {
+                ((double *)canonical)[i] = number;
+            } else {
+                ((float *)canonical)[i] = (float)number;
+            }
+        }
+        kolo_store_write(s, entry, canonical);
+        kolo_free(canonical);
+    }
+    return KOLO_OK;
+}
+
+/* A hash of all that ranks must have in common before they exchange raw memory. */
+static uint64_t hash_layouts(const kolo_store *s) {
+    uint64_t hash = s->bytes;
+    for (size_t e = 0; e < s->n_entries; e++) {
+        const kolo_store_entry *entry = &s->entries[e];
+        char shape[KOLO_SHAPE_TEXT], layout[KOLO_LAYOUT_TEXT];
+        (void)kolo_shape_text(&entry->tensor.shape, shape);
+        (void)kolo_layout_text(&entry->tensor.layout, layout);
+        kolo_text text = {0};
+        kolo_text_add(&text, "%s %d %s %s", entry->name, (int)entry->tensor.dtype, shape, layout);
+        if (text.text) hash = 31 * hash + kolo_hash_text(text.text);
+        kolo_text_fini(&text);
+    }
+    return hash;
+}
+
+kolo_status kolo_store_broadcast(kolo_store *s, kolo_comm *comm) {
+    if (!comm || kolo_comm_size(comm) == 1) return KOLO_OK;
+    uint64_t mine = hash_layouts(s), rank0 = mine;
+    KOLO_TRY(kolo_broadcast(comm, &rank0, sizeof rank0, KOLO_DTYPE_U8, 0));
+    uint8_t differs = mine != rank0;
+    KOLO_TRY(kolo_allreduce(comm, &differs, 1, KOLO_DTYPE_U8, KOLO_MAX));
+    if (differs) {
+        return KOLO_FAIL(
+            KOLO_ERR_ARG,
+            "rank %d: the ranks chose different layouts or models for their parameters "
+            "(other processors or options?); give all the same",
+            kolo_comm_rank(comm));
+    }
+    KOLO_TRY(kolo_broadcast(comm, s->bank[s->current], s->bytes, KOLO_DTYPE_U8, 0));
+    memcpy(s->bank[!s->current], s->bank[s->current], s->bytes);
+    return KOLO_OK;
+}
+
+uint64_t kolo_store_hash(const kolo_store *s) {
+    return kolo_hash_bytes(s->bank[s->current], s->bytes);
+}

@@ -1,0 +1,20 @@
+#pragma once
+/* What the plan and the store share. */
+
+#include "plan/plan.h"
+
+struct kolo_store {
+    kolo_store_entry *entries;
+    size_t n_entries, capacity;
+    kolo_arena names;
+    char *bank[2];
+    size_t bytes;  /* of one bank, as the entries need */
+    size_t mapped; /* of one bank, as it is */
+    int current;   /* the bank that holds the committed version */
+    int moves;     /* how often the banks moved: plans bind again when it changes */
+};
+
+/* Adds an entry for a PARAM or STATE; call kolo_store_grow after the last. */
+kolo_status kolo_store_add(kolo_store *store, const kolo_value_info *value);
+/* Gives the banks the memory that the entries need; new entries are zero. */
+kolo_status kolo_store_grow(kolo_store *store);
