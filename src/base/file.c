@@ -100,7 +100,7 @@ static kolo_status read_all(int fd, const char *path, size_t max_bytes, size_t g
 }
 
 kolo_status kolo_file_read(const char *path, size_t max_bytes, char **data, size_t *bytes) {
-    int fd;
+    int fd = -1;
     struct stat info;
     KOLO_TRY(open_to_read(path, &fd, &info));
     size_t guess = info.st_size > 0 ? (size_t)info.st_size : 4096;
@@ -110,7 +110,7 @@ kolo_status kolo_file_read(const char *path, size_t max_bytes, char **data, size
 }
 
 kolo_status kolo_file_map(const char *path, kolo_file_view *view) {
-    int fd;
+    int fd = -1;
     struct stat info;
     KOLO_TRY(open_to_read(path, &fd, &info));
     size_t bytes = (size_t)info.st_size;
