@@ -26,9 +26,17 @@ const char *kolo_last_error_place(void) { return slot.place; }
 
 const char *kolo_version(void) { return KOLO_VERSION; }
 
+/* An error is one line of plain text, whatever a file, a user or a peer put into it. */
+static void make_one_line(char *text) {
+    for (; *text; text++) {
+        if ((unsigned char)*text < ' ' || *text == 0x7f) *text = '?';
+    }
+}
+
 static void set_text(const char *fmt, va_list args) {
     char text[sizeof slot.text]; /* an argument may be the slot's own text */
     vsnprintf(text, sizeof text, fmt, args);
+    make_one_line(text);
     memcpy(slot.text, text, sizeof text);
 }
 
@@ -55,6 +63,7 @@ kolo_status kolo_fail_in(kolo_status status, const char *fmt, ...) {
     va_list args;
     va_start(args, fmt);
     vsnprintf(context, sizeof context, fmt, args);
+    make_one_line(context);
     va_end(args);
     snprintf(text, sizeof text, "%s: %s", context, slot.text);
     text[sizeof slot.text - 1] = '\0';
