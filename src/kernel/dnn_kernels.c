@@ -1,0 +1,14 @@
+/* The oneDNN kernels. Pooling, element-wise ops and losses are not among them: what oneDNN has
+ * there is no faster than plain loops (and its pooling many times slower on some processors). */
+#include "kernel/dnn.h"
+
+const kolo_kernel *const kolo_dnn_kernels[] = {
+    &kolo_dnn_conv2d,
+    &kolo_dnn_conv2d_bwd_data,
+    &kolo_dnn_conv2d_bwd_weights,
+    &kolo_dnn_linear,
+    &kolo_dnn_linear_bwd_data,
+    &kolo_dnn_linear_bwd_weights,
+    &kolo_dnn_reorder,
+    NULL,
+};

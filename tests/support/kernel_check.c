@@ -1,0 +1,172 @@
+/* Runs one kernel on a spec and compares it with the reference kernel of the same op. */
+#include "support/kernel_check.h"
+
+#include <string.h>
+
+#include "base/rng.h"
+
+enum { GUARD = 256 }; /* bytes after each buffer that nobody may write */
+
+const kolo_kernel *test_kernel(const char *name) {
+    for (const kolo_kernel *const *k = kolo_kernels(); *k; k++) {
+        if (strcmp((*k)->name, name) == 0) return *k;
+    }
+    return NULL;
+}
+
+static void set_layout(kolo_tensor *t, const char *text) {
+    t->layout = kolo_layout_plain(t->shape.rank);
+    if (!text) return;
+    if (strcmp(text, "any") == 0) {
+        t->layout = (kolo_layout){0};
+    } else {
+        ASSERT_OK(kolo_layout_parse(text, &t->layout));
+    }
+}
+
+void test_kernel_spec(kolo_kernel_spec *spec, const kolo_op *op, const kolo_attr *attr, int n_in,
+                      const kolo_shape *in, const char *const *in_layouts, int n_out,
+                      const char *const *out_layouts, int threads) {
+    *spec = (kolo_kernel_spec){.op = op, .attr = attr, .n_in = n_in, .threads = threads};
+    for (int i = 0; i < n_in; i++) spec->in[i] = kolo_tensor_plain(KOLO_DTYPE_F32, in[i]);
+    kolo_shape_query query = {.attr = attr, .n_in = n_in, .in = spec->in, .out = spec->out};
+    ASSERT_OK(op->shape(&query));
+    assert_int_equal(query.n_out, n_out);
+    spec->n_out = n_out;
+    for (int i = 0; i < n_in; i++) set_layout(&spec->in[i], in_layouts ? in_layouts[i] : NULL);
+    for (int i = 0; i < n_out; i++) set_layout(&spec->out[i], out_layouts ? out_layouts[i] : NULL);
+}
+
+/* A call with its own buffers, each with a guard behind it. */
+typedef struct test_call {
+    const kolo_kernel *kernel;
+    kolo_call call;
+    size_t scratch_bytes;
+} test_call;
+
+static void *buffer(size_t bytes) {
+    char *p = kolo_alloc(bytes + GUARD);
+    assert_non_null(p);
+    memset(p, 0x5a, bytes + GUARD);
+    return p;
+}
+
+static bool untouched(const void *p, size_t from, size_t bytes) {
+    const unsigned char *c = p;
+    for (size_t i = from; i < from + bytes; i++) {
+        if (c[i] != 0x5a) return false;
+    }
+    return true;
+}
+
+static test_call open_call(const kolo_kernel *kernel, const kolo_kernel_spec *spec) {
+    test_call b = {.kernel = kernel, .call = {.spec = spec}};
+    for (int i = 0; i < spec->n_in; i++) b.call.in[i] = buffer(kolo_tensor_bytes(&spec->in[i]));
+    for (int i = 0; i < spec->n_out; i++) b.call.out[i] = buffer(kolo_tensor_bytes(&spec->out[i]));
+    if (kernel->prepare) ASSERT_OK(kernel->prepare(spec, &b.call.state, &b.scratch_bytes));
+    b.call.scratch = buffer(b.scratch_bytes);
+    return b;
+}
+
+static void close_call(test_call *b) {
+    if (b->kernel->unbind) b->kernel->unbind(b->call.bound);
+    if (b->kernel->release) b->kernel->release(b->call.state);
+    for (int i = 0; i < b->call.spec->n_in; i++) kolo_free(b->call.in[i]);
+    for (int i = 0; i < b->call.spec->n_out; i++) kolo_free(b->call.out[i]);
+    kolo_free(b->call.scratch);
+}
+
+static void fill_random(const kolo_tensor *t, void *p, uint64_t seed) {
+    kolo_rng rng = kolo_rng_make(seed, KOLO_RNG_TEST, 0);
+    float *f = p;
+    assert_int_equal(t->dtype, KOLO_DTYPE_F32);
+    for (int64_t i = 0; i < kolo_shape_count(&t->shape); i++) {
+        f[i] = (float)kolo_rng_normal(&rng, (uint64_t)i);
+    }
+}
+
+/* Fails the test, saying what ran on what. */
+static void fail_call(const test_call *b, const char *what, int i, double value) {
+    const kolo_kernel_spec *spec = b->call.spec;
+    kolo_text text = {0};
+    for (int j = 0; j < spec->n_in + spec->n_out; j++) {
+        const kolo_tensor *t = j < spec->n_in ? &spec->in[j] : &spec->out[j - spec->n_in];
+        char shape[KOLO_SHAPE_TEXT], layout[KOLO_LAYOUT_TEXT];
+        kolo_text_add(&text, "%s%s %s", j == spec->n_in ? " -> " : " ",
+                      kolo_shape_text(&t->shape, shape), kolo_layout_text(&t->layout, layout));
+    }
+    print_error("%s, %d threads:%s\n", b->kernel->name, spec->threads, text.text);
+    kolo_text_fini(&text);
+    fail_msg("%s: output %d %s (%g)", b->kernel->name, i, what, value);
+}
+
+/* Compares one output with the reference's, and its padding with zero. */
+static void check_output(const test_call *b, int i, const void *expected, double tolerance) {
+    const kolo_tensor *t = &b->call.spec->out[i];
+    kolo_tensor plain = kolo_tensor_plain(t->dtype, t->shape);
+    size_t bytes = kolo_tensor_bytes(t), plain_bytes = kolo_tensor_bytes(&plain);
+    void *got = buffer(plain_bytes), *again = buffer(bytes);
+    kolo_tensor_reorder(&plain, got, t, b->call.out[i]);
+    if (t->dtype == KOLO_DTYPE_F32) {
+        double error = test_relative_l2_f32(got, expected, plain_bytes / sizeof(float));
+        if (!(error <= tolerance)) fail_call(b, "is off by", i, error);
+    } else {
+        assert_memory_equal(got, expected, plain_bytes);
+    }
+    kolo_tensor_reorder(t, again, &plain, got); /* padding zero, the rest as it was */
+    if (memcmp(again, b->call.out[i], bytes) != 0) {
+        fail_call(b, "has padding that is not zero", i, 0);
+    }
+    if (!untouched(b->call.out[i], bytes, GUARD)) {
+        fail_call(b, "is written past its end", i, 0);
+    }
+    kolo_free(got);
+    kolo_free(again);
+}
+
+static void run_reference(test_call *ref) {
+    if (ref->kernel->bind) ASSERT_OK(ref->kernel->bind(&ref->call));
+    ref->kernel->run(&ref->call);
+}
+
+void test_kernel_against_reference(const kolo_kernel *kernel, const kolo_kernel_spec *spec,
+                                   double tolerance) {
+    kolo_kernel_spec plain = *spec;
+    const kolo_kernel *reference = NULL;
+    for (int i = 0; i < spec->n_in; i++) {
+        plain.in[i].layout = kolo_layout_plain(spec->in[i].shape.rank);
+    }
+    for (int i = 0; i < spec->n_out; i++) {
+        plain.out[i].layout = kolo_layout_plain(spec->out[i].shape.rank);
+    }
+    ASSERT_OK(kolo_kernel_select(KOLO_KERNELS_REF, &plain, &reference, NULL));
+    test_call ref = open_call(reference, &plain), own = open_call(kernel, spec);
+    for (int i = 0; i < spec->n_in; i++) {
+        fill_random(&plain.in[i], ref.call.in[i], (uint64_t)i + 1);
+        kolo_tensor_reorder(&spec->in[i], own.call.in[i], &plain.in[i], ref.call.in[i]);
+    }
+    run_reference(&ref);
+
+    if (kernel->bind) ASSERT_OK(kernel->bind(&own.call));
+    for (int i = 0; i < spec->n_out; i++) {
+        assert_true(untouched(own.call.out[i], 0, kolo_tensor_bytes(&spec->out[i]) + GUARD));
+    }
+    for (int round = 0; round < 2; round++) {
+        memset(own.call.scratch, round ? 0xff : 0x5a, own.scratch_bytes); /* 0xff: NaN */
+        for (int i = 0; i < spec->n_out; i++) {
+            memset(own.call.out[i], round ? 0xff : 0x5a, kolo_tensor_bytes(&spec->out[i]));
+        }
+        kernel->run(&own.call);
+        for (int i = 0; i < spec->n_out; i++) check_output(&own, i, ref.call.out[i], tolerance);
+    }
+    assert_true(untouched(own.call.scratch, own.scratch_bytes, GUARD));
+    for (int i = 0; i < spec->n_in; i++) { /* inputs are as they were */
+        size_t bytes = kolo_tensor_bytes(&spec->in[i]);
+        void *before = buffer(bytes);
+        kolo_tensor_reorder(&spec->in[i], before, &plain.in[i], ref.call.in[i]);
+        assert_memory_equal(before, own.call.in[i], bytes);
+        kolo_free(before);
+    }
+    close_call(&own);
+    close_call(&ref);
+}

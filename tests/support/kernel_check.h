@@ -1,0 +1,20 @@
+#pragma once
+/* Runs one kernel on a spec and compares it with the reference kernel of the same op. */
+#include "kernel/kernel.h"
+#include "support/support.h"
+
+/* The kernel of that name, or NULL when the build has none. */
+const kolo_kernel *test_kernel(const char *name);
+
+/* Fills a spec: inputs of these shapes, f32, in the layouts of that name ("any": open; NULL: plain;
+ * the same for the outputs, whose shapes come from the op). Fails the test when the op refuses. */
+void test_kernel_spec(kolo_kernel_spec *spec, const kolo_op *op, const kolo_attr *attr, int n_in,
+                      const kolo_shape *in, const char *const *in_layouts, int n_out,
+                      const char *const *out_layouts, int threads);
+
+/* Prepares, binds and runs a kernel that fits the spec on random numbers and fails the test unless:
+ * each f32 output is within `tolerance` (relative L2) of the reference's, and each u8 output equal;
+ * padding of outputs holds zeros, inputs and the bytes after each output are as before; binding
+ * wrote nothing; a second run on other scratch garbage gives the same bits. */
+void test_kernel_against_reference(const kolo_kernel *kernel, const kolo_kernel_spec *spec,
+                                   double tolerance);
