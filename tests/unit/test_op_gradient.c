@@ -1,0 +1,263 @@
+/* Each op's gradient rule against central differences, in f64 on reference kernels: for an op with
+ * output y and a random r, d<r, y>/d(input) from the rule's nodes equals the difference quotient,
+ * element by element, over a table of attributes and odd shapes. Inputs keep clear of kinks (see
+ * graph_eval_fill). */
+#include "support/support.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "graph/op.h"
+#include "support/graph_eval.h"
+
+typedef struct gradient_case {
+    const char *name;
+    const kolo_op *op;
+    int n_in;
+    kolo_shape in[KOLO_MAX_IO];
+    kolo_attr attr[KOLO_MAX_ATTRS];
+    unsigned skip; /* bit i: no gradient is asked for input i */
+} gradient_case;
+
+#define S1(a)    \
+    {            \
+        1, { a } \
+    }
+#define S2(a, b)    \
+    {               \
+        2, { a, b } \
+    }
+#define S3(a, b, c)    \
+    {                  \
+        3, { a, b, c } \
+    }
+#define S4(a, b, c, d)    \
+    {                     \
+        4, { a, b, c, d } \
+    }
+#define CONV(sh, sw, ph, pw, dh, dw, groups, relu)             \
+    {                                                          \
+        {sh}, {sw}, {ph}, {pw}, {dh}, {dw}, {groups}, { relu } \
+    }
+#define POOL(kh, kw, sh, sw, ph, pw, relu)           \
+    {                                                \
+        {kh}, {kw}, {sh}, {sw}, {ph}, {pw}, { relu } \
+    }
+
+static const gradient_case cases[] = {
+    {"one pixel", &kolo_op_conv2d, 2, .in = {S4(1, 1, 1, 1), S4(1, 1, 1, 1)},
+     .attr = CONV(1, 1, 0, 0, 1, 1, 1, 0)},
+    {"plain", &kolo_op_conv2d, 2, .in = {S4(2, 3, 7, 5), S4(4, 3, 3, 3)},
+     .attr = CONV(1, 1, 0, 0, 1, 1, 1, 0)},
+    {"padded", &kolo_op_conv2d, 2, .in = {S4(2, 2, 5, 6), S4(3, 2, 3, 2)},
+     .attr = CONV(1, 1, 1, 2, 1, 1, 1, 0)},
+    {"strided", &kolo_op_conv2d, 2, .in = {S4(1, 3, 9, 8), S4(2, 3, 3, 2)},
+     .attr = CONV(2, 3, 1, 0, 1, 1, 1, 0)},
+    {"dilated", &kolo_op_conv2d, 2, .in = {S4(2, 1, 9, 7), S4(3, 1, 3, 2)},
+     .attr = CONV(1, 2, 2, 1, 2, 3, 1, 0)},
+    {"groups", &kolo_op_conv2d, 2, .in = {S4(2, 6, 5, 5), S4(4, 3, 3, 3)},
+     .attr = CONV(1, 1, 1, 1, 1, 1, 2, 0)},
+    {"depthwise", &kolo_op_conv2d, 2, .in = {S4(1, 3, 5, 4), S4(6, 1, 3, 3)},
+     .attr = CONV(2, 1, 1, 1, 1, 1, 3, 0)},
+    {"bias", &kolo_op_conv2d, 3, .in = {S4(2, 3, 5, 5), S4(5, 3, 3, 3), S1(5)},
+     .attr = CONV(1, 1, 1, 1, 1, 1, 1, 0)},
+    {"relu", &kolo_op_conv2d, 2, .in = {S4(2, 3, 5, 5), S4(5, 3, 3, 3)},
+     .attr = CONV(1, 1, 1, 1, 1, 1, 1, 1)},
+    {"bias, relu, groups", &kolo_op_conv2d, 3, .in = {S4(3, 4, 5, 3), S4(6, 2, 2, 3), S1(6)},
+     .attr = CONV(2, 1, 1, 1, 1, 1, 2, 1)},
+    {"all padding", &kolo_op_conv2d, 3, .in = {S4(1, 2, 2, 2), S4(2, 2, 2, 2), S1(2)},
+     .attr = CONV(1, 1, 3, 3, 1, 1, 1, 0)},
+    {"only the bias", &kolo_op_conv2d, 3, .in = {S4(2, 2, 4, 3), S4(3, 2, 2, 2), S1(3)},
+     .attr = CONV(1, 1, 0, 0, 1, 1, 1, 1), .skip = 3},
+    {"not the bias", &kolo_op_conv2d, 3, .in = {S4(2, 2, 4, 3), S4(3, 2, 2, 2), S1(3)},
+     .attr = CONV(1, 1, 0, 0, 1, 1, 1, 1), .skip = 4},
+    {"not the data", &kolo_op_conv2d, 3, .in = {S4(2, 2, 4, 3), S4(3, 2, 2, 2), S1(3)},
+     .attr = CONV(1, 1, 0, 0, 1, 1, 1, 0), .skip = 1},
+    {"tiles", &kolo_op_max_pool2d, 1, .in = {S4(2, 3, 6, 4)}, .attr = POOL(2, 2, 2, 2, 0, 0, 0)},
+    {"odd", &kolo_op_max_pool2d, 1, .in = {S4(1, 2, 7, 5)}, .attr = POOL(3, 2, 2, 2, 0, 0, 0)},
+    {"overlapping", &kolo_op_max_pool2d, 1, .in = {S4(2, 1, 7, 7)},
+     .attr = POOL(3, 3, 1, 2, 1, 1, 0)},
+    {"relu", &kolo_op_max_pool2d, 1, .in = {S4(2, 3, 5, 7)}, .attr = POOL(2, 3, 1, 2, 1, 1, 1)},
+    {"whole", &kolo_op_max_pool2d, 1, .in = {S4(2, 2, 3, 5)}, .attr = POOL(3, 5, 1, 1, 0, 0, 0)},
+    {"tiles", &kolo_op_avg_pool2d, 1, .in = {S4(2, 3, 6, 4)}, .attr = POOL(2, 2, 2, 2, 0, 0, 0)},
+    {"odd", &kolo_op_avg_pool2d, 1, .in = {S4(1, 2, 7, 5)}, .attr = POOL(3, 2, 2, 2, 0, 0, 0)},
+    {"overlapping, padded", &kolo_op_avg_pool2d, 1, .in = {S4(2, 1, 7, 7)},
+     .attr = POOL(3, 3, 1, 2, 1, 1, 0)},
+    {"plain", &kolo_op_linear, 2, .in = {S2(3, 5), S2(4, 5)}, .attr = {{0}}},
+    {"one", &kolo_op_linear, 2, .in = {S2(1, 1), S2(1, 1)}, .attr = {{0}}},
+    {"bias", &kolo_op_linear, 3, .in = {S2(5, 7), S2(3, 7), S1(3)}, .attr = {{0}}},
+    {"relu", &kolo_op_linear, 2, .in = {S2(5, 7), S2(3, 7)}, .attr = {{1}}},
+    {"folded flatten, bias, relu", &kolo_op_linear, 3,
+     .in = {S4(3, 2, 3, 1), S4(5, 2, 3, 1), S1(5)}, .attr = {{1}}},
+    {"only the bias", &kolo_op_linear, 3, .in = {S2(5, 7), S2(3, 7), S1(3)}, .attr = {{1}},
+     .skip = 3},
+    {"not the bias", &kolo_op_linear, 3, .in = {S2(5, 7), S2(3, 7), S1(3)}, .attr = {{0}},
+     .skip = 4},
+    {"images", &kolo_op_bias, 2, .in = {S4(2, 3, 3, 5), S1(3)}, .attr = {{0}}},
+    {"rows", &kolo_op_bias, 2, .in = {S2(5, 3), S1(3)}, .attr = {{0}}},
+    {"tokens", &kolo_op_bias, 2, .in = {S3(2, 3, 7), S1(3)}, .attr = {{0}}},
+    {"odd", &kolo_op_relu, 1, .in = {S3(3, 5, 7)}, .attr = {{0}}},
+    {"scalar", &kolo_op_relu, 1, .in = {{0, {0}}}, .attr = {{0}}},
+    {"odd", &kolo_op_add, 2, .in = {S3(3, 5, 7), S3(3, 5, 7)}, .attr = {{0}}},
+    {"one side", &kolo_op_add, 2, .in = {S2(3, 5), S2(3, 5)}, .attr = {{0}}, .skip = 1},
+    {"images", &kolo_op_flatten, 1, .in = {S4(3, 2, 3, 5)}, .attr = {{0}}},
+    {"vector", &kolo_op_flatten, 1, .in = {S1(3)}, .attr = {{0}}},
+    {"odd", &kolo_op_reshape, 1, .in = {S3(3, 4, 5)}, .attr = {{2}, {6}, {10}}},
+};
+
+/* The op under test in a graph, with its gradient. */
+typedef struct rig {
+    kolo_graph *g;
+    graph_eval e;
+    kolo_value in[KOLO_MAX_IO], y, r, d_in[KOLO_MAX_IO];
+    int32_t n_forward;
+} rig;
+
+static void rig_create(rig *t, const gradient_case *c) {
+    ASSERT_OK(kolo_graph_create(&(kolo_graph_opts){KOLO_DTYPE_F64}, &t->g));
+    bool wants[KOLO_MAX_IO];
+    for (int i = 0; i < c->n_in; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "in%d", i);
+        t->in[i] = kolo_param(t->g, name, c->in[i], (kolo_init){KOLO_INIT_ZERO, 0});
+        t->d_in[i] = KOLO_NONE;
+        wants[i] = !(c->skip >> i & 1);
+    }
+    t->y = kolo_graph_add1(t->g, c->op, t->in, c->n_in, c->attr);
+    ASSERT_OK(kolo_graph_check(t->g));
+    t->n_forward = t->g->n_nodes;
+    t->r = kolo_input(t->g, "r", KOLO_DTYPE_F64, kolo_info(t->g, t->y)->tensor.shape);
+    kolo_value d_out[KOLO_MAX_IO] = {t->r, KOLO_NONE};
+    c->op->grad(t->g, t->g->nodes[0], d_out, wants, t->d_in);
+    ASSERT_OK(kolo_graph_verify(t->g));
+    ASSERT_OK(graph_eval_init(&t->e, t->g, KOLO_KERNELS_REF));
+    for (int i = 0; i < c->n_in; i++) graph_eval_fill(&t->e, t->in[i], 10 + (uint64_t)i, 1);
+    graph_eval_fill(&t->e, t->r, 5, 1);
+}
+
+static void rig_destroy(rig *t) {
+    graph_eval_fini(&t->e);
+    kolo_graph_destroy(t->g);
+}
+
+/* <r, y> */
+static double rig_objective(rig *t) {
+    graph_eval_run(&t->e, t->n_forward);
+    const double *y = graph_eval_f64(&t->e, t->y), *r = graph_eval_f64(&t->e, t->r);
+    double sum = 0;
+    for (int64_t i = 0; i < graph_eval_count(&t->e, t->y); i++) sum += r[i] * y[i];
+    return sum;
+}
+
+static void check_input(rig *t, const gradient_case *c, int i) {
+    const double step = 1e-5;
+    int64_t count = graph_eval_count(&t->e, t->in[i]);
+    assert_true(kolo_value_ok(t->d_in[i]));
+    assert_true(kolo_shape_equal(&c->in[i], &kolo_info(t->g, t->d_in[i])->tensor.shape));
+    double *x = graph_eval_f64(&t->e, t->in[i]), *numeric = kolo_alloc((size_t)count * sizeof *x);
+    assert_non_null(numeric);
+    for (int64_t k = 0; k < count; k++) {
+        double old = x[k];
+        x[k] = old + step;
+        double up = rig_objective(t);
+        x[k] = old - step;
+        double down = rig_objective(t);
+        x[k] = old;
+        numeric[k] = (up - down) / (2 * step);
+    }
+    graph_eval_run(&t->e, t->g->n_nodes);
+    double distance =
+        test_relative_l2_f64(graph_eval_f64(&t->e, t->d_in[i]), numeric, (size_t)count);
+    kolo_free(numeric);
+    if (!(distance < 1e-7)) {
+        fail_msg("%s, %s: gradient of input %d is off by %g", c->op->name, c->name, i, distance);
+    }
+}
+
+static void gradients_equal_differences(void **state) {
+    for (size_t n = 0; n < KOLO_COUNT(cases); n++) {
+        const gradient_case *c = &cases[n];
+        rig t = {0};
+        rig_create(&t, c);
+        for (int i = 0; i < c->n_in; i++) {
+            if (c->skip >> i & 1) {
+                assert_false(kolo_value_ok(t.d_in[i]));
+            } else {
+                check_input(&t, c, i);
+            }
+        }
+        rig_destroy(&t);
+    }
+}
+
+/* The loss has labels, and a gradient that comes in as a scalar. */
+static void loss_gradient_equals_differences(void **state) {
+    const struct {
+        int64_t n, c;
+        double scale;
+    } shapes[] = {{1, 1, 1}, {1, 2, 1}, {5, 3, 2}, {3, 11, 4}, {2, 7, 30}};
+    for (size_t k = 0; k < KOLO_COUNT(shapes); k++) {
+        rig t = {0};
+        ASSERT_OK(kolo_graph_create(&(kolo_graph_opts){KOLO_DTYPE_F64}, &t.g));
+        kolo_shape shape = kolo_shape_2(shapes[k].n, shapes[k].c);
+        t.in[0] = kolo_param(t.g, "logits", shape, (kolo_init){KOLO_INIT_ZERO, 0});
+        kolo_value labels = kolo_input(t.g, "labels", KOLO_DTYPE_I32, kolo_shape_1(shapes[k].n));
+        t.y = kolo_softmax_xent(t.g, t.in[0], labels);
+        t.n_forward = 1;
+        t.r = kolo_scalar(t.g, "r");
+        ASSERT_OK(kolo_graph_check(t.g));
+        const bool wants[2] = {true, false};
+        kolo_value d_out[2] = {t.r, KOLO_NONE};
+        t.d_in[0] = t.d_in[1] = KOLO_NONE;
+        kolo_op_softmax_xent.grad(t.g, t.g->nodes[0], d_out, wants, t.d_in);
+        ASSERT_OK(kolo_graph_verify(t.g));
+        ASSERT_OK(graph_eval_init(&t.e, t.g, KOLO_KERNELS_REF));
+        graph_eval_fill(&t.e, t.in[0], k, shapes[k].scale);
+        graph_eval_fill_labels(&t.e, labels, k, shapes[k].c);
+        graph_eval_f64(&t.e, t.r)[0] = -0.7;
+        if (shapes[k].n > 2) graph_eval_i32(&t.e, labels)[1] = k % 2 ? -1 : (int32_t)shapes[k].c;
+        gradient_case c = {"logits", &kolo_op_softmax_xent, 1, .in = {shape}};
+        if (shapes[k].c > 1) {
+            check_input(&t, &c, 0);
+        } else { /* one class: no loss and no gradient, exactly */
+            graph_eval_run(&t.e, t.g->n_nodes);
+            assert_true(graph_eval_f64(&t.e, t.y)[0] == 0);
+            assert_true(graph_eval_f64(&t.e, t.d_in[0])[0] == 0);
+        }
+        rig_destroy(&t);
+    }
+}
+
+static void probabilities_have_no_gradient(void **state) {
+    kolo_graph *g;
+    ASSERT_OK(kolo_graph_create(NULL, &g));
+    kolo_value x = kolo_param(g, "x", kolo_shape_2(2, 3), (kolo_init){KOLO_INIT_ZERO, 0});
+    kolo_value labels = kolo_input(g, "labels", KOLO_DTYPE_I32, kolo_shape_1(2));
+    kolo_softmax_xent(g, x, labels);
+    kolo_value d_out[2] = {KOLO_NONE, g->nodes[0]->out[1]}, d_in[2] = {KOLO_NONE, KOLO_NONE};
+    kolo_op_softmax_xent.grad(g, g->nodes[0], d_out, (const bool[]){true, false}, d_in);
+    assert_int_equal(kolo_graph_check(g), KOLO_ERR_UNSUPPORTED);
+    assert_non_null(strstr(kolo_last_error(), "softmax_xent"));
+    kolo_graph_destroy(g);
+}
+
+/* An op that gains a gradient must gain a row above. */
+static void every_gradient_is_tested(void **state) {
+    for (const kolo_op *const *op = kolo_ops; *op; op++) {
+        if (!(*op)->grad || *op == &kolo_op_softmax_xent) continue;
+        bool found = false;
+        for (size_t n = 0; n < KOLO_COUNT(cases); n++) found |= cases[n].op == *op;
+        if (!found) fail_msg("%s has a gradient but no case", (*op)->name);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gradients_equal_differences),
+        cmocka_unit_test(loss_gradient_equals_differences),
+        cmocka_unit_test(probabilities_have_no_gradient),
+        cmocka_unit_test(every_gradient_is_tested),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
