@@ -1,0 +1,43 @@
+#pragma once
+/* Checkpoints: a safetensors file of the model's parameters in canonical order (convolutions
+ * O,I,H,W, linear layers O,I), under the names that they have in the model, so that other
+ * frameworks read them. Its metadata says how to build the model again:
+ *
+ *     format         pt: names and orders are those of PyTorch modules
+ *     kolo           the version that wrote it
+ *     model, model_options, sample (1x28x28), classes
+ *     data, epochs, steps, seed: where the parameters come from
+ *
+ * Writing is atomic: the file has its old contents or the new ones. */
+
+#include "data/safetensors.h"
+#include "plan/plan.h"
+
+typedef struct kolo_checkpoint_info {
+    const char *model, *model_options;
+    kolo_shape sample;
+    int64_t classes;
+    const char *data; /* NULL: unknown */
+    int64_t epochs, steps;
+    uint64_t seed;
+} kolo_checkpoint_info;
+
+/* Writes the parameters of `store`. IO: the file cannot be written; NOMEM. */
+kolo_status kolo_checkpoint_save(const char *path, const kolo_store *store,
+                                 const kolo_checkpoint_info *info);
+
+typedef struct kolo_checkpoint {
+    kolo_safetensors *file;
+    char *path;
+    kolo_checkpoint_info info; /* its texts belong to the file */
+} kolo_checkpoint;
+
+/* Opens a checkpoint and reads its metadata. IO: no such file; FORMAT: no safetensors file, or not
+ * one that Kolo wrote. */
+kolo_status kolo_checkpoint_open(const char *path, kolo_checkpoint *checkpoint);
+/* A zeroed or closed checkpoint is allowed. */
+void kolo_checkpoint_close(kolo_checkpoint *checkpoint);
+
+/* Copies every parameter into `store`. FORMAT, and the store is as before: a tensor that the model
+ * has not, one that it lacks, another shape or type. */
+kolo_status kolo_checkpoint_load(const kolo_checkpoint *checkpoint, kolo_store *store);

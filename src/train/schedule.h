@@ -1,0 +1,29 @@
+#pragma once
+/* The learning rate of each step: a pure function of the step, so every rank has the same.
+ *
+ * With k the step (from 0), W the warm-up's steps and T the run's:
+ *
+ *     warm-up   k < W:  lr (k + 1) / W
+ *               Goyal et al., "Accurate, Large Minibatch SGD", 2017, section 2.2
+ *     constant  lr
+ *     step      lr factor^floor(k / step_every)
+ *     cosine    lr_min + (lr - lr_min) (1 + cos(pi (k - W) / (T - W))) / 2
+ *               Loshchilov, Hutter, "SGDR", 2017, equation 5, one period */
+
+#include <stdint.h>
+
+#include "kolo/train.h"
+
+typedef struct kolo_schedule {
+    kolo_lr_schedule kind;
+    double lr, lr_min;
+    double step_factor;
+    int64_t step_every; /* steps, at least 1 */
+    int64_t warmup;     /* steps */
+    int64_t total;      /* steps */
+} kolo_schedule;
+
+/* The schedule of resolved options: epochs become steps. */
+kolo_schedule kolo_schedule_make(const kolo_train_opts *opts, int64_t epoch_steps, int64_t total);
+/* The learning rate of step 0 <= k < total. */
+double kolo_schedule_lr(const kolo_schedule *schedule, int64_t k);

@@ -1,0 +1,199 @@
+/* Sessions: the plan cache, filling a plan's inputs, running it. */
+#include "train/session.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "kolo/models.h"
+
+/* A compiled plan and where its inputs go. */
+typedef struct cached {
+    bool train;
+    int64_t key;   /* global samples of a training plan, local ones of an evaluation plan */
+    int64_t local; /* this rank's samples; 0: the plan has one that does not count */
+    kolo_plan *plan;
+    float *x;
+    kolo_image_order order;
+    size_t x_bytes;
+    int32_t *y;
+} cached;
+
+struct kolo_session {
+    kolo_session_opts opts; /* strings are copied */
+    char *model, *model_options;
+    kolo_comm *comm;
+    kolo_store *store;
+    cached *plans;
+    size_t n_plans, cap_plans;
+};
+
+/* ---- life ---- */
+
+kolo_status kolo_session_build(const kolo_session_opts *opts, int64_t batch, kolo_graph **graph) {
+    const kolo_model *model;
+    KOLO_TRY(kolo_model_find(opts->model, &model));
+    kolo_graph *g;
+    KOLO_TRY(kolo_graph_create(NULL, &g));
+    kolo_model_opts model_opts = {
+        .batch = batch,
+        .sample = opts->sample,
+        .classes = opts->classes,
+        .options = opts->model_options,
+    };
+    kolo_status status = model->build(g, &model_opts);
+    if (status == KOLO_OK) status = kolo_graph_check(g);
+    if (status != KOLO_OK) {
+        kolo_graph_destroy(g);
+        return status;
+    }
+    *graph = g;
+    return KOLO_OK;
+}
+
+/* Where the samples go: a plan may want them row-major or with the channels last. */
+static kolo_status find_inputs(cached *c) {
+    kolo_tensor x, y;
+    c->x = kolo_plan_input(c->plan, "x", &x);
+    c->y = kolo_plan_input(c->plan, "y", &y);
+    c->x_bytes = kolo_tensor_bytes(&x);
+    char text[KOLO_LAYOUT_TEXT];
+    kolo_layout_text(&x.layout, text);
+    if (kolo_layout_is_plain(&x.layout)) {
+        c->order = KOLO_NCHW;
+    } else if (strcmp(text, "acdb") == 0) {
+        c->order = KOLO_NHWC;
+    } else {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "samples cannot be fed in the layout %s", text);
+    }
+    return KOLO_OK;
+}
+
+/* Compiles a plan into the cache. */
+static kolo_status add_plan(kolo_session *s, bool train, int64_t key, int64_t local,
+                            const cached **made) {
+    if (!KOLO_GROW(s->plans, s->n_plans, s->cap_plans)) return KOLO_NOMEM(sizeof *s->plans);
+    cached c = {.train = train, .key = key, .local = local};
+    kolo_graph *graph;
+    KOLO_TRY(kolo_session_build(&s->opts, kolo_max_i64(local, 1), &graph));
+    kolo_plan_opts plan_opts = s->opts.plan;
+    plan_opts.train = train;
+    KOLO_TRY(kolo_plan_compile(graph, &plan_opts, s->store, train ? s->comm : NULL, &c.plan));
+    kolo_status status = find_inputs(&c);
+    if (status != KOLO_OK) {
+        kolo_plan_destroy(c.plan);
+        return status;
+    }
+    s->plans[s->n_plans] = c;
+    *made = &s->plans[s->n_plans++];
+    return KOLO_OK;
+}
+
+static kolo_status get_plan(kolo_session *s, bool train, int64_t key, int64_t local,
+                            const cached **found) {
+    for (size_t i = 0; i < s->n_plans; i++) {
+        const cached *c = &s->plans[i];
+        if (c->train != train || c->key != key) continue;
+        if (c->local != local) {
+            return KOLO_FAIL(KOLO_ERR_ARG,
+                             "a global batch of %" PRId64 " samples has %" PRId64
+                             " on this rank now and had %" PRId64 " before: split it alike",
+                             key, local, c->local);
+        }
+        *found = c;
+        return KOLO_OK;
+    }
+    return add_plan(s, train, key, local, found);
+}
+
+kolo_status kolo_session_create(const kolo_session_opts *opts, kolo_comm *comm,
+                                kolo_session **session) {
+    kolo_status status;
+    kolo_session *s = kolo_zalloc(sizeof *s);
+    if (!s) return KOLO_NOMEM(sizeof *s);
+    s->opts = *opts;
+    s->comm = comm;
+    s->opts.model = s->model = kolo_strdup(opts->model);
+    s->opts.model_options = s->model_options =
+        kolo_strdup(opts->model_options ? opts->model_options : "");
+    if (!s->model || !s->model_options) {
+        kolo_session_destroy(s);
+        return KOLO_NOMEM(strlen(opts->model));
+    }
+    KOLO_TRY_GOTO(kolo_store_create(&s->store), fail);
+    bool train = !opts->evaluate_only;
+    int64_t ranks = train && comm ? kolo_comm_size(comm) : 1;
+    const cached *unused;
+    KOLO_TRY_GOTO(get_plan(s, train, opts->batch * ranks, opts->batch, &unused), fail);
+    *session = s;
+    return KOLO_OK;
+fail:
+    kolo_session_destroy(s);
+    return status;
+}
+
+void kolo_session_destroy(kolo_session *s) {
+    if (!s) return;
+    for (size_t i = 0; i < s->n_plans; i++) kolo_plan_destroy(s->plans[i].plan);
+    kolo_free(s->plans);
+    kolo_store_destroy(s->store);
+    kolo_free(s->model);
+    kolo_free(s->model_options);
+    kolo_free(s);
+}
+
+kolo_status kolo_session_init(kolo_session *s, uint64_t seed) {
+    KOLO_TRY(kolo_store_init(s->store, seed));
+    return s->comm ? kolo_store_broadcast(s->store, s->comm) : KOLO_OK;
+}
+
+kolo_store *kolo_session_store(const kolo_session *s) { return s->store; }
+
+int64_t kolo_session_parameters(const kolo_session *s) {
+    int64_t total = 0;
+    for (int i = 0; i < kolo_store_count(s->store); i++) {
+        const kolo_store_entry *entry = kolo_store_entry_at(s->store, i);
+        if (entry->kind == KOLO_VALUE_PARAM) total += kolo_shape_count(&entry->canon);
+    }
+    return total;
+}
+
+/* ---- running ---- */
+
+static void fill(const cached *c, const kolo_batch *batch) {
+    if (batch->count > 0) {
+        kolo_batch_normalize(batch, c->order, c->x);
+        memcpy(c->y, batch->labels, (size_t)batch->count * sizeof *c->y);
+    } else {
+        memset(c->x, 0, c->x_bytes);
+        c->y[0] = -1;
+    }
+}
+
+static kolo_status run(const cached *c, kolo_sums *sums, int64_t samples) {
+    KOLO_TRY(kolo_plan_run(c->plan));
+    *sums = (kolo_sums){
+        .loss = kolo_plan_scalar(c->plan, "loss"),
+        .correct = kolo_plan_scalar(c->plan, "correct"),
+        .samples = samples,
+    };
+    return KOLO_OK;
+}
+
+kolo_status kolo_session_step(kolo_session *s, const kolo_batch *batch, double lr,
+                              kolo_sums *sums) {
+    KOLO_ASSERT(!s->opts.evaluate_only && batch->global_count > 0);
+    const cached *c;
+    KOLO_TRY(get_plan(s, true, batch->global_count, batch->count, &c));
+    fill(c, batch);
+    kolo_plan_set_scalar(c->plan, "lr", lr);
+    kolo_plan_set_scalar(c->plan, "grad_scale", 1.0 / (double)batch->global_count);
+    return run(c, sums, batch->global_count);
+}
+
+kolo_status kolo_session_evaluate(kolo_session *s, const kolo_batch *batch, kolo_sums *sums) {
+    KOLO_ASSERT(batch->count > 0);
+    const cached *c;
+    KOLO_TRY(get_plan(s, false, batch->count, batch->count, &c));
+    fill(c, batch);
+    return run(c, sums, batch->count);
+}
