@@ -104,17 +104,17 @@ static void add_form(const kolo_option *row, kolo_text *t) {
     }
 }
 
-/* "(default 64, from 1 to 65536)", or nothing. */
+/* "(default 64; from 1 to 65536)", or nothing. */
 static void add_facts(const kolo_option *row, uint32_t command, kolo_text *t) {
     kolo_text facts = {0};
-    if (row->required & command) kolo_text_add(&facts, ", required");
+    if (row->required & command) kolo_text_add(&facts, "; required");
     if (row->preset && row->type != KOLO_OPTION_FLAG) {
-        kolo_text_add(&facts, ", default %s", row->preset);
+        kolo_text_add(&facts, "; default %s", row->preset);
     } else if (row->without) {
-        kolo_text_add(&facts, ", default: %s", row->without);
+        kolo_text_add(&facts, "; without it: %s", row->without);
     }
     if (row->min != 0 || row->max != 0) {
-        kolo_text_add(&facts, ",");
+        kolo_text_add(&facts, ";");
         add_range(row, &facts);
     }
     if (facts.length > 0) kolo_text_add(t, " (%s)", facts.text + 2);

@@ -262,14 +262,14 @@ static void help_is_written_from_the_table(void **state) {
                         "With love.\n"
                         "\n"
                         "options:\n"
-                        "  -n, --pans N            number of pans (default 1, from 1 to 64)\n"
-                        "  --salt G                salt in grams (default 0.5, from 0 to 10)\n"
+                        "  -n, --pans N            number of pans (default 1; from 1 to 64)\n"
+                        "  --salt G                salt in grams (default 0.5; from 0 to 10)\n"
                         "  --heat low|medium|high  how hot (default medium)\n"
-                        "  --oil BYTES             how much oil (default 4K, from 1K to 1G)\n"
+                        "  --oil BYTES             how much oil (default 4K; from 1K to 1G)\n"
                         "  --lid                   put the lid on\n"
                         "  --no-stir               do not stir\n"
                         "  --dish NAME             what to cook (required)\n"
-                        "  --delta N               any number (default: what is left)\n"
+                        "  --delta N               any number (without it: what is left)\n"
                         "  --book FILE             a book of recipes\n");
     kolo_text_fini(&t);
     kolo_options_help_program(&table, &t);

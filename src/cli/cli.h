@@ -1,0 +1,45 @@
+#pragma once
+/* The command `kolo`: what its commands share.
+ *
+ * A command is one cmd_*.c, a row in main.c's table of commands and the bits of its options in
+ * options.c. It gets resolved options and gives the exit status: 0, 1 for a failure (one line on
+ * standard error says which), 2 for wrong usage. */
+
+#include "base/option.h"
+
+enum {
+    CMD_TRAIN = 1 << 0,
+    CMD_EVAL = 1 << 1,
+    CMD_BENCH_TRAIN = 1 << 2,
+    CMD_BENCH_ALLREDUCE = 1 << 3,
+    CMD_RUN = 1 << 4,
+    CMD_DUMP = 1 << 5,
+    CMD_INFO = 1 << 6,
+    CMD_HELP = 1 << 7,
+};
+
+enum { CLI_N_COMMANDS = 2 };
+
+extern const kolo_option_command cli_commands[CLI_N_COMMANDS]; /* src/cli/main.c */
+extern const kolo_option_table cli_table;                      /* src/cli/options.c */
+
+int cmd_train(kolo_options *o);
+int cmd_eval(kolo_options *o);
+int cmd_bench_train(kolo_options *o);
+int cmd_bench_allreduce(kolo_options *o);
+int cmd_run(kolo_options *o);
+int cmd_dump(kolo_options *o);
+int cmd_info(kolo_options *o);
+int cmd_help(kolo_options *o);
+
+/* Prints the latest failure as "kolo: text" on standard error, or hands it to the launcher when
+ * this is one of its ranks. Gives exit status 1. */
+int cli_fail(kolo_status status);
+
+/* Reads the config file that --config names, if any. src/cli/config.c */
+kolo_status cli_read_config(kolo_options *o, const char *path);
+
+/* Prints a text on standard output; IO when it cannot be written. */
+kolo_status cli_print(const kolo_text *text);
+/* Writes a text and a line break to where --json says: "-" is standard output. */
+kolo_status cli_write_json(const char *path, kolo_text *text);

@@ -1,0 +1,46 @@
+/* kolo run: any program as local ranks. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "cli/cli.h"
+#include "cli/launch.h"
+
+/* Looks for the program as execvp would, so that one that is not there is one error and not one for
+ * each rank. */
+static kolo_status find_program(const char *program) {
+    if (strchr(program, '/')) {
+        if (access(program, X_OK) == 0) return KOLO_OK;
+        return kolo_file_fail("start", program, errno);
+    }
+    const char *path = getenv("PATH");
+    for (const char *folder = path; folder && *folder;) {
+        size_t n = strcspn(folder, ":");
+        char *file = kolo_format("%.*s/%s", (int)n, n ? folder : ".", program);
+        if (!file) return KOLO_NOMEM(n);
+        bool found = access(file, X_OK) == 0;
+        kolo_free(file);
+        if (found) return KOLO_OK;
+        folder += n + (folder[n] == ':');
+    }
+    return KOLO_FAIL(KOLO_ERR_IO, "cannot start %s: there is no such program in PATH", program);
+}
+
+int cmd_run(kolo_options *o) {
+    if (o->n_rest == 0) {
+        fprintf(stderr, "kolo: 'kolo run' needs a program: kolo run -n %d -- program args\n",
+                (int)kolo_options_int(o, "ranks"));
+        return 2;
+    }
+    launch_opts opts = {.n_ranks = (int)kolo_options_int(o, "ranks"),
+                        .threads = (int)kolo_options_int(o, "threads"),
+                        .argv = o->rest};
+    int exit_status;
+    kolo_status status = find_program(o->rest[0]);
+    if (status == KOLO_OK) status = launch_job(&opts, &exit_status);
+    return status == KOLO_OK ? exit_status : cli_fail(status);
+}

@@ -1,0 +1,181 @@
+/* The command `kolo`: finds the command, resolves its options, runs it. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "cli/cli.h"
+#include "cli/launch.h"
+
+const kolo_option_command cli_commands[] = {
+    {.name = "run",
+     .bit = CMD_RUN,
+     .arguments = "-- program [args]",
+     .summary = "Starts local ranks of any program and prefixes their lines with [rank]",
+     .run = cmd_run},
+    {.name = "help",
+     .bit = CMD_HELP,
+     .arguments = "[command]",
+     .summary = "Prints the help of a command, or the whole manual",
+     .run = cmd_help},
+};
+
+int cli_fail(kolo_status status) {
+    if (!launch_report(status, kolo_last_error())) fprintf(stderr, "kolo: %s\n", kolo_last_error());
+    return 1;
+}
+
+static int fail_usage(void) {
+    fprintf(stderr, "kolo: %s\n", kolo_last_error());
+    return 2;
+}
+
+kolo_status cli_print(const kolo_text *text) {
+    if (text->failed) return KOLO_NOMEM(text->length);
+    if (!kolo_write_all(STDOUT_FILENO, text->text, text->length)) {
+        return kolo_file_fail("write", "standard output", errno);
+    }
+    return KOLO_OK;
+}
+
+kolo_status cli_write_json(const char *path, kolo_text *text) {
+    kolo_text_add(text, "\n");
+    if (strcmp(path, "-") == 0) return cli_print(text);
+    if (text->failed) return KOLO_NOMEM(text->length);
+    return kolo_file_write(path, text->text, text->length);
+}
+
+/* The command that `argv` names, and how many words its name took. */
+static const kolo_option_command *find_command(int argc, char **argv, int *n_words) {
+    for (size_t i = 0; i < CLI_N_COMMANDS; i++) {
+        const char *second = strchr(cli_commands[i].name, ' ');
+        size_t first =
+            second ? (size_t)(second - cli_commands[i].name) : strlen(cli_commands[i].name);
+        if (strlen(argv[0]) != first || strncmp(argv[0], cli_commands[i].name, first)) continue;
+        if (second && (argc < 2 || strcmp(argv[1], second + 1) != 0)) continue;
+        *n_words = second ? 2 : 1;
+        return &cli_commands[i];
+    }
+    return NULL;
+}
+
+/* "kolo tarin", "kolo bench", "kolo bench allredcue". */
+static int fail_unknown_command(int argc, char **argv) {
+    const char *names[CLI_N_COMMANDS + 1], *seconds[CLI_N_COMMANDS + 1];
+    size_t n = 0, n_seconds = 0, length = strlen(argv[0]);
+    kolo_text list = {0};
+    for (size_t i = 0; i < CLI_N_COMMANDS; i++) {
+        names[n++] = cli_commands[i].name;
+        if (strncmp(cli_commands[i].name, argv[0], length) || cli_commands[i].name[length] != ' ')
+            continue;
+        seconds[n_seconds++] = cli_commands[i].name + length + 1;
+        kolo_text_add(&list, "%s%s", n_seconds > 1 ? ", " : "", seconds[n_seconds - 1]);
+    }
+    names[n] = seconds[n_seconds] = NULL;
+    const char *word = n_seconds && argc > 1 ? argv[1] : argv[0];
+    const char *closest = kolo_closest(word, n_seconds ? seconds : names);
+    if (n_seconds && argc < 2) {
+        fprintf(stderr, "kolo: '%s' needs one of: %s\n", argv[0], list.failed ? "" : list.text);
+    } else if (closest) {
+        fprintf(stderr, "kolo: unknown command '%s%s%s': did you mean '%s%s%s'?\n",
+                n_seconds ? argv[0] : "", n_seconds ? " " : "", word, n_seconds ? argv[0] : "",
+                n_seconds ? " " : "", closest);
+    } else {
+        fprintf(stderr, "kolo: unknown command '%s': 'kolo --help' lists what there is\n", word);
+    }
+    kolo_text_fini(&list);
+    return 2;
+}
+
+static int print_help(const kolo_option_command *command) {
+    kolo_text text = {0};
+    if (command) {
+        kolo_options_help(&cli_table, command, &text);
+    } else {
+        kolo_text_add(&text, "usage: kolo COMMAND [options]\n\n"
+                             "Kolo trains neural networks on many workers.\n\ncommands:\n");
+        kolo_options_help_program(&cli_table, &text);
+        kolo_text_add(&text, "\n'kolo COMMAND --help' explains a command; 'kolo --version' prints "
+                             "the version.\n");
+    }
+    kolo_status status = cli_print(&text);
+    kolo_text_fini(&text);
+    return status == KOLO_OK ? 0 : cli_fail(status);
+}
+
+int cmd_help(kolo_options *o) {
+    if (kolo_options_flag(o, "markdown")) {
+        kolo_text text = {0};
+        kolo_text_add(&text, "# The command line\n\nMade from the option table by "
+                             "`kolo help --markdown`. Every option of a command that takes\n"
+                             "`--config` can also stand in a YAML file, without the dashes; flags "
+                             "win.\n");
+        kolo_options_markdown(&cli_table, &text);
+        kolo_status status = cli_print(&text);
+        kolo_text_fini(&text);
+        return status == KOLO_OK ? 0 : cli_fail(status);
+    }
+    if (o->n_rest == 0) return print_help(NULL);
+    int n_words;
+    const kolo_option_command *command = find_command(o->n_rest, o->rest, &n_words);
+    return command ? print_help(command) : fail_unknown_command(o->n_rest, o->rest);
+}
+
+static bool takes(const kolo_option_command *command, const char *name) {
+    for (size_t i = 0; i < cli_table.n_rows; i++) {
+        const kolo_option *row = &cli_table.rows[i];
+        if ((row->commands & command->bit) && strcmp(row->name, name) == 0) return true;
+    }
+    return false;
+}
+
+/* Arguments, then the config file, then what must be there. */
+static kolo_status resolve(kolo_options *o, const kolo_option_command *command, int argc,
+                           char **argv) {
+    KOLO_TRY(kolo_options_init(o, &cli_table, command));
+    KOLO_TRY(kolo_options_parse(o, argc, argv));
+    if (o->help) return KOLO_OK;
+    const char *config = takes(command, "config") ? kolo_options_text(o, "config") : NULL;
+    if (config) KOLO_TRY(cli_read_config(o, config));
+    return kolo_options_check(o);
+}
+
+static int run_command(const kolo_option_command *command, int argc, char **argv) {
+    kolo_options o = {0};
+    kolo_status status = resolve(&o, command, argc, argv);
+    int exit_status;
+    if (status != KOLO_OK) {
+        exit_status = status == KOLO_ERR_ARG ? fail_usage() : cli_fail(status);
+    } else {
+        exit_status = o.help ? print_help(command) : command->run(&o);
+    }
+    kolo_options_fini(&o);
+    return exit_status;
+}
+
+/* A program started with standard descriptors closed would get its first files in their place. */
+static void fill_standard_descriptors(void) {
+    for (int fd = open("/dev/null", O_RDWR); fd >= 0; fd = open("/dev/null", O_RDWR)) {
+        if (fd <= STDERR_FILENO) continue;
+        close(fd);
+        break;
+    }
+}
+
+int main(int argc, char **argv) {
+    fill_standard_descriptors();
+    if (argc < 2) {
+        fprintf(stderr, "kolo: which command? 'kolo --help' lists what there is\n");
+        return 2;
+    }
+    if (strcmp(argv[1], "__rank") == 0) return launch_become_rank(argc - 2, argv + 2);
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) return print_help(NULL);
+    if (strcmp(argv[1], "--version") == 0) return printf("kolo %s\n", kolo_version()) < 0;
+    int n_words;
+    const kolo_option_command *command = find_command(argc - 1, argv + 1, &n_words);
+    if (!command) return fail_unknown_command(argc - 1, argv + 1);
+    return run_command(command, argc - 1 - n_words, argv + 1 + n_words);
+}
