@@ -1,0 +1,342 @@
+/* Shape rules: what comes out of each builder call, and what a call that does not fit says. */
+#include "support/support.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "graph/op.h"
+
+typedef kolo_value build_fn(kolo_graph *g);
+
+static kolo_value image(kolo_graph *g, int64_t n, int64_t c, int64_t h, int64_t w) {
+    return kolo_input(g, "x", KOLO_DTYPE_F32, kolo_shape_4(n, c, h, w));
+}
+static kolo_value weight(kolo_graph *g, kolo_shape shape) {
+    return kolo_param(g, "w", shape, kolo_init_fan_in(1));
+}
+static kolo_value matrix(kolo_graph *g, const char *name, int64_t n, int64_t i) {
+    return kolo_input(g, name, KOLO_DTYPE_F32, kolo_shape_2(n, i));
+}
+static kolo_value conv(kolo_graph *g, kolo_shape w, kolo_conv2d_opts opts) {
+    return kolo_conv2d(g, image(g, 2, 4, 9, 7), weight(g, w), &opts);
+}
+static kolo_value pool(kolo_graph *g, kolo_pool2d_opts opts) {
+    return kolo_max_pool2d(g, image(g, 2, 4, 9, 7), &opts);
+}
+
+/* ---- what fits ---- */
+
+static kolo_value conv_default(kolo_graph *g) {
+    return kolo_conv2d(g, image(g, 64, 1, 28, 28), weight(g, kolo_shape_4(6, 1, 5, 5)), NULL);
+}
+static kolo_value conv_padded(kolo_graph *g) {
+    return conv(g, kolo_shape_4(6, 4, 5, 3), (kolo_conv2d_opts){.pad_h = 2, .pad_w = 1});
+}
+static kolo_value conv_all(kolo_graph *g) {
+    return conv(g, kolo_shape_4(6, 2, 3, 2),
+                (kolo_conv2d_opts){.stride_h = 2,
+                                   .stride_w = 3,
+                                   .pad_h = 1,
+                                   .dilation_h = 2,
+                                   .dilation_w = 4,
+                                   .groups = 2});
+}
+static kolo_value conv_exact(kolo_graph *g) {
+    return conv(g, kolo_shape_4(1, 4, 9, 7), (kolo_conv2d_opts){0});
+}
+static kolo_value pool_default(kolo_graph *g) {
+    return pool(g, (kolo_pool2d_opts){.kernel_h = 2, .kernel_w = 3});
+}
+static kolo_value pool_all(kolo_graph *g) {
+    return pool(
+        g, (kolo_pool2d_opts){
+               .kernel_h = 3, .kernel_w = 2, .stride_h = 2, .stride_w = 1, .pad_h = 1, .pad_w = 1});
+}
+static kolo_value avg_pool(kolo_graph *g) {
+    return kolo_avg_pool2d(g, image(g, 2, 4, 9, 7),
+                           &(kolo_pool2d_opts){.kernel_h = 9, .kernel_w = 7});
+}
+static kolo_value linear_plain(kolo_graph *g) {
+    return kolo_linear(g, matrix(g, "x", 5, 7), weight(g, kolo_shape_2(3, 7)));
+}
+static kolo_value linear_images(kolo_graph *g) {
+    return kolo_linear(g, image(g, 5, 3, 2, 4), weight(g, kolo_shape_4(10, 3, 2, 4)));
+}
+static kolo_value bias_images(kolo_graph *g) {
+    return kolo_bias(g, image(g, 2, 3, 4, 5), weight(g, kolo_shape_1(3)));
+}
+static kolo_value relu_images(kolo_graph *g) { return kolo_relu(g, image(g, 2, 3, 4, 5)); }
+static kolo_value add_twice(kolo_graph *g) {
+    kolo_value x = image(g, 2, 3, 4, 5);
+    return kolo_add(g, x, x);
+}
+static kolo_value flatten_images(kolo_graph *g) { return kolo_flatten(g, image(g, 2, 3, 4, 5)); }
+static kolo_value loss_ok(kolo_graph *g) {
+    kolo_value labels = kolo_input(g, "labels", KOLO_DTYPE_I32, kolo_shape_1(5));
+    return kolo_softmax_xent(g, matrix(g, "x", 5, 7), labels);
+}
+static kolo_value accuracy_ok(kolo_graph *g) {
+    kolo_value labels = kolo_input(g, "labels", KOLO_DTYPE_I32, kolo_shape_1(5));
+    return kolo_accuracy(g, matrix(g, "x", 5, 7), labels);
+}
+
+static void shapes_come_out(void **state) {
+    static const struct {
+        build_fn *build;
+        const char *shape;
+    } cases[] = {
+        {conv_default, "[64,6,24,24]"},
+        {conv_padded, "[2,6,9,7]"},
+        {conv_all, "[2,6,4,1]"},
+        {conv_exact, "[2,1,1,1]"},
+        {pool_default, "[2,4,4,2]"},
+        {pool_all, "[2,4,5,8]"},
+        {avg_pool, "[2,4,1,1]"},
+        {linear_plain, "[5,3]"},
+        {linear_images, "[5,10]"},
+        {bias_images, "[2,3,4,5]"},
+        {relu_images, "[2,3,4,5]"},
+        {add_twice, "[2,3,4,5]"},
+        {flatten_images, "[2,60]"},
+        {loss_ok, "[]"},
+        {accuracy_ok, "[]"},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        kolo_graph *g;
+        char text[KOLO_SHAPE_TEXT];
+        ASSERT_OK(kolo_graph_create(NULL, &g));
+        kolo_value y = cases[i].build(g);
+        ASSERT_OK(kolo_graph_check(g));
+        ASSERT_OK(kolo_graph_verify(g));
+        assert_string_equal(kolo_shape_text(&kolo_info(g, y)->tensor.shape, text), cases[i].shape);
+        assert_int_equal(kolo_info(g, y)->tensor.dtype, KOLO_DTYPE_F32);
+        assert_true(kolo_layout_is_plain(&kolo_info(g, y)->tensor.layout));
+        kolo_graph_destroy(g);
+    }
+}
+
+/* ---- what does not ---- */
+
+static kolo_value conv_channels(kolo_graph *g) {
+    return conv(g, kolo_shape_4(6, 3, 5, 5), (kolo_conv2d_opts){0});
+}
+static kolo_value conv_kernel(kolo_graph *g) {
+    return conv(g, kolo_shape_4(6, 4, 5, 9), (kolo_conv2d_opts){0});
+}
+static kolo_value conv_groups(kolo_graph *g) {
+    return conv(g, kolo_shape_4(6, 4, 1, 1), (kolo_conv2d_opts){.groups = 3});
+}
+static kolo_value conv_rank(kolo_graph *g) {
+    return kolo_conv2d(g, matrix(g, "x", 2, 4), weight(g, kolo_shape_4(6, 4, 1, 1)), NULL);
+}
+static kolo_value conv_stride(kolo_graph *g) {
+    return conv(g, kolo_shape_4(6, 4, 1, 1), (kolo_conv2d_opts){.stride_w = -2});
+}
+static kolo_value conv_pad(kolo_graph *g) {
+    return conv(g, kolo_shape_4(6, 4, 1, 1), (kolo_conv2d_opts){.pad_h = -1});
+}
+static kolo_value conv_huge(kolo_graph *g) {
+    return conv(g, kolo_shape_4(6, 4, 1, 1), (kolo_conv2d_opts){.pad_h = INT64_MAX});
+}
+static kolo_value conv_many(kolo_graph *g) {
+    return conv(g, kolo_shape_4(6, 4, 1, 1),
+                (kolo_conv2d_opts){.pad_h = INT32_MAX, .pad_w = INT32_MAX});
+}
+static kolo_value conv_labels(kolo_graph *g) {
+    kolo_value x = kolo_input(g, "x", KOLO_DTYPE_U8, kolo_shape_4(2, 4, 9, 7));
+    return kolo_conv2d(g, x, weight(g, kolo_shape_4(6, 4, 1, 1)), NULL);
+}
+static kolo_value conv_types(kolo_graph *g) {
+    kolo_value x = kolo_input(g, "x", KOLO_DTYPE_F64, kolo_shape_4(2, 4, 9, 7));
+    return kolo_conv2d(g, x, weight(g, kolo_shape_4(6, 4, 1, 1)), NULL);
+}
+static kolo_value pool_no_kernel(kolo_graph *g) {
+    return kolo_max_pool2d(g, image(g, 2, 4, 9, 7), NULL);
+}
+static kolo_value pool_big(kolo_graph *g) {
+    return pool(g, (kolo_pool2d_opts){.kernel_h = 2, .kernel_w = 8});
+}
+static kolo_value pool_pad(kolo_graph *g) {
+    return pool(g, (kolo_pool2d_opts){.kernel_h = 3, .kernel_w = 3, .pad_h = 2});
+}
+static kolo_value pool_index(kolo_graph *g) {
+    return kolo_max_pool2d(g, image(g, 1, 1, 40, 40),
+                           &(kolo_pool2d_opts){.kernel_h = 17, .kernel_w = 16});
+}
+static kolo_value linear_inner(kolo_graph *g) {
+    return kolo_linear(g, matrix(g, "x", 5, 7), weight(g, kolo_shape_2(3, 8)));
+}
+static kolo_value linear_rank(kolo_graph *g) {
+    return kolo_linear(g, image(g, 5, 1, 2, 4), weight(g, kolo_shape_2(3, 8)));
+}
+static kolo_value bias_size(kolo_graph *g) {
+    return kolo_bias(g, image(g, 2, 3, 4, 5), weight(g, kolo_shape_1(5)));
+}
+static kolo_value bias_rank(kolo_graph *g) {
+    kolo_value x = kolo_input(g, "x", KOLO_DTYPE_F32, kolo_shape_1(5));
+    return kolo_bias(g, x, weight(g, kolo_shape_1(5)));
+}
+static kolo_value add_shapes(kolo_graph *g) {
+    return kolo_add(g, matrix(g, "a", 5, 7), matrix(g, "b", 7, 5));
+}
+static kolo_value flatten_scalar(kolo_graph *g) { return kolo_flatten(g, kolo_scalar(g, "s")); }
+static kolo_value loss_labels(kolo_graph *g) {
+    kolo_value labels = kolo_input(g, "labels", KOLO_DTYPE_I32, kolo_shape_1(4));
+    return kolo_softmax_xent(g, matrix(g, "x", 5, 7), labels);
+}
+static kolo_value loss_dtype(kolo_graph *g) {
+    kolo_value labels = kolo_input(g, "labels", KOLO_DTYPE_F32, kolo_shape_1(5));
+    return kolo_softmax_xent(g, matrix(g, "x", 5, 7), labels);
+}
+static kolo_value accuracy_rank(kolo_graph *g) {
+    kolo_value labels = kolo_input(g, "labels", KOLO_DTYPE_I32, kolo_shape_1(2));
+    return kolo_accuracy(g, image(g, 2, 3, 1, 1), labels);
+}
+
+static void failures_name_op_and_shapes(void **state) {
+    static const struct {
+        build_fn *build;
+        const char *op, *shape, *what; /* each is in the text */
+    } cases[] = {
+        {conv_channels, "conv2d: ", "f32 [2,4,9,7], f32 [6,3,5,5]", "must be that"},
+        {conv_kernel, "conv2d: ", "[6,4,5,9]", "the kernel spans 9 but the width"},
+        {conv_groups, "conv2d: ", "[6,4,1,1]", "3 groups of 4 input and 6 output"},
+        {conv_rank, "conv2d: ", "[2,4]", "N,C,H,W"},
+        {conv_stride, "conv2d: ", "[6,4,1,1]", "stride -2"},
+        {conv_pad, "conv2d: ", "[6,4,1,1]", "padding -1"},
+        {conv_huge, "conv2d: ", "[6,4,1,1]", "give smaller ones"},
+        {conv_many, "conv2d: ", "[2,6,4294967303,4294967301]", "no memory holds that"},
+        {conv_labels, "conv2d: ", "u8 [2,4,9,7]", "must be f32 or f64"},
+        {conv_types, "conv2d: ", "f64 [2,4,9,7], f32 [6,4,1,1]", "input 1 is f32; it must be f64"},
+        {pool_no_kernel, "max_pool2d: ", "[2,4,9,7]", "kernel 0"},
+        {pool_big, "max_pool2d: ", "[2,4,9,7]", "the kernel spans 8 but the width"},
+        {pool_pad, "max_pool2d: ", "[2,4,9,7]", "at most half the kernel of 3"},
+        {pool_index, "max_pool2d: ", "[1,1,40,40]", "17 x 16"},
+        {linear_inner, "linear: ", "f32 [5,7], f32 [3,8]", "dimension 1 of x is 7"},
+        {linear_rank, "linear: ", "f32 [5,1,2,4], f32 [3,8]", "or flatten x"},
+        {bias_size, "bias: ", "f32 [2,3,4,5], f32 [5]", "must have 3 elements"},
+        {bias_rank, "bias: ", "f32 [5], f32 [5]", "two or more dimensions"},
+        {add_shapes, "add: ", "f32 [5,7], f32 [7,5]", "one shape"},
+        {flatten_scalar, "flatten: ", "f32 []", "no batch"},
+        {loss_labels, "softmax_xent: ", "f32 [5,7], i32 [4]", "must be [5]"},
+        {loss_dtype, "softmax_xent: ", "f32 [5,7], f32 [5]", "must be i32"},
+        {accuracy_rank, "accuracy: ", "f32 [2,3,1,1], i32 [2]", "N,C"},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        kolo_graph *g;
+        ASSERT_OK(kolo_graph_create(NULL, &g));
+        kolo_value y = cases[i].build(g);
+        assert_false(kolo_value_ok(y));
+        assert_int_equal(kolo_graph_check(g), KOLO_ERR_ARG);
+        const char *text = kolo_last_error();
+        if (strncmp(text, cases[i].op, strlen(cases[i].op)) != 0 || !strstr(text, cases[i].shape) ||
+            !strstr(text, cases[i].what)) {
+            fail_msg("case %zu: the text is: %s", i, text);
+        }
+        kolo_graph_destroy(g);
+    }
+}
+
+static void the_first_failure_stays(void **state) {
+    kolo_graph *g;
+    ASSERT_OK(kolo_graph_create(NULL, &g));
+    kolo_value x = image(g, 2, 4, 9, 7);
+    kolo_value bad = kolo_conv2d(g, x, weight(g, kolo_shape_4(6, 3, 5, 5)), NULL);
+    kolo_value later = kolo_add(g, kolo_relu(g, bad), x);
+    assert_false(kolo_value_ok(later));
+    assert_false(kolo_value_ok(kolo_relu(g, x)));
+    assert_int_equal(g->n_nodes, 0);
+    assert_int_equal(kolo_graph_check(g), KOLO_ERR_ARG);
+    assert_non_null(strstr(kolo_last_error(), "conv2d"));
+    kolo_graph_destroy(g);
+}
+
+/* Attributes of a plain convolution's gradients. */
+#define CONV(groups, size_h, size_w, bias)                                        \
+    {                                                                             \
+        {1}, {1}, {0}, {0}, {1}, {1}, {groups}, {0}, {size_h}, {size_w}, { bias } \
+    }
+
+/* Rules that no builder call reaches: those of the gradients and of sgd. */
+static void inner_rules_refuse_what_does_not_fit(void **state) {
+    const kolo_shape dy = kolo_shape_4(2, 6, 7, 5), w = kolo_shape_4(6, 4, 3, 3);
+    const kolo_shape x = kolo_shape_4(2, 4, 9, 7), vector = kolo_shape_1(6);
+    const kolo_shape row = kolo_shape_2(5, 6), one = kolo_shape_0();
+    const struct {
+        const kolo_op *op;
+        int n_in;
+        kolo_shape in[KOLO_MAX_IO];
+        kolo_attr attr[KOLO_MAX_ATTRS];
+        const char *what; /* NULL: it fits */
+    } cases[] = {
+        {&kolo_op_conv2d_bwd_data, 2, {dy, w}, CONV(1, 9, 7, 0), NULL},
+        {&kolo_op_conv2d_bwd_data, 2, {dy, w}, CONV(1, 9, 8, 0), "7 x 6"},
+        {&kolo_op_conv2d_bwd_data, 2, {x, w}, CONV(1, 9, 7, 0), "6 channels"},
+        {&kolo_op_conv2d_bwd_data, 2, {dy, w}, CONV(INT64_MAX, 9, 7, 0), "groups"},
+        {&kolo_op_conv2d_bwd_weights, 2, {dy, x}, CONV(1, 3, 3, 1), NULL},
+        {&kolo_op_conv2d_bwd_weights, 2, {dy, x}, CONV(1, 2, 3, 0), "8 x 5"},
+        {&kolo_op_conv2d_bwd_weights, 2, {dy, x}, CONV(0, 3, 3, 0), "0 groups"},
+        {&kolo_op_linear_bwd_data, 2, {row, kolo_shape_2(7, 3)}, {{0}}, "[6,I...]"},
+        {&kolo_op_linear_bwd_weights, 2, {row, kolo_shape_2(7, 3)}, {{0}}, "[5,I...]"},
+        {&kolo_op_relu_bwd, 2, {row, vector}, {{0}}, "one shape"},
+        {&kolo_op_reshape, 1, {row}, {{2}, {10}, {3}}, NULL},
+        {&kolo_op_reshape, 1, {row}, {{2}, {10}, {4}}, "[10,4]"},
+        {&kolo_op_reshape, 1, {row}, {{7}}, "7 dimensions"},
+        {&kolo_op_reshape, 1, {row}, {{1}, {0}}, "dimension 0 is 0"},
+        {&kolo_op_sgd, 3, {row, row, one}, {{0}}, NULL},
+        {&kolo_op_sgd, 3, {row, row, one}, {{.f = 0.9}}, "without a velocity"},
+        {&kolo_op_sgd, 4, {row, row, one, row}, {{.f = 0.9}, {.f = 0.1}, {1}}, NULL},
+        {&kolo_op_sgd, 4, {row, row, one, row}, {{0}, {0}, {1}}, "nesterov"},
+        {&kolo_op_sgd, 4, {row, row, one, vector}, {{.f = 0.9}}, "one shape"},
+        {&kolo_op_sgd, 3, {row, row, vector}, {{0}}, "learning rate"},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        kolo_tensor in[KOLO_MAX_IO], out[KOLO_MAX_IO];
+        for (int k = 0; k < cases[i].n_in; k++) {
+            in[k] = kolo_tensor_plain(KOLO_DTYPE_F32, cases[i].in[k]);
+        }
+        kolo_shape_query q = {.attr = cases[i].attr, .n_in = cases[i].n_in, .in = in, .out = out};
+        kolo_status status = cases[i].op->shape(&q);
+        if (!cases[i].what) {
+            ASSERT_OK(status);
+        } else if (status != KOLO_ERR_ARG || !strstr(kolo_last_error(), cases[i].what)) {
+            fail_msg("case %zu, %s: \"%s\"", i, cases[i].op->name, kolo_last_error());
+        }
+    }
+}
+
+static void costs_count_multiply_adds(void **state) {
+    kolo_graph *g;
+    ASSERT_OK(kolo_graph_create(NULL, &g));
+    kolo_value y = conv_all(g); /* [2,6,4,1], of 2 channels x 3 x 2 taps each */
+    kolo_cost cost = kolo_node_cost(g, g->nodes[0]);
+    assert_true(cost.flops == 2.0 * (2 * 6 * 4 * 1) * (2 * 3 * 2));
+    assert_true(cost.bytes == 4.0 * (2 * 4 * 9 * 7 + 6 * 2 * 3 * 2 + 2 * 6 * 4 * 1));
+    const bool wants[2] = {true, true};
+    kolo_value d_in[2] = {KOLO_NONE, KOLO_NONE};
+    kolo_op_conv2d.grad(g, g->nodes[0], &y, wants, d_in);
+    ASSERT_OK(kolo_graph_check(g));
+    assert_int_equal(g->n_nodes, 3);
+    assert_true(kolo_node_cost(g, g->nodes[1]).flops == cost.flops);
+    assert_true(kolo_node_cost(g, g->nodes[2]).flops == cost.flops);
+    kolo_graph_destroy(g);
+
+    ASSERT_OK(kolo_graph_create(NULL, &g));
+    y = linear_images(g);
+    assert_true(kolo_node_cost(g, g->nodes[0]).flops == 2.0 * 5 * 24 * 10);
+    kolo_relu(g, y);
+    kolo_cost relu = kolo_node_cost(g, g->nodes[1]);
+    assert_true(relu.flops == 0 && relu.bytes == 2 * 4.0 * 50);
+    kolo_graph_destroy(g);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shapes_come_out),
+        cmocka_unit_test(failures_name_op_and_shapes),
+        cmocka_unit_test(the_first_failure_stays),
+        cmocka_unit_test(inner_rules_refuse_what_does_not_fit),
+        cmocka_unit_test(costs_count_multiply_adds),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
