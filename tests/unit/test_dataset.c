@@ -155,7 +155,8 @@ static void files_missing_or_at_odds_are_refused(void **state) {
 static void debian_package_is_the_published_set(void **state) {
     if (access(DEBIAN, F_OK) != 0) {
         refuses("fashion-mnist", KOLO_SPLIT_TRAIN, KOLO_ERR_IO, "dataset-fashion-mnist");
-        skip();
+        print_message("skip: the package dataset-fashion-mnist is not installed\n");
+        return;
     }
     const int64_t counts[] = {60000, 10000};
     for (int split = 0; split < 2; split++) {
