@@ -1,10 +1,10 @@
 /* The list of ops, and what shape rules share. */
 #include "graph/op.h"
 
+#include "graph/op_rules.h"
+
 #include <inttypes.h>
 #include <stdio.h>
-
-#include "graph/op_rules.h"
 
 const kolo_op *const kolo_ops[] = {
     &kolo_op_conv2d,

@@ -1,9 +1,9 @@
 /* post and wait: where gradients leave for the other ranks and come back. They take any number of
  * values and are made with kolo_graph_add_raw, so they have no shape rule. No kernel runs them; the
  * plan turns them into steps of its own. */
-#include <limits.h>
-
 #include "graph/op.h"
+
+#include <limits.h>
 
 static const char *const attrs[] = {"bucket", NULL};
 

@@ -1,9 +1,9 @@
 /* conv2d and its gradients. With F the window of the kernel, forward is y = F(x, w) + b; the two
  * gradients run the same loop nest with another of the three tensors as the sum. */
-#include <inttypes.h>
-
 #include "graph/op.h"
 #include "graph/op_rules.h"
+
+#include <inttypes.h>
 
 static const char *const attrs[] = {"stride_h",   "stride_w",   "pad_h",  "pad_w",
                                     "dilation_h", "dilation_w", "groups", "relu",

@@ -1,10 +1,10 @@
 /* Ops that change how a tensor is seen or lies in memory, never its numbers: the views flatten and
  * reshape, and reorder, which the layout pass places (after the gradient pass, so it has no
  * gradient). */
-#include <inttypes.h>
-
 #include "graph/op.h"
 #include "graph/op_rules.h"
+
+#include <inttypes.h>
 
 static const char *const no_attrs[] = {NULL};
 static const char *const reshape_attrs[] = {"rank", "d0", "d1", "d2", "d3", "d4", "d5", NULL};

@@ -1,9 +1,9 @@
 /* linear, y = x w^T + b, and its gradients dx = dy w, dw = dy^T x, db = sum of dy over the batch.
  * The dimensions after the first count as one, so that a flatten before it costs nothing. */
-#include <inttypes.h>
-
 #include "graph/op.h"
 #include "graph/op_rules.h"
+
+#include <inttypes.h>
 
 static const char *const linear_attrs[] = {"relu", NULL};
 static const char *const bwd_weights_attrs[] = {"bias", NULL};

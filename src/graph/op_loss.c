@@ -1,9 +1,9 @@
 /* Softmax with cross-entropy, its gradient, and accuracy. The forward op keeps the probabilities,
  * which are all that its gradient needs besides the labels. */
-#include <inttypes.h>
-
 #include "graph/op.h"
 #include "graph/op_rules.h"
+
+#include <inttypes.h>
 
 static const char *const no_attrs[] = {NULL};
 

@@ -1,8 +1,8 @@
 /* bias, relu and add, with their gradients. */
-#include <inttypes.h>
-
 #include "graph/op.h"
 #include "graph/op_rules.h"
+
+#include <inttypes.h>
 
 static const char *const no_attrs[] = {NULL};
 

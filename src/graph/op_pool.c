@@ -1,9 +1,9 @@
 /* Max and average pooling and their gradients. Max pooling remembers where in each window its
  * result came from, a byte an output, so its gradient needs no input. */
-#include <inttypes.h>
-
 #include "graph/op.h"
 #include "graph/op_rules.h"
+
+#include <inttypes.h>
 
 static const char *const attrs[] = {"kernel_h", "kernel_w", "stride_h", "stride_w", "pad_h",
                                     "pad_w",    "relu",     "in_h",     "in_w",     NULL};

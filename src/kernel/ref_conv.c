@@ -1,9 +1,9 @@
 /* conv2d and its gradients. The three are one loop nest over rows: forward adds w x to y, the data
  * gradient w dy to dx, the weight gradient dy x to dw; only the innermost loop, along a row of the
  * output, differs. */
-#include <string.h>
-
 #include "kernel/ref.h"
+
+#include <string.h>
 
 /* Everything but the numbers; y is the side of the output (dy in the gradients). */
 typedef struct conv {

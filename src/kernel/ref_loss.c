@@ -1,8 +1,8 @@
 /* Softmax with cross-entropy, its gradient, and accuracy. A row's maximum is subtracted before exp,
  * so nothing overflows; a label outside [0, C) adds nothing. */
-#include <math.h>
-
 #include "kernel/ref.h"
+
+#include <math.h>
 
 static void softmax_xent(const kolo_call *call) {
     const int64_t *dim = call->spec->in[0].shape.dim, classes = dim[1];

@@ -135,7 +135,8 @@ void graph_eval_fill(graph_eval *e, kolo_value v, uint64_t seed, double scale) {
     kolo_rng rng = kolo_rng_make(seed, KOLO_RNG_TEST, 0);
     int64_t count = graph_eval_count(e, v);
     for (int64_t i = 0; i < count; i++) {
-        set_float(e, v, i, scale * (2 * ((double)i + 0.3) / (double)count - 1));
+        double jitter = 0.1 + 0.3 * kolo_rng_uniform(&rng, (uint64_t)(count + i));
+        set_float(e, v, i, scale * (2 * ((double)i + jitter) / (double)count - 1));
     }
     for (int64_t i = count - 1; i > 0; i--) { /* Fisher-Yates */
         int64_t j = (int64_t)kolo_rng_below(&rng, (uint64_t)i, (uint64_t)i + 1);

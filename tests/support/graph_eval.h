@@ -34,9 +34,9 @@ float *graph_eval_f32(const graph_eval *e, kolo_value v);
 int32_t *graph_eval_i32(const graph_eval *e, kolo_value v);
 int64_t graph_eval_count(const graph_eval *e, kolo_value v);
 
-/* Fills a float value with numbers in (-scale, scale) that are all different, evenly spread in an
- * order drawn from `seed`, and never nearer to zero than 0.4 scale / count: no maximum has a rival
- * and no ReLU sits on its kink. */
+/* Fills a float value with numbers in (-scale, scale) that are all different, nearly evenly spread
+ * in an order drawn from `seed`, and never nearer to zero than 0.2 scale / count: no maximum has a
+ * rival and no ReLU sits on its kink. */
 void graph_eval_fill(graph_eval *e, kolo_value v, uint64_t seed, double scale);
 /* Fills an i32 value with labels in [0, classes). */
 void graph_eval_fill_labels(graph_eval *e, kolo_value v, uint64_t seed, int64_t classes);

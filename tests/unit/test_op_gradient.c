@@ -2,14 +2,13 @@
  * output y and a random r, d<r, y>/d(input) from the rule's nodes equals the difference quotient,
  * element by element, over a table of attributes and odd shapes. Inputs keep clear of kinks (see
  * graph_eval_fill). */
+#include "graph/op.h"
+#include "support/graph_eval.h"
 #include "support/support.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-#include "graph/op.h"
-#include "support/graph_eval.h"
 
 typedef struct gradient_case {
     const char *name;

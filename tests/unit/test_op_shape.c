@@ -1,10 +1,9 @@
 /* Shape rules: what comes out of each builder call, and what a call that does not fit says. */
+#include "graph/op.h"
 #include "support/support.h"
 
 #include <stdio.h>
 #include <string.h>
-
-#include "graph/op.h"
 
 typedef kolo_value build_fn(kolo_graph *g);
 

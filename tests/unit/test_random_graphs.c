@@ -1,0 +1,384 @@
+/* The gradient pass on graphs nobody drew: random ones from the public builder, with branches,
+ * diamonds, shared weights, dead ends, all ops and odd sizes, in f64 on reference kernels.
+ *
+ * Each parameter's gradient is compared with central differences of the loss at random elements and
+ * along a random direction. A difference whose two sides see different ReLU signs or pooling
+ * winners straddles a kink and is skipped; few may be. Then the same graph is folded (see
+ * pass/fold.c) and must give the same loss and gradients. */
+#include "base/rng.h"
+#include "graph/op.h"
+#include "pass/pass.h"
+#include "support/graph_eval.h"
+#include "support/support.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { GRAPHS = 200, MAX_LIVE = 24, CLASSES = 3 };
+
+/* ---- making a graph ---- */
+
+typedef struct maker {
+    kolo_graph *g;
+    kolo_rng rng;
+    uint64_t draws;
+    int64_t batch;
+    kolo_value live[MAX_LIVE]; /* values to build on */
+    int n_live, n_params;
+    kolo_value loss, labels;
+} maker;
+
+static int64_t below(maker *m, int64_t n) {
+    return (int64_t)kolo_rng_below(&m->rng, m->draws++, (uint64_t)n);
+}
+
+static const kolo_shape *shape_of(const maker *m, kolo_value v) {
+    return &kolo_info(m->g, v)->tensor.shape;
+}
+
+/* A parameter of that shape: a new one, or by chance one that is used already. */
+static kolo_value param(maker *m, kolo_shape shape, int64_t fan_in) {
+    for (int32_t v = 0; v < m->g->n_values; v++) {
+        const kolo_value_info *info = &m->g->values[v];
+        bool same = info->kind == KOLO_VALUE_PARAM && kolo_shape_equal(&info->canon, &shape);
+        if (same && below(m, 2)) return (kolo_value){v};
+    }
+    char name[16];
+    snprintf(name, sizeof name, "p%d", m->n_params++);
+    return kolo_param(m->g, name, shape, kolo_init_fan_in(fan_in));
+}
+
+static kolo_value some_conv(maker *m, kolo_value x) {
+    const int64_t *d = shape_of(m, x)->dim;
+    int64_t groups = 1 + below(m, 3), kernel[2], dilation[2], pad[2], stride[2];
+    if (d[1] % groups) groups = 1;
+    for (int a = 0; a < 2; a++) {
+        kernel[a] = 1 + below(m, 3);
+        dilation[a] = 1 + below(m, 2);
+        pad[a] = below(m, 3);
+        stride[a] = 1 + below(m, 2);
+        if (dilation[a] * (kernel[a] - 1) + 1 > d[2 + a] + 2 * pad[a]) kernel[a] = 1;
+    }
+    kolo_shape w = kolo_shape_4(groups * (1 + below(m, 3)), d[1] / groups, kernel[0], kernel[1]);
+    return kolo_conv2d(m->g, x, param(m, w, w.dim[1] * w.dim[2] * w.dim[3]),
+                       &(kolo_conv2d_opts){stride[0], stride[1], pad[0], pad[1], dilation[0],
+                                           dilation[1], groups});
+}
+
+static kolo_value some_pool(maker *m, kolo_value x) {
+    const int64_t *d = shape_of(m, x)->dim;
+    kolo_pool2d_opts o = {.kernel_h = kolo_min_i64(1 + below(m, 3), d[2]),
+                          .kernel_w = kolo_min_i64(1 + below(m, 3), d[3]),
+                          .stride_h = below(m, 3),
+                          .stride_w = below(m, 3)};
+    o.pad_h = below(m, o.kernel_h / 2 + 1);
+    o.pad_w = below(m, o.kernel_w / 2 + 1);
+    return below(m, 2) ? kolo_max_pool2d(m->g, x, &o) : kolo_avg_pool2d(m->g, x, &o);
+}
+
+static kolo_value some_linear(maker *m, kolo_value x, int64_t out) {
+    kolo_shape w = *shape_of(m, x);
+    int64_t inner = kolo_shape_count(&w) / w.dim[0];
+    w.dim[0] = out;
+    if (w.rank == 4 && below(m, 2)) {
+        x = kolo_flatten(m->g, x);
+        w = kolo_shape_2(out, inner);
+    }
+    return kolo_linear(m->g, x, param(m, w, inner));
+}
+
+static kolo_value some_bias(maker *m, kolo_value x) {
+    int64_t channels = shape_of(m, x)->dim[1];
+    return kolo_bias(m->g, x, param(m, kolo_shape_1(channels), channels));
+}
+
+/* x plus any live value of its shape (which may be x itself), or plus max(x, 0). */
+static kolo_value some_add(maker *m, kolo_value x) {
+    for (int i = 0; i < m->n_live; i++) {
+        kolo_value other = m->live[(i + below(m, m->n_live)) % m->n_live];
+        if (kolo_shape_equal(shape_of(m, x), shape_of(m, other))) {
+            return below(m, 2) ? kolo_add(m->g, x, other) : kolo_add(m->g, other, x);
+        }
+    }
+    return kolo_add(m->g, x, kolo_relu(m->g, x));
+}
+
+static kolo_value grow(maker *m, kolo_value x) {
+    bool image = shape_of(m, x)->rank == 4;
+    switch (below(m, image ? 10 : 5)) {
+    case 0:
+        return some_bias(m, x);
+    case 1:
+        return kolo_relu(m->g, x);
+    case 2:
+        return some_add(m, x);
+    case 3:
+        return some_linear(m, x, 1 + below(m, 6));
+    case 4:
+        return kolo_relu(m->g, some_bias(m, image ? some_conv(m, x) : some_linear(m, x, 5)));
+    case 5:
+        return some_pool(m, x);
+    case 6:
+        return some_pool(m, kolo_relu(m->g, x));
+    case 7:
+        return kolo_flatten(m->g, x);
+    default:
+        return some_conv(m, x);
+    }
+}
+
+static void make_graph(maker *m, uint64_t seed) {
+    *m = (maker){.rng = kolo_rng_make(seed, KOLO_RNG_TEST, 2)};
+    ASSERT_OK(kolo_graph_create(&(kolo_graph_opts){KOLO_DTYPE_F64}, &m->g));
+    m->batch = 1 + below(m, 3);
+    kolo_shape images = kolo_shape_4(m->batch, 1 + below(m, 4), 3 + below(m, 7), 3 + below(m, 7));
+    m->live[m->n_live++] = below(m, 3) ? kolo_input(m->g, "x", KOLO_DTYPE_F64, images)
+                                       : kolo_param(m->g, "x", images, kolo_init_fan_in(1));
+    for (int64_t steps = 3 + below(m, 10); steps > 0; steps--) {
+        /* Mostly go on with the latest value; by chance branch from an older one. */
+        int from = below(m, 3) ? m->n_live - 1 : (int)below(m, m->n_live);
+        kolo_value y = grow(m, m->live[from]);
+        ASSERT_OK(kolo_graph_check(m->g));
+        m->live[m->n_live++] = y;
+    }
+    kolo_value logits = some_linear(m, m->live[m->n_live - 1], CLASSES);
+    for (int64_t heads = below(m, 3); heads > 0; heads--) {
+        kolo_value other = m->live[below(m, m->n_live)];
+        logits = kolo_add(m->g, logits, some_linear(m, other, CLASSES));
+    }
+    m->labels = kolo_input(m->g, "labels", KOLO_DTYPE_I32, kolo_shape_1(m->batch));
+    m->loss = kolo_softmax_xent(m->g, logits, m->labels);
+    kolo_output(m->g, "loss", m->loss);
+    kolo_output(m->g, "correct", kolo_accuracy(m->g, logits, m->labels));
+    ASSERT_OK(kolo_graph_verify(m->g));
+}
+
+/* ---- comparing ---- */
+
+static const double loss_scale = 0.37; /* the seed of the gradient */
+
+/* A graph with its gradient, ready to run. */
+typedef struct rig {
+    maker m;
+    graph_eval e;
+    int32_t n_forward;
+    uint64_t seed;
+} rig;
+
+static void rig_create(rig *t, uint64_t seed, bool fold) {
+    t->seed = seed;
+    make_graph(&t->m, seed);
+    kolo_graph *g = t->m.g;
+    if (fold) {
+        ASSERT_OK(kolo_pass_fold(g));
+        ASSERT_OK(kolo_graph_verify(g));
+    }
+    t->n_forward = g->n_nodes;
+    kolo_value scale = kolo_scalar(g, "scale");
+    ASSERT_OK(kolo_pass_gradient(g, kolo_graph_output(g, "loss"), scale));
+    ASSERT_OK(kolo_graph_verify(g));
+    ASSERT_OK(graph_eval_init(&t->e, g, KOLO_KERNELS_REF));
+    for (int32_t v = 0; v < g->n_values; v++) {
+        const kolo_value_info *info = &g->values[v];
+        bool is_param = info->kind == KOLO_VALUE_PARAM;
+        if (v == t->m.labels.id) {
+            graph_eval_fill_labels(&t->e, t->m.labels, seed, CLASSES);
+        } else if (is_param || info->kind == KOLO_VALUE_INPUT) {
+            uint64_t key = seed ^ kolo_hash_text(info->name);
+            graph_eval_fill(&t->e, (kolo_value){v}, key, is_param ? info->init.scale : 1);
+        }
+    }
+    graph_eval_f64(&t->e, scale)[0] = loss_scale;
+    graph_eval_run(&t->e, g->n_nodes);
+}
+
+static void rig_destroy(rig *t) {
+    graph_eval_fini(&t->e);
+    kolo_graph_destroy(t->m.g);
+}
+
+static void explain(const rig *t) {
+    kolo_text text = {0};
+    kolo_graph_print(t->m.g, &text);
+    print_error("graph of seed %llu:\n%s\n", (unsigned long long)t->seed, text.text);
+    kolo_text_fini(&text);
+}
+
+/* The loss, and a hash of which side of each kink it was computed on. */
+static double forward(rig *t, uint64_t *side) {
+    const kolo_graph *g = t->m.g;
+    graph_eval_run(&t->e, t->n_forward);
+    *side = 0;
+    for (int32_t i = 0; i < t->n_forward; i++) {
+        const kolo_node *n = g->nodes[i];
+        int64_t count = graph_eval_count(&t->e, n->out[0]);
+        if (n->op == &kolo_op_max_pool2d) {
+            uint64_t winners = kolo_hash_bytes(t->e.data[n->out[1].id], (size_t)count);
+            *side = *side * 31 + winners;
+        } else if (n->op == &kolo_op_relu) {
+            const double *y = graph_eval_f64(&t->e, n->out[0]);
+            for (int64_t k = 0; k < count; k++) *side = *side * 31 + (y[k] > 0);
+        }
+    }
+    return graph_eval_f64(&t->e, t->m.loss)[0];
+}
+
+typedef struct tally {
+    int checks, kinks, without_gradient, shared, ops[32];
+} tally;
+
+/* Compares the gradient of parameter p along `direction`, of unit length, with the difference
+ * quotient. A ReLU or maximum of several values has kinks everywhere near; so the step is small. */
+static void check_direction(rig *t, kolo_value p, const double *direction, const double *gradient,
+                            tally *sum) {
+    const double step = 1e-5;
+    int64_t count = graph_eval_count(&t->e, p);
+    double *x = graph_eval_f64(&t->e, p), *old = kolo_alloc((size_t)count * sizeof *x);
+    assert_non_null(old);
+    memcpy(old, x, (size_t)count * sizeof *x);
+    uint64_t side_up, side_down;
+    for (int64_t i = 0; i < count; i++) x[i] = old[i] + step * direction[i];
+    double up = forward(t, &side_up);
+    for (int64_t i = 0; i < count; i++) x[i] = old[i] - step * direction[i];
+    double down = forward(t, &side_down);
+    memcpy(x, old, (size_t)count * sizeof *x);
+    kolo_free(old);
+    sum->checks++;
+    if (side_up != side_down) {
+        sum->kinks++;
+        return;
+    }
+    double numeric = loss_scale * (up - down) / (2 * step), along = 0, length = 0;
+    for (int64_t i = 0; i < count; i++) {
+        along += gradient[i] * direction[i];
+        length += gradient[i] * gradient[i];
+    }
+    if (!(fabs(numeric - along) <= 1e-6 * sqrt(length) + 1e-8)) {
+        explain(t);
+        fail_msg("seed %llu, %s: slope %.12g, by differences %.12g", (unsigned long long)t->seed,
+                 kolo_info(t->m.g, p)->name, along, numeric);
+    }
+}
+
+static void check_param(rig *t, kolo_value p, tally *sum) {
+    int64_t count = graph_eval_count(&t->e, p);
+    kolo_value grad = kolo_info(t->m.g, p)->grad;
+    double *direction = kolo_zalloc((size_t)count * sizeof *direction);
+    double *gradient = kolo_zalloc((size_t)count * sizeof *gradient);
+    assert_true(direction && gradient);
+    if (kolo_value_ok(grad)) {
+        memcpy(gradient, graph_eval_f64(&t->e, grad), (size_t)count * sizeof *gradient);
+    } else {
+        sum->without_gradient++; /* the loss does not depend on it: checked against zeros */
+    }
+    for (int i = 0; i < 3; i++) {
+        int64_t k = below(&t->m, count);
+        direction[k] = 1;
+        check_direction(t, p, direction, gradient, sum);
+        direction[k] = 0;
+    }
+    double length = 0;
+    for (int64_t i = 0; i < count; i++) {
+        direction[i] = kolo_rng_normal(&t->m.rng, t->m.draws++);
+        length += direction[i] * direction[i];
+    }
+    for (int64_t i = 0; i < count; i++) direction[i] /= sqrt(length);
+    check_direction(t, p, direction, gradient, sum);
+    kolo_free(direction);
+    kolo_free(gradient);
+}
+
+static void count_ops(const rig *t, tally *sum) {
+    const kolo_graph *g = t->m.g;
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        for (int k = 0; kolo_ops[k]; k++) sum->ops[k] += g->nodes[i]->op == kolo_ops[k];
+    }
+    for (int32_t v = 0; v < g->n_values; v++) {
+        int uses = 0;
+        for (int32_t i = 0; i < t->n_forward && g->values[v].kind == KOLO_VALUE_PARAM; i++) {
+            for (int k = 0; k < g->nodes[i]->n_in; k++) uses += g->nodes[i]->in[k].id == v;
+        }
+        sum->shared += uses > 1;
+    }
+}
+
+static void gradients_equal_differences(void **state) {
+    tally sum = {0};
+    for (uint64_t seed = 0; seed < GRAPHS; seed++) {
+        rig t;
+        rig_create(&t, seed, false);
+        count_ops(&t, &sum);
+        for (int32_t v = 0; v < t.m.g->n_values; v++) {
+            bool is_param = t.m.g->values[v].kind == KOLO_VALUE_PARAM;
+            if (is_param) check_param(&t, (kolo_value){v}, &sum);
+        }
+        rig_destroy(&t);
+    }
+    /* The graphs were what they should be. */
+    assert_true(sum.checks > 10 * GRAPHS);
+    assert_in_range(sum.kinks, 0, sum.checks / 50);
+    assert_true(sum.shared > GRAPHS / 4);
+    assert_in_range(sum.without_gradient, 1, sum.checks / 10);
+    static const kolo_op *const wanted[] = {
+        &kolo_op_conv2d,     &kolo_op_conv2d_bwd_data, &kolo_op_conv2d_bwd_weights,
+        &kolo_op_max_pool2d, &kolo_op_max_pool2d_bwd,  &kolo_op_avg_pool2d,
+        &kolo_op_linear,     &kolo_op_avg_pool2d_bwd,  &kolo_op_linear_bwd_weights,
+        &kolo_op_bias,       &kolo_op_linear_bwd_data, &kolo_op_softmax_xent_bwd,
+        &kolo_op_relu,       &kolo_op_relu_bwd,        &kolo_op_bias_bwd,
+        &kolo_op_add,        &kolo_op_flatten,         &kolo_op_reshape,
+    };
+    for (size_t i = 0; i < KOLO_COUNT(wanted); i++) {
+        for (int k = 0; kolo_ops[k]; k++) {
+            if (kolo_ops[k] == wanted[i] && sum.ops[k] < 20) {
+                fail_msg("only %d nodes of %s", sum.ops[k], kolo_ops[k]->name);
+            }
+        }
+    }
+}
+
+static void folding_keeps_loss_and_gradients(void **state) {
+    int folded = 0;
+    for (uint64_t seed = 0; seed < GRAPHS; seed++) {
+        rig a, b;
+        rig_create(&a, seed, false);
+        rig_create(&b, seed, true);
+        folded += b.n_forward < a.n_forward;
+        assert_true(b.n_forward <= a.n_forward);
+        double loss_a = graph_eval_f64(&a.e, kolo_graph_output(a.m.g, "loss"))[0];
+        double loss_b = graph_eval_f64(&b.e, kolo_graph_output(b.m.g, "loss"))[0];
+        if (!(fabs(loss_a - loss_b) <= 1e-12 * fabs(loss_a))) {
+            explain(&b);
+            fail_msg("seed %llu: loss %.17g, folded %.17g", (unsigned long long)seed, loss_a,
+                     loss_b);
+        }
+        assert_true(graph_eval_f64(&a.e, kolo_graph_output(a.m.g, "correct"))[0] ==
+                    graph_eval_f64(&b.e, kolo_graph_output(b.m.g, "correct"))[0]);
+        for (int32_t v = 0; v < a.m.g->n_values; v++) {
+            const kolo_value_info *p = &a.m.g->values[v];
+            if (p->kind != KOLO_VALUE_PARAM) continue;
+            kolo_value same = kolo_graph_find(b.m.g, p->name), grad = kolo_info(b.m.g, same)->grad;
+            assert_int_equal(kolo_value_ok(p->grad), kolo_value_ok(grad));
+            if (!kolo_value_ok(grad)) continue;
+            size_t count = (size_t)graph_eval_count(&b.e, grad);
+            const double *was = graph_eval_f64(&a.e, p->grad);
+            double distance = test_relative_l2_f64(graph_eval_f64(&b.e, grad), was, count);
+            if (!(distance <= 1e-11)) {
+                explain(&b);
+                fail_msg("seed %llu, %s: folding moves the gradient by %g",
+                         (unsigned long long)seed, p->name, distance);
+            }
+        }
+        rig_destroy(&a);
+        rig_destroy(&b);
+    }
+    assert_true(folded > GRAPHS / 4);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gradients_equal_differences),
+        cmocka_unit_test(folding_keeps_loss_and_gradients),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
