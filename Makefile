@@ -1,5 +1,5 @@
 # A thin front to CMake; `make help` lists the targets. All results lie in build/.
-.PHONY: all quickstart check lint asan tsan fuzz bench soak install clean help
+.PHONY: all quickstart check lint format asan tsan fuzz bench soak install clean help
 
 PREFIX ?= /usr/local
 build = cmake --preset $(1) >build/$(1).log 2>&1 || { cat build/$(1).log; exit 1; }; cmake --build --preset $(1)
@@ -20,6 +20,9 @@ check: ## install what is missing, build, run every test
 
 lint: all ## format, clang-tidy, layers, headers, symbols
 	@tools/lint.sh
+
+format: ## put all sources into the common style
+	@find src models include tests bench -name '*.[ch]' -exec clang-format -i {} +
 
 asan: ## unit and rank tests under the address and undefined-behaviour sanitizers
 	@tools/check.sh asan

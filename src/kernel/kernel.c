@@ -4,6 +4,8 @@
  * is asked, and the joined list never changes after. */
 #include "kernel/kernel.h"
 
+#include "base/isa.h"
+
 #include <pthread.h>
 
 extern const kolo_kernel *const kolo_ref_kernels[];
@@ -104,17 +106,7 @@ kolo_status kolo_kernel_select(kolo_kernel_set set, kolo_kernel_spec *spec,
 
 /* ---- what kernels share ---- */
 
-int kolo_kernel_isa(void) {
-#if KOLO_ISA_X86
-    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                __builtin_cpu_supports("f16c");
-    bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                  __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    return avx2 ? 1 + avx512 : 0;
-#else
-    return 0;
-#endif
-}
+int kolo_kernel_isa(void) { return (int)kolo_isa_best(); }
 
 bool kolo_spec_floats_are(const kolo_kernel_spec *spec, kolo_dtype dtype) {
     for (int i = 0; i < spec->n_in + spec->n_out; i++) {

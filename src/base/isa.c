@@ -1,0 +1,22 @@
+/* Asks the processor what it can do; the compiler's check includes that the system saves the wide
+ * registers. */
+#include "base/isa.h"
+
+#if KOLO_ISA_X86
+#include <cpuid.h>
+
+/* Not every compiler's check knows F16C: bit 29 of ecx in leaf 1. */
+static bool has_f16c(void) {
+    unsigned eax, ebx, ecx, edx;
+    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx >> 29 & 1);
+}
+
+kolo_isa kolo_isa_best(void) {
+    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
+    bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                  __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    return !avx2 ? KOLO_ISA_BASELINE : avx512 ? KOLO_ISA_AVX512 : KOLO_ISA_AVX2;
+}
+#else
+kolo_isa kolo_isa_best(void) { return KOLO_ISA_BASELINE; }
+#endif

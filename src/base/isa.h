@@ -1,0 +1,10 @@
+#pragma once
+/* Which copy of an *.isa.c source this processor can run. */
+
+#include "base/base.h"
+
+/* The numbers index tables of copies. */
+typedef enum kolo_isa { KOLO_ISA_BASELINE, KOLO_ISA_AVX2, KOLO_ISA_AVX512 } kolo_isa;
+
+/* The best instruction set of this processor among those that the build has copies for. */
+KOLO_SHARED kolo_isa kolo_isa_best(void);
