@@ -120,8 +120,8 @@ static kolo_status unpack(unpacker *u, uint8_t *out, size_t want, size_t *got) {
 }
 
 static kolo_status parse_gzip_with(unpacker *u, size_t length, kolo_idx_kind kind, kolo_idx *idx) {
-    uint8_t start[HEADER_MAX];
-    header h;
+    uint8_t start[HEADER_MAX] = {0};
+    header h = {0};
     size_t got = 0;
     KOLO_TRY(unpack(u, start, header_bytes(kind), &got));
     KOLO_TRY(read_header(start, got, kind, u->where, &h));
@@ -166,7 +166,7 @@ kolo_status kolo_idx_parse(const uint8_t *bytes, size_t length, kolo_idx_kind ki
     if (length >= 2 && bytes[0] == 0x1f && bytes[1] == 0x8b) {
         return parse_gzip(bytes, length, kind, where, idx);
     }
-    header h;
+    header h = {0};
     KOLO_TRY(read_header(bytes, length, kind, where, &h));
     size_t found = length - h.bytes;
     if (found != h.data_bytes) return wrong_length(where, &h, found, found > h.data_bytes);

@@ -6,15 +6,15 @@
  * belong to the producer until `made` passes it and to the consumer until `used` does. */
 #include "data/loader.h"
 
+#include "base/file.h"
+#include "data/sampler.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <time.h>
-
-#include "base/file.h"
-#include "data/sampler.h"
 
 typedef struct slot {
     kolo_batch batch;

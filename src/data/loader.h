@@ -24,12 +24,12 @@ typedef struct kolo_loader_opts {
     const kolo_dataset *dataset; /* borrowed until the loader is destroyed */
     int64_t global_batch;        /* samples of a step over all ranks; required */
     uint64_t seed;
-    bool no_shuffle;    /* the data set's order in every epoch: for evaluation */
-    int rank, world;    /* world 0: alone */
     int64_t first, end; /* steps to walk, counted from the start of epoch 0 through all epochs;
                            end is exclusive, 0: to the end of the epoch of `first` */
-    int slots;          /* batches held at a time, the consumer's included; default 4, at least 2 */
     int64_t timeout_ms; /* deadline of one kolo_loader_next; default 300000 */
+    int rank, world;    /* world 0: alone */
+    int slots;          /* batches held at a time, the consumer's included; default 4, at least 2 */
+    bool no_shuffle;    /* the data set's order in every epoch: for evaluation */
 } kolo_loader_opts;
 
 /* What the consumer gets. The pointers are valid until the next call for the loader. */

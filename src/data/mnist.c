@@ -1,13 +1,13 @@
 /* The MNIST family: four IDX files in one folder, images and labels of two splits. Each may be
  * plain or gzipped, under its name with or without ".gz". */
+#include "base/file.h"
+#include "data/dataset.h"
+#include "data/idx.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
-
-#include "base/file.h"
-#include "data/dataset.h"
-#include "data/idx.h"
 
 typedef struct mnist {
     kolo_idx images, labels;

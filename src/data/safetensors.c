@@ -3,13 +3,13 @@
  * ranges, sorted, cover the data from 0 to its end without gap or overlap. */
 #include "data/safetensors.h"
 
+#include "base/file.h"
+#include "data/safetensors_names.h"
+
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "base/file.h"
-#include "data/safetensors_names.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files hold little-endian elements");
 

@@ -1,13 +1,13 @@
 /* safetensors files: the writer. Tensors are noted as they are added; finish writes length, header
  * and data, in this order, to the file beside the target, which kolo_file_commit puts in its place.
  * The header is padded so that the data begins at a multiple of 64 bytes. */
-#include <jansson.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/file.h"
 #include "data/safetensors.h"
 #include "data/safetensors_names.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
 
 enum { DATA_ALIGNMENT = 64 };
 

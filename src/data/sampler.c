@@ -2,9 +2,9 @@
  */
 #include "data/sampler.h"
 
-#include <inttypes.h>
-
 #include "base/rng.h"
+
+#include <inttypes.h>
 
 struct kolo_sampler {
     kolo_sampler_opts opts;

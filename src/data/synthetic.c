@@ -2,14 +2,14 @@
  * class's pattern and noise. So a benchmark needs no files, and its loss still falls. The patterns
  * depend on the seed only, so that what is learnt on the training split holds for the test split.
  */
+#include "base/rng.h"
+#include "data/dataset.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "base/rng.h"
-#include "data/dataset.h"
 
 enum { PATTERNS, TRAIN, TEST }; /* streams of draws */
 
