@@ -15,9 +15,9 @@
  * holds for the bits of weight gradients. Each run sets the calling thread's OpenMP team to it.
  * Binding writes nothing into the memory that it binds. */
 
-#include <dnnl.h>
-
 #include "kernel/kernel.h"
+
+#include <dnnl.h>
 
 enum { KOLO_DNN_ARGS = 6, KOLO_DNN_STEPS = 3 };
 

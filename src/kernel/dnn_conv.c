@@ -25,17 +25,17 @@ typedef struct conv {
 /* ---- estimate ---- */
 
 /* The share of the processor's peak that oneDNN reaches, as far as a name and a channel count say
- * it: vectors of output channels are filled in part, few of them leave few registers to reuse. */
+ * it: vectors of output channels are filled in part, and few of them leave little to reuse. */
 static double conv_efficiency(const char *impl, conv_pass pass, double channels, bool nhwc) {
-    double lanes = strstr(impl, "avx512") ? 16 : 8;
     if (strstr(impl, "gemm")) {
         return 0.9 * channels / (channels + 30) * (pass == CONV_BWD_WEIGHTS ? 0.8 : 1);
     }
     if (strstr(impl, "jit_dw")) return 0.3;
+    double lanes = strstr(impl, "avx512") ? 16 : 8;
     double filled = channels / (lanes * ceil(channels / lanes));
-    double share = filled * channels / (channels + lanes);
-    if (strstr(impl, "sse")) share *= 0.25;
+    double share = filled * channels / (channels + (pass == CONV_FWD ? lanes : lanes / 2));
     if (pass == CONV_BWD_WEIGHTS) share *= 0.7;
+    if (strstr(impl, "sse")) share *= 0.25;
     return nhwc && !strstr(impl, "brg") ? 0.85 * share : share;
 }
 

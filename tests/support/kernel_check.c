@@ -1,9 +1,9 @@
 /* Runs one kernel on a spec and compares it with the reference kernel of the same op. */
 #include "support/kernel_check.h"
 
-#include <string.h>
-
 #include "base/rng.h"
+
+#include <string.h>
 
 enum { GUARD = 256 }; /* bytes after each buffer that nobody may write */
 

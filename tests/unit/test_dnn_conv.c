@@ -1,0 +1,178 @@
+/* oneDNN convolutions against the reference, over sizes, layouts, weights' layouts and threads. */
+#include "graph/op.h"
+#include "support/dnn_check.h"
+
+#include <stdio.h>
+
+typedef struct conv_case {
+    const char *name;
+    int64_t n, c, h, w, o, kh, kw;
+    int64_t stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups;
+} conv_case;
+
+static const conv_case cases[] = {
+    {"lenet 1", 3, 1, 28, 28, 6, 5, 5, 1, 1, 2, 2, 1, 1, 1},
+    {"lenet 2", 3, 6, 14, 14, 16, 5, 5, 1, 1, 0, 0, 1, 1, 1},
+    {"whole blocks", 2, 16, 9, 9, 32, 3, 3, 1, 1, 1, 1, 1, 1, 1},
+    {"odd all over", 1, 5, 7, 11, 3, 3, 2, 2, 1, 0, 1, 1, 1, 1},
+    {"odd, wide", 2, 19, 6, 5, 21, 3, 3, 1, 1, 1, 1, 1, 1, 1},
+    {"first layer", 2, 3, 23, 23, 16, 7, 7, 2, 2, 3, 3, 1, 1, 1},
+    {"1x1", 3, 24, 5, 7, 8, 1, 1, 1, 1, 0, 0, 1, 1, 1},
+    {"1x1, stride", 2, 16, 9, 9, 24, 1, 1, 2, 2, 0, 0, 1, 1, 1},
+    {"stride leaves a rest", 2, 8, 10, 12, 8, 3, 3, 3, 2, 1, 0, 1, 1, 1},
+    {"dilated", 2, 8, 15, 15, 16, 3, 3, 1, 1, 4, 2, 4, 2, 1},
+    {"grouped", 2, 32, 8, 8, 16, 3, 3, 1, 1, 1, 1, 1, 1, 2},
+    {"grouped, odd", 2, 9, 8, 8, 6, 3, 3, 1, 1, 1, 1, 1, 1, 3},
+    {"depthwise", 2, 16, 10, 10, 16, 3, 3, 1, 1, 1, 1, 1, 1, 16},
+    {"depthwise, odd", 2, 11, 10, 10, 11, 3, 3, 2, 2, 1, 1, 1, 1, 11},
+    {"kernel covers all", 2, 16, 5, 5, 10, 5, 5, 1, 1, 0, 0, 1, 1, 1},
+    {"one sample, one pixel", 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 1, 1, 1},
+};
+
+/* Layouts of x and y. */
+static const char *const layouts[][2] = {
+    {"abcd", "abcd"},   {"acdb", "acdb"},   {"aBcd8b", "aBcd8b"}, {"aBcd16b", "aBcd16b"},
+    {"abcd", "aBcd8b"}, {"acdb", "aBcd8b"}, {"acdb", "aBcd16b"},  {"aBcd8b", "acdb"},
+};
+
+/* Layouts of the weights. */
+static const char *const weights[] = {"abcd", "acdb", "cdba", "ABcd8b8a", "Acdb8a", "ABcd8a8b"};
+
+typedef struct conv_run {
+    const conv_case *conv;
+    kolo_attr attr[KOLO_MAX_ATTRS];
+    kolo_shape x, w, y, b;
+    const char *x_layout, *y_layout;
+    int threads;
+} conv_run;
+
+static int64_t places(int64_t size, int64_t kernel, int64_t stride, int64_t pad, int64_t dilation) {
+    return (size + 2 * pad - (kernel - 1) * dilation - 1) / stride + 1;
+}
+
+static conv_run run_of(const conv_case *c, const char *const pair[2], int threads) {
+    conv_run r = {.conv = c, .x_layout = pair[0], .y_layout = pair[1], .threads = threads};
+    const int64_t attr[] = {c->stride_h,   c->stride_w,   c->pad_h, c->pad_w,
+                            c->dilation_h, c->dilation_w, c->groups};
+    for (size_t i = 0; i < KOLO_COUNT(attr); i++) r.attr[i].i = attr[i];
+    r.x = kolo_shape_4(c->n, c->c, c->h, c->w);
+    r.w = kolo_shape_4(c->o, c->c / c->groups, c->kh, c->kw);
+    r.y = kolo_shape_4(c->n, c->o, places(c->h, c->kh, c->stride_h, c->pad_h, c->dilation_h),
+                       places(c->w, c->kw, c->stride_w, c->pad_w, c->dilation_w));
+    r.b = kolo_shape_1(c->o);
+    return r;
+}
+
+static bool check_forward(conv_run *r, const char *w_layout, bool bias, bool relu) {
+    kolo_kernel_spec spec;
+    r->attr[KOLO_CONV_RELU].i = relu;
+    test_kernel_spec(&spec, &kolo_op_conv2d, r->attr, 2 + bias, (kolo_shape[]){r->x, r->w, r->b},
+                     (const char *[]){r->x_layout, w_layout, "a"}, 1, &r->y_layout, r->threads);
+    bool fits = test_dnn_kernel("dnn_conv2d", &spec);
+    r->attr[KOLO_CONV_RELU].i = 0;
+    return fits;
+}
+
+static bool check_bwd_data(conv_run *r, const char *w_layout) {
+    kolo_kernel_spec spec;
+    r->attr[KOLO_CONV_SIZE_H].i = r->conv->h;
+    r->attr[KOLO_CONV_SIZE_W].i = r->conv->w;
+    test_kernel_spec(&spec, &kolo_op_conv2d_bwd_data, r->attr, 2, (kolo_shape[]){r->y, r->w},
+                     (const char *[]){r->y_layout, w_layout}, 1, &r->x_layout, r->threads);
+    return test_dnn_kernel("dnn_conv2d_bwd_data", &spec);
+}
+
+static bool check_bwd_weights(conv_run *r, const char *w_layout, bool bias) {
+    kolo_kernel_spec spec;
+    r->attr[KOLO_CONV_SIZE_H].i = r->conv->kh;
+    r->attr[KOLO_CONV_SIZE_W].i = r->conv->kw;
+    r->attr[KOLO_CONV_BIAS].i = bias;
+    test_kernel_spec(&spec, &kolo_op_conv2d_bwd_weights, r->attr, 2, (kolo_shape[]){r->y, r->x},
+                     (const char *[]){r->y_layout, r->x_layout}, 1 + bias,
+                     (const char *[]){w_layout, "a"}, r->threads);
+    return test_dnn_kernel("dnn_conv2d_bwd_weights", &spec);
+}
+
+/* Each case in each pair of layouts, its weights open (forward) and in layouts of the list, a third
+ * of them a pass. Plain and NHWC activations fit always, but for the data gradient of odd groups;
+ * weights without blocks make no difference to whether a kernel fits. */
+static void conv_is_the_reference(void **state) {
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        for (size_t j = 0; j < KOLO_COUNT(layouts); j++) {
+            conv_run r = run_of(&cases[i], layouts[j], 1 + (i + j) % 2);
+            bool simple = j < 2, fits = check_forward(&r, "any", true, j % 2);
+            assert_true(fits || !simple);
+            for (size_t k = 0; k < KOLO_COUNT(weights); k++) {
+                bool blocked = k >= 3; /* blocks may cross groups */
+                switch ((i + j + k) % 3) {
+                case 0: {
+                    bool ran = check_forward(&r, weights[k], i % 2, i % 4 < 2);
+                    assert_true(ran == fits || blocked);
+                    break;
+                }
+                case 1:
+                    if (check_bwd_data(&r, weights[k])) break;
+                    assert_true(blocked || !simple || r.conv->groups > 1);
+                    break;
+                default:
+                    if (check_bwd_weights(&r, weights[k], i % 2)) break;
+                    assert_true(blocked || !simple);
+                }
+            }
+        }
+    }
+}
+
+/* The two convolutions of LeNet fit in channels of eight too, where their channels leave padding.
+ */
+static void padded_channels_count_as_channels(void **state) {
+    const char *const blocks[] = {"aBcd8b", "aBcd8b"};
+    for (size_t i = 0; i < 2; i++) {
+        conv_run r = run_of(&cases[i], blocks, 1);
+        assert_true(check_forward(&r, "any", true, true));
+        assert_true(check_bwd_data(&r, "ABcd8b8a"));
+        assert_true(check_bwd_weights(&r, "ABcd8b8a", true));
+    }
+}
+
+static void wrong_types_do_not_fit(void **state) {
+    conv_run r = run_of(&cases[0], layouts[0], 1);
+    kolo_kernel_spec spec;
+    test_kernel_spec(&spec, &kolo_op_conv2d, r.attr, 2, (kolo_shape[]){r.x, r.w}, NULL, 1, NULL, 1);
+    for (int i = 0; i < 2; i++) spec.in[i].dtype = KOLO_DTYPE_F64;
+    spec.out[0].dtype = KOLO_DTYPE_F64;
+    assert_true(test_kernel("dnn_conv2d")->fit(&spec) < 0);
+}
+
+/* Each allocation of ours in turn fails: an error, no leak, nothing made. */
+static void failed_allocations_are_reported(void **state) {
+    conv_run r = run_of(&cases[1], layouts[1], 1);
+    kolo_kernel_spec spec;
+    const kolo_kernel *kernel = test_kernel("dnn_conv2d");
+    test_kernel_spec(&spec, &kolo_op_conv2d, r.attr, 2, (kolo_shape[]){r.x, r.w}, NULL, 1, NULL, 1);
+    kolo_call call = {.spec = &spec};
+    size_t scratch = 0;
+    kolo_alloc_fail_nth(1);
+    assert_int_equal(kernel->prepare(&spec, &call.state, &scratch), KOLO_ERR_NOMEM);
+    assert_null(call.state);
+    ASSERT_OK(kernel->prepare(&spec, &call.state, &scratch));
+    kolo_alloc_fail_nth(1);
+    assert_int_equal(kernel->bind(&call), KOLO_ERR_NOMEM);
+    assert_null(call.bound);
+    kolo_alloc_fail_nth(0);
+    kernel->release(call.state);
+}
+
+int main(void) {
+    if (!test_kernel("dnn_conv2d")) {
+        puts("skip: built without oneDNN");
+        return 77;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(conv_is_the_reference),
+        cmocka_unit_test(padded_channels_count_as_channels),
+        cmocka_unit_test(wrong_types_do_not_fit),
+        cmocka_unit_test(failed_allocations_are_reported),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,75 @@
+/* oneDNN linear layers against the reference, over sizes, orders of a folded flatten, weights'
+ * layouts and threads. */
+#include "graph/op.h"
+#include "support/dnn_check.h"
+
+#include <stdio.h>
+
+typedef struct linear_case {
+    kolo_shape x;
+    int64_t o;
+    const char *layouts[5]; /* of x and dx; each is also tried for the weights */
+} linear_case;
+
+static const linear_case cases[] = {
+    {{2, {64, 784}}, 128, {"ab"}},
+    {{2, {3, 17}}, 5, {"ab", "ba"}},
+    {{2, {1, 1}}, 1, {"ab"}},
+    {{2, {5, 64}}, 1, {"ab", "aB8b"}},
+    {{3, {4, 6, 7}}, 9, {"abc", "acb", "aBc8b", "Abc8a"}},
+    {{4, {7, 16, 5, 5}}, 120, {"abcd", "acdb", "aBcd8b", "aBcd16b"}},
+    {{4, {3, 6, 3, 2}}, 11, {"abcd", "acdb", "aBcd8b", "adcb", "aBcd16b"}},
+    {{4, {2, 1, 4, 4}}, 3, {"abcd", "acdb"}},
+    {{6, {2, 3, 2, 2, 3, 2}}, 4, {"abcdef", "acdefb"}},
+};
+
+static bool leads_with_samples(const char *layout) { return layout[0] == 'a'; }
+
+/* All three passes with x and w in these layouts; whether forward fits. */
+static bool check(const linear_case *c, const char *x, const char *w, bool bias, int threads) {
+    kolo_kernel_spec spec;
+    kolo_attr attr[KOLO_MAX_ATTRS] = {{0}};
+    kolo_shape w_shape = c->x, y_shape = kolo_shape_2(c->x.dim[0], c->o);
+    w_shape.dim[0] = c->o;
+    attr[KOLO_LINEAR_RELU].i = bias;
+    test_kernel_spec(&spec, &kolo_op_linear, attr, 2 + bias,
+                     (kolo_shape[]){c->x, w_shape, kolo_shape_1(c->o)},
+                     (const char *[]){x, w ? w : "any", "a"}, 1, NULL, threads);
+    bool fits = test_dnn_kernel("dnn_linear", &spec);
+    if (!w) return fits;
+
+    attr[KOLO_LINEAR_BWD_BIAS].i = bias;
+    test_kernel_spec(&spec, &kolo_op_linear_bwd_weights, attr, 2, (kolo_shape[]){y_shape, c->x},
+                     (const char *[]){"ab", x}, 1 + bias, (const char *[]){w, "a"}, threads);
+    assert_int_equal(test_dnn_kernel("dnn_linear_bwd_weights", &spec), fits);
+    attr[KOLO_LINEAR_BWD_BIAS].i = 0;
+    test_kernel_spec(&spec, &kolo_op_linear_bwd_data, attr, 2, (kolo_shape[]){y_shape, w_shape},
+                     (const char *[]){"ab", w}, 1, &x, threads);
+    assert_int_equal(test_dnn_kernel("dnn_linear_bwd_data", &spec), fits);
+    return fits;
+}
+
+static void linear_is_the_reference(void **state) {
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        const linear_case *c = &cases[i];
+        for (size_t j = 0; j < KOLO_COUNT(c->layouts) && c->layouts[j]; j++) {
+            const char *x = c->layouts[j];
+            assert_int_equal(check(c, x, NULL, j % 2, 1), leads_with_samples(x));
+            for (size_t k = 0; k < KOLO_COUNT(c->layouts) && c->layouts[k]; k++) {
+                bool fits = check(c, x, c->layouts[k], k % 2, 1 + (i + j) % 2);
+                assert_int_equal(fits, leads_with_samples(x));
+            }
+        }
+    }
+}
+
+int main(void) {
+    if (!test_kernel("dnn_linear")) {
+        puts("skip: built without oneDNN");
+        return 77;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(linear_is_the_reference),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
