@@ -2,10 +2,10 @@
  * compiler vectorises it: e^x = 2^n e^r with n = round(x / ln 2) and |r| <= ln 2 / 2, where a
  * polynomial of degree six is within two units of the last place (Taylor's, its highest terms
  * adjusted by nothing: the remainder r^7/7! is below 2^-23). */
-#include <math.h>
-
 #include "kernel/simd/simd.h"
 #include "kernel/simd/vector.h"
+
+#include <math.h>
 
 /* e^x for x <= 0; zero below -87, where a float's smallest normal number lies. */
 INLINE float exp_negative(float x) {
@@ -56,8 +56,9 @@ static void softmax_xent_bwd(const void *arg, int part, int64_t begin, int64_t e
             memset(dlogits, 0, sizeof(float) * (size_t)classes);
             continue;
         }
+        float of_label = (probs[label] - 1) * dloss; /* before dlogits overwrites probs */
         for (int64_t i = 0; i < classes; i++) dlogits[i] = probs[i] * dloss;
-        dlogits[label] = (probs[label] - 1) * dloss;
+        dlogits[label] = of_label;
     }
 }
 

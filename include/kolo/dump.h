@@ -1,0 +1,41 @@
+#pragma once
+/* Looking inside: graphs, plans and schedules as text. */
+
+#include "kolo/comm.h"
+#include "kolo/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum kolo_dump_what {
+    KOLO_DUMP_GRAPH,    /* as the model's builder makes it */
+    KOLO_DUMP_PASSES,   /* after all passes: gradients, updates, layouts, buckets */
+    KOLO_DUMP_PLAN,     /* memory, buckets, and each step with its kernel */
+    KOLO_DUMP_SCHEDULE, /* what each rank does in an allreduce of the model's parameters */
+} kolo_dump_what;
+
+/* Zero means the default. */
+typedef struct kolo_dump_opts {
+    kolo_dump_what what;
+    const char *model, *model_options;
+    kolo_shape sample; /* of one sample; default [1,28,28] */
+    int64_t classes;   /* default 10 */
+    int64_t batch;     /* default 64 */
+    bool evaluate;     /* the forward pass alone, instead of training */
+    double momentum, weight_decay;
+    int64_t bucket_bytes; /* default 1 MiB */
+    int threads;          /* default 1 */
+    bool reference_kernels;
+    int ranks;                /* SCHEDULE: size of the group; default 2 */
+    kolo_algorithm algorithm; /* SCHEDULE */
+} kolo_dump_opts;
+
+/* Writes the text into *text, which the caller frees with kolo_dump_free. ARG: unknown model, or an
+ * option that does not suit; UNSUPPORTED: an op without a kernel; NOMEM. */
+KOLO_API kolo_status kolo_dump(const kolo_dump_opts *opts, char **text);
+KOLO_API void kolo_dump_free(char *text);
+
+#ifdef __cplusplus
+}
+#endif

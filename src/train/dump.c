@@ -1,0 +1,149 @@
+/* `kolo dump`: builds what would run and prints it instead of running it. */
+#include "kolo/dump.h"
+
+#include "comm/schedule.h"
+#include "kolo/models.h"
+#include "pass/pass.h"
+#include "plan/plan.h"
+
+static kolo_status build(const kolo_dump_opts *o, kolo_graph **graph) {
+    const kolo_model *model;
+    KOLO_TRY(kolo_model_find(o->model, &model));
+    kolo_graph *g;
+    KOLO_TRY(kolo_graph_create(NULL, &g));
+    kolo_model_opts opts = {o->batch, o->sample, o->classes, o->model_options};
+    kolo_status status = model->build(g, &opts);
+    if (status == KOLO_OK) status = kolo_graph_check(g);
+    if (status != KOLO_OK) {
+        kolo_graph_destroy(g);
+        return status;
+    }
+    *graph = g;
+    return KOLO_OK;
+}
+
+static kolo_status dump_graph(const kolo_dump_opts *o, kolo_text *text) {
+    kolo_graph *g;
+    KOLO_TRY(build(o, &g));
+    kolo_status status = KOLO_OK;
+    if (o->what == KOLO_DUMP_PASSES) {
+        kolo_pipeline_opts opts = {
+            .train = !o->evaluate,
+            .optimizer = {.momentum = o->momentum, .weight_decay = o->weight_decay},
+            .bucket_bytes = (size_t)o->bucket_bytes,
+            .kernels = o->reference_kernels ? KOLO_KERNELS_REF : KOLO_KERNELS_BEST,
+            .threads = o->threads,
+        };
+        status = kolo_pipeline_run(g, &opts);
+    }
+    if (status == KOLO_OK) kolo_graph_print(g, text);
+    kolo_graph_destroy(g);
+    return status;
+}
+
+/* A plan as one rank of a group has it: with POST and WAIT, on a group of this process alone. */
+static kolo_status dump_plan(const kolo_dump_opts *o, kolo_text *text) {
+    kolo_graph *g;
+    kolo_store *store = NULL;
+    kolo_comm *comm = NULL;
+    kolo_plan *plan = NULL;
+    kolo_status status = KOLO_OK;
+    KOLO_TRY_GOTO(kolo_store_create(&store), done);
+    KOLO_TRY_GOTO(kolo_comm_create_threads(1, NULL, &comm), done);
+    KOLO_TRY_GOTO(build(o, &g), done);
+    kolo_plan_opts opts = {
+        .train = !o->evaluate,
+        .momentum = o->momentum,
+        .weight_decay = o->weight_decay,
+        .bucket_bytes = (size_t)o->bucket_bytes,
+        .kernels = o->reference_kernels ? KOLO_KERNELS_REF : KOLO_KERNELS_BEST,
+        .threads = o->threads,
+    };
+    KOLO_TRY_GOTO(kolo_plan_compile(g, &opts, store, comm, &plan), done);
+    kolo_plan_print(plan, text);
+done:
+    kolo_plan_destroy(plan);
+    kolo_store_destroy(store);
+    kolo_comm_destroy(comm);
+    return status;
+}
+
+/* Elements of all parameters of the model. */
+static kolo_status count_parameters(const kolo_dump_opts *o, size_t *count) {
+    kolo_graph *g;
+    KOLO_TRY(build(o, &g));
+    *count = 0;
+    for (int32_t v = 0; v < g->n_values; v++) {
+        if (g->values[v].kind != KOLO_VALUE_PARAM) continue;
+        *count += (size_t)kolo_shape_count(&g->values[v].tensor.shape);
+    }
+    kolo_graph_destroy(g);
+    return KOLO_OK;
+}
+
+static kolo_status dump_schedule(const kolo_dump_opts *o, kolo_text *text) {
+    enum { CHUNK = 1 << 16 };
+    kolo_algorithm algorithm =
+        o->algorithm == KOLO_ALGORITHM_AUTO ? KOLO_ALGORITHM_DIRECT : o->algorithm;
+    bool direct = algorithm == KOLO_ALGORITHM_DIRECT;
+    const kolo_algorithm_row *row = kolo_algorithm_find(
+        KOLO_COLLECTIVE_ALLREDUCE, algorithm, direct ? KOLO_VARIANT_WINDOW : KOLO_VARIANT_MESSAGES);
+    KOLO_ASSERT(row);
+    kolo_schedule_spec spec = {
+        .kind = KOLO_COLLECTIVE_ALLREDUCE, .size = o->ranks, .chunk = CHUNK, .align = 16};
+    KOLO_TRY(count_parameters(o, &spec.count));
+    for (spec.rank = 0; spec.rank < spec.size; spec.rank++) {
+        kolo_schedule schedule = {0};
+        KOLO_TRY(kolo_schedule_build(row, &spec, &schedule));
+        kolo_text_add(text, "%s, rank %d of %d, %zu elements\n", row->name, spec.rank, spec.size,
+                      spec.count);
+        kolo_schedule_print(&schedule, text);
+        kolo_schedule_fini(&schedule);
+    }
+    return KOLO_OK;
+}
+
+static kolo_status resolve(const kolo_dump_opts *in, kolo_dump_opts *out) {
+    *out = *in;
+    if (!out->model) return KOLO_FAIL(KOLO_ERR_ARG, "which model? give its name, such as lenet");
+    if (out->sample.rank == 0) out->sample = (kolo_shape){3, {1, 28, 28}};
+    if (!out->classes) out->classes = 10;
+    if (!out->batch) out->batch = 64;
+    if (!out->bucket_bytes) out->bucket_bytes = 1 << 20;
+    if (!out->threads) out->threads = 1;
+    if (!out->ranks) out->ranks = 2;
+    if (out->batch < 0 || out->classes < 0 || out->bucket_bytes < 0 || out->threads < 0 ||
+        out->ranks < 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "batch, classes, bucket-bytes, threads and ranks must be above 0");
+    }
+    return KOLO_OK;
+}
+
+kolo_status kolo_dump(const kolo_dump_opts *given, char **out) {
+    kolo_dump_opts o;
+    KOLO_TRY(resolve(given, &o));
+    kolo_text text = {0};
+    kolo_status status = KOLO_OK;
+    switch (o.what) {
+    case KOLO_DUMP_GRAPH:
+    case KOLO_DUMP_PASSES:
+        status = dump_graph(&o, &text);
+        break;
+    case KOLO_DUMP_PLAN:
+        status = dump_plan(&o, &text);
+        break;
+    case KOLO_DUMP_SCHEDULE:
+        status = dump_schedule(&o, &text);
+        break;
+    }
+    if (status == KOLO_OK && text.failed) status = KOLO_NOMEM(text.length);
+    if (status != KOLO_OK) {
+        kolo_text_fini(&text);
+        return status;
+    }
+    *out = text.text;
+    return KOLO_OK;
+}
+
+void kolo_dump_free(char *text) { kolo_free(text); }

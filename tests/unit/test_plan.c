@@ -1,0 +1,462 @@
+/* The plan: all passes and kernels together. Small nets of every shape of graph are trained for a
+ * few steps with the reference kernels and with the best ones; parameters, losses and outputs must
+ * agree. Banks, tail plans on a shared store, memory places and bucket order are checked on the
+ * way. */
+#include "support/support.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "graph/op.h"
+#include "plan/internal.h"
+
+enum { BATCH = 5, CLASSES = 7, STEPS = 4 };
+
+/* ---- nets ---- */
+
+static kolo_value head(kolo_graph *g, kolo_value features, kolo_value labels) {
+    int64_t n = kolo_info(g, features)->tensor.shape.dim[1];
+    kolo_value w = kolo_param(g, "head.weight", kolo_shape_2(CLASSES, n), kolo_init_fan_in(n));
+    kolo_value b = kolo_param(g, "head.bias", kolo_shape_1(CLASSES), kolo_init_fan_in(n));
+    kolo_value logits = kolo_bias(g, kolo_linear(g, features, w), b);
+    kolo_output(g, "logits", logits);
+    kolo_output(g, "loss", kolo_softmax_xent(g, logits, labels));
+    kolo_output(g, "correct", kolo_accuracy(g, logits, labels));
+    return logits;
+}
+
+static kolo_value conv(kolo_graph *g, const char *name, kolo_value x, int64_t out, int64_t kernel,
+                       int64_t groups, int64_t stride) {
+    if (kolo_graph_check(g) != KOLO_OK) return x;
+    int64_t in = kolo_info(g, x)->tensor.shape.dim[1] / groups;
+    char bias[64];
+    snprintf(bias, sizeof bias, "%s.bias", name);
+    kolo_init init = kolo_init_fan_in(in * kernel * kernel);
+    kolo_value w = kolo_param(g, name, kolo_shape_4(out, in, kernel, kernel), init);
+    kolo_conv2d_opts opts = {.pad_h = kernel / 2,
+                             .pad_w = kernel / 2,
+                             .groups = groups,
+                             .stride_h = stride,
+                             .stride_w = stride};
+    kolo_value y = kolo_conv2d(g, x, w, &opts);
+    return kolo_bias(g, y, kolo_param(g, bias, kolo_shape_1(out), init));
+}
+
+static kolo_value images(kolo_graph *g, int64_t batch, int64_t channels, int64_t size) {
+    return kolo_input(g, "x", KOLO_DTYPE_F32, kolo_shape_4(batch, channels, size, size));
+}
+
+static kolo_value labels_of(kolo_graph *g, int64_t batch) {
+    return kolo_input(g, "y", KOLO_DTYPE_I32, kolo_shape_1(batch));
+}
+
+static const kolo_pool2d_opts two = {.kernel_h = 2, .kernel_w = 2};
+
+static void net_lenet(kolo_graph *g, int64_t batch) {
+    kolo_value x = images(g, batch, 1, 12), y = labels_of(g, batch);
+    x = kolo_max_pool2d(g, kolo_relu(g, conv(g, "c1", x, 6, 5, 1, 1)), &two);
+    x = kolo_max_pool2d(g, kolo_relu(g, conv(g, "c2", x, 16, 3, 1, 1)), &two);
+    head(g, kolo_flatten(g, x), y);
+}
+
+/* A diamond, a strided shortcut, shared weights, and a flatten that does not fold. */
+static void net_residual(kolo_graph *g, int64_t batch) {
+    kolo_value x = images(g, batch, 3, 9), y = labels_of(g, batch);
+    x = kolo_relu(g, conv(g, "stem", x, 8, 3, 1, 1));
+    kolo_value a = kolo_relu(g, conv(g, "a", x, 8, 3, 1, 1));
+    kolo_value w = kolo_graph_find(g, "a");
+    a = kolo_conv2d(g, a, w, &(kolo_conv2d_opts){.pad_h = 1, .pad_w = 1}); /* shares a's weights */
+    x = kolo_relu(g, kolo_add(g, x, a));
+    kolo_value left = conv(g, "left", x, 10, 3, 2, 2), right = conv(g, "right", x, 10, 1, 1, 2);
+    x = kolo_relu(g, kolo_add(g, left, right));
+    x = kolo_avg_pool2d(g, x, &two);
+    head(g, kolo_relu(g, kolo_flatten(g, x)), y);
+}
+
+static void net_mlp(kolo_graph *g, int64_t batch) {
+    kolo_value x = images(g, batch, 2, 5), y = labels_of(g, batch);
+    x = kolo_flatten(g, x);
+    kolo_value w = kolo_param(g, "w1", kolo_shape_2(50, 50), kolo_init_fan_in(50));
+    x = kolo_relu(g, kolo_linear(g, x, w));
+    x = kolo_add(g, kolo_relu(g, kolo_linear(g, x, w)), x);
+    head(g, x, y);
+}
+
+/* A parameter that is added to activations, and one whose gradient is a view. */
+static void net_odd(kolo_graph *g, int64_t batch) {
+    kolo_value x = images(g, batch, 2, 6), y = labels_of(g, batch);
+    kolo_init init = {KOLO_INIT_NORMAL, 0.3};
+    kolo_value offset = kolo_param(g, "offset", kolo_shape_4(batch, 2, 6, 6), init);
+    kolo_value again = kolo_param(g, "again", kolo_shape_4(batch, 2, 6, 6), init);
+    x = kolo_add(g, kolo_add(g, x, offset), again); /* two parameters with one gradient */
+    x = kolo_max_pool2d(g, conv(g, "c", x, 4, 3, 1, 1), &two);
+    kolo_value flat = kolo_param(g, "flat", kolo_shape_4(batch, 4, 3, 3), init);
+    head(g, kolo_add(g, kolo_flatten(g, x), kolo_flatten(g, flat)), y);
+}
+
+typedef void (*net)(kolo_graph *g, int64_t batch);
+static const struct {
+    const char *name;
+    net build;
+} nets[] = {{"lenet", net_lenet}, {"residual", net_residual}, {"mlp", net_mlp}, {"odd", net_odd}};
+
+/* ---- running ---- */
+
+static kolo_plan *compile(net build, int64_t batch, const kolo_plan_opts *opts, kolo_store *store) {
+    kolo_graph *g;
+    kolo_plan *plan;
+    ASSERT_OK(kolo_graph_create(NULL, &g));
+    build(g, batch);
+    ASSERT_OK(kolo_graph_check(g));
+    ASSERT_OK(kolo_plan_compile(g, opts, store, NULL, &plan));
+    return plan;
+}
+
+static void fill(kolo_plan *plan, uint64_t step) {
+    kolo_tensor x, y;
+    float *images_at = kolo_plan_input(plan, "x", &x);
+    int32_t *labels = kolo_plan_input(plan, "y", &y);
+    kolo_rng rng = kolo_rng_make(step, KOLO_RNG_TEST, 5);
+    int64_t index[KOLO_MAX_RANK] = {0};
+    for (int64_t i = 0, n = kolo_shape_count(&x.shape); i < n; i++) {
+        images_at[kolo_layout_offset(&x.layout, &x.shape, index)] =
+            kolo_rng_normal(&rng, (uint64_t)i);
+        for (int d = 3; d >= 0 && ++index[d] == x.shape.dim[d]; d--) index[d] = 0;
+    }
+    for (int64_t i = 0; i < y.shape.dim[0]; i++) {
+        labels[i] = (int32_t)kolo_rng_below(&rng, 100000 + (uint64_t)i, CLASSES);
+    }
+    if (!plan->train) return;
+    kolo_plan_set_scalar(plan, "lr", 0.05);
+    kolo_plan_set_scalar(plan, "grad_scale", 1.0 / (double)y.shape.dim[0]);
+}
+
+/* All parameters in canonical order, by name; *count gets their number. */
+static float *read_store(const kolo_store *store, size_t *count) {
+    *count = 0;
+    for (int i = 0; i < kolo_store_count(store); i++) {
+        *count += (size_t)kolo_shape_count(&kolo_store_entry_at(store, i)->tensor.shape);
+    }
+    float *all = kolo_alloc(*count * sizeof *all), *at = all;
+    for (int i = 0; i < kolo_store_count(store); i++) {
+        const kolo_store_entry *entry = kolo_store_entry_at(store, i);
+        kolo_store_read(store, entry, at);
+        at += kolo_shape_count(&entry->tensor.shape);
+    }
+    return all;
+}
+
+typedef struct outcome {
+    double losses[STEPS], correct[STEPS];
+    float *store;
+    size_t count;
+} outcome;
+
+static outcome run(net build, const kolo_plan_opts *opts) {
+    outcome o = {.store = NULL};
+    kolo_store *store;
+    ASSERT_OK(kolo_store_create(&store));
+    kolo_plan *plan = compile(build, BATCH, opts, store);
+    ASSERT_OK(kolo_store_init(store, 42));
+    for (int s = 0; s < STEPS; s++) {
+        fill(plan, (uint64_t)s % 2);
+        ASSERT_OK(kolo_plan_run(plan));
+        o.losses[s] = kolo_plan_scalar(plan, "loss");
+        o.correct[s] = kolo_plan_scalar(plan, "correct");
+    }
+    o.store = read_store(store, &o.count);
+    kolo_plan_destroy(plan);
+    kolo_store_destroy(store);
+    return o;
+}
+
+/* ---- tests ---- */
+
+/* Runs `step` once more on the reference kernel, from plain copies of its inputs; gives the largest
+ * relative distance between what the step left in its outputs and what the reference gives. */
+static double distance_to_reference(const kolo_plan *plan, const kolo_step *step,
+                                    void *const *inputs) {
+    kolo_kernel_spec spec = step->spec;
+    kolo_call call = {.spec = &spec};
+    for (int k = 0; k < spec.n_in; k++) {
+        spec.in[k].layout = kolo_layout_plain(spec.in[k].shape.rank);
+        call.in[k] = kolo_alloc(kolo_tensor_bytes(&spec.in[k]) + 1);
+        kolo_tensor_reorder(&spec.in[k], call.in[k], &step->spec.in[k], inputs[k]);
+    }
+    for (int k = 0; k < spec.n_out; k++) {
+        spec.out[k].layout = kolo_layout_plain(spec.out[k].shape.rank);
+        call.out[k] = kolo_zalloc(kolo_tensor_bytes(&spec.out[k]) + 1);
+    }
+    const kolo_kernel *kernel;
+    ASSERT_OK(kolo_kernel_select(KOLO_KERNELS_REF, &spec, &kernel, NULL));
+    size_t scratch_bytes = 0;
+    if (kernel->prepare) ASSERT_OK(kernel->prepare(&spec, &call.state, &scratch_bytes));
+    call.scratch = kolo_alloc(scratch_bytes + 1);
+    kernel->run(&call);
+    kolo_free(call.scratch);
+    if (kernel->release) kernel->release(call.state);
+    double worst = 0;
+    for (int k = 0; k < spec.n_out; k++) {
+        void *got = kolo_alloc(kolo_tensor_bytes(&spec.out[k]) + 1);
+        kolo_tensor_reorder(&spec.out[k], got, &step->spec.out[k],
+                            step->calls[plan->store->current].out[k]);
+        size_t n = (size_t)kolo_shape_count(&spec.out[k].shape);
+        double d = 0;
+        if (spec.out[k].dtype == KOLO_DTYPE_F32) {
+            d = test_relative_l2_f32(got, call.out[k], n);
+        } else {
+            d = memcmp(got, call.out[k], kolo_tensor_bytes(&spec.out[k])) ? 1 : 0;
+        }
+        worst = d > worst || isnan(d) ? d : worst;
+        kolo_free(got);
+        kolo_free(call.out[k]);
+    }
+    for (int k = 0; k < spec.n_in; k++) kolo_free(call.in[k]);
+    return worst;
+}
+
+/* Walks a plan step by step: what each kernel gave is what its reference gives from the same
+ * inputs. */
+static void each_step_agrees_with_its_reference(void **state) {
+    for (size_t i = 0; i < KOLO_COUNT(nets); i++) {
+        kolo_store *store;
+        ASSERT_OK(kolo_store_create(&store));
+        kolo_plan_opts opts = {.train = true, .momentum = 0.9};
+        kolo_plan *plan = compile(nets[i].build, BATCH, &opts, store);
+        ASSERT_OK(kolo_store_init(store, 42));
+        fill(plan, 0);
+        for (int s = 0; s < plan->n_steps; s++) {
+            const kolo_step *step = &plan->steps[s];
+            const kolo_call *call = &step->calls[store->current];
+            void *inputs[KOLO_MAX_IO]; /* copies: an output may overwrite an input */
+            for (int k = 0; k < step->spec.n_in; k++) {
+                size_t bytes = kolo_tensor_bytes(&step->spec.in[k]);
+                inputs[k] = kolo_alloc(bytes);
+                memcpy(inputs[k], call->in[k], bytes);
+            }
+            step->kernel->run(call);
+            double distance = distance_to_reference(plan, step, inputs);
+            for (int k = 0; k < step->spec.n_in; k++) kolo_free(inputs[k]);
+            if (distance < 1e-5) continue;
+            kolo_text text = {0};
+            kolo_node_print(plan->graph, plan->graph->nodes[step->node], &text);
+            fail_msg("%s step %d, %s, is off by %g: %s", nets[i].name, s, step->kernel->name,
+                     distance, text.text);
+        }
+        kolo_plan_destroy(plan);
+        kolo_store_destroy(store);
+    }
+}
+
+static void best_kernels_train_as_the_reference_does(void **state) {
+    for (size_t i = 0; i < KOLO_COUNT(nets); i++) {
+        kolo_plan_opts opts = {.train = true, .momentum = 0.9, .weight_decay = 1e-3};
+        opts.kernels = KOLO_KERNELS_REF;
+        outcome ref = run(nets[i].build, &opts);
+        assert_true(ref.losses[STEPS - 2] < ref.losses[0]); /* the same batch as in step 0 */
+        opts.kernels = KOLO_KERNELS_BEST;
+        for (int threads = 1; threads <= 2; threads++) {
+            opts.threads = threads;
+            outcome best = run(nets[i].build, &opts);
+            assert_int_equal(best.count, ref.count);
+            double distance = test_relative_l2_f32(best.store, ref.store, ref.count);
+            if (!(distance < 1e-5)) fail_msg("%s: parameters differ by %g", nets[i].name, distance);
+            for (int s = 0; s < STEPS; s++) {
+                assert_true(fabs(best.losses[s] - ref.losses[s]) < 1e-5 * fabs(ref.losses[s]));
+                assert_true(best.correct[s] == ref.correct[s]);
+            }
+            kolo_free(best.store);
+        }
+        kolo_free(ref.store);
+    }
+}
+
+static void same_seed_gives_the_same_bits(void **state) {
+    kolo_plan_opts opts = {.train = true, .momentum = 0.9, .bucket_bytes = 64};
+    outcome a = run(net_residual, &opts), b = run(net_residual, &opts);
+    assert_memory_equal(a.store, b.store, a.count * sizeof *a.store);
+    kolo_free(a.store);
+    kolo_free(b.store);
+}
+
+/* Plans of other batch sizes and for evaluation work on the same store, in the layouts of the
+ * first. */
+static void plans_share_a_store(void **state) {
+    kolo_store *store;
+    ASSERT_OK(kolo_store_create(&store));
+    kolo_plan_opts train = {.train = true, .momentum = 0.9}, eval = {0};
+    kolo_plan *big = compile(net_residual, BATCH, &train, store);
+    ASSERT_OK(kolo_store_init(store, 1));
+    kolo_plan *test = compile(net_residual, BATCH, &eval, store);
+    kolo_plan *tail = compile(net_residual, 2, &train, store);
+    fill(test, 0);
+    ASSERT_OK(kolo_plan_run(test));
+    double before = kolo_plan_scalar(test, "loss");
+    fill(big, 0);
+    ASSERT_OK(kolo_plan_run(big));
+    assert_true(fabs(kolo_plan_scalar(big, "loss") - before) < 1e-5 * before);
+    fill(tail, 1);
+    ASSERT_OK(kolo_plan_run(tail));
+    fill(big, 0);
+    ASSERT_OK(kolo_plan_run(big));
+    fill(test, 0);
+    ASSERT_OK(kolo_plan_run(test));
+    assert_true(kolo_plan_scalar(test, "loss") < before);
+    kolo_plan_destroy(test);
+    kolo_plan_destroy(tail);
+    kolo_plan_destroy(big);
+    kolo_store_destroy(store);
+}
+
+/* Reads are of one bank, writes to the other, and only a whole step turns them. */
+static void a_step_writes_the_other_bank(void **state) {
+    kolo_store *store;
+    ASSERT_OK(kolo_store_create(&store));
+    kolo_plan_opts opts = {.train = true, .momentum = 0.9};
+    kolo_plan *plan = compile(net_lenet, BATCH, &opts, store);
+    ASSERT_OK(kolo_store_init(store, 1));
+    char *before = kolo_alloc(store->bytes);
+    memcpy(before, store->bank[0], store->bytes);
+    fill(plan, 0);
+    ASSERT_OK(kolo_plan_run(plan));
+    assert_int_equal(store->current, 1);
+    assert_memory_equal(before, store->bank[0], store->bytes);
+    assert_memory_not_equal(before, store->bank[1], store->bytes);
+    kolo_free(before);
+    kolo_plan_destroy(plan);
+    kolo_store_destroy(store);
+}
+
+/* Every value is written, and still holds what was written when its last reader runs: checked
+ * against lifetimes found anew, value by value, without groups. */
+static void values_that_live_together_do_not_overlap(void **state) {
+    for (size_t i = 0; i < KOLO_COUNT(nets); i++) {
+        kolo_store *store;
+        ASSERT_OK(kolo_store_create(&store));
+        kolo_plan_opts opts = {.train = true, .momentum = 0.9, .bucket_bytes = 256};
+        kolo_plan *plan = compile(nets[i].build, BATCH, &opts, store);
+        const kolo_graph *g = plan->graph;
+        int32_t *last = kolo_zalloc(sizeof(int32_t) * (size_t)g->n_values);
+        int32_t *origin = kolo_alloc(sizeof(int32_t) * (size_t)g->n_values);
+        for (int32_t v = 0; v < g->n_values; v++) origin[v] = v;
+        for (int32_t k = 0; k < g->n_nodes; k++) { /* a view is its origin */
+            const kolo_node *n = g->nodes[k];
+            for (int o = 0; n->op->view && o < n->n_out; o++) {
+                origin[n->out[o].id] = origin[n->in[o].id];
+            }
+            for (int o = 0; o < n->n_in; o++) last[origin[n->in[o].id]] = k;
+        }
+        for (int32_t o = 0; o < g->n_outputs; o++) {
+            last[origin[g->outputs[o].value.id]] = g->n_nodes;
+        }
+        int checked = 0;
+        for (int32_t a = 0; a < g->n_values; a++) {
+            for (int32_t b = 0; b < g->n_values; b++) {
+                const kolo_place *pa = &plan->map.places[a], *pb = &plan->map.places[b];
+                int32_t made = g->values[b].producer;
+                bool a_exists = g->values[a].producer >= 0 || g->values[a].kind == KOLO_VALUE_INPUT;
+                if (a == b || origin[a] != a || origin[b] != b || made < 0 || !a_exists ||
+                    pa->region != pb->region || pa->region > KOLO_REGION_BUCKET ||
+                    g->values[a].producer > made || last[a] <= made) {
+                    continue; /* b is not written while a still waits for a reader */
+                }
+                size_t a_end = pa->offset + kolo_tensor_bytes(&g->values[a].tensor);
+                size_t b_end = pb->offset + kolo_tensor_bytes(&g->values[b].tensor);
+                assert_true(a_end <= pb->offset || b_end <= pa->offset);
+                checked++;
+            }
+        }
+        assert_true(checked > 10);
+        kolo_free(last);
+        kolo_free(origin);
+        kolo_plan_destroy(plan);
+        kolo_store_destroy(store);
+    }
+}
+
+/* POST stands after the last maker and reader, WAIT before the first update, in bucket order. */
+static void buckets_are_posted_during_backward(void **state) {
+    kolo_graph *g;
+    ASSERT_OK(kolo_graph_create(NULL, &g));
+    net_residual(g, BATCH);
+    kolo_pipeline_opts opts = {.train = true, .bucket_bytes = 64, .threads = 1};
+    ASSERT_OK(kolo_pipeline_run(g, &opts));
+    int posts = 0, waits = 0, kernels_after_first_post = 0;
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        const kolo_node *n = g->nodes[i];
+        if (n->op == &kolo_op_post) {
+            assert_int_equal(waits, 0);
+            posts++;
+        } else if (n->op == &kolo_op_wait) {
+            assert_int_equal(n->attr[KOLO_COMM_BUCKET].i, waits++);
+        } else if (n->op == &kolo_op_sgd) {
+            int32_t wait = kolo_info(g, n->in[1])->producer;
+            assert_ptr_equal(g->nodes[wait]->op, &kolo_op_wait);
+            assert_true(wait < i);
+        } else if (posts && !waits) {
+            kernels_after_first_post++;
+        }
+        for (int k = 0; k < n->n_in; k++) { /* nobody reads a gradient in flight but its WAIT */
+            int32_t maker = kolo_info(g, n->in[k])->producer;
+            bool in_flight = maker >= 0 && g->nodes[maker]->op == &kolo_op_post;
+            assert_true(!in_flight || n->op == &kolo_op_wait);
+        }
+    }
+    assert_true(posts > 3 && waits == posts && kernels_after_first_post > 5);
+    kolo_graph_destroy(g);
+}
+
+static void folding_leaves_few_nodes(void **state) {
+    kolo_graph *g;
+    ASSERT_OK(kolo_graph_create(NULL, &g));
+    net_lenet(g, BATCH);
+    ASSERT_OK(kolo_pass_fold(g));
+    ASSERT_OK(kolo_graph_verify(g));
+    kolo_text text = {0};
+    kolo_graph_print(g, &text);
+    assert_int_equal(g->n_nodes, 7); /* 2 x (conv, pool), linear, loss, accuracy */
+    assert_null(strstr(text.text, "= relu("));
+    assert_null(strstr(text.text, "= bias("));
+    assert_null(strstr(text.text, "= flatten("));
+    kolo_text_fini(&text);
+    kolo_graph_destroy(g);
+}
+
+/* Each allocation of compiling fails in turn: an error each time, nothing leaked (under ASan). */
+static void compiling_survives_lack_of_memory(void **state) {
+    kolo_plan_opts opts = {.train = true, .momentum = 0.9, .kernels = KOLO_KERNELS_REF};
+    for (long nth = 1;; nth++) {
+        kolo_graph *g;
+        kolo_plan *plan = NULL;
+        kolo_store *store;
+        ASSERT_OK(kolo_store_create(&store));
+        ASSERT_OK(kolo_graph_create(NULL, &g));
+        net_lenet(g, 2);
+        kolo_alloc_fail_nth(nth);
+        kolo_status status = kolo_plan_compile(g, &opts, store, NULL, &plan);
+        kolo_alloc_fail_nth(0);
+        if (status != KOLO_OK) assert_int_equal(status, KOLO_ERR_NOMEM);
+        kolo_plan_destroy(plan);
+        kolo_store_destroy(store);
+        if (status == KOLO_OK) {
+            assert_true(nth > 20);
+            break;
+        }
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(folding_leaves_few_nodes),
+        cmocka_unit_test(buckets_are_posted_during_backward),
+        cmocka_unit_test(values_that_live_together_do_not_overlap),
+        cmocka_unit_test(each_step_agrees_with_its_reference),
+        cmocka_unit_test(best_kernels_train_as_the_reference_does),
+        cmocka_unit_test(same_seed_gives_the_same_bits),
+        cmocka_unit_test(plans_share_a_store),
+        cmocka_unit_test(a_step_writes_the_other_bank),
+        cmocka_unit_test(compiling_survives_lack_of_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
