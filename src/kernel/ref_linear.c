@@ -1,7 +1,7 @@
 /* linear, y = x w^T + b, and its gradients dx = dy w, dw = dy^T x, db = column sums of dy. */
-#include <string.h>
-
 #include "kernel/ref.h"
+
+#include <string.h>
 
 static int64_t inner_of(const kolo_tensor *t) {
     return kolo_shape_count(&t->shape) / t->shape.dim[0];

@@ -15,7 +15,7 @@ static void softmax_xent(const kolo_call *call) {
         for (int64_t c = 1; c < classes; c++) max = fmax(max, x[c]);
         for (int64_t c = 0; c < classes; c++) sum += probs[c] = exp(x[c] - max);
         for (int64_t c = 0; c < classes; c++) probs[c] /= sum;
-        if (label[n] >= 0 && label[n] < classes) *loss += log(sum) + max - x[label[n]];
+        if (label[n] >= 0 && label[n] < classes) *loss += log(sum) - (x[label[n]] - max);
     }
 }
 

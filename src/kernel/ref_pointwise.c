@@ -1,7 +1,7 @@
 /* bias, relu and add, with their gradients. An output may lie on an input (op->overwrite). */
-#include <string.h>
-
 #include "kernel/ref.h"
+
+#include <string.h>
 
 static int64_t count_of(const kolo_tensor *t) { return kolo_shape_count(&t->shape); }
 

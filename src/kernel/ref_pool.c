@@ -1,8 +1,8 @@
 /* Max and average pooling and their gradients: one walk over the windows of all planes, and what
  * to do in each. */
-#include <string.h>
-
 #include "kernel/ref.h"
+
+#include <string.h>
 
 /* One window: its rectangle within a plane of x (no padding), and where its result lies. */
 typedef struct window {

@@ -1,0 +1,315 @@
+/* Reference kernels against numbers worked out by hand, in f64 and f32. (Other kernels are compared
+ * with reference kernels; these with arithmetic.) */
+#include "graph/op.h"
+#include "kernel/kernel.h"
+#include "support/support.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { MAX_NUMBERS = 16 };
+#define S1(a)    \
+    {            \
+        1, { a } \
+    }
+#define S2(a, b)    \
+    {               \
+        2, { a, b } \
+    }
+#define S4(a, b, c, d)    \
+    {                     \
+        4, { a, b, c, d } \
+    }
+
+typedef struct forward_case {
+    const char *name;
+    const kolo_op *op;
+    int n_in;
+    kolo_shape in[4];
+    const char *types; /* of the inputs: f float, i i32, b u8; NULL: all f */
+    kolo_attr attr[KOLO_MAX_ATTRS];
+    double data[4][MAX_NUMBERS]; /* of each input */
+    double out[2][MAX_NUMBERS];  /* of each output, and of nothing else */
+} forward_case;
+
+#define LN2 0.69314718055994530942
+#define LN3 1.09861228866810969140
+
+static const forward_case cases[] = {
+    {"2x2 kernel", &kolo_op_conv2d, 2, .in = {S4(1, 1, 3, 3), S4(1, 1, 2, 2)},
+     .attr = {{1}, {1}, {0}, {0}, {1}, {1}, {1}},
+     .data = {{1, 2, 3, 4, 5, 6, 7, 8, 9}, {1, 10, 100, 1000}}, .out = {{5421, 6532, 8754, 9865}}},
+    {"padded, strided, bias, relu", &kolo_op_conv2d, 3,
+     .in = {S4(1, 1, 3, 3), S4(2, 1, 2, 2), S1(2)},
+     .attr = {{2}, {2}, {1}, {1}, {1}, {1}, {1}, {1}},
+     .data = {{1, 2, 3, 4, 5, 6, 7, 8, 9}, {1, 10, 100, 1000, -1, -1, -1, -1}, {-2000, 20}},
+     .out = {{0, 1200, 5040, 7865, 19, 15, 9, 0}}},
+    {"dilated, groups", &kolo_op_conv2d, 2, .in = {S4(1, 2, 1, 3), S4(2, 1, 1, 2)},
+     .attr = {{1}, {1}, {0}, {0}, {1}, {2}, {2}}, .data = {{1, 2, 3, 4, 5, 6}, {1, 10, 100, 1000}},
+     .out = {{31, 6400}}},
+    {"2x2 kernel", &kolo_op_conv2d_bwd_data, 2, .in = {S4(1, 1, 2, 2), S4(1, 1, 2, 2)},
+     .attr = {{1}, {1}, {0}, {0}, {1}, {1}, {1}, {0}, {3}, {3}},
+     .data = {{1, 2, 3, 4}, {1, 10, 100, 1000}},
+     .out = {{1, 12, 20, 103, 1234, 2040, 300, 3400, 4000}}},
+    {"2x2 kernel, bias", &kolo_op_conv2d_bwd_weights, 2, .in = {S4(1, 1, 2, 2), S4(1, 1, 3, 3)},
+     .attr = {{1}, {1}, {0}, {0}, {1}, {1}, {1}, {0}, {2}, {2}, {1}},
+     .data = {{1, 10, 100, 1000}, {1, 2, 3, 4, 5, 6, 7, 8, 9}},
+     .out = {{5421, 6532, 8754, 9865}, {1111}}},
+
+    {"the first of equals", &kolo_op_max_pool2d, 1, .in = {S4(1, 1, 3, 3)},
+     .attr = {{2}, {2}, {1}, {1}}, .data = {{3, 1, 2, 5, 4, 9, 7, 7, 0}},
+     .out = {{5, 9, 7, 9}, {2, 3, 2, 1}}},
+    {"padding never wins", &kolo_op_max_pool2d, 1, .in = {S4(1, 1, 2, 2)},
+     .attr = {{2}, {2}, {2}, {2}, {1}, {1}}, .data = {{-1, -2, -3, -4}},
+     .out = {{-1, -2, -3, -4}, {3, 2, 1, 0}}},
+    {"relu keeps the index", &kolo_op_max_pool2d, 1, .in = {S4(1, 1, 2, 2)},
+     .attr = {{2}, {2}, {2}, {2}, {1}, {1}, {1}}, .data = {{-1, -2, 3, -4}},
+     .out = {{0, 0, 3, 0}, {3, 2, 1, 0}}},
+    {"overlapping", &kolo_op_max_pool2d_bwd, 2, .in = {S4(1, 1, 2, 2), S4(1, 1, 2, 2)},
+     .types = "fb", .attr = {{2}, {2}, {1}, {1}, {0}, {0}, {0}, {3}, {3}},
+     .data = {{1, 2, 3, 4}, {2, 3, 2, 1}}, .out = {{0, 0, 0, 1, 0, 6, 3, 0, 0}}},
+    {"of relu", &kolo_op_max_pool2d_bwd, 3, .in = {S4(1, 1, 2, 2), S4(1, 1, 2, 2), S4(1, 1, 2, 2)},
+     .types = "fbf", .attr = {{2}, {2}, {1}, {1}, {0}, {0}, {0}, {3}, {3}},
+     .data = {{1, 2, 3, 4}, {2, 3, 2, 1}, {5, 0, 7, -1}}, .out = {{0, 0, 0, 1, 0, 0, 3, 0, 0}}},
+    {"padding counts", &kolo_op_avg_pool2d, 1, .in = {S4(1, 1, 3, 3)},
+     .attr = {{2}, {2}, {2}, {2}, {1}, {1}}, .data = {{1, 2, 3, 4, 5, 6, 7, 8, 9}},
+     .out = {{0.25, 1.25, 2.75, 7}}},
+    {"padding counts", &kolo_op_avg_pool2d_bwd, 1, .in = {S4(1, 1, 2, 2)},
+     .attr = {{2}, {2}, {2}, {2}, {1}, {1}, {0}, {3}, {3}}, .data = {{4, 8, 12, 16}},
+     .out = {{1, 2, 2, 3, 4, 4, 3, 4, 4}}},
+
+    {"plain", &kolo_op_linear, 2, .in = {S2(2, 3), S2(2, 3)},
+     .data = {{1, 2, 3, 4, 5, 6}, {1, 0, -1, 2, 1, 0}}, .out = {{-2, 4, -2, 13}}},
+    {"bias, relu", &kolo_op_linear, 3, .in = {S2(2, 3), S2(2, 3), S1(2)}, .attr = {{1}},
+     .data = {{1, 2, 3, 4, 5, 6}, {1, 0, -1, 2, 1, 0}, {10, -20}}, .out = {{8, 0, 8, 0}}},
+    {"images", &kolo_op_linear_bwd_data, 2, .in = {S2(2, 2), S4(2, 1, 3, 1)},
+     .data = {{1, 2, 3, 4}, {1, 0, -1, 2, 1, 0}}, .out = {{5, 2, -1, 11, 4, -3}}},
+    {"bias", &kolo_op_linear_bwd_weights, 2, .in = {S2(2, 2), S2(2, 3)}, .attr = {{1}},
+     .data = {{1, 2, 3, 4}, {1, 2, 3, 4, 5, 6}}, .out = {{13, 17, 21, 18, 24, 30}, {4, 6}}},
+
+    {"images", &kolo_op_bias, 2, .in = {S4(2, 2, 1, 2), S1(2)},
+     .data = {{1, 2, 3, 4, 5, 6, 7, 8}, {10, 20}}, .out = {{11, 12, 23, 24, 15, 16, 27, 28}}},
+    {"images", &kolo_op_bias_bwd, 1, .in = {S4(2, 2, 1, 2)}, .data = {{1, 2, 3, 4, 5, 6, 7, 8}},
+     .out = {{14, 22}}},
+    {"signs", &kolo_op_relu, 1, .in = {S1(3)}, .data = {{-1, 0, 2}}, .out = {{0, 0, 2}}},
+    {"zero is flat", &kolo_op_relu_bwd, 2, .in = {S1(3), S1(3)}, .data = {{5, 6, 7}, {-1, 0, 2}},
+     .out = {{0, 0, 7}}},
+    {"sums", &kolo_op_add, 2, .in = {S2(2, 1), S2(2, 1)}, .data = {{1, 2}, {30, -2}},
+     .out = {{31, 0}}},
+
+    {"large logits", &kolo_op_softmax_xent, 2, .in = {S2(2, 2), S1(2)}, .types = "fi",
+     .data = {{0, LN3, 1000, 1000}, {1, 0}},
+     .out = {{2 * LN2 - LN3 + LN2}, {0.25, 0.75, 0.5, 0.5}}},
+    {"labels outside", &kolo_op_softmax_xent, 2, .in = {S2(3, 2), S1(3)}, .types = "fi",
+     .data = {{0, LN3, -1000, -1000, 5, 5}, {-1, 0, 2}},
+     .out = {{LN2}, {0.25, 0.75, 0.5, 0.5, 0.5, 0.5}}},
+    {"labels outside", &kolo_op_softmax_xent_bwd, 3, .in = {S2(3, 2), S1(3), {0, {0}}},
+     .types = "fif", .data = {{0.25, 0.75, 0.5, 0.5, 0.5, 0.5}, {1, 2, -1}, {2}},
+     .out = {{0.5, -0.5, 0, 0, 0, 0}}},
+    {"the first of equals; labels outside", &kolo_op_accuracy, 2, .in = {S2(5, 3), S1(5)},
+     .types = "fi", .data = {{1, 3, 2, 2, 2, 1, 2, 2, 1, 5, 1, 1, 1, 1, 5}, {1, 0, 1, -1, 3}},
+     .out = {{2}}},
+
+    {"plain", &kolo_op_sgd, 3, .in = {S1(2), S1(2), {0, {0}}}, .data = {{1, 2}, {0.5, -1}, {0.1}},
+     .out = {{0.95, 2.1}}},
+    {"weight decay", &kolo_op_sgd, 3, .in = {S1(2), S1(2), {0, {0}}},
+     .attr = {{.f = 0}, {.f = 0.5}}, .data = {{1, 2}, {0.5, -1}, {0.1}}, .out = {{0.9, 2}}},
+    {"momentum", &kolo_op_sgd, 4, .in = {S1(2), S1(2), {0, {0}}, S1(2)}, .attr = {{.f = 0.5}},
+     .data = {{1, 2}, {0.5, -1}, {0.1}, {2, 4}}, .out = {{0.85, 1.9}, {1.5, 1}}},
+    {"nesterov, weight decay", &kolo_op_sgd, 4, .in = {S1(2), S1(2), {0, {0}}, S1(2)},
+     .attr = {{.f = 0.5}, {.f = 0.5}, {1}}, .data = {{1, 2}, {0.5, -1}, {0.1}, {2, 4}},
+     .out = {{0.8, 1.9}, {2, 2}}},
+};
+
+/* ---- running one ---- */
+
+typedef union buffer {
+    double f64[MAX_NUMBERS];
+    float f32[MAX_NUMBERS];
+    int32_t i32[MAX_NUMBERS];
+    uint8_t u8[MAX_NUMBERS];
+} buffer;
+
+static void store(const kolo_tensor *t, buffer *to, const double *from) {
+    for (int64_t i = 0; i < kolo_shape_count(&t->shape); i++) {
+        switch (t->dtype) {
+        case KOLO_DTYPE_F64:
+            to->f64[i] = from[i];
+            break;
+        case KOLO_DTYPE_F32:
+            to->f32[i] = (float)from[i];
+            break;
+        case KOLO_DTYPE_I32:
+            to->i32[i] = (int32_t)from[i];
+            break;
+        default:
+            to->u8[i] = (uint8_t)from[i];
+            break;
+        }
+    }
+}
+
+static double load(const kolo_tensor *t, const buffer *from, int64_t i) {
+    switch (t->dtype) {
+    case KOLO_DTYPE_F64:
+        return from->f64[i];
+    case KOLO_DTYPE_F32:
+        return from->f32[i];
+    case KOLO_DTYPE_I32:
+        return from->i32[i];
+    default:
+        return from->u8[i];
+    }
+}
+
+static kolo_kernel_spec spec_of(const forward_case *c, kolo_dtype dtype) {
+    kolo_kernel_spec spec = {.op = c->op, .attr = c->attr, .n_in = c->n_in, .threads = 1};
+    for (int i = 0; i < c->n_in; i++) {
+        char type = c->types ? c->types[i] : 'f';
+        kolo_dtype of = type == 'i' ? KOLO_DTYPE_I32 : type == 'b' ? KOLO_DTYPE_U8 : dtype;
+        spec.in[i] = kolo_tensor_plain(of, c->in[i]);
+        assert_in_range(kolo_shape_count(&c->in[i]), 1, MAX_NUMBERS);
+    }
+    kolo_shape_query q = {.attr = c->attr, .n_in = c->n_in, .in = spec.in, .out = spec.out};
+    ASSERT_OK(c->op->shape(&q));
+    spec.n_out = q.n_out;
+    return spec;
+}
+
+static void run_case(const forward_case *c, kolo_dtype dtype, double tolerance) {
+    kolo_kernel_spec spec = spec_of(c, dtype);
+    const kolo_kernel *kernel;
+    ASSERT_OK(kolo_kernel_select(KOLO_KERNELS_REF, &spec, &kernel, NULL));
+    assert_true(kolo_kernel_is_ref(kernel));
+    buffer in[4], out[2];
+    memset(out, 0xA5, sizeof out);
+    kolo_call call = {.spec = &spec};
+    for (int i = 0; i < spec.n_in; i++) {
+        store(&spec.in[i], &in[i], c->data[i]);
+        call.in[i] = &in[i];
+    }
+    for (int i = 0; i < spec.n_out; i++) call.out[i] = &out[i];
+    size_t scratch_bytes = 0;
+    ASSERT_OK(kernel->prepare(&spec, &call.state, &scratch_bytes));
+    assert_int_equal(scratch_bytes > 0, dtype == KOLO_DTYPE_F32);
+    call.scratch = kolo_alloc(scratch_bytes);
+    assert_non_null(call.scratch);
+    kernel->run(&call);
+    for (int i = 0; i < spec.n_out; i++) {
+        for (int64_t k = 0; k < kolo_shape_count(&spec.out[i].shape); k++) {
+            double is = load(&spec.out[i], &out[i], k), should = c->out[i][k];
+            if (!(fabs(is - should) <= tolerance * fmax(1, fabs(should)))) {
+                fail_msg("%s, %s, %s: output %d element %d is %.17g, not %.17g", c->op->name,
+                         c->name, kolo_dtype_name(dtype), i, (int)k, is, should);
+            }
+        }
+    }
+    kolo_free(call.scratch);
+    kernel->release(call.state);
+}
+
+static void results_are_those_of_arithmetic(void **state) {
+    for (size_t n = 0; n < KOLO_COUNT(cases); n++) {
+        run_case(&cases[n], KOLO_DTYPE_F64, 1e-14);
+        run_case(&cases[n], KOLO_DTYPE_F32, 1e-6);
+    }
+}
+
+/* Every op that a kernel runs has a case; reorder is below, in the layouts that it is for. */
+static void every_op_is_tested(void **state) {
+    for (const kolo_op *const *op = kolo_ops; *op; op++) {
+        bool found = (*op)->view || *op == &kolo_op_reorder;
+        for (size_t n = 0; n < KOLO_COUNT(cases); n++) found |= cases[n].op == *op;
+        if (!found) fail_msg("%s has no case", (*op)->name);
+    }
+}
+
+/* ---- layouts ---- */
+
+static void reorder_moves_between_layouts(void **state) {
+    /* [1,3,1,2]: channels 1 2, 3 4, 5 6; NHWC; channels in blocks of two, the last half padding. */
+    static const struct {
+        const char *layout;
+        int n;
+        float data[8];
+    } forms[] = {{"abcd", 6, {1, 2, 3, 4, 5, 6}},
+                 {"acdb", 6, {1, 3, 5, 2, 4, 6}},
+                 {"aBcd2b", 8, {1, 3, 2, 4, 5, 0, 6, 0}}};
+    for (size_t from = 0; from < KOLO_COUNT(forms); from++) {
+        for (size_t to = 0; to < KOLO_COUNT(forms); to++) {
+            kolo_kernel_spec spec = {.op = &kolo_op_reorder, .n_in = 1, .n_out = 1, .threads = 1};
+            spec.in[0] = spec.out[0] = kolo_tensor_plain(KOLO_DTYPE_F32, kolo_shape_4(1, 3, 1, 2));
+            ASSERT_OK(kolo_layout_parse(forms[from].layout, &spec.in[0].layout));
+            ASSERT_OK(kolo_layout_parse(forms[to].layout, &spec.out[0].layout));
+            const kolo_kernel *kernel;
+            ASSERT_OK(kolo_kernel_select(KOLO_KERNELS_REF, &spec, &kernel, NULL));
+            float in[8], out[8];
+            memcpy(in, forms[from].data, sizeof in);
+            memset(out, 0xA5, sizeof out);
+            kernel->run(&(kolo_call){.spec = &spec, .in = {in}, .out = {out}});
+            assert_memory_equal(out, forms[to].data, sizeof(float) * (size_t)forms[to].n);
+        }
+    }
+}
+
+static void reference_kernels_take_plain_layouts_only(void **state) {
+    const forward_case *c = &cases[0];
+    kolo_kernel_spec spec = spec_of(c, KOLO_DTYPE_F32);
+    const kolo_kernel *kernel;
+    spec.in[1].layout = (kolo_layout){0}; /* open: it chooses plain */
+    ASSERT_OK(kolo_kernel_select(KOLO_KERNELS_REF, &spec, &kernel, NULL));
+    assert_true(kolo_spec_is_plain(&spec));
+    ASSERT_OK(kolo_layout_parse("acdb", &spec.in[0].layout));
+    assert_int_equal(kolo_kernel_select(KOLO_KERNELS_REF, &spec, &kernel, NULL),
+                     KOLO_ERR_UNSUPPORTED);
+    const char *text = kolo_last_error();
+    assert_non_null(strstr(text, "conv2d: no reference kernel"));
+    assert_non_null(strstr(text, "f32 [1,1,3,3] acdb, f32 [1,1,2,2] abcd -> f32 [1,1,2,2] abcd"));
+}
+
+/* ---- the list of kernels ---- */
+
+static void best_is_a_reference_kernel_only_when_alone(void **state) {
+    for (size_t n = 0; n < KOLO_COUNT(cases); n++) {
+        kolo_kernel_spec spec = spec_of(&cases[n], KOLO_DTYPE_F32);
+        bool other_fits = false;
+        for (const kolo_kernel *const *k = kolo_kernels(); *k; k++) {
+            kolo_kernel_spec trial = spec;
+            if ((*k)->op == spec.op && !kolo_kernel_is_ref(*k)) {
+                other_fits |= (*k)->fit(&trial) >= 0;
+            }
+        }
+        const kolo_kernel *best;
+        double seconds = -1;
+        ASSERT_OK(kolo_kernel_select(KOLO_KERNELS_BEST, &spec, &best, &seconds));
+        assert_ptr_equal(best->op, spec.op);
+        assert_int_equal(kolo_kernel_is_ref(best), !other_fits);
+        assert_true(seconds >= 0);
+    }
+}
+
+static void kernels_have_names_and_pairs(void **state) {
+    const kolo_kernel *const *all = kolo_kernels();
+    for (const kolo_kernel *const *k = all; *k; k++) {
+        assert_true((*k)->fit && (*k)->run);
+        assert_int_equal(!(*k)->prepare, !(*k)->release);
+        assert_int_equal(!(*k)->bind, !(*k)->unbind);
+        assert_false((*k)->op->view);
+        for (const kolo_kernel *const *other = all; other < k; other++) {
+            assert_string_not_equal((*other)->name, (*k)->name);
+        }
+    }
+    assert_ptr_equal(all, kolo_kernels());
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(results_are_those_of_arithmetic),
+        cmocka_unit_test(every_op_is_tested),
+        cmocka_unit_test(reorder_moves_between_layouts),
+        cmocka_unit_test(reference_kernels_take_plain_layouts_only),
+        cmocka_unit_test(best_is_a_reference_kernel_only_when_alone),
+        cmocka_unit_test(kernels_have_names_and_pairs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
