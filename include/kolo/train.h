@@ -1,13 +1,23 @@
 #pragma once
-/* Training: the whole job behind one call, and the session for programs with a loop of their own.
- */
-
-#include <stdbool.h>
-#include <stdint.h>
+/* Training: the whole job behind one call.
+ *
+ *     kolo_comm *comm;
+ *     KOLO_TRY(kolo_comm_create(NULL, &comm));
+ *     kolo_train_opts opts = {.model = "lenet", .data = "fashion-mnist", .epochs = 3, .lr = 0.05};
+ *     kolo_train_result result;
+ *     KOLO_TRY(kolo_train(comm, &opts, NULL, NULL, &result));
+ *
+ * Ranks fail together. What one rank meets before the first step (data that it cannot read, a
+ * folder that it cannot write) or all meet in the same step (a loss that is no number) makes all
+ * fail with the same status; the rank that met it has the plain text, the others "rank N: " before
+ * it. What one rank meets later ends its run alone; the others then lose a peer. */
 
 #include "kolo/comm.h"
 #include "kolo/models.h"
 #include "kolo/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -23,60 +33,81 @@ typedef enum kolo_lr_schedule {
 /* What a job does, as its ranks agree on it. Zero means the default, which each line names. */
 typedef struct kolo_train_opts {
     const char *model, *model_options; /* name in the zoo; the model's own options */
-    const char *data;                  /* "fashion-mnist", "mnist:DIR", ... */
-    int64_t batch;                     /* per worker; 64 */
-    int64_t epochs, steps;             /* the first reached ends the run; both 0: one epoch */
-    double lr;                         /* 0.01 */
-    double momentum, weight_decay;     /* 0 */
+    const char *data;      /* "fashion-mnist", "mnist:DIR", ...; required unless in_memory */
+    int64_t batch;         /* per worker; 64 */
+    int64_t epochs, steps; /* the first reached ends the run; both 0: one epoch */
+    double lr;             /* 0.01 */
+    double momentum, weight_decay; /* 0 */
     bool nesterov;
     kolo_lr_schedule schedule;
     double lr_min;          /* end of the cosine; 0 */
     double lr_step_factor;  /* 0.1 */
     int64_t lr_step_epochs; /* 30 */
-    double warmup_epochs;   /* linear from lr/steps up to lr; 0; Goyal et al., 2017 */
+    double warmup_epochs;   /* linear from lr/(warm-up's steps) up to lr; 0; Goyal et al., 2017 */
     uint64_t seed;          /* 0 */
     int threads;            /* of kernels, per rank; 1 */
     bool reference_kernels;
     int64_t bucket_bytes; /* 1 MiB */
     kolo_algorithm algorithm;
-    const char *out_dir; /* where metrics.jsonl, config.yaml, checkpoint go; NULL: nowhere */
+    const char *out_dir; /* where metrics.jsonl, config.yaml, checkpoint go; NULL: nowhere. Files
+                            of these names that are there already are replaced */
     const char *resolved_config; /* text of config.yaml; written into out_dir */
     int64_t eval_every;          /* epochs between evaluations; 0: at the end only */
     bool no_eval;
-    bool in_memory; /* benchmark: the batch stays the same, no loader, no evaluation */
+    bool in_memory; /* benchmark: each rank trains on its part of the first global batch of the
+                       data (made-up images without `data`) again and again; no loader, no
+                       evaluation, `epochs` means nothing, `steps` is 100 by default */
 } kolo_train_opts;
 
 /* Where a run stands; given to the observer on rank 0. */
 typedef struct kolo_train_progress {
     int64_t epoch, step, total_steps; /* step counts from 1 over the run */
-    double loss, accuracy;            /* training: mean over the samples since the last report */
-    double test_accuracy, test_loss;  /* set where `evaluated` */
-    double lr, samples_per_second, seconds, seconds_left;
-    bool epoch_end, evaluated;
+    /* Means over the samples since the last report; where epoch_end is set, over the epoch. */
+    double loss, accuracy, samples_per_second;
+    double test_accuracy, test_loss; /* set where `evaluated` */
+    double lr;                       /* of this step */
+    double seconds, seconds_left;    /* since the first step, evaluation included; to the last */
+    bool epoch_end;                  /* the last step of an epoch or of the run */
+    bool evaluated;
 } kolo_train_progress;
 
 /* What came out; the same on every rank but peak_rss_bytes. */
 typedef struct kolo_train_result {
     int workers, threads;
-    int64_t parameters, steps, epochs, samples;
-    double final_loss, test_accuracy, test_loss; /* test_accuracy < 0: not evaluated */
-    double train_seconds, samples_per_second, step_ms_median;
-    int64_t peak_rss_bytes;
-    uint64_t parameter_hash; /* of the final parameters */
+    int64_t parameters, steps;
+    int64_t epochs;                  /* completed */
+    int64_t samples;                 /* trained on, over all ranks and epochs */
+    double first_loss, final_loss;   /* training loss of the first step, of the last 20 steps */
+    double test_accuracy, test_loss; /* test_accuracy < 0: not evaluated */
+    double train_seconds;            /* in steps, waiting for data included, on rank 0 */
+    double samples_per_second;       /* samples / train_seconds */
+    double step_ms_median;           /* on rank 0 */
+    int64_t peak_rss_bytes;          /* of this process */
+    uint64_t parameter_hash;         /* of the final parameters and optimiser state */
 } kolo_train_result;
 
 /* Called on rank 0 about ten times a second and at the end of epochs; must be quick. */
 typedef void (*kolo_train_observer)(void *arg, const kolo_train_progress *progress);
 
-/* Runs a whole training job as this rank of `comm`; blocks until it is done. Writes the checkpoint
- * OUT/checkpoint-final.safetensors and OUT/metrics.jsonl on rank 0. `observer` may be NULL.
- * ARG: an option out of range, unknown model or data; FORMAT, IO: data or files; PEER: a rank died.
- */
+/* Finds out, without starting anything, what would make `workers` ranks refuse these options: a
+ * value out of range, an unknown model or data set, samples that the model does not take, more
+ * workers than samples, a folder that cannot be written (it is made if it is not there). The
+ * status and text are those that kolo_train would give. */
+KOLO_API kolo_status kolo_train_check(const kolo_train_opts *opts, int workers);
+
+/* Runs a whole training job as this rank of `comm` (NULL: alone); blocks until it is done. Rank 0
+ * writes config.yaml and metrics.jsonl as it goes and checkpoint-final.safetensors at the end.
+ * `observer` may be NULL.
+ * ARG: as kolo_train_check, or the loss is no number any more; FORMAT, IO: data or files; PEER: a
+ * rank died, or ranks ended with different parameters. */
 KOLO_API kolo_status kolo_train(kolo_comm *comm, const kolo_train_opts *opts,
                                 kolo_train_observer observer, void *arg, kolo_train_result *result);
 
-/* Evaluates a checkpoint on the test split of `data`, shared between the ranks of `comm`.
- * FORMAT: no checkpoint, or one of another model than it says. */
+/* Evaluates a checkpoint on the test split of `data`, shared between the ranks of `comm` (NULL:
+ * alone), `batch` samples at a time (0: 64). Of the result, `steps` and `epochs` are those of the
+ * checkpoint, `samples` those evaluated, samples_per_second is evaluation's; losses and times of
+ * training are 0.
+ * FORMAT: no checkpoint, or not one of the model that it names; ARG: data of another shape. */
 KOLO_API kolo_status kolo_evaluate(kolo_comm *comm, const char *checkpoint, const char *data,
                                    int64_t batch, int threads, kolo_train_result *result);
 

@@ -1,9 +1,9 @@
 /* Learning-rate schedules. */
 #include "train/schedule.h"
 
-#include <math.h>
-
 #include "base/base.h"
+
+#include <math.h>
 
 static const double pi = 3.14159265358979323846;
 

@@ -10,9 +10,9 @@
  *     cosine    lr_min + (lr - lr_min) (1 + cos(pi (k - W) / (T - W))) / 2
  *               Loshchilov, Hutter, "SGDR", 2017, equation 5, one period */
 
-#include <stdint.h>
-
 #include "kolo/train.h"
+
+#include <stdint.h>
 
 typedef struct kolo_schedule {
     kolo_lr_schedule kind;

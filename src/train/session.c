@@ -1,10 +1,10 @@
 /* Sessions: the plan cache, filling a plan's inputs, running it. */
 #include "train/session.h"
 
+#include "kolo/train.h"
+
 #include <inttypes.h>
 #include <string.h>
-
-#include "kolo/models.h"
 
 /* A compiled plan and where its inputs go. */
 typedef struct cached {

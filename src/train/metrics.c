@@ -1,0 +1,158 @@
+/* Tallies, step times, the files of a run. metrics.jsonl is written in place, line by line, so that
+ * a run can be watched; the other files appear whole. */
+#include "train/metrics.h"
+
+#include "base/file.h"
+#include "base/json.h"
+#include "data/safetensors.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- tallies ---- */
+
+void kolo_tally_add(kolo_tally *tally, const kolo_sums *step, int64_t ns) {
+    tally->sums.loss += step->loss;
+    tally->sums.correct += step->correct;
+    tally->sums.samples += step->samples;
+    tally->ns += ns;
+}
+
+static double per_sample(double sum, const kolo_tally *tally) {
+    return tally->sums.samples > 0 ? sum / (double)tally->sums.samples : 0;
+}
+
+double kolo_tally_loss(const kolo_tally *tally) { return per_sample(tally->sums.loss, tally); }
+
+double kolo_tally_accuracy(const kolo_tally *tally) {
+    return per_sample(tally->sums.correct, tally);
+}
+
+double kolo_tally_rate(const kolo_tally *tally) {
+    return tally->ns > 0 ? (double)tally->sums.samples * 1e9 / (double)tally->ns : 0;
+}
+
+/* ---- step times ---- */
+
+enum { MAX_TIMES = 1 << 16 };
+
+kolo_status kolo_step_times_init(kolo_step_times *times, int64_t steps) {
+    size_t capacity = (size_t)kolo_max_i64(2, kolo_min_i64(steps, MAX_TIMES));
+    *times = (kolo_step_times){.capacity = capacity, .stride = 1};
+    times->ns = kolo_alloc(capacity * sizeof *times->ns);
+    return times->ns ? KOLO_OK : KOLO_NOMEM(capacity * sizeof *times->ns);
+}
+
+void kolo_step_times_add(kolo_step_times *times, int64_t ns) {
+    if (times->seen++ % times->stride != 0) return;
+    if (times->count == times->capacity) {
+        times->count = (times->count + 1) / 2;
+        for (size_t i = 0; i < times->count; i++) times->ns[i] = times->ns[2 * i];
+        times->stride *= 2;
+        if ((times->seen - 1) % times->stride != 0) return;
+    }
+    times->ns[times->count++] = ns;
+}
+
+static int compare(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+double kolo_step_times_median_ms(kolo_step_times *times) {
+    size_t n = times->count;
+    if (n == 0) return 0;
+    qsort(times->ns, n, sizeof *times->ns, compare);
+    int64_t low = times->ns[(n - 1) / 2], high = times->ns[n / 2];
+    return ((double)low + (double)high) / 2e6;
+}
+
+void kolo_step_times_fini(kolo_step_times *times) {
+    kolo_free(times->ns);
+    *times = (kolo_step_times){0};
+}
+
+/* ---- files ---- */
+
+struct kolo_run_files {
+    char *config, *metrics, *checkpoint;
+    FILE *lines;
+};
+
+/* The checkpoint is written last; a folder that will not take it is found out first. */
+static kolo_status try_checkpoint(const char *path) {
+    kolo_safetensors_writer *writer;
+    KOLO_TRY(kolo_safetensors_create(path, &writer));
+    kolo_safetensors_destroy(writer);
+    return KOLO_OK;
+}
+
+static kolo_status open_all(kolo_run_files *f, const char *folder, const char *config) {
+    f->config = kolo_format("%s/config.yaml", folder);
+    f->metrics = kolo_format("%s/metrics.jsonl", folder);
+    f->checkpoint = kolo_format("%s/checkpoint-final.safetensors", folder);
+    if (!f->config || !f->metrics || !f->checkpoint) return KOLO_NOMEM(strlen(folder));
+    KOLO_TRY(kolo_folder_make(folder));
+    KOLO_TRY(try_checkpoint(f->checkpoint));
+    if (config) KOLO_TRY(kolo_file_write(f->config, config, strlen(config)));
+    f->lines = fopen(f->metrics, "we");
+    return f->lines ? KOLO_OK : kolo_file_fail("write", f->metrics, errno);
+}
+
+kolo_status kolo_run_files_open(const char *folder, const char *config, kolo_run_files **files) {
+    kolo_run_files *f = kolo_zalloc(sizeof *f);
+    if (!f) return KOLO_NOMEM(sizeof *f);
+    kolo_status status = open_all(f, folder, config);
+    if (status != KOLO_OK) {
+        kolo_run_files_close(f);
+        return status;
+    }
+    *files = f;
+    return KOLO_OK;
+}
+
+static void print_report(const kolo_train_progress *p, kolo_text *line) {
+    kolo_json j = {.out = line};
+    kolo_json_object(&j, NULL);
+    kolo_json_string(&j, "event", p->epoch_end ? "epoch" : "train");
+    kolo_json_int(&j, "step", p->step);
+    kolo_json_int(&j, "epoch", p->epoch);
+    kolo_json_double(&j, "loss", p->loss);
+    kolo_json_double(&j, "accuracy", p->accuracy);
+    kolo_json_double(&j, "lr", p->lr);
+    kolo_json_double(&j, "samples_per_second", p->samples_per_second);
+    kolo_json_double(&j, "seconds", p->seconds);
+    if (p->evaluated) {
+        kolo_json_double(&j, "test_loss", p->test_loss);
+        kolo_json_double(&j, "test_accuracy", p->test_accuracy);
+    }
+    kolo_json_close(&j);
+    kolo_text_add(line, "\n");
+}
+
+kolo_status kolo_run_files_report(kolo_run_files *files, const kolo_train_progress *progress) {
+    kolo_text line = {0};
+    print_report(progress, &line);
+    kolo_status status = KOLO_OK;
+    if (line.failed) {
+        status = KOLO_NOMEM(line.capacity);
+    } else if (fwrite(line.text, 1, line.length, files->lines) != line.length ||
+               fflush(files->lines) != 0) {
+        status = kolo_file_fail("write", files->metrics, errno);
+    }
+    kolo_text_fini(&line);
+    return status;
+}
+
+const char *kolo_run_files_checkpoint(const kolo_run_files *files) { return files->checkpoint; }
+
+void kolo_run_files_close(kolo_run_files *files) {
+    if (!files) return;
+    if (files->lines) fclose(files->lines);
+    kolo_free(files->config);
+    kolo_free(files->metrics);
+    kolo_free(files->checkpoint);
+    kolo_free(files);
+}

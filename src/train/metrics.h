@@ -1,0 +1,48 @@
+#pragma once
+/* What a run measures and writes down: sums over stretches of steps, the times of steps, and the
+ * files config.yaml and metrics.jsonl of its folder. */
+
+#include "base/base.h"
+#include "kolo/train.h"
+#include "train/session.h"
+
+/* Sums over a stretch of steps. Zero-initialise. */
+typedef struct kolo_tally {
+    kolo_sums sums;
+    int64_t ns; /* in steps, not between them */
+} kolo_tally;
+
+void kolo_tally_add(kolo_tally *tally, const kolo_sums *step, int64_t ns);
+/* Means over the samples; 0 when there are none. */
+double kolo_tally_loss(const kolo_tally *tally);
+double kolo_tally_accuracy(const kolo_tally *tally);
+/* Samples per second of step time. */
+double kolo_tally_rate(const kolo_tally *tally);
+
+/* Times of steps in bounded memory, made beforehand: when the memory is full, every second time is
+ * dropped, and from then on only every second one (fourth, eighth, ...) is kept. */
+typedef struct kolo_step_times {
+    int64_t *ns;
+    size_t count, capacity;
+    int64_t seen, stride;
+} kolo_step_times;
+
+/* For at most `steps` times, or fewer where that would be much. Free with fini. NOMEM. */
+kolo_status kolo_step_times_init(kolo_step_times *times, int64_t steps);
+void kolo_step_times_add(kolo_step_times *times, int64_t ns);
+/* Median in milliseconds; reorders what is kept. 0 when there is none. */
+double kolo_step_times_median_ms(kolo_step_times *times);
+void kolo_step_times_fini(kolo_step_times *times);
+
+/* The files of a run. Rank 0 alone has them. */
+typedef struct kolo_run_files kolo_run_files;
+
+/* Makes the folder, writes config.yaml (when `config` is not NULL), empties metrics.jsonl and
+ * checks that the checkpoint could be written. IO, naming what cannot. */
+kolo_status kolo_run_files_open(const char *folder, const char *config, kolo_run_files **files);
+/* Appends a line to metrics.jsonl, at once visible to readers. */
+kolo_status kolo_run_files_report(kolo_run_files *files, const kolo_train_progress *progress);
+/* The path of the final checkpoint. */
+const char *kolo_run_files_checkpoint(const kolo_run_files *files);
+/* NULL is allowed. */
+void kolo_run_files_close(kolo_run_files *files);

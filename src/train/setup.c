@@ -1,0 +1,187 @@
+/* Setting up a training job: defaults, ranges, data, sizes, a trial of the model. */
+#include "train/setup.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- options ---- */
+
+static kolo_status check_count(const char *what, int64_t value, int64_t min, int64_t max) {
+    if (value >= min && value <= max) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG, "%s is %" PRId64 ": choose %" PRId64 " to %" PRId64, what, value,
+                     min, max);
+}
+
+/* min <= value <= max, or min < value where `open`; no nan passes. */
+static kolo_status check_real(const char *what, double value, double min, bool open, double max) {
+    if ((open ? value > min : value >= min) && value <= max) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG, "%s is %g: choose a number %s %g, at most %g", what, value,
+                     open ? "above" : "from", min, max);
+}
+
+static void fill_defaults(kolo_train_opts *o) {
+    if (o->batch == 0) o->batch = 64;
+    if (o->in_memory) {
+        o->epochs = 0;
+        if (o->steps == 0) o->steps = 100;
+        o->no_eval = true;
+    }
+    if (o->epochs == 0 && o->steps == 0) o->epochs = 1;
+    if (o->lr == 0) o->lr = 0.01;
+    if (o->lr_step_factor == 0) o->lr_step_factor = 0.1;
+    if (o->lr_step_epochs == 0) o->lr_step_epochs = 30;
+    if (o->threads == 0) o->threads = 1;
+    if (o->bucket_bytes == 0) o->bucket_bytes = 1 << 20;
+}
+
+static kolo_status check_ranges(const kolo_train_opts *o) {
+    const int64_t many = INT64_C(1) << 40;
+    KOLO_TRY(check_count("batch", o->batch, 1, 1 << 24));
+    KOLO_TRY(check_count("epochs", o->epochs, 0, 1 << 30));
+    KOLO_TRY(check_count("steps", o->steps, 0, many));
+    KOLO_TRY(check_count("threads", o->threads, 1, 1024));
+    KOLO_TRY(check_count("bucket bytes", o->bucket_bytes, 1, many));
+    KOLO_TRY(check_count("epochs between evaluations", o->eval_every, 0, 1 << 30));
+    KOLO_TRY(
+        check_count("epochs between steps of the learning rate", o->lr_step_epochs, 1, 1 << 30));
+    KOLO_TRY(check_real("learning rate", o->lr, 0, true, 1e6));
+    KOLO_TRY(check_real("momentum", o->momentum, 0, false, 1));
+    KOLO_TRY(check_real("weight decay", o->weight_decay, 0, false, 1e6));
+    KOLO_TRY(check_real("least learning rate", o->lr_min, 0, false, o->lr));
+    KOLO_TRY(check_real("factor of the learning rate", o->lr_step_factor, 0, true, 1));
+    KOLO_TRY(check_real("warm-up epochs", o->warmup_epochs, 0, false, 1e6));
+    if (o->nesterov && o->momentum == 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "nesterov without momentum: give a momentum above 0");
+    }
+    return check_count("learning-rate schedule", o->schedule, KOLO_LR_CONSTANT, KOLO_LR_COSINE);
+}
+
+static kolo_status resolve(const kolo_train_opts *given, kolo_train_opts *opts) {
+    kolo_train_opts o = *given;
+    if (!o.model || !*o.model) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "no model is named: choose one, such as lenet");
+    }
+    if (!o.in_memory && (!o.data || !*o.data)) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "no data set is named: choose one, such as fashion-mnist");
+    }
+    fill_defaults(&o);
+    KOLO_TRY(check_ranges(&o));
+    *opts = o;
+    return KOLO_OK;
+}
+
+/* ---- data ---- */
+
+static kolo_status open_made_up(int64_t samples, kolo_dataset **dataset) {
+    char spec[64];
+    snprintf(spec, sizeof spec, "synthetic:N=%" PRId64 ",test=1", samples);
+    return kolo_dataset_open(spec, KOLO_SPLIT_TRAIN, dataset);
+}
+
+static kolo_status check_test(const kolo_dataset_info *train, const kolo_dataset_info *test) {
+    if (kolo_shape_equal(&train->sample, &test->sample) && train->classes == test->classes) {
+        return KOLO_OK;
+    }
+    char a[KOLO_SHAPE_TEXT], b[KOLO_SHAPE_TEXT];
+    return KOLO_FAIL(KOLO_ERR_FORMAT,
+                     "%s: training samples are %s in %d classes, test samples %s in %d: the files "
+                     "do not belong together",
+                     train->place, kolo_shape_text(&train->sample, a), train->classes,
+                     kolo_shape_text(&test->sample, b), test->classes);
+}
+
+static kolo_status open_data(kolo_setup *s) {
+    const kolo_train_opts *o = &s->opts;
+    KOLO_TRY(o->data ? kolo_dataset_open(o->data, KOLO_SPLIT_TRAIN, &s->train)
+                     : open_made_up(s->global_batch, &s->train));
+    if (o->no_eval) return KOLO_OK;
+    KOLO_TRY(kolo_dataset_open(o->data, KOLO_SPLIT_TEST, &s->test));
+    return check_test(kolo_dataset_describe(s->train), kolo_dataset_describe(s->test));
+}
+
+/* ---- sizes ---- */
+
+static kolo_status work_out_steps(kolo_setup *s, int workers) {
+    const kolo_dataset_info *info = kolo_dataset_describe(s->train);
+    if (workers > info->count) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "%d workers and only %" PRId64
+                         " training samples in %s: use at most %" PRId64 " workers",
+                         workers, info->count, info->name, info->count);
+    }
+    if (s->opts.in_memory) {
+        if (info->count < s->global_batch) {
+            return KOLO_FAIL(KOLO_ERR_ARG,
+                             "%d workers with a batch of %" PRId64 " need %" PRId64
+                             " samples, %s has %" PRId64 ": choose a smaller batch",
+                             workers, s->opts.batch, s->global_batch, info->name, info->count);
+        }
+        s->epoch_steps = s->total_steps = s->opts.steps;
+        return KOLO_OK;
+    }
+    s->epoch_steps = (info->count - 1) / s->global_batch + 1;
+    int64_t by_epochs = INT64_MAX;
+    if (s->opts.epochs > 0 && s->opts.epochs < INT64_MAX / s->epoch_steps) {
+        by_epochs = s->opts.epochs * s->epoch_steps;
+    }
+    s->total_steps = s->opts.steps > 0 ? kolo_min_i64(s->opts.steps, by_epochs) : by_epochs;
+    return KOLO_OK;
+}
+
+/* ---- the whole ---- */
+
+/* A model that refuses the samples says so here, on every rank alike, before any collective. */
+static kolo_status try_model(const kolo_setup *s) {
+    kolo_graph *graph;
+    KOLO_TRY(kolo_session_build(&s->session, 1, &graph));
+    kolo_graph_destroy(graph);
+    return KOLO_OK;
+}
+
+static kolo_status open_all(kolo_setup *s, const kolo_train_opts *given, int workers) {
+    KOLO_TRY(resolve(given, &s->opts));
+    KOLO_TRY(check_count("the number of workers", workers, 1, 1 << 20));
+    const kolo_model *model;
+    KOLO_TRY(kolo_model_find(s->opts.model, &model));
+    s->global_batch = s->opts.batch * workers;
+    KOLO_TRY(open_data(s));
+    KOLO_TRY(work_out_steps(s, workers));
+    const kolo_dataset_info *info = kolo_dataset_describe(s->train);
+    s->session = (kolo_session_opts){
+        .model = s->opts.model,
+        .model_options = s->opts.model_options,
+        .sample = info->sample,
+        .classes = info->classes,
+        .batch = s->opts.batch,
+        .plan =
+            {
+                .momentum = s->opts.momentum,
+                .weight_decay = s->opts.weight_decay,
+                .nesterov = s->opts.nesterov,
+                .bucket_bytes = (size_t)s->opts.bucket_bytes,
+                .algorithm = s->opts.algorithm,
+                .kernels = s->opts.reference_kernels ? KOLO_KERNELS_REF : KOLO_KERNELS_BEST,
+                .threads = s->opts.threads,
+            },
+    };
+    return try_model(s);
+}
+
+kolo_status kolo_setup_open(const kolo_train_opts *opts, int workers, kolo_setup *setup) {
+    kolo_setup s = {0};
+    kolo_status status = open_all(&s, opts, workers);
+    if (status != KOLO_OK) {
+        kolo_setup_close(&s);
+        return status;
+    }
+    *setup = s;
+    return KOLO_OK;
+}
+
+void kolo_setup_close(kolo_setup *setup) {
+    kolo_dataset_close(setup->train);
+    kolo_dataset_close(setup->test);
+    *setup = (kolo_setup){0};
+}

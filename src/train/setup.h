@@ -1,0 +1,20 @@
+#pragma once
+/* What a training job needs before its first step and a rank can find out alone: options filled and
+ * checked, data open, sizes worked out, the model known to take the samples. */
+
+#include "kolo/train.h"
+#include "train/session.h"
+
+typedef struct kolo_setup {
+    kolo_train_opts opts;       /* resolved; texts are the caller's */
+    kolo_dataset *train, *test; /* test: NULL without evaluation */
+    kolo_session_opts session;
+    int64_t global_batch;
+    int64_t epoch_steps; /* in_memory: all steps are one epoch */
+    int64_t total_steps;
+} kolo_setup;
+
+/* Errors: those of kolo_train_check but the folder's. Close it on success. */
+kolo_status kolo_setup_open(const kolo_train_opts *opts, int workers, kolo_setup *setup);
+/* A zeroed setup is allowed. */
+void kolo_setup_close(kolo_setup *setup);

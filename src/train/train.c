@@ -1,0 +1,302 @@
+/* kolo_train: set up, agree, train, evaluate, report, write the checkpoint.
+ *
+ * The order of collectives is the same on all ranks: agree on the set-up, agree on the files, make
+ * the session, agree on the loader, then per step the plan's, at epochs' ends evaluation's, at the
+ * end the comparison of replicas, the result and the verdict on the checkpoint. */
+#include "kolo/train.h"
+
+#include "base/process.h"
+#include "train/agree.h"
+#include "train/checkpoint.h"
+#include "train/evaluate.h"
+#include "train/metrics.h"
+#include "train/schedule.h"
+#include "train/setup.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+enum { FINAL_STEPS = 20 }; /* that the final loss is the mean of */
+
+static const int64_t report_ns = 100000000;
+
+typedef struct job {
+    kolo_comm *comm;
+    int rank, size;
+    kolo_train_observer observer;
+    void *observer_arg;
+    kolo_setup setup;
+    kolo_schedule schedule;
+    kolo_run_files *files; /* rank 0, with out_dir */
+    kolo_session *session;
+
+    kolo_loader *loader;
+    kolo_batch fixed; /* in_memory */
+    uint8_t *fixed_samples;
+    int32_t *fixed_labels;
+
+    int64_t started, reported; /* when */
+    kolo_tally run, epoch, report;
+    kolo_sums recent[FINAL_STEPS];
+    double first_loss;
+    kolo_step_times times;
+    kolo_evaluation evaluation;
+    bool evaluated; /* ever */
+} job;
+
+/* ---- beginning ---- */
+
+static kolo_status load_fixed_batch(job *j) {
+    const kolo_dataset_info *info = kolo_dataset_describe(j->setup.train);
+    int64_t n = j->setup.opts.batch;
+    size_t bytes = (size_t)n * (size_t)kolo_shape_count(&info->sample);
+    j->fixed_samples = kolo_alloc(bytes);
+    j->fixed_labels = kolo_alloc((size_t)n * sizeof *j->fixed_labels);
+    int64_t *indices = kolo_alloc((size_t)n * sizeof *indices);
+    kolo_status status = KOLO_OK;
+    if (!j->fixed_samples || !j->fixed_labels || !indices) {
+        status = KOLO_NOMEM(bytes);
+    } else {
+        for (int64_t i = 0; i < n; i++) indices[i] = j->rank * n + i;
+        status = kolo_dataset_gather(j->setup.train, indices, n, j->fixed_samples, j->fixed_labels);
+    }
+    kolo_free(indices);
+    j->fixed = (kolo_batch){
+        .count = n,
+        .global_count = j->setup.global_batch,
+        .samples = j->fixed_samples,
+        .labels = j->fixed_labels,
+        .info = info,
+    };
+    return status;
+}
+
+static kolo_status open_batches(job *j) {
+    KOLO_TRY(kolo_step_times_init(&j->times, j->setup.total_steps));
+    if (j->setup.opts.in_memory) return load_fixed_batch(j);
+    kolo_loader_opts opts = {
+        .dataset = j->setup.train,
+        .global_batch = j->setup.global_batch,
+        .seed = j->setup.opts.seed,
+        .rank = j->rank,
+        .world = j->size,
+        .end = j->setup.total_steps,
+    };
+    return kolo_loader_create(&opts, &j->loader);
+}
+
+static kolo_status open_files(job *j) {
+    const kolo_train_opts *o = &j->setup.opts;
+    if (!o->out_dir || j->rank != 0) return KOLO_OK;
+    return kolo_run_files_open(o->out_dir, o->resolved_config, &j->files);
+}
+
+static kolo_status begin(job *j, const kolo_train_opts *opts) {
+    KOLO_TRY(kolo_agree(j->comm, kolo_setup_open(opts, j->size, &j->setup)));
+    KOLO_TRY(kolo_agree(j->comm, open_files(j)));
+    KOLO_TRY(kolo_session_create(&j->setup.session, j->comm, &j->session));
+    KOLO_TRY(kolo_session_init(j->session, j->setup.opts.seed));
+    j->schedule = kolo_schedule_make(&j->setup.opts, j->setup.epoch_steps, j->setup.total_steps);
+    return kolo_agree(j->comm, open_batches(j));
+}
+
+static void end(job *j) {
+    kolo_loader_destroy(j->loader);
+    kolo_session_destroy(j->session);
+    kolo_run_files_close(j->files);
+    kolo_setup_close(&j->setup);
+    kolo_step_times_fini(&j->times);
+    kolo_free(j->fixed_samples);
+    kolo_free(j->fixed_labels);
+}
+
+/* ---- one step ---- */
+
+static kolo_status check_loss(const job *j, int64_t k, double lr, const kolo_sums *sums) {
+    if (isfinite(sums->loss)) return KOLO_OK;
+    /* The sum is the same on all ranks: they all come here. */
+    kolo_status status =
+        j->rank != 0
+            ? KOLO_OK
+            : KOLO_FAIL(KOLO_ERR_ARG,
+                        "the loss is %s at step %" PRId64 " (epoch %" PRId64
+                        "): training diverged; lower the learning rate, which is %g here, or warm "
+                        "it up over more epochs",
+                        isnan(sums->loss) ? "nan" : "infinite", k + 1, k / j->setup.epoch_steps + 1,
+                        lr);
+    return kolo_agree(j->comm, status);
+}
+
+static kolo_status step(job *j, int64_t k) {
+    int64_t start = kolo_now_ns();
+    double lr = kolo_schedule_lr(&j->schedule, k);
+    kolo_batch batch = j->fixed;
+    kolo_sums sums;
+    if (j->loader) KOLO_TRY(kolo_loader_next(j->loader, &batch));
+    KOLO_TRY(kolo_session_step(j->session, &batch, lr, &sums));
+    KOLO_TRY(check_loss(j, k, lr, &sums));
+    int64_t ns = kolo_now_ns() - start;
+    kolo_step_times_add(&j->times, ns);
+    kolo_tally_add(&j->run, &sums, ns);
+    kolo_tally_add(&j->epoch, &sums, ns);
+    kolo_tally_add(&j->report, &sums, ns);
+    j->recent[k % FINAL_STEPS] = sums;
+    if (k == 0) j->first_loss = sums.loss / (double)sums.samples;
+    return KOLO_OK;
+}
+
+/* ---- reports ---- */
+
+static kolo_status send_report(job *j, int64_t k, const kolo_tally *over, bool epoch_end,
+                               bool evaluated) {
+    int64_t now = kolo_now_ns(), done = k + 1;
+    double step_seconds = (double)j->run.ns / 1e9 / (double)done;
+    kolo_train_progress progress = {
+        .epoch = k / j->setup.epoch_steps + 1,
+        .step = done,
+        .total_steps = j->setup.total_steps,
+        .loss = kolo_tally_loss(over),
+        .accuracy = kolo_tally_accuracy(over),
+        .samples_per_second = kolo_tally_rate(over),
+        .test_accuracy = evaluated ? j->evaluation.accuracy : 0,
+        .test_loss = evaluated ? j->evaluation.loss : 0,
+        .lr = kolo_schedule_lr(&j->schedule, k),
+        .seconds = (double)(now - j->started) / 1e9,
+        .seconds_left = step_seconds * (double)(j->setup.total_steps - done),
+        .epoch_end = epoch_end,
+        .evaluated = evaluated,
+    };
+    j->reported = now;
+    j->report = (kolo_tally){0};
+    if (j->files) KOLO_TRY(kolo_run_files_report(j->files, &progress));
+    if (j->observer) j->observer(j->observer_arg, &progress);
+    return KOLO_OK;
+}
+
+static bool wants_evaluation(const job *j, int64_t done) {
+    if (!j->setup.test) return false;
+    if (done == j->setup.total_steps) return true;
+    int64_t every = j->setup.opts.eval_every * j->setup.epoch_steps;
+    return every > 0 && done % every == 0;
+}
+
+/* What follows step k: perhaps a report, at an epoch's end perhaps evaluation. */
+static kolo_status after_step(job *j, int64_t k) {
+    int64_t done = k + 1;
+    if (done % j->setup.epoch_steps != 0 && done != j->setup.total_steps) {
+        if (j->rank != 0 || kolo_now_ns() - j->reported < report_ns) return KOLO_OK;
+        return send_report(j, k, &j->report, false, false);
+    }
+    bool evaluate = wants_evaluation(j, done);
+    if (evaluate) {
+        KOLO_TRY(kolo_session_evaluate_all(j->session, j->comm, j->setup.test, j->setup.opts.batch,
+                                           &j->evaluation));
+        j->evaluated = true;
+    }
+    kolo_status status = KOLO_OK;
+    if (j->rank == 0) status = send_report(j, k, &j->epoch, true, evaluate);
+    j->epoch = (kolo_tally){0};
+    return status;
+}
+
+/* ---- ending ---- */
+
+/* Every rank must have the same parameters, to the bit. */
+static kolo_status compare_replicas(const job *j, uint64_t hash) {
+    if (j->size == 1) return KOLO_OK;
+    int64_t range[2] = {(int64_t)hash, (int64_t)~hash};
+    KOLO_TRY(kolo_allreduce(j->comm, range, 2, KOLO_DTYPE_I64, KOLO_MAX));
+    if (range[0] == ~range[1]) return KOLO_OK;
+    return KOLO_FAIL(
+        KOLO_ERR_PEER,
+        "the ranks ended with different parameters: run the same kolo on the same kind "
+        "of processor everywhere");
+}
+
+static double final_loss(const job *j) {
+    kolo_tally last = {0};
+    int64_t n = kolo_min_i64(FINAL_STEPS, j->setup.total_steps);
+    for (int64_t i = 0; i < n; i++) kolo_tally_add(&last, &j->recent[i], 0);
+    return kolo_tally_loss(&last);
+}
+
+static kolo_status save(const job *j) {
+    if (!j->files) return KOLO_OK;
+    kolo_checkpoint_info info = {
+        .model = j->setup.opts.model,
+        .model_options = j->setup.opts.model_options,
+        .sample = j->setup.session.sample,
+        .classes = j->setup.session.classes,
+        .data = j->setup.opts.data,
+        .epochs = j->setup.total_steps / j->setup.epoch_steps,
+        .steps = j->setup.total_steps,
+        .seed = j->setup.opts.seed,
+    };
+    return kolo_checkpoint_save(kolo_run_files_checkpoint(j->files), kolo_session_store(j->session),
+                                &info);
+}
+
+static kolo_status finish(job *j, kolo_train_result *result) {
+    uint64_t hash = kolo_store_hash(kolo_session_store(j->session));
+    KOLO_TRY(compare_replicas(j, hash));
+    double times[3] = {(double)j->run.ns / 1e9, kolo_tally_rate(&j->run),
+                       kolo_step_times_median_ms(&j->times)};
+    if (j->comm) KOLO_TRY(kolo_broadcast(j->comm, times, 3, KOLO_DTYPE_F64, 0));
+    KOLO_TRY(kolo_agree(j->comm, save(j)));
+    *result = (kolo_train_result){
+        .workers = j->size,
+        .threads = j->setup.opts.threads,
+        .parameters = kolo_session_parameters(j->session),
+        .steps = j->setup.total_steps,
+        .epochs = j->setup.opts.in_memory ? 0 : j->setup.total_steps / j->setup.epoch_steps,
+        .samples = j->run.sums.samples,
+        .first_loss = j->first_loss,
+        .final_loss = final_loss(j),
+        .test_accuracy = j->evaluated ? j->evaluation.accuracy : -1,
+        .test_loss = j->evaluated ? j->evaluation.loss : 0,
+        .train_seconds = times[0],
+        .samples_per_second = times[1],
+        .step_ms_median = times[2],
+        .peak_rss_bytes = kolo_peak_rss_bytes(),
+        .parameter_hash = hash,
+    };
+    return KOLO_OK;
+}
+
+/* ---- the whole ---- */
+
+static kolo_status run(job *j, const kolo_train_opts *opts, kolo_train_result *result) {
+    KOLO_TRY(begin(j, opts));
+    j->started = j->reported = kolo_now_ns();
+    for (int64_t k = 0; k < j->setup.total_steps; k++) {
+        KOLO_TRY(step(j, k));
+        KOLO_TRY(after_step(j, k));
+    }
+    return finish(j, result);
+}
+
+kolo_status kolo_train(kolo_comm *comm, const kolo_train_opts *opts, kolo_train_observer observer,
+                       void *arg, kolo_train_result *result) {
+    job j = {
+        .comm = comm,
+        .rank = comm ? kolo_comm_rank(comm) : 0,
+        .size = comm ? kolo_comm_size(comm) : 1,
+        .observer = observer,
+        .observer_arg = arg,
+    };
+    kolo_status status = run(&j, opts, result);
+    end(&j);
+    return status;
+}
+
+kolo_status kolo_train_check(const kolo_train_opts *opts, int workers) {
+    kolo_setup setup;
+    kolo_run_files *files = NULL;
+    KOLO_TRY(kolo_setup_open(opts, workers, &setup));
+    kolo_setup_close(&setup);
+    if (!opts->out_dir) return KOLO_OK;
+    KOLO_TRY(kolo_run_files_open(opts->out_dir, NULL, &files));
+    kolo_run_files_close(files);
+    return KOLO_OK;
+}
