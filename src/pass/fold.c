@@ -61,6 +61,7 @@ static void fold_flatten(const folder *f, kolo_node *n) {
     if (!maker || maker->op != &kolo_op_flatten) return;
     if (w->kind != KOLO_VALUE_PARAM || f->uses[n->in[1].id] != 1) return;
     kolo_shape shape = kolo_info(f->g, maker->in[0])->tensor.shape;
+    if (shape.rank < 2) return; /* the flatten gives a vector the dimension that linear needs */
     shape.dim[0] = w->tensor.shape.dim[0];
     w->tensor = kolo_tensor_plain(w->tensor.dtype, shape);
     n->in[0] = maker->in[0];

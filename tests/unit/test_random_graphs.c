@@ -375,10 +375,23 @@ static void folding_keeps_loss_and_gradients(void **state) {
     assert_true(folded > GRAPHS / 4);
 }
 
+/* A flatten of a vector makes a matrix of one column, which a linear layer needs. */
+static void folding_keeps_a_flatten_of_vectors(void **state) {
+    kolo_graph *g;
+    ASSERT_OK(kolo_graph_create(NULL, &g));
+    kolo_value x = kolo_input(g, "x", KOLO_DTYPE_F32, kolo_shape_1(5));
+    kolo_value w = kolo_param(g, "w", kolo_shape_2(3, 1), kolo_init_fan_in(1));
+    kolo_output(g, "y", kolo_linear(g, kolo_flatten(g, x), w));
+    ASSERT_OK(kolo_pass_fold(g));
+    ASSERT_OK(kolo_graph_verify(g));
+    kolo_graph_destroy(g);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_equal_differences),
         cmocka_unit_test(folding_keeps_loss_and_gradients),
+        cmocka_unit_test(folding_keeps_a_flatten_of_vectors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
