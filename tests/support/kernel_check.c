@@ -131,6 +131,11 @@ static void run_reference(test_call *ref) {
 
 void test_kernel_against_reference(const kolo_kernel *kernel, const kolo_kernel_spec *spec,
                                    double tolerance) {
+    test_kernel_on(kernel, spec, NULL, tolerance);
+}
+
+void test_kernel_on(const kolo_kernel *kernel, const kolo_kernel_spec *spec,
+                    const void *const *inputs, double tolerance) {
     kolo_kernel_spec plain = *spec;
     const kolo_kernel *reference = NULL;
     for (int i = 0; i < spec->n_in; i++) {
@@ -142,7 +147,11 @@ void test_kernel_against_reference(const kolo_kernel *kernel, const kolo_kernel_
     ASSERT_OK(kolo_kernel_select(KOLO_KERNELS_REF, &plain, &reference, NULL));
     test_call ref = open_call(reference, &plain), own = open_call(kernel, spec);
     for (int i = 0; i < spec->n_in; i++) {
-        fill_random(&plain.in[i], ref.call.in[i], (uint64_t)i + 1);
+        if (inputs && inputs[i]) {
+            memcpy(ref.call.in[i], inputs[i], kolo_tensor_bytes(&plain.in[i]));
+        } else {
+            fill_random(&plain.in[i], ref.call.in[i], (uint64_t)i + 1);
+        }
         kolo_tensor_reorder(&spec->in[i], own.call.in[i], &plain.in[i], ref.call.in[i]);
     }
     run_reference(&ref);

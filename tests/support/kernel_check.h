@@ -18,3 +18,6 @@ void test_kernel_spec(kolo_kernel_spec *spec, const kolo_op *op, const kolo_attr
  * wrote nothing; a second run on other scratch garbage gives the same bits. */
 void test_kernel_against_reference(const kolo_kernel *kernel, const kolo_kernel_spec *spec,
                                    double tolerance);
+/* The same with these inputs, in plain layout; NULL: random numbers. */
+void test_kernel_on(const kolo_kernel *kernel, const kolo_kernel_spec *spec,
+                    const void *const *inputs, double tolerance);

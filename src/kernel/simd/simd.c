@@ -15,6 +15,9 @@ const kolo_kernel *const kolo_simd_kernels[] = {
     &kolo_simd_max_pool2d_bwd,
     &kolo_simd_avg_pool2d,
     &kolo_simd_avg_pool2d_bwd,
+    &kolo_simd_conv2d,
+    &kolo_simd_conv2d_bwd_data,
+    &kolo_simd_conv2d_bwd_weights,
     NULL,
 };
 
@@ -23,11 +26,12 @@ const kolo_kernel *const kolo_simd_kernels[] = {
 #define TABLES(isa)                                           \
     extern const kolo_simd_point_table kolo_simd_point_##isa; \
     extern const kolo_simd_loss_table kolo_simd_loss_##isa;   \
-    extern const kolo_simd_pool_table kolo_simd_pool_##isa;
+    extern const kolo_simd_pool_table kolo_simd_pool_##isa;   \
+    extern const kolo_simd_conv_table kolo_simd_conv_##isa;
 #define ROW(isa)                                                                      \
     {                                                                                 \
         .name = #isa, .point = &kolo_simd_point_##isa, .loss = &kolo_simd_loss_##isa, \
-        .pool = &kolo_simd_pool_##isa,                                                \
+        .pool = &kolo_simd_pool_##isa, .conv = &kolo_simd_conv_##isa,                 \
     }
 
 TABLES(baseline)

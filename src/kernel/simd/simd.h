@@ -109,19 +109,27 @@ typedef struct kolo_simd_pool_table {
 
 /* ---- convolution: items are images ---- */
 
-/* Weights in scratch, padded with zeros to whole vectors: forwards and for the weights' gradient
- * [C][KH][KW][lanes >= O]; for the data's gradient [O][KH][row >= KW * C]. */
+/* Weights are packed in scratch, padded with zeros to whole vectors: forwards, and their gradients,
+ * [C][KH][KW][lanes >= O]; for the data's gradient [O][KH][lanes >= KW * C]. */
 typedef struct kolo_simd_conv_job {
     kolo_simd_image x, y;
     int64_t kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
+    int64_t lanes;
     bool relu;
-    int64_t lanes; /* of a row of packed weights */
-    int64_t row;   /* floats of a row of the padded image in scratch: see conv.c */
-    const float *in_x, *in_dy, *packed, *bias;
-    float *out;          /* y; dx */
-    float *part_scratch; /* of part 0 */
-    int64_t part_stride; /* floats between the scratch of two parts */
+    const float *in_x, *in_dy, *packed;
+    const float *bias; /* lanes floats */
+    float *out;        /* y; dx; sums of the weights' gradient, one block of them a part */
+    float *scratch;    /* of part 0 */
+    int64_t part_stride;
 } kolo_simd_conv_job;
+
+/* x of one image with the convolution's margins of zeros around it. */
+static inline int64_t kolo_simd_padded_row(const kolo_simd_conv_job *job) {
+    return (job->x.w + 2 * job->pad_w) * job->x.inner;
+}
+static inline int64_t kolo_simd_padded_plane(const kolo_simd_conv_job *job) {
+    return (job->x.h + 2 * job->pad_h) * kolo_simd_padded_row(job);
+}
 
 typedef struct kolo_simd_conv_table {
     kolo_simd_loop forward, bwd_data, bwd_weights;

@@ -24,6 +24,7 @@
 enum { VL = KOLO_VECTOR_BYTES / 4 };
 
 typedef float vf __attribute__((vector_size(KOLO_VECTOR_BYTES)));
+typedef int32_t vi __attribute__((vector_size(KOLO_VECTOR_BYTES)));
 typedef float vf_any __attribute__((vector_size(KOLO_VECTOR_BYTES), aligned(4), may_alias));
 typedef float v8f __attribute__((vector_size(32)));
 typedef float v8f_any __attribute__((vector_size(32), aligned(4), may_alias));
@@ -47,3 +48,6 @@ INLINE vf mul_add(vf a, vf b, vf c) {
     return a * b + c;
 #endif
 }
+
+/* x where it is positive, else zero. */
+INLINE vf positive(vf x) { return (vf)((x > 0) & (vi)x); }

@@ -1,0 +1,226 @@
+/* Direct convolution for few channels: conv2d and its gradients (loops: conv.isa.c).
+ *
+ * Weights may have any layout: each run packs them into scratch by a table of offsets made in
+ * `prepare` (they are few), and the gradient goes back the same way. An open layout becomes plain.
+ * y and dy of forward and bwd_weights have channels in eights; all other images may be of any kind.
+ *
+ * Scratch: packed weights (or sums of the gradient, a block of them for each part), bias, then a
+ * piece for each part. bwd_weights adds the parts' sums in their order, so its result depends on
+ * the number of threads, but on nothing else. */
+#include "kernel/simd/simd.h"
+
+#include <string.h>
+
+enum {
+    MAX_CHANNELS = 16, /* beyond, oneDNN is better */
+    MAX_OUTPUTS = 64,
+    MAX_KERNEL = 11,
+};
+
+typedef struct conv_state {
+    const kolo_simd_conv_table *table;
+    kolo_simd_loop bias_bwd;
+    kolo_simd_conv_job job; /* but for the addresses */
+    int64_t n_packed;
+    int32_t *place; /* offset in the weights of each packed element, -1 for zeros */
+} conv_state;
+
+/* Which tensors of a spec are what. */
+typedef struct conv_roles {
+    const kolo_tensor *x, *y, *w;
+} conv_roles;
+
+static conv_roles roles_of(const kolo_kernel_spec *spec) {
+    if (spec->op == &kolo_op_conv2d) return (conv_roles){&spec->in[0], &spec->out[0], &spec->in[1]};
+    if (spec->op == &kolo_op_conv2d_bwd_data) {
+        return (conv_roles){&spec->out[0], &spec->in[0], &spec->in[1]};
+    }
+    return (conv_roles){&spec->in[1], &spec->in[0], &spec->out[0]};
+}
+
+/* ---- fit ---- */
+
+static double fit(kolo_kernel_spec *spec) {
+    const kolo_attr *attr = spec->attr;
+    conv_roles role = roles_of(spec);
+    kolo_simd_image x, y;
+    if (!kolo_spec_floats_are(spec, KOLO_DTYPE_F32)) return -1;
+    if (!kolo_simd_image_of(role.x, &x) || !kolo_simd_image_of(role.y, &y)) return -1;
+    bool data = spec->op == &kolo_op_conv2d_bwd_data;
+    if (!data && y.inner % 8 != 0) return -1;
+    if (attr[KOLO_CONV_GROUPS].i != 1) return -1;
+    if (attr[KOLO_CONV_DILATION_H].i != 1 || attr[KOLO_CONV_DILATION_W].i != 1) return -1;
+    int64_t kernel_h = role.w->shape.dim[2], kernel_w = role.w->shape.dim[3];
+    if (kernel_h > MAX_KERNEL || kernel_w > MAX_KERNEL) return -1;
+    if (x.c > MAX_CHANNELS || y.c > MAX_OUTPUTS) return -1;
+    if (kolo_layout_is_open(role.w)) spec->in[1].layout = kolo_layout_plain(4);
+    double vector = kolo_simd_isa_now()->conv->vector, lanes, efficiency;
+    double pixels = (double)(y.n * y.h * y.w * kernel_h), columns = (double)(kernel_w * x.c);
+    double used = (double)y.c;
+    if (data) {
+        lanes = (double)kolo_round_up((size_t)columns, (size_t)vector) * used;
+        efficiency = 0.5;
+    } else {
+        lanes = (double)kolo_round_up((size_t)used, (size_t)vector) * columns;
+        efficiency = spec->op == &kolo_op_conv2d ? 0.75 : 0.7;
+    }
+    double bytes = (double)(kolo_tensor_bytes(role.x) + kolo_tensor_bytes(role.y));
+    return kolo_kernel_seconds(2 * pixels * lanes, bytes, efficiency);
+}
+
+/* ---- prepare ---- */
+
+static int64_t round_up_to(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+static int64_t part_size(const kolo_simd_conv_job *job) {
+    if (job->pad_h == 0 && job->pad_w == 0) return 0;
+    return job->x.planes * kolo_simd_padded_plane(job);
+}
+
+static int64_t part_size_bwd_data(const kolo_simd_conv_job *job) {
+    int64_t pixels = (job->x.h + 2 * job->pad_h) * (job->x.w + 2 * job->pad_w);
+    return pixels * round_up_to(job->x.c, 8) + job->y.w * job->lanes + 8;
+}
+
+/* The table for packed weights: [C][KH][KW][lanes of o], or [O][KH][lanes of kw * C + c]. */
+static kolo_status make_places(conv_state *s, const kolo_tensor *w, bool data) {
+    const kolo_simd_conv_job *job = &s->job;
+    int64_t rows = data ? job->y.c * job->kernel_h : job->x.c * job->kernel_h * job->kernel_w;
+    s->n_packed = rows * job->lanes;
+    size_t bytes = sizeof *s->place * (size_t)s->n_packed;
+    s->place = kolo_alloc(bytes);
+    if (!s->place) return KOLO_NOMEM(bytes);
+    for (int64_t i = 0; i < s->n_packed; i++) {
+        int64_t row = i / job->lanes, lane = i % job->lanes;
+        int64_t o = lane, c = row / job->kernel_w / job->kernel_h;
+        int64_t kh = row / job->kernel_w % job->kernel_h, kw = row % job->kernel_w;
+        if (data) {
+            o = row / job->kernel_h;
+            kh = row % job->kernel_h;
+            kw = lane / job->x.c;
+            c = lane % job->x.c;
+        }
+        bool there = o < job->y.c && kw < job->kernel_w;
+        int64_t index[4] = {o, c, kh, kw};
+        s->place[i] = there ? (int32_t)kolo_layout_offset(&w->layout, &w->shape, index) : -1;
+    }
+    return KOLO_OK;
+}
+
+static void release(void *state) {
+    conv_state *s = state;
+    kolo_free(s->place);
+    kolo_free(s);
+}
+
+static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *scratch_bytes) {
+    conv_roles role = roles_of(spec);
+    const kolo_attr *attr = spec->attr;
+    bool data = spec->op == &kolo_op_conv2d_bwd_data;
+    conv_state *s = kolo_zalloc(sizeof *s);
+    if (!s) return KOLO_NOMEM(sizeof *s);
+    s->table = kolo_simd_isa_now()->conv;
+    s->bias_bwd = kolo_simd_isa_now()->point->bias_bwd;
+    kolo_simd_conv_job *job = &s->job;
+    KOLO_ASSERT(kolo_simd_image_of(role.x, &job->x) && kolo_simd_image_of(role.y, &job->y));
+    job->kernel_h = role.w->shape.dim[2];
+    job->kernel_w = role.w->shape.dim[3];
+    job->stride_h = attr[KOLO_CONV_STRIDE_H].i;
+    job->stride_w = attr[KOLO_CONV_STRIDE_W].i;
+    job->pad_h = attr[KOLO_CONV_PAD_H].i;
+    job->pad_w = attr[KOLO_CONV_PAD_W].i;
+    job->relu = spec->op == &kolo_op_conv2d && attr[KOLO_CONV_RELU].i;
+    job->lanes = round_up_to(data ? job->kernel_w * job->x.c : job->y.planes * job->y.inner,
+                             s->table->vector);
+    kolo_status status = make_places(s, role.w, data);
+    if (status != KOLO_OK) {
+        release(s);
+        return status;
+    }
+    job->part_stride = round_up_to(data ? part_size_bwd_data(job) : part_size(job), 16);
+    bool weights = spec->op == &kolo_op_conv2d_bwd_weights;
+    int64_t packed = round_up_to(s->n_packed * (weights ? spec->threads : 1), 16);
+    int64_t bias = round_up_to(job->lanes, 16);
+    *scratch_bytes = sizeof(float) * (size_t)(packed + bias + job->part_stride * spec->threads);
+    *state = s;
+    return KOLO_OK;
+}
+
+/* ---- run ---- */
+
+/* Weights into scratch; gives the end of what they take. */
+static float *pack(const conv_state *s, const float *w, float *scratch) {
+    for (int64_t i = 0; i < s->n_packed; i++) scratch[i] = s->place[i] < 0 ? 0 : w[s->place[i]];
+    return scratch + round_up_to(s->n_packed, 16);
+}
+
+static void run_conv2d(const kolo_call *call) {
+    const conv_state *s = call->state;
+    kolo_simd_conv_job job = s->job;
+    float *bias = pack(s, call->in[1], call->scratch);
+    memset(bias, 0, sizeof(float) * (size_t)job.lanes);
+    if (call->spec->n_in > 2) memcpy(bias, call->in[2], sizeof(float) * (size_t)job.y.c);
+    job.in_x = call->in[0];
+    job.packed = call->scratch;
+    job.bias = bias;
+    job.out = call->out[0];
+    job.scratch = bias + round_up_to(job.lanes, 16);
+    kolo_simd_parallel(call->spec->threads, job.x.n, s->table->forward, &job);
+}
+
+static void run_bwd_data(const kolo_call *call) {
+    const conv_state *s = call->state;
+    kolo_simd_conv_job job = s->job;
+    job.scratch = pack(s, call->in[1], call->scratch);
+    job.in_dy = call->in[0];
+    job.packed = call->scratch;
+    job.out = call->out[0];
+    kolo_simd_parallel(call->spec->threads, job.x.n, s->table->bwd_data, &job);
+}
+
+static void run_bwd_weights(const kolo_call *call) {
+    const conv_state *s = call->state;
+    int threads = call->spec->threads;
+    kolo_simd_conv_job job = s->job;
+    job.in_dy = call->in[0];
+    job.in_x = call->in[1];
+    job.out = call->scratch;
+    job.scratch = job.out + round_up_to(s->n_packed * threads, 16);
+    kolo_simd_parallel(threads, job.x.n, s->table->bwd_weights, &job);
+    float *dw = call->out[0];
+    memset(dw, 0, kolo_tensor_bytes(&call->spec->out[0]));
+    for (int64_t i = 0; i < s->n_packed; i++) {
+        if (s->place[i] < 0) continue;
+        float sum = job.out[i];
+        for (int part = 1; part < threads; part++) sum += job.out[part * s->n_packed + i];
+        dw[s->place[i]] = sum;
+    }
+    if (call->spec->n_out == 1) return;
+    kolo_simd_bias_job bias = {.image = job.y, .x = job.in_dy, .out = call->out[1]};
+    kolo_simd_parallel(threads, kolo_simd_slices(&job.y), s->bias_bwd, &bias);
+}
+
+const kolo_kernel kolo_simd_conv2d = {
+    .name = "simd_conv2d",
+    .op = &kolo_op_conv2d,
+    .fit = fit,
+    .prepare = prepare,
+    .run = run_conv2d,
+    .release = release,
+};
+const kolo_kernel kolo_simd_conv2d_bwd_data = {
+    .name = "simd_conv2d_bwd_data",
+    .op = &kolo_op_conv2d_bwd_data,
+    .fit = fit,
+    .prepare = prepare,
+    .run = run_bwd_data,
+    .release = release,
+};
+const kolo_kernel kolo_simd_conv2d_bwd_weights = {
+    .name = "simd_conv2d_bwd_weights",
+    .op = &kolo_op_conv2d_bwd_weights,
+    .fit = fit,
+    .prepare = prepare,
+    .run = run_bwd_weights,
+    .release = release,
+};
