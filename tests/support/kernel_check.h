@@ -6,8 +6,9 @@
 /* The kernel of that name, or NULL when the build has none. */
 const kolo_kernel *test_kernel(const char *name);
 
-/* Fills a spec: inputs of these shapes, f32, in the layouts of that name ("any": open; NULL: plain;
- * the same for the outputs, whose shapes come from the op). Fails the test when the op refuses. */
+/* Fills a spec: inputs of these shapes (f32, but labels and indices) in the layouts of that name
+ * ("any": open; NULL: plain; the same for the outputs, whose shapes come from the op). Fails the
+ * test when the op refuses. */
 void test_kernel_spec(kolo_kernel_spec *spec, const kolo_op *op, const kolo_attr *attr, int n_in,
                       const kolo_shape *in, const char *const *in_layouts, int n_out,
                       const char *const *out_layouts, int threads);

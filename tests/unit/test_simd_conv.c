@@ -24,7 +24,7 @@ static const conv_case cases[] = {
     {5, 3, 6, 31, 8, 2, 3, 1, 3, 1, 2},    /* margins that stick out, uneven parts of threads */
 };
 
-static const char *const layouts[] = {"abcd", "acdb", "aBcd8b", "aBcd16b", "aBcd4b"};
+static const char *const layouts[] = {"abcd", "acdb", "aBcd8b", "aBcd16b"};
 static const char *const weights[] = {"abcd", "cdba", "ABcd8b8a", "Acdb16a"};
 
 typedef struct conv_run {

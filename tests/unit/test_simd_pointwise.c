@@ -1,0 +1,224 @@
+/* Our pointwise, loss and pooling kernels of every instruction set that this machine has, against
+ * the reference, over shapes, layouts and threads. What is one rounded operation must give the
+ * reference's very bits. */
+#include "base/rng.h"
+#include "kernel/simd/simd.h"
+#include "support/kernel_check.h"
+
+#include <string.h>
+
+enum { MAX_ELEMENTS = 1 << 16 };
+
+/* Runs `body` for each instruction set, with one thread and with three; it gives the number of
+ * specs that fit.
+ */
+static void each_set(int (*body)(int threads), int fits) {
+    for (int isa = 0; isa <= kolo_kernel_isa(); isa++) {
+        kolo_simd_pin_isa(isa);
+        for (int threads = 1; threads <= 3; threads += 2) assert_int_equal(body(threads), fits);
+    }
+    kolo_simd_pin_isa(-1);
+}
+
+static int check(const kolo_kernel *kernel, kolo_kernel_spec *spec, const void *const *inputs,
+                 double tolerance) {
+    if (kernel->fit(spec) < 0) return 0;
+    test_kernel_on(kernel, spec, inputs, tolerance);
+    return 1;
+}
+
+/* ---- elementwise ---- */
+
+static const struct {
+    kolo_shape shape;
+    const char *layout;
+} images[] = {
+    {{4, {3, 6, 5, 7}}, "abcd"},     {{4, {3, 6, 5, 7}}, "acdb"},   {{4, {3, 6, 5, 7}}, "aBcd8b"},
+    {{4, {2, 17, 3, 3}}, "aBcd16b"}, {{4, {2, 130, 2, 3}}, "acdb"}, {{4, {1, 16, 9, 9}}, "aBcd8b"},
+    {{4, {2, 9, 1, 1}}, "aBcd4b"},   {{4, {1, 1, 1, 1}}, "abcd"},   {{4, {2, 3, 4, 13}}, "abcd"},
+    {{2, {37, 10}}, "ab"},           {{3, {3, 4, 19}}, "abc"},
+};
+
+static int elementwise(int threads) {
+    int fits = 0;
+    kolo_kernel_spec spec;
+    for (size_t i = 0; i < KOLO_COUNT(images); i++) {
+        kolo_shape both[] = {images[i].shape, images[i].shape};
+        const char *same[] = {images[i].layout, images[i].layout};
+        test_kernel_spec(&spec, &kolo_op_relu, NULL, 1, both, same, 1, same, threads);
+        fits += check(&kolo_simd_relu, &spec, NULL, 0);
+        test_kernel_spec(&spec, &kolo_op_relu_bwd, NULL, 2, both, same, 1, same, threads);
+        fits += check(&kolo_simd_relu_bwd, &spec, NULL, 0);
+        test_kernel_spec(&spec, &kolo_op_add, NULL, 2, both, same, 1, same, threads);
+        fits += check(&kolo_simd_add, &spec, NULL, 0);
+    }
+    return fits;
+}
+
+static void elementwise_is_the_reference(void **state) {
+    each_set(elementwise, 3 * KOLO_COUNT(images));
+}
+
+static int bias(int threads) {
+    int fits = 0;
+    kolo_kernel_spec spec;
+    for (size_t i = 0; i < KOLO_COUNT(images); i++) {
+        kolo_shape in[] = {images[i].shape, kolo_shape_1(images[i].shape.dim[1])};
+        const char *layouts[] = {images[i].layout, "a"};
+        test_kernel_spec(&spec, &kolo_op_bias, NULL, 2, in, layouts, 1, layouts, threads);
+        fits += check(&kolo_simd_bias, &spec, NULL, 0);
+        test_kernel_spec(&spec, &kolo_op_bias_bwd, NULL, 1, in, layouts, 1, NULL, threads);
+        fits += check(&kolo_simd_bias_bwd, &spec, NULL, 1e-6);
+    }
+    return fits;
+}
+
+static void bias_is_the_reference(void **state) { each_set(bias, 2 * KOLO_COUNT(images)); }
+
+/* ---- sgd ---- */
+
+static int sgd(int threads) {
+    static const kolo_attr attrs[][KOLO_MAX_ATTRS] = {
+        {{.f = 0.9}, {.f = 0}, {0}},
+        {{.f = 0.9}, {.f = 1e-2}, {0}},
+        {{.f = 0.5}, {.f = 1e-2}, {1}},
+    };
+    int fits = 0;
+    kolo_kernel_spec spec;
+    for (size_t i = 0; i < KOLO_COUNT(images); i++) {
+        kolo_shape s = images[i].shape, in[] = {s, s, kolo_shape_0(), s};
+        const char *l = images[i].layout, *layouts[] = {l, l, NULL, l};
+        for (size_t j = 0; j < KOLO_COUNT(attrs); j++) {
+            test_kernel_spec(&spec, &kolo_op_sgd, attrs[j], 4, in, layouts, 2, layouts, threads);
+            fits += check(&kolo_simd_sgd, &spec, NULL, 1e-6);
+        }
+        static const kolo_attr plain[KOLO_MAX_ATTRS] = {{.f = 0}, {.f = 1e-2}, {0}};
+        test_kernel_spec(&spec, &kolo_op_sgd, plain, 3, in, layouts, 1, layouts, threads);
+        fits += check(&kolo_simd_sgd, &spec, NULL, 1e-6);
+    }
+    return fits;
+}
+
+static void sgd_is_the_reference(void **state) { each_set(sgd, 4 * KOLO_COUNT(images)); }
+
+/* ---- loss ---- */
+
+static float random_floats[MAX_ELEMENTS];
+
+static void fill(size_t n, float scale) {
+    kolo_rng rng = kolo_rng_make(5, KOLO_RNG_TEST, n);
+    assert_true(n <= MAX_ELEMENTS);
+    for (size_t i = 0; i < n; i++) random_floats[i] = scale * kolo_rng_normal(&rng, i);
+}
+
+static const int64_t rows[][2] = {{1, 1}, {64, 10}, {7, 2}, {5, 1000}, {33, 17}};
+static const float scales[] = {1, 30, 1000}; /* of logits: from close to one to underflow */
+
+static int loss(int threads) {
+    int fits = 0;
+    kolo_kernel_spec spec;
+    for (size_t i = 0; i < KOLO_COUNT(rows); i++) {
+        kolo_shape in[] = {kolo_shape_2(rows[i][0], rows[i][1]), kolo_shape_1(rows[i][0]),
+                           kolo_shape_0()};
+        int32_t labels[64]; /* some are outside on either side */
+        for (int64_t n = 0; n < rows[i][0]; n++) labels[n] = (int32_t)(n % (rows[i][1] + 2) - 1);
+        for (size_t j = 0; j < KOLO_COUNT(scales); j++) {
+            const void *data[] = {random_floats, labels, NULL};
+            fill((size_t)(rows[i][0] * rows[i][1]), scales[j]);
+            test_kernel_spec(&spec, &kolo_op_softmax_xent, NULL, 2, in, NULL, 2, NULL, threads);
+            fits += check(&kolo_simd_softmax_xent, &spec, data, 2e-6);
+            test_kernel_spec(&spec, &kolo_op_softmax_xent_bwd, NULL, 3, in, NULL, 1, NULL, threads);
+            fits += check(&kolo_simd_softmax_xent_bwd, &spec, data, 1e-6);
+            test_kernel_spec(&spec, &kolo_op_accuracy, NULL, 2, in, NULL, 1, NULL, threads);
+            fits += check(&kolo_simd_accuracy, &spec, data, 0);
+        }
+    }
+    return fits;
+}
+
+static void loss_is_the_reference(void **state) {
+    each_set(loss, 3 * KOLO_COUNT(rows) * KOLO_COUNT(scales));
+}
+
+/* ---- pooling ---- */
+
+static const struct {
+    int64_t n, c, h, w;
+    kolo_attr attr[KOLO_MAX_ATTRS]; /* kernel, stride, padding, relu */
+} pools[] = {
+    {3, 6, 28, 28, {{2}, {2}, {2}, {2}, {0}, {0}, {1}}}, /* tiles, as lenet has */
+    {2, 16, 10, 10, {{2}, {2}, {2}, {2}, {0}, {0}, {0}}},
+    {2, 19, 9, 11, {{2}, {2}, {2}, {2}, {0}, {0}, {1}}}, /* a rest that no window covers */
+    {2, 5, 9, 12, {{3}, {4}, {3}, {4}, {0}, {0}, {0}}},  /* tiles of another size */
+    {2, 20, 9, 7, {{3}, {3}, {2}, {2}, {1}, {1}, {1}}},  /* windows that overlap, padding */
+    {1, 3, 6, 8, {{2}, {3}, {3}, {1}, {0}, {1}, {0}}},   /* gaps one way, overlap the other */
+    {2, 7, 5, 5, {{5}, {5}, {1}, {1}, {0}, {0}, {0}}},   /* one window: the output is one pixel */
+    {1, 8, 1, 1, {{1}, {1}, {1}, {1}, {0}, {0}, {0}}},
+    {1, 2, 20, 20, {{16}, {16}, {1}, {1}, {8}, {8}, {0}}}, /* the largest index, 255 */
+};
+static const char *const layouts[] = {"abcd", "acdb", "aBcd8b", "aBcd16b", "aBcd4b"};
+
+/* The index that goes into the gradient: that of the reference kernel. */
+static void index_of(const kolo_kernel_spec *forward, const float *x, float *y, uint8_t *index) {
+    kolo_kernel_spec spec = *forward;
+    const kolo_kernel *kernel;
+    size_t scratch_bytes = 0;
+    kolo_call call = {.spec = &spec, .in = {(void *)(uintptr_t)x}, .out = {y, index}};
+    spec.in[0].layout = spec.out[0].layout = spec.out[1].layout = kolo_layout_plain(4);
+    ASSERT_OK(kolo_kernel_select(KOLO_KERNELS_REF, &spec, &kernel, NULL));
+    ASSERT_OK(kernel->prepare(&spec, &call.state, &scratch_bytes));
+    call.scratch = kolo_alloc(scratch_bytes);
+    assert_non_null(call.scratch);
+    kernel->run(&call);
+    kernel->release(call.state);
+    kolo_free(call.scratch);
+}
+
+static int pool_case(size_t i, const char *layout, int threads) {
+    static float y[MAX_ELEMENTS];
+    static uint8_t index[MAX_ELEMENTS];
+    const char *same[] = {layout, layout, layout};
+    kolo_shape x = kolo_shape_4(pools[i].n, pools[i].c, pools[i].h, pools[i].w);
+    kolo_attr attr[KOLO_MAX_ATTRS];
+    memcpy(attr, pools[i].attr, sizeof attr);
+    kolo_kernel_spec spec;
+    fill((size_t)kolo_shape_count(&x), 1);
+    for (int64_t k = 0; k < kolo_shape_count(&x); k += 3) random_floats[k] = 0.5f; /* ties */
+    const void *in[] = {random_floats};
+    test_kernel_spec(&spec, &kolo_op_max_pool2d, attr, 1, &x, same, 2, same, threads);
+    int fits = check(&kolo_simd_max_pool2d, &spec, in, 0);
+    index_of(&spec, random_floats, y, index);
+    kolo_shape dy = spec.out[0].shape;
+    test_kernel_spec(&spec, &kolo_op_avg_pool2d, attr, 1, &x, same, 1, same, threads);
+    fits += check(&kolo_simd_avg_pool2d, &spec, in, 1e-6);
+    bool relu = attr[KOLO_POOL_RELU].i;
+    attr[KOLO_POOL_RELU].i = 0;
+    attr[KOLO_POOL_IN_H].i = pools[i].h;
+    attr[KOLO_POOL_IN_W].i = pools[i].w;
+    test_kernel_spec(&spec, &kolo_op_avg_pool2d_bwd, attr, 1, &dy, same, 1, same, threads);
+    fits += check(&kolo_simd_avg_pool2d_bwd, &spec, NULL, 1e-6);
+    test_kernel_spec(&spec, &kolo_op_max_pool2d_bwd, attr, 2 + relu, (kolo_shape[]){dy, dy, dy},
+                     same, 1, same, threads);
+    return fits + check(&kolo_simd_max_pool2d_bwd, &spec, (const void *[]){NULL, index, y}, 1e-6);
+}
+
+static int pool(int threads) {
+    int fits = 0;
+    for (size_t i = 0; i < KOLO_COUNT(pools); i++) {
+        for (size_t j = 0; j < KOLO_COUNT(layouts); j++) fits += pool_case(i, layouts[j], threads);
+    }
+    return fits;
+}
+
+static void pool_is_the_reference(void **state) {
+    each_set(pool, 4 * KOLO_COUNT(pools) * KOLO_COUNT(layouts));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(elementwise_is_the_reference), cmocka_unit_test(bias_is_the_reference),
+        cmocka_unit_test(sgd_is_the_reference),         cmocka_unit_test(loss_is_the_reference),
+        cmocka_unit_test(pool_is_the_reference),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
