@@ -1,0 +1,196 @@
+/* Training is the same computation however its global batch is shared out: N ranks with a batch of
+ * B against one with N*B, ring against direct, threads against processes, a run against its
+ * repetition. lenet on Fashion-MNIST, or on made-up images where the package is missing. */
+#include "support/ranks.h"
+#include "support/support.h"
+#include "train/session.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { STEPS = 20, PARAMETERS = 61706, MAX_RANKS = 4 };
+
+static const double tolerance = 1e-5;
+
+static const char *data = "fashion-mnist";
+
+typedef struct setting {
+    int ranks;
+    int64_t batch; /* of each rank */
+    kolo_algorithm algorithm;
+    kolo_kernel_set kernels;
+    char data[64];
+} setting;
+
+typedef struct outcome {
+    uint64_t hash;
+    double losses[STEPS];
+    float parameters[PARAMETERS];
+} outcome;
+
+/* ---- one run ---- */
+
+static void get_parameters(const kolo_store *store, float *to) {
+    for (int i = 0; i < kolo_store_count(store); i++) {
+        const kolo_store_entry *entry = kolo_store_entry_at(store, i);
+        if (entry->kind != KOLO_VALUE_PARAM) continue;
+        kolo_store_read(store, entry, to);
+        to += kolo_shape_count(&entry->canon);
+    }
+}
+
+static kolo_status train(kolo_session *session, kolo_loader *loader, outcome *result) {
+    KOLO_TRY(kolo_session_init(session, 3));
+    if (kolo_session_parameters(session) != PARAMETERS) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "lenet has another number of parameters");
+    }
+    for (int k = 0; k < STEPS; k++) {
+        kolo_batch batch;
+        kolo_sums sums;
+        KOLO_TRY(kolo_loader_next(loader, &batch));
+        KOLO_TRY(kolo_session_step(session, &batch, 0.05, &sums));
+        result->losses[k] = sums.loss / (double)sums.samples;
+    }
+    get_parameters(kolo_session_store(session), result->parameters);
+    result->hash = kolo_store_hash(kolo_session_store(session));
+    return KOLO_OK;
+}
+
+static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
+    const setting *s = arg;
+    kolo_dataset *dataset = NULL;
+    kolo_loader *loader = NULL;
+    kolo_session *session = NULL;
+    kolo_status status;
+    /* The smaller split: it opens faster. */
+    KOLO_TRY_GOTO(kolo_dataset_open(s->data, KOLO_SPLIT_TEST, &dataset), done);
+    kolo_loader_opts loader_opts = {
+        .dataset = dataset,
+        .global_batch = s->batch * s->ranks,
+        .seed = 3,
+        .rank = kolo_comm_rank(comm),
+        .world = s->ranks,
+        .end = STEPS,
+    };
+    KOLO_TRY_GOTO(kolo_loader_create(&loader_opts, &loader), done);
+    kolo_session_opts opts = {
+        .model = "lenet",
+        .sample = kolo_dataset_describe(dataset)->sample,
+        .classes = kolo_dataset_describe(dataset)->classes,
+        .batch = s->batch,
+        .plan = {.kernels = s->kernels,
+                 .algorithm = s->algorithm,
+                 .momentum = 0.9,
+                 .weight_decay = 5e-4,
+                 .bucket_bytes = 64 << 10},
+    };
+    KOLO_TRY_GOTO(kolo_session_create(&opts, comm, &session), done);
+    status = train(session, loader, result);
+done:
+    kolo_session_destroy(session);
+    kolo_loader_destroy(loader);
+    kolo_dataset_close(dataset);
+    return status;
+}
+
+/* Trains; every rank must end like rank 0, whose outcome is given. */
+static const outcome *run(setting s, rank_transport transport) {
+    static outcome results[2][MAX_RANKS];
+    static int turn;
+    outcome *own = results[turn ^= 1];
+    snprintf(s.data, sizeof s.data, "%s", data);
+    rank_job job = {
+        .n = s.ranks,
+        .transport = transport,
+        .body = body,
+        .arg = &s,
+        .arg_bytes = sizeof s,
+        .results = own,
+        .result_bytes = sizeof *own,
+    };
+    ASSERT_OK(run_rank_job(&job));
+    for (int rank = 1; rank < s.ranks; rank++) {
+        assert_int_equal(own[rank].hash, own[0].hash);
+        assert_memory_equal(own[rank].losses, own[0].losses, sizeof own[0].losses);
+    }
+    return own;
+}
+
+static void assert_close(const outcome *a, const outcome *b, const char *what) {
+    double losses = test_relative_l2_f64(a->losses, b->losses, STEPS);
+    double parameters = test_relative_l2_f32(a->parameters, b->parameters, PARAMETERS);
+    if (!(losses < tolerance && parameters < tolerance)) {
+        fail_msg("%s: losses differ by %g, parameters by %g", what, losses, parameters);
+    }
+}
+
+static void assert_same_bits(const outcome *a, const outcome *b) {
+    assert_int_equal(a->hash, b->hash);
+    assert_memory_equal(a->losses, b->losses, sizeof a->losses);
+    assert_memory_equal(a->parameters, b->parameters, sizeof a->parameters);
+}
+
+/* ---- tests ---- */
+
+static void ranks_share_a_batch_without_changing_it(void **state) {
+    static const struct {
+        int ranks;
+        int64_t batch;
+    } splits[] = {{2, 32}, {4, 16}, {3, 20}};
+    for (int kernels = 0; kernels < 2; kernels++) {
+        kolo_kernel_set set = kernels ? KOLO_KERNELS_REF : KOLO_KERNELS_BEST;
+        for (size_t i = 0; i < KOLO_COUNT(splits); i++) {
+            setting split = {.ranks = splits[i].ranks, .batch = splits[i].batch, .kernels = set};
+            setting whole = {
+                .ranks = 1, .batch = splits[i].ranks * splits[i].batch, .kernels = set};
+            char what[64];
+            snprintf(what, sizeof what, "%d x %d, kernels %d", split.ranks, (int)split.batch, set);
+            const outcome *alone = run(whole, RANKS_THREAD);
+            assert_true(alone->losses[STEPS - 1] < alone->losses[0]);
+            assert_close(run(split, RANKS_THREAD), alone, what);
+        }
+    }
+}
+
+static void ring_and_direct_agree(void **state) {
+    setting ring = {.ranks = 3, .batch = 20, .algorithm = KOLO_ALGORITHM_RING};
+    setting direct = {.ranks = 3, .batch = 20, .algorithm = KOLO_ALGORITHM_DIRECT};
+    const outcome *a = run(ring, RANKS_THREAD);
+    assert_close(a, run(direct, RANKS_THREAD), "ring and direct");
+}
+
+static void threads_and_processes_give_the_same_bits(void **state) {
+    static const kolo_algorithm algorithms[] = {KOLO_ALGORITHM_RING, KOLO_ALGORITHM_DIRECT};
+    for (int i = 0; i < 2; i++) {
+        setting s = {.ranks = 2, .batch = 32, .algorithm = algorithms[i]};
+        const outcome *threads = run(s, RANKS_THREAD);
+        assert_same_bits(threads, run(s, RANKS_SHM));
+    }
+    setting s = {.ranks = 3, .batch = 20};
+    const outcome *threads = run(s, RANKS_THREAD);
+    assert_same_bits(threads, run(s, RANKS_SHM));
+}
+
+static void a_run_repeats_to_the_bit(void **state) {
+    setting s = {.ranks = 4, .batch = 16};
+    const outcome *first = run(s, RANKS_THREAD);
+    assert_same_bits(first, run(s, RANKS_THREAD));
+}
+
+int main(void) {
+    if (ranks_is_child()) return ranks_child();
+    kolo_dataset *dataset;
+    if (kolo_dataset_open(data, KOLO_SPLIT_TEST, &dataset) == KOLO_OK) {
+        kolo_dataset_close(dataset);
+    } else {
+        printf("skip: real images: %s; made-up ones instead\n", kolo_last_error());
+        data = "synthetic";
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_share_a_batch_without_changing_it),
+        cmocka_unit_test(ring_and_direct_agree),
+        cmocka_unit_test(threads_and_processes_give_the_same_bits),
+        cmocka_unit_test(a_run_repeats_to_the_bit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
