@@ -244,6 +244,8 @@ static kolo_status parse_letter(kolo_options *o, const char *arg, const char *ne
 
 kolo_status kolo_options_parse(kolo_options *o, int argc, char **argv) {
     int i = 0;
+    o->argv = argv;
+    o->argc = argc;
     for (; i < argc; i++) {
         const char *arg = argv[i], *next = i + 1 < argc ? argv[i + 1] : NULL;
         if (arg[0] != '-' || arg[1] == '\0') break;

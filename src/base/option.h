@@ -82,7 +82,9 @@ struct kolo_options {
     kolo_arena arena;
     kolo_option_value *values; /* one for each row */
     bool help;                 /* --help was given; nothing after it was read */
-    char **rest;               /* the arguments after the options, NULL-terminated; borrowed */
+    char **argv;               /* all that was parsed; borrowed */
+    int argc;
+    char **rest; /* the arguments after the options, NULL-terminated; borrowed */
     int n_rest;
 };
 

@@ -1,11 +1,10 @@
 /* What is written from the option table: help pages, the manual, a config file that repeats a run.
  */
+#include "base/json.h"
 #include "base/option.h"
 
 #include <inttypes.h>
 #include <string.h>
-
-#include "base/json.h"
 
 enum { WIDTH = 80, HELP_COLUMN = 26 };
 

@@ -11,14 +11,13 @@ enum {
     CMD_TRAIN = 1 << 0,
     CMD_EVAL = 1 << 1,
     CMD_BENCH_TRAIN = 1 << 2,
-    CMD_BENCH_ALLREDUCE = 1 << 3,
-    CMD_RUN = 1 << 4,
-    CMD_DUMP = 1 << 5,
-    CMD_INFO = 1 << 6,
-    CMD_HELP = 1 << 7,
+    CMD_RUN = 1 << 3,
+    CMD_DUMP = 1 << 4,
+    CMD_INFO = 1 << 5,
+    CMD_HELP = 1 << 6,
 };
 
-enum { CLI_N_COMMANDS = 2 };
+enum { CLI_N_COMMANDS = 7 };
 
 extern const kolo_option_command cli_commands[CLI_N_COMMANDS]; /* src/cli/main.c */
 extern const kolo_option_table cli_table;                      /* src/cli/options.c */
@@ -26,7 +25,6 @@ extern const kolo_option_table cli_table;                      /* src/cli/option
 int cmd_train(kolo_options *o);
 int cmd_eval(kolo_options *o);
 int cmd_bench_train(kolo_options *o);
-int cmd_bench_allreduce(kolo_options *o);
 int cmd_run(kolo_options *o);
 int cmd_dump(kolo_options *o);
 int cmd_info(kolo_options *o);

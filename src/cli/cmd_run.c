@@ -1,14 +1,14 @@
 /* kolo run: any program as local ranks. */
 #define _GNU_SOURCE
+#include "base/file.h"
+#include "cli/cli.h"
+#include "cli/launch.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "base/file.h"
-#include "cli/cli.h"
-#include "cli/launch.h"
 
 /* Looks for the program as execvp would, so that one that is not there is one error and not one for
  * each rank. */

@@ -1,10 +1,10 @@
 /* Config files: a YAML mapping from option names to values, read by libfyaml. An error says file,
  * line and column. */
-#include <libfyaml.h>
-#include <string.h>
-
 #include "base/file.h"
 #include "cli/cli.h"
+
+#include <libfyaml.h>
+#include <string.h>
 
 enum { CONFIG_LIMIT = 1 << 20 };
 
@@ -49,26 +49,65 @@ static kolo_status fail_syntax(const char *path, struct fy_diag *diag) {
     void *at = NULL;
     struct fy_diag_error *error = fy_diag_errors_iterate(diag, &at);
     if (!error) return KOLO_FAIL(KOLO_ERR_ARG, "%s: cannot be read as YAML", path);
-    return KOLO_FAIL(KOLO_ERR_ARG, "%s:%d:%d: %s", path, error->line + 1, error->column + 1,
-                     error->msg);
+    return KOLO_FAIL(KOLO_ERR_ARG, "%s:%d:%d: %s", path, error->line, error->column, error->msg);
+}
+
+/* True for a text without content: blank lines, comments, the marks of a document. */
+static bool is_empty(const char *text, size_t bytes) {
+    for (const char *line = text, *end = text + bytes; line < end;) {
+        const char *stop = memchr(line, '\n', (size_t)(end - line));
+        if (!stop) stop = end;
+        while (line < stop && *line && strchr(" \t\r", *line)) line++;
+        bool mark = stop - line >= 3 && (!memcmp(line, "---", 3) || !memcmp(line, "...", 3));
+        if (line < stop && *line != '#' && !mark) return false;
+        line = stop + 1;
+    }
+    return true;
+}
+
+static kolo_status take_stream(kolo_options *o, const char *path, struct fy_parser *parser,
+                               struct fy_diag *diag) {
+    struct fy_document *document = fy_parse_load_document(parser);
+    if (!document) return fail_syntax(path, diag);
+    kolo_status status = take_document(o, path, document);
+    fy_parse_document_destroy(parser, document);
+    if (status != KOLO_OK) return status;
+    document = fy_parse_load_document(parser);
+    bool more = document != NULL;
+    fy_parse_document_destroy(parser, document);
+    if (more) return KOLO_FAIL(KOLO_ERR_ARG, "%s: holds more than one YAML document", path);
+    return fy_diag_got_error(diag) ? fail_syntax(path, diag) : KOLO_OK;
+}
+
+/* libfyaml would print some of its errors though it collects them. */
+static void discard(struct fy_diag *diag, void *user, const char *text, size_t bytes) {}
+
+static kolo_status take_text(kolo_options *o, const char *path, const char *text, size_t bytes) {
+    struct fy_diag_cfg diag_cfg;
+    fy_diag_cfg_default(&diag_cfg);
+    diag_cfg.fp = NULL;
+    diag_cfg.output_fn = discard;
+    struct fy_diag *diag = fy_diag_create(&diag_cfg);
+    if (!diag) return KOLO_NOMEM(sizeof diag_cfg);
+    fy_diag_set_collect_errors(diag, true);
+    struct fy_parse_cfg cfg = {.flags = FYPCF_DEFAULT_PARSE, .diag = diag};
+    struct fy_parser *parser = fy_parser_create(&cfg);
+    kolo_status status = KOLO_OK;
+    if (!parser || fy_parser_set_string(parser, text, bytes) != 0) {
+        status = KOLO_NOMEM(bytes);
+    } else {
+        status = take_stream(o, path, parser, diag);
+    }
+    fy_parser_destroy(parser);
+    fy_diag_destroy(diag);
+    return status;
 }
 
 kolo_status cli_read_config(kolo_options *o, const char *path) {
     char *text;
     size_t bytes;
     KOLO_TRY(kolo_file_read(path, CONFIG_LIMIT, &text, &bytes));
-    kolo_status status;
-    struct fy_diag *diag = fy_diag_create(NULL);
-    if (!diag) {
-        status = KOLO_NOMEM(bytes);
-    } else {
-        fy_diag_set_collect_errors(diag, true);
-        struct fy_parse_cfg cfg = {.flags = FYPCF_DEFAULT_PARSE, .diag = diag};
-        struct fy_document *document = fy_document_build_from_string(&cfg, text, bytes);
-        status = document ? take_document(o, path, document) : fail_syntax(path, diag);
-        fy_document_destroy(document);
-        fy_diag_destroy(diag);
-    }
+    kolo_status status = is_empty(text, bytes) ? KOLO_OK : take_text(o, path, text, bytes);
     kolo_free(text);
     return status;
 }

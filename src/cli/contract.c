@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include "cli/contract.h"
 
+#include "base/file.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -15,8 +17,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include "base/file.h"
 
 enum { SECRET_BYTES = 32 };
 

@@ -2,6 +2,11 @@
 #define _GNU_SOURCE
 #include "cli/launch.h"
 
+#include "base/file.h"
+#include "base/process.h"
+#include "cli/contract.h"
+#include "cli/lines.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -9,11 +14,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <unistd.h>
-
-#include "base/file.h"
-#include "base/process.h"
-#include "cli/contract.h"
-#include "cli/lines.h"
 
 enum {
     GRACE_MS = 1000,     /* for the others to notice a lost peer */
@@ -166,19 +166,19 @@ static int explanation(const rank *k) {
     return k->reported == KOLO_ERR_PEER || k->reported == KOLO_ERR_TIMEOUT ? 1 : 3;
 }
 
-/* The one line about a failed job: the rank whose end explains most, the earliest of equals. */
+/* The one line about a failed job: the rank whose end explains most, the earliest of equals. When
+ * ranks fail together they agree on the text, and rank 0's is right as it stands. */
 static kolo_status give_verdict(job *j) {
     const rank *worst = &j->ranks[0];
     for (int r = 1; r < j->opts->n_ranks; r++) {
         const rank *k = &j->ranks[r];
         int more = explanation(k) - explanation(worst);
-        if (more > 0 || (more == 0 && k->order < worst->order)) worst = k;
+        bool earlier = k->order < worst->order && !worst->report;
+        if (more > 0 || (more == 0 && earlier)) worst = k;
     }
     j->verdict_given = true;
     if (worst->report && worst->how.signal == 0) {
-        const char *first = j->ranks[0].report;
-        bool all_say_it = first && strcmp(first, worst->report) == 0;
-        if (all_say_it) return say(j, "%s", worst->report);
+        if (worst == j->ranks) return say(j, "%s", worst->report);
         return say(j, "rank %d: %s", (int)(worst - j->ranks), worst->report);
     }
     char how[64];

@@ -2,14 +2,14 @@
 #define _GNU_SOURCE
 #include "cli/lines.h"
 
+#include "base/file.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "base/file.h"
 
 /* A chunk holds whole lines for one sink; small lines share one. */
 struct line_chunk {

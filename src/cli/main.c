@@ -1,21 +1,41 @@
 /* The command `kolo`: finds the command, resolves its options, runs it. */
 #define _GNU_SOURCE
+#include "base/file.h"
+#include "cli/cli.h"
+#include "cli/launch.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/file.h"
-#include "cli/cli.h"
-#include "cli/launch.h"
-
 const kolo_option_command cli_commands[] = {
+    {.name = "train",
+     .bit = CMD_TRAIN,
+     .summary = "Trains a model on a data set, on any number of local workers",
+     .run = cmd_train},
+    {.name = "eval",
+     .bit = CMD_EVAL,
+     .summary = "Evaluates a checkpoint on the test data",
+     .run = cmd_eval},
+    {.name = "bench train",
+     .bit = CMD_BENCH_TRAIN,
+     .summary = "Measures training steps, with the data in memory",
+     .run = cmd_bench_train},
     {.name = "run",
      .bit = CMD_RUN,
      .arguments = "-- program [args]",
      .summary = "Starts local ranks of any program and prefixes their lines with [rank]",
      .run = cmd_run},
+    {.name = "dump",
+     .bit = CMD_DUMP,
+     .summary = "Prints the graph of a model, the plan of its training step, or its allreduce",
+     .run = cmd_dump},
+    {.name = "info",
+     .bit = CMD_INFO,
+     .summary = "Prints what this build is, what it runs on and what it stands on",
+     .run = cmd_info},
     {.name = "help",
      .bit = CMD_HELP,
      .arguments = "[command]",

@@ -1,34 +1,132 @@
 /* The table of every option of every command. */
 #include "cli/cli.h"
 
-enum { MAX_RANKS = 1024, MAX_THREADS = 1024 };
+enum {
+    MAX_RANKS = 1024,
+    MAX_THREADS = 1024,
+    JOB = CMD_TRAIN | CMD_EVAL | CMD_BENCH_TRAIN,   /* commands that run as a job of ranks */
+    MODEL = CMD_TRAIN | CMD_BENCH_TRAIN | CMD_DUMP, /* that make a training plan */
+    STEPS = CMD_TRAIN | CMD_BENCH_TRAIN,            /* that take training steps */
+};
 
+/* Limits of numbers that have no better one. */
+#define MANY 1e12
+#define MAX_SEED 9007199254740991.0 /* 2^53 - 1: what JSON readers keep */
+
+/* In the order of the enums in kolo/train.h, kolo/comm.h, kolo/dump.h, cli/progress.h. */
+static const char *const schedules[] = {"constant", "step", "cosine", NULL};
+static const char *const algorithms[] = {"auto", "ring", "direct", NULL};
+static const char *const progresses[] = {"auto", "bar", "plain", "none", NULL};
+static const char *const kernels[] = {"best", "ref", NULL};
+static const char *const dumps[] = {"graph", "passes", "plan", "schedule", NULL};
+
+/* A row is a few lines here, not one line for each field. */
+/* clang-format off */
 static const kolo_option rows[] = {
-    /* ---- where ranks run ---- */
-    {.name = "ranks",
-     .letter = 'n',
-     .type = KOLO_OPTION_INT,
-     .metavar = "N",
-     .preset = "2",
-     .min = 1,
-     .max = MAX_RANKS,
-     .commands = CMD_RUN | CMD_BENCH_ALLREDUCE,
-     .help = "local ranks to start"},
-    {.name = "threads",
-     .type = KOLO_OPTION_INT,
-     .metavar = "T",
-     .without = "what OMP_NUM_THREADS says, else an equal share of the processors",
-     .min = 1,
-     .max = MAX_THREADS,
+    /* ---- what ---- */
+    {.name = "model", .type = KOLO_OPTION_TEXT, .metavar = "NAME[:KEY=VALUE,...]",
+     .commands = MODEL, .required = MODEL, .help = "the model: lenet, mlp or mlp:hidden=256"},
+    {.name = "checkpoint", .type = KOLO_OPTION_TEXT, .metavar = "FILE", .commands = CMD_EVAL,
+     .required = CMD_EVAL, .help = "the checkpoint, a .safetensors file"},
+    {.name = "data", .type = KOLO_OPTION_TEXT, .metavar = "NAME[:DIR]",
+     .commands = CMD_TRAIN | CMD_EVAL, .required = CMD_TRAIN | CMD_EVAL,
+     .help = "the data set: fashion-mnist, fashion-mnist:DIR, mnist:DIR or synthetic"},
+    {.name = "data", .type = KOLO_OPTION_TEXT, .metavar = "NAME[:DIR]",
+     .commands = CMD_BENCH_TRAIN, .without = "made-up images of 1x28x28 in 10 classes",
+     .help = "the data set"},
+    {.name = "what", .type = KOLO_OPTION_CHOICE, .choices = dumps, .preset = "graph",
+     .commands = CMD_DUMP,
+     .help = "the graph as the model makes it, what the passes make of it, the plan of a step, or "
+             "the schedule of an allreduce of the parameters"},
+    {.name = "forward", .type = KOLO_OPTION_FLAG, .commands = CMD_DUMP,
+     .help = "the forward pass alone, instead of a training step"},
+
+    /* ---- on what ---- */
+    {.name = "ranks", .letter = 'n', .type = KOLO_OPTION_INT, .metavar = "N", .preset = "2",
+     .min = 1, .max = MAX_RANKS, .commands = CMD_RUN, .help = "local ranks to start"},
+    {.name = "ranks", .letter = 'n', .type = KOLO_OPTION_INT, .metavar = "N", .preset = "2",
+     .min = 1, .max = MAX_RANKS, .commands = CMD_DUMP,
+     .help = "ranks of the group whose schedule is printed"},
+    {.name = "workers", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "1", .min = 1,
+     .max = MAX_RANKS, .commands = JOB,
+     .help = "local ranks that share the work; each is a process"},
+    {.name = "threads", .type = KOLO_OPTION_INT, .metavar = "N", .min = 1, .max = MAX_THREADS,
+     .commands = JOB | CMD_DUMP, .without = "an equal share of the processors",
+     .help = "threads of each worker's kernels"},
+    {.name = "threads", .type = KOLO_OPTION_INT, .metavar = "N", .min = 1, .max = MAX_THREADS,
      .commands = CMD_RUN,
+     .without = "what OMP_NUM_THREADS says, else an equal share of the processors",
      .help = "OpenMP threads of each rank"},
-    /* ---- help ---- */
-    {.name = "markdown",
-     .type = KOLO_OPTION_FLAG,
-     .commands = CMD_HELP,
-     .not_in_file = true,
+
+    /* ---- how much ---- */
+    {.name = "batch", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "64", .min = 1,
+     .max = 1 << 20, .commands = MODEL | CMD_EVAL, .help = "samples of each worker in a step"},
+    {.name = "epochs", .type = KOLO_OPTION_INT, .metavar = "N", .min = 1, .max = 1 << 30,
+     .commands = CMD_TRAIN, .without = "1 unless --steps is given",
+     .help = "passes over the training data; with --steps too, the first reached ends the run"},
+    {.name = "steps", .type = KOLO_OPTION_INT, .metavar = "N", .min = 1, .max = MANY,
+     .commands = CMD_TRAIN, .without = "as many as the epochs have", .help = "optimiser steps"},
+    {.name = "steps", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "100", .min = 1,
+     .max = MANY, .commands = CMD_BENCH_TRAIN, .help = "optimiser steps"},
+
+    /* ---- how it learns ---- */
+    {.name = "lr", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "0.01", .min = 1e-12,
+     .max = 1e6, .commands = CMD_TRAIN, .help = "learning rate"},
+    {.name = "momentum", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "0", .min = 0,
+     .max = 1, .commands = MODEL, .help = "momentum of SGD"},
+    {.name = "nesterov", .type = KOLO_OPTION_FLAG, .commands = STEPS,
+     .help = "Nesterov's form of momentum"},
+    {.name = "weight-decay", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "0", .min = 0,
+     .max = 1e6, .commands = MODEL,
+     .help = "what is added to each gradient, as a multiple of the parameter"},
+    {.name = "schedule", .type = KOLO_OPTION_CHOICE, .choices = schedules, .preset = "constant",
+     .commands = CMD_TRAIN, .help = "how the learning rate goes on after the warm-up"},
+    {.name = "lr-min", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "0", .min = 0,
+     .max = 1e6, .commands = CMD_TRAIN, .help = "where the cosine schedule ends"},
+    {.name = "lr-step-factor", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "0.1",
+     .min = 1e-6, .max = 1, .commands = CMD_TRAIN,
+     .help = "what the step schedule multiplies the learning rate by"},
+    {.name = "lr-step-epochs", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "30", .min = 1,
+     .max = 1 << 30, .commands = CMD_TRAIN,
+     .help = "epochs between two drops of the step schedule"},
+    {.name = "warmup-epochs", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "0", .min = 0,
+     .max = 1e6, .commands = CMD_TRAIN,
+     .help = "epochs, or a part of one, in which the learning rate rises linearly"},
+    {.name = "seed", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "0", .min = 0,
+     .max = MAX_SEED, .commands = CMD_TRAIN,
+     .help = "what initial weights and the order of samples are drawn from"},
+
+    /* ---- how it is computed and synchronised ---- */
+    {.name = "algorithm", .type = KOLO_OPTION_CHOICE, .choices = algorithms, .preset = "auto",
+     .commands = STEPS | CMD_DUMP, .help = "how gradients are summed over the workers"},
+    {.name = "bucket-bytes", .type = KOLO_OPTION_BYTES, .metavar = "BYTES", .preset = "1M",
+     .min = 1, .max = 1LL << 40, .commands = MODEL,
+     .help = "least bytes of gradients that go out together"},
+    {.name = "kernels", .type = KOLO_OPTION_CHOICE, .choices = kernels, .preset = "best",
+     .commands = MODEL, .help = "the fastest kernels, or the plain reference ones"},
+    {.name = "timeout", .type = KOLO_OPTION_FLOAT, .metavar = "SECONDS", .preset = "300",
+     .min = 0.1, .max = 1e6, .commands = JOB,
+     .help = "how long a worker waits for the others before it gives up"},
+
+    /* ---- evaluation and output ---- */
+    {.name = "eval", .type = KOLO_OPTION_FLAG, .preset = "true", .commands = CMD_TRAIN,
+     .help = "do not evaluate on the test data"},
+    {.name = "eval-every", .type = KOLO_OPTION_INT, .metavar = "N", .min = 1, .max = 1 << 30,
+     .commands = CMD_TRAIN, .without = "at the end only", .help = "epochs between evaluations"},
+    {.name = "out", .type = KOLO_OPTION_TEXT, .metavar = "DIR", .commands = CMD_TRAIN,
+     .without = "nothing is written",
+     .help = "folder for config.yaml, metrics.jsonl and the checkpoint"},
+    {.name = "json", .type = KOLO_OPTION_TEXT, .metavar = "FILE", .commands = JOB,
+     .help = "write the result as JSON; - is standard output"},
+    {.name = "progress", .type = KOLO_OPTION_CHOICE, .choices = progresses, .preset = "auto",
+     .commands = CMD_TRAIN,
+     .help = "a bar, plain lines, or nothing; auto is a bar on a terminal and lines elsewhere"},
+    {.name = "config", .type = KOLO_OPTION_TEXT, .metavar = "FILE", .commands = JOB | CMD_DUMP,
+     .not_in_file = true, .help = "a YAML file with any of these options; flags win"},
+    {.name = "markdown", .type = KOLO_OPTION_FLAG, .commands = CMD_HELP, .not_in_file = true,
      .help = "print the manual of all commands as Markdown"},
 };
+/* clang-format on */
 
 const kolo_option_table cli_table = {
     .program = "kolo",

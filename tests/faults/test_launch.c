@@ -1,6 +1,8 @@
 /* The local launcher, on real processes: what ranks are given, how their lines come out, and how a
  * job ends when a rank fails, when it is interrupted, and when the launcher itself is killed. */
 #define _GNU_SOURCE
+#include "base/file.h"
+#include "base/process.h"
 #include "support/support.h"
 
 #include <poll.h>
@@ -10,9 +12,6 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include "base/file.h"
-#include "base/process.h"
 
 enum { MAX_RANKS = 4, DEADLINE_MS = 10000 };
 

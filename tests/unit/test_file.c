@@ -1,4 +1,5 @@
 /* base/file: reading, mapping, atomic writing, folders; each failure's text. */
+#include "base/file.h"
 #include "support/support.h"
 
 #include <dirent.h>
@@ -7,8 +8,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include "base/file.h"
 
 static char folder[64];
 

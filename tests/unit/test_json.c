@@ -1,4 +1,5 @@
 /* base/json: what is printed, checked as text and read back by jansson. */
+#include "base/json.h"
 #include "support/support.h"
 
 #include <float.h>
@@ -6,8 +7,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "base/json.h"
 
 static void print_sample(kolo_json *j) {
     kolo_json_object(j, NULL);

@@ -1,11 +1,10 @@
 /* base/option: a small table through arguments, config keys, typed values, help, manual and YAML.
  */
+#include "base/option.h"
 #include "support/support.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#include "base/option.h"
 
 enum { COOK = 1, EAT = 2, WASH = 4 };
 

@@ -1,5 +1,6 @@
 /* base/process: children, what they inherit, how they end; environments; signals as events. */
 #define _GNU_SOURCE
+#include "base/process.h"
 #include "support/support.h"
 
 #include <fcntl.h>
@@ -10,8 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "base/process.h"
 
 /* Runs a shell line; its standard output lands in `out`. */
 static kolo_exit run_shell(const char *line, kolo_process_opts opts, char *out, size_t bytes) {

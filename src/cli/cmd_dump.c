@@ -1,0 +1,35 @@
+/* kolo dump: a model's graph, what the passes make of it, its plan, its allreduce. */
+#include "cli/cli.h"
+#include "cli/launch.h"
+#include "cli/train_opts.h"
+#include "kolo/dump.h"
+
+static kolo_status print_dump(const kolo_dump_opts *opts) {
+    char *dump;
+    KOLO_TRY(kolo_dump(opts, &dump));
+    kolo_text text = {0};
+    kolo_text_add(&text, "%s", dump);
+    kolo_dump_free(dump);
+    kolo_status status = cli_print(&text);
+    kolo_text_fini(&text);
+    return status;
+}
+
+int cmd_dump(kolo_options *o) {
+    int threads = (int)kolo_options_int(o, "threads");
+    kolo_dump_opts opts = {
+        .what = (kolo_dump_what)kolo_options_choice(o, "what"),
+        .batch = kolo_options_int(o, "batch"),
+        .evaluate = kolo_options_flag(o, "forward"),
+        .momentum = kolo_options_float(o, "momentum"),
+        .weight_decay = kolo_options_float(o, "weight-decay"),
+        .bucket_bytes = kolo_options_int(o, "bucket-bytes"),
+        .threads = threads ? threads : launch_thread_share(1),
+        .reference_kernels = kolo_options_choice(o, "kernels") == 1,
+        .ranks = (int)kolo_options_int(o, "ranks"),
+        .algorithm = (kolo_algorithm)kolo_options_choice(o, "algorithm"),
+    };
+    kolo_status status = train_opts_model(o, &opts.model, &opts.model_options);
+    if (status == KOLO_OK) status = print_dump(&opts);
+    return status == KOLO_OK ? 0 : cli_fail(status);
+}

@@ -1,0 +1,53 @@
+/* kolo train: the options of a job become a kolo_train_opts; rank 0 shows progress and the result.
+ */
+#include "cli/cli.h"
+#include "cli/job.h"
+#include "cli/progress.h"
+#include "cli/result.h"
+#include "cli/train_opts.h"
+
+static kolo_status resolve(kolo_options *o, int threads, kolo_train_opts *opts) {
+    KOLO_TRY(train_opts_make(o, threads, opts));
+    opts->epochs = kolo_options_int(o, "epochs");
+    opts->steps = kolo_options_int(o, "steps");
+    opts->lr = kolo_options_float(o, "lr");
+    opts->schedule = (kolo_lr_schedule)kolo_options_choice(o, "schedule");
+    opts->lr_min = kolo_options_float(o, "lr-min");
+    opts->lr_step_factor = kolo_options_float(o, "lr-step-factor");
+    opts->lr_step_epochs = kolo_options_int(o, "lr-step-epochs");
+    opts->warmup_epochs = kolo_options_float(o, "warmup-epochs");
+    opts->seed = (uint64_t)kolo_options_int(o, "seed");
+    opts->out_dir = kolo_options_text(o, "out");
+    opts->eval_every = kolo_options_int(o, "eval-every");
+    opts->no_eval = !kolo_options_flag(o, "eval");
+    return KOLO_OK;
+}
+
+static kolo_status train_as_rank(kolo_comm *comm, int threads, kolo_options *o) {
+    kolo_train_opts opts;
+    KOLO_TRY(resolve(o, threads, &opts));
+    kolo_text config = {0};
+    kolo_options_yaml(o, &config);
+    if (config.failed) return KOLO_NOMEM(config.length);
+    opts.resolved_config = config.text;
+    bool talks = kolo_comm_rank(comm) == 0;
+    progress shown = progress_make((progress_style)kolo_options_choice(o, "progress"));
+    kolo_train_result result;
+    kolo_status status = kolo_train(comm, &opts, talks ? progress_show : NULL, &shown, &result);
+    progress_end(&shown);
+    kolo_text_fini(&config);
+    if (status != KOLO_OK || !talks) return status;
+    result_about about = {.model = kolo_options_text(o, "model"),
+                          .data = opts.data,
+                          .out = opts.out_dir,
+                          .batch = opts.batch,
+                          .trained = true};
+    return result_report(&result, &about, kolo_options_text(o, "json"));
+}
+
+int cmd_train(kolo_options *o) {
+    job_opts opts = job_opts_of(o);
+    opts.algorithm = (kolo_algorithm)kolo_options_choice(o, "algorithm");
+    kolo_status status = job_check_json(kolo_options_text(o, "json"));
+    return status == KOLO_OK ? job_run(o, &opts, train_as_rank) : cli_fail(status);
+}

@@ -1,0 +1,82 @@
+/* Commands that run as a job of ranks. */
+#include "cli/job.h"
+
+#include "base/file.h"
+#include "cli/cli.h"
+#include "cli/launch.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* "kolo train --workers 2 ..." once more: the program, the words of the command, its arguments. */
+static int start_ranks(kolo_options *o, const job_opts *opts) {
+    char name[64], *argv[4];
+    int n = 0;
+    argv[n++] = (char[]){"/proc/self/exe"};
+    snprintf(name, sizeof name, "%s", o->command->name);
+    argv[n++] = name;
+    char *blank = strchr(name, ' ');
+    if (blank) {
+        *blank = '\0';
+        argv[n++] = blank + 1;
+    }
+    char **all = kolo_zalloc((size_t)(n + o->argc + 1) * sizeof *all);
+    if (!all) return cli_fail(KOLO_NOMEM((size_t)(n + o->argc) * sizeof *all));
+    memcpy(all, argv, (size_t)n * sizeof *all);
+    memcpy(all + n, o->argv, (size_t)o->argc * sizeof *all);
+    launch_opts launch = {
+        .n_ranks = opts->workers, .threads = opts->threads, .argv = all, .own_command = true};
+    int exit_status = 1;
+    kolo_status status = launch_job(&launch, &exit_status);
+    kolo_free(all);
+    return status == KOLO_OK ? exit_status : cli_fail(status);
+}
+
+/* What an outer launcher made must agree with what was asked for. */
+static kolo_status check_world(const kolo_comm *comm, const job_opts *opts) {
+    int world = kolo_comm_size(comm);
+    if (opts->workers == 0 || opts->workers == world) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG, "--workers %d, but the launcher started %d: leave --workers out",
+                     opts->workers, world);
+}
+
+static kolo_status run_as_rank(kolo_options *o, const job_opts *opts, job_body body) {
+    kolo_comm *comm;
+    kolo_comm_opts comm_opts = {.timeout_ms = opts->timeout_ms, .algorithm = opts->algorithm};
+    KOLO_TRY(kolo_comm_create(&comm_opts, &comm));
+    kolo_status status = check_world(comm, opts);
+    int threads = opts->threads;
+    if (threads == 0) threads = launch_thread_share(kolo_comm_local_size(comm));
+    if (status == KOLO_OK) status = body(comm, threads, o);
+    kolo_comm_destroy(comm);
+    return status;
+}
+
+int job_run(kolo_options *o, const job_opts *opts, job_body body) {
+    bool rank = getenv("RANK") != NULL;
+    if (!rank && opts->workers > 1) return start_ranks(o, opts);
+    /* Rank 0 draws on the terminal from a process group that is not the terminal's own. */
+    if (rank) signal(SIGTTOU, SIG_IGN);
+    kolo_status status = run_as_rank(o, opts, body);
+    return status == KOLO_OK ? 0 : cli_fail(status);
+}
+
+job_opts job_opts_of(const kolo_options *o) {
+    return (job_opts){
+        /* A preset must not contradict an outer launcher. */
+        .workers = kolo_options_given(o, "workers") ? (int)kolo_options_int(o, "workers") : 0,
+        .threads = (int)kolo_options_int(o, "threads"),
+        .timeout_ms = (int64_t)(1000 * kolo_options_float(o, "timeout")),
+    };
+}
+
+kolo_status job_check_json(const char *path) {
+    if (!path || strcmp(path, "-") == 0) return KOLO_OK;
+    kolo_file_writer *writer;
+    KOLO_TRY(kolo_file_create(path, &writer));
+    kolo_file_abandon(writer);
+    return KOLO_OK;
+}

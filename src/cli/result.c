@@ -1,0 +1,94 @@
+/* What a run came to: a table for people, JSON for programs. */
+#include "cli/result.h"
+
+#include "base/json.h"
+#include "cli/cli.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static void add_row(kolo_text *t, const char *name, const char *fmt, ...) KOLO_PRINTF(3, 4);
+static void add_row(kolo_text *t, const char *name, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    kolo_text_add(t, "%-18s", name);
+    kolo_text_addv(t, fmt, args);
+    kolo_text_add(t, "\n");
+    va_end(args);
+}
+
+static void add_table(kolo_text *t, const kolo_train_result *r, const result_about *about) {
+    add_row(t, "model", "%s%s%" PRId64 " parameters", about->model ? about->model : "",
+            about->model ? ", " : "", r->parameters);
+    if (about->data) add_row(t, "data", "%s", about->data);
+    add_row(t, "workers", "%d, threads %d each, batch %" PRId64 " each", r->workers, r->threads,
+            about->batch);
+    if (about->trained) {
+        add_row(t, "trained", "%" PRId64 " steps, %" PRId64 " epochs, %" PRId64 " samples",
+                r->steps, r->epochs, r->samples);
+        add_row(t, "training loss", "%.4f", r->final_loss);
+    }
+    if (r->test_accuracy >= 0) {
+        add_row(t, "test loss", "%.4f", r->test_loss);
+        add_row(t, "test accuracy", "%.4f", r->test_accuracy);
+    }
+    if (about->trained) {
+        add_row(t, "training time", "%.2f s", r->train_seconds);
+        add_row(t, "step, median", "%.3f ms", r->step_ms_median);
+    }
+    add_row(t, "samples/s", "%.0f", r->samples_per_second);
+    add_row(t, "peak memory", "%.0f MiB", (double)r->peak_rss_bytes / (1 << 20));
+    if (about->out) add_row(t, "written to", "%s", about->out);
+}
+
+static void add_json(kolo_text *t, const kolo_train_result *r, const result_about *about) {
+    kolo_json j = {.out = t, .indent = 2};
+    char hash[24];
+    snprintf(hash, sizeof hash, "%016" PRIx64, r->parameter_hash);
+    kolo_json_object(&j, NULL);
+    if (about->model) kolo_json_string(&j, "model", about->model);
+    kolo_json_string(&j, "data", about->data);
+    kolo_json_int(&j, "workers", r->workers);
+    kolo_json_int(&j, "threads", r->threads);
+    kolo_json_int(&j, "batch", about->batch);
+    kolo_json_int(&j, "parameters", r->parameters);
+    kolo_json_int(&j, "steps", r->steps);
+    kolo_json_int(&j, "epochs", r->epochs);
+    kolo_json_int(&j, "samples", r->samples);
+    if (about->trained) {
+        kolo_json_double(&j, "first_loss", r->first_loss);
+        kolo_json_double(&j, "final_loss", r->final_loss);
+    }
+    kolo_json_double(&j, "test_loss", r->test_accuracy >= 0 ? r->test_loss : NAN);
+    kolo_json_double(&j, "test_accuracy", r->test_accuracy >= 0 ? r->test_accuracy : NAN);
+    if (about->trained) {
+        kolo_json_double(&j, "train_seconds", r->train_seconds);
+        kolo_json_double(&j, "step_ms_median", r->step_ms_median);
+    }
+    kolo_json_double(&j, "samples_per_second", r->samples_per_second);
+    kolo_json_int(&j, "peak_rss_bytes", r->peak_rss_bytes);
+    kolo_json_string(&j, "parameter_hash", hash);
+    kolo_json_close(&j);
+}
+
+kolo_status result_report(const kolo_train_result *result, const result_about *about,
+                          const char *json) {
+    kolo_text table = {0}, text = {0};
+    bool to_stdout = json && strcmp(json, "-") == 0;
+    add_table(&table, result, about);
+    kolo_status status = KOLO_OK;
+    if (to_stdout && !table.failed) {
+        fputs(table.text, stderr);
+    } else {
+        status = cli_print(&table);
+    }
+    if (status == KOLO_OK && json) {
+        add_json(&text, result, about);
+        status = cli_write_json(json, &text);
+    }
+    kolo_text_fini(&table);
+    kolo_text_fini(&text);
+    return status;
+}

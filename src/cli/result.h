@@ -1,0 +1,19 @@
+#pragma once
+/* What a run came to: a table for people, JSON for programs. */
+
+#include "base/option.h"
+#include "kolo/train.h"
+
+/* What the result is about. */
+typedef struct result_about {
+    const char *model; /* NULL: not said, as in an evaluation */
+    const char *data;
+    const char *out; /* folder of the run's files, or NULL */
+    int64_t batch;
+    bool trained; /* else it is an evaluation */
+} result_about;
+
+/* Prints the table on standard output and writes the JSON to `json` (NULL: nowhere; "-": standard
+ * output, and the table goes to standard error). */
+kolo_status result_report(const kolo_train_result *result, const result_about *about,
+                          const char *json);

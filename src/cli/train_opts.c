@@ -1,0 +1,29 @@
+/* Options of training, from the table to the library's struct. */
+#include "cli/train_opts.h"
+
+#include <string.h>
+
+kolo_status train_opts_model(kolo_options *o, const char **model, const char **model_options) {
+    char *name = kolo_arena_strdup(&o->arena, kolo_options_text(o, "model"));
+    if (!name) return KOLO_NOMEM(strlen(kolo_options_text(o, "model")));
+    char *colon = strchr(name, ':');
+    if (colon) *colon = '\0';
+    *model = name;
+    *model_options = colon ? colon + 1 : NULL;
+    return KOLO_OK;
+}
+
+kolo_status train_opts_make(kolo_options *o, int threads, kolo_train_opts *opts) {
+    *opts = (kolo_train_opts){
+        .data = kolo_options_text(o, "data"),
+        .batch = kolo_options_int(o, "batch"),
+        .momentum = kolo_options_float(o, "momentum"),
+        .weight_decay = kolo_options_float(o, "weight-decay"),
+        .nesterov = kolo_options_flag(o, "nesterov"),
+        .threads = threads,
+        .reference_kernels = kolo_options_choice(o, "kernels") == 1,
+        .bucket_bytes = kolo_options_int(o, "bucket-bytes"),
+        .algorithm = (kolo_algorithm)kolo_options_choice(o, "algorithm"),
+    };
+    return train_opts_model(o, &opts->model, &opts->model_options);
+}
