@@ -1,9 +1,8 @@
 /* The IDX reader on any bytes: it reads only what is there, and what it accepts is whole. */
+#include "data/idx.h"
 #include "fuzz/fuzz.h"
 
 #include <string.h>
-
-#include "data/idx.h"
 
 static void parse_as(kolo_idx_kind kind, const uint8_t *bytes, size_t length) {
     kolo_idx idx;

@@ -1,10 +1,9 @@
 /* The safetensors reader on any bytes: what it accepts covers its data exactly, each tensor has the
  * bytes that its shape takes, and names are distinct. */
+#include "data/safetensors.h"
 #include "fuzz/fuzz.h"
 
 #include <string.h>
-
-#include "data/safetensors.h"
 
 static void check(const kolo_safetensors *file, const uint8_t *bytes, size_t length) {
     uint64_t header_bytes;

@@ -1,13 +1,12 @@
 /* Data sets: names and arguments, the MNIST family from files, the synthetic set, gathering. */
+#include "base/file.h"
+#include "data/dataset.h"
 #include "support/support.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "base/file.h"
-#include "data/dataset.h"
 
 #define FOLDER "test_dataset.tmp"
 #define DEBIAN "/usr/share/datasets/fashion-mnist"

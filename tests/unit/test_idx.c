@@ -1,11 +1,10 @@
 /* The IDX reader: good files plain and gzipped, and every way in which a file can be bad. */
+#include "data/idx.h"
 #include "support/support.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
-
-#include "data/idx.h"
 
 typedef struct bytes {
     uint8_t data[4096];

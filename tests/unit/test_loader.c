@@ -1,13 +1,12 @@
 /* The loader: batches in the sampler's order for every world, errors, early ends, normalisation. */
+#include "data/dataset.h"
+#include "data/loader.h"
+#include "data/sampler.h"
 #include "support/support.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "data/dataset.h"
-#include "data/loader.h"
-#include "data/sampler.h"
 
 /* A data set whose sample i holds the bytes of i, whose label is i % 10, and whose gathering can be
  * told to fail at one sample or to wait until a gate is opened. */

@@ -1,13 +1,12 @@
 /* safetensors: a file of the format's own library, files of ours read back, and bad files. */
+#include "base/file.h"
+#include "data/safetensors.h"
 #include "support/support.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "base/file.h"
-#include "data/safetensors.h"
 
 #define OUTPUT "test_safetensors.tmp"
 

@@ -1,10 +1,9 @@
 /* The sampler: every sample once per epoch, in contiguous even parts, the same for every world. */
+#include "data/sampler.h"
 #include "support/support.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#include "data/sampler.h"
 
 static const struct {
     int64_t samples, batch;
