@@ -1,0 +1,252 @@
+/* Training jobs of several processes: a rank that dies is named and the job ends; an interrupt ends
+ * it; an error that all ranks meet is said once. Nothing is left behind. */
+#define _GNU_SOURCE
+#include "base/file.h"
+#include "base/process.h"
+#include "support/support.h"
+
+#include <dirent.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { WORKERS = 3, DEADLINE_MS = 10000 };
+
+static char folder[64];
+
+static int enter_folder(void **state) {
+    strcpy(folder, "/tmp/kolo-test-job-XXXXXX");
+    return mkdtemp(folder) && chdir(folder) == 0 ? 0 : -1;
+}
+
+static int leave_folder(void **state) {
+    char command[128];
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    return chdir("/") == 0 && system(command) == 0 ? 0 : -1;
+}
+
+static char *contents(const char *path) {
+    char *text;
+    size_t bytes;
+    ASSERT_OK(kolo_file_read(path, 1 << 20, &text, &bytes));
+    return text;
+}
+
+/* A job under way; its output goes to the files "out" and "err". */
+static kolo_process start_job(const char *arguments) {
+    char line[512];
+    snprintf(line, sizeof line, "exec '%s' %s >out 2>err", KOLO_COMMAND, arguments);
+    char *argv[] = {"sh", "-c", line, NULL};
+    kolo_process job;
+    ASSERT_OK(kolo_process_start(
+        &(kolo_process_opts){.argv = argv, .in = KOLO_FD_NULL, .own_group = true}, &job));
+    return job;
+}
+
+static kolo_exit end_job(kolo_process *job) {
+    kolo_exit how = {0};
+    kolo_status status = kolo_process_wait(job, DEADLINE_MS, &how);
+    if (status != KOLO_OK) kolo_process_signal(job, SIGKILL, false);
+    assert_int_equal(status, KOLO_OK);
+    kolo_process_fini(job);
+    return how;
+}
+
+/* The value of a variable in a process's environment, -1 when it has none. */
+static int environment_of(long pid, const char *name) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%ld/environ", pid);
+    char *text;
+    size_t bytes, n = strlen(name);
+    if (kolo_file_read(path, 1 << 20, &text, &bytes) != KOLO_OK) return -1;
+    int value = -1;
+    for (size_t at = 0; at < bytes; at += strlen(text + at) + 1) {
+        if (!strncmp(text + at, name, n) && text[at + n] == '=') value = atoi(text + at + n + 1);
+    }
+    kolo_free(text);
+    return value;
+}
+
+/* Waits until the launcher's children are the job's ranks and the first step is done. */
+static void await_ranks(const kolo_process *job, long pids[WORKERS]) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%ld/task/%ld/children", (long)job->pid, (long)job->pid);
+    for (int tries = 0; tries < DEADLINE_MS; tries++, poll(NULL, 0, 1)) {
+        char *text, *metrics;
+        size_t bytes;
+        int n = 0;
+        if (kolo_file_read("run/metrics.jsonl", 1 << 20, &metrics, &bytes) != KOLO_OK) continue;
+        kolo_free(metrics);
+        if (bytes == 0) continue;
+        ASSERT_OK(kolo_file_read(path, 4096, &text, &bytes));
+        for (char *at = text, *end; n < WORKERS; at = end, n++) {
+            long pid = strtol(at, &end, 10);
+            int r = end > at ? environment_of(pid, "RANK") : -1;
+            if (r < 0 || r >= WORKERS) break;
+            pids[r] = pid;
+        }
+        kolo_free(text);
+        if (n == WORKERS) return;
+    }
+    fail_msg("the ranks have not started");
+}
+
+static void assert_gone(long pid) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%ld", pid);
+    for (int tries = 0; tries < DEADLINE_MS; tries++) {
+        if (access(path, F_OK) != 0) return;
+        poll(NULL, 0, 1);
+    }
+    fail_msg("process %ld is still there", pid);
+}
+
+static void assert_nothing_left(const long pids[WORKERS]) {
+    for (int r = 0; r < WORKERS; r++) assert_gone(pids[r]);
+    DIR *shared = opendir("/dev/shm");
+    if (!shared) return;
+    for (struct dirent *entry; (entry = readdir(shared));) {
+        assert_null(strstr(entry->d_name, "kolo"));
+    }
+    closedir(shared);
+}
+
+/* A job that would run for hours. */
+static kolo_process start_training(long pids[WORKERS]) {
+    kolo_process job =
+        start_job("train --model mlp --data synthetic --workers 3 --threads 1 --batch 8 "
+                  "--epochs 100000 --no-eval --out run --progress none");
+    await_ranks(&job, pids);
+    return job;
+}
+
+static void forget_run(void) { assert_int_equal(system("rm -rf run"), 0); }
+
+static void a_killed_rank_is_named_and_the_job_ends(void **state) {
+    for (int victim = 0; victim < WORKERS; victim++) {
+        long pids[WORKERS];
+        kolo_process job = start_training(pids);
+        kill((pid_t)pids[victim], SIGKILL);
+        kolo_exit how = end_job(&job);
+        assert_int_equal(how.code, 1);
+        char expected[128];
+        snprintf(expected, sizeof expected,
+                 "kolo: rank %d (pid %ld) was killed by signal 9 (Killed); the job ends\n", victim,
+                 pids[victim]);
+        char *err = contents("err"), *out = contents("out");
+        assert_string_equal(err, expected);
+        assert_string_equal(out, "");
+        kolo_free(err);
+        kolo_free(out);
+        assert_nothing_left(pids);
+        assert_int_not_equal(access("run/checkpoint-final.safetensors", F_OK), 0);
+        forget_run();
+    }
+}
+
+/* A stopped rank is alive, but does not answer: the others must not wait for ever. */
+static void a_rank_that_hangs_ends_the_job_at_the_deadline(void **state) {
+    long pids[WORKERS];
+    kolo_process job =
+        start_job("train --model mlp --data synthetic --workers 3 --threads 1 --batch 8 "
+                  "--epochs 100000 --no-eval --out run --progress none --timeout 1");
+    await_ranks(&job, pids);
+    kill((pid_t)pids[1], SIGSTOP);
+    assert_int_equal(end_job(&job).code, 1);
+    char *err = contents("err");
+    assert_memory_equal(err, "kolo: ", 6);
+    assert_ptr_equal(strchr(err, '\n'), err + strlen(err) - 1);
+    assert_non_null(strstr(err, "rank 1"));
+    kolo_free(err);
+    assert_nothing_left(pids);
+    forget_run();
+}
+
+static void an_interrupt_ends_the_job(void **state) {
+    long pids[WORKERS];
+    kolo_process job = start_training(pids);
+    kolo_process_signal(&job, SIGINT, false);
+    assert_int_equal(end_job(&job).code, 128 + SIGINT);
+    char *err = contents("err");
+    assert_string_equal(err, "kolo: stopped by signal 2 (Interrupt); the job ends\n");
+    kolo_free(err);
+    assert_nothing_left(pids);
+    forget_run();
+}
+
+static void a_killed_launcher_leaves_nothing(void **state) {
+    long pids[WORKERS];
+    kolo_process job = start_training(pids);
+    kolo_process_signal(&job, SIGKILL, false);
+    assert_int_equal(end_job(&job).signal, SIGKILL);
+    for (int r = 0; r < WORKERS; r++) {
+        /* Orphans are reaped by whoever adopts them, or stay as zombies where nobody does. */
+        char path[64], state_line[256] = "";
+        snprintf(path, sizeof path, "/proc/%ld/stat", pids[r]);
+        for (int tries = 0; tries < DEADLINE_MS; tries++, poll(NULL, 0, 1)) {
+            FILE *file = fopen(path, "r");
+            if (!file) break;
+            char *got = fgets(state_line, sizeof state_line, file);
+            fclose(file);
+            char *after = got ? strrchr(state_line, ')') : NULL;
+            if (!after || after[2] == 'Z' || after[2] == 'X') break;
+            assert_true(tries < DEADLINE_MS - 1);
+        }
+    }
+    forget_run();
+}
+
+static void what_all_ranks_meet_is_said_once(void **state) {
+    static const struct {
+        const char *arguments, *text;
+    } cases[] = {
+        {"train --model lnet --data synthetic --workers 3",
+         "kolo: unknown model \"lnet\": did you mean \"lenet\"?\n"},
+        {"train --model mlp --data synthetic:N=2,test=2 --workers 3 --batch 1",
+         "kolo: 3 workers and only 2 training samples in synthetic: use at most 2 workers\n"},
+        {"eval --checkpoint absent --data synthetic --workers 3",
+         "kolo: cannot open absent: No such file or directory: check the path\n"},
+        {"train --model mlp --data synthetic --workers 3 --steps 1 --out out/folder",
+         "kolo: cannot make the folder out/folder: Not a directory: check the path\n"},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        kolo_process job = start_job(cases[i].arguments);
+        assert_int_equal(end_job(&job).code, 1);
+        char *err = contents("err");
+        assert_string_equal(err, cases[i].text);
+        kolo_free(err);
+    }
+}
+
+static void a_foreign_launcher_must_agree_on_the_workers(void **state) {
+    kolo_process job = start_job("run -n 2 -- '" KOLO_COMMAND
+                                 "' train --model mlp --data synthetic --steps 2 --batch 8 "
+                                 "--no-eval --workers 3 --progress none");
+    assert_int_equal(end_job(&job).code, 1);
+    char *err = contents("err");
+    assert_non_null(strstr(err, "--workers 3, but the launcher started 2: leave --workers out"));
+    kolo_free(err);
+    job = start_job("run -n 2 -- '" KOLO_COMMAND
+                    "' train --model mlp --data synthetic --steps 2 --batch 8 --no-eval "
+                    "--progress none");
+    assert_int_equal(end_job(&job).code, 0);
+    char *out = contents("out");
+    assert_non_null(strstr(out, "[0] workers           2, threads"));
+    assert_null(strstr(out, "[1]"));
+    kolo_free(out);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_killed_rank_is_named_and_the_job_ends),
+        cmocka_unit_test(a_rank_that_hangs_ends_the_job_at_the_deadline),
+        cmocka_unit_test(an_interrupt_ends_the_job),
+        cmocka_unit_test(a_killed_launcher_leaves_nothing),
+        cmocka_unit_test(what_all_ranks_meet_is_said_once),
+        cmocka_unit_test(a_foreign_launcher_must_agree_on_the_workers),
+    };
+    return cmocka_run_group_tests(tests, enter_folder, leave_folder);
+}

@@ -1,0 +1,229 @@
+/* The command from outside: help, manual, wrong use, config files, resolved options, JSON. */
+#define _GNU_SOURCE
+#include "base/file.h"
+#include "support/support.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char folder[64];
+
+static int enter_folder(void **state) {
+    strcpy(folder, "/tmp/kolo-test-command-XXXXXX");
+    return mkdtemp(folder) && chdir(folder) == 0 ? 0 : -1;
+}
+
+static int leave_folder(void **state) {
+    char command[128];
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    return chdir("/") == 0 && system(command) == 0 ? 0 : -1;
+}
+
+static char *contents(const char *path) {
+    char *text;
+    size_t bytes;
+    ASSERT_OK(kolo_file_read(path, 1 << 20, &text, &bytes));
+    return text;
+}
+
+/* Runs `kolo arguments`; its output goes to the files "out" and "err". Gives the exit status. */
+static int run(const char *arguments) {
+    char line[1024];
+    snprintf(line, sizeof line, "'%s' %s >out 2>err </dev/null", KOLO_COMMAND, arguments);
+    int status = system(line);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void assert_fails(const char *arguments, int code, const char *text) {
+    int got = run(arguments);
+    char *err = contents("err"), *out = contents("out");
+    if (got != code || strcmp(err, text) != 0 || *out) {
+        fail_msg("kolo %s: exit %d, wanted %d\n%swanted:\n%s", arguments, got, code, err, text);
+    }
+    kolo_free(err);
+    kolo_free(out);
+}
+
+static void the_manual_is_the_table(void **state) {
+    assert_int_equal(run("help --markdown"), 0);
+    char *made = contents("out"), *kept = contents(KOLO_SOURCE_DIR "/docs/options.md");
+    if (strcmp(made, kept) != 0) fail_msg("docs/options.md is old: kolo help --markdown makes it");
+    kolo_free(made);
+    kolo_free(kept);
+}
+
+static void every_command_explains_itself(void **state) {
+    static const char *const commands[] = {"train", "eval", "bench train", "run",
+                                           "dump",  "info", "help"};
+    assert_int_equal(run("--help"), 0);
+    char *list = contents("out");
+    for (size_t i = 0; i < KOLO_COUNT(commands); i++) {
+        char words[64], usage[64];
+        assert_non_null(strstr(list, commands[i]));
+        snprintf(words, sizeof words, "%s --help", commands[i]);
+        snprintf(usage, sizeof usage, "usage: kolo %s", commands[i]);
+        assert_int_equal(run(words), 0);
+        char *page = contents("out");
+        assert_memory_equal(page, usage, strlen(usage));
+        /* No line is wider than a terminal. */
+        for (char *row = strtok(page, "\n"); row; row = strtok(NULL, "\n")) {
+            if (strncmp(row, "usage:", 6) != 0) assert_true(strlen(row) <= 80);
+        }
+        kolo_free(page);
+        snprintf(words, sizeof words, "help %s", commands[i]);
+        assert_int_equal(run(words), 0);
+    }
+    kolo_free(list);
+    assert_int_equal(run("--version"), 0);
+    char *version = contents("out"), expected[64];
+    snprintf(expected, sizeof expected, "kolo %s\n", kolo_version());
+    assert_string_equal(version, expected);
+    kolo_free(version);
+    assert_int_equal(run("info"), 0);
+    char *info = contents("out");
+    assert_non_null(strstr(info, "usable processors"));
+    kolo_free(info);
+}
+
+static void wrong_use_is_one_line_and_exit_2(void **state) {
+    static const struct {
+        const char *arguments, *text;
+    } cases[] = {
+        {"", "kolo: which command? 'kolo --help' lists what there is\n"},
+        {"tarin", "kolo: unknown command 'tarin': did you mean 'train'?\n"},
+        {"zzzzzzzz", "kolo: unknown command 'zzzzzzzz': 'kolo --help' lists what there is\n"},
+        {"bench tarin", "kolo: unknown command 'bench tarin': did you mean 'bench train'?\n"},
+        {"help tarin", "kolo: unknown command 'tarin': did you mean 'train'?\n"},
+        {"train --modle lenet", "kolo: unknown option --modle: did you mean --model?\n"},
+        {"train --model lenet --data x --batch 0",
+         "kolo: --batch 0: must be a whole number from 1 to 1048576\n"},
+        {"train --model lenet --data x --workers -3",
+         "kolo: --workers -3: must be a whole number from 1 to 1024\n"},
+        {"train --model lenet --data x --lr nan",
+         "kolo: --lr nan: must be a number from 1e-12 to 1e+06\n"},
+        {"train --model lenet --data x --lr 0",
+         "kolo: --lr 0: must be a number from 1e-12 to 1e+06\n"},
+        {"train --model lenet --data x --schedule cosin",
+         "kolo: --schedule cosin: must be one of constant, step, cosine; did you mean cosine?\n"},
+        {"train --data fashion-mnist",
+         "kolo: 'kolo train' needs --model NAME[:KEY=VALUE,...] (the model: lenet, mlp or "
+         "mlp:hidden=256)\n"},
+        {"train lenet",
+         "kolo: unexpected argument 'lenet': options of 'kolo train' start with --\n"},
+        {"train --checkpoint x",
+         "kolo: --checkpoint is an option of 'kolo eval', not of 'kolo train'\n"},
+        {"train --sync ps",
+         "kolo: unknown option --sync: 'kolo train --help' lists what there is\n"},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        assert_fails(cases[i].arguments, 2, cases[i].text);
+    }
+}
+
+static void failures_are_one_line_and_exit_1(void **state) {
+    static const struct {
+        const char *arguments, *text;
+    } cases[] = {
+        {"train --model lnet --data synthetic",
+         "kolo: unknown model \"lnet\": did you mean \"lenet\"?\n"},
+        {"train --model mlp --data syntetic",
+         "kolo: unknown data set \"syntetic\": did you mean synthetic?\n"},
+        {"train --model mlp --data synthetic --json no/where",
+         "kolo: cannot write no/where: No such file or directory: check the path\n"},
+        {"train --model mlp --data synthetic --config absent.yaml",
+         "kolo: cannot open absent.yaml: No such file or directory: check the path\n"},
+        {"eval --checkpoint absent --data synthetic",
+         "kolo: cannot open absent: No such file or directory: check the path\n"},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        assert_fails(cases[i].arguments, 1, cases[i].text);
+    }
+}
+
+static void config_files_are_checked_to_the_column(void **state) {
+    static const struct {
+        const char *yaml, *text;
+    } cases[] = {
+        {"model: mlp\nbatch: 0\n",
+         "job.yaml:2:1: batch 0: must be a whole number from 1 to 1048576"},
+        {"# a job\nmodel: mlp\n\nbacth: 8\n",
+         "job.yaml:4:1: unknown key bacth: did you mean batch?"},
+        {"{model: mlp, sede: 3}", "job.yaml:1:14: unknown key sede: did you mean seed?"},
+        {"model:\n", "job.yaml:1:1: model has no value"},
+        {"model: [a, b]\n", "job.yaml:1:1: model must have one plain value"},
+        {"- model\n", "job.yaml: must hold lines of the form 'option: value'"},
+        {"model: mlp\nmodel: mlp\n", "job.yaml:2:1: duplicate key"},
+        {"model: \"mlp\n", "job.yaml:1:9: double-quoted scalar without closing quote"},
+        {"model: mlp\n---\nseed: 1\n", "job.yaml: holds more than one YAML document"},
+        {"config: job.yaml\n", "job.yaml:1:1: config can stand on the command line only"},
+        {"\x01\x02\x03\xff\n", "job.yaml:1:1: plain scalar is malformed UTF8"},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        char text[256];
+        ASSERT_OK(kolo_file_write("job.yaml", cases[i].yaml, strlen(cases[i].yaml)));
+        snprintf(text, sizeof text, "kolo: %s\n", cases[i].text);
+        assert_fails("train --config job.yaml --data synthetic", 2, text);
+    }
+}
+
+static json_t *read_json(const char *path) {
+    json_error_t error;
+    json_t *read = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+    if (!read) fail_msg("%s:%d: %s", path, error.line, error.text);
+    return read;
+}
+
+static int64_t int_of(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_integer(value)) fail_msg("%s is no integer", key);
+    return json_integer_value(value);
+}
+
+/* A file gives values, a flag wins over it; what was resolved is written down, and repeats the run
+ * to the bit. */
+static void a_run_is_repeated_from_its_config(void **state) {
+    const char *yaml = "model: mlp\ndata: synthetic\nbatch: 8\nsteps: 3\nseed: 7\nprogress: none\n";
+    ASSERT_OK(kolo_file_write("job.yaml", yaml, strlen(yaml)));
+    assert_int_equal(run("train --config job.yaml --steps 4 --threads 1 --out first --json a.json"),
+                     0);
+    json_t *a = read_json("a.json");
+    assert_int_equal(int_of(a, "steps"), 4);
+    assert_int_equal(int_of(a, "batch"), 8);
+    assert_int_equal(int_of(a, "workers"), 1);
+    assert_int_equal(int_of(a, "threads"), 1);
+    assert_string_equal(json_string_value(json_object_get(a, "model")), "mlp");
+    assert_true(int_of(a, "parameters") > 0 && int_of(a, "peak_rss_bytes") > 0);
+    static const char *const numbers[] = {"final_loss", "test_accuracy", "train_seconds",
+                                          "samples_per_second", "step_ms_median"};
+    for (size_t i = 0; i < KOLO_COUNT(numbers); i++) {
+        assert_true(json_is_number(json_object_get(a, numbers[i])));
+    }
+    assert_int_equal(run("train --config first/config.yaml --out second --json -"), 0);
+    json_t *b = read_json("out"); /* nothing else may stand on standard output */
+    assert_string_equal(json_string_value(json_object_get(a, "parameter_hash")),
+                        json_string_value(json_object_get(b, "parameter_hash")));
+    json_decref(a);
+    json_decref(b);
+    char *first = contents("first/config.yaml");
+    assert_non_null(strstr(first, "\nsteps: 4\n"));
+    assert_non_null(strstr(first, "\nseed: 7\n"));
+    assert_non_null(strstr(first, "\nmodel: \"mlp\"\n"));
+    kolo_free(first);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_manual_is_the_table),
+        cmocka_unit_test(every_command_explains_itself),
+        cmocka_unit_test(wrong_use_is_one_line_and_exit_2),
+        cmocka_unit_test(failures_are_one_line_and_exit_1),
+        cmocka_unit_test(config_files_are_checked_to_the_column),
+        cmocka_unit_test(a_run_is_repeated_from_its_config),
+    };
+    return cmocka_run_group_tests(tests, enter_folder, leave_folder);
+}
