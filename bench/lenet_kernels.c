@@ -170,14 +170,15 @@ int main(int argc, char **argv) {
     for (size_t i = 0; i < KOLO_COUNT(works); i++) {
         if (argc > 1 && !strstr(works[i].what, argv[1])) continue;
         for (size_t j = 0; j < (works[i].images ? KOLO_COUNT(layouts) : 1); j++) {
-            for (const kolo_kernel *const *k = kolo_kernels(); *k; k++) {
+            const kolo_kernel *k;
+            for (size_t n = 0; (k = kolo_kernel_at(n)); n++) {
                 kolo_kernel_spec spec;
-                if ((*k)->op != works[i].op || kolo_kernel_is_ref(*k)) continue;
+                if (k->op != works[i].op || kolo_kernel_is_ref(k)) continue;
                 if (!make_spec(&works[i], layouts[j], &spec)) return 1;
-                double estimate = (*k)->fit(&spec);
+                double estimate = k->fit(&spec);
                 if (estimate < 0) continue;
                 printf("%-12s %-8s %-26s %8.4f %9.4f\n", works[i].what,
-                       works[i].images ? layouts[j] : "", (*k)->name, time_of(*k, &spec),
+                       works[i].images ? layouts[j] : "", k->name, time_of(k, &spec),
                        estimate * 1e3);
             }
         }

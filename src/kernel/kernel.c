@@ -1,12 +1,8 @@
-/* The list of kernels, the choice among them, and what their `fit` functions share.
- *
- * Each family keeps its own NULL-terminated list; kolo_kernels joins them once, the first time it
- * is asked, and the joined list never changes after. */
+/* The list of kernels (each family keeps its own), the choice among them, and what their `fit`
+ * functions share. */
 #include "kernel/kernel.h"
 
 #include "base/isa.h"
-
-#include <pthread.h>
 
 extern const kolo_kernel *const kolo_ref_kernels[];
 extern const kolo_kernel *const kolo_simd_kernels[];
@@ -22,23 +18,13 @@ static const kolo_kernel *const *const families[] = {
 #endif
 };
 
-enum { MAX_KERNELS = 255 };
-static const kolo_kernel *kernels[MAX_KERNELS + 1];
-static pthread_once_t kernels_joined = PTHREAD_ONCE_INIT;
-
-static void join_families(void) {
-    size_t n = 0;
+const kolo_kernel *kolo_kernel_at(size_t i) {
     for (size_t f = 0; f < KOLO_COUNT(families); f++) {
         for (const kolo_kernel *const *k = families[f]; *k; k++) {
-            KOLO_ASSERT(n < MAX_KERNELS);
-            kernels[n++] = *k;
+            if (i-- == 0) return *k;
         }
     }
-}
-
-const kolo_kernel *const *kolo_kernels(void) {
-    pthread_once(&kernels_joined, join_families);
-    return kernels;
+    return NULL;
 }
 
 bool kolo_kernel_is_ref(const kolo_kernel *kernel) {
@@ -87,13 +73,14 @@ kolo_status kolo_kernel_select(kolo_kernel_set set, kolo_kernel_spec *spec,
     const kolo_kernel *best = NULL;
     kolo_kernel_spec best_spec;
     double best_time = 0;
-    for (const kolo_kernel *const *k = kolo_kernels(); *k; k++) {
-        if ((*k)->op != spec->op) continue;
-        if (set == KOLO_KERNELS_REF && !kolo_kernel_is_ref(*k)) continue;
+    const kolo_kernel *candidate;
+    for (size_t i = 0; (candidate = kolo_kernel_at(i)); i++) {
+        if (candidate->op != spec->op) continue;
+        if (set == KOLO_KERNELS_REF && !kolo_kernel_is_ref(candidate)) continue;
         kolo_kernel_spec trial = *spec;
-        double time = (*k)->fit(&trial);
+        double time = candidate->fit(&trial);
         if (time < 0 || (best && time >= best_time)) continue;
-        best = *k;
+        best = candidate;
         best_spec = trial;
         best_time = time;
     }

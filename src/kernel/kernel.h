@@ -63,9 +63,8 @@ typedef enum kolo_kernel_set {
  * be NULL) is its estimate. UNSUPPORTED, naming op, dtypes and layouts, when none fits. */
 kolo_status kolo_kernel_select(kolo_kernel_set set, kolo_kernel_spec *spec,
                                const kolo_kernel **kernel, double *seconds);
-/* All kernels, NULL-terminated; kernels of one op in no particular order. For tests and kolo info.
- */
-const kolo_kernel *const *kolo_kernels(void);
+/* Kernel number i of all, in no particular order; NULL past the last. */
+const kolo_kernel *kolo_kernel_at(size_t i);
 /* True for reference kernels. */
 bool kolo_kernel_is_ref(const kolo_kernel *kernel);
 /* Fills a spec from a node (layouts as they stand in the graph). */

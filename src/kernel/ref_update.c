@@ -6,7 +6,7 @@ static void sgd(const kolo_call *call) {
     const kolo_kernel_spec *spec = call->spec;
     const double *w = call->in[0], *g = call->in[1], lr = *(const double *)call->in[2];
     const double *v = spec->n_in == 4 ? call->in[3] : NULL;
-    double *w_next = call->out[0], *v_next = spec->n_out == 2 ? call->out[1] : NULL;
+    double *w_next = call->out[0], *v_next = v ? call->out[1] : NULL;
     double momentum = spec->attr[KOLO_SGD_MOMENTUM].f, decay = spec->attr[KOLO_SGD_WEIGHT_DECAY].f;
     bool nesterov = spec->attr[KOLO_SGD_NESTEROV].i;
     for (int64_t i = 0; i < kolo_shape_count(&spec->in[0].shape); i++) {

@@ -8,8 +8,9 @@
 enum { GUARD = 256 }; /* bytes after each buffer that nobody may write */
 
 const kolo_kernel *test_kernel(const char *name) {
-    for (const kolo_kernel *const *k = kolo_kernels(); *k; k++) {
-        if (strcmp((*k)->name, name) == 0) return *k;
+    const kolo_kernel *k;
+    for (size_t i = 0; (k = kolo_kernel_at(i)); i++) {
+        if (strcmp(k->name, name) == 0) return k;
     }
     return NULL;
 }
