@@ -78,11 +78,11 @@ static int64_t part_size(const kolo_simd_conv_job *job) {
 }
 
 static int64_t part_size_bwd_data(const kolo_simd_conv_job *job) {
-    int64_t pixels = (job->x.h + 2 * job->pad_h) * (job->x.w + 2 * job->pad_w);
-    return pixels * round_up_to(job->x.c, 8) + job->y.w * job->lanes + 8;
+    int64_t row = (job->x.w + 2 * job->pad_w) * round_up_to(job->x.c, 8);
+    return row + job->y.w * job->lanes + 16; /* loads of eight floats go over the end */
 }
 
-/* The table for packed weights: [C][KH][KW][lanes of o], or [O][KH][lanes of kw * C + c]. */
+/* The table for packed weights: [C][KH][KW][lanes of o], or [KH][O][lanes of kw * C + c]. */
 static kolo_status make_places(conv_state *s, const kolo_tensor *w, bool data) {
     const kolo_simd_conv_job *job = &s->job;
     int64_t rows = data ? job->y.c * job->kernel_h : job->x.c * job->kernel_h * job->kernel_w;
@@ -95,8 +95,8 @@ static kolo_status make_places(conv_state *s, const kolo_tensor *w, bool data) {
         int64_t o = lane, c = row / job->kernel_w / job->kernel_h;
         int64_t kh = row / job->kernel_w % job->kernel_h, kw = row % job->kernel_w;
         if (data) {
-            o = row / job->kernel_h;
-            kh = row % job->kernel_h;
+            o = row % job->y.c;
+            kh = row / job->y.c;
             kw = lane / job->x.c;
             c = lane % job->x.c;
         }

@@ -2,22 +2,28 @@
  * padding and packing. All three loops are outer products in registers: a tile of sums, vectors of
  * one operand times single numbers of the other.
  *
- * forward: sums [T pixels of a row][Z vectors of output channels].
- * weights: sums [R pairs of (c, kh)][Q kernel columns][Z vectors of output channels] over all
- * pixels of an image; images are added up one by one. data: for each pixel of dy a row of KW * C
- * products, vectors across (kw, c), is made in a tile [P pixels][F vectors] summed over o, and then
- * added to the pixels of dx under it (col2im).
+ * forward: sums [T pixels of a row][Z vectors of output channels]. With one vector and a stride of
+ * one, a number of x is used for all KW pixels that it touches while it is at hand.
  *
- * Strides that are compile-time numbers (plain planes, blocks of eight) let the addresses of a
- * tile be constants; 0 stands for strides known at run time. */
+ * weights: sums [R pairs of (c, kh)][Q kernel columns][Z vectors of output channels] over all
+ * pixels of an image; images are added up one by one.
+ *
+ * data: row by row of dx. For each pixel of the rows of dy above it, KW * C products, vectors
+ * across (kw, c), are summed over kh and o in a tile [P pixels][F vectors], then added to the
+ * pixels of dx that they belong to.
+ *
+ * Strides and kernels that are compile-time numbers (plain planes, blocks of eight) let the
+ * addresses of a tile be constants; 0 stands for what is known at run time only. */
 #include "kernel/simd/simd.h"
 #include "kernel/simd/vector.h"
 
 enum {
-    MAX_T1 = 14,                   /* pixels of a tile with one vector of channels */
-    MAX_T2 = VL == 16 ? 12 : 6,    /* with two */
-    MAX_F = 4,                     /* vectors of a row of products */
-    MAX_SUMS = VL == 16 ? 24 : 12, /* vectors of sums that leave registers for operands */
+    MAX_T1 = VL == 16 ? 12 : 10,     /* pixels of a tile with one vector of channels */
+    MAX_T_SWEEP = VL == 16 ? 12 : 7, /* the same when the kernel's row is in registers too */
+    MAX_T2 = VL == 16 ? 12 : 6,      /* with two vectors of channels */
+    MAX_P = 6,
+    MAX_F = 4,                     /* pixels, and vectors of their products */
+    MAX_SUMS = VL == 16 ? 24 : 12, /* sums that leave registers for operands */
 };
 
 #define UNROLL _Pragma("GCC unroll 32")
@@ -96,9 +102,23 @@ static int64_t padded_channel(const kolo_simd_conv_job *job, int64_t c) {
 
 /* ---- forward ---- */
 
+/* One row of the kernel, one number of x after the other, for all pixels that it counts in. */
+INLINE void forward_sweep(vf sum[MAX_T1][2], const float *at, const float *w, int64_t lanes,
+                          const int T, const int STEP, const int KW) {
+    vf weight[5];
+    UNROLL for (int kw = 0; kw < KW; kw++) weight[kw] = load(w + kw * lanes);
+    UNROLL for (int i = 0; i < T + KW - 1; i++) {
+        vf value = splat(at[i * STEP]);
+        UNROLL for (int kw = 0; kw < KW; kw++) {
+            if (i < kw || i >= T + kw) continue;
+            sum[i - kw][0] = mul_add(value, weight[kw], sum[i - kw][0]);
+        }
+    }
+}
+
 /* T pixels, Z vectors from channel `lane`; x at the tile's first pixel, y at its result. */
 INLINE void forward_tile(const kolo_simd_conv_job *job, const float *x, int64_t lane, float *y,
-                         const int T, const int Z, const int STEP) {
+                         const int T, const int Z, const int STEP, const int KW) {
     const int64_t step = STEP ? STEP : job->stride_w * job->x.inner;
     const int64_t row = kolo_simd_padded_row(job), inner = job->x.inner, lanes = job->lanes;
     const float *w = job->packed + lane;
@@ -110,6 +130,11 @@ INLINE void forward_tile(const kolo_simd_conv_job *job, const float *x, int64_t 
         const float *corner = x + padded_channel(job, c);
         for (int64_t kh = 0; kh < job->kernel_h; kh++) {
             const float *at = corner + kh * row;
+            if (KW) {
+                forward_sweep(sum, at, w, lanes, T, STEP, KW);
+                w += KW * lanes;
+                continue;
+            }
             for (int64_t kw = 0; kw < job->kernel_w; kw++, at += inner, w += lanes) {
                 vf weight[2];
                 UNROLL for (int z = 0; z < Z; z++) weight[z] = load(w + z * VL);
@@ -132,76 +157,79 @@ INLINE void forward_tile(const kolo_simd_conv_job *job, const float *x, int64_t 
     }
 }
 
-#define TILE(t, z)                                 \
-    case t:                                        \
-        forward_tile(job, x, lane, y, t, z, STEP); \
+#define TILE(t)                                        \
+    case t:                                            \
+        forward_tile(job, x, lane, y, t, Z, STEP, KW); \
         return;
 
-INLINE void forward_tile_1(const kolo_simd_conv_job *job, const float *x, int64_t lane, float *y,
-                           int64_t T, const int STEP) {
-    switch (T) {
-        TILE(1, 1)
-        TILE(2, 1) TILE(3, 1) TILE(4, 1) TILE(5, 1) TILE(6, 1) TILE(7, 1) TILE(8, 1) TILE(9, 1)
-            TILE(10, 1) TILE(11, 1) TILE(12, 1) TILE(13, 1) TILE(14, 1)
+INLINE void forward_pixels(const kolo_simd_conv_job *job, const float *x, int64_t lane, float *y,
+                           int64_t T, const int Z, const int STEP, const int KW) {
+    switch (T) { TILE(1) TILE(2) TILE(3) TILE(4) TILE(5) TILE(6) TILE(7) }
+    if (Z == 2 || KW) { /* narrow registers hold no more */
+#if KOLO_VECTOR_BYTES < 64
+        return;
+#endif
     }
-}
-
-INLINE void forward_tile_2(const kolo_simd_conv_job *job, const float *x, int64_t lane, float *y,
-                           int64_t T, const int STEP) {
     switch (T) {
-        TILE(1, 2)
-        TILE(2, 2) TILE(3, 2) TILE(4, 2) TILE(5, 2) TILE(6, 2)
+        TILE(8)
+        TILE(9) TILE(10)
 #if KOLO_VECTOR_BYTES == 64
-            TILE(7, 2) TILE(8, 2) TILE(9, 2) TILE(10, 2) TILE(11, 2) TILE(12, 2)
+            TILE(11) TILE(12)
 #endif
     }
 }
 
-INLINE void forward_image(const kolo_simd_conv_job *job, const float *x, float *y, const int STEP) {
-    int64_t width = job->y.w;
-    for (int64_t oh = 0; oh < job->y.h; oh++) {
-        const float *x_row = x + oh * job->stride_h * kolo_simd_padded_row(job);
-        float *y_row = y + oh * width * job->y.inner;
-        int64_t lane = 0, tile = even_part(width, MAX_T2);
-        for (; lane + 2 * VL <= job->lanes; lane += 2 * VL) {
-            for (int64_t ow = 0; ow < width; ow += tile) {
-                forward_tile_2(job, x_row + ow * job->stride_w * job->x.inner, lane,
-                               y_row + ow * job->y.inner, kolo_min_i64(tile, width - ow), STEP);
-            }
-        }
-        tile = even_part(width, MAX_T1);
-        for (int64_t ow = 0; lane < job->lanes && ow < width; ow += tile) {
-            forward_tile_1(job, x_row + ow * job->stride_w * job->x.inner, lane,
-                           y_row + ow * job->y.inner, kolo_min_i64(tile, width - ow), STEP);
-        }
+/* All pixels of a row, Z vectors from channel `lane`. */
+INLINE void forward_row(const kolo_simd_conv_job *job, const float *x, int64_t lane, float *y,
+                        const int Z, const int STEP, const int KW) {
+    const int most = Z == 2 ? MAX_T2 : KW ? MAX_T_SWEEP : MAX_T1;
+    int64_t width = job->y.w, tile = even_part(width, most);
+    for (int64_t ow = 0; ow < width; ow += tile) {
+        forward_pixels(job, x + ow * job->stride_w * job->x.inner, lane, y + ow * job->y.inner,
+                       kolo_min_i64(tile, width - ow), Z, STEP, KW);
     }
 }
 
-static void forward_step_1(const kolo_simd_conv_job *job, const float *x, float *y) {
-    forward_image(job, x, y, 1);
+INLINE void forward_image(const kolo_simd_conv_job *job, const float *x, float *y, const int STEP,
+                          const int KW) {
+    for (int64_t oh = 0; oh < job->y.h; oh++) {
+        const float *x_row = x + oh * job->stride_h * kolo_simd_padded_row(job);
+        float *y_row = y + oh * job->y.w * job->y.inner;
+        int64_t lane = 0;
+        for (; lane + 2 * VL <= job->lanes; lane += 2 * VL) {
+            forward_row(job, x_row, lane, y_row, 2, STEP, 0);
+        }
+        if (lane < job->lanes) forward_row(job, x_row, lane, y_row, 1, STEP, KW);
+    }
 }
-static void forward_step_8(const kolo_simd_conv_job *job, const float *x, float *y) {
-    forward_image(job, x, y, 8);
-}
-static void forward_step_any(const kolo_simd_conv_job *job, const float *x, float *y) {
-    forward_image(job, x, y, 0);
-}
+
+/* forward_STEP_KW */
+#define FORWARD(step, kw)                                                                        \
+    static void forward_##step##_##kw(const kolo_simd_conv_job *job, const float *x, float *y) { \
+        forward_image(job, x, y, step, kw);                                                      \
+    }
+FORWARD(1, 5)
+FORWARD(1, 3)
+FORWARD(1, 0)
+FORWARD(8, 5)
+FORWARD(8, 3)
+FORWARD(8, 0)
+FORWARD(0, 0)
 
 static void forward(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_conv_job *job = arg;
-    int64_t step = job->stride_w * job->x.inner;
+    void (*image)(const kolo_simd_conv_job *job, const float *x, float *y) = forward_0_0;
+    int64_t kw = job->kernel_w;
+    if (job->stride_w == 1 && job->x.inner == 1) {
+        image = kw == 5 ? forward_1_5 : kw == 3 ? forward_1_3 : forward_1_0;
+    } else if (job->stride_w == 1 && job->x.inner == 8) {
+        image = kw == 5 ? forward_8_5 : kw == 3 ? forward_8_3 : forward_8_0;
+    }
     float *padded = job->scratch + part * job->part_stride;
     clear_margins(job, padded);
     for (int64_t n = begin; n < end; n++) {
-        const float *x = with_margins(job, job->in_x + n * kolo_simd_image_size(&job->x), padded);
-        float *y = job->out + n * kolo_simd_image_size(&job->y);
-        if (step == 1) {
-            forward_step_1(job, x, y);
-        } else if (step == 8) {
-            forward_step_8(job, x, y);
-        } else {
-            forward_step_any(job, x, y);
-        }
+        image(job, with_margins(job, job->in_x + n * kolo_simd_image_size(&job->x), padded),
+              job->out + n * kolo_simd_image_size(&job->y));
     }
 }
 
@@ -328,83 +356,90 @@ static void bwd_weights(const void *arg, int part, int64_t begin, int64_t end) {
 
 /* ---- gradient of the data ---- */
 
-/* products[p][f] = sum over o of dy[p][o] w[o][kh][f], P pixels of a row of dy, F vectors. */
-INLINE void products_tile(const kolo_simd_conv_job *job, const float *dy, const float *w,
-                          float *products, const int P, const int F, const int STEP) {
-    const int64_t step = STEP ? STEP : job->y.inner, next = job->kernel_h * job->lanes;
-    vf sum[8][MAX_F] = {0};
-    for (int64_t plane = 0; plane < job->y.planes; plane++) {
-        const float *from = dy + plane * kolo_simd_plane_size(&job->y);
-        int64_t channels = kolo_min_i64(job->y.inner, job->y.c - plane * job->y.inner);
-        for (int64_t o = 0; o < channels; o++, from++, w += next) {
-            vf weight[MAX_F];
-            UNROLL for (int f = 0; f < F; f++) weight[f] = load(w + f * VL);
-            UNROLL for (int p = 0; p < P; p++) {
-                vf value = splat(from[p * step]);
-                UNROLL for (int f = 0; f < F; f++) {
-                    sum[p][f] = mul_add(value, weight[f], sum[p][f]);
+/* The rows of dy, by kh from `first` in steps of the stride, that touch one row of dx. */
+typedef struct dy_rows {
+    const float *dy; /* the row that kernel row `first` multiplies; the next lies one row before */
+    int64_t first, count;
+} dy_rows;
+
+/* products[p][f] = sum over kh and o of dy[kh][p][o] w[kh][o][f]: P pixels, F vectors. */
+INLINE void products_tile(const kolo_simd_conv_job *job, const dy_rows *rows, int64_t ow,
+                          int64_t vector, float *products, const int P, const int F,
+                          const int STEP) {
+    const int64_t step = STEP ? STEP : job->y.inner, lanes = job->lanes;
+    vf sum[MAX_P][MAX_F] = {0};
+    for (int64_t i = 0; i < rows->count; i++) {
+        const float *dy = rows->dy - i * job->y.w * step + ow * step;
+        const float *w =
+            job->packed + (rows->first + i * job->stride_h) * job->y.c * lanes + vector * VL;
+        for (int64_t plane = 0; plane < job->y.planes; plane++) {
+            const float *from = dy + plane * kolo_simd_plane_size(&job->y);
+            int64_t channels = kolo_min_i64(job->y.inner, job->y.c - plane * job->y.inner);
+            for (int64_t o = 0; o < channels; o++, w += lanes) {
+                vf weight[MAX_F];
+                UNROLL for (int f = 0; f < F; f++) weight[f] = load(w + f * VL);
+                UNROLL for (int p = 0; p < P; p++) {
+                    vf value = splat(from[p * step + o]);
+                    UNROLL for (int f = 0; f < F; f++) {
+                        sum[p][f] = mul_add(value, weight[f], sum[p][f]);
+                    }
                 }
             }
         }
     }
+    products += ow * lanes + vector * VL;
     UNROLL for (int p = 0; p < P; p++) {
-        UNROLL for (int f = 0; f < F; f++) store(products + p * job->lanes + f * VL, sum[p][f]);
+        UNROLL for (int f = 0; f < F; f++) store(products + p * lanes + f * VL, sum[p][f]);
     }
 }
 
-#define PRODUCTS(p)                                      \
-    case p:                                              \
-        products_tile(job, dy, w, products, p, F, STEP); \
-        return;
+#define PRODUCTS(p)                                                 \
+    case p:                                                         \
+        products_tile(job, rows, ow, vector, products, p, F, STEP); \
+        break;
 
-INLINE void products_pixels(const kolo_simd_conv_job *job, const float *dy, const float *w,
-                            float *products, int64_t P, const int F, const int STEP) {
-    switch (P) { PRODUCTS(1) PRODUCTS(2) PRODUCTS(3) PRODUCTS(4) PRODUCTS(5) PRODUCTS(6) }
-}
-
-/* A row of dy, F vectors of each pixel's products. */
-INLINE void products_row(const kolo_simd_conv_job *job, const float *dy, const float *w,
+/* F vectors of the products of each pixel. */
+INLINE void products_row(const kolo_simd_conv_job *job, const dy_rows *rows, int64_t vector,
                          float *products, const int F, const int STEP) {
-    const int most = MAX_SUMS / F < 6 ? MAX_SUMS / F : 6;
+    const int most = MAX_SUMS / F < MAX_P ? MAX_SUMS / F : MAX_P;
     int64_t tile = even_part(job->y.w, most);
     for (int64_t ow = 0; ow < job->y.w; ow += tile) {
-        products_pixels(job, dy + ow * job->y.inner, w, products + ow * job->lanes,
-                        kolo_min_i64(tile, job->y.w - ow), F, STEP);
+        switch (kolo_min_i64(tile, job->y.w - ow)) {
+            PRODUCTS(1) PRODUCTS(2) PRODUCTS(3) PRODUCTS(4) PRODUCTS(5) PRODUCTS(6)
+        }
     }
 }
 
-INLINE void products_all(const kolo_simd_conv_job *job, const float *dy, const float *w,
-                         float *products, const int STEP) {
+INLINE void products_all(const kolo_simd_conv_job *job, const dy_rows *rows, float *products,
+                         const int STEP) {
     int64_t vectors = job->lanes / VL, most = even_part(vectors, MAX_F);
-    for (int64_t f = 0; f < vectors; f += most) {
-        switch (kolo_min_i64(most, vectors - f)) {
+    for (int64_t vector = 0; vector < vectors; vector += most) {
+        switch (kolo_min_i64(most, vectors - vector)) {
         case 1:
-            products_row(job, dy, w + f * VL, products + f * VL, 1, STEP);
+            products_row(job, rows, vector, products, 1, STEP);
             break;
         case 2:
-            products_row(job, dy, w + f * VL, products + f * VL, 2, STEP);
+            products_row(job, rows, vector, products, 2, STEP);
             break;
         case 3:
-            products_row(job, dy, w + f * VL, products + f * VL, 3, STEP);
+            products_row(job, rows, vector, products, 3, STEP);
             break;
         case 4:
-            products_row(job, dy, w + f * VL, products + f * VL, 4, STEP);
+            products_row(job, rows, vector, products, 4, STEP);
             break;
         }
     }
 }
 
-static void products_step_8(const kolo_simd_conv_job *job, const float *dy, const float *w,
-                            float *products) {
-    products_all(job, dy, w, products, 8);
+static void products_8(const kolo_simd_conv_job *job, const dy_rows *rows, float *products) {
+    products_all(job, rows, products, 8);
 }
-static void products_step_any(const kolo_simd_conv_job *job, const float *dy, const float *w,
-                              float *products) {
-    products_all(job, dy, w, products, 0);
+static void products_any(const kolo_simd_conv_job *job, const dy_rows *rows, float *products) {
+    products_all(job, rows, products, 0);
 }
 
-/* Adds the products of a row of dy to a row of dx with margins, whose pixels hold `octets` times
- * eight floats; lanes above C gather what belongs to other pixels and are dropped by copy_out. */
+/* Adds the products to a row of dx with margins, whose pixels hold `octets` times eight floats;
+ * lanes above C gather what belongs to other pixels and are dropped by copy_row. */
 static void add_products(const kolo_simd_conv_job *job, const float *products, float *row,
                          int64_t octets) {
     for (int64_t i = 0; i < octets; i++) {
@@ -420,47 +455,57 @@ static void add_products(const kolo_simd_conv_job *job, const float *products, f
     }
 }
 
-/* From the scratch image without its margins to dx. */
-static void copy_out(const kolo_simd_conv_job *job, const float *image, float *dx, int64_t octets) {
-    int64_t inner = job->x.inner, row = (job->x.w + 2 * job->pad_w) * 8 * octets;
+/* From the row without its margins to the row of dx. */
+static void copy_row(const kolo_simd_conv_job *job, const float *row, float *dx, int64_t octets) {
+    int64_t inner = job->x.inner;
+    const v8i lane = {0, 1, 2, 3, 4, 5, 6, 7};
     for (int64_t plane = 0; plane < job->x.planes; plane++) {
         int64_t c = plane * inner, here = kolo_min_i64(inner, job->x.c - c);
-        v8i lane = {0, 1, 2, 3, 4, 5, 6, 7}, kept = lane < (int32_t)kolo_min_i64(here, 8);
-        for (int64_t h = 0; h < job->x.h; h++) {
-            const float *from = image + (h + job->pad_h) * row + job->pad_w * 8 * octets + c;
-            for (int64_t w = 0; w < job->x.w; w++, from += 8 * octets, dx += inner) {
-                if (inner == 8) {
-                    store8(dx, (v8f)(kept & (v8i)load8(from)));
-                    continue;
-                }
-                for (int64_t i = 0; i < here; i++) dx[i] = from[i];
-                for (int64_t i = here; i < inner; i++) dx[i] = 0;
+        v8i kept = lane < (int32_t)kolo_min_i64(here, 8);
+        const float *from = row + job->pad_w * 8 * octets + c;
+        float *to = dx + plane * kolo_simd_plane_size(&job->x);
+        for (int64_t w = 0; w < job->x.w; w++, from += 8 * octets, to += inner) {
+            if (inner == 8) {
+                store8(to, (v8f)(kept & (v8i)load8(from)));
+                continue;
             }
+            for (int64_t i = 0; i < here; i++) to[i] = from[i];
+            for (int64_t i = here; i < inner; i++) to[i] = 0;
         }
     }
 }
 
+/* The rows of `dy`, one image, that touch row h of dx. */
+static dy_rows rows_above(const kolo_simd_conv_job *job, const float *dy, int64_t h) {
+    int64_t stride = job->stride_h, top = h + job->pad_h; /* = oh * stride + kh */
+    dy_rows rows = {.first = top % stride};
+    if (top / stride > job->y.h - 1) rows.first = top - (job->y.h - 1) * stride;
+    int64_t oh = (top - rows.first) / stride;
+    for (int64_t kh = rows.first; kh < job->kernel_h && kh <= top; kh += stride) rows.count++;
+    rows.dy = dy + oh * job->y.w * job->y.inner;
+    return rows;
+}
+
 static void bwd_data(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_conv_job *job = arg;
-    int64_t octets = (job->x.c + 7) / 8, row = (job->x.w + 2 * job->pad_w) * 8 * octets;
-    int64_t size = (job->x.h + 2 * job->pad_h) * row;
-    float *image = job->scratch + part * job->part_stride, *products = image + size;
+    int64_t octets = (job->x.c + 7) / 8, floats = (job->x.w + 2 * job->pad_w) * 8 * octets;
+    float *row = job->scratch + part * job->part_stride, *products = row + floats;
     for (int64_t n = begin; n < end; n++) {
         const float *dy = job->in_dy + n * kolo_simd_image_size(&job->y);
-        memset(image, 0, sizeof(float) * (size_t)size);
-        for (int64_t oh = 0; oh < job->y.h; oh++) {
-            const float *dy_row = dy + oh * job->y.w * job->y.inner;
-            for (int64_t kh = 0; kh < job->kernel_h; kh++) {
-                const float *w = job->packed + kh * job->lanes;
+        float *dx = job->out + n * kolo_simd_image_size(&job->x);
+        for (int64_t h = 0; h < job->x.h; h++, dx += job->x.w * job->x.inner) {
+            dy_rows rows = rows_above(job, dy, h);
+            memset(row, 0, sizeof(float) * (size_t)floats);
+            if (rows.count > 0) {
                 if (job->y.inner == 8) {
-                    products_step_8(job, dy_row, w, products);
+                    products_8(job, &rows, products);
                 } else {
-                    products_step_any(job, dy_row, w, products);
+                    products_any(job, &rows, products);
                 }
-                add_products(job, products, image + (oh * job->stride_h + kh) * row, octets);
+                add_products(job, products, row, octets);
             }
+            copy_row(job, row, dx, octets);
         }
-        copy_out(job, image, job->out + n * kolo_simd_image_size(&job->x), octets);
     }
 }
 

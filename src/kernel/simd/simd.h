@@ -110,7 +110,7 @@ typedef struct kolo_simd_pool_table {
 /* ---- convolution: items are images ---- */
 
 /* Weights are packed in scratch, padded with zeros to whole vectors: forwards, and their gradients,
- * [C][KH][KW][lanes >= O]; for the data's gradient [O][KH][lanes >= KW * C]. */
+ * [C][KH][KW][lanes >= O]; for the data's gradient [KH][O][lanes >= KW * C]. */
 typedef struct kolo_simd_conv_job {
     kolo_simd_image x, y;
     int64_t kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
