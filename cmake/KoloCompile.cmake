@@ -51,6 +51,10 @@ set(KOLO_ISA_avx2 -DKOLO_VECTOR_BYTES=32 -mavx2 -mfma -mf16c)
 set(KOLO_ISA_avx512 -DKOLO_VECTOR_BYTES=64 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c
     -mprefer-vector-width=512)
 
+if(KOLO_FUZZ) # what is fuzzed reads files; instrumented vector code takes clang minutes to compile
+  set(isa_options -O0 -fno-sanitize=all)
+endif()
+
 # kolo_isa_sources(OBJECTS SOURCE): adds the copies of one *.isa.c to an object library. A copy is a
 # generated file that includes the source, so that all copies are sources of the one target.
 function(kolo_isa_sources objects source)
@@ -59,7 +63,7 @@ function(kolo_isa_sources objects source)
     string(REGEX REPLACE "\\.isa\\.c$" ".${isa}.c" copy ${PROJECT_BINARY_DIR}/isa/${path})
     file(CONFIGURE OUTPUT ${copy} CONTENT "#include \"${path}\"\n")
     set_source_files_properties(${copy} PROPERTIES
-      COMPILE_OPTIONS "${KOLO_ISA_${isa}};-DKOLO_ISA=${isa}")
+      COMPILE_OPTIONS "${KOLO_ISA_${isa}};-DKOLO_ISA=${isa};${isa_options}")
     target_sources(${objects} PRIVATE ${copy})
   endforeach()
 endfunction()
