@@ -27,8 +27,9 @@ typedef enum kolo_option_type {
 
 typedef struct kolo_option {
     const char *name; /* without dashes */
-    char letter;      /* short form, or 0 */
     kolo_option_type type;
+    char letter;                /* short form, or 0 */
+    bool not_in_file;           /* a flag only, no key of config files */
     const char *metavar;        /* the value's name in help; NULL for flags and choices */
     const char *preset;         /* default, as a user would write it; NULL: none */
     const char *without;        /* what happens without it, for help, when there is no preset */
@@ -36,7 +37,6 @@ typedef struct kolo_option {
     const char *const *choices; /* of KOLO_OPTION_CHOICE, NULL-terminated */
     uint32_t commands;          /* bits of the commands that take it */
     uint32_t required;          /* bits of the commands that cannot do without it */
-    bool not_in_file;           /* a flag only, no key of config files */
     const char *help;
 } kolo_option;
 

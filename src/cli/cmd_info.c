@@ -1,6 +1,8 @@
 /* kolo info: what this build is, what it runs on, what it stands on. */
+#include "base/isa.h"
 #include "base/process.h"
 #include "cli/cli.h"
+#include "kolo/comm.h"
 
 #include <hwloc.h>
 #include <jansson.h>
@@ -26,28 +28,10 @@ static void add_processor_name(kolo_text *t) {
     if (file) fclose(file);
 }
 
-static void add_instruction_sets(kolo_text *t) {
-    kolo_text_add(t, "%-18s", "instruction sets");
-#if defined(__x86_64__)
-    const struct {
-        const char *name;
-        int there;
-    } sets[] = {
-        {"avx2", __builtin_cpu_supports("avx2")},
-        {"fma", __builtin_cpu_supports("fma")},
-        {"avx512f", __builtin_cpu_supports("avx512f")},
-        {"avx512bw", __builtin_cpu_supports("avx512bw")},
-        {"avx512vl", __builtin_cpu_supports("avx512vl")},
-        {"avx512vnni", __builtin_cpu_supports("avx512vnni")},
-    };
-    kolo_text_add(t, "sse2");
-    for (size_t i = 0; i < KOLO_COUNT(sets); i++) {
-        if (sets[i].there) kolo_text_add(t, " %s", sets[i].name);
-    }
-#else
-    kolo_text_add(t, "baseline");
-#endif
-    kolo_text_add(t, "\n");
+static void add_kernels(kolo_text *t) {
+    static const char *const sets[] = {
+        [KOLO_ISA_BASELINE] = "baseline", [KOLO_ISA_AVX2] = "AVX2", [KOLO_ISA_AVX512] = "AVX-512"};
+    add_row(t, "instruction set", sets[kolo_isa_best()]);
 }
 
 static void add_machine(kolo_text *t) {
@@ -71,14 +55,21 @@ static void add_libraries(kolo_text *t) {
                   hwloc >> 8 & 255);
 }
 
+static void add_communication(kolo_text *t) {
+    add_row(t, "transports", "shm between processes, thread between threads");
+    kolo_text_add(t, "%-18s%s, %s\n", "algorithms", kolo_algorithm_name(KOLO_ALGORITHM_RING),
+                  kolo_algorithm_name(KOLO_ALGORITHM_DIRECT));
+}
+
 int cmd_info(kolo_options *o) {
     kolo_text t = {0};
     add_row(&t, "kolo", kolo_version());
     add_row(&t, "compiler", __VERSION__);
     add_processor_name(&t);
-    add_instruction_sets(&t);
+    add_kernels(&t);
     add_machine(&t);
     kolo_text_add(&t, "%-18s%d\n", "usable processors", kolo_processors());
+    add_communication(&t);
     add_libraries(&t);
     kolo_status status = cli_print(&t);
     kolo_text_fini(&t);

@@ -9,7 +9,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-enum { BAR_CELLS = 20, PLAIN_SECONDS = 10, WIDTH = 80 };
+enum { MIN_CELLS = 4, MAX_CELLS = 30, PLAIN_SECONDS = 10, WIDTH = 80 };
 
 progress progress_make(progress_style style) {
     if (style == PROGRESS_AUTO) style = isatty(STDERR_FILENO) ? PROGRESS_BAR : PROGRESS_PLAIN;
@@ -37,30 +37,27 @@ static void add_time(kolo_text *t, double seconds) {
     }
 }
 
-static void add_figures(kolo_text *t, const kolo_train_progress *p) {
-    kolo_text_add(t, "loss %.4f  accuracy %.4f  %.0f samples/s", p->loss, p->accuracy,
-                  p->samples_per_second);
-}
-
+/* "epoch 2 [=====>    ]  52% loss 0.4123 acc 0.8471 20110 samples/s 0:12 left": the cells take the
+ * room that the terminal leaves. */
 static void draw_bar(progress *state, const kolo_train_progress *p) {
     double done = p->total_steps > 0 ? (double)p->step / (double)p->total_steps : 0;
-    int cells = (int)(done * BAR_CELLS);
-    kolo_text t = {0};
-    kolo_text_add(&t, "epoch %" PRId64 "  [", p->epoch);
-    for (int i = 0; i < BAR_CELLS; i++) {
-        kolo_text_add(&t, "%c", i < cells ? '=' : i == cells ? '>' : ' ');
-    }
-    kolo_text_add(&t, "] %3.0f%%  ", 100 * done);
-    add_figures(&t, p);
-    kolo_text_add(&t, "  ");
-    add_time(&t, p->seconds_left);
-    kolo_text_add(&t, " left");
-    if (t.failed) return;
+    kolo_text figures = {0}, line = {0};
+    kolo_text_add(&figures, "] %3.0f%% loss %.4f acc %.4f %.0f samples/s ", 100 * done, p->loss,
+                  p->accuracy, p->samples_per_second);
+    add_time(&figures, p->seconds_left);
+    kolo_text_add(&figures, " left");
+    kolo_text_add(&line, "\r\033[K");
+    size_t start = line.length;
+    kolo_text_add(&line, "epoch %" PRId64 " [", p->epoch);
     /* One column less than the terminal has, or it might wrap. */
-    int width = terminal_width() - 1;
-    kolo_text line = {0};
-    kolo_text_add(&line, "\r\033[K%.*s", width, t.text);
-    kolo_text_fini(&t);
+    int width = terminal_width() - 1, used = (int)(line.length - start + figures.length);
+    int cells = (int)kolo_max_i64(MIN_CELLS, kolo_min_i64(MAX_CELLS, width - used));
+    int full = (int)(done * cells);
+    for (int i = 0; i < cells; i++)
+        kolo_text_add(&line, "%c", i < full ? '=' : i == full ? '>' : ' ');
+    if (!figures.failed) kolo_text_add(&line, "%s", figures.text);
+    kolo_text_fini(&figures);
+    if (line.length > start + (size_t)width) line.length = start + (size_t)width;
     write_text(&line);
     state->bar_drawn = true;
 }
@@ -69,7 +66,8 @@ static void print_line(const kolo_train_progress *p) {
     kolo_text t = {0};
     kolo_text_add(&t, "epoch %" PRId64 "  step %" PRId64 "/%" PRId64 "  ", p->epoch, p->step,
                   p->total_steps);
-    add_figures(&t, p);
+    kolo_text_add(&t, "loss %.4f  accuracy %.4f  %.0f samples/s", p->loss, p->accuracy,
+                  p->samples_per_second);
     kolo_text_add(&t, "  lr %.4g  %.1f s", p->lr, p->seconds);
     if (p->evaluated) {
         kolo_text_add(&t, "  test loss %.4f  test accuracy %.4f", p->test_loss, p->test_accuracy);
