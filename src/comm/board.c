@@ -1,0 +1,219 @@
+/* Boards: announcements, phases, messages and news of ranks that share memory. See board.h. */
+#include "comm/board.h"
+
+#include <string.h>
+
+enum { STAGE_BYTES = 256 << 10, PHASE_BITS = 24 };
+
+static const uint64_t phase_mask = ((uint64_t)1 << PHASE_BITS) - 1;
+
+static kolo_board_transport *board_transport(kolo_transport *t) {
+    return (kolo_board_transport *)t;
+}
+
+static kolo_place *place_of(kolo_board *board, uint64_t seq) {
+    return &board->places[seq % KOLO_FLIGHT_MAX];
+}
+
+/* The channel of collective `seq` from one rank to another, on the sender's board. */
+static kolo_channel *channel_of(kolo_board_transport *t, uint64_t seq, int from, int to) {
+    size_t place = seq % KOLO_FLIGHT_MAX;
+    return &t->boards[from]->channels[place * (size_t)t->base.size + (size_t)to];
+}
+
+static kolo_channel_end *end_of(kolo_board_transport *t, uint64_t seq, int peer) {
+    size_t place = seq % KOLO_FLIGHT_MAX;
+    return &t->ends[place * (size_t)t->base.size + (size_t)peer];
+}
+
+size_t kolo_board_bytes(int size) {
+    return sizeof(kolo_board) + sizeof(kolo_channel) * KOLO_FLIGHT_MAX * (size_t)size;
+}
+
+kolo_status kolo_board_init(kolo_board_transport *t, const kolo_transport_ops *ops, int rank,
+                            int size, size_t segment_bytes, bool shared) {
+    size_t n = (size_t)size;
+    t->base = (kolo_transport){.ops = ops, .rank = rank, .size = size, .segment.fd = -1};
+    t->stage_bytes = STAGE_BYTES;
+    t->settled = 0;
+    t->boards = kolo_zalloc(n * sizeof(kolo_board *));
+    t->ends = kolo_zalloc(n * KOLO_FLIGHT_MAX * sizeof *t->ends);
+    kolo_status status = KOLO_OK;
+    if (!t->boards || !t->ends) status = KOLO_NOMEM(n * KOLO_FLIGHT_MAX * sizeof *t->ends);
+    if (status == KOLO_OK) status = kolo_segment_init(&t->base.segment, segment_bytes, shared);
+    void *board;
+    if (status == KOLO_OK) {
+        status = kolo_segment_alloc(&t->base.segment, kolo_board_bytes(size), &board);
+    }
+    if (status != KOLO_OK) {
+        kolo_board_fini(t);
+        return status;
+    }
+    t->boards[rank] = board;
+    return KOLO_OK;
+}
+
+void kolo_board_fini(kolo_board_transport *t) {
+    kolo_segment_fini(&t->base.segment);
+    kolo_free(t->boards);
+    kolo_free(t->ends);
+    t->boards = NULL;
+    t->ends = NULL;
+}
+
+bool kolo_board_start(kolo_transport *base, uint64_t seq, void **payload) {
+    kolo_board_transport *t = board_transport(base);
+    if (seq >= t->settled + KOLO_FLIGHT_MAX) {
+        uint64_t least = UINT64_MAX;
+        for (int p = 0; p < base->size; p++) {
+            if (p == base->rank) continue;
+            uint64_t finished = atomic_load_explicit(&t->boards[p]->finished, memory_order_acquire);
+            if (finished < least) least = finished;
+        }
+        t->settled = least == UINT64_MAX ? seq : least;
+        if (seq >= t->settled + KOLO_FLIGHT_MAX) return false;
+    }
+    *payload = place_of(t->boards[base->rank], seq)->payload;
+    return true;
+}
+
+void kolo_board_signal(kolo_transport *base, uint64_t seq, uint32_t phase,
+                       const kolo_announcement *call, const char *title) {
+    kolo_board_transport *t = board_transport(base);
+    kolo_place *place = place_of(t->boards[base->rank], seq);
+    KOLO_ASSERT(phase < phase_mask);
+    if (phase == 0) {
+        if (place->call.request != call->request || place->title[0] == '\0') {
+            strncpy(place->title, title, sizeof place->title);
+        }
+        place->call = *call;
+    }
+    atomic_store_explicit(&place->state, seq << PHASE_BITS | (phase + 1), memory_order_release);
+}
+
+bool kolo_board_look(kolo_transport *base, uint64_t seq, int peer, kolo_peer_call *peer_call) {
+    kolo_board_transport *t = board_transport(base);
+    const kolo_place *place = place_of(t->boards[peer], seq);
+    uint64_t state = atomic_load_explicit(&place->state, memory_order_acquire);
+    if (state == 0 || state >> PHASE_BITS != seq) return false;
+    *peer_call = (kolo_peer_call){
+        .call = &place->call,
+        .title = place->title,
+        .phase = (uint32_t)(state & phase_mask) - 1,
+    };
+    return true;
+}
+
+/* Stage blocks of the places that are through go back. */
+static void give_stages(kolo_board_transport *t, uint64_t from, uint64_t to) {
+    for (uint64_t seq = from; seq < to; seq++) {
+        for (int p = 0; p < t->base.size; p++) {
+            kolo_channel_end *end = end_of(t, seq, p);
+            if (!end->stage) continue;
+            kolo_segment_give(&t->base.segment, end->stage, t->stage_bytes);
+            end->stage = NULL;
+        }
+    }
+}
+
+void kolo_board_finish(kolo_transport *base, uint64_t finished) {
+    kolo_board_transport *t = board_transport(base);
+    kolo_board *own = t->boards[base->rank];
+    uint64_t before = atomic_load_explicit(&own->finished, memory_order_relaxed);
+    if (t->staged) give_stages(t, before, finished);
+    atomic_store_explicit(&own->finished, finished, memory_order_release);
+}
+
+/* A name for the data that the peer can open: its own one, or that of a copy in the stage. */
+static kolo_status expose(kolo_board_transport *t, kolo_channel_end *end, const void *data,
+                          size_t *bytes, uint64_t *handle) {
+    kolo_transport *base = &t->base;
+    *handle = base->ops->handle(base, data, *bytes);
+    if (*handle || *bytes == 0) return KOLO_OK;
+    if (!end->stage) {
+        KOLO_TRY(kolo_segment_take(&base->segment, t->stage_bytes, &end->stage));
+        t->staged = true;
+    }
+    size_t half = t->stage_bytes / KOLO_CHANNEL_DEPTH;
+    char *copy = (char *)end->stage + end->posted % KOLO_CHANNEL_DEPTH * half;
+    if (*bytes > half) *bytes = half;
+    memcpy(copy, data, *bytes);
+    *handle = base->ops->handle(base, copy, *bytes);
+    return KOLO_OK;
+}
+
+kolo_status kolo_board_send(kolo_transport *base, uint64_t seq, int peer, const void *data,
+                            size_t bytes, size_t *taken, bool *accepted) {
+    kolo_board_transport *t = board_transport(base);
+    kolo_channel *channel = channel_of(t, seq, base->rank, peer);
+    kolo_channel_end *end = end_of(t, seq, peer);
+    uint64_t consumed = atomic_load_explicit(&channel->consumed, memory_order_acquire);
+    *taken = 0;
+    *accepted = end->posted - consumed < KOLO_CHANNEL_DEPTH;
+    if (!*accepted) return KOLO_OK;
+    uint64_t handle;
+    KOLO_TRY(expose(t, end, data, &bytes, &handle));
+    size_t i = end->posted % KOLO_CHANNEL_DEPTH;
+    channel->message[i].handle = handle;
+    channel->message[i].bytes = bytes;
+    atomic_store_explicit(&channel->posted, ++end->posted, memory_order_release);
+    *taken = bytes;
+    return KOLO_OK;
+}
+
+bool kolo_board_sent(kolo_transport *base, uint64_t seq, int peer) {
+    kolo_board_transport *t = board_transport(base);
+    const kolo_channel *channel = channel_of(t, seq, base->rank, peer);
+    return atomic_load_explicit(&channel->consumed, memory_order_acquire) ==
+           end_of(t, seq, peer)->posted;
+}
+
+kolo_status kolo_board_recv(kolo_transport *base, uint64_t seq, int peer, void *data, size_t bytes,
+                            size_t *taken, bool *arrived) {
+    kolo_board_transport *t = board_transport(base);
+    kolo_channel *channel = channel_of(t, seq, peer, base->rank);
+    kolo_channel_end *end = end_of(t, seq, peer);
+    uint64_t posted = atomic_load_explicit(&channel->posted, memory_order_acquire);
+    *taken = 0;
+    *arrived = posted != end->consumed;
+    if (!*arrived) return KOLO_OK;
+    size_t i = end->consumed % KOLO_CHANNEL_DEPTH;
+    uint64_t size = channel->message[i].bytes, left = size - end->offset;
+    if (left > 0) {
+        const char *from = base->ops->window(base, peer, channel->message[i].handle, size);
+        if (!from || end->offset > size || bytes == 0) {
+            return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d sends %llu bytes where %zu are expected",
+                             peer, (unsigned long long)size, bytes);
+        }
+        *taken = left < bytes ? left : bytes;
+        memcpy(data, from + end->offset, *taken);
+    }
+    end->offset += *taken;
+    if (end->offset == size) {
+        end->offset = 0;
+        atomic_store_explicit(&channel->consumed, ++end->consumed, memory_order_release);
+    }
+    return KOLO_OK;
+}
+
+void kolo_board_watch(kolo_transport *base, int peer, kolo_peer_state *state) {
+    kolo_board *board = board_transport(base)->boards[peer];
+    *state = (kolo_peer_state){.condition = KOLO_PEER_HERE};
+    bool left = atomic_load_explicit(&board->left, memory_order_acquire);
+    state->finished = atomic_load_explicit(&board->finished, memory_order_acquire);
+    if (atomic_load_explicit(&board->broken, memory_order_acquire)) {
+        state->condition = KOLO_PEER_BROKEN;
+        state->status = (kolo_status)board->status;
+        memcpy(state->report, board->report, sizeof state->report);
+        state->report[sizeof state->report - 1] = '\0';
+    } else if (left) {
+        state->condition = KOLO_PEER_LEFT;
+    }
+}
+
+void kolo_board_report(kolo_transport *base, kolo_status status, const char *text) {
+    kolo_board *own = board_transport(base)->boards[base->rank];
+    own->status = (int32_t)status;
+    strncpy(own->report, text, sizeof own->report - 1);
+    atomic_store_explicit(&own->broken, 1, memory_order_release);
+}

@@ -1,0 +1,88 @@
+#pragma once
+/* The protocol of ranks that share memory, used by the transports `thread` and `shm`.
+ *
+ * Each rank has a board at the start of its segment, which it writes and all peers read (only the
+ * `consumed` counters are written by the receiver of a message). Collective seq has place seq %
+ * KOLO_FLIGHT_MAX on every board: a state word, the call, a small payload, and one channel to each
+ * peer.
+ *
+ * Ordering. A rank writes call, payload, title and then `state` (release); a peer reads `state`
+ * (acquire) and then the rest. The same pair orders the data of a schedule's phases. `posted`
+ * (release, sender) and `consumed` (release, receiver) do it for messages. A place is written again
+ * only when `finished` (release) of all peers has passed its last use, which they store after their
+ * last look.
+ *
+ * The functions take mapped memory only, so the thread transport and the tests run the code of shm.
+ */
+
+#include "comm/transport.h"
+
+#include <stdatomic.h>
+
+enum { KOLO_CHANNEL_DEPTH = 2 };
+
+typedef struct kolo_place {
+    _Alignas(64) _Atomic uint64_t state; /* seq << 24 | phase + 1; 0 before first use */
+    kolo_announcement call;
+    _Alignas(16) char payload[KOLO_EAGER_BYTES + 16]; /* its start shares the line of state */
+    char title[KOLO_TITLE_BYTES];
+} kolo_place;
+
+/* Messages from the board's rank to one peer; counters only grow, over all collectives of the
+ * place. */
+typedef struct kolo_channel {
+    _Alignas(64) _Atomic uint64_t posted;
+    struct {
+        uint64_t handle, bytes;
+    } message[KOLO_CHANNEL_DEPTH];
+    _Alignas(64) _Atomic uint64_t consumed;
+} kolo_channel;
+
+typedef struct kolo_board {
+    _Alignas(64) _Atomic uint64_t finished;
+    _Atomic uint32_t left;   /* 1: this rank has left in order */
+    _Atomic uint32_t broken; /* 1: status and report are set */
+    int32_t status;
+    char report[KOLO_REPORT_BYTES];
+    kolo_place places[KOLO_FLIGHT_MAX];
+    kolo_channel channels[]; /* [place][peer] */
+} kolo_board;
+
+/* What one rank knows of a channel: where it is in the messages to and from a peer. */
+typedef struct kolo_channel_end {
+    uint64_t posted, consumed; /* messages sent to and taken from the peer */
+    uint64_t offset;           /* bytes taken of the message that is being read */
+    void *stage;               /* block for data that the peer cannot reach; NULL until needed */
+} kolo_channel_end;
+
+/* The transport of a rank with a board; tp_thread.c and tp_shm.c extend it. */
+typedef struct kolo_board_transport {
+    kolo_transport base;
+    kolo_board **boards;    /* [size]; the own one too */
+    kolo_channel_end *ends; /* [place][peer] */
+    uint64_t settled;       /* every peer is through with what lies below this number */
+    size_t stage_bytes;
+    bool staged; /* a stage has been taken since the start */
+} kolo_board_transport;
+
+/* Bytes of a board in a group of `size`. */
+size_t kolo_board_bytes(int size);
+/* Segment, board (the first thing in the segment) and tables of one rank; the boards of the peers
+ * are filled in by the caller. On failure nothing is left behind. */
+kolo_status kolo_board_init(kolo_board_transport *t, const kolo_transport_ops *ops, int rank,
+                            int size, size_t segment_bytes, bool shared);
+void kolo_board_fini(kolo_board_transport *t);
+
+/* Rows of kolo_transport_ops. */
+bool kolo_board_start(kolo_transport *t, uint64_t seq, void **payload);
+void kolo_board_signal(kolo_transport *t, uint64_t seq, uint32_t phase,
+                       const kolo_announcement *call, const char *title);
+bool kolo_board_look(kolo_transport *t, uint64_t seq, int peer, kolo_peer_call *peer_call);
+void kolo_board_finish(kolo_transport *t, uint64_t finished);
+kolo_status kolo_board_send(kolo_transport *t, uint64_t seq, int peer, const void *data,
+                            size_t bytes, size_t *taken, bool *accepted);
+bool kolo_board_sent(kolo_transport *t, uint64_t seq, int peer);
+kolo_status kolo_board_recv(kolo_transport *t, uint64_t seq, int peer, void *data, size_t bytes,
+                            size_t *taken, bool *arrived);
+void kolo_board_watch(kolo_transport *t, int peer, kolo_peer_state *state);
+void kolo_board_report(kolo_transport *t, kolo_status status, const char *text);

@@ -1,0 +1,17 @@
+#pragma once
+/* A rank's place in its job: from options, or from the environment that launchers set. */
+
+#include "base/base.h"
+#include "kolo/comm.h"
+
+typedef struct kolo_contract {
+    int rank, world, local_rank, local_world;
+    const char *master_addr; /* of the options or the environment: not copied */
+    int master_port;
+    const char *secret_file; /* NULL: none */
+    int listen_fd;           /* rank 0's listening socket from the launcher, or -1 */
+} kolo_contract;
+
+/* Reads and checks it. A job that does not fit on one host, or whose address is not this host's, is
+ * UNSUPPORTED; contradictions and missing parts are ARG. */
+kolo_status kolo_contract_read(const kolo_comm_opts *opts, kolo_contract *contract);

@@ -1,0 +1,138 @@
+#pragma once
+/* Communicators and requests from the inside, for the files of this folder, the plan and the tests.
+ *
+ * A request is created once with its schedules, started, and moved on by kolo_engine_progress until
+ * its last round is complete. The requests in flight are kept in the order of their start; each
+ * moves as far as it can whenever the caller gives time. Nothing here starts threads or blocks
+ * except kolo_request_wait. */
+
+#include "comm/reduce.h"
+#include "comm/transport.h"
+
+/* Sizes that decide how data is cut. All ranks must use the same (it is checked). Zero: default. */
+typedef struct kolo_comm_tuning {
+    size_t chunk_bytes; /* of ring messages and staged pieces; default 256 KiB */
+    size_t eager_bytes; /* up to here data travels with the announcement; default and most 1024;
+                           1: never (no element fits) */
+} kolo_comm_tuning;
+
+/* Says whether a request may make progress now. For tests: a closed gate holds a request in flight
+ * without any clock, so that a test can assert what runs before it completes. `arg` is the
+ * setter's. */
+typedef bool (*kolo_comm_gate)(void *arg, const kolo_request *request);
+
+/* The gate is asked each time before a request would move, and a request that it holds stays where
+ * it is: announced or not, never complete. NULL removes it. */
+KOLO_SHARED void kolo_comm_set_gate(kolo_comm *comm, kolo_comm_gate gate, void *arg);
+/* For requests created from now on. */
+KOLO_SHARED void kolo_comm_set_tuning(kolo_comm *comm, kolo_comm_tuning tuning);
+
+/* The number of its latest start on this communicator, its site, and whether it is in flight. */
+KOLO_SHARED uint64_t kolo_request_sequence(const kolo_request *request);
+KOLO_SHARED const char *kolo_request_site(const kolo_request *request);
+KOLO_SHARED bool kolo_request_in_flight(const kolo_request *request);
+/* Elements moved by the engine since the request was created, and the name of the row whose
+ * schedule it ran last. */
+KOLO_SHARED kolo_traffic kolo_request_traffic(const kolo_request *request);
+KOLO_SHARED const char *kolo_request_schedule_name(const kolo_request *request);
+/* The schedule that the request runs: the first choice, or the one for private memory. */
+KOLO_SHARED kolo_schedule *kolo_request_schedule(kolo_request *request);
+
+typedef enum request_state {
+    REQUEST_IDLE,
+    REQUEST_QUEUED,  /* started, waits for its place */
+    REQUEST_RUNNING, /* announced */
+} request_state;
+
+/* Progress of one entry of the current round. */
+typedef struct entry_progress {
+    size_t moved; /* elements handed over, taken or copied */
+    bool issued, done;
+} entry_progress;
+
+struct kolo_request {
+    kolo_comm *comm;
+    kolo_request *next; /* list of all requests of the communicator */
+    char *site;
+    char title[KOLO_TITLE_BYTES];
+    kolo_collective kind;
+    kolo_dtype dtype;
+    kolo_reduce_op op;
+    int root;
+    uint64_t shape;
+    uint32_t number;
+    size_t element_bytes;
+
+    kolo_part *parts;
+    size_t *firsts; /* [n_parts + 1]: where each part starts in DATA */
+    int n_parts;
+    uint64_t
+        *handles; /* the parts' names in this rank's segment, for the peers; several parts only */
+    bool private_data; /* peers need this rank's DATA and cannot reach it */
+    bool eager;
+
+    kolo_schedule
+        schedules[2]; /* [1]: for private memory, when [0] needs all DATA to be reachable */
+    int n_schedules;
+
+    request_state state;
+    uint64_t seq;
+    const kolo_schedule
+        *schedule; /* of this start; NULL while it hangs on what the peers announce */
+    size_t round;
+    uint32_t phase;
+    int met;                 /* ranks below this one have announced this start */
+    entry_progress *entries; /* of the current round */
+    void *scratch;           /* this start's */
+    size_t scratch_bytes;    /* of the block to give back; 0: the place's payload */
+    void **peer_data;        /* [size][n_parts]; filled when first met */
+    void **peer_scratch;     /* [size] */
+    uint64_t *met_seq;       /* [size]: start of which the peer's call has been checked, plus 1 */
+    const void **from;       /* [size]: pointers of a sweep */
+    void **to;               /* [size] */
+    kolo_traffic traffic;
+};
+
+struct kolo_comm {
+    kolo_transport *transport;
+    int rank, size, local_rank, local_size;
+    kolo_algorithm algorithm;
+    kolo_comm_tuning tuning;
+    int64_t timeout_ns;
+    const kolo_reduce_table *reduce;
+    bool crowded; /* more ranks than processors: yield at once */
+
+    kolo_request *requests;
+    kolo_request *flight[KOLO_FLIGHT_MAX * 4]; /* in order of start */
+    int n_flight;
+    uint64_t next_seq;
+    uint32_t next_number;
+
+    kolo_comm_gate gate;
+    void *gate_arg;
+    int64_t watched_ns; /* when the peers were looked after */
+
+    kolo_status broken; /* KOLO_OK: sound */
+    char broken_text[KOLO_REPORT_BYTES];
+};
+
+enum { KOLO_FLIGHT_QUEUE = KOLO_FLIGHT_MAX * 4 };
+
+/* The options with defaults filled in. ARG. */
+kolo_status kolo_comm_resolve(const kolo_comm_opts *opts, kolo_comm_opts *resolved);
+/* Takes over the transport; on failure destroys it. */
+kolo_status kolo_comm_of_transport(kolo_transport *transport, const kolo_comm_opts *opts,
+                                   int local_rank, int local_size, kolo_comm **comm);
+
+/* Moves every request in flight as far as it goes; `moved` when any did. */
+kolo_status kolo_engine_progress(kolo_comm *comm, bool *moved);
+/* Breaks the communicator: tells the peers, drops what is in flight; gives `status` back with the
+ * text in this thread's error slot. */
+kolo_status kolo_comm_break(kolo_comm *comm, kolo_status status, const char *fmt, ...)
+    KOLO_PRINTF(3, 4);
+/* OK, or the failure that broke the communicator. */
+kolo_status kolo_comm_check(kolo_comm *comm);
+/* Looks after the peers; breaks the communicator when one is needed and lost. */
+kolo_status kolo_comm_watch(kolo_comm *comm);
+/* Gives back what a start holds. */
+void kolo_request_release(kolo_request *request);

@@ -1,0 +1,309 @@
+/* Symbolic execution of the schedules of a whole group.
+ *
+ * The value of an element is which element it is and the set of ranks whose contributions it holds
+ * (a bit mask, so at most 64 ranks). Ranks run in turn, each as far as it can; a message passes
+ * when a rank that is in a SEND to a peer and that peer in a RECV from it meet, so no buffering is
+ * assumed. Barriers cut a run into phases that are the same on all ranks; for each element of
+ * memory that other ranks reach, the latest reader and writer are kept with their phase, and two
+ * ranks that touch one element in the same phase, at least one writing, are a race. */
+#include "comm/schedule.h"
+
+#include <string.h>
+
+enum { RANKS_MAX = 64, NOBODY = -1, SEVERAL = -2 };
+
+typedef struct value {
+    size_t element;
+    uint64_t who; /* contributions; 0: nothing has been written here */
+} value;
+
+/* Who touched an element last, in which phase. */
+typedef struct touch {
+    int reader, writer;
+    size_t read_phase, write_phase;
+} touch;
+
+typedef struct memory {
+    value *values;
+    touch *touches;
+    size_t count;
+} memory;
+
+typedef struct prover {
+    kolo_collective kind;
+    int size;
+    const kolo_schedule *schedules;
+    memory buffers[RANKS_MAX][3];
+    size_t round[RANKS_MAX];   /* of each rank */
+    size_t phase[RANKS_MAX];   /* barriers that the rank has come to */
+    uint64_t heard[RANKS_MAX]; /* ranks that are known to have started */
+    bool *issued[RANKS_MAX];   /* per entry: its turn in the round has come */
+    bool *done[RANKS_MAX];
+} prover;
+
+static const kolo_entry *entry_of(const prover *p, int rank, size_t i) {
+    return &p->schedules[rank].entries[i];
+}
+
+static kolo_status touch_element(prover *p, int rank, int owner, kolo_buffer buffer, size_t i,
+                                 bool write) {
+    if (buffer == KOLO_BUFFER_SUM || !p->schedules[rank].windows) return KOLO_OK;
+    touch *t = &p->buffers[owner][buffer].touches[i];
+    size_t phase = p->phase[rank];
+    bool written = t->writer != NOBODY && t->write_phase == phase && t->writer != rank;
+    bool read = t->reader != NOBODY && t->read_phase == phase && t->reader != rank;
+    if (written || (write && read)) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT,
+                         "race: rank %d %s element %zu of buffer %d of rank %d in phase %zu, in "
+                         "which another rank %s it",
+                         rank, write ? "writes" : "reads", i, (int)buffer, owner, phase,
+                         written ? "writes" : "reads");
+    }
+    if (write) {
+        t->writer = rank;
+        t->write_phase = phase;
+    } else {
+        t->reader = read ? SEVERAL : rank;
+        t->read_phase = phase;
+    }
+    return KOLO_OK;
+}
+
+static kolo_status check_range(const prover *p, int owner, kolo_buffer buffer, size_t first,
+                               size_t count) {
+    size_t limit = p->buffers[owner][buffer].count;
+    if (first > limit || count > limit - first) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "range [%zu, +%zu) outside buffer %d (%zu) of rank %d",
+                         first, count, (int)buffer, limit, owner);
+    }
+    return KOLO_OK;
+}
+
+/* Moves or combines the elements of an entry that `rank` executes: from at `from_rank` to
+ * `to_rank`. */
+static kolo_status apply(prover *p, int rank, const kolo_entry *e, int to_rank, int from_rank,
+                         bool combine) {
+    KOLO_TRY(check_range(p, to_rank, e->to, e->to_first, e->count));
+    KOLO_TRY(check_range(p, from_rank, e->from, e->from_first, e->count));
+    for (size_t i = 0; i < e->count; i++) {
+        value *to = &p->buffers[to_rank][e->to].values[e->to_first + i];
+        const value *from = &p->buffers[from_rank][e->from].values[e->from_first + i];
+        KOLO_TRY(touch_element(p, rank, from_rank, e->from, e->from_first + i, false));
+        KOLO_TRY(touch_element(p, rank, to_rank, e->to, e->to_first + i, true));
+        if (combine && (to->element != from->element || !to->who || !from->who)) {
+            return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d combines element %zu with element %zu%s",
+                             rank, to->element, from->element,
+                             to->who && from->who ? "" : ", which is not there");
+        }
+        if (combine && (to->who & from->who)) {
+            return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d adds a contribution twice to element %zu",
+                             rank, to->element);
+        }
+        *to = (value){from->element, combine ? to->who | from->who : from->who};
+    }
+    return KOLO_OK;
+}
+
+/* True when `rank` has issued an entry of `kind` with `peer` that is still to be done. */
+static bool find_open(const prover *p, int rank, kolo_entry_kind kind, int peer, size_t *index) {
+    const kolo_schedule *s = &p->schedules[rank];
+    if (p->round[rank] >= s->n_rounds) return false;
+    size_t end = kolo_schedule_round_end(s, p->round[rank]);
+    for (size_t i = s->rounds[p->round[rank]]; i < end; i++) {
+        bool open = p->issued[rank][i] && !p->done[rank][i];
+        if (open && s->entries[i].kind == kind && s->entries[i].peer == peer) {
+            *index = i;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The receiver's side of a message: passes it if the sender is there. */
+static kolo_status receive(prover *p, int rank, size_t i) {
+    const kolo_entry *recv = entry_of(p, rank, i);
+    size_t j;
+    if (!find_open(p, recv->peer, KOLO_ENTRY_SEND, rank, &j)) return KOLO_OK;
+    const kolo_entry *send = entry_of(p, recv->peer, j);
+    if (send->count != recv->count) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d sends %zu elements, rank %d receives %zu",
+                         recv->peer, send->count, rank, recv->count);
+    }
+    kolo_entry move = *recv;
+    move.from = send->from;
+    move.from_first = send->from_first;
+    KOLO_TRY(apply(p, rank, &move, rank, recv->peer, false));
+    p->heard[rank] |= p->heard[recv->peer];
+    p->done[rank][i] = p->done[recv->peer][j] = true;
+    return KOLO_OK;
+}
+
+/* A barrier opens when every rank has come to it; `phase` counts those a rank has come to. */
+static void pass_barrier(prover *p, int rank, size_t i, bool *came) {
+    if (!came[rank]) {
+        came[rank] = true;
+        p->phase[rank]++;
+    }
+    for (int q = 0; q < p->size; q++) {
+        if (p->phase[q] < p->phase[rank]) return;
+    }
+    p->done[rank][i] = true;
+    came[rank] = false;
+}
+
+static kolo_status run_entry(prover *p, int rank, size_t i, bool *came) {
+    const kolo_entry *e = entry_of(p, rank, i);
+    if (e->kind != KOLO_ENTRY_BARRIER && (e->peer < 0 || e->peer >= p->size)) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "entry %zu of rank %d names rank %d of %d", i, rank,
+                         e->peer, p->size);
+    }
+    switch (e->kind) {
+    case KOLO_ENTRY_SEND:
+        return KOLO_OK; /* passed by its receiver */
+    case KOLO_ENTRY_RECV:
+        return receive(p, rank, i);
+    case KOLO_ENTRY_BARRIER:
+        pass_barrier(p, rank, i, came);
+        return KOLO_OK;
+    case KOLO_ENTRY_REDUCE:
+        KOLO_TRY(apply(p, rank, e, rank, rank, true));
+        break;
+    case KOLO_ENTRY_COPY:
+        KOLO_TRY(apply(p, rank, e, rank, rank, false));
+        break;
+    case KOLO_ENTRY_REDUCE_FROM:
+        KOLO_TRY(apply(p, rank, e, rank, e->peer, true));
+        break;
+    case KOLO_ENTRY_COPY_FROM:
+        KOLO_TRY(apply(p, rank, e, rank, e->peer, false));
+        break;
+    case KOLO_ENTRY_COPY_TO:
+        KOLO_TRY(apply(p, rank, e, e->peer, rank, false));
+        break;
+    }
+    p->done[rank][i] = true;
+    return KOLO_OK;
+}
+
+/* Runs a rank's round once; `moved` when anything was done. */
+static kolo_status run_round(prover *p, int rank, bool *came, bool *moved) {
+    const kolo_schedule *s = &p->schedules[rank];
+    size_t end = kolo_schedule_round_end(s, p->round[rank]);
+    bool complete = true;
+    for (size_t i = s->rounds[p->round[rank]]; i < end; i++) {
+        if (p->done[rank][i]) continue;
+        bool first = !p->issued[rank][i];
+        KOLO_TRY(run_entry(p, rank, i, came));
+        *moved = *moved || first || p->done[rank][i];
+        complete = complete && p->done[rank][i];
+    }
+    if (complete) {
+        p->round[rank]++;
+        *moved = true;
+    }
+    return KOLO_OK;
+}
+
+/* The local rounds before the announcement, then everything else. */
+static kolo_status run_all(prover *p) {
+    bool came[RANKS_MAX] = {false}, moved = true, finished = false;
+    for (int r = 0; r < p->size; r++) {
+        for (size_t i = 0; i < p->schedules[r].prologue; i++) {
+            KOLO_TRY(run_round(p, r, came, &moved));
+        }
+    }
+    for (int r = 0; r < p->size; r++) { /* the announcement is a barrier of its own */
+        p->phase[r]++;
+        p->heard[r] = p->schedules[r].windows ? UINT64_MAX >> (64 - p->size) : (uint64_t)1 << r;
+    }
+    while (moved && !finished) {
+        moved = false;
+        finished = true;
+        for (int r = 0; r < p->size; r++) {
+            if (p->round[r] >= p->schedules[r].n_rounds) continue;
+            finished = false;
+            KOLO_TRY(run_round(p, r, came, &moved));
+        }
+    }
+    for (int r = 0; r < p->size && !finished; r++) {
+        if (p->round[r] < p->schedules[r].n_rounds) {
+            return KOLO_FAIL(KOLO_ERR_FORMAT, "deadlock: rank %d never leaves round %zu of %zu", r,
+                             p->round[r], p->schedules[r].n_rounds);
+        }
+    }
+    return KOLO_OK;
+}
+
+static kolo_status check_result(const prover *p, int root, size_t count) {
+    uint64_t all = UINT64_MAX >> (64 - p->size);
+    uint64_t want = p->kind == KOLO_COLLECTIVE_BROADCAST ? (uint64_t)1 << root : all;
+    for (int r = 0; r < p->size; r++) {
+        if (p->kind == KOLO_COLLECTIVE_BARRIER && p->heard[r] != all) {
+            return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d leaves the barrier before all have come", r);
+        }
+        for (size_t i = 0; i < count; i++) {
+            const value *v = &p->buffers[r][KOLO_BUFFER_DATA].values[i];
+            if (v->element == i && v->who == want) continue;
+            return KOLO_FAIL(KOLO_ERR_FORMAT,
+                             "rank %d ends with contributions %llx of element %zu at element %zu, "
+                             "not %llx",
+                             r, (unsigned long long)v->who, v->element, i,
+                             (unsigned long long)want);
+        }
+    }
+    return KOLO_OK;
+}
+
+static kolo_status memory_init(memory *m, size_t count) {
+    m->count = count;
+    m->values = kolo_zalloc((count ? count : 1) * sizeof *m->values);
+    m->touches = kolo_zalloc((count ? count : 1) * sizeof *m->touches);
+    if (!m->values || !m->touches) return KOLO_NOMEM(count * sizeof *m->touches);
+    for (size_t i = 0; i < count; i++) m->touches[i].reader = m->touches[i].writer = NOBODY;
+    return KOLO_OK;
+}
+
+static kolo_status prover_init(prover *p, int root, size_t count) {
+    for (int r = 0; r < p->size; r++) {
+        const kolo_schedule *s = &p->schedules[r];
+        p->issued[r] = kolo_zalloc(s->n_entries + 1);
+        p->done[r] = kolo_zalloc(s->n_entries + 1);
+        if (!p->issued[r] || !p->done[r]) return KOLO_NOMEM(s->n_entries);
+        KOLO_TRY(memory_init(&p->buffers[r][KOLO_BUFFER_DATA], count));
+        KOLO_TRY(memory_init(&p->buffers[r][KOLO_BUFFER_SCRATCH], s->scratch));
+        KOLO_TRY(memory_init(&p->buffers[r][KOLO_BUFFER_SUM], count));
+        bool gives = p->kind == KOLO_COLLECTIVE_ALLREDUCE || r == root;
+        for (size_t i = 0; i < count && gives; i++) {
+            p->buffers[r][KOLO_BUFFER_DATA].values[i] = (value){i, (uint64_t)1 << r};
+        }
+    }
+    return KOLO_OK;
+}
+
+static void prover_fini(prover *p) {
+    for (int r = 0; r < p->size; r++) {
+        kolo_free(p->issued[r]);
+        kolo_free(p->done[r]);
+        for (int b = 0; b < 3; b++) {
+            kolo_free(p->buffers[r][b].values);
+            kolo_free(p->buffers[r][b].touches);
+        }
+    }
+    kolo_free(p);
+}
+
+kolo_status kolo_proof(kolo_collective kind, int root, size_t count, const kolo_schedule *schedules,
+                       int size) {
+    if (size < 1 || size > RANKS_MAX) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "a proof of %d ranks: 1 to %d can be proven", size,
+                         RANKS_MAX);
+    }
+    prover *p = kolo_zalloc(sizeof *p);
+    if (!p) return KOLO_NOMEM(sizeof *p);
+    *p = (prover){.kind = kind, .size = size, .schedules = schedules};
+    kolo_status status = prover_init(p, root, count);
+    if (status == KOLO_OK) status = run_all(p);
+    if (status == KOLO_OK) status = check_result(p, root, count);
+    prover_fini(p);
+    return status;
+}

@@ -1,0 +1,24 @@
+#pragma once
+/* Reduction loops: one function per element type and operation, built once per instruction set. */
+
+#include "base/isa.h"
+#include "kolo/comm.h"
+
+enum { KOLO_REDUCE_OPS = 4 };
+
+/* to[0..n_to)[i] = from[0][i] op from[1][i] op ... in that order, for i < count. A `to` may be one
+ * of the `from`, never overlap it otherwise. f16 and bf16 are combined as f32 and rounded once.
+ * Every element is computed in the same way wherever it stands, so results do not depend on how a
+ * vector is cut. */
+typedef void (*kolo_reduce_fn)(void *const *to, int n_to, const void *const *from, int n_from,
+                               size_t count);
+
+typedef struct kolo_reduce_table {
+    const char *isa;
+    kolo_reduce_fn fn[KOLO_DTYPE_COUNT][KOLO_REDUCE_OPS];
+} kolo_reduce_table;
+
+/* The loops of the best instruction set that this processor has. */
+KOLO_SHARED const kolo_reduce_table *kolo_reduce_best(void);
+/* Those of one set; NULL when this processor lacks it. */
+KOLO_SHARED const kolo_reduce_table *kolo_reduce_of(kolo_isa isa);

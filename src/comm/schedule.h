@@ -1,0 +1,140 @@
+#pragma once
+/* An algorithm is data: what one rank does in one collective, as rounds of entries.
+ *
+ * Entries move elements between three buffers. DATA is the request's vector (its parts, taken as
+ * one). SCRATCH is working memory of `scratch` elements; peers reach it where the transport has
+ * windows. SUM is an accumulator that never is in memory: a run of COPY_FROM/REDUCE_FROM entries
+ * into SUM, followed by the COPY_TO entries out of it, is one sweep over the range.
+ *
+ * Rounds run one after the other. Entries of a round are issued in order: local and window entries
+ * are done when issued; SEND, RECV and BARRIER complete later, and the round with them. So data
+ * that a RECV brings is used in a later round. A round has at most one SEND to a peer and one RECV
+ * from a peer; a BARRIER stands alone. A SEND completes when the peer has taken the data (no
+ * buffering is assumed).
+ *
+ * A schedule that uses windows starts on no rank before all ranks have announced the collective, so
+ * its first round may read any rank's DATA; its `prologue` rounds run before the announcement and
+ * are local. Other schedules are synchronised by their messages only. */
+
+#include "base/base.h"
+#include "kolo/comm.h"
+
+typedef enum kolo_collective {
+    KOLO_COLLECTIVE_ALLREDUCE,
+    KOLO_COLLECTIVE_BROADCAST,
+    KOLO_COLLECTIVE_BARRIER,
+} kolo_collective;
+
+typedef enum kolo_buffer { KOLO_BUFFER_DATA, KOLO_BUFFER_SCRATCH, KOLO_BUFFER_SUM } kolo_buffer;
+
+/* The one list of entry kinds: code, name in dumps. */
+#define KOLO_ENTRY_LIST(X)                                                      \
+    X(KOLO_ENTRY_SEND, "send")               /* from -> peer */                 \
+    X(KOLO_ENTRY_RECV, "recv")               /* to <- peer */                   \
+    X(KOLO_ENTRY_REDUCE, "reduce")           /* to = to op from, both here */   \
+    X(KOLO_ENTRY_COPY, "copy")               /* to = from, both here */         \
+    X(KOLO_ENTRY_REDUCE_FROM, "reduce_from") /* to here op= from at the peer */ \
+    X(KOLO_ENTRY_COPY_FROM, "copy_from")     /* to here = from at the peer */   \
+    X(KOLO_ENTRY_COPY_TO, "copy_to")         /* to at the peer = from here */   \
+    X(KOLO_ENTRY_BARRIER, "barrier")         /* all ranks have come this far */
+
+typedef enum kolo_entry_kind {
+#define KOLO_ENTRY_ENUM(code, name) code,
+    KOLO_ENTRY_LIST(KOLO_ENTRY_ENUM)
+#undef KOLO_ENTRY_ENUM
+} kolo_entry_kind;
+
+typedef struct kolo_entry {
+    kolo_entry_kind kind;
+    int peer; /* may be this rank itself for window entries */
+    kolo_buffer to, from;
+    size_t to_first, from_first, count; /* elements */
+} kolo_entry;
+
+/* One rank's schedule. Zero-initialise; a failed append sets `failed` and later ones do nothing. */
+typedef struct kolo_schedule {
+    const char *name; /* of the row that wrote it */
+    bool windows;     /* needs a transport whose peers reach each other's memory */
+    bool failed;
+    size_t prologue; /* rounds before the announcement */
+    size_t scratch;  /* elements of SCRATCH */
+    kolo_entry *entries;
+    size_t n_entries, cap_entries;
+    size_t *rounds; /* index of each round's first entry */
+    size_t n_rounds, cap_rounds;
+} kolo_schedule;
+
+/* What a schedule is written for. */
+typedef struct kolo_schedule_spec {
+    kolo_collective kind;
+    int rank, size, root;
+    size_t count; /* elements of DATA */
+    size_t chunk; /* most elements of one message or of one staged piece; >= 1 */
+    size_t align; /* slices start at multiples of this many elements; >= 1 */
+} kolo_schedule_spec;
+
+/* How a schedule moves its data, which decides when it can be used. */
+typedef enum kolo_variant {
+    KOLO_VARIANT_MESSAGES, /* sends and receives only: any transport */
+    KOLO_VARIANT_WINDOW,   /* DATA of all ranks must be reachable */
+    KOLO_VARIANT_STAGED,   /* through SCRATCH of all ranks, in chunks: for private buffers */
+    KOLO_VARIANT_EAGER,    /* data travels with the announcement: for tiny sizes */
+} kolo_variant;
+
+/* A row of the table of algorithms: adding one is a file alg_*.c and a row in algorithms.c. */
+typedef struct kolo_algorithm_row {
+    const char *name;
+    kolo_collective kind;
+    kolo_algorithm algorithm;
+    kolo_variant variant;
+    void (*write)(const kolo_schedule_spec *spec, kolo_schedule *schedule);
+} kolo_algorithm_row;
+
+/* Row i of the table, NULL behind the last. */
+KOLO_SHARED const kolo_algorithm_row *kolo_algorithm_row_at(size_t i);
+/* The row for that use, NULL when there is none. `algorithm` is AUTO for other kinds than
+ * allreduce. */
+KOLO_SHARED const kolo_algorithm_row *
+kolo_algorithm_find(kolo_collective kind, kolo_algorithm algorithm, kolo_variant variant);
+
+/* Writes the schedule of one rank. NOMEM. */
+KOLO_SHARED kolo_status kolo_schedule_build(const kolo_algorithm_row *row,
+                                            const kolo_schedule_spec *spec,
+                                            kolo_schedule *schedule);
+KOLO_SHARED void kolo_schedule_fini(kolo_schedule *schedule);
+/* For the writers: opens the next round (an empty round is used again); appends to it. */
+void kolo_schedule_round(kolo_schedule *schedule);
+void kolo_schedule_add(kolo_schedule *schedule, kolo_entry entry);
+/* Takes entry `index` out, for tests that show that every entry is needed. */
+KOLO_SHARED void kolo_schedule_remove(kolo_schedule *schedule, size_t index);
+/* Index behind the last entry of a round. */
+KOLO_SHARED size_t kolo_schedule_round_end(const kolo_schedule *schedule, size_t round);
+/* Most entries of any round. */
+size_t kolo_schedule_widest(const kolo_schedule *schedule);
+
+/* Elements that this rank sends, receives, combines with another value, and moves without
+ * arithmetic (to and from SCRATCH or a peer's memory). */
+typedef struct kolo_traffic {
+    uint64_t sent, received, reduced, copied;
+} kolo_traffic;
+KOLO_SHARED kolo_traffic kolo_schedule_traffic(const kolo_schedule *schedule);
+/* Adds what `count` elements of one entry mean to `traffic`. */
+void kolo_traffic_add(kolo_traffic *traffic, kolo_entry_kind kind, uint64_t count);
+
+/* The schedule as text, a line per entry, for `kolo dump`. */
+KOLO_SHARED void kolo_schedule_print(const kolo_schedule *schedule, kolo_text *text);
+
+/* Where slice `part` of `parts` of `count` elements starts (parts: the end of the last one). */
+static inline size_t kolo_slice_first(size_t count, int parts, int part, size_t align) {
+    if (part >= parts) return count;
+    size_t units = (count + align - 1) / align, n = (size_t)parts, p = (size_t)part;
+    size_t first = (units / n * p + (units % n < p ? units % n : p)) * align;
+    return first < count ? first : count;
+}
+
+/* Runs the schedules of all ranks of a group on symbolic values (which element, whose
+ * contributions) and says whether every rank ends with every contribution exactly once, without
+ * deadlock, without reading what is not there and without two ranks touching the same element in
+ * one phase. `schedules[r]` is rank r's; size at most 64. FORMAT with the first fault; NOMEM. */
+KOLO_SHARED kolo_status kolo_proof(kolo_collective kind, int root, size_t count,
+                                   const kolo_schedule *schedules, int size);

@@ -1,0 +1,101 @@
+/* A rank's segment of registered memory: a bump pointer, and spare blocks by power of two. */
+#define _GNU_SOURCE
+#include "comm/segment.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { PAGE = 4096, LINE = 64, BLOCK_MIN = 4096 };
+
+static kolo_status map(int fd, size_t bytes, char **base) {
+    int kind = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, kind | MAP_NORESERVE, fd, 0);
+    if (p == MAP_FAILED) {
+        return KOLO_FAIL(KOLO_ERR_NOMEM,
+                         "no address space for a segment of %zu MiB (%s): lower segment_bytes or "
+                         "raise the limit of virtual memory",
+                         bytes >> 20, strerror(errno));
+    }
+    *base = p;
+    return KOLO_OK;
+}
+
+kolo_status kolo_segment_init(kolo_segment *segment, size_t bytes, bool shared) {
+    kolo_segment s = {.bytes = kolo_round_up(bytes, PAGE), .fd = -1};
+    if (shared) {
+        s.fd = memfd_create("kolo-segment", MFD_CLOEXEC);
+        if (s.fd < 0) return KOLO_FAIL(KOLO_ERR_NOMEM, "memfd_create: %s", strerror(errno));
+        if (ftruncate(s.fd, (off_t)s.bytes) != 0) {
+            kolo_status status =
+                KOLO_FAIL(KOLO_ERR_NOMEM, "a memfd of %zu MiB: %s", s.bytes >> 20, strerror(errno));
+            close(s.fd);
+            return status;
+        }
+    }
+    kolo_status status = map(s.fd, s.bytes, &s.base);
+    if (status != KOLO_OK) {
+        if (shared) close(s.fd);
+        return status;
+    }
+    *segment = s;
+    return KOLO_OK;
+}
+
+kolo_status kolo_segment_map(int fd, size_t bytes, char **base) {
+    struct stat st;
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || (size_t)st.st_size != bytes) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "a peer's segment is not the %zu bytes that it says",
+                         bytes);
+    }
+    return map(fd, bytes, base);
+}
+
+void kolo_segment_unmap(char *base, size_t bytes) {
+    if (base) munmap(base, bytes);
+}
+
+void kolo_segment_fini(kolo_segment *segment) {
+    kolo_segment_unmap(segment->base, segment->bytes);
+    if (segment->base && segment->fd >= 0) close(segment->fd);
+    *segment = (kolo_segment){.fd = -1};
+}
+
+kolo_status kolo_segment_alloc(kolo_segment *s, size_t bytes, void **memory) {
+    size_t first = kolo_round_up(s->used, bytes < PAGE ? LINE : PAGE);
+    if (first > s->bytes || bytes > s->bytes - first) {
+        return KOLO_FAIL(KOLO_ERR_NOMEM,
+                         "no room for %zu bytes of registered memory: %zu of %zu are in use; raise "
+                         "segment_bytes",
+                         bytes, s->used, s->bytes);
+    }
+    s->used = first + bytes;
+    *memory = s->base + first;
+    return KOLO_OK;
+}
+
+/* The class of a block: the power of two that holds it. */
+static int class_of(size_t bytes) {
+    int k = 0;
+    while (((size_t)BLOCK_MIN << k) < bytes) k++;
+    KOLO_ASSERT(k < KOLO_SEGMENT_CLASSES);
+    return k;
+}
+
+kolo_status kolo_segment_take(kolo_segment *s, size_t bytes, void **block) {
+    int k = class_of(bytes);
+    if (!s->spare[k]) return kolo_segment_alloc(s, (size_t)BLOCK_MIN << k, block);
+    *block = s->spare[k];
+    memcpy(&s->spare[k], *block, sizeof(void *));
+    return KOLO_OK;
+}
+
+void kolo_segment_give(kolo_segment *s, void *block, size_t bytes) {
+    if (!block) return;
+    int k = class_of(bytes);
+    memcpy(block, &s->spare[k], sizeof(void *));
+    s->spare[k] = block;
+}

@@ -1,0 +1,228 @@
+/* Stream sockets with deadlines: TCP on loopback, local sockets in the abstract namespace. */
+#define _GNU_SOURCE
+#include "comm/socket.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/file.h"
+
+enum { BACKLOG = 1024, KIND = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK };
+
+typedef union any_address {
+    struct sockaddr any;
+    struct sockaddr_in tcp;
+    struct sockaddr_un local;
+} any_address;
+
+int kolo_left_ms(int64_t deadline_ns) {
+    int64_t left = (deadline_ns - kolo_now_ns() + 999999) / 1000000;
+    return left < 0 ? 0 : (int)kolo_min_i64(left, INT32_MAX);
+}
+
+static kolo_status tcp_address(const char *text, int port, any_address *address) {
+    *address = (any_address){.tcp = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)}};
+    if (strcmp(text, "localhost") == 0) text = "127.0.0.1";
+    if (inet_pton(AF_INET, text, &address->tcp.sin_addr) != 1) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "'%s' is not an IPv4 address", text);
+    }
+    return KOLO_OK;
+}
+
+static socklen_t local_address(const char *name, any_address *address) {
+    *address = (any_address){.local.sun_family = AF_UNIX};
+    size_t n = strlen(name);
+    KOLO_ASSERT(n + 1 <= sizeof address->local.sun_path);
+    memcpy(address->local.sun_path + 1, name, n); /* the leading NUL makes it abstract */
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n);
+}
+
+static kolo_status listen_at(const any_address *address, socklen_t n, const char *what, int *out) {
+    int fd = socket(address->any.sa_family, KIND, 0), one = 1;
+    if (fd < 0) return KOLO_FAIL(KOLO_ERR_IO, "socket: %s", kolo_errno_text(errno));
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    if (bind(fd, &address->any, n) != 0 || listen(fd, BACKLOG) != 0) {
+        int error = errno;
+        close(fd);
+        return KOLO_FAIL(KOLO_ERR_IO, "cannot listen on %s: %s", what, kolo_errno_text(error));
+    }
+    *out = fd;
+    return KOLO_OK;
+}
+
+static kolo_status wait_for(int fd, short events, int64_t deadline_ns) {
+    for (;;) {
+        struct pollfd p = {.fd = fd, .events = events};
+        int n = poll(&p, 1, kolo_left_ms(deadline_ns));
+        if (n > 0) return KOLO_OK;
+        if (n == 0) return KOLO_FAIL(KOLO_ERR_TIMEOUT, "the deadline has passed");
+        if (errno != EINTR) return KOLO_FAIL(KOLO_ERR_IO, "poll: %s", kolo_errno_text(errno));
+    }
+}
+
+static kolo_status connect_at(const any_address *address, socklen_t n, int64_t deadline_ns,
+                              int *out) {
+    int fd = socket(address->any.sa_family, KIND, 0), error = 0;
+    if (fd < 0) return KOLO_FAIL(KOLO_ERR_IO, "socket: %s", kolo_errno_text(errno));
+    kolo_status status = KOLO_OK;
+    if (connect(fd, &address->any, n) != 0) {
+        error = errno;
+        if (error == EINPROGRESS || error == EINTR) {
+            socklen_t size = sizeof error;
+            status = wait_for(fd, POLLOUT, deadline_ns);
+            if (status == KOLO_OK && getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0) {
+                error = errno;
+            }
+        }
+    }
+    if (status == KOLO_OK && error != 0) {
+        bool nobody = error == ECONNREFUSED || error == ECONNRESET || error == EAGAIN;
+        status = KOLO_FAIL(nobody ? KOLO_ERR_PEER : KOLO_ERR_IO, "cannot connect: %s",
+                           kolo_errno_text(error));
+    }
+    if (status != KOLO_OK) {
+        close(fd);
+        return status;
+    }
+    *out = fd;
+    return KOLO_OK;
+}
+
+kolo_status kolo_socket_listen_tcp(const char *text, int port, int *fd) {
+    any_address address;
+    char what[64];
+    KOLO_TRY(tcp_address(text, port, &address));
+    snprintf(what, sizeof what, "%s:%d", text, port);
+    return listen_at(&address, sizeof address.tcp, what, fd);
+}
+
+kolo_status kolo_socket_connect_tcp(const char *text, int port, int64_t deadline_ns, int *fd) {
+    any_address address;
+    KOLO_TRY(tcp_address(text, port, &address));
+    return connect_at(&address, sizeof address.tcp, deadline_ns, fd);
+}
+
+kolo_status kolo_socket_listen_local(const char *name, int *fd) {
+    any_address address;
+    socklen_t n = local_address(name, &address);
+    return listen_at(&address, n, "a local socket", fd);
+}
+
+kolo_status kolo_socket_connect_local(const char *name, int64_t deadline_ns, int *fd) {
+    any_address address;
+    socklen_t n = local_address(name, &address);
+    return connect_at(&address, n, deadline_ns, fd);
+}
+
+kolo_status kolo_socket_adopt(int fd) {
+    int flags = fcntl(fd, F_GETFL);
+    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0 ||
+        fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) {
+        return KOLO_FAIL(KOLO_ERR_IO, "descriptor %d: %s", fd, kolo_errno_text(errno));
+    }
+    return KOLO_OK;
+}
+
+/* What a failed send or recv means: try again (OK), a closed connection, or a fault. */
+static kolo_status after_failure(int fd, short events, int64_t deadline_ns) {
+    if (errno == EINTR) return KOLO_OK;
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return wait_for(fd, events, deadline_ns);
+    if (errno == ECONNRESET || errno == EPIPE) {
+        return KOLO_FAIL(KOLO_ERR_PEER, "the connection was closed");
+    }
+    return KOLO_FAIL(KOLO_ERR_IO, "connection: %s", kolo_errno_text(errno));
+}
+
+/* Room for the control message that carries one descriptor. */
+typedef union fd_message {
+    struct cmsghdr header;
+    char space[CMSG_SPACE(sizeof(int))];
+} fd_message;
+
+kolo_status kolo_socket_send(int fd, const void *data, size_t bytes, const int *passed,
+                             int64_t deadline_ns) {
+    size_t done = 0;
+    while (done < bytes) {
+        struct iovec piece = {(char *)data + done, bytes - done};
+        struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1};
+        fd_message control = {.header = {.cmsg_len = CMSG_LEN(sizeof(int)),
+                                         .cmsg_level = SOL_SOCKET,
+                                         .cmsg_type = SCM_RIGHTS}};
+        if (passed && done == 0) {
+            memcpy(CMSG_DATA(&control.header), passed, sizeof *passed);
+            message.msg_control = &control;
+            message.msg_controllen = sizeof control;
+        }
+        ssize_t n = sendmsg(fd, &message, MSG_NOSIGNAL);
+        if (n < 0) {
+            KOLO_TRY(after_failure(fd, POLLOUT, deadline_ns));
+        } else {
+            done += (size_t)n;
+        }
+    }
+    return KOLO_OK;
+}
+
+/* Keeps the descriptor of a message; any further one is closed. */
+static void take_passed(struct msghdr *message, int *passed) {
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = CMSG_NXTHDR(message, c)) {
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+        size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < n; i++) {
+            int fd;
+            memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
+            if (passed && *passed < 0) {
+                *passed = fd;
+            } else {
+                close(fd);
+            }
+        }
+    }
+}
+
+kolo_status kolo_socket_recv(int fd, void *data, size_t bytes, int *passed, int64_t deadline_ns) {
+    size_t done = 0;
+    int came = -1;
+    kolo_status status = KOLO_OK;
+    while (done < bytes && status == KOLO_OK) {
+        struct iovec piece = {(char *)data + done, bytes - done};
+        fd_message control;
+        struct msghdr message = {.msg_iov = &piece,
+                                 .msg_iovlen = 1,
+                                 .msg_control = &control,
+                                 .msg_controllen = sizeof control};
+        ssize_t n = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
+        if (n > 0) {
+            take_passed(&message, passed ? &came : NULL);
+            done += (size_t)n;
+        } else if (n == 0) {
+            status = KOLO_FAIL(KOLO_ERR_PEER, "the connection was closed");
+        } else {
+            status = after_failure(fd, POLLIN, deadline_ns);
+        }
+    }
+    if (status != KOLO_OK && came >= 0) close(came);
+    if (status == KOLO_OK && passed) *passed = came;
+    return status;
+}
+
+bool kolo_socket_closed(int fd) {
+    char byte;
+    ssize_t n = recv(fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK);
+    return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+}
+
+bool kolo_socket_same_user(int fd) {
+    struct ucred peer;
+    socklen_t n = sizeof peer;
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) == 0 && peer.uid == geteuid();
+}

@@ -1,0 +1,95 @@
+#pragma once
+/* What the engine needs of a transport.
+ *
+ * Collectives are numbered by the order in which they are started (`seq`), the same on every rank.
+ * A transport keeps those of different numbers apart, so several may be in flight. All calls return
+ * at once and belong to the communicator's thread. */
+
+#include "comm/schedule.h"
+#include "comm/segment.h"
+
+enum {
+    KOLO_FLIGHT_MAX = 32,    /* collectives between the oldest unfinished and the newest started */
+    KOLO_EAGER_BYTES = 1024, /* payload that travels with an announcement */
+    KOLO_TITLE_BYTES = 128,  /* "allreduce 'bucket 3' (1000 x f32, sum, direct)" */
+    KOLO_REPORT_BYTES = 640, /* the text of a failure, passed to peers */
+};
+
+/* What a rank announces when it starts a collective; all but the last three must agree. */
+typedef struct kolo_announcement {
+    uint32_t request; /* by order of creation */
+    uint8_t kind, dtype, op;
+    uint8_t staged;   /* this rank's data is out of the peers' reach */
+    uint64_t count;   /* elements */
+    uint64_t shape;   /* hash of site, algorithm, root, tuning and parts */
+    uint64_t data;    /* handle of DATA, or of a table of handles when there are several parts */
+    uint64_t scratch; /* handle of SCRATCH */
+} kolo_announcement;
+
+/* A peer's part in one collective. */
+typedef struct kolo_peer_call {
+    const kolo_announcement *call;
+    const char *title; /* KOLO_TITLE_BYTES, may lack its NUL */
+    uint32_t phase;    /* barriers that it has come to */
+} kolo_peer_call;
+
+typedef enum kolo_peer_condition {
+    KOLO_PEER_HERE,
+    KOLO_PEER_LEFT,   /* destroyed its communicator in order */
+    KOLO_PEER_GONE,   /* its process has ended or closed the connection without a word */
+    KOLO_PEER_BROKEN, /* reports a failure: `status`, `report` */
+} kolo_peer_condition;
+
+typedef struct kolo_peer_state {
+    kolo_peer_condition condition;
+    uint64_t finished; /* it is through with all collectives below this number */
+    kolo_status status;
+    char report[KOLO_REPORT_BYTES];
+} kolo_peer_state;
+
+typedef struct kolo_transport kolo_transport;
+
+typedef struct kolo_transport_ops {
+    const char *name;
+    /* Announces collective `seq`; `*payload` is KOLO_EAGER_BYTES that the peers see with it and
+     * that the caller fills before the first `signal`. False while a peer may still look at the
+     * collective that had the same place. */
+    bool (*start)(kolo_transport *t, uint64_t seq, void **payload);
+    /* Publishes the call with its first phase, 0, and every later phase. */
+    void (*signal)(kolo_transport *t, uint64_t seq, uint32_t phase, const kolo_announcement *call,
+                   const char *title);
+    /* What `peer` has announced of `seq`; false when nothing yet. */
+    bool (*look)(kolo_transport *t, uint64_t seq, int peer, kolo_peer_call *peer_call);
+    /* All collectives below `finished` are complete here. */
+    void (*finish)(kolo_transport *t, uint64_t finished);
+    /* Offers `bytes` to a peer: `taken` of them, 0 when there is no room now, belong to the
+     * transport until `sent`. With bytes 0 an empty message; `accepted` says whether any was made.
+     */
+    kolo_status (*send)(kolo_transport *t, uint64_t seq, int peer, const void *data, size_t bytes,
+                        size_t *taken, bool *accepted);
+    /* True when the peer has taken all that was sent to it. */
+    bool (*sent)(kolo_transport *t, uint64_t seq, int peer);
+    /* Takes from the peer's oldest message what is there, at most `bytes`; false: no message. */
+    kolo_status (*recv)(kolo_transport *t, uint64_t seq, int peer, void *data, size_t bytes,
+                        size_t *taken, bool *arrived);
+    /* A name that peers know this memory by, 0 when they cannot reach it; and the memory of a peer
+     * by such a name, NULL when the name is not one of its memory. */
+    uint64_t (*handle)(kolo_transport *t, const void *data, size_t bytes);
+    void *(*window)(kolo_transport *t, int peer, uint64_t handle, size_t bytes);
+    /* How a peer is; called at a low rate. */
+    void (*watch)(kolo_transport *t, int peer, kolo_peer_state *state);
+    /* Tells the peers that this rank's communicator is broken. */
+    void (*report)(kolo_transport *t, kolo_status status, const char *text);
+    void (*destroy)(kolo_transport *t);
+} kolo_transport_ops;
+
+/* The part of every transport that the communicator sees. */
+struct kolo_transport {
+    const kolo_transport_ops *ops;
+    int rank, size;
+    bool reaches_all; /* any memory is a window */
+    kolo_segment segment;
+};
+
+/* n transports of one group of threads; out[r] is rank r's. */
+kolo_status kolo_thread_transports(int n, size_t segment_bytes, kolo_transport **out);

@@ -1,0 +1,206 @@
+/* Waiting: giving time to the engine, looking after the peers, and saying who is waited for.
+ *
+ * A wait spins for a moment while the ranks have a processor each (a peer on another core answers
+ * within a fraction of a microsecond), then yields, then sleeps in short naps. With more ranks than
+ * processors it yields at once, since the peer may need this very core. Every millisecond of
+ * waiting it looks whether all peers are still there. */
+#define _GNU_SOURCE
+#include "comm/engine.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    SPINS = 2000,       /* about 20 us */
+    WATCH_NS = 1000000, /* between looks at the peers */
+    YIELD_NS = 2000000, /* of yielding before sleeping */
+    NAP_NS = 50000,
+    CLOCK_EVERY = 64, /* spins or yields between looks at the clock */
+};
+
+/* How long a wait has lasted. The clock is not read while it spins; 0: not read yet. */
+typedef struct idle {
+    int64_t timeout_ns, started_ns;
+    int64_t since_ns, now_ns; /* without progress since */
+    unsigned turns;           /* since then */
+} idle;
+
+static void relax(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#endif
+}
+
+/* ---- who waits for whom ---- */
+
+/* Appends "rank 1 and 2 more" for the ranks that `waits` says. */
+typedef bool (*waits_for)(const kolo_request *q, int peer);
+
+static bool not_announced(const kolo_request *q, int peer) {
+    kolo_peer_call other;
+    kolo_transport *t = q->comm->transport;
+    return peer != q->comm->rank && !t->ops->look(t, q->seq, peer, &other);
+}
+
+static bool behind(const kolo_request *q, int peer) {
+    kolo_peer_call other;
+    kolo_transport *t = q->comm->transport;
+    if (peer == q->comm->rank) return false;
+    return !t->ops->look(t, q->seq, peer, &other) || other.phase < q->phase;
+}
+
+static bool message_open(const kolo_request *q, int peer) {
+    if (!q->schedule || q->round >= q->schedule->n_rounds) return false;
+    size_t first = q->schedule->rounds[q->round];
+    size_t end = kolo_schedule_round_end(q->schedule, q->round);
+    for (size_t i = first; i < end; i++) {
+        const kolo_entry *e = &q->schedule->entries[i];
+        bool message = e->kind == KOLO_ENTRY_SEND || e->kind == KOLO_ENTRY_RECV;
+        if (message && e->peer == peer && !q->entries[i - first].done) return true;
+    }
+    return false;
+}
+
+static bool add_ranks(kolo_text *text, const kolo_request *q, waits_for waits, const char *what) {
+    int n = 0;
+    for (int p = 0; p < q->comm->size; p++) {
+        if (!waits(q, p)) continue;
+        kolo_peer_state peer;
+        q->comm->transport->ops->watch(q->comm->transport, p, &peer);
+        if (n == 0) kolo_text_add(text, ": %s ", what);
+        if (n < 4) {
+            kolo_text_add(text, "%srank %d (finished %llu collectives)", n ? ", " : "", p,
+                          (unsigned long long)peer.finished);
+        }
+        n++;
+    }
+    if (n > 4) kolo_text_add(text, " and %d more", n - 4);
+    return n > 0;
+}
+
+/* Which ranks the oldest request in flight waits for, and for what. */
+static void add_reason(kolo_text *text, const kolo_request *q) {
+    if (q->comm->gate && !q->comm->gate(q->comm->gate_arg, q)) {
+        kolo_text_add(text, ": its gate is closed");
+    } else if (q->state == REQUEST_QUEUED) {
+        kolo_text_add(text, ": the peers are still in collectives that are %d older",
+                      KOLO_FLIGHT_MAX);
+    } else if (!add_ranks(text, q, not_announced, "not started by")) {
+        if (!add_ranks(text, q, message_open, "messages are open with")) {
+            add_ranks(text, q, behind, "waits at a barrier for");
+        }
+    }
+}
+
+static kolo_status timed_out(kolo_comm *comm, int64_t waited_ns) {
+    const kolo_request *q = comm->flight[0]; /* the oldest is what everything else hangs on */
+    kolo_text text = {0};
+    add_reason(&text, q);
+    kolo_status status = kolo_comm_break(
+        comm, KOLO_ERR_TIMEOUT, "rank %d waited %.1f s in %s, sequence %llu%s", comm->rank,
+        (double)waited_ns * 1e-9, q->title, (unsigned long long)q->seq, text.text ? text.text : "");
+    kolo_text_fini(&text);
+    return status;
+}
+
+/* ---- looking after the peers ---- */
+
+static void add_where(const kolo_comm *comm, char *where, size_t n) {
+    where[0] = '\0';
+    if (comm->n_flight == 0) return;
+    const kolo_request *q = comm->flight[0];
+    snprintf(where, n, " while waiting in %s, sequence %llu", q->title, (unsigned long long)q->seq);
+}
+
+kolo_status kolo_comm_watch(kolo_comm *comm) {
+    uint64_t oldest = comm->n_flight > 0 ? comm->flight[0]->seq : UINT64_MAX;
+    const kolo_peer_state *report = NULL;
+    kolo_peer_state state, broken;
+    int broken_rank = 0;
+    char where[KOLO_TITLE_BYTES + 64];
+    add_where(comm, where, sizeof where);
+    for (int p = 0; p < comm->size; p++) {
+        if (p == comm->rank) continue;
+        comm->transport->ops->watch(comm->transport, p, &state);
+        if (state.condition == KOLO_PEER_GONE) {
+            return kolo_comm_break(comm, KOLO_ERR_PEER, "rank %d is gone (process ended)%s", p,
+                                   where);
+        }
+        if (state.condition == KOLO_PEER_LEFT && state.finished <= oldest && comm->n_flight > 0) {
+            return kolo_comm_break(comm, KOLO_ERR_PEER,
+                                   "rank %d has left the group (after %llu collectives)%s", p,
+                                   (unsigned long long)state.finished, where);
+        }
+        if (state.condition == KOLO_PEER_BROKEN && !report) {
+            broken = state;
+            broken_rank = p;
+            report = &broken;
+        }
+    }
+    if (!report) return KOLO_OK;
+    return kolo_comm_break(comm, report->status, "rank %d reports: %s", broken_rank,
+                           report->report);
+}
+
+/* Looks after the peers once in a while; called when nothing moves. */
+static kolo_status watch_sometimes(kolo_comm *comm, int64_t now_ns) {
+    if (now_ns - comm->watched_ns < WATCH_NS) return KOLO_OK;
+    comm->watched_ns = now_ns;
+    return kolo_comm_watch(comm);
+}
+
+/* One turn of waiting. */
+static kolo_status wait_turn(kolo_comm *comm, idle *w) {
+    w->turns++;
+    if (!comm->crowded && w->turns < SPINS) {
+        relax();
+        return KOLO_OK;
+    }
+    if (w->since_ns && w->now_ns - w->since_ns > YIELD_NS) {
+        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+    } else {
+        sched_yield();
+        if (w->turns % CLOCK_EVERY != 0 && w->since_ns) return KOLO_OK;
+    }
+    w->now_ns = kolo_now_ns();
+    if (!w->started_ns) w->started_ns = w->now_ns;
+    if (!w->since_ns) w->since_ns = w->now_ns;
+    KOLO_TRY(watch_sometimes(comm, w->now_ns));
+    int64_t waited_ns = w->now_ns - w->started_ns;
+    return waited_ns > w->timeout_ns ? timed_out(comm, waited_ns) : KOLO_OK;
+}
+
+kolo_status kolo_request_wait(kolo_request *request, int64_t timeout_ms) {
+    kolo_comm *comm = request->comm;
+    if (timeout_ms < 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "a wait of %lld ms", (long long)timeout_ms);
+    }
+    KOLO_TRY(kolo_comm_check(comm));
+    idle w = {.timeout_ns = timeout_ms > 0 ? timeout_ms * 1000000 : comm->timeout_ns};
+    while (request->state != REQUEST_IDLE) {
+        bool moved;
+        KOLO_TRY(kolo_engine_progress(comm, &moved));
+        if (request->state == REQUEST_IDLE) break;
+        if (moved) {
+            w.turns = 0;
+            w.since_ns = 0;
+        }
+        KOLO_TRY(wait_turn(comm, &w));
+    }
+    return KOLO_OK;
+}
+
+kolo_status kolo_request_test(kolo_request *request, bool *complete) {
+    KOLO_TRY(kolo_comm_progress(request->comm));
+    *complete = request->state == REQUEST_IDLE;
+    return KOLO_OK;
+}
+
+kolo_status kolo_comm_progress(kolo_comm *comm) {
+    bool moved;
+    KOLO_TRY(kolo_engine_progress(comm, &moved));
+    if (moved || comm->n_flight == 0) return KOLO_OK;
+    return watch_sometimes(comm, kolo_now_ns());
+}

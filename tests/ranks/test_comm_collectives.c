@@ -1,0 +1,381 @@
+/* Collectives: every algorithm, transport, world size, count, element type and operation against a
+ * reference in double; the same bits on all ranks, and with threads as with processes. */
+#include "support/ranks.h"
+#include "support/support.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "comm/engine.h"
+
+static const int worlds[] = {1, 2, 3, 4, 5, 8};
+
+/* ---- values ---- */
+
+static uint16_t bf16_of(float f) {
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    return (uint16_t)(bits >> 16); /* inputs are exact in bf16 */
+}
+
+static double bf16_value(uint16_t h) {
+    uint32_t bits = (uint32_t)h << 16;
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+/* f16 of a value in [0.25, 65504] that is exact in f16. */
+static uint16_t f16_of(double v) {
+    int exponent;
+    double mantissa = frexp(v, &exponent); /* v = mantissa 2^exponent, mantissa in [0.5, 1) */
+    return (uint16_t)((exponent + 14) << 10 | (int)((mantissa * 2 - 1) * 1024));
+}
+
+static double f16_value(uint16_t h) {
+    return ldexp(1 + (h & 1023) / 1024.0, (h >> 10 & 31) - 15);
+}
+
+/* Element i of rank `rank`: few bits, so that every type holds it exactly. */
+static double input(int rank, size_t i) {
+    kolo_rng rng = kolo_rng_make(7, KOLO_RNG_TEST, (uint64_t)rank);
+    return (double)(1 + kolo_rng_below(&rng, i, 3));
+}
+
+static void put(void *data, size_t i, kolo_dtype dtype, double v) {
+    switch (dtype) {
+    case KOLO_DTYPE_F32: ((float *)data)[i] = (float)v; break;
+    case KOLO_DTYPE_F64: ((double *)data)[i] = v; break;
+    case KOLO_DTYPE_F16: ((uint16_t *)data)[i] = f16_of(v); break;
+    case KOLO_DTYPE_BF16: ((uint16_t *)data)[i] = bf16_of((float)v); break;
+    case KOLO_DTYPE_I8: ((int8_t *)data)[i] = (int8_t)v; break;
+    case KOLO_DTYPE_U8: ((uint8_t *)data)[i] = (uint8_t)v; break;
+    case KOLO_DTYPE_I32: ((int32_t *)data)[i] = (int32_t)v; break;
+    default: ((int64_t *)data)[i] = (int64_t)v; break;
+    }
+}
+
+static double get(const void *data, size_t i, kolo_dtype dtype) {
+    switch (dtype) {
+    case KOLO_DTYPE_F32: return ((const float *)data)[i];
+    case KOLO_DTYPE_F64: return ((const double *)data)[i];
+    case KOLO_DTYPE_F16: return f16_value(((const uint16_t *)data)[i]);
+    case KOLO_DTYPE_BF16: return bf16_value(((const uint16_t *)data)[i]);
+    case KOLO_DTYPE_I8: return ((const int8_t *)data)[i];
+    case KOLO_DTYPE_U8: return ((const uint8_t *)data)[i];
+    case KOLO_DTYPE_I32: return ((const int32_t *)data)[i];
+    default: return (double)((const int64_t *)data)[i];
+    }
+}
+
+/* What the type keeps of a result: integers wrap around. */
+static double kept(kolo_dtype dtype, double v) {
+    if (dtype == KOLO_DTYPE_I8) return (int8_t)(uint8_t)(int64_t)v;
+    if (dtype == KOLO_DTYPE_U8) return (uint8_t)(int64_t)v;
+    return v;
+}
+
+static double tolerance(kolo_dtype dtype, int n) {
+    if (dtype == KOLO_DTYPE_F16) return n * 0x1p-11;
+    if (dtype == KOLO_DTYPE_BF16) return n * 0x1p-8;
+    return 0; /* sums and products of small integers are exact in the others */
+}
+
+static double reference(int n, size_t i, kolo_reduce_op op) {
+    double v = input(0, i);
+    for (int r = 1; r < n; r++) {
+        double x = input(r, i);
+        switch (op) {
+        case KOLO_SUM: v += x; break;
+        case KOLO_PROD: v *= x; break;
+        case KOLO_MIN: v = v < x ? v : x; break;
+        case KOLO_MAX: v = v > x ? v : x; break;
+        }
+    }
+    return v;
+}
+
+/* ---- one case ---- */
+
+typedef enum where { REGISTERED, PRIVATE, PRIVATE_ON_RANK_0, IN_PARTS } where;
+
+typedef struct one_case {
+    kolo_dtype dtype;
+    kolo_reduce_op op;
+    size_t count;
+    kolo_algorithm algorithm;
+    where where;
+} one_case;
+
+typedef struct buffers {
+    char *registered, *private_data;
+    size_t bytes;
+} buffers;
+
+/* Cuts the vector into three parts, the middle one private, at most one empty. */
+static int cut(const one_case *c, const buffers *b, kolo_part parts[3]) {
+    size_t e = kolo_dtype_bytes(c->dtype), a = c->count / 3, m = c->count / 2;
+    parts[0] = (kolo_part){.tree_node = 1, .data = b->registered, .count = a};
+    parts[1] = (kolo_part){.tree_node = 2, .data = b->private_data, .count = m - a};
+    parts[2] = (kolo_part){
+        .tree_node = 3, .data = b->registered + b->bytes / 2 / 64 * 64 + e, .count = c->count - m};
+    return 3;
+}
+
+static int place(kolo_comm *comm, const one_case *c, const buffers *b, kolo_part parts[3]) {
+    if (c->where == IN_PARTS) return cut(c, b, parts);
+    bool private_data = c->where == PRIVATE ||
+                        (c->where == PRIVATE_ON_RANK_0 && kolo_comm_rank(comm) == 0);
+    parts[0] = (kolo_part){.data = private_data ? b->private_data : b->registered,
+                           .count = c->count};
+    return 1;
+}
+
+static kolo_status check_case(kolo_comm *comm, const one_case *c, const kolo_part *parts,
+                              int n_parts, uint64_t *hash) {
+    int n = kolo_comm_size(comm);
+    size_t i = 0;
+    for (int p = 0; p < n_parts; p++) {
+        for (size_t k = 0; k < parts[p].count; k++, i++) {
+            double got = get(parts[p].data, k, c->dtype);
+            double want = kept(c->dtype, reference(n, i, c->op));
+            if (fabs(got - want) > tolerance(c->dtype, n) * fabs(want)) {
+                return KOLO_FAIL(KOLO_ERR_FORMAT, "%s op %d count %zu %s where %d: element %zu is "
+                                 "%g, not %g", kolo_dtype_name(c->dtype), (int)c->op, c->count,
+                                 kolo_algorithm_name(c->algorithm), (int)c->where, i, got, want);
+            }
+        }
+        uint64_t both[2] = {*hash, kolo_hash_bytes(parts[p].data,
+                                                   parts[p].count * kolo_dtype_bytes(c->dtype))};
+        *hash = kolo_hash_bytes(both, sizeof both);
+    }
+    return KOLO_OK;
+}
+
+static kolo_status run_case(kolo_comm *comm, const one_case *c, const buffers *b, uint64_t *hash) {
+    kolo_part parts[3];
+    int n_parts = place(comm, c, b, parts), rank = kolo_comm_rank(comm);
+    kolo_request *request;
+    KOLO_TRY(kolo_allreduce_create(comm, parts, n_parts, c->dtype, c->op, c->algorithm, "case",
+                                   &request));
+    for (int repeat = 0; repeat < 2; repeat++) { /* persistent: the same again */
+        size_t i = 0;
+        for (int p = 0; p < n_parts; p++) {
+            for (size_t k = 0; k < parts[p].count; k++, i++) {
+                put(parts[p].data, k, c->dtype, input(rank, i));
+            }
+        }
+        KOLO_TRY(kolo_request_start(request));
+        KOLO_TRY(kolo_request_wait(request, 0));
+        KOLO_TRY(check_case(comm, c, parts, n_parts, hash));
+    }
+    /* The engine has moved what the schedule says, twice. */
+    const kolo_schedule *schedule = kolo_request_schedule(request);
+    if (strcmp(kolo_request_schedule_name(request), schedule->name) == 0) {
+        kolo_traffic is = kolo_request_traffic(request), one = kolo_schedule_traffic(schedule);
+        if (is.sent != 2 * one.sent || is.received != 2 * one.received ||
+            is.reduced != 2 * one.reduced || is.copied != 2 * one.copied) {
+            return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: counters differ from the schedule",
+                             schedule->name);
+        }
+    } else if (c->where != PRIVATE_ON_RANK_0) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "ran %s, not %s", kolo_request_schedule_name(request),
+                         schedule->name);
+    }
+    kolo_request_destroy(request);
+    return KOLO_OK;
+}
+
+/* ---- the table ---- */
+
+typedef struct matrix {
+    kolo_comm_tuning tuning;
+    bool all_types; /* every type and operation at few counts, or f32 sums at every count */
+} matrix;
+
+typedef struct matrix_result {
+    uint64_t hash;
+    int cases;
+} matrix_result;
+
+static kolo_status matrix_body(kolo_comm *comm, const void *arg, void *result) {
+    const matrix *m = arg;
+    matrix_result *r = result;
+    buffers b = {.bytes = 1 << 20};
+    static const size_t few[] = {7, 67};
+    static const size_t every[] = {0, 1, 7, 15, 16, 17, 67, 127, 128, 129, 1009, 70001};
+    const size_t *counts = m->all_types ? few : every;
+    size_t n_counts = m->all_types ? KOLO_COUNT(few) : KOLO_COUNT(every);
+    if (!m->all_types && m->tuning.chunk_bytes) n_counts--; /* thousands of chunks tell no more */
+    void *memory;
+    KOLO_TRY(kolo_comm_alloc(comm, b.bytes, &memory));
+    b.registered = memory;
+    b.private_data = kolo_alloc(b.bytes);
+    if (!b.private_data) return KOLO_NOMEM(b.bytes);
+    kolo_comm_set_tuning(comm, m->tuning);
+    kolo_status status = KOLO_OK;
+    int types = m->all_types ? KOLO_DTYPE_COUNT : 1, ops = m->all_types ? KOLO_REDUCE_OPS : 1;
+    for (int t = 0; t < types; t++) {
+        for (int op = 0; op < ops; op++) {
+            for (size_t i = 0; i < n_counts; i++) {
+                for (int a = KOLO_ALGORITHM_RING; a <= KOLO_ALGORITHM_DIRECT; a++) {
+                    for (int w = REGISTERED; w <= IN_PARTS && status == KOLO_OK; w++) {
+                        one_case c = {(kolo_dtype)t, (kolo_reduce_op)op, counts[i],
+                                      (kolo_algorithm)a, (where)w};
+                        status = run_case(comm, &c, &b, &r->hash);
+                        r->cases++;
+                    }
+                }
+            }
+        }
+    }
+    kolo_free(b.private_data);
+    return status;
+}
+
+static void run_matrix(const matrix *m) {
+    for (size_t w = 0; w < KOLO_COUNT(worlds); w++) {
+        int n = worlds[w];
+        matrix_result results[2][8];
+        for (int t = RANKS_THREAD; t <= RANKS_SHM; t++) {
+            ASSERT_OK(run_rank_job(&(rank_job){.n = n,
+                                               .transport = (rank_transport)t,
+                                               .body = matrix_body,
+                                               .arg = m,
+                                               .arg_bytes = sizeof *m,
+                                               .results = results[t],
+                                               .result_bytes = sizeof(matrix_result)}));
+            for (int r = 0; r < n; r++) {
+                assert_true(results[t][r].cases > 80);
+                assert_int_equal(results[t][r].hash, results[RANKS_THREAD][0].hash);
+            }
+        }
+    }
+}
+
+static void every_count_with_default_sizes(void **state) { run_matrix(&(matrix){{0}, false}); }
+
+/* Chunks of 16 elements and nothing eager: counts around 16 and 128 are borders. */
+static void every_count_with_tiny_chunks(void **state) {
+    run_matrix(&(matrix){{.chunk_bytes = 64, .eager_bytes = 1}, false});
+}
+
+static void every_type_and_operation(void **state) {
+    run_matrix(&(matrix){{.chunk_bytes = 32, .eager_bytes = 1}, true});
+}
+
+static void every_type_and_operation_eager(void **state) { run_matrix(&(matrix){{0}, true}); }
+
+/* ---- broadcast and barrier ---- */
+
+typedef struct broadcast_case {
+    kolo_comm_tuning tuning;
+    kolo_algorithm algorithm;
+} broadcast_case;
+
+static kolo_status broadcast_once(kolo_comm *comm, int32_t *data, size_t count, int root) {
+    int rank = kolo_comm_rank(comm);
+    for (size_t i = 0; i < count; i++) data[i] = rank == root ? (int32_t)(i * 3 + 1) : -1;
+    kolo_part parts[2] = {{.data = data, .count = count / 3},
+                          {.data = data + count / 3, .count = count - count / 3}};
+    kolo_request *request;
+    KOLO_TRY(kolo_broadcast_create(comm, parts, 2, KOLO_DTYPE_I32, root, "parameters", &request));
+    KOLO_TRY(kolo_request_start(request));
+    KOLO_TRY(kolo_request_wait(request, 0));
+    kolo_request_destroy(request);
+    for (size_t i = 0; i < count; i++) {
+        if (data[i] != (int32_t)(i * 3 + 1)) {
+            return KOLO_FAIL(KOLO_ERR_FORMAT, "root %d count %zu: element %zu is %d", root, count,
+                             i, (int)data[i]);
+        }
+    }
+    return KOLO_OK;
+}
+
+static kolo_status broadcast_body(kolo_comm *comm, const void *arg, void *result) {
+    const broadcast_case *c = arg;
+    static const size_t counts[] = {0, 1, 7, 16, 17, 1009, 50000};
+    comm->algorithm = c->algorithm;
+    kolo_comm_set_tuning(comm, c->tuning);
+    void *memory;
+    KOLO_TRY(kolo_comm_alloc(comm, 1 << 20, &memory));
+    int32_t *private_data = kolo_alloc(1 << 20);
+    if (!private_data) return KOLO_NOMEM(1 << 20);
+    kolo_status status = KOLO_OK;
+    for (size_t i = 0; i < KOLO_COUNT(counts) && status == KOLO_OK; i++) {
+        for (int root = 0; root < kolo_comm_size(comm) && status == KOLO_OK; root++) {
+            status = broadcast_once(comm, memory, counts[i], root);
+            if (status == KOLO_OK) status = broadcast_once(comm, private_data, counts[i], root);
+            if (status == KOLO_OK) status = kolo_barrier(comm);
+        }
+    }
+    kolo_free(private_data);
+    return status;
+}
+
+static void broadcast_reaches_all_from_any_root(void **state) {
+    static const broadcast_case cases[] = {
+        {{0}, KOLO_ALGORITHM_DIRECT},
+        {{.chunk_bytes = 64, .eager_bytes = 1}, KOLO_ALGORITHM_DIRECT},
+        {{0}, KOLO_ALGORITHM_RING},
+        {{.chunk_bytes = 4096, .eager_bytes = 1}, KOLO_ALGORITHM_RING},
+    };
+    for (size_t c = 0; c < KOLO_COUNT(cases); c++) {
+        for (size_t w = 0; w < KOLO_COUNT(worlds); w++) {
+            for (int t = RANKS_THREAD; t <= RANKS_SHM; t++) {
+                if (t == RANKS_SHM && worlds[w] == 4) continue; /* 3 and 5 tell the same */
+                ASSERT_OK(run_ranks(worlds[w], (rank_transport)t, broadcast_body, &cases[c],
+                                    sizeof cases[c]));
+            }
+        }
+    }
+}
+
+/* Nobody leaves a barrier before the last rank has come: that one writes before it starts. */
+static kolo_status barrier_body(kolo_comm *comm, const void *arg, void *result) {
+    memcpy(&comm->algorithm, arg, sizeof comm->algorithm);
+    int n = kolo_comm_size(comm), rank = kolo_comm_rank(comm);
+    kolo_request *barrier, *spread;
+    int32_t word;
+    kolo_part part = {.data = &word, .count = 1};
+    KOLO_TRY(kolo_barrier_create(comm, "barrier", &barrier));
+    KOLO_TRY(kolo_allreduce_create(comm, &part, 1, KOLO_DTYPE_I32, KOLO_MIN, KOLO_ALGORITHM_AUTO,
+                                   "check", &spread));
+    for (int round = 0; round < 20 * n; round++) {
+        bool complete = false;
+        if (rank != round % n) {
+            KOLO_TRY(kolo_request_start(barrier));
+            for (int i = 0; i < 50; i++) KOLO_TRY(kolo_request_test(barrier, &complete));
+        }
+        word = !complete; /* complete before the last one started? It may by now have started. */
+        if (rank == round % n) KOLO_TRY(kolo_request_start(barrier));
+        KOLO_TRY(kolo_request_wait(barrier, 0));
+        KOLO_TRY(kolo_request_start(spread));
+        KOLO_TRY(kolo_request_wait(spread, 0));
+    }
+    return KOLO_OK;
+}
+
+static void barriers_hold_on_both_paths(void **state) {
+    for (int a = KOLO_ALGORITHM_RING; a <= KOLO_ALGORITHM_DIRECT; a++) {
+        kolo_algorithm algorithm = (kolo_algorithm)a;
+        for (int n = 1; n <= 5; n++) {
+            ASSERT_OK(run_ranks(n, RANKS_THREAD, barrier_body, &algorithm, sizeof algorithm));
+        }
+        ASSERT_OK(run_ranks(3, RANKS_SHM, barrier_body, &algorithm, sizeof algorithm));
+    }
+}
+
+int main(void) {
+    if (ranks_is_child()) return ranks_child();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_count_with_default_sizes),
+        cmocka_unit_test(every_count_with_tiny_chunks),
+        cmocka_unit_test(every_type_and_operation),
+        cmocka_unit_test(every_type_and_operation_eager),
+        cmocka_unit_test(broadcast_reaches_all_from_any_root),
+        cmocka_unit_test(barriers_hold_on_both_paths),
+    };
+    return cmocka_run_group_tests_name("comm_collectives", tests, NULL, NULL);
+}

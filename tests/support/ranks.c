@@ -1,0 +1,244 @@
+/* Ranks as threads or as processes, for tests. */
+#define _GNU_SOURCE
+#include "support/ranks.h"
+
+#include "base/process.h"
+
+#include <arpa/inet.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { RANKS_MOST = 64, DEADLINE_MS = 60000, TIMEOUT_MS = 20000, SECRET_BYTES = 32 };
+
+static const int64_t segment_default = (int64_t)1 << 30;
+
+/* What a child process needs to know, at the start of the shared block; outcomes and results
+ * follow. */
+typedef struct job_block {
+    intptr_t
+        body; /* distance of the body from run_rank_job: the binary is the same, its base not */
+    size_t arg_bytes, result_bytes;
+    int64_t timeout_ms, segment_bytes;
+    bool bare;
+    rank_outcome outcomes[RANKS_MOST];
+} job_block;
+
+static void *arg_of(job_block *block) { return block + 1; }
+
+static void *result_of(job_block *block, int rank) {
+    size_t first = kolo_round_up(block->arg_bytes, 64);
+    size_t stride = kolo_round_up(block->result_bytes, 64);
+    return (char *)arg_of(block) + first + (size_t)rank * stride;
+}
+
+static size_t block_bytes(const rank_job *job) {
+    return sizeof(job_block) + kolo_round_up(job->arg_bytes, 64) +
+           (size_t)job->n * kolo_round_up(job->result_bytes, 64);
+}
+
+static void record(rank_outcome *outcome, kolo_status status) {
+    outcome->status = status;
+    outcome->ended_ns = kolo_now_ns();
+    snprintf(outcome->error, sizeof outcome->error, "%s", status ? kolo_last_error() : "");
+}
+
+/* ---- threads ---- */
+
+typedef struct thread_rank {
+    pthread_t thread;
+    const rank_job *job;
+    kolo_comm *comm;
+    void *result;
+    rank_outcome outcome;
+} thread_rank;
+
+static void *thread_main(void *p) {
+    thread_rank *r = p;
+    record(&r->outcome, r->job->body(r->comm, r->job->arg, r->result));
+    kolo_comm_destroy(r->comm);
+    return NULL;
+}
+
+static kolo_status run_threads(const rank_job *job, rank_outcome *outcomes) {
+    static thread_rank ranks[RANKS_MOST];
+    kolo_comm *comms[RANKS_MOST];
+    kolo_comm_opts opts = {.timeout_ms = job->timeout_ms ? job->timeout_ms : TIMEOUT_MS,
+                           .segment_bytes =
+                               job->segment_bytes ? job->segment_bytes : segment_default};
+    KOLO_TRY(kolo_comm_create_threads(job->n, &opts, comms));
+    for (int r = 0; r < job->n; r++) {
+        ranks[r] = (thread_rank){.job = job, .comm = comms[r]};
+        if (job->results) ranks[r].result = (char *)job->results + (size_t)r * job->result_bytes;
+        if (pthread_create(&ranks[r].thread, NULL, thread_main, &ranks[r]) != 0) abort();
+    }
+    for (int r = 0; r < job->n; r++) {
+        pthread_join(ranks[r].thread, NULL);
+        outcomes[r] = ranks[r].outcome;
+    }
+    return KOLO_OK;
+}
+
+/* ---- processes ---- */
+
+static int memory_file(const char *name, size_t bytes) {
+    int fd = memfd_create(name, MFD_CLOEXEC);
+    if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0) abort();
+    return fd;
+}
+
+static int secret_file(void) {
+    char secret[SECRET_BYTES];
+    int fd = memory_file("test-secret", 0);
+    for (int i = 0; i < SECRET_BYTES; i++) secret[i] = (char)('a' + i % 26);
+    if (write(fd, secret, sizeof secret) != (ssize_t)sizeof secret) abort();
+    return fd;
+}
+
+static int listening_socket(int *port) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t n = sizeof address;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&address, n) != 0 || listen(fd, 128) != 0) abort();
+    if (getsockname(fd, (struct sockaddr *)&address, &n) != 0) abort();
+    *port = ntohs(address.sin_port);
+    return fd;
+}
+
+/* The descriptors that a child gets, under the same numbers. */
+typedef struct job_files {
+    int block, secret, listener, port;
+} job_files;
+
+static void spawn_rank(const rank_job *job, const job_files *files, int rank, kolo_process *child) {
+    kolo_env env = {0};
+    bool made = kolo_env_copy(&env) == KOLO_OK;
+    made = made && kolo_env_set(&env, "RANK", "%d", rank) == KOLO_OK &&
+           kolo_env_set(&env, "WORLD_SIZE", "%d", job->n) == KOLO_OK &&
+           kolo_env_set(&env, "LOCAL_RANK", "%d", rank) == KOLO_OK &&
+           kolo_env_set(&env, "LOCAL_WORLD_SIZE", "%d", job->n) == KOLO_OK &&
+           kolo_env_set(&env, "MASTER_ADDR", "127.0.0.1") == KOLO_OK &&
+           kolo_env_set(&env, "MASTER_PORT", "%d", files->port) == KOLO_OK &&
+           kolo_env_set(&env, "KOLO_SECRET_FILE", "/proc/self/fd/%d", files->secret) == KOLO_OK &&
+           kolo_env_set(&env, "KOLO_TEST_RANK", "%d", files->block) == KOLO_OK;
+    if (rank == 0) {
+        made = made && kolo_env_set(&env, "KOLO_LISTEN_FD", "%d", files->listener) == KOLO_OK;
+    }
+    char *argv[] = {(char[]){"rank"}, NULL};
+    int keep[] = {files->block, files->secret, files->listener};
+    kolo_process_opts opts = {.program = "/proc/self/exe",
+                              .argv = argv,
+                              .env = env.vars,
+                              .keep = keep,
+                              .n_keep = rank == 0 ? 3 : 2};
+    if (!made || kolo_process_start(&opts, child) != KOLO_OK) abort();
+    kolo_env_fini(&env);
+}
+
+/* Waits for a child until the deadline, then kills it. */
+static kolo_exit wait_child(kolo_process *child, int64_t deadline_ns) {
+    int64_t left_ms = (deadline_ns - kolo_now_ns()) / 1000000;
+    kolo_exit how = {0};
+    if (kolo_process_wait(child, left_ms > 0 ? left_ms : 0, &how) != KOLO_OK) {
+        kolo_process_signal(child, SIGKILL, false);
+        if (kolo_process_wait(child, -1, &how) != KOLO_OK) abort();
+    }
+    kolo_process_fini(child);
+    return how;
+}
+
+static kolo_status run_processes(const rank_job *job, rank_outcome *outcomes) {
+    size_t bytes = block_bytes(job);
+    job_files files = {.block = memory_file("test-block", bytes), .secret = secret_file()};
+    files.listener = listening_socket(&files.port);
+    job_block *block = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, files.block, 0);
+    if (block == MAP_FAILED) abort();
+    block->body = (intptr_t)job->body - (intptr_t)run_rank_job;
+    block->arg_bytes = job->arg_bytes;
+    block->result_bytes = job->result_bytes;
+    block->timeout_ms = job->timeout_ms;
+    block->segment_bytes = job->segment_bytes;
+    block->bare = job->bare;
+    if (job->arg_bytes) memcpy(arg_of(block), job->arg, job->arg_bytes);
+    for (int r = 0; r < job->n; r++) {
+        block->outcomes[r] = (rank_outcome){.status = KOLO_ERR_PEER, .error = "ended early"};
+    }
+    kolo_process children[RANKS_MOST];
+    for (int r = 0; r < job->n; r++) spawn_rank(job, &files, r, &children[r]);
+    close(files.listener); /* rank 0 has its own */
+    int64_t deadline_ns = kolo_now_ns() + (int64_t)DEADLINE_MS * 1000000;
+    for (int r = 0; r < job->n; r++) {
+        kolo_exit how = wait_child(&children[r], deadline_ns);
+        outcomes[r] = block->outcomes[r];
+        outcomes[r].signal = how.signal;
+        if (how.code != 0 && !outcomes[r].status) { /* a sanitizer's finding at exit */
+            outcomes[r].status = KOLO_ERR_PEER;
+            snprintf(outcomes[r].error, sizeof outcomes[r].error, "exit status %d", how.code);
+        }
+        if (job->results) {
+            memcpy((char *)job->results + (size_t)r * job->result_bytes, result_of(block, r),
+                   job->result_bytes);
+        }
+    }
+    munmap(block, bytes);
+    close(files.block);
+    close(files.secret);
+    return KOLO_OK;
+}
+
+static int env_number(const char *name) {
+    const char *text = getenv(name);
+    return text ? atoi(text) : 0;
+}
+
+bool ranks_is_child(void) { return getenv("KOLO_TEST_RANK") != NULL; }
+
+int ranks_own_rank(void) { return env_number("RANK"); }
+
+int ranks_child(void) {
+    int fd = env_number("KOLO_TEST_RANK"), rank = ranks_own_rank();
+    off_t bytes = lseek(fd, 0, SEEK_END);
+    job_block *block = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (block == MAP_FAILED) return 1;
+    rank_body body = (rank_body)((intptr_t)run_rank_job + block->body);
+    kolo_comm_opts opts = {.timeout_ms = block->timeout_ms ? block->timeout_ms : TIMEOUT_MS,
+                           .segment_bytes =
+                               block->segment_bytes ? block->segment_bytes : segment_default};
+    kolo_comm *comm = NULL;
+    kolo_status status = block->bare ? KOLO_OK : kolo_comm_create(&opts, &comm);
+    if (status == KOLO_OK) status = body(comm, arg_of(block), result_of(block, rank));
+    record(&block->outcomes[rank], status);
+    kolo_comm_destroy(comm);
+    munmap(block, (size_t)bytes);
+    return 0;
+}
+
+/* ---- both ---- */
+
+kolo_status run_rank_job(const rank_job *job) {
+    rank_outcome outcomes[RANKS_MOST];
+    if (job->n < 1 || job->n > RANKS_MOST) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "a test with %d ranks", job->n);
+    }
+    if (job->results) memset(job->results, 0, (size_t)job->n * job->result_bytes);
+    KOLO_TRY(job->transport == RANKS_THREAD ? run_threads(job, outcomes)
+                                            : run_processes(job, outcomes));
+    if (job->outcomes) memcpy(job->outcomes, outcomes, (size_t)job->n * sizeof *outcomes);
+    for (int r = 0; r < job->n; r++) {
+        if (outcomes[r].status != KOLO_OK) {
+            return KOLO_FAIL(outcomes[r].status, "rank %d of %d: %s", r, job->n, outcomes[r].error);
+        }
+    }
+    return KOLO_OK;
+}
+
+kolo_status run_ranks(int n, rank_transport transport, rank_body body, const void *arg,
+                      size_t arg_bytes) {
+    return run_rank_job(&(rank_job){
+        .n = n, .transport = transport, .body = body, .arg = arg, .arg_bytes = arg_bytes});
+}

@@ -1,0 +1,56 @@
+#pragma once
+/* Runs a function as every rank of a group, as threads of this process or as processes of their
+ * own.
+ *
+ * A body returns a kolo_status and never asserts: a failing cmocka assertion must not run in a
+ * second thread or process. What it wants checked it writes to its `result`; the parent asserts.
+ *
+ * Processes are copies of the test's own binary, started by posix_spawn with the environment
+ * contract, so they share nothing with the test but `arg` (copied) and `result` (shared memory). A
+ * test that uses them starts with
+ *
+ *     int main(void) {
+ *         if (ranks_is_child()) return ranks_child();
+ */
+
+#include "kolo/comm.h"
+
+/* `comm` is the rank's communicator, NULL in a job that is `bare`. */
+typedef kolo_status (*rank_body)(kolo_comm *comm, const void *arg, void *result);
+
+typedef enum rank_transport { RANKS_THREAD, RANKS_SHM } rank_transport;
+
+/* How a rank ended. */
+typedef struct rank_outcome {
+    kolo_status status;
+    int signal; /* that ended its process, 0 if none */
+    int64_t ended_ns;
+    char error[640]; /* kolo_last_error() when status is not OK */
+} rank_outcome;
+
+typedef struct rank_job {
+    int n;
+    rank_transport transport;
+    rank_body body;
+    const void *arg;
+    size_t arg_bytes;
+    void *results; /* [n] of result_bytes each; zeroed first */
+    size_t result_bytes;
+    rank_outcome *outcomes; /* [n], NULL if not wanted */
+    int64_t timeout_ms;     /* of the communicator; default 20000 */
+    int64_t segment_bytes;  /* default 1 GiB */
+    bool bare;              /* the body makes its own communicator; processes only */
+} rank_job;
+
+/* OK when every rank's body returned OK; else the first failure, its text with the rank's number. A
+ * job that takes more than a minute is ended. */
+kolo_status run_rank_job(const rank_job *job);
+/* The common case: `body(comm, arg, NULL)` on n ranks. */
+kolo_status run_ranks(int n, rank_transport transport, rank_body body, const void *arg,
+                      size_t arg_bytes);
+
+/* In a bare body: this process's rank. */
+int ranks_own_rank(void);
+
+bool ranks_is_child(void);
+int ranks_child(void);
