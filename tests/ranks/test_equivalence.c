@@ -19,7 +19,7 @@ typedef struct setting {
     int64_t batch; /* of each rank */
     kolo_algorithm algorithm;
     kolo_kernel_set kernels;
-    char data[64];
+    char data[64]; /* default: `data` */
 } setting;
 
 typedef struct outcome {
@@ -98,7 +98,7 @@ static const outcome *run(setting s, rank_transport transport) {
     static outcome results[2][MAX_RANKS];
     static int turn;
     outcome *own = results[turn ^= 1];
-    snprintf(s.data, sizeof s.data, "%s", data);
+    if (!s.data[0]) snprintf(s.data, sizeof s.data, "%s", data);
     rank_job job = {
         .n = s.ranks,
         .transport = transport,
@@ -132,24 +132,33 @@ static void assert_same_bits(const outcome *a, const outcome *b) {
 
 /* ---- tests ---- */
 
-static void ranks_share_a_batch_without_changing_it(void **state) {
-    static const struct {
-        int ranks;
-        int64_t batch;
-    } splits[] = {{2, 32}, {4, 16}, {3, 20}};
-    for (int kernels = 0; kernels < 2; kernels++) {
-        kolo_kernel_set set = kernels ? KOLO_KERNELS_REF : KOLO_KERNELS_BEST;
-        for (size_t i = 0; i < KOLO_COUNT(splits); i++) {
-            setting split = {.ranks = splits[i].ranks, .batch = splits[i].batch, .kernels = set};
-            setting whole = {
-                .ranks = 1, .batch = splits[i].ranks * splits[i].batch, .kernels = set};
-            char what[64];
-            snprintf(what, sizeof what, "%d x %d, kernels %d", split.ranks, (int)split.batch, set);
-            const outcome *alone = run(whole, RANKS_THREAD);
-            assert_true(alone->losses[STEPS - 1] < alone->losses[0]);
-            assert_close(run(split, RANKS_THREAD), alone, what);
-        }
+static void splits_agree(int64_t whole, const int *ranks, int n, kolo_kernel_set kernels) {
+    setting alone = {.ranks = 1, .batch = whole, .kernels = kernels};
+    static outcome expected;
+    expected = *run(alone, RANKS_THREAD);
+    assert_true(expected.losses[STEPS - 1] < expected.losses[0]);
+    for (int i = 0; i < n; i++) {
+        setting split = {.ranks = ranks[i], .batch = whole / ranks[i], .kernels = kernels};
+        char what[64];
+        snprintf(what, sizeof what, "%d ranks on %d, kernels %d", ranks[i], (int)whole, kernels);
+        assert_close(run(split, RANKS_THREAD), &expected, what);
     }
+}
+
+static void ranks_share_a_batch_without_changing_it(void **state) {
+    static const kolo_kernel_set kernels[] = {KOLO_KERNELS_BEST, KOLO_KERNELS_REF};
+    for (int i = 0; i < 2; i++) {
+        splits_agree(64, (const int[]){2, 4}, 2, kernels[i]);
+        splits_agree(60, (const int[]){3}, 1, kernels[i]);
+    }
+}
+
+/* Epochs of 7 samples in steps of 6 and 1: two of three ranks have none in every second step. */
+static void ranks_without_samples_add_nothing(void **state) {
+    setting split = {.ranks = 3, .batch = 2, .data = "synthetic:test=7"};
+    setting alone = {.ranks = 1, .batch = 6, .data = "synthetic:test=7"};
+    const outcome *shared = run(split, RANKS_THREAD);
+    assert_close(shared, run(alone, RANKS_THREAD), "a tail of one sample on 3 ranks");
 }
 
 static void ring_and_direct_agree(void **state) {
@@ -188,6 +197,7 @@ int main(void) {
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_share_a_batch_without_changing_it),
+        cmocka_unit_test(ranks_without_samples_add_nothing),
         cmocka_unit_test(ring_and_direct_agree),
         cmocka_unit_test(threads_and_processes_give_the_same_bits),
         cmocka_unit_test(a_run_repeats_to_the_bit),
