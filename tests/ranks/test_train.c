@@ -161,7 +161,8 @@ static void a_run_reports_evaluates_and_saves(void **state) {
 
 static void steps_end_a_run_within_an_epoch(void **state) {
     setting s = {
-        {.model = "mlp", .data = data, .batch = 50, .epochs = 3, .steps = 7, .no_eval = true}};
+        .opts = {
+            .model = "mlp", .data = data, .batch = 50, .epochs = 3, .steps = 7, .no_eval = true}};
     const outcome *o = train(2, &s);
     all_is_well(o, 2);
     assert_int_equal(o[0].result.steps, 7);
@@ -276,6 +277,29 @@ static void divergence_is_named_by_its_step(void **state) {
     assert_int_equal(remove("test_train_nan"), 0); /* no checkpoint */
 }
 
+/* Each allocation of a job fails once: the job says so and frees what it has. */
+static void no_allocation_goes_unchecked(void **state) {
+    kolo_train_opts opts = {.model = "mlp",
+                            .model_options = "hidden=4,layers=1",
+                            .data = "synthetic:N=9,test=4,shape=1x2x2,classes=2",
+                            .batch = 4,
+                            .out_dir = "test_train_memory",
+                            .resolved_config = ""};
+    kolo_train_result result;
+    kolo_status status = KOLO_ERR_NOMEM;
+    for (long n = 1; status != KOLO_OK; n++) {
+        assert_true(n < 100000);
+        kolo_alloc_fail_nth(n);
+        status = kolo_train(NULL, &opts, NULL, NULL, &result);
+        kolo_alloc_fail_nth(0);
+        bool told = status == KOLO_ERR_NOMEM || strstr(kolo_last_error(), "memory");
+        if (status != KOLO_OK && !told) {
+            fail_msg("allocation %ld: %s", n, kolo_last_error());
+        }
+    }
+    remove_run("test_train_memory");
+}
+
 int main(void) {
     if (ranks_is_child()) return ranks_child();
     const struct CMUnitTest tests[] = {
@@ -285,6 +309,7 @@ int main(void) {
         cmocka_unit_test(bad_jobs_are_refused_before_they_start),
         cmocka_unit_test(ranks_fail_together),
         cmocka_unit_test(divergence_is_named_by_its_step),
+        cmocka_unit_test(no_allocation_goes_unchecked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
