@@ -24,19 +24,21 @@ typedef struct conv {
 
 /* ---- estimate ---- */
 
-/* The share of the processor's peak that oneDNN reaches, as far as a name and a channel count say
- * it: vectors of output channels are filled in part, and few of them leave little to reuse. */
-static double conv_efficiency(const char *impl, conv_pass pass, double channels, bool nhwc) {
+/* The share of the processor's peak that oneDNN reaches, as far as a name and the channels say it;
+ * `in` and `out` are those that a pass sums over and those it writes (for weights: C and O). The
+ * last vector of output channels is filled in part, and few vectors leave little to reuse. */
+static double conv_efficiency(const char *impl, conv_pass pass, double in, double out, bool nhwc) {
     if (strstr(impl, "gemm")) {
-        return 0.9 * channels / (channels + 30) * (pass == CONV_BWD_WEIGHTS ? 0.8 : 1);
+        return 0.9 * out / (out + 30) * (pass == CONV_BWD_WEIGHTS ? 0.8 : 1);
     }
     if (strstr(impl, "jit_dw")) return 0.3;
     double lanes = strstr(impl, "avx512") ? 16 : 8;
-    double filled = channels / (lanes * ceil(channels / lanes));
-    double share = filled * channels / (channels + (pass == CONV_FWD ? lanes : lanes / 2));
-    if (pass == CONV_BWD_WEIGHTS) share *= 0.7;
+    double whole = lanes * ceil(out / lanes);
+    double share = out / (whole + (pass == CONV_FWD ? lanes : lanes / 2));
     if (strstr(impl, "sse")) share *= 0.25;
-    return nhwc && !strstr(impl, "brg") ? 0.85 * share : share;
+    if (pass == CONV_BWD_WEIGHTS) share *= in < 4 ? 0.5 : in < 32 ? 0.9 : 0.6;
+    if (pass == CONV_FWD && nhwc && !strstr(impl, "brg")) share *= in < 4 ? 0.7 : 0.85;
+    return share;
 }
 
 /* Seconds of a primitive on x, w, y. */
@@ -46,11 +48,13 @@ static double conv_seconds(const conv *c, const char *impl, const kolo_tensor *x
     double flops = 2.0 * (double)kolo_shape_count(&y->shape) * (double)(wd[1] * wd[2] * wd[3]);
     double bytes = (double)kolo_tensor_bytes(x) + (double)kolo_tensor_bytes(y) +
                    4.0 * (double)kolo_shape_count(&w->shape);
-    int64_t channels = c->pass == CONV_BWD_DATA ? wd[1] : wd[0] / c->groups;
-    if (wd[1] == 1 && c->groups > 1) channels = c->groups;
+    double in = (double)wd[1], out = (double)(wd[0] / c->groups);
+    if (c->pass == CONV_BWD_DATA) {
+        in = out;
+        out = (double)wd[1];
+    }
     bool nhwc = x->layout.order[3] == 1 && x->layout.n_blocks == 0;
-    return kolo_kernel_seconds(flops, bytes,
-                               conv_efficiency(impl, c->pass, (double)channels, nhwc));
+    return kolo_kernel_seconds(flops, bytes, conv_efficiency(impl, c->pass, in, out, nhwc));
 }
 
 /* ---- one attempt ---- */

@@ -102,14 +102,14 @@ static void conv_is_the_reference(void **state) {
             conv_run r = run_of(&cases[i], layouts[j], 1 + (i + j) % 2);
             bool simple = j < 2, fits = check_forward(&r, "any", true, j % 2);
             assert_true(fits || !simple);
+            check_forward(&r, "any", false, !(j % 2));
             for (size_t k = 0; k < KOLO_COUNT(weights); k++) {
                 bool blocked = k >= 3; /* blocks may cross groups */
                 switch ((i + j + k) % 3) {
-                case 0: {
-                    bool ran = check_forward(&r, weights[k], i % 2, i % 4 < 2);
-                    assert_true(ran == fits || blocked);
+                case 0:
+                    if (check_forward(&r, weights[k], true, j % 2) == fits) break;
+                    assert_true(blocked);
                     break;
-                }
                 case 1:
                     if (check_bwd_data(&r, weights[k])) break;
                     assert_true(blocked || !simple || r.conv->groups > 1);
@@ -123,13 +123,14 @@ static void conv_is_the_reference(void **state) {
     }
 }
 
-/* The two convolutions of LeNet fit in channels of eight too, where their channels leave padding.
- */
+/* The two convolutions of LeNet fit in blocks of eight too, where their channels leave padding and
+ * oneDNN alone would run a reference implementation. Before avx2 it has none for the gradients. */
 static void padded_channels_count_as_channels(void **state) {
     const char *const blocks[] = {"aBcd8b", "aBcd8b"};
     for (size_t i = 0; i < 2; i++) {
         conv_run r = run_of(&cases[i], blocks, 1);
         assert_true(check_forward(&r, "any", true, true));
+        if (kolo_kernel_isa() == 0) continue;
         assert_true(check_bwd_data(&r, "ABcd8b8a"));
         assert_true(check_bwd_weights(&r, "ABcd8b8a", true));
     }
