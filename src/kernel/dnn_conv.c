@@ -48,7 +48,7 @@ static double conv_seconds(const conv *c, const char *impl, const kolo_tensor *x
     double flops = 2.0 * (double)kolo_shape_count(&y->shape) * (double)(wd[1] * wd[2] * wd[3]);
     double bytes = (double)kolo_tensor_bytes(x) + (double)kolo_tensor_bytes(y) +
                    4.0 * (double)kolo_shape_count(&w->shape);
-    double in = (double)wd[1], out = (double)(wd[0] / c->groups);
+    double in = (double)wd[1], out = (double)wd[0] / (double)c->groups;
     if (c->pass == CONV_BWD_DATA) {
         in = out;
         out = (double)wd[1];
