@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include "comm/auth.h"
 
+#include "base/file.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -9,8 +11,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include "base/file.h"
 
 enum { SECRET_LEAST = 16, SECRET_MOST = 4096 };
 

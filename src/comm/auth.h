@@ -1,9 +1,9 @@
 #pragma once
 /* Who may join: the job's secret, and proofs of knowing it that cannot be used twice.
  *
- * Each side of a connection draws a nonce. A proof is HMAC-SHA-256 under a key made of the secret, over
- * a label (which message of the protocol this is), both nonces and the message; so a proof is worth
- * nothing on another connection, in the other direction or for another message. */
+ * Each side of a connection draws a nonce. A proof is HMAC-SHA-256 under a key made of the secret,
+ * over a label (which message of the protocol this is), both nonces and the message; so a proof is
+ * worth nothing on another connection, in the other direction or for another message. */
 
 #include "base/base.h"
 

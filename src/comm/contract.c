@@ -1,5 +1,6 @@
-/* The environment contract: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT as
- * torchrun and the Kubernetes operators set them, and our KOLO_SECRET_FILE and KOLO_LISTEN_FD. */
+/* The environment contract: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR,
+ * MASTER_PORT as torchrun and the Kubernetes operators set them, and our KOLO_SECRET_FILE and
+ * KOLO_LISTEN_FD. */
 #include "comm/contract.h"
 
 #include <errno.h>
@@ -50,8 +51,8 @@ static kolo_status read_env(kolo_contract *c) {
     KOLO_TRY(env_int("WORLD_SIZE", 1, WORLD_MOST, 1, &c->world));
     KOLO_TRY(env_int("RANK", 0, c->world - 1, 0, &c->rank));
     KOLO_TRY(env_int("LOCAL_WORLD_SIZE", 1, c->world, c->world, &c->local_world));
-    KOLO_TRY(env_int("LOCAL_RANK", 0, c->local_world - 1,
-                     c->local_world == c->world ? c->rank : 0, &c->local_rank));
+    KOLO_TRY(env_int("LOCAL_RANK", 0, c->local_world - 1, c->local_world == c->world ? c->rank : 0,
+                     &c->local_rank));
     if (c->world == 1) return KOLO_OK;
     const char *address = getenv("MASTER_ADDR");
     if (address) c->master_addr = address;
@@ -71,8 +72,10 @@ static kolo_status read_opts(const kolo_comm_opts *opts, kolo_contract *c) {
     c->master_port = opts->master_port;
     c->secret_file = opts->secret_file;
     if (c->world < 1 || c->world > WORLD_MOST || c->rank < 0 || c->rank >= c->world) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "rank %d of a world of %d: the world must be 1 to %d, the "
-                         "rank below it", c->rank, c->world, WORLD_MOST);
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "rank %d of a world of %d: the world must be 1 to %d, the "
+                         "rank below it",
+                         c->rank, c->world, WORLD_MOST);
     }
     if (c->local_world < 1 || c->local_world > c->world || c->local_rank < 0 ||
         c->local_rank >= c->local_world) {
@@ -93,14 +96,15 @@ kolo_status kolo_contract_read(const kolo_comm_opts *opts, kolo_contract *contra
         bool loopback =
             strncmp(c.master_addr, "127.", 4) == 0 || strcmp(c.master_addr, "localhost") == 0;
         if (c.local_world != c.world || !loopback) {
-            return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                             "a job on several hosts (%d of %d ranks here, rank 0 at %s): all ranks "
-                             "must be on one host, with a loopback MASTER_ADDR",
-                             c.local_world, c.world, c.master_addr);
+            return KOLO_FAIL(
+                KOLO_ERR_UNSUPPORTED,
+                "a job on several hosts (%d of %d ranks here, rank 0 at %s): all ranks "
+                "must be on one host, with a loopback MASTER_ADDR",
+                c.local_world, c.world, c.master_addr);
         }
         if (!c.secret_file || !c.secret_file[0]) {
             return KOLO_FAIL(KOLO_ERR_ARG, "no secret: KOLO_SECRET_FILE must name a file with the "
-                             "job's secret (kolo run makes one)");
+                                           "job's secret (kolo run makes one)");
         }
     }
     *contract = c;

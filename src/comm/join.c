@@ -1,11 +1,11 @@
 /* How the processes of a job become a group: kolo_comm_create.
  *
- * Rank 0 listens on the job's TCP address; the others come to it, prove that they know the secret, and
- * say who they are. When all are there rank 0 answers each with the list of all (and with its own proof);
- * when something is wrong (two ranks with one number, different worlds, a rank lost, the deadline) it
- * answers all with the reason. Then each rank connects to every lower one over local sockets, with the
- * same proofs; both pass the descriptors of their segments, and the connection stays open to tell when
- * the other's process ends. */
+ * Rank 0 listens on the job's TCP address; the others come to it, prove that they know the secret,
+ * and say who they are. When all are there rank 0 answers each with the list of all (and with its
+ * own proof); when something is wrong (two ranks with one number, different worlds, a rank lost,
+ * the deadline) it answers all with the reason. Then each rank connects to every lower one over
+ * local sockets, with the same proofs; both pass the descriptors of their segments, and the
+ * connection stays open to tell when the other's process ends. */
 #include "comm/contract.h"
 #include "comm/engine.h"
 #include "comm/lobby.h"
@@ -27,7 +27,7 @@ typedef struct joining {
     kolo_contract place;
     kolo_key key;
     int64_t started_ns, deadline_ns;
-    int local_listener;   /* where higher ranks come to */
+    int local_listener; /* where higher ranks come to */
     kolo_hello own;
     kolo_member *members; /* [world]; rank 0: TCP connections */
     kolo_hello *table;    /* [world] */
@@ -60,10 +60,9 @@ static kolo_status call_off(joining *j, kolo_status status) {
 static kolo_status check_hello(const joining *j, const kolo_hello *h) {
     const kolo_contract *own = &j->place;
     if (h->world != own->world || h->local_world != own->local_world) {
-        return KOLO_FAIL(KOLO_ERR_ARG,
-                         "rank %d says the world has %d ranks (%d here), rank 0 says %d (%d here)",
-                         (int)h->rank, (int)h->world, (int)h->local_world, own->world,
-                         own->local_world);
+        return KOLO_FAIL(
+            KOLO_ERR_ARG, "rank %d says the world has %d ranks (%d here), rank 0 says %d (%d here)",
+            (int)h->rank, (int)h->world, (int)h->local_world, own->world, own->local_world);
     }
     if (h->rank < 0 || h->rank >= own->world) {
         return KOLO_FAIL(KOLO_ERR_ARG, "a rank says that it is number %d of %d", (int)h->rank,
@@ -86,8 +85,10 @@ static kolo_status too_late(const joining *j, const kolo_lobby *lobby) {
     }
     char more[32] = "";
     if (missing > 1) snprintf(more, sizeof more, " and %d more", missing - 1);
-    return KOLO_FAIL(KOLO_ERR_TIMEOUT, "%d of %d ranks have joined within %.1f s; missing: rank "
-                     "%d%s%s", j->place.world - missing, j->place.world, waited_s(j), first, more,
+    return KOLO_FAIL(KOLO_ERR_TIMEOUT,
+                     "%d of %d ranks have joined within %.1f s; missing: rank "
+                     "%d%s%s",
+                     j->place.world - missing, j->place.world, waited_s(j), first, more,
                      kolo_lobby_complaint(lobby));
 }
 
@@ -216,10 +217,10 @@ static kolo_status exchange(joining *j, int peer, int fd, const kolo_nonces *non
         }
     }
     if (status == KOLO_OK && other.segment_bytes != own.segment_bytes) {
-        status = KOLO_FAIL(KOLO_ERR_ARG,
-                           "ranks disagree on segment_bytes: rank %d %llu, rank %d %llu",
-                           j->place.rank, (unsigned long long)own.segment_bytes, peer,
-                           (unsigned long long)other.segment_bytes);
+        status =
+            KOLO_FAIL(KOLO_ERR_ARG, "ranks disagree on segment_bytes: rank %d %llu, rank %d %llu",
+                      j->place.rank, (unsigned long long)own.segment_bytes, peer,
+                      (unsigned long long)other.segment_bytes);
     } else if (status == KOLO_OK && segment < 0) {
         status = KOLO_FAIL(KOLO_ERR_FORMAT, "no descriptor came");
     }
@@ -267,8 +268,9 @@ static kolo_status receive_visits(joining *j, kolo_lobby *lobby) {
         int lost;
         status = kolo_lobby_next(lobby, NULL, 0, j->deadline_ns, &member, &lost);
         if (status == KOLO_ERR_TIMEOUT) {
-            status = KOLO_FAIL(status, "rank %d: %d higher ranks have not connected within %.1f s%s",
-                               rank, left, waited_s(j), kolo_lobby_complaint(lobby));
+            status =
+                KOLO_FAIL(status, "rank %d: %d higher ranks have not connected within %.1f s%s",
+                          rank, left, waited_s(j), kolo_lobby_complaint(lobby));
         }
         if (status != KOLO_OK) break;
         int peer = member.hello.rank;

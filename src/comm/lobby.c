@@ -2,14 +2,14 @@
 #define _GNU_SOURCE
 #include "comm/lobby.h"
 
+#include "comm/socket.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include "comm/socket.h"
 
 enum { SILENCE_MS = 3000, TEXT_MOST = 512 };
 

@@ -1,13 +1,14 @@
 #pragma once
-/* The door of a group: connections come in, and those that prove that they know the secret get through.
+/* The door of a group: connections come in, and those that prove that they know the secret get
+ * through.
  *
  *     server -> client   greeting: magic, nonce
  *     client -> server   join: magic, nonce, hello, proof over it
  *     server -> client   answer: magic, status, bytes, body, proof over all of it
  *
- * All messages have a fixed or bounded size. A connection that is silent for too long, says something
- * else or proves nothing is dropped, without disturbing the others; the reason of the latest drop is
- * kept for the error text if the group does not come together. */
+ * All messages have a fixed or bounded size. A connection that is silent for too long, says
+ * something else or proves nothing is dropped, without disturbing the others; the reason of the
+ * latest drop is kept for the error text if the group does not come together. */
 
 #include "comm/auth.h"
 
@@ -35,8 +36,9 @@ typedef struct kolo_lobby kolo_lobby;
 /* `listener` stays the caller's. `local`: only connections of the own user. NOMEM. */
 kolo_status kolo_lobby_create(int listener, const kolo_key *key, bool local, kolo_lobby **lobby);
 void kolo_lobby_destroy(kolo_lobby *lobby);
-/* The next one that gets through; its `fd` is the caller's. Meanwhile watches the connections of those
- * that are through already (fd -1: none): PEER with `*lost` when one is closed. TIMEOUT; IO. */
+/* The next one that gets through; its `fd` is the caller's. Meanwhile watches the connections of
+ * those that are through already (fd -1: none): PEER with `*lost` when one is closed. TIMEOUT; IO.
+ */
 kolo_status kolo_lobby_next(kolo_lobby *lobby, const kolo_member *members, int n_members,
                             int64_t deadline_ns, kolo_member *member, int *lost);
 /* ", 3 connections were turned away, the last because ..." or "". */
@@ -46,13 +48,13 @@ const char *kolo_lobby_complaint(const kolo_lobby *lobby);
 kolo_status kolo_lobby_enter(int fd, const kolo_key *key, const kolo_hello *hello,
                              int64_t deadline_ns, kolo_nonces *nonces);
 
-/* A message of either side with its proof, and a descriptor if `passed` is not NULL. `status` is the
- * sender's; the body of a failure is its text. */
+/* A message of either side with its proof, and a descriptor if `passed` is not NULL. `status` is
+ * the sender's; the body of a failure is its text. */
 kolo_status kolo_answer_send(int fd, const kolo_key *key, const char *label,
                              const kolo_nonces *nonces, kolo_status status, const void *body,
                              size_t bytes, const int *passed, int64_t deadline_ns);
-/* Receives a body of exactly `bytes`; a failure that the other side sends becomes this call's. PEER when
- * the proof is wrong. */
+/* Receives a body of exactly `bytes`; a failure that the other side sends becomes this call's. PEER
+ * when the proof is wrong. */
 kolo_status kolo_answer_recv(int fd, const kolo_key *key, const char *label,
                              const kolo_nonces *nonces, void *body, size_t bytes, int *passed,
                              int64_t deadline_ns);

@@ -157,6 +157,7 @@ static kolo_status run_entry(prover *p, int rank, size_t i, bool *came) {
         return KOLO_FAIL(KOLO_ERR_FORMAT, "entry %zu of rank %d names rank %d of %d", i, rank,
                          e->peer, p->size);
     }
+    p->issued[rank][i] = true;
     switch (e->kind) {
     case KOLO_ENTRY_SEND:
         return KOLO_OK; /* passed by its receiver */

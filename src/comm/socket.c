@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include "comm/socket.h"
 
+#include "base/file.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -13,8 +15,6 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
-
-#include "base/file.h"
 
 enum { BACKLOG = 1024, KIND = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK };
 

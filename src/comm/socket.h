@@ -13,8 +13,8 @@ kolo_status kolo_socket_connect_local(const char *name, int64_t deadline_ns, int
 /* Makes a socket that came from outside like ours. */
 kolo_status kolo_socket_adopt(int fd);
 
-/* Sends or receives exactly `bytes`, with a descriptor when `passed` is not NULL (recv: -1 if none came).
- * PEER: the other side has closed; TIMEOUT; IO. */
+/* Sends or receives exactly `bytes`, with a descriptor when `passed` is not NULL (recv: -1 if none
+ * came). PEER: the other side has closed; TIMEOUT; IO. */
 kolo_status kolo_socket_send(int fd, const void *data, size_t bytes, const int *passed,
                              int64_t deadline_ns);
 kolo_status kolo_socket_recv(int fd, void *data, size_t bytes, int *passed, int64_t deadline_ns);

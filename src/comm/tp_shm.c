@@ -1,12 +1,14 @@
 /* Transport `shm`: boards in memory files that all ranks of the host map (board.h), and one local
- * connection to each peer, over which nothing is said once the group stands: the kernel closes it when a
- * process ends, however it ends. A rank that leaves in order sets a flag on its board first. */
-#include <stdatomic.h>
-#include <unistd.h>
+ * connection to each peer, over which nothing is said once the group stands: the kernel closes it
+ * when a process ends, however it ends. A rank that leaves in order sets a flag on its board first.
+ */
+#include "comm/tp_shm.h"
 
 #include "comm/board.h"
 #include "comm/socket.h"
-#include "comm/tp_shm.h"
+
+#include <stdatomic.h>
+#include <unistd.h>
 
 typedef struct shm_peer {
     char *base; /* its segment, mapped here; the own one for this rank */

@@ -7,6 +7,6 @@
 kolo_status kolo_shm_create(int rank, int size, size_t segment_bytes, kolo_transport **transport);
 /* The descriptor of the own segment, to be passed to peers. */
 int kolo_shm_segment(const kolo_transport *transport);
-/* Maps a peer's segment (`segment` stays the caller's) and takes over the connection to it, whose end
- * means that the peer's process has ended. Every peer must be attached before the first use. */
+/* Maps a peer's segment (`segment` stays the caller's) and takes over the connection to it, whose
+ * end means that the peer's process has ended. Every peer must be attached before the first use. */
 kolo_status kolo_shm_attach(kolo_transport *transport, int peer, int segment, int control);

@@ -13,7 +13,7 @@
 #include <time.h>
 
 enum {
-    SPINS = 2000,       /* about 20 us */
+    SPINS = 400,        /* about 20 us */
     WATCH_NS = 1000000, /* between looks at the peers */
     YIELD_NS = 2000000, /* of yielding before sleeping */
     NAP_NS = 50000,
