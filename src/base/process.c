@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include "base/process.h"
 
+#include "base/file.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -16,8 +18,6 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include "base/file.h"
 
 enum { POLL_STEP_MS = 5 }; /* how often a child without a pidfd is asked */
 

@@ -7,10 +7,10 @@
  * milliseconds. Signals that a program wants to treat as events are blocked and read from a
  * signalfd; children start with no signal blocked. */
 
+#include "base/base.h"
+
 #include <signal.h>
 #include <sys/types.h>
-
-#include "base/base.h"
 
 /* ---- environment ---- */
 
