@@ -1,0 +1,241 @@
+/* What goes wrong after the group has formed: ranks killed, left, late, or out of step. */
+#include "comm/engine.h"
+#include "support/ranks.h"
+#include "support/support.h"
+
+#include <signal.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { RANKS = 3, VICTIM = 1 };
+
+/* Every rank but the victim must fail with `status`, and with each of the texts in its line. */
+static void check_survivors(const rank_outcome *outcomes, int n, int victim, kolo_status status,
+                            const char *first, const char *second) {
+    for (int r = 0; r < n; r++) {
+        if (r == victim) continue;
+        const rank_outcome *o = &outcomes[r];
+        if (o->status != status || !strstr(o->error, first) || !strstr(o->error, second) ||
+            strchr(o->error, '\n')) {
+            fail_msg("rank %d: status %d, signal %d: %s", r, o->status, o->signal, o->error);
+        }
+    }
+}
+
+static void run_faulty(int n, rank_transport transport, rank_body body, int64_t timeout_ms,
+                       rank_outcome *outcomes, void *results, size_t result_bytes) {
+    kolo_status status = run_rank_job(&(rank_job){.n = n,
+                                                  .transport = transport,
+                                                  .body = body,
+                                                  .outcomes = outcomes,
+                                                  .timeout_ms = timeout_ms,
+                                                  .results = results,
+                                                  .result_bytes = result_bytes});
+    assert_int_not_equal(status, KOLO_OK);
+}
+
+/* ---- a killed rank ---- */
+
+/* Moves buckets around until the victim kills itself; survivors then try again, and must fail
+ * again. */
+static kolo_status killed_body(kolo_comm *comm, const void *arg, void *result) {
+    void *data;
+    kolo_request *q[2];
+    KOLO_TRY(kolo_comm_alloc(comm, 1 << 20, &data));
+    for (int i = 0; i < 2; i++) {
+        kolo_part part = {.data = (char *)data + (i << 19), .count = 1 << 17};
+        KOLO_TRY(kolo_allreduce_create(comm, &part, 1, KOLO_DTYPE_F32, KOLO_SUM,
+                                       i ? KOLO_ALGORITHM_RING : KOLO_ALGORITHM_DIRECT,
+                                       i ? "bucket 1" : "bucket 0", &q[i]));
+    }
+    kolo_status status = KOLO_OK;
+    for (int step = 0; step < 100000 && status == KOLO_OK; step++) {
+        if (step == 20 && kolo_comm_rank(comm) == VICTIM) {
+            KOLO_TRY(kolo_request_start(q[0])); /* its announcement is out */
+            *(int64_t *)result = kolo_now_ns();
+            raise(SIGKILL);
+        }
+        for (int i = 0; i < 2 && status == KOLO_OK; i++) status = kolo_request_start(q[i]);
+        for (int i = 0; i < 2 && status == KOLO_OK; i++) status = kolo_request_wait(q[i], 0);
+    }
+    *(int64_t *)result = kolo_now_ns();
+    char text[sizeof((rank_outcome){0}.error)];
+    strncpy(text, kolo_last_error(), sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    float x = 0;
+    if (kolo_allreduce(comm, &x, 1, KOLO_DTYPE_F32, KOLO_SUM) != status ||
+        kolo_request_start(q[0]) != status || kolo_comm_progress(comm) != status ||
+        strcmp(text, kolo_last_error()) != 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "later calls do not fail alike: %s", kolo_last_error());
+    }
+    return status;
+}
+
+static void every_survivor_names_the_killed_rank(void **state) {
+    rank_outcome outcomes[RANKS];
+    int64_t times[RANKS];
+    run_faulty(RANKS, RANKS_SHM, killed_body, 30000, outcomes, times, sizeof times[0]);
+    assert_int_equal(outcomes[VICTIM].signal, SIGKILL);
+    check_survivors(outcomes, RANKS, VICTIM, KOLO_ERR_PEER, "rank 1 is gone (process ended)",
+                    "while waiting in allreduce 'bucket ");
+    for (int r = 0; r < RANKS;
+         r++) { /* long before the deadline of 30 s: death is seen, not timed */
+        assert_true(times[r] - times[VICTIM] < (int64_t)10 * 1000000000);
+    }
+}
+
+/* ---- a rank that leaves ---- */
+
+static kolo_status leaver_body(kolo_comm *comm, const void *arg, void *result) {
+    KOLO_TRY(kolo_barrier(comm));
+    if (kolo_comm_rank(comm) == VICTIM) return KOLO_OK; /* destroys its communicator */
+    return kolo_barrier(comm);
+}
+
+static void leaving_early_is_told_from_dying(void **state) {
+    for (int t = RANKS_THREAD; t <= RANKS_SHM; t++) {
+        rank_outcome outcomes[RANKS];
+        run_faulty(RANKS, (rank_transport)t, leaver_body, 30000, outcomes, NULL, 0);
+        assert_int_equal(outcomes[VICTIM].status, KOLO_OK);
+        check_survivors(outcomes, RANKS, VICTIM, KOLO_ERR_PEER, "rank 1 has left the group",
+                        "while waiting in barrier");
+    }
+}
+
+static kolo_status in_order_body(kolo_comm *comm, const void *arg, void *result) {
+    for (int i = 0; i < 20; i++) KOLO_TRY(kolo_barrier(comm));
+    return KOLO_OK; /* whoever is first leaves while the others may still be in the last one */
+}
+
+static void leaving_in_order_is_no_failure(void **state) {
+    for (int i = 0; i < 5; i++) {
+        ASSERT_OK(run_ranks(RANKS, RANKS_SHM, in_order_body, NULL, 0));
+        ASSERT_OK(run_ranks(RANKS, RANKS_THREAD, in_order_body, NULL, 0));
+    }
+}
+
+/* ---- ranks out of step ---- */
+
+typedef enum difference {
+    COUNT,
+    DTYPE,
+    OP,
+    SITE,
+    KIND,
+    ROOT,
+    PARTS,
+    ALGORITHM,
+    DIFFERENCES
+} difference;
+
+static kolo_status start_and_wait(kolo_request *q) {
+    KOLO_TRY(kolo_request_start(q));
+    return kolo_request_wait(q, 0);
+}
+
+/* Rank VICTIM differs from the others in one thing. */
+static kolo_status mismatch_body(kolo_comm *comm, const void *arg, void *result) {
+    difference d;
+    memcpy(&d, arg, sizeof d);
+    if (kolo_comm_rank(comm) != VICTIM) d = DIFFERENCES;
+    static const float zeros[400];
+    float data[400];
+    memcpy(data, zeros, sizeof data);
+    kolo_part parts[2] = {{.data = data, .count = d == COUNT ? 399 : 400}, {0}};
+    if (d == PARTS) {
+        parts[0].count = 200;
+        parts[1] = (kolo_part){.data = data + 200, .count = 200};
+    }
+    kolo_request *q;
+    if (d == KIND || d == ROOT) {
+        KOLO_TRY(kolo_broadcast_create(comm, parts, 1, KOLO_DTYPE_F32, 1, "gradient", &q));
+    } else {
+        KOLO_TRY(kolo_allreduce_create(comm, parts, d == PARTS ? 2 : 1,
+                                       d == DTYPE ? KOLO_DTYPE_I32 : KOLO_DTYPE_F32,
+                                       d == OP ? KOLO_MAX : KOLO_SUM,
+                                       d == ALGORITHM ? KOLO_ALGORITHM_RING : KOLO_ALGORITHM_DIRECT,
+                                       d == SITE ? "other place" : "gradient", &q));
+    }
+    return start_and_wait(q);
+}
+
+static void a_mismatch_shows_both_sides_on_all_ranks(void **state) {
+    for (int d = 0; d < DIFFERENCES; d++) {
+        for (int t = RANKS_THREAD; t <= RANKS_SHM; t++) {
+            rank_outcome outcomes[RANKS];
+            difference which = (difference)d;
+            kolo_status status = run_rank_job(&(rank_job){.n = RANKS,
+                                                          .transport = (rank_transport)t,
+                                                          .body = mismatch_body,
+                                                          .arg = &which,
+                                                          .arg_bytes = sizeof which,
+                                                          .outcomes = outcomes});
+            assert_int_equal(status, KOLO_ERR_ARG);
+            check_survivors(outcomes, RANKS, -1, KOLO_ERR_ARG, "ranks disagree on collective 0",
+                            "'gradient'");
+            check_survivors(outcomes, RANKS, -1, KOLO_ERR_ARG, "rank 1", "rank ");
+        }
+    }
+}
+
+/* ---- late ranks ---- */
+
+static void nap(void) { nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL); }
+
+/* The victim never starts what the others wait for. */
+static kolo_status late_body(kolo_comm *comm, const void *arg, void *result) {
+    float x[1000] = {0};
+    KOLO_TRY(kolo_barrier(comm));
+    kolo_part part = {.data = x, .count = 1000};
+    kolo_request *q;
+    KOLO_TRY(kolo_allreduce_create(comm, &part, 1, KOLO_DTYPE_F32, KOLO_SUM, KOLO_ALGORITHM_RING,
+                                   "bucket 7", &q));
+    if (kolo_comm_rank(comm) == VICTIM) {
+        while (kolo_comm_watch(comm) == KOLO_OK) nap(); /* until the others give up */
+        return kolo_comm_progress(comm);
+    }
+    return start_and_wait(q);
+}
+
+static void a_deadline_says_who_waits_for_whom(void **state) {
+    for (int t = RANKS_THREAD; t <= RANKS_SHM; t++) {
+        rank_outcome outcomes[RANKS];
+        run_faulty(RANKS, (rank_transport)t, late_body, 700, outcomes, NULL, 0);
+        check_survivors(outcomes, RANKS, -1, KOLO_ERR_TIMEOUT, "in allreduce 'bucket 7'",
+                        "sequence 1: not started by rank 1");
+    }
+}
+
+static kolo_status stopped_body(kolo_comm *comm, const void *arg, void *result) {
+    KOLO_TRY(kolo_barrier(comm));
+    if (kolo_comm_rank(comm) == VICTIM)
+        pause(); /* alive, and silent; killed by the end of the job */
+    return kolo_barrier(comm);
+}
+
+static kolo_status pair_killed_late(kolo_comm *comm, const void *arg, void *result) {
+    if (kolo_comm_rank(comm) == VICTIM) alarm(3);
+    return stopped_body(comm, arg, result);
+}
+
+static void a_silent_rank_is_a_timeout_not_a_hang(void **state) {
+    rank_outcome outcomes[RANKS];
+    run_faulty(RANKS, RANKS_SHM, pair_killed_late, 500, outcomes, NULL, 0);
+    assert_int_equal(outcomes[VICTIM].signal, SIGALRM);
+    check_survivors(outcomes, RANKS, VICTIM, KOLO_ERR_TIMEOUT, "in barrier",
+                    "not started by rank 1");
+}
+
+int main(void) {
+    if (ranks_is_child()) return ranks_child();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_survivor_names_the_killed_rank),
+        cmocka_unit_test(leaving_early_is_told_from_dying),
+        cmocka_unit_test(leaving_in_order_is_no_failure),
+        cmocka_unit_test(a_mismatch_shows_both_sides_on_all_ranks),
+        cmocka_unit_test(a_deadline_says_who_waits_for_whom),
+        cmocka_unit_test(a_silent_rank_is_a_timeout_not_a_hang),
+    };
+    return cmocka_run_group_tests_name("comm_faults", tests, NULL, NULL);
+}

@@ -1,0 +1,332 @@
+/* The engine: progress without blocking, several requests in flight, gates, entries that are
+ * missing. */
+#include "comm/engine.h"
+#include "support/ranks.h"
+#include "support/support.h"
+
+#include <sched.h>
+#include <stdatomic.h>
+#include <string.h>
+
+enum { COUNT = 3000 };
+
+static void fill(float *data, size_t n, int rank) {
+    for (size_t i = 0; i < n; i++) data[i] = (float)(rank + 1) * (float)(i % 13 + 1);
+}
+
+static kolo_status check_sum(const float *data, size_t n, int size, const char *what) {
+    float total = (float)(size * (size + 1) / 2);
+    for (size_t i = 0; i < n; i++) {
+        if (data[i] != total * (float)(i % 13 + 1)) {
+            return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: element %zu is %g", what, i, (double)data[i]);
+        }
+    }
+    return KOLO_OK;
+}
+
+static kolo_status make(kolo_comm *comm, void *data, size_t n, kolo_algorithm algorithm,
+                        const char *site, kolo_request **request) {
+    kolo_part part = {.data = data, .count = n};
+    return kolo_allreduce_create(comm, &part, 1, KOLO_DTYPE_F32, KOLO_SUM, algorithm, site,
+                                 request);
+}
+
+/* ---- progress ---- */
+
+/* Completes by kolo_comm_progress alone; test only looks. */
+static kolo_status progress_body(kolo_comm *comm, const void *arg, void *result) {
+    for (int a = KOLO_ALGORITHM_RING; a <= KOLO_ALGORITHM_DIRECT; a++) {
+        void *data;
+        kolo_request *q;
+        bool complete = false;
+        KOLO_TRY(kolo_comm_alloc(comm, COUNT * sizeof(float), &data));
+        KOLO_TRY(make(comm, data, COUNT, (kolo_algorithm)a, "polled", &q));
+        fill(data, COUNT, kolo_comm_rank(comm));
+        KOLO_TRY(kolo_request_start(q));
+        while (kolo_request_in_flight(q)) {
+            KOLO_TRY(kolo_comm_progress(comm));
+            sched_yield();
+        }
+        KOLO_TRY(kolo_request_test(q, &complete));
+        if (!complete) return KOLO_FAIL(KOLO_ERR_FORMAT, "not complete");
+        KOLO_TRY(check_sum(data, COUNT, kolo_comm_size(comm), "polled"));
+        KOLO_TRY(kolo_barrier(comm));
+    }
+    return KOLO_OK;
+}
+
+static void progress_alone_completes_a_request(void **state) {
+    for (int n = 1; n <= 4; n++) {
+        ASSERT_OK(run_ranks(n, RANKS_THREAD, progress_body, NULL, 0));
+        ASSERT_OK(run_ranks(n, RANKS_SHM, progress_body, NULL, 0));
+    }
+}
+
+/* ---- several in flight ---- */
+
+/* More requests than the transport has places, over both algorithms, waited for from the last to
+ * the first, twice: data of different requests never mixes. */
+static kolo_status flight_body(kolo_comm *comm, const void *arg, void *result) {
+    enum { REQUESTS = KOLO_FLIGHT_MAX + 9 };
+    kolo_request *requests[REQUESTS];
+    float *data[REQUESTS];
+    int rank = kolo_comm_rank(comm);
+    kolo_comm_set_tuning(comm, (kolo_comm_tuning){.chunk_bytes = 256, .eager_bytes = 200});
+    for (int i = 0; i < REQUESTS; i++) {
+        void *memory;
+        size_t n = 1 + (size_t)i * 17;
+        KOLO_TRY(kolo_comm_alloc(comm, n * sizeof(float), &memory));
+        data[i] = memory;
+        kolo_algorithm a = i % 3 ? KOLO_ALGORITHM_DIRECT : KOLO_ALGORITHM_RING;
+        KOLO_TRY(make(comm, memory, n, a, "many", &requests[i]));
+    }
+    for (int repeat = 0; repeat < 3; repeat++) {
+        for (int i = 0; i < REQUESTS; i++) {
+            fill(data[i], 1 + (size_t)i * 17, rank);
+            KOLO_TRY(kolo_request_start(requests[i]));
+        }
+        for (int i = REQUESTS - 1; i >= 0; i--) KOLO_TRY(kolo_request_wait(requests[i], 0));
+        for (int i = 0; i < REQUESTS; i++) {
+            KOLO_TRY(check_sum(data[i], 1 + (size_t)i * 17, kolo_comm_size(comm), "many"));
+        }
+    }
+    return KOLO_OK;
+}
+
+static void requests_in_flight_do_not_mix(void **state) {
+    for (int n = 1; n <= 4; n++) {
+        ASSERT_OK(run_ranks(n, RANKS_THREAD, flight_body, NULL, 0));
+        ASSERT_OK(run_ranks(n, RANKS_SHM, flight_body, NULL, 0));
+    }
+}
+
+/* Ranks give time to their requests in different orders, and one is far ahead of the others. */
+static kolo_status skew_body(kolo_comm *comm, const void *arg, void *result) {
+    void *data;
+    kolo_request *q;
+    KOLO_TRY(kolo_comm_alloc(comm, 64, &data));
+    KOLO_TRY(make(comm, data, 3, KOLO_ALGORITHM_DIRECT, "small", &q));
+    for (int i = 0; i < 500; i++) { /* many times around all places */
+        fill(data, 3, kolo_comm_rank(comm));
+        KOLO_TRY(kolo_request_start(q));
+        KOLO_TRY(kolo_request_wait(q, 0));
+        KOLO_TRY(check_sum(data, 3, kolo_comm_size(comm), "small"));
+        if (i % 64 == kolo_comm_rank(comm)) sched_yield();
+    }
+    return KOLO_OK;
+}
+
+static void places_are_used_again_safely(void **state) {
+    for (int n = 2; n <= 4; n++) ASSERT_OK(run_ranks(n, RANKS_THREAD, skew_body, NULL, 0));
+    ASSERT_OK(run_ranks(2, RANKS_SHM, skew_body, NULL, 0));
+}
+
+/* ---- gates ---- */
+
+typedef struct gate_state {
+    bool open;
+    int asked;
+} gate_state;
+
+static bool gate(void *arg, const kolo_request *request) {
+    gate_state *g = arg;
+    g->asked++;
+    return g->open || strcmp(kolo_request_site(request), "held") != 0;
+}
+
+/* A held request stays in flight, whatever is done; another that was started later overtakes it. */
+static kolo_status gate_body(kolo_comm *comm, const void *arg, void *result) {
+    gate_state g = {.open = false};
+    float held_data[300], free_data[300];
+    kolo_request *held, *later;
+    bool complete = false;
+    int rank = kolo_comm_rank(comm), size = kolo_comm_size(comm);
+    kolo_comm_set_gate(comm, gate, &g);
+    fill(held_data, 300, rank);
+    fill(free_data, 300, rank);
+    KOLO_TRY(make(comm, held_data, 300, KOLO_ALGORITHM_DIRECT, "held", &held));
+    KOLO_TRY(make(comm, free_data, 300, KOLO_ALGORITHM_DIRECT, "free", &later));
+    KOLO_TRY(kolo_request_start(held));
+    KOLO_TRY(kolo_request_start(later));
+    KOLO_TRY(kolo_request_wait(later, 0));
+    KOLO_TRY(check_sum(free_data, 300, size, "free"));
+    for (int i = 0; i < 100; i++) {
+        KOLO_TRY(kolo_request_test(held, &complete));
+        if (complete) return KOLO_FAIL(KOLO_ERR_FORMAT, "a held request has completed");
+    }
+    if (g.asked < 100) return KOLO_FAIL(KOLO_ERR_FORMAT, "the gate was asked %d times", g.asked);
+    g.open = true;
+    KOLO_TRY(kolo_request_wait(held, 0));
+    return check_sum(held_data, 300, size, "held");
+}
+
+static void a_gate_holds_requests_by_order_not_by_time(void **state) {
+    for (int n = 1; n <= 3; n++) ASSERT_OK(run_ranks(n, RANKS_THREAD, gate_body, NULL, 0));
+}
+
+/* ---- missing entries ---- */
+
+typedef struct removal {
+    int rank;
+    size_t entry;
+    kolo_algorithm algorithm;
+} removal;
+
+/* Runs a schedule that lacks one entry: a result that is right must not come out on all ranks. */
+static kolo_status removal_body(kolo_comm *comm, const void *arg, void *result) {
+    const removal *r = arg;
+    float data[64];
+    kolo_request *q;
+    kolo_comm_set_tuning(comm, (kolo_comm_tuning){.chunk_bytes = 32, .eager_bytes = 1});
+    fill(data, 64, kolo_comm_rank(comm));
+    KOLO_TRY(make(comm, data, 64, r->algorithm, "incomplete", &q));
+    kolo_schedule *s = kolo_request_schedule(q);
+    size_t *n_entries = result;
+    *n_entries = s->n_entries;
+    if (kolo_comm_rank(comm) == r->rank && r->entry < s->n_entries) {
+        kolo_schedule_remove(s, r->entry);
+    }
+    KOLO_TRY(kolo_request_start(q));
+    KOLO_TRY(kolo_request_wait(q, 0));
+    return check_sum(data, 64, kolo_comm_size(comm), "incomplete");
+}
+
+static kolo_status run_removal(int n, const removal *r, size_t *n_entries) {
+    size_t entries[8];
+    kolo_status status = run_rank_job(&(rank_job){.n = n,
+                                                  .transport = RANKS_THREAD,
+                                                  .body = removal_body,
+                                                  .arg = r,
+                                                  .arg_bytes = sizeof *r,
+                                                  .results = entries,
+                                                  .result_bytes = sizeof entries[0],
+                                                  .timeout_ms = r->entry == SIZE_MAX ? 20000 : 60});
+    *n_entries = entries[r->rank];
+    return status;
+}
+
+static void a_real_run_fails_without_any_one_entry(void **state) {
+    for (int a = KOLO_ALGORITHM_RING; a <= KOLO_ALGORITHM_DIRECT; a++) {
+        for (int n = 2; n <= 3; n++) {
+            removal r = {.rank = n - 1, .entry = SIZE_MAX, .algorithm = (kolo_algorithm)a};
+            size_t n_entries;
+            ASSERT_OK(run_removal(n, &r, &n_entries));
+            assert_true(n_entries > 4);
+            for (r.entry = 0; r.entry < n_entries; r.entry++) {
+                size_t same;
+                kolo_status status = run_removal(n, &r, &same);
+                if (status == KOLO_OK) {
+                    fail_msg("%s with %d ranks is right without entry %zu of rank %d",
+                             kolo_algorithm_name(r.algorithm), n, r.entry, r.rank);
+                }
+                assert_true(status == KOLO_ERR_FORMAT || status == KOLO_ERR_TIMEOUT ||
+                            status == KOLO_ERR_PEER);
+            }
+        }
+    }
+}
+
+/* ---- what is refused ---- */
+
+static void wrong_use_is_refused(void **state) {
+    kolo_comm *comm;
+    kolo_request *q;
+    float data[4] = {0};
+    kolo_part part = {.data = data, .count = 4}, none = {.data = NULL, .count = 4};
+    ASSERT_OK(kolo_comm_create_threads(1, NULL, &comm));
+    assert_string_equal(kolo_comm_transport(comm), "self");
+    assert_int_equal(kolo_allreduce(comm, data, 4, (kolo_dtype)99, KOLO_SUM), KOLO_ERR_ARG);
+    assert_int_equal(kolo_allreduce(comm, data, 4, KOLO_DTYPE_F32, (kolo_reduce_op)9),
+                     KOLO_ERR_ARG);
+    assert_int_equal(kolo_allreduce(comm, NULL, 4, KOLO_DTYPE_F32, KOLO_SUM), KOLO_ERR_ARG);
+    assert_int_equal(kolo_allreduce(comm, data, SIZE_MAX / 2, KOLO_DTYPE_F32, KOLO_SUM),
+                     KOLO_ERR_ARG);
+    assert_int_equal(kolo_broadcast(comm, data, 4, KOLO_DTYPE_F32, 1), KOLO_ERR_ARG);
+    assert_non_null(strstr(kolo_last_error(), "root 1 outside [0, 1)"));
+    assert_int_equal(
+        kolo_allreduce_create(comm, &part, 1, KOLO_DTYPE_F32, KOLO_SUM, (kolo_algorithm)7, "x", &q),
+        KOLO_ERR_ARG);
+    assert_int_equal(kolo_allreduce_create(comm, &none, 1, KOLO_DTYPE_F32, KOLO_SUM,
+                                           KOLO_ALGORITHM_AUTO, "x", &q),
+                     KOLO_ERR_ARG);
+    assert_int_equal(kolo_comm_create_threads(0, NULL, &comm), KOLO_ERR_ARG);
+    ASSERT_OK(kolo_allreduce_create(comm, &part, 1, KOLO_DTYPE_F32, KOLO_SUM, KOLO_ALGORITHM_AUTO,
+                                    "x", &q));
+    assert_int_equal(kolo_request_wait(q, -1), KOLO_ERR_ARG);
+    gate_state g = {.open = false};
+    kolo_request *held;
+    ASSERT_OK(kolo_barrier_create(comm, "held", &held));
+    kolo_comm_set_gate(comm, gate, &g);
+    ASSERT_OK(kolo_request_start(held));
+    assert_int_equal(kolo_request_start(held), KOLO_ERR_ARG);
+    assert_non_null(strstr(kolo_last_error(), "in flight already"));
+    kolo_request_destroy(held); /* breaks the communicator: peers would wait for ever */
+    assert_int_equal(kolo_request_start(q), KOLO_ERR_ARG);
+    assert_non_null(strstr(kolo_last_error(), "destroyed while in flight"));
+    kolo_request_destroy(NULL);
+    kolo_comm_destroy(comm); /* frees q */
+    kolo_comm_destroy(NULL);
+}
+
+static void registered_memory_is_zeroed_aligned_and_bounded(void **state) {
+    kolo_comm *comm;
+    ASSERT_OK(kolo_comm_create_threads(1, &(kolo_comm_opts){.segment_bytes = 16 << 20}, &comm));
+    void *a, *b;
+    ASSERT_OK(kolo_comm_alloc(comm, 100, &a));
+    ASSERT_OK(kolo_comm_alloc(comm, 10000, &b));
+    assert_int_equal((uintptr_t)a % 64, 0);
+    assert_int_equal((uintptr_t)b % 4096, 0);
+    for (int i = 0; i < 10000; i++) assert_int_equal(((char *)b)[i], 0);
+    assert_int_equal(kolo_comm_alloc(comm, 16 << 20, &b), KOLO_ERR_NOMEM);
+    assert_non_null(strstr(kolo_last_error(), "segment_bytes"));
+    assert_int_equal(kolo_comm_alloc(comm, SIZE_MAX, &b), KOLO_ERR_NOMEM);
+    ASSERT_OK(kolo_comm_alloc(comm, 0, &b));
+    kolo_comm_destroy(comm);
+}
+
+/* Fails each allocation in turn, of a group and of each kind of request; nothing is lost or broken.
+ */
+static void creation_survives_lack_of_memory(void **state) {
+    kolo_comm_opts opts = {.segment_bytes = 16 << 20};
+    kolo_status status = KOLO_ERR_NOMEM;
+    for (long nth = 1; status != KOLO_OK; nth++) {
+        kolo_comm *comms[3];
+        kolo_alloc_fail_nth(nth);
+        status = kolo_comm_create_threads(3, &opts, comms);
+        kolo_alloc_fail_nth(0);
+        assert_true(status == KOLO_OK || status == KOLO_ERR_NOMEM);
+        for (int r = 0; r < 3 && status == KOLO_OK; r++) kolo_comm_destroy(comms[r]);
+    }
+    kolo_comm *comms[2];
+    ASSERT_OK(kolo_comm_create_threads(2, &opts, comms));
+    float data[1000];
+    kolo_part parts[2] = {{.data = data, .count = 300}, {.data = data + 300, .count = 700}};
+    for (int a = KOLO_ALGORITHM_RING; a <= KOLO_ALGORITHM_DIRECT; a++) {
+        status = KOLO_ERR_NOMEM;
+        for (long nth = 1; status != KOLO_OK; nth++) {
+            kolo_request *q;
+            kolo_alloc_fail_nth(nth);
+            status = kolo_allreduce_create(comms[0], parts, 2, KOLO_DTYPE_F32, KOLO_SUM,
+                                           (kolo_algorithm)a, "x", &q);
+            kolo_alloc_fail_nth(0);
+            assert_true(status == KOLO_OK || status == KOLO_ERR_NOMEM);
+            if (status == KOLO_OK) kolo_request_destroy(q);
+        }
+    }
+    for (int r = 0; r < 2; r++) kolo_comm_destroy(comms[r]);
+}
+
+int main(void) {
+    if (ranks_is_child()) return ranks_child();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(progress_alone_completes_a_request),
+        cmocka_unit_test(requests_in_flight_do_not_mix),
+        cmocka_unit_test(places_are_used_again_safely),
+        cmocka_unit_test(a_gate_holds_requests_by_order_not_by_time),
+        cmocka_unit_test(a_real_run_fails_without_any_one_entry),
+        cmocka_unit_test(wrong_use_is_refused),
+        cmocka_unit_test(registered_memory_is_zeroed_aligned_and_bounded),
+        cmocka_unit_test(creation_survives_lack_of_memory),
+    };
+    return cmocka_run_group_tests_name("comm_engine", tests, NULL, NULL);
+}
