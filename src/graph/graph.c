@@ -4,10 +4,10 @@
  * see that and do nothing, so a model is written without a check on each line. */
 #include "graph/graph.h"
 
+#include "graph/op.h"
+
 #include <math.h>
 #include <string.h>
-
-#include "graph/op.h"
 
 kolo_status kolo_graph_create(const kolo_graph_opts *opts, kolo_graph **graph) {
     kolo_dtype dtype = opts ? opts->dtype : KOLO_DTYPE_F32;
@@ -127,9 +127,11 @@ kolo_value kolo_graph_state(kolo_graph *g, const char *name, kolo_value like) {
 }
 
 void kolo_output(kolo_graph *g, const char *name, kolo_value value) {
-    if (g->status != KOLO_OK || !kolo_value_ok(value)) return;
-    if (kolo_value_ok(kolo_graph_output(g, name))) {
-        kolo_graph_set_failed(g, KOLO_FAIL(KOLO_ERR_ARG, "output \"%s\" is named twice", name));
+    if (g->status != KOLO_OK) return;
+    if (value.id < 0 || value.id >= g->n_values || kolo_value_ok(kolo_graph_output(g, name))) {
+        const char *why = value.id < 0 || value.id >= g->n_values ? "is no value of this graph"
+                                                                  : "is named twice";
+        kolo_graph_set_failed(g, KOLO_FAIL(KOLO_ERR_ARG, "output \"%s\" %s", name, why));
         return;
     }
     char *copy = kolo_arena_strdup(&g->arena, name);
@@ -156,17 +158,20 @@ kolo_value kolo_graph_output(const kolo_graph *g, const char *name) {
 
 /* ---- nodes ---- */
 
-static bool all_ok(const kolo_graph *g, const kolo_value *values, int n) {
-    if (g->status != KOLO_OK) return false;
-    for (int i = 0; i < n; i++) {
-        if (values[i].id < 0 || values[i].id >= g->n_values) return false;
+/* Whether an op may be added; an input that is none, in a graph that has not failed yet, fails it.
+ */
+static bool may_add(kolo_graph *g, const kolo_op *op, const kolo_value *in, int n) {
+    for (int i = 0; i < n && g->status == KOLO_OK; i++) {
+        if (in[i].id >= 0 && in[i].id < g->n_values) continue;
+        kolo_graph_set_failed(
+            g, KOLO_FAIL(KOLO_ERR_ARG, "%s: input %d is no value of this graph", op->name, i));
     }
-    return true;
+    return g->status == KOLO_OK;
 }
 
 kolo_node *kolo_graph_add_raw(kolo_graph *g, const kolo_op *op, const kolo_value *in, int n_in,
                               int n_out, const kolo_tensor *out, const kolo_attr *attr) {
-    if (!all_ok(g, in, n_in)) return NULL;
+    if (!may_add(g, op, in, n_in)) return NULL;
     kolo_node *n = kolo_arena_alloc(&g->arena, sizeof *n);
     kolo_value *handles = kolo_arena_alloc(&g->arena, (size_t)(n_in + n_out) * sizeof(kolo_value));
     if (!n || !handles || !KOLO_GROW(g->nodes, g->n_nodes, g->cap_nodes)) {
@@ -189,7 +194,7 @@ void kolo_graph_add(kolo_graph *g, const kolo_op *op, const kolo_value *in, int 
                     const kolo_attr *attr, kolo_value *out) {
     for (int i = 0; i < KOLO_MAX_IO; i++) out[i] = KOLO_NONE;
     static const kolo_attr none[KOLO_MAX_ATTRS];
-    if (!all_ok(g, in, n_in)) return;
+    if (!may_add(g, op, in, n_in)) return;
     KOLO_ASSERT(n_in >= op->min_in && n_in <= op->max_in && op->max_in <= KOLO_MAX_IO);
     kolo_tensor in_desc[KOLO_MAX_IO], out_desc[KOLO_MAX_IO];
     for (int i = 0; i < n_in; i++) in_desc[i] = kolo_info(g, in[i])->tensor;
