@@ -184,6 +184,8 @@ static kolo_status removal_body(kolo_comm *comm, const void *arg, void *result) 
     size_t *n_entries = result;
     *n_entries = s->n_entries;
     if (kolo_comm_rank(comm) == r->rank && r->entry < s->n_entries) {
+        /* Without a barrier this rank would look while others write: left to the proof. */
+        if (s->entries[r->entry].kind == KOLO_ENTRY_BARRIER) return KOLO_ERR_PEER;
         kolo_schedule_remove(s, r->entry);
     }
     KOLO_TRY(kolo_request_start(q));

@@ -1,0 +1,46 @@
+#pragma once
+/* Measuring collectives between the ranks of a job. */
+
+#include "kolo/comm.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Zero means the default. */
+typedef struct kolo_bench_allreduce_opts {
+    const size_t *sizes; /* bytes of f32 data, multiples of 4; default 8, 1 Ki, 16 Ki, 256 Ki, 1 Mi
+                            and 16 Mi */
+    int n_sizes;
+    kolo_algorithm algorithm; /* default auto */
+    bool private_buffers;     /* data in the process's own memory instead of registered memory */
+    bool dirty;        /* each rank rewrites its data before each call, outside of the time, as
+                          training does; else the same buffers are reduced again and again */
+    int64_t budget_ms; /* per size; default 500 */
+} kolo_bench_allreduce_opts;
+
+/* One size. */
+typedef struct kolo_bench_row {
+    size_t bytes;
+    int ranks;
+    kolo_algorithm algorithm;
+    int iterations;
+    double us_median, us_min; /* over iterations, of the slowest rank in each */
+    double algbw_gbps;        /* bytes / us_median, in 10^9 bytes per second */
+    double busbw_gbps;        /* algbw * 2 (ranks - 1) / ranks */
+} kolo_bench_row;
+
+/* Times in-place f32 sums, size after size; every rank of the group calls it with the same options,
+ * and all get the same rows. `*n_rows` is the room in `rows` and becomes their number. Per size: a
+ * barrier, the timed call, the maximum over ranks of each iteration, the median over iterations.
+ * Checks a result of each size first. Blocks; the error of any collective. */
+KOLO_API kolo_status kolo_bench_allreduce(kolo_comm *comm, const kolo_bench_allreduce_opts *opts,
+                                          kolo_bench_row *rows, int *n_rows);
+
+#ifdef __cplusplus
+}
+#endif
