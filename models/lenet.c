@@ -6,10 +6,9 @@
  *                 -> fc1 120, ReLU -> fc2 84, ReLU -> fc3 classes
  *
  * Parameters are named and drawn as PyTorch would. 61,706 of them for 1x28x28 and ten classes. */
-#include "models/zoo.h"
-
 #include "models/layers.h"
 #include "models/options.h"
+#include "models/zoo.h"
 
 enum { SMALLEST = 12 }; /* height and width that leave conv2 and its pool one element */
 

@@ -1,8 +1,7 @@
 /* mlp: a multi-layer perceptron. flatten, then `layers` times linear and ReLU, then linear. */
-#include "models/zoo.h"
-
 #include "models/layers.h"
 #include "models/options.h"
+#include "models/zoo.h"
 
 #include <stdio.h>
 

@@ -10,12 +10,12 @@
  *
  * Symbols marked KOLO_SHARED leave libkolo-comm for libkolo's use; they are no public API. */
 
+#include "kolo/status.h"
+
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include "kolo/status.h"
 
 #define KOLO_SHARED __attribute__((visibility("default")))
 #define KOLO_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))

@@ -1,8 +1,8 @@
 /* The graph as text: leaves first, then a line a node, then the outputs. `kolo dump` shows it and
  * golden tests compare it, so the format is stable. */
-#include <inttypes.h>
-
 #include "graph/graph.h"
+
+#include <inttypes.h>
 
 static void print_handle(const kolo_graph *g, kolo_value v, kolo_text *text) {
     const char *name = kolo_info(g, v)->name;

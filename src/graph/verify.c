@@ -1,10 +1,10 @@
 /* The verifier: every invariant of graph.h, checked after each pass. What it finds is our bug or a
  * hand-made graph's; either way it is reported, with the node, not asserted. */
-#include <inttypes.h>
-#include <string.h>
-
 #include "graph/graph.h"
 #include "graph/op.h"
+
+#include <inttypes.h>
+#include <string.h>
 
 /* FORMAT with the node's line after the text. */
 static kolo_status bad_node(const kolo_graph *g, int32_t i, const char *what) {

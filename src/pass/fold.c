@@ -8,10 +8,10 @@
  *
  * A node is folded away only if nothing else reads its result. One walk in order; `alias` says
  * which value stands for one that is gone. */
-#include <string.h>
-
 #include "graph/op.h"
 #include "pass/pass.h"
+
+#include <string.h>
 
 typedef struct folder {
     kolo_graph *g;

@@ -11,11 +11,11 @@
  * stand. Where layouts must change (before a flatten that stayed, at an output that users read, for
  * weights that a kernel cannot take as they are) a reorder node stands; those that turn out to
  * change nothing go. */
-#include <math.h>
-#include <string.h>
-
 #include "graph/op.h"
 #include "pass/pass.h"
+
+#include <math.h>
+#include <string.h>
 
 enum { N_FAMILIES = 4, N_INPUT_FAMILIES = 2 };
 static const char *const family_names[N_FAMILIES] = {"abcd", "acdb", "aBcd8b", "aBcd16b"};

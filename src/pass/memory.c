@@ -6,11 +6,11 @@
  * largest first, each in the smallest gap that fits among those alive with it. Gradients that
  * travel lie adjacent in the order of their POSTs; scalars lie in the table; parameters and state
  * in the store. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "graph/op.h"
 #include "pass/pass.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 enum { ALIGN = 64, NEVER = -1 /* made by no node: a pruned value */ };
 

@@ -1,7 +1,7 @@
 /* The plan as text: its memory, its buckets, its steps with the kernel of each. */
-#include <inttypes.h>
-
 #include "plan/internal.h"
+
+#include <inttypes.h>
 
 static void print_step(const kolo_plan *p, int i, kolo_text *text) {
     static const char *const kinds[] = {

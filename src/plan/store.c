@@ -5,9 +5,9 @@
  * seed and the parameter's name, so neither the layout nor the number of workers changes them. */
 #include "plan/store.h"
 
-#include <string.h>
-
 #include "base/rng.h"
+
+#include <string.h>
 
 kolo_status kolo_store_create(kolo_store **store) {
     kolo_store *s = kolo_zalloc(sizeof *s);

@@ -1,9 +1,9 @@
 /* Layouts: names, sizes, offsets, and the plain element-by-element reorder. */
+#include "tensor/tensor.h"
+
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
-
-#include "tensor/tensor.h"
 
 kolo_layout kolo_layout_plain(int rank) {
     kolo_layout layout = {.rank = (uint8_t)rank};

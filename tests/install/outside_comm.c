@@ -1,9 +1,9 @@
 /* A program that takes the collectives only: sums a vector over the ranks that it was started on.
  */
+#include <kolo/comm.h>
+
 #include <stdio.h>
 #include <string.h>
-
-#include <kolo/comm.h>
 
 static int fail(const char *what) {
     fprintf(stderr, "%s: %s\n", what, kolo_last_error());

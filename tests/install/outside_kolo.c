@@ -1,7 +1,7 @@
 /* A program that embeds all of Kolo. */
-#include <stdio.h>
-
 #include <kolo/kolo.h>
+
+#include <stdio.h>
 
 int main(void) {
     printf("kolo %s, f32 is %zu bytes\n", kolo_version(), kolo_dtype_bytes(KOLO_DTYPE_F32));

@@ -1,5 +1,7 @@
 #pragma once
 /* What tests share. */
+#include "base/base.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,8 +9,6 @@
 #include <stdio.h>
 
 #include <cmocka.h>
-
-#include "base/base.h"
 
 /* Fails the test with the library's own text when `call` does not give KOLO_OK. */
 #define ASSERT_OK(call)                                                                          \

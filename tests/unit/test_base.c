@@ -1,11 +1,10 @@
 /* base: failing, memory, arenas, text, suggestions, random numbers. */
+#include "base/rng.h"
 #include "support/support.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-#include "base/rng.h"
 
 static kolo_status fails(int n) { return KOLO_FAIL(KOLO_ERR_ARG, "n is %d", n); }
 

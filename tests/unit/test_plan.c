@@ -2,14 +2,13 @@
  * few steps with the reference kernels and with the best ones; parameters, losses and outputs must
  * agree. Banks, tail plans on a shared store, memory places and bucket order are checked on the
  * way. */
+#include "base/rng.h"
+#include "graph/op.h"
+#include "plan/internal.h"
 #include "support/support.h"
 
 #include <math.h>
 #include <string.h>
-
-#include "base/rng.h"
-#include "graph/op.h"
-#include "plan/internal.h"
 
 enum { BATCH = 5, CLASSES = 7, STEPS = 4 };
 

@@ -1,9 +1,8 @@
 /* Learning-rate schedules against values worked out by hand. */
 #include "support/support.h"
+#include "train/schedule.h"
 
 #include <math.h>
-
-#include "train/schedule.h"
 
 typedef struct point {
     const char *what;
