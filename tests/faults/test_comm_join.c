@@ -1,0 +1,387 @@
+/* Joining a group: bad environments, wrong secrets, junk at the door, ranks that do not fit
+ * together. */
+#include "comm/auth.h"
+#include "comm/lobby.h"
+#include "comm/socket.h"
+#include "kolo/comm.h"
+#include "support/ranks.h"
+#include "support/support.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SOON_MS = 1500 };
+
+static kolo_status join(int64_t timeout_ms, kolo_comm **comm) {
+    return kolo_comm_create(&(kolo_comm_opts){.timeout_ms = timeout_ms, .segment_bytes = 64 << 20},
+                            comm);
+}
+
+/* Joins, adds up, leaves. */
+static kolo_status join_and_add(int64_t timeout_ms) {
+    kolo_comm *comm;
+    float x = 1;
+    KOLO_TRY(join(timeout_ms, &comm));
+    kolo_status status = kolo_allreduce(comm, &x, 1, KOLO_DTYPE_F32, KOLO_SUM);
+    if (status == KOLO_OK && x != (float)kolo_comm_size(comm)) {
+        status = KOLO_FAIL(KOLO_ERR_FORMAT, "the sum is %g", (double)x);
+    }
+    kolo_comm_destroy(comm);
+    return status;
+}
+
+static kolo_status run_bare(int n, rank_body body, rank_outcome *outcomes) {
+    return run_rank_job(&(rank_job){
+        .n = n, .transport = RANKS_SHM, .body = body, .bare = true, .outcomes = outcomes});
+}
+
+static void expect(const rank_outcome *outcome, kolo_status status, const char *text) {
+    if (outcome->status != status || !strstr(outcome->error, text) ||
+        strchr(outcome->error, '\n')) {
+        fail_msg("status %d (signal %d), not %d: %s; expected: %s", outcome->status,
+                 outcome->signal, status, outcome->error, text);
+    }
+}
+
+/* ---- what works ---- */
+
+static kolo_status plain_body(kolo_comm *comm, const void *arg, void *result) {
+    return join_and_add(20000);
+}
+
+static kolo_status alone_body(kolo_comm *comm, const void *arg, void *result) {
+    static const char *const names[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+                                        "KOLO_SECRET_FILE"};
+    for (size_t i = 0; i < KOLO_COUNT(names); i++) unsetenv(names[i]);
+    return join_and_add(SOON_MS);
+}
+
+/* Without the launcher's socket: rank 0 listens by itself, the others may be there before it. */
+static kolo_status no_listener_body(kolo_comm *comm, const void *arg, void *result) {
+    char *fd = getenv("KOLO_LISTEN_FD");
+    if (fd) {
+        close(atoi(fd));
+        unsetenv("KOLO_LISTEN_FD");
+        nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    }
+    return join_and_add(20000);
+}
+
+static void groups_form_from_the_environment(void **state) {
+    rank_outcome outcomes[8];
+    ASSERT_OK(run_bare(1, plain_body, outcomes));
+    ASSERT_OK(run_bare(1, alone_body, outcomes));
+    ASSERT_OK(run_bare(2, plain_body, outcomes));
+    ASSERT_OK(run_bare(8, plain_body, outcomes));
+    ASSERT_OK(run_bare(3, no_listener_body, outcomes));
+}
+
+/* ---- environments that cannot be ---- */
+
+typedef struct env_case {
+    const char *name, *value; /* value NULL: unset */
+    kolo_status status;
+    const char *text;
+} env_case;
+
+static const env_case env_cases[] = {
+    {"RANK", "x", KOLO_ERR_ARG, "RANK is 'x'"},
+    {"RANK", "7", KOLO_ERR_ARG, "RANK is '7': a number from 0 to 1"},
+    {"RANK", NULL, KOLO_ERR_ARG, "RANK is not set"},
+    {"WORLD_SIZE", "0", KOLO_ERR_ARG, "WORLD_SIZE is '0'"},
+    {"WORLD_SIZE", NULL, KOLO_ERR_ARG, "WORLD_SIZE is not set"},
+    {"LOCAL_WORLD_SIZE", "1", KOLO_ERR_UNSUPPORTED, "all ranks must be on one host"},
+    {"MASTER_ADDR", "10.1.2.3", KOLO_ERR_UNSUPPORTED, "loopback MASTER_ADDR"},
+    {"MASTER_PORT", NULL, KOLO_ERR_ARG, "MASTER_PORT is not set"},
+    {"MASTER_PORT", "70000", KOLO_ERR_ARG, "MASTER_PORT is '70000'"},
+    {"KOLO_SECRET_FILE", NULL, KOLO_ERR_ARG, "no secret"},
+    {"KOLO_SECRET_FILE", "/nonexistent/secret", KOLO_ERR_IO, "/nonexistent/secret"},
+    {"KOLO_SECRET_FILE", "/dev/zero", KOLO_ERR_ARG, "neither a file nor a pipe"},
+    {"KOLO_SECRET_FILE", "/etc/hostname", KOLO_ERR_ARG, "can be read by others"},
+};
+
+static void environments_that_cannot_be_are_refused(void **state) {
+    static const char *const own[] = {
+        "RANK",        "WORLD_SIZE",  "LOCAL_RANK",      "LOCAL_WORLD_SIZE",
+        "MASTER_ADDR", "MASTER_PORT", "KOLO_SECRET_FILE"};
+    static const char *const good[] = {"0", "2", "0", "2", "127.0.0.1", "29500", "/nonexistent"};
+    for (size_t i = 0; i < KOLO_COUNT(env_cases); i++) {
+        const env_case *c = &env_cases[i];
+        for (size_t k = 0; k < KOLO_COUNT(own); k++) setenv(own[k], good[k], 1);
+        if (strcmp(c->name, "LOCAL_WORLD_SIZE") == 0) setenv("LOCAL_RANK", "0", 1);
+        if (c->value) {
+            setenv(c->name, c->value, 1);
+        } else {
+            unsetenv(c->name);
+        }
+        kolo_comm *comm;
+        kolo_status status = join(SOON_MS, &comm);
+        if (status != c->status || !strstr(kolo_last_error(), c->text)) {
+            fail_msg("%s=%s: %d: %s", c->name, c->value ? c->value : "", status, kolo_last_error());
+        }
+    }
+    for (size_t k = 0; k < KOLO_COUNT(own); k++) unsetenv(own[k]);
+}
+
+static void options_that_cannot_be_are_refused(void **state) {
+    kolo_comm *comm;
+    static const kolo_comm_opts cases[] = {
+        {.world = 2, .rank = 2, .master_port = 29500, .secret_file = "x"},
+        {.world = 2, .rank = -1, .master_port = 29500, .secret_file = "x"},
+        {.world = 2, .rank = 0, .secret_file = "x"},
+        {.world = 2, .rank = 0, .master_port = 29500},
+        {.timeout_ms = -1},
+        {.segment_bytes = -1},
+        {.algorithm = (kolo_algorithm)9},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        assert_int_equal(kolo_comm_create(&cases[i], &comm), KOLO_ERR_ARG);
+    }
+}
+
+/* ---- secrets ---- */
+
+static kolo_status wrong_secret_body(kolo_comm *comm, const void *arg, void *result) {
+    static char path[64];
+    if (ranks_own_rank() == 1) {
+        int fds[2];
+        static const char other[] = "this is another job's secret";
+        if (pipe(fds) != 0 || write(fds[1], other, sizeof other) < 0) return KOLO_ERR_IO;
+        close(fds[1]);
+        snprintf(path, sizeof path, "/dev/fd/%d", fds[0]);
+        setenv("KOLO_SECRET_FILE", path, 1);
+    }
+    return join_and_add(SOON_MS);
+}
+
+static void a_wrong_secret_keeps_a_rank_out(void **state) {
+    rank_outcome outcomes[3];
+    assert_int_not_equal(run_bare(3, wrong_secret_body, outcomes), KOLO_OK);
+    expect(&outcomes[1], KOLO_ERR_PEER, "the secrets (KOLO_SECRET_FILE) differ");
+    expect(&outcomes[0], KOLO_ERR_TIMEOUT, "missing: rank 1");
+    expect(&outcomes[0], KOLO_ERR_TIMEOUT, "could not prove that it knows the job's secret");
+    assert_true(outcomes[2].status == KOLO_ERR_TIMEOUT || outcomes[2].status == KOLO_ERR_PEER);
+}
+
+static kolo_status short_secret_body(kolo_comm *comm, const void *arg, void *result) {
+    int fds[2];
+    char path[64];
+    if (pipe(fds) != 0 || write(fds[1], "short", 5) < 0) return KOLO_ERR_IO;
+    snprintf(path, sizeof path, "/dev/fd/%d", fds[0]);
+    setenv("KOLO_SECRET_FILE", path, 1);
+    close(fds[1]);
+    return join_and_add(SOON_MS);
+}
+
+static void a_short_secret_is_refused(void **state) {
+    rank_outcome outcomes[2];
+    assert_int_not_equal(run_bare(2, short_secret_body, outcomes), KOLO_OK);
+    for (int r = 0; r < 2; r++) expect(&outcomes[r], KOLO_ERR_ARG, "at least 16 are needed");
+}
+
+/* ---- ranks that do not fit together ---- */
+
+static kolo_status same_number_body(kolo_comm *comm, const void *arg, void *result) {
+    if (ranks_own_rank() == 2) setenv("RANK", "1", 1);
+    return join_and_add(20000);
+}
+
+static kolo_status other_world_body(kolo_comm *comm, const void *arg, void *result) {
+    if (ranks_own_rank() == 1) {
+        setenv("WORLD_SIZE", "4", 1);
+        setenv("LOCAL_WORLD_SIZE", "4", 1);
+    }
+    return join_and_add(20000);
+}
+
+static void ranks_that_do_not_fit_end_the_job_at_once(void **state) {
+    rank_outcome outcomes[3];
+    assert_int_equal(run_bare(3, same_number_body, outcomes), KOLO_ERR_ARG);
+    for (int r = 0; r < 3; r++)
+        expect(&outcomes[r], KOLO_ERR_ARG, "two ranks say that they are rank 1");
+    assert_int_equal(run_bare(3, other_world_body, outcomes), KOLO_ERR_ARG);
+    for (int r = 0; r < 2; r++)
+        expect(&outcomes[r], KOLO_ERR_ARG, "rank 1 says the world has 4 ranks");
+    assert_int_not_equal(outcomes[2].status, KOLO_OK);
+}
+
+static kolo_status missing_body(kolo_comm *comm, const void *arg, void *result) {
+    if (ranks_own_rank() == 1) return KOLO_OK; /* never comes */
+    return join_and_add(SOON_MS);
+}
+
+static kolo_status killed_while_joining_body(kolo_comm *comm, const void *arg, void *result) {
+    if (ranks_own_rank() == 2) return KOLO_OK; /* so that rank 1 has to wait */
+    if (ranks_own_rank() == 1) alarm(1);       /* it dies by a signal in kolo_comm_create */
+    return join_and_add(20000);
+}
+
+static void missing_and_dying_ranks_are_named(void **state) {
+    rank_outcome outcomes[3];
+    assert_int_equal(run_bare(3, missing_body, outcomes), KOLO_ERR_TIMEOUT);
+    expect(&outcomes[0], KOLO_ERR_TIMEOUT, "2 of 3 ranks have joined within");
+    expect(&outcomes[0], KOLO_ERR_TIMEOUT, "missing: rank 1");
+    expect(&outcomes[2], KOLO_ERR_TIMEOUT, "rank 2, joining rank 0 at 127.0.0.1:");
+    assert_int_equal(run_bare(3, killed_while_joining_body, outcomes), KOLO_ERR_PEER);
+    expect(&outcomes[0], KOLO_ERR_PEER, "rank 1 is gone (process ended) while the group formed");
+}
+
+/* ---- junk at the door ---- */
+
+static int connect_to_master(void) {
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t)atoi(getenv("MASTER_PORT"))),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof address) == 0) return fd;
+    if (fd >= 0) close(fd);
+    return -1;
+}
+
+static bool say(int fd, const void *data, size_t bytes) {
+    return send(fd, data, bytes, MSG_NOSIGNAL) == (ssize_t)bytes;
+}
+
+/* Rank 1 first throws junk at rank 0, more than it keeps: silence, garbage, the start of a message.
+ */
+static kolo_status junk_body(kolo_comm *comm, const void *arg, void *result) {
+    if (ranks_own_rank() == 1) {
+        char junk[4096];
+        for (size_t i = 0; i < sizeof junk; i++) junk[i] = (char)(i * 37 + 5);
+        for (int i = 0; i < 100; i++) { /* left open: the kernel closes them at the end */
+            int fd = connect_to_master();
+            if (fd < 0) return KOLO_FAIL(KOLO_ERR_IO, "no connection for junk");
+            if (i % 3 == 1) (void)say(fd, junk, (size_t)(1 + i * 40));
+            if (i % 3 == 2) (void)say(fd, "KOLO-1\r\nhello", 13);
+        }
+    }
+    return join_and_add(20000);
+}
+
+/* A recorded join of one connection, sent again on another: the nonce is another one. */
+static kolo_status replay_body(kolo_comm *comm, const void *arg, void *result) {
+    if (ranks_own_rank() == 0) return join_and_add(SOON_MS);
+    kolo_key key;
+    int64_t deadline_ns = kolo_now_ns() + (int64_t)SOON_MS * 1000000;
+    KOLO_TRY(kolo_key_read(getenv("KOLO_SECRET_FILE"), deadline_ns, &key));
+    int pair[2], fd = connect_to_master();
+    if (fd < 0 || socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0) return KOLO_ERR_IO;
+    unsigned char greeting[40], message[512];
+    KOLO_TRY(kolo_socket_recv(fd, greeting, sizeof greeting, NULL, deadline_ns));
+    greeting[39] ^= 1; /* the greeting of another connection, answered with the right secret */
+    if (!say(pair[0], greeting, sizeof greeting)) return KOLO_ERR_IO;
+    kolo_nonces nonces;
+    kolo_hello hello = {.rank = 1, .world = 2, .local_rank = 1, .local_world = 2};
+    KOLO_TRY(kolo_lobby_enter(pair[1], &key, &hello, deadline_ns, &nonces));
+    ssize_t n = recv(pair[0], message, sizeof message, 0);
+    if (n <= 0 || !say(fd, message, (size_t)n)) return KOLO_ERR_IO;
+    char byte;
+    kolo_status status = kolo_socket_recv(fd, &byte, 1, NULL, deadline_ns);
+    return status == KOLO_ERR_PEER ? KOLO_OK : KOLO_FAIL(KOLO_ERR_FORMAT, "it was not turned away");
+}
+
+static void junk_is_dropped_and_stops_nobody(void **state) {
+    rank_outcome outcomes[2];
+    ASSERT_OK(run_bare(2, junk_body, outcomes));
+    assert_int_not_equal(run_bare(2, replay_body, outcomes), KOLO_OK);
+    expect(&outcomes[0], KOLO_ERR_TIMEOUT, "could not prove that it knows the job's secret");
+    assert_int_equal(outcomes[1].status, KOLO_OK);
+}
+
+/* Somebody else listens where rank 0 should: it has no secret to prove. */
+static kolo_status impostor_body(kolo_comm *comm, const void *arg, void *result) {
+    if (ranks_own_rank() == 1) return join_and_add(SOON_MS);
+    int fd = accept(atoi(getenv("KOLO_LISTEN_FD")), NULL, NULL);
+    unsigned char greeting[40] = "KOLO-1\r\n", message[512];
+    struct {
+        char magic[8];
+        uint32_t status, bytes;
+        unsigned char body[2 * sizeof(kolo_hello)], proof[KOLO_PROOF_BYTES];
+    } answer = {.magic = {'K', 'O', 'L', 'O', '-', '1', '\r', '\n'},
+                .bytes = 2 * sizeof(kolo_hello)};
+    if (fd < 0 || !say(fd, greeting, sizeof greeting)) return KOLO_ERR_IO;
+    if (recv(fd, message, sizeof message, 0) <= 0) return KOLO_ERR_IO;
+    if (!say(fd, &answer, sizeof answer)) return KOLO_ERR_IO;
+    return recv(fd, message, sizeof message, 0) >= 0 ? KOLO_OK : KOLO_ERR_IO;
+}
+
+static kolo_status stranger_body(kolo_comm *comm, const void *arg, void *result) {
+    if (ranks_own_rank() == 1) return join_and_add(SOON_MS);
+    int fd = accept(atoi(getenv("KOLO_LISTEN_FD")), NULL, NULL);
+    char message[512];
+    if (fd < 0 || !say(fd, "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n", 47)) {
+        return KOLO_ERR_IO;
+    }
+    return recv(fd, message, sizeof message, 0) >= 0 ? KOLO_OK : KOLO_ERR_IO;
+}
+
+static void a_false_rank_0_is_not_believed(void **state) {
+    rank_outcome outcomes[2];
+    assert_int_not_equal(run_bare(2, impostor_body, outcomes), KOLO_OK);
+    expect(&outcomes[1], KOLO_ERR_PEER, "it could not prove that it knows the job's secret");
+    assert_int_not_equal(run_bare(2, stranger_body, outcomes), KOLO_OK);
+    expect(&outcomes[1], KOLO_ERR_FORMAT, "no rank of a kolo job");
+}
+
+/* ---- lack of memory ---- */
+
+/* Fails each allocation of joining in turn, in a group of one, until it works. */
+static void joining_survives_lack_of_memory(void **state) {
+    kolo_status status = KOLO_ERR_NOMEM;
+    for (long nth = 1; status != KOLO_OK; nth++) {
+        kolo_comm *comm;
+        kolo_alloc_fail_nth(nth);
+        status = join(SOON_MS, &comm);
+        kolo_alloc_fail_nth(0);
+        assert_true(status == KOLO_OK || status == KOLO_ERR_NOMEM);
+        if (status == KOLO_OK) kolo_comm_destroy(comm);
+    }
+}
+
+static kolo_status nomem_body(kolo_comm *comm, const void *arg, void *result) {
+    long nth;
+    memcpy(&nth, arg, sizeof nth);
+    if (ranks_own_rank() == 1) kolo_alloc_fail_nth(nth);
+    return join_and_add(SOON_MS);
+}
+
+/* The same for one rank of two: it reports its own failure, the other does not hang. */
+static void a_rank_that_cannot_join_does_not_hang_the_other(void **state) {
+    for (long nth = 1; nth <= 9; nth++) {
+        rank_outcome outcomes[2];
+        kolo_status status = run_rank_job(&(rank_job){.n = 2,
+                                                      .transport = RANKS_SHM,
+                                                      .body = nomem_body,
+                                                      .arg = &nth,
+                                                      .arg_bytes = sizeof nth,
+                                                      .bare = true,
+                                                      .outcomes = outcomes});
+        assert_int_not_equal(status, KOLO_OK);
+        assert_true(outcomes[1].status == KOLO_ERR_NOMEM);
+        assert_true(outcomes[0].status == KOLO_ERR_TIMEOUT || outcomes[0].status == KOLO_ERR_PEER);
+    }
+}
+
+int main(void) {
+    if (ranks_is_child()) return ranks_child();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(groups_form_from_the_environment),
+        cmocka_unit_test(environments_that_cannot_be_are_refused),
+        cmocka_unit_test(options_that_cannot_be_are_refused),
+        cmocka_unit_test(a_wrong_secret_keeps_a_rank_out),
+        cmocka_unit_test(a_short_secret_is_refused),
+        cmocka_unit_test(ranks_that_do_not_fit_end_the_job_at_once),
+        cmocka_unit_test(missing_and_dying_ranks_are_named),
+        cmocka_unit_test(junk_is_dropped_and_stops_nobody),
+        cmocka_unit_test(a_false_rank_0_is_not_believed),
+        cmocka_unit_test(joining_survives_lack_of_memory),
+        cmocka_unit_test(a_rank_that_cannot_join_does_not_hang_the_other),
+    };
+    return cmocka_run_group_tests_name("comm_join", tests, NULL, NULL);
+}
