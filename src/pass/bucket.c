@@ -10,24 +10,24 @@
  * The result is a new order of the nodes: everything but the updates as it was, POSTs in between,
  * then WAIT and updates of bucket 0, of bucket 1, ... Li et al., "PyTorch Distributed", VLDB 2020.
  */
-#include <stdlib.h>
-#include <string.h>
-
 #include "graph/op.h"
 #include "pass/pass.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 typedef struct member {
-    kolo_value grad; /* what travels */
-    int32_t made;    /* node that makes it */
-    int32_t ready;   /* node after which it may go */
+    kolo_value value; /* what travels */
+    int32_t made;     /* node that makes it */
+    int32_t ready;    /* node after which it may go */
 } member;
 
 typedef struct bucketer {
     kolo_graph *g;
-    member *members; /* parameters' gradients in the order they are made, then the metrics */
+    member *members; /* what updates read, in the order it is made; then the metrics */
     int n_members;
     int *bucket_of;      /* by member */
-    kolo_value *arrived; /* by member: the reduced gradient */
+    kolo_value *arrived; /* by member: the reduced value */
     kolo_node **posts, **waits;
     int32_t *post_after; /* by bucket: node index */
     int n_buckets;
@@ -47,67 +47,110 @@ static kolo_value root_of(const kolo_graph *g, kolo_value v) {
 static int by_made(const void *a, const void *b) {
     const member *x = a, *y = b;
     if (x->made != y->made) return x->made < y->made ? -1 : 1;
-    return x->grad.id < y->grad.id ? -1 : x->grad.id > y->grad.id;
+    return x->value.id < y->value.id ? -1 : x->value.id > y->value.id;
 }
 
-static int member_of(const bucketer *b, kolo_value grad) {
+static int member_of(const bucketer *b, kolo_value v) {
     for (int i = 0; i < b->n_members; i++) {
-        if (b->members[i].grad.id == grad.id) return i;
+        if (b->members[i].value.id == v.id) return i;
     }
     return -1;
 }
 
-/* A gradient that is memory of its own: a copy of it where it is a view of, or the same as,
- * something that is no kernel's result or travels already. */
-static kolo_value own_memory(const bucketer *b, kolo_value grad) {
-    kolo_value root = root_of(b->g, grad);
-    bool own = kolo_info(b->g, root)->producer >= 0;
-    for (int i = 0; own && i < b->n_members; i++) {
-        own = root_of(b->g, b->members[i].grad).id != root.id;
+/* An update makes the next version of a parameter or state. What it reads of the step's own results
+ * is what travels; what it reads of leaves stays where it is. */
+static bool is_update(const kolo_graph *g, const kolo_node *n) {
+    for (int k = 0; k < n->n_out; k++) {
+        if (kolo_value_ok(kolo_info(g, n->out[k])->next_of)) return true;
     }
-    return own ? grad : kolo_graph_add1(b->g, &kolo_op_reorder, &grad, 1, NULL);
+    return false;
 }
 
-/* Collects the gradients of all parameters, each value once, and when each may travel. */
-static kolo_status collect(bucketer *b) {
-    kolo_graph *g = b->g;
-    for (int32_t v = 0; v < g->n_values; v++) {
-        kolo_value grad = g->values[v].grad;
-        if (g->values[v].kind != KOLO_VALUE_PARAM || !kolo_value_ok(grad)) continue;
-        if (member_of(b, grad) >= 0)
-            continue; /* two parameters with one gradient: it travels once */
-        kolo_value own = own_memory(b, grad);
-        KOLO_TRY(kolo_graph_check(g));
-        for (int32_t p = v; own.id != grad.id && p < g->n_values; p++) {
-            if (g->values[p].grad.id == grad.id) g->values[p].grad = own;
+static bool travels(const kolo_graph *g, kolo_value v) {
+    return kolo_info(g, v)->kind == KOLO_VALUE_TEMP;
+}
+
+/* A value that is memory of its own: a copy of it where it is a view of, or the same as, something
+ * that is no kernel's result or travels already. */
+static kolo_value own_memory(const bucketer *b, kolo_value v) {
+    kolo_value root = root_of(b->g, v);
+    bool own = kolo_info(b->g, root)->producer >= 0;
+    for (int i = 0; own && i < b->n_members; i++) {
+        own = root_of(b->g, b->members[i].value).id != root.id;
+    }
+    return own ? v : kolo_graph_add1(b->g, &kolo_op_reorder, &v, 1, NULL);
+}
+
+static void replace_in_updates(kolo_graph *g, kolo_value old, kolo_value by) {
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        kolo_node *n = g->nodes[i];
+        for (int k = 0; is_update(g, n) && k < n->n_in; k++) {
+            if (n->in[k].id == old.id) n->in[k] = by;
         }
-        int32_t made = kolo_info(g, own)->producer;
-        b->members[b->n_members++] = (member){own, made, made};
+    }
+}
+
+/* Collects what the updates read, each value once, however many updates read it. */
+static kolo_status collect_members(bucketer *b) {
+    kolo_graph *g = b->g;
+    int32_t n_nodes = g->n_nodes; /* copies are added behind */
+    for (int32_t i = 0; i < n_nodes; i++) {
+        const kolo_node *n = g->nodes[i];
+        for (int k = 0; is_update(g, n) && k < n->n_in; k++) {
+            kolo_value v = n->in[k];
+            if (!travels(g, v) || member_of(b, v) >= 0) continue;
+            kolo_value own = own_memory(b, v);
+            KOLO_TRY(kolo_graph_check(g));
+            if (own.id != v.id) replace_in_updates(g, v, own);
+            int32_t made = kolo_info(g, own)->producer;
+            b->members[b->n_members++] = (member){own, made, made};
+        }
     }
     qsort(b->members, (size_t)b->n_members, sizeof *b->members, by_made);
     b->n_old = g->n_nodes;
+    return KOLO_OK;
+}
+
+/* Holds each member back until the parameters that it will change are read for the last time;
+ * last_reader has room for every value. */
+static void hold_back(bucketer *b, int32_t *last_reader) {
+    const kolo_graph *g = b->g;
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *n = g->nodes[i];
-        for (int k = 0; n->op != &kolo_op_sgd && k < n->n_in; k++) {
-            int m = member_of(b, kolo_info(g, n->in[k])->grad);
-            if (m >= 0 && i > b->members[m].ready) b->members[m].ready = i;
+        for (int k = 0; !is_update(g, n) && k < n->n_in; k++) last_reader[n->in[k].id] = i;
+    }
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        const kolo_node *n = g->nodes[i];
+        if (!is_update(g, n)) continue;
+        int32_t last = 0;
+        for (int k = 0; k < n->n_in; k++) {
+            if (!travels(g, n->in[k]) && last_reader[n->in[k].id] > last) {
+                last = last_reader[n->in[k].id];
+            }
+        }
+        for (int k = 0; k < n->n_in; k++) {
+            int m = travels(g, n->in[k]) ? member_of(b, n->in[k]) : -1;
+            if (m >= 0 && last > b->members[m].ready) b->members[m].ready = last;
         }
     }
+}
+
+/* The sums that are reported ride with the last gradients. */
+static void add_metrics(bucketer *b) {
     static const char *const metrics[] = {"loss", "correct"};
     for (size_t i = 0; i < KOLO_COUNT(metrics); i++) {
-        kolo_value v = kolo_graph_output(g, metrics[i]);
-        if (!kolo_value_ok(v) || kolo_info(g, v)->producer < 0) continue;
-        int32_t made = kolo_info(g, v)->producer;
+        kolo_value v = kolo_graph_output(b->g, metrics[i]);
+        if (!kolo_value_ok(v) || kolo_info(b->g, v)->producer < 0) continue;
+        int32_t made = kolo_info(b->g, v)->producer;
         b->members[b->n_members++] = (member){v, made, made};
     }
-    return KOLO_OK;
 }
 
 /* Cuts the members into buckets; the metrics, which are scalars, ride in the last. */
 static void cut(bucketer *b, size_t bucket_bytes) {
     size_t filled = 0;
     for (int i = 0; i < b->n_members; i++) {
-        const kolo_tensor *tensor = &kolo_info(b->g, b->members[i].grad)->tensor;
+        const kolo_tensor *tensor = &kolo_info(b->g, b->members[i].value)->tensor;
         if (i == 0 || (filled >= bucket_bytes && tensor->shape.rank > 0)) {
             b->n_buckets++;
             filled = 0;
@@ -126,8 +169,8 @@ static kolo_status add_bucket(bucketer *b, int bucket, kolo_value *values, kolo_
     int n = 0;
     for (int i = 0; i < b->n_members; i++) {
         if (b->bucket_of[i] != bucket) continue;
-        values[n] = b->members[i].grad;
-        tensors[n++] = kolo_info(b->g, b->members[i].grad)->tensor;
+        values[n] = b->members[i].value;
+        tensors[n++] = kolo_info(b->g, b->members[i].value)->tensor;
     }
     kolo_node *post = kolo_graph_add_raw(b->g, &kolo_op_post, values, n, n, tensors, attr);
     if (!post) return kolo_graph_check(b->g);
@@ -142,14 +185,27 @@ static kolo_status add_bucket(bucketer *b, int bucket, kolo_value *values, kolo_
     return KOLO_OK;
 }
 
-/* The new order of the nodes. */
-static kolo_status reorder(bucketer *b) {
+/* The last bucket that an update waits for; its inputs become what arrives. */
+static int await(const bucketer *b, kolo_node *update) {
+    int bucket = 0;
+    for (int k = 0; k < update->n_in; k++) {
+        int m = travels(b->g, update->in[k]) ? member_of(b, update->in[k]) : -1;
+        if (m < 0) continue;
+        update->in[k] = b->arrived[m];
+        if (b->bucket_of[m] > bucket) bucket = b->bucket_of[m];
+    }
+    return bucket;
+}
+
+/* The new order of the nodes; `due` has room for every node. */
+static kolo_status reorder(bucketer *b, int *due) {
     kolo_graph *g = b->g;
     kolo_node **order = kolo_alloc((size_t)g->n_nodes * sizeof *order);
     if (!order) return KOLO_NOMEM((size_t)g->n_nodes * sizeof *order);
     int32_t n = 0;
     for (int32_t i = 0; i < b->n_old; i++) {
-        if (g->nodes[i]->op != &kolo_op_sgd) order[n++] = g->nodes[i];
+        due[i] = is_update(g, g->nodes[i]) ? await(b, g->nodes[i]) : -1;
+        if (due[i] < 0) order[n++] = g->nodes[i];
         for (int k = 0; k < b->n_buckets; k++) {
             if (b->post_after[k] == i) order[n++] = b->posts[k];
         }
@@ -157,13 +213,7 @@ static kolo_status reorder(bucketer *b) {
     for (int k = 0; k < b->n_buckets; k++) {
         order[n++] = b->waits[k];
         for (int32_t i = 0; i < b->n_old; i++) {
-            kolo_node *node = g->nodes[i];
-            if (node->op != &kolo_op_sgd) continue;
-            int m = member_of(b, kolo_info(g, node->in[0])->grad);
-            KOLO_ASSERT(m >= 0);
-            if (b->bucket_of[m] != k) continue;
-            node->in[1] = b->arrived[m];
-            order[n++] = node;
+            if (due[i] == k) order[n++] = g->nodes[i];
         }
     }
     KOLO_ASSERT(n == g->n_nodes);
@@ -198,12 +248,21 @@ kolo_status kolo_pass_bucket(kolo_graph *g, size_t bucket_bytes) {
         status = KOLO_NOMEM(most * sizeof *b.members);
         goto done;
     }
-    KOLO_TRY_GOTO(collect(&b), done);
+    KOLO_TRY_GOTO(collect_members(&b), done);
+    if (b.n_members == 0) goto done; /* nothing is trained */
+    int32_t *last_reader = kolo_arena_alloc(&arena, (size_t)g->n_values * sizeof *last_reader);
+    int *due = kolo_arena_alloc(&arena, (size_t)g->n_nodes * sizeof *due);
+    if (!last_reader || !due) {
+        status = KOLO_NOMEM((size_t)g->n_values * sizeof *last_reader);
+        goto done;
+    }
+    hold_back(&b, last_reader);
+    add_metrics(&b);
     cut(&b, bucket_bytes);
     for (int k = 0; k < b.n_buckets; k++) {
         KOLO_TRY_GOTO(add_bucket(&b, k, values, tensors), done);
     }
-    KOLO_TRY_GOTO(reorder(&b), done);
+    KOLO_TRY_GOTO(reorder(&b, due), done);
     redirect_outputs(&b);
 done:
     kolo_arena_fini(&arena);

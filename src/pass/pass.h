@@ -32,9 +32,10 @@ typedef bool (*kolo_fixed_layout)(void *arg, const char *name, kolo_tensor *tens
 kolo_status kolo_pass_layout(kolo_graph *g, kolo_kernel_set kernels, int threads,
                              kolo_fixed_layout fixed, void *arg);
 
-/* Groups gradients into buckets of at least bucket_bytes in the order in which they are made, and
- * puts a POST behind the last maker of each bucket and the last reader of its parameters, a WAIT
- * before its first use. The sums "loss" and "correct" ride in the last bucket. */
+/* Groups what the updates read of the step's results (gradients) into buckets of at least
+ * bucket_bytes in the order in which it is made, and puts a POST behind the last maker of each
+ * bucket and the last reader of its parameters, a WAIT before its first use. The sums "loss" and
+ * "correct" ride in the last bucket. */
 kolo_status kolo_pass_bucket(kolo_graph *g, size_t bucket_bytes);
 
 /* ---- memory ---- */
