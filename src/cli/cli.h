@@ -11,13 +11,14 @@ enum {
     CMD_TRAIN = 1 << 0,
     CMD_EVAL = 1 << 1,
     CMD_BENCH_TRAIN = 1 << 2,
-    CMD_RUN = 1 << 3,
-    CMD_DUMP = 1 << 4,
-    CMD_INFO = 1 << 5,
-    CMD_HELP = 1 << 6,
+    CMD_BENCH_ALLREDUCE = 1 << 3,
+    CMD_RUN = 1 << 4,
+    CMD_DUMP = 1 << 5,
+    CMD_INFO = 1 << 6,
+    CMD_HELP = 1 << 7,
 };
 
-enum { CLI_N_COMMANDS = 7 };
+enum { CLI_N_COMMANDS = 8 };
 
 extern const kolo_option_command cli_commands[CLI_N_COMMANDS]; /* src/cli/main.c */
 extern const kolo_option_table cli_table;                      /* src/cli/options.c */
@@ -25,6 +26,7 @@ extern const kolo_option_table cli_table;                      /* src/cli/option
 int cmd_train(kolo_options *o);
 int cmd_eval(kolo_options *o);
 int cmd_bench_train(kolo_options *o);
+int cmd_bench_allreduce(kolo_options *o);
 int cmd_run(kolo_options *o);
 int cmd_dump(kolo_options *o);
 int cmd_info(kolo_options *o);
@@ -33,11 +35,14 @@ int cmd_help(kolo_options *o);
 /* Prints the latest failure as "kolo: text" on standard error, or hands it to the launcher when
  * this is one of its ranks. Gives exit status 1. */
 int cli_fail(kolo_status status);
+/* The same for wrong usage: exit status 2. */
+int cli_fail_usage(void);
 
 /* Reads the config file that --config names, if any. src/cli/config.c */
 kolo_status cli_read_config(kolo_options *o, const char *path);
 
 /* Prints a text on standard output; IO when it cannot be written. */
 kolo_status cli_print(const kolo_text *text);
-/* Writes a text and a line break to where --json says: "-" is standard output. */
-kolo_status cli_write_json(const char *path, kolo_text *text);
+/* Prints a result as a table and writes it as JSON where --json says: NULL is nowhere; "-" is
+ * standard output, and then the table goes to standard error. */
+kolo_status cli_report(const kolo_text *table, const char *path, kolo_text *json);

@@ -15,7 +15,7 @@ static kolo_status evaluate_as_rank(kolo_comm *comm, int threads, kolo_options *
 }
 
 int cmd_eval(kolo_options *o) {
-    job_opts opts = job_opts_of(o);
-    kolo_status status = job_check_json(kolo_options_text(o, "json"));
-    return status == KOLO_OK ? job_run(o, &opts, evaluate_as_rank) : cli_fail(status);
+    job_opts opts = job_opts_of(o, "workers");
+    opts.threads = (int)kolo_options_int(o, "threads");
+    return job_run(o, &opts, evaluate_as_rank);
 }

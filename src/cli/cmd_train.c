@@ -46,8 +46,7 @@ static kolo_status train_as_rank(kolo_comm *comm, int threads, kolo_options *o) 
 }
 
 int cmd_train(kolo_options *o) {
-    job_opts opts = job_opts_of(o);
-    opts.algorithm = (kolo_algorithm)kolo_options_choice(o, "algorithm");
-    kolo_status status = job_check_json(kolo_options_text(o, "json"));
-    return status == KOLO_OK ? job_run(o, &opts, train_as_rank) : cli_fail(status);
+    job_opts opts = job_opts_of(o, "workers");
+    opts.threads = (int)kolo_options_int(o, "threads");
+    return job_run(o, &opts, train_as_rank);
 }

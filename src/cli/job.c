@@ -39,14 +39,13 @@ static int start_ranks(kolo_options *o, const job_opts *opts) {
 static kolo_status check_world(const kolo_comm *comm, const job_opts *opts) {
     int world = kolo_comm_size(comm);
     if (opts->workers == 0 || opts->workers == world) return KOLO_OK;
-    return KOLO_FAIL(KOLO_ERR_ARG, "--workers %d, but the launcher started %d: leave --workers out",
-                     opts->workers, world);
+    return KOLO_FAIL(KOLO_ERR_ARG, "--%s %d, but the launcher started %d: leave --%s out",
+                     opts->option, opts->workers, world, opts->option);
 }
 
 static kolo_status run_as_rank(kolo_options *o, const job_opts *opts, job_body body) {
     kolo_comm *comm;
-    kolo_comm_opts comm_opts = {.timeout_ms = opts->timeout_ms, .algorithm = opts->algorithm};
-    KOLO_TRY(kolo_comm_create(&comm_opts, &comm));
+    KOLO_TRY(kolo_comm_create(&(kolo_comm_opts){.timeout_ms = opts->timeout_ms}, &comm));
     kolo_status status = check_world(comm, opts);
     int threads = opts->threads;
     if (threads == 0) threads = launch_thread_share(kolo_comm_local_size(comm));
@@ -55,28 +54,34 @@ static kolo_status run_as_rank(kolo_options *o, const job_opts *opts, job_body b
     return status;
 }
 
-int job_run(kolo_options *o, const job_opts *opts, job_body body) {
-    bool rank = getenv("RANK") != NULL;
-    if (!rank && opts->workers > 1) return start_ranks(o, opts);
-    /* Rank 0 draws on the terminal from a process group that is not the terminal's own. */
-    if (rank) signal(SIGTTOU, SIG_IGN);
-    kolo_status status = run_as_rank(o, opts, body);
-    return status == KOLO_OK ? 0 : cli_fail(status);
-}
+static bool is_rank(void) { return getenv("RANK") != NULL; }
 
-job_opts job_opts_of(const kolo_options *o) {
-    return (job_opts){
-        /* A preset must not contradict an outer launcher. */
-        .workers = kolo_options_given(o, "workers") ? (int)kolo_options_int(o, "workers") : 0,
-        .threads = (int)kolo_options_int(o, "threads"),
-        .timeout_ms = (int64_t)(1000 * kolo_options_float(o, "timeout")),
-    };
-}
-
-kolo_status job_check_json(const char *path) {
+static kolo_status check_json(const char *path) {
     if (!path || strcmp(path, "-") == 0) return KOLO_OK;
     kolo_file_writer *writer;
     KOLO_TRY(kolo_file_create(path, &writer));
     kolo_file_abandon(writer);
     return KOLO_OK;
+}
+
+int job_run(kolo_options *o, const job_opts *opts, job_body body) {
+    bool rank = is_rank();
+    kolo_status status = rank ? KOLO_OK : check_json(opts->json);
+    if (status != KOLO_OK) return cli_fail(status);
+    if (!rank && opts->workers > 1) return start_ranks(o, opts);
+    /* Rank 0 draws on the terminal from a process group that is not the terminal's own. */
+    if (rank) signal(SIGTTOU, SIG_IGN);
+    status = run_as_rank(o, opts, body);
+    return status == KOLO_OK ? 0 : cli_fail(status);
+}
+
+job_opts job_opts_of(const kolo_options *o, const char *option) {
+    /* A preset must not contradict an outer launcher. */
+    bool counts = !is_rank() || kolo_options_given(o, option);
+    return (job_opts){
+        .option = option,
+        .workers = counts ? (int)kolo_options_int(o, option) : 0,
+        .timeout_ms = (int64_t)(1000 * kolo_options_float(o, "timeout")),
+        .json = kolo_options_text(o, "json"),
+    };
 }

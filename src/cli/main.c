@@ -23,6 +23,10 @@ const kolo_option_command cli_commands[] = {
      .bit = CMD_BENCH_TRAIN,
      .summary = "Measures training steps, with the data in memory",
      .run = cmd_bench_train},
+    {.name = "bench allreduce",
+     .bit = CMD_BENCH_ALLREDUCE,
+     .summary = "Measures allreduces between local ranks",
+     .run = cmd_bench_allreduce},
     {.name = "run",
      .bit = CMD_RUN,
      .arguments = "-- program [args]",
@@ -48,7 +52,7 @@ int cli_fail(kolo_status status) {
     return 1;
 }
 
-static int fail_usage(void) {
+int cli_fail_usage(void) {
     fprintf(stderr, "kolo: %s\n", kolo_last_error());
     return 2;
 }
@@ -61,11 +65,21 @@ kolo_status cli_print(const kolo_text *text) {
     return KOLO_OK;
 }
 
-kolo_status cli_write_json(const char *path, kolo_text *text) {
-    kolo_text_add(text, "\n");
-    if (strcmp(path, "-") == 0) return cli_print(text);
-    if (text->failed) return KOLO_NOMEM(text->length);
-    return kolo_file_write(path, text->text, text->length);
+static kolo_status write_json(const char *path, kolo_text *json) {
+    kolo_text_add(json, "\n");
+    if (strcmp(path, "-") == 0) return cli_print(json);
+    if (json->failed) return KOLO_NOMEM(json->length);
+    return kolo_file_write(path, json->text, json->length);
+}
+
+kolo_status cli_report(const kolo_text *table, const char *path, kolo_text *json) {
+    if (table->failed) return KOLO_NOMEM(table->length);
+    if (path && strcmp(path, "-") == 0) {
+        fputs(table->text, stderr);
+    } else {
+        KOLO_TRY(cli_print(table));
+    }
+    return path ? write_json(path, json) : KOLO_OK;
 }
 
 /* The command that `argv` names, and how many words its name took. */
@@ -168,7 +182,7 @@ static int run_command(const kolo_option_command *command, int argc, char **argv
     kolo_status status = resolve(&o, command, argc, argv);
     int exit_status;
     if (status != KOLO_OK) {
-        exit_status = status == KOLO_ERR_ARG ? fail_usage() : cli_fail(status);
+        exit_status = status == KOLO_ERR_ARG ? cli_fail_usage() : cli_fail(status);
     } else {
         exit_status = o.help ? print_help(command) : command->run(&o);
     }

@@ -4,7 +4,8 @@
 enum {
     MAX_RANKS = 1024,
     MAX_THREADS = 1024,
-    JOB = CMD_TRAIN | CMD_EVAL | CMD_BENCH_TRAIN,   /* commands that run as a job of ranks */
+    WORK = CMD_TRAIN | CMD_EVAL | CMD_BENCH_TRAIN,  /* that have workers */
+    JOB = WORK | CMD_BENCH_ALLREDUCE,               /* that run as a job of ranks */
     MODEL = CMD_TRAIN | CMD_BENCH_TRAIN | CMD_DUMP, /* that make a training plan */
     STEPS = CMD_TRAIN | CMD_BENCH_TRAIN,            /* that take training steps */
 };
@@ -43,15 +44,16 @@ static const kolo_option rows[] = {
 
     /* ---- on what ---- */
     {.name = "ranks", .letter = 'n', .type = KOLO_OPTION_INT, .metavar = "N", .preset = "2",
-     .min = 1, .max = MAX_RANKS, .commands = CMD_RUN, .help = "local ranks to start"},
+     .min = 1, .max = MAX_RANKS, .commands = CMD_RUN | CMD_BENCH_ALLREDUCE,
+     .help = "local ranks to start"},
     {.name = "ranks", .letter = 'n', .type = KOLO_OPTION_INT, .metavar = "N", .preset = "2",
      .min = 1, .max = MAX_RANKS, .commands = CMD_DUMP,
      .help = "ranks of the group whose schedule is printed"},
     {.name = "workers", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "1", .min = 1,
-     .max = MAX_RANKS, .commands = JOB,
+     .max = MAX_RANKS, .commands = WORK,
      .help = "local ranks that share the work; each is a process"},
     {.name = "threads", .type = KOLO_OPTION_INT, .metavar = "N", .min = 1, .max = MAX_THREADS,
-     .commands = JOB | CMD_DUMP, .without = "an equal share of the processors",
+     .commands = WORK | CMD_DUMP, .without = "an equal share of the processors",
      .help = "threads of each worker's kernels"},
     {.name = "threads", .type = KOLO_OPTION_INT, .metavar = "N", .min = 1, .max = MAX_THREADS,
      .commands = CMD_RUN,
@@ -68,6 +70,15 @@ static const kolo_option rows[] = {
      .commands = CMD_TRAIN, .without = "as many as the epochs have", .help = "optimiser steps"},
     {.name = "steps", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "100", .min = 1,
      .max = MANY, .commands = CMD_BENCH_TRAIN, .help = "optimiser steps"},
+    {.name = "sizes", .type = KOLO_OPTION_TEXT, .metavar = "BYTES,...",
+     .preset = "8,1K,16K,256K,1M,16M", .commands = CMD_BENCH_ALLREDUCE,
+     .help = "sizes to measure, multiples of 4 bytes"},
+    {.name = "seconds", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "0.5", .min = 0.01,
+     .max = 3600, .commands = CMD_BENCH_ALLREDUCE, .help = "time to spend on each size"},
+    {.name = "private", .type = KOLO_OPTION_FLAG, .commands = CMD_BENCH_ALLREDUCE,
+     .help = "data in each rank's own memory instead of memory that the ranks share"},
+    {.name = "dirty", .type = KOLO_OPTION_FLAG, .commands = CMD_BENCH_ALLREDUCE,
+     .help = "rewrite the data before each call, as training does"},
 
     /* ---- how it learns ---- */
     {.name = "lr", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "0.01", .min = 1e-12,
@@ -98,7 +109,9 @@ static const kolo_option rows[] = {
 
     /* ---- how it is computed and synchronised ---- */
     {.name = "algorithm", .type = KOLO_OPTION_CHOICE, .choices = algorithms, .preset = "auto",
-     .commands = STEPS | CMD_DUMP, .help = "how gradients are summed over the workers"},
+     .commands = STEPS, .help = "how gradients are summed over the workers"},
+    {.name = "algorithm", .type = KOLO_OPTION_CHOICE, .choices = algorithms, .preset = "auto",
+     .commands = CMD_BENCH_ALLREDUCE | CMD_DUMP, .help = "how the allreduce goes"},
     {.name = "bucket-bytes", .type = KOLO_OPTION_BYTES, .metavar = "BYTES", .preset = "1M",
      .min = 1, .max = 1LL << 40, .commands = MODEL,
      .help = "least bytes of gradients that go out together"},

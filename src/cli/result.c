@@ -7,7 +7,6 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 static void add_row(kolo_text *t, const char *name, const char *fmt, ...) KOLO_PRINTF(3, 4);
 static void add_row(kolo_text *t, const char *name, const char *fmt, ...) {
@@ -76,18 +75,9 @@ static void add_json(kolo_text *t, const kolo_train_result *r, const result_abou
 kolo_status result_report(const kolo_train_result *result, const result_about *about,
                           const char *json) {
     kolo_text table = {0}, text = {0};
-    bool to_stdout = json && strcmp(json, "-") == 0;
     add_table(&table, result, about);
-    kolo_status status = KOLO_OK;
-    if (to_stdout && !table.failed) {
-        fputs(table.text, stderr);
-    } else {
-        status = cli_print(&table);
-    }
-    if (status == KOLO_OK && json) {
-        add_json(&text, result, about);
-        status = cli_write_json(json, &text);
-    }
+    add_json(&text, result, about);
+    kolo_status status = cli_report(&table, json, &text);
     kolo_text_fini(&table);
     kolo_text_fini(&text);
     return status;

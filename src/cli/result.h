@@ -13,7 +13,6 @@ typedef struct result_about {
     bool trained; /* else it is an evaluation */
 } result_about;
 
-/* Prints the table on standard output and writes the JSON to `json` (NULL: nowhere; "-": standard
- * output, and the table goes to standard error). */
+/* Hands table and JSON to cli_report. */
 kolo_status result_report(const kolo_train_result *result, const result_about *about,
                           const char *json);

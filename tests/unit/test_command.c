@@ -58,8 +58,8 @@ static void the_manual_is_the_table(void **state) {
 }
 
 static void every_command_explains_itself(void **state) {
-    static const char *const commands[] = {"train", "eval", "bench train", "run",
-                                           "dump",  "info", "help"};
+    static const char *const commands[] = {"train", "eval", "bench train", "bench allreduce",
+                                           "run",   "dump", "info",        "help"};
     assert_int_equal(run("--help"), 0);
     char *list = contents("out");
     for (size_t i = 0; i < KOLO_COUNT(commands); i++) {
@@ -117,6 +117,9 @@ static void wrong_use_is_one_line_and_exit_2(void **state) {
          "kolo: unexpected argument 'lenet': options of 'kolo train' start with --\n"},
         {"train --checkpoint x",
          "kolo: --checkpoint is an option of 'kolo eval', not of 'kolo train'\n"},
+        {"bench allreduce --sizes 8,7",
+         "kolo: --sizes 8,7: each must be a multiple of 4 bytes, as in 8,64K,1M\n"},
+        {"bench", "kolo: 'bench' needs one of: train, allreduce\n"},
         {"train --sync ps",
          "kolo: unknown option --sync: 'kolo train --help' lists what there is\n"},
     };
@@ -216,6 +219,32 @@ static void a_run_is_repeated_from_its_config(void **state) {
     kolo_free(first);
 }
 
+static void allreduces_are_measured(void **state) {
+    assert_int_equal(run("bench allreduce -n 2 --sizes 8,1K --seconds 0.02 --json -"), 0);
+    json_t *result = read_json("out"), *rows = json_object_get(result, "rows");
+    assert_int_equal(json_array_size(rows), 2);
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *row = json_array_get(rows, i);
+        assert_int_equal(int_of(row, "bytes"), i ? 1024 : 8);
+        assert_int_equal(int_of(row, "ranks"), 2);
+        assert_string_equal(json_string_value(json_object_get(row, "algorithm")), "auto");
+        double us = json_number_value(json_object_get(row, "us_median"));
+        double bandwidth = json_number_value(json_object_get(row, "algbw_gbps"));
+        assert_true(us > 0 && bandwidth > 0);
+        assert_true(bandwidth == json_number_value(json_object_get(row, "busbw_gbps")));
+    }
+    json_decref(result);
+}
+
+static void training_steps_are_measured(void **state) {
+    assert_int_equal(run("bench train --model mlp --batch 8 --threads 1 --steps 3 --json -"), 0);
+    json_t *result = read_json("out");
+    assert_int_equal(int_of(result, "steps"), 3);
+    assert_int_equal(int_of(result, "samples"), 24);
+    assert_true(json_number_value(json_object_get(result, "samples_per_second")) > 0);
+    json_decref(result);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_manual_is_the_table),
@@ -224,6 +253,8 @@ int main(void) {
         cmocka_unit_test(failures_are_one_line_and_exit_1),
         cmocka_unit_test(config_files_are_checked_to_the_column),
         cmocka_unit_test(a_run_is_repeated_from_its_config),
+        cmocka_unit_test(allreduces_are_measured),
+        cmocka_unit_test(training_steps_are_measured),
     };
     return cmocka_run_group_tests(tests, enter_folder, leave_folder);
 }
