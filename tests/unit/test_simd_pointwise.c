@@ -1,6 +1,6 @@
-/* Our pointwise, loss and pooling kernels of every instruction set that this machine has, against
- * the reference, over shapes, layouts and threads. What is one rounded operation must give the
- * reference's very bits. */
+/* Our pointwise, loss, pooling and reorder kernels of every instruction set that this machine has,
+ * against the reference, over shapes, layouts and threads. What is one rounded operation must give
+ * the reference's very bits. */
 #include "base/rng.h"
 #include "kernel/simd/simd.h"
 #include "support/kernel_check.h"
@@ -214,11 +214,35 @@ static void pool_is_the_reference(void **state) {
     each_set(pool, 4 * KOLO_COUNT(pools) * KOLO_COUNT(layouts));
 }
 
+/* ---- reorder ---- */
+
+static int reorder(int threads) {
+    static const kolo_shape shapes[] = {
+        {4, {3, 6, 5, 7}}, {4, {2, 19, 3, 3}}, {4, {1, 16, 4, 4}},
+        {4, {5, 1, 2, 3}}, {4, {3, 9, 1, 1}},
+    };
+    int fits = 0;
+    kolo_kernel_spec spec;
+    for (size_t i = 0; i < KOLO_COUNT(shapes); i++) {
+        for (size_t j = 0; j < KOLO_COUNT(layouts) * KOLO_COUNT(layouts); j++) {
+            const char *from = layouts[j / KOLO_COUNT(layouts)];
+            const char *to = layouts[j % KOLO_COUNT(layouts)];
+            test_kernel_spec(&spec, &kolo_op_reorder, NULL, 1, &shapes[i], &from, 1, &to, threads);
+            fits += check(&kolo_simd_reorder, &spec, NULL, 0);
+        }
+    }
+    return fits;
+}
+
+static void reorder_is_the_reference(void **state) {
+    each_set(reorder, 5 * KOLO_COUNT(layouts) * KOLO_COUNT(layouts));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(elementwise_is_the_reference), cmocka_unit_test(bias_is_the_reference),
         cmocka_unit_test(sgd_is_the_reference),         cmocka_unit_test(loss_is_the_reference),
-        cmocka_unit_test(pool_is_the_reference),
+        cmocka_unit_test(pool_is_the_reference),        cmocka_unit_test(reorder_is_the_reference),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,7 +38,25 @@ static conv_roles roles_of(const kolo_kernel_spec *spec) {
     return (conv_roles){&spec->in[1], &spec->in[0], &spec->out[0]};
 }
 
+static int64_t round_up_to(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
 /* ---- fit ---- */
+
+/* Of the multiplications that are done, padding included: a single vector of sums has fewer numbers
+ * to use at a time than two. Images of few channels are small enough for caches. */
+static double seconds(const kolo_kernel_spec *spec, const kolo_simd_image *x,
+                      const kolo_simd_image *y) {
+    conv_roles role = roles_of(spec);
+    int64_t vector = kolo_simd_isa_now()->conv->vector;
+    int64_t kernel_h = role.w->shape.dim[2], columns = role.w->shape.dim[3] * x->c;
+    bool data = spec->op == &kolo_op_conv2d_bwd_data;
+    int64_t lanes = round_up_to(data ? columns : y->planes * y->inner, vector);
+    double sums = (double)(lanes * (data ? y->c : columns));
+    double efficiency = data || lanes == vector ? 0.8 : 0.95;
+    double bytes = (double)(kolo_tensor_bytes(role.x) + kolo_tensor_bytes(role.y));
+    double flops = 2.0 * (double)(y->n * y->h * y->w * kernel_h) * sums;
+    return kolo_kernel_seconds(flops, 0, efficiency) + kolo_kernel_seconds(0, bytes, 4);
+}
 
 static double fit(kolo_kernel_spec *spec) {
     const kolo_attr *attr = spec->attr;
@@ -54,23 +72,10 @@ static double fit(kolo_kernel_spec *spec) {
     if (kernel_h > MAX_KERNEL || kernel_w > MAX_KERNEL) return -1;
     if (x.c > MAX_CHANNELS || y.c > MAX_OUTPUTS) return -1;
     if (kolo_layout_is_open(role.w)) spec->in[1].layout = kolo_layout_plain(4);
-    double vector = kolo_simd_isa_now()->conv->vector, lanes, efficiency;
-    double pixels = (double)(y.n * y.h * y.w * kernel_h), columns = (double)(kernel_w * x.c);
-    double used = (double)y.c;
-    if (data) {
-        lanes = (double)kolo_round_up((size_t)columns, (size_t)vector) * used;
-        efficiency = 0.5;
-    } else {
-        lanes = (double)kolo_round_up((size_t)used, (size_t)vector) * columns;
-        efficiency = spec->op == &kolo_op_conv2d ? 0.75 : 0.7;
-    }
-    double bytes = (double)(kolo_tensor_bytes(role.x) + kolo_tensor_bytes(role.y));
-    return kolo_kernel_seconds(2 * pixels * lanes, bytes, efficiency);
+    return seconds(spec, &x, &y);
 }
 
 /* ---- prepare ---- */
-
-static int64_t round_up_to(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 static int64_t part_size(const kolo_simd_conv_job *job) {
     if (job->pad_h == 0 && job->pad_w == 0) return 0;

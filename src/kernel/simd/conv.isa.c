@@ -172,9 +172,10 @@ INLINE void forward_pixels(const kolo_simd_conv_job *job, const float *x, int64_
     }
     switch (T) {
         TILE(8)
-        TILE(9) TILE(10)
+        TILE(9)
+        TILE(10)
 #if KOLO_VECTOR_BYTES == 64
-            TILE(11) TILE(12)
+        TILE(11) TILE(12)
 #endif
     }
 }

@@ -1,7 +1,7 @@
 /* Softmax with cross-entropy, row by row. The exponential is written without branches so that the
- * compiler vectorises it: e^x = 2^n e^r with n = round(x / ln 2) and |r| <= ln 2 / 2, where a
- * polynomial of degree six is within two units of the last place (Taylor's, its highest terms
- * adjusted by nothing: the remainder r^7/7! is below 2^-23). */
+ * compiler vectorises it: e^x = 2^n e^r with n = round(x / ln 2) and |r| <= ln 2 / 2, where what
+ * Taylor's polynomial of degree six leaves out, r^7 / 7!, is below 2^-23. */
+
 #include "kernel/simd/simd.h"
 #include "kernel/simd/vector.h"
 

@@ -18,6 +18,7 @@ const kolo_kernel *const kolo_simd_kernels[] = {
     &kolo_simd_conv2d,
     &kolo_simd_conv2d_bwd_data,
     &kolo_simd_conv2d_bwd_weights,
+    &kolo_simd_reorder,
     NULL,
 };
 

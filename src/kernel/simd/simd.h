@@ -136,24 +136,6 @@ typedef struct kolo_simd_conv_table {
     int vector; /* floats of a vector */
 } kolo_simd_conv_table;
 
-/* ---- matrices: items are panels of columns ---- */
-
-/* c [m][n] = a [m][k] b [k][n] (+ bias [n], relu); rows of c and of b lie `ldc` and `ldb` apart,
- * element (i, p) of a at i * a_row + p * a_col; b_transposed: element (p, j) of b at j * ldb + p.
- */
-typedef struct kolo_simd_gemm_job {
-    int64_t m, n, k, a_row, a_col, ldb, ldc;
-    bool b_transposed, relu;
-    const float *a, *b, *bias;
-    float *c, *scratch; /* of part 0; panels of b are copied there */
-    int64_t part_stride;
-} kolo_simd_gemm_job;
-
-typedef struct kolo_simd_gemm_table {
-    kolo_simd_loop gemm;
-    int panel; /* columns of a panel */
-} kolo_simd_gemm_table;
-
 /* ---- instruction sets ---- */
 
 typedef struct kolo_simd_isa {
@@ -162,7 +144,6 @@ typedef struct kolo_simd_isa {
     const kolo_simd_loss_table *loss;
     const kolo_simd_pool_table *pool;
     const kolo_simd_conv_table *conv;
-    const kolo_simd_gemm_table *gemm;
 } kolo_simd_isa;
 
 /* The set that kernels are prepared for: that of kolo_kernel_isa(), or the pinned one. */
@@ -178,5 +159,4 @@ extern const kolo_kernel kolo_simd_softmax_xent, kolo_simd_softmax_xent_bwd, kol
 extern const kolo_kernel kolo_simd_max_pool2d, kolo_simd_max_pool2d_bwd;
 extern const kolo_kernel kolo_simd_avg_pool2d, kolo_simd_avg_pool2d_bwd;
 extern const kolo_kernel kolo_simd_conv2d, kolo_simd_conv2d_bwd_data, kolo_simd_conv2d_bwd_weights;
-extern const kolo_kernel kolo_simd_linear, kolo_simd_linear_bwd_data, kolo_simd_linear_bwd_weights;
 extern const kolo_kernel kolo_simd_reorder;
