@@ -14,11 +14,11 @@
  *     KOLO_TRY(kolo_allreduce(comm, gradient, n, KOLO_DTYPE_F32, KOLO_SUM));
  */
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "kolo/dtype.h"
 #include "kolo/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {

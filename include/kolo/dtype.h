@@ -1,9 +1,9 @@
 #pragma once
 /* Types of elements, shared by tensors and collectives. */
 
-#include <stddef.h>
-
 #include "kolo/status.h"
+
+#include <stddef.h>
 
 #ifdef __cplusplus
 extern "C" {

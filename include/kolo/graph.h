@@ -12,10 +12,10 @@
  * graph, later calls return an invalid value at once, and kolo_graph_check reports it, naming the
  * op and the shapes. A graph belongs to one thread at a time. Names are copied. */
 
-#include <stdint.h>
-
 #include "kolo/status.h"
 #include "kolo/tensor.h"
+
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {

@@ -2,10 +2,10 @@
 /* Shapes of tensors. A shape is logical: images are always N,C,H,W and convolution weights O,I,H,W,
  * whatever order the elements have in memory. */
 
+#include "kolo/dtype.h"
+
 #include <stdbool.h>
 #include <stdint.h>
-
-#include "kolo/dtype.h"
 
 #ifdef __cplusplus
 extern "C" {
