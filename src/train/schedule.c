@@ -22,11 +22,12 @@ kolo_schedule kolo_schedule_make(const kolo_train_opts *opts, int64_t epoch_step
 
 double kolo_schedule_lr(const kolo_schedule *s, int64_t k) {
     if (k < s->warmup) return s->lr * (double)(k + 1) / (double)s->warmup;
+    int64_t falls = k / s->step_every;
     switch (s->kind) {
     case KOLO_LR_CONSTANT:
         return s->lr;
     case KOLO_LR_STEP:
-        return s->lr * pow(s->step_factor, (double)(k / s->step_every));
+        return s->lr * pow(s->step_factor, (double)falls);
     case KOLO_LR_COSINE: {
         double part = (double)(k - s->warmup) / (double)(s->total - s->warmup);
         return s->lr_min + (s->lr - s->lr_min) * (1.0 + cos(pi * part)) / 2.0;
