@@ -110,7 +110,8 @@ struct kolo_comm {
 
     kolo_comm_gate gate;
     void *gate_arg;
-    int64_t watched_ns; /* when the peers were looked after */
+    int64_t watched_ns;    /* when the peers were looked after */
+    int64_t busy_until_ns; /* until then others are taken to use the processors: waits sleep */
 
     kolo_status broken; /* KOLO_OK: sound */
     char broken_text[KOLO_REPORT_BYTES];

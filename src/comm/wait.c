@@ -2,8 +2,10 @@
  *
  * A wait spins for a moment while the ranks have a processor each (a peer on another core answers
  * within a fraction of a microsecond), then yields, then sleeps in short naps. With more ranks than
- * processors it yields at once, since the peer may need this very core. Every millisecond of
- * waiting it looks whether all peers are still there. */
+ * processors it yields at once, since the peer may need this very core. A yield that lasts long
+ * means that strangers compete for the processors: whoever yields to them waits for their whole
+ * time slices, at every turn, while a sleeper is let in soon after it wakes; so for a while all
+ * waits are naps. Every millisecond of waiting it looks whether all peers are still there. */
 #define _GNU_SOURCE
 #include "comm/engine.h"
 
@@ -17,7 +19,8 @@ enum {
     WATCH_NS = 1000000, /* between looks at the peers */
     YIELD_NS = 2000000, /* of yielding before sleeping */
     NAP_NS = 50000,
-    CLOCK_EVERY = 64, /* spins or yields between looks at the clock */
+    LONG_YIELD_NS = 1000000, /* others use the processor */
+    BUSY_NS = 50000000,      /* for how long that is believed */
 };
 
 /* How long a wait has lasted. The clock is not read while it spins; 0: not read yet. */
@@ -151,22 +154,28 @@ static kolo_status watch_sometimes(kolo_comm *comm, int64_t now_ns) {
     return kolo_comm_watch(comm);
 }
 
-/* One turn of waiting. */
-static kolo_status wait_turn(kolo_comm *comm, idle *w) {
-    w->turns++;
-    if (!comm->crowded && w->turns < SPINS) {
-        relax();
-        return KOLO_OK;
-    }
-    if (w->since_ns && w->now_ns - w->since_ns > YIELD_NS) {
+/* Gives the processor away for a moment. */
+static void step_aside(kolo_comm *comm, idle *w) {
+    int64_t before_ns = w->now_ns;
+    bool nap = before_ns - w->since_ns > YIELD_NS || before_ns < comm->busy_until_ns;
+    if (nap) {
         nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
     } else {
         sched_yield();
-        if (w->turns % CLOCK_EVERY != 0 && w->since_ns) return KOLO_OK;
     }
     w->now_ns = kolo_now_ns();
-    if (!w->started_ns) w->started_ns = w->now_ns;
-    if (!w->since_ns) w->since_ns = w->now_ns;
+    if (!nap && w->now_ns - before_ns > LONG_YIELD_NS) comm->busy_until_ns = w->now_ns + BUSY_NS;
+}
+
+/* One turn of waiting. */
+static kolo_status wait_turn(kolo_comm *comm, idle *w) {
+    if (!comm->crowded && w->turns++ < SPINS) {
+        relax();
+        return KOLO_OK;
+    }
+    if (!w->since_ns) w->since_ns = w->now_ns = kolo_now_ns();
+    if (!w->started_ns) w->started_ns = w->since_ns;
+    step_aside(comm, w);
     KOLO_TRY(watch_sometimes(comm, w->now_ns));
     int64_t waited_ns = w->now_ns - w->started_ns;
     return waited_ns > w->timeout_ns ? timed_out(comm, waited_ns) : KOLO_OK;
