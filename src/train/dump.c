@@ -2,7 +2,7 @@
 #include "kolo/dump.h"
 
 #include "comm/schedule.h"
-#include "kolo/models.h"
+#include "kolo/train.h"
 #include "pass/pass.h"
 #include "plan/plan.h"
 
