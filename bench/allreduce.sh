@@ -73,7 +73,7 @@ sort -k1,1 -k2,2n -k3,3n "$work/all" | awk -v peers="$peers" -v sizes="$sizes" '
             base = median("kolo", size[s])
             for (i = 1; i <= np; i++) {
                 t = median(peer[i], size[s])
-                printf " %12.2f (%5.2f)", t, base > 0 ? t / base : 0
+                printf " %12.2f (%5.2f)", t, (base > 0 ? t / base : 0)
             }
             print ""
         }
