@@ -35,11 +35,11 @@ static char *contents(const char *path) {
     return text;
 }
 
-/* A job under way; its output goes to the files "out" and "err". */
+/* A job under way; its output goes to the files "out" and "err". It dies with this test. */
 static kolo_process start_job(const char *arguments) {
     char line[512];
     snprintf(line, sizeof line, "exec '%s' %s >out 2>err", KOLO_COMMAND, arguments);
-    char *argv[] = {"sh", "-c", line, NULL};
+    char *argv[] = {"setpriv", "--pdeathsig", "KILL", "sh", "-c", line, NULL};
     kolo_process job;
     ASSERT_OK(kolo_process_start(
         &(kolo_process_opts){.argv = argv, .in = KOLO_FD_NULL, .own_group = true}, &job));

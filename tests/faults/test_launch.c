@@ -32,12 +32,14 @@ static int leave_folder(void **state) {
     return chdir("/") == 0 && system(command) == 0 ? 0 : -1;
 }
 
-/* A `kolo run` under way; its output goes to the files "out" and "err". */
+/* A `kolo run` under way; its output goes to the files "out" and "err". It dies with this
+ * test. */
 static kolo_process start_job(int n, const char *script) {
     char ranks[8];
     snprintf(ranks, sizeof ranks, "%d", n);
-    char *argv[] = {"sh",         "-c",  "exec \"$0\" run -n $1 -- sh -c \"$2\" >out 2>err",
-                    KOLO_COMMAND, ranks, (char *)(uintptr_t)script,
+    char *argv[] = {"setpriv",    "--pdeathsig", "KILL",
+                    "sh",         "-c",          "exec \"$0\" run -n $1 -- sh -c \"$2\" >out 2>err",
+                    KOLO_COMMAND, ranks,         (char *)(uintptr_t)script,
                     NULL};
     kolo_process job;
     ASSERT_OK(kolo_process_start(
