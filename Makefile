@@ -12,7 +12,8 @@ quickstart: ## install what is missing, build, train Fashion-MNIST on 2 workers
 	@tools/install-deps.sh --run
 	@mkdir -p build
 	@$(call build,release) --target kolo-cli
-	build/release/kolo train --model lenet --data fashion-mnist --workers 2 --epochs 3
+	build/release/kolo train --model lenet --data fashion-mnist --workers 2 --batch 32 --epochs 8 \
+		--lr 0.05 --momentum 0.9 --weight-decay 0.0005 --schedule cosine --warmup-epochs 0.5
 
 check: ## install what is missing, build, run every test
 	@tools/install-deps.sh
