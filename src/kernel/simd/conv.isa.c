@@ -18,15 +18,15 @@
 #include "kernel/simd/vector.h"
 
 enum {
-    MAX_T1 = VL == 16 ? 12 : 10,     /* pixels of a tile with one vector of channels */
-    MAX_T_SWEEP = VL == 16 ? 12 : 7, /* the same when the kernel's row is in registers too */
-    MAX_T2 = VL == 16 ? 12 : 6,      /* with two vectors of channels */
-    MAX_P = 6,
-    MAX_F = 4,                     /* pixels, and vectors of their products */
+    MAX_T1 = 7,                    /* pixels of a tile with one vector of channels */
+    MAX_T2 = VL == 16 ? 7 : 6,     /* with two */
+    MAX_P = 6,                     /* pixels of dy, and */
+    MAX_F = 4,                     /* vectors of their products */
     MAX_SUMS = VL == 16 ? 24 : 12, /* sums that leave registers for operands */
 };
 
 #define UNROLL _Pragma("GCC unroll 32")
+#define NOINLINE __attribute__((noinline))
 
 static int64_t even_part(int64_t n, int64_t most) {
     int64_t parts = (n + most - 1) / most;
@@ -160,77 +160,72 @@ INLINE void forward_tile(const kolo_simd_conv_job *job, const float *x, int64_t 
 #define TILE(t)                                        \
     case t:                                            \
         forward_tile(job, x, lane, y, t, Z, STEP, KW); \
-        return;
-
-INLINE void forward_pixels(const kolo_simd_conv_job *job, const float *x, int64_t lane, float *y,
-                           int64_t T, const int Z, const int STEP, const int KW) {
-    switch (T) { TILE(1) TILE(2) TILE(3) TILE(4) TILE(5) TILE(6) TILE(7) }
-    if (Z == 2 || KW) { /* narrow registers hold no more */
-#if KOLO_VECTOR_BYTES < 64
-        return;
-#endif
-    }
-    switch (T) {
-        TILE(8)
-        TILE(9)
-        TILE(10)
-#if KOLO_VECTOR_BYTES == 64
-        TILE(11) TILE(12)
-#endif
-    }
-}
+        break;
 
 /* All pixels of a row, Z vectors from channel `lane`. */
 INLINE void forward_row(const kolo_simd_conv_job *job, const float *x, int64_t lane, float *y,
                         const int Z, const int STEP, const int KW) {
-    const int most = Z == 2 ? MAX_T2 : KW ? MAX_T_SWEEP : MAX_T1;
-    int64_t width = job->y.w, tile = even_part(width, most);
-    for (int64_t ow = 0; ow < width; ow += tile) {
-        forward_pixels(job, x + ow * job->stride_w * job->x.inner, lane, y + ow * job->y.inner,
-                       kolo_min_i64(tile, width - ow), Z, STEP, KW);
+    const int most = Z == 2 ? MAX_T2 : MAX_T1;
+    int64_t tile = even_part(job->y.w, most), left = job->y.w;
+    for (; left > 0; left -= tile) {
+        switch (kolo_min_i64(tile, left)) {
+            TILE(1)
+            TILE(2)
+            TILE(3)
+            TILE(4)
+            TILE(5)
+            TILE(6)
+            TILE(7)
+        }
+        x += tile * job->stride_w * job->x.inner;
+        y += tile * job->y.inner;
     }
 }
 
-INLINE void forward_image(const kolo_simd_conv_job *job, const float *x, float *y, const int STEP,
-                          const int KW) {
+typedef void (*row_loop)(const kolo_simd_conv_job *job, const float *x, int64_t lane, float *y);
+
+/* A function each, lest one grows too large for compilers to bear: forward_Z_STEP_KW. */
+#define FORWARD(z, step, kw)                                                                   \
+    static NOINLINE void forward_##z##_##step##_##kw(const kolo_simd_conv_job *job,            \
+                                                     const float *x, int64_t lane, float *y) { \
+        forward_row(job, x, lane, y, z, step, kw);                                             \
+    }
+FORWARD(1, 1, 5)
+FORWARD(1, 1, 3)
+FORWARD(1, 1, 0)
+FORWARD(1, 8, 0)
+FORWARD(1, 0, 0)
+FORWARD(2, 1, 0)
+FORWARD(2, 8, 0)
+FORWARD(2, 0, 0)
+
+static void forward_image(const kolo_simd_conv_job *job, const float *x, float *y, row_loop one,
+                          row_loop two) {
     for (int64_t oh = 0; oh < job->y.h; oh++) {
         const float *x_row = x + oh * job->stride_h * kolo_simd_padded_row(job);
         float *y_row = y + oh * job->y.w * job->y.inner;
         int64_t lane = 0;
-        for (; lane + 2 * VL <= job->lanes; lane += 2 * VL) {
-            forward_row(job, x_row, lane, y_row, 2, STEP, 0);
-        }
-        if (lane < job->lanes) forward_row(job, x_row, lane, y_row, 1, STEP, KW);
+        for (; lane + 2 * VL <= job->lanes; lane += 2 * VL) two(job, x_row, lane, y_row);
+        if (lane < job->lanes) one(job, x_row, lane, y_row);
     }
 }
 
-/* forward_STEP_KW */
-#define FORWARD(step, kw)                                                                        \
-    static void forward_##step##_##kw(const kolo_simd_conv_job *job, const float *x, float *y) { \
-        forward_image(job, x, y, step, kw);                                                      \
-    }
-FORWARD(1, 5)
-FORWARD(1, 3)
-FORWARD(1, 0)
-FORWARD(8, 5)
-FORWARD(8, 3)
-FORWARD(8, 0)
-FORWARD(0, 0)
-
 static void forward(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_conv_job *job = arg;
-    void (*image)(const kolo_simd_conv_job *job, const float *x, float *y) = forward_0_0;
-    int64_t kw = job->kernel_w;
+    row_loop one = forward_1_0_0, two = forward_2_0_0;
     if (job->stride_w == 1 && job->x.inner == 1) {
-        image = kw == 5 ? forward_1_5 : kw == 3 ? forward_1_3 : forward_1_0;
+        int64_t kw = job->kernel_w;
+        one = kw == 5 ? forward_1_1_5 : kw == 3 ? forward_1_1_3 : forward_1_1_0;
+        two = forward_2_1_0;
     } else if (job->stride_w == 1 && job->x.inner == 8) {
-        image = kw == 5 ? forward_8_5 : kw == 3 ? forward_8_3 : forward_8_0;
+        one = forward_1_8_0;
+        two = forward_2_8_0;
     }
     float *padded = job->scratch + part * job->part_stride;
     clear_margins(job, padded);
     for (int64_t n = begin; n < end; n++) {
-        image(job, with_margins(job, job->in_x + n * kolo_simd_image_size(&job->x), padded),
-              job->out + n * kolo_simd_image_size(&job->y));
+        const float *x = with_margins(job, job->in_x + n * kolo_simd_image_size(&job->x), padded);
+        forward_image(job, x, job->out + n * kolo_simd_image_size(&job->y), one, two);
     }
 }
 
@@ -313,45 +308,42 @@ INLINE void weights_columns(const kolo_simd_conv_job *job, const float *x, const
     }
 }
 
-INLINE void weights_image(const kolo_simd_conv_job *job, const float *x, const float *dy,
-                          float *sums, const int STEP) {
-    int64_t lane = 0;
-    for (; lane + 2 * VL <= job->lanes; lane += 2 * VL) {
-        weights_columns(job, x, dy, lane, sums, 2, STEP);
-    }
-    if (lane < job->lanes) weights_columns(job, x, dy, lane, sums, 1, STEP);
-}
+typedef void (*weights_loop)(const kolo_simd_conv_job *job, const float *x, const float *dy,
+                             int64_t lane, float *sums);
 
-static void weights_step_1(const kolo_simd_conv_job *job, const float *x, const float *dy,
-                           float *sums) {
-    weights_image(job, x, dy, sums, 1);
-}
-static void weights_step_8(const kolo_simd_conv_job *job, const float *x, const float *dy,
-                           float *sums) {
-    weights_image(job, x, dy, sums, 8);
-}
-static void weights_step_any(const kolo_simd_conv_job *job, const float *x, const float *dy,
-                             float *sums) {
-    weights_image(job, x, dy, sums, 0);
-}
+/* weights_Z_STEP */
+#define WEIGHTS(z, step)                                                                     \
+    static NOINLINE void weights_##z##_##step(const kolo_simd_conv_job *job, const float *x, \
+                                              const float *dy, int64_t lane, float *sums) {  \
+        weights_columns(job, x, dy, lane, sums, z, step);                                    \
+    }
+WEIGHTS(1, 1)
+WEIGHTS(1, 8)
+WEIGHTS(1, 0)
+WEIGHTS(2, 1)
+WEIGHTS(2, 8)
+WEIGHTS(2, 0)
 
 static void bwd_weights(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_conv_job *job = arg;
     int64_t count = job->x.c * job->kernel_h * job->kernel_w * job->lanes;
     float *padded = job->scratch + part * job->part_stride, *sums = job->out + part * count;
-    bool known = job->stride_w == 1 && job->y.inner == 8;
+    weights_loop one = weights_1_0, two = weights_2_0;
+    if (job->stride_w == 1 && job->y.inner == 8 && job->x.inner == 1) {
+        one = weights_1_1;
+        two = weights_2_1;
+    } else if (job->stride_w == 1 && job->y.inner == 8 && job->x.inner == 8) {
+        one = weights_1_8;
+        two = weights_2_8;
+    }
     memset(sums, 0, sizeof(float) * (size_t)count);
     clear_margins(job, padded);
     for (int64_t n = begin; n < end; n++) {
         const float *x = with_margins(job, job->in_x + n * kolo_simd_image_size(&job->x), padded);
         const float *dy = job->in_dy + n * kolo_simd_image_size(&job->y);
-        if (known && job->x.inner == 1) {
-            weights_step_1(job, x, dy, sums);
-        } else if (known && job->x.inner == 8) {
-            weights_step_8(job, x, dy, sums);
-        } else {
-            weights_step_any(job, x, dy, sums);
-        }
+        int64_t lane = 0;
+        for (; lane + 2 * VL <= job->lanes; lane += 2 * VL) two(job, x, dy, lane, sums);
+        if (lane < job->lanes) one(job, x, dy, lane, sums);
     }
 }
 
@@ -411,32 +403,34 @@ INLINE void products_row(const kolo_simd_conv_job *job, const dy_rows *rows, int
     }
 }
 
-INLINE void products_all(const kolo_simd_conv_job *job, const dy_rows *rows, float *products,
-                         const int STEP) {
+typedef void (*products_loop)(const kolo_simd_conv_job *job, const dy_rows *rows, int64_t vector,
+                              float *products);
+
+/* products_F_STEP */
+#define PRODUCTS_ROW(f, step)                                                                      \
+    static NOINLINE void products_##f##_##step(const kolo_simd_conv_job *job, const dy_rows *rows, \
+                                               int64_t vector, float *products) {                  \
+        products_row(job, rows, vector, products, f, step);                                        \
+    }
+PRODUCTS_ROW(1, 8)
+PRODUCTS_ROW(2, 8)
+PRODUCTS_ROW(3, 8)
+PRODUCTS_ROW(4, 8)
+PRODUCTS_ROW(1, 0)
+PRODUCTS_ROW(2, 0)
+PRODUCTS_ROW(3, 0)
+PRODUCTS_ROW(4, 0)
+
+static void all_products(const kolo_simd_conv_job *job, const dy_rows *rows, float *products) {
+    static const products_loop loops[2][MAX_F] = {
+        {products_1_0, products_2_0, products_3_0, products_4_0},
+        {products_1_8, products_2_8, products_3_8, products_4_8},
+    };
     int64_t vectors = job->lanes / VL, most = even_part(vectors, MAX_F);
     for (int64_t vector = 0; vector < vectors; vector += most) {
-        switch (kolo_min_i64(most, vectors - vector)) {
-        case 1:
-            products_row(job, rows, vector, products, 1, STEP);
-            break;
-        case 2:
-            products_row(job, rows, vector, products, 2, STEP);
-            break;
-        case 3:
-            products_row(job, rows, vector, products, 3, STEP);
-            break;
-        case 4:
-            products_row(job, rows, vector, products, 4, STEP);
-            break;
-        }
+        int64_t count = kolo_min_i64(most, vectors - vector);
+        loops[job->y.inner == 8][count - 1](job, rows, vector, products);
     }
-}
-
-static void products_8(const kolo_simd_conv_job *job, const dy_rows *rows, float *products) {
-    products_all(job, rows, products, 8);
-}
-static void products_any(const kolo_simd_conv_job *job, const dy_rows *rows, float *products) {
-    products_all(job, rows, products, 0);
 }
 
 /* Adds the products to a row of dx with margins, whose pixels hold `octets` times eight floats;
@@ -498,11 +492,7 @@ static void bwd_data(const void *arg, int part, int64_t begin, int64_t end) {
             dy_rows rows = rows_above(job, dy, h);
             memset(row, 0, sizeof(float) * (size_t)floats);
             if (rows.count > 0) {
-                if (job->y.inner == 8) {
-                    products_8(job, &rows, products);
-                } else {
-                    products_any(job, &rows, products);
-                }
+                all_products(job, &rows, products);
                 add_products(job, products, row, octets);
             }
             copy_row(job, row, dx, octets);

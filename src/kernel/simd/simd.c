@@ -15,6 +15,11 @@ const kolo_kernel *const kolo_simd_kernels[] = {
     &kolo_simd_max_pool2d_bwd,
     &kolo_simd_avg_pool2d,
     &kolo_simd_avg_pool2d_bwd,
+    &kolo_simd_batch_norm,
+    &kolo_simd_batch_norm_bwd,
+    &kolo_simd_batch_norm_infer,
+    &kolo_simd_batch_norm_update,
+    &kolo_simd_scale,
     &kolo_simd_conv2d,
     &kolo_simd_conv2d_bwd_data,
     &kolo_simd_conv2d_bwd_weights,
@@ -28,11 +33,13 @@ const kolo_kernel *const kolo_simd_kernels[] = {
     extern const kolo_simd_point_table kolo_simd_point_##isa; \
     extern const kolo_simd_loss_table kolo_simd_loss_##isa;   \
     extern const kolo_simd_pool_table kolo_simd_pool_##isa;   \
-    extern const kolo_simd_conv_table kolo_simd_conv_##isa;
+    extern const kolo_simd_conv_table kolo_simd_conv_##isa;   \
+    extern const kolo_simd_norm_table kolo_simd_norm_##isa;
 #define ROW(isa)                                                                      \
     {                                                                                 \
         .name = #isa, .point = &kolo_simd_point_##isa, .loss = &kolo_simd_loss_##isa, \
         .pool = &kolo_simd_pool_##isa, .conv = &kolo_simd_conv_##isa,                 \
+        .norm = &kolo_simd_norm_##isa,                                                \
     }
 
 TABLES(baseline)

@@ -136,6 +136,32 @@ typedef struct kolo_simd_conv_table {
     int vector; /* floats of a vector */
 } kolo_simd_conv_table;
 
+/* ---- batch normalisation: items are planes of all images, or channels (_end, _begin) ---- */
+
+typedef struct kolo_simd_norm_job {
+    kolo_simd_image image;
+    bool relu;
+    double eps;
+    const float *x, *gamma, *beta, *mean, *var;
+    const float *dy, *y;       /* backwards; y when relu, else NULL */
+    float *out;                /* y; backwards: dx */
+    float *mean_out, *var_out; /* of the batch */
+    float *dgamma, *dbeta;
+    float *sums;                           /* [image][2][channels] */
+    float *center, *slope, *offset, *tilt; /* [channels], by which the elements are computed */
+} kolo_simd_norm_job;
+
+typedef struct kolo_simd_blend_job { /* items: elements */
+    const float *a, *b;
+    float keep, factor;
+    float *out;
+} kolo_simd_blend_job;
+
+typedef struct kolo_simd_norm_table {
+    kolo_simd_loop moments, moments_end, infer_begin, products, products_end, apply, apply_bwd;
+    kolo_simd_loop blend;
+} kolo_simd_norm_table;
+
 /* ---- instruction sets ---- */
 
 typedef struct kolo_simd_isa {
@@ -144,6 +170,7 @@ typedef struct kolo_simd_isa {
     const kolo_simd_loss_table *loss;
     const kolo_simd_pool_table *pool;
     const kolo_simd_conv_table *conv;
+    const kolo_simd_norm_table *norm;
 } kolo_simd_isa;
 
 /* The set that kernels are prepared for: that of kolo_kernel_isa(), or the pinned one. */
@@ -158,5 +185,7 @@ extern const kolo_kernel kolo_simd_bias, kolo_simd_bias_bwd;
 extern const kolo_kernel kolo_simd_softmax_xent, kolo_simd_softmax_xent_bwd, kolo_simd_accuracy;
 extern const kolo_kernel kolo_simd_max_pool2d, kolo_simd_max_pool2d_bwd;
 extern const kolo_kernel kolo_simd_avg_pool2d, kolo_simd_avg_pool2d_bwd;
+extern const kolo_kernel kolo_simd_batch_norm, kolo_simd_batch_norm_bwd;
+extern const kolo_kernel kolo_simd_batch_norm_infer, kolo_simd_batch_norm_update, kolo_simd_scale;
 extern const kolo_kernel kolo_simd_conv2d, kolo_simd_conv2d_bwd_data, kolo_simd_conv2d_bwd_weights;
 extern const kolo_kernel kolo_simd_reorder;
