@@ -37,8 +37,8 @@ static double f16_value(uint16_t h) { return ldexp(1 + (h & 1023) / 1024.0, (h >
 
 /* Element i of rank `rank`: few bits, so that every type holds it exactly. */
 static double input(int rank, size_t i) {
-    kolo_rng rng = kolo_rng_make(7, KOLO_RNG_TEST, (uint64_t)rank);
-    return (double)(1 + kolo_rng_below(&rng, i, 3));
+    uint64_t mixed = (i * 0x9e3779b97f4a7c15u + (uint64_t)rank * 0xd1b54a32d192ed03u) >> 40;
+    return (double)(1 + mixed % 3);
 }
 
 static void put(void *data, size_t i, kolo_dtype dtype, double v) {
