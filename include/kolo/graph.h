@@ -99,6 +99,20 @@ KOLO_API kolo_value kolo_bias(kolo_graph *g, kolo_value x, kolo_value b);
 KOLO_API kolo_value kolo_relu(kolo_graph *g, kolo_value x);
 /* a + b, of equal shapes. */
 KOLO_API kolo_value kolo_add(kolo_graph *g, kolo_value a, kolo_value b);
+
+/* Zero means the default. */
+typedef struct kolo_batch_norm_opts {
+    double eps;      /* added to the variance; default 1e-5 */
+    double momentum; /* weight of a new batch in the running statistics; default 0.1 */
+} kolo_batch_norm_opts;
+
+/* Batch normalisation of each channel of x [N,C,...] (Ioffe, Szegedy, 2015): by mean and variance
+ * of this rank's batch in training, by running statistics in evaluation. Makes the parameters
+ * NAME.weight (ones) and NAME.bias (zeros), [C] each, and the statistics NAME.running_mean and
+ * NAME.running_var, which training updates as PyTorch does, averaged over the ranks. `opts` may be
+ * NULL. */
+KOLO_API kolo_value kolo_batch_norm(kolo_graph *g, kolo_value x, const char *name,
+                                    const kolo_batch_norm_opts *opts);
 /* [N, ...] -> [N, product of the rest], in the order of the logical shape. */
 KOLO_API kolo_value kolo_flatten(kolo_graph *g, kolo_value x);
 /* The *sum* over the batch of -log softmax(logits)[label]: logits [N,C], labels i32 [N] -> [].

@@ -22,7 +22,7 @@ typedef enum kolo_value_kind {
     KOLO_VALUE_INPUT,  /* filled before the step */
     KOLO_VALUE_SCALAR, /* set before the step, in the binding table */
     KOLO_VALUE_PARAM,  /* trained; two versions, see plan/plan.h */
-    KOLO_VALUE_STATE,  /* of the optimiser; two versions too */
+    KOLO_VALUE_STATE,  /* of the optimiser, and running statistics; two versions too */
 } kolo_value_kind;
 
 typedef struct kolo_value_info {
@@ -30,7 +30,7 @@ typedef struct kolo_value_info {
     kolo_value_kind kind;
     kolo_tensor tensor;
     int32_t producer; /* index of the node in graph->nodes, -1 for leaves */
-    kolo_init init;   /* PARAM */
+    kolo_init init;   /* PARAM, STATE */
     kolo_shape
         canon; /* PARAM, STATE: the shape that files show; tensor.shape may split it further */
     kolo_value grad;    /* PARAM: its gradient, once the gradient pass has run; else none */

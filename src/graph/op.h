@@ -57,6 +57,21 @@ enum { KOLO_RESHAPE_RANK, KOLO_RESHAPE_DIM /* first of six */ };
 extern const kolo_op kolo_op_bias, kolo_op_bias_bwd, kolo_op_relu, kolo_op_relu_bwd, kolo_op_add;
 extern const kolo_op kolo_op_flatten, kolo_op_reshape;
 
+/* batch_norm: x [N,C,...], gamma, beta, running_mean, running_var [C] -> y, mean, var [C]: mean and
+ * (biased) variance of the batch; y = gamma (x - mean) / sqrt(var + eps) + beta; relu: y = max(0,
+ * .). The running statistics and momentum are for the passes alone. batch_norm_bwd: dy, x, gamma,
+ * mean, var, [y] -> dx, dgamma, dbeta; with y (when relu): dy counts where y > 0. batch_norm_infer:
+ * the inputs of batch_norm -> y by the running statistics. batch_norm_update: running_mean,
+ * running_var, mean, var -> the next running statistics, (1 - momentum) old + momentum new;
+ * momentum is its only attribute. */
+enum { KOLO_NORM_EPS, KOLO_NORM_MOMENTUM, KOLO_NORM_RELU };
+extern const kolo_op kolo_op_batch_norm, kolo_op_batch_norm_bwd, kolo_op_batch_norm_infer;
+extern const kolo_op kolo_op_batch_norm_update;
+
+/* scale: x, s [] -> x * s * factor. */
+enum { KOLO_SCALE_FACTOR };
+extern const kolo_op kolo_op_scale;
+
 /* softmax_xent: logits [N,C], labels i32 [N] -> loss [] (sum over N), probs [N,C].
  * softmax_xent_bwd: probs, labels, dloss [] -> dlogits = (probs - onehot) * dloss.
  * accuracy: logits, labels -> count [] (of the graph's dtype).

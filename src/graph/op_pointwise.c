@@ -1,10 +1,10 @@
-/* bias, relu and add, with their gradients. */
+/* bias, relu and add, with their gradients; scale. */
 #include "graph/op.h"
 #include "graph/op_rules.h"
 
 #include <inttypes.h>
 
-static const char *const no_attrs[] = {NULL};
+static const char *const no_attrs[] = {NULL}, *const scale_attrs[] = {"%factor", NULL};
 
 static kolo_status bias_shape(kolo_shape_query *q) {
     KOLO_TRY(kolo_rule_types(q, "ff"));
@@ -29,6 +29,12 @@ static kolo_status bias_bwd_shape(kolo_shape_query *q) {
 static kolo_status pointwise_shape(kolo_shape_query *q) {
     KOLO_TRY(kolo_rule_types(q, "ff"));
     for (int i = 1; i < q->n_in; i++) KOLO_TRY(kolo_rule_same(q, 0, i));
+    return kolo_rule_out(q, 0, q->in[0].dtype, q->in[0].shape);
+}
+
+static kolo_status scale_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "ff"));
+    KOLO_TRY(kolo_rule_rank(q, 1, 0, "a scalar"));
     return kolo_rule_out(q, 0, q->in[0].dtype, q->in[0].shape);
 }
 
@@ -93,6 +99,14 @@ const kolo_op kolo_op_add = {
     .shape = pointwise_shape,
     .grad = add_grad,
     .overwrite = 1u << 0 | 1u << 1,
+};
+const kolo_op kolo_op_scale = {
+    .name = "scale",
+    .min_in = 2,
+    .max_in = 2,
+    .attrs = scale_attrs,
+    .shape = scale_shape,
+    .overwrite = 1u << 0,
 };
 
 kolo_value kolo_bias(kolo_graph *g, kolo_value x, kolo_value b) {

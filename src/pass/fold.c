@@ -2,6 +2,7 @@
  *
  *   bias(conv2d(x, w), b)       -> conv2d(x, w, b)           the same for linear
  *   relu(conv2d(...))           -> conv2d(...) relu=1        the same for linear
+ *   relu(batch_norm(...))        -> batch_norm(...) relu=1
  *   max_pool2d(relu(x))         -> max_pool2d(x) relu=1      max and ReLU commute; a quarter of the
  * work linear(flatten(x), w)       -> linear(x, w as [O,C,H,W]) so a layout pass may order w as it
  * orders x
@@ -23,7 +24,13 @@ static bool is_product(const kolo_node *n) {
     return n->op == &kolo_op_conv2d || n->op == &kolo_op_linear;
 }
 
+static bool is_norm(const kolo_node *n) {
+    return n->op == &kolo_op_batch_norm || n->op == &kolo_op_batch_norm_infer;
+}
+
+/* The ReLU attribute of a product or a normalisation. */
 static int64_t *relu_of(kolo_node *n) {
+    if (is_norm(n)) return &n->attr[KOLO_NORM_RELU].i;
     return n->op == &kolo_op_conv2d ? &n->attr[KOLO_CONV_RELU].i : &n->attr[KOLO_LINEAR_RELU].i;
 }
 
@@ -81,7 +88,7 @@ static kolo_status fold_node(folder *f, kolo_node *n, bool *gone) {
         const kolo_node *reader = only_reader(f, n->out[0]);
         if (reader && reader->op == &kolo_op_max_pool2d) {
             *gone = true; /* the pool does it: see below */
-        } else if (maker && is_product(maker) && !*relu_of(maker)) {
+        } else if (maker && (is_product(maker) || is_norm(maker)) && !*relu_of(maker)) {
             *relu_of(maker) = 1;
             *gone = true;
         }

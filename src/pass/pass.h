@@ -6,9 +6,17 @@
 
 /* Forward rewrites that keep the numbers: a flatten before a linear layer folds into it (the
  * weights are seen as [O,C,H,W]); bias and ReLU fold into the convolution or linear layer before
- * them; a max pool after a ReLU does the ReLU on its smaller output. Runs before the gradient,
- * whose rules know the folded forms. */
+ * them, ReLU into a batch normalisation; a max pool after a ReLU does the ReLU on its smaller
+ * output. Runs before the gradient, whose rules know the folded forms. */
 kolo_status kolo_pass_fold(kolo_graph *g);
+
+/* For plans that do not train: ops that behave differently in evaluation become what they are
+ * there. Runs first. UNSUPPORTED: the graph reads what only training gives. */
+kolo_status kolo_pass_inference(kolo_graph *g);
+
+/* Adds the update of each batch normalisation's running statistics. They depend on the scalar
+ * "share", this rank's part of the global batch in samples. Runs before the gradient. */
+kolo_status kolo_pass_statistics(kolo_graph *g);
 
 /* Adds the nodes that compute d(loss * seed)/d(parameter) for every parameter that reaches the
  * loss, and stores each in kolo_info(g, param)->grad. Any graph: branches, shared weights,

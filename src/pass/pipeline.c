@@ -1,6 +1,7 @@
 /* The passes in order. Each leaves a graph that the verifier accepts.
  *
- *   fold -> gradient -> optimiser -> prune -> layout -> bucket
+ *   fold -> statistics -> gradient -> optimiser -> prune -> layout -> bucket   to train
+ *   inference -> fold -> prune -> layout                                       to evaluate
  *
  * and then memory, which only reads the graph (plan/compile.c calls it). */
 #include "graph/op.h"
@@ -13,6 +14,8 @@ static kolo_status add_training(kolo_graph *g, const kolo_pipeline_opts *opts) {
     }
     kolo_value seed = kolo_graph_find(g, "grad_scale");
     if (!kolo_value_ok(seed)) seed = kolo_scalar(g, "grad_scale");
+    KOLO_TRY(kolo_pass_statistics(g));
+    KOLO_TRY(kolo_graph_verify(g));
     KOLO_TRY(kolo_pass_gradient(g, loss, seed));
     KOLO_TRY(kolo_graph_verify(g));
     return kolo_pass_optimizer(g, &opts->optimizer);
@@ -20,6 +23,7 @@ static kolo_status add_training(kolo_graph *g, const kolo_pipeline_opts *opts) {
 
 kolo_status kolo_pipeline_run(kolo_graph *g, const kolo_pipeline_opts *opts) {
     KOLO_TRY(kolo_graph_verify(g));
+    if (!opts->train) KOLO_TRY(kolo_pass_inference(g));
     KOLO_TRY(kolo_pass_fold(g));
     KOLO_TRY(kolo_graph_verify(g));
     if (opts->train) KOLO_TRY(add_training(g, opts));

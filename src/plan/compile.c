@@ -234,6 +234,11 @@ void *kolo_plan_input(const kolo_plan *p, const char *name, kolo_tensor *tensor)
     return address_of(p, v.id, 0);
 }
 
+bool kolo_plan_has_scalar(const kolo_plan *p, const char *name) {
+    kolo_value v = kolo_graph_find(p->graph, name);
+    return kolo_value_ok(v) && kolo_info(p->graph, v)->kind == KOLO_VALUE_SCALAR;
+}
+
 void kolo_plan_set_scalar(kolo_plan *p, const char *name, double number) {
     kolo_value v = kolo_graph_find(p->graph, name);
     KOLO_ASSERT(kolo_value_ok(v) && kolo_info(p->graph, v)->kind == KOLO_VALUE_SCALAR);

@@ -42,8 +42,10 @@ void *kolo_store_data(const kolo_store *store, const kolo_store_entry *entry);
 void kolo_store_read(const kolo_store *store, const kolo_store_entry *entry, void *canonical);
 /* Sets an entry in both banks from canonical order. */
 void kolo_store_write(kolo_store *store, const kolo_store_entry *entry, const void *canonical);
-/* Draws the initial value of every parameter (both banks) from `seed` and its name; state is zero.
- */
+/* True for what belongs to the model, in training and in files: parameters and statistics; false
+ * for the optimiser's state, whose names begin with "optimizer.". */
+bool kolo_store_entry_is_model(const kolo_store_entry *entry);
+/* Draws the initial value of every entry (both banks) from `seed` and its name. */
 kolo_status kolo_store_init(kolo_store *store, uint64_t seed);
 /* Copies rank 0's current bank to all ranks, both banks. Compares the layouts first: PEER/ARG when
  * a rank's differ. Collective. */
@@ -78,6 +80,8 @@ void kolo_plan_destroy(kolo_plan *plan);
 /* Address and tensor of an input, for the caller to fill before a run; KOLO_ASSERTs that it exists.
  */
 void *kolo_plan_input(const kolo_plan *plan, const char *name, kolo_tensor *tensor);
+/* Whether the plan has a scalar of that name, to be set before a run. */
+bool kolo_plan_has_scalar(const kolo_plan *plan, const char *name);
 void kolo_plan_set_scalar(kolo_plan *plan, const char *name, double number);
 /* Address and tensor of a named output, valid after a run until the next; NULL when there is none.
  */

@@ -70,6 +70,10 @@ kolo_status kolo_store_grow(kolo_store *s) {
     return KOLO_OK;
 }
 
+bool kolo_store_entry_is_model(const kolo_store_entry *entry) {
+    return entry->kind == KOLO_VALUE_PARAM || strncmp(entry->name, "optimizer.", 10) != 0;
+}
+
 void *kolo_store_data(const kolo_store *s, const kolo_store_entry *entry) {
     return s->bank[s->current] + entry->offset;
 }
@@ -113,7 +117,7 @@ kolo_status kolo_store_init(kolo_store *s, uint64_t seed) {
         void *canonical = kolo_zalloc(bytes);
         if (!canonical) return KOLO_NOMEM(bytes);
         kolo_rng rng = kolo_rng_make(seed, KOLO_RNG_INIT, kolo_hash_text(entry->name) >> 8);
-        for (int64_t i = 0; entry->kind == KOLO_VALUE_PARAM && i < count; i++) {
+        for (int64_t i = 0; i < count; i++) {
             double number = draw(&entry->init, &rng, (uint64_t)i);
             if (entry->tensor.dtype == KOLO_DTYPE_F64) {
                 ((double *)canonical)[i] = number;

@@ -45,12 +45,12 @@ static kolo_status add_metadata(kolo_safetensors_writer *writer, const kolo_chec
     return set_number(writer, "seed", info->seed);
 }
 
-/* Adds every parameter; its canonical copy lives in `arena`, until the file is written. */
+/* Adds every parameter and statistic; its canonical copy lives in `arena`, until the file is written. */
 static kolo_status add_parameters(kolo_safetensors_writer *writer, const kolo_store *store,
                                   kolo_arena *arena) {
     for (int i = 0; i < kolo_store_count(store); i++) {
         const kolo_store_entry *entry = kolo_store_entry_at(store, i);
-        if (entry->kind != KOLO_VALUE_PARAM) continue;
+        if (!kolo_store_entry_is_model(entry)) continue;
         kolo_dtype dtype = entry->tensor.dtype;
         size_t bytes = (size_t)kolo_shape_count(&entry->canon) * kolo_dtype_bytes(dtype);
         void *copy = kolo_arena_alloc(arena, bytes);
@@ -189,12 +189,12 @@ static kolo_status check_parameter(const kolo_checkpoint *c, const kolo_store_en
 static kolo_status check_all(const kolo_checkpoint *c, const kolo_store *store) {
     for (int i = 0; i < kolo_store_count(store); i++) {
         const kolo_store_entry *entry = kolo_store_entry_at(store, i);
-        if (entry->kind == KOLO_VALUE_PARAM) KOLO_TRY(check_parameter(c, entry));
+        if (kolo_store_entry_is_model(entry)) KOLO_TRY(check_parameter(c, entry));
     }
     for (int i = 0; i < kolo_safetensors_count(c->file); i++) {
         const char *name = kolo_safetensors_get(c->file, i)->name;
         const kolo_store_entry *entry = kolo_store_find(store, name);
-        if (!entry || entry->kind != KOLO_VALUE_PARAM) {
+        if (!entry || !kolo_store_entry_is_model(entry)) {
             return KOLO_FAIL(KOLO_ERR_FORMAT,
                              "%s: tensor \"%s\" is none of model %s: give a checkpoint of that "
                              "model",

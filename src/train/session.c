@@ -187,6 +187,10 @@ kolo_status kolo_session_step(kolo_session *s, const kolo_batch *batch, double l
     fill(c, batch);
     kolo_plan_set_scalar(c->plan, "lr", lr);
     kolo_plan_set_scalar(c->plan, "grad_scale", 1.0 / (double)batch->global_count);
+    if (kolo_plan_has_scalar(c->plan, "share")) {
+        double share = (double)batch->count / (double)batch->global_count;
+        kolo_plan_set_scalar(c->plan, "share", share);
+    }
     return run(c, sums, batch->global_count);
 }
 

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MAX_NUMBERS = 16 };
+enum { MAX_NUMBERS = 16, MAX_INPUTS = 6, MAX_OUTPUTS = 3 };
 #define S1(a)    \
     {            \
         1, { a } \
@@ -25,11 +25,11 @@ typedef struct forward_case {
     const char *name;
     const kolo_op *op;
     int n_in;
-    kolo_shape in[4];
+    kolo_shape in[MAX_INPUTS];
     const char *types; /* of the inputs: f float, i i32, b u8; NULL: all f */
     kolo_attr attr[KOLO_MAX_ATTRS];
-    double data[4][MAX_NUMBERS]; /* of each input */
-    double out[2][MAX_NUMBERS];  /* of each output, and of nothing else */
+    double data[MAX_INPUTS][MAX_NUMBERS]; /* of each input */
+    double out[MAX_OUTPUTS][MAX_NUMBERS];  /* of each output, and of nothing else */
 } forward_case;
 
 #define LN2 0.69314718055994530942
@@ -96,6 +96,31 @@ static const forward_case cases[] = {
      .out = {{0, 0, 7}}},
     {"sums", &kolo_op_add, 2, .in = {S2(2, 1), S2(2, 1)}, .data = {{1, 2}, {30, -2}},
      .out = {{31, 0}}},
+
+    {"one channel", &kolo_op_batch_norm, 5, .in = {S4(2, 1, 1, 2), S1(1), S1(1), S1(1), S1(1)},
+     .attr = {{.f = 4}}, .data = {{1, 3, 5, 7}, {6}, {1}, {100}, {100}},
+     .out = {{-5, -1, 3, 7}, {4}, {5}}},
+    {"two channels, relu", &kolo_op_batch_norm, 5,
+     .in = {S4(1, 2, 1, 2), S1(2), S1(2), S1(2), S1(2)}, .attr = {{.f = 0}, {.f = 0}, {1}},
+     .data = {{1, 3, 10, 20}, {1, 5}, {0, 1}}, .out = {{0, 1, 0, 6}, {2, 15}, {1, 25}}},
+    {"one channel", &kolo_op_batch_norm_bwd, 5,
+     .in = {S4(1, 1, 1, 4), S4(1, 1, 1, 4), S1(1), S1(1), S1(1)}, .attr = {{.f = 4}},
+     .data = {{1, 2, 3, 6}, {1, 3, 5, 7}, {3}, {4}, {5}},
+     .out = {{-2 / 3.0, -5 / 9.0, -4 / 9.0, 5 / 3.0}, {16 / 3.0}, {12}}},
+    {"of relu", &kolo_op_batch_norm_bwd, 6,
+     .in = {S4(1, 1, 1, 4), S4(1, 1, 1, 4), S1(1), S1(1), S1(1), S4(1, 1, 1, 4)},
+     .attr = {{.f = 4}, {.f = 0}, {1}},
+     .data = {{1, 2, 3, 6}, {1, 3, 5, 7}, {3}, {4}, {5}, {1, 0, 1, 1}},
+     .out = {{0, -2, 0, 2}, {6}, {10}}},
+    {"one channel", &kolo_op_batch_norm_infer, 5,
+     .in = {S4(1, 1, 1, 2), S1(1), S1(1), S1(1), S1(1)}, .attr = {{.f = 1}},
+     .data = {{1, 4}, {2}, {-1}, {2}, {3}}, .out = {{-2, 1}}},
+    {"relu", &kolo_op_batch_norm_infer, 5, .in = {S4(1, 1, 1, 2), S1(1), S1(1), S1(1), S1(1)},
+     .attr = {{.f = 1}, {.f = 0}, {1}}, .data = {{1, 4}, {2}, {-1}, {2}, {3}}, .out = {{0, 1}}},
+    {"a quarter", &kolo_op_batch_norm_update, 4, .in = {S1(1), S1(1), S1(1), S1(1)},
+     .attr = {{.f = 0.25}}, .data = {{1}, {2}, {3}, {4}}, .out = {{1.5}, {2.5}}},
+    {"by a half", &kolo_op_scale, 2, .in = {S1(2), {0, {0}}}, .attr = {{.f = 0.5}},
+     .data = {{1, 2}, {3}}, .out = {{1.5, 3}}},
 
     {"large logits", &kolo_op_softmax_xent, 2, .in = {S2(2, 2), S1(2)}, .types = "fi",
      .data = {{0, LN3, 1000, 1000}, {1, 0}},
@@ -181,7 +206,7 @@ static void run_case(const forward_case *c, kolo_dtype dtype, double tolerance) 
     const kolo_kernel *kernel;
     ASSERT_OK(kolo_kernel_select(KOLO_KERNELS_REF, &spec, &kernel, NULL));
     assert_true(kolo_kernel_is_ref(kernel));
-    buffer in[4], out[2];
+    buffer in[MAX_INPUTS], out[MAX_OUTPUTS];
     memset(out, 0xA5, sizeof out);
     kolo_call call = {.spec = &spec};
     for (int i = 0; i < spec.n_in; i++) {

@@ -100,6 +100,14 @@ static const gradient_case cases[] = {
     {"scalar", &kolo_op_relu, 1, .in = {{0, {0}}}, .attr = {{0}}},
     {"odd", &kolo_op_add, 2, .in = {S3(3, 5, 7), S3(3, 5, 7)}, .attr = {{0}}},
     {"one side", &kolo_op_add, 2, .in = {S2(3, 5), S2(3, 5)}, .attr = {{0}}, .skip = 1},
+    {"images", &kolo_op_batch_norm, 5, .in = {S4(3, 2, 3, 2), S1(2), S1(2), S1(2), S1(2)},
+     .attr = {{.f = 1e-3}}, .skip = 24},
+    {"relu", &kolo_op_batch_norm, 5, .in = {S4(2, 3, 3, 3), S1(3), S1(3), S1(3), S1(3)},
+     .attr = {{.f = 1e-5}, {.f = 0}, {1}}, .skip = 24},
+    {"rows", &kolo_op_batch_norm, 5, .in = {S2(5, 3), S1(3), S1(3), S1(3), S1(3)},
+     .attr = {{.f = 1e-5}}, .skip = 24},
+    {"only the parameters", &kolo_op_batch_norm, 5,
+     .in = {S4(2, 2, 2, 2), S1(2), S1(2), S1(2), S1(2)}, .attr = {{.f = 1e-5}}, .skip = 25},
     {"images", &kolo_op_flatten, 1, .in = {S4(3, 2, 3, 5)}, .attr = {{0}}},
     {"vector", &kolo_op_flatten, 1, .in = {S1(3)}, .attr = {{0}}},
     {"odd", &kolo_op_reshape, 1, .in = {S3(3, 4, 5)}, .attr = {{2}, {6}, {10}}},
@@ -127,7 +135,8 @@ static void rig_create(rig *t, const gradient_case *c) {
     ASSERT_OK(kolo_graph_check(t->g));
     t->n_forward = t->g->n_nodes;
     t->r = kolo_input(t->g, "r", KOLO_DTYPE_F64, kolo_info(t->g, t->y)->tensor.shape);
-    kolo_value d_out[KOLO_MAX_IO] = {t->r, KOLO_NONE};
+    kolo_value d_out[KOLO_MAX_IO];
+    for (int i = 0; i < KOLO_MAX_IO; i++) d_out[i] = i == 0 ? t->r : KOLO_NONE;
     c->op->grad(t->g, t->g->nodes[0], d_out, wants, t->d_in);
     ASSERT_OK(kolo_graph_verify(t->g));
     ASSERT_OK(graph_eval_init(&t->e, t->g, KOLO_KERNELS_REF));

@@ -70,6 +70,12 @@ static kolo_value add_twice(kolo_graph *g) {
     return kolo_add(g, x, x);
 }
 static kolo_value flatten_images(kolo_graph *g) { return kolo_flatten(g, image(g, 2, 3, 4, 5)); }
+static kolo_value norm_images(kolo_graph *g) {
+    return kolo_batch_norm(g, image(g, 2, 3, 4, 5), "bn", NULL);
+}
+static kolo_value norm_rows(kolo_graph *g) {
+    return kolo_batch_norm(g, matrix(g, "x", 5, 7), "bn", NULL);
+}
 static kolo_value loss_ok(kolo_graph *g) {
     kolo_value labels = kolo_input(g, "labels", KOLO_DTYPE_I32, kolo_shape_1(5));
     return kolo_softmax_xent(g, matrix(g, "x", 5, 7), labels);
@@ -97,6 +103,8 @@ static void shapes_come_out(void **state) {
         {relu_images, "[2,3,4,5]"},
         {add_twice, "[2,3,4,5]"},
         {flatten_images, "[2,60]"},
+        {norm_images, "[2,3,4,5]"},
+        {norm_rows, "[5,7]"},
         {loss_ok, "[]"},
         {accuracy_ok, "[]"},
     };
@@ -179,6 +187,12 @@ static kolo_value add_shapes(kolo_graph *g) {
     return kolo_add(g, matrix(g, "a", 5, 7), matrix(g, "b", 7, 5));
 }
 static kolo_value flatten_scalar(kolo_graph *g) { return kolo_flatten(g, kolo_scalar(g, "s")); }
+static kolo_value norm_rank(kolo_graph *g) {
+    return kolo_batch_norm(g, kolo_input(g, "x", KOLO_DTYPE_F32, kolo_shape_1(5)), "bn", NULL);
+}
+static kolo_value norm_eps(kolo_graph *g) {
+    return kolo_batch_norm(g, matrix(g, "x", 5, 7), "bn", &(kolo_batch_norm_opts){.eps = -1});
+}
 static kolo_value loss_labels(kolo_graph *g) {
     kolo_value labels = kolo_input(g, "labels", KOLO_DTYPE_I32, kolo_shape_1(4));
     return kolo_softmax_xent(g, matrix(g, "x", 5, 7), labels);
@@ -217,6 +231,8 @@ static void failures_name_op_and_shapes(void **state) {
         {bias_rank, "bias: ", "f32 [5], f32 [5]", "two or more dimensions"},
         {add_shapes, "add: ", "f32 [5,7], f32 [7,5]", "one shape"},
         {flatten_scalar, "flatten: ", "f32 []", "no batch"},
+        {norm_rank, "batch_norm: ", "f32 [5], f32 [1]", "two or more dimensions"},
+        {norm_eps, "batch_norm: ", "f32 [5,7], f32 [7]", "eps must be"},
         {loss_labels, "softmax_xent: ", "f32 [5,7], i32 [4]", "must be [5]"},
         {loss_dtype, "softmax_xent: ", "f32 [5,7], f32 [5]", "must be i32"},
         {accuracy_rank, "accuracy: ", "f32 [2,3,1,1], i32 [2]", "N,C"},

@@ -25,12 +25,11 @@ static kolo_value head(kolo_graph *g, kolo_value features, kolo_value labels) {
     return logits;
 }
 
-static kolo_value conv(kolo_graph *g, const char *name, kolo_value x, int64_t out, int64_t kernel,
-                       int64_t groups, int64_t stride) {
+/* Without a bias, whose gradient a batch normalisation behind it would make zero. */
+static kolo_value bare_conv(kolo_graph *g, const char *name, kolo_value x, int64_t out,
+                            int64_t kernel, int64_t groups, int64_t stride) {
     if (kolo_graph_check(g) != KOLO_OK) return x;
     int64_t in = kolo_info(g, x)->tensor.shape.dim[1] / groups;
-    char bias[64];
-    snprintf(bias, sizeof bias, "%s.bias", name);
     kolo_init init = kolo_init_fan_in(in * kernel * kernel);
     kolo_value w = kolo_param(g, name, kolo_shape_4(out, in, kernel, kernel), init);
     kolo_conv2d_opts opts = {.pad_h = kernel / 2,
@@ -38,7 +37,17 @@ static kolo_value conv(kolo_graph *g, const char *name, kolo_value x, int64_t ou
                              .groups = groups,
                              .stride_h = stride,
                              .stride_w = stride};
-    kolo_value y = kolo_conv2d(g, x, w, &opts);
+    return kolo_conv2d(g, x, w, &opts);
+}
+
+static kolo_value conv(kolo_graph *g, const char *name, kolo_value x, int64_t out, int64_t kernel,
+                       int64_t groups, int64_t stride) {
+    if (kolo_graph_check(g) != KOLO_OK) return x;
+    int64_t in = kolo_info(g, x)->tensor.shape.dim[1] / groups;
+    char bias[64];
+    snprintf(bias, sizeof bias, "%s.bias", name);
+    kolo_value y = bare_conv(g, name, x, out, kernel, groups, stride);
+    kolo_init init = kolo_init_fan_in(in * kernel * kernel);
     return kolo_bias(g, y, kolo_param(g, bias, kolo_shape_1(out), init));
 }
 
@@ -94,11 +103,27 @@ static void net_odd(kolo_graph *g, int64_t batch) {
     head(g, kolo_add(g, kolo_flatten(g, x), kolo_flatten(g, flat)), y);
 }
 
+/* Batch normalisation with and without ReLU, before a pool, in a shortcut, and on rows. */
+static void net_norm(kolo_graph *g, int64_t batch) {
+    kolo_value x = images(g, batch, 3, 9), y = labels_of(g, batch);
+    x = kolo_relu(g, kolo_batch_norm(g, bare_conv(g, "stem", x, 8, 3, 1, 1), "bn0", NULL));
+    kolo_value a = bare_conv(g, "a", x, 12, 3, 1, 2), b = bare_conv(g, "b", x, 12, 1, 1, 2);
+    a = kolo_batch_norm(g, a, "bn1", NULL);
+    b = kolo_batch_norm(g, b, "bn2", &(kolo_batch_norm_opts){.eps = 1e-3, .momentum = 0.3});
+    x = kolo_max_pool2d(g, kolo_relu(g, kolo_add(g, a, b)), &two);
+    x = kolo_batch_norm(g, kolo_flatten(g, x), "bn3", NULL);
+    head(g, x, y);
+}
+
 typedef void (*net)(kolo_graph *g, int64_t batch);
 static const struct {
     const char *name;
     net build;
-} nets[] = {{"lenet", net_lenet}, {"residual", net_residual}, {"mlp", net_mlp}, {"odd", net_odd}};
+} nets[] = {{"lenet", net_lenet},
+            {"residual", net_residual},
+            {"mlp", net_mlp},
+            {"odd", net_odd},
+            {"norm", net_norm}};
 
 /* ---- running ---- */
 
@@ -128,6 +153,7 @@ static void fill(kolo_plan *plan, uint64_t step) {
     }
     if (!plan->train) return;
     kolo_plan_set_scalar(plan, "lr", 0.05);
+    if (kolo_plan_has_scalar(plan, "share")) kolo_plan_set_scalar(plan, "share", 1);
     kolo_plan_set_scalar(plan, "grad_scale", 1.0 / (double)y.shape.dim[0]);
 }
 
@@ -308,6 +334,48 @@ static void plans_share_a_store(void **state) {
     kolo_store_destroy(store);
 }
 
+/* Running statistics are those of PyTorch: (1 - momentum) old + momentum new, the variance
+ * unbiased.
+ */
+static void running_statistics_follow_the_batch(void **state) {
+    kolo_store *store;
+    ASSERT_OK(kolo_store_create(&store));
+    kolo_graph *g;
+    ASSERT_OK(kolo_graph_create(NULL, &g));
+    kolo_value x = images(g, BATCH, 3, 4), y = labels_of(g, BATCH);
+    x = kolo_batch_norm(g, x, "bn", &(kolo_batch_norm_opts){.momentum = 0.25});
+    head(g, kolo_flatten(g, x), y);
+    kolo_plan *plan;
+    ASSERT_OK(kolo_plan_compile(g, &(kolo_plan_opts){.train = true}, store, NULL, &plan));
+    ASSERT_OK(kolo_store_init(store, 1));
+    const kolo_store_entry *mean_of = kolo_store_find(store, "bn.running_mean");
+    const kolo_store_entry *var_of = kolo_store_find(store, "bn.running_var");
+    float mean[3], var[3];
+    kolo_store_read(store, mean_of, mean);
+    kolo_store_read(store, var_of, var);
+    for (int c = 0; c < 3; c++) assert_true(mean[c] == 0 && var[c] == 1);
+    fill(plan, 0);
+    kolo_tensor t;
+    const float *data = kolo_plan_input(plan, "x", &t);
+    double sum[3] = {0}, squares[3] = {0}, count = BATCH * 16;
+    for (int64_t i = 0; i < BATCH * 48; i++) {
+        int64_t index[4] = {i / 48, i / 16 % 3, i / 4 % 4, i % 4};
+        double v = (double)data[kolo_layout_offset(&t.layout, &t.shape, index)];
+        sum[index[1]] += v;
+        squares[index[1]] += v * v;
+    }
+    ASSERT_OK(kolo_plan_run(plan));
+    kolo_store_read(store, mean_of, mean);
+    kolo_store_read(store, var_of, var);
+    for (int c = 0; c < 3; c++) {
+        double unbiased = (squares[c] - sum[c] * sum[c] / count) / (count - 1);
+        assert_true(fabs((double)mean[c] - 0.25 * sum[c] / count) < 1e-6);
+        assert_true(fabs((double)var[c] - (0.75 + 0.25 * unbiased)) < 1e-6);
+    }
+    kolo_plan_destroy(plan);
+    kolo_store_destroy(store);
+}
+
 /* Reads are of one bank, writes to the other, and only a whole step turns them. */
 static void a_step_writes_the_other_bank(void **state) {
     kolo_store *store;
@@ -454,6 +522,7 @@ int main(void) {
         cmocka_unit_test(best_kernels_train_as_the_reference_does),
         cmocka_unit_test(same_seed_gives_the_same_bits),
         cmocka_unit_test(plans_share_a_store),
+        cmocka_unit_test(running_statistics_follow_the_batch),
         cmocka_unit_test(a_step_writes_the_other_bank),
         cmocka_unit_test(compiling_survives_lack_of_memory),
     };

@@ -5,7 +5,7 @@
  * Each subject is a pair: X.c holds the kernels (fit, prepare, run), X.isa.c the loops, compiled
  * once per instruction set; a copy exports one const table of its loops. The copy is chosen when a
  * kernel is prepared. A loop runs over a range of a job that `run` fills in; ranges are given to
- * threads by kolo_simd_parallel, and no result depends on how the range is cut.
+ * threads by kolo_simd_parallel; how the range is cut changes no result but conv2d_bwd_weights's.
  *
  * Images are seen through kolo_simd_image, which covers abcd, acdb and channels in blocks alike. */
 

@@ -1,0 +1,183 @@
+/* Batch normalisation on images in any layout that kolo_simd_image covers, what keeps its running
+ * statistics, and scale (loops: norm.isa.c).
+ *
+ * Forwards: sums of each plane, the channels' mean and variance from these, then y. Backwards: the
+ * sums of dy and of dy (x - mean) alike, then dx. Each reads what it needs twice, the second time
+ * from a cache where images are small. */
+#include "kernel/simd/simd.h"
+
+#include <string.h>
+
+typedef struct norm_state {
+    const kolo_simd_norm_table *loops;
+    kolo_simd_image image;
+    int64_t lanes; /* channels, with those of padding */
+} norm_state;
+
+enum { BWD_DY, BWD_X, BWD_GAMMA, BWD_MEAN, BWD_VAR, BWD_Y };
+enum { X, GAMMA, BETA, MEAN, VAR };
+enum { VECTORS = 4 }; /* coefficients in scratch: center, slope, offset, tilt */
+
+static double seconds(const kolo_kernel_spec *spec) {
+    double bytes = 0;
+    for (int i = 0; i < spec->n_in; i++) bytes += (double)kolo_tensor_bytes(&spec->in[i]);
+    for (int i = 0; i < spec->n_out; i++) bytes += (double)kolo_tensor_bytes(&spec->out[i]);
+    return kolo_kernel_seconds(0, bytes, 2);
+}
+
+/* Every tensor of x's rank has its layout. */
+static double fit(kolo_kernel_spec *spec) {
+    kolo_simd_image image;
+    const kolo_tensor *x = &spec->in[0];
+    if (!kolo_spec_floats_are(spec, KOLO_DTYPE_F32) || !kolo_simd_image_of(x, &image)) return -1;
+    for (int i = 0; i < spec->n_in + spec->n_out; i++) {
+        const kolo_tensor *t = i < spec->n_in ? &spec->in[i] : &spec->out[i - spec->n_in];
+        bool vector = t->shape.rank == 1;
+        if (vector ? !kolo_layout_is_plain(&t->layout)
+                   : !kolo_layout_equal(&t->layout, &x->layout)) {
+            return -1;
+        }
+    }
+    return seconds(spec);
+}
+
+static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *scratch_bytes) {
+    norm_state *s = kolo_zalloc(sizeof *s);
+    if (!s) return KOLO_NOMEM(sizeof *s);
+    s->loops = kolo_simd_isa_now()->norm;
+    KOLO_ASSERT(kolo_simd_image_of(&spec->in[0], &s->image));
+    s->lanes = s->image.planes * s->image.inner;
+    bool sums = spec->op != &kolo_op_batch_norm_infer;
+    *scratch_bytes = sizeof(float) * (size_t)(s->lanes * (VECTORS + (sums ? 2 * s->image.n : 0)));
+    *state = s;
+    return KOLO_OK;
+}
+
+/* A job with its places in scratch memory; the coefficients of padding are zero. */
+static kolo_simd_norm_job job_of(const kolo_call *call) {
+    const norm_state *s = call->state;
+    float *scratch = call->scratch;
+    memset(scratch, 0, sizeof(float) * (size_t)(s->lanes * VECTORS));
+    return (kolo_simd_norm_job){
+        .image = s->image,
+        .eps = call->spec->attr[KOLO_NORM_EPS].f,
+        .out = call->out[0],
+        .center = scratch,
+        .slope = scratch + s->lanes,
+        .offset = scratch + 2 * s->lanes,
+        .tilt = scratch + 3 * s->lanes,
+        .sums = scratch + VECTORS * s->lanes,
+    };
+}
+
+static void run_forward(const kolo_call *call) {
+    const norm_state *s = call->state;
+    int threads = call->spec->threads;
+    int64_t planes = s->image.n * s->image.planes;
+    bool train = call->spec->op == &kolo_op_batch_norm;
+    kolo_simd_norm_job job = job_of(call);
+    job.relu = call->spec->attr[KOLO_NORM_RELU].i;
+    job.x = call->in[X];
+    job.gamma = call->in[GAMMA];
+    job.beta = call->in[BETA];
+    job.mean = call->in[MEAN];
+    job.var = call->in[VAR];
+    if (train) {
+        job.mean_out = call->out[1];
+        job.var_out = call->out[2];
+        kolo_simd_parallel(threads, planes, s->loops->moments, &job);
+    }
+    kolo_simd_parallel(threads, s->image.c, train ? s->loops->moments_end : s->loops->infer_begin,
+                       &job);
+    kolo_simd_parallel(threads, planes, s->loops->apply, &job);
+}
+
+static void run_bwd(const kolo_call *call) {
+    const norm_state *s = call->state;
+    int threads = call->spec->threads;
+    int64_t planes = s->image.n * s->image.planes;
+    kolo_simd_norm_job job = job_of(call);
+    job.dy = call->in[BWD_DY];
+    job.x = call->in[BWD_X];
+    job.gamma = call->in[BWD_GAMMA];
+    job.mean = call->in[BWD_MEAN];
+    job.var = call->in[BWD_VAR];
+    job.y = call->spec->n_in > BWD_Y ? call->in[BWD_Y] : NULL;
+    job.dgamma = call->out[1];
+    job.dbeta = call->out[2];
+    memcpy(job.center, job.mean, sizeof(float) * (size_t)s->image.c);
+    kolo_simd_parallel(threads, planes, s->loops->products, &job);
+    kolo_simd_parallel(threads, s->image.c, s->loops->products_end, &job);
+    kolo_simd_parallel(threads, planes, s->loops->apply_bwd, &job);
+}
+
+#define NORM(text, op_name, run_)             \
+    const kolo_kernel kolo_simd_##op_name = { \
+        .name = text,                         \
+        .op = &kolo_op_##op_name,             \
+        .fit = fit,                           \
+        .prepare = prepare,                   \
+        .run = run_,                          \
+        .release = kolo_free,                 \
+    }
+NORM("simd_batch_norm", batch_norm, run_forward);
+NORM("simd_batch_norm_infer", batch_norm_infer, run_forward);
+NORM("simd_batch_norm_bwd", batch_norm_bwd, run_bwd);
+
+/* ---- batch_norm_update, scale ---- */
+
+/* Elements in whatever order, the same in all tensors but scalars. */
+static double fit_vectors(kolo_kernel_spec *spec) {
+    if (!kolo_spec_floats_are(spec, KOLO_DTYPE_F32)) return -1;
+    for (int i = 0; i < spec->n_in; i++) {
+        bool scalar = spec->in[i].shape.rank == 0;
+        if (!scalar && !kolo_layout_equal(&spec->in[i].layout, &spec->out[0].layout)) return -1;
+    }
+    for (int i = 1; i < spec->n_out; i++) {
+        if (!kolo_layout_equal(&spec->out[i].layout, &spec->out[0].layout)) return -1;
+    }
+    return seconds(spec);
+}
+
+static kolo_status prepare_vectors(const kolo_kernel_spec *spec, void **state,
+                                   size_t *scratch_bytes) {
+    norm_state *s = kolo_zalloc(sizeof *s);
+    if (!s) return KOLO_NOMEM(sizeof *s);
+    s->loops = kolo_simd_isa_now()->norm;
+    s->lanes = kolo_tensor_elements(&spec->out[0]);
+    *scratch_bytes = 0;
+    *state = s;
+    return KOLO_OK;
+}
+
+static void run_update(const kolo_call *call) {
+    const norm_state *s = call->state;
+    double momentum = call->spec->attr[0].f;
+    for (int k = 0; k < 2; k++) {
+        kolo_simd_blend_job job = {.a = call->in[k],
+                                   .b = call->in[2 + k],
+                                   .keep = (float)(1 - momentum),
+                                   .factor = (float)momentum,
+                                   .out = call->out[k]};
+        kolo_simd_parallel(call->spec->threads, s->lanes, s->loops->blend, &job);
+    }
+}
+
+static void run_scale(const kolo_call *call) {
+    const norm_state *s = call->state;
+    double factor = *(const float *)call->in[1] * call->spec->attr[KOLO_SCALE_FACTOR].f;
+    kolo_simd_blend_job job = {.a = call->in[0], .factor = (float)factor, .out = call->out[0]};
+    kolo_simd_parallel(call->spec->threads, s->lanes, s->loops->blend, &job);
+}
+
+#define VECTORS_KERNEL(text, op_name, run_)   \
+    const kolo_kernel kolo_simd_##op_name = { \
+        .name = text,                         \
+        .op = &kolo_op_##op_name,             \
+        .fit = fit_vectors,                   \
+        .prepare = prepare_vectors,           \
+        .run = run_,                          \
+        .release = kolo_free,                 \
+    }
+VECTORS_KERNEL("simd_batch_norm_update", batch_norm_update, run_update);
+VECTORS_KERNEL("simd_scale", scale, run_scale);

@@ -1,0 +1,62 @@
+/* Running statistics: for each batch normalisation whose running mean and variance are state, the
+ * update of these by the batch's.
+ *
+ * What an update reads of the step's results travels, summed over the ranks (pass/bucket.c). The
+ * batch's mean and variance are therefore multiplied by this rank's share of the global batch, the
+ * scalar "share", before: the sum is then their mean, equal on all ranks, also when ranks have
+ * unequal shares or none. The variance that is kept is the unbiased one, n / (n - 1) times the
+ * batch's, as in PyTorch. */
+#include "graph/op.h"
+#include "pass/pass.h"
+
+static kolo_value scaled(kolo_graph *g, kolo_value x, kolo_value share, double factor) {
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_SCALE_FACTOR].f = factor};
+    return kolo_graph_add1(g, &kolo_op_scale, (kolo_value[]){x, share}, 2, attr);
+}
+
+static bool has_next(const kolo_graph *g, kolo_value state) {
+    for (int32_t v = 0; v < g->n_values; v++) {
+        if (g->values[v].next_of.id == state.id) return true;
+    }
+    return false;
+}
+
+static kolo_status update(kolo_graph *g, const kolo_node *n, kolo_value share) {
+    const kolo_value mean = n->in[3], var = n->in[4];
+    if (has_next(g, mean) || has_next(g, var)) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "two batch_norm share the running statistics \"%s\": give each its own",
+                         kolo_info(g, mean)->name);
+    }
+    const kolo_shape *x = &kolo_info(g, n->in[0])->tensor.shape;
+    double count = (double)(kolo_shape_count(x) / x->dim[1]);
+    const kolo_value in[] = {
+        mean,
+        var,
+        scaled(g, n->out[1], share, 1),
+        scaled(g, n->out[2], share, count > 1 ? count / (count - 1) : 1),
+    };
+    kolo_value out[KOLO_MAX_IO];
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {{.f = n->attr[KOLO_NORM_MOMENTUM].f}};
+    kolo_graph_add(g, &kolo_op_batch_norm_update, in, 4, attr, out);
+    KOLO_TRY(kolo_graph_check(g));
+    kolo_info(g, out[0])->next_of = mean;
+    kolo_info(g, out[1])->next_of = var;
+    return KOLO_OK;
+}
+
+static bool keeps_statistics(const kolo_graph *g, const kolo_node *n) {
+    return n->op == &kolo_op_batch_norm && kolo_info(g, n->in[3])->kind == KOLO_VALUE_STATE &&
+           kolo_info(g, n->in[4])->kind == KOLO_VALUE_STATE;
+}
+
+kolo_status kolo_pass_statistics(kolo_graph *g) {
+    kolo_value share = kolo_graph_find(g, "share");
+    const int32_t n_nodes = g->n_nodes;
+    for (int32_t i = 0; i < n_nodes; i++) {
+        if (!keeps_statistics(g, g->nodes[i])) continue;
+        if (!kolo_value_ok(share)) share = kolo_scalar(g, "share");
+        KOLO_TRY(update(g, g->nodes[i], share));
+    }
+    return kolo_graph_check(g);
+}

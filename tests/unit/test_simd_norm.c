@@ -1,0 +1,119 @@
+/* Our batch normalisation of every instruction set that this machine has, against the reference,
+ * over shapes, layouts and threads; with means far from zero, and channels that do not vary. */
+#include "base/rng.h"
+#include "kernel/simd/simd.h"
+#include "support/kernel_check.h"
+
+#include <string.h>
+
+enum { MAX_ELEMENTS = 1 << 17, MAX_CHANNELS = 256 };
+
+static const struct {
+    kolo_shape shape;
+    const char *layout;
+} images[] = {
+    {{4, {3, 6, 5, 7}}, "abcd"},    {{4, {3, 6, 5, 7}}, "acdb"},
+    {{4, {3, 6, 5, 7}}, "aBcd8b"},  {{4, {2, 17, 3, 3}}, "aBcd16b"},
+    {{4, {2, 130, 2, 3}}, "acdb"},  {{4, {1, 16, 9, 9}}, "aBcd8b"},
+    {{4, {2, 9, 1, 2}}, "aBcd4b"},  {{4, {2, 3, 4, 13}}, "abcd"},
+    {{4, {2, 8, 9, 3}}, "acdb"},    {{4, {2, 64, 5, 5}}, "acdb"},
+    {{4, {1, 32, 40, 40}}, "acdb"}, {{2, {37, 10}}, "ab"},
+    {{3, {3, 4, 19}}, "abc"},       {{4, {2, 1, 150, 150}}, "abcd"},
+    {{4, {5, 3, 1, 1}}, "abcd"},    {{4, {2, 19, 12, 12}}, "aBcd16b"},
+};
+
+static float x[MAX_ELEMENTS], mean[MAX_CHANNELS], var[MAX_CHANNELS];
+
+/* Channel 0 is 100 + noise, channel 1 is constant; the others are noise of another size each. */
+static void fill(const kolo_shape *s) {
+    kolo_rng rng = kolo_rng_make(7, KOLO_RNG_TEST, 1);
+    int64_t count = kolo_shape_count(s), plane = count / (s->dim[0] * s->dim[1]);
+    assert_true(count <= MAX_ELEMENTS && s->dim[1] <= MAX_CHANNELS);
+    for (int64_t i = 0; i < count; i++) {
+        int64_t c = i / plane % s->dim[1];
+        float noise = kolo_rng_normal(&rng, (uint64_t)i);
+        x[i] = c == 0 ? 100 + noise : c == 1 ? 3 : noise * (float)(c + 1) / 4 + (float)(c % 3);
+    }
+    for (int64_t c = 0; c < s->dim[1]; c++) {
+        mean[c] = c == 0 ? 100 : (float)(c % 3);
+        var[c] = 0.5F + kolo_rng_uniform(&rng, (uint64_t)c);
+    }
+}
+
+static int check(const kolo_kernel *kernel, kolo_kernel_spec *spec, const void *const *inputs,
+                 double tolerance) {
+    if (kernel->fit(spec) < 0) return 0;
+    test_kernel_on(kernel, spec, inputs, tolerance);
+    return 1;
+}
+
+static int norm_case(size_t i, bool relu, int threads) {
+    const kolo_shape s = images[i].shape, c = kolo_shape_1(s.dim[1]);
+    const char *l = images[i].layout;
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {{.f = 1e-3}, {.f = 0.1}, {relu}};
+    kolo_kernel_spec spec;
+    fill(&s);
+    const kolo_shape in[] = {s, c, c, c, c}, bwd[] = {s, s, c, c, c, s};
+    const char *layouts[] = {l, NULL, NULL, NULL, NULL};
+    const char *bwd_layouts[] = {l, l, NULL, NULL, NULL, l};
+    const void *data[] = {x, NULL, NULL, mean, var}, *bwd_data[] = {NULL, x, NULL, mean, var, NULL};
+    test_kernel_spec(&spec, &kolo_op_batch_norm, attr, 5, in, layouts, 3, layouts, threads);
+    int fits = check(&kolo_simd_batch_norm, &spec, data, 2e-6);
+    test_kernel_spec(&spec, &kolo_op_batch_norm_infer, attr, 5, in, layouts, 1, layouts, threads);
+    fits += check(&kolo_simd_batch_norm_infer, &spec, data, 2e-6);
+    test_kernel_spec(&spec, &kolo_op_batch_norm_bwd, attr, relu ? 6 : 5, bwd, bwd_layouts, 3,
+                     layouts, threads);
+    return fits + check(&kolo_simd_batch_norm_bwd, &spec, bwd_data, 5e-6);
+}
+
+static void norm_is_the_reference(void **state) {
+    for (int isa = 0; isa <= kolo_kernel_isa(); isa++) {
+        kolo_simd_pin_isa(isa);
+        for (int threads = 1; threads <= 3; threads += 2) {
+            for (size_t i = 0; i < KOLO_COUNT(images); i++) {
+                assert_int_equal(norm_case(i, false, threads), 3);
+                assert_int_equal(norm_case(i, true, threads), 3);
+            }
+        }
+    }
+    kolo_simd_pin_isa(-1);
+}
+
+static void vectors_are_the_reference(void **state) {
+    for (int isa = 0; isa <= kolo_kernel_isa(); isa++) {
+        kolo_simd_pin_isa(isa);
+        for (int64_t n = 1; n < 70; n += 17) {
+            const kolo_shape v = kolo_shape_1(n), in[] = {v, v, v, v}, two[] = {v, kolo_shape_0()};
+            static const kolo_attr attr[KOLO_MAX_ATTRS] = {{.f = 0.1}};
+            kolo_kernel_spec spec;
+            test_kernel_spec(&spec, &kolo_op_batch_norm_update, attr, 4, in, NULL, 2, NULL, 2);
+            assert_int_equal(check(&kolo_simd_batch_norm_update, &spec, NULL, 1e-6), 1);
+            test_kernel_spec(&spec, &kolo_op_scale, attr, 2, two, NULL, 1, NULL, 2);
+            assert_int_equal(check(&kolo_simd_scale, &spec, NULL, 1e-6), 1);
+        }
+    }
+    kolo_simd_pin_isa(-1);
+}
+
+/* A layout that no image has, or another one than x's, is refused. */
+static void other_layouts_are_refused(void **state) {
+    const kolo_shape s = kolo_shape_4(2, 8, 3, 3), c = kolo_shape_1(8), in[] = {s, c, c, c, c};
+    static const kolo_attr attr[KOLO_MAX_ATTRS] = {{.f = 1e-3}};
+    static const char *const pairs[][2] = {{"abcd", "acdb"}, {"adcb", "adcb"}};
+    for (size_t i = 0; i < KOLO_COUNT(pairs); i++) {
+        const char *from[] = {pairs[i][0], NULL, NULL, NULL, NULL},
+                   *to[] = {pairs[i][1], NULL, NULL};
+        kolo_kernel_spec spec;
+        test_kernel_spec(&spec, &kolo_op_batch_norm, attr, 5, in, from, 3, to, 1);
+        assert_true(kolo_simd_batch_norm.fit(&spec) < 0);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(norm_is_the_reference),
+        cmocka_unit_test(vectors_are_the_reference),
+        cmocka_unit_test(other_layouts_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
