@@ -6,8 +6,10 @@
  * the group must create its requests in the same order and start them in the same order. Several
  * may be in flight. A communicator and its requests belong to one thread at a time.
  *
- * Failure. Every wait has a deadline. When a peer dies, or a deadline passes, the communicator is
- * broken: all its calls fail at once with the same error, which names the rank. Destroy it then.
+ * Failure. Every wait has a deadline. When a peer dies, or a deadline passes, or ranks disagree on
+ * what they have started, the communicator is broken on all ranks: all its calls fail at once with
+ * the same error, which names the rank. Destroy it then; until that, peers may still write into the
+ * data of requests that were in flight.
  *
  *     kolo_comm *comm;
  *     KOLO_TRY(kolo_comm_create(NULL, &comm));           // RANK, WORLD_SIZE, ... from kolo run
@@ -44,8 +46,10 @@ KOLO_API const char *kolo_algorithm_name(kolo_algorithm algorithm);
 typedef struct kolo_comm_opts {
     /* This rank's place. When world is 0 all of it is read from the environment contract: RANK,
      * WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and the job's secret in
-     * the file that KOLO_SECRET_FILE names. With none of them set, the group is this process alone.
-     */
+     * the file that KOLO_SECRET_FILE names (at least 16 bytes, readable by nobody else; a memory
+     * file or a pipe of the launcher serves as well). KOLO_LISTEN_FD may give rank 0 a socket that
+     * listens on that address already. With none of them set, the group is this process alone. All
+     * ranks must be on one host. */
     int rank, world, local_rank, local_world;
     const char *master_addr; /* default 127.0.0.1 */
     int master_port;
@@ -57,8 +61,9 @@ typedef struct kolo_comm_opts {
 } kolo_comm_opts;
 
 /* Joins the group; blocks until all ranks have, or the deadline. `opts` may be NULL.
- * ARG: contradictory options or environment; IO: no connection; PEER: a peer died while joining, or
- * could not prove that it knows the secret; TIMEOUT. */
+ * ARG: contradictory options or environment, no secret, ranks that do not fit together;
+ * UNSUPPORTED: several hosts; IO: no connection; PEER: a peer died while joining, or could not
+ * prove that it knows the secret; TIMEOUT, which names the ranks that are missing. */
 KOLO_API kolo_status kolo_comm_create(const kolo_comm_opts *opts, kolo_comm **comm);
 
 /* `n` communicators of one group whose ranks are threads of this process: comms[r] is for the
@@ -78,9 +83,9 @@ KOLO_API int kolo_comm_local_size(const kolo_comm *comm);
 KOLO_API const char *kolo_comm_transport(const kolo_comm *comm);
 
 /* Registered memory: zeroed, 64-byte aligned, visible to the peers of this host, so that
- * collectives on it copy nothing. Every rank must call with the same sizes in the same order (not
- * blocking, not checked until used). Freed with the communicator. NOMEM when the segment is full.
- */
+ * collectives on it copy nothing (when the data of all ranks lies in it; else the data is staged
+ * through it). A local call: ranks need not call it alike. Freed with the communicator. NOMEM when
+ * the segment is full. */
 KOLO_API kolo_status kolo_comm_alloc(kolo_comm *comm, size_t bytes, void **memory);
 
 /* A part of a collective's data: `count` elements at `data`. `tree_node` places the part in the

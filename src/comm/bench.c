@@ -74,7 +74,7 @@ static void fill_row(const bench *b, size_t bytes, int n, kolo_bench_row *row) {
                             .us_median = median,
                             .us_min = b->us[0],
                             .algbw_gbps = gbps,
-                            .busbw_gbps = gbps * 2 * (ranks - 1) / ranks};
+                            .busbw_gbps = gbps * (2.0 * (ranks - 1) / ranks)};
 }
 
 /* The result of one more call on fresh data is what it must be. */

@@ -74,15 +74,15 @@ kolo_status kolo_board_init(kolo_board_transport *t, const kolo_transport_ops *o
 void kolo_board_fini(kolo_board_transport *t);
 
 /* Rows of kolo_transport_ops. */
-bool kolo_board_start(kolo_transport *t, uint64_t seq, void **payload);
-void kolo_board_signal(kolo_transport *t, uint64_t seq, uint32_t phase,
+bool kolo_board_start(kolo_transport *base, uint64_t seq, void **payload);
+void kolo_board_signal(kolo_transport *base, uint64_t seq, uint32_t phase,
                        const kolo_announcement *call, const char *title);
-bool kolo_board_look(kolo_transport *t, uint64_t seq, int peer, kolo_peer_call *peer_call);
-void kolo_board_finish(kolo_transport *t, uint64_t finished);
-kolo_status kolo_board_send(kolo_transport *t, uint64_t seq, int peer, const void *data,
+bool kolo_board_look(kolo_transport *base, uint64_t seq, int peer, kolo_peer_call *peer_call);
+void kolo_board_finish(kolo_transport *base, uint64_t finished);
+kolo_status kolo_board_send(kolo_transport *base, uint64_t seq, int peer, const void *data,
                             size_t bytes, size_t *taken, bool *accepted);
-bool kolo_board_sent(kolo_transport *t, uint64_t seq, int peer);
-kolo_status kolo_board_recv(kolo_transport *t, uint64_t seq, int peer, void *data, size_t bytes,
+bool kolo_board_sent(kolo_transport *base, uint64_t seq, int peer);
+kolo_status kolo_board_recv(kolo_transport *base, uint64_t seq, int peer, void *data, size_t bytes,
                             size_t *taken, bool *arrived);
-void kolo_board_watch(kolo_transport *t, int peer, kolo_peer_state *state);
-void kolo_board_report(kolo_transport *t, kolo_status status, const char *text);
+void kolo_board_watch(kolo_transport *base, int peer, kolo_peer_state *state);
+void kolo_board_report(kolo_transport *base, kolo_status status, const char *text);

@@ -110,9 +110,9 @@ kolo_status kolo_comm_check(kolo_comm *comm) {
 
 kolo_status kolo_comm_break(kolo_comm *comm, kolo_status status, const char *fmt, ...) {
     if (comm->broken != KOLO_OK) return kolo_comm_check(comm);
+    char text[sizeof comm->broken_text]; /* an argument may be the error slot */
     va_list args;
     va_start(args, fmt);
-    char text[sizeof comm->broken_text]; /* an argument may be the error slot */
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
     memcpy(comm->broken_text, text, sizeof text);

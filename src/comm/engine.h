@@ -136,4 +136,4 @@ kolo_status kolo_comm_check(kolo_comm *comm);
 /* Looks after the peers; breaks the communicator when one is needed and lost. */
 kolo_status kolo_comm_watch(kolo_comm *comm);
 /* Gives back what a start holds. */
-void kolo_request_release(kolo_request *request);
+void kolo_request_release(kolo_request *q);

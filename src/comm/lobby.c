@@ -155,7 +155,7 @@ static kolo_status wait_for_any(kolo_lobby *l, struct pollfd *polls, const kolo_
     }
     int64_t until_ns = deadline_ns;
     if (l->n_waiting > 0) until_ns = kolo_min_i64(until_ns, l->waiting[0].deadline_ns);
-    nfds_t n = (nfds_t)(1 + l->n_waiting + n_members);
+    nfds_t n = 1 + (nfds_t)l->n_waiting + (nfds_t)n_members;
     if (poll(polls, n, kolo_left_ms(until_ns)) < 0 && errno != EINTR) {
         return KOLO_FAIL(KOLO_ERR_IO, "poll: errno %d", errno);
     }

@@ -97,18 +97,18 @@ static kolo_status connect_at(const any_address *address, socklen_t n, int64_t d
     return KOLO_OK;
 }
 
-kolo_status kolo_socket_listen_tcp(const char *text, int port, int *fd) {
-    any_address address;
+kolo_status kolo_socket_listen_tcp(const char *address, int port, int *fd) {
+    any_address where;
     char what[64];
-    KOLO_TRY(tcp_address(text, port, &address));
-    snprintf(what, sizeof what, "%s:%d", text, port);
-    return listen_at(&address, sizeof address.tcp, what, fd);
+    KOLO_TRY(tcp_address(address, port, &where));
+    snprintf(what, sizeof what, "%s:%d", address, port);
+    return listen_at(&where, sizeof where.tcp, what, fd);
 }
 
-kolo_status kolo_socket_connect_tcp(const char *text, int port, int64_t deadline_ns, int *fd) {
-    any_address address;
-    KOLO_TRY(tcp_address(text, port, &address));
-    return connect_at(&address, sizeof address.tcp, deadline_ns, fd);
+kolo_status kolo_socket_connect_tcp(const char *address, int port, int64_t deadline_ns, int *fd) {
+    any_address where;
+    KOLO_TRY(tcp_address(address, port, &where));
+    return connect_at(&where, sizeof where.tcp, deadline_ns, fd);
 }
 
 kolo_status kolo_socket_listen_local(const char *name, int *fd) {
