@@ -177,8 +177,11 @@ static kolo_status follow(joining *j) {
     kolo_nonces nonces;
     kolo_status status = reach_leader(j, &fd, &nonces);
     if (status != KOLO_OK) return fail_at(status, where);
-    status = kolo_answer_recv(fd, &j->key, "kolo answer", &nonces, j->table,
-                              (size_t)c->world * sizeof *j->table, NULL, j->deadline_ns);
+    /* A little beyond the own deadline: rank 0, whose deadline is the same, knows who is missing.
+     */
+    status =
+        kolo_answer_recv(fd, &j->key, "kolo answer", &nonces, j->table,
+                         (size_t)c->world * sizeof *j->table, NULL, j->deadline_ns + FAREWELL_NS);
     bool unanswered = status == KOLO_ERR_PEER && kolo_socket_closed(fd);
     close(fd);
     if (unanswered && strstr(kolo_last_error(), "connection was closed")) {
