@@ -37,7 +37,8 @@ typedef struct kolo_bench_row {
 /* Times in-place f32 sums, size after size; every rank of the group calls it with the same options,
  * and all get the same rows. `*n_rows` is the room in `rows` and becomes their number. Per size: a
  * barrier, the timed call, the maximum over ranks of each iteration, the median over iterations.
- * Checks a result of each size first. Blocks; the error of any collective. */
+ * Checks a result of each size first. While it measures, each rank is bound to a processor of its
+ * own, where there are as many. Blocks; the error of any collective. */
 KOLO_API kolo_status kolo_bench_allreduce(kolo_comm *comm, const kolo_bench_allreduce_opts *opts,
                                           kolo_bench_row *rows, int *n_rows);
 

@@ -5,10 +5,12 @@
  * call. The times of all ranks are combined after the last iteration: the maximum of each iteration
  * (as an allreduce of its own), then the median. Iterations go on until the budget is used; rank 0
  * decides, and tells the others by broadcast every few iterations, outside of the timed part. */
+#define _GNU_SOURCE
 #include "kolo/bench.h"
 
 #include "base/base.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,6 +25,19 @@ typedef struct bench {
     float *data;
     double *us; /* [ITERATIONS_MOST] of one size */
 } bench;
+
+/* Binds this thread to the processor of its local rank, as MPI's launchers do, when each rank can
+ * have one of its own; `before` is what to go back to. */
+static bool bind_rank(const kolo_comm *comm, cpu_set_t *before) {
+    if (sched_getaffinity(0, sizeof *before, before) != 0) return false;
+    if (CPU_COUNT(before) < kolo_comm_local_size(comm) || CPU_COUNT(before) == 1) return false;
+    int left = kolo_comm_local_rank(comm), cpu = 0;
+    while (!CPU_ISSET(cpu, before) || left-- > 0) cpu++;
+    cpu_set_t own;
+    CPU_ZERO(&own);
+    CPU_SET(cpu, &own);
+    return sched_setaffinity(0, sizeof own, &own) == 0;
+}
 
 static void rewrite(float *data, size_t count, int rank) {
     for (size_t i = 0; i < count; i++) data[i] = (float)(rank + 1);
@@ -152,10 +167,13 @@ kolo_status kolo_bench_allreduce(kolo_comm *comm, const kolo_bench_allreduce_opt
     b.data = o.private_buffers ? own : memory;
     b.us = kolo_alloc(ITERATIONS_MOST * sizeof *b.us);
     kolo_status status = KOLO_OK;
+    cpu_set_t before;
+    bool bound = bind_rank(comm, &before);
     if (!b.data || !b.us) status = KOLO_NOMEM(most);
     for (int i = 0; i < o.n_sizes && status == KOLO_OK; i++) {
         status = bench_size(&b, o.sizes[i], &rows[i]);
     }
+    if (bound) (void)sched_setaffinity(0, sizeof before, &before);
     kolo_pages_unmap(own, most);
     kolo_free(b.us);
     if (status == KOLO_OK) *n_rows = o.n_sizes;

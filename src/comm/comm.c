@@ -44,6 +44,7 @@ kolo_status kolo_comm_of_transport(kolo_transport *transport, const kolo_comm_op
         .reduce = kolo_reduce_best(),
         .crowded = local_size > kolo_processors(),
     };
+    c->spins = c->crowded ? 0 : KOLO_SPINS;
     kolo_comm_set_tuning(c, (kolo_comm_tuning){0});
     *comm = c;
     return KOLO_OK;

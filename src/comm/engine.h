@@ -110,6 +110,7 @@ struct kolo_comm {
 
     kolo_comm_gate gate;
     void *gate_arg;
+    unsigned spins, waits; /* turns of spinning before a wait yields; waits so far */
     int64_t watched_ns;    /* when the peers were looked after */
     int64_t busy_until_ns; /* until then others are taken to use the processors: waits sleep */
 
@@ -117,7 +118,10 @@ struct kolo_comm {
     char broken_text[KOLO_REPORT_BYTES];
 };
 
-enum { KOLO_FLIGHT_QUEUE = KOLO_FLIGHT_MAX * 4 };
+enum {
+    KOLO_FLIGHT_QUEUE = KOLO_FLIGHT_MAX * 4,
+    KOLO_SPINS = 400, /* turns of spinning at first, about 20 us */
+};
 
 /* The options with defaults filled in. ARG. */
 kolo_status kolo_comm_resolve(const kolo_comm_opts *opts, kolo_comm_opts *resolved);

@@ -15,7 +15,8 @@
 #include <time.h>
 
 enum {
-    SPINS = 400,        /* about 20 us */
+    SPINS_LEAST = 4,
+    SPIN_AGAIN = 64,    /* waits after which a long spin is tried again */
     WATCH_NS = 1000000, /* between looks at the peers */
     YIELD_NS = 2000000, /* of yielding before sleeping */
     NAP_NS = 50000,
@@ -169,7 +170,7 @@ static void step_aside(kolo_comm *comm, idle *w) {
 
 /* One turn of waiting. */
 static kolo_status wait_turn(kolo_comm *comm, idle *w) {
-    if (!comm->crowded && w->turns++ < SPINS) {
+    if (w->turns++ < comm->spins) {
         relax();
         return KOLO_OK;
     }
@@ -179,6 +180,16 @@ static kolo_status wait_turn(kolo_comm *comm, idle *w) {
     KOLO_TRY(watch_sometimes(comm, w->now_ns));
     int64_t waited_ns = w->now_ns - w->started_ns;
     return waited_ns > w->timeout_ns ? timed_out(comm, waited_ns) : KOLO_OK;
+}
+
+/* Spinning pays when it is what ends a wait. When yielding is, at once, the peer shares this
+ * processor and could not run meanwhile: then spin less, and see now and then whether that still
+ * holds. */
+static void learn(kolo_comm *comm, const idle *w) {
+    if (comm->crowded) return;
+    bool spun_in_vain = w->turns > comm->spins && w->turns <= comm->spins + 2;
+    if (spun_in_vain && comm->spins > SPINS_LEAST) comm->spins /= 2;
+    if (++comm->waits % SPIN_AGAIN == 0) comm->spins = KOLO_SPINS;
 }
 
 kolo_status kolo_request_wait(kolo_request *request, int64_t timeout_ms) {
@@ -198,6 +209,7 @@ kolo_status kolo_request_wait(kolo_request *request, int64_t timeout_ms) {
         }
         KOLO_TRY(wait_turn(comm, &w));
     }
+    learn(comm, &w);
     return KOLO_OK;
 }
 
