@@ -98,7 +98,8 @@ static kolo_status check_result(const bench *b, kolo_request *request, size_t co
     rewrite(b->data, count, kolo_comm_rank(b->comm));
     KOLO_TRY(kolo_request_start(request));
     KOLO_TRY(kolo_request_wait(request, 0));
-    float want = (float)(ranks * (ranks + 1) / 2);
+    int total = ranks * (ranks + 1) / 2;
+    float want = (float)total;
     for (size_t i = 0; i < count; i++) {
         if (b->data[i] != want) {
             return KOLO_FAIL(KOLO_ERR_FORMAT, "allreduce of %zu floats gave %g at %zu, not %g",

@@ -110,12 +110,12 @@ kolo_status kolo_comm_check(kolo_comm *comm) {
 }
 
 kolo_status kolo_comm_break(kolo_comm *comm, kolo_status status, const char *fmt, ...) {
-    if (comm->broken != KOLO_OK) return kolo_comm_check(comm);
-    char text[sizeof comm->broken_text]; /* an argument may be the error slot */
+    char text[sizeof((kolo_comm){0}.broken_text)]; /* an argument may be the error slot */
     va_list args;
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
+    if (comm->broken != KOLO_OK) return kolo_comm_check(comm);
     memcpy(comm->broken_text, text, sizeof text);
     comm->broken = status;
     comm->transport->ops->report(comm->transport, status, text);
