@@ -7,9 +7,9 @@
 
 static const double pi = 3.14159265358979323846;
 
-kolo_schedule kolo_schedule_make(const kolo_train_opts *opts, int64_t epoch_steps, int64_t total) {
+kolo_lr kolo_lr_make(const kolo_train_opts *opts, int64_t epoch_steps, int64_t total) {
     int64_t warmup = (int64_t)llround(opts->warmup_epochs * (double)epoch_steps);
-    return (kolo_schedule){
+    return (kolo_lr){
         .kind = opts->schedule,
         .lr = opts->lr,
         .lr_min = opts->lr_min,
@@ -20,7 +20,7 @@ kolo_schedule kolo_schedule_make(const kolo_train_opts *opts, int64_t epoch_step
     };
 }
 
-double kolo_schedule_lr(const kolo_schedule *s, int64_t k) {
+double kolo_lr_at(const kolo_lr *s, int64_t k) {
     if (k < s->warmup) return s->lr * (double)(k + 1) / (double)s->warmup;
     int64_t falls = k / s->step_every;
     switch (s->kind) {

@@ -14,16 +14,16 @@
 
 #include <stdint.h>
 
-typedef struct kolo_schedule {
+typedef struct kolo_lr {
     kolo_lr_schedule kind;
     double lr, lr_min;
     double step_factor;
     int64_t step_every; /* steps, at least 1 */
     int64_t warmup;     /* steps */
     int64_t total;      /* steps */
-} kolo_schedule;
+} kolo_lr;
 
 /* The schedule of resolved options: epochs become steps. */
-kolo_schedule kolo_schedule_make(const kolo_train_opts *opts, int64_t epoch_steps, int64_t total);
+kolo_lr kolo_lr_make(const kolo_train_opts *opts, int64_t epoch_steps, int64_t total);
 /* The learning rate of step 0 <= k < total. */
-double kolo_schedule_lr(const kolo_schedule *schedule, int64_t k);
+double kolo_lr_at(const kolo_lr *schedule, int64_t k);

@@ -27,7 +27,7 @@ typedef struct job {
     kolo_train_observer observer;
     void *observer_arg;
     kolo_setup setup;
-    kolo_schedule schedule;
+    kolo_lr schedule;
     kolo_run_files *files; /* rank 0, with out_dir */
     kolo_session *session;
 
@@ -97,7 +97,7 @@ static kolo_status begin(job *j, const kolo_train_opts *opts) {
     KOLO_TRY(kolo_agree(j->comm, open_files(j)));
     KOLO_TRY(kolo_session_create(&j->setup.session, j->comm, &j->session));
     KOLO_TRY(kolo_session_init(j->session, j->setup.opts.seed));
-    j->schedule = kolo_schedule_make(&j->setup.opts, j->setup.epoch_steps, j->setup.total_steps);
+    j->schedule = kolo_lr_make(&j->setup.opts, j->setup.epoch_steps, j->setup.total_steps);
     return kolo_agree(j->comm, open_batches(j));
 }
 
@@ -130,7 +130,7 @@ static kolo_status check_loss(const job *j, int64_t k, double lr, const kolo_sum
 
 static kolo_status step(job *j, int64_t k) {
     int64_t start = kolo_now_ns();
-    double lr = kolo_schedule_lr(&j->schedule, k);
+    double lr = kolo_lr_at(&j->schedule, k);
     kolo_batch batch = j->fixed;
     kolo_sums sums;
     if (j->loader) KOLO_TRY(kolo_loader_next(j->loader, &batch));
@@ -161,7 +161,7 @@ static kolo_status send_report(job *j, int64_t k, const kolo_tally *over, bool e
         .samples_per_second = kolo_tally_rate(over),
         .test_accuracy = evaluated ? j->evaluation.accuracy : 0,
         .test_loss = evaluated ? j->evaluation.loss : 0,
-        .lr = kolo_schedule_lr(&j->schedule, k),
+        .lr = kolo_lr_at(&j->schedule, k),
         .seconds = (double)(now - j->started) / 1e9,
         .seconds_left = step_seconds * (double)(j->setup.total_steps - done),
         .epoch_end = epoch_end,

@@ -6,7 +6,7 @@
 
 typedef struct point {
     const char *what;
-    kolo_schedule schedule;
+    kolo_lr schedule;
     int64_t step;
     double lr;
 } point;
@@ -43,7 +43,7 @@ static const point points[] = {
 
 static void each_point_has_its_value(void **state) {
     for (size_t i = 0; i < KOLO_COUNT(points); i++) {
-        double lr = kolo_schedule_lr(&points[i].schedule, points[i].step);
+        double lr = kolo_lr_at(&points[i].schedule, points[i].step);
         if (fabs(lr - points[i].lr) > 1e-12) {
             fail_msg("%s: %.17g, not %.17g", points[i].what, lr, points[i].lr);
         }
@@ -53,14 +53,14 @@ static void each_point_has_its_value(void **state) {
 static void epochs_become_steps(void **state) {
     kolo_train_opts opts = {
         .lr = 0.1, .warmup_epochs = 1.5, .lr_step_epochs = 3, .lr_step_factor = 0.5};
-    kolo_schedule s = kolo_schedule_make(&opts, 100, 1000);
+    kolo_lr s = kolo_lr_make(&opts, 100, 1000);
     assert_int_equal(s.warmup, 150);
     assert_int_equal(s.step_every, 300);
     assert_int_equal(s.total, 1000);
     /* A warm-up longer than the run is cut: its last step reaches lr. */
-    s = kolo_schedule_make(&opts, 100, 20);
+    s = kolo_lr_make(&opts, 100, 20);
     assert_int_equal(s.warmup, 20);
-    assert_true(fabs(kolo_schedule_lr(&s, 19) - 0.1) < 1e-15);
+    assert_true(fabs(kolo_lr_at(&s, 19) - 0.1) < 1e-15);
 }
 
 int main(void) {
