@@ -10,6 +10,7 @@ set -eu
 ranks=${1:-2} rounds=${2:-3}
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=${3:-$root/build/release}
+python=${PYTHON:-/usr/bin/python3}
 sizes="8 1024 16384 262144 1048576 16777216"
 budget_ms=300
 work=$(mktemp -d)
@@ -30,7 +31,7 @@ run() {
     kolo-ring) "$build/kolo" run -n "$ranks" -- "$work/kolo" ring registered clean $budget_ms $sizes ;;
     openmpi) mpirun.openmpi --oversubscribe -n "$ranks" "$work/openmpi" "$seconds" $sizes ;;
     mpich) mpirun.mpich -n "$ranks" "$work/mpich" "$seconds" $sizes ;;
-    gloo) python3 "$root/bench/peers/gloo_allreduce.py" "$ranks" "$seconds" $sizes ;;
+    gloo) "$python" "$root/bench/peers/gloo_allreduce.py" "$ranks" "$seconds" $sizes ;;
     esac
 }
 
@@ -43,7 +44,7 @@ for mpi in openmpi mpich; do
         echo "# $mpi is not installed"
     fi
 done
-if python3 -c "import torch.distributed" 2>/dev/null; then
+if "$python" -c "import torch.distributed" 2>/dev/null; then
     peers="$peers gloo"
 else
     echo "# gloo (PyTorch) is not installed"
