@@ -4,7 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
-static const kolo_model *const zoo[] = {&kolo_model_lenet, &kolo_model_mlp, NULL};
+static const kolo_model *const zoo[] = {
+    &kolo_model_lenet,    &kolo_model_mlp,      &kolo_model_resnet20,  &kolo_model_resnet18,
+    &kolo_model_resnet34, &kolo_model_resnet50, &kolo_model_resnet101, NULL,
+};
 
 enum { MODELS = sizeof zoo / sizeof zoo[0] };
 

@@ -4,3 +4,5 @@
 #include "kolo/models.h"
 
 extern const kolo_model kolo_model_lenet, kolo_model_mlp;
+extern const kolo_model kolo_model_resnet18, kolo_model_resnet20, kolo_model_resnet34;
+extern const kolo_model kolo_model_resnet50, kolo_model_resnet101;

@@ -92,6 +92,16 @@ KOLO_API kolo_value kolo_max_pool2d(kolo_graph *g, kolo_value x, const kolo_pool
 /* The mean of each window, padding counted as zeros. */
 KOLO_API kolo_value kolo_avg_pool2d(kolo_graph *g, kolo_value x, const kolo_pool2d_opts *opts);
 
+/* The mean of each channel: [N,C,H,W] -> [N,C,1,1]. */
+KOLO_API kolo_value kolo_global_avg_pool2d(kolo_graph *g, kolo_value x);
+
+/* The channels of x[0], then those of x[1], ...: n (1 to 8) values [N,C,...] that differ in C
+ * alone. */
+KOLO_API kolo_value kolo_concat(kolo_graph *g, const kolo_value *x, int n);
+/* `count` channels of x [N,C,...] from `first` on; where x has none (first may be negative), zeros.
+ */
+KOLO_API kolo_value kolo_channel_window(kolo_graph *g, kolo_value x, int64_t first, int64_t count);
+
 /* y = x w^T: x [N,I], w [O,I] -> [N,O]. */
 KOLO_API kolo_value kolo_linear(kolo_graph *g, kolo_value x, kolo_value w);
 /* Adds b[C] along dimension 1 of x. */

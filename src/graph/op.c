@@ -29,6 +29,8 @@ const kolo_op *const kolo_ops[] = {
     &kolo_op_batch_norm_infer,
     &kolo_op_batch_norm_update,
     &kolo_op_scale,
+    &kolo_op_concat,
+    &kolo_op_channel_window,
     &kolo_op_softmax_xent,
     &kolo_op_softmax_xent_bwd,
     &kolo_op_accuracy,

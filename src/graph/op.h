@@ -72,6 +72,12 @@ extern const kolo_op kolo_op_batch_norm_update;
 enum { KOLO_SCALE_FACTOR };
 extern const kolo_op kolo_op_scale;
 
+/* concat: x0, x1, ... [N,Ci,...] -> [N, sum of Ci, ...].
+ * channel_window: x [N,C,...] -> [N,count,...]: channel i is channel first + i of x, zeros where x
+ * has none. Its gradient is a window too. */
+enum { KOLO_WINDOW_FIRST, KOLO_WINDOW_COUNT };
+extern const kolo_op kolo_op_concat, kolo_op_channel_window;
+
 /* softmax_xent: logits [N,C], labels i32 [N] -> loss [] (sum over N), probs [N,C].
  * softmax_xent_bwd: probs, labels, dloss [] -> dlogits = (probs - onehot) * dloss.
  * accuracy: logits, labels -> count [] (of the graph's dtype).

@@ -2,8 +2,10 @@
  */
 #include "graph/graph.h"
 #include "kolo/models.h"
+#include "plan/internal.h"
 #include "support/support.h"
 
+#include <math.h>
 #include <string.h>
 
 static kolo_status build(const char *name, const kolo_model_opts *opts, kolo_graph **graph) {
@@ -39,6 +41,13 @@ static const size_case sizes[] = {
     {"mlp", "hidden=32", {3, {1, 28, 28}}, 10, 25120 + 1056 + 330},
     {"mlp", "layers=1,hidden=8", {1, {5}}, 3, 48 + 27},
     {"mlp", "layers=0", {1, {5}}, 3, 18},
+    /* torchvision's counts */
+    {"resnet18", NULL, {3, {3, 224, 224}}, 1000, 11689512},
+    {"resnet34", NULL, {3, {3, 224, 224}}, 1000, 21797672},
+    {"resnet50", NULL, {3, {3, 224, 224}}, 1000, 25557032},
+    {"resnet101", NULL, {3, {3, 224, 224}}, 1000, 44549160},
+    {"resnet20", NULL, {3, {3, 32, 32}}, 10, 269722},
+    {"resnet20", "width=4", {3, {1, 28, 28}}, 10, 17254},
 };
 
 static void models_have_their_sizes(void **state) {
@@ -103,8 +112,11 @@ typedef struct refusal {
 
 static const refusal refusals[] = {
     {"lenett", NULL, IMAGE, "unknown model \"lenett\": did you mean \"lenet\"?"},
-    {"transformer", NULL, IMAGE, "unknown model \"transformer\": known are lenet, mlp"},
-    {"", NULL, IMAGE, "unknown model \"\": known are lenet, mlp"},
+    {"transformer", NULL, IMAGE,
+     "unknown model \"transformer\": known are lenet, mlp, resnet20, resnet18, resnet34, resnet50, "
+     "resnet101"},
+    {"", NULL, IMAGE,
+     "unknown model \"\": known are lenet, mlp, resnet20, resnet18, resnet34, resnet50, resnet101"},
     {"lenet", "hidden=3", IMAGE, "model lenet has no options: drop \"hidden\""},
     {"lenet", NULL, {1, {784}}, "at least 12x12, not samples of shape [784]"},
     {"lenet", NULL, {3, {1, 28, 11}}, "at least 12x12, not samples of shape [1,28,11]"},
@@ -133,6 +145,89 @@ static void what_does_not_suit_is_refused_in_words(void **state) {
     }
 }
 
+/* torchvision's names and initial values, in every kind of layer. */
+static void resnets_are_named_and_drawn_as_in_torchvision(void **state) {
+    static const struct {
+        const char *model, *name;
+        kolo_shape shape;
+        kolo_init init;
+    } expected[] = {
+        {"resnet18", "conv1.weight", {4, {64, 3, 7, 7}}, {KOLO_INIT_NORMAL, 2.0 / (64 * 49)}},
+        {"resnet18", "bn1.weight", {1, {64}}, {KOLO_INIT_ONE, 0}},
+        {"resnet18", "bn1.running_mean", {1, {64}}, {KOLO_INIT_ZERO, 0}},
+        {"resnet18", "bn1.running_var", {1, {64}}, {KOLO_INIT_ONE, 0}},
+        {"resnet18",
+         "layer1.1.conv2.weight",
+         {4, {64, 64, 3, 3}},
+         {KOLO_INIT_NORMAL, 2.0 / (64 * 9)}},
+        {"resnet18",
+         "layer2.0.downsample.0.weight",
+         {4, {128, 64, 1, 1}},
+         {KOLO_INIT_NORMAL, 2.0 / 128}},
+        {"resnet18", "layer2.0.downsample.1.bias", {1, {128}}, {KOLO_INIT_ZERO, 0}},
+        {"resnet50",
+         "layer1.0.downsample.0.weight",
+         {4, {256, 64, 1, 1}},
+         {KOLO_INIT_NORMAL, 2.0 / 256}},
+        {"resnet50",
+         "layer4.2.conv3.weight",
+         {4, {2048, 512, 1, 1}},
+         {KOLO_INIT_NORMAL, 2.0 / 2048}},
+        {"resnet50", "layer4.2.bn3.running_var", {1, {2048}}, {KOLO_INIT_ONE, 0}},
+        {"resnet50", "fc.weight", {2, {1000, 2048}}, {KOLO_INIT_UNIFORM, 1.0 / 2048}},
+        {"resnet101",
+         "layer3.22.conv1.weight",
+         {4, {256, 1024, 1, 1}},
+         {KOLO_INIT_NORMAL, 2.0 / 256}},
+        {"resnet20",
+         "layer3.0.conv1.weight",
+         {4, {64, 32, 3, 3}},
+         {KOLO_INIT_NORMAL, 2.0 / (64 * 9)}},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(expected); i++) {
+        kolo_model_opts opts = {2, {3, {3, 64, 64}}, 1000, NULL};
+        kolo_graph *g;
+        ASSERT_OK(build(expected[i].model, &opts, &g));
+        kolo_value v = kolo_graph_find(g, expected[i].name);
+        if (!kolo_value_ok(v)) fail_msg("no %s", expected[i].name);
+        const kolo_value_info *info = kolo_info(g, v);
+        double scale = info->init.scale * info->init.scale;
+        assert_true(kolo_shape_equal(&info->canon, &expected[i].shape));
+        assert_int_equal(info->init.kind, expected[i].init.kind);
+        assert_true(fabs(scale - expected[i].init.scale) < 1e-12);
+        kolo_graph_destroy(g);
+    }
+}
+
+/* Plans of every model, to train and to evaluate, without a reference kernel in them; nothing runs.
+ */
+static void no_plan_falls_back_to_reference_kernels(void **state) {
+    static const char *const models[] = {"lenet", "mlp", "resnet20", "resnet18", "resnet50"};
+    bool vendor = false;
+    for (size_t i = 0; kolo_kernel_at(i); i++) {
+        vendor |= strncmp(kolo_kernel_at(i)->name, "dnn_", 4) == 0;
+    }
+    if (!vendor) skip(); /* convolutions in general are oneDNN's */
+    for (size_t i = 0; i < 2 * KOLO_COUNT(models); i++) {
+        kolo_model_opts opts = {2, {3, {3, 32, 32}}, 10, NULL};
+        kolo_graph *g;
+        kolo_store *store;
+        kolo_plan *plan;
+        ASSERT_OK(kolo_store_create(&store));
+        ASSERT_OK(build(models[i / 2], &opts, &g));
+        kolo_plan_opts how = {.train = i % 2 == 0, .momentum = 0.9};
+        ASSERT_OK(kolo_plan_compile(g, &how, store, NULL, &plan));
+        for (int s = 0; s < plan->n_steps; s++) {
+            const kolo_kernel *kernel = plan->steps[s].kernel;
+            if (kernel && kolo_kernel_is_ref(kernel)) {
+                fail_msg("%s: step %d is %s", models[i / 2], s, kernel->name);
+            }
+        }
+        kolo_plan_destroy(plan);
+        kolo_store_destroy(store);
+    }
+}
+
 static void the_zoo_is_complete(void **state) {
     int n = 0;
     for (const kolo_model *const *m = kolo_models(); *m; m++, n++) {
@@ -141,7 +236,7 @@ static void the_zoo_is_complete(void **state) {
         assert_ptr_equal(found, *m);
         assert_true((*m)->summary[0] != '\0' && (*m)->options_help != NULL);
     }
-    assert_int_equal(n, 2);
+    assert_int_equal(n, 7);
 }
 
 int main(void) {
@@ -149,6 +244,8 @@ int main(void) {
         cmocka_unit_test(models_have_their_sizes),
         cmocka_unit_test(lenet_is_named_and_drawn_as_in_pytorch),
         cmocka_unit_test(what_does_not_suit_is_refused_in_words),
+        cmocka_unit_test(resnets_are_named_and_drawn_as_in_torchvision),
+        cmocka_unit_test(no_plan_falls_back_to_reference_kernels),
         cmocka_unit_test(the_zoo_is_complete),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -122,6 +122,14 @@ static const forward_case cases[] = {
     {"by a half", &kolo_op_scale, 2, .in = {S1(2), {0, {0}}}, .attr = {{.f = 0.5}},
      .data = {{1, 2}, {3}}, .out = {{1.5, 3}}},
 
+    {"two", &kolo_op_concat, 2, .in = {S4(2, 1, 1, 2), S4(2, 2, 1, 2)},
+     .data = {{1, 2, 3, 4}, {5, 6, 7, 8, 9, 10, 11, 12}},
+     .out = {{1, 2, 5, 6, 7, 8, 3, 4, 9, 10, 11, 12}}},
+    {"inside", &kolo_op_channel_window, 1, .in = {S2(2, 3)}, .attr = {{1}, {2}},
+     .data = {{1, 2, 3, 4, 5, 6}}, .out = {{2, 3, 5, 6}}},
+    {"over both ends", &kolo_op_channel_window, 1, .in = {S4(2, 2, 1, 1)}, .attr = {{-1}, {4}},
+     .data = {{1, 2, 3, 4}}, .out = {{0, 1, 2, 0, 0, 3, 4, 0}}},
+
     {"large logits", &kolo_op_softmax_xent, 2, .in = {S2(2, 2), S1(2)}, .types = "fi",
      .data = {{0, LN3, 1000, 1000}, {1, 0}},
      .out = {{2 * LN2 - LN3 + LN2}, {0.25, 0.75, 0.5, 0.5}}},

@@ -76,6 +76,16 @@ static kolo_value norm_images(kolo_graph *g) {
 static kolo_value norm_rows(kolo_graph *g) {
     return kolo_batch_norm(g, matrix(g, "x", 5, 7), "bn", NULL);
 }
+static kolo_value global_pool(kolo_graph *g) {
+    return kolo_global_avg_pool2d(g, image(g, 2, 4, 9, 7));
+}
+static kolo_value concat_thrice(kolo_graph *g) {
+    kolo_value x = image(g, 2, 3, 4, 5);
+    return kolo_concat(g, (kolo_value[]){x, x, x}, 3);
+}
+static kolo_value window_pads(kolo_graph *g) {
+    return kolo_channel_window(g, image(g, 2, 3, 4, 5), -2, 8);
+}
 static kolo_value loss_ok(kolo_graph *g) {
     kolo_value labels = kolo_input(g, "labels", KOLO_DTYPE_I32, kolo_shape_1(5));
     return kolo_softmax_xent(g, matrix(g, "x", 5, 7), labels);
@@ -105,6 +115,9 @@ static void shapes_come_out(void **state) {
         {flatten_images, "[2,60]"},
         {norm_images, "[2,3,4,5]"},
         {norm_rows, "[5,7]"},
+        {global_pool, "[2,4,1,1]"},
+        {concat_thrice, "[2,9,4,5]"},
+        {window_pads, "[2,8,4,5]"},
         {loss_ok, "[]"},
         {accuracy_ok, "[]"},
     };
@@ -193,6 +206,18 @@ static kolo_value norm_rank(kolo_graph *g) {
 static kolo_value norm_eps(kolo_graph *g) {
     return kolo_batch_norm(g, matrix(g, "x", 5, 7), "bn", &(kolo_batch_norm_opts){.eps = -1});
 }
+static kolo_value global_rank(kolo_graph *g) {
+    return kolo_global_avg_pool2d(g, matrix(g, "x", 5, 7));
+}
+static kolo_value concat_rows(kolo_graph *g) {
+    return kolo_concat(g, (kolo_value[]){matrix(g, "a", 5, 7), matrix(g, "b", 4, 7)}, 2);
+}
+static kolo_value concat_ranks(kolo_graph *g) {
+    return kolo_concat(g, (kolo_value[]){matrix(g, "a", 2, 3), image(g, 2, 3, 1, 1)}, 2);
+}
+static kolo_value window_beside(kolo_graph *g) {
+    return kolo_channel_window(g, matrix(g, "x", 5, 7), 7, 2);
+}
 static kolo_value loss_labels(kolo_graph *g) {
     kolo_value labels = kolo_input(g, "labels", KOLO_DTYPE_I32, kolo_shape_1(4));
     return kolo_softmax_xent(g, matrix(g, "x", 5, 7), labels);
@@ -233,6 +258,10 @@ static void failures_name_op_and_shapes(void **state) {
         {flatten_scalar, "flatten: ", "f32 []", "no batch"},
         {norm_rank, "batch_norm: ", "f32 [5], f32 [1]", "two or more dimensions"},
         {norm_eps, "batch_norm: ", "f32 [5,7], f32 [7]", "eps must be"},
+        {global_rank, "avg_pool2d: ", "f32 [5,7]", "N,C,H,W"},
+        {concat_rows, "concat: ", "f32 [5,7], f32 [4,7]", "differ in more than dimension 1"},
+        {concat_ranks, "concat: ", "f32 [2,3], f32 [2,3,1,1]", "differ in more than dimension 1"},
+        {window_beside, "channel_window: ", "f32 [5,7]", "2 channels from 7 on"},
         {loss_labels, "softmax_xent: ", "f32 [5,7], i32 [4]", "must be [5]"},
         {loss_dtype, "softmax_xent: ", "f32 [5,7], f32 [5]", "must be i32"},
         {accuracy_rank, "accuracy: ", "f32 [2,3,1,1], i32 [2]", "N,C"},

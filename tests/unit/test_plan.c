@@ -115,6 +115,16 @@ static void net_norm(kolo_graph *g, int64_t batch) {
     head(g, x, y);
 }
 
+/* Branches of channels that are joined, cut and padded. */
+static void net_channels(kolo_graph *g, int64_t batch) {
+    kolo_value x = images(g, batch, 3, 8), y = labels_of(g, batch);
+    kolo_value a = conv(g, "a", x, 6, 3, 1, 1), b = kolo_relu(g, conv(g, "b", x, 11, 1, 1, 1));
+    x = kolo_concat(g, (kolo_value[]){a, b, x}, 3);
+    kolo_value c = kolo_relu(g, conv(g, "c", x, 8, 3, 1, 1));
+    x = kolo_add(g, kolo_channel_window(g, c, -4, 16), kolo_channel_window(g, x, 3, 16));
+    head(g, kolo_flatten(g, kolo_global_avg_pool2d(g, kolo_relu(g, x))), y);
+}
+
 typedef void (*net)(kolo_graph *g, int64_t batch);
 static const struct {
     const char *name;
@@ -123,7 +133,7 @@ static const struct {
             {"residual", net_residual},
             {"mlp", net_mlp},
             {"odd", net_odd},
-            {"norm", net_norm}};
+            {"norm", net_norm}, {"channels", net_channels}};
 
 /* ---- running ---- */
 

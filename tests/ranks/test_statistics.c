@@ -1,0 +1,126 @@
+/* Batch normalisation over several ranks: each normalises by its own batch, all keep the same
+ * running statistics, which are the mean of the ranks' by their samples, also where shares are
+ * unequal and where ranks have no samples at all. */
+#include "support/ranks.h"
+#include "support/support.h"
+#include "train/session.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_RANKS = 3, WIDTH = 4 };
+
+typedef struct setting {
+    int ranks, steps;
+    int64_t batch; /* of each rank */
+    char data[64];
+} setting;
+
+typedef struct outcome {
+    uint64_t hash;
+    float mean[WIDTH], var[WIDTH], deep; /* of bn1; the last variance of the last layer */
+} outcome;
+
+static kolo_status take_steps(kolo_session *session, kolo_loader *loader, int steps) {
+    KOLO_TRY(kolo_session_init(session, 3));
+    for (int k = 0; k < steps; k++) {
+        kolo_batch batch;
+        kolo_sums sums;
+        KOLO_TRY(kolo_loader_next(loader, &batch));
+        KOLO_TRY(kolo_session_step(session, &batch, 0.05, &sums));
+    }
+    return KOLO_OK;
+}
+
+static void read_statistics(const kolo_store *store, outcome *o) {
+    float deep[4 * WIDTH];
+    kolo_store_read(store, kolo_store_find(store, "bn1.running_mean"), o->mean);
+    kolo_store_read(store, kolo_store_find(store, "bn1.running_var"), o->var);
+    kolo_store_read(store, kolo_store_find(store, "layer3.2.bn2.running_var"), deep);
+    o->deep = deep[4 * WIDTH - 1];
+    o->hash = kolo_store_hash(store);
+}
+
+static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
+    const setting *s = arg;
+    kolo_dataset *dataset = NULL;
+    kolo_loader *loader = NULL;
+    kolo_session *session = NULL;
+    kolo_status status;
+    KOLO_TRY_GOTO(kolo_dataset_open(s->data, KOLO_SPLIT_TEST, &dataset), done);
+    kolo_loader_opts loader_opts = {
+        .dataset = dataset,
+        .global_batch = s->batch * s->ranks,
+        .seed = 3,
+        .rank = kolo_comm_rank(comm),
+        .world = s->ranks,
+        .end = s->steps,
+    };
+    KOLO_TRY_GOTO(kolo_loader_create(&loader_opts, &loader), done);
+    kolo_session_opts opts = {
+        .model = "resnet20",
+        .model_options = "width=4",
+        .sample = kolo_dataset_describe(dataset)->sample,
+        .classes = kolo_dataset_describe(dataset)->classes,
+        .batch = s->batch,
+        .plan = {.momentum = 0.9, .bucket_bytes = 4 << 10},
+    };
+    KOLO_TRY_GOTO(kolo_session_create(&opts, comm, &session), done);
+    status = take_steps(session, loader, s->steps);
+    if (status == KOLO_OK) read_statistics(kolo_session_store(session), result);
+done:
+    kolo_session_destroy(session);
+    kolo_loader_destroy(loader);
+    kolo_dataset_close(dataset);
+    return status;
+}
+
+/* Trains; gives rank 0's outcome, which all others must share. */
+static outcome run(setting s, rank_transport transport) {
+    outcome results[MAX_RANKS];
+    memset(results, 0, sizeof results);
+    rank_job job = {
+        .n = s.ranks,
+        .transport = transport,
+        .body = body,
+        .arg = &s,
+        .arg_bytes = sizeof s,
+        .results = results,
+        .result_bytes = sizeof *results,
+    };
+    ASSERT_OK(run_rank_job(&job));
+    for (int rank = 1; rank < s.ranks; rank++) {
+        assert_memory_equal(&results[rank], &results[0], sizeof *results);
+    }
+    assert_true(isfinite(results[0].deep) && results[0].deep > 0 && results[0].deep != 1);
+    return results[0];
+}
+
+static void all_ranks_keep_the_same_statistics(void **state) {
+    setting s = {.ranks = 3, .steps = 4, .batch = 2, .data = "synthetic:test=7"}; /* 6, 1, 6, 1 */
+    outcome threads = run(s, RANKS_THREAD), processes = run(s, RANKS_SHM);
+    assert_memory_equal(&threads, &processes, sizeof threads);
+}
+
+/* The first normalisation sees the same numbers however they are shared out, so in the first step
+ * the mean that is kept must be that of one rank. Ten samples are 4, 3 and 3 of three ranks. */
+static void shares_count_by_their_samples(void **state) {
+    setting alone = {.ranks = 1, .steps = 1, .batch = 12, .data = "synthetic:test=10"};
+    setting shared = {.ranks = 3, .steps = 1, .batch = 4, .data = "synthetic:test=10"};
+    outcome one = run(alone, RANKS_THREAD), three = run(shared, RANKS_THREAD);
+    double distance = test_relative_l2_f32(three.mean, one.mean, WIDTH);
+    if (!(distance < 1e-5)) fail_msg("means differ by %g", distance);
+    /* Variances are of each rank's own batch: near, but not the same. */
+    distance = test_relative_l2_f32(three.var, one.var, WIDTH);
+    assert_true(distance > 0 && distance < 0.1);
+}
+
+int main(void) {
+    if (ranks_is_child()) return ranks_child();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_ranks_keep_the_same_statistics),
+        cmocka_unit_test(shares_count_by_their_samples),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

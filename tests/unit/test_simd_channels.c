@@ -1,0 +1,54 @@
+/* Our concat and channel_window against the reference, to the bit, over layouts whose blocks do and
+ * do not meet. */
+#include "kernel/simd/simd.h"
+#include "support/kernel_check.h"
+
+static const char *const layouts[] = {"abcd", "acdb", "aBcd8b", "aBcd16b"};
+
+static void check(const kolo_kernel *kernel, kolo_kernel_spec *spec) {
+    assert_true(kernel->fit(spec) >= 0);
+    test_kernel_on(kernel, spec, NULL, 0);
+}
+
+static void concat_is_the_reference(void **state) {
+    static const int64_t channels[][3] = {{8, 16, 8}, {3, 9, 17}, {1, 1, 1}, {16, 16, 32}};
+    for (size_t i = 0; i < KOLO_COUNT(channels); i++) {
+        for (size_t l = 0; l < KOLO_COUNT(layouts) * KOLO_COUNT(layouts); l++) {
+            const char *from = layouts[l / KOLO_COUNT(layouts)],
+                       *to = layouts[l % KOLO_COUNT(layouts)];
+            const char *in_layouts[] = {from, from, to};
+            kolo_shape in[3];
+            for (int k = 0; k < 3; k++) in[k] = kolo_shape_4(3, channels[i][k], 4, 5);
+            kolo_kernel_spec spec;
+            test_kernel_spec(&spec, &kolo_op_concat, NULL, 3, in, in_layouts, 1, &to,
+                             l % 2 ? 3 : 1);
+            check(&kolo_simd_concat, &spec);
+        }
+    }
+}
+
+static void window_is_the_reference(void **state) {
+    static const int64_t windows[][3] = {/* channels, first, count */
+                                         {16, 0, 16}, {16, -8, 32}, {32, 16, 8}, {19, 3, 10},
+                                         {5, -3, 21}, {9, 8, 4},    {1, -1, 2},  {40, 5, 17}};
+    for (size_t i = 0; i < KOLO_COUNT(windows); i++) {
+        for (size_t l = 0; l < KOLO_COUNT(layouts) * KOLO_COUNT(layouts); l++) {
+            const char *from = layouts[l / KOLO_COUNT(layouts)],
+                       *to = layouts[l % KOLO_COUNT(layouts)];
+            const kolo_attr attr[KOLO_MAX_ATTRS] = {{windows[i][1]}, {windows[i][2]}};
+            kolo_shape x = kolo_shape_4(3, windows[i][0], 4, 5);
+            kolo_kernel_spec spec;
+            test_kernel_spec(&spec, &kolo_op_channel_window, attr, 1, &x, &from, 1, &to,
+                             l % 2 ? 3 : 1);
+            check(&kolo_simd_channel_window, &spec);
+        }
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(concat_is_the_reference),
+        cmocka_unit_test(window_is_the_reference),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
