@@ -30,7 +30,6 @@ int cmd_bench_allreduce(kolo_options *o);
 int cmd_run(kolo_options *o);
 int cmd_dump(kolo_options *o);
 int cmd_info(kolo_options *o);
-int cmd_help(kolo_options *o);
 
 /* Prints the latest failure as "kolo: text" on standard error, or hands it to the launcher when
  * this is one of its ranks. Gives exit status 1. */

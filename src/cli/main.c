@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+static int cmd_help(kolo_options *o);
+
 const kolo_option_command cli_commands[] = {
     {.name = "train",
      .bit = CMD_TRAIN,
@@ -140,7 +142,7 @@ static int print_help(const kolo_option_command *command) {
     return status == KOLO_OK ? 0 : cli_fail(status);
 }
 
-int cmd_help(kolo_options *o) {
+static int cmd_help(kolo_options *o) {
     if (kolo_options_flag(o, "markdown")) {
         kolo_text text = {0};
         kolo_text_add(&text, "# The command line\n\nMade from the option table by "

@@ -34,7 +34,8 @@ static kolo_channel_end *end_of(kolo_board_transport *t, uint64_t seq, int peer)
     return &t->ends[place * (size_t)t->base.size + (size_t)peer];
 }
 
-size_t kolo_board_bytes(int size) {
+/* Bytes of a board in a group of `size`. */
+static size_t board_bytes(int size) {
     return sizeof(kolo_board) + sizeof(kolo_channel) * KOLO_FLIGHT_MAX * (size_t)size;
 }
 
@@ -51,7 +52,7 @@ kolo_status kolo_board_init(kolo_board_transport *t, const kolo_transport_ops *o
     if (status == KOLO_OK) status = kolo_segment_init(&t->base.segment, segment_bytes, shared);
     void *board, *skew;
     if (status == KOLO_OK) {
-        status = kolo_segment_alloc(&t->base.segment, kolo_board_bytes(size), &board);
+        status = kolo_segment_alloc(&t->base.segment, board_bytes(size), &board);
     }
     if (status == KOLO_OK) {
         status = kolo_segment_alloc(&t->base.segment, (size_t)rank * SKEW_BYTES, &skew);

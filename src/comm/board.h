@@ -65,8 +65,6 @@ typedef struct kolo_board_transport {
     bool staged; /* a stage has been taken since the start */
 } kolo_board_transport;
 
-/* Bytes of a board in a group of `size`. */
-size_t kolo_board_bytes(int size);
 /* Segment, board (the first thing in the segment) and tables of one rank; the boards of the peers
  * are filled in by the caller. On failure nothing is left behind. */
 kolo_status kolo_board_init(kolo_board_transport *t, const kolo_transport_ops *ops, int rank,

@@ -36,7 +36,7 @@ static inline u16h bf16_narrow(f32v f) {
     u32v bits = (u32v)f;
     u32v rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
     u32v quiet = (bits >> 16) | 0x40;
-    u32v nan = (u32v)(f != f);
+    u32v nan = (u32v)(f != f); /* NOLINT(misc-redundant-expression) */
     return __builtin_convertvector((quiet & nan) | (rounded & ~nan), u16h);
 }
 

@@ -79,8 +79,6 @@ void kolo_dnn_plan_fini(kolo_dnn_plan *plan);
 /* Takes the better of two plans, drops the other; either may be empty (n_steps 0). */
 void kolo_dnn_plan_keep_best(kolo_dnn_plan *best, kolo_dnn_plan *other);
 
-/* Attributes that every primitive has: user scratchpad; `relu` appended to its output. */
-dnnl_primitive_attr_t kolo_dnn_attr(bool relu);
 /* The primitive descriptor of an operation; NULL when oneDNN has none but a reference one. */
 dnnl_primitive_desc_t kolo_dnn_create(kolo_dnn_plan *plan, const void *op_desc, bool relu,
                                       const_dnnl_primitive_desc_t hint);

@@ -38,7 +38,8 @@ void kolo_dnn_plan_keep_best(kolo_dnn_plan *best, kolo_dnn_plan *other) {
     kolo_dnn_plan_fini(other);
 }
 
-dnnl_primitive_attr_t kolo_dnn_attr(bool relu) {
+/* Attributes that every primitive has: user scratchpad; `relu` appended to its output. */
+static dnnl_primitive_attr_t make_attr(bool relu) {
     dnnl_primitive_attr_t attr = NULL;
     dnnl_post_ops_t ops = NULL;
     if (dnnl_primitive_attr_create(&attr) != dnnl_success) return NULL;
@@ -72,7 +73,7 @@ static dnnl_primitive_desc_t refuse_reference(dnnl_primitive_desc_t desc) {
 
 dnnl_primitive_desc_t kolo_dnn_create(kolo_dnn_plan *plan, const void *op_desc, bool relu,
                                       const_dnnl_primitive_desc_t hint) {
-    dnnl_primitive_attr_t attr = kolo_dnn_attr(relu);
+    dnnl_primitive_attr_t attr = make_attr(relu);
     dnnl_primitive_desc_t desc = NULL;
     if (!attr) return NULL;
     if (dnnl_primitive_desc_create(&desc, op_desc, attr, plan->engine, hint) != dnnl_success) {
@@ -113,7 +114,7 @@ bool kolo_dnn_add_reorder(kolo_dnn_plan *plan, const kolo_tensor *from, kolo_dnn
     dnnl_memory_desc_t source, target;
     dnnl_primitive_desc_t desc = NULL;
     if (!kolo_dnn_desc(from, groups, &source) || !kolo_dnn_desc(to, groups, &target)) return false;
-    dnnl_primitive_attr_t attr = kolo_dnn_attr(false);
+    dnnl_primitive_attr_t attr = make_attr(false);
     if (!attr) return false;
     if (dnnl_reorder_primitive_desc_create(&desc, &source, plan->engine, &target, plan->engine,
                                            attr) != dnnl_success) {

@@ -164,9 +164,9 @@ static kolo_status resolve(const kolo_plan_opts *in, kolo_plan_opts *out) {
     return KOLO_OK;
 }
 
-kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *given, kolo_store *store,
+kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kolo_store *store,
                               kolo_comm *comm, kolo_plan **plan) {
-    kolo_plan_opts opts;
+    kolo_plan_opts o;
     kolo_status status = KOLO_OK;
     kolo_plan *p = kolo_zalloc(sizeof *p);
     if (!p) {
@@ -175,15 +175,15 @@ kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *given, ko
     }
     p->graph = graph;
     p->store = store;
-    KOLO_TRY_GOTO(resolve(given, &opts), fail);
-    p->comm = opts.train ? comm : NULL;
-    p->train = opts.train;
+    KOLO_TRY_GOTO(resolve(opts, &o), fail);
+    p->comm = o.train ? comm : NULL;
+    p->train = o.train;
     kolo_pipeline_opts pipeline = {
-        .train = opts.train,
-        .optimizer = {opts.momentum, opts.weight_decay, opts.nesterov},
-        .bucket_bytes = opts.bucket_bytes,
-        .kernels = opts.kernels,
-        .threads = opts.threads,
+        .train = o.train,
+        .optimizer = {o.momentum, o.weight_decay, o.nesterov},
+        .bucket_bytes = o.bucket_bytes,
+        .kernels = o.kernels,
+        .threads = o.threads,
         .fixed = layout_in_store,
         .fixed_arg = store,
     };
@@ -195,10 +195,10 @@ kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *given, ko
         goto fail;
     }
     KOLO_TRY_GOTO(tie_store(p), fail);
-    KOLO_TRY_GOTO(add_steps(p, &opts), fail);
+    KOLO_TRY_GOTO(add_steps(p, &o), fail);
     KOLO_TRY_GOTO(map_memory(p), fail);
     KOLO_TRY_GOTO(kolo_plan_bind(p), fail);
-    KOLO_TRY_GOTO(make_requests(p, opts.algorithm), fail);
+    KOLO_TRY_GOTO(make_requests(p, o.algorithm), fail);
     *plan = p;
     return KOLO_OK;
 fail:
@@ -250,20 +250,11 @@ void kolo_plan_set_scalar(kolo_plan *p, const char *name, double number) {
     }
 }
 
-const void *kolo_plan_output(const kolo_plan *p, const char *name, kolo_tensor *tensor) {
-    kolo_value v = kolo_graph_output(p->graph, name);
-    if (!kolo_value_ok(v)) return NULL;
-    if (tensor) *tensor = kolo_info(p->graph, v)->tensor;
-    return address_of(p, v.id, p->ran_bank);
-}
-
 double kolo_plan_scalar(const kolo_plan *p, const char *name) {
-    kolo_tensor tensor;
-    const void *data = kolo_plan_output(p, name, &tensor);
-    KOLO_ASSERT(data && kolo_shape_count(&tensor.shape) == 1);
-    return tensor.dtype == KOLO_DTYPE_F64 ? *(const double *)data : (double)*(const float *)data;
-}
-
-kolo_plan_memory kolo_plan_memory_of(const kolo_plan *p) {
-    return (kolo_plan_memory){p->arena_bytes, p->map.bucket_bytes, p->store->bytes};
+    kolo_value v = kolo_graph_output(p->graph, name);
+    KOLO_ASSERT(kolo_value_ok(v));
+    const kolo_tensor *tensor = &kolo_info(p->graph, v)->tensor;
+    KOLO_ASSERT(kolo_shape_count(&tensor->shape) == 1);
+    const void *data = address_of(p, v.id, p->ran_bank);
+    return tensor->dtype == KOLO_DTYPE_F64 ? *(const double *)data : (double)*(const float *)data;
 }

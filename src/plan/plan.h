@@ -83,21 +83,12 @@ void *kolo_plan_input(const kolo_plan *plan, const char *name, kolo_tensor *tens
 /* Whether the plan has a scalar of that name, to be set before a run. */
 bool kolo_plan_has_scalar(const kolo_plan *plan, const char *name);
 void kolo_plan_set_scalar(kolo_plan *plan, const char *name, double number);
-/* Address and tensor of a named output, valid after a run until the next; NULL when there is none.
- */
-const void *kolo_plan_output(const kolo_plan *plan, const char *name, kolo_tensor *tensor);
-/* A scalar output as a number. */
+/* A scalar output as a number, valid after a run until the next; KOLO_ASSERTs that it is one. */
 double kolo_plan_scalar(const kolo_plan *plan, const char *name);
 
 /* Runs one step. A training plan turns the store's bank when all is done. PEER or TIMEOUT: the
  * group broke, the store stands as before the step. */
 kolo_status kolo_plan_run(kolo_plan *plan);
-
-/* Bytes of the arena, the gradients, and one bank of the store. */
-typedef struct kolo_plan_memory {
-    size_t arena, gradients, bank;
-} kolo_plan_memory;
-kolo_plan_memory kolo_plan_memory_of(const kolo_plan *plan);
 
 /* Appends the plan as text: memory, buckets, then a line a step. */
 void kolo_plan_print(const kolo_plan *plan, kolo_text *text);
