@@ -45,7 +45,8 @@ static kolo_status add_metadata(kolo_safetensors_writer *writer, const kolo_chec
     return set_number(writer, "seed", info->seed);
 }
 
-/* Adds every parameter and statistic; its canonical copy lives in `arena`, until the file is written. */
+/* Adds every parameter and statistic; its canonical copy lives in `arena`, until the file is
+ * written. */
 static kolo_status add_parameters(kolo_safetensors_writer *writer, const kolo_store *store,
                                   kolo_arena *arena) {
     for (int i = 0; i < kolo_store_count(store); i++) {
