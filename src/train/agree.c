@@ -2,6 +2,8 @@
  * Without a failure it costs one collective of four bytes. */
 #include "train/agree.h"
 
+#include "base/rng.h"
+
 #include <string.h>
 
 typedef struct verdict {
@@ -28,4 +30,41 @@ kolo_status kolo_agree(kolo_comm *comm, kolo_status status) {
     if (sent == KOLO_OK) sent = kolo_broadcast(comm, &v, sizeof v, KOLO_DTYPE_U8, rank);
     /* A group that broke meanwhile is no news next to a failure of our own. */
     return status == KOLO_OK ? sent : KOLO_FAIL(status, "%s", v.text);
+}
+
+/* ARG with the first line in which two texts differ; they do differ. */
+static kolo_status differs(int rank, const char *own, const char *rank0) {
+    const char *a = own, *b = rank0;
+    for (;;) {
+        size_t n = strcspn(a, "\n"), m = strcspn(b, "\n");
+        if (n != m || memcmp(a, b, n) != 0) {
+            return KOLO_FAIL(KOLO_ERR_ARG,
+                             "the ranks were given different options: rank %d has \"%.*s\", rank 0 "
+                             "has \"%.*s\"; give all the same",
+                             rank, (int)n, a, (int)m, b);
+        }
+        KOLO_ASSERT(a[n] && b[m]);
+        a += n + 1;
+        b += m + 1;
+    }
+}
+
+kolo_status kolo_agree_text(kolo_comm *comm, const char *text) {
+    if (!comm || kolo_comm_size(comm) == 1) return KOLO_OK;
+    uint64_t own[2] = {kolo_hash_text(text), strlen(text)}, rank0[2] = {own[0], own[1]};
+    KOLO_TRY(kolo_broadcast(comm, rank0, sizeof rank0, KOLO_DTYPE_U8, 0));
+    uint8_t differ = memcmp(own, rank0, sizeof own) != 0, any = differ;
+    KOLO_TRY(kolo_allreduce(comm, &any, 1, KOLO_DTYPE_U8, KOLO_MAX));
+    if (!any) return KOLO_OK;
+    char *theirs = kolo_zalloc(rank0[1] + 1);
+    kolo_status status = theirs ? KOLO_OK : KOLO_NOMEM(rank0[1]);
+    KOLO_TRY(kolo_agree(comm, status));
+    if (kolo_comm_rank(comm) == 0) memcpy(theirs, text, rank0[1]);
+    status = kolo_broadcast(comm, theirs, rank0[1], KOLO_DTYPE_U8, 0);
+    if (status == KOLO_OK) {
+        status = differ ? differs(kolo_comm_rank(comm), text, theirs) : KOLO_OK;
+        status = kolo_agree(comm, status);
+    }
+    kolo_free(theirs);
+    return status;
 }

@@ -9,3 +9,7 @@
  * rank that failed. That rank keeps its own text; the others find "rank N: " and that text in their
  * slot. Collective; `comm` may be NULL: this rank alone. */
 kolo_status kolo_agree(kolo_comm *comm, kolo_status status);
+
+/* Fails on all ranks, by the same rule, when `text` (lines "name: value") is not the same on all of
+ * them: the message names the first line that differs, the rank and both values. Collective. */
+kolo_status kolo_agree_text(kolo_comm *comm, const char *text);

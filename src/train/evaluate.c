@@ -8,6 +8,7 @@
 #include "train/checkpoint.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 static int rank_of(const kolo_comm *comm) { return comm ? kolo_comm_rank(comm) : 0; }
@@ -104,6 +105,13 @@ static kolo_status run(const job *j, kolo_comm *comm, int64_t batch, int threads
     kolo_evaluation evaluation;
     int64_t start = kolo_now_ns();
     KOLO_TRY(kolo_session_evaluate_all(j->session, comm, j->dataset, batch, &evaluation));
+    if (!isfinite(evaluation.loss)) {
+        return KOLO_FAIL(
+            KOLO_ERR_FORMAT,
+            "%s: the test loss is not a number: its parameters are damaged or of a run "
+            "that diverged; use another checkpoint",
+            j->checkpoint.path);
+    }
     double seconds = (double)(kolo_now_ns() - start) / 1e9;
     if (comm) KOLO_TRY(kolo_broadcast(comm, &seconds, 1, KOLO_DTYPE_F64, 0));
     *result = (kolo_train_result){

@@ -180,6 +180,27 @@ kolo_status kolo_setup_open(const kolo_train_opts *opts, int workers, kolo_setup
     return KOLO_OK;
 }
 
+void kolo_setup_describe(const kolo_setup *setup, kolo_text *text) {
+    const kolo_train_opts *o = &setup->opts;
+    const kolo_dataset_info *info = kolo_dataset_describe(setup->train);
+    kolo_text_add(text, "kolo: %s\nmodel: %s\nmodel options: %s\n", kolo_version(), o->model,
+                  o->model_options ? o->model_options : "");
+    kolo_text_add(text, "data: %s\nsamples: %" PRId64 "\n", info->name, info->count);
+    kolo_text_add(text, "batch: %" PRId64 "\nepochs: %" PRId64 "\nsteps: %" PRId64 "\n", o->batch,
+                  o->epochs, o->steps);
+    kolo_text_add(text, "lr: %.17g\nmomentum: %.17g\nweight-decay: %.17g\nnesterov: %d\n", o->lr,
+                  o->momentum, o->weight_decay, o->nesterov);
+    kolo_text_add(text, "schedule: %d\nlr-min: %.17g\nlr-step-factor: %.17g\n", (int)o->schedule,
+                  o->lr_min, o->lr_step_factor);
+    kolo_text_add(text, "lr-step-epochs: %" PRId64 "\nwarmup-epochs: %.17g\n", o->lr_step_epochs,
+                  o->warmup_epochs);
+    kolo_text_add(text, "seed: %" PRIu64 "\nkernels: %s\nalgorithm: %s\n", o->seed,
+                  o->reference_kernels ? "ref" : "best", kolo_algorithm_name(o->algorithm));
+    kolo_text_add(text, "bucket-bytes: %" PRId64 "\neval: %d\neval-every: %" PRId64 "\n",
+                  o->bucket_bytes, !o->no_eval, o->eval_every);
+    kolo_text_add(text, "in memory: %d\n", o->in_memory);
+}
+
 void kolo_setup_close(kolo_setup *setup) {
     kolo_dataset_close(setup->train);
     kolo_dataset_close(setup->test);

@@ -16,5 +16,7 @@ typedef struct kolo_setup {
 
 /* Errors: those of kolo_train_check but the folder's. Close it on success. */
 kolo_status kolo_setup_open(const kolo_train_opts *opts, int workers, kolo_setup *setup);
+/* Appends what all ranks of a job must have in common, a line each: "batch: 64". */
+void kolo_setup_describe(const kolo_setup *setup, kolo_text *text);
 /* A zeroed setup is allowed. */
 void kolo_setup_close(kolo_setup *setup);

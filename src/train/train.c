@@ -92,8 +92,18 @@ static kolo_status open_files(job *j) {
     return kolo_run_files_open(o->out_dir, o->resolved_config, &j->files);
 }
 
+static kolo_status compare_options(const job *j) {
+    kolo_text text = {0};
+    kolo_setup_describe(&j->setup, &text);
+    kolo_status status = kolo_agree(j->comm, text.failed ? KOLO_NOMEM(text.length) : KOLO_OK);
+    if (status == KOLO_OK) status = kolo_agree_text(j->comm, text.text);
+    kolo_text_fini(&text);
+    return status;
+}
+
 static kolo_status begin(job *j, const kolo_train_opts *opts) {
     KOLO_TRY(kolo_agree(j->comm, kolo_setup_open(opts, j->size, &j->setup)));
+    KOLO_TRY(compare_options(j));
     KOLO_TRY(kolo_agree(j->comm, open_files(j)));
     KOLO_TRY(kolo_session_create(&j->setup.session, j->comm, &j->session));
     KOLO_TRY(kolo_session_init(j->session, j->setup.opts.seed));

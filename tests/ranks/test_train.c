@@ -4,9 +4,12 @@
 #include "support/ranks.h"
 #include "support/support.h"
 
+#include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 enum { MAX_RANKS = 3 };
 
@@ -23,6 +26,8 @@ typedef struct outcome {
 typedef struct setting {
     kolo_train_opts opts;
     const char *data_of_rank_1; /* NULL: as the others */
+    int64_t seed_of_rank_1;     /* 0: as the others */
+    const char *model_of_rank_1;
 } setting;
 
 static void observe(void *arg, const kolo_train_progress *p) {
@@ -42,6 +47,8 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
     outcome *o = result;
     kolo_train_opts opts = s->opts;
     if (s->data_of_rank_1 && kolo_comm_rank(comm) == 1) opts.data = s->data_of_rank_1;
+    if (s->seed_of_rank_1 && kolo_comm_rank(comm) == 1) opts.seed = (uint64_t)s->seed_of_rank_1;
+    if (s->model_of_rank_1 && kolo_comm_rank(comm) == 1) opts.model_options = s->model_of_rank_1;
     o->status = kolo_train(comm, &opts, observe, o, &o->result);
     if (o->status != KOLO_OK) snprintf(o->error, sizeof o->error, "%s", kolo_last_error());
     return KOLO_OK;
@@ -267,6 +274,39 @@ static void ranks_fail_together(void **state) {
     all_fail(train(3, &one), 3, 1, KOLO_ERR_IO, "/nowhere");
 }
 
+/* Options on which ranks differ are named before anything is trained. */
+static void different_options_are_named(void **state) {
+    setting s = {.opts = {.model = "mlp", .data = data, .batch = 20, .steps = 2}};
+    s.seed_of_rank_1 = 3;
+    all_fail(train(3, &s), 3, 1, KOLO_ERR_ARG, "rank 1 has \"seed: 3\", rank 0 has \"seed: 0\"");
+    s.seed_of_rank_1 = 0;
+    s.model_of_rank_1 = "hidden=7";
+    all_fail(train(2, &s), 2, 1, KOLO_ERR_ARG, "rank 1 has \"model options: hidden=7\"");
+    s.model_of_rank_1 = NULL;
+    s.data_of_rank_1 = "synthetic:N=400,test=101,shape=1x14x14,seed=2";
+    all_fail(train(2, &s), 2, 1, KOLO_ERR_ARG, "rank 1 has \"samples: 400\"");
+}
+
+/* A folder belongs to one job at a time, and a new run leaves nothing of an old one. */
+static void a_folder_holds_one_run(void **state) {
+    setting s = {.opts = {.model = "mlp", .data = data, .batch = 20, .steps = 2, .out_dir = "one"}};
+    all_is_well(train(1, &s), 1);
+    int fd = open("one/metrics.jsonl", O_RDWR | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    const outcome *o = train(1, &s);
+    assert_int_equal(o->status, KOLO_ERR_IO);
+    assert_non_null(strstr(o->error, "one is being written by another job"));
+    assert_int_equal(access("one/checkpoint-final.safetensors", F_OK), 0);
+    close(fd);
+    s.opts.lr = 1e6; /* diverges: the old checkpoint must not pass for this run's */
+    s.opts.steps = 20;
+    assert_int_equal(train(1, &s)->status, KOLO_ERR_ARG);
+    assert_int_equal(access("one/checkpoint-final.safetensors", F_OK), -1);
+    assert_int_equal(unlink("one/metrics.jsonl"), 0);
+    assert_int_equal(rmdir("one"), 0);
+}
+
 static void divergence_is_named_by_its_step(void **state) {
     setting s = {
         .opts = {BASE, .lr = 1e5, .momentum = 0.9, .batch = 5, .out_dir = "test_train_nan"}};
@@ -308,6 +348,8 @@ int main(void) {
         cmocka_unit_test(a_batch_in_memory_is_learnt_by_heart),
         cmocka_unit_test(bad_jobs_are_refused_before_they_start),
         cmocka_unit_test(ranks_fail_together),
+        cmocka_unit_test(different_options_are_named),
+        cmocka_unit_test(a_folder_holds_one_run),
         cmocka_unit_test(divergence_is_named_by_its_step),
         cmocka_unit_test(no_allocation_goes_unchecked),
     };
