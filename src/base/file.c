@@ -30,6 +30,8 @@ static const char *advice(int error) {
         return "check who owns it and its permissions";
     case EROFS:
         return "choose a folder on a writable file system";
+    case EFBIG:
+        return "raise the limit of file sizes (ulimit -f)";
     case ENOSPC:
     case EDQUOT:
         return "free some space or choose another disk";
@@ -112,6 +114,10 @@ kolo_status kolo_file_read(const char *path, size_t max_bytes, char **data, size
 kolo_status kolo_file_map(const char *path, kolo_file_view *view) {
     int fd = -1;
     struct stat info;
+    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)) {
+        return KOLO_FAIL(KOLO_ERR_IO, "cannot read %s: it is a pipe or a device: give a file",
+                         path);
+    }
     KOLO_TRY(open_to_read(path, &fd, &info));
     size_t bytes = (size_t)info.st_size;
     const void *data = "";

@@ -162,25 +162,26 @@ void kolo_text_fini(kolo_text *t) {
     *t = (kolo_text){0};
 }
 
-/* Levenshtein distance of two short words, -1 when one is too long to bother. */
+/* Edits (a letter more, less, other, or two swapped) between two short words; -1 when one is too
+ * long to bother. */
 static int edit_distance(const char *a, const char *b) {
     enum { LONGEST = 63 };
     size_t n = strlen(a), m = strlen(b);
     if (n > LONGEST || m > LONGEST) return -1;
-    int row[LONGEST + 1];
-    for (size_t j = 0; j <= m; j++) row[j] = (int)j;
+    int rows[LONGEST + 1][LONGEST + 1];
+    for (size_t j = 0; j <= m; j++) rows[0][j] = (int)j;
     for (size_t i = 1; i <= n; i++) {
-        int diagonal = row[0];
-        row[0] = (int)i;
+        rows[i][0] = (int)i;
         for (size_t j = 1; j <= m; j++) {
-            int best = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            if (row[j] + 1 < best) best = row[j] + 1;
-            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
-            row[j] = best;
+            int best = rows[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+            if (rows[i - 1][j] + 1 < best) best = rows[i - 1][j] + 1;
+            if (rows[i][j - 1] + 1 < best) best = rows[i][j - 1] + 1;
+            bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+            if (swapped && rows[i - 2][j - 2] + 1 < best) best = rows[i - 2][j - 2] + 1;
+            rows[i][j] = best;
         }
     }
-    return row[m];
+    return rows[n][m];
 }
 
 const char *kolo_closest(const char *word, const char *const *names) {

@@ -6,6 +6,8 @@
 #include "cli/result.h"
 #include "cli/train_opts.h"
 
+#include <stdio.h>
+
 static kolo_status resolve(kolo_options *o, int threads, kolo_train_opts *opts) {
     KOLO_TRY(train_opts_make(o, threads, opts));
     opts->epochs = kolo_options_int(o, "epochs");
@@ -26,6 +28,11 @@ static kolo_status resolve(kolo_options *o, int threads, kolo_train_opts *opts) 
 static kolo_status train_as_rank(kolo_comm *comm, int threads, kolo_options *o) {
     kolo_train_opts opts;
     KOLO_TRY(resolve(o, threads, &opts));
+    if (!kolo_options_given(o, "threads")) { /* the bits depend on it: it is part of the config */
+        char text[16];
+        snprintf(text, sizeof text, "%d", threads);
+        KOLO_TRY(kolo_options_set_from_file(o, "threads", "threads", text));
+    }
     kolo_text config = {0};
     kolo_options_yaml(o, &config);
     if (config.failed) return KOLO_NOMEM(config.length);

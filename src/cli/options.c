@@ -31,7 +31,8 @@ static const kolo_option rows[] = {
      .required = CMD_EVAL, .help = "the checkpoint, a .safetensors file"},
     {.name = "data", .type = KOLO_OPTION_TEXT, .metavar = "NAME[:DIR]",
      .commands = CMD_TRAIN | CMD_EVAL, .required = CMD_TRAIN | CMD_EVAL,
-     .help = "the data set: fashion-mnist, fashion-mnist:DIR, mnist:DIR or synthetic"},
+     .help = "the data set: fashion-mnist, fashion-mnist:DIR, mnist:DIR, or made up: synthetic or "
+             "synthetic:KEY=VALUE,... with the keys N, test, shape (1x28x28), classes and seed"},
     {.name = "data", .type = KOLO_OPTION_TEXT, .metavar = "NAME[:DIR]",
      .commands = CMD_BENCH_TRAIN, .without = "made-up images of 1x28x28 in 10 classes",
      .help = "the data set"},

@@ -17,6 +17,7 @@
 #include <sodium.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -339,17 +340,27 @@ static void joining_fini(joining *j) {
     kolo_key_clear(&j->key);
 }
 
+/* A limit of virtual memory (ulimit -v) must leave room for the segments of all ranks, and half of
+ * it for everything else. */
+static size_t fit_segment(int64_t wanted, int world) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return (size_t)wanted;
+    int64_t most = (int64_t)(limit.rlim_cur / 2) / (world + 1);
+    return (size_t)kolo_max_i64(kolo_min_i64(wanted, most), 1 << 20);
+}
+
 kolo_status kolo_comm_create(const kolo_comm_opts *opts, kolo_comm **comm) {
     kolo_comm_opts o;
     joining j = {.local_listener = -1, .started_ns = kolo_now_ns()};
     KOLO_TRY(kolo_comm_resolve(opts, &o));
     KOLO_TRY(kolo_contract_read(&o, &j.place));
     j.deadline_ns = j.started_ns + o.timeout_ms * 1000000;
+    size_t segment_bytes = fit_segment(o.segment_bytes, j.place.world);
     kolo_status status;
     if (j.place.world == 1) {
-        status = kolo_thread_transports(1, (size_t)o.segment_bytes, &j.transport);
+        status = kolo_thread_transports(1, segment_bytes, &j.transport);
     } else {
-        status = join_group(&j, (size_t)o.segment_bytes);
+        status = join_group(&j, segment_bytes);
         joining_fini(&j);
     }
     if (status != KOLO_OK) {

@@ -15,10 +15,11 @@ static kolo_status map(int fd, size_t bytes, char **base) {
     int kind = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
     void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, kind | MAP_NORESERVE, fd, 0);
     if (p == MAP_FAILED) {
-        return KOLO_FAIL(KOLO_ERR_NOMEM,
-                         "no address space for a segment of %zu MiB (%s): lower segment_bytes or "
-                         "raise the limit of virtual memory",
-                         bytes >> 20, strerror(errno));
+        return KOLO_FAIL(
+            KOLO_ERR_NOMEM,
+            "no address space for a segment of %zu MiB (%s): raise the limit of virtual "
+            "memory (ulimit -v)",
+            bytes >> 20, strerror(errno));
     }
     *base = p;
     return KOLO_OK;
@@ -67,10 +68,11 @@ void kolo_segment_fini(kolo_segment *segment) {
 kolo_status kolo_segment_alloc(kolo_segment *s, size_t bytes, void **memory) {
     size_t first = kolo_round_up(s->used, bytes < PAGE ? LINE : PAGE);
     if (first > s->bytes || bytes > s->bytes - first) {
-        return KOLO_FAIL(KOLO_ERR_NOMEM,
-                         "no room for %zu bytes of registered memory: %zu of %zu are in use; raise "
-                         "segment_bytes",
-                         bytes, s->used, s->bytes);
+        return KOLO_FAIL(
+            KOLO_ERR_NOMEM,
+            "no room for %zu bytes of registered memory: %zu of %zu are in use; take a "
+            "smaller model or buffer, or raise the limit of virtual memory (ulimit -v)",
+            bytes, s->used, s->bytes);
     }
     s->used = first + bytes;
     *memory = s->base + first;

@@ -85,9 +85,10 @@ static void text_grows_and_reports_failure(void **state) {
 }
 
 static void closest_word_is_suggested_only_when_close(void **state) {
-    const char *const names[] = {"train", "eval", "bench", NULL};
+    const char *const names[] = {"train", "eval", "bench", "mlp", NULL};
     assert_string_equal(kolo_closest("tarin", names), "train");
     assert_string_equal(kolo_closest("benhc", names), "bench");
+    assert_string_equal(kolo_closest("mpl", names), "mlp");
     assert_null(kolo_closest("zzzzzzz", names));
 }
 
