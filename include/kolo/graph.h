@@ -110,6 +110,11 @@ KOLO_API kolo_value kolo_relu(kolo_graph *g, kolo_value x);
 /* a + b, of equal shapes. */
 KOLO_API kolo_value kolo_add(kolo_graph *g, kolo_value a, kolo_value b);
 
+/* In training sets each element of x [N,...] to zero with probability p, in [0, 1), and divides the
+ * others by 1 - p; in evaluation gives x. The draws depend on the seed, the step, the layer and the
+ * sample's place in the global batch, not on the number of ranks. */
+KOLO_API kolo_value kolo_dropout(kolo_graph *g, kolo_value x, double p);
+
 /* Zero means the default. */
 typedef struct kolo_batch_norm_opts {
     double eps;      /* added to the variance; default 1e-5 */

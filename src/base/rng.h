@@ -13,6 +13,7 @@ typedef enum kolo_rng_use {
     KOLO_RNG_SHUFFLE = 2,   /* order of samples; index: epoch */
     KOLO_RNG_TEST = 3,      /* tests; index: free */
     KOLO_RNG_SYNTHETIC = 4, /* made-up data; index: what is made */
+    KOLO_RNG_DROPOUT = 5,   /* what is dropped; index: layer */
 } kolo_rng_use;
 
 typedef struct kolo_rng {

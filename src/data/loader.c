@@ -50,6 +50,7 @@ static kolo_status fill(kolo_loader *l, int64_t number, slot *s) {
         .epoch = epoch,
         .step = step,
         .count = share.count,
+        .first = share.first - step * l->order.global_batch,
         .global_count = share.global_count,
         .samples = s->samples,
         .labels = s->labels,

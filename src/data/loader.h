@@ -36,6 +36,7 @@ typedef struct kolo_loader_opts {
 typedef struct kolo_batch {
     int64_t epoch, step;    /* step within the epoch */
     int64_t count;          /* samples of this rank; may be 0 in the last step of an epoch */
+    int64_t first;          /* place of its first sample in the global batch */
     int64_t global_count;   /* samples of all ranks; 0: there are no more batches */
     const uint8_t *samples; /* count,C,H,W */
     const int32_t *labels;  /* count */

@@ -31,6 +31,7 @@ const kolo_op *const kolo_ops[] = {
     &kolo_op_scale,
     &kolo_op_concat,
     &kolo_op_channel_window,
+    &kolo_op_dropout,
     &kolo_op_softmax_xent,
     &kolo_op_softmax_xent_bwd,
     &kolo_op_accuracy,

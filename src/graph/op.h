@@ -78,6 +78,13 @@ extern const kolo_op kolo_op_scale;
 enum { KOLO_WINDOW_FIRST, KOLO_WINDOW_COUNT };
 extern const kolo_op kolo_op_concat, kolo_op_channel_window;
 
+/* dropout: x [N,...], draw [], first_sample [] -> y: zero where the draw for that place of the
+ * layer under the seed `draw` is below p, else x / (1 - p). The first row of x is row first_sample
+ * of the global batch. draw is a whole number below 2^24. Its gradient is the same dropout of dy.
+ */
+enum { KOLO_DROPOUT_P, KOLO_DROPOUT_LAYER };
+extern const kolo_op kolo_op_dropout;
+
 /* softmax_xent: logits [N,C], labels i32 [N] -> loss [] (sum over N), probs [N,C].
  * softmax_xent_bwd: probs, labels, dloss [] -> dlogits = (probs - onehot) * dloss.
  * accuracy: logits, labels -> count [] (of the graph's dtype).

@@ -24,6 +24,7 @@ const kolo_kernel *const kolo_ref_kernels[] = {
     &kolo_ref_scale,
     &kolo_ref_concat,
     &kolo_ref_channel_window,
+    &kolo_ref_dropout,
     &kolo_ref_softmax_xent,
     &kolo_ref_softmax_xent_bwd,
     &kolo_ref_accuracy,

@@ -61,17 +61,33 @@ static kolo_status append_input(kolo_graph *g, kolo_node *n, kolo_value v) {
     return KOLO_OK;
 }
 
+/* dropout(flatten(x)) that only n reads becomes dropout(x), whose draws are the same: plans to
+ * train and to evaluate then see n's weights alike. */
+static void lift_dropout(const folder *f, const kolo_node *n) {
+    kolo_node *dropout = only_maker(f, n->in[0]);
+    if (!dropout || dropout->op != &kolo_op_dropout) return;
+    const kolo_node *flatten = only_maker(f, dropout->in[0]);
+    kolo_shape flat = kolo_info(f->g, n->in[0])->tensor.shape;
+    if (!flatten || flatten->op != &kolo_op_flatten || flat.rank != 2) return;
+    kolo_tensor x = kolo_info(f->g, flatten->in[0])->tensor;
+    if (x.shape.rank < 2) return;
+    dropout->in[0] = flatten->in[0];
+    kolo_info(f->g, n->in[0])->tensor = x;
+}
+
 /* Sees the weights of a linear layer as [O,C,H,W] and lets it read what its flatten reads. */
 static void fold_flatten(const folder *f, kolo_node *n) {
-    kolo_node *maker = only_maker(f, n->in[0]);
     kolo_value_info *w = kolo_info(f->g, n->in[1]);
-    if (!maker || maker->op != &kolo_op_flatten) return;
     if (w->kind != KOLO_VALUE_PARAM || f->uses[n->in[1].id] != 1) return;
-    kolo_shape shape = kolo_info(f->g, maker->in[0])->tensor.shape;
-    if (shape.rank < 2) return; /* the flatten gives a vector the dimension that linear needs */
+    lift_dropout(f, n);
+    const kolo_node *maker = only_maker(f, n->in[0]);
+    bool flat = maker && maker->op == &kolo_op_flatten;
+    kolo_shape shape = kolo_info(f->g, flat ? maker->in[0] : n->in[0])->tensor.shape;
+    /* A flatten gives a vector the dimension that linear needs. */
+    if (shape.rank < 2 || shape.rank == w->tensor.shape.rank) return;
     shape.dim[0] = w->tensor.shape.dim[0];
     w->tensor = kolo_tensor_plain(w->tensor.dtype, shape);
-    n->in[0] = maker->in[0];
+    if (flat) n->in[0] = maker->in[0];
 }
 
 /* Folds one node; true when it is gone. */

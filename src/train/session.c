@@ -1,6 +1,7 @@
 /* Sessions: the plan cache, filling a plan's inputs, running it. */
 #include "train/session.h"
 
+#include "base/rng.h"
 #include "kolo/train.h"
 
 #include <inttypes.h>
@@ -23,6 +24,7 @@ struct kolo_session {
     char *model, *model_options;
     kolo_comm *comm;
     kolo_store *store;
+    uint64_t seed, steps; /* what dropout draws from */
     cached *plans;
     size_t n_plans, cap_plans;
 };
@@ -142,6 +144,8 @@ void kolo_session_destroy(kolo_session *s) {
 }
 
 kolo_status kolo_session_init(kolo_session *s, uint64_t seed) {
+    s->seed = seed;
+    s->steps = 0;
     KOLO_TRY(kolo_store_init(s->store, seed));
     return s->comm ? kolo_store_broadcast(s->store, s->comm) : KOLO_OK;
 }
@@ -179,6 +183,11 @@ static kolo_status run(const cached *c, kolo_sums *sums, int64_t samples) {
     return KOLO_OK;
 }
 
+/* Scalars that only some graphs have. */
+static void set_optional(kolo_plan *plan, const char *name, double number) {
+    if (kolo_plan_has_scalar(plan, name)) kolo_plan_set_scalar(plan, name, number);
+}
+
 kolo_status kolo_session_step(kolo_session *s, const kolo_batch *batch, double lr,
                               kolo_sums *sums) {
     KOLO_ASSERT(!s->opts.evaluate_only && batch->global_count > 0);
@@ -187,10 +196,10 @@ kolo_status kolo_session_step(kolo_session *s, const kolo_batch *batch, double l
     fill(c, batch);
     kolo_plan_set_scalar(c->plan, "lr", lr);
     kolo_plan_set_scalar(c->plan, "grad_scale", 1.0 / (double)batch->global_count);
-    if (kolo_plan_has_scalar(c->plan, "share")) {
-        double share = (double)batch->count / (double)batch->global_count;
-        kolo_plan_set_scalar(c->plan, "share", share);
-    }
+    set_optional(c->plan, "share", (double)batch->count / (double)batch->global_count);
+    set_optional(c->plan, "first_sample", (double)batch->first);
+    const uint64_t step[] = {s->seed, s->steps++};
+    set_optional(c->plan, "draw", (double)(kolo_hash_bytes(step, sizeof step) >> 40));
     return run(c, sums, batch->global_count);
 }
 

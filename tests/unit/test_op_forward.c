@@ -130,6 +130,9 @@ static const forward_case cases[] = {
     {"over both ends", &kolo_op_channel_window, 1, .in = {S4(2, 2, 1, 1)}, .attr = {{-1}, {4}},
      .data = {{1, 2, 3, 4}}, .out = {{0, 1, 2, 0, 0, 3, 4, 0}}},
 
+    {"nothing dropped", &kolo_op_dropout, 3, .in = {S2(2, 2), {0, {0}}, {0, {0}}},
+     .data = {{1, 2, 3, 4}, {7}, {5}}, .out = {{1, 2, 3, 4}}},
+
     {"large logits", &kolo_op_softmax_xent, 2, .in = {S2(2, 2), S1(2)}, .types = "fi",
      .data = {{0, LN3, 1000, 1000}, {1, 0}},
      .out = {{2 * LN2 - LN3 + LN2}, {0.25, 0.75, 0.5, 0.5}}},

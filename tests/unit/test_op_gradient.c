@@ -113,6 +113,8 @@ static const gradient_case cases[] = {
     {"not the first", &kolo_op_concat, 2, .in = {S2(3, 2), S2(3, 1)}, .attr = {{0}}, .skip = 1},
     {"inside", &kolo_op_channel_window, 1, .in = {S4(2, 5, 2, 1)}, .attr = {{2}, {2}}},
     {"over both ends", &kolo_op_channel_window, 1, .in = {S4(2, 3, 1, 2)}, .attr = {{-2}, {6}}},
+    {"rows", &kolo_op_dropout, 3, .in = {S2(5, 7), {0, {0}}, {0, {0}}}, .attr = {{.f = 0.4}, {1}},
+     .skip = 6},
     {"images", &kolo_op_flatten, 1, .in = {S4(3, 2, 3, 5)}, .attr = {{0}}},
     {"vector", &kolo_op_flatten, 1, .in = {S1(3)}, .attr = {{0}}},
     {"odd", &kolo_op_reshape, 1, .in = {S3(3, 4, 5)}, .attr = {{2}, {6}, {10}}},

@@ -125,15 +125,22 @@ static void net_channels(kolo_graph *g, int64_t batch) {
     head(g, kolo_flatten(g, kolo_global_avg_pool2d(g, kolo_relu(g, x))), y);
 }
 
+/* Dropout of images, behind a flatten that folds, and of rows. */
+static void net_dropout(kolo_graph *g, int64_t batch) {
+    kolo_value x = images(g, batch, 3, 8), y = labels_of(g, batch);
+    x = kolo_dropout(g, kolo_relu(g, conv(g, "c", x, 8, 3, 1, 1)), 0.1);
+    x = kolo_dropout(g, kolo_flatten(g, kolo_max_pool2d(g, x, &two)), 0.2);
+    kolo_value w = kolo_param(g, "w1", kolo_shape_2(30, 128), kolo_init_fan_in(128));
+    head(g, kolo_dropout(g, kolo_relu(g, kolo_linear(g, x, w)), 0.2), y);
+}
+
 typedef void (*net)(kolo_graph *g, int64_t batch);
 static const struct {
     const char *name;
     net build;
-} nets[] = {{"lenet", net_lenet},
-            {"residual", net_residual},
-            {"mlp", net_mlp},
-            {"odd", net_odd},
-            {"norm", net_norm}, {"channels", net_channels}};
+} nets[] = {{"lenet", net_lenet},    {"residual", net_residual}, {"mlp", net_mlp},
+            {"odd", net_odd},        {"norm", net_norm},         {"channels", net_channels},
+            {"dropout", net_dropout}};
 
 /* ---- running ---- */
 

@@ -22,6 +22,7 @@ const kolo_kernel *const kolo_simd_kernels[] = {
     &kolo_simd_scale,
     &kolo_simd_concat,
     &kolo_simd_channel_window,
+    &kolo_simd_dropout,
     &kolo_simd_conv2d,
     &kolo_simd_conv2d_bwd_data,
     &kolo_simd_conv2d_bwd_weights,

@@ -1,0 +1,92 @@
+/* Dropout: what is drawn, that rows of the global batch draw alike wherever they are, that ours is
+ * the reference, and that evaluation has none of it. */
+#include "graph/op.h"
+#include "kernel/simd/simd.h"
+#include "pass/pass.h"
+#include "support/kernel_check.h"
+
+#include <math.h>
+
+enum { ROWS = 40, COLUMNS = 500 };
+
+/* Runs the best kernel on rows [first, first + rows) of ones. */
+static void drop(float *y, int64_t rows, float draw, float first, double p, int64_t layer) {
+    const kolo_shape in[] = {kolo_shape_2(rows, COLUMNS), kolo_shape_0(), kolo_shape_0()};
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {{.f = p}, {layer}};
+    static float ones[ROWS * COLUMNS];
+    for (int i = 0; i < ROWS * COLUMNS; i++) ones[i] = 1;
+    kolo_kernel_spec spec;
+    test_kernel_spec(&spec, &kolo_op_dropout, attr, 3, in, NULL, 1, NULL, 1);
+    const kolo_kernel *kernel;
+    ASSERT_OK(kolo_kernel_select(KOLO_KERNELS_BEST, &spec, &kernel, NULL));
+    assert_ptr_equal(kernel, &kolo_simd_dropout);
+    kernel->run(&(kolo_call){.spec = &spec, .in = {ones, &draw, &first}, .out = {y}});
+}
+
+static void the_share_is_p_and_the_mean_stays(void **state) {
+    static float y[ROWS * COLUMNS];
+    static const double ps[] = {0, 0.1, 0.5, 0.9};
+    for (size_t i = 0; i < KOLO_COUNT(ps); i++) {
+        drop(y, ROWS, 12345, 0, ps[i], 0);
+        double dropped = 0, n = ROWS * COLUMNS, deviation = sqrt(n * ps[i] * (1 - ps[i]));
+        for (int k = 0; k < ROWS * COLUMNS; k++) {
+            dropped += y[k] == 0;
+            assert_true(y[k] == 0 || fabs((double)y[k] * (1 - ps[i]) - 1) < 1e-6);
+        }
+        assert_true(fabs(dropped - n * ps[i]) <= 4 * deviation);
+    }
+}
+
+static void draws_depend_on_step_layer_and_place_alone(void **state) {
+    static float all[ROWS * COLUMNS], other[ROWS * COLUMNS];
+    drop(all, ROWS, 9, 0, 0.5, 1);
+    for (int64_t first = 0; first < ROWS; first += 8) { /* five ranks of eight rows */
+        drop(other, 8, 9, (float)first, 0.5, 1);
+        assert_memory_equal(other, all + first * COLUMNS, 8 * COLUMNS * sizeof *all);
+    }
+    drop(other, ROWS, 10, 0, 0.5, 1);
+    assert_memory_not_equal(other, all, sizeof all);
+    drop(other, ROWS, 9, 0, 0.5, 2);
+    assert_memory_not_equal(other, all, sizeof all);
+}
+
+static void ours_is_the_reference(void **state) {
+    static const kolo_shape shapes[] = {
+        {2, {7, 13}}, {1, {9}}, {4, {3, 2, 5, 3}}, {4, {3, 19, 5, 3}}, {4, {2, 9, 2, 2}}};
+    static const char *const layouts[] = {"ab", "a", "abcd", "aBcd8b", "acdb"};
+    for (size_t i = 0; i < 2 * KOLO_COUNT(shapes); i++) {
+        const kolo_shape in[] = {shapes[i / 2], kolo_shape_0(), kolo_shape_0()};
+        const kolo_attr attr[KOLO_MAX_ATTRS] = {{.f = 0.3}, {(int64_t)i}};
+        float draw = 16777215, first = 11;
+        const void *data[] = {NULL, &draw, &first};
+        const char *layout[] = {layouts[i / 2], NULL, NULL};
+        kolo_kernel_spec spec;
+        test_kernel_spec(&spec, &kolo_op_dropout, attr, 3, in, layout, 1, layout, i % 2 ? 3 : 1);
+        assert_true(kolo_simd_dropout.fit(&spec) >= 0);
+        test_kernel_on(&kolo_simd_dropout, &spec, data, 1e-6);
+    }
+}
+
+static void evaluation_drops_nothing(void **state) {
+    kolo_graph *g;
+    ASSERT_OK(kolo_graph_create(NULL, &g));
+    kolo_value x = kolo_input(g, "x", KOLO_DTYPE_F32, kolo_shape_2(3, 4));
+    kolo_output(g, "inner", kolo_relu(g, kolo_dropout(g, kolo_dropout(g, x, 0.5), 0.2)));
+    kolo_output(g, "y", kolo_dropout(g, x, 0.5));
+    ASSERT_OK(kolo_pass_inference(g));
+    ASSERT_OK(kolo_graph_verify(g));
+    assert_int_equal(g->n_nodes, 1);
+    assert_int_equal(g->nodes[0]->in[0].id, x.id);
+    assert_int_equal(kolo_graph_output(g, "y").id, x.id);
+    kolo_graph_destroy(g);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_share_is_p_and_the_mean_stays),
+        cmocka_unit_test(draws_depend_on_step_layer_and_place_alone),
+        cmocka_unit_test(ours_is_the_reference),
+        cmocka_unit_test(evaluation_drops_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
