@@ -31,7 +31,7 @@ torch() {
 
 kolo() {
     "$build/kolo" bench train --model "$model" --batch "$batch" --threads "$threads" --steps "$1" \
-        --lr 0.01 --momentum 0.9 --json -
+        --momentum 0.9 --json -
 }
 
 best=1e9 settings=
