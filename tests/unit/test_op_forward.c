@@ -29,7 +29,7 @@ typedef struct forward_case {
     const char *types; /* of the inputs: f float, i i32, b u8; NULL: all f */
     kolo_attr attr[KOLO_MAX_ATTRS];
     double data[MAX_INPUTS][MAX_NUMBERS]; /* of each input */
-    double out[MAX_OUTPUTS][MAX_NUMBERS];  /* of each output, and of nothing else */
+    double out[MAX_OUTPUTS][MAX_NUMBERS]; /* of each output, and of nothing else */
 } forward_case;
 
 #define LN2 0.69314718055994530942
