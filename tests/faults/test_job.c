@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "base/file.h"
 #include "base/process.h"
+#include "support/folder.h"
 #include "support/support.h"
 
 #include <dirent.h>
@@ -15,45 +16,14 @@
 
 enum { WORKERS = 3, DEADLINE_MS = 10000 };
 
-static char folder[64];
-
-static int enter_folder(void **state) {
-    strcpy(folder, "/tmp/kolo-test-job-XXXXXX");
-    return mkdtemp(folder) && chdir(folder) == 0 ? 0 : -1;
-}
-
-static int leave_folder(void **state) {
-    char command[128];
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    return chdir("/") == 0 && system(command) == 0 ? 0 : -1;
-}
-
-static char *contents(const char *path) {
-    char *text;
-    size_t bytes;
-    ASSERT_OK(kolo_file_read(path, 1 << 20, &text, &bytes));
-    return text;
-}
-
 /* A job under way; its output goes to the files "out" and "err". It dies with this test. */
 static kolo_process start_job(const char *arguments) {
     char line[512];
     snprintf(line, sizeof line, "exec '%s' %s >out 2>err", KOLO_COMMAND, arguments);
-    char *argv[] = {"setpriv", "--pdeathsig", "KILL", "sh", "-c", line, NULL};
-    kolo_process job;
-    ASSERT_OK(kolo_process_start(
-        &(kolo_process_opts){.argv = argv, .in = KOLO_FD_NULL, .own_group = true}, &job));
-    return job;
+    return test_job_start((char *[]){"sh", "-c", line, NULL});
 }
 
-static kolo_exit end_job(kolo_process *job) {
-    kolo_exit how = {0};
-    kolo_status status = kolo_process_wait(job, DEADLINE_MS, &how);
-    if (status != KOLO_OK) kolo_process_signal(job, SIGKILL, false);
-    assert_int_equal(status, KOLO_OK);
-    kolo_process_fini(job);
-    return how;
-}
+static kolo_exit end_job(kolo_process *job) { return test_job_end(job, DEADLINE_MS); }
 
 /* The value of a variable in a process's environment, -1 when it has none. */
 static int environment_of(long pid, const char *name) {
@@ -136,7 +106,7 @@ static void a_killed_rank_is_named_and_the_job_ends(void **state) {
         snprintf(expected, sizeof expected,
                  "kolo: rank %d (pid %ld) was killed by signal 9 (Killed); the job ends\n", victim,
                  pids[victim]);
-        char *err = contents("err"), *out = contents("out");
+        char *err = test_contents("err"), *out = test_contents("out");
         assert_string_equal(err, expected);
         assert_string_equal(out, "");
         kolo_free(err);
@@ -156,7 +126,7 @@ static void a_rank_that_hangs_ends_the_job_at_the_deadline(void **state) {
     await_ranks(&job, pids);
     kill((pid_t)pids[1], SIGSTOP);
     assert_int_equal(end_job(&job).code, 1);
-    char *err = contents("err");
+    char *err = test_contents("err");
     assert_memory_equal(err, "kolo: ", 6);
     assert_ptr_equal(strchr(err, '\n'), err + strlen(err) - 1);
     assert_non_null(strstr(err, "rank 1"));
@@ -170,7 +140,7 @@ static void an_interrupt_ends_the_job(void **state) {
     kolo_process job = start_training(pids);
     kolo_process_signal(&job, SIGINT, false);
     assert_int_equal(end_job(&job).code, 128 + SIGINT);
-    char *err = contents("err");
+    char *err = test_contents("err");
     assert_string_equal(err, "kolo: stopped by signal 2 (Interrupt); the job ends\n");
     kolo_free(err);
     assert_nothing_left(pids);
@@ -215,7 +185,7 @@ static void what_all_ranks_meet_is_said_once(void **state) {
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         kolo_process job = start_job(cases[i].arguments);
         assert_int_equal(end_job(&job).code, 1);
-        char *err = contents("err");
+        char *err = test_contents("err");
         assert_string_equal(err, cases[i].text);
         kolo_free(err);
     }
@@ -226,14 +196,14 @@ static void a_foreign_launcher_must_agree_on_the_workers(void **state) {
                                  "' train --model mlp --data synthetic --steps 2 --batch 8 "
                                  "--no-eval --workers 3 --progress none");
     assert_int_equal(end_job(&job).code, 1);
-    char *err = contents("err");
+    char *err = test_contents("err");
     assert_non_null(strstr(err, "--workers 3, but the launcher started 2: leave --workers out"));
     kolo_free(err);
     job = start_job("run -n 2 -- '" KOLO_COMMAND
                     "' train --model mlp --data synthetic --steps 2 --batch 8 --no-eval "
                     "--progress none");
     assert_int_equal(end_job(&job).code, 0);
-    char *out = contents("out");
+    char *out = test_contents("out");
     assert_non_null(strstr(out, "[0] workers           2, threads"));
     assert_null(strstr(out, "[1]"));
     kolo_free(out);
@@ -248,5 +218,5 @@ int main(void) {
         cmocka_unit_test(what_all_ranks_meet_is_said_once),
         cmocka_unit_test(a_foreign_launcher_must_agree_on_the_workers),
     };
-    return cmocka_run_group_tests(tests, enter_folder, leave_folder);
+    return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
 }

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "base/file.h"
 #include "base/process.h"
+#include "support/folder.h"
 #include "support/support.h"
 
 #include <poll.h>
@@ -15,21 +16,11 @@
 
 enum { MAX_RANKS = 4, DEADLINE_MS = 10000 };
 
-static char folder[64];
-
 static int enter_folder(void **state) {
-    strcpy(folder, "/tmp/kolo-test-launch-XXXXXX");
-    if (!mkdtemp(folder) || chdir(folder) != 0) return -1;
     unsetenv("OMP_NUM_THREADS");
     unsetenv("OMP_WAIT_POLICY");
     unsetenv("GOMP_SPINCOUNT");
-    return 0;
-}
-
-static int leave_folder(void **state) {
-    char command[128];
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    return chdir("/") == 0 && system(command) == 0 ? 0 : -1;
+    return test_folder_enter(state);
 }
 
 /* A `kolo run` under way; its output goes to the files "out" and "err". It dies with this
@@ -37,39 +28,19 @@ static int leave_folder(void **state) {
 static kolo_process start_job(int n, const char *script) {
     char ranks[8];
     snprintf(ranks, sizeof ranks, "%d", n);
-    char *argv[] = {"setpriv",    "--pdeathsig", "KILL",
-                    "sh",         "-c",          "exec \"$0\" run -n $1 -- sh -c \"$2\" >out 2>err",
-                    KOLO_COMMAND, ranks,         (char *)(uintptr_t)script,
-                    NULL};
-    kolo_process job;
-    ASSERT_OK(kolo_process_start(
-        &(kolo_process_opts){.argv = argv, .in = KOLO_FD_NULL, .own_group = true}, &job));
-    return job;
+    return test_job_start((char *[]){"sh", "-c", "exec \"$0\" run -n $1 -- sh -c \"$2\" >out 2>err",
+                                     KOLO_COMMAND, ranks, (char *)(uintptr_t)script, NULL});
 }
 
-static kolo_exit end_job(kolo_process *job) {
-    kolo_exit how = {0};
-    kolo_status status = kolo_process_wait(job, DEADLINE_MS, &how);
-    if (status != KOLO_OK) kolo_process_signal(job, SIGKILL, false);
-    assert_int_equal(status, KOLO_OK);
-    kolo_process_fini(job);
-    return how;
-}
+static kolo_exit end_job(kolo_process *job) { return test_job_end(job, DEADLINE_MS); }
 
 static kolo_exit run_job(int n, const char *script) {
     kolo_process job = start_job(n, script);
     return end_job(&job);
 }
 
-static char *contents(const char *path) {
-    char *text;
-    size_t bytes;
-    ASSERT_OK(kolo_file_read(path, 64 << 20, &text, &bytes));
-    return text;
-}
-
 static void assert_contains(const char *path, const char *part) {
-    char *text = contents(path);
+    char *text = test_contents(path);
     if (!strstr(text, part)) fail_msg("%s lacks '%s':\n%s", path, part, text);
     kolo_free(text);
 }
@@ -142,7 +113,7 @@ static void ranks_get_the_contract(void **state) {
     for (int r = 0; r < 3; r++) {
         char path[16], expected[128];
         snprintf(path, sizeof path, "env.%d", r);
-        char *text = contents(path);
+        char *text = test_contents(path);
         long got = 0;
         assert_int_equal(sscanf(text, "%*d %*d %*d %*d 127.0.0.1 %ld", &got), 1);
         if (r == 0) port = got;
@@ -175,13 +146,14 @@ static void the_secret_is_shared_hidden_and_fixed(void **state) {
     char *first = NULL;
     for (int job = 0; job < 2; job++) {
         assert_int_equal(run_job(2, script).code, 0);
-        char *a = contents("secret.0"), *b = contents("secret.1"), *again = contents("again.1");
+        char *a = test_contents("secret.0"), *b = test_contents("secret.1"),
+             *again = test_contents("again.1");
         assert_int_equal(strlen(a), 64);
         assert_int_equal(strspn(a, "0123456789abcdef"), 64);
         assert_string_equal(a, b);
         assert_string_equal(a, again);
         for (int r = 0; r < 2; r++) {
-            char *environment = contents(r ? "environ.1" : "environ.0");
+            char *environment = test_contents(r ? "environ.1" : "environ.0");
             assert_non_null(strstr(environment, "KOLO_SECRET_FILE=/proc/self/fd/"));
             assert_null(strstr(environment, a));
             kolo_free(environment);
@@ -211,7 +183,7 @@ static void rank_0_reads_standard_input(void **state) {
     snprintf(line, sizeof line, "printf 'a\\nb\\n' | '%s' run -n 2 -- cat >out 2>err",
              KOLO_COMMAND);
     assert_int_equal(system(line), 0);
-    char *text = contents("out");
+    char *text = test_contents("out");
     assert_string_equal(text, "[0] a\n[0] b\n");
     kolo_free(text);
 }
@@ -225,7 +197,7 @@ static void lines_come_out_whole_and_prefixed(void **state) {
                                "echo error $i >&2; i=$((i+1)); done");
     assert_int_equal(how.code, 0);
     for (int stream = 0; stream < 2; stream++) {
-        char *text = contents(stream ? "err" : "out");
+        char *text = test_contents(stream ? "err" : "out");
         int next[3] = {0}, total = 0;
         for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"), total++) {
             char expected[32];
@@ -244,7 +216,7 @@ static void lines_come_out_whole_and_prefixed(void **state) {
 static void endless_lines_are_bounded(void **state) {
     kolo_exit how = run_job(1, "head -c 100000 /dev/zero | tr '\\0' x; printf 'end'");
     assert_int_equal(how.code, 0);
-    char *text = contents("out");
+    char *text = test_contents("out");
     size_t letters = 0;
     int lines = 0;
     for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"), lines++) {
@@ -284,7 +256,7 @@ static void a_killed_rank_is_named_and_ends_the_job(void **state) {
     char expected[128];
     snprintf(expected, sizeof expected,
              "kolo: rank 1 (pid %ld) was killed by signal 9 (Killed); the job ends\n", pids[1]);
-    char *text = contents("err");
+    char *text = test_contents("err");
     assert_string_equal(text, expected);
     kolo_free(text);
     assert_all_gone(pids, 3);
@@ -299,7 +271,7 @@ static void an_exit_status_is_named_and_ends_the_job(void **state) {
     char expected[128];
     snprintf(expected, sizeof expected,
              "kolo: rank 2 (pid %ld) exited with status 3; the job ends\n", pids[2]);
-    char *text = contents("err");
+    char *text = test_contents("err");
     assert_string_equal(text, expected);
     kolo_free(text);
     assert_contains("out", "[2] last words\n");
@@ -402,7 +374,7 @@ static void wrong_use_is_one_line(void **state) {
         int status = system(line);
         assert_true(WIFEXITED(status));
         assert_int_equal(WEXITSTATUS(status), cases[i].code);
-        char *text = contents("err");
+        char *text = test_contents("err");
         assert_string_equal(text, cases[i].text);
         kolo_free(text);
     }
@@ -428,5 +400,5 @@ int main(void) {
         cmocka_unit_test(a_killed_launcher_leaves_no_ranks),
         cmocka_unit_test(wrong_use_is_one_line),
     };
-    return cmocka_run_group_tests(tests, enter_folder, leave_folder);
+    return cmocka_run_group_tests(tests, enter_folder, test_folder_leave);
 }

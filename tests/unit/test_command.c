@@ -1,6 +1,7 @@
 /* The command from outside: help, manual, wrong use, config files, resolved options, JSON. */
 #define _GNU_SOURCE
 #include "base/file.h"
+#include "support/folder.h"
 #include "support/support.h"
 
 #include <jansson.h>
@@ -9,26 +10,6 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-static char folder[64];
-
-static int enter_folder(void **state) {
-    strcpy(folder, "/tmp/kolo-test-command-XXXXXX");
-    return mkdtemp(folder) && chdir(folder) == 0 ? 0 : -1;
-}
-
-static int leave_folder(void **state) {
-    char command[128];
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    return chdir("/") == 0 && system(command) == 0 ? 0 : -1;
-}
-
-static char *contents(const char *path) {
-    char *text;
-    size_t bytes;
-    ASSERT_OK(kolo_file_read(path, 1 << 20, &text, &bytes));
-    return text;
-}
 
 /* Runs `kolo arguments`; its output goes to the files "out" and "err". Gives the exit status. */
 static int run(const char *arguments) {
@@ -41,7 +22,7 @@ static int run(const char *arguments) {
 
 static void assert_fails(const char *arguments, int code, const char *text) {
     int got = run(arguments);
-    char *err = contents("err"), *out = contents("out");
+    char *err = test_contents("err"), *out = test_contents("out");
     if (got != code || strcmp(err, text) != 0 || *out) {
         fail_msg("kolo %s: exit %d, wanted %d\n%swanted:\n%s", arguments, got, code, err, text);
     }
@@ -51,7 +32,7 @@ static void assert_fails(const char *arguments, int code, const char *text) {
 
 static void the_manual_is_the_table(void **state) {
     assert_int_equal(run("help --markdown"), 0);
-    char *made = contents("out"), *kept = contents(KOLO_SOURCE_DIR "/docs/options.md");
+    char *made = test_contents("out"), *kept = test_contents(KOLO_SOURCE_DIR "/docs/options.md");
     if (strcmp(made, kept) != 0) fail_msg("docs/options.md is old: kolo help --markdown makes it");
     kolo_free(made);
     kolo_free(kept);
@@ -61,14 +42,14 @@ static void every_command_explains_itself(void **state) {
     static const char *const commands[] = {"train", "eval", "bench train", "bench allreduce",
                                            "run",   "dump", "info",        "help"};
     assert_int_equal(run("--help"), 0);
-    char *list = contents("out");
+    char *list = test_contents("out");
     for (size_t i = 0; i < KOLO_COUNT(commands); i++) {
         char words[64], usage[64];
         assert_non_null(strstr(list, commands[i]));
         snprintf(words, sizeof words, "%s --help", commands[i]);
         snprintf(usage, sizeof usage, "usage: kolo %s", commands[i]);
         assert_int_equal(run(words), 0);
-        char *page = contents("out");
+        char *page = test_contents("out");
         assert_memory_equal(page, usage, strlen(usage));
         /* No line is wider than a terminal. */
         for (char *row = strtok(page, "\n"); row; row = strtok(NULL, "\n")) {
@@ -80,12 +61,12 @@ static void every_command_explains_itself(void **state) {
     }
     kolo_free(list);
     assert_int_equal(run("--version"), 0);
-    char *version = contents("out"), expected[64];
+    char *version = test_contents("out"), expected[64];
     snprintf(expected, sizeof expected, "kolo %s\n", kolo_version());
     assert_string_equal(version, expected);
     kolo_free(version);
     assert_int_equal(run("info"), 0);
-    char *info = contents("out");
+    char *info = test_contents("out");
     assert_non_null(strstr(info, "usable processors"));
     kolo_free(info);
 }
@@ -212,7 +193,7 @@ static void a_run_is_repeated_from_its_config(void **state) {
                         json_string_value(json_object_get(b, "parameter_hash")));
     json_decref(a);
     json_decref(b);
-    char *first = contents("first/config.yaml");
+    char *first = test_contents("first/config.yaml");
     assert_non_null(strstr(first, "\nsteps: 4\n"));
     assert_non_null(strstr(first, "\nseed: 7\n"));
     assert_non_null(strstr(first, "\nmodel: \"mlp\"\n"));
@@ -256,5 +237,5 @@ int main(void) {
         cmocka_unit_test(allreduces_are_measured),
         cmocka_unit_test(training_steps_are_measured),
     };
-    return cmocka_run_group_tests(tests, enter_folder, leave_folder);
+    return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
 }

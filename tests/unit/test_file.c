@@ -1,5 +1,6 @@
 /* base/file: reading, mapping, atomic writing, folders; each failure's text. */
 #include "base/file.h"
+#include "support/folder.h"
 #include "support/support.h"
 
 #include <dirent.h>
@@ -8,19 +9,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-static char folder[64];
-
-static int enter_folder(void **state) {
-    strcpy(folder, "/tmp/kolo-test-file-XXXXXX");
-    return mkdtemp(folder) && chdir(folder) == 0 ? 0 : -1;
-}
-
-static int leave_folder(void **state) {
-    char command[128];
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    return chdir("/") == 0 && system(command) == 0 ? 0 : -1;
-}
 
 static int entries_of(const char *path) {
     int n = 0;
@@ -181,5 +169,5 @@ int main(void) {
         cmocka_unit_test(folders_are_made_with_their_parents),
         cmocka_unit_test(each_failed_allocation_is_reported),
     };
-    return cmocka_run_group_tests(tests, enter_folder, leave_folder);
+    return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
 }

@@ -211,7 +211,10 @@ static void no_plan_falls_back_to_reference_kernels(void **state) {
     for (size_t i = 0; kolo_kernel_at(i); i++) {
         vendor |= strncmp(kolo_kernel_at(i)->name, "dnn_", 4) == 0;
     }
-    if (!vendor) skip(); /* convolutions in general are oneDNN's */
+    if (!vendor) { /* convolutions in general are oneDNN's */
+        print_message("skip: built without oneDNN\n");
+        skip();
+    }
     for (size_t i = 0; i < 2 * KOLO_COUNT(models); i++) {
         bool wide = i / 2 >= KOLO_COUNT(models) - 2;
         kolo_model_opts opts = {2, {3, {3, 64, 64}}, 10, wide ? "units=64" : NULL};
