@@ -133,7 +133,9 @@ static void links_are_followed_and_devices_written_straight(void **state) {
 static void folders_are_made_with_their_parents(void **state) {
     ASSERT_OK(kolo_folder_make("a/b//c/"));
     ASSERT_OK(kolo_folder_make("a/b/c"));
-    char *absolute = kolo_format("%s/a/d", folder);
+    char here[512];
+    assert_non_null(getcwd(here, sizeof here));
+    char *absolute = kolo_format("%s/a/d", here);
     ASSERT_OK(kolo_folder_make(absolute));
     kolo_free(absolute);
     assert_int_equal(entries_of("a"), 2);
