@@ -26,8 +26,7 @@ static const char *const dumps[] = {"graph", "passes", "plan", "schedule", NULL}
 static const kolo_option rows[] = {
     /* ---- what ---- */
     {.name = "model", .type = KOLO_OPTION_TEXT, .metavar = "NAME[:KEY=VALUE,...]",
-     .commands = MODEL, .required = MODEL, .help = "the model: mlp, lenet, alexnet, vgg16, resnet18, resnet20, resnet34, resnet50 or "
-             "resnet101, and its own options, such as mlp:hidden=256"},
+     .commands = MODEL, .required = MODEL, .help = "the model, such as lenet, resnet18 or mlp:hidden=256"},
     {.name = "checkpoint", .type = KOLO_OPTION_TEXT, .metavar = "FILE", .commands = CMD_EVAL,
      .required = CMD_EVAL, .help = "the checkpoint, a .safetensors file"},
     {.name = "data", .type = KOLO_OPTION_TEXT, .metavar = "NAME[:DIR]",

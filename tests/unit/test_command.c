@@ -92,8 +92,8 @@ static void wrong_use_is_one_line_and_exit_2(void **state) {
         {"train --model lenet --data x --schedule cosin",
          "kolo: --schedule cosin: must be one of constant, step, cosine; did you mean cosine?\n"},
         {"train --data fashion-mnist",
-         "kolo: 'kolo train' needs --model NAME[:KEY=VALUE,...] (the model: lenet, mlp or "
-         "mlp:hidden=256)\n"},
+         "kolo: 'kolo train' needs --model NAME[:KEY=VALUE,...] (the model, such as lenet, "
+         "resnet18 or mlp:hidden=256)\n"},
         {"train lenet",
          "kolo: unexpected argument 'lenet': options of 'kolo train' start with --\n"},
         {"train --checkpoint x",
