@@ -31,17 +31,15 @@ format() {
         xargs -0 -r -n 20 -P "$jobs" clang-format --dry-run -Werror
 }
 
-# One process per file. omp.h is gcc's, as in the build. An instruction-set source is read once, with the
-# options of its baseline copy.
+# One process per file. An instruction-set source is read once, with the options of its baseline copy.
 tidy() {
     sed "s|$(cd "$build" && pwd)/isa/\([^ \"]*\)\.baseline\.c|$(pwd)/\1.isa.c|g" \
         "$build/compile_commands.json" >"$work/compile_commands.json"
     awk -F'"' '$2 == "file" { print $4 }' "$work/compile_commands.json" |
         grep -E '/(src|models)/[^"]*\.c$' | grep -vE '\.(avx2|avx512)\.c$' | sort -u |
         xargs -r -n 1 -P "$jobs" sh -c '
-            clang-tidy -p "$0" --quiet --extra-arg=-idirafter"$1" "$2" >"$0/tidy.$$" 2>/dev/null ||
-                { cat "$0/tidy.$$"; exit 1; }
-        ' "$work" "$(gcc -print-file-name=include)"
+            clang-tidy -p "$0" --quiet "$1" >"$0/tidy.$$" 2>/dev/null || { cat "$0/tidy.$$"; exit 1; }
+        ' "$work"
 }
 
 sources() {
