@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -280,4 +281,27 @@ kolo_status kolo_folder_make(const char *path) {
     if (!error) error = make_one(part);
     kolo_free(part);
     return error ? kolo_file_fail("make the folder", path, error) : KOLO_OK;
+}
+
+kolo_status kolo_file_open_alone(const char *path, FILE **file) {
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0) return kolo_file_fail("write", path, errno);
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        close(fd);
+        return KOLO_FAIL(KOLO_ERR_IO, "%s is being written by another job: choose another folder",
+                         path);
+    }
+    FILE *opened = ftruncate(fd, 0) == 0 ? fdopen(fd, "w") : NULL;
+    if (!opened) {
+        int error = errno;
+        close(fd);
+        return kolo_file_fail("write", path, error);
+    }
+    *file = opened;
+    return KOLO_OK;
+}
+
+kolo_status kolo_file_remove(const char *path) {
+    if (unlink(path) == 0 || errno == ENOENT) return KOLO_OK;
+    return kolo_file_fail("remove", path, errno);
 }

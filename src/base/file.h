@@ -8,6 +8,8 @@
 
 #include "base/base.h"
 
+#include <stdio.h>
+
 /* The system's text for an errno value; static storage, any thread. */
 KOLO_SHARED const char *kolo_errno_text(int error);
 /* Writes the error slot for a system call on `path` that failed with `error`: "cannot open x: No
@@ -46,3 +48,8 @@ KOLO_SHARED bool kolo_write_all(int fd, const void *data, size_t bytes);
 
 /* Makes a folder and its parents; one that exists is fine. */
 KOLO_SHARED kolo_status kolo_folder_make(const char *path);
+/* Opens a text file for writing, emptied, and locks it for as long as it stays open (fclose). IO
+ * when another process has it open in this way, saying so. */
+KOLO_SHARED kolo_status kolo_file_open_alone(const char *path, FILE **file);
+/* Removes a file; one that is not there is no error. */
+KOLO_SHARED kolo_status kolo_file_remove(const char *path);

@@ -1,6 +1,5 @@
 /* Tallies, step times, the files of a run. metrics.jsonl is written in place, line by line, so that
  * a run can be watched; the other files appear whole. */
-#define _GNU_SOURCE
 #include "train/metrics.h"
 
 #include "base/file.h"
@@ -8,12 +7,9 @@
 #include "data/safetensors.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 /* ---- tallies ---- */
 
@@ -93,34 +89,17 @@ static kolo_status try_checkpoint(const char *path) {
     return KOLO_OK;
 }
 
-/* An empty metrics.jsonl, locked for as long as it is open: one job writes a folder. */
-static kolo_status open_metrics(kolo_run_files *f, const char *folder) {
-    int fd = open(f->metrics, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    if (fd < 0) return kolo_file_fail("write", f->metrics, errno);
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-        close(fd);
-        return KOLO_FAIL(KOLO_ERR_IO, "%s is being written by another job: choose another folder",
-                         folder);
-    }
-    if (ftruncate(fd, 0) == 0) f->lines = fdopen(fd, "w");
-    if (f->lines) return KOLO_OK;
-    int error = errno;
-    close(fd);
-    return kolo_file_fail("write", f->metrics, error);
-}
-
-/* What an earlier run left goes first: a folder never mixes two runs. */
+/* One job writes a folder: metrics.jsonl is locked for as long as it is open. What an earlier run
+ * left goes first, so a folder never mixes two runs. */
 static kolo_status open_all(kolo_run_files *f, const char *folder, const char *config) {
     f->config = kolo_format("%s/config.yaml", folder);
     f->metrics = kolo_format("%s/metrics.jsonl", folder);
     f->checkpoint = kolo_format("%s/checkpoint-final.safetensors", folder);
     if (!f->config || !f->metrics || !f->checkpoint) return KOLO_NOMEM(strlen(folder));
     KOLO_TRY(kolo_folder_make(folder));
-    KOLO_TRY(open_metrics(f, folder));
+    KOLO_TRY(kolo_file_open_alone(f->metrics, &f->lines));
     KOLO_TRY(try_checkpoint(f->checkpoint));
-    if (unlink(f->checkpoint) != 0 && errno != ENOENT) {
-        return kolo_file_fail("replace", f->checkpoint, errno);
-    }
+    KOLO_TRY(kolo_file_remove(f->checkpoint));
     return config ? kolo_file_write(f->config, config, strlen(config)) : KOLO_OK;
 }
 

@@ -296,7 +296,7 @@ static void a_folder_holds_one_run(void **state) {
     assert_int_equal(flock(fd, LOCK_EX), 0);
     const outcome *o = train(1, &s);
     assert_int_equal(o->status, KOLO_ERR_IO);
-    assert_non_null(strstr(o->error, "one is being written by another job"));
+    assert_non_null(strstr(o->error, "one/metrics.jsonl is being written by another job"));
     assert_int_equal(access("one/checkpoint-final.safetensors", F_OK), 0);
     close(fd);
     s.opts.lr = 1e6; /* diverges: the old checkpoint must not pass for this run's */
