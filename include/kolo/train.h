@@ -44,6 +44,8 @@ typedef struct kolo_train_opts {
     double lr_step_factor;  /* 0.1 */
     int64_t lr_step_epochs; /* 30 */
     double warmup_epochs;   /* linear from lr/(warm-up's steps) up to lr; 0; Goyal et al., 2017 */
+    const char *augment;    /* changes to training images, "flip,crop=2,erase=8", any part of it, as
+                               src/data/augment.h says; NULL: none */
     uint64_t seed;          /* 0 */
     int threads;            /* of kernels, per rank; 1 */
     bool reference_kernels;

@@ -14,6 +14,7 @@ typedef enum kolo_rng_use {
     KOLO_RNG_TEST = 3,      /* tests; index: free */
     KOLO_RNG_SYNTHETIC = 4, /* made-up data; index: what is made */
     KOLO_RNG_DROPOUT = 5,   /* what is dropped; index: layer */
+    KOLO_RNG_AUGMENT = 6,   /* how training images are changed; index: epoch */
 } kolo_rng_use;
 
 typedef struct kolo_rng {

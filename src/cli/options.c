@@ -104,6 +104,10 @@ static const kolo_option rows[] = {
     {.name = "warmup-epochs", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "0", .min = 0,
      .max = 1e6, .commands = CMD_TRAIN,
      .help = "epochs, or a part of one, in which the learning rate rises linearly"},
+    {.name = "augment", .type = KOLO_OPTION_TEXT, .metavar = "CHANGE,...", .commands = CMD_TRAIN,
+     .without = "images stay as they are",
+     .help = "random changes to training images: flip (left and right), crop=P (shift by up to P "
+             "pixels), erase=S (a square of S pixels)"},
     {.name = "seed", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "0", .min = 0,
      .max = MAX_SEED, .commands = CMD_TRAIN,
      .help = "what initial weights and the order of samples are drawn from"},

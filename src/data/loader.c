@@ -28,6 +28,7 @@ struct kolo_loader {
     kolo_sampler *sampler; /* the producer's */
     slot *ring;
     void *samples, *labels; /* of all slots */
+    uint8_t *work;          /* the producer's: room for a sample that is augmented */
     pthread_t thread;
     bool started;
     bool lent; /* the consumer's: it holds slot `used` */
@@ -58,7 +59,14 @@ static kolo_status fill(kolo_loader *l, int64_t number, slot *s) {
     };
     if (share.count == 0) return KOLO_OK;
     const int64_t *indices = kolo_sampler_epoch(l->sampler, epoch) + share.first;
-    return kolo_dataset_gather(l->opts.dataset, indices, share.count, s->samples, s->labels);
+    KOLO_TRY(kolo_dataset_gather(l->opts.dataset, indices, share.count, s->samples, s->labels));
+    if (!kolo_augment_any(&l->opts.augment)) return KOLO_OK;
+    int64_t bytes = kolo_shape_count(&s->batch.info->sample);
+    for (int64_t i = 0; i < share.count; i++) {
+        kolo_augment_apply(&l->opts.augment, l->opts.seed, epoch, indices[i], s->batch.info,
+                           s->samples + i * bytes, l->work);
+    }
+    return KOLO_OK;
 }
 
 /* Waits for a free slot; false when the loader is to end. */
@@ -139,7 +147,9 @@ static kolo_status make_ring(kolo_loader *l) {
     l->ring = kolo_zalloc(slots * sizeof *l->ring);
     l->samples = kolo_alloc(slots * samples);
     l->labels = kolo_alloc(slots * labels);
-    if (!l->ring || !l->samples || !l->labels) return KOLO_NOMEM(slots * (samples + labels));
+    l->work = kolo_alloc(sample);
+    if (!l->ring || !l->samples || !l->labels || !l->work)
+        return KOLO_NOMEM(slots * (samples + labels));
     for (size_t i = 0; i < slots; i++) {
         l->ring[i].samples = (uint8_t *)l->samples + i * samples;
         l->ring[i].labels = (int32_t *)((char *)l->labels + i * labels);
@@ -199,6 +209,7 @@ void kolo_loader_destroy(kolo_loader *loader) {
     kolo_free(loader->failed_text);
     kolo_free(loader->ring);
     kolo_free(loader->samples);
+    kolo_free(loader->work);
     kolo_free(loader->labels);
     kolo_free(loader);
 }

@@ -15,6 +15,7 @@
  * that a plan's input costs. */
 
 #include "base/base.h"
+#include "data/augment.h"
 #include "kolo/data.h"
 
 typedef struct kolo_loader kolo_loader;
@@ -30,6 +31,7 @@ typedef struct kolo_loader_opts {
     int rank, world;    /* world 0: alone */
     int slots;          /* batches held at a time, the consumer's included; default 4, at least 2 */
     bool no_shuffle;    /* the data set's order in every epoch: for evaluation */
+    kolo_augment augment; /* changes to the images, drawn under `seed` */
 } kolo_loader_opts;
 
 /* What the consumer gets. The pointers are valid until the next call for the loader. */

@@ -146,6 +146,10 @@ static kolo_status open_all(kolo_setup *s, const kolo_train_opts *given, int wor
     const kolo_model *model;
     KOLO_TRY(kolo_model_find(s->opts.model, &model));
     s->global_batch = s->opts.batch * workers;
+    KOLO_TRY(kolo_augment_parse(s->opts.augment, &s->augment));
+    if (s->opts.in_memory && kolo_augment_any(&s->augment)) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "a benchmark on a batch in memory augments nothing");
+    }
     KOLO_TRY(open_data(s));
     KOLO_TRY(work_out_steps(s, workers));
     const kolo_dataset_info *info = kolo_dataset_describe(s->train);
@@ -198,7 +202,7 @@ void kolo_setup_describe(const kolo_setup *setup, kolo_text *text) {
                   o->reference_kernels ? "ref" : "best", kolo_algorithm_name(o->algorithm));
     kolo_text_add(text, "bucket-bytes: %" PRId64 "\neval: %d\neval-every: %" PRId64 "\n",
                   o->bucket_bytes, !o->no_eval, o->eval_every);
-    kolo_text_add(text, "in memory: %d\n", o->in_memory);
+    kolo_text_add(text, "in memory: %d\naugment: %s\n", o->in_memory, o->augment ? o->augment : "");
 }
 
 void kolo_setup_close(kolo_setup *setup) {

@@ -2,12 +2,14 @@
 /* What a training job needs before its first step and a rank can find out alone: options filled and
  * checked, data open, sizes worked out, the model known to take the samples. */
 
+#include "data/augment.h"
 #include "kolo/train.h"
 #include "train/session.h"
 
 typedef struct kolo_setup {
     kolo_train_opts opts;       /* resolved; texts are the caller's */
     kolo_dataset *train, *test; /* test: NULL without evaluation */
+    kolo_augment augment;
     kolo_session_opts session;
     int64_t global_batch;
     int64_t epoch_steps; /* in_memory: all steps are one epoch */

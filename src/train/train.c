@@ -82,6 +82,7 @@ static kolo_status open_batches(job *j) {
         .rank = j->rank,
         .world = j->size,
         .end = j->setup.total_steps,
+        .augment = j->setup.augment,
     };
     return kolo_loader_create(&opts, &j->loader);
 }

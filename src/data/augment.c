@@ -1,0 +1,114 @@
+/* Flip and crop are one copy of the sample through `work`; erasing then overwrites a square. The
+ * draws of a sample are blocks 2 index and 2 index + 1 of the epoch's stream: {flip, dy, dx, -} and
+ * {centre y, centre x, -, -}. */
+#include "data/augment.h"
+
+#include "base/rng.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const parts[] = {"flip", "crop", "erase", NULL};
+
+static bool parse_pixels(const char *value, const char *end, int *pixels) {
+    char *stop;
+    errno = 0;
+    long n = strtol(value, &stop, 10);
+    if (stop != end || stop == value || errno || n < 1 || n > 4096) return false;
+    *pixels = (int)n;
+    return true;
+}
+
+static kolo_status parse_part(const char *text, const char *end, kolo_augment *augment) {
+    size_t n = (size_t)(end - text), key = strcspn(text, "=,");
+    char name[16] = "";
+    if (key < sizeof name) memcpy(name, text, key);
+    int *pixels = !strcmp(name, "crop") ? &augment->crop : &augment->erase;
+    if (!strcmp(name, "flip")) {
+        if (key == n) {
+            augment->flip = true;
+            return KOLO_OK;
+        }
+        return KOLO_FAIL(KOLO_ERR_ARG, "augment: \"%.*s\": flip takes no value", (int)n, text);
+    }
+    if (strcmp(name, "crop") != 0 && strcmp(name, "erase") != 0) {
+        const char *closest = kolo_closest(name, parts);
+        return KOLO_FAIL(KOLO_ERR_ARG, "augment: unknown \"%.*s\": %s%s", (int)key, text,
+                         closest ? "did you mean " : "known are flip, crop=PIXELS, erase=PIXELS",
+                         closest ? closest : "");
+    }
+    if (key < n && parse_pixels(text + key + 1, end, pixels)) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG, "augment: \"%.*s\": write %s=PIXELS, 1 to 4096", (int)n, text,
+                     name);
+}
+
+kolo_status kolo_augment_parse(const char *text, kolo_augment *augment) {
+    *augment = (kolo_augment){0};
+    while (text && *text) {
+        const char *end = text + strcspn(text, ",");
+        KOLO_TRY(parse_part(text, end, augment));
+        text = *end ? end + 1 : end;
+    }
+    return KOLO_OK;
+}
+
+/* A draw as a number in [0, bound). */
+static int64_t below(uint32_t draw, int64_t bound) {
+    return (int64_t)((uint64_t)draw * (uint64_t)bound >> 32);
+}
+
+/* One channel: to[y][x] = from[y + dy][x + dx], 0 outside, then mirrored. */
+static void move_plane(const uint8_t *from, int64_t height, int64_t width, int64_t dy, int64_t dx,
+                       bool flip, uint8_t *to) {
+    int64_t left = dx < 0 ? -dx : 0; /* columns that come in on the left */
+    int64_t kept = width - (dx < 0 ? -dx : dx);
+    memset(to, 0, (size_t)(height * width));
+    for (int64_t y = 0; y < height && kept > 0; y++) {
+        if (y + dy < 0 || y + dy >= height) continue;
+        const uint8_t *row = from + (y + dy) * width + left + dx;
+        uint8_t *dst = to + y * width;
+        if (!flip) {
+            memcpy(dst + left, row, (size_t)kept);
+            continue;
+        }
+        for (int64_t x = 0; x < kept; x++) dst[width - 1 - left - x] = row[x];
+    }
+}
+
+static void erase_square(const kolo_dataset_info *info, int64_t cy, int64_t cx, int64_t side,
+                         uint8_t *sample) {
+    int64_t height = info->sample.dim[1], width = info->sample.dim[2];
+    int64_t y0 = cy - side / 2, x0 = cx - side / 2, y1 = y0 + side, x1 = x0 + side;
+    if (y0 < 0) y0 = 0;
+    if (x0 < 0) x0 = 0;
+    if (y1 > height) y1 = height;
+    if (x1 > width) x1 = width;
+    for (int64_t c = 0; c < info->sample.dim[0]; c++) {
+        int mean = (int)(info->mean[c] * 255.0F + 0.5F);
+        for (int64_t y = y0; y < y1; y++) {
+            memset(sample + (c * height + y) * width + x0, mean, (size_t)(x1 - x0));
+        }
+    }
+}
+
+void kolo_augment_apply(const kolo_augment *augment, uint64_t seed, int64_t epoch, int64_t index,
+                        const kolo_dataset_info *info, uint8_t *sample, uint8_t *work) {
+    kolo_rng rng = kolo_rng_make(seed, KOLO_RNG_AUGMENT, (uint64_t)epoch);
+    int64_t channels = info->sample.dim[0], height = info->sample.dim[1],
+            width = info->sample.dim[2], pixels = height * width;
+    uint32_t draw[4];
+    kolo_rng_draw(&rng, 2 * (uint64_t)index, draw);
+    bool flip = augment->flip && draw[0] >> 31;
+    int64_t dy = below(draw[1], 2 * augment->crop + 1) - augment->crop;
+    int64_t dx = below(draw[2], 2 * augment->crop + 1) - augment->crop;
+    if (flip || dy != 0 || dx != 0) {
+        memcpy(work, sample, (size_t)(channels * pixels));
+        for (int64_t c = 0; c < channels; c++) {
+            move_plane(work + c * pixels, height, width, dy, dx, flip, sample + c * pixels);
+        }
+    }
+    if (augment->erase == 0) return;
+    kolo_rng_draw(&rng, 2 * (uint64_t)index + 1, draw);
+    erase_square(info, below(draw[0], height), below(draw[1], width), augment->erase, sample);
+}

@@ -1,0 +1,166 @@
+/* Augmentation: what is drawn, that it is drawn alike for any split of the work, and bad texts. */
+#include "data/augment.h"
+#include "data/loader.h"
+#include "support/support.h"
+
+#include <string.h>
+
+enum { HEIGHT = 5, WIDTH = 7, PIXELS = HEIGHT * WIDTH, BYTES = 2 * PIXELS };
+
+static const kolo_dataset_info info = {
+    .name = "images", .count = 1000, .sample = {3, {2, HEIGHT, WIDTH}}, .mean = {0.4F, 0.8F}};
+
+static void fill(uint8_t *sample) {
+    for (int i = 0; i < BYTES; i++) sample[i] = (uint8_t)(1 + i);
+}
+
+/* The image moved and mirrored, pixel by pixel. */
+static void expect(const uint8_t *from, int dy, int dx, bool flip, uint8_t *to) {
+    for (int c = 0; c < 2; c++) {
+        for (int y = 0; y < HEIGHT; y++) {
+            for (int x = 0; x < WIDTH; x++) {
+                int sy = y + dy, sx = (flip ? WIDTH - 1 - x : x) + dx;
+                bool inside = sy >= 0 && sy < HEIGHT && sx >= 0 && sx < WIDTH;
+                to[c * PIXELS + y * WIDTH + x] =
+                    inside ? from[c * PIXELS + sy * WIDTH + sx] : (uint8_t)0;
+            }
+        }
+    }
+}
+
+/* Every sample is one of the moves that the options allow, and all of them occur about alike. */
+static void moves_are_those_allowed(void **state) {
+    const kolo_augment cases[] = {
+        {.flip = true}, {.crop = 2}, {.flip = true, .crop = 1}, {.flip = true, .crop = 9}};
+    for (size_t k = 0; k < KOLO_COUNT(cases); k++) {
+        const kolo_augment *a = &cases[k];
+        int side = 2 * a->crop + 1, kinds = side * side * (a->flip ? 2 : 1);
+        if (a->crop > WIDTH) kinds = 0; /* far moves look alike: not counted */
+        int seen[50] = {0}, draws = 4000;
+        for (int i = 0; i < draws; i++) {
+            uint8_t from[BYTES], sample[BYTES], work[BYTES], want[BYTES];
+            fill(from);
+            fill(sample);
+            kolo_augment_apply(a, 3, 1, i, &info, sample, work);
+            int found = -1;
+            for (int kind = 0; kind < side * side * 2 && found < 0; kind++) {
+                bool flip = kind / (side * side) > 0;
+                if (flip && !a->flip) break;
+                expect(from, kind / side % side - a->crop, kind % side - a->crop, flip, want);
+                if (!memcmp(sample, want, BYTES)) found = kind;
+            }
+            assert_true(found >= 0);
+            if (kinds) seen[found]++;
+        }
+        for (int kind = 0; kind < kinds; kind++) {
+            assert_in_range(seen[kind], draws / kinds / 2, draws / kinds * 2);
+        }
+    }
+}
+
+static void a_square_is_set_to_the_mean(void **state) {
+    const kolo_augment a = {.erase = 3};
+    int full = 0;
+    for (int i = 0; i < 500; i++) {
+        uint8_t from[BYTES], sample[BYTES], work[BYTES];
+        fill(from);
+        fill(sample);
+        kolo_augment_apply(&a, 3, 0, i, &info, sample, work);
+        int y0 = HEIGHT, y1 = -1, x0 = WIDTH, x1 = -1, changed = 0;
+        for (int p = 0; p < PIXELS; p++) {
+            if (sample[p] == from[p] && sample[PIXELS + p] == from[PIXELS + p]) continue;
+            assert_int_equal(sample[p], 102);
+            assert_int_equal(sample[PIXELS + p], 204);
+            changed++;
+            if (p / WIDTH < y0) y0 = p / WIDTH;
+            if (p / WIDTH > y1) y1 = p / WIDTH;
+            if (p % WIDTH < x0) x0 = p % WIDTH;
+            if (p % WIDTH > x1) x1 = p % WIDTH;
+        }
+        assert_int_equal(changed, (y1 - y0 + 1) * (x1 - x0 + 1));
+        assert_in_range(y1 - y0, 1, 2); /* at least the centre and a neighbour are inside */
+        assert_in_range(x1 - x0, 1, 2);
+        full += changed == 9;
+    }
+    assert_in_range(full, 500 * 15 / 35 / 2, 499);
+}
+
+static void epochs_and_seeds_differ(void **state) {
+    const kolo_augment a = {.flip = true, .crop = 2};
+    uint8_t samples[4][BYTES], work[BYTES];
+    int same[3] = {0};
+    for (int i = 0; i < 100; i++) {
+        for (int k = 0; k < 4; k++) fill(samples[k]);
+        kolo_augment_apply(&a, 1, 0, i, &info, samples[0], work);
+        kolo_augment_apply(&a, 1, 0, i, &info, samples[1], work);
+        kolo_augment_apply(&a, 1, 1, i, &info, samples[2], work);
+        kolo_augment_apply(&a, 2, 0, i, &info, samples[3], work);
+        for (int k = 0; k < 3; k++) same[k] += !memcmp(samples[0], samples[k + 1], BYTES);
+    }
+    assert_int_equal(same[0], 100);
+    assert_true(same[1] < 20 && same[2] < 20);
+}
+
+/* What a step sees does not depend on the number of ranks. */
+static void ranks_see_the_images_of_one(void **state) {
+    kolo_dataset *dataset;
+    ASSERT_OK(kolo_dataset_open("synthetic:N=50,test=1,shape=3x6x5", KOLO_SPLIT_TRAIN, &dataset));
+    kolo_loader_opts opts = {.dataset = dataset,
+                             .global_batch = 12,
+                             .seed = 4,
+                             .first = 5,
+                             .end = 10,
+                             .augment = {.flip = true, .crop = 2, .erase = 2}};
+    kolo_loader *alone, *ranks[3];
+    ASSERT_OK(kolo_loader_create(&opts, &alone));
+    opts.world = 3;
+    for (opts.rank = 0; opts.rank < 3; opts.rank++) {
+        ASSERT_OK(kolo_loader_create(&opts, &ranks[opts.rank]));
+    }
+    for (int step = 0; step < 5; step++) {
+        kolo_batch whole, part;
+        ASSERT_OK(kolo_loader_next(alone, &whole));
+        int64_t at = 0;
+        for (int r = 0; r < 3; r++) {
+            ASSERT_OK(kolo_loader_next(ranks[r], &part));
+            assert_memory_equal(part.samples, whole.samples + at * 90, (size_t)part.count * 90);
+            at += part.count;
+        }
+        assert_int_equal(at, whole.count);
+    }
+    kolo_loader_destroy(alone);
+    for (int r = 0; r < 3; r++) kolo_loader_destroy(ranks[r]);
+    kolo_dataset_close(dataset);
+}
+
+static void texts_are_checked(void **state) {
+    kolo_augment a;
+    ASSERT_OK(kolo_augment_parse("flip,crop=4,erase=8", &a));
+    assert_true(a.flip && a.crop == 4 && a.erase == 8);
+    ASSERT_OK(kolo_augment_parse("", &a));
+    assert_false(kolo_augment_any(&a));
+    const struct {
+        const char *text, *error;
+    } bad[] = {
+        {"flop", "did you mean flip"}, {"crop", "write crop=PIXELS"},
+        {"crop=", "write crop="},      {"crop=0", "write crop="},
+        {"erase=x", "write erase="},   {"flip=1", "takes no value"},
+        {"crop=9999", "1 to 4096"},    {"zoom=2", "known are flip"},
+        {"flip,,", "unknown \"\""},    {"crop=2x,flip", "\"crop=2x\""},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(bad); i++) {
+        assert_int_equal(kolo_augment_parse(bad[i].text, &a), KOLO_ERR_ARG);
+        if (!strstr(kolo_last_error(), bad[i].error)) {
+            fail_msg("\"%s\" lacks \"%s\"", kolo_last_error(), bad[i].error);
+        }
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(moves_are_those_allowed), cmocka_unit_test(a_square_is_set_to_the_mean),
+        cmocka_unit_test(epochs_and_seeds_differ), cmocka_unit_test(ranks_see_the_images_of_one),
+        cmocka_unit_test(texts_are_checked),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
