@@ -66,6 +66,7 @@ typedef struct kolo_train_progress {
     int64_t epoch, step, total_steps; /* step counts from 1 over the run */
     /* Means over the samples since the last report; where epoch_end is set, over the epoch. */
     double loss, accuracy, samples_per_second;
+    int64_t samples;                 /* that these means are of */
     double test_accuracy, test_loss; /* set where `evaluated` */
     double lr;                       /* of this step */
     double seconds, seconds_left;    /* since the first step, evaluation included; to the last */

@@ -82,14 +82,38 @@ void progress_end(progress *state) {
     state->bar_drawn = false;
 }
 
+/* Reports come ten times a second; a plain line is about all since the last one. */
+static void add_report(progress *state, const kolo_train_progress *p) {
+    state->samples += p->samples;
+    state->loss += p->loss * (double)p->samples;
+    state->correct += p->accuracy * (double)p->samples;
+    if (p->samples_per_second > 0) {
+        state->step_seconds += (double)p->samples / p->samples_per_second;
+    }
+}
+
+static void print_stretch(progress *state, const kolo_train_progress *p) {
+    kolo_train_progress line = *p;
+    if (!p->epoch_end && state->samples > 0) {
+        line.loss = state->loss / (double)state->samples;
+        line.accuracy = state->correct / (double)state->samples;
+        line.samples_per_second =
+            state->step_seconds > 0 ? (double)state->samples / state->step_seconds : 0;
+    }
+    print_line(&line);
+    state->last_line_seconds = p->seconds;
+    state->samples = 0;
+    state->loss = state->correct = state->step_seconds = 0;
+}
+
 void progress_show(void *arg, const kolo_train_progress *p) {
     progress *state = arg;
     if (state->style == PROGRESS_NONE) return;
+    add_report(state, p);
     bool due = p->seconds - state->last_line_seconds >= PLAIN_SECONDS;
     if (p->epoch_end || p->evaluated || (due && state->style == PROGRESS_PLAIN)) {
         progress_end(state);
-        print_line(p);
-        state->last_line_seconds = p->seconds;
+        print_stretch(state, p);
     } else if (state->style == PROGRESS_BAR) {
         draw_bar(state, p);
     }

@@ -15,6 +15,9 @@ typedef struct progress {
     progress_style style;
     bool bar_drawn;
     double last_line_seconds; /* of the run, when the last plain line was printed */
+    int64_t samples;          /* seen since then, */
+    double loss, correct;     /* summed over them, */
+    double step_seconds;      /* and the time that they took */
 } progress;
 
 progress progress_make(progress_style style);

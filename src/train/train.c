@@ -170,6 +170,7 @@ static kolo_status send_report(job *j, int64_t k, const kolo_tally *over, bool e
         .loss = kolo_tally_loss(over),
         .accuracy = kolo_tally_accuracy(over),
         .samples_per_second = kolo_tally_rate(over),
+        .samples = over->sums.samples,
         .test_accuracy = evaluated ? j->evaluation.accuracy : 0,
         .test_loss = evaluated ? j->evaluation.loss : 0,
         .lr = kolo_lr_at(&j->schedule, k),
