@@ -47,5 +47,7 @@ const kolo_model kolo_model_lenet = {
     .name = "lenet",
     .summary = "LeNet-5 with ReLU and max pooling (LeCun et al., 1998)",
     .options_help = "",
+    .sample = {3, {1, 28, 28}},
+    .classes = 10,
     .build = build,
 };

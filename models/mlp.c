@@ -44,5 +44,7 @@ const kolo_model kolo_model_mlp = {
     .name = "mlp",
     .summary = "multi-layer perceptron",
     .options_help = "hidden=128 (units of each hidden layer), layers=2 (hidden layers)",
+    .sample = {3, {1, 28, 28}},
+    .classes = 10,
     .build = build,
 };

@@ -128,7 +128,7 @@ static kolo_status build(kolo_graph *g, const kolo_model_opts *opts, const resne
     return kolo_graph_check(g);
 }
 
-#define RESNET(layers, help, default_width, ...)                                                \
+#define RESNET(layers, help, default_width, side, n_classes, ...)                               \
     static kolo_status build_##layers(kolo_graph *g, const kolo_model_opts *opts) {             \
         return build(g, opts,                                                                   \
                      &(resnet){.name = "resnet" #layers, .width = default_width, __VA_ARGS__}); \
@@ -137,12 +137,16 @@ static kolo_status build(kolo_graph *g, const kolo_model_opts *opts, const resne
         .name = "resnet" #layers,                                                               \
         .summary = help " (He et al., 2016)",                                                   \
         .options_help = "width=" #default_width " (channels of the first stage)",               \
+        .sample = {3, {3, side, side}},                                                         \
+        .classes = n_classes,                                                                   \
         .build = build_##layers,                                                                \
     }
 
-RESNET(20, "residual network of 20 layers for small images", 16, .blocks = {3, 3, 3},
+RESNET(20, "residual network of 20 layers for small images", 16, 32, 10, .blocks = {3, 3, 3},
        .small = true);
-RESNET(18, "residual network of 18 layers", 64, .blocks = {2, 2, 2, 2});
-RESNET(34, "residual network of 34 layers", 64, .blocks = {3, 4, 6, 3});
-RESNET(50, "residual network of 50 layers", 64, .blocks = {3, 4, 6, 3}, .bottleneck = true);
-RESNET(101, "residual network of 101 layers", 64, .blocks = {3, 4, 23, 3}, .bottleneck = true);
+RESNET(18, "residual network of 18 layers", 64, 224, 1000, .blocks = {2, 2, 2, 2});
+RESNET(34, "residual network of 34 layers", 64, 224, 1000, .blocks = {3, 4, 6, 3});
+RESNET(50, "residual network of 50 layers", 64, 224, 1000, .blocks = {3, 4, 6, 3},
+       .bottleneck = true);
+RESNET(101, "residual network of 101 layers", 64, 224, 1000, .blocks = {3, 4, 23, 3},
+       .bottleneck = true);

@@ -156,11 +156,15 @@ const kolo_model kolo_model_alexnet = {
     .name = "alexnet",
     .summary = "AlexNet as in torchvision (Krizhevsky, 2014)",
     .options_help = HELP,
+    .sample = {3, {3, 224, 224}},
+    .classes = 1000,
     .build = build_alexnet,
 };
 const kolo_model kolo_model_vgg16 = {
     .name = "vgg16",
     .summary = "VGG-16, configuration D (Simonyan, Zisserman, 2015)",
     .options_help = HELP,
+    .sample = {3, {3, 224, 224}},
+    .classes = 1000,
     .build = build_vgg16,
 };

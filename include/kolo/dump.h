@@ -19,8 +19,8 @@ typedef enum kolo_dump_what {
 typedef struct kolo_dump_opts {
     kolo_dump_what what;
     const char *model, *model_options;
-    kolo_shape sample; /* of one sample; default [1,28,28] */
-    int64_t classes;   /* default 10 */
+    kolo_shape sample; /* of one sample; default the model's */
+    int64_t classes;   /* default the model's */
     int64_t batch;     /* default 64 */
     bool evaluate;     /* the forward pass alone, instead of training */
     double momentum, weight_decay;

@@ -20,6 +20,9 @@ typedef struct kolo_model_opts {
 typedef struct kolo_model {
     const char *name, *summary;
     const char *options_help; /* "hidden=128 (units of the hidden layers)", or "" */
+    kolo_shape sample; /* of one sample of what it is usually trained on, and in how many classes:
+                          what benchmarks and dumps take when no data is named */
+    int64_t classes;
     /* Adds the model to an empty graph. ARG when the sample's shape or an option does not suit. */
     kolo_status (*build)(kolo_graph *g, const kolo_model_opts *opts);
 } kolo_model;

@@ -34,7 +34,7 @@ static const kolo_option rows[] = {
      .help = "the data set: fashion-mnist, fashion-mnist:DIR, mnist:DIR, or made up: synthetic or "
              "synthetic:KEY=VALUE,... with the keys N, test, shape (1x28x28), classes and seed"},
     {.name = "data", .type = KOLO_OPTION_TEXT, .metavar = "NAME[:DIR]",
-     .commands = CMD_BENCH_TRAIN, .without = "made-up images of 1x28x28 in 10 classes",
+     .commands = CMD_BENCH_TRAIN, .without = "made-up images such as the model is usually trained on",
      .help = "the data set"},
     {.name = "what", .type = KOLO_OPTION_CHOICE, .choices = dumps, .preset = "graph",
      .commands = CMD_DUMP,

@@ -103,7 +103,7 @@ static void fill(const kolo_rng *rng, uint64_t first, uint8_t *out, size_t n) {
 }
 
 typedef struct synthetic {
-    uint8_t *samples, *patterns;
+    uint8_t *samples;
     int32_t *labels;
 } synthetic;
 
@@ -111,19 +111,17 @@ static void close_synthetic(kolo_dataset *d) {
     synthetic *own = d->own;
     if (!own) return;
     kolo_free(own->samples);
-    kolo_free(own->patterns);
     kolo_free(own->labels);
     kolo_free(own);
 }
 
-static void make(const settings *s, kolo_split split, int64_t count, size_t bytes, synthetic *own) {
+/* `pattern` is room for one sample. */
+static void make(const settings *s, kolo_split split, int64_t count, size_t bytes, uint8_t *pattern,
+                 synthetic *own) {
     kolo_rng patterns = kolo_rng_make(s->seed, KOLO_RNG_SYNTHETIC, PATTERNS);
     kolo_rng noise =
         kolo_rng_make(s->seed, KOLO_RNG_SYNTHETIC, split == KOLO_SPLIT_TRAIN ? TRAIN : TEST);
     size_t stride = kolo_round_up(bytes, 16);
-    for (int64_t c = 0; c < s->classes; c++) {
-        fill(&patterns, (uint64_t)c * stride, own->patterns + (size_t)c * bytes, bytes);
-    }
     /* The draw after a sample's noise gives its label. */
     for (int64_t i = 0; i < count; i++) {
         uint64_t first = (uint64_t)i * (stride + 16);
@@ -131,7 +129,7 @@ static void make(const settings *s, kolo_split split, int64_t count, size_t byte
         uint32_t draw[4];
         kolo_rng_draw(&noise, (first + stride) / 16, draw);
         own->labels[i] = (int32_t)((uint64_t)draw[0] * (uint64_t)s->classes >> 32);
-        const uint8_t *pattern = own->patterns + (size_t)own->labels[i] * bytes;
+        fill(&patterns, (uint64_t)own->labels[i] * stride, pattern, bytes);
         fill(&noise, first, sample, bytes);
         for (size_t p = 0; p < bytes; p++) sample[p] = (uint8_t)((sample[p] + pattern[p]) / 2);
     }
@@ -142,21 +140,25 @@ kolo_status kolo_read_synthetic(const kolo_reader *reader, const char *argument,
     KOLO_TRY(parse(argument, &s));
     int64_t count = d->info.split == KOLO_SPLIT_TRAIN ? s.n : s.test;
     size_t bytes = (size_t)(s.channels * s.height * s.width);
-    if ((size_t)count > max_bytes / bytes || (size_t)s.classes > max_bytes / bytes) {
+    if ((size_t)count > max_bytes / bytes) {
         return KOLO_FAIL(KOLO_ERR_ARG,
-                         "data set synthetic: %" PRId64 " samples of %zu bytes in %" PRId64
-                         " classes are more than 16 GiB: choose a smaller N or shape",
-                         count, bytes, s.classes);
+                         "data set synthetic: %" PRId64
+                         " samples of %zu bytes are more than 16 GiB: choose a smaller N or shape",
+                         count, bytes);
     }
     d->close = close_synthetic;
     d->place = kolo_strdup(argument ? argument : "");
     synthetic *own = d->own = kolo_zalloc(sizeof *own);
     if (!d->place || !own) return KOLO_NOMEM(sizeof *own);
     own->samples = kolo_alloc((size_t)count * bytes);
-    own->patterns = kolo_alloc((size_t)s.classes * bytes);
     own->labels = kolo_alloc((size_t)count * sizeof *own->labels);
-    if (!own->samples || !own->patterns || !own->labels) return KOLO_NOMEM((size_t)count * bytes);
-    make(&s, d->info.split, count, bytes, own);
+    uint8_t *pattern = kolo_alloc(bytes);
+    if (!own->samples || !own->labels || !pattern) {
+        kolo_free(pattern);
+        return KOLO_NOMEM((size_t)count * bytes);
+    }
+    make(&s, d->info.split, count, bytes, pattern, own);
+    kolo_free(pattern);
 
     d->samples = own->samples;
     d->labels = own->labels;

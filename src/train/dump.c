@@ -106,8 +106,10 @@ static kolo_status dump_schedule(const kolo_dump_opts *o, kolo_text *text) {
 static kolo_status resolve(const kolo_dump_opts *in, kolo_dump_opts *out) {
     *out = *in;
     if (!out->model) return KOLO_FAIL(KOLO_ERR_ARG, "which model? give its name, such as lenet");
-    if (out->sample.rank == 0) out->sample = (kolo_shape){3, {1, 28, 28}};
-    if (!out->classes) out->classes = 10;
+    const kolo_model *model;
+    KOLO_TRY(kolo_model_find(out->model, &model));
+    if (out->sample.rank == 0) out->sample = model->sample;
+    if (!out->classes) out->classes = model->classes;
     if (!out->batch) out->batch = 64;
     if (!out->bucket_bytes) out->bucket_bytes = 1 << 20;
     if (!out->threads) out->threads = 1;

@@ -74,9 +74,14 @@ static kolo_status resolve(const kolo_train_opts *given, kolo_train_opts *opts) 
 
 /* ---- data ---- */
 
-static kolo_status open_made_up(int64_t samples, kolo_dataset **dataset) {
-    char spec[64];
-    snprintf(spec, sizeof spec, "synthetic:N=%" PRId64 ",test=1", samples);
+static kolo_status open_made_up(const char *model_name, int64_t samples, kolo_dataset **dataset) {
+    char spec[128];
+    const kolo_model *model;
+    KOLO_TRY(kolo_model_find(model_name, &model));
+    snprintf(
+        spec, sizeof spec,
+        "synthetic:N=%" PRId64 ",test=1,shape=%" PRId64 "x%" PRId64 "x%" PRId64 ",classes=%" PRId64,
+        samples, model->sample.dim[0], model->sample.dim[1], model->sample.dim[2], model->classes);
     return kolo_dataset_open(spec, KOLO_SPLIT_TRAIN, dataset);
 }
 
@@ -95,7 +100,7 @@ static kolo_status check_test(const kolo_dataset_info *train, const kolo_dataset
 static kolo_status open_data(kolo_setup *s) {
     const kolo_train_opts *o = &s->opts;
     KOLO_TRY(o->data ? kolo_dataset_open(o->data, KOLO_SPLIT_TRAIN, &s->train)
-                     : open_made_up(s->global_batch, &s->train));
+                     : open_made_up(o->model, s->global_batch, &s->train));
     if (o->no_eval) return KOLO_OK;
     KOLO_TRY(kolo_dataset_open(o->data, KOLO_SPLIT_TEST, &s->test));
     return check_test(kolo_dataset_describe(s->train), kolo_dataset_describe(s->test));

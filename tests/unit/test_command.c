@@ -226,6 +226,23 @@ static void training_steps_are_measured(void **state) {
     json_decref(result);
 }
 
+/* Without data a model sees the shape that it was made for. */
+static void models_know_their_samples(void **state) {
+    static const struct {
+        const char *command, *samples, *logits;
+    } cases[] = {
+        {"dump --model resnet20 --batch 3", "[3,3,32,32]", "[3,10]"},
+        {"dump --model vgg16 --batch 2 --forward", "[2,3,224,224]", "[2,1000]"},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        assert_int_equal(run(cases[i].command), 0);
+        char *graph = test_contents("out");
+        assert_non_null(strstr(graph, cases[i].samples));
+        assert_non_null(strstr(graph, cases[i].logits));
+        kolo_free(graph);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_manual_is_the_table),
@@ -236,6 +253,7 @@ int main(void) {
         cmocka_unit_test(a_run_is_repeated_from_its_config),
         cmocka_unit_test(allreduces_are_measured),
         cmocka_unit_test(training_steps_are_measured),
+        cmocka_unit_test(models_know_their_samples),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
 }
