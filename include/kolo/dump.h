@@ -19,10 +19,11 @@ typedef enum kolo_dump_what {
 typedef struct kolo_dump_opts {
     kolo_dump_what what;
     const char *model, *model_options;
-    kolo_shape sample; /* of one sample; default the model's */
-    int64_t classes;   /* default the model's */
-    int64_t batch;     /* default 64 */
-    bool evaluate;     /* the forward pass alone, instead of training */
+    kolo_shape sample;  /* of one sample; default the model's */
+    int64_t classes;    /* default the model's */
+    int64_t batch;      /* default 64 */
+    int64_t accumulate; /* micro-batches of a step; default 1 */
+    bool evaluate;      /* the forward pass alone, instead of training */
     double momentum, weight_decay;
     int64_t bucket_bytes; /* default 1 MiB */
     int threads;          /* default 1 */

@@ -35,6 +35,7 @@ typedef struct kolo_train_opts {
     const char *model, *model_options; /* name in the zoo; the model's own options */
     const char *data;      /* "fashion-mnist", "mnist:DIR", ...; required unless in_memory */
     int64_t batch;         /* per worker; 64 */
+    int64_t accumulate;    /* micro-batches of `batch` samples per worker in each step; 1 */
     int64_t epochs, steps; /* the first reached ends the run; both 0: one epoch */
     double lr;             /* 0.01 */
     double momentum, weight_decay; /* 0 */

@@ -20,6 +20,7 @@ static kolo_status bench_train_as_rank(kolo_comm *comm, int threads, kolo_option
     result_about about = {.model = kolo_options_text(o, "model"),
                           .data = opts.data,
                           .batch = opts.batch,
+                          .accumulate = opts.accumulate,
                           .trained = true};
     return result_report(&result, &about, kolo_options_text(o, "json"));
 }

@@ -49,6 +49,7 @@ static kolo_status train_as_rank(kolo_comm *comm, int threads, kolo_options *o) 
                           .data = opts.data,
                           .out = opts.out_dir,
                           .batch = opts.batch,
+                          .accumulate = opts.accumulate,
                           .trained = true};
     return result_report(&result, &about, kolo_options_text(o, "json"));
 }

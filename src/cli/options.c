@@ -63,7 +63,11 @@ static const kolo_option rows[] = {
 
     /* ---- how much ---- */
     {.name = "batch", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "64", .min = 1,
-     .max = 1 << 20, .commands = MODEL | CMD_EVAL, .help = "samples of each worker in a step"},
+     .max = 1 << 20, .commands = MODEL | CMD_EVAL,
+     .help = "samples of each worker in a step, or in each micro-batch of it"},
+    {.name = "accumulate", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "1", .min = 1,
+     .max = 1 << 20, .commands = STEPS | CMD_DUMP,
+     .help = "micro-batches of a step, whose gradients add up before the update"},
     {.name = "epochs", .type = KOLO_OPTION_INT, .metavar = "N", .min = 1, .max = 1 << 30,
      .commands = CMD_TRAIN, .without = "1 unless --steps is given",
      .help = "passes over the training data; with --steps too, the first reached ends the run"},

@@ -22,8 +22,10 @@ static void add_table(kolo_text *t, const kolo_train_result *r, const result_abo
     add_row(t, "model", "%s%s%" PRId64 " parameters", about->model ? about->model : "",
             about->model ? ", " : "", r->parameters);
     if (about->data) add_row(t, "data", "%s", about->data);
-    add_row(t, "workers", "%d, threads %d each, batch %" PRId64 " each", r->workers, r->threads,
-            about->batch);
+    char times[32] = "";
+    if (about->accumulate > 1) snprintf(times, sizeof times, "%" PRId64 " x ", about->accumulate);
+    add_row(t, "workers", "%d, threads %d each, batch %s%" PRId64 " each", r->workers, r->threads,
+            times, about->batch);
     if (about->trained) {
         add_row(t, "trained", "%" PRId64 " steps, %" PRId64 " epochs, %" PRId64 " samples",
                 r->steps, r->epochs, r->samples);
@@ -52,6 +54,7 @@ static void add_json(kolo_text *t, const kolo_train_result *r, const result_abou
     kolo_json_int(&j, "workers", r->workers);
     kolo_json_int(&j, "threads", r->threads);
     kolo_json_int(&j, "batch", about->batch);
+    if (about->trained) kolo_json_int(&j, "accumulate", about->accumulate);
     kolo_json_int(&j, "parameters", r->parameters);
     kolo_json_int(&j, "steps", r->steps);
     kolo_json_int(&j, "epochs", r->epochs);

@@ -10,7 +10,8 @@ typedef struct result_about {
     const char *data;
     const char *out; /* folder of the run's files, or NULL */
     int64_t batch;
-    bool trained; /* else it is an evaluation */
+    int64_t accumulate; /* micro-batches of `batch` samples in a step; 0: no step was taken */
+    bool trained;       /* else it is an evaluation */
 } result_about;
 
 /* Hands table and JSON to cli_report. */

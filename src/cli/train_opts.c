@@ -17,6 +17,7 @@ kolo_status train_opts_make(kolo_options *o, int threads, kolo_train_opts *opts)
     *opts = (kolo_train_opts){
         .data = kolo_options_text(o, "data"),
         .batch = kolo_options_int(o, "batch"),
+        .accumulate = kolo_options_int(o, "accumulate"),
         .momentum = kolo_options_float(o, "momentum"),
         .weight_decay = kolo_options_float(o, "weight-decay"),
         .nesterov = kolo_options_flag(o, "nesterov"),

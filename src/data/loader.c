@@ -265,6 +265,18 @@ kolo_status kolo_loader_next(kolo_loader *l, kolo_batch *batch) {
     return KOLO_OK;
 }
 
+kolo_batch kolo_batch_part(const kolo_batch *batch, int64_t first, int64_t count) {
+    KOLO_ASSERT(first >= 0 && count >= 0 && first + count <= batch->count);
+    kolo_batch part = *batch;
+    part.count = count;
+    part.first += first;
+    if (count == 0) return part;
+    size_t sample = (size_t)kolo_shape_count(&batch->info->sample);
+    part.samples += (size_t)first * sample * kolo_dtype_bytes(batch->info->dtype);
+    part.labels += first;
+    return part;
+}
+
 /* ---- normalisation ---- */
 
 /* `n` values of one channel. The compiler makes vectors of it. */

@@ -59,6 +59,9 @@ int64_t kolo_loader_largest(const kolo_loader *loader);
  * batch, then also at every later call. */
 kolo_status kolo_loader_next(kolo_loader *loader, kolo_batch *batch);
 
+/* Samples [first, first + count) of a batch. */
+kolo_batch kolo_batch_part(const kolo_batch *batch, int64_t first, int64_t count);
+
 /* The order of a batch of images in memory. */
 typedef enum kolo_image_order { KOLO_NCHW, KOLO_NHWC } kolo_image_order;
 

@@ -280,3 +280,10 @@ kolo_cost kolo_node_cost(const kolo_graph *g, const kolo_node *n) {
     for (int i = 0; i < n->n_out; i++) cost.bytes += (double)kolo_tensor_bytes(&out[i]);
     return cost;
 }
+
+bool kolo_node_is_update(const kolo_graph *g, const kolo_node *n) {
+    for (int k = 0; k < n->n_out; k++) {
+        if (kolo_value_ok(kolo_info(g, n->out[k])->next_of)) return true;
+    }
+    return false;
+}

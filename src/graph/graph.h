@@ -142,6 +142,8 @@ kolo_status kolo_graph_prune(kolo_graph *g);
 kolo_shape_query kolo_node_query(const kolo_graph *g, const kolo_node *n, kolo_tensor *in,
                                  kolo_tensor *out);
 kolo_cost kolo_node_cost(const kolo_graph *g, const kolo_node *n);
+/* Whether the node is an update: it makes the next version of a parameter or state. */
+bool kolo_node_is_update(const kolo_graph *g, const kolo_node *n);
 
 /* Checks every invariant that this header states; FORMAT with the node named. Passes run it. */
 kolo_status kolo_graph_verify(const kolo_graph *g);

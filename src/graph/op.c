@@ -36,6 +36,7 @@ const kolo_op *const kolo_ops[] = {
     &kolo_op_softmax_xent_bwd,
     &kolo_op_accuracy,
     &kolo_op_sgd,
+    &kolo_op_accumulate,
     &kolo_op_reorder,
     &kolo_op_post,
     &kolo_op_wait,

@@ -62,9 +62,9 @@ extern const kolo_op kolo_op_flatten, kolo_op_reshape;
  * .). The running statistics and momentum are for the passes alone. batch_norm_bwd: dy, x, gamma,
  * mean, var, [y] -> dx, dgamma, dbeta; with y (when relu): dy counts where y > 0. batch_norm_infer:
  * the inputs of batch_norm -> y by the running statistics. batch_norm_update: running_mean,
- * running_var, mean, var -> the next running statistics, (1 - momentum) old + momentum new;
- * momentum is its only attribute. */
+ * running_var, mean, var -> the next running statistics, keep old + factor new. */
 enum { KOLO_NORM_EPS, KOLO_NORM_MOMENTUM, KOLO_NORM_RELU };
+enum { KOLO_NORM_UPDATE_KEEP, KOLO_NORM_UPDATE_FACTOR };
 extern const kolo_op kolo_op_batch_norm, kolo_op_batch_norm_bwd, kolo_op_batch_norm_infer;
 extern const kolo_op kolo_op_batch_norm_update;
 
@@ -96,6 +96,12 @@ extern const kolo_op kolo_op_softmax_xent, kolo_op_softmax_xent_bwd, kolo_op_acc
  * As in PyTorch (dampening 0); the first step has v = 0, so v' = d. */
 enum { KOLO_SGD_MOMENTUM, KOLO_SGD_WEIGHT_DECAY, KOLO_SGD_NESTEROV };
 extern const kolo_op kolo_op_sgd;
+
+/* accumulate: x, fresh [] -> sum, over the micro-batches of a step: where fresh is not 0, x; else
+ * keep * sum + x, sum being what its memory held. That memory is therefore the sum's alone, from
+ * run to run: sums travel. Placed by the accumulate pass. */
+enum { KOLO_ACCUMULATE_KEEP };
+extern const kolo_op kolo_op_accumulate;
 
 /* reorder: x -> the same in another layout, that of the output's tensor. */
 extern const kolo_op kolo_op_reorder;

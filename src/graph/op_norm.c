@@ -10,7 +10,7 @@
 #include <inttypes.h>
 
 static const char *const attrs[] = {"%eps", "%momentum", "relu", NULL};
-static const char *const update_attrs[] = {"%momentum", NULL};
+static const char *const update_attrs[] = {"%keep", "%factor", NULL};
 
 /* x, the input of that number, has a channel for each element of the vectors in [first, n_in). */
 static kolo_status check_channels(const kolo_shape_query *q, int x, int first, int n_in) {

@@ -29,6 +29,7 @@ const kolo_kernel *const kolo_ref_kernels[] = {
     &kolo_ref_softmax_xent_bwd,
     &kolo_ref_accuracy,
     &kolo_ref_sgd,
+    &kolo_ref_accumulate,
     &kolo_ref_reorder,
     NULL,
 };

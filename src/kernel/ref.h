@@ -36,4 +36,4 @@ extern const kolo_kernel kolo_ref_batch_norm, kolo_ref_batch_norm_bwd, kolo_ref_
 extern const kolo_kernel kolo_ref_batch_norm_update, kolo_ref_scale;
 extern const kolo_kernel kolo_ref_dropout, kolo_ref_concat, kolo_ref_channel_window;
 extern const kolo_kernel kolo_ref_softmax_xent, kolo_ref_softmax_xent_bwd, kolo_ref_accuracy;
-extern const kolo_kernel kolo_ref_sgd, kolo_ref_reorder;
+extern const kolo_kernel kolo_ref_sgd, kolo_ref_accumulate, kolo_ref_reorder;

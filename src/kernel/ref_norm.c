@@ -92,12 +92,13 @@ static void batch_norm_bwd(const kolo_call *call) {
 }
 
 static void batch_norm_update(const kolo_call *call) {
-    double momentum = call->spec->attr[0].f;
+    double keep = call->spec->attr[KOLO_NORM_UPDATE_KEEP].f;
+    double factor = call->spec->attr[KOLO_NORM_UPDATE_FACTOR].f;
     for (int k = 0; k < 2; k++) {
         const double *running = call->in[k], *batch = call->in[2 + k];
         double *next = call->out[k];
         for (int64_t i = 0; i < kolo_shape_count(&call->spec->in[0].shape); i++) {
-            next[i] = (1 - momentum) * running[i] + momentum * batch[i];
+            next[i] = keep * running[i] + factor * batch[i];
         }
     }
 }

@@ -57,15 +57,8 @@ static int member_of(const bucketer *b, kolo_value v) {
     return -1;
 }
 
-/* An update makes the next version of a parameter or state. What it reads of the step's own results
- * is what travels; what it reads of leaves stays where it is. */
-static bool is_update(const kolo_graph *g, const kolo_node *n) {
-    for (int k = 0; k < n->n_out; k++) {
-        if (kolo_value_ok(kolo_info(g, n->out[k])->next_of)) return true;
-    }
-    return false;
-}
-
+/* What an update reads of the step's own results travels; what it reads of leaves stays where it
+ * is. */
 static bool travels(const kolo_graph *g, kolo_value v) {
     return kolo_info(g, v)->kind == KOLO_VALUE_TEMP;
 }
@@ -84,7 +77,7 @@ static kolo_value own_memory(const bucketer *b, kolo_value v) {
 static void replace_in_updates(kolo_graph *g, kolo_value old, kolo_value by) {
     for (int32_t i = 0; i < g->n_nodes; i++) {
         kolo_node *n = g->nodes[i];
-        for (int k = 0; is_update(g, n) && k < n->n_in; k++) {
+        for (int k = 0; kolo_node_is_update(g, n) && k < n->n_in; k++) {
             if (n->in[k].id == old.id) n->in[k] = by;
         }
     }
@@ -96,7 +89,7 @@ static kolo_status collect_members(bucketer *b) {
     int32_t n_nodes = g->n_nodes; /* copies are added behind */
     for (int32_t i = 0; i < n_nodes; i++) {
         const kolo_node *n = g->nodes[i];
-        for (int k = 0; is_update(g, n) && k < n->n_in; k++) {
+        for (int k = 0; kolo_node_is_update(g, n) && k < n->n_in; k++) {
             kolo_value v = n->in[k];
             if (!travels(g, v) || member_of(b, v) >= 0) continue;
             kolo_value own = own_memory(b, v);
@@ -117,11 +110,12 @@ static void hold_back(bucketer *b, int32_t *last_reader) {
     const kolo_graph *g = b->g;
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *n = g->nodes[i];
-        for (int k = 0; !is_update(g, n) && k < n->n_in; k++) last_reader[n->in[k].id] = i;
+        for (int k = 0; !kolo_node_is_update(g, n) && k < n->n_in; k++)
+            last_reader[n->in[k].id] = i;
     }
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *n = g->nodes[i];
-        if (!is_update(g, n)) continue;
+        if (!kolo_node_is_update(g, n)) continue;
         int32_t last = 0;
         for (int k = 0; k < n->n_in; k++) {
             if (!travels(g, n->in[k]) && last_reader[n->in[k].id] > last) {
@@ -204,7 +198,7 @@ static kolo_status reorder(bucketer *b, int *due) {
     if (!order) return KOLO_NOMEM((size_t)g->n_nodes * sizeof *order);
     int32_t n = 0;
     for (int32_t i = 0; i < b->n_old; i++) {
-        due[i] = is_update(g, g->nodes[i]) ? await(b, g->nodes[i]) : -1;
+        due[i] = kolo_node_is_update(g, g->nodes[i]) ? await(b, g->nodes[i]) : -1;
         if (due[i] < 0) order[n++] = g->nodes[i];
         for (int k = 0; k < b->n_buckets; k++) {
             if (b->post_after[k] == i) order[n++] = b->posts[k];

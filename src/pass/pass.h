@@ -40,6 +40,10 @@ typedef bool (*kolo_fixed_layout)(void *arg, const char *name, kolo_tensor *tens
 kolo_status kolo_pass_layout(kolo_graph *g, kolo_kernel_set kernels, int threads,
                              kolo_fixed_layout fixed, void *arg);
 
+/* Sums over the step's micro-batches, of which there are `micro_batches`, what updates read of its
+ * results and the outputs "loss" and "correct"; adds the scalar "fresh". Runs after the layouts. */
+kolo_status kolo_pass_accumulate(kolo_graph *g, int64_t micro_batches);
+
 /* Groups what the updates read of the step's results (gradients) into buckets of at least
  * bucket_bytes in the order in which it is made, and puts a POST behind the last maker of each
  * bucket and the last reader of its parameters, a WAIT before its first use. The sums "loss" and
@@ -85,6 +89,7 @@ void kolo_memory_map_fini(kolo_memory_map *map);
 typedef struct kolo_pipeline_opts {
     bool train;
     kolo_optimizer_opts optimizer;
+    int64_t micro_batches; /* of a step; above 1: results are summed over them */
     size_t bucket_bytes;
     kolo_kernel_set kernels;
     int threads;

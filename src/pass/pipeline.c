@@ -1,7 +1,7 @@
 /* The passes in order. Each leaves a graph that the verifier accepts.
  *
- *   fold -> statistics -> gradient -> optimiser -> prune -> layout -> bucket   to train
- *   inference -> fold -> prune -> layout                                       to evaluate
+ *   fold -> statistics -> gradient -> optimiser -> prune -> layout -> accumulate -> bucket   to
+ * train inference -> fold -> prune -> layout                                       to evaluate
  *
  * and then memory, which only reads the graph (plan/compile.c calls it). */
 #include "graph/op.h"
@@ -31,6 +31,9 @@ kolo_status kolo_pipeline_run(kolo_graph *g, const kolo_pipeline_opts *opts) {
     KOLO_TRY(kolo_graph_verify(g));
     KOLO_TRY(kolo_pass_layout(g, opts->kernels, opts->threads, opts->fixed, opts->fixed_arg));
     KOLO_TRY(kolo_graph_verify(g));
-    if (opts->train) KOLO_TRY(kolo_pass_bucket(g, opts->bucket_bytes));
+    if (!opts->train) return KOLO_OK;
+    if (opts->micro_batches > 1) KOLO_TRY(kolo_pass_accumulate(g, opts->micro_batches));
+    KOLO_TRY(kolo_graph_verify(g));
+    KOLO_TRY(kolo_pass_bucket(g, opts->bucket_bytes));
     return kolo_graph_verify(g);
 }

@@ -37,7 +37,11 @@ static kolo_status update(kolo_graph *g, const kolo_node *n, kolo_value share) {
         scaled(g, n->out[2], share, count > 1 ? count / (count - 1) : 1),
     };
     kolo_value out[KOLO_MAX_IO];
-    const kolo_attr attr[KOLO_MAX_ATTRS] = {{.f = n->attr[KOLO_NORM_MOMENTUM].f}};
+    const double momentum = n->attr[KOLO_NORM_MOMENTUM].f;
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {
+        [KOLO_NORM_UPDATE_KEEP].f = 1 - momentum,
+        [KOLO_NORM_UPDATE_FACTOR].f = momentum,
+    };
     kolo_graph_add(g, &kolo_op_batch_norm_update, in, 4, attr, out);
     KOLO_TRY(kolo_graph_check(g));
     kolo_info(g, out[0])->next_of = mean;

@@ -99,6 +99,25 @@ static kolo_status add_kernel(kolo_plan *p, int32_t node, const kolo_plan_opts *
     return KOLO_OK;
 }
 
+/* Whether node i runs in the last micro-batch only: POST, and what needs it. `late` has that of
+ * the nodes before. */
+static bool is_late(const kolo_graph *g, int32_t i, const bool *late) {
+    const kolo_node *n = g->nodes[i];
+    bool is = n->op == &kolo_op_post || kolo_node_is_update(g, n);
+    for (int k = 0; !is && k < n->n_in; k++) {
+        int32_t producer = kolo_info(g, n->in[k])->producer;
+        is = producer >= 0 && late[producer];
+    }
+    return is;
+}
+
+static void mark_last(kolo_plan *p, bool *late) {
+    for (int32_t i = 0, s = 0; i < p->graph->n_nodes; i++) {
+        late[i] = is_late(p->graph, i, late);
+        if (s < p->n_steps && p->steps[s].node == i) p->steps[s++].last = late[i];
+    }
+}
+
 static kolo_status add_steps(kolo_plan *p, const kolo_plan_opts *opts) {
     const kolo_graph *g = p->graph;
     p->steps = kolo_zalloc(((size_t)g->n_nodes + 1) * sizeof *p->steps);
@@ -117,10 +136,39 @@ static kolo_status add_steps(kolo_plan *p, const kolo_plan_opts *opts) {
             if (status != KOLO_OK) return status;
         }
     }
+    bool *late = kolo_alloc((size_t)g->n_nodes + 1);
+    if (!late) return KOLO_NOMEM(g->n_nodes);
+    mark_last(p, late);
+    kolo_free(late);
     return KOLO_OK;
 }
 
 /* ---- memory ---- */
+
+/* Whether two plans of one model have every gradient at the same place. */
+static bool gradients_agree(const kolo_plan *p, const kolo_plan *other) {
+    const kolo_memory_map *a = &p->map, *b = &other->map;
+    if (a->bucket_bytes != b->bucket_bytes || a->n_buckets != b->n_buckets) return false;
+    for (int32_t v = 0; v < p->graph->n_values; v++) {
+        const kolo_value_info *mine = &p->graph->values[v];
+        if (mine->kind != KOLO_VALUE_PARAM || !kolo_value_ok(mine->grad)) continue;
+        kolo_value its = kolo_graph_find(other->graph, mine->name);
+        kolo_value grad = kolo_value_ok(its) ? kolo_info(other->graph, its)->grad : KOLO_NONE;
+        if (!kolo_value_ok(grad)) return false;
+        if (a->places[mine->grad.id].offset != b->places[grad.id].offset) return false;
+    }
+    return true;
+}
+
+static kolo_status share_gradients(kolo_plan *p) {
+    if (!gradients_agree(p, p->adds_to)) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "micro-batches of unequal sizes order their gradients differently: choose "
+                         "a batch that divides the samples of each worker");
+    }
+    p->gradients = p->adds_to->gradients;
+    return KOLO_OK;
+}
 
 static kolo_status map_memory(kolo_plan *p) {
     size_t values = kolo_round_up(p->map.arena_bytes, 4096);
@@ -131,6 +179,7 @@ static kolo_status map_memory(kolo_plan *p) {
     p->table = kolo_zalloc(p->map.table_bytes + 1);
     if (!p->table) return KOLO_NOMEM(p->map.table_bytes);
     if (p->map.bucket_bytes == 0) return KOLO_OK;
+    if (p->adds_to) return share_gradients(p);
     if (p->comm) return kolo_comm_alloc(p->comm, p->map.bucket_bytes, (void **)&p->gradients);
     p->gradients = p->own_gradients = kolo_pages_map(p->map.bucket_bytes);
     return p->gradients ? KOLO_OK : KOLO_NOMEM(p->map.bucket_bytes);
@@ -178,9 +227,13 @@ kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kol
     KOLO_TRY_GOTO(resolve(opts, &o), fail);
     p->comm = o.train ? comm : NULL;
     p->train = o.train;
+    p->accumulates = o.micro_batches > 1;
+    p->adds_to = o.adds_to;
+    KOLO_ASSERT(!o.adds_to || (p->accumulates && !p->comm));
     kolo_pipeline_opts pipeline = {
         .train = o.train,
         .optimizer = {o.momentum, o.weight_decay, o.nesterov},
+        .micro_batches = o.micro_batches,
         .bucket_bytes = o.bucket_bytes,
         .kernels = o.kernels,
         .threads = o.threads,

@@ -17,6 +17,7 @@ static void print_step(const kolo_plan *p, int i, kolo_text *text) {
     } else {
         kolo_text_add(text, "bucket %d", step->bucket);
     }
+    if (step->last && p->accumulates) kolo_text_add(text, " last");
     kolo_text_add(text, "\n");
 }
 

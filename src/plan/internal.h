@@ -9,6 +9,7 @@ typedef struct kolo_step {
     kolo_step_kind kind;
     int32_t node; /* in the graph */
     int bucket;   /* POST, WAIT */
+    bool last;    /* runs in the last micro-batch of a step only */
     const kolo_kernel *kernel;
     kolo_kernel_spec spec;
     void *state;        /* of the kernel */
@@ -21,6 +22,8 @@ struct kolo_plan {
     kolo_comm *comm;         /* borrowed; NULL: no communication */
     kolo_request **requests; /* by bucket */
     bool train;
+    bool accumulates;         /* over several micro-batches */
+    const kolo_plan *adds_to; /* borrowed; NULL: its gradients are its own */
     kolo_memory_map map;
     size_t *store_offset; /* by value id: of parameters and state, in a bank */
     char *arena, *scratch, *gradients, *own_gradients, *table;

@@ -62,6 +62,12 @@ typedef struct kolo_plan_opts {
     bool train; /* gradients, buckets, updates; else the forward pass alone */
     double momentum, weight_decay;
     bool nesterov;
+    /* Micro-batches of a step, default 1; above 1 the plan's batch is one of them, and the scalar
+     * "fresh" is 1 in the first and 0 in the others. */
+    int64_t micro_batches;
+    /* Another plan to train the same model with as many micro-batches: gradients are summed where
+     * it sums its own, and it alone finishes steps. It must outlive this one. */
+    const kolo_plan *adds_to;
     size_t bucket_bytes; /* least bytes of a bucket; default 1 MiB */
     kolo_algorithm algorithm;
     kolo_kernel_set kernels;
@@ -89,6 +95,9 @@ double kolo_plan_scalar(const kolo_plan *plan, const char *name);
 /* Runs one step. A training plan turns the store's bank when all is done. PEER or TIMEOUT: the
  * group broke, the store stands as before the step. */
 kolo_status kolo_plan_run(kolo_plan *plan);
+/* Runs a micro-batch that is not the last of its step: gradients and the outputs "loss" and
+ * "correct" add up; nothing is communicated, nothing updated. kolo_plan_run runs the last one. */
+kolo_status kolo_plan_accumulate(kolo_plan *plan);
 
 /* Appends the plan as text: memory, buckets, then a line a step. */
 void kolo_plan_print(const kolo_plan *plan, kolo_text *text);

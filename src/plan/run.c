@@ -16,20 +16,32 @@ static kolo_status run_step(kolo_plan *p, const kolo_step *step, int bank, int *
     return KOLO_OK;
 }
 
-kolo_status kolo_plan_run(kolo_plan *p) {
+static kolo_status run_steps(kolo_plan *p, bool last) {
     if (p->bound_at != p->store->moves) KOLO_TRY(kolo_plan_bind(p));
     int bank = p->store->current, in_flight = 0;
     p->ran_bank = bank;
     for (int i = 0; i < p->n_steps; i++) {
         const kolo_step *step = &p->steps[i];
+        if (step->last && !last) continue;
         int64_t begin = p->observer ? kolo_now_ns() : 0;
         KOLO_TRY(run_step(p, step, bank, &in_flight));
         if (p->observer) {
             p->observer(p->observer_arg, i, step->kind, step->bucket, begin, kolo_now_ns());
         }
     }
-    if (p->train) p->store->current = !bank; /* the commit */
     return KOLO_OK;
+}
+
+kolo_status kolo_plan_run(kolo_plan *p) {
+    KOLO_ASSERT(!p->adds_to);
+    KOLO_TRY(run_steps(p, true));
+    if (p->train) p->store->current = !p->store->current; /* the commit */
+    return KOLO_OK;
+}
+
+kolo_status kolo_plan_accumulate(kolo_plan *p) {
+    KOLO_ASSERT(p->accumulates);
+    return run_steps(p, false);
 }
 
 void kolo_plan_observe(kolo_plan *p, kolo_plan_observer observer, void *arg) {

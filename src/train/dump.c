@@ -30,6 +30,7 @@ static kolo_status dump_graph(const kolo_dump_opts *o, kolo_text *text) {
         kolo_pipeline_opts opts = {
             .train = !o->evaluate,
             .optimizer = {.momentum = o->momentum, .weight_decay = o->weight_decay},
+            .micro_batches = o->accumulate,
             .bucket_bytes = (size_t)o->bucket_bytes,
             .kernels = o->reference_kernels ? KOLO_KERNELS_REF : KOLO_KERNELS_BEST,
             .threads = o->threads,
@@ -55,6 +56,7 @@ static kolo_status dump_plan(const kolo_dump_opts *o, kolo_text *text) {
         .train = !o->evaluate,
         .momentum = o->momentum,
         .weight_decay = o->weight_decay,
+        .micro_batches = o->accumulate,
         .bucket_bytes = (size_t)o->bucket_bytes,
         .kernels = o->reference_kernels ? KOLO_KERNELS_REF : KOLO_KERNELS_BEST,
         .threads = o->threads,

@@ -7,10 +7,16 @@
 #include <inttypes.h>
 #include <string.h>
 
+typedef enum purpose {
+    FINISH,   /* a step, or its last micro-batch: global samples are the key */
+    ADD,      /* an earlier micro-batch of another size than the last: global samples */
+    EVALUATE, /* local samples */
+} purpose;
+
 /* A compiled plan and where its inputs go. */
 typedef struct cached {
-    bool train;
-    int64_t key;   /* global samples of a training plan, local ones of an evaluation plan */
+    purpose purpose;
+    int64_t key;
     int64_t local; /* this rank's samples; 0: the plan has one that does not count */
     kolo_plan *plan;
     float *x;
@@ -70,16 +76,35 @@ static kolo_status find_inputs(cached *c) {
     return KOLO_OK;
 }
 
+static const cached *find_plan(const kolo_session *s, purpose use, int64_t key) {
+    for (size_t i = 0; i < s->n_plans; i++) {
+        if (s->plans[i].purpose == use && s->plans[i].key == key) return &s->plans[i];
+    }
+    return NULL;
+}
+
+static int64_t ranks_of(const kolo_session *s) { return s->comm ? kolo_comm_size(s->comm) : 1; }
+
+static int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/* Micro-batches of a step: as many as the largest share needs, the same on all ranks. */
+static int64_t micro_batches(const kolo_session *s, int64_t global) {
+    return divide_up(divide_up(global, ranks_of(s)), s->opts.batch);
+}
+
 /* Compiles a plan into the cache. */
-static kolo_status add_plan(kolo_session *s, bool train, int64_t key, int64_t local,
+static kolo_status add_plan(kolo_session *s, purpose use, int64_t key, int64_t local,
                             const cached **made) {
     if (!KOLO_GROW(s->plans, s->n_plans, s->cap_plans)) return KOLO_NOMEM(sizeof *s->plans);
-    cached c = {.train = train, .key = key, .local = local};
+    cached c = {.purpose = use, .key = key, .local = local};
     kolo_graph *graph;
     KOLO_TRY(kolo_session_build(&s->opts, kolo_max_i64(local, 1), &graph));
     kolo_plan_opts plan_opts = s->opts.plan;
-    plan_opts.train = train;
-    KOLO_TRY(kolo_plan_compile(graph, &plan_opts, s->store, train ? s->comm : NULL, &c.plan));
+    plan_opts.train = use != EVALUATE;
+    if (plan_opts.train) plan_opts.micro_batches = micro_batches(s, key);
+    if (use == ADD) plan_opts.adds_to = find_plan(s, FINISH, key)->plan;
+    kolo_comm *comm = use == FINISH ? s->comm : NULL;
+    KOLO_TRY(kolo_plan_compile(graph, &plan_opts, s->store, comm, &c.plan));
     kolo_status status = find_inputs(&c);
     if (status != KOLO_OK) {
         kolo_plan_destroy(c.plan);
@@ -90,21 +115,18 @@ static kolo_status add_plan(kolo_session *s, bool train, int64_t key, int64_t lo
     return KOLO_OK;
 }
 
-static kolo_status get_plan(kolo_session *s, bool train, int64_t key, int64_t local,
+static kolo_status get_plan(kolo_session *s, purpose use, int64_t key, int64_t local,
                             const cached **found) {
-    for (size_t i = 0; i < s->n_plans; i++) {
-        const cached *c = &s->plans[i];
-        if (c->train != train || c->key != key) continue;
-        if (c->local != local) {
-            return KOLO_FAIL(KOLO_ERR_ARG,
-                             "a global batch of %" PRId64 " samples has %" PRId64
-                             " on this rank now and had %" PRId64 " before: split it alike",
-                             key, local, c->local);
-        }
-        *found = c;
-        return KOLO_OK;
+    const cached *c = find_plan(s, use, key);
+    if (!c) return add_plan(s, use, key, local, found);
+    if (c->local != local) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "a global batch of %" PRId64 " samples has %" PRId64
+                         " on this rank now and had %" PRId64 " before: split it alike",
+                         key, local, c->local);
     }
-    return add_plan(s, train, key, local, found);
+    *found = c;
+    return KOLO_OK;
 }
 
 kolo_status kolo_session_create(const kolo_session_opts *opts, kolo_comm *comm,
@@ -114,6 +136,7 @@ kolo_status kolo_session_create(const kolo_session_opts *opts, kolo_comm *comm,
     if (!s) return KOLO_NOMEM(sizeof *s);
     s->opts = *opts;
     s->comm = comm;
+    if (s->opts.accumulate == 0) s->opts.accumulate = 1;
     s->opts.model = s->model = kolo_strdup(opts->model);
     s->opts.model_options = s->model_options =
         kolo_strdup(opts->model_options ? opts->model_options : "");
@@ -122,10 +145,13 @@ kolo_status kolo_session_create(const kolo_session_opts *opts, kolo_comm *comm,
         return KOLO_NOMEM(strlen(opts->model));
     }
     KOLO_TRY_GOTO(kolo_store_create(&s->store), fail);
-    bool train = !opts->evaluate_only;
-    int64_t ranks = train && comm ? kolo_comm_size(comm) : 1;
+    int64_t global = opts->batch * s->opts.accumulate * ranks_of(s);
     const cached *unused;
-    KOLO_TRY_GOTO(get_plan(s, train, opts->batch * ranks, opts->batch, &unused), fail);
+    if (opts->evaluate_only) {
+        KOLO_TRY_GOTO(get_plan(s, EVALUATE, opts->batch, opts->batch, &unused), fail);
+    } else {
+        KOLO_TRY_GOTO(get_plan(s, FINISH, global, opts->batch, &unused), fail);
+    }
     *session = s;
     return KOLO_OK;
 fail:
@@ -173,7 +199,7 @@ static void fill(const cached *c, const kolo_batch *batch) {
     }
 }
 
-static kolo_status run(const cached *c, kolo_sums *sums, int64_t samples) {
+static kolo_status finish(const cached *c, kolo_sums *sums, int64_t samples) {
     KOLO_TRY(kolo_plan_run(c->plan));
     *sums = (kolo_sums){
         .loss = kolo_plan_scalar(c->plan, "loss"),
@@ -188,25 +214,71 @@ static void set_optional(kolo_plan *plan, const char *name, double number) {
     if (kolo_plan_has_scalar(plan, name)) kolo_plan_set_scalar(plan, name, number);
 }
 
+/* Where a share of `n` samples is cut into `parts`: the first n % parts have one more. */
+static int64_t part_first(int64_t n, int64_t parts, int64_t i) {
+    return i * (n / parts) + kolo_min_i64(i, n % parts);
+}
+static int64_t part_count(int64_t n, int64_t parts, int64_t i) {
+    return n / parts + (i < n % parts);
+}
+
+/* Samples of all ranks in micro-batch i: two sizes of share there are (data/sampler.h). */
+static int64_t micro_global(const kolo_session *s, int64_t global, int64_t parts, int64_t i) {
+    int64_t ranks = ranks_of(s), larger = global % ranks, share = global / ranks;
+    return larger * part_count(share + 1, parts, i) +
+           (ranks - larger) * part_count(share, parts, i);
+}
+
+/* Fills what one micro-batch reads. Everything is of the step but its samples and its share. */
+static void prepare(const kolo_session *s, const cached *c, const kolo_batch *micro, double lr,
+                    double share, bool fresh) {
+    const uint64_t step[] = {s->seed, s->steps};
+    fill(c, micro);
+    kolo_plan_set_scalar(c->plan, "lr", lr);
+    kolo_plan_set_scalar(c->plan, "grad_scale", 1.0 / (double)micro->global_count);
+    set_optional(c->plan, "share", share);
+    set_optional(c->plan, "fresh", fresh);
+    set_optional(c->plan, "first_sample", (double)micro->first);
+    set_optional(c->plan, "draw", (double)(kolo_hash_bytes(step, sizeof step) >> 40));
+}
+
+/* A share that is cut must be the sampler's: the sizes of the others' follow from it. */
+static kolo_status check_share(const kolo_session *s, const kolo_batch *batch) {
+    int64_t rank = s->comm ? kolo_comm_rank(s->comm) : 0;
+    int64_t share = part_count(batch->global_count, ranks_of(s), rank);
+    if (batch->count == share) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "%" PRId64 " samples of %" PRId64 " on rank %" PRId64
+                     ": micro-batches need shares as equal as can be, %" PRId64 " here",
+                     batch->count, batch->global_count, rank, share);
+}
+
 kolo_status kolo_session_step(kolo_session *s, const kolo_batch *batch, double lr,
                               kolo_sums *sums) {
     KOLO_ASSERT(!s->opts.evaluate_only && batch->global_count > 0);
-    const cached *c;
-    KOLO_TRY(get_plan(s, true, batch->global_count, batch->count, &c));
-    fill(c, batch);
-    kolo_plan_set_scalar(c->plan, "lr", lr);
-    kolo_plan_set_scalar(c->plan, "grad_scale", 1.0 / (double)batch->global_count);
-    set_optional(c->plan, "share", (double)batch->count / (double)batch->global_count);
-    set_optional(c->plan, "first_sample", (double)batch->first);
-    const uint64_t step[] = {s->seed, s->steps++};
-    set_optional(c->plan, "draw", (double)(kolo_hash_bytes(step, sizeof step) >> 40));
-    return run(c, sums, batch->global_count);
+    const int64_t global = batch->global_count, n = micro_batches(s, global);
+    if (n > 1) KOLO_TRY(check_share(s, batch));
+    const cached *last, *c;
+    int64_t last_count = part_count(batch->count, n, n - 1);
+    KOLO_TRY(get_plan(s, FINISH, global, last_count, &last));
+    const cached finishing = *last; /* the cache may move */
+    for (int64_t i = 0; i < n; i++) {
+        int64_t count = part_count(batch->count, n, i);
+        double all = (double)(n == 1 ? global : micro_global(s, global, n, i));
+        kolo_batch micro = kolo_batch_part(batch, part_first(batch->count, n, i), count);
+        c = &finishing;
+        if (count != last_count) KOLO_TRY(get_plan(s, ADD, global, count, &c));
+        prepare(s, c, &micro, lr, (double)count / all, i == 0);
+        if (i < n - 1) KOLO_TRY(kolo_plan_accumulate(c->plan));
+    }
+    s->steps++;
+    return finish(&finishing, sums, global);
 }
 
 kolo_status kolo_session_evaluate(kolo_session *s, const kolo_batch *batch, kolo_sums *sums) {
     KOLO_ASSERT(batch->count > 0);
     const cached *c;
-    KOLO_TRY(get_plan(s, false, batch->count, batch->count, &c));
+    KOLO_TRY(get_plan(s, EVALUATE, batch->count, batch->count, &c));
     fill(c, batch);
-    return run(c, sums, batch->count);
+    return finish(c, sums, batch->count);
 }

@@ -8,6 +8,11 @@
  * which all ranks know, and the ranks' shares of one global size must always be the same.
  * Evaluation plans hold none and are kept by the local size.
  *
+ * A step may go through its share in several micro-batches, whose gradients add up; all but the
+ * last touch nothing but this rank's memory. All ranks have as many, as few as the largest share
+ * needs; where a share does not divide evenly the first ones have a sample more, and a plan of
+ * their own.
+ *
  * A rank without samples in a step (a short last batch) runs a plan of one sample whose label is
  * outside the classes: it adds nothing to the loss or to any gradient.
  *
@@ -21,7 +26,8 @@ typedef struct kolo_session_opts {
     const char *model, *model_options;
     kolo_shape sample;
     int64_t classes;
-    int64_t batch;       /* samples of this rank in a full step; the same on all ranks */
+    int64_t batch;       /* samples of this rank in a micro-batch; the same on all ranks */
+    int64_t accumulate;  /* micro-batches of a full step; default 1 */
     bool evaluate_only;  /* no gradients, no optimiser, no collectives */
     kolo_plan_opts plan; /* `train` is set by the session */
 } kolo_session_opts;

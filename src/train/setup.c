@@ -23,6 +23,7 @@ static kolo_status check_real(const char *what, double value, double min, bool o
 
 static void fill_defaults(kolo_train_opts *o) {
     if (o->batch == 0) o->batch = 64;
+    if (o->accumulate == 0) o->accumulate = 1;
     if (o->in_memory) {
         o->epochs = 0;
         if (o->steps == 0) o->steps = 100;
@@ -39,6 +40,7 @@ static void fill_defaults(kolo_train_opts *o) {
 static kolo_status check_ranges(const kolo_train_opts *o) {
     const int64_t many = INT64_C(1) << 40;
     KOLO_TRY(check_count("batch", o->batch, 1, 1 << 24));
+    KOLO_TRY(check_count("micro-batches", o->accumulate, 1, 1 << 20));
     KOLO_TRY(check_count("epochs", o->epochs, 0, 1 << 30));
     KOLO_TRY(check_count("steps", o->steps, 0, many));
     KOLO_TRY(check_count("threads", o->threads, 1, 1024));
@@ -150,7 +152,7 @@ static kolo_status open_all(kolo_setup *s, const kolo_train_opts *given, int wor
     KOLO_TRY(check_count("the number of workers", workers, 1, 1 << 20));
     const kolo_model *model;
     KOLO_TRY(kolo_model_find(s->opts.model, &model));
-    s->global_batch = s->opts.batch * workers;
+    s->global_batch = s->opts.batch * s->opts.accumulate * workers;
     KOLO_TRY(kolo_augment_parse(s->opts.augment, &s->augment));
     if (s->opts.in_memory && kolo_augment_any(&s->augment)) {
         return KOLO_FAIL(KOLO_ERR_ARG, "a benchmark on a batch in memory augments nothing");
@@ -164,6 +166,7 @@ static kolo_status open_all(kolo_setup *s, const kolo_train_opts *given, int wor
         .sample = info->sample,
         .classes = info->classes,
         .batch = s->opts.batch,
+        .accumulate = s->opts.accumulate,
         .plan =
             {
                 .momentum = s->opts.momentum,
@@ -195,6 +198,7 @@ void kolo_setup_describe(const kolo_setup *setup, kolo_text *text) {
     kolo_text_add(text, "kolo: %s\nmodel: %s\nmodel options: %s\n", kolo_version(), o->model,
                   o->model_options ? o->model_options : "");
     kolo_text_add(text, "data: %s\nsamples: %" PRId64 "\n", info->name, info->count);
+    kolo_text_add(text, "accumulate: %" PRId64 "\n", o->accumulate);
     kolo_text_add(text, "batch: %" PRId64 "\nepochs: %" PRId64 "\nsteps: %" PRId64 "\n", o->batch,
                   o->epochs, o->steps);
     kolo_text_add(text, "lr: %.17g\nmomentum: %.17g\nweight-decay: %.17g\nnesterov: %d\n", o->lr,

@@ -49,7 +49,7 @@ typedef struct job {
 
 static kolo_status load_fixed_batch(job *j) {
     const kolo_dataset_info *info = kolo_dataset_describe(j->setup.train);
-    int64_t n = j->setup.opts.batch;
+    int64_t n = j->setup.opts.batch * j->setup.opts.accumulate;
     size_t bytes = (size_t)n * (size_t)kolo_shape_count(&info->sample);
     j->fixed_samples = kolo_alloc(bytes);
     j->fixed_labels = kolo_alloc((size_t)n * sizeof *j->fixed_labels);

@@ -16,7 +16,8 @@ static const char *data = "fashion-mnist";
 
 typedef struct setting {
     int ranks;
-    int64_t batch; /* of each rank */
+    int64_t batch; /* of each rank, in a micro-batch */
+    int64_t accumulate;
     kolo_algorithm algorithm;
     kolo_kernel_set kernels;
     char data[64]; /* default: `data` */
@@ -66,7 +67,7 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
     KOLO_TRY_GOTO(kolo_dataset_open(s->data, KOLO_SPLIT_TEST, &dataset), done);
     kolo_loader_opts loader_opts = {
         .dataset = dataset,
-        .global_batch = s->batch * s->ranks,
+        .global_batch = s->batch * s->accumulate * s->ranks,
         .seed = 3,
         .rank = kolo_comm_rank(comm),
         .world = s->ranks,
@@ -78,6 +79,7 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
         .sample = kolo_dataset_describe(dataset)->sample,
         .classes = kolo_dataset_describe(dataset)->classes,
         .batch = s->batch,
+        .accumulate = s->accumulate,
         .plan = {.kernels = s->kernels,
                  .algorithm = s->algorithm,
                  .momentum = 0.9,
@@ -98,6 +100,7 @@ static const outcome *run(setting s, rank_transport transport) {
     static outcome results[2][MAX_RANKS];
     static int turn;
     outcome *own = results[turn ^= 1];
+    if (!s.accumulate) s.accumulate = 1;
     if (!s.data[0]) snprintf(s.data, sizeof s.data, "%s", data);
     rank_job job = {
         .n = s.ranks,
@@ -159,6 +162,34 @@ static void ranks_without_samples_add_nothing(void **state) {
     assert_close(shared, run(alone, RANKS_THREAD), "a tail of one sample on 3 ranks");
 }
 
+/* Micro-batches are one batch to rounding, whatever the ranks. Epochs of 50 samples end in a step
+ * of 18: micro-batches of 9, or of 5 and 4 on each of two ranks, or of 6. */
+static void micro_batches_add_up_to_one_batch(void **state) {
+    static const char *const sets[] = {"synthetic:test=320", "synthetic:test=50"};
+    static const setting cut[] = {
+        {.ranks = 1, .batch = 16, .accumulate = 2},
+        {.ranks = 1, .batch = 8, .accumulate = 4},
+        {.ranks = 2, .batch = 8, .accumulate = 2},
+        {.ranks = 2, .batch = 8, .accumulate = 2, .kernels = KOLO_KERNELS_REF},
+        {.ranks = 4, .batch = 4, .accumulate = 2},
+        {.ranks = 4, .batch = 1, .accumulate = 8},
+    };
+    for (size_t d = 0; d < KOLO_COUNT(sets); d++) {
+        setting whole = {.ranks = 1, .batch = 32};
+        snprintf(whole.data, sizeof whole.data, "%s", sets[d]);
+        static outcome expected;
+        expected = *run(whole, RANKS_THREAD);
+        for (size_t i = 0; i < KOLO_COUNT(cut); i++) {
+            setting s = cut[i];
+            char what[96];
+            snprintf(s.data, sizeof s.data, "%s", sets[d]);
+            snprintf(what, sizeof what, "%s, %d ranks, %d x %d", sets[d], s.ranks,
+                     (int)s.accumulate, (int)s.batch);
+            assert_close(run(s, RANKS_THREAD), &expected, what);
+        }
+    }
+}
+
 static void ring_and_direct_agree(void **state) {
     setting ring = {.ranks = 3, .batch = 20, .algorithm = KOLO_ALGORITHM_RING};
     setting direct = {.ranks = 3, .batch = 20, .algorithm = KOLO_ALGORITHM_DIRECT};
@@ -196,6 +227,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_share_a_batch_without_changing_it),
         cmocka_unit_test(ranks_without_samples_add_nothing),
+        cmocka_unit_test(micro_batches_add_up_to_one_batch),
         cmocka_unit_test(ring_and_direct_agree),
         cmocka_unit_test(threads_and_processes_give_the_same_bits),
         cmocka_unit_test(a_run_repeats_to_the_bit),

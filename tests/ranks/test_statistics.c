@@ -1,6 +1,6 @@
 /* Batch normalisation over several ranks: each normalises by its own batch, all keep the same
  * running statistics, which are the mean of the ranks' by their samples, also where shares are
- * unequal and where ranks have no samples at all. */
+ * unequal and where ranks have no samples at all. Micro-batches update them one after the other. */
 #include "support/ranks.h"
 #include "support/support.h"
 #include "train/session.h"
@@ -13,7 +13,9 @@ enum { MAX_RANKS = 3, WIDTH = 4 };
 
 typedef struct setting {
     int ranks, steps;
-    int64_t batch; /* of each rank */
+    int64_t batch; /* of each rank, in a micro-batch */
+    int64_t accumulate;
+    double lr;
     char data[64];
 } setting;
 
@@ -22,13 +24,13 @@ typedef struct outcome {
     float mean[WIDTH], var[WIDTH], deep; /* of bn1; the last variance of the last layer */
 } outcome;
 
-static kolo_status take_steps(kolo_session *session, kolo_loader *loader, int steps) {
+static kolo_status take_steps(kolo_session *session, kolo_loader *loader, const setting *s) {
     KOLO_TRY(kolo_session_init(session, 3));
-    for (int k = 0; k < steps; k++) {
+    for (int k = 0; k < s->steps; k++) {
         kolo_batch batch;
         kolo_sums sums;
         KOLO_TRY(kolo_loader_next(loader, &batch));
-        KOLO_TRY(kolo_session_step(session, &batch, 0.05, &sums));
+        KOLO_TRY(kolo_session_step(session, &batch, s->lr, &sums));
     }
     return KOLO_OK;
 }
@@ -51,7 +53,7 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
     KOLO_TRY_GOTO(kolo_dataset_open(s->data, KOLO_SPLIT_TEST, &dataset), done);
     kolo_loader_opts loader_opts = {
         .dataset = dataset,
-        .global_batch = s->batch * s->ranks,
+        .global_batch = s->batch * s->accumulate * s->ranks,
         .seed = 3,
         .rank = kolo_comm_rank(comm),
         .world = s->ranks,
@@ -64,10 +66,11 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
         .sample = kolo_dataset_describe(dataset)->sample,
         .classes = kolo_dataset_describe(dataset)->classes,
         .batch = s->batch,
+        .accumulate = s->accumulate,
         .plan = {.momentum = 0.9, .bucket_bytes = 4 << 10},
     };
     KOLO_TRY_GOTO(kolo_session_create(&opts, comm, &session), done);
-    status = take_steps(session, loader, s->steps);
+    status = take_steps(session, loader, s);
     if (status == KOLO_OK) read_statistics(kolo_session_store(session), result);
 done:
     kolo_session_destroy(session);
@@ -79,6 +82,7 @@ done:
 /* Trains; gives rank 0's outcome, which all others must share. */
 static outcome run(setting s, rank_transport transport) {
     outcome results[MAX_RANKS];
+    if (!s.accumulate) s.accumulate = 1;
     memset(results, 0, sizeof results);
     rank_job job = {
         .n = s.ranks,
@@ -98,16 +102,19 @@ static outcome run(setting s, rank_transport transport) {
 }
 
 static void all_ranks_keep_the_same_statistics(void **state) {
-    setting s = {.ranks = 3, .steps = 4, .batch = 2, .data = "synthetic:test=7"}; /* 6, 1, 6, 1 */
-    outcome threads = run(s, RANKS_THREAD), processes = run(s, RANKS_SHM);
-    assert_memory_equal(&threads, &processes, sizeof threads);
+    setting s = {.ranks = 3, .steps = 4, .batch = 2, .lr = 0.05};
+    for (s.accumulate = 1; s.accumulate <= 2; s.accumulate++) { /* 6, 1, 6, 1; 12, 1, 12, 1 */
+        snprintf(s.data, sizeof s.data, "synthetic:test=%d", (int)(6 * s.accumulate) + 1);
+        outcome threads = run(s, RANKS_THREAD), processes = run(s, RANKS_SHM);
+        assert_memory_equal(&threads, &processes, sizeof threads);
+    }
 }
 
 /* The first normalisation sees the same numbers however they are shared out, so in the first step
  * the mean that is kept must be that of one rank. Ten samples are 4, 3 and 3 of three ranks. */
 static void shares_count_by_their_samples(void **state) {
-    setting alone = {.ranks = 1, .steps = 1, .batch = 12, .data = "synthetic:test=10"};
-    setting shared = {.ranks = 3, .steps = 1, .batch = 4, .data = "synthetic:test=10"};
+    setting alone = {.ranks = 1, .steps = 1, .batch = 12, .lr = 0.05, .data = "synthetic:test=10"};
+    setting shared = {.ranks = 3, .steps = 1, .batch = 4, .lr = 0.05, .data = "synthetic:test=10"};
     outcome one = run(alone, RANKS_THREAD), three = run(shared, RANKS_THREAD);
     double distance = test_relative_l2_f32(three.mean, one.mean, WIDTH);
     if (!(distance < 1e-5)) fail_msg("means differ by %g", distance);
@@ -116,11 +123,24 @@ static void shares_count_by_their_samples(void **state) {
     assert_true(distance > 0 && distance < 0.1);
 }
 
+/* Without learning, K micro-batches of a step leave what K steps leave: the rule of PyTorch. */
+static void micro_batches_update_in_turn(void **state) {
+    setting steps = {.ranks = 1, .steps = 3, .batch = 4, .data = "synthetic:test=12"};
+    setting micro = steps;
+    micro.steps = 1;
+    micro.accumulate = 3;
+    outcome a = run(steps, RANKS_THREAD), b = run(micro, RANKS_THREAD);
+    assert_true(test_relative_l2_f32(b.mean, a.mean, WIDTH) < 1e-5);
+    assert_true(test_relative_l2_f32(b.var, a.var, WIDTH) < 1e-5);
+    assert_true(fabsf(b.deep - a.deep) < 1e-5F * a.deep);
+}
+
 int main(void) {
     if (ranks_is_child()) return ranks_child();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_ranks_keep_the_same_statistics),
         cmocka_unit_test(shares_count_by_their_samples),
+        cmocka_unit_test(micro_batches_update_in_turn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

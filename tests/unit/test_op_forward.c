@@ -118,7 +118,7 @@ static const forward_case cases[] = {
     {"relu", &kolo_op_batch_norm_infer, 5, .in = {S4(1, 1, 1, 2), S1(1), S1(1), S1(1), S1(1)},
      .attr = {{.f = 1}, {.f = 0}, {1}}, .data = {{1, 4}, {2}, {-1}, {2}, {3}}, .out = {{0, 1}}},
     {"a quarter", &kolo_op_batch_norm_update, 4, .in = {S1(1), S1(1), S1(1), S1(1)},
-     .attr = {{.f = 0.25}}, .data = {{1}, {2}, {3}, {4}}, .out = {{1.5}, {2.5}}},
+     .attr = {{.f = 0.75}, {.f = 0.25}}, .data = {{1}, {2}, {3}, {4}}, .out = {{1.5}, {2.5}}},
     {"by a half", &kolo_op_scale, 2, .in = {S1(2), {0, {0}}}, .attr = {{.f = 0.5}},
      .data = {{1, 2}, {3}}, .out = {{1.5, 3}}},
 
@@ -251,10 +251,11 @@ static void results_are_those_of_arithmetic(void **state) {
     }
 }
 
-/* Every op that a kernel runs has a case; reorder is below, in the layouts that it is for. */
+/* Every op that a kernel runs has a case; reorder is below, in the layouts that it is for, and
+ * accumulate, which reads its output, in test_simd_pointwise.c. */
 static void every_op_is_tested(void **state) {
     for (const kolo_op *const *op = kolo_ops; *op; op++) {
-        bool found = (*op)->view || *op == &kolo_op_reorder;
+        bool found = (*op)->view || *op == &kolo_op_reorder || *op == &kolo_op_accumulate;
         for (size_t n = 0; n < KOLO_COUNT(cases); n++) found |= cases[n].op == *op;
         if (!found) fail_msg("%s has no case", (*op)->name);
     }

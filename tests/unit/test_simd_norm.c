@@ -84,7 +84,7 @@ static void vectors_are_the_reference(void **state) {
         kolo_simd_pin_isa(isa);
         for (int64_t n = 1; n < 70; n += 17) {
             const kolo_shape v = kolo_shape_1(n), in[] = {v, v, v, v}, two[] = {v, kolo_shape_0()};
-            static const kolo_attr attr[KOLO_MAX_ATTRS] = {{.f = 0.1}};
+            static const kolo_attr attr[KOLO_MAX_ATTRS] = {{.f = 0.9}, {.f = 0.1}};
             kolo_kernel_spec spec;
             test_kernel_spec(&spec, &kolo_op_batch_norm_update, attr, 4, in, NULL, 2, NULL, 2);
             assert_int_equal(check(&kolo_simd_batch_norm_update, &spec, NULL, 1e-6), 1);

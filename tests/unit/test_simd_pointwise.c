@@ -75,6 +75,39 @@ static int bias(int threads) {
 
 static void bias_is_the_reference(void **state) { each_set(bias, 2 * KOLO_COUNT(images)); }
 
+/* ---- accumulate ---- */
+
+/* Reads its output, which is set before each run: the reference's own numbers, then ours. */
+static void sums_keep_what_they_have(void **state) {
+    enum { N = 37 };
+    static const float start[] = {3, -1}, fresh[] = {1, 0};
+    static const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_ACCUMULATE_KEEP].f = 0.75};
+    const kolo_shape in[] = {kolo_shape_1(N), kolo_shape_0()};
+    for (int isa = 0; isa <= kolo_kernel_isa(); isa++) {
+        kolo_simd_pin_isa(isa);
+        for (int i = 0; i < 2; i++) {
+            kolo_kernel_spec spec;
+            test_kernel_spec(&spec, &kolo_op_accumulate, attr, 2, in, NULL, 1, NULL, 1 + 2 * i);
+            float x[N], ours[N], reference[N], f = fresh[i];
+            for (int k = 0; k < N; k++) x[k] = (float)k, ours[k] = reference[k] = start[k % 2];
+            kolo_call call = {.spec = &spec, .in = {x, &f}, .out = {ours}};
+            size_t scratch;
+            assert_true(kolo_simd_accumulate.fit(&spec) >= 0);
+            ASSERT_OK(kolo_simd_accumulate.prepare(&spec, &call.state, &scratch));
+            kolo_simd_accumulate.run(&call);
+            kolo_simd_accumulate.release(call.state);
+            call.out[0] = reference;
+            test_kernel("ref_accumulate")->run(&call);
+            assert_memory_equal(ours, reference, sizeof ours);
+            for (int k = 0; k < N; k++) {
+                float want = x[k] + (f != 0 ? 0 : 0.75F * start[k % 2]);
+                assert_true(ours[k] == want);
+            }
+        }
+    }
+    kolo_simd_pin_isa(-1);
+}
+
 /* ---- sgd ---- */
 
 static int sgd(int threads) {
@@ -241,8 +274,9 @@ static void reorder_is_the_reference(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(elementwise_is_the_reference), cmocka_unit_test(bias_is_the_reference),
-        cmocka_unit_test(sgd_is_the_reference),         cmocka_unit_test(loss_is_the_reference),
-        cmocka_unit_test(pool_is_the_reference),        cmocka_unit_test(reorder_is_the_reference),
+        cmocka_unit_test(sums_keep_what_they_have),     cmocka_unit_test(sgd_is_the_reference),
+        cmocka_unit_test(loss_is_the_reference),        cmocka_unit_test(pool_is_the_reference),
+        cmocka_unit_test(reorder_is_the_reference),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -152,12 +152,12 @@ static kolo_status prepare_vectors(const kolo_kernel_spec *spec, void **state,
 
 static void run_update(const kolo_call *call) {
     const norm_state *s = call->state;
-    double momentum = call->spec->attr[0].f;
+    const kolo_attr *attr = call->spec->attr;
     for (int k = 0; k < 2; k++) {
         kolo_simd_blend_job job = {.a = call->in[k],
                                    .b = call->in[2 + k],
-                                   .keep = (float)(1 - momentum),
-                                   .factor = (float)momentum,
+                                   .keep = (float)attr[KOLO_NORM_UPDATE_KEEP].f,
+                                   .factor = (float)attr[KOLO_NORM_UPDATE_FACTOR].f,
                                    .out = call->out[k]};
         kolo_simd_parallel(call->spec->threads, s->lanes, s->loops->blend, &job);
     }

@@ -1,5 +1,5 @@
-/* Pointwise kernels: relu, relu_bwd, add and sgd on any layouts that are all equal (padding stays
- * zero by itself), bias and bias_bwd on images. */
+/* Pointwise kernels: relu, relu_bwd, add, sgd and accumulate on any layouts that are all equal
+ * (padding stays zero by itself), bias and bias_bwd on images. */
 #include "kernel/simd/simd.h"
 
 typedef struct point_state {
@@ -104,6 +104,34 @@ const kolo_kernel kolo_simd_sgd = {
     .fit = fit_equal,
     .prepare = prepare_sgd,
     .run = run_sgd,
+    .release = kolo_free,
+};
+
+/* ---- accumulate ---- */
+
+static kolo_status prepare_accumulate(const kolo_kernel_spec *spec, void **state,
+                                      size_t *scratch_bytes) {
+    *scratch_bytes = 0;
+    return keep(kolo_simd_isa_now()->point->accumulate, kolo_tensor_elements(&spec->out[0]), state);
+}
+
+static void run_accumulate(const kolo_call *call) {
+    const point_state *s = call->state;
+    kolo_simd_accumulate_job job = {
+        .x = call->in[0],
+        .sum = call->out[0],
+        .keep = (float)call->spec->attr[KOLO_ACCUMULATE_KEEP].f,
+        .fresh = *(const float *)call->in[1] != 0,
+    };
+    kolo_simd_parallel(call->spec->threads, s->items, s->loop, &job);
+}
+
+const kolo_kernel kolo_simd_accumulate = {
+    .name = "simd_accumulate",
+    .op = &kolo_op_accumulate,
+    .fit = fit_equal,
+    .prepare = prepare_accumulate,
+    .run = run_accumulate,
     .release = kolo_free,
 };
 

@@ -55,6 +55,17 @@ static void sgd_plain(const void *arg, int part, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i++) w_next[i] = w[i] - lr * (g[i] + decay * w[i]);
 }
 
+static void accumulate(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_accumulate_job *job = arg;
+    const float *x = job->x;
+    float *sum = job->sum, keep = job->keep;
+    if (job->fresh) {
+        memcpy(sum + begin, x + begin, sizeof(float) * (size_t)(end - begin));
+        return;
+    }
+    for (int64_t i = begin; i < end; i++) sum[i] = keep * sum[i] + x[i];
+}
+
 /* ---- bias ---- */
 
 INLINE void bias_plane(const float *x, const float *b, float *y, int64_t pixels, int64_t inner) {
@@ -139,6 +150,7 @@ const kolo_simd_point_table KOLO_SIMD_TABLE(kolo_simd_point_) = {
     .add = add,
     .sgd = sgd,
     .sgd_plain = sgd_plain,
+    .accumulate = accumulate,
     .bias = bias,
     .bias_bwd = bias_bwd,
 };

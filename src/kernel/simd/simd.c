@@ -6,6 +6,7 @@ const kolo_kernel *const kolo_simd_kernels[] = {
     &kolo_simd_relu_bwd,
     &kolo_simd_add,
     &kolo_simd_sgd,
+    &kolo_simd_accumulate,
     &kolo_simd_bias,
     &kolo_simd_bias_bwd,
     &kolo_simd_softmax_xent,

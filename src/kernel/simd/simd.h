@@ -59,6 +59,13 @@ typedef struct kolo_simd_sgd_job {
     bool nesterov;
 } kolo_simd_sgd_job;
 
+typedef struct kolo_simd_accumulate_job {
+    const float *x;
+    float *sum;
+    float keep;
+    bool fresh;
+} kolo_simd_accumulate_job;
+
 typedef struct kolo_simd_bias_job { /* items: bias: planes of all images; bias_bwd: slices */
     kolo_simd_image image;
     const float *x; /* bias_bwd: dy */
@@ -73,7 +80,7 @@ static inline int64_t kolo_simd_slices(const kolo_simd_image *v) {
 }
 
 typedef struct kolo_simd_point_table {
-    kolo_simd_loop relu, relu_bwd, add, sgd, sgd_plain, bias, bias_bwd;
+    kolo_simd_loop relu, relu_bwd, add, sgd, sgd_plain, accumulate, bias, bias_bwd;
 } kolo_simd_point_table;
 
 /* ---- loss: items are rows ---- */
@@ -181,7 +188,7 @@ void kolo_simd_pin_isa(int isa);
 
 /* ---- the kernels, by file ---- */
 extern const kolo_kernel kolo_simd_relu, kolo_simd_relu_bwd, kolo_simd_add, kolo_simd_sgd;
-extern const kolo_kernel kolo_simd_bias, kolo_simd_bias_bwd;
+extern const kolo_kernel kolo_simd_accumulate, kolo_simd_bias, kolo_simd_bias_bwd;
 extern const kolo_kernel kolo_simd_softmax_xent, kolo_simd_softmax_xent_bwd, kolo_simd_accuracy;
 extern const kolo_kernel kolo_simd_max_pool2d, kolo_simd_max_pool2d_bwd;
 extern const kolo_kernel kolo_simd_avg_pool2d, kolo_simd_avg_pool2d_bwd;

@@ -1,0 +1,98 @@
+/* Accumulation: what updates read of a step's results becomes a sum over the step's micro-batches,
+ * and so do the sums that are reported.
+ *
+ *     sgd(w, g)  ->  sgd(w, accumulate(g, fresh))
+ *
+ * The sum lies where the gradient will travel from (pass/bucket.c); the gradient of one micro-batch
+ * is read once, right behind its maker, and gone. The scalar "fresh" is 1 in the first micro-batch
+ * of a step and 0 in the others.
+ *
+ * Running statistics follow each other as in PyTorch: K micro-batches with statistics s1 .. sK and
+ * momentum m leave (1-m)^K r + m ((1-m)^(K-1) s1 + ... + sK). Their sums therefore keep 1-m of what
+ * they have with each new one, and the update, which stands once in a step, keeps (1-m)^K. */
+#include "graph/op.h"
+#include "pass/pass.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct accumulator {
+    kolo_graph *g;
+    kolo_value fresh;
+    kolo_value *sums; /* by value: its sum, or none */
+    int32_t n_old;
+} accumulator;
+
+/* The sum of v, which keeps `keep` of itself with each micro-batch. */
+static kolo_value sum_of(accumulator *a, kolo_value v, double keep) {
+    if (kolo_value_ok(a->sums[v.id])) return a->sums[v.id];
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_ACCUMULATE_KEEP].f = keep};
+    const kolo_tensor tensor = kolo_info(a->g, v)->tensor;
+    const kolo_node *n = kolo_graph_add_raw(a->g, &kolo_op_accumulate, (kolo_value[]){v, a->fresh},
+                                            2, 1, &tensor, attr);
+    return a->sums[v.id] = n ? n->out[0] : KOLO_NONE;
+}
+
+static void sum_for_update(accumulator *a, kolo_node *n, int64_t micro_batches) {
+    double keep = 1;
+    if (n->op == &kolo_op_batch_norm_update) {
+        keep = n->attr[KOLO_NORM_UPDATE_KEEP].f;
+        n->attr[KOLO_NORM_UPDATE_KEEP].f = pow(keep, (double)micro_batches);
+    }
+    for (int k = 0; k < n->n_in; k++) {
+        if (kolo_info(a->g, n->in[k])->kind != KOLO_VALUE_TEMP) continue;
+        n->in[k] = sum_of(a, n->in[k], keep);
+    }
+}
+
+static void sum_metrics(accumulator *a) {
+    static const char *const metrics[] = {"loss", "correct"};
+    for (int32_t i = 0; i < a->g->n_outputs; i++) {
+        kolo_value *v = &a->g->outputs[i].value;
+        for (size_t m = 0; m < KOLO_COUNT(metrics); m++) {
+            if (strcmp(a->g->outputs[i].name, metrics[m]) == 0 &&
+                kolo_info(a->g, *v)->kind == KOLO_VALUE_TEMP) {
+                *v = sum_of(a, *v, 1);
+            }
+        }
+    }
+}
+
+/* Moves each accumulate node, all of which stand at the end, behind the maker of what it reads. */
+static kolo_status reorder(const accumulator *a) {
+    kolo_graph *g = a->g;
+    kolo_node **order = kolo_alloc((size_t)g->n_nodes * sizeof *order);
+    if (!order) return KOLO_NOMEM((size_t)g->n_nodes * sizeof *order);
+    int32_t n = 0;
+    for (int32_t i = 0; i < a->n_old; i++) {
+        order[n++] = g->nodes[i];
+        for (int k = 0; k < g->nodes[i]->n_out; k++) {
+            kolo_value sum = a->sums[g->nodes[i]->out[k].id];
+            if (kolo_value_ok(sum)) order[n++] = g->nodes[kolo_info(g, sum)->producer];
+        }
+    }
+    kolo_status status = kolo_graph_set_nodes(g, order, n);
+    kolo_free(order);
+    return status;
+}
+
+kolo_status kolo_pass_accumulate(kolo_graph *g, int64_t micro_batches) {
+    accumulator a = {.g = g, .fresh = kolo_scalar(g, "fresh"), .n_old = g->n_nodes};
+    KOLO_TRY(kolo_graph_check(g));
+    const int32_t n_values = g->n_values;
+    a.sums = kolo_alloc((size_t)n_values * sizeof *a.sums);
+    if (!a.sums) return KOLO_NOMEM((size_t)n_values * sizeof *a.sums);
+    for (int32_t v = 0; v < n_values; v++) a.sums[v] = KOLO_NONE;
+    for (int32_t i = 0; i < a.n_old; i++) {
+        if (kolo_node_is_update(g, g->nodes[i])) sum_for_update(&a, g->nodes[i], micro_batches);
+    }
+    sum_metrics(&a);
+    for (int32_t v = 0; v < n_values; v++) {
+        kolo_value *grad = &g->values[v].grad;
+        if (kolo_value_ok(*grad) && kolo_value_ok(a.sums[grad->id])) *grad = a.sums[grad->id];
+    }
+    kolo_status status = kolo_graph_check(g);
+    if (status == KOLO_OK) status = reorder(&a);
+    kolo_free(a.sums);
+    return status;
+}
