@@ -1,6 +1,7 @@
 #pragma once
-/* Measuring collectives between the ranks of a job. */
+/* Measuring collectives between the ranks of a job, and codecs. */
 
+#include "kolo/codec.h"
 #include "kolo/comm.h"
 
 #include <stdbool.h>
@@ -41,6 +42,20 @@ typedef struct kolo_bench_row {
  * own, where there are as many. Blocks; the error of any collective. */
 KOLO_API kolo_status kolo_bench_allreduce(kolo_comm *comm, const kolo_bench_allreduce_opts *opts,
                                           kolo_bench_row *rows, int *n_rows);
+
+/* What a codec costs and loses. */
+typedef struct kolo_bench_codec_row {
+    size_t bytes, code_bytes;        /* of the vector and of its code */
+    double encode_gbps, decode_gbps; /* 10^9 bytes of the vector per second, medians of one thread;
+                                        encoding with error feedback, decoding adds to a sum */
+    double error;                    /* ||x - decoded|| / ||x|| of one vector */
+    double error_feedback; /* the same of the sums over 64 fresh vectors with error feedback */
+} kolo_bench_codec_row;
+
+/* Times a codec on `count` normally distributed floats for about `budget_ms` (0: 500) and measures
+ * its errors on at most 2^18 of them. ARG: what kolo_codec_encode refuses, a count of 0; NOMEM. */
+KOLO_API kolo_status kolo_bench_codec(const kolo_codec *codec, size_t count, int64_t budget_ms,
+                                      kolo_bench_codec_row *row);
 
 #ifdef __cplusplus
 }

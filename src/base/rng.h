@@ -15,6 +15,8 @@ typedef enum kolo_rng_use {
     KOLO_RNG_SYNTHETIC = 4, /* made-up data; index: what is made */
     KOLO_RNG_DROPOUT = 5,   /* what is dropped; index: layer */
     KOLO_RNG_AUGMENT = 6,   /* how training images are changed; index: epoch */
+    KOLO_RNG_BENCH = 7,     /* data of benchmarks; index: free */
+    KOLO_RNG_NETWORK = 8,   /* the modelled network's stragglers; index: rank or message */
 } kolo_rng_use;
 
 typedef struct kolo_rng {

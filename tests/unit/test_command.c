@@ -39,8 +39,8 @@ static void the_manual_is_the_table(void **state) {
 }
 
 static void every_command_explains_itself(void **state) {
-    static const char *const commands[] = {"train", "eval", "bench train", "bench allreduce",
-                                           "run",   "dump", "info",        "help"};
+    static const char *const commands[] = {"train", "eval", "bench train", "bench allreduce", "run",
+                                           "dump",  "info", "help",        "bench compress"};
     assert_int_equal(run("--help"), 0);
     char *list = test_contents("out");
     for (size_t i = 0; i < KOLO_COUNT(commands); i++) {
@@ -100,7 +100,7 @@ static void wrong_use_is_one_line_and_exit_2(void **state) {
          "kolo: --checkpoint is an option of 'kolo eval', not of 'kolo train'\n"},
         {"bench allreduce --sizes 8,7",
          "kolo: --sizes 8,7: each must be a multiple of 4 bytes, as in 8,64K,1M\n"},
-        {"bench", "kolo: 'bench' needs one of: train, allreduce\n"},
+        {"bench", "kolo: 'bench' needs one of: train, allreduce, compress\n"},
         {"train --sync ps",
          "kolo: unknown option --sync: 'kolo train --help' lists what there is\n"},
     };
@@ -217,6 +217,28 @@ static void allreduces_are_measured(void **state) {
     json_decref(result);
 }
 
+static void codecs_are_measured(void **state) {
+    assert_int_equal(
+        run("bench compress --bytes 4K --codecs int8,topk:0.5 --seconds 0.01 --json -"), 0);
+    json_t *result = read_json("out"), *rows = json_object_get(result, "rows");
+    assert_int_equal(json_array_size(rows), 2);
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *row = json_array_get(rows, i);
+        assert_string_equal(json_string_value(json_object_get(row, "codec")),
+                            i ? "topk:0.5" : "int8");
+        assert_int_equal(int_of(row, "bytes"), 4096);
+        assert_int_equal(int_of(row, "code_bytes"), i ? 4096 : 1040);
+        double error = json_number_value(json_object_get(row, "error"));
+        assert_true(json_number_value(json_object_get(row, "encode_gbps")) > 0);
+        assert_true(json_number_value(json_object_get(row, "decode_gbps")) > 0);
+        assert_true(error > 0 && error < 1);
+        assert_true(json_number_value(json_object_get(row, "error_feedback")) < error);
+    }
+    json_decref(result);
+    assert_fails("bench compress --codecs f16,int9", 2,
+                 "kolo: unknown codec 'int9': did you mean 'int8'?\n");
+}
+
 static void training_steps_are_measured(void **state) {
     assert_int_equal(run("bench train --model mlp --batch 8 --threads 1 --steps 3 --json -"), 0);
     json_t *result = read_json("out");
@@ -252,6 +274,7 @@ int main(void) {
         cmocka_unit_test(config_files_are_checked_to_the_column),
         cmocka_unit_test(a_run_is_repeated_from_its_config),
         cmocka_unit_test(allreduces_are_measured),
+        cmocka_unit_test(codecs_are_measured),
         cmocka_unit_test(training_steps_are_measured),
         cmocka_unit_test(models_know_their_samples),
     };
