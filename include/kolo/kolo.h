@@ -8,6 +8,7 @@
 #include "kolo/dump.h"
 #include "kolo/graph.h"
 #include "kolo/models.h"
+#include "kolo/profile.h"
 #include "kolo/status.h"
 #include "kolo/tensor.h"
 #include "kolo/train.h"

@@ -55,7 +55,9 @@ typedef struct kolo_train_opts {
     const char *out_dir; /* where metrics.jsonl, config.yaml, checkpoint go; NULL: nowhere. Files
                             of these names that are there already are replaced */
     const char *resolved_config; /* text of config.yaml; written into out_dir */
-    int64_t eval_every;          /* epochs between evaluations; 0: at the end only */
+    const char *trace;  /* file for the newest steps on full batches, every rank's, as a Chrome
+                           trace,  which Perfetto opens; NULL: none */
+    int64_t eval_every; /* epochs between evaluations; 0: at the end only */
     bool no_eval;
     bool in_memory; /* benchmark: each rank trains on its part of the first global batch of the
                        data (made-up images without `data`) again and again; no loader, no

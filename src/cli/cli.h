@@ -17,9 +17,10 @@ enum {
     CMD_INFO = 1 << 6,
     CMD_HELP = 1 << 7,
     CMD_BENCH_COMPRESS = 1 << 8,
+    CMD_PROFILE = 1 << 9,
 };
 
-enum { CLI_N_COMMANDS = 9 };
+enum { CLI_N_COMMANDS = 10 };
 
 extern const kolo_option_command cli_commands[CLI_N_COMMANDS]; /* src/cli/main.c */
 extern const kolo_option_table cli_table;                      /* src/cli/options.c */
@@ -29,6 +30,7 @@ int cmd_eval(kolo_options *o);
 int cmd_bench_train(kolo_options *o);
 int cmd_bench_allreduce(kolo_options *o);
 int cmd_bench_compress(kolo_options *o);
+int cmd_profile(kolo_options *o);
 int cmd_run(kolo_options *o);
 int cmd_dump(kolo_options *o);
 int cmd_info(kolo_options *o);

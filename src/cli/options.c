@@ -4,10 +4,10 @@
 enum {
     MAX_RANKS = 1024,
     MAX_THREADS = 1024,
-    WORK = CMD_TRAIN | CMD_EVAL | CMD_BENCH_TRAIN,  /* that have workers */
-    JOB = WORK | CMD_BENCH_ALLREDUCE,               /* that run as a job of ranks */
-    MODEL = CMD_TRAIN | CMD_BENCH_TRAIN | CMD_DUMP, /* that make a training plan */
-    STEPS = CMD_TRAIN | CMD_BENCH_TRAIN,            /* that take training steps */
+    STEPS = CMD_TRAIN | CMD_BENCH_TRAIN | CMD_PROFILE, /* that take training steps */
+    WORK = STEPS | CMD_EVAL,                           /* that have workers */
+    JOB = WORK | CMD_BENCH_ALLREDUCE,                  /* that run as a job of ranks */
+    MODEL = STEPS | CMD_DUMP,                          /* that make a training plan */
 };
 
 /* Limits of numbers that have no better one. */
@@ -34,7 +34,8 @@ static const kolo_option rows[] = {
      .help = "the data set: fashion-mnist, fashion-mnist:DIR, mnist:DIR, or made up: synthetic or "
              "synthetic:KEY=VALUE,... with the keys N, test, shape (1x28x28), classes and seed"},
     {.name = "data", .type = KOLO_OPTION_TEXT, .metavar = "NAME[:DIR]",
-     .commands = CMD_BENCH_TRAIN, .without = "made-up images such as the model is usually trained on",
+     .commands = CMD_BENCH_TRAIN | CMD_PROFILE,
+     .without = "made-up images such as the model is usually trained on",
      .help = "the data set"},
     {.name = "what", .type = KOLO_OPTION_CHOICE, .choices = dumps, .preset = "graph",
      .commands = CMD_DUMP,
@@ -75,6 +76,11 @@ static const kolo_option rows[] = {
      .commands = CMD_TRAIN, .without = "as many as the epochs have", .help = "optimiser steps"},
     {.name = "steps", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "100", .min = 1,
      .max = MANY, .commands = CMD_BENCH_TRAIN, .help = "optimiser steps"},
+    {.name = "steps", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "10", .min = 1,
+     .max = 1000, .commands = CMD_PROFILE, .help = "steps to take medians over"},
+    {.name = "rows", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "25", .min = 0,
+     .max = 1 << 20, .commands = CMD_PROFILE,
+     .help = "rows of the table of kernels: those that take longest; 0: all, in their order"},
     {.name = "sizes", .type = KOLO_OPTION_TEXT, .metavar = "BYTES,...",
      .preset = "8,1K,16K,256K,1M,16M", .commands = CMD_BENCH_ALLREDUCE,
      .help = "sizes to measure, multiples of 4 bytes"},
@@ -148,6 +154,8 @@ static const kolo_option rows[] = {
     {.name = "json", .type = KOLO_OPTION_TEXT, .metavar = "FILE",
      .commands = JOB | CMD_BENCH_COMPRESS,
      .help = "write the result as JSON; - is standard output"},
+    {.name = "trace", .type = KOLO_OPTION_TEXT, .metavar = "FILE", .commands = STEPS,
+     .without = "none", .help = "write the newest steps as a trace for Perfetto or chrome://tracing"},
     {.name = "progress", .type = KOLO_OPTION_CHOICE, .choices = progresses, .preset = "auto",
      .commands = CMD_TRAIN,
      .help = "a bar, plain lines, or nothing; auto is a bar on a terminal and lines elsewhere"},

@@ -116,6 +116,7 @@ kolo_status kolo_dnn_bind(kolo_call *call);
 void kolo_dnn_run(const kolo_call *call);
 void kolo_dnn_unbind(void *bound);
 void kolo_dnn_release(void *state);
+const char *kolo_dnn_implementation(const void *state);
 
 /* A kernel row: `name` is both the op's name and the start of its builder's. */
 #define KOLO_DNN_KERNEL(op_)                                                                      \
@@ -124,8 +125,8 @@ void kolo_dnn_release(void *state);
         return kolo_dnn_prepare(spec, op_##_build, state, bytes);                                 \
     }                                                                                             \
     const kolo_kernel kolo_dnn_##op_ = {                                                          \
-        "dnn_" #op_,   &kolo_op_##op_, op_##_fit,       op_##_prepare,                            \
-        kolo_dnn_bind, kolo_dnn_run,   kolo_dnn_unbind, kolo_dnn_release,                         \
+        "dnn_" #op_,  &kolo_op_##op_,  op_##_fit,        op_##_prepare,           kolo_dnn_bind,  \
+        kolo_dnn_run, kolo_dnn_unbind, kolo_dnn_release, kolo_dnn_implementation,                 \
     }
 
 extern const kolo_kernel kolo_dnn_conv2d, kolo_dnn_conv2d_bwd_data, kolo_dnn_conv2d_bwd_weights;

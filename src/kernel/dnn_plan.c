@@ -199,6 +199,19 @@ void kolo_dnn_release(void *state) {
     kolo_free(state);
 }
 
+/* That of the primitive that does the node's work: what changes layouts around it is no news. */
+const char *kolo_dnn_implementation(const void *state) {
+    const kolo_dnn_plan *plan = state;
+    const char *name = "";
+    for (int i = 0; i < plan->n_steps; i++) {
+        dnnl_primitive_kind_t kind = dnnl_undefined_primitive;
+        if (!plan->steps[i].desc) continue;
+        dnnl_primitive_desc_query(plan->steps[i].desc, dnnl_query_primitive_kind, 0, &kind);
+        if (!*name || kind != dnnl_reorder) name = kolo_dnn_impl(plan->steps[i].desc);
+    }
+    return name;
+}
+
 /* A plan's memory objects, ready to execute. */
 typedef struct dnn_bound {
     dnnl_exec_arg_t args[KOLO_DNN_STEPS][KOLO_DNN_ARGS];

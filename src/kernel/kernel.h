@@ -51,6 +51,8 @@ typedef struct kolo_kernel {
     void (*run)(const kolo_call *call);
     void (*unbind)(void *bound);  /* frees what bind made; NULL when bind is NULL */
     void (*release)(void *state); /* frees what prepare made; NULL when prepare is NULL */
+    /* The library's own name for the code that runs, valid as long as the state. NULL: none. */
+    const char *(*implementation)(const void *state);
 } kolo_kernel;
 
 /* Which kernels a plan may use. */

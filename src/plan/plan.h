@@ -17,6 +17,7 @@
 #include "graph/graph.h"
 #include "kernel/kernel.h"
 #include "kolo/comm.h"
+#include "kolo/profile.h"
 
 /* ---- the store: parameters and optimiser state ---- */
 
@@ -102,9 +103,35 @@ kolo_status kolo_plan_accumulate(kolo_plan *plan);
 /* Appends the plan as text: memory, buckets, then a line a step. */
 void kolo_plan_print(const kolo_plan *plan, kolo_text *text);
 
-/* ---- observing (tests, profiles) ---- */
+/* ---- observing (tests, profiles, traces) ---- */
 
 typedef enum kolo_step_kind { KOLO_STEP_KERNEL, KOLO_STEP_POST, KOLO_STEP_WAIT } kolo_step_kind;
+
+/* One step, described. Texts belong to the plan. */
+typedef struct kolo_step_info {
+    kolo_step_kind kind;
+    kolo_phase phase; /* never INPUT */
+    int bucket;       /* POST, WAIT */
+    /* The rest is of kernels. */
+    const char *op, *kernel;
+    const char *implementation; /* the library's own name; "" where there is none */
+    const char *parameter; /* that it reads, or whose gradient it makes: "conv1.weight"; NULL */
+    kolo_tensor out;       /* output 0 */
+    kolo_cost cost;
+    bool slow; /* a reference loop, ours or the library's */
+} kolo_step_info;
+
+int kolo_plan_n_steps(const kolo_plan *plan);
+/* Fills infos[0..kolo_plan_n_steps). NOMEM. */
+kolo_status kolo_plan_describe(const kolo_plan *plan, kolo_step_info *infos);
+/* Runs the kernel of a step once more on what memory holds, inside an observer's call for that
+ * step. Where the kernel overwrites what it reads, numbers change: for measuring alone. */
+void kolo_plan_repeat(const kolo_plan *plan, int step);
+
+typedef struct kolo_plan_memory {
+    size_t arena, scratch, gradients, store; /* bytes; store: both banks */
+} kolo_plan_memory;
+kolo_plan_memory kolo_plan_memory_of(const kolo_plan *plan);
 
 /* Called after each step when set; `step` counts from 0. */
 typedef void (*kolo_plan_observer)(void *arg, int step, kolo_step_kind kind, int bucket,

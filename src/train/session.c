@@ -178,6 +178,8 @@ kolo_status kolo_session_init(kolo_session *s, uint64_t seed) {
 
 kolo_store *kolo_session_store(const kolo_session *s) { return s->store; }
 
+kolo_plan *kolo_session_plan(const kolo_session *s) { return s->plans[0].plan; }
+
 int64_t kolo_session_parameters(const kolo_session *s) {
     int64_t total = 0;
     for (int i = 0; i < kolo_store_count(s->store); i++) {

@@ -49,6 +49,8 @@ kolo_status kolo_session_build(const kolo_session_opts *opts, int64_t batch, kol
 kolo_status kolo_session_init(kolo_session *session, uint64_t seed);
 
 kolo_store *kolo_session_store(const kolo_session *session);
+/* The plan that trains on full batches. */
+kolo_plan *kolo_session_plan(const kolo_session *session);
 /* Elements of all parameters. */
 int64_t kolo_session_parameters(const kolo_session *session);
 

@@ -5,13 +5,16 @@
  * end the comparison of replicas, the result and the verdict on the checkpoint. */
 #include "kolo/train.h"
 
+#include "base/file.h"
 #include "base/process.h"
 #include "train/agree.h"
 #include "train/checkpoint.h"
 #include "train/evaluate.h"
+#include "train/fixed.h"
 #include "train/metrics.h"
 #include "train/schedule.h"
 #include "train/setup.h"
+#include "train/trace.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -30,11 +33,10 @@ typedef struct job {
     kolo_lr schedule;
     kolo_run_files *files; /* rank 0, with out_dir */
     kolo_session *session;
+    kolo_trace *trace; /* NULL: none */
 
     kolo_loader *loader;
-    kolo_batch fixed; /* in_memory */
-    uint8_t *fixed_samples;
-    int32_t *fixed_labels;
+    kolo_fixed_batch fixed; /* in_memory */
 
     int64_t started, reported; /* when */
     kolo_tally run, epoch, report;
@@ -47,34 +49,9 @@ typedef struct job {
 
 /* ---- beginning ---- */
 
-static kolo_status load_fixed_batch(job *j) {
-    const kolo_dataset_info *info = kolo_dataset_describe(j->setup.train);
-    int64_t n = j->setup.opts.batch * j->setup.opts.accumulate;
-    size_t bytes = (size_t)n * (size_t)kolo_shape_count(&info->sample);
-    j->fixed_samples = kolo_alloc(bytes);
-    j->fixed_labels = kolo_alloc((size_t)n * sizeof *j->fixed_labels);
-    int64_t *indices = kolo_alloc((size_t)n * sizeof *indices);
-    kolo_status status = KOLO_OK;
-    if (!j->fixed_samples || !j->fixed_labels || !indices) {
-        status = KOLO_NOMEM(bytes);
-    } else {
-        for (int64_t i = 0; i < n; i++) indices[i] = j->rank * n + i;
-        status = kolo_dataset_gather(j->setup.train, indices, n, j->fixed_samples, j->fixed_labels);
-    }
-    kolo_free(indices);
-    j->fixed = (kolo_batch){
-        .count = n,
-        .global_count = j->setup.global_batch,
-        .samples = j->fixed_samples,
-        .labels = j->fixed_labels,
-        .info = info,
-    };
-    return status;
-}
-
 static kolo_status open_batches(job *j) {
     KOLO_TRY(kolo_step_times_init(&j->times, j->setup.total_steps));
-    if (j->setup.opts.in_memory) return load_fixed_batch(j);
+    if (j->setup.opts.in_memory) return kolo_fixed_batch_load(&j->setup, j->rank, &j->fixed);
     kolo_loader_opts opts = {
         .dataset = j->setup.train,
         .global_batch = j->setup.global_batch,
@@ -89,6 +66,11 @@ static kolo_status open_batches(job *j) {
 
 static kolo_status open_files(job *j) {
     const kolo_train_opts *o = &j->setup.opts;
+    if (o->trace && j->rank == 0) { /* it is written at the end: better to know now */
+        kolo_file_writer *writer;
+        KOLO_TRY(kolo_file_create(o->trace, &writer));
+        kolo_file_abandon(writer);
+    }
     if (!o->out_dir || j->rank != 0) return KOLO_OK;
     return kolo_run_files_open(o->out_dir, o->resolved_config, &j->files);
 }
@@ -108,18 +90,22 @@ static kolo_status begin(job *j, const kolo_train_opts *opts) {
     KOLO_TRY(kolo_agree(j->comm, open_files(j)));
     KOLO_TRY(kolo_session_create(&j->setup.session, j->comm, &j->session));
     KOLO_TRY(kolo_session_init(j->session, j->setup.opts.seed));
+    if (j->setup.opts.trace) {
+        kolo_plan *plan = kolo_session_plan(j->session);
+        KOLO_TRY(kolo_agree(j->comm, kolo_trace_create(plan, &j->trace)));
+    }
     j->schedule = kolo_lr_make(&j->setup.opts, j->setup.epoch_steps, j->setup.total_steps);
     return kolo_agree(j->comm, open_batches(j));
 }
 
 static void end(job *j) {
     kolo_loader_destroy(j->loader);
+    kolo_trace_destroy(j->trace);
     kolo_session_destroy(j->session);
     kolo_run_files_close(j->files);
     kolo_setup_close(&j->setup);
     kolo_step_times_fini(&j->times);
-    kolo_free(j->fixed_samples);
-    kolo_free(j->fixed_labels);
+    kolo_fixed_batch_fini(&j->fixed);
 }
 
 /* ---- one step ---- */
@@ -142,9 +128,10 @@ static kolo_status check_loss(const job *j, int64_t k, double lr, const kolo_sum
 static kolo_status step(job *j, int64_t k) {
     int64_t start = kolo_now_ns();
     double lr = kolo_lr_at(&j->schedule, k);
-    kolo_batch batch = j->fixed;
+    kolo_batch batch = j->fixed.batch;
     kolo_sums sums;
     if (j->loader) KOLO_TRY(kolo_loader_next(j->loader, &batch));
+    if (j->trace) kolo_trace_add(j->trace, "next batch", start, kolo_now_ns());
     KOLO_TRY(kolo_session_step(j->session, &batch, lr, &sums));
     KOLO_TRY(check_loss(j, k, lr, &sums));
     int64_t ns = kolo_now_ns() - start;
@@ -256,6 +243,7 @@ static kolo_status finish(job *j, kolo_train_result *result) {
                        kolo_step_times_median_ms(&j->times)};
     if (j->comm) KOLO_TRY(kolo_broadcast(j->comm, times, 3, KOLO_DTYPE_F64, 0));
     KOLO_TRY(kolo_agree(j->comm, save(j)));
+    if (j->trace) KOLO_TRY(kolo_trace_write(j->trace, j->comm, j->setup.opts.trace));
     *result = (kolo_train_result){
         .workers = j->size,
         .threads = j->setup.opts.threads,

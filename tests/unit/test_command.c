@@ -39,8 +39,9 @@ static void the_manual_is_the_table(void **state) {
 }
 
 static void every_command_explains_itself(void **state) {
-    static const char *const commands[] = {"train", "eval", "bench train", "bench allreduce", "run",
-                                           "dump",  "info", "help",        "bench compress"};
+    static const char *const commands[] = {
+        "train", "eval", "bench train", "bench allreduce", "run",
+        "dump",  "info", "help",        "bench compress",  "profile"};
     assert_int_equal(run("--help"), 0);
     char *list = test_contents("out");
     for (size_t i = 0; i < KOLO_COUNT(commands); i++) {

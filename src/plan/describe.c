@@ -1,0 +1,122 @@
+/* What each step of a plan is, for profiles and traces.
+ *
+ * The phase of a node follows from the graph alone: what depends on the gradient's seed is
+ * backward, what makes a next version is update; the rest is forward when a forward node or an
+ * output reads it, else it belongs to the phase that reads it first. */
+#include "plan/internal.h"
+
+#include <string.h>
+
+static const kolo_phase nobody = (kolo_phase)KOLO_PHASES; /* reads it: behind all phases */
+
+/* The value that the gradient starts from; none in a plan that does not train. */
+static kolo_value seed_of(const kolo_graph *g) { return kolo_graph_find(g, "grad_scale"); }
+
+static bool makes_next(const kolo_graph *g, const kolo_node *n) {
+    for (int k = 0; k < n->n_out; k++) {
+        if (kolo_value_ok(kolo_info(g, n->out[k])->next_of)) return true;
+    }
+    return false;
+}
+
+/* The phase of each node; `of_value` is room for as many as there are values. */
+static void find_phases(const kolo_graph *g, kolo_phase *phases, kolo_phase *of_value) {
+    kolo_value seed = seed_of(g);
+    for (int32_t v = 0; v < g->n_values; v++) of_value[v] = KOLO_PHASE_FORWARD;
+    if (kolo_value_ok(seed)) of_value[seed.id] = KOLO_PHASE_BACKWARD;
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        const kolo_node *n = g->nodes[i];
+        kolo_phase phase = KOLO_PHASE_FORWARD;
+        for (int k = 0; k < n->n_in; k++) {
+            kolo_phase in = of_value[n->in[k].id];
+            if (in != KOLO_PHASE_FORWARD) phase = in;
+        }
+        if (makes_next(g, n)) phase = KOLO_PHASE_UPDATE;
+        bool travels = n->op == &kolo_op_post || n->op == &kolo_op_wait;
+        phases[i] = travels ? KOLO_PHASE_SYNCHRONISE : phase;
+        for (int k = 0; k < n->n_out && !travels; k++) of_value[n->out[k].id] = phase;
+    }
+    /* Backwards: the earliest phase that reads a value; what nobody reads is an output. */
+    for (int32_t v = 0; v < g->n_values; v++) of_value[v] = nobody;
+    for (int32_t i = 0; i < g->n_outputs; i++) {
+        of_value[g->outputs[i].value.id] = KOLO_PHASE_FORWARD;
+    }
+    for (int32_t i = g->n_nodes - 1; i >= 0; i--) {
+        const kolo_node *n = g->nodes[i];
+        kolo_phase readers = nobody;
+        for (int k = 0; k < n->n_out; k++) {
+            if (of_value[n->out[k].id] < readers) readers = of_value[n->out[k].id];
+        }
+        bool moves = phases[i] == KOLO_PHASE_FORWARD && readers < nobody;
+        if (moves && readers > KOLO_PHASE_FORWARD) phases[i] = readers;
+        bool travels = phases[i] == KOLO_PHASE_SYNCHRONISE; /* passes values on, k to k */
+        for (int k = 0; k < n->n_in; k++) {
+            kolo_phase *in = &of_value[n->in[k].id];
+            kolo_phase reader = travels ? of_value[n->out[k].id] : phases[i];
+            if (reader < *in) *in = reader;
+        }
+    }
+}
+
+/* The parameter that a node is about: the first that it reads or whose gradient it makes. */
+static const char *parameter_of(const kolo_graph *g, const kolo_node *n) {
+    for (int k = 0; k < n->n_in; k++) {
+        const kolo_value_info *in = kolo_info(g, n->in[k]);
+        if (in->kind == KOLO_VALUE_PARAM) return in->name;
+    }
+    for (int32_t v = 0; v < g->n_values; v++) {
+        for (int k = 0; k < n->n_out && g->values[v].kind == KOLO_VALUE_PARAM; k++) {
+            if (g->values[v].grad.id == n->out[k].id) return g->values[v].name;
+        }
+    }
+    return NULL;
+}
+
+static kolo_step_info describe(const kolo_plan *p, const kolo_step *step, kolo_phase phase) {
+    const kolo_node *n = p->graph->nodes[step->node];
+    kolo_step_info info = {
+        .kind = step->kind, .phase = phase, .bucket = step->bucket, .op = n->op->name};
+    if (step->kind != KOLO_STEP_KERNEL) return info;
+    const kolo_kernel *kernel = step->kernel;
+    info.kernel = kernel->name;
+    info.implementation = kernel->implementation ? kernel->implementation(step->state) : "";
+    info.slow = kolo_kernel_is_ref(kernel) || strncmp(info.implementation, "ref", 3) == 0;
+    info.parameter = parameter_of(p->graph, n);
+    info.out = kolo_info(p->graph, n->out[0])->tensor;
+    info.cost = kolo_node_cost(p->graph, n);
+    return info;
+}
+
+int kolo_plan_n_steps(const kolo_plan *p) { return p->n_steps; }
+
+kolo_status kolo_plan_describe(const kolo_plan *p, kolo_step_info *infos) {
+    const kolo_graph *g = p->graph;
+    kolo_phase *phases = kolo_alloc(((size_t)g->n_nodes + 1) * sizeof *phases);
+    kolo_phase *of_value = kolo_alloc(((size_t)g->n_values + 1) * sizeof *of_value);
+    kolo_status status = KOLO_OK;
+    if (!phases || !of_value) {
+        status = KOLO_NOMEM((size_t)(g->n_nodes + g->n_values) * sizeof *phases);
+    } else {
+        find_phases(g, phases, of_value);
+        for (int i = 0; i < p->n_steps; i++) {
+            infos[i] = describe(p, &p->steps[i], phases[p->steps[i].node]);
+        }
+    }
+    kolo_free(phases);
+    kolo_free(of_value);
+    return status;
+}
+
+void kolo_plan_repeat(const kolo_plan *p, int i) {
+    const kolo_step *step = &p->steps[i];
+    if (step->kind == KOLO_STEP_KERNEL) step->kernel->run(&step->calls[p->ran_bank]);
+}
+
+kolo_plan_memory kolo_plan_memory_of(const kolo_plan *p) {
+    return (kolo_plan_memory){
+        .arena = p->arena_bytes - p->scratch_bytes,
+        .scratch = p->scratch_bytes,
+        .gradients = p->map.bucket_bytes,
+        .store = 2 * p->store->bytes,
+    };
+}

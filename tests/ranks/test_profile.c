@@ -1,0 +1,239 @@
+/* Profiles and traces: which phase each step is in, that the numbers add up, that the trace is what
+ * its viewer reads. No time is compared with another machine's. */
+#include "base/file.h"
+#include "kolo/profile.h"
+#include "perf/machine.h"
+#include "support/ranks.h"
+#include "support/support.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { RANKS = 2, STEPS = 3, BATCH = 4, MOST_ROWS = 400 };
+
+typedef struct row {
+    kolo_phase phase;
+    char op[32], parameter[48];
+    double ms, alone_ms, bound_ms, flops, bytes;
+    bool slow, has_kernel;
+} row;
+
+typedef struct outcome {
+    kolo_profile profile;
+    row rows[MOST_ROWS];
+} outcome;
+
+static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
+    const kolo_train_opts *opts = arg;
+    outcome *o = result;
+    kolo_profile *p;
+    KOLO_TRY(kolo_profile_train(comm, opts, &(kolo_profile_opts){.steps = STEPS}, &p));
+    o->profile = *p;
+    for (int i = 0; i < p->n_rows && i < MOST_ROWS; i++) {
+        const kolo_profile_row *r = &p->rows[i];
+        o->rows[i] = (row){.phase = r->phase,
+                           .ms = r->ms,
+                           .alone_ms = r->alone_ms,
+                           .bound_ms = r->bound_ms,
+                           .flops = r->flops,
+                           .bytes = r->bytes,
+                           .slow = r->slow,
+                           .has_kernel = *r->kernel};
+        snprintf(o->rows[i].op, sizeof o->rows[i].op, "%s", r->op);
+        snprintf(o->rows[i].parameter, sizeof o->rows[i].parameter, "%s", r->parameter);
+    }
+    kolo_profile_destroy(p);
+    return KOLO_OK;
+}
+
+static const outcome *profile(int ranks, kolo_train_opts opts) {
+    static outcome outcomes[RANKS];
+    rank_job job = {
+        .n = ranks,
+        .transport = RANKS_THREAD,
+        .body = body,
+        .arg = &opts,
+        .arg_bytes = sizeof opts,
+        .results = outcomes,
+        .result_bytes = sizeof *outcomes,
+    };
+    memset(outcomes, 0, sizeof outcomes);
+    ASSERT_OK(run_rank_job(&job));
+    assert_true(outcomes[0].profile.n_rows > 0 && outcomes[0].profile.n_rows < MOST_ROWS);
+    return outcomes;
+}
+
+/* ---- profiles ---- */
+
+static kolo_phase phase_of(const outcome *o, const char *op) {
+    for (int i = 0; i < o->profile.n_rows; i++) {
+        if (strcmp(o->rows[i].op, op) == 0) return o->rows[i].phase;
+    }
+    fail_msg("no step runs %s", op);
+    return KOLO_PHASE_INPUT;
+}
+
+static void every_step_is_in_its_phase(void **state) {
+    static const struct {
+        const char *op;
+        kolo_phase phase;
+    } cases[] = {
+        {"conv2d", KOLO_PHASE_FORWARD},
+        {"batch_norm", KOLO_PHASE_FORWARD},
+        {"softmax_xent", KOLO_PHASE_FORWARD},
+        {"accuracy", KOLO_PHASE_FORWARD},
+        {"softmax_xent_bwd", KOLO_PHASE_BACKWARD},
+        {"conv2d_bwd_data", KOLO_PHASE_BACKWARD},
+        {"conv2d_bwd_weights", KOLO_PHASE_BACKWARD},
+        {"batch_norm_bwd", KOLO_PHASE_BACKWARD},
+        {"post", KOLO_PHASE_SYNCHRONISE},
+        {"wait", KOLO_PHASE_SYNCHRONISE},
+        {"sgd", KOLO_PHASE_UPDATE},
+        {"batch_norm_update", KOLO_PHASE_UPDATE},
+        {"scale", KOLO_PHASE_UPDATE},
+    };
+    kolo_train_opts opts = {.model = "resnet20", .model_options = "width=4", .batch = BATCH};
+    const outcome *o = profile(RANKS, opts);
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        kolo_phase phase = phase_of(o, cases[i].op);
+        if (phase != cases[i].phase) {
+            fail_msg("%s is %s, not %s", cases[i].op, kolo_phase_name(phase),
+                     kolo_phase_name(cases[i].phase));
+        }
+    }
+}
+
+static void the_numbers_are_those_of_the_net(void **state) {
+    const double conv1 = 2.0 * BATCH * 6 * 28 * 28 * 25; /* multiply-adds of lenet's first layer */
+    kolo_train_opts opts = {.model = "lenet", .batch = BATCH};
+    const outcome *o = profile(1, opts);
+    const kolo_profile *p = &o->profile;
+    double bound = 0;
+    int of_conv1 = 0;
+    for (int i = 0; i < p->n_rows; i++) {
+        const row *r = &o->rows[i];
+        bound += r->bound_ms;
+        assert_true(r->ms >= 0 && (!r->has_kernel || r->alone_ms > 0));
+        assert_true(r->bound_ms <= r->alone_ms);
+        assert_false(r->slow);
+        if (strcmp(r->parameter, "conv1.weight") != 0 || r->phase == KOLO_PHASE_UPDATE) continue;
+        of_conv1++;
+        assert_true(r->flops >= conv1 && r->flops < 1.1 * conv1);
+    }
+    assert_int_equal(of_conv1, 2); /* forward, and the weights' gradient */
+    assert_true(bound > 0 && bound < 1.0001 * p->bound_ms && bound > 0.9999 * p->bound_ms);
+    assert_int_equal(p->parameters, 61706);
+    assert_int_equal(p->batch, BATCH);
+    assert_int_equal(p->steps, STEPS);
+    assert_true(p->step_ms > 0 && p->phase_ms[KOLO_PHASE_FORWARD] > 0);
+    assert_true(p->arena_bytes > 0 && p->gradient_bytes >= 61706 * 4);
+    assert_true(p->store_bytes >= 2 * 61706 * 4 && p->peak_rss_bytes > p->arena_bytes);
+}
+
+static void reference_loops_are_marked(void **state) {
+    kolo_train_opts opts = {.model = "mlp", .batch = BATCH, .reference_kernels = true};
+    const outcome *o = profile(1, opts);
+    for (int i = 0; i < o->profile.n_rows; i++) {
+        assert_true(o->rows[i].slow || !o->rows[i].has_kernel);
+    }
+}
+
+static void wrong_options_are_refused(void **state) {
+    kolo_profile *p;
+    kolo_train_opts opts = {.model = "lenet"};
+    assert_int_equal(kolo_profile_train(NULL, &opts, &(kolo_profile_opts){.steps = -1}, &p),
+                     KOLO_ERR_ARG);
+    opts.model = "lenett";
+    assert_int_equal(kolo_profile_train(NULL, &opts, NULL, &p), KOLO_ERR_ARG);
+}
+
+/* ---- the machine ---- */
+
+static void whole(int threads, int64_t items, kolo_machine_loop loop, const void *job) {
+    for (int part = 0; part < threads; part++) {
+        loop(job, part, items * part / threads, items * (part + 1) / threads);
+    }
+}
+
+static void the_machine_is_measured(void **state) {
+    kolo_machine m;
+    for (int threads = 1; threads <= 3; threads += 2) {
+        ASSERT_OK(kolo_machine_measure(threads, whole, 1 << 20, &m));
+        assert_true(m.flops_per_s > 1e8 && m.bytes_per_s > 1e8 && m.flops_per_s < 1e13);
+        assert_int_equal(m.bytes, 1 << 20);
+        assert_non_null(m.isa);
+    }
+}
+
+/* ---- traces ---- */
+
+static const char *text_of(json_t *event, const char *key) {
+    const char *text = json_string_value(json_object_get(event, key));
+    return text ? text : "";
+}
+
+/* Both ranks' steps are there, each within time, every collective begun is ended. */
+static void check_trace(const char *path) {
+    char *text;
+    size_t bytes, at;
+    int kernels[RANKS] = {0}, begun[RANKS] = {0}, ended[RANKS] = {0};
+    ASSERT_OK(kolo_file_read(path, (size_t)1 << 28, &text, &bytes));
+    json_t *trace = json_loads(text, 0, NULL), *event;
+    assert_non_null(trace);
+    json_array_foreach(json_object_get(trace, "traceEvents"), at, event) {
+        int64_t rank = json_integer_value(json_object_get(event, "pid"));
+        const char *kind = text_of(event, "ph");
+        assert_true(rank >= 0 && rank < RANKS);
+        begun[rank] += strcmp(kind, "b") == 0;
+        ended[rank] += strcmp(kind, "e") == 0;
+        if (strcmp(kind, "X") != 0) continue;
+        assert_true(json_number_value(json_object_get(event, "dur")) >= 0);
+        assert_true(json_number_value(json_object_get(event, "ts")) > 0);
+        kernels[rank] += strcmp(text_of(event, "name"), "conv2d conv1.weight") == 0;
+    }
+    for (int rank = 0; rank < RANKS; rank++) {
+        assert_int_equal(kernels[rank], STEPS);
+        assert_true(begun[rank] >= STEPS);
+        assert_int_equal(begun[rank], ended[rank]);
+    }
+    json_decref(trace);
+    kolo_free(text);
+    assert_int_equal(remove(path), 0);
+}
+
+static kolo_status train_body(kolo_comm *comm, const void *arg, void *result) {
+    kolo_train_result unused;
+    return kolo_train(comm, arg, NULL, NULL, &unused);
+}
+
+static void traces_open_in_the_viewer(void **state) {
+    kolo_train_opts opts = {.model = "lenet",
+                            .data = "synthetic:N=24,test=1,shape=1x28x28",
+                            .batch = BATCH,
+                            .trace = "test_profile.json"};
+    (void)profile(RANKS, opts);
+    check_trace(opts.trace);
+    opts.no_eval = true; /* 24 samples are three steps */
+    ASSERT_OK(run_ranks(RANKS, RANKS_THREAD, train_body, &opts, sizeof opts));
+    check_trace(opts.trace);
+}
+
+static void a_trace_that_cannot_be_written_fails_all_ranks(void **state) {
+    kolo_train_opts opts = {
+        .model = "mlp", .batch = BATCH, .in_memory = true, .steps = 1, .trace = "no/such/folder"};
+    assert_int_equal(run_ranks(RANKS, RANKS_THREAD, train_body, &opts, sizeof opts), KOLO_ERR_IO);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_step_is_in_its_phase),
+        cmocka_unit_test(the_numbers_are_those_of_the_net),
+        cmocka_unit_test(reference_loops_are_marked),
+        cmocka_unit_test(wrong_options_are_refused),
+        cmocka_unit_test(the_machine_is_measured),
+        cmocka_unit_test(traces_open_in_the_viewer),
+        cmocka_unit_test(a_trace_that_cannot_be_written_fails_all_ranks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
