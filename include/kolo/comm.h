@@ -29,13 +29,37 @@ extern "C" {
 typedef struct kolo_comm kolo_comm;
 typedef struct kolo_request kolo_request;
 
-typedef enum kolo_reduce_op { KOLO_SUM, KOLO_MIN, KOLO_MAX, KOLO_PROD } kolo_reduce_op;
+/* Integers wrap around. f16 and bf16 are combined as f32 and rounded to nearest even. MEAN is the
+ * sum divided by the number of ranks (integers: towards zero). */
+typedef enum kolo_reduce_op { KOLO_SUM, KOLO_MIN, KOLO_MAX, KOLO_PROD, KOLO_MEAN } kolo_reduce_op;
+
+/* The one list of what a request can do: code, name. */
+#define KOLO_COLLECTIVE_LIST(X)                         \
+    X(KOLO_COLLECTIVE_ALLREDUCE, "allreduce")           \
+    X(KOLO_COLLECTIVE_BROADCAST, "broadcast")           \
+    X(KOLO_COLLECTIVE_BARRIER, "barrier")               \
+    X(KOLO_COLLECTIVE_REDUCE, "reduce")                 \
+    X(KOLO_COLLECTIVE_REDUCE_SCATTER, "reduce-scatter") \
+    X(KOLO_COLLECTIVE_ALLGATHER, "allgather")           \
+    X(KOLO_COLLECTIVE_GATHER, "gather")                 \
+    X(KOLO_COLLECTIVE_SCATTER, "scatter")               \
+    X(KOLO_COLLECTIVE_ALLTOALL, "all-to-all")           \
+    X(KOLO_COLLECTIVE_SEND, "send")                     \
+    X(KOLO_COLLECTIVE_RECV, "receive")
+
+typedef enum kolo_collective {
+#define KOLO_COLLECTIVE_ENUM(code, name) code,
+    KOLO_COLLECTIVE_LIST(KOLO_COLLECTIVE_ENUM)
+#undef KOLO_COLLECTIVE_ENUM
+        KOLO_COLLECTIVE_COUNT
+} kolo_collective;
 
 /* How an allreduce moves its data; AUTO chooses by size, group and transport. */
 typedef enum kolo_algorithm {
     KOLO_ALGORITHM_AUTO,
     KOLO_ALGORITHM_RING,   /* reduce-scatter and allgather around a ring; Patarasuk, Yuan, 2009 */
     KOLO_ALGORITHM_DIRECT, /* each rank reduces its slice straight from all ranks' memory */
+    KOLO_ALGORITHM_COUNT
 } kolo_algorithm;
 
 /* The algorithm of that name ("auto", "ring", "direct"); ARG with a suggestion for another. */
@@ -97,7 +121,56 @@ typedef struct kolo_part {
     size_t count;
 } kolo_part;
 
-/* Allreduce, in place, over the parts taken as one long vector. The data is borrowed until the
+/* What a request does. Zero means the default. All ranks of a collective give the same, but for the
+ * addresses, the priority and the prescale. The vectors, in elements:
+ *
+ *     kind            input                     output                    input NULL means
+ *     allreduce       count                     count                     output holds the input
+ *     reduce          count                     count, at the root        likewise, on every rank
+ *     reduce-scatter  all slices                this rank's slice         output is all slices,
+ *                                                                         reduced in the own one;
+ *                                                                         the others are undefined
+ *     broadcast       -                         count, from the root's
+ *     allgather       this rank's slice         all slices                own slice is in its place
+ *     gather          this rank's slice         all slices, at the root   the root's is in its
+ * place scatter         all slices, at the root   this rank's slice all-to-all      a slice for
+ * each rank     a slice from each rank    output holds the input send            count receive
+ * count
+ *
+ * In a scatter the root may give no output: its slice stays where it is. The input is never
+ * changed; apart from the cases above, input and output do not overlap. Slices lie one behind the
+ * other in the order of ranks: `count` elements each, or counts[rank] if `counts` is given. In an
+ * all-to-all counts[p] goes to rank p, and output_counts[p] comes from it (default: counts).
+ *
+ * Each rank's input is multiplied by prescale before it is combined, the result by postscale
+ * (floating point only; reductions only). */
+typedef struct kolo_request_opts {
+    kolo_collective kind;
+    kolo_dtype dtype;
+    kolo_reduce_op op;
+    const void *input;
+    void *output;
+    size_t count;
+    const size_t *counts, *output_counts; /* [size], copied */
+    const kolo_part *parts;               /* allreduce, broadcast: instead of output and count */
+    int n_parts;
+    int root; /* send, receive: the other rank, which may not be the own one */
+    int tag;  /* send, receive: messages of one pair of ranks with one tag match in order */
+    double prescale, postscale;
+    kolo_algorithm algorithm; /* of an allreduce; see kolo_comm_opts */
+    int priority;             /* of several requests in flight the highest moves first */
+    const char *site;         /* names the call in errors ("bucket 3"); copied */
+} kolo_request_opts;
+
+/* Makes a request, which may be started any number of times. The data is borrowed until it is
+ * destroyed; between start and completion it belongs to the request. Sends and receives need be in
+ * no order with collectives; a send completes when the peer has received. ARG; NOMEM. */
+KOLO_API kolo_status kolo_request_create(kolo_comm *comm, const kolo_request_opts *opts,
+                                         kolo_request **request);
+
+/* Shorter forms.
+ *
+ * Allreduce, in place, over the parts taken as one long vector. The data is borrowed until the
  * request is destroyed; between start and completion it belongs to the request. Every rank ends
  * with the same bits. `site` names the call in errors ("bucket 3"); copied. */
 KOLO_API kolo_status kolo_allreduce_create(kolo_comm *comm, const kolo_part *parts, int n_parts,
@@ -129,6 +202,26 @@ KOLO_API kolo_status kolo_allreduce(kolo_comm *comm, void *data, size_t count, k
 KOLO_API kolo_status kolo_broadcast(kolo_comm *comm, void *data, size_t count, kolo_dtype dtype,
                                     int root);
 KOLO_API kolo_status kolo_barrier(kolo_comm *comm);
+/* In place when input is NULL, with slices of `count` elements; see kolo_request_opts. */
+KOLO_API kolo_status kolo_reduce(kolo_comm *comm, const void *input, void *output, size_t count,
+                                 kolo_dtype dtype, kolo_reduce_op op, int root);
+KOLO_API kolo_status kolo_reduce_scatter(kolo_comm *comm, const void *input, void *output,
+                                         size_t count, kolo_dtype dtype, kolo_reduce_op op);
+KOLO_API kolo_status kolo_allgather(kolo_comm *comm, const void *input, void *output, size_t count,
+                                    kolo_dtype dtype);
+KOLO_API kolo_status kolo_gather(kolo_comm *comm, const void *input, void *output, size_t count,
+                                 kolo_dtype dtype, int root);
+KOLO_API kolo_status kolo_scatter(kolo_comm *comm, const void *input, void *output, size_t count,
+                                  kolo_dtype dtype, int root);
+KOLO_API kolo_status kolo_alltoall(kolo_comm *comm, const void *input, void *output, size_t count,
+                                   kolo_dtype dtype);
+KOLO_API kolo_status kolo_send(kolo_comm *comm, const void *data, size_t count, kolo_dtype dtype,
+                               int to, int tag);
+KOLO_API kolo_status kolo_recv(kolo_comm *comm, void *data, size_t count, kolo_dtype dtype,
+                               int from, int tag);
+/* Create, start, wait, destroy, of anything; timeout_ms 0: the communicator's. */
+KOLO_API kolo_status kolo_request_run(kolo_comm *comm, const kolo_request_opts *opts,
+                                      int64_t timeout_ms);
 
 #ifdef __cplusplus
 }

@@ -50,16 +50,6 @@ static void add_slice(const kolo_schedule_spec *spec, kolo_schedule *s, kolo_buf
     for (int p = 0; p < spec->size; p++) add_store(s, p, buffer, base + first, end - first);
 }
 
-static void add_copy(kolo_schedule *s, kolo_buffer to, size_t to_first, kolo_buffer from,
-                     size_t from_first, size_t count) {
-    kolo_schedule_add(s, (kolo_entry){.kind = KOLO_ENTRY_COPY,
-                                      .to = to,
-                                      .to_first = to_first,
-                                      .from = from,
-                                      .from_first = from_first,
-                                      .count = count});
-}
-
 static void add_fetch(kolo_schedule *s, int peer, size_t to_first, kolo_buffer from,
                       size_t from_first, size_t count) {
     kolo_schedule_add(s, (kolo_entry){.kind = KOLO_ENTRY_COPY_FROM,
@@ -83,26 +73,26 @@ static void allreduce_staged(const kolo_schedule_spec *spec, kolo_schedule *s) {
     size_t chunk = smaller(spec->chunk, spec->count), half = 0;
     s->scratch = 2 * chunk;
     kolo_schedule_round(s);
-    add_copy(s, KOLO_BUFFER_SCRATCH, 0, KOLO_BUFFER_DATA, 0, chunk);
+    kolo_schedule_copy(s, KOLO_BUFFER_SCRATCH, 0, KOLO_BUFFER_DATA, 0, chunk);
     add_barrier(s);
     for (size_t first = 0; first < spec->count; first += chunk, half = half ? 0 : chunk) {
         size_t count = smaller(chunk, spec->count - first), next = first + chunk;
         add_slice(spec, s, KOLO_BUFFER_SCRATCH, half, count);
         if (next < spec->count) {
-            add_copy(s, KOLO_BUFFER_SCRATCH, half ? 0 : chunk, KOLO_BUFFER_DATA, next,
-                     smaller(chunk, spec->count - next));
+            kolo_schedule_copy(s, KOLO_BUFFER_SCRATCH, half ? 0 : chunk, KOLO_BUFFER_DATA, next,
+                               smaller(chunk, spec->count - next));
         }
         add_barrier(s);
-        add_copy(s, KOLO_BUFFER_DATA, first, KOLO_BUFFER_SCRATCH, half, count);
+        kolo_schedule_copy(s, KOLO_BUFFER_DATA, first, KOLO_BUFFER_SCRATCH, half, count);
     }
 }
 
 static void allreduce_eager(const kolo_schedule_spec *spec, kolo_schedule *s) {
     if (spec->count == 0) return;
     s->scratch = spec->count;
-    s->prologue = 1;
     kolo_schedule_round(s);
-    add_copy(s, KOLO_BUFFER_SCRATCH, 0, KOLO_BUFFER_DATA, 0, spec->count);
+    kolo_schedule_copy(s, KOLO_BUFFER_SCRATCH, 0, KOLO_BUFFER_DATA, 0, spec->count);
+    s->prologue = s->n_rounds;
     kolo_schedule_round(s);
     add_gather(spec, s, KOLO_BUFFER_SCRATCH, 0, spec->count);
     add_store(s, spec->rank, KOLO_BUFFER_DATA, 0, spec->count);
@@ -124,7 +114,7 @@ static void broadcast_staged(const kolo_schedule_spec *spec, kolo_schedule *s) {
     size_t chunk = smaller(spec->chunk, spec->count), half = 0;
     s->scratch = 2 * chunk;
     kolo_schedule_round(s);
-    if (root) add_copy(s, KOLO_BUFFER_SCRATCH, 0, KOLO_BUFFER_DATA, 0, chunk);
+    if (root) kolo_schedule_copy(s, KOLO_BUFFER_SCRATCH, 0, KOLO_BUFFER_DATA, 0, chunk);
     add_barrier(s);
     for (size_t first = 0; first < spec->count; first += chunk, half = half ? 0 : chunk) {
         size_t next = first + chunk;
@@ -132,8 +122,8 @@ static void broadcast_staged(const kolo_schedule_spec *spec, kolo_schedule *s) {
             add_fetch(s, spec->root, first, KOLO_BUFFER_SCRATCH, half,
                       smaller(chunk, spec->count - first));
         } else if (next < spec->count) {
-            add_copy(s, KOLO_BUFFER_SCRATCH, half ? 0 : chunk, KOLO_BUFFER_DATA, next,
-                     smaller(chunk, spec->count - next));
+            kolo_schedule_copy(s, KOLO_BUFFER_SCRATCH, half ? 0 : chunk, KOLO_BUFFER_DATA, next,
+                               smaller(chunk, spec->count - next));
         }
         add_barrier(s);
     }
@@ -143,9 +133,9 @@ static void broadcast_eager(const kolo_schedule_spec *spec, kolo_schedule *s) {
     if (spec->count == 0) return;
     s->scratch = spec->count;
     if (spec->rank == spec->root) {
-        s->prologue = 1;
         kolo_schedule_round(s);
-        add_copy(s, KOLO_BUFFER_SCRATCH, 0, KOLO_BUFFER_DATA, 0, spec->count);
+        kolo_schedule_copy(s, KOLO_BUFFER_SCRATCH, 0, KOLO_BUFFER_DATA, 0, spec->count);
+        s->prologue = s->n_rounds;
     } else {
         kolo_schedule_round(s);
         add_fetch(s, spec->root, 0, KOLO_BUFFER_SCRATCH, 0, spec->count);

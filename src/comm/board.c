@@ -23,32 +23,38 @@ static kolo_place *place_of(kolo_board *board, uint64_t seq) {
     return &board->places[seq % KOLO_FLIGHT_MAX];
 }
 
+/* Which channels a number uses: those of its place, or the ones behind all places. */
+static size_t channels_of(uint64_t seq) {
+    return seq == KOLO_SEQ_P2P ? KOLO_FLIGHT_MAX : seq % KOLO_FLIGHT_MAX;
+}
+
 /* The channel of collective `seq` from one rank to another, on the sender's board. */
 static kolo_channel *channel_of(kolo_board_transport *t, uint64_t seq, int from, int to) {
-    size_t place = seq % KOLO_FLIGHT_MAX;
+    size_t place = channels_of(seq);
     return &t->boards[from]->channels[place * (size_t)t->base.size + (size_t)to];
 }
 
 static kolo_channel_end *end_of(kolo_board_transport *t, uint64_t seq, int peer) {
-    size_t place = seq % KOLO_FLIGHT_MAX;
+    size_t place = channels_of(seq);
     return &t->ends[place * (size_t)t->base.size + (size_t)peer];
 }
 
 /* Bytes of a board in a group of `size`. */
 static size_t board_bytes(int size) {
-    return sizeof(kolo_board) + sizeof(kolo_channel) * KOLO_FLIGHT_MAX * (size_t)size;
+    return sizeof(kolo_board) + sizeof(kolo_channel) * KOLO_BOARD_CHANNELS * (size_t)size;
 }
 
 kolo_status kolo_board_init(kolo_board_transport *t, const kolo_transport_ops *ops, int rank,
                             int size, size_t segment_bytes, bool shared) {
     size_t n = (size_t)size;
-    t->base = (kolo_transport){.ops = ops, .rank = rank, .size = size, .segment.fd = -1};
+    t->base =
+        (kolo_transport){.ops = ops, .rank = rank, .size = size, .windows = true, .segment.fd = -1};
     t->stage_bytes = STAGE_BYTES;
     t->settled = 0;
     t->boards = kolo_zalloc(n * sizeof(kolo_board *));
-    t->ends = kolo_zalloc(n * KOLO_FLIGHT_MAX * sizeof *t->ends);
+    t->ends = kolo_zalloc(n * KOLO_BOARD_CHANNELS * sizeof *t->ends);
     kolo_status status = KOLO_OK;
-    if (!t->boards || !t->ends) status = KOLO_NOMEM(n * KOLO_FLIGHT_MAX * sizeof *t->ends);
+    if (!t->boards || !t->ends) status = KOLO_NOMEM(n * KOLO_BOARD_CHANNELS * sizeof *t->ends);
     if (status == KOLO_OK) status = kolo_segment_init(&t->base.segment, segment_bytes, shared);
     void *board, *skew;
     if (status == KOLO_OK) {

@@ -19,7 +19,10 @@
 
 #include <stdatomic.h>
 
-enum { KOLO_CHANNEL_DEPTH = 2 };
+enum {
+    KOLO_CHANNEL_DEPTH = 2,
+    KOLO_BOARD_CHANNELS = KOLO_FLIGHT_MAX + 1, /* of each pair: a place each, and KOLO_SEQ_P2P */
+};
 
 typedef struct kolo_place {
     _Alignas(64) _Atomic uint64_t state; /* seq << 24 | phase + 1; 0 before first use */
@@ -45,7 +48,7 @@ typedef struct kolo_board {
     int32_t status;
     char report[KOLO_REPORT_BYTES];
     kolo_place places[KOLO_FLIGHT_MAX];
-    kolo_channel channels[]; /* [place][peer] */
+    kolo_channel channels[]; /* [KOLO_BOARD_CHANNELS][peer] */
 } kolo_board;
 
 /* What one rank knows of a channel: where it is in the messages to and from a peer. */
@@ -59,7 +62,7 @@ typedef struct kolo_channel_end {
 typedef struct kolo_board_transport {
     kolo_transport base;
     kolo_board **boards;    /* [size]; the own one too */
-    kolo_channel_end *ends; /* [place][peer] */
+    kolo_channel_end *ends; /* [KOLO_BOARD_CHANNELS][peer] */
     uint64_t settled;       /* every peer is through with what lies below this number */
     size_t stage_bytes;
     bool staged; /* a stage has been taken since the start */

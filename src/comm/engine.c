@@ -36,7 +36,12 @@ static char *locate(const kolo_request *q, int rank, kolo_buffer buffer, size_t 
         char *base = own ? q->scratch : q->peer_scratch[rank];
         return base + first * q->element_bytes;
     }
-    int part = q->n_parts == 1 ? 0 : part_of(q, first);
+    if (buffer == KOLO_BUFFER_INPUT && own) return (char *)q->input + first * q->element_bytes;
+    if (q->n_parts == 1) { /* a peer's: whatever it shows to the others */
+        char *base = own ? q->parts[0].data : q->peer_data[rank];
+        return base + first * q->element_bytes;
+    }
+    int part = part_of(q, first);
     size_t left = q->firsts[part + 1] - first;
     if (left < *run) *run = left;
     char *base = own ? q->parts[part].data : q->peer_data[rank * q->n_parts + part];
@@ -73,8 +78,9 @@ static kolo_status open_data(kolo_request *q, int peer, uint64_t handle) {
         if (!handles) return bad_handle(q, peer);
     }
     for (int i = 0; i < q->n_parts; i++) {
-        data[i] = t->ops->window(t, peer, handles[i], q->parts[i].count * q->element_bytes);
-        if (!data[i] && q->parts[i].count > 0) return bad_handle(q, peer);
+        size_t count = q->n_parts == 1 ? q->count : q->parts[i].count;
+        data[i] = t->ops->window(t, peer, handles[i], count * q->element_bytes);
+        if (!data[i] && count > 0) return bad_handle(q, peer);
     }
     return KOLO_OK;
 }
@@ -92,15 +98,15 @@ static kolo_status meet(kolo_request *q, int peer, bool *ready) {
     }
     const kolo_announcement *call = other.call;
     if (call->request != q->number || call->kind != q->kind || call->dtype != q->dtype ||
-        call->op != q->op || call->count != q->firsts[q->n_parts] || call->shape != q->shape) {
+        call->op != q->op || call->count != q->agreed || call->shape != q->shape) {
         return mismatch(q, peer, &other);
     }
     if (call->staged && q->n_schedules > 1) q->schedule = &q->schedules[1];
     if (q->schedules[0].windows) {
-        bool needed = q->kind == KOLO_COLLECTIVE_ALLREDUCE || peer == q->root;
+        bool needed = q->kind != KOLO_COLLECTIVE_BROADCAST || peer == q->root;
         if (needed && !call->staged && !q->eager) KOLO_TRY(open_data(q, peer, call->data));
         if (call->scratch) {
-            size_t bytes = q->schedules[q->n_schedules - 1].scratch * q->element_bytes;
+            size_t bytes = kolo_request_scratch(q) * q->element_bytes;
             q->peer_scratch[peer] = t->ops->window(t, peer, call->scratch, bytes);
             if (!q->peer_scratch[peer]) return bad_handle(q, peer);
         }
@@ -121,6 +127,8 @@ static kolo_status meet_all(kolo_request *q, bool *ready) {
 
 /* ---- entries ---- */
 
+static int kernel_of(kolo_reduce_op op) { return op == KOLO_MEAN ? KOLO_SUM : (int)op; }
+
 /* Copies an entry's range from one rank's memory to another's. */
 static void copy_range(kolo_request *q, const kolo_entry *e, int to_rank, int from_rank) {
     for (size_t done = 0, run; done < e->count; done += run) {
@@ -136,7 +144,15 @@ static void reduce_range(kolo_request *q, const kolo_entry *e, int from_rank) {
         run = e->count - done;
         void *to = locate(q, q->comm->rank, e->to, e->to_first + done, &run);
         const void *from[2] = {to, locate(q, from_rank, e->from, e->from_first + done, &run)};
-        q->comm->reduce->fn[q->dtype][q->op](&to, 1, from, 2, run);
+        q->comm->reduce->fn[q->dtype][kernel_of(q->op)](&to, 1, from, 2, run);
+    }
+}
+
+static void scale_range(kolo_request *q, const kolo_entry *e, double factor) {
+    for (size_t done = 0, run; done < e->count; done += run) {
+        run = e->count - done;
+        void *to = locate(q, q->comm->rank, e->to, e->to_first + done, &run);
+        q->comm->reduce->scale[q->dtype](to, run, factor);
     }
 }
 
@@ -155,7 +171,8 @@ static size_t sweep(kolo_request *q, const kolo_entry *e, size_t left) {
             const kolo_entry *to = &e[n_from + i];
             q->to[i] = locate(q, to->peer, to->to, to->to_first + done, &run);
         }
-        q->comm->reduce->fn[q->dtype][q->op](q->to, (int)n_to, q->from, (int)n_from, run);
+        q->comm->reduce->fn[q->dtype][kernel_of(q->op)](q->to, (int)n_to, q->from, (int)n_from,
+                                                        run);
     }
     return n_from + n_to;
 }
@@ -244,6 +261,12 @@ static kolo_status run_entry(kolo_request *q, size_t i, size_t end, entry_progre
             reduce_range(q, e, e->peer);
         }
         break;
+    case KOLO_ENTRY_PRESCALE:
+        scale_range(q, e, q->prescale);
+        break;
+    case KOLO_ENTRY_POSTSCALE:
+        scale_range(q, e, q->postscale);
+        break;
     case KOLO_ENTRY_COPY_TO:
         if (e->from != KOLO_BUFFER_SUM) copy_range(q, e, e->peer, rank);
         break;
@@ -278,9 +301,17 @@ static kolo_status run_round(kolo_request *q, bool *complete, bool *moved) {
     return KOLO_OK;
 }
 
+size_t kolo_request_scratch(const kolo_request *q) {
+    size_t most = 0;
+    for (int i = 0; i < q->n_schedules; i++) {
+        if (q->schedules[i].scratch > most) most = q->schedules[i].scratch;
+    }
+    return most;
+}
+
 /* SCRATCH of this start: the payload of an eager request, else a block of the segment. */
 static kolo_status take_scratch(kolo_request *q, void *payload) {
-    size_t bytes = q->schedules[q->n_schedules - 1].scratch * q->element_bytes;
+    size_t bytes = kolo_request_scratch(q) * q->element_bytes;
     q->scratch = payload;
     q->scratch_bytes = 0;
     if (q->eager || bytes == 0) return KOLO_OK;
@@ -308,19 +339,17 @@ static kolo_status announce(kolo_request *q, bool *moved) {
         .dtype = (uint8_t)q->dtype,
         .op = (uint8_t)q->op,
         .staged = q->private_data,
-        .count = q->firsts[q->n_parts],
+        .count = q->agreed,
         .shape = q->shape,
     };
     if (first->windows) {
+        size_t scratch = kolo_request_scratch(q) * q->element_bytes;
         if (!q->private_data && q->n_parts == 1) {
-            size_t bytes = q->parts[0].count * q->element_bytes;
-            call.data = t->ops->handle(t, q->parts[0].data, bytes);
+            call.data = q->handle;
         } else if (!q->private_data) {
             call.data = t->ops->handle(t, q->handles, (size_t)q->n_parts * sizeof *q->handles);
         }
-        if (last->scratch > 0) {
-            call.scratch = t->ops->handle(t, q->scratch, last->scratch * q->element_bytes);
-        }
+        if (scratch > 0) call.scratch = t->ops->handle(t, q->scratch, scratch);
     }
     t->ops->signal(t, q->seq, 0, &call, q->title);
     q->state = REQUEST_RUNNING;
@@ -351,9 +380,17 @@ void kolo_request_release(kolo_request *q) {
     q->scratch_bytes = 0;
 }
 
+static void keep_running(kolo_request **list, int n) {
+    int kept = 0;
+    for (int i = 0; i < n; i++) {
+        if (list[i]->state != REQUEST_IDLE) list[kept++] = list[i];
+    }
+}
+
 /* Takes the completed requests out of the flight and publishes how far this rank is. */
 static void retire(kolo_comm *comm) {
     int kept = 0;
+    keep_running(comm->turns, comm->n_flight);
     for (int i = 0; i < comm->n_flight; i++) {
         kolo_request *q = comm->flight[i];
         if (q->state == REQUEST_IDLE) {
@@ -372,7 +409,7 @@ kolo_status kolo_engine_progress(kolo_comm *comm, bool *moved) {
     bool completed = false;
     *moved = false;
     for (int i = 0; i < comm->n_flight; i++) {
-        kolo_request *q = comm->flight[i];
+        kolo_request *q = comm->turns[i];
         if (comm->gate && !comm->gate(comm->gate_arg, q)) continue;
         kolo_status status = advance(q, moved);
         if (status != KOLO_OK) {
@@ -386,5 +423,5 @@ kolo_status kolo_engine_progress(kolo_comm *comm, bool *moved) {
         *moved = true;
         retire(comm);
     }
-    return KOLO_OK;
+    return comm->p2p ? kolo_p2p_progress(comm, moved) : KOLO_OK;
 }

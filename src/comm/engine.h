@@ -41,7 +41,7 @@ KOLO_SHARED kolo_schedule *kolo_request_schedule(kolo_request *request);
 typedef enum request_state {
     REQUEST_IDLE,
     REQUEST_QUEUED,  /* started, waits for its place */
-    REQUEST_RUNNING, /* announced */
+    REQUEST_RUNNING, /* announced; a send or receive: in the hands of p2p.c */
 } request_state;
 
 /* Progress of one entry of the current round. */
@@ -58,25 +58,33 @@ struct kolo_request {
     kolo_collective kind;
     kolo_dtype dtype;
     kolo_reduce_op op;
-    int root;
+    int root, tag; /* send and receive: root is the peer */
+    double prescale, postscale;
+    int priority;
+    size_t count;    /* elements of the whole vector */
+    uint64_t agreed; /* what of it must be the same on all ranks */
     uint64_t shape;
     uint32_t number;
     size_t element_bytes;
 
-    kolo_part *parts;
-    size_t *firsts; /* [n_parts + 1]: where each part starts in DATA */
+    const char *input; /* INPUT; NULL where there is none */
+    size_t *slices;    /* [2][size + 1]: spec.firsts, spec.output_firsts */
+    kolo_part *parts;  /* DATA */
+    size_t *firsts;    /* [n_parts + 1]: where each part starts in DATA */
     int n_parts;
     uint64_t
         *handles; /* the parts' names in this rank's segment, for the peers; several parts only */
-    bool private_data; /* peers need this rank's DATA and cannot reach it */
+    uint64_t handle;   /* the name of the only part, or of INPUT, whichever the peers read */
+    bool private_data; /* peers need this rank's DATA or INPUT and cannot reach it */
     bool eager;
 
+    kolo_schedule_spec spec;
     kolo_schedule
         schedules[2]; /* [1]: for private memory, when [0] needs all DATA to be reachable */
     int n_schedules;
 
     request_state state;
-    uint64_t seq;
+    uint64_t seq; /* of a send and its receive: the sender's count of sends to that peer */
     const kolo_schedule
         *schedule; /* of this start; NULL while it hangs on what the peers announce */
     size_t round;
@@ -85,6 +93,8 @@ struct kolo_request {
     entry_progress *entries; /* of the current round */
     void *scratch;           /* this start's */
     size_t scratch_bytes;    /* of the block to give back; 0: the place's payload */
+    size_t moved;            /* send and receive: bytes that have come */
+    bool granted;            /* send: the peer waits for the data */
     void **peer_data;        /* [size][n_parts]; filled when first met */
     void **peer_scratch;     /* [size] */
     uint64_t *met_seq;       /* [size]: start of which the peer's call has been checked, plus 1 */
@@ -103,8 +113,10 @@ struct kolo_comm {
     bool crowded; /* more ranks than processors: yield at once */
 
     kolo_request *requests;
-    kolo_request *flight[KOLO_FLIGHT_MAX * 4]; /* in order of start */
+    kolo_request *flight[KOLO_FLIGHT_MAX * 4]; /* collectives, in order of start */
+    kolo_request *turns[KOLO_FLIGHT_MAX * 4];  /* the same by priority, then in order of start */
     int n_flight;
+    struct kolo_p2p *p2p; /* sends and receives; NULL until the first one is created */
     uint64_t next_seq;
     uint32_t next_number;
 
@@ -129,6 +141,17 @@ kolo_status kolo_comm_resolve(const kolo_comm_opts *opts, kolo_comm_opts *resolv
 kolo_status kolo_comm_of_transport(kolo_transport *transport, const kolo_comm_opts *opts,
                                    int local_rank, int local_size, kolo_comm **comm);
 
+/* Sends and receives (p2p.c). `open` makes what a communicator needs for them. NOMEM. */
+kolo_status kolo_p2p_open(kolo_comm *comm);
+void kolo_p2p_close(kolo_comm *comm);
+kolo_status kolo_p2p_start(kolo_request *q);
+/* Moves what is in flight. */
+kolo_status kolo_p2p_progress(kolo_comm *comm, bool *moved);
+/* The oldest that is in flight with `peer` (any: -1), NULL when none is. */
+const kolo_request *kolo_p2p_open_with(const kolo_comm *comm, int peer);
+/* Drops all that is in flight. */
+void kolo_p2p_drop(kolo_comm *comm);
+
 /* Moves every request in flight as far as it goes; `moved` when any did. */
 kolo_status kolo_engine_progress(kolo_comm *comm, bool *moved);
 /* Breaks the communicator: tells the peers, drops what is in flight; gives `status` back with the
@@ -139,5 +162,7 @@ kolo_status kolo_comm_break(kolo_comm *comm, kolo_status status, const char *fmt
 kolo_status kolo_comm_check(kolo_comm *comm);
 /* Looks after the peers; breaks the communicator when one is needed and lost. */
 kolo_status kolo_comm_watch(kolo_comm *comm);
+/* Elements of SCRATCH that a start needs, whichever schedule it runs. */
+size_t kolo_request_scratch(const kolo_request *q);
 /* Gives back what a start holds. */
 void kolo_request_release(kolo_request *q);

@@ -1,11 +1,12 @@
 /* Symbolic execution of the schedules of a whole group.
  *
- * The value of an element is which element it is and the set of ranks whose contributions it holds
- * (a bit mask, so at most 64 ranks). Ranks run in turn, each as far as it can; a message passes
- * when a rank that is in a SEND to a peer and that peer in a RECV from it meet, so no buffering is
- * assumed. Barriers cut a run into phases that are the same on all ranks; for each element of
- * memory that other ranks reach, the latest reader and writer are kept with their phase, and two
- * ranks that touch one element in the same phase, at least one writing, are a race. */
+ * The value of an element is which element of the whole vector it is (of an all-to-all: which
+ * element of its rank's input), the set of ranks whose contributions it holds (a bit mask, so at
+ * most 64 ranks) and whether it has been scaled. Ranks run in turn, each as far as it can; a
+ * message passes when a rank that is in a SEND to a peer and that peer in a RECV from it meet, so
+ * no buffering is assumed. Barriers cut a run into phases that are the same on all ranks; for each
+ * element of memory that other ranks reach, the latest reader and writer are kept with their phase,
+ * and two ranks that touch one element in the same phase, at least one writing, are a race. */
 #include "comm/schedule.h"
 
 #include <string.h>
@@ -15,6 +16,7 @@ enum { RANKS_MAX = 64, NOBODY = -1, SEVERAL = -2 };
 typedef struct value {
     size_t element;
     uint64_t who; /* contributions; 0: nothing has been written here */
+    bool prescaled, postscaled;
 } value;
 
 /* Who touched an element last, in which phase. */
@@ -30,10 +32,10 @@ typedef struct memory {
 } memory;
 
 typedef struct prover {
-    kolo_collective kind;
+    const kolo_schedule_spec *specs; /* of each rank */
     int size;
     const kolo_schedule *schedules;
-    memory buffers[RANKS_MAX][3];
+    memory buffers[RANKS_MAX][KOLO_BUFFERS];
     size_t round[RANKS_MAX];   /* of each rank */
     size_t phase[RANKS_MAX];   /* barriers that the rank has come to */
     uint64_t heard[RANKS_MAX]; /* ranks that are known to have started */
@@ -85,6 +87,9 @@ static kolo_status apply(prover *p, int rank, const kolo_entry *e, int to_rank, 
                          bool combine) {
     KOLO_TRY(check_range(p, to_rank, e->to, e->to_first, e->count));
     KOLO_TRY(check_range(p, from_rank, e->from, e->from_first, e->count));
+    if (e->to == KOLO_BUFFER_INPUT) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d writes the input of rank %d", rank, to_rank);
+    }
     for (size_t i = 0; i < e->count; i++) {
         value *to = &p->buffers[to_rank][e->to].values[e->to_first + i];
         const value *from = &p->buffers[from_rank][e->from].values[e->from_first + i];
@@ -99,7 +104,31 @@ static kolo_status apply(prover *p, int rank, const kolo_entry *e, int to_rank, 
             return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d adds a contribution twice to element %zu",
                              rank, to->element);
         }
-        *to = (value){from->element, combine ? to->who | from->who : from->who};
+        if (combine && (to->prescaled != from->prescaled || to->postscaled || from->postscaled)) {
+            return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d combines element %zu scaled differently",
+                             rank, to->element);
+        }
+        value moved = *from;
+        if (combine) moved.who |= to->who;
+        *to = moved;
+    }
+    return KOLO_OK;
+}
+
+static kolo_status scale(prover *p, int rank, const kolo_entry *e) {
+    KOLO_TRY(check_range(p, rank, e->to, e->to_first, e->count));
+    if (e->to == KOLO_BUFFER_INPUT) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d scales its input", rank);
+    }
+    for (size_t i = 0; i < e->count; i++) {
+        value *v = &p->buffers[rank][e->to].values[e->to_first + i];
+        KOLO_TRY(touch_element(p, rank, rank, e->to, e->to_first + i, true));
+        bool *scaled = e->kind == KOLO_ENTRY_PRESCALE ? &v->prescaled : &v->postscaled;
+        if (*scaled || !v->who || (e->kind == KOLO_ENTRY_PRESCALE && (v->who & (v->who - 1)))) {
+            return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d scales element %zu %s", rank, v->element,
+                             *scaled ? "twice" : "at the wrong time");
+        }
+        *scaled = true;
     }
     return KOLO_OK;
 }
@@ -153,7 +182,8 @@ static void pass_barrier(prover *p, int rank, size_t i, bool *came) {
 
 static kolo_status run_entry(prover *p, int rank, size_t i, bool *came) {
     const kolo_entry *e = entry_of(p, rank, i);
-    if (e->kind != KOLO_ENTRY_BARRIER && (e->peer < 0 || e->peer >= p->size)) {
+    bool scales = e->kind == KOLO_ENTRY_PRESCALE || e->kind == KOLO_ENTRY_POSTSCALE;
+    if (e->kind != KOLO_ENTRY_BARRIER && !scales && (e->peer < 0 || e->peer >= p->size)) {
         return KOLO_FAIL(KOLO_ERR_FORMAT, "entry %zu of rank %d names rank %d of %d", i, rank,
                          e->peer, p->size);
     }
@@ -180,6 +210,10 @@ static kolo_status run_entry(prover *p, int rank, size_t i, bool *came) {
         break;
     case KOLO_ENTRY_COPY_TO:
         KOLO_TRY(apply(p, rank, e, e->peer, rank, false));
+        break;
+    case KOLO_ENTRY_PRESCALE:
+    case KOLO_ENTRY_POSTSCALE:
+        KOLO_TRY(scale(p, rank, e));
         break;
     }
     p->done[rank][i] = true;
@@ -235,21 +269,67 @@ static kolo_status run_all(prover *p) {
     return KOLO_OK;
 }
 
-static kolo_status check_result(const prover *p, int root, size_t count) {
+/* The rank whose slice element `i` lies in. */
+static int owner_of(const size_t *firsts, size_t i) {
+    int rank = 0;
+    while (firsts[rank + 1] <= i) rank++;
+    return rank;
+}
+
+/* What element `i` of DATA must be; who 0: anything. */
+static value expected(const prover *p, int rank, size_t i) {
+    const kolo_schedule_spec *spec = &p->specs[rank];
+    uint64_t all = UINT64_MAX >> (64 - p->size), one = 1;
+    value v = {
+        .element = i, .who = all, .prescaled = spec->prescale, .postscaled = spec->postscale};
+    int from;
+    switch (spec->kind) {
+    case KOLO_COLLECTIVE_REDUCE_SCATTER:
+        if (!spec->in_place) v.element = spec->firsts[rank] + i;
+        if (spec->in_place && owner_of(spec->firsts, i) != rank) v.who = 0;
+        break;
+    case KOLO_COLLECTIVE_BROADCAST:
+        v.who = one << spec->root;
+        break;
+    case KOLO_COLLECTIVE_SCATTER:
+        v.element = spec->firsts[rank] + i;
+        v.who = one << spec->root;
+        break;
+    case KOLO_COLLECTIVE_ALLGATHER:
+    case KOLO_COLLECTIVE_GATHER:
+        v.who = one << owner_of(spec->firsts, i);
+        break;
+    case KOLO_COLLECTIVE_ALLTOALL:
+        from = owner_of(spec->output_firsts, i);
+        v.element = p->specs[from].firsts[rank] + i - spec->output_firsts[from];
+        v.who = one << from;
+        break;
+    default:
+        break;
+    }
+    return v;
+}
+
+static kolo_status check_result(const prover *p) {
     uint64_t all = UINT64_MAX >> (64 - p->size);
-    uint64_t want = p->kind == KOLO_COLLECTIVE_BROADCAST ? (uint64_t)1 << root : all;
     for (int r = 0; r < p->size; r++) {
-        if (p->kind == KOLO_COLLECTIVE_BARRIER && p->heard[r] != all) {
+        if (p->specs[r].kind == KOLO_COLLECTIVE_BARRIER && p->heard[r] != all) {
             return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d leaves the barrier before all have come", r);
         }
-        for (size_t i = 0; i < count; i++) {
+        for (size_t i = 0; i < p->buffers[r][KOLO_BUFFER_DATA].count; i++) {
             const value *v = &p->buffers[r][KOLO_BUFFER_DATA].values[i];
-            if (v->element == i && v->who == want) continue;
+            value want = expected(p, r, i);
+            if (!want.who || (v->element == want.element && v->who == want.who &&
+                              v->prescaled == want.prescaled && v->postscaled == want.postscaled)) {
+                continue;
+            }
             return KOLO_FAIL(KOLO_ERR_FORMAT,
-                             "rank %d ends with contributions %llx of element %zu at element %zu, "
-                             "not %llx",
-                             r, (unsigned long long)v->who, v->element, i,
-                             (unsigned long long)want);
+                             "rank %d ends with contributions %llx of element %zu%s at element "
+                             "%zu, not %llx of %zu%s",
+                             r, (unsigned long long)v->who, v->element,
+                             v->prescaled || v->postscaled ? " (scaled)" : "", i,
+                             (unsigned long long)want.who, want.element,
+                             want.prescaled || want.postscaled ? " (scaled)" : "");
         }
     }
     return KOLO_OK;
@@ -264,19 +344,41 @@ static kolo_status memory_init(memory *m, size_t count) {
     return KOLO_OK;
 }
 
-static kolo_status prover_init(prover *p, int root, size_t count) {
+/* What a rank has at first: its input, or in place its part of DATA. */
+static void set_input(prover *p, int rank) {
+    const kolo_schedule_spec *spec = &p->specs[rank];
+    memory *data = &p->buffers[rank][KOLO_BUFFER_DATA],
+           *input = &p->buffers[rank][KOLO_BUFFER_INPUT];
+    bool slice = spec->kind == KOLO_COLLECTIVE_ALLGATHER || spec->kind == KOLO_COLLECTIVE_GATHER;
+    size_t first = slice ? spec->firsts[rank] : 0;
+    for (size_t i = 0; i < input->count; i++) {
+        input->values[i] = (value){.element = first + i, .who = (uint64_t)1 << rank};
+    }
+    bool scatter = spec->kind == KOLO_COLLECTIVE_SCATTER;
+    bool broadcast = spec->kind == KOLO_COLLECTIVE_BROADCAST;
+    if (broadcast ? rank != spec->root : scatter || !spec->in_place) return;
+    size_t n = slice && data->count ? spec->firsts[rank + 1] - first : data->count;
+    for (size_t i = 0; i < n; i++) {
+        data->values[first + i] = (value){.element = first + i, .who = (uint64_t)1 << rank};
+    }
+}
+
+static kolo_status prover_init(prover *p) {
     for (int r = 0; r < p->size; r++) {
         const kolo_schedule *s = &p->schedules[r];
+        const kolo_schedule_spec *spec = &p->specs[r];
+        size_t longest = 0;
         p->issued[r] = kolo_zalloc(s->n_entries + 1);
         p->done[r] = kolo_zalloc(s->n_entries + 1);
         if (!p->issued[r] || !p->done[r]) return KOLO_NOMEM(s->n_entries);
-        KOLO_TRY(memory_init(&p->buffers[r][KOLO_BUFFER_DATA], count));
-        KOLO_TRY(memory_init(&p->buffers[r][KOLO_BUFFER_SCRATCH], s->scratch));
-        KOLO_TRY(memory_init(&p->buffers[r][KOLO_BUFFER_SUM], count));
-        bool gives = p->kind == KOLO_COLLECTIVE_ALLREDUCE || r == root;
-        for (size_t i = 0; i < count && gives; i++) {
-            p->buffers[r][KOLO_BUFFER_DATA].values[i] = (value){i, (uint64_t)1 << r};
+        for (size_t i = 0; i < s->n_entries; i++) {
+            if (s->entries[i].count > longest) longest = s->entries[i].count;
         }
+        KOLO_TRY(memory_init(&p->buffers[r][KOLO_BUFFER_DATA], kolo_spec_data(spec)));
+        KOLO_TRY(memory_init(&p->buffers[r][KOLO_BUFFER_INPUT], kolo_spec_input(spec)));
+        KOLO_TRY(memory_init(&p->buffers[r][KOLO_BUFFER_SCRATCH], s->scratch));
+        KOLO_TRY(memory_init(&p->buffers[r][KOLO_BUFFER_SUM], longest));
+        set_input(p, r);
     }
     return KOLO_OK;
 }
@@ -285,7 +387,7 @@ static void prover_fini(prover *p) {
     for (int r = 0; r < p->size; r++) {
         kolo_free(p->issued[r]);
         kolo_free(p->done[r]);
-        for (int b = 0; b < 3; b++) {
+        for (int b = 0; b < KOLO_BUFFERS; b++) {
             kolo_free(p->buffers[r][b].values);
             kolo_free(p->buffers[r][b].touches);
         }
@@ -293,18 +395,17 @@ static void prover_fini(prover *p) {
     kolo_free(p);
 }
 
-kolo_status kolo_proof(kolo_collective kind, int root, size_t count, const kolo_schedule *schedules,
-                       int size) {
+kolo_status kolo_proof(const kolo_schedule_spec *specs, const kolo_schedule *schedules, int size) {
     if (size < 1 || size > RANKS_MAX) {
         return KOLO_FAIL(KOLO_ERR_ARG, "a proof of %d ranks: 1 to %d can be proven", size,
                          RANKS_MAX);
     }
     prover *p = kolo_zalloc(sizeof *p);
     if (!p) return KOLO_NOMEM(sizeof *p);
-    *p = (prover){.kind = kind, .size = size, .schedules = schedules};
-    kolo_status status = prover_init(p, root, count);
+    *p = (prover){.specs = specs, .size = size, .schedules = schedules};
+    kolo_status status = prover_init(p);
     if (status == KOLO_OK) status = run_all(p);
-    if (status == KOLO_OK) status = check_result(p, root, count);
+    if (status == KOLO_OK) status = check_result(p);
     prover_fini(p);
     return status;
 }

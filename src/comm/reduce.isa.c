@@ -111,6 +111,44 @@ REDUCE_KERNEL(i64_min, 8, i64v, i64v, i64v, SAME, SAME, MIN)
 REDUCE_KERNEL(i64_max, 8, i64v, i64v, i64v, SAME, SAME, MAX)
 REDUCE_KERNEL(i64_prod, 8, u64v, u64v, u64v, SAME, SAME, PROD)
 
+/* ---- scaling ---- */
+
+#define SCALE_KERNEL(type, element, wide)                                         \
+    typedef element type##_loose __attribute__((aligned(1), may_alias));          \
+    static void type##_scale(void *data, size_t count, double factor) {           \
+        type##_loose *x = data;                                                   \
+        for (size_t i = 0; i < count; i++) x[i] = (element)((wide)x[i] * factor); \
+    }
+#define DIVIDE_KERNEL(type, element)                                         \
+    typedef element type##_loose __attribute__((aligned(1), may_alias));     \
+    static void type##_scale(void *data, size_t count, double factor) {      \
+        type##_loose *x = data;                                              \
+        int64_t divisor = (int64_t)(1 / factor + 0.5);                       \
+        for (size_t i = 0; i < count; i++) x[i] = (element)(x[i] / divisor); \
+    }
+/* A vector at a time; what is left goes through a padded vector. */
+#define SCALE_HALF_KERNEL(type)                                         \
+    static void type##_scale(void *data, size_t count, double factor) { \
+        size_t end = count * sizeof(uint16_t);                          \
+        float f = (float)factor;                                        \
+        for (size_t at = 0, n; at < end; at += n) {                     \
+            n = end - at < sizeof(u16h) ? end - at : sizeof(u16h);      \
+            u16h h = {0};                                               \
+            memcpy(&h, (char *)data + at, n);                           \
+            h = type##_narrow(type##_widen(h) * f);                     \
+            memcpy((char *)data + at, &h, n);                           \
+        }                                                               \
+    }
+
+SCALE_KERNEL(f32, float, double)
+SCALE_KERNEL(f64, double, double)
+SCALE_HALF_KERNEL(f16)
+SCALE_HALF_KERNEL(bf16)
+DIVIDE_KERNEL(i8, int8_t)
+DIVIDE_KERNEL(u8, uint8_t)
+DIVIDE_KERNEL(i32, int32_t)
+DIVIDE_KERNEL(i64, int64_t)
+
 #define ROW(type)                                                                  \
     {                                                                              \
         [KOLO_SUM] = type##_sum, [KOLO_MIN] = type##_min, [KOLO_MAX] = type##_max, \
@@ -124,6 +162,17 @@ REDUCE_KERNEL(i64_prod, 8, u64v, u64v, u64v, SAME, SAME, PROD)
 extern const kolo_reduce_table TABLE_NAME(KOLO_ISA);
 const kolo_reduce_table TABLE_NAME(KOLO_ISA) = {
     .isa = TEXT(KOLO_ISA),
+    .scale =
+        {
+            [KOLO_DTYPE_F32] = f32_scale,
+            [KOLO_DTYPE_F64] = f64_scale,
+            [KOLO_DTYPE_F16] = f16_scale,
+            [KOLO_DTYPE_BF16] = bf16_scale,
+            [KOLO_DTYPE_I8] = i8_scale,
+            [KOLO_DTYPE_U8] = u8_scale,
+            [KOLO_DTYPE_I32] = i32_scale,
+            [KOLO_DTYPE_I64] = i64_scale,
+        },
     .fn =
         {
             [KOLO_DTYPE_F32] = ROW(f32),

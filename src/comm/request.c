@@ -7,70 +7,199 @@
 
 enum { SLICE_ALIGN_BYTES = 64 };
 
-/* What a request is created from. */
-typedef struct request_spec {
-    kolo_collective kind;
-    const kolo_part *parts;
-    int n_parts;
-    kolo_dtype dtype;
-    kolo_reduce_op op;
-    kolo_algorithm algorithm;
-    int root;
-    const char *site;
-} request_spec;
+static const char *const kind_names[] = {
+#define KIND_NAME(code, name) name,
+    KOLO_COLLECTIVE_LIST(KIND_NAME)
+#undef KIND_NAME
+};
+static const char *const op_names[] = {"sum", "min", "max", "prod", "mean"};
 
-static const char *const kind_names[] = {"allreduce", "broadcast", "barrier"};
-static const char *const op_names[] = {"sum", "min", "max", "prod"};
+static bool reduces(kolo_collective kind) {
+    return kind == KOLO_COLLECTIVE_ALLREDUCE || kind == KOLO_COLLECTIVE_REDUCE ||
+           kind == KOLO_COLLECTIVE_REDUCE_SCATTER;
+}
 
-static kolo_status check_spec(const kolo_comm *comm, const request_spec *spec) {
-    const char *name = kind_names[spec->kind];
-    if ((size_t)spec->dtype >= KOLO_DTYPE_COUNT) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "%s: unknown element type %d", name, (int)spec->dtype);
+static bool has_slices(kolo_collective kind) {
+    return kind == KOLO_COLLECTIVE_REDUCE_SCATTER || kind == KOLO_COLLECTIVE_ALLGATHER ||
+           kind == KOLO_COLLECTIVE_GATHER || kind == KOLO_COLLECTIVE_SCATTER ||
+           kind == KOLO_COLLECTIVE_ALLTOALL;
+}
+
+static bool has_parts(kolo_collective kind) {
+    return kind == KOLO_COLLECTIVE_ALLREDUCE || kind == KOLO_COLLECTIVE_BROADCAST;
+}
+
+static bool is_message(kolo_collective kind) {
+    return kind == KOLO_COLLECTIVE_SEND || kind == KOLO_COLLECTIVE_RECV;
+}
+
+static bool is_float(kolo_dtype dtype) {
+    return dtype == KOLO_DTYPE_F32 || dtype == KOLO_DTYPE_F64 || dtype == KOLO_DTYPE_F16 ||
+           dtype == KOLO_DTYPE_BF16;
+}
+
+/* ---- what is asked for makes sense ---- */
+
+static kolo_status check_parts(const kolo_request_opts *o, const char *name) {
+    if (o->n_parts < 0 || (o->n_parts > 0 && !o->parts)) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s: %d parts at no address", name, o->n_parts);
     }
-    if ((size_t)spec->op >= KOLO_REDUCE_OPS) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "%s: unknown operation %d", name, (int)spec->op);
+    if (o->parts && (!has_parts(o->kind) || o->input || o->output)) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s: parts are for allreduce and broadcast in place", name);
     }
-    if ((size_t)spec->algorithm > KOLO_ALGORITHM_DIRECT) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "%s: unknown algorithm %d", name, (int)spec->algorithm);
-    }
-    if (spec->root < 0 || spec->root >= comm->size) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "%s: root %d outside [0, %d)", name, spec->root, comm->size);
-    }
-    if (spec->n_parts < 0 || (spec->n_parts > 0 && !spec->parts)) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "%s: %d parts at no address", name, spec->n_parts);
-    }
-    size_t limit = (size_t)INT64_MAX / kolo_dtype_bytes(spec->dtype), count = 0;
-    for (int i = 0; i < spec->n_parts; i++) {
-        if (spec->parts[i].count > limit - count) {
+    size_t limit = (size_t)INT64_MAX / kolo_dtype_bytes(o->dtype), count = 0;
+    for (int i = 0; i < o->n_parts; i++) {
+        if (o->parts[i].count > limit - count) {
             return KOLO_FAIL(KOLO_ERR_ARG, "%s: part %d of %zu elements is too long", name, i,
-                             spec->parts[i].count);
+                             o->parts[i].count);
         }
-        if (spec->parts[i].count > 0 && !spec->parts[i].data) {
+        if (o->parts[i].count > 0 && !o->parts[i].data) {
             return KOLO_FAIL(KOLO_ERR_ARG, "%s: part %d has no data", name, i);
         }
-        count += spec->parts[i].count;
+        count += o->parts[i].count;
     }
     return KOLO_OK;
 }
 
+static kolo_status check_scale(const kolo_request_opts *o, const char *name) {
+    bool scales = o->prescale != 0 || o->postscale != 0;
+    if (scales && (!reduces(o->kind) || !is_float(o->dtype))) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s of %s: only reductions of floating point are scaled",
+                         name, kolo_dtype_name(o->dtype));
+    }
+    return KOLO_OK;
+}
+
+static kolo_status check_opts(const kolo_comm *comm, const kolo_request_opts *o) {
+    if ((size_t)o->kind >= KOLO_COLLECTIVE_COUNT) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "unknown kind of request %d", (int)o->kind);
+    }
+    const char *name = kind_names[o->kind];
+    if ((size_t)o->dtype >= KOLO_DTYPE_COUNT) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s: unknown element type %d", name, (int)o->dtype);
+    }
+    if ((size_t)o->op >= KOLO_COUNT(op_names)) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s: unknown operation %d", name, (int)o->op);
+    }
+    if ((size_t)o->algorithm >= KOLO_ALGORITHM_COUNT) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s: unknown algorithm %d", name, (int)o->algorithm);
+    }
+    if (o->root < 0 || o->root >= comm->size) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s: %s %d outside [0, %d)", name,
+                         is_message(o->kind) ? "rank" : "root", o->root, comm->size);
+    }
+    if (is_message(o->kind) && o->root == comm->rank) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s: rank %d is this rank itself", name, o->root);
+    }
+    KOLO_TRY(check_parts(o, name));
+    return check_scale(o, name);
+}
+
+/* A vector of `count` elements at `data` is there, or not needed. */
+static kolo_status check_vector(const kolo_request *q, const void *data, size_t count,
+                                const char *what) {
+    if (count == 0 || data) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG, "%s: no %s of %zu elements", kind_names[q->kind], what, count);
+}
+
+/* ---- where the data is ---- */
+
+/* Where slices start; the sum of all must be small enough to count its bytes. */
+static kolo_status add_slices(const kolo_request *q, size_t *firsts, const size_t *counts,
+                              size_t count) {
+    size_t limit = (size_t)INT64_MAX / q->element_bytes;
+    firsts[0] = 0;
+    for (int r = 0; r < q->comm->size; r++) {
+        size_t slice = counts ? counts[r] : count;
+        if (slice > limit - firsts[r]) {
+            return KOLO_FAIL(KOLO_ERR_ARG, "%s: a slice of %zu elements for rank %d is too long",
+                             kind_names[q->kind], slice, r);
+        }
+        firsts[r + 1] = firsts[r] + slice;
+    }
+    return KOLO_OK;
+}
+
+/* Slices, and what of the schedules' spec hangs on the data. */
+static kolo_status make_spec(kolo_request *q, const kolo_request_opts *o) {
+    size_t n = (size_t)q->comm->size + 1;
+    q->slices = kolo_zalloc(2 * n * sizeof *q->slices);
+    if (!q->slices) return KOLO_NOMEM(2 * n * sizeof *q->slices);
+    if (has_slices(q->kind)) {
+        const size_t *out = o->output_counts ? o->output_counts : o->counts;
+        KOLO_TRY(add_slices(q, q->slices, o->counts, o->count));
+        KOLO_TRY(add_slices(q, q->slices + n, out, o->count));
+        q->count = q->slices[n - 1];
+    } else if (o->parts) {
+        for (int i = 0; i < o->n_parts; i++) q->count += o->parts[i].count;
+    } else {
+        q->count = q->kind == KOLO_COLLECTIVE_BARRIER ? 0 : o->count;
+        if (q->count > (size_t)INT64_MAX / q->element_bytes) {
+            return KOLO_FAIL(KOLO_ERR_ARG, "%s: %zu elements are too many", kind_names[q->kind],
+                             q->count);
+        }
+    }
+    bool own_slices = q->kind == KOLO_COLLECTIVE_ALLTOALL && o->counts;
+    bool scatter = q->kind == KOLO_COLLECTIVE_SCATTER;
+    q->agreed = own_slices ? UINT64_MAX : q->count;
+    q->spec = (kolo_schedule_spec){
+        .kind = q->kind,
+        .rank = q->comm->rank,
+        .size = q->comm->size,
+        .root = q->root,
+        .count = q->count,
+        .firsts = q->slices,
+        .output_firsts = q->slices + n,
+        .in_place = scatter ? !o->output : !o->input,
+        .prescale = q->prescale != 1,
+        .postscale = q->postscale != 1,
+    };
+    bool in_place = q->kind == KOLO_COLLECTIVE_ALLTOALL && q->spec.in_place;
+    if (in_place && memcmp(q->slices, q->slices + n, n * sizeof *q->slices) != 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "an all-to-all in place needs slices alike in both ways");
+    }
+    return KOLO_OK;
+}
+
+/* INPUT and DATA, and that they are where they are needed. */
+static kolo_status set_data(kolo_request *q, const kolo_request_opts *o, kolo_part *whole) {
+    bool message = is_message(q->kind), send = q->kind == KOLO_COLLECTIVE_SEND;
+    bool reduce = q->kind == KOLO_COLLECTIVE_REDUCE && q->comm->rank != q->root;
+    q->input = reduce && !o->input ? o->output : o->input; /* elsewhere the output is one */
+    size_t n_input = message ? (send ? q->count : 0) : kolo_spec_input(&q->spec);
+    size_t n_data = message ? (send ? 0 : q->count) : kolo_spec_data(&q->spec);
+    *whole = (kolo_part){.data = o->output, .count = n_data};
+    KOLO_TRY(check_vector(q, q->input, n_input, "input"));
+    return o->parts ? KOLO_OK : check_vector(q, o->output, n_data, "output");
+}
+
 /* Copies the parts; a request without any has one empty part, so that all have a first one. */
-static kolo_status copy_parts(kolo_request *q, const request_spec *spec) {
-    size_t n = spec->n_parts > 0 ? (size_t)spec->n_parts : 1;
+static kolo_status copy_parts(kolo_request *q, const kolo_request_opts *o) {
+    kolo_part whole;
+    KOLO_TRY(set_data(q, o, &whole));
+    const kolo_part *parts = o->parts && o->n_parts > 0 ? o->parts : &whole;
+    size_t n = o->parts && o->n_parts > 0 ? (size_t)o->n_parts : 1;
     q->n_parts = (int)n;
     q->parts = kolo_zalloc(n * sizeof *q->parts);
     q->firsts = kolo_zalloc((n + 1) * sizeof *q->firsts);
-    q->site = kolo_strdup(spec->site ? spec->site : "");
+    q->site = kolo_strdup(o->site ? o->site : "");
     if (!q->parts || !q->firsts || !q->site) return KOLO_NOMEM(n * sizeof *q->parts);
-    for (int i = 0; i < spec->n_parts; i++) q->parts[i] = spec->parts[i];
+    for (size_t i = 0; i < n; i++) q->parts[i] = parts[i];
     for (size_t i = 0; i < n; i++) q->firsts[i + 1] = q->firsts[i] + q->parts[i].count;
     return KOLO_OK;
 }
 
-/* Whether the peers need this rank's DATA and cannot reach it; fills the table of handles. */
+/* Whether the peers need this rank's memory and cannot reach it; its names. Peers look at what the
+ * rank contributes, but the root of a reduce shows where the result goes (and has its own share
+ * there). */
 static kolo_status find_handles(kolo_request *q) {
     kolo_transport *t = q->comm->transport;
-    bool needed = q->kind == KOLO_COLLECTIVE_ALLREDUCE ||
-                  (q->kind == KOLO_COLLECTIVE_BROADCAST && q->root == t->rank);
+    bool needed = q->kind != KOLO_COLLECTIVE_BROADCAST || q->root == t->rank;
+    if (kolo_spec_source(&q->spec, t->rank) == KOLO_BUFFER_INPUT) {
+        q->handle = t->ops->handle(t, q->input, q->count * q->element_bytes);
+        q->private_data = q->handle == 0 && q->count > 0;
+        return KOLO_OK;
+    }
     if (q->n_parts > 1) {
         void *table;
         size_t bytes = (size_t)q->n_parts * sizeof *q->handles;
@@ -82,9 +211,12 @@ static kolo_status find_handles(kolo_request *q) {
         uint64_t handle = t->ops->handle(t, part->data, part->count * q->element_bytes);
         if (handle == 0 && part->count > 0) q->private_data = needed;
         if (q->handles) q->handles[i] = handle;
+        q->handle = handle;
     }
     return KOLO_OK;
 }
+
+/* ---- schedules ---- */
 
 static kolo_status add_schedule(kolo_request *q, kolo_algorithm algorithm, kolo_variant variant) {
     const kolo_comm *comm = q->comm;
@@ -93,36 +225,34 @@ static kolo_status add_schedule(kolo_request *q, kolo_algorithm algorithm, kolo_
     KOLO_ASSERT(row);
     size_t chunk = comm->tuning.chunk_bytes / q->element_bytes;
     size_t align = SLICE_ALIGN_BYTES / q->element_bytes;
-    kolo_schedule_spec spec = {
-        .kind = q->kind,
-        .rank = comm->rank,
-        .size = comm->size,
-        .root = q->root,
-        .count = q->firsts[q->n_parts],
-        .chunk = chunk > 0 ? chunk : 1,
-        .align = chunk < align ? 1 : align, /* tiny chunks, in tests, cut tiny slices */
-    };
-    KOLO_TRY(kolo_schedule_build(row, &spec, &q->schedules[q->n_schedules]));
+    q->spec.chunk = chunk > 0 ? chunk : 1;
+    q->spec.align = chunk < align ? 1 : align; /* tiny chunks, in tests, cut tiny slices */
+    KOLO_TRY(kolo_schedule_build(row, &q->spec, &q->schedules[q->n_schedules]));
     q->n_schedules++;
     return KOLO_OK;
 }
 
-/* Messages for ring; else memory: eager when tiny, and in place, with a staged alternative for the
- * case that some rank's data turns out to be private. */
+/* Messages where the algorithm or the transport has nothing else. Else memory: eager when tiny, and
+ * in place, with an alternative for the case that some rank's data turns out to be private. */
 static kolo_status choose_schedules(kolo_request *q, kolo_algorithm algorithm) {
     const kolo_comm *comm = q->comm;
-    size_t bytes = q->firsts[q->n_parts] * q->element_bytes;
-    if (algorithm == KOLO_ALGORITHM_RING) {
+    size_t bytes = q->count * q->element_bytes;
+    bool window =
+        kolo_algorithm_find(q->kind,
+                            q->kind == KOLO_COLLECTIVE_ALLREDUCE ? algorithm : KOLO_ALGORITHM_AUTO,
+                            KOLO_VARIANT_WINDOW) != NULL;
+    if (algorithm != KOLO_ALGORITHM_DIRECT || !window) {
         return add_schedule(q, algorithm, KOLO_VARIANT_MESSAGES);
     }
-    q->eager = q->kind != KOLO_COLLECTIVE_BARRIER && bytes <= comm->tuning.eager_bytes;
+    bool barrier = q->kind == KOLO_COLLECTIVE_BARRIER, staged = has_parts(q->kind);
+    q->eager = staged && bytes <= comm->tuning.eager_bytes;
     if (q->eager) {
         q->private_data = false; /* the copies that travel are what peers look at */
-        return add_schedule(q, KOLO_ALGORITHM_DIRECT, KOLO_VARIANT_EAGER);
+        return add_schedule(q, algorithm, KOLO_VARIANT_EAGER);
     }
-    KOLO_TRY(add_schedule(q, KOLO_ALGORITHM_DIRECT, KOLO_VARIANT_WINDOW));
-    bool can_be_private = !comm->transport->reaches_all && q->kind != KOLO_COLLECTIVE_BARRIER;
-    return can_be_private ? add_schedule(q, KOLO_ALGORITHM_DIRECT, KOLO_VARIANT_STAGED) : KOLO_OK;
+    KOLO_TRY(add_schedule(q, algorithm, KOLO_VARIANT_WINDOW));
+    if (comm->transport->reaches_all || barrier) return KOLO_OK;
+    return add_schedule(q, algorithm, staged ? KOLO_VARIANT_STAGED : KOLO_VARIANT_MESSAGES);
 }
 
 /* Working arrays of the engine. */
@@ -144,29 +274,58 @@ static kolo_status make_tables(kolo_request *q) {
     return KOLO_OK;
 }
 
-/* The line that names the request in errors, and the hash of all that must agree and has no field
- * of its own in an announcement. */
-static void describe(kolo_request *q, kolo_algorithm algorithm) {
-    size_t count = q->firsts[q->n_parts];
+/* The line that names the request in errors: "reduce 'loss' (1 x f32, sum, to rank 0)". */
+static void name_request(kolo_request *q, kolo_algorithm algorithm) {
+    kolo_collective kind = q->kind;
     char what[64] = "";
-    if (q->kind == KOLO_COLLECTIVE_ALLREDUCE) {
-        snprintf(what, sizeof what, " (%zu x %s, %s, %s)", count, kolo_dtype_name(q->dtype),
-                 op_names[q->op], kolo_algorithm_name(algorithm));
-    } else if (q->kind == KOLO_COLLECTIVE_BROADCAST) {
-        snprintf(what, sizeof what, " (%zu x %s, from rank %d)", count, kolo_dtype_name(q->dtype),
-                 q->root);
+    size_t n = sizeof what;
+    const char *type = kolo_dtype_name(q->dtype), *op = op_names[q->op];
+    if (kind == KOLO_COLLECTIVE_ALLREDUCE) {
+        snprintf(what, n, " (%zu x %s, %s, %s)", q->count, type, op,
+                 kolo_algorithm_name(algorithm));
+    } else if (kind == KOLO_COLLECTIVE_REDUCE) {
+        snprintf(what, n, " (%zu x %s, %s, to rank %d)", q->count, type, op, q->root);
+    } else if (kind == KOLO_COLLECTIVE_REDUCE_SCATTER) {
+        snprintf(what, n, " (%zu x %s, %s)", q->count, type, op);
+    } else if (kind == KOLO_COLLECTIVE_SEND || kind == KOLO_COLLECTIVE_GATHER) {
+        snprintf(what, n, " (%zu x %s, to rank %d)", q->count, type, q->root);
+    } else if (kind == KOLO_COLLECTIVE_ALLGATHER || kind == KOLO_COLLECTIVE_ALLTOALL) {
+        snprintf(what, n, " (%zu x %s)", q->count, type);
+    } else if (kind != KOLO_COLLECTIVE_BARRIER) {
+        snprintf(what, n, " (%zu x %s, from rank %d)", q->count, type, q->root);
     }
     const char *quote = q->site[0] ? "'" : "";
-    snprintf(q->title, sizeof q->title, "%s%s%s%.48s%s%s", kind_names[q->kind],
-             q->site[0] ? " " : "", quote, q->site, quote, what);
-    uint64_t fields[6] = {
-        kolo_hash_text(q->site),     (uint64_t)algorithm,         (uint64_t)q->root,
-        q->comm->tuning.chunk_bytes, q->comm->tuning.eager_bytes, (uint64_t)q->n_parts,
+    snprintf(q->title, sizeof q->title, "%s%s%s%.40s%s%s", kind_names[kind], q->site[0] ? " " : "",
+             quote, q->site, quote, what);
+}
+
+/* The hash of all that must agree and has no field of its own in an announcement. */
+static void hash_request(kolo_request *q, kolo_algorithm algorithm) {
+    uint64_t scale;
+    memcpy(&scale, &q->postscale, sizeof scale);
+    uint64_t fields[] = {
+        kolo_hash_text(q->site),
+        (uint64_t)algorithm,
+        (uint64_t)q->root,
+        q->comm->tuning.chunk_bytes,
+        q->comm->tuning.eager_bytes,
+        (uint64_t)q->n_parts,
+        scale,
     };
     q->shape = kolo_hash_bytes(fields, sizeof fields);
-    for (int i = 0; i < q->n_parts; i++) {
-        uint64_t part[3] = {q->shape, q->parts[i].tree_node, q->parts[i].count};
-        q->shape = kolo_hash_bytes(part, sizeof part);
+    if (has_parts(q->kind)) {
+        for (int i = 0; i < q->n_parts; i++) {
+            uint64_t part[3] = {q->shape, q->parts[i].tree_node, q->parts[i].count};
+            q->shape = kolo_hash_bytes(part, sizeof part);
+        }
+    } else if (reduces(q->kind)) { /* peers read the prescaled copy */
+        uint64_t prescaled[2] = {q->shape, q->spec.prescale};
+        q->shape = kolo_hash_bytes(prescaled, sizeof prescaled);
+    }
+    if (has_slices(q->kind) && q->kind != KOLO_COLLECTIVE_ALLTOALL) {
+        size_t bytes = (size_t)(q->comm->size + 1) * sizeof *q->slices;
+        uint64_t slices[2] = {q->shape, kolo_hash_bytes(q->slices, bytes)};
+        q->shape = kolo_hash_bytes(slices, sizeof slices);
     }
 }
 
@@ -174,32 +333,47 @@ static void describe(kolo_request *q, kolo_algorithm algorithm) {
  * shared. */
 static kolo_algorithm resolve_algorithm(const kolo_comm *comm, kolo_algorithm algorithm) {
     if (algorithm == KOLO_ALGORITHM_AUTO) algorithm = comm->algorithm;
-    return algorithm == KOLO_ALGORITHM_AUTO ? KOLO_ALGORITHM_DIRECT : algorithm;
+    if (algorithm != KOLO_ALGORITHM_AUTO) return algorithm;
+    return comm->transport->windows ? KOLO_ALGORITHM_DIRECT : KOLO_ALGORITHM_RING;
 }
 
-static kolo_status request_create(kolo_comm *comm, const request_spec *spec,
-                                  kolo_request **request) {
-    if (!comm || !request) return KOLO_FAIL(KOLO_ERR_ARG, "a request needs a communicator");
+/* What a collective has and a message has not: schedules, and a number. */
+static kolo_status make_collective(kolo_request *q, kolo_algorithm algorithm) {
+    KOLO_TRY(find_handles(q));
+    KOLO_TRY(choose_schedules(q, algorithm));
+    KOLO_TRY(make_tables(q));
+    hash_request(q, algorithm);
+    q->number = q->comm->next_number++;
+    return KOLO_OK;
+}
+
+kolo_status kolo_request_create(kolo_comm *comm, const kolo_request_opts *o,
+                                kolo_request **request) {
+    if (!comm || !o || !request) return KOLO_FAIL(KOLO_ERR_ARG, "a request needs a communicator");
     KOLO_TRY(kolo_comm_check(comm));
-    KOLO_TRY(check_spec(comm, spec));
+    KOLO_TRY(check_opts(comm, o));
     kolo_request *q = kolo_zalloc(sizeof *q);
     if (!q) return KOLO_NOMEM(sizeof *q);
+    double mean = reduces(o->kind) && o->op == KOLO_MEAN ? 1.0 / comm->size : 1;
     *q = (kolo_request){
         .comm = comm,
-        .kind = spec->kind,
-        .dtype = spec->dtype,
-        .op = spec->op,
-        .root = spec->root,
-        .element_bytes = kolo_dtype_bytes(spec->dtype),
+        .kind = o->kind,
+        .dtype = o->dtype,
+        .op = reduces(o->kind) ? o->op : KOLO_SUM,
+        .root = o->root,
+        .tag = o->tag,
+        .prescale = o->prescale != 0 ? o->prescale : 1,
+        .postscale = (o->postscale != 0 ? o->postscale : 1) * mean,
+        .priority = o->priority,
+        .element_bytes = kolo_dtype_bytes(o->dtype),
     };
-    kolo_algorithm algorithm = resolve_algorithm(comm, spec->algorithm);
+    kolo_algorithm algorithm = resolve_algorithm(comm, o->algorithm);
+    bool message = is_message(q->kind);
     kolo_status status = KOLO_OK;
-    KOLO_TRY_GOTO(copy_parts(q, spec), fail);
-    KOLO_TRY_GOTO(find_handles(q), fail);
-    KOLO_TRY_GOTO(choose_schedules(q, algorithm), fail);
-    KOLO_TRY_GOTO(make_tables(q), fail);
-    describe(q, algorithm);
-    q->number = comm->next_number++;
+    KOLO_TRY_GOTO(make_spec(q, o), fail);
+    KOLO_TRY_GOTO(copy_parts(q, o), fail);
+    name_request(q, algorithm);
+    KOLO_TRY_GOTO(message ? kolo_p2p_open(comm) : make_collective(q, algorithm), fail);
     q->next = comm->requests;
     comm->requests = q;
     *request = q;
@@ -212,35 +386,46 @@ fail:
 kolo_status kolo_allreduce_create(kolo_comm *comm, const kolo_part *parts, int n_parts,
                                   kolo_dtype dtype, kolo_reduce_op op, kolo_algorithm algorithm,
                                   const char *site, kolo_request **request) {
-    return request_create(comm,
-                          &(request_spec){.kind = KOLO_COLLECTIVE_ALLREDUCE,
-                                          .parts = parts,
-                                          .n_parts = n_parts,
-                                          .dtype = dtype,
-                                          .op = op,
-                                          .algorithm = algorithm,
-                                          .site = site},
-                          request);
+    return kolo_request_create(comm,
+                               &(kolo_request_opts){.kind = KOLO_COLLECTIVE_ALLREDUCE,
+                                                    .parts = parts,
+                                                    .n_parts = n_parts,
+                                                    .dtype = dtype,
+                                                    .op = op,
+                                                    .algorithm = algorithm,
+                                                    .site = site},
+                               request);
 }
 
 kolo_status kolo_broadcast_create(kolo_comm *comm, const kolo_part *parts, int n_parts,
                                   kolo_dtype dtype, int root, const char *site,
                                   kolo_request **request) {
-    return request_create(comm,
-                          &(request_spec){.kind = KOLO_COLLECTIVE_BROADCAST,
-                                          .parts = parts,
-                                          .n_parts = n_parts,
-                                          .dtype = dtype,
-                                          .root = root,
-                                          .site = site},
-                          request);
+    return kolo_request_create(comm,
+                               &(kolo_request_opts){.kind = KOLO_COLLECTIVE_BROADCAST,
+                                                    .parts = parts,
+                                                    .n_parts = n_parts,
+                                                    .dtype = dtype,
+                                                    .root = root,
+                                                    .site = site},
+                               request);
 }
 
 kolo_status kolo_barrier_create(kolo_comm *comm, const char *site, kolo_request **request) {
-    return request_create(
-        comm,
-        &(request_spec){.kind = KOLO_COLLECTIVE_BARRIER, .dtype = KOLO_DTYPE_U8, .site = site},
-        request);
+    return kolo_request_create(
+        comm, &(kolo_request_opts){.kind = KOLO_COLLECTIVE_BARRIER, .site = site}, request);
+}
+
+/* ---- starting and ending ---- */
+
+/* Its place among those in flight: behind the last one of at least its priority. */
+static void take_turn(kolo_comm *comm, kolo_request *q) {
+    int at = comm->n_flight;
+    while (at > 0 && comm->turns[at - 1]->priority < q->priority) {
+        comm->turns[at] = comm->turns[at - 1];
+        at--;
+    }
+    comm->turns[at] = q;
+    comm->flight[comm->n_flight++] = q;
 }
 
 kolo_status kolo_request_start(kolo_request *q) {
@@ -249,6 +434,11 @@ kolo_status kolo_request_start(kolo_request *q) {
     if (q->state != REQUEST_IDLE) {
         return KOLO_FAIL(KOLO_ERR_ARG, "%s is in flight already: wait for it before starting again",
                          q->title);
+    }
+    bool moved; /* at best everything is here already; at least the peers see the announcement */
+    if (is_message(q->kind)) {
+        KOLO_TRY(kolo_p2p_start(q));
+        return kolo_engine_progress(comm, &moved);
     }
     if (comm->n_flight == KOLO_FLIGHT_QUEUE) {
         return KOLO_FAIL(KOLO_ERR_ARG, "%s: %d requests are in flight, which is the most", q->title,
@@ -259,8 +449,7 @@ kolo_status kolo_request_start(kolo_request *q) {
     q->round = 0;
     q->phase = 0;
     q->met = 0;
-    comm->flight[comm->n_flight++] = q;
-    bool moved; /* at best everything is here already; at least the peers see the announcement */
+    take_turn(comm, q);
     return kolo_engine_progress(comm, &moved);
 }
 
@@ -280,6 +469,7 @@ void kolo_request_destroy(kolo_request *q) {
     for (int i = 0; i < q->n_schedules; i++) kolo_schedule_fini(&q->schedules[i]);
     kolo_segment_give(&q->comm->transport->segment, q->handles,
                       (size_t)q->n_parts * sizeof *q->handles);
+    kolo_free(q->slices);
     kolo_free(q->parts);
     kolo_free(q->firsts);
     kolo_free(q->site);

@@ -23,6 +23,39 @@ void kolo_schedule_add(kolo_schedule *s, kolo_entry entry) {
     s->entries[s->n_entries++] = entry;
 }
 
+size_t kolo_schedule_scratch(kolo_schedule *s, size_t count) {
+    size_t first = s->scratch;
+    s->scratch += count;
+    return first;
+}
+
+void kolo_schedule_copy(kolo_schedule *s, kolo_buffer to, size_t to_first, kolo_buffer from,
+                        size_t from_first, size_t count) {
+    if (count == 0) return;
+    kolo_schedule_add(s, (kolo_entry){.kind = KOLO_ENTRY_COPY,
+                                      .to = to,
+                                      .to_first = to_first,
+                                      .from = from,
+                                      .from_first = from_first,
+                                      .count = count});
+}
+
+void kolo_schedule_send(kolo_schedule *s, int peer, kolo_buffer from, size_t first, size_t count) {
+    if (count == 0) return;
+    kolo_schedule_add(s, (kolo_entry){.kind = KOLO_ENTRY_SEND,
+                                      .peer = peer,
+                                      .from = from,
+                                      .from_first = first,
+                                      .count = count});
+}
+
+void kolo_schedule_recv(kolo_schedule *s, int peer, kolo_buffer to, size_t first, size_t count) {
+    if (count == 0) return;
+    kolo_schedule_add(
+        s, (kolo_entry){
+               .kind = KOLO_ENTRY_RECV, .peer = peer, .to = to, .to_first = first, .count = count});
+}
+
 void kolo_schedule_remove(kolo_schedule *s, size_t index) {
     KOLO_ASSERT(index < s->n_entries);
     memmove(&s->entries[index], &s->entries[index + 1],
@@ -46,17 +79,139 @@ size_t kolo_schedule_widest(const kolo_schedule *s) {
     return widest;
 }
 
-kolo_status kolo_schedule_build(const kolo_algorithm_row *row, const kolo_schedule_spec *spec,
+/* ---- what every algorithm needs around it ---- */
+
+static size_t slice_of(const size_t *firsts, int rank) { return firsts[rank + 1] - firsts[rank]; }
+
+size_t kolo_spec_input(const kolo_schedule_spec *spec) {
+    bool root = spec->rank == spec->root;
+    switch (spec->kind) {
+    case KOLO_COLLECTIVE_ALLREDUCE:
+    case KOLO_COLLECTIVE_REDUCE_SCATTER:
+    case KOLO_COLLECTIVE_ALLTOALL:
+        return spec->in_place ? 0 : spec->count;
+    case KOLO_COLLECTIVE_REDUCE:
+        return spec->in_place && root ? 0 : spec->count;
+    case KOLO_COLLECTIVE_ALLGATHER:
+        return spec->in_place ? 0 : slice_of(spec->firsts, spec->rank);
+    case KOLO_COLLECTIVE_GATHER:
+        return spec->in_place && root ? 0 : slice_of(spec->firsts, spec->rank);
+    case KOLO_COLLECTIVE_SCATTER:
+        return root ? spec->count : 0;
+    default:
+        return 0;
+    }
+}
+
+size_t kolo_spec_data(const kolo_schedule_spec *spec) {
+    bool root = spec->rank == spec->root;
+    switch (spec->kind) {
+    case KOLO_COLLECTIVE_ALLREDUCE:
+    case KOLO_COLLECTIVE_BROADCAST:
+    case KOLO_COLLECTIVE_ALLGATHER:
+        return spec->count;
+    case KOLO_COLLECTIVE_REDUCE:
+    case KOLO_COLLECTIVE_GATHER:
+        return root ? spec->count : 0;
+    case KOLO_COLLECTIVE_REDUCE_SCATTER:
+        return spec->in_place ? spec->count : slice_of(spec->firsts, spec->rank);
+    case KOLO_COLLECTIVE_SCATTER:
+        return spec->in_place && root ? 0 : slice_of(spec->firsts, spec->rank);
+    case KOLO_COLLECTIVE_ALLTOALL:
+        return spec->output_firsts[spec->size];
+    default:
+        return 0;
+    }
+}
+
+kolo_buffer kolo_spec_source(const kolo_schedule_spec *spec, int rank) {
+    kolo_buffer kept = spec->prescale ? KOLO_BUFFER_SCRATCH : KOLO_BUFFER_INPUT;
+    switch (spec->kind) {
+    case KOLO_COLLECTIVE_REDUCE:
+        return rank == spec->root ? KOLO_BUFFER_DATA : kept;
+    case KOLO_COLLECTIVE_REDUCE_SCATTER:
+        return spec->in_place ? KOLO_BUFFER_DATA : kept;
+    case KOLO_COLLECTIVE_GATHER:
+        return rank == spec->root ? KOLO_BUFFER_DATA : KOLO_BUFFER_INPUT;
+    case KOLO_COLLECTIVE_SCATTER:
+        return KOLO_BUFFER_INPUT;
+    case KOLO_COLLECTIVE_ALLTOALL:
+        return spec->in_place ? KOLO_BUFFER_SCRATCH : KOLO_BUFFER_INPUT;
+    default:
+        return KOLO_BUFFER_DATA;
+    }
+}
+
+static void add_scale(kolo_schedule *s, kolo_entry_kind kind, kolo_buffer buffer, size_t first,
+                      size_t count) {
+    if (count == 0) return;
+    kolo_schedule_add(s,
+                      (kolo_entry){.kind = kind, .to = buffer, .to_first = first, .count = count});
+}
+
+/* The rounds before the algorithm: the own contribution goes to `source`. */
+static void add_entrance(const kolo_schedule_spec *spec, kolo_schedule *s) {
+    bool root = spec->rank == spec->root;
+    size_t own = spec->firsts ? spec->firsts[spec->rank] : 0;
+    size_t slice = spec->firsts ? slice_of(spec->firsts, spec->rank) : 0;
+    kolo_schedule_round(s);
+    if (spec->size == 1 && spec->kind == KOLO_COLLECTIVE_ALLTOALL) return;
+    if (spec->source == KOLO_BUFFER_SCRATCH) {
+        bool in_place = spec->in_place && spec->kind != KOLO_COLLECTIVE_REDUCE; /* not the root */
+        kolo_buffer from = in_place ? KOLO_BUFFER_DATA : KOLO_BUFFER_INPUT;
+        size_t to = kolo_schedule_scratch(s, spec->count); /* 0: peers count on it */
+        kolo_schedule_copy(s, KOLO_BUFFER_SCRATCH, to, from, 0, spec->count);
+    } else if (!spec->in_place && (spec->kind == KOLO_COLLECTIVE_ALLREDUCE ||
+                                   (spec->kind == KOLO_COLLECTIVE_REDUCE && root))) {
+        kolo_schedule_copy(s, KOLO_BUFFER_DATA, 0, KOLO_BUFFER_INPUT, 0, spec->count);
+    } else if (!spec->in_place && (spec->kind == KOLO_COLLECTIVE_ALLGATHER ||
+                                   (spec->kind == KOLO_COLLECTIVE_GATHER && root))) {
+        kolo_schedule_copy(s, KOLO_BUFFER_DATA, own, KOLO_BUFFER_INPUT, 0, slice);
+    } else if (!spec->in_place && spec->kind == KOLO_COLLECTIVE_SCATTER && root) {
+        kolo_schedule_copy(s, KOLO_BUFFER_DATA, 0, KOLO_BUFFER_INPUT, own, slice);
+    }
+    if (spec->prescale) add_scale(s, KOLO_ENTRY_PRESCALE, spec->source, 0, spec->count);
+    s->prologue = s->n_rounds > 0 && s->rounds[s->n_rounds - 1] < s->n_entries ? s->n_rounds : 0;
+}
+
+/* What the algorithm would do if there were anybody else. */
+static void add_alone(const kolo_schedule_spec *spec, kolo_schedule *s) {
+    bool moves =
+        spec->kind == KOLO_COLLECTIVE_ALLTOALL || spec->kind == KOLO_COLLECTIVE_REDUCE_SCATTER;
+    if (moves && !spec->in_place)
+        kolo_schedule_copy(s, KOLO_BUFFER_DATA, 0, spec->source, 0, spec->count);
+}
+
+/* The round behind the algorithm. */
+static void add_exit(const kolo_schedule_spec *spec, kolo_schedule *s) {
+    if (!spec->postscale) return;
+    bool slice = spec->kind == KOLO_COLLECTIVE_REDUCE_SCATTER;
+    size_t first = slice && spec->in_place ? spec->firsts[spec->rank] : 0;
+    size_t count = slice ? slice_of(spec->firsts, spec->rank) : kolo_spec_data(spec);
+    kolo_schedule_round(s);
+    add_scale(s, KOLO_ENTRY_POSTSCALE, KOLO_BUFFER_DATA, first, count);
+}
+
+kolo_status kolo_schedule_build(const kolo_algorithm_row *row, const kolo_schedule_spec *given,
                                 kolo_schedule *schedule) {
-    KOLO_ASSERT(spec->size >= 1 && spec->rank >= 0 && spec->rank < spec->size);
-    KOLO_ASSERT(spec->chunk >= 1 && spec->align >= 1);
+    kolo_schedule_spec spec = *given;
+    KOLO_ASSERT(spec.size >= 1 && spec.rank >= 0 && spec.rank < spec.size);
+    KOLO_ASSERT(spec.chunk >= 1 && spec.align >= 1);
+    spec.source = kolo_spec_source(&spec, spec.rank);
     kolo_schedule s = {.name = row->name, .windows = row->variant != KOLO_VARIANT_MESSAGES};
-    if (spec->size > 1) row->write(spec, &s);
+    add_entrance(&spec, &s);
+    kolo_schedule_round(&s);
+    if (spec.size > 1) {
+        row->write(&spec, &s);
+    } else {
+        add_alone(&spec, &s);
+    }
+    add_exit(&spec, &s);
     if (s.n_rounds > 0 && s.rounds[s.n_rounds - 1] == s.n_entries) s.n_rounds--;
     if (s.failed) {
         kolo_schedule_fini(&s);
         return KOLO_FAIL(KOLO_ERR_NOMEM, "no memory for the %s schedule of %zu elements", row->name,
-                         spec->count);
+                         spec.count);
     }
     *schedule = s;
     return KOLO_OK;
@@ -85,6 +240,8 @@ void kolo_traffic_add(kolo_traffic *traffic, kolo_entry_kind kind, uint64_t coun
     case KOLO_ENTRY_COPY_TO:
         traffic->copied += count;
         break;
+    case KOLO_ENTRY_PRESCALE:
+    case KOLO_ENTRY_POSTSCALE:
     case KOLO_ENTRY_BARRIER:
         break;
     }
@@ -99,7 +256,7 @@ kolo_traffic kolo_schedule_traffic(const kolo_schedule *s) {
 }
 
 static void print_range(kolo_text *text, kolo_buffer buffer, size_t first, size_t count) {
-    static const char *const names[] = {"data", "scratch", "sum"};
+    static const char *const names[] = {"data", "input", "scratch", "sum"};
     kolo_text_add(text, " %s[%zu,%zu)", names[buffer], first, first + count);
 }
 
@@ -111,9 +268,10 @@ static void print_entry(const kolo_entry *e, kolo_text *text) {
     };
     kolo_text_add(text, "  %s", names[e->kind]);
     bool has_to = e->kind != KOLO_ENTRY_SEND && e->kind != KOLO_ENTRY_BARRIER;
-    bool has_from = e->kind != KOLO_ENTRY_RECV && e->kind != KOLO_ENTRY_BARRIER;
-    bool has_peer =
-        e->kind != KOLO_ENTRY_REDUCE && e->kind != KOLO_ENTRY_COPY && e->kind != KOLO_ENTRY_BARRIER;
+    bool scale = e->kind == KOLO_ENTRY_PRESCALE || e->kind == KOLO_ENTRY_POSTSCALE;
+    bool has_from = e->kind != KOLO_ENTRY_RECV && e->kind != KOLO_ENTRY_BARRIER && !scale;
+    bool has_peer = e->kind != KOLO_ENTRY_REDUCE && e->kind != KOLO_ENTRY_COPY &&
+                    e->kind != KOLO_ENTRY_BARRIER && !scale;
     if (has_to) print_range(text, e->to, e->to_first, e->count);
     if (has_to && has_from) kolo_text_add(text, " <-");
     if (has_from) print_range(text, e->from, e->from_first, e->count);

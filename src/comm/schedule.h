@@ -1,10 +1,12 @@
 #pragma once
 /* An algorithm is data: what one rank does in one collective, as rounds of entries.
  *
- * Entries move elements between three buffers. DATA is the request's vector (its parts, taken as
- * one). SCRATCH is working memory of `scratch` elements; peers reach it where the transport has
- * windows. SUM is an accumulator that never is in memory: a run of COPY_FROM/REDUCE_FROM entries
- * into SUM, followed by the COPY_TO entries out of it, is one sweep over the range.
+ * Entries move elements between four buffers. DATA is the vector of results (the request's parts,
+ * taken as one). INPUT is what the rank contributes, never written, and empty when the collective
+ * works in place. SCRATCH is working memory of `scratch` elements; peers reach it where the
+ * transport has windows. SUM is an accumulator that never is in memory: a run of
+ * COPY_FROM/REDUCE_FROM entries into SUM, followed by the COPY_TO entries out of it, is one sweep
+ * over the range.
  *
  * Rounds run one after the other. Entries of a round are issued in order: local and window entries
  * are done when issued; SEND, RECV and BARRIER complete later, and the round with them. So data
@@ -19,13 +21,13 @@
 #include "base/base.h"
 #include "kolo/comm.h"
 
-typedef enum kolo_collective {
-    KOLO_COLLECTIVE_ALLREDUCE,
-    KOLO_COLLECTIVE_BROADCAST,
-    KOLO_COLLECTIVE_BARRIER,
-} kolo_collective;
-
-typedef enum kolo_buffer { KOLO_BUFFER_DATA, KOLO_BUFFER_SCRATCH, KOLO_BUFFER_SUM } kolo_buffer;
+typedef enum kolo_buffer {
+    KOLO_BUFFER_DATA,
+    KOLO_BUFFER_INPUT,
+    KOLO_BUFFER_SCRATCH,
+    KOLO_BUFFER_SUM,
+    KOLO_BUFFERS
+} kolo_buffer;
 
 /* The one list of entry kinds: code, name in dumps. */
 #define KOLO_ENTRY_LIST(X)                                                      \
@@ -36,6 +38,8 @@ typedef enum kolo_buffer { KOLO_BUFFER_DATA, KOLO_BUFFER_SCRATCH, KOLO_BUFFER_SU
     X(KOLO_ENTRY_REDUCE_FROM, "reduce_from") /* to here op= from at the peer */ \
     X(KOLO_ENTRY_COPY_FROM, "copy_from")     /* to here = from at the peer */   \
     X(KOLO_ENTRY_COPY_TO, "copy_to")         /* to at the peer = from here */   \
+    X(KOLO_ENTRY_PRESCALE, "prescale")       /* to = to * prescale, here */     \
+    X(KOLO_ENTRY_POSTSCALE, "postscale")     /* to = to * postscale, here */    \
     X(KOLO_ENTRY_BARRIER, "barrier")         /* all ranks have come this far */
 
 typedef enum kolo_entry_kind {
@@ -64,14 +68,34 @@ typedef struct kolo_schedule {
     size_t n_rounds, cap_rounds;
 } kolo_schedule;
 
-/* What a schedule is written for. */
+/* What a schedule is written for.
+ *
+ * `firsts` are where the ranks' slices of the whole vector start. The kinds with slices (all but
+ * allreduce, reduce, broadcast and barrier) have count = firsts[size].
+ *
+ * The build function adds what every algorithm needs around it, so that the writers see fewer
+ * cases. Before: the own input is copied to its place in DATA where it has one (allreduce; the root
+ * of reduce, gather and scatter; allgather); what must be changed or kept and has no such place
+ * (prescaled input, an all-to-all in place) goes to SCRATCH; then it is scaled. So a writer finds
+ * the own contribution at `source`. Behind: the result is scaled. */
 typedef struct kolo_schedule_spec {
     kolo_collective kind;
     int rank, size, root;
-    size_t count; /* elements of DATA */
-    size_t chunk; /* most elements of one message or of one staged piece; >= 1 */
-    size_t align; /* slices start at multiples of this many elements; >= 1 */
+    size_t count;                /* elements of the whole vector */
+    const size_t *firsts;        /* [size + 1] */
+    const size_t *output_firsts; /* [size + 1]: all-to-all, slices as they come in */
+    bool in_place;               /* no INPUT; of a scatter's root: no DATA */
+    bool prescale, postscale;
+    size_t chunk;       /* most elements of one message or of one staged piece; >= 1 */
+    size_t align;       /* slices of an allreduce start at multiples of this many elements; >= 1 */
+    kolo_buffer source; /* filled in by the build function */
 } kolo_schedule_spec;
+
+/* Elements of this rank's INPUT and DATA. */
+KOLO_SHARED size_t kolo_spec_input(const kolo_schedule_spec *spec);
+KOLO_SHARED size_t kolo_spec_data(const kolo_schedule_spec *spec);
+/* Where rank p has its contribution. */
+kolo_buffer kolo_spec_source(const kolo_schedule_spec *spec, int rank);
 
 /* How a schedule moves its data, which decides when it can be used. */
 typedef enum kolo_variant {
@@ -105,6 +129,13 @@ KOLO_SHARED void kolo_schedule_fini(kolo_schedule *schedule);
 /* For the writers: opens the next round (an empty round is used again); appends to it. */
 void kolo_schedule_round(kolo_schedule *schedule);
 void kolo_schedule_add(kolo_schedule *schedule, kolo_entry entry);
+/* Takes `count` elements of SCRATCH; where they start. */
+size_t kolo_schedule_scratch(kolo_schedule *schedule, size_t count);
+/* Short forms of kolo_schedule_add. Nothing is added for no elements. */
+void kolo_schedule_copy(kolo_schedule *s, kolo_buffer to, size_t to_first, kolo_buffer from,
+                        size_t from_first, size_t count);
+void kolo_schedule_send(kolo_schedule *s, int peer, kolo_buffer from, size_t first, size_t count);
+void kolo_schedule_recv(kolo_schedule *s, int peer, kolo_buffer to, size_t first, size_t count);
 /* Takes entry `index` out, for tests that show that every entry is needed. */
 KOLO_SHARED void kolo_schedule_remove(kolo_schedule *schedule, size_t index);
 /* Index behind the last entry of a round. */
@@ -134,7 +165,8 @@ static inline size_t kolo_slice_first(size_t count, int parts, int part, size_t 
 
 /* Runs the schedules of all ranks of a group on symbolic values (which element, whose
  * contributions) and says whether every rank ends with every contribution exactly once, without
- * deadlock, without reading what is not there and without two ranks touching the same element in
- * one phase. `schedules[r]` is rank r's; size at most 64. FORMAT with the first fault; NOMEM. */
-KOLO_SHARED kolo_status kolo_proof(kolo_collective kind, int root, size_t count,
-                                   const kolo_schedule *schedules, int size);
+ * deadlock, without reading what is not there, without writing input and without two ranks touching
+ * the same element in one phase. specs[r] and schedules[r] are rank r's; size at most 64. FORMAT
+ * with the first fault; NOMEM. */
+KOLO_SHARED kolo_status kolo_proof(const kolo_schedule_spec *specs, const kolo_schedule *schedules,
+                                   int size);

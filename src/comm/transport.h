@@ -47,6 +47,11 @@ typedef struct kolo_peer_state {
     char report[KOLO_REPORT_BYTES];
 } kolo_peer_state;
 
+/* Between any two ranks there is one more channel, which belongs to no collective: sends and
+ * receives (p2p.c). `send`, `sent` and `recv` take this in the place of a number; it needs no
+ * `start` and never is finished. */
+#define KOLO_SEQ_P2P UINT64_MAX
+
 typedef struct kolo_transport kolo_transport;
 
 typedef struct kolo_transport_ops {
@@ -87,6 +92,7 @@ typedef struct kolo_transport_ops {
 struct kolo_transport {
     const kolo_transport_ops *ops;
     int rank, size;
+    bool windows;     /* peers reach each other's segments: `handle` and `window` work */
     bool reaches_all; /* any memory is a window */
     kolo_segment segment;
 };

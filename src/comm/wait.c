@@ -98,10 +98,28 @@ static void add_reason(kolo_text *text, const kolo_request *q) {
     }
 }
 
+/* What a send or receive waits for. */
+static void add_message_reason(kolo_text *text, const kolo_request *q) {
+    bool send = q->kind == KOLO_COLLECTIVE_SEND;
+    if (q->comm->gate && !q->comm->gate(q->comm->gate_arg, q)) {
+        kolo_text_add(text, ": its gate is closed");
+    } else if (send ? q->granted : q->state == REQUEST_RUNNING) {
+        kolo_text_add(text, ": rank %d has stopped in the middle of it", q->root);
+    } else {
+        kolo_text_add(text, ": rank %d has started no %s with tag %d", q->root,
+                      send ? "receive" : "send", q->tag);
+    }
+}
+
 static kolo_status timed_out(kolo_comm *comm, int64_t waited_ns) {
-    const kolo_request *q = comm->flight[0]; /* the oldest is what everything else hangs on */
+    /* The oldest is what every other collective hangs on. */
+    const kolo_request *q = comm->n_flight > 0 ? comm->flight[0] : kolo_p2p_open_with(comm, -1);
     kolo_text text = {0};
-    add_reason(&text, q);
+    if (comm->n_flight > 0) {
+        add_reason(&text, q);
+    } else {
+        add_message_reason(&text, q);
+    }
     kolo_status status = kolo_comm_break(
         comm, KOLO_ERR_TIMEOUT, "rank %d waited %.1f s in %s, sequence %llu%s", comm->rank,
         (double)waited_ns * 1e-9, q->title, (unsigned long long)q->seq, text.text ? text.text : "");
@@ -113,8 +131,8 @@ static kolo_status timed_out(kolo_comm *comm, int64_t waited_ns) {
 
 static void add_where(const kolo_comm *comm, char *where, size_t n) {
     where[0] = '\0';
-    if (comm->n_flight == 0) return;
-    const kolo_request *q = comm->flight[0];
+    const kolo_request *q = comm->n_flight > 0 ? comm->flight[0] : kolo_p2p_open_with(comm, -1);
+    if (!q) return;
     snprintf(where, n, " while waiting in %s, sequence %llu", q->title, (unsigned long long)q->seq);
 }
 
@@ -132,7 +150,13 @@ kolo_status kolo_comm_watch(kolo_comm *comm) {
             return kolo_comm_break(comm, KOLO_ERR_PEER, "rank %d is gone (process ended)%s", p,
                                    where);
         }
-        if (state.condition == KOLO_PEER_LEFT && state.finished <= oldest && comm->n_flight > 0) {
+        if (state.condition == KOLO_PEER_LEFT && kolo_p2p_open_with(comm, p)) {
+            bool moved; /* it left behind its last message, of which this rank has not heard yet */
+            KOLO_TRY(kolo_p2p_progress(comm, &moved));
+        }
+        bool needed =
+            (state.finished <= oldest && comm->n_flight > 0) || kolo_p2p_open_with(comm, p) != NULL;
+        if (state.condition == KOLO_PEER_LEFT && needed) {
             return kolo_comm_break(comm, KOLO_ERR_PEER,
                                    "rank %d has left the group (after %llu collectives)%s", p,
                                    (unsigned long long)state.finished, where);
@@ -222,6 +246,6 @@ kolo_status kolo_request_test(kolo_request *request, bool *complete) {
 kolo_status kolo_comm_progress(kolo_comm *comm) {
     bool moved;
     KOLO_TRY(kolo_engine_progress(comm, &moved));
-    if (moved || comm->n_flight == 0) return KOLO_OK;
+    if (moved || (comm->n_flight == 0 && !kolo_p2p_open_with(comm, -1))) return KOLO_OK;
     return watch_sometimes(comm, kolo_now_ns());
 }

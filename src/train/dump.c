@@ -91,8 +91,11 @@ static kolo_status dump_schedule(const kolo_dump_opts *o, kolo_text *text) {
     const kolo_algorithm_row *row = kolo_algorithm_find(
         KOLO_COLLECTIVE_ALLREDUCE, algorithm, direct ? KOLO_VARIANT_WINDOW : KOLO_VARIANT_MESSAGES);
     KOLO_ASSERT(row);
-    kolo_schedule_spec spec = {
-        .kind = KOLO_COLLECTIVE_ALLREDUCE, .size = o->ranks, .chunk = CHUNK, .align = 16};
+    kolo_schedule_spec spec = {.kind = KOLO_COLLECTIVE_ALLREDUCE,
+                               .size = o->ranks,
+                               .in_place = true,
+                               .chunk = CHUNK,
+                               .align = 16};
     KOLO_TRY(count_parameters(o, &spec.count));
     for (spec.rank = 0; spec.rank < spec.size; spec.rank++) {
         kolo_schedule schedule = {0};

@@ -4,127 +4,13 @@
 #include "comm/engine.h"
 #include "support/ranks.h"
 #include "support/support.h"
+#include "support/values.h"
 
 #include <math.h>
 #include <sched.h>
 #include <string.h>
 
 static const int worlds[] = {1, 2, 3, 4, 5, 8};
-
-/* ---- values ---- */
-
-static uint16_t bf16_of(float f) {
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof bits);
-    return (uint16_t)(bits >> 16); /* inputs are exact in bf16 */
-}
-
-static double bf16_value(uint16_t h) {
-    uint32_t bits = (uint32_t)h << 16;
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
-
-/* f16 of a value in [0.25, 65504] that is exact in f16. */
-static uint16_t f16_of(double v) {
-    int exponent;
-    double mantissa = frexp(v, &exponent); /* v = mantissa 2^exponent, mantissa in [0.5, 1) */
-    return (uint16_t)((exponent + 14) << 10 | (int)((mantissa * 2 - 1) * 1024));
-}
-
-static double f16_value(uint16_t h) { return ldexp(1 + (h & 1023) / 1024.0, (h >> 10 & 31) - 15); }
-
-/* Element i of rank `rank`: few bits, so that every type holds it exactly. */
-static double input(int rank, size_t i) {
-    uint64_t mixed = (i * 0x9e3779b97f4a7c15u + (uint64_t)rank * 0xd1b54a32d192ed03u) >> 40;
-    return (double)(1 + mixed % 3);
-}
-
-static void put(void *data, size_t i, kolo_dtype dtype, double v) {
-    switch (dtype) {
-    case KOLO_DTYPE_F32:
-        ((float *)data)[i] = (float)v;
-        break;
-    case KOLO_DTYPE_F64:
-        ((double *)data)[i] = v;
-        break;
-    case KOLO_DTYPE_F16:
-        ((uint16_t *)data)[i] = f16_of(v);
-        break;
-    case KOLO_DTYPE_BF16:
-        ((uint16_t *)data)[i] = bf16_of((float)v);
-        break;
-    case KOLO_DTYPE_I8:
-        ((int8_t *)data)[i] = (int8_t)v;
-        break;
-    case KOLO_DTYPE_U8:
-        ((uint8_t *)data)[i] = (uint8_t)v;
-        break;
-    case KOLO_DTYPE_I32:
-        ((int32_t *)data)[i] = (int32_t)v;
-        break;
-    default:
-        ((int64_t *)data)[i] = (int64_t)v;
-        break;
-    }
-}
-
-static double get(const void *data, size_t i, kolo_dtype dtype) {
-    switch (dtype) {
-    case KOLO_DTYPE_F32:
-        return ((const float *)data)[i];
-    case KOLO_DTYPE_F64:
-        return ((const double *)data)[i];
-    case KOLO_DTYPE_F16:
-        return f16_value(((const uint16_t *)data)[i]);
-    case KOLO_DTYPE_BF16:
-        return bf16_value(((const uint16_t *)data)[i]);
-    case KOLO_DTYPE_I8:
-        return ((const int8_t *)data)[i];
-    case KOLO_DTYPE_U8:
-        return ((const uint8_t *)data)[i];
-    case KOLO_DTYPE_I32:
-        return ((const int32_t *)data)[i];
-    default:
-        return (double)((const int64_t *)data)[i];
-    }
-}
-
-/* What the type keeps of a result: integers wrap around. */
-static double kept(kolo_dtype dtype, double v) {
-    if (dtype == KOLO_DTYPE_I8) return (int8_t)(uint8_t)(int64_t)v;
-    if (dtype == KOLO_DTYPE_U8) return (uint8_t)(int64_t)v;
-    return v;
-}
-
-static double tolerance(kolo_dtype dtype, int n) {
-    if (dtype == KOLO_DTYPE_F16) return n * 0x1p-11;
-    if (dtype == KOLO_DTYPE_BF16) return n * 0x1p-8;
-    return 0; /* sums and products of small integers are exact in the others */
-}
-
-static double reference(int n, size_t i, kolo_reduce_op op) {
-    double v = input(0, i);
-    for (int r = 1; r < n; r++) {
-        double x = input(r, i);
-        switch (op) {
-        case KOLO_SUM:
-            v += x;
-            break;
-        case KOLO_PROD:
-            v *= x;
-            break;
-        case KOLO_MIN:
-            v = v < x ? v : x;
-            break;
-        case KOLO_MAX:
-            v = v > x ? v : x;
-            break;
-        }
-    }
-    return v;
-}
 
 /* ---- one case ---- */
 
@@ -168,9 +54,9 @@ static kolo_status check_case(kolo_comm *comm, const one_case *c, const kolo_par
     size_t i = 0;
     for (int p = 0; p < n_parts; p++) {
         for (size_t k = 0; k < parts[p].count; k++, i++) {
-            double got = get(parts[p].data, k, c->dtype);
-            double want = kept(c->dtype, reference(n, i, c->op));
-            if (fabs(got - want) > tolerance(c->dtype, n) * fabs(want)) {
+            double got = value_get(parts[p].data, k, c->dtype);
+            double want = value_kept(c->dtype, value_reference(n, i, c->op));
+            if (fabs(got - want) > value_tolerance(c->dtype, n) * fabs(want)) {
                 return KOLO_FAIL(KOLO_ERR_FORMAT,
                                  "%s op %d count %zu %s where %d: element %zu is "
                                  "%g, not %g",
@@ -195,7 +81,7 @@ static kolo_status run_case(kolo_comm *comm, const one_case *c, const buffers *b
         size_t i = 0;
         for (int p = 0; p < n_parts; p++) {
             for (size_t k = 0; k < parts[p].count; k++, i++) {
-                put(parts[p].data, k, c->dtype, input(rank, i));
+                value_put(parts[p].data, k, c->dtype, value_input(rank, i));
             }
         }
         KOLO_TRY(kolo_request_start(request));

@@ -2,27 +2,74 @@
 #include "comm/schedule.h"
 #include "support/support.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { SIZE_MOST = 64 };
 
+typedef enum slicing { EVEN, UNEVEN } slicing;
+
+/* What a proof is about. */
+typedef struct one_case {
+    const kolo_algorithm_row *row;
+    int size, root;
+    size_t count, chunk; /* count: elements of the whole vector, about */
+    slicing slicing;
+    bool out_of_place, scaled;
+} one_case;
+
 typedef struct group {
+    kolo_schedule_spec specs[SIZE_MOST];
     kolo_schedule schedules[SIZE_MOST];
+    size_t firsts[SIZE_MOST][2][SIZE_MOST + 1]; /* an all-to-all's differ between ranks */
     int size;
 } group;
 
-static void group_write(group *g, const kolo_algorithm_row *row, int size, int root, size_t count,
-                        size_t chunk) {
-    g->size = size;
-    for (int r = 0; r < size; r++) {
-        kolo_schedule_spec spec = {.kind = row->kind,
-                                   .rank = r,
-                                   .size = size,
-                                   .root = root,
-                                   .count = count,
-                                   .chunk = chunk,
-                                   .align = chunk < 4 ? 1 : 4};
-        ASSERT_OK(kolo_schedule_build(row, &spec, &g->schedules[r]));
+static bool has_slices(kolo_collective kind) {
+    return kind == KOLO_COLLECTIVE_REDUCE_SCATTER || kind == KOLO_COLLECTIVE_ALLGATHER ||
+           kind == KOLO_COLLECTIVE_GATHER || kind == KOLO_COLLECTIVE_SCATTER ||
+           kind == KOLO_COLLECTIVE_ALLTOALL;
+}
+
+static bool reduces(kolo_collective kind) {
+    return kind == KOLO_COLLECTIVE_ALLREDUCE || kind == KOLO_COLLECTIVE_REDUCE ||
+           kind == KOLO_COLLECTIVE_REDUCE_SCATTER;
+}
+
+/* Elements of rank `to`'s slice of rank `from`'s input; the same for every `from` but in an
+ * all-to-all. Uneven: a few empty ones, and one long one. */
+static size_t slice(const one_case *c, int from, int to) {
+    size_t even = (c->count + (size_t)c->size - 1) / (size_t)c->size;
+    if (c->slicing == EVEN) return even;
+    int k = c->row->kind == KOLO_COLLECTIVE_ALLTOALL ? from + 2 * to : to;
+    return k % 3 == 1 ? 0 : even + (size_t)(k % 5);
+}
+
+static void group_write(group *g, const one_case *c) {
+    bool alltoall = c->row->kind == KOLO_COLLECTIVE_ALLTOALL;
+    g->size = c->size;
+    for (int r = 0; r < c->size; r++) {
+        for (int p = 0; p < c->size; p++) {
+            size_t in = slice(c, r, p), out = slice(c, p, r);
+            g->firsts[r][0][p + 1] = g->firsts[r][0][p] + in;
+            g->firsts[r][1][p + 1] = g->firsts[r][1][p] + (alltoall ? out : in);
+        }
+        bool scales = c->scaled && reduces(c->row->kind);
+        g->specs[r] = (kolo_schedule_spec){
+            .kind = c->row->kind,
+            .rank = r,
+            .size = c->size,
+            .root = c->root,
+            .count = has_slices(c->row->kind) ? g->firsts[r][0][c->size] : c->count,
+            .firsts = g->firsts[r][0],
+            .output_firsts = g->firsts[r][1],
+            .in_place = !c->out_of_place,
+            .prescale = scales,
+            .postscale = scales,
+            .chunk = c->chunk,
+            .align = c->chunk < 4 ? 1 : 4,
+        };
+        ASSERT_OK(kolo_schedule_build(c->row, &g->specs[r], &g->schedules[r]));
     }
 }
 
@@ -30,15 +77,42 @@ static void group_fini(group *g) {
     for (int r = 0; r < g->size; r++) kolo_schedule_fini(&g->schedules[r]);
 }
 
-static void prove(const kolo_algorithm_row *row, int size, int root, size_t count, size_t chunk) {
-    group g;
-    if (row->kind == KOLO_COLLECTIVE_BARRIER) count = 0;
-    group_write(&g, row, size, root, count, chunk);
-    if (kolo_proof(row->kind, root, count, g.schedules, size) != KOLO_OK) {
-        fail_msg("%s, %d ranks, root %d, %zu elements, chunk %zu: %s", row->name, size, root, count,
-                 chunk, kolo_last_error());
-    }
+static void fail_case(const one_case *c, const char *what) {
+    fail_msg("%s, %d ranks, root %d, %zu elements, chunk %zu%s%s%s: %s", c->row->name, c->size,
+             c->root, c->count, c->chunk, c->slicing == UNEVEN ? ", uneven" : "",
+             c->out_of_place ? ", out of place" : "", c->scaled ? ", scaled" : "", what);
+}
+
+static void prove(const one_case *c) {
+    static group g;
+    group_write(&g, c);
+    if (kolo_proof(g.specs, g.schedules, c->size) != KOLO_OK) fail_case(c, kolo_last_error());
     group_fini(&g);
+}
+
+/* In every form that its kind has: in place and not, scaled and not, with even and uneven slices.
+ */
+static void prove_forms(one_case c) {
+    kolo_collective kind = c.row->kind;
+    if (kind == KOLO_COLLECTIVE_BARRIER) c.count = 0;
+    bool has_input = kind != KOLO_COLLECTIVE_BARRIER && kind != KOLO_COLLECTIVE_BROADCAST;
+    for (int out = 0; out <= has_input; out++) {
+        for (int scaled = 0; scaled <= reduces(kind); scaled++) {
+            for (int uneven = 0; uneven <= has_slices(kind); uneven++) {
+                bool in_place_alltoall = kind == KOLO_COLLECTIVE_ALLTOALL && !out;
+                if (in_place_alltoall && uneven) continue; /* slices must be alike */
+                c.out_of_place = out;
+                c.scaled = scaled;
+                c.slicing = uneven ? UNEVEN : EVEN;
+                prove(&c);
+            }
+        }
+    }
+}
+
+static bool has_root(kolo_collective kind) {
+    return kind == KOLO_COLLECTIVE_BROADCAST || kind == KOLO_COLLECTIVE_REDUCE ||
+           kind == KOLO_COLLECTIVE_GATHER || kind == KOLO_COLLECTIVE_SCATTER;
 }
 
 static void every_algorithm_is_proven_for_any_size(void **state) {
@@ -49,30 +123,42 @@ static void every_algorithm_is_proven_for_any_size(void **state) {
     const kolo_algorithm_row *row;
     for (size_t i = 0; (row = kolo_algorithm_row_at(i)); i++) {
         for (size_t c = 0; c < KOLO_COUNT(cases); c++) {
-            for (int size = 1; size <= SIZE_MOST; size = size < 17 ? size + 1 : size + 9) {
+            for (int size = 1; size <= SIZE_MOST; size = size < 9 ? size + 1 : 2 * size - 1) {
                 for (int root = 0; root<size; root += size> 8 ? 7 : 1) {
-                    prove(row, size, root, cases[c].count, cases[c].chunk);
-                    if (row->kind != KOLO_COLLECTIVE_BROADCAST) break;
+                    prove_forms((one_case){.row = row,
+                                           .size = size,
+                                           .root = root,
+                                           .count = cases[c].count,
+                                           .chunk = cases[c].chunk});
+                    if (!has_root(row->kind)) break;
                 }
             }
         }
-        for (int size = 1; size <= SIZE_MOST; size++) prove(row, size, size / 2, 67, 4);
+        for (int size = 1; size <= SIZE_MOST; size++) {
+            prove(&(one_case){.row = row,
+                              .size = size,
+                              .root = size / 2,
+                              .count = 67,
+                              .chunk = 4,
+                              .out_of_place = size % 2 == 1});
+        }
     }
 }
 
 /* Takes each entry of each rank out in turn. */
-static void prove_every_entry(const kolo_algorithm_row *row, int size, size_t count, size_t chunk) {
-    group g;
-    for (int rank = 0; rank < size; rank++) {
+static void prove_every_entry(const one_case *c) {
+    static group g;
+    for (int rank = 0; rank < c->size; rank++) {
         size_t n = 1;
         for (size_t i = 0; i < n; i++) {
-            group_write(&g, row, size, 0, count, chunk);
+            group_write(&g, c);
             n = g.schedules[rank].n_entries;
             if (i < n) {
                 kolo_schedule_remove(&g.schedules[rank], i);
-                if (kolo_proof(row->kind, 0, count, g.schedules, size) == KOLO_OK) {
-                    fail_msg("%s of %d ranks is proven without entry %zu of rank %d", row->name,
-                             size, i, rank);
+                if (kolo_proof(g.specs, g.schedules, c->size) == KOLO_OK) {
+                    char what[80];
+                    snprintf(what, sizeof what, "proven without entry %zu of rank %d", i, rank);
+                    fail_case(c, what);
                 }
             }
             group_fini(&g);
@@ -84,11 +170,26 @@ static void no_entry_can_be_left_out(void **state) {
     const kolo_algorithm_row *row;
     for (size_t i = 0; (row = kolo_algorithm_row_at(i)); i++) {
         size_t count = row->kind == KOLO_COLLECTIVE_BARRIER ? 0 : 23;
-        for (int size = 2; size <= 5; size++) prove_every_entry(row, size, count, 4);
+        bool has_input =
+            row->kind != KOLO_COLLECTIVE_BARRIER && row->kind != KOLO_COLLECTIVE_BROADCAST;
+        for (int size = 2; size <= 5; size++) {
+            prove_every_entry(
+                &(one_case){.row = row, .size = size, .root = 0, .count = count, .chunk = 4});
+            if (has_input) {
+                prove_every_entry(&(one_case){.row = row,
+                                              .size = size,
+                                              .root = size - 1,
+                                              .count = count,
+                                              .chunk = 4,
+                                              .slicing = UNEVEN,
+                                              .out_of_place = true,
+                                              .scaled = true});
+            }
+        }
     }
     const kolo_algorithm_row *ring =
         kolo_algorithm_find(KOLO_COLLECTIVE_ALLREDUCE, KOLO_ALGORITHM_RING, KOLO_VARIANT_MESSAGES);
-    prove_every_entry(ring, 8, 64, 4);
+    prove_every_entry(&(one_case){.row = ring, .size = 8, .root = 0, .count = 64, .chunk = 4});
 }
 
 /* The proof itself: wrong schedules get the right complaint. */
@@ -97,40 +198,43 @@ static void faults_are_told_apart(void **state) {
         kolo_algorithm_find(KOLO_COLLECTIVE_ALLREDUCE, KOLO_ALGORITHM_RING, KOLO_VARIANT_MESSAGES);
     const kolo_algorithm_row *direct =
         kolo_algorithm_find(KOLO_COLLECTIVE_ALLREDUCE, KOLO_ALGORITHM_DIRECT, KOLO_VARIANT_WINDOW);
-    group g;
-    group_write(&g, ring, 2, 0, 8, 100);
+    static group g;
+    const one_case of_ring = {.row = ring, .size = 2, .root = 0, .count = 8, .chunk = 100},
+                   of_direct = {.row = direct, .size = 2, .root = 0, .count = 8, .chunk = 100};
+    group_write(&g, &of_ring);
     kolo_schedule_remove(&g.schedules[0], g.schedules[0].n_entries - 1);
-    assert_int_equal(kolo_proof(ring->kind, 0, 8, g.schedules, 2), KOLO_ERR_FORMAT);
+    assert_int_equal(kolo_proof(g.specs, g.schedules, 2), KOLO_ERR_FORMAT);
     assert_non_null(strstr(kolo_last_error(), "deadlock"));
     group_fini(&g);
 
-    group_write(&g, direct, 2, 0, 8, 100);
+    group_write(&g, &of_direct);
     kolo_schedule *s = &g.schedules[0]; /* copy_from 0, reduce_from 1, copy_to 0, copy_to 1 */
     s->entries[1].peer = 0;
-    assert_int_equal(kolo_proof(direct->kind, 0, 8, g.schedules, 2), KOLO_ERR_FORMAT);
+    assert_int_equal(kolo_proof(g.specs, g.schedules, 2), KOLO_ERR_FORMAT);
     assert_non_null(strstr(kolo_last_error(), "twice"));
     s->entries[1].peer = 1;
     s->entries[2].to_first += 4; /* writes into the slice that the other rank reads and writes */
-    assert_int_equal(kolo_proof(direct->kind, 0, 8, g.schedules, 2), KOLO_ERR_FORMAT);
+    assert_int_equal(kolo_proof(g.specs, g.schedules, 2), KOLO_ERR_FORMAT);
     assert_non_null(strstr(kolo_last_error(), "race"));
     s->entries[2].to_first += 100;
-    assert_int_equal(kolo_proof(direct->kind, 0, 8, g.schedules, 2), KOLO_ERR_FORMAT);
+    assert_int_equal(kolo_proof(g.specs, g.schedules, 2), KOLO_ERR_FORMAT);
     assert_non_null(strstr(kolo_last_error(), "outside"));
     group_fini(&g);
-    assert_int_equal(kolo_proof(direct->kind, 0, 8, NULL, 65), KOLO_ERR_ARG);
+    assert_int_equal(kolo_proof(NULL, NULL, 65), KOLO_ERR_ARG);
 }
 
 static void ring_moves_the_least_that_is_possible(void **state) {
     const kolo_algorithm_row *ring =
         kolo_algorithm_find(KOLO_COLLECTIVE_ALLREDUCE, KOLO_ALGORITHM_RING, KOLO_VARIANT_MESSAGES);
     for (int size = 2; size <= 8; size++) {
-        group g;
-        size_t count = (size_t)size * 12, slice = 12, steps = (size_t)size - 1;
-        group_write(&g, ring, size, 0, count, 5);
+        static group g;
+        size_t count = (size_t)size * 12, part = 12, steps = (size_t)size - 1;
+        group_write(&g,
+                    &(one_case){.row = ring, .size = size, .root = 0, .count = count, .chunk = 5});
         kolo_traffic t = kolo_schedule_traffic(&g.schedules[size - 1]);
-        assert_int_equal(t.sent, 2 * steps * slice);
-        assert_int_equal(t.received, 2 * steps * slice);
-        assert_int_equal(t.reduced, steps * slice);
+        assert_int_equal(t.sent, 2 * steps * part);
+        assert_int_equal(t.received, 2 * steps * part);
+        assert_int_equal(t.reduced, steps * part);
         assert_int_equal(t.copied, 0);
         group_fini(&g);
     }
@@ -139,8 +243,8 @@ static void ring_moves_the_least_that_is_possible(void **state) {
 static void schedules_print_as_text(void **state) {
     const kolo_algorithm_row *ring =
         kolo_algorithm_find(KOLO_COLLECTIVE_ALLREDUCE, KOLO_ALGORITHM_RING, KOLO_VARIANT_MESSAGES);
-    group g;
-    group_write(&g, ring, 2, 0, 8, 100);
+    static group g;
+    group_write(&g, &(one_case){.row = ring, .size = 2, .root = 0, .count = 8, .chunk = 100});
     kolo_text text = {0};
     kolo_schedule_print(&g.schedules[0], &text);
     assert_string_equal(
@@ -160,8 +264,15 @@ static void schedules_print_as_text(void **state) {
 static void building_survives_lack_of_memory(void **state) {
     const kolo_algorithm_row *row;
     for (size_t i = 0; (row = kolo_algorithm_row_at(i)); i++) {
-        kolo_schedule_spec spec = {
-            .kind = row->kind, .size = 5, .rank = 3, .count = 100, .chunk = 4, .align = 1};
+        static const size_t firsts[] = {0, 20, 40, 60, 80, 100};
+        kolo_schedule_spec spec = {.kind = row->kind,
+                                   .size = 5,
+                                   .rank = 3,
+                                   .count = 100,
+                                   .firsts = firsts,
+                                   .output_firsts = firsts,
+                                   .chunk = 4,
+                                   .align = 1};
         kolo_status status = KOLO_ERR_NOMEM;
         for (long nth = 1; status != KOLO_OK; nth++) {
             kolo_schedule s;

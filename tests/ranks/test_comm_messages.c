@@ -1,0 +1,217 @@
+/* Sends and receives: order within a tag, several in flight, any size, beside collectives; what
+ * does not match, and who is waited for. */
+#include "comm/engine.h"
+#include "support/ranks.h"
+#include "support/support.h"
+
+#include <string.h>
+
+static kolo_status make(kolo_comm *comm, kolo_collective kind, void *data, size_t count, int peer,
+                        int tag, kolo_request **q) {
+    bool send = kind == KOLO_COLLECTIVE_SEND;
+    return kolo_request_create(comm,
+                               &(kolo_request_opts){.kind = kind,
+                                                    .dtype = KOLO_DTYPE_I32,
+                                                    .input = send ? data : NULL,
+                                                    .output = send ? NULL : data,
+                                                    .count = count,
+                                                    .root = peer,
+                                                    .tag = tag,
+                                                    .site = "message"},
+                               q);
+}
+
+static void fill(int32_t *data, size_t n, int32_t first) {
+    for (size_t i = 0; i < n; i++) data[i] = first + (int32_t)i;
+}
+
+static kolo_status check(const int32_t *data, size_t n, int32_t first, const char *what) {
+    for (size_t i = 0; i < n; i++) {
+        if (data[i] != first + (int32_t)i) {
+            return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: element %zu is %d, not %d", what, i,
+                             (int)data[i], (int)(first + (int32_t)i));
+        }
+    }
+    return KOLO_OK;
+}
+
+/* Sizes around a ring of ranks; `registered` or not. */
+static kolo_status ring_body(kolo_comm *comm, const void *arg, void *result) {
+    static const size_t counts[] = {0, 1, 7, 1009, 131071, 400000};
+    int n = kolo_comm_size(comm), rank = kolo_comm_rank(comm);
+    bool registered;
+    memcpy(&registered, arg, sizeof registered);
+    size_t most = counts[KOLO_COUNT(counts) - 1] * sizeof(int32_t);
+    void *memory[2] = {NULL};
+    for (int i = 0; i < 2; i++) {
+        if (registered) KOLO_TRY(kolo_comm_alloc(comm, most, &memory[i]));
+        if (!registered) memory[i] = kolo_alloc(most);
+        if (!memory[i]) return KOLO_NOMEM(most);
+    }
+    kolo_status status = KOLO_OK;
+    for (size_t i = 0; i < KOLO_COUNT(counts) && status == KOLO_OK; i++) {
+        int next = (rank + 1) % n, before = (rank + n - 1) % n;
+        kolo_request *out, *in;
+        fill(memory[0], counts[i], 1000 * rank);
+        fill(memory[1], counts[i], -1);
+        KOLO_TRY(make(comm, KOLO_COLLECTIVE_SEND, memory[0], counts[i], next, 5, &out));
+        KOLO_TRY(make(comm, KOLO_COLLECTIVE_RECV, memory[1], counts[i], before, 5, &in));
+        for (int repeat = 0; repeat < 2; repeat++) { /* persistent */
+            KOLO_TRY(kolo_request_start(out));
+            KOLO_TRY(kolo_request_start(in));
+            KOLO_TRY(kolo_request_wait(in, 0));
+            KOLO_TRY(kolo_request_wait(out, 0));
+            status = check(memory[1], counts[i], 1000 * before, "around the ring");
+        }
+        if (kolo_request_traffic(out).sent != 2 * counts[i]) {
+            return KOLO_FAIL(KOLO_ERR_FORMAT, "the counters of a send are wrong");
+        }
+        kolo_request_destroy(out);
+        kolo_request_destroy(in);
+    }
+    for (int i = 0; i < 2 && !registered; i++) kolo_free(memory[i]);
+    return status;
+}
+
+static void messages_of_any_size_go_around(void **state) {
+    for (int registered = 0; registered <= 1; registered++) {
+        bool arg = registered;
+        for (int n = 2; n <= 4; n++) {
+            ASSERT_OK(run_ranks(n, RANKS_THREAD, ring_body, &arg, sizeof arg));
+        }
+        ASSERT_OK(run_ranks(2, RANKS_SHM, ring_body, &arg, sizeof arg));
+        ASSERT_OK(run_ranks(3, RANKS_SHM, ring_body, &arg, sizeof arg));
+    }
+}
+
+enum { TAGS = 3, EACH = 4, LENGTH = 500 };
+
+/* Rank 0 sends by tag in one order, rank 1 receives in another; a collective is in flight
+ * meanwhile; within a tag the order holds. */
+static kolo_status order_body(kolo_comm *comm, const void *arg, void *result) {
+    static int32_t data[2][TAGS * EACH][LENGTH]; /* [rank]: threads share it */
+    int rank = kolo_comm_rank(comm);
+    kolo_request *q[TAGS * EACH], *all;
+    int32_t one = 1;
+    kolo_part part = {.data = &one, .count = 1};
+    KOLO_TRY(kolo_allreduce_create(comm, &part, 1, KOLO_DTYPE_I32, KOLO_SUM, KOLO_ALGORITHM_AUTO,
+                                   "beside", &all));
+    for (int i = 0; i < TAGS * EACH; i++) {
+        int tag = rank == 0 ? i % TAGS : TAGS - 1 - i / EACH;
+        int k = rank == 0 ? i / TAGS : i % EACH; /* of this tag */
+        fill(data[rank][i], LENGTH, rank == 0 ? 10000 * tag + 1000 * k : -1);
+        KOLO_TRY(make(comm, rank == 0 ? KOLO_COLLECTIVE_SEND : KOLO_COLLECTIVE_RECV, data[rank][i],
+                      LENGTH, 1 - rank, tag, &q[i]));
+    }
+    for (int i = 0; i < TAGS * EACH; i++) {
+        KOLO_TRY(kolo_request_start(q[i]));
+        if (i == 3) KOLO_TRY(kolo_request_start(all));
+    }
+    for (int i = TAGS * EACH - 1; i >= 0; i--) KOLO_TRY(kolo_request_wait(q[i], 0));
+    KOLO_TRY(kolo_request_wait(all, 0));
+    if (one != 2) return KOLO_FAIL(KOLO_ERR_FORMAT, "the collective beside them gave %d", (int)one);
+    for (int i = 0; i < TAGS * EACH && rank == 1; i++) {
+        int tag = TAGS - 1 - i / EACH, k = i % EACH;
+        KOLO_TRY(check(data[1][i], LENGTH, 10000 * tag + 1000 * k, "in order"));
+    }
+    return KOLO_OK;
+}
+
+static void order_holds_within_a_tag_and_not_between(void **state) {
+    ASSERT_OK(run_ranks(2, RANKS_THREAD, order_body, NULL, 0));
+    ASSERT_OK(run_ranks(2, RANKS_SHM, order_body, NULL, 0));
+}
+
+/* One at a time, the second tag first: nothing is buffered that could block it. */
+static kolo_status overtake_body(kolo_comm *comm, const void *arg, void *result) {
+    int32_t a[LENGTH], b[LENGTH];
+    kolo_request *first, *second;
+    if (kolo_comm_rank(comm) == 0) {
+        fill(a, LENGTH, 1);
+        fill(b, LENGTH, 2);
+        KOLO_TRY(make(comm, KOLO_COLLECTIVE_SEND, a, LENGTH, 1, 1, &first));
+        KOLO_TRY(make(comm, KOLO_COLLECTIVE_SEND, b, LENGTH, 1, 2, &second));
+        KOLO_TRY(kolo_request_start(first));
+        KOLO_TRY(kolo_request_start(second));
+        KOLO_TRY(kolo_request_wait(second, 0));
+        return kolo_request_wait(first, 0);
+    }
+    KOLO_TRY(kolo_recv(comm, b, LENGTH, KOLO_DTYPE_I32, 0, 2));
+    KOLO_TRY(check(b, LENGTH, 2, "the second"));
+    KOLO_TRY(kolo_recv(comm, a, LENGTH, KOLO_DTYPE_I32, 0, 1));
+    return check(a, LENGTH, 1, "the first");
+}
+
+static void tags_overtake_each_other(void **state) {
+    ASSERT_OK(run_ranks(2, RANKS_THREAD, overtake_body, NULL, 0));
+    ASSERT_OK(run_ranks(2, RANKS_SHM, overtake_body, NULL, 0));
+}
+
+static kolo_status mismatch_body(kolo_comm *comm, const void *arg, void *result) {
+    int32_t data[8] = {0};
+    kolo_status status = kolo_comm_rank(comm) == 0 ? kolo_send(comm, data, 8, KOLO_DTYPE_I32, 1, 4)
+                                                   : kolo_recv(comm, data, 7, KOLO_DTYPE_I32, 0, 4);
+    bool told = status == KOLO_ERR_ARG && strstr(kolo_last_error(), "send (8 x i32, to rank 1)") &&
+                strstr(kolo_last_error(), "receive (7 x i32, from rank 0)");
+    return told
+               ? KOLO_OK
+               : KOLO_FAIL(KOLO_ERR_FORMAT, "%d: %s", (int)status, status ? kolo_last_error() : "");
+}
+
+static void messages_that_do_not_fit_are_an_error_on_both_sides(void **state) {
+    ASSERT_OK(run_ranks(2, RANKS_THREAD, mismatch_body, NULL, 0));
+}
+
+/* A receive that nobody sends to: the deadline names the rank and the tag. */
+static kolo_status alone_body(kolo_comm *comm, const void *arg, void *result) {
+    int32_t one;
+    if (kolo_comm_rank(comm) == 0) {
+        kolo_status status = kolo_barrier(comm);
+        return status == KOLO_ERR_TIMEOUT ? KOLO_OK : status;
+    }
+    kolo_request_opts o = {.kind = KOLO_COLLECTIVE_RECV,
+                           .dtype = KOLO_DTYPE_I32,
+                           .output = &one,
+                           .count = 1,
+                           .root = 0,
+                           .tag = 9};
+    kolo_status status = kolo_request_run(comm, &o, 30);
+    bool told = status == KOLO_ERR_TIMEOUT &&
+                strstr(kolo_last_error(), "rank 0 has started no send with tag 9");
+    return told
+               ? KOLO_OK
+               : KOLO_FAIL(KOLO_ERR_FORMAT, "%d: %s", (int)status, status ? kolo_last_error() : "");
+}
+
+static void a_deadline_names_rank_and_tag(void **state) {
+    ASSERT_OK(run_ranks(2, RANKS_THREAD, alone_body, NULL, 0));
+}
+
+/* A rank that leaves with a message open is a lost peer. */
+static kolo_status leave_body(kolo_comm *comm, const void *arg, void *result) {
+    int32_t one;
+    if (kolo_comm_rank(comm) == 0) return KOLO_OK;
+    kolo_status status = kolo_recv(comm, &one, 1, KOLO_DTYPE_I32, 0, 0);
+    bool told = status == KOLO_ERR_PEER && strstr(kolo_last_error(), "rank 0 has left the group");
+    return told
+               ? KOLO_OK
+               : KOLO_FAIL(KOLO_ERR_FORMAT, "%d: %s", (int)status, status ? kolo_last_error() : "");
+}
+
+static void a_rank_that_leaves_is_missed(void **state) {
+    ASSERT_OK(run_ranks(2, RANKS_THREAD, leave_body, NULL, 0));
+    ASSERT_OK(run_ranks(2, RANKS_SHM, leave_body, NULL, 0));
+}
+
+int main(void) {
+    if (ranks_is_child()) return ranks_child();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(messages_of_any_size_go_around),
+        cmocka_unit_test(order_holds_within_a_tag_and_not_between),
+        cmocka_unit_test(tags_overtake_each_other),
+        cmocka_unit_test(messages_that_do_not_fit_are_an_error_on_both_sides),
+        cmocka_unit_test(a_deadline_names_rank_and_tag),
+        cmocka_unit_test(a_rank_that_leaves_is_missed),
+    };
+    return cmocka_run_group_tests_name("comm_messages", tests, NULL, NULL);
+}
