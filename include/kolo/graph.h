@@ -15,6 +15,7 @@
 #include "kolo/status.h"
 #include "kolo/tensor.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -85,15 +86,37 @@ KOLO_API kolo_value kolo_conv2d(kolo_graph *g, kolo_value x, kolo_value w,
 /* Zero means the default: stride = kernel, no padding. */
 typedef struct kolo_pool2d_opts {
     int64_t kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
+    bool ceil;          /* a last window that is cut off counts too, if it begins before the padding
+                           behind the image */
+    bool pad_uncounted; /* of means: padding is no part of the window */
 } kolo_pool2d_opts;
 
 /* The largest element of each window; padding never wins. Padding is at most half the kernel. */
 KOLO_API kolo_value kolo_max_pool2d(kolo_graph *g, kolo_value x, const kolo_pool2d_opts *opts);
-/* The mean of each window, padding counted as zeros. */
+/* The mean of each window, padding counted as zeros unless pad_uncounted. */
 KOLO_API kolo_value kolo_avg_pool2d(kolo_graph *g, kolo_value x, const kolo_pool2d_opts *opts);
 
 /* The mean of each channel: [N,C,H,W] -> [N,C,1,1]. */
 KOLO_API kolo_value kolo_global_avg_pool2d(kolo_graph *g, kolo_value x);
+/* Means over h x w windows that cover x evenly: [N,C,H,W] -> [N,C,h,w]. Window i of a dimension is
+ * [floor(i H / h), ceil((i + 1) H / h)), as in PyTorch. */
+KOLO_API kolo_value kolo_adaptive_avg_pool2d(kolo_graph *g, kolo_value x, int64_t h, int64_t w);
+
+/* Bilinear resizing: [N,C,H,W] -> [N,C,h,w]. With align_corners the corner pixels' centres stay
+ * where they are, else the image's borders, as in PyTorch's interpolate. */
+KOLO_API kolo_value kolo_resize(kolo_graph *g, kolo_value x, int64_t h, int64_t w,
+                                bool align_corners);
+
+/* Zero means the default, which is PyTorch's. */
+typedef struct kolo_lrn_opts {
+    int64_t size;          /* channels of a window; 5 */
+    double alpha, beta, k; /* 1e-4, 0.75, 1 */
+} kolo_lrn_opts;
+
+/* Local response normalisation across channels of x [N,C,...]: y = x / (k + alpha / size *
+ * sum)^beta, the sum being that of the squares of the `size` channels around each (Krizhevsky et
+ * al., 2012, section 3.3, with PyTorch's division by size). `opts` may be NULL. */
+KOLO_API kolo_value kolo_lrn(kolo_graph *g, kolo_value x, const kolo_lrn_opts *opts);
 
 /* The channels of x[0], then those of x[1], ...: n (1 to 8) values [N,C,...] that differ in C
  * alone. */
@@ -109,6 +132,8 @@ KOLO_API kolo_value kolo_bias(kolo_graph *g, kolo_value x, kolo_value b);
 KOLO_API kolo_value kolo_relu(kolo_graph *g, kolo_value x);
 /* a + b, of equal shapes. */
 KOLO_API kolo_value kolo_add(kolo_graph *g, kolo_value a, kolo_value b);
+/* x * factor. */
+KOLO_API kolo_value kolo_scale(kolo_graph *g, kolo_value x, double factor);
 
 /* In training sets each element of x [N,...] to zero with probability p, in [0, 1), and divides the
  * others by 1 - p; in evaluation gives x. The draws depend on the seed, the step, the layer and the
@@ -130,13 +155,28 @@ KOLO_API kolo_value kolo_batch_norm(kolo_graph *g, kolo_value x, const char *nam
                                     const kolo_batch_norm_opts *opts);
 /* [N, ...] -> [N, product of the rest], in the order of the logical shape. */
 KOLO_API kolo_value kolo_flatten(kolo_graph *g, kolo_value x);
-/* The *sum* over the batch of -log softmax(logits)[label]: logits [N,C], labels i32 [N] -> [].
- * A sum, not a mean, so that parts of a batch on several ranks add up; divide by the global count.
- */
+
+/* Zero means the default. */
+typedef struct kolo_loss_opts {
+    bool ignores;     /* `ignored` is in use */
+    int32_t ignored;  /* a label that adds nothing, though it may be one of the classes */
+    double smoothing; /* in [0, 1): this part of the target is spread over all classes; Szegedy et
+                         al., 2016 */
+} kolo_loss_opts;
+
+/* The *sum* over all labels of -log softmax(logits)[label]: logits [N,C,...], labels i32 [N,...]
+ * -> []. A sum, not a mean, so that parts of a batch on several ranks add up; divide by the global
+ * count. A label outside [0, C) adds nothing. */
 KOLO_API kolo_value kolo_softmax_xent(kolo_graph *g, kolo_value logits, kolo_value labels);
-/* The number of samples whose largest logit is that of the label (the first, among equals): -> [].
- */
+/* The same with options, which may be NULL. */
+KOLO_API kolo_value kolo_softmax_xent_opts(kolo_graph *g, kolo_value logits, kolo_value labels,
+                                           const kolo_loss_opts *opts);
+/* The number of labels whose logit is the largest (the first, among equals): -> []. */
 KOLO_API kolo_value kolo_accuracy(kolo_graph *g, kolo_value logits, kolo_value labels);
+/* How often each class was taken for each: -> counts [C,C], those of label i whose largest logit is
+ * j (the first, among equals) at [i,j]. Counts of parts of a batch add up; intersections over
+ * unions, and their mean, follow from them. */
+KOLO_API kolo_value kolo_confusion(kolo_graph *g, kolo_value logits, kolo_value labels);
 
 #ifdef __cplusplus
 }

@@ -28,7 +28,9 @@ extern const kolo_op kolo_op_conv2d, kolo_op_conv2d_bwd_data, kolo_op_conv2d_bwd
 /* max_pool2d: x -> y, index (u8: kh * KW + kw of the first largest element in its window; KH * KW
  * is at most 256); relu: y = max(0, .), index as without. max_pool2d_bwd: dy, index, [y] -> dx
  * [N,C,in_h,in_w]; with y (when relu): dy counts where y > 0. avg_pool2d: x -> y (sum over the
- * window / (KH KW)). avg_pool2d_bwd: dy -> dx. */
+ * window / (KH KW)). avg_pool2d_bwd: dy -> dx. With `ceil` a window that begins within the image or
+ * the padding before it counts even if it ends behind the padding after it; no element behind the
+ * padding is part of a mean. With `bare` a mean is over the elements of the image alone. */
 enum {
     KOLO_POOL_KERNEL_H,
     KOLO_POOL_KERNEL_W,
@@ -39,9 +41,24 @@ enum {
     KOLO_POOL_RELU,
     KOLO_POOL_IN_H, /* bwd only */
     KOLO_POOL_IN_W,
+    KOLO_POOL_CEIL,
+    KOLO_POOL_BARE,
 };
 extern const kolo_op kolo_op_max_pool2d, kolo_op_max_pool2d_bwd;
 extern const kolo_op kolo_op_avg_pool2d, kolo_op_avg_pool2d_bwd;
+
+/* adaptive_avg_pool2d: x -> y [N,C,h,w], the attributes; y at i is the mean of x over [floor(i H /
+ * h), ceil((i + 1) H / h)), in each dimension. adaptive_avg_pool2d_bwd: dy -> dx [N,C,h,w]. resize:
+ * x -> y [N,C,h,w], bilinear; y at i is x at i H / h - 1/2 + H / 2h, not below 0 (align: at i (H -
+ * 1) / (h - 1)). resize_bwd: dy -> dx [N,C,h,w]. */
+enum { KOLO_SIZE_H, KOLO_SIZE_W, KOLO_SIZE_ALIGN };
+extern const kolo_op kolo_op_adaptive_avg_pool2d, kolo_op_adaptive_avg_pool2d_bwd;
+extern const kolo_op kolo_op_resize, kolo_op_resize_bwd;
+
+/* lrn: x [N,C,...] -> y, s: s = k + alpha / size * (sum of x^2 over the channels from size / 2
+ * before to (size - 1) / 2 behind), y = x s^-beta. lrn_bwd: dy, x, s -> dx. */
+enum { KOLO_LRN_SIZE, KOLO_LRN_ALPHA, KOLO_LRN_BETA, KOLO_LRN_K };
+extern const kolo_op kolo_op_lrn, kolo_op_lrn_bwd;
 
 /* linear: x [N,I...], w [O,I...], [b [O]] -> y [N,O]; the dimensions after the first may be several
  * (a flatten folded in), and must be the same in x and w.
@@ -68,7 +85,7 @@ enum { KOLO_NORM_UPDATE_KEEP, KOLO_NORM_UPDATE_FACTOR };
 extern const kolo_op kolo_op_batch_norm, kolo_op_batch_norm_bwd, kolo_op_batch_norm_infer;
 extern const kolo_op kolo_op_batch_norm_update;
 
-/* scale: x, s [] -> x * s * factor. */
+/* scale: x, [s []] -> x * s * factor. */
 enum { KOLO_SCALE_FACTOR };
 extern const kolo_op kolo_op_scale;
 
@@ -85,11 +102,15 @@ extern const kolo_op kolo_op_concat, kolo_op_channel_window;
 enum { KOLO_DROPOUT_P, KOLO_DROPOUT_LAYER };
 extern const kolo_op kolo_op_dropout;
 
-/* softmax_xent: logits [N,C], labels i32 [N] -> loss [] (sum over N), probs [N,C].
- * softmax_xent_bwd: probs, labels, dloss [] -> dlogits = (probs - onehot) * dloss.
+/* softmax_xent: logits [N,C,...], labels i32 [N,...] -> loss [] (sum over all labels), probs
+ * [N,C,...]. With the target t = (1 - smoothing) onehot + smoothing / C a label's loss is
+ * -sum t log probs. softmax_xent_bwd: probs, labels, dloss [] -> dlogits = (probs - t) * dloss.
  * accuracy: logits, labels -> count [] (of the graph's dtype).
- * A label outside [0, C) adds nothing: no loss, no gradient, never correct. */
+ * confusion: logits, labels -> counts [C,C]: those of label i whose largest logit is j at [i,j].
+ * A label outside [0, C), or the one to ignore, adds nothing: no loss, no gradient, no count. */
+enum { KOLO_LOSS_IGNORES, KOLO_LOSS_IGNORED, KOLO_LOSS_SMOOTHING };
 extern const kolo_op kolo_op_softmax_xent, kolo_op_softmax_xent_bwd, kolo_op_accuracy;
+extern const kolo_op kolo_op_confusion;
 
 /* sgd: w, g, lr [], [v] -> w', [v']; with d = g + weight_decay w: v' = momentum v + d and
  * w' = w - lr v' (nesterov: w' = w - lr (d + momentum v')); without v (momentum 0): w' = w - lr d.

@@ -34,7 +34,7 @@ static kolo_status pointwise_shape(kolo_shape_query *q) {
 
 static kolo_status scale_shape(kolo_shape_query *q) {
     KOLO_TRY(kolo_rule_types(q, "ff"));
-    KOLO_TRY(kolo_rule_rank(q, 1, 0, "a scalar"));
+    if (q->n_in == 2) KOLO_TRY(kolo_rule_rank(q, 1, 0, "a scalar"));
     return kolo_rule_out(q, 0, q->in[0].dtype, q->in[0].shape);
 }
 
@@ -56,6 +56,13 @@ static void add_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
     for (int i = 0; i < 2; i++) {
         if (wants[i]) d_in[i] = d_out[0];
     }
+}
+
+/* Of x alone: the scalar is none that is trained. */
+static void scale_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
+                       const bool *wants, kolo_value *d_in) {
+    const kolo_value in[2] = {d_out[0], n->n_in == 2 ? n->in[1] : KOLO_NONE};
+    if (wants[0]) d_in[0] = kolo_graph_add1(g, &kolo_op_scale, in, n->n_in, n->attr);
 }
 
 const kolo_op kolo_op_bias = {
@@ -102,10 +109,11 @@ const kolo_op kolo_op_add = {
 };
 const kolo_op kolo_op_scale = {
     .name = "scale",
-    .min_in = 2,
+    .min_in = 1,
     .max_in = 2,
     .attrs = scale_attrs,
     .shape = scale_shape,
+    .grad = scale_grad,
     .overwrite = 1u << 0,
 };
 
@@ -119,4 +127,9 @@ kolo_value kolo_relu(kolo_graph *g, kolo_value x) {
 
 kolo_value kolo_add(kolo_graph *g, kolo_value a, kolo_value b) {
     return kolo_graph_add1(g, &kolo_op_add, (kolo_value[]){a, b}, 2, NULL);
+}
+
+kolo_value kolo_scale(kolo_graph *g, kolo_value x, double factor) {
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_SCALE_FACTOR].f = factor};
+    return kolo_graph_add1(g, &kolo_op_scale, &x, 1, attr);
 }

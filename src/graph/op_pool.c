@@ -5,8 +5,9 @@
 
 #include <inttypes.h>
 
-static const char *const attrs[] = {"kernel_h", "kernel_w", "stride_h", "stride_w", "pad_h",
-                                    "pad_w",    "relu",     "in_h",     "in_w",     NULL};
+static const char *const attrs[] = {"kernel_h", "kernel_w", "stride_h", "stride_w",
+                                    "pad_h",    "pad_w",    "relu",     "in_h",
+                                    "in_w",     "ceil",     "bare",     NULL};
 
 /* H', W' of an image of size[0] x size[1]. */
 static kolo_status places_of(const kolo_shape_query *q, const int64_t *size, int64_t places[2]) {
@@ -17,6 +18,11 @@ static kolo_status places_of(const kolo_shape_query *q, const int64_t *size, int
                               .pad = q->attr[KOLO_POOL_PAD_H + axis].i,
                               .dilation = 1};
         KOLO_TRY(kolo_rule_window(q, name, size[axis], window, &places[axis]));
+        /* One more window where there is room left and it begins before the padding behind. */
+        bool more =
+            q->attr[KOLO_POOL_CEIL].i &&
+            (places[axis] - 1) * window.stride + window.kernel < size[axis] + 2 * window.pad;
+        places[axis] += more && places[axis] * window.stride < size[axis] + window.pad;
         if (window.pad > window.kernel / 2) {
             return KOLO_RULE_FAIL(q,
                                   "padding %" PRId64 " along the %s; it must be at most half the "
@@ -139,6 +145,8 @@ static kolo_value pool2d(kolo_graph *g, const kolo_op *op, kolo_value x,
         [KOLO_POOL_STRIDE_W].i = o.stride_w ? o.stride_w : o.kernel_w,
         [KOLO_POOL_PAD_H].i = o.pad_h,
         [KOLO_POOL_PAD_W].i = o.pad_w,
+        [KOLO_POOL_CEIL].i = o.ceil,
+        [KOLO_POOL_BARE].i = o.pad_uncounted && op == &kolo_op_avg_pool2d,
     };
     return kolo_graph_add1(g, op, &x, 1, attr);
 }

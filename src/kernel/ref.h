@@ -29,6 +29,8 @@ void kolo_ref_release(void *state);
 extern const kolo_kernel kolo_ref_conv2d, kolo_ref_conv2d_bwd_data, kolo_ref_conv2d_bwd_weights;
 extern const kolo_kernel kolo_ref_max_pool2d, kolo_ref_max_pool2d_bwd;
 extern const kolo_kernel kolo_ref_avg_pool2d, kolo_ref_avg_pool2d_bwd;
+extern const kolo_kernel kolo_ref_adaptive_avg_pool2d, kolo_ref_adaptive_avg_pool2d_bwd;
+extern const kolo_kernel kolo_ref_resize, kolo_ref_resize_bwd, kolo_ref_lrn, kolo_ref_lrn_bwd;
 extern const kolo_kernel kolo_ref_linear, kolo_ref_linear_bwd_data, kolo_ref_linear_bwd_weights;
 extern const kolo_kernel kolo_ref_bias, kolo_ref_bias_bwd;
 extern const kolo_kernel kolo_ref_relu, kolo_ref_relu_bwd, kolo_ref_add;
@@ -36,4 +38,5 @@ extern const kolo_kernel kolo_ref_batch_norm, kolo_ref_batch_norm_bwd, kolo_ref_
 extern const kolo_kernel kolo_ref_batch_norm_update, kolo_ref_scale;
 extern const kolo_kernel kolo_ref_dropout, kolo_ref_concat, kolo_ref_channel_window;
 extern const kolo_kernel kolo_ref_softmax_xent, kolo_ref_softmax_xent_bwd, kolo_ref_accuracy;
+extern const kolo_kernel kolo_ref_confusion;
 extern const kolo_kernel kolo_ref_sgd, kolo_ref_accumulate, kolo_ref_reorder;

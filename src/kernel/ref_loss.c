@@ -1,53 +1,116 @@
-/* Softmax with cross-entropy, its gradient, and accuracy. A row's maximum is subtracted before exp,
- * so nothing overflows; a label outside [0, C) adds nothing. */
+/* Softmax with cross-entropy, its gradient, accuracy and confusion. A place's maximum is subtracted
+ * before exp, so nothing overflows; a label that is ignored or outside [0, C) adds nothing. */
 #include "kernel/ref.h"
 
 #include <math.h>
+#include <string.h>
 
-static void softmax_xent(const kolo_call *call) {
-    const int64_t *dim = call->spec->in[0].shape.dim, classes = dim[1];
-    const double *x = call->in[0];
-    const int32_t *label = call->in[1];
-    double *loss = call->out[0], *probs = call->out[1];
-    *loss = 0;
-    for (int64_t n = 0; n < dim[0]; n++, x += classes, probs += classes) {
-        double max = x[0], sum = 0;
-        for (int64_t c = 1; c < classes; c++) max = fmax(max, x[c]);
-        for (int64_t c = 0; c < classes; c++) sum += probs[c] = exp(x[c] - max);
-        for (int64_t c = 0; c < classes; c++) probs[c] /= sum;
-        if (label[n] >= 0 && label[n] < classes) *loss += log(sum) - (x[label[n]] - max);
-    }
+/* Labels of [N,...] beside logits of [N,C,...]: the classes of a place are `places` elements apart.
+ */
+typedef struct view {
+    int64_t n, classes, places;
+    const int32_t *labels;
+    double smoothing;
+    const kolo_attr *attr;
+} view;
+
+static view view_of(const kolo_call *call) {
+    const kolo_shape *s = &call->spec->in[0].shape;
+    view v = {
+        .n = s->dim[0], .classes = s->dim[1], .labels = call->in[1], .attr = call->spec->attr};
+    v.places = kolo_shape_count(s) / (v.n * v.classes);
+    v.smoothing = v.attr[KOLO_LOSS_SMOOTHING].f;
+    return v;
 }
 
-static void softmax_xent_bwd(const kolo_call *call) {
-    const int64_t *dim = call->spec->in[0].shape.dim, classes = dim[1];
-    const double *probs = call->in[0], scale = *(const double *)call->in[2];
-    const int32_t *label = call->in[1];
-    double *dx = call->out[0];
-    for (int64_t n = 0; n < dim[0]; n++, dx += classes, probs += classes) {
-        bool counts = label[n] >= 0 && label[n] < classes;
-        for (int64_t c = 0; c < classes; c++) {
-            dx[c] = counts ? (probs[c] - (c == label[n])) * scale : 0;
+/* The label of place `p` of sample `n`, -1 where it does not count. */
+static int64_t label_of(const view *v, int64_t n, int64_t p) {
+    int32_t label = v->labels[n * v->places + p];
+    bool ignored = v->attr[KOLO_LOSS_IGNORES].i && label == v->attr[KOLO_LOSS_IGNORED].i;
+    return ignored || label < 0 || label >= v->classes ? -1 : label;
+}
+
+/* Where class 0 of a place lies. */
+static int64_t place_of(const view *v, int64_t n, int64_t p) {
+    return n * v->classes * v->places + p;
+}
+
+static double target(const view *v, int64_t label, int64_t c) {
+    return (c == label ? 1 - v->smoothing : 0) + v->smoothing / (double)v->classes;
+}
+
+static void softmax_xent(const kolo_call *call) {
+    view v = view_of(call);
+    double *loss = call->out[0];
+    *loss = 0;
+    for (int64_t n = 0; n < v.n; n++) {
+        for (int64_t p = 0; p < v.places; p++) {
+            const double *x = (const double *)call->in[0] + place_of(&v, n, p);
+            double *probs = (double *)call->out[1] + place_of(&v, n, p), max = x[0], sum = 0;
+            int64_t label = label_of(&v, n, p);
+            for (int64_t c = 1; c < v.classes; c++) max = fmax(max, x[c * v.places]);
+            for (int64_t c = 0; c < v.classes; c++) {
+                sum += probs[c * v.places] = exp(x[c * v.places] - max);
+            }
+            for (int64_t c = 0; c < v.classes; c++) {
+                probs[c * v.places] /= sum;
+                if (label < 0 || target(&v, label, c) == 0) continue;
+                *loss += target(&v, label, c) * (log(sum) - (x[c * v.places] - max));
+            }
         }
     }
 }
 
-static void accuracy(const kolo_call *call) {
-    const int64_t *dim = call->spec->in[0].shape.dim, classes = dim[1];
-    const double *x = call->in[0];
-    const int32_t *label = call->in[1];
-    double *count = call->out[0];
-    *count = 0;
-    for (int64_t n = 0; n < dim[0]; n++, x += classes) {
-        int64_t best = 0;
-        for (int64_t c = 1; c < classes; c++) best = x[c] > x[best] ? c : best;
-        *count += best == label[n];
+static void softmax_xent_bwd(const kolo_call *call) {
+    view v = view_of(call);
+    double scale = *(const double *)call->in[2];
+    for (int64_t n = 0; n < v.n; n++) {
+        for (int64_t p = 0; p < v.places; p++) {
+            const double *probs = (const double *)call->in[0] + place_of(&v, n, p);
+            double *dx = (double *)call->out[0] + place_of(&v, n, p);
+            int64_t label = label_of(&v, n, p);
+            for (int64_t c = 0; c < v.classes; c++) {
+                double d = (probs[c * v.places] - target(&v, label, c)) * scale;
+                dx[c * v.places] = label >= 0 ? d : 0;
+            }
+        }
     }
 }
+
+/* The class with the largest logit, the first among equals. */
+static int64_t largest(const view *v, const double *x) {
+    int64_t best = 0;
+    for (int64_t c = 1; c < v->classes; c++) {
+        best = x[c * v->places] > x[best * v->places] ? c : best;
+    }
+    return best;
+}
+
+static void count_pairs(const kolo_call *call, bool by_class) {
+    view v = view_of(call);
+    double *count = call->out[0];
+    memset(count, 0, sizeof *count * (size_t)(by_class ? v.classes * v.classes : 1));
+    for (int64_t n = 0; n < v.n; n++) {
+        for (int64_t p = 0; p < v.places; p++) {
+            const double *x = (const double *)call->in[0] + place_of(&v, n, p);
+            int64_t label = label_of(&v, n, p);
+            if (label < 0) continue;
+            if (by_class) {
+                count[label * v.classes + largest(&v, x)]++;
+            } else {
+                *count += largest(&v, x) == label;
+            }
+        }
+    }
+}
+
+static void accuracy(const kolo_call *call) { count_pairs(call, false); }
+static void confusion(const kolo_call *call) { count_pairs(call, true); }
 
 static void run_softmax_xent(const kolo_call *call) { kolo_ref_run(call, softmax_xent); }
 static void run_softmax_xent_bwd(const kolo_call *call) { kolo_ref_run(call, softmax_xent_bwd); }
 static void run_accuracy(const kolo_call *call) { kolo_ref_run(call, accuracy); }
+static void run_confusion(const kolo_call *call) { kolo_ref_run(call, confusion); }
 
 const kolo_kernel kolo_ref_softmax_xent =
     KOLO_REF_KERNEL("ref_softmax_xent", &kolo_op_softmax_xent, run_softmax_xent);
@@ -55,3 +118,5 @@ const kolo_kernel kolo_ref_softmax_xent_bwd =
     KOLO_REF_KERNEL("ref_softmax_xent_bwd", &kolo_op_softmax_xent_bwd, run_softmax_xent_bwd);
 const kolo_kernel kolo_ref_accuracy =
     KOLO_REF_KERNEL("ref_accuracy", &kolo_op_accuracy, run_accuracy);
+const kolo_kernel kolo_ref_confusion =
+    KOLO_REF_KERNEL("ref_confusion", &kolo_op_confusion, run_confusion);

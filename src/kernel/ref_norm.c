@@ -104,8 +104,8 @@ static void batch_norm_update(const kolo_call *call) {
 }
 
 static void scale(const kolo_call *call) {
-    const double *x = call->in[0], *s = call->in[1];
-    double *y = call->out[0], factor = *s * call->spec->attr[KOLO_SCALE_FACTOR].f;
+    const double *x = call->in[0], *s = call->spec->n_in == 2 ? call->in[1] : NULL;
+    double *y = call->out[0], factor = (s ? *s : 1) * call->spec->attr[KOLO_SCALE_FACTOR].f;
     for (int64_t i = 0; i < kolo_shape_count(&call->spec->in[0].shape); i++) y[i] = x[i] * factor;
 }
 

@@ -27,8 +27,8 @@ static void set_layout(kolo_tensor *t, const char *text) {
 
 /* Labels and the indices of max pooling are integers, all else is f32. */
 static kolo_dtype dtype_of(const kolo_op *op, int input) {
-    bool labels =
-        op == &kolo_op_softmax_xent || op == &kolo_op_softmax_xent_bwd || op == &kolo_op_accuracy;
+    bool labels = op == &kolo_op_softmax_xent || op == &kolo_op_softmax_xent_bwd ||
+                  op == &kolo_op_accuracy || op == &kolo_op_confusion;
     if (input == 1 && labels) return KOLO_DTYPE_I32;
     return input == 1 && op == &kolo_op_max_pool2d_bwd ? KOLO_DTYPE_U8 : KOLO_DTYPE_F32;
 }
@@ -36,9 +36,10 @@ static kolo_dtype dtype_of(const kolo_op *op, int input) {
 void test_kernel_spec(kolo_kernel_spec *spec, const kolo_op *op, const kolo_attr *attr, int n_in,
                       const kolo_shape *in, const char *const *in_layouts, int n_out,
                       const char *const *out_layouts, int threads) {
-    *spec = (kolo_kernel_spec){.op = op, .attr = attr, .n_in = n_in, .threads = threads};
+    static const kolo_attr none[KOLO_MAX_ATTRS];
+    *spec = (kolo_kernel_spec){.op = op, .attr = attr ? attr : none, .n_in = n_in, .threads = threads};
     for (int i = 0; i < n_in; i++) spec->in[i] = kolo_tensor_plain(dtype_of(op, i), in[i]);
-    kolo_shape_query query = {.attr = attr, .n_in = n_in, .in = spec->in, .out = spec->out};
+    kolo_shape_query query = {.attr = spec->attr, .n_in = n_in, .in = spec->in, .out = spec->out};
     ASSERT_OK(op->shape(&query));
     assert_int_equal(query.n_out, n_out);
     spec->n_out = n_out;

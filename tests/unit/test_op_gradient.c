@@ -83,6 +83,25 @@ static const gradient_case cases[] = {
     {"odd", &kolo_op_avg_pool2d, 1, .in = {S4(1, 2, 7, 5)}, .attr = POOL(3, 2, 2, 2, 0, 0, 0)},
     {"overlapping, padded", &kolo_op_avg_pool2d, 1, .in = {S4(2, 1, 7, 7)},
      .attr = POOL(3, 3, 1, 2, 1, 1, 0)},
+    {"ceil", &kolo_op_max_pool2d, 1, .in = {S4(2, 2, 6, 7)},
+     .attr = {{3}, {3}, {2}, {3}, {1}, {0}, {0}, {0}, {0}, {1}}},
+    {"ceil, padded", &kolo_op_avg_pool2d, 1, .in = {S4(2, 2, 6, 7)},
+     .attr = {{3}, {3}, {2}, {3}, {1}, {1}, {0}, {0}, {0}, {1}}},
+    {"ceil, padded, bare", &kolo_op_avg_pool2d, 1, .in = {S4(1, 3, 6, 7)},
+     .attr = {{3}, {2}, {2}, {2}, {1}, {1}, {0}, {0}, {0}, {1}, {1}}},
+    {"shrinks", &kolo_op_adaptive_avg_pool2d, 1, .in = {S4(2, 3, 7, 5)}, .attr = {{3}, {2}}},
+    {"grows", &kolo_op_adaptive_avg_pool2d, 1, .in = {S4(1, 2, 3, 5)}, .attr = {{7}, {5}}},
+    {"grows", &kolo_op_resize, 1, .in = {S4(2, 2, 3, 4)}, .attr = {{7}, {9}, {0}}},
+    {"shrinks", &kolo_op_resize, 1, .in = {S4(1, 3, 9, 7)}, .attr = {{4}, {3}, {0}}},
+    {"one pixel", &kolo_op_resize, 1, .in = {S4(2, 3, 1, 1)}, .attr = {{3}, {2}, {0}}},
+    {"corners", &kolo_op_resize, 1, .in = {S4(2, 2, 3, 4)}, .attr = {{7}, {9}, {1}}},
+    {"corners, to one", &kolo_op_resize, 1, .in = {S4(2, 1, 3, 4)}, .attr = {{1}, {3}, {1}}},
+    {"odd window", &kolo_op_lrn, 1, .in = {S4(2, 7, 2, 3)},
+     .attr = {{5}, {.f = 0.5}, {.f = 0.75}, {.f = 2}}},
+    {"even window", &kolo_op_lrn, 1, .in = {S3(1, 6, 4)},
+     .attr = {{4}, {.f = 1}, {.f = 0.6}, {.f = 1}}},
+    {"window past all channels", &kolo_op_lrn, 1, .in = {S2(3, 3)},
+     .attr = {{9}, {.f = 2}, {.f = 0.75}, {.f = 1}}},
     {"plain", &kolo_op_linear, 2, .in = {S2(3, 5), S2(4, 5)}, .attr = {{0}}},
     {"one", &kolo_op_linear, 2, .in = {S2(1, 1), S2(1, 1)}, .attr = {{0}}},
     {"bias", &kolo_op_linear, 3, .in = {S2(5, 7), S2(3, 7), S1(3)}, .attr = {{0}}},
@@ -100,6 +119,8 @@ static const gradient_case cases[] = {
     {"scalar", &kolo_op_relu, 1, .in = {{0, {0}}}, .attr = {{0}}},
     {"odd", &kolo_op_add, 2, .in = {S3(3, 5, 7), S3(3, 5, 7)}, .attr = {{0}}},
     {"one side", &kolo_op_add, 2, .in = {S2(3, 5), S2(3, 5)}, .attr = {{0}}, .skip = 1},
+    {"by a number", &kolo_op_scale, 1, .in = {S3(3, 2, 2)}, .attr = {{.f = -0.3}}},
+    {"by a scalar", &kolo_op_scale, 2, .in = {S2(3, 5), {0, {0}}}, .attr = {{.f = 2}}, .skip = 2},
     {"images", &kolo_op_batch_norm, 5, .in = {S4(3, 2, 3, 2), S1(2), S1(2), S1(2), S1(2)},
      .attr = {{.f = 1e-3}}, .skip = 24},
     {"relu", &kolo_op_batch_norm, 5, .in = {S4(2, 3, 3, 3), S1(3), S1(3), S1(3), S1(3)},
@@ -209,16 +230,27 @@ static void gradients_equal_differences(void **state) {
 /* The loss has labels, and a gradient that comes in as a scalar. */
 static void loss_gradient_equals_differences(void **state) {
     const struct {
-        int64_t n, c;
-        double scale;
-    } shapes[] = {{1, 1, 1}, {1, 2, 1}, {5, 3, 2}, {3, 11, 4}, {2, 7, 30}};
+        kolo_shape logits, labels;
+        double scale, smoothing;
+        bool ignores;
+    } shapes[] = {{S2(1, 1), S1(1), 1, 0, false},
+                  {S2(1, 2), S1(1), 1, 0, false},
+                  {S2(5, 3), S1(5), 2, 0, false},
+                  {S2(3, 11), S1(3), 4, 0.1, false},
+                  {S2(2, 7), S1(2), 30, 0, false},
+                  {S4(2, 3, 4, 2), S3(2, 4, 2), 2, 0, false},
+                  {S4(1, 5, 3, 3), S3(1, 3, 3), 2, 0.2, true},
+                  {S3(2, 4, 5), S2(2, 5), 2, 0, true}};
     for (size_t k = 0; k < KOLO_COUNT(shapes); k++) {
         rig t = {0};
         ASSERT_OK(kolo_graph_create(&(kolo_graph_opts){KOLO_DTYPE_F64}, &t.g));
-        kolo_shape shape = kolo_shape_2(shapes[k].n, shapes[k].c);
+        kolo_shape shape = shapes[k].logits;
         t.in[0] = kolo_param(t.g, "logits", shape, (kolo_init){KOLO_INIT_ZERO, 0});
-        kolo_value labels = kolo_input(t.g, "labels", KOLO_DTYPE_I32, kolo_shape_1(shapes[k].n));
-        t.y = kolo_softmax_xent(t.g, t.in[0], labels);
+        kolo_value labels = kolo_input(t.g, "labels", KOLO_DTYPE_I32, shapes[k].labels);
+        int64_t classes = shape.dim[1];
+        kolo_loss_opts opts = {.ignores = shapes[k].ignores, .ignored = 1,
+                               .smoothing = shapes[k].smoothing};
+        t.y = kolo_softmax_xent_opts(t.g, t.in[0], labels, &opts);
         t.n_forward = 1;
         t.r = kolo_scalar(t.g, "r");
         ASSERT_OK(kolo_graph_check(t.g));
@@ -229,11 +261,12 @@ static void loss_gradient_equals_differences(void **state) {
         ASSERT_OK(kolo_graph_verify(t.g));
         ASSERT_OK(graph_eval_init(&t.e, t.g, KOLO_KERNELS_REF));
         graph_eval_fill(&t.e, t.in[0], k, shapes[k].scale);
-        graph_eval_fill_labels(&t.e, labels, k, shapes[k].c);
+        graph_eval_fill_labels(&t.e, labels, k, classes);
         graph_eval_f64(&t.e, t.r)[0] = -0.7;
-        if (shapes[k].n > 2) graph_eval_i32(&t.e, labels)[1] = k % 2 ? -1 : (int32_t)shapes[k].c;
+        if (kolo_shape_count(&shapes[k].labels) > 2)
+            graph_eval_i32(&t.e, labels)[1] = k % 2 ? -1 : (int32_t)classes;
         gradient_case c = {"logits", &kolo_op_softmax_xent, 1, .in = {shape}};
-        if (shapes[k].c > 1) {
+        if (classes > 1) {
             check_input(&t, &c, 0);
         } else { /* one class: no loss and no gradient, exactly */
             graph_eval_run(&t.e, t.g->n_nodes);

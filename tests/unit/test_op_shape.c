@@ -55,6 +55,32 @@ static kolo_value avg_pool(kolo_graph *g) {
     return kolo_avg_pool2d(g, image(g, 2, 4, 9, 7),
                            &(kolo_pool2d_opts){.kernel_h = 9, .kernel_w = 7});
 }
+static kolo_value pool_ceil(kolo_graph *g) {
+    return pool(g, (kolo_pool2d_opts){
+                       .kernel_h = 2, .kernel_w = 3, .stride_h = 2, .stride_w = 3, .ceil = true});
+}
+static kolo_value pool_ceil_padded(kolo_graph *g) { /* no window begins in the padding behind */
+    return pool(g, (kolo_pool2d_opts){.kernel_h = 2,
+                                      .kernel_w = 3,
+                                      .stride_h = 2,
+                                      .stride_w = 4,
+                                      .pad_h = 1,
+                                      .pad_w = 1,
+                                      .ceil = true});
+}
+static kolo_value adaptive_pool(kolo_graph *g) {
+    return kolo_adaptive_avg_pool2d(g, image(g, 2, 4, 9, 7), 4, 7);
+}
+static kolo_value adaptive_tiles(kolo_graph *g) {
+    kolo_value y = kolo_adaptive_avg_pool2d(g, image(g, 2, 4, 9, 7), 3, 1);
+    assert_ptr_equal(g->nodes[0]->op, &kolo_op_avg_pool2d);
+    return y;
+}
+static kolo_value resized(kolo_graph *g) {
+    return kolo_resize(g, image(g, 2, 4, 9, 7), 20, 5, false);
+}
+static kolo_value normalised(kolo_graph *g) { return kolo_lrn(g, image(g, 2, 4, 9, 7), NULL); }
+static kolo_value scaled(kolo_graph *g) { return kolo_scale(g, image(g, 2, 4, 9, 7), 0.5); }
 static kolo_value linear_plain(kolo_graph *g) {
     return kolo_linear(g, matrix(g, "x", 5, 7), weight(g, kolo_shape_2(3, 7)));
 }
@@ -90,6 +116,19 @@ static kolo_value loss_ok(kolo_graph *g) {
     kolo_value labels = kolo_input(g, "labels", KOLO_DTYPE_I32, kolo_shape_1(5));
     return kolo_softmax_xent(g, matrix(g, "x", 5, 7), labels);
 }
+static kolo_value maps(kolo_graph *g) {
+    return kolo_input(g, "labels", KOLO_DTYPE_I32, (kolo_shape){3, {2, 9, 7}});
+}
+static kolo_value loss_maps(kolo_graph *g) {
+    kolo_loss_opts opts = {.ignores = true, .ignored = 3, .smoothing = 0.1};
+    return kolo_softmax_xent_opts(g, image(g, 2, 4, 9, 7), maps(g), &opts);
+}
+static kolo_value accuracy_maps(kolo_graph *g) {
+    return kolo_accuracy(g, image(g, 2, 4, 9, 7), maps(g));
+}
+static kolo_value confusion_maps(kolo_graph *g) {
+    return kolo_confusion(g, image(g, 2, 4, 9, 7), maps(g));
+}
 static kolo_value accuracy_ok(kolo_graph *g) {
     kolo_value labels = kolo_input(g, "labels", KOLO_DTYPE_I32, kolo_shape_1(5));
     return kolo_accuracy(g, matrix(g, "x", 5, 7), labels);
@@ -107,6 +146,16 @@ static void shapes_come_out(void **state) {
         {pool_default, "[2,4,4,2]"},
         {pool_all, "[2,4,5,8]"},
         {avg_pool, "[2,4,1,1]"},
+        {pool_ceil, "[2,4,5,3]"},
+        {pool_ceil_padded, "[2,4,5,2]"},
+        {adaptive_pool, "[2,4,4,7]"},
+        {adaptive_tiles, "[2,4,3,1]"},
+        {resized, "[2,4,20,5]"},
+        {normalised, "[2,4,9,7]"},
+        {scaled, "[2,4,9,7]"},
+        {loss_maps, "[]"},
+        {accuracy_maps, "[]"},
+        {confusion_maps, "[4,4]"},
         {linear_plain, "[5,3]"},
         {linear_images, "[5,10]"},
         {bias_images, "[2,3,4,5]"},
@@ -227,6 +276,26 @@ static kolo_value loss_dtype(kolo_graph *g) {
     kolo_value labels = kolo_input(g, "labels", KOLO_DTYPE_F32, kolo_shape_1(5));
     return kolo_softmax_xent(g, matrix(g, "x", 5, 7), labels);
 }
+static kolo_value loss_smooth(kolo_graph *g) {
+    kolo_value labels = kolo_input(g, "labels", KOLO_DTYPE_I32, kolo_shape_1(5));
+    kolo_loss_opts opts = {.smoothing = 1};
+    return kolo_softmax_xent_opts(g, matrix(g, "x", 5, 7), labels, &opts);
+}
+static kolo_value resize_none(kolo_graph *g) {
+    return kolo_resize(g, image(g, 2, 4, 9, 7), 0, 5, true);
+}
+static kolo_value adaptive_rank(kolo_graph *g) {
+    return kolo_adaptive_avg_pool2d(g, matrix(g, "x", 5, 7), 1, 1);
+}
+static kolo_value lrn_power(kolo_graph *g) {
+    return kolo_lrn(g, image(g, 2, 4, 9, 7), &(kolo_lrn_opts){.beta = -1});
+}
+static kolo_value lrn_window(kolo_graph *g) {
+    return kolo_lrn(g, image(g, 2, 4, 9, 7), &(kolo_lrn_opts){.size = -2});
+}
+static kolo_value confusion_labels(kolo_graph *g) {
+    return kolo_confusion(g, image(g, 2, 4, 9, 8), maps(g));
+}
 static kolo_value accuracy_rank(kolo_graph *g) {
     kolo_value labels = kolo_input(g, "labels", KOLO_DTYPE_I32, kolo_shape_1(2));
     return kolo_accuracy(g, image(g, 2, 3, 1, 1), labels);
@@ -266,7 +335,13 @@ static void failures_name_op_and_shapes(void **state) {
         {dropout_all, "dropout: ", "f32 [5,7], f32 [], f32 []", "p is 1; it must be in [0, 1)"},
         {loss_labels, "softmax_xent: ", "f32 [5,7], i32 [4]", "must be [5]"},
         {loss_dtype, "softmax_xent: ", "f32 [5,7], f32 [5]", "must be i32"},
-        {accuracy_rank, "accuracy: ", "f32 [2,3,1,1], i32 [2]", "N,C"},
+        {accuracy_rank, "accuracy: ", "f32 [2,3,1,1], i32 [2]", "must be [2,1,1]"},
+        {loss_smooth, "softmax_xent: ", "f32 [5,7], i32 [5]", "smoothing is 1"},
+        {resize_none, "resize: ", "f32 [2,4,9,7]", "0 x 5 pixels"},
+        {adaptive_rank, "adaptive_avg_pool2d: ", "f32 [5,7]", "N,C,H,W"},
+        {lrn_power, "lrn: ", "f32 [2,4,9,7]", "beta -1"},
+        {lrn_window, "lrn: ", "f32 [2,4,9,7]", "a window of -2 channels"},
+        {confusion_labels, "confusion: ", "i32 [2,9,7]", "must be [2,9,8]"},
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         kolo_graph *g;

@@ -225,7 +225,7 @@ static double forward(rig *t, uint64_t *side) {
 }
 
 typedef struct tally {
-    int checks, kinks, without_gradient, shared, ops[32];
+    int checks, kinks, without_gradient, shared, ops[128];
 } tally;
 
 /* Compares the gradient of parameter p along `direction`, of unit length, with the difference

@@ -1,87 +1,113 @@
-/* softmax_xent, its backward and accuracy, on plain [N,C]. Rows are dealt to threads; what each row
+/* softmax_xent, its backward, accuracy and confusion, on logits in any layout that kolo_simd_image
+ * covers, with a label for each place (loops: loss.isa.c). Places are dealt to threads; what each
  * gives is summed afterwards, in order, so that the sum does not depend on the threads. */
 #include "kernel/simd/simd.h"
 
+#include <string.h>
+
 enum { LOGITS, LABELS, DLOSS };
 
+typedef struct loss_state {
+    const kolo_simd_loss_table *table;
+    kolo_simd_image image;
+    int64_t places; /* of all images */
+} loss_state;
+
 static double fit(kolo_kernel_spec *spec) {
-    if (!kolo_spec_floats_are(spec, KOLO_DTYPE_F32) || !kolo_spec_is_plain(spec)) return -1;
-    if (spec->in[0].shape.rank != 2) return -1;
-    double elements = (double)kolo_tensor_elements(&spec->in[0]);
-    return kolo_kernel_seconds(20 * elements, 8 * elements, 0.3);
+    kolo_simd_image image;
+    const kolo_tensor *x = &spec->in[LOGITS];
+    if (!kolo_spec_floats_are(spec, KOLO_DTYPE_F32) || !kolo_simd_image_of(x, &image)) return -1;
+    for (int i = 0; i < spec->n_in + spec->n_out; i++) {
+        const kolo_tensor *t = i < spec->n_in ? &spec->in[i] : &spec->out[i - spec->n_in];
+        bool alike = t->shape.rank == x->shape.rank && t->shape.rank > 2;
+        if (alike ? !kolo_layout_equal(&t->layout, &x->layout) : !kolo_layout_is_plain(&t->layout))
+            return -1;
+    }
+    double elements = (double)kolo_tensor_elements(x);
+    bool rows = image.inner == image.c;
+    return kolo_kernel_seconds(20 * elements, 8 * elements, rows ? 0.3 : 0.1);
 }
 
 static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *scratch_bytes) {
-    const kolo_simd_loss_table **table = kolo_alloc(sizeof *table);
-    if (!table) return KOLO_NOMEM(sizeof *table);
-    *table = kolo_simd_isa_now()->loss;
-    *state = table;
-    *scratch_bytes = sizeof(float) * (size_t)spec->in[0].shape.dim[0];
+    loss_state *s = kolo_zalloc(sizeof *s);
+    if (!s) return KOLO_NOMEM(sizeof *s);
+    s->table = kolo_simd_isa_now()->loss;
+    KOLO_ASSERT(kolo_simd_image_of(&spec->in[LOGITS], &s->image));
+    s->places = kolo_shape_count(&spec->in[LABELS].shape);
+    *state = s;
+    *scratch_bytes =
+        sizeof(float) * (size_t)(s->places + spec->threads * 2 * spec->in[LOGITS].shape.dim[1]);
     return KOLO_OK;
 }
 
 static kolo_simd_loss_job job_of(const kolo_call *call) {
+    const loss_state *s = call->state;
+    const kolo_attr *attr = call->spec->attr;
     return (kolo_simd_loss_job){
-        .classes = call->spec->in[0].shape.dim[1],
+        .image = s->image,
         .in = call->in[LOGITS],
         .labels = call->in[LABELS],
-        .per_row = call->scratch,
+        .ignores = attr[KOLO_LOSS_IGNORES].i,
+        .ignored = (int32_t)attr[KOLO_LOSS_IGNORED].i,
+        .smoothing = (float)attr[KOLO_LOSS_SMOOTHING].f,
+        .per_place = call->scratch,
+        .predicted = call->scratch,
+        .rows = (float *)call->scratch + s->places,
     };
 }
 
-static float sum_rows(const float *per_row, int64_t rows) {
+static float sum_places(const float *per_place, int64_t places) {
     double sum = 0;
-    for (int64_t i = 0; i < rows; i++) sum += per_row[i];
+    for (int64_t i = 0; i < places; i++) sum += per_place[i];
     return (float)sum;
 }
 
 static void run_softmax_xent(const kolo_call *call) {
-    const kolo_simd_loss_table *const *table = call->state;
+    const loss_state *s = call->state;
     kolo_simd_loss_job job = job_of(call);
-    int64_t rows = call->spec->in[0].shape.dim[0];
     job.out = call->out[1];
-    kolo_simd_parallel(call->spec->threads, rows, (*table)->softmax_xent, &job);
-    *(float *)call->out[0] = sum_rows(job.per_row, rows);
+    kolo_simd_parallel(call->spec->threads, s->places, s->table->softmax_xent, &job);
+    *(float *)call->out[0] = sum_places(job.per_place, s->places);
 }
 
 static void run_softmax_xent_bwd(const kolo_call *call) {
-    const kolo_simd_loss_table *const *table = call->state;
+    const loss_state *s = call->state;
     kolo_simd_loss_job job = job_of(call);
     job.out = call->out[0];
     job.dloss = call->in[DLOSS];
-    kolo_simd_parallel(call->spec->threads, call->spec->in[0].shape.dim[0],
-                       (*table)->softmax_xent_bwd, &job);
+    kolo_simd_parallel(call->spec->threads, s->places, s->table->softmax_xent_bwd, &job);
 }
 
 static void run_accuracy(const kolo_call *call) {
-    const kolo_simd_loss_table *const *table = call->state;
+    const loss_state *s = call->state;
     kolo_simd_loss_job job = job_of(call);
-    int64_t rows = call->spec->in[0].shape.dim[0];
-    kolo_simd_parallel(call->spec->threads, rows, (*table)->accuracy, &job);
-    *(float *)call->out[0] = sum_rows(job.per_row, rows);
+    kolo_simd_parallel(call->spec->threads, s->places, s->table->accuracy, &job);
+    *(float *)call->out[0] = sum_places(job.per_place, s->places);
 }
 
-const kolo_kernel kolo_simd_softmax_xent = {
-    .name = "simd_softmax_xent",
-    .op = &kolo_op_softmax_xent,
-    .fit = fit,
-    .prepare = prepare,
-    .run = run_softmax_xent,
-    .release = kolo_free,
-};
-const kolo_kernel kolo_simd_softmax_xent_bwd = {
-    .name = "simd_softmax_xent_bwd",
-    .op = &kolo_op_softmax_xent_bwd,
-    .fit = fit,
-    .prepare = prepare,
-    .run = run_softmax_xent_bwd,
-    .release = kolo_free,
-};
-const kolo_kernel kolo_simd_accuracy = {
-    .name = "simd_accuracy",
-    .op = &kolo_op_accuracy,
-    .fit = fit,
-    .prepare = prepare,
-    .run = run_accuracy,
-    .release = kolo_free,
-};
+static void run_confusion(const kolo_call *call) {
+    const loss_state *s = call->state;
+    kolo_simd_loss_job job = job_of(call);
+    int64_t classes = s->image.c;
+    float *counts = call->out[0];
+    kolo_simd_parallel(call->spec->threads, s->places, s->table->predict, &job);
+    memset(counts, 0, sizeof *counts * (size_t)(classes * classes));
+    for (int64_t i = 0; i < s->places; i++) {
+        int64_t label = kolo_simd_label(&job, i);
+        if (label >= 0) counts[label * classes + job.predicted[i]]++;
+    }
+}
+
+#define LOSS(text, op_name, run_)             \
+    const kolo_kernel kolo_simd_##op_name = { \
+        .name = text,                         \
+        .op = &kolo_op_##op_name,             \
+        .fit = fit,                           \
+        .prepare = prepare,                   \
+        .run = run_,                          \
+        .release = kolo_free,                 \
+    }
+LOSS("simd_softmax_xent", softmax_xent, run_softmax_xent);
+LOSS("simd_softmax_xent_bwd", softmax_xent_bwd, run_softmax_xent_bwd);
+LOSS("simd_accuracy", accuracy, run_accuracy);
+LOSS("simd_confusion", confusion, run_confusion);

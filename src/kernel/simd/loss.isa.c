@@ -1,6 +1,7 @@
-/* Softmax with cross-entropy, row by row. The exponential is written without branches so that the
- * compiler vectorises it: e^x = 2^n e^r with n = round(x / ln 2) and |r| <= ln 2 / 2, where what
- * Taylor's polynomial of degree six leaves out, r^7 / 7!, is below 2^-23. */
+/* Softmax with cross-entropy, place by place: the classes of a place are a row, used where it lies
+ * when they are side by side, else gathered. The exponential is written without branches so that
+ * the compiler vectorises it: e^x = 2^n e^r with n = round(x / ln 2) and |r| <= ln 2 / 2, where
+ * what Taylor's polynomial of degree six leaves out, r^7 / 7!, is below 2^-23. */
 
 #include "kernel/simd/simd.h"
 #include "kernel/simd/vector.h"
@@ -28,48 +29,97 @@ INLINE float exp_negative(float x) {
     return x < -87.0f ? 0 : p * scale;
 }
 
+/* Where class 0 of a place lies. */
+INLINE int64_t place_at(const kolo_simd_image *v, int64_t place) {
+    int64_t pixels = v->h * v->w;
+    return place / pixels * kolo_simd_image_size(v) + place % pixels * v->inner;
+}
+
+/* Whether the classes of a place lie side by side. */
+INLINE bool is_row(const kolo_simd_image *v) { return v->planes == 1; }
+
+/* The logits of a place; `row` is room for them. */
+INLINE const float *row_of(const kolo_simd_loss_job *job, int64_t place, float *row) {
+    const kolo_simd_image *v = &job->image;
+    const float *x = job->in + place_at(v, place);
+    if (is_row(v)) return x;
+    for (int64_t c = 0; c < v->c; c++) row[c] = x[kolo_simd_channel(v, c)];
+    return row;
+}
+
+/* Writes a row to its place; nothing to do when it lies there. Zeros for channels of padding. */
+INLINE void put_row(const kolo_simd_image *v, const float *row, float *to) {
+    for (int64_t c = 0; c < v->c && row != to; c++) to[kolo_simd_channel(v, c)] = row[c];
+    for (int64_t c = v->c; c < v->planes * v->inner; c++) to[kolo_simd_channel(v, c)] = 0;
+}
+
+INLINE int64_t largest_of(const float *logits, int64_t classes) {
+    int64_t best = 0;
+    for (int64_t i = 1; i < classes; i++) best = logits[i] > logits[best] ? i : best;
+    return best;
+}
+
 static void softmax_xent(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_loss_job *job = arg;
-    int64_t classes = job->classes;
-    for (int64_t row = begin; row < end; row++) {
-        const float *logits = job->in + row * classes;
-        float *probs = job->out + row * classes, largest = logits[0], sum = 0;
+    const kolo_simd_image *v = &job->image;
+    int64_t classes = v->c;
+    float *rows = job->rows + part * 2 * classes;
+    for (int64_t place = begin; place < end; place++) {
+        const float *logits = row_of(job, place, rows);
+        float *to = job->out + place_at(v, place), *probs = is_row(v) ? to : rows + classes;
+        float largest = logits[0], sum = 0, all = 0;
         for (int64_t i = 1; i < classes; i++) largest = logits[i] > largest ? logits[i] : largest;
         for (int64_t i = 0; i < classes; i++) probs[i] = exp_negative(logits[i] - largest);
         for (int64_t i = 0; i < classes; i++) sum += probs[i];
         for (int64_t i = 0; i < classes; i++) probs[i] /= sum;
-        int64_t label = job->labels[row];
-        bool valid = label >= 0 && label < classes;
-        job->per_row[row] = valid ? logf(sum) - (logits[label] - largest) : 0;
+        int64_t label = kolo_simd_label(job, place);
+        float loss = label >= 0 ? logf(sum) - (logits[label] - largest) : 0;
+        if (job->smoothing > 0 && label >= 0) {
+            for (int64_t i = 0; i < classes; i++) all += logits[i] - largest;
+            float mean = logf(sum) - all / (float)classes;
+            loss = (1 - job->smoothing) * loss + job->smoothing * mean;
+        }
+        job->per_place[place] = loss;
+        put_row(v, probs, to);
     }
 }
 
 static void softmax_xent_bwd(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_loss_job *job = arg;
-    int64_t classes = job->classes;
-    float dloss = *job->dloss;
-    for (int64_t row = begin; row < end; row++) {
-        const float *probs = job->in + row * classes;
-        float *dlogits = job->out + row * classes;
-        int64_t label = job->labels[row];
-        if (label < 0 || label >= classes) {
+    const kolo_simd_image *v = &job->image;
+    int64_t classes = v->c;
+    float *rows = job->rows + part * 2 * classes;
+    float dloss = *job->dloss, share = job->smoothing / (float)classes;
+    for (int64_t place = begin; place < end; place++) {
+        const float *probs = row_of(job, place, rows);
+        float *to = job->out + place_at(v, place), *dlogits = is_row(v) ? to : rows + classes;
+        int64_t label = kolo_simd_label(job, place);
+        if (label < 0) {
             memset(dlogits, 0, sizeof(float) * (size_t)classes);
-            continue;
+        } else { /* dlogits may overwrite probs */
+            float of_label = (probs[label] - (1 - job->smoothing) - share) * dloss;
+            for (int64_t i = 0; i < classes; i++) dlogits[i] = (probs[i] - share) * dloss;
+            dlogits[label] = of_label;
         }
-        float of_label = (probs[label] - 1) * dloss; /* before dlogits overwrites probs */
-        for (int64_t i = 0; i < classes; i++) dlogits[i] = probs[i] * dloss;
-        dlogits[label] = of_label;
+        put_row(v, dlogits, to);
     }
 }
 
 static void accuracy(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_loss_job *job = arg;
-    int64_t classes = job->classes;
-    for (int64_t row = begin; row < end; row++) {
-        const float *logits = job->in + row * classes;
-        int64_t best = 0;
-        for (int64_t i = 1; i < classes; i++) best = logits[i] > logits[best] ? i : best;
-        job->per_row[row] = job->labels[row] == best ? 1 : 0;
+    float *row = job->rows + part * 2 * job->image.c;
+    for (int64_t place = begin; place < end; place++) {
+        int64_t label = kolo_simd_label(job, place);
+        bool right = label >= 0 && label == largest_of(row_of(job, place, row), job->image.c);
+        job->per_place[place] = right ? 1 : 0;
+    }
+}
+
+static void predict(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_loss_job *job = arg;
+    float *row = job->rows + part * 2 * job->image.c;
+    for (int64_t place = begin; place < end; place++) {
+        job->predicted[place] = (int32_t)largest_of(row_of(job, place, row), job->image.c);
     }
 }
 
@@ -77,4 +127,5 @@ const kolo_simd_loss_table KOLO_SIMD_TABLE(kolo_simd_loss_) = {
     .softmax_xent = softmax_xent,
     .softmax_xent_bwd = softmax_xent_bwd,
     .accuracy = accuracy,
+    .predict = predict,
 };

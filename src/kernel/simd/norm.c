@@ -165,7 +165,8 @@ static void run_update(const kolo_call *call) {
 
 static void run_scale(const kolo_call *call) {
     const norm_state *s = call->state;
-    double factor = *(const float *)call->in[1] * call->spec->attr[KOLO_SCALE_FACTOR].f;
+    double factor = call->spec->attr[KOLO_SCALE_FACTOR].f;
+    if (call->spec->n_in == 2) factor *= *(const float *)call->in[1];
     kolo_simd_blend_job job = {.a = call->in[0], .factor = (float)factor, .out = call->out[0]};
     kolo_simd_parallel(call->spec->threads, s->lanes, s->loops->blend, &job);
 }

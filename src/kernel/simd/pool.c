@@ -8,7 +8,12 @@ typedef struct pool_state {
 } pool_state;
 
 static bool is_bwd(const kolo_op *op) {
-    return op == &kolo_op_max_pool2d_bwd || op == &kolo_op_avg_pool2d_bwd;
+    return op == &kolo_op_max_pool2d_bwd || op == &kolo_op_avg_pool2d_bwd ||
+           op == &kolo_op_adaptive_avg_pool2d_bwd;
+}
+
+static bool is_adaptive(const kolo_op *op) {
+    return op == &kolo_op_adaptive_avg_pool2d || op == &kolo_op_adaptive_avg_pool2d_bwd;
 }
 
 static double fit(kolo_kernel_spec *spec) {
@@ -37,8 +42,8 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
     if (!s) return KOLO_NOMEM(sizeof *s);
     s->loop = spec->op == &kolo_op_max_pool2d       ? table->max
               : spec->op == &kolo_op_max_pool2d_bwd ? table->max_bwd
-              : spec->op == &kolo_op_avg_pool2d     ? table->avg
-                                                    : table->avg_bwd;
+              : is_bwd(spec->op)                    ? table->avg_bwd
+                                                    : table->avg;
     kolo_simd_pool_job *job = &s->job;
     bool bwd = is_bwd(spec->op);
     KOLO_ASSERT(kolo_simd_image_of(bwd ? &spec->out[0] : &spec->in[0], &job->big));
@@ -49,18 +54,21 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
         other->planes = other->c;
         other->inner = 1;
     }
+    *state = s;
+    *scratch_bytes = 0;
+    job->adaptive = is_adaptive(spec->op);
+    if (job->adaptive) return KOLO_OK;
     job->kernel_h = attr[KOLO_POOL_KERNEL_H].i;
     job->kernel_w = attr[KOLO_POOL_KERNEL_W].i;
     job->stride_h = attr[KOLO_POOL_STRIDE_H].i;
     job->stride_w = attr[KOLO_POOL_STRIDE_W].i;
     job->pad_h = attr[KOLO_POOL_PAD_H].i;
     job->pad_w = attr[KOLO_POOL_PAD_W].i;
+    job->bare = attr[KOLO_POOL_BARE].i;
     job->relu = !bwd && attr[KOLO_POOL_RELU].i;
     job->tiles = job->pad_h == 0 && job->pad_w == 0 && job->stride_h == job->kernel_h &&
                  job->stride_w == job->kernel_w && job->small.h * job->kernel_h == job->big.h &&
                  job->small.w * job->kernel_w == job->big.w;
-    *state = s;
-    *scratch_bytes = 0;
     return KOLO_OK;
 }
 
@@ -91,3 +99,5 @@ POOL("simd_max_pool2d", max_pool2d);
 POOL("simd_max_pool2d_bwd", max_pool2d_bwd);
 POOL("simd_avg_pool2d", avg_pool2d);
 POOL("simd_avg_pool2d_bwd", avg_pool2d_bwd);
+POOL("simd_adaptive_avg_pool2d", adaptive_avg_pool2d);
+POOL("simd_adaptive_avg_pool2d_bwd", adaptive_avg_pool2d_bwd);

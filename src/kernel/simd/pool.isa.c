@@ -8,7 +8,21 @@ typedef struct window {
     int64_t top, bottom, left, right; /* rows and columns of the big image */
     int64_t corner;                   /* kh * KW + kw of (top, left) */
     int64_t small;                    /* its pixel in the small image */
+    float size;                       /* elements that a mean counts */
 } window;
+
+/* The windows of an adaptive pool. */
+INLINE window share_at(const kolo_simd_pool_job *job, int64_t oh, int64_t ow) {
+    window at = {
+        .top = oh * job->big.h / job->small.h,
+        .bottom = ((oh + 1) * job->big.h + job->small.h - 1) / job->small.h,
+        .left = ow * job->big.w / job->small.w,
+        .right = ((ow + 1) * job->big.w + job->small.w - 1) / job->small.w,
+        .small = oh * job->small.w + ow,
+    };
+    at.size = (float)((at.bottom - at.top) * (at.right - at.left));
+    return at;
+}
 
 INLINE window window_at(const kolo_simd_pool_job *job, int64_t oh, int64_t ow) {
     int64_t h = oh * job->stride_h - job->pad_h, w = ow * job->stride_w - job->pad_w;
@@ -17,6 +31,9 @@ INLINE window window_at(const kolo_simd_pool_job *job, int64_t oh, int64_t ow) {
     at.right = kolo_min_i64(w + job->kernel_w, job->big.w);
     at.corner = (at.top - h) * job->kernel_w + at.left - w;
     at.small = oh * job->small.w + ow;
+    int64_t rows = kolo_min_i64(h + job->kernel_h, job->big.h + job->pad_h) - h;
+    int64_t columns = kolo_min_i64(w + job->kernel_w, job->big.w + job->pad_w) - w;
+    at.size = (float)(job->bare ? (at.bottom - at.top) * (at.right - at.left) : rows * columns);
     return at;
 }
 
@@ -212,10 +229,9 @@ static void max_bwd(const void *arg, int part, int64_t begin, int64_t end) {
 
 static void avg_plane(const kolo_simd_pool_job *job, const float *x, float *y) {
     int64_t inner = job->big.inner, row = job->big.w * inner;
-    float size = (float)(job->kernel_h * job->kernel_w);
     for (int64_t oh = 0; oh < job->small.h; oh++) {
         for (int64_t ow = 0; ow < job->small.w; ow++) {
-            window at = window_at(job, oh, ow);
+            window at = job->adaptive ? share_at(job, oh, ow) : window_at(job, oh, ow);
             float *to = y + at.small * inner;
             int64_t i = 0;
             for (; i + 8 <= inner; i += 8) {
@@ -225,14 +241,14 @@ static void avg_plane(const kolo_simd_pool_job *job, const float *x, float *y) {
                         sum += load8(x + h * row + w * inner + i);
                     }
                 }
-                store8(to + i, sum / size);
+                store8(to + i, sum / at.size);
             }
             for (; i < inner; i++) {
                 float sum = 0;
                 for (int64_t h = at.top; h < at.bottom; h++) {
                     for (int64_t w = at.left; w < at.right; w++) sum += x[h * row + w * inner + i];
                 }
-                to[i] = sum / size;
+                to[i] = sum / at.size;
             }
         }
     }
@@ -246,15 +262,14 @@ static void avg(const void *arg, int part, int64_t begin, int64_t end) {
 
 static void avg_bwd_plane(const kolo_simd_pool_job *job, const float *dy, float *dx) {
     int64_t inner = job->big.inner, row = job->big.w * inner;
-    float size = (float)(job->kernel_h * job->kernel_w);
     memset(dx, 0, sizeof(float) * (size_t)kolo_simd_plane_size(&job->big));
     for (int64_t oh = 0; oh < job->small.h; oh++) {
         for (int64_t ow = 0; ow < job->small.w; ow++) {
-            window at = window_at(job, oh, ow);
+            window at = job->adaptive ? share_at(job, oh, ow) : window_at(job, oh, ow);
             const float *from = dy + at.small * inner;
             int64_t i = 0;
             for (; i + 8 <= inner; i += 8) {
-                v8f share = load8(from + i) / size;
+                v8f share = load8(from + i) / at.size;
                 for (int64_t h = at.top; h < at.bottom; h++) {
                     for (int64_t w = at.left; w < at.right; w++) {
                         float *to = dx + h * row + w * inner + i;
@@ -263,7 +278,7 @@ static void avg_bwd_plane(const kolo_simd_pool_job *job, const float *dy, float 
                 }
             }
             for (; i < inner; i++) {
-                float share = from[i] / size;
+                float share = from[i] / at.size;
                 for (int64_t h = at.top; h < at.bottom; h++) {
                     for (int64_t w = at.left; w < at.right; w++)
                         dx[h * row + w * inner + i] += share;

@@ -12,10 +12,17 @@ const kolo_kernel *const kolo_simd_kernels[] = {
     &kolo_simd_softmax_xent,
     &kolo_simd_softmax_xent_bwd,
     &kolo_simd_accuracy,
+    &kolo_simd_confusion,
     &kolo_simd_max_pool2d,
     &kolo_simd_max_pool2d_bwd,
     &kolo_simd_avg_pool2d,
     &kolo_simd_avg_pool2d_bwd,
+    &kolo_simd_adaptive_avg_pool2d,
+    &kolo_simd_adaptive_avg_pool2d_bwd,
+    &kolo_simd_resize,
+    &kolo_simd_resize_bwd,
+    &kolo_simd_lrn,
+    &kolo_simd_lrn_bwd,
     &kolo_simd_batch_norm,
     &kolo_simd_batch_norm_bwd,
     &kolo_simd_batch_norm_infer,
@@ -33,17 +40,20 @@ const kolo_kernel *const kolo_simd_kernels[] = {
 
 /* ---- instruction sets ---- */
 
-#define TABLES(isa)                                           \
-    extern const kolo_simd_point_table kolo_simd_point_##isa; \
-    extern const kolo_simd_loss_table kolo_simd_loss_##isa;   \
-    extern const kolo_simd_pool_table kolo_simd_pool_##isa;   \
-    extern const kolo_simd_conv_table kolo_simd_conv_##isa;   \
-    extern const kolo_simd_norm_table kolo_simd_norm_##isa;
+#define TABLES(isa)                                             \
+    extern const kolo_simd_point_table kolo_simd_point_##isa;   \
+    extern const kolo_simd_loss_table kolo_simd_loss_##isa;     \
+    extern const kolo_simd_pool_table kolo_simd_pool_##isa;     \
+    extern const kolo_simd_conv_table kolo_simd_conv_##isa;     \
+    extern const kolo_simd_norm_table kolo_simd_norm_##isa;     \
+    extern const kolo_simd_resize_table kolo_simd_resize_##isa; \
+    extern const kolo_simd_lrn_table kolo_simd_lrn_##isa;
 #define ROW(isa)                                                                      \
     {                                                                                 \
         .name = #isa, .point = &kolo_simd_point_##isa, .loss = &kolo_simd_loss_##isa, \
         .pool = &kolo_simd_pool_##isa, .conv = &kolo_simd_conv_##isa,                 \
-        .norm = &kolo_simd_norm_##isa,                                                \
+        .norm = &kolo_simd_norm_##isa, .resize = &kolo_simd_resize_##isa,             \
+        .lrn = &kolo_simd_lrn_##isa,                                                  \
     }
 
 TABLES(baseline)

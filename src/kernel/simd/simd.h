@@ -83,29 +83,82 @@ typedef struct kolo_simd_point_table {
     kolo_simd_loop relu, relu_bwd, add, sgd, sgd_plain, accumulate, bias, bias_bwd;
 } kolo_simd_point_table;
 
-/* ---- loss: items are rows ---- */
+/* ---- loss: items are places, each with a label ---- */
 
 typedef struct kolo_simd_loss_job {
-    int64_t classes;
+    kolo_simd_image image;
     const float *in; /* logits; of softmax_xent_bwd: probs */
     const int32_t *labels;
+    bool ignores;
+    int32_t ignored;
+    float smoothing;
     const float *dloss;
-    float *out;     /* probs, dlogits */
-    float *per_row; /* loss, or 1 where accuracy counts the row */
+    float *out;         /* probs, dlogits */
+    float *per_place;   /* loss, or 1 where accuracy counts the place */
+    int32_t *predicted; /* confusion: the class of the largest logit */
+    float *rows;        /* two rows of classes for each part */
 } kolo_simd_loss_job;
 
+/* The label of a place, -1 where it does not count. */
+static inline int64_t kolo_simd_label(const kolo_simd_loss_job *job, int64_t place) {
+    int32_t label = job->labels[place];
+    bool ignored = job->ignores && label == job->ignored;
+    return ignored || label < 0 || label >= job->image.c ? -1 : label;
+}
+
 typedef struct kolo_simd_loss_table {
-    kolo_simd_loop softmax_xent, softmax_xent_bwd, accuracy;
+    kolo_simd_loop softmax_xent, softmax_xent_bwd, accuracy, predict;
 } kolo_simd_loss_table;
+
+/* ---- bilinear resizing: items are planes of all images ---- */
+
+/* Between which two rows (columns) one of the large image lies: part of the way from low to high.
+ */
+typedef struct kolo_simd_between {
+    int32_t low, high;
+    float part;
+} kolo_simd_between;
+
+typedef struct kolo_simd_resize_job {
+    kolo_simd_image x, y;
+    const kolo_simd_between *rows, *columns; /* of y */
+    const float *in;                         /* x; backwards: dy */
+    float *out;                              /* y; backwards: dx */
+    float *scratch;                          /* a row of x for each part */
+} kolo_simd_resize_job;
+
+typedef struct kolo_simd_resize_table {
+    kolo_simd_loop forward, backward;
+} kolo_simd_resize_table;
+
+/* ---- local response normalisation: items are tiles of pixels ---- */
+
+/* Pixels of a tile: vectors of them where a pixel holds one channel, else one. */
+enum { KOLO_SIMD_LRN_TILE = 16 };
+
+typedef struct kolo_simd_lrn_job {
+    kolo_simd_image image;
+    int64_t size, tile, tiles; /* pixels of a tile, tiles of an image */
+    float alpha, beta, k;      /* alpha divided by the size */
+    const float *x, *dy, *s;
+    float *y, *s_out, *dx;
+    float *scratch; /* for each part */
+    int64_t part_stride;
+} kolo_simd_lrn_job;
+
+typedef struct kolo_simd_lrn_table {
+    kolo_simd_loop forward, backward;
+} kolo_simd_lrn_table;
 
 /* ---- pooling: items are planes of all images ---- */
 
 typedef struct kolo_simd_pool_job {
     kolo_simd_image big, small; /* before and after pooling */
     int64_t kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
-    bool relu, tiles; /* tiles: the windows cover the big image, each pixel once */
-    const float *in;  /* x; backwards: dy */
-    const float *y;   /* max_pool2d_bwd with relu, else NULL */
+    bool relu, tiles;    /* tiles: the windows cover the big image, each pixel once */
+    bool bare, adaptive; /* of means: no padding counts; windows of an adaptive pool */
+    const float *in;     /* x; backwards: dy */
+    const float *y;      /* max_pool2d_bwd with relu, else NULL */
     float *out;
     uint8_t *index; /* written forwards, read backwards */
 } kolo_simd_pool_job;
@@ -178,6 +231,8 @@ typedef struct kolo_simd_isa {
     const kolo_simd_pool_table *pool;
     const kolo_simd_conv_table *conv;
     const kolo_simd_norm_table *norm;
+    const kolo_simd_resize_table *resize;
+    const kolo_simd_lrn_table *lrn;
 } kolo_simd_isa;
 
 /* The set that kernels are prepared for: that of kolo_kernel_isa(), or the pinned one. */
@@ -190,8 +245,11 @@ void kolo_simd_pin_isa(int isa);
 extern const kolo_kernel kolo_simd_relu, kolo_simd_relu_bwd, kolo_simd_add, kolo_simd_sgd;
 extern const kolo_kernel kolo_simd_accumulate, kolo_simd_bias, kolo_simd_bias_bwd;
 extern const kolo_kernel kolo_simd_softmax_xent, kolo_simd_softmax_xent_bwd, kolo_simd_accuracy;
+extern const kolo_kernel kolo_simd_confusion;
 extern const kolo_kernel kolo_simd_max_pool2d, kolo_simd_max_pool2d_bwd;
 extern const kolo_kernel kolo_simd_avg_pool2d, kolo_simd_avg_pool2d_bwd;
+extern const kolo_kernel kolo_simd_adaptive_avg_pool2d, kolo_simd_adaptive_avg_pool2d_bwd;
+extern const kolo_kernel kolo_simd_resize, kolo_simd_resize_bwd, kolo_simd_lrn, kolo_simd_lrn_bwd;
 extern const kolo_kernel kolo_simd_batch_norm, kolo_simd_batch_norm_bwd;
 extern const kolo_kernel kolo_simd_batch_norm_infer, kolo_simd_batch_norm_update, kolo_simd_scale;
 extern const kolo_kernel kolo_simd_dropout, kolo_simd_concat, kolo_simd_channel_window;

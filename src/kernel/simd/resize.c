@@ -1,0 +1,97 @@
+/* Bilinear resizing and its gradient on images of any kind that kolo_simd_image covers (loops:
+ * resize.isa.c). Where a pixel lies between others is worked out beforehand, in doubles. */
+#include "kernel/simd/simd.h"
+
+#include <math.h>
+
+typedef struct resize_state {
+    kolo_simd_loop loop;
+    kolo_simd_resize_job job; /* but for the addresses */
+    kolo_simd_between *table; /* of rows, then of columns */
+} resize_state;
+
+static bool is_bwd(const kolo_kernel_spec *spec) { return spec->op == &kolo_op_resize_bwd; }
+
+static double fit(kolo_kernel_spec *spec) {
+    kolo_simd_image image;
+    if (!kolo_spec_floats_are(spec, KOLO_DTYPE_F32)) return -1;
+    if (!kolo_simd_image_of(&spec->in[0], &image)) return -1;
+    if (!kolo_layout_equal(&spec->in[0].layout, &spec->out[0].layout)) return -1;
+    double bytes =
+        (double)kolo_tensor_bytes(&spec->in[0]) + (double)kolo_tensor_bytes(&spec->out[0]);
+    return kolo_kernel_seconds(0, bytes, image.inner % 8 == 0 ? 1.5 : 0.5);
+}
+
+static void fill(kolo_simd_between *table, int64_t from, int64_t to, bool align) {
+    for (int64_t i = 0; i < to; i++) {
+        double at = align ? (to > 1 ? (double)i * (double)(from - 1) / (double)(to - 1) : 0)
+                          : fmax(((double)i + 0.5) * (double)from / (double)to - 0.5, 0);
+        int64_t low = kolo_min_i64((int64_t)at, from - 1), high = kolo_min_i64(low + 1, from - 1);
+        table[i] = (kolo_simd_between){(int32_t)low, (int32_t)high, (float)(at - (double)low)};
+    }
+}
+
+/* Both sides must be seen alike: an image of one pixel may be seen two ways. */
+static void see_alike(kolo_simd_image *a, kolo_simd_image *b) {
+    if (a->inner == b->inner) return;
+    kolo_simd_image *other = a->inner > b->inner ? a : b;
+    other->planes = other->c;
+    other->inner = 1;
+}
+
+static void release(void *state) {
+    resize_state *s = state;
+    if (s) kolo_free(s->table);
+    kolo_free(s);
+}
+
+static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *scratch_bytes) {
+    const kolo_simd_resize_table *loops = kolo_simd_isa_now()->resize;
+    resize_state *s = kolo_zalloc(sizeof *s);
+    if (!s) return KOLO_NOMEM(sizeof *s);
+    kolo_simd_resize_job *job = &s->job;
+    KOLO_ASSERT(kolo_simd_image_of(&spec->in[0], is_bwd(spec) ? &job->y : &job->x));
+    KOLO_ASSERT(kolo_simd_image_of(&spec->out[0], is_bwd(spec) ? &job->x : &job->y));
+    see_alike(&job->x, &job->y);
+    size_t bytes = (size_t)(job->y.h + job->y.w) * sizeof *s->table;
+    s->table = kolo_alloc(bytes);
+    if (!s->table) {
+        release(s);
+        return KOLO_NOMEM(bytes);
+    }
+    bool align = spec->attr[KOLO_SIZE_ALIGN].i;
+    fill(s->table, job->x.h, job->y.h, align);
+    fill(s->table + job->y.h, job->x.w, job->y.w, align);
+    job->rows = s->table;
+    job->columns = s->table + job->y.h;
+    s->loop = is_bwd(spec) ? loops->backward : loops->forward;
+    *state = s;
+    *scratch_bytes = sizeof(float) * (size_t)(spec->threads * job->x.w * job->x.inner);
+    return KOLO_OK;
+}
+
+static void run(const kolo_call *call) {
+    const resize_state *s = call->state;
+    kolo_simd_resize_job job = s->job;
+    job.in = call->in[0];
+    job.out = call->out[0];
+    job.scratch = call->scratch;
+    kolo_simd_parallel(call->spec->threads, job.x.n * job.x.planes, s->loop, &job);
+}
+
+const kolo_kernel kolo_simd_resize = {
+    .name = "simd_resize",
+    .op = &kolo_op_resize,
+    .fit = fit,
+    .prepare = prepare,
+    .run = run,
+    .release = release,
+};
+const kolo_kernel kolo_simd_resize_bwd = {
+    .name = "simd_resize_bwd",
+    .op = &kolo_op_resize_bwd,
+    .fit = fit,
+    .prepare = prepare,
+    .run = run,
+    .release = release,
+};

@@ -1,0 +1,141 @@
+/* Our kernels for images against the reference, over layouts, instruction sets and threads: pools
+ * with all their conventions, resizing, local response normalisation, and the loss, accuracy and
+ * confusion of maps of labels. */
+#include "base/rng.h"
+#include "kernel/simd/simd.h"
+#include "support/kernel_check.h"
+
+#include <string.h>
+
+static const char *const layouts[] = {"abcd", "acdb", "aBcd8b", "aBcd16b"};
+
+/* Runs the kernel on x in every layout; the other inputs of rank 4 and the outputs have it too. */
+static void check(const kolo_kernel *kernel, const kolo_attr *attr, int n_in, const kolo_shape *in,
+                  const void *const *inputs, int n_out, double tolerance) {
+    for (int isa = 0; isa <= kolo_kernel_isa(); isa++) {
+        kolo_simd_pin_isa(isa);
+        for (size_t l = 0; l < KOLO_COUNT(layouts); l++) {
+            const char *in_layouts[KOLO_MAX_IO] = {NULL}, *out_layouts[KOLO_MAX_IO] = {NULL};
+            for (int i = 0; i < n_in; i++) in_layouts[i] = in[i].rank == 4 ? layouts[l] : NULL;
+            for (int i = 0; i < n_out; i++) out_layouts[i] = layouts[l];
+            bool scalar = kernel->op == &kolo_op_softmax_xent,
+                 count = n_in > 1 && n_out == 1 && in[1].rank == 3 &&
+                         kernel->op != &kolo_op_softmax_xent_bwd;
+            if (scalar || count) out_layouts[0] = NULL;
+            kolo_kernel_spec spec;
+            test_kernel_spec(&spec, kernel->op, attr, n_in, in, in_layouts, n_out, out_layouts,
+                             l % 2 ? 3 : 1);
+            assert_true(kernel->fit(&spec) >= 0);
+            test_kernel_on(kernel, &spec, inputs, tolerance);
+        }
+    }
+    kolo_simd_pin_isa(-1);
+}
+
+static void pools_are_the_reference(void **state) {
+    static const struct {
+        kolo_shape x;
+        kolo_attr attr[KOLO_MAX_ATTRS];
+        int64_t y[2];
+    } cases[] = {
+        {{4, {2, 5, 6, 7}}, {{3}, {3}, {2}, {3}, {1}, {0}, {0}, {0}, {0}, {1}, {0}}, {4, 3}},
+        {{4, {1, 16, 13, 13}}, {{3}, {3}, {2}, {2}, {0}, {0}, {0}, {0}, {0}, {1}, {0}}, {6, 6}},
+        {{4, {2, 19, 8, 8}}, {{3}, {3}, {2}, {2}, {1}, {1}, {0}, {0}, {0}, {1}, {1}}, {5, 5}},
+        {{4, {1, 8, 9, 5}}, {{2}, {2}, {2}, {2}, {0}, {0}, {0}, {0}, {0}, {1}, {0}}, {5, 3}},
+        {{4, {1, 9, 7, 7}}, {{3}, {3}, {1}, {1}, {1}, {1}, {0}, {0}, {0}, {0}, {1}}, {7, 7}},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        const kolo_shape *x = &cases[i].x;
+        kolo_attr attr[KOLO_MAX_ATTRS];
+        memcpy(attr, cases[i].attr, sizeof attr);
+        kolo_shape y = kolo_shape_4(x->dim[0], x->dim[1], cases[i].y[0], cases[i].y[1]);
+        check(&kolo_simd_max_pool2d, attr, 1, x, NULL, 2, 0);
+        check(&kolo_simd_avg_pool2d, attr, 1, x, NULL, 1, 1e-6);
+        attr[KOLO_POOL_IN_H].i = x->dim[2];
+        attr[KOLO_POOL_IN_W].i = x->dim[3];
+        check(&kolo_simd_avg_pool2d_bwd, attr, 1, &y, NULL, 1, 1e-6);
+    }
+}
+
+static void adaptive_pools_are_the_reference(void **state) {
+    static const int64_t cases[][5] = {
+        {3, 7, 5, 3, 2}, {16, 13, 13, 6, 6}, {21, 3, 4, 5, 4}, {8, 6, 6, 1, 4}};
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        const int64_t *c = cases[i];
+        kolo_shape x = kolo_shape_4(2, c[0], c[1], c[2]), y = kolo_shape_4(2, c[0], c[3], c[4]);
+        const kolo_attr forward[KOLO_MAX_ATTRS] = {{c[3]}, {c[4]}};
+        const kolo_attr backward[KOLO_MAX_ATTRS] = {{c[1]}, {c[2]}};
+        check(&kolo_simd_adaptive_avg_pool2d, forward, 1, &x, NULL, 1, 1e-6);
+        check(&kolo_simd_adaptive_avg_pool2d_bwd, backward, 1, &y, NULL, 1, 1e-6);
+    }
+}
+
+static void resizing_is_the_reference(void **state) {
+    static const int64_t cases[][5] = {
+        {3, 7, 5, 13, 21}, {16, 4, 4, 32, 32}, {21, 9, 8, 4, 5}, {8, 1, 1, 6, 3}, {5, 6, 2, 1, 1}};
+    for (size_t i = 0; i < 2 * KOLO_COUNT(cases); i++) {
+        const int64_t *c = cases[i / 2], align = (int64_t)i % 2;
+        kolo_shape x = kolo_shape_4(2, c[0], c[1], c[2]), y = kolo_shape_4(2, c[0], c[3], c[4]);
+        const kolo_attr forward[KOLO_MAX_ATTRS] = {{c[3]}, {c[4]}, {align}};
+        const kolo_attr backward[KOLO_MAX_ATTRS] = {{c[1]}, {c[2]}, {align}};
+        check(&kolo_simd_resize, forward, 1, &x, NULL, 1, 1e-6);
+        check(&kolo_simd_resize_bwd, backward, 1, &y, NULL, 1, 1e-6);
+    }
+}
+
+static void lrn_is_the_reference(void **state) {
+    static const struct {
+        kolo_shape x;
+        kolo_attr attr[KOLO_MAX_ATTRS];
+    } cases[] = {
+        {{4, {2, 16, 5, 7}}, {{5}, {.f = 1e-4}, {.f = 0.75}, {.f = 2}}},
+        {{4, {1, 21, 4, 4}}, {{4}, {.f = 1}, {.f = 0.75}, {.f = 1}}},
+        {{4, {3, 3, 1, 1}}, {{9}, {.f = 2}, {.f = 0.5}, {.f = 1}}},
+        {{4, {1, 40, 6, 9}}, {{1}, {.f = 0.5}, {.f = 1.5}, {.f = 0.1}}},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        const kolo_shape *x = &cases[i].x, in[] = {*x, *x, *x};
+        size_t count = (size_t)kolo_shape_count(x);
+        float *s = kolo_alloc(count * sizeof *s);
+        assert_non_null(s);
+        for (size_t k = 0; k < count; k++) s[k] = 0.5F + (float)(k % 17) / 8;
+        const void *const inputs[] = {NULL, NULL, s};
+        check(&kolo_simd_lrn, cases[i].attr, 1, x, NULL, 2, 2e-6);
+        check(&kolo_simd_lrn_bwd, cases[i].attr, 3, in, inputs, 1, 2e-6);
+        kolo_free(s);
+    }
+}
+
+static void losses_of_maps_are_the_reference(void **state) {
+    static const kolo_attr attrs[][KOLO_MAX_ATTRS] = {
+        {{0}}, {{1}, {2}, {.f = 0}}, {{0}, {0}, {.f = 0.1}}, {{1}, {0}, {.f = 0.3}}};
+    static const int64_t classes[] = {4, 16, 21, 2};
+    for (size_t i = 0; i < KOLO_COUNT(attrs); i++) {
+        enum { N = 2, H = 5, W = 7 };
+        int32_t labels[N * H * W];
+        kolo_rng rng = kolo_rng_make(i, KOLO_RNG_TEST, 9);
+        for (int k = 0; k < N * H * W; k++) {
+            uint32_t draw[4];
+            kolo_rng_draw(&rng, (uint64_t)k, draw);
+            labels[k] = (int32_t)(draw[0] % (uint32_t)(classes[i] + 1)) - 1;
+        }
+        const float dloss = -0.7F;
+        const void *const inputs[] = {NULL, labels, &dloss};
+        const kolo_shape in[] = {kolo_shape_4(N, classes[i], H, W), {3, {N, H, W}}, kolo_shape_0()};
+        check(&kolo_simd_softmax_xent, attrs[i], 2, in, inputs, 2, 1e-6);
+        check(&kolo_simd_softmax_xent_bwd, attrs[i], 3, in, inputs, 1, 1e-6);
+        check(&kolo_simd_accuracy, attrs[i], 2, in, inputs, 1, 0);
+        check(&kolo_simd_confusion, attrs[i], 2, in, inputs, 1, 0);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pools_are_the_reference),
+        cmocka_unit_test(adaptive_pools_are_the_reference),
+        cmocka_unit_test(resizing_is_the_reference),
+        cmocka_unit_test(lrn_is_the_reference),
+        cmocka_unit_test(losses_of_maps_are_the_reference),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
