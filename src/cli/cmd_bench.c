@@ -28,6 +28,7 @@ static kolo_status bench_train_as_rank(kolo_comm *comm, int threads, kolo_option
 int cmd_bench_train(kolo_options *o) {
     job_opts opts = job_opts_of(o, "workers");
     opts.threads = (int)kolo_options_int(o, "threads");
+    opts.no_bind = !kolo_options_flag(o, "bind");
     return job_run(o, &opts, bench_train_as_rank);
 }
 
@@ -121,5 +122,6 @@ int cmd_bench_allreduce(kolo_options *o) {
     if (parse_sizes(kolo_options_text(o, "sizes"), sizes, &n) != KOLO_OK) return cli_fail_usage();
     job_opts opts = job_opts_of(o, "ranks");
     opts.threads = 1;
+    opts.no_bind = true; /* it binds ranks itself while it measures */
     return job_run(o, &opts, bench_allreduce_as_rank);
 }

@@ -1,6 +1,7 @@
 /* kolo run: any program as local ranks. */
 #define _GNU_SOURCE
 #include "base/file.h"
+#include "base/process.h"
 #include "cli/cli.h"
 #include "cli/launch.h"
 
@@ -41,6 +42,12 @@ int cmd_run(kolo_options *o) {
                         .argv = o->rest};
     int exit_status;
     kolo_status status = find_program(o->rest[0]);
+    if (status == KOLO_OK && (int64_t)opts.threads * opts.n_ranks > kolo_processors()) {
+        fprintf(stderr,
+                "kolo: warning: %d ranks of %d threads take turns on %d processors; fewer would be "
+                "faster\n",
+                opts.n_ranks, opts.threads, kolo_processors());
+    }
     if (status == KOLO_OK) status = launch_job(&opts, &exit_status);
     return status == KOLO_OK ? exit_status : cli_fail(status);
 }

@@ -57,5 +57,6 @@ static kolo_status train_as_rank(kolo_comm *comm, int threads, kolo_options *o) 
 int cmd_train(kolo_options *o) {
     job_opts opts = job_opts_of(o, "workers");
     opts.threads = (int)kolo_options_int(o, "threads");
+    opts.no_bind = !kolo_options_flag(o, "bind");
     return job_run(o, &opts, train_as_rank);
 }

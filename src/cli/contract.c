@@ -148,6 +148,8 @@ kolo_status contract_read_report(contract *c, int r, kolo_status *reported, char
     return KOLO_OK;
 }
 
+bool launch_started_us(void) { return getenv("KOLO_REPORT_FD") != NULL; }
+
 bool launch_report(kolo_status status, const char *text) {
     const char *fd = getenv("KOLO_REPORT_FD");
     if (!fd) return false;

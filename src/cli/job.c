@@ -1,9 +1,12 @@
 /* Commands that run as a job of ranks. */
+#define _GNU_SOURCE
 #include "cli/job.h"
 
 #include "base/file.h"
+#include "base/process.h"
 #include "cli/cli.h"
 #include "cli/launch.h"
+#include "cli/topology.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -43,15 +46,55 @@ static kolo_status check_world(const kolo_comm *comm, const job_opts *opts) {
                      opts->option, opts->workers, world, opts->option);
 }
 
+/* Gives each rank of our own launcher cores of its own; another launcher has its own idea of that.
+ * Threads that outnumber the processors are worth a word. */
+static void place(const kolo_comm *comm, const job_opts *opts, int ranks, int threads) {
+    int processors = kolo_processors();
+    bool crowded = ranks * threads > processors;
+    if (crowded && kolo_comm_rank(comm) == 0) {
+        fprintf(stderr,
+                "kolo: warning: %d ranks of %d threads take turns on %d processors; fewer would be "
+                "faster\n",
+                ranks, threads, processors);
+    }
+    bool ours = ranks > 1 && launch_started_us();
+    if (ours && !crowded && !opts->no_bind) topology_bind(kolo_comm_local_rank(comm), ranks);
+}
+
 static kolo_status run_as_rank(kolo_options *o, const job_opts *opts, job_body body) {
     kolo_comm *comm;
     KOLO_TRY(kolo_comm_create(&(kolo_comm_opts){.timeout_ms = opts->timeout_ms}, &comm));
     kolo_status status = check_world(comm, opts);
-    int threads = opts->threads;
-    if (threads == 0) threads = launch_thread_share(kolo_comm_local_size(comm));
+    int threads = opts->threads, ranks = kolo_comm_local_size(comm);
+    if (threads == 0) threads = launch_thread_share(ranks);
+    if (status == KOLO_OK) place(comm, opts, ranks, threads);
     if (status == KOLO_OK) status = body(comm, threads, o);
     kolo_comm_destroy(comm);
     return status;
+}
+
+/* A job of one process has no launcher to say why it ends. */
+static void say_stopped(int signal) {
+    static const char clear[] = "\r\033[K";
+    static const char *const lines[] = {
+        [SIGHUP] = "kolo: stopped by signal 1 (Hangup); the job ends\n",
+        [SIGINT] = "kolo: stopped by signal 2 (Interrupt); the job ends\n",
+        [SIGTERM] = "kolo: stopped by signal 15 (Terminated); the job ends\n",
+    };
+    ssize_t written = isatty(STDERR_FILENO) ? write(STDERR_FILENO, clear, sizeof clear - 1) : 0;
+    written += write(STDERR_FILENO, lines[signal], strlen(lines[signal]));
+    (void)written;
+    _exit(128 + signal);
+}
+
+/* Those that a parent lets it ignore, as nohup does, stay ignored. */
+static void catch_stops(void) {
+    static const int signals[] = {SIGHUP, SIGINT, SIGTERM};
+    for (size_t i = 0; i < KOLO_COUNT(signals); i++) {
+        struct sigaction now, stop = {.sa_handler = say_stopped};
+        sigaction(signals[i], NULL, &now);
+        if (now.sa_handler != SIG_IGN) sigaction(signals[i], &stop, NULL);
+    }
 }
 
 static bool is_rank(void) { return getenv("RANK") != NULL; }
@@ -71,6 +114,7 @@ int job_run(kolo_options *o, const job_opts *opts, job_body body) {
     if (!rank && opts->workers > 1) return start_ranks(o, opts);
     /* Rank 0 draws on the terminal from a process group that is not the terminal's own. */
     if (rank) signal(SIGTTOU, SIG_IGN);
+    if (!rank) catch_stops();
     status = run_as_rank(o, opts, body);
     return status == KOLO_OK ? 0 : cli_fail(status);
 }

@@ -12,6 +12,7 @@ typedef struct job_opts {
     int threads;        /* per rank; 0: an equal share of the processors */
     int64_t timeout_ms; /* of communication */
     const char *json;   /* --json */
+    bool no_bind;       /* local ranks may run anywhere */
 } job_opts;
 
 /* From --timeout, --json and the option for the ranks. */

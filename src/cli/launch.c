@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/process.h"
 #include "cli/contract.h"
+#include "cli/guard.h"
 #include "cli/lines.h"
 
 #include <errno.h>
@@ -40,6 +41,7 @@ typedef struct job {
     int n_ended;
     kolo_signals signals;
     contract contract;
+    guard guard;
     line_queue output;
     phase phase;
     int64_t deadline_ns; /* of the phase */
@@ -81,6 +83,7 @@ static kolo_status start_rank(job *j, int r, char **argv) {
     if (process.out > 0) close(process.out);
     if (process.err > 0) close(process.err);
     j->ranks[r].started = status == KOLO_OK;
+    if (status == KOLO_OK) guard_watch(&j->guard, j->ranks[r].process.pid);
     return status;
 }
 
@@ -95,7 +98,7 @@ static kolo_status start_ranks(job *j) {
     argv[1] = (char[]){"__rank"};
     argv[2] = parent;
     memcpy(argv + 3, j->opts->argv, n * sizeof *argv);
-    kolo_status status = KOLO_OK;
+    kolo_status status = guard_open(&j->guard);
     for (int r = 0; r < j->opts->n_ranks && status == KOLO_OK; r++) status = start_rank(j, r, argv);
     kolo_free(argv);
     contract_close_shared(&j->contract); /* what is left of them belongs to the ranks */
@@ -191,6 +194,7 @@ static kolo_status give_verdict(job *j) {
  * the group's id from being given to others. */
 static kolo_status take_end(job *j, rank *k) {
     kolo_process_signal(&k->process, SIGKILL, true);
+    guard_forget(&j->guard, k->process.pid);
     KOLO_TRY(kolo_process_wait(&k->process, -1, &k->how));
     kolo_process_fini(&k->process);
     k->ended = true;
@@ -349,12 +353,14 @@ static void close_job(job *j) {
         kolo_exit how;
         if (k->started && !k->ended) {
             kolo_process_signal(&k->process, SIGKILL, true);
+            guard_forget(&j->guard, k->process.pid);
             kolo_process_wait(&k->process, -1, &how);
         }
         kolo_process_fini(&k->process);
         for (int i = 0; i < 2; i++) line_stream_fini(&k->streams[i]);
         kolo_free(k->report);
     }
+    guard_close(&j->guard);
     contract_close(&j->contract);
     line_queue_fini(&j->output);
     kolo_signals_close(&j->signals);
@@ -364,7 +370,7 @@ static void close_job(job *j) {
 }
 
 kolo_status launch_job(const launch_opts *opts, int *exit_status) {
-    job j = {.opts = opts, .signals.fd = -1};
+    job j = {.opts = opts, .signals.fd = -1, .guard.fd = -1};
     kolo_status status = open_job(&j);
     if (status == KOLO_OK) status = start_ranks(&j);
     while (status == KOLO_OK && j.n_ended < opts->n_ranks) status = wait_for_events(&j);

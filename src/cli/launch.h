@@ -5,7 +5,8 @@
  * The launcher is no rank and has one thread, which sleeps in poll() on signals, the ranks' pipes
  * and its own output. Each rank starts as `kolo __rank`, a shim that asks the kernel for SIGKILL
  * should the launcher die, and then becomes the program (launch_become_rank); it leads a process
- * group of its own, so that what it started ends with it. When a rank fails the others have 1 s to
+ * group of its own, so that what it started ends with it, also when the launcher is killed
+ * (cli/guard.h). When a rank fails the others have 1 s to
  * end by themselves (they notice a lost peer), then SIGTERM, 2 s later SIGKILL.
  *
  * What ranks find in their environment: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
@@ -34,6 +35,9 @@ kolo_status launch_job(const launch_opts *opts, int *exit_status);
 /* The shim: `argv` is the launcher's process id, the program and its arguments. Returns only when
  * the program cannot be executed: the exit status. */
 int launch_become_rank(int argc, char **argv);
+
+/* Whether this process is a rank of `launch_job` with own_command. */
+bool launch_started_us(void);
 
 /* Tells the launcher how this rank failed; false when there is no launcher to tell. */
 bool launch_report(kolo_status status, const char *text);

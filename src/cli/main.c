@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "base/file.h"
 #include "cli/cli.h"
+#include "cli/guard.h"
 #include "cli/launch.h"
 
 #include <errno.h>
@@ -217,6 +218,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "kolo: which command? 'kolo --help' lists what there is\n");
         return 2;
     }
+    if (strcmp(argv[1], "__guard") == 0) return guard_main();
     if (strcmp(argv[1], "__rank") == 0) return launch_become_rank(argc - 2, argv + 2);
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) return print_help(NULL);
     if (strcmp(argv[1], "--version") == 0) return printf("kolo %s\n", kolo_version()) < 0;

@@ -57,6 +57,9 @@ static const kolo_option rows[] = {
     {.name = "threads", .type = KOLO_OPTION_INT, .metavar = "N", .min = 1, .max = MAX_THREADS,
      .commands = WORK | CMD_DUMP, .without = "an equal share of the processors",
      .help = "threads of each worker's kernels"},
+    {.name = "bind", .type = KOLO_OPTION_FLAG, .preset = "true", .commands = WORK,
+     .help = "let workers run on any processor; else each has cores of its own, where there are "
+             "as many"},
     {.name = "threads", .type = KOLO_OPTION_INT, .metavar = "N", .min = 1, .max = MAX_THREADS,
      .commands = CMD_RUN,
      .without = "what OMP_NUM_THREADS says, else an equal share of the processors",

@@ -25,6 +25,17 @@ static kolo_process start_job(const char *arguments) {
 
 static kolo_exit end_job(kolo_process *job) { return test_job_end(job, DEADLINE_MS); }
 
+/* What the job said, but for the warning that there are more ranks than processors. */
+static char *errors(void) {
+    static const char warning[] = "kolo: warning: ";
+    char *text = test_contents("err");
+    if (strncmp(text, warning, sizeof warning - 1) == 0) {
+        const char *rest = strchr(text, '\n') + 1;
+        memmove(text, rest, strlen(rest) + 1);
+    }
+    return text;
+}
+
 /* The value of a variable in a process's environment, -1 when it has none. */
 static int environment_of(long pid, const char *name) {
     char path[64];
@@ -41,7 +52,7 @@ static int environment_of(long pid, const char *name) {
 }
 
 /* Waits until the launcher's children are the job's ranks and the first step is done. */
-static void await_ranks(const kolo_process *job, long pids[WORKERS]) {
+static void await_ranks(const kolo_process *job, int workers, long *pids) {
     char path[64];
     snprintf(path, sizeof path, "/proc/%ld/task/%ld/children", (long)job->pid, (long)job->pid);
     for (int tries = 0; tries < DEADLINE_MS; tries++, poll(NULL, 0, 1)) {
@@ -52,14 +63,16 @@ static void await_ranks(const kolo_process *job, long pids[WORKERS]) {
         kolo_free(metrics);
         if (bytes == 0) continue;
         ASSERT_OK(kolo_file_read(path, 4096, &text, &bytes));
-        for (char *at = text, *end; n < WORKERS; at = end, n++) {
+        for (char *at = text, *end; n < workers; at = end) {
             long pid = strtol(at, &end, 10);
             int r = end > at ? environment_of(pid, "RANK") : -1;
-            if (r < 0 || r >= WORKERS) break;
+            if (end == at) break;
+            if (r < 0 || r >= workers) continue; /* the guard */
             pids[r] = pid;
+            n++;
         }
         kolo_free(text);
-        if (n == WORKERS) return;
+        if (n == workers) return;
     }
     fail_msg("the ranks have not started");
 }
@@ -85,13 +98,18 @@ static void assert_nothing_left(const long pids[WORKERS]) {
 }
 
 /* A job that would run for hours. */
-static kolo_process start_training(long pids[WORKERS]) {
-    kolo_process job =
-        start_job("train --model mlp --data synthetic --workers 3 --threads 1 --batch 8 "
-                  "--epochs 100000 --no-eval --out run --progress none");
-    await_ranks(&job, pids);
+static kolo_process start_workers(int workers, const char *more, long *pids) {
+    char arguments[256];
+    snprintf(arguments, sizeof arguments,
+             "train --model mlp --data synthetic --workers %d --threads 1 --batch 8 "
+             "--epochs 100000 --no-eval --out run --progress none %s",
+             workers, more);
+    kolo_process job = start_job(arguments);
+    await_ranks(&job, workers, pids);
     return job;
 }
+
+static kolo_process start_training(long pids[WORKERS]) { return start_workers(WORKERS, "", pids); }
 
 static void forget_run(void) { assert_int_equal(system("rm -rf run"), 0); }
 
@@ -106,7 +124,7 @@ static void a_killed_rank_is_named_and_the_job_ends(void **state) {
         snprintf(expected, sizeof expected,
                  "kolo: rank %d (pid %ld) was killed by signal 9 (Killed); the job ends\n", victim,
                  pids[victim]);
-        char *err = test_contents("err"), *out = test_contents("out");
+        char *err = errors(), *out = test_contents("out");
         assert_string_equal(err, expected);
         assert_string_equal(out, "");
         kolo_free(err);
@@ -123,10 +141,10 @@ static void a_rank_that_hangs_ends_the_job_at_the_deadline(void **state) {
     kolo_process job =
         start_job("train --model mlp --data synthetic --workers 3 --threads 1 --batch 8 "
                   "--epochs 100000 --no-eval --out run --progress none --timeout 1");
-    await_ranks(&job, pids);
+    await_ranks(&job, WORKERS, pids);
     kill((pid_t)pids[1], SIGSTOP);
     assert_int_equal(end_job(&job).code, 1);
-    char *err = test_contents("err");
+    char *err = errors();
     assert_memory_equal(err, "kolo: ", 6);
     assert_ptr_equal(strchr(err, '\n'), err + strlen(err) - 1);
     assert_non_null(strstr(err, "rank 1"));
@@ -140,11 +158,58 @@ static void an_interrupt_ends_the_job(void **state) {
     kolo_process job = start_training(pids);
     kolo_process_signal(&job, SIGINT, false);
     assert_int_equal(end_job(&job).code, 128 + SIGINT);
-    char *err = test_contents("err");
+    char *err = errors();
     assert_string_equal(err, "kolo: stopped by signal 2 (Interrupt); the job ends\n");
     kolo_free(err);
     assert_nothing_left(pids);
     forget_run();
+}
+
+static void alone_an_interrupt_is_said_too(void **state) {
+    kolo_process job =
+        start_job("train --model mlp --data synthetic --steps 100000000 --out run --progress none");
+    char *metrics;
+    size_t bytes = 0;
+    for (int tries = 0; bytes == 0 && tries < DEADLINE_MS; tries++, poll(NULL, 0, 1)) {
+        if (kolo_file_read("run/metrics.jsonl", 1 << 20, &metrics, &bytes) != KOLO_OK) continue;
+        kolo_free(metrics);
+    }
+    kolo_process_signal(&job, SIGINT, false);
+    assert_int_equal(end_job(&job).code, 128 + SIGINT);
+    char *err = test_contents("err");
+    assert_string_equal(err, "kolo: stopped by signal 2 (Interrupt); the job ends\n");
+    kolo_free(err);
+    forget_run();
+}
+
+/* The processors of a process's first thread, as the kernel lists them. */
+static void processors_of(long pid, char list[64]) {
+    char path[64], line[256];
+    snprintf(path, sizeof path, "/proc/%ld/status", pid);
+    FILE *file = fopen(path, "r");
+    list[0] = '\0';
+    while (file && fgets(line, sizeof line, file))
+        (void)sscanf(line, "Cpus_allowed_list: %63s", list);
+    if (file) fclose(file);
+}
+
+/* Two ranks of one thread on two processors or more have none in common, unless they are let. */
+static void ranks_have_processors_of_their_own(void **state) {
+    if (kolo_processors() < 2) {
+        printf("skip: one processor for two ranks\n");
+        skip();
+    }
+    for (int bind = 0; bind < 2; bind++) {
+        long pids[2];
+        kolo_process job = start_workers(2, bind ? "" : "--no-bind", pids);
+        char first[64], second[64];
+        processors_of(pids[0], first);
+        processors_of(pids[1], second);
+        assert_int_equal(strcmp(first, second) != 0, bind);
+        kolo_process_signal(&job, SIGINT, false);
+        end_job(&job);
+        forget_run();
+    }
 }
 
 static void a_killed_launcher_leaves_nothing(void **state) {
@@ -185,7 +250,7 @@ static void what_all_ranks_meet_is_said_once(void **state) {
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         kolo_process job = start_job(cases[i].arguments);
         assert_int_equal(end_job(&job).code, 1);
-        char *err = test_contents("err");
+        char *err = errors();
         assert_string_equal(err, cases[i].text);
         kolo_free(err);
     }
@@ -196,7 +261,7 @@ static void a_foreign_launcher_must_agree_on_the_workers(void **state) {
                                  "' train --model mlp --data synthetic --steps 2 --batch 8 "
                                  "--no-eval --workers 3 --progress none");
     assert_int_equal(end_job(&job).code, 1);
-    char *err = test_contents("err");
+    char *err = errors();
     assert_non_null(strstr(err, "--workers 3, but the launcher started 2: leave --workers out"));
     kolo_free(err);
     job = start_job("run -n 2 -- '" KOLO_COMMAND
@@ -214,6 +279,8 @@ int main(void) {
         cmocka_unit_test(a_killed_rank_is_named_and_the_job_ends),
         cmocka_unit_test(a_rank_that_hangs_ends_the_job_at_the_deadline),
         cmocka_unit_test(an_interrupt_ends_the_job),
+        cmocka_unit_test(alone_an_interrupt_is_said_too),
+        cmocka_unit_test(ranks_have_processors_of_their_own),
         cmocka_unit_test(a_killed_launcher_leaves_nothing),
         cmocka_unit_test(what_all_ranks_meet_is_said_once),
         cmocka_unit_test(a_foreign_launcher_must_agree_on_the_workers),

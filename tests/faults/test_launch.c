@@ -352,6 +352,15 @@ static void a_killed_launcher_leaves_no_ranks(void **state) {
     assert_all_gone(pids, 4);
 }
 
+/* Nor what they have started: each rank is a shell whose child sleeps. */
+static void a_killed_launcher_leaves_nothing_of_its_ranks(void **state) {
+    long pids[MAX_RANKS];
+    kolo_process job = start_sleepers(2, "sleep 1000 & echo $! >pid.$RANK; wait", pids);
+    kolo_process_signal(&job, SIGKILL, false);
+    assert_int_equal(end_job(&job).signal, SIGKILL);
+    assert_all_gone(pids, 2);
+}
+
 /* ---- wrong use ---- */
 
 static void wrong_use_is_one_line(void **state) {
@@ -398,6 +407,7 @@ int main(void) {
         cmocka_unit_test(signals_to_the_launcher_end_the_job),
         cmocka_unit_test(a_stopped_job_goes_on),
         cmocka_unit_test(a_killed_launcher_leaves_no_ranks),
+        cmocka_unit_test(a_killed_launcher_leaves_nothing_of_its_ranks),
         cmocka_unit_test(wrong_use_is_one_line),
     };
     return cmocka_run_group_tests(tests, enter_folder, test_folder_leave);
