@@ -3,63 +3,67 @@
 #
 #     bench/train.sh [MODEL [BATCH [THREADS [ROUNDS [BUILD]]]]]     default: lenet 64 1 5 build/release
 #
-# PyTorch gets its best: each layout, each OPENBLAS_CORETYPE that this processor can run and malloc that
-# keeps its pages are tried once; the fastest goes on to the rounds. Its settings are printed.
+# Images are of the model's usual size, those of SIZE when that is set in the environment. PyTorch is that
+# of PYTHON (/usr/bin/python3) and gets its best: from NCHW, its default core type in OpenBLAS and malloc
+# that keeps its pages, the other layout, each OPENBLAS_CORETYPE that this processor can run and plain malloc
+# are tried in turn and kept where faster; the fastest goes on to the rounds. Every trial is printed.
 set -eu
 model=${1:-lenet} batch=${2:-64} threads=${3:-1} rounds=${4:-5}
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=${5:-$root/build/release}
 python=${PYTHON:-/usr/bin/python3}
-seconds=1.5
+size=${SIZE:-0}
+seconds=${SECONDS_EACH:-1.5}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT INT TERM
 
 field() { sed -n "s/.*\"$1\": *\"\{0,1\}\([^,\"}]*\).*/\1/p"; }
 
 keep="MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=100000000000 GLIBC_TUNABLES=glibc.malloc.hugetlb=1"
-cores="default Haswell Zen"
+cores="Haswell Zen"
 ! grep -q avx512f /proc/cpuinfo || cores="$cores SkylakeX"
 
-# torch SETTINGS: one run of the peer.
+# torch LAYOUT CORE MALLOC: one run of the peer. CORE and MALLOC may be "default".
 torch() {
+    coretype="OPENBLAS_CORETYPE=$2"
+    [ "$2" != default ] || coretype="KOLO_BENCH=1"
+    malloc=$keep
+    [ "$3" != default ] || malloc="KOLO_BENCH=1"
     # shellcheck disable=SC2086 # words
-    set -- $1
-    layout=$1
-    shift
-    env "$@" "$python" "$root/bench/peers/torch_train.py" "$model" "$batch" "$threads" "$layout" $seconds
+    env $coretype $malloc "$python" "$root/bench/peers/torch_train.py" "$model" "$batch" "$threads" "$1" \
+        "$seconds" --size "$size"
 }
 
 kolo() {
-    "$build/kolo" bench train --model "$model" --batch "$batch" --threads "$threads" --steps "$1" \
-        --momentum 0.9 --json -
+    set -- --model "$model" --batch "$batch" --threads "$threads" --steps "$1" --momentum 0.9 --json -
+    [ "$size" = 0 ] || set -- "$@" --data "synthetic:N=$batch,test=1,shape=3x${size}x$size,classes=1000"
+    "$build/kolo" bench train "$@" 2>/dev/null
 }
 
-best=1e9 settings=
-for layout in nchw nhwc; do
-    for core in $cores; do
-        for malloc in "KOLO_BENCH=1" "$keep"; do
-            coretype="OPENBLAS_CORETYPE=$core"
-            [ "$core" != default ] || coretype="KOLO_BENCH=1"
-            ms=$(torch "$layout $coretype $malloc" | field step_ms_median)
-            printf '# pytorch %s %s %s: %s ms\n' "$layout" "$core" \
-                "$([ "$malloc" = "$keep" ] && echo keeps-pages || echo default-malloc)" "$ms"
-            if awk "BEGIN { exit !($ms < $best) }"; then
-                best=$ms settings="$layout $coretype $malloc"
-            fi
-        done
-    done
-done
+# try LAYOUT CORE MALLOC: keeps the settings when they are faster than all before.
+best=1e9 layout='' core='' malloc=''
+try() {
+    ms=$(torch "$@" | field step_ms_median)
+    printf '# pytorch %s, core type %s, malloc %s: %s ms\n' "$@" "$ms"
+    if awk "BEGIN { exit !($ms < $best) }"; then
+        best=$ms layout=$1 core=$2 malloc=$3
+    fi
+}
+try nchw default keeps-pages
+try nhwc default keeps-pages
+for each in $cores; do try "$layout" "$each" keeps-pages; done
+try "$layout" "$core" default
 
-steps=$(awk "BEGIN { print int(1000 * $seconds / $best) + 20 }")
+steps=$(awk "BEGIN { print int(1000 * $seconds / $best) + 8 }")
 : >"$work/kolo"
 : >"$work/torch"
 for _ in $(seq "$rounds"); do
     kolo "$steps" | tr -d '\n' | field step_ms_median >>"$work/kolo"
-    torch "$settings" >"$work/line"
+    torch "$layout" "$core" "$malloc" >"$work/line"
     field step_ms_median <"$work/line" >>"$work/torch"
 done
 median() { sort -n "$1" | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
-echo "# pytorch $(field version <"$work/line"), $settings"
+echo "# pytorch $(field version <"$work/line"), $layout, core type $core, malloc $malloc"
 awk -v k="$(median "$work/kolo")" -v t="$(median "$work/torch")" -v m="$model" -v b="$batch" \
     -v n="$threads" 'BEGIN {
         printf "%-8s %5s %7s %12s %14s %7s\n", "model", "batch", "threads", "kolo ms", "pytorch ms", "ratio"

@@ -1,16 +1,18 @@
 /* Layout: in which order each value's elements lie, chosen by what the kernels say it costs.
  *
- * Values that must agree form *components*: the activations that a chain of convolutions, pools and
- * pointwise ops pass on; a parameter with its gradient, optimiser state and next version. Each
- * component of activations takes one of a few families (NCHW, NHWC, channels in blocks of 8 or 16);
- * each input is NCHW or NHWC, since that is what a loader can write; weights are left open, and the
- * first kernel that reads them chooses. Whatever else there is stays plain.
+ * Values that must agree form *components*: the activations of one image size that a chain of
+ * convolutions, pools and pointwise ops pass on; a parameter with its gradient, optimiser state and
+ * next version. Each component of activations takes one of a few families (NCHW, NHWC, channels in
+ * blocks of 8 or 16); each input is NCHW or NHWC, since that is what a loader can write; weights
+ * are left open, and the first kernel that reads them chooses. Whatever else there is stays plain.
  *
- * The time of an assignment is the sum of what the best kernel of each node asks for (fit).
- * Families are tried for all components together, then for one component at a time while the others
- * stand. Where layouts must change (before a flatten that stayed, at an output that users read, for
- * weights that a kernel cannot take as they are) a reorder node stands; those that turn out to
- * change nothing go. */
+ * The time of an assignment is the sum of what the best kernel of each node asks for (fit). A node
+ * may make a *detour*: its activations are reordered into another family, for one node that is slow
+ * or cannot run in the family around it, and for nodes between two regions. Families are tried for
+ * all components together, then for one component at a time while the others stand. Where layouts
+ * must change (in a detour, before a flatten that stayed, at an output that users read, for weights
+ * that a kernel cannot take as they are) a reorder node stands, one for each value and layout;
+ * those that turn out to change nothing go. */
 #include "graph/op.h"
 #include "pass/pass.h"
 
@@ -39,8 +41,18 @@ typedef struct memo {
     struct memo *next;
     kolo_kernel_spec asked;
     kolo_layout weights; /* of input 1, chosen */
+    int detour;          /* a family, or NO_DETOUR */
     double seconds;      /* negative: no kernel */
 } memo;
+
+enum { NO_DETOUR = -1 };
+
+/* A value in the layout of a detour. */
+typedef struct copy {
+    struct copy *next;
+    kolo_value value;
+    kolo_layout layout;
+} copy;
 
 typedef struct layouter {
     kolo_graph *g;
@@ -51,6 +63,8 @@ typedef struct layouter {
     component *components;  /* by root value */
     memo **memos;           /* by node */
     kolo_layout *reordered; /* by node: layout that its weights need first; rank 0: none */
+    int *detour;            /* by node */
+    copy **copies;          /* by value, while reorders are placed */
     kolo_arena arena;
 } layouter;
 
@@ -90,10 +104,16 @@ static const kolo_tensor *tensor_of(const layouter *l, kolo_value v) {
     return &kolo_info(l->g, v)->tensor;
 }
 
+/* Images of one size. */
+static bool same_size(const layouter *l, kolo_value a, kolo_value b) {
+    const int64_t *x = tensor_of(l, a)->shape.dim, *y = tensor_of(l, b)->shape.dim;
+    return x[2] == y[2] && x[3] == y[3];
+}
+
 /* Joins what one node makes agree. */
 static void join_node(layouter *l, const kolo_node *n) {
     if (n->op->view || n->op == &kolo_op_reorder) return;
-    kolo_value activation = KOLO_NONE, equal = KOLO_NONE;
+    kolo_value images[2] = {KOLO_NONE, KOLO_NONE}, equal = KOLO_NONE; /* a node has two sizes */
     for (int k = 0; k < n->n_in + n->n_out; k++) {
         bool input = k < n->n_in;
         kolo_value v = input ? n->in[k] : n->out[k - n->n_in];
@@ -107,8 +127,9 @@ static void join_node(layouter *l, const kolo_node *n) {
         } else {
             component_of(l, v)->is_activation = true;
             if (rank != 4 || kolo_info(l->g, v)->kind == KOLO_VALUE_INPUT) continue;
-            if (kolo_value_ok(activation)) join(l, activation, v);
-            activation = v;
+            int size = kolo_value_ok(images[0]) && !same_size(l, images[0], v);
+            if (kolo_value_ok(images[size])) join(l, images[size], v);
+            images[size] = v;
         }
     }
 }
@@ -156,8 +177,55 @@ static kolo_status find_components(layouter *l, kolo_fixed_layout fixed, void *a
 
 /* ---- the time of an assignment ---- */
 
-/* The best kernel for one node under the layouts of `spec`; its open weights are chosen. */
+static double select_seconds(const layouter *l, kolo_kernel_spec *spec) {
+    const kolo_kernel *kernel;
+    double seconds;
+    return kolo_kernel_select(l->kernels, spec, &kernel, &seconds) == KOLO_OK ? seconds : -1;
+}
+
+static double reorder_seconds(const layouter *l, const kolo_tensor *from, const kolo_tensor *to) {
+    kolo_kernel_spec spec = {.op = &kolo_op_reorder, .n_in = 1, .n_out = 1, .threads = l->threads};
+    spec.in[0] = *from;
+    spec.out[0] = *to;
+    return select_seconds(l, &spec);
+}
+
+/* Tensor k of a node, its outputs after its inputs. */
+static kolo_tensor *tensor_at(kolo_kernel_spec *spec, int k) {
+    return k < spec->n_in ? &spec->in[k] : &spec->out[k - spec->n_in];
+}
+static kolo_value *value_at(const kolo_node *n, int k) {
+    return k < n->n_in ? &n->in[k] : &n->out[k - n->n_in];
+}
+
+/* Whether tensor k of a node takes part in its detours. */
+static bool is_image(layouter *l, const kolo_node *n, int k) {
+    component_kind kind = component_of(l, *value_at(n, k))->kind;
+    return (kind == ACTIVATION || kind == INPUT) && tensor_of(l, *value_at(n, k))->shape.rank == 4;
+}
+
+/* The node with its images in a family, and reorders where they are not; negative: it cannot be. */
+static double detour_seconds(layouter *l, const kolo_node *n, int family, kolo_kernel_spec *spec) {
+    double reorders = 0;
+    bool differs = false;
+    for (int k = 0; k < n->n_in + n->n_out; k++) {
+        kolo_tensor *t = tensor_at(spec, k), before = *t;
+        if (!is_image(l, n, k) || kolo_layout_equal(&t->layout, &l->families[family])) continue;
+        t->layout = l->families[family];
+        double seconds =
+            k < n->n_in ? reorder_seconds(l, &before, t) : reorder_seconds(l, t, &before);
+        if (seconds < 0) return -1;
+        reorders += seconds;
+        differs = true;
+    }
+    double seconds = differs ? select_seconds(l, spec) : -1;
+    return seconds < 0 ? -1 : seconds + reorders;
+}
+
+/* The best kernel for one node under the layouts of `spec`, or after a detour; its open weights are
+ * chosen. */
 static double node_seconds(layouter *l, int32_t i, kolo_kernel_spec *spec) {
+    const kolo_node *n = l->g->nodes[i];
     kolo_kernel_spec asked = *spec;
     for (const memo *m = l->memos[i]; m; m = m->next) {
         bool same = true;
@@ -169,14 +237,23 @@ static double node_seconds(layouter *l, int32_t i, kolo_kernel_spec *spec) {
         }
         if (!same) continue;
         if (spec->n_in > 1) spec->in[1].layout = m->weights;
+        l->detour[i] = m->detour;
         return m->seconds;
     }
-    const kolo_kernel *kernel;
-    double seconds;
-    if (kolo_kernel_select(l->kernels, spec, &kernel, &seconds) != KOLO_OK) seconds = -1;
+    double seconds = select_seconds(l, spec);
+    l->detour[i] = NO_DETOUR;
+    for (int f = 0; f < N_FAMILIES && n->op != &kolo_op_reorder; f++) {
+        kolo_kernel_spec trial = asked;
+        double other = detour_seconds(l, n, f, &trial);
+        if (other < 0 || (seconds >= 0 && other >= seconds * 0.99)) continue;
+        seconds = other;
+        l->detour[i] = f;
+        if (spec->n_in > 1) spec->in[1].layout = trial.in[1].layout;
+    }
     memo *m = kolo_arena_alloc(&l->arena, sizeof *m);
     if (m) {
-        *m = (memo){.next = l->memos[i], .asked = asked, .seconds = seconds};
+        *m =
+            (memo){.next = l->memos[i], .asked = asked, .detour = l->detour[i], .seconds = seconds};
         if (spec->n_in > 1) m->weights = spec->in[1].layout;
         l->memos[i] = m;
     }
@@ -333,24 +410,94 @@ done:
     return status;
 }
 
-/* After the search: writes the layouts into the values, adds the reorders that weights need, and
- * drops those that change nothing. */
+/* The nodes of the graph to be. */
+typedef struct node_list {
+    kolo_node **nodes;
+    size_t count, capacity;
+} node_list;
+
+static kolo_status append(node_list *list, kolo_node *node) {
+    if (!KOLO_GROW(list->nodes, list->count, list->capacity)) return KOLO_NOMEM(64);
+    list->nodes[list->count++] = node;
+    return KOLO_OK;
+}
+
+/* A new reorder of v into a layout, at the end of the list. */
+static kolo_status append_reorder(layouter *l, node_list *list, kolo_value v, kolo_layout layout,
+                                  kolo_value *to) {
+    *to = reorder_of(l->g, v);
+    KOLO_TRY(kolo_graph_check(l->g));
+    kolo_info(l->g, *to)->tensor.layout = layout;
+    return append(list, l->g->nodes[l->g->n_nodes - 1]);
+}
+
+/* v in a layout: itself, the copy that stands already, or a new one. */
+static kolo_status in_layout(layouter *l, node_list *list, kolo_value v, kolo_layout layout,
+                             kolo_value *to) {
+    *to = v;
+    if (kolo_layout_equal(&tensor_of(l, v)->layout, &layout)) return KOLO_OK;
+    for (const copy *c = l->copies[v.id]; c; c = c->next) {
+        *to = c->value;
+        if (kolo_layout_equal(&c->layout, &layout)) return KOLO_OK;
+    }
+    copy *c = kolo_arena_alloc(&l->arena, sizeof *c);
+    if (!c) return KOLO_NOMEM(sizeof *c);
+    KOLO_TRY(append_reorder(l, list, v, layout, to));
+    *c = (copy){.next = l->copies[v.id], .value = *to, .layout = layout};
+    l->copies[v.id] = c;
+    return KOLO_OK;
+}
+
+/* Appends a node with the reorders of its detour before and behind it; `images` says which of its
+ * tensors take part. */
+static kolo_status append_detour(layouter *l, node_list *list, kolo_node *node, int family,
+                                 const bool *images) {
+    kolo_layout layout = l->families[family];
+    int n_behind = 0;
+    kolo_node *behind[KOLO_MAX_IO];
+    for (int k = 0; k < node->n_in; k++) {
+        if (images[k]) KOLO_TRY(in_layout(l, list, node->in[k], layout, &node->in[k]));
+    }
+    for (int k = 0; k < node->n_out; k++) {
+        kolo_value v = node->out[k];
+        if (!images[node->n_in + k] || kolo_layout_equal(&tensor_of(l, v)->layout, &layout)) {
+            continue;
+        }
+        /* The node makes a new value; a reorder makes the one that others read. */
+        kolo_value made = reorder_of(l->g, v);
+        KOLO_TRY(kolo_graph_check(l->g));
+        kolo_info(l->g, made)->tensor.layout = layout;
+        kolo_node *reorder = l->g->nodes[l->g->n_nodes - 1];
+        reorder->in[0] = made;
+        reorder->out[0] = v;
+        node->out[k] = made;
+        behind[n_behind++] = reorder;
+    }
+    KOLO_TRY(append(list, node));
+    for (int k = 0; k < n_behind; k++) KOLO_TRY(append(list, behind[k]));
+    return KOLO_OK;
+}
+
+/* After the search: writes the layouts into the values, adds the reorders that weights and detours
+ * need, and drops those that change nothing. */
 static kolo_status apply(layouter *l) {
     kolo_graph *g = l->g;
-    int32_t n_old = g->n_nodes, n_values = g->n_values, n = 0;
-    kolo_node **order = kolo_alloc(((size_t)n_old * 2 + 1) * sizeof *order);
+    int32_t n_old = g->n_nodes, n_values = g->n_values;
+    node_list list = {0};
     kolo_value *alias = kolo_alloc(((size_t)n_values + 1) * sizeof *alias);
     kolo_status status = KOLO_OK;
-    if (!order || !alias) {
-        status = KOLO_NOMEM((size_t)n_old * sizeof *order);
-        goto done;
-    }
+    if (!alias) return KOLO_NOMEM((size_t)n_values * sizeof *alias);
     for (int32_t v = 0; v < n_values; v++) {
         alias[v] = (kolo_value){v};
         g->values[v].tensor.layout = component_of(l, (kolo_value){v})->layout;
     }
     for (int32_t i = 0; i < n_old; i++) {
         kolo_node *node = g->nodes[i];
+        bool images[2 * KOLO_MAX_IO] = {false};
+        int detour = node->op->view ? NO_DETOUR : l->detour[i];
+        for (int k = 0; detour != NO_DETOUR && k < node->n_in + node->n_out; k++) {
+            images[k] = is_image(l, node, k);
+        }
         for (int k = 0; k < node->n_in; k++) node->in[k] = alias[node->in[k].id];
         if (node->op == &kolo_op_reorder &&
             kolo_layout_equal(&kolo_info(g, node->in[0])->tensor.layout,
@@ -359,12 +506,14 @@ static kolo_status apply(layouter *l) {
             continue;
         }
         if (l->reordered[i].rank > 0) {
-            node->in[1] = reorder_of(g, node->in[1]);
-            KOLO_TRY_GOTO(kolo_graph_check(g), done);
-            kolo_info(g, node->in[1])->tensor.layout = l->reordered[i];
-            order[n++] = g->nodes[g->n_nodes - 1];
+            KOLO_TRY_GOTO(append_reorder(l, &list, node->in[1], l->reordered[i], &node->in[1]),
+                          done);
         }
-        order[n++] = node;
+        if (detour == NO_DETOUR) {
+            KOLO_TRY_GOTO(append(&list, node), done);
+        } else {
+            KOLO_TRY_GOTO(append_detour(l, &list, node, detour, images), done);
+        }
     }
     for (int32_t i = 0; i < g->n_outputs; i++) {
         g->outputs[i].value = alias[g->outputs[i].value.id];
@@ -373,9 +522,9 @@ static kolo_status apply(layouter *l) {
         kolo_value *grad = &g->values[v].grad;
         if (kolo_value_ok(*grad)) *grad = alias[grad->id];
     }
-    status = kolo_graph_set_nodes(g, order, n);
+    status = kolo_graph_set_nodes(g, list.nodes, (int32_t)list.count);
 done:
-    kolo_free(order);
+    kolo_free(list.nodes);
     kolo_free(alias);
     return status;
 }
@@ -391,7 +540,9 @@ kolo_status kolo_pass_layout(kolo_graph *g, kolo_kernel_set kernels, int threads
     l.components = kolo_arena_alloc(&l.arena, n_values * sizeof *l.components);
     l.memos = kolo_arena_alloc(&l.arena, n_nodes * sizeof(memo *));
     l.reordered = kolo_arena_alloc(&l.arena, n_nodes * sizeof *l.reordered);
-    if (!l.root || !l.components || !l.memos || !l.reordered) {
+    l.detour = kolo_arena_alloc(&l.arena, n_nodes * sizeof *l.detour);
+    l.copies = kolo_arena_alloc(&l.arena, n_values * sizeof(copy *));
+    if (!l.root || !l.components || !l.memos || !l.reordered || !l.detour || !l.copies) {
         status = KOLO_NOMEM(n_values * sizeof *l.components);
         goto done;
     }

@@ -21,6 +21,19 @@ static void print_step(const kolo_plan *p, int i, kolo_text *text) {
     kolo_text_add(text, "\n");
 }
 
+/* Values that are copied into another layout in each step. */
+static void print_reorders(const kolo_plan *p, kolo_text *text) {
+    int n = 0;
+    size_t bytes = 0;
+    for (int i = 0; i < p->n_steps; i++) {
+        const kolo_step *step = &p->steps[i];
+        if (step->kind != KOLO_STEP_KERNEL || step->spec.op != &kolo_op_reorder) continue;
+        n++;
+        bytes += kolo_tensor_bytes(&step->spec.in[0]);
+    }
+    kolo_text_add(text, "reorders: %d, %zu bytes\n", n, bytes);
+}
+
 void kolo_plan_print(const kolo_plan *p, kolo_text *text) {
     kolo_text_add(text, "memory: arena %zu, scratch %zu, gradients %zu, store 2 x %zu bytes\n",
                   p->map.arena_bytes, p->scratch_bytes, p->map.bucket_bytes, p->store->bytes);
@@ -29,5 +42,6 @@ void kolo_plan_print(const kolo_plan *p, kolo_text *text) {
         kolo_text_add(text, "bucket %d: %d values, %zu bytes at %zu\n", i, bucket->n_values,
                       bucket->bytes, bucket->offset);
     }
+    print_reorders(p, text);
     for (int i = 0; i < p->n_steps; i++) print_step(p, i, text);
 }
