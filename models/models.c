@@ -5,11 +5,18 @@
 #include <string.h>
 
 static const kolo_model *const zoo[] = {
-    &kolo_model_lenet,     &kolo_model_mlp,
-    &kolo_model_resnet20,  &kolo_model_resnet18,
-    &kolo_model_resnet34,  &kolo_model_resnet50,
-    &kolo_model_resnet101, &kolo_model_alexnet,
-    &kolo_model_vgg16,     NULL,
+    &kolo_model_lenet,
+    &kolo_model_mlp,
+    &kolo_model_resnet20,
+    &kolo_model_resnet18,
+    &kolo_model_resnet34,
+    &kolo_model_resnet50,
+    &kolo_model_resnet101,
+    &kolo_model_alexnet,
+    &kolo_model_vgg16,
+    &kolo_model_googlenet,
+    &kolo_model_deeplabv3_resnet101,
+    NULL,
 };
 
 enum { MODELS = sizeof zoo / sizeof zoo[0] };

@@ -13,118 +13,124 @@
  * stem 3x3, three stages of 16, 32, 64 channels, shortcuts without parameters (every second pixel,
  * zeros for the new channels, half on either side). Convolutions begin normal with a variance of 2
  * by kernel area times outputs (He et al., ICCV 2015). */
+#include "models/resnet.h"
+
 #include "models/layers.h"
 #include "models/options.h"
 #include "models/zoo.h"
 
-#include <math.h>
 #include <stdio.h>
 
 enum { NAME = 64 };
 
-typedef struct resnet {
-    const char *name;
-    int blocks[4]; /* of each stage; 0: there is no such stage */
-    int64_t width; /* channels of the first stage */
-    bool bottleneck, small;
-} resnet;
-
 /* ---- layers ---- */
 
-static kolo_value conv_norm(kolo_graph *g, const char *conv, const char *norm, kolo_value x,
-                            int64_t inputs, int64_t outputs, int64_t kernel, int64_t stride) {
-    char name[NAME + 8];
-    snprintf(name, sizeof name, "%s.weight", conv);
-    kolo_init init = {KOLO_INIT_NORMAL, sqrt(2.0 / (double)(outputs * kernel * kernel))};
-    kolo_value w = kolo_param(g, name, kolo_shape_4(outputs, inputs, kernel, kernel), init);
-    kolo_conv2d_opts opts = {
-        .stride_h = stride, .stride_w = stride, .pad_h = kernel / 2, .pad_w = kernel / 2};
-    return kolo_batch_norm(g, kolo_conv2d(g, x, w, &opts), norm, NULL);
+/* Convolution "BLOCK.CONV" with normalisation "BLOCK.NORM", padded to keep the size. */
+static kolo_value conv_norm(kolo_graph *g, const char *block, const char *conv, const char *norm,
+                            kolo_value x, model_conv how) {
+    char conv_name[NAME], norm_name[NAME];
+    snprintf(conv_name, sizeof conv_name, "%s%s", block, conv);
+    snprintf(norm_name, sizeof norm_name, "%s%s", block, norm);
+    how.pad = how.kernel / 2 * (how.dilation ? how.dilation : 1);
+    how.init = model_init_he(how.outputs, how.kernel);
+    return model_conv_norm(g, conv_name, norm_name, x, &how);
 }
 
-/* Convolution and normalisation number i of a block. */
-static kolo_value block_layer(kolo_graph *g, const char *block, int i, kolo_value x, int64_t inputs,
-                              int64_t outputs, int64_t kernel, int64_t stride) {
-    char conv[NAME], norm[NAME];
-    snprintf(conv, sizeof conv, "%s.conv%d", block, i);
-    snprintf(norm, sizeof norm, "%s.bn%d", block, i);
-    return conv_norm(g, conv, norm, x, inputs, outputs, kernel, stride);
-}
+/* A block: its convolutions of 3x3 have the stride and the dilation. */
+typedef struct block {
+    char name[NAME]; /* with its dot */
+    int64_t inputs, channels, outputs, stride, dilation;
+} block;
 
-static kolo_value shortcut(kolo_graph *g, const resnet *net, const char *block, kolo_value x,
-                           int64_t inputs, int64_t outputs, int64_t stride) {
-    if (inputs == outputs && stride == 1) return x;
+static kolo_value shortcut(kolo_graph *g, const resnet *net, const block *b, kolo_value x) {
+    if (b->inputs == b->outputs && b->stride == 1) return x;
     if (net->small) {
         kolo_pool2d_opts every = {
-            .kernel_h = 1, .kernel_w = 1, .stride_h = stride, .stride_w = stride};
+            .kernel_h = 1, .kernel_w = 1, .stride_h = b->stride, .stride_w = b->stride};
         x = kolo_avg_pool2d(g, x, &every);
-        return kolo_channel_window(g, x, -(outputs - inputs) / 2, outputs);
+        return kolo_channel_window(g, x, -(b->outputs - b->inputs) / 2, b->outputs);
     }
-    char conv[NAME], norm[NAME];
-    snprintf(conv, sizeof conv, "%s.downsample.0", block);
-    snprintf(norm, sizeof norm, "%s.downsample.1", block);
-    return conv_norm(g, conv, norm, x, inputs, outputs, 1, stride);
+    model_conv how = {.inputs = b->inputs, .outputs = b->outputs, .kernel = 1, .stride = b->stride};
+    return conv_norm(g, b->name, "downsample.0", "downsample.1", x, how);
 }
 
-/* One block of `channels` (a bottleneck ends in four times as many). */
-static kolo_value add_block(kolo_graph *g, const resnet *net, const char *name, kolo_value x,
-                            int64_t inputs, int64_t channels, int64_t stride) {
-    int64_t outputs = net->bottleneck ? 4 * channels : channels;
+static kolo_value add_block(kolo_graph *g, const resnet *net, const block *b, kolo_value x) {
+    model_conv thin = {.inputs = b->inputs, .outputs = b->channels, .kernel = 1};
+    model_conv wide = {.inputs = b->channels, .outputs = b->outputs, .kernel = 1};
+    model_conv first = {.inputs = net->bottleneck ? b->channels : b->inputs,
+                        .outputs = b->channels,
+                        .kernel = 3,
+                        .stride = b->stride,
+                        .dilation = b->dilation};
+    model_conv second = {.inputs = b->channels, .outputs = b->channels, .kernel = 3};
     kolo_value y;
     if (net->bottleneck) {
-        y = kolo_relu(g, block_layer(g, name, 1, x, inputs, channels, 1, 1));
-        y = kolo_relu(g, block_layer(g, name, 2, y, channels, channels, 3, stride));
-        y = block_layer(g, name, 3, y, channels, outputs, 1, 1);
+        y = kolo_relu(g, conv_norm(g, b->name, "conv1", "bn1", x, thin));
+        y = kolo_relu(g, conv_norm(g, b->name, "conv2", "bn2", y, first));
+        y = conv_norm(g, b->name, "conv3", "bn3", y, wide);
     } else {
-        y = kolo_relu(g, block_layer(g, name, 1, x, inputs, channels, 3, stride));
-        y = block_layer(g, name, 2, y, channels, outputs, 3, 1);
+        y = kolo_relu(g, conv_norm(g, b->name, "conv1", "bn1", x, first));
+        y = conv_norm(g, b->name, "conv2", "bn2", y, second);
     }
-    return kolo_relu(g, kolo_add(g, y, shortcut(g, net, name, x, inputs, outputs, stride)));
+    return kolo_relu(g, kolo_add(g, y, shortcut(g, net, b, x)));
 }
 
-/* ---- the whole ---- */
+/* ---- the body ---- */
 
-static kolo_value stem(kolo_graph *g, const resnet *net, kolo_value x, int64_t inputs,
-                       int64_t outputs) {
-    if (net->small) return kolo_relu(g, conv_norm(g, "conv1", "bn1", x, inputs, outputs, 3, 1));
-    x = kolo_relu(g, conv_norm(g, "conv1", "bn1", x, inputs, outputs, 7, 2));
+static kolo_value stem(kolo_graph *g, const resnet *net, kolo_value x, int64_t inputs) {
+    const char *prefix = net->prefix ? net->prefix : "";
+    model_conv how = {.inputs = inputs,
+                      .outputs = net->width,
+                      .kernel = net->small ? 3 : 7,
+                      .stride = net->small ? 1 : 2};
+    x = kolo_relu(g, conv_norm(g, prefix, "conv1", "bn1", x, how));
+    if (net->small) return x;
     kolo_pool2d_opts pool = {
         .kernel_h = 3, .kernel_w = 3, .stride_h = 2, .stride_w = 2, .pad_h = 1, .pad_w = 1};
     return kolo_max_pool2d(g, x, &pool);
 }
 
-static kolo_status build(kolo_graph *g, const kolo_model_opts *opts, const resnet *net) {
-    int64_t width = net->width;
-    const model_option table[] = {{"width", 2, 1 << 12, &width}};
-    kolo_status status = model_options_parse(net->name, opts->options, table, 1);
-    if (status != KOLO_OK) return status;
-    const kolo_shape *s = &opts->sample;
-    if (s->rank != 3) {
-        char text[KOLO_SHAPE_TEXT];
-        return kolo_error_set(KOLO_ERR_ARG,
-                              "model %s takes images [C,H,W], not samples of shape %s: try the "
-                              "model mlp",
-                              net->name, kolo_shape_text(s, text));
-    }
-    kolo_shape images = kolo_shape_4(opts->batch, s->dim[0], s->dim[1], s->dim[2]);
-    kolo_value x = kolo_input(g, "x", KOLO_DTYPE_F32, images);
-    kolo_value y = kolo_input(g, "y", KOLO_DTYPE_I32, kolo_shape_1(opts->batch));
-
-    kolo_value h = stem(g, net, x, s->dim[0], width);
-    int64_t inputs = width, channels = width;
-    for (int stage = 0; stage < 4 && net->blocks[stage] > 0; stage++, channels *= 2) {
+resnet_body resnet_add(kolo_graph *g, const resnet *net, kolo_value x, int64_t channels) {
+    resnet_body body = {.last = stem(g, net, x, channels), .last_channels = net->width};
+    int n_stages = 0;
+    while (n_stages < 4 && net->blocks[n_stages] > 0) n_stages++;
+    int64_t dilation = 1;
+    for (int stage = 0; stage < n_stages; stage++) {
+        body.before = body.last;
+        body.before_channels = body.last_channels;
+        bool dilates = stage >= n_stages - net->dilated;
         for (int i = 0; i < net->blocks[stage]; i++) {
-            char name[NAME - 16];
-            snprintf(name, sizeof name, "layer%d.%d", stage + 1, i);
-            h = add_block(g, net, name, h, inputs, channels, stage > 0 && i == 0 ? 2 : 1);
-            inputs = net->bottleneck ? 4 * channels : channels;
+            block b = {.inputs = body.last_channels,
+                       .channels = net->width << stage,
+                       .stride = stage > 0 && i == 0 && !dilates ? 2 : 1,
+                       .dilation = dilation};
+            b.outputs = net->bottleneck ? 4 * b.channels : b.channels;
+            snprintf(b.name, sizeof b.name, "%slayer%d.%d.", net->prefix ? net->prefix : "",
+                     stage + 1, i);
+            body.last = add_block(g, net, &b, body.last);
+            body.last_channels = b.outputs;
+            if (dilates && i == 0) dilation *= 2; /* the first block still sees the finer grid */
         }
     }
-    h = kolo_flatten(g, kolo_global_avg_pool2d(g, h));
-    kolo_value logits = model_linear(g, "fc", h, inputs, opts->classes);
-    kolo_output(g, "logits", logits);
-    kolo_output(g, "loss", kolo_softmax_xent(g, logits, y));
-    kolo_output(g, "correct", kolo_accuracy(g, logits, y));
+    return body;
+}
+
+/* ---- the classifiers ---- */
+
+static kolo_status build(kolo_graph *g, const kolo_model_opts *opts, const resnet *net) {
+    resnet wanted = *net;
+    int64_t classes = opts->classes;
+    const model_option table[] = {{"width", 2, 1 << 12, &wanted.width},
+                                  {"classes", 1, 1 << 20, &classes}};
+    kolo_status status = model_options_parse(net->name, opts->options, table, 2);
+    if (status == KOLO_OK) status = model_check_classes(net->name, classes, opts);
+    kolo_value x;
+    if (status == KOLO_OK) status = model_images(g, net->name, opts, &x);
+    if (status != KOLO_OK) return status;
+    kolo_value y = kolo_input(g, "y", KOLO_DTYPE_I32, kolo_shape_1(opts->batch));
+    resnet_body body = resnet_add(g, &wanted, x, opts->sample.dim[0]);
+    kolo_value h = kolo_flatten(g, kolo_global_avg_pool2d(g, body.last));
+    model_classify(g, model_linear(g, "fc", h, body.last_channels, classes), y);
     return kolo_graph_check(g);
 }
 
@@ -136,7 +142,7 @@ static kolo_status build(kolo_graph *g, const kolo_model_opts *opts, const resne
     const kolo_model kolo_model_resnet##layers = {                                              \
         .name = "resnet" #layers,                                                               \
         .summary = help " (He et al., 2016)",                                                   \
-        .options_help = "width=" #default_width " (channels of the first stage)",               \
+        .options_help = "width=" #default_width " (channels of the first stage), classes",      \
         .sample = {3, {3, side, side}},                                                         \
         .classes = n_classes,                                                                   \
         .build = build_##layers,                                                                \

@@ -3,13 +3,11 @@
  * alexnet is torchvision's: Krizhevsky, "One weird trick for parallelizing convolutional neural
  * networks", 2014. vgg16 is configuration D of Simonyan, Zisserman, "Very deep convolutional
  * networks for large-scale image recognition", ICLR 2015. Names, counts and initial values are
- * torchvision's; in place of its adaptive pooling the first linear layer takes whatever size is
- * left, which is the same for images of 224x224. */
+ * torchvision's. */
 #include "models/layers.h"
 #include "models/options.h"
 #include "models/zoo.h"
 
-#include <math.h>
 #include <stdio.h>
 
 typedef struct layer {
@@ -25,6 +23,7 @@ typedef struct plain_net {
     bool dropout_first;  /* before each of the first two linear layers, not behind */
     bool kaiming;        /* how weights begin: normal by outputs, else as PyTorch's layers */
     int64_t units;
+    int64_t size; /* of the images that the linear layers take */
 } plain_net;
 
 static kolo_value linear(kolo_graph *g, const plain_net *net, int i, kolo_value x, int64_t inputs,
@@ -48,8 +47,7 @@ static kolo_value conv(kolo_graph *g, const plain_net *net, const layer *l, kolo
     snprintf(bias, sizeof bias, "features.%d.bias", l->number);
     kolo_init init = kolo_init_fan_in(inputs * l->kernel * l->kernel), bias_init = init;
     if (net->kaiming) {
-        double area = (double)(l->kernel * l->kernel);
-        init = (kolo_init){KOLO_INIT_NORMAL, sqrt(2.0 / ((double)outputs * area))};
+        init = model_init_he(outputs, l->kernel);
         bias_init = (kolo_init){KOLO_INIT_ZERO, 0};
     }
     kolo_value w = kolo_param(g, weight, kolo_shape_4(outputs, inputs, l->kernel, l->kernel), init);
@@ -73,10 +71,13 @@ static int64_t size_behind(const plain_net *net, int64_t size) {
 }
 
 static kolo_status build(kolo_graph *g, const kolo_model_opts *opts, const plain_net *net) {
-    int64_t units = net->units, drop = 50, percent = 100;
-    const model_option table[] = {
-        {"units", 1, 1 << 16, &units}, {"dropout", 0, 99, &drop}, {"width", 1, 400, &percent}};
-    kolo_status status = model_options_parse(net->name, opts->options, table, 3);
+    int64_t units = net->units, drop = 50, percent = 100, classes = opts->classes;
+    const model_option table[] = {{"units", 1, 1 << 16, &units},
+                                  {"dropout", 0, 99, &drop},
+                                  {"width", 1, 400, &percent},
+                                  {"classes", 1, 1 << 20, &classes}};
+    kolo_status status = model_options_parse(net->name, opts->options, table, 4);
+    if (status == KOLO_OK) status = model_check_classes(net->name, classes, opts);
     if (status != KOLO_OK) return status;
     const kolo_shape *s = &opts->sample;
     int64_t rows = s->rank == 3 ? size_behind(net, s->dim[1]) : 0;
@@ -101,18 +102,15 @@ static kolo_status build(kolo_graph *g, const kolo_model_opts *opts, const plain
         h = conv(g, net, l, h, inputs, outputs);
         inputs = outputs;
     }
-    h = kolo_flatten(g, h);
-    inputs *= rows * columns;
+    h = kolo_flatten(g, kolo_adaptive_avg_pool2d(g, h, net->size, net->size));
+    inputs *= net->size * net->size;
     for (int i = 0; i < 2; i++) {
         if (drop && net->dropout_first) h = kolo_dropout(g, h, p);
         h = kolo_relu(g, linear(g, net, i, h, inputs, units));
         if (drop && !net->dropout_first) h = kolo_dropout(g, h, p);
         inputs = units;
     }
-    kolo_value logits = linear(g, net, 2, h, inputs, opts->classes);
-    kolo_output(g, "logits", logits);
-    kolo_output(g, "loss", kolo_softmax_xent(g, logits, y));
-    kolo_output(g, "correct", kolo_accuracy(g, logits, y));
+    model_classify(g, linear(g, net, 2, h, inputs, classes), y);
     return kolo_graph_check(g);
 }
 
@@ -136,7 +134,8 @@ static kolo_status build_alexnet(kolo_graph *g, const kolo_model_opts *opts) {
                               .layers = alexnet_layers,
                               .linear = {1, 4, 6},
                               .dropout_first = true,
-                              .units = 4096});
+                              .units = 4096,
+                              .size = 6});
 }
 
 static kolo_status build_vgg16(kolo_graph *g, const kolo_model_opts *opts) {
@@ -145,12 +144,13 @@ static kolo_status build_vgg16(kolo_graph *g, const kolo_model_opts *opts) {
                               .layers = vgg16_layers,
                               .linear = {0, 3, 6},
                               .kaiming = true,
-                              .units = 4096});
+                              .units = 4096,
+                              .size = 7});
 }
 
 #define HELP                                                                          \
     "width=100 (percent of the channels), units=4096 (of each hidden linear layer), " \
-    "dropout=50 (percent)"
+    "dropout=50 (percent), classes"
 
 const kolo_model kolo_model_alexnet = {
     .name = "alexnet",

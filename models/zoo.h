@@ -4,5 +4,6 @@
 #include "kolo/models.h"
 
 extern const kolo_model kolo_model_lenet, kolo_model_mlp, kolo_model_alexnet, kolo_model_vgg16;
+extern const kolo_model kolo_model_googlenet, kolo_model_deeplabv3_resnet101;
 extern const kolo_model kolo_model_resnet18, kolo_model_resnet20, kolo_model_resnet34;
 extern const kolo_model kolo_model_resnet50, kolo_model_resnet101;

@@ -2,7 +2,10 @@
 /* The model zoo: builders of known networks, made with kolo/graph.h only.
  *
  * A builder adds to a graph the inputs "x" (samples) and "y" (labels, i32 [batch]), the parameters,
- * and the outputs "logits" [batch, classes], "loss" (sum over the batch) and "correct" (count). */
+ * and the outputs "logits" [batch, classes], "loss" (sum over the batch) and "correct" (count). A
+ * model that labels places instead takes "y" [batch,H,W], gives "logits" [batch,classes,H,W], sums
+ * over all places and the counts "confusion" [classes,classes]. An output "aux_loss" is added to
+ * the loss in training and left out in evaluation. */
 
 #include "kolo/graph.h"
 
@@ -23,6 +26,7 @@ typedef struct kolo_model {
     kolo_shape sample; /* of one sample of what it is usually trained on, and in how many classes:
                           what benchmarks and dumps take when no data is named */
     int64_t classes;
+    bool label_maps; /* a label for each pixel, [H,W] a sample, instead of one a sample */
     /* Adds the model to an empty graph. ARG when the sample's shape or an option does not suit. */
     kolo_status (*build)(kolo_graph *g, const kolo_model_opts *opts);
 } kolo_model;

@@ -7,11 +7,37 @@
 #include "graph/op.h"
 #include "pass/pass.h"
 
-static kolo_status add_training(kolo_graph *g, const kolo_pipeline_opts *opts) {
-    kolo_value loss = kolo_graph_output(g, "loss");
-    if (!kolo_value_ok(loss)) {
+#include <string.h>
+
+/* Takes an output away; what leads to it alone goes when the graph is pruned. */
+static void drop_output(kolo_graph *g, const char *name) {
+    int32_t kept = 0;
+    for (int32_t i = 0; i < g->n_outputs; i++) {
+        if (strcmp(g->outputs[i].name, name) != 0) g->outputs[kept++] = g->outputs[i];
+    }
+    g->n_outputs = kept;
+}
+
+/* The loss that is made small, which is what a training step reports: "loss" and, where there is
+ * one, "aux_loss". */
+static kolo_status training_loss(kolo_graph *g, kolo_value *loss) {
+    kolo_value aux = kolo_graph_output(g, "aux_loss");
+    *loss = kolo_graph_output(g, "loss");
+    if (!kolo_value_ok(*loss)) {
         return KOLO_FAIL(KOLO_ERR_ARG, "a graph to train needs an output named \"loss\"");
     }
+    if (!kolo_value_ok(aux)) return KOLO_OK;
+    *loss = kolo_add(g, *loss, aux);
+    for (int32_t i = 0; i < g->n_outputs; i++) {
+        if (strcmp(g->outputs[i].name, "loss") == 0) g->outputs[i].value = *loss;
+    }
+    drop_output(g, "aux_loss");
+    return kolo_graph_check(g);
+}
+
+static kolo_status add_training(kolo_graph *g, const kolo_pipeline_opts *opts) {
+    kolo_value loss;
+    KOLO_TRY(training_loss(g, &loss));
     kolo_value seed = kolo_graph_find(g, "grad_scale");
     if (!kolo_value_ok(seed)) seed = kolo_scalar(g, "grad_scale");
     KOLO_TRY(kolo_pass_statistics(g));
@@ -26,6 +52,8 @@ kolo_status kolo_pipeline_run(kolo_graph *g, const kolo_pipeline_opts *opts) {
     if (!opts->train) KOLO_TRY(kolo_pass_inference(g));
     KOLO_TRY(kolo_pass_fold(g));
     KOLO_TRY(kolo_graph_verify(g));
+    /* What the other kind of plan is for. After folding, so that both see the parameters alike. */
+    drop_output(g, opts->train ? "confusion" : "aux_loss");
     if (opts->train) KOLO_TRY(add_training(g, opts));
     KOLO_TRY(kolo_graph_prune(g));
     KOLO_TRY(kolo_graph_verify(g));
