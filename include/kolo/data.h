@@ -12,6 +12,8 @@
  *     mnist:DIR            the handwritten digits, in the same format
  *     synthetic[:KEY=VALUE,...]    made in memory, the same at every run; keys N (training
  * samples), test (test samples), shape (CxHxW), classes, seed
+ *     synthetic-seg[:KEY=VALUE,...]    the same keys: discs and boxes of the classes, with a label
+ * for each pixel
  */
 
 #include "kolo/dtype.h"
@@ -35,7 +37,8 @@ typedef struct kolo_dataset_info {
     int64_t count;     /* samples, at least 1 */
     kolo_shape sample; /* C,H,W */
     kolo_dtype dtype;  /* of the stored elements: KOLO_DTYPE_U8 */
-    int classes;       /* labels are 0 .. classes-1 */
+    kolo_shape label;  /* of one sample's labels: [] one label, [H,W] one for each pixel */
+    int classes;       /* labels are 0 .. classes-1, and -1 for a pixel that has none */
     /* Per channel, of elements scaled to [0, 1]: a network sees (x / 255 - mean) / std. */
     float mean[KOLO_MAX_CHANNELS], std[KOLO_MAX_CHANNELS];
 } kolo_dataset_info;
@@ -52,7 +55,7 @@ KOLO_API void kolo_dataset_close(kolo_dataset *dataset);
 KOLO_API const kolo_dataset_info *kolo_dataset_describe(const kolo_dataset *dataset);
 
 /* Copies samples indices[0 .. n) to `samples` (n,C,H,W elements, u8) and their labels to `labels`
- * (n). Any number of threads may call it at a time.
+ * (n times those of a sample). Any number of threads may call it at a time.
  * ARG: an index outside the set; IO, FORMAT: a sample cannot be read. */
 KOLO_API kolo_status kolo_dataset_gather(const kolo_dataset *dataset, const int64_t *indices,
                                          int64_t n, uint8_t *samples, int32_t *labels);

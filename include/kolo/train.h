@@ -71,6 +71,7 @@ typedef struct kolo_train_progress {
     double loss, accuracy, samples_per_second;
     int64_t samples;                 /* that these means are of */
     double test_accuracy, test_loss; /* set where `evaluated` */
+    double test_mean_iou;            /* the same; < 0: the model labels no pixels */
     double lr;                       /* of this step */
     double seconds, seconds_left;    /* since the first step, evaluation included; to the last */
     bool epoch_end;                  /* the last step of an epoch or of the run */
@@ -85,6 +86,8 @@ typedef struct kolo_train_result {
     int64_t samples;                 /* trained on, over all ranks and epochs */
     double first_loss, final_loss;   /* training loss of the first step, of the last 20 steps */
     double test_accuracy, test_loss; /* test_accuracy < 0: not evaluated */
+    double test_mean_iou;            /* mean over the classes of intersection over union of their
+                                        pixels (Everingham et al., 2010); < 0: no label maps */
     double train_seconds;            /* in steps, waiting for data included, on rank 0 */
     double samples_per_second;       /* samples / train_seconds */
     double step_ms_median;           /* on rank 0 */

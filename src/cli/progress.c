@@ -71,6 +71,7 @@ static void print_line(const kolo_train_progress *p) {
     kolo_text_add(&t, "  lr %.4g  %.1f s", p->lr, p->seconds);
     if (p->evaluated) {
         kolo_text_add(&t, "  test loss %.4f  test accuracy %.4f", p->test_loss, p->test_accuracy);
+        if (p->test_mean_iou >= 0) kolo_text_add(&t, "  test mean IoU %.4f", p->test_mean_iou);
     }
     kolo_text_add(&t, "\n");
     write_text(&t);

@@ -34,6 +34,7 @@ static void add_table(kolo_text *t, const kolo_train_result *r, const result_abo
     if (r->test_accuracy >= 0) {
         add_row(t, "test loss", "%.4f", r->test_loss);
         add_row(t, "test accuracy", "%.4f", r->test_accuracy);
+        if (r->test_mean_iou >= 0) add_row(t, "test mean IoU", "%.4f", r->test_mean_iou);
     }
     if (about->trained) {
         add_row(t, "training time", "%.2f s", r->train_seconds);
@@ -65,6 +66,7 @@ static void add_json(kolo_text *t, const kolo_train_result *r, const result_abou
     }
     kolo_json_double(&j, "test_loss", r->test_accuracy >= 0 ? r->test_loss : NAN);
     kolo_json_double(&j, "test_accuracy", r->test_accuracy >= 0 ? r->test_accuracy : NAN);
+    if (r->test_mean_iou >= 0) kolo_json_double(&j, "test_mean_iou", r->test_mean_iou);
     if (about->trained) {
         kolo_json_double(&j, "train_seconds", r->train_seconds);
         kolo_json_double(&j, "step_ms_median", r->step_ms_median);

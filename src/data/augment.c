@@ -58,21 +58,24 @@ static int64_t below(uint32_t draw, int64_t bound) {
     return (int64_t)((uint64_t)draw * (uint64_t)bound >> 32);
 }
 
-/* One channel: to[y][x] = from[y + dy][x + dx], 0 outside, then mirrored. */
-static void move_plane(const uint8_t *from, int64_t height, int64_t width, int64_t dy, int64_t dx,
-                       bool flip, uint8_t *to) {
+/* One plane of elements of `size` bytes: to[y][x] = from[y + dy][x + dx], then mirrored; what comes
+ * in has all its bytes `fill`. */
+static void move_plane(const uint8_t *from, int64_t height, int64_t width, int64_t size, int fill,
+                       int64_t dy, int64_t dx, bool flip, uint8_t *to) {
     int64_t left = dx < 0 ? -dx : 0; /* columns that come in on the left */
     int64_t kept = width - (dx < 0 ? -dx : dx);
-    memset(to, 0, (size_t)(height * width));
+    memset(to, fill, (size_t)(height * width * size));
     for (int64_t y = 0; y < height && kept > 0; y++) {
         if (y + dy < 0 || y + dy >= height) continue;
-        const uint8_t *row = from + (y + dy) * width + left + dx;
-        uint8_t *dst = to + y * width;
+        const uint8_t *row = from + ((y + dy) * width + left + dx) * size;
+        uint8_t *dst = to + y * width * size;
         if (!flip) {
-            memcpy(dst + left, row, (size_t)kept);
+            memcpy(dst + left * size, row, (size_t)(kept * size));
             continue;
         }
-        for (int64_t x = 0; x < kept; x++) dst[width - 1 - left - x] = row[x];
+        for (int64_t x = 0; x < kept; x++) {
+            memcpy(dst + (width - 1 - left - x) * size, row + x * size, (size_t)size);
+        }
     }
 }
 
@@ -92,8 +95,20 @@ static void erase_square(const kolo_dataset_info *info, int64_t cy, int64_t cx, 
     }
 }
 
+static bool is_map(const kolo_dataset_info *info) {
+    return info->label.rank == 2 && info->label.dim[0] == info->sample.dim[1] &&
+           info->label.dim[1] == info->sample.dim[2];
+}
+
+size_t kolo_augment_work(const kolo_dataset_info *info) {
+    size_t sample = (size_t)kolo_shape_count(&info->sample);
+    size_t labels = (size_t)kolo_shape_count(&info->label) * sizeof(int32_t);
+    return sample > labels ? sample : labels;
+}
+
 void kolo_augment_apply(const kolo_augment *augment, uint64_t seed, int64_t epoch, int64_t index,
-                        const kolo_dataset_info *info, uint8_t *sample, uint8_t *work) {
+                        const kolo_dataset_info *info, uint8_t *sample, int32_t *labels,
+                        uint8_t *work) {
     kolo_rng rng = kolo_rng_make(seed, KOLO_RNG_AUGMENT, (uint64_t)epoch);
     int64_t channels = info->sample.dim[0], height = info->sample.dim[1],
             width = info->sample.dim[2], pixels = height * width;
@@ -102,11 +117,16 @@ void kolo_augment_apply(const kolo_augment *augment, uint64_t seed, int64_t epoc
     bool flip = augment->flip && draw[0] >> 31;
     int64_t dy = below(draw[1], 2 * augment->crop + 1) - augment->crop;
     int64_t dx = below(draw[2], 2 * augment->crop + 1) - augment->crop;
-    if (flip || dy != 0 || dx != 0) {
+    bool moves = flip || dy != 0 || dx != 0;
+    if (moves) {
         memcpy(work, sample, (size_t)(channels * pixels));
         for (int64_t c = 0; c < channels; c++) {
-            move_plane(work + c * pixels, height, width, dy, dx, flip, sample + c * pixels);
+            move_plane(work + c * pixels, height, width, 1, 0, dy, dx, flip, sample + c * pixels);
         }
+    }
+    if (moves && is_map(info)) { /* all bytes 0xff: -1, no label */
+        memcpy(work, labels, (size_t)pixels * sizeof *labels);
+        move_plane(work, height, width, sizeof *labels, 0xff, dy, dx, flip, (uint8_t *)labels);
     }
     if (augment->erase == 0) return;
     kolo_rng_draw(&rng, 2 * (uint64_t)index + 1, draw);

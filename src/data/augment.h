@@ -23,10 +23,13 @@ typedef struct kolo_augment {
 /* Reads "flip,crop=2,erase=8", any part of it; NULL or empty: none. ARG, naming the part. */
 kolo_status kolo_augment_parse(const char *text, kolo_augment *augment);
 
-/* Changes `sample` (C,H,W bytes of `info`'s shape), which is number `index` of its set. `work` is
- * as large as a sample. Any thread. */
+/* Changes `sample` (C,H,W bytes of `info`'s shape), which is number `index` of its set, and moves
+ * `labels` with it where they are a map of its pixels; what comes in has no label, and what is
+ * erased keeps its own. `work` has room for kolo_augment_work bytes. Any thread. */
 void kolo_augment_apply(const kolo_augment *augment, uint64_t seed, int64_t epoch, int64_t index,
-                        const kolo_dataset_info *info, uint8_t *sample, uint8_t *work);
+                        const kolo_dataset_info *info, uint8_t *sample, int32_t *labels,
+                        uint8_t *work);
+size_t kolo_augment_work(const kolo_dataset_info *info);
 
 /* True when something may change. */
 static inline bool kolo_augment_any(const kolo_augment *augment) {

@@ -31,6 +31,12 @@ const kolo_reader kolo_readers[] = {
         .help = "made in memory; one noisy pattern per class, so it can be learnt",
         .open = kolo_read_synthetic,
     },
+    {
+        .name = "synthetic-seg",
+        .argument = "[:N=1000,test=200,shape=3x128x128,classes=5,seed=0]",
+        .help = "made in memory; discs and boxes before a background, with a label for each pixel",
+        .open = kolo_read_synthetic_seg,
+    },
     {.name = NULL},
 };
 
@@ -71,12 +77,14 @@ kolo_status kolo_dataset_open(const char *spec, kolo_split split, kolo_dataset *
 
 /* Labels decide which weights a step touches: none outside the classes gets past here. */
 static kolo_status check_labels(const kolo_dataset *d) {
-    for (int64_t i = 0; i < d->info.count; i++) {
-        if (d->labels[i] < 0 || d->labels[i] >= d->info.classes) {
+    int32_t least = d->info.label.rank > 0 ? -1 : 0;
+    for (int64_t i = 0; i < d->info.count * d->sample_labels; i++) {
+        if (d->labels[i] < least || d->labels[i] >= d->info.classes) {
             return KOLO_FAIL(KOLO_ERR_FORMAT,
                              "%s in %s: label %" PRId32 " of sample %" PRId64
                              " is outside 0..%d: the file is damaged or of another data set",
-                             d->info.name, d->info.place, d->labels[i], i, d->info.classes - 1);
+                             d->info.name, d->info.place, d->labels[i], i / d->sample_labels,
+                             d->info.classes - 1);
         }
     }
     return KOLO_OK;
@@ -99,6 +107,7 @@ kolo_status kolo_dataset_open_with(const kolo_reader *reader, const char *argume
         KOLO_ASSERT(d->gather || (d->samples && d->labels));
         d->sample_bytes =
             (size_t)kolo_shape_count(&d->info.sample) * kolo_dtype_bytes(d->info.dtype);
+        d->sample_labels = kolo_shape_count(&d->info.label);
         if (d->labels) status = check_labels(d);
     }
     if (status != KOLO_OK) {
@@ -130,9 +139,11 @@ kolo_status kolo_dataset_gather(const kolo_dataset *dataset, const int64_t *indi
     }
     if (dataset->gather) return dataset->gather(dataset, indices, n, samples, labels);
     size_t bytes = dataset->sample_bytes;
+    int64_t each = dataset->sample_labels;
     for (int64_t i = 0; i < n; i++) {
         memcpy(samples + (size_t)i * bytes, dataset->samples + (size_t)indices[i] * bytes, bytes);
-        labels[i] = dataset->labels[indices[i]];
+        memcpy(labels + i * each, dataset->labels + indices[i] * each,
+               (size_t)each * sizeof *labels);
     }
     return KOLO_OK;
 }

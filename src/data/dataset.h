@@ -11,8 +11,9 @@
 struct kolo_dataset {
     kolo_dataset_info info;
     size_t sample_bytes;    /* filled by dataset.c */
+    int64_t sample_labels;  /* the same: labels of one sample */
     const uint8_t *samples; /* count,C,H,W */
-    const int32_t *labels;  /* count */
+    const int32_t *labels;  /* count, the labels of a sample each */
     /* As kolo_dataset_gather, indices checked already; any thread. */
     kolo_status (*gather)(const kolo_dataset *dataset, const int64_t *indices, int64_t n,
                           uint8_t *samples, int32_t *labels);
@@ -46,3 +47,5 @@ kolo_status kolo_dataset_open_with(const kolo_reader *reader, const char *argume
 kolo_status kolo_read_mnist(const kolo_reader *reader, const char *argument, kolo_dataset *dataset);
 kolo_status kolo_read_synthetic(const kolo_reader *reader, const char *argument,
                                 kolo_dataset *dataset);
+kolo_status kolo_read_synthetic_seg(const kolo_reader *reader, const char *argument,
+                                    kolo_dataset *dataset);

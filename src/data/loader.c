@@ -62,9 +62,10 @@ static kolo_status fill(kolo_loader *l, int64_t number, slot *s) {
     KOLO_TRY(kolo_dataset_gather(l->opts.dataset, indices, share.count, s->samples, s->labels));
     if (!kolo_augment_any(&l->opts.augment)) return KOLO_OK;
     int64_t bytes = kolo_shape_count(&s->batch.info->sample);
+    int64_t each = kolo_shape_count(&s->batch.info->label);
     for (int64_t i = 0; i < share.count; i++) {
         kolo_augment_apply(&l->opts.augment, l->opts.seed, epoch, indices[i], s->batch.info,
-                           s->samples + i * bytes, l->work);
+                           s->samples + i * bytes, s->labels + i * each, l->work);
     }
     return KOLO_OK;
 }
@@ -136,18 +137,19 @@ static kolo_status resolve(const kolo_loader_opts *given, kolo_loader *l) {
 static kolo_status make_ring(kolo_loader *l) {
     const kolo_dataset_info *info = kolo_dataset_describe(l->opts.dataset);
     size_t sample = (size_t)kolo_shape_count(&info->sample) * kolo_dtype_bytes(info->dtype);
+    size_t label = (size_t)kolo_shape_count(&info->label) * sizeof(int32_t);
     size_t largest = (size_t)kolo_loader_largest(l), slots = (size_t)l->opts.slots;
-    if (largest > PTRDIFF_MAX / slots / (sample + sizeof(int32_t))) {
+    if (largest > PTRDIFF_MAX / slots / (sample + label)) {
         return KOLO_FAIL(KOLO_ERR_ARG, "a batch of %zu samples of %zu bytes: choose a smaller one",
                          largest, sample);
     }
     /* Slots begin on cache lines, so that the two threads never write to the same one. */
     size_t samples = kolo_round_up(largest * sample, 64);
-    size_t labels = kolo_round_up(largest * sizeof(int32_t), 64);
+    size_t labels = kolo_round_up(largest * label, 64);
     l->ring = kolo_zalloc(slots * sizeof *l->ring);
     l->samples = kolo_alloc(slots * samples);
     l->labels = kolo_alloc(slots * labels);
-    l->work = kolo_alloc(sample);
+    l->work = kolo_alloc(kolo_augment_work(info));
     if (!l->ring || !l->samples || !l->labels || !l->work)
         return KOLO_NOMEM(slots * (samples + labels));
     for (size_t i = 0; i < slots; i++) {
@@ -273,8 +275,14 @@ kolo_batch kolo_batch_part(const kolo_batch *batch, int64_t first, int64_t count
     if (count == 0) return part;
     size_t sample = (size_t)kolo_shape_count(&batch->info->sample);
     part.samples += (size_t)first * sample * kolo_dtype_bytes(batch->info->dtype);
-    part.labels += first;
+    part.labels += first * kolo_shape_count(&batch->info->label);
     return part;
+}
+
+int64_t kolo_batch_labels(const kolo_batch *batch) {
+    int64_t n = batch->count * kolo_shape_count(&batch->info->label), count = 0;
+    for (int64_t i = 0; i < n; i++) count += batch->labels[i] >= 0;
+    return count;
 }
 
 /* ---- normalisation ---- */

@@ -41,7 +41,7 @@ typedef struct kolo_batch {
     int64_t first;          /* place of its first sample in the global batch */
     int64_t global_count;   /* samples of all ranks; 0: there are no more batches */
     const uint8_t *samples; /* count,C,H,W */
-    const int32_t *labels;  /* count */
+    const int32_t *labels;  /* count, those of a sample each (info->label) */
     const kolo_dataset_info *info;
 } kolo_batch;
 
@@ -59,6 +59,8 @@ int64_t kolo_loader_largest(const kolo_loader *loader);
  * batch, then also at every later call. */
 kolo_status kolo_loader_next(kolo_loader *loader, kolo_batch *batch);
 
+/* Labels of the batch that count: those that are not -1. */
+int64_t kolo_batch_labels(const kolo_batch *batch);
 /* Samples [first, first + count) of a batch. */
 kolo_batch kolo_batch_part(const kolo_batch *batch, int64_t first, int64_t count);
 

@@ -2,8 +2,9 @@
  * class's pattern and noise. So a benchmark needs no files, and its loss still falls. The patterns
  * depend on the seed only, so that what is learnt on the training split holds for the test split.
  */
+#include "data/synthetic.h"
+
 #include "base/rng.h"
-#include "data/dataset.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -11,14 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PATTERNS, TRAIN, TEST }; /* streams of draws */
-
 static const size_t max_bytes = (size_t)16 << 30;
-
-typedef struct settings {
-    int64_t n, test, channels, height, width, classes;
-    uint64_t seed;
-} settings;
 
 /* Reads a number in [1, max] that ends at `end`. */
 static bool parse_count(const char *text, const char *end, int64_t max, int64_t *value) {
@@ -30,7 +24,7 @@ static bool parse_count(const char *text, const char *end, int64_t max, int64_t 
     return true;
 }
 
-static bool parse_shape(const char *text, const char *end, settings *s) {
+static bool parse_shape(const char *text, const char *end, kolo_synthetic *s) {
     int64_t *const dims[3] = {&s->channels, &s->height, &s->width};
     for (int i = 0; i < 3; i++) {
         const char *stop = i < 2 ? memchr(text, 'x', (size_t)(end - text)) : end;
@@ -52,7 +46,8 @@ static bool parse_seed(const char *text, const char *end, uint64_t *seed) {
 
 static const char *const keys[] = {"N", "test", "shape", "classes", "seed", NULL};
 
-static kolo_status parse_one(const char *text, const char *end, settings *s) {
+static kolo_status parse_one(const char *name, const char *text, const char *end,
+                             kolo_synthetic *s) {
     const char *equals = memchr(text, '=', (size_t)(end - text));
     char key[16] = "";
     size_t length = (size_t)((equals ? equals : end) - text);
@@ -71,30 +66,29 @@ static kolo_status parse_one(const char *text, const char *end, settings *s) {
         good = parse_seed(value, end, &s->seed);
     } else {
         const char *closest = kolo_closest(key, keys);
-        return KOLO_FAIL(KOLO_ERR_ARG, "data set synthetic: unknown key \"%.*s\": %s%s",
-                         (int)length, text,
+        return KOLO_FAIL(KOLO_ERR_ARG, "data set %s: unknown key \"%.*s\": %s%s", name, (int)length,
+                         text,
                          closest ? "did you mean " : "known are N, test, shape, classes, seed",
                          closest ? closest : "");
     }
     if (good) return KOLO_OK;
-    return KOLO_FAIL(KOLO_ERR_ARG, "data set synthetic: bad value in \"%.*s\": write %s",
+    return KOLO_FAIL(KOLO_ERR_ARG, "data set %s: bad value in \"%.*s\": write %s", name,
                      (int)(end - text), text,
                      !strcmp(key, "shape") ? "shape=CxHxW, as in shape=1x28x28, C at most 16"
                                            : "a whole number, at least 1 (seed: 0)");
 }
 
-static kolo_status parse(const char *text, settings *s) {
+kolo_status kolo_synthetic_parse(const char *name, const char *text, kolo_synthetic *s) {
     while (text && *text) {
         const char *end = text + strcspn(text, ",");
-        KOLO_TRY(parse_one(text, end, s));
+        KOLO_TRY(parse_one(name, text, end, s));
         text = *end ? end + 1 : end;
     }
     if (s->test == 0) s->test = (s->n + 5) / 6;
     return KOLO_OK;
 }
 
-/* Fills `n` bytes with draws number first/16 and on; `first` is a multiple of 16. */
-static void fill(const kolo_rng *rng, uint64_t first, uint8_t *out, size_t n) {
+void kolo_synthetic_fill(const kolo_rng *rng, uint64_t first, uint8_t *out, size_t n) {
     for (size_t i = 0; i < n; i += 16) {
         uint32_t draw[4];
         kolo_rng_draw(rng, (first + i) / 16, draw);
@@ -116,11 +110,12 @@ static void close_synthetic(kolo_dataset *d) {
 }
 
 /* `pattern` is room for one sample. */
-static void make(const settings *s, kolo_split split, int64_t count, size_t bytes, uint8_t *pattern,
-                 synthetic *own) {
-    kolo_rng patterns = kolo_rng_make(s->seed, KOLO_RNG_SYNTHETIC, PATTERNS);
+static void make(const kolo_synthetic *s, kolo_split split, int64_t count, size_t bytes,
+                 uint8_t *pattern, synthetic *own) {
+    kolo_rng patterns = kolo_rng_make(s->seed, KOLO_RNG_SYNTHETIC, KOLO_SYNTHETIC_PATTERNS);
     kolo_rng noise =
-        kolo_rng_make(s->seed, KOLO_RNG_SYNTHETIC, split == KOLO_SPLIT_TRAIN ? TRAIN : TEST);
+        kolo_rng_make(s->seed, KOLO_RNG_SYNTHETIC,
+                      split == KOLO_SPLIT_TRAIN ? KOLO_SYNTHETIC_TRAIN : KOLO_SYNTHETIC_TEST);
     size_t stride = kolo_round_up(bytes, 16);
     /* The draw after a sample's noise gives its label. */
     for (int64_t i = 0; i < count; i++) {
@@ -129,16 +124,16 @@ static void make(const settings *s, kolo_split split, int64_t count, size_t byte
         uint32_t draw[4];
         kolo_rng_draw(&noise, (first + stride) / 16, draw);
         own->labels[i] = (int32_t)((uint64_t)draw[0] * (uint64_t)s->classes >> 32);
-        fill(&patterns, (uint64_t)own->labels[i] * stride, pattern, bytes);
-        fill(&noise, first, sample, bytes);
+        kolo_synthetic_fill(&patterns, (uint64_t)own->labels[i] * stride, pattern, bytes);
+        kolo_synthetic_fill(&noise, first, sample, bytes);
         for (size_t p = 0; p < bytes; p++) sample[p] = (uint8_t)((sample[p] + pattern[p]) / 2);
     }
 }
 
 kolo_status kolo_read_synthetic(const kolo_reader *reader, const char *argument, kolo_dataset *d) {
-    settings s = {.n = 60000, .channels = 1, .height = 28, .width = 28, .classes = 10};
-    KOLO_TRY(parse(argument, &s));
-    int64_t count = d->info.split == KOLO_SPLIT_TRAIN ? s.n : s.test;
+    kolo_synthetic s = {.n = 60000, .channels = 1, .height = 28, .width = 28, .classes = 10};
+    KOLO_TRY(kolo_synthetic_parse(reader->name, argument, &s));
+    int64_t count = kolo_synthetic_count(&s, d->info.split);
     size_t bytes = (size_t)(s.channels * s.height * s.width);
     if ((size_t)count > max_bytes / bytes) {
         return KOLO_FAIL(KOLO_ERR_ARG,

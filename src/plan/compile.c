@@ -303,6 +303,13 @@ void kolo_plan_set_scalar(kolo_plan *p, const char *name, double number) {
     }
 }
 
+const void *kolo_plan_output(const kolo_plan *p, const char *name, kolo_tensor *tensor) {
+    kolo_value v = kolo_graph_output(p->graph, name);
+    if (!kolo_value_ok(v)) return NULL;
+    *tensor = kolo_info(p->graph, v)->tensor;
+    return address_of(p, v.id, p->ran_bank);
+}
+
 double kolo_plan_scalar(const kolo_plan *p, const char *name) {
     kolo_value v = kolo_graph_output(p->graph, name);
     KOLO_ASSERT(kolo_value_ok(v));

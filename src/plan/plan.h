@@ -90,6 +90,9 @@ void *kolo_plan_input(const kolo_plan *plan, const char *name, kolo_tensor *tens
 /* Whether the plan has a scalar of that name, to be set before a run. */
 bool kolo_plan_has_scalar(const kolo_plan *plan, const char *name);
 void kolo_plan_set_scalar(kolo_plan *plan, const char *name, double number);
+/* Address and tensor of an output, valid after a run until the next; NULL when the plan has none of
+ * that name. */
+const void *kolo_plan_output(const kolo_plan *plan, const char *name, kolo_tensor *tensor);
 /* A scalar output as a number, valid after a run until the next; KOLO_ASSERTs that it is one. */
 double kolo_plan_scalar(const kolo_plan *plan, const char *name);
 

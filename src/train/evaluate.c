@@ -14,8 +14,27 @@
 static int rank_of(const kolo_comm *comm) { return comm ? kolo_comm_rank(comm) : 0; }
 static int size_of(const kolo_comm *comm) { return comm ? kolo_comm_size(comm) : 1; }
 
+/* What a rank adds up. */
+typedef struct total {
+    kolo_sums sums;
+    double *confusion; /* NULL until there is some */
+    int64_t classes;
+} total;
+
+static kolo_status add_confusion(const kolo_session *session, total *t) {
+    int64_t classes;
+    const float *counts = kolo_session_confusion(session, &classes);
+    if (!counts) return KOLO_OK;
+    size_t n = (size_t)(classes * classes);
+    if (!t->confusion) t->confusion = kolo_zalloc(n * sizeof *t->confusion);
+    if (!t->confusion) return KOLO_NOMEM(n * sizeof *t->confusion);
+    t->classes = classes;
+    for (size_t i = 0; i < n; i++) t->confusion[i] += (double)counts[i];
+    return KOLO_OK;
+}
+
 /* This rank's share. */
-static kolo_status evaluate_share(kolo_session *session, kolo_loader *loader, kolo_sums *total) {
+static kolo_status evaluate_share(kolo_session *session, kolo_loader *loader, total *t) {
     for (;;) {
         kolo_batch batch;
         kolo_sums sums;
@@ -23,10 +42,56 @@ static kolo_status evaluate_share(kolo_session *session, kolo_loader *loader, ko
         if (batch.global_count == 0) return KOLO_OK;
         if (batch.count == 0) continue;
         KOLO_TRY(kolo_session_evaluate(session, &batch, &sums));
-        total->loss += sums.loss;
-        total->correct += sums.correct;
-        total->samples += sums.samples;
+        KOLO_TRY(add_confusion(session, t));
+        t->sums.loss += sums.loss;
+        t->sums.correct += sums.correct;
+        t->sums.samples += sums.samples;
+        t->sums.labels += sums.labels;
     }
+}
+
+/* Of classes that are in the labels or the predictions. */
+static double mean_iou(const total *t) {
+    double sum = 0;
+    int64_t n = 0, classes = t->classes;
+    for (int64_t c = 0; c < classes; c++) {
+        double both = t->confusion[c * classes + c], either = -both;
+        for (int64_t k = 0; k < classes; k++) {
+            either += t->confusion[c * classes + k] + t->confusion[k * classes + c];
+        }
+        if (either <= 0) continue;
+        sum += both / either;
+        n++;
+    }
+    return n > 0 ? sum / (double)n : 0;
+}
+
+/* A rank without a sample does not know how many classes the others count. */
+static kolo_status sum_confusion(kolo_comm *comm, total *t) {
+    if (!comm) return KOLO_OK;
+    int64_t classes = t->classes;
+    KOLO_TRY(kolo_allreduce(comm, &classes, 1, KOLO_DTYPE_I64, KOLO_MAX));
+    size_t n = (size_t)(classes * classes);
+    if (n == 0) return KOLO_OK;
+    t->classes = classes;
+    if (!t->confusion) t->confusion = kolo_zalloc(n * sizeof *t->confusion);
+    KOLO_TRY(kolo_agree(comm, t->confusion ? KOLO_OK : KOLO_NOMEM(n * sizeof *t->confusion)));
+    return kolo_allreduce(comm, t->confusion, n, KOLO_DTYPE_F64, KOLO_SUM);
+}
+
+static kolo_status sum_ranks(kolo_comm *comm, total *t, kolo_evaluation *evaluation) {
+    double sums[4] = {t->sums.loss, t->sums.correct, (double)t->sums.samples,
+                      (double)t->sums.labels};
+    if (comm) KOLO_TRY(kolo_allreduce(comm, sums, 4, KOLO_DTYPE_F64, KOLO_SUM));
+    KOLO_TRY(sum_confusion(comm, t));
+    double labels = sums[3] > 0 ? sums[3] : 1;
+    *evaluation = (kolo_evaluation){
+        .loss = sums[0] / labels,
+        .accuracy = sums[1] / labels,
+        .mean_iou = t->confusion ? mean_iou(t) : -1,
+        .samples = (int64_t)sums[2],
+    };
+    return KOLO_OK;
 }
 
 kolo_status kolo_session_evaluate_all(kolo_session *session, kolo_comm *comm,
@@ -39,21 +104,15 @@ kolo_status kolo_session_evaluate_all(kolo_session *session, kolo_comm *comm,
         .rank = rank_of(comm),
         .world = size_of(comm),
     };
-    kolo_sums total = {0};
+    total t = {0};
     kolo_loader *loader = NULL;
     kolo_status status = kolo_loader_create(&loader_opts, &loader);
-    if (status == KOLO_OK) status = evaluate_share(session, loader, &total);
+    if (status == KOLO_OK) status = evaluate_share(session, loader, &t);
     kolo_loader_destroy(loader);
-    KOLO_TRY(kolo_agree(comm, status));
-
-    double sums[3] = {total.loss, total.correct, (double)total.samples};
-    if (comm) KOLO_TRY(kolo_allreduce(comm, sums, 3, KOLO_DTYPE_F64, KOLO_SUM));
-    *evaluation = (kolo_evaluation){
-        .loss = sums[0] / sums[2],
-        .accuracy = sums[1] / sums[2],
-        .samples = (int64_t)sums[2],
-    };
-    return KOLO_OK;
+    status = kolo_agree(comm, status);
+    if (status == KOLO_OK) status = sum_ranks(comm, &t, evaluation);
+    kolo_free(t.confusion);
+    return status;
 }
 
 /* ---- a checkpoint on its own ---- */
@@ -90,6 +149,7 @@ static kolo_status prepare(job *j, const char *checkpoint, const char *data, int
         .model = j->checkpoint.info.model,
         .model_options = j->checkpoint.info.model_options,
         .sample = j->checkpoint.info.sample,
+        .label = kolo_dataset_describe(j->dataset)->label,
         .classes = j->checkpoint.info.classes,
         .batch = batch,
         .evaluate_only = true,
@@ -122,6 +182,7 @@ static kolo_status run(const job *j, kolo_comm *comm, int64_t batch, int threads
         .epochs = j->checkpoint.info.epochs,
         .samples = evaluation.samples,
         .test_accuracy = evaluation.accuracy,
+        .test_mean_iou = evaluation.mean_iou,
         .test_loss = evaluation.loss,
         .samples_per_second = (double)evaluation.samples / seconds,
         .peak_rss_bytes = kolo_peak_rss_bytes(),

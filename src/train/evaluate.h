@@ -4,7 +4,8 @@
 #include "train/session.h"
 
 typedef struct kolo_evaluation {
-    double loss, accuracy; /* means over all samples */
+    double loss, accuracy; /* means over all labels */
+    double mean_iou;       /* over the classes that occur; < 0 when the model counts no confusion */
     int64_t samples;
 } kolo_evaluation;
 

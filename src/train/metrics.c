@@ -17,17 +17,18 @@ void kolo_tally_add(kolo_tally *tally, const kolo_sums *step, int64_t ns) {
     tally->sums.loss += step->loss;
     tally->sums.correct += step->correct;
     tally->sums.samples += step->samples;
+    tally->sums.labels += step->labels;
     tally->ns += ns;
 }
 
-static double per_sample(double sum, const kolo_tally *tally) {
-    return tally->sums.samples > 0 ? sum / (double)tally->sums.samples : 0;
+static double per_label(double sum, const kolo_tally *tally) {
+    return tally->sums.labels > 0 ? sum / (double)tally->sums.labels : 0;
 }
 
-double kolo_tally_loss(const kolo_tally *tally) { return per_sample(tally->sums.loss, tally); }
+double kolo_tally_loss(const kolo_tally *tally) { return per_label(tally->sums.loss, tally); }
 
 double kolo_tally_accuracy(const kolo_tally *tally) {
-    return per_sample(tally->sums.correct, tally);
+    return per_label(tally->sums.correct, tally);
 }
 
 double kolo_tally_rate(const kolo_tally *tally) {
@@ -129,6 +130,7 @@ static void print_report(const kolo_train_progress *p, kolo_text *line) {
     if (p->evaluated) {
         kolo_json_double(&j, "test_loss", p->test_loss);
         kolo_json_double(&j, "test_accuracy", p->test_accuracy);
+        if (p->test_mean_iou >= 0) kolo_json_double(&j, "test_mean_iou", p->test_mean_iou);
     }
     kolo_json_close(&j);
     kolo_text_add(line, "\n");

@@ -13,7 +13,7 @@ typedef struct kolo_tally {
 } kolo_tally;
 
 void kolo_tally_add(kolo_tally *tally, const kolo_sums *step, int64_t ns);
-/* Means over the samples; 0 when there are none. */
+/* Means over the labels; 0 when there are none. */
 double kolo_tally_loss(const kolo_tally *tally);
 double kolo_tally_accuracy(const kolo_tally *tally);
 /* Samples per second of step time. */

@@ -30,12 +30,29 @@ struct kolo_session {
     char *model, *model_options;
     kolo_comm *comm;
     kolo_store *store;
-    uint64_t seed, steps; /* what dropout draws from */
+    uint64_t seed, steps;       /* what dropout draws from */
+    const kolo_plan *evaluated; /* the plan that evaluated last */
     cached *plans;
     size_t n_plans, cap_plans;
 };
 
 /* ---- life ---- */
+
+/* The labels that the graph takes must be those of the data. */
+static kolo_status check_labels(const kolo_session_opts *opts, const kolo_graph *g) {
+    const kolo_shape *y = &kolo_info(g, kolo_graph_find(g, "y"))->tensor.shape;
+    kolo_shape want = {y->rank - 1, {0}};
+    for (int i = 1; i < y->rank; i++) want.dim[i - 1] = y->dim[i];
+    if (kolo_shape_equal(&want, &opts->label)) return KOLO_OK;
+    char model[KOLO_SHAPE_TEXT], data[KOLO_SHAPE_TEXT];
+    return KOLO_FAIL(
+        KOLO_ERR_ARG,
+        "model %s takes labels of shape %s for each sample, and the data has %s: choose "
+        "%s",
+        opts->model, kolo_shape_text(&want, model), kolo_shape_text(&opts->label, data),
+        want.rank > 0 ? "data with a label for each pixel, such as synthetic-seg"
+                      : "data with one label a sample, or a model for segmentation");
+}
 
 kolo_status kolo_session_build(const kolo_session_opts *opts, int64_t batch, kolo_graph **graph) {
     const kolo_model *model;
@@ -50,6 +67,7 @@ kolo_status kolo_session_build(const kolo_session_opts *opts, int64_t batch, kol
     };
     kolo_status status = model->build(g, &model_opts);
     if (status == KOLO_OK) status = kolo_graph_check(g);
+    if (status == KOLO_OK) status = check_labels(opts, g);
     if (status != KOLO_OK) {
         kolo_graph_destroy(g);
         return status;
@@ -193,22 +211,33 @@ int64_t kolo_session_parameters(const kolo_session *s) {
 
 static void fill(const cached *c, const kolo_batch *batch) {
     if (batch->count > 0) {
+        int64_t labels = batch->count * kolo_shape_count(&batch->info->label);
         kolo_batch_normalize(batch, c->order, c->x);
-        memcpy(c->y, batch->labels, (size_t)batch->count * sizeof *c->y);
+        memcpy(c->y, batch->labels, (size_t)labels * sizeof *c->y);
     } else {
+        int64_t labels = kolo_shape_count(&batch->info->label);
         memset(c->x, 0, c->x_bytes);
-        c->y[0] = -1;
+        for (int64_t i = 0; i < labels; i++) c->y[i] = -1;
     }
 }
 
-static kolo_status finish(const cached *c, kolo_sums *sums, int64_t samples) {
+static kolo_status finish(const cached *c, kolo_sums *sums, int64_t samples, int64_t labels) {
     KOLO_TRY(kolo_plan_run(c->plan));
     *sums = (kolo_sums){
         .loss = kolo_plan_scalar(c->plan, "loss"),
         .correct = kolo_plan_scalar(c->plan, "correct"),
         .samples = samples,
+        .labels = labels,
     };
     return KOLO_OK;
+}
+
+/* Labels that count in the batches of all ranks: the loss is a mean over them. */
+static kolo_status count_labels(const kolo_session *s, const kolo_batch *batch, int64_t *labels) {
+    *labels = batch->global_count;
+    if (s->opts.label.rank == 0) return KOLO_OK; /* every sample has its one */
+    *labels = batch->count > 0 ? kolo_batch_labels(batch) : 0;
+    return s->comm ? kolo_allreduce(s->comm, labels, 1, KOLO_DTYPE_I64, KOLO_SUM) : KOLO_OK;
 }
 
 /* Scalars that only some graphs have. */
@@ -233,11 +262,11 @@ static int64_t micro_global(const kolo_session *s, int64_t global, int64_t parts
 
 /* Fills what one micro-batch reads. Everything is of the step but its samples and its share. */
 static void prepare(const kolo_session *s, const cached *c, const kolo_batch *micro, double lr,
-                    double share, bool fresh) {
+                    int64_t labels, double share, bool fresh) {
     const uint64_t step[] = {s->seed, s->steps};
     fill(c, micro);
     kolo_plan_set_scalar(c->plan, "lr", lr);
-    kolo_plan_set_scalar(c->plan, "grad_scale", 1.0 / (double)micro->global_count);
+    kolo_plan_set_scalar(c->plan, "grad_scale", labels > 0 ? 1.0 / (double)labels : 0);
     set_optional(c->plan, "share", share);
     set_optional(c->plan, "fresh", fresh);
     set_optional(c->plan, "first_sample", (double)micro->first);
@@ -261,6 +290,8 @@ kolo_status kolo_session_step(kolo_session *s, const kolo_batch *batch, double l
     const int64_t global = batch->global_count, n = micro_batches(s, global);
     if (n > 1) KOLO_TRY(check_share(s, batch));
     const cached *last, *c;
+    int64_t labels;
+    KOLO_TRY(count_labels(s, batch, &labels));
     int64_t last_count = part_count(batch->count, n, n - 1);
     KOLO_TRY(get_plan(s, FINISH, global, last_count, &last));
     const cached finishing = *last; /* the cache may move */
@@ -270,11 +301,11 @@ kolo_status kolo_session_step(kolo_session *s, const kolo_batch *batch, double l
         kolo_batch micro = kolo_batch_part(batch, part_first(batch->count, n, i), count);
         c = &finishing;
         if (count != last_count) KOLO_TRY(get_plan(s, ADD, global, count, &c));
-        prepare(s, c, &micro, lr, (double)count / all, i == 0);
+        prepare(s, c, &micro, lr, labels, (double)count / all, i == 0);
         if (i < n - 1) KOLO_TRY(kolo_plan_accumulate(c->plan));
     }
     s->steps++;
-    return finish(&finishing, sums, global);
+    return finish(&finishing, sums, global, labels);
 }
 
 kolo_status kolo_session_evaluate(kolo_session *s, const kolo_batch *batch, kolo_sums *sums) {
@@ -282,5 +313,14 @@ kolo_status kolo_session_evaluate(kolo_session *s, const kolo_batch *batch, kolo
     const cached *c;
     KOLO_TRY(get_plan(s, EVALUATE, batch->count, batch->count, &c));
     fill(c, batch);
-    return finish(c, sums, batch->count);
+    s->evaluated = c->plan;
+    bool maps = s->opts.label.rank > 0;
+    return finish(c, sums, batch->count, maps ? kolo_batch_labels(batch) : batch->count);
+}
+
+const float *kolo_session_confusion(const kolo_session *s, int64_t *classes) {
+    kolo_tensor counts;
+    const float *data = s->evaluated ? kolo_plan_output(s->evaluated, "confusion", &counts) : NULL;
+    if (data) *classes = counts.shape.dim[0];
+    return data;
 }

@@ -25,6 +25,7 @@
 typedef struct kolo_session_opts {
     const char *model, *model_options;
     kolo_shape sample;
+    kolo_shape label; /* of one sample's labels, as in kolo/data.h */
     int64_t classes;
     int64_t batch;       /* samples of this rank in a micro-batch; the same on all ranks */
     int64_t accumulate;  /* micro-batches of a full step; default 1 */
@@ -42,7 +43,8 @@ kolo_status kolo_session_create(const kolo_session_opts *opts, kolo_comm *comm,
 /* NULL is allowed. */
 void kolo_session_destroy(kolo_session *session);
 
-/* The graph of a model as its builder makes it, for a batch of `batch` samples. */
+/* The graph of a model as its builder makes it, for a batch of `batch` samples. ARG: it takes other
+ * samples or labels, or not these options. */
 kolo_status kolo_session_build(const kolo_session_opts *opts, int64_t batch, kolo_graph **graph);
 
 /* Draws the parameters from `seed` on every rank, then makes all equal to rank 0's. Collective. */
@@ -54,10 +56,10 @@ kolo_plan *kolo_session_plan(const kolo_session *session);
 /* Elements of all parameters. */
 int64_t kolo_session_parameters(const kolo_session *session);
 
-/* Sums over samples. */
+/* Sums over labels, of which a sample may have more than one. */
 typedef struct kolo_sums {
     double loss, correct;
-    int64_t samples;
+    int64_t samples, labels;
 } kolo_sums;
 
 /* One optimiser step on a global batch of which `batch` is this rank's share; `sums` is over all
@@ -67,3 +69,7 @@ kolo_status kolo_session_step(kolo_session *session, const kolo_batch *batch, do
 
 /* The forward pass on `batch`, which has at least one sample; `sums` is of this rank alone. */
 kolo_status kolo_session_evaluate(kolo_session *session, const kolo_batch *batch, kolo_sums *sums);
+/* How often each class was taken for each in the latest kolo_session_evaluate, [classes,classes] in
+ * row-major order, labels by predictions; NULL when the model does not count that. Valid until the
+ * session's next call. */
+const float *kolo_session_confusion(const kolo_session *session, int64_t *classes);

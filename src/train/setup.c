@@ -80,15 +80,16 @@ static kolo_status open_made_up(const char *model_name, int64_t samples, kolo_da
     char spec[128];
     const kolo_model *model;
     KOLO_TRY(kolo_model_find(model_name, &model));
-    snprintf(
-        spec, sizeof spec,
-        "synthetic:N=%" PRId64 ",test=1,shape=%" PRId64 "x%" PRId64 "x%" PRId64 ",classes=%" PRId64,
-        samples, model->sample.dim[0], model->sample.dim[1], model->sample.dim[2], model->classes);
+    snprintf(spec, sizeof spec,
+             "%s:N=%" PRId64 ",test=1,shape=%" PRId64 "x%" PRId64 "x%" PRId64 ",classes=%" PRId64,
+             model->label_maps ? "synthetic-seg" : "synthetic", samples, model->sample.dim[0],
+             model->sample.dim[1], model->sample.dim[2], model->classes);
     return kolo_dataset_open(spec, KOLO_SPLIT_TRAIN, dataset);
 }
 
 static kolo_status check_test(const kolo_dataset_info *train, const kolo_dataset_info *test) {
-    if (kolo_shape_equal(&train->sample, &test->sample) && train->classes == test->classes) {
+    if (kolo_shape_equal(&train->sample, &test->sample) &&
+        kolo_shape_equal(&train->label, &test->label) && train->classes == test->classes) {
         return KOLO_OK;
     }
     char a[KOLO_SHAPE_TEXT], b[KOLO_SHAPE_TEXT];
@@ -164,6 +165,7 @@ static kolo_status open_all(kolo_setup *s, const kolo_train_opts *given, int wor
         .model = s->opts.model,
         .model_options = s->opts.model_options,
         .sample = info->sample,
+        .label = info->label,
         .classes = info->classes,
         .batch = s->opts.batch,
         .accumulate = s->opts.accumulate,

@@ -140,7 +140,7 @@ static kolo_status step(job *j, int64_t k) {
     kolo_tally_add(&j->epoch, &sums, ns);
     kolo_tally_add(&j->report, &sums, ns);
     j->recent[k % FINAL_STEPS] = sums;
-    if (k == 0) j->first_loss = sums.loss / (double)sums.samples;
+    if (k == 0) j->first_loss = sums.labels > 0 ? sums.loss / (double)sums.labels : 0;
     return KOLO_OK;
 }
 
@@ -159,6 +159,7 @@ static kolo_status send_report(job *j, int64_t k, const kolo_tally *over, bool e
         .samples_per_second = kolo_tally_rate(over),
         .samples = over->sums.samples,
         .test_accuracy = evaluated ? j->evaluation.accuracy : 0,
+        .test_mean_iou = evaluated ? j->evaluation.mean_iou : -1,
         .test_loss = evaluated ? j->evaluation.loss : 0,
         .lr = kolo_lr_at(&j->schedule, k),
         .seconds = (double)(now - j->started) / 1e9,
@@ -254,6 +255,7 @@ static kolo_status finish(job *j, kolo_train_result *result) {
         .first_loss = j->first_loss,
         .final_loss = final_loss(j),
         .test_accuracy = j->evaluated ? j->evaluation.accuracy : -1,
+        .test_mean_iou = j->evaluated ? j->evaluation.mean_iou : -1,
         .test_loss = j->evaluated ? j->evaluation.loss : 0,
         .train_seconds = times[0],
         .samples_per_second = times[1],

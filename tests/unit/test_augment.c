@@ -41,7 +41,7 @@ static void moves_are_those_allowed(void **state) {
             uint8_t from[BYTES], sample[BYTES], work[BYTES], want[BYTES];
             fill(from);
             fill(sample);
-            kolo_augment_apply(a, 3, 1, i, &info, sample, work);
+            kolo_augment_apply(a, 3, 1, i, &info, sample, NULL, work);
             int found = -1;
             for (int kind = 0; kind < side * side * 2 && found < 0; kind++) {
                 bool flip = kind / (side * side) > 0;
@@ -58,6 +58,28 @@ static void moves_are_those_allowed(void **state) {
     }
 }
 
+/* A map of labels moves as its image does; what comes in has no label. */
+static void maps_move_with_their_images(void **state) {
+    const kolo_augment a = {.flip = true, .crop = 2, .erase = 2};
+    const kolo_augment moves = {.flip = true, .crop = 2};
+    kolo_dataset_info maps = info;
+    maps.label = (kolo_shape){2, {HEIGHT, WIDTH}};
+    uint8_t work[PIXELS * 4];
+    assert_in_range(kolo_augment_work(&maps), 1, sizeof work);
+    for (int i = 0; i < 200; i++) {
+        uint8_t sample[BYTES], unerased[BYTES];
+        int32_t labels[PIXELS];
+        fill(sample);
+        fill(unerased);
+        for (int p = 0; p < PIXELS; p++) labels[p] = sample[p];
+        kolo_augment_apply(&moves, 3, 0, i, &info, unerased, NULL, work);
+        kolo_augment_apply(&a, 3, 0, i, &maps, sample, labels, work);
+        for (int p = 0; p < PIXELS; p++) {
+            assert_int_equal(labels[p], unerased[p] == 0 ? -1 : unerased[p]);
+        }
+    }
+}
+
 static void a_square_is_set_to_the_mean(void **state) {
     const kolo_augment a = {.erase = 3};
     int full = 0;
@@ -65,7 +87,7 @@ static void a_square_is_set_to_the_mean(void **state) {
         uint8_t from[BYTES], sample[BYTES], work[BYTES];
         fill(from);
         fill(sample);
-        kolo_augment_apply(&a, 3, 0, i, &info, sample, work);
+        kolo_augment_apply(&a, 3, 0, i, &info, sample, NULL, work);
         int y0 = HEIGHT, y1 = -1, x0 = WIDTH, x1 = -1, changed = 0;
         for (int p = 0; p < PIXELS; p++) {
             if (sample[p] == from[p] && sample[PIXELS + p] == from[PIXELS + p]) continue;
@@ -91,10 +113,10 @@ static void epochs_and_seeds_differ(void **state) {
     int same[3] = {0};
     for (int i = 0; i < 100; i++) {
         for (int k = 0; k < 4; k++) fill(samples[k]);
-        kolo_augment_apply(&a, 1, 0, i, &info, samples[0], work);
-        kolo_augment_apply(&a, 1, 0, i, &info, samples[1], work);
-        kolo_augment_apply(&a, 1, 1, i, &info, samples[2], work);
-        kolo_augment_apply(&a, 2, 0, i, &info, samples[3], work);
+        kolo_augment_apply(&a, 1, 0, i, &info, samples[0], NULL, work);
+        kolo_augment_apply(&a, 1, 0, i, &info, samples[1], NULL, work);
+        kolo_augment_apply(&a, 1, 1, i, &info, samples[2], NULL, work);
+        kolo_augment_apply(&a, 2, 0, i, &info, samples[3], NULL, work);
         for (int k = 0; k < 3; k++) same[k] += !memcmp(samples[0], samples[k + 1], BYTES);
     }
     assert_int_equal(same[0], 100);
@@ -158,8 +180,11 @@ static void texts_are_checked(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(moves_are_those_allowed), cmocka_unit_test(a_square_is_set_to_the_mean),
-        cmocka_unit_test(epochs_and_seeds_differ), cmocka_unit_test(ranks_see_the_images_of_one),
+        cmocka_unit_test(moves_are_those_allowed),
+        cmocka_unit_test(maps_move_with_their_images),
+        cmocka_unit_test(a_square_is_set_to_the_mean),
+        cmocka_unit_test(epochs_and_seeds_differ),
+        cmocka_unit_test(ranks_see_the_images_of_one),
         cmocka_unit_test(texts_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

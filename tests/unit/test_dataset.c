@@ -39,6 +39,7 @@ static void bad_names_and_arguments_are_refused(void **state) {
         {"synthetic:n=3,", "unknown key \"n\""},
         {"synthetic:N=3,shap=1x2x3", "did you mean shape"},
         {"synthetic:a-key-far-too-long-to-be-one=3", "known are N, test"},
+        {"synthetic-seg:shap=28x28", "data set synthetic-seg: unknown key \"shap\""},
         {"synthetic:shape=28x28", "write shape=CxHxW"},
         {"synthetic:shape=1x28x28x3", "write shape=CxHxW"},
         {"synthetic:shape=17x28x28", "C at most 16"},
@@ -291,6 +292,52 @@ static void failing_memory_is_reported(void **state) {
     }
 }
 
+static void maps_mark_what_is_seen(void **state) {
+    enum { C = 3, H = 40, W = 50, CLASSES = 4, N = 60 };
+    static uint8_t samples[N * C * H * W], again[C * H * W];
+    static int32_t labels[N * H * W], labels_again[H * W];
+    const char *spec = "synthetic-seg:N=60,test=9,shape=3x40x50,classes=4,seed=2";
+    kolo_dataset *d, *test;
+    ASSERT_OK(kolo_dataset_open(spec, KOLO_SPLIT_TRAIN, &d));
+    ASSERT_OK(kolo_dataset_open(spec, KOLO_SPLIT_TEST, &test));
+    const kolo_dataset_info *info = kolo_dataset_describe(d);
+    assert_int_equal(info->label.rank, 2);
+    assert_true(info->label.dim[0] == H && info->label.dim[1] == W);
+    assert_int_equal(kolo_dataset_describe(test)->count, 9);
+    int64_t indices[N];
+    for (int64_t i = 0; i < N; i++) indices[i] = i;
+    ASSERT_OK(kolo_dataset_gather(d, indices, N, samples, labels));
+    ASSERT_OK(kolo_dataset_gather(d, &indices[7], 1, again, labels_again));
+    assert_memory_equal(again, samples + 7 * C * H * W, sizeof again);
+    assert_memory_equal(labels_again, labels + (ptrdiff_t)7 * H * W, sizeof labels_again);
+    ASSERT_OK(kolo_dataset_gather(test, &indices[7], 1, again, labels_again));
+    assert_memory_not_equal(labels_again, labels + (ptrdiff_t)7 * H * W, sizeof labels_again);
+
+    /* Every class occurs, some pixels have none, and a pixel is as bright as its class. */
+    double sum[CLASSES + 1][C] = {{0}}, squares[CLASSES + 1][C] = {{0}};
+    int64_t count[CLASSES + 1] = {0};
+    for (int64_t i = 0; i < (int64_t)N * H * W; i++) {
+        assert_in_range(labels[i] + 1, 0, CLASSES);
+        int of = labels[i] + 1;
+        count[of]++;
+        for (int64_t c = 0; c < C; c++) {
+            double x = samples[(i / (H * W) * C + c) * H * W + i % (H * W)];
+            sum[of][c] += x;
+            squares[of][c] += x * x;
+        }
+    }
+    for (int of = 0; of <= CLASSES; of++) {
+        assert_true(count[of] > N * H * W / 100);
+        for (int c = 0; c < C && of > 0; c++) {
+            double n = (double)count[of], mean = sum[of][c] / n;
+            assert_true(squares[of][c] / n - mean * mean <
+                        38 * 38); /* half of uniform noise: 36.8 */
+        }
+    }
+    kolo_dataset_close(d);
+    kolo_dataset_close(test);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bad_names_and_arguments_are_refused),
@@ -298,6 +345,7 @@ int main(void) {
         cmocka_unit_test(files_missing_or_at_odds_are_refused),
         cmocka_unit_test(debian_package_is_the_published_set),
         cmocka_unit_test(synthetic_samples_repeat_and_can_be_told_apart),
+        cmocka_unit_test(maps_mark_what_is_seen),
         cmocka_unit_test(failing_memory_is_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

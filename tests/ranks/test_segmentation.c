@@ -1,0 +1,129 @@
+/* Labels for each pixel: training and evaluation on maps, shared between ranks. The loss is a mean
+ * over all labelled pixels of the global batch however they are shared out, and intersections over
+ * unions are of the whole test data. */
+#include "kolo/train.h"
+#include "support/folder.h"
+#include "support/ranks.h"
+#include "support/support.h"
+#include "train/session.h"
+
+#include <math.h>
+#include <string.h>
+
+#define DATA "synthetic-seg:N=14,test=7,shape=3x33x40,classes=3,seed=4"
+#define MODEL "deeplabv3_resnet101"
+
+static kolo_status train_body(kolo_comm *comm, const void *arg, void *result) {
+    kolo_train_opts opts = {.model = MODEL,
+                            .model_options = "width=2,aux=1",
+                            .data = DATA,
+                            .batch = 4,
+                            .accumulate = *(const int *)arg,
+                            .epochs = 2,
+                            .lr = 0.02,
+                            .augment = "flip,crop=3",
+                            .out_dir = "run"};
+    return kolo_train(comm, &opts, NULL, NULL, result);
+}
+
+static kolo_status evaluate_body(kolo_comm *comm, const void *arg, void *result) {
+    return kolo_evaluate(comm, "run/checkpoint-final.safetensors", DATA, *(const int *)arg, 1,
+                         result);
+}
+
+static void run(int ranks, rank_body body, int arg, kolo_train_result *results) {
+    rank_job job = {.n = ranks,
+                    .transport = RANKS_THREAD,
+                    .body = body,
+                    .arg = &arg,
+                    .arg_bytes = sizeof arg,
+                    .results = results,
+                    .result_bytes = sizeof *results};
+    ASSERT_OK(run_rank_job(&job));
+}
+
+/* kolo_train compares the replicas itself; the last global batch of 14 leaves a rank few samples.
+ */
+static void maps_are_trained_on_and_evaluated(void **state) {
+    kolo_train_result trained[3], alone, shared[3];
+    run(2, train_body, 2, trained);
+    run(3, train_body, 1, trained);
+    assert_true(isfinite(trained[0].final_loss) && trained[0].first_loss > 0.3);
+    assert_true(trained[0].test_mean_iou > 0 && trained[0].test_mean_iou < 1);
+    run(1, evaluate_body, 7, &alone);
+    run(3, evaluate_body, 2, shared); /* of the second global batch a rank has nothing */
+    for (int rank = 0; rank < 3; rank++) {
+        assert_true(fabs(shared[rank].test_loss - alone.test_loss) < 1e-4 * alone.test_loss);
+        assert_true(fabs(shared[rank].test_accuracy - alone.test_accuracy) < 2e-3);
+        assert_true(fabs(shared[rank].test_mean_iou - alone.test_mean_iou) < 2e-3);
+        assert_true(fabs(trained[rank].test_mean_iou - alone.test_mean_iou) < 2e-3);
+    }
+}
+
+/* One rank's step on images of which few pixels are labelled, against what the labels say. */
+static kolo_status count_body(kolo_comm *comm, const void *arg, void *result) {
+    kolo_dataset_info info = {
+        .sample = {3, {3, 32, 32}}, .label = {2, {32, 32}}, .classes = 2, .count = 4};
+    for (int c = 0; c < 3; c++) info.std[c] = 0.25F;
+    static const uint8_t samples[3 * 32 * 32];
+    int32_t labels[32 * 32];
+    int rank = kolo_comm_rank(comm);
+    for (int i = 0; i < 32 * 32; i++) labels[i] = i < 10 * (rank + 1) ? 1 : -1;
+    kolo_session_opts opts = {.model = MODEL,
+                              .model_options = "width=2,dropout=0",
+                              .sample = info.sample,
+                              .label = info.label,
+                              .classes = 2,
+                              .batch = 1};
+    kolo_batch batch = {.count = 1,
+                        .first = rank,
+                        .global_count = kolo_comm_size(comm),
+                        .samples = samples,
+                        .labels = labels,
+                        .info = &info};
+    kolo_session *session = NULL;
+    kolo_status status;
+    KOLO_TRY_GOTO(kolo_session_create(&opts, comm, &session), done);
+    KOLO_TRY_GOTO(kolo_session_init(session, 1), done);
+    status = kolo_session_step(session, &batch, 0.1, result);
+done:
+    kolo_session_destroy(session);
+    return status;
+}
+
+static void losses_are_means_over_labelled_pixels(void **state) {
+    kolo_sums sums[3];
+    rank_job job = {.n = 3,
+                    .transport = RANKS_THREAD,
+                    .body = count_body,
+                    .results = sums,
+                    .result_bytes = sizeof *sums};
+    ASSERT_OK(run_rank_job(&job));
+    for (int rank = 0; rank < 3; rank++) {
+        assert_int_equal(sums[rank].labels, 10 + 20 + 30);
+        assert_int_equal(sums[rank].samples, 3);
+        assert_true(sums[rank].loss > 0 && sums[rank].loss < 60 * 5);
+        assert_true(sums[rank].correct <= 60);
+    }
+}
+
+static void other_labels_are_refused(void **state) {
+    kolo_train_opts opts = {.model = MODEL, .data = "synthetic:N=4,shape=3x33x33"};
+    assert_int_equal(kolo_train_check(&opts, 1), KOLO_ERR_ARG);
+    assert_non_null(strstr(kolo_last_error(),
+                           "takes labels of shape [33,33] for each sample, and "
+                           "the data has []: choose data with a label for each"));
+    opts = (kolo_train_opts){.model = "resnet18", .data = "synthetic-seg:N=4"};
+    assert_int_equal(kolo_train_check(&opts, 1), KOLO_ERR_ARG);
+    assert_non_null(strstr(kolo_last_error(), "or a model for segmentation"));
+}
+
+int main(void) {
+    if (ranks_is_child()) return ranks_child();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(maps_are_trained_on_and_evaluated),
+        cmocka_unit_test(losses_are_means_over_labelled_pixels),
+        cmocka_unit_test(other_labels_are_refused),
+    };
+    return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
+}
