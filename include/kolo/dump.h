@@ -27,7 +27,7 @@ typedef struct kolo_dump_opts {
     double momentum, weight_decay;
     int64_t bucket_bytes; /* default 1 MiB */
     int threads;          /* default 1 */
-    bool reference_kernels;
+    bool reference_kernels, no_winograd;
     int ranks;                /* SCHEDULE: size of the group; default 2 */
     kolo_algorithm algorithm; /* SCHEDULE */
 } kolo_dump_opts;

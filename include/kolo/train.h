@@ -50,6 +50,7 @@ typedef struct kolo_train_opts {
     uint64_t seed;          /* 0 */
     int threads;            /* of kernels, per rank; 1 */
     bool reference_kernels;
+    bool no_winograd; /* convolutions in their direct form only */
     int64_t bucket_bytes; /* 1 MiB */
     kolo_algorithm algorithm;
     const char *out_dir; /* where metrics.jsonl, config.yaml, checkpoint go; NULL: nowhere. Files

@@ -27,6 +27,7 @@ int cmd_dump(kolo_options *o) {
         .bucket_bytes = kolo_options_int(o, "bucket-bytes"),
         .threads = threads ? threads : launch_thread_share(1),
         .reference_kernels = kolo_options_choice(o, "kernels") == 1,
+        .no_winograd = !kolo_options_flag(o, "winograd"),
         .ranks = (int)kolo_options_int(o, "ranks"),
         .algorithm = (kolo_algorithm)kolo_options_choice(o, "algorithm"),
     };

@@ -143,6 +143,8 @@ static const kolo_option rows[] = {
      .help = "least bytes of gradients that go out together"},
     {.name = "kernels", .type = KOLO_OPTION_CHOICE, .choices = kernels, .preset = "best",
      .commands = MODEL, .help = "the fastest kernels, or the plain reference ones"},
+    {.name = "winograd", .type = KOLO_OPTION_FLAG, .preset = "true", .commands = MODEL,
+     .help = "compute convolutions in their direct form only, which rounds less than Winograd's"},
     {.name = "timeout", .type = KOLO_OPTION_FLOAT, .metavar = "SECONDS", .preset = "300",
      .min = 0.1, .max = 1e6, .commands = JOB,
      .help = "how long a worker waits for the others before it gives up"},

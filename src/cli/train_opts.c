@@ -23,6 +23,7 @@ kolo_status train_opts_make(kolo_options *o, int threads, kolo_train_opts *opts)
         .nesterov = kolo_options_flag(o, "nesterov"),
         .threads = threads,
         .reference_kernels = kolo_options_choice(o, "kernels") == 1,
+        .no_winograd = !kolo_options_flag(o, "winograd"),
         .bucket_bytes = kolo_options_int(o, "bucket-bytes"),
         .trace = kolo_options_text(o, "trace"),
         .algorithm = (kolo_algorithm)kolo_options_choice(o, "algorithm"),

@@ -125,8 +125,15 @@ const char *kolo_dnn_implementation(const void *state);
         return kolo_dnn_prepare(spec, op_##_build, state, bytes);                                 \
     }                                                                                             \
     const kolo_kernel kolo_dnn_##op_ = {                                                          \
-        "dnn_" #op_,  &kolo_op_##op_,  op_##_fit,        op_##_prepare,           kolo_dnn_bind,  \
-        kolo_dnn_run, kolo_dnn_unbind, kolo_dnn_release, kolo_dnn_implementation,                 \
+        .name = "dnn_" #op_,                                                                      \
+        .op = &kolo_op_##op_,                                                                     \
+        .fit = op_##_fit,                                                                         \
+        .prepare = op_##_prepare,                                                                 \
+        .bind = kolo_dnn_bind,                                                                    \
+        .run = kolo_dnn_run,                                                                      \
+        .unbind = kolo_dnn_unbind,                                                                \
+        .release = kolo_dnn_release,                                                              \
+        .implementation = kolo_dnn_implementation,                                                \
     }
 
 extern const kolo_kernel kolo_dnn_conv2d, kolo_dnn_conv2d_bwd_data, kolo_dnn_conv2d_bwd_weights;

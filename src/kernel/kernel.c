@@ -77,6 +77,7 @@ kolo_status kolo_kernel_select(kolo_kernel_set set, kolo_kernel_spec *spec,
     for (size_t i = 0; (candidate = kolo_kernel_at(i)); i++) {
         if (candidate->op != spec->op) continue;
         if (set == KOLO_KERNELS_REF && !kolo_kernel_is_ref(candidate)) continue;
+        if (set == KOLO_KERNELS_DIRECT && candidate->winograd) continue;
         kolo_kernel_spec trial = *spec;
         double time = candidate->fit(&trial);
         if (time < 0 || (best && time >= best_time)) continue;

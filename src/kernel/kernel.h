@@ -53,13 +53,20 @@ typedef struct kolo_kernel {
     void (*release)(void *state); /* frees what prepare made; NULL when prepare is NULL */
     /* The library's own name for the code that runs, valid as long as the state. NULL: none. */
     const char *(*implementation)(const void *state);
+    bool winograd; /* saves multiplications, and rounds more */
 } kolo_kernel;
 
 /* Which kernels a plan may use. */
 typedef enum kolo_kernel_set {
-    KOLO_KERNELS_BEST, /* the fastest that fits */
-    KOLO_KERNELS_REF,  /* reference kernels only */
+    KOLO_KERNELS_BEST,   /* the fastest that fits */
+    KOLO_KERNELS_REF,    /* reference kernels only */
+    KOLO_KERNELS_DIRECT, /* the fastest that fits and multiplies each number with each as the op
+                            says: no Winograd */
 } kolo_kernel_set;
+
+static inline kolo_kernel_set kolo_kernel_set_of(bool reference, bool no_winograd) {
+    return reference ? KOLO_KERNELS_REF : no_winograd ? KOLO_KERNELS_DIRECT : KOLO_KERNELS_BEST;
+}
 
 /* The kernel with the least time for the spec among the set, its open layouts chosen; *seconds (may
  * be NULL) is its estimate. UNSUPPORTED, naming op, dtypes and layouts, when none fits. */

@@ -32,7 +32,7 @@ static kolo_status dump_graph(const kolo_dump_opts *o, kolo_text *text) {
             .optimizer = {.momentum = o->momentum, .weight_decay = o->weight_decay},
             .micro_batches = o->accumulate,
             .bucket_bytes = (size_t)o->bucket_bytes,
-            .kernels = o->reference_kernels ? KOLO_KERNELS_REF : KOLO_KERNELS_BEST,
+            .kernels = kolo_kernel_set_of(o->reference_kernels, o->no_winograd),
             .threads = o->threads,
         };
         status = kolo_pipeline_run(g, &opts);
@@ -58,7 +58,7 @@ static kolo_status dump_plan(const kolo_dump_opts *o, kolo_text *text) {
         .weight_decay = o->weight_decay,
         .micro_batches = o->accumulate,
         .bucket_bytes = (size_t)o->bucket_bytes,
-        .kernels = o->reference_kernels ? KOLO_KERNELS_REF : KOLO_KERNELS_BEST,
+        .kernels = kolo_kernel_set_of(o->reference_kernels, o->no_winograd),
         .threads = o->threads,
     };
     KOLO_TRY_GOTO(kolo_plan_compile(g, &opts, store, comm, &plan), done);

@@ -176,7 +176,7 @@ static kolo_status open_all(kolo_setup *s, const kolo_train_opts *given, int wor
                 .nesterov = s->opts.nesterov,
                 .bucket_bytes = (size_t)s->opts.bucket_bytes,
                 .algorithm = s->opts.algorithm,
-                .kernels = s->opts.reference_kernels ? KOLO_KERNELS_REF : KOLO_KERNELS_BEST,
+                .kernels = kolo_kernel_set_of(s->opts.reference_kernels, s->opts.no_winograd),
                 .threads = s->opts.threads,
             },
     };
@@ -210,7 +210,10 @@ void kolo_setup_describe(const kolo_setup *setup, kolo_text *text) {
     kolo_text_add(text, "lr-step-epochs: %" PRId64 "\nwarmup-epochs: %.17g\n", o->lr_step_epochs,
                   o->warmup_epochs);
     kolo_text_add(text, "seed: %" PRIu64 "\nkernels: %s\nalgorithm: %s\n", o->seed,
-                  o->reference_kernels ? "ref" : "best", kolo_algorithm_name(o->algorithm));
+                  o->reference_kernels ? "ref"
+                  : o->no_winograd     ? "direct"
+                                       : "best",
+                  kolo_algorithm_name(o->algorithm));
     kolo_text_add(text, "bucket-bytes: %" PRId64 "\neval: %d\neval-every: %" PRId64 "\n",
                   o->bucket_bytes, !o->no_eval, o->eval_every);
     kolo_text_add(text, "in memory: %d\naugment: %s\n", o->in_memory, o->augment ? o->augment : "");

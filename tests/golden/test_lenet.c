@@ -156,8 +156,8 @@ static void ten_steps_are_those_of_pytorch(void **state) {
     static const setting settings[] = {
         {1, KOLO_KERNELS_REF},
         {2, KOLO_KERNELS_REF},
-        {1, KOLO_KERNELS_BEST},
-        {2, KOLO_KERNELS_BEST},
+        {1, KOLO_KERNELS_DIRECT},
+        {2, KOLO_KERNELS_DIRECT},
     };
     static float start[PARAMETERS], end[PARAMETERS];
     static outcome results[2];

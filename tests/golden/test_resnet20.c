@@ -117,6 +117,7 @@ static void train(kolo_kernel_set kernels) {
 static void three_steps_are_those_of_pytorch(void **state) {
     ASSERT_OK(kolo_safetensors_open(golden_path, &golden));
     train(KOLO_KERNELS_REF);
+    train(KOLO_KERNELS_DIRECT);
     train(KOLO_KERNELS_BEST);
     kolo_safetensors_close(golden);
 }

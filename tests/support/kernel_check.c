@@ -144,16 +144,21 @@ void test_kernel_against_reference(const kolo_kernel *kernel, const kolo_kernel_
     test_kernel_on(kernel, spec, NULL, tolerance);
 }
 
-void test_kernel_on(const kolo_kernel *kernel, const kolo_kernel_spec *spec,
-                    const void *const *inputs, double tolerance) {
+static kolo_kernel_spec plain_spec(const kolo_kernel_spec *spec) {
     kolo_kernel_spec plain = *spec;
-    const kolo_kernel *reference = NULL;
     for (int i = 0; i < spec->n_in; i++) {
         plain.in[i].layout = kolo_layout_plain(spec->in[i].shape.rank);
     }
     for (int i = 0; i < spec->n_out; i++) {
         plain.out[i].layout = kolo_layout_plain(spec->out[i].shape.rank);
     }
+    return plain;
+}
+
+void test_kernel_on(const kolo_kernel *kernel, const kolo_kernel_spec *spec,
+                    const void *const *inputs, double tolerance) {
+    kolo_kernel_spec plain = plain_spec(spec);
+    const kolo_kernel *reference = NULL;
     ASSERT_OK(kolo_kernel_select(KOLO_KERNELS_REF, &plain, &reference, NULL));
     test_call ref = open_call(reference, &plain), own = open_call(kernel, spec);
     for (int i = 0; i < spec->n_in; i++) {
@@ -188,4 +193,37 @@ void test_kernel_on(const kolo_kernel *kernel, const kolo_kernel_spec *spec,
     }
     close_call(&own);
     close_call(&ref);
+}
+
+void *test_kernel_result(const kolo_kernel *kernel, const kolo_kernel_spec *spec) {
+    test_call own = open_call(kernel, spec);
+    for (int i = 0; i < spec->n_in; i++) {
+        kolo_tensor plain = kolo_tensor_plain(spec->in[i].dtype, spec->in[i].shape);
+        void *numbers = buffer(kolo_tensor_bytes(&plain));
+        fill_random(&plain, numbers, (uint64_t)i + 1);
+        kolo_tensor_reorder(&spec->in[i], own.call.in[i], &plain, numbers);
+        kolo_free(numbers);
+    }
+    if (kernel->bind) ASSERT_OK(kernel->bind(&own.call));
+    kernel->run(&own.call);
+    void *result = own.call.out[0];
+    own.call.out[0] = NULL;
+    close_call(&own);
+    return result;
+}
+
+double test_kernel_error(const kolo_kernel *kernel, const kolo_kernel_spec *spec) {
+    kolo_kernel_spec plain = plain_spec(spec);
+    const kolo_kernel *reference = NULL;
+    ASSERT_OK(kolo_kernel_select(KOLO_KERNELS_REF, &plain, &reference, NULL));
+    float *own = test_kernel_result(kernel, spec),
+          *expected = test_kernel_result(reference, &plain);
+    size_t bytes = kolo_tensor_bytes(&plain.out[0]);
+    float *got = buffer(bytes);
+    kolo_tensor_reorder(&plain.out[0], got, &spec->out[0], own);
+    double error = test_relative_l2_f32(got, expected, bytes / sizeof(float));
+    kolo_free(own);
+    kolo_free(expected);
+    kolo_free(got);
+    return error;
 }

@@ -22,3 +22,9 @@ void test_kernel_against_reference(const kolo_kernel *kernel, const kolo_kernel_
 /* The same with these inputs, in plain layout; NULL: random numbers. */
 void test_kernel_on(const kolo_kernel *kernel, const kolo_kernel_spec *spec,
                     const void *const *inputs, double tolerance);
+/* Runs a kernel that fits the spec once, on random numbers in its layouts; gives output 0, in its
+ * layout, for the caller to free. */
+void *test_kernel_result(const kolo_kernel *kernel, const kolo_kernel_spec *spec);
+/* Relative L2 distance of output 0 between a kernel that fits the spec and the reference, both on
+ * the same random numbers. */
+double test_kernel_error(const kolo_kernel *kernel, const kolo_kernel_spec *spec);

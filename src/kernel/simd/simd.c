@@ -34,6 +34,9 @@ const kolo_kernel *const kolo_simd_kernels[] = {
     &kolo_simd_conv2d,
     &kolo_simd_conv2d_bwd_data,
     &kolo_simd_conv2d_bwd_weights,
+    &kolo_simd_wino,
+    &kolo_simd_wino_bwd_data,
+    &kolo_simd_wino_bwd_weights,
     &kolo_simd_reorder,
     NULL,
 };
@@ -45,6 +48,7 @@ const kolo_kernel *const kolo_simd_kernels[] = {
     extern const kolo_simd_loss_table kolo_simd_loss_##isa;     \
     extern const kolo_simd_pool_table kolo_simd_pool_##isa;     \
     extern const kolo_simd_conv_table kolo_simd_conv_##isa;     \
+    extern const kolo_simd_wino_table kolo_simd_wino_##isa;     \
     extern const kolo_simd_norm_table kolo_simd_norm_##isa;     \
     extern const kolo_simd_resize_table kolo_simd_resize_##isa; \
     extern const kolo_simd_lrn_table kolo_simd_lrn_##isa;
@@ -53,7 +57,7 @@ const kolo_kernel *const kolo_simd_kernels[] = {
         .name = #isa, .point = &kolo_simd_point_##isa, .loss = &kolo_simd_loss_##isa, \
         .pool = &kolo_simd_pool_##isa, .conv = &kolo_simd_conv_##isa,                 \
         .norm = &kolo_simd_norm_##isa, .resize = &kolo_simd_resize_##isa,             \
-        .lrn = &kolo_simd_lrn_##isa,                                                  \
+        .lrn = &kolo_simd_lrn_##isa, .wino = &kolo_simd_wino_##isa,                   \
     }
 
 TABLES(baseline)

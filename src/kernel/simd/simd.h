@@ -196,6 +196,42 @@ typedef struct kolo_simd_conv_table {
     int vector; /* floats of a vector */
 } kolo_simd_conv_table;
 
+/* ---- convolution 3 x 3 by Winograd's F(4x4, 3x3) ---- */
+
+/* `x` is the image that is read through windows, `y` the one of tiles: x and y forwards and for the
+ * weights' gradient, dy and dx for the data's (a convolution by filters turned round). A filter
+ * multiplies channel `row` of x into lane `lane` of y; its tap i (kh * 3 + kw) lies at row_at[row]
+ * + lane_at[lane] + tap_at[i] of the weights. Transformed filters are [36][panels of y][rows][P], P
+ * being two vectors; windows and tiles [36][panels][block][P]; strides are those between the
+ * points.
+ */
+typedef struct kolo_simd_wino_job {
+    kolo_simd_image x, y;
+    int64_t pad_h, pad_w;
+    int64_t tiles_h, tiles_w; /* of an image */
+    int64_t block;            /* tiles that are worked on at a time */
+    int64_t first, count;     /* read_block, multiply_block: the tiles of the block */
+    int64_t rows, lanes, panels;
+    int64_t x_stride, y_stride, filter_stride, part_stride;
+    bool relu;
+    const int32_t *row_at, *lane_at, *tap_at;
+    const float *in_x, *in_y; /* in_y: weights' gradient only */
+    const float *weights;
+    const float *bias; /* panels * P floats */
+    float *filters;    /* transformed */
+    float *scratch;    /* forward: of part 0; else of the block */
+    float *out;        /* y; of write_filters: the weights' gradient */
+} kolo_simd_wino_job;
+
+typedef struct kolo_simd_wino_table {
+    kolo_simd_loop read_filters;   /* items: panels * rows; weights -> filters */
+    kolo_simd_loop forward;        /* items: tiles of all images; in_x, filters -> out */
+    kolo_simd_loop read_block;     /* items: tiles of the block; in_x, in_y -> scratch */
+    kolo_simd_loop multiply_block; /* items: 36 * panels; adds to filters, sets when first is 0 */
+    kolo_simd_loop write_filters;  /* items: panels * rows; filters -> out */
+    int vector;                    /* floats of a vector; channels of images are in multiples */
+} kolo_simd_wino_table;
+
 /* ---- batch normalisation: items are planes of all images, or channels (_end, _begin) ---- */
 
 typedef struct kolo_simd_norm_job {
@@ -230,6 +266,7 @@ typedef struct kolo_simd_isa {
     const kolo_simd_loss_table *loss;
     const kolo_simd_pool_table *pool;
     const kolo_simd_conv_table *conv;
+    const kolo_simd_wino_table *wino;
     const kolo_simd_norm_table *norm;
     const kolo_simd_resize_table *resize;
     const kolo_simd_lrn_table *lrn;
@@ -254,4 +291,5 @@ extern const kolo_kernel kolo_simd_batch_norm, kolo_simd_batch_norm_bwd;
 extern const kolo_kernel kolo_simd_batch_norm_infer, kolo_simd_batch_norm_update, kolo_simd_scale;
 extern const kolo_kernel kolo_simd_dropout, kolo_simd_concat, kolo_simd_channel_window;
 extern const kolo_kernel kolo_simd_conv2d, kolo_simd_conv2d_bwd_data, kolo_simd_conv2d_bwd_weights;
+extern const kolo_kernel kolo_simd_wino, kolo_simd_wino_bwd_data, kolo_simd_wino_bwd_weights;
 extern const kolo_kernel kolo_simd_reorder;

@@ -1,0 +1,242 @@
+/* Convolution of 3 x 3 by Winograd's F(4x4, 3x3): conv2d and its gradients (loops: wino.isa.c).
+ *
+ * For images whose channels lie in whole vectors: blocks, or NHWC with such a number of channels.
+ * Weights may have any layout: they are transformed in each run through tables of offsets made in
+ * `prepare`. An open layout becomes the one that oneDNN likes for such images, so that kernels of
+ * both kinds can share the weights.
+ *
+ * Forwards and for the data's gradient each thread takes a range of tiles, in blocks small enough
+ * for its cache. For the weights' gradient all threads work on one block at a time: first its
+ * transforms by tiles, then the products by points. No result depends on the number of threads.
+ *
+ * Scratch: filters, bias, then windows and tiles of a block: a piece for each thread, or one. */
+#include "kernel/simd/simd.h"
+
+#include <string.h>
+
+enum { TILE = 4, POINTS = 36, TAPS = 9 };
+
+typedef struct wino_state {
+    const kolo_simd_wino_table *table;
+    kolo_simd_loop bias_bwd;
+    kolo_simd_wino_job job; /* but for the addresses */
+    int64_t tiles;          /* of all images */
+    bool padded;            /* the weights' layout has padding, to be zero in the gradient */
+    int32_t tap_at[TAPS];
+    int32_t *offsets; /* of rows, then of lanes */
+} wino_state;
+
+/* Which tensors of a spec are what, with x the one that is read through windows. */
+typedef struct wino_roles {
+    const kolo_tensor *x, *y, *w;
+    int row_dim; /* of w: the dimension that x's channels are */
+} wino_roles;
+
+static wino_roles roles_of(const kolo_kernel_spec *spec) {
+    if (spec->op == &kolo_op_conv2d_bwd_weights) {
+        return (wino_roles){&spec->in[1], &spec->in[0], &spec->out[0], 1};
+    }
+    int row_dim = spec->op == &kolo_op_conv2d_bwd_data ? 0 : 1;
+    return (wino_roles){&spec->in[0], &spec->out[0], &spec->in[1], row_dim};
+}
+
+static int64_t round_up_to(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+/* Floats between points: whole cache lines, an odd number of them, so that the 36 lines that a
+ * transform writes fall into different sets of a cache. */
+static int64_t point_stride(int64_t floats) { return ((floats + 15) / 16 | 1) * 16; }
+
+/* ---- fit ---- */
+
+/* Products at most of the peak, and beside them what goes through memory: windows and products of
+ * tiles, which mostly stay in a cache, images, and filters. */
+static double seconds(const kolo_kernel_spec *spec, const kolo_simd_image *x,
+                      const kolo_simd_image *y) {
+    double tiles = (double)(y->n * ((y->h + TILE - 1) / TILE) * ((y->w + TILE - 1) / TILE));
+    double rows = (double)x->c, lanes = (double)(y->planes * y->inner);
+    double transforms = 4.0 * POINTS * (rows + lanes) * tiles;
+    double filters = 4.0 * POINTS * rows * lanes;
+    wino_roles role = roles_of(spec);
+    double images = (double)(kolo_tensor_bytes(role.x) + kolo_tensor_bytes(role.y));
+    return kolo_kernel_seconds(2.0 * POINTS * rows * lanes * tiles, 0, 0.9) +
+           kolo_kernel_seconds(0, transforms, 1.6) + kolo_kernel_seconds(0, filters, 1.2) +
+           kolo_kernel_seconds(0, images, 3);
+}
+
+static double fit(kolo_kernel_spec *spec) {
+    const kolo_attr *attr = spec->attr;
+    wino_roles role = roles_of(spec);
+    kolo_simd_image x, y;
+    if (!kolo_spec_floats_are(spec, KOLO_DTYPE_F32)) return -1;
+    if (!kolo_simd_image_of(role.x, &x) || !kolo_simd_image_of(role.y, &y)) return -1;
+    int vector = kolo_simd_isa_now()->wino->vector;
+    if (x.inner % vector || y.inner % vector) return -1;
+    if (role.w->shape.dim[2] != 3 || role.w->shape.dim[3] != 3) return -1;
+    if (attr[KOLO_CONV_STRIDE_H].i != 1 || attr[KOLO_CONV_STRIDE_W].i != 1) return -1;
+    if (attr[KOLO_CONV_DILATION_H].i != 1 || attr[KOLO_CONV_DILATION_W].i != 1) return -1;
+    if (attr[KOLO_CONV_GROUPS].i != 1) return -1;
+    if (attr[KOLO_CONV_PAD_H].i > 2 || attr[KOLO_CONV_PAD_W].i > 2) return -1;
+    if (kolo_layout_is_open(role.w)) {
+        const char *blocks = vector == 16 ? "ABcd16b16a" : "ABcd8b8a";
+        const char *last = vector == 16 ? "Acdb16a" : "Acdb8a";
+        bool nhwc = role.x->layout.n_blocks == 0;
+        if (kolo_layout_parse(nhwc ? last : blocks, &spec->in[1].layout) != KOLO_OK) return -1;
+    }
+    return seconds(spec, &x, &y);
+}
+
+/* ---- prepare ---- */
+
+/* Offsets add up: each dimension's index has a part of its own in every layout. */
+static int32_t offset_of(const kolo_tensor *w, int dim, int64_t i) {
+    int64_t index[4] = {0};
+    index[dim] = i;
+    return (int32_t)kolo_layout_offset(&w->layout, &w->shape, index);
+}
+
+static kolo_status make_offsets(wino_state *s, const wino_roles *role) {
+    kolo_simd_wino_job *job = &s->job;
+    size_t bytes = sizeof *s->offsets * (size_t)(job->rows + job->lanes);
+    s->offsets = kolo_alloc(bytes);
+    if (!s->offsets) return KOLO_NOMEM(bytes);
+    for (int64_t i = 0; i < job->rows; i++) s->offsets[i] = offset_of(role->w, role->row_dim, i);
+    for (int64_t i = 0; i < job->lanes; i++) {
+        s->offsets[job->rows + i] = offset_of(role->w, !role->row_dim, i);
+    }
+    for (int i = 0; i < TAPS; i++) {
+        int tap = role->row_dim == 0 ? TAPS - 1 - i : i; /* backwards filters are turned round */
+        s->tap_at[i] = offset_of(role->w, 2, tap / 3) + offset_of(role->w, 3, tap % 3);
+    }
+    job->row_at = s->offsets;
+    job->lane_at = s->offsets + job->rows;
+    job->tap_at = s->tap_at;
+    return KOLO_OK;
+}
+
+static void release(void *state) {
+    wino_state *s = state;
+    kolo_free(s->offsets);
+    kolo_free(s);
+}
+
+/* Tiles of a block: as many as leave their windows and products in a cache, but, where filters are
+ * large, not so few that reading them takes longer than multiplying by them. The weights' gradient
+ * adds to all filters once a block. Set by measurements, of shapes from resnet20's to vgg16's. */
+static int64_t block_of(const wino_state *s, bool weights) {
+    enum { LEAST = 24, MOST = 96, CACHE = 384 << 10, LARGE = 8 << 20 };
+    const kolo_simd_wino_job *job = &s->job;
+    int64_t rows = job->x.planes * job->x.inner, lanes = job->y.planes * job->y.inner;
+    int64_t block = CACHE / (4 * POINTS * (rows + lanes));
+    if (weights || 4 * POINTS * rows * lanes > LARGE) block = MOST;
+    return kolo_min_i64(kolo_max_i64(LEAST, kolo_min_i64(block, MOST)), s->tiles);
+}
+
+static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *scratch_bytes) {
+    wino_roles role = roles_of(spec);
+    const kolo_attr *attr = spec->attr;
+    bool weights = spec->op == &kolo_op_conv2d_bwd_weights;
+    wino_state *s = kolo_zalloc(sizeof *s);
+    if (!s) return KOLO_NOMEM(sizeof *s);
+    s->table = kolo_simd_isa_now()->wino;
+    s->bias_bwd = kolo_simd_isa_now()->point->bias_bwd;
+    kolo_simd_wino_job *job = &s->job;
+    KOLO_ASSERT(kolo_simd_image_of(role.x, &job->x) && kolo_simd_image_of(role.y, &job->y));
+    bool data = spec->op == &kolo_op_conv2d_bwd_data;
+    job->pad_h = data ? 2 - attr[KOLO_CONV_PAD_H].i : attr[KOLO_CONV_PAD_H].i;
+    job->pad_w = data ? 2 - attr[KOLO_CONV_PAD_W].i : attr[KOLO_CONV_PAD_W].i;
+    job->relu = spec->op == &kolo_op_conv2d && attr[KOLO_CONV_RELU].i;
+    job->tiles_h = (job->y.h + TILE - 1) / TILE;
+    job->tiles_w = (job->y.w + TILE - 1) / TILE;
+    s->tiles = job->y.n * job->tiles_h * job->tiles_w;
+    job->block = block_of(s, weights);
+    job->rows = job->x.c;
+    job->lanes = job->y.c;
+    int64_t lanes = 2 * s->table->vector; /* of a panel */
+    job->panels = (job->y.planes * job->y.inner + lanes - 1) / lanes;
+    job->x_stride = point_stride(round_up_to(job->x.planes * job->x.inner, lanes) * job->block);
+    job->y_stride = point_stride(job->panels * lanes * job->block);
+    job->filter_stride = point_stride(job->panels * lanes * job->rows);
+    job->part_stride = POINTS * (job->x_stride + job->y_stride);
+    s->padded =
+        kolo_tensor_bytes(role.w) != sizeof(float) * (size_t)kolo_shape_count(&role.w->shape);
+    kolo_status status = make_offsets(s, &role);
+    if (status != KOLO_OK) {
+        release(s);
+        return status;
+    }
+    int64_t floats = POINTS * job->filter_stride + round_up_to(job->panels * lanes, 16) +
+                     job->part_stride * (weights ? 1 : spec->threads);
+    *scratch_bytes = sizeof(float) * (size_t)floats;
+    *state = s;
+    return KOLO_OK;
+}
+
+/* ---- run ---- */
+
+static void run(const kolo_call *call) {
+    const wino_state *s = call->state;
+    int threads = call->spec->threads;
+    kolo_simd_wino_job job = s->job;
+    int64_t lanes = job.panels * 2 * s->table->vector;
+    float *bias = (float *)call->scratch + POINTS * job.filter_stride;
+    memset(bias, 0, sizeof(float) * (size_t)lanes);
+    if (call->spec->n_in > 2) memcpy(bias, call->in[2], sizeof(float) * (size_t)job.lanes);
+    job.weights = call->in[1];
+    job.filters = call->scratch;
+    kolo_simd_parallel(threads, job.panels * job.rows, s->table->read_filters, &job);
+    job.in_x = call->in[0];
+    job.bias = bias;
+    job.scratch = bias + round_up_to(lanes, 16);
+    job.out = call->out[0];
+    kolo_simd_parallel(threads, s->tiles, s->table->forward, &job);
+}
+
+static void run_bwd_weights(const kolo_call *call) {
+    const wino_state *s = call->state;
+    int threads = call->spec->threads;
+    kolo_simd_wino_job job = s->job;
+    job.in_y = call->in[0];
+    job.in_x = call->in[1];
+    job.filters = call->scratch;
+    job.scratch = job.filters + POINTS * job.filter_stride +
+                  round_up_to(job.panels * 2 * s->table->vector, 16);
+    for (; job.first < s->tiles; job.first += job.block) {
+        job.count = kolo_min_i64(job.block, s->tiles - job.first);
+        kolo_simd_parallel(threads, job.count, s->table->read_block, &job);
+        kolo_simd_parallel(threads, POINTS * job.panels, s->table->multiply_block, &job);
+    }
+    job.out = call->out[0];
+    if (s->padded) memset(job.out, 0, kolo_tensor_bytes(&call->spec->out[0]));
+    kolo_simd_parallel(threads, job.panels * job.rows, s->table->write_filters, &job);
+    if (call->spec->n_out == 1) return;
+    kolo_simd_bias_job bias = {.image = job.y, .x = job.in_y, .out = call->out[1]};
+    kolo_simd_parallel(threads, kolo_simd_slices(&job.y), s->bias_bwd, &bias);
+}
+
+const kolo_kernel kolo_simd_wino = {
+    .name = "simd_wino",
+    .op = &kolo_op_conv2d,
+    .fit = fit,
+    .prepare = prepare,
+    .run = run,
+    .release = release,
+    .winograd = true,
+};
+const kolo_kernel kolo_simd_wino_bwd_data = {
+    .name = "simd_wino_bwd_data",
+    .op = &kolo_op_conv2d_bwd_data,
+    .fit = fit,
+    .prepare = prepare,
+    .run = run,
+    .release = release,
+    .winograd = true,
+};
+const kolo_kernel kolo_simd_wino_bwd_weights = {
+    .name = "simd_wino_bwd_weights",
+    .op = &kolo_op_conv2d_bwd_weights,
+    .fit = fit,
+    .prepare = prepare,
+    .run = run_bwd_weights,
+    .release = release,
+    .winograd = true,
+};

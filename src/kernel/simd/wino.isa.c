@@ -1,0 +1,489 @@
+/* Convolution by Winograd's minimal filtering F(4x4, 3x3): 36 multiplications a tile of 4 x 4
+ * results where the direct form has 144 (Lavin, Gray: Fast Algorithms for Convolutional Neural
+ * Networks, CVPR 2016, section 4).
+ *
+ * With tiles y of the result, windows d of the image (6 x 6, overlapping by two) and filters g:
+ *
+ *     y = A' [(G g G') . (B' d B)] A          dg = G' [(A dy A') . (B' d B)] G
+ *
+ * The products at one of the 36 points, summed over channels (or, for the gradient, over tiles),
+ * are a matrix product. Its operands lie as panels of P lanes, [point][panel][tile or row][P]: a
+ * transform writes whole lines, and the product reads lines one after the other.
+ *
+ * The transforms interpolate at 0, +-5/8, +-3/2 and infinity, which rounds off about half as much
+ * as at 0, +-1, +-2 (measured; docs/winograd.md). Sums run over channels in their order and over
+ * tiles in the order of the job's blocks: how items are cut changes no bit. */
+#include "kernel/simd/simd.h"
+#include "kernel/simd/vector.h"
+
+enum {
+    TILE = 4,
+    WINDOW = 6,
+    POINTS = WINDOW * WINDOW,
+    TAPS = 9,
+    P = 2 * VL,                /* lanes of a panel */
+    MAX_R = VL == 16 ? 14 : 6, /* rows of a product held in registers, two vectors each */
+    DEPTH = 256,               /* channels whose filters stay in the first cache */
+};
+
+#define UNROLL _Pragma("GCC unroll 36")
+#define NOINLINE __attribute__((noinline))
+
+#define A1 0.625F
+#define A2 (A1 * A1)
+#define A3 (A2 * A1)
+#define B1 1.5F
+#define B2 (B1 * B1)
+#define B3 (B2 * B1)
+#define OF_0 (1 / (A2 * B2)) /* 1 / m'(point), m the polynomial of the finite points */
+#define OF_A (1 / (2 * A2 * (A2 - B2)))
+#define OF_B (1 / (2 * B2 * (B2 - A2)))
+
+/* ---- transforms of one dimension ---- */
+
+INLINE vf times(float a, vf x, vf plus) { return mul_add(splat(a), x, plus); }
+
+/* B': a window to points. */
+INLINE void window_points(const vf d[WINDOW], vf p[WINDOW]) {
+    vf even_a = times(-B2, d[2], d[4]), odd_a = times(-B2, d[1], d[3]);
+    vf even_b = times(-A2, d[2], d[4]), odd_b = times(-A2, d[1], d[3]);
+    p[0] = times(-B2, times(-A2, d[0], d[2]), even_b);
+    p[1] = times(A1, odd_a, even_a);
+    p[2] = times(-A1, odd_a, even_a);
+    p[3] = times(B1, odd_b, even_b);
+    p[4] = times(-B1, odd_b, even_b);
+    p[5] = times(-B2, odd_b, times(-A2, d[3], d[5]));
+}
+
+/* A': points to a tile. */
+INLINE void tile_of_points(const vf p[WINDOW], vf y[TILE]) {
+    vf even_a = p[1] + p[2], odd_a = p[1] - p[2], even_b = p[3] + p[4], odd_b = p[3] - p[4];
+    y[0] = p[0] + even_a + even_b;
+    y[1] = times(B1, odd_b, splat(A1) * odd_a);
+    y[2] = times(B2, even_b, splat(A2) * even_a);
+    y[3] = times(B3, odd_b, times(A3, odd_a, p[5]));
+}
+
+/* A: a tile to points. */
+INLINE void tile_points(const vf y[TILE], vf p[WINDOW]) {
+    vf even_a = times(A2, y[2], y[0]), odd_a = times(A2, y[3], y[1]);
+    vf even_b = times(B2, y[2], y[0]), odd_b = times(B2, y[3], y[1]);
+    p[0] = y[0];
+    p[1] = times(A1, odd_a, even_a);
+    p[2] = times(-A1, odd_a, even_a);
+    p[3] = times(B1, odd_b, even_b);
+    p[4] = times(-B1, odd_b, even_b);
+    p[5] = y[3];
+}
+
+/* G: a filter to points. */
+INLINE void filter_points(const vf g[3], vf p[WINDOW]) {
+    vf even_a = times(A2, g[2], g[0]) * splat(OF_A), even_b = times(B2, g[2], g[0]) * splat(OF_B);
+    p[0] = g[0] * splat(OF_0);
+    p[1] = times(A1 * OF_A, g[1], even_a);
+    p[2] = times(-A1 * OF_A, g[1], even_a);
+    p[3] = times(B1 * OF_B, g[1], even_b);
+    p[4] = times(-B1 * OF_B, g[1], even_b);
+    p[5] = g[2];
+}
+
+/* G': points to a filter. */
+INLINE void filter_of_points(const vf p[WINDOW], vf g[3]) {
+    vf even_a = (p[1] + p[2]) * splat(OF_A), odd_a = (p[1] - p[2]) * splat(A1 * OF_A);
+    vf even_b = (p[3] + p[4]) * splat(OF_B), odd_b = (p[3] - p[4]) * splat(B1 * OF_B);
+    g[0] = times(OF_0, p[0], even_a + even_b);
+    g[1] = odd_a + odd_b;
+    g[2] = times(B2, even_b, times(A2, even_a, p[5]));
+}
+
+/* ---- tiles of images ---- */
+
+/* One tile: which image, and where in it. */
+typedef struct place {
+    int64_t n, h, w; /* image; row and column of tiles */
+} place;
+
+static place place_of(const kolo_simd_wino_job *job, int64_t tile) {
+    int64_t row = tile / job->tiles_w;
+    return (place){row / job->tiles_h, row % job->tiles_h, tile % job->tiles_w};
+}
+
+static void next_place(const kolo_simd_wino_job *job, place *at) {
+    if (++at->w < job->tiles_w) return;
+    at->w = 0;
+    if (++at->h < job->tiles_h) return;
+    at->h = 0;
+    at->n++;
+}
+
+/* The part of a square of pixels that lies in an image: rows [h, h_end), columns [w, w_end) of the
+ * square, whose first pixel is `offset` floats from the image's (it may lie outside). */
+typedef struct square {
+    int64_t offset;
+    int h, h_end, w, w_end;
+} square;
+
+static square square_of(const kolo_simd_image *image, int64_t h, int64_t w, int size) {
+    return (square){
+        .offset = (h * image->w + w) * image->inner,
+        .h = (int)kolo_max_i64(0, -h),
+        .h_end = (int)kolo_min_i64(size, image->h - h),
+        .w = (int)kolo_max_i64(0, -w),
+        .w_end = (int)kolo_min_i64(size, image->w - w),
+    };
+}
+
+static bool is_whole(const square *s, int size) {
+    return s->h == 0 && s->w == 0 && s->h_end == size && s->w_end == size;
+}
+
+/* `to`: first vector of the tile at point 0; the image at the vector's channel. */
+INLINE void transform_window(const float *image, const kolo_simd_image *v, square s, bool whole,
+                             float *to, int64_t point_stride) {
+    const int64_t row = v->w * v->inner, step = v->inner;
+    vf half[WINDOW][WINDOW], d[WINDOW], p[WINDOW];
+    UNROLL for (int j = 0; j < WINDOW; j++) {
+        bool column = whole || (j >= s.w && j < s.w_end);
+        UNROLL for (int i = 0; i < WINDOW; i++) {
+            bool inside = whole || (column && i >= s.h && i < s.h_end);
+            d[i] = inside ? load(image + s.offset + i * row + j * step) : (vf){0};
+        }
+        window_points(d, p);
+        UNROLL for (int i = 0; i < WINDOW; i++) half[i][j] = p[i];
+    }
+    UNROLL for (int i = 0; i < WINDOW; i++) {
+        window_points(half[i], p);
+        UNROLL for (int j = 0; j < WINDOW; j++) store(to + (i * WINDOW + j) * point_stride, p[j]);
+    }
+}
+
+INLINE void transform_tile(const float *image, const kolo_simd_image *v, square s, bool whole,
+                           float *to, int64_t point_stride) {
+    const int64_t row = v->w * v->inner, step = v->inner;
+    vf half[WINDOW][TILE], y[TILE], p[WINDOW];
+    UNROLL for (int j = 0; j < TILE; j++) {
+        UNROLL for (int i = 0; i < TILE; i++) {
+            bool inside = whole || (j < s.w_end && i < s.h_end);
+            y[i] = inside ? load(image + s.offset + i * row + j * step) : (vf){0};
+        }
+        tile_points(y, p);
+        UNROLL for (int i = 0; i < WINDOW; i++) half[i][j] = p[i];
+    }
+    UNROLL for (int i = 0; i < WINDOW; i++) {
+        tile_points(half[i], p);
+        UNROLL for (int j = 0; j < WINDOW; j++) store(to + (i * WINDOW + j) * point_stride, p[j]);
+    }
+}
+
+/* All channels of one square, a window or a tile; `to` is the square's row of the first panel. */
+INLINE void transform_square(const float *image, const kolo_simd_image *v, square s,
+                             const bool window, const bool whole, float *to, int64_t rows,
+                             int64_t point_stride) {
+    int64_t channels = v->planes * v->inner;
+    for (int64_t c = 0; c < channels; c += VL) {
+        float *at = to + c / P * rows * P + c % P;
+        const float *from = image + kolo_simd_channel(v, c);
+        if (window) {
+            transform_window(from, v, s, whole, at, point_stride);
+        } else {
+            transform_tile(from, v, s, whole, at, point_stride);
+        }
+    }
+    if (window || channels % P == 0) return; /* lanes of windows are read one by one */
+    for (int i = 0; i < POINTS; i++) {
+        store(to + channels / P * rows * P + VL + i * point_stride, (vf){0});
+    }
+}
+
+static NOINLINE void whole_window(const float *image, const kolo_simd_image *v, square s, float *to,
+                                  int64_t rows, int64_t point_stride) {
+    transform_square(image, v, s, true, true, to, rows, point_stride);
+}
+static NOINLINE void part_window(const float *image, const kolo_simd_image *v, square s, float *to,
+                                 int64_t rows, int64_t point_stride) {
+    transform_square(image, v, s, true, false, to, rows, point_stride);
+}
+static NOINLINE void whole_tile(const float *image, const kolo_simd_image *v, square s, float *to,
+                                int64_t rows, int64_t point_stride) {
+    transform_square(image, v, s, false, true, to, rows, point_stride);
+}
+static NOINLINE void part_tile(const float *image, const kolo_simd_image *v, square s, float *to,
+                               int64_t rows, int64_t point_stride) {
+    transform_square(image, v, s, false, false, to, rows, point_stride);
+}
+
+/* Windows of x of tiles [first, first + count), to rows 0, 1, ... of the panels at v. */
+static void read_windows(const kolo_simd_wino_job *job, int64_t first, int64_t count, float *v) {
+    place at = place_of(job, first);
+    for (int64_t i = 0; i < count; i++, next_place(job, &at)) {
+        const float *image = job->in_x + at.n * kolo_simd_image_size(&job->x);
+        square s = square_of(&job->x, at.h * TILE - job->pad_h, at.w * TILE - job->pad_w, WINDOW);
+        (is_whole(&s, WINDOW) ? whole_window : part_window)(image, &job->x, s, v + i * P,
+                                                            job->block, job->x_stride);
+    }
+}
+
+static void read_tiles(const kolo_simd_wino_job *job, int64_t first, int64_t count, float *v) {
+    place at = place_of(job, first);
+    for (int64_t i = 0; i < count; i++, next_place(job, &at)) {
+        const float *image = job->in_y + at.n * kolo_simd_image_size(&job->y);
+        square s = square_of(&job->y, at.h * TILE, at.w * TILE, TILE);
+        (is_whole(&s, TILE) ? whole_tile : part_tile)(image, &job->y, s, v + i * P, job->block,
+                                                      job->y_stride);
+    }
+}
+
+/* One vector of channels of one tile: from the products to y. */
+INLINE void write_vector(const kolo_simd_wino_job *job, const float *from, vf bias, square s,
+                         float *y) {
+    const int64_t row = job->y.w * job->y.inner, step = job->y.inner;
+    vf half[TILE][WINDOW], p[WINDOW], t[TILE];
+    UNROLL for (int j = 0; j < WINDOW; j++) {
+        UNROLL for (int i = 0; i < WINDOW; i++) {
+            p[i] = load(from + (i * WINDOW + j) * job->y_stride);
+        }
+        tile_of_points(p, t);
+        UNROLL for (int i = 0; i < TILE; i++) half[i][j] = t[i];
+    }
+    y += s.offset;
+    UNROLL for (int i = 0; i < TILE; i++, y += row) {
+        if (i >= s.h_end) break;
+        tile_of_points(half[i], t);
+        UNROLL for (int j = 0; j < TILE; j++) {
+            vf value = t[j] + bias;
+            if (job->relu) value = positive(value);
+            if (j < s.w_end) store(y + j * step, value);
+        }
+    }
+}
+
+static void write_tiles(const kolo_simd_wino_job *job, int64_t first, int64_t count,
+                        const float *m) {
+    place at = place_of(job, first);
+    int64_t channels = job->y.planes * job->y.inner;
+    for (int64_t i = 0; i < count; i++, next_place(job, &at)) {
+        float *image = job->out + at.n * kolo_simd_image_size(&job->y);
+        square s = square_of(&job->y, at.h * TILE, at.w * TILE, TILE);
+        for (int64_t c = 0; c < channels; c += VL) {
+            const float *from = m + (c / P * job->block + i) * P + c % P;
+            write_vector(job, from, load(job->bias + c), s, image + kolo_simd_channel(&job->y, c));
+        }
+    }
+}
+
+/* ---- filters ---- */
+
+/* VL lanes of one tap: zeros past the last. */
+INLINE vf load_lanes(const kolo_simd_wino_job *job, const float *w, int64_t lane) {
+    const int32_t *at = job->lane_at + lane;
+    if (lane + VL <= job->lanes && at[VL - 1] - at[0] == VL - 1) return load(w + at[0]);
+    float gathered[VL] = {0};
+    for (int64_t i = 0; i < kolo_min_i64(VL, job->lanes - lane); i++) gathered[i] = w[at[i]];
+    return load(gathered);
+}
+
+INLINE void store_lanes(const kolo_simd_wino_job *job, float *w, int64_t lane, vf v) {
+    const int32_t *at = job->lane_at + lane;
+    if (lane + VL <= job->lanes && at[VL - 1] - at[0] == VL - 1) {
+        store(w + at[0], v);
+        return;
+    }
+    float scattered[VL];
+    store(scattered, v);
+    for (int64_t i = 0; i < kolo_min_i64(VL, job->lanes - lane); i++) w[at[i]] = scattered[i];
+}
+
+/* Items: rows of all panels. */
+static void read_filters(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_wino_job *job = arg;
+    for (int64_t item = begin; item < end; item++) {
+        int64_t panel = item / job->rows, row = item % job->rows;
+        const float *w = job->weights + job->row_at[row];
+        UNROLL for (int z = 0; z < 2; z++) {
+            vf half[WINDOW][3], g[3], p[WINDOW];
+            UNROLL for (int j = 0; j < 3; j++) {
+                UNROLL for (int i = 0; i < 3; i++) {
+                    g[i] = load_lanes(job, w + job->tap_at[i * 3 + j], panel * P + z * VL);
+                }
+                filter_points(g, p);
+                UNROLL for (int i = 0; i < WINDOW; i++) half[i][j] = p[i];
+            }
+            float *to = job->filters + item * P + z * VL;
+            UNROLL for (int i = 0; i < WINDOW; i++) {
+                filter_points(half[i], p);
+                UNROLL for (int j = 0; j < WINDOW; j++) {
+                    store(to + (i * WINDOW + j) * job->filter_stride, p[j]);
+                }
+            }
+        }
+    }
+}
+
+/* Items: rows of all panels. */
+static void write_filters(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_wino_job *job = arg;
+    for (int64_t item = begin; item < end; item++) {
+        int64_t panel = item / job->rows, row = item % job->rows;
+        float *w = job->out + job->row_at[row];
+        UNROLL for (int z = 0; z < 2; z++) {
+            const float *from = job->filters + item * P + z * VL;
+            vf half[3][WINDOW], p[WINDOW], g[3];
+            UNROLL for (int j = 0; j < WINDOW; j++) {
+                UNROLL for (int i = 0; i < WINDOW; i++) {
+                    p[i] = load(from + (i * WINDOW + j) * job->filter_stride);
+                }
+                filter_of_points(p, g);
+                UNROLL for (int i = 0; i < 3; i++) half[i][j] = g[i];
+            }
+            UNROLL for (int i = 0; i < 3; i++) {
+                filter_of_points(half[i], g);
+                UNROLL for (int j = 0; j < 3; j++) {
+                    store_lanes(job, w + job->tap_at[i * 3 + j], panel * P + z * VL, g[j]);
+                }
+            }
+        }
+    }
+}
+
+/* ---- products ---- */
+
+/* sums[r][P] (+)= sum over `depth` terms of a[r] b[P]. Forward: a are R tiles, whose channels lie
+ * side by side in a panel's row and P to a panel; gradient: a are R channels of a panel's row, and
+ * terms are rows. b: one row of P a term. */
+INLINE void product(const float *a, int64_t panel, const float *b, int64_t depth, float *sums,
+                    bool more, const int R, const bool over_rows) {
+    vf sum[MAX_R][2] = {0};
+    if (more) {
+        UNROLL for (int r = 0; r < R; r++) {
+            UNROLL for (int z = 0; z < 2; z++) sum[r][z] = load(sums + r * P + z * VL);
+        }
+    }
+    int64_t step = over_rows ? depth : P;
+    for (; depth > 0; depth -= step, a += panel) {
+        int64_t terms = kolo_min_i64(step, depth);
+        for (int64_t i = 0; i < terms; i++, b += P) {
+            vf right[2] = {load(b), load(b + VL)};
+            const float *left = over_rows ? a + i * P : a + i;
+            UNROLL for (int r = 0; r < R; r++) {
+                vf value = splat(left[over_rows ? r : r * P]);
+                UNROLL for (int z = 0; z < 2; z++) sum[r][z] = mul_add(value, right[z], sum[r][z]);
+            }
+        }
+    }
+    UNROLL for (int r = 0; r < R; r++) {
+        UNROLL for (int z = 0; z < 2; z++) store(sums + r * P + z * VL, sum[r][z]);
+    }
+}
+
+typedef void (*product_loop)(const float *a, int64_t panel, const float *b, int64_t depth,
+                             float *sums, bool more);
+
+#define PRODUCT(r)                                                                               \
+    static NOINLINE void channels_##r(const float *a, int64_t panel, const float *b,             \
+                                      int64_t depth, float *sums, bool more) {                   \
+        product(a, panel, b, depth, sums, more, r, false);                                       \
+    }                                                                                            \
+    static NOINLINE void tiles_##r(const float *a, int64_t panel, const float *b, int64_t depth, \
+                                   float *sums, bool more) {                                     \
+        product(a, panel, b, depth, sums, more, r, true);                                        \
+    }
+PRODUCT(1)
+PRODUCT(2)
+PRODUCT(3)
+PRODUCT(4)
+PRODUCT(5)
+PRODUCT(6)
+#if KOLO_VECTOR_BYTES == 64
+PRODUCT(7)
+PRODUCT(8)
+PRODUCT(9)
+PRODUCT(10)
+PRODUCT(11)
+PRODUCT(12)
+PRODUCT(13)
+PRODUCT(14)
+#define LOOPS(name)                                                                           \
+    {                                                                                         \
+        NULL, name##_1, name##_2, name##_3, name##_4, name##_5, name##_6, name##_7, name##_8, \
+            name##_9, name##_10, name##_11, name##_12, name##_13, name##_14                   \
+    }
+#else
+#define LOOPS(name) \
+    { NULL, name##_1, name##_2, name##_3, name##_4, name##_5, name##_6 }
+#endif
+static const product_loop channel_loops[MAX_R + 1] = LOOPS(channels);
+static const product_loop tile_loops[MAX_R + 1] = LOOPS(tiles);
+
+static int64_t even_part(int64_t n, int64_t most) {
+    int64_t parts = (n + most - 1) / most;
+    return (n + parts - 1) / parts;
+}
+
+/* m[point][panel][tile] = sum over channels of v[point][][tile] filters[point][panel]. */
+static void multiply(const kolo_simd_wino_job *job, int64_t count, const float *v, float *m) {
+    int64_t panels = job->panels, part = even_part(count, MAX_R);
+    for (int64_t point = 0; point < POINTS; point++) {
+        for (int64_t c = 0; c < job->rows; c += DEPTH) {
+            const float *a = v + point * job->x_stride + c * job->block;
+            int64_t depth = kolo_min_i64(DEPTH, job->rows - c);
+            for (int64_t panel = 0; panel < panels; panel++) {
+                const float *b =
+                    job->filters + point * job->filter_stride + (panel * job->rows + c) * P;
+                float *sums = m + point * job->y_stride + panel * job->block * P;
+                for (int64_t t = 0; t < count; t += part) {
+                    channel_loops[kolo_min_i64(part, count - t)](a + t * P, job->block * P, b,
+                                                                 depth, sums + t * P, c > 0);
+                }
+            }
+        }
+    }
+}
+
+/* Items: tiles. */
+static void forward(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_wino_job *job = arg;
+    float *v = job->scratch + part * job->part_stride, *m = v + POINTS * job->x_stride;
+    for (int64_t first = begin; first < end; first += job->block) {
+        int64_t count = kolo_min_i64(job->block, end - first);
+        read_windows(job, first, count, v);
+        multiply(job, count, v, m);
+        write_tiles(job, first, count, m);
+    }
+}
+
+/* Items: tiles of the job's block. */
+static void read_block(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_wino_job *job = arg;
+    float *v = job->scratch, *z = v + POINTS * job->x_stride;
+    read_windows(job, job->first + begin, end - begin, v + begin * P);
+    read_tiles(job, job->first + begin, end - begin, z + begin * P);
+}
+
+/* Items: panels of all points: filters (+)= sum over the block's tiles of windows times tiles. */
+static void multiply_block(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_wino_job *job = arg;
+    int64_t panels = job->panels;
+    for (int64_t item = begin; item < end; item++) {
+        int64_t point = item / panels, panel = item % panels;
+        const float *v = job->scratch + point * job->x_stride;
+        const float *z =
+            job->scratch + POINTS * job->x_stride + point * job->y_stride + panel * job->block * P;
+        float *sums = job->filters + point * job->filter_stride + panel * job->rows * P;
+        for (int64_t c = 0; c < job->rows; c += P) {
+            int64_t here = kolo_min_i64(P, job->rows - c), step = even_part(here, MAX_R);
+            for (int64_t r = 0; r < here; r += step) {
+                tile_loops[kolo_min_i64(step, here - r)](v + c * job->block + r, 0, z, job->count,
+                                                         sums + (c + r) * P, job->first > 0);
+            }
+        }
+    }
+}
+
+const kolo_simd_wino_table KOLO_SIMD_TABLE(kolo_simd_wino_) = {
+    .read_filters = read_filters,
+    .write_filters = write_filters,
+    .forward = forward,
+    .read_block = read_block,
+    .multiply_block = multiply_block,
+    .vector = VL,
+};
