@@ -518,6 +518,8 @@ static kolo_status mismatch_body(kolo_comm *comm, const void *arg, void *result)
         {.kind = KOLO_COLLECTIVE_ALLREDUCE, .output = data, .count = 2, .postscale = odd ? 2 : 3},
     };
     kolo_status status = kolo_request_run(comm, &opts[what], 0);
+    /* A rank that none of the others' disagreement touches may be through before it hears of it. */
+    if (status == KOLO_OK) status = kolo_barrier(comm);
     return status == KOLO_ERR_ARG && strstr(kolo_last_error(), "ranks disagree")
                ? KOLO_OK
                : KOLO_FAIL(KOLO_ERR_FORMAT, "mismatch %d gave %d: %s", what, (int)status,
