@@ -66,14 +66,21 @@ typedef enum kolo_algorithm {
 KOLO_API kolo_status kolo_algorithm_parse(const char *name, kolo_algorithm *algorithm);
 KOLO_API const char *kolo_algorithm_name(kolo_algorithm algorithm);
 
+/* How ranks reach each other. */
+typedef enum kolo_transport_choice {
+    KOLO_TRANSPORT_AUTO, /* shared memory inside a host, TCP between hosts */
+    KOLO_TRANSPORT_SHM,  /* shared memory; an error with several hosts */
+    KOLO_TRANSPORT_TCP,  /* TCP, inside a host too */
+} kolo_transport_choice;
+
 /* Zero means the default. */
 typedef struct kolo_comm_opts {
     /* This rank's place. When world is 0 all of it is read from the environment contract: RANK,
      * WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and the job's secret in
      * the file that KOLO_SECRET_FILE names (at least 16 bytes, readable by nobody else; a memory
      * file or a pipe of the launcher serves as well). KOLO_LISTEN_FD may give rank 0 a socket that
-     * listens on that address already. With none of them set, the group is this process alone. All
-     * ranks must be on one host. */
+     * listens on that address already. With none of them set, the group is this process alone.
+     * Ranks find out by themselves which of them share a host; KOLO_HOST_ID overrules that. */
     int rank, world, local_rank, local_world;
     const char *master_addr; /* default 127.0.0.1 */
     int master_port;
@@ -82,12 +89,19 @@ typedef struct kolo_comm_opts {
     kolo_algorithm algorithm; /* of requests that say AUTO */
     int64_t segment_bytes;    /* address space of this rank's registered memory; default 64 GiB,
                                  backed by pages only as they are touched */
+    kolo_transport_choice transport;
+    const char *interface; /* the network between hosts: the name of an interface, or how this
+                              host's address begins ("10.1."); default: the one that leads to
+                              rank 0 */
+    int64_t heartbeat_ms;  /* after so long a silence a peer on another host is lost; default
+                              10000, at least 100 */
+    bool insecure;         /* there is no secret, and whoever reaches the port may join */
 } kolo_comm_opts;
 
 /* Joins the group; blocks until all ranks have, or the deadline. `opts` may be NULL.
  * ARG: contradictory options or environment, no secret, ranks that do not fit together;
- * UNSUPPORTED: several hosts; IO: no connection; PEER: a peer died while joining, or could not
- * prove that it knows the secret; TIMEOUT, which names the ranks that are missing. */
+ * UNSUPPORTED: shared memory between hosts; IO: no connection; PEER: a peer died while joining, or
+ * could not prove that it knows the secret; TIMEOUT, which names the ranks that are missing. */
 KOLO_API kolo_status kolo_comm_create(const kolo_comm_opts *opts, kolo_comm **comm);
 
 /* `n` communicators of one group whose ranks are threads of this process: comms[r] is for the
@@ -103,7 +117,11 @@ KOLO_API int kolo_comm_rank(const kolo_comm *comm);
 KOLO_API int kolo_comm_size(const kolo_comm *comm);
 KOLO_API int kolo_comm_local_rank(const kolo_comm *comm);
 KOLO_API int kolo_comm_local_size(const kolo_comm *comm);
-/* The transport in use ("thread", "shm", "self"); static storage. */
+/* The hosts of the group, and which of them a rank is on: hosts are counted in the order of their
+ * lowest ranks. */
+KOLO_API int kolo_comm_host_count(const kolo_comm *comm);
+KOLO_API int kolo_comm_host(const kolo_comm *comm, int rank);
+/* The transport in use ("thread", "shm", "tcp", "shm+tcp", "self"); static storage. */
 KOLO_API const char *kolo_comm_transport(const kolo_comm *comm);
 
 /* Registered memory: zeroed, 64-byte aligned, visible to the peers of this host, so that

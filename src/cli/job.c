@@ -63,7 +63,14 @@ static void place(const kolo_comm *comm, const job_opts *opts, int ranks, int th
 
 static kolo_status run_as_rank(kolo_options *o, const job_opts *opts, job_body body) {
     kolo_comm *comm;
-    KOLO_TRY(kolo_comm_create(&(kolo_comm_opts){.timeout_ms = opts->timeout_ms}, &comm));
+    kolo_comm_opts comm_opts = {
+        .timeout_ms = opts->timeout_ms,
+        .transport = (kolo_transport_choice)kolo_options_choice(o, "transport"),
+        .interface = kolo_options_text(o, "interface"),
+        .heartbeat_ms = (int64_t)(1000 * kolo_options_float(o, "heartbeat")),
+        .insecure = kolo_options_flag(o, "insecure"),
+    };
+    KOLO_TRY(kolo_comm_create(&comm_opts, &comm));
     kolo_status status = check_world(comm, opts);
     int threads = opts->threads, ranks = kolo_comm_local_size(comm);
     if (threads == 0) threads = launch_thread_share(ranks);

@@ -17,6 +17,7 @@ enum {
 /* In the order of the enums in kolo/train.h, kolo/comm.h, kolo/dump.h, cli/progress.h. */
 static const char *const schedules[] = {"constant", "step", "cosine", NULL};
 static const char *const algorithms[] = {"auto", "ring", "direct", NULL};
+static const char *const transports[] = {"auto", "shm", "tcp", NULL};
 static const char *const progresses[] = {"auto", "bar", "plain", "none", NULL};
 static const char *const kernels[] = {"best", "ref", NULL};
 static const char *const dumps[] = {"graph", "passes", "plan", "schedule", NULL};
@@ -148,6 +149,18 @@ static const kolo_option rows[] = {
     {.name = "timeout", .type = KOLO_OPTION_FLOAT, .metavar = "SECONDS", .preset = "300",
      .min = 0.1, .max = 1e6, .commands = JOB,
      .help = "how long a worker waits for the others before it gives up"},
+
+    {.name = "transport", .type = KOLO_OPTION_CHOICE, .choices = transports, .preset = "auto",
+     .commands = JOB,
+     .help = "how workers reach each other; auto is shared memory inside a host, TCP between hosts"},
+    {.name = "interface", .type = KOLO_OPTION_TEXT, .metavar = "NAME", .commands = JOB,
+     .without = "the one that leads to rank 0",
+     .help = "the network between hosts: an interface such as eth1, or how its address begins"},
+    {.name = "heartbeat", .type = KOLO_OPTION_FLOAT, .metavar = "SECONDS", .preset = "10",
+     .min = 0.1, .max = 1e6, .commands = JOB,
+     .help = "after so long a silence a worker on another host is taken for lost"},
+    {.name = "insecure", .type = KOLO_OPTION_FLAG, .commands = JOB,
+     .help = "let whoever reaches the port join, without a secret"},
 
     /* ---- evaluation and output ---- */
     {.name = "eval", .type = KOLO_OPTION_FLAG, .preset = "true", .commands = CMD_TRAIN,

@@ -19,6 +19,8 @@ typedef struct kolo_nonces {
 
 /* Reads the secret: a file that nobody else may read, a memory file or a pipe. ARG, IO, TIMEOUT. */
 kolo_status kolo_key_read(const char *path, int64_t deadline_ns, kolo_key *key);
+/* The key of a job that does without a secret: known to everybody. */
+kolo_status kolo_key_public(kolo_key *key);
 /* Forgets a key. */
 void kolo_key_clear(kolo_key *key);
 void kolo_nonce_draw(unsigned char nonce[KOLO_NONCE_BYTES]);

@@ -47,8 +47,13 @@ static size_t board_bytes(int size) {
 kolo_status kolo_board_init(kolo_board_transport *t, const kolo_transport_ops *ops, int rank,
                             int size, size_t segment_bytes, bool shared) {
     size_t n = (size_t)size;
-    t->base =
-        (kolo_transport){.ops = ops, .rank = rank, .size = size, .windows = true, .segment.fd = -1};
+    t->base = (kolo_transport){.ops = ops,
+                               .rank = rank,
+                               .size = size,
+                               .windows = true,
+                               .silent = true,
+                               .events = -1,
+                               .segment.fd = -1};
     t->stage_bytes = STAGE_BYTES;
     t->settled = 0;
     t->boards = kolo_zalloc(n * sizeof(kolo_board *));
@@ -83,12 +88,12 @@ bool kolo_board_start(kolo_transport *base, uint64_t seq, void **payload) {
     kolo_board_transport *t = board_transport(base);
     if (seq >= t->settled + KOLO_FLIGHT_MAX) {
         uint64_t least = UINT64_MAX;
-        for (int p = 0; p < base->size; p++) {
-            if (p == base->rank) continue;
+        for (int p = 0; p < base->size; p++) { /* the own one too: others may be ahead of it */
+            if (!t->boards[p]) continue;       /* on another host */
             uint64_t finished = atomic_load_explicit(&t->boards[p]->finished, memory_order_acquire);
             if (finished < least) least = finished;
         }
-        t->settled = least == UINT64_MAX ? seq : least;
+        t->settled = least;
         if (seq >= t->settled + KOLO_FLIGHT_MAX) return false;
     }
     *payload = place_of(t->boards[base->rank], seq)->payload;

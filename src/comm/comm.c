@@ -5,7 +5,13 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TIMEOUT_MS_DEFAULT = 300000, CHUNK_DEFAULT = 256 << 10, RANKS_MOST = 1024 };
+enum {
+    TIMEOUT_MS_DEFAULT = 300000,
+    HEARTBEAT_MS_DEFAULT = 10000,
+    HEARTBEAT_MS_LEAST = 100,
+    CHUNK_DEFAULT = 256 << 10,
+    RANKS_MOST = 1024,
+};
 
 static const int64_t segment_default = (int64_t)64 << 30;
 
@@ -19,6 +25,14 @@ kolo_status kolo_comm_resolve(const kolo_comm_opts *opts, kolo_comm_opts *resolv
     }
     if ((size_t)o.algorithm >= KOLO_ALGORITHM_COUNT) {
         return KOLO_FAIL(KOLO_ERR_ARG, "unknown algorithm %d", (int)o.algorithm);
+    }
+    if (o.heartbeat_ms == 0) o.heartbeat_ms = HEARTBEAT_MS_DEFAULT;
+    if (o.heartbeat_ms < HEARTBEAT_MS_LEAST) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "a heartbeat of %lld ms: at least %d is needed",
+                         (long long)o.heartbeat_ms, HEARTBEAT_MS_LEAST);
+    }
+    if ((size_t)o.transport > KOLO_TRANSPORT_TCP) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "unknown transport %d", (int)o.transport);
     }
     if (o.timeout_ms == 0) o.timeout_ms = TIMEOUT_MS_DEFAULT;
     if (o.segment_bytes == 0) o.segment_bytes = segment_default;
@@ -46,6 +60,11 @@ kolo_status kolo_comm_of_transport(kolo_transport *transport, const kolo_comm_op
     };
     c->spins = c->crowded ? 0 : KOLO_SPINS;
     kolo_comm_set_tuning(c, (kolo_comm_tuning){0});
+    kolo_status status = kolo_progress_start(c);
+    if (status != KOLO_OK) {
+        kolo_comm_destroy(c);
+        return status;
+    }
     *comm = c;
     return KOLO_OK;
 }
@@ -73,11 +92,13 @@ kolo_status kolo_comm_create_threads(int n, const kolo_comm_opts *opts, kolo_com
 
 void kolo_comm_destroy(kolo_comm *comm) {
     if (!comm) return;
+    kolo_progress_stop(comm);
     for (int i = 0; i < comm->n_flight; i++) comm->flight[i]->state = REQUEST_IDLE;
     kolo_p2p_drop(comm);
     while (comm->requests) kolo_request_destroy(comm->requests);
     kolo_p2p_close(comm);
     comm->transport->ops->destroy(comm->transport);
+    kolo_free(comm->host_of);
     kolo_free(comm);
 }
 
@@ -85,19 +106,26 @@ int kolo_comm_rank(const kolo_comm *comm) { return comm->rank; }
 int kolo_comm_size(const kolo_comm *comm) { return comm->size; }
 int kolo_comm_local_rank(const kolo_comm *comm) { return comm->local_rank; }
 int kolo_comm_local_size(const kolo_comm *comm) { return comm->local_size; }
+int kolo_comm_host_count(const kolo_comm *comm) { return comm->host_of ? comm->n_hosts : 1; }
+int kolo_comm_host(const kolo_comm *comm, int rank) {
+    return comm->host_of && rank >= 0 && rank < comm->size ? comm->host_of[rank] : 0;
+}
 const char *kolo_comm_transport(const kolo_comm *comm) { return comm->transport->ops->name; }
 
 kolo_status kolo_comm_alloc(kolo_comm *comm, size_t bytes, void **memory) {
+    KOLO_COMM_ALONE(comm);
     KOLO_TRY(kolo_comm_check(comm));
     return kolo_segment_alloc(&comm->transport->segment, bytes, memory);
 }
 
 void kolo_comm_set_gate(kolo_comm *comm, kolo_comm_gate gate, void *arg) {
+    KOLO_COMM_ALONE(comm);
     comm->gate = gate;
     comm->gate_arg = arg;
 }
 
 void kolo_comm_set_tuning(kolo_comm *comm, kolo_comm_tuning tuning) {
+    KOLO_COMM_ALONE(comm);
     if (tuning.chunk_bytes == 0) tuning.chunk_bytes = CHUNK_DEFAULT;
     if (tuning.eager_bytes == 0 || tuning.eager_bytes > KOLO_EAGER_BYTES) {
         tuning.eager_bytes = KOLO_EAGER_BYTES;

@@ -1,11 +1,21 @@
 /* The environment contract: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR,
- * MASTER_PORT as torchrun and the Kubernetes operators set them, and our KOLO_SECRET_FILE and
- * KOLO_LISTEN_FD. */
+ * MASTER_PORT as torchrun and the Kubernetes operators set them, and our KOLO_SECRET_FILE,
+ * KOLO_HOST_ID, KOLO_LISTEN_FD and KOLO_ENDED_FD.
+ *
+ * Which ranks are on one host is not believed from LOCAL_RANK and LOCAL_WORLD_SIZE: each rank says
+ * which host it is on, by the kernel's boot and the network namespace, since ranks of both can pass
+ * memory to each other. KOLO_HOST_ID, any text, takes the place of that: ranks whose texts differ
+ * meet over the network. */
 #include "comm/contract.h"
 
+#include "base/rng.h"
+
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { WORLD_MOST = 1024, PORT_MOST = 65535 };
 
@@ -59,7 +69,36 @@ static kolo_status read_env(kolo_contract *c) {
     KOLO_TRY(need("MASTER_PORT"));
     KOLO_TRY(env_int("MASTER_PORT", 1, PORT_MOST, 0, &c->master_port));
     c->secret_file = getenv("KOLO_SECRET_FILE");
-    if (c->rank == 0) KOLO_TRY(env_int("KOLO_LISTEN_FD", 3, INT32_MAX, -1, &c->listen_fd));
+    if (c->rank != 0) return KOLO_OK;
+    KOLO_TRY(env_int("KOLO_LISTEN_FD", 3, INT32_MAX, -1, &c->listen_fd));
+    return env_int("KOLO_ENDED_FD", 3, INT32_MAX, -1, &c->ended_fd);
+}
+
+/* Appends the first line of a file, or where a link leads; nothing when there is no such thing. */
+static void add_file(kolo_text *text, const char *path) {
+    char content[128];
+    ssize_t n = readlink(path, content, sizeof content);
+    if (n < 0) {
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (fd < 0) return;
+        n = read(fd, content, sizeof content);
+        close(fd);
+    }
+    if (n > 0) kolo_text_add(text, "%.*s ", (int)n, content);
+}
+
+static kolo_status find_host(uint64_t *host) {
+    const char *named = getenv("KOLO_HOST_ID");
+    kolo_text text = {0};
+    if (named) {
+        kolo_text_add(&text, "named %s", named);
+    } else {
+        add_file(&text, "/proc/sys/kernel/random/boot_id");
+        add_file(&text, "/proc/self/ns/net");
+    }
+    if (text.failed) return KOLO_NOMEM(128);
+    *host = kolo_hash_text(text.text ? text.text : "");
+    kolo_text_fini(&text);
     return KOLO_OK;
 }
 
@@ -90,22 +129,14 @@ static kolo_status read_opts(const kolo_comm_opts *opts, kolo_contract *c) {
 }
 
 kolo_status kolo_contract_read(const kolo_comm_opts *opts, kolo_contract *contract) {
-    kolo_contract c = {.master_addr = "127.0.0.1", .listen_fd = -1};
+    kolo_contract c = {.master_addr = "127.0.0.1", .listen_fd = -1, .ended_fd = -1};
     KOLO_TRY(opts->world == 0 ? read_env(&c) : read_opts(opts, &c));
-    if (c.world > 1) {
-        bool loopback =
-            strncmp(c.master_addr, "127.", 4) == 0 || strcmp(c.master_addr, "localhost") == 0;
-        if (c.local_world != c.world || !loopback) {
-            return KOLO_FAIL(
-                KOLO_ERR_UNSUPPORTED,
-                "a job on several hosts (%d of %d ranks here, rank 0 at %s): all ranks "
-                "must be on one host, with a loopback MASTER_ADDR",
-                c.local_world, c.world, c.master_addr);
-        }
-        if (!c.secret_file || !c.secret_file[0]) {
-            return KOLO_FAIL(KOLO_ERR_ARG, "no secret: KOLO_SECRET_FILE must name a file with the "
-                                           "job's secret (kolo run makes one)");
-        }
+    c.insecure = opts->insecure;
+    if (c.world > 1) KOLO_TRY(find_host(&c.host));
+    if (c.world > 1 && !c.insecure && (!c.secret_file || !c.secret_file[0])) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "no secret: KOLO_SECRET_FILE must name a file with the "
+                                       "job's secret (kolo run makes one); --insecure does "
+                                       "without, where everybody on the network may be trusted");
     }
     *contract = c;
     return KOLO_OK;

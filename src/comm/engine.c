@@ -177,6 +177,13 @@ static size_t sweep(kolo_request *q, const kolo_entry *e, size_t left) {
     return n_from + n_to;
 }
 
+/* So many more bytes have gone or come. */
+static void add_bytes(const kolo_request *q, entry_progress *p, size_t bytes) {
+    p->odd += bytes;
+    p->moved += p->odd / q->element_bytes;
+    p->odd %= q->element_bytes;
+}
+
 static kolo_status run_send(kolo_request *q, const kolo_entry *e, entry_progress *p) {
     kolo_transport *t = q->comm->transport;
     bool ready, accepted = true;
@@ -186,8 +193,10 @@ static kolo_status run_send(kolo_request *q, const kolo_entry *e, entry_progress
         size_t run = e->count - p->moved, taken;
         const char *from =
             e->count ? locate(q, q->comm->rank, e->from, e->from_first + p->moved, &run) : NULL;
-        KOLO_TRY(t->ops->send(t, q->seq, e->peer, from, run * q->element_bytes, &taken, &accepted));
-        p->moved += taken / q->element_bytes;
+        size_t bytes = run * q->element_bytes - p->odd;
+        if (from) from += p->odd;
+        KOLO_TRY(t->ops->send(t, q->seq, e->peer, from, bytes, &taken, &accepted));
+        add_bytes(q, p, taken);
         p->issued = p->issued || accepted;
     }
     p->done = p->issued && p->moved == e->count && t->ops->sent(t, q->seq, e->peer);
@@ -202,8 +211,10 @@ static kolo_status run_recv(kolo_request *q, const kolo_entry *e, entry_progress
     while (arrived && !p->done) {
         size_t run = e->count - p->moved, taken;
         char *to = e->count ? locate(q, q->comm->rank, e->to, e->to_first + p->moved, &run) : NULL;
-        KOLO_TRY(t->ops->recv(t, q->seq, e->peer, to, run * q->element_bytes, &taken, &arrived));
-        p->moved += taken / q->element_bytes;
+        size_t bytes = run * q->element_bytes - p->odd;
+        if (to) to += p->odd;
+        KOLO_TRY(t->ops->recv(t, q->seq, e->peer, to, bytes, &taken, &arrived));
+        add_bytes(q, p, taken);
         p->issued = p->issued || arrived;
         p->done = p->issued && p->moved == e->count;
     }
@@ -404,10 +415,19 @@ static void retire(kolo_comm *comm) {
     comm->transport->ops->finish(comm->transport, finished);
 }
 
+bool kolo_comm_in_flight(const kolo_comm *comm) {
+    return comm->n_flight > 0 || (comm->p2p && kolo_p2p_open_with(comm, -1));
+}
+
 kolo_status kolo_engine_progress(kolo_comm *comm, bool *moved) {
     KOLO_TRY(kolo_comm_check(comm));
     bool completed = false;
     *moved = false;
+    kolo_transport *t = comm->transport;
+    if (t->ops->pump) {
+        kolo_status status = t->ops->pump(t, moved);
+        if (status != KOLO_OK) return kolo_comm_break(comm, status, "%s", kolo_last_error());
+    }
     for (int i = 0; i < comm->n_flight; i++) {
         kolo_request *q = comm->turns[i];
         if (comm->gate && !comm->gate(comm->gate_arg, q)) continue;

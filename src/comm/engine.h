@@ -47,6 +47,7 @@ typedef enum request_state {
 /* Progress of one entry of the current round. */
 typedef struct entry_progress {
     size_t moved; /* elements handed over, taken or copied */
+    size_t odd;   /* bytes of the next one that have moved: networks know no elements */
     bool issued, done;
 } entry_progress;
 
@@ -105,7 +106,9 @@ struct kolo_request {
 
 struct kolo_comm {
     kolo_transport *transport;
+    struct kolo_progress *progress; /* NULL: only the caller makes progress */
     int rank, size, local_rank, local_size;
+    int *host_of, n_hosts; /* [size]; NULL: one host */
     kolo_algorithm algorithm;
     kolo_comm_tuning tuning;
     int64_t timeout_ns;
@@ -152,6 +155,26 @@ const kolo_request *kolo_p2p_open_with(const kolo_comm *comm, int peer);
 /* Drops all that is in flight. */
 void kolo_p2p_drop(kolo_comm *comm);
 
+/* Starts and stops the thread that makes progress over a network (progress.c); none for transports
+ * in memory. NOMEM, IO. */
+kolo_status kolo_progress_start(kolo_comm *comm);
+void kolo_progress_stop(kolo_comm *comm);
+/* Between them the communicator and its requests belong to the calling thread alone; may be nested.
+ * Without a progress thread they do nothing. */
+kolo_comm *kolo_comm_enter(kolo_comm *comm);
+bool kolo_comm_enter_if_free(kolo_comm *comm);
+void kolo_comm_leave(kolo_comm *const *comm);
+/* Until the end of the enclosing block. */
+#define KOLO_COMM_ALONE(comm)                                                   \
+    kolo_comm *const alone_ __attribute__((cleanup(kolo_comm_leave), unused)) = \
+        kolo_comm_enter(comm)
+/* While a caller waits, it drives and the thread rests. */
+void kolo_progress_drive(kolo_comm *comm, bool drive);
+/* Sleeps until a peer says something, at most so long; the communicator is left meanwhile. */
+void kolo_progress_sleep(kolo_comm *comm, int64_t ns);
+
+/* Whether anything is in flight, sends and receives included. */
+bool kolo_comm_in_flight(const kolo_comm *comm);
 /* Moves every request in flight as far as it goes; `moved` when any did. */
 kolo_status kolo_engine_progress(kolo_comm *comm, bool *moved);
 /* Breaks the communicator: tells the peers, drops what is in flight; gives `status` back with the

@@ -1,51 +1,52 @@
 /* How the processes of a job become a group: kolo_comm_create.
  *
  * Rank 0 listens on the job's TCP address; the others come to it, prove that they know the secret,
- * and say who they are. When all are there rank 0 answers each with the list of all (and with its
- * own proof); when something is wrong (two ranks with one number, different worlds, a rank lost,
- * the deadline) it answers all with the reason. Then each rank connects to every lower one over
- * local sockets, with the same proofs; both pass the descriptors of their segments, and the
- * connection stays open to tell when the other's process ends. */
-#include "comm/contract.h"
-#include "comm/engine.h"
-#include "comm/lobby.h"
-#include "comm/socket.h"
-#include "comm/tp_shm.h"
+ * and say who and where they are. When all are there rank 0 answers each with the list of all (and
+ * with its own proof); when something is wrong (two ranks with one number, different worlds, a rank
+ * lost, the deadline) it answers all with the reason. Then each two ranks connect (mesh.c). */
+#include "comm/join.h"
 
-#include <errno.h>
-#include <fcntl.h>
+#include "comm/engine.h"
+
 #include <sodium.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { RETRY_NS = 20000000, FAREWELL_NS = 1000000000 };
 
-/* The state of joining. */
-typedef struct joining {
-    kolo_contract place;
-    kolo_key key;
-    int64_t started_ns, deadline_ns;
-    int local_listener; /* where higher ranks come to */
-    kolo_hello own;
-    kolo_member *members; /* [world]; rank 0: TCP connections */
-    kolo_hello *table;    /* [world] */
-    kolo_transport *transport;
-} joining;
-
-static double waited_s(const joining *j) { return (double)(kolo_now_ns() - j->started_ns) * 1e-9; }
+double kolo_joining_s(const kolo_joining *j) {
+    return (double)(kolo_now_ns() - j->started_ns) * 1e-9;
+}
 
 /* A failure that keeps its status and gets the place in front: "rank 1 at ...: reason". */
 static kolo_status fail_at(kolo_status status, const char *what) {
     return kolo_fail_in(status, "%s", what);
 }
 
+/* Where ranks of other hosts come to: a port of this host's address on the network between hosts,
+ * which is the one of `near`, a connection to rank 0 or its listening socket. */
+static kolo_status open_tcp(kolo_joining *j, int near) {
+    int unused;
+    if (j->opts.transport == KOLO_TRANSPORT_SHM || j->tcp_listener >= 0) return KOLO_OK;
+    char *address = j->own.address, found[KOLO_ADDRESS_BYTES];
+    if (j->opts.interface) {
+        KOLO_TRY(kolo_socket_find_address(j->opts.interface, address));
+    } else {
+        KOLO_TRY(kolo_socket_own_address(near, address, &unused));
+    }
+    KOLO_TRY(kolo_socket_listen_tcp(address, 0, &j->tcp_listener));
+    KOLO_TRY(kolo_socket_own_address(j->tcp_listener, found, &j->own.port));
+    /* The others know best by which address they reach rank 0. */
+    if (j->place.rank == 0 && !j->opts.interface) address[0] = '\0';
+    return KOLO_OK;
+}
+
 /* ---- rank 0's side ---- */
 
 /* Tells every rank that has come why there will be no group. */
-static kolo_status call_off(joining *j, kolo_status status) {
+static kolo_status call_off(kolo_joining *j, kolo_status status) {
     char text[512];
     snprintf(text, sizeof text, "%s", kolo_last_error());
     int64_t deadline_ns = kolo_now_ns() + FAREWELL_NS;
@@ -58,12 +59,15 @@ static kolo_status call_off(joining *j, kolo_status status) {
     return KOLO_FAIL(status, "%s", text);
 }
 
-static kolo_status check_hello(const joining *j, const kolo_hello *h) {
+static kolo_status check_hello(const kolo_joining *j, const kolo_hello *h) {
     const kolo_contract *own = &j->place;
-    if (h->world != own->world || h->local_world != own->local_world) {
-        return KOLO_FAIL(
-            KOLO_ERR_ARG, "rank %d says the world has %d ranks (%d here), rank 0 says %d (%d here)",
-            (int)h->rank, (int)h->world, (int)h->local_world, own->world, own->local_world);
+    if (h->world != own->world) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "rank %d says the world has %d ranks, rank 0 says %d",
+                         (int)h->rank, (int)h->world, own->world);
+    }
+    if (h->transport != j->own.transport) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "ranks 0 and %d disagree on the transport (--transport)",
+                         (int)h->rank);
     }
     if (h->rank < 0 || h->rank >= own->world) {
         return KOLO_FAIL(KOLO_ERR_ARG, "a rank says that it is number %d of %d", (int)h->rank,
@@ -77,7 +81,7 @@ static kolo_status check_hello(const joining *j, const kolo_hello *h) {
 }
 
 /* "rank 2 and 3 more" of those that have not come. */
-static kolo_status too_late(const joining *j, const kolo_lobby *lobby) {
+static kolo_status too_late(const kolo_joining *j, const kolo_lobby *lobby) {
     int missing = 0, first = 0;
     for (int r = j->place.world - 1; r > 0; r--) {
         if (j->members[r].fd >= 0) continue;
@@ -89,11 +93,23 @@ static kolo_status too_late(const joining *j, const kolo_lobby *lobby) {
     return KOLO_FAIL(KOLO_ERR_TIMEOUT,
                      "%d of %d ranks have joined within %.1f s; missing: rank "
                      "%d%s%s",
-                     j->place.world - missing, j->place.world, waited_s(j), first, more,
+                     j->place.world - missing, j->place.world, kolo_joining_s(j), first, more,
                      kolo_lobby_complaint(lobby));
 }
 
-static kolo_status gather(joining *j, kolo_lobby *lobby) {
+/* The launcher says which ranks have ended: one that ends well before it has joined would else be
+ * waited for until the deadline. */
+static kolo_status hear_launcher(const kolo_joining *j) {
+    int32_t ended[2]; /* rank, exit status */
+    ssize_t n = read(j->place.ended_fd, ended, sizeof ended);
+    if (n != (ssize_t)sizeof ended) return KOLO_OK;
+    int rank = ended[0];
+    if (rank <= 0 || rank >= j->place.world || j->members[rank].fd >= 0) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_PEER, "rank %d has ended (exit status %d) without joining the group",
+                     rank, (int)ended[1]);
+}
+
+static kolo_status gather(kolo_joining *j, kolo_lobby *lobby) {
     int world = j->place.world;
     j->table[0] = j->own;
     for (int came = 1; came < world; came++) {
@@ -102,6 +118,11 @@ static kolo_status gather(joining *j, kolo_lobby *lobby) {
         kolo_status status =
             kolo_lobby_next(lobby, j->members, world, j->deadline_ns, &member, &lost);
         if (status == KOLO_ERR_TIMEOUT) return too_late(j, lobby);
+        if (status == KOLO_ERR_PEER && lost < 0) {
+            KOLO_TRY(hear_launcher(j));
+            came--;
+            continue;
+        }
         if (status == KOLO_ERR_PEER) {
             close(j->members[lost].fd);
             j->members[lost].fd = -1;
@@ -123,7 +144,7 @@ static kolo_status gather(joining *j, kolo_lobby *lobby) {
     return KOLO_OK;
 }
 
-static kolo_status open_listener(const joining *j, int *listener) {
+static kolo_status open_listener(const kolo_joining *j, int *listener) {
     const kolo_contract *c = &j->place;
     if (c->listen_fd < 0) return kolo_socket_listen_tcp(c->master_addr, c->master_port, listener);
     *listener = c->listen_fd;
@@ -131,12 +152,16 @@ static kolo_status open_listener(const joining *j, int *listener) {
     return status ? fail_at(status, "KOLO_LISTEN_FD") : KOLO_OK;
 }
 
-static kolo_status lead(joining *j) {
+static kolo_status lead(kolo_joining *j) {
     int listener;
     KOLO_TRY(open_listener(j, &listener));
     kolo_lobby *lobby = NULL;
-    kolo_status status = kolo_lobby_create(listener, &j->key, false, &lobby);
-    if (status == KOLO_OK) status = gather(j, lobby);
+    kolo_status status = open_tcp(j, listener);
+    if (status == KOLO_OK) status = kolo_lobby_create(&listener, 1, &j->key, false, &lobby);
+    if (status == KOLO_OK) {
+        kolo_lobby_bell(lobby, j->place.ended_fd);
+        status = gather(j, lobby);
+    }
     if (status != KOLO_OK) status = call_off(j, status);
     for (int r = 1; r < j->place.world && status == KOLO_OK; r++) {
         kolo_member *m = &j->members[r];
@@ -151,25 +176,37 @@ static kolo_status lead(joining *j) {
 /* ---- the other ranks' side ---- */
 
 /* Connects and enters, again and again while nobody is there yet. */
-static kolo_status reach_leader(joining *j, int *fd, kolo_nonces *nonces) {
+static kolo_status reach_leader(kolo_joining *j, int *fd, kolo_nonces *nonces) {
     const kolo_contract *c = &j->place;
     for (;;) {
         kolo_status status =
             kolo_socket_connect_tcp(c->master_addr, c->master_port, j->deadline_ns, fd);
         if (status == KOLO_OK) {
-            status = kolo_lobby_enter(*fd, &j->key, &j->own, j->deadline_ns, nonces);
+            status = open_tcp(j, *fd);
+            if (status == KOLO_OK) {
+                status = kolo_lobby_enter(*fd, &j->key, &j->own, j->deadline_ns, nonces);
+            }
             if (status == KOLO_OK) return KOLO_OK;
             close(*fd);
         }
+        if (status == KOLO_ERR_TIMEOUT) {
+            return KOLO_FAIL(status,
+                             "nobody answers there within %.1f s: is that address right, "
+                             "and the way to it open?",
+                             kolo_joining_s(j));
+        }
         if (status != KOLO_ERR_PEER) return status;
         if (kolo_now_ns() + RETRY_NS > j->deadline_ns) {
-            return KOLO_FAIL(KOLO_ERR_TIMEOUT, "no rank 0 there within %.1f s", waited_s(j));
+            char last[160];
+            snprintf(last, sizeof last, "%s", kolo_last_error());
+            return KOLO_FAIL(KOLO_ERR_TIMEOUT, "no rank 0 there within %.1f s (%s)",
+                             kolo_joining_s(j), last);
         }
         nanosleep(&(struct timespec){.tv_nsec = RETRY_NS}, NULL);
     }
 }
 
-static kolo_status follow(joining *j) {
+static kolo_status follow(kolo_joining *j) {
     const kolo_contract *c = &j->place;
     char where[128];
     snprintf(where, sizeof where, "rank %d, joining rank 0 at %.60s:%d", c->rank, c->master_addr,
@@ -193,122 +230,16 @@ static kolo_status follow(joining *j) {
     }
     if (status == KOLO_ERR_TIMEOUT) {
         return KOLO_FAIL(status, "%s: the other ranks have not come within %.1f s", where,
-                         waited_s(j));
+                         kolo_joining_s(j));
     }
     return status == KOLO_OK ? status : fail_at(status, where);
-}
-
-/* ---- local connections between all ---- */
-
-/* What two ranks tell each other beside their segments. */
-typedef struct parcel {
-    uint64_t segment_bytes;
-} parcel;
-
-/* Sends the own segment and receives the peer's; the connection becomes the transport's. */
-static kolo_status exchange(joining *j, int peer, int fd, const kolo_nonces *nonces, bool server) {
-    parcel own = {.segment_bytes = j->transport->segment.bytes}, other;
-    int segment_own = kolo_shm_segment(j->transport), segment = -1;
-    const char *labels[2] = {"kolo segment of the client", "kolo segment of the server"};
-    kolo_status status = KOLO_OK;
-    for (int turn = 0; turn < 2 && status == KOLO_OK; turn++) { /* the server proves itself first */
-        if ((turn == 0) == server) {
-            status = kolo_answer_send(fd, &j->key, labels[server], nonces, KOLO_OK, &own,
-                                      sizeof own, &segment_own, j->deadline_ns);
-        } else {
-            status = kolo_answer_recv(fd, &j->key, labels[!server], nonces, &other, sizeof other,
-                                      &segment, j->deadline_ns);
-        }
-    }
-    if (status == KOLO_OK && other.segment_bytes != own.segment_bytes) {
-        status =
-            KOLO_FAIL(KOLO_ERR_ARG, "ranks disagree on segment_bytes: rank %d %llu, rank %d %llu",
-                      j->place.rank, (unsigned long long)own.segment_bytes, peer,
-                      (unsigned long long)other.segment_bytes);
-    } else if (status == KOLO_OK && segment < 0) {
-        status = KOLO_FAIL(KOLO_ERR_FORMAT, "no descriptor came");
-    }
-    if (status == KOLO_OK) {
-        status = kolo_shm_attach(j->transport, peer, segment, fd); /* the descriptor is its now */
-    } else {
-        close(fd);
-    }
-    if (segment >= 0) close(segment);
-    if (status == KOLO_OK) return KOLO_OK;
-    char what[64];
-    snprintf(what, sizeof what, "rank %d, exchanging memory with rank %d", j->place.rank, peer);
-    return fail_at(status, what);
-}
-
-static kolo_status visit(joining *j, int peer) {
-    kolo_hello *host = &j->table[peer];
-    host->name[sizeof host->name - 1] = '\0';
-    char what[64];
-    snprintf(what, sizeof what, "rank %d, connecting to rank %d", j->place.rank, peer);
-    int fd;
-    kolo_nonces nonces;
-    kolo_status status = kolo_socket_connect_local(host->name, j->deadline_ns, &fd);
-    if (status != KOLO_OK) return fail_at(status, what);
-    if (!kolo_socket_same_user(fd)) {
-        close(fd);
-        return KOLO_FAIL(KOLO_ERR_PEER, "%s: it belongs to another user", what);
-    }
-    status = kolo_lobby_enter(fd, &j->key, &j->own, j->deadline_ns, &nonces);
-    if (status != KOLO_OK) {
-        close(fd);
-        return fail_at(status, what);
-    }
-    return exchange(j, peer, fd, &nonces, false);
-}
-
-/* Higher ranks come in any order. */
-static kolo_status receive_visits(joining *j, kolo_lobby *lobby) {
-    int rank = j->place.rank, world = j->place.world;
-    bool *came = kolo_zalloc((size_t)world);
-    if (!came) return KOLO_NOMEM(world);
-    kolo_status status = KOLO_OK;
-    for (int left = world - 1 - rank; left > 0 && status == KOLO_OK; left--) {
-        kolo_member member;
-        int lost;
-        status = kolo_lobby_next(lobby, NULL, 0, j->deadline_ns, &member, &lost);
-        if (status == KOLO_ERR_TIMEOUT) {
-            status =
-                KOLO_FAIL(status, "rank %d: %d higher ranks have not connected within %.1f s%s",
-                          rank, left, waited_s(j), kolo_lobby_complaint(lobby));
-        }
-        if (status != KOLO_OK) break;
-        int peer = member.hello.rank;
-        if (peer <= rank || peer >= world || came[peer]) {
-            close(member.fd);
-            status = KOLO_FAIL(KOLO_ERR_PEER, "rank %d: a second rank %d connects", rank, peer);
-            break;
-        }
-        came[peer] = true;
-        status = exchange(j, peer, member.fd, &member.nonces, true);
-    }
-    kolo_free(came);
-    return status;
-}
-
-static kolo_status connect_all(joining *j) {
-    for (int p = 0; p < j->place.rank; p++) KOLO_TRY(visit(j, p));
-    kolo_lobby *lobby;
-    KOLO_TRY(kolo_lobby_create(j->local_listener, &j->key, true, &lobby));
-    kolo_status status = receive_visits(j, lobby);
-    kolo_lobby_destroy(lobby);
-    return status;
 }
 
 /* ---- all of it ---- */
 
 /* A local socket under a name that nobody can guess. */
-static kolo_status open_local(joining *j) {
+static kolo_status open_local(kolo_joining *j) {
     unsigned char random[16];
-    kolo_contract *c = &j->place;
-    j->own = (kolo_hello){.rank = c->rank,
-                          .world = c->world,
-                          .local_rank = c->local_rank,
-                          .local_world = c->local_world};
     randombytes_buf(random, sizeof random);
     char *name = j->own.name;
     size_t n = (size_t)snprintf(name, sizeof j->own.name, "kolo-");
@@ -316,56 +247,61 @@ static kolo_status open_local(joining *j) {
     return kolo_socket_listen_local(name, &j->local_listener);
 }
 
-static kolo_status join_group(joining *j, size_t segment_bytes) {
+static kolo_status join_group(kolo_joining *j) {
     const kolo_contract *c = &j->place;
     size_t n = (size_t)c->world;
-    KOLO_TRY(kolo_key_read(c->secret_file, j->deadline_ns, &j->key));
+    KOLO_TRY(c->secret_file && !c->insecure ? kolo_key_read(c->secret_file, j->deadline_ns, &j->key)
+                                            : kolo_key_public(&j->key));
     j->members = kolo_zalloc(n * sizeof *j->members);
     j->table = kolo_zalloc(n * sizeof *j->table);
-    if (!j->members || !j->table) return KOLO_NOMEM(n * sizeof *j->members);
+    j->host_of = kolo_zalloc(n * sizeof *j->host_of);
+    if (!j->members || !j->table || !j->host_of) return KOLO_NOMEM(n * sizeof *j->members);
     for (int r = 0; r < c->world; r++) j->members[r].fd = -1;
     KOLO_TRY(open_local(j));
-    KOLO_TRY(kolo_shm_create(c->rank, c->world, segment_bytes, &j->transport));
     KOLO_TRY(c->rank == 0 ? lead(j) : follow(j));
-    return connect_all(j);
+    return kolo_mesh_connect(j);
 }
 
-static void joining_fini(joining *j) {
+static void joining_fini(kolo_joining *j) {
     for (int r = 0; j->members && r < j->place.world; r++) {
         if (j->members[r].fd >= 0) close(j->members[r].fd);
     }
     if (j->local_listener >= 0) close(j->local_listener);
+    if (j->tcp_listener >= 0) close(j->tcp_listener);
     kolo_free(j->members);
     kolo_free(j->table);
+    kolo_free(j->host_of);
     kolo_key_clear(&j->key);
 }
 
-/* A limit of virtual memory (ulimit -v) must leave room for the segments of all ranks, and half of
- * it for everything else. */
-static size_t fit_segment(int64_t wanted, int world) {
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return (size_t)wanted;
-    int64_t most = (int64_t)(limit.rlim_cur / 2) / (world + 1);
-    return (size_t)kolo_max_i64(kolo_min_i64(wanted, most), 1 << 20);
-}
-
 kolo_status kolo_comm_create(const kolo_comm_opts *opts, kolo_comm **comm) {
-    kolo_comm_opts o;
-    joining j = {.local_listener = -1, .started_ns = kolo_now_ns()};
-    KOLO_TRY(kolo_comm_resolve(opts, &o));
-    KOLO_TRY(kolo_contract_read(&o, &j.place));
-    j.deadline_ns = j.started_ns + o.timeout_ms * 1000000;
-    size_t segment_bytes = fit_segment(o.segment_bytes, j.place.world);
+    kolo_joining j = {.local_listener = -1, .tcp_listener = -1, .started_ns = kolo_now_ns()};
+    KOLO_TRY(kolo_comm_resolve(opts, &j.opts));
+    KOLO_TRY(kolo_contract_read(&j.opts, &j.place));
+    j.deadline_ns = j.started_ns + j.opts.timeout_ms * 1000000;
+    j.own = (kolo_hello){.rank = j.place.rank,
+                         .world = j.place.world,
+                         .transport = (int32_t)j.opts.transport,
+                         .host = j.place.host};
     kolo_status status;
     if (j.place.world == 1) {
-        status = kolo_thread_transports(1, segment_bytes, &j.transport);
+        status = kolo_thread_transports(1, (size_t)j.opts.segment_bytes, &j.transport);
     } else {
-        status = join_group(&j, segment_bytes);
-        joining_fini(&j);
+        status = join_group(&j);
     }
+    kolo_comm *made = NULL;
     if (status != KOLO_OK) {
         if (j.transport) j.transport->ops->destroy(j.transport);
-        return status;
+    } else {
+        status = kolo_comm_of_transport(j.transport, &j.opts, j.place.local_rank,
+                                        j.place.local_world, &made);
     }
-    return kolo_comm_of_transport(j.transport, &o, j.place.local_rank, j.place.local_world, comm);
+    if (status == KOLO_OK) {
+        made->host_of = j.host_of;
+        made->n_hosts = j.n_hosts;
+        j.host_of = NULL;
+        *comm = made;
+    }
+    joining_fini(&j);
+    return status;
 }

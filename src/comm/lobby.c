@@ -2,8 +2,6 @@
 #define _GNU_SOURCE
 #include "comm/lobby.h"
 
-#include "comm/socket.h"
-
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -13,7 +11,7 @@
 
 enum { SILENCE_MS = 3000, TEXT_MOST = 512 };
 
-static const char magic[8] = {'K', 'O', 'L', 'O', '-', '1', '\r', '\n'};
+static const char magic[8] = {'K', 'O', 'L', 'O', '-', '2', '\r', '\n'};
 
 typedef struct greeting {
     char magic[8];
@@ -42,7 +40,8 @@ typedef struct pending {
 } pending;
 
 struct kolo_lobby {
-    int listener;
+    int listeners[KOLO_LOBBY_DOORS], n_listeners;
+    int bell; /* -1: none */
     bool local;
     kolo_key key;
     pending waiting[KOLO_LOBBY_PENDING];
@@ -50,15 +49,21 @@ struct kolo_lobby {
     char complaint[160];
 };
 
-kolo_status kolo_lobby_create(int listener, const kolo_key *key, bool local, kolo_lobby **lobby) {
+kolo_status kolo_lobby_create(const int *listeners, int n, const kolo_key *key, bool local,
+                              kolo_lobby **lobby) {
+    KOLO_ASSERT(n <= KOLO_LOBBY_DOORS);
     kolo_lobby *l = kolo_zalloc(sizeof *l);
     if (!l) return KOLO_NOMEM(sizeof *l);
-    l->listener = listener;
+    memcpy(l->listeners, listeners, (size_t)n * sizeof *listeners);
+    l->n_listeners = n;
+    l->bell = -1;
     l->local = local;
     l->key = *key;
     *lobby = l;
     return KOLO_OK;
 }
+
+void kolo_lobby_bell(kolo_lobby *l, int fd) { l->bell = fd; }
 
 void kolo_lobby_destroy(kolo_lobby *l) {
     if (!l) return;
@@ -85,8 +90,8 @@ static void drop_waiting(kolo_lobby *l, int i, const char *why) {
 }
 
 /* Lets a connection in and greets it. The greeting fits into the buffer of a fresh socket. */
-static void accept_one(kolo_lobby *l) {
-    int fd = accept4(l->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+static void accept_one(kolo_lobby *l, int listener) {
+    int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) return;
     if (l->local && !kolo_socket_same_user(fd)) {
         drop(l, fd, "belongs to another user");
@@ -131,6 +136,7 @@ static bool read_waiting(kolo_lobby *l, int i, kolo_member *member) {
     }
     *member = (kolo_member){.fd = w->fd, .hello = w->join.hello, .nonces = w->nonces};
     member->hello.name[sizeof member->hello.name - 1] = '\0';
+    member->hello.address[sizeof member->hello.address - 1] = '\0';
     memmove(w, w + 1, (size_t)(l->n_waiting - i - 1) * sizeof *w);
     l->n_waiting--;
     return true;
@@ -143,19 +149,26 @@ static void drop_silent(kolo_lobby *l) {
     }
 }
 
+enum { FIRST_WAITING = KOLO_LOBBY_DOORS + 1 }; /* among what is polled: doors, bell, the rest */
+
 /* Waits until something comes, or the first silent connection is due. */
 static kolo_status wait_for_any(kolo_lobby *l, struct pollfd *polls, const kolo_member *members,
                                 int n_members, int64_t deadline_ns) {
-    polls[0] = (struct pollfd){.fd = l->listener, .events = POLLIN};
+    for (int i = 0; i < KOLO_LOBBY_DOORS; i++) {
+        int fd = i < l->n_listeners ? l->listeners[i] : -1;
+        polls[i] = (struct pollfd){.fd = fd, .events = POLLIN};
+    }
+    polls[KOLO_LOBBY_DOORS] = (struct pollfd){.fd = l->bell, .events = POLLIN};
+    struct pollfd *rest = polls + FIRST_WAITING;
     for (int i = 0; i < l->n_waiting; i++) {
-        polls[1 + i] = (struct pollfd){.fd = l->waiting[i].fd, .events = POLLIN};
+        rest[i] = (struct pollfd){.fd = l->waiting[i].fd, .events = POLLIN};
     }
     for (int i = 0; i < n_members; i++) {
-        polls[1 + l->n_waiting + i] = (struct pollfd){.fd = members[i].fd, .events = POLLIN};
+        rest[l->n_waiting + i] = (struct pollfd){.fd = members[i].fd, .events = POLLIN};
     }
     int64_t until_ns = deadline_ns;
     if (l->n_waiting > 0) until_ns = kolo_min_i64(until_ns, l->waiting[0].deadline_ns);
-    nfds_t n = 1 + (nfds_t)l->n_waiting + (nfds_t)n_members;
+    nfds_t n = FIRST_WAITING + (nfds_t)l->n_waiting + (nfds_t)n_members;
     if (poll(polls, n, kolo_left_ms(until_ns)) < 0 && errno != EINTR) {
         return KOLO_FAIL(KOLO_ERR_IO, "poll: errno %d", errno);
     }
@@ -179,14 +192,20 @@ static kolo_status next_member(kolo_lobby *l, struct pollfd *polls, const kolo_m
             if (read_waiting(l, i, member)) return KOLO_OK;
         }
         drop_silent(l);
-        if (polls[0].revents) accept_one(l);
+        for (int i = 0; i < l->n_listeners; i++) {
+            if (polls[i].revents) accept_one(l, l->listeners[i]);
+        }
+        if (polls[KOLO_LOBBY_DOORS].revents & POLLIN) {
+            return KOLO_FAIL(KOLO_ERR_PEER, "a rank has ended");
+        }
+        if (polls[KOLO_LOBBY_DOORS].revents) l->bell = -1; /* the launcher is gone */
     }
 }
 
 kolo_status kolo_lobby_next(kolo_lobby *l, const kolo_member *members, int n_members,
                             int64_t deadline_ns, kolo_member *member, int *lost) {
     *lost = -1;
-    size_t n = 1 + KOLO_LOBBY_PENDING + (size_t)n_members;
+    size_t n = FIRST_WAITING + KOLO_LOBBY_PENDING + (size_t)n_members;
     struct pollfd *polls = kolo_zalloc(n * sizeof *polls);
     if (!polls) return KOLO_NOMEM(n * sizeof *polls);
     kolo_status status = next_member(l, polls, members, n_members, deadline_ns, member, lost);

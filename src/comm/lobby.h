@@ -11,17 +11,23 @@
  * latest drop is kept for the error text if the group does not come together. */
 
 #include "comm/auth.h"
+#include "comm/socket.h"
 
 enum {
     KOLO_LOBBY_NAME_BYTES = 40,
     KOLO_LOBBY_PENDING = 64,   /* connections that have not proven anything yet */
-    KOLO_ANSWER_MOST = 1 << 17 /* bytes of an answer's body */
+    KOLO_ANSWER_MOST = 1 << 18 /* bytes of an answer's body */
 };
 
 /* What a rank says of itself. */
 typedef struct kolo_hello {
-    int32_t rank, world, local_rank, local_world;
+    int32_t rank, world;
+    uint32_t generation;              /* of the group that it means */
+    int32_t transport;                /* kolo_transport_choice */
+    uint64_t host;                    /* equal where ranks can share memory */
     char name[KOLO_LOBBY_NAME_BYTES]; /* of its local socket */
+    char address[KOLO_ADDRESS_BYTES]; /* where it can be reached; "": where rank 0 was found */
+    int32_t port, unused;
 } kolo_hello;
 
 /* A connection that has got through. */
@@ -33,8 +39,14 @@ typedef struct kolo_member {
 
 typedef struct kolo_lobby kolo_lobby;
 
-/* `listener` stays the caller's. `local`: only connections of the own user. NOMEM. */
-kolo_status kolo_lobby_create(int listener, const kolo_key *key, bool local, kolo_lobby **lobby);
+enum { KOLO_LOBBY_DOORS = 2 };
+
+/* `listeners` stay the caller's, at most KOLO_LOBBY_DOORS. `local`: only connections of the own
+ * user. NOMEM. */
+kolo_status kolo_lobby_create(const int *listeners, int n, const kolo_key *key, bool local,
+                              kolo_lobby **lobby);
+/* A descriptor that kolo_lobby_next watches too: PEER with *lost -1 when it is readable. */
+void kolo_lobby_bell(kolo_lobby *lobby, int fd);
 void kolo_lobby_destroy(kolo_lobby *lobby);
 /* The next one that gets through; its `fd` is the caller's. Meanwhile watches the connections of
  * those that are through already (fd -1: none): PEER with `*lost` when one is closed. TIMEOUT; IO.

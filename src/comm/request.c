@@ -350,6 +350,7 @@ static kolo_status make_collective(kolo_request *q, kolo_algorithm algorithm) {
 kolo_status kolo_request_create(kolo_comm *comm, const kolo_request_opts *o,
                                 kolo_request **request) {
     if (!comm || !o || !request) return KOLO_FAIL(KOLO_ERR_ARG, "a request needs a communicator");
+    KOLO_COMM_ALONE(comm);
     KOLO_TRY(kolo_comm_check(comm));
     KOLO_TRY(check_opts(comm, o));
     kolo_request *q = kolo_zalloc(sizeof *q);
@@ -368,6 +369,14 @@ kolo_status kolo_request_create(kolo_comm *comm, const kolo_request_opts *o,
         .element_bytes = kolo_dtype_bytes(o->dtype),
     };
     kolo_algorithm algorithm = resolve_algorithm(comm, o->algorithm);
+    if (algorithm == KOLO_ALGORITHM_DIRECT && !comm->transport->windows) {
+        kolo_free(q);
+        return KOLO_FAIL(
+            KOLO_ERR_UNSUPPORTED,
+            "algorithm direct reads all ranks' memory, which transport %s cannot: take "
+            "ring or auto",
+            comm->transport->ops->name);
+    }
     bool message = is_message(q->kind);
     kolo_status status = KOLO_OK;
     KOLO_TRY_GOTO(make_spec(q, o), fail);
@@ -430,6 +439,7 @@ static void take_turn(kolo_comm *comm, kolo_request *q) {
 
 kolo_status kolo_request_start(kolo_request *q) {
     kolo_comm *comm = q->comm;
+    KOLO_COMM_ALONE(comm);
     KOLO_TRY(kolo_comm_check(comm));
     if (q->state != REQUEST_IDLE) {
         return KOLO_FAIL(KOLO_ERR_ARG, "%s is in flight already: wait for it before starting again",
@@ -462,6 +472,7 @@ static void unlink_request(kolo_request *q) {
 
 void kolo_request_destroy(kolo_request *q) {
     if (!q) return;
+    KOLO_COMM_ALONE(q->comm);
     if (q->state != REQUEST_IDLE) {
         (void)kolo_comm_break(q->comm, KOLO_ERR_ARG, "%s was destroyed while in flight", q->title);
     }
@@ -484,7 +495,10 @@ void kolo_request_destroy(kolo_request *q) {
 
 uint64_t kolo_request_sequence(const kolo_request *q) { return q->seq; }
 const char *kolo_request_site(const kolo_request *q) { return q->site; }
-bool kolo_request_in_flight(const kolo_request *q) { return q->state != REQUEST_IDLE; }
+bool kolo_request_in_flight(const kolo_request *q) {
+    KOLO_COMM_ALONE(q->comm);
+    return q->state != REQUEST_IDLE;
+}
 kolo_traffic kolo_request_traffic(const kolo_request *q) { return q->traffic; }
 
 kolo_schedule *kolo_request_schedule(kolo_request *q) {

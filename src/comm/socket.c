@@ -1,4 +1,4 @@
-/* Stream sockets with deadlines: TCP on loopback, local sockets in the abstract namespace. */
+/* Stream sockets with deadlines: TCP, and local sockets in the abstract namespace. */
 #define _GNU_SOURCE
 #include "comm/socket.h"
 
@@ -7,7 +7,11 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -21,6 +25,7 @@ enum { BACKLOG = 1024, KIND = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK };
 typedef union any_address {
     struct sockaddr any;
     struct sockaddr_in tcp;
+    struct sockaddr_in6 tcp6;
     struct sockaddr_un local;
 } any_address;
 
@@ -29,12 +34,27 @@ int kolo_left_ms(int64_t deadline_ns) {
     return left < 0 ? 0 : (int)kolo_min_i64(left, INT32_MAX);
 }
 
-static kolo_status tcp_address(const char *text, int port, any_address *address) {
-    *address = (any_address){.tcp = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)}};
-    if (strcmp(text, "localhost") == 0) text = "127.0.0.1";
-    if (inet_pton(AF_INET, text, &address->tcp.sin_addr) != 1) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "'%s' is not an IPv4 address", text);
+/* Looks an address or name up; `n` is the length of the result. */
+static kolo_status tcp_address(const char *text, int port, any_address *address, socklen_t *n) {
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
+    char service[16];
+    snprintf(service, sizeof service, "%d", port);
+    int error = getaddrinfo(text, service, &hints, &found);
+    if (error != 0 || found->ai_addrlen > sizeof *address) {
+        if (found) freeaddrinfo(found);
+        bool later = error == EAI_AGAIN;
+        return KOLO_FAIL(later ? KOLO_ERR_PEER : KOLO_ERR_ARG, "'%s' is no address of a host (%s)",
+                         text, error ? gai_strerror(error) : "too long");
     }
+    /* A name with addresses of both kinds: IPv4 first, as most clusters are set up. */
+    const struct addrinfo *best = found;
+    for (const struct addrinfo *i = found; i; i = i->ai_next) {
+        if (i->ai_family == AF_INET && best->ai_family != AF_INET) best = i;
+    }
+    *n = best->ai_addrlen;
+    *address = (any_address){0};
+    memcpy(address, best->ai_addr, *n);
+    freeaddrinfo(found);
     return KOLO_OK;
 }
 
@@ -46,17 +66,16 @@ static socklen_t local_address(const char *name, any_address *address) {
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n);
 }
 
-static kolo_status listen_at(const any_address *address, socklen_t n, const char *what, int *out) {
+/* A listening socket, or -1 with errno. */
+static int listen_at(const any_address *address, socklen_t n) {
     int fd = socket(address->any.sa_family, KIND, 0), one = 1;
-    if (fd < 0) return KOLO_FAIL(KOLO_ERR_IO, "socket: %s", kolo_errno_text(errno));
+    if (fd < 0) return -1;
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    if (bind(fd, &address->any, n) != 0 || listen(fd, BACKLOG) != 0) {
-        int error = errno;
-        close(fd);
-        return KOLO_FAIL(KOLO_ERR_IO, "cannot listen on %s: %s", what, kolo_errno_text(error));
-    }
-    *out = fd;
-    return KOLO_OK;
+    if (bind(fd, &address->any, n) == 0 && listen(fd, BACKLOG) == 0) return fd;
+    int error = errno;
+    close(fd);
+    errno = error;
+    return -1;
 }
 
 static kolo_status wait_for(int fd, short events, int64_t deadline_ns) {
@@ -85,7 +104,8 @@ static kolo_status connect_at(const any_address *address, socklen_t n, int64_t d
         }
     }
     if (status == KOLO_OK && error != 0) {
-        bool nobody = error == ECONNREFUSED || error == ECONNRESET || error == EAGAIN;
+        bool nobody = error == ECONNREFUSED || error == ECONNRESET || error == EAGAIN ||
+                      error == EHOSTUNREACH || error == ENETUNREACH || error == ETIMEDOUT;
         status = KOLO_FAIL(nobody ? KOLO_ERR_PEER : KOLO_ERR_IO, "cannot connect: %s",
                            kolo_errno_text(error));
     }
@@ -99,22 +119,95 @@ static kolo_status connect_at(const any_address *address, socklen_t n, int64_t d
 
 kolo_status kolo_socket_listen_tcp(const char *address, int port, int *fd) {
     any_address where;
-    char what[64];
-    KOLO_TRY(tcp_address(address, port, &where));
-    snprintf(what, sizeof what, "%s:%d", address, port);
-    return listen_at(&where, sizeof where.tcp, what, fd);
+    socklen_t n;
+    KOLO_TRY(tcp_address(address, port, &where, &n));
+    int made = listen_at(&where, n);
+    if (made < 0 && errno == EADDRNOTAVAIL) {
+        if (where.any.sa_family == AF_INET) {
+            where.tcp.sin_addr.s_addr = htonl(INADDR_ANY);
+        } else {
+            where.tcp6.sin6_addr = in6addr_any;
+        }
+        made = listen_at(&where, n);
+    }
+    if (made < 0) {
+        return KOLO_FAIL(KOLO_ERR_IO, "cannot listen on %s:%d: %s%s", address, port,
+                         kolo_errno_text(errno),
+                         errno == EADDRINUSE ? "; choose another MASTER_PORT" : "");
+    }
+    *fd = made;
+    return KOLO_OK;
 }
 
 kolo_status kolo_socket_connect_tcp(const char *address, int port, int64_t deadline_ns, int *fd) {
     any_address where;
-    KOLO_TRY(tcp_address(address, port, &where));
-    return connect_at(&where, sizeof where.tcp, deadline_ns, fd);
+    socklen_t n;
+    KOLO_TRY(tcp_address(address, port, &where, &n));
+    return connect_at(&where, n, deadline_ns, fd);
+}
+
+static bool print_address(const struct sockaddr *address, socklen_t n,
+                          char text[KOLO_ADDRESS_BYTES]) {
+    return getnameinfo(address, n, text, KOLO_ADDRESS_BYTES, NULL, 0, NI_NUMERICHOST) == 0;
+}
+
+kolo_status kolo_socket_own_address(int fd, char address[KOLO_ADDRESS_BYTES], int *port) {
+    any_address own;
+    socklen_t n = sizeof own;
+    if (getsockname(fd, &own.any, &n) != 0 || !print_address(&own.any, n, address)) {
+        return KOLO_FAIL(KOLO_ERR_IO, "the address of a socket: %s", kolo_errno_text(errno));
+    }
+    *port = ntohs(own.any.sa_family == AF_INET ? own.tcp.sin_port : own.tcp6.sin6_port);
+    return KOLO_OK;
+}
+
+kolo_status kolo_socket_find_address(const char *wanted, char address[KOLO_ADDRESS_BYTES]) {
+    struct ifaddrs *all;
+    if (getifaddrs(&all) != 0) {
+        return KOLO_FAIL(KOLO_ERR_IO, "network interfaces: %s", kolo_errno_text(errno));
+    }
+    char there[256] = "";
+    size_t used = 0;
+    bool found = false;
+    for (const struct ifaddrs *i = all; i && !found; i = i->ifa_next) {
+        int family = i->ifa_addr ? i->ifa_addr->sa_family : 0;
+        bool inet = family == AF_INET || family == AF_INET6;
+        socklen_t n = family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+        char text[KOLO_ADDRESS_BYTES];
+        if (!inet || !(i->ifa_flags & IFF_UP) || !print_address(i->ifa_addr, n, text)) continue;
+        found = strcmp(i->ifa_name, wanted) == 0 || strncmp(text, wanted, strlen(wanted)) == 0;
+        if (found) {
+            memcpy(address, text, sizeof text);
+        } else if (used < sizeof there) {
+            used += (size_t)snprintf(there + used, sizeof there - used, "%s%s %s", used ? ", " : "",
+                                     i->ifa_name, text);
+        }
+    }
+    freeifaddrs(all);
+    if (found) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG, "no network interface is or begins with '%s'; there are: %s",
+                     wanted, there);
+}
+
+void kolo_socket_tune(int fd, int64_t silence_ms) {
+    int one = 1;
+    unsigned ms = (unsigned)kolo_min_i64(silence_ms, INT32_MAX);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
+}
+
+bool kolo_address_is_loopback(const char *address) {
+    return strncmp(address, "127.", 4) == 0 || strcmp(address, "localhost") == 0 ||
+           strcmp(address, "::1") == 0;
 }
 
 kolo_status kolo_socket_listen_local(const char *name, int *fd) {
     any_address address;
     socklen_t n = local_address(name, &address);
-    return listen_at(&address, n, "a local socket", fd);
+    int made = listen_at(&address, n);
+    if (made < 0) return KOLO_FAIL(KOLO_ERR_IO, "a local socket: %s", kolo_errno_text(errno));
+    *fd = made;
+    return KOLO_OK;
 }
 
 kolo_status kolo_socket_connect_local(const char *name, int64_t deadline_ns, int *fd) {

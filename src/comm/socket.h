@@ -3,10 +3,23 @@
 
 #include "base/base.h"
 
-/* A socket that listens on a loopback address; IO. */
+enum { KOLO_ADDRESS_BYTES = 64 }; /* of a numeric address, IPv4 or IPv6 with its scope */
+
+/* A socket that listens at an address or name of this host; port 0: one that the kernel picks. A
+ * name that is nobody's here (a service in front of this host) means all addresses. ARG, IO. */
 kolo_status kolo_socket_listen_tcp(const char *address, int port, int *fd);
-/* One attempt to connect; PEER when nobody listens there (yet), TIMEOUT, IO. */
+/* One attempt to connect to an address or name; PEER when nobody listens there or no way leads
+ * there (yet), TIMEOUT, IO. */
 kolo_status kolo_socket_connect_tcp(const char *address, int port, int64_t deadline_ns, int *fd);
+/* The address and port of this end of a connection or of a listening socket. IO. */
+kolo_status kolo_socket_own_address(int fd, char address[KOLO_ADDRESS_BYTES], int *port);
+/* This host's address on a network: `wanted` is the name of an interface ("eth1") or the start of
+ * an address ("10.1."). ARG, with what there is, when nothing fits. */
+kolo_status kolo_socket_find_address(const char *wanted, char address[KOLO_ADDRESS_BYTES]);
+/* For connections that carry collectives: nothing is held back for more to come, and data that
+ * nobody acknowledges for so long ends the connection. */
+void kolo_socket_tune(int fd, int64_t silence_ms);
+bool kolo_address_is_loopback(const char *address);
 /* The same with a name in the abstract namespace of local sockets, which leaves nothing behind. */
 kolo_status kolo_socket_listen_local(const char *name, int *fd);
 kolo_status kolo_socket_connect_local(const char *name, int64_t deadline_ns, int *fd);

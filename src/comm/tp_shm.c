@@ -18,25 +18,26 @@ typedef struct shm_peer {
 
 typedef struct shm_transport {
     kolo_board_transport board; /* first, so that a kolo_transport is one of these */
+    kolo_transport *remote;     /* to other hosts; NULL: none (tp_hosts.c) */
     shm_peer peers[];
 } shm_transport;
 
 static shm_transport *shm(kolo_transport *t) { return (shm_transport *)t; }
 
 /* A name is the distance from the segment's start, plus one: the board is there, 0 means none. */
-static uint64_t shm_handle(kolo_transport *t, const void *data, size_t bytes) {
+uint64_t kolo_shm_handle(kolo_transport *t, const void *data, size_t bytes) {
     uintptr_t first = (uintptr_t)t->segment.base, p = (uintptr_t)data;
     if (p < first || p - first > t->segment.used || bytes > t->segment.used - (p - first)) return 0;
     return p - first + 1;
 }
 
-static void *shm_window(kolo_transport *t, int peer, uint64_t handle, size_t bytes) {
+void *kolo_shm_window(kolo_transport *t, int peer, uint64_t handle, size_t bytes) {
     size_t limit = t->segment.bytes, first = (size_t)handle - 1;
     if (handle == 0 || first > limit || bytes > limit - first) return NULL;
     return shm(t)->peers[peer].base + first;
 }
 
-static void shm_watch(kolo_transport *t, int peer, kolo_peer_state *state) {
+void kolo_shm_watch(kolo_transport *t, int peer, kolo_peer_state *state) {
     shm_peer *p = &shm(t)->peers[peer];
     if (!p->closed && peer != t->rank) p->closed = kolo_socket_closed(p->control);
     bool closed = p->closed; /* before the flags: a rank sets them first */
@@ -44,7 +45,7 @@ static void shm_watch(kolo_transport *t, int peer, kolo_peer_state *state) {
     if (closed && state->condition == KOLO_PEER_HERE) state->condition = KOLO_PEER_GONE;
 }
 
-static void shm_destroy(kolo_transport *t) {
+void kolo_shm_destroy(kolo_transport *t) {
     shm_transport *s = shm(t);
     atomic_store_explicit(&s->board.boards[t->rank]->left, 1, memory_order_release);
     for (int p = 0; p < t->size; p++) {
@@ -65,11 +66,11 @@ static const kolo_transport_ops shm_ops = {
     .send = kolo_board_send,
     .sent = kolo_board_sent,
     .recv = kolo_board_recv,
-    .handle = shm_handle,
-    .window = shm_window,
-    .watch = shm_watch,
+    .handle = kolo_shm_handle,
+    .window = kolo_shm_window,
+    .watch = kolo_shm_watch,
     .report = kolo_board_report,
-    .destroy = shm_destroy,
+    .destroy = kolo_shm_destroy,
 };
 
 kolo_status kolo_shm_create(int rank, int size, size_t segment_bytes, kolo_transport **transport) {
@@ -86,8 +87,6 @@ kolo_status kolo_shm_create(int rank, int size, size_t segment_bytes, kolo_trans
     return KOLO_OK;
 }
 
-int kolo_shm_segment(const kolo_transport *t) { return t->segment.fd; }
-
 kolo_status kolo_shm_attach(kolo_transport *t, int peer, int segment, int control) {
     shm_peer *p = &shm(t)->peers[peer];
     KOLO_ASSERT(peer != t->rank && !p->base);
@@ -96,3 +95,10 @@ kolo_status kolo_shm_attach(kolo_transport *t, int peer, int segment, int contro
     shm(t)->board.boards[peer] = (kolo_board *)p->base;
     return KOLO_OK;
 }
+
+void kolo_shm_extend(kolo_transport *t, const kolo_transport_ops *ops, kolo_transport *remote) {
+    t->ops = ops;
+    shm(t)->remote = remote;
+}
+
+kolo_transport *kolo_shm_remote(kolo_transport *t) { return shm(t)->remote; }

@@ -36,7 +36,7 @@ typedef struct kolo_peer_call {
 typedef enum kolo_peer_condition {
     KOLO_PEER_HERE,
     KOLO_PEER_LEFT,   /* destroyed its communicator in order */
-    KOLO_PEER_GONE,   /* its process has ended or closed the connection without a word */
+    KOLO_PEER_GONE,   /* its process has ended or cannot be reached; `report` may say which */
     KOLO_PEER_BROKEN, /* reports a failure: `status`, `report` */
 } kolo_peer_condition;
 
@@ -81,6 +81,9 @@ typedef struct kolo_transport_ops {
      * by such a name, NULL when the name is not one of its memory. */
     uint64_t (*handle)(kolo_transport *t, const void *data, size_t bytes);
     void *(*window)(kolo_transport *t, int peer, uint64_t handle, size_t bytes);
+    /* Takes in what has come from the peers; the engine calls it before each look. `moved` when
+     * there was anything. NULL: memory needs no such thing. */
+    kolo_status (*pump)(kolo_transport *t, bool *moved);
     /* How a peer is; called at a low rate. */
     void (*watch)(kolo_transport *t, int peer, kolo_peer_state *state);
     /* Tells the peers that this rank's communicator is broken. */
@@ -94,6 +97,8 @@ struct kolo_transport {
     int rank, size;
     bool windows;     /* peers reach each other's segments: `handle` and `window` work */
     bool reaches_all; /* any memory is a window */
+    bool silent;      /* what some peer writes to memory wakes nobody: who waits must look */
+    int events;       /* readable when a peer has said something; -1: all is in memory */
     kolo_segment segment;
 };
 

@@ -137,6 +137,7 @@ static void add_where(const kolo_comm *comm, char *where, size_t n) {
 }
 
 kolo_status kolo_comm_watch(kolo_comm *comm) {
+    KOLO_COMM_ALONE(comm);
     uint64_t oldest = comm->n_flight > 0 ? comm->flight[0]->seq : UINT64_MAX;
     const kolo_peer_state *report = NULL;
     kolo_peer_state state, broken;
@@ -147,8 +148,8 @@ kolo_status kolo_comm_watch(kolo_comm *comm) {
         if (p == comm->rank) continue;
         comm->transport->ops->watch(comm->transport, p, &state);
         if (state.condition == KOLO_PEER_GONE) {
-            return kolo_comm_break(comm, KOLO_ERR_PEER, "rank %d is gone (process ended)%s", p,
-                                   where);
+            return kolo_comm_break(comm, KOLO_ERR_PEER, "rank %d is gone (%s)%s", p,
+                                   state.report[0] ? state.report : "process ended", where);
         }
         if (state.condition == KOLO_PEER_LEFT && kolo_p2p_open_with(comm, p)) {
             bool moved; /* it left behind its last message, of which this rank has not heard yet */
@@ -183,7 +184,11 @@ static kolo_status watch_sometimes(kolo_comm *comm, int64_t now_ns) {
 static void step_aside(kolo_comm *comm, idle *w) {
     int64_t before_ns = w->now_ns;
     bool nap = before_ns - w->since_ns > YIELD_NS || before_ns < comm->busy_until_ns;
-    if (nap) {
+    const kolo_transport *t = comm->transport;
+    if (t->events >= 0 && (nap || !t->silent)) { /* who is waited for will wake this thread */
+        kolo_progress_sleep(comm, t->silent ? NAP_NS : WATCH_NS);
+        nap = true;
+    } else if (nap) {
         nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
     } else {
         sched_yield();
@@ -216,13 +221,10 @@ static void learn(kolo_comm *comm, const idle *w) {
     if (++comm->waits % SPIN_AGAIN == 0) comm->spins = KOLO_SPINS;
 }
 
-kolo_status kolo_request_wait(kolo_request *request, int64_t timeout_ms) {
+static kolo_status wait_for(kolo_request *request, int64_t timeout_ns) {
     kolo_comm *comm = request->comm;
-    if (timeout_ms < 0) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "a wait of %lld ms", (long long)timeout_ms);
-    }
     KOLO_TRY(kolo_comm_check(comm));
-    idle w = {.timeout_ns = timeout_ms > 0 ? timeout_ms * 1000000 : comm->timeout_ns};
+    idle w = {.timeout_ns = timeout_ns};
     while (request->state != REQUEST_IDLE) {
         bool moved;
         KOLO_TRY(kolo_engine_progress(comm, &moved));
@@ -237,15 +239,33 @@ kolo_status kolo_request_wait(kolo_request *request, int64_t timeout_ms) {
     return KOLO_OK;
 }
 
+kolo_status kolo_request_wait(kolo_request *request, int64_t timeout_ms) {
+    kolo_comm *comm = request->comm;
+    if (timeout_ms < 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "a wait of %lld ms", (long long)timeout_ms);
+    }
+    KOLO_COMM_ALONE(comm);
+    kolo_progress_drive(comm, true);
+    kolo_status status =
+        wait_for(request, timeout_ms > 0 ? timeout_ms * 1000000 : comm->timeout_ns);
+    kolo_progress_drive(comm, false);
+    return status;
+}
+
 kolo_status kolo_request_test(kolo_request *request, bool *complete) {
+    KOLO_COMM_ALONE(request->comm);
     KOLO_TRY(kolo_comm_progress(request->comm));
     *complete = request->state == REQUEST_IDLE;
     return KOLO_OK;
 }
 
 kolo_status kolo_comm_progress(kolo_comm *comm) {
+    if (!kolo_comm_enter_if_free(comm)) return KOLO_OK; /* the thread is at it */
     bool moved;
-    KOLO_TRY(kolo_engine_progress(comm, &moved));
-    if (moved || (comm->n_flight == 0 && !kolo_p2p_open_with(comm, -1))) return KOLO_OK;
-    return watch_sometimes(comm, kolo_now_ns());
+    kolo_status status = kolo_engine_progress(comm, &moved);
+    if (status == KOLO_OK && !moved && kolo_comm_in_flight(comm)) {
+        status = watch_sometimes(comm, kolo_now_ns());
+    }
+    kolo_comm_leave(&comm);
+    return status;
 }

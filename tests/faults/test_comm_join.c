@@ -96,8 +96,7 @@ static const env_case env_cases[] = {
     {"RANK", NULL, KOLO_ERR_ARG, "RANK is not set"},
     {"WORLD_SIZE", "0", KOLO_ERR_ARG, "WORLD_SIZE is '0'"},
     {"WORLD_SIZE", NULL, KOLO_ERR_ARG, "WORLD_SIZE is not set"},
-    {"LOCAL_WORLD_SIZE", "1", KOLO_ERR_UNSUPPORTED, "all ranks must be on one host"},
-    {"MASTER_ADDR", "10.1.2.3", KOLO_ERR_UNSUPPORTED, "loopback MASTER_ADDR"},
+    {"LOCAL_WORLD_SIZE", "3", KOLO_ERR_ARG, "LOCAL_WORLD_SIZE is '3'"},
     {"MASTER_PORT", NULL, KOLO_ERR_ARG, "MASTER_PORT is not set"},
     {"MASTER_PORT", "70000", KOLO_ERR_ARG, "MASTER_PORT is '70000'"},
     {"KOLO_SECRET_FILE", NULL, KOLO_ERR_ARG, "no secret"},
@@ -258,7 +257,7 @@ static kolo_status junk_body(kolo_comm *comm, const void *arg, void *result) {
             int fd = connect_to_master();
             if (fd < 0) return KOLO_FAIL(KOLO_ERR_IO, "no connection for junk");
             if (i % 3 == 1) (void)say(fd, junk, (size_t)(1 + i * 40));
-            if (i % 3 == 2) (void)say(fd, "KOLO-1\r\nhello", 13);
+            if (i % 3 == 2) (void)say(fd, "KOLO-2\r\nhello", 13);
         }
     }
     return join_and_add(20000);
@@ -277,7 +276,7 @@ static kolo_status replay_body(kolo_comm *comm, const void *arg, void *result) {
     greeting[39] ^= 1; /* the greeting of another connection, answered with the right secret */
     if (!say(pair[0], greeting, sizeof greeting)) return KOLO_ERR_IO;
     kolo_nonces nonces;
-    kolo_hello hello = {.rank = 1, .world = 2, .local_rank = 1, .local_world = 2};
+    kolo_hello hello = {.rank = 1, .world = 2};
     KOLO_TRY(kolo_lobby_enter(pair[1], &key, &hello, deadline_ns, &nonces));
     ssize_t n = recv(pair[0], message, sizeof message, 0);
     if (n <= 0 || !say(fd, message, (size_t)n)) return KOLO_ERR_IO;
@@ -298,12 +297,12 @@ static void junk_is_dropped_and_stops_nobody(void **state) {
 static kolo_status impostor_body(kolo_comm *comm, const void *arg, void *result) {
     if (ranks_own_rank() == 1) return join_and_add(SOON_MS);
     int fd = accept(atoi(getenv("KOLO_LISTEN_FD")), NULL, NULL);
-    unsigned char greeting[40] = "KOLO-1\r\n", message[512];
+    unsigned char greeting[40] = "KOLO-2\r\n", message[512];
     struct {
         char magic[8];
         uint32_t status, bytes;
         unsigned char body[2 * sizeof(kolo_hello)], proof[KOLO_PROOF_BYTES];
-    } answer = {.magic = {'K', 'O', 'L', 'O', '-', '1', '\r', '\n'},
+    } answer = {.magic = {'K', 'O', 'L', 'O', '-', '2', '\r', '\n'},
                 .bytes = 2 * sizeof(kolo_hello)};
     if (fd < 0 || !say(fd, greeting, sizeof greeting)) return KOLO_ERR_IO;
     if (recv(fd, message, sizeof message, 0) <= 0) return KOLO_ERR_IO;

@@ -27,6 +27,7 @@ static kolo_status check_sum(const float *data, size_t n, int size, const char *
 static kolo_status make(kolo_comm *comm, void *data, size_t n, kolo_algorithm algorithm,
                         const char *site, kolo_request **request) {
     kolo_part part = {.data = data, .count = n};
+    if (!comm->transport->windows) algorithm = KOLO_ALGORITHM_RING;
     return kolo_allreduce_create(comm, &part, 1, KOLO_DTYPE_F32, KOLO_SUM, algorithm, site,
                                  request);
 }
@@ -59,6 +60,8 @@ static void progress_alone_completes_a_request(void **state) {
     for (int n = 1; n <= 4; n++) {
         ASSERT_OK(run_ranks(n, RANKS_THREAD, progress_body, NULL, 0));
         ASSERT_OK(run_ranks(n, RANKS_SHM, progress_body, NULL, 0));
+        ASSERT_OK(run_ranks(n, RANKS_TCP, progress_body, NULL, 0));
+        ASSERT_OK(run_ranks(n, RANKS_HOSTS, progress_body, NULL, 0));
     }
 }
 
@@ -97,6 +100,8 @@ static void requests_in_flight_do_not_mix(void **state) {
     for (int n = 1; n <= 4; n++) {
         ASSERT_OK(run_ranks(n, RANKS_THREAD, flight_body, NULL, 0));
         ASSERT_OK(run_ranks(n, RANKS_SHM, flight_body, NULL, 0));
+        ASSERT_OK(run_ranks(n, RANKS_TCP, flight_body, NULL, 0));
+        ASSERT_OK(run_ranks(n, RANKS_HOSTS, flight_body, NULL, 0));
     }
 }
 
@@ -119,6 +124,7 @@ static kolo_status skew_body(kolo_comm *comm, const void *arg, void *result) {
 static void places_are_used_again_safely(void **state) {
     for (int n = 2; n <= 4; n++) ASSERT_OK(run_ranks(n, RANKS_THREAD, skew_body, NULL, 0));
     ASSERT_OK(run_ranks(2, RANKS_SHM, skew_body, NULL, 0));
+    ASSERT_OK(run_ranks(2, RANKS_TCP, skew_body, NULL, 0));
 }
 
 /* ---- gates ---- */

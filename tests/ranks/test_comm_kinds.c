@@ -445,7 +445,9 @@ static kolo_status short_body(kolo_comm *comm, const void *arg, void *result) {
 
 static void short_forms_do_what_they_say(void **state) {
     for (int n = 1; n <= 4; n++) ASSERT_OK(run_ranks(n, RANKS_THREAD, short_body, NULL, 0));
-    ASSERT_OK(run_ranks(3, RANKS_SHM, short_body, NULL, 0));
+    for (int t = RANKS_SHM; t <= RANKS_HOSTS; t++) {
+        ASSERT_OK(run_ranks(3, (rank_transport)t, short_body, NULL, 0));
+    }
 }
 
 static void what_makes_no_sense_is_refused(void **state) {

@@ -80,7 +80,9 @@ static void messages_of_any_size_go_around(void **state) {
             ASSERT_OK(run_ranks(n, RANKS_THREAD, ring_body, &arg, sizeof arg));
         }
         ASSERT_OK(run_ranks(2, RANKS_SHM, ring_body, &arg, sizeof arg));
+        ASSERT_OK(run_ranks(2, RANKS_TCP, ring_body, &arg, sizeof arg));
         ASSERT_OK(run_ranks(3, RANKS_SHM, ring_body, &arg, sizeof arg));
+        ASSERT_OK(run_ranks(3, RANKS_HOSTS, ring_body, &arg, sizeof arg));
     }
 }
 
@@ -120,6 +122,7 @@ static kolo_status order_body(kolo_comm *comm, const void *arg, void *result) {
 static void order_holds_within_a_tag_and_not_between(void **state) {
     ASSERT_OK(run_ranks(2, RANKS_THREAD, order_body, NULL, 0));
     ASSERT_OK(run_ranks(2, RANKS_SHM, order_body, NULL, 0));
+    ASSERT_OK(run_ranks(2, RANKS_TCP, order_body, NULL, 0));
 }
 
 /* One at a time, the second tag first: nothing is buffered that could block it. */
@@ -145,6 +148,7 @@ static kolo_status overtake_body(kolo_comm *comm, const void *arg, void *result)
 static void tags_overtake_each_other(void **state) {
     ASSERT_OK(run_ranks(2, RANKS_THREAD, overtake_body, NULL, 0));
     ASSERT_OK(run_ranks(2, RANKS_SHM, overtake_body, NULL, 0));
+    ASSERT_OK(run_ranks(2, RANKS_TCP, overtake_body, NULL, 0));
 }
 
 static kolo_status mismatch_body(kolo_comm *comm, const void *arg, void *result) {
@@ -201,6 +205,7 @@ static kolo_status leave_body(kolo_comm *comm, const void *arg, void *result) {
 static void a_rank_that_leaves_is_missed(void **state) {
     ASSERT_OK(run_ranks(2, RANKS_THREAD, leave_body, NULL, 0));
     ASSERT_OK(run_ranks(2, RANKS_SHM, leave_body, NULL, 0));
+    ASSERT_OK(run_ranks(2, RANKS_TCP, leave_body, NULL, 0));
 }
 
 int main(void) {

@@ -24,7 +24,8 @@ typedef struct job_block {
     intptr_t
         body; /* distance of the body from run_rank_job: the binary is the same, its base not */
     size_t arg_bytes, result_bytes;
-    int64_t timeout_ms, segment_bytes;
+    int64_t timeout_ms, segment_bytes, heartbeat_ms;
+    rank_transport transport;
     bool bare;
     rank_outcome outcomes[RANKS_MOST];
 } job_block;
@@ -126,6 +127,9 @@ static void spawn_rank(const rank_job *job, const job_files *files, int rank, ko
            kolo_env_set(&env, "MASTER_PORT", "%d", files->port) == KOLO_OK &&
            kolo_env_set(&env, "KOLO_SECRET_FILE", "/proc/self/fd/%d", files->secret) == KOLO_OK &&
            kolo_env_set(&env, "KOLO_TEST_RANK", "%d", files->block) == KOLO_OK;
+    if (job->transport == RANKS_HOSTS) {
+        made = made && kolo_env_set(&env, "KOLO_HOST_ID", "host %d", rank / 2) == KOLO_OK;
+    }
     if (rank == 0) {
         made = made && kolo_env_set(&env, "KOLO_LISTEN_FD", "%d", files->listener) == KOLO_OK;
     }
@@ -163,6 +167,8 @@ static kolo_status run_processes(const rank_job *job, rank_outcome *outcomes) {
     block->result_bytes = job->result_bytes;
     block->timeout_ms = job->timeout_ms;
     block->segment_bytes = job->segment_bytes;
+    block->heartbeat_ms = job->heartbeat_ms;
+    block->transport = job->transport;
     block->bare = job->bare;
     if (job->arg_bytes) memcpy(arg_of(block), job->arg, job->arg_bytes);
     for (int r = 0; r < job->n; r++) {
@@ -200,15 +206,36 @@ bool ranks_is_child(void) { return getenv("KOLO_TEST_RANK") != NULL; }
 
 int ranks_own_rank(void) { return env_number("RANK"); }
 
+static job_block *map_block(int fd, off_t *bytes) {
+    *bytes = lseek(fd, 0, SEEK_END);
+    return mmap(NULL, (size_t)*bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+}
+
+static kolo_comm_opts opts_of(const job_block *block) {
+    return (kolo_comm_opts){
+        .timeout_ms = block->timeout_ms ? block->timeout_ms : TIMEOUT_MS,
+        .segment_bytes = block->segment_bytes ? block->segment_bytes : segment_default,
+        .heartbeat_ms = block->heartbeat_ms,
+        .transport = block->transport == RANKS_TCP ? KOLO_TRANSPORT_TCP : KOLO_TRANSPORT_AUTO,
+    };
+}
+
+kolo_comm_opts ranks_own_opts(void) {
+    off_t bytes;
+    job_block *block = map_block(env_number("KOLO_TEST_RANK"), &bytes);
+    if (block == MAP_FAILED) abort();
+    kolo_comm_opts opts = opts_of(block);
+    munmap(block, (size_t)bytes);
+    return opts;
+}
+
 int ranks_child(void) {
     int fd = env_number("KOLO_TEST_RANK"), rank = ranks_own_rank();
-    off_t bytes = lseek(fd, 0, SEEK_END);
-    job_block *block = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    off_t bytes;
+    job_block *block = map_block(fd, &bytes);
     if (block == MAP_FAILED) return 1;
     rank_body body = (rank_body)((intptr_t)run_rank_job + block->body);
-    kolo_comm_opts opts = {.timeout_ms = block->timeout_ms ? block->timeout_ms : TIMEOUT_MS,
-                           .segment_bytes =
-                               block->segment_bytes ? block->segment_bytes : segment_default};
+    kolo_comm_opts opts = opts_of(block);
     kolo_comm *comm = NULL;
     kolo_status status = block->bare ? KOLO_OK : kolo_comm_create(&opts, &comm);
     if (status == KOLO_OK) status = body(comm, arg_of(block), result_of(block, rank));

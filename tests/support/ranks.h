@@ -18,7 +18,9 @@
 /* `comm` is the rank's communicator, NULL in a job that is `bare`. */
 typedef kolo_status (*rank_body)(kolo_comm *comm, const void *arg, void *result);
 
-typedef enum rank_transport { RANKS_THREAD, RANKS_SHM } rank_transport;
+/* TCP: processes that use it inside the host; HOSTS: each two ranks pretend to be a host of their
+ * own, so that shared memory and TCP are used side by side. */
+typedef enum rank_transport { RANKS_THREAD, RANKS_SHM, RANKS_TCP, RANKS_HOSTS } rank_transport;
 
 /* How a rank ended. */
 typedef struct rank_outcome {
@@ -39,6 +41,7 @@ typedef struct rank_job {
     rank_outcome *outcomes; /* [n], NULL if not wanted */
     int64_t timeout_ms;     /* of the communicator; default 20000 */
     int64_t segment_bytes;  /* default 1 GiB */
+    int64_t heartbeat_ms;   /* default the communicator's */
     bool bare;              /* the body makes its own communicator; processes only */
 } rank_job;
 
@@ -49,8 +52,9 @@ kolo_status run_rank_job(const rank_job *job);
 kolo_status run_ranks(int n, rank_transport transport, rank_body body, const void *arg,
                       size_t arg_bytes);
 
-/* In a bare body: this process's rank. */
+/* In a bare body: this process's rank, and what its communicator is to be created with. */
 int ranks_own_rank(void);
+kolo_comm_opts ranks_own_opts(void);
 
 bool ranks_is_child(void);
 int ranks_child(void);

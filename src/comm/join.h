@@ -1,0 +1,26 @@
+#pragma once
+/* The state of joining, shared by the meeting of all ranks at one place (join.c) and the
+ * connections between each two of them (mesh.c). */
+
+#include "comm/contract.h"
+#include "comm/lobby.h"
+#include "comm/transport.h"
+
+typedef struct kolo_joining {
+    kolo_contract place;
+    kolo_comm_opts opts; /* resolved */
+    kolo_key key;
+    int64_t started_ns, deadline_ns;
+    kolo_hello own;
+    int local_listener, tcp_listener; /* where higher ranks come to; -1: not open */
+    kolo_member *members;             /* [world]; rank 0: connections of those that have come */
+    kolo_hello *table;                /* [world] */
+    int *host_of, n_hosts;            /* [world]; see kolo_comm_host */
+    kolo_transport *transport;
+} kolo_joining;
+
+/* When everybody has the table: the map of hosts, a transport, and connections to all. The errors
+ * of kolo_comm_create. */
+kolo_status kolo_mesh_connect(kolo_joining *j);
+/* Seconds since joining began. */
+double kolo_joining_s(const kolo_joining *j);

@@ -1,0 +1,202 @@
+/* Connections between each two ranks, once all know where the others are.
+ *
+ * Each rank visits every lower one and then receives the higher ones: first those of its host over
+ * a local socket, then the others over TCP. No circle of waiting can form: a rank visits lower
+ * ranks in order, so what a visit waits for are only steps of lower ranks. Both sides prove that
+ * they know the secret; on one host they also pass the descriptors of their segments. The
+ * connection stays open: over TCP it carries everything, on one host it tells when the other's
+ * process ends. */
+#include "comm/engine.h"
+#include "comm/join.h"
+#include "comm/tp_hosts.h"
+#include "comm/tp_shm.h"
+#include "comm/tp_tcp.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+/* What two ranks tell each other beside their segments. */
+typedef struct parcel {
+    uint64_t segment_bytes;
+} parcel;
+
+static bool is_local(const kolo_joining *j, int peer) {
+    return j->opts.transport != KOLO_TRANSPORT_TCP && j->table[peer].host == j->own.host;
+}
+
+/* Sends the own segment and receives the peer's. */
+static kolo_status swap_parcels(kolo_joining *j, int peer, int fd, const kolo_nonces *nonces,
+                                bool server, int *segment) {
+    parcel own = {.segment_bytes = j->transport->segment.bytes}, other = {0};
+    bool local = is_local(j, peer);
+    int segment_own = j->transport->segment.fd;
+    const char *labels[2] = {"kolo segment of the client", "kolo segment of the server"};
+    for (int turn = 0; turn < 2; turn++) { /* the server proves itself first */
+        if ((turn == 0) == server) {
+            KOLO_TRY(kolo_answer_send(fd, &j->key, labels[server], nonces, KOLO_OK, &own,
+                                      sizeof own, local ? &segment_own : NULL, j->deadline_ns));
+        } else {
+            KOLO_TRY(kolo_answer_recv(fd, &j->key, labels[!server], nonces, &other, sizeof other,
+                                      local ? segment : NULL, j->deadline_ns));
+        }
+    }
+    if (local && other.segment_bytes != own.segment_bytes) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "ranks disagree on segment_bytes: rank %d %llu, rank %d %llu",
+                         j->place.rank, (unsigned long long)own.segment_bytes, peer,
+                         (unsigned long long)other.segment_bytes);
+    }
+    if (local && *segment < 0) return KOLO_FAIL(KOLO_ERR_FORMAT, "no descriptor came");
+    return KOLO_OK;
+}
+
+/* The rest of a visit, on both sides; the connection becomes the transport's. */
+static kolo_status exchange(kolo_joining *j, int peer, int fd, const kolo_nonces *nonces,
+                            bool server) {
+    int segment = -1;
+    kolo_status status = swap_parcels(j, peer, fd, nonces, server, &segment);
+    if (status != KOLO_OK) {
+        close(fd);
+    } else if (is_local(j, peer)) {
+        status = kolo_shm_attach(j->transport, peer, segment, fd);
+    } else {
+        status = kolo_tcp_attach(kolo_hosts_tcp(j->transport), peer, fd);
+    }
+    if (segment >= 0) close(segment);
+    if (status == KOLO_OK) return KOLO_OK;
+    return kolo_fail_in(status, "rank %d, connecting to rank %d", j->place.rank, peer);
+}
+
+static kolo_status reach(kolo_joining *j, int peer, int *fd) {
+    const kolo_hello *host = &j->table[peer];
+    if (!is_local(j, peer)) {
+        const char *address = host->address[0] ? host->address : j->place.master_addr;
+        kolo_status status = kolo_socket_connect_tcp(address, host->port, j->deadline_ns, fd);
+        return status == KOLO_OK ? status
+                                 : kolo_fail_in(status, "at %s:%d", address, (int)host->port);
+    }
+    KOLO_TRY(kolo_socket_connect_local(host->name, j->deadline_ns, fd));
+    if (kolo_socket_same_user(*fd)) return KOLO_OK;
+    close(*fd);
+    return KOLO_FAIL(KOLO_ERR_PEER, "it belongs to another user");
+}
+
+static kolo_status visit(kolo_joining *j, int peer) {
+    int fd;
+    kolo_nonces nonces;
+    kolo_status status = reach(j, peer, &fd);
+    if (status == KOLO_OK) {
+        status = kolo_lobby_enter(fd, &j->key, &j->own, j->deadline_ns, &nonces);
+        if (status != KOLO_OK) close(fd);
+    }
+    if (status != KOLO_OK) {
+        return kolo_fail_in(status, "rank %d, connecting to rank %d", j->place.rank, peer);
+    }
+    return exchange(j, peer, fd, &nonces, false);
+}
+
+/* Higher ranks that are on this host, or are not, in any order. */
+static kolo_status receive_visits(kolo_joining *j, kolo_lobby *lobby, bool local) {
+    int rank = j->place.rank, world = j->place.world, left = 0;
+    bool *expected = kolo_zalloc((size_t)world);
+    if (!expected) return KOLO_NOMEM(world);
+    for (int p = rank + 1; p < world; p++) {
+        expected[p] = is_local(j, p) == local;
+        left += expected[p];
+    }
+    kolo_status status = KOLO_OK;
+    for (; left > 0 && status == KOLO_OK; left--) {
+        kolo_member member;
+        int lost;
+        status = kolo_lobby_next(lobby, NULL, 0, j->deadline_ns, &member, &lost);
+        if (status == KOLO_ERR_TIMEOUT) {
+            status =
+                KOLO_FAIL(status, "rank %d: %d higher ranks have not connected within %.1f s%s",
+                          rank, left, kolo_joining_s(j), kolo_lobby_complaint(lobby));
+        }
+        if (status != KOLO_OK) break;
+        int peer = member.hello.rank;
+        if (peer < 0 || peer >= world || !expected[peer]) {
+            close(member.fd);
+            status = KOLO_FAIL(KOLO_ERR_PEER, "rank %d: rank %d connects, which it should not",
+                               rank, peer);
+            break;
+        }
+        expected[peer] = false;
+        status = exchange(j, peer, member.fd, &member.nonces, true);
+    }
+    kolo_free(expected);
+    return status;
+}
+
+static kolo_status receive(kolo_joining *j, bool local) {
+    int listener = local ? j->local_listener : j->tcp_listener;
+    if (listener < 0) return KOLO_OK;
+    kolo_lobby *lobby;
+    KOLO_TRY(kolo_lobby_create(&listener, 1, &j->key, local, &lobby));
+    kolo_status status = receive_visits(j, lobby, local);
+    kolo_lobby_destroy(lobby);
+    return status;
+}
+
+/* ---- hosts and transport ---- */
+
+static void map_hosts(kolo_joining *j) {
+    j->n_hosts = 0;
+    for (int r = 0; r < j->place.world; r++) {
+        int first = 0;
+        while (j->table[first].host != j->table[r].host) first++;
+        j->host_of[r] = first == r ? j->n_hosts++ : j->host_of[first];
+    }
+    int own = j->host_of[j->place.rank];
+    j->place.local_rank = j->place.local_world = 0;
+    for (int r = 0; r < j->place.world; r++) {
+        j->place.local_world += j->host_of[r] == own;
+        if (r < j->place.rank) j->place.local_rank += j->host_of[r] == own;
+    }
+}
+
+/* A limit of virtual memory (ulimit -v) must leave room for the segments of the host's ranks, and
+ * half of it for everything else. */
+static size_t fit_segment(const kolo_joining *j) {
+    struct rlimit limit;
+    int64_t wanted = j->opts.segment_bytes;
+    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return (size_t)wanted;
+    int64_t most = (int64_t)(limit.rlim_cur / 2) / (j->place.local_world + 1);
+    return (size_t)kolo_max_i64(kolo_min_i64(wanted, most), 1 << 20);
+}
+
+static kolo_status create_transport(kolo_joining *j) {
+    const kolo_contract *c = &j->place;
+    size_t segment_bytes = fit_segment(j);
+    int local = 0;
+    for (int p = 0; p < c->world; p++) local += is_local(j, p);
+    if (local == c->world) {
+        return kolo_shm_create(c->rank, c->world, segment_bytes, &j->transport);
+    }
+    if (j->opts.transport == KOLO_TRANSPORT_SHM) {
+        int far = 0;
+        while (is_local(j, far)) far++;
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "ranks %d and %d are on different hosts, which share no memory: leave the "
+                         "choice of shared memory alone (--transport auto)",
+                         c->rank, far);
+    }
+    kolo_transport *tcp;
+    KOLO_TRY(kolo_tcp_create(c->rank, c->world, segment_bytes, j->opts.heartbeat_ms, &tcp));
+    if (local <= 1) {
+        j->transport = tcp;
+        return KOLO_OK;
+    }
+    return kolo_hosts_create(c->rank, c->world, segment_bytes, tcp, &j->transport);
+}
+
+kolo_status kolo_mesh_connect(kolo_joining *j) {
+    map_hosts(j);
+    KOLO_TRY(create_transport(j));
+    for (int p = 0; p < j->place.rank; p++) KOLO_TRY(visit(j, p));
+    KOLO_TRY(receive(j, true));
+    return receive(j, false);
+}

@@ -1,0 +1,121 @@
+/* Transport `shm+tcp`: one group over several hosts. What concerns a peer of this host goes to its
+ * board in shared memory, the rest to the transport `tcp`; what concerns all goes to both.
+ *
+ * Windows are open only between the ranks of a host, so algorithms that need all ranks' memory are
+ * not for this transport; those that send messages pass them through memory inside a host. */
+#include "comm/tp_hosts.h"
+
+#include "comm/board.h"
+#include "comm/tp_shm.h"
+
+static kolo_transport *remote(kolo_transport *t) { return kolo_shm_remote(t); }
+
+static bool is_local(kolo_transport *t, int peer) {
+    return ((kolo_board_transport *)t)->boards[peer] != NULL;
+}
+
+static bool hosts_start(kolo_transport *t, uint64_t seq, void **payload) {
+    void *unused; /* what is sent along lies in the board's place, and is for this host alone */
+    return kolo_board_start(t, seq, payload) && remote(t)->ops->start(remote(t), seq, &unused);
+}
+
+static void hosts_signal(kolo_transport *t, uint64_t seq, uint32_t phase,
+                         const kolo_announcement *call, const char *title) {
+    kolo_board_signal(t, seq, phase, call, title);
+    if (phase > 0) {
+        remote(t)->ops->signal(remote(t), seq, phase, call, title);
+        return;
+    }
+    kolo_announcement far = *call;
+    far.data = far.scratch = 0;
+    remote(t)->ops->signal(remote(t), seq, phase, &far, title);
+}
+
+static bool hosts_look(kolo_transport *t, uint64_t seq, int peer, kolo_peer_call *peer_call) {
+    return is_local(t, peer) ? kolo_board_look(t, seq, peer, peer_call)
+                             : remote(t)->ops->look(remote(t), seq, peer, peer_call);
+}
+
+static void hosts_finish(kolo_transport *t, uint64_t finished) {
+    kolo_board_finish(t, finished);
+    remote(t)->ops->finish(remote(t), finished);
+}
+
+static kolo_status hosts_send(kolo_transport *t, uint64_t seq, int peer, const void *data,
+                              size_t bytes, size_t *taken, bool *accepted) {
+    return is_local(t, peer)
+               ? kolo_board_send(t, seq, peer, data, bytes, taken, accepted)
+               : remote(t)->ops->send(remote(t), seq, peer, data, bytes, taken, accepted);
+}
+
+static bool hosts_sent(kolo_transport *t, uint64_t seq, int peer) {
+    return is_local(t, peer) ? kolo_board_sent(t, seq, peer)
+                             : remote(t)->ops->sent(remote(t), seq, peer);
+}
+
+static kolo_status hosts_recv(kolo_transport *t, uint64_t seq, int peer, void *data, size_t bytes,
+                              size_t *taken, bool *arrived) {
+    return is_local(t, peer)
+               ? kolo_board_recv(t, seq, peer, data, bytes, taken, arrived)
+               : remote(t)->ops->recv(remote(t), seq, peer, data, bytes, taken, arrived);
+}
+
+static void *hosts_window(kolo_transport *t, int peer, uint64_t handle, size_t bytes) {
+    return is_local(t, peer) ? kolo_shm_window(t, peer, handle, bytes) : NULL;
+}
+
+static kolo_status hosts_pump(kolo_transport *t, bool *moved) {
+    return remote(t)->ops->pump(remote(t), moved);
+}
+
+static void hosts_watch(kolo_transport *t, int peer, kolo_peer_state *state) {
+    if (is_local(t, peer)) {
+        kolo_shm_watch(t, peer, state);
+    } else {
+        remote(t)->ops->watch(remote(t), peer, state);
+    }
+}
+
+static void hosts_report(kolo_transport *t, kolo_status status, const char *text) {
+    kolo_board_report(t, status, text);
+    remote(t)->ops->report(remote(t), status, text);
+}
+
+static void hosts_destroy(kolo_transport *t) {
+    remote(t)->ops->destroy(remote(t)); /* lingers, with the memory still there */
+    kolo_shm_destroy(t);
+}
+
+static const kolo_transport_ops hosts_ops = {
+    .name = "shm+tcp",
+    .start = hosts_start,
+    .signal = hosts_signal,
+    .look = hosts_look,
+    .finish = hosts_finish,
+    .send = hosts_send,
+    .sent = hosts_sent,
+    .recv = hosts_recv,
+    .handle = kolo_shm_handle,
+    .window = hosts_window,
+    .pump = hosts_pump,
+    .watch = hosts_watch,
+    .report = hosts_report,
+    .destroy = hosts_destroy,
+};
+
+kolo_status kolo_hosts_create(int rank, int size, size_t segment_bytes, kolo_transport *tcp,
+                              kolo_transport **transport) {
+    kolo_transport *t;
+    kolo_status status = kolo_shm_create(rank, size, segment_bytes, &t);
+    if (status != KOLO_OK) {
+        tcp->ops->destroy(tcp);
+        return status;
+    }
+    kolo_shm_extend(t, &hosts_ops, tcp);
+    t->windows = false;
+    t->events = tcp->events;
+    *transport = t;
+    return KOLO_OK;
+}
+
+kolo_transport *kolo_hosts_tcp(kolo_transport *t) { return t->ops == &hosts_ops ? remote(t) : t; }
