@@ -125,13 +125,23 @@ KOLO_API kolo_value kolo_concat(kolo_graph *g, const kolo_value *x, int n);
  */
 KOLO_API kolo_value kolo_channel_window(kolo_graph *g, kolo_value x, int64_t first, int64_t count);
 
-/* y = x w^T: x [N,I], w [O,I] -> [N,O]. */
+/* y = x w^T: x [N,I], w [O,I] -> [N,O]; or tokens: x [N,T,I] -> [N,T,O]. */
 KOLO_API kolo_value kolo_linear(kolo_graph *g, kolo_value x, kolo_value w);
+/* y = x w^T + b, b [O]. */
+KOLO_API kolo_value kolo_linear_bias(kolo_graph *g, kolo_value x, kolo_value w, kolo_value b);
 /* Adds b[C] along dimension 1 of x. */
 KOLO_API kolo_value kolo_bias(kolo_graph *g, kolo_value x, kolo_value b);
 KOLO_API kolo_value kolo_relu(kolo_graph *g, kolo_value x);
-/* a + b, of equal shapes. */
+/* a + b and a b, element by element, of equal shapes. */
 KOLO_API kolo_value kolo_add(kolo_graph *g, kolo_value a, kolo_value b);
+KOLO_API kolo_value kolo_mul(kolo_graph *g, kolo_value a, kolo_value b);
+KOLO_API kolo_value kolo_tanh(kolo_graph *g, kolo_value x);
+KOLO_API kolo_value kolo_sigmoid(kolo_graph *g, kolo_value x);
+/* x times the normal distribution function of x (Hendrycks, Gimpel, 2016); tanh: by the
+ * approximation 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). */
+KOLO_API kolo_value kolo_gelu(kolo_graph *g, kolo_value x, bool tanh);
+/* x sigmoid(x). */
+KOLO_API kolo_value kolo_silu(kolo_graph *g, kolo_value x);
 /* x * factor. */
 KOLO_API kolo_value kolo_scale(kolo_graph *g, kolo_value x, double factor);
 
@@ -153,6 +163,39 @@ typedef struct kolo_batch_norm_opts {
  * NULL. */
 KOLO_API kolo_value kolo_batch_norm(kolo_graph *g, kolo_value x, const char *name,
                                     const kolo_batch_norm_opts *opts);
+/* Layer normalisation over the last dimension of x [...,C] (Ba, Kiros, Hinton, 2016). Makes the
+ * parameters NAME.weight (ones) and NAME.bias (zeros), [C] each. eps 0: 1e-5. */
+KOLO_API kolo_value kolo_layer_norm(kolo_graph *g, kolo_value x, const char *name, double eps);
+
+/* Rows of w [V,C] by ids i32 [N,T], plus row t of the positions p [P,C], P >= T (or p.id < 0: none)
+ * -> [N,T,C]. An id outside [0, V) counts as a row of zeros. */
+KOLO_API kolo_value kolo_embedding(kolo_graph *g, kolo_value w, kolo_value ids, kolo_value p);
+
+typedef struct kolo_attention_opts {
+    int64_t heads;   /* required; divides C */
+    bool causal;     /* a token sees itself and those before it */
+    kolo_value mask; /* i32 [N,T]: keys that are 0 are seen by none; used when use_mask */
+    bool use_mask;
+} kolo_attention_opts;
+
+/* Scaled dot-product attention of several heads (Vaswani et al., 2017): qkv [N,T,3C] holds queries,
+ * keys and values side by side -> [N,T,C]. Never stores T x T numbers (Dao et al., 2022). */
+KOLO_API kolo_value kolo_attention(kolo_graph *g, kolo_value qkv, const kolo_attention_opts *opts);
+
+/* a b for each matrix of a batch: a [B,M,K] (transpose_a: [B,K,M]), b [B,K,N] (transpose_b:
+ * [B,N,K]) -> [B,M,N]. */
+KOLO_API kolo_value kolo_matmul(kolo_graph *g, kolo_value a, kolo_value b, bool transpose_a,
+                                bool transpose_b);
+
+/* One layer of long short-term memory (Hochreiter, Schmidhuber, 1997; Gers et al., 2000) over x
+ * [N,T,I] -> [N,T,hidden], from a state of zeros. Makes the parameters that PyTorch's nn.LSTM has:
+ * NAME.weight_ih_lLAYER [4H,I], NAME.weight_hh_lLAYER [4H,H] and the biases bias_ih, bias_hh [4H],
+ * gates in the order input, forget, cell, output, all uniform within 1/sqrt(H). */
+KOLO_API kolo_value kolo_lstm(kolo_graph *g, kolo_value x, const char *name, int layer,
+                              int64_t hidden);
+
+/* x under another shape of as many elements. */
+KOLO_API kolo_value kolo_reshape(kolo_graph *g, kolo_value x, kolo_shape shape);
 /* [N, ...] -> [N, product of the rest], in the order of the logical shape. */
 KOLO_API kolo_value kolo_flatten(kolo_graph *g, kolo_value x);
 

@@ -61,8 +61,8 @@ enum { KOLO_LRN_SIZE, KOLO_LRN_ALPHA, KOLO_LRN_BETA, KOLO_LRN_K };
 extern const kolo_op kolo_op_lrn, kolo_op_lrn_bwd;
 
 /* linear: x [N,I...], w [O,I...], [b [O]] -> y [N,O]; the dimensions after the first may be several
- * (a flatten folded in), and must be the same in x and w.
- * linear_bwd_data: dy [N,O], w -> dx [N,I...]. linear_bwd_weights: dy, x -> dw, [db]. */
+ * (a flatten folded in), and must be the same in x and w. Or tokens: x [N,...,I], w [O,I] -> y
+ * [N,...,O]. linear_bwd_data: dy, w -> dx. linear_bwd_weights: dy, x -> dw, [db]. */
 enum { KOLO_LINEAR_RELU };     /* linear */
 enum { KOLO_LINEAR_BWD_BIAS }; /* linear_bwd_weights: 1 gives db */
 extern const kolo_op kolo_op_linear, kolo_op_linear_bwd_data, kolo_op_linear_bwd_weights;
@@ -84,6 +84,44 @@ enum { KOLO_NORM_EPS, KOLO_NORM_MOMENTUM, KOLO_NORM_RELU };
 enum { KOLO_NORM_UPDATE_KEEP, KOLO_NORM_UPDATE_FACTOR };
 extern const kolo_op kolo_op_batch_norm, kolo_op_batch_norm_bwd, kolo_op_batch_norm_infer;
 extern const kolo_op kolo_op_batch_norm_update;
+
+/* gelu: x -> x Phi(x), or with tanh x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2.
+ * silu: x -> x sigmoid(x). gelu_bwd, silu_bwd: dy, x -> dx. sigmoid_bwd, tanh_bwd: dy, y -> dx.
+ * mul: a, b -> a b. */
+enum { KOLO_GELU_TANH };
+extern const kolo_op kolo_op_gelu, kolo_op_gelu_bwd, kolo_op_silu, kolo_op_silu_bwd;
+extern const kolo_op kolo_op_sigmoid, kolo_op_sigmoid_bwd, kolo_op_tanh, kolo_op_tanh_bwd;
+extern const kolo_op kolo_op_mul;
+
+/* layer_norm: x [...,C], gamma, beta [C] -> y = gamma (x - mean) rstd + beta, mean, rstd [...] with
+ * rstd = 1 / sqrt(variance + eps). layer_norm_bwd: dy, x, gamma, mean, rstd -> dx, dgamma, dbeta.
+ */
+enum { KOLO_LAYER_NORM_EPS };
+extern const kolo_op kolo_op_layer_norm, kolo_op_layer_norm_bwd;
+
+/* embedding: w [V,C], ids i32 [N,T], [p [P,C]] -> y [N,T,C] with y[n,t] = w[ids[n,t]] + p[t]. An id
+ * outside [0, V) counts as a row of zeros. embedding_bwd: dy, ids -> dw [rows,C].
+ * position_bwd: dy [N,T,C] -> dp [rows,C], zero from T on. */
+enum { KOLO_EMBEDDING_ROWS };
+extern const kolo_op kolo_op_embedding, kolo_op_embedding_bwd, kolo_op_position_bwd;
+
+/* attention: qkv [N,T,3C] (queries, keys, values, each heads times C/heads), [mask i32 [N,T]] ->
+ * o [N,T,C], lse [N,heads,T]: per head softmax(q k^T / sqrt(C/heads)) v over the keys whose mask is
+ * not 0, causal: up to the query's own; lse is the logarithm of the softmax's denominator, infinite
+ * where there is no key (then o is 0). attention_bwd: do, qkv, o, lse, [mask] -> dqkv. */
+enum { KOLO_ATTENTION_HEADS, KOLO_ATTENTION_CAUSAL };
+extern const kolo_op kolo_op_attention, kolo_op_attention_bwd;
+
+/* matmul: a [B,M,K] (transpose_a: [B,K,M]), b [B,K,N] (transpose_b: [B,N,K]) -> [B,M,N]. */
+enum { KOLO_MATMUL_TRANSPOSE_A, KOLO_MATMUL_TRANSPOSE_B };
+extern const kolo_op kolo_op_matmul;
+
+/* lstm: gx [N,T,4H] (the input's part of the gates: input, forget, cell, output), w [4H,H], b [4H]
+ * -> h [N,T,H], gates [N,T,4H] (after sigmoid or tanh), c [N,T,H]; state before the first is zero.
+ * lstm_bwd: dh, gates, c, w -> dgx. shift: x [N,T,C] -> y[n,t] = x[n,t-1], zero for t = 0;
+ * back: y[n,t] = x[n,t+1], zero for the last. */
+enum { KOLO_SHIFT_BACK };
+extern const kolo_op kolo_op_lstm, kolo_op_lstm_bwd, kolo_op_shift;
 
 /* scale: x, [s []] -> x * s * factor. */
 enum { KOLO_SCALE_FACTOR };

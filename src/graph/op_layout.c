@@ -44,10 +44,7 @@ static kolo_status reorder_shape(kolo_shape_query *q) {
 static void view_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out, const bool *wants,
                       kolo_value *d_in) {
     if (!wants[0]) return;
-    const kolo_shape *x = &kolo_info(g, n->in[0])->tensor.shape;
-    kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_RESHAPE_RANK].i = x->rank};
-    for (int d = 0; d < x->rank; d++) attr[KOLO_RESHAPE_DIM + d].i = x->dim[d];
-    d_in[0] = kolo_graph_add1(g, &kolo_op_reshape, d_out, 1, attr);
+    d_in[0] = kolo_reshape(g, d_out[0], kolo_info(g, n->in[0])->tensor.shape);
 }
 
 const kolo_op kolo_op_flatten = {
@@ -78,4 +75,12 @@ const kolo_op kolo_op_reorder = {
 
 kolo_value kolo_flatten(kolo_graph *g, kolo_value x) {
     return kolo_graph_add1(g, &kolo_op_flatten, &x, 1, NULL);
+}
+
+kolo_value kolo_reshape(kolo_graph *g, kolo_value x, kolo_shape shape) {
+    kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_RESHAPE_RANK].i = shape.rank};
+    for (int d = 0; d < shape.rank && d < KOLO_MAX_RANK; d++) {
+        attr[KOLO_RESHAPE_DIM + d].i = shape.dim[d];
+    }
+    return kolo_graph_add1(g, &kolo_op_reshape, &x, 1, attr);
 }

@@ -1,5 +1,6 @@
 /* linear, y = x w^T + b, and its gradients dx = dy w, dw = dy^T x, db = sum of dy over the batch.
- * The dimensions after the first count as one, so that a flatten before it costs nothing. */
+ * The dimensions after the first count as one, so that a flatten before it costs nothing; where
+ * w [O,I] meets x of more dimensions, x are tokens: all dimensions but the last count the rows. */
 #include "graph/op.h"
 #include "graph/op_rules.h"
 
@@ -13,51 +14,92 @@ static double inner(const kolo_tensor *t) {
     return (double)kolo_shape_count(&t->shape) / (double)t->shape.dim[0];
 }
 
-static kolo_status linear_shape(kolo_shape_query *q) {
-    KOLO_TRY(kolo_rule_types(q, "fff"));
+/* x, or dy, are tokens [N,...,last]: dimensions beyond those that a matrix has. */
+static bool is_tokens(const kolo_shape *x, const kolo_shape *w) {
+    return w->rank == 2 && x->rank > 2;
+}
+
+/* Like `tokens`, with another number of channels. */
+static kolo_shape with_last(kolo_shape tokens, int64_t last) {
+    tokens.dim[tokens.rank - 1] = last;
+    return tokens;
+}
+
+static kolo_status check_inputs(const kolo_shape_query *q) {
     const kolo_shape *x = &q->in[0].shape, *w = &q->in[1].shape;
     if (x->rank < 2) return KOLO_RULE_FAIL(q, "x must have two or more dimensions: N,I");
-    KOLO_TRY(kolo_rule_rank(q, 1, x->rank, "O, then those of x after the first (or flatten x)"));
-    for (int d = 1; d < x->rank; d++) {
-        if (x->dim[d] != w->dim[d]) {
-            return KOLO_RULE_FAIL(q,
-                                  "dimension %d of x is %" PRId64 " but that of w is %" PRId64
-                                  "; they must be equal",
-                                  d, x->dim[d], w->dim[d]);
-        }
+    if (!is_tokens(x, w)) {
+        KOLO_TRY(
+            kolo_rule_rank(q, 1, x->rank, "O, then those of x after the first (or flatten x)"));
     }
+    for (int d = 1; d < w->rank; d++) {
+        int of_x = d + x->rank - w->rank;
+        if (x->dim[of_x] == w->dim[d]) continue;
+        return KOLO_RULE_FAIL(q,
+                              "dimension %d of x is %" PRId64 " but dimension %d of w is %" PRId64
+                              "; they must be equal (or flatten x)",
+                              of_x, x->dim[of_x], d, w->dim[d]);
+    }
+    return KOLO_OK;
+}
+
+static kolo_status linear_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "fff"));
+    KOLO_TRY(check_inputs(q));
+    const kolo_shape *x = &q->in[0].shape, *w = &q->in[1].shape;
     if (q->n_in == 3) {
         KOLO_TRY(kolo_rule_rank(q, 2, 1, "O"));
         if (q->in[2].shape.dim[0] != w->dim[0]) {
             return KOLO_RULE_FAIL(q, "the bias must have %" PRId64 " elements", w->dim[0]);
         }
     }
-    return kolo_rule_out(q, 0, q->in[0].dtype, kolo_shape_2(x->dim[0], w->dim[0]));
+    bool tokens = is_tokens(x, w);
+    return kolo_rule_out(q, 0, q->in[0].dtype,
+                         tokens ? with_last(*x, w->dim[0]) : kolo_shape_2(x->dim[0], w->dim[0]));
 }
 
 static kolo_status bwd_data_shape(kolo_shape_query *q) {
     KOLO_TRY(kolo_rule_types(q, "ff"));
-    KOLO_TRY(kolo_rule_rank(q, 0, 2, "N,O"));
+    const kolo_shape *dy = &q->in[0].shape;
     kolo_shape dx = q->in[1].shape;
-    if (dx.rank < 2 || dx.dim[0] != q->in[0].shape.dim[1]) {
-        return KOLO_RULE_FAIL(q, "w must be [%" PRId64 ",I...]", q->in[0].shape.dim[1]);
+    if (dy->rank < 2) return KOLO_RULE_FAIL(q, "dy must have two or more dimensions: N,O");
+    if (dx.rank < 2 || (dy->rank > 2 && dx.rank != 2) || dx.dim[0] != dy->dim[dy->rank - 1]) {
+        return KOLO_RULE_FAIL(q, "w must be [%" PRId64 ",I...]", dy->dim[dy->rank - 1]);
     }
-    dx.dim[0] = q->in[0].shape.dim[0];
+    if (is_tokens(dy, &dx)) return kolo_rule_out(q, 0, q->in[0].dtype, with_last(*dy, dx.dim[1]));
+    dx.dim[0] = dy->dim[0];
     return kolo_rule_out(q, 0, q->in[0].dtype, dx);
 }
 
 static kolo_status bwd_weights_shape(kolo_shape_query *q) {
     KOLO_TRY(kolo_rule_types(q, "ff"));
-    KOLO_TRY(kolo_rule_rank(q, 0, 2, "N,O"));
-    const int64_t *dy = q->in[0].shape.dim;
+    const kolo_shape *dy = &q->in[0].shape;
     kolo_shape dw = q->in[1].shape;
-    if (dw.rank < 2 || dw.dim[0] != dy[0]) {
-        return KOLO_RULE_FAIL(q, "x must be [%" PRId64 ",I...]", dy[0]);
+    if (dy->rank < 2) return KOLO_RULE_FAIL(q, "dy must have two or more dimensions: N,O");
+    int64_t outputs = dy->dim[dy->rank - 1];
+    if (dy->rank > 2) { /* tokens */
+        kolo_shape same = dw.rank > 0 ? with_last(*dy, dw.dim[dw.rank - 1]) : *dy;
+        if (!kolo_shape_equal(&dw, &same)) {
+            return KOLO_RULE_FAIL(q, "x must be like dy in all dimensions but the last");
+        }
+        dw = kolo_shape_2(outputs, dw.dim[dw.rank - 1]);
+    } else if (dw.rank < 2 || dw.dim[0] != dy->dim[0]) {
+        return KOLO_RULE_FAIL(q, "x must be [%" PRId64 ",I...]", dy->dim[0]);
     }
-    dw.dim[0] = dy[1];
+    dw.dim[0] = outputs;
     KOLO_TRY(kolo_rule_out(q, 0, q->in[0].dtype, dw));
     if (!q->attr[KOLO_LINEAR_BWD_BIAS].i) return KOLO_OK;
-    return kolo_rule_out(q, 1, q->in[0].dtype, kolo_shape_1(dy[1]));
+    return kolo_rule_out(q, 1, q->in[0].dtype, kolo_shape_1(outputs));
+}
+
+/* The gradient of a bias alone: the sum of dy over the rows. */
+static kolo_value bias_grad(kolo_graph *g, kolo_value dy) {
+    const kolo_shape *s = &kolo_info(g, dy)->tensor.shape;
+    int64_t outputs = s->dim[s->rank - 1];
+    if (s->rank > 2) {
+        dy = kolo_reshape(g, dy, kolo_shape_2(kolo_shape_count(s) / outputs, outputs));
+    }
+    return kolo_graph_add1(g, &kolo_op_bias_bwd, &dy, 1, NULL);
 }
 
 static void linear_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
@@ -78,7 +120,7 @@ static void linear_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_o
         d_in[1] = out[0];
         if (wants_bias) d_in[2] = out[1];
     } else if (wants_bias) {
-        d_in[2] = kolo_graph_add1(g, &kolo_op_bias_bwd, &dy, 1, NULL);
+        d_in[2] = bias_grad(g, dy);
     }
 }
 
@@ -124,4 +166,8 @@ const kolo_op kolo_op_linear_bwd_weights = {
 
 kolo_value kolo_linear(kolo_graph *g, kolo_value x, kolo_value w) {
     return kolo_graph_add1(g, &kolo_op_linear, (kolo_value[]){x, w}, 2, NULL);
+}
+
+kolo_value kolo_linear_bias(kolo_graph *g, kolo_value x, kolo_value w, kolo_value b) {
+    return kolo_graph_add1(g, &kolo_op_linear, (kolo_value[]){x, w, b}, 3, NULL);
 }

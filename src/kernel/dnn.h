@@ -138,7 +138,7 @@ const char *kolo_dnn_implementation(const void *state);
 
 extern const kolo_kernel kolo_dnn_conv2d, kolo_dnn_conv2d_bwd_data, kolo_dnn_conv2d_bwd_weights;
 extern const kolo_kernel kolo_dnn_linear, kolo_dnn_linear_bwd_data, kolo_dnn_linear_bwd_weights;
-extern const kolo_kernel kolo_dnn_reorder;
+extern const kolo_kernel kolo_dnn_reorder, kolo_dnn_matmul;
 
 /* Every kernel above, NULL-terminated. */
 extern const kolo_kernel *const kolo_dnn_kernels[];

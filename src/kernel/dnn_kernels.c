@@ -3,12 +3,7 @@
 #include "kernel/dnn.h"
 
 const kolo_kernel *const kolo_dnn_kernels[] = {
-    &kolo_dnn_conv2d,
-    &kolo_dnn_conv2d_bwd_data,
-    &kolo_dnn_conv2d_bwd_weights,
-    &kolo_dnn_linear,
-    &kolo_dnn_linear_bwd_data,
-    &kolo_dnn_linear_bwd_weights,
-    &kolo_dnn_reorder,
-    NULL,
+    &kolo_dnn_conv2d,  &kolo_dnn_conv2d_bwd_data, &kolo_dnn_conv2d_bwd_weights,
+    &kolo_dnn_linear,  &kolo_dnn_linear_bwd_data, &kolo_dnn_linear_bwd_weights,
+    &kolo_dnn_reorder, &kolo_dnn_matmul,          NULL,
 };

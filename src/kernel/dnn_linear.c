@@ -95,7 +95,16 @@ static bool add_steps(const linear *l, kolo_dnn_plan *plan) {
            kolo_dnn_add_reorder(plan, &plan->weights, w_at, &l->w, l->w_at, 1);
 }
 
-static kolo_status build_linear(const linear *l, kolo_dnn_plan *plan) {
+/* Tokens [N,...,C] as the matrix of rows that they are; other tensors stay. */
+static void flatten_rows(kolo_tensor *t, const kolo_tensor *w) {
+    if (w->shape.rank != 2 || t->shape.rank == 2 || !kolo_layout_is_plain(&t->layout)) return;
+    int64_t columns = t->shape.dim[t->shape.rank - 1], count = kolo_shape_count(&t->shape);
+    *t = kolo_tensor_plain(t->dtype, kolo_shape_2(count / columns, columns));
+}
+
+static kolo_status build_linear(linear *l, kolo_dnn_plan *plan) {
+    flatten_rows(&l->x, &l->w);
+    flatten_rows(&l->y, &l->w);
     KOLO_TRY(kolo_dnn_plan_init(plan, l->spec->threads));
     plan->weights = l->w;
     plan->weights.layout = l->x.layout;

@@ -40,3 +40,10 @@ extern const kolo_kernel kolo_ref_dropout, kolo_ref_concat, kolo_ref_channel_win
 extern const kolo_kernel kolo_ref_softmax_xent, kolo_ref_softmax_xent_bwd, kolo_ref_accuracy;
 extern const kolo_kernel kolo_ref_confusion;
 extern const kolo_kernel kolo_ref_sgd, kolo_ref_accumulate, kolo_ref_reorder;
+extern const kolo_kernel kolo_ref_gelu, kolo_ref_gelu_bwd, kolo_ref_silu, kolo_ref_silu_bwd;
+extern const kolo_kernel kolo_ref_sigmoid, kolo_ref_sigmoid_bwd, kolo_ref_tanh, kolo_ref_tanh_bwd;
+extern const kolo_kernel kolo_ref_mul, kolo_ref_matmul;
+extern const kolo_kernel kolo_ref_layer_norm, kolo_ref_layer_norm_bwd;
+extern const kolo_kernel kolo_ref_embedding, kolo_ref_embedding_bwd, kolo_ref_position_bwd;
+extern const kolo_kernel kolo_ref_attention, kolo_ref_attention_bwd;
+extern const kolo_kernel kolo_ref_lstm, kolo_ref_lstm_bwd, kolo_ref_shift;

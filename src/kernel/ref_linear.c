@@ -3,8 +3,13 @@
 
 #include <string.h>
 
-static int64_t inner_of(const kolo_tensor *t) {
-    return kolo_shape_count(&t->shape) / t->shape.dim[0];
+/* Elements of a row of the weights. */
+static int64_t inner_of(const kolo_tensor *w) {
+    return kolo_shape_count(&w->shape) / w->shape.dim[0];
+}
+/* Rows of x, or of y with as many columns: the batch, or all tokens. */
+static int64_t rows_of(const kolo_tensor *t, int64_t columns) {
+    return kolo_shape_count(&t->shape) / columns;
 }
 
 static void linear(const kolo_call *call) {
@@ -12,7 +17,7 @@ static void linear(const kolo_call *call) {
     const double *x = call->in[0], *w = call->in[1];
     const double *b = spec->n_in == 3 ? call->in[2] : NULL;
     double *y = call->out[0];
-    int64_t batch = spec->in[0].shape.dim[0], inner = inner_of(&spec->in[0]);
+    int64_t inner = inner_of(&spec->in[1]), batch = rows_of(&spec->in[0], inner);
     int64_t outer = spec->in[1].shape.dim[0];
     bool relu = spec->attr[KOLO_LINEAR_RELU].i;
     for (int64_t n = 0; n < batch; n++) {
@@ -28,7 +33,7 @@ static void bwd_data(const kolo_call *call) {
     const kolo_kernel_spec *spec = call->spec;
     const double *dy = call->in[0], *w = call->in[1];
     double *dx = call->out[0];
-    int64_t batch = spec->out[0].shape.dim[0], inner = inner_of(&spec->out[0]);
+    int64_t inner = inner_of(&spec->in[1]), batch = rows_of(&spec->out[0], inner);
     int64_t outer = spec->in[1].shape.dim[0];
     memset(dx, 0, sizeof(double) * (size_t)(batch * inner));
     for (int64_t n = 0; n < batch; n++) {
@@ -43,7 +48,7 @@ static void bwd_weights(const kolo_call *call) {
     const kolo_kernel_spec *spec = call->spec;
     const double *dy = call->in[0], *x = call->in[1];
     double *dw = call->out[0], *db = spec->n_out == 2 ? call->out[1] : NULL;
-    int64_t batch = spec->in[1].shape.dim[0], inner = inner_of(&spec->in[1]);
+    int64_t inner = inner_of(&spec->out[0]), batch = rows_of(&spec->in[1], inner);
     int64_t outer = spec->out[0].shape.dim[0];
     memset(dw, 0, sizeof(double) * (size_t)(outer * inner));
     for (int64_t n = 0; n < batch; n++) {

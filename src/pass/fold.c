@@ -79,6 +79,7 @@ static void lift_dropout(const folder *f, const kolo_node *n) {
 static void fold_flatten(const folder *f, kolo_node *n) {
     kolo_value_info *w = kolo_info(f->g, n->in[1]);
     if (w->kind != KOLO_VALUE_PARAM || f->uses[n->in[1].id] != 1) return;
+    if (kolo_info(f->g, n->in[0])->tensor.shape.rank > 2) return; /* tokens, or folded already */
     lift_dropout(f, n);
     const kolo_node *maker = only_maker(f, n->in[0]);
     bool flat = maker && maker->op == &kolo_op_flatten;

@@ -63,6 +63,40 @@ static void linear_is_the_reference(void **state) {
     }
 }
 
+/* Tokens [N,...,C] are rows of a matrix. */
+static void tokens_are_the_reference(void **state) {
+    const kolo_shape xs[] = {{3, {2, 7, 24}}, {4, {3, 1, 5, 19}}};
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {{1}}; /* relu; a bias backwards */
+    for (size_t i = 0; i < KOLO_COUNT(xs); i++) {
+        kolo_shape x = xs[i], y = x, w = kolo_shape_2(10, x.dim[x.rank - 1]);
+        y.dim[y.rank - 1] = 10;
+        const kolo_shape in[] = {x, w, kolo_shape_1(10)};
+        kolo_kernel_spec spec;
+        test_kernel_spec(&spec, &kolo_op_linear, attr, 3, in, NULL, 1, NULL, 1);
+        assert_true(test_dnn_kernel("dnn_linear", &spec));
+        test_kernel_spec(&spec, &kolo_op_linear_bwd_data, NULL, 2, (kolo_shape[]){y, w}, NULL, 1,
+                         NULL, 1);
+        assert_true(test_dnn_kernel("dnn_linear_bwd_data", &spec));
+        test_kernel_spec(&spec, &kolo_op_linear_bwd_weights, attr, 2, (kolo_shape[]){y, x}, NULL, 2,
+                         NULL, 1);
+        assert_true(test_dnn_kernel("dnn_linear_bwd_weights", &spec));
+    }
+}
+
+static void matmul_is_the_reference(void **state) {
+    for (int64_t k = 0; k < 8; k++) {
+        bool ta = k & 1, tb = k & 2;
+        const kolo_attr attr[KOLO_MAX_ATTRS] = {{ta}, {tb}};
+        const kolo_shape in[] = {ta ? (kolo_shape){3, {3, 17, 9}} : (kolo_shape){3, {3, 9, 17}},
+                                 tb ? (kolo_shape){3, {3, 20, 17}} : (kolo_shape){3, {3, 17, 20}}};
+        kolo_kernel_spec spec;
+        test_kernel_spec(&spec, &kolo_op_matmul, attr, 2, in, NULL, 1, NULL, k & 4 ? 2 : 1);
+        const kolo_kernel *kernel = test_kernel("dnn_matmul");
+        assert_true(kernel && kernel->fit(&spec) >= 0);
+        test_kernel_against_reference(kernel, &spec, 1e-5);
+    }
+}
+
 int main(void) {
     if (!test_kernel("dnn_linear")) {
         puts("skip: built without oneDNN");
@@ -70,6 +104,8 @@ int main(void) {
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(linear_is_the_reference),
+        cmocka_unit_test(tokens_are_the_reference),
+        cmocka_unit_test(matmul_is_the_reference),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

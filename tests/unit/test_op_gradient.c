@@ -16,7 +16,8 @@ typedef struct gradient_case {
     int n_in;
     kolo_shape in[KOLO_MAX_IO];
     kolo_attr attr[KOLO_MAX_ATTRS];
-    unsigned skip; /* bit i: no gradient is asked for input i */
+    unsigned skip;    /* bit i: no gradient is asked for input i */
+    int input, below; /* input number `input` is i32, of numbers from -1 to below - 1; 0: none is */
 } gradient_case;
 
 #define S1(a)    \
@@ -136,6 +137,42 @@ static const gradient_case cases[] = {
     {"over both ends", &kolo_op_channel_window, 1, .in = {S4(2, 3, 1, 2)}, .attr = {{-2}, {6}}},
     {"rows", &kolo_op_dropout, 3, .in = {S2(5, 7), {0, {0}}, {0, {0}}}, .attr = {{.f = 0.4}, {1}},
      .skip = 6},
+    {"tokens, bias", &kolo_op_linear, 3, .in = {S3(2, 3, 4), S2(5, 4), S1(5)}, .attr = {{0}}},
+    {"tokens, relu", &kolo_op_linear, 2, .in = {S4(2, 1, 3, 4), S2(5, 4)}, .attr = {{1}}},
+    {"tokens, only the bias", &kolo_op_linear, 3, .in = {S3(2, 3, 4), S2(5, 4), S1(5)},
+     .attr = {{0}}, .skip = 3},
+    {"erf", &kolo_op_gelu, 1, .in = {S3(2, 3, 5)}, .attr = {{0}}},
+    {"tanh", &kolo_op_gelu, 1, .in = {S3(2, 3, 5)}, .attr = {{1}}},
+    {"odd", &kolo_op_silu, 1, .in = {S2(3, 5)}, .attr = {{0}}},
+    {"odd", &kolo_op_sigmoid, 1, .in = {S2(3, 5)}, .attr = {{0}}},
+    {"odd", &kolo_op_tanh, 1, .in = {S2(3, 5)}, .attr = {{0}}},
+    {"odd", &kolo_op_mul, 2, .in = {S2(3, 5), S2(3, 5)}, .attr = {{0}}},
+    {"one side", &kolo_op_mul, 2, .in = {S2(3, 5), S2(3, 5)}, .attr = {{0}}, .skip = 2},
+    {"tokens", &kolo_op_layer_norm, 3, .in = {S3(2, 3, 5), S1(5), S1(5)}, .attr = {{.f = 1e-3}}},
+    {"rows", &kolo_op_layer_norm, 3, .in = {S2(3, 4), S1(4), S1(4)}, .attr = {{.f = 1e-5}},
+     .skip = 1},
+    {"positions", &kolo_op_embedding, 3, .in = {S2(5, 3), S2(2, 4), S2(6, 3)}, .attr = {{0}},
+     .skip = 2, .input = 1, .below = 6},
+    {"none", &kolo_op_embedding, 2, .in = {S2(5, 3), S2(3, 2)}, .attr = {{0}}, .skip = 2,
+     .input = 1, .below = 5},
+    {"only positions", &kolo_op_embedding, 3, .in = {S2(5, 3), S2(2, 4), S2(4, 3)}, .attr = {{0}},
+     .skip = 3, .input = 1, .below = 5},
+    {"one head", &kolo_op_attention, 1, .in = {S3(2, 5, 9)}, .attr = {{1}, {0}}},
+    {"causal", &kolo_op_attention, 1, .in = {S3(1, 6, 12)}, .attr = {{2}, {1}}},
+    {"mask", &kolo_op_attention, 2, .in = {S3(2, 5, 12), S2(2, 5)}, .attr = {{2}, {0}}, .skip = 2,
+     .input = 1, .below = 1},
+    {"causal, mask", &kolo_op_attention, 2, .in = {S3(2, 7, 6), S2(2, 7)}, .attr = {{1}, {1}},
+     .skip = 2, .input = 1, .below = 2},
+    {"plain", &kolo_op_matmul, 2, .in = {S3(2, 3, 4), S3(2, 4, 5)}, .attr = {{0}, {0}}},
+    {"first transposed", &kolo_op_matmul, 2, .in = {S3(2, 4, 3), S3(2, 4, 5)}, .attr = {{1}, {0}}},
+    {"second transposed", &kolo_op_matmul, 2, .in = {S3(2, 3, 4), S3(2, 5, 4)}, .attr = {{0}, {1}}},
+    {"both transposed", &kolo_op_matmul, 2, .in = {S3(2, 4, 3), S3(2, 5, 4)}, .attr = {{1}, {1}}},
+    {"plain", &kolo_op_lstm, 3, .in = {S3(2, 4, 12), S2(12, 3), S1(12)}, .attr = {{0}}},
+    {"one step", &kolo_op_lstm, 3, .in = {S3(3, 1, 8), S2(8, 2), S1(8)}, .attr = {{0}}, .skip = 4},
+    {"only gates", &kolo_op_lstm, 3, .in = {S3(1, 3, 4), S2(4, 1), S1(4)}, .attr = {{0}},
+     .skip = 6},
+    {"forth", &kolo_op_shift, 1, .in = {S3(2, 3, 4)}, .attr = {{0}}},
+    {"back", &kolo_op_shift, 1, .in = {S3(2, 3, 4)}, .attr = {{1}}},
     {"images", &kolo_op_flatten, 1, .in = {S4(3, 2, 3, 5)}, .attr = {{0}}},
     {"vector", &kolo_op_flatten, 1, .in = {S1(3)}, .attr = {{0}}},
     {"odd", &kolo_op_reshape, 1, .in = {S3(3, 4, 5)}, .attr = {{2}, {6}, {10}}},
@@ -155,7 +192,9 @@ static void rig_create(rig *t, const gradient_case *c) {
     for (int i = 0; i < c->n_in; i++) {
         char name[8];
         snprintf(name, sizeof name, "in%d", i);
-        t->in[i] = kolo_param(t->g, name, c->in[i], (kolo_init){KOLO_INIT_ZERO, 0});
+        bool integer = c->below > 0 && i == c->input;
+        t->in[i] = integer ? kolo_input(t->g, name, KOLO_DTYPE_I32, c->in[i])
+                           : kolo_param(t->g, name, c->in[i], (kolo_init){KOLO_INIT_ZERO, 0});
         t->d_in[i] = KOLO_NONE;
         wants[i] = !(c->skip >> i & 1);
     }
@@ -168,7 +207,16 @@ static void rig_create(rig *t, const gradient_case *c) {
     c->op->grad(t->g, t->g->nodes[0], d_out, wants, t->d_in);
     ASSERT_OK(kolo_graph_verify(t->g));
     ASSERT_OK(graph_eval_init(&t->e, t->g, KOLO_KERNELS_REF));
-    for (int i = 0; i < c->n_in; i++) graph_eval_fill(&t->e, t->in[i], 10 + (uint64_t)i, 1);
+    for (int i = 0; i < c->n_in; i++) {
+        if (c->below == 0 || i != c->input) {
+            graph_eval_fill(&t->e, t->in[i], 10 + (uint64_t)i, 1);
+            continue;
+        }
+        graph_eval_fill_labels(&t->e, t->in[i], 10, c->below + 1);
+        for (int64_t k = 0; k < graph_eval_count(&t->e, t->in[i]); k++) {
+            graph_eval_i32(&t->e, t->in[i])[k]--;
+        }
+    }
     graph_eval_fill(&t->e, t->r, 5, 1);
 }
 
@@ -248,8 +296,8 @@ static void loss_gradient_equals_differences(void **state) {
         t.in[0] = kolo_param(t.g, "logits", shape, (kolo_init){KOLO_INIT_ZERO, 0});
         kolo_value labels = kolo_input(t.g, "labels", KOLO_DTYPE_I32, shapes[k].labels);
         int64_t classes = shape.dim[1];
-        kolo_loss_opts opts = {.ignores = shapes[k].ignores, .ignored = 1,
-                               .smoothing = shapes[k].smoothing};
+        kolo_loss_opts opts = {
+            .ignores = shapes[k].ignores, .ignored = 1, .smoothing = shapes[k].smoothing};
         t.y = kolo_softmax_xent_opts(t.g, t.in[0], labels, &opts);
         t.n_forward = 1;
         t.r = kolo_scalar(t.g, "r");

@@ -112,6 +112,21 @@ static kolo_value concat_thrice(kolo_graph *g) {
 static kolo_value window_pads(kolo_graph *g) {
     return kolo_channel_window(g, image(g, 2, 3, 4, 5), -2, 8);
 }
+static kolo_value tokens_of(kolo_graph *g, int64_t channels) {
+    kolo_value ids = kolo_input(g, "ids", KOLO_DTYPE_I32, kolo_shape_2(2, 5));
+    kolo_value p = kolo_param(g, "p", kolo_shape_2(8, channels), kolo_init_fan_in(1));
+    return kolo_embedding(g, weight(g, kolo_shape_2(100, channels)), ids, p);
+}
+static kolo_value embedding_ok(kolo_graph *g) { return tokens_of(g, 6); }
+static kolo_value attention_ok(kolo_graph *g) {
+    kolo_value x = kolo_layer_norm(g, kolo_gelu(g, tokens_of(g, 12), true), "norm", 0);
+    return kolo_attention(g, x, &(kolo_attention_opts){.heads = 2, .causal = true});
+}
+static kolo_value lstm_ok(kolo_graph *g) { return kolo_lstm(g, tokens_of(g, 6), "lstm", 0, 9); }
+static kolo_value matmul_ok(kolo_graph *g) {
+    kolo_value x = kolo_silu(g, kolo_tanh(g, kolo_sigmoid(g, tokens_of(g, 6))));
+    return kolo_reshape(g, kolo_matmul(g, kolo_mul(g, x, x), x, true, false), kolo_shape_2(4, 18));
+}
 static kolo_value loss_ok(kolo_graph *g) {
     kolo_value labels = kolo_input(g, "labels", KOLO_DTYPE_I32, kolo_shape_1(5));
     return kolo_softmax_xent(g, matrix(g, "x", 5, 7), labels);
@@ -167,6 +182,10 @@ static void shapes_come_out(void **state) {
         {global_pool, "[2,4,1,1]"},
         {concat_thrice, "[2,9,4,5]"},
         {window_pads, "[2,8,4,5]"},
+        {embedding_ok, "[2,5,6]"},
+        {attention_ok, "[2,5,4]"},
+        {lstm_ok, "[2,5,9]"},
+        {matmul_ok, "[4,18]"},
         {loss_ok, "[]"},
         {accuracy_ok, "[]"},
     };
@@ -382,7 +401,7 @@ static void the_first_failure_stays(void **state) {
 static void inner_rules_refuse_what_does_not_fit(void **state) {
     const kolo_shape dy = kolo_shape_4(2, 6, 7, 5), w = kolo_shape_4(6, 4, 3, 3);
     const kolo_shape x = kolo_shape_4(2, 4, 9, 7), vector = kolo_shape_1(6);
-    const kolo_shape row = kolo_shape_2(5, 6), one = kolo_shape_0();
+    const kolo_shape row = kolo_shape_2(5, 6), one = kolo_shape_0(), tokens = {3, {2, 4, 6}};
     const struct {
         const kolo_op *op;
         int n_in;
@@ -399,6 +418,26 @@ static void inner_rules_refuse_what_does_not_fit(void **state) {
         {&kolo_op_conv2d_bwd_weights, 2, {dy, x}, CONV(0, 3, 3, 0), "0 groups"},
         {&kolo_op_linear_bwd_data, 2, {row, kolo_shape_2(7, 3)}, {{0}}, "[6,I...]"},
         {&kolo_op_linear_bwd_weights, 2, {row, kolo_shape_2(7, 3)}, {{0}}, "[5,I...]"},
+        {&kolo_op_linear, 2, {tokens, kolo_shape_2(9, 5)}, {{0}}, "dimension 2 of x"},
+        {&kolo_op_linear_bwd_data, 2, {tokens, w}, {{0}}, "[6,I...]"},
+        {&kolo_op_linear_bwd_weights, 2, {tokens, row}, {{0}}, "in all dimensions but the last"},
+        {&kolo_op_layer_norm, 3, {tokens, vector, kolo_shape_1(5)}, {{0}}, "6 elements"},
+        {&kolo_op_layer_norm, 3, {tokens, vector, vector}, {{.f = -1}}, "eps"},
+        {&kolo_op_layer_norm_bwd, 5, {tokens, tokens, vector, row, row}, {{0}}, "without its last"},
+        {&kolo_op_position_bwd, 1, {tokens}, {{3}}, "4 or more"},
+        {&kolo_op_position_bwd, 1, {row}, {{9}}, "N,T,C"},
+        {&kolo_op_attention, 1, {tokens}, {{2}, {0}}, NULL},
+        {&kolo_op_attention, 1, {tokens}, {{3}, {0}}, "3 heads"},
+        {&kolo_op_attention, 1, {tokens}, {{0}, {0}}, "0 heads"},
+        {&kolo_op_attention_bwd, 4, {tokens, tokens, tokens, tokens}, {{1}, {0}}, "do and o"},
+        {&kolo_op_matmul, 2, {tokens, tokens}, {{0}, {1}}, NULL},
+        {&kolo_op_matmul, 2, {tokens, tokens}, {{0}, {0}}, "columns of a"},
+        {&kolo_op_lstm, 3, {tokens, w, vector}, {{0}}, "four times H"},
+        {&kolo_op_lstm, 3, {{3, {2, 4, 8}}, kolo_shape_2(8, 3), vector}, {{0}}, "[8,2]"},
+        {&kolo_op_lstm, 3, {{3, {2, 4, 8}}, kolo_shape_2(8, 2), vector}, {{0}}, "8 elements"},
+        {&kolo_op_lstm_bwd, 4, {tokens, tokens, tokens, w}, {{0}}, "four times"},
+        {&kolo_op_shift, 1, {row}, {{0}}, "N,T,C"},
+        {&kolo_op_gelu_bwd, 2, {row, vector}, {{0}}, "one shape"},
         {&kolo_op_relu_bwd, 2, {row, vector}, {{0}}, "one shape"},
         {&kolo_op_reshape, 1, {row}, {{2}, {10}, {3}}, NULL},
         {&kolo_op_reshape, 1, {row}, {{2}, {10}, {4}}, "[10,4]"},

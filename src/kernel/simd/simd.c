@@ -38,25 +38,50 @@ const kolo_kernel *const kolo_simd_kernels[] = {
     &kolo_simd_wino_bwd_data,
     &kolo_simd_wino_bwd_weights,
     &kolo_simd_reorder,
+    &kolo_simd_gelu,
+    &kolo_simd_gelu_bwd,
+    &kolo_simd_silu,
+    &kolo_simd_silu_bwd,
+    &kolo_simd_sigmoid,
+    &kolo_simd_sigmoid_bwd,
+    &kolo_simd_tanh,
+    &kolo_simd_tanh_bwd,
+    &kolo_simd_mul,
+    &kolo_simd_layer_norm,
+    &kolo_simd_layer_norm_bwd,
+    &kolo_simd_embedding,
+    &kolo_simd_embedding_bwd,
+    &kolo_simd_position_bwd,
+    &kolo_simd_attention,
+    &kolo_simd_attention_bwd,
+    &kolo_simd_lstm,
+    &kolo_simd_lstm_bwd,
+    &kolo_simd_shift,
     NULL,
 };
 
 /* ---- instruction sets ---- */
 
-#define TABLES(isa)                                             \
-    extern const kolo_simd_point_table kolo_simd_point_##isa;   \
-    extern const kolo_simd_loss_table kolo_simd_loss_##isa;     \
-    extern const kolo_simd_pool_table kolo_simd_pool_##isa;     \
-    extern const kolo_simd_conv_table kolo_simd_conv_##isa;     \
-    extern const kolo_simd_wino_table kolo_simd_wino_##isa;     \
-    extern const kolo_simd_norm_table kolo_simd_norm_##isa;     \
-    extern const kolo_simd_resize_table kolo_simd_resize_##isa; \
+#define TABLES(isa)                                                     \
+    extern const kolo_simd_point_table kolo_simd_point_##isa;           \
+    extern const kolo_simd_loss_table kolo_simd_loss_##isa;             \
+    extern const kolo_simd_pool_table kolo_simd_pool_##isa;             \
+    extern const kolo_simd_conv_table kolo_simd_conv_##isa;             \
+    extern const kolo_simd_wino_table kolo_simd_wino_##isa;             \
+    extern const kolo_simd_norm_table kolo_simd_norm_##isa;             \
+    extern const kolo_simd_activation_table kolo_simd_activation_##isa; \
+    extern const kolo_simd_token_table kolo_simd_token_##isa;           \
+    extern const kolo_simd_attention_table kolo_simd_attention_##isa;   \
+    extern const kolo_simd_lstm_table kolo_simd_lstm_##isa;             \
+    extern const kolo_simd_resize_table kolo_simd_resize_##isa;         \
     extern const kolo_simd_lrn_table kolo_simd_lrn_##isa;
 #define ROW(isa)                                                                      \
     {                                                                                 \
         .name = #isa, .point = &kolo_simd_point_##isa, .loss = &kolo_simd_loss_##isa, \
         .pool = &kolo_simd_pool_##isa, .conv = &kolo_simd_conv_##isa,                 \
-        .norm = &kolo_simd_norm_##isa, .resize = &kolo_simd_resize_##isa,             \
+        .norm = &kolo_simd_norm_##isa, .activation = &kolo_simd_activation_##isa,     \
+        .token = &kolo_simd_token_##isa, .attention = &kolo_simd_attention_##isa,     \
+        .lstm = &kolo_simd_lstm_##isa, .resize = &kolo_simd_resize_##isa,             \
         .lrn = &kolo_simd_lrn_##isa, .wino = &kolo_simd_wino_##isa,                   \
     }
 

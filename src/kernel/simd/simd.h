@@ -258,6 +258,79 @@ typedef struct kolo_simd_norm_table {
     kolo_simd_loop blend;
 } kolo_simd_norm_table;
 
+/* ---- activations: items are elements ---- */
+
+typedef struct kolo_simd_activation_table { /* kolo_simd_pair_job; a is x or dy, b what it derives
+                                               from */
+    kolo_simd_loop gelu[2], gelu_bwd[2];    /* by the error function, by tanh */
+    kolo_simd_loop silu, silu_bwd, sigmoid, sigmoid_bwd, tanh, tanh_bwd, mul;
+} kolo_simd_activation_table;
+
+/* ---- tokens ---- */
+
+typedef struct kolo_simd_layer_norm_job { /* items: rows; layer_norm_sums: slices of channels */
+    int64_t rows, channels;
+    float eps;
+    const float *x, *gamma, *beta, *dy;
+    float *mean, *rstd;
+    float *out; /* y; dx */
+    float *dgamma, *dbeta;
+} kolo_simd_layer_norm_job;
+
+typedef struct kolo_simd_embedding_job { /* items: tokens; embedding_bwd: slices of channels;
+                                            position_bwd: positions */
+    int64_t tokens, length, channels;
+    int64_t rows; /* of the table; position_bwd: of the gradient */
+    const int32_t *ids;
+    const float *table, *positions, *dy;
+    float *out; /* y; the gradient */
+} kolo_simd_embedding_job;
+
+typedef struct kolo_simd_token_table {
+    kolo_simd_loop layer_norm, layer_norm_bwd, layer_norm_sums;
+    kolo_simd_loop embedding, embedding_bwd, position_bwd;
+} kolo_simd_token_table;
+
+/* ---- attention: items are heads of samples ---- */
+
+enum { KOLO_SIMD_QUERIES = 48, KOLO_SIMD_KEYS = 128 }; /* of a block; keys in whole tiles */
+
+typedef struct kolo_simd_attention_job {
+    int64_t heads, length, channels; /* of all heads */
+    bool causal;
+    const float *qkv;
+    const int32_t *mask;        /* or NULL */
+    const float *d_o, *o, *lse; /* backwards */
+    float *out, *lse_out;       /* o and lse; dqkv */
+    float *scratch;             /* of part 0 */
+    int64_t part_stride;
+} kolo_simd_attention_job;
+
+typedef struct kolo_simd_attention_table {
+    kolo_simd_loop forward, backward;
+    int64_t tile; /* columns of a tile */
+} kolo_simd_attention_table;
+
+/* ---- LSTM: items are panels of weights (pack, product), or samples ---- */
+
+typedef struct kolo_simd_lstm_job {
+    int64_t samples, length, hidden;
+    int64_t step; /* t, of the product and the pointwise loops */
+    const float *w, *gx, *b, *dh;
+    float *gates, *c, *h; /* backwards read */
+    float *dgx;
+    float *packed;  /* w in tiles */
+    float *product; /* [samples][pitch]: h[t-1] w^T, backwards dgx[t+1] w */
+    int64_t pitch;
+    float *dc; /* [samples][hidden] */
+} kolo_simd_lstm_job;
+
+typedef struct kolo_simd_lstm_table {
+    kolo_simd_loop pack, multiply, gates;             /* forwards */
+    kolo_simd_loop pack_bwd, multiply_bwd, gates_bwd; /* backwards */
+    int64_t tile;                                     /* columns of a tile */
+} kolo_simd_lstm_table;
+
 /* ---- instruction sets ---- */
 
 typedef struct kolo_simd_isa {
@@ -268,6 +341,10 @@ typedef struct kolo_simd_isa {
     const kolo_simd_conv_table *conv;
     const kolo_simd_wino_table *wino;
     const kolo_simd_norm_table *norm;
+    const kolo_simd_activation_table *activation;
+    const kolo_simd_token_table *token;
+    const kolo_simd_attention_table *attention;
+    const kolo_simd_lstm_table *lstm;
     const kolo_simd_resize_table *resize;
     const kolo_simd_lrn_table *lrn;
 } kolo_simd_isa;
@@ -293,3 +370,10 @@ extern const kolo_kernel kolo_simd_dropout, kolo_simd_concat, kolo_simd_channel_
 extern const kolo_kernel kolo_simd_conv2d, kolo_simd_conv2d_bwd_data, kolo_simd_conv2d_bwd_weights;
 extern const kolo_kernel kolo_simd_wino, kolo_simd_wino_bwd_data, kolo_simd_wino_bwd_weights;
 extern const kolo_kernel kolo_simd_reorder;
+extern const kolo_kernel kolo_simd_gelu, kolo_simd_gelu_bwd, kolo_simd_silu, kolo_simd_silu_bwd;
+extern const kolo_kernel kolo_simd_sigmoid, kolo_simd_sigmoid_bwd, kolo_simd_mul;
+extern const kolo_kernel kolo_simd_tanh, kolo_simd_tanh_bwd;
+extern const kolo_kernel kolo_simd_layer_norm, kolo_simd_layer_norm_bwd;
+extern const kolo_kernel kolo_simd_embedding, kolo_simd_embedding_bwd, kolo_simd_position_bwd;
+extern const kolo_kernel kolo_simd_attention, kolo_simd_attention_bwd;
+extern const kolo_kernel kolo_simd_lstm, kolo_simd_lstm_bwd, kolo_simd_shift;

@@ -1,0 +1,62 @@
+/* gelu, silu, sigmoid, tanh, their gradients, and mul, on any layouts that are all equal (each of
+ * them keeps padding zero: f(0) = 0, or a factor dy of zero; sigmoid is for plain tensors). */
+#include "kernel/simd/simd.h"
+
+static double fit(kolo_kernel_spec *spec) {
+    double bytes = 0;
+    if (!kolo_spec_floats_are(spec, KOLO_DTYPE_F32)) return -1;
+    if (spec->op == &kolo_op_sigmoid && !kolo_spec_is_plain(spec)) return -1;
+    for (int i = 0; i < spec->n_in; i++) {
+        if (!kolo_layout_equal(&spec->in[i].layout, &spec->out[0].layout)) return -1;
+        bytes += (double)kolo_tensor_bytes(&spec->in[i]);
+    }
+    return kolo_kernel_seconds(0, bytes + (double)kolo_tensor_bytes(&spec->out[0]), 2);
+}
+
+static kolo_simd_loop loop_of(const kolo_kernel_spec *spec) {
+    const kolo_simd_activation_table *t = kolo_simd_isa_now()->activation;
+    const kolo_op *op = spec->op;
+    if (op == &kolo_op_gelu) return t->gelu[spec->attr[KOLO_GELU_TANH].i != 0];
+    if (op == &kolo_op_gelu_bwd) return t->gelu_bwd[spec->attr[KOLO_GELU_TANH].i != 0];
+    if (op == &kolo_op_silu) return t->silu;
+    if (op == &kolo_op_silu_bwd) return t->silu_bwd;
+    if (op == &kolo_op_sigmoid) return t->sigmoid;
+    if (op == &kolo_op_sigmoid_bwd) return t->sigmoid_bwd;
+    if (op == &kolo_op_tanh) return t->tanh;
+    return op == &kolo_op_tanh_bwd ? t->tanh_bwd : t->mul;
+}
+
+static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *scratch_bytes) {
+    kolo_simd_loop *loop = kolo_alloc(sizeof *loop);
+    if (!loop) return KOLO_NOMEM(sizeof *loop);
+    *loop = loop_of(spec);
+    *state = (void *)loop;
+    *scratch_bytes = 0;
+    return KOLO_OK;
+}
+
+static void run(const kolo_call *call) {
+    const kolo_kernel_spec *spec = call->spec;
+    const kolo_simd_loop *loop = call->state;
+    kolo_simd_pair_job job = {call->in[0], spec->n_in > 1 ? call->in[1] : NULL, call->out[0]};
+    kolo_simd_parallel(spec->threads, kolo_tensor_elements(&spec->out[0]), *loop, &job);
+}
+
+#define ACTIVATION(op_name)                   \
+    const kolo_kernel kolo_simd_##op_name = { \
+        .name = "simd_" #op_name,             \
+        .op = &kolo_op_##op_name,             \
+        .fit = fit,                           \
+        .prepare = prepare,                   \
+        .run = run,                           \
+        .release = kolo_free,                 \
+    }
+ACTIVATION(gelu);
+ACTIVATION(gelu_bwd);
+ACTIVATION(silu);
+ACTIVATION(silu_bwd);
+ACTIVATION(sigmoid);
+ACTIVATION(sigmoid_bwd);
+ACTIVATION(tanh);
+ACTIVATION(tanh_bwd);
+ACTIVATION(mul);

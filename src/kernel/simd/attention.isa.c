@@ -1,0 +1,318 @@
+/* Attention, a head of a sample at a time, in blocks of queries and keys. Dao et al.,
+ * "FlashAttention: fast and memory-efficient exact attention with IO-awareness", NeurIPS 2022.
+ *
+ * Forwards: scores of a block against a block of keys are in scratch memory; each row keeps its
+ * largest score and sum so far, and what was summed before is scaled when a larger one comes.
+ * Backwards: the probabilities are computed again from the rows' log-sum-exp. With P the
+ * probabilities, d = rows' <do, o>, and s the scale:
+ *     dV = P^T dO,  dP = dO V^T,  dS = s P (dP - d),  dQ = dS K,  dK = dS^T Q. */
+#include "kernel/simd/math.h"
+#include "kernel/simd/simd.h"
+#include "kernel/simd/tile.h"
+
+#include <math.h>
+
+enum { QUERIES = KOLO_SIMD_QUERIES, KEYS = KOLO_SIMD_KEYS };
+
+/* One head of one sample. */
+typedef struct head {
+    const float *q, *k, *v; /* rows `stride` apart */
+    const int32_t *mask;    /* NULL: all keys count */
+    int64_t length, width, stride;
+    int64_t padded; /* width in whole tiles */
+    float scale;
+    bool causal;
+} head;
+
+static head head_of(const kolo_simd_attention_job *job, int64_t item) {
+    int64_t n = item / job->heads, h = item % job->heads, width = job->channels / job->heads;
+    const float *q = job->qkv + n * job->length * 3 * job->channels + h * width;
+    return (head){
+        .q = q,
+        .k = q + job->channels,
+        .v = q + 2 * job->channels,
+        .mask = job->mask ? job->mask + n * job->length : NULL,
+        .length = job->length,
+        .width = width,
+        .stride = 3 * job->channels,
+        .padded = panels_of(width) * TILE,
+        .scale = 1.0f / sqrtf((float)width),
+        .causal = job->causal,
+    };
+}
+
+/* Scratch memory of a part, in the order of kolo_simd_attention_floats. */
+typedef struct workspace {
+    float *keys, *values;   /* packed; forwards keys transposed; backwards both transposed */
+    float *plain_keys;      /* backwards: packed as they are */
+    float *scores, *slopes; /* [QUERIES][KEYS] */
+    float *out;             /* [QUERIES][padded]: o, dq */
+    float *queries, *d_out; /* backwards: a block of each, packed */
+    float *dk, *dv;         /* [length in whole blocks of keys][padded] */
+} workspace;
+
+static workspace workspace_of(const kolo_simd_attention_job *job, int part) {
+    int64_t width = job->channels / job->heads, padded = panels_of(width) * TILE;
+    int64_t keys = panels_of(job->length) * TILE * padded;
+    float *at = job->scratch + part * job->part_stride;
+    workspace w = {.keys = at, .values = at + keys};
+    at += 2 * keys;
+    w.scores = at;
+    w.out = at + QUERIES * KEYS;
+    at = w.out + QUERIES * padded;
+    w.plain_keys = at;
+    w.dk = at + keys;
+    w.dv = w.dk + keys;
+    w.slopes = w.dv + keys;
+    w.queries = w.slopes + QUERIES * KEYS;
+    w.d_out = w.queries + QUERIES * padded;
+    return w;
+}
+
+/* Keys that a block of queries [i, i + rows) may see. */
+static int64_t seen_by(const head *a, int64_t i, int64_t rows) {
+    return a->causal ? kolo_min_i64(a->length, i + rows) : a->length;
+}
+
+/* scores [rows][KEYS] = q k^T for keys [j, j + columns), columns in whole tiles. */
+static void score(const head *a, int64_t i, int64_t rows, int64_t j, int64_t columns,
+                  const workspace *w, float *scores) {
+    const product p = {
+        .rows = rows,
+        .inner = a->width,
+        .a = a->q + i * a->stride,
+        .row = a->stride,
+        .step = 1,
+        .b = w->keys + j * a->width,
+        .panel = a->width * TILE,
+        .c = scores,
+        .pitch = KEYS,
+    };
+    multiply(&p, 0, panels_of(columns));
+}
+
+/* Scales a row of scores of query i; keys that it does not see, and columns beyond, become
+ * -infinity. Gives the largest. */
+static float scale_row(const head *a, int64_t i, int64_t j, int64_t columns, float *row) {
+    int64_t whole = panels_of(columns) * TILE;
+    int64_t seen = a->causal ? kolo_min_i64(columns, i - j + 1) : columns;
+    for (int64_t c = kolo_max_i64(seen, 0); c < whole; c++) row[c] = -INFINITY;
+    for (int64_t c = 0; a->mask && c < seen; c++) {
+        if (a->mask[j + c] == 0) row[c] = -INFINITY;
+    }
+    vf largest = splat(-INFINITY), scale = splat(a->scale);
+    for (int64_t c = 0; c < whole; c += VL) {
+        vf s = load(row + c) * scale;
+        store(row + c, s);
+        largest = larger(s, largest);
+    }
+    return largest_lane(largest);
+}
+
+/* row = e^(row - by), and its sum. */
+static float exponentials(float *row, int64_t columns, float by) {
+    vf sum = splat(0), minus = splat(by);
+    for (int64_t c = 0; c < panels_of(columns) * TILE; c += VL) {
+        vf e = exponential(load(row + c) - minus);
+        store(row + c, e);
+        sum += e;
+    }
+    return sum_lanes(sum);
+}
+
+static void multiply_row(float *row, int64_t count, float by) {
+    for (int64_t c = 0; c < count; c += VL) store(row + c, load(row + c) * by);
+}
+
+/* A block of queries: o, and lse, of its rows. */
+static void attend(const head *a, int64_t i, int64_t rows, const workspace *w, float *o,
+                   int64_t pitch, float *lse) {
+    float largest[QUERIES], sum[QUERIES];
+    int64_t keys = seen_by(a, i, rows);
+    for (int64_t r = 0; r < rows; r++) {
+        largest[r] = -INFINITY;
+        sum[r] = 0;
+    }
+    memset(w->out, 0, sizeof(float) * (size_t)(rows * a->padded));
+    for (int64_t j = 0; j < keys; j += KEYS) {
+        int64_t columns = kolo_min_i64(KEYS, keys - j);
+        score(a, i, rows, j, columns, w, w->scores);
+        for (int64_t r = 0; r < rows; r++) {
+            float *row = w->scores + r * KEYS, *out = w->out + r * a->padded;
+            float here = scale_row(a, i + r, j, columns, row);
+            float most = here > largest[r] ? here : largest[r];
+            float base = most == -INFINITY ? 0 : most; /* no key yet: every e^ is zero */
+            float old = largest[r] == -INFINITY ? 0 : expf(largest[r] - base);
+            if (old != 1 && j > 0) multiply_row(out, a->padded, old);
+            sum[r] = sum[r] * old + exponentials(row, columns, base);
+            largest[r] = most;
+        }
+        const product p = {
+            .rows = rows,
+            .inner = columns,
+            .a = w->scores,
+            .row = KEYS,
+            .step = 1,
+            .b = w->values + j * TILE,
+            .panel = a->length * TILE,
+            .c = w->out,
+            .pitch = a->padded,
+            .add = true,
+        };
+        multiply(&p, 0, a->padded / TILE);
+    }
+    for (int64_t r = 0; r < rows; r++) {
+        float by = sum[r] > 0 || isnan(sum[r]) ? 1 / sum[r] : 0;
+        lse[r] = largest[r] == -INFINITY ? INFINITY : largest[r] + logf(sum[r]);
+        multiply_row(w->out + r * a->padded, a->padded, by);
+        memcpy(o + r * pitch, w->out + r * a->padded, sizeof(float) * (size_t)a->width);
+    }
+}
+
+static void forward(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_attention_job *job = arg;
+    workspace w = workspace_of(job, part);
+    for (int64_t item = begin; item < end; item++) {
+        head a = head_of(job, item);
+        int64_t n = item / job->heads, h = item % job->heads;
+        pack_transposed(a.k, a.width, a.length, a.stride, w.keys, a.width * TILE);
+        pack(a.v, a.length, a.width, a.stride, w.values, a.length * TILE);
+        float *o = job->out + n * a.length * job->channels + h * a.width;
+        for (int64_t i = 0; i < a.length; i += QUERIES) {
+            attend(&a, i, kolo_min_i64(QUERIES, a.length - i), &w, o + i * job->channels,
+                   job->channels, job->lse_out + item * a.length + i);
+        }
+    }
+}
+
+/* ---- backwards ---- */
+
+/* What a block of queries needs of the forward pass. */
+typedef struct block {
+    int64_t i, rows;
+    const float *d_o; /* rows `channels` apart */
+    int64_t channels;
+    const float *lse;
+    float inner[QUERIES]; /* <do, o> */
+} block;
+
+/* scores become the probabilities, slopes, which holds dP, becomes dS. */
+static void slope(const head *a, const block *b, int64_t j, int64_t columns, const workspace *w) {
+    for (int64_t r = 0; r < b->rows; r++) {
+        float *p = w->scores + r * KEYS, *s = w->slopes + r * KEYS;
+        (void)scale_row(a, b->i + r, j, columns, p);
+        vf lse = splat(b->lse[r]), inner = splat(b->inner[r]), scale = splat(a->scale);
+        for (int64_t c = 0; c < panels_of(columns) * TILE; c += VL) {
+            vf e = exponential(load(p + c) - lse);
+            store(p + c, e);
+            store(s + c, e * (load(s + c) - inner) * scale);
+        }
+    }
+}
+
+/* Sums over the block's queries for each of its keys: out [columns][padded] += m^T b, where m is
+ * [rows][KEYS] and b packed. */
+static void add_transposed(const head *a, const block *b, int64_t columns, const float *m,
+                           const float *packed, float *out) {
+    const product p = {
+        .rows = columns,
+        .inner = b->rows,
+        .a = m,
+        .row = 1,
+        .step = KEYS,
+        .b = packed,
+        .panel = b->rows * TILE,
+        .c = out,
+        .pitch = a->padded,
+        .add = true,
+    };
+    multiply(&p, 0, a->padded / TILE);
+}
+
+static void attend_bwd(const head *a, const block *b, const workspace *w, float *dq) {
+    int64_t keys = seen_by(a, b->i, b->rows);
+    pack(a->q + b->i * a->stride, b->rows, a->width, a->stride, w->queries, b->rows * TILE);
+    pack(b->d_o, b->rows, a->width, b->channels, w->d_out, b->rows * TILE);
+    memset(w->out, 0, sizeof(float) * (size_t)(b->rows * a->padded));
+    for (int64_t j = 0; j < keys; j += KEYS) {
+        int64_t columns = kolo_min_i64(KEYS, keys - j);
+        score(a, b->i, b->rows, j, columns, w, w->scores);
+        const product dp = {
+            .rows = b->rows,
+            .inner = a->width,
+            .a = b->d_o,
+            .row = b->channels,
+            .step = 1,
+            .b = w->values + j * a->width,
+            .panel = a->width * TILE,
+            .c = w->slopes,
+            .pitch = KEYS,
+        };
+        multiply(&dp, 0, panels_of(columns));
+        slope(a, b, j, columns, w);
+        add_transposed(a, b, columns, w->scores, w->d_out, w->dv + j * a->padded);
+        add_transposed(a, b, columns, w->slopes, w->queries, w->dk + j * a->padded);
+        const product to_q = {
+            .rows = b->rows,
+            .inner = columns,
+            .a = w->slopes,
+            .row = KEYS,
+            .step = 1,
+            .b = w->plain_keys + j * TILE,
+            .panel = a->length * TILE,
+            .c = w->out,
+            .pitch = a->padded,
+            .add = true,
+        };
+        multiply(&to_q, 0, a->padded / TILE);
+    }
+    for (int64_t r = 0; r < b->rows; r++) {
+        memcpy(dq + r * a->stride, w->out + r * a->padded, sizeof(float) * (size_t)a->width);
+    }
+}
+
+static float dot(const float *x, const float *y, int64_t count) {
+    vf sum = splat(0);
+    int64_t c = 0;
+    for (; c + VL <= count; c += VL) sum = mul_add(load(x + c), load(y + c), sum);
+    return sum_lanes(sum + load_part(x + c, count - c) * load_part(y + c, count - c));
+}
+
+static void backward(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_attention_job *job = arg;
+    workspace w = workspace_of(job, part);
+    for (int64_t item = begin; item < end; item++) {
+        head a = head_of(job, item);
+        int64_t n = item / job->heads, first = n * a.length * job->channels;
+        int64_t at = first + item % job->heads * a.width;
+        float *dq = job->out + 3 * first + item % job->heads * a.width;
+        size_t sums = sizeof(float) * (size_t)(a.length * a.padded);
+        pack_transposed(a.k, a.width, a.length, a.stride, w.keys, a.width * TILE);
+        pack_transposed(a.v, a.width, a.length, a.stride, w.values, a.width * TILE);
+        pack(a.k, a.length, a.width, a.stride, w.plain_keys, a.length * TILE);
+        memset(w.dk, 0, sums);
+        memset(w.dv, 0, sums);
+        for (int64_t i = 0; i < a.length; i += QUERIES) {
+            block b = {
+                .i = i,
+                .rows = kolo_min_i64(QUERIES, a.length - i),
+                .d_o = job->d_o + at + i * job->channels,
+                .channels = job->channels,
+                .lse = job->lse + item * a.length + i,
+            };
+            for (int64_t r = 0; r < b.rows; r++) {
+                b.inner[r] =
+                    dot(b.d_o + r * b.channels, job->o + at + (i + r) * b.channels, a.width);
+            }
+            attend_bwd(&a, &b, &w, dq + i * a.stride);
+        }
+        for (int64_t j = 0; j < a.length; j++) {
+            size_t bytes = sizeof(float) * (size_t)a.width;
+            memcpy(dq + job->channels + j * a.stride, w.dk + j * a.padded, bytes);
+            memcpy(dq + 2 * job->channels + j * a.stride, w.dv + j * a.padded, bytes);
+        }
+    }
+}
+
+const kolo_simd_attention_table KOLO_SIMD_TABLE(kolo_simd_attention_) = {
+    .forward = forward, .backward = backward, .tile = TILE};

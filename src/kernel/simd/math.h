@@ -1,0 +1,83 @@
+#pragma once
+/* Vector arithmetic for sources that are compiled once per instruction set: exponential, sigmoid,
+ * tanh, error function, sums over lanes. What is no number stays none. */
+
+#include "kernel/simd/vector.h"
+
+INLINE vf select(vi mask, vf a, vf b) { return (vf)((mask & (vi)a) | (~mask & (vi)b)); }
+INLINE vf larger(vf a, vf b) { return select(a > b, a, b); }
+
+/* The first n < VL floats, zeros behind. */
+INLINE vf load_part(const float *p, int64_t n) {
+    float lanes[VL] = {0};
+    for (int64_t i = 0; i < n; i++) lanes[i] = p[i];
+    return load(lanes);
+}
+INLINE void store_part(float *p, vf v, int64_t n) {
+    float lanes[VL];
+    store(lanes, v);
+    for (int64_t i = 0; i < n; i++) p[i] = lanes[i];
+}
+
+INLINE float sum_lanes(vf v) {
+    float lanes[VL];
+    store(lanes, v);
+    for (int half = VL / 2; half > 0; half /= 2) {
+        for (int i = 0; i < half; i++) lanes[i] += lanes[i + half];
+    }
+    return lanes[0];
+}
+INLINE float largest_lane(vf v) {
+    float lanes[VL];
+    store(lanes, v);
+    float largest = lanes[0];
+    for (int i = 1; i < VL; i++) largest = lanes[i] > largest ? lanes[i] : largest;
+    return largest;
+}
+
+/* e^x = 2^n e^r with n = round(x / ln 2) and |r| <= ln 2 / 2, where what Taylor's polynomial of
+ * degree six leaves out, r^7 / 7!, is below 2^-23. Zero below -87, where a float's smallest normal
+ * number lies; above 88 as for 88. */
+INLINE vf exponential(vf x) {
+    const vf shift = splat(12582912.0f); /* 1.5 * 2^23: adding it rounds to an integer */
+    vi vanishes = x < splat(-87.0f);
+    x = select(x > splat(88.0f), splat(88.0f), x);
+    vf t = mul_add(x, splat(1.44269504f), shift);
+    vf n = t - shift;
+    vf r = mul_add(n, splat(-0.693359375f), x); /* ln 2 in two parts */
+    r = mul_add(n, splat(2.12194440e-4f), r);
+    vf p = splat(1.0f / 720);
+    p = mul_add(p, r, splat(1.0f / 120));
+    p = mul_add(p, r, splat(1.0f / 24));
+    p = mul_add(p, r, splat(1.0f / 6));
+    p = mul_add(p, r, splat(0.5f));
+    p = mul_add(p, r, splat(1));
+    p = mul_add(p, r, splat(1));
+    vi power = ((vi)t + 127) << 23; /* the low bits of t hold n */
+    return select(vanishes, splat(0), p * (vf)power);
+}
+
+INLINE vf sigmoid(vf x) { return 1.0f / (1.0f + exponential(-x)); }
+
+/* By the exponential, and where that loses digits, near zero, by its series: the next term,
+ * 17 x^7 / 315, is below 2^-23 of x for |x| < 0.1. */
+INLINE vf hyperbolic_tangent(vf x) {
+    vf square = x * x;
+    vf series = x * mul_add(square, mul_add(square, splat(2.0f / 15), splat(-1.0f / 3)), splat(1));
+    vf whole = 1.0f - 2.0f / (1.0f + exponential(2.0f * x));
+    return select(square < splat(0.01f), series, whole);
+}
+
+/* 1 - erf(|x|) = p(t) e^(-x^2), t = 1 / (1 + 0.3275911 |x|), to 1.5e-7; Abramowitz, Stegun, 7.1.26.
+ * `gauss` is e^(-x^2). */
+INLINE vf error_function(vf x, vf gauss) {
+    vf size = larger(x, -x);
+    vf t = 1.0f / mul_add(size, splat(0.3275911f), splat(1));
+    vf p = splat(1.061405429f);
+    p = mul_add(p, t, splat(-1.453152027f));
+    p = mul_add(p, t, splat(1.421413741f));
+    p = mul_add(p, t, splat(-0.284496736f));
+    p = mul_add(p, t, splat(0.254829592f));
+    vf y = 1.0f - p * t * gauss;
+    return select(x < splat(0), -y, y);
+}

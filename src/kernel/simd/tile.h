@@ -1,0 +1,116 @@
+#pragma once
+/* Products of small matrices, for kernels that have more to do with the result than to store it
+ * (attention), or multiply by the same matrix again and again (LSTM): b is packed once, a is read
+ * where it lies. Large products that stand alone are oneDNN's. */
+
+#include "base/base.h"
+#include "kernel/simd/vector.h"
+
+/* Columns of a tile, and its rows at most: twelve sums, two of b and one of a fill sixteen
+ * registers. */
+enum { TILE = 2 * VL, TILE_ROWS = 6 };
+
+/* c [rows][TILE] (+)= a b for `rows`, a constant where this is inlined: a(i, k) lies at
+ * a[i * row + k * step], b is [inner][TILE], rows of c are `pitch` apart. */
+INLINE void tile(int rows, int64_t inner, const float *a, int64_t row, int64_t step, const float *b,
+                 float *c, int64_t pitch, bool add) {
+    vf sum[TILE_ROWS][2];
+    for (int i = 0; i < rows; i++) {
+        sum[i][0] = add ? load(c + i * pitch) : splat(0);
+        sum[i][1] = add ? load(c + i * pitch + VL) : splat(0);
+    }
+    for (int64_t k = 0; k < inner; k++, a += step, b += TILE) {
+        vf left = load(b), right = load(b + VL);
+        for (int i = 0; i < rows; i++) {
+            vf x = splat(a[i * row]);
+            sum[i][0] = mul_add(x, left, sum[i][0]);
+            sum[i][1] = mul_add(x, right, sum[i][1]);
+        }
+    }
+    for (int i = 0; i < rows; i++) {
+        store(c + i * pitch, sum[i][0]);
+        store(c + i * pitch + VL, sum[i][1]);
+    }
+}
+
+/* A product of matrices c (+)= a b, b packed: panels of TILE columns, `panel` floats apart, each
+ * [inner][TILE]. */
+typedef struct product {
+    int64_t rows, inner;
+    const float *a;
+    int64_t row, step; /* of a, as in tile */
+    const float *b;
+    int64_t panel;
+    float *c;
+    int64_t pitch;
+    bool add;
+} product;
+
+/* Panels [begin, end) of the product; c is written in whole panels. Rows are cut into tiles of
+ * nearly one height, so that none is too low to hide the latency of its sums. */
+static void multiply(const product *p, int64_t begin, int64_t end) {
+    int64_t tiles = (p->rows + TILE_ROWS - 1) / TILE_ROWS;
+    for (int64_t j = begin; j < end; j++) {
+        const float *b = p->b + j * p->panel;
+        for (int64_t n = 0; n < tiles; n++) {
+            int64_t i = p->rows * n / tiles, rows = p->rows * (n + 1) / tiles - i;
+            const float *a = p->a + i * p->row;
+            float *c = p->c + i * p->pitch + j * TILE;
+            switch (rows) {
+            case 6:
+                tile(6, p->inner, a, p->row, p->step, b, c, p->pitch, p->add);
+                break;
+            case 5:
+                tile(5, p->inner, a, p->row, p->step, b, c, p->pitch, p->add);
+                break;
+            case 4:
+                tile(4, p->inner, a, p->row, p->step, b, c, p->pitch, p->add);
+                break;
+            case 3:
+                tile(3, p->inner, a, p->row, p->step, b, c, p->pitch, p->add);
+                break;
+            case 2:
+                tile(2, p->inner, a, p->row, p->step, b, c, p->pitch, p->add);
+                break;
+            default:
+                tile(1, p->inner, a, p->row, p->step, b, c, p->pitch, p->add);
+            }
+        }
+    }
+}
+
+static inline int64_t panels_of(int64_t columns) { return (columns + TILE - 1) / TILE; }
+
+/* Packs rows [0, inner) of `columns` floats, `stride` apart, into panels [inner][TILE]; panel j
+ * begins at out + j * panel. Columns beyond are zero. */
+static void pack(const float *from, int64_t inner, int64_t columns, int64_t stride, float *out,
+                 int64_t panel) {
+    for (int64_t j = 0; j < panels_of(columns); j++) {
+        int64_t here = kolo_min_i64(TILE, columns - j * TILE);
+        const float *source = from + j * TILE;
+        float *to = out + j * panel;
+        for (int64_t k = 0; k < inner; k++, source += stride, to += TILE) {
+            if (here == TILE) {
+                store(to, load(source));
+                store(to + VL, load(source + VL));
+            } else {
+                for (int64_t i = 0; i < TILE; i++) to[i] = i < here ? source[i] : 0;
+            }
+        }
+    }
+}
+
+/* The same of the transpose: from(i, k) = from[i * stride + k] becomes b(k, i), so `columns` counts
+ * rows of `from` and `inner` what each holds. */
+static void pack_transposed(const float *from, int64_t inner, int64_t columns, int64_t stride,
+                            float *out, int64_t panel) {
+    for (int64_t j = 0; j < panels_of(columns); j++) {
+        float *to = out + j * panel;
+        const float *source = from + j * TILE * stride;
+        int64_t here = kolo_min_i64(TILE, columns - j * TILE);
+        for (int64_t k = 0; k < inner; k++, to += TILE) {
+            for (int64_t i = 0; i < here; i++) to[i] = source[i * stride + k];
+            for (int64_t i = here; i < TILE; i++) to[i] = 0;
+        }
+    }
+}

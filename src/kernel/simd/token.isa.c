@@ -1,0 +1,147 @@
+/* Loops over tokens: layer normalisation and embedding. Rows are dealt to threads; the parameters'
+ * gradients are summed over slices of channels, whose rows every thread walks in order, so that
+ * they do not depend on the threads. */
+#include "kernel/simd/math.h"
+#include "kernel/simd/simd.h"
+
+#include <math.h>
+
+/* ---- layer normalisation ---- */
+
+static void layer_norm(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_layer_norm_job *job = arg;
+    int64_t n = job->channels;
+    for (int64_t r = begin; r < end; r++) {
+        const float *x = job->x + r * n;
+        float *y = job->out + r * n;
+        vf sum = splat(0), squares = splat(0);
+        int64_t c = 0;
+        for (; c + VL <= n; c += VL) sum += load(x + c);
+        float mean = sum_lanes(sum + load_part(x + c, n - c)) / (float)n;
+        for (c = 0; c + VL <= n; c += VL) {
+            vf d = load(x + c) - mean;
+            squares = mul_add(d, d, squares);
+        }
+        float rest = 0;
+        for (; c < n; c++) rest += (x[c] - mean) * (x[c] - mean);
+        float rstd = 1 / sqrtf((sum_lanes(squares) + rest) / (float)n + job->eps);
+        for (c = 0; c + VL <= n; c += VL) {
+            vf h = (load(x + c) - mean) * rstd;
+            store(y + c, mul_add(h, load(job->gamma + c), load(job->beta + c)));
+        }
+        for (; c < n; c++) y[c] = (x[c] - mean) * rstd * job->gamma[c] + job->beta[c];
+        job->mean[r] = mean;
+        job->rstd[r] = rstd;
+    }
+}
+
+/* dx of rows; see kernel/ref_layer_norm.c for the formula. dx may be dy or x. */
+static void layer_norm_bwd(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_layer_norm_job *job = arg;
+    int64_t n = job->channels;
+    for (int64_t r = begin; r < end; r++) {
+        const float *dy = job->dy + r * n, *x = job->x + r * n, *gamma = job->gamma;
+        float *dx = job->out + r * n, mean = job->mean[r], rstd = job->rstd[r];
+        vf of_k = splat(0), of_kh = splat(0);
+        int64_t c = 0;
+        for (; c + VL <= n; c += VL) {
+            vf k = load(dy + c) * load(gamma + c);
+            of_k += k;
+            of_kh = mul_add(k, load(x + c) - mean, of_kh);
+        }
+        vf k = load_part(dy + c, n - c) * load_part(gamma + c, n - c);
+        of_k += k;
+        of_kh += k * (load_part(x + c, n - c) - mean); /* k is zero beyond the row */
+        float shift = sum_lanes(of_k) / (float)n, tilt = sum_lanes(of_kh) * rstd * rstd / (float)n;
+        for (c = 0; c + VL <= n; c += VL) {
+            vf d = load(dy + c) * load(gamma + c) - shift - (load(x + c) - mean) * tilt;
+            store(dx + c, d * rstd);
+        }
+        for (; c < n; c++) dx[c] = (dy[c] * gamma[c] - shift - (x[c] - mean) * tilt) * rstd;
+    }
+}
+
+/* dgamma and dbeta of slices of KOLO_SIMD_SLICE channels. */
+static void layer_norm_sums(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_layer_norm_job *job = arg;
+    int64_t n = job->channels;
+    for (int64_t s = begin; s < end; s++) {
+        float of_dy[KOLO_SIMD_SLICE] = {0}, of_dyh[KOLO_SIMD_SLICE] = {0};
+        int64_t first = s * KOLO_SIMD_SLICE, lanes = kolo_min_i64(KOLO_SIMD_SLICE, n - first);
+        const float *dy = job->dy + first, *x = job->x + first;
+        for (int64_t r = 0; r < job->rows; r++, dy += n, x += n) {
+            float mean = job->mean[r], rstd = job->rstd[r];
+            int64_t c = 0;
+            for (; c + VL <= lanes; c += VL) {
+                vf d = load(dy + c);
+                store(of_dy + c, load(of_dy + c) + d);
+                store(of_dyh + c, mul_add(d, (load(x + c) - mean) * rstd, load(of_dyh + c)));
+            }
+            for (; c < lanes; c++) {
+                of_dy[c] += dy[c];
+                of_dyh[c] += dy[c] * (x[c] - mean) * rstd;
+            }
+        }
+        memcpy(job->dgamma + first, of_dyh, sizeof(float) * (size_t)lanes);
+        memcpy(job->dbeta + first, of_dy, sizeof(float) * (size_t)lanes);
+    }
+}
+
+/* ---- embedding ---- */
+
+static void add_row(float *to, const float *from, int64_t count) {
+    for (int64_t c = 0; c < count; c++) to[c] += from[c];
+}
+
+static void embedding(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_embedding_job *job = arg;
+    int64_t n = job->channels;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t id = job->ids[i];
+        const float *p = job->positions ? job->positions + i % job->length * n : NULL;
+        float *y = job->out + i * n;
+        if (id >= 0 && id < job->rows) {
+            memcpy(y, job->table + id * n, sizeof(float) * (size_t)n);
+        } else {
+            memset(y, 0, sizeof(float) * (size_t)n);
+        }
+        if (p) add_row(y, p, n);
+    }
+}
+
+/* Items are slices of channels; each takes all tokens in order. */
+static void embedding_bwd(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_embedding_job *job = arg;
+    int64_t n = job->channels, first = begin * KOLO_SIMD_SLICE;
+    int64_t lanes = kolo_min_i64(end * KOLO_SIMD_SLICE, n) - first;
+    if (begin == end) return;
+    for (int64_t r = 0; r < job->rows; r++) {
+        memset(job->out + r * n + first, 0, sizeof(float) * (size_t)lanes);
+    }
+    for (int64_t i = 0; i < job->tokens; i++) {
+        int64_t id = job->ids[i];
+        if (id < 0 || id >= job->rows) continue;
+        add_row(job->out + id * n + first, job->dy + i * n + first, lanes);
+    }
+}
+
+/* Items are positions. */
+static void position_bwd(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_embedding_job *job = arg;
+    int64_t n = job->channels;
+    for (int64_t t = begin; t < end; t++) {
+        float *to = job->out + t * n;
+        memset(to, 0, sizeof(float) * (size_t)n);
+        if (t >= job->length) continue;
+        for (int64_t i = t; i < job->tokens; i += job->length) add_row(to, job->dy + i * n, n);
+    }
+}
+
+const kolo_simd_token_table KOLO_SIMD_TABLE(kolo_simd_token_) = {
+    .layer_norm = layer_norm,
+    .layer_norm_bwd = layer_norm_bwd,
+    .layer_norm_sums = layer_norm_sums,
+    .embedding = embedding,
+    .embedding_bwd = embedding_bwd,
+    .position_bwd = position_bwd,
+};

@@ -1,0 +1,217 @@
+/* Our kernels for sequences of every instruction set that this machine has, against the reference:
+ * activations, layer normalisation, embedding, attention, LSTM; over shapes with and without rests
+ * of vectors, tiles and blocks, and over threads. */
+#include "base/rng.h"
+#include "kernel/simd/simd.h"
+#include "support/kernel_check.h"
+
+#include <math.h>
+#include <string.h>
+
+static void each_set(void (*body)(int threads)) {
+    for (int isa = 0; isa <= kolo_kernel_isa(); isa++) {
+        kolo_simd_pin_isa(isa);
+        for (int threads = 1; threads <= 3; threads += 2) body(threads);
+    }
+    kolo_simd_pin_isa(-1);
+}
+
+static void check(const kolo_kernel *kernel, kolo_kernel_spec *spec, const void *const *inputs,
+                  double tolerance) {
+    assert_true(kernel->fit(spec) >= 0);
+    test_kernel_on(kernel, spec, inputs, tolerance);
+}
+
+static const int32_t *integers(int64_t count, int64_t from, int64_t below, uint64_t seed) {
+    static int32_t numbers[4096];
+    kolo_rng rng = kolo_rng_make(seed, KOLO_RNG_TEST, 0);
+    assert_in_range(count, 1, KOLO_COUNT(numbers));
+    for (int64_t i = 0; i < count; i++) {
+        numbers[i] =
+            (int32_t)(from + (int64_t)kolo_rng_below(&rng, (uint64_t)i, (uint64_t)(below - from)));
+    }
+    return numbers;
+}
+
+/* ---- activations ---- */
+
+static void activations(int threads) {
+    static const struct {
+        const kolo_op *op;
+        const kolo_kernel *kernel;
+        int n_in;
+    } all[] = {
+        {&kolo_op_gelu, &kolo_simd_gelu, 1},
+        {&kolo_op_gelu_bwd, &kolo_simd_gelu_bwd, 2},
+        {&kolo_op_silu, &kolo_simd_silu, 1},
+        {&kolo_op_silu_bwd, &kolo_simd_silu_bwd, 2},
+        {&kolo_op_sigmoid, &kolo_simd_sigmoid, 1},
+        {&kolo_op_sigmoid_bwd, &kolo_simd_sigmoid_bwd, 2},
+        {&kolo_op_tanh, &kolo_simd_tanh, 1},
+        {&kolo_op_tanh_bwd, &kolo_simd_tanh_bwd, 2},
+        {&kolo_op_mul, &kolo_simd_mul, 2},
+    };
+    static const float scales[] = {1, 1e-3f, 30, 300};
+    static float x[500];
+    const kolo_shape shape[] = {kolo_shape_2(5, 100), kolo_shape_2(5, 100)};
+    kolo_kernel_spec spec;
+    for (size_t i = 0; i < KOLO_COUNT(all); i++) {
+        for (size_t s = 0; s < 2 * KOLO_COUNT(scales); s++) {
+            const kolo_attr attr[KOLO_MAX_ATTRS] = {{(int64_t)s % 2}};
+            kolo_rng rng = kolo_rng_make(s, KOLO_RNG_TEST, 0);
+            for (size_t k = 0; k < KOLO_COUNT(x); k++) {
+                x[k] = scales[s / 2] * kolo_rng_normal(&rng, k);
+            }
+            const void *in[] = {x, NULL};
+            test_kernel_spec(&spec, all[i].op, attr, all[i].n_in, shape, NULL, 1, NULL, threads);
+            check(all[i].kernel, &spec, in, 2e-6);
+        }
+    }
+}
+
+static void activations_are_the_reference(void **state) { each_set(activations); }
+
+/* ---- layer normalisation ---- */
+
+static void layer_norm(int threads) {
+    static const kolo_shape shapes[] = {
+        {3, {2, 3, 64}}, {3, {1, 5, 19}}, {2, {7, 130}}, {2, {3, 3}}, {2, {1, 384}}};
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_LAYER_NORM_EPS].f = 1e-5};
+    kolo_kernel_spec spec;
+    for (size_t i = 0; i < KOLO_COUNT(shapes); i++) {
+        kolo_shape x = shapes[i], rows = x, vector = kolo_shape_1(x.dim[x.rank - 1]);
+        rows.rank--;
+        const kolo_shape in[] = {x, vector, vector}, bwd[] = {x, x, vector, rows, rows};
+        test_kernel_spec(&spec, &kolo_op_layer_norm, attr, 3, in, NULL, 3, NULL, threads);
+        check(&kolo_simd_layer_norm, &spec, NULL, 2e-6);
+        test_kernel_spec(&spec, &kolo_op_layer_norm_bwd, attr, 5, bwd, NULL, 3, NULL, threads);
+        check(&kolo_simd_layer_norm_bwd, &spec, NULL, 5e-6);
+    }
+}
+
+static void layer_norm_is_the_reference(void **state) { each_set(layer_norm); }
+
+/* ---- embedding ---- */
+
+static void embedding(int threads) {
+    static const int64_t channels[] = {1, 16, 70, 200};
+    kolo_kernel_spec spec;
+    for (size_t i = 0; i < KOLO_COUNT(channels); i++) {
+        int64_t c = channels[i], n = 3, t = 7, rows = 11;
+        kolo_shape y = {3, {n, t, c}};
+        const kolo_shape in[] = {kolo_shape_2(rows, c), kolo_shape_2(n, t), kolo_shape_2(9, c)};
+        const kolo_shape bwd[] = {y, kolo_shape_2(n, t)};
+        const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_EMBEDDING_ROWS].i = rows};
+        const void *ids[] = {NULL, integers(n * t, -1, rows + 1, i), NULL};
+        for (int n_in = 2; n_in <= 3; n_in++) {
+            test_kernel_spec(&spec, &kolo_op_embedding, NULL, n_in, in, NULL, 1, NULL, threads);
+            check(&kolo_simd_embedding, &spec, ids, 0);
+        }
+        test_kernel_spec(&spec, &kolo_op_embedding_bwd, attr, 2, bwd, NULL, 1, NULL, threads);
+        check(&kolo_simd_embedding_bwd, &spec, ids, 1e-6);
+        test_kernel_spec(&spec, &kolo_op_position_bwd, attr, 1, bwd, NULL, 1, NULL, threads);
+        check(&kolo_simd_position_bwd, &spec, NULL, 1e-6);
+    }
+}
+
+static void embedding_is_the_reference(void **state) { each_set(embedding); }
+
+/* ---- attention ---- */
+
+static const struct {
+    int64_t n, length, heads, width;
+    bool causal, mask;
+} attentions[] = {
+    {2, 7, 2, 8, true, false},    {1, 50, 3, 16, true, false},  {1, 48, 1, 32, false, false},
+    {2, 131, 2, 20, true, false}, {1, 300, 1, 64, true, false}, {1, 129, 1, 5, false, true},
+    {2, 61, 2, 12, true, true},   {1, 1, 1, 3, true, false},    {1, 257, 1, 24, false, true},
+};
+
+/* What the forward pass gives: the gradient's o and lse. */
+static void attend(const kolo_kernel_spec *like, const float *qkv, const int32_t *mask, float *o,
+                   float *lse) {
+    kolo_kernel_spec spec = *like;
+    const kolo_kernel *kernel;
+    size_t bytes = 0;
+    ASSERT_OK(kolo_kernel_select(KOLO_KERNELS_REF, &spec, &kernel, NULL));
+    kolo_call call = {.spec = &spec, .out = {o, lse}};
+    call.in[0] = (void *)(uintptr_t)qkv;
+    call.in[1] = (void *)(uintptr_t)mask;
+    ASSERT_OK(kernel->prepare(&spec, &call.state, &bytes));
+    call.scratch = kolo_alloc(bytes);
+    assert_non_null(call.scratch);
+    kernel->run(&call);
+    kolo_free(call.scratch);
+    kernel->release(call.state);
+}
+
+static void attention(int threads) {
+    static float qkv[3 * 20000], o[20000], lse[2000];
+    for (size_t i = 0; i < KOLO_COUNT(attentions); i++) {
+        int64_t n = attentions[i].n, t = attentions[i].length, heads = attentions[i].heads;
+        int64_t c = heads * attentions[i].width;
+        int masks = attentions[i].mask;
+        kolo_shape x = {3, {n, t, 3 * c}}, y = {3, {n, t, c}}, rows = {3, {n, heads, t}};
+        assert_in_range(n * t * c, 1, KOLO_COUNT(o));
+        kolo_rng rng = kolo_rng_make(i, KOLO_RNG_TEST, 1);
+        for (int64_t k = 0; k < 3 * n * t * c; k++) {
+            qkv[k] = 2 * kolo_rng_normal(&rng, (uint64_t)k);
+        }
+        const int32_t *mask = integers(n * t, 0, 2, i); /* some first queries may see no key */
+        const kolo_attr attr[KOLO_MAX_ATTRS] = {{heads}, {attentions[i].causal}};
+        const kolo_shape in[] = {x, kolo_shape_2(n, t)};
+        const void *data[] = {qkv, mask};
+        kolo_kernel_spec spec;
+        test_kernel_spec(&spec, &kolo_op_attention, attr, 1 + masks, in, NULL, 2, NULL, threads);
+        attend(&spec, qkv, mask, o, lse);
+        bool all_see = true;
+        for (int64_t k = 0; k < n * heads * t; k++) all_see &= isfinite(lse[k]) != 0;
+        if (all_see) check(&kolo_simd_attention, &spec, data, 3e-6);
+        const kolo_shape bwd[] = {y, x, y, rows, kolo_shape_2(n, t)};
+        const void *bwd_data[] = {NULL, qkv, o, lse, mask};
+        test_kernel_spec(&spec, &kolo_op_attention_bwd, attr, 4 + masks, bwd, NULL, 1, NULL,
+                         threads);
+        check(&kolo_simd_attention_bwd, &spec, bwd_data, 1e-5);
+    }
+}
+
+static void attention_is_the_reference(void **state) { each_set(attention); }
+
+/* ---- LSTM ---- */
+
+static void lstm(int threads) {
+    static const int64_t shapes[][3] = {{1, 1, 1}, {2, 5, 8}, {7, 4, 33}, {3, 6, 64}, {13, 3, 20}};
+    static float gates[4 * 4096], c[4096];
+    for (size_t i = 0; i < KOLO_COUNT(shapes); i++) {
+        int64_t n = shapes[i][0], t = shapes[i][1], h = shapes[i][2];
+        kolo_shape gx = {3, {n, t, 4 * h}}, y = {3, {n, t, h}}, w = kolo_shape_2(4 * h, h);
+        const kolo_shape in[] = {gx, w, kolo_shape_1(4 * h)}, bwd[] = {y, gx, y, w};
+        kolo_kernel_spec spec;
+        test_kernel_spec(&spec, &kolo_op_lstm, NULL, 3, in, NULL, 3, NULL, threads);
+        check(&kolo_simd_lstm, &spec, NULL, 1e-5);
+        kolo_rng rng = kolo_rng_make(i, KOLO_RNG_TEST, 2);
+        for (int64_t k = 0; k < 4 * n * t * h; k++) gates[k] = kolo_rng_uniform(&rng, (uint64_t)k);
+        for (int64_t k = 0; k < n * t * h; k++) c[k] = kolo_rng_normal(&rng, (uint64_t)k);
+        const void *data[] = {NULL, gates, c, NULL};
+        test_kernel_spec(&spec, &kolo_op_lstm_bwd, NULL, 4, bwd, NULL, 1, NULL, threads);
+        check(&kolo_simd_lstm_bwd, &spec, data, 1e-5);
+        for (int64_t back = 0; back < 2; back++) {
+            const kolo_attr attr[KOLO_MAX_ATTRS] = {{back}};
+            test_kernel_spec(&spec, &kolo_op_shift, attr, 1, &y, NULL, 1, NULL, threads);
+            check(&kolo_simd_shift, &spec, NULL, 0);
+        }
+    }
+}
+
+static void lstm_is_the_reference(void **state) { each_set(lstm); }
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(activations_are_the_reference),
+        cmocka_unit_test(layer_norm_is_the_reference),
+        cmocka_unit_test(embedding_is_the_reference),
+        cmocka_unit_test(attention_is_the_reference),
+        cmocka_unit_test(lstm_is_the_reference),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
