@@ -16,12 +16,27 @@ static const kolo_model *const zoo[] = {
     &kolo_model_vgg16,
     &kolo_model_googlenet,
     &kolo_model_deeplabv3_resnet101,
+    &kolo_model_lstm_lm,
+    &kolo_model_gpt2,
+    &kolo_model_gpt2_tiny,
+    &kolo_model_gpt2_medium,
+    &kolo_model_gpt2_large,
+    &kolo_model_gpt2_xl,
     NULL,
 };
 
 enum { MODELS = sizeof zoo / sizeof zoo[0] };
 
 const kolo_model *const *kolo_models(void) { return zoo; }
+
+kolo_status kolo_model_sample(const kolo_model *model, const char *options, kolo_shape *sample,
+                              int64_t *classes) {
+    *sample = model->sample;
+    *classes = model->classes;
+    if (!model->windows) return KOLO_OK;
+    *sample = kolo_shape_1(0);
+    return model->windows(options, &sample->dim[0], classes);
+}
 
 kolo_status kolo_model_find(const char *name, const kolo_model **model) {
     const char *names[MODELS] = {NULL};
@@ -37,7 +52,7 @@ kolo_status kolo_model_find(const char *name, const kolo_model **model) {
         return kolo_error_set(KOLO_ERR_ARG, "unknown model \"%s\": did you mean \"%s\"?", name,
                               closest);
     }
-    char known[256] = "";
+    char known[512] = "";
     for (int i = 0, length = 0; zoo[i] && length < (int)sizeof known; i++) {
         length += snprintf(known + length, sizeof known - (size_t)length, "%s%s", i ? ", " : "",
                            zoo[i]->name);

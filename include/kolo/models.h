@@ -5,7 +5,8 @@
  * and the outputs "logits" [batch, classes], "loss" (sum over the batch) and "correct" (count). A
  * model that labels places instead takes "y" [batch,H,W], gives "logits" [batch,classes,H,W], sums
  * over all places and the counts "confusion" [classes,classes]. An output "aux_loss" is added to
- * the loss in training and left out in evaluation. */
+ * the loss in training and left out in evaluation. With tokens x and y are i32 [batch,T], logits
+ * [batch * T, classes], the sums over all tokens. */
 
 #include "kolo/graph.h"
 
@@ -27,12 +28,19 @@ typedef struct kolo_model {
                           what benchmarks and dumps take when no data is named */
     int64_t classes;
     bool label_maps; /* a label for each pixel, [H,W] a sample, instead of one a sample */
+    /* Models of tokens: a sample is a window [T], the classes are the vocabulary, and both are the
+     * options' to say; else NULL. */
+    kolo_status (*windows)(const char *options, int64_t *context, int64_t *vocabulary);
     /* Adds the model to an empty graph. ARG when the sample's shape or an option does not suit. */
     kolo_status (*build)(kolo_graph *g, const kolo_model_opts *opts);
 } kolo_model;
 
 /* The zoo, NULL-terminated; static storage. */
 KOLO_API const kolo_model *const *kolo_models(void);
+/* What a model takes with these options: `sample` and `classes` as they stand, or as `windows`
+ * says. ARG: an option does not suit. */
+KOLO_API kolo_status kolo_model_sample(const kolo_model *model, const char *options,
+                                       kolo_shape *sample, int64_t *classes);
 /* The model of that name; ARG with a suggestion when there is none. */
 KOLO_API kolo_status kolo_model_find(const char *name, const kolo_model **model);
 

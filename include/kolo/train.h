@@ -50,7 +50,7 @@ typedef struct kolo_train_opts {
     uint64_t seed;          /* 0 */
     int threads;            /* of kernels, per rank; 1 */
     bool reference_kernels;
-    bool no_winograd; /* convolutions in their direct form only */
+    bool no_winograd;     /* convolutions in their direct form only */
     int64_t bucket_bytes; /* 1 MiB */
     kolo_algorithm algorithm;
     const char *out_dir; /* where metrics.jsonl, config.yaml, checkpoint go; NULL: nowhere. Files
@@ -89,6 +89,7 @@ typedef struct kolo_train_result {
     double test_accuracy, test_loss; /* test_accuracy < 0: not evaluated */
     double test_mean_iou;            /* mean over the classes of intersection over union of their
                                         pixels (Everingham et al., 2010); < 0: no label maps */
+    double test_perplexity;          /* e^test_loss where the data are tokens, else 0 */
     double train_seconds;            /* in steps, waiting for data included, on rank 0 */
     double samples_per_second;       /* samples / train_seconds */
     double step_ms_median;           /* on rank 0 */

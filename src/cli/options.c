@@ -34,7 +34,8 @@ static const kolo_option rows[] = {
      .commands = CMD_TRAIN | CMD_EVAL, .required = CMD_TRAIN | CMD_EVAL,
      .help = "the data set: fashion-mnist, fashion-mnist:DIR, mnist:DIR, or made up: synthetic or "
              "synthetic:KEY=VALUE,... with the keys N, test, shape (1x28x28), classes and seed, and "
-             "synthetic-seg the same way, with a label for each pixel"},
+             "synthetic-seg the same way, with a label for each pixel; of tokens: text:FILE, "
+             "tokens:FILE, synthetic-tokens:KEY=VALUE,... (N, test, seed)"},
     {.name = "data", .type = KOLO_OPTION_TEXT, .metavar = "NAME[:DIR]",
      .commands = CMD_BENCH_TRAIN | CMD_PROFILE,
      .without = "made-up images such as the model is usually trained on",

@@ -33,6 +33,7 @@ static void add_table(kolo_text *t, const kolo_train_result *r, const result_abo
     }
     if (r->test_accuracy >= 0) {
         add_row(t, "test loss", "%.4f", r->test_loss);
+        if (r->test_perplexity > 0) add_row(t, "test perplexity", "%.4g", r->test_perplexity);
         add_row(t, "test accuracy", "%.4f", r->test_accuracy);
         if (r->test_mean_iou >= 0) add_row(t, "test mean IoU", "%.4f", r->test_mean_iou);
     }
@@ -65,6 +66,7 @@ static void add_json(kolo_text *t, const kolo_train_result *r, const result_abou
         kolo_json_double(&j, "final_loss", r->final_loss);
     }
     kolo_json_double(&j, "test_loss", r->test_accuracy >= 0 ? r->test_loss : NAN);
+    if (r->test_perplexity > 0) kolo_json_double(&j, "test_perplexity", r->test_perplexity);
     kolo_json_double(&j, "test_accuracy", r->test_accuracy >= 0 ? r->test_accuracy : NAN);
     if (r->test_mean_iou >= 0) kolo_json_double(&j, "test_mean_iou", r->test_mean_iou);
     if (about->trained) {

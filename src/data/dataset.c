@@ -37,6 +37,26 @@ const kolo_reader kolo_readers[] = {
         .help = "made in memory; discs and boxes before a background, with a label for each pixel",
         .open = kolo_read_synthetic_seg,
     },
+    {
+        .name = "text",
+        .argument = ":FILE",
+        .help = "the bytes of a file as tokens",
+        .open = kolo_read_tokens,
+        .token_bytes = 1,
+    },
+    {
+        .name = "tokens",
+        .argument = ":FILE or :DIR",
+        .help = "tokens of two bytes in a file (of four in *.u32), or in train.bin and val.bin",
+        .open = kolo_read_tokens,
+        .token_bytes = 2,
+    },
+    {
+        .name = "synthetic-tokens",
+        .argument = "[:N=65536,test=1024,seed=0]",
+        .help = "windows of made-up tokens, most of which follow from the one before",
+        .open = kolo_read_synthetic_tokens,
+    },
     {.name = NULL},
 };
 
@@ -58,6 +78,11 @@ static kolo_status unknown_name(const char *name) {
 }
 
 kolo_status kolo_dataset_open(const char *spec, kolo_split split, kolo_dataset **dataset) {
+    return kolo_dataset_open_for(spec, split, NULL, dataset);
+}
+
+kolo_status kolo_dataset_open_for(const char *spec, kolo_split split, const kolo_dataset_opts *opts,
+                                  kolo_dataset **dataset) {
     if (!spec || !*spec) {
         return KOLO_FAIL(KOLO_ERR_ARG, "no data set named: write for example fashion-mnist");
     }
@@ -65,7 +90,7 @@ kolo_status kolo_dataset_open(const char *spec, kolo_split split, kolo_dataset *
     size_t length = colon ? (size_t)(colon - spec) : strlen(spec);
     for (const kolo_reader *r = kolo_readers; r->name; r++) {
         if (strlen(r->name) == length && strncmp(r->name, spec, length) == 0) {
-            return kolo_dataset_open_with(r, colon ? colon + 1 : NULL, split, dataset);
+            return kolo_dataset_open_with(r, colon ? colon + 1 : NULL, split, opts, dataset);
         }
     }
     char name[64];
@@ -91,7 +116,8 @@ static kolo_status check_labels(const kolo_dataset *d) {
 }
 
 kolo_status kolo_dataset_open_with(const kolo_reader *reader, const char *argument,
-                                   kolo_split split, kolo_dataset **dataset) {
+                                   kolo_split split, const kolo_dataset_opts *opts,
+                                   kolo_dataset **dataset) {
     if (split != KOLO_SPLIT_TRAIN && split != KOLO_SPLIT_TEST) {
         return KOLO_FAIL(KOLO_ERR_ARG, "split %d of data set %s: there are train and test",
                          (int)split, reader->name);
@@ -100,10 +126,13 @@ kolo_status kolo_dataset_open_with(const kolo_reader *reader, const char *argume
     if (!d) return KOLO_NOMEM(sizeof *d);
     d->info.name = reader->name;
     d->info.split = split;
+    if (opts) d->opts = *opts;
     kolo_status status = reader->open(reader, argument, d);
     if (status == KOLO_OK) {
-        KOLO_ASSERT(d->info.count > 0 && d->info.sample.rank == 3 && d->info.classes > 0);
-        KOLO_ASSERT(d->info.sample.dim[0] <= KOLO_MAX_CHANNELS && d->info.place);
+        bool tokens = d->info.dtype == KOLO_DTYPE_I32;
+        KOLO_ASSERT(d->info.count > 0 && d->info.classes > 0 && d->info.place);
+        KOLO_ASSERT(d->info.sample.rank == (tokens ? 1 : 3));
+        KOLO_ASSERT(tokens || d->info.sample.dim[0] <= KOLO_MAX_CHANNELS);
         KOLO_ASSERT(d->gather || (d->samples && d->labels));
         d->sample_bytes =
             (size_t)kolo_shape_count(&d->info.sample) * kolo_dtype_bytes(d->info.dtype);

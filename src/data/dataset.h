@@ -12,6 +12,7 @@ struct kolo_dataset {
     kolo_dataset_info info;
     size_t sample_bytes;    /* filled by dataset.c */
     int64_t sample_labels;  /* the same: labels of one sample */
+    kolo_dataset_opts opts; /* the model's word */
     const uint8_t *samples; /* count,C,H,W */
     const int32_t *labels;  /* count, the labels of a sample each */
     /* As kolo_dataset_gather, indices checked already; any thread. */
@@ -31,6 +32,7 @@ typedef struct kolo_reader {
     kolo_status (*open)(const struct kolo_reader *reader, const char *argument,
                         kolo_dataset *dataset);
     /* Constants of readers of the MNIST family. */
+    int token_bytes;              /* of readers of tokens */
     const char *folder, *package; /* where a Debian package puts it; NULL: there is none */
     int classes;
     float mean, std;
@@ -41,7 +43,8 @@ extern const kolo_reader kolo_readers[];
 
 /* A data set by `reader`; what kolo_dataset_open does once it has found the reader. */
 kolo_status kolo_dataset_open_with(const kolo_reader *reader, const char *argument,
-                                   kolo_split split, kolo_dataset **dataset);
+                                   kolo_split split, const kolo_dataset_opts *opts,
+                                   kolo_dataset **dataset);
 
 /* The readers' open functions. */
 kolo_status kolo_read_mnist(const kolo_reader *reader, const char *argument, kolo_dataset *dataset);
@@ -49,3 +52,9 @@ kolo_status kolo_read_synthetic(const kolo_reader *reader, const char *argument,
                                 kolo_dataset *dataset);
 kolo_status kolo_read_synthetic_seg(const kolo_reader *reader, const char *argument,
                                     kolo_dataset *dataset);
+/* Fills what every set of tokens has: the shapes of windows by the model's word. */
+kolo_status kolo_tokens_describe(const kolo_reader *reader, kolo_dataset *dataset);
+kolo_status kolo_read_tokens(const kolo_reader *reader, const char *argument,
+                             kolo_dataset *dataset);
+kolo_status kolo_read_synthetic_tokens(const kolo_reader *reader, const char *argument,
+                                       kolo_dataset *dataset);

@@ -40,7 +40,7 @@ typedef struct kolo_batch {
     int64_t count;          /* samples of this rank; may be 0 in the last step of an epoch */
     int64_t first;          /* place of its first sample in the global batch */
     int64_t global_count;   /* samples of all ranks; 0: there are no more batches */
-    const uint8_t *samples; /* count,C,H,W */
+    const uint8_t *samples; /* count,C,H,W; of tokens count,T of i32 */
     const int32_t *labels;  /* count, those of a sample each (info->label) */
     const kolo_dataset_info *info;
 } kolo_batch;

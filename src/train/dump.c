@@ -113,8 +113,11 @@ static kolo_status resolve(const kolo_dump_opts *in, kolo_dump_opts *out) {
     if (!out->model) return KOLO_FAIL(KOLO_ERR_ARG, "which model? give its name, such as lenet");
     const kolo_model *model;
     KOLO_TRY(kolo_model_find(out->model, &model));
-    if (out->sample.rank == 0) out->sample = model->sample;
-    if (!out->classes) out->classes = model->classes;
+    kolo_shape sample;
+    int64_t classes;
+    KOLO_TRY(kolo_model_sample(model, out->model_options, &sample, &classes));
+    if (out->sample.rank == 0) out->sample = sample;
+    if (!out->classes) out->classes = classes;
     if (!out->batch) out->batch = 64;
     if (!out->bucket_bytes) out->bucket_bytes = 1 << 20;
     if (!out->threads) out->threads = 1;

@@ -112,6 +112,8 @@ kolo_status kolo_session_evaluate_all(kolo_session *session, kolo_comm *comm,
     status = kolo_agree(comm, status);
     if (status == KOLO_OK) status = sum_ranks(comm, &t, evaluation);
     kolo_free(t.confusion);
+    bool tokens = kolo_dataset_describe(dataset)->dtype == KOLO_DTYPE_I32;
+    if (status == KOLO_OK && tokens) evaluation->perplexity = exp(evaluation->loss);
     return status;
 }
 
@@ -143,7 +145,10 @@ static kolo_status prepare(job *j, const char *checkpoint, const char *data, int
     }
     if (threads < 1) return KOLO_FAIL(KOLO_ERR_ARG, "%d threads: choose at least 1", threads);
     KOLO_TRY(kolo_checkpoint_open(checkpoint, &j->checkpoint));
-    KOLO_TRY(kolo_dataset_open(data, KOLO_SPLIT_TEST, &j->dataset));
+    const kolo_checkpoint_info *info = &j->checkpoint.info;
+    kolo_dataset_opts windows = {0};
+    if (info->sample.rank == 1) windows = (kolo_dataset_opts){info->sample.dim[0], info->classes};
+    KOLO_TRY(kolo_dataset_open_for(data, KOLO_SPLIT_TEST, &windows, &j->dataset));
     KOLO_TRY(check_fit(&j->checkpoint, kolo_dataset_describe(j->dataset)));
     kolo_session_opts opts = {
         .model = j->checkpoint.info.model,
@@ -184,6 +189,7 @@ static kolo_status run(const job *j, kolo_comm *comm, int64_t batch, int threads
         .test_accuracy = evaluation.accuracy,
         .test_mean_iou = evaluation.mean_iou,
         .test_loss = evaluation.loss,
+        .test_perplexity = evaluation.perplexity,
         .samples_per_second = (double)evaluation.samples / seconds,
         .peak_rss_bytes = kolo_peak_rss_bytes(),
         .parameter_hash = kolo_store_hash(kolo_session_store(j->session)),

@@ -6,6 +6,7 @@
 typedef struct kolo_evaluation {
     double loss, accuracy; /* means over all labels */
     double mean_iou;       /* over the classes that occur; < 0 when the model counts no confusion */
+    double perplexity;     /* e^loss where the data are tokens, else 0 */
     int64_t samples;
 } kolo_evaluation;
 

@@ -4,10 +4,11 @@
 kolo_status kolo_fixed_batch_load(const kolo_setup *setup, int rank, kolo_fixed_batch *fixed) {
     const kolo_dataset_info *info = kolo_dataset_describe(setup->train);
     int64_t n = setup->opts.batch * setup->opts.accumulate;
-    size_t bytes = (size_t)n * (size_t)kolo_shape_count(&info->sample);
-    kolo_fixed_batch f = {
-        .samples = kolo_alloc(bytes),
-        .labels = kolo_alloc((size_t)(n * kolo_shape_count(&info->label)) * sizeof *f.labels)};
+    size_t bytes =
+        (size_t)n * (size_t)kolo_shape_count(&info->sample) * kolo_dtype_bytes(info->dtype);
+    size_t labels = (size_t)n * (size_t)kolo_shape_count(&info->label);
+    kolo_fixed_batch f = {.samples = kolo_alloc(bytes),
+                          .labels = kolo_alloc(labels * sizeof *f.labels)};
     int64_t *indices = kolo_alloc((size_t)n * sizeof *indices);
     kolo_status status = KOLO_OK;
     if (!f.samples || !f.labels || !indices) {

@@ -19,10 +19,12 @@ typedef struct cached {
     int64_t key;
     int64_t local; /* this rank's samples; 0: the plan has one that does not count */
     kolo_plan *plan;
-    float *x;
+    void *x; /* f32 images, or i32 tokens */
+    bool tokens;
     kolo_image_order order;
     size_t x_bytes;
     int32_t *y;
+    int64_t labels; /* elements of y */
 } cached;
 
 struct kolo_session {
@@ -81,7 +83,9 @@ static kolo_status find_inputs(cached *c) {
     kolo_tensor x, y;
     c->x = kolo_plan_input(c->plan, "x", &x);
     c->y = kolo_plan_input(c->plan, "y", &y);
+    c->tokens = x.dtype == KOLO_DTYPE_I32;
     c->x_bytes = kolo_tensor_bytes(&x);
+    c->labels = kolo_shape_count(&y.shape);
     char text[KOLO_LAYOUT_TEXT];
     kolo_layout_text(&x.layout, text);
     if (kolo_layout_is_plain(&x.layout)) {
@@ -210,15 +214,17 @@ int64_t kolo_session_parameters(const kolo_session *s) {
 /* ---- running ---- */
 
 static void fill(const cached *c, const kolo_batch *batch) {
-    if (batch->count > 0) {
-        int64_t labels = batch->count * kolo_shape_count(&batch->info->label);
-        kolo_batch_normalize(batch, c->order, c->x);
-        memcpy(c->y, batch->labels, (size_t)labels * sizeof *c->y);
-    } else {
-        int64_t labels = kolo_shape_count(&batch->info->label);
+    if (batch->count == 0) { /* a sample that does not count */
         memset(c->x, 0, c->x_bytes);
-        for (int64_t i = 0; i < labels; i++) c->y[i] = -1;
+        for (int64_t i = 0; i < c->labels; i++) c->y[i] = -1;
+        return;
     }
+    if (c->tokens) {
+        memcpy(c->x, batch->samples, c->x_bytes);
+    } else {
+        kolo_batch_normalize(batch, c->order, c->x);
+    }
+    memcpy(c->y, batch->labels, (size_t)c->labels * sizeof *c->y);
 }
 
 static kolo_status finish(const cached *c, kolo_sums *sums, int64_t samples, int64_t labels) {

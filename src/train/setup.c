@@ -76,15 +76,20 @@ static kolo_status resolve(const kolo_train_opts *given, kolo_train_opts *opts) 
 
 /* ---- data ---- */
 
-static kolo_status open_made_up(const char *model_name, int64_t samples, kolo_dataset **dataset) {
+static kolo_status open_made_up(const kolo_shape *sample, int64_t classes, bool label_maps,
+                                const kolo_dataset_opts *opts, int64_t samples,
+                                kolo_dataset **dataset) {
     char spec[128];
-    const kolo_model *model;
-    KOLO_TRY(kolo_model_find(model_name, &model));
-    snprintf(spec, sizeof spec,
-             "%s:N=%" PRId64 ",test=1,shape=%" PRId64 "x%" PRId64 "x%" PRId64 ",classes=%" PRId64,
-             model->label_maps ? "synthetic-seg" : "synthetic", samples, model->sample.dim[0],
-             model->sample.dim[1], model->sample.dim[2], model->classes);
-    return kolo_dataset_open(spec, KOLO_SPLIT_TRAIN, dataset);
+    if (sample->rank == 1) {
+        snprintf(spec, sizeof spec, "synthetic-tokens:N=%" PRId64 ",test=1", samples);
+    } else {
+        snprintf(spec, sizeof spec,
+                 "%s:N=%" PRId64 ",test=1,shape=%" PRId64 "x%" PRId64 "x%" PRId64
+                 ",classes=%" PRId64,
+                 label_maps ? "synthetic-seg" : "synthetic", samples, sample->dim[0],
+                 sample->dim[1], sample->dim[2], classes);
+    }
+    return kolo_dataset_open_for(spec, KOLO_SPLIT_TRAIN, opts, dataset);
 }
 
 static kolo_status check_test(const kolo_dataset_info *train, const kolo_dataset_info *test) {
@@ -100,12 +105,18 @@ static kolo_status check_test(const kolo_dataset_info *train, const kolo_dataset
                      kolo_shape_text(&test->sample, b), test->classes);
 }
 
-static kolo_status open_data(kolo_setup *s) {
+static kolo_status open_data(kolo_setup *s, const kolo_model *model) {
     const kolo_train_opts *o = &s->opts;
-    KOLO_TRY(o->data ? kolo_dataset_open(o->data, KOLO_SPLIT_TRAIN, &s->train)
-                     : open_made_up(o->model, s->global_batch, &s->train));
+    kolo_shape sample;
+    int64_t classes;
+    KOLO_TRY(kolo_model_sample(model, o->model_options, &sample, &classes));
+    kolo_dataset_opts opts = {0};
+    if (model->windows) opts = (kolo_dataset_opts){sample.dim[0], classes};
+    KOLO_TRY(o->data ? kolo_dataset_open_for(o->data, KOLO_SPLIT_TRAIN, &opts, &s->train)
+                     : open_made_up(&sample, classes, model->label_maps, &opts, s->global_batch,
+                                    &s->train));
     if (o->no_eval) return KOLO_OK;
-    KOLO_TRY(kolo_dataset_open(o->data, KOLO_SPLIT_TEST, &s->test));
+    KOLO_TRY(kolo_dataset_open_for(o->data, KOLO_SPLIT_TEST, &opts, &s->test));
     return check_test(kolo_dataset_describe(s->train), kolo_dataset_describe(s->test));
 }
 
@@ -158,9 +169,12 @@ static kolo_status open_all(kolo_setup *s, const kolo_train_opts *given, int wor
     if (s->opts.in_memory && kolo_augment_any(&s->augment)) {
         return KOLO_FAIL(KOLO_ERR_ARG, "a benchmark on a batch in memory augments nothing");
     }
-    KOLO_TRY(open_data(s));
+    KOLO_TRY(open_data(s, model));
     KOLO_TRY(work_out_steps(s, workers));
     const kolo_dataset_info *info = kolo_dataset_describe(s->train);
+    if (kolo_augment_any(&s->augment) && info->dtype != KOLO_DTYPE_U8) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "only images are augmented, and %s holds none", info->name);
+    }
     s->session = (kolo_session_opts){
         .model = s->opts.model,
         .model_options = s->opts.model_options,

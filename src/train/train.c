@@ -257,6 +257,7 @@ static kolo_status finish(job *j, kolo_train_result *result) {
         .test_accuracy = j->evaluated ? j->evaluation.accuracy : -1,
         .test_mean_iou = j->evaluated ? j->evaluation.mean_iou : -1,
         .test_loss = j->evaluated ? j->evaluation.loss : 0,
+        .test_perplexity = j->evaluated ? j->evaluation.perplexity : 0,
         .train_seconds = times[0],
         .samples_per_second = times[1],
         .step_ms_median = times[2],

@@ -147,7 +147,8 @@ static void files_missing_or_at_odds_are_refused(void **state) {
     kolo_reader elsewhere = kolo_readers[0];
     elsewhere.folder = FOLDER "/not-installed";
     kolo_dataset *d;
-    assert_int_equal(kolo_dataset_open_with(&elsewhere, NULL, KOLO_SPLIT_TRAIN, &d), KOLO_ERR_IO);
+    assert_int_equal(kolo_dataset_open_with(&elsewhere, NULL, KOLO_SPLIT_TRAIN, NULL, &d),
+                     KOLO_ERR_IO);
     assert_non_null(strstr(kolo_last_error(), "apt-get install dataset-fashion-mnist"));
 }
 

@@ -54,6 +54,19 @@ static const size_case sizes[] = {
     {"deeplabv3_resnet101", "aux=1", {3, {3, 65, 65}}, 21, 60996202},
     {"resnet18", "classes=1000", {3, {3, 64, 64}}, 10, 11689512},
     {"resnet20", NULL, {3, {3, 32, 32}}, 10, 269722},
+    /* the published checkpoints' */
+    {"gpt2", NULL, {1, {1024}}, 50257, 124439808},
+    {"gpt2_medium", NULL, {1, {16}}, 50257, 354823168},
+    {"gpt2_large", NULL, {1, {16}}, 50257, 774030080},
+    {"gpt2_xl", NULL, {1, {16}}, 50257, 1557611200},
+    {"gpt2",
+     "layers=2,width=8,heads=2,context=6,vocab=10",
+     {1, {6}},
+     10,
+     80 + 48 + 2 * (16 + 8 * 24 + 24 + 64 + 8 + 16 + 256 + 32 + 256 + 8) + 16},
+    /* as PyTorch's nn.Embedding, nn.LSTM and nn.Linear count */
+    {"lstm_lm", NULL, {1, {64}}, 10000, 5120000 + 2 * 2 * (2048 * 512 + 2048) + 5120000 + 10000},
+    {"lstm_lm", "tied=1,hidden=4", {1, {8}}, 5, 20 + 2 * 2 * (16 * 4 + 16) + 5},
     {"resnet20", "width=4", {3, {1, 28, 28}}, 10, 17254},
 };
 
@@ -76,6 +89,7 @@ static void models_have_their_sizes(void **state) {
         if (model->label_maps) {
             expected = kolo_shape_4(4, classes, c->sample.dim[1], c->sample.dim[2]);
         }
+        if (model->windows) expected = kolo_shape_2(4 * c->sample.dim[0], classes);
         assert_true(classes >= c->classes);
         assert_true(kolo_shape_equal(&kolo_info(g, logits)->tensor.shape, &expected));
         assert_int_equal(kolo_info(g, kolo_graph_output(g, "loss"))->tensor.shape.rank, 0);
@@ -131,7 +145,8 @@ static const refusal refusals[] = {
      "resnet101"},
     {"", NULL, IMAGE,
      "unknown model \"\": known are lenet, mlp, resnet20, resnet18, resnet34, resnet50, resnet101, "
-     "alexnet, vgg16"},
+     "alexnet, vgg16, googlenet, deeplabv3_resnet101, lstm_lm, gpt2, gpt2_tiny, gpt2_medium, "
+     "gpt2_large, gpt2_xl"},
     {"lenet", "hidden=3", IMAGE, "model lenet has no options: drop \"hidden\""},
     {"lenet", NULL, {1, {784}}, "at least 12x12, not samples of shape [784]"},
     {"lenet", NULL, {3, {1, 28, 11}}, "at least 12x12, not samples of shape [1,28,11]"},
@@ -148,6 +163,10 @@ static const refusal refusals[] = {
     {"googlenet", "classes=9", {3, {3, 64, 64}}, "classes=9, but the data has 10: give at least"},
     {"googlenet", "aux=2", {3, {3, 64, 64}}, "give aux a whole number from 0 to 1"},
     {"deeplabv3_resnet101", NULL, {1, {784}}, "takes images [C,H,W], not samples of shape [784]"},
+    {"gpt2", NULL, IMAGE, "takes windows of tokens, not samples of shape [1,28,28]"},
+    {"gpt2", "width=10,heads=3", {1, {4}}, "width 10 is no multiple of its 3 heads"},
+    {"gpt2", "context=3", {1, {4}}, "[P,768] with P 4 or more"},
+    {"lstm_lm", "tied=1,width=7", {1, {4}}, "tied=1 needs a width of 512"},
     {"mlp", NULL, {6, {1, 1, 1, 1, 1, 1}}, "samples have 6 dimensions: at most 5 fit"},
 };
 
@@ -222,9 +241,17 @@ static void resnets_are_named_and_drawn_as_in_torchvision(void **state) {
 static void no_plan_falls_back_to_reference_kernels(void **state) {
     static const struct {
         const char *name, *options;
-    } models[] = {{"lenet", NULL},       {"mlp", NULL},       {"resnet20", NULL},
-                  {"resnet18", NULL},    {"resnet50", NULL},  {"alexnet", "units=64"},
-                  {"vgg16", "units=64"}, {"googlenet", NULL}, {"deeplabv3_resnet101", "aux=1"}};
+    } models[] = {{"lenet", NULL},
+                  {"mlp", NULL},
+                  {"resnet20", NULL},
+                  {"resnet18", NULL},
+                  {"resnet50", NULL},
+                  {"alexnet", "units=64"},
+                  {"vgg16", "units=64"},
+                  {"googlenet", NULL},
+                  {"deeplabv3_resnet101", "aux=1"},
+                  {"gpt2_tiny", "dropout=10"},
+                  {"lstm_lm", "dropout=10"}};
     bool vendor = false;
     for (size_t i = 0; kolo_kernel_at(i); i++) {
         vendor |= strncmp(kolo_kernel_at(i)->name, "dnn_", 4) == 0;
@@ -235,7 +262,9 @@ static void no_plan_falls_back_to_reference_kernels(void **state) {
     }
     for (size_t i = 0; i < 2 * KOLO_COUNT(models); i++) {
         const char *name = models[i / 2].name;
+        bool tokens = strcmp(name, "gpt2_tiny") == 0 || strcmp(name, "lstm_lm") == 0;
         kolo_model_opts opts = {2, {3, {3, 64, 64}}, 10, models[i / 2].options};
+        if (tokens) opts.sample = kolo_shape_1(16);
         kolo_graph *g;
         static kolo_store *store; /* the plan to evaluate takes that of the plan to train */
         kolo_plan *plan;
@@ -254,6 +283,48 @@ static void no_plan_falls_back_to_reference_kernels(void **state) {
     }
 }
 
+/* Initial values of GPT-2: section 2.3 of the paper, and the code that OpenAI published. */
+static void gpt2_is_drawn_as_published(void **state) {
+    static const struct {
+        const char *name;
+        kolo_init init;
+    } expected[] = {
+        {"wte.weight", {KOLO_INIT_NORMAL, 0.02}},
+        {"wpe.weight", {KOLO_INIT_NORMAL, 0.01}},
+        {"h.0.ln_1.weight", {KOLO_INIT_ONE, 0}},
+        {"h.11.attn.c_attn.weight", {KOLO_INIT_NORMAL, 0.02}},
+        {"h.11.attn.c_attn.bias", {KOLO_INIT_ZERO, 0}},
+        {"h.3.attn.c_proj.weight", {KOLO_INIT_NORMAL, 0.02 / 4.898979485566356}},
+        {"h.3.mlp.c_fc.weight", {KOLO_INIT_NORMAL, 0.02}},
+        {"h.3.mlp.c_proj.weight", {KOLO_INIT_NORMAL, 0.02 / 4.898979485566356}},
+        {"ln_f.bias", {KOLO_INIT_ZERO, 0}},
+    };
+    kolo_graph *g;
+    ASSERT_OK(build("gpt2", &(kolo_model_opts){1, {1, {8}}, 50257, NULL}, &g));
+    for (size_t i = 0; i < KOLO_COUNT(expected); i++) {
+        kolo_value v = kolo_graph_find(g, expected[i].name);
+        if (!kolo_value_ok(v)) fail_msg("no %s", expected[i].name);
+        assert_int_equal(kolo_info(g, v)->init.kind, expected[i].init.kind);
+        assert_true(fabs(kolo_info(g, v)->init.scale - expected[i].init.scale) < 1e-15);
+    }
+    kolo_graph_destroy(g);
+}
+
+/* A model's options say how long windows are and how many tokens there are. */
+static void windows_are_the_options(void **state) {
+    const kolo_model *model;
+    kolo_shape sample;
+    int64_t classes;
+    ASSERT_OK(kolo_model_find("gpt2", &model));
+    ASSERT_OK(kolo_model_sample(model, "context=7,vocab=9", &sample, &classes));
+    assert_true(sample.rank == 1 && sample.dim[0] == 7 && classes == 9);
+    assert_int_equal(kolo_model_sample(model, "context=0", &sample, &classes), KOLO_ERR_ARG);
+    for (const kolo_model *const *m = kolo_models(); *m; m++) {
+        ASSERT_OK(kolo_model_sample(*m, NULL, &sample, &classes));
+        assert_true(kolo_shape_equal(&sample, &(*m)->sample) && classes == (*m)->classes);
+    }
+}
+
 static void the_zoo_is_complete(void **state) {
     int n = 0;
     for (const kolo_model *const *m = kolo_models(); *m; m++, n++) {
@@ -262,7 +333,7 @@ static void the_zoo_is_complete(void **state) {
         assert_ptr_equal(found, *m);
         assert_true((*m)->summary[0] != '\0' && (*m)->options_help != NULL);
     }
-    assert_int_equal(n, 11);
+    assert_int_equal(n, 17);
 }
 
 int main(void) {
@@ -272,6 +343,8 @@ int main(void) {
         cmocka_unit_test(what_does_not_suit_is_refused_in_words),
         cmocka_unit_test(resnets_are_named_and_drawn_as_in_torchvision),
         cmocka_unit_test(no_plan_falls_back_to_reference_kernels),
+        cmocka_unit_test(gpt2_is_drawn_as_published),
+        cmocka_unit_test(windows_are_the_options),
         cmocka_unit_test(the_zoo_is_complete),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

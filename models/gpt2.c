@@ -1,0 +1,105 @@
+/* gpt2 and its sizes. Radford, Wu, Child, Luan, Amodei, Sutskever, "Language models are
+ * unsupervised multitask learners", 2019.
+ *
+ *     tokens -> wte + wpe -> layers -> ln_f -> logits by wte again
+ *     layer: x + c_proj(attention(c_attn(ln_1(x)))), then x + c_proj(GELU(c_fc(ln_2(x))))
+ *
+ * Weights are drawn with a deviation of 0.02, those of the projections back into the residual
+ * stream with 0.02 / sqrt(2 layers) (section 2.3), positions with 0.01 as OpenAI's code has it;
+ * GELU is by tanh. Parameters are named as in the published checkpoints; 124,439,808 of them for
+ * gpt2. */
+#include "models/options.h"
+#include "models/sequence.h"
+#include "models/zoo.h"
+
+#include <math.h>
+#include <stdio.h>
+
+typedef struct gpt2_size {
+    const char *name;
+    int64_t layers, width, heads, context, vocabulary, dropout;
+} gpt2_size;
+
+static kolo_status parse(gpt2_size *m, const char *options) {
+    const model_option table[] = {
+        {"layers", 1, 1000, &m->layers},       {"width", 1, 1 << 16, &m->width},
+        {"heads", 1, 1 << 12, &m->heads},      {"context", 1, 1 << 20, &m->context},
+        {"vocab", 1, 1 << 24, &m->vocabulary}, {"dropout", 0, 99, &m->dropout},
+    };
+    kolo_status status = model_options_parse(m->name, options, table, 6);
+    if (status == KOLO_OK && m->width % m->heads != 0) {
+        return kolo_error_set(KOLO_ERR_ARG, "model %s: width %d is no multiple of its %d heads",
+                              m->name, (int)m->width, (int)m->heads);
+    }
+    return status;
+}
+
+static kolo_value layer(kolo_graph *g, const gpt2_size *m, int i, kolo_value x) {
+    char name[MODEL_NAME];
+    double back = 0.02 / sqrt(2.0 * (double)m->layers);
+#define PART(part) (snprintf(name, sizeof name, "h.%d." part, i), name)
+    kolo_value y = kolo_layer_norm(g, x, PART("ln_1"), 0);
+    y = model_token_linear(g, PART("attn.c_attn"), y, m->width, 3 * m->width, 0.02);
+    y = kolo_attention(g, y, &(kolo_attention_opts){.heads = m->heads, .causal = true});
+    y = model_token_linear(g, PART("attn.c_proj"), y, m->width, m->width, back);
+    x = kolo_add(g, x, model_dropout(g, y, m->dropout));
+    y = kolo_layer_norm(g, x, PART("ln_2"), 0);
+    y = model_token_linear(g, PART("mlp.c_fc"), y, m->width, 4 * m->width, 0.02);
+    y = model_token_linear(g, PART("mlp.c_proj"), kolo_gelu(g, y, true), 4 * m->width, m->width,
+                           back);
+#undef PART
+    return kolo_add(g, x, model_dropout(g, y, m->dropout));
+}
+
+static kolo_status build(kolo_graph *g, const kolo_model_opts *opts, gpt2_size m) {
+    kolo_value x, y;
+    kolo_status status = parse(&m, opts->options);
+    if (status == KOLO_OK) status = model_token_inputs(g, m.name, opts, &x, &y);
+    if (status != KOLO_OK) return status;
+    int64_t length = opts->sample.dim[0];
+    kolo_value wte = kolo_param(g, "wte.weight", kolo_shape_2(opts->classes, m.width),
+                                (kolo_init){KOLO_INIT_NORMAL, 0.02});
+    kolo_value wpe = kolo_param(g, "wpe.weight", kolo_shape_2(m.context, m.width),
+                                (kolo_init){KOLO_INIT_NORMAL, 0.01});
+    kolo_value h = model_dropout(g, kolo_embedding(g, wte, x, wpe), m.dropout);
+    for (int i = 0; i < m.layers; i++) h = layer(g, &m, i, h);
+    h = kolo_layer_norm(g, h, "ln_f", 0);
+    int64_t tokens = opts->batch * length;
+    kolo_value logits = kolo_linear(g, kolo_reshape(g, h, kolo_shape_2(tokens, m.width)), wte);
+    model_token_outputs(g, logits, kolo_reshape(g, y, kolo_shape_1(tokens)));
+    return kolo_graph_check(g);
+}
+
+static kolo_status windows(const char *options, int64_t *context, int64_t *vocabulary,
+                           gpt2_size m) {
+    kolo_status status = parse(&m, options);
+    *context = m.context;
+    *vocabulary = m.vocabulary;
+    return status;
+}
+
+#define GPT2(id, text, help, n_layers, n_width, n_heads, n_context, n_vocabulary)                 \
+    static const gpt2_size id = {text, n_layers, n_width, n_heads, n_context, n_vocabulary, 0};   \
+    static kolo_status build_##id(kolo_graph *g, const kolo_model_opts *opts) {                   \
+        return build(g, opts, id);                                                                \
+    }                                                                                             \
+    static kolo_status windows_##id(const char *options, int64_t *context, int64_t *vocabulary) { \
+        return windows(options, context, vocabulary, id);                                         \
+    }                                                                                             \
+    const kolo_model kolo_model_##id = {                                                          \
+        .name = text,                                                                             \
+        .summary = help " (Radford et al., 2019)",                                                \
+        .options_help =                                                                           \
+            "layers=" #n_layers ", width=" #n_width ", heads=" #n_heads ", context=" #n_context   \
+            " (tokens of a window), vocab=" #n_vocabulary ", dropout=0 (percent)",                \
+        .sample = {1, {n_context}},                                                               \
+        .classes = n_vocabulary,                                                                  \
+        .windows = windows_##id,                                                                  \
+        .build = build_##id,                                                                      \
+    }
+
+GPT2(gpt2, "gpt2", "GPT-2", 12, 768, 12, 1024, 50257);
+GPT2(gpt2_tiny, "gpt2_tiny", "a small GPT-2", 4, 128, 4, 128, 256);
+GPT2(gpt2_medium, "gpt2_medium", "GPT-2 medium", 24, 1024, 16, 1024, 50257);
+GPT2(gpt2_large, "gpt2_large", "GPT-2 large", 36, 1280, 20, 1024, 50257);
+GPT2(gpt2_xl, "gpt2_xl", "GPT-2 XL", 48, 1600, 25, 1024, 50257);

@@ -1,0 +1,79 @@
+/* lstm_lm: a language model of LSTM layers. Zaremba, Sutskever, Vinyals, "Recurrent neural network
+ * regularization", 2014: dropout before, between and behind the layers, never in the recurrence.
+ *
+ *     tokens -> embedding -> lstm layers -> decoder -> logits
+ *
+ * tied=1 uses the embedding as the decoder's weights (Press, Wolf, 2017); it must then be as wide
+ * as the layers. Parameters are named as in PyTorch's word_language_model; embedding and decoder
+ * are uniform within 0.1 as there, the LSTM's as nn.LSTM draws them. */
+#include "models/options.h"
+#include "models/sequence.h"
+#include "models/zoo.h"
+
+typedef struct lstm_lm {
+    int64_t layers, hidden, embedding, context, vocabulary, tied, dropout;
+} lstm_lm;
+
+static kolo_status parse(lstm_lm *m, const char *options) {
+    *m = (lstm_lm){.layers = 2, .hidden = 512, .embedding = 0, .context = 64, .vocabulary = 10000};
+    const model_option table[] = {
+        {"layers", 1, 100, &m->layers},        {"hidden", 1, 1 << 16, &m->hidden},
+        {"width", 1, 1 << 16, &m->embedding},  {"context", 1, 1 << 20, &m->context},
+        {"vocab", 1, 1 << 24, &m->vocabulary}, {"tied", 0, 1, &m->tied},
+        {"dropout", 0, 99, &m->dropout},
+    };
+    kolo_status status = model_options_parse("lstm_lm", options, table, 7);
+    if (status != KOLO_OK) return status;
+    if (m->embedding == 0) m->embedding = m->hidden;
+    if (m->tied && m->embedding != m->hidden) {
+        return kolo_error_set(KOLO_ERR_ARG,
+                              "model lstm_lm: tied=1 needs a width of %d, that of the layers: drop "
+                              "width=%d",
+                              (int)m->hidden, (int)m->embedding);
+    }
+    return KOLO_OK;
+}
+
+static kolo_status windows(const char *options, int64_t *context, int64_t *vocabulary) {
+    lstm_lm m;
+    kolo_status status = parse(&m, options);
+    if (status != KOLO_OK) return status;
+    *context = m.context;
+    *vocabulary = m.vocabulary;
+    return KOLO_OK;
+}
+
+static kolo_status build(kolo_graph *g, const kolo_model_opts *opts) {
+    const kolo_init uniform = {KOLO_INIT_UNIFORM, 0.1}, zero = {KOLO_INIT_ZERO, 0};
+    lstm_lm m;
+    kolo_value x, y;
+    kolo_status status = parse(&m, opts->options);
+    if (status == KOLO_OK) status = model_token_inputs(g, "lstm_lm", opts, &x, &y);
+    if (status != KOLO_OK) return status;
+    kolo_value table =
+        kolo_param(g, "encoder.weight", kolo_shape_2(opts->classes, m.embedding), uniform);
+    kolo_value h = kolo_embedding(g, table, x, (kolo_value){-1});
+    for (int i = 0; i < m.layers; i++) {
+        h = kolo_lstm(g, model_dropout(g, h, m.dropout), "rnn", i, m.hidden);
+    }
+    int64_t length = opts->sample.dim[0], tokens = opts->batch * length;
+    h = kolo_reshape(g, model_dropout(g, h, m.dropout), kolo_shape_2(tokens, m.hidden));
+    kolo_value w =
+        m.tied ? table
+               : kolo_param(g, "decoder.weight", kolo_shape_2(opts->classes, m.hidden), uniform);
+    kolo_value b = kolo_param(g, "decoder.bias", kolo_shape_1(opts->classes), zero);
+    kolo_value logits = kolo_linear_bias(g, h, w, b);
+    model_token_outputs(g, logits, kolo_reshape(g, y, kolo_shape_1(tokens)));
+    return kolo_graph_check(g);
+}
+
+const kolo_model kolo_model_lstm_lm = {
+    .name = "lstm_lm",
+    .summary = "language model of LSTM layers (Zaremba et al., 2014)",
+    .options_help = "layers=2, hidden=512, width=512 (of the embedding), context=64 (tokens of a "
+                    "window), vocab=10000, tied=0 (1: the embedding decodes), dropout=0 (percent)",
+    .sample = {1, {64}},
+    .classes = 10000,
+    .windows = windows,
+    .build = build,
+};

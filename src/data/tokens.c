@@ -1,0 +1,126 @@
+/* Tokens from files: the bytes of a text, or numbers of two or four bytes, little-endian, one after
+ * the other with no header, as preprocessing scripts leave them in train.bin and val.bin.
+ *
+ * A sample is a window of T tokens, its labels the token behind each; windows lie side by side, so
+ * every token but the file's first is a label once an epoch, and what does not fill a window is
+ * left out. Of a single file the last tenth of the windows, at least one, is the test split. The
+ * file is mapped, and every token is checked against the vocabulary when it is opened. */
+#include "base/file.h"
+#include "data/dataset.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+
+typedef struct tokens {
+    kolo_file_view view;
+    int bytes;     /* of a token: 1, 2 or 4 */
+    int64_t first; /* window of the file that is sample 0 */
+} tokens;
+
+static void close_tokens(kolo_dataset *d) {
+    tokens *own = d->own;
+    if (!own) return;
+    kolo_file_unmap(&own->view);
+    kolo_free(own);
+}
+
+static uint32_t token_at(const tokens *t, int64_t i) {
+    const uint8_t *p = (const uint8_t *)t->view.data + i * t->bytes;
+    uint32_t token = 0;
+    for (int b = 0; b < t->bytes; b++) token |= (uint32_t)p[b] << (8 * b);
+    return token;
+}
+
+static kolo_status gather(const kolo_dataset *d, const int64_t *indices, int64_t n,
+                          uint8_t *samples, int32_t *labels) {
+    const tokens *own = d->own;
+    int64_t length = d->info.sample.dim[0];
+    int32_t *x = (int32_t *)(void *)samples;
+    for (int64_t i = 0; i < n; i++, x += length, labels += length) {
+        int64_t at = (own->first + indices[i]) * length;
+        for (int64_t t = 0; t < length; t++) x[t] = (int32_t)token_at(own, at + t);
+        memcpy(labels, x + 1, (size_t)(length - 1) * sizeof *labels);
+        labels[length - 1] = (int32_t)token_at(own, at + length);
+    }
+    return KOLO_OK;
+}
+
+/* Which file a split is in; *whole: the split is all of it. The text is for kolo_free. */
+static kolo_status find_file(const kolo_reader *reader, const char *argument, kolo_split split,
+                             char **path, bool *whole) {
+    struct stat st;
+    if (!argument || !*argument) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "data set %s needs a file: write %s:FILE", reader->name,
+                         reader->name);
+    }
+    *whole = reader->token_bytes > 1 && stat(argument, &st) == 0 && S_ISDIR(st.st_mode);
+    *path = *whole ? kolo_format("%s/%s.bin", argument, split == KOLO_SPLIT_TRAIN ? "train" : "val")
+                   : kolo_strdup(argument);
+    return *path ? KOLO_OK : KOLO_NOMEM(strlen(argument));
+}
+
+static kolo_status check_tokens(const kolo_dataset *d, const tokens *t, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        if ((int64_t)token_at(t, i) < d->opts.vocabulary) continue;
+        return KOLO_FAIL(KOLO_ERR_FORMAT,
+                         "%s: token %" PRIu32 " at place %" PRId64 ", but the model knows %" PRId64
+                         ": give it a larger vocabulary, or the file that it is for",
+                         d->info.place, token_at(t, i), i, d->opts.vocabulary);
+    }
+    return KOLO_OK;
+}
+
+/* Cuts the file into windows and takes the split's. */
+static kolo_status take_windows(kolo_dataset *d, tokens *t, bool whole) {
+    int64_t count = (int64_t)t->view.bytes / t->bytes, length = d->opts.context;
+    if (t->view.bytes % (size_t)t->bytes != 0) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT,
+                         "%s: %zu bytes are no whole number of tokens of %d bytes each: is it a "
+                         "file of tokens?",
+                         d->info.place, t->view.bytes, t->bytes);
+    }
+    int64_t windows = count > 0 ? (count - 1) / length : 0, test = whole ? 0 : (windows + 9) / 10;
+    if (windows < (whole ? 1 : 2)) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT,
+                         "%s: %" PRId64 " tokens are too few for windows of %" PRId64
+                         ": give a longer file, or the model a shorter context",
+                         d->info.place, count, length);
+    }
+    bool train = d->info.split == KOLO_SPLIT_TRAIN;
+    d->info.count = whole ? windows : train ? windows - test : test;
+    t->first = whole || train ? 0 : windows - test;
+    return check_tokens(d, t, count);
+}
+
+kolo_status kolo_tokens_describe(const kolo_reader *reader, kolo_dataset *d) {
+    if (d->opts.context < 1 || d->opts.vocabulary < 1) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "data set %s holds tokens: choose a model that reads them, such as gpt2",
+                         reader->name);
+    }
+    if (d->opts.vocabulary > INT32_MAX) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "a vocabulary of %" PRId64 ": choose at most %d",
+                         d->opts.vocabulary, INT32_MAX);
+    }
+    d->info.sample = d->info.label = kolo_shape_1(d->opts.context);
+    d->info.dtype = KOLO_DTYPE_I32;
+    d->info.classes = (int)d->opts.vocabulary;
+    return KOLO_OK;
+}
+
+kolo_status kolo_read_tokens(const kolo_reader *reader, const char *argument, kolo_dataset *d) {
+    bool whole;
+    KOLO_TRY(kolo_tokens_describe(reader, d));
+    KOLO_TRY(find_file(reader, argument, d->info.split, &d->place, &whole));
+    d->info.place = d->place;
+    d->close = close_tokens;
+    tokens *own = d->own = kolo_zalloc(sizeof *own);
+    if (!own) return KOLO_NOMEM(sizeof *own);
+    size_t length = strlen(d->place);
+    bool wide = reader->token_bytes > 1 && length > 4 && !strcmp(d->place + length - 4, ".u32");
+    own->bytes = wide ? 4 : reader->token_bytes;
+    KOLO_TRY(kolo_file_map(d->place, &own->view));
+    d->gather = gather;
+    return take_windows(d, own, whole);
+}
