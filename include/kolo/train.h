@@ -30,6 +30,13 @@ typedef enum kolo_lr_schedule {
                      */
 } kolo_lr_schedule;
 
+typedef enum kolo_optimizer {
+    KOLO_OPTIMIZER_SGD,
+    KOLO_OPTIMIZER_NESTEROV, /* SGD with Nesterov's form of momentum */
+    KOLO_OPTIMIZER_ADAM,     /* Kingma, Ba, 2015; weight decay is added to the gradient */
+    KOLO_OPTIMIZER_ADAMW,    /* weight decay apart from it; Loshchilov, Hutter, 2019 */
+} kolo_optimizer;
+
 /* What a job does, as its ranks agree on it. Zero means the default, which each line names. */
 typedef struct kolo_train_opts {
     const char *model, *model_options; /* name in the zoo; the model's own options */
@@ -38,8 +45,11 @@ typedef struct kolo_train_opts {
     int64_t accumulate;    /* micro-batches of `batch` samples per worker in each step; 1 */
     int64_t epochs, steps; /* the first reached ends the run; both 0: one epoch */
     double lr;             /* 0.01 */
-    double momentum, weight_decay; /* 0 */
-    bool nesterov;
+    kolo_optimizer optimizer;
+    double momentum, weight_decay; /* 0; momentum is SGD's */
+    double beta1, beta2, eps;      /* of Adam; 0.9, 0.999, 1e-8 */
+    bool decay_matrices_only;      /* weight decay leaves biases and normalisation alone */
+    double clip;                   /* largest norm of all gradients together; 0: any */
     kolo_lr_schedule schedule;
     double lr_min;          /* end of the cosine; 0 */
     double lr_step_factor;  /* 0.1 */

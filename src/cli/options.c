@@ -16,6 +16,7 @@ enum {
 
 /* In the order of the enums in kolo/train.h, kolo/comm.h, kolo/dump.h, cli/progress.h. */
 static const char *const schedules[] = {"constant", "step", "cosine", NULL};
+static const char *const optimizers[] = {"sgd", "nesterov", "adam", "adamw", NULL};
 static const char *const algorithms[] = {"auto", "ring", "direct", NULL};
 static const char *const transports[] = {"auto", "shm", "tcp", NULL};
 static const char *const progresses[] = {"auto", "bar", "plain", "none", NULL};
@@ -109,8 +110,22 @@ static const kolo_option rows[] = {
      .max = 1e6, .commands = CMD_TRAIN, .help = "learning rate"},
     {.name = "momentum", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "0", .min = 0,
      .max = 1, .commands = MODEL, .help = "momentum of SGD"},
-    {.name = "nesterov", .type = KOLO_OPTION_FLAG, .commands = STEPS,
-     .help = "Nesterov's form of momentum"},
+    {.name = "optimizer", .type = KOLO_OPTION_CHOICE, .choices = optimizers, .preset = "sgd",
+     .commands = STEPS,
+     .help = "SGD, SGD with Nesterov's form of momentum, Adam, or Adam with weight decay apart from "
+             "the gradient"},
+    {.name = "beta1", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "0.9", .min = 1e-6,
+     .max = 0.999999, .commands = STEPS, .help = "how much of the mean of gradients Adam keeps"},
+    {.name = "beta2", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "0.999", .min = 1e-6,
+     .max = 0.999999, .commands = STEPS,
+     .help = "how much of the mean of squared gradients Adam keeps"},
+    {.name = "eps", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "1e-8", .min = 1e-30,
+     .max = 1, .commands = STEPS, .help = "what Adam adds to the root that it divides by"},
+    {.name = "clip", .type = KOLO_OPTION_FLOAT, .metavar = "X", .min = 0, .max = MANY,
+     .preset = "0", .commands = STEPS,
+     .help = "scale gradients down to this norm of all of them together; 0: never"},
+    {.name = "decay-matrices-only", .type = KOLO_OPTION_FLAG, .commands = STEPS,
+     .help = "weight decay leaves biases and the parameters of normalisation alone"},
     {.name = "weight-decay", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "0", .min = 0,
      .max = 1e6, .commands = MODEL,
      .help = "what is added to each gradient, as a multiple of the parameter"},

@@ -282,8 +282,19 @@ kolo_cost kolo_node_cost(const kolo_graph *g, const kolo_node *n) {
 }
 
 bool kolo_node_is_update(const kolo_graph *g, const kolo_node *n) {
+    if (n->op->with_updates) return true;
     for (int k = 0; k < n->n_out; k++) {
         if (kolo_value_ok(kolo_info(g, n->out[k])->next_of)) return true;
     }
+    for (int k = 0; k < n->n_in; k++) {
+        int32_t producer = kolo_info(g, n->in[k])->producer;
+        if (producer >= 0 && g->nodes[producer]->op->with_updates) return true;
+    }
     return false;
+}
+
+bool kolo_value_travels(const kolo_graph *g, kolo_value v) {
+    const kolo_value_info *info = kolo_info(g, v);
+    if (info->kind != KOLO_VALUE_TEMP) return false;
+    return info->producer < 0 || !kolo_node_is_update(g, g->nodes[info->producer]);
 }

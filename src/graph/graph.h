@@ -106,6 +106,7 @@ typedef struct kolo_op {
                  kolo_value *d_in);
     kolo_cost (*cost)(
         const kolo_shape_query *q); /* NULL: no flops, bytes of all inputs and outputs */
+    bool with_updates;              /* reads reduced gradients, as updates do */
     bool view; /* output 0 is input 0 under another shape: no kernel, no memory */
     unsigned
         overwrite; /* bit i: output 0 may take the memory of input i, if that is not used again */
@@ -142,8 +143,12 @@ kolo_status kolo_graph_prune(kolo_graph *g);
 kolo_shape_query kolo_node_query(const kolo_graph *g, const kolo_node *n, kolo_tensor *in,
                                  kolo_tensor *out);
 kolo_cost kolo_node_cost(const kolo_graph *g, const kolo_node *n);
-/* Whether the node is an update: it makes the next version of a parameter or state. */
+/* Whether the node is an update: it makes the next version of a parameter or state; or stands with
+ * them: its op does, or it reads what such an op makes. */
 bool kolo_node_is_update(const kolo_graph *g, const kolo_node *n);
+/* Of what an update reads: whether it is a result of the step that ranks sum, not a leaf, nor made
+ * by a node that stands with the updates itself. */
+bool kolo_value_travels(const kolo_graph *g, kolo_value v);
 
 /* Checks every invariant that this header states; FORMAT with the node named. Passes run it. */
 kolo_status kolo_graph_verify(const kolo_graph *g);

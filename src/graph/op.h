@@ -156,6 +156,24 @@ extern const kolo_op kolo_op_confusion;
 enum { KOLO_SGD_MOMENTUM, KOLO_SGD_WEIGHT_DECAY, KOLO_SGD_NESTEROV };
 extern const kolo_op kolo_op_sgd;
 
+/* adam: w, g, lr [], update [], m, v -> w', m', v', `update` being the number of this update from 1
+ * on; with d = g + weight_decay w (decoupled: d = g, and w is multiplied by 1 - lr weight_decay
+ * first): m' = beta1 m + (1 - beta1) d, v' = beta2 v + (1 - beta2) d^2 and
+ * w' = w - lr (m' / (1 - beta1^update)) / (sqrt(v' / (1 - beta2^update)) + eps). */
+enum {
+    KOLO_ADAM_BETA1,
+    KOLO_ADAM_BETA2,
+    KOLO_ADAM_EPS,
+    KOLO_ADAM_WEIGHT_DECAY,
+    KOLO_ADAM_DECOUPLED,
+};
+extern const kolo_op kolo_op_adam;
+
+/* square_sum: g, [sum []] -> sum + the sum of the squares of g. clip_factor: sum [] -> min(1, norm
+ * / (sqrt(sum) + 1e-6)). Both stand with the updates: they read reduced gradients. */
+enum { KOLO_CLIP_NORM };
+extern const kolo_op kolo_op_square_sum, kolo_op_clip_factor;
+
 /* accumulate: x, fresh [] -> sum, over the micro-batches of a step: where fresh is not 0, x; else
  * keep * sum + x, sum being what its memory held. That memory is therefore the sum's alone, from
  * run to run: sums travel. Placed by the accumulate pass. */

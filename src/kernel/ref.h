@@ -43,6 +43,7 @@ extern const kolo_kernel kolo_ref_sgd, kolo_ref_accumulate, kolo_ref_reorder;
 extern const kolo_kernel kolo_ref_gelu, kolo_ref_gelu_bwd, kolo_ref_silu, kolo_ref_silu_bwd;
 extern const kolo_kernel kolo_ref_sigmoid, kolo_ref_sigmoid_bwd, kolo_ref_tanh, kolo_ref_tanh_bwd;
 extern const kolo_kernel kolo_ref_mul, kolo_ref_matmul;
+extern const kolo_kernel kolo_ref_adam, kolo_ref_square_sum, kolo_ref_clip_factor;
 extern const kolo_kernel kolo_ref_layer_norm, kolo_ref_layer_norm_bwd;
 extern const kolo_kernel kolo_ref_embedding, kolo_ref_embedding_bwd, kolo_ref_position_bwd;
 extern const kolo_kernel kolo_ref_attention, kolo_ref_attention_bwd;

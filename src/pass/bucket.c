@@ -57,12 +57,6 @@ static int member_of(const bucketer *b, kolo_value v) {
     return -1;
 }
 
-/* What an update reads of the step's own results travels; what it reads of leaves stays where it
- * is. */
-static bool travels(const kolo_graph *g, kolo_value v) {
-    return kolo_info(g, v)->kind == KOLO_VALUE_TEMP;
-}
-
 /* A value that is memory of its own: a copy of it where it is a view of, or the same as, something
  * that is no kernel's result or travels already. */
 static kolo_value own_memory(const bucketer *b, kolo_value v) {
@@ -91,7 +85,7 @@ static kolo_status collect_members(bucketer *b) {
         const kolo_node *n = g->nodes[i];
         for (int k = 0; kolo_node_is_update(g, n) && k < n->n_in; k++) {
             kolo_value v = n->in[k];
-            if (!travels(g, v) || member_of(b, v) >= 0) continue;
+            if (!kolo_value_travels(g, v) || member_of(b, v) >= 0) continue;
             kolo_value own = own_memory(b, v);
             KOLO_TRY(kolo_graph_check(g));
             if (own.id != v.id) replace_in_updates(g, v, own);
@@ -118,12 +112,12 @@ static void hold_back(bucketer *b, int32_t *last_reader) {
         if (!kolo_node_is_update(g, n)) continue;
         int32_t last = 0;
         for (int k = 0; k < n->n_in; k++) {
-            if (!travels(g, n->in[k]) && last_reader[n->in[k].id] > last) {
+            if (!kolo_value_travels(g, n->in[k]) && last_reader[n->in[k].id] > last) {
                 last = last_reader[n->in[k].id];
             }
         }
         for (int k = 0; k < n->n_in; k++) {
-            int m = travels(g, n->in[k]) ? member_of(b, n->in[k]) : -1;
+            int m = kolo_value_travels(g, n->in[k]) ? member_of(b, n->in[k]) : -1;
             if (m >= 0 && last > b->members[m].ready) b->members[m].ready = last;
         }
     }
@@ -179,11 +173,14 @@ static kolo_status add_bucket(bucketer *b, int bucket, kolo_value *values, kolo_
     return KOLO_OK;
 }
 
-/* The last bucket that an update waits for; its inputs become what arrives. */
-static int await(const bucketer *b, kolo_node *update) {
+/* The last bucket that an update waits for, itself or by what it reads of nodes before, whose
+ * buckets are in `due`; its inputs become what arrives. */
+static int await(const bucketer *b, kolo_node *update, const int *due) {
     int bucket = 0;
     for (int k = 0; k < update->n_in; k++) {
-        int m = travels(b->g, update->in[k]) ? member_of(b, update->in[k]) : -1;
+        int32_t producer = kolo_info(b->g, update->in[k])->producer;
+        if (producer >= 0 && producer < b->n_old && due[producer] > bucket) bucket = due[producer];
+        int m = kolo_value_travels(b->g, update->in[k]) ? member_of(b, update->in[k]) : -1;
         if (m < 0) continue;
         update->in[k] = b->arrived[m];
         if (b->bucket_of[m] > bucket) bucket = b->bucket_of[m];
@@ -198,7 +195,8 @@ static kolo_status reorder(bucketer *b, int *due) {
     if (!order) return KOLO_NOMEM((size_t)g->n_nodes * sizeof *order);
     int32_t n = 0;
     for (int32_t i = 0; i < b->n_old; i++) {
-        due[i] = kolo_node_is_update(g, g->nodes[i]) ? await(b, g->nodes[i]) : -1;
+        due[i] = -1;
+        if (kolo_node_is_update(g, g->nodes[i])) due[i] = await(b, g->nodes[i], due);
         if (due[i] < 0) order[n++] = g->nodes[i];
         for (int k = 0; k < b->n_buckets; k++) {
             if (b->post_after[k] == i) order[n++] = b->posts[k];

@@ -110,6 +110,12 @@ static bool same_size(const layouter *l, kolo_value a, kolo_value b) {
     return x[2] == y[2] && x[3] == y[3];
 }
 
+/* Whether all that a node reads and makes, scalars aside, lies alike. */
+static bool is_elementwise(const layouter *l, const kolo_node *n) {
+    return n->op == &kolo_op_add ||
+           (kolo_node_is_update(l->g, n) && n->op != &kolo_op_batch_norm_update);
+}
+
 /* Joins what one node makes agree. */
 static void join_node(layouter *l, const kolo_node *n) {
     if (n->op->view || n->op == &kolo_op_reorder) return;
@@ -120,7 +126,7 @@ static void join_node(layouter *l, const kolo_node *n) {
         int rank = tensor_of(l, v)->shape.rank;
         if (input ? reads_weights(n->op, k) : makes_weights(n->op, k - n->n_in)) {
             component_of(l, v)->is_weight = true;
-        } else if (n->op == &kolo_op_sgd || n->op == &kolo_op_add) {
+        } else if (is_elementwise(l, n)) {
             if (rank == 0) continue;
             if (kolo_value_ok(equal)) join(l, equal, v);
             equal = v;

@@ -1,21 +1,42 @@
-/* The update of each parameter, as a node of the graph: SGD with momentum and weight decay. */
+/* The update of each parameter, as nodes of the graph: SGD with momentum, or Adam. Clipping
+ * (Pascanu, Mikolov, Bengio, "On the difficulty of training recurrent neural networks", ICML 2013)
+ * sums the squares of all gradients and scales each; these nodes stand with the updates, behind the
+ * sums over the ranks. */
 #include "graph/op.h"
 #include "pass/pass.h"
 
-static kolo_status update(kolo_graph *g, kolo_value w, kolo_value lr,
-                          const kolo_optimizer_opts *opts) {
-    kolo_value in[] = {w, kolo_info(g, w)->grad, lr, KOLO_NONE}, out[KOLO_MAX_IO];
-    int n_in = 3;
-    if (opts->momentum != 0) {
-        char *name = kolo_format("optimizer.velocity.%s", kolo_info(g, w)->name);
-        if (!name) return KOLO_NOMEM(64);
-        in[n_in++] = kolo_graph_state(g, name, w);
-        kolo_free(name);
+static kolo_value scalar(kolo_graph *g, const char *name) {
+    kolo_value v = kolo_graph_find(g, name);
+    return kolo_value_ok(v) ? v : kolo_scalar(g, name);
+}
+
+/* State of parameter w: "optimizer.velocity.conv1.weight". */
+static kolo_value state_of(kolo_graph *g, const char *what, kolo_value w) {
+    char *name = kolo_format("optimizer.%s.%s", what, kolo_info(g, w)->name);
+    if (!name) {
+        kolo_graph_set_failed(g, KOLO_NOMEM(64));
+        return KOLO_NONE;
     }
-    kolo_attr attr[KOLO_MAX_ATTRS] = {0};
-    attr[KOLO_SGD_MOMENTUM].f = opts->momentum;
-    attr[KOLO_SGD_WEIGHT_DECAY].f = opts->weight_decay;
-    attr[KOLO_SGD_NESTEROV].i = opts->nesterov;
+    kolo_value v = kolo_graph_state(g, name, w);
+    kolo_free(name);
+    return v;
+}
+
+static double decay_of(const kolo_graph *g, kolo_value w, const kolo_optimizer_opts *opts) {
+    bool vector = kolo_info(g, w)->canon.rank < 2;
+    return vector && opts->matrices_only ? 0 : opts->weight_decay;
+}
+
+static kolo_status add_sgd(kolo_graph *g, kolo_value w, kolo_value gradient,
+                           const kolo_optimizer_opts *opts) {
+    kolo_value in[] = {w, gradient, scalar(g, "lr"), KOLO_NONE}, out[KOLO_MAX_IO];
+    int n_in = 3;
+    if (opts->momentum != 0) in[n_in++] = state_of(g, "velocity", w);
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {
+        [KOLO_SGD_MOMENTUM].f = opts->momentum,
+        [KOLO_SGD_WEIGHT_DECAY].f = decay_of(g, w, opts),
+        [KOLO_SGD_NESTEROV].i = opts->kind == KOLO_OPTIMIZER_NESTEROV,
+    };
     kolo_graph_add(g, &kolo_op_sgd, in, n_in, attr, out);
     KOLO_TRY(kolo_graph_check(g));
     kolo_info(g, out[0])->next_of = w;
@@ -23,14 +44,62 @@ static kolo_status update(kolo_graph *g, kolo_value w, kolo_value lr,
     return KOLO_OK;
 }
 
-kolo_status kolo_pass_optimizer(kolo_graph *g, const kolo_optimizer_opts *opts) {
-    kolo_value lr = kolo_graph_find(g, "lr");
-    if (!kolo_value_ok(lr)) lr = kolo_scalar(g, "lr");
+static kolo_status add_adam(kolo_graph *g, kolo_value w, kolo_value gradient,
+                            const kolo_optimizer_opts *opts) {
+    const kolo_value in[] = {w,
+                             gradient,
+                             scalar(g, "lr"),
+                             scalar(g, "update"),
+                             state_of(g, "mean", w),
+                             state_of(g, "square", w)};
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {
+        [KOLO_ADAM_BETA1].f = opts->beta1 != 0 ? opts->beta1 : 0.9,
+        [KOLO_ADAM_BETA2].f = opts->beta2 != 0 ? opts->beta2 : 0.999,
+        [KOLO_ADAM_EPS].f = opts->eps != 0 ? opts->eps : 1e-8,
+        [KOLO_ADAM_WEIGHT_DECAY].f = decay_of(g, w, opts),
+        [KOLO_ADAM_DECOUPLED].i = opts->kind == KOLO_OPTIMIZER_ADAMW,
+    };
+    kolo_value out[KOLO_MAX_IO];
+    kolo_graph_add(g, &kolo_op_adam, in, 6, attr, out);
+    KOLO_TRY(kolo_graph_check(g));
+    kolo_info(g, out[0])->next_of = w;
+    kolo_info(g, out[1])->next_of = in[4];
+    kolo_info(g, out[2])->next_of = in[5];
+    return KOLO_OK;
+}
+
+static bool is_trained(const kolo_graph *g, int32_t v) {
+    return g->values[v].kind == KOLO_VALUE_PARAM && kolo_value_ok(g->values[v].grad);
+}
+
+/* What every gradient is multiplied by. */
+static kolo_value add_clip(kolo_graph *g, double norm) {
     const int32_t n_values = g->n_values;
+    kolo_value sum = KOLO_NONE;
     for (int32_t v = 0; v < n_values; v++) {
-        if (g->values[v].kind == KOLO_VALUE_PARAM && kolo_value_ok(g->values[v].grad)) {
-            KOLO_TRY(update(g, (kolo_value){v}, lr, opts));
+        if (!is_trained(g, v)) continue;
+        const kolo_value in[] = {g->values[v].grad, sum};
+        sum = kolo_graph_add1(g, &kolo_op_square_sum, in, kolo_value_ok(sum) ? 2 : 1, NULL);
+    }
+    if (!kolo_value_ok(sum)) return KOLO_NONE; /* nothing is trained */
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_CLIP_NORM].f = norm};
+    return kolo_graph_add1(g, &kolo_op_clip_factor, &sum, 1, attr);
+}
+
+kolo_status kolo_pass_optimizer(kolo_graph *g, const kolo_optimizer_opts *opts) {
+    const int32_t n_values = g->n_values;
+    bool adam = opts->kind == KOLO_OPTIMIZER_ADAM || opts->kind == KOLO_OPTIMIZER_ADAMW;
+    kolo_value factor = opts->clip > 0 ? add_clip(g, opts->clip) : KOLO_NONE;
+    (void)scalar(g, "lr"); /* also where nothing is trained */
+    for (int32_t v = 0; v < n_values; v++) {
+        if (!is_trained(g, v)) continue;
+        kolo_value w = {v}, gradient = g->values[v].grad;
+        if (kolo_value_ok(factor)) {
+            const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_SCALE_FACTOR].f = 1};
+            const kolo_value in[] = {gradient, factor};
+            gradient = kolo_graph_add1(g, &kolo_op_scale, in, 2, attr);
         }
+        KOLO_TRY(adam ? add_adam(g, w, gradient, opts) : add_sgd(g, w, gradient, opts));
     }
     return kolo_graph_check(g);
 }

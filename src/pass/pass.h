@@ -3,6 +3,7 @@
 
 #include "graph/graph.h"
 #include "kernel/kernel.h"
+#include "kolo/train.h"
 
 /* Forward rewrites that keep the numbers: a flatten before a linear layer folds into it (the
  * weights are seen as [O,C,H,W]); bias and ReLU fold into the convolution or linear layer before
@@ -25,12 +26,17 @@ kolo_status kolo_pass_statistics(kolo_graph *g);
  * op on the way has no gradient. */
 kolo_status kolo_pass_gradient(kolo_graph *g, kolo_value loss, kolo_value seed);
 
+/* Zero means the default. */
 typedef struct kolo_optimizer_opts {
-    double momentum, weight_decay;
-    bool nesterov;
+    kolo_optimizer kind;
+    double momentum, weight_decay; /* momentum: of SGD */
+    double beta1, beta2, eps;      /* of Adam; 0.9, 0.999, 1e-8 */
+    bool matrices_only;            /* weight decay leaves vectors (biases, normalisation) alone */
+    double clip;                   /* largest norm of all gradients together; 0: any */
 } kolo_optimizer_opts;
 
-/* Adds the update of every parameter that has a gradient, and the optimiser's state. */
+/* Adds the update of every parameter that has a gradient, and the optimiser's state. It depends on
+ * the scalar "lr", Adam also on "update", the number of this update from 1 on. */
 kolo_status kolo_pass_optimizer(kolo_graph *g, const kolo_optimizer_opts *opts);
 
 /* Chooses the layout of each value. Parameters and state named in `fixed` (may be NULL) keep the

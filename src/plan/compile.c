@@ -232,7 +232,17 @@ kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kol
     KOLO_ASSERT(!o.adds_to || (p->accumulates && !p->comm));
     kolo_pipeline_opts pipeline = {
         .train = o.train,
-        .optimizer = {o.momentum, o.weight_decay, o.nesterov},
+        .optimizer =
+            {
+                .kind = o.optimizer,
+                .momentum = o.momentum,
+                .weight_decay = o.weight_decay,
+                .beta1 = o.beta1,
+                .beta2 = o.beta2,
+                .eps = o.eps,
+                .matrices_only = o.decay_matrices_only,
+                .clip = o.clip,
+            },
         .micro_batches = o.micro_batches,
         .bucket_bytes = o.bucket_bytes,
         .kernels = o.kernels,

@@ -61,8 +61,9 @@ typedef struct kolo_plan kolo_plan;
 /* Zero means the default. */
 typedef struct kolo_plan_opts {
     bool train; /* gradients, buckets, updates; else the forward pass alone */
-    double momentum, weight_decay;
-    bool nesterov;
+    kolo_optimizer optimizer;
+    double momentum, weight_decay, beta1, beta2, eps, clip; /* see pass/pass.h */
+    bool decay_matrices_only;
     /* Micro-batches of a step, default 1; above 1 the plan's batch is one of them, and the scalar
      * "fresh" is 1 in the first and 0 in the others. */
     int64_t micro_batches;
@@ -77,9 +78,9 @@ typedef struct kolo_plan_opts {
 
 /* Compiles a graph: takes `graph` over (also on failure). `comm` may be NULL: no communication.
  * Adds to the store what it lacks (zeroed; see kolo_store_init). A training plan needs the output
- * "loss"; its gradient is seeded by the scalar "grad_scale" and updates use the scalar "lr".
- * Outputs "loss" and "correct" of a training plan come back summed over the ranks. Collective when
- * `comm` is given. */
+ * "loss"; its gradient is seeded by the scalar "grad_scale" and updates use the scalar "lr", and
+ * Adam's "update". Outputs "loss" and "correct" of a training plan come back summed over the ranks.
+ * Collective when `comm` is given. */
 kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kolo_store *store,
                               kolo_comm *comm, kolo_plan **plan);
 void kolo_plan_destroy(kolo_plan *plan);

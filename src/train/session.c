@@ -272,6 +272,7 @@ static void prepare(const kolo_session *s, const cached *c, const kolo_batch *mi
     const uint64_t step[] = {s->seed, s->steps};
     fill(c, micro);
     kolo_plan_set_scalar(c->plan, "lr", lr);
+    set_optional(c->plan, "update", (double)(s->steps + 1));
     kolo_plan_set_scalar(c->plan, "grad_scale", labels > 0 ? 1.0 / (double)labels : 0);
     set_optional(c->plan, "share", share);
     set_optional(c->plan, "fresh", fresh);

@@ -54,9 +54,17 @@ static kolo_status check_ranges(const kolo_train_opts *o) {
     KOLO_TRY(check_real("least learning rate", o->lr_min, 0, false, o->lr));
     KOLO_TRY(check_real("factor of the learning rate", o->lr_step_factor, 0, true, 1));
     KOLO_TRY(check_real("warm-up epochs", o->warmup_epochs, 0, false, 1e6));
-    if (o->nesterov && o->momentum == 0) {
+    if (o->optimizer == KOLO_OPTIMIZER_NESTEROV && o->momentum == 0) {
         return KOLO_FAIL(KOLO_ERR_ARG, "nesterov without momentum: give a momentum above 0");
     }
+    if (o->optimizer > KOLO_OPTIMIZER_NESTEROV && o->momentum != 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "Adam has no momentum of %g: give beta1", o->momentum);
+    }
+    KOLO_TRY(check_count("optimizer", o->optimizer, KOLO_OPTIMIZER_SGD, KOLO_OPTIMIZER_ADAMW));
+    KOLO_TRY(check_real("beta1", o->beta1, 0, false, 0.999999));
+    KOLO_TRY(check_real("beta2", o->beta2, 0, false, 0.999999));
+    KOLO_TRY(check_real("eps", o->eps, 0, false, 1));
+    KOLO_TRY(check_real("largest norm of the gradients", o->clip, 0, false, 1e12));
     return check_count("learning-rate schedule", o->schedule, KOLO_LR_CONSTANT, KOLO_LR_COSINE);
 }
 
@@ -187,7 +195,12 @@ static kolo_status open_all(kolo_setup *s, const kolo_train_opts *given, int wor
             {
                 .momentum = s->opts.momentum,
                 .weight_decay = s->opts.weight_decay,
-                .nesterov = s->opts.nesterov,
+                .optimizer = s->opts.optimizer,
+                .beta1 = s->opts.beta1,
+                .beta2 = s->opts.beta2,
+                .eps = s->opts.eps,
+                .decay_matrices_only = s->opts.decay_matrices_only,
+                .clip = s->opts.clip,
                 .bucket_bytes = (size_t)s->opts.bucket_bytes,
                 .algorithm = s->opts.algorithm,
                 .kernels = kolo_kernel_set_of(s->opts.reference_kernels, s->opts.no_winograd),
@@ -217,8 +230,10 @@ void kolo_setup_describe(const kolo_setup *setup, kolo_text *text) {
     kolo_text_add(text, "accumulate: %" PRId64 "\n", o->accumulate);
     kolo_text_add(text, "batch: %" PRId64 "\nepochs: %" PRId64 "\nsteps: %" PRId64 "\n", o->batch,
                   o->epochs, o->steps);
-    kolo_text_add(text, "lr: %.17g\nmomentum: %.17g\nweight-decay: %.17g\nnesterov: %d\n", o->lr,
-                  o->momentum, o->weight_decay, o->nesterov);
+    kolo_text_add(text, "lr: %.17g\noptimizer: %d\nmomentum: %.17g\nweight-decay: %.17g\n", o->lr,
+                  (int)o->optimizer, o->momentum, o->weight_decay);
+    kolo_text_add(text, "betas: %.17g %.17g\neps: %.17g\ndecay-matrices-only: %d\nclip: %.17g\n",
+                  o->beta1, o->beta2, o->eps, o->decay_matrices_only, o->clip);
     kolo_text_add(text, "schedule: %d\nlr-min: %.17g\nlr-step-factor: %.17g\n", (int)o->schedule,
                   o->lr_min, o->lr_step_factor);
     kolo_text_add(text, "lr-step-epochs: %" PRId64 "\nwarmup-epochs: %.17g\n", o->lr_step_epochs,

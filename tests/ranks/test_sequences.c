@@ -11,6 +11,8 @@ typedef struct setting {
     const char *model, *options;
     int ranks;
     int64_t batch;
+    kolo_optimizer optimizer;
+    double clip;
 } setting;
 
 typedef struct outcome {
@@ -26,7 +28,8 @@ static kolo_status train(kolo_comm *comm, const setting *s, kolo_session *sessio
         kolo_batch batch;
         kolo_sums sums;
         KOLO_TRY(kolo_loader_next(loader, &batch));
-        KOLO_TRY(kolo_session_step(session, &batch, 0.2, &sums));
+        double lr = s->optimizer == KOLO_OPTIMIZER_ADAMW ? 0.02 : 0.2;
+        KOLO_TRY(kolo_session_step(session, &batch, lr, &sums));
         result->losses[k] = sums.loss / (double)sums.labels;
     }
     kolo_evaluation evaluation;
@@ -63,7 +66,10 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
         .label = kolo_dataset_describe(set)->label,
         .classes = kolo_dataset_describe(set)->classes,
         .batch = s->batch,
-        .plan = {.momentum = 0.9, .bucket_bytes = 4 << 10},
+        .plan = {.optimizer = s->optimizer,
+                 .momentum = s->optimizer == KOLO_OPTIMIZER_ADAMW ? 0 : 0.9,
+                 .clip = s->clip,
+                 .bucket_bytes = 4 << 10},
     };
     KOLO_TRY_GOTO(kolo_session_create(&opts, comm, &session), done);
     status = train(comm, s, session, loader, test, result);
@@ -97,17 +103,22 @@ static outcome run(setting s) {
 static void ranks_compute_what_one_does(void **state) {
     static const struct {
         const char *model, *options;
+        kolo_optimizer optimizer;
+        double clip;
     } models[] = {
-        {"gpt2_tiny", "layers=2,width=32,heads=2,context=12,dropout=10"},
-        {"lstm_lm", "layers=2,hidden=24,dropout=10"},
-        {"lstm_lm", "layers=1,hidden=24,tied=1"},
+        {"gpt2_tiny", "layers=2,width=32,heads=2,context=12,dropout=10", KOLO_OPTIMIZER_SGD, 0},
+        {"gpt2_tiny", "layers=1,width=32,heads=2,context=12", KOLO_OPTIMIZER_ADAMW, 0.3},
+        {"lstm_lm", "layers=2,hidden=24,dropout=10", KOLO_OPTIMIZER_SGD, 1},
+        {"lstm_lm", "layers=1,hidden=24,tied=1", KOLO_OPTIMIZER_NESTEROV, 0},
     };
     for (size_t i = 0; i < KOLO_COUNT(models); i++) {
-        outcome one = run((setting){models[i].model, models[i].options, 1, 12});
+        outcome one = run((setting){models[i].model, models[i].options, 1, 12, models[i].optimizer,
+                                    models[i].clip});
         assert_true(one.losses[STEPS - 1] < 0.95 * one.losses[0]);
         assert_int_equal(one.samples, 17);
         for (int ranks = 2; ranks <= 3; ranks++) {
-            outcome many = run((setting){models[i].model, models[i].options, ranks, 12 / ranks});
+            outcome many = run((setting){models[i].model, models[i].options, ranks, 12 / ranks,
+                                         models[i].optimizer, models[i].clip});
             double distance = test_relative_l2_f64(many.losses, one.losses, STEPS);
             double evaluated = many.evaluated / one.evaluated - 1;
             assert_int_equal(many.samples, 17);

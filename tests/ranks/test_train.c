@@ -233,7 +233,7 @@ static const refusal refusals[] = {
     {1, {BASE, .weight_decay = -1}, KOLO_ERR_ARG, "weight decay is -1"},
     {1, {BASE, .warmup_epochs = -1}, KOLO_ERR_ARG, "warm-up epochs is -1"},
     {1, {BASE, .lr_step_factor = 2}, KOLO_ERR_ARG, "factor of the learning rate is 2"},
-    {1, {BASE, .nesterov = true}, KOLO_ERR_ARG, "nesterov without momentum"},
+    {1, {BASE, .optimizer = KOLO_OPTIMIZER_NESTEROV}, KOLO_ERR_ARG, "nesterov without momentum"},
     {1, {BASE, .schedule = (kolo_lr_schedule)7}, KOLO_ERR_ARG, "schedule is 7"},
     {2, {BASE, .batch = 26, .in_memory = true}, KOLO_ERR_ARG, "need 52 samples, synthetic has 50"},
     {1, {BASE, .out_dir = "/dev/null/run"}, KOLO_ERR_IO, "/dev/null/run"},

@@ -449,6 +449,20 @@ static void inner_rules_refuse_what_does_not_fit(void **state) {
         {&kolo_op_sgd, 4, {row, row, one, row}, {{0}, {0}, {1}}, "nesterov"},
         {&kolo_op_sgd, 4, {row, row, one, vector}, {{.f = 0.9}}, "one shape"},
         {&kolo_op_sgd, 3, {row, row, vector}, {{0}}, "learning rate"},
+        {&kolo_op_adam, 6, {row, row, one, one, row, row}, {{.f = 0.9}, {.f = 0.9}}, NULL},
+        {&kolo_op_adam,
+         6,
+         {row, row, one, one, row, vector},
+         {{.f = 0.9}, {.f = 0.9}},
+         "one shape"},
+        {&kolo_op_adam,
+         6,
+         {row, row, one, vector, row, row},
+         {{.f = 0.9}, {.f = 0.9}},
+         "number of"},
+        {&kolo_op_adam, 6, {row, row, one, one, row, row}, {{.f = 0.9}, {.f = 1}}, "beta2 is 1"},
+        {&kolo_op_square_sum, 2, {row, vector}, {{0}}, "a scalar"},
+        {&kolo_op_clip_factor, 1, {one}, {{.f = 0}}, "above 0"},
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         kolo_tensor in[KOLO_MAX_IO], out[KOLO_MAX_IO];

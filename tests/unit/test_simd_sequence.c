@@ -205,6 +205,39 @@ static void lstm(int threads) {
 
 static void lstm_is_the_reference(void **state) { each_set(lstm); }
 
+/* ---- updates ---- */
+
+static void updates(int threads) {
+    static const char *const layouts[] = {"abcd", "acdb", "aBcd8b"};
+    static float squares[2 * 19 * 3 * 5], lr = 0.01f, update = 3;
+    const kolo_shape x = kolo_shape_4(2, 19, 3, 5), one = kolo_shape_0();
+    kolo_kernel_spec spec;
+    for (size_t i = 0; i < KOLO_COUNT(squares); i++) squares[i] = 0.01f * (float)(i % 17);
+    for (size_t i = 0; i < 2 * KOLO_COUNT(layouts); i++) {
+        const char *l = layouts[i / 2], *in_layouts[] = {l, l, "", "", l, l}, *out[] = {l, l, l};
+        const kolo_attr attr[KOLO_MAX_ATTRS] = {
+            {.f = 0.9}, {.f = 0.99}, {.f = 1e-4}, {.f = 0.1}, {(int64_t)i % 2}};
+        const void *data[] = {NULL, NULL, &lr, &update, NULL, squares};
+        const kolo_shape in[] = {x, x, one, one, x, x};
+        test_kernel_spec(&spec, &kolo_op_adam, attr, 6, in, NULL, 3, out, threads);
+        for (int k = 0; k < 6; k++) {
+            if (k != 2 && k != 3) ASSERT_OK(kolo_layout_parse(in_layouts[k], &spec.in[k].layout));
+        }
+        check(&kolo_simd_adam, &spec, data, 1e-6);
+        test_kernel_spec(&spec, &kolo_op_square_sum, NULL, 1, in, &l, 1, NULL, threads);
+        check(&kolo_simd_square_sum, &spec, NULL, 1e-6);
+    }
+    const kolo_shape big[] = {kolo_shape_2(3, 5000), one};
+    const kolo_attr norm[KOLO_MAX_ATTRS] = {{.f = 2}};
+    const float sum = 9;
+    test_kernel_spec(&spec, &kolo_op_square_sum, NULL, 2, big, NULL, 1, NULL, threads);
+    check(&kolo_simd_square_sum, &spec, NULL, 1e-6);
+    test_kernel_spec(&spec, &kolo_op_clip_factor, norm, 1, &one, NULL, 1, NULL, threads);
+    check(&kolo_simd_clip_factor, &spec, (const void *[]){&sum}, 1e-6);
+}
+
+static void updates_are_the_reference(void **state) { each_set(updates); }
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(activations_are_the_reference),
@@ -212,6 +245,7 @@ int main(void) {
         cmocka_unit_test(embedding_is_the_reference),
         cmocka_unit_test(attention_is_the_reference),
         cmocka_unit_test(lstm_is_the_reference),
+        cmocka_unit_test(updates_are_the_reference),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,8 @@
 #include "kernel/simd/simd.h"
 #include "kernel/simd/vector.h"
 
+#include <math.h>
+
 static void relu(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_pair_job *job = arg;
     const float *a = job->a;
@@ -64,6 +66,39 @@ static void accumulate(const void *arg, int part, int64_t begin, int64_t end) {
         return;
     }
     for (int64_t i = begin; i < end; i++) sum[i] = keep * sum[i] + x[i];
+}
+
+/* ---- Adam ---- */
+
+static void adam(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_adam_job job = *(const kolo_simd_adam_job *)arg;
+    for (int64_t i = begin; i < end; i++) {
+        float w = job.w[i], d = job.g[i] + job.decay * w;
+        float m = job.beta1 * job.m[i] + (1 - job.beta1) * d;
+        float v = job.beta2 * job.v[i] + (1 - job.beta2) * d * d;
+        job.m_next[i] = m;
+        job.v_next[i] = v;
+        job.w_next[i] = job.keep * w - job.step * m / (sqrtf(v) * job.narrow + job.eps);
+    }
+}
+
+/* Each block is summed in 16 lanes; the blocks' sums are added up elsewhere, in order. */
+static void square_sum(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_square_job *job = arg;
+    for (int64_t block = begin; block < end; block++) {
+        int64_t first = block * KOLO_SIMD_SQUARES;
+        int64_t count = kolo_min_i64(KOLO_SIMD_SQUARES, job->count - first), i = 0;
+        const float *g = job->g + first;
+        float lane[16] = {0};
+        for (; i + 16 <= count; i += 16) {
+            for (int k = 0; k < 16; k++) lane[k] += g[i + k] * g[i + k];
+        }
+        for (int k = 0; i < count; i++, k++) lane[k] += g[i] * g[i];
+        for (int half = 8; half > 0; half /= 2) {
+            for (int k = 0; k < half; k++) lane[k] += lane[k + half];
+        }
+        job->sums[block] = lane[0];
+    }
 }
 
 /* ---- bias ---- */
@@ -150,6 +185,8 @@ const kolo_simd_point_table KOLO_SIMD_TABLE(kolo_simd_point_) = {
     .add = add,
     .sgd = sgd,
     .sgd_plain = sgd_plain,
+    .adam = adam,
+    .square_sum = square_sum,
     .accumulate = accumulate,
     .bias = bias,
     .bias_bwd = bias_bwd,

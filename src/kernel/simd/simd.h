@@ -66,6 +66,24 @@ typedef struct kolo_simd_accumulate_job {
     bool fresh;
 } kolo_simd_accumulate_job;
 
+typedef struct kolo_simd_adam_job {
+    const float *w, *g, *m, *v;
+    float *w_next, *m_next, *v_next;
+    float beta1, beta2, eps;
+    float keep;   /* what is left of w: less than 1 by decoupled decay */
+    float decay;  /* what is added to g, as a multiple of w */
+    float step;   /* lr / (1 - beta1^update) */
+    float narrow; /* 1 / sqrt(1 - beta2^update) */
+} kolo_simd_adam_job;
+
+typedef struct kolo_simd_square_job { /* items: blocks of KOLO_SIMD_SQUARES elements */
+    const float *g;
+    int64_t count;
+    float *sums; /* of each block */
+} kolo_simd_square_job;
+
+enum { KOLO_SIMD_SQUARES = 4096 };
+
 typedef struct kolo_simd_bias_job { /* items: bias: planes of all images; bias_bwd: slices */
     kolo_simd_image image;
     const float *x; /* bias_bwd: dy */
@@ -80,7 +98,8 @@ static inline int64_t kolo_simd_slices(const kolo_simd_image *v) {
 }
 
 typedef struct kolo_simd_point_table {
-    kolo_simd_loop relu, relu_bwd, add, sgd, sgd_plain, accumulate, bias, bias_bwd;
+    kolo_simd_loop relu, relu_bwd, add, sgd, sgd_plain, adam, square_sum, accumulate, bias,
+        bias_bwd;
 } kolo_simd_point_table;
 
 /* ---- loss: items are places, each with a label ---- */
@@ -370,6 +389,7 @@ extern const kolo_kernel kolo_simd_dropout, kolo_simd_concat, kolo_simd_channel_
 extern const kolo_kernel kolo_simd_conv2d, kolo_simd_conv2d_bwd_data, kolo_simd_conv2d_bwd_weights;
 extern const kolo_kernel kolo_simd_wino, kolo_simd_wino_bwd_data, kolo_simd_wino_bwd_weights;
 extern const kolo_kernel kolo_simd_reorder;
+extern const kolo_kernel kolo_simd_adam, kolo_simd_square_sum, kolo_simd_clip_factor;
 extern const kolo_kernel kolo_simd_gelu, kolo_simd_gelu_bwd, kolo_simd_silu, kolo_simd_silu_bwd;
 extern const kolo_kernel kolo_simd_sigmoid, kolo_simd_sigmoid_bwd, kolo_simd_mul;
 extern const kolo_kernel kolo_simd_tanh, kolo_simd_tanh_bwd;

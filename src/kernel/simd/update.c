@@ -1,0 +1,106 @@
+/* Adam, and clipping by the norm of all gradients (loops: point.isa.c), on any layouts that are all
+ * equal: padding stays zero, and adds nothing to a norm. */
+#include "kernel/simd/simd.h"
+
+#include <math.h>
+
+enum { ADAM_W, ADAM_G, ADAM_LR, ADAM_UPDATE, ADAM_M, ADAM_V };
+
+typedef struct update_state {
+    kolo_simd_loop loop;
+    int64_t items;
+} update_state;
+
+static double fit(kolo_kernel_spec *spec) {
+    double bytes = 0;
+    if (!kolo_spec_floats_are(spec, KOLO_DTYPE_F32)) return -1;
+    for (int i = 0; i < spec->n_in + spec->n_out; i++) {
+        const kolo_tensor *t = i < spec->n_in ? &spec->in[i] : &spec->out[i - spec->n_in];
+        bool scalar = t->shape.rank == 0;
+        if (!scalar && !kolo_layout_equal(&t->layout, &spec->in[0].layout)) return -1;
+        bytes += (double)kolo_tensor_bytes(t);
+    }
+    return kolo_kernel_seconds(0, bytes, 2);
+}
+
+static int64_t blocks_of(int64_t count) {
+    return (count + KOLO_SIMD_SQUARES - 1) / KOLO_SIMD_SQUARES;
+}
+
+static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *scratch_bytes) {
+    const kolo_simd_point_table *table = kolo_simd_isa_now()->point;
+    update_state *s = kolo_zalloc(sizeof *s);
+    if (!s) return KOLO_NOMEM(sizeof *s);
+    bool adam = spec->op == &kolo_op_adam;
+    int64_t count = kolo_tensor_elements(&spec->in[0]);
+    s->loop = adam ? table->adam : table->square_sum;
+    s->items = adam ? count : blocks_of(count);
+    *scratch_bytes = adam ? 0 : sizeof(float) * (size_t)s->items;
+    *state = s;
+    return KOLO_OK;
+}
+
+static void run_adam(const kolo_call *call) {
+    const update_state *s = call->state;
+    const kolo_attr *attr = call->spec->attr;
+    double lr = (double)*(const float *)call->in[ADAM_LR];
+    double update = (double)*(const float *)call->in[ADAM_UPDATE];
+    double beta1 = attr[KOLO_ADAM_BETA1].f, beta2 = attr[KOLO_ADAM_BETA2].f;
+    double decay = attr[KOLO_ADAM_WEIGHT_DECAY].f;
+    bool decoupled = attr[KOLO_ADAM_DECOUPLED].i != 0;
+    kolo_simd_adam_job job = {
+        .w = call->in[ADAM_W],
+        .g = call->in[ADAM_G],
+        .m = call->in[ADAM_M],
+        .v = call->in[ADAM_V],
+        .w_next = call->out[0],
+        .m_next = call->out[1],
+        .v_next = call->out[2],
+        .beta1 = (float)beta1,
+        .beta2 = (float)beta2,
+        .eps = (float)attr[KOLO_ADAM_EPS].f,
+        .keep = decoupled ? (float)(1 - lr * decay) : 1,
+        .decay = decoupled ? 0 : (float)decay,
+        .step = (float)(lr / (1 - pow(beta1, update))),
+        .narrow = (float)(1 / sqrt(1 - pow(beta2, update))),
+    };
+    kolo_simd_parallel(call->spec->threads, s->items, s->loop, &job);
+}
+
+static void run_square_sum(const kolo_call *call) {
+    const update_state *s = call->state;
+    kolo_simd_square_job job = {
+        .g = call->in[0],
+        .count = kolo_tensor_elements(&call->spec->in[0]),
+        .sums = call->scratch,
+    };
+    kolo_simd_parallel(call->spec->threads, s->items, s->loop, &job);
+    double sum = call->spec->n_in == 2 ? (double)*(const float *)call->in[1] : 0;
+    for (int64_t i = 0; i < s->items; i++) sum += (double)job.sums[i];
+    *(float *)call->out[0] = (float)sum;
+}
+
+static void run_clip_factor(const kolo_call *call) {
+    double norm = sqrt((double)*(const float *)call->in[0]);
+    double factor = call->spec->attr[KOLO_CLIP_NORM].f / (norm + 1e-6);
+    *(float *)call->out[0] = factor < 1 ? (float)factor : 1;
+}
+
+const kolo_kernel kolo_simd_adam = {
+    .name = "simd_adam",
+    .op = &kolo_op_adam,
+    .fit = fit,
+    .prepare = prepare,
+    .run = run_adam,
+    .release = kolo_free,
+};
+const kolo_kernel kolo_simd_square_sum = {
+    .name = "simd_square_sum",
+    .op = &kolo_op_square_sum,
+    .fit = fit,
+    .prepare = prepare,
+    .run = run_square_sum,
+    .release = kolo_free,
+};
+const kolo_kernel kolo_simd_clip_factor = {
+    .name = "simd_clip_factor", .op = &kolo_op_clip_factor, .fit = fit, .run = run_clip_factor};
