@@ -109,17 +109,6 @@ static float scale_row(const head *a, int64_t i, int64_t j, int64_t columns, flo
     return largest_lane(largest);
 }
 
-/* row = e^(row - by), and its sum. */
-static float exponentials(float *row, int64_t columns, float by) {
-    vf sum = splat(0), minus = splat(by);
-    for (int64_t c = 0; c < panels_of(columns) * TILE; c += VL) {
-        vf e = exponential(load(row + c) - minus);
-        store(row + c, e);
-        sum += e;
-    }
-    return sum_lanes(sum);
-}
-
 static void multiply_row(float *row, int64_t count, float by) {
     for (int64_t c = 0; c < count; c += VL) store(row + c, load(row + c) * by);
 }
@@ -144,7 +133,7 @@ static void attend(const head *a, int64_t i, int64_t rows, const workspace *w, f
             float base = most == -INFINITY ? 0 : most; /* no key yet: every e^ is zero */
             float old = largest[r] == -INFINITY ? 0 : expf(largest[r] - base);
             if (old != 1 && j > 0) multiply_row(out, a->padded, old);
-            sum[r] = sum[r] * old + exponentials(row, columns, base);
+            sum[r] = sum[r] * old + exponentials(row, base, panels_of(columns) * TILE, row);
             largest[r] = most;
         }
         const product p = {

@@ -1,33 +1,10 @@
 /* Softmax with cross-entropy, place by place: the classes of a place are a row, used where it lies
- * when they are side by side, else gathered. The exponential is written without branches so that
- * the compiler vectorises it: e^x = 2^n e^r with n = round(x / ln 2) and |r| <= ln 2 / 2, where
- * what Taylor's polynomial of degree six leaves out, r^7 / 7!, is below 2^-23. */
+ * when they are side by side, else gathered. */
 
+#include "kernel/simd/math.h"
 #include "kernel/simd/simd.h"
-#include "kernel/simd/vector.h"
 
 #include <math.h>
-
-/* e^x for x <= 0; zero below -87, where a float's smallest normal number lies. */
-INLINE float exp_negative(float x) {
-    const float shift = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
-    float t = x * 1.44269504f + shift;
-    float n = t - shift;
-    float r = (x - n * 0.693359375f) + n * 2.12194440e-4f; /* ln 2 in two parts */
-    float p = 1.0f / 720;
-    p = p * r + 1.0f / 120;
-    p = p * r + 1.0f / 24;
-    p = p * r + 1.0f / 6;
-    p = p * r + 0.5f;
-    p = p * r + 1;
-    p = p * r + 1;
-    int32_t bits;
-    memcpy(&bits, &t, sizeof bits);
-    uint32_t power = ((uint32_t)bits + 127u) << 23; /* the low bits of t hold n */
-    float scale;
-    memcpy(&scale, &power, sizeof scale);
-    return x < -87.0f ? 0 : p * scale;
-}
 
 /* Where class 0 of a place lies. */
 INLINE int64_t place_at(const kolo_simd_image *v, int64_t place) {
@@ -53,10 +30,13 @@ INLINE void put_row(const kolo_simd_image *v, const float *row, float *to) {
     for (int64_t c = v->c; c < v->planes * v->inner; c++) to[kolo_simd_channel(v, c)] = 0;
 }
 
+/* The first of the largest; the first of all where none is a number. */
 INLINE int64_t largest_of(const float *logits, int64_t classes) {
-    int64_t best = 0;
-    for (int64_t i = 1; i < classes; i++) best = logits[i] > logits[best] ? i : best;
-    return best;
+    float largest = largest_in(logits, classes);
+    for (int64_t i = 0; i < classes; i++) {
+        if (logits[i] == largest) return i;
+    }
+    return 0;
 }
 
 static void softmax_xent(const void *arg, int part, int64_t begin, int64_t end) {
@@ -67,11 +47,9 @@ static void softmax_xent(const void *arg, int part, int64_t begin, int64_t end) 
     for (int64_t place = begin; place < end; place++) {
         const float *logits = row_of(job, place, rows);
         float *to = job->out + place_at(v, place), *probs = is_row(v) ? to : rows + classes;
-        float largest = logits[0], sum = 0, all = 0;
-        for (int64_t i = 1; i < classes; i++) largest = logits[i] > largest ? logits[i] : largest;
-        for (int64_t i = 0; i < classes; i++) probs[i] = exp_negative(logits[i] - largest);
-        for (int64_t i = 0; i < classes; i++) sum += probs[i];
-        for (int64_t i = 0; i < classes; i++) probs[i] /= sum;
+        float largest = largest_in(logits, classes), all = 0;
+        float sum = exponentials(logits, largest, classes, probs), part_of = 1 / sum;
+        for (int64_t i = 0; i < classes; i++) probs[i] *= part_of;
         int64_t label = kolo_simd_label(job, place);
         float loss = label >= 0 ? logf(sum) - (logits[label] - largest) : 0;
         if (job->smoothing > 0 && label >= 0) {

@@ -81,3 +81,33 @@ INLINE vf error_function(vf x, vf gauss) {
     vf y = 1.0f - p * t * gauss;
     return select(x < splat(0), -y, y);
 }
+
+/* ---- rows ---- */
+
+INLINE float largest_in(const float *x, int64_t n) {
+    float largest = x[0];
+    int64_t i = 0;
+    if (n >= VL) {
+        vf most = load(x);
+        for (i = VL; i + VL <= n; i += VL) most = larger(load(x + i), most);
+        largest = largest_lane(most);
+    }
+    for (; i < n; i++) largest = x[i] > largest ? x[i] : largest;
+    return largest;
+}
+
+/* out = e^(x - by), which may lie on x; gives the sum. */
+INLINE float exponentials(const float *x, float by, int64_t n, float *out) {
+    vf sum = splat(0);
+    int64_t i = 0;
+    for (; i + VL <= n; i += VL) {
+        vf e = exponential(load(x + i) - by);
+        store(out + i, e);
+        sum += e;
+    }
+    float total = sum_lanes(sum);
+    if (i == n) return total;
+    store_part(out + i, exponential(load_part(x + i, n - i) - by), n - i);
+    for (; i < n; i++) total += out[i];
+    return total;
+}
