@@ -66,7 +66,7 @@ static kolo_status build(kolo_graph *g, const kolo_model_opts *opts, gpt2_size m
     h = kolo_layer_norm(g, h, "ln_f", 0);
     int64_t tokens = opts->batch * length;
     kolo_value logits = kolo_linear(g, kolo_reshape(g, h, kolo_shape_2(tokens, m.width)), wte);
-    model_token_outputs(g, logits, kolo_reshape(g, y, kolo_shape_1(tokens)));
+    model_token_outputs(g, logits, kolo_reshape(g, y, kolo_shape_1(tokens)), 1);
     return kolo_graph_check(g);
 }
 

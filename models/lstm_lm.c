@@ -63,7 +63,7 @@ static kolo_status build(kolo_graph *g, const kolo_model_opts *opts) {
                : kolo_param(g, "decoder.weight", kolo_shape_2(opts->classes, m.hidden), uniform);
     kolo_value b = kolo_param(g, "decoder.bias", kolo_shape_1(opts->classes), zero);
     kolo_value logits = kolo_linear_bias(g, h, w, b);
-    model_token_outputs(g, logits, kolo_reshape(g, y, kolo_shape_1(tokens)));
+    model_token_outputs(g, logits, kolo_reshape(g, y, kolo_shape_1(tokens)), 1);
     return kolo_graph_check(g);
 }
 

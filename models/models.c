@@ -22,6 +22,12 @@ static const kolo_model *const zoo[] = {
     &kolo_model_gpt2_medium,
     &kolo_model_gpt2_large,
     &kolo_model_gpt2_xl,
+    &kolo_model_bert_tiny,
+    &kolo_model_bert_mini,
+    &kolo_model_bert_small,
+    &kolo_model_bert_medium,
+    &kolo_model_bert_base,
+    &kolo_model_bert_large,
     NULL,
 };
 

@@ -29,10 +29,12 @@ kolo_value model_token_linear(kolo_graph *g, const char *name, kolo_value x, int
     return kolo_linear_bias(g, x, w, b);
 }
 
-void model_token_outputs(kolo_graph *g, kolo_value logits, kolo_value labels) {
+void model_token_outputs(kolo_graph *g, kolo_value logits, kolo_value labels, double weight) {
+    kolo_value loss = kolo_softmax_xent(g, logits, labels);
+    kolo_value correct = kolo_accuracy(g, logits, labels);
     kolo_output(g, "logits", logits);
-    kolo_output(g, "loss", kolo_softmax_xent(g, logits, labels));
-    kolo_output(g, "correct", kolo_accuracy(g, logits, labels));
+    kolo_output(g, "loss", weight != 1 ? kolo_scale(g, loss, weight) : loss);
+    kolo_output(g, "correct", weight != 1 ? kolo_scale(g, correct, weight) : correct);
 }
 
 kolo_value model_dropout(kolo_graph *g, kolo_value x, int64_t percent) {

@@ -17,6 +17,7 @@ typedef enum kolo_rng_use {
     KOLO_RNG_AUGMENT = 6,   /* how training images are changed; index: epoch */
     KOLO_RNG_BENCH = 7,     /* data of benchmarks; index: free */
     KOLO_RNG_NETWORK = 8,   /* the modelled network's stragglers; index: rank or message */
+    KOLO_RNG_MASK = 9,      /* tokens that are hidden; index: 0 */
 } kolo_rng_use;
 
 typedef struct kolo_rng {

@@ -48,6 +48,7 @@ const kolo_op *const kolo_ops[] = {
     &kolo_op_embedding,
     &kolo_op_embedding_bwd,
     &kolo_op_position_bwd,
+    &kolo_op_mask_tokens,
     &kolo_op_attention,
     &kolo_op_attention_bwd,
     &kolo_op_matmul,

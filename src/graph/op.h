@@ -105,6 +105,14 @@ extern const kolo_op kolo_op_layer_norm, kolo_op_layer_norm_bwd;
 enum { KOLO_EMBEDDING_ROWS };
 extern const kolo_op kolo_op_embedding, kolo_op_embedding_bwd, kolo_op_position_bwd;
 
+/* mask_tokens: draw [], first_sample [], ids i32 [N,T], y i32 [N,T] -> masked, labels, segments,
+ * all i32 [N,T]: of each window `count` places are drawn, one of each of as many nearly equal
+ * stretches; their labels are their ids, all others -1; of the drawn ids eight of ten become
+ * `mask`, one any id below `vocabulary`, one stays. Segments are 0. Where y is below 0 nothing is
+ * drawn. Draws are as dropout's. */
+enum { KOLO_MASK_COUNT, KOLO_MASK_ID, KOLO_MASK_VOCABULARY };
+extern const kolo_op kolo_op_mask_tokens;
+
 /* attention: qkv [N,T,3C] (queries, keys, values, each heads times C/heads), [mask i32 [N,T]] ->
  * o [N,T,C], lse [N,heads,T]: per head softmax(q k^T / sqrt(C/heads)) v over the keys whose mask is
  * not 0, causal: up to the query's own; lse is the logarithm of the softmax's denominator, infinite

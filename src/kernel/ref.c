@@ -48,6 +48,7 @@ const kolo_kernel *const kolo_ref_kernels[] = {
     &kolo_ref_embedding,
     &kolo_ref_embedding_bwd,
     &kolo_ref_position_bwd,
+    &kolo_ref_mask_tokens,
     &kolo_ref_attention,
     &kolo_ref_attention_bwd,
     &kolo_ref_matmul,

@@ -34,13 +34,15 @@ static kolo_status add_confusion(const kolo_session *session, total *t) {
 }
 
 /* This rank's share. */
-static kolo_status evaluate_share(kolo_session *session, kolo_loader *loader, total *t) {
+static kolo_status evaluate_share(kolo_session *session, kolo_loader *loader, int64_t global,
+                                  total *t) {
     for (;;) {
         kolo_batch batch;
         kolo_sums sums;
         KOLO_TRY(kolo_loader_next(loader, &batch));
         if (batch.global_count == 0) return KOLO_OK;
         if (batch.count == 0) continue;
+        batch.first += batch.step * global; /* its place in the set, whatever the ranks */
         KOLO_TRY(kolo_session_evaluate(session, &batch, &sums));
         KOLO_TRY(add_confusion(session, t));
         t->sums.loss += sums.loss;
@@ -107,7 +109,7 @@ kolo_status kolo_session_evaluate_all(kolo_session *session, kolo_comm *comm,
     total t = {0};
     kolo_loader *loader = NULL;
     kolo_status status = kolo_loader_create(&loader_opts, &loader);
-    if (status == KOLO_OK) status = evaluate_share(session, loader, &t);
+    if (status == KOLO_OK) status = evaluate_share(session, loader, loader_opts.global_batch, &t);
     kolo_loader_destroy(loader);
     status = kolo_agree(comm, status);
     if (status == KOLO_OK) status = sum_ranks(comm, &t, evaluation);

@@ -320,6 +320,7 @@ kolo_status kolo_session_evaluate(kolo_session *s, const kolo_batch *batch, kolo
     const cached *c;
     KOLO_TRY(get_plan(s, EVALUATE, batch->count, batch->count, &c));
     fill(c, batch);
+    set_optional(c->plan, "first_sample", (double)batch->first);
     s->evaluated = c->plan;
     bool maps = s->opts.label.rank > 0;
     return finish(c, sums, batch->count, maps ? kolo_batch_labels(batch) : batch->count);

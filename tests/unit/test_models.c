@@ -64,6 +64,10 @@ static const size_case sizes[] = {
      {1, {6}},
      10,
      80 + 48 + 2 * (16 + 8 * 24 + 24 + 64 + 8 + 16 + 256 + 32 + 256 + 8) + 16},
+    /* Hugging Face's BertForMaskedLM */
+    {"bert_tiny", NULL, {1, {512}}, 30522, 4416698},
+    {"bert_base", NULL, {1, {16}}, 30522, 109514298},
+    {"bert_large", NULL, {1, {16}}, 30522, 335174458},
     /* as PyTorch's nn.Embedding, nn.LSTM and nn.Linear count */
     {"lstm_lm", NULL, {1, {64}}, 10000, 5120000 + 2 * 2 * (2048 * 512 + 2048) + 5120000 + 10000},
     {"lstm_lm", "tied=1,hidden=4", {1, {8}}, 5, 20 + 2 * 2 * (16 * 4 + 16) + 5},
@@ -146,7 +150,7 @@ static const refusal refusals[] = {
     {"", NULL, IMAGE,
      "unknown model \"\": known are lenet, mlp, resnet20, resnet18, resnet34, resnet50, resnet101, "
      "alexnet, vgg16, googlenet, deeplabv3_resnet101, lstm_lm, gpt2, gpt2_tiny, gpt2_medium, "
-     "gpt2_large, gpt2_xl"},
+     "gpt2_large, gpt2_xl, bert_tiny, bert_mini, bert_small, bert_medium, bert_base, bert_large"},
     {"lenet", "hidden=3", IMAGE, "model lenet has no options: drop \"hidden\""},
     {"lenet", NULL, {1, {784}}, "at least 12x12, not samples of shape [784]"},
     {"lenet", NULL, {3, {1, 28, 11}}, "at least 12x12, not samples of shape [1,28,11]"},
@@ -251,7 +255,8 @@ static void no_plan_falls_back_to_reference_kernels(void **state) {
                   {"googlenet", NULL},
                   {"deeplabv3_resnet101", "aux=1"},
                   {"gpt2_tiny", "dropout=10"},
-                  {"lstm_lm", "dropout=10"}};
+                  {"lstm_lm", "dropout=10"},
+                  {"bert_tiny", "dropout=10"}};
     bool vendor = false;
     for (size_t i = 0; kolo_kernel_at(i); i++) {
         vendor |= strncmp(kolo_kernel_at(i)->name, "dnn_", 4) == 0;
@@ -262,7 +267,8 @@ static void no_plan_falls_back_to_reference_kernels(void **state) {
     }
     for (size_t i = 0; i < 2 * KOLO_COUNT(models); i++) {
         const char *name = models[i / 2].name;
-        bool tokens = strcmp(name, "gpt2_tiny") == 0 || strcmp(name, "lstm_lm") == 0;
+        bool tokens = strcmp(name, "gpt2_tiny") == 0 || strcmp(name, "lstm_lm") == 0 ||
+                      strcmp(name, "bert_tiny") == 0;
         kolo_model_opts opts = {2, {3, {3, 64, 64}}, 10, models[i / 2].options};
         if (tokens) opts.sample = kolo_shape_1(16);
         kolo_graph *g;
@@ -333,7 +339,7 @@ static void the_zoo_is_complete(void **state) {
         assert_ptr_equal(found, *m);
         assert_true((*m)->summary[0] != '\0' && (*m)->options_help != NULL);
     }
-    assert_int_equal(n, 17);
+    assert_int_equal(n, 23);
 }
 
 int main(void) {

@@ -352,6 +352,9 @@ static const forward_case cases[] = {
      .out = {{2 / 4.000001}}},
     {"below", &kolo_op_clip_factor, 1, .in = {{0, {0}}}, .attr = {{.f = 4.5}}, .data = {{16}},
      .out = {{1}}},
+    {"one id", &kolo_op_mask_tokens, 4, .in = {{0, {0}}, {0, {0}}, S2(1, 3), S2(1, 3)},
+     .types = "ffii", .attr = {{3}, {0}, {1}}, .data = {{7}, {0}, {0, 0, 0}, {0, -1, 1}},
+     .out = {{0, 0, 0}, {0, -1, 0}, {0, 0, 0}}},
 };
 
 /* ---- running one ---- */

@@ -55,6 +55,7 @@ const kolo_kernel *const kolo_simd_kernels[] = {
     &kolo_simd_embedding,
     &kolo_simd_embedding_bwd,
     &kolo_simd_position_bwd,
+    &kolo_simd_mask_tokens,
     &kolo_simd_attention,
     &kolo_simd_attention_bwd,
     &kolo_simd_lstm,

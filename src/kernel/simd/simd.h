@@ -395,5 +395,5 @@ extern const kolo_kernel kolo_simd_sigmoid, kolo_simd_sigmoid_bwd, kolo_simd_mul
 extern const kolo_kernel kolo_simd_tanh, kolo_simd_tanh_bwd;
 extern const kolo_kernel kolo_simd_layer_norm, kolo_simd_layer_norm_bwd;
 extern const kolo_kernel kolo_simd_embedding, kolo_simd_embedding_bwd, kolo_simd_position_bwd;
-extern const kolo_kernel kolo_simd_attention, kolo_simd_attention_bwd;
+extern const kolo_kernel kolo_simd_attention, kolo_simd_attention_bwd, kolo_simd_mask_tokens;
 extern const kolo_kernel kolo_simd_lstm, kolo_simd_lstm_bwd, kolo_simd_shift;

@@ -1,0 +1,130 @@
+/* bert and its sizes, to be pre-trained as a masked language model. Devlin, Chang, Lee, Toutanova,
+ * "BERT: pre-training of deep bidirectional transformers", NAACL 2019; the small sizes: Turc et
+ * al., "Well-read students learn better", 2019.
+ *
+ *     tokens, some of them hidden -> words + positions + segments, LayerNorm -> layers -> transform
+ *     -> logits by the words again
+ *     layer: LayerNorm(x + output(attention(qkv(x)))), LayerNorm(x + output(GELU(intermediate(x))))
+ *
+ * Each step hides `percent` of each window's tokens anew (kolo_mask_tokens), and the loss is over
+ * those alone. There is one segment and no prediction of the next sentence, which later work found
+ * of no use (Liu et al., "RoBERTa", 2019). Weights are drawn with a deviation of 0.02. Parameters
+ * are named as in Hugging Face's BertForMaskedLM, but for query, key and value, which are one: qkv.
+ */
+#include "models/options.h"
+#include "models/sequence.h"
+#include "models/zoo.h"
+
+#include <stdio.h>
+
+static const double deviation = 0.02, eps = 1e-12;
+
+typedef struct bert_size {
+    const char *name;
+    int64_t layers, width, context, vocabulary, heads, mask, percent, dropout;
+} bert_size;
+
+static kolo_status parse(bert_size *m, const char *options) {
+    const model_option table[] = {
+        {"layers", 1, 1000, &m->layers},       {"width", 1, 1 << 16, &m->width},
+        {"heads", 1, 1 << 12, &m->heads},      {"context", 1, 1 << 20, &m->context},
+        {"vocab", 1, 1 << 24, &m->vocabulary}, {"mask", 0, 1 << 24, &m->mask},
+        {"percent", 1, 100, &m->percent},      {"dropout", 0, 99, &m->dropout},
+    };
+    kolo_status status = model_options_parse(m->name, options, table, 8);
+    if (status == KOLO_OK && m->width % m->heads != 0) {
+        return kolo_error_set(KOLO_ERR_ARG, "model %s: width %d is no multiple of its %d heads",
+                              m->name, (int)m->width, (int)m->heads);
+    }
+    return status;
+}
+
+static kolo_value layer(kolo_graph *g, const bert_size *m, int i, kolo_value x) {
+    char name[MODEL_NAME];
+    int64_t c = m->width;
+#define PART(part) (snprintf(name, sizeof name, "bert.encoder.layer.%d." part, i), name)
+    kolo_value y = model_token_linear(g, PART("attention.self.qkv"), x, c, 3 * c, deviation);
+    y = kolo_attention(g, y, &(kolo_attention_opts){.heads = m->heads});
+    y = model_token_linear(g, PART("attention.output.dense"), y, c, c, deviation);
+    y = kolo_add(g, x, model_dropout(g, y, m->dropout));
+    x = kolo_layer_norm(g, y, PART("attention.output.LayerNorm"), eps);
+    y = model_token_linear(g, PART("intermediate.dense"), x, c, 4 * c, deviation);
+    y = model_token_linear(g, PART("output.dense"), kolo_gelu(g, y, false), 4 * c, c, deviation);
+    y = kolo_add(g, x, model_dropout(g, y, m->dropout));
+    return kolo_layer_norm(g, y, PART("output.LayerNorm"), eps);
+#undef PART
+}
+
+static kolo_value table(kolo_graph *g, const char *name, int64_t rows, int64_t width) {
+    return kolo_param(g, name, kolo_shape_2(rows, width), (kolo_init){KOLO_INIT_NORMAL, deviation});
+}
+
+static kolo_value embed(kolo_graph *g, const bert_size *m, kolo_value words, kolo_value ids,
+                        kolo_value segments) {
+    kolo_value positions =
+        table(g, "bert.embeddings.position_embeddings.weight", m->context, m->width);
+    kolo_value types = table(g, "bert.embeddings.token_type_embeddings.weight", 2, m->width);
+    kolo_value x = kolo_add(g, kolo_embedding(g, words, ids, positions),
+                            kolo_embedding(g, types, segments, (kolo_value){-1}));
+    return model_dropout(g, kolo_layer_norm(g, x, "bert.embeddings.LayerNorm", eps), m->dropout);
+}
+
+static kolo_status build(kolo_graph *g, const kolo_model_opts *opts, bert_size m) {
+    kolo_value x, y, hidden[3];
+    kolo_status status = parse(&m, opts->options);
+    if (status == KOLO_OK) status = model_token_inputs(g, m.name, opts, &x, &y);
+    if (status != KOLO_OK) return status;
+    int64_t length = opts->sample.dim[0], tokens = opts->batch * length;
+    int64_t count = (length * m.percent + 50) / 100 > 0 ? (length * m.percent + 50) / 100 : 1;
+    const kolo_mask_opts masking = {count, m.mask < opts->classes ? m.mask : opts->classes - 1,
+                                    opts->classes};
+    kolo_mask_tokens(g, x, y, &masking, hidden);
+
+    kolo_value words = table(g, "bert.embeddings.word_embeddings.weight", opts->classes, m.width);
+    kolo_value h = embed(g, &m, words, hidden[0], hidden[2]);
+    for (int i = 0; i < m.layers; i++) h = layer(g, &m, i, h);
+    h = model_token_linear(g, "cls.predictions.transform.dense", h, m.width, m.width, deviation);
+    h = kolo_layer_norm(g, kolo_gelu(g, h, false), "cls.predictions.transform.LayerNorm", eps);
+    kolo_value b = kolo_param(g, "cls.predictions.bias", kolo_shape_1(opts->classes),
+                              (kolo_init){KOLO_INIT_ZERO, 0});
+    h = kolo_reshape(g, h, kolo_shape_2(tokens, m.width));
+    kolo_value logits = kolo_linear_bias(g, h, words, b);
+    model_token_outputs(g, logits, kolo_reshape(g, hidden[1], kolo_shape_1(tokens)),
+                        (double)length / (double)count);
+    return kolo_graph_check(g);
+}
+
+static kolo_status windows(const char *options, int64_t *context, int64_t *vocabulary,
+                           bert_size m) {
+    kolo_status status = parse(&m, options);
+    *context = m.context;
+    *vocabulary = m.vocabulary;
+    return status;
+}
+
+#define BERT(id, help, n_layers, n_width, n_heads)                                                \
+    static const bert_size id = {#id, n_layers, n_width, 512, 30522, n_heads, 103, 15, 0};        \
+    static kolo_status build_##id(kolo_graph *g, const kolo_model_opts *opts) {                   \
+        return build(g, opts, id);                                                                \
+    }                                                                                             \
+    static kolo_status windows_##id(const char *options, int64_t *context, int64_t *vocabulary) { \
+        return windows(options, context, vocabulary, id);                                         \
+    }                                                                                             \
+    const kolo_model kolo_model_##id = {                                                          \
+        .name = #id,                                                                              \
+        .summary = "BERT as a masked language model, " help " (Devlin et al., 2019)",             \
+        .options_help = "layers=" #n_layers ", width=" #n_width ", heads=" #n_heads               \
+                        ", context=512 (tokens of a window), vocab=30522, mask=103 (its token), " \
+                        "percent=15 (of tokens hidden), dropout=0 (percent)",                     \
+        .sample = {1, {512}},                                                                     \
+        .classes = 30522,                                                                         \
+        .windows = windows_##id,                                                                  \
+        .build = build_##id,                                                                      \
+    }
+
+BERT(bert_tiny, "tiny", 2, 128, 2);
+BERT(bert_mini, "mini", 4, 256, 4);
+BERT(bert_small, "small", 4, 512, 8);
+BERT(bert_medium, "medium", 8, 512, 8);
+BERT(bert_base, "base", 12, 768, 12);
+BERT(bert_large, "large", 24, 1024, 16);
