@@ -96,6 +96,10 @@ typedef struct kolo_comm_opts {
     int64_t heartbeat_ms;  /* after so long a silence a peer on another host is lost; default
                               10000, at least 100 */
     bool insecure;         /* there is no secret, and whoever reaches the port may join */
+    uint32_t generation;   /* of the group. After a failure the survivors, and newcomers, may form
+                              the next one in the same processes: each calls kolo_comm_create again
+                              with its new rank, the new world and the next number; who comes with
+                              another number is refused, and disturbs nobody */
 } kolo_comm_opts;
 
 /* Joins the group; blocks until all ranks have, or the deadline. `opts` may be NULL.

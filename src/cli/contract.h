@@ -4,13 +4,14 @@
 #include "base/process.h"
 #include "cli/launch.h"
 
-enum { CONTRACT_FDS = 3 }; /* at most this many descriptors go to a rank */
+enum { CONTRACT_FDS = 4 }; /* at most this many descriptors go to a rank */
 
 typedef struct contract {
     const launch_opts *opts;
     kolo_env env; /* of the rank asked for last */
     int secret_fd, listen_fd, port;
     int report_fds[2]; /* of the rank asked for last */
+    int ended_fds[2];  /* rank 0 reads from it which ranks have ended */
     int *reports;      /* reading ends, one per rank; NULL when nobody reports */
 } contract;
 
@@ -19,6 +20,8 @@ kolo_status contract_open(contract *c, const launch_opts *opts);
 kolo_status contract_of_rank(contract *c, int r, int keep[CONTRACT_FDS], int *n_keep);
 /* Closes the launcher's copies of what ranks have inherited. */
 void contract_close_shared(contract *c);
+/* Tells rank 0 that rank r has ended well: if it has not joined the group it will not any more. */
+void contract_tell_end(contract *c, int r);
 /* What rank r, which has ended, reported: KOLO_OK and NULL when nothing. The text is for
  * kolo_free. */
 kolo_status contract_read_report(contract *c, int r, kolo_status *reported, char **text);

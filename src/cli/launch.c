@@ -201,7 +201,11 @@ static kolo_status take_end(job *j, rank *k) {
     k->order = j->n_ended++;
     for (int i = 0; i < 2; i++) KOLO_TRY(line_stream_read(&k->streams[i], &j->output, true));
     KOLO_TRY(contract_read_report(&j->contract, (int)(k - j->ranks), &k->reported, &k->report));
-    if (explanation(k) > 0) j->failed = true;
+    if (explanation(k) > 0) {
+        j->failed = true;
+    } else {
+        contract_tell_end(&j->contract, (int)(k - j->ranks));
+    }
     return KOLO_OK;
 }
 

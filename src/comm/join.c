@@ -31,11 +31,7 @@ static kolo_status open_tcp(kolo_joining *j, int near) {
     int unused;
     if (j->opts.transport == KOLO_TRANSPORT_SHM || j->tcp_listener >= 0) return KOLO_OK;
     char *address = j->own.address, found[KOLO_ADDRESS_BYTES];
-    if (j->opts.interface) {
-        KOLO_TRY(kolo_socket_find_address(j->opts.interface, address));
-    } else {
-        KOLO_TRY(kolo_socket_own_address(near, address, &unused));
-    }
+    if (!j->opts.interface) KOLO_TRY(kolo_socket_own_address(near, address, &unused));
     KOLO_TRY(kolo_socket_listen_tcp(address, 0, &j->tcp_listener));
     KOLO_TRY(kolo_socket_own_address(j->tcp_listener, found, &j->own.port));
     /* The others know best by which address they reach rank 0. */
@@ -109,6 +105,16 @@ static kolo_status hear_launcher(const kolo_joining *j) {
                      rank, (int)ended[1]);
 }
 
+/* A member of another generation of the group: no business of this one. */
+static void turn_away(const kolo_joining *j, const kolo_member *m) {
+    char text[128];
+    snprintf(text, sizeof text, "this is generation %u of the group, rank %d comes from %u",
+             j->own.generation, (int)m->hello.rank, m->hello.generation);
+    (void)kolo_answer_send(m->fd, &j->key, "kolo answer", &m->nonces, KOLO_ERR_ARG, text,
+                           strlen(text), NULL, kolo_now_ns() + FAREWELL_NS);
+    close(m->fd);
+}
+
 static kolo_status gather(kolo_joining *j, kolo_lobby *lobby) {
     int world = j->place.world;
     j->table[0] = j->own;
@@ -130,6 +136,11 @@ static kolo_status gather(kolo_joining *j, kolo_lobby *lobby) {
                              lost);
         }
         KOLO_TRY(status);
+        if (member.hello.generation != j->own.generation) {
+            turn_away(j, &member);
+            came--;
+            continue;
+        }
         status = check_hello(j, &member.hello);
         if (status != KOLO_OK) {
             (void)kolo_answer_send(member.fd, &j->key, "kolo answer", &member.nonces, status,
@@ -257,6 +268,9 @@ static kolo_status join_group(kolo_joining *j) {
     j->host_of = kolo_zalloc(n * sizeof *j->host_of);
     if (!j->members || !j->table || !j->host_of) return KOLO_NOMEM(n * sizeof *j->members);
     for (int r = 0; r < c->world; r++) j->members[r].fd = -1;
+    if (j->opts.interface) {
+        KOLO_TRY(kolo_socket_find_address(j->opts.interface, j->own.address));
+    }
     KOLO_TRY(open_local(j));
     KOLO_TRY(c->rank == 0 ? lead(j) : follow(j));
     return kolo_mesh_connect(j);
@@ -281,6 +295,7 @@ kolo_status kolo_comm_create(const kolo_comm_opts *opts, kolo_comm **comm) {
     j.deadline_ns = j.started_ns + j.opts.timeout_ms * 1000000;
     j.own = (kolo_hello){.rank = j.place.rank,
                          .world = j.place.world,
+                         .generation = j.opts.generation,
                          .transport = (int32_t)j.opts.transport,
                          .host = j.place.host};
     kolo_status status;

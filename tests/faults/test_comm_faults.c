@@ -4,6 +4,7 @@
 #include "support/support.h"
 
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -272,6 +273,70 @@ static void a_rank_that_stands_still_is_lost_after_the_heartbeat(void **state) {
                     "while waiting in allreduce");
 }
 
+/* ---- the next generation ---- */
+
+/* Joins as rank `rank` of `world` in a generation of its own, adds up, and leaves. */
+static kolo_status join_generation(uint32_t generation, int rank, int world, int64_t timeout_ms) {
+    kolo_comm *comm;
+    kolo_comm_opts opts = ranks_own_opts();
+    opts.generation = generation;
+    opts.rank = rank;
+    opts.world = world;
+    opts.master_addr = "127.0.0.1";
+    opts.master_port = atoi(getenv("MASTER_PORT"));
+    opts.secret_file = getenv("KOLO_SECRET_FILE");
+    opts.timeout_ms = timeout_ms;
+    KOLO_TRY(kolo_comm_create(&opts, &comm));
+    float x = 1;
+    kolo_status status = kolo_allreduce(comm, &x, 1, KOLO_DTYPE_F32, KOLO_SUM);
+    if (status == KOLO_OK && x != (float)world) {
+        status = KOLO_FAIL(KOLO_ERR_FORMAT, "generation %u sums to %g", generation, (double)x);
+    }
+    kolo_comm_destroy(comm);
+    return status;
+}
+
+/* Four ranks: 1 is killed, the others go on as three; then 3, which has left, comes back as a
+ * newcomer, first with the number of a generation that is over. */
+static kolo_status generations_body(kolo_comm *comm, const void *arg, void *result) {
+    int rank = ranks_own_rank();
+    kolo_comm *first;
+    kolo_comm_opts opts = ranks_own_opts();
+    KOLO_TRY(kolo_comm_create(&opts, &first));
+    kolo_status status = kolo_barrier(first);
+    if (rank == VICTIM) raise(SIGKILL);
+    if (status == KOLO_OK) status = kolo_barrier(first);
+    kolo_comm_destroy(first);
+    if (status != KOLO_ERR_PEER) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "status %d, not a lost peer", status);
+    }
+    int now = rank > VICTIM ? rank - 1 : rank;
+    KOLO_TRY(join_generation(1, now, 3, 20000));
+    if (rank < 3) return join_generation(2, now, 3, 20000);
+    if (join_generation(1, 2, 3, 20000) != KOLO_ERR_ARG ||
+        !strstr(kolo_last_error(), "this is generation 2 of the group, rank 2 comes from 1")) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "a stale member was let in: %s", kolo_last_error());
+    }
+    return join_generation(2, 2, 3, 20000);
+}
+
+static void survivors_and_newcomers_form_the_next_generation(void **state) {
+    for (int t = RANKS_SHM; t <= RANKS_HOSTS; t++) {
+        rank_outcome outcomes[4];
+        (void)run_rank_job(&(rank_job){.n = 4,
+                                       .transport = (rank_transport)t,
+                                       .body = generations_body,
+                                       .bare = true,
+                                       .outcomes = outcomes});
+        for (int r = 0; r < 4; r++) {
+            if (r == VICTIM ? outcomes[r].signal != SIGKILL : outcomes[r].status != KOLO_OK) {
+                fail_msg("rank %d: signal %d, status %d: %s", r, outcomes[r].signal,
+                         outcomes[r].status, outcomes[r].error);
+            }
+        }
+    }
+}
+
 int main(void) {
     if (ranks_is_child()) return ranks_child();
     const struct CMUnitTest tests[] = {
@@ -281,6 +346,7 @@ int main(void) {
         cmocka_unit_test(a_mismatch_shows_both_sides_on_all_ranks),
         cmocka_unit_test(a_deadline_says_who_waits_for_whom),
         cmocka_unit_test(a_silent_rank_is_a_timeout_not_a_hang),
+        cmocka_unit_test(survivors_and_newcomers_form_the_next_generation),
         cmocka_unit_test(a_rank_that_stands_still_is_lost_after_the_heartbeat),
     };
     return cmocka_run_group_tests_name("comm_faults", tests, NULL, NULL);

@@ -361,6 +361,15 @@ static void a_killed_launcher_leaves_nothing_of_its_ranks(void **state) {
     assert_all_gone(pids, 2);
 }
 
+/* One that ends well without having joined is no failure of its own, but the others need not wait
+ * for it until the deadline. */
+static void a_rank_that_ends_before_it_joins_is_noticed(void **state) {
+    kolo_process job = start_job(
+        2, "[ $RANK = 1 ] && exit 0; exec '" KOLO_COMMAND "' bench allreduce --sizes 8");
+    assert_int_equal(end_job(&job).code, 1);
+    assert_contains("err", "rank 1 has ended (exit status 0) without joining the group");
+}
+
 /* ---- wrong use ---- */
 
 static void wrong_use_is_one_line(void **state) {
@@ -408,6 +417,7 @@ int main(void) {
         cmocka_unit_test(a_stopped_job_goes_on),
         cmocka_unit_test(a_killed_launcher_leaves_no_ranks),
         cmocka_unit_test(a_killed_launcher_leaves_nothing_of_its_ranks),
+        cmocka_unit_test(a_rank_that_ends_before_it_joins_is_noticed),
         cmocka_unit_test(wrong_use_is_one_line),
     };
     return cmocka_run_group_tests(tests, enter_folder, test_folder_leave);

@@ -1,0 +1,128 @@
+#!/bin/sh
+# Jobs over several hosts, by the environment contract; see net.sh for what a host is. Exits with 77 where
+# there are no network namespaces.
+#     run.sh BUILD_FOLDER
+set -u
+kolo=$(realpath "$1")/kolo
+here=$(cd "$(dirname "$0")" && pwd)
+. "$here/net.sh"
+hosts_possible || exit 77
+
+work=$(mktemp -d)
+trap 'hosts_down; rm -rf "$work"' EXIT
+trap 'exit 1' INT TERM
+(umask 077; head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >"$work/secret")
+failures=0
+secret=$work/secret
+
+fail() {
+    echo "FAILED: $1"
+    tail -n 3 "$work"/out.* 2>/dev/null
+    failures=$((failures + 1))
+}
+
+# start RANKS_PER_HOST COMMAND...: a rank for each place on every host; output of rank r in out.r.
+start() {
+    per=$1
+    shift
+    rm -f "$work"/out.* "$work"/rc.*
+    world=$((hosts_n * per)) r=0
+    while [ $r -lt $world ]; do
+        (on_host $((r / per + 1)) env RANK=$r WORLD_SIZE=$world MASTER_ADDR=10.77.0.1 MASTER_PORT=29511 \
+            KOLO_SECRET_FILE="$secret" "$@" >"$work/out.$r" 2>&1; echo $? >"$work/rc.$r") &
+        eval "pid_$r=$!"
+        r=$((r + 1))
+    done
+}
+
+# finish: waits for all ranks; true when all have ended well.
+finish() {
+    r=0 good=true
+    while [ $r -lt $world ]; do
+        eval "wait \$pid_$r"
+        [ "$(cat "$work/rc.$r")" = 0 ] || good=false
+        r=$((r + 1))
+    done
+    $good
+}
+
+# every_line RANKS TEXT...: each of these ranks has failed with one line that holds all the texts.
+every_line() {
+    ranks=$1
+    shift
+    for r in $ranks; do
+        [ "$(cat "$work/rc.$r")" = 1 ] || { fail "rank $r ended with $(cat "$work/rc.$r")"; return; }
+        for text; do
+            grep -q "^kolo: .*$text" "$work/out.$r" || { fail "rank $r does not say '$text'"; return; }
+        done
+    done
+}
+
+now_ms() { date +%s%3N; }
+allreduce="$kolo bench allreduce --seconds 0.2 --timeout 30"
+
+# Two hosts with two ranks each: memory inside, TCP between.
+hosts_up 2 1gbit
+start 2 $allreduce --sizes 8,64K,4M
+finish || fail "allreduce on 2 hosts x 2 ranks"
+grep -q "transport shm+tcp" "$work/out.0" || fail "2 hosts x 2 ranks did not use memory and TCP"
+start 2 $allreduce --sizes 1M --interface eth0
+finish || fail "--interface eth0"
+start 1 $allreduce --sizes 1M --interface 10.77.
+finish || fail "--interface 10.77."
+start 2 "$kolo" train --model lenet --data synthetic:N=512 --steps 6 --batch 16 --timeout 60
+finish || fail "training on 2 hosts x 2 ranks"
+
+# What cannot be is said in one line.
+start 1 $allreduce --interface eth7
+finish
+every_line "0 1" "no network interface is or begins with 'eth7'"
+start 1 $allreduce --transport shm
+finish
+every_line "0 1" "on different hosts"
+secret=
+start 1 $allreduce
+finish
+every_line "0 1" "no secret"
+start 1 $allreduce --sizes 8 --insecure
+finish || fail "--insecure"
+secret=$work/secret
+before=$(now_ms)
+start 1 env MASTER_ADDR=10.77.0.99 $allreduce --timeout 2
+finish
+every_line "1" "joining rank 0 at 10.77.0.99:29511"
+[ $(($(now_ms) - before)) -lt 10000 ] || fail "a host that does not answer took too long"
+on_host 1 "$kolo" run -n 1 -- true # the namespace still works
+start 1 env RANK=1 $allreduce --timeout 2
+finish
+every_line "0 1" "rank"
+
+# A killed process is noticed at once.
+start 2 $allreduce --sizes 1M --seconds 60
+sleep 1.5
+before=$(now_ms)
+victim=$(on_host 2 sh -c 'for p in $(ip netns pids '"$net"'-h2); do
+    grep -zqsx RANK=3 /proc/$p/environ && grep -qs allreduce /proc/$p/cmdline && echo $p; done' | tail -n 1)
+kill -9 "$victim"
+finish
+[ $(($(now_ms) - before)) -lt 5000 ] || fail "a killed process was noticed too late"
+every_line "0 1 2" "rank 3 is gone (process ended)"
+hosts_down
+
+# Four hosts with one rank each, then a link that is cut with data in flight.
+hosts_up 4 1gbit
+start 1 $allreduce --sizes 8,64K,4M
+finish || fail "allreduce on 4 hosts"
+grep -q "transport tcp" "$work/out.0" || fail "4 hosts x 1 rank did not use TCP"
+start 1 $allreduce --sizes 16M --seconds 60 --heartbeat 2
+sleep 2
+hosts_cut 3
+before=$(now_ms)
+finish
+took=$(($(now_ms) - before))
+[ $took -lt 8000 ] || fail "a cut link was noticed after $took ms"
+every_line "0 1 3" "rank 2 is gone"
+every_line "2" "is gone"
+
+[ $failures = 0 ] && echo "hosts: all well"
+exit $((failures > 0))
