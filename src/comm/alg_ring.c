@@ -68,9 +68,12 @@ static void reduce_scatter(const ring *g, kolo_schedule *s) {
         for (size_t c = 0; c < g->chunks; c++) {
             range in = chunk_of(g, rank - step - 1, c);
             kolo_schedule_round(s);
+            /* With one chunk in a slice the addition makes what is sent; else the link comes first.
+             */
+            if (g->chunks > 1) add_send(g, s, chunk_of(g, rank - step, c));
             add_reduce(s, before, half);
             half = half ? 0 : g->chunk;
-            add_send(g, s, chunk_of(g, rank - step, c));
+            if (g->chunks == 1) add_send(g, s, chunk_of(g, rank - step, c));
             add_recv(g, s, KOLO_BUFFER_SCRATCH, half, in.count);
             before = in;
         }

@@ -10,6 +10,7 @@ enum {
     HEARTBEAT_MS_DEFAULT = 10000,
     HEARTBEAT_MS_LEAST = 100,
     CHUNK_DEFAULT = 256 << 10,
+    CHUNK_NETWORK = 1 << 20, /* between two chunks a link is idle for as long as an answer takes */
     RANKS_MOST = 1024,
 };
 
@@ -126,7 +127,9 @@ void kolo_comm_set_gate(kolo_comm *comm, kolo_comm_gate gate, void *arg) {
 
 void kolo_comm_set_tuning(kolo_comm *comm, kolo_comm_tuning tuning) {
     KOLO_COMM_ALONE(comm);
-    if (tuning.chunk_bytes == 0) tuning.chunk_bytes = CHUNK_DEFAULT;
+    if (tuning.chunk_bytes == 0) {
+        tuning.chunk_bytes = comm->transport->events >= 0 ? CHUNK_NETWORK : CHUNK_DEFAULT;
+    }
     if (tuning.eager_bytes == 0 || tuning.eager_bytes > KOLO_EAGER_BYTES) {
         tuning.eager_bytes = KOLO_EAGER_BYTES;
     }
