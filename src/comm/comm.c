@@ -10,7 +10,7 @@ enum {
     HEARTBEAT_MS_DEFAULT = 10000,
     HEARTBEAT_MS_LEAST = 100,
     CHUNK_DEFAULT = 256 << 10,
-    CHUNK_NETWORK = 1 << 20, /* between two chunks a link is idle for as long as an answer takes */
+    CHUNK_NETWORK = 2 << 20, /* between two chunks a link is idle for as long as an answer takes */
     RANKS_MOST = 1024,
 };
 

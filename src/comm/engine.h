@@ -12,7 +12,7 @@
 /* Sizes that decide how data is cut. All ranks must use the same (it is checked). Zero: default. */
 typedef struct kolo_comm_tuning {
     size_t chunk_bytes; /* of ring messages and staged pieces; default 256 KiB, and
-                           1 MiB where there is a network */
+                           2 MiB where there is a network */
     size_t eager_bytes; /* up to here data travels with the announcement; default and most 1024;
                            1: never (no element fits) */
 } kolo_comm_tuning;
