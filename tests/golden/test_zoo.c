@@ -1,0 +1,215 @@
+/* Every convolutional network of the zoo against torchvision: three steps from the same parameters
+ * on the same batches give the same losses and move parameters and running statistics alike, and
+ * then give the same loss in evaluation, all as near to f64 as PyTorch's own f32 is. (The deepest
+ * networks blow rounding up.) tools/golden/make_zoo.py makes zoo.json; what it does not store both
+ * sides draw from one formula. */
+#include "base/file.h"
+#include "support/support.h"
+#include "train/session.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STEPS = 3 };
+
+static json_t *golden;
+
+static double setting(const char *key) {
+    return json_number_value(json_object_get(json_object_get(golden, "settings"), key));
+}
+
+/* ---- the formula: splitmix64 from the name's FNV-1a ---- */
+
+static uint64_t hash_name(const char *prefix, const char *name) {
+    uint64_t h = UINT64_C(0xcbf29ce484222325);
+    for (const char *c = prefix; *c; c++) h = (h ^ (uint8_t)*c) * UINT64_C(0x100000001b3);
+    for (const char *c = name; *c; c++) h = (h ^ (uint8_t)*c) * UINT64_C(0x100000001b3);
+    return h;
+}
+
+static uint64_t bits(uint64_t hash, int64_t i) {
+    uint64_t z = hash + (uint64_t)(i + 1) * UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+static double uniform(uint64_t hash, int64_t i) { return (double)(bits(hash, i) >> 40) * 0x1p-24; }
+
+static bool ends_with(const char *text, const char *end) {
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+static float start_of(const kolo_store_entry *entry, uint64_t hash, int64_t i) {
+    double v = 2 * uniform(hash, i) - 1;
+    const kolo_shape *s = &entry->canon;
+    if (s->rank > 1) {
+        return (float)(sqrt(6.0 / (double)(kolo_shape_count(s) / s->dim[0])) * v);
+    }
+    if (ends_with(entry->name, "running_var")) return (float)(1 + 0.25 * v);
+    if (!ends_with(entry->name, ".weight")) return (float)(0.125 * v);
+    bool in_block = strstr(entry->name, "layer") && !strstr(entry->name, "downsample");
+    return (float)((in_block ? 0.125 : 0.75) * (1 + 0.25 * v));
+}
+
+/* ---- one network ---- */
+
+typedef struct network {
+    const json_t *json;
+    const char *name;
+    kolo_dataset_info info;
+    int64_t batch;
+    uint8_t *images; /* of all steps */
+    int32_t *labels;
+} network;
+
+static network network_of(const json_t *json) {
+    network n = {.json = json,
+                 .name = json_string_value(json_object_get(json, "model")),
+                 .batch = json_integer_value(json_object_get(json, "batch"))};
+    const json_t *sample = json_object_get(json, "sample");
+    n.info = (kolo_dataset_info){.sample = {3, {0}}, .classes = (int)setting("classes")};
+    for (int i = 0; i < 3; i++) {
+        n.info.sample.dim[i] = json_integer_value(json_array_get(sample, (size_t)i));
+        n.info.mean[i] = (float)setting("mean");
+        n.info.std[i] = (float)setting("std");
+    }
+    bool maps = strncmp(n.name, "deeplab", 7) == 0;
+    if (maps) n.info.label = kolo_shape_2(n.info.sample.dim[1], n.info.sample.dim[2]);
+    int64_t pixels = STEPS * n.batch * kolo_shape_count(&n.info.sample);
+    int64_t labels = STEPS * n.batch * kolo_shape_count(&n.info.label);
+    n.images = kolo_alloc((size_t)pixels);
+    n.labels = kolo_alloc((size_t)labels * sizeof *n.labels);
+    assert_true(n.images && n.labels);
+    uint64_t image_hash = hash_name("", "images"), label_hash = hash_name("", "labels");
+    for (int64_t i = 0; i < pixels; i++) n.images[i] = (uint8_t)(bits(image_hash, i) >> 56);
+    for (int64_t i = 0; i < labels; i++) {
+        double u = uniform(label_hash, i);
+        n.labels[i] = maps ? (int32_t)floor(u * (n.info.classes + 1)) - 1
+                           : (int32_t)floor(u * n.info.classes);
+    }
+    return n;
+}
+
+static kolo_batch batch_of(const network *n, int step) {
+    return (kolo_batch){
+        .count = n->batch,
+        .global_count = n->batch,
+        .samples = n->images + step * n->batch * kolo_shape_count(&n->info.sample),
+        .labels = n->labels + step * n->batch * kolo_shape_count(&n->info.label),
+        .info = &n->info,
+    };
+}
+
+static float *read_entry(const kolo_store *store, const kolo_store_entry *entry) {
+    float *copy = kolo_alloc((size_t)kolo_shape_count(&entry->canon) * sizeof *copy);
+    assert_non_null(copy);
+    if (store) kolo_store_read(store, entry, copy);
+    return copy;
+}
+
+static void set_start(kolo_store *store) {
+    for (int e = 0; e < kolo_store_count(store); e++) {
+        const kolo_store_entry *entry = kolo_store_entry_at(store, e);
+        if (!kolo_store_entry_is_model(entry)) continue;
+        float *start = read_entry(NULL, entry);
+        uint64_t hash = hash_name("", entry->name);
+        for (int64_t i = 0; i < kolo_shape_count(&entry->canon); i++) {
+            start[i] = start_of(entry, hash, i);
+        }
+        kolo_store_write(store, entry, start);
+        kolo_free(start);
+    }
+}
+
+/* What the steps changed in entries of a kind: its norm, and its sum under the probe's draws by
+ * that. */
+static void measure_moves(const kolo_store *store, kolo_value_kind kind, double *moved,
+                          double *probe) {
+    double squares = 0, sum = 0;
+    for (int e = 0; e < kolo_store_count(store); e++) {
+        const kolo_store_entry *entry = kolo_store_entry_at(store, e);
+        if (!kolo_store_entry_is_model(entry) || entry->kind != kind) continue;
+        float *end = read_entry(store, entry);
+        uint64_t hash = hash_name("", entry->name), probes = hash_name("probe.", entry->name);
+        for (int64_t i = 0; i < kolo_shape_count(&entry->canon); i++) {
+            double change = (double)end[i] - (double)start_of(entry, hash, i);
+            squares += change * change;
+            sum += change * (2 * uniform(probes, i) - 1);
+        }
+        kolo_free(end);
+    }
+    *moved = sqrt(squares);
+    *probe = squares > 0 ? sum / *moved : 0;
+}
+
+/* Number i under `key`, against what it should be. */
+static void check(const network *n, kolo_kernel_set kernels, const char *key, int i, double got) {
+    const json_t *value = json_array_get(json_object_get(n->json, key), (size_t)i);
+    const json_t *rounding =
+        json_array_get(json_object_get(json_object_get(n->json, "rounding"), key), (size_t)i);
+    assert_true(json_is_number(value) && json_is_number(rounding));
+    double should = json_number_value(value), tolerance = 1e-4 + 4 * json_number_value(rounding);
+    if (fabs(got - should) <= tolerance * fmax(1, fabs(should))) return;
+    fail_msg("%s, kernels %d: %s %d is %.9g, not %.9g within %.2g", n->name, kernels, key, i, got,
+             should, tolerance);
+}
+
+static void train(const network *n, kolo_kernel_set kernels) {
+    kolo_session_opts opts = {
+        .model = n->name,
+        .model_options = json_string_value(json_object_get(n->json, "options")),
+        .sample = n->info.sample,
+        .label = n->info.label,
+        .classes = n->info.classes,
+        .batch = n->batch,
+        .plan = {.kernels = kernels,
+                 .momentum = setting("momentum"),
+                 .weight_decay = setting("weight_decay")},
+    };
+    kolo_session *session;
+    ASSERT_OK(kolo_session_create(&opts, NULL, &session));
+    ASSERT_OK(kolo_session_init(session, 1));
+    set_start(kolo_session_store(session));
+    kolo_sums sums;
+    for (int step = 0; step < STEPS; step++) {
+        kolo_batch batch = batch_of(n, step);
+        ASSERT_OK(kolo_session_step(session, &batch,
+                                    json_number_value(json_object_get(n->json, "lr")), &sums));
+        check(n, kernels, "losses", step, sums.loss / (double)sums.labels);
+    }
+    for (int i = 0; i < 2; i++) {
+        double moved, probe;
+        kolo_value_kind kind = i == 0 ? KOLO_VALUE_PARAM : KOLO_VALUE_STATE;
+        measure_moves(kolo_session_store(session), kind, &moved, &probe);
+        check(n, kernels, "moved", i, moved);
+        check(n, kernels, "probe", i, probe);
+    }
+    kolo_batch batch = batch_of(n, 0);
+    ASSERT_OK(kolo_session_evaluate(session, &batch, &sums));
+    check(n, kernels, "evaluated", 0, sums.loss / (double)sums.labels);
+    kolo_session_destroy(session);
+}
+
+/* The deepest on the best kernels alone: reference kernels take their time. */
+static void three_steps_are_those_of_torchvision(void **state) {
+    golden = json_load_file(KOLO_SOURCE_DIR "/tests/golden/zoo.json", 0, NULL);
+    const json_t *networks = json_object_get(golden, "networks");
+    assert_int_equal(json_array_size(networks), 8);
+    for (size_t i = 0; i < json_array_size(networks); i++) {
+        network n = network_of(json_array_get(networks, i));
+        train(&n, KOLO_KERNELS_BEST);
+        if (!strstr(n.name, "101") && !strstr(n.name, "50")) train(&n, KOLO_KERNELS_REF);
+        kolo_free(n.images);
+        kolo_free(n.labels);
+    }
+    json_decref(golden);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(three_steps_are_those_of_torchvision)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
