@@ -2,6 +2,7 @@
 /* All of Kolo's public interface. Programs that only synchronise buffers need kolo/comm.h alone. */
 
 #include "kolo/bench.h"
+#include "kolo/checkpoint.h"
 #include "kolo/comm.h"
 #include "kolo/data.h"
 #include "kolo/dtype.h"

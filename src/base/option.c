@@ -243,12 +243,21 @@ static kolo_status parse_letter(kolo_options *o, const char *arg, const char *ne
 }
 
 kolo_status kolo_options_parse(kolo_options *o, int argc, char **argv) {
+    /* Another program's arguments follow all options; files may stand among them. */
+    const bool among = o->command->arguments && strncmp(o->command->arguments, "--", 2) != 0;
     int i = 0;
     o->argv = argv;
     o->argc = argc;
+    o->n_rest = 0;
+    o->rest = kolo_arena_alloc(&o->arena, ((size_t)argc + 1) * sizeof *o->rest);
+    if (!o->rest) return KOLO_NOMEM((size_t)argc * sizeof *o->rest);
     for (; i < argc; i++) {
         const char *arg = argv[i], *next = i + 1 < argc ? argv[i + 1] : NULL;
-        if (arg[0] != '-' || arg[1] == '\0') break;
+        if (arg[0] != '-' || arg[1] == '\0') {
+            if (!among) break;
+            o->rest[o->n_rest++] = argv[i];
+            continue;
+        }
         if (strcmp(arg, "--") == 0) {
             i++;
             break;
@@ -262,8 +271,8 @@ kolo_status kolo_options_parse(kolo_options *o, int argc, char **argv) {
                                : parse_letter(o, arg, next, &used));
         i += used;
     }
-    o->rest = argv + i;
-    o->n_rest = argc - i;
+    while (i < argc) o->rest[o->n_rest++] = argv[i++];
+    o->rest[o->n_rest] = NULL;
     if (o->n_rest > 0 && !o->command->arguments) {
         return KOLO_FAIL(KOLO_ERR_ARG, "unexpected argument '%s': options of '%s %s' start with --",
                          o->rest[0], o->table->program, o->command->name);

@@ -92,7 +92,8 @@ struct kolo_options {
 KOLO_SHARED kolo_status kolo_options_init(kolo_options *o, const kolo_option_table *table,
                                           const kolo_option_command *command);
 /* Reads the arguments that follow the command's name. Reading stops at --, and for a command that
- * takes arguments at the first that is no option. `argv` is borrowed. */
+ * takes another program's arguments ("-- ...") at the first that is no option; arguments of other
+ * commands may stand among the options. `argv` is borrowed. */
 KOLO_SHARED kolo_status kolo_options_parse(kolo_options *o, int argc, char **argv);
 /* Sets one value from a config file; `where` is file:line:col. A value that a flag has given is
  * checked and kept. */

@@ -18,9 +18,13 @@ enum {
     CMD_HELP = 1 << 7,
     CMD_BENCH_COMPRESS = 1 << 8,
     CMD_PROFILE = 1 << 9,
+    CMD_CHECKPOINT_INFO = 1 << 10,
+    CMD_CHECKPOINT_VERIFY = 1 << 11,
+    CMD_CHECKPOINT_DIFF = 1 << 12,
+    CMD_CHECKPOINT_EXPORT = 1 << 13,
 };
 
-enum { CLI_N_COMMANDS = 10 };
+enum { CLI_N_COMMANDS = 14 };
 
 extern const kolo_option_command cli_commands[CLI_N_COMMANDS]; /* src/cli/main.c */
 extern const kolo_option_table cli_table;                      /* src/cli/options.c */
@@ -32,6 +36,10 @@ int cmd_bench_allreduce(kolo_options *o);
 int cmd_bench_compress(kolo_options *o);
 int cmd_profile(kolo_options *o);
 int cmd_run(kolo_options *o);
+int cmd_checkpoint_info(kolo_options *o);
+int cmd_checkpoint_verify(kolo_options *o);
+int cmd_checkpoint_diff(kolo_options *o);
+int cmd_checkpoint_export(kolo_options *o);
 int cmd_dump(kolo_options *o);
 int cmd_info(kolo_options *o);
 

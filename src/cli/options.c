@@ -19,6 +19,7 @@ static const char *const schedules[] = {"constant", "step", "cosine", NULL};
 static const char *const optimizers[] = {"sgd", "nesterov", "adam", "adamw", NULL};
 static const char *const algorithms[] = {"auto", "ring", "direct", NULL};
 static const char *const transports[] = {"auto", "shm", "tcp", NULL};
+static const char *const formats[] = {"native", "torchvision", NULL};
 static const char *const progresses[] = {"auto", "bar", "plain", "none", NULL};
 static const char *const kernels[] = {"best", "ref", NULL};
 static const char *const dumps[] = {"graph", "passes", "plan", "schedule", NULL};
@@ -41,6 +42,15 @@ static const kolo_option rows[] = {
      .commands = CMD_BENCH_TRAIN | CMD_PROFILE,
      .without = "made-up images such as the model is usually trained on",
      .help = "the data set"},
+    {.name = "init", .type = KOLO_OPTION_TEXT, .metavar = "FILE", .commands = CMD_TRAIN,
+     .without = "weights are drawn from the seed",
+     .help = "weights to begin with, a .safetensors file: kolo's own, or with the names that "
+             "torchvision gives its models"},
+    {.name = "format", .type = KOLO_OPTION_CHOICE, .choices = formats, .preset = "native",
+     .commands = CMD_CHECKPOINT_EXPORT,
+     .help = "whose names the tensors get: kolo's own, or torchvision's"},
+    {.name = "out", .type = KOLO_OPTION_TEXT, .metavar = "FILE", .commands = CMD_CHECKPOINT_EXPORT,
+     .required = CMD_CHECKPOINT_EXPORT, .help = "the file to write"},
     {.name = "what", .type = KOLO_OPTION_CHOICE, .choices = dumps, .preset = "graph",
      .commands = CMD_DUMP,
      .help = "the graph as the model makes it, what the passes make of it, the plan of a step, or "

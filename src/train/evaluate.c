@@ -22,9 +22,10 @@ typedef struct total {
 } total;
 
 static kolo_status add_confusion(const kolo_session *session, total *t) {
-    int64_t classes;
-    const float *counts = kolo_session_confusion(session, &classes);
+    kolo_tensor tensor;
+    const float *counts = kolo_session_output(session, "confusion", &tensor);
     if (!counts) return KOLO_OK;
+    int64_t classes = tensor.shape.dim[0];
     size_t n = (size_t)(classes * classes);
     if (!t->confusion) t->confusion = kolo_zalloc(n * sizeof *t->confusion);
     if (!t->confusion) return KOLO_NOMEM(n * sizeof *t->confusion);

@@ -326,9 +326,6 @@ kolo_status kolo_session_evaluate(kolo_session *s, const kolo_batch *batch, kolo
     return finish(c, sums, batch->count, maps ? kolo_batch_labels(batch) : batch->count);
 }
 
-const float *kolo_session_confusion(const kolo_session *s, int64_t *classes) {
-    kolo_tensor counts;
-    const float *data = s->evaluated ? kolo_plan_output(s->evaluated, "confusion", &counts) : NULL;
-    if (data) *classes = counts.shape.dim[0];
-    return data;
+const float *kolo_session_output(const kolo_session *s, const char *name, kolo_tensor *tensor) {
+    return s->evaluated ? kolo_plan_output(s->evaluated, name, tensor) : NULL;
 }

@@ -69,7 +69,7 @@ kolo_status kolo_session_step(kolo_session *session, const kolo_batch *batch, do
 
 /* The forward pass on `batch`, which has at least one sample; `sums` is of this rank alone. */
 kolo_status kolo_session_evaluate(kolo_session *session, const kolo_batch *batch, kolo_sums *sums);
-/* How often each class was taken for each in the latest kolo_session_evaluate, [classes,classes] in
- * row-major order, labels by predictions; NULL when the model does not count that. Valid until the
- * session's next call. */
-const float *kolo_session_confusion(const kolo_session *session, int64_t *classes);
+/* An output of the latest kolo_session_evaluate, f32, such as "logits"; NULL when the model has
+ * none of that name. Valid until the session's next call. */
+const float *kolo_session_output(const kolo_session *session, const char *name,
+                                 kolo_tensor *tensor);

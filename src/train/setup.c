@@ -227,6 +227,7 @@ void kolo_setup_describe(const kolo_setup *setup, kolo_text *text) {
     kolo_text_add(text, "kolo: %s\nmodel: %s\nmodel options: %s\n", kolo_version(), o->model,
                   o->model_options ? o->model_options : "");
     kolo_text_add(text, "data: %s\nsamples: %" PRId64 "\n", info->name, info->count);
+    kolo_text_add(text, "init: %s\n", o->init ? o->init : "");
     kolo_text_add(text, "accumulate: %" PRId64 "\n", o->accumulate);
     kolo_text_add(text, "batch: %" PRId64 "\nepochs: %" PRId64 "\nsteps: %" PRId64 "\n", o->batch,
                   o->epochs, o->steps);

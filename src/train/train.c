@@ -15,6 +15,7 @@
 #include "train/schedule.h"
 #include "train/setup.h"
 #include "train/trace.h"
+#include "train/weights.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -84,12 +85,23 @@ static kolo_status compare_options(const job *j) {
     return status;
 }
 
+/* Rank 0 reads the weights that training begins with; the others get them from it. */
+static kolo_status load_weights(const job *j) {
+    const kolo_train_opts *o = &j->setup.opts;
+    kolo_store *store = kolo_session_store(j->session);
+    if (!o->init) return KOLO_OK;
+    kolo_status status = j->rank == 0 ? kolo_weights_load(o->init, o->model, store) : KOLO_OK;
+    KOLO_TRY(kolo_agree(j->comm, status));
+    return j->comm ? kolo_store_broadcast(store, j->comm) : KOLO_OK;
+}
+
 static kolo_status begin(job *j, const kolo_train_opts *opts) {
     KOLO_TRY(kolo_agree(j->comm, kolo_setup_open(opts, j->size, &j->setup)));
     KOLO_TRY(compare_options(j));
     KOLO_TRY(kolo_agree(j->comm, open_files(j)));
     KOLO_TRY(kolo_session_create(&j->setup.session, j->comm, &j->session));
     KOLO_TRY(kolo_session_init(j->session, j->setup.opts.seed));
+    KOLO_TRY(load_weights(j));
     if (j->setup.opts.trace) {
         kolo_plan *plan = kolo_session_plan(j->session);
         KOLO_TRY(kolo_agree(j->comm, kolo_trace_create(plan, &j->trace)));

@@ -201,7 +201,7 @@ static void three_steps_are_those_of_torchvision(void **state) {
     assert_int_equal(json_array_size(networks), 8);
     for (size_t i = 0; i < json_array_size(networks); i++) {
         network n = network_of(json_array_get(networks, i));
-        train(&n, KOLO_KERNELS_BEST);
+        train(&n, KOLO_KERNELS_DIRECT);
         if (!strstr(n.name, "101") && !strstr(n.name, "50")) train(&n, KOLO_KERNELS_REF);
         kolo_free(n.images);
         kolo_free(n.labels);

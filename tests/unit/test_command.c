@@ -39,9 +39,20 @@ static void the_manual_is_the_table(void **state) {
 }
 
 static void every_command_explains_itself(void **state) {
-    static const char *const commands[] = {
-        "train", "eval", "bench train", "bench allreduce", "run",
-        "dump",  "info", "help",        "bench compress",  "profile"};
+    static const char *const commands[] = {"train",
+                                           "eval",
+                                           "bench train",
+                                           "bench allreduce",
+                                           "run",
+                                           "dump",
+                                           "info",
+                                           "help",
+                                           "bench compress",
+                                           "profile",
+                                           "checkpoint info",
+                                           "checkpoint verify",
+                                           "checkpoint diff",
+                                           "checkpoint export"};
     assert_int_equal(run("--help"), 0);
     char *list = test_contents("out");
     for (size_t i = 0; i < KOLO_COUNT(commands); i++) {
@@ -249,6 +260,41 @@ static void training_steps_are_measured(void **state) {
     json_decref(result);
 }
 
+/* Whether a file has a text in it. */
+static bool says(const char *path, const char *text) {
+    char *contents = test_contents(path);
+    bool found = strstr(contents, text) != NULL;
+    kolo_free(contents);
+    return found;
+}
+
+static void weights_go_in_and_out(void **state) {
+    const char *train = "train --model mlp:hidden=4 --data synthetic:N=40,test=8 --batch 10";
+    char line[512];
+    snprintf(line, sizeof line, "%s --out old", train);
+    assert_int_equal(run(line), 0);
+    assert_int_equal(run("checkpoint verify old/checkpoint-final.safetensors"), 0);
+    assert_int_equal(run("checkpoint info old/checkpoint-final.safetensors"), 0);
+    assert_true(says("out", "model_options  hidden=4\n"));
+    assert_int_equal(
+        run("checkpoint export old/checkpoint-final.safetensors --out w --format native"), 0);
+    assert_int_equal(run("checkpoint diff w old/checkpoint-final.safetensors"), 0);
+    assert_true(says("out", "6 tensors are the same, 0 differ\n"));
+    snprintf(line, sizeof line, "%s --init w --workers 2 --steps 1 --out new", train);
+    assert_int_equal(run(line), 0);
+    assert_int_equal(run("checkpoint diff w new/checkpoint-final.safetensors"), 1);
+    assert_true(says("out", "0 tensors are the same, 6 differ\n"));
+
+    assert_fails("checkpoint diff w", 2, "kolo: 'kolo checkpoint diff' takes two files\n");
+    assert_fails("checkpoint export w --format torchvision --out x", 1,
+                 "kolo: w is of model mlp, which torchvision does not have: export it as native\n");
+    assert_fails("checkpoint info nowhere", 1,
+                 "kolo: cannot open nowhere: No such file or directory: check the path\n");
+    assert_int_equal(run("train --model lenet --data synthetic --init w --workers 2"), 1);
+    assert_true(says("err", "w does not fit model lenet; of its tensors 4 missing (conv1.weight, "
+                            "conv1.bias, conv2.weight, conv2.bias), 5 of another type or shape ("));
+}
+
 /* Without data a model sees the shape that it was made for. */
 static void models_know_their_samples(void **state) {
     static const struct {
@@ -277,6 +323,7 @@ int main(void) {
         cmocka_unit_test(allreduces_are_measured),
         cmocka_unit_test(codecs_are_measured),
         cmocka_unit_test(training_steps_are_measured),
+        cmocka_unit_test(weights_go_in_and_out),
         cmocka_unit_test(models_know_their_samples),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);

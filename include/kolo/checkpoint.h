@@ -1,0 +1,38 @@
+#pragma once
+/* Files of weights: looking into them, comparing them, handing them to other programs. They are
+ * safetensors files; a checkpoint that kolo wrote also says which model it is of. */
+
+#include "kolo/status.h"
+
+#include <stdbool.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a file holds: its metadata, and name, type and shape of each tensor. Any safetensors file.
+ * *text is freed with kolo_checkpoint_text_free. IO: it cannot be read; FORMAT: it is none. */
+KOLO_API kolo_status kolo_checkpoint_describe(const char *path, char **text);
+
+/* Finds out whether a checkpoint is whole: its header, the tensors of its model with their shapes,
+ * all numbers finite. Of a file that kolo did not write, which names no model: header and numbers.
+ * *text says what was found good. FORMAT: what is not. */
+KOLO_API kolo_status kolo_checkpoint_verify(const char *path, char **text);
+
+/* Compares the tensors of two files: *equal when they have the same names, types, shapes and bits.
+ * *text has a line for each tensor that differs, with the relative L2 distance of two tensors of
+ * one shape. */
+KOLO_API kolo_status kolo_checkpoint_compare(const char *a, const char *b, bool *equal,
+                                             char **text);
+
+/* Writes the parameters of a checkpoint that kolo wrote to `to`: under the names of `convention`
+ * ("torchvision"), or as they are, with kolo's metadata, when that is NULL. ARG: the convention is
+ * unknown, or does not name the checkpoint's model; FORMAT, IO. */
+KOLO_API kolo_status kolo_checkpoint_export(const char *from, const char *to,
+                                            const char *convention);
+
+KOLO_API void kolo_checkpoint_text_free(char *text);
+
+#ifdef __cplusplus
+}
+#endif

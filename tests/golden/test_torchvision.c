@@ -1,0 +1,238 @@
+/* Weights in torchvision's files: networks that begin with them give torchvision's logits, what
+ * does not fit is named, and what kolo writes back is what was read.
+ * tools/golden/make_torchvision.py makes torchvision.safetensors; where PyTorch is installed it
+ * also writes all networks' files here, and reads one back. */
+#include "base/file.h"
+#include "kolo/checkpoint.h"
+#include "support/folder.h"
+#include "support/support.h"
+#include "train/checkpoint.h"
+#include "train/names.h"
+#include "train/session.h"
+#include "train/weights.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+enum { SIZE = 64, BATCH = 2, CLASSES = 5, PIXELS = 3 * SIZE * SIZE };
+
+#define GOLDEN KOLO_SOURCE_DIR "/tests/golden/torchvision"
+#define SCRIPT "/usr/bin/python3 '" KOLO_SOURCE_DIR "/tools/golden/make_torchvision.py' "
+
+/* The images of make_zoo.py: splitmix64 from the FNV-1a of "images". */
+static uint8_t pixel(int64_t i) {
+    uint64_t h = UINT64_C(0xcbf29ce484222325);
+    for (const char *c = "images"; *c; c++) h = (h ^ (uint8_t)*c) * UINT64_C(0x100000001b3);
+    uint64_t z = h + (uint64_t)(i + 1) * UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return (uint8_t)((z ^ (z >> 31)) >> 56);
+}
+
+static kolo_session *session_of(const char *model, const char *options) {
+    kolo_session *session;
+    kolo_session_opts opts = {.model = model,
+                              .model_options = options,
+                              .sample = {3, {3, SIZE, SIZE}},
+                              .classes = CLASSES,
+                              .batch = BATCH,
+                              .evaluate_only = true,
+                              .plan = {.kernels = KOLO_KERNELS_DIRECT}};
+    if (strncmp(model, "deeplab", 7) == 0) opts.label = kolo_shape_2(SIZE, SIZE);
+    ASSERT_OK(kolo_session_create(&opts, NULL, &session));
+    return session;
+}
+
+/* The logits of the batch against those in a file, to 1e-4 of the largest. */
+static void check_logits(kolo_session *session, const char *model, const char *path) {
+    static uint8_t images[BATCH * PIXELS];
+    static int32_t labels[BATCH * SIZE * SIZE];
+    kolo_dataset_info info = {.sample = {3, {3, SIZE, SIZE}}, .classes = CLASSES};
+    if (strncmp(model, "deeplab", 7) == 0) info.label = kolo_shape_2(SIZE, SIZE);
+    for (int c = 0; c < 3; c++) info.mean[c] = 0.5F, info.std[c] = 0.25F;
+    for (int i = 0; i < BATCH * PIXELS; i++) images[i] = pixel(i);
+    kolo_batch batch = {
+        .count = BATCH, .global_count = BATCH, .samples = images, .labels = labels, .info = &info};
+    kolo_sums sums;
+    ASSERT_OK(kolo_session_evaluate(session, &batch, &sums));
+    kolo_tensor tensor;
+    const float *logits = kolo_session_output(session, "logits", &tensor);
+    char *file;
+    size_t bytes, count = (size_t)kolo_shape_count(&tensor.shape);
+    assert_non_null(logits);
+    ASSERT_OK(kolo_file_read(path, 1 << 24, &file, &bytes));
+    assert_int_equal(bytes, count * sizeof *logits);
+    double largest = 0, worst = 0;
+    for (size_t i = 0; i < count; i++) {
+        float should;
+        memcpy(&should, file + i * sizeof should, sizeof should);
+        largest = fmax(largest, fabs((double)should));
+        worst = fmax(worst, fabs((double)should - (double)logits[i]));
+    }
+    if (!(largest > 0 && worst <= 1e-4 * largest)) {
+        fail_msg("%s: logits up to %g are off by %g", model, largest, worst);
+    }
+    kolo_free(file);
+}
+
+static void logits_are_those_of_torchvision(void **state) {
+    kolo_session *session = session_of("resnet18", "width=2");
+    ASSERT_OK(kolo_weights_load(GOLDEN ".safetensors", "resnet18", kolo_session_store(session)));
+    check_logits(session, "resnet18", GOLDEN ".logits");
+    kolo_session_destroy(session);
+}
+
+/* A text with a line for each tensor that the two files do not share. */
+static void assert_same_weights(const char *written, const char *original) {
+    bool equal;
+    char *text;
+    ASSERT_OK(kolo_checkpoint_compare(written, original, &equal, &text));
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+        bool counter = strstr(line, ".num_batches_tracked: only in") != NULL;
+        if (!counter && !strstr(line, " differ")) fail_msg("%s: %s", written, line);
+    }
+    kolo_checkpoint_text_free(text);
+}
+
+static void save(const kolo_session *session, const char *model, const char *options) {
+    kolo_checkpoint_info info = {.model = model,
+                                 .model_options = options,
+                                 .sample = {3, {3, SIZE, SIZE}},
+                                 .classes = CLASSES};
+    ASSERT_OK(kolo_checkpoint_save("own.safetensors", kolo_session_store(session), &info));
+}
+
+static void what_is_read_is_written_back(void **state) {
+    kolo_session *session = session_of("resnet18", "width=2");
+    kolo_store *store = kolo_session_store(session);
+    ASSERT_OK(kolo_weights_load(GOLDEN ".safetensors", "resnet18", store));
+    save(session, "resnet18", "width=2");
+    ASSERT_OK(kolo_checkpoint_export("own.safetensors", "theirs.safetensors", "torchvision"));
+    assert_same_weights("theirs.safetensors", GOLDEN ".safetensors");
+    ASSERT_OK(kolo_checkpoint_export("own.safetensors", "copy.safetensors", NULL));
+    bool equal;
+    char *text;
+    ASSERT_OK(kolo_checkpoint_compare("own.safetensors", "copy.safetensors", &equal, &text));
+    assert_true(equal);
+    kolo_checkpoint_text_free(text);
+    ASSERT_OK(kolo_checkpoint_verify("copy.safetensors", &text));
+    assert_non_null(strstr(text, "they are those of model resnet18"));
+    kolo_checkpoint_text_free(text);
+    ASSERT_OK(kolo_checkpoint_verify("theirs.safetensors", &text));
+    assert_non_null(strstr(text, "it names no model"));
+    kolo_checkpoint_text_free(text);
+    ASSERT_OK(kolo_checkpoint_describe("own.safetensors", &text));
+    assert_non_null(strstr(text, "model_options  width=2\n"));
+    assert_non_null(strstr(text, "f32   [2,3,7,7]            conv1.weight\n"));
+    kolo_checkpoint_text_free(text);
+    assert_int_equal(kolo_checkpoint_export("own.safetensors", "x.safetensors", "jax"),
+                     KOLO_ERR_ARG);
+    assert_non_null(strstr(kolo_last_error(), "is of model resnet18, which jax does not have"));
+
+    /* A number that is none is found. */
+    const kolo_store_entry *bias = kolo_store_find(store, "fc.bias");
+    const float broken[CLASSES] = {1, NAN, 2, 3, INFINITY};
+    kolo_store_write(store, bias, broken);
+    save(session, "resnet18", "width=2");
+    assert_int_equal(kolo_checkpoint_verify("own.safetensors", &text), KOLO_ERR_FORMAT);
+    assert_non_null(
+        strstr(kolo_last_error(), "2 of the 5 numbers of fc.bias are infinite or none"));
+    ASSERT_OK(kolo_checkpoint_compare("own.safetensors", "copy.safetensors", &equal, &text));
+    assert_false(equal);
+    assert_non_null(strstr(text, "are the same, 1 differ"));
+    kolo_checkpoint_text_free(text);
+    kolo_session_destroy(session);
+}
+
+static void what_does_not_fit_is_named(void **state) {
+    static const struct {
+        const char *model, *options, *text;
+    } cases[] = {
+        {"resnet34", "width=2", " missing (layer1.2.conv1.weight, layer1.2.bn1.weight, "},
+        {"resnet18", "width=3",
+         "101 of another type or shape (conv1.weight f32 [2,3,7,7], not [3,3,7,7], "},
+        {"resnet18", "width=2,classes=7",
+         "does not fit model resnet18; of its tensors 2 of another type or shape (fc.weight f32 "
+         "[5,16], "
+         "not [7,16], fc.bias f32 [5], not [7]): give weights of that model"},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        kolo_session *session = session_of(cases[i].model, cases[i].options);
+        kolo_store *store = kolo_session_store(session);
+        uint64_t before = kolo_store_hash(store);
+        assert_int_equal(kolo_weights_load(GOLDEN ".safetensors", cases[i].model, store),
+                         KOLO_ERR_FORMAT);
+        if (!strstr(kolo_last_error(), cases[i].text)) fail_msg("%s", kolo_last_error());
+        assert_true(kolo_store_hash(store) == before);
+        kolo_session_destroy(session);
+    }
+}
+
+static void names_follow_their_rules(void **state) {
+    static const char *const models[] = {"gpt", NULL};
+    static const kolo_name_rule rules[] = {
+        {"transformer.h.*.mlp.*.weight", "layer*.*.w", true},
+        {"*.attn.bias", NULL, false},
+        {"wte", "embedding", false},
+    };
+    const kolo_names names = {"example", models, rules, KOLO_COUNT(rules)};
+    kolo_tensor_name n = kolo_name_ours(&names, "transformer.h.11.mlp.c_fc.weight");
+    assert_string_equal(n.text, "layer11.c_fc.w");
+    assert_true(n.transposed && !n.ignored);
+    n = kolo_name_theirs(&names, "layer11.c_fc.w");
+    assert_string_equal(n.text, "transformer.h.11.mlp.c_fc.weight");
+    assert_true(n.transposed);
+    assert_true(kolo_name_ours(&names, "h.3.attn.bias").ignored);
+    assert_string_equal(kolo_name_theirs(&names, "embedding").text, "wte");
+    assert_string_equal(kolo_name_ours(&names, "fc.weight").text, "fc.weight");
+    assert_false(kolo_name_ours(&names, ".attn.bias").ignored); /* '*' is never nothing */
+    assert_null(kolo_names_of("lenet"));
+}
+
+static bool run(const char *command) {
+    int status = system(command);
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+static void every_network_reads_its_file(void **state) {
+    static const char *const models[][2] = {
+        {"resnet18", "width=16"},         {"resnet34", "width=16"},
+        {"resnet50", "width=16"},         {"resnet101", "width=16"},
+        {"alexnet", "width=25,units=48"}, {"vgg16", "width=25,units=48"},
+        {"googlenet", "width=25"},        {"deeplabv3_resnet101", "width=16,aux=1"},
+    };
+    if (!run("/usr/bin/python3 -c 'import torchvision' >err 2>&1")) {
+        print_message("skip: no torchvision\n");
+        skip();
+    }
+    assert_true(run(SCRIPT "all . >err 2>&1"));
+    for (size_t i = 0; i < KOLO_COUNT(models); i++) {
+        const char *model = models[i][0];
+        char weights[64], logits[64];
+        snprintf(weights, sizeof weights, "%s.safetensors", model);
+        snprintf(logits, sizeof logits, "%s.logits", model);
+        kolo_session *session = session_of(model, models[i][1]);
+        ASSERT_OK(kolo_weights_load(weights, model, kolo_session_store(session)));
+        check_logits(session, model, logits);
+        save(session, model, models[i][1]);
+        ASSERT_OK(kolo_checkpoint_export("own.safetensors", "theirs.safetensors", "torchvision"));
+        assert_same_weights("theirs.safetensors", weights);
+        kolo_session_destroy(session);
+    }
+    /* The last was DeepLabV3's: PyTorch takes it, strictly. */
+    assert_true(run(SCRIPT "check deeplabv3_resnet101 theirs.safetensors >err 2>&1"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(logits_are_those_of_torchvision),
+        cmocka_unit_test(what_is_read_is_written_back),
+        cmocka_unit_test(what_does_not_fit_is_named),
+        cmocka_unit_test(names_follow_their_rules),
+        cmocka_unit_test(every_network_reads_its_file),
+    };
+    return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
+}
