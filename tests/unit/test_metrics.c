@@ -12,8 +12,10 @@ static void tallies_are_means_over_samples(void **state) {
     kolo_tally t = {0};
     assert_true(kolo_tally_loss(&t) == 0 && kolo_tally_accuracy(&t) == 0 &&
                 kolo_tally_rate(&t) == 0);
-    kolo_tally_add(&t, &(kolo_sums){.loss = 6, .correct = 1, .samples = 3, .labels = 3}, 1000000000);
-    kolo_tally_add(&t, &(kolo_sums){.loss = 1, .correct = 1, .samples = 1, .labels = 1}, 1000000000);
+    kolo_tally_add(&t, &(kolo_sums){.loss = 6, .correct = 1, .samples = 3, .labels = 3},
+                   1000000000);
+    kolo_tally_add(&t, &(kolo_sums){.loss = 1, .correct = 1, .samples = 1, .labels = 1},
+                   1000000000);
     assert_true(kolo_tally_loss(&t) == 1.75);
     assert_true(kolo_tally_accuracy(&t) == 0.5);
     assert_true(kolo_tally_rate(&t) == 2);
