@@ -2,12 +2,12 @@
 """Writes weights of torchvision's networks as its users export them, and what the networks make of them.
 
     tools/golden/make_torchvision.py small FILE
-    tools/golden/make_torchvision.py all DIR
+    tools/golden/make_torchvision.py write DIR MODEL...
     tools/golden/make_torchvision.py check MODEL FILE
 
 The first makes tests/golden/torchvision.safetensors: the state_dict of resnet18 with 2 channels in its
 first stage, and beside it torchvision.logits: what that makes of one batch in evaluation (raw f32). The
-second writes the same for every network with a quarter of its channels, DIR/MODEL.safetensors and
+second writes the same for networks with a quarter of their channels, DIR/MODEL.safetensors and
 DIR/MODEL.logits. The third loads a file into such a network, strictly, and compares the tensors
 with those that it was made from. Weights and images are drawn as make_zoo.py draws them; needs what that
 needs.
@@ -71,17 +71,17 @@ def main():
         save(Path(sys.argv[2]), state)
         Path(sys.argv[2]).with_suffix(".logits").write_bytes(logits.tobytes())
         return
-    for case, model in make_zoo.cases():
-        if sys.argv[1] == "all":
-            state, logits = evaluate(model)
+    names = sys.argv[3:] if sys.argv[1] == "write" else [sys.argv[2]]
+    for case, model in make_zoo.cases(names):
+        state, logits = evaluate(model)
+        if sys.argv[1] == "write":
             save(Path(sys.argv[2]) / f"{case['model']}.safetensors", state)
             (Path(sys.argv[2]) / f"{case['model']}.logits").write_bytes(logits.tobytes())
-        elif case["model"] == sys.argv[2]:
-            state, _ = evaluate(model)
-            model.float().load_state_dict(read(Path(sys.argv[3])))
-            for name, t in model.state_dict().items():
-                if not name.endswith("tracked") and not np.array_equal(t.numpy(), state[name]):
-                    sys.exit(f"{name} differs")
+            continue
+        model.float().load_state_dict(read(Path(sys.argv[3])))
+        for name, t in model.state_dict().items():
+            if not name.endswith("tracked") and not np.array_equal(t.numpy(), state[name]):
+                sys.exit(f"{name} differs")
 
 
 if __name__ == "__main__":

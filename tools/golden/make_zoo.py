@@ -170,24 +170,31 @@ def run(case, model):
     return dict(case, **exact, rounding=rounding)
 
 
-def cases():
-    def case(model, options, sample, batch, lr):
-        return dict(model=model, options=options, sample=sample, batch=batch, lr=lr)
+def cases(names=None):
+    """The settings and the network of each case, of those in `names`."""
+    def quarter(name, build, options, sample, batch, lr, linear_inputs):
+        if names is None or name in names:
+            yield (dict(model=name, options=options, sample=sample, batch=batch, lr=lr),
+                   narrow(build(num_classes=CLASSES), linear_inputs))
 
     for name in ("resnet18", "resnet34", "resnet50", "resnet101"):
-        net = getattr(zoo, name)(num_classes=CLASSES)
         size, lr = (64, 5e-4) if name in ("resnet18", "resnet34") else (96, 1e-4)
-        yield case(name, "width=16", [3, size, size], 4, lr), narrow(net, {})
-    net = zoo.alexnet(num_classes=CLASSES)
-    yield case("alexnet", f"width=25,units={UNITS},dropout=0", [3, 71, 67], 4, 5e-4), narrow(net, {9216: 2304, 4096: UNITS})
-    net = zoo.vgg16(num_classes=CLASSES)
-    yield case("vgg16", f"width=25,units={UNITS},dropout=0", [3, 40, 32], 4, 5e-4), narrow(net, {25088: 6272, 4096: UNITS})
-    net = zoo.googlenet(num_classes=CLASSES, aux_logits=True, init_weights=False)
-    net.aux1.dropout = net.aux2.dropout = nn.Dropout(0)
-    yield case("googlenet", "width=25,dropout=0,aux_dropout=0", [3, 70, 64], 4, 5e-5), narrow(net, {})
-    net = segmentation.deeplabv3_resnet101(weights=None, weights_backbone=None, num_classes=CLASSES, aux_loss=True)
-    options = "width=16,aux=1,dropout=0,aux_dropout=0"
-    yield case("deeplabv3_resnet101", options, [3, 50, 65], 3, 1e-4), narrow(net, {})
+        yield from quarter(name, getattr(zoo, name), "width=16", [3, size, size], 4, lr, {})
+    plain = f"width=25,units={UNITS},dropout=0"
+    yield from quarter("alexnet", zoo.alexnet, plain, [3, 71, 67], 4, 5e-4, {9216: 2304, 4096: UNITS})
+    yield from quarter("vgg16", zoo.vgg16, plain, [3, 40, 32], 4, 5e-4, {25088: 6272, 4096: UNITS})
+    yield from quarter("googlenet", googlenet, "width=25,dropout=0,aux_dropout=0", [3, 70, 64], 4, 5e-5, {})
+    yield from quarter("deeplabv3_resnet101", deeplab, "width=16,aux=1,dropout=0,aux_dropout=0", [3, 50, 65], 3,
+                       1e-4, {})
+
+
+def googlenet(num_classes):
+    return zoo.googlenet(num_classes=num_classes, aux_logits=True, init_weights=False)
+
+
+def deeplab(num_classes):
+    return segmentation.deeplabv3_resnet101(weights=None, weights_backbone=None, num_classes=num_classes,
+                                            aux_loss=True)
 
 
 def main():
