@@ -25,12 +25,11 @@ cores="Haswell Zen"
 
 # torch LAYOUT CORE MALLOC: one run of the peer. CORE and MALLOC may be "default".
 torch() {
-    coretype="OPENBLAS_CORETYPE=$2"
-    [ "$2" != default ] || coretype="KOLO_BENCH=1"
-    malloc=$keep
-    [ "$3" != default ] || malloc="KOLO_BENCH=1"
+    openblas="OPENBLAS_CORETYPE=$2" allocator=$keep
+    [ "$2" != default ] || openblas="KOLO_BENCH=1"
+    [ "$3" != default ] || allocator="KOLO_BENCH=1"
     # shellcheck disable=SC2086 # words
-    env $coretype $malloc "$python" "$root/bench/peers/torch_train.py" "$model" "$batch" "$threads" "$1" \
+    env $openblas $allocator "$python" "$root/bench/peers/torch_train.py" "$model" "$batch" "$threads" "$1" \
         "$seconds" --size "$size"
 }
 
