@@ -68,17 +68,20 @@ enum { KOLO_LINEAR_BWD_BIAS }; /* linear_bwd_weights: 1 gives db */
 extern const kolo_op kolo_op_linear, kolo_op_linear_bwd_data, kolo_op_linear_bwd_weights;
 
 /* bias: x [N,C,...], b [C] -> y. bias_bwd: dy -> db (sum over all but dimension 1).
- * relu: x -> y. relu_bwd: dy, y -> dx = y > 0 ? dy : 0. add: a, b -> a + b.
- * flatten: x [N,...] -> [N, rest], a view. reshape: x -> the shape in the attributes, a view. */
+ * relu: x -> y. relu_bwd: dy, y, [dy2] -> dx = y > 0 ? dy + dy2 : 0. add: a, b -> a + b; relu:
+ * max(0, a + b). flatten: x [N,...] -> [N, rest], a view. reshape: x -> the shape in the
+ * attributes, a view. */
+enum { KOLO_ADD_RELU };
 enum { KOLO_RESHAPE_RANK, KOLO_RESHAPE_DIM /* first of six */ };
 extern const kolo_op kolo_op_bias, kolo_op_bias_bwd, kolo_op_relu, kolo_op_relu_bwd, kolo_op_add;
 extern const kolo_op kolo_op_flatten, kolo_op_reshape;
 
-/* batch_norm: x [N,C,...], gamma, beta, running_mean, running_var [C] -> y, mean, var [C]: mean and
- * (biased) variance of the batch; y = gamma (x - mean) / sqrt(var + eps) + beta; relu: y = max(0,
- * .). The running statistics and momentum are for the passes alone. batch_norm_bwd: dy, x, gamma,
- * mean, var, [y] -> dx, dgamma, dbeta; with y (when relu): dy counts where y > 0. batch_norm_infer:
- * the inputs of batch_norm -> y by the running statistics. batch_norm_update: running_mean,
+/* batch_norm: x [N,C,...], gamma, beta, running_mean, running_var [C], [r like x] -> y, mean, var
+ * [C]: mean and (biased) variance of the batch; y = gamma (x - mean) / sqrt(var + eps) + beta + r;
+ * relu: y = max(0, .). The running statistics and momentum are for the passes alone.
+ * batch_norm_bwd: dy, x, gamma, mean, var, [beta] -> dx, dgamma, dbeta; with beta (when relu): dy
+ * counts where y, which is computed again, is positive. batch_norm_infer: the inputs of batch_norm
+ * -> y by the running statistics. batch_norm_update: running_mean,
  * running_var, mean, var -> the next running statistics, keep old + factor new. */
 enum { KOLO_NORM_EPS, KOLO_NORM_MOMENTUM, KOLO_NORM_RELU };
 enum { KOLO_NORM_UPDATE_KEEP, KOLO_NORM_UPDATE_FACTOR };

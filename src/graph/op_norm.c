@@ -8,6 +8,7 @@
 #include "graph/op_rules.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 static const char *const attrs[] = {"%eps", "%momentum", "relu", NULL};
 static const char *const update_attrs[] = {"%keep", "%factor", NULL};
@@ -27,8 +28,9 @@ static kolo_status check_channels(const kolo_shape_query *q, int x, int first, i
 }
 
 static kolo_status infer_shape(kolo_shape_query *q) {
-    KOLO_TRY(kolo_rule_types(q, "fffff"));
+    KOLO_TRY(kolo_rule_types(q, "ffffff"));
     KOLO_TRY(check_channels(q, 0, 1, 5));
+    if (q->n_in == 6) KOLO_TRY(kolo_rule_same(q, 0, 5));
     if (!(q->attr[KOLO_NORM_EPS].f >= 0)) return KOLO_RULE_FAIL(q, "eps must be 0 or more");
     return kolo_rule_out(q, 0, q->in[0].dtype, q->in[0].shape);
 }
@@ -42,8 +44,7 @@ static kolo_status norm_shape(kolo_shape_query *q) {
 static kolo_status bwd_shape(kolo_shape_query *q) {
     KOLO_TRY(kolo_rule_types(q, "ffffff"));
     KOLO_TRY(kolo_rule_same(q, 0, 1));
-    KOLO_TRY(check_channels(q, 1, 2, 5));
-    if (q->n_in == 6) KOLO_TRY(kolo_rule_same(q, 0, 5));
+    KOLO_TRY(check_channels(q, 1, 2, q->n_in));
     KOLO_TRY(kolo_rule_out(q, 0, q->in[0].dtype, q->in[1].shape));
     KOLO_TRY(kolo_rule_out(q, 1, q->in[0].dtype, q->in[2].shape));
     return kolo_rule_out(q, 2, q->in[0].dtype, q->in[2].shape);
@@ -69,9 +70,18 @@ static void norm_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out
             g, KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "batch_norm: running statistics are not trained"));
         return;
     }
-    const kolo_value in[6] = {d_out[0], n->in[0], n->in[1], n->out[1], n->out[2], n->out[0]};
+    kolo_value in[6] = {d_out[0], n->in[0], n->in[1], n->out[1], n->out[2], n->in[2]};
     kolo_value out[KOLO_MAX_IO];
-    kolo_graph_add(g, &kolo_op_batch_norm_bwd, in, n->attr[KOLO_NORM_RELU].i ? 6 : 5, n->attr, out);
+    bool relu = n->attr[KOLO_NORM_RELU].i, residual = n->n_in == 6;
+    if (relu && residual) { /* both branches want it */
+        in[0] = kolo_graph_add1(g, &kolo_op_relu_bwd, (kolo_value[]){in[0], n->out[0]}, 2, NULL);
+    }
+    if (residual && wants[5]) d_in[5] = in[0];
+    if (!wants[0] && !wants[1] && !wants[2]) return;
+    kolo_attr attr[KOLO_MAX_ATTRS];
+    memcpy(attr, n->attr, sizeof attr);
+    attr[KOLO_NORM_RELU].i = relu && !residual;
+    kolo_graph_add(g, &kolo_op_batch_norm_bwd, in, relu && !residual ? 6 : 5, attr, out);
     for (int i = 0; i < 3; i++) {
         if (wants[i]) d_in[i] = out[i];
     }
@@ -85,11 +95,12 @@ static kolo_cost norm_cost(const kolo_shape_query *q) {
 const kolo_op kolo_op_batch_norm = {
     .name = "batch_norm",
     .min_in = 5,
-    .max_in = 5,
+    .max_in = 6,
     .attrs = attrs,
     .shape = norm_shape,
     .grad = norm_grad,
     .cost = norm_cost,
+    .overwrite = 1u << 5,
 };
 const kolo_op kolo_op_batch_norm_bwd = {
     .name = "batch_norm_bwd",
@@ -98,15 +109,15 @@ const kolo_op kolo_op_batch_norm_bwd = {
     .attrs = attrs,
     .shape = bwd_shape,
     .cost = norm_cost,
-    .overwrite = 1u << 0 | 1u << 1 | 1u << 5,
+    .overwrite = 1u << 0 | 1u << 1,
 };
 const kolo_op kolo_op_batch_norm_infer = {
     .name = "batch_norm_infer",
     .min_in = 5,
-    .max_in = 5,
+    .max_in = 6,
     .attrs = attrs,
     .shape = infer_shape,
-    .overwrite = 1u << 0,
+    .overwrite = 1u << 0 | 1u << 5,
 };
 const kolo_op kolo_op_batch_norm_update = {
     .name = "batch_norm_update",

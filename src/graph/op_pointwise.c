@@ -5,6 +5,7 @@
 #include <inttypes.h>
 
 static const char *const no_attrs[] = {NULL}, *const scale_attrs[] = {"%factor", NULL};
+static const char *const add_attrs[] = {"relu", NULL};
 
 static kolo_status bias_shape(kolo_shape_query *q) {
     KOLO_TRY(kolo_rule_types(q, "ff"));
@@ -27,7 +28,7 @@ static kolo_status bias_bwd_shape(kolo_shape_query *q) {
 
 /* One float input, or more of one shape; the output is like them. */
 static kolo_status pointwise_shape(kolo_shape_query *q) {
-    KOLO_TRY(kolo_rule_types(q, "ff"));
+    KOLO_TRY(kolo_rule_types(q, "fff"));
     for (int i = 1; i < q->n_in; i++) KOLO_TRY(kolo_rule_same(q, 0, i));
     return kolo_rule_out(q, 0, q->in[0].dtype, q->in[0].shape);
 }
@@ -53,8 +54,12 @@ static void relu_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out
 
 static void add_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out, const bool *wants,
                      kolo_value *d_in) {
+    kolo_value d = d_out[0];
+    if (n->attr[KOLO_ADD_RELU].i) {
+        d = kolo_graph_add1(g, &kolo_op_relu_bwd, (kolo_value[]){d, n->out[0]}, 2, NULL);
+    }
     for (int i = 0; i < 2; i++) {
-        if (wants[i]) d_in[i] = d_out[0];
+        if (wants[i]) d_in[i] = d;
     }
 }
 
@@ -93,16 +98,16 @@ const kolo_op kolo_op_relu = {
 const kolo_op kolo_op_relu_bwd = {
     .name = "relu_bwd",
     .min_in = 2,
-    .max_in = 2,
+    .max_in = 3,
     .attrs = no_attrs,
     .shape = pointwise_shape,
-    .overwrite = 1u << 0 | 1u << 1,
+    .overwrite = 1u << 0 | 1u << 1 | 1u << 2,
 };
 const kolo_op kolo_op_add = {
     .name = "add",
     .min_in = 2,
     .max_in = 2,
-    .attrs = no_attrs,
+    .attrs = add_attrs,
     .shape = pointwise_shape,
     .grad = add_grad,
     .overwrite = 1u << 0 | 1u << 1,

@@ -17,12 +17,12 @@ static rows rows_of(const kolo_tensor *t) {
     return r;
 }
 
-/* y = relu(scale * (x - mean) + beta) for one channel. */
+/* y = relu(scale * (x - mean) + beta + residual) for one channel; residual may be NULL. */
 static void normalise(const rows *r, int64_t c, const double *x, double mean, double scale,
-                      double beta, bool relu, double *y) {
+                      double beta, const double *residual, bool relu, double *y) {
     for (int64_t n = 0; n < r->n; n++) {
         for (int64_t i = (n * r->c + c) * r->plane, end = i + r->plane; i < end; i++) {
-            double v = scale * (x[i] - mean) + beta;
+            double v = scale * (x[i] - mean) + beta + (residual ? residual[i] : 0);
             y[i] = relu && !(v > 0) ? 0 : v;
         }
     }
@@ -46,11 +46,13 @@ static void batch_norm(const kolo_call *call) {
     const kolo_attr *attr = call->spec->attr;
     rows r = rows_of(&call->spec->in[0]);
     const double *x = call->in[0], *gamma = call->in[1], *beta = call->in[2];
+    const double *residual = call->spec->n_in > 5 ? call->in[5] : NULL;
     double *mean = call->out[1], *var = call->out[2];
     for (int64_t c = 0; c < r.c; c++) {
         moments(&r, c, x, &mean[c], &var[c]);
         double scale = gamma[c] / sqrt(var[c] + attr[KOLO_NORM_EPS].f);
-        normalise(&r, c, x, mean[c], scale, beta[c], attr[KOLO_NORM_RELU].i, call->out[0]);
+        normalise(&r, c, x, mean[c], scale, beta[c], residual, attr[KOLO_NORM_RELU].i,
+                  call->out[0]);
     }
 }
 
@@ -59,30 +61,34 @@ static void batch_norm_infer(const kolo_call *call) {
     rows r = rows_of(&call->spec->in[0]);
     const double *x = call->in[0], *gamma = call->in[1], *beta = call->in[2];
     const double *mean = call->in[3], *var = call->in[4];
+    const double *residual = call->spec->n_in > 5 ? call->in[5] : NULL;
     for (int64_t c = 0; c < r.c; c++) {
         double scale = gamma[c] / sqrt(var[c] + attr[KOLO_NORM_EPS].f);
-        normalise(&r, c, x, mean[c], scale, beta[c], attr[KOLO_NORM_RELU].i, call->out[0]);
+        normalise(&r, c, x, mean[c], scale, beta[c], residual, attr[KOLO_NORM_RELU].i,
+                  call->out[0]);
     }
 }
 
 static void batch_norm_bwd(const kolo_call *call) {
     rows r = rows_of(&call->spec->in[0]);
     const double *dy = call->in[0], *x = call->in[1], *gamma = call->in[2], *mean = call->in[3];
-    const double *var = call->in[4], *y = call->spec->n_in > 5 ? call->in[5] : NULL;
+    const double *var = call->in[4], *beta = call->spec->n_in > 5 ? call->in[5] : NULL;
     double *dx = call->out[0], *dgamma = call->out[1], *dbeta = call->out[2];
     double count = (double)(r.n * r.plane);
     for (int64_t c = 0; c < r.c; c++) {
         double rstd = 1 / sqrt(var[c] + call->spec->attr[KOLO_NORM_EPS].f), sum = 0, product = 0;
         for (int64_t n = 0; n < r.n; n++) {
             for (int64_t i = (n * r.c + c) * r.plane, end = i + r.plane; i < end; i++) {
-                double d = y && !(y[i] > 0) ? 0 : dy[i];
+                double normal = (x[i] - mean[c]) * rstd;
+                double d = beta && !(gamma[c] * normal + beta[c] > 0) ? 0 : dy[i];
                 sum += d;
-                product += d * (x[i] - mean[c]) * rstd;
+                product += d * normal;
             }
         }
         for (int64_t n = 0; n < r.n; n++) {
             for (int64_t i = (n * r.c + c) * r.plane, end = i + r.plane; i < end; i++) {
-                double d = y && !(y[i] > 0) ? 0 : dy[i], normal = (x[i] - mean[c]) * rstd;
+                double normal = (x[i] - mean[c]) * rstd;
+                double d = beta && !(gamma[c] * normal + beta[c] > 0) ? 0 : dy[i];
                 dx[i] = gamma[c] * rstd * (d - sum / count - normal * product / count);
             }
         }

@@ -35,14 +35,22 @@ static void relu(const kolo_call *call) {
 
 static void relu_bwd(const kolo_call *call) {
     const double *dy = call->in[0], *y = call->in[1];
+    const double *dy2 = call->spec->n_in > 2 ? call->in[2] : NULL;
     double *dx = call->out[0];
-    for (int64_t i = 0; i < count_of(&call->spec->in[0]); i++) dx[i] = y[i] > 0 ? dy[i] : 0;
+    for (int64_t i = 0; i < count_of(&call->spec->in[0]); i++) {
+        double d = dy[i] + (dy2 ? dy2[i] : 0);
+        dx[i] = y[i] > 0 ? d : 0;
+    }
 }
 
 static void add(const kolo_call *call) {
     const double *a = call->in[0], *b = call->in[1];
     double *y = call->out[0];
-    for (int64_t i = 0; i < count_of(&call->spec->in[0]); i++) y[i] = a[i] + b[i];
+    bool relu = call->spec->attr[KOLO_ADD_RELU].i;
+    for (int64_t i = 0; i < count_of(&call->spec->in[0]); i++) {
+        double v = a[i] + b[i];
+        y[i] = relu && !(v > 0) ? 0 : v;
+    }
 }
 
 static void run_bias(const kolo_call *call) { kolo_ref_run(call, bias); }

@@ -2,10 +2,10 @@
  *
  *   bias(conv2d(x, w), b)       -> conv2d(x, w, b)           the same for linear
  *   relu(conv2d(...))           -> conv2d(...) relu=1        the same for linear
- *   relu(batch_norm(...))        -> batch_norm(...) relu=1
- *   max_pool2d(relu(x))         -> max_pool2d(x) relu=1      max and ReLU commute; a quarter of the
- * work linear(flatten(x), w)       -> linear(x, w as [O,C,H,W]) so a layout pass may order w as it
- * orders x
+ *   add(batch_norm(...), r)     -> batch_norm(..., r)        where r is made before it
+ *   relu(batch_norm(...))       -> batch_norm(...) relu=1    the same for add
+ *   max_pool2d(relu(x))         -> max_pool2d(x) relu=1      max and ReLU commute; less work
+ *   linear(flatten(x), w)       -> linear(x, w as [O,C,H,W]) w may then be ordered as x is
  *
  * A node is folded away only if nothing else reads its result. One walk in order; `alias` says
  * which value stands for one that is gone. */
@@ -28,9 +28,15 @@ static bool is_norm(const kolo_node *n) {
     return n->op == &kolo_op_batch_norm || n->op == &kolo_op_batch_norm_infer;
 }
 
-/* The ReLU attribute of a product or a normalisation. */
+/* Whether a ReLU may be a part of the node. */
+static bool takes_relu(const kolo_node *n) {
+    return is_product(n) || is_norm(n) || n->op == &kolo_op_add;
+}
+
+/* The ReLU attribute of such a node. */
 static int64_t *relu_of(kolo_node *n) {
     if (is_norm(n)) return &n->attr[KOLO_NORM_RELU].i;
+    if (n->op == &kolo_op_add) return &n->attr[KOLO_ADD_RELU].i;
     return n->op == &kolo_op_conv2d ? &n->attr[KOLO_CONV_RELU].i : &n->attr[KOLO_LINEAR_RELU].i;
 }
 
@@ -91,6 +97,19 @@ static void fold_flatten(const folder *f, kolo_node *n) {
     if (flat) n->in[0] = maker->in[0];
 }
 
+/* Lets the normalisation that makes one side of an addition add the other, when that is made before
+ * it; gives which side it is, -1 when there is none. */
+static int norm_side(const folder *f, const kolo_node *add) {
+    for (int side = 0; side < 2; side++) {
+        const kolo_node *norm = only_maker(f, add->in[side]);
+        if (!norm || !is_norm(norm) || norm->n_in != 5 || norm->attr[KOLO_NORM_RELU].i) continue;
+        if (norm->out[0].id != add->in[side].id) continue; /* it is a statistic */
+        int32_t other = kolo_info(f->g, add->in[1 - side])->producer;
+        if (other < kolo_info(f->g, add->in[side])->producer) return side;
+    }
+    return -1;
+}
+
 /* Folds one node; true when it is gone. */
 static kolo_status fold_node(folder *f, kolo_node *n, bool *gone) {
     *gone = false;
@@ -105,10 +124,19 @@ static kolo_status fold_node(folder *f, kolo_node *n, bool *gone) {
         const kolo_node *reader = only_reader(f, n->out[0]);
         if (reader && reader->op == &kolo_op_max_pool2d) {
             *gone = true; /* the pool does it: see below */
-        } else if (maker && (is_product(maker) || is_norm(maker)) && !*relu_of(maker)) {
+        } else if (maker && takes_relu(maker) && !*relu_of(maker)) {
             *relu_of(maker) = 1;
             *gone = true;
         }
+    }
+    int side = n->op == &kolo_op_add ? norm_side(f, n) : -1;
+    if (side >= 0) {
+        kolo_node *norm = only_maker(f, n->in[side]);
+        KOLO_TRY(append_input(f->g, norm, n->in[1 - side]));
+        f->alias[n->out[0].id] = n->in[side];
+        f->uses[n->in[side].id] += f->uses[n->out[0].id] - 1;
+        *gone = true;
+        return KOLO_OK;
     }
     if (*gone) {
         f->alias[n->out[0].id] = n->in[0];

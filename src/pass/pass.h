@@ -7,8 +7,9 @@
 
 /* Forward rewrites that keep the numbers: a flatten before a linear layer folds into it (the
  * weights are seen as [O,C,H,W]); bias and ReLU fold into the convolution or linear layer before
- * them, ReLU into a batch normalisation; a max pool after a ReLU does the ReLU on its smaller
- * output. Runs before the gradient, whose rules know the folded forms. */
+ * them, an addition and ReLU into a batch normalisation, ReLU into an addition; a max pool after a
+ * ReLU does the ReLU on its smaller output. Runs before the gradient, whose rules know the folded
+ * forms. */
 kolo_status kolo_pass_fold(kolo_graph *g);
 
 /* For plans that do not train: ops that behave differently in evaluation become what they are
@@ -38,6 +39,10 @@ typedef struct kolo_optimizer_opts {
 /* Adds the update of every parameter that has a gradient, and the optimiser's state. It depends on
  * the scalar "lr", Adam also on "update", the number of this update from 1 on. */
 kolo_status kolo_pass_optimizer(kolo_graph *g, const kolo_optimizer_opts *opts);
+
+/* After gradients and updates: rewrites that spare sweeps over memory and keep the numbers. A
+ * gradient that adds up from two sides is masked by its ReLU as it is added. */
+kolo_status kolo_pass_fuse(kolo_graph *g);
 
 /* Chooses the layout of each value. Parameters and state named in `fixed` (may be NULL) keep the
  * layout that it gives; returns whether it knows the name. Nothing is changed for reference

@@ -1,7 +1,7 @@
 /* The passes in order. Each leaves a graph that the verifier accepts.
  *
- *   fold -> statistics -> gradient -> optimiser -> prune -> layout -> accumulate -> bucket   to
- * train inference -> fold -> prune -> layout                                       to evaluate
+ *   to train:    fold, statistics, gradient, optimiser, fuse, prune, layout, accumulate, bucket
+ *   to evaluate: inference, fold, prune, layout
  *
  * and then memory, which only reads the graph (plan/compile.c calls it). */
 #include "graph/op.h"
@@ -44,7 +44,9 @@ static kolo_status add_training(kolo_graph *g, const kolo_pipeline_opts *opts) {
     KOLO_TRY(kolo_graph_verify(g));
     KOLO_TRY(kolo_pass_gradient(g, loss, seed));
     KOLO_TRY(kolo_graph_verify(g));
-    return kolo_pass_optimizer(g, &opts->optimizer);
+    KOLO_TRY(kolo_pass_optimizer(g, &opts->optimizer));
+    KOLO_TRY(kolo_graph_verify(g));
+    return kolo_pass_fuse(g);
 }
 
 kolo_status kolo_pipeline_run(kolo_graph *g, const kolo_pipeline_opts *opts) {

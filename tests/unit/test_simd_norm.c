@@ -53,14 +53,19 @@ static int norm_case(size_t i, bool relu, int threads) {
     const kolo_attr attr[KOLO_MAX_ATTRS] = {{.f = 1e-3}, {.f = 0.1}, {relu}};
     kolo_kernel_spec spec;
     fill(&s);
-    const kolo_shape in[] = {s, c, c, c, c}, bwd[] = {s, s, c, c, c, s};
-    const char *layouts[] = {l, NULL, NULL, NULL, NULL};
-    const char *bwd_layouts[] = {l, l, NULL, NULL, NULL, l};
-    const void *data[] = {x, NULL, NULL, mean, var}, *bwd_data[] = {NULL, x, NULL, mean, var, NULL};
-    test_kernel_spec(&spec, &kolo_op_batch_norm, attr, 5, in, layouts, 3, layouts, threads);
-    int fits = check(&kolo_simd_batch_norm, &spec, data, 2e-6);
-    test_kernel_spec(&spec, &kolo_op_batch_norm_infer, attr, 5, in, layouts, 1, layouts, threads);
-    fits += check(&kolo_simd_batch_norm_infer, &spec, data, 2e-6);
+    const kolo_shape in[] = {s, c, c, c, c, s}, bwd[] = {s, s, c, c, c, c};
+    const char *layouts[] = {l, NULL, NULL, NULL, NULL, l};
+    const char *bwd_layouts[] = {l, l, NULL, NULL, NULL, NULL};
+    const void *data[] = {x, NULL, NULL, mean, var, NULL};
+    const void *bwd_data[] = {NULL, x, NULL, mean, var, NULL};
+    int fits = 0;
+    for (int n_in = 5; n_in <= 6; n_in++) { /* 6: with a residual */
+        test_kernel_spec(&spec, &kolo_op_batch_norm, attr, n_in, in, layouts, 3, layouts, threads);
+        fits += check(&kolo_simd_batch_norm, &spec, data, 2e-6);
+        test_kernel_spec(&spec, &kolo_op_batch_norm_infer, attr, n_in, in, layouts, 1, layouts,
+                         threads);
+        fits += check(&kolo_simd_batch_norm_infer, &spec, data, 2e-6);
+    }
     test_kernel_spec(&spec, &kolo_op_batch_norm_bwd, attr, relu ? 6 : 5, bwd, bwd_layouts, 3,
                      layouts, threads);
     return fits + check(&kolo_simd_batch_norm_bwd, &spec, bwd_data, 5e-6);
@@ -71,8 +76,8 @@ static void norm_is_the_reference(void **state) {
         kolo_simd_pin_isa(isa);
         for (int threads = 1; threads <= 3; threads += 2) {
             for (size_t i = 0; i < KOLO_COUNT(images); i++) {
-                assert_int_equal(norm_case(i, false, threads), 3);
-                assert_int_equal(norm_case(i, true, threads), 3);
+                assert_int_equal(norm_case(i, false, threads), 5);
+                assert_int_equal(norm_case(i, true, threads), 5);
             }
         }
     }

@@ -43,20 +43,25 @@ static int elementwise(int threads) {
     int fits = 0;
     kolo_kernel_spec spec;
     for (size_t i = 0; i < KOLO_COUNT(images); i++) {
-        kolo_shape both[] = {images[i].shape, images[i].shape};
-        const char *same[] = {images[i].layout, images[i].layout};
+        const kolo_attr with_relu[KOLO_MAX_ATTRS] = {[KOLO_ADD_RELU].i = 1};
+        const kolo_shape s = images[i].shape, both[] = {s, s, s};
+        const char *l = images[i].layout, *same[] = {l, l, l};
         test_kernel_spec(&spec, &kolo_op_relu, NULL, 1, both, same, 1, same, threads);
         fits += check(&kolo_simd_relu, &spec, NULL, 0);
         test_kernel_spec(&spec, &kolo_op_relu_bwd, NULL, 2, both, same, 1, same, threads);
         fits += check(&kolo_simd_relu_bwd, &spec, NULL, 0);
         test_kernel_spec(&spec, &kolo_op_add, NULL, 2, both, same, 1, same, threads);
         fits += check(&kolo_simd_add, &spec, NULL, 0);
+        test_kernel_spec(&spec, &kolo_op_relu_bwd, NULL, 3, both, same, 1, same, threads);
+        fits += check(&kolo_simd_relu_bwd, &spec, NULL, 1e-7);
+        test_kernel_spec(&spec, &kolo_op_add, with_relu, 2, both, same, 1, same, threads);
+        fits += check(&kolo_simd_add, &spec, NULL, 0);
     }
     return fits;
 }
 
 static void elementwise_is_the_reference(void **state) {
-    each_set(elementwise, 3 * KOLO_COUNT(images));
+    each_set(elementwise, 5 * KOLO_COUNT(images));
 }
 
 static int bias(int threads) {
@@ -133,6 +138,17 @@ static int sgd(int threads) {
 }
 
 static void sgd_is_the_reference(void **state) { each_set(sgd, 4 * KOLO_COUNT(images)); }
+
+/* So large that its results go past the caches. */
+static int large_sgd(int threads) {
+    const kolo_shape s = kolo_shape_1((1 << 18) + 5), in[] = {s, s, kolo_shape_0(), s};
+    static const kolo_attr attrs[KOLO_MAX_ATTRS] = {{.f = 0.9}, {.f = 1e-2}, {1}};
+    kolo_kernel_spec spec;
+    test_kernel_spec(&spec, &kolo_op_sgd, attrs, 4, in, NULL, 2, NULL, threads);
+    return check(&kolo_simd_sgd, &spec, NULL, 1e-6);
+}
+
+static void large_sgd_is_the_reference(void **state) { each_set(large_sgd, 1); }
 
 /* ---- loss ---- */
 
@@ -275,8 +291,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(elementwise_is_the_reference), cmocka_unit_test(bias_is_the_reference),
         cmocka_unit_test(sums_keep_what_they_have),     cmocka_unit_test(sgd_is_the_reference),
-        cmocka_unit_test(loss_is_the_reference),        cmocka_unit_test(pool_is_the_reference),
-        cmocka_unit_test(reorder_is_the_reference),
+        cmocka_unit_test(large_sgd_is_the_reference),   cmocka_unit_test(loss_is_the_reference),
+        cmocka_unit_test(pool_is_the_reference),        cmocka_unit_test(reorder_is_the_reference),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

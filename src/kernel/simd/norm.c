@@ -3,7 +3,7 @@
  *
  * Forwards: sums of each plane, the channels' mean and variance from these, then y. Backwards: the
  * sums of dy and of dy (x - mean) alike, then dx. Each reads what it needs twice, the second time
- * from a cache where images are small. */
+ * in the opposite order, so that the end of large tensors is still in a cache. */
 #include "kernel/simd/simd.h"
 
 #include <string.h>
@@ -14,9 +14,9 @@ typedef struct norm_state {
     int64_t lanes; /* channels, with those of padding */
 } norm_state;
 
-enum { BWD_DY, BWD_X, BWD_GAMMA, BWD_MEAN, BWD_VAR, BWD_Y };
-enum { X, GAMMA, BETA, MEAN, VAR };
-enum { VECTORS = 4 }; /* coefficients in scratch: center, slope, offset, tilt */
+enum { BWD_DY, BWD_X, BWD_GAMMA, BWD_MEAN, BWD_VAR, BWD_BETA };
+enum { X, GAMMA, BETA, MEAN, VAR, RESIDUAL };
+enum { VECTORS = 6 }; /* coefficients in scratch: center, slope, offset, tilt, those of the gate */
 
 static double seconds(const kolo_kernel_spec *spec) {
     double bytes = 0;
@@ -66,6 +66,7 @@ static kolo_simd_norm_job job_of(const kolo_call *call) {
         .slope = scratch + s->lanes,
         .offset = scratch + 2 * s->lanes,
         .tilt = scratch + 3 * s->lanes,
+        .gate_slope = scratch + 4 * s->lanes,
         .sums = scratch + VECTORS * s->lanes,
     };
 }
@@ -82,6 +83,7 @@ static void run_forward(const kolo_call *call) {
     job.beta = call->in[BETA];
     job.mean = call->in[MEAN];
     job.var = call->in[VAR];
+    job.residual = call->spec->n_in > RESIDUAL ? call->in[RESIDUAL] : NULL;
     if (train) {
         job.mean_out = call->out[1];
         job.var_out = call->out[2];
@@ -102,10 +104,13 @@ static void run_bwd(const kolo_call *call) {
     job.gamma = call->in[BWD_GAMMA];
     job.mean = call->in[BWD_MEAN];
     job.var = call->in[BWD_VAR];
-    job.y = call->spec->n_in > BWD_Y ? call->in[BWD_Y] : NULL;
+    if (call->spec->n_in > BWD_BETA) { /* padded with zeros, as all coefficients are */
+        float *beta = (float *)call->scratch + 5 * s->lanes;
+        job.beta = memcpy(beta, call->in[BWD_BETA], sizeof(float) * (size_t)s->image.c);
+    }
     job.dgamma = call->out[1];
     job.dbeta = call->out[2];
-    memcpy(job.center, job.mean, sizeof(float) * (size_t)s->image.c);
+    kolo_simd_parallel(threads, s->image.c, s->loops->products_begin, &job);
     kolo_simd_parallel(threads, planes, s->loops->products, &job);
     kolo_simd_parallel(threads, s->image.c, s->loops->products_end, &job);
     kolo_simd_parallel(threads, planes, s->loops->apply_bwd, &job);

@@ -15,17 +15,42 @@ INLINE bool is_flat(const kolo_simd_image *v) { return v->inner <= BLOCK && BLOC
 /* ---- sums ---- */
 
 /* What is summed: v and v * (x - center), where v is x - center itself (moments: dy is NULL), or dy
- * where y > 0 (y may be NULL). */
+ * where y > 0 (masked). That y is computed again, to the bit as `apply` did. */
 typedef struct source {
-    const float *x, *dy, *y;
+    const float *x, *dy;
 } source;
+
+/* Of the channels at hand. Without a mask only the first is read. */
+typedef struct coefficients {
+    const float *center, *gate_slope, *beta;
+} coefficients;
+
+INLINE source at(source s, int64_t offset) {
+    if (s.x) s.x += offset;
+    if (s.dy) s.dy += offset;
+    return s;
+}
+
+INLINE coefficients of_channel(coefficients k, int64_t c) {
+    k.center += c;
+    if (k.beta) {
+        k.gate_slope += c;
+        k.beta += c;
+    }
+    return k;
+}
+
+/* dy where the output of the forward pass was positive; x is centered. */
+INLINE vf gated(vf dy, vf x, vf slope, vf beta) { return (vf)((x * slope + beta > 0) & (vi)dy); }
 
 /* Adds to sum[0..groups*VL) and product[] over `count` blocks that lie `stride` apart. */
 INLINE void sum_vectors(source s, int64_t count, int64_t stride, int groups, bool moments,
-                        bool masked, const float *center, float *sum, float *product) {
-    vf middle[GROUP], total[GROUP], total_product[GROUP];
+                        bool masked, coefficients k, float *sum, float *product) {
+    vf middle[GROUP], slope[GROUP], beta[GROUP], total[GROUP], total_product[GROUP];
     for (int g = 0; g < groups; g++) {
-        middle[g] = load(center + g * VL);
+        middle[g] = load(k.center + g * VL);
+        if (masked) slope[g] = load(k.gate_slope + g * VL);
+        if (masked) beta[g] = load(k.beta + g * VL);
         total[g] = load(sum + g * VL);
         total_product[g] = load(product + g * VL);
     }
@@ -37,7 +62,7 @@ INLINE void sum_vectors(source s, int64_t count, int64_t stride, int groups, boo
                 int64_t at = p * stride + g * VL;
                 vf x = load(s.x + at) - middle[g], v = x;
                 if (!moments) v = load(s.dy + at);
-                if (!moments && masked) v = (vf)((load(s.y + at) > 0) & (vi)v);
+                if (masked) v = gated(v, x, slope[g], beta[g]);
                 here[g] += v;
                 here_product[g] = mul_add(v, x, here_product[g]);
             }
@@ -55,52 +80,58 @@ INLINE void sum_vectors(source s, int64_t count, int64_t stride, int groups, boo
 
 /* The same for one lane. */
 INLINE void sum_lane(source s, int64_t count, int64_t stride, bool moments, bool masked,
-                     float center, float *sum, float *product) {
+                     coefficients k, float *sum, float *product) {
     for (int64_t p = 0; p < count; p++) {
-        float x = s.x[p * stride] - center, v = moments ? x : s.dy[p * stride];
-        if (!moments && masked && !(s.y[p * stride] > 0)) v = 0;
+        float x = s.x[p * stride] - *k.center, v = moments ? x : s.dy[p * stride];
+        if (masked && !(x * *k.gate_slope + *k.beta > 0)) v = 0;
         *sum += v;
         *product += v * x;
     }
 }
 
-INLINE source at(source s, int64_t offset) {
-    if (s.x) s.x += offset;
-    if (s.dy) s.dy += offset;
-    if (s.y) s.y += offset;
-    return s;
+/* lanes[0..n) = from[0..inner), again and again; inner divides n. */
+INLINE void repeat(const float *from, int64_t inner, int64_t n, float *lanes) {
+    for (int64_t i = 0; i < n; i += inner) {
+        for (int64_t c = 0; c < inner; c++) lanes[i + c] = from[c];
+    }
 }
 
-/* Sums of one plane; center, sum and product hold its `inner` channels. */
-INLINE void sum_plane(const kolo_simd_image *v, source s, bool moments, bool masked,
-                      const float *center, float *sum, float *product) {
+/* Sums of one plane; the coefficients, sum and product are of its `inner` channels. */
+INLINE void sum_plane(const kolo_simd_image *v, source s, bool moments, bool masked, coefficients k,
+                      float *sum, float *product) {
     int64_t pixels = v->h * v->w, inner = v->inner;
     for (int64_t c = 0; c < inner; c++) sum[c] = product[c] = 0;
     if (is_flat(v)) {
         int64_t blocks = pixels * inner / BLOCK, rest = pixels * inner % BLOCK;
-        float lanes[3][BLOCK] = {{0}};
-        for (int64_t i = 0; i < BLOCK; i++) lanes[0][i] = center[i % inner];
-        sum_vectors(s, blocks, BLOCK, GROUP, moments, masked, lanes[0], lanes[1], lanes[2]);
+        float lanes[5][BLOCK] = {{0}};
+        coefficients spread = {lanes[0], lanes[3], masked ? lanes[4] : NULL};
+        repeat(k.center, inner, BLOCK, lanes[0]);
+        if (masked) repeat(k.gate_slope, inner, BLOCK, lanes[3]);
+        if (masked) repeat(k.beta, inner, BLOCK, lanes[4]);
+        sum_vectors(s, blocks, BLOCK, GROUP, moments, masked, spread, lanes[1], lanes[2]);
         for (int64_t i = 0; i < rest; i++) {
-            sum_lane(at(s, blocks * BLOCK + i), 1, 1, moments, masked, lanes[0][i], &lanes[1][i],
-                     &lanes[2][i]);
+            sum_lane(at(s, blocks * BLOCK + i), 1, 1, moments, masked, of_channel(spread, i),
+                     &lanes[1][i], &lanes[2][i]);
         }
-        for (int64_t i = 0; i < BLOCK; i++) {
-            sum[i % inner] += lanes[1][i];
-            product[i % inner] += lanes[2][i];
+        for (int64_t i = 0; i < BLOCK; i += inner) {
+            for (int64_t c = 0; c < inner; c++) {
+                sum[c] += lanes[1][i + c];
+                product[c] += lanes[2][i + c];
+            }
         }
         return;
     }
     int64_t c = 0;
     for (; c + BLOCK <= inner; c += BLOCK) {
-        sum_vectors(at(s, c), pixels, inner, GROUP, moments, masked, center + c, sum + c,
+        sum_vectors(at(s, c), pixels, inner, GROUP, moments, masked, of_channel(k, c), sum + c,
                     product + c);
     }
     for (; c + VL <= inner; c += VL) {
-        sum_vectors(at(s, c), pixels, inner, 1, moments, masked, center + c, sum + c, product + c);
+        sum_vectors(at(s, c), pixels, inner, 1, moments, masked, of_channel(k, c), sum + c,
+                    product + c);
     }
     for (; c < inner; c++) {
-        sum_lane(at(s, c), pixels, inner, moments, masked, center[c], &sum[c], &product[c]);
+        sum_lane(at(s, c), pixels, inner, moments, masked, of_channel(k, c), &sum[c], &product[c]);
     }
 }
 
@@ -115,7 +146,8 @@ static void moments(const void *arg, int part, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i++) {
         float *sum = sums_of(job, i / v->planes, i % v->planes);
         source s = {.x = job->x + i * kolo_simd_plane_size(v)};
-        sum_plane(v, s, true, false, s.x, sum, sum + v->planes * v->inner);
+        sum_plane(v, s, true, false, (coefficients){.center = s.x}, sum,
+                  sum + v->planes * v->inner);
     }
 }
 
@@ -125,22 +157,28 @@ static void products(const void *arg, int part, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i++) {
         int64_t plane = i % v->planes, offset = i * kolo_simd_plane_size(v);
         float *sum = sums_of(job, i / v->planes, plane), *product = sum + v->planes * v->inner;
-        const float *center = job->center + plane * v->inner;
-        source s = at((source){job->x, job->dy, job->y}, offset);
-        if (job->y) {
-            sum_plane(v, s, false, true, center, sum, product);
+        coefficients k = {job->center, job->gate_slope, job->beta};
+        source s = at((source){job->x, job->dy}, offset);
+        k = of_channel(k, plane * v->inner);
+        if (job->beta) {
+            sum_plane(v, s, false, true, k, sum, product);
         } else {
-            sum_plane(v, s, false, false, center, sum, product);
+            sum_plane(v, s, false, false, k, sum, product);
         }
     }
 }
 
 /* ---- coefficients: items are channels ---- */
 
-/* y = slope (x - center) + offset. */
-static void set_line(const kolo_simd_norm_job *job, int64_t c, double mean, double var) {
-    job->center[c] = (float)mean;
-    job->slope[c] = (float)((double)job->gamma[c] / sqrt(var + job->eps));
+/* Of y = slope (x - center) + beta. The backward pass must find the same float: both begin with the
+ * variance as it is kept. */
+INLINE float line_slope(const kolo_simd_norm_job *job, int64_t c, float var) {
+    return (float)((double)job->gamma[c] / sqrt((double)var + job->eps));
+}
+
+static void set_line(const kolo_simd_norm_job *job, int64_t c, float mean, float var) {
+    job->center[c] = mean;
+    job->slope[c] = line_slope(job, c, var);
     job->offset[c] = job->beta[c];
 }
 
@@ -164,14 +202,22 @@ static void moments_end(const void *arg, int part, int64_t begin, int64_t end) {
         double var = squares > 0 ? squares / (images * pixels) : 0;
         job->mean_out[c] = (float)mean;
         job->var_out[c] = (float)var;
-        set_line(job, c, mean, var);
+        set_line(job, c, job->mean_out[c], job->var_out[c]);
     }
 }
 
 static void infer_begin(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_norm_job *job = arg;
     for (int64_t c = begin; c < end; c++) {
-        set_line(job, c, (double)job->mean[c], (double)job->var[c]);
+        set_line(job, c, job->mean[c], job->var[c]);
+    }
+}
+
+static void products_begin(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_norm_job *job = arg;
+    for (int64_t c = begin; c < end; c++) {
+        job->center[c] = job->mean[c];
+        job->gate_slope[c] = line_slope(job, c, job->var[c]);
     }
 }
 
@@ -197,69 +243,87 @@ static void products_end(const void *arg, int part, int64_t begin, int64_t end) 
 
 /* ---- the elements ---- */
 
+/* `add` is the residual, NULL where there is none. */
 INLINE void line(const float *x, const float *center, const float *slope, const float *offset,
-                 bool relu, int64_t n, float *y) {
+                 const float *add, bool relu, int64_t n, float *y) {
     int64_t i = 0;
     for (; i + VL <= n; i += VL) {
         vf v = (load(x + i) - load(center + i)) * load(slope + i) + load(offset + i);
+        if (add) v += load(add + i);
         store(y + i, relu ? positive(v) : v);
     }
     for (; i < n; i++) {
         float v = (x[i] - center[i]) * slope[i] + offset[i];
+        if (add) v += add[i];
         y[i] = relu && !(v > 0) ? 0 : v;
     }
 }
 
-INLINE void tilted(source s, const float *center, const float *slope, const float *offset,
-                   const float *tilt, bool masked, int64_t n, float *dx) {
+/* Coefficients of the gradient's elements; the gate's are read with a mask only. */
+typedef struct tilts {
+    const float *center, *slope, *offset, *tilt, *gate_slope, *beta;
+} tilts;
+
+INLINE void tilted(source s, tilts k, bool masked, int64_t n, float *dx) {
     int64_t i = 0;
     for (; i + VL <= n; i += VL) {
-        vf dy = load(s.dy + i), x = load(s.x + i) - load(center + i);
-        if (masked) dy = (vf)((load(s.y + i) > 0) & (vi)dy);
-        store(dx + i, load(slope + i) * (dy - load(offset + i) - x * load(tilt + i)));
+        vf dy = load(s.dy + i), x = load(s.x + i) - load(k.center + i);
+        if (masked) dy = gated(dy, x, load(k.gate_slope + i), load(k.beta + i));
+        store(dx + i, load(k.slope + i) * (dy - load(k.offset + i) - x * load(k.tilt + i)));
     }
     for (; i < n; i++) {
-        float dy = masked && !(s.y[i] > 0) ? 0 : s.dy[i];
-        dx[i] = slope[i] * (dy - offset[i] - (s.x[i] - center[i]) * tilt[i]);
+        float x = s.x[i] - k.center[i], dy = s.dy[i];
+        if (masked && !(x * k.gate_slope[i] + k.beta[i] > 0)) dy = 0;
+        dx[i] = k.slope[i] * (dy - k.offset[i] - x * k.tilt[i]);
     }
 }
 
 /* Coefficients of a plane's channels, repeated over PATTERN lanes where pixels divide that; else as
  * they stand. Gives the number of lanes. */
 INLINE int64_t spread(const kolo_simd_image *v, const float *from, float *lanes,
-                      const float **coefficients) {
-    *coefficients = from;
+                      const float **spread_to) {
+    *spread_to = from;
     if (v->inner > PATTERN || PATTERN % v->inner != 0) return v->inner;
-    for (int64_t i = 0; i < PATTERN; i++) lanes[i] = from[i % v->inner];
-    *coefficients = lanes;
+    repeat(from, v->inner, PATTERN, lanes);
+    *spread_to = lanes;
     return PATTERN;
 }
 
-INLINE void apply_plane(const kolo_simd_norm_job *job, int64_t item, bool relu) {
+INLINE void apply_plane(const kolo_simd_norm_job *job, int64_t item, bool relu, bool adds) {
     const kolo_simd_image *v = &job->image;
     int64_t size = kolo_simd_plane_size(v), c = item % v->planes * v->inner, i = 0;
     const float *x = job->x + item * size, *center, *slope, *offset;
+    const float *add = adds ? job->residual + item * size : NULL;
     float lanes[3][PATTERN], *y = job->out + item * size;
     int64_t step = spread(v, job->center + c, lanes[0], &center);
     (void)spread(v, job->slope + c, lanes[1], &slope);
     (void)spread(v, job->offset + c, lanes[2], &offset);
     if (step == PATTERN) {
         for (; i + PATTERN <= size; i += PATTERN) {
-            line(x + i, center, slope, offset, relu, PATTERN, y + i);
+            line(x + i, center, slope, offset, adds ? add + i : NULL, relu, PATTERN, y + i);
         }
-        line(x + i, center, slope, offset, relu, size - i, y + i);
+        line(x + i, center, slope, offset, adds ? add + i : NULL, relu, size - i, y + i);
     } else {
-        for (; i < size; i += step) line(x + i, center, slope, offset, relu, step, y + i);
+        for (; i < size; i += step) {
+            line(x + i, center, slope, offset, adds ? add + i : NULL, relu, step, y + i);
+        }
     }
 }
 
+/* Backwards over the items: what the sums read last is still in a cache. */
 static void apply(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_norm_job *job = arg;
-    for (int64_t i = begin; i < end; i++) {
-        if (job->relu) {
-            apply_plane(job, i, true);
+    for (int64_t i = end - 1; i >= begin; i--) {
+        if (job->residual) {
+            if (job->relu) {
+                apply_plane(job, i, true, true);
+            } else {
+                apply_plane(job, i, false, true);
+            }
+        } else if (job->relu) {
+            apply_plane(job, i, true, false);
         } else {
-            apply_plane(job, i, false);
+            apply_plane(job, i, false, false);
         }
     }
 }
@@ -267,29 +331,29 @@ static void apply(const void *arg, int part, int64_t begin, int64_t end) {
 INLINE void apply_bwd_plane(const kolo_simd_norm_job *job, int64_t item, bool masked) {
     const kolo_simd_image *v = &job->image;
     int64_t size = kolo_simd_plane_size(v), c = item % v->planes * v->inner, i = 0;
-    source s = at((source){job->x, job->dy, job->y}, item * size);
-    const float *center, *slope, *offset, *tilt;
-    float lanes[4][PATTERN], *dx = job->out + item * size;
-    int64_t step = spread(v, job->center + c, lanes[0], &center);
-    (void)spread(v, job->slope + c, lanes[1], &slope);
-    (void)spread(v, job->offset + c, lanes[2], &offset);
-    (void)spread(v, job->tilt + c, lanes[3], &tilt);
+    source s = at((source){job->x, job->dy}, item * size);
+    tilts k = {0};
+    float lanes[6][PATTERN], *dx = job->out + item * size;
+    int64_t step = spread(v, job->center + c, lanes[0], &k.center);
+    (void)spread(v, job->slope + c, lanes[1], &k.slope);
+    (void)spread(v, job->offset + c, lanes[2], &k.offset);
+    (void)spread(v, job->tilt + c, lanes[3], &k.tilt);
+    if (masked) {
+        (void)spread(v, job->gate_slope + c, lanes[4], &k.gate_slope);
+        (void)spread(v, job->beta + c, lanes[5], &k.beta);
+    }
     if (step == PATTERN) {
-        for (; i + PATTERN <= size; i += PATTERN) {
-            tilted(at(s, i), center, slope, offset, tilt, masked, PATTERN, dx + i);
-        }
-        tilted(at(s, i), center, slope, offset, tilt, masked, size - i, dx + i);
+        for (; i + PATTERN <= size; i += PATTERN) tilted(at(s, i), k, masked, PATTERN, dx + i);
+        tilted(at(s, i), k, masked, size - i, dx + i);
     } else {
-        for (; i < size; i += step) {
-            tilted(at(s, i), center, slope, offset, tilt, masked, step, dx + i);
-        }
+        for (; i < size; i += step) tilted(at(s, i), k, masked, step, dx + i);
     }
 }
 
 static void apply_bwd(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_norm_job *job = arg;
-    for (int64_t i = begin; i < end; i++) {
-        if (job->y) {
+    for (int64_t i = end - 1; i >= begin; i--) {
+        if (job->beta) {
             apply_bwd_plane(job, i, true);
         } else {
             apply_bwd_plane(job, i, false);
@@ -315,6 +379,7 @@ const kolo_simd_norm_table KOLO_SIMD_TABLE(kolo_simd_norm_) = {
     .moments = moments,
     .moments_end = moments_end,
     .infer_begin = infer_begin,
+    .products_begin = products_begin,
     .products = products,
     .products_end = products_end,
     .apply = apply,

@@ -45,6 +45,7 @@ static kolo_status prepare_pair(const kolo_kernel_spec *spec, void **state, size
     const kolo_simd_point_table *table = kolo_simd_isa_now()->point;
     kolo_simd_loop loop = spec->op == &kolo_op_relu       ? table->relu
                           : spec->op == &kolo_op_relu_bwd ? table->relu_bwd
+                          : spec->attr[KOLO_ADD_RELU].i   ? table->add_relu
                                                           : table->add;
     *scratch_bytes = 0;
     return keep(loop, kolo_tensor_elements(&spec->out[0]), state);
@@ -52,7 +53,11 @@ static kolo_status prepare_pair(const kolo_kernel_spec *spec, void **state, size
 
 static void run_pair(const kolo_call *call) {
     const point_state *s = call->state;
-    kolo_simd_pair_job job = {call->in[0], call->spec->n_in > 1 ? call->in[1] : NULL, call->out[0]};
+    int n = call->spec->n_in;
+    kolo_simd_pair_job job = {.a = call->in[0],
+                              .b = n > 1 ? call->in[1] : NULL,
+                              .c = n > 2 ? call->in[2] : NULL,
+                              .out = call->out[0]};
     kolo_simd_parallel(call->spec->threads, s->items, s->loop, &job);
 }
 
@@ -72,6 +77,11 @@ PAIR("simd_add", add);
 /* ---- sgd ---- */
 
 enum { SGD_W, SGD_G, SGD_LR, SGD_V };
+
+/* Elements from which a tensor is not worth its place in the caches until the next step. */
+enum { STREAMED = 1 << 18 };
+
+static bool is_aligned(const void *p) { return (uintptr_t)p % 64 == 0; }
 
 static kolo_status prepare_sgd(const kolo_kernel_spec *spec, void **state, size_t *scratch_bytes) {
     const kolo_simd_point_table *table = kolo_simd_isa_now()->point;
@@ -94,6 +104,8 @@ static void run_sgd(const kolo_call *call) {
         .momentum = (float)spec->attr[KOLO_SGD_MOMENTUM].f,
         .weight_decay = (float)spec->attr[KOLO_SGD_WEIGHT_DECAY].f,
         .nesterov = spec->attr[KOLO_SGD_NESTEROV].i != 0,
+        .streams =
+            speed && s->items >= STREAMED && is_aligned(call->out[0]) && is_aligned(call->out[1]),
     };
     kolo_simd_parallel(spec->threads, s->items, s->loop, &job);
 }

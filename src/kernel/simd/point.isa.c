@@ -1,51 +1,127 @@
-/* Pointwise loops: plain C that the compiler vectorises for each instruction set. Without
- * contraction every set, and body and tail of a loop, give the same bits. Sums run over a fixed
+/* Pointwise loops, compiled for each instruction set. Without contraction every set, and body and
+ * tail of a loop, give the same bits. Sums run over a fixed
  * number of lanes for the same reason. */
 #include "kernel/simd/simd.h"
 #include "kernel/simd/vector.h"
 
 #include <math.h>
 
-static void relu(const void *arg, int part, int64_t begin, int64_t end) {
-    const kolo_simd_pair_job *job = arg;
-    const float *a = job->a;
-    float *out = job->out; /* may be a */
-    for (int64_t i = begin; i < end; i++) out[i] = a[i] > 0 ? a[i] : 0;
+/* An output may lie on an input, which keeps the compiler from making vectors by itself. One vector
+ * of the op at a time, the last by way of a padded copy. */
+typedef enum pair_kind { RELU, RELU_BWD, RELU_BWD_OF_TWO, ADD, ADD_RELU } pair_kind;
+
+INLINE vf pair_vector(pair_kind kind, vf a, vf b, vf c) {
+    switch (kind) {
+    case RELU:
+        return positive(a);
+    case RELU_BWD:
+        return (vf)((b > 0) & (vi)a);
+    case RELU_BWD_OF_TWO:
+        return (vf)((b > 0) & (vi)(a + c));
+    case ADD:
+        return a + b;
+    case ADD_RELU:
+        return positive(a + b);
+    }
+    return a;
+}
+
+INLINE void pair(pair_kind kind, const kolo_simd_pair_job *job, int64_t begin, int64_t end) {
+    bool two = kind != RELU, three = kind == RELU_BWD_OF_TWO;
+    const vf none = {0};
+    int64_t i = begin;
+    for (; i + VL <= end; i += VL) {
+        vf b = two ? load(job->b + i) : none, c = three ? load(job->c + i) : none;
+        store(job->out + i, pair_vector(kind, load(job->a + i), b, c));
+    }
+    if (i == end) return;
+    size_t rest = sizeof(float) * (size_t)(end - i);
+    float last[4][VL] = {{0}};
+    memcpy(last[0], job->a + i, rest);
+    if (two) memcpy(last[1], job->b + i, rest);
+    if (three) memcpy(last[2], job->c + i, rest);
+    store(last[3], pair_vector(kind, load(last[0]), load(last[1]), load(last[2])));
+    memcpy(job->out + i, last[3], rest);
+}
+
+static void relu(const void *job, int part, int64_t begin, int64_t end) {
+    pair(RELU, job, begin, end);
 }
 
 static void relu_bwd(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_pair_job *job = arg;
-    const float *dy = job->a, *y = job->b;
-    float *out = job->out;
-    for (int64_t i = begin; i < end; i++) out[i] = y[i] > 0 ? dy[i] : 0;
+    if (job->c) {
+        pair(RELU_BWD_OF_TWO, job, begin, end);
+    } else {
+        pair(RELU_BWD, job, begin, end);
+    }
 }
 
-static void add(const void *arg, int part, int64_t begin, int64_t end) {
-    const kolo_simd_pair_job *job = arg;
-    const float *a = job->a, *b = job->b;
-    float *out = job->out;
-    for (int64_t i = begin; i < end; i++) out[i] = a[i] + b[i];
+static void add(const void *job, int part, int64_t begin, int64_t end) {
+    pair(ADD, job, begin, end);
+}
+
+static void add_relu(const void *job, int part, int64_t begin, int64_t end) {
+    pair(ADD_RELU, job, begin, end);
 }
 
 /* ---- stochastic gradient descent ---- */
 
+/* One element's step, and one vector's: the same operations in the same order. */
+#define SGD_STEP(w, g, v, speed, next)                                                         \
+    do {                                                                                       \
+        (speed) = momentum * (v) + ((g) + decay * (w));                                        \
+        (next) =                                                                               \
+            nesterov ? (w)-lr * (((g) + decay * (w)) + momentum * (speed)) : (w)-lr * (speed); \
+    } while (0)
+
+/* Elements [begin, end), one at a time. */
+INLINE void sgd_single(const kolo_simd_sgd_job *job, bool nesterov, int64_t begin, int64_t end) {
+    const float lr = job->lr, momentum = job->momentum, decay = job->weight_decay;
+    for (int64_t i = begin; i < end; i++) {
+        float speed, next;
+        SGD_STEP(job->w[i], job->g[i], job->v[i], speed, next);
+        job->w_next[i] = next;
+        job->v_next[i] = speed;
+    }
+}
+
+/* Whole vectors from `begin`, where the results are aligned; gives the first element that is left.
+ * The results of a large tensor go past the caches: it is read next in another step, and a write
+ * that need not read its line first spares two of seven transfers. */
+INLINE int64_t sgd_vectors(const kolo_simd_sgd_job *job, bool nesterov, int64_t begin,
+                           int64_t end) {
+    const vf lr = splat(job->lr), momentum = splat(job->momentum);
+    const vf decay = splat(job->weight_decay);
+    int64_t i = begin;
+    for (; i + VL <= end; i += VL) {
+        vf w = load(job->w + i), g = load(job->g + i), v = load(job->v + i), speed, next;
+        SGD_STEP(w, g, v, speed, next);
+        if (job->streams) {
+            stream(job->w_next + i, next);
+            stream(job->v_next + i, speed);
+        } else {
+            store(job->w_next + i, next);
+            store(job->v_next + i, speed);
+        }
+    }
+    return i;
+}
+
+INLINE void sgd_range(const kolo_simd_sgd_job *job, bool nesterov, int64_t begin, int64_t end) {
+    /* Tensors begin at a multiple of 64 bytes; parts of them need not. */
+    int64_t aligned = kolo_min_i64((begin + VL - 1) / VL * VL, end);
+    sgd_single(job, nesterov, begin, aligned);
+    sgd_single(job, nesterov, sgd_vectors(job, nesterov, aligned, end), end);
+    if (job->streams) stream_end();
+}
+
 static void sgd(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_sgd_job *job = arg;
-    const float *w = job->w, *g = job->g, *v = job->v;
-    float *w_next = job->w_next, *v_next = job->v_next;
-    float lr = job->lr, momentum = job->momentum, decay = job->weight_decay;
     if (job->nesterov) {
-        for (int64_t i = begin; i < end; i++) {
-            float d = g[i] + decay * w[i], speed = momentum * v[i] + d;
-            w_next[i] = w[i] - lr * (d + momentum * speed);
-            v_next[i] = speed;
-        }
-        return;
-    }
-    for (int64_t i = begin; i < end; i++) {
-        float speed = momentum * v[i] + (g[i] + decay * w[i]);
-        w_next[i] = w[i] - lr * speed;
-        v_next[i] = speed;
+        sgd_range(job, true, begin, end);
+    } else {
+        sgd_range(job, false, begin, end);
     }
 }
 
@@ -183,6 +259,7 @@ const kolo_simd_point_table KOLO_SIMD_TABLE(kolo_simd_point_) = {
     .relu = relu,
     .relu_bwd = relu_bwd,
     .add = add,
+    .add_relu = add_relu,
     .sgd = sgd,
     .sgd_plain = sgd_plain,
     .adam = adam,

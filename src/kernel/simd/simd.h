@@ -48,7 +48,7 @@ static inline int64_t kolo_simd_channel(const kolo_simd_image *v, int64_t c) {
 /* ---- pointwise: items are elements, unless said ---- */
 
 typedef struct kolo_simd_pair_job { /* relu, relu_bwd, add */
-    const float *a, *b;             /* relu_bwd: dy, y */
+    const float *a, *b, *c;         /* relu_bwd: dy, y, dy2 or NULL */
     float *out;
 } kolo_simd_pair_job;
 
@@ -57,6 +57,7 @@ typedef struct kolo_simd_sgd_job {
     float *w_next, *v_next;
     float lr, momentum, weight_decay;
     bool nesterov;
+    bool streams; /* the results go past the caches; they lie at multiples of 64 bytes */
 } kolo_simd_sgd_job;
 
 typedef struct kolo_simd_accumulate_job {
@@ -98,8 +99,8 @@ static inline int64_t kolo_simd_slices(const kolo_simd_image *v) {
 }
 
 typedef struct kolo_simd_point_table {
-    kolo_simd_loop relu, relu_bwd, add, sgd, sgd_plain, adam, square_sum, accumulate, bias,
-        bias_bwd;
+    kolo_simd_loop relu, relu_bwd, add, add_relu, sgd, sgd_plain, adam, square_sum, accumulate;
+    kolo_simd_loop bias, bias_bwd;
 } kolo_simd_point_table;
 
 /* ---- loss: items are places, each with a label ---- */
@@ -257,13 +258,16 @@ typedef struct kolo_simd_norm_job {
     kolo_simd_image image;
     bool relu;
     double eps;
-    const float *x, *gamma, *beta, *mean, *var;
-    const float *dy, *y;       /* backwards; y when relu, else NULL */
+    const float *x, *gamma, *mean, *var;
+    const float *beta;         /* backwards: NULL without relu */
+    const float *residual;     /* added before relu; NULL: none */
+    const float *dy;           /* backwards */
     float *out;                /* y; backwards: dx */
     float *mean_out, *var_out; /* of the batch */
     float *dgamma, *dbeta;
     float *sums;                           /* [image][2][channels] */
     float *center, *slope, *offset, *tilt; /* [channels], by which the elements are computed */
+    float *gate_slope; /* [channels], backwards: y = gate_slope (x - center) + beta */
 } kolo_simd_norm_job;
 
 typedef struct kolo_simd_blend_job { /* items: elements */
@@ -273,7 +277,8 @@ typedef struct kolo_simd_blend_job { /* items: elements */
 } kolo_simd_blend_job;
 
 typedef struct kolo_simd_norm_table {
-    kolo_simd_loop moments, moments_end, infer_begin, products, products_end, apply, apply_bwd;
+    kolo_simd_loop moments, moments_end, infer_begin, products_begin, products, products_end;
+    kolo_simd_loop apply, apply_bwd;
     kolo_simd_loop blend;
 } kolo_simd_norm_table;
 

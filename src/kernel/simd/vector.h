@@ -49,5 +49,22 @@ INLINE vf mul_add(vf a, vf b, vf c) {
 #endif
 }
 
+/* Stores whole vectors past the caches, to an address that is a multiple of a vector: for what is
+ * not read soon. stream_end comes before others read it. */
+INLINE void stream(float *p, vf v) {
+#if KOLO_VECTOR_BYTES == 64 && defined(__AVX512F__)
+    _mm512_stream_ps(p, (__m512)v);
+#elif KOLO_VECTOR_BYTES == 32 && defined(__FMA__)
+    _mm256_stream_ps(p, (__m256)v);
+#else
+    store(p, v);
+#endif
+}
+INLINE void stream_end(void) {
+#ifdef __FMA__
+    _mm_sfence();
+#endif
+}
+
 /* x where it is positive, else zero. */
 INLINE vf positive(vf x) { return (vf)((x > 0) & (vi)x); }
