@@ -72,11 +72,11 @@ def profile():
 if args.profile:
     profile()
     raise SystemExit
-warm_up = [step() for _ in range(3)]
+warm_up = [step() for _ in range(2)]
 first = warm_up[0][1].item()
 end = time.perf_counter() + args.seconds
 times = []
-while time.perf_counter() < end or len(times) < 5:
+while time.perf_counter() < end or len(times) < 3:
     elapsed, loss = step()
     times.append(elapsed)
 ms = statistics.median(times) * 1e3
