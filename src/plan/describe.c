@@ -107,9 +107,9 @@ kolo_status kolo_plan_describe(const kolo_plan *p, kolo_step_info *infos) {
     return status;
 }
 
-void kolo_plan_repeat(const kolo_plan *p, int i) {
-    const kolo_step *step = &p->steps[i];
-    if (step->kind == KOLO_STEP_KERNEL) step->kernel->run(&step->calls[p->ran_bank]);
+void kolo_plan_repeat(const kolo_plan *p, int step) {
+    const kolo_step *s = &p->steps[step];
+    if (s->kind == KOLO_STEP_KERNEL) s->kernel->run(&s->calls[p->ran_bank]);
 }
 
 kolo_plan_memory kolo_plan_memory_of(const kolo_plan *p) {

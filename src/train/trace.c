@@ -164,7 +164,7 @@ static kolo_status fetch(kolo_comm *comm, int from, const kolo_text *own, char *
     if (comm) KOLO_TRY(kolo_broadcast(comm, &bytes, 1, KOLO_DTYPE_I64, from));
     char *copy = kolo_alloc((size_t)bytes);
     kolo_status status = kolo_agree(comm, copy ? KOLO_OK : KOLO_NOMEM((size_t)bytes));
-    if (status == KOLO_OK && rank == from) memcpy(copy, own->text, (size_t)bytes);
+    if (status == KOLO_OK && copy && rank == from) memcpy(copy, own->text, (size_t)bytes);
     if (status == KOLO_OK && comm) {
         status = kolo_broadcast(comm, copy, (size_t)bytes, KOLO_DTYPE_U8, from);
     }
