@@ -38,9 +38,8 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
 static void run(const kolo_call *call) {
     const kolo_kernel_spec *spec = call->spec;
     const kolo_simd_loop *loop = call->state;
-    kolo_simd_pair_job job = {.a = call->in[0],
-                              .b = spec->n_in > 1 ? call->in[1] : NULL,
-                              .out = call->out[0]};
+    kolo_simd_pair_job job = {
+        .a = call->in[0], .b = spec->n_in > 1 ? call->in[1] : NULL, .out = call->out[0]};
     kolo_simd_parallel(spec->threads, kolo_tensor_elements(&spec->out[0]), *loop, &job);
 }
 
