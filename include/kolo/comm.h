@@ -59,6 +59,12 @@ typedef enum kolo_algorithm {
     KOLO_ALGORITHM_AUTO,
     KOLO_ALGORITHM_RING,   /* reduce-scatter and allgather around a ring; Patarasuk, Yuan, 2009 */
     KOLO_ALGORITHM_DIRECT, /* each rank reduces its slice straight from all ranks' memory */
+    KOLO_ALGORITHM_TREE,   /* reduce and broadcast along a binomial tree */
+    KOLO_ALGORITHM_DOUBLE_TREE, /* two binary trees, half of the data each; Sanders, Speck, Traeff,
+                                   2009 */
+    KOLO_ALGORITHM_HALVING_DOUBLING, /* recursive; Rabenseifner, 2004 */
+    KOLO_ALGORITHM_MESH,             /* each rank serves a slice to all others, by messages */
+    KOLO_ALGORITHM_HIERARCHICAL,     /* within each host, between hosts, within each host */
     KOLO_ALGORITHM_COUNT
 } kolo_algorithm;
 
@@ -128,15 +134,28 @@ KOLO_API int kolo_comm_host(const kolo_comm *comm, int rank);
 /* The transport in use ("thread", "shm", "tcp", "shm+tcp", "self"); static storage. */
 KOLO_API const char *kolo_comm_transport(const kolo_comm *comm);
 
+/* A sub-group for each colour, of the ranks that give it; in it they are counted by key, and by
+ * rank where keys are equal. Every rank of `comm` must call it; one that gives a negative colour
+ * gets NULL. Memory registered with either of the two serves both. A communicator and its
+ * sub-groups belong to one thread, and a failure in one breaks all of them. Destroy it before
+ * `comm`, which otherwise destroys it. UNSUPPORTED: a transport between hosts; the errors of any
+ * collective. */
+KOLO_API kolo_status kolo_comm_split(kolo_comm *comm, int colour, int key, kolo_comm **sub);
+
+/* Takes the constants from which AUTO chooses out of a file that kolo_bench_calibrate has written;
+ * without it they are built in. All ranks call it; rank 0 reads the file and tells the others.
+ * IO; FORMAT. */
+KOLO_API kolo_status kolo_comm_load_costs(kolo_comm *comm, const char *path);
+
 /* Registered memory: zeroed, 64-byte aligned, visible to the peers of this host, so that
  * collectives on it copy nothing (when the data of all ranks lies in it; else the data is staged
  * through it). A local call: ranks need not call it alike. Freed with the communicator. NOMEM when
  * the segment is full. */
 KOLO_API kolo_status kolo_comm_alloc(kolo_comm *comm, size_t bytes, void **memory);
 
-/* A part of a collective's data: `count` elements at `data`. `tree_node` places the part in the
- * fixed summation tree of reproducible reductions (0 where that is not used). Parts with the same
- * tree node on different ranks are reduced with each other, in place. */
+/* A part of a collective's data: `count` elements at `data`. `tree_node` is its node of the fixed
+ * summation tree of a reproducible allreduce (see `shards`), and names a part elsewhere: parts with
+ * the same name and place on different ranks are reduced with each other. */
 typedef struct kolo_part {
     uint32_t tree_node;
     void *data;
@@ -164,6 +183,14 @@ typedef struct kolo_part {
  * other in the order of ranks: `count` elements each, or counts[rank] if `counts` is given. In an
  * all-to-all counts[p] goes to rank p, and output_counts[p] comes from it (default: counts).
  *
+ * Reproducible allreduce (`shards` = L > 0): the input is cut into L logical shards, of which rank
+ * r has [r L / size, (r + 1) L / size) (a longer part where that is uneven). The bits of the result
+ * depend on L and the shards' values alone, not on the number of ranks, on buckets or on timing:
+ * all sums follow one binary tree over the shards. A rank combines its own shards with kolo_combine
+ * up to the nodes that kolo_tree_nodes lists, gives their values as `parts`, each with its
+ * tree_node and `count` elements, and gets the root's value in `output`, which may be the first
+ * part's data.
+ *
  * Each rank's input is multiplied by prescale before it is combined, the result by postscale
  * (floating point only; reductions only). */
 typedef struct kolo_request_opts {
@@ -179,10 +206,20 @@ typedef struct kolo_request_opts {
     int root; /* send, receive: the other rank, which may not be the own one */
     int tag;  /* send, receive: messages of one pair of ranks with one tag match in order */
     double prescale, postscale;
+    int shards;               /* reproducible allreduce; see below */
     kolo_algorithm algorithm; /* of an allreduce; see kolo_comm_opts */
     int priority;             /* of several requests in flight the highest moves first */
     const char *site;         /* names the call in errors ("bucket 3"); copied */
 } kolo_request_opts;
+
+/* The nodes of the fixed tree over `shards` that rank `rank` of `size` brings, by their shards;
+ * room for 62, or NULL to count them. Node v's children are 2v and 2v + 1, the root is 1; shard s
+ * is the leaf P + s, where P is the smallest power of two that is not below `shards`. A node's
+ * value is kolo_combine(left, right), or the left one where no shard is below the right one. */
+KOLO_API int kolo_tree_nodes(int shards, int size, int rank, uint32_t *nodes);
+/* to[i] = to[i] op from[i], with the bits that a collective gives. ARG. */
+KOLO_API kolo_status kolo_combine(void *to, const void *from, size_t count, kolo_dtype dtype,
+                                  kolo_reduce_op op);
 
 /* Makes a request, which may be started any number of times. The data is borrowed until it is
  * destroyed; between start and completion it belongs to the request. Sends and receives need be in
@@ -213,6 +250,9 @@ KOLO_API kolo_status kolo_request_start(kolo_request *request);
 KOLO_API kolo_status kolo_request_test(kolo_request *request, bool *complete);
 /* Blocks until the request is complete. timeout_ms 0: the communicator's. */
 KOLO_API kolo_status kolo_request_wait(kolo_request *request, int64_t timeout_ms);
+/* The algorithm of an allreduce: what AUTO has become. AUTO for a reproducible one, and where there
+ * is no choice. */
+KOLO_API kolo_algorithm kolo_request_algorithm(const kolo_request *request);
 /* Frees a request that is not in flight. NULL is allowed. */
 KOLO_API void kolo_request_destroy(kolo_request *request);
 /* Makes progress on everything in flight; never blocks. The step loop calls it between kernels. */

@@ -30,7 +30,8 @@ typedef struct kolo_option {
     kolo_option_type type;
     char letter;                /* short form, or 0 */
     bool not_in_file;           /* a flag only, no key of config files */
-    const char *metavar;        /* the value's name in help; NULL for flags and choices */
+    const char *metavar;        /* the value's name in help; NULL for flags; choices that have one
+                                   list their values in `help` */
     const char *preset;         /* default, as a user would write it; NULL: none */
     const char *without;        /* what happens without it, for help, when there is no preset */
     double min, max;            /* inclusive; both 0: any */

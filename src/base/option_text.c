@@ -90,12 +90,13 @@ static void add_wrapped(kolo_text *t, const char *words, int column) {
     kolo_text_add(t, "\n");
 }
 
-/* "-n, --ranks N", "--[no-]shuffle", "--schedule constant|step|cosine". */
+/* "-n, --ranks N", "--[no-]shuffle", "--schedule constant|step|cosine"; choices that would be too
+ * many for the line have a metavar, and stand in the help. */
 static void add_form(const kolo_option *row, kolo_text *t) {
     if (row->letter) kolo_text_add(t, "-%c, ", row->letter);
     bool on = row->type == KOLO_OPTION_FLAG && row->preset && strcmp(row->preset, "true") == 0;
     kolo_text_add(t, "--%s%s", on ? "no-" : "", row->name);
-    if (row->type == KOLO_OPTION_CHOICE) {
+    if (row->type == KOLO_OPTION_CHOICE && !row->metavar) {
         kolo_text_add(t, " ");
         add_choices(row, t, "|");
     } else if (row->type != KOLO_OPTION_FLAG) {

@@ -1,6 +1,7 @@
 /* kolo bench: how fast training steps are, with the data in memory; how fast allreduces are. */
 #include "base/json.h"
 #include "cli/cli.h"
+#include "cli/costs_file.h"
 #include "cli/job.h"
 #include "cli/result.h"
 #include "cli/train_opts.h"
@@ -57,25 +58,32 @@ static kolo_status parse_sizes(const char *list, size_t sizes[MAX_SIZES], int *n
     }
 }
 
-static void add_table(kolo_text *t, const kolo_comm *comm, const kolo_bench_row *rows, int n) {
-    kolo_text_add(t, "allreduce of f32, %d ranks, transport %s\n\n", kolo_comm_size(comm),
+/* The columns of nccl-tests and of the OSU benchmarks, with the median besides their mean. */
+static void add_table(kolo_text *t, const kolo_comm *comm, const kolo_bench_allreduce_opts *opts,
+                      const char *op, const kolo_bench_row *rows, int n) {
+    const char *type = kolo_dtype_name(opts->dtype);
+    kolo_text_add(t, "allreduce (%s), %d ranks, transport %s\n\n", op, kolo_comm_size(comm),
                   kolo_comm_transport(comm));
-    kolo_text_add(t, "%12s  %-9s %10s %12s %12s %10s %10s\n", "bytes", "algorithm", "iterations",
-                  "us median", "us min", "alg GB/s", "bus GB/s");
+    kolo_text_add(t, "%11s %11s %5s  %-16s %6s %10s %10s %10s %10s %9s %9s\n", "bytes", "count",
+                  "type", "algorithm", "iters", "us median", "us mean", "us min", "us max",
+                  "alg GB/s", "bus GB/s");
     for (int i = 0; i < n; i++) {
         const kolo_bench_row *r = &rows[i];
-        kolo_text_add(t, "%12zu  %-9s %10d %12.2f %12.2f %10.3f %10.3f\n", r->bytes,
-                      kolo_algorithm_name(r->algorithm), r->iterations, r->us_median, r->us_min,
-                      r->algbw_gbps, r->busbw_gbps);
+        kolo_text_add(t, "%11zu %11zu %5s  %-16s %6d %10.2f %10.2f %10.2f %10.2f %9.3f %9.3f\n",
+                      r->bytes, r->bytes / kolo_dtype_bytes(opts->dtype), type,
+                      kolo_algorithm_name(r->algorithm), r->iterations, r->us_median, r->us_mean,
+                      r->us_min, r->us_max, r->algbw_gbps, r->busbw_gbps);
     }
 }
 
-static void add_json(kolo_text *t, const kolo_comm *comm, const kolo_bench_row *rows, int n) {
+static void add_json(kolo_text *t, const kolo_comm *comm, const kolo_bench_allreduce_opts *opts,
+                     const char *op, const kolo_bench_row *rows, int n) {
     kolo_json j = {.out = t, .indent = 2};
     kolo_json_object(&j, NULL);
     kolo_json_int(&j, "ranks", kolo_comm_size(comm));
     kolo_json_string(&j, "transport", kolo_comm_transport(comm));
-    kolo_json_string(&j, "dtype", kolo_dtype_name(KOLO_DTYPE_F32));
+    kolo_json_string(&j, "dtype", kolo_dtype_name(opts->dtype));
+    kolo_json_string(&j, "op", op);
     kolo_json_array(&j, "rows");
     for (int i = 0; i < n; i++) {
         kolo_json_object(&j, NULL);
@@ -85,6 +93,8 @@ static void add_json(kolo_text *t, const kolo_comm *comm, const kolo_bench_row *
         kolo_json_int(&j, "iterations", rows[i].iterations);
         kolo_json_double(&j, "us_median", rows[i].us_median);
         kolo_json_double(&j, "us_min", rows[i].us_min);
+        kolo_json_double(&j, "us_mean", rows[i].us_mean);
+        kolo_json_double(&j, "us_max", rows[i].us_max);
         kolo_json_double(&j, "algbw_gbps", rows[i].algbw_gbps);
         kolo_json_double(&j, "busbw_gbps", rows[i].busbw_gbps);
         kolo_json_close(&j);
@@ -93,11 +103,20 @@ static void add_json(kolo_text *t, const kolo_comm *comm, const kolo_bench_row *
     kolo_json_close(&j);
 }
 
+static kolo_status calibrate(kolo_comm *comm) {
+    char path[COSTS_PATH_BYTES];
+    KOLO_TRY(costs_file_path(kolo_comm_rank(comm) == 0, path));
+    return kolo_bench_calibrate(comm, path, 0);
+}
+
 static kolo_status bench_allreduce_as_rank(kolo_comm *comm, int threads, kolo_options *o) {
     size_t sizes[MAX_SIZES];
     kolo_bench_row rows[MAX_SIZES];
     kolo_bench_allreduce_opts opts = {
         .sizes = sizes,
+        .dtype = (kolo_dtype)kolo_options_choice(o, "dtype"),
+        .op = (kolo_reduce_op)kolo_options_choice(o, "op"),
+        .hosts = (int)kolo_options_int(o, "pretend-hosts"),
         .algorithm = (kolo_algorithm)kolo_options_choice(o, "algorithm"),
         .private_buffers = kolo_options_flag(o, "private"),
         .dirty = kolo_options_flag(o, "dirty"),
@@ -105,11 +124,14 @@ static kolo_status bench_allreduce_as_rank(kolo_comm *comm, int threads, kolo_op
     };
     KOLO_TRY(parse_sizes(kolo_options_text(o, "sizes"), sizes, &opts.n_sizes));
     int n_rows = MAX_SIZES;
+    if (kolo_options_flag(o, "calibrate")) KOLO_TRY(calibrate(comm));
     KOLO_TRY(kolo_bench_allreduce(comm, &opts, rows, &n_rows));
     if (kolo_comm_rank(comm) != 0) return KOLO_OK;
     kolo_text table = {0}, json = {0};
-    add_table(&table, comm, rows, n_rows);
-    add_json(&json, comm, rows, n_rows);
+    static const char *const ops[] = {"sum", "min", "max", "prod", "mean"}; /* as the enum */
+    const char *op = ops[opts.op];
+    add_table(&table, comm, &opts, op, rows, n_rows);
+    add_json(&json, comm, &opts, op, rows, n_rows);
     kolo_status status = cli_report(&table, kolo_options_text(o, "json"), &json);
     kolo_text_fini(&table);
     kolo_text_fini(&json);

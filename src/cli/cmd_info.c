@@ -46,9 +46,11 @@ static void add_libraries(kolo_text *t) {
 
 static void add_communication(kolo_text *t) {
     add_row(t, "transports", "shm between processes, thread between threads");
-    kolo_text_add(t, "%-*s%s, %s\n", NAME_WIDTH, "algorithms",
-                  kolo_algorithm_name(KOLO_ALGORITHM_RING),
-                  kolo_algorithm_name(KOLO_ALGORITHM_DIRECT));
+    kolo_text_add(t, "%-*s", NAME_WIDTH, "algorithms");
+    for (int a = KOLO_ALGORITHM_AUTO + 1; a < KOLO_ALGORITHM_COUNT; a++) {
+        kolo_text_add(t, "%s%s", a > 1 ? ", " : "", kolo_algorithm_name((kolo_algorithm)a));
+    }
+    kolo_text_add(t, "\n");
 }
 
 int cmd_info(kolo_options *o) {

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/process.h"
 #include "cli/cli.h"
+#include "cli/costs_file.h"
 #include "cli/launch.h"
 #include "cli/topology.h"
 
@@ -74,6 +75,7 @@ static kolo_status run_as_rank(kolo_options *o, const job_opts *opts, job_body b
     kolo_status status = check_world(comm, opts);
     int threads = opts->threads, ranks = kolo_comm_local_size(comm);
     if (threads == 0) threads = launch_thread_share(ranks);
+    if (status == KOLO_OK) status = costs_file_load(comm);
     if (status == KOLO_OK) place(comm, opts, ranks, threads);
     if (status == KOLO_OK) status = body(comm, threads, o);
     kolo_comm_destroy(comm);

@@ -17,9 +17,14 @@ enum {
 /* In the order of the enums in kolo/train.h, kolo/comm.h, kolo/dump.h, cli/progress.h. */
 static const char *const schedules[] = {"constant", "step", "cosine", NULL};
 static const char *const optimizers[] = {"sgd", "nesterov", "adam", "adamw", NULL};
-static const char *const algorithms[] = {"auto", "ring", "direct", NULL};
+static const char *const algorithms[] = {"auto", "ring",         "direct",
+                                         "tree", "double-tree",  "halving-doubling",
+                                         "mesh", "hierarchical", NULL};
 static const char *const transports[] = {"auto", "shm", "tcp", NULL};
 static const char *const formats[] = {"native", "torchvision", NULL};
+static const char *const dtypes[] = {"f32", "f64", "f16", "bf16", "i8", "u8", "i32", "i64", NULL};
+static const char *const reductions[] = {"sum", "min", "max", "prod", "mean", NULL};
+#define ALGORITHMS "auto, ring, direct, tree, double-tree, halving-doubling, mesh or hierarchical"
 static const char *const progresses[] = {"auto", "bar", "plain", "none", NULL};
 static const char *const kernels[] = {"best", "ref", NULL};
 static const char *const dumps[] = {"graph", "passes", "plan", "schedule", NULL};
@@ -114,6 +119,17 @@ static const kolo_option rows[] = {
      .help = "data in each rank's own memory instead of memory that the ranks share"},
     {.name = "dirty", .type = KOLO_OPTION_FLAG, .commands = CMD_BENCH_ALLREDUCE,
      .help = "rewrite the data before each call, as training does"},
+    {.name = "dtype", .type = KOLO_OPTION_CHOICE, .choices = dtypes, .preset = "f32",
+     .commands = CMD_BENCH_ALLREDUCE, .help = "type of the elements"},
+    {.name = "op", .type = KOLO_OPTION_CHOICE, .choices = reductions, .preset = "sum",
+     .commands = CMD_BENCH_ALLREDUCE, .help = "how elements are combined"},
+    {.name = "pretend-hosts", .type = KOLO_OPTION_INT, .metavar = "N", .min = 1, .max = MAX_RANKS,
+     .commands = CMD_BENCH_ALLREDUCE, .without = "the hosts that there are",
+     .help = "take the ranks to be spread over so many hosts, to try hierarchical on one"},
+    {.name = "calibrate", .type = KOLO_OPTION_FLAG, .commands = CMD_BENCH_ALLREDUCE,
+     .help = "first measure what --algorithm auto chooses from, and keep it for all later jobs on "
+             "this machine, in ~/.cache/kolo/allreduce-HOST.costs ($XDG_CACHE_HOME, where it is "
+             "set, instead of ~/.cache)"},
 
     /* ---- how it learns ---- */
     {.name = "lr", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "0.01", .min = 1e-12,
@@ -162,9 +178,11 @@ static const kolo_option rows[] = {
 
     /* ---- how it is computed and synchronised ---- */
     {.name = "algorithm", .type = KOLO_OPTION_CHOICE, .choices = algorithms, .preset = "auto",
-     .commands = STEPS, .help = "how gradients are summed over the workers"},
+     .metavar = "NAME", .commands = STEPS,
+     .help = "how gradients are summed over the workers: " ALGORITHMS},
     {.name = "algorithm", .type = KOLO_OPTION_CHOICE, .choices = algorithms, .preset = "auto",
-     .commands = CMD_BENCH_ALLREDUCE | CMD_DUMP, .help = "how the allreduce goes"},
+     .metavar = "NAME", .commands = CMD_BENCH_ALLREDUCE | CMD_DUMP,
+     .help = "how the allreduce goes: " ALGORITHMS},
     {.name = "bucket-bytes", .type = KOLO_OPTION_BYTES, .metavar = "BYTES", .preset = "1M",
      .min = 1, .max = 1LL << 40, .commands = MODEL,
      .help = "least bytes of gradients that go out together"},

@@ -8,102 +8,87 @@
  *
  * A slice travels in chunks. Message m (step m / chunks, chunk m % chunks) is sent and received in
  * round m, and added in round m + 1, while message m + 1 is on its way: SCRATCH holds two chunks in
- * turn. */
+ * turn. The ring may be a part of the group and the vector a part of DATA: hierarchical.c joins the
+ * hosts so. */
 #include "comm/algorithms.h"
 
 typedef struct ring {
-    const kolo_schedule_spec *spec;
-    size_t chunk, chunks; /* elements of one; chunks of the longest slice */
+    const kolo_team *team;
+    range whole;
+    size_t align, chunk, chunks; /* elements of one; chunks of the longest slice */
+    size_t scratch;
 } ring;
-
-typedef struct range {
-    size_t first, count;
-} range;
 
 static int wrap(int rank, int size) { return (rank % size + size) % size; }
 
+static int member(const ring *g, int i) { return kolo_team_rank(g->team, wrap(i, g->team->size)); }
+
 /* Chunk `chunk` of slice `slice` (any integer, taken around the ring); may be empty. */
 static range chunk_of(const ring *g, int slice, size_t chunk) {
-    const kolo_schedule_spec *spec = g->spec;
-    int k = wrap(slice, spec->size);
-    size_t first = kolo_slice_first(spec->count, spec->size, k, spec->align);
-    size_t end = kolo_slice_first(spec->count, spec->size, k + 1, spec->align);
-    size_t from = first + chunk * g->chunk;
-    if (from >= end) return (range){end, 0};
-    return (range){from, end - from < g->chunk ? end - from : g->chunk};
+    range all = kolo_team_slice(g->whole, g->team->size, wrap(slice, g->team->size), g->align);
+    return kolo_range_chunk(all, g->chunk, chunk);
 }
 
 static void add_send(const ring *g, kolo_schedule *s, range piece) {
-    if (piece.count == 0) return;
-    kolo_schedule_add(s, (kolo_entry){.kind = KOLO_ENTRY_SEND,
-                                      .peer = wrap(g->spec->rank + 1, g->spec->size),
-                                      .from_first = piece.first,
-                                      .count = piece.count});
+    kolo_schedule_send(s, member(g, g->team->me + 1), KOLO_BUFFER_DATA, piece.first, piece.count);
 }
 
 static void add_recv(const ring *g, kolo_schedule *s, kolo_buffer to, size_t first, size_t count) {
-    if (count == 0) return;
-    kolo_schedule_add(s, (kolo_entry){.kind = KOLO_ENTRY_RECV,
-                                      .peer = wrap(g->spec->rank - 1, g->spec->size),
-                                      .to = to,
-                                      .to_first = first,
-                                      .count = count});
-}
-
-static void add_reduce(kolo_schedule *s, range piece, size_t scratch) {
-    if (piece.count == 0) return;
-    kolo_schedule_add(s, (kolo_entry){.kind = KOLO_ENTRY_REDUCE,
-                                      .to_first = piece.first,
-                                      .from = KOLO_BUFFER_SCRATCH,
-                                      .from_first = scratch,
-                                      .count = piece.count});
+    kolo_schedule_recv(s, member(g, g->team->me - 1), to, first, count);
 }
 
 /* Steps 0 .. n-2: pass on slice r - step, receive and add slice r - step - 1. */
 static void reduce_scatter(const ring *g, kolo_schedule *s) {
-    int rank = g->spec->rank;
+    int me = g->team->me;
     range before = {0, 0}; /* what the round before has received */
-    size_t half = 0;
-    for (int step = 0; step < g->spec->size - 1; step++) {
+    size_t half = g->scratch;
+    for (int step = 0; step < g->team->size - 1; step++) {
         for (size_t c = 0; c < g->chunks; c++) {
-            range in = chunk_of(g, rank - step - 1, c);
+            range in = chunk_of(g, me - step - 1, c);
             kolo_schedule_round(s);
             /* With one chunk in a slice the addition makes what is sent; else the link comes first.
              */
-            if (g->chunks > 1) add_send(g, s, chunk_of(g, rank - step, c));
-            add_reduce(s, before, half);
-            half = half ? 0 : g->chunk;
-            if (g->chunks == 1) add_send(g, s, chunk_of(g, rank - step, c));
+            if (g->chunks > 1) add_send(g, s, chunk_of(g, me - step, c));
+            kolo_schedule_reduce(s, before.first, half, before.count);
+            half = half == g->scratch ? g->scratch + g->chunk : g->scratch;
+            if (g->chunks == 1) add_send(g, s, chunk_of(g, me - step, c));
             add_recv(g, s, KOLO_BUFFER_SCRATCH, half, in.count);
             before = in;
         }
     }
     kolo_schedule_round(s);
-    add_reduce(s, before, half);
+    kolo_schedule_reduce(s, before.first, half, before.count);
 }
 
 /* Steps 0 .. n-2: pass on slice r + 1 - step, receive slice r - step in its place. */
 static void allgather(const ring *g, kolo_schedule *s) {
-    int rank = g->spec->rank;
-    for (int step = 0; step < g->spec->size - 1; step++) {
+    int me = g->team->me;
+    for (int step = 0; step < g->team->size - 1; step++) {
         for (size_t c = 0; c < g->chunks; c++) {
-            range in = chunk_of(g, rank - step, c);
+            range in = chunk_of(g, me - step, c);
             /* The first round also holds the last addition, listed before this send. */
             if (step > 0 || c > 0) kolo_schedule_round(s);
-            add_send(g, s, chunk_of(g, rank + 1 - step, c));
+            add_send(g, s, chunk_of(g, me + 1 - step, c));
             add_recv(g, s, KOLO_BUFFER_DATA, in.first, in.count);
         }
     }
 }
 
-static void ring_write(const kolo_schedule_spec *spec, kolo_schedule *s) {
-    size_t longest = kolo_slice_first(spec->count, spec->size, 1, spec->align);
-    if (longest == 0) return;
-    ring g = {.spec = spec, .chunk = longest < spec->chunk ? longest : spec->chunk};
+void kolo_ring_write(const kolo_schedule_spec *spec, kolo_schedule *s, const kolo_team *team,
+                     range whole) {
+    size_t longest = kolo_team_slice(whole, team->size, 0, spec->align).count;
+    if (longest == 0 || team->size == 1) return;
+    ring g = {.team = team, .whole = whole, .align = spec->align};
+    g.chunk = longest < spec->chunk ? longest : spec->chunk;
     g.chunks = (longest + g.chunk - 1) / g.chunk;
-    s->scratch = 2 * g.chunk;
+    g.scratch = kolo_schedule_scratch(s, 2 * g.chunk);
     reduce_scatter(&g, s);
     allgather(&g, s);
+}
+
+static void ring_write(const kolo_schedule_spec *spec, kolo_schedule *s) {
+    kolo_team all = {.size = spec->size, .me = spec->rank};
+    kolo_ring_write(spec, s, &all, (range){0, spec->count});
 }
 
 const kolo_algorithm_row kolo_ring_allreduce = {

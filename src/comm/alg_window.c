@@ -16,20 +16,9 @@ static void add_sum(const kolo_schedule_spec *spec, kolo_schedule *s, size_t fir
                     int to, size_t to_first) {
     if (count == 0) return;
     for (int p = 0; p < spec->size; p++) {
-        kolo_schedule_add(
-            s, (kolo_entry){.kind = p == 0 ? KOLO_ENTRY_COPY_FROM : KOLO_ENTRY_REDUCE_FROM,
-                            .peer = p,
-                            .to = KOLO_BUFFER_SUM,
-                            .from = kolo_spec_source(spec, p),
-                            .from_first = first,
-                            .count = count});
+        kolo_schedule_gather(s, p, kolo_spec_source(spec, p), first, count, p == 0);
     }
-    kolo_schedule_add(s, (kolo_entry){.kind = KOLO_ENTRY_COPY_TO,
-                                      .peer = to,
-                                      .to = KOLO_BUFFER_DATA,
-                                      .to_first = to_first,
-                                      .from = KOLO_BUFFER_SUM,
-                                      .count = count});
+    kolo_schedule_store(s, to, KOLO_BUFFER_DATA, to_first, count);
 }
 
 static void reduce_write(const kolo_schedule_spec *spec, kolo_schedule *s) {

@@ -4,7 +4,9 @@
 #include <string.h>
 
 static const kolo_algorithm_row *const rows[] = {
-    &kolo_ring_allreduce,      &kolo_direct_allreduce,      &kolo_staged_allreduce,
+    &kolo_ring_allreduce,      &kolo_tree_allreduce,        &kolo_double_tree_allreduce,
+    &kolo_halving_allreduce,   &kolo_mesh_allreduce,        &kolo_hierarchical_allreduce,
+    &kolo_fixed_allreduce,     &kolo_direct_allreduce,      &kolo_staged_allreduce,
     &kolo_eager_allreduce,     &kolo_tree_broadcast,        &kolo_direct_broadcast,
     &kolo_staged_broadcast,    &kolo_eager_broadcast,       &kolo_dissemination_barrier,
     &kolo_direct_barrier,      &kolo_tree_reduce,           &kolo_window_reduce,
@@ -30,6 +32,11 @@ static const char *const names[] = {
     [KOLO_ALGORITHM_AUTO] = "auto",
     [KOLO_ALGORITHM_RING] = "ring",
     [KOLO_ALGORITHM_DIRECT] = "direct",
+    [KOLO_ALGORITHM_TREE] = "tree",
+    [KOLO_ALGORITHM_DOUBLE_TREE] = "double-tree",
+    [KOLO_ALGORITHM_HALVING_DOUBLING] = "halving-doubling",
+    [KOLO_ALGORITHM_MESH] = "mesh",
+    [KOLO_ALGORITHM_HIERARCHICAL] = "hierarchical",
     NULL,
 };
 
@@ -48,6 +55,8 @@ kolo_status kolo_algorithm_parse(const char *name, kolo_algorithm *algorithm) {
     }
     const char *closest = kolo_closest(name, names);
     return KOLO_FAIL(KOLO_ERR_ARG, "unknown algorithm '%s': %s%s%s", name,
-                     closest ? "did you mean '" : "choose one of auto, ring, direct",
+                     closest ? "did you mean '"
+                             : "choose one of auto, ring, direct, tree, double-tree, "
+                               "halving-doubling, mesh, hierarchical",
                      closest ? closest : "", closest ? "'?" : "");
 }

@@ -9,6 +9,7 @@
 #include "kolo/bench.h"
 
 #include "base/base.h"
+#include "comm/engine.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -22,7 +23,7 @@ typedef struct bench {
     kolo_comm *comm;
     const kolo_bench_allreduce_opts *opts;
     int64_t budget_ns;
-    float *data;
+    void *data;
     double *us; /* [ITERATIONS_MOST] of one size */
 } bench;
 
@@ -39,8 +40,44 @@ static bool bind_rank(const kolo_comm *comm, cpu_set_t *before) {
     return sched_setaffinity(0, sizeof own, &own) == 0;
 }
 
-static void rewrite(float *data, size_t count, int rank) {
-    for (size_t i = 0; i < count; i++) data[i] = (float)(rank + 1);
+/* What rank `rank` contributes: small, so that every type holds it and the result exactly. */
+static int value_of(const bench *b, int rank) {
+    if (kolo_comm_size(b->comm) > 10 || b->opts->op == KOLO_PROD) return 1;
+    return b->opts->op == KOLO_MEAN ? 2 * (rank + 1) : rank + 1;
+}
+
+static int result_of(const bench *b) {
+    int n = kolo_comm_size(b->comm), result = value_of(b, 0), sum = 0;
+    for (int r = 0; r < n; r++) sum += value_of(b, r);
+    if (b->opts->op == KOLO_MAX) result = value_of(b, n - 1);
+    if (b->opts->op == KOLO_SUM) result = sum;
+    if (b->opts->op == KOLO_MEAN) result = sum / n;
+    return result;
+}
+
+/* The bytes of a small positive whole number in any type. */
+static void encode(kolo_dtype dtype, int value, char element[8]) {
+    float f = (float)value;
+    double d = value;
+    int64_t k = value; /* little end first: its start is that of the shorter types */
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    uint16_t bf16 = (uint16_t)(bits >> 16), f16 = (uint16_t)((bits >> 13) - (112 << 10));
+    const void *from[] = {[KOLO_DTYPE_F32] = &f,     [KOLO_DTYPE_F64] = &d, [KOLO_DTYPE_F16] = &f16,
+                          [KOLO_DTYPE_BF16] = &bf16, [KOLO_DTYPE_I8] = &k,  [KOLO_DTYPE_U8] = &k,
+                          [KOLO_DTYPE_I32] = &k,     [KOLO_DTYPE_I64] = &k};
+    memcpy(element, from[dtype], kolo_dtype_bytes(dtype));
+}
+
+static void rewrite(const bench *b, size_t count, int value) {
+    char element[8];
+    size_t e = kolo_dtype_bytes(b->opts->dtype), done = count < 8 ? count : 8, bytes = count * e;
+    encode(b->opts->dtype, value, element);
+    char *data = b->data;
+    for (size_t i = 0; i < done; i++) memcpy(data + i * e, element, e);
+    for (size_t at = done * e; at < bytes; at *= 2) { /* doubles what is there */
+        memcpy(data + at, data, bytes - at < at ? bytes - at : at);
+    }
 }
 
 /* One size: `*n` times of this rank. */
@@ -52,7 +89,7 @@ static kolo_status measure(const bench *b, kolo_request *request, kolo_request *
     *n = 0;
     for (int i = -WARM_UP; !stop; i++) {
         if (i == 0) until_ns = kolo_now_ns() + b->budget_ns;
-        if (b->opts->dirty) rewrite(b->data, count, rank);
+        if (b->opts->dirty) rewrite(b, count, value_of(b, rank));
         KOLO_TRY(kolo_request_start(barrier));
         KOLO_TRY(kolo_request_wait(barrier, 0));
         int64_t start_ns = kolo_now_ns();
@@ -78,52 +115,57 @@ static int ascending(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static void fill_row(const bench *b, size_t bytes, int n, kolo_bench_row *row) {
+static void fill_row(const bench *b, size_t bytes, int n, kolo_algorithm algorithm,
+                     kolo_bench_row *row) {
     int ranks = kolo_comm_size(b->comm);
     qsort(b->us, (size_t)n, sizeof *b->us, ascending);
+    double mean = 0;
+    for (int i = 0; i < n; i++) mean += b->us[i] / n;
     double median = b->us[n / 2], gbps = median > 0 ? (double)bytes / median * 1e-3 : 0;
     *row = (kolo_bench_row){.bytes = bytes,
                             .ranks = ranks,
-                            .algorithm = b->opts->algorithm,
+                            .algorithm = algorithm,
                             .iterations = n,
                             .us_median = median,
                             .us_min = b->us[0],
+                            .us_mean = mean,
+                            .us_max = b->us[n - 1],
                             .algbw_gbps = gbps,
                             .busbw_gbps = gbps * (2.0 * (ranks - 1) / ranks)};
 }
 
 /* The result of one more call on fresh data is what it must be. */
 static kolo_status check_result(const bench *b, kolo_request *request, size_t count) {
-    int ranks = kolo_comm_size(b->comm);
-    rewrite(b->data, count, kolo_comm_rank(b->comm));
+    size_t e = kolo_dtype_bytes(b->opts->dtype);
+    char want[8];
+    rewrite(b, count, value_of(b, kolo_comm_rank(b->comm)));
     KOLO_TRY(kolo_request_start(request));
     KOLO_TRY(kolo_request_wait(request, 0));
-    int total = ranks * (ranks + 1) / 2;
-    float want = (float)total;
+    encode(b->opts->dtype, result_of(b), want);
     for (size_t i = 0; i < count; i++) {
-        if (b->data[i] != want) {
-            return KOLO_FAIL(KOLO_ERR_FORMAT, "allreduce of %zu floats gave %g at %zu, not %g",
-                             count, (double)b->data[i], i, (double)want);
+        if (memcmp((const char *)b->data + i * e, want, e) != 0) {
+            return KOLO_FAIL(KOLO_ERR_FORMAT, "an allreduce of %zu x %s gave not %d at %zu", count,
+                             kolo_dtype_name(b->opts->dtype), result_of(b), i);
         }
     }
     return kolo_barrier(b->comm);
 }
 
 static kolo_status bench_size(const bench *b, size_t bytes, kolo_bench_row *row) {
-    size_t count = bytes / sizeof(float);
+    size_t e = kolo_dtype_bytes(b->opts->dtype), count = bytes / e;
     kolo_part part = {.data = b->data, .count = count};
     kolo_request *request = NULL, *barrier = NULL;
     int n = 0;
     kolo_status status = KOLO_OK;
-    KOLO_TRY_GOTO(kolo_allreduce_create(b->comm, &part, 1, KOLO_DTYPE_F32, KOLO_SUM,
+    KOLO_TRY_GOTO(kolo_allreduce_create(b->comm, &part, 1, b->opts->dtype, b->opts->op,
                                         b->opts->algorithm, "bench", &request),
                   done);
     KOLO_TRY_GOTO(kolo_barrier_create(b->comm, "bench", &barrier), done);
     KOLO_TRY_GOTO(check_result(b, request, count), done);
-    memset(b->data, 0, count * sizeof(float)); /* sums of sums would overflow */
+    memset(b->data, 0, count * e); /* sums of sums would overflow */
     KOLO_TRY_GOTO(measure(b, request, barrier, count, &n), done);
     KOLO_TRY_GOTO(kolo_allreduce(b->comm, b->us, (size_t)n, KOLO_DTYPE_F64, KOLO_MAX), done);
-    fill_row(b, bytes, n, row);
+    fill_row(b, bytes, n, kolo_request_algorithm(request), row);
 done:
     if (status == KOLO_OK) { /* in flight requests of a broken communicator go with it */
         kolo_request_destroy(request);
@@ -133,18 +175,33 @@ done:
 }
 
 static kolo_status check_opts(const kolo_bench_allreduce_opts *o) {
+    if ((size_t)o->dtype >= KOLO_DTYPE_COUNT || (size_t)o->op > KOLO_MEAN || o->hosts < 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "a measurement of element type %d, operation %d, %d hosts",
+                         (int)o->dtype, (int)o->op, o->hosts);
+    }
+    size_t e = kolo_dtype_bytes(o->dtype);
     for (int i = 0; i < o->n_sizes; i++) {
-        if (o->sizes[i] < sizeof(float) || o->sizes[i] % sizeof(float) != 0) {
+        if (o->sizes[i] < e || o->sizes[i] % e != 0) {
             return KOLO_FAIL(KOLO_ERR_ARG,
-                             "a size of %zu bytes: a positive multiple of %zu is "
-                             "needed",
-                             o->sizes[i], sizeof(float));
+                             "a size of %zu bytes: a positive multiple of %zu is needed",
+                             o->sizes[i], e);
         }
     }
     if (o->budget_ms < 0) {
         return KOLO_FAIL(KOLO_ERR_ARG, "a budget of %lld ms", (long long)o->budget_ms);
     }
     return KOLO_OK;
+}
+
+/* Spreads the ranks over so many hosts. */
+static kolo_status pretend_hosts(kolo_comm *comm, int hosts) {
+    int n = kolo_comm_size(comm);
+    int *host_of = kolo_alloc((size_t)n * sizeof *host_of);
+    if (!host_of) return KOLO_NOMEM((size_t)n * sizeof *host_of);
+    for (int r = 0; r < n; r++) host_of[r] = (int)((int64_t)r * hosts / n);
+    kolo_status status = kolo_comm_set_hosts(comm, host_of);
+    kolo_free(host_of);
+    return status;
 }
 
 kolo_status kolo_bench_allreduce(kolo_comm *comm, const kolo_bench_allreduce_opts *opts,
@@ -156,6 +213,7 @@ kolo_status kolo_bench_allreduce(kolo_comm *comm, const kolo_bench_allreduce_opt
     }
     if (o.budget_ms == 0) o.budget_ms = 500;
     KOLO_TRY(check_opts(&o));
+    if (o.hosts > 0) KOLO_TRY(pretend_hosts(comm, o.hosts));
     if (*n_rows < o.n_sizes) {
         return KOLO_FAIL(KOLO_ERR_ARG, "room for %d rows, %d are made", *n_rows, o.n_sizes);
     }
@@ -179,4 +237,42 @@ kolo_status kolo_bench_allreduce(kolo_comm *comm, const kolo_bench_allreduce_opt
     kolo_free(b.us);
     if (status == KOLO_OK) *n_rows = o.n_sizes;
     return status;
+}
+
+/* ---- constants for AUTO ---- */
+
+/* One algorithm, from a time at a small size and one at a large one: the least ones, since what
+ * else the machine does only adds to them. */
+static kolo_comm_cost solve(kolo_algorithm algorithm, int n, int hosts,
+                            const kolo_bench_row rows[2]) {
+    double steps = kolo_comm_cost_steps(algorithm, n, hosts);
+    double volume = kolo_comm_cost_volume(algorithm, n, hosts);
+    double mib = (double)(rows[1].bytes - rows[0].bytes) * 0x1p-20;
+    double slope = (rows[1].us_min - rows[0].us_min) / mib; /* us per MiB */
+    if (slope < 0) slope = 0;
+    double start = rows[0].us_min - slope * (double)rows[0].bytes * 0x1p-20;
+    return (kolo_comm_cost){.step_us = (start > 0 ? start : 0) / steps, .mib_us = slope / volume};
+}
+
+kolo_status kolo_bench_calibrate(kolo_comm *comm, const char *path, int64_t budget_ms) {
+    static const size_t sizes[] = {8, 4 << 20};
+    int n = kolo_comm_size(comm), hosts = kolo_comm_host_count(comm);
+    if (n < 2) return KOLO_FAIL(KOLO_ERR_ARG, "a group of one rank has nothing to measure");
+    kolo_comm_costs costs = comm->costs;
+    for (int a = KOLO_ALGORITHM_RING; a < KOLO_ALGORITHM_COUNT; a++) {
+        bool none = a == KOLO_ALGORITHM_DIRECT && !comm->transport->windows;
+        if (none || (a == KOLO_ALGORITHM_HIERARCHICAL && hosts == 1)) continue;
+        kolo_bench_row rows[2];
+        int n_rows = 2;
+        kolo_bench_allreduce_opts o = {.sizes = sizes,
+                                       .n_sizes = 2,
+                                       .algorithm = (kolo_algorithm)a,
+                                       .dirty = true,
+                                       .budget_ms = budget_ms > 0 ? budget_ms : 100};
+        KOLO_TRY(kolo_bench_allreduce(comm, &o, rows, &n_rows));
+        costs.of[a] = solve((kolo_algorithm)a, n, hosts, rows); /* the same on all ranks */
+    }
+    comm->costs = costs;
+    if (!path || kolo_comm_rank(comm) != 0) return KOLO_OK;
+    return kolo_comm_costs_write(path, kolo_comm_transport(comm), &costs);
 }

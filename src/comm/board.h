@@ -12,6 +12,12 @@
  * only when `finished` (release) of all peers has passed its last use, which they store after their
  * last look.
  *
+ * Private memory. A message of data that is in no segment goes through a stage block: the sender
+ * copies it there, the receiver out of it. Where the system lets one process read another's memory
+ * (process_vm_readv) and is quick enough at it, longer ones go without the stage. A receiver finds
+ * out at the first staged message that is long enough, by reading a value that stands on the board
+ * too, and says so on the channel.
+ *
  * The functions take mapped memory only, so the thread transport and the tests run the code of shm.
  */
 
@@ -39,6 +45,7 @@ typedef struct kolo_channel {
         uint64_t handle, bytes;
     } message[KOLO_CHANNEL_DEPTH];
     _Alignas(64) _Atomic uint64_t consumed;
+    _Atomic uint32_t reads; /* 1: the receiver can read the sender's private memory */
 } kolo_channel;
 
 typedef struct kolo_board {
@@ -46,15 +53,22 @@ typedef struct kolo_board {
     _Atomic uint32_t left;   /* 1: this rank has left in order */
     _Atomic uint32_t broken; /* 1: status and report are set */
     int32_t status;
+    int32_t pid;            /* of the rank's process; 0: threads of one */
+    int32_t reads_pay;      /* 1: reading it is faster than staging would be */
+    uint64_t probe, secret; /* an address in its private memory, and what stands there */
     char report[KOLO_REPORT_BYTES];
     kolo_place places[KOLO_FLIGHT_MAX];
     kolo_channel channels[]; /* [KOLO_BOARD_CHANNELS][peer] */
 } kolo_board;
 
+enum { KOLO_READ_LEAST = 16 << 10 }; /* bytes of private memory from which reading it pays */
+#define KOLO_PRIVATE_BIT ((uint64_t)1 << 63) /* in message.bytes: `handle` is a private address */
+
 /* What one rank knows of a channel: where it is in the messages to and from a peer. */
 typedef struct kolo_channel_end {
     uint64_t posted, consumed; /* messages sent to and taken from the peer */
     uint64_t offset;           /* bytes taken of the message that is being read */
+    bool probed;               /* whether this rank can read the peer's memory is known */
     void *stage;               /* block for data that the peer cannot reach; NULL until needed */
 } kolo_channel_end;
 
@@ -63,6 +77,7 @@ typedef struct kolo_board_transport {
     kolo_transport base;
     kolo_board **boards;    /* [size]; the own one too */
     kolo_channel_end *ends; /* [KOLO_BOARD_CHANNELS][peer] */
+    uint64_t secret;        /* what peers read to see whether they can; private memory */
     uint64_t settled;       /* every peer is through with what lies below this number */
     size_t stage_bytes;
     bool staged; /* a stage has been taken since the start */
@@ -72,7 +87,16 @@ typedef struct kolo_board_transport {
  * are filled in by the caller. On failure nothing is left behind. */
 kolo_status kolo_board_init(kolo_board_transport *t, const kolo_transport_ops *ops, int rank,
                             int size, size_t segment_bytes, bool shared);
+/* The same with everything in a segment that is there already, which must outlive it. */
+kolo_status kolo_board_init_in(kolo_board_transport *t, const kolo_transport_ops *ops, int rank,
+                               int size, kolo_segment *segment);
 void kolo_board_fini(kolo_board_transport *t);
+/* Bytes of a board in a group of `size`. */
+size_t kolo_board_bytes(int size);
+
+/* Lets the peers, which are other processes, read this one's memory if the system does; rank 0
+ * measures, for all, whether that pays. */
+void kolo_board_offer_memory(kolo_board_transport *t);
 
 /* Rows of kolo_transport_ops. */
 bool kolo_board_start(kolo_transport *base, uint64_t seq, void **payload);

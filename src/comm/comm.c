@@ -61,6 +61,7 @@ kolo_status kolo_comm_of_transport(kolo_transport *transport, const kolo_comm_op
     };
     c->spins = c->crowded ? 0 : KOLO_SPINS;
     kolo_comm_set_tuning(c, (kolo_comm_tuning){0});
+    c->costs = kolo_comm_costs_builtin(transport->windows);
     kolo_status status = kolo_progress_start(c);
     if (status != KOLO_OK) {
         kolo_comm_destroy(c);
@@ -93,6 +94,8 @@ kolo_status kolo_comm_create_threads(int n, const kolo_comm_opts *opts, kolo_com
 
 void kolo_comm_destroy(kolo_comm *comm) {
     if (!comm) return;
+    while (comm->children) kolo_comm_destroy(comm->children);
+    kolo_comm_unlink(comm);
     kolo_progress_stop(comm);
     for (int i = 0; i < comm->n_flight; i++) comm->flight[i]->state = REQUEST_IDLE;
     kolo_p2p_drop(comm);
@@ -111,12 +114,54 @@ int kolo_comm_host_count(const kolo_comm *comm) { return comm->host_of ? comm->n
 int kolo_comm_host(const kolo_comm *comm, int rank) {
     return comm->host_of && rank >= 0 && rank < comm->size ? comm->host_of[rank] : 0;
 }
-const char *kolo_comm_transport(const kolo_comm *comm) { return comm->transport->ops->name; }
+const char *kolo_comm_transport(const kolo_comm *comm) {
+    while (comm->parent) comm = comm->parent;
+    return comm->transport->ops->name;
+}
 
 kolo_status kolo_comm_alloc(kolo_comm *comm, size_t bytes, void **memory) {
     KOLO_COMM_ALONE(comm);
     KOLO_TRY(kolo_comm_check(comm));
     return kolo_segment_alloc(&comm->transport->segment, bytes, memory);
+}
+
+kolo_status kolo_comm_set_hosts(kolo_comm *comm, const int *hosts) {
+    int *host_of = kolo_zalloc((size_t)comm->size * sizeof *host_of), n = 0;
+    if (!host_of) return KOLO_NOMEM((size_t)comm->size * sizeof *host_of);
+    for (int r = 0; r < comm->size; r++) { /* counted in the order of their lowest ranks */
+        int same = 0;
+        while (hosts[same] != hosts[r]) same++;
+        host_of[r] = same < r ? host_of[same] : n++;
+    }
+    kolo_free(comm->host_of);
+    comm->host_of = host_of;
+    comm->n_hosts = n;
+    return KOLO_OK;
+}
+
+/* What rank 0 has read, or why it could not. */
+typedef struct read_costs {
+    int32_t status;
+    kolo_comm_costs costs;
+    char error[KOLO_REPORT_BYTES];
+} read_costs;
+
+kolo_status kolo_comm_load_costs(kolo_comm *comm, const char *path) {
+    read_costs r = {.costs = comm->costs};
+    if (comm->rank == 0) {
+        r.status = kolo_comm_costs_read(path, kolo_comm_transport(comm), &r.costs);
+        if (r.status) snprintf(r.error, sizeof r.error, "%s", kolo_last_error());
+    }
+    kolo_request_opts o = {.kind = KOLO_COLLECTIVE_BROADCAST,
+                           .dtype = KOLO_DTYPE_U8,
+                           .output = &r,
+                           .count = sizeof r,
+                           .site = "costs"};
+    KOLO_TRY(kolo_request_run(comm, &o, 0));
+    r.error[sizeof r.error - 1] = '\0';
+    if (r.status) return KOLO_FAIL((kolo_status)r.status, "%s", r.error);
+    comm->costs = r.costs;
+    return KOLO_OK;
 }
 
 void kolo_comm_set_gate(kolo_comm *comm, kolo_comm_gate gate, void *arg) {
@@ -158,6 +203,10 @@ kolo_status kolo_comm_break(kolo_comm *comm, kolo_status status, const char *fmt
     }
     comm->n_flight = 0;
     kolo_p2p_drop(comm);
+    if (comm->parent) (void)kolo_comm_break(comm->parent, status, "%s", text);
+    for (kolo_comm *c = comm->children; c; c = c->sibling) {
+        (void)kolo_comm_break(c, status, "%s", text);
+    }
     return kolo_comm_check(comm);
 }
 

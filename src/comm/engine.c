@@ -36,6 +36,11 @@ static char *locate(const kolo_request *q, int rank, kolo_buffer buffer, size_t 
         char *base = own ? q->scratch : q->peer_scratch[rank];
         return base + first * q->element_bytes;
     }
+    if (buffer == KOLO_BUFFER_INPUT && q->nodes) {
+        size_t left = q->count - first % q->count;
+        if (left < *run) *run = left;
+        return (char *)q->nodes[first / q->count].data + first % q->count * q->element_bytes;
+    }
     if (buffer == KOLO_BUFFER_INPUT && own) return (char *)q->input + first * q->element_bytes;
     if (q->n_parts == 1) { /* a peer's: whatever it shows to the others */
         char *base = own ? q->parts[0].data : q->peer_data[rank];
@@ -419,7 +424,7 @@ bool kolo_comm_in_flight(const kolo_comm *comm) {
     return comm->n_flight > 0 || (comm->p2p && kolo_p2p_open_with(comm, -1));
 }
 
-kolo_status kolo_engine_progress(kolo_comm *comm, bool *moved) {
+kolo_status kolo_engine_progress_one(kolo_comm *comm, bool *moved) {
     KOLO_TRY(kolo_comm_check(comm));
     bool completed = false;
     *moved = false;

@@ -6,6 +6,7 @@
  * moves as far as it can whenever the caller gives time. Nothing here starts threads or blocks
  * except kolo_request_wait. */
 
+#include "comm/costs.h"
 #include "comm/reduce.h"
 #include "comm/transport.h"
 
@@ -27,6 +28,10 @@ typedef bool (*kolo_comm_gate)(void *arg, const kolo_request *request);
 KOLO_SHARED void kolo_comm_set_gate(kolo_comm *comm, kolo_comm_gate gate, void *arg);
 /* For requests created from now on. */
 KOLO_SHARED void kolo_comm_set_tuning(kolo_comm *comm, kolo_comm_tuning tuning);
+
+/* Who is on which host, instead of what was found out when joining; host numbers are any, [size],
+ * the same on all ranks. For requests created from now on. NOMEM. */
+KOLO_SHARED kolo_status kolo_comm_set_hosts(kolo_comm *comm, const int *hosts);
 
 /* The number of its latest start on this communicator, its site, and whether it is in flight. */
 KOLO_SHARED uint64_t kolo_request_sequence(const kolo_request *request);
@@ -60,7 +65,8 @@ struct kolo_request {
     kolo_collective kind;
     kolo_dtype dtype;
     kolo_reduce_op op;
-    int root, tag; /* send and receive: root is the peer */
+    kolo_algorithm algorithm; /* what AUTO has become; COUNT: reproducible */
+    int root, tag;            /* send and receive: root is the peer */
     double prescale, postscale;
     int priority;
     size_t count;    /* elements of the whole vector */
@@ -70,6 +76,7 @@ struct kolo_request {
     size_t element_bytes;
 
     const char *input; /* INPUT; NULL where there is none */
+    kolo_part *nodes;  /* a reproducible allreduce: INPUT is these, `count` elements each */
     size_t *slices;    /* [2][size + 1]: spec.firsts, spec.output_firsts */
     kolo_part *parts;  /* DATA */
     size_t *firsts;    /* [n_parts + 1]: where each part starts in DATA */
@@ -109,9 +116,11 @@ struct kolo_comm {
     kolo_transport *transport;
     struct kolo_progress *progress; /* NULL: only the caller makes progress */
     int rank, size, local_rank, local_size;
-    int *host_of, n_hosts; /* [size]; NULL: one host */
+    int *host_of, n_hosts;                  /* [size]; NULL: one host */
+    kolo_comm *parent, *children, *sibling; /* sub-groups: a list of children, linked by sibling */
     kolo_algorithm algorithm;
     kolo_comm_tuning tuning;
+    kolo_comm_costs costs; /* the same on all ranks */
     int64_t timeout_ns;
     const kolo_reduce_table *reduce;
     bool crowded; /* more ranks than processors: yield at once */
@@ -176,8 +185,12 @@ void kolo_progress_sleep(kolo_comm *comm, int64_t ns);
 
 /* Whether anything is in flight, sends and receives included. */
 bool kolo_comm_in_flight(const kolo_comm *comm);
-/* Moves every request in flight as far as it goes; `moved` when any did. */
+/* Moves every request in flight as far as it goes; `moved` when any did. `one`: those of this
+ * communicator alone; else those of its family (split.c). */
+kolo_status kolo_engine_progress_one(kolo_comm *comm, bool *moved);
 kolo_status kolo_engine_progress(kolo_comm *comm, bool *moved);
+/* Takes a sub-group out of its family. */
+void kolo_comm_unlink(kolo_comm *comm);
 /* Breaks the communicator: tells the peers, drops what is in flight; gives `status` back with the
  * text in this thread's error slot. */
 kolo_status kolo_comm_break(kolo_comm *comm, kolo_status status, const char *fmt, ...)

@@ -2,11 +2,12 @@
  *
  * The value of an element is which element of the whole vector it is (of an all-to-all: which
  * element of its rank's input), the set of ranks whose contributions it holds (a bit mask, so at
- * most 64 ranks) and whether it has been scaled. Ranks run in turn, each as far as it can; a
- * message passes when a rank that is in a SEND to a peer and that peer in a RECV from it meet, so
- * no buffering is assumed. Barriers cut a run into phases that are the same on all ranks; for each
- * element of memory that other ranks reach, the latest reader and writer are kept with their phase,
- * and two ranks that touch one element in the same phase, at least one writing, are a race. */
+ * most 64 ranks), which node of the fixed tree it is, and whether it has been scaled. Ranks run in
+ * turn, each as far as it can; a message passes when a rank that is in a SEND to a peer and that
+ * peer in a RECV from it meet, so no buffering is assumed. Barriers cut a run into phases that are
+ * the same on all ranks; for each element of memory that other ranks reach, the latest reader and
+ * writer are kept with their phase, and two ranks that touch one element in the same phase, at
+ * least one writing, are a race. */
 #include "comm/schedule.h"
 
 #include <string.h>
@@ -15,7 +16,8 @@ enum { RANKS_MAX = 64, NOBODY = -1, SEVERAL = -2 };
 
 typedef struct value {
     size_t element;
-    uint64_t who; /* contributions; 0: nothing has been written here */
+    uint64_t who;  /* contributions; 0: nothing has been written here */
+    uint32_t node; /* of the fixed tree; 0 elsewhere */
     bool prescaled, postscaled;
 } value;
 
@@ -39,6 +41,7 @@ typedef struct prover {
     size_t round[RANKS_MAX];   /* of each rank */
     size_t phase[RANKS_MAX];   /* barriers that the rank has come to */
     uint64_t heard[RANKS_MAX]; /* ranks that are known to have started */
+    bool stored[RANKS_MAX];    /* the sweep into SUM is over: the next one starts anew */
     bool *issued[RANKS_MAX];   /* per entry: its turn in the round has come */
     bool *done[RANKS_MAX];
 } prover;
@@ -81,6 +84,25 @@ static kolo_status check_range(const prover *p, int owner, kolo_buffer buffer, s
     return KOLO_OK;
 }
 
+/* A node whose sibling has no shards stands for its parent. */
+static uint32_t promote(uint32_t node, int shards) {
+    while (node > 1 && node % 2 == 0 && !kolo_tree_has(node + 1, (uint32_t)shards)) node /= 2;
+    return node;
+}
+
+/* Left child and right child, in this order, make their parent. */
+static kolo_status join_nodes(const prover *p, int rank, uint32_t left, uint32_t right,
+                              uint32_t *parent) {
+    int shards = p->specs[rank].shards;
+    uint32_t l = promote(left, shards), r = promote(right, shards);
+    if (l % 2 != 0 || r != l + 1) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d combines node %u with node %u", rank,
+                         (unsigned)left, (unsigned)right);
+    }
+    *parent = promote(l / 2, shards);
+    return KOLO_OK;
+}
+
 /* Moves or combines the elements of an entry that `rank` executes: from at `from_rank` to
  * `to_rank`. */
 static kolo_status apply(prover *p, int rank, const kolo_entry *e, int to_rank, int from_rank,
@@ -100,7 +122,8 @@ static kolo_status apply(prover *p, int rank, const kolo_entry *e, int to_rank, 
                              rank, to->element, from->element,
                              to->who && from->who ? "" : ", which is not there");
         }
-        if (combine && (to->who & from->who)) {
+        bool nodes = p->specs[rank].shards > 0; /* a rank may have several */
+        if (combine && !nodes && (to->who & from->who)) {
             return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d adds a contribution twice to element %zu",
                              rank, to->element);
         }
@@ -110,6 +133,9 @@ static kolo_status apply(prover *p, int rank, const kolo_entry *e, int to_rank, 
         }
         value moved = *from;
         if (combine) moved.who |= to->who;
+        if (combine && p->specs[rank].shards > 0) {
+            KOLO_TRY(join_nodes(p, rank, to->node, from->node, &moved.node));
+        }
         *to = moved;
     }
     return KOLO_OK;
@@ -203,12 +229,17 @@ static kolo_status run_entry(prover *p, int rank, size_t i, bool *came) {
         KOLO_TRY(apply(p, rank, e, rank, rank, false));
         break;
     case KOLO_ENTRY_REDUCE_FROM:
+        if (e->to == KOLO_BUFFER_SUM && p->stored[rank]) {
+            return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d goes on with a sum that is stored", rank);
+        }
         KOLO_TRY(apply(p, rank, e, rank, e->peer, true));
         break;
     case KOLO_ENTRY_COPY_FROM:
+        if (e->to == KOLO_BUFFER_SUM) p->stored[rank] = false;
         KOLO_TRY(apply(p, rank, e, rank, e->peer, false));
         break;
     case KOLO_ENTRY_COPY_TO:
+        if (e->from == KOLO_BUFFER_SUM) p->stored[rank] = true;
         KOLO_TRY(apply(p, rank, e, e->peer, rank, false));
         break;
     case KOLO_ENTRY_PRESCALE:
@@ -283,6 +314,13 @@ static value expected(const prover *p, int rank, size_t i) {
     value v = {
         .element = i, .who = all, .prescaled = spec->prescale, .postscaled = spec->postscale};
     int from;
+    if (spec->shards > 0) { /* the root, of every rank that has shards */
+        v.node = 1;
+        for (int r = 0; r < p->size; r++) {
+            if (p->buffers[r][KOLO_BUFFER_INPUT].count == 0) v.who &= ~(one << r);
+        }
+        return v;
+    }
     switch (spec->kind) {
     case KOLO_COLLECTIVE_REDUCE_SCATTER:
         if (!spec->in_place) v.element = spec->firsts[rank] + i;
@@ -319,8 +357,9 @@ static kolo_status check_result(const prover *p) {
         for (size_t i = 0; i < p->buffers[r][KOLO_BUFFER_DATA].count; i++) {
             const value *v = &p->buffers[r][KOLO_BUFFER_DATA].values[i];
             value want = expected(p, r, i);
-            if (!want.who || (v->element == want.element && v->who == want.who &&
-                              v->prescaled == want.prescaled && v->postscaled == want.postscaled)) {
+            if (!want.who ||
+                (v->element == want.element && v->who == want.who && v->node == want.node &&
+                 v->prescaled == want.prescaled && v->postscaled == want.postscaled)) {
                 continue;
             }
             return KOLO_FAIL(KOLO_ERR_FORMAT,
@@ -344,11 +383,28 @@ static kolo_status memory_init(memory *m, size_t count) {
     return KOLO_OK;
 }
 
+/* The values of the nodes that a rank has. */
+static void set_nodes(prover *p, int rank) {
+    const kolo_schedule_spec *spec = &p->specs[rank];
+    memory *input = &p->buffers[rank][KOLO_BUFFER_INPUT];
+    uint32_t nodes[64];
+    kolo_tree_nodes(spec->shards, spec->size, rank, nodes);
+    for (size_t i = 0; i < input->count; i++) {
+        input->values[i] = (value){.element = i % spec->count,
+                                   .who = (uint64_t)1 << rank,
+                                   .node = promote(nodes[i / spec->count], spec->shards)};
+    }
+}
+
 /* What a rank has at first: its input, or in place its part of DATA. */
 static void set_input(prover *p, int rank) {
     const kolo_schedule_spec *spec = &p->specs[rank];
     memory *data = &p->buffers[rank][KOLO_BUFFER_DATA],
            *input = &p->buffers[rank][KOLO_BUFFER_INPUT];
+    if (spec->shards > 0) {
+        set_nodes(p, rank);
+        return;
+    }
     bool slice = spec->kind == KOLO_COLLECTIVE_ALLGATHER || spec->kind == KOLO_COLLECTIVE_GATHER;
     size_t first = slice ? spec->firsts[rank] : 0;
     for (size_t i = 0; i < input->count; i++) {

@@ -1,6 +1,7 @@
 /* The run-time choice between the copies of reduce.isa.c. */
 #include "comm/reduce.h"
 
+#include "base/base.h"
 #include "base/isa.h"
 
 extern const kolo_reduce_table kolo_reduce_baseline;
@@ -21,3 +22,14 @@ const kolo_reduce_table *kolo_reduce_of(kolo_isa isa) {
 }
 
 const kolo_reduce_table *kolo_reduce_best(void) { return tables[kolo_isa_best()]; }
+
+kolo_status kolo_combine(void *to, const void *from, size_t count, kolo_dtype dtype,
+                         kolo_reduce_op op) {
+    if ((size_t)dtype >= KOLO_DTYPE_COUNT || (size_t)op > KOLO_MEAN) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "unknown element type %d or operation %d", (int)dtype,
+                         (int)op);
+    }
+    const void *both[2] = {to, from};
+    kolo_reduce_best()->fn[dtype][op == KOLO_MEAN ? KOLO_SUM : op](&to, 1, both, 2, count);
+    return KOLO_OK;
+}

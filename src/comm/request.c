@@ -5,7 +5,11 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SLICE_ALIGN_BYTES = 64 };
+enum {
+    SLICE_ALIGN_BYTES = 64,
+    PRIVATE_MESH_BYTES = 64 << 10, /* from here private data goes as messages, which peers may read
+                                      where it lies; below, through SCRATCH */
+};
 
 static const char *const kind_names[] = {
 #define KIND_NAME(code, name) name,
@@ -40,10 +44,28 @@ static bool is_float(kolo_dtype dtype) {
 
 /* ---- what is asked for makes sense ---- */
 
+static kolo_status check_shards(const kolo_request_opts *o, const char *name) {
+    if (o->shards < 0 || o->shards > 1 << 24 || o->kind != KOLO_COLLECTIVE_ALLREDUCE) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s with %d shards: an allreduce takes up to %d", name,
+                         o->shards, 1 << 24);
+    }
+    if (o->input || (o->prescale != 0 && o->prescale != 1)) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s: shards come as parts, and without prescale", name);
+    }
+    for (int i = 0; i < o->n_parts; i++) {
+        if (o->parts[i].count != o->count || (o->count > 0 && !o->parts[i].data)) {
+            return KOLO_FAIL(KOLO_ERR_ARG, "%s: part %d has %zu elements, not %zu", name, i,
+                             o->parts[i].count, o->count);
+        }
+    }
+    return KOLO_OK;
+}
+
 static kolo_status check_parts(const kolo_request_opts *o, const char *name) {
     if (o->n_parts < 0 || (o->n_parts > 0 && !o->parts)) {
         return KOLO_FAIL(KOLO_ERR_ARG, "%s: %d parts at no address", name, o->n_parts);
     }
+    if (o->shards != 0) return check_shards(o, name);
     if (o->parts && (!has_parts(o->kind) || o->input || o->output)) {
         return KOLO_FAIL(KOLO_ERR_ARG, "%s: parts are for allreduce and broadcast in place", name);
     }
@@ -130,7 +152,7 @@ static kolo_status make_spec(kolo_request *q, const kolo_request_opts *o) {
         KOLO_TRY(add_slices(q, q->slices, o->counts, o->count));
         KOLO_TRY(add_slices(q, q->slices + n, out, o->count));
         q->count = q->slices[n - 1];
-    } else if (o->parts) {
+    } else if (o->parts && o->shards == 0) {
         for (int i = 0; i < o->n_parts; i++) q->count += o->parts[i].count;
     } else {
         q->count = q->kind == KOLO_COLLECTIVE_BARRIER ? 0 : o->count;
@@ -150,13 +172,34 @@ static kolo_status make_spec(kolo_request *q, const kolo_request_opts *o) {
         .count = q->count,
         .firsts = q->slices,
         .output_firsts = q->slices + n,
-        .in_place = scatter ? !o->output : !o->input,
+        .hosts = q->comm->host_of,
+        .shards = o->shards,
+        .in_place = scatter ? !o->output : !o->input && o->shards == 0,
         .prescale = q->prescale != 1,
         .postscale = q->postscale != 1,
     };
     bool in_place = q->kind == KOLO_COLLECTIVE_ALLTOALL && q->spec.in_place;
     if (in_place && memcmp(q->slices, q->slices + n, n * sizeof *q->slices) != 0) {
         return KOLO_FAIL(KOLO_ERR_ARG, "an all-to-all in place needs slices alike in both ways");
+    }
+    return KOLO_OK;
+}
+
+/* The parts of a reproducible allreduce are the nodes that this rank should have. */
+static kolo_status set_nodes(kolo_request *q, const kolo_request_opts *o) {
+    uint32_t nodes[64];
+    int n = kolo_tree_nodes(o->shards, q->comm->size, q->comm->rank, nodes);
+    if (o->n_parts != n) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "allreduce of %d shards: %d parts, rank %d of %d brings %d",
+                         o->shards, o->n_parts, q->comm->rank, q->comm->size, n);
+    }
+    q->nodes = kolo_zalloc((size_t)(n + 1) * sizeof *q->nodes);
+    if (!q->nodes) return KOLO_NOMEM((size_t)(n + 1) * sizeof *q->nodes);
+    for (int i = 0; i < n; i++) {
+        q->nodes[i] = o->parts[i];
+        if (o->parts[i].tree_node == nodes[i]) continue;
+        return KOLO_FAIL(KOLO_ERR_ARG, "allreduce of %d shards: part %d is node %u, not %u",
+                         o->shards, i, (unsigned)o->parts[i].tree_node, (unsigned)nodes[i]);
     }
     return KOLO_OK;
 }
@@ -169,6 +212,10 @@ static kolo_status set_data(kolo_request *q, const kolo_request_opts *o, kolo_pa
     size_t n_input = message ? (send ? q->count : 0) : kolo_spec_input(&q->spec);
     size_t n_data = message ? (send ? 0 : q->count) : kolo_spec_data(&q->spec);
     *whole = (kolo_part){.data = o->output, .count = n_data};
+    if (o->shards > 0) {
+        KOLO_TRY(set_nodes(q, o));
+        return check_vector(q, o->output, n_data, "output");
+    }
     KOLO_TRY(check_vector(q, q->input, n_input, "input"));
     return o->parts ? KOLO_OK : check_vector(q, o->output, n_data, "output");
 }
@@ -177,8 +224,9 @@ static kolo_status set_data(kolo_request *q, const kolo_request_opts *o, kolo_pa
 static kolo_status copy_parts(kolo_request *q, const kolo_request_opts *o) {
     kolo_part whole;
     KOLO_TRY(set_data(q, o, &whole));
-    const kolo_part *parts = o->parts && o->n_parts > 0 ? o->parts : &whole;
-    size_t n = o->parts && o->n_parts > 0 ? (size_t)o->n_parts : 1;
+    bool several = o->parts && o->n_parts > 0 && o->shards == 0;
+    const kolo_part *parts = several ? o->parts : &whole;
+    size_t n = several ? (size_t)o->n_parts : 1;
     q->n_parts = (int)n;
     q->parts = kolo_zalloc(n * sizeof *q->parts);
     q->firsts = kolo_zalloc((n + 1) * sizeof *q->firsts);
@@ -194,6 +242,7 @@ static kolo_status copy_parts(kolo_request *q, const kolo_request_opts *o) {
  * there). */
 static kolo_status find_handles(kolo_request *q) {
     kolo_transport *t = q->comm->transport;
+    if (q->spec.shards > 0) return KOLO_OK; /* by messages */
     bool needed = q->kind != KOLO_COLLECTIVE_BROADCAST || q->root == t->rank;
     if (kolo_spec_source(&q->spec, t->rank) == KOLO_BUFFER_INPUT) {
         q->handle = t->ops->handle(t, q->input, q->count * q->element_bytes);
@@ -252,6 +301,10 @@ static kolo_status choose_schedules(kolo_request *q, kolo_algorithm algorithm) {
     }
     KOLO_TRY(add_schedule(q, algorithm, KOLO_VARIANT_WINDOW));
     if (comm->transport->reaches_all || barrier) return KOLO_OK;
+    bool reads = comm->transport->reads && bytes >= PRIVATE_MESH_BYTES;
+    if (q->kind == KOLO_COLLECTIVE_ALLREDUCE && reads) {
+        return add_schedule(q, KOLO_ALGORITHM_MESH, KOLO_VARIANT_MESSAGES);
+    }
     return add_schedule(q, algorithm, staged ? KOLO_VARIANT_STAGED : KOLO_VARIANT_MESSAGES);
 }
 
@@ -281,8 +334,9 @@ static void name_request(kolo_request *q, kolo_algorithm algorithm) {
     size_t n = sizeof what;
     const char *type = kolo_dtype_name(q->dtype), *op = op_names[q->op];
     if (kind == KOLO_COLLECTIVE_ALLREDUCE) {
+        bool shards = q->spec.shards > 0;
         snprintf(what, n, " (%zu x %s, %s, %s)", q->count, type, op,
-                 kolo_algorithm_name(algorithm));
+                 shards ? "reproducible" : kolo_algorithm_name(algorithm));
     } else if (kind == KOLO_COLLECTIVE_REDUCE) {
         snprintf(what, n, " (%zu x %s, %s, to rank %d)", q->count, type, op, q->root);
     } else if (kind == KOLO_COLLECTIVE_REDUCE_SCATTER) {
@@ -311,6 +365,7 @@ static void hash_request(kolo_request *q, kolo_algorithm algorithm) {
         q->comm->tuning.eager_bytes,
         (uint64_t)q->n_parts,
         scale,
+        (uint64_t)q->spec.shards,
     };
     q->shape = kolo_hash_bytes(fields, sizeof fields);
     if (has_parts(q->kind)) {
@@ -322,6 +377,11 @@ static void hash_request(kolo_request *q, kolo_algorithm algorithm) {
         uint64_t prescaled[2] = {q->shape, q->spec.prescale};
         q->shape = kolo_hash_bytes(prescaled, sizeof prescaled);
     }
+    if (algorithm == KOLO_ALGORITHM_HIERARCHICAL && q->comm->host_of) {
+        size_t bytes = (size_t)q->comm->size * sizeof *q->comm->host_of;
+        uint64_t hosts[2] = {q->shape, kolo_hash_bytes(q->comm->host_of, bytes)};
+        q->shape = kolo_hash_bytes(hosts, sizeof hosts);
+    }
     if (has_slices(q->kind) && q->kind != KOLO_COLLECTIVE_ALLTOALL) {
         size_t bytes = (size_t)(q->comm->size + 1) * sizeof *q->slices;
         uint64_t slices[2] = {q->shape, kolo_hash_bytes(q->slices, bytes)};
@@ -329,16 +389,30 @@ static void hash_request(kolo_request *q, kolo_algorithm algorithm) {
     }
 }
 
-/* Direct reaches every rank of the host in one step, so it wins at every size where memory is
- * shared. */
-static kolo_algorithm resolve_algorithm(const kolo_comm *comm, kolo_algorithm algorithm) {
-    if (algorithm == KOLO_ALGORITHM_AUTO) algorithm = comm->algorithm;
+/* What the algorithm of a request is. Only an allreduce has a choice; the others go through memory
+ * where all ranks reach it. */
+static kolo_algorithm resolve_algorithm(const kolo_request *q, const kolo_request_opts *o) {
+    const kolo_comm *comm = q->comm;
+    bool windows = comm->transport->windows;
+    kolo_algorithm algorithm = o->algorithm ? o->algorithm : comm->algorithm;
+    if (o->shards > 0) return KOLO_ALGORITHM_COUNT;
     if (algorithm != KOLO_ALGORITHM_AUTO) return algorithm;
-    return comm->transport->windows ? KOLO_ALGORITHM_DIRECT : KOLO_ALGORITHM_RING;
+    if (q->kind == KOLO_COLLECTIVE_ALLREDUCE) {
+        return kolo_comm_costs_choose(&comm->costs, windows, comm->size, kolo_comm_host_count(comm),
+                                      q->count * q->element_bytes);
+    }
+    return windows ? KOLO_ALGORITHM_DIRECT : KOLO_ALGORITHM_RING;
 }
 
 /* What a collective has and a message has not: schedules, and a number. */
 static kolo_status make_collective(kolo_request *q, kolo_algorithm algorithm) {
+    if (algorithm == KOLO_ALGORITHM_DIRECT && !q->comm->transport->windows) {
+        return KOLO_FAIL(
+            KOLO_ERR_UNSUPPORTED,
+            "algorithm direct reads all ranks' memory, which transport %s cannot: take "
+            "another or auto",
+            kolo_comm_transport(q->comm));
+    }
     KOLO_TRY(find_handles(q));
     KOLO_TRY(choose_schedules(q, algorithm));
     KOLO_TRY(make_tables(q));
@@ -368,21 +442,13 @@ kolo_status kolo_request_create(kolo_comm *comm, const kolo_request_opts *o,
         .priority = o->priority,
         .element_bytes = kolo_dtype_bytes(o->dtype),
     };
-    kolo_algorithm algorithm = resolve_algorithm(comm, o->algorithm);
-    if (algorithm == KOLO_ALGORITHM_DIRECT && !comm->transport->windows) {
-        kolo_free(q);
-        return KOLO_FAIL(
-            KOLO_ERR_UNSUPPORTED,
-            "algorithm direct reads all ranks' memory, which transport %s cannot: take "
-            "ring or auto",
-            comm->transport->ops->name);
-    }
     bool message = is_message(q->kind);
     kolo_status status = KOLO_OK;
     KOLO_TRY_GOTO(make_spec(q, o), fail);
     KOLO_TRY_GOTO(copy_parts(q, o), fail);
-    name_request(q, algorithm);
-    KOLO_TRY_GOTO(message ? kolo_p2p_open(comm) : make_collective(q, algorithm), fail);
+    q->algorithm = resolve_algorithm(q, o);
+    name_request(q, q->algorithm);
+    KOLO_TRY_GOTO(message ? kolo_p2p_open(comm) : make_collective(q, q->algorithm), fail);
     q->next = comm->requests;
     comm->requests = q;
     *request = q;
@@ -481,6 +547,7 @@ void kolo_request_destroy(kolo_request *q) {
     kolo_segment_give(&q->comm->transport->segment, q->handles,
                       (size_t)q->n_parts * sizeof *q->handles);
     kolo_free(q->slices);
+    kolo_free(q->nodes);
     kolo_free(q->parts);
     kolo_free(q->firsts);
     kolo_free(q->site);
@@ -493,6 +560,9 @@ void kolo_request_destroy(kolo_request *q) {
     kolo_free(q);
 }
 
+kolo_algorithm kolo_request_algorithm(const kolo_request *q) {
+    return q->algorithm < KOLO_ALGORITHM_COUNT ? q->algorithm : KOLO_ALGORITHM_AUTO;
+}
 uint64_t kolo_request_sequence(const kolo_request *q) { return q->seq; }
 const char *kolo_request_site(const kolo_request *q) { return q->site; }
 bool kolo_request_in_flight(const kolo_request *q) {

@@ -56,6 +56,36 @@ void kolo_schedule_recv(kolo_schedule *s, int peer, kolo_buffer to, size_t first
                .kind = KOLO_ENTRY_RECV, .peer = peer, .to = to, .to_first = first, .count = count});
 }
 
+void kolo_schedule_reduce(kolo_schedule *s, size_t to_first, size_t scratch, size_t count) {
+    if (count == 0) return;
+    kolo_schedule_add(s, (kolo_entry){.kind = KOLO_ENTRY_REDUCE,
+                                      .to_first = to_first,
+                                      .from = KOLO_BUFFER_SCRATCH,
+                                      .from_first = scratch,
+                                      .count = count});
+}
+
+void kolo_schedule_gather(kolo_schedule *s, int peer, kolo_buffer from, size_t first, size_t count,
+                          bool start) {
+    if (count == 0) return;
+    kolo_schedule_add(s, (kolo_entry){.kind = start ? KOLO_ENTRY_COPY_FROM : KOLO_ENTRY_REDUCE_FROM,
+                                      .peer = peer,
+                                      .to = KOLO_BUFFER_SUM,
+                                      .from = from,
+                                      .from_first = first,
+                                      .count = count});
+}
+
+void kolo_schedule_store(kolo_schedule *s, int peer, kolo_buffer to, size_t first, size_t count) {
+    if (count == 0) return;
+    kolo_schedule_add(s, (kolo_entry){.kind = KOLO_ENTRY_COPY_TO,
+                                      .peer = peer,
+                                      .to = to,
+                                      .to_first = first,
+                                      .from = KOLO_BUFFER_SUM,
+                                      .count = count});
+}
+
 void kolo_schedule_remove(kolo_schedule *s, size_t index) {
     KOLO_ASSERT(index < s->n_entries);
     memmove(&s->entries[index], &s->entries[index + 1],
@@ -85,6 +115,10 @@ static size_t slice_of(const size_t *firsts, int rank) { return firsts[rank + 1]
 
 size_t kolo_spec_input(const kolo_schedule_spec *spec) {
     bool root = spec->rank == spec->root;
+    if (spec->shards > 0) {
+        int nodes = kolo_tree_nodes(spec->shards, spec->size, spec->rank, NULL);
+        return (size_t)nodes * spec->count;
+    }
     switch (spec->kind) {
     case KOLO_COLLECTIVE_ALLREDUCE:
     case KOLO_COLLECTIVE_REDUCE_SCATTER:
@@ -126,6 +160,7 @@ size_t kolo_spec_data(const kolo_schedule_spec *spec) {
 
 kolo_buffer kolo_spec_source(const kolo_schedule_spec *spec, int rank) {
     kolo_buffer kept = spec->prescale ? KOLO_BUFFER_SCRATCH : KOLO_BUFFER_INPUT;
+    if (spec->shards > 0) return KOLO_BUFFER_INPUT;
     switch (spec->kind) {
     case KOLO_COLLECTIVE_REDUCE:
         return rank == spec->root ? KOLO_BUFFER_DATA : kept;
@@ -155,7 +190,8 @@ static void add_entrance(const kolo_schedule_spec *spec, kolo_schedule *s) {
     size_t own = spec->firsts ? spec->firsts[spec->rank] : 0;
     size_t slice = spec->firsts ? slice_of(spec->firsts, spec->rank) : 0;
     kolo_schedule_round(s);
-    if (spec->size == 1 && spec->kind == KOLO_COLLECTIVE_ALLTOALL) return;
+    bool nothing = spec->shards > 0 || (spec->size == 1 && spec->kind == KOLO_COLLECTIVE_ALLTOALL);
+    if (nothing) return;
     if (spec->source == KOLO_BUFFER_SCRATCH) {
         bool in_place = spec->in_place && spec->kind != KOLO_COLLECTIVE_REDUCE; /* not the root */
         kolo_buffer from = in_place ? KOLO_BUFFER_DATA : KOLO_BUFFER_INPUT;
@@ -201,7 +237,7 @@ kolo_status kolo_schedule_build(const kolo_algorithm_row *row, const kolo_schedu
     kolo_schedule s = {.name = row->name, .windows = row->variant != KOLO_VARIANT_MESSAGES};
     add_entrance(&spec, &s);
     kolo_schedule_round(&s);
-    if (spec.size > 1) {
+    if (spec.size > 1 || spec.shards > 0) {
         row->write(&spec, &s);
     } else {
         add_alone(&spec, &s);

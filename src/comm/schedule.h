@@ -84,6 +84,8 @@ typedef struct kolo_schedule_spec {
     size_t count;                /* elements of the whole vector */
     const size_t *firsts;        /* [size + 1] */
     const size_t *output_firsts; /* [size + 1]: all-to-all, slices as they come in */
+    const int *hosts;            /* [size]: the host of each rank; NULL: all on one */
+    int shards;                  /* fixed-tree: logical shards; 0 elsewhere */
     bool in_place;               /* no INPUT; of a scatter's root: no DATA */
     bool prescale, postscale;
     size_t chunk;       /* most elements of one message or of one staged piece; >= 1 */
@@ -94,6 +96,8 @@ typedef struct kolo_schedule_spec {
 /* Elements of this rank's INPUT and DATA. */
 KOLO_SHARED size_t kolo_spec_input(const kolo_schedule_spec *spec);
 KOLO_SHARED size_t kolo_spec_data(const kolo_schedule_spec *spec);
+/* Whether node v of the fixed tree over `shards` has any of them below it. */
+bool kolo_tree_has(uint32_t v, uint32_t shards);
 /* Where rank p has its contribution. */
 kolo_buffer kolo_spec_source(const kolo_schedule_spec *spec, int rank);
 
@@ -136,6 +140,13 @@ void kolo_schedule_copy(kolo_schedule *s, kolo_buffer to, size_t to_first, kolo_
                         size_t from_first, size_t count);
 void kolo_schedule_send(kolo_schedule *s, int peer, kolo_buffer from, size_t first, size_t count);
 void kolo_schedule_recv(kolo_schedule *s, int peer, kolo_buffer to, size_t first, size_t count);
+/* DATA[to_first, +count) op= SCRATCH[scratch, +count). */
+void kolo_schedule_reduce(kolo_schedule *s, size_t to_first, size_t scratch, size_t count);
+/* A sweep: SUM = (start) or op= a rank's buffer, again and again; then SUM to ranks' buffers. The
+ * rank may be this one. */
+void kolo_schedule_gather(kolo_schedule *s, int peer, kolo_buffer from, size_t first, size_t count,
+                          bool start);
+void kolo_schedule_store(kolo_schedule *s, int peer, kolo_buffer to, size_t first, size_t count);
 /* Takes entry `index` out, for tests that show that every entry is needed. */
 KOLO_SHARED void kolo_schedule_remove(kolo_schedule *schedule, size_t index);
 /* Index behind the last entry of a round. */
@@ -157,7 +168,7 @@ KOLO_SHARED void kolo_schedule_print(const kolo_schedule *schedule, kolo_text *t
 
 /* Where slice `part` of `parts` of `count` elements starts (parts: the end of the last one). */
 static inline size_t kolo_slice_first(size_t count, int parts, int part, size_t align) {
-    if (part >= parts) return count;
+    if (part >= parts || parts < 1) return count;
     size_t units = (count + align - 1) / align, n = (size_t)parts, p = (size_t)part;
     size_t first = (units / n * p + (units % n < p ? units % n : p)) * align;
     return first < count ? first : count;

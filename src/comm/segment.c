@@ -65,7 +65,14 @@ void kolo_segment_fini(kolo_segment *segment) {
     *segment = (kolo_segment){.fd = -1};
 }
 
+/* The one whose memory this is. */
+static kolo_segment *owner(kolo_segment *s) {
+    while (s->of) s = s->of;
+    return s;
+}
+
 kolo_status kolo_segment_alloc(kolo_segment *s, size_t bytes, void **memory) {
+    s = owner(s);
     size_t first = kolo_round_up(s->used, bytes < PAGE ? LINE : PAGE);
     if (first > s->bytes || bytes > s->bytes - first) {
         return KOLO_FAIL(
@@ -89,6 +96,7 @@ static int class_of(size_t bytes) {
 
 kolo_status kolo_segment_take(kolo_segment *s, size_t bytes, void **block) {
     int k = class_of(bytes);
+    s = owner(s);
     if (!s->spare[k]) return kolo_segment_alloc(s, (size_t)BLOCK_MIN << k, block);
     *block = s->spare[k];
     memcpy(&s->spare[k], *block, sizeof(void *));
@@ -98,6 +106,7 @@ kolo_status kolo_segment_take(kolo_segment *s, size_t bytes, void **block) {
 void kolo_segment_give(kolo_segment *s, void *block, size_t bytes) {
     if (!block) return;
     int k = class_of(bytes);
+    s = owner(s);
     memcpy(block, &s->spare[k], sizeof(void *));
     s->spare[k] = block;
 }

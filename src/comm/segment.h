@@ -10,7 +10,8 @@ enum { KOLO_SEGMENT_CLASSES = 48 };
 typedef struct kolo_segment {
     char *base;
     size_t bytes, used;
-    int fd;                            /* -1: private */
+    int fd;                  /* -1: private */
+    struct kolo_segment *of; /* what is taken here comes from that one; NULL: own memory */
     void *spare[KOLO_SEGMENT_CLASSES]; /* blocks given back, by power of two; linked through them */
 } kolo_segment;
 

@@ -82,7 +82,9 @@ kolo_status kolo_shm_create(int rank, int size, size_t segment_bytes, kolo_trans
         return status;
     }
     for (int p = 0; p < size; p++) s->peers[p].control = -1;
+    kolo_board_offer_memory(&s->board);
     s->peers[rank].base = s->board.base.segment.base;
+    s->board.base.reads = s->board.boards[rank]->reads_pay; /* rank 0's word holds for all */
     *transport = &s->board.base;
     return KOLO_OK;
 }
@@ -93,6 +95,7 @@ kolo_status kolo_shm_attach(kolo_transport *t, int peer, int segment, int contro
     p->control = control;
     KOLO_TRY(kolo_segment_map(segment, t->segment.bytes, &p->base));
     shm(t)->board.boards[peer] = (kolo_board *)p->base;
+    if (peer == 0) t->reads = shm(t)->board.boards[0]->reads_pay;
     return KOLO_OK;
 }
 

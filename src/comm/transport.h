@@ -99,6 +99,7 @@ struct kolo_transport {
     bool reaches_all; /* any memory is a window */
     bool silent;      /* what some peer writes to memory wakes nobody: who waits must look */
     int events;       /* readable when a peer has said something; -1: all is in memory */
+    bool reads;       /* messages of private memory are cheap: the receiver reads it in place */
     kolo_segment segment;
 };
 

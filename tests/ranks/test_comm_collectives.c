@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <sched.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const int worlds[] = {1, 2, 3, 4, 5, 8};
@@ -110,6 +111,7 @@ static kolo_status run_case(kolo_comm *comm, const one_case *c, const buffers *b
 typedef struct matrix {
     kolo_comm_tuning tuning;
     bool all_types; /* every type and operation at few counts, or f32 sums at every count */
+    bool all_algorithms;
 } matrix;
 
 /* Over a network there is no direct; the bits of what is left are those of threads. */
@@ -117,6 +119,21 @@ typedef struct matrix_result {
     uint64_t hash, message_hash;
     int cases;
 } matrix_result;
+
+/* One case by direct and by one of the others in turn; by all of them when asked for. */
+static kolo_status run_algorithms(kolo_comm *comm, const matrix *m, one_case *c, const buffers *b,
+                                  matrix_result *r) {
+    int chosen = r->cases % (KOLO_ALGORITHM_COUNT - 1);
+    for (int a = KOLO_ALGORITHM_RING; a < KOLO_ALGORITHM_COUNT; a++) {
+        bool direct = a == KOLO_ALGORITHM_DIRECT;
+        if (direct && !comm->transport->windows) continue;
+        if (!m->all_algorithms && !direct && a != 1 + chosen) continue;
+        c->algorithm = (kolo_algorithm)a;
+        KOLO_TRY(run_case(comm, c, b, direct ? &r->hash : &r->message_hash));
+    }
+    r->cases++;
+    return KOLO_OK;
+}
 
 static kolo_status matrix_body(kolo_comm *comm, const void *arg, void *result) {
     const matrix *m = arg;
@@ -133,20 +150,19 @@ static kolo_status matrix_body(kolo_comm *comm, const void *arg, void *result) {
     b.private_data = kolo_alloc(b.bytes);
     if (!b.private_data) return KOLO_NOMEM(b.bytes);
     kolo_comm_set_tuning(comm, m->tuning);
-    kolo_status status = KOLO_OK;
+    int hosts[8];
+    for (int h = 0; h < 8; h++) hosts[h] = h / 2;
+    kolo_status status = kolo_comm_set_hosts(comm, hosts);
     int types = m->all_types ? KOLO_DTYPE_COUNT : 1, ops = m->all_types ? KOLO_REDUCE_OPS : 1;
     for (int t = 0; t < types; t++) {
         for (int op = 0; op < ops; op++) {
             for (size_t i = 0; i < n_counts; i++) {
-                for (int a = KOLO_ALGORITHM_RING; a <= KOLO_ALGORITHM_DIRECT; a++) {
-                    bool direct = a == KOLO_ALGORITHM_DIRECT;
-                    if (direct && !comm->transport->windows) continue;
-                    for (int w = REGISTERED; w <= IN_PARTS && status == KOLO_OK; w++) {
-                        one_case c = {(kolo_dtype)t, (kolo_reduce_op)op, counts[i],
-                                      (kolo_algorithm)a, (where)w};
-                        status = run_case(comm, &c, &b, direct ? &r->hash : &r->message_hash);
-                        r->cases++;
-                    }
+                for (int w = REGISTERED; w <= IN_PARTS; w++) {
+                    one_case c = {.dtype = (kolo_dtype)t,
+                                  .op = (kolo_reduce_op)op,
+                                  .count = counts[i],
+                                  .where = (where)w};
+                    if (status == KOLO_OK) status = run_algorithms(comm, m, &c, &b, r);
                 }
             }
         }
@@ -155,7 +171,11 @@ static kolo_status matrix_body(kolo_comm *comm, const void *arg, void *result) {
     return status;
 }
 
-static void run_matrix(const matrix *m) {
+/* All algorithms in every case, instead of some: the soak. */
+static void run_matrix(const matrix *given) {
+    matrix full = *given;
+    full.all_algorithms = getenv("KOLO_SOAK") != NULL;
+    const matrix *m = &full;
     for (size_t w = 0; w < KOLO_COUNT(worlds); w++) {
         int n = worlds[w];
         matrix_result results[RANKS_HOSTS + 1][8];
@@ -170,7 +190,7 @@ static void run_matrix(const matrix *m) {
                                                .result_bytes = sizeof(matrix_result)}));
             for (int r = 0; r < n; r++) {
                 const matrix_result *got = &results[t][r], *first = &results[RANKS_THREAD][0];
-                assert_true(got->cases > 40);
+                assert_true(got->cases >= 40);
                 assert_int_equal(got->message_hash, first->message_hash);
                 if (t <= RANKS_SHM || n == 1) assert_int_equal(got->hash, first->hash);
             }
@@ -178,18 +198,22 @@ static void run_matrix(const matrix *m) {
     }
 }
 
-static void every_count_with_default_sizes(void **state) { run_matrix(&(matrix){{0}, false}); }
+static void every_count_with_default_sizes(void **state) {
+    run_matrix(&(matrix){.all_types = false});
+}
 
 /* Chunks of 16 elements and nothing eager: counts around 16 and 128 are borders. */
 static void every_count_with_tiny_chunks(void **state) {
-    run_matrix(&(matrix){{.chunk_bytes = 64, .eager_bytes = 1}, false});
+    run_matrix(&(matrix){.tuning = {.chunk_bytes = 64, .eager_bytes = 1}});
 }
 
 static void every_type_and_operation(void **state) {
-    run_matrix(&(matrix){{.chunk_bytes = 32, .eager_bytes = 1}, true});
+    run_matrix(&(matrix){.tuning = {.chunk_bytes = 32, .eager_bytes = 1}, .all_types = true});
 }
 
-static void every_type_and_operation_eager(void **state) { run_matrix(&(matrix){{0}, true}); }
+static void every_type_and_operation_eager(void **state) {
+    run_matrix(&(matrix){.all_types = true});
+}
 
 /* ---- broadcast and barrier ---- */
 

@@ -36,7 +36,7 @@ static kolo_status make(kolo_comm *comm, void *data, size_t n, kolo_algorithm al
 
 /* Completes by kolo_comm_progress alone; test only looks. */
 static kolo_status progress_body(kolo_comm *comm, const void *arg, void *result) {
-    for (int a = KOLO_ALGORITHM_RING; a <= KOLO_ALGORITHM_DIRECT; a++) {
+    for (int a = KOLO_ALGORITHM_RING; a < KOLO_ALGORITHM_COUNT; a++) {
         void *data;
         kolo_request *q;
         bool complete = false;
@@ -219,7 +219,7 @@ static void a_real_run_fails_without_any_one_entry(void **state) {
         "skip: without an entry ranks race, which the thread sanitizer rightly reports\n");
     skip();
 #endif
-    for (int a = KOLO_ALGORITHM_RING; a <= KOLO_ALGORITHM_DIRECT; a++) {
+    for (int a = KOLO_ALGORITHM_RING; a < KOLO_ALGORITHM_COUNT; a++) {
         for (int n = 2; n <= 3; n++) {
             removal r = {.rank = n - 1, .entry = SIZE_MAX, .algorithm = (kolo_algorithm)a};
             size_t n_entries;
@@ -256,9 +256,9 @@ static void wrong_use_is_refused(void **state) {
                      KOLO_ERR_ARG);
     assert_int_equal(kolo_broadcast(comm, data, 4, KOLO_DTYPE_F32, 1), KOLO_ERR_ARG);
     assert_non_null(strstr(kolo_last_error(), "root 1 outside [0, 1)"));
-    assert_int_equal(
-        kolo_allreduce_create(comm, &part, 1, KOLO_DTYPE_F32, KOLO_SUM, (kolo_algorithm)7, "x", &q),
-        KOLO_ERR_ARG);
+    assert_int_equal(kolo_allreduce_create(comm, &part, 1, KOLO_DTYPE_F32, KOLO_SUM,
+                                           (kolo_algorithm)99, "x", &q),
+                     KOLO_ERR_ARG);
     assert_int_equal(kolo_allreduce_create(comm, &none, 1, KOLO_DTYPE_F32, KOLO_SUM,
                                            KOLO_ALGORITHM_AUTO, "x", &q),
                      KOLO_ERR_ARG);
@@ -314,7 +314,7 @@ static void creation_survives_lack_of_memory(void **state) {
     ASSERT_OK(kolo_comm_create_threads(2, &opts, comms));
     float data[1000];
     kolo_part parts[2] = {{.data = data, .count = 300}, {.data = data + 300, .count = 700}};
-    for (int a = KOLO_ALGORITHM_RING; a <= KOLO_ALGORITHM_DIRECT; a++) {
+    for (int a = KOLO_ALGORITHM_RING; a < KOLO_ALGORITHM_COUNT; a++) {
         status = KOLO_ERR_NOMEM;
         for (long nth = 1; status != KOLO_OK; nth++) {
             kolo_request *q;

@@ -35,12 +35,17 @@ static kolo_status check(const int32_t *data, size_t n, int32_t first, const cha
     return KOLO_OK;
 }
 
-/* Sizes around a ring of ranks; `registered` or not. */
+typedef enum reach { STAGED, REGISTERED, READ, REACHES } reach;
+
+/* Sizes around a ring of ranks, in registered memory, or private memory that is staged or read by
+ * the receiver (where the system allows that). */
 static kolo_status ring_body(kolo_comm *comm, const void *arg, void *result) {
     static const size_t counts[] = {0, 1, 7, 1009, 131071, 400000};
     int n = kolo_comm_size(comm), rank = kolo_comm_rank(comm);
-    bool registered;
-    memcpy(&registered, arg, sizeof registered);
+    reach how;
+    memcpy(&how, arg, sizeof how);
+    bool registered = how == REGISTERED;
+    comm->transport->reads = how == READ;
     size_t most = counts[KOLO_COUNT(counts) - 1] * sizeof(int32_t);
     void *memory[2] = {NULL};
     for (int i = 0; i < 2; i++) {
@@ -73,9 +78,34 @@ static kolo_status ring_body(kolo_comm *comm, const void *arg, void *result) {
     return status;
 }
 
+/* Large private vectors: what is read from the peers is combined right. */
+static kolo_status reading_body(kolo_comm *comm, const void *arg, void *result) {
+    enum { COUNT = 100003 };
+    int n = kolo_comm_size(comm), rank = kolo_comm_rank(comm);
+    comm->transport->reads = true;
+    int32_t *data = kolo_alloc(COUNT * sizeof *data);
+    if (!data) return KOLO_NOMEM(COUNT);
+    kolo_status status = KOLO_OK;
+    for (int repeat = 0; repeat < 3 && status == KOLO_OK; repeat++) {
+        for (int32_t i = 0; i < COUNT; i++) data[i] = (rank + 1) * (i % 1000);
+        status = kolo_allreduce(comm, data, COUNT, KOLO_DTYPE_I32, KOLO_SUM);
+        for (int32_t i = 0; i < COUNT && status == KOLO_OK; i++) {
+            if (data[i] != n * (n + 1) / 2 * (i % 1000)) {
+                status = KOLO_FAIL(KOLO_ERR_FORMAT, "element %d is %d", (int)i, (int)data[i]);
+            }
+        }
+    }
+    kolo_free(data);
+    return status;
+}
+
+static void private_memory_is_read_where_it_lies(void **state) {
+    for (int n = 2; n <= 3; n++) ASSERT_OK(run_ranks(n, RANKS_SHM, reading_body, NULL, 0));
+}
+
 static void messages_of_any_size_go_around(void **state) {
-    for (int registered = 0; registered <= 1; registered++) {
-        bool arg = registered;
+    for (int how = STAGED; how < REACHES; how++) {
+        reach arg = (reach)how;
         for (int n = 2; n <= 4; n++) {
             ASSERT_OK(run_ranks(n, RANKS_THREAD, ring_body, &arg, sizeof arg));
         }
@@ -212,6 +242,7 @@ int main(void) {
     if (ranks_is_child()) return ranks_child();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(messages_of_any_size_go_around),
+        cmocka_unit_test(private_memory_is_read_where_it_lies),
         cmocka_unit_test(order_holds_within_a_tag_and_not_between),
         cmocka_unit_test(tags_overtake_each_other),
         cmocka_unit_test(messages_that_do_not_fit_are_an_error_on_both_sides),

@@ -9,6 +9,10 @@ enum { SIZE_MOST = 64 };
 
 typedef enum slicing { EVEN, UNEVEN } slicing;
 
+/* Which host each rank is on: none given, two by two, dealt out to three, and all but two together.
+ */
+typedef enum hosting { ONE_HOST, PAIRS, DEALT, CROWD, HOSTINGS } hosting;
+
 /* What a proof is about. */
 typedef struct one_case {
     const kolo_algorithm_row *row;
@@ -16,12 +20,15 @@ typedef struct one_case {
     size_t count, chunk; /* count: elements of the whole vector, about */
     slicing slicing;
     bool out_of_place, scaled;
+    hosting hosts;
+    int shards; /* fixed-tree; 0: some number */
 } one_case;
 
 typedef struct group {
     kolo_schedule_spec specs[SIZE_MOST];
     kolo_schedule schedules[SIZE_MOST];
     size_t firsts[SIZE_MOST][2][SIZE_MOST + 1]; /* an all-to-all's differ between ranks */
+    int host_of[SIZE_MOST];
     int size;
 } group;
 
@@ -45,7 +52,14 @@ static size_t slice(const one_case *c, int from, int to) {
     return k % 3 == 1 ? 0 : even + (size_t)(k % 5);
 }
 
+static int host(hosting hosts, int rank) {
+    if (hosts == PAIRS) return rank / 2;
+    if (hosts == DEALT) return rank % 3;
+    return rank < 2 ? rank : 2;
+}
+
 static void group_write(group *g, const one_case *c) {
+    for (int r = 0; r < c->size; r++) g->host_of[r] = host(c->hosts, r);
     bool alltoall = c->row->kind == KOLO_COLLECTIVE_ALLTOALL;
     g->size = c->size;
     for (int r = 0; r < c->size; r++) {
@@ -63,8 +77,12 @@ static void group_write(group *g, const one_case *c) {
             .count = has_slices(c->row->kind) ? g->firsts[r][0][c->size] : c->count,
             .firsts = g->firsts[r][0],
             .output_firsts = g->firsts[r][1],
+            .hosts = c->hosts == ONE_HOST ? NULL : g->host_of,
+            .shards = c->row->algorithm != KOLO_ALGORITHM_COUNT ? 0
+                      : c->shards > 0                           ? c->shards
+                                                                : 2 * c->size + 1,
             .in_place = !c->out_of_place,
-            .prescale = scales,
+            .prescale = scales && c->row->algorithm != KOLO_ALGORITHM_COUNT,
             .postscale = scales,
             .chunk = c->chunk,
             .align = c->chunk < 4 ? 1 : 4,
@@ -145,6 +163,47 @@ static void every_algorithm_is_proven_for_any_size(void **state) {
     }
 }
 
+/* The sums of the fixed tree are the same for any group; the proof knows its nodes. */
+static void the_fixed_tree_is_proven_for_any_shards(void **state) {
+    const kolo_algorithm_row *row =
+        kolo_algorithm_find(KOLO_COLLECTIVE_ALLREDUCE, KOLO_ALGORITHM_COUNT, KOLO_VARIANT_MESSAGES);
+    for (int size = 1; size <= SIZE_MOST; size = size < 9 ? size + 1 : 2 * size - 1) {
+        for (int shards = 1; shards <= 70; shards += shards < 10 ? 1 : 6) {
+            prove(&(one_case){.row = row, .size = size, .count = 19, .chunk = 4, .shards = shards});
+        }
+    }
+    for (int shards = 1; shards < 200; shards++) { /* every shard stands below one node, in order */
+        for (int size = 1; size < 20; size++) {
+            uint32_t nodes[64];
+            int total = 0;
+            for (int r = 0; r < size; r++) {
+                int n = kolo_tree_nodes(shards, size, r, nodes);
+                for (int i = 1; i < n; i++) assert_true(nodes[i] != nodes[i - 1]);
+                assert_true(n <= 62);
+                total += n;
+            }
+            assert_true(total >= 1 && total <= shards);
+        }
+    }
+    assert_int_equal(kolo_tree_nodes(0, 2, 0, NULL), 0);
+}
+
+static const kolo_algorithm_row *by_messages(kolo_algorithm algorithm) {
+    return kolo_algorithm_find(KOLO_COLLECTIVE_ALLREDUCE, algorithm, KOLO_VARIANT_MESSAGES);
+}
+
+static void hierarchical_is_proven_on_any_hosts(void **state) {
+    const kolo_algorithm_row *row = by_messages(KOLO_ALGORITHM_HIERARCHICAL);
+    for (int size = 1; size <= SIZE_MOST; size = size < 13 ? size + 1 : 2 * size - 3) {
+        for (int h = PAIRS; h < HOSTINGS; h++) {
+            prove(&(one_case){
+                .row = row, .size = size, .count = 67, .chunk = 4, .hosts = (hosting)h});
+            prove(
+                &(one_case){.row = row, .size = size, .count = 3, .chunk = 4, .hosts = (hosting)h});
+        }
+    }
+}
+
 /* Takes each entry of each rank out in turn. */
 static void prove_every_entry(const one_case *c) {
     static group g;
@@ -187,15 +246,20 @@ static void no_entry_can_be_left_out(void **state) {
             }
         }
     }
-    const kolo_algorithm_row *ring =
-        kolo_algorithm_find(KOLO_COLLECTIVE_ALLREDUCE, KOLO_ALGORITHM_RING, KOLO_VARIANT_MESSAGES);
+    const kolo_algorithm_row *ring = by_messages(KOLO_ALGORITHM_RING);
+    for (int h = PAIRS; h < HOSTINGS; h++) {
+        prove_every_entry(&(one_case){.row = by_messages(KOLO_ALGORITHM_HIERARCHICAL),
+                                      .size = 5,
+                                      .count = 23,
+                                      .chunk = 4,
+                                      .hosts = (hosting)h});
+    }
     prove_every_entry(&(one_case){.row = ring, .size = 8, .root = 0, .count = 64, .chunk = 4});
 }
 
 /* The proof itself: wrong schedules get the right complaint. */
 static void faults_are_told_apart(void **state) {
-    const kolo_algorithm_row *ring =
-        kolo_algorithm_find(KOLO_COLLECTIVE_ALLREDUCE, KOLO_ALGORITHM_RING, KOLO_VARIANT_MESSAGES);
+    const kolo_algorithm_row *ring = by_messages(KOLO_ALGORITHM_RING);
     const kolo_algorithm_row *direct =
         kolo_algorithm_find(KOLO_COLLECTIVE_ALLREDUCE, KOLO_ALGORITHM_DIRECT, KOLO_VARIANT_WINDOW);
     static group g;
@@ -224,8 +288,7 @@ static void faults_are_told_apart(void **state) {
 }
 
 static void ring_moves_the_least_that_is_possible(void **state) {
-    const kolo_algorithm_row *ring =
-        kolo_algorithm_find(KOLO_COLLECTIVE_ALLREDUCE, KOLO_ALGORITHM_RING, KOLO_VARIANT_MESSAGES);
+    const kolo_algorithm_row *ring = by_messages(KOLO_ALGORITHM_RING);
     for (int size = 2; size <= 8; size++) {
         static group g;
         size_t count = (size_t)size * 12, part = 12, steps = (size_t)size - 1;
@@ -240,9 +303,74 @@ static void ring_moves_the_least_that_is_possible(void **state) {
     }
 }
 
+/* Between hosts the traffic is that of a ring of hosts, spread over all their ranks; a flat ring
+ * brings more than that through each link in either direction. */
+static void hierarchical_spares_the_links_between_hosts(void **state) {
+    static const struct {
+        int size;
+        hosting hosts;
+        int n_hosts, lanes;
+    } cases[] = {{4, PAIRS, 2, 2}, {8, PAIRS, 4, 2}, {9, DEALT, 3, 3}, {6, CROWD, 3, 1}};
+    const size_t count = 720;
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        static group g;
+        const kolo_algorithm_row *row = by_messages(KOLO_ALGORITHM_HIERARCHICAL);
+        group_write(&g, &(one_case){.row = row,
+                                    .size = cases[i].size,
+                                    .count = count,
+                                    .chunk = 3,
+                                    .hosts = cases[i].hosts});
+        size_t out[SIZE_MOST] = {0}, h = (size_t)cases[i].n_hosts;
+        for (int r = 0; r < g.size; r++) {
+            for (size_t e = 0; e < g.schedules[r].n_entries; e++) {
+                const kolo_entry *entry = &g.schedules[r].entries[e];
+                bool leaves =
+                    entry->kind == KOLO_ENTRY_SEND && g.host_of[entry->peer] != g.host_of[r];
+                if (leaves) out[g.host_of[r]] += entry->count;
+            }
+        }
+        for (size_t k = 0; k < h; k++) assert_int_equal(out[k], 2 * (h - 1) * count / h);
+        group_fini(&g);
+    }
+}
+
+/* No rank passes on more than a whole vector each way: none is an inner node of both trees. */
+static void double_tree_shares_the_work(void **state) {
+    for (int size = 2; size <= SIZE_MOST; size++) {
+        static group g;
+        const size_t count = 120;
+        group_write(&g, &(one_case){.row = by_messages(KOLO_ALGORITHM_DOUBLE_TREE),
+                                    .size = size,
+                                    .count = count,
+                                    .chunk = 8});
+        for (int r = 0; r < size; r++) {
+            kolo_traffic t = kolo_schedule_traffic(&g.schedules[r]);
+            assert_true(t.sent <= 2 * count && t.received <= 2 * count);
+            assert_true(t.reduced <= count);
+        }
+        group_fini(&g);
+    }
+}
+
+static void halving_doubling_takes_logarithmic_steps(void **state) {
+    for (int k = 1; k <= 6; k++) {
+        static group g;
+        size_t size = (size_t)1 << k, count = 4 * size;
+        group_write(&g, &(one_case){.row = by_messages(KOLO_ALGORITHM_HALVING_DOUBLING),
+                                    .size = (int)size,
+                                    .count = count,
+                                    .chunk = count});
+        for (int r = 0; r < g.size; r++) {
+            kolo_traffic t = kolo_schedule_traffic(&g.schedules[r]);
+            assert_int_equal(t.sent, 2 * (size - 1) * count / size);
+            assert_true(g.schedules[r].n_rounds <= 3 * (size_t)k + 1);
+        }
+        group_fini(&g);
+    }
+}
+
 static void schedules_print_as_text(void **state) {
-    const kolo_algorithm_row *ring =
-        kolo_algorithm_find(KOLO_COLLECTIVE_ALLREDUCE, KOLO_ALGORITHM_RING, KOLO_VARIANT_MESSAGES);
+    const kolo_algorithm_row *ring = by_messages(KOLO_ALGORITHM_RING);
     static group g;
     group_write(&g, &(one_case){.row = ring, .size = 2, .root = 0, .count = 8, .chunk = 100});
     kolo_text text = {0};
@@ -271,6 +399,7 @@ static void building_survives_lack_of_memory(void **state) {
                                    .count = 100,
                                    .firsts = firsts,
                                    .output_firsts = firsts,
+                                   .shards = row->algorithm == KOLO_ALGORITHM_COUNT ? 7 : 0,
                                    .chunk = 4,
                                    .align = 1};
         kolo_status status = KOLO_ERR_NOMEM;
@@ -299,9 +428,14 @@ static void names_are_parsed_with_suggestions(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_algorithm_is_proven_for_any_size),
+        cmocka_unit_test(the_fixed_tree_is_proven_for_any_shards),
+        cmocka_unit_test(hierarchical_is_proven_on_any_hosts),
         cmocka_unit_test(no_entry_can_be_left_out),
         cmocka_unit_test(faults_are_told_apart),
         cmocka_unit_test(ring_moves_the_least_that_is_possible),
+        cmocka_unit_test(hierarchical_spares_the_links_between_hosts),
+        cmocka_unit_test(double_tree_shares_the_work),
+        cmocka_unit_test(halving_doubling_takes_logarithmic_steps),
         cmocka_unit_test(schedules_print_as_text),
         cmocka_unit_test(building_survives_lack_of_memory),
         cmocka_unit_test(names_are_parsed_with_suggestions),

@@ -1,0 +1,190 @@
+/* Allreduce whose bits depend on the number of logical shards alone.
+ *
+ * The shards 0 .. L-1 are the leaves of one binary tree: node v has the children 2v and 2v + 1, the
+ * root is 1, and all leaves that there could be, the smallest power of two not below L, are on one
+ * level. A node's value is that of its left child combined with that of its right one, or the left
+ * one alone where the right subtree has no shards. Each rank holds contiguous shards and has
+ * combined them as far as whole subtrees go; its INPUT is the list of these nodes' values, one
+ * behind the other (kolo_tree_nodes). Every rank knows from L and the group which nodes the others
+ * have.
+ *
+ * As in alg_mesh.c, rank r gets slice r of all nodes' values and serves the result to all; in
+ * between it combines them along the tree. Each element goes through the same operations in the
+ * same order whatever the ranks, slices and chunks. */
+#include "comm/algorithms.h"
+
+enum { LEVELS_MOST = 31 };
+
+/* The leaves below node v: [first, end), of L shards. */
+static void span(uint32_t v, uint32_t shards, uint32_t *first, uint32_t *end) {
+    uint32_t width = 1, level_first = 1;
+    while (width < shards) width *= 2;
+    while (level_first * 2 <= v) {
+        level_first *= 2;
+        width /= 2;
+    }
+    *first = (v - level_first) * width;
+    *end = *first + width < shards ? *first + width : shards;
+}
+
+bool kolo_tree_has(uint32_t v, uint32_t shards) {
+    uint32_t first, end;
+    span(v, shards, &first, &end);
+    return first < end;
+}
+
+static int list_nodes(uint32_t v, uint32_t shards, uint32_t from, uint32_t to, uint32_t *nodes) {
+    uint32_t first, end;
+    span(v, shards, &first, &end);
+    if (first >= end || end <= from || first >= to) return 0;
+    if (first >= from && end <= to) {
+        if (nodes) *nodes = v;
+        return 1;
+    }
+    int left = list_nodes(2 * v, shards, from, to, nodes);
+    return left + list_nodes(2 * v + 1, shards, from, to, nodes ? nodes + left : NULL);
+}
+
+int kolo_tree_nodes(int shards, int size, int rank, uint32_t *nodes) {
+    if (shards < 1 || size < 1 || rank < 0 || rank >= size) return 0;
+    size_t from = kolo_slice_first((size_t)shards, size, rank, 1);
+    size_t to = kolo_slice_first((size_t)shards, size, rank + 1, 1);
+    return list_nodes(1, (uint32_t)shards, (uint32_t)from, (uint32_t)to, nodes);
+}
+
+/* A value that has come in, and where it is. */
+typedef struct leaf {
+    uint32_t node;
+    int rank, index; /* among that rank's nodes */
+} leaf;
+
+typedef struct fixed {
+    const kolo_schedule_spec *spec;
+    leaf *leaves;       /* of all ranks, in the order of shards */
+    int n_leaves, most; /* most nodes of one rank */
+    size_t chunk, half, scratch;
+} fixed;
+
+static bool find_leaves(fixed *x) {
+    const kolo_schedule_spec *spec = x->spec;
+    uint32_t nodes[2 * LEVELS_MOST];
+    for (int r = 0; r < spec->size; r++)
+        x->n_leaves += kolo_tree_nodes(spec->shards, spec->size, r, NULL);
+    x->leaves = kolo_alloc((size_t)x->n_leaves * sizeof *x->leaves);
+    if (!x->leaves) return false;
+    int at = 0;
+    for (int r = 0; r < spec->size; r++) {
+        int n = kolo_tree_nodes(spec->shards, spec->size, r, nodes);
+        for (int i = 0; i < n; i++) x->leaves[at++] = (leaf){nodes[i], r, i};
+        if (n > x->most) x->most = n;
+    }
+    return true;
+}
+
+static range chunk_of(const fixed *x, int rank, size_t c) {
+    range whole = {0, x->spec->count};
+    return kolo_range_chunk(kolo_team_slice(whole, x->spec->size, rank, x->spec->align), x->chunk,
+                            c);
+}
+
+/* Where a value is while chunk c is combined. */
+typedef struct place {
+    kolo_buffer buffer;
+    size_t first;
+    int slot; /* its place in SCRATCH, for what is combined with it */
+} place;
+
+static size_t slot_first(const fixed *x, size_t c, int slot) {
+    return x->scratch + c % 2 * x->half + (size_t)slot * x->chunk;
+}
+
+static void add_pair(const fixed *x, kolo_schedule *s, place left, place right, kolo_buffer to,
+                     size_t to_first, size_t count) {
+    int me = x->spec->rank;
+    kolo_schedule_gather(s, me, left.buffer, left.first, count, true);
+    kolo_schedule_gather(s, me, right.buffer, right.first, count, false);
+    kolo_schedule_store(s, me, to, to_first, count);
+}
+
+/* The value of node v for the own slice's chunk c; `*at` is the next leaf in the order of shards.
+ * The root's goes to DATA. */
+static place add_node(const fixed *x, kolo_schedule *s, uint32_t v, size_t c, int *at) {
+    const kolo_schedule_spec *spec = x->spec;
+    const leaf *l = &x->leaves[*at];
+    range own = chunk_of(x, spec->rank, c);
+    if (l->node == v) {
+        int slot = (*at)++;
+        if (l->rank != spec->rank) {
+            return (place){KOLO_BUFFER_SCRATCH, slot_first(x, c, slot), slot};
+        }
+        return (place){KOLO_BUFFER_INPUT, (size_t)l->index * spec->count + own.first, slot};
+    }
+    place left = add_node(x, s, 2 * v, c, at);
+    if (!kolo_tree_has(2 * v + 1, (uint32_t)spec->shards)) return left;
+    place right = add_node(x, s, 2 * v + 1, c, at);
+    place sum = {KOLO_BUFFER_SCRATCH, slot_first(x, c, left.slot), left.slot};
+    add_pair(x, s, left, right, sum.buffer, sum.first, own.count);
+    return sum;
+}
+
+/* Chunk c of the own slice, all of its values having come. */
+static void add_root(const fixed *x, kolo_schedule *s, size_t c) {
+    range own = chunk_of(x, x->spec->rank, c);
+    int at = 0;
+    if (own.count == 0) return;
+    place root = add_node(x, s, 1, c, &at);
+    kolo_schedule_copy(s, KOLO_BUFFER_DATA, own.first, root.buffer, root.first, own.count);
+}
+
+/* Chunk c of every slice goes to its owner: the i-th node of each rank in round i. */
+static void add_exchange(const fixed *x, kolo_schedule *s, size_t c) {
+    const kolo_schedule_spec *spec = x->spec;
+    for (int i = 0; i < x->most; i++) {
+        if (i > 0) kolo_schedule_round(s);
+        for (int slot = 0; slot < x->n_leaves; slot++) {
+            const leaf *l = &x->leaves[slot];
+            if (l->index != i) continue;
+            for (int p = 0; p < spec->size && l->rank == spec->rank; p++) {
+                range out = chunk_of(x, p, c);
+                size_t first = (size_t)i * spec->count + out.first;
+                if (p != spec->rank) kolo_schedule_send(s, p, KOLO_BUFFER_INPUT, first, out.count);
+            }
+            if (l->rank == spec->rank) continue;
+            kolo_schedule_recv(s, l->rank, KOLO_BUFFER_SCRATCH, slot_first(x, c, slot),
+                               chunk_of(x, spec->rank, c).count);
+        }
+    }
+}
+
+static void fixed_write(const kolo_schedule_spec *spec, kolo_schedule *s) {
+    range whole = {0, spec->count};
+    size_t longest = kolo_team_slice(whole, spec->size, 0, spec->align).count;
+    fixed x = {.spec = spec};
+    if (longest == 0) return;
+    if (!find_leaves(&x)) {
+        s->failed = true;
+        return;
+    }
+    x.chunk = longest < spec->chunk ? longest : spec->chunk;
+    x.half = (size_t)x.n_leaves * x.chunk;
+    x.scratch = kolo_schedule_scratch(s, 2 * x.half);
+    size_t chunks = (longest + x.chunk - 1) / x.chunk;
+    for (size_t c = 0; c < chunks; c++) {
+        kolo_schedule_round(s);
+        if (c > 0) add_root(&x, s, c - 1);
+        add_exchange(&x, s, c);
+    }
+    kolo_schedule_round(s);
+    add_root(&x, s, chunks - 1);
+    kolo_team all = {.size = spec->size, .me = spec->rank};
+    kolo_mesh_allgather_write(spec, s, &all, spec->size, whole);
+    kolo_free(x.leaves);
+}
+
+const kolo_algorithm_row kolo_fixed_allreduce = {
+    .name = "fixed-tree",
+    .kind = KOLO_COLLECTIVE_ALLREDUCE,
+    .algorithm = KOLO_ALGORITHM_COUNT, /* chosen by `shards`, not by name */
+    .variant = KOLO_VARIANT_MESSAGES,
+    .write = fixed_write,
+};

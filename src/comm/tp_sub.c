@@ -1,0 +1,87 @@
+/* A transport among some of the ranks of another one whose ranks share memory: boards of its own,
+ * which lie in the segments of the parent, so that numbers of collectives, messages and failures
+ * are kept apart. Memory and processes are the parent's. */
+#include "comm/tp_sub.h"
+
+#include "comm/board.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+typedef struct sub_transport {
+    kolo_board_transport board; /* first, so that a kolo_transport is one of these */
+    kolo_transport *parent;
+    int members[]; /* the parent's ranks */
+} sub_transport;
+
+static sub_transport *sub(kolo_transport *t) { return (sub_transport *)t; }
+
+static uint64_t sub_handle(kolo_transport *t, const void *data, size_t bytes) {
+    kolo_transport *parent = sub(t)->parent;
+    return parent->ops->handle(parent, data, bytes);
+}
+
+static void *sub_window(kolo_transport *t, int peer, uint64_t handle, size_t bytes) {
+    kolo_transport *parent = sub(t)->parent;
+    return parent->ops->window(parent, sub(t)->members[peer], handle, bytes);
+}
+
+/* What the peer says in this group; where it says nothing, how it is in the parent. */
+static void sub_watch(kolo_transport *t, int peer, kolo_peer_state *state) {
+    kolo_transport *parent = sub(t)->parent;
+    kolo_peer_state above;
+    parent->ops->watch(parent, sub(t)->members[peer], &above); /* before the flags of this group */
+    kolo_board_watch(t, peer, state);
+    if (state->condition != KOLO_PEER_HERE) return;
+    above.finished = state->finished;
+    *state = above;
+}
+
+static void sub_destroy(kolo_transport *t) {
+    atomic_store_explicit(&sub(t)->board.boards[t->rank]->left, 1, memory_order_release);
+    kolo_board_fini(&sub(t)->board);
+    kolo_free(t);
+}
+
+static const kolo_transport_ops sub_ops = {
+    .name = "sub",
+    .start = kolo_board_start,
+    .signal = kolo_board_signal,
+    .look = kolo_board_look,
+    .finish = kolo_board_finish,
+    .send = kolo_board_send,
+    .sent = kolo_board_sent,
+    .recv = kolo_board_recv,
+    .handle = sub_handle,
+    .window = sub_window,
+    .watch = sub_watch,
+    .report = kolo_board_report,
+    .destroy = sub_destroy,
+};
+
+kolo_status kolo_sub_create(kolo_transport *parent, const int *members, int size, int rank,
+                            kolo_transport **transport, uint64_t *name) {
+    size_t bytes = sizeof(sub_transport) + (size_t)size * sizeof(int);
+    sub_transport *s = kolo_zalloc(bytes);
+    if (!s) return KOLO_NOMEM(bytes);
+    kolo_status status = kolo_board_init_in(&s->board, &sub_ops, rank, size, &parent->segment);
+    if (status != KOLO_OK) {
+        kolo_free(s);
+        return status;
+    }
+    s->parent = parent;
+    memcpy(s->members, members, (size_t)size * sizeof(int));
+    s->board.base.reaches_all = parent->reaches_all;
+    *name = sub_handle(&s->board.base, s->board.boards[rank], kolo_board_bytes(size));
+    *transport = &s->board.base;
+    return KOLO_OK;
+}
+
+kolo_status kolo_sub_attach(kolo_transport *t, int peer, uint64_t name) {
+    sub_transport *s = sub(t);
+    if (peer != t->rank)
+        s->board.boards[peer] = sub_window(t, peer, name, kolo_board_bytes(t->size));
+    if (s->board.boards[peer]) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d names a board that is not in its memory",
+                     s->members[peer]);
+}
