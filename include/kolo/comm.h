@@ -82,7 +82,8 @@ typedef enum kolo_transport_choice {
 /* Zero means the default. */
 typedef struct kolo_comm_opts {
     /* This rank's place. When world is 0 all of it is read from the environment contract: RANK,
-     * WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and the job's secret in
+     * WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT (or KOLO_MASTER_PORT,
+     * which comes first, where MASTER_PORT is for another library) and the job's secret in
      * the file that KOLO_SECRET_FILE names (at least 16 bytes, readable by nobody else; a memory
      * file or a pipe of the launcher serves as well). KOLO_LISTEN_FD may give rank 0 a socket that
      * listens on that address already. With none of them set, the group is this process alone.
@@ -106,6 +107,10 @@ typedef struct kolo_comm_opts {
                               the next one in the same processes: each calls kolo_comm_create again
                               with its new rank, the new world and the next number; who comes with
                               another number is refused, and disturbs nobody */
+    /* A signal, such as SIGUSR1, on which this process writes kolo_comm_report's line to the
+     * descriptor report_fd (0: standard error), at once while it waits, else when it next does. The
+     * signal is blocked in this thread and so in those made later. 0: no signal is touched. */
+    int report_signal, report_fd;
 } kolo_comm_opts;
 
 /* Joins the group; blocks until all ranks have, or the deadline. `opts` may be NULL.
@@ -146,6 +151,10 @@ KOLO_API kolo_status kolo_comm_split(kolo_comm *comm, int colour, int key, kolo_
  * without it they are built in. All ranks call it; rank 0 reads the file and tells the others.
  * IO; FORMAT. */
 KOLO_API kolo_status kolo_comm_load_costs(kolo_comm *comm, const char *path);
+
+/* Writes into `text`, as much as fits, one line that says which ranks this one waits for, in what,
+ * and what they and this one finished last. Belongs to the communicator's thread; never blocks. */
+KOLO_API void kolo_comm_report(kolo_comm *comm, char *text, size_t bytes);
 
 /* Registered memory: zeroed, 64-byte aligned, visible to the peers of this host, so that
  * collectives on it copy nothing (when the data of all ranks lies in it; else the data is staged

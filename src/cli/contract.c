@@ -44,13 +44,14 @@ static kolo_status open_secret(int *fd) {
     return KOLO_OK;
 }
 
-/* A socket that listens on the loopback interface, at a port that the kernel picks. */
-static kolo_status open_listener(int *fd, int *port) {
+/* A socket that is bound to the loopback interface, at a port that the kernel picks, and may listen
+ * there. */
+static kolo_status open_socket(bool listens, int *fd, int *port) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t length = sizeof address;
     int made = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     bool good = made >= 0 && bind(made, (struct sockaddr *)&address, sizeof address) == 0 &&
-                listen(made, SOMAXCONN) == 0 &&
+                (!listens || listen(made, SOMAXCONN) == 0) &&
                 getsockname(made, (struct sockaddr *)&address, &length) == 0;
     if (!good) {
         int error = errno;
@@ -60,6 +61,19 @@ static kolo_status open_listener(int *fd, int *port) {
     *fd = made;
     *port = ntohs(address.sin_port);
     return KOLO_OK;
+}
+
+/* Where the ranks meet: KOLO_MASTER_PORT, at which rank 0's socket listens already. MASTER_PORT is
+ * left to the program, such as one that calls PyTorch, whose rank 0 wants to listen there itself: a
+ * port that is free now. */
+static kolo_status set_ports(contract *c) {
+    int port, spare, spare_fd;
+    KOLO_TRY(open_socket(true, &c->listen_fd, &port));
+    KOLO_TRY(open_socket(false, &spare_fd, &spare));
+    close(spare_fd);
+    KOLO_TRY(kolo_env_set(&c->env, "MASTER_ADDR", "127.0.0.1"));
+    KOLO_TRY(kolo_env_set(&c->env, "MASTER_PORT", "%d", spare));
+    return kolo_env_set(&c->env, "KOLO_MASTER_PORT", "%d", port);
 }
 
 int launch_thread_share(int n_ranks) { return (int)kolo_max_i64(1, kolo_processors() / n_ranks); }
@@ -88,7 +102,6 @@ kolo_status contract_open(contract *c, const launch_opts *opts) {
                     .report_fds = {-1, -1},
                     .ended_fds = {-1, -1}};
     KOLO_TRY(open_secret(&c->secret_fd));
-    KOLO_TRY(open_listener(&c->listen_fd, &c->port));
     if (opts->own_command) {
         size_t n = (size_t)opts->n_ranks;
         c->reports = kolo_alloc(n * sizeof *c->reports);
@@ -101,8 +114,7 @@ kolo_status contract_open(contract *c, const launch_opts *opts) {
     KOLO_TRY(set_openmp(&c->env, opts));
     KOLO_TRY(kolo_env_set(&c->env, "WORLD_SIZE", "%d", opts->n_ranks));
     KOLO_TRY(kolo_env_set(&c->env, "LOCAL_WORLD_SIZE", "%d", opts->n_ranks));
-    KOLO_TRY(kolo_env_set(&c->env, "MASTER_ADDR", "127.0.0.1"));
-    KOLO_TRY(kolo_env_set(&c->env, "MASTER_PORT", "%d", c->port));
+    KOLO_TRY(set_ports(c));
     return kolo_env_set(&c->env, "KOLO_SECRET_FILE", "/proc/self/fd/%d", c->secret_fd);
 }
 

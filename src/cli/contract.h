@@ -9,7 +9,7 @@ enum { CONTRACT_FDS = 4 }; /* at most this many descriptors go to a rank */
 typedef struct contract {
     const launch_opts *opts;
     kolo_env env; /* of the rank asked for last */
-    int secret_fd, listen_fd, port;
+    int secret_fd, listen_fd;
     int report_fds[2]; /* of the rank asked for last */
     int ended_fds[2];  /* rank 0 reads from it which ranks have ended */
     int *reports;      /* reading ends, one per rank; NULL when nobody reports */

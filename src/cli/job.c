@@ -70,6 +70,7 @@ static kolo_status run_as_rank(kolo_options *o, const job_opts *opts, job_body b
         .interface = kolo_options_text(o, "interface"),
         .heartbeat_ms = (int64_t)(1000 * kolo_options_float(o, "heartbeat")),
         .insecure = kolo_options_flag(o, "insecure"),
+        .report_signal = SIGUSR1,
     };
     KOLO_TRY(kolo_comm_create(&comm_opts, &comm));
     kolo_status status = check_world(comm, opts);

@@ -259,6 +259,8 @@ static kolo_status take_signals(job *j) {
     for (int signal; (signal = kolo_signals_next(&j->signals));) {
         if (signal == SIGTSTP)
             pause_job(j);
+        else if (signal == SIGUSR1)
+            signal_ranks(j, signal);
         else if (signal != SIGCHLD && signal != SIGPIPE)
             KOLO_TRY(stop_job(j, signal));
     }
@@ -336,7 +338,8 @@ static kolo_status flush_output(job *j) {
 /* ---- the job ---- */
 
 static kolo_status open_job(job *j) {
-    static const int events[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGPIPE};
+    static const int events[] = {SIGCHLD, SIGINT,  SIGTERM, SIGHUP,
+                                 SIGQUIT, SIGTSTP, SIGPIPE, SIGUSR1};
     size_t n = (size_t)j->opts->n_ranks, n_polls = 2 + 2 * n;
     j->ranks = kolo_zalloc(n * sizeof *j->ranks);
     j->polls = kolo_zalloc(n_polls * sizeof *j->polls);

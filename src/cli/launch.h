@@ -6,15 +6,16 @@
  * and its own output. Each rank starts as `kolo __rank`, a shim that asks the kernel for SIGKILL
  * should the launcher die, and then becomes the program (launch_become_rank); it leads a process
  * group of its own, so that what it started ends with it, also when the launcher is killed
- * (cli/guard.h). When a rank fails the others have 1 s to
- * end by themselves (they notice a lost peer), then SIGTERM, 2 s later SIGKILL.
+ * (cli/guard.h). When a rank fails the others have 1 s to end by themselves (they notice a lost
+ * peer), then SIGTERM, 2 s later SIGKILL. SIGUSR1 is passed on to the ranks.
  *
  * What ranks find in their environment: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
- * MASTER_ADDR, MASTER_PORT; KOLO_SECRET_FILE names the job's secret (a sealed memfd, inherited);
- * KOLO_LISTEN_FD, on rank 0, is a socket that listens at MASTER_PORT already, so no other program
- * can take the port; OMP_NUM_THREADS and how waiting OpenMP threads behave, unless the user has set
- * them. With `own_command` also KOLO_REPORT_FD, through which a rank gives the text of its failure
- * (launch_report), so that the launcher can print the one that matters, once. */
+ * MASTER_ADDR, MASTER_PORT (a port that is free for the program's own use); KOLO_SECRET_FILE names
+ * the job's secret (a sealed memfd, inherited); KOLO_LISTEN_FD, on rank 0, is a socket that listens
+ * at KOLO_MASTER_PORT already, so no other program can take that port; OMP_NUM_THREADS and how
+ * waiting OpenMP threads behave, unless the user has set them. With `own_command` also
+ * KOLO_REPORT_FD, through which a rank gives the text of its failure (launch_report), so that the
+ * launcher can print the one that matters, once. */
 
 #include "base/base.h"
 

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
     TIMEOUT_MS_DEFAULT = 300000,
@@ -57,6 +58,8 @@ kolo_status kolo_comm_of_transport(kolo_transport *transport, const kolo_comm_op
         .algorithm = opts->algorithm,
         .timeout_ns = opts->timeout_ms * 1000000,
         .reduce = kolo_reduce_best(),
+        .report_signal.fd = -1,
+        .report_fd = opts->report_fd ? opts->report_fd : STDERR_FILENO,
         .crowded = local_size > kolo_processors(),
     };
     c->spins = c->crowded ? 0 : KOLO_SPINS;
@@ -103,6 +106,7 @@ void kolo_comm_destroy(kolo_comm *comm) {
     kolo_p2p_close(comm);
     comm->transport->ops->destroy(comm->transport);
     kolo_free(comm->host_of);
+    kolo_signals_close(&comm->report_signal);
     kolo_free(comm);
 }
 

@@ -66,8 +66,9 @@ static kolo_status read_env(kolo_contract *c) {
     if (c->world == 1) return KOLO_OK;
     const char *address = getenv("MASTER_ADDR");
     if (address) c->master_addr = address;
-    KOLO_TRY(need("MASTER_PORT"));
-    KOLO_TRY(env_int("MASTER_PORT", 1, PORT_MOST, 0, &c->master_port));
+    const char *port = getenv("KOLO_MASTER_PORT") ? "KOLO_MASTER_PORT" : "MASTER_PORT";
+    KOLO_TRY(need(port));
+    KOLO_TRY(env_int(port, 1, PORT_MOST, 0, &c->master_port));
     c->secret_file = getenv("KOLO_SECRET_FILE");
     if (c->rank != 0) return KOLO_OK;
     KOLO_TRY(env_int("KOLO_LISTEN_FD", 3, INT32_MAX, -1, &c->listen_fd));

@@ -410,6 +410,7 @@ static void retire(kolo_comm *comm) {
     for (int i = 0; i < comm->n_flight; i++) {
         kolo_request *q = comm->flight[i];
         if (q->state == REQUEST_IDLE) {
+            memcpy(comm->last_title, q->title, sizeof q->title);
             kolo_request_release(q);
         } else {
             comm->flight[kept++] = q;

@@ -6,6 +6,7 @@
  * moves as far as it can whenever the caller gives time. Nothing here starts threads or blocks
  * except kolo_request_wait. */
 
+#include "base/process.h"
 #include "comm/costs.h"
 #include "comm/reduce.h"
 #include "comm/transport.h"
@@ -139,6 +140,10 @@ struct kolo_comm {
     int64_t watched_ns;    /* when the peers were looked after */
     int64_t busy_until_ns; /* until then others are taken to use the processors: waits sleep */
 
+    char last_title[KOLO_TITLE_BYTES]; /* of the collective completed last; "" before the first */
+    kolo_signals report_signal;        /* asks for a report; fd -1: nobody does */
+    int report_fd;
+
     kolo_status broken; /* KOLO_OK: sound */
     char broken_text[KOLO_REPORT_BYTES];
 };
@@ -201,5 +206,20 @@ kolo_status kolo_comm_check(kolo_comm *comm);
 kolo_status kolo_comm_watch(kolo_comm *comm);
 /* Elements of SCRATCH that a start needs, whichever schedule it runs. */
 size_t kolo_request_scratch(const kolo_request *q);
+/* How long a wait has lasted. The clock is not read while it spins; 0: not read yet. */
+typedef struct kolo_idle {
+    int64_t started_ns;
+    int64_t since_ns, now_ns; /* without progress since */
+    unsigned turns;           /* since then */
+} kolo_idle;
+/* One turn of a wait in which something moved or not: spins, yields or sleeps for a moment, and
+ * looks after the peers. */
+kolo_status kolo_idle_turn(kolo_comm *comm, kolo_idle *w, bool moved);
+/* Adds who is waited for in the oldest request in flight, and what was finished last. */
+void kolo_comm_describe(const kolo_comm *comm, kolo_text *text);
+/* Opens the signal that asks for reports, if the options name one. IO. */
+kolo_status kolo_report_open(const kolo_comm_opts *opts, kolo_signals *signals);
+/* Writes a report if one has been asked for. */
+void kolo_report_if_asked(kolo_comm *comm);
 /* Gives back what a start holds. */
 void kolo_request_release(kolo_request *q);

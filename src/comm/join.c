@@ -298,6 +298,8 @@ kolo_status kolo_comm_create(const kolo_comm_opts *opts, kolo_comm **comm) {
                          .generation = j.opts.generation,
                          .transport = (int32_t)j.opts.transport,
                          .host = j.place.host};
+    kolo_signals signals;
+    KOLO_TRY(kolo_report_open(&j.opts, &signals));
     kolo_status status;
     if (j.place.world == 1) {
         status = kolo_thread_transports(1, (size_t)j.opts.segment_bytes, &j.transport);
@@ -314,8 +316,11 @@ kolo_status kolo_comm_create(const kolo_comm_opts *opts, kolo_comm **comm) {
     if (status == KOLO_OK) {
         made->host_of = j.host_of;
         made->n_hosts = j.n_hosts;
+        made->report_signal = signals;
         j.host_of = NULL;
         *comm = made;
+    } else {
+        kolo_signals_close(&signals);
     }
     joining_fini(&j);
     return status;

@@ -1,4 +1,4 @@
-/* Waiting: giving time to the engine, looking after the peers, and saying who is waited for.
+/* Waiting: giving time to the engine and looking after the peers.
  *
  * A wait spins for a moment while the ranks have a processor each (a peer on another core answers
  * within a fraction of a microsecond), then yields, then sleeps in short naps. With more ranks than
@@ -24,105 +24,19 @@ enum {
     BUSY_NS = 50000000,      /* for how long that is believed */
 };
 
-/* How long a wait has lasted. The clock is not read while it spins; 0: not read yet. */
-typedef struct idle {
-    int64_t timeout_ns, started_ns;
-    int64_t since_ns, now_ns; /* without progress since */
-    unsigned turns;           /* since then */
-} idle;
-
 static void relax(void) {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
 #endif
 }
 
-/* ---- who waits for whom ---- */
-
-/* Appends "rank 1 and 2 more" for the ranks that `waits` says. */
-typedef bool (*waits_for)(const kolo_request *q, int peer);
-
-static bool not_announced(const kolo_request *q, int peer) {
-    kolo_peer_call other;
-    kolo_transport *t = q->comm->transport;
-    return peer != q->comm->rank && !t->ops->look(t, q->seq, peer, &other);
-}
-
-static bool behind(const kolo_request *q, int peer) {
-    kolo_peer_call other;
-    kolo_transport *t = q->comm->transport;
-    if (peer == q->comm->rank) return false;
-    return !t->ops->look(t, q->seq, peer, &other) || other.phase < q->phase;
-}
-
-static bool message_open(const kolo_request *q, int peer) {
-    if (!q->schedule || q->round >= q->schedule->n_rounds) return false;
-    size_t first = q->schedule->rounds[q->round];
-    size_t end = kolo_schedule_round_end(q->schedule, q->round);
-    for (size_t i = first; i < end; i++) {
-        const kolo_entry *e = &q->schedule->entries[i];
-        bool message = e->kind == KOLO_ENTRY_SEND || e->kind == KOLO_ENTRY_RECV;
-        if (message && e->peer == peer && !q->entries[i - first].done) return true;
-    }
-    return false;
-}
-
-static bool add_ranks(kolo_text *text, const kolo_request *q, waits_for waits, const char *what) {
-    int n = 0;
-    for (int p = 0; p < q->comm->size; p++) {
-        if (!waits(q, p)) continue;
-        kolo_peer_state peer;
-        q->comm->transport->ops->watch(q->comm->transport, p, &peer);
-        if (n == 0) kolo_text_add(text, ": %s ", what);
-        if (n < 4) {
-            kolo_text_add(text, "%srank %d (finished %llu collectives)", n ? ", " : "", p,
-                          (unsigned long long)peer.finished);
-        }
-        n++;
-    }
-    if (n > 4) kolo_text_add(text, " and %d more", n - 4);
-    return n > 0;
-}
-
-/* Which ranks the oldest request in flight waits for, and for what. */
-static void add_reason(kolo_text *text, const kolo_request *q) {
-    if (q->comm->gate && !q->comm->gate(q->comm->gate_arg, q)) {
-        kolo_text_add(text, ": its gate is closed");
-    } else if (q->state == REQUEST_QUEUED) {
-        kolo_text_add(text, ": the peers are still in collectives that are %d older",
-                      KOLO_FLIGHT_MAX);
-    } else if (!add_ranks(text, q, not_announced, "not started by")) {
-        if (!add_ranks(text, q, message_open, "messages are open with")) {
-            add_ranks(text, q, behind, "waits at a barrier for");
-        }
-    }
-}
-
-/* What a send or receive waits for. */
-static void add_message_reason(kolo_text *text, const kolo_request *q) {
-    bool send = q->kind == KOLO_COLLECTIVE_SEND;
-    if (q->comm->gate && !q->comm->gate(q->comm->gate_arg, q)) {
-        kolo_text_add(text, ": its gate is closed");
-    } else if (send ? q->granted : q->state == REQUEST_RUNNING) {
-        kolo_text_add(text, ": rank %d has stopped in the middle of it", q->root);
-    } else {
-        kolo_text_add(text, ": rank %d has started no %s with tag %d", q->root,
-                      send ? "receive" : "send", q->tag);
-    }
-}
-
 static kolo_status timed_out(kolo_comm *comm, int64_t waited_ns) {
-    /* The oldest is what every other collective hangs on. */
-    const kolo_request *q = comm->n_flight > 0 ? comm->flight[0] : kolo_p2p_open_with(comm, -1);
     kolo_text text = {0};
-    if (comm->n_flight > 0) {
-        add_reason(&text, q);
-    } else {
-        add_message_reason(&text, q);
-    }
+    kolo_comm_describe(comm, &text);
     kolo_status status = kolo_comm_break(
-        comm, KOLO_ERR_TIMEOUT, "rank %d waited %.1f s in %s, sequence %llu%s", comm->rank,
-        (double)waited_ns * 1e-9, q->title, (unsigned long long)q->seq, text.text ? text.text : "");
+        comm, KOLO_ERR_TIMEOUT,
+        "waited %.1f s in %s; see what that rank does, or allow more time (--timeout, timeout_ms)",
+        (double)waited_ns * 1e-9, text.text ? text.text : "a collective");
     kolo_text_fini(&text);
     return status;
 }
@@ -177,11 +91,12 @@ kolo_status kolo_comm_watch(kolo_comm *comm) {
 static kolo_status watch_sometimes(kolo_comm *comm, int64_t now_ns) {
     if (now_ns - comm->watched_ns < WATCH_NS) return KOLO_OK;
     comm->watched_ns = now_ns;
+    kolo_report_if_asked(comm);
     return kolo_comm_watch(comm);
 }
 
 /* Gives the processor away for a moment. */
-static void step_aside(kolo_comm *comm, idle *w) {
+static void step_aside(kolo_comm *comm, kolo_idle *w) {
     int64_t before_ns = w->now_ns;
     bool nap = before_ns - w->since_ns > YIELD_NS || before_ns < comm->busy_until_ns;
     const kolo_transport *t = comm->transport;
@@ -197,8 +112,11 @@ static void step_aside(kolo_comm *comm, idle *w) {
     if (!nap && w->now_ns - before_ns > LONG_YIELD_NS) comm->busy_until_ns = w->now_ns + BUSY_NS;
 }
 
-/* One turn of waiting. */
-static kolo_status wait_turn(kolo_comm *comm, idle *w) {
+kolo_status kolo_idle_turn(kolo_comm *comm, kolo_idle *w, bool moved) {
+    if (moved) {
+        w->turns = 0;
+        w->since_ns = 0;
+    }
     if (w->turns++ < comm->spins) {
         relax();
         return KOLO_OK;
@@ -206,15 +124,13 @@ static kolo_status wait_turn(kolo_comm *comm, idle *w) {
     if (!w->since_ns) w->since_ns = w->now_ns = kolo_now_ns();
     if (!w->started_ns) w->started_ns = w->since_ns;
     step_aside(comm, w);
-    KOLO_TRY(watch_sometimes(comm, w->now_ns));
-    int64_t waited_ns = w->now_ns - w->started_ns;
-    return waited_ns > w->timeout_ns ? timed_out(comm, waited_ns) : KOLO_OK;
+    return watch_sometimes(comm, w->now_ns);
 }
 
 /* Spinning pays when it is what ends a wait. When yielding is, at once, the peer shares this
  * processor and could not run meanwhile: then spin less, and see now and then whether that still
  * holds. */
-static void learn(kolo_comm *comm, const idle *w) {
+static void learn(kolo_comm *comm, const kolo_idle *w) {
     if (comm->crowded) return;
     bool spun_in_vain = w->turns > comm->spins && w->turns <= comm->spins + 2;
     if (spun_in_vain && comm->spins > SPINS_LEAST) comm->spins /= 2;
@@ -224,16 +140,14 @@ static void learn(kolo_comm *comm, const idle *w) {
 static kolo_status wait_for(kolo_request *request, int64_t timeout_ns) {
     kolo_comm *comm = request->comm;
     KOLO_TRY(kolo_comm_check(comm));
-    idle w = {.timeout_ns = timeout_ns};
+    kolo_idle w = {0};
     while (request->state != REQUEST_IDLE) {
         bool moved;
         KOLO_TRY(kolo_engine_progress(comm, &moved));
         if (request->state == REQUEST_IDLE) break;
-        if (moved) {
-            w.turns = 0;
-            w.since_ns = 0;
-        }
-        KOLO_TRY(wait_turn(comm, &w));
+        KOLO_TRY(kolo_idle_turn(comm, &w, moved));
+        int64_t waited_ns = w.now_ns - w.started_ns;
+        if (waited_ns > timeout_ns) return timed_out(comm, waited_ns);
     }
     learn(comm, &w);
     return KOLO_OK;

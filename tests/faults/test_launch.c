@@ -131,10 +131,28 @@ static void rank_0_has_a_socket_that_listens_at_the_port(void **state) {
     kolo_exit how =
         run_job(2, "[ $RANK = 0 ] || exit 0; name=$(readlink /proc/self/fd/$KOLO_LISTEN_FD); "
                    "inode=${name#socket:?}; inode=${inode%?}; "
-                   "hex=$(printf '0100007F:%04X' $MASTER_PORT); "
+                   "hex=$(printf '0100007F:%04X' $KOLO_MASTER_PORT); "
                    "grep \" $hex 00000000:0000 0A .* $inode \" /proc/net/tcp >socket");
     assert_int_equal(how.code, 0);
     assert_contains("socket", "0100007F");
+}
+
+/* Two listeners: ours, and one of the program at the port that is left to it. */
+static void a_program_may_listen_at_the_master_port_itself(void **state) {
+    kolo_exit how =
+        run_job(2, "[ $RANK = 0 ] || exit 0; [ $MASTER_PORT != $KOLO_MASTER_PORT ] && "
+                   "! grep -i \"0100007F:$(printf %04X $MASTER_PORT) \" /proc/net/tcp >taken");
+    assert_int_equal(how.code, 0);
+}
+
+static void a_request_for_reports_reaches_the_ranks(void **state) {
+    kolo_exit how = run_job(
+        2, "trap 'echo asked >asked.$RANK; exit 0' USR1; echo >ready.$RANK; "
+           "[ $RANK = 1 ] || { until [ -e ready.1 ]; do sleep 0.05; done; kill -USR1 $PPID; }; "
+           "for i in 1 2 3 4 5 6 7 8 9; do sleep 0.3; done; exit 3");
+    assert_int_equal(how.code, 0);
+    assert_contains("asked.0", "asked");
+    assert_contains("asked.1", "asked");
 }
 
 static void the_secret_is_shared_hidden_and_fixed(void **state) {
@@ -402,6 +420,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_get_the_contract),
         cmocka_unit_test(rank_0_has_a_socket_that_listens_at_the_port),
+        cmocka_unit_test(a_program_may_listen_at_the_master_port_itself),
+        cmocka_unit_test(a_request_for_reports_reaches_the_ranks),
         cmocka_unit_test(the_secret_is_shared_hidden_and_fixed),
         cmocka_unit_test(threads_are_shared_out_unless_the_user_says),
         cmocka_unit_test(rank_0_reads_standard_input),
