@@ -22,9 +22,10 @@ enum {
     CMD_CHECKPOINT_VERIFY = 1 << 11,
     CMD_CHECKPOINT_DIFF = 1 << 12,
     CMD_CHECKPOINT_EXPORT = 1 << 13,
+    CMD_BENCH_SIM = 1 << 14,
 };
 
-enum { CLI_N_COMMANDS = 14 };
+enum { CLI_N_COMMANDS = 15 };
 
 extern const kolo_option_command cli_commands[CLI_N_COMMANDS]; /* src/cli/main.c */
 extern const kolo_option_table cli_table;                      /* src/cli/options.c */
@@ -35,6 +36,7 @@ int cmd_bench_train(kolo_options *o);
 int cmd_bench_allreduce(kolo_options *o);
 int cmd_bench_compress(kolo_options *o);
 int cmd_profile(kolo_options *o);
+int cmd_bench_sim(kolo_options *o);
 int cmd_run(kolo_options *o);
 int cmd_checkpoint_info(kolo_options *o);
 int cmd_checkpoint_verify(kolo_options *o);
@@ -51,6 +53,10 @@ int cli_fail_usage(void);
 
 /* Reads the config file that --config names, if any. src/cli/config.c */
 kolo_status cli_read_config(kolo_options *o, const char *path);
+
+enum { CLI_SIZES = 64 };
+/* Reads the list of --sizes, "8,1K,1M", multiples of 4 bytes. src/cli/cmd_bench.c */
+kolo_status cli_parse_sizes(const char *list, size_t sizes[CLI_SIZES], int *n);
 
 /* Prints a text on standard output; IO when it cannot be written. */
 kolo_status cli_print(const kolo_text *text);

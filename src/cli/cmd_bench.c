@@ -35,10 +35,7 @@ int cmd_bench_train(kolo_options *o) {
 
 /* ---- allreduce ---- */
 
-enum { MAX_SIZES = 64 };
-
-/* Reads the list of --sizes: "8,1K,1M". */
-static kolo_status parse_sizes(const char *list, size_t sizes[MAX_SIZES], int *n) {
+kolo_status cli_parse_sizes(const char *list, size_t sizes[CLI_SIZES], int *n) {
     *n = 0;
     for (const char *at = list;; at++) {
         char word[32];
@@ -51,7 +48,7 @@ static kolo_status parse_sizes(const char *list, size_t sizes[MAX_SIZES], int *n
                              "--sizes %s: each must be a multiple of 4 bytes, as in 8,64K,1M",
                              list);
         }
-        if (*n == MAX_SIZES) return KOLO_FAIL(KOLO_ERR_ARG, "--sizes: at most %d", MAX_SIZES);
+        if (*n == CLI_SIZES) return KOLO_FAIL(KOLO_ERR_ARG, "--sizes: at most %d", CLI_SIZES);
         sizes[(*n)++] = (size_t)bytes;
         at += length;
         if (!*at) return KOLO_OK;
@@ -110,8 +107,8 @@ static kolo_status calibrate(kolo_comm *comm) {
 }
 
 static kolo_status bench_allreduce_as_rank(kolo_comm *comm, int threads, kolo_options *o) {
-    size_t sizes[MAX_SIZES];
-    kolo_bench_row rows[MAX_SIZES];
+    size_t sizes[CLI_SIZES];
+    kolo_bench_row rows[CLI_SIZES];
     kolo_bench_allreduce_opts opts = {
         .sizes = sizes,
         .dtype = (kolo_dtype)kolo_options_choice(o, "dtype"),
@@ -122,8 +119,8 @@ static kolo_status bench_allreduce_as_rank(kolo_comm *comm, int threads, kolo_op
         .dirty = kolo_options_flag(o, "dirty"),
         .budget_ms = (int64_t)(1000 * kolo_options_float(o, "seconds")),
     };
-    KOLO_TRY(parse_sizes(kolo_options_text(o, "sizes"), sizes, &opts.n_sizes));
-    int n_rows = MAX_SIZES;
+    KOLO_TRY(cli_parse_sizes(kolo_options_text(o, "sizes"), sizes, &opts.n_sizes));
+    int n_rows = CLI_SIZES;
     if (kolo_options_flag(o, "calibrate")) KOLO_TRY(calibrate(comm));
     KOLO_TRY(kolo_bench_allreduce(comm, &opts, rows, &n_rows));
     if (kolo_comm_rank(comm) != 0) return KOLO_OK;
@@ -139,9 +136,10 @@ static kolo_status bench_allreduce_as_rank(kolo_comm *comm, int threads, kolo_op
 }
 
 int cmd_bench_allreduce(kolo_options *o) {
-    size_t sizes[MAX_SIZES];
+    size_t sizes[CLI_SIZES];
     int n;
-    if (parse_sizes(kolo_options_text(o, "sizes"), sizes, &n) != KOLO_OK) return cli_fail_usage();
+    if (cli_parse_sizes(kolo_options_text(o, "sizes"), sizes, &n) != KOLO_OK)
+        return cli_fail_usage();
     job_opts opts = job_opts_of(o, "ranks");
     opts.threads = 1;
     opts.no_bind = true; /* it binds ranks itself while it measures */

@@ -52,7 +52,8 @@ static void every_command_explains_itself(void **state) {
                                            "checkpoint info",
                                            "checkpoint verify",
                                            "checkpoint diff",
-                                           "checkpoint export"};
+                                           "checkpoint export",
+                                           "bench sim"};
     assert_int_equal(run("--help"), 0);
     char *list = test_contents("out");
     for (size_t i = 0; i < KOLO_COUNT(commands); i++) {
@@ -112,7 +113,7 @@ static void wrong_use_is_one_line_and_exit_2(void **state) {
          "kolo: --checkpoint is an option of 'kolo eval', not of 'kolo train'\n"},
         {"bench allreduce --sizes 8,7",
          "kolo: --sizes 8,7: each must be a multiple of 4 bytes, as in 8,64K,1M\n"},
-        {"bench", "kolo: 'bench' needs one of: train, allreduce, compress\n"},
+        {"bench", "kolo: 'bench' needs one of: train, allreduce, compress, sim\n"},
         {"train --sync ps",
          "kolo: unknown option --sync: 'kolo train --help' lists what there is\n"},
     };
@@ -252,6 +253,24 @@ static void codecs_are_measured(void **state) {
                  "kolo: unknown codec 'int9': did you mean 'int8'?\n");
 }
 
+static void allreduces_are_predicted(void **state) {
+    assert_int_equal(
+        run("bench sim -n 12 --sizes 48K --algorithm ring --jitter 1 --seed 4 --json -"), 0);
+    json_t *first = read_json("out");
+    assert_int_equal(
+        run("bench sim -n 12 --sizes 48K --algorithm ring --jitter 1 --seed 4 --json -"), 0);
+    json_t *second = read_json("out");
+    const json_t *row = json_array_get(json_object_get(first, "rows"), 0);
+    assert_true(json_equal(first, second));
+    assert_int_equal(int_of(row, "messages"), 2 * 11 * 12);
+    assert_true(json_number_value(json_object_get(row, "us")) > 2 * 11 * 5);
+    json_decref(first);
+    json_decref(second);
+    assert_fails("bench sim -n 4 --algorithm direct", 1,
+                 "kolo: algorithm direct needs the peers' memory: a modelled network has messages "
+                 "only\n");
+}
+
 static void training_steps_are_measured(void **state) {
     assert_int_equal(run("bench train --model mlp --batch 8 --threads 1 --steps 3 --json -"), 0);
     json_t *result = read_json("out");
@@ -323,6 +342,7 @@ int main(void) {
         cmocka_unit_test(a_run_is_repeated_from_its_config),
         cmocka_unit_test(allreduces_are_measured),
         cmocka_unit_test(codecs_are_measured),
+        cmocka_unit_test(allreduces_are_predicted),
         cmocka_unit_test(training_steps_are_measured),
         cmocka_unit_test(weights_go_in_and_out),
         cmocka_unit_test(models_know_their_samples),

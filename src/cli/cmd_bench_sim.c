@@ -1,0 +1,98 @@
+/* kolo bench sim: what allreduces would take on a modelled network. */
+#include "base/json.h"
+#include "cli/cli.h"
+#include "kolo/sim.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static kolo_sim_network network_of(const kolo_options *o) {
+    return (kolo_sim_network){
+        .ranks_per_host = (int)kolo_options_int(o, "ranks-per-host"),
+        .latency_us = kolo_options_float(o, "latency"),
+        .gbps = kolo_options_float(o, "gbps"),
+        .local_latency_us = kolo_options_float(o, "local-latency"),
+        .local_gbps = kolo_options_float(o, "local-gbps"),
+        .reduce_gbps = kolo_options_float(o, "reduce-gbps"),
+        .jitter = kolo_options_float(o, "jitter"),
+        .late_us = kolo_options_float(o, "late"),
+        .seed = (uint64_t)kolo_options_int(o, "seed"),
+    };
+}
+
+static void add_row(kolo_text *table, kolo_json *json, size_t bytes, int ranks,
+                    kolo_algorithm algorithm, const kolo_sim_result *r) {
+    char hash[20];
+    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)r->hash);
+    double busbw = (double)bytes / r->us * 1e-3 * (2.0 * (ranks - 1) / ranks);
+    kolo_text_add(table, "%12zu  %-16s %14.2f %10.3f %8llu %10llu %14llu %10llu  %s\n", bytes,
+                  kolo_algorithm_name(algorithm), r->us, busbw, (unsigned long long)r->rounds,
+                  (unsigned long long)r->messages, (unsigned long long)r->bytes_most,
+                  (unsigned long long)r->events, hash);
+    kolo_json_object(json, NULL);
+    kolo_json_int(json, "bytes", (int64_t)bytes);
+    kolo_json_int(json, "ranks", ranks);
+    kolo_json_string(json, "algorithm", kolo_algorithm_name(algorithm));
+    kolo_json_double(json, "us", r->us);
+    kolo_json_double(json, "busbw_gbps", busbw);
+    kolo_json_int(json, "rounds", (int64_t)r->rounds);
+    kolo_json_int(json, "messages", (int64_t)r->messages);
+    kolo_json_int(json, "link_bytes_most", (int64_t)r->bytes_most);
+    kolo_json_int(json, "events", (int64_t)r->events);
+    kolo_json_string(json, "log_hash", hash);
+    kolo_json_close(json);
+}
+
+/* One size with one algorithm, or with each that works by messages. */
+static kolo_status predict(const kolo_sim_network *network, int ranks, size_t bytes,
+                           kolo_algorithm wanted, kolo_text *table, kolo_json *json) {
+    bool all = wanted == KOLO_ALGORITHM_AUTO;
+    for (int a = KOLO_ALGORITHM_AUTO + 1; strcmp(kolo_algorithm_name(a), "unknown") != 0; a++) {
+        kolo_sim_result result;
+        if (!all && a != (int)wanted) continue;
+        kolo_status status =
+            kolo_sim_allreduce(network, ranks, bytes / sizeof(float), (kolo_algorithm)a, &result);
+        if (all && status == KOLO_ERR_UNSUPPORTED) continue;
+        if (status != KOLO_OK) return status;
+        add_row(table, json, bytes, ranks, (kolo_algorithm)a, &result);
+    }
+    return KOLO_OK;
+}
+
+static kolo_status bench_sim(kolo_options *o, const size_t *sizes, int n, kolo_text *table,
+                             kolo_json *json) {
+    int ranks = (int)kolo_options_int(o, "ranks");
+    kolo_sim_network network = network_of(o);
+    kolo_text_add(table,
+                  "allreduce of f32, %d ranks, %d on a host, on a modelled network of %g us and %g "
+                  "Gbit/s, seed %llu\n\n%12s  %-16s %14s %10s %8s %10s %14s %10s  %s\n",
+                  ranks, network.ranks_per_host, network.latency_us, network.gbps,
+                  (unsigned long long)network.seed, "bytes", "algorithm", "us", "bus GB/s",
+                  "rounds", "messages", "busiest link", "events", "hash of log");
+    kolo_json_object(json, NULL);
+    kolo_json_int(json, "ranks", ranks);
+    kolo_json_string(json, "transport", "sim");
+    kolo_json_array(json, "rows");
+    for (int i = 0; i < n; i++) {
+        kolo_algorithm algorithm = (kolo_algorithm)kolo_options_choice(o, "algorithm");
+        KOLO_TRY(predict(&network, ranks, sizes[i], algorithm, table, json));
+    }
+    kolo_json_close(json);
+    kolo_json_close(json);
+    return KOLO_OK;
+}
+
+int cmd_bench_sim(kolo_options *o) {
+    size_t sizes[CLI_SIZES];
+    int n;
+    if (cli_parse_sizes(kolo_options_text(o, "sizes"), sizes, &n) != KOLO_OK) {
+        return cli_fail_usage();
+    }
+    kolo_text table = {0}, text = {0};
+    kolo_json json = {.out = &text, .indent = 2};
+    kolo_status status = bench_sim(o, sizes, n, &table, &json);
+    if (status == KOLO_OK) status = cli_report(&table, kolo_options_text(o, "json"), &text);
+    kolo_text_fini(&table);
+    kolo_text_fini(&text);
+    return status == KOLO_OK ? 0 : cli_fail(status);
+}

@@ -1,0 +1,175 @@
+/* The modelled network: times against closed formulas, the same log for the same seed, sharing of
+ * links, and schedules that cannot end. */
+#include "comm/algorithms.h"
+#include "comm/sim.h"
+#include "support/support.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { LOG_MOST = 20000 };
+
+typedef struct event_log {
+    size_t n;
+    kolo_sim_event events[LOG_MOST];
+} event_log;
+
+static void keep(void *arg, const kolo_sim_event *event) {
+    event_log *log = arg;
+    if (log->n < LOG_MOST) log->events[log->n] = *event;
+    log->n++;
+}
+
+static kolo_schedule_spec spec_of(int rank, int size, size_t count, size_t chunk) {
+    return (kolo_schedule_spec){.kind = KOLO_COLLECTIVE_ALLREDUCE,
+                                .rank = rank,
+                                .size = size,
+                                .count = count,
+                                .in_place = true,
+                                .chunk = chunk,
+                                .align = 1};
+}
+
+static void build_ring(int size, size_t count, size_t chunk, kolo_schedule *schedules) {
+    const kolo_algorithm_row *row =
+        kolo_algorithm_find(KOLO_COLLECTIVE_ALLREDUCE, KOLO_ALGORITHM_RING, KOLO_VARIANT_MESSAGES);
+    for (int r = 0; r < size; r++) {
+        kolo_schedule_spec spec = spec_of(r, size, count, chunk);
+        ASSERT_OK(kolo_schedule_build(row, &spec, &schedules[r]));
+    }
+}
+
+static void free_ring(int size, kolo_schedule *schedules) {
+    for (int r = 0; r < size; r++) kolo_schedule_fini(&schedules[r]);
+}
+
+/* 2 (n-1) messages of a slice, one after the other, and n-1 additions of one. */
+static void a_ring_takes_what_the_formula_says(void **state) {
+    static const struct {
+        int n;
+        size_t slice; /* elements */
+    } cases[] = {{2, 16}, {3, 1600}, {8, 16}, {16, 65536}, {100, 160}};
+    kolo_sim_network net = {.latency_us = 3, .gbps = 25, .reduce_gbps = 50};
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        kolo_sim_result result;
+        int n = cases[i].n;
+        double bits = (double)cases[i].slice * 32;
+        ASSERT_OK(
+            kolo_sim_allreduce(&net, n, cases[i].slice * (size_t)n, KOLO_ALGORITHM_RING, &result));
+        double want = 2 * (n - 1) * (3 + bits / 25e3) + (n - 1) * bits / 50e3;
+        if (fabs(result.us - want) > 1e-4 * want) {
+            fail_msg("%d ranks: %.6f us, not %.6f", n, result.us, want);
+        }
+        assert_int_equal(result.messages, 2 * n * (n - 1));
+        assert_int_equal(result.bytes_most, 2 * (size_t)(n - 1) * cases[i].slice * 4);
+    }
+}
+
+/* Two ranks of each of two hosts: only every second message of the ring leaves a host. A host's
+ * link is shared: with all of them on one link each way, four hosts of one rank have four times the
+ * links of one pair. */
+static void ranks_of_a_host_share_its_link(void **state) {
+    kolo_sim_network net = {.latency_us = 1, .gbps = 1, .local_gbps = 1000, .reduce_gbps = 1e6};
+    kolo_sim_result apart, together;
+    ASSERT_OK(kolo_sim_allreduce(&net, 4, 1 << 16, KOLO_ALGORITHM_RING, &apart));
+    net.ranks_per_host = 2;
+    ASSERT_OK(kolo_sim_allreduce(&net, 4, 1 << 16, KOLO_ALGORITHM_RING, &together));
+    assert_int_equal(apart.bytes_most, together.bytes_most);
+    assert_true(together.us <= apart.us && together.us > 0.9 * apart.us);
+
+    /* All ranks send to all others at once: a link carries its messages one after the other. */
+    kolo_schedule all[4] = {{0}};
+    for (int r = 0; r < 4; r++) {
+        all[r] = (kolo_schedule){.name = "all", .scratch = 4000};
+        kolo_schedule_round(&all[r]);
+        for (int p = 0; p < 4; p++) {
+            if (p / 2 == r / 2) continue; /* to the other host alone */
+            kolo_schedule_add(&all[r],
+                              (kolo_entry){.kind = KOLO_ENTRY_SEND, .peer = p, .count = 1000});
+            kolo_schedule_add(&all[r], (kolo_entry){.kind = KOLO_ENTRY_RECV,
+                                                    .peer = p,
+                                                    .to = KOLO_BUFFER_SCRATCH,
+                                                    .to_first = (size_t)p * 1000,
+                                                    .count = 1000});
+        }
+    }
+    kolo_sim_result shared, own;
+    ASSERT_OK(kolo_sim_run(&net, all, 4, NULL, NULL, NULL, &shared));
+    assert_true(fabs(shared.us - (1 + 4 * 32.0)) < 1e-6); /* 4 messages of 32 us on each link */
+    net.ranks_per_host = 1;
+    ASSERT_OK(kolo_sim_run(&net, all, 4, NULL, NULL, NULL, &own));
+    assert_true(fabs(own.us - (1 + 3 * 32.0)) < 1e-6); /* rank 1 finds its first peer's link busy */
+    free_ring(4, all);
+}
+
+static void a_seed_gives_the_same_events(void **state) {
+    enum { N = 7, COUNT = 1000 };
+    static event_log logs[3];
+    kolo_schedule schedules[N] = {{0}};
+    kolo_sim_result results[3];
+    build_ring(N, COUNT, 64, schedules);
+    for (int i = 0; i < 3; i++) {
+        kolo_sim_network net = {.jitter = 0.5, .late_us = 20, .seed = i < 2 ? 5 : 6};
+        logs[i].n = 0;
+        ASSERT_OK(kolo_sim_run(&net, schedules, N, NULL, keep, &logs[i], &results[i]));
+        assert_int_equal(logs[i].n, results[i].events);
+        assert_true(logs[i].n <= LOG_MOST);
+        for (size_t k = 1; k < logs[i].n; k++) { /* time never goes back */
+            assert_true(logs[i].events[k].ps >= logs[i].events[k - 1].ps);
+        }
+    }
+    assert_int_equal(logs[0].n, logs[1].n);
+    assert_memory_equal(logs[0].events, logs[1].events, logs[0].n * sizeof *logs[0].events);
+    assert_true(results[0].hash == results[1].hash && results[0].us == results[1].us);
+    assert_true(results[0].hash != results[2].hash && results[0].us != results[2].us);
+    kolo_sim_result calm;
+    ASSERT_OK(kolo_sim_run(&(kolo_sim_network){.seed = 5}, schedules, N, NULL, NULL, NULL, &calm));
+    assert_true(calm.us < results[0].us);
+    free_ring(N, schedules);
+}
+
+/* A thousand ranks with their data; the sum is checked inside. */
+static void a_thousand_ranks_run_in_one_process(void **state) {
+    kolo_sim_network net = {.jitter = 0.2, .late_us = 100, .seed = 3};
+    kolo_sim_result first, second;
+    ASSERT_OK(kolo_sim_allreduce(&net, 1000, 16000, KOLO_ALGORITHM_RING, &first));
+    ASSERT_OK(kolo_sim_allreduce(&net, 1000, 16000, KOLO_ALGORITHM_RING, &second));
+    assert_true(first.hash == second.hash && first.us == second.us);
+    assert_int_equal(first.messages, 2 * 999 * 1000);
+}
+
+static void what_cannot_end_is_said(void **state) {
+    enum { N = 3 };
+    kolo_schedule schedules[N] = {{0}};
+    kolo_sim_result result;
+    build_ring(N, 10, 64, schedules);
+    for (size_t i = 0; i < schedules[1].n_entries; i++) {
+        kolo_entry_kind kind = schedules[1].entries[i].kind;
+        if (kind != KOLO_ENTRY_RECV && kind != KOLO_ENTRY_SEND) continue;
+        kolo_schedule broken[N] = {{0}};
+        build_ring(N, 10, 64, broken);
+        kolo_schedule_remove(&broken[1], i);
+        assert_int_equal(kolo_sim_run(NULL, broken, N, NULL, NULL, NULL, &result), KOLO_ERR_FORMAT);
+        free_ring(N, broken);
+    }
+    schedules[2].entries[0].count++;
+    assert_int_equal(kolo_sim_run(NULL, schedules, N, NULL, NULL, NULL, &result), KOLO_ERR_FORMAT);
+    free_ring(N, schedules);
+    assert_int_equal(kolo_sim_allreduce(NULL, 4, 100, KOLO_ALGORITHM_DIRECT, &result),
+                     KOLO_ERR_UNSUPPORTED);
+    assert_int_equal(kolo_sim_allreduce(NULL, 0, 100, KOLO_ALGORITHM_RING, &result), KOLO_ERR_ARG);
+    kolo_sim_network wrong = {.gbps = -1};
+    assert_int_equal(kolo_sim_allreduce(&wrong, 2, 100, KOLO_ALGORITHM_RING, &result),
+                     KOLO_ERR_ARG);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_ring_takes_what_the_formula_says),
+        cmocka_unit_test(ranks_of_a_host_share_its_link),
+        cmocka_unit_test(a_seed_gives_the_same_events),
+        cmocka_unit_test(a_thousand_ranks_run_in_one_process),
+        cmocka_unit_test(what_cannot_end_is_said),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
