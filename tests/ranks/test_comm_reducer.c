@@ -1,0 +1,210 @@
+/* The reducer: the mean of gradients whatever the order in which they become ready, where they lie
+ * and how they travel; its buckets follow rank 0; wrong use. */
+#include "base/rng.h"
+#include "comm/engine.h"
+#include "kolo/reducer.h"
+#include "support/ranks.h"
+#include "support/support.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { BUFFERS = 23, STEPS = 3, ROUNDS = 100 };
+
+static size_t count_of(int i) { return (size_t)(i * i) * 13 % 5000; }
+
+typedef struct reducer_case {
+    kolo_reducer_opts opts;
+    bool registered[2]; /* on even and odd ranks */
+    double error;       /* relative L2, of one step */
+} reducer_case;
+
+static void fill(float *data, size_t n, int buffer, int step, int rank) {
+    kolo_rng rng = kolo_rng_make((uint64_t)rank, KOLO_RNG_TEST, (uint64_t)(step * 1000 + buffer));
+    for (size_t i = 0; i < n; i++) data[i] = kolo_rng_normal(&rng, i);
+}
+
+static kolo_status take_buffers(kolo_comm *comm, bool registered, kolo_part *buffers, float *own) {
+    for (int i = 0; i < BUFFERS; i++) {
+        buffers[i] = (kolo_part){.count = count_of(i), .data = own};
+        if (registered) {
+            KOLO_TRY(kolo_comm_alloc(comm, count_of(i) * sizeof *own, &buffers[i].data));
+        }
+        own += count_of(i);
+    }
+    return KOLO_OK;
+}
+
+/* Buffers of a step become ready in an order of the rank's own. */
+static kolo_status run_step(kolo_comm *comm, kolo_reducer *reducer, const kolo_part *buffers,
+                            int step) {
+    int rank = kolo_comm_rank(comm);
+    for (int n = 0; n < BUFFERS; n++) {
+        int i = (n * 5 + rank * 3 + (step > 1)) % BUFFERS;
+        fill(buffers[i].data, buffers[i].count, i, step, rank);
+        KOLO_TRY(kolo_reducer_ready(reducer, i));
+    }
+    return kolo_reducer_wait(reducer);
+}
+
+/* Relative distance from the exact result, over all buffers of a step. */
+static double distance(kolo_comm *comm, const kolo_part *buffers, bool sum, int step, float *work) {
+    int size = kolo_comm_size(comm);
+    double off = 0, norm = 0;
+    for (int i = 0; i < BUFFERS; i++) {
+        for (size_t k = 0; k < buffers[i].count; k++) {
+            double want = 0;
+            for (int r = 0; r < size; r++) {
+                if (k == 0) fill(work + (size_t)r * 5000, buffers[i].count, i, step, r);
+                want += (double)work[(size_t)r * 5000 + k];
+            }
+            if (!sum) want /= size;
+            double got = (double)((const float *)buffers[i].data)[k];
+            off += (got - want) * (got - want);
+            norm += want * want;
+        }
+    }
+    return sqrt(off / norm);
+}
+
+typedef struct reducer_result {
+    double worst;
+    uint64_t hash; /* of the last step's results */
+} reducer_result;
+
+static kolo_status reducer_body(kolo_comm *comm, const void *arg, void *out) {
+    const reducer_case *c = arg;
+    reducer_result *result = out;
+    kolo_part buffers[BUFFERS];
+    float *own = kolo_zalloc(BUFFERS * 5000 * sizeof *own);
+    float *work = kolo_alloc((size_t)kolo_comm_size(comm) * 5000 * sizeof *work);
+    if (!own || !work) return KOLO_NOMEM(BUFFERS * 5000 * sizeof *own);
+    kolo_reducer *reducer = NULL;
+    kolo_status status = take_buffers(comm, c->registered[kolo_comm_rank(comm) % 2], buffers, own);
+    if (status == KOLO_OK) {
+        status = kolo_reducer_create(comm, buffers, BUFFERS, KOLO_DTYPE_F32, &c->opts, &reducer);
+    }
+    for (int step = 0; step < STEPS && status == KOLO_OK; step++) {
+        status = run_step(comm, reducer, buffers, step);
+        result->worst = fmax(result->worst, distance(comm, buffers, c->opts.sum, step, work));
+    }
+    for (int i = 0; i < BUFFERS; i++) {
+        result->hash =
+            result->hash * 31 + kolo_hash_bytes(buffers[i].data, buffers[i].count * sizeof(float));
+    }
+    kolo_reducer_destroy(reducer);
+    kolo_free(own);
+    kolo_free(work);
+    return status;
+}
+
+static void gradients_are_averaged(void **state) {
+    static const reducer_case cases[] = {
+        {.registered = {true, true}, .error = 1e-6},
+        {.registered = {true, false}, .error = 1e-6},
+        {.opts = {.bucket_bytes = 1}, .error = 1e-6},
+        {.opts = {.bucket_bytes = 10000, .sum = true}, .registered = {true, true}, .error = 1e-6},
+        {.opts = {.bucket_bytes = 30000, .codec = {.kind = KOLO_CODEC_F16}}, .error = 2e-3},
+        {.opts = {.codec = {.kind = KOLO_CODEC_BF16}, .sum = true}, .error = 2e-2},
+        {.opts = {.bucket_bytes = 30000, .codec = {.kind = KOLO_CODEC_INT8}}, .error = 3e-2},
+        {.opts = {.codec = {.kind = KOLO_CODEC_TOPK, .ratio = 1}}, .error = 1e-6},
+        {.opts = {.codec = {.kind = KOLO_CODEC_ONEBIT}}, .error = 2},
+    };
+    static const int sizes[] = {1, 2, 3};
+    for (size_t c = 0; c < KOLO_COUNT(cases); c++) {
+        for (size_t s = 0; s < KOLO_COUNT(sizes); s++) {
+            for (int t = RANKS_THREAD; t <= RANKS_SHM; t++) {
+                reducer_result results[4];
+                rank_job job = {.n = sizes[s],
+                                .transport = (rank_transport)t,
+                                .body = reducer_body,
+                                .arg = &cases[c],
+                                .arg_bytes = sizeof cases[c],
+                                .results = results,
+                                .result_bytes = sizeof results[0]};
+                ASSERT_OK(run_rank_job(&job));
+                for (int r = 0; r < sizes[s]; r++) {
+                    assert_true(results[r].hash == results[0].hash);
+                    if (!(results[r].worst <= cases[c].error)) {
+                        fail_msg("case %zu, %d ranks: error %g", c, sizes[s], results[r].worst);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/* The mean over many steps of one gradient, with a code that keeps a hundredth of it. */
+static kolo_status feedback_body(kolo_comm *comm, const void *arg, void *result) {
+    enum { N = 3000 };
+    float gradient[N];
+    double sum[N] = {0}, off = 0, norm = 0;
+    kolo_part part = {.data = gradient, .count = N};
+    kolo_reducer_opts opts = {.codec = {.kind = KOLO_CODEC_TOPK, .ratio = 0.05}};
+    kolo_reducer *reducer;
+    KOLO_TRY(kolo_reducer_create(comm, &part, 1, KOLO_DTYPE_F32, &opts, &reducer));
+    for (int step = 0; step < ROUNDS; step++) {
+        for (int i = 0; i < N; i++) gradient[i] = (float)(1 + i % 7 + kolo_comm_rank(comm));
+        KOLO_TRY(kolo_reducer_ready(reducer, 0));
+        KOLO_TRY(kolo_reducer_wait(reducer));
+        for (int i = 0; i < N; i++) sum[i] += (double)gradient[i];
+    }
+    for (int i = 0; i < N; i++) {
+        double want = ROUNDS * (1 + i % 7 + (kolo_comm_size(comm) - 1) / 2.0);
+        off += (sum[i] - want) * (sum[i] - want);
+        norm += want * want;
+    }
+    *(double *)result = sqrt(off / norm);
+    kolo_reducer_destroy(reducer);
+    return KOLO_OK;
+}
+
+static void what_a_code_leaves_out_comes_later(void **state) {
+    double errors[2];
+    rank_job job = {
+        .n = 2, .body = feedback_body, .results = errors, .result_bytes = sizeof errors[0]};
+    ASSERT_OK(run_rank_job(&job));
+    assert_true(errors[0] < 0.2 && errors[0] == errors[1]);
+}
+
+static kolo_status wrong_use_body(kolo_comm *comm, const void *arg, void *result) {
+    int *right = result;
+    float x[2][8] = {{0}};
+    kolo_part parts[2] = {{.data = x[0], .count = 8}, {.data = x[1], .count = 8}};
+    kolo_reducer *r;
+    kolo_reducer_opts half = {.codec = {.kind = KOLO_CODEC_F16}};
+    right[0] = kolo_reducer_create(comm, parts, 2, KOLO_DTYPE_F64, &half, &r) == KOLO_ERR_ARG;
+    right[1] = kolo_reducer_create(comm, parts, 0, KOLO_DTYPE_F32, NULL, &r) == KOLO_ERR_ARG;
+    KOLO_TRY(kolo_reducer_create(comm, parts, 2, KOLO_DTYPE_F32, NULL, &r));
+    right[2] = kolo_reducer_ready(r, 2) == KOLO_ERR_ARG;
+    KOLO_TRY(kolo_reducer_ready(r, 1));
+    right[3] = kolo_reducer_ready(r, 1) == KOLO_ERR_ARG;
+    right[4] = kolo_reducer_wait(r) == KOLO_ERR_ARG &&
+               strstr(kolo_last_error(), "buffer 0 of 2 is not ready") != NULL;
+    KOLO_TRY(kolo_reducer_ready(r, 0));
+    KOLO_TRY(kolo_reducer_wait(r));
+    kolo_reducer_destroy(r);
+    return KOLO_OK;
+}
+
+static void wrong_use_is_refused_and_harmless(void **state) {
+    int right[2][5];
+    rank_job job = {
+        .n = 2, .body = wrong_use_body, .results = right, .result_bytes = sizeof right[0]};
+    ASSERT_OK(run_rank_job(&job));
+    for (int r = 0; r < 2; r++) {
+        for (int i = 0; i < 5; i++) {
+            if (!right[r][i]) fail_msg("rank %d, case %d", r, i);
+        }
+    }
+}
+
+int main(void) {
+    if (ranks_is_child()) return ranks_child();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gradients_are_averaged),
+        cmocka_unit_test(what_a_code_leaves_out_comes_later),
+        cmocka_unit_test(wrong_use_is_refused_and_harmless),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
