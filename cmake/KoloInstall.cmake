@@ -34,3 +34,13 @@ if(TARGET kolo-cli)
   set_target_properties(kolo-cli PROPERTIES INSTALL_RPATH "$ORIGIN/${bin_to_lib}")
   install(TARGETS kolo-cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
+
+# The Python module: sources, and where the library is from there.
+if(KOLO_PYTHON)
+  set(KOLO_PYTHON_DIR lib/python3/dist-packages CACHE STRING "where the Python module is installed")
+  install(DIRECTORY python/kolo DESTINATION ${KOLO_PYTHON_DIR} FILES_MATCHING PATTERN "*.py"
+    PATTERN __pycache__ EXCLUDE)
+  file(RELATIVE_PATH python_to_lib /${KOLO_PYTHON_DIR}/kolo /${CMAKE_INSTALL_LIBDIR})
+  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/library_folder.txt CONTENT "${python_to_lib}\n")
+  install(FILES ${PROJECT_BINARY_DIR}/library_folder.txt DESTINATION ${KOLO_PYTHON_DIR}/kolo)
+endif()

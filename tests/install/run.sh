@@ -43,6 +43,13 @@ for program in comm kolo; do
     "$work/$program"
 done
 
+if python3 -c "import ctypes" 2>/dev/null; then
+    PYTHONPATH=$(dirname "$(find "$prefix" -name kolo -path '*packages*')") PYTHONDONTWRITEBYTECODE=1 \
+        python3 -c "import kolo; print('python', kolo.__version__, kolo.init().size)"
+else
+    echo "skip: no python3 for the module"
+fi
+
 if [ -x "$prefix/bin/kolo" ]; then
     "$prefix/bin/kolo" info
     "$prefix/bin/kolo" run -n 2 -- "$work/comm"

@@ -1,0 +1,376 @@
+"""Kolo's collective communication for Python programs.
+
+Started by ``kolo run -n 4 -- python3 train.py``, or by any launcher that sets the environment
+contract:
+
+    import kolo
+    import numpy as np
+
+    comm = kolo.init()
+    gradient = np.ones(1000, np.float32)
+    comm.allreduce(gradient, op="mean")         # in place
+
+Arguments are anything with the buffer protocol that is contiguous and writable: numpy arrays,
+array.array, memoryview, mmap; PyTorch tensors by their ``.numpy()``; and kolo.Buffer for memory at
+an address, which is also how bfloat16 is named. Nothing is copied on the way. A communicator belongs
+to one thread at a time. Failures raise kolo.Error with the library's text; after one that involves
+other ranks the communicator is broken, on all ranks.
+"""
+
+import ctypes
+
+from . import _library as _l
+from ._library import lib as _lib
+
+__version__ = _lib.kolo_version().decode()
+__all__ = ["init", "Comm", "Reducer", "Handle", "Buffer", "Codec", "Error", "PeerError",
+           "TimeoutError", "__version__"]
+
+
+class Error(RuntimeError):
+    """A call failed; ``status`` is its name, such as "KOLO_ERR_ARG"."""
+
+    def __init__(self, status, text):
+        super().__init__(text)
+        self.status = status
+
+
+class PeerError(Error):
+    """A peer was lost."""
+
+
+class TimeoutError(Error):  # pylint: disable=redefined-builtin
+    """A deadline passed; the text says which rank was waited for."""
+
+
+def _check(code):
+    if code == 0:
+        return
+    status = _l.STATUSES[code]
+    text = _lib.kolo_last_error().decode(errors="replace")
+    kinds = {"KOLO_ERR_PEER": PeerError, "KOLO_ERR_TIMEOUT": TimeoutError}
+    raise kinds.get(status, Error)(status, text)
+
+
+# ---- memory ----
+
+# Types of elements by the struct module's letters: those with a size that hangs on the machine by
+# the size.
+_BY_FORMAT = {"f": "f32", "d": "f64", "e": "f16", "b": "i8", "B": "u8", "c": "u8", "?": "u8"}
+_BY_SIZE = {4: "i32", 8: "i64"}
+
+
+class Buffer:
+    """``count`` elements of type ``dtype`` ("f32", "bf16", ...) at ``address``.
+
+    ``owner`` is kept alive with it.
+    """
+
+    def __init__(self, address, count, dtype, owner=None):
+        if dtype not in _l.DTYPES:
+            raise ValueError(f"type {dtype!r}: choose one of {', '.join(_l.DTYPES)}")
+        self.address, self.count, self.dtype, self.owner = address, count, dtype, owner
+
+
+def _dtype_of(view):
+    letter = view.format.lstrip("@=<")
+    if letter in _BY_FORMAT:
+        return _BY_FORMAT[letter]
+    if letter in ("i", "l", "q"):
+        return _BY_SIZE[view.itemsize]
+    raise TypeError(f"elements of format {view.format!r} cannot be reduced or sent")
+
+
+def _buffer(data, writable=True):
+    """The memory of a buffer object."""
+    if isinstance(data, Buffer):
+        return data
+    view = memoryview(data)
+    if not view.c_contiguous:
+        raise ValueError("the array is not contiguous: make a copy of it first")
+    if view.readonly and writable:
+        raise ValueError("the array is read-only")
+    if view.format[0] in ">!" and view.itemsize > 1:
+        raise TypeError(f"elements of format {view.format!r} are of another byte order")
+    dtype, count = _dtype_of(view), view.nbytes // view.itemsize
+    if view.nbytes == 0:
+        return Buffer(None, 0, dtype, view)
+    return Buffer(_address_of(view), count, dtype, view)
+
+
+class _PyBuffer(ctypes.Structure):  # Py_buffer of the C interface
+    _fields_ = [("buf", ctypes.c_void_p), ("obj", ctypes.c_void_p), ("len", ctypes.c_ssize_t),
+                ("itemsize", ctypes.c_ssize_t), ("readonly", ctypes.c_int),
+                ("ndim", ctypes.c_int), ("format", ctypes.c_char_p),
+                ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p),
+                ("suboffsets", ctypes.c_void_p), ("internal", ctypes.c_void_p)]
+
+
+def _address_of(view):
+    """Where the memory of a view is; it stays there as long as the view lives."""
+    held = _PyBuffer()
+    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(view), ctypes.byref(held), 0)
+    address = held.buf
+    ctypes.pythonapi.PyBuffer_Release(ctypes.byref(held))
+    return address
+
+
+def _number(name, names, what):
+    if name not in names:
+        raise ValueError(f"{what} {name!r}: choose one of {', '.join(names)}")
+    return names.index(name)
+
+
+# ---- communicators ----
+
+
+def init():
+    """Joins the group that the environment describes; blocks until all ranks have.
+
+    RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, KOLO_SECRET_FILE; with
+    none of them the group is this process alone.
+    """
+    handle = ctypes.c_void_p()
+    _check(_lib.kolo_comm_create(None, ctypes.byref(handle)))
+    return Comm(handle)
+
+
+class Comm:
+    """One rank's view of the group. Every rank makes the same calls in the same order, but for
+    named tensors, which may come in any order."""
+
+    def __init__(self, handle):
+        self._handle = handle
+        self._named = None
+        self.rank = _lib.kolo_comm_rank(handle)
+        self.size = _lib.kolo_comm_size(handle)
+        self.local_rank = _lib.kolo_comm_local_rank(handle)
+        self.local_size = _lib.kolo_comm_local_size(handle)
+        self.transport = _lib.kolo_comm_transport(handle).decode()
+        self._owned = []  # reducers, which must go first
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+    def close(self):
+        """Leaves the group. Memory of ``alloc`` must not be used afterwards."""
+        if not self._handle:
+            return
+        for reducer in self._owned:
+            reducer.close()
+        if self._named:
+            _lib.kolo_named_destroy(self._named)
+        _lib.kolo_comm_destroy(self._handle)
+        self._handle = self._named = None
+
+    def __del__(self):
+        if getattr(self, "_handle", None) and _lib:
+            self.close()
+
+    def _open(self):
+        if not self._handle:
+            raise ValueError("the communicator is closed")
+        return self._handle
+
+    # pylint: disable=too-many-arguments
+    def _run(self, kind, output, given=None, count=None, op="sum", root=0, timeout_s=0):
+        result = _buffer(output) if output is not None else None
+        source = _buffer(given, writable=False) if given is not None else None
+        if result and source and result.dtype != source.dtype:
+            raise TypeError(f"{kind}: input is {source.dtype}, output {result.dtype}")
+        one = result or source
+        opts = _l.RequestOpts(kind=_l.COLLECTIVES.index(kind), dtype=_l.DTYPES.index(one.dtype),
+                              op=_number(op, _l.OPS, "operation"),
+                              input=source.address if source else None,
+                              output=result.address if result else None,
+                              count=one.count if count is None else count, root=root)
+        _check(_lib.kolo_request_run(self._open(), ctypes.byref(opts), int(timeout_s * 1000)))
+        return output
+
+    def allreduce(self, data, op="sum", timeout_s=0):
+        """Combines ``data`` of all ranks in place: sum, min, max, prod or mean."""
+        return self._run("allreduce", data, op=op, timeout_s=timeout_s)
+
+    def broadcast(self, data, root=0, timeout_s=0):
+        """The root's ``data`` for all."""
+        return self._run("broadcast", data, root=root, timeout_s=timeout_s)
+
+    def reduce(self, data, op="sum", root=0, timeout_s=0):
+        """As allreduce, but the result is the root's alone; others' ``data`` stays or is used up."""
+        return self._run("reduce", data, op=op, root=root, timeout_s=timeout_s)
+
+    def allgather(self, data, output, timeout_s=0):
+        """``output``, of size times the elements, becomes the ranks' ``data`` one after the other."""
+        count = self._share("allgather", output, data)
+        return self._run("allgather", output, data, count=count, timeout_s=timeout_s)
+
+    def reduce_scatter(self, data, output, op="sum", timeout_s=0):
+        """``data`` has a slice of len(output) for each rank; this rank's, combined, is ``output``."""
+        count = self._share("reduce_scatter", data, output)
+        return self._run("reduce_scatter", output, data, count=count, op=op, timeout_s=timeout_s)
+
+    def alltoall(self, data, output, timeout_s=0):
+        """Slice r of ``data`` goes to rank r; slice r of ``output`` comes from it."""
+        count = _buffer(data, writable=False).count
+        if count % self.size or _buffer(output).count != count:
+            raise ValueError(f"alltoall: {count} elements for {self.size} ranks, "
+                             f"{_buffer(output).count} in the output")
+        return self._run("alltoall", output, data, count=count // self.size, timeout_s=timeout_s)
+
+    def _share(self, kind, whole, share):
+        whole, share = (_buffer(b, writable=False).count for b in (whole, share))
+        if whole != share * self.size:
+            raise ValueError(f"{kind}: {whole} elements are not {self.size} times {share}")
+        return share
+
+    def barrier(self):
+        """Returns on no rank before all have come."""
+        _check(_lib.kolo_barrier(self._open()))
+
+    def alloc(self, count, dtype="f32"):
+        """Registered memory, zeroed: collectives on it copy nothing. It lives as long as the
+        communicator. A memoryview; numpy.asarray() makes it an array. f16 and bf16 come as "H"."""
+        sizes = {"f32": (4, "f"), "f64": (8, "d"), "f16": (2, "H"), "bf16": (2, "H"),
+                 "i8": (1, "b"), "u8": (1, "B"), "i32": (4, "i"), "i64": (8, "q")}
+        size, letter = sizes[_l.DTYPES[_number(dtype, _l.DTYPES, "type")]]
+        address = ctypes.c_void_p()
+        _check(_lib.kolo_comm_alloc(self._open(), count * size, ctypes.byref(address)))
+        memory = (ctypes.c_char * (count * size)).from_address(address.value)
+        memory.comm = self  # keeps the communicator
+        return memoryview(memory).cast("B").cast(letter)
+
+    def allreduce_async(self, name, data, op="sum"):
+        """Posts a named tensor for an allreduce in place, in any order on any rank; ``wait`` for the
+        handle before using ``data``. A name stands for one type, size and operation for good."""
+        if not self._named:
+            self._named = ctypes.c_void_p()
+            _check(_lib.kolo_named_create(self._open(), None, ctypes.byref(self._named)))
+        memory, number = _buffer(data), ctypes.c_int()
+        _check(_lib.kolo_named_post(self._named, name.encode(), memory.address, memory.count,
+                                    _l.DTYPES.index(memory.dtype),
+                                    _number(op, _l.OPS, "operation"), ctypes.byref(number)))
+        return Handle(self, number.value, memory, data)
+
+    def progress(self):
+        """Gives the communication some time; never blocks."""
+        _check(_lib.kolo_comm_progress(self._open()))
+
+    def report(self):
+        """Which ranks this one waits for, in what, and what they finished last."""
+        text = ctypes.create_string_buffer(1024)
+        _lib.kolo_comm_report(self._open(), text, len(text))
+        return text.value.decode(errors="replace")
+
+
+class Handle:
+    """A named tensor on its way; keeps its memory until then."""
+
+    def __init__(self, comm, number, memory, data):
+        self._comm, self._number, self._memory, self._data = comm, number, memory, data
+
+    def test(self):
+        """Whether it is complete; never blocks."""
+        complete = ctypes.c_bool()
+        self._comm._open()
+        _check(_lib.kolo_named_test(self._comm._named, self._number, ctypes.byref(complete)))
+        return complete.value
+
+    def wait(self, timeout_s=0):
+        """Blocks until it is complete; gives the data back."""
+        self._comm._open()
+        _check(_lib.kolo_named_wait(self._comm._named, self._number, int(timeout_s * 1000)))
+        return self._data
+
+
+class Reducer:
+    """Averages a program's gradients while they are made.
+
+    ``buffers`` are the gradients, all of one type; in each step ``ready(i)`` as soon as buffer i
+    holds this rank's, in any order, then ``wait()``. ``codec`` is "none", "f16", "bf16", "int8",
+    "onebit" or "topk:0.01", with error feedback.
+    """
+
+    def __init__(self, comm, buffers, bucket_bytes=0, op="mean", codec="none"):
+        if op not in ("mean", "sum"):
+            raise ValueError(f"operation {op!r}: a reducer makes the mean or the sum")
+        self._comm = comm
+        self._memory = [_buffer(b) for b in buffers]
+        dtypes = sorted({b.dtype for b in self._memory})
+        if len(dtypes) != 1:
+            raise TypeError(f"a reducer needs buffers of one type, not {', '.join(dtypes) or 'none'}")
+        parts = (_l.Part * len(self._memory))(
+            *(_l.Part(data=b.address, count=b.count) for b in self._memory))
+        opts = _l.ReducerOpts(bucket_bytes=bucket_bytes, sum=op == "sum", codec=Codec(codec).value)
+        self._handle = ctypes.c_void_p()
+        _check(_lib.kolo_reducer_create(comm._open(), parts, len(parts),
+                                        _l.DTYPES.index(dtypes[0]), ctypes.byref(opts),
+                                        ctypes.byref(self._handle)))
+        comm._owned.append(self)
+
+    def ready(self, i):
+        """Buffer i holds this rank's gradient, and is the reducer's until ``wait``."""
+        self._open()
+        _check(_lib.kolo_reducer_ready(self._handle, i))
+
+    def wait(self):
+        """Blocks until every buffer holds the result; ends the step."""
+        self._open()
+        _check(_lib.kolo_reducer_wait(self._handle))
+
+    def close(self):
+        """Frees it; between steps only."""
+        if self._handle and self._comm._handle:
+            _lib.kolo_reducer_destroy(self._handle)
+        self._handle = None
+
+    def _open(self):
+        if not self._handle:
+            raise ValueError("the reducer is closed")
+
+
+class Codec:
+    """Lossy compression of vectors of f32 with error feedback, without any group:
+    ``Codec("int8")``, ``Codec("topk:0.01")``."""
+
+    def __init__(self, name):
+        self.name, self.value = name, _l.Codec()
+        _check(_lib.kolo_codec_parse(name.encode(), ctypes.byref(self.value)))
+
+    def _floats(self, data, writable=True):
+        memory = _buffer(data, writable)
+        if memory.dtype != "f32":
+            raise TypeError(f"codecs are for f32, not {memory.dtype}")
+        return memory
+
+    def bytes(self, count):
+        """The size of the code of ``count`` elements."""
+        return _lib.kolo_codec_bytes(ctypes.byref(self.value), count)
+
+    def encode(self, data, residual=None):
+        """The code of data + residual; leaves in ``residual`` what it does not hold."""
+        memory = self._floats(data, writable=False)
+        rest = self._floats(residual) if residual is not None else None
+        if rest and rest.count != memory.count:
+            raise ValueError(f"a residual of {rest.count} elements for {memory.count}")
+        code = bytearray(self.bytes(memory.count))
+        _check(_lib.kolo_codec_encode(ctypes.byref(self.value), memory.address, memory.count,
+                                      rest.address if rest else None, _buffer(code).address,
+                                      len(code)))
+        return code
+
+    def decode(self, code, output):
+        """``output`` becomes what the code holds."""
+        memory, source = self._floats(output), _buffer(code, writable=False)
+        _check(_lib.kolo_codec_decode(ctypes.byref(self.value), source.address, source.count,
+                                      memory.address, memory.count))
+        return output
+
+    def add(self, code, output, scale=1.0):
+        """Adds scale times what the code holds."""
+        memory, source = self._floats(output), _buffer(code, writable=False)
+        _check(_lib.kolo_codec_add(ctypes.byref(self.value), source.address, source.count,
+                                   memory.address, memory.count, scale))
+        return output

@@ -1,0 +1,120 @@
+"""Finds libkolo-comm and says what its functions and structures are.
+
+The structures mirror include/kolo/*.h; tests/python/test_layout.py compares them with the headers.
+"""
+
+import ctypes
+import os
+from ctypes import (CFUNCTYPE, POINTER, Structure, c_bool, c_char_p, c_double, c_float, c_int,
+                    c_int64, c_size_t, c_uint32, c_uint64, c_void_p)
+
+NAME = "libkolo-comm.so.0"
+
+
+def _places():
+    """Where the library may be: named by the user, beside an installed module, the system's."""
+    if os.environ.get("KOLO_LIBRARY"):
+        yield os.environ["KOLO_LIBRARY"]
+        return
+    here = os.path.dirname(os.path.abspath(__file__))
+    try:
+        with open(os.path.join(here, "library_folder.txt"), encoding="utf-8") as file:
+            yield os.path.join(here, file.read().strip(), NAME)
+    except FileNotFoundError:
+        yield os.path.join(here, "..", "..", "build", "release", NAME)  # a source tree
+    yield NAME
+
+
+def _load():
+    tried = []
+    for place in _places():
+        try:
+            return ctypes.CDLL(place)
+        except OSError as error:
+            tried.append(str(error))
+    raise ImportError(f"cannot load {NAME}: {'; '.join(tried)}; "
+                      "set KOLO_LIBRARY to its path")
+
+
+class Codec(Structure):
+    _fields_ = [("kind", c_int), ("ratio", c_double)]
+    header, c_name = "kolo/codec.h", "kolo_codec"
+
+
+class Part(Structure):
+    _fields_ = [("tree_node", c_uint32), ("data", c_void_p), ("count", c_size_t)]
+    header, c_name = "kolo/comm.h", "kolo_part"
+
+
+class RequestOpts(Structure):
+    _fields_ = [("kind", c_int), ("dtype", c_int), ("op", c_int), ("input", c_void_p),
+                ("output", c_void_p), ("count", c_size_t), ("counts", POINTER(c_size_t)),
+                ("output_counts", POINTER(c_size_t)), ("parts", POINTER(Part)), ("n_parts", c_int),
+                ("root", c_int), ("tag", c_int), ("prescale", c_double), ("postscale", c_double),
+                ("algorithm", c_int), ("priority", c_int), ("site", c_char_p)]
+    header, c_name = "kolo/comm.h", "kolo_request_opts"
+
+
+StallFunction = CFUNCTYPE(None, c_void_p, c_char_p)
+
+
+class NamedOpts(Structure):
+    _fields_ = [("fusion_bytes", c_size_t), ("cycle_us", c_int64), ("stall_ms", c_int64),
+                ("on_stall", StallFunction), ("arg", c_void_p)]
+    header, c_name = "kolo/named.h", "kolo_named_opts"
+
+
+class ReducerOpts(Structure):
+    _fields_ = [("bucket_bytes", c_size_t), ("sum", c_bool), ("codec", Codec)]
+    header, c_name = "kolo/reducer.h", "kolo_reducer_opts"
+
+
+STRUCTURES = (Codec, Part, RequestOpts, NamedOpts, ReducerOpts)
+
+# The codes of kolo/status.h, kolo/dtype.h and kolo/comm.h, in their order.
+STATUSES = ("KOLO_OK", "KOLO_ERR_ARG", "KOLO_ERR_NOMEM", "KOLO_ERR_IO", "KOLO_ERR_FORMAT",
+            "KOLO_ERR_UNSUPPORTED", "KOLO_ERR_TIMEOUT", "KOLO_ERR_PEER")
+DTYPES = ("f32", "f64", "f16", "bf16", "i8", "u8", "i32", "i64")
+OPS = ("sum", "min", "max", "prod", "mean")
+COLLECTIVES = ("allreduce", "broadcast", "barrier", "reduce", "reduce_scatter", "allgather",
+               "gather", "scatter", "alltoall", "send", "recv")
+
+_P = c_void_p
+_SIGNATURES = {
+    "kolo_comm_create": (c_int, [_P, POINTER(_P)]),
+    "kolo_comm_destroy": (None, [_P]),
+    "kolo_comm_rank": (c_int, [_P]),
+    "kolo_comm_size": (c_int, [_P]),
+    "kolo_comm_local_rank": (c_int, [_P]),
+    "kolo_comm_local_size": (c_int, [_P]),
+    "kolo_comm_transport": (c_char_p, [_P]),
+    "kolo_comm_report": (None, [_P, c_char_p, c_size_t]),
+    "kolo_comm_alloc": (c_int, [_P, c_size_t, POINTER(_P)]),
+    "kolo_comm_progress": (c_int, [_P]),
+    "kolo_request_run": (c_int, [_P, POINTER(RequestOpts), c_int64]),
+    "kolo_barrier": (c_int, [_P]),
+    "kolo_named_create": (c_int, [_P, POINTER(NamedOpts), POINTER(_P)]),
+    "kolo_named_destroy": (None, [_P]),
+    "kolo_named_post": (c_int, [_P, c_char_p, _P, c_size_t, c_int, c_int, POINTER(c_int)]),
+    "kolo_named_test": (c_int, [_P, c_int, POINTER(c_bool)]),
+    "kolo_named_wait": (c_int, [_P, c_int, c_int64]),
+    "kolo_reducer_create": (c_int, [_P, POINTER(Part), c_int, c_int, POINTER(ReducerOpts),
+                                    POINTER(_P)]),
+    "kolo_reducer_ready": (c_int, [_P, c_int]),
+    "kolo_reducer_wait": (c_int, [_P]),
+    "kolo_reducer_destroy": (None, [_P]),
+    "kolo_codec_parse": (c_int, [c_char_p, POINTER(Codec)]),
+    "kolo_codec_bytes": (c_size_t, [POINTER(Codec), c_size_t]),
+    "kolo_codec_encode": (c_int, [POINTER(Codec), _P, c_size_t, _P, _P, c_size_t]),
+    "kolo_codec_decode": (c_int, [POINTER(Codec), _P, c_size_t, _P, c_size_t]),
+    "kolo_codec_add": (c_int, [POINTER(Codec), _P, c_size_t, _P, c_size_t, c_float]),
+    "kolo_last_error": (c_char_p, []),
+    "kolo_status_text": (c_char_p, [c_int]),
+    "kolo_version": (c_char_p, []),
+}
+
+lib = _load()
+for _name, (_result, _arguments) in _SIGNATURES.items():
+    _function = getattr(lib, _name)
+    _function.restype = _result
+    _function.argtypes = _arguments

@@ -1,0 +1,25 @@
+#!/bin/sh
+# Runs one Python test: run.sh KOLO LIBRARY TEST.py. A line of the test says what it needs:
+#     # needs numpy; ranks 2
+# "needs" names modules; "ranks 0" runs it alone. Looks for a Python 3 that has them; skips, and says so,
+# where there is none.
+set -eu
+kolo=$1 library=$2 test=$3
+needs=$(sed -n 's/^# needs \([a-z ]*\);.*/\1/p' "$test")
+ranks=$(sed -n 's/^# needs .*; ranks \([0-9]*\).*/\1/p' "$test")
+imports=ctypes
+for module in $needs; do imports="$imports, $module"; done
+for candidate in "${PYTHON:-python3}" /usr/bin/python3; do
+    if "$candidate" -c "import $imports" 2>/dev/null; then
+        python=$candidate
+        break
+    fi
+done
+if [ -z "${python:-}" ]; then
+    echo "skip: no Python 3 with: $needs"
+    exit 77
+fi
+here=$(cd "$(dirname "$0")/../.." && pwd)
+export PYTHONPATH="$here/python:$here/examples" KOLO_LIBRARY="$library" PYTHONDONTWRITEBYTECODE=1
+[ "$ranks" != 0 ] || exec "$python" "$test"
+exec "$kolo" run -n "$ranks" -- "$python" "$test"

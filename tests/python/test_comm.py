@@ -1,0 +1,128 @@
+"""Every collective of the Python module between processes, on arrays of several types and kinds."""
+# needs numpy; ranks 3
+
+import array
+import time
+
+import kolo
+import numpy as np
+
+
+def expect_error(kind, text, call, *arguments, **options):
+    try:
+        call(*arguments, **options)
+    except kind as error:
+        assert text in str(error), f"{error!r} has not {text!r}"
+        return error
+    raise AssertionError(f"{call} did not fail")
+
+
+def check_allreduce(comm):
+    n, rank = comm.size, comm.rank
+    for dtype in (np.float32, np.float64, np.float16, np.int8, np.uint8, np.int32, np.int64):
+        for count in (0, 1, 7, 5000):
+            data = (np.arange(count) % 5 + rank).astype(dtype)
+            result = comm.allreduce(data)
+            assert result is data
+            assert (data == (np.arange(count) % 5 * n + n * (n - 1) // 2).astype(dtype)).all()
+    data = np.full((3, 4), rank, np.float32)
+    assert (comm.allreduce(data, op="mean") == (n - 1) / 2).all()
+    assert (comm.allreduce(np.full(2, rank, np.int32), op="max") == n - 1).all()
+    assert (comm.allreduce(np.full(2, rank + 1, np.int32), op="min") == 1).all()
+    assert comm.allreduce(array.array("d", [2.0]), op="prod")[0] == 2.0**n
+    assert bytes(comm.allreduce(bytearray(b"\1\2"))) == bytes([n, 2 * n])
+
+
+def check_registered(comm):
+    memory = comm.alloc(1000)
+    values = np.asarray(memory)
+    assert values.dtype == np.float32 and not values.any()
+    values[:] = comm.rank + 1
+    comm.allreduce(values)
+    assert (values == comm.size * (comm.size + 1) / 2).all()
+    half = np.asarray(comm.alloc(4, "bf16"))  # 1.0 is 0x3f80
+    half[:] = 0x3F80
+    comm.allreduce(kolo.Buffer(half.ctypes.data, 4, "bf16", half))
+    assert (half == {1: 0x3F80, 2: 0x4000, 3: 0x4040, 4: 0x4080}[comm.size]).all()
+
+
+def check_others(comm):
+    n, rank = comm.size, comm.rank
+    data = np.full(10, rank, np.float32)
+    assert (comm.broadcast(data, root=1) == 1).all()
+    gathered = np.zeros((n, 4), np.int64)
+    comm.allgather(np.full(4, rank * 3), gathered)
+    assert (gathered == np.arange(n)[:, None] * 3).all()
+    share = np.zeros(5, np.float64)
+    comm.reduce_scatter(np.repeat(np.arange(n, dtype=np.float64), 5), share)
+    assert (share == rank * n).all()
+    output = np.zeros(n, np.int32)
+    comm.alltoall(np.arange(n, dtype=np.int32) + 10 * rank, output)
+    assert (output == 10 * np.arange(n) + rank).all()
+    total = np.full(3, 2.0)
+    comm.reduce(total, root=n - 1)
+    assert rank != n - 1 or (total == 2 * n).all()
+    readonly = np.full(4, rank)
+    readonly.setflags(write=False)
+    assert (comm.allgather(readonly, gathered) == np.arange(n)[:, None]).all()
+    comm.barrier()
+    assert f"rank {rank} of {n} waits for nobody" in comm.report()
+
+
+def check_named(comm):
+    names = [f"tensor {i}" for i in range(20)]
+    for step in range(3):
+        order = np.random.default_rng(100 * step + comm.rank).permutation(len(names))
+        handles = {i: comm.allreduce_async(names[i], np.full(10 * i, i + step, np.float32))
+                   for i in order}
+        for i, handle in handles.items():
+            assert (handle.wait() == (i + step) * comm.size).all()
+            assert handle.test()
+
+
+def check_reducer(comm):
+    gradients = [np.zeros((i, 3), np.float32) for i in range(1, 30)]
+    for codec, error in (("none", 1e-6), ("f16", 2e-3), ("int8", 0.05)):
+        with_codec = kolo.Reducer(comm, gradients, bucket_bytes=600, codec=codec)
+        for step in range(3):
+            for i in reversed(range(len(gradients))):
+                gradients[i][:] = i + step + comm.rank
+                with_codec.ready(i)
+            with_codec.wait()
+            for i, gradient in enumerate(gradients):
+                want = i + step + (comm.size - 1) / 2
+                assert np.abs(gradient - want).max() <= error * 40, (codec, i, gradient, want)
+        with_codec.close()
+
+
+def check_errors(comm):
+    expect_error(ValueError, "not contiguous", comm.allreduce, np.zeros((4, 4))[:, 1])
+    expect_error(TypeError, "cannot be reduced", comm.allreduce, np.zeros(4, np.complex64))
+    expect_error(TypeError, "another byte order", comm.allreduce, np.zeros(4, ">f4"))
+    expect_error(ValueError, "read-only", comm.allreduce, b"1234")
+    expect_error(ValueError, "choose one of sum, min", comm.allreduce, np.zeros(4), op="avg")
+    expect_error(ValueError, "are not 3 times", comm.allgather, np.zeros(4), np.zeros(4))
+    error = expect_error(kolo.Error, "root 9 outside", comm.broadcast, np.zeros(4), root=9)
+    assert error.status == "KOLO_ERR_ARG"
+    # The last: what ranks disagree on ends the group, and all are told both sides. main() has left
+    # them time to come out of the collective before it.
+    expect_error(kolo.Error, "ranks disagree", comm.allreduce, np.zeros(4 + comm.rank))
+    expect_error(kolo.Error, "ranks disagree", comm.barrier)
+
+
+def main():
+    comm = kolo.init()
+    assert comm.size == 3 and comm.transport == "shm", (comm.size, comm.transport)
+    check_allreduce(comm)
+    check_registered(comm)
+    check_others(comm)
+    check_named(comm)
+    check_reducer(comm)
+    comm.barrier()
+    time.sleep(0.1)
+    check_errors(comm)
+    comm.close()
+    expect_error(ValueError, "closed", comm.barrier)
+
+
+main()
