@@ -1,0 +1,81 @@
+"""PyTorch's DistributedDataParallel with Kolo for its gradients.
+
+    kolo run -n 2 -- python3 pytorch_ddp_hook.py            # trains with gloo and with Kolo, compares
+    kolo run -n 2 -- python3 pytorch_ddp_hook.py --bench    # and times the steps of both
+
+DistributedDataParallel keeps its own process group (gloo here, at MASTER_PORT, which kolo run leaves
+free) for what it exchanges at the start; register_comm_hook gives the buckets of gradients to Kolo.
+"""
+
+import argparse
+import os
+import time
+
+import kolo
+import torch
+import torch.distributed
+from torch.nn.parallel import DistributedDataParallel
+
+
+def kolo_hook(comm, bucket):
+    """Averages one bucket of gradients in place; DDP asks for its buckets in one order on all ranks."""
+    gradients = bucket.buffer()
+    comm.allreduce(gradients.numpy(), op="mean")
+    done = torch.futures.Future()
+    done.set_result(gradients)
+    return done
+
+
+def make_model(width):
+    torch.manual_seed(1)
+    return torch.nn.Sequential(torch.nn.Linear(64, width), torch.nn.ReLU(),
+                               torch.nn.Linear(width, width), torch.nn.ReLU(),
+                               torch.nn.Linear(width, 10))
+
+
+def train(rank, width, steps, comm=None):
+    """The parameters after some steps, and the median time of one in milliseconds."""
+    model = DistributedDataParallel(make_model(width), bucket_cap_mb=1)
+    if comm:
+        model.register_comm_hook(comm, kolo_hook)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    draws = torch.Generator().manual_seed(10 + rank)  # each rank has its own samples
+    times = []
+    for _ in range(steps):
+        samples = torch.randn(16, 64, generator=draws)
+        labels = torch.randint(10, (16,), generator=draws)
+        start = time.perf_counter()
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(samples), labels).backward()
+        optimizer.step()
+        times.append(time.perf_counter() - start)
+    flat = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+    return flat, 1e3 * sorted(times)[len(times) // 2]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--bench", action="store_true", help="a larger model, and times")
+    bench = parser.parse_args().bench
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo")
+    comm = kolo.init()
+    width, steps = (1024, 30) if bench else (128, 10)
+    with_gloo, gloo_ms = train(comm.rank, width, steps)
+    with_kolo, kolo_ms = train(comm.rank, width, steps, comm)
+    error = float((with_kolo - with_gloo).norm() / with_gloo.norm())
+    if comm.rank == 0:
+        print(f"{with_gloo.numel()} parameters after {steps} steps on {comm.size} ranks: "
+              f"kolo and gloo differ by {error:.1e}")
+        if bench:
+            print(f"median step: gloo {gloo_ms:.2f} ms, kolo {kolo_ms:.2f} ms, "
+                  f"torch {torch.__version__}")
+    torch.distributed.destroy_process_group()
+    comm.close()
+    if not error < 1e-5:
+        raise SystemExit(f"rank {comm.rank}: kolo and gloo differ by {error:.1e}")
+
+
+if __name__ == "__main__":
+    main()
