@@ -118,6 +118,7 @@ kolo_status kolo_named_create(kolo_comm *comm, const kolo_named_opts *opts, kolo
     KOLO_TRY(resolve(opts, &o));
     kolo_named *m = kolo_zalloc(sizeof *m);
     if (!m) return KOLO_NOMEM(sizeof *m);
+    KOLO_COMM_ALONE(comm);
     size_t n = (size_t)comm->size;
     *m = (kolo_named){.comm = comm, .opts = o};
     m->last = &m->first;
@@ -142,6 +143,7 @@ static void free_group(kolo_named *m, group *g) {
 
 void kolo_named_destroy(kolo_named *m) {
     if (!m) return;
+    KOLO_COMM_ALONE(m->comm);
     for (group *g = m->first, *next; g; g = next) {
         next = g->next;
         free_group(m, g);
@@ -436,6 +438,7 @@ static kolo_status advance(kolo_named *m, bool waiting, bool *moved) {
 }
 
 kolo_status kolo_named_progress(kolo_named *m) {
+    KOLO_COMM_ALONE(m->comm);
     bool moved;
     KOLO_TRY(advance(m, false, &moved));
     return moved ? KOLO_OK : kolo_comm_progress(m->comm); /* which looks after the peers */
@@ -445,6 +448,7 @@ kolo_status kolo_named_progress(kolo_named *m) {
 
 kolo_status kolo_named_post(kolo_named *m, const char *name, void *data, size_t count,
                             kolo_dtype dtype, kolo_reduce_op op, int *handle) {
+    KOLO_COMM_ALONE(m->comm);
     KOLO_TRY(kolo_comm_check(m->comm));
     size_t length = name ? strlen(name) : 0;
     if (length == 0 || length >= KOLO_NAME_BYTES) {
@@ -564,12 +568,7 @@ static kolo_status timed_out(kolo_named *m, const kolo_named_tensor *t, int64_t 
     return status;
 }
 
-kolo_status kolo_named_wait(kolo_named *m, int handle, int64_t timeout_ms) {
-    if (handle < 0 || (size_t)handle >= m->names.n || timeout_ms < 0) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "a wait of %lld ms for handle %d", (long long)timeout_ms,
-                         handle);
-    }
-    int64_t timeout_ns = timeout_ms > 0 ? timeout_ms * 1000000 : m->comm->timeout_ns;
+static kolo_status wait_for(kolo_named *m, int handle, int64_t timeout_ns) {
     int64_t stall_ns = kolo_min_i64(m->opts.stall_ms * 1000000, timeout_ns / 2);
     bool asked = false, told = m->opts.on_stall == NULL;
     kolo_idle w = {0};
@@ -589,6 +588,19 @@ kolo_status kolo_named_wait(kolo_named *m, int handle, int64_t timeout_ms) {
         }
     }
     return KOLO_OK;
+}
+
+kolo_status kolo_named_wait(kolo_named *m, int handle, int64_t timeout_ms) {
+    if (handle < 0 || (size_t)handle >= m->names.n || timeout_ms < 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "a wait of %lld ms for handle %d", (long long)timeout_ms,
+                         handle);
+    }
+    KOLO_COMM_ALONE(m->comm);
+    kolo_progress_drive(m->comm, true);
+    kolo_status status =
+        wait_for(m, handle, timeout_ms > 0 ? timeout_ms * 1000000 : m->comm->timeout_ns);
+    kolo_progress_drive(m->comm, false);
+    return status;
 }
 
 kolo_status kolo_named_wait_all(kolo_named *m, int64_t timeout_ms) {

@@ -127,6 +127,7 @@ void kolo_comm_describe(const kolo_comm *comm, kolo_text *text) {
 }
 
 void kolo_comm_report(kolo_comm *comm, char *text, size_t bytes) {
+    KOLO_COMM_ALONE(comm);
     kolo_text line = {0};
     kolo_text_add(&line, "rank %d of %d ", comm->rank, comm->size);
     if (comm->broken != KOLO_OK) {
