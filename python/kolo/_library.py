@@ -51,7 +51,7 @@ class RequestOpts(Structure):
                 ("output", c_void_p), ("count", c_size_t), ("counts", POINTER(c_size_t)),
                 ("output_counts", POINTER(c_size_t)), ("parts", POINTER(Part)), ("n_parts", c_int),
                 ("root", c_int), ("tag", c_int), ("prescale", c_double), ("postscale", c_double),
-                ("algorithm", c_int), ("priority", c_int), ("site", c_char_p)]
+                ("shards", c_int), ("algorithm", c_int), ("priority", c_int), ("site", c_char_p)]
     header, c_name = "kolo/comm.h", "kolo_request_opts"
 
 
