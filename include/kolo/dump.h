@@ -3,6 +3,7 @@
 
 #include "kolo/comm.h"
 #include "kolo/tensor.h"
+#include "kolo/train.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -28,6 +29,7 @@ typedef struct kolo_dump_opts {
     int64_t bucket_bytes; /* default 1 MiB */
     int threads;          /* default 1 */
     bool reference_kernels, no_winograd;
+    kolo_recompute recompute; /* default none */
     int ranks;                /* SCHEDULE: size of the group; default 2 */
     kolo_algorithm algorithm; /* SCHEDULE */
 } kolo_dump_opts;

@@ -37,6 +37,14 @@ typedef enum kolo_optimizer {
     KOLO_OPTIMIZER_ADAMW,    /* weight decay apart from it; Loshchilov, Hutter, 2019 */
 } kolo_optimizer;
 
+/* What the backward pass makes again instead of finding it kept from the forward pass. The numbers
+ * are the same to the bit; memory is traded for time. */
+typedef enum kolo_recompute {
+    KOLO_RECOMPUTE_NONE,
+    KOLO_RECOMPUTE_CHEAP, /* batch normalisation and pointwise operations */
+    KOLO_RECOMPUTE_FULL,  /* everything but the borders of segments of the net; Chen et al., 2016 */
+} kolo_recompute;
+
 /* What a job does, as its ranks agree on it. Zero means the default, which each line names. */
 typedef struct kolo_train_opts {
     const char *model, *model_options; /* name in the zoo; the model's own options */
@@ -64,6 +72,7 @@ typedef struct kolo_train_opts {
     bool reference_kernels;
     bool no_winograd;     /* convolutions in their direct form only */
     int64_t bucket_bytes; /* 1 MiB */
+    kolo_recompute recompute; /* none */
     kolo_algorithm algorithm;
     const char *out_dir; /* where metrics.jsonl, config.yaml, checkpoint go; NULL: nowhere. Files
                             of these names that are there already are replaced */

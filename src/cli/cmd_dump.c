@@ -20,6 +20,7 @@ int cmd_dump(kolo_options *o) {
     kolo_dump_opts opts = {
         .what = (kolo_dump_what)kolo_options_choice(o, "what"),
         .batch = kolo_options_int(o, "batch"),
+        .recompute = (kolo_recompute)kolo_options_choice(o, "recompute"),
         .accumulate = kolo_options_int(o, "accumulate"),
         .evaluate = kolo_options_flag(o, "forward"),
         .momentum = kolo_options_float(o, "momentum"),

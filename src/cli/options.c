@@ -26,6 +26,7 @@ static const char *const dtypes[] = {"f32", "f64", "f16", "bf16", "i8", "u8", "i
 static const char *const reductions[] = {"sum", "min", "max", "prod", "mean", NULL};
 #define ALGORITHMS "auto, ring, direct, tree, double-tree, halving-doubling, mesh or hierarchical"
 static const char *const progresses[] = {"auto", "bar", "plain", "none", NULL};
+static const char *const recomputes[] = {"none", "cheap", "full", NULL};
 static const char *const kernels[] = {"best", "ref", NULL};
 static const char *const dumps[] = {"graph", "passes", "plan", "schedule", NULL};
 
@@ -222,6 +223,10 @@ static const kolo_option rows[] = {
      .commands = MODEL, .help = "the fastest kernels, or the plain reference ones"},
     {.name = "winograd", .type = KOLO_OPTION_FLAG, .preset = "true", .commands = MODEL,
      .help = "compute convolutions in their direct form only, which rounds less than Winograd's"},
+    {.name = "recompute", .type = KOLO_OPTION_CHOICE, .choices = recomputes, .preset = "none",
+     .commands = MODEL,
+     .help = "what the backward pass makes again instead of keeping it: nothing, batch "
+             "normalisation and pointwise operations, or all but the borders of segments"},
     {.name = "timeout", .type = KOLO_OPTION_FLOAT, .metavar = "SECONDS", .preset = "300",
      .min = 0.1, .max = 1e6, .commands = JOB,
      .help = "how long a worker waits for the others before it gives up"},

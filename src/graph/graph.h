@@ -47,6 +47,7 @@ typedef struct kolo_node {
     int n_in, n_out;
     kolo_value *in, *out;
     kolo_attr attr[KOLO_MAX_ATTRS];
+    bool again; /* makes for the backward pass what the forward pass made and did not keep */
 } kolo_node;
 
 typedef struct kolo_named_value {
@@ -108,6 +109,7 @@ typedef struct kolo_op {
         const kolo_shape_query *q); /* NULL: no flops, bytes of all inputs and outputs */
     bool with_updates;              /* reads reduced gradients, as updates do */
     bool view; /* output 0 is input 0 under another shape: no kernel, no memory */
+    bool cheap; /* costs no more than its memory traffic: rather made again than kept, if asked */
     unsigned
         overwrite; /* bit i: output 0 may take the memory of input i, if that is not used again */
 } kolo_op;

@@ -35,6 +35,7 @@ const kolo_op kolo_op_dropout = {
     .shape = dropout_shape,
     .grad = dropout_grad,
     .overwrite = 1u << 0,
+    .cheap = true,
 };
 
 static kolo_value scalar(kolo_graph *g, const char *name) {

@@ -101,6 +101,7 @@ const kolo_op kolo_op_batch_norm = {
     .grad = norm_grad,
     .cost = norm_cost,
     .overwrite = 1u << 5,
+    .cheap = true,
 };
 const kolo_op kolo_op_batch_norm_bwd = {
     .name = "batch_norm_bwd",
@@ -118,6 +119,7 @@ const kolo_op kolo_op_batch_norm_infer = {
     .attrs = attrs,
     .shape = infer_shape,
     .overwrite = 1u << 0 | 1u << 5,
+    .cheap = true,
 };
 const kolo_op kolo_op_batch_norm_update = {
     .name = "batch_norm_update",

@@ -78,6 +78,7 @@ const kolo_op kolo_op_bias = {
     .shape = bias_shape,
     .grad = bias_grad,
     .overwrite = 1u << 0,
+    .cheap = true,
 };
 const kolo_op kolo_op_bias_bwd = {
     .name = "bias_bwd",
@@ -94,6 +95,7 @@ const kolo_op kolo_op_relu = {
     .shape = pointwise_shape,
     .grad = relu_grad,
     .overwrite = 1u << 0,
+    .cheap = true,
 };
 const kolo_op kolo_op_relu_bwd = {
     .name = "relu_bwd",
@@ -111,6 +113,7 @@ const kolo_op kolo_op_add = {
     .shape = pointwise_shape,
     .grad = add_grad,
     .overwrite = 1u << 0 | 1u << 1,
+    .cheap = true,
 };
 const kolo_op kolo_op_scale = {
     .name = "scale",
@@ -120,6 +123,7 @@ const kolo_op kolo_op_scale = {
     .shape = scale_shape,
     .grad = scale_grad,
     .overwrite = 1u << 0,
+    .cheap = true,
 };
 
 kolo_value kolo_bias(kolo_graph *g, kolo_value x, kolo_value b) {

@@ -50,6 +50,10 @@ static void batch_norm(const kolo_call *call) {
     double *mean = call->out[1], *var = call->out[2];
     for (int64_t c = 0; c < r.c; c++) {
         moments(&r, c, x, &mean[c], &var[c]);
+        if (call->spec->out[1].dtype == KOLO_DTYPE_F32) { /* as they are given, so as infer */
+            mean[c] = (float)mean[c];
+            var[c] = (float)var[c];
+        }
         double scale = gamma[c] / sqrt(var[c] + attr[KOLO_NORM_EPS].f);
         normalise(&r, c, x, mean[c], scale, beta[c], residual, attr[KOLO_NORM_RELU].i,
                   call->out[0]);

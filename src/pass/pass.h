@@ -27,6 +27,10 @@ kolo_status kolo_pass_statistics(kolo_graph *g);
  * op on the way has no gradient. */
 kolo_status kolo_pass_gradient(kolo_graph *g, kolo_value loss, kolo_value seed);
 
+/* Makes again, for the backward pass, what it would else find kept from the forward pass
+ * (kolo_recompute in kolo/train.h); `seed` is the gradient's. The results have the same bits. */
+kolo_status kolo_pass_recompute(kolo_graph *g, kolo_recompute what, kolo_value seed);
+
 /* Zero means the default. */
 typedef struct kolo_optimizer_opts {
     kolo_optimizer kind;
@@ -100,6 +104,7 @@ void kolo_memory_map_fini(kolo_memory_map *map);
 typedef struct kolo_pipeline_opts {
     bool train;
     kolo_optimizer_opts optimizer;
+    kolo_recompute recompute;
     int64_t micro_batches; /* of a step; above 1: results are summed over them */
     size_t bucket_bytes;
     kolo_kernel_set kernels;

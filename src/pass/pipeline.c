@@ -1,6 +1,6 @@
 /* The passes in order. Each leaves a graph that the verifier accepts.
  *
- *   to train:    fold, statistics, gradient, optimiser, fuse, prune, layout, accumulate, bucket
+ *   to train:    fold, statistics, gradient, optimiser, fuse, prune, recompute, layout, accumulate, bucket
  *   to evaluate: inference, fold, prune, layout
  *
  * and then memory, which only reads the graph (plan/compile.c calls it). */
@@ -59,6 +59,11 @@ kolo_status kolo_pipeline_run(kolo_graph *g, const kolo_pipeline_opts *opts) {
     if (opts->train) KOLO_TRY(add_training(g, opts));
     KOLO_TRY(kolo_graph_prune(g));
     KOLO_TRY(kolo_graph_verify(g));
+    if (opts->train) {
+        kolo_value seed = kolo_graph_find(g, "grad_scale");
+        KOLO_TRY(kolo_pass_recompute(g, opts->recompute, seed));
+        KOLO_TRY(kolo_graph_verify(g));
+    }
     KOLO_TRY(kolo_pass_layout(g, opts->kernels, opts->threads, opts->fixed, opts->fixed_arg));
     KOLO_TRY(kolo_graph_verify(g));
     if (!opts->train) return KOLO_OK;

@@ -35,6 +35,23 @@ static kolo_status tie_store(kolo_plan *p) {
     return kolo_store_grow(p->store);
 }
 
+/* Updates that overwrite what they read stand behind all that reads it. */
+static kolo_status check_overwrites(const kolo_plan *p) {
+    const kolo_graph *g = p->graph;
+    for (int32_t v = 0; p->store->alone && v < g->n_values; v++) {
+        kolo_value old = g->values[v].next_of;
+        if (!kolo_value_ok(old)) continue;
+        for (int32_t i = g->values[v].producer + 1; i < g->n_nodes; i++) {
+            for (int k = 0; k < g->nodes[i]->n_in; k++) {
+                if (g->nodes[i]->in[k].id != old.id) continue;
+                return KOLO_FAIL(KOLO_ERR_FORMAT, "%s is read after its update",
+                                 kolo_info(g, old)->name);
+            }
+        }
+    }
+    return KOLO_OK;
+}
+
 /* ---- addresses ---- */
 
 /* Where value v lies when `bank` of the store is current. */
@@ -243,6 +260,7 @@ kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kol
                 .matrices_only = o.decay_matrices_only,
                 .clip = o.clip,
             },
+        .recompute = o.recompute,
         .micro_batches = o.micro_batches,
         .bucket_bytes = o.bucket_bytes,
         .kernels = o.kernels,
@@ -258,6 +276,7 @@ kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kol
         goto fail;
     }
     KOLO_TRY_GOTO(tie_store(p), fail);
+    KOLO_TRY_GOTO(check_overwrites(p), fail);
     KOLO_TRY_GOTO(add_steps(p, &o), fail);
     KOLO_TRY_GOTO(map_memory(p), fail);
     KOLO_TRY_GOTO(kolo_plan_bind(p), fail);

@@ -35,8 +35,9 @@ static void print_reorders(const kolo_plan *p, kolo_text *text) {
 }
 
 void kolo_plan_print(const kolo_plan *p, kolo_text *text) {
-    kolo_text_add(text, "memory: arena %zu, scratch %zu, gradients %zu, store 2 x %zu bytes\n",
-                  p->map.arena_bytes, p->scratch_bytes, p->map.bucket_bytes, p->store->bytes);
+    kolo_text_add(text, "memory: arena %zu, scratch %zu, gradients %zu, store %d x %zu bytes\n",
+                  p->map.arena_bytes, p->scratch_bytes, p->map.bucket_bytes,
+                  p->store->alone ? 1 : 2, p->store->bytes);
     for (int i = 0; i < p->map.n_buckets; i++) {
         const kolo_bucket *bucket = &p->map.buckets[i];
         kolo_text_add(text, "bucket %d: %d values, %zu bytes at %zu\n", i, bucket->n_values,

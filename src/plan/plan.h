@@ -8,7 +8,8 @@
  *
  * A step is a transaction. Parameters and optimiser state live in a *store*, in two banks: a
  * training plan reads one and writes the other, and the store turns to the new bank only when the
- * whole step is done. A step that fails leaves the old bank as it was. Several plans (other batch
+ * whole step is done. A step that fails leaves the old bank as it was. A rank alone, whose steps do
+ * not fail, needs one bank only. Several plans (other batch
  * sizes, evaluation) share one store; the first decides each parameter's master layout, the others
  * follow.
  *
@@ -18,6 +19,7 @@
 #include "kernel/kernel.h"
 #include "kolo/comm.h"
 #include "kolo/profile.h"
+#include "kolo/train.h"
 
 /* ---- the store: parameters and optimiser state ---- */
 
@@ -33,6 +35,9 @@ typedef struct kolo_store_entry {
 } kolo_store_entry;
 
 kolo_status kolo_store_create(kolo_store **store);
+/* One bank in the place of two: updates overwrite what they read. For a rank alone, whose step no
+ * peer can break off. Before the first plan. */
+void kolo_store_set_alone(kolo_store *store);
 void kolo_store_destroy(kolo_store *store);
 int kolo_store_count(const kolo_store *store);
 const kolo_store_entry *kolo_store_entry_at(const kolo_store *store, int i);
@@ -70,7 +75,8 @@ typedef struct kolo_plan_opts {
     /* Another plan to train the same model with as many micro-batches: gradients are summed where
      * it sums its own, and it alone finishes steps. It must outlive this one. */
     const kolo_plan *adds_to;
-    size_t bucket_bytes; /* least bytes of a bucket; default 1 MiB */
+    kolo_recompute recompute; /* default none */
+    size_t bucket_bytes;      /* least bytes of a bucket; default 1 MiB */
     kolo_algorithm algorithm;
     kolo_kernel_set kernels;
     int threads; /* of kernels; default 1 */

@@ -16,9 +16,19 @@ kolo_status kolo_store_create(kolo_store **store) {
     return KOLO_OK;
 }
 
+void kolo_store_set_alone(kolo_store *s) {
+    KOLO_ASSERT(s->n_entries == 0);
+    s->alone = true;
+}
+
+static void unmap(const kolo_store *s, char *const bank[2], size_t bytes) {
+    kolo_pages_unmap(bank[0], bytes);
+    if (!s->alone) kolo_pages_unmap(bank[1], bytes);
+}
+
 void kolo_store_destroy(kolo_store *s) {
     if (!s) return;
-    for (int b = 0; b < 2; b++) kolo_pages_unmap(s->bank[b], s->mapped);
+    unmap(s, s->bank, s->mapped);
     kolo_arena_fini(&s->names);
     kolo_free(s->entries);
     kolo_free(s);
@@ -55,16 +65,16 @@ kolo_status kolo_store_add(kolo_store *s, const kolo_value_info *value) {
 
 kolo_status kolo_store_grow(kolo_store *s) {
     if (s->bytes <= s->mapped) return KOLO_OK;
-    char *bigger[2] = {kolo_pages_map(s->bytes), kolo_pages_map(s->bytes)};
+    char *bigger[2];
+    bigger[0] = kolo_pages_map(s->bytes);
+    bigger[1] = s->alone ? bigger[0] : kolo_pages_map(s->bytes);
     if (!bigger[0] || !bigger[1]) {
-        for (int b = 0; b < 2; b++) kolo_pages_unmap(bigger[b], s->bytes);
+        unmap(s, bigger, s->bytes);
         return KOLO_NOMEM(2 * s->bytes);
     }
-    for (int b = 0; b < 2; b++) {
-        if (s->mapped) memcpy(bigger[b], s->bank[b], s->mapped);
-        kolo_pages_unmap(s->bank[b], s->mapped);
-        s->bank[b] = bigger[b];
-    }
+    for (int b = 0; s->mapped && b < 2; b++) memcpy(bigger[b], s->bank[b], s->mapped);
+    unmap(s, s->bank, s->mapped);
+    memcpy(s->bank, bigger, sizeof bigger);
     s->mapped = s->bytes;
     s->moves++;
     return KOLO_OK;
@@ -90,7 +100,7 @@ void kolo_store_read(const kolo_store *s, const kolo_store_entry *entry, void *c
 
 void kolo_store_write(kolo_store *s, const kolo_store_entry *entry, const void *canonical) {
     kolo_tensor plain = canonical_of(entry);
-    for (int b = 0; b < 2; b++) {
+    for (int b = 0; b < (s->alone ? 1 : 2); b++) {
         kolo_tensor_reorder(&entry->tensor, s->bank[b] + entry->offset, &plain, canonical);
     }
 }

@@ -8,6 +8,7 @@ struct kolo_store {
     size_t n_entries, capacity;
     kolo_arena names;
     char *bank[2];
+    bool alone;    /* both are one */
     size_t bytes;  /* of one bank, as the entries need */
     size_t mapped; /* of one bank, as it is */
     int current;   /* the bank that holds the committed version */

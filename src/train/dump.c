@@ -30,6 +30,7 @@ static kolo_status dump_graph(const kolo_dump_opts *o, kolo_text *text) {
         kolo_pipeline_opts opts = {
             .train = !o->evaluate,
             .optimizer = {.momentum = o->momentum, .weight_decay = o->weight_decay},
+            .recompute = o->recompute,
             .micro_batches = o->accumulate,
             .bucket_bytes = (size_t)o->bucket_bytes,
             .kernels = kolo_kernel_set_of(o->reference_kernels, o->no_winograd),
@@ -56,6 +57,7 @@ static kolo_status dump_plan(const kolo_dump_opts *o, kolo_text *text) {
         .train = !o->evaluate,
         .momentum = o->momentum,
         .weight_decay = o->weight_decay,
+        .recompute = o->recompute,
         .micro_batches = o->accumulate,
         .bucket_bytes = (size_t)o->bucket_bytes,
         .kernels = kolo_kernel_set_of(o->reference_kernels, o->no_winograd),

@@ -167,6 +167,7 @@ kolo_status kolo_session_create(const kolo_session_opts *opts, kolo_comm *comm,
         return KOLO_NOMEM(strlen(opts->model));
     }
     KOLO_TRY_GOTO(kolo_store_create(&s->store), fail);
+    if (ranks_of(s) == 1) kolo_store_set_alone(s->store);
     int64_t global = opts->batch * s->opts.accumulate * ranks_of(s);
     const cached *unused;
     if (opts->evaluate_only) {

@@ -210,10 +210,11 @@ typedef struct outcome {
     size_t count;
 } outcome;
 
-static outcome run(net build, const kolo_plan_opts *opts) {
+static outcome run_in(net build, const kolo_plan_opts *opts, bool alone) {
     outcome o = {.store = NULL};
     kolo_store *store;
     ASSERT_OK(kolo_store_create(&store));
+    if (alone) kolo_store_set_alone(store);
     kolo_plan *plan = compile(build, BATCH, opts, store);
     ASSERT_OK(kolo_store_init(store, 42));
     for (int s = 0; s < STEPS; s++) {
@@ -227,6 +228,8 @@ static outcome run(net build, const kolo_plan_opts *opts) {
     kolo_store_destroy(store);
     return o;
 }
+
+static outcome run(net build, const kolo_plan_opts *opts) { return run_in(build, opts, false); }
 
 /* ---- tests ---- */
 
@@ -326,6 +329,24 @@ static void best_kernels_train_as_the_reference_does(void **state) {
             kolo_free(best.store);
         }
         kolo_free(ref.store);
+    }
+}
+
+/* What is made again has the bits of what was not kept; one bank does as well as two. */
+static void memory_is_saved_without_changing_a_bit(void **state) {
+    for (size_t i = 0; i < KOLO_COUNT(nets) * 2; i++) {
+        kolo_plan_opts opts = {.train = true, .momentum = 0.9, .weight_decay = 1e-3};
+        opts.kernels = i % 2 ? KOLO_KERNELS_REF : KOLO_KERNELS_BEST;
+        outcome kept = run(nets[i / 2].build, &opts);
+        opts.recompute = KOLO_RECOMPUTE_CHEAP;
+        for (; opts.recompute <= KOLO_RECOMPUTE_FULL; opts.recompute++) {
+            outcome again = run_in(nets[i / 2].build, &opts, true);
+            assert_int_equal(again.count, kept.count);
+            assert_memory_equal(again.losses, kept.losses, sizeof kept.losses);
+            assert_memory_equal(again.store, kept.store, kept.count * sizeof *kept.store);
+            kolo_free(again.store);
+        }
+        kolo_free(kept.store);
     }
 }
 
@@ -577,6 +598,7 @@ int main(void) {
         cmocka_unit_test(values_that_live_together_do_not_overlap),
         cmocka_unit_test(each_step_agrees_with_its_reference),
         cmocka_unit_test(best_kernels_train_as_the_reference_does),
+        cmocka_unit_test(memory_is_saved_without_changing_a_bit),
         cmocka_unit_test(same_seed_gives_the_same_bits),
         cmocka_unit_test(plans_share_a_store),
         cmocka_unit_test(running_statistics_follow_the_batch),
