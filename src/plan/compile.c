@@ -59,9 +59,9 @@ static void *address_of(const kolo_plan *p, int32_t v, int bank) {
     const kolo_place *place = &p->map.places[v];
     switch (place->region) {
     case KOLO_REGION_ARENA:
-        return p->arena + place->offset;
+        return p->store->arena + place->offset;
     case KOLO_REGION_BUCKET:
-        return p->gradients + place->offset;
+        return (p->gradients ? p->gradients : p->store->gradients) + place->offset;
     case KOLO_REGION_TABLE:
         return p->table + place->offset;
     case KOLO_REGION_STORE:
@@ -85,7 +85,9 @@ static kolo_status bind_step(kolo_plan *p, kolo_step *step) {
     unbind(step);
     for (int bank = 0; bank < 2; bank++) {
         kolo_call *call = &step->calls[bank];
-        *call = (kolo_call){.spec = &step->spec, .state = step->state, .scratch = p->scratch};
+        *call = (kolo_call){.spec = &step->spec,
+                            .state = step->state,
+                            .scratch = p->store->arena + p->values_bytes};
         for (int k = 0; k < n->n_in; k++) call->in[k] = address_of(p, n->in[k].id, bank);
         for (int k = 0; k < n->n_out; k++) call->out[k] = address_of(p, n->out[k].id, bank);
         if (step->kernel->bind) KOLO_TRY(step->kernel->bind(call));
@@ -177,29 +179,25 @@ static bool gradients_agree(const kolo_plan *p, const kolo_plan *other) {
     return true;
 }
 
-static kolo_status share_gradients(kolo_plan *p) {
+static kolo_status check_gradients(const kolo_plan *p) {
     if (!gradients_agree(p, p->adds_to)) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
                          "micro-batches of unequal sizes order their gradients differently: choose "
                          "a batch that divides the samples of each worker");
     }
-    p->gradients = p->adds_to->gradients;
+    KOLO_ASSERT(p->gradients == p->adds_to->gradients);
     return KOLO_OK;
 }
 
 static kolo_status map_memory(kolo_plan *p) {
-    size_t values = kolo_round_up(p->map.arena_bytes, 4096);
-    p->arena_bytes = values + p->scratch_bytes;
-    p->arena = kolo_pages_map(p->arena_bytes);
-    if (!p->arena) return KOLO_NOMEM(p->arena_bytes);
-    p->scratch = p->arena + values;
+    p->values_bytes = kolo_round_up(p->map.arena_bytes, 4096);
+    KOLO_TRY(kolo_store_reserve(p->store, p->values_bytes + p->scratch_bytes + 1));
     p->table = kolo_zalloc(p->map.table_bytes + 1);
     if (!p->table) return KOLO_NOMEM(p->map.table_bytes);
     if (p->map.bucket_bytes == 0) return KOLO_OK;
-    if (p->adds_to) return share_gradients(p);
-    if (p->comm) return kolo_comm_alloc(p->comm, p->map.bucket_bytes, (void **)&p->gradients);
-    p->gradients = p->own_gradients = kolo_pages_map(p->map.bucket_bytes);
-    return p->gradients ? KOLO_OK : KOLO_NOMEM(p->map.bucket_bytes);
+    KOLO_TRY(kolo_store_reserve_gradients(p->store, p->comm, p->map.bucket_bytes));
+    if (!p->store->own_gradients) p->gradients = p->store->gradients;
+    return p->adds_to ? check_gradients(p) : KOLO_OK;
 }
 
 static kolo_status make_requests(kolo_plan *p, kolo_algorithm algorithm) {
@@ -296,8 +294,6 @@ void kolo_plan_destroy(kolo_plan *p) {
         const kolo_kernel *kernel = p->steps[i].kernel;
         if (kernel && kernel->release && p->steps[i].state) kernel->release(p->steps[i].state);
     }
-    kolo_pages_unmap(p->arena, p->arena_bytes);
-    kolo_pages_unmap(p->own_gradients, p->map.bucket_bytes);
     kolo_free((void *)p->requests);
     kolo_free(p->table);
     kolo_free(p->steps);

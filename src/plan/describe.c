@@ -114,9 +114,9 @@ void kolo_plan_repeat(const kolo_plan *p, int step) {
 
 kolo_plan_memory kolo_plan_memory_of(const kolo_plan *p) {
     return (kolo_plan_memory){
-        .arena = p->arena_bytes - p->scratch_bytes,
+        .arena = p->values_bytes,
         .scratch = p->scratch_bytes,
         .gradients = p->map.bucket_bytes,
-        .store = 2 * p->store->bytes,
+        .store = (p->store->alone ? 1 : 2) * p->store->bytes,
     };
 }

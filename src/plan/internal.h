@@ -26,8 +26,9 @@ struct kolo_plan {
     const kolo_plan *adds_to; /* borrowed; NULL: its gradients are its own */
     kolo_memory_map map;
     size_t *store_offset; /* by value id: of parameters and state, in a bank */
-    char *arena, *scratch, *gradients, *own_gradients, *table;
-    size_t arena_bytes, scratch_bytes;
+    char *gradients;      /* registered, and so for ever where it is; NULL: the store's */
+    char *table;
+    size_t values_bytes, scratch_bytes; /* in the store's arena, scratch behind the values */
     kolo_step *steps;
     int n_steps;
     int bound_at; /* store->moves when the steps were bound */

@@ -11,7 +11,8 @@
  * whole step is done. A step that fails leaves the old bank as it was. A rank alone, whose steps do
  * not fail, needs one bank only. Several plans (other batch
  * sizes, evaluation) share one store; the first decides each parameter's master layout, the others
- * follow.
+ * follow. They share one arena, and one region of gradients, too: what a plan holds, inputs and
+ * results, is good until another plan of the store runs or is compiled.
  *
  * Plans and stores belong to one thread at a time. */
 
@@ -21,7 +22,7 @@
 #include "kolo/profile.h"
 #include "kolo/train.h"
 
-/* ---- the store: parameters and optimiser state ---- */
+/* ---- the store: parameters and optimiser state; memory that its plans take turns in ---- */
 
 typedef struct kolo_store kolo_store;
 
@@ -139,7 +140,7 @@ kolo_status kolo_plan_describe(const kolo_plan *plan, kolo_step_info *infos);
 void kolo_plan_repeat(const kolo_plan *plan, int step);
 
 typedef struct kolo_plan_memory {
-    size_t arena, scratch, gradients, store; /* bytes; store: both banks */
+    size_t arena, scratch, gradients, store; /* bytes; store: its banks */
 } kolo_plan_memory;
 kolo_plan_memory kolo_plan_memory_of(const kolo_plan *plan);
 

@@ -29,6 +29,8 @@ static void unmap(const kolo_store *s, char *const bank[2], size_t bytes) {
 void kolo_store_destroy(kolo_store *s) {
     if (!s) return;
     unmap(s, s->bank, s->mapped);
+    kolo_pages_unmap(s->arena, s->arena_bytes);
+    if (s->own_gradients) kolo_pages_unmap(s->gradients, s->gradient_bytes);
     kolo_arena_fini(&s->names);
     kolo_free(s->entries);
     kolo_free(s);
@@ -77,6 +79,34 @@ kolo_status kolo_store_grow(kolo_store *s) {
     memcpy(s->bank, bigger, sizeof bigger);
     s->mapped = s->bytes;
     s->moves++;
+    return KOLO_OK;
+}
+
+kolo_status kolo_store_reserve(kolo_store *s, size_t bytes) {
+    if (bytes <= s->arena_bytes) return KOLO_OK;
+    kolo_pages_unmap(s->arena, s->arena_bytes);
+    s->arena_bytes = 0;
+    s->arena = kolo_pages_map(bytes);
+    if (!s->arena) return KOLO_NOMEM(bytes);
+    s->arena_bytes = bytes;
+    s->moves++;
+    return KOLO_OK;
+}
+
+kolo_status kolo_store_reserve_gradients(kolo_store *s, kolo_comm *comm, size_t bytes) {
+    if (bytes <= s->gradient_bytes) return KOLO_OK;
+    if (s->own_gradients) kolo_pages_unmap(s->gradients, s->gradient_bytes);
+    s->own_gradients = false;
+    s->gradient_bytes = 0;
+    if (comm) { /* requests may point to what there was: it stays the communicator's */
+        KOLO_TRY(kolo_comm_alloc(comm, bytes, (void **)&s->gradients));
+    } else {
+        s->gradients = kolo_pages_map(bytes);
+        if (!s->gradients) return KOLO_NOMEM(bytes);
+        s->own_gradients = true;
+        s->moves++;
+    }
+    s->gradient_bytes = bytes;
     return KOLO_OK;
 }
 

@@ -12,10 +12,20 @@ struct kolo_store {
     size_t bytes;  /* of one bank, as the entries need */
     size_t mapped; /* of one bank, as it is */
     int current;   /* the bank that holds the committed version */
-    int moves;     /* how often the banks moved: plans bind again when it changes */
+    int moves;     /* how often banks or arena moved: plans bind again when it changes */
+    char *arena;   /* of the plans, in turns */
+    size_t arena_bytes;
+    char *gradients; /* of the plans, in turns */
+    size_t gradient_bytes;
+    bool own_gradients; /* else the communicator's */
 };
 
 /* Adds an entry for a PARAM or STATE; call kolo_store_grow after the last. */
 kolo_status kolo_store_add(kolo_store *store, const kolo_value_info *value);
 /* Gives the banks the memory that the entries need; new entries are zero. */
 kolo_status kolo_store_grow(kolo_store *store);
+/* Makes the arena hold at least `bytes`; what was in it is lost. */
+kolo_status kolo_store_reserve(kolo_store *store, size_t bytes);
+/* Makes the region of gradients hold at least `bytes`, in memory registered with `comm` where there
+ * is one. */
+kolo_status kolo_store_reserve_gradients(kolo_store *store, kolo_comm *comm, size_t bytes);

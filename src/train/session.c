@@ -13,17 +13,15 @@ typedef enum purpose {
     EVALUATE, /* local samples */
 } purpose;
 
-/* A compiled plan and where its inputs go. */
+/* A compiled plan and how its samples lie. */
 typedef struct cached {
     purpose purpose;
     int64_t key;
     int64_t local; /* this rank's samples; 0: the plan has one that does not count */
     kolo_plan *plan;
-    void *x; /* f32 images, or i32 tokens */
-    bool tokens;
+    bool tokens; /* x is i32 tokens, else f32 images */
     kolo_image_order order;
     size_t x_bytes;
-    int32_t *y;
     int64_t labels; /* elements of y */
 } cached;
 
@@ -78,11 +76,11 @@ kolo_status kolo_session_build(const kolo_session_opts *opts, int64_t batch, kol
     return KOLO_OK;
 }
 
-/* Where the samples go: a plan may want them row-major or with the channels last. */
-static kolo_status find_inputs(cached *c) {
+/* How the samples lie: a plan may want them row-major or with the channels last. */
+static kolo_status describe_inputs(cached *c) {
     kolo_tensor x, y;
-    c->x = kolo_plan_input(c->plan, "x", &x);
-    c->y = kolo_plan_input(c->plan, "y", &y);
+    (void)kolo_plan_input(c->plan, "x", &x);
+    (void)kolo_plan_input(c->plan, "y", &y);
     c->tokens = x.dtype == KOLO_DTYPE_I32;
     c->x_bytes = kolo_tensor_bytes(&x);
     c->labels = kolo_shape_count(&y.shape);
@@ -127,7 +125,7 @@ static kolo_status add_plan(kolo_session *s, purpose use, int64_t key, int64_t l
     if (use == ADD) plan_opts.adds_to = find_plan(s, FINISH, key)->plan;
     kolo_comm *comm = use == FINISH ? s->comm : NULL;
     KOLO_TRY(kolo_plan_compile(graph, &plan_opts, s->store, comm, &c.plan));
-    kolo_status status = find_inputs(&c);
+    kolo_status status = describe_inputs(&c);
     if (status != KOLO_OK) {
         kolo_plan_destroy(c.plan);
         return status;
@@ -214,18 +212,21 @@ int64_t kolo_session_parameters(const kolo_session *s) {
 
 /* ---- running ---- */
 
+/* Plans take turns in one arena, which may move when one is added: inputs are found each time. */
 static void fill(const cached *c, const kolo_batch *batch) {
+    void *x = kolo_plan_input(c->plan, "x", NULL);
+    int32_t *y = kolo_plan_input(c->plan, "y", NULL);
     if (batch->count == 0) { /* a sample that does not count */
-        memset(c->x, 0, c->x_bytes);
-        for (int64_t i = 0; i < c->labels; i++) c->y[i] = -1;
+        memset(x, 0, c->x_bytes);
+        for (int64_t i = 0; i < c->labels; i++) y[i] = -1;
         return;
     }
     if (c->tokens) {
-        memcpy(c->x, batch->samples, c->x_bytes);
+        memcpy(x, batch->samples, c->x_bytes);
     } else {
-        kolo_batch_normalize(batch, c->order, c->x);
+        kolo_batch_normalize(batch, c->order, x);
     }
-    memcpy(c->y, batch->labels, (size_t)c->labels * sizeof *c->y);
+    memcpy(y, batch->labels, (size_t)c->labels * sizeof *y);
 }
 
 static kolo_status finish(const cached *c, kolo_sums *sums, int64_t samples, int64_t labels) {

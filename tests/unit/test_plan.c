@@ -350,6 +350,31 @@ static void memory_is_saved_without_changing_a_bit(void **state) {
     }
 }
 
+/* Bytes of the arena of a residual net of 20 layers. */
+static double arena_of(kolo_recompute recompute) {
+    kolo_graph *g;
+    const kolo_model *model;
+    kolo_memory_map map;
+    kolo_pipeline_opts opts = {
+        .train = true, .recompute = recompute, .kernels = KOLO_KERNELS_REF, .bucket_bytes = 1};
+    kolo_model_opts how = {.batch = 4, .sample = {3, {3, 32, 32}}, .classes = 10};
+    ASSERT_OK(kolo_graph_create(NULL, &g));
+    ASSERT_OK(kolo_model_find("resnet20", &model));
+    ASSERT_OK(model->build(g, &how));
+    ASSERT_OK(kolo_pipeline_run(g, &opts));
+    ASSERT_OK(kolo_pass_memory(g, &map));
+    double bytes = (double)map.arena_bytes;
+    kolo_memory_map_fini(&map);
+    kolo_graph_destroy(g);
+    return bytes;
+}
+
+static void recomputation_saves_memory(void **state) {
+    double none = arena_of(KOLO_RECOMPUTE_NONE);
+    assert_true(arena_of(KOLO_RECOMPUTE_CHEAP) < 0.75 * none);
+    assert_true(arena_of(KOLO_RECOMPUTE_FULL) < 0.5 * none);
+}
+
 static void same_seed_gives_the_same_bits(void **state) {
     kolo_plan_opts opts = {.train = true, .momentum = 0.9, .bucket_bytes = 64};
     outcome a = run(net_residual, &opts), b = run(net_residual, &opts);
@@ -599,6 +624,7 @@ int main(void) {
         cmocka_unit_test(each_step_agrees_with_its_reference),
         cmocka_unit_test(best_kernels_train_as_the_reference_does),
         cmocka_unit_test(memory_is_saved_without_changing_a_bit),
+        cmocka_unit_test(recomputation_saves_memory),
         cmocka_unit_test(same_seed_gives_the_same_bits),
         cmocka_unit_test(plans_share_a_store),
         cmocka_unit_test(running_statistics_follow_the_batch),
