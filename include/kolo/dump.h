@@ -30,6 +30,7 @@ typedef struct kolo_dump_opts {
     int threads;          /* default 1 */
     bool reference_kernels, no_winograd;
     kolo_recompute recompute; /* default none */
+    kolo_precision precision; /* default f32 */
     int ranks;                /* SCHEDULE: size of the group; default 2 */
     kolo_algorithm algorithm; /* SCHEDULE */
 } kolo_dump_opts;

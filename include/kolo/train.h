@@ -45,6 +45,13 @@ typedef enum kolo_recompute {
     KOLO_RECOMPUTE_FULL,  /* everything but the borders of segments of the net; Chen et al., 2016 */
 } kolo_recompute;
 
+/* In which type activations and their gradients are kept; parameters, their gradients, statistics
+ * and losses are f32. */
+typedef enum kolo_precision {
+    KOLO_PRECISION_F32,
+    KOLO_PRECISION_BF16, /* takes a processor that computes in it, or the reference kernels */
+} kolo_precision;
+
 /* What a job does, as its ranks agree on it. Zero means the default, which each line names. */
 typedef struct kolo_train_opts {
     const char *model, *model_options; /* name in the zoo; the model's own options */
@@ -70,9 +77,10 @@ typedef struct kolo_train_opts {
     uint64_t seed;          /* 0 */
     int threads;            /* of kernels, per rank; 1 */
     bool reference_kernels;
-    bool no_winograd;     /* convolutions in their direct form only */
-    int64_t bucket_bytes; /* 1 MiB */
+    bool no_winograd;         /* convolutions in their direct form only */
+    int64_t bucket_bytes;     /* 1 MiB */
     kolo_recompute recompute; /* none */
+    kolo_precision precision; /* f32 */
     kolo_algorithm algorithm;
     const char *out_dir; /* where metrics.jsonl, config.yaml, checkpoint go; NULL: nowhere. Files
                             of these names that are there already are replaced */

@@ -21,6 +21,7 @@ int cmd_dump(kolo_options *o) {
         .what = (kolo_dump_what)kolo_options_choice(o, "what"),
         .batch = kolo_options_int(o, "batch"),
         .recompute = (kolo_recompute)kolo_options_choice(o, "recompute"),
+        .precision = (kolo_precision)kolo_options_choice(o, "precision"),
         .accumulate = kolo_options_int(o, "accumulate"),
         .evaluate = kolo_options_flag(o, "forward"),
         .momentum = kolo_options_float(o, "momentum"),

@@ -37,6 +37,13 @@ static void add_kernels(kolo_text *t) {
     add_row(t, "instruction set", sets[kolo_isa_best()]);
 }
 
+static void add_precision(kolo_text *t) {
+    add_row(t, "bf16",
+            kolo_isa_best() == KOLO_ISA_AVX512
+                ? "kept in bf16, computed with in f32: saves memory, not time"
+                : "no: takes AVX-512 (or the reference kernels)");
+}
+
 static void add_libraries(kolo_text *t) {
     unsigned hwloc = hwloc_get_api_version();
     kolo_text_add(t, "%-*slibkolo %s, jansson %s, libfyaml %s, hwloc API %u.%u\n", NAME_WIDTH,
@@ -59,6 +66,7 @@ int cmd_info(kolo_options *o) {
     add_row(&t, "compiler", __VERSION__);
     add_processor_name(&t);
     add_kernels(&t);
+    add_precision(&t);
     topology_describe(&t, NAME_WIDTH);
     kolo_text_add(&t, "%-*s%d\n", NAME_WIDTH, "usable processors", kolo_processors());
     add_communication(&t);

@@ -27,6 +27,7 @@ static const char *const reductions[] = {"sum", "min", "max", "prod", "mean", NU
 #define ALGORITHMS "auto, ring, direct, tree, double-tree, halving-doubling, mesh or hierarchical"
 static const char *const progresses[] = {"auto", "bar", "plain", "none", NULL};
 static const char *const recomputes[] = {"none", "cheap", "full", NULL};
+static const char *const precisions[] = {"f32", "bf16", NULL};
 static const char *const kernels[] = {"best", "ref", NULL};
 static const char *const dumps[] = {"graph", "passes", "plan", "schedule", NULL};
 
@@ -227,6 +228,10 @@ static const kolo_option rows[] = {
      .commands = MODEL,
      .help = "what the backward pass makes again instead of keeping it: nothing, batch "
              "normalisation and pointwise operations, or all but the borders of segments"},
+    {.name = "precision", .type = KOLO_OPTION_CHOICE, .choices = precisions, .preset = "f32",
+     .commands = MODEL,
+     .help = "type of activations and their gradients; bf16 takes a processor that has it (kolo "
+             "info) or the reference kernels; parameters are f32"},
     {.name = "timeout", .type = KOLO_OPTION_FLOAT, .metavar = "SECONDS", .preset = "300",
      .min = 0.1, .max = 1e6, .commands = JOB,
      .help = "how long a worker waits for the others before it gives up"},

@@ -30,6 +30,7 @@ kolo_status train_opts_make(kolo_options *o, int threads, kolo_train_opts *opts)
         .reference_kernels = kolo_options_choice(o, "kernels") == 1,
         .no_winograd = !kolo_options_flag(o, "winograd"),
         .recompute = (kolo_recompute)kolo_options_choice(o, "recompute"),
+        .precision = (kolo_precision)kolo_options_choice(o, "precision"),
         .bucket_bytes = kolo_options_int(o, "bucket-bytes"),
         .trace = kolo_options_text(o, "trace"),
         .algorithm = (kolo_algorithm)kolo_options_choice(o, "algorithm"),

@@ -69,6 +69,7 @@ const kolo_op *const kolo_ops[] = {
     &kolo_op_clip_factor,
     &kolo_op_accumulate,
     &kolo_op_reorder,
+    &kolo_op_convert,
     &kolo_op_post,
     &kolo_op_wait,
     NULL,
@@ -89,7 +90,7 @@ kolo_status kolo_rule_fail(const kolo_shape_query *q, const char *file, int line
 }
 
 kolo_status kolo_rule_types(const kolo_shape_query *q, const char *letters) {
-    kolo_dtype real = q->in[0].dtype; /* input 0 of every op is a float */
+    kolo_dtype real = kolo_dtype_wide(q->in[0].dtype); /* input 0 of every op is a float */
     if (real != KOLO_DTYPE_F32 && real != KOLO_DTYPE_F64) {
         return KOLO_RULE_FAIL(q, "input 0 is %s; it must be f32 or f64", kolo_dtype_name(real));
     }
@@ -97,7 +98,7 @@ kolo_status kolo_rule_types(const kolo_shape_query *q, const char *letters) {
         kolo_dtype want = letters[i] == 'i'   ? KOLO_DTYPE_I32
                           : letters[i] == 'b' ? KOLO_DTYPE_U8
                                               : real;
-        if (q->in[i].dtype != want) {
+        if (q->in[i].dtype != want && !(want == real && kolo_dtype_wide(q->in[i].dtype) == real)) {
             return KOLO_RULE_FAIL(q, "input %d is %s; it must be %s", i,
                                   kolo_dtype_name(q->in[i].dtype), kolo_dtype_name(want));
         }

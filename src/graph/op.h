@@ -191,6 +191,10 @@ extern const kolo_op kolo_op_square_sum, kolo_op_clip_factor;
 enum { KOLO_ACCUMULATE_KEEP };
 extern const kolo_op kolo_op_accumulate;
 
+/* convert: x -> the same in another dtype, f32 or bf16. Placed by the precision pass. */
+enum { KOLO_CONVERT_DTYPE };
+extern const kolo_op kolo_op_convert;
+
 /* reorder: x -> the same in another layout, that of the output's tensor. */
 extern const kolo_op kolo_op_reorder;
 

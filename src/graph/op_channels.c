@@ -70,6 +70,7 @@ const kolo_op kolo_op_concat = {
     .shape = concat_shape,
     .grad = concat_grad,
     .cheap = true,
+    .bf16 = 0xFFu,
 };
 const kolo_op kolo_op_channel_window = {
     .name = "channel_window",
@@ -79,6 +80,7 @@ const kolo_op kolo_op_channel_window = {
     .shape = window_shape,
     .grad = window_grad,
     .cheap = true,
+    .bf16 = 1u << 0,
 };
 
 kolo_value kolo_concat(kolo_graph *g, const kolo_value *x, int n) {

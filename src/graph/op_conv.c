@@ -61,7 +61,7 @@ static kolo_status conv2d_shape(kolo_shape_query *q) {
         }
     }
     KOLO_TRY(places_of(q, x + 2, w + 2, places));
-    return kolo_rule_out(q, 0, q->in[0].dtype, kolo_shape_4(x[0], w[0], places[0], places[1]));
+    return kolo_rule_out(q, 0, q->in[1].dtype, kolo_shape_4(x[0], w[0], places[0], places[1]));
 }
 
 static kolo_status bwd_data_shape(kolo_shape_query *q) {
@@ -88,9 +88,9 @@ static kolo_status bwd_weights_shape(kolo_shape_query *q) {
     KOLO_TRY(check_groups(q, x[1], dy[1]));
     KOLO_TRY(check_places(q, x + 2, kernel, dy));
     kolo_shape w = kolo_shape_4(dy[1], x[1] / q->attr[KOLO_CONV_GROUPS].i, kernel[0], kernel[1]);
-    KOLO_TRY(kolo_rule_out(q, 0, q->in[0].dtype, w));
+    KOLO_TRY(kolo_rule_out(q, 0, kolo_dtype_wide(q->in[0].dtype), w));
     if (!q->attr[KOLO_CONV_BIAS].i) return KOLO_OK;
-    return kolo_rule_out(q, 1, q->in[0].dtype, kolo_shape_1(dy[1]));
+    return kolo_rule_out(q, 1, kolo_dtype_wide(q->in[0].dtype), kolo_shape_1(dy[1]));
 }
 
 static void conv2d_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
@@ -147,6 +147,7 @@ const kolo_op kolo_op_conv2d = {
     .shape = conv2d_shape,
     .grad = conv2d_grad,
     .cost = conv2d_cost,
+    .bf16 = 1u << 0 | 1u << 1,
 };
 const kolo_op kolo_op_conv2d_bwd_data = {
     .name = "conv2d_bwd_data",
@@ -155,6 +156,7 @@ const kolo_op kolo_op_conv2d_bwd_data = {
     .attrs = attrs,
     .shape = bwd_data_shape,
     .cost = bwd_data_cost,
+    .bf16 = 1u << 0 | 1u << 1,
 };
 const kolo_op kolo_op_conv2d_bwd_weights = {
     .name = "conv2d_bwd_weights",
@@ -163,6 +165,7 @@ const kolo_op kolo_op_conv2d_bwd_weights = {
     .attrs = attrs,
     .shape = bwd_weights_shape,
     .cost = bwd_weights_cost,
+    .bf16 = 1u << 0 | 1u << 1,
 };
 
 kolo_value kolo_conv2d(kolo_graph *g, kolo_value x, kolo_value w, const kolo_conv2d_opts *opts) {

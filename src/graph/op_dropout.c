@@ -36,6 +36,7 @@ const kolo_op kolo_op_dropout = {
     .grad = dropout_grad,
     .overwrite = 1u << 0,
     .cheap = true,
+    .bf16 = 1u << 0,
 };
 
 static kolo_value scalar(kolo_graph *g, const char *name) {

@@ -40,6 +40,14 @@ static kolo_status reorder_shape(kolo_shape_query *q) {
     return kolo_rule_out(q, 0, q->in[0].dtype, q->in[0].shape);
 }
 
+static kolo_status convert_shape(kolo_shape_query *q) {
+    kolo_dtype from = q->in[0].dtype, to = (kolo_dtype)q->attr[KOLO_CONVERT_DTYPE].i;
+    bool up = from == KOLO_DTYPE_BF16 && to == KOLO_DTYPE_F32;
+    bool down = from == KOLO_DTYPE_F32 && to == KOLO_DTYPE_BF16;
+    if (!up && !down) return KOLO_RULE_FAIL(q, "it converts f32 and bf16 into each other");
+    return kolo_rule_out(q, 0, to, q->in[0].shape);
+}
+
 /* Of both views: dy under the shape of x. */
 static void view_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out, const bool *wants,
                       kolo_value *d_in) {
@@ -71,6 +79,16 @@ const kolo_op kolo_op_reorder = {
     .max_in = 1,
     .attrs = no_attrs,
     .shape = reorder_shape,
+};
+
+static const char *const convert_attrs[] = {"dtype", NULL};
+
+const kolo_op kolo_op_convert = {
+    .name = "convert",
+    .min_in = 1,
+    .max_in = 1,
+    .attrs = convert_attrs,
+    .shape = convert_shape,
 };
 
 kolo_value kolo_flatten(kolo_graph *g, kolo_value x) {

@@ -54,7 +54,7 @@ static kolo_status linear_shape(kolo_shape_query *q) {
         }
     }
     bool tokens = is_tokens(x, w);
-    return kolo_rule_out(q, 0, q->in[0].dtype,
+    return kolo_rule_out(q, 0, q->in[1].dtype,
                          tokens ? with_last(*x, w->dim[0]) : kolo_shape_2(x->dim[0], w->dim[0]));
 }
 
@@ -87,9 +87,9 @@ static kolo_status bwd_weights_shape(kolo_shape_query *q) {
         return KOLO_RULE_FAIL(q, "x must be [%" PRId64 ",I...]", dy->dim[0]);
     }
     dw.dim[0] = outputs;
-    KOLO_TRY(kolo_rule_out(q, 0, q->in[0].dtype, dw));
+    KOLO_TRY(kolo_rule_out(q, 0, kolo_dtype_wide(q->in[0].dtype), dw));
     if (!q->attr[KOLO_LINEAR_BWD_BIAS].i) return KOLO_OK;
-    return kolo_rule_out(q, 1, q->in[0].dtype, kolo_shape_1(outputs));
+    return kolo_rule_out(q, 1, kolo_dtype_wide(q->in[0].dtype), kolo_shape_1(outputs));
 }
 
 /* The gradient of a bias alone: the sum of dy over the rows. */
@@ -146,6 +146,7 @@ const kolo_op kolo_op_linear = {
     .shape = linear_shape,
     .grad = linear_grad,
     .cost = linear_cost,
+    .bf16 = 1u << 0 | 1u << 1,
 };
 const kolo_op kolo_op_linear_bwd_data = {
     .name = "linear_bwd_data",
@@ -154,6 +155,7 @@ const kolo_op kolo_op_linear_bwd_data = {
     .attrs = (const char *const[]){NULL},
     .shape = bwd_data_shape,
     .cost = bwd_data_cost,
+    .bf16 = 1u << 0 | 1u << 1,
 };
 const kolo_op kolo_op_linear_bwd_weights = {
     .name = "linear_bwd_weights",
@@ -162,6 +164,7 @@ const kolo_op kolo_op_linear_bwd_weights = {
     .attrs = bwd_weights_attrs,
     .shape = bwd_weights_shape,
     .cost = bwd_weights_cost,
+    .bf16 = 1u << 0 | 1u << 1,
 };
 
 kolo_value kolo_linear(kolo_graph *g, kolo_value x, kolo_value w) {

@@ -37,8 +37,8 @@ static kolo_status infer_shape(kolo_shape_query *q) {
 
 static kolo_status norm_shape(kolo_shape_query *q) {
     KOLO_TRY(infer_shape(q));
-    KOLO_TRY(kolo_rule_out(q, 1, q->in[0].dtype, q->in[1].shape));
-    return kolo_rule_out(q, 2, q->in[0].dtype, q->in[1].shape);
+    KOLO_TRY(kolo_rule_out(q, 1, q->in[1].dtype, q->in[1].shape));
+    return kolo_rule_out(q, 2, q->in[1].dtype, q->in[1].shape);
 }
 
 static kolo_status bwd_shape(kolo_shape_query *q) {
@@ -46,8 +46,8 @@ static kolo_status bwd_shape(kolo_shape_query *q) {
     KOLO_TRY(kolo_rule_same(q, 0, 1));
     KOLO_TRY(check_channels(q, 1, 2, q->n_in));
     KOLO_TRY(kolo_rule_out(q, 0, q->in[0].dtype, q->in[1].shape));
-    KOLO_TRY(kolo_rule_out(q, 1, q->in[0].dtype, q->in[2].shape));
-    return kolo_rule_out(q, 2, q->in[0].dtype, q->in[2].shape);
+    KOLO_TRY(kolo_rule_out(q, 1, q->in[2].dtype, q->in[2].shape));
+    return kolo_rule_out(q, 2, q->in[2].dtype, q->in[2].shape);
 }
 
 static kolo_status update_shape(kolo_shape_query *q) {
@@ -102,6 +102,7 @@ const kolo_op kolo_op_batch_norm = {
     .cost = norm_cost,
     .overwrite = 1u << 5,
     .cheap = true,
+    .bf16 = 1u << 0 | 1u << 5,
 };
 const kolo_op kolo_op_batch_norm_bwd = {
     .name = "batch_norm_bwd",
@@ -111,6 +112,7 @@ const kolo_op kolo_op_batch_norm_bwd = {
     .shape = bwd_shape,
     .cost = norm_cost,
     .overwrite = 1u << 0 | 1u << 1,
+    .bf16 = 1u << 0 | 1u << 1,
 };
 const kolo_op kolo_op_batch_norm_infer = {
     .name = "batch_norm_infer",
@@ -120,6 +122,7 @@ const kolo_op kolo_op_batch_norm_infer = {
     .shape = infer_shape,
     .overwrite = 1u << 0 | 1u << 5,
     .cheap = true,
+    .bf16 = 1u << 0 | 1u << 5,
 };
 const kolo_op kolo_op_batch_norm_update = {
     .name = "batch_norm_update",

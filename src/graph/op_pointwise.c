@@ -23,7 +23,7 @@ static kolo_status bias_bwd_shape(kolo_shape_query *q) {
     KOLO_TRY(kolo_rule_types(q, "f"));
     const kolo_shape *dy = &q->in[0].shape;
     if (dy->rank < 2) return KOLO_RULE_FAIL(q, "dy must have two or more dimensions: N,C,...");
-    return kolo_rule_out(q, 0, q->in[0].dtype, kolo_shape_1(dy->dim[1]));
+    return kolo_rule_out(q, 0, kolo_dtype_wide(q->in[0].dtype), kolo_shape_1(dy->dim[1]));
 }
 
 /* One float input, or more of one shape; the output is like them. */
@@ -79,6 +79,7 @@ const kolo_op kolo_op_bias = {
     .grad = bias_grad,
     .overwrite = 1u << 0,
     .cheap = true,
+    .bf16 = 1u << 0,
 };
 const kolo_op kolo_op_bias_bwd = {
     .name = "bias_bwd",
@@ -86,6 +87,7 @@ const kolo_op kolo_op_bias_bwd = {
     .max_in = 1,
     .attrs = no_attrs,
     .shape = bias_bwd_shape,
+    .bf16 = 1u << 0,
 };
 const kolo_op kolo_op_relu = {
     .name = "relu",
@@ -96,6 +98,7 @@ const kolo_op kolo_op_relu = {
     .grad = relu_grad,
     .overwrite = 1u << 0,
     .cheap = true,
+    .bf16 = 1u << 0,
 };
 const kolo_op kolo_op_relu_bwd = {
     .name = "relu_bwd",
@@ -104,6 +107,7 @@ const kolo_op kolo_op_relu_bwd = {
     .attrs = no_attrs,
     .shape = pointwise_shape,
     .overwrite = 1u << 0 | 1u << 1 | 1u << 2,
+    .bf16 = 1u << 0 | 1u << 1 | 1u << 2,
 };
 const kolo_op kolo_op_add = {
     .name = "add",
@@ -114,6 +118,7 @@ const kolo_op kolo_op_add = {
     .grad = add_grad,
     .overwrite = 1u << 0 | 1u << 1,
     .cheap = true,
+    .bf16 = 1u << 0 | 1u << 1,
 };
 const kolo_op kolo_op_scale = {
     .name = "scale",

@@ -111,6 +111,7 @@ const kolo_op kolo_op_max_pool2d = {
     .attrs = attrs,
     .shape = max_shape,
     .grad = max_grad,
+    .bf16 = 1u << 0,
 };
 const kolo_op kolo_op_max_pool2d_bwd = {
     .name = "max_pool2d_bwd",
@@ -118,6 +119,7 @@ const kolo_op kolo_op_max_pool2d_bwd = {
     .max_in = 3,
     .attrs = attrs,
     .shape = max_bwd_shape,
+    .bf16 = 1u << 0 | 1u << 2,
 };
 const kolo_op kolo_op_avg_pool2d = {
     .name = "avg_pool2d",
@@ -126,6 +128,7 @@ const kolo_op kolo_op_avg_pool2d = {
     .attrs = attrs,
     .shape = pool_shape,
     .grad = avg_grad,
+    .bf16 = 1u << 0,
 };
 const kolo_op kolo_op_avg_pool2d_bwd = {
     .name = "avg_pool2d_bwd",
@@ -133,6 +136,7 @@ const kolo_op kolo_op_avg_pool2d_bwd = {
     .max_in = 1,
     .attrs = attrs,
     .shape = avg_bwd_shape,
+    .bf16 = 1u << 0,
 };
 
 static kolo_value pool2d(kolo_graph *g, const kolo_op *op, kolo_value x,

@@ -10,7 +10,12 @@
 kolo_status kolo_rule_fail(const kolo_shape_query *q, const char *file, int line, const char *fmt,
                            ...) KOLO_PRINTF(4, 5);
 
-/* Types of the inputs, a letter each: 'f' f32 or f64, the same for all 'f'; 'i' i32; 'b' u8. */
+/* The type in which what is no activation stands beside activations of this type: of bf16, f32. */
+static inline kolo_dtype kolo_dtype_wide(kolo_dtype dtype) {
+    return dtype == KOLO_DTYPE_BF16 ? KOLO_DTYPE_F32 : dtype;
+}
+
+/* Types of the inputs, a letter each: 'f' f64, or f32 and bf16 mixed; 'i' i32; 'b' u8. */
 kolo_status kolo_rule_types(const kolo_shape_query *q, const char *letters);
 /* Input i has `rank` dimensions, which `dims` names: "N,C,H,W". */
 kolo_status kolo_rule_rank(const kolo_shape_query *q, int i, int rank, const char *dims);

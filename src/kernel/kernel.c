@@ -3,6 +3,7 @@
 #include "kernel/kernel.h"
 
 #include "base/isa.h"
+#include "kernel/wide.h"
 
 extern const kolo_kernel *const kolo_ref_kernels[];
 extern const kolo_kernel *const kolo_simd_kernels[];
@@ -85,11 +86,30 @@ kolo_status kolo_kernel_select(kolo_kernel_set set, kolo_kernel_spec *spec,
         best_spec = trial;
         best_time = time;
     }
+    if (set == KOLO_KERNELS_BEST && (!best || kolo_kernel_is_ref(best))) {
+        kolo_kernel_spec trial = *spec;
+        double time = kolo_wide_kernel.fit(&trial);
+        if (time >= 0 && (!best || time < best_time)) {
+            best = &kolo_wide_kernel;
+            best_spec = trial;
+            best_time = time;
+        }
+    }
     if (!best) return none_fits(set, spec);
     *spec = best_spec;
     *kernel = best;
     if (seconds) *seconds = best_time;
     return KOLO_OK;
+}
+
+kolo_status kolo_kernel_check_bf16(void) {
+    static const char *const has[] = {"none of its vectors", "AVX2"};
+    int isa = kolo_kernel_isa();
+    if (isa >= (int)KOLO_COUNT(has)) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                     "precision bf16 takes a processor with AVX-512; this one has %s: use f32, or "
+                     "the reference kernels",
+                     has[isa]);
 }
 
 /* ---- what kernels share ---- */

@@ -80,6 +80,10 @@ bool kolo_kernel_is_ref(const kolo_kernel *kernel);
 void kolo_kernel_spec_init(kolo_kernel_spec *spec, const kolo_graph *g, const kolo_node *n,
                            int threads);
 
+/* UNSUPPORTED, with what is missing, when the best kernels have no bf16 on this processor. (The
+ * reference kernels have it everywhere.) Tensors are then kept in bf16 and computed with in f32. */
+kolo_status kolo_kernel_check_bf16(void);
+
 /* ---- what kernels share ---- */
 
 /* The instruction set that simd kernels use here: 0 baseline, 1 avx2, 2 avx512. */

@@ -1,6 +1,8 @@
 /* The list of reference kernels, and what runs an f32 node on a body written for doubles. */
 #include "kernel/ref.h"
 
+#include "base/bf16.h"
+
 const kolo_kernel *const kolo_ref_kernels[] = {
     &kolo_ref_conv2d,
     &kolo_ref_conv2d_bwd_data,
@@ -62,6 +64,7 @@ const kolo_kernel *const kolo_ref_kernels[] = {
     &kolo_ref_clip_factor,
     &kolo_ref_accumulate,
     &kolo_ref_reorder,
+    &kolo_ref_convert,
     NULL,
 };
 
@@ -76,22 +79,37 @@ double kolo_ref_seconds(const kolo_kernel_spec *spec) {
     return 1e-3 + kolo_kernel_seconds(flops, bytes, 1e-3);
 }
 
+/* Floats are f64, or f32 and bf16 in any mixture. */
+static bool floats_mix(const kolo_kernel_spec *spec) {
+    kolo_kernel_spec wide = *spec;
+    for (int i = 0; i < spec->n_in; i++) {
+        if (wide.in[i].dtype == KOLO_DTYPE_BF16) wide.in[i].dtype = KOLO_DTYPE_F32;
+    }
+    for (int i = 0; i < spec->n_out; i++) {
+        if (wide.out[i].dtype == KOLO_DTYPE_BF16) wide.out[i].dtype = KOLO_DTYPE_F32;
+    }
+    return kolo_spec_floats_are(&wide, KOLO_DTYPE_F32) ||
+           kolo_spec_floats_are(&wide, KOLO_DTYPE_F64);
+}
+
 double kolo_ref_fit(kolo_kernel_spec *spec) {
     kolo_kernel_spec chosen = *spec;
     for (int i = 0; i < chosen.n_in; i++) {
         kolo_tensor *t = &chosen.in[i];
         if (kolo_layout_is_open(t)) t->layout = kolo_layout_plain(t->shape.rank);
     }
-    bool floats = kolo_spec_floats_are(&chosen, KOLO_DTYPE_F32) ||
-                  kolo_spec_floats_are(&chosen, KOLO_DTYPE_F64);
-    if (!floats || !kolo_spec_is_plain(&chosen)) return -1;
+    if (!floats_mix(&chosen) || !kolo_spec_is_plain(&chosen)) return -1;
     *spec = chosen;
     return kolo_ref_seconds(spec);
 }
 
-/* Bytes that the doubles of an f32 tensor take in scratch memory. */
+static bool is_narrow(const kolo_tensor *t) {
+    return t->dtype == KOLO_DTYPE_F32 || t->dtype == KOLO_DTYPE_BF16;
+}
+
+/* Bytes that the doubles of an f32 or bf16 tensor take in scratch memory. */
 static size_t wide_bytes(const kolo_tensor *t) {
-    if (t->dtype != KOLO_DTYPE_F32) return 0;
+    if (!is_narrow(t)) return 0;
     return kolo_round_up((size_t)kolo_shape_count(&t->shape) * sizeof(double), 64);
 }
 
@@ -104,29 +122,45 @@ kolo_status kolo_ref_prepare(const kolo_kernel_spec *spec, void **state, size_t 
 
 void kolo_ref_release(void *state) { KOLO_ASSERT(!state); }
 
+static void widen(const kolo_tensor *t, const void *from, double *to) {
+    const float *number = from;
+    const uint16_t *half = from;
+    bool is_half = t->dtype == KOLO_DTYPE_BF16;
+    for (int64_t k = 0, n = kolo_shape_count(&t->shape); k < n; k++) {
+        to[k] = (double)(is_half ? kolo_bf16_widen(half[k]) : number[k]);
+    }
+}
+
+static void narrow(const kolo_tensor *t, const double *from, void *to) {
+    float *number = to;
+    uint16_t *half = to;
+    bool is_half = t->dtype == KOLO_DTYPE_BF16;
+    for (int64_t k = 0, n = kolo_shape_count(&t->shape); k < n; k++) {
+        if (is_half) {
+            half[k] = kolo_bf16_narrow((float)from[k]);
+        } else {
+            number[k] = (float)from[k];
+        }
+    }
+}
+
 void kolo_ref_run(const kolo_call *call, void (*body)(const kolo_call *call)) {
     const kolo_kernel_spec *spec = call->spec;
     kolo_call wide = *call;
     char *scratch = call->scratch;
     for (int i = 0; i < spec->n_in; i++) {
-        if (spec->in[i].dtype != KOLO_DTYPE_F32) continue;
-        const float *from = call->in[i];
-        double *to = wide.in[i] = scratch;
-        int64_t count = kolo_shape_count(&spec->in[i].shape);
-        for (int64_t k = 0; k < count; k++) to[k] = from[k];
+        if (!is_narrow(&spec->in[i])) continue;
+        widen(&spec->in[i], call->in[i], (double *)scratch);
+        wide.in[i] = scratch;
         scratch += wide_bytes(&spec->in[i]);
     }
     for (int i = 0; i < spec->n_out; i++) {
-        if (spec->out[i].dtype != KOLO_DTYPE_F32) continue;
+        if (!is_narrow(&spec->out[i])) continue;
         wide.out[i] = scratch;
         scratch += wide_bytes(&spec->out[i]);
     }
     body(&wide);
     for (int i = 0; i < spec->n_out; i++) {
-        if (spec->out[i].dtype != KOLO_DTYPE_F32) continue;
-        const double *from = wide.out[i];
-        float *to = call->out[i];
-        int64_t count = kolo_shape_count(&spec->out[i].shape);
-        for (int64_t k = 0; k < count; k++) to[k] = (float)from[k];
+        if (is_narrow(&spec->out[i])) narrow(&spec->out[i], wide.out[i], call->out[i]);
     }
 }

@@ -1,10 +1,10 @@
 #pragma once
 /* What the reference kernels share.
  *
- * Each is written once, in double: kolo_ref_run widens f32 inputs into scratch memory, runs the
- * body on doubles and rounds its outputs, so that an f32 result is the exact one rounded once, and
- * f64 tensors are used where they lie. Tensors of i32 and u8 pass as they are. Plain layouts only;
- * loops as the formulas are written; one thread. */
+ * Each is written once, in double: kolo_ref_run widens f32 and bf16 inputs into scratch memory,
+ * runs the body on doubles and rounds its outputs, so that an f32 result is the exact one rounded
+ * once, and f64 tensors are used where they lie. Tensors of i32 and u8 pass as they are. Plain
+ * layouts only; loops as the formulas are written; one thread. */
 
 #include "kernel/kernel.h"
 
@@ -39,7 +39,7 @@ extern const kolo_kernel kolo_ref_batch_norm_update, kolo_ref_scale;
 extern const kolo_kernel kolo_ref_dropout, kolo_ref_concat, kolo_ref_channel_window;
 extern const kolo_kernel kolo_ref_softmax_xent, kolo_ref_softmax_xent_bwd, kolo_ref_accuracy;
 extern const kolo_kernel kolo_ref_confusion;
-extern const kolo_kernel kolo_ref_sgd, kolo_ref_accumulate, kolo_ref_reorder;
+extern const kolo_kernel kolo_ref_sgd, kolo_ref_accumulate, kolo_ref_reorder, kolo_ref_convert;
 extern const kolo_kernel kolo_ref_gelu, kolo_ref_gelu_bwd, kolo_ref_silu, kolo_ref_silu_bwd;
 extern const kolo_kernel kolo_ref_sigmoid, kolo_ref_sigmoid_bwd, kolo_ref_tanh, kolo_ref_tanh_bwd;
 extern const kolo_kernel kolo_ref_mul, kolo_ref_matmul;

@@ -1,5 +1,7 @@
-/* reorder, between any two layouts, of any dtype. */
+/* reorder, between any two layouts, of any dtype; convert. */
 #include "kernel/ref.h"
+
+#include <string.h>
 
 static double fit(kolo_kernel_spec *spec) {
     const kolo_tensor *from = &spec->in[0], *to = &spec->out[0];
@@ -17,3 +19,12 @@ const kolo_kernel kolo_ref_reorder = {
     .fit = fit,
     .run = run,
 };
+
+static void convert(const kolo_call *call) {
+    size_t count = (size_t)kolo_shape_count(&call->spec->out[0].shape);
+    memcpy(call->out[0], call->in[0], count * sizeof(double));
+}
+
+static void run_convert(const kolo_call *call) { kolo_ref_run(call, convert); }
+
+const kolo_kernel kolo_ref_convert = KOLO_REF_KERNEL("ref_convert", &kolo_op_convert, run_convert);

@@ -126,7 +126,7 @@ static void join_node(layouter *l, const kolo_node *n) {
         int rank = tensor_of(l, v)->shape.rank;
         if (input ? reads_weights(n->op, k) : makes_weights(n->op, k - n->n_in)) {
             component_of(l, v)->is_weight = true;
-        } else if (is_elementwise(l, n)) {
+        } else if (is_elementwise(l, n) || n->op == &kolo_op_convert) {
             if (rank == 0) continue;
             if (kolo_value_ok(equal)) join(l, equal, v);
             equal = v;

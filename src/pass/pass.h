@@ -31,6 +31,10 @@ kolo_status kolo_pass_gradient(kolo_graph *g, kolo_value loss, kolo_value seed);
  * (kolo_recompute in kolo/train.h); `seed` is the gradient's. The results have the same bits. */
 kolo_status kolo_pass_recompute(kolo_graph *g, kolo_recompute what, kolo_value seed);
 
+/* Activations and their gradients become bf16, with conversions where the types meet; all else
+ * stays f32. Runs on the whole graph, before the layouts. ARG: the graph is in f64. */
+kolo_status kolo_pass_precision(kolo_graph *g);
+
 /* Zero means the default. */
 typedef struct kolo_optimizer_opts {
     kolo_optimizer kind;
@@ -105,6 +109,7 @@ typedef struct kolo_pipeline_opts {
     bool train;
     kolo_optimizer_opts optimizer;
     kolo_recompute recompute;
+    kolo_precision precision;
     int64_t micro_batches; /* of a step; above 1: results are summed over them */
     size_t bucket_bytes;
     kolo_kernel_set kernels;

@@ -1,7 +1,8 @@
 /* The passes in order. Each leaves a graph that the verifier accepts.
  *
- *   to train:    fold, statistics, gradient, optimiser, fuse, prune, recompute, layout, accumulate, bucket
- *   to evaluate: inference, fold, prune, layout
+ *   to train:    fold, statistics, gradient, optimiser, fuse, prune, recompute, precision, layout,
+ *                accumulate, bucket
+ *   to evaluate: inference, fold, prune, precision, layout
  *
  * and then memory, which only reads the graph (plan/compile.c calls it). */
 #include "graph/op.h"
@@ -62,6 +63,10 @@ kolo_status kolo_pipeline_run(kolo_graph *g, const kolo_pipeline_opts *opts) {
     if (opts->train) {
         kolo_value seed = kolo_graph_find(g, "grad_scale");
         KOLO_TRY(kolo_pass_recompute(g, opts->recompute, seed));
+        KOLO_TRY(kolo_graph_verify(g));
+    }
+    if (opts->precision == KOLO_PRECISION_BF16) {
+        KOLO_TRY(kolo_pass_precision(g));
         KOLO_TRY(kolo_graph_verify(g));
     }
     KOLO_TRY(kolo_pass_layout(g, opts->kernels, opts->threads, opts->fixed, opts->fixed_arg));

@@ -259,6 +259,7 @@ kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kol
                 .clip = o.clip,
             },
         .recompute = o.recompute,
+        .precision = o.precision,
         .micro_batches = o.micro_batches,
         .bucket_bytes = o.bucket_bytes,
         .kernels = o.kernels,

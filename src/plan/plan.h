@@ -77,6 +77,7 @@ typedef struct kolo_plan_opts {
      * it sums its own, and it alone finishes steps. It must outlive this one. */
     const kolo_plan *adds_to;
     kolo_recompute recompute; /* default none */
+    kolo_precision precision; /* default f32 */
     size_t bucket_bytes;      /* least bytes of a bucket; default 1 MiB */
     kolo_algorithm algorithm;
     kolo_kernel_set kernels;

@@ -65,6 +65,10 @@ static kolo_status check_ranges(const kolo_train_opts *o) {
     KOLO_TRY(check_real("beta2", o->beta2, 0, false, 0.999999));
     KOLO_TRY(check_real("eps", o->eps, 0, false, 1));
     KOLO_TRY(check_real("largest norm of the gradients", o->clip, 0, false, 1e12));
+    KOLO_TRY(check_count("precision", o->precision, KOLO_PRECISION_F32, KOLO_PRECISION_BF16));
+    if (o->precision == KOLO_PRECISION_BF16 && !o->reference_kernels) {
+        KOLO_TRY(kolo_kernel_check_bf16());
+    }
     KOLO_TRY(check_count("recomputation", o->recompute, KOLO_RECOMPUTE_NONE, KOLO_RECOMPUTE_FULL));
     return check_count("learning-rate schedule", o->schedule, KOLO_LR_CONSTANT, KOLO_LR_COSINE);
 }
@@ -207,6 +211,7 @@ static kolo_status open_all(kolo_setup *s, const kolo_train_opts *given, int wor
                 .kernels = kolo_kernel_set_of(s->opts.reference_kernels, s->opts.no_winograd),
                 .threads = s->opts.threads,
                 .recompute = s->opts.recompute,
+                .precision = s->opts.precision,
             },
     };
     return try_model(s);

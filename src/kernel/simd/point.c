@@ -147,6 +147,36 @@ const kolo_kernel kolo_simd_accumulate = {
     .release = kolo_free,
 };
 
+/* ---- convert ---- */
+
+static double fit_convert(kolo_kernel_spec *spec) {
+    if (!kolo_layout_equal(&spec->in[0].layout, &spec->out[0].layout)) return -1;
+    return seconds(spec);
+}
+
+static kolo_status prepare_convert(const kolo_kernel_spec *spec, void **state,
+                                   size_t *scratch_bytes) {
+    const kolo_simd_point_table *table = kolo_simd_isa_now()->point;
+    *scratch_bytes = 0;
+    return keep(spec->in[0].dtype == KOLO_DTYPE_BF16 ? table->widen : table->narrow,
+                kolo_tensor_elements(&spec->out[0]), state);
+}
+
+static void run_convert(const kolo_call *call) {
+    const point_state *s = call->state;
+    kolo_simd_convert_job job = {call->in[0], call->out[0]};
+    kolo_simd_parallel(call->spec->threads, s->items, s->loop, &job);
+}
+
+const kolo_kernel kolo_simd_convert = {
+    .name = "simd_convert",
+    .op = &kolo_op_convert,
+    .fit = fit_convert,
+    .prepare = prepare_convert,
+    .run = run_convert,
+    .release = kolo_free,
+};
+
 /* ---- bias, bias_bwd ---- */
 
 static double fit_bias(kolo_kernel_spec *spec) {

@@ -1,6 +1,7 @@
 /* Pointwise loops, compiled for each instruction set. Without contraction every set, and body and
  * tail of a loop, give the same bits. Sums run over a fixed
  * number of lanes for the same reason. */
+#include "base/bf16.h"
 #include "kernel/simd/simd.h"
 #include "kernel/simd/vector.h"
 
@@ -177,6 +178,20 @@ static void square_sum(const void *arg, int part, int64_t begin, int64_t end) {
     }
 }
 
+static void widen(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_convert_job *job = arg;
+    const uint16_t *from = job->from;
+    float *to = job->to;
+    for (int64_t i = begin; i < end; i++) to[i] = kolo_bf16_widen(from[i]);
+}
+
+static void narrow(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_convert_job *job = arg;
+    const float *from = job->from;
+    uint16_t *to = job->to;
+    for (int64_t i = begin; i < end; i++) to[i] = kolo_bf16_narrow(from[i]);
+}
+
 /* ---- bias ---- */
 
 INLINE void bias_plane(const float *x, const float *b, float *y, int64_t pixels, int64_t inner) {
@@ -265,6 +280,8 @@ const kolo_simd_point_table KOLO_SIMD_TABLE(kolo_simd_point_) = {
     .adam = adam,
     .square_sum = square_sum,
     .accumulate = accumulate,
+    .widen = widen,
+    .narrow = narrow,
     .bias = bias,
     .bias_bwd = bias_bwd,
 };

@@ -41,6 +41,7 @@ const kolo_kernel *const kolo_simd_kernels[] = {
     &kolo_simd_wino_bwd_data,
     &kolo_simd_wino_bwd_weights,
     &kolo_simd_reorder,
+    &kolo_simd_convert,
     &kolo_simd_gelu,
     &kolo_simd_gelu_bwd,
     &kolo_simd_silu,

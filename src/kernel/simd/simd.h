@@ -60,6 +60,11 @@ typedef struct kolo_simd_sgd_job {
     bool streams; /* the results go past the caches; they lie at multiples of 64 bytes */
 } kolo_simd_sgd_job;
 
+typedef struct kolo_simd_convert_job {
+    const void *from;
+    void *to;
+} kolo_simd_convert_job;
+
 typedef struct kolo_simd_accumulate_job {
     const float *x;
     float *sum;
@@ -101,6 +106,7 @@ static inline int64_t kolo_simd_slices(const kolo_simd_image *v) {
 typedef struct kolo_simd_point_table {
     kolo_simd_loop relu, relu_bwd, add, add_relu, sgd, sgd_plain, adam, square_sum, accumulate;
     kolo_simd_loop bias, bias_bwd;
+    kolo_simd_loop widen, narrow; /* bf16 to f32 and back */
 } kolo_simd_point_table;
 
 /* ---- loss: items are places, each with a label ---- */
@@ -393,7 +399,7 @@ extern const kolo_kernel kolo_simd_batch_norm_infer, kolo_simd_batch_norm_update
 extern const kolo_kernel kolo_simd_dropout, kolo_simd_concat, kolo_simd_channel_window;
 extern const kolo_kernel kolo_simd_conv2d, kolo_simd_conv2d_bwd_data, kolo_simd_conv2d_bwd_weights;
 extern const kolo_kernel kolo_simd_wino, kolo_simd_wino_bwd_data, kolo_simd_wino_bwd_weights;
-extern const kolo_kernel kolo_simd_reorder;
+extern const kolo_kernel kolo_simd_reorder, kolo_simd_convert;
 extern const kolo_kernel kolo_simd_adam, kolo_simd_square_sum, kolo_simd_clip_factor;
 extern const kolo_kernel kolo_simd_gelu, kolo_simd_gelu_bwd, kolo_simd_silu, kolo_simd_silu_bwd;
 extern const kolo_kernel kolo_simd_sigmoid, kolo_simd_sigmoid_bwd, kolo_simd_mul;

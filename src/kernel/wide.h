@@ -1,0 +1,8 @@
+#pragma once
+/* bf16 by way of f32: runs a node that has bf16 tensors on the f32 kernel that is best for it,
+ * between copies in scratch memory. For what no kernel takes in bf16. */
+
+#include "kernel/kernel.h"
+
+/* Of no op: it fits any whose f32 form a kernel fits. */
+extern const kolo_kernel kolo_wide_kernel;

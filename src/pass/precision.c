@@ -1,0 +1,112 @@
+/* Mixed precision: activations and their gradients in bf16, everything else in f32: parameters,
+ * their gradients, statistics, losses. Micikevicius et al., "Mixed precision training", 2018, with
+ * bf16, whose range needs no scaling of the loss (Kalamkar et al., "A study of bfloat16 for deep
+ * learning training", 2019).
+ *
+ * One walk in order. Each op says which of its inputs it takes in bf16 (op->bf16) and by its shape
+ * rule what comes out; a `convert` node stands where a value has the other type, once for all its
+ * readers. So parameters are narrowed once in a step, and the f32 value is what is updated. Inputs
+ * of the graph are read as they come. */
+#include "graph/op.h"
+#include "pass/pass.h"
+
+typedef struct converter {
+    kolo_graph *g;
+    kolo_value *other; /* by value: it in the other type, or none */
+    bool *input;       /* by value: an input of the graph, or a view of one */
+    int32_t n_values;  /* before nodes are added */
+    kolo_node **order;
+    int32_t n;
+} converter;
+
+static kolo_dtype dtype_of(const converter *c, kolo_value v) {
+    return kolo_info(c->g, v)->tensor.dtype;
+}
+
+/* v in `dtype`; the node that converts it stands where the walk is now. */
+static kolo_value in_dtype(converter *c, kolo_value v, kolo_dtype dtype) {
+    if (dtype_of(c, v) == dtype) return v;
+    if (kolo_value_ok(c->other[v.id])) return c->other[v.id];
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_CONVERT_DTYPE].i = dtype};
+    kolo_value made = kolo_graph_add1(c->g, &kolo_op_convert, &v, 1, attr);
+    if (kolo_graph_check(c->g) != KOLO_OK) return v;
+    c->order[c->n++] = c->g->nodes[c->g->n_nodes - 1];
+    return c->other[v.id] = made;
+}
+
+static bool is_float(kolo_dtype dtype) {
+    return dtype == KOLO_DTYPE_F32 || dtype == KOLO_DTYPE_BF16;
+}
+
+/* Gives each input the type that the op takes it in. */
+static void convert_inputs(converter *c, kolo_node *n) {
+    for (int k = 0; k < n->n_in; k++) {
+        kolo_value v = n->in[k];
+        if (!is_float(dtype_of(c, v))) continue;
+        bool half = k < 32 && n->op->bf16 >> k & 1;
+        if (!half) {
+            n->in[k] = in_dtype(c, v, KOLO_DTYPE_F32);
+        } else if (!c->input[v.id]) {
+            n->in[k] = in_dtype(c, v, KOLO_DTYPE_BF16);
+        }
+    }
+}
+
+static kolo_status retype_outputs(const converter *c, const kolo_node *n) {
+    kolo_tensor in[KOLO_MAX_IO], have[KOLO_MAX_IO], want[KOLO_MAX_IO];
+    kolo_shape_query q = kolo_node_query(c->g, n, in, have);
+    q.out = want;
+    KOLO_TRY(n->op->shape(&q));
+    for (int k = 0; k < n->n_out; k++) kolo_info(c->g, n->out[k])->tensor.dtype = want[k].dtype;
+    return KOLO_OK;
+}
+
+static kolo_status convert_node(converter *c, kolo_node *n) {
+    if (n->op->view) {
+        c->input[n->out[0].id] = c->input[n->in[0].id];
+    } else {
+        convert_inputs(c, n);
+        KOLO_TRY(kolo_graph_check(c->g));
+    }
+    c->order[c->n++] = n;
+    return retype_outputs(c, n);
+}
+
+static kolo_status convert_outputs(converter *c) {
+    for (int32_t i = 0; i < c->g->n_outputs; i++) {
+        kolo_value *v = &c->g->outputs[i].value;
+        if (dtype_of(c, *v) == KOLO_DTYPE_BF16) *v = in_dtype(c, *v, KOLO_DTYPE_F32);
+    }
+    return kolo_graph_check(c->g);
+}
+
+kolo_status kolo_pass_precision(kolo_graph *g) {
+    if (g->dtype != KOLO_DTYPE_F32) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "precision bf16 is for models in f32, not in %s",
+                         kolo_dtype_name(g->dtype));
+    }
+    converter c = {.g = g, .n_values = g->n_values};
+    kolo_arena arena = {0};
+    kolo_status status = KOLO_OK;
+    const int32_t n_nodes = g->n_nodes;
+    size_t n = (size_t)g->n_values;
+    c.other = kolo_arena_alloc(&arena, n * sizeof *c.other);
+    c.input = kolo_arena_alloc(&arena, n);
+    c.order = kolo_arena_alloc(&arena, (n + (size_t)n_nodes) * sizeof *c.order);
+    if (!c.other || !c.input || !c.order) {
+        status = KOLO_NOMEM(n * sizeof *c.other);
+        goto done;
+    }
+    for (int32_t v = 0; v < g->n_values; v++) {
+        c.other[v] = KOLO_NONE;
+        c.input[v] = g->values[v].kind == KOLO_VALUE_INPUT;
+    }
+    for (int32_t i = 0; i < n_nodes; i++) {
+        KOLO_TRY_GOTO(convert_node(&c, g->nodes[i]), done);
+    }
+    KOLO_TRY_GOTO(convert_outputs(&c), done);
+    status = kolo_graph_set_nodes(g, c.order, c.n);
+done:
+    kolo_arena_fini(&arena);
+    return status;
+}

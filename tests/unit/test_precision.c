@@ -1,0 +1,197 @@
+/* Mixed precision: what is bf16 and what stays f32, conversions, and training whose losses stay
+ * near those of f32 over 200 steps. */
+#include "base/bf16.h"
+#include "kernel/simd/simd.h"
+#include "pass/pass.h"
+#include "support/kernel_check.h"
+#include "support/support.h"
+#include "train/session.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { STEPS = 200 };
+
+/* ---- numbers ---- */
+
+static void numbers_round_to_nearest_even(void **state) {
+    static const struct {
+        float number;
+        uint16_t half;
+    } cases[] = {
+        {0.0F, 0x0000},
+        {-0.0F, 0x8000},
+        {1.0F, 0x3F80},
+        {1.00390625F, 0x3F80} /* half way: down */,
+        {1.01171875F, 0x3F82} /* half way: up */,
+        {1.00390637F, 0x3F81},
+        {3.4028235e38F, 0x7F80},
+        {-INFINITY, 0xFF80},
+        {1e-45F, 0x0000},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        assert_int_equal(kolo_bf16_narrow(cases[i].number), cases[i].half);
+    }
+    assert_true(isnan(kolo_bf16_widen(kolo_bf16_narrow(NAN))));
+    for (uint32_t half = 0; half < 0x10000; half++) {
+        float wide = kolo_bf16_widen((uint16_t)half);
+        if (!isnan(wide)) assert_int_equal(kolo_bf16_narrow(wide), half);
+    }
+}
+
+/* Every instruction set converts as the scalar functions do, the reference too. */
+static void kernels_convert_alike(void **state) {
+    enum { N = 77 };
+    static const kolo_dtype to[] = {KOLO_DTYPE_BF16, KOLO_DTYPE_F32};
+    float numbers[N], widened[N];
+    uint16_t halves[N];
+    for (int i = 0; i < N; i++) numbers[i] = (float)(i - 30) * 1.2345F;
+    for (int i = 0; i < 6 * (kolo_kernel_isa() + 1); i++) {
+        bool ref = i % 3 == 0;
+        kolo_simd_pin_isa(i / 6);
+        for (int d = 0; d < 2; d++) {
+            const kolo_kernel *kernel = test_kernel(ref ? "ref_convert" : "simd_convert");
+            kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_CONVERT_DTYPE].i = to[d]};
+            kolo_kernel_spec spec = {
+                .op = &kolo_op_convert, .attr = attr, .n_in = 1, .n_out = 1, .threads = 1 + i % 2};
+            spec.in[0] = kolo_tensor_plain(to[!d], kolo_shape_1(N));
+            spec.out[0] = kolo_tensor_plain(to[d], kolo_shape_1(N));
+            kolo_call call = {.spec = &spec,
+                              .in = {d ? (void *)halves : numbers},
+                              .out = {d ? (void *)widened : halves}};
+            size_t scratch;
+            assert_true(kernel->fit(&spec) >= 0);
+            ASSERT_OK(kernel->prepare(&spec, &call.state, &scratch));
+            call.scratch = kolo_alloc(scratch + 1);
+            kernel->run(&call);
+            kolo_free(call.scratch);
+            if (call.state) kernel->release(call.state);
+        }
+        for (int k = 0; k < N; k++) {
+            assert_int_equal(halves[k], kolo_bf16_narrow(numbers[k]));
+            assert_true(widened[k] == kolo_bf16_widen(halves[k]));
+        }
+    }
+    kolo_simd_pin_isa(-1);
+}
+
+/* ---- the pass ---- */
+
+static kolo_graph *lenet_in_bf16(void) {
+    kolo_graph *g;
+    const kolo_model *model;
+    kolo_model_opts how = {.batch = 2, .sample = {3, {1, 28, 28}}, .classes = 10};
+    kolo_pipeline_opts opts = {.train = true,
+                               .precision = KOLO_PRECISION_BF16,
+                               .kernels = KOLO_KERNELS_REF,
+                               .bucket_bytes = 1};
+    ASSERT_OK(kolo_graph_create(NULL, &g));
+    ASSERT_OK(kolo_model_find("lenet", &model));
+    ASSERT_OK(model->build(g, &how));
+    ASSERT_OK(kolo_pipeline_run(g, &opts));
+    return g;
+}
+
+/* Activations and their gradients are bf16; parameters, their gradients, losses are f32; a
+ * parameter is narrowed once, whoever reads it. */
+static void types_are_where_they_belong(void **state) {
+    kolo_graph *g = lenet_in_bf16();
+    int halves = 0;
+    for (int32_t v = 0; v < g->n_values; v++) {
+        const kolo_value_info *info = &g->values[v];
+        if (info->kind != KOLO_VALUE_PARAM) continue;
+        int narrowed = 0;
+        for (int32_t i = 0; i < g->n_nodes; i++) {
+            const kolo_node *n = g->nodes[i];
+            narrowed += n->op == &kolo_op_convert && n->in[0].id == v;
+        }
+        assert_int_equal(info->tensor.dtype, KOLO_DTYPE_F32);
+        assert_int_equal(kolo_info(g, info->grad)->tensor.dtype, KOLO_DTYPE_F32);
+        assert_int_equal(narrowed, info->tensor.shape.rank > 1);
+    }
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        const kolo_node *n = g->nodes[i];
+        kolo_dtype out = kolo_info(g, n->out[0])->tensor.dtype;
+        if (n->op == &kolo_op_conv2d || n->op == &kolo_op_max_pool2d_bwd ||
+            n->op == &kolo_op_linear_bwd_data) {
+            assert_int_equal(out, KOLO_DTYPE_BF16);
+            halves++;
+        }
+    }
+    assert_true(halves >= 6);
+    kolo_value loss = kolo_graph_output(g, "loss"), logits = kolo_graph_output(g, "logits");
+    assert_int_equal(kolo_info(g, loss)->tensor.dtype, KOLO_DTYPE_F32);
+    assert_int_equal(kolo_info(g, logits)->tensor.dtype, KOLO_DTYPE_F32);
+    kolo_graph_destroy(g);
+}
+
+/* ---- training ---- */
+
+typedef struct setting {
+    const char *model, *options;
+    int64_t batch;
+    kolo_kernel_set kernels;
+    kolo_precision precision;
+} setting;
+
+/* The mean loss over all steps. */
+static double train(const setting *s) {
+    kolo_dataset *data;
+    kolo_loader *loader;
+    kolo_session *session;
+    double sum = 0;
+    ASSERT_OK(kolo_dataset_open("synthetic:N=256,test=1", KOLO_SPLIT_TRAIN, &data));
+    kolo_loader_opts batches = {.dataset = data, .global_batch = s->batch, .seed = 3, .end = STEPS};
+    ASSERT_OK(kolo_loader_create(&batches, &loader));
+    kolo_session_opts opts = {
+        .model = s->model,
+        .model_options = s->options,
+        .sample = kolo_dataset_describe(data)->sample,
+        .classes = kolo_dataset_describe(data)->classes,
+        .batch = s->batch,
+        .plan = {.kernels = s->kernels, .precision = s->precision, .momentum = 0.9},
+    };
+    ASSERT_OK(kolo_session_create(&opts, NULL, &session));
+    ASSERT_OK(kolo_session_init(session, 3));
+    for (int k = 0; k < STEPS; k++) {
+        kolo_batch batch;
+        kolo_sums sums;
+        ASSERT_OK(kolo_loader_next(loader, &batch));
+        ASSERT_OK(kolo_session_step(session, &batch, 0.01, &sums));
+        sum += sums.loss / (double)sums.samples / STEPS;
+    }
+    kolo_session_destroy(session);
+    kolo_loader_destroy(loader);
+    kolo_dataset_close(data);
+    return sum;
+}
+
+static void losses_stay_near_those_of_f32(void **state) {
+    static const setting settings[] = {
+        {"mlp", "", 16, KOLO_KERNELS_REF, KOLO_PRECISION_F32},
+        {"mlp", "", 16, KOLO_KERNELS_BEST, KOLO_PRECISION_F32},
+        {"lenet", "", 8, KOLO_KERNELS_REF, KOLO_PRECISION_F32},
+        {"lenet", "", 16, KOLO_KERNELS_BEST, KOLO_PRECISION_F32},
+        {"resnet20", "width=4", 16, KOLO_KERNELS_BEST, KOLO_PRECISION_F32},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(settings); i++) {
+        setting s = settings[i];
+        double full = train(&s);
+        s.precision = KOLO_PRECISION_BF16;
+        double half = train(&s);
+        printf("%s, kernels %d: %.4f in f32, %.4f in bf16\n", s.model, (int)s.kernels, full, half);
+        if (!(fabs(half - full) < 0.02 * full) || half == full) {
+            fail_msg("%s, kernels %d: %g in f32, %g in bf16", s.model, (int)s.kernels, full, half);
+        }
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(numbers_round_to_nearest_even),
+        cmocka_unit_test(kernels_convert_alike),
+        cmocka_unit_test(types_are_where_they_belong),
+        cmocka_unit_test(losses_stay_near_those_of_f32),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
