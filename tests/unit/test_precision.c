@@ -170,9 +170,9 @@ static void losses_stay_near_those_of_f32(void **state) {
     static const setting settings[] = {
         {"mlp", "", 16, KOLO_KERNELS_REF, KOLO_PRECISION_F32},
         {"mlp", "", 16, KOLO_KERNELS_BEST, KOLO_PRECISION_F32},
-        {"lenet", "", 8, KOLO_KERNELS_REF, KOLO_PRECISION_F32},
+        {"lenet", "", 4, KOLO_KERNELS_REF, KOLO_PRECISION_F32},
         {"lenet", "", 16, KOLO_KERNELS_BEST, KOLO_PRECISION_F32},
-        {"resnet20", "width=4", 16, KOLO_KERNELS_BEST, KOLO_PRECISION_F32},
+        {"resnet20", "width=4", 8, KOLO_KERNELS_BEST, KOLO_PRECISION_F32},
     };
     for (size_t i = 0; i < KOLO_COUNT(settings); i++) {
         setting s = settings[i];
