@@ -170,9 +170,9 @@ static void losses_stay_near_those_of_f32(void **state) {
     static const setting settings[] = {
         {"mlp", "", 16, KOLO_KERNELS_REF, KOLO_PRECISION_F32},
         {"mlp", "", 16, KOLO_KERNELS_BEST, KOLO_PRECISION_F32},
-        {"lenet", "", 4, KOLO_KERNELS_REF, KOLO_PRECISION_F32},
+        {"lenet", "", 8, KOLO_KERNELS_REF, KOLO_PRECISION_F32},
         {"lenet", "", 16, KOLO_KERNELS_BEST, KOLO_PRECISION_F32},
-        {"resnet20", "width=4", 8, KOLO_KERNELS_BEST, KOLO_PRECISION_F32},
+        {"resnet20", "width=4", 16, KOLO_KERNELS_BEST, KOLO_PRECISION_F32},
     };
     for (size_t i = 0; i < KOLO_COUNT(settings); i++) {
         setting s = settings[i];
@@ -180,7 +180,7 @@ static void losses_stay_near_those_of_f32(void **state) {
         s.precision = KOLO_PRECISION_BF16;
         double half = train(&s);
         printf("%s, kernels %d: %.4f in f32, %.4f in bf16\n", s.model, (int)s.kernels, full, half);
-        if (!(fabs(half - full) < 0.02 * full) || half == full) {
+        if (!(fabs(half - full) < 0.03 * full) || half == full) {
             fail_msg("%s, kernels %d: %g in f32, %g in bf16", s.model, (int)s.kernels, full, half);
         }
     }
