@@ -6,6 +6,7 @@
 
 #include <fcntl.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -240,6 +241,32 @@ static const refusal refusals[] = {
     {1, {.model = "lenet", .data = "synthetic:shape=1x8x8"}, KOLO_ERR_ARG, "at least 12x12"},
 };
 
+/* The losses of a benchmark are those of training: on data of one global batch the two differ in
+ * the loader and in nothing else. */
+static void a_benchmark_trains(void **state) {
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        setting bench = {.opts = {.model = "lenet",
+                                  .data = "synthetic:N=16,test=1",
+                                  .batch = 16 / ranks,
+                                  .steps = 6,
+                                  .momentum = 0.9,
+                                  .in_memory = true}};
+        setting job = bench;
+        job.opts.in_memory = false;
+        job.opts.no_eval = true;
+        const outcome *o = train(ranks, &bench);
+        all_is_well(o, ranks);
+        const kolo_train_result measured = o[0].result;
+        o = train(ranks, &job);
+        all_is_well(o, ranks);
+        const kolo_train_result *trained = &o[0].result;
+        assert_int_equal(measured.steps, trained->steps);
+        assert_true(fabs(measured.first_loss - trained->first_loss) < 1e-5);
+        assert_true(fabs(measured.final_loss - trained->final_loss) < 1e-4);
+        assert_true(measured.final_loss < measured.first_loss);
+    }
+}
+
 static void bad_jobs_are_refused_before_they_start(void **state) {
     for (size_t i = 0; i < KOLO_COUNT(refusals); i++) {
         const refusal *r = &refusals[i];
@@ -346,6 +373,7 @@ int main(void) {
         cmocka_unit_test(a_run_reports_evaluates_and_saves),
         cmocka_unit_test(steps_end_a_run_within_an_epoch),
         cmocka_unit_test(a_batch_in_memory_is_learnt_by_heart),
+        cmocka_unit_test(a_benchmark_trains),
         cmocka_unit_test(bad_jobs_are_refused_before_they_start),
         cmocka_unit_test(ranks_fail_together),
         cmocka_unit_test(different_options_are_named),
