@@ -140,7 +140,7 @@ static void a_rank_that_hangs_ends_the_job_at_the_deadline(void **state) {
     long pids[WORKERS];
     kolo_process job =
         start_job("train --model mlp --data synthetic --workers 3 --threads 1 --batch 8 "
-                  "--epochs 100000 --no-eval --out run --progress none --timeout 1");
+                  "--epochs 100000 --no-eval --out run --progress none --timeout 4");
     await_ranks(&job, WORKERS, pids);
     kill((pid_t)pids[1], SIGSTOP);
     assert_int_equal(end_job(&job).code, 1);
