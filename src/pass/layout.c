@@ -112,7 +112,7 @@ static bool same_size(const layouter *l, kolo_value a, kolo_value b) {
 
 /* Whether all that a node reads and makes, scalars aside, lies alike. */
 static bool is_elementwise(const layouter *l, const kolo_node *n) {
-    return n->op == &kolo_op_add ||
+    return n->op == &kolo_op_add || n->op == &kolo_op_convert ||
            (kolo_node_is_update(l->g, n) && n->op != &kolo_op_batch_norm_update);
 }
 
@@ -126,7 +126,7 @@ static void join_node(layouter *l, const kolo_node *n) {
         int rank = tensor_of(l, v)->shape.rank;
         if (input ? reads_weights(n->op, k) : makes_weights(n->op, k - n->n_in)) {
             component_of(l, v)->is_weight = true;
-        } else if (is_elementwise(l, n) || n->op == &kolo_op_convert) {
+        } else if (is_elementwise(l, n)) {
             if (rank == 0) continue;
             if (kolo_value_ok(equal)) join(l, equal, v);
             equal = v;
