@@ -52,6 +52,18 @@ typedef enum kolo_precision {
     KOLO_PRECISION_BF16, /* takes a processor that computes in it, or the reference kernels */
 } kolo_precision;
 
+/* Where the choice among kernels and layouts comes from: formulas, or times measured on this
+ * processor. */
+typedef enum kolo_autotune {
+    KOLO_AUTOTUNE_OFF,    /* formulas */
+    KOLO_AUTOTUNE_CACHED, /* the times that the file has, formulas elsewhere */
+    KOLO_AUTOTUNE_ON,     /* what the file has not is measured before the first step */
+} kolo_autotune;
+
+/* A line for the user about what is going on before the first step; `passing`: it stands for the
+ * moment, until the next. */
+typedef void (*kolo_train_notice)(void *arg, const char *line, bool passing);
+
 /* What a job does, as its ranks agree on it. Zero means the default, which each line names. */
 typedef struct kolo_train_opts {
     const char *model, *model_options; /* name in the zoo; the model's own options */
@@ -77,7 +89,12 @@ typedef struct kolo_train_opts {
     uint64_t seed;          /* 0 */
     int threads;            /* of kernels, per rank; 1 */
     bool reference_kernels;
-    bool no_winograd;         /* convolutions in their direct form only */
+    bool no_winograd; /* convolutions in their direct form only */
+    kolo_autotune autotune;
+    const char *tuning; /* file of measured times, read and kept by rank 0; NULL: none. With out_dir
+                           the times that were used also go into tuning.txt there */
+    kolo_train_notice notice; /* called on rank 0; may be NULL */
+    void *notice_arg;
     int64_t bucket_bytes;     /* 1 MiB */
     kolo_recompute recompute; /* none */
     kolo_precision precision; /* f32 */

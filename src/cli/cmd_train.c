@@ -7,6 +7,7 @@
 #include "cli/train_opts.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static kolo_status resolve(kolo_options *o, int threads, kolo_train_opts *opts) {
     KOLO_TRY(train_opts_make(o, threads, opts));
@@ -35,12 +36,20 @@ static kolo_status train_as_rank(kolo_comm *comm, int threads, kolo_options *o) 
         snprintf(text, sizeof text, "%d", threads);
         KOLO_TRY(kolo_options_set_from_file(o, "threads", "threads", text));
     }
+    if (opts.out_dir && opts.autotune != KOLO_AUTOTUNE_OFF && !kolo_options_given(o, "tuning")) {
+        char *path = kolo_format("%s/tuning.txt", opts.out_dir); /* so the config repeats the run */
+        if (!path) return KOLO_NOMEM(strlen(opts.out_dir));
+        kolo_status set = kolo_options_set_from_file(o, "tuning", "tuning", path);
+        kolo_free(path);
+        KOLO_TRY(set);
+    }
     kolo_text config = {0};
     kolo_options_yaml(o, &config);
     if (config.failed) return KOLO_NOMEM(config.length);
     opts.resolved_config = config.text;
     bool talks = kolo_comm_rank(comm) == 0;
     progress shown = progress_make((progress_style)kolo_options_choice(o, "progress"));
+    if (kolo_options_choice(o, "progress") == PROGRESS_NONE) opts.notice = NULL;
     kolo_train_result result;
     kolo_status status = kolo_train(comm, &opts, talks ? progress_show : NULL, &shown, &result);
     progress_end(&shown);

@@ -1,7 +1,10 @@
 /* Options of training, from the table to the library's struct. */
 #include "cli/train_opts.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 kolo_status train_opts_model(kolo_options *o, const char **model, const char **model_options) {
     char *name = kolo_arena_strdup(&o->arena, kolo_options_text(o, "model"));
@@ -11,6 +14,27 @@ kolo_status train_opts_model(kolo_options *o, const char **model, const char **m
     *model = name;
     *model_options = colon ? colon + 1 : NULL;
     return KOLO_OK;
+}
+
+/* A line for the user; one that passes only where it can be written over. */
+static void show_notice(void *arg, const char *line, bool passing) {
+    bool terminal = isatty(STDERR_FILENO);
+    if (passing && !terminal) return;
+    fprintf(stderr, terminal ? "\r\033[K%s%s" : "%s%s", line, passing ? "" : "\n");
+}
+
+/* --tuning, else kolo/tuning.txt in the user's cache folder; NULL where there is none. */
+static kolo_status tuning_file(kolo_options *o, const char **path) {
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    *path = kolo_options_text(o, "tuning");
+    if (*path) return KOLO_OK;
+    char *text = cache && *cache == '/' ? kolo_format("%s/kolo/tuning.txt", cache)
+                 : home && *home == '/' ? kolo_format("%s/.cache/kolo/tuning.txt", home)
+                                        : kolo_strdup("");
+    if (text && *text) *path = kolo_arena_strdup(&o->arena, text);
+    bool failed = !text || (*text && !*path);
+    kolo_free(text);
+    return failed ? KOLO_NOMEM(64) : KOLO_OK;
 }
 
 kolo_status train_opts_make(kolo_options *o, int threads, kolo_train_opts *opts) {
@@ -35,5 +59,8 @@ kolo_status train_opts_make(kolo_options *o, int threads, kolo_train_opts *opts)
         .trace = kolo_options_text(o, "trace"),
         .algorithm = (kolo_algorithm)kolo_options_choice(o, "algorithm"),
     };
+    opts->autotune = (kolo_autotune)kolo_options_choice(o, "autotune");
+    opts->notice = show_notice;
+    KOLO_TRY(tuning_file(o, &opts->tuning));
     return train_opts_model(o, &opts->model, &opts->model_options);
 }

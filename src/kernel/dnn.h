@@ -140,5 +140,8 @@ extern const kolo_kernel kolo_dnn_conv2d, kolo_dnn_conv2d_bwd_data, kolo_dnn_con
 extern const kolo_kernel kolo_dnn_linear, kolo_dnn_linear_bwd_data, kolo_dnn_linear_bwd_weights;
 extern const kolo_kernel kolo_dnn_reorder, kolo_dnn_matmul;
 
+/* Of the library that runs. */
+void kolo_dnn_version(int version[3]);
+
 /* Every kernel above, NULL-terminated. */
 extern const kolo_kernel *const kolo_dnn_kernels[];

@@ -2,6 +2,13 @@
  * there is no faster than plain loops (and its pooling many times slower on some processors). */
 #include "kernel/dnn.h"
 
+void kolo_dnn_version(int version[3]) {
+    const dnnl_version_t *v = dnnl_version();
+    version[0] = v->major;
+    version[1] = v->minor;
+    version[2] = v->patch;
+}
+
 const kolo_kernel *const kolo_dnn_kernels[] = {
     &kolo_dnn_conv2d,  &kolo_dnn_conv2d_bwd_data, &kolo_dnn_conv2d_bwd_weights,
     &kolo_dnn_linear,  &kolo_dnn_linear_bwd_data, &kolo_dnn_linear_bwd_weights,

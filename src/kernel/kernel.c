@@ -3,12 +3,14 @@
 #include "kernel/kernel.h"
 
 #include "base/isa.h"
+#include "kernel/tune.h"
 #include "kernel/wide.h"
 
 extern const kolo_kernel *const kolo_ref_kernels[];
 extern const kolo_kernel *const kolo_simd_kernels[];
 #if KOLO_HAS_DNNL
 extern const kolo_kernel *const kolo_dnn_kernels[];
+void kolo_dnn_version(int version[3]);
 #endif
 
 static const kolo_kernel *const *const families[] = {
@@ -69,11 +71,12 @@ static kolo_status none_fits(kolo_kernel_set set, const kolo_kernel_spec *spec) 
     return status;
 }
 
-kolo_status kolo_kernel_select(kolo_kernel_set set, kolo_kernel_spec *spec,
-                               const kolo_kernel **kernel, double *seconds) {
+kolo_status kolo_kernel_select_tuned(kolo_kernel_set set, kolo_tuner *tuner, kolo_kernel_spec *spec,
+                                     const kolo_kernel **kernel, double *seconds) {
     const kolo_kernel *best = NULL;
     kolo_kernel_spec best_spec;
     double best_time = 0;
+    bool best_measured = false;
     const kolo_kernel *candidate;
     for (size_t i = 0; (candidate = kolo_kernel_at(i)); i++) {
         if (candidate->op != spec->op) continue;
@@ -81,10 +84,17 @@ kolo_status kolo_kernel_select(kolo_kernel_set set, kolo_kernel_spec *spec,
         if (set == KOLO_KERNELS_DIRECT && candidate->winograd) continue;
         kolo_kernel_spec trial = *spec;
         double time = candidate->fit(&trial);
-        if (time < 0 || (best && time >= best_time)) continue;
+        if (time < 0) continue;
+        bool tune = tuner && !kolo_kernel_is_ref(candidate);
+        double known = tune ? kolo_tuner_seconds(tuner, candidate, &trial, time) : -1;
+        bool measured = known >= 0;
+        if (measured) time = known;
+        if (best && measured < best_measured) continue;
+        if (best && measured == best_measured && time >= best_time) continue;
         best = candidate;
         best_spec = trial;
         best_time = time;
+        best_measured = measured;
     }
     if (set == KOLO_KERNELS_BEST && (!best || kolo_kernel_is_ref(best))) {
         kolo_kernel_spec trial = *spec;
@@ -112,7 +122,22 @@ kolo_status kolo_kernel_check_bf16(void) {
                      has[isa]);
 }
 
+kolo_status kolo_kernel_select(kolo_kernel_set set, kolo_kernel_spec *spec,
+                               const kolo_kernel **kernel, double *seconds) {
+    return kolo_kernel_select_tuned(set, NULL, spec, kernel, seconds);
+}
+
 /* ---- what kernels share ---- */
+
+void kolo_kernel_describe(kolo_text *text) {
+    static const char *const sets[] = {"baseline", "avx2", "avx512"};
+    kolo_text_add(text, "%s", sets[kolo_kernel_isa()]);
+#if KOLO_HAS_DNNL
+    int version[3];
+    kolo_dnn_version(version);
+    kolo_text_add(text, ", oneDNN %d.%d.%d", version[0], version[1], version[2]);
+#endif
+}
 
 int kolo_kernel_isa(void) { return (int)kolo_isa_best(); }
 

@@ -72,6 +72,12 @@ static inline kolo_kernel_set kolo_kernel_set_of(bool reference, bool no_winogra
  * be NULL) is its estimate. UNSUPPORTED, naming op, dtypes and layouts, when none fits. */
 kolo_status kolo_kernel_select(kolo_kernel_set set, kolo_kernel_spec *spec,
                                const kolo_kernel **kernel, double *seconds);
+/* The same by the times that `tuner` (may be NULL) knows or measures; where it has one of any
+ * kernel for the spec, those without count for nothing. */
+struct kolo_tuner;
+kolo_status kolo_kernel_select_tuned(kolo_kernel_set set, struct kolo_tuner *tuner,
+                                     kolo_kernel_spec *spec, const kolo_kernel **kernel,
+                                     double *seconds);
 /* Kernel number i of all, in no particular order; NULL past the last. */
 const kolo_kernel *kolo_kernel_at(size_t i);
 /* True for reference kernels. */
@@ -85,6 +91,9 @@ void kolo_kernel_spec_init(kolo_kernel_spec *spec, const kolo_graph *g, const ko
 kolo_status kolo_kernel_check_bf16(void);
 
 /* ---- what kernels share ---- */
+
+/* Appends what the kernels are made of here: "avx2, oneDNN 2.6.3". */
+void kolo_kernel_describe(kolo_text *text);
 
 /* The instruction set that simd kernels use here: 0 baseline, 1 avx2, 2 avx512. */
 int kolo_kernel_isa(void);

@@ -57,6 +57,7 @@ typedef struct copy {
 typedef struct layouter {
     kolo_graph *g;
     kolo_kernel_set kernels;
+    struct kolo_tuner *tuner;
     int threads;
     kolo_layout families[N_FAMILIES];
     int32_t *root;          /* by value */
@@ -186,7 +187,8 @@ static kolo_status find_components(layouter *l, kolo_fixed_layout fixed, void *a
 static double select_seconds(const layouter *l, kolo_kernel_spec *spec) {
     const kolo_kernel *kernel;
     double seconds;
-    return kolo_kernel_select(l->kernels, spec, &kernel, &seconds) == KOLO_OK ? seconds : -1;
+    kolo_status status = kolo_kernel_select_tuned(l->kernels, l->tuner, spec, &kernel, &seconds);
+    return status == KOLO_OK ? seconds : -1;
 }
 
 static double reorder_seconds(const layouter *l, const kolo_tensor *from, const kolo_tensor *to) {
@@ -535,11 +537,11 @@ done:
     return status;
 }
 
-kolo_status kolo_pass_layout(kolo_graph *g, kolo_kernel_set kernels, int threads,
-                             kolo_fixed_layout fixed, void *arg) {
+kolo_status kolo_pass_layout(kolo_graph *g, kolo_kernel_set kernels, struct kolo_tuner *tuner,
+                             int threads, kolo_fixed_layout fixed, void *arg) {
     if (kernels == KOLO_KERNELS_REF) return KOLO_OK; /* all is plain already */
     KOLO_TRY(add_borders(g));
-    layouter l = {.g = g, .kernels = kernels, .threads = threads};
+    layouter l = {.g = g, .kernels = kernels, .tuner = tuner, .threads = threads};
     kolo_status status = KOLO_OK;
     size_t n_values = (size_t)g->n_values + 1, n_nodes = (size_t)g->n_nodes + 1;
     l.root = kolo_arena_alloc(&l.arena, n_values * sizeof *l.root);

@@ -54,10 +54,10 @@ kolo_status kolo_pass_fuse(kolo_graph *g);
 
 /* Chooses the layout of each value. Parameters and state named in `fixed` (may be NULL) keep the
  * layout that it gives; returns whether it knows the name. Nothing is changed for reference
- * kernels. */
+ * kernels. `tuner` (may be NULL) knows or measures times. */
 typedef bool (*kolo_fixed_layout)(void *arg, const char *name, kolo_tensor *tensor);
-kolo_status kolo_pass_layout(kolo_graph *g, kolo_kernel_set kernels, int threads,
-                             kolo_fixed_layout fixed, void *arg);
+kolo_status kolo_pass_layout(kolo_graph *g, kolo_kernel_set kernels, struct kolo_tuner *tuner,
+                             int threads, kolo_fixed_layout fixed, void *arg);
 
 /* Sums over the step's micro-batches, of which there are `micro_batches`, what updates read of its
  * results and the outputs "loss" and "correct"; adds the scalar "fresh". Runs after the layouts. */
@@ -113,6 +113,7 @@ typedef struct kolo_pipeline_opts {
     int64_t micro_batches; /* of a step; above 1: results are summed over them */
     size_t bucket_bytes;
     kolo_kernel_set kernels;
+    struct kolo_tuner *tuner; /* borrowed; NULL: estimates */
     int threads;
     kolo_fixed_layout fixed;
     void *fixed_arg;

@@ -69,7 +69,8 @@ kolo_status kolo_pipeline_run(kolo_graph *g, const kolo_pipeline_opts *opts) {
         KOLO_TRY(kolo_pass_precision(g));
         KOLO_TRY(kolo_graph_verify(g));
     }
-    KOLO_TRY(kolo_pass_layout(g, opts->kernels, opts->threads, opts->fixed, opts->fixed_arg));
+    KOLO_TRY(kolo_pass_layout(g, opts->kernels, opts->tuner, opts->threads, opts->fixed,
+                              opts->fixed_arg));
     KOLO_TRY(kolo_graph_verify(g));
     if (!opts->train) return KOLO_OK;
     if (opts->micro_batches > 1) KOLO_TRY(kolo_pass_accumulate(g, opts->micro_batches));

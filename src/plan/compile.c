@@ -109,7 +109,8 @@ static kolo_status add_kernel(kolo_plan *p, int32_t node, const kolo_plan_opts *
     kolo_step *step = &p->steps[p->n_steps++];
     *step = (kolo_step){.kind = KOLO_STEP_KERNEL, .node = node, .bucket = -1};
     kolo_kernel_spec_init(&step->spec, p->graph, p->graph->nodes[node], opts->threads);
-    KOLO_TRY(kolo_kernel_select(opts->kernels, &step->spec, &step->kernel, NULL));
+    KOLO_TRY(
+        kolo_kernel_select_tuned(opts->kernels, opts->tuner, &step->spec, &step->kernel, NULL));
     size_t scratch = 0;
     if (step->kernel->prepare) {
         KOLO_TRY(step->kernel->prepare(&step->spec, &step->state, &scratch));
@@ -263,6 +264,7 @@ kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kol
         .micro_batches = o.micro_batches,
         .bucket_bytes = o.bucket_bytes,
         .kernels = o.kernels,
+        .tuner = o.tuner,
         .threads = o.threads,
         .fixed = layout_in_store,
         .fixed_arg = store,

@@ -81,7 +81,8 @@ typedef struct kolo_plan_opts {
     size_t bucket_bytes;      /* least bytes of a bucket; default 1 MiB */
     kolo_algorithm algorithm;
     kolo_kernel_set kernels;
-    int threads; /* of kernels; default 1 */
+    struct kolo_tuner *tuner; /* borrowed until the plan is compiled; NULL: estimates */
+    int threads;              /* of kernels; default 1 */
 } kolo_plan_opts;
 
 /* Compiles a graph: takes `graph` over (also on failure). `comm` may be NULL: no communication.

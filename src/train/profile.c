@@ -11,6 +11,7 @@
 #include "train/agree.h"
 #include "train/fixed.h"
 #include "train/trace.h"
+#include "train/tuning.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -226,6 +227,7 @@ static kolo_status run(profiler *p, const kolo_train_opts *train, owned_profile 
     in_memory.out_dir = NULL;
     int size = p->comm ? kolo_comm_size(p->comm) : 1;
     KOLO_TRY(kolo_agree(p->comm, kolo_setup_open(&in_memory, size, &p->setup)));
+    KOLO_TRY(kolo_tuning_begin(&p->setup, p->comm));
     KOLO_TRY(kolo_session_create(&p->setup.session, p->comm, &p->session));
     KOLO_TRY(kolo_session_init(p->session, p->setup.opts.seed));
     KOLO_TRY(kolo_agree(p->comm, prepare(p)));

@@ -251,6 +251,7 @@ void kolo_setup_describe(const kolo_setup *setup, kolo_text *text) {
                   : o->no_winograd     ? "direct"
                                        : "best",
                   kolo_algorithm_name(o->algorithm));
+    kolo_text_add(text, "autotune: %d\n", (int)o->autotune);
     kolo_text_add(text, "bucket-bytes: %" PRId64 "\neval: %d\neval-every: %" PRId64 "\n",
                   o->bucket_bytes, !o->no_eval, o->eval_every);
     kolo_text_add(text, "in memory: %d\naugment: %s\n", o->in_memory, o->augment ? o->augment : "");
@@ -259,5 +260,6 @@ void kolo_setup_describe(const kolo_setup *setup, kolo_text *text) {
 void kolo_setup_close(kolo_setup *setup) {
     kolo_dataset_close(setup->train);
     kolo_dataset_close(setup->test);
+    kolo_tuner_destroy(setup->tuner);
     *setup = (kolo_setup){0};
 }

@@ -3,6 +3,7 @@
  * checked, data open, sizes worked out, the model known to take the samples. */
 
 #include "data/augment.h"
+#include "kernel/tune.h"
 #include "kolo/train.h"
 #include "train/session.h"
 
@@ -10,6 +11,7 @@ typedef struct kolo_setup {
     kolo_train_opts opts;       /* resolved; texts are the caller's */
     kolo_dataset *train, *test; /* test: NULL without evaluation */
     kolo_augment augment;
+    kolo_tuner *tuner; /* see train/tuning.h; NULL: estimates */
     kolo_session_opts session;
     int64_t global_batch;
     int64_t epoch_steps; /* in_memory: all steps are one epoch */

@@ -15,6 +15,7 @@
 #include "train/schedule.h"
 #include "train/setup.h"
 #include "train/trace.h"
+#include "train/tuning.h"
 #include "train/weights.h"
 
 #include <inttypes.h>
@@ -99,7 +100,11 @@ static kolo_status begin(job *j, const kolo_train_opts *opts) {
     KOLO_TRY(kolo_agree(j->comm, kolo_setup_open(opts, j->size, &j->setup)));
     KOLO_TRY(compare_options(j));
     KOLO_TRY(kolo_agree(j->comm, open_files(j)));
+    KOLO_TRY(kolo_tuning_begin(&j->setup, j->comm));
     KOLO_TRY(kolo_session_create(&j->setup.session, j->comm, &j->session));
+    kolo_status recorded = KOLO_OK;
+    if (j->files) recorded = kolo_tuning_record(&j->setup, j->setup.opts.out_dir);
+    KOLO_TRY(kolo_agree(j->comm, recorded));
     KOLO_TRY(kolo_session_init(j->session, j->setup.opts.seed));
     KOLO_TRY(load_weights(j));
     if (j->setup.opts.trace) {

@@ -213,6 +213,61 @@ static void a_run_is_repeated_from_its_config(void **state) {
     kolo_free(first);
 }
 
+static int lines_of(const char *path) {
+    char *text = test_contents(path);
+    int n = 0;
+    for (const char *at = text; *at; at++) n += *at == '\n';
+    kolo_free(text);
+    return n;
+}
+
+static json_t *hash_of(const char *path) {
+    json_t *result = read_json(path), *hash = json_object_get(result, "parameter_hash");
+    json_incref(hash);
+    json_decref(result);
+    return hash;
+}
+
+/* What one run measures the next finds; the run's folder repeats it; a broken file is no failure.
+ */
+static void measured_times_are_kept(void **state) {
+    const char *train = "train --model lenet --data synthetic:N=64,test=8 --batch 16 --workers 2 "
+                        "--threads 1 --steps 2 --tuning times/tuning.txt";
+    char command[512];
+    snprintf(command, sizeof command, "%s --autotune on --out tuned --json a.json", train);
+    assert_int_equal(run(command), 0);
+    char *said = test_contents("err");
+    assert_non_null(strstr(said, "kernels timed"));
+    assert_non_null(strstr(said, "kept in times/tuning.txt\n"));
+    kolo_free(said);
+    int known = lines_of("times/tuning.txt");
+    assert_true(known > 5 && lines_of("tuned/tuning.txt") <= known);
+
+    snprintf(command, sizeof command, "%s --autotune on --json b.json", train);
+    assert_int_equal(run(command), 0);
+    said = test_contents("err");
+    assert_null(strstr(said, "autotune"));
+    kolo_free(said);
+    assert_int_equal(lines_of("times/tuning.txt"), known);
+    assert_int_equal(
+        run("train --config tuned/config.yaml --tuning tuned/tuning.txt --autotune cached "
+            "--out again --json c.json"),
+        0);
+    json_t *a = hash_of("a.json"), *b = hash_of("b.json"), *c = hash_of("c.json");
+    assert_true(json_equal(a, b) && json_equal(a, c));
+    json_decref(a);
+    json_decref(b);
+    json_decref(c);
+
+    ASSERT_OK(kolo_file_write("times/tuning.txt", "nonsense\n", 9));
+    assert_int_equal(run("bench train --model mlp --batch 8 --threads 1 --steps 2 "
+                         "--tuning times/tuning.txt"),
+                     0);
+    said = test_contents("err");
+    assert_non_null(strstr(said, "ignored: times/tuning.txt does not begin with"));
+    kolo_free(said);
+}
+
 static void allreduces_are_measured(void **state) {
     assert_int_equal(run("bench allreduce -n 2 --sizes 8,1K --seconds 0.02 --json -"), 0);
     json_t *result = read_json("out"), *rows = json_object_get(result, "rows");
@@ -340,6 +395,7 @@ int main(void) {
         cmocka_unit_test(failures_are_one_line_and_exit_1),
         cmocka_unit_test(config_files_are_checked_to_the_column),
         cmocka_unit_test(a_run_is_repeated_from_its_config),
+        cmocka_unit_test(measured_times_are_kept),
         cmocka_unit_test(allreduces_are_measured),
         cmocka_unit_test(codecs_are_measured),
         cmocka_unit_test(allreduces_are_predicted),

@@ -1,0 +1,288 @@
+/* Tuners: a hash table of times by key, its text form, and the measuring.
+ *
+ * Measured are the kernels of convolutions and linear layers alone: elsewhere there is hardly a
+ * choice. Each is run once to warm up, then a few times more; the least time counts, since all that
+ * disturbs a measurement makes it longer. What is hopeless is not measured, or not again: a kernel
+ * whose estimate, or first run, is a multiple of the best time of the same work in any layout. */
+#include "kernel/tune.h"
+
+#include "base/rng.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BUCKETS = 4096, RUNS = 5 };
+static const char *const head = "kolo tuning 1\n";
+static const double hopeless = 2.5; /* times the best of the same work */
+static const int64_t enough = 60e6; /* nanoseconds in measured runs of one kernel */
+
+typedef struct entry {
+    struct entry *next;
+    const char *key;
+    double seconds;
+    bool asked;
+} entry;
+
+struct kolo_tuner {
+    char *machine;
+    entry *times[BUCKETS];
+    entry *works[BUCKETS]; /* best time of the same work, by everything in a key but kernel and
+                              layouts */
+    kolo_arena arena;
+    bool measures;
+    int measured;
+    kolo_tuner_observer observer;
+    void *arg;
+};
+
+/* ---- entries ---- */
+
+static entry **bucket_of(entry **table, const char *key) {
+    return &table[kolo_hash_text(key) % BUCKETS];
+}
+
+static entry *find(entry **table, const char *key) {
+    entry *e = *bucket_of(table, key);
+    while (e && strcmp(e->key, key) != 0) e = e->next;
+    return e;
+}
+
+/* The entry of a key, made when there is none; NULL when there is no memory. */
+static entry *put(kolo_tuner *t, entry **table, const char *key, double seconds) {
+    entry *e = find(table, key);
+    if (!e) {
+        e = kolo_arena_alloc(&t->arena, sizeof *e);
+        char *copy = kolo_arena_strdup(&t->arena, key);
+        if (!e || !copy) return NULL;
+        entry **bucket = bucket_of(table, key);
+        *e = (entry){.next = *bucket, .key = copy};
+        *bucket = e;
+    }
+    e->seconds = seconds;
+    return e;
+}
+
+kolo_status kolo_tuner_create(const char *machine, kolo_tuner **tuner) {
+    kolo_tuner *t = kolo_zalloc(sizeof *t);
+    if (!t) return KOLO_NOMEM(sizeof *t);
+    t->machine = kolo_strdup(machine);
+    if (!t->machine) {
+        kolo_free(t);
+        return KOLO_NOMEM(strlen(machine));
+    }
+    *tuner = t;
+    return KOLO_OK;
+}
+
+void kolo_tuner_destroy(kolo_tuner *t) {
+    if (!t) return;
+    kolo_arena_fini(&t->arena);
+    kolo_free(t->machine);
+    kolo_free(t);
+}
+
+void kolo_tuner_measure(kolo_tuner *t, bool on, kolo_tuner_observer observer, void *arg) {
+    t->measures = on;
+    t->observer = observer;
+    t->arg = arg;
+}
+
+/* ---- text ---- */
+
+/* One line without its end: "seconds key". False when it is none. With `t` the entry is taken. */
+static bool read_line(kolo_tuner *t, const char *line, size_t length, kolo_status *status) {
+    char *copy = kolo_alloc(length + 1), *end;
+    *status = copy ? KOLO_OK : KOLO_NOMEM(length + 1);
+    if (!copy) return true;
+    memcpy(copy, line, length);
+    copy[length] = '\0';
+    double seconds = strtod(copy, &end);
+    bool good = end > copy && *end == ' ' && end[1] && seconds > 0 && seconds < 1e6;
+    if (good && t && !put(t, t->times, end + 1, seconds)) *status = KOLO_NOMEM(length);
+    kolo_free(copy);
+    return good;
+}
+
+static kolo_status read_lines(kolo_tuner *t, const char *name, const char *text) {
+    int number = 2;
+    for (const char *line = text + strlen(head); *line; number++) {
+        size_t length = strcspn(line, "\n");
+        kolo_status status;
+        bool good = read_line(t, line, length, &status);
+        KOLO_TRY(status);
+        if (!good || !line[length]) {
+            return KOLO_FAIL(KOLO_ERR_FORMAT, "%s, line %d: not a time and what took it", name,
+                             number);
+        }
+        line += length + 1;
+    }
+    return KOLO_OK;
+}
+
+kolo_status kolo_tuner_read(kolo_tuner *t, const char *name, const char *text) {
+    if (strncmp(text, head, strlen(head)) != 0) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "%s does not begin with \"%.*s\"", name,
+                         (int)strlen(head) - 1, head);
+    }
+    KOLO_TRY(read_lines(NULL, name, text));
+    return read_lines(t, name, text);
+}
+
+static int by_key(const void *a, const void *b) {
+    const entry *const *x = a, *const *y = b;
+    return strcmp((*x)->key, (*y)->key);
+}
+
+void kolo_tuner_write(const kolo_tuner *t, bool asked_only, kolo_text *text) {
+    const entry **entries = NULL;
+    size_t n = 0, capacity = 0;
+    for (int i = 0; i < BUCKETS; i++) {
+        for (const entry *e = t->times[i]; e && !text->failed; e = e->next) {
+            if (asked_only && !e->asked) continue;
+            if (!KOLO_GROW(entries, n, capacity)) text->failed = true;
+            if (!text->failed) entries[n++] = e;
+        }
+    }
+    if (n > 1) qsort(entries, n, sizeof(entry *), by_key);
+    kolo_text_add(text, "%s", head);
+    for (size_t i = 0; i < n; i++) {
+        kolo_text_add(text, "%.6g %s\n", entries[i]->seconds, entries[i]->key);
+    }
+    kolo_free((void *)entries);
+}
+
+/* ---- keys ---- */
+
+static void add_tensors(kolo_text *key, const kolo_tensor *tensors, int n, bool layouts) {
+    char shape[KOLO_SHAPE_TEXT], layout[KOLO_LAYOUT_TEXT];
+    for (int i = 0; i < n; i++) {
+        const kolo_tensor *t = &tensors[i];
+        kolo_text_add(key, " %s%s", kolo_dtype_name(t->dtype), kolo_shape_text(&t->shape, shape));
+        if (layouts) kolo_text_add(key, "%s", kolo_layout_text(&t->layout, layout));
+    }
+}
+
+/* The key of a kernel on a spec; without a kernel, of the work. */
+static void add_key(const kolo_tuner *t, const kolo_kernel *kernel, const kolo_kernel_spec *spec,
+                    kolo_text *key) {
+    kolo_text_add(key, "%s, %d threads: %s", t->machine, spec->threads,
+                  kernel ? kernel->name : spec->op->name);
+    int last = KOLO_MAX_ATTRS;
+    while (last > 0 && spec->attr[last - 1].i == 0) last--;
+    for (int i = 0; i < last; i++) kolo_text_add(key, "%c%" PRId64, i ? ',' : ' ', spec->attr[i].i);
+    add_tensors(key, spec->in, spec->n_in, kernel != NULL);
+    kolo_text_add(key, " ->");
+    add_tensors(key, spec->out, spec->n_out, kernel != NULL);
+}
+
+static bool is_tuned(const kolo_op *op) {
+    static const kolo_op *const tuned[] = {
+        &kolo_op_conv2d, &kolo_op_conv2d_bwd_data, &kolo_op_conv2d_bwd_weights,
+        &kolo_op_linear, &kolo_op_linear_bwd_data, &kolo_op_linear_bwd_weights,
+    };
+    for (size_t i = 0; i < KOLO_COUNT(tuned); i++) {
+        if (tuned[i] == op) return true;
+    }
+    return false;
+}
+
+/* ---- measuring ---- */
+
+/* A call with buffers of its own; f32 inputs hold numbers between -1 and 1, all else zeros. */
+typedef struct trial {
+    const kolo_kernel *kernel;
+    kolo_call call;
+    size_t scratch_bytes;
+} trial;
+
+static void close_trial(trial *r) {
+    const kolo_kernel_spec *spec = r->call.spec;
+    if (r->kernel->unbind && r->call.bound) r->kernel->unbind(r->call.bound);
+    if (r->kernel->release && r->call.state) r->kernel->release(r->call.state);
+    for (int i = 0; i < spec->n_in; i++) {
+        kolo_pages_unmap(r->call.in[i], kolo_tensor_bytes(&spec->in[i]));
+    }
+    for (int i = 0; i < spec->n_out; i++) {
+        kolo_pages_unmap(r->call.out[i], kolo_tensor_bytes(&spec->out[i]));
+    }
+    kolo_pages_unmap(r->call.scratch, r->scratch_bytes);
+}
+
+static void *map_tensor(const kolo_tensor *tensor, bool numbers) {
+    size_t bytes = kolo_tensor_bytes(tensor);
+    float *data = kolo_pages_map(bytes);
+    if (!data || !numbers || tensor->dtype != KOLO_DTYPE_F32) return data;
+    for (size_t i = 0; i < bytes / sizeof(float); i++) {
+        data[i] = (float)(i * 2654435761U % 1024) / 512 - 1;
+    }
+    return data;
+}
+
+static bool open_trial(trial *r) {
+    const kolo_kernel_spec *spec = r->call.spec;
+    if (r->kernel->prepare &&
+        r->kernel->prepare(spec, &r->call.state, &r->scratch_bytes) != KOLO_OK) {
+        return false;
+    }
+    for (int i = 0; i < spec->n_in; i++) {
+        if (!(r->call.in[i] = map_tensor(&spec->in[i], true))) return false;
+    }
+    for (int i = 0; i < spec->n_out; i++) {
+        if (!(r->call.out[i] = map_tensor(&spec->out[i], false))) return false;
+    }
+    r->scratch_bytes += 64;
+    r->call.scratch = kolo_pages_map(r->scratch_bytes);
+    return r->call.scratch && (!r->kernel->bind || r->kernel->bind(&r->call) == KOLO_OK);
+}
+
+/* Seconds of the fastest run; negative when the kernel cannot be run here. `best`: of the same work
+ * so far, 0 when there is none. */
+static double measure(const kolo_kernel *kernel, const kolo_kernel_spec *spec, double best) {
+    trial r = {.kernel = kernel, .call = {.spec = spec}};
+    int64_t least = -1, total = 0;
+    if (open_trial(&r)) {
+        for (int i = -1; i < RUNS && total < enough; i++) {
+            int64_t start = kolo_now_ns();
+            kernel->run(&r.call);
+            int64_t ns = kolo_now_ns() - start;
+            if (least < 0 || ns < least) least = ns;
+            if (best > 0 && (double)ns > hopeless * 1e9 * best && i >= 0) break;
+            if (i >= 0) total += ns;
+        }
+    }
+    close_trial(&r);
+    return (double)least * 1e-9;
+}
+
+/* Keeps the best time of the work. */
+static void note_work(kolo_tuner *t, const char *key, double seconds) {
+    entry *e = find(t->works, key);
+    if (!e || seconds < e->seconds) put(t, t->works, key, seconds);
+}
+
+double kolo_tuner_seconds(kolo_tuner *t, const kolo_kernel *kernel, const kolo_kernel_spec *spec,
+                          double estimate) {
+    if (!is_tuned(spec->op)) return -1;
+    kolo_text key = {0}, work = {0};
+    add_key(t, kernel, spec, &key);
+    add_key(t, NULL, spec, &work);
+    double seconds = -1;
+    if (key.failed || work.failed) goto done;
+    entry *known = find(t->times, key.text), *best = find(t->works, work.text);
+    if (!known && t->measures && (!best || estimate < hopeless * best->seconds)) {
+        seconds = measure(kernel, spec, best ? best->seconds : 0);
+        if (seconds > 0) known = put(t, t->times, key.text, seconds);
+        if (known && t->observer) t->observer(t->arg, ++t->measured, kernel, spec, seconds);
+    }
+    if (known) {
+        known->asked = true;
+        seconds = known->seconds;
+        note_work(t, work.text, seconds);
+    }
+done:
+    kolo_text_fini(&key);
+    kolo_text_fini(&work);
+    return seconds;
+}

@@ -1,0 +1,191 @@
+/* Autotuning of a job. Rank 0 compiles the plan of a full batch once for its measurements alone and
+ * drops it; the group waits for it in a broadcast. */
+#include "train/tuning.h"
+
+#include "base/file.h"
+#include "train/agree.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MOST_BYTES = 64 << 20 };
+
+typedef struct tuning {
+    const kolo_setup *setup;
+    kolo_tuner *tuner;
+    int measured;
+} tuning;
+
+static void notice(const tuning *t, bool passing, const char *fmt, ...) KOLO_PRINTF(3, 4);
+static void notice(const tuning *t, bool passing, const char *fmt, ...) {
+    const kolo_train_opts *o = &t->setup->opts;
+    kolo_text line = {0};
+    va_list args;
+    if (!o->notice) return;
+    va_start(args, fmt);
+    kolo_text_addv(&line, fmt, args);
+    va_end(args);
+    if (!line.failed) o->notice(o->notice_arg, line.text, passing);
+    kolo_text_fini(&line);
+}
+
+/* The processor's name, from "model name : AMD EPYC ..." of /proc/cpuinfo. */
+static void add_processor(kolo_text *text) {
+    char line[256];
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    while (file && fgets(line, sizeof line, file)) {
+        char *colon = strchr(line, ':');
+        if (strncmp(line, "model name", 10) != 0 || !colon) continue;
+        line[strcspn(line, "\n")] = '\0';
+        kolo_text_add(text, "%s, ", colon + 2);
+        break;
+    }
+    if (file) fclose(file);
+}
+
+/* "kolo 0.1.0, AMD EPYC 7763, avx2, oneDNN 2.6.3". */
+static void describe_machine(kolo_text *text) {
+    kolo_text_add(text, "kolo %s, ", kolo_version());
+    add_processor(text);
+    kolo_kernel_describe(text);
+}
+
+/* ---- the file ---- */
+
+static bool exists(const char *path) {
+    FILE *file = fopen(path, "r");
+    if (file) fclose(file);
+    return file != NULL;
+}
+
+static void read_file(const tuning *t) {
+    const char *path = t->setup->opts.tuning;
+    char *text = NULL;
+    size_t bytes;
+    if (!path || !exists(path)) return;
+    kolo_status status = kolo_file_read(path, MOST_BYTES, &text, &bytes);
+    if (status == KOLO_OK) status = kolo_tuner_read(t->tuner, path, text);
+    kolo_free(text);
+    if (status != KOLO_OK) notice(t, false, "autotune: ignored: %s", kolo_last_error());
+}
+
+static kolo_status write_file(const kolo_tuner *tuner, bool asked_only, const char *path) {
+    kolo_text text = {0};
+    kolo_tuner_write(tuner, asked_only, &text);
+    kolo_status status =
+        text.failed ? KOLO_NOMEM(text.length) : kolo_file_write(path, text.text, text.length);
+    kolo_text_fini(&text);
+    return status;
+}
+
+static kolo_status make_folder_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    if (!slash || slash == path) return KOLO_OK;
+    char *folder = kolo_format("%.*s", (int)(slash - path), path);
+    if (!folder) return KOLO_NOMEM(strlen(path));
+    kolo_status status = kolo_folder_make(folder);
+    kolo_free(folder);
+    return status;
+}
+
+static void save_file(const tuning *t, double seconds) {
+    const char *path = t->setup->opts.tuning;
+    if (t->measured == 0) return;
+    kolo_status status = path ? make_folder_of(path) : KOLO_OK;
+    if (path && status == KOLO_OK) status = write_file(t->tuner, false, path);
+    notice(t, false, "autotune: %d kernels timed in %.1f s%s%s", t->measured, seconds,
+           !path               ? ""
+           : status == KOLO_OK ? ", kept in "
+                               : ", not kept: ",
+           !path               ? ""
+           : status == KOLO_OK ? path
+                               : kolo_last_error());
+}
+
+/* ---- measuring ---- */
+
+static void show_measured(void *arg, int measured, const kolo_kernel *kernel,
+                          const kolo_kernel_spec *spec, double seconds) {
+    tuning *t = arg;
+    char shape[KOLO_SHAPE_TEXT];
+    t->measured = measured;
+    notice(t, true, "autotune: %d kernels timed: %s %s %.2f ms", measured, kernel->name,
+           kolo_shape_text(&spec->out[0].shape, shape), 1e3 * seconds);
+}
+
+/* Compiles the plan of a full batch, which asks for every time that it could need. */
+static kolo_status measure(tuning *t) {
+    const kolo_session_opts *o = &t->setup->session;
+    kolo_graph *graph;
+    kolo_store *store;
+    kolo_plan *plan = NULL;
+    kolo_plan_opts plan_opts = o->plan;
+    plan_opts.train = !o->evaluate_only;
+    plan_opts.tuner = t->tuner;
+    KOLO_TRY(kolo_store_create(&store));
+    kolo_status status = kolo_session_build(o, o->batch, &graph);
+    if (status == KOLO_OK) status = kolo_plan_compile(graph, &plan_opts, store, NULL, &plan);
+    kolo_plan_destroy(plan);
+    kolo_store_destroy(store);
+    return status;
+}
+
+static kolo_status fill(tuning *t) {
+    read_file(t);
+    if (t->setup->opts.autotune != KOLO_AUTOTUNE_ON) return KOLO_OK;
+    int64_t start = kolo_now_ns();
+    kolo_tuner_measure(t->tuner, true, show_measured, t);
+    kolo_status status = measure(t);
+    kolo_tuner_measure(t->tuner, false, NULL, NULL);
+    save_file(t, (double)(kolo_now_ns() - start) * 1e-9);
+    return status;
+}
+
+/* ---- all ranks ---- */
+
+/* Rank 0's times to all others. */
+static kolo_status share(kolo_tuner *tuner, kolo_comm *comm) {
+    if (!comm || kolo_comm_size(comm) == 1) return KOLO_OK;
+    bool root = kolo_comm_rank(comm) == 0;
+    kolo_text text = {0};
+    if (root) kolo_tuner_write(tuner, false, &text);
+    kolo_status status = kolo_agree(comm, text.failed ? KOLO_NOMEM(text.length) : KOLO_OK);
+    int64_t length = (int64_t)text.length;
+    if (status == KOLO_OK) status = kolo_broadcast(comm, &length, 1, KOLO_DTYPE_I64, 0);
+    char *theirs = root ? text.text : kolo_zalloc((size_t)length + 1);
+    if (status == KOLO_OK) {
+        status = kolo_agree(comm, theirs ? KOLO_OK : KOLO_NOMEM(length));
+    }
+    if (status == KOLO_OK) {
+        status = kolo_broadcast(comm, theirs, (size_t)length, KOLO_DTYPE_U8, 0);
+    }
+    if (status == KOLO_OK && !root) status = kolo_tuner_read(tuner, "rank 0's times", theirs);
+    if (!root) kolo_free(theirs);
+    kolo_text_fini(&text);
+    return kolo_agree(comm, status);
+}
+
+kolo_status kolo_tuning_begin(kolo_setup *setup, kolo_comm *comm) {
+    if (setup->opts.autotune == KOLO_AUTOTUNE_OFF || setup->opts.reference_kernels) return KOLO_OK;
+    kolo_text machine = {0};
+    describe_machine(&machine);
+    kolo_status status = machine.failed ? KOLO_NOMEM(machine.length)
+                                        : kolo_tuner_create(machine.text, &setup->tuner);
+    kolo_text_fini(&machine);
+    if (status == KOLO_OK && (!comm || kolo_comm_rank(comm) == 0)) {
+        tuning t = {.setup = setup, .tuner = setup->tuner};
+        status = fill(&t);
+    }
+    KOLO_TRY(kolo_agree(comm, status));
+    setup->session.plan.tuner = setup->tuner;
+    return share(setup->tuner, comm);
+}
+
+kolo_status kolo_tuning_record(const kolo_setup *setup, const char *folder) {
+    if (!setup->tuner) return KOLO_OK;
+    char *path = kolo_format("%s/tuning.txt", folder);
+    if (!path) return KOLO_NOMEM(strlen(folder));
+    kolo_status status = write_file(setup->tuner, true, path);
+    kolo_free(path);
+    return status;
+}

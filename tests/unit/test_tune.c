@@ -1,0 +1,170 @@
+/* Tuners: their text, what they measure, and what selection makes of it. */
+#include "kernel/simd/simd.h"
+#include "kernel/tune.h"
+#include "support/kernel_check.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const kolo_attr attr[KOLO_MAX_ATTRS] = {{1}, {1}, {1}, {1}, {1}, {1}, {1}};
+
+static void make_spec(kolo_kernel_spec *spec, const char *layout) {
+    test_kernel_spec(spec, &kolo_op_conv2d, attr, 2,
+                     (kolo_shape[]){kolo_shape_4(2, 16, 12, 12), kolo_shape_4(16, 16, 3, 3)},
+                     (const char *[]){layout, "any"}, 1, &layout, 1);
+}
+
+typedef struct heard {
+    int times;
+    double last;
+} heard;
+
+static void hear(void *arg, int measured, const kolo_kernel *kernel, const kolo_kernel_spec *spec,
+                 double seconds) {
+    heard *h = arg;
+    assert_int_equal(measured, ++h->times);
+    assert_ptr_equal(kernel->op, spec->op);
+    assert_true(seconds > 0);
+    h->last = seconds;
+}
+
+/* Each kernel that fits is measured once, and found again in the text. */
+static void times_are_measured_once_and_kept(void **state) {
+    kolo_tuner *tuner, *other;
+    const kolo_kernel *kernel, *again;
+    kolo_kernel_spec spec;
+    heard h = {0};
+    double seconds, known;
+    ASSERT_OK(kolo_tuner_create("machine", &tuner));
+    make_spec(&spec, "aBcd16b");
+    kolo_tuner_measure(tuner, true, hear, &h);
+    ASSERT_OK(kolo_kernel_select_tuned(KOLO_KERNELS_BEST, tuner, &spec, &kernel, &seconds));
+    int measured = h.times;
+    assert_true(measured >= 1);
+    make_spec(&spec, "aBcd16b");
+    ASSERT_OK(kolo_kernel_select_tuned(KOLO_KERNELS_BEST, tuner, &spec, &again, &known));
+    assert_int_equal(h.times, measured);
+    assert_ptr_equal(kernel, again);
+    assert_true(known == seconds);
+
+    kolo_text text = {0}, copy = {0};
+    kolo_tuner_write(tuner, false, &text);
+    ASSERT_OK(kolo_tuner_create("machine", &other));
+    ASSERT_OK(kolo_tuner_read(other, "text", text.text));
+    kolo_tuner_write(other, true, &copy);
+    assert_string_equal(copy.text, "kolo tuning 1\n"); /* nothing was asked for */
+    make_spec(&spec, "aBcd16b");
+    ASSERT_OK(kolo_kernel_select_tuned(KOLO_KERNELS_BEST, other, &spec, &again, &known));
+    assert_ptr_equal(kernel, again);
+    kolo_text_fini(&copy);
+    copy = (kolo_text){0};
+    kolo_tuner_write(other, true, &copy);
+    assert_true(strlen(copy.text) > strlen("kolo tuning 1\n"));
+    kolo_text_fini(&text);
+    kolo_text_fini(&copy);
+    kolo_tuner_destroy(tuner);
+    kolo_tuner_destroy(other);
+}
+
+/* The line of a kernel on a spec, with another time. */
+static void add_line(kolo_text *to, const kolo_text *from, const char *kernel, double seconds) {
+    char name[64];
+    snprintf(name, sizeof name, ": %s ", kernel);
+    const char *at = strstr(from->text, name);
+    assert_non_null(at);
+    while (at[-1] != '\n') at--;
+    at = strchr(at, ' ');
+    kolo_text_add(to, "%g%.*s\n", seconds, (int)strcspn(at, "\n"), at);
+}
+
+/* A known time wins over an estimate, whatever it is; the least known time wins. */
+static void known_times_choose(void **state) {
+    kolo_tuner *tuner;
+    const kolo_kernel *kernel;
+    kolo_kernel_spec spec;
+    double seconds;
+    kolo_text all = {0}, text = {0};
+    ASSERT_OK(kolo_tuner_create("machine", &tuner));
+    kolo_tuner_measure(tuner, true, NULL, NULL);
+    make_spec(&spec, "aBcd16b");
+    const kolo_kernel *const both[] = {&kolo_simd_wino, &kolo_simd_conv2d};
+    for (int i = 0; i < 2; i++) {
+        kolo_kernel_spec trial = spec;
+        assert_true(both[i]->fit(&trial) >= 0);
+        assert_true(kolo_tuner_seconds(tuner, both[i], &trial, 0) > 0);
+    }
+    kolo_tuner_write(tuner, false, &all);
+    kolo_tuner_destroy(tuner);
+    for (int slow = 0; slow < 3; slow++) {
+        ASSERT_OK(kolo_tuner_create("machine", &tuner));
+        text = (kolo_text){0};
+        kolo_text_add(&text, "kolo tuning 1\n");
+        if (slow != 0) add_line(&text, &all, "simd_conv2d", slow == 1 ? 500 : 1);
+        if (slow != 1) add_line(&text, &all, "simd_wino", slow == 0 ? 500 : 2);
+        ASSERT_OK(kolo_tuner_read(tuner, "text", text.text));
+        make_spec(&spec, "aBcd16b");
+        ASSERT_OK(kolo_kernel_select_tuned(KOLO_KERNELS_BEST, tuner, &spec, &kernel, &seconds));
+        assert_ptr_equal(kernel, slow == 0 ? &kolo_simd_wino : &kolo_simd_conv2d);
+        assert_true(seconds == (slow == 2 ? 1 : 500));
+        kolo_tuner_destroy(tuner);
+        kolo_text_fini(&text);
+    }
+    kolo_text_fini(&all);
+}
+
+/* What is estimated far above the best of the same work is not measured. */
+static void hopeless_kernels_are_not_measured(void **state) {
+    kolo_tuner *tuner;
+    kolo_kernel_spec spec;
+    heard h = {0};
+    ASSERT_OK(kolo_tuner_create("machine", &tuner));
+    kolo_tuner_measure(tuner, true, hear, &h);
+    make_spec(&spec, "aBcd16b");
+    assert_true(kolo_simd_wino.fit(&spec) >= 0);
+    double best = kolo_tuner_seconds(tuner, &kolo_simd_wino, &spec, 1);
+    make_spec(&spec, "acdb");
+    assert_true(kolo_simd_wino.fit(&spec) >= 0);
+    assert_true(kolo_tuner_seconds(tuner, &kolo_simd_wino, &spec, 10 * best) < 0);
+    assert_int_equal(h.times, 1);
+    assert_true(kolo_tuner_seconds(tuner, &kolo_simd_wino, &spec, best) > 0);
+    assert_int_equal(h.times, 2);
+    kolo_tuner_destroy(tuner);
+}
+
+static void broken_texts_are_refused_whole(void **state) {
+    static const char *const texts[][2] = {
+        {"", "text does not begin with \"kolo tuning 1\""},
+        {"kolo tuning 2\n", "text does not begin with \"kolo tuning 1\""},
+        {"kolo tuning 1\n0.5 a\nx b\n", "text, line 3: not a time and what took it"},
+        {"kolo tuning 1\n0.5 a\n-1 b\n", "text, line 3: not a time and what took it"},
+        {"kolo tuning 1\n0.5 a\nnan b\n", "text, line 3: not a time and what took it"},
+        {"kolo tuning 1\n0.5 a\n1\n", "text, line 3: not a time and what took it"},
+        {"kolo tuning 1\n0.5 a\n1 b", "text, line 3: not a time and what took it"},
+    };
+    kolo_tuner *tuner;
+    ASSERT_OK(kolo_tuner_create("machine", &tuner));
+    for (size_t i = 0; i < KOLO_COUNT(texts); i++) {
+        assert_int_equal(kolo_tuner_read(tuner, "text", texts[i][0]), KOLO_ERR_FORMAT);
+        assert_string_equal(kolo_last_error(), texts[i][1]);
+    }
+    kolo_text text = {0};
+    kolo_tuner_write(tuner, false, &text);
+    assert_string_equal(text.text, "kolo tuning 1\n");
+    kolo_text_fini(&text);
+    ASSERT_OK(kolo_tuner_read(tuner, "text", "kolo tuning 1\n2 b\n0.5 a c\n"));
+    text = (kolo_text){0};
+    kolo_tuner_write(tuner, false, &text);
+    assert_string_equal(text.text, "kolo tuning 1\n0.5 a c\n2 b\n");
+    kolo_text_fini(&text);
+    kolo_tuner_destroy(tuner);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(times_are_measured_once_and_kept),
+        cmocka_unit_test(known_times_choose),
+        cmocka_unit_test(hopeless_kernels_are_not_measured),
+        cmocka_unit_test(broken_texts_are_refused_whole),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
