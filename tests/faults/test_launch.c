@@ -382,8 +382,8 @@ static void a_killed_launcher_leaves_nothing_of_its_ranks(void **state) {
 /* One that ends well without having joined is no failure of its own, but the others need not wait
  * for it until the deadline. */
 static void a_rank_that_ends_before_it_joins_is_noticed(void **state) {
-    kolo_process job = start_job(
-        2, "[ $RANK = 1 ] && exit 0; exec '" KOLO_COMMAND "' bench allreduce --sizes 8");
+    kolo_process job =
+        start_job(2, "[ $RANK = 1 ] && exit 0; exec '" KOLO_COMMAND "' bench allreduce --sizes 8");
     assert_int_equal(end_job(&job).code, 1);
     assert_contains("err", "rank 1 has ended (exit status 0) without joining the group");
 }

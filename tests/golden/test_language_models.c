@@ -153,7 +153,8 @@ static void train(const char *model, kolo_kernel_set kernels) {
     check_store(kolo_session_store(session), kernels);
     batch = batch_of(0, &info, x, y);
     ASSERT_OK(kolo_session_evaluate(session, &batch, &sums));
-    check(sums.loss / (double)sums.labels, number("evaluated", 0), "the loss in evaluation", kernels);
+    check(sums.loss / (double)sums.labels, number("evaluated", 0), "the loss in evaluation",
+          kernels);
     kolo_session_destroy(session);
 }
 
