@@ -11,6 +11,7 @@
 #include "kolo/graph.h"
 #include "kolo/models.h"
 #include "kolo/named.h"
+#include "kolo/pass.h"
 #include "kolo/profile.h"
 #include "kolo/reducer.h"
 #include "kolo/sim.h"

@@ -14,6 +14,7 @@
 
 #include "kolo/comm.h"
 #include "kolo/models.h"
+#include "kolo/pass.h"
 #include "kolo/status.h"
 
 #include <stdbool.h>
@@ -29,28 +30,6 @@ typedef enum kolo_lr_schedule {
     KOLO_LR_COSINE, /* half a cosine from lr down to lr_min over the run; Loshchilov, Hutter, 2017
                      */
 } kolo_lr_schedule;
-
-typedef enum kolo_optimizer {
-    KOLO_OPTIMIZER_SGD,
-    KOLO_OPTIMIZER_NESTEROV, /* SGD with Nesterov's form of momentum */
-    KOLO_OPTIMIZER_ADAM,     /* Kingma, Ba, 2015; weight decay is added to the gradient */
-    KOLO_OPTIMIZER_ADAMW,    /* weight decay apart from it; Loshchilov, Hutter, 2019 */
-} kolo_optimizer;
-
-/* What the backward pass makes again instead of finding it kept from the forward pass. The numbers
- * are the same to the bit; memory is traded for time. */
-typedef enum kolo_recompute {
-    KOLO_RECOMPUTE_NONE,
-    KOLO_RECOMPUTE_CHEAP, /* batch normalisation and pointwise operations */
-    KOLO_RECOMPUTE_FULL,  /* everything but the borders of segments of the net; Chen et al., 2016 */
-} kolo_recompute;
-
-/* In which type activations and their gradients are kept; parameters, their gradients, statistics
- * and losses are f32. */
-typedef enum kolo_precision {
-    KOLO_PRECISION_F32,
-    KOLO_PRECISION_BF16, /* takes a processor that computes in it, or the reference kernels */
-} kolo_precision;
 
 /* Where the choice among kernels and layouts comes from: formulas, or times measured on this
  * processor. */

@@ -90,6 +90,15 @@ static kolo_status open_data(kolo_request *q, int peer, uint64_t handle) {
     return KOLO_OK;
 }
 
+/* Elements of SCRATCH that a start needs, whichever schedule it runs. */
+static size_t scratch_of(const kolo_request *q) {
+    size_t most = 0;
+    for (int i = 0; i < q->n_schedules; i++) {
+        if (q->schedules[i].scratch > most) most = q->schedules[i].scratch;
+    }
+    return most;
+}
+
 /* Checks what the peer announced against the own call; `ready` false when it has not announced yet.
  */
 static kolo_status meet(kolo_request *q, int peer, bool *ready) {
@@ -111,7 +120,7 @@ static kolo_status meet(kolo_request *q, int peer, bool *ready) {
         bool needed = q->kind != KOLO_COLLECTIVE_BROADCAST || peer == q->root;
         if (needed && !call->staged && !q->eager) KOLO_TRY(open_data(q, peer, call->data));
         if (call->scratch) {
-            size_t bytes = kolo_request_scratch(q) * q->element_bytes;
+            size_t bytes = scratch_of(q) * q->element_bytes;
             q->peer_scratch[peer] = t->ops->window(t, peer, call->scratch, bytes);
             if (!q->peer_scratch[peer]) return bad_handle(q, peer);
         }
@@ -317,17 +326,9 @@ static kolo_status run_round(kolo_request *q, bool *complete, bool *moved) {
     return KOLO_OK;
 }
 
-size_t kolo_request_scratch(const kolo_request *q) {
-    size_t most = 0;
-    for (int i = 0; i < q->n_schedules; i++) {
-        if (q->schedules[i].scratch > most) most = q->schedules[i].scratch;
-    }
-    return most;
-}
-
 /* SCRATCH of this start: the payload of an eager request, else a block of the segment. */
 static kolo_status take_scratch(kolo_request *q, void *payload) {
-    size_t bytes = kolo_request_scratch(q) * q->element_bytes;
+    size_t bytes = scratch_of(q) * q->element_bytes;
     q->scratch = payload;
     q->scratch_bytes = 0;
     if (q->eager || bytes == 0) return KOLO_OK;
@@ -359,7 +360,7 @@ static kolo_status announce(kolo_request *q, bool *moved) {
         .shape = q->shape,
     };
     if (first->windows) {
-        size_t scratch = kolo_request_scratch(q) * q->element_bytes;
+        size_t scratch = scratch_of(q) * q->element_bytes;
         if (!q->private_data && q->n_parts == 1) {
             call.data = q->handle;
         } else if (!q->private_data) {

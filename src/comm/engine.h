@@ -204,8 +204,6 @@ kolo_status kolo_comm_break(kolo_comm *comm, kolo_status status, const char *fmt
 kolo_status kolo_comm_check(kolo_comm *comm);
 /* Looks after the peers; breaks the communicator when one is needed and lost. */
 kolo_status kolo_comm_watch(kolo_comm *comm);
-/* Elements of SCRATCH that a start needs, whichever schedule it runs. */
-size_t kolo_request_scratch(const kolo_request *q);
 /* How long a wait has lasted. The clock is not read while it spins; 0: not read yet. */
 typedef struct kolo_idle {
     int64_t started_ns;

@@ -196,11 +196,6 @@ void kolo_socket_tune(int fd, int64_t silence_ms) {
     (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
 }
 
-bool kolo_address_is_loopback(const char *address) {
-    return strncmp(address, "127.", 4) == 0 || strcmp(address, "localhost") == 0 ||
-           strcmp(address, "::1") == 0;
-}
-
 kolo_status kolo_socket_listen_local(const char *name, int *fd) {
     any_address address;
     socklen_t n = local_address(name, &address);

@@ -19,7 +19,6 @@ kolo_status kolo_socket_find_address(const char *wanted, char address[KOLO_ADDRE
 /* For connections that carry collectives: nothing is held back for more to come, and data that
  * nobody acknowledges for so long ends the connection. */
 void kolo_socket_tune(int fd, int64_t silence_ms);
-bool kolo_address_is_loopback(const char *address);
 /* The same with a name in the abstract namespace of local sockets, which leaves nothing behind. */
 kolo_status kolo_socket_listen_local(const char *name, int *fd);
 kolo_status kolo_socket_connect_local(const char *name, int64_t deadline_ns, int *fd);

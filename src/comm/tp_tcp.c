@@ -88,7 +88,6 @@ typedef struct tcp_transport {
     uint64_t finished, finished_told, settled;
     int64_t heartbeat_ns, ticked_ns, pumped_ns;
     bool broken;
-    uint64_t sent, received;
     aside *spare;
     char payloads[KOLO_FLIGHT_MAX][KOLO_EAGER_BYTES];
     tcp_peer *peers[]; /* NULL: reached otherwise */
@@ -440,7 +439,6 @@ static kolo_status tcp_send(kolo_transport *base, uint64_t seq, int peer, const 
     KOLO_TRY(kolo_stream_push_data(s, &f, data));
     flush(t, peer);
     c->sent += bytes;
-    t->sent += bytes;
     *taken = bytes;
     return KOLO_OK;
 }
@@ -484,7 +482,6 @@ static kolo_status tcp_recv(kolo_transport *base, uint64_t seq, int peer, void *
         if (done < bytes) KOLO_TRY(advance(t, peer, false, &moved));
     }
     c->wanted = done < bytes;
-    t->received += done;
     *taken = done;
     *arrived = done > 0;
     return tell_taken(t, c, seq, peer);
@@ -649,10 +646,4 @@ kolo_status kolo_tcp_attach(kolo_transport *base, int peer, int fd) {
         return KOLO_FAIL(KOLO_ERR_IO, "epoll: %s", kolo_errno_text(errno));
     }
     return KOLO_OK;
-}
-
-void kolo_tcp_traffic(const kolo_transport *base, uint64_t *sent, uint64_t *received) {
-    const tcp_transport *t = (const tcp_transport *)base;
-    *sent = t->sent;
-    *received = t->received;
 }

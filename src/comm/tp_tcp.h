@@ -10,5 +10,3 @@ kolo_status kolo_tcp_create(int rank, int size, size_t segment_bytes, int64_t he
 /* Takes over the connection to a peer, also on failure. Peers that are reached otherwise stay
  * without; the calls about them are no business of this transport. NOMEM; IO. */
 kolo_status kolo_tcp_attach(kolo_transport *transport, int peer, int fd);
-/* Bytes of data that have gone out to and come in from all peers. */
-void kolo_tcp_traffic(const kolo_transport *transport, uint64_t *sent, uint64_t *received);

@@ -3,7 +3,7 @@
 
 #include "graph/graph.h"
 #include "kernel/kernel.h"
-#include "kolo/train.h"
+#include "kolo/pass.h"
 
 /* Forward rewrites that keep the numbers: a flatten before a linear layer folds into it (the
  * weights are seen as [O,C,H,W]); bias and ReLU fold into the convolution or linear layer before
@@ -28,7 +28,7 @@ kolo_status kolo_pass_statistics(kolo_graph *g);
 kolo_status kolo_pass_gradient(kolo_graph *g, kolo_value loss, kolo_value seed);
 
 /* Makes again, for the backward pass, what it would else find kept from the forward pass
- * (kolo_recompute in kolo/train.h); `seed` is the gradient's. The results have the same bits. */
+ * (kolo_recompute in kolo/pass.h); `seed` is the gradient's. The results have the same bits. */
 kolo_status kolo_pass_recompute(kolo_graph *g, kolo_recompute what, kolo_value seed);
 
 /* Activations and their gradients become bf16, with conversions where the types meet; all else

@@ -19,8 +19,8 @@
 #include "graph/graph.h"
 #include "kernel/kernel.h"
 #include "kolo/comm.h"
+#include "kolo/pass.h"
 #include "kolo/profile.h"
-#include "kolo/train.h"
 
 /* ---- the store: parameters and optimiser state; memory that its plans take turns in ---- */
 
