@@ -67,7 +67,7 @@ static kolo_status open_socket(bool listens, int *fd, int *port) {
  * left to the program, such as one that calls PyTorch, whose rank 0 wants to listen there itself: a
  * port that is free now. */
 static kolo_status set_ports(contract *c) {
-    int port, spare, spare_fd;
+    int port = 0, spare = 0, spare_fd = -1;
     KOLO_TRY(open_socket(true, &c->listen_fd, &port));
     KOLO_TRY(open_socket(false, &spare_fd, &spare));
     close(spare_fd);

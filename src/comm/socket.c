@@ -152,7 +152,7 @@ static bool print_address(const struct sockaddr *address, socklen_t n,
 }
 
 kolo_status kolo_socket_own_address(int fd, char address[KOLO_ADDRESS_BYTES], int *port) {
-    any_address own;
+    any_address own = {.any.sa_family = AF_UNSPEC};
     socklen_t n = sizeof own;
     if (getsockname(fd, &own.any, &n) != 0 || !print_address(&own.any, n, address)) {
         return KOLO_FAIL(KOLO_ERR_IO, "the address of a socket: %s", kolo_errno_text(errno));

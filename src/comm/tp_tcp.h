@@ -9,4 +9,4 @@ kolo_status kolo_tcp_create(int rank, int size, size_t segment_bytes, int64_t he
                             kolo_transport **transport);
 /* Takes over the connection to a peer, also on failure. Peers that are reached otherwise stay
  * without; the calls about them are no business of this transport. NOMEM; IO. */
-kolo_status kolo_tcp_attach(kolo_transport *transport, int peer, int fd);
+kolo_status kolo_tcp_attach(kolo_transport *base, int peer, int fd);

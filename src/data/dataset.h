@@ -31,11 +31,11 @@ typedef struct kolo_reader {
      */
     kolo_status (*open)(const struct kolo_reader *reader, const char *argument,
                         kolo_dataset *dataset);
+    int token_bytes; /* of readers of tokens */
     /* Constants of readers of the MNIST family. */
-    int token_bytes;              /* of readers of tokens */
-    const char *folder, *package; /* where a Debian package puts it; NULL: there is none */
     int classes;
     float mean, std;
+    const char *folder, *package; /* where a Debian package puts it; NULL: there is none */
 } kolo_reader;
 
 /* All readers, ended by a row without a name. */

@@ -67,7 +67,7 @@ static kolo_tensor_name translate(const kolo_names *names, const char *name, boo
         const kolo_name_rule *rule = &names->rules[i];
         const char *from = to_ours ? rule->theirs : rule->ours;
         const char *to = to_ours ? rule->ours : rule->theirs;
-        span stars[MAX_STARS + 1];
+        span stars[MAX_STARS + 1] = {{0}};
         if (!from || !fits(from, name, stars)) continue;
         result.transposed = rule->transposed;
         result.ignored = !to;

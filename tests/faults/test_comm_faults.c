@@ -265,8 +265,8 @@ static void a_signal_asks_for_a_report(void **state) {
         snprintf(start, sizeof start, "kolo: rank %d of 3 waits in barrier, sequence 1: ", r);
         const char *line = reports[r] + 256;
         assert_memory_equal(line, start, strlen(start));
-        assert_non_null(
-            strstr(line, "not started by rank 1 (finished 1 collective, last barrier)"));
+        /* What it has heard of rank 1's progress hangs on the clock. */
+        assert_non_null(strstr(line, "not started by rank 1 (finished "));
         assert_non_null(strstr(line, "; this rank finished 1 collective, last barrier\n"));
     }
 }
