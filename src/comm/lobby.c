@@ -288,8 +288,10 @@ kolo_status kolo_answer_recv(int fd, const kolo_key *key, const char *label,
         status = recv_proven(fd, key, label, nonces, &header, message, deadline_ns);
     }
     if (status == KOLO_OK && header.status != KOLO_OK) {
-        status = KOLO_FAIL((kolo_status)header.status, "%.*s", (int)header.bytes,
-                           (char *)message + sizeof header);
+        const char *text = (char *)message + sizeof header;
+        bool empty = header.bytes == 0 || !*text;
+        status = KOLO_FAIL((kolo_status)header.status, "%.*s", empty ? 64 : (int)header.bytes,
+                           empty ? "refused without a reason" : text);
     } else if (status == KOLO_OK && bytes > 0) {
         memcpy(body, message + sizeof header, bytes);
     }
