@@ -2,6 +2,23 @@
  * registers. */
 #include "base/isa.h"
 
+#include <stdio.h>
+#include <string.h>
+
+/* From "model name : AMD EPYC ..." of /proc/cpuinfo. */
+void kolo_processor_name(kolo_text *text) {
+    char line[256];
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    while (file && fgets(line, sizeof line, file)) {
+        char *colon = strchr(line, ':');
+        if (strncmp(line, "model name", 10) != 0 || !colon) continue;
+        line[strcspn(line, "\n")] = '\0';
+        kolo_text_add(text, "%s", colon + strspn(colon, ": \t"));
+        break;
+    }
+    if (file) fclose(file);
+}
+
 #if KOLO_ISA_X86
 #include <cpuid.h>
 

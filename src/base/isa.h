@@ -8,3 +8,6 @@ typedef enum kolo_isa { KOLO_ISA_BASELINE, KOLO_ISA_AVX2, KOLO_ISA_AVX512 } kolo
 
 /* The best instruction set of this processor among those that the build has copies for. */
 KOLO_SHARED kolo_isa kolo_isa_best(void);
+/* Appends the processor's name, as the system tells it ("AMD EPYC 7763"); nothing where it does
+ * not. */
+KOLO_SHARED void kolo_processor_name(kolo_text *text);

@@ -17,18 +17,11 @@ static void add_row(kolo_text *t, const char *name, const char *value) {
     kolo_text_add(t, "%-*s%s\n", NAME_WIDTH, name, value);
 }
 
-/* "model name : AMD EPYC ..." of /proc/cpuinfo. */
 static void add_processor_name(kolo_text *t) {
-    char line[256];
-    FILE *file = fopen("/proc/cpuinfo", "r");
-    while (file && fgets(line, sizeof line, file)) {
-        char *colon = strchr(line, ':');
-        if (strncmp(line, "model name", 10) != 0 || !colon) continue;
-        line[strcspn(line, "\n")] = '\0';
-        add_row(t, "processor", colon + 2);
-        break;
-    }
-    if (file) fclose(file);
+    kolo_text name = {0};
+    kolo_processor_name(&name);
+    if (name.length > 0 && !name.failed) add_row(t, "processor", name.text);
+    kolo_text_fini(&name);
 }
 
 static void add_kernels(kolo_text *t) {
@@ -52,7 +45,7 @@ static void add_libraries(kolo_text *t) {
 }
 
 static void add_communication(kolo_text *t) {
-    add_row(t, "transports", "shm between processes, thread between threads");
+    add_row(t, "transports", "shm between processes, tcp between hosts, thread between threads");
     kolo_text_add(t, "%-*s", NAME_WIDTH, "algorithms");
     for (int a = KOLO_ALGORITHM_AUTO + 1; a < KOLO_ALGORITHM_COUNT; a++) {
         kolo_text_add(t, "%s%s", a > 1 ? ", " : "", kolo_algorithm_name((kolo_algorithm)a));

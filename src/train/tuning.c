@@ -3,6 +3,7 @@
 #include "train/tuning.h"
 
 #include "base/file.h"
+#include "base/isa.h"
 #include "train/agree.h"
 
 #include <stdio.h>
@@ -29,24 +30,11 @@ static void notice(const tuning *t, bool passing, const char *fmt, ...) {
     kolo_text_fini(&line);
 }
 
-/* The processor's name, from "model name : AMD EPYC ..." of /proc/cpuinfo. */
-static void add_processor(kolo_text *text) {
-    char line[256];
-    FILE *file = fopen("/proc/cpuinfo", "r");
-    while (file && fgets(line, sizeof line, file)) {
-        char *colon = strchr(line, ':');
-        if (strncmp(line, "model name", 10) != 0 || !colon) continue;
-        line[strcspn(line, "\n")] = '\0';
-        kolo_text_add(text, "%s, ", colon + 2);
-        break;
-    }
-    if (file) fclose(file);
-}
-
 /* "kolo 0.1.0, AMD EPYC 7763, avx2, oneDNN 2.6.3". */
 static void describe_machine(kolo_text *text) {
     kolo_text_add(text, "kolo %s, ", kolo_version());
-    add_processor(text);
+    kolo_processor_name(text);
+    kolo_text_add(text, ", ");
     kolo_kernel_describe(text);
 }
 
