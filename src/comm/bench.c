@@ -27,12 +27,12 @@ typedef struct bench {
     double *us; /* [ITERATIONS_MOST] of one size */
 } bench;
 
-/* Binds this thread to the processor of its local rank, as MPI's launchers do, when each rank can
- * have one of its own; `before` is what to go back to. */
+/* Binds this thread to a processor, as MPI's launchers can: one for each local rank, or, with more
+ * ranks than processors, as many ranks to each; `before` is what to go back to. */
 static bool bind_rank(const kolo_comm *comm, cpu_set_t *before) {
     if (sched_getaffinity(0, sizeof *before, before) != 0) return false;
-    if (CPU_COUNT(before) < kolo_comm_local_size(comm) || CPU_COUNT(before) == 1) return false;
-    int left = kolo_comm_local_rank(comm), cpu = 0;
+    int n = CPU_COUNT(before), left = kolo_comm_local_rank(comm) % n, cpu = 0;
+    if (n == 1) return false;
     while (!CPU_ISSET(cpu, before) || left-- > 0) cpu++;
     cpu_set_t own;
     CPU_ZERO(&own);

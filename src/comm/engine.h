@@ -139,6 +139,7 @@ struct kolo_comm {
     unsigned spins, waits; /* turns of spinning before a wait yields; waits so far */
     int64_t watched_ns;    /* when the peers were looked after */
     int64_t busy_until_ns; /* until then others are taken to use the processors: waits sleep */
+    int64_t lost_ns;       /* in long yields, less what naps would have cost (wait.c) */
 
     char last_title[KOLO_TITLE_BYTES]; /* of the collective completed last; "" before the first */
     kolo_signals report_signal;        /* asks for a report; fd -1: nobody does */

@@ -3,9 +3,10 @@
  * A wait spins for a moment while the ranks have a processor each (a peer on another core answers
  * within a fraction of a microsecond), then yields, then sleeps in short naps. With more ranks than
  * processors it yields at once, since the peer may need this very core. A yield that lasts long
- * means that strangers compete for the processors: whoever yields to them waits for their whole
- * time slices, at every turn, while a sleeper is let in soon after it wakes; so for a while all
- * waits are naps. Every millisecond of waiting it looks whether all peers are still there. */
+ * means that strangers compete for the processors: whoever yields to them waits for a whole time
+ * slice, while a sleeper is let in soon after it wakes. What long yields have lost is held against
+ * what naps would have cost all waits meanwhile; when it is more, all waits are naps for a while.
+ * Every millisecond of waiting it looks whether all peers are still there. */
 #define _GNU_SOURCE
 #include "comm/engine.h"
 
@@ -19,8 +20,10 @@ enum {
     SPIN_AGAIN = 64,    /* waits after which a long spin is tried again */
     WATCH_NS = 1000000, /* between looks at the peers */
     YIELD_NS = 2000000, /* of yielding before sleeping */
-    NAP_NS = 50000,
+    NAP_NS = 5000,
     LONG_YIELD_NS = 1000000, /* others use the processor */
+    NAP_COST_NS = 60000,     /* what a wait with a nap lasts longer than one without */
+    LOST_MOST_NS = 5000000,  /* in long yields, beyond what naps would have cost */
     BUSY_NS = 50000000,      /* for how long that is believed */
 };
 
@@ -109,7 +112,9 @@ static void step_aside(kolo_comm *comm, kolo_idle *w) {
         sched_yield();
     }
     w->now_ns = kolo_now_ns();
-    if (!nap && w->now_ns - before_ns > LONG_YIELD_NS) comm->busy_until_ns = w->now_ns + BUSY_NS;
+    if (nap || w->now_ns - before_ns <= LONG_YIELD_NS) return;
+    comm->lost_ns += w->now_ns - before_ns;
+    if (comm->lost_ns > LOST_MOST_NS) comm->busy_until_ns = w->now_ns + BUSY_NS;
 }
 
 kolo_status kolo_idle_turn(kolo_comm *comm, kolo_idle *w, bool moved) {
@@ -121,7 +126,12 @@ kolo_status kolo_idle_turn(kolo_comm *comm, kolo_idle *w, bool moved) {
         relax();
         return KOLO_OK;
     }
-    if (!w->since_ns) w->since_ns = w->now_ns = kolo_now_ns();
+    if (!w->since_ns) {
+        w->since_ns = w->now_ns = kolo_now_ns();
+        if (w->now_ns >= comm->busy_until_ns) {
+            comm->lost_ns = kolo_max_i64(comm->lost_ns - NAP_COST_NS, 0);
+        }
+    }
     if (!w->started_ns) w->started_ns = w->since_ns;
     step_aside(comm, w);
     return watch_sometimes(comm, w->now_ns);
