@@ -175,9 +175,10 @@ static void alone_an_interrupt_is_said_too(void **state) {
         kolo_free(metrics);
     }
     kolo_process_signal(&job, SIGINT, false);
-    assert_int_equal(end_job(&job).code, 128 + SIGINT);
+    kolo_exit how = end_job(&job);
     char *err = test_contents("err");
     assert_string_equal(err, "kolo: stopped by signal 2 (Interrupt); the job ends\n");
+    assert_int_equal(how.code, 128 + SIGINT);
     kolo_free(err);
     forget_run();
 }
