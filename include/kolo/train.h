@@ -81,8 +81,16 @@ typedef struct kolo_train_opts {
     const char *out_dir; /* where metrics.jsonl, config.yaml, checkpoint go; NULL: nowhere. Files
                             of these names that are there already are replaced */
     const char *resolved_config; /* text of config.yaml; written into out_dir */
-    const char *trace;  /* file for the newest steps on full batches, every rank's, as a Chrome
-                           trace,  which Perfetto opens; NULL: none */
+    const char *trace; /* file for the newest steps on full batches, every rank's, as a Chrome
+                          trace,  which Perfetto opens; NULL: none */
+    /* A checkpoint that a run can go on from, checkpoint-STEP.safetensors in out_dir, after every
+     * so many steps or epochs (one of the two, or neither) and at the end; "latest" there names the
+     * newest. Of them `keep` stay, 0: all. */
+    int64_t checkpoint_steps, checkpoint_epochs, keep;
+    const char *resume; /* such a checkpoint, or the out_dir of a run, whose latest it is: the run
+                           goes on behind it, with the bits that it would have had. What the run
+                           wrote after it is replaced where out_dir is its folder. NULL: begin */
+    bool resume_if_any; /* a folder without a checkpoint is no error: begin */
     int64_t eval_every; /* epochs between evaluations; 0: at the end only */
     bool no_eval;
     bool in_memory; /* benchmark: each rank trains on its part of the first global batch of the
@@ -132,8 +140,9 @@ typedef void (*kolo_train_observer)(void *arg, const kolo_train_progress *progre
 KOLO_API kolo_status kolo_train_check(const kolo_train_opts *opts, int workers);
 
 /* Runs a whole training job as this rank of `comm` (NULL: alone); blocks until it is done. Rank 0
- * writes config.yaml and metrics.jsonl as it goes and checkpoint-final.safetensors at the end.
- * `observer` may be NULL.
+ * writes config.yaml, metrics.jsonl and checkpoints as it goes, checkpoint-final.safetensors at the
+ * end. `observer` may be NULL. The result of a job that goes on with a run is the whole run's, but
+ * for step_ms_median.
  * ARG: as kolo_train_check, or the loss is no number any more; FORMAT, IO: data or files; PEER: a
  * rank died, or ranks ended with different parameters. */
 KOLO_API kolo_status kolo_train(kolo_comm *comm, const kolo_train_opts *opts,

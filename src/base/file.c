@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "base/file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
@@ -284,14 +285,14 @@ kolo_status kolo_folder_make(const char *path) {
 }
 
 kolo_status kolo_file_open_alone(const char *path, FILE **file) {
-    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0) return kolo_file_fail("write", path, errno);
     if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
         close(fd);
         return KOLO_FAIL(KOLO_ERR_IO, "%s is being written by another job: choose another folder",
                          path);
     }
-    FILE *opened = ftruncate(fd, 0) == 0 ? fdopen(fd, "w") : NULL;
+    FILE *opened = fdopen(fd, "r+");
     if (!opened) {
         int error = errno;
         close(fd);
@@ -301,7 +302,44 @@ kolo_status kolo_file_open_alone(const char *path, FILE **file) {
     return KOLO_OK;
 }
 
+kolo_status kolo_file_cut(FILE *file, const char *path, size_t bytes) {
+    if (fflush(file) != 0 || ftruncate(fileno(file), (off_t)bytes) != 0 ||
+        fseeko(file, (off_t)bytes, SEEK_SET) != 0) {
+        return kolo_file_fail("write", path, errno);
+    }
+    return KOLO_OK;
+}
+
 kolo_status kolo_file_remove(const char *path) {
     if (unlink(path) == 0 || errno == ENOENT) return KOLO_OK;
     return kolo_file_fail("remove", path, errno);
+}
+
+bool kolo_folder_exists(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+bool kolo_file_exists(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0;
+}
+
+bool kolo_file_same(const char *a, const char *b) {
+    struct stat one, other;
+    return stat(a, &one) == 0 && stat(b, &other) == 0 && one.st_dev == other.st_dev &&
+           one.st_ino == other.st_ino;
+}
+
+kolo_status kolo_folder_each(const char *path, kolo_status (*each)(void *arg, const char *name),
+                             void *arg) {
+    DIR *folder = opendir(path);
+    if (!folder) return kolo_file_fail("read", path, errno);
+    kolo_status status = KOLO_OK;
+    for (struct dirent *entry; status == KOLO_OK && (entry = readdir(folder));) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
+        status = each(arg, entry->d_name);
+    }
+    closedir(folder);
+    return status;
 }

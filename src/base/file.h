@@ -48,8 +48,21 @@ KOLO_SHARED bool kolo_write_all(int fd, const void *data, size_t bytes);
 
 /* Makes a folder and its parents; one that exists is fine. */
 KOLO_SHARED kolo_status kolo_folder_make(const char *path);
-/* Opens a text file for writing, emptied, and locks it for as long as it stays open (fclose). IO
- * when another process has it open in this way, saying so. */
+/* Opens a text file for reading and writing, made where there is none, and locks it for as long as
+ * it stays open (fclose). IO when another process has it open in this way, saying so. */
 KOLO_SHARED kolo_status kolo_file_open_alone(const char *path, FILE **file);
+/* Cuts an open file off behind its first `bytes`; what is written next stands there. `path` names
+ * it in errors. */
+KOLO_SHARED kolo_status kolo_file_cut(FILE *file, const char *path, size_t bytes);
 /* Removes a file; one that is not there is no error. */
 KOLO_SHARED kolo_status kolo_file_remove(const char *path);
+
+/* Whether there is a folder, or anything at all, at a path; whether two paths lead to the same. */
+KOLO_SHARED bool kolo_folder_exists(const char *path);
+KOLO_SHARED bool kolo_file_exists(const char *path);
+KOLO_SHARED bool kolo_file_same(const char *a, const char *b);
+/* Calls `each` with the name of every entry of a folder but . and .., in no order, until it fails.
+ * It may remove the entry. */
+KOLO_SHARED kolo_status kolo_folder_each(const char *path,
+                                         kolo_status (*each)(void *arg, const char *name),
+                                         void *arg);

@@ -53,6 +53,9 @@ int cli_fail_usage(void);
 
 /* Reads the config file that --config names, if any. src/cli/config.c */
 kolo_status cli_read_config(kolo_options *o, const char *path);
+/* Reads the config.yaml of the run that `resume` names, by its folder or by a checkpoint in it, and
+ * makes that folder the job's own. "latest" names none. */
+kolo_status cli_read_run_config(kolo_options *o, const char *resume);
 
 enum { CLI_SIZES = 64 };
 /* Reads the list of --sizes, "8,1K,1M", multiples of 4 bytes. src/cli/cmd_bench.c */

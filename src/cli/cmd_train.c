@@ -6,8 +6,30 @@
 #include "cli/result.h"
 #include "cli/train_opts.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+static const long long MANY = 1000000000;
+
+/* --checkpoint-every: "500" steps, "2e" epochs. */
+static kolo_status parse_every(kolo_options *o, kolo_train_opts *opts) {
+    const char *text = kolo_options_text(o, "checkpoint-every");
+    if (!text) return KOLO_OK;
+    char *end;
+    errno = 0;
+    long long number = strtoll(text, &end, 10);
+    bool epochs = strcmp(end, "e") == 0;
+    if (*text < '0' || *text > '9' || errno || number < 1 || number > MANY || (*end && !epochs)) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "--checkpoint-every %s: must be a number of steps, such as 500, or of "
+                         "epochs, such as 1e",
+                         text);
+    }
+    *(epochs ? &opts->checkpoint_epochs : &opts->checkpoint_steps) = number;
+    return KOLO_OK;
+}
 
 static kolo_status resolve(kolo_options *o, int threads, kolo_train_opts *opts) {
     KOLO_TRY(train_opts_make(o, threads, opts));
@@ -25,7 +47,13 @@ static kolo_status resolve(kolo_options *o, int threads, kolo_train_opts *opts) 
     opts->out_dir = kolo_options_text(o, "out");
     opts->eval_every = kolo_options_int(o, "eval-every");
     opts->no_eval = !kolo_options_flag(o, "eval");
-    return KOLO_OK;
+    opts->keep = kolo_options_int(o, "keep");
+    opts->resume = kolo_options_text(o, "resume");
+    if (opts->resume && strcmp(opts->resume, "latest") == 0) {
+        opts->resume = opts->out_dir;
+        opts->resume_if_any = true;
+    }
+    return parse_every(o, opts);
 }
 
 static kolo_status train_as_rank(kolo_comm *comm, int threads, kolo_options *o) {
@@ -64,7 +92,21 @@ static kolo_status train_as_rank(kolo_comm *comm, int threads, kolo_options *o) 
     return result_report(&result, &about, kolo_options_text(o, "json"));
 }
 
+/* Wrong usage is told before any rank starts. */
+static kolo_status check_usage(kolo_options *o) {
+    kolo_train_opts every = {0};
+    KOLO_TRY(parse_every(o, &every));
+    const char *resume = kolo_options_text(o, "resume");
+    bool writes = every.checkpoint_steps || every.checkpoint_epochs;
+    if ((writes || (resume && strcmp(resume, "latest") == 0)) && !kolo_options_text(o, "out")) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "--%s needs --out DIR, the folder of the checkpoints",
+                         writes ? "checkpoint-every" : "resume latest");
+    }
+    return KOLO_OK;
+}
+
 int cmd_train(kolo_options *o) {
+    if (check_usage(o) != KOLO_OK) return cli_fail_usage();
     job_opts opts = job_opts_of(o, "workers");
     opts.threads = (int)kolo_options_int(o, "threads");
     opts.no_bind = !kolo_options_flag(o, "bind");

@@ -111,3 +111,20 @@ kolo_status cli_read_config(kolo_options *o, const char *path) {
     kolo_free(text);
     return status;
 }
+
+kolo_status cli_read_run_config(kolo_options *o, const char *resume) {
+    if (!resume || strcmp(resume, "latest") == 0) return KOLO_OK;
+    const char *slash = strrchr(resume, '/');
+    char *folder = kolo_folder_exists(resume) ? kolo_strdup(resume)
+                   : slash                    ? kolo_format("%.*s", (int)(slash - resume), resume)
+                                              : kolo_strdup(".");
+    char *config = folder ? kolo_format("%s/config.yaml", folder) : NULL;
+    kolo_status status = config ? KOLO_OK : KOLO_NOMEM(strlen(resume));
+    if (status == KOLO_OK && kolo_file_exists(config)) {
+        status = cli_read_config(o, config);
+        if (status == KOLO_OK) status = kolo_options_set_from_file(o, "--resume", "out", folder);
+    }
+    kolo_free(folder);
+    kolo_free(config);
+    return status;
+}

@@ -209,7 +209,11 @@ static kolo_status resolve(kolo_options *o, const kolo_option_command *command, 
     KOLO_TRY(kolo_options_parse(o, argc, argv));
     if (o->help) return KOLO_OK;
     const char *config = takes(command, "config") ? kolo_options_text(o, "config") : NULL;
-    if (config) KOLO_TRY(cli_read_config(o, config));
+    if (config) {
+        KOLO_TRY(cli_read_config(o, config));
+    } else if (takes(command, "resume")) {
+        KOLO_TRY(cli_read_run_config(o, kolo_options_text(o, "resume")));
+    }
     return kolo_options_check(o);
 }
 

@@ -52,6 +52,7 @@ void kolo_store_write(kolo_store *store, const kolo_store_entry *entry, const vo
 /* True for what belongs to the model, in training and in files: parameters and statistics; false
  * for the optimiser's state, whose names begin with "optimizer.". */
 bool kolo_store_entry_is_model(const kolo_store_entry *entry);
+bool kolo_name_is_optimizer(const char *name);
 /* Draws the initial value of every entry (both banks) from `seed` and its name. */
 kolo_status kolo_store_init(kolo_store *store, uint64_t seed);
 /* Copies rank 0's current bank to all ranks, both banks. Compares the layouts first: PEER/ARG when

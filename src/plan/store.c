@@ -110,8 +110,10 @@ kolo_status kolo_store_reserve_gradients(kolo_store *s, kolo_comm *comm, size_t 
     return KOLO_OK;
 }
 
+bool kolo_name_is_optimizer(const char *name) { return strncmp(name, "optimizer.", 10) == 0; }
+
 bool kolo_store_entry_is_model(const kolo_store_entry *entry) {
-    return entry->kind == KOLO_VALUE_PARAM || strncmp(entry->name, "optimizer.", 10) != 0;
+    return entry->kind == KOLO_VALUE_PARAM || !kolo_name_is_optimizer(entry->name);
 }
 
 void *kolo_store_data(const kolo_store *s, const kolo_store_entry *entry) {

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const uint64_t training_version = 1;
 static const int64_t max_dim = 1 << 20, max_count = INT64_C(1) << 32; /* of one sample */
 
 /* ---- writing ---- */
@@ -42,16 +43,20 @@ static kolo_status add_metadata(kolo_safetensors_writer *writer, const kolo_chec
     if (info->data) KOLO_TRY(kolo_safetensors_set(writer, "data", info->data));
     KOLO_TRY(set_number(writer, "epochs", (uint64_t)info->epochs));
     KOLO_TRY(set_number(writer, "steps", (uint64_t)info->steps));
-    return set_number(writer, "seed", info->seed);
+    KOLO_TRY(set_number(writer, "seed", info->seed));
+    if (!info->options) return KOLO_OK;
+    KOLO_TRY(set_number(writer, "training", training_version));
+    KOLO_TRY(kolo_safetensors_set(writer, "options", info->options));
+    return kolo_safetensors_set(writer, "progress", info->progress);
 }
 
-/* Adds every parameter and statistic; its canonical copy lives in `arena`, until the file is
- * written. */
-static kolo_status add_parameters(kolo_safetensors_writer *writer, const kolo_store *store,
-                                  kolo_arena *arena) {
+/* Adds every parameter and statistic, with `training` the optimiser's state too; canonical copies
+ * live in `arena`, until the file is written. */
+static kolo_status add_tensors(kolo_safetensors_writer *writer, const kolo_store *store,
+                               bool training, kolo_arena *arena) {
     for (int i = 0; i < kolo_store_count(store); i++) {
         const kolo_store_entry *entry = kolo_store_entry_at(store, i);
-        if (!kolo_store_entry_is_model(entry)) continue;
+        if (!training && !kolo_store_entry_is_model(entry)) continue;
         kolo_dtype dtype = entry->tensor.dtype;
         size_t bytes = (size_t)kolo_shape_count(&entry->canon) * kolo_dtype_bytes(dtype);
         void *copy = kolo_arena_alloc(arena, bytes);
@@ -68,7 +73,7 @@ kolo_status kolo_checkpoint_save(const char *path, const kolo_store *store,
     kolo_safetensors_writer *writer;
     KOLO_TRY(kolo_safetensors_create(path, &writer));
     kolo_status status = add_metadata(writer, info);
-    if (status == KOLO_OK) status = add_parameters(writer, store, &arena);
+    if (status == KOLO_OK) status = add_tensors(writer, store, info->options, &arena);
     if (status == KOLO_OK) status = kolo_safetensors_finish(writer);
     kolo_safetensors_destroy(writer);
     kolo_arena_fini(&arena);
@@ -134,7 +139,7 @@ static kolo_status read_metadata(kolo_checkpoint *c) {
                          "damaged",
                          c->path, sample);
     }
-    uint64_t classes, epochs, steps;
+    uint64_t classes, epochs, steps, version;
     KOLO_TRY(get_number(c, "classes", 1, (uint64_t)max_dim, &classes));
     KOLO_TRY(get_number(c, "epochs", 0, INT64_MAX, &epochs));
     KOLO_TRY(get_number(c, "steps", 0, INT64_MAX, &steps));
@@ -142,7 +147,20 @@ static kolo_status read_metadata(kolo_checkpoint *c) {
     info->classes = (int64_t)classes;
     info->epochs = (int64_t)epochs;
     info->steps = (int64_t)steps;
-    return KOLO_OK;
+    if (!kolo_safetensors_metadata(c->file, "training")) return KOLO_OK;
+    KOLO_TRY(get_number(c, "training", 1, UINT64_MAX, &version));
+    if (version > training_version) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "%s: its training state has version %" PRIu64
+                         ", of a newer kolo, and this one reads up to %" PRIu64
+                         ": use that kolo, or export the parameters with it",
+                         c->path, version, training_version);
+    }
+    info->options = kolo_safetensors_metadata(c->file, "options");
+    info->progress = kolo_safetensors_metadata(c->file, "progress");
+    if (info->options && info->progress) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: its metadata has no %s: the file is damaged", c->path,
+                     info->options ? "progress" : "options");
 }
 
 kolo_status kolo_checkpoint_open(const char *path, kolo_checkpoint *checkpoint) {
@@ -187,15 +205,21 @@ static kolo_status check_parameter(const kolo_checkpoint *c, const kolo_store_en
     return KOLO_OK;
 }
 
-static kolo_status check_all(const kolo_checkpoint *c, const kolo_store *store) {
+/* Of the optimiser's state, in a file that has it, and not wanted. */
+static bool is_passed_over(const kolo_checkpoint *c, const char *name, bool training) {
+    return !training && c->info.options && kolo_name_is_optimizer(name);
+}
+
+static kolo_status check_all(const kolo_checkpoint *c, const kolo_store *store, bool training) {
     for (int i = 0; i < kolo_store_count(store); i++) {
         const kolo_store_entry *entry = kolo_store_entry_at(store, i);
-        if (kolo_store_entry_is_model(entry)) KOLO_TRY(check_parameter(c, entry));
+        if (training || kolo_store_entry_is_model(entry)) KOLO_TRY(check_parameter(c, entry));
     }
     for (int i = 0; i < kolo_safetensors_count(c->file); i++) {
         const char *name = kolo_safetensors_get(c->file, i)->name;
         const kolo_store_entry *entry = kolo_store_find(store, name);
-        if (!entry || !kolo_store_entry_is_model(entry)) {
+        if (is_passed_over(c, name, training)) continue;
+        if (!entry || !(training || kolo_store_entry_is_model(entry))) {
             return KOLO_FAIL(KOLO_ERR_FORMAT,
                              "%s: tensor \"%s\" is none of model %s: give a checkpoint of that "
                              "model",
@@ -205,8 +229,8 @@ static kolo_status check_all(const kolo_checkpoint *c, const kolo_store *store) 
     return KOLO_OK;
 }
 
-kolo_status kolo_checkpoint_load(const kolo_checkpoint *checkpoint, kolo_store *store) {
-    KOLO_TRY(check_all(checkpoint, store));
+static kolo_status load(const kolo_checkpoint *checkpoint, kolo_store *store, bool training) {
+    KOLO_TRY(check_all(checkpoint, store, training));
     /* Tensors of a file may stand at any byte; the copies are aligned. */
     size_t largest = 0;
     for (int i = 0; i < kolo_safetensors_count(checkpoint->file); i++) {
@@ -217,9 +241,19 @@ kolo_status kolo_checkpoint_load(const kolo_checkpoint *checkpoint, kolo_store *
     if (!copy) return KOLO_NOMEM(largest);
     for (int i = 0; i < kolo_safetensors_count(checkpoint->file); i++) {
         const kolo_safetensors_entry *stored = kolo_safetensors_get(checkpoint->file, i);
+        if (is_passed_over(checkpoint, stored->name, training)) continue;
         memcpy(copy, stored->data, stored->bytes);
         kolo_store_write(store, kolo_store_find(store, stored->name), copy);
     }
     kolo_free(copy);
     return KOLO_OK;
+}
+
+kolo_status kolo_checkpoint_load(const kolo_checkpoint *checkpoint, kolo_store *store) {
+    return load(checkpoint, store, false);
+}
+
+kolo_status kolo_checkpoint_load_training(const kolo_checkpoint *checkpoint, kolo_store *store) {
+    KOLO_ASSERT(checkpoint->info.options);
+    return load(checkpoint, store, true);
 }

@@ -27,6 +27,21 @@ void kolo_checkpoint_text_free(char *text) { kolo_free(text); }
 static const char *const keys[] = {"kolo", "model",  "model_options", "sample", "classes",
                                    "data", "epochs", "steps",         "seed",   "format"};
 
+/* What a run that goes on from the file must share with it, a line each. */
+static void describe_training(const kolo_safetensors *file, kolo_text *text) {
+    const char *version = kolo_safetensors_metadata(file, "training");
+    const char *line = kolo_safetensors_metadata(file, "options");
+    if (!version || !line) return;
+    kolo_text_add(text, "%-14s version %s: a run can go on from it\n", "training", version);
+    while (*line) {
+        size_t length = strcspn(line, "\n");
+        const char *colon = memchr(line, ':', length);
+        bool empty = !colon || colon + 2 >= line + length;
+        if (!empty) kolo_text_add(text, "%-14s %.*s\n", "", (int)length, line);
+        line += length + (line[length] == '\n');
+    }
+}
+
 kolo_status kolo_checkpoint_describe(const char *path, char **out) {
     kolo_safetensors *file;
     kolo_text text = {0};
@@ -35,6 +50,7 @@ kolo_status kolo_checkpoint_describe(const char *path, char **out) {
         const char *value = kolo_safetensors_metadata(file, keys[i]);
         if (value && *value) kolo_text_add(&text, "%-14s %s\n", keys[i], value);
     }
+    describe_training(file, &text);
     int64_t elements = 0;
     size_t bytes = 0;
     for (int i = 0; i < kolo_safetensors_count(file); i++) {
@@ -229,6 +245,7 @@ static kolo_status add_tensors(kolo_safetensors_writer *writer, const kolo_check
                                const kolo_names *names, kolo_arena *arena) {
     for (int i = 0; i < kolo_safetensors_count(c->file); i++) {
         const kolo_safetensors_entry *e = kolo_safetensors_get(c->file, i);
+        if (c->info.options && kolo_name_is_optimizer(e->name)) continue;
         kolo_tensor_name name = kolo_name_theirs(names, e->name);
         kolo_shape shape = e->shape;
         const void *data = e->data;

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "data/safetensors.h"
+#include "train/saves.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -77,6 +78,8 @@ void kolo_step_times_fini(kolo_step_times *times) {
 
 /* ---- files ---- */
 
+static const size_t MAX_METRICS = (size_t)1 << 32;
+
 struct kolo_run_files {
     char *config, *metrics, *checkpoint;
     FILE *lines;
@@ -90,24 +93,57 @@ static kolo_status try_checkpoint(const char *path) {
     return KOLO_OK;
 }
 
-/* One job writes a folder: metrics.jsonl is locked for as long as it is open. What an earlier run
- * left goes first, so a folder never mixes two runs. */
-static kolo_status open_all(kolo_run_files *f, const char *folder, const char *config) {
+/* One job writes a folder: metrics.jsonl is locked for as long as it is open. */
+static kolo_status open_files(kolo_run_files *f, const char *folder) {
     f->config = kolo_format("%s/config.yaml", folder);
     f->metrics = kolo_format("%s/metrics.jsonl", folder);
     f->checkpoint = kolo_format("%s/checkpoint-final.safetensors", folder);
     if (!f->config || !f->metrics || !f->checkpoint) return KOLO_NOMEM(strlen(folder));
     KOLO_TRY(kolo_folder_make(folder));
     KOLO_TRY(kolo_file_open_alone(f->metrics, &f->lines));
-    KOLO_TRY(try_checkpoint(f->checkpoint));
+    return try_checkpoint(f->checkpoint);
+}
+
+/* Bytes of the whole lines of reports up to `step`; they stand in the order of steps. */
+static size_t bytes_until(const char *text, int64_t step) {
+    static const char key[] = "\"step\": ";
+    const char *line = text, *end;
+    while ((end = strchr(line, '\n'))) {
+        const char *at = strstr(line, key);
+        if (!at || at > end || strtoll(at + sizeof key - 1, NULL, 10) > step) break;
+        line = end + 1;
+    }
+    return (size_t)(line - text);
+}
+
+/* What an earlier run left behind `step` goes first, so a folder never mixes two runs. */
+static kolo_status begin_files(const kolo_run_files *f, const char *folder, const char *config,
+                               int64_t step) {
+    char *text;
+    size_t bytes;
+    KOLO_TRY(kolo_saves_begin(folder, step));
+    KOLO_TRY(kolo_file_read(f->metrics, MAX_METRICS, &text, &bytes));
+    bytes = bytes_until(text, step);
+    kolo_free(text);
+    KOLO_TRY(kolo_file_cut(f->lines, f->metrics, bytes));
     KOLO_TRY(kolo_file_remove(f->checkpoint));
     return config ? kolo_file_write(f->config, config, strlen(config)) : KOLO_OK;
 }
 
-kolo_status kolo_run_files_open(const char *folder, const char *config, kolo_run_files **files) {
+kolo_status kolo_run_files_try(const char *folder) {
     kolo_run_files *f = kolo_zalloc(sizeof *f);
     if (!f) return KOLO_NOMEM(sizeof *f);
-    kolo_status status = open_all(f, folder, config);
+    kolo_status status = open_files(f, folder);
+    kolo_run_files_close(f);
+    return status;
+}
+
+kolo_status kolo_run_files_open(const char *folder, const char *config, int64_t step,
+                                kolo_run_files **files) {
+    kolo_run_files *f = kolo_zalloc(sizeof *f);
+    if (!f) return KOLO_NOMEM(sizeof *f);
+    kolo_status status = open_files(f, folder);
+    if (status == KOLO_OK) status = begin_files(f, folder, config, step);
     if (status != KOLO_OK) {
         kolo_run_files_close(f);
         return status;

@@ -37,9 +37,14 @@ void kolo_step_times_fini(kolo_step_times *times);
 /* The files of a run. Rank 0 alone has them. */
 typedef struct kolo_run_files kolo_run_files;
 
-/* Makes the folder, writes config.yaml (when `config` is not NULL), empties metrics.jsonl and
- * checks that the checkpoint could be written. IO, naming what cannot. */
-kolo_status kolo_run_files_open(const char *folder, const char *config, kolo_run_files **files);
+/* Makes the folder, writes config.yaml (when `config` is not NULL) and checks that the checkpoint
+ * could be written. Of what an earlier run left, reports and checkpoints up to `step` stay. ARG:
+ * the run is to begin, at step 0, where one that did not end has checkpoints; IO, naming what
+ * cannot. */
+kolo_status kolo_run_files_open(const char *folder, const char *config, int64_t step,
+                                kolo_run_files **files);
+/* Finds out whether that would work, but leaves what is there. */
+kolo_status kolo_run_files_try(const char *folder);
 /* Appends a line to metrics.jsonl, at once visible to readers. */
 kolo_status kolo_run_files_report(kolo_run_files *files, const kolo_train_progress *progress);
 /* The path of the final checkpoint. */

@@ -197,6 +197,8 @@ kolo_status kolo_session_init(kolo_session *s, uint64_t seed) {
     return s->comm ? kolo_store_broadcast(s->store, s->comm) : KOLO_OK;
 }
 
+void kolo_session_set_steps(kolo_session *s, int64_t steps) { s->steps = (uint64_t)steps; }
+
 kolo_store *kolo_session_store(const kolo_session *s) { return s->store; }
 
 kolo_plan *kolo_session_plan(const kolo_session *s) { return s->plans[0].plan; }

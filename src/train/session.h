@@ -50,6 +50,10 @@ kolo_status kolo_session_build(const kolo_session_opts *opts, int64_t batch, kol
 /* Draws the parameters from `seed` on every rank, then makes all equal to rank 0's. Collective. */
 kolo_status kolo_session_init(kolo_session *session, uint64_t seed);
 
+/* Makes the next step the one behind `steps`: what is drawn in steps, and Adam's correction, go by
+ * it. */
+void kolo_session_set_steps(kolo_session *session, int64_t steps);
+
 kolo_store *kolo_session_store(const kolo_session *session);
 /* The plan that trains on full batches. */
 kolo_plan *kolo_session_plan(const kolo_session *session);

@@ -1,6 +1,8 @@
 /* Setting up a training job: defaults, ranges, data, sizes, a trial of the model. */
 #include "train/setup.h"
 
+#include "base/json.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -37,6 +39,22 @@ static void fill_defaults(kolo_train_opts *o) {
     if (o->bucket_bytes == 0) o->bucket_bytes = 1 << 20;
 }
 
+static kolo_status check_checkpoints(const kolo_train_opts *o) {
+    if (o->checkpoint_steps > 0 && o->checkpoint_epochs > 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "checkpoints every %" PRId64 " steps and every %" PRId64
+                         " epochs: choose one of the two",
+                         o->checkpoint_steps, o->checkpoint_epochs);
+    }
+    if ((o->checkpoint_steps > 0 || o->checkpoint_epochs > 0) && !o->out_dir) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "checkpoints on the way need a folder: give --out");
+    }
+    if (o->in_memory && (o->checkpoint_steps || o->checkpoint_epochs || o->resume)) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "a benchmark writes no checkpoints and goes on from none");
+    }
+    return KOLO_OK;
+}
+
 static kolo_status check_ranges(const kolo_train_opts *o) {
     const int64_t many = INT64_C(1) << 40;
     KOLO_TRY(check_count("batch", o->batch, 1, 1 << 24));
@@ -46,6 +64,10 @@ static kolo_status check_ranges(const kolo_train_opts *o) {
     KOLO_TRY(check_count("threads", o->threads, 1, 1024));
     KOLO_TRY(check_count("bucket bytes", o->bucket_bytes, 1, many));
     KOLO_TRY(check_count("epochs between evaluations", o->eval_every, 0, 1 << 30));
+    KOLO_TRY(check_count("steps between checkpoints", o->checkpoint_steps, 0, many));
+    KOLO_TRY(check_count("epochs between checkpoints", o->checkpoint_epochs, 0, 1 << 30));
+    KOLO_TRY(check_count("checkpoints to keep", o->keep, 0, many));
+    KOLO_TRY(check_checkpoints(o));
     KOLO_TRY(
         check_count("epochs between steps of the learning rate", o->lr_step_epochs, 1, 1 << 30));
     KOLO_TRY(check_real("learning rate", o->lr, 0, true, 1e6));
@@ -165,9 +187,12 @@ static kolo_status work_out_steps(kolo_setup *s, int workers) {
 /* ---- the whole ---- */
 
 /* A model that refuses the samples says so here, on every rank alike, before any collective. */
-static kolo_status try_model(const kolo_setup *s) {
+static kolo_status try_model(kolo_setup *s) {
     kolo_graph *graph;
     KOLO_TRY(kolo_session_build(&s->session, 1, &graph));
+    for (int32_t v = 0; v < graph->n_values; v++) {
+        s->normalizes |= kolo_info(graph, (kolo_value){v})->kind == KOLO_VALUE_STATE;
+    }
     kolo_graph_destroy(graph);
     return KOLO_OK;
 }
@@ -228,33 +253,75 @@ kolo_status kolo_setup_open(const kolo_train_opts *opts, int workers, kolo_setup
     return KOLO_OK;
 }
 
-void kolo_setup_describe(const kolo_setup *setup, kolo_text *text) {
+/* As the options' values are called. */
+static const char *const optimizers[] = {"sgd", "nesterov", "adam", "adamw"};
+static const char *const schedules[] = {"constant", "step", "cosine"};
+
+static void add_number(kolo_text *text, const char *name, double number) {
+    char digits[32];
+    kolo_double_text(number, digits);
+    kolo_text_add(text, "%s: %s\n", name, digits);
+}
+
+static void describe_schedule(const kolo_setup *setup, kolo_text *text) {
+    const kolo_train_opts *o = &setup->opts;
+    add_number(text, "lr", o->lr);
+    kolo_text_add(text, "schedule: %s\n", schedules[o->schedule]);
+    add_number(text, "warmup-epochs", o->warmup_epochs);
+    if (o->schedule == KOLO_LR_STEP) {
+        add_number(text, "lr-step-factor", o->lr_step_factor);
+        kolo_text_add(text, "lr-step-epochs: %" PRId64 "\n", o->lr_step_epochs);
+    } else if (o->schedule == KOLO_LR_COSINE) {
+        add_number(text, "lr-min", o->lr_min);
+        kolo_text_add(text, "steps of the cosine: %" PRId64 "\n", setup->total_steps);
+    }
+}
+
+static void describe_optimizer(const kolo_train_opts *o, kolo_text *text) {
+    kolo_text_add(text, "optimizer: %s\n", optimizers[o->optimizer]);
+    if (o->optimizer <= KOLO_OPTIMIZER_NESTEROV) {
+        add_number(text, "momentum", o->momentum);
+    } else {
+        add_number(text, "beta1", o->beta1);
+        add_number(text, "beta2", o->beta2);
+        add_number(text, "eps", o->eps);
+    }
+    add_number(text, "weight-decay", o->weight_decay);
+    add_number(text, "clip", o->clip);
+    kolo_text_add(text, "decay-matrices-only: %s\n", o->decay_matrices_only ? "true" : "false");
+}
+
+void kolo_setup_describe_learning(const kolo_setup *setup, kolo_text *text) {
     const kolo_train_opts *o = &setup->opts;
     const kolo_dataset_info *info = kolo_dataset_describe(setup->train);
-    kolo_text_add(text, "kolo: %s\nmodel: %s\nmodel options: %s\n", kolo_version(), o->model,
+    kolo_text_add(text, "model: %s\nmodel options: %s\n", o->model,
                   o->model_options ? o->model_options : "");
-    kolo_text_add(text, "data: %s\nsamples: %" PRId64 "\n", info->name, info->count);
-    kolo_text_add(text, "init: %s\n", o->init ? o->init : "");
-    kolo_text_add(text, "accumulate: %" PRId64 "\n", o->accumulate);
-    kolo_text_add(text, "batch: %" PRId64 "\nepochs: %" PRId64 "\nsteps: %" PRId64 "\n", o->batch,
-                  o->epochs, o->steps);
-    kolo_text_add(text, "lr: %.17g\noptimizer: %d\nmomentum: %.17g\nweight-decay: %.17g\n", o->lr,
-                  (int)o->optimizer, o->momentum, o->weight_decay);
-    kolo_text_add(text, "betas: %.17g %.17g\neps: %.17g\ndecay-matrices-only: %d\nclip: %.17g\n",
-                  o->beta1, o->beta2, o->eps, o->decay_matrices_only, o->clip);
-    kolo_text_add(text, "schedule: %d\nlr-min: %.17g\nlr-step-factor: %.17g\n", (int)o->schedule,
-                  o->lr_min, o->lr_step_factor);
-    kolo_text_add(text, "lr-step-epochs: %" PRId64 "\nwarmup-epochs: %.17g\n", o->lr_step_epochs,
-                  o->warmup_epochs);
-    kolo_text_add(text, "seed: %" PRIu64 "\nkernels: %s\nalgorithm: %s\n", o->seed,
+    kolo_text_add(text, "data: %s\nsamples: %" PRId64 "\nseed: %" PRIu64 "\naugment: %s\n",
+                  info->name, info->count, o->seed, o->augment ? o->augment : "");
+    kolo_text_add(text, "batch x accumulate x workers: %" PRId64 "\n", setup->global_batch);
+    if (setup->normalizes) kolo_text_add(text, "batch: %" PRId64 "\n", o->batch);
+    describe_optimizer(o, text);
+    describe_schedule(setup, text);
+    kolo_text_add(text, "precision: %s\n", o->precision == KOLO_PRECISION_BF16 ? "bf16" : "f32");
+}
+
+void kolo_setup_describe(const kolo_setup *setup, kolo_text *text) {
+    const kolo_train_opts *o = &setup->opts;
+    kolo_setup_describe_learning(setup, text);
+    kolo_text_add(text, "kolo: %s\ninit: %s\n", kolo_version(), o->init ? o->init : "");
+    kolo_text_add(text,
+                  "batch: %" PRId64 "\naccumulate: %" PRId64 "\nepochs: %" PRId64
+                  "\nsteps: %" PRId64 "\n",
+                  o->batch, o->accumulate, o->epochs, o->steps);
+    kolo_text_add(text, "kernels: %s\nalgorithm: %s\nautotune: %d\nbucket-bytes: %" PRId64 "\n",
                   o->reference_kernels ? "ref"
                   : o->no_winograd     ? "direct"
                                        : "best",
-                  kolo_algorithm_name(o->algorithm));
-    kolo_text_add(text, "autotune: %d\n", (int)o->autotune);
-    kolo_text_add(text, "bucket-bytes: %" PRId64 "\neval: %d\neval-every: %" PRId64 "\n",
-                  o->bucket_bytes, !o->no_eval, o->eval_every);
-    kolo_text_add(text, "in memory: %d\naugment: %s\n", o->in_memory, o->augment ? o->augment : "");
+                  kolo_algorithm_name(o->algorithm), (int)o->autotune, o->bucket_bytes);
+    kolo_text_add(text, "recompute: %d\neval: %d\neval-every: %" PRId64 "\nin memory: %d\n",
+                  (int)o->recompute, !o->no_eval, o->eval_every, o->in_memory);
+    kolo_text_add(text, "checkpoint-every: %" PRId64 " steps, %" PRId64 " epochs\nresume: %s\n",
+                  o->checkpoint_steps, o->checkpoint_epochs, o->resume ? o->resume : "");
 }
 
 void kolo_setup_close(kolo_setup *setup) {

@@ -14,13 +14,18 @@ typedef struct kolo_setup {
     kolo_tuner *tuner; /* see train/tuning.h; NULL: estimates */
     kolo_session_opts session;
     int64_t global_batch;
+    bool normalizes;     /* the model normalises by the statistics of a micro-batch */
     int64_t epoch_steps; /* in_memory: all steps are one epoch */
     int64_t total_steps;
 } kolo_setup;
 
 /* Errors: those of kolo_train_check but the folder's. Close it on success. */
 kolo_status kolo_setup_open(const kolo_train_opts *opts, int workers, kolo_setup *setup);
-/* Appends what all ranks of a job must have in common, a line each: "batch: 64". */
+/* Appends what jobs must have in common to compute the same but for rounding, a line each:
+ * "lr: 0.1". The numbers of workers and micro-batches are none of it, their product with the batch
+ * is. */
+void kolo_setup_describe_learning(const kolo_setup *setup, kolo_text *text);
+/* Appends what all ranks of a job must have in common: that and more. */
 void kolo_setup_describe(const kolo_setup *setup, kolo_text *text);
 /* A zeroed setup is allowed. */
 void kolo_setup_close(kolo_setup *setup);

@@ -1,8 +1,9 @@
 /* kolo_train: set up, agree, train, evaluate, report, write the checkpoint.
  *
- * The order of collectives is the same on all ranks: agree on the set-up, agree on the files, make
- * the session, agree on the loader, then per step the plan's, at epochs' ends evaluation's, at the
- * end the comparison of replicas, the result and the verdict on the checkpoint. */
+ * The order of collectives is the same on all ranks: agree on the set-up, find the checkpoint to go
+ * on from, agree on the files, make the session, agree on the loader, then per step the plan's, at
+ * epochs' ends evaluation's, where one is due the verdict on a checkpoint, at the end the
+ * comparison of replicas, the result and the verdict on the last checkpoint. */
 #include "kolo/train.h"
 
 #include "base/file.h"
@@ -12,6 +13,8 @@
 #include "train/evaluate.h"
 #include "train/fixed.h"
 #include "train/metrics.h"
+#include "train/resume.h"
+#include "train/saves.h"
 #include "train/schedule.h"
 #include "train/setup.h"
 #include "train/trace.h"
@@ -21,8 +24,6 @@
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
-
-enum { FINAL_STEPS = 20 }; /* that the final loss is the mean of */
 
 static const int64_t report_ns = 100000000;
 
@@ -41,9 +42,9 @@ typedef struct job {
     kolo_fixed_batch fixed; /* in_memory */
 
     int64_t started, reported; /* when */
-    kolo_tally run, epoch, report;
-    kolo_sums recent[FINAL_STEPS];
-    double first_loss;
+    kolo_resume resume;
+    kolo_progress progress; /* of the run, this job's part and what was before */
+    kolo_tally report;
     kolo_step_times times;
     kolo_evaluation evaluation;
     bool evaluated; /* ever */
@@ -60,6 +61,7 @@ static kolo_status open_batches(job *j) {
         .seed = j->setup.opts.seed,
         .rank = j->rank,
         .world = j->size,
+        .first = j->progress.steps,
         .end = j->setup.total_steps,
         .augment = j->setup.augment,
     };
@@ -74,7 +76,8 @@ static kolo_status open_files(job *j) {
         kolo_file_abandon(writer);
     }
     if (!o->out_dir || j->rank != 0) return KOLO_OK;
-    return kolo_run_files_open(o->out_dir, o->resolved_config, &j->files);
+    int64_t step = j->resume.here ? j->progress.steps : 0;
+    return kolo_run_files_open(o->out_dir, o->resolved_config, step, &j->files);
 }
 
 static kolo_status compare_options(const job *j) {
@@ -90,7 +93,7 @@ static kolo_status compare_options(const job *j) {
 static kolo_status load_weights(const job *j) {
     const kolo_train_opts *o = &j->setup.opts;
     kolo_store *store = kolo_session_store(j->session);
-    if (!o->init) return KOLO_OK;
+    if (!o->init || j->progress.steps > 0) return KOLO_OK;
     kolo_status status = j->rank == 0 ? kolo_weights_load(o->init, o->model, store) : KOLO_OK;
     KOLO_TRY(kolo_agree(j->comm, status));
     return j->comm ? kolo_store_broadcast(store, j->comm) : KOLO_OK;
@@ -99,6 +102,8 @@ static kolo_status load_weights(const job *j) {
 static kolo_status begin(job *j, const kolo_train_opts *opts) {
     KOLO_TRY(kolo_agree(j->comm, kolo_setup_open(opts, j->size, &j->setup)));
     KOLO_TRY(compare_options(j));
+    KOLO_TRY(kolo_resume_open(&j->setup, j->comm, &j->resume));
+    j->progress = j->resume.progress;
     KOLO_TRY(kolo_agree(j->comm, open_files(j)));
     KOLO_TRY(kolo_tuning_begin(&j->setup, j->comm));
     KOLO_TRY(kolo_session_create(&j->setup.session, j->comm, &j->session));
@@ -107,6 +112,7 @@ static kolo_status begin(job *j, const kolo_train_opts *opts) {
     KOLO_TRY(kolo_agree(j->comm, recorded));
     KOLO_TRY(kolo_session_init(j->session, j->setup.opts.seed));
     KOLO_TRY(load_weights(j));
+    KOLO_TRY(kolo_resume_load(&j->resume, j->session, j->comm));
     if (j->setup.opts.trace) {
         kolo_plan *plan = kolo_session_plan(j->session);
         KOLO_TRY(kolo_agree(j->comm, kolo_trace_create(plan, &j->trace)));
@@ -120,6 +126,7 @@ static void end(job *j) {
     kolo_trace_destroy(j->trace);
     kolo_session_destroy(j->session);
     kolo_run_files_close(j->files);
+    kolo_resume_close(&j->resume);
     kolo_setup_close(&j->setup);
     kolo_step_times_fini(&j->times);
     kolo_fixed_batch_fini(&j->fixed);
@@ -153,11 +160,12 @@ static kolo_status step(job *j, int64_t k) {
     KOLO_TRY(check_loss(j, k, lr, &sums));
     int64_t ns = kolo_now_ns() - start;
     kolo_step_times_add(&j->times, ns);
-    kolo_tally_add(&j->run, &sums, ns);
-    kolo_tally_add(&j->epoch, &sums, ns);
+    kolo_tally_add(&j->progress.run, &sums, ns);
+    kolo_tally_add(&j->progress.epoch, &sums, ns);
     kolo_tally_add(&j->report, &sums, ns);
-    j->recent[k % FINAL_STEPS] = sums;
-    if (k == 0) j->first_loss = sums.labels > 0 ? sums.loss / (double)sums.labels : 0;
+    j->progress.recent[k % KOLO_RECENT_STEPS] = sums;
+    j->progress.steps = k + 1;
+    if (k == 0) j->progress.first_loss = sums.labels > 0 ? sums.loss / (double)sums.labels : 0;
     return KOLO_OK;
 }
 
@@ -166,7 +174,7 @@ static kolo_status step(job *j, int64_t k) {
 static kolo_status send_report(job *j, int64_t k, const kolo_tally *over, bool epoch_end,
                                bool evaluated) {
     int64_t now = kolo_now_ns(), done = k + 1;
-    double step_seconds = (double)j->run.ns / 1e9 / (double)done;
+    double step_seconds = (double)j->progress.run.ns / 1e9 / (double)done;
     kolo_train_progress progress = {
         .epoch = k / j->setup.epoch_steps + 1,
         .step = done,
@@ -198,6 +206,13 @@ static bool wants_evaluation(const job *j, int64_t done) {
     return every > 0 && done % every == 0;
 }
 
+static kolo_status evaluate(job *j) {
+    if (!j->setup.test) return KOLO_OK;
+    j->evaluated = true;
+    return kolo_session_evaluate_all(j->session, j->comm, j->setup.test, j->setup.opts.batch,
+                                     &j->evaluation);
+}
+
 /* What follows step k: perhaps a report, at an epoch's end perhaps evaluation. */
 static kolo_status after_step(job *j, int64_t k) {
     int64_t done = k + 1;
@@ -205,16 +220,61 @@ static kolo_status after_step(job *j, int64_t k) {
         if (j->rank != 0 || kolo_now_ns() - j->reported < report_ns) return KOLO_OK;
         return send_report(j, k, &j->report, false, false);
     }
-    bool evaluate = wants_evaluation(j, done);
-    if (evaluate) {
-        KOLO_TRY(kolo_session_evaluate_all(j->session, j->comm, j->setup.test, j->setup.opts.batch,
-                                           &j->evaluation));
-        j->evaluated = true;
-    }
+    bool due = wants_evaluation(j, done);
+    if (due) KOLO_TRY(evaluate(j));
     kolo_status status = KOLO_OK;
-    if (j->rank == 0) status = send_report(j, k, &j->epoch, true, evaluate);
-    j->epoch = (kolo_tally){0};
+    if (j->rank == 0) status = send_report(j, k, &j->progress.epoch, true, due);
+    if (done % j->setup.epoch_steps == 0) j->progress.epoch = (kolo_tally){0};
     return status;
+}
+
+/* ---- checkpoints ---- */
+
+static kolo_status save(const job *j, const char *path, bool training) {
+    kolo_text options = {0}, progress = {0};
+    kolo_checkpoint_info info = {
+        .model = j->setup.opts.model,
+        .model_options = j->setup.opts.model_options,
+        .sample = j->setup.session.sample,
+        .classes = j->setup.session.classes,
+        .data = j->setup.opts.data,
+        .epochs = j->progress.steps / j->setup.epoch_steps,
+        .steps = j->progress.steps,
+        .seed = j->setup.opts.seed,
+    };
+    if (training) {
+        kolo_setup_describe_learning(&j->setup, &options);
+        kolo_progress_write(&j->progress, &progress);
+        info.options = options.text;
+        info.progress = progress.text;
+    }
+    kolo_status status = path && !options.failed && !progress.failed
+                             ? kolo_checkpoint_save(path, kolo_session_store(j->session), &info)
+                             : KOLO_NOMEM(options.length + progress.length);
+    kolo_text_fini(&options);
+    kolo_text_fini(&progress);
+    return status;
+}
+
+static bool wants_checkpoint(const job *j) {
+    const kolo_train_opts *o = &j->setup.opts;
+    int64_t done = j->progress.steps;
+    int64_t every = o->checkpoint_steps + o->checkpoint_epochs * j->setup.epoch_steps;
+    return every > 0 && (done % every == 0 || done == j->setup.total_steps);
+}
+
+/* One that the run can go on from; rank 0 has all that there is to write. */
+static kolo_status save_on_the_way(const job *j) {
+    const kolo_train_opts *o = &j->setup.opts;
+    if (!wants_checkpoint(j)) return KOLO_OK;
+    kolo_status status = KOLO_OK;
+    if (j->rank == 0) {
+        char *path = kolo_saves_path(o->out_dir, j->progress.steps);
+        status = save(j, path, true);
+        kolo_free(path);
+        if (status == KOLO_OK) status = kolo_saves_done(o->out_dir, j->progress.steps, o->keep);
+    }
+    return kolo_agree(j->comm, status);
 }
 
 /* ---- ending ---- */
@@ -233,34 +293,19 @@ static kolo_status compare_replicas(const job *j, uint64_t hash) {
 
 static double final_loss(const job *j) {
     kolo_tally last = {0};
-    int64_t n = kolo_min_i64(FINAL_STEPS, j->setup.total_steps);
-    for (int64_t i = 0; i < n; i++) kolo_tally_add(&last, &j->recent[i], 0);
+    int64_t n = kolo_min_i64(KOLO_RECENT_STEPS, j->setup.total_steps);
+    for (int64_t i = 0; i < n; i++) kolo_tally_add(&last, &j->progress.recent[i], 0);
     return kolo_tally_loss(&last);
-}
-
-static kolo_status save(const job *j) {
-    if (!j->files) return KOLO_OK;
-    kolo_checkpoint_info info = {
-        .model = j->setup.opts.model,
-        .model_options = j->setup.opts.model_options,
-        .sample = j->setup.session.sample,
-        .classes = j->setup.session.classes,
-        .data = j->setup.opts.data,
-        .epochs = j->setup.total_steps / j->setup.epoch_steps,
-        .steps = j->setup.total_steps,
-        .seed = j->setup.opts.seed,
-    };
-    return kolo_checkpoint_save(kolo_run_files_checkpoint(j->files), kolo_session_store(j->session),
-                                &info);
 }
 
 static kolo_status finish(job *j, kolo_train_result *result) {
     uint64_t hash = kolo_store_hash(kolo_session_store(j->session));
     KOLO_TRY(compare_replicas(j, hash));
-    double times[3] = {(double)j->run.ns / 1e9, kolo_tally_rate(&j->run),
+    double times[3] = {(double)j->progress.run.ns / 1e9, kolo_tally_rate(&j->progress.run),
                        kolo_step_times_median_ms(&j->times)};
     if (j->comm) KOLO_TRY(kolo_broadcast(j->comm, times, 3, KOLO_DTYPE_F64, 0));
-    KOLO_TRY(kolo_agree(j->comm, save(j)));
+    const char *final = j->files ? kolo_run_files_checkpoint(j->files) : NULL;
+    KOLO_TRY(kolo_agree(j->comm, final ? save(j, final, false) : KOLO_OK));
     if (j->trace) KOLO_TRY(kolo_trace_write(j->trace, j->comm, j->setup.opts.trace));
     *result = (kolo_train_result){
         .workers = j->size,
@@ -268,8 +313,8 @@ static kolo_status finish(job *j, kolo_train_result *result) {
         .parameters = kolo_session_parameters(j->session),
         .steps = j->setup.total_steps,
         .epochs = j->setup.opts.in_memory ? 0 : j->setup.total_steps / j->setup.epoch_steps,
-        .samples = j->run.sums.samples,
-        .first_loss = j->first_loss,
+        .samples = j->progress.run.sums.samples,
+        .first_loss = j->progress.first_loss,
         .final_loss = final_loss(j),
         .test_accuracy = j->evaluated ? j->evaluation.accuracy : -1,
         .test_mean_iou = j->evaluated ? j->evaluation.mean_iou : -1,
@@ -289,9 +334,11 @@ static kolo_status finish(job *j, kolo_train_result *result) {
 static kolo_status run(job *j, const kolo_train_opts *opts, kolo_train_result *result) {
     KOLO_TRY(begin(j, opts));
     j->started = j->reported = kolo_now_ns();
-    for (int64_t k = 0; k < j->setup.total_steps; k++) {
+    if (j->progress.steps == j->setup.total_steps) KOLO_TRY(evaluate(j)); /* all that is left */
+    for (int64_t k = j->progress.steps; k < j->setup.total_steps; k++) {
         KOLO_TRY(step(j, k));
         KOLO_TRY(after_step(j, k));
+        KOLO_TRY(save_on_the_way(j));
     }
     return finish(j, result);
 }
@@ -312,11 +359,7 @@ kolo_status kolo_train(kolo_comm *comm, const kolo_train_opts *opts, kolo_train_
 
 kolo_status kolo_train_check(const kolo_train_opts *opts, int workers) {
     kolo_setup setup;
-    kolo_run_files *files = NULL;
     KOLO_TRY(kolo_setup_open(opts, workers, &setup));
     kolo_setup_close(&setup);
-    if (!opts->out_dir) return KOLO_OK;
-    KOLO_TRY(kolo_run_files_open(opts->out_dir, NULL, &files));
-    kolo_run_files_close(files);
-    return KOLO_OK;
+    return opts->out_dir ? kolo_run_files_try(opts->out_dir) : KOLO_OK;
 }

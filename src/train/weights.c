@@ -84,7 +84,9 @@ static kolo_status find_sources(loading *l) {
     bool own = kolo_safetensors_metadata(l->file, "kolo") != NULL;
     const kolo_names *names = own ? NULL : kolo_names_of(l->model);
     for (int i = 0; i < kolo_safetensors_count(l->file); i++) {
-        place(l, names, kolo_safetensors_get(l->file, i));
+        const kolo_safetensors_entry *stored = kolo_safetensors_get(l->file, i);
+        if (own && kolo_name_is_optimizer(stored->name)) continue;
+        place(l, names, stored);
     }
     for (int i = 0; i < kolo_store_count(l->store); i++) {
         const kolo_store_entry *entry = kolo_store_entry_at(l->store, i);

@@ -1,0 +1,128 @@
+/* Going on with a run. What must agree are the lines of kolo_setup_describe_learning, which the
+ * checkpoint holds as they were: a job that has them computes what the run would have computed, to
+ * the bit with as many workers, threads and the same kernels, else to rounding. */
+#include "train/resume.h"
+
+#include "base/file.h"
+#include "train/agree.h"
+#include "train/saves.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* ARG with the first line in which two texts differ. */
+static kolo_status compare(const char *path, const char *theirs, const char *ours) {
+    const char *a = theirs, *b = ours;
+    while (*a || *b) {
+        size_t n = strcspn(a, "\n"), m = strcspn(b, "\n");
+        if (n != m || memcmp(a, b, n) != 0) {
+            return KOLO_FAIL(
+                KOLO_ERR_ARG,
+                "%s is of a run with \"%.*s\", this job has \"%.*s\": give it what the "
+                "run had, or begin a new run with its weights by --init",
+                path, (int)n, a, (int)m, b);
+        }
+        a += n + (a[n] == '\n');
+        b += m + (b[m] == '\n');
+    }
+    return KOLO_OK;
+}
+
+static kolo_status check_options(const kolo_setup *setup, const kolo_checkpoint *c) {
+    kolo_text ours = {0};
+    if (!c->info.options) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "%s holds parameters alone, a run cannot go on from it: begin a new run "
+                         "with them by --init, or choose a checkpoint of --checkpoint-every",
+                         c->path);
+    }
+    kolo_setup_describe_learning(setup, &ours);
+    kolo_status status =
+        ours.failed ? KOLO_NOMEM(ours.length) : compare(c->path, c->info.options, ours.text);
+    kolo_text_fini(&ours);
+    return status;
+}
+
+static kolo_status check_steps(const kolo_setup *setup, const kolo_resume *r) {
+    if (r->progress.steps != r->checkpoint.info.steps) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: its metadata contradicts itself: it is damaged",
+                         r->checkpoint.path);
+    }
+    if (r->progress.steps <= setup->total_steps) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "%s is of step %" PRId64 ", and the job ends with step %" PRId64
+                     ": give it more --epochs or --steps",
+                     r->checkpoint.path, r->progress.steps, setup->total_steps);
+}
+
+/* The folder of the file, and what of it matters. */
+static kolo_status look_around(kolo_setup *setup, const char *path, kolo_resume *r) {
+    const char *slash = strrchr(path, '/');
+    char *folder = slash ? kolo_format("%.*s", (int)(slash + 1 - path), path) : kolo_strdup("./");
+    if (!folder) return KOLO_NOMEM(strlen(path));
+    r->here = setup->opts.out_dir && kolo_file_same(folder, setup->opts.out_dir);
+    r->tuning = kolo_format("%stuning.txt", folder);
+    kolo_free(folder);
+    if (!r->tuning) return KOLO_NOMEM(strlen(path));
+    if (kolo_file_exists(r->tuning)) setup->opts.tuning = r->tuning;
+    return KOLO_OK;
+}
+
+static void tell(const kolo_setup *setup, const kolo_resume *r, const char *path) {
+    const kolo_train_opts *o = &setup->opts;
+    kolo_text line = {0};
+    if (!o->notice) return;
+    if (path) {
+        kolo_text_add(&line, "resume: goes on behind step %" PRId64 " of %" PRId64 ", from %s",
+                      r->progress.steps, setup->total_steps, path);
+    } else {
+        kolo_text_add(&line, "resume: no checkpoint in %s yet: the run begins", o->resume);
+    }
+    if (!line.failed) o->notice(o->notice_arg, line.text, false);
+    kolo_text_fini(&line);
+}
+
+static kolo_status read_checkpoint(kolo_setup *setup, kolo_resume *r) {
+    char *path;
+    KOLO_TRY(kolo_saves_find(setup->opts.resume, setup->opts.resume_if_any, &path));
+    if (!path) {
+        tell(setup, r, NULL);
+        return KOLO_OK;
+    }
+    kolo_status status = kolo_checkpoint_open(path, &r->checkpoint);
+    if (status == KOLO_OK) status = check_options(setup, &r->checkpoint);
+    if (status == KOLO_OK) {
+        status = kolo_progress_read(path, r->checkpoint.info.progress, &r->progress);
+    }
+    if (status == KOLO_OK) status = check_steps(setup, r);
+    if (status == KOLO_OK) status = look_around(setup, path, r);
+    if (status == KOLO_OK) tell(setup, r, path);
+    kolo_free(path);
+    return status;
+}
+
+kolo_status kolo_resume_open(kolo_setup *setup, kolo_comm *comm, kolo_resume *resume) {
+    bool reads = !comm || kolo_comm_rank(comm) == 0;
+    if (!setup->opts.resume) return KOLO_OK;
+    KOLO_TRY(kolo_agree(comm, reads ? read_checkpoint(setup, resume) : KOLO_OK));
+    if (!comm) return KOLO_OK;
+    return kolo_broadcast(comm, &resume->progress, sizeof resume->progress, KOLO_DTYPE_U8, 0);
+}
+
+kolo_status kolo_resume_load(kolo_resume *resume, kolo_session *session, kolo_comm *comm) {
+    kolo_store *store = kolo_session_store(session);
+    if (resume->progress.steps == 0) return KOLO_OK;
+    bool reads = !comm || kolo_comm_rank(comm) == 0;
+    kolo_status status =
+        reads ? kolo_checkpoint_load_training(&resume->checkpoint, store) : KOLO_OK;
+    kolo_checkpoint_close(&resume->checkpoint);
+    KOLO_TRY(kolo_agree(comm, status));
+    kolo_session_set_steps(session, resume->progress.steps);
+    return kolo_store_broadcast(store, comm);
+}
+
+void kolo_resume_close(kolo_resume *resume) {
+    kolo_checkpoint_close(&resume->checkpoint);
+    kolo_free(resume->tuning);
+    *resume = (kolo_resume){0};
+}

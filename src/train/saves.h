@@ -1,0 +1,22 @@
+#pragma once
+/* The checkpoints of a run in its folder: checkpoint-STEP.safetensors, and the file "latest", which
+ * names the newest. A checkpoint is on disk before "latest" names it, and only then older ones go;
+ * so a kill at any instant leaves one that is whole. Rank 0 alone works with them. */
+
+#include "base/base.h"
+
+/* The path of the checkpoint of a step, for kolo_free; NULL: no memory. */
+char *kolo_saves_path(const char *folder, int64_t step);
+
+/* Makes the checkpoint of `step` the latest and removes all but the newest `keep` (0: none). */
+kolo_status kolo_saves_done(const char *folder, int64_t step, int64_t keep);
+
+/* Makes a folder ready for a run that begins or goes on behind `step`: removes checkpoints of later
+ * steps and what a killed writer left. A run that begins (step 0) does not throw away the
+ * checkpoints of one that did not end: ARG, naming the latest. Nothing to do where there is no such
+ * folder. */
+kolo_status kolo_saves_begin(const char *folder, int64_t step);
+
+/* The checkpoint that `where` means: a file, or the latest of a folder; *path is for kolo_free. IO:
+ * there is none; with `if_any`, *path is then NULL for a folder, or none at all. */
+kolo_status kolo_saves_find(const char *where, bool if_any, char **path);

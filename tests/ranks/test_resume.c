@@ -1,0 +1,453 @@
+/* Checkpoints on the way and going on from them: the same bits as a run without a break, which of
+ * them stay, what is refused. */
+#include "base/file.h"
+#include "kolo/checkpoint.h"
+#include "kolo/train.h"
+#include "support/folder.h"
+#include "support/ranks.h"
+#include "support/support.h"
+#include "train/progress.h"
+#include "train/saves.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_RANKS = 4, EVERY = 7 };
+
+/* What a rank saw; the body itself always succeeds. */
+typedef struct outcome {
+    kolo_status status;
+    char error[640];
+    kolo_train_result result;
+} outcome;
+
+static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
+    const kolo_train_opts *opts = arg;
+    outcome *o = result;
+    o->status = kolo_train(comm, opts, NULL, NULL, &o->result);
+    if (o->status != KOLO_OK) snprintf(o->error, sizeof o->error, "%s", kolo_last_error());
+    return KOLO_OK;
+}
+
+static const outcome *train(int ranks, const kolo_train_opts *opts) {
+    static outcome outcomes[MAX_RANKS];
+    rank_job job = {
+        .n = ranks,
+        .transport = RANKS_THREAD,
+        .body = body,
+        .arg = opts,
+        .arg_bytes = sizeof *opts,
+        .results = outcomes,
+        .result_bytes = sizeof *outcomes,
+    };
+    memset(outcomes, 0, sizeof outcomes);
+    ASSERT_OK(run_rank_job(&job));
+    return outcomes;
+}
+
+static kolo_train_result train_well(int ranks, const kolo_train_opts *opts) {
+    const outcome *o = train(ranks, opts);
+    for (int r = 0; r < ranks; r++) {
+        if (o[r].status != KOLO_OK) fail_msg("rank %d: %s", r, o[r].error);
+    }
+    return o[0].result;
+}
+
+static void forget(void) { assert_int_equal(system("rm -rf run other"), 0); }
+
+/* ---- the same bits ---- */
+
+static const char images[] = "synthetic:N=90,test=20,shape=1x14x14,seed=2";
+
+/* Nine to eleven steps an epoch: EVERY lies within the first, twice EVERY within the second. */
+static const struct {
+    const char *name;
+    kolo_train_opts opts;
+} cases[] = {
+    {"sgd with momentum, augmented",
+     {.model = "lenet", .momentum = 0.9, .augment = "flip,crop=2,erase=3", .batch = 4}},
+    {"nesterov, decay, cosine with warm-up",
+     {.model = "mlp",
+      .optimizer = KOLO_OPTIMIZER_NESTEROV,
+      .momentum = 0.9,
+      .weight_decay = 1e-3,
+      .schedule = KOLO_LR_COSINE,
+      .warmup_epochs = 0.5,
+      .batch = 4}},
+    {"adam, clipped", {.model = "lenet", .optimizer = KOLO_OPTIMIZER_ADAM, .clip = 1, .batch = 4}},
+    {"adamw, accumulated",
+     {.model = "mlp", .optimizer = KOLO_OPTIMIZER_ADAMW, .batch = 2, .accumulate = 2}},
+    {"statistics, accumulated",
+     {.model = "resnet20",
+      .model_options = "width=2",
+      .momentum = 0.9,
+      .batch = 2,
+      .accumulate = 2}},
+    {"dropout and hidden tokens",
+     {.model = "bert_tiny",
+      .model_options = "layers=1,width=8,heads=2,context=8,vocab=50,mask=49,dropout=20",
+      .data = "synthetic-tokens:N=90,test=10",
+      .optimizer = KOLO_OPTIMIZER_ADAMW,
+      .batch = 4}},
+};
+
+static void assert_same_run(const char *name, const kolo_train_result *a,
+                            const kolo_train_result *b) {
+    bool same = a->parameter_hash == b->parameter_hash && a->steps == b->steps &&
+                a->samples == b->samples && a->first_loss == b->first_loss &&
+                a->final_loss == b->final_loss && a->test_loss == b->test_loss;
+    if (!same) {
+        fail_msg("%s: %.17g %.17g %.17g, without a break %.17g %.17g %.17g", name, b->first_loss,
+                 b->final_loss, b->test_loss, a->first_loss, a->final_loss, a->test_loss);
+    }
+}
+
+static void a_run_goes_on_to_the_same_bits(void **state) {
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        for (int ranks = 1; ranks <= 2; ranks++) {
+            kolo_train_opts opts = cases[i].opts;
+            if (!opts.data) opts.data = images;
+            opts.epochs = 3;
+            kolo_train_result straight = train_well(ranks, &opts);
+            opts.out_dir = "run";
+            opts.checkpoint_steps = EVERY;
+            kolo_train_result saved = train_well(ranks, &opts);
+            assert_same_run(cases[i].name, &straight, &saved); /* saving changes nothing */
+            for (int step = EVERY; step <= 2 * EVERY; step += EVERY) {
+                char path[64];
+                snprintf(path, sizeof path, "run/checkpoint-%d.safetensors", step);
+                opts.resume = path;
+                opts.out_dir = "other";
+                kolo_train_result resumed = train_well(ranks, &opts);
+                assert_same_run(cases[i].name, &straight, &resumed);
+            }
+            forget();
+        }
+    }
+}
+
+/* The whole folder goes on: reports and checkpoints behind the step are replaced. */
+static void a_folder_goes_on(void **state) {
+    kolo_train_opts opts = {.model = "mlp",
+                            .data = images,
+                            .batch = 10,
+                            .epochs = 3,
+                            .out_dir = "run",
+                            .checkpoint_epochs = 1};
+    kolo_train_result straight = train_well(1, &opts);
+    assert_true(kolo_file_exists("run/checkpoint-9.safetensors"));
+    assert_true(kolo_file_exists("run/checkpoint-27.safetensors"));
+    char *metrics = test_contents("run/metrics.jsonl");
+    opts.resume = "run/checkpoint-9.safetensors";
+    opts.steps = 12; /* ends early, as a killed run would */
+    train_well(1, &opts);
+    assert_false(kolo_file_exists("run/checkpoint-27.safetensors"));
+    char *latest = test_contents("run/latest");
+    assert_string_equal(latest, "checkpoint-12.safetensors\n");
+    opts.resume = "run/";
+    opts.steps = 0;
+    kolo_train_result resumed = train_well(1, &opts);
+    assert_same_run("the folder", &straight, &resumed);
+    /* The report of the second epoch is over all of it. */
+    char *again = test_contents("run/metrics.jsonl");
+    char *line = strstr(metrics, "\"step\": 18"), *other = strstr(again, "\"step\": 18");
+    assert_non_null(line);
+    assert_non_null(other);
+    size_t n = (size_t)(strstr(line, "\"lr\"") - line);
+    assert_memory_equal(line, other, n);
+    assert_null(strstr(other + 1, "\"step\": 18,"));
+    kolo_free(metrics);
+    kolo_free(again);
+    kolo_free(latest);
+    forget();
+}
+
+/* A run that is done may be given more epochs, or be evaluated once more. */
+static void a_finished_run_may_go_on(void **state) {
+    kolo_train_opts opts = {.model = "mlp", .data = images, .batch = 10, .epochs = 3};
+    kolo_train_result straight = train_well(2, &opts);
+    opts.epochs = 2;
+    opts.out_dir = "run";
+    opts.checkpoint_epochs = 2;
+    opts.keep = 1;
+    kolo_train_result two = train_well(2, &opts);
+    opts.resume = "run";
+    kolo_train_result again = train_well(2, &opts);
+    assert_same_run("nothing left to do", &two, &again);
+    opts.epochs = 3;
+    kolo_train_result three = train_well(2, &opts);
+    assert_same_run("one more epoch", &straight, &three);
+    assert_false(kolo_file_exists("run/checkpoint-10.safetensors")); /* keep 1 */
+    opts.epochs = 1;
+    const outcome *o = train(2, &opts);
+    assert_int_equal(o[0].status, KOLO_ERR_ARG);
+    assert_non_null(strstr(o[0].error, "is of step 15, and the job ends with step 5"));
+    forget();
+}
+
+/* Another number of workers computes the same to rounding where the product stays; a model that
+ * normalises wants the same batch as well. */
+static void other_workers_go_on_where_the_mathematics_allows(void **state) {
+    kolo_train_opts opts = {.model = "mlp",
+                            .data = images,
+                            .batch = 5,
+                            .epochs = 2,
+                            .momentum = 0.9,
+                            .out_dir = "run",
+                            .checkpoint_steps = 5};
+    kolo_train_result two = train_well(2, &opts);
+    opts.resume = "run/checkpoint-15.safetensors";
+    opts.out_dir = NULL;
+    opts.checkpoint_steps = 0;
+    opts.accumulate = 2;
+    kolo_train_result one = train_well(1, &opts);
+    assert_int_equal(one.samples, two.samples);
+    assert_true(test_relative_l2_f64(&one.final_loss, &two.final_loss, 1) < 1e-5);
+    opts.accumulate = 1;
+    const outcome *o = train(1, &opts);
+    assert_int_equal(o->status, KOLO_ERR_ARG);
+    assert_string_equal(o->error,
+                        "run/checkpoint-15.safetensors is of a run with \"batch x accumulate x "
+                        "workers: 10\", this job has \"batch x accumulate x workers: 5\": give it "
+                        "what the run had, or begin a new run with its weights by --init");
+    forget();
+    kolo_train_opts net = {.model = "resnet20",
+                           .model_options = "width=2",
+                           .data = images,
+                           .batch = 4,
+                           .steps = 2,
+                           .no_eval = true,
+                           .out_dir = "run",
+                           .checkpoint_steps = 1};
+    train_well(2, &net);
+    net.resume = "run";
+    net.batch = 8;
+    o = train(1, &net);
+    assert_int_equal(o->status, KOLO_ERR_ARG);
+    assert_non_null(strstr(o->error, "\"batch: 4\", this job has \"batch: 8\""));
+    forget();
+}
+
+/* ---- what is refused ---- */
+
+static void a_job_that_differs_is_told_in_what(void **state) {
+    const kolo_train_opts base = {.model = "mlp",
+                                  .model_options = "hidden=8",
+                                  .data = images,
+                                  .batch = 10,
+                                  .steps = 3,
+                                  .momentum = 0.5,
+                                  .no_eval = true,
+                                  .out_dir = "run",
+                                  .checkpoint_steps = 3};
+    train_well(1, &base);
+    kolo_train_opts others[] = {base, base, base, base, base, base, base, base};
+    others[0].model_options = "hidden=9";
+    others[1].data = "synthetic:N=91,test=20,shape=1x14x14,seed=2";
+    others[2].seed = 1;
+    others[3].augment = "flip";
+    others[4].momentum = 0.25;
+    others[5].lr = 0.5;
+    others[6].optimizer = KOLO_OPTIMIZER_ADAM;
+    others[6].momentum = 0;
+    others[7].schedule = KOLO_LR_COSINE;
+    static const char *const texts[] = {
+        "\"model options: hidden=8\", this job has \"model options: hidden=9\"",
+        "\"samples: 90\", this job has \"samples: 91\"",
+        "\"seed: 0\", this job has \"seed: 1\"",
+        "\"augment: \", this job has \"augment: flip\"",
+        "\"momentum: 0.5\", this job has \"momentum: 0.25\"",
+        "\"lr: 0.01\", this job has \"lr: 0.5\"",
+        "\"optimizer: sgd\", this job has \"optimizer: adam\"",
+        "\"schedule: constant\", this job has \"schedule: cosine\"",
+    };
+    for (size_t i = 0; i < KOLO_COUNT(others); i++) {
+        others[i].resume = "run";
+        const outcome *o = train(1, &others[i]);
+        assert_int_equal(o->status, KOLO_ERR_ARG);
+        if (!strstr(o->error, texts[i])) fail_msg("%s: not %s", o->error, texts[i]);
+        /* It was told before anything was changed. */
+        assert_true(kolo_file_exists("run/checkpoint-final.safetensors"));
+    }
+    kolo_train_opts opts = base;
+    opts.resume = "run/checkpoint-final.safetensors";
+    const outcome *o = train(2, &opts);
+    assert_int_equal(o[0].status, KOLO_ERR_ARG);
+    assert_non_null(strstr(o[0].error, "holds parameters alone, a run cannot go on from it"));
+    opts.resume = "nowhere";
+    assert_int_equal(train(1, &opts)->status, KOLO_ERR_IO);
+    assert_int_equal(system("mkdir other"), 0);
+    opts.resume = "other";
+    o = train(2, &opts);
+    assert_int_equal(o[1].status, KOLO_ERR_IO);
+    assert_string_equal(o[1].error, "rank 0: other holds no checkpoint to go on from: a run writes "
+                                    "them with --checkpoint-every");
+    opts.resume_if_any = true;
+    opts.out_dir = "other";
+    assert_int_equal(train_well(1, &opts).steps, 3);
+    opts.out_dir = NULL;
+    opts.resume = NULL;
+    assert_int_equal(train(1, &opts)->status, KOLO_ERR_ARG);
+    forget();
+}
+
+/* A run that did not end is not thrown away by one that begins. */
+static void what_did_not_end_is_kept(void **state) {
+    kolo_train_opts opts = {.model = "mlp",
+                            .data = images,
+                            .batch = 10,
+                            .steps = 4,
+                            .no_eval = true,
+                            .out_dir = "run",
+                            .checkpoint_steps = 2};
+    train_well(1, &opts);
+    assert_int_equal(remove("run/checkpoint-final.safetensors"), 0);
+    const outcome *o = train(1, &opts);
+    assert_int_equal(o->status, KOLO_ERR_ARG);
+    assert_string_equal(o->error,
+                        "run holds checkpoint-4.safetensors of a run that did not end: go "
+                        "on with it by --resume latest, or choose another folder");
+    assert_true(kolo_file_exists("run/checkpoint-2.safetensors"));
+    opts.resume = "run";
+    train_well(1, &opts);
+    opts.resume = NULL;
+    opts.checkpoint_steps = 0;
+    train_well(1, &opts); /* that run has ended: a new one takes its place */
+    assert_false(kolo_file_exists("run/checkpoint-2.safetensors"));
+    assert_false(kolo_file_exists("run/latest"));
+    forget();
+}
+
+static void damage_is_named(void **state) {
+    static const struct {
+        const char *from, *to, *text; /* of one length, in the metadata */
+    } damages[] = {
+        {"\"training\":\"1\"", "\"training\":\"7\"", "has version 7, of a newer kolo"},
+        {"\"training\":\"1\"", "\"training\":\"x\"", "which is no number"},
+        {"\"progress\":\"4", "\"progress\":\"5", "its metadata contradicts itself"},
+        {"\"progress\":\"4", "\"progress\":\"-", "a progress that kolo does not write"},
+        {"\"options\"", "\"optionx\"", "has no options"},
+        {"\"optimizer.velocity.fc1.bias\"", "\"optimizer.velocity.fc1.bius\"", "no tensor"},
+    };
+    kolo_train_opts opts = {.model = "mlp",
+                            .data = images,
+                            .batch = 10,
+                            .steps = 4,
+                            .momentum = 0.9,
+                            .no_eval = true,
+                            .out_dir = "run",
+                            .checkpoint_steps = 4};
+    train_well(1, &opts);
+    char *good;
+    size_t bytes;
+    ASSERT_OK(kolo_file_read("run/checkpoint-4.safetensors", 1 << 24, &good, &bytes));
+    opts.resume = "run/bad.safetensors";
+    for (size_t i = 0; i < KOLO_COUNT(damages); i++) {
+        size_t n = strlen(damages[i].from), at = 0;
+        assert_int_equal(strlen(damages[i].to), n);
+        while (at + n < bytes && memcmp(good + at, damages[i].from, n) != 0) at++;
+        assert_true(at + n < bytes);
+        memcpy(good + at, damages[i].to, n);
+        ASSERT_OK(kolo_file_write("run/bad.safetensors", good, bytes));
+        memcpy(good + at, damages[i].from, n);
+        const outcome *o = train(1, &opts);
+        assert_int_not_equal(o->status, KOLO_OK);
+        if (!strstr(o->error, damages[i].text)) fail_msg("%s: not %s", o->error, damages[i].text);
+    }
+    ASSERT_OK(kolo_file_write("run/bad.safetensors", good, bytes / 2));
+    assert_int_equal(train(1, &opts)->status, KOLO_ERR_FORMAT);
+    ASSERT_OK(kolo_file_write("run/latest", "../../etc/passwd\n", 17));
+    opts.resume = "run";
+    assert_int_equal(train(1, &opts)->status, KOLO_ERR_FORMAT);
+    kolo_free(good);
+    forget();
+}
+
+/* ---- what others see of such a file ---- */
+
+static void parameters_are_read_without_the_state(void **state) {
+    kolo_train_opts opts = {.model = "lenet",
+                            .data = "synthetic:N=64,test=20",
+                            .batch = 16,
+                            .optimizer = KOLO_OPTIMIZER_ADAM,
+                            .out_dir = "run",
+                            .checkpoint_steps = 4};
+    kolo_train_result trained = train_well(1, &opts), evaluated;
+    static const char path[] = "run/checkpoint-4.safetensors";
+    ASSERT_OK(kolo_evaluate(NULL, path, opts.data, 16, 1, &evaluated));
+    assert_true(test_relative_l2_f64(&evaluated.test_loss, &trained.test_loss, 1) < 1e-5);
+    char *text;
+    bool equal;
+    ASSERT_OK(kolo_checkpoint_verify(path, &text));
+    kolo_checkpoint_text_free(text);
+    ASSERT_OK(kolo_checkpoint_describe(path, &text));
+    assert_non_null(strstr(text, "training       version 1: a run can go on from it\n"));
+    assert_non_null(strstr(text, "optimizer: adam\n"));
+    assert_non_null(strstr(text, "steps          4\n"));
+    kolo_checkpoint_text_free(text);
+    ASSERT_OK(kolo_checkpoint_export(path, "run/native.safetensors", NULL));
+    ASSERT_OK(kolo_checkpoint_compare("run/native.safetensors", "run/checkpoint-final.safetensors",
+                                      &equal, &text));
+    if (!equal) fail_msg("%s", text);
+    kolo_checkpoint_text_free(text);
+    kolo_train_opts anew = {.model = "lenet", .data = opts.data, .init = path, .no_eval = true};
+    train_well(2, &anew);
+    forget();
+}
+
+/* ---- the pieces ---- */
+
+static void progress_is_kept_to_the_bit(void **state) {
+    kolo_progress p = {.steps = INT64_C(1) << 40, .first_loss = 0.1, .run.ns = 3}, q;
+    p.recent[7] = (kolo_sums){.loss = 5e-324, .correct = 1.0 / 3, .samples = 9, .labels = 81};
+    p.epoch.sums.loss = 1.7976931348623157e308;
+    kolo_text text = {0};
+    kolo_progress_write(&p, &text);
+    ASSERT_OK(kolo_progress_read("here", text.text, &q));
+    assert_memory_equal(&p, &q, sizeof p);
+    text.text[text.length - 2] = '\0'; /* the last number and its blank */
+    assert_int_equal(kolo_progress_read("here", text.text, &q), KOLO_ERR_FORMAT);
+    assert_int_equal(kolo_progress_read("here", "", &q), KOLO_ERR_FORMAT);
+    kolo_text_fini(&text);
+}
+
+static void the_newest_stay(void **state) {
+    assert_int_equal(system("mkdir run && cd run && touch checkpoint-final.safetensors mine "
+                            "checkpoint-x.safetensors checkpoint-5.safetensors "
+                            "checkpoint-40.safetensors checkpoint-300.safetensors"),
+                     0);
+    ASSERT_OK(kolo_saves_done("run", 300, 0));
+    assert_true(kolo_file_exists("run/checkpoint-5.safetensors"));
+    ASSERT_OK(kolo_saves_done("run", 300, 2));
+    assert_false(kolo_file_exists("run/checkpoint-5.safetensors"));
+    assert_true(kolo_file_exists("run/checkpoint-40.safetensors"));
+    assert_int_equal(system("touch run/.checkpoint-400.safetensors.77.tmp run/.latest.77.tmp"), 0);
+    ASSERT_OK(kolo_saves_begin("run", 40));
+    assert_false(kolo_file_exists("run/checkpoint-300.safetensors"));
+    assert_false(kolo_file_exists("run/.checkpoint-400.safetensors.77.tmp"));
+    assert_false(kolo_file_exists("run/.latest.77.tmp"));
+    assert_true(kolo_file_exists("run/mine") && kolo_file_exists("run/checkpoint-x.safetensors"));
+    char *path;
+    ASSERT_OK(kolo_saves_find("run", false, &path));
+    assert_string_equal(path, "run/checkpoint-40.safetensors");
+    kolo_free(path);
+    forget();
+}
+
+int main(void) {
+    if (ranks_is_child()) return ranks_child();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_run_goes_on_to_the_same_bits),
+        cmocka_unit_test(a_folder_goes_on),
+        cmocka_unit_test(a_finished_run_may_go_on),
+        cmocka_unit_test(other_workers_go_on_where_the_mathematics_allows),
+        cmocka_unit_test(a_job_that_differs_is_told_in_what),
+        cmocka_unit_test(what_did_not_end_is_kept),
+        cmocka_unit_test(damage_is_named),
+        cmocka_unit_test(parameters_are_read_without_the_state),
+        cmocka_unit_test(progress_is_kept_to_the_bit),
+        cmocka_unit_test(the_newest_stay),
+    };
+    return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
+}
