@@ -31,11 +31,13 @@ typedef struct kolo_sim_result {
 } kolo_sim_result;
 
 /* Predicts an allreduce of `count` floats by `algorithm`, which must be one that works by messages
- * (AUTO: ring). Up to 2^26 floats over all ranks the data is there and the sum is checked; beyond
+ * (AUTO: ring); with `shards` not 0 the reproducible one of so many logical shards, whatever
+ * `algorithm` is. Up to 2^26 floats over all ranks the data is there and the sum is checked; beyond
  * it only time is modelled. ARG: a network that cannot be; UNSUPPORTED: another algorithm; NOMEM.
  * Needs no communicator; blocks for the time of its events, about a second per million messages. */
 KOLO_API kolo_status kolo_sim_allreduce(const kolo_sim_network *network, int ranks, size_t count,
-                                        kolo_algorithm algorithm, kolo_sim_result *result);
+                                        kolo_algorithm algorithm, int shards,
+                                        kolo_sim_result *result);
 
 #ifdef __cplusplus
 }

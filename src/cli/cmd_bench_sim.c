@@ -21,18 +21,18 @@ static kolo_sim_network network_of(const kolo_options *o) {
 }
 
 static void add_row(kolo_text *table, kolo_json *json, size_t bytes, int ranks,
-                    kolo_algorithm algorithm, const kolo_sim_result *r) {
+                    const char *algorithm, const kolo_sim_result *r) {
     char hash[20];
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)r->hash);
     double busbw = (double)bytes / r->us * 1e-3 * (2.0 * (ranks - 1) / ranks);
     kolo_text_add(table, "%12zu  %-16s %14.2f %10.3f %8llu %10llu %14llu %10llu  %s\n", bytes,
-                  kolo_algorithm_name(algorithm), r->us, busbw, (unsigned long long)r->rounds,
+                  algorithm, r->us, busbw, (unsigned long long)r->rounds,
                   (unsigned long long)r->messages, (unsigned long long)r->bytes_most,
                   (unsigned long long)r->events, hash);
     kolo_json_object(json, NULL);
     kolo_json_int(json, "bytes", (int64_t)bytes);
     kolo_json_int(json, "ranks", ranks);
-    kolo_json_string(json, "algorithm", kolo_algorithm_name(algorithm));
+    kolo_json_string(json, "algorithm", algorithm);
     kolo_json_double(json, "us", r->us);
     kolo_json_double(json, "busbw_gbps", busbw);
     kolo_json_int(json, "rounds", (int64_t)r->rounds);
@@ -43,19 +43,24 @@ static void add_row(kolo_text *table, kolo_json *json, size_t bytes, int ranks,
     kolo_json_close(json);
 }
 
-/* One size with one algorithm, or with each that works by messages. */
+/* One size with one algorithm, or with each that works by messages; and the reproducible one of so
+ * many shards. */
 static kolo_status predict(const kolo_sim_network *network, int ranks, size_t bytes,
-                           kolo_algorithm wanted, kolo_text *table, kolo_json *json) {
+                           kolo_algorithm wanted, int shards, kolo_text *table, kolo_json *json) {
     bool all = wanted == KOLO_ALGORITHM_AUTO;
-    for (int a = KOLO_ALGORITHM_AUTO + 1; strcmp(kolo_algorithm_name(a), "unknown") != 0; a++) {
-        kolo_sim_result result;
-        if (!all && a != (int)wanted) continue;
-        kolo_status status =
-            kolo_sim_allreduce(network, ranks, bytes / sizeof(float), (kolo_algorithm)a, &result);
+    size_t count = bytes / sizeof(float);
+    kolo_sim_result result;
+    for (int i = KOLO_ALGORITHM_AUTO + 1; strcmp(kolo_algorithm_name(i), "unknown") != 0; i++) {
+        kolo_algorithm a = (kolo_algorithm)i;
+        if (!all && a != wanted) continue;
+        kolo_status status = kolo_sim_allreduce(network, ranks, count, a, 0, &result);
         if (all && status == KOLO_ERR_UNSUPPORTED) continue;
         if (status != KOLO_OK) return status;
-        add_row(table, json, bytes, ranks, (kolo_algorithm)a, &result);
+        add_row(table, json, bytes, ranks, kolo_algorithm_name(a), &result);
     }
+    if (shards == 0) return KOLO_OK;
+    KOLO_TRY(kolo_sim_allreduce(network, ranks, count, KOLO_ALGORITHM_AUTO, shards, &result));
+    add_row(table, json, bytes, ranks, "reproducible", &result);
     return KOLO_OK;
 }
 
@@ -75,7 +80,8 @@ static kolo_status bench_sim(kolo_options *o, const size_t *sizes, int n, kolo_t
     kolo_json_array(json, "rows");
     for (int i = 0; i < n; i++) {
         kolo_algorithm algorithm = (kolo_algorithm)kolo_options_choice(o, "algorithm");
-        KOLO_TRY(predict(&network, ranks, sizes[i], algorithm, table, json));
+        KOLO_TRY(predict(&network, ranks, sizes[i], algorithm, (int)kolo_options_int(o, "shards"),
+                         table, json));
     }
     kolo_json_close(json);
     kolo_json_close(json);

@@ -15,8 +15,7 @@
 
 enum { LEVELS_MOST = 31 };
 
-/* The leaves below node v: [first, end), of L shards. */
-static void span(uint32_t v, uint32_t shards, uint32_t *first, uint32_t *end) {
+void kolo_tree_span(uint32_t v, uint32_t shards, uint32_t *first, uint32_t *end) {
     uint32_t width = 1, level_first = 1;
     while (width < shards) width *= 2;
     while (level_first * 2 <= v) {
@@ -29,13 +28,13 @@ static void span(uint32_t v, uint32_t shards, uint32_t *first, uint32_t *end) {
 
 bool kolo_tree_has(uint32_t v, uint32_t shards) {
     uint32_t first, end;
-    span(v, shards, &first, &end);
+    kolo_tree_span(v, shards, &first, &end);
     return first < end;
 }
 
 static int list_nodes(uint32_t v, uint32_t shards, uint32_t from, uint32_t to, uint32_t *nodes) {
     uint32_t first, end;
-    span(v, shards, &first, &end);
+    kolo_tree_span(v, shards, &first, &end);
     if (first >= end || end <= from || first >= to) return 0;
     if (first >= from && end <= to) {
         if (nodes) *nodes = v;

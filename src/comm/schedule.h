@@ -96,7 +96,8 @@ typedef struct kolo_schedule_spec {
 /* Elements of this rank's INPUT and DATA. */
 KOLO_SHARED size_t kolo_spec_input(const kolo_schedule_spec *spec);
 KOLO_SHARED size_t kolo_spec_data(const kolo_schedule_spec *spec);
-/* Whether node v of the fixed tree over `shards` has any of them below it. */
+/* The shards below node v of the fixed tree: [first, end); and whether there are any. */
+void kolo_tree_span(uint32_t v, uint32_t shards, uint32_t *first, uint32_t *end);
 bool kolo_tree_has(uint32_t v, uint32_t shards);
 /* Where rank p has its contribution. */
 kolo_buffer kolo_spec_source(const kolo_schedule_spec *spec, int rank);

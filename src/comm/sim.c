@@ -33,7 +33,8 @@ typedef struct message {
 
 typedef struct sim_rank {
     const kolo_schedule *schedule;
-    float *data, *scratch;
+    float *data, *scratch; /* NULL: only time is modelled */
+    const float *input;
     size_t round;
     size_t next;   /* entry to be issued */
     size_t open;   /* entries of the round that are not complete, and one until all are issued */
@@ -144,14 +145,19 @@ static int64_t book(sim *s, int from, int to, size_t bytes, int64_t ps) {
 /* ---- entries ---- */
 
 static float *place(const sim_rank *r, kolo_buffer buffer, size_t first) {
-    float *base = buffer == KOLO_BUFFER_SCRATCH ? r->scratch : r->data;
-    return base ? base + first : NULL;
+    if (!r->data) return NULL;
+    return (buffer == KOLO_BUFFER_SCRATCH ? r->scratch : r->data) + first;
+}
+
+static const float *source(const sim_rank *r, kolo_buffer buffer, size_t first) {
+    if (!r->data || buffer != KOLO_BUFFER_INPUT) return place(r, buffer, first);
+    return r->input + first;
 }
 
 /* An entry without a peer; takes its time on the rank's clock. */
 static void run_local(sim *s, sim_rank *r, const kolo_entry *e) {
     float *to = place(r, e->to, e->to_first);
-    const float *from = place(r, e->from, e->from_first);
+    const float *from = source(r, e->from, e->from_first);
     r->ps += transfer_ps(e->count * sizeof *to, s->net.reduce_gbps);
     r->open--;
     if (!to || !from) return;
@@ -160,6 +166,23 @@ static void run_local(sim *s, sim_rank *r, const kolo_entry *e) {
     } else {
         for (size_t i = 0; i < e->count; i++) to[i] += from[i];
     }
+}
+
+/* Entries into SUM and then out of it, all of them this rank's own: one pass, which takes the time
+ * of its additions. Returns how many entries that was. */
+static size_t run_sweep(sim *s, sim_rank *r, const kolo_entry *e, size_t left) {
+    size_t n_from = 0, n_to = 0;
+    while (n_from < left && e[n_from].to == KOLO_BUFFER_SUM) n_from++;
+    while (n_from + n_to < left && e[n_from + n_to].kind == KOLO_ENTRY_COPY_TO) n_to++;
+    size_t passes = n_from > 2 ? n_from - 1 : 1;
+    r->ps += transfer_ps(passes * e->count * sizeof(float), s->net.reduce_gbps);
+    r->open -= n_from + n_to;
+    for (size_t i = 0; r->data && i < e->count; i++) {
+        float sum = source(r, e->from, e->from_first)[i];
+        for (size_t k = 1; k < n_from; k++) sum += source(r, e[k].from, e[k].from_first)[i];
+        for (size_t k = n_from; k < n_from + n_to; k++) place(r, e[k].to, e[k].to_first)[i] = sum;
+    }
+    return n_from + n_to;
 }
 
 /* One entry of a rank's round is complete; after the last the rank goes on. */
@@ -180,7 +203,7 @@ static kolo_status take(sim *s, int to, int from, int64_t ps) {
                          send->count, to, receive->count);
     }
     float *into = place(&s->ranks[to], receive->to, receive->to_first);
-    const float *data = place(&s->ranks[from], send->from, send->from_first);
+    const float *data = source(&s->ranks[from], send->from, send->from_first);
     if (into && data) memcpy(into, data, send->count * sizeof *into);
     s->messages[at] = (message){0};
     s->receives[at] = NULL;
@@ -189,8 +212,10 @@ static kolo_status take(sim *s, int to, int from, int64_t ps) {
     return close_entry(s, from, ps);
 }
 
-static kolo_status issue(sim *s, int rank, const kolo_entry *e) {
+/* Issues the first of `left` entries of the round; `*n_issued`: a sweep takes several. */
+static kolo_status issue(sim *s, int rank, const kolo_entry *e, size_t left, size_t *n_issued) {
     sim_rank *r = &s->ranks[rank];
+    *n_issued = 1;
     size_t n = (size_t)s->n, own = (size_t)rank, peer = (size_t)e->peer;
     switch (e->kind) {
     case KOLO_ENTRY_SEND: {
@@ -209,12 +234,16 @@ static kolo_status issue(sim *s, int rank, const kolo_entry *e) {
     case KOLO_ENTRY_COPY:
         run_local(s, r, e);
         return KOLO_OK;
+    case KOLO_ENTRY_COPY_FROM:
+        if (e->peer != rank || e->to != KOLO_BUFFER_SUM) break;
+        *n_issued = run_sweep(s, r, e, left);
+        return KOLO_OK;
     default:
-        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "schedule %s needs the peers' memory: a modelled network has messages "
-                         "only",
-                         r->schedule->name);
+        break;
     }
+    return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                     "schedule %s needs the peers' memory: a modelled network has messages only",
+                     r->schedule->name);
 }
 
 /* Issues what the rank can: up to the next entry that takes its time, or the end of the round. */
@@ -234,7 +263,9 @@ static kolo_status go_on(sim *s, int rank, int64_t ps) {
     size_t end = kolo_schedule_round_end(schedule, r->round);
     while (r->next < end) {
         int64_t before_ps = r->ps;
-        KOLO_TRY(issue(s, rank, &schedule->entries[r->next++]));
+        size_t n;
+        KOLO_TRY(issue(s, rank, &schedule->entries[r->next], end - r->next, &n));
+        r->next += n;
         if (r->ps > before_ps) return push(s, (wake){.ps = r->ps, .rank = rank});
     }
     return close_entry(s, rank, r->ps);
@@ -280,7 +311,7 @@ static kolo_status resolve(const kolo_sim_network *network, int ranks, kolo_sim_
     return KOLO_OK;
 }
 
-static kolo_status open_sim(sim *s, const kolo_schedule *schedules, float *const *elements) {
+static kolo_status open_sim(sim *s, const kolo_schedule *schedules, const kolo_sim_data *data) {
     size_t n = (size_t)s->n;
     s->hosts = (s->n + s->net.ranks_per_host - 1) / s->net.ranks_per_host;
     s->ranks = kolo_zalloc(n * sizeof *s->ranks);
@@ -294,9 +325,10 @@ static kolo_status open_sim(sim *s, const kolo_schedule *schedules, float *const
     for (int r = 0; r < s->n; r++) {
         sim_rank *rank = &s->ranks[r];
         rank->schedule = &schedules[r];
-        if (elements) {
+        if (data) {
             size_t bytes = schedules[r].scratch * sizeof(float);
-            rank->data = elements[r];
+            rank->data = data[r].elements;
+            rank->input = data[r].input;
             rank->scratch = kolo_zalloc(bytes ? bytes : 1);
             if (!rank->scratch) return KOLO_NOMEM(bytes);
         }
@@ -329,11 +361,11 @@ static kolo_status close_result(sim *s, kolo_sim_result *result) {
 }
 
 kolo_status kolo_sim_run(const kolo_sim_network *network, const kolo_schedule *schedules, int ranks,
-                         float *const *elements, kolo_sim_watch watch, void *arg,
+                         const kolo_sim_data *data, kolo_sim_watch watch, void *arg,
                          kolo_sim_result *result) {
     sim s = {.n = ranks, .watch = watch, .arg = arg};
     KOLO_TRY(resolve(network, ranks, &s.net));
-    kolo_status status = open_sim(&s, schedules, elements);
+    kolo_status status = open_sim(&s, schedules, data);
     if (status == KOLO_OK) status = run_events(&s);
     if (status == KOLO_OK) status = close_result(&s, result);
     for (int r = 0; s.ranks && r < ranks; r++) kolo_free(s.ranks[r].scratch);
@@ -348,88 +380,126 @@ kolo_status kolo_sim_run(const kolo_sim_network *network, const kolo_schedule *s
 
 /* ---- allreduce ---- */
 
-enum { CHUNK_BYTES = 256 << 10, ALIGN_BYTES = 64, DATA_MOST = 1 << 26 };
+enum { CHUNK_BYTES = 256 << 10, ALIGN_BYTES = 64, DATA_MOST = 1 << 26, SHARDS_MOST = 1 << 16 };
 
-static kolo_status build_schedules(int ranks, size_t count, kolo_algorithm algorithm,
-                                   kolo_schedule *schedules) {
+typedef struct allreduce {
+    kolo_sim_network network;
+    int ranks, shards;
+    size_t count;
+    const kolo_algorithm_row *row;
+    int *hosts;                /* [ranks] */
+    kolo_schedule *schedules;  /* [ranks] */
+    kolo_schedule_spec *specs; /* [ranks] */
+} allreduce;
+
+static kolo_status find_row(allreduce *a, kolo_algorithm algorithm) {
     if (algorithm == KOLO_ALGORITHM_AUTO) algorithm = KOLO_ALGORITHM_RING;
-    const kolo_algorithm_row *row =
-        kolo_algorithm_find(KOLO_COLLECTIVE_ALLREDUCE, algorithm, KOLO_VARIANT_MESSAGES);
-    if (!row) {
-        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "algorithm %s needs the peers' memory: a modelled network has messages "
-                         "only",
-                         kolo_algorithm_name(algorithm));
-    }
-    for (int r = 0; r < ranks; r++) {
-        kolo_schedule_spec spec = {
+    kolo_algorithm row = a->shards > 0 ? KOLO_ALGORITHM_COUNT : algorithm;
+    a->row = kolo_algorithm_find(KOLO_COLLECTIVE_ALLREDUCE, row, KOLO_VARIANT_MESSAGES);
+    if (a->row) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                     "algorithm %s needs the peers' memory: a modelled network has messages only",
+                     kolo_algorithm_name(algorithm));
+}
+
+static kolo_status build_schedules(allreduce *a) {
+    for (int r = 0; r < a->ranks; r++) a->hosts[r] = r / a->network.ranks_per_host;
+    for (int r = 0; r < a->ranks; r++) {
+        a->specs[r] = (kolo_schedule_spec){
             .kind = KOLO_COLLECTIVE_ALLREDUCE,
             .rank = r,
-            .size = ranks,
-            .in_place = true,
-            .count = count,
+            .size = a->ranks,
+            .shards = a->shards,
+            .in_place = a->shards == 0,
+            .count = a->count,
+            .hosts = a->hosts,
             .chunk = CHUNK_BYTES / sizeof(float),
             .align = ALIGN_BYTES / sizeof(float),
         };
-        KOLO_TRY(kolo_schedule_build(row, &spec, &schedules[r]));
+        KOLO_TRY(kolo_schedule_build(a->row, &a->specs[r], &a->schedules[r]));
     }
     return KOLO_OK;
 }
 
 /* Small integers, so that sums are exact in any order. */
-static void fill(float *data, size_t count, int rank) {
-    for (size_t i = 0; i < count; i++) data[i] = (float)((size_t)(rank % 8) + i % 16);
+static float value_of(size_t contribution, size_t i) { return (float)(contribution % 8 + i % 16); }
+
+/* Shard s, or rank s where there are none, contributes value_of(s, i); a node what is below it. */
+static void fill_nodes(const allreduce *a, int rank, float *input) {
+    uint32_t nodes[64];
+    int n = kolo_tree_nodes(a->shards, a->ranks, rank, nodes);
+    for (int k = 0; k < n; k++) {
+        uint32_t first, end;
+        kolo_tree_span(nodes[k], (uint32_t)a->shards, &first, &end);
+        for (size_t i = 0; i < a->count; i++) {
+            float sum = 0;
+            for (uint32_t s = first; s < end; s++) sum += value_of(s, i);
+            input[(size_t)k * a->count + i] = sum;
+        }
+    }
 }
 
-static kolo_status check_sums(float *const *data, int ranks, size_t count) {
-    size_t of_ranks = 0;
-    for (int r = 0; r < ranks; r++) of_ranks += (size_t)(r % 8);
-    for (int r = 0; r < ranks; r++) {
-        for (size_t i = 0; i < count; i++) {
-            float want = (float)(of_ranks + (size_t)ranks * (i % 16));
-            if (data[r][i] == want) continue;
+static kolo_status check_sums(const allreduce *a, const kolo_sim_data *data) {
+    size_t n = (size_t)(a->shards > 0 ? a->shards : a->ranks), of_all = 0;
+    for (size_t s = 0; s < n; s++) of_all += s % 8;
+    for (int r = 0; r < a->ranks; r++) {
+        for (size_t i = 0; i < a->count; i++) {
+            float want = (float)(of_all + n * (i % 16));
+            if (data[r].elements[i] == want) continue;
             return KOLO_FAIL(KOLO_ERR_FORMAT, "element %zu of rank %d is %g, not %g", i, r,
-                             (double)data[r][i], (double)want);
+                             (double)data[r].elements[i], (double)want);
         }
     }
     return KOLO_OK;
 }
 
-static kolo_status run_with_data(const kolo_sim_network *network, const kolo_schedule *schedules,
-                                 int ranks, size_t count, kolo_sim_result *result) {
-    size_t n = (size_t)ranks;
-    float *all = kolo_alloc((n * count + 1) * sizeof *all);
-    float **data = kolo_alloc(n * sizeof *data);
+static kolo_status run_with_data(const allreduce *a, kolo_sim_result *result) {
+    size_t total = a->count * (size_t)(a->ranks + a->shards); /* nodes are not more than shards */
+    float *all = kolo_zalloc((total + 1) * sizeof *all), *next = all;
+    kolo_sim_data *data = kolo_alloc((size_t)a->ranks * sizeof *data);
     kolo_status status = KOLO_OK;
-    if (!all || !data) status = KOLO_NOMEM(n * count * sizeof *all);
-    for (size_t r = 0; status == KOLO_OK && r < n; r++) {
-        data[r] = all + r * count;
-        fill(data[r], count, (int)r);
+    if (!all || !data) status = KOLO_NOMEM(total * sizeof *all);
+    for (int r = 0; status == KOLO_OK && r < a->ranks; r++) {
+        data[r] = (kolo_sim_data){.elements = next, .input = next + a->count};
+        if (a->shards > 0) fill_nodes(a, r, next + a->count);
+        for (size_t i = 0; a->shards == 0 && i < a->count; i++) next[i] = value_of((size_t)r, i);
+        next += a->count + kolo_spec_input(&a->specs[r]);
     }
     if (status == KOLO_OK) {
-        status = kolo_sim_run(network, schedules, ranks, data, NULL, NULL, result);
+        status = kolo_sim_run(&a->network, a->schedules, a->ranks, data, NULL, NULL, result);
     }
-    if (status == KOLO_OK) status = check_sums(data, ranks, count);
+    if (status == KOLO_OK) status = check_sums(a, data);
     kolo_free(data);
     kolo_free(all);
     return status;
 }
 
+static kolo_status run_allreduce(allreduce *a, kolo_sim_result *result) {
+    size_t n = (size_t)a->ranks;
+    a->hosts = kolo_zalloc(n * sizeof *a->hosts);
+    a->schedules = kolo_zalloc(n * sizeof *a->schedules);
+    a->specs = kolo_zalloc(n * sizeof *a->specs);
+    if (!a->hosts || !a->schedules || !a->specs) return KOLO_NOMEM(n * sizeof *a->specs);
+    KOLO_TRY(build_schedules(a));
+    if (a->count <= DATA_MOST / (n + (size_t)a->shards)) return run_with_data(a, result);
+    return kolo_sim_run(&a->network, a->schedules, a->ranks, NULL, NULL, NULL, result);
+}
+
 kolo_status kolo_sim_allreduce(const kolo_sim_network *network, int ranks, size_t count,
-                               kolo_algorithm algorithm, kolo_sim_result *result) {
-    kolo_sim_network resolved;
-    KOLO_TRY(resolve(network, ranks, &resolved));
-    kolo_schedule *schedules = kolo_zalloc((size_t)ranks * sizeof *schedules);
-    if (!schedules) return KOLO_NOMEM((size_t)ranks * sizeof *schedules);
+                               kolo_algorithm algorithm, int shards, kolo_sim_result *result) {
+    allreduce a = {.ranks = ranks, .shards = shards, .count = count};
     kolo_sim_result r = {0};
-    kolo_status status = build_schedules(ranks, count, algorithm, schedules);
-    if (status == KOLO_OK && count <= DATA_MOST / (size_t)ranks) {
-        status = run_with_data(&resolved, schedules, ranks, count, &r);
-    } else if (status == KOLO_OK) {
-        status = kolo_sim_run(&resolved, schedules, ranks, NULL, NULL, NULL, &r);
+    KOLO_TRY(resolve(network, ranks, &a.network));
+    if (shards < 0 || shards > SHARDS_MOST) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%d shards: an allreduce takes up to %d", shards,
+                         SHARDS_MOST);
     }
-    for (int i = 0; i < ranks; i++) kolo_schedule_fini(&schedules[i]);
-    kolo_free(schedules);
+    KOLO_TRY(find_row(&a, algorithm));
+    kolo_status status = run_allreduce(&a, &r);
+    for (int i = 0; a.schedules && i < ranks; i++) kolo_schedule_fini(&a.schedules[i]);
+    kolo_free(a.schedules);
+    kolo_free(a.specs);
+    kolo_free(a.hosts);
     if (status == KOLO_OK) *result = r;
     return status;
 }

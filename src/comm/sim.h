@@ -31,10 +31,16 @@ typedef struct kolo_sim_event {
 /* Called with each event in the order of virtual time. */
 typedef void (*kolo_sim_watch)(void *arg, const kolo_sim_event *event);
 
-/* Runs the group's schedules; `elements[r]` (or NULL: only time is modelled) is rank r's DATA, f32,
- * summed. FORMAT: a schedule that does not end, or messages that do not match; UNSUPPORTED: one
- * that needs the peers' memory; NOMEM. */
+/* One rank's DATA and INPUT, f32; `input` may be NULL where the schedule has none. */
+typedef struct kolo_sim_data {
+    float *elements;
+    const float *input;
+} kolo_sim_data;
+
+/* Runs the group's schedules; `data[r]` (or NULL: only time is modelled) is rank r's, summed.
+ * FORMAT: a schedule that does not end, or messages that do not match; UNSUPPORTED: one that needs
+ * the peers' memory; NOMEM. */
 KOLO_SHARED kolo_status kolo_sim_run(const kolo_sim_network *network,
                                      const kolo_schedule *schedules, int ranks,
-                                     float *const *elements, kolo_sim_watch watch, void *arg,
+                                     const kolo_sim_data *data, kolo_sim_watch watch, void *arg,
                                      kolo_sim_result *result);

@@ -54,8 +54,8 @@ static void a_ring_takes_what_the_formula_says(void **state) {
         kolo_sim_result result;
         int n = cases[i].n;
         double bits = (double)cases[i].slice * 32;
-        ASSERT_OK(
-            kolo_sim_allreduce(&net, n, cases[i].slice * (size_t)n, KOLO_ALGORITHM_RING, &result));
+        ASSERT_OK(kolo_sim_allreduce(&net, n, cases[i].slice * (size_t)n, KOLO_ALGORITHM_RING, 0,
+                                     &result));
         double want = 2 * (n - 1) * (3 + bits / 25e3) + (n - 1) * bits / 50e3;
         if (fabs(result.us - want) > 1e-4 * want) {
             fail_msg("%d ranks: %.6f us, not %.6f", n, result.us, want);
@@ -71,9 +71,9 @@ static void a_ring_takes_what_the_formula_says(void **state) {
 static void ranks_of_a_host_share_its_link(void **state) {
     kolo_sim_network net = {.latency_us = 1, .gbps = 1, .local_gbps = 1000, .reduce_gbps = 1e6};
     kolo_sim_result apart, together;
-    ASSERT_OK(kolo_sim_allreduce(&net, 4, 1 << 16, KOLO_ALGORITHM_RING, &apart));
+    ASSERT_OK(kolo_sim_allreduce(&net, 4, 1 << 16, KOLO_ALGORITHM_RING, 0, &apart));
     net.ranks_per_host = 2;
-    ASSERT_OK(kolo_sim_allreduce(&net, 4, 1 << 16, KOLO_ALGORITHM_RING, &together));
+    ASSERT_OK(kolo_sim_allreduce(&net, 4, 1 << 16, KOLO_ALGORITHM_RING, 0, &together));
     assert_int_equal(apart.bytes_most, together.bytes_most);
     assert_true(together.us <= apart.us && together.us > 0.9 * apart.us);
 
@@ -130,12 +130,66 @@ static void a_seed_gives_the_same_events(void **state) {
 
 /* A thousand ranks with their data; the sum is checked inside. */
 static void a_thousand_ranks_run_in_one_process(void **state) {
-    kolo_sim_network net = {.jitter = 0.2, .late_us = 100, .seed = 3};
-    kolo_sim_result first, second;
-    ASSERT_OK(kolo_sim_allreduce(&net, 1000, 16000, KOLO_ALGORITHM_RING, &first));
-    ASSERT_OK(kolo_sim_allreduce(&net, 1000, 16000, KOLO_ALGORITHM_RING, &second));
-    assert_true(first.hash == second.hash && first.us == second.us);
-    assert_int_equal(first.messages, 2 * 999 * 1000);
+    static const struct {
+        kolo_algorithm algorithm;
+        uint64_t messages; /* 0: not told */
+    } cases[] = {{KOLO_ALGORITHM_RING, 2 * 999 * 1000},
+                 {KOLO_ALGORITHM_TREE, 2 * 999},
+                 {KOLO_ALGORITHM_DOUBLE_TREE, 0},
+                 {KOLO_ALGORITHM_HALVING_DOUBLING, 0},
+                 {KOLO_ALGORITHM_HIERARCHICAL, 125 * 2 * 8 * 7 + 8 * 2 * 125 * 124}};
+    kolo_sim_network net = {.ranks_per_host = 8, .jitter = 0.2, .late_us = 100, .seed = 3};
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        kolo_sim_result first, second, other;
+        kolo_sim_network later = net;
+        later.seed++;
+        kolo_algorithm a = cases[i].algorithm;
+        ASSERT_OK(kolo_sim_allreduce(&net, 1000, 16000, a, 0, &first));
+        ASSERT_OK(kolo_sim_allreduce(&net, 1000, 16000, a, 0, &second));
+        ASSERT_OK(kolo_sim_allreduce(&later, 1000, 16000, a, 0, &other));
+        assert_true(first.hash == second.hash && first.us == second.us);
+        assert_true(first.hash != other.hash && first.events == other.events);
+        if (cases[i].messages) assert_int_equal(first.messages, cases[i].messages);
+    }
+}
+
+/* Every algorithm that works by messages, with its data; the sum is checked inside. On hosts of 3
+ * the last one is not full. */
+static void every_algorithm_runs(void **state) {
+    static const struct {
+        kolo_algorithm algorithm;
+        int shards;
+    } cases[] = {{KOLO_ALGORITHM_RING, 0},        {KOLO_ALGORITHM_TREE, 0},
+                 {KOLO_ALGORITHM_DOUBLE_TREE, 0}, {KOLO_ALGORITHM_HALVING_DOUBLING, 0},
+                 {KOLO_ALGORITHM_MESH, 0},        {KOLO_ALGORITHM_HIERARCHICAL, 0},
+                 {KOLO_ALGORITHM_AUTO, 5},        {KOLO_ALGORITHM_AUTO, 64}};
+    static const int ranks[] = {1, 2, 3, 4, 7, 20};
+    static const size_t counts[] = {0, 1, 1009, 70001};
+    for (size_t c = 0; c < KOLO_COUNT(cases) * KOLO_COUNT(ranks) * KOLO_COUNT(counts); c++) {
+        size_t i = c % KOLO_COUNT(cases), rest = c / KOLO_COUNT(cases);
+        int n = ranks[rest % KOLO_COUNT(ranks)];
+        kolo_sim_network net = {.ranks_per_host = 3, .jitter = 0.3, .late_us = 10, .seed = c};
+        kolo_sim_result first, second;
+        for (int again = 0; again < 2; again++) {
+            ASSERT_OK(kolo_sim_allreduce(&net, n, counts[rest / KOLO_COUNT(ranks)],
+                                         cases[i].algorithm, cases[i].shards,
+                                         again ? &second : &first));
+        }
+        assert_true(first.hash == second.hash && first.us == second.us);
+    }
+}
+
+/* Each host sends its sum of every element to the next one, and results on: 2 (h-1)/h of the
+ * vector, however many ranks it has; a flat ring of all ranks sends 2 (n-1)/n. */
+static void hierarchical_spares_the_links_between_hosts(void **state) {
+    enum { COUNT = 1 << 20, HOSTS = 4, EACH = 8, N = HOSTS * EACH };
+    kolo_sim_network net = {.ranks_per_host = EACH, .gbps = 1, .latency_us = 1};
+    kolo_sim_result flat, layered;
+    ASSERT_OK(kolo_sim_allreduce(&net, N, COUNT, KOLO_ALGORITHM_RING, 0, &flat));
+    ASSERT_OK(kolo_sim_allreduce(&net, N, COUNT, KOLO_ALGORITHM_HIERARCHICAL, 0, &layered));
+    assert_int_equal(flat.bytes_most, 2 * (size_t)COUNT * 4 / N * (N - 1));
+    assert_int_equal(layered.bytes_most, 2 * (size_t)COUNT * 4 / HOSTS * (HOSTS - 1));
+    assert_true(flat.us / layered.us > 0.95 * 31 / 32 * 4 / 3);
 }
 
 static void what_cannot_end_is_said(void **state) {
@@ -155,11 +209,12 @@ static void what_cannot_end_is_said(void **state) {
     schedules[2].entries[0].count++;
     assert_int_equal(kolo_sim_run(NULL, schedules, N, NULL, NULL, NULL, &result), KOLO_ERR_FORMAT);
     free_ring(N, schedules);
-    assert_int_equal(kolo_sim_allreduce(NULL, 4, 100, KOLO_ALGORITHM_DIRECT, &result),
+    assert_int_equal(kolo_sim_allreduce(NULL, 4, 100, KOLO_ALGORITHM_DIRECT, 0, &result),
                      KOLO_ERR_UNSUPPORTED);
-    assert_int_equal(kolo_sim_allreduce(NULL, 0, 100, KOLO_ALGORITHM_RING, &result), KOLO_ERR_ARG);
+    assert_int_equal(kolo_sim_allreduce(NULL, 0, 100, KOLO_ALGORITHM_RING, 0, &result),
+                     KOLO_ERR_ARG);
     kolo_sim_network wrong = {.gbps = -1};
-    assert_int_equal(kolo_sim_allreduce(&wrong, 2, 100, KOLO_ALGORITHM_RING, &result),
+    assert_int_equal(kolo_sim_allreduce(&wrong, 2, 100, KOLO_ALGORITHM_RING, 0, &result),
                      KOLO_ERR_ARG);
 }
 
@@ -169,6 +224,8 @@ int main(void) {
         cmocka_unit_test(ranks_of_a_host_share_its_link),
         cmocka_unit_test(a_seed_gives_the_same_events),
         cmocka_unit_test(a_thousand_ranks_run_in_one_process),
+        cmocka_unit_test(every_algorithm_runs),
+        cmocka_unit_test(hierarchical_spares_the_links_between_hosts),
         cmocka_unit_test(what_cannot_end_is_said),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
