@@ -26,8 +26,8 @@ KOLO_API kolo_status kolo_checkpoint_compare(const char *a, const char *b, bool 
                                              char **text);
 
 /* Writes the parameters of a checkpoint that kolo wrote to `to`: under the names of `convention`
- * ("torchvision"), or as they are, with kolo's metadata, when that is NULL. ARG: the convention is
- * unknown, or does not name the checkpoint's model; FORMAT, IO. */
+ * ("torchvision", "huggingface"), or as they are, with kolo's metadata, when that is NULL. ARG: the
+ * convention is unknown, or does not name the checkpoint's model; FORMAT, IO. */
 KOLO_API kolo_status kolo_checkpoint_export(const char *from, const char *to,
                                             const char *convention);
 

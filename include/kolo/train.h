@@ -46,9 +46,10 @@ typedef void (*kolo_train_notice)(void *arg, const char *line, bool passing);
 /* What a job does, as its ranks agree on it. Zero means the default, which each line names. */
 typedef struct kolo_train_opts {
     const char *model, *model_options; /* name in the zoo; the model's own options */
-    const char *data;      /* "fashion-mnist", "mnist:DIR", ...; required unless in_memory */
-    const char *init;      /* weights to begin with: a safetensors file of kolo's or with the names
-                              that torchvision gives the model; NULL: drawn from the seed */
+    const char *data; /* "fashion-mnist", "mnist:DIR", ...; required unless in_memory */
+    const char
+        *init;             /* weights to begin with: a safetensors file of kolo's or with the names
+                              that torchvision or Hugging Face gives the model; NULL: drawn from the seed */
     int64_t batch;         /* per worker; 64 */
     int64_t accumulate;    /* micro-batches of `batch` samples per worker in each step; 1 */
     int64_t epochs, steps; /* the first reached ends the run; both 0: one epoch */

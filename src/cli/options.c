@@ -21,7 +21,7 @@ static const char *const algorithms[] = {"auto", "ring",         "direct",
                                          "tree", "double-tree",  "halving-doubling",
                                          "mesh", "hierarchical", NULL};
 static const char *const transports[] = {"auto", "shm", "tcp", NULL};
-static const char *const formats[] = {"native", "torchvision", NULL};
+static const char *const formats[] = {"native", "torchvision", "huggingface", NULL};
 static const char *const dtypes[] = {"f32", "f64", "f16", "bf16", "i8", "u8", "i32", "i64", NULL};
 static const char *const reductions[] = {"sum", "min", "max", "prod", "mean", NULL};
 #define ALGORITHMS "auto, ring, direct, tree, double-tree, halving-doubling, mesh or hierarchical"
@@ -53,10 +53,11 @@ static const kolo_option rows[] = {
     {.name = "init", .type = KOLO_OPTION_TEXT, .metavar = "FILE", .commands = CMD_TRAIN,
      .without = "weights are drawn from the seed",
      .help = "weights to begin with, a .safetensors file: kolo's own, or with the names that "
-             "torchvision gives its models"},
+             "torchvision or Hugging Face gives its models"},
     {.name = "format", .type = KOLO_OPTION_CHOICE, .choices = formats, .preset = "native",
      .commands = CMD_CHECKPOINT_EXPORT,
-     .help = "whose names the tensors get: kolo's own, or torchvision's"},
+     .help = "whose names the tensors get: kolo's own, or those of torchvision's or "
+             "Hugging Face's models"},
     {.name = "out", .type = KOLO_OPTION_TEXT, .metavar = "FILE", .commands = CMD_CHECKPOINT_EXPORT,
      .required = CMD_CHECKPOINT_EXPORT, .help = "the file to write"},
     {.name = "what", .type = KOLO_OPTION_CHOICE, .choices = dumps, .preset = "graph",

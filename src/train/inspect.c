@@ -226,18 +226,35 @@ static kolo_status find_convention(const kolo_checkpoint *c, const char *convent
 }
 
 /* Columns and rows of a matrix change places; the copy lives in `arena`. */
-static kolo_status transpose(const kolo_safetensors_entry *e, kolo_arena *arena, kolo_shape *shape,
+static kolo_status transpose(kolo_dtype dtype, kolo_arena *arena, kolo_shape *shape,
                              const void **data) {
-    size_t bytes = kolo_dtype_bytes(e->dtype);
-    char *copy = kolo_arena_alloc(arena, e->bytes);
-    if (!copy) return KOLO_NOMEM(e->bytes);
-    int64_t rows = e->shape.dim[0], columns = e->shape.dim[1];
+    size_t bytes = kolo_dtype_bytes(dtype), all = bytes * (size_t)kolo_shape_count(shape);
+    char *copy = kolo_arena_alloc(arena, all);
+    if (!copy) return KOLO_NOMEM(all);
+    int64_t rows = shape->dim[0], columns = shape->dim[1];
     for (int64_t i = 0; i < rows * columns; i++) {
         memcpy(copy + (size_t)(i % columns * rows + i / columns) * bytes,
-               (const char *)e->data + (size_t)i * bytes, bytes);
+               (const char *)*data + (size_t)i * bytes, bytes);
     }
     *shape = kolo_shape_2(columns, rows);
     *data = copy;
+    return KOLO_OK;
+}
+
+/* A tensor of ours as the one, or those, of theirs. */
+static kolo_status add_tensor(kolo_safetensors_writer *writer, const kolo_safetensors_entry *e,
+                              const kolo_names *names, kolo_arena *arena) {
+    for (int part = 0, parts = 1; part < parts; part++) {
+        kolo_tensor_name name = kolo_name_theirs(names, e->name, part);
+        kolo_shape shape = e->shape;
+        parts = name.parts;
+        if (parts > 1) shape.dim[0] /= parts;
+        const void *data = (const char *)e->data + e->bytes / (size_t)parts * (size_t)part;
+        if (name.kind == KOLO_NAME_TRANSPOSED && shape.rank == 2) {
+            KOLO_TRY(transpose(e->dtype, arena, &shape, &data));
+        }
+        KOLO_TRY(kolo_safetensors_add(writer, name.text, e->dtype, &shape, data));
+    }
     return KOLO_OK;
 }
 
@@ -246,11 +263,7 @@ static kolo_status add_tensors(kolo_safetensors_writer *writer, const kolo_check
     for (int i = 0; i < kolo_safetensors_count(c->file); i++) {
         const kolo_safetensors_entry *e = kolo_safetensors_get(c->file, i);
         if (c->info.options && kolo_name_is_optimizer(e->name)) continue;
-        kolo_tensor_name name = kolo_name_theirs(names, e->name);
-        kolo_shape shape = e->shape;
-        const void *data = e->data;
-        if (name.transposed && shape.rank == 2) KOLO_TRY(transpose(e, arena, &shape, &data));
-        KOLO_TRY(kolo_safetensors_add(writer, name.text, e->dtype, &shape, data));
+        KOLO_TRY(add_tensor(writer, e, names, arena));
     }
     return KOLO_OK;
 }

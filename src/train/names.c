@@ -12,13 +12,57 @@ static const char *const torchvision_models[] = {
     "alexnet", "googlenet",           "resnet18", "resnet34", "resnet50", "resnet101",
     "vgg16",   "deeplabv3_resnet101", NULL};
 static const kolo_name_rule torchvision_rules[] = {
-    {"*.num_batches_tracked", NULL, false},
+    {.theirs = "*.num_batches_tracked"},
+};
+
+/* Hugging Face's GPT2LMHeadModel, and GPT2Model, which has no prefix. Its linear layers keep their
+ * weights [inputs,outputs]; bias and masked_bias of its attention are masks. */
+static const char *const gpt2_models[] = {"gpt2",       "gpt2_tiny", "gpt2_medium",
+                                          "gpt2_large", "gpt2_xl",   NULL};
+static const kolo_name_rule gpt2_rules[] = {
+    {.theirs = "lm_head.weight", .ours = "wte.weight", .kind = KOLO_NAME_COPY},
+    {.theirs = "transformer.h.*.attn.bias"},
+    {.theirs = "transformer.h.*.attn.masked_bias"},
+    {.theirs = "h.*.attn.bias"},
+    {.theirs = "h.*.attn.masked_bias"},
+    {.theirs = "transformer.h.*.c_*.weight",
+     .ours = "h.*.c_*.weight",
+     .kind = KOLO_NAME_TRANSPOSED},
+    {.theirs = "transformer.*", .ours = "*"},
+    {.theirs = "h.*.c_*.weight", .ours = "h.*.c_*.weight", .kind = KOLO_NAME_TRANSPOSED},
+};
+
+/* Hugging Face's BertForMaskedLM and BertForPreTraining, whose first checkpoints say gamma and beta
+ * as TensorFlow's did. */
+static const char *const bert_models[] = {"bert_tiny", "bert_mini",  "bert_small", "bert_medium",
+                                          "bert_base", "bert_large", NULL};
+static const kolo_name_rule bert_rules[] = {
+    {.theirs = "cls.predictions.decoder.weight",
+     .ours = "bert.embeddings.word_embeddings.weight",
+     .kind = KOLO_NAME_COPY},
+    {.theirs = "cls.predictions.decoder.bias",
+     .ours = "cls.predictions.bias",
+     .kind = KOLO_NAME_COPY},
+    {.theirs = "bert.embeddings.position_ids"},
+    {.theirs = "bert.pooler.*", .ours = "bert.pooler.*", .kind = KOLO_NAME_OPTIONAL},
+    {.theirs = "cls.seq_relationship.*",
+     .ours = "cls.seq_relationship.*",
+     .kind = KOLO_NAME_OPTIONAL},
+    {.theirs = "*.self.query.*", .ours = "*.self.qkv.*", .part = 0, .parts = 3},
+    {.theirs = "*.self.key.*", .ours = "*.self.qkv.*", .part = 1, .parts = 3},
+    {.theirs = "*.self.value.*", .ours = "*.self.qkv.*", .part = 2, .parts = 3},
+    {.theirs = "*.LayerNorm.weight", .ours = "*.LayerNorm.weight"},
+    {.theirs = "*.LayerNorm.bias", .ours = "*.LayerNorm.bias"},
+    {.theirs = "*.LayerNorm.gamma", .ours = "*.LayerNorm.weight"},
+    {.theirs = "*.LayerNorm.beta", .ours = "*.LayerNorm.bias"},
 };
 
 #define CONVENTION(name, which) \
     { name, which##_models, which##_rules, KOLO_COUNT(which##_rules) }
 static const kolo_names conventions[] = {
     CONVENTION("torchvision", torchvision),
+    CONVENTION("huggingface", gpt2),
+    CONVENTION("huggingface", bert),
 };
 
 const kolo_names *kolo_names_of(const char *model) {
@@ -61,15 +105,19 @@ static void substitute(const char *pattern, const span *stars, char *out, size_t
     }
 }
 
-static kolo_tensor_name translate(const kolo_names *names, const char *name, bool to_ours) {
-    kolo_tensor_name result = {.ignored = false};
+static kolo_tensor_name translate(const kolo_names *names, const char *name, bool to_ours,
+                                  int part) {
+    kolo_tensor_name result = {.part = part, .parts = 1};
     for (int i = 0; names && i < names->n_rules; i++) {
         const kolo_name_rule *rule = &names->rules[i];
         const char *from = to_ours ? rule->theirs : rule->ours;
         const char *to = to_ours ? rule->ours : rule->theirs;
         span stars[MAX_STARS + 1] = {{0}};
+        if (!to_ours && (rule->kind == KOLO_NAME_COPY || rule->part != part)) continue;
         if (!from || !fits(from, name, stars)) continue;
-        result.transposed = rule->transposed;
+        result.kind = rule->kind;
+        result.part = rule->part;
+        result.parts = rule->parts > 0 ? rule->parts : 1;
         result.ignored = !to;
         if (to) substitute(to, stars, result.text, sizeof result.text);
         return result;
@@ -79,9 +127,9 @@ static kolo_tensor_name translate(const kolo_names *names, const char *name, boo
 }
 
 kolo_tensor_name kolo_name_ours(const kolo_names *names, const char *theirs) {
-    return translate(names, theirs, true);
+    return translate(names, theirs, true, 0);
 }
 
-kolo_tensor_name kolo_name_theirs(const kolo_names *names, const char *ours) {
-    return translate(names, ours, false);
+kolo_tensor_name kolo_name_theirs(const kolo_names *names, const char *ours, int part) {
+    return translate(names, ours, false, part);
 }

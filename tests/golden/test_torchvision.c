@@ -174,19 +174,30 @@ static void what_does_not_fit_is_named(void **state) {
 static void names_follow_their_rules(void **state) {
     static const char *const models[] = {"gpt", NULL};
     static const kolo_name_rule rules[] = {
-        {"transformer.h.*.mlp.*.weight", "layer*.*.w", true},
-        {"*.attn.bias", NULL, false},
-        {"wte", "embedding", false},
+        {.theirs = "transformer.h.*.mlp.*.weight",
+         .ours = "layer*.*.w",
+         .kind = KOLO_NAME_TRANSPOSED},
+        {.theirs = "*.attn.bias"},
+        {.theirs = "head", .ours = "embedding", .kind = KOLO_NAME_COPY},
+        {.theirs = "wte", .ours = "embedding"},
+        {.theirs = "*.q", .ours = "*.qk", .part = 0, .parts = 2},
+        {.theirs = "*.k", .ours = "*.qk", .part = 1, .parts = 2},
     };
     const kolo_names names = {"example", models, rules, KOLO_COUNT(rules)};
     kolo_tensor_name n = kolo_name_ours(&names, "transformer.h.11.mlp.c_fc.weight");
     assert_string_equal(n.text, "layer11.c_fc.w");
-    assert_true(n.transposed && !n.ignored);
-    n = kolo_name_theirs(&names, "layer11.c_fc.w");
+    assert_true(n.kind == KOLO_NAME_TRANSPOSED && !n.ignored && n.parts == 1);
+    n = kolo_name_theirs(&names, "layer11.c_fc.w", 0);
     assert_string_equal(n.text, "transformer.h.11.mlp.c_fc.weight");
-    assert_true(n.transposed);
+    assert_true(n.kind == KOLO_NAME_TRANSPOSED);
+    n = kolo_name_ours(&names, "a.k");
+    assert_string_equal(n.text, "a.qk");
+    assert_true(n.part == 1 && n.parts == 2);
+    assert_int_equal(kolo_name_theirs(&names, "a.qk", 0).parts, 2);
+    assert_string_equal(kolo_name_theirs(&names, "a.qk", 1).text, "a.k");
+    assert_int_equal(kolo_name_ours(&names, "head").kind, KOLO_NAME_COPY);
     assert_true(kolo_name_ours(&names, "h.3.attn.bias").ignored);
-    assert_string_equal(kolo_name_theirs(&names, "embedding").text, "wte");
+    assert_string_equal(kolo_name_theirs(&names, "embedding", 0).text, "wte");
     assert_string_equal(kolo_name_ours(&names, "fc.weight").text, "fc.weight");
     assert_false(kolo_name_ours(&names, ".attn.bias").ignored); /* '*' is never nothing */
     assert_null(kolo_names_of("lenet"));
