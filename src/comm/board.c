@@ -162,7 +162,7 @@ bool kolo_board_start(kolo_transport *base, uint64_t seq, void **payload) {
 }
 
 void kolo_board_signal(kolo_transport *base, uint64_t seq, uint32_t phase,
-                       const kolo_announcement *call, const char *title) {
+                       const kolo_announcement *call, const uint64_t *words, const char *title) {
     kolo_board_transport *t = board_transport(base);
     kolo_place *place = place_of(t->boards[base->rank], seq);
     KOLO_ASSERT(phase < phase_mask);
@@ -171,8 +171,18 @@ void kolo_board_signal(kolo_transport *base, uint64_t seq, uint32_t phase,
             strncpy(place->title, title, sizeof place->title);
         }
         place->call = *call;
+        size_t bytes = (size_t)base->size * sizeof *words;
+        place->words = words ? base->ops->handle(base, words, bytes) : 0;
     }
     atomic_store_explicit(&place->state, seq << PHASE_BITS | (phase + 1), memory_order_release);
+}
+
+/* The peer's word for this rank; no word that it could mean when it names no memory of its own. */
+static uint64_t word_of(kolo_transport *base, int peer, uint64_t handle) {
+    if (handle == 0) return 0;
+    size_t bytes = (size_t)base->size * sizeof(uint64_t);
+    const uint64_t *words = base->ops->window(base, peer, handle, bytes);
+    return words ? words[base->rank] : UINT64_MAX;
 }
 
 bool kolo_board_look(kolo_transport *base, uint64_t seq, int peer, kolo_peer_call *peer_call) {
@@ -184,6 +194,7 @@ bool kolo_board_look(kolo_transport *base, uint64_t seq, int peer, kolo_peer_cal
         .call = &place->call,
         .title = place->title,
         .phase = (uint32_t)(state & phase_mask) - 1,
+        .word = word_of(base, peer, place->words),
     };
     return true;
 }

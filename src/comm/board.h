@@ -34,6 +34,7 @@ typedef struct kolo_place {
     _Alignas(64) _Atomic uint64_t state; /* seq << 24 | phase + 1; 0 before first use */
     kolo_announcement call;
     _Alignas(16) char payload[KOLO_EAGER_BYTES + 16]; /* its start shares the line of state */
+    uint64_t words;                                   /* handle of a word for each rank; 0: none */
     char title[KOLO_TITLE_BYTES];
 } kolo_place;
 
@@ -101,7 +102,7 @@ void kolo_board_offer_memory(kolo_board_transport *t);
 /* Rows of kolo_transport_ops. */
 bool kolo_board_start(kolo_transport *base, uint64_t seq, void **payload);
 void kolo_board_signal(kolo_transport *base, uint64_t seq, uint32_t phase,
-                       const kolo_announcement *call, const char *title);
+                       const kolo_announcement *call, const uint64_t *words, const char *title);
 bool kolo_board_look(kolo_transport *base, uint64_t seq, int peer, kolo_peer_call *peer_call);
 void kolo_board_finish(kolo_transport *base, uint64_t finished);
 kolo_status kolo_board_send(kolo_transport *base, uint64_t seq, int peer, const void *data,

@@ -67,6 +67,16 @@ static kolo_status mismatch(kolo_request *q, int peer, const kolo_peer_call *oth
                            title, other->call->request);
 }
 
+/* Slices of an all-to-all: the peer sends another number of elements than this rank expects. */
+static kolo_status uneven(kolo_request *q, int peer, const kolo_peer_call *other, size_t slice) {
+    return kolo_comm_break(q->comm, KOLO_ERR_ARG,
+                           "ranks disagree on collective %llu: in %s rank %d expects %zu elements "
+                           "of rank %d, which sends %llu; the output count of the one must be the "
+                           "count of the other",
+                           (unsigned long long)q->seq, q->title, q->comm->rank, slice, peer,
+                           (unsigned long long)other->word);
+}
+
 static kolo_status bad_handle(kolo_request *q, int peer) {
     return kolo_comm_break(q->comm, KOLO_ERR_FORMAT,
                            "rank %d announced memory that is not its own in %s", peer, q->title);
@@ -115,6 +125,8 @@ static kolo_status meet(kolo_request *q, int peer, bool *ready) {
         call->op != q->op || call->count != q->agreed || call->shape != q->shape) {
         return mismatch(q, peer, &other);
     }
+    size_t slice = q->slices[q->comm->size + 1 + peer + 1] - q->slices[q->comm->size + 1 + peer];
+    if (q->words && other.word != slice) return uneven(q, peer, &other, slice);
     if (call->staged && q->n_schedules > 1) q->schedule = &q->schedules[1];
     if (q->schedules[0].windows) {
         bool needed = q->kind != KOLO_COLLECTIVE_BROADCAST || peer == q->root;
@@ -239,7 +251,7 @@ static void run_barrier(kolo_request *q, entry_progress *p) {
     kolo_transport *t = q->comm->transport;
     if (!p->issued) {
         p->issued = true;
-        t->ops->signal(t, q->seq, ++q->phase, NULL, NULL);
+        t->ops->signal(t, q->seq, ++q->phase, NULL, NULL, NULL);
     }
     for (; (int)p->moved < q->comm->size; p->moved++) { /* `moved` counts ranks that have come */
         int peer = (int)p->moved;
@@ -368,7 +380,7 @@ static kolo_status announce(kolo_request *q, bool *moved) {
         }
         if (scratch > 0) call.scratch = t->ops->handle(t, q->scratch, scratch);
     }
-    t->ops->signal(t, q->seq, 0, &call, q->title);
+    t->ops->signal(t, q->seq, 0, &call, q->words, q->title);
     q->state = REQUEST_RUNNING;
     *moved = true;
     return KOLO_OK;
@@ -378,7 +390,7 @@ static kolo_status announce(kolo_request *q, bool *moved) {
 static kolo_status advance(kolo_request *q, bool *moved) {
     if (q->state == REQUEST_QUEUED) KOLO_TRY(announce(q, moved));
     if (q->state != REQUEST_RUNNING) return KOLO_OK;
-    if (q->schedules[0].windows) {
+    if (q->schedules[0].windows || q->words) {
         bool ready;
         KOLO_TRY(meet_all(q, &ready));
         if (!ready) return KOLO_OK;

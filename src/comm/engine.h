@@ -79,6 +79,7 @@ struct kolo_request {
     const char *input; /* INPUT; NULL where there is none */
     kolo_part *nodes;  /* a reproducible allreduce: INPUT is these, `count` elements each */
     size_t *slices;    /* [2][size + 1]: spec.firsts, spec.output_firsts */
+    uint64_t *words;   /* [size]: elements for each rank, in an uneven all-to-all; else NULL */
     kolo_part *parts;  /* DATA */
     size_t *firsts;    /* [n_parts + 1]: where each part starts in DATA */
     int n_parts;

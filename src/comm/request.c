@@ -404,6 +404,17 @@ static kolo_algorithm resolve_algorithm(const kolo_request *q, const kolo_reques
     return windows ? KOLO_ALGORITHM_DIRECT : KOLO_ALGORITHM_RING;
 }
 
+/* What an uneven all-to-all tells each rank: the elements that it will get. */
+static kolo_status set_words(kolo_request *q) {
+    size_t n = (size_t)q->comm->size;
+    void *words;
+    if (q->agreed != UINT64_MAX) return KOLO_OK;
+    KOLO_TRY(kolo_segment_take(&q->comm->transport->segment, n * sizeof *q->words, &words));
+    q->words = words;
+    for (size_t p = 0; p < n; p++) q->words[p] = q->slices[p + 1] - q->slices[p];
+    return KOLO_OK;
+}
+
 /* What a collective has and a message has not: schedules, and a number. */
 static kolo_status make_collective(kolo_request *q, kolo_algorithm algorithm) {
     if (algorithm == KOLO_ALGORITHM_DIRECT && !q->comm->transport->windows) {
@@ -414,6 +425,7 @@ static kolo_status make_collective(kolo_request *q, kolo_algorithm algorithm) {
             kolo_comm_transport(q->comm));
     }
     KOLO_TRY(find_handles(q));
+    KOLO_TRY(set_words(q));
     KOLO_TRY(choose_schedules(q, algorithm));
     KOLO_TRY(make_tables(q));
     hash_request(q, algorithm);
@@ -546,6 +558,8 @@ void kolo_request_destroy(kolo_request *q) {
     for (int i = 0; i < q->n_schedules; i++) kolo_schedule_fini(&q->schedules[i]);
     kolo_segment_give(&q->comm->transport->segment, q->handles,
                       (size_t)q->n_parts * sizeof *q->handles);
+    kolo_segment_give(&q->comm->transport->segment, q->words,
+                      (size_t)q->comm->size * sizeof *q->words);
     kolo_free(q->slices);
     kolo_free(q->nodes);
     kolo_free(q->parts);

@@ -10,15 +10,15 @@
 #include "comm/transport.h"
 
 /* The one list of frame kinds: code, least and most bytes of its body. */
-#define KOLO_FRAME_LIST(X)                                                                   \
-    X(KOLO_FRAME_ANNOUNCE, sizeof(kolo_frame_call),                                          \
-      sizeof(kolo_frame_call) + KOLO_EAGER_BYTES) /* a call, its eager payload behind it */  \
-    X(KOLO_FRAME_PHASE, 0, 0)                     /* value: the phase */                     \
-    X(KOLO_FRAME_DATA, 0, KOLO_FRAME_DATA_MOST)   /* 0 bytes: an empty message */            \
-    X(KOLO_FRAME_TAKEN, 0, 0)                     /* value: bytes of data taken so far */    \
-    X(KOLO_FRAME_FINISHED, 0, 0)                  /* value: all below it are complete */     \
-    X(KOLO_FRAME_REPORT, 0, KOLO_REPORT_BYTES)    /* value: status; the text of a failure */ \
-    X(KOLO_FRAME_LEAVE, 0, 0)                     /* value: as FINISHED */                   \
+#define KOLO_FRAME_LIST(X)                                                                    \
+    X(KOLO_FRAME_ANNOUNCE, sizeof(kolo_frame_call),                                           \
+      sizeof(kolo_frame_call) + KOLO_EAGER_BYTES) /* value: a word; then the eager payload */ \
+    X(KOLO_FRAME_PHASE, 0, 0)                     /* value: the phase */                      \
+    X(KOLO_FRAME_DATA, 0, KOLO_FRAME_DATA_MOST)   /* 0 bytes: an empty message */             \
+    X(KOLO_FRAME_TAKEN, 0, 0)                     /* value: bytes of data taken so far */     \
+    X(KOLO_FRAME_FINISHED, 0, 0)                  /* value: all below it are complete */      \
+    X(KOLO_FRAME_REPORT, 0, KOLO_REPORT_BYTES)    /* value: status; the text of a failure */  \
+    X(KOLO_FRAME_LEAVE, 0, 0)                     /* value: as FINISHED */                    \
     X(KOLO_FRAME_BEAT, 0, 0)                      /* still here */
 
 typedef enum kolo_frame_kind {

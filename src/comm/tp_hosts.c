@@ -20,15 +20,15 @@ static bool hosts_start(kolo_transport *t, uint64_t seq, void **payload) {
 }
 
 static void hosts_signal(kolo_transport *t, uint64_t seq, uint32_t phase,
-                         const kolo_announcement *call, const char *title) {
-    kolo_board_signal(t, seq, phase, call, title);
+                         const kolo_announcement *call, const uint64_t *words, const char *title) {
+    kolo_board_signal(t, seq, phase, call, words, title);
     if (phase > 0) {
-        remote(t)->ops->signal(remote(t), seq, phase, call, title);
+        remote(t)->ops->signal(remote(t), seq, phase, call, words, title);
         return;
     }
     kolo_announcement far = *call;
     far.data = far.scratch = 0;
-    remote(t)->ops->signal(remote(t), seq, phase, &far, title);
+    remote(t)->ops->signal(remote(t), seq, phase, &far, words, title);
 }
 
 static bool hosts_look(kolo_transport *t, uint64_t seq, int peer, kolo_peer_call *peer_call) {

@@ -65,6 +65,7 @@ typedef struct call {
     uint64_t seq;
     uint32_t phase;
     bool made;
+    uint64_t word;
     kolo_frame_call body;
     char payload[KOLO_EAGER_BYTES];
 } call;
@@ -204,6 +205,7 @@ static kolo_status hear_call(tcp_transport *t, int peer, const kolo_frame *f, co
     c->made = true;
     c->seq = f->seq;
     c->phase = 0;
+    c->word = f->value;
     memcpy(&c->body, body, sizeof c->body);
     memcpy(c->payload, body + sizeof c->body, f->bytes - sizeof c->body);
     return KOLO_OK;
@@ -390,7 +392,8 @@ static bool tcp_start(kolo_transport *base, uint64_t seq, void **payload) {
 /* Without memory for its words a rank cannot go on; the engine hears of it at the next send, or at
  * its deadline. */
 static void tcp_signal(kolo_transport *base, uint64_t seq, uint32_t phase,
-                       const kolo_announcement *announcement, const char *title) {
+                       const kolo_announcement *announcement, const uint64_t *words,
+                       const char *title) {
     tcp_transport *t = tcp(base);
     if (phase > 0) {
         kolo_frame f = {.kind = KOLO_FRAME_PHASE, .seq = seq, .value = phase};
@@ -403,13 +406,18 @@ static void tcp_signal(kolo_transport *base, uint64_t seq, uint32_t phase,
     uint64_t payload = announcement->count * kolo_dtype_bytes((kolo_dtype)announcement->dtype);
     bool eager = announcement->scratch != 0 && payload <= KOLO_EAGER_BYTES;
     if (eager) f.bytes += (uint32_t)payload;
-    (void)say_to_all(t, f, &body, sizeof body, eager ? t->payloads[seq % KOLO_FLIGHT_MAX] : NULL);
+    const char *tail = eager ? t->payloads[seq % KOLO_FLIGHT_MAX] : NULL;
+    for (int p = 0; p < base->size; p++) {
+        if (words) f.value = words[p];
+        if (t->peers[p]) (void)say(t, p, f, &body, sizeof body, tail);
+    }
 }
 
 static bool tcp_look(kolo_transport *base, uint64_t seq, int peer, kolo_peer_call *peer_call) {
     const call *c = &tcp(base)->peers[peer]->calls[seq % KOLO_FLIGHT_MAX];
     if (!c->made || c->seq != seq) return false;
-    *peer_call = (kolo_peer_call){.call = &c->body.call, .title = c->body.title, .phase = c->phase};
+    *peer_call = (kolo_peer_call){
+        .call = &c->body.call, .title = c->body.title, .phase = c->phase, .word = c->word};
     return true;
 }
 

@@ -31,6 +31,7 @@ typedef struct kolo_peer_call {
     const kolo_announcement *call;
     const char *title; /* KOLO_TITLE_BYTES, may lack its NUL */
     uint32_t phase;    /* barriers that it has come to */
+    uint64_t word;     /* its word for this rank; 0 when it has none */
 } kolo_peer_call;
 
 typedef enum kolo_peer_condition {
@@ -60,9 +61,11 @@ typedef struct kolo_transport_ops {
      * that the caller fills before the first `signal`. False while a peer may still look at the
      * collective that had the same place. */
     bool (*start)(kolo_transport *t, uint64_t seq, void **payload);
-    /* Publishes the call with its first phase, 0, and every later phase. */
+    /* Publishes the call with its first phase, 0, and every later phase. `words` has one for each
+     * rank, which that rank sees with the call; in the segment, unchanged until the collective's
+     * place is used again; NULL: none. */
     void (*signal)(kolo_transport *t, uint64_t seq, uint32_t phase, const kolo_announcement *call,
-                   const char *title);
+                   const uint64_t *words, const char *title);
     /* What `peer` has announced of `seq`; false when nothing yet. */
     bool (*look)(kolo_transport *t, uint64_t seq, int peer, kolo_peer_call *peer_call);
     /* All collectives below `finished` are complete here. */

@@ -534,6 +534,51 @@ static void a_mismatch_is_an_error_everywhere(void **state) {
     }
 }
 
+/* An all-to-all whose slices fit, again and again, and then one in which rank 1 sends `sent` to
+ * rank 2, which expects `expected`. */
+typedef struct uneven_case {
+    size_t sent, expected;
+} uneven_case;
+
+static kolo_status uneven_body(kolo_comm *comm, const void *arg, void *result) {
+    uneven_case c;
+    char want[160];
+    memcpy(&c, arg, sizeof c);
+    static const size_t sizes[3][3] = {{1, 0, 4}, {2, 3, 7}, {0, 5, 1}}; /* from, to */
+    size_t rank = (size_t)kolo_comm_rank(comm), counts[3], output_counts[3];
+    int32_t in[16] = {0}, out[32];
+    for (size_t p = 0; p < 3; p++) {
+        counts[p] = sizes[rank][p];
+        output_counts[p] = sizes[p][rank];
+    }
+    kolo_request_opts opts = {.kind = KOLO_COLLECTIVE_ALLTOALL,
+                              .dtype = KOLO_DTYPE_I32,
+                              .input = in,
+                              .output = out,
+                              .counts = counts,
+                              .output_counts = output_counts};
+    for (int i = 0; i < 40; i++) KOLO_TRY(kolo_request_run(comm, &opts, 0));
+    if (rank == 1) counts[2] = c.sent;
+    if (rank == 2) output_counts[1] = c.expected;
+    kolo_status status = kolo_request_run(comm, &opts, 0);
+    if (status == KOLO_OK) status = kolo_barrier(comm); /* rank 0 may be through before it hears */
+    snprintf(want, sizeof want, "rank 2 expects %zu elements of rank 1, which sends %zu",
+             c.expected, c.sent);
+    return status == KOLO_ERR_ARG && strstr(kolo_last_error(), want)
+               ? KOLO_OK
+               : KOLO_FAIL(KOLO_ERR_FORMAT, "%zu for %zu gave %d: %s", c.sent, c.expected,
+                           (int)status, status ? kolo_last_error() : "nothing");
+}
+
+static void slices_that_do_not_fit_are_an_error_everywhere(void **state) {
+    static const uneven_case cases[] = {{7, 6}, {6, 7}, {0, 7}, {7, 0}};
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        for (int t = RANKS_THREAD; t <= RANKS_HOSTS; t++) {
+            ASSERT_OK(run_ranks(3, (rank_transport)t, uneven_body, &cases[i], sizeof cases[i]));
+        }
+    }
+}
+
 int main(void) {
     if (ranks_is_child()) return ranks_child();
     const struct CMUnitTest tests[] = {
@@ -544,6 +589,7 @@ int main(void) {
         cmocka_unit_test(short_forms_do_what_they_say),
         cmocka_unit_test(what_makes_no_sense_is_refused),
         cmocka_unit_test(a_mismatch_is_an_error_everywhere),
+        cmocka_unit_test(slices_that_do_not_fit_are_an_error_everywhere),
     };
     return cmocka_run_group_tests_name("comm_kinds", tests, NULL, NULL);
 }
