@@ -29,6 +29,17 @@ add_library(kolo_comm_dependencies INTERFACE)
 target_link_libraries(kolo_comm_dependencies INTERFACE
   PkgConfig::sodium PkgConfig::xxhash Threads::Threads m)
 target_include_directories(kolo_comm_dependencies INTERFACE ${RANDOM123_INCLUDE})
+# PMIx, to be started by mpirun and srun: its headers are for the build; the library is loaded when it is wanted.
+if(KOLO_PMIX)
+  pkg_check_modules(pmix QUIET pmix)
+endif()
+if(pmix_FOUND)
+  target_include_directories(kolo_comm_dependencies SYSTEM INTERFACE ${pmix_INCLUDE_DIRS})
+  target_compile_definitions(kolo_comm_dependencies INTERFACE KOLO_HAS_PMIX=1)
+  target_link_libraries(kolo_comm_dependencies INTERFACE ${CMAKE_DL_LIBS})
+elseif(KOLO_PMIX)
+  message(STATUS "no PMIx: jobs cannot be started by mpirun or srun (libpmix-dev is missing)")
+endif()
 
 add_library(kolo_dependencies INTERFACE)
 target_link_libraries(kolo_dependencies INTERFACE

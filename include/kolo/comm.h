@@ -86,7 +86,10 @@ typedef struct kolo_comm_opts {
      * which comes first, where MASTER_PORT is for another library) and the job's secret in
      * the file that KOLO_SECRET_FILE names (at least 16 bytes, readable by nobody else; a memory
      * file or a pipe of the launcher serves as well). KOLO_LISTEN_FD may give rank 0 a socket that
-     * listens on that address already. With none of them set, the group is this process alone.
+     * listens on that address already. With none of RANK, WORLD_SIZE, LOCAL_RANK and
+     * LOCAL_WORLD_SIZE set, a process that mpirun, mpiexec or srun has started learns all of it
+     * from them, by PMIx or PMI; rank 0 then draws a secret, unless KOLO_SECRET_FILE names one on
+     * all ranks, and listens at KOLO_MASTER_PORT or any port. Any other process is a group alone.
      * Ranks find out by themselves which of them share a host; KOLO_HOST_ID overrules that. */
     int rank, world, local_rank, local_world;
     const char *master_addr; /* default 127.0.0.1 */
@@ -118,6 +121,12 @@ typedef struct kolo_comm_opts {
  * UNSUPPORTED: shared memory between hosts; IO: no connection; PEER: a peer died while joining, or
  * could not prove that it knows the secret; TIMEOUT, which names the ranks that are missing. */
 KOLO_API kolo_status kolo_comm_create(const kolo_comm_opts *opts, kolo_comm **comm);
+
+/* Whether a launcher has started this process as a rank: kolo_comm_create(NULL) then joins its
+ * group, and does not make one of this process alone. */
+KOLO_API bool kolo_comm_launched(void);
+/* What can start the ranks of a group here, in words; static storage. */
+KOLO_API const char *kolo_comm_launchers(void);
 
 /* `n` communicators of one group whose ranks are threads of this process: comms[r] is for the
  * thread that plays rank r. Only algorithm, timeout and segment_bytes of `opts` are read. */

@@ -127,8 +127,8 @@ def _number(name, names, what):
 def init():
     """Joins the group that the environment describes; blocks until all ranks have.
 
-    RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, KOLO_SECRET_FILE; with
-    none of them the group is this process alone.
+    RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, KOLO_SECRET_FILE, or
+    what mpirun, mpiexec or srun offer; with none of them the group is this process alone.
     """
     handle = ctypes.c_void_p()
     _check(_lib.kolo_comm_create(None, ctypes.byref(handle)))

@@ -45,6 +45,7 @@ static void add_libraries(kolo_text *t) {
 }
 
 static void add_communication(kolo_text *t) {
+    add_row(t, "started by", kolo_comm_launchers());
     add_row(t, "transports", "shm between processes, tcp between hosts, thread between threads");
     kolo_text_add(t, "%-*s", NAME_WIDTH, "algorithms");
     for (int a = KOLO_ALGORITHM_AUTO + 1; a < KOLO_ALGORITHM_COUNT; a++) {

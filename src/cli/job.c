@@ -107,8 +107,6 @@ static void catch_stops(void) {
     }
 }
 
-static bool is_rank(void) { return getenv("RANK") != NULL; }
-
 static kolo_status check_json(const char *path) {
     if (!path || strcmp(path, "-") == 0) return KOLO_OK;
     kolo_file_writer *writer;
@@ -118,7 +116,7 @@ static kolo_status check_json(const char *path) {
 }
 
 int job_run(kolo_options *o, const job_opts *opts, job_body body) {
-    bool rank = is_rank();
+    bool rank = kolo_comm_launched();
     kolo_status status = rank ? KOLO_OK : check_json(opts->json);
     if (status != KOLO_OK) return cli_fail(status);
     if (!rank && opts->workers > 1) return start_ranks(o, opts);
@@ -131,7 +129,7 @@ int job_run(kolo_options *o, const job_opts *opts, job_body body) {
 
 job_opts job_opts_of(const kolo_options *o, const char *option) {
     /* A preset must not contradict an outer launcher. */
-    bool counts = !is_rank() || kolo_options_given(o, option);
+    bool counts = !kolo_comm_launched() || kolo_options_given(o, option);
     return (job_opts){
         .option = option,
         .workers = counts ? (int)kolo_options_int(o, option) : 0,

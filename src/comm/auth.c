@@ -66,8 +66,19 @@ static kolo_status read_secret(int fd, const char *path, int64_t deadline_ns, un
     return KOLO_OK;
 }
 
-kolo_status kolo_key_read(const char *path, int64_t deadline_ns, kolo_key *key) {
+kolo_status kolo_key_make(const void *secret, size_t bytes, kolo_key *key) {
     if (sodium_init() < 0) return KOLO_FAIL(KOLO_ERR_IO, "libsodium finds no random numbers");
+    crypto_hash_sha256(key->bytes, secret, bytes);
+    return KOLO_OK;
+}
+
+kolo_status kolo_key_draw(void *secret, size_t bytes, kolo_key *key) {
+    if (sodium_init() < 0) return KOLO_FAIL(KOLO_ERR_IO, "libsodium finds no random numbers");
+    randombytes_buf(secret, bytes);
+    return kolo_key_make(secret, bytes, key);
+}
+
+kolo_status kolo_key_read(const char *path, int64_t deadline_ns, kolo_key *key) {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {
         return KOLO_FAIL(KOLO_ERR_IO, "secret file %s: %s", path, kolo_errno_text(errno));
@@ -77,16 +88,14 @@ kolo_status kolo_key_read(const char *path, int64_t deadline_ns, kolo_key *key) 
     kolo_status status = check_file(fd, path);
     if (status == KOLO_OK) status = read_secret(fd, path, deadline_ns, secret, &bytes);
     close(fd);
-    if (status == KOLO_OK) crypto_hash_sha256(key->bytes, secret, bytes);
+    if (status == KOLO_OK) status = kolo_key_make(secret, bytes, key);
     sodium_memzero(secret, sizeof secret);
     return status;
 }
 
 kolo_status kolo_key_public(kolo_key *key) {
     static const unsigned char nothing[] = "a job without a secret";
-    if (sodium_init() < 0) return KOLO_FAIL(KOLO_ERR_IO, "libsodium finds no random numbers");
-    crypto_hash_sha256(key->bytes, nothing, sizeof nothing);
-    return KOLO_OK;
+    return kolo_key_make(nothing, sizeof nothing, key);
 }
 
 void kolo_key_clear(kolo_key *key) { sodium_memzero(key, sizeof *key); }

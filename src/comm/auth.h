@@ -19,6 +19,9 @@ typedef struct kolo_nonces {
 
 /* Reads the secret: a file that nobody else may read, a memory file or a pipe. ARG, IO, TIMEOUT. */
 kolo_status kolo_key_read(const char *path, int64_t deadline_ns, kolo_key *key);
+/* Makes the key of a secret that is not in a file; draws such a secret, with its key. IO. */
+kolo_status kolo_key_make(const void *secret, size_t bytes, kolo_key *key);
+kolo_status kolo_key_draw(void *secret, size_t bytes, kolo_key *key);
 /* The key of a job that does without a secret: known to everybody. */
 kolo_status kolo_key_public(kolo_key *key);
 /* Forgets a key. */

@@ -1,6 +1,7 @@
 /* The environment contract: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR,
  * MASTER_PORT as torchrun and the Kubernetes operators set them, and our KOLO_SECRET_FILE,
- * KOLO_HOST_ID, KOLO_LISTEN_FD and KOLO_ENDED_FD.
+ * KOLO_HOST_ID, KOLO_LISTEN_FD and KOLO_ENDED_FD. It comes before what mpirun or srun say by other
+ * means (bootstrap.c), so a launcher of ours or the user's may stand between.
  *
  * Which ranks are on one host is not believed from LOCAL_RANK and LOCAL_WORLD_SIZE: each rank says
  * which host it is on, by the kernel's boot and the network namespace, since ranks of both can pass
@@ -9,6 +10,7 @@
 #include "comm/contract.h"
 
 #include "base/rng.h"
+#include "comm/bootstrap.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { WORLD_MOST = 1024, PORT_MOST = 65535 };
+enum { WORLD_MOST = KOLO_CONTRACT_WORLD_MOST, PORT_MOST = 65535 };
 
 /* An integer of the environment in [least, most]; `fallback` when it is not set. */
 static kolo_status env_int(const char *name, int least, int most, int fallback, int *value) {
@@ -37,7 +39,7 @@ static kolo_status env_int(const char *name, int least, int most, int fallback, 
     return KOLO_OK;
 }
 
-/* No part of the contract is set: this process is alone. */
+/* No part of the contract is set. */
 static bool env_empty(void) {
     return !getenv("RANK") && !getenv("WORLD_SIZE") && !getenv("LOCAL_RANK") &&
            !getenv("LOCAL_WORLD_SIZE");
@@ -51,11 +53,14 @@ static kolo_status need(const char *name) {
                      name);
 }
 
-static kolo_status read_env(kolo_contract *c) {
-    if (env_empty()) {
-        c->world = c->local_world = 1;
-        return KOLO_OK;
-    }
+static kolo_status set_address(kolo_contract *c, const char *address) {
+    int n = snprintf(c->master_addr, sizeof c->master_addr, "%s", address);
+    if (n > 0 && (size_t)n < sizeof c->master_addr) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG, "MASTER_ADDR has %d characters: 1 to %zu are needed", n,
+                     sizeof c->master_addr - 1);
+}
+
+static kolo_status read_env(kolo_contract *c, const char **secret_file) {
     KOLO_TRY(need("RANK"));
     KOLO_TRY(need("WORLD_SIZE"));
     KOLO_TRY(env_int("WORLD_SIZE", 1, WORLD_MOST, 1, &c->world));
@@ -65,11 +70,11 @@ static kolo_status read_env(kolo_contract *c) {
                      &c->local_rank));
     if (c->world == 1) return KOLO_OK;
     const char *address = getenv("MASTER_ADDR");
-    if (address) c->master_addr = address;
+    KOLO_TRY(set_address(c, address ? address : "127.0.0.1"));
     const char *port = getenv("KOLO_MASTER_PORT") ? "KOLO_MASTER_PORT" : "MASTER_PORT";
     KOLO_TRY(need(port));
     KOLO_TRY(env_int(port, 1, PORT_MOST, 0, &c->master_port));
-    c->secret_file = getenv("KOLO_SECRET_FILE");
+    *secret_file = getenv("KOLO_SECRET_FILE");
     if (c->rank != 0) return KOLO_OK;
     KOLO_TRY(env_int("KOLO_LISTEN_FD", 3, INT32_MAX, -1, &c->listen_fd));
     return env_int("KOLO_ENDED_FD", 3, INT32_MAX, -1, &c->ended_fd);
@@ -103,14 +108,15 @@ static kolo_status find_host(uint64_t *host) {
     return KOLO_OK;
 }
 
-static kolo_status read_opts(const kolo_comm_opts *opts, kolo_contract *c) {
+static kolo_status read_opts(const kolo_comm_opts *opts, kolo_contract *c,
+                             const char **secret_file) {
     c->world = opts->world;
     c->rank = opts->rank;
     c->local_world = opts->local_world ? opts->local_world : opts->world;
     c->local_rank = opts->local_world ? opts->local_rank : opts->rank;
-    if (opts->master_addr) c->master_addr = opts->master_addr;
+    KOLO_TRY(set_address(c, opts->master_addr ? opts->master_addr : "127.0.0.1"));
     c->master_port = opts->master_port;
-    c->secret_file = opts->secret_file;
+    *secret_file = opts->secret_file;
     if (c->world < 1 || c->world > WORLD_MOST || c->rank < 0 || c->rank >= c->world) {
         return KOLO_FAIL(KOLO_ERR_ARG,
                          "rank %d of a world of %d: the world must be 1 to %d, the "
@@ -129,16 +135,38 @@ static kolo_status read_opts(const kolo_comm_opts *opts, kolo_contract *c) {
     return KOLO_OK;
 }
 
-kolo_status kolo_contract_read(const kolo_comm_opts *opts, kolo_contract *contract) {
-    kolo_contract c = {.master_addr = "127.0.0.1", .listen_fd = -1, .ended_fd = -1};
-    KOLO_TRY(opts->world == 0 ? read_env(&c) : read_opts(opts, &c));
-    c.insecure = opts->insecure;
-    if (c.world > 1) KOLO_TRY(find_host(&c.host));
-    if (c.world > 1 && !c.insecure && (!c.secret_file || !c.secret_file[0])) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "no secret: KOLO_SECRET_FILE must name a file with the "
-                                       "job's secret (kolo run makes one); --insecure does "
-                                       "without, where everybody on the network may be trusted");
+static kolo_status read_key(const char *secret_file, bool insecure, int64_t deadline_ns,
+                            kolo_key *key) {
+    if (insecure) return kolo_key_public(key);
+    if (secret_file && secret_file[0]) return kolo_key_read(secret_file, deadline_ns, key);
+    return KOLO_FAIL(KOLO_ERR_ARG, "no secret: KOLO_SECRET_FILE must name a file with the job's "
+                                   "secret (kolo run makes one); --insecure does without, where "
+                                   "everybody on the network may be trusted");
+}
+
+/* What is said of the meeting when the launcher says the rest. */
+static kolo_status read_launcher(const kolo_comm_opts *opts, int64_t deadline_ns, kolo_contract *c,
+                                 kolo_key *key) {
+    KOLO_TRY(env_int("KOLO_MASTER_PORT", 1, PORT_MOST, 0, &c->master_port));
+    KOLO_TRY(kolo_bootstrap(opts, deadline_ns, c, key));
+    c->local_world = c->world; /* until the ranks know which of them share a host */
+    c->local_rank = c->rank;
+    return KOLO_OK;
+}
+
+kolo_status kolo_contract_read(const kolo_comm_opts *opts, int64_t deadline_ns,
+                               kolo_contract *contract, kolo_key *key) {
+    kolo_contract c = {.world = 1, .local_world = 1, .listen_fd = -1, .ended_fd = -1};
+    uint64_t host = 0;
+    KOLO_TRY(find_host(&host));
+    if (opts->world == 0 && env_empty()) {
+        if (kolo_bootstrap_wanted()) KOLO_TRY(read_launcher(opts, deadline_ns, &c, key));
+    } else {
+        const char *secret_file = NULL;
+        KOLO_TRY(opts->world == 0 ? read_env(&c, &secret_file) : read_opts(opts, &c, &secret_file));
+        if (c.world > 1) KOLO_TRY(read_key(secret_file, opts->insecure, deadline_ns, key));
     }
+    c.host = host;
     *contract = c;
     return KOLO_OK;
 }

@@ -1,19 +1,24 @@
 #pragma once
-/* A rank's place in its job: from options, or from the environment that launchers set. */
+/* A rank's place in its job: from options, from the environment that launchers set, or
+ * from the process manager that started it. */
 
-#include "base/base.h"
+#include "comm/auth.h"
 #include "kolo/comm.h"
+
+enum { KOLO_CONTRACT_WORLD_MOST = 1024, KOLO_CONTRACT_ADDRESS_BYTES = 300 };
 
 typedef struct kolo_contract {
     int rank, world, local_rank, local_world;
-    const char *master_addr; /* of the options or the environment: not copied */
+    /* Rank 0's addresses or names, by commas: the others take the first that answers. */
+    char master_addr[KOLO_CONTRACT_ADDRESS_BYTES];
     int master_port;
-    const char *secret_file; /* NULL: none, which `insecure` allows */
-    bool insecure;
     uint64_t host; /* equal where ranks can share memory */
-    int listen_fd; /* rank 0's listening socket from the launcher, or -1 */
+    int listen_fd; /* rank 0's listening socket, or -1 */
     int ended_fd;  /* rank 0's pipe from the launcher, or -1: see contract.c */
 } kolo_contract;
 
-/* Reads and checks it. Contradictions and missing parts are ARG. */
-kolo_status kolo_contract_read(const kolo_comm_opts *opts, kolo_contract *contract);
+/* Reads and checks it, with the key that the job's secret makes (world > 1). Contradictions and
+ * missing parts are ARG; else the errors of kolo_bootstrap. Blocks only where that does, or for a
+ * secret that comes through a pipe. */
+kolo_status kolo_contract_read(const kolo_comm_opts *opts, int64_t deadline_ns,
+                               kolo_contract *contract, kolo_key *key);

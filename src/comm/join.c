@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { RETRY_NS = 20000000, FAREWELL_NS = 1000000000 };
+enum { RETRY_NS = 20000000, ATTEMPT_NS = 1000000000, FAREWELL_NS = 1000000000 };
 
 double kolo_joining_s(const kolo_joining *j) {
     return (double)(kolo_now_ns() - j->started_ns) * 1e-9;
@@ -155,11 +155,12 @@ static kolo_status gather(kolo_joining *j, kolo_lobby *lobby) {
     return KOLO_OK;
 }
 
-static kolo_status open_listener(const kolo_joining *j, int *listener) {
-    const kolo_contract *c = &j->place;
+static kolo_status open_listener(kolo_joining *j, int *listener) {
+    kolo_contract *c = &j->place;
     if (c->listen_fd < 0) return kolo_socket_listen_tcp(c->master_addr, c->master_port, listener);
     *listener = c->listen_fd;
-    kolo_status status = kolo_socket_adopt(c->listen_fd);
+    c->listen_fd = -1; /* closed where the others are */
+    kolo_status status = kolo_socket_adopt(*listener);
     return status ? fail_at(status, "KOLO_LISTEN_FD") : KOLO_OK;
 }
 
@@ -186,27 +187,48 @@ static kolo_status lead(kolo_joining *j) {
 
 /* ---- the other ranks' side ---- */
 
-/* Connects and enters, again and again while nobody is there yet. */
+/* The next of rank 0's addresses; begins again behind the last. */
+static const char *next_address(const char *list, const char *at, char *address, size_t bytes) {
+    size_t n = strcspn(at, ",");
+    snprintf(address, bytes, "%.*s", (int)n, at);
+    return at[n] ? at + n + 1 : list;
+}
+
+/* One attempt to connect to an address and to enter there. */
+static kolo_status try_address(kolo_joining *j, const char *address, int64_t deadline_ns, int *fd,
+                               kolo_nonces *nonces) {
+    KOLO_TRY(kolo_socket_connect_tcp(address, j->place.master_port, deadline_ns, fd));
+    kolo_status status = open_tcp(j, *fd);
+    if (status == KOLO_OK) status = kolo_lobby_enter(*fd, &j->key, &j->own, deadline_ns, nonces);
+    if (status != KOLO_OK) close(*fd);
+    return status;
+}
+
+/* Connects and enters, again and again while nobody is there yet. Where rank 0 has several
+ * addresses no way may lead to some of them: each gets a second at a time. */
 static kolo_status reach_leader(kolo_joining *j, int *fd, kolo_nonces *nonces) {
-    const kolo_contract *c = &j->place;
+    kolo_contract *c = &j->place;
+    char address[sizeof c->master_addr];
+    const char *at = c->master_addr;
+    bool several = strchr(c->master_addr, ',') != NULL;
     for (;;) {
+        at = next_address(c->master_addr, at, address, sizeof address);
+        int64_t until_ns = kolo_now_ns() + ATTEMPT_NS;
+        bool capped = several && until_ns < j->deadline_ns;
         kolo_status status =
-            kolo_socket_connect_tcp(c->master_addr, c->master_port, j->deadline_ns, fd);
+            try_address(j, address, capped ? until_ns : j->deadline_ns, fd, nonces);
         if (status == KOLO_OK) {
-            status = open_tcp(j, *fd);
-            if (status == KOLO_OK) {
-                status = kolo_lobby_enter(*fd, &j->key, &j->own, j->deadline_ns, nonces);
-            }
-            if (status == KOLO_OK) return KOLO_OK;
-            close(*fd);
+            memcpy(c->master_addr, address, sizeof address); /* mesh.c goes there too */
+            return KOLO_OK;
         }
+        if (status == KOLO_ERR_TIMEOUT && capped) continue;
         if (status == KOLO_ERR_TIMEOUT) {
             return KOLO_FAIL(status,
                              "nobody answers there within %.1f s: is that address right, "
                              "and the way to it open?",
                              kolo_joining_s(j));
         }
-        if (status != KOLO_ERR_PEER) return status;
+        if (status != KOLO_ERR_PEER && !(several && status == KOLO_ERR_FORMAT)) return status;
         if (kolo_now_ns() + RETRY_NS > j->deadline_ns) {
             char last[160];
             snprintf(last, sizeof last, "%s", kolo_last_error());
@@ -261,8 +283,6 @@ static kolo_status open_local(kolo_joining *j) {
 static kolo_status join_group(kolo_joining *j) {
     const kolo_contract *c = &j->place;
     size_t n = (size_t)c->world;
-    KOLO_TRY(c->secret_file && !c->insecure ? kolo_key_read(c->secret_file, j->deadline_ns, &j->key)
-                                            : kolo_key_public(&j->key));
     j->members = kolo_zalloc(n * sizeof *j->members);
     j->table = kolo_zalloc(n * sizeof *j->table);
     j->host_of = kolo_zalloc(n * sizeof *j->host_of);
@@ -282,6 +302,7 @@ static void joining_fini(kolo_joining *j) {
     }
     if (j->local_listener >= 0) close(j->local_listener);
     if (j->tcp_listener >= 0) close(j->tcp_listener);
+    if (j->place.listen_fd >= 0) close(j->place.listen_fd);
     kolo_free(j->members);
     kolo_free(j->table);
     kolo_free(j->host_of);
@@ -291,16 +312,19 @@ static void joining_fini(kolo_joining *j) {
 kolo_status kolo_comm_create(const kolo_comm_opts *opts, kolo_comm **comm) {
     kolo_joining j = {.local_listener = -1, .tcp_listener = -1, .started_ns = kolo_now_ns()};
     KOLO_TRY(kolo_comm_resolve(opts, &j.opts));
-    KOLO_TRY(kolo_contract_read(&j.opts, &j.place));
     j.deadline_ns = j.started_ns + j.opts.timeout_ms * 1000000;
+    KOLO_TRY(kolo_contract_read(&j.opts, j.deadline_ns, &j.place, &j.key));
     j.own = (kolo_hello){.rank = j.place.rank,
                          .world = j.place.world,
                          .generation = j.opts.generation,
                          .transport = (int32_t)j.opts.transport,
                          .host = j.place.host};
     kolo_signals signals;
-    KOLO_TRY(kolo_report_open(&j.opts, &signals));
-    kolo_status status;
+    kolo_status status = kolo_report_open(&j.opts, &signals);
+    if (status != KOLO_OK) {
+        joining_fini(&j);
+        return status;
+    }
     if (j.place.world == 1) {
         status = kolo_thread_transports(1, (size_t)j.opts.segment_bytes, &j.transport);
     } else {

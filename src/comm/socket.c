@@ -189,6 +189,36 @@ kolo_status kolo_socket_find_address(const char *wanted, char address[KOLO_ADDRE
                      wanted, there);
 }
 
+/* An address that means this host on other hosts too. */
+static bool is_reachable(const struct ifaddrs *i, int family) {
+    if (!i->ifa_addr || i->ifa_addr->sa_family != family) return false;
+    if (!(i->ifa_flags & IFF_UP) || (i->ifa_flags & IFF_LOOPBACK)) return false;
+    const struct sockaddr_in6 *six = (const void *)i->ifa_addr;
+    return family == AF_INET || !IN6_IS_ADDR_LINKLOCAL(&six->sin6_addr);
+}
+
+kolo_status kolo_socket_all_addresses(char *list, size_t bytes, const char **any) {
+    struct ifaddrs *all;
+    if (getifaddrs(&all) != 0) {
+        return KOLO_FAIL(KOLO_ERR_IO, "network interfaces: %s", kolo_errno_text(errno));
+    }
+    size_t used = 0;
+    for (int pass = 0; pass < 2 && used == 0; pass++) {
+        int family = pass == 0 ? AF_INET : AF_INET6;
+        socklen_t n = pass == 0 ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+        *any = pass == 0 ? "0.0.0.0" : "::";
+        for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
+            char text[KOLO_ADDRESS_BYTES];
+            if (!is_reachable(i, family) || !print_address(i->ifa_addr, n, text)) continue;
+            if (used + strlen(text) + 2 > bytes) break;
+            used += (size_t)snprintf(list + used, bytes - used, "%s%s", used ? "," : "", text);
+        }
+    }
+    freeifaddrs(all);
+    if (used > 0) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG, "this host has no network interface but the loopback one");
+}
+
 void kolo_socket_tune(int fd, int64_t silence_ms) {
     int one = 1;
     unsigned ms = (unsigned)kolo_min_i64(silence_ms, INT32_MAX);

@@ -16,6 +16,10 @@ kolo_status kolo_socket_own_address(int fd, char address[KOLO_ADDRESS_BYTES], in
 /* This host's address on a network: `wanted` is the name of an interface ("eth1") or the start of
  * an address ("10.1."). ARG, with what there is, when nothing fits. */
 kolo_status kolo_socket_find_address(const char *wanted, char address[KOLO_ADDRESS_BYTES]);
+/* All of this host's addresses at which others may reach it, by commas: those of version 4, or
+ * where there are none, of version 6. `any` is the address to listen at for all of them. ARG: none.
+ */
+kolo_status kolo_socket_all_addresses(char *list, size_t bytes, const char **any);
 /* For connections that carry collectives: nothing is held back for more to come, and data that
  * nobody acknowledges for so long ends the connection. */
 void kolo_socket_tune(int fd, int64_t silence_ms);

@@ -1,0 +1,82 @@
+#!/bin/sh
+# Jobs that Open MPI's mpirun and MPICH's mpiexec start on this host, with nothing else said. Exits with 77
+# where neither is installed.
+#     local.sh BUILD_FOLDER
+set -u
+kolo=$(realpath "$1")/kolo
+here=$(cd "$(dirname "$0")" && pwd)
+. "$here/expect.sh"
+bench="$kolo bench allreduce --sizes 8,64K --seconds 0.05 --timeout 20"
+hasty="$kolo bench allreduce --sizes 8 --seconds 0.05 --timeout 2"
+lenet="$kolo train --model lenet --data synthetic:N=512 --steps 4 --batch 16 --timeout 20 --progress none"
+ran=no
+
+# What a launcher of either kind is asked to do; "$@" starts ranks and takes -n N COMMAND.
+any_launcher() {
+    job "$@" -n 4 $lenet
+    all_well "train on 4 ranks"
+    says "workers  *4, threads 1 each"
+    job "$@" -n 3 $bench
+    all_well "allreduce on 3 ranks"
+    says "allreduce (sum), 3 ranks, transport shm"
+    job "$@" -n 2 $bench --transport tcp
+    all_well "allreduce over TCP"
+    job "$@" -n 1 $bench --ranks 2 # a job of one process may start ranks itself
+    all_well "a job in a job"
+    says "2 ranks"
+    job "$@" -n 2 $lenet --workers 3
+    fails_with "--workers 3, but the launcher started 2"
+    job "$@" -n 2 env KOLO_SECRET_FILE="$work/none" $hasty
+    fails_with "secret file $work/none: No such file"
+    job "$@" -n 2 env KOLO_SECRET_FILE="$work/secret" $hasty
+    all_well "a secret in a file"
+    job "$@" -n 2 sh -c '[ $'"$rank"' = 0 ] && export KOLO_SECRET_FILE='"$work/secret; exec $hasty"
+    fails_with "rank 0 has KOLO_SECRET_FILE, rank 1 has not"
+    job "$@" -n 2 $bench --insecure
+    all_well "--insecure"
+    job "$@" -n 2 sh -c "[ \$$rank = 1 ] && flag=--insecure; exec $hasty \$flag"
+    fails_with "rank 0 and rank 1 disagree on --insecure"
+    # A port that another job has; it waits there for a rank that never comes.
+    RANK=0 WORLD_SIZE=2 MASTER_PORT=$port $hasty --insecure >/dev/null 2>&1 &
+    sleep 0.3
+    job env KOLO_MASTER_PORT=$port "$@" -n 2 $hasty
+    fails_with "cannot listen on 127.0.0.1:$port: Address already in use"
+    wait $!
+    # A rank that never joins; two with one number, where the environment speaks.
+    job "$@" -n 2 sh -c "[ \$$rank = 1 ] && exec sleep 15; exec $hasty"
+    fails_with "not all of the 2 processes that the launcher has started have joined"
+    job "$@" -n 3 sh -c "RANK=\$(($rank > 0)) WORLD_SIZE=3 MASTER_PORT=$port exec $hasty --insecure"
+    fails_with "two ranks say that they are rank 1"
+    job "$@" -n 2 sh -c "RANK=\$$rank WORLD_SIZE=\$(($rank + 2)) MASTER_PORT=$port exec $hasty --insecure"
+    fails_with "the world has"
+}
+
+# Where ranks meet that are told a port.
+port=$((20000 + $$ % 10000))
+
+if open_mpi; then
+    ran=yes rank=OMPI_COMM_WORLD_RANK
+    any_launcher $mpirun
+    job $mpirun -n 2 env SLURM_STEP_NUM_TASKS=1 $bench
+    all_well "mpirun inside of a job of one"
+else
+    echo "skip: no Open MPI (openmpi-bin)"
+fi
+if command -v mpiexec.hydra >/dev/null; then
+    ran=yes rank=PMI_RANK
+    any_launcher mpiexec.hydra
+else
+    echo "skip: no MPICH (mpich)"
+fi
+
+# Several processes that cannot know of each other do not train alone side by side.
+job env SLURM_STEP_NUM_TASKS=4 $lenet
+fails_with "srun has started 4 processes without a way to find each other"
+job env PMI_SIZE=2 PMI_RANK=0 $lenet
+fails_with "the launcher has started 2 processes without a way"
+job env RANK=0 WORLD_SIZE=1 SLURM_STEP_NUM_TASKS=4 $lenet
+all_well "a process alone among several"
+
+finish_tests
+[ $failures = 0 ] && [ $ran = no ] && exit 77
+exit $((failures > 0))
