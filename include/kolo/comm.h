@@ -141,6 +141,8 @@ KOLO_API int kolo_comm_rank(const kolo_comm *comm);
 KOLO_API int kolo_comm_size(const kolo_comm *comm);
 KOLO_API int kolo_comm_local_rank(const kolo_comm *comm);
 KOLO_API int kolo_comm_local_size(const kolo_comm *comm);
+/* How many processors the ranks of this host may run on together. */
+KOLO_API int kolo_comm_local_processors(const kolo_comm *comm);
 /* The hosts of the group, and which of them a rank is on: hosts are counted in the order of their
  * lowest ranks. */
 KOLO_API int kolo_comm_host_count(const kolo_comm *comm);

@@ -3,6 +3,7 @@
 #include "base/process.h"
 
 #include "base/file.h"
+#include "base/rng.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -190,6 +191,12 @@ int kolo_processors(void) {
     /* More processors than the set can name. */
     long n = sysconf(_SC_NPROCESSORS_ONLN);
     return n > 0 ? (int)n : 1;
+}
+
+uint64_t kolo_processors_key(void) {
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) != 0) return 0;
+    return kolo_hash_bytes(&set, sizeof set);
 }
 
 int64_t kolo_peak_rss_bytes(void) {

@@ -75,6 +75,8 @@ KOLO_SHARED void kolo_exit_describe(kolo_exit how, char *text, size_t bytes);
 
 /* The number of processors this process may run on, at least 1. */
 KOLO_SHARED int kolo_processors(void);
+/* Equal in two processes that may run on the same processors of a machine. */
+KOLO_SHARED uint64_t kolo_processors_key(void);
 /* The most memory that this process has had resident so far. */
 KOLO_SHARED int64_t kolo_peak_rss_bytes(void);
 

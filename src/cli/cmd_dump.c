@@ -1,6 +1,6 @@
 /* kolo dump: a model's graph, what the passes make of it, its plan, its allreduce. */
+#include "base/process.h"
 #include "cli/cli.h"
-#include "cli/launch.h"
 #include "cli/train_opts.h"
 #include "kolo/dump.h"
 
@@ -27,7 +27,7 @@ int cmd_dump(kolo_options *o) {
         .momentum = kolo_options_float(o, "momentum"),
         .weight_decay = kolo_options_float(o, "weight-decay"),
         .bucket_bytes = kolo_options_int(o, "bucket-bytes"),
-        .threads = threads ? threads : launch_thread_share(1),
+        .threads = threads ? threads : kolo_processors(),
         .reference_kernels = kolo_options_choice(o, "kernels") == 1,
         .no_winograd = !kolo_options_flag(o, "winograd"),
         .ranks = (int)kolo_options_int(o, "ranks"),

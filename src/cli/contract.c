@@ -76,7 +76,9 @@ static kolo_status set_ports(contract *c) {
     return kolo_env_set(&c->env, "KOLO_MASTER_PORT", "%d", port);
 }
 
-int launch_thread_share(int n_ranks) { return (int)kolo_max_i64(1, kolo_processors() / n_ranks); }
+int launch_thread_share(int processors, int n_ranks) {
+    return (int)kolo_max_i64(1, processors / n_ranks);
+}
 
 /* Threads of OpenMP programs. A waiting thread sleeps rather than burn a core that another rank
  * needs; a short spin first is worth it where every thread has a core of its own. */
@@ -84,7 +86,8 @@ static kolo_status set_openmp(kolo_env *env, const launch_opts *opts) {
     if (opts->threads > 0) {
         KOLO_TRY(kolo_env_set(env, "OMP_NUM_THREADS", "%d", opts->threads));
     } else if (!kolo_env_get(env, "OMP_NUM_THREADS")) {
-        KOLO_TRY(kolo_env_set(env, "OMP_NUM_THREADS", "%d", launch_thread_share(opts->n_ranks)));
+        KOLO_TRY(kolo_env_set(env, "OMP_NUM_THREADS", "%d",
+                              launch_thread_share(kolo_processors(), opts->n_ranks)));
     }
     if (!kolo_env_get(env, "OMP_WAIT_POLICY")) {
         KOLO_TRY(kolo_env_set(env, "OMP_WAIT_POLICY", "passive"));

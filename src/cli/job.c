@@ -50,7 +50,7 @@ static kolo_status check_world(const kolo_comm *comm, const job_opts *opts) {
 /* Gives each rank of our own launcher cores of its own; another launcher has its own idea of that.
  * Threads that outnumber the processors are worth a word. */
 static void place(const kolo_comm *comm, const job_opts *opts, int ranks, int threads) {
-    int processors = kolo_processors();
+    int processors = kolo_comm_local_processors(comm);
     bool crowded = ranks * threads > processors;
     if (crowded && kolo_comm_rank(comm) == 0) {
         fprintf(stderr,
@@ -75,7 +75,7 @@ static kolo_status run_as_rank(kolo_options *o, const job_opts *opts, job_body b
     KOLO_TRY(kolo_comm_create(&comm_opts, &comm));
     kolo_status status = check_world(comm, opts);
     int threads = opts->threads, ranks = kolo_comm_local_size(comm);
-    if (threads == 0) threads = launch_thread_share(ranks);
+    if (threads == 0) threads = launch_thread_share(kolo_comm_local_processors(comm), ranks);
     if (status == KOLO_OK) status = costs_file_load(comm);
     if (status == KOLO_OK) place(comm, opts, ranks, threads);
     if (status == KOLO_OK) status = body(comm, threads, o);

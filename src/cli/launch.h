@@ -43,5 +43,5 @@ bool launch_started_us(void);
 /* Tells the launcher how this rank failed; false when there is no launcher to tell. */
 bool launch_report(kolo_status status, const char *text);
 
-/* Threads for each of `n` ranks on this machine: an equal share of the processors, at least 1. */
-int launch_thread_share(int n_ranks);
+/* Threads for each of `n_ranks`: an equal share of the processors, at least 1. */
+int launch_thread_share(int processors, int n_ranks);

@@ -43,7 +43,8 @@ kolo_status kolo_comm_resolve(const kolo_comm_opts *opts, kolo_comm_opts *resolv
 }
 
 kolo_status kolo_comm_of_transport(kolo_transport *transport, const kolo_comm_opts *opts,
-                                   int local_rank, int local_size, kolo_comm **comm) {
+                                   int local_rank, int local_size, int processors,
+                                   kolo_comm **comm) {
     kolo_comm *c = kolo_zalloc(sizeof *c);
     if (!c) {
         transport->ops->destroy(transport);
@@ -60,7 +61,8 @@ kolo_status kolo_comm_of_transport(kolo_transport *transport, const kolo_comm_op
         .reduce = kolo_reduce_best(),
         .report_signal.fd = -1,
         .report_fd = opts->report_fd ? opts->report_fd : STDERR_FILENO,
-        .crowded = local_size > kolo_processors(),
+        .processors = processors,
+        .crowded = local_size > processors,
     };
     c->spins = c->crowded ? 0 : KOLO_SPINS;
     kolo_comm_set_tuning(c, (kolo_comm_tuning){0});
@@ -85,7 +87,8 @@ kolo_status kolo_comm_create_threads(int n, const kolo_comm_opts *opts, kolo_com
     kolo_status status = kolo_thread_transports(n, (size_t)o.segment_bytes, transports);
     int made = 0;
     for (; status == KOLO_OK && made < n; made++) {
-        status = kolo_comm_of_transport(transports[made], &o, made, n, &comms[made]);
+        status =
+            kolo_comm_of_transport(transports[made], &o, made, n, kolo_processors(), &comms[made]);
         if (status != KOLO_OK) { /* that one's transport is gone; the others are still here */
             for (int r = 0; r < made; r++) kolo_comm_destroy(comms[r]);
             for (int r = made + 1; r < n; r++) transports[r]->ops->destroy(transports[r]);
@@ -114,6 +117,7 @@ int kolo_comm_rank(const kolo_comm *comm) { return comm->rank; }
 int kolo_comm_size(const kolo_comm *comm) { return comm->size; }
 int kolo_comm_local_rank(const kolo_comm *comm) { return comm->local_rank; }
 int kolo_comm_local_size(const kolo_comm *comm) { return comm->local_size; }
+int kolo_comm_local_processors(const kolo_comm *comm) { return comm->processors; }
 int kolo_comm_host_count(const kolo_comm *comm) { return comm->host_of ? comm->n_hosts : 1; }
 int kolo_comm_host(const kolo_comm *comm, int rank) {
     return comm->host_of && rank >= 0 && rank < comm->size ? comm->host_of[rank] : 0;

@@ -9,6 +9,7 @@
  * meet over the network. */
 #include "comm/contract.h"
 
+#include "base/process.h"
 #include "base/rng.h"
 #include "comm/bootstrap.h"
 
@@ -156,7 +157,11 @@ static kolo_status read_launcher(const kolo_comm_opts *opts, int64_t deadline_ns
 
 kolo_status kolo_contract_read(const kolo_comm_opts *opts, int64_t deadline_ns,
                                kolo_contract *contract, kolo_key *key) {
-    kolo_contract c = {.world = 1, .local_world = 1, .listen_fd = -1, .ended_fd = -1};
+    kolo_contract c = {.world = 1,
+                       .local_world = 1,
+                       .processors = kolo_processors(),
+                       .listen_fd = -1,
+                       .ended_fd = -1};
     uint64_t host = 0;
     KOLO_TRY(find_host(&host));
     if (opts->world == 0 && env_empty()) {

@@ -125,7 +125,8 @@ struct kolo_comm {
     kolo_comm_costs costs; /* the same on all ranks */
     int64_t timeout_ns;
     const kolo_reduce_table *reduce;
-    bool crowded; /* more ranks than processors: yield at once */
+    int processors; /* that the ranks of this host may run on together */
+    bool crowded;   /* more ranks than processors: yield at once */
 
     kolo_request *requests;
     kolo_request *flight[KOLO_FLIGHT_MAX * 4]; /* collectives, in order of start */
@@ -159,7 +160,8 @@ enum {
 kolo_status kolo_comm_resolve(const kolo_comm_opts *opts, kolo_comm_opts *resolved);
 /* Takes over the transport; on failure destroys it. */
 kolo_status kolo_comm_of_transport(kolo_transport *transport, const kolo_comm_opts *opts,
-                                   int local_rank, int local_size, kolo_comm **comm);
+                                   int local_rank, int local_size, int processors,
+                                   kolo_comm **comm);
 
 /* Sends and receives (p2p.c). `open` makes what a communicator needs for them. NOMEM. */
 kolo_status kolo_p2p_open(kolo_comm *comm);

@@ -6,6 +6,7 @@
  * lost, the deadline) it answers all with the reason. Then each two ranks connect (mesh.c). */
 #include "comm/join.h"
 
+#include "base/process.h"
 #include "comm/engine.h"
 
 #include <sodium.h>
@@ -318,7 +319,9 @@ kolo_status kolo_comm_create(const kolo_comm_opts *opts, kolo_comm **comm) {
                          .world = j.place.world,
                          .generation = j.opts.generation,
                          .transport = (int32_t)j.opts.transport,
-                         .host = j.place.host};
+                         .host = j.place.host,
+                         .processors = kolo_processors(),
+                         .processors_key = kolo_processors_key()};
     kolo_signals signals;
     kolo_status status = kolo_report_open(&j.opts, &signals);
     if (status != KOLO_OK) {
@@ -335,7 +338,7 @@ kolo_status kolo_comm_create(const kolo_comm_opts *opts, kolo_comm **comm) {
         if (j.transport) j.transport->ops->destroy(j.transport);
     } else {
         status = kolo_comm_of_transport(j.transport, &j.opts, j.place.local_rank,
-                                        j.place.local_world, &made);
+                                        j.place.local_world, j.place.processors, &made);
     }
     if (status == KOLO_OK) {
         made->host_of = j.host_of;

@@ -27,7 +27,9 @@ typedef struct kolo_hello {
     uint64_t host;                    /* equal where ranks can share memory */
     char name[KOLO_LOBBY_NAME_BYTES]; /* of its local socket */
     char address[KOLO_ADDRESS_BYTES]; /* where it can be reached; "": where rank 0 was found */
-    int32_t port, unused;
+    int32_t port;
+    int32_t processors;      /* that it may run on */
+    uint64_t processors_key; /* equal where they are the same ones */
 } kolo_hello;
 
 /* A connection that has got through. */

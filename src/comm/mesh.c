@@ -143,6 +143,22 @@ static kolo_status receive(kolo_joining *j, bool local) {
 
 /* ---- hosts and transport ---- */
 
+/* What it says of itself is believed within reason. */
+static int processors_of(const kolo_hello *h) {
+    return (int)kolo_max_i64(1, kolo_min_i64(h->processors, 1 << 16));
+}
+
+/* Whether an earlier rank of the own host runs on the same processors: then both share them. A
+ * launcher either binds ranks to processors of their own or leaves them all to all. */
+static bool shares_processors(const kolo_joining *j, int rank) {
+    const kolo_hello *own = &j->table[rank];
+    for (int r = 0; r < rank; r++) {
+        const kolo_hello *other = &j->table[r];
+        if (other->host == own->host && other->processors_key == own->processors_key) return true;
+    }
+    return false;
+}
+
 static void map_hosts(kolo_joining *j) {
     j->n_hosts = 0;
     for (int r = 0; r < j->place.world; r++) {
@@ -151,9 +167,12 @@ static void map_hosts(kolo_joining *j) {
         j->host_of[r] = first == r ? j->n_hosts++ : j->host_of[first];
     }
     int own = j->host_of[j->place.rank];
-    j->place.local_rank = j->place.local_world = 0;
+    j->place.local_rank = j->place.local_world = j->place.processors = 0;
     for (int r = 0; r < j->place.world; r++) {
         j->place.local_world += j->host_of[r] == own;
+        if (j->host_of[r] == own && !shares_processors(j, r)) {
+            j->place.processors += processors_of(&j->table[r]);
+        }
         if (r < j->place.rank) j->place.local_rank += j->host_of[r] == own;
     }
 }

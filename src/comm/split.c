@@ -63,7 +63,7 @@ static kolo_status make_child(kolo_comm *parent, const int *members, int n, int 
     kolo_comm_opts opts = {.algorithm = parent->algorithm,
                            .timeout_ms = parent->timeout_ns / 1000000};
     KOLO_TRY(kolo_sub_create(parent->transport, members, n, place, &t, name));
-    KOLO_TRY(kolo_comm_of_transport(t, &opts, 0, n, child));
+    KOLO_TRY(kolo_comm_of_transport(t, &opts, 0, n, parent->processors, child));
     kolo_status status = set_hosts(parent, *child, members, hosts);
     if (status != KOLO_OK) kolo_comm_destroy(*child);
     if (status == KOLO_OK) adopt(parent, *child, members);

@@ -57,6 +57,13 @@ port=$((20000 + $$ % 10000))
 if open_mpi; then
     ran=yes rank=OMPI_COMM_WORLD_RANK
     any_launcher $mpirun
+    if [ "$(nproc)" -ge 2 ]; then
+        for bind in core none; do # both processors are theirs, either way
+            job $mpirun --bind-to $bind -n 2 $bench
+            all_well "--bind-to $bind"
+            ! grep -q "take turns" "$work/out" || fail "2 ranks take turns on $(nproc) processors"
+        done
+    fi
     job $mpirun -n 2 env SLURM_STEP_NUM_TASKS=1 $bench
     all_well "mpirun inside of a job of one"
 else
