@@ -14,6 +14,7 @@
 enum {
     STAGE_BYTES = 256 << 10,
     PHASE_BITS = 24,
+    WORDS_MOST = KOLO_EAGER_BYTES / sizeof(uint64_t),
     /* Address space that each rank leaves free more than the one before. Segments are mapped at
      * multiples of their large sizes, so equal offsets differ in the highest bits only; first-level
      * caches that predict ways by a hash of the lower bits (AMD) take such addresses for the same,
@@ -171,18 +172,11 @@ void kolo_board_signal(kolo_transport *base, uint64_t seq, uint32_t phase,
             strncpy(place->title, title, sizeof place->title);
         }
         place->call = *call;
-        size_t bytes = (size_t)base->size * sizeof *words;
-        place->words = words ? base->ops->handle(base, words, bytes) : 0;
+        if (words && base->size <= WORDS_MOST) {
+            memcpy(place->payload, words, (size_t)base->size * sizeof *words);
+        }
     }
     atomic_store_explicit(&place->state, seq << PHASE_BITS | (phase + 1), memory_order_release);
-}
-
-/* The peer's word for this rank; no word that it could mean when it names no memory of its own. */
-static uint64_t word_of(kolo_transport *base, int peer, uint64_t handle) {
-    if (handle == 0) return 0;
-    size_t bytes = (size_t)base->size * sizeof(uint64_t);
-    const uint64_t *words = base->ops->window(base, peer, handle, bytes);
-    return words ? words[base->rank] : UINT64_MAX;
 }
 
 bool kolo_board_look(kolo_transport *base, uint64_t seq, int peer, kolo_peer_call *peer_call) {
@@ -194,7 +188,7 @@ bool kolo_board_look(kolo_transport *base, uint64_t seq, int peer, kolo_peer_cal
         .call = &place->call,
         .title = place->title,
         .phase = (uint32_t)(state & phase_mask) - 1,
-        .word = word_of(base, peer, place->words),
+        .word = base->size <= WORDS_MOST ? (const uint64_t *)place->payload + base->rank : NULL,
     };
     return true;
 }

@@ -34,7 +34,6 @@ typedef struct kolo_place {
     _Alignas(64) _Atomic uint64_t state; /* seq << 24 | phase + 1; 0 before first use */
     kolo_announcement call;
     _Alignas(16) char payload[KOLO_EAGER_BYTES + 16]; /* its start shares the line of state */
-    uint64_t words;                                   /* handle of a word for each rank; 0: none */
     char title[KOLO_TITLE_BYTES];
 } kolo_place;
 

@@ -67,14 +67,18 @@ static kolo_status mismatch(kolo_request *q, int peer, const kolo_peer_call *oth
                            title, other->call->request);
 }
 
+static size_t expected_of(const kolo_request *q, int peer) {
+    return q->spec.output_firsts[peer + 1] - q->spec.output_firsts[peer];
+}
+
 /* Slices of an all-to-all: the peer sends another number of elements than this rank expects. */
-static kolo_status uneven(kolo_request *q, int peer, const kolo_peer_call *other, size_t slice) {
+static kolo_status uneven(kolo_request *q, int peer, const kolo_peer_call *other) {
     return kolo_comm_break(q->comm, KOLO_ERR_ARG,
                            "ranks disagree on collective %llu: in %s rank %d expects %zu elements "
                            "of rank %d, which sends %llu; the output count of the one must be the "
                            "count of the other",
-                           (unsigned long long)q->seq, q->title, q->comm->rank, slice, peer,
-                           (unsigned long long)other->word);
+                           (unsigned long long)q->seq, q->title, q->comm->rank,
+                           expected_of(q, peer), peer, (unsigned long long)*other->word);
 }
 
 static kolo_status bad_handle(kolo_request *q, int peer) {
@@ -125,8 +129,9 @@ static kolo_status meet(kolo_request *q, int peer, bool *ready) {
         call->op != q->op || call->count != q->agreed || call->shape != q->shape) {
         return mismatch(q, peer, &other);
     }
-    size_t slice = q->slices[q->comm->size + 1 + peer + 1] - q->slices[q->comm->size + 1 + peer];
-    if (q->words && other.word != slice) return uneven(q, peer, &other, slice);
+    if (q->words && other.word && *other.word != expected_of(q, peer)) {
+        return uneven(q, peer, &other);
+    }
     if (call->staged && q->n_schedules > 1) q->schedule = &q->schedules[1];
     if (q->schedules[0].windows) {
         bool needed = q->kind != KOLO_COLLECTIVE_BROADCAST || peer == q->root;

@@ -407,10 +407,9 @@ static kolo_algorithm resolve_algorithm(const kolo_request *q, const kolo_reques
 /* What an uneven all-to-all tells each rank: the elements that it will get. */
 static kolo_status set_words(kolo_request *q) {
     size_t n = (size_t)q->comm->size;
-    void *words;
     if (q->agreed != UINT64_MAX) return KOLO_OK;
-    KOLO_TRY(kolo_segment_take(&q->comm->transport->segment, n * sizeof *q->words, &words));
-    q->words = words;
+    q->words = kolo_alloc(n * sizeof *q->words);
+    if (!q->words) return KOLO_NOMEM(n * sizeof *q->words);
     for (size_t p = 0; p < n; p++) q->words[p] = q->slices[p + 1] - q->slices[p];
     return KOLO_OK;
 }
@@ -558,8 +557,7 @@ void kolo_request_destroy(kolo_request *q) {
     for (int i = 0; i < q->n_schedules; i++) kolo_schedule_fini(&q->schedules[i]);
     kolo_segment_give(&q->comm->transport->segment, q->handles,
                       (size_t)q->n_parts * sizeof *q->handles);
-    kolo_segment_give(&q->comm->transport->segment, q->words,
-                      (size_t)q->comm->size * sizeof *q->words);
+    kolo_free(q->words);
     kolo_free(q->slices);
     kolo_free(q->nodes);
     kolo_free(q->parts);

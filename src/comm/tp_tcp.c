@@ -417,7 +417,7 @@ static bool tcp_look(kolo_transport *base, uint64_t seq, int peer, kolo_peer_cal
     const call *c = &tcp(base)->peers[peer]->calls[seq % KOLO_FLIGHT_MAX];
     if (!c->made || c->seq != seq) return false;
     *peer_call = (kolo_peer_call){
-        .call = &c->body.call, .title = c->body.title, .phase = c->phase, .word = c->word};
+        .call = &c->body.call, .title = c->body.title, .phase = c->phase, .word = &c->word};
     return true;
 }
 

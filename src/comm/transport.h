@@ -29,9 +29,9 @@ typedef struct kolo_announcement {
 /* A peer's part in one collective. */
 typedef struct kolo_peer_call {
     const kolo_announcement *call;
-    const char *title; /* KOLO_TITLE_BYTES, may lack its NUL */
-    uint32_t phase;    /* barriers that it has come to */
-    uint64_t word;     /* its word for this rank; 0 when it has none */
+    const char *title;    /* KOLO_TITLE_BYTES, may lack its NUL */
+    uint32_t phase;       /* barriers that it has come to */
+    const uint64_t *word; /* its word for this rank; NULL: not told */
 } kolo_peer_call;
 
 typedef enum kolo_peer_condition {
@@ -61,9 +61,9 @@ typedef struct kolo_transport_ops {
      * that the caller fills before the first `signal`. False while a peer may still look at the
      * collective that had the same place. */
     bool (*start)(kolo_transport *t, uint64_t seq, void **payload);
-    /* Publishes the call with its first phase, 0, and every later phase. `words` has one for each
-     * rank, which that rank sees with the call; in the segment, unchanged until the collective's
-     * place is used again; NULL: none. */
+    /* Publishes the call with its first phase, 0, and every later phase. `words`, for a call
+     * without payload, has one for each rank, which that rank sees with the call (in memory, in
+     * groups of up to KOLO_EAGER_BYTES / 8); NULL: none. */
     void (*signal)(kolo_transport *t, uint64_t seq, uint32_t phase, const kolo_announcement *call,
                    const uint64_t *words, const char *title);
     /* What `peer` has announced of `seq`; false when nothing yet. */
