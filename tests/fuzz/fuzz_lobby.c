@@ -1,0 +1,176 @@
+/* Who comes to the door of a group, and in what order they say what. The input is a list of steps:
+ * connections are made, say bytes as they come, say what a member says (or almost), end; the lobby
+ * takes its turns between. Nobody gets in who has not said exactly what a member says. */
+#include "comm/lobby.h"
+#include "fuzz/fuzz.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { CLIENTS = KOLO_LOBBY_PENDING + 4, STEPS_MOST = 512, JOIN_MOST = 1024 };
+
+typedef struct script {
+    const uint8_t *bytes;
+    size_t left;
+} script;
+
+typedef struct client {
+    int fd;      /* -1: not open */
+    bool said;   /* anything */
+    bool proven; /* a member's words, first and whole */
+} client;
+
+typedef struct scene {
+    script in;
+    kolo_key key;
+    kolo_lobby *lobby;
+    char name[KOLO_LOBBY_NAME_BYTES];
+    client clients[CLIENTS];
+    int n_connected, n_right, n_in; /* connections, right joins, members so far */
+} scene;
+
+static uint8_t next(script *s) {
+    if (s->left == 0) return 0;
+    s->left--;
+    return *s->bytes++;
+}
+
+static int64_t soon(void) { return kolo_now_ns() + INT64_C(10000000000); }
+
+static void connect_client(scene *s) {
+    client *c = &s->clients[next(&s->in) % CLIENTS];
+    if (c->fd >= 0) return;
+    *c = (client){.fd = -1};
+    KOLO_ASSERT(kolo_socket_connect_local(s->name, soon(), &c->fd) == KOLO_OK);
+    s->n_connected++;
+}
+
+static void say_bytes(scene *s, client *c) {
+    size_t n = next(&s->in);
+    if (n > s->in.left) n = s->in.left;
+    if (n > 0 && c->fd >= 0) {
+        c->said = true;
+        (void)send(c->fd, s->in.bytes, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+    }
+    s->in.bytes += n;
+    s->in.left -= n;
+}
+
+/* What a member with this greeting would say, found out beside the connection; `*bytes` 0 when no
+ * greeting has come. */
+static void make_join(const scene *s, const client *c, const kolo_hello *hello,
+                      char join[JOIN_MOST], size_t *bytes) {
+    char greeting[JOIN_MOST];
+    int fds[2];
+    kolo_nonces nonces;
+    *bytes = 0;
+    ssize_t n = recv(c->fd, greeting, sizeof greeting, MSG_DONTWAIT | MSG_PEEK);
+    if (n <= 0) return;
+    KOLO_ASSERT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) == 0);
+    KOLO_ASSERT(send(fds[1], greeting, (size_t)n, 0) == n);
+    KOLO_ASSERT(kolo_lobby_enter(fds[0], &s->key, hello, soon(), &nonces) == KOLO_OK);
+    ssize_t said = recv(fds[1], join, JOIN_MOST, 0);
+    KOLO_ASSERT(said > 0 && said < JOIN_MOST);
+    *bytes = (size_t)said;
+    close(fds[0]);
+    close(fds[1]);
+}
+
+/* A right join, whole or not, with a byte changed or not. */
+static void say_join(scene *s, client *c) {
+    char join[JOIN_MOST];
+    size_t bytes;
+    uint8_t change = next(&s->in), cut = next(&s->in);
+    kolo_hello hello = {.rank = next(&s->in) - 4, .world = next(&s->in)};
+    memset(hello.name, 'n', sizeof hello.name); /* no NUL: the lobby sees to it */
+    memset(hello.address, 'a', sizeof hello.address);
+    if (c->fd < 0) return;
+    make_join(s, c, &hello, join, &bytes);
+    if (bytes == 0) return;
+    if (change > 0) join[change % bytes] ^= (char)(1 + cut % 255);
+    size_t n = cut % 4 == 3 ? cut % bytes : bytes;
+    bool right = !c->said && change == 0 && n == bytes;
+    c->said = c->said || n > 0;
+    c->proven = c->proven || right;
+    s->n_right += right;
+    (void)send(c->fd, join, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+static void end_client(client *c) {
+    if (c->fd >= 0) close(c->fd);
+    *c = (client){.fd = -1}; /* whether it got in before its end or not */
+}
+
+/* A turn of the lobby: the bell has rung, so it ends at once. */
+static void take_turn(scene *s) {
+    kolo_member member;
+    int lost;
+    kolo_status status = kolo_lobby_next(s->lobby, NULL, 0, soon(), &member, &lost);
+    if (status != KOLO_OK) {
+        KOLO_ASSERT(status == KOLO_ERR_PEER && lost == -1);
+        return;
+    }
+    KOLO_ASSERT(++s->n_in <= s->n_right);
+    KOLO_ASSERT(member.hello.name[sizeof member.hello.name - 1] == '\0');
+    KOLO_ASSERT(member.hello.address[sizeof member.hello.address - 1] == '\0');
+    close(member.fd);
+}
+
+/* While there is room for all, everybody who has proven itself and is still there gets in. */
+static void check_proven(scene *s) {
+    int proven = 0;
+    for (int i = 0; i < CLIENTS; i++) proven += s->clients[i].proven;
+    for (int i = 0; i <= proven + s->n_connected; i++) take_turn(s);
+    KOLO_ASSERT(s->n_in >= proven || s->n_connected > KOLO_LOBBY_PENDING);
+}
+
+static void step(scene *s) {
+    uint8_t what = next(&s->in) % 6;
+    client *c = what > 0 && what < 4 ? &s->clients[next(&s->in) % CLIENTS] : NULL;
+    switch (what) {
+    case 0:
+        connect_client(s);
+        return;
+    case 1:
+        say_bytes(s, c);
+        return;
+    case 2:
+        say_join(s, c);
+        return;
+    case 3:
+        end_client(c);
+        return;
+    default:
+        take_turn(s);
+    }
+}
+
+/* The lowest descriptor that is free: the same before and after, or something was left open. */
+static int free_descriptor(void) {
+    int fd = dup(STDERR_FILENO);
+    close(fd);
+    return fd;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
+    static scene s;
+    int before = free_descriptor(), listener, bell[2];
+    s = (scene){.in = {bytes, length}, .key = {.bytes = "a key of a job that is fuzzed"}};
+    snprintf(s.name, sizeof s.name, "kolo-fuzz-%d", (int)getpid());
+    for (int i = 0; i < CLIENTS; i++) s.clients[i].fd = -1;
+    KOLO_ASSERT(kolo_socket_listen_local(s.name, &listener) == KOLO_OK);
+    KOLO_ASSERT(pipe(bell) == 0 && write(bell[1], "", 1) == 1);
+    KOLO_ASSERT(kolo_lobby_create(&listener, 1, &s.key, true, &s.lobby) == KOLO_OK);
+    kolo_lobby_bell(s.lobby, bell[0]);
+    for (int i = 0; i < STEPS_MOST && s.in.left > 0; i++) step(&s);
+    check_proven(&s);
+    for (int i = 0; i < CLIENTS; i++) end_client(&s.clients[i]);
+    kolo_lobby_destroy(s.lobby);
+    close(listener);
+    close(bell[0]);
+    close(bell[1]);
+    KOLO_ASSERT(free_descriptor() == before);
+    return 0;
+}

@@ -1,0 +1,186 @@
+/* What a peer says over a connection of the transport `tcp`, while this rank starts collectives,
+ * sends, receives and finishes. The input is a list of steps: a byte that says what is done, and
+ * what it needs. The peer either says bytes as they come, or a frame of a kind with a right header,
+ * which gets further. A rank stops at the first refusal, as its engine does. */
+#include "comm/stream.h"
+#include "comm/tp_tcp.h"
+#include "fuzz/fuzz.h"
+
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum {
+    STEPS_MOST = 2048,
+    HEARTBEAT_MS = 1000000000, /* no clock takes part */
+    DATA_MOST = 4096,
+    GUARD = 0x5a,
+};
+
+typedef struct script {
+    const uint8_t *bytes;
+    size_t left;
+} script;
+
+typedef struct game {
+    script in;
+    kolo_transport *t;
+    int peer; /* its end of the connection */
+    uint64_t started, finished;
+    char out[DATA_MOST]; /* what is being sent: must stay where it is */
+} game;
+
+static uint8_t next(script *s) {
+    if (s->left == 0) return 0;
+    s->left--;
+    return *s->bytes++;
+}
+
+/* A number near to what this rank does now, or an edge. */
+static uint64_t next_number(script *s, uint64_t near) {
+    static const uint64_t edges[] = {0, UINT64_MAX, UINT64_MAX - 1, (uint64_t)1 << 32, INT64_MAX};
+    uint8_t b = next(s);
+    return b < 0xf0 ? near + b - 8 : edges[b % KOLO_COUNT(edges)];
+}
+
+/* The peer says something; what its kernel does not take is lost. */
+static void say(const game *g, const void *bytes, size_t n) {
+    if (n > 0) (void)send(g->peer, bytes, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+static void say_bytes(game *g) {
+    size_t n = next(&g->in);
+    if (n > g->in.left) n = g->in.left;
+    say(g, g->in.bytes, n);
+    g->in.bytes += n;
+    g->in.left -= n;
+}
+
+/* A frame of any kind; its body has a length near to one that is allowed. */
+static void say_frame(game *g) {
+    static char body[KOLO_FRAME_DATA_MOST + 64];
+    static const size_t lengths[KOLO_FRAME_KINDS] = {
+        [KOLO_FRAME_ANNOUNCE] = sizeof(kolo_frame_call), [KOLO_FRAME_REPORT] = 16};
+    kolo_frame f = {.kind = next(&g->in) % (KOLO_FRAME_KINDS + 1)};
+    size_t n = f.kind < KOLO_FRAME_KINDS ? lengths[f.kind] : 0;
+    uint8_t more = next(&g->in);
+    if (f.kind == KOLO_FRAME_DATA) n = more < 250 ? more : KOLO_FRAME_DATA_MOST;
+    if (f.kind == KOLO_FRAME_ANNOUNCE || f.kind == KOLO_FRAME_REPORT) n += more * UINT64_C(5);
+    if (f.kind == KOLO_FRAME_BEAT && more > 250) n = 1;
+    f.bytes = (uint32_t)n;
+    f.seq = next_number(&g->in, g->started);
+    f.value = next_number(&g->in, f.kind == KOLO_FRAME_TAKEN ? 0 : g->finished);
+    if (more == 255) f.seq = KOLO_SEQ_P2P;
+    memset(body, GUARD, sizeof body);
+    for (size_t i = 0; i < 8 && i < n; i++) body[i] = (char)next(&g->in);
+    say(g, &f, sizeof f);
+    say(g, body, n);
+}
+
+static void start_one(game *g) {
+    void *payload;
+    kolo_announcement call = {.request = next(&g->in), .count = next(&g->in)};
+    if (!g->t->ops->start(g->t, g->started, &payload)) return;
+    memset(payload, GUARD, KOLO_EAGER_BYTES);
+    uint64_t words[2] = {1, 2};
+    bool eager = next(&g->in) % 2;
+    if (eager) call.scratch = g->t->ops->handle(g->t, payload, KOLO_EAGER_BYTES);
+    g->t->ops->signal(g->t, g->started++, 0, &call, eager ? NULL : words, "fuzz");
+}
+
+/* A collective that is in flight, or the channel of sends and receives. */
+static uint64_t any_seq(game *g) {
+    uint64_t open = g->started - g->finished;
+    uint8_t b = next(&g->in);
+    return open == 0 || b == 255 ? KOLO_SEQ_P2P : g->finished + b % open;
+}
+
+static kolo_status receive_some(game *g) {
+    char data[DATA_MOST + 1];
+    uint64_t seq = any_seq(g);
+    size_t n = next(&g->in) * UINT64_C(16), taken = SIZE_MAX;
+    bool arrived;
+    memset(data, GUARD, sizeof data);
+    kolo_status status = g->t->ops->recv(g->t, seq, 1, data, n, &taken, &arrived);
+    KOLO_ASSERT(data[n] == GUARD);
+    KOLO_ASSERT(status != KOLO_OK || (taken <= n && (n == 0 || arrived == (taken > 0))));
+    return status;
+}
+
+static kolo_status send_some(game *g) {
+    uint64_t seq = any_seq(g);
+    size_t n = next(&g->in) * UINT64_C(16), taken = SIZE_MAX;
+    bool accepted;
+    kolo_status status = g->t->ops->send(g->t, seq, 1, g->out, n, &taken, &accepted);
+    KOLO_ASSERT(status != KOLO_OK || taken <= n);
+    return status;
+}
+
+/* What the peer has announced stays within bounds, and what it names is memory. */
+static void look(game *g) {
+    kolo_peer_call call;
+    kolo_peer_state state;
+    for (uint64_t seq = g->finished; seq < g->started; seq++) {
+        if (!g->t->ops->look(g->t, seq, 1, &call)) continue;
+        char *payload = g->t->ops->window(g->t, 1, call.call->scratch, KOLO_EAGER_BYTES);
+        volatile char sink = payload ? payload[KOLO_EAGER_BYTES - 1] : call.title[0];
+        (void)sink;
+    }
+    g->t->ops->watch(g->t, 1, &state);
+    KOLO_ASSERT(memchr(state.report, '\0', sizeof state.report) != NULL);
+    KOLO_ASSERT(state.condition != KOLO_PEER_BROKEN || state.status != KOLO_OK);
+}
+
+static kolo_status step(game *g) {
+    bool moved = false;
+    switch (next(&g->in) % 9) {
+    case 0:
+        say_bytes(g);
+        return KOLO_OK;
+    case 1:
+    case 2:
+        say_frame(g);
+        return KOLO_OK;
+    case 3:
+        start_one(g);
+        return KOLO_OK;
+    case 4:
+        return receive_some(g);
+    case 5:
+        return send_some(g);
+    case 6:
+        if (g->finished < g->started) g->t->ops->finish(g->t, ++g->finished);
+        return KOLO_OK;
+    case 7:
+        look(g);
+        return KOLO_OK;
+    default:
+        return g->t->ops->pump(g->t, &moved);
+    }
+}
+
+static void drain(int fd) {
+    char nowhere[4096];
+    while (recv(fd, nowhere, sizeof nowhere, MSG_DONTWAIT) > 0) continue;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
+    static game g;
+    int fds[2];
+    g = (game){.in = {bytes, length}};
+    KOLO_ASSERT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) == 0);
+    KOLO_ASSERT(kolo_tcp_create(0, 2, 1 << 16, HEARTBEAT_MS, &g.t) == KOLO_OK);
+    KOLO_ASSERT(kolo_tcp_attach(g.t, 1, fds[0]) == KOLO_OK);
+    g.peer = fds[1];
+    kolo_status status = KOLO_OK;
+    for (int i = 0; i < STEPS_MOST && g.in.left > 0 && status == KOLO_OK; i++) {
+        status = step(&g);
+        drain(g.peer);
+    }
+    KOLO_ASSERT(status == KOLO_OK || status == KOLO_ERR_FORMAT);
+    KOLO_ASSERT(status == KOLO_OK || kolo_last_error()[0]);
+    if (status != KOLO_OK) g.t->ops->report(g.t, status, kolo_last_error());
+    close(g.peer);
+    g.t->ops->destroy(g.t);
+    return 0;
+}
