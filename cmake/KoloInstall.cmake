@@ -33,6 +33,9 @@ if(TARGET kolo-cli)
   file(RELATIVE_PATH bin_to_lib /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
   set_target_properties(kolo-cli PROPERTIES INSTALL_RPATH "$ORIGIN/${bin_to_lib}")
   install(TARGETS kolo-cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  if(TARGET kolo-man)
+    install(FILES ${PROJECT_BINARY_DIR}/kolo.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+  endif()
 endif()
 
 # The Python module: sources, and where the library is from there.

@@ -21,7 +21,8 @@ extern "C" {
     X(KOLO_ERR_FORMAT, "malformed data")     \
     X(KOLO_ERR_UNSUPPORTED, "not supported") \
     X(KOLO_ERR_TIMEOUT, "deadline passed")   \
-    X(KOLO_ERR_PEER, "lost a peer")
+    X(KOLO_ERR_PEER, "lost a peer")          \
+    X(KOLO_ERR_DIVERGED, "training diverged")
 
 typedef enum kolo_status {
 #define KOLO_STATUS_ENUM(name, text) name,

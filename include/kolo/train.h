@@ -144,8 +144,8 @@ KOLO_API kolo_status kolo_train_check(const kolo_train_opts *opts, int workers);
  * writes config.yaml, metrics.jsonl and checkpoints as it goes, checkpoint-final.safetensors at the
  * end. `observer` may be NULL. The result of a job that goes on with a run is the whole run's, but
  * for step_ms_median.
- * ARG: as kolo_train_check, or the loss is no number any more; FORMAT, IO: data or files; PEER: a
- * rank died, or ranks ended with different parameters. */
+ * ARG: as kolo_train_check; DIVERGED: the loss is no number any more; FORMAT, IO: data or files;
+ * PEER: a rank died, or ranks ended with different parameters. */
 KOLO_API kolo_status kolo_train(kolo_comm *comm, const kolo_train_opts *opts,
                                 kolo_train_observer observer, void *arg, kolo_train_result *result);
 

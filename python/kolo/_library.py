@@ -73,7 +73,8 @@ STRUCTURES = (Codec, Part, RequestOpts, NamedOpts, ReducerOpts)
 
 # The codes of kolo/status.h, kolo/dtype.h and kolo/comm.h, in their order.
 STATUSES = ("KOLO_OK", "KOLO_ERR_ARG", "KOLO_ERR_NOMEM", "KOLO_ERR_IO", "KOLO_ERR_FORMAT",
-            "KOLO_ERR_UNSUPPORTED", "KOLO_ERR_TIMEOUT", "KOLO_ERR_PEER")
+            "KOLO_ERR_UNSUPPORTED", "KOLO_ERR_TIMEOUT", "KOLO_ERR_PEER",
+            "KOLO_ERR_DIVERGED")
 DTYPES = ("f32", "f64", "f16", "bf16", "i8", "u8", "i32", "i64")
 OPS = ("sum", "min", "max", "prod", "mean")
 COLLECTIVES = ("allreduce", "broadcast", "barrier", "reduce", "reduce_scatter", "allgather",

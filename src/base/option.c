@@ -280,11 +280,20 @@ kolo_status kolo_options_parse(kolo_options *o, int argc, char **argv) {
     return KOLO_OK;
 }
 
+static bool in_files_of_others(const kolo_options *o, const char *name) {
+    for (size_t i = 0; i < o->table->n_rows; i++) {
+        const kolo_option *row = &o->table->rows[i];
+        if (!row->not_in_file && strcmp(row->name, name) == 0) return true;
+    }
+    return false;
+}
+
 kolo_status kolo_options_set_from_file(kolo_options *o, const char *where, const char *name,
                                        const char *text) {
     char prefix[512];
     snprintf(prefix, sizeof prefix, "%s: ", where);
     const kolo_option *row = find_row(o, name);
+    if (!row && in_files_of_others(o, name)) return KOLO_OK;
     if (!row) return fail_unknown(o, prefix, "", name);
     if (row->not_in_file) {
         return KOLO_FAIL(KOLO_ERR_ARG, "%s%s can stand on the command line only", prefix, name);

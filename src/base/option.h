@@ -97,7 +97,7 @@ KOLO_SHARED kolo_status kolo_options_init(kolo_options *o, const kolo_option_tab
  * commands may stand among the options. `argv` is borrowed. */
 KOLO_SHARED kolo_status kolo_options_parse(kolo_options *o, int argc, char **argv);
 /* Sets one value from a config file; `where` is file:line:col. A value that a flag has given is
- * checked and kept. */
+ * checked and kept. An option of other commands alone is passed over: a file may serve several. */
 KOLO_SHARED kolo_status kolo_options_set_from_file(kolo_options *o, const char *where,
                                                    const char *name, const char *text);
 /* ARG when a required option is missing. */
@@ -123,10 +123,14 @@ KOLO_SHARED bool kolo_parse_bytes(const char *text, int64_t *bytes);
 /* The command's help page, for a terminal of 80 columns. */
 KOLO_SHARED void kolo_options_help(const kolo_option_table *table,
                                    const kolo_option_command *command, kolo_text *t);
-/* The list of commands, for the program's own help. */
-KOLO_SHARED void kolo_options_help_program(const kolo_option_table *table, kolo_text *t);
+/* The list of commands, for the program's own help; with `word`, of those that begin with it. */
+KOLO_SHARED void kolo_options_help_program(const kolo_option_table *table, const char *word,
+                                           kolo_text *t);
 /* The manual: every command with its options, as Markdown. */
 KOLO_SHARED void kolo_options_markdown(const kolo_option_table *table, kolo_text *t);
+/* The manual as a page for man(1). `exits` says what the exit status means. */
+KOLO_SHARED void kolo_options_man(const kolo_option_table *table, const char *version,
+                                  const char *exits, kolo_text *t);
 /* The resolved values as a config file that repeats the command. */
 KOLO_SHARED void kolo_options_yaml(const kolo_options *o, kolo_text *t);
 /* "a whole number from 1 to 512": what a row allows. */

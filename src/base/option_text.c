@@ -181,8 +181,11 @@ void kolo_options_help(const kolo_option_table *table, const kolo_option_command
     }
 }
 
-void kolo_options_help_program(const kolo_option_table *table, kolo_text *t) {
+void kolo_options_help_program(const kolo_option_table *table, const char *word, kolo_text *t) {
+    size_t length = word ? strlen(word) : 0;
     for (size_t i = 0; i < table->n_commands; i++) {
+        const char *name = table->commands[i].name;
+        if (word && (strncmp(name, word, length) != 0 || name[length] != ' ')) continue;
         kolo_text_add(t, "  %-18s%s\n", table->commands[i].name, table->commands[i].summary);
     }
 }
@@ -226,6 +229,61 @@ void kolo_options_markdown(const kolo_option_table *table, kolo_text *t) {
             }
         }
     }
+}
+
+/* ---- the page for man ---- */
+
+/* Text as troff takes it: a hyphen that stays one, and no line that begins with a request. */
+static void add_troff(kolo_text *t, const char *text) {
+    if (*text == '.' || *text == '\'') kolo_text_add(t, "\\&");
+    for (const char *c = text; *c; c++) {
+        if (*c == '-' || *c == '\\') {
+            kolo_text_add(t, "\\%s", *c == '-' ? "-" : "e");
+        } else {
+            kolo_text_add(t, "%c", *c);
+        }
+    }
+}
+
+static void add_man_option(const kolo_option *row, uint32_t command, kolo_text *t) {
+    kolo_text form = {0}, words = {0};
+    add_form(row, &form);
+    kolo_text_add(&words, "%s", row->help);
+    add_facts(row, command, &words);
+    if (!form.failed && !words.failed) {
+        kolo_text_add(t, ".TP\n.B ");
+        add_troff(t, form.text);
+        kolo_text_add(t, "\n");
+        add_troff(t, words.text);
+        kolo_text_add(t, "\n");
+    }
+    t->failed |= form.failed || words.failed;
+    kolo_text_fini(&form);
+    kolo_text_fini(&words);
+}
+
+void kolo_options_man(const kolo_option_table *table, const char *version, const char *exits,
+                      kolo_text *t) {
+    kolo_text_add(
+        t, ".TH %s 1 \"\" \"%s %s\"\n.SH NAME\n%s \\- trains neural networks on many workers\n",
+        table->program, table->program, version, table->program);
+    kolo_text_add(t, ".SH SYNOPSIS\n.B %s\nCOMMAND [options]\n.SH COMMANDS\n", table->program);
+    for (size_t c = 0; c < table->n_commands; c++) {
+        const kolo_option_command *command = &table->commands[c];
+        kolo_text usage = {0};
+        add_usage(table, command, &usage);
+        kolo_text_add(t, ".SS %s %s\n", table->program, command->name);
+        add_troff(t, usage.failed ? "" : usage.text);
+        kolo_text_add(t, "\n.PP\n%s.\n", command->summary);
+        t->failed |= usage.failed;
+        kolo_text_fini(&usage);
+        for (size_t i = 0; i < table->n_rows; i++) {
+            if (table->rows[i].commands & command->bit) {
+                add_man_option(&table->rows[i], command->bit, t);
+            }
+        }
+    }
+    kolo_text_add(t, ".SH \"EXIT STATUS\"\n%s.\n", exits);
 }
 
 /* ---- config files ---- */

@@ -2,8 +2,10 @@
 /* The command `kolo`: what its commands share.
  *
  * A command is one cmd_*.c, a row in main.c's table of commands and the bits of its options in
- * options.c. It gets resolved options and gives the exit status: 0, 1 for a failure (one line on
- * standard error says which), 2 for wrong usage. */
+ * options.c. It gets resolved options and gives the exit status: 0; 2 when what was asked for
+ * cannot be (KOLO_ERR_ARG: options, config file, an unknown model, data that the model does not
+ * take); 1 for all other failures; 128 + the signal that ended it. One line on standard error says
+ * why. */
 
 #include "base/option.h"
 
@@ -46,10 +48,10 @@ int cmd_dump(kolo_options *o);
 int cmd_info(kolo_options *o);
 
 /* Prints the latest failure as "kolo: text" on standard error, or hands it to the launcher when
- * this is one of its ranks. Gives exit status 1. */
+ * this is one of its ranks. Gives the exit status. */
 int cli_fail(kolo_status status);
-/* The same for wrong usage: exit status 2. */
-int cli_fail_usage(void);
+/* The exit status of a failure: 2 for ARG, else 1. */
+int cli_exit_status(kolo_status status);
 
 /* Reads the config file that --config names, if any. src/cli/config.c */
 kolo_status cli_read_config(kolo_options *o, const char *path);

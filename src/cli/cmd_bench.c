@@ -16,6 +16,8 @@ static kolo_status bench_train_as_rank(kolo_comm *comm, int threads, kolo_option
     KOLO_TRY(train_opts_make(o, threads, &opts));
     opts.in_memory = true;
     opts.steps = kolo_options_int(o, "steps");
+    opts.lr = kolo_options_float(o, "lr");
+    opts.seed = (uint64_t)kolo_options_int(o, "seed");
     KOLO_TRY(kolo_train(comm, &opts, NULL, NULL, &result));
     if (kolo_comm_rank(comm) != 0) return KOLO_OK;
     result_about about = {.model = kolo_options_text(o, "model"),
@@ -138,8 +140,8 @@ static kolo_status bench_allreduce_as_rank(kolo_comm *comm, int threads, kolo_op
 int cmd_bench_allreduce(kolo_options *o) {
     size_t sizes[CLI_SIZES];
     int n;
-    if (cli_parse_sizes(kolo_options_text(o, "sizes"), sizes, &n) != KOLO_OK)
-        return cli_fail_usage();
+    kolo_status status = cli_parse_sizes(kolo_options_text(o, "sizes"), sizes, &n);
+    if (status != KOLO_OK) return cli_fail(status);
     job_opts opts = job_opts_of(o, "ranks");
     opts.threads = 1;
     opts.no_bind = true; /* it binds ranks itself while it measures */

@@ -69,10 +69,11 @@ static kolo_status bench_codecs(kolo_options *o, const codec_list *list, kolo_te
 
 int cmd_bench_compress(kolo_options *o) {
     codec_list list;
-    if (parse_codecs(kolo_options_text(o, "codecs"), &list) != KOLO_OK) return cli_fail_usage();
+    kolo_status status = parse_codecs(kolo_options_text(o, "codecs"), &list);
+    if (status != KOLO_OK) return cli_fail(status);
     kolo_text table = {0}, text = {0};
     kolo_json json = {.out = &text, .indent = 2};
-    kolo_status status = bench_codecs(o, &list, &table, &json);
+    status = bench_codecs(o, &list, &table, &json);
     if (status == KOLO_OK) status = cli_report(&table, kolo_options_text(o, "json"), &text);
     kolo_text_fini(&table);
     kolo_text_fini(&text);

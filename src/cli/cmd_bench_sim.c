@@ -91,12 +91,11 @@ static kolo_status bench_sim(kolo_options *o, const size_t *sizes, int n, kolo_t
 int cmd_bench_sim(kolo_options *o) {
     size_t sizes[CLI_SIZES];
     int n;
-    if (cli_parse_sizes(kolo_options_text(o, "sizes"), sizes, &n) != KOLO_OK) {
-        return cli_fail_usage();
-    }
+    kolo_status status = cli_parse_sizes(kolo_options_text(o, "sizes"), sizes, &n);
+    if (status != KOLO_OK) return cli_fail(status);
     kolo_text table = {0}, text = {0};
     kolo_json json = {.out = &text, .indent = 2};
-    kolo_status status = bench_sim(o, sizes, n, &table, &json);
+    status = bench_sim(o, sizes, n, &table, &json);
     if (status == KOLO_OK) status = cli_report(&table, kolo_options_text(o, "json"), &text);
     kolo_text_fini(&table);
     kolo_text_fini(&text);

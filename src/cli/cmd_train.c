@@ -106,7 +106,8 @@ static kolo_status check_usage(kolo_options *o) {
 }
 
 int cmd_train(kolo_options *o) {
-    if (check_usage(o) != KOLO_OK) return cli_fail_usage();
+    kolo_status status = check_usage(o);
+    if (status != KOLO_OK) return cli_fail(status);
     job_opts opts = job_opts_of(o, "workers");
     opts.threads = (int)kolo_options_int(o, "threads");
     opts.no_bind = !kolo_options_flag(o, "bind");

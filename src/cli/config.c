@@ -25,6 +25,10 @@ static kolo_status take_pair(kolo_options *o, const char *path, struct fy_node_p
     place_of(key, path, place, sizeof place);
     const char *name = fy_node_get_scalar0(key);
     if (!name) return KOLO_FAIL(KOLO_ERR_ARG, "%s: a key must be the name of an option", place);
+    if (fy_node_is_alias(value)) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s: %s is an alias of nothing that is in the file", place,
+                         name);
+    }
     if (fy_node_is_null(value)) return KOLO_FAIL(KOLO_ERR_ARG, "%s: %s has no value", place, name);
     const char *text = fy_node_get_scalar0(value);
     if (!text) return KOLO_FAIL(KOLO_ERR_ARG, "%s: %s must have one plain value", place, name);
@@ -90,7 +94,7 @@ static kolo_status take_text(kolo_options *o, const char *path, const char *text
     struct fy_diag *diag = fy_diag_create(&diag_cfg);
     if (!diag) return KOLO_NOMEM(sizeof diag_cfg);
     fy_diag_set_collect_errors(diag, true);
-    struct fy_parse_cfg cfg = {.flags = FYPCF_DEFAULT_PARSE, .diag = diag};
+    struct fy_parse_cfg cfg = {.flags = FYPCF_DEFAULT_PARSE | FYPCF_RESOLVE_DOCUMENT, .diag = diag};
     struct fy_parser *parser = fy_parser_create(&cfg);
     kolo_status status = KOLO_OK;
     if (!parser || fy_parser_set_string(parser, text, bytes) != 0) {
@@ -104,11 +108,19 @@ static kolo_status take_text(kolo_options *o, const char *path, const char *text
 }
 
 kolo_status cli_read_config(kolo_options *o, const char *path) {
-    char *text;
-    size_t bytes;
-    KOLO_TRY(kolo_file_read(path, CONFIG_LIMIT, &text, &bytes));
-    kolo_status status = is_empty(text, bytes) ? KOLO_OK : take_text(o, path, text, bytes);
-    kolo_free(text);
+    kolo_file_view view; /* no pipe: each rank reads the file, and a pipe gives it to one */
+    KOLO_TRY(kolo_file_map(path, &view));
+    kolo_status status;
+    if (view.bytes > CONFIG_LIMIT) {
+        status = KOLO_FAIL(KOLO_ERR_ARG, "%s holds more than %d bytes: is it the right file?", path,
+                           CONFIG_LIMIT);
+    } else if (memchr(view.data, '\0', view.bytes)) {
+        status = KOLO_FAIL(KOLO_ERR_ARG, "%s holds a NUL byte: it is no text", path);
+    } else {
+        status =
+            is_empty(view.data, view.bytes) ? KOLO_OK : take_text(o, path, view.data, view.bytes);
+    }
+    kolo_file_unmap(&view);
     return status;
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "base/process.h"
+#include "cli/cli.h"
 #include "cli/contract.h"
 #include "cli/guard.h"
 #include "cli/lines.h"
@@ -47,6 +48,7 @@ typedef struct job {
     int64_t deadline_ns; /* of the phase */
     int stop_signal;     /* the signal that asked for the end, or 0 */
     bool failed, verdict_given;
+    int verdict;          /* the exit status of a job that failed */
     struct pollfd *polls; /* signals, output, two per rank */
     rank **polled;        /* the rank of each entry after the first two */
 } job;
@@ -180,6 +182,7 @@ static kolo_status give_verdict(job *j) {
         if (more > 0 || (more == 0 && earlier)) worst = k;
     }
     j->verdict_given = true;
+    j->verdict = worst->report && !worst->how.signal ? cli_exit_status(worst->reported) : 1;
     if (worst->report && worst->how.signal == 0) {
         if (worst == j->ranks) return say(j, "%s", worst->report);
         return say(j, "rank %d: %s", (int)(worst - j->ranks), worst->report);
@@ -382,7 +385,7 @@ kolo_status launch_job(const launch_opts *opts, int *exit_status) {
     if (status == KOLO_OK) status = start_ranks(&j);
     while (status == KOLO_OK && j.n_ended < opts->n_ranks) status = wait_for_events(&j);
     if (status == KOLO_OK) status = flush_output(&j);
-    if (status == KOLO_OK) *exit_status = j.stop_signal ? 128 + j.stop_signal : j.failed;
+    if (status == KOLO_OK) *exit_status = j.stop_signal ? 128 + j.stop_signal : j.verdict;
     close_job(&j);
     return status;
 }

@@ -29,8 +29,8 @@ typedef struct launch_opts {
 } launch_opts;
 
 /* Runs a job to its end. `exit_status` is the command's: 0, 1 when a rank failed (a line on
- * standard error has named it), 128 + signal when a signal ended the job. IO when it could not
- * start. */
+ * standard error has named it; 2 as cli_exit_status says), 128 + signal when a signal ended the
+ * job. IO when it could not start. */
 kolo_status launch_job(const launch_opts *opts, int *exit_status);
 
 /* The shim: `argv` is the launcher's process id, the program and its arguments. Returns only when

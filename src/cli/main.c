@@ -14,6 +14,11 @@
 
 static int cmd_help(kolo_options *o);
 
+static const char exit_statuses[] =
+    "0 when it worked; 2 when what was asked for cannot be (options, a config file, an unknown "
+    "model, data that the model does not take); 1 for every other failure; 128 and the number of "
+    "the signal that ended it";
+
 const kolo_option_command cli_commands[] = {
     {.name = "train",
      .bit = CMD_TRAIN,
@@ -85,13 +90,10 @@ const kolo_option_command cli_commands[] = {
 
 int cli_fail(kolo_status status) {
     if (!launch_report(status, kolo_last_error())) fprintf(stderr, "kolo: %s\n", kolo_last_error());
-    return 1;
+    return cli_exit_status(status);
 }
 
-int cli_fail_usage(void) {
-    fprintf(stderr, "kolo: %s\n", kolo_last_error());
-    return 2;
-}
+int cli_exit_status(kolo_status status) { return status == KOLO_ERR_ARG ? 2 : 1; }
 
 kolo_status cli_print(const kolo_text *text) {
     if (text->failed) return KOLO_NOMEM(text->length);
@@ -160,6 +162,13 @@ static int fail_unknown_command(int argc, char **argv) {
     return 2;
 }
 
+/* Prints and frees. */
+static int print(kolo_text *text) {
+    kolo_status status = cli_print(text);
+    kolo_text_fini(text);
+    return status == KOLO_OK ? 0 : cli_fail(status);
+}
+
 static int print_help(const kolo_option_command *command) {
     kolo_text text = {0};
     if (command) {
@@ -167,30 +176,57 @@ static int print_help(const kolo_option_command *command) {
     } else {
         kolo_text_add(&text, "usage: kolo COMMAND [options]\n\n"
                              "Kolo trains neural networks on many workers.\n\ncommands:\n");
-        kolo_options_help_program(&cli_table, &text);
-        kolo_text_add(&text, "\n'kolo COMMAND --help' explains a command; 'kolo --version' prints "
-                             "the version.\n");
+        kolo_options_help_program(&cli_table, NULL, &text);
+        kolo_text_add(&text,
+                      "\n'kolo COMMAND --help' explains a command; 'kolo --version' prints "
+                      "the version.\nexit status: %s.\n",
+                      exit_statuses);
     }
-    kolo_status status = cli_print(&text);
-    kolo_text_fini(&text);
-    return status == KOLO_OK ? 0 : cli_fail(status);
+    return print(&text);
+}
+
+/* The commands that begin with a word: "bench". */
+static int print_family(const char *word) {
+    kolo_text text = {0};
+    kolo_text_add(&text, "usage: kolo %s COMMAND [options]\n\ncommands:\n", word);
+    kolo_options_help_program(&cli_table, word, &text);
+    return print(&text);
+}
+
+static bool is_family(const char *word) {
+    size_t length = strlen(word);
+    for (size_t i = 0; i < CLI_N_COMMANDS; i++) {
+        const char *name = cli_commands[i].name;
+        if (strncmp(name, word, length) == 0 && name[length] == ' ') return true;
+    }
+    return false;
+}
+
+static int print_manual(bool man) {
+    kolo_text text = {0};
+    if (man) {
+        kolo_options_man(&cli_table, kolo_version(), exit_statuses, &text);
+    } else {
+        kolo_text_add(&text,
+                      "# The command line\n\nMade from the option table by "
+                      "`kolo help --markdown`. Every option of a command that takes\n`--config` "
+                      "can also stand in a YAML file, without the dashes; flags win. A file may "
+                      "serve several\ncommands: each passes over the options of others, so the "
+                      "`config.yaml` of a run is good for `eval`\nand `bench train` too.\n\n"
+                      "Exit status: %s.\n",
+                      exit_statuses);
+        kolo_options_markdown(&cli_table, &text);
+    }
+    return print(&text);
 }
 
 static int cmd_help(kolo_options *o) {
-    if (kolo_options_flag(o, "markdown")) {
-        kolo_text text = {0};
-        kolo_text_add(&text, "# The command line\n\nMade from the option table by "
-                             "`kolo help --markdown`. Every option of a command that takes\n"
-                             "`--config` can also stand in a YAML file, without the dashes; flags "
-                             "win.\n");
-        kolo_options_markdown(&cli_table, &text);
-        kolo_status status = cli_print(&text);
-        kolo_text_fini(&text);
-        return status == KOLO_OK ? 0 : cli_fail(status);
-    }
+    bool man = kolo_options_flag(o, "man");
+    if (man || kolo_options_flag(o, "markdown")) return print_manual(man);
     if (o->n_rest == 0) return print_help(NULL);
     int n_words;
     const kolo_option_command *command = find_command(o->n_rest, o->rest, &n_words);
+    if (!command && o->n_rest == 1 && is_family(o->rest[0])) return print_family(o->rest[0]);
     return command ? print_help(command) : fail_unknown_command(o->n_rest, o->rest);
 }
 
@@ -217,26 +253,35 @@ static kolo_status resolve(kolo_options *o, const kolo_option_command *command, 
     return kolo_options_check(o);
 }
 
+/* A program started with standard descriptors closed would get its first files in their place. What
+ * takes the place of standard output cannot be written: nothing is lost without a word. */
+static void fill_standard_descriptors(void) {
+    for (int fd = open("/dev/null", O_RDONLY); fd >= 0; fd = open("/dev/null", O_RDONLY)) {
+        if (fd <= STDERR_FILENO) continue;
+        close(fd);
+        break;
+    }
+}
+
+/* Better to know before the work than after it. */
+static kolo_status check_output(void) {
+    int flags = fcntl(STDOUT_FILENO, F_GETFL);
+    if (flags >= 0 && (flags & O_ACCMODE) != O_RDONLY) return KOLO_OK;
+    return kolo_file_fail("write", "standard output", EBADF);
+}
+
 static int run_command(const kolo_option_command *command, int argc, char **argv) {
     kolo_options o = {0};
-    kolo_status status = resolve(&o, command, argc, argv);
+    kolo_status status = check_output();
+    if (status == KOLO_OK) status = resolve(&o, command, argc, argv);
     int exit_status;
     if (status != KOLO_OK) {
-        exit_status = status == KOLO_ERR_ARG ? cli_fail_usage() : cli_fail(status);
+        exit_status = cli_fail(status);
     } else {
         exit_status = o.help ? print_help(command) : command->run(&o);
     }
     kolo_options_fini(&o);
     return exit_status;
-}
-
-/* A program started with standard descriptors closed would get its first files in their place. */
-static void fill_standard_descriptors(void) {
-    for (int fd = open("/dev/null", O_RDWR); fd >= 0; fd = open("/dev/null", O_RDWR)) {
-        if (fd <= STDERR_FILENO) continue;
-        close(fd);
-        break;
-    }
 }
 
 int main(int argc, char **argv) {
@@ -249,8 +294,14 @@ int main(int argc, char **argv) {
     if (strcmp(argv[1], "__guard") == 0) return guard_main();
     if (strcmp(argv[1], "__rank") == 0) return launch_become_rank(argc - 2, argv + 2);
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) return print_help(NULL);
-    if (strcmp(argv[1], "--version") == 0) return printf("kolo %s\n", kolo_version()) < 0;
+    if (strcmp(argv[1], "--version") == 0) {
+        kolo_text text = {0};
+        kolo_text_add(&text, "kolo %s\n", kolo_version());
+        return print(&text);
+    }
     int n_words;
+    bool asks = argc == 3 && (strcmp(argv[2], "--help") == 0 || strcmp(argv[2], "-h") == 0);
+    if (asks && is_family(argv[1])) return print_family(argv[1]);
     const kolo_option_command *command = find_command(argc - 1, argv + 1, &n_words);
     if (!command) return fail_unknown_command(argc - 1, argv + 1);
     return run_command(command, argc - 1 - n_words, argv + 1 + n_words);

@@ -167,7 +167,7 @@ static const kolo_option rows[] = {
 
     /* ---- how it learns ---- */
     {.name = "lr", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "0.01", .min = 1e-12,
-     .max = 1e6, .commands = CMD_TRAIN, .help = "learning rate"},
+     .max = 1e6, .commands = CMD_TRAIN | CMD_BENCH_TRAIN, .help = "learning rate"},
     {.name = "momentum", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "0", .min = 0,
      .max = 1, .commands = MODEL, .help = "momentum of SGD"},
     {.name = "optimizer", .type = KOLO_OPTION_CHOICE, .choices = optimizers, .preset = "sgd",
@@ -207,7 +207,7 @@ static const kolo_option rows[] = {
      .help = "random changes to training images: flip (left and right), crop=P (shift by up to P "
              "pixels), erase=S (a square of S pixels)"},
     {.name = "seed", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "0", .min = 0,
-     .max = MAX_SEED, .commands = CMD_TRAIN,
+     .max = MAX_SEED, .commands = CMD_TRAIN | CMD_BENCH_TRAIN,
      .help = "what initial weights and the order of samples are drawn from"},
     {.name = "seed", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "0", .min = 0,
      .max = MAX_SEED, .commands = CMD_BENCH_SIM, .help = "what delays are drawn from"},
@@ -289,6 +289,8 @@ static const kolo_option rows[] = {
      .not_in_file = true, .help = "a YAML file with any of these options; flags win"},
     {.name = "markdown", .type = KOLO_OPTION_FLAG, .commands = CMD_HELP, .not_in_file = true,
      .help = "print the manual of all commands as Markdown"},
+    {.name = "man", .type = KOLO_OPTION_FLAG, .commands = CMD_HELP, .not_in_file = true,
+     .help = "print it as a page for man"},
 };
 /* clang-format on */
 

@@ -140,7 +140,7 @@ static kolo_status check_loss(const job *j, int64_t k, double lr, const kolo_sum
     kolo_status status =
         j->rank != 0
             ? KOLO_OK
-            : KOLO_FAIL(KOLO_ERR_ARG,
+            : KOLO_FAIL(KOLO_ERR_DIVERGED,
                         "the loss is %s at step %" PRId64 " (epoch %" PRId64
                         "): training diverged; lower the learning rate, which is %g here, or warm "
                         "it up over more epochs",

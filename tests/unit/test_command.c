@@ -113,6 +113,19 @@ static void wrong_use_is_one_line_and_exit_2(void **state) {
          "kolo: --checkpoint is an option of 'kolo eval', not of 'kolo train'\n"},
         {"bench allreduce --sizes 8,7",
          "kolo: --sizes 8,7: each must be a multiple of 4 bytes, as in 8,64K,1M\n"},
+        {"train --model lnet --data synthetic",
+         "kolo: unknown model \"lnet\": did you mean \"lenet\"?\n"},
+        {"train --model mlp --data syntetic",
+         "kolo: unknown data set \"syntetic\": did you mean synthetic?\n"},
+        {"train --model mlp --data synthetic --checkpoint-every 5 --steps 1",
+         "kolo: --checkpoint-every needs --out DIR, the folder of the checkpoints\n"},
+        {"train --model mlp --data synthetic --resume latest --steps 1",
+         "kolo: --resume latest needs --out DIR, the folder of the checkpoints\n"},
+        {"train --model mlp --data synthetic --checkpoint-every 2x --out o",
+         "kolo: --checkpoint-every 2x: must be a number of steps, such as 500, or of epochs, such "
+         "as "
+         "1e\n"},
+        {"help bench tarin", "kolo: unknown command 'bench tarin': did you mean 'bench train'?\n"},
         {"bench", "kolo: 'bench' needs one of: train, allreduce, compress, sim\n"},
         {"train --sync ps",
          "kolo: unknown option --sync: 'kolo train --help' lists what there is\n"},
@@ -126,10 +139,6 @@ static void failures_are_one_line_and_exit_1(void **state) {
     static const struct {
         const char *arguments, *text;
     } cases[] = {
-        {"train --model lnet --data synthetic",
-         "kolo: unknown model \"lnet\": did you mean \"lenet\"?\n"},
-        {"train --model mlp --data syntetic",
-         "kolo: unknown data set \"syntetic\": did you mean synthetic?\n"},
         {"train --model mlp --data synthetic --json no/where",
          "kolo: cannot write no/where: No such file or directory: check the path\n"},
         {"train --model mlp --data synthetic --config absent.yaml",
@@ -139,6 +148,92 @@ static void failures_are_one_line_and_exit_1(void **state) {
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         assert_fails(cases[i].arguments, 1, cases[i].text);
+    }
+}
+
+/* Standard output that cannot be written is a failure of every command, and before the work. */
+static void output_that_goes_nowhere_is_a_failure(void **state) {
+    static const struct {
+        const char *arguments, *error;
+    } cases[] = {
+        {"--version >/dev/full", "No space left on device: free some space or choose another disk"},
+        {"help >/dev/full", "No space left on device: free some space or choose another disk"},
+        {"info >/dev/full", "No space left on device: free some space or choose another disk"},
+        {"run -n 2 -- echo hello >/dev/full",
+         "No space left on device: free some space or choose another disk"},
+        {"train --model mlp --data synthetic:N=9,test=9 --progress none --no-eval >/dev/full",
+         "No space left on device: free some space or choose another disk"},
+        {"--version >&-", "Bad file descriptor"},
+        {"help train >&-", "Bad file descriptor"},
+        {"run -n 2 -- echo hello >&-", "Bad file descriptor"},
+        {"train --model mlp --data synthetic --epochs 9999 --out never --progress none >&-",
+         "Bad file descriptor"},
+        {"bench train --model mlp --steps 1 --json x.json <&- >&-", "Bad file descriptor"},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        char line[512], expected[256];
+        snprintf(line, sizeof line, "'%s' %s 2>err", KOLO_COMMAND, cases[i].arguments);
+        snprintf(expected, sizeof expected, "kolo: cannot write standard output: %s\n",
+                 cases[i].error);
+        int status = system(line);
+        char *err = test_contents("err");
+        if (!WIFEXITED(status) || WEXITSTATUS(status) != 1 || strcmp(err, expected) != 0) {
+            fail_msg("kolo %s: %d\n%s", cases[i].arguments, status, err);
+        }
+        kolo_free(err);
+    }
+    assert_int_not_equal(access("never", F_OK), 0);
+}
+
+static void config_files_are_texts(void **state) {
+    ASSERT_OK(kolo_file_write("job.yaml", "model: ml\0p\n", 12));
+    assert_fails("train --config job.yaml --data synthetic", 2,
+                 "kolo: job.yaml holds a NUL byte: it is no text\n");
+    assert_int_equal(system("mkfifo fifo.yaml"), 0);
+    assert_fails("train --config fifo.yaml --data synthetic", 1,
+                 "kolo: cannot read fifo.yaml: it is a pipe or a device: give a file\n");
+    const char *yaml = "data: &set synthetic\nmodel: mlp\nout: *set\nsteps: 1\neval: false\n";
+    ASSERT_OK(kolo_file_write("job.yaml", yaml, strlen(yaml)));
+    assert_int_equal(run("train --config job.yaml --progress none"), 0);
+    assert_int_equal(access("synthetic/config.yaml", F_OK), 0); /* an alias is what it stands for */
+}
+
+/* One file for several commands: the options of others are passed over, what none has is not. */
+static void the_config_of_a_run_serves_other_commands(void **state) {
+    assert_int_equal(run("train --model mlp:hidden=8 --data synthetic:N=40,test=20 --batch 10 "
+                         "--optimizer adam --epochs 2 --threads 1 --out served --progress none"),
+                     0);
+    assert_int_equal(run("eval --config served/config.yaml --checkpoint "
+                         "served/checkpoint-final.safetensors"),
+                     0);
+    char *out = test_contents("out");
+    assert_non_null(strstr(out, "data              synthetic:N=40,test=20\n"));
+    kolo_free(out);
+    assert_int_equal(run("bench train --config served/config.yaml --steps 2"), 0);
+    assert_int_equal(run("profile --config served/config.yaml --steps 2"), 0);
+    assert_int_equal(run("dump --config served/config.yaml"), 0);
+    const char *yaml = "checkpoint-evry: 3\n";
+    ASSERT_OK(kolo_file_write("job.yaml", yaml, strlen(yaml)));
+    assert_int_equal(run("eval --config job.yaml --checkpoint x --data synthetic"), 2);
+}
+
+static void families_and_pages(void **state) {
+    static const char *const asks[] = {"help bench", "bench --help", "bench -h"};
+    for (size_t i = 0; i < KOLO_COUNT(asks); i++) {
+        assert_int_equal(run(asks[i]), 0);
+        char *out = test_contents("out");
+        assert_memory_equal(out, "usage: kolo bench COMMAND", 25);
+        assert_non_null(strstr(out, "bench allreduce"));
+        assert_null(strstr(out, "checkpoint"));
+        kolo_free(out);
+    }
+    assert_int_equal(run("help --man"), 0);
+    char *page = test_contents("out");
+    assert_memory_equal(page, ".TH kolo 1", 10);
+    assert_non_null(strstr(page, ".B \\-\\-resume DIR|FILE|latest\n"));
+    kolo_free(page);
+    if (system("command -v groff >/dev/null") == 0) { /* who has it sees that the page is one */
+        assert_int_equal(system("groff -man -ww -Tutf8 out >page 2>err && test ! -s err"), 0);
     }
 }
 
@@ -156,6 +251,7 @@ static void config_files_are_checked_to_the_column(void **state) {
         {"- model\n", "job.yaml: must hold lines of the form 'option: value'"},
         {"model: mlp\nmodel: mlp\n", "job.yaml:2:1: duplicate key"},
         {"model: \"mlp\n", "job.yaml:1:9: double-quoted scalar without closing quote"},
+        {"model: *nothing\n", "job.yaml:1:9: invalid alias"},
         {"model: mlp\n---\nseed: 1\n", "job.yaml: holds more than one YAML document"},
         {"config: job.yaml\n", "job.yaml:1:1: config can stand on the command line only"},
         {"\x01\x02\x03\xff\n", "job.yaml:1:1: plain scalar is malformed UTF8"},
@@ -361,7 +457,7 @@ static void weights_go_in_and_out(void **state) {
     assert_true(says("out", "0 tensors are the same, 6 differ\n"));
 
     assert_fails("checkpoint diff w", 2, "kolo: 'kolo checkpoint diff' takes two files\n");
-    assert_fails("checkpoint export w --format torchvision --out x", 1,
+    assert_fails("checkpoint export w --format torchvision --out x", 2,
                  "kolo: w is of model mlp, which torchvision does not have: export it as native\n");
     assert_fails("checkpoint info nowhere", 1,
                  "kolo: cannot open nowhere: No such file or directory: check the path\n");
@@ -393,6 +489,10 @@ int main(void) {
         cmocka_unit_test(every_command_explains_itself),
         cmocka_unit_test(wrong_use_is_one_line_and_exit_2),
         cmocka_unit_test(failures_are_one_line_and_exit_1),
+        cmocka_unit_test(output_that_goes_nowhere_is_a_failure),
+        cmocka_unit_test(config_files_are_texts),
+        cmocka_unit_test(the_config_of_a_run_serves_other_commands),
+        cmocka_unit_test(families_and_pages),
         cmocka_unit_test(config_files_are_checked_to_the_column),
         cmocka_unit_test(a_run_is_repeated_from_its_config),
         cmocka_unit_test(measured_times_are_kept),
