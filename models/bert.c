@@ -1,4 +1,5 @@
-/* bert and its sizes, to be pre-trained as a masked language model. Devlin, Chang, Lee, Toutanova,
+/* bert and its sizes, to be pre-trained as a masked language model, on pairs of sentences with
+ * nsp=1. Devlin, Chang, Lee, Toutanova,
  * "BERT: pre-training of deep bidirectional transformers", NAACL 2019; the small sizes: Turc et
  * al., "Well-read students learn better", 2019.
  *
@@ -7,10 +8,14 @@
  *     layer: LayerNorm(x + output(attention(qkv(x)))), LayerNorm(x + output(GELU(intermediate(x))))
  *
  * Each step hides `percent` of each window's tokens anew (kolo_mask_tokens), and the loss is over
- * those alone. There is one segment and no prediction of the next sentence, which later work found
- * of no use (Liu et al., "RoBERTa", 2019). Weights are drawn with a deviation of 0.02. Parameters
- * are named as in Hugging Face's BertForMaskedLM, but for query, key and value, which are one: qkv.
- */
+ * those alone. Without nsp=1 there is one segment and no prediction of the next sentence, which
+ * later work found of no use (Liu et al., "RoBERTa", 2019). With it windows are pairs, and
+ *
+ *     the first token's h -> pooler -> tanh -> whether the second sentence is any
+ *
+ * has a loss of its own, whose mean over the windows is added. Weights are drawn with a deviation
+ * of 0.02. Parameters are named as in Hugging Face's BertForMaskedLM and BertForPreTraining, but
+ * for query, key and value, which are one: qkv. */
 #include "models/options.h"
 #include "models/sequence.h"
 #include "models/zoo.h"
@@ -21,17 +26,25 @@ static const double deviation = 0.02, eps = 1e-12;
 
 typedef struct bert_size {
     const char *name;
-    int64_t layers, width, context, vocabulary, heads, mask, percent, dropout;
+    int64_t layers, width, context, vocabulary, heads, mask, percent, dropout, nsp, first,
+        separator;
 } bert_size;
 
 static kolo_status parse(bert_size *m, const char *options) {
     const model_option table[] = {
-        {"layers", 1, 1000, &m->layers},       {"width", 1, 1 << 16, &m->width},
-        {"heads", 1, 1 << 12, &m->heads},      {"context", 1, 1 << 20, &m->context},
-        {"vocab", 1, 1 << 24, &m->vocabulary}, {"mask", 0, 1 << 24, &m->mask},
-        {"percent", 1, 100, &m->percent},      {"dropout", 0, 99, &m->dropout},
+        {"layers", 1, 1000, &m->layers},
+        {"width", 1, 1 << 16, &m->width},
+        {"heads", 1, 1 << 12, &m->heads},
+        {"context", 1, 1 << 20, &m->context},
+        {"vocab", 1, 1 << 24, &m->vocabulary},
+        {"mask", 0, 1 << 24, &m->mask},
+        {"percent", 1, 100, &m->percent},
+        {"dropout", 0, 99, &m->dropout},
+        {"nsp", 0, 1, &m->nsp},
+        {"cls", 0, 1 << 24, &m->first},
+        {"sep", 0, 1 << 24, &m->separator},
     };
-    kolo_status status = model_options_parse(m->name, options, table, 8);
+    kolo_status status = model_options_parse(m->name, options, table, 11);
     if (status == KOLO_OK && m->width % m->heads != 0) {
         return kolo_error_set(KOLO_ERR_ARG, "model %s: width %d is no multiple of its %d heads",
                               m->name, (int)m->width, (int)m->heads);
@@ -69,53 +82,85 @@ static kolo_value embed(kolo_graph *g, const bert_size *m, kolo_value words, kol
     return model_dropout(g, kolo_layer_norm(g, x, "bert.embeddings.LayerNorm", eps), m->dropout);
 }
 
+/* Logits of the tokens from h [N,T,C]. */
+static kolo_value predict(kolo_graph *g, const bert_size *m, const kolo_model_opts *opts,
+                          kolo_value words, kolo_value h) {
+    int64_t tokens = opts->batch * opts->sample.dim[0];
+    h = model_token_linear(g, "cls.predictions.transform.dense", h, m->width, m->width, deviation);
+    h = kolo_layer_norm(g, kolo_gelu(g, h, false), "cls.predictions.transform.LayerNorm", eps);
+    kolo_value b = kolo_param(g, "cls.predictions.bias", kolo_shape_1(opts->classes),
+                              (kolo_init){KOLO_INIT_ZERO, 0});
+    return kolo_linear_bias(g, kolo_reshape(g, h, kolo_shape_2(tokens, m->width)), words, b);
+}
+
+/* The loss of telling `random`, i32 [N], from h [N,T,C], a sum over the windows. */
+static kolo_value next_sentence(kolo_graph *g, const bert_size *m, int64_t batch, kolo_value h,
+                                kolo_value random) {
+    h = kolo_reshape(g, kolo_channel_window(g, h, 0, 1), kolo_shape_2(batch, m->width));
+    h = kolo_tanh(g, model_token_linear(g, "bert.pooler.dense", h, m->width, m->width, deviation));
+    kolo_value logits = model_token_linear(g, "cls.seq_relationship", h, m->width, 2, deviation);
+    kolo_output(g, "next_logits", logits);
+    return kolo_softmax_xent(g, logits, random);
+}
+
+/* A token that the vocabulary has; small ones leave out the published numbers. */
+static int64_t token(int64_t id, int64_t last, int64_t vocabulary) {
+    int64_t other = vocabulary - last > 0 ? vocabulary - last : 0;
+    return id < vocabulary ? id : other;
+}
+
 static kolo_status build(kolo_graph *g, const kolo_model_opts *opts, bert_size m) {
-    kolo_value x, y, hidden[3];
+    kolo_value x, y, hidden[4];
     kolo_status status = parse(&m, opts->options);
     if (status == KOLO_OK) status = model_token_inputs(g, m.name, opts, &x, &y);
     if (status != KOLO_OK) return status;
     int64_t length = opts->sample.dim[0], tokens = opts->batch * length;
-    int64_t count = (length * m.percent + 50) / 100 > 0 ? (length * m.percent + 50) / 100 : 1;
-    const kolo_mask_opts masking = {count, m.mask < opts->classes ? m.mask : opts->classes - 1,
-                                    opts->classes};
+    int64_t ours = m.nsp ? length - 3 : length, count = (ours * m.percent + 50) / 100;
+    if (count < 1) count = 1;
+    const kolo_mask_opts masking = {count, token(m.mask, 1, opts->classes), opts->classes, m.nsp};
     kolo_mask_tokens(g, x, y, &masking, hidden);
 
     kolo_value words = table(g, "bert.embeddings.word_embeddings.weight", opts->classes, m.width);
     kolo_value h = embed(g, &m, words, hidden[0], hidden[2]);
     for (int i = 0; i < m.layers; i++) h = layer(g, &m, i, h);
-    h = model_token_linear(g, "cls.predictions.transform.dense", h, m.width, m.width, deviation);
-    h = kolo_layer_norm(g, kolo_gelu(g, h, false), "cls.predictions.transform.LayerNorm", eps);
-    kolo_value b = kolo_param(g, "cls.predictions.bias", kolo_shape_1(opts->classes),
-                              (kolo_init){KOLO_INIT_ZERO, 0});
-    h = kolo_reshape(g, h, kolo_shape_2(tokens, m.width));
-    kolo_value logits = kolo_linear_bias(g, h, words, b);
+    kolo_value logits = predict(g, &m, opts, words, h), also = {-1};
+    if (m.nsp) {
+        also = kolo_scale(g, next_sentence(g, &m, opts->batch, h, hidden[3]), (double)ours);
+    }
     model_token_outputs(g, logits, kolo_reshape(g, hidden[1], kolo_shape_1(tokens)),
-                        (double)length / (double)count);
+                        (double)ours / (double)count, also);
     return kolo_graph_check(g);
 }
 
-static kolo_status windows(const char *options, int64_t *context, int64_t *vocabulary,
-                           bert_size m) {
+static kolo_status windows(const char *options, kolo_dataset_opts *windows, bert_size m) {
     kolo_status status = parse(&m, options);
-    *context = m.context;
-    *vocabulary = m.vocabulary;
+    *windows = (kolo_dataset_opts){
+        .context = m.context,
+        .vocabulary = m.vocabulary,
+        .pairs = m.nsp,
+        .first = token(m.first, 2, m.vocabulary),
+        .separator = token(m.separator, 3, m.vocabulary),
+    };
     return status;
 }
 
 #define BERT(id, help, n_layers, n_width, n_heads)                                                \
-    static const bert_size id = {#id, n_layers, n_width, 512, 30522, n_heads, 103, 15, 0};        \
+    static const bert_size id = {#id, n_layers, n_width, 512, 30522, n_heads,                     \
+                                 103, 15,       0,       0,   101,   102};                        \
     static kolo_status build_##id(kolo_graph *g, const kolo_model_opts *opts) {                   \
         return build(g, opts, id);                                                                \
     }                                                                                             \
-    static kolo_status windows_##id(const char *options, int64_t *context, int64_t *vocabulary) { \
-        return windows(options, context, vocabulary, id);                                         \
+    static kolo_status windows_##id(const char *options, kolo_dataset_opts *opts) {               \
+        return windows(options, opts, id);                                                        \
     }                                                                                             \
     const kolo_model kolo_model_##id = {                                                          \
         .name = #id,                                                                              \
         .summary = "BERT as a masked language model, " help " (Devlin et al., 2019)",             \
         .options_help = "layers=" #n_layers ", width=" #n_width ", heads=" #n_heads               \
                         ", context=512 (tokens of a window), vocab=30522, mask=103 (its token), " \
-                        "percent=15 (of tokens hidden), dropout=0 (percent)",                     \
+                        "percent=15 (of tokens hidden), dropout=0 (percent), nsp=0 (1: pairs of " \
+                        "sentences and whether one follows the other), cls=101, sep=102 (tokens " \
+                        "before a pair and behind each sentence)",                                \
         .sample = {1, {512}},                                                                     \
         .classes = 30522,                                                                         \
         .windows = windows_##id,                                                                  \

@@ -66,36 +66,34 @@ static kolo_status build(kolo_graph *g, const kolo_model_opts *opts, gpt2_size m
     h = kolo_layer_norm(g, h, "ln_f", 0);
     int64_t tokens = opts->batch * length;
     kolo_value logits = kolo_linear(g, kolo_reshape(g, h, kolo_shape_2(tokens, m.width)), wte);
-    model_token_outputs(g, logits, kolo_reshape(g, y, kolo_shape_1(tokens)), 1);
+    model_token_outputs(g, logits, kolo_reshape(g, y, kolo_shape_1(tokens)), 1, (kolo_value){-1});
     return kolo_graph_check(g);
 }
 
-static kolo_status windows(const char *options, int64_t *context, int64_t *vocabulary,
-                           gpt2_size m) {
+static kolo_status windows(const char *options, kolo_dataset_opts *windows, gpt2_size m) {
     kolo_status status = parse(&m, options);
-    *context = m.context;
-    *vocabulary = m.vocabulary;
+    *windows = (kolo_dataset_opts){.context = m.context, .vocabulary = m.vocabulary};
     return status;
 }
 
-#define GPT2(id, text, help, n_layers, n_width, n_heads, n_context, n_vocabulary)                 \
-    static const gpt2_size id = {text, n_layers, n_width, n_heads, n_context, n_vocabulary, 0};   \
-    static kolo_status build_##id(kolo_graph *g, const kolo_model_opts *opts) {                   \
-        return build(g, opts, id);                                                                \
-    }                                                                                             \
-    static kolo_status windows_##id(const char *options, int64_t *context, int64_t *vocabulary) { \
-        return windows(options, context, vocabulary, id);                                         \
-    }                                                                                             \
-    const kolo_model kolo_model_##id = {                                                          \
-        .name = text,                                                                             \
-        .summary = help " (Radford et al., 2019)",                                                \
-        .options_help =                                                                           \
-            "layers=" #n_layers ", width=" #n_width ", heads=" #n_heads ", context=" #n_context   \
-            " (tokens of a window), vocab=" #n_vocabulary ", dropout=0 (percent)",                \
-        .sample = {1, {n_context}},                                                               \
-        .classes = n_vocabulary,                                                                  \
-        .windows = windows_##id,                                                                  \
-        .build = build_##id,                                                                      \
+#define GPT2(id, text, help, n_layers, n_width, n_heads, n_context, n_vocabulary)               \
+    static const gpt2_size id = {text, n_layers, n_width, n_heads, n_context, n_vocabulary, 0}; \
+    static kolo_status build_##id(kolo_graph *g, const kolo_model_opts *opts) {                 \
+        return build(g, opts, id);                                                              \
+    }                                                                                           \
+    static kolo_status windows_##id(const char *options, kolo_dataset_opts *opts) {             \
+        return windows(options, opts, id);                                                      \
+    }                                                                                           \
+    const kolo_model kolo_model_##id = {                                                        \
+        .name = text,                                                                           \
+        .summary = help " (Radford et al., 2019)",                                              \
+        .options_help =                                                                         \
+            "layers=" #n_layers ", width=" #n_width ", heads=" #n_heads ", context=" #n_context \
+            " (tokens of a window), vocab=" #n_vocabulary ", dropout=0 (percent)",              \
+        .sample = {1, {n_context}},                                                             \
+        .classes = n_vocabulary,                                                                \
+        .windows = windows_##id,                                                                \
+        .build = build_##id,                                                                    \
     }
 
 GPT2(gpt2, "gpt2", "GPT-2", 12, 768, 12, 1024, 50257);

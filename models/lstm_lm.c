@@ -34,12 +34,11 @@ static kolo_status parse(lstm_lm *m, const char *options) {
     return KOLO_OK;
 }
 
-static kolo_status windows(const char *options, int64_t *context, int64_t *vocabulary) {
+static kolo_status windows(const char *options, kolo_dataset_opts *windows) {
     lstm_lm m;
     kolo_status status = parse(&m, options);
     if (status != KOLO_OK) return status;
-    *context = m.context;
-    *vocabulary = m.vocabulary;
+    *windows = (kolo_dataset_opts){.context = m.context, .vocabulary = m.vocabulary};
     return KOLO_OK;
 }
 
@@ -63,7 +62,7 @@ static kolo_status build(kolo_graph *g, const kolo_model_opts *opts) {
                : kolo_param(g, "decoder.weight", kolo_shape_2(opts->classes, m.hidden), uniform);
     kolo_value b = kolo_param(g, "decoder.bias", kolo_shape_1(opts->classes), zero);
     kolo_value logits = kolo_linear_bias(g, h, w, b);
-    model_token_outputs(g, logits, kolo_reshape(g, y, kolo_shape_1(tokens)), 1);
+    model_token_outputs(g, logits, kolo_reshape(g, y, kolo_shape_1(tokens)), 1, (kolo_value){-1});
     return kolo_graph_check(g);
 }
 

@@ -40,8 +40,11 @@ kolo_status kolo_model_sample(const kolo_model *model, const char *options, kolo
     *sample = model->sample;
     *classes = model->classes;
     if (!model->windows) return KOLO_OK;
-    *sample = kolo_shape_1(0);
-    return model->windows(options, &sample->dim[0], classes);
+    kolo_dataset_opts windows = {0};
+    kolo_status status = model->windows(options, &windows);
+    *sample = kolo_shape_1(windows.context);
+    *classes = windows.vocabulary;
+    return status;
 }
 
 kolo_status kolo_model_find(const char *name, const kolo_model **model) {

@@ -29,11 +29,13 @@ kolo_value model_token_linear(kolo_graph *g, const char *name, kolo_value x, int
     return kolo_linear_bias(g, x, w, b);
 }
 
-void model_token_outputs(kolo_graph *g, kolo_value logits, kolo_value labels, double weight) {
+void model_token_outputs(kolo_graph *g, kolo_value logits, kolo_value labels, double weight,
+                         kolo_value also) {
     kolo_value loss = kolo_softmax_xent(g, logits, labels);
     kolo_value correct = kolo_accuracy(g, logits, labels);
     kolo_output(g, "logits", logits);
-    kolo_output(g, "loss", weight != 1 ? kolo_scale(g, loss, weight) : loss);
+    if (weight != 1) loss = kolo_scale(g, loss, weight);
+    kolo_output(g, "loss", also.id >= 0 ? kolo_add(g, loss, also) : loss);
     kolo_output(g, "correct", weight != 1 ? kolo_scale(g, correct, weight) : correct);
 }
 

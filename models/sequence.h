@@ -13,8 +13,10 @@ kolo_value model_token_linear(kolo_graph *g, const char *name, kolo_value x, int
                               int64_t outputs, double deviation);
 
 /* Outputs logits, loss and correct of logits [rows,classes] for labels [rows]. A label counts with
- * `weight`: tokens of a window for each that has one, since means are over all of them. */
-void model_token_outputs(kolo_graph *g, kolo_value logits, kolo_value labels, double weight);
+ * `weight`: tokens of a window for each that has one, since means are over all of them. `also` is
+ * added to the loss, unless its id is below 0. */
+void model_token_outputs(kolo_graph *g, kolo_value logits, kolo_value labels, double weight,
+                         kolo_value also);
 
 /* Dropout of `percent` of 100; 0: x itself. */
 kolo_value model_dropout(kolo_graph *g, kolo_value x, int64_t percent);

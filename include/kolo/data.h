@@ -25,6 +25,8 @@
 #include "kolo/dtype.h"
 #include "kolo/tensor.h"
 
+#include <stdbool.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -59,7 +61,17 @@ KOLO_API kolo_status kolo_dataset_open(const char *spec, kolo_split split, kolo_
 typedef struct kolo_dataset_opts {
     int64_t context;    /* tokens of a window */
     int64_t vocabulary; /* tokens that the model knows */
+    bool pairs;         /* windows are pairs of sentences, which need the two tokens below */
+    int64_t first;      /* stands before a pair */
+    int64_t separator;  /* stands behind each sentence */
 } kolo_dataset_opts;
+
+/* Labels of pairs: each token's is the sum of these, or -2 less that sum where the token is one of
+ * those that were put in between, which nobody is to guess. */
+enum {
+    KOLO_PAIR_SECOND = 1, /* it belongs to the second sentence */
+    KOLO_PAIR_RANDOM = 2, /* the second sentence is not the one behind the first */
+};
 
 /* The same for a model; `opts` matters to sets of tokens alone, which need both. FORMAT: a token
  * outside the vocabulary. */

@@ -175,14 +175,17 @@ typedef struct kolo_mask_opts {
     int64_t count;      /* tokens of each window that are to be told */
     int64_t mask;       /* the id that stands for a hidden one */
     int64_t vocabulary; /* ids are below */
+    bool pairs;         /* windows are pairs of sentences, and y says so as kolo/data.h has it */
 } kolo_mask_opts;
 
 /* Hides tokens of ids [N,T] as BERT does (Devlin et al., 2019): out[0] are the ids with `count` of
  * each window hidden (eight of ten by `mask`, one of ten by any id, one of ten not at all), out[1]
- * the labels, -1 where nothing was drawn, out[2] the segments, all 0. Windows whose y are below 0
- * have no labels. Drawn by step and place in the global batch, as dropout. */
+ * the labels, -1 where nothing was drawn, out[2] the segments, all 0. Tokens whose y are below 0
+ * are never hidden. With pairs the segments are 0 and 1, and out[3] [N] is 1 where the second
+ * sentence is not the one behind the first, else 0. Drawn by step and place in the global batch, as
+ * dropout. */
 KOLO_API void kolo_mask_tokens(kolo_graph *g, kolo_value ids, kolo_value y,
-                               const kolo_mask_opts *opts, kolo_value out[3]);
+                               const kolo_mask_opts *opts, kolo_value out[4]);
 
 typedef struct kolo_attention_opts {
     int64_t heads;   /* required; divides C */

@@ -8,6 +8,7 @@
  * the loss in training and left out in evaluation. With tokens x and y are i32 [batch,T], logits
  * [batch * T, classes], the sums over all tokens. */
 
+#include "kolo/data.h"
 #include "kolo/graph.h"
 
 #ifdef __cplusplus
@@ -29,8 +30,8 @@ typedef struct kolo_model {
     int64_t classes;
     bool label_maps; /* a label for each pixel, [H,W] a sample, instead of one a sample */
     /* Models of tokens: a sample is a window [T], the classes are the vocabulary, and both are the
-     * options' to say; else NULL. */
-    kolo_status (*windows)(const char *options, int64_t *context, int64_t *vocabulary);
+     * options' to say; else NULL. Fills `windows`, what the model says of its data. */
+    kolo_status (*windows)(const char *options, kolo_dataset_opts *windows);
     /* Adds the model to an empty graph. ARG when the sample's shape or an option does not suit. */
     kolo_status (*build)(kolo_graph *g, const kolo_model_opts *opts);
 } kolo_model;

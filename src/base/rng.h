@@ -18,6 +18,7 @@ typedef enum kolo_rng_use {
     KOLO_RNG_BENCH = 7,     /* data of benchmarks; index: free */
     KOLO_RNG_NETWORK = 8,   /* the modelled network's stragglers; index: rank or message */
     KOLO_RNG_MASK = 9,      /* tokens that are hidden; index: 0 */
+    KOLO_RNG_PAIR = 10,     /* which sentences stand side by side; index: split */
 } kolo_rng_use;
 
 typedef struct kolo_rng {

@@ -127,7 +127,8 @@ kolo_status kolo_dataset_open_with(const kolo_reader *reader, const char *argume
     d->info.name = reader->name;
     d->info.split = split;
     if (opts) d->opts = *opts;
-    kolo_status status = reader->open(reader, argument, d);
+    kolo_status status =
+        d->opts.pairs ? kolo_pairs_open(reader, argument, d) : reader->open(reader, argument, d);
     if (status == KOLO_OK) {
         bool tokens = d->info.dtype == KOLO_DTYPE_I32;
         KOLO_ASSERT(d->info.count > 0 && d->info.classes > 0 && d->info.place);

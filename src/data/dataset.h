@@ -56,5 +56,8 @@ kolo_status kolo_read_synthetic_seg(const kolo_reader *reader, const char *argum
 kolo_status kolo_tokens_describe(const kolo_reader *reader, kolo_dataset *dataset);
 kolo_status kolo_read_tokens(const kolo_reader *reader, const char *argument,
                              kolo_dataset *dataset);
+/* Fills pairs of sentences from what `reader` reads; what an open function is when the options say
+ * so. */
+kolo_status kolo_pairs_open(const kolo_reader *reader, const char *argument, kolo_dataset *dataset);
 kolo_status kolo_read_synthetic_tokens(const kolo_reader *reader, const char *argument,
                                        kolo_dataset *dataset);

@@ -109,11 +109,13 @@ enum { KOLO_EMBEDDING_ROWS };
 extern const kolo_op kolo_op_embedding, kolo_op_embedding_bwd, kolo_op_position_bwd;
 
 /* mask_tokens: draw [], first_sample [], ids i32 [N,T], y i32 [N,T] -> masked, labels, segments,
- * all i32 [N,T]: of each window `count` places are drawn, one of each of as many nearly equal
- * stretches; their labels are their ids, all others -1; of the drawn ids eight of ten become
- * `mask`, one any id below `vocabulary`, one stays. Segments are 0. Where y is below 0 nothing is
- * drawn. Draws are as dropout's. */
-enum { KOLO_MASK_COUNT, KOLO_MASK_ID, KOLO_MASK_VOCABULARY };
+ * all i32 [N,T], [random i32 [N]]: of each window `count` places are drawn, one of each of as many
+ * nearly equal stretches; their labels are their ids, all others -1; of the drawn ids eight of ten
+ * become `mask`, one any id below `vocabulary`, one stays. A place where y is below 0 gives way to
+ * the next in its stretch where it is not; if there is none nothing is hidden. Segments are 0. With
+ * `pairs` y is as kolo/data.h says: segments are 1 for tokens of second sentences, and random says
+ * of each window whether that one is any, -1 where the first y is -1. Draws are as dropout's. */
+enum { KOLO_MASK_COUNT, KOLO_MASK_ID, KOLO_MASK_VOCABULARY, KOLO_MASK_PAIRS };
 extern const kolo_op kolo_op_mask_tokens;
 
 /* attention: qkv [N,T,3C] (queries, keys, values, each heads times C/heads), [mask i32 [N,T]] ->

@@ -9,7 +9,7 @@
 
 #include <inttypes.h>
 
-static const char *const attrs[] = {"count", "mask", "vocabulary", NULL};
+static const char *const attrs[] = {"count", "mask", "vocabulary", "pairs", NULL};
 
 static kolo_status mask_shape(kolo_shape_query *q) {
     KOLO_TRY(kolo_rule_types(q, "ffii"));
@@ -22,7 +22,8 @@ static kolo_status mask_shape(kolo_shape_query *q) {
     }
     if (q->attr[KOLO_MASK_VOCABULARY].i < 1) return KOLO_RULE_FAIL(q, "the vocabulary is empty");
     for (int i = 0; i < 3; i++) KOLO_TRY(kolo_rule_out(q, i, KOLO_DTYPE_I32, q->in[2].shape));
-    return KOLO_OK;
+    if (!q->attr[KOLO_MASK_PAIRS].i) return KOLO_OK;
+    return kolo_rule_out(q, 3, KOLO_DTYPE_I32, kolo_shape_1(q->in[2].shape.dim[0]));
 }
 
 const kolo_op kolo_op_mask_tokens = {
@@ -39,14 +40,15 @@ static kolo_value scalar(kolo_graph *g, const char *name) {
 }
 
 void kolo_mask_tokens(kolo_graph *g, kolo_value ids, kolo_value y, const kolo_mask_opts *opts,
-                      kolo_value out[3]) {
+                      kolo_value out[4]) {
     const kolo_value in[] = {scalar(g, "draw"), scalar(g, "first_sample"), ids, y};
     const kolo_attr attr[KOLO_MAX_ATTRS] = {
         [KOLO_MASK_COUNT].i = opts->count,
         [KOLO_MASK_ID].i = opts->mask,
         [KOLO_MASK_VOCABULARY].i = opts->vocabulary,
+        [KOLO_MASK_PAIRS].i = opts->pairs,
     };
     kolo_value all[KOLO_MAX_IO];
     kolo_graph_add(g, &kolo_op_mask_tokens, in, 4, attr, all);
-    for (int i = 0; i < 3; i++) out[i] = all[i];
+    for (int i = 0; i < (opts->pairs ? 4 : 3); i++) out[i] = all[i];
 }

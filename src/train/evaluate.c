@@ -149,8 +149,10 @@ static kolo_status prepare(job *j, const char *checkpoint, const char *data, int
     if (threads < 1) return KOLO_FAIL(KOLO_ERR_ARG, "%d threads: choose at least 1", threads);
     KOLO_TRY(kolo_checkpoint_open(checkpoint, &j->checkpoint));
     const kolo_checkpoint_info *info = &j->checkpoint.info;
+    const kolo_model *model;
     kolo_dataset_opts windows = {0};
-    if (info->sample.rank == 1) windows = (kolo_dataset_opts){info->sample.dim[0], info->classes};
+    KOLO_TRY(kolo_model_find(info->model, &model));
+    if (model->windows) KOLO_TRY(model->windows(info->model_options, &windows));
     KOLO_TRY(kolo_dataset_open_for(data, KOLO_SPLIT_TEST, &windows, &j->dataset));
     KOLO_TRY(check_fit(&j->checkpoint, kolo_dataset_describe(j->dataset)));
     kolo_session_opts opts = {

@@ -31,6 +31,10 @@ static const network gpt2 = {"gpt2_tiny", "layers=2,width=16,heads=2,context=8,v
 static const network bert = {"bert_tiny", "layers=2,width=16,heads=2,context=8,vocab=17,mask=1",
                              GOLDEN "bert.safetensors", GOLDEN "bert.logits"};
 
+static const network pairs = {"bert_tiny",
+                              "layers=2,width=16,heads=2,context=8,vocab=17,mask=1,nsp=1",
+                              GOLDEN "bert.safetensors", GOLDEN "bert.logits"};
+
 static kolo_session *session_of(const network *n) {
     kolo_session *session;
     kolo_session_opts opts = {.model = n->model,
@@ -65,7 +69,7 @@ static void check_output(kolo_session *session, const network *n, const char *ou
     kolo_free(file);
 }
 
-/* Runs the batch of the script; labels below 0 let bert hide nothing. */
+/* Runs the batch of the script; labels below 0 let bert hide nothing, and give its segments. */
 static void evaluate(kolo_session *session) {
     int32_t x[BATCH * LENGTH], y[BATCH * LENGTH];
     kolo_dataset_info info = {.sample = kolo_shape_1(LENGTH),
@@ -74,7 +78,7 @@ static void evaluate(kolo_session *session) {
                               .classes = VOCABULARY};
     for (int i = 0; i < BATCH * LENGTH; i++) {
         x[i] = (7 * i + 3) % VOCABULARY;
-        y[i] = -1;
+        y[i] = -2 - (i % LENGTH >= LENGTH / 2 ? KOLO_PAIR_SECOND : 0);
     }
     kolo_batch batch = {.count = BATCH,
                         .global_count = BATCH,
@@ -112,6 +116,14 @@ static void logits_are_those_of_huggingface(void **state) {
     }
 }
 
+static void pairs_are_those_of_huggingface(void **state) {
+    kolo_session *session = loaded(&pairs, pairs.weights);
+    evaluate(session);
+    check_output(session, &pairs, "logits", LOGITS);
+    check_output(session, &pairs, "next_logits", (size_t)2 * LOGITS);
+    kolo_session_destroy(session);
+}
+
 /* Every tensor of `written` is in `original`, to the bit; what else is there was tied or is no
  * parameter of the model. */
 static void assert_same_weights(const char *written, const char *original,
@@ -141,6 +153,9 @@ static void assert_same_store(const kolo_session *a, const kolo_session *b) {
 }
 
 static const char *const tied_gpt2[] = {"lm_head.weight", NULL};
+static const char *const tied_pairs[] = {"cls.predictions.decoder.weight",
+                                         "cls.predictions.decoder.bias",
+                                         "bert.embeddings.position_ids", NULL};
 static const char *const tied_bert[] = {
     "cls.predictions.decoder.weight", "cls.predictions.decoder.bias",
     "bert.embeddings.position_ids",   "bert.pooler.dense.weight",
@@ -151,7 +166,7 @@ static void what_is_read_is_written_back(void **state) {
     const struct {
         const network *network;
         const char *const *left_out;
-    } cases[] = {{&gpt2, tied_gpt2}, {&bert, tied_bert}};
+    } cases[] = {{&gpt2, tied_gpt2}, {&bert, tied_bert}, {&pairs, tied_pairs}};
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         const network *n = cases[i].network;
         kolo_session *session = loaded(n, n->weights);
@@ -271,15 +286,20 @@ static void huggingface_reads_what_is_written(void **state) {
         print_message("skip: no transformers\n");
         skip();
     }
-    kolo_session *session = loaded(&gpt2, gpt2.weights);
-    export(session, &gpt2, "theirs.safetensors");
-    kolo_session_destroy(session);
-    assert_true(run(SCRIPT "check gpt2 theirs.safetensors >err 2>&1"));
+    const network *networks[] = {&gpt2, &pairs};
+    for (size_t i = 0; i < KOLO_COUNT(networks); i++) {
+        kolo_session *session = loaded(networks[i], networks[i]->weights);
+        export(session, networks[i], "theirs.safetensors");
+        kolo_session_destroy(session);
+        assert_true(run(i == 0 ? SCRIPT "check gpt2 theirs.safetensors >err 2>&1"
+                               : SCRIPT "check bert theirs.safetensors >err 2>&1"));
+    }
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logits_are_those_of_huggingface),
+        cmocka_unit_test(pairs_are_those_of_huggingface),
         cmocka_unit_test(what_is_read_is_written_back),
         cmocka_unit_test(other_spellings_are_understood),
         cmocka_unit_test(what_does_not_fit_is_named),

@@ -1,7 +1,7 @@
-/* gpt2 and lstm_lm against PyTorch: three steps from the same parameters on the same tokens give
- * the same losses and parameters, and then the same loss in evaluation; with reference and with the
- * best kernels. tools/golden/make_sequences.py makes the files and says what initial parameters
- * are. */
+/* gpt2, lstm_lm and bert against PyTorch: three steps from the same parameters on the same tokens
+ * give the same losses and parameters, and then the same loss in evaluation; with reference and
+ * with the best kernels. tools/golden/make_sequences.py makes the files and says what initial
+ * parameters are. */
 #include "data/safetensors.h"
 #include "support/support.h"
 #include "train/session.h"
@@ -60,7 +60,8 @@ static void fill(kolo_store *store) {
     for (int p = 0; p < n; p++) {
         const kolo_store_entry *entry = kolo_store_find(store, names[p]);
         bool gain = ends_with(names[p], "weight") &&
-                    (strstr(names[p], "ln_") || ends_with(names[p], "norm.weight"));
+                    (strstr(names[p], "ln_") || ends_with(names[p], "norm.weight") ||
+                     ends_with(names[p], "Norm.weight"));
         int64_t count = kolo_shape_count(&entry->canon);
         assert_in_range(count, 1, MAX_NUMBERS);
         for (int64_t i = 0; i < count; i++) {
@@ -94,13 +95,19 @@ static void check_store(const kolo_store *store, kolo_kernel_set kernels) {
 
 static kolo_batch batch_of(int step, const kolo_dataset_info *info, int32_t *x, int32_t *y) {
     int64_t length = info->sample.dim[0];
-    const char *all = kolo_safetensors_find(golden, "tokens")->data;
-    for (int64_t n = 0; n < BATCH; n++) {
+    const kolo_safetensors_entry *tokens = kolo_safetensors_find(golden, "tokens");
+    const char *all = tokens ? tokens->data : NULL;
+    for (int64_t n = 0; tokens && n < BATCH; n++) {
         int32_t window[MAX_LENGTH + 1];
         size_t bytes = (size_t)(length + 1) * sizeof *window;
         memcpy(window, all + (size_t)(step * BATCH + n) * bytes, bytes);
         memcpy(x + n * length, window, (size_t)length * sizeof *x);
         memcpy(y + n * length, window + 1, (size_t)length * sizeof *y);
+    }
+    if (!tokens) { /* labels of their own */
+        size_t bytes = (size_t)(BATCH * length) * sizeof *x, from = (size_t)step * bytes;
+        memcpy(x, (const char *)kolo_safetensors_find(golden, "ids")->data + from, bytes);
+        memcpy(y, (const char *)kolo_safetensors_find(golden, "labels")->data + from, bytes);
     }
     return (kolo_batch){
         .count = BATCH,
@@ -118,7 +125,8 @@ static kolo_optimizer optimizer(void) {
 
 static void train(const char *model, kolo_kernel_set kernels) {
     const kolo_safetensors_entry *tokens = kolo_safetensors_find(golden, "tokens");
-    kolo_shape window = kolo_shape_1(tokens->shape.dim[2] - 1);
+    const kolo_safetensors_entry *ids = kolo_safetensors_find(golden, "ids");
+    kolo_shape window = kolo_shape_1(tokens ? tokens->shape.dim[2] - 1 : ids->shape.dim[2]);
     assert_in_range(window.dim[0], 1, MAX_LENGTH);
     kolo_dataset_info info = {.sample = window, .label = window, .dtype = KOLO_DTYPE_I32};
     kolo_session_opts opts = {
@@ -158,22 +166,24 @@ static void train(const char *model, kolo_kernel_set kernels) {
     kolo_session_destroy(session);
 }
 
-static void steps_are_those_of_pytorch(const char *model) {
+static void steps_are_those_of_pytorch(const char *model, const char *file) {
     char path[256];
-    snprintf(path, sizeof path, KOLO_SOURCE_DIR "/tests/golden/%s.safetensors", model);
+    snprintf(path, sizeof path, KOLO_SOURCE_DIR "/tests/golden/%s.safetensors", file);
     ASSERT_OK(kolo_safetensors_open(path, &golden));
     train(model, KOLO_KERNELS_REF);
     train(model, KOLO_KERNELS_BEST);
     kolo_safetensors_close(golden);
 }
 
-static void gpt2_is_pytorchs(void **state) { steps_are_those_of_pytorch("gpt2"); }
-static void lstm_lm_is_pytorchs(void **state) { steps_are_those_of_pytorch("lstm_lm"); }
+static void gpt2_is_pytorchs(void **state) { steps_are_those_of_pytorch("gpt2", "gpt2"); }
+static void lstm_lm_is_pytorchs(void **state) { steps_are_those_of_pytorch("lstm_lm", "lstm_lm"); }
+static void bert_is_pytorchs(void **state) { steps_are_those_of_pytorch("bert_tiny", "bert"); }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gpt2_is_pytorchs),
         cmocka_unit_test(lstm_lm_is_pytorchs),
+        cmocka_unit_test(bert_is_pytorchs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

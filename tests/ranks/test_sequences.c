@@ -5,6 +5,8 @@
 #include "train/evaluate.h"
 #include "train/session.h"
 
+#include <string.h>
+
 enum { STEPS = 12, MAX_RANKS = 3 };
 
 typedef struct setting {
@@ -42,7 +44,11 @@ static kolo_status train(kolo_comm *comm, const setting *s, kolo_session *sessio
 
 static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
     const setting *s = arg;
-    const kolo_dataset_opts windows = {.context = 12, .vocabulary = 20};
+    const kolo_dataset_opts windows = {.context = 12,
+                                       .vocabulary = 20,
+                                       .pairs = strstr(s->options, "nsp=1") != NULL,
+                                       .first = 18,
+                                       .separator = 19};
     kolo_dataset *set = NULL, *test = NULL;
     kolo_loader *loader = NULL;
     kolo_session *session = NULL;
@@ -111,6 +117,8 @@ static void ranks_compute_what_one_does(void **state) {
         {"gpt2_tiny", "layers=1,width=32,heads=2,context=12", KOLO_OPTIMIZER_ADAMW, 0.3, 0.95},
         {"bert_tiny", "layers=1,width=32,context=12,percent=40,dropout=10", KOLO_OPTIMIZER_ADAMW, 0,
          1.1},
+        {"bert_tiny", "layers=1,width=32,context=12,vocab=20,percent=40,nsp=1", KOLO_OPTIMIZER_SGD,
+         0, 1.1},
         {"lstm_lm", "layers=2,hidden=24,dropout=10", KOLO_OPTIMIZER_SGD, 1, 0.95},
         {"lstm_lm", "layers=1,hidden=24,tied=1", KOLO_OPTIMIZER_NESTEROV, 0, 0.95},
     };

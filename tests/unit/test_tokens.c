@@ -123,6 +123,47 @@ static void batches_hold_windows(void **state) {
     kolo_dataset_close(d);
 }
 
+/* Sentences are the halves of windows of the set beneath; every second pair is of two windows. */
+static void pairs_are_of_sentences(void **state) {
+    enum { N = 400, T = 10, TOKENS = T - 3, FRONT = TOKENS / 2, CLS = 300, SEP = 301 };
+    static int32_t plain[N][TOKENS], unused[N][TOKENS], x[N][T], y[N][T], again[T];
+    const kolo_dataset_opts opts = {
+        .context = T, .vocabulary = 302, .pairs = true, .first = CLS, .separator = SEP};
+    const kolo_dataset_opts beneath = {.context = TOKENS, .vocabulary = 302};
+    const char *spec = "synthetic-tokens:N=400";
+    int64_t indices[N], random = 0;
+    kolo_dataset *d, *windows_of;
+    for (int64_t i = 0; i < N; i++) indices[i] = i;
+    ASSERT_OK(kolo_dataset_open_for(spec, KOLO_SPLIT_TRAIN, &opts, &d));
+    ASSERT_OK(kolo_dataset_open_for(spec, KOLO_SPLIT_TRAIN, &beneath, &windows_of));
+    const kolo_dataset_info *info = kolo_dataset_describe(d);
+    assert_true(info->count == N && info->classes == 302 && info->sample.dim[0] == T);
+    assert_true(kolo_shape_equal(&info->sample, &info->label));
+    assert_string_equal(info->name, "synthetic-tokens");
+    ASSERT_OK(kolo_dataset_gather(d, indices, N, (uint8_t *)x, y[0]));
+    ASSERT_OK(kolo_dataset_gather(windows_of, indices, N, (uint8_t *)plain, unused[0]));
+    for (int i = 0; i < N; i++) {
+        bool follows =
+            memcmp(&x[i][FRONT + 2], &plain[i][FRONT], (TOKENS - FRONT) * sizeof(int32_t)) == 0;
+        int32_t other = y[i][1];
+        assert_true(x[i][0] == CLS && x[i][FRONT + 1] == SEP && x[i][T - 1] == SEP);
+        assert_memory_equal(&x[i][1], plain[i], FRONT * sizeof(int32_t));
+        assert_true(other == 0 || other == KOLO_PAIR_RANDOM);
+        assert_true(follows == (other == 0));
+        for (int t = 0; t < T; t++) {
+            int32_t code = other + (t > FRONT + 1 ? KOLO_PAIR_SECOND : 0);
+            bool ours = t == 0 || t == FRONT + 1 || t == T - 1;
+            assert_int_equal(y[i][t], ours ? -2 - code : code);
+        }
+        random += other != 0;
+    }
+    assert_in_range(random, N / 2 - 50, N / 2 + 50);
+    ASSERT_OK(kolo_dataset_gather(d, &indices[7], 1, (uint8_t *)again, unused[0]));
+    assert_memory_equal(again, x[7], sizeof again);
+    kolo_dataset_close(d);
+    kolo_dataset_close(windows_of);
+}
+
 static void what_does_not_suit_is_refused(void **state) {
     static const struct {
         const char *spec;
@@ -130,16 +171,44 @@ static void what_does_not_suit_is_refused(void **state) {
         kolo_status status;
         const char *text;
     } cases[] = {
-        {"text:ten", {0, 0}, KOLO_ERR_ARG, "choose a model that reads them"},
-        {"text", {4, 300}, KOLO_ERR_ARG, "needs a file: write text:FILE"},
-        {"text:missing", {4, 300}, KOLO_ERR_IO, "missing"},
-        {"text:ten", {4, 121}, KOLO_ERR_FORMAT, "token 121 at place 1, but the model knows 121"},
-        {"text:ten", {9, 300}, KOLO_ERR_FORMAT, "10 tokens are too few for windows of 9"},
-        {"tokens:odd", {1, 70000}, KOLO_ERR_FORMAT, "11 bytes are no whole number of tokens"},
-        {"tokens:empty", {1, 300}, KOLO_ERR_FORMAT, "0 tokens are too few"},
-        {"synthetic-tokens", {0, 0}, KOLO_ERR_ARG, "choose a model that reads them"},
-        {"synthetic-tokens:N=0", {4, 30}, KOLO_ERR_ARG, "bad value in \"N=0\""},
-        {"synthetic-tokens:M=1", {4, 30}, KOLO_ERR_ARG, "unknown key \"M\""},
+        {"text:ten",
+         {.context = 0, .vocabulary = 0},
+         KOLO_ERR_ARG,
+         "choose a model that reads them"},
+        {"text", {.context = 4, .vocabulary = 300}, KOLO_ERR_ARG, "needs a file: write text:FILE"},
+        {"text:missing", {.context = 4, .vocabulary = 300}, KOLO_ERR_IO, "missing"},
+        {"text:ten",
+         {.context = 4, .vocabulary = 121},
+         KOLO_ERR_FORMAT,
+         "token 121 at place 1, but the model knows 121"},
+        {"text:ten",
+         {.context = 9, .vocabulary = 300},
+         KOLO_ERR_FORMAT,
+         "10 tokens are too few for windows of 9"},
+        {"tokens:odd",
+         {.context = 1, .vocabulary = 70000},
+         KOLO_ERR_FORMAT,
+         "11 bytes are no whole number of tokens"},
+        {"tokens:empty",
+         {.context = 1, .vocabulary = 300},
+         KOLO_ERR_FORMAT,
+         "0 tokens are too few"},
+        {"synthetic-tokens",
+         {.context = 0, .vocabulary = 0},
+         KOLO_ERR_ARG,
+         "choose a model that reads them"},
+        {"synthetic-tokens:N=0",
+         {.context = 4, .vocabulary = 30},
+         KOLO_ERR_ARG,
+         "bad value in \"N=0\""},
+        {"synthetic-tokens:M=1",
+         {.context = 4, .vocabulary = 30},
+         KOLO_ERR_ARG,
+         "unknown key \"M\""},
+        {"text:ten",
+         {.context = 4, .vocabulary = 300, .pairs = true},
+         KOLO_ERR_ARG,
+         "windows of 5 tokens or more"},
     };
     write_file("ten", "pytorch!!!", 10);
     write_file("odd", "pytorch!!!!", 11);
@@ -161,6 +230,7 @@ int main(void) {
         cmocka_unit_test(tokens_of_two_bytes_are_little_endian),
         cmocka_unit_test(made_up_tokens_follow_each_other),
         cmocka_unit_test(batches_hold_windows),
+        cmocka_unit_test(pairs_are_of_sentences),
         cmocka_unit_test(what_does_not_suit_is_refused),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/{gpt2,lstm_lm}.safetensors: three steps of small models of tokens in PyTorch.
+"""Makes tests/golden/{gpt2,lstm_lm,bert}.safetensors: three steps of small models of tokens in PyTorch.
 
     tools/golden/make_sequences.py
 
@@ -9,10 +9,12 @@ and are not in the files: element i (from 0, in the order of a flattened tensor)
 
     base + scale (u - 1/2),  u = frac(sin(12.9898 i + 78.233 p + 0.5) 43758.5453)   in f64, stored as f32
 
-with base 1 and scale 0.2 for names that end in "norm.weight" or hold "ln_", and end in "weight"; else 0
-and 0.4. The files hold tokens i32 [3,batch,T+1], losses f64 [3], the loss of the first batch after the
+with base 1 and scale 0.2 for names that end in "norm.weight" or "Norm.weight" or hold "ln_", and end in
+"weight"; else 0 and 0.4. The files hold tokens i32 [3,batch,T+1], losses f64 [3], the loss of the first batch after the
 last step, f64 [1], and under end.NAME a few sums of each parameter: its sum and its sum of squares; as
-metadata the settings. It runs in f64, so that the numbers are no one processor's rounding.
+metadata the settings. bert's are pairs of sentences, its file holds ids i32 [3,batch,T] and labels i32
+[3,batch,T] as kolo/data.h says; what it hides is drawn here as src/graph/op.h says (Philox4x32-10) by the
+numbers that a session has for its first three steps under seed 1. It runs in f64, so that the numbers are no one processor's rounding.
 """
 from pathlib import Path
 
@@ -71,20 +73,136 @@ class LstmLm(nn.Module):
         return self.decoder(self.rnn(self.encoder(ids))[0])
 
 
+class BertLayer(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.attention, self.intermediate, self.output = nn.Module(), nn.Module(), nn.Module()
+        self.attention.self, self.attention.output = nn.Module(), nn.Module()
+        self.attention.self.qkv = nn.Linear(width, 3 * width)
+        self.attention.output.dense = nn.Linear(width, width)
+        self.attention.output.LayerNorm = nn.LayerNorm(width, 1e-12)
+        self.intermediate.dense, self.output.dense = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.output.LayerNorm = nn.LayerNorm(width, 1e-12)
+
+    def forward(self, x):
+        n, t, c = x.shape
+        q, k, v = [z.reshape(n, t, self.heads, c // self.heads).transpose(1, 2)
+                   for z in self.attention.self.qkv(x).split(c, 2)]
+        o = (q @ k.transpose(-1, -2) / (c // self.heads) ** 0.5).softmax(-1) @ v
+        o = self.attention.output.dense(o.transpose(1, 2).reshape(n, t, c))
+        x = self.attention.output.LayerNorm(x + o)
+        return self.output.LayerNorm(x + self.output.dense(F.gelu(self.intermediate.dense(x))))
+
+
+class Bert(nn.Module):
+    def __init__(self, layers, width, heads, context, vocab):
+        super().__init__()
+        self.bert, self.cls = nn.Module(), nn.Module()
+        e = self.bert.embeddings = nn.Module()
+        e.word_embeddings, e.position_embeddings = nn.Embedding(vocab, width), nn.Embedding(context, width)
+        e.token_type_embeddings, e.LayerNorm = nn.Embedding(2, width), nn.LayerNorm(width, 1e-12)
+        self.bert.encoder, self.bert.pooler = nn.Module(), nn.Module()
+        self.bert.encoder.layer = nn.ModuleList(BertLayer(width, heads) for _ in range(layers))
+        self.bert.pooler.dense, self.cls.seq_relationship = nn.Linear(width, width), nn.Linear(width, 2)
+        p = self.cls.predictions = nn.Module()
+        p.transform = nn.Module()
+        p.transform.dense, p.transform.LayerNorm = nn.Linear(width, width), nn.LayerNorm(width, 1e-12)
+        p.bias = nn.Parameter(torch.empty(vocab))
+
+    def forward(self, ids, segments):
+        e, p = self.bert.embeddings, self.cls.predictions
+        x = e.LayerNorm(e.word_embeddings(ids) + e.position_embeddings.weight[: ids.shape[1]]
+                        + e.token_type_embeddings(segments))
+        for layer in self.bert.encoder.layer:
+            x = layer(x)
+        h = p.transform.LayerNorm(F.gelu(p.transform.dense(x)))
+        pooled = torch.tanh(self.bert.pooler.dense(x[:, 0]))
+        return F.linear(h, e.word_embeddings.weight, p.bias), self.cls.seq_relationship(pooled)
+
+
+def philox(seed, stream, counter):
+    """Philox4x32-10: Salmon et al., 2011."""
+    c = [counter & 0xffffffff, counter >> 32, stream & 0xffffffff, stream >> 32]
+    k0, k1 = seed & 0xffffffff, seed >> 32
+    for _ in range(10):
+        a, b = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
+        c = [b >> 32 ^ c[1] ^ k0, b & 0xffffffff, a >> 32 ^ c[3] ^ k1, a & 0xffffffff]
+        k0, k1 = (k0 + 0x9E3779B9) & 0xffffffff, (k1 + 0xBB67AE85) & 0xffffffff
+    return c
+
+
+# The upper 24 bits of XXH3 of (seed, step) as two u64; then what evaluation draws by.
+DRAWS = [2552481, 7120889, 519814, 0]
+MASK_STREAM = 9 << 56
+
+
+def hide(ids, labels, draw, count, mask, vocab):
+    """Masked ids and what is to be told, -1 where nothing is."""
+    masked, told = ids.copy(), np.full_like(ids, -1)
+    length = ids.shape[1]
+    for n in range(len(ids)):
+        for k in range(count):
+            four = philox(draw, MASK_STREAM, n * count + k)
+            begin, end = length * k // count, length * (k + 1) // count
+            at = four[0] * (end - begin) >> 32
+            places = [begin + (at + i) % (end - begin) for i in range(end - begin)]
+            place = next((p for p in places if labels[n, p] >= 0), None)
+            if place is None:
+                continue
+            told[n, place] = ids[n, place]
+            tenth = four[1] * 10 >> 32
+            if tenth < 8:
+                masked[n, place] = mask
+            elif tenth == 8:
+                masked[n, place] = four[2] * vocab >> 32
+    return masked, told
+
+
+def pairs(rng, length, vocab, cls, sep):
+    """Ids and labels [STEPS,BATCH,length] of pairs, every second of which is none."""
+    ids = rng.integers(0, vocab - 3, (STEPS, BATCH, length)).astype(np.int32)
+    labels = np.zeros_like(ids)
+    front = (length - 3) // 2
+    labels[:, :, front + 2:] = 1
+    labels[:, 1::2] += 2
+    for place, token in (0, cls), (front + 1, sep), (length - 1, sep):
+        ids[:, :, place] = token
+        labels[:, :, place] = -2 - labels[:, :, place]
+    return ids, labels
+
+
 def fill(model):
     for p, (name, t) in enumerate(sorted(model.named_parameters())):
         i = np.arange(t.numel(), dtype=np.float64)
         u = np.sin(12.9898 * i + 78.233 * p + 0.5) * 43758.5453
         u -= np.floor(u)
-        gain = name.endswith("weight") and ("ln_" in name or name.endswith("norm.weight"))
+        gain = name.endswith("weight") and ("ln_" in name or name.lower().endswith("norm.weight"))
         values = (1 if gain else 0) + (0.2 if gain else 0.4) * (u - 0.5)
         with torch.no_grad():
             t.copy_(torch.from_numpy(values.astype(np.float32)).reshape(t.shape))
 
 
-def make(name, model, options, length, vocab, settings):
-    rng = np.random.default_rng(1)
-    tokens = rng.integers(0, vocab, (STEPS, BATCH, length + 1)).astype(np.int32)
+def next_token(tokens):
+    """The loss of a step of tokens [STEPS,BATCH,T+1]."""
+    def loss_of(model, step):
+        ids = torch.from_numpy(tokens[step % STEPS]).long()
+        return F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
+    return loss_of
+
+
+def masked_pairs(ids, labels, count, mask, vocab):
+    """The loss of a step of pairs."""
+    def loss_of(model, step):
+        masked, told = hide(ids[step % STEPS], labels[step % STEPS], DRAWS[step], count, mask, vocab)
+        codes = np.where(labels[step % STEPS] < 0, -2 - labels[step % STEPS], labels[step % STEPS])
+        logits, second = model(torch.from_numpy(masked).long(), torch.from_numpy(codes % 2).long())
+        return (F.cross_entropy(logits.flatten(0, 1), torch.from_numpy(told).long().flatten(), ignore_index=-1)
+                + F.cross_entropy(second, torch.from_numpy(codes[:, 0] // 2).long()))
+    return loss_of
+
+
+def make(name, model, options, inputs, loss_of, vocab, settings):
     fill(model.double())
     matrices = [t for t in model.parameters() if t.dim() >= 2]
     vectors = [t for t in model.parameters() if t.dim() < 2]
@@ -97,21 +215,17 @@ def make(name, model, options, length, vocab, settings):
         optimizer = torch.optim.SGD(model.parameters(), lr, momentum=settings["momentum"],
                                     nesterov=True, weight_decay=decay)
 
-    def loss_of(step):
-        ids = torch.from_numpy(tokens[step]).long()
-        return F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
-
     losses, norms = [], []
     for step in range(STEPS):
         optimizer.zero_grad()
-        loss = loss_of(step)
+        loss = loss_of(model, step)
         loss.backward()
         norms.append(nn.utils.clip_grad_norm_(model.parameters(), settings["clip"]).item())
         optimizer.step()
         losses.append(loss.item())
     assert max(norms) > settings["clip"], "clipping must happen"
-    tensors = {"tokens": tokens, "losses": np.array(losses),
-               "evaluated": np.array([loss_of(0).item()])}
+    tensors = {**inputs, "losses": np.array(losses),
+               "evaluated": np.array([loss_of(model, STEPS).item()])}
     for parameter, t in model.named_parameters():
         t = t.detach()
         tensors[f"end.{parameter}"] = np.array([t.sum().item(), (t * t).sum().item()])
@@ -125,10 +239,20 @@ def make(name, model, options, length, vocab, settings):
 
 def main():
     torch.set_num_threads(1)
-    make("gpt2", Gpt2(2, 24, 3, 10, 17), "layers=2,width=24,heads=3,context=10,vocab=17", 10, 17,
+
+    def tokens(length, vocab):
+        return np.random.default_rng(1).integers(0, vocab, (STEPS, BATCH, length + 1)).astype(np.int32)
+    make("gpt2", Gpt2(2, 24, 3, 10, 17), "layers=2,width=24,heads=3,context=10,vocab=17",
+         {"tokens": (t := tokens(10, 17))}, next_token(t), 17,
          dict(optimizer="adamw", lr=0.01, beta1=0.8, beta2=0.95, eps=1e-6, weight_decay=0.1, clip=0.5))
-    make("lstm_lm", LstmLm(2, 12, 8, 19), "layers=2,hidden=12,width=8,context=9,vocab=19", 9, 19,
+    make("lstm_lm", LstmLm(2, 12, 8, 19), "layers=2,hidden=12,width=8,context=9,vocab=19",
+         {"tokens": (t := tokens(9, 19))}, next_token(t), 19,
          dict(optimizer="nesterov", lr=4.0, momentum=0.9, weight_decay=0.01, clip=0.1))
+    ids, labels = pairs(np.random.default_rng(2), 12, 23, cls=20, sep=21)
+    make("bert", Bert(2, 24, 3, 12, 23),
+         "layers=2,width=24,heads=3,context=12,vocab=23,mask=22,percent=34,nsp=1,cls=20,sep=21",
+         {"ids": ids, "labels": labels}, masked_pairs(ids, labels, count=3, mask=22, vocab=23), 23,
+         dict(optimizer="adamw", lr=0.01, beta1=0.8, beta2=0.95, eps=1e-6, weight_decay=0.1, clip=0.5))
 
 
 if __name__ == "__main__":

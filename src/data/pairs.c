@@ -1,0 +1,83 @@
+/* Pairs of sentences, as BERT is trained on: Devlin et al., 2019, appendix A.2. A window of T
+ * tokens
+ *
+ *     [first] A ... A [separator] B ... B [separator]
+ *
+ * is made of windows of T - 3 tokens of the set beneath. A is the front half of one; B is what
+ * follows, or, of every second pair at random, the rear half of any other window. Which one is a
+ * pure function of the split and the pair's number, as in data that was prepared once. Labels are
+ * as kolo/data.h says. */
+#include "base/rng.h"
+#include "data/dataset.h"
+
+#include <string.h>
+
+enum { ADDED = 3 };
+
+static void close_pairs(kolo_dataset *d) { kolo_dataset_close(d->own); }
+
+/* Which window the second half of pair i is of: i itself when it is what follows. */
+static int64_t second_of(const kolo_dataset *d, int64_t i) {
+    kolo_rng rng = kolo_rng_make(0, KOLO_RNG_PAIR, (uint64_t)d->info.split);
+    uint32_t draw[4];
+    kolo_rng_draw(&rng, (uint64_t)i, draw);
+    if (d->info.count < 2 || draw[0] >> 31) return i;
+    uint64_t others = (uint64_t)d->info.count - 1;
+    uint64_t step = ((uint64_t)draw[2] << 32 | draw[1]) % others;
+    return (i + 1 + (int64_t)step) % d->info.count;
+}
+
+/* Tokens x [T] and labels y [T] of a pair from its halves; windows are [T - ADDED]. */
+static void make_pair(const kolo_dataset *d, const int32_t *window, const int32_t *other,
+                      int32_t *x, int32_t *y) {
+    int64_t length = d->info.sample.dim[0], tokens = length - ADDED, front = tokens / 2;
+    int32_t next = other != window ? KOLO_PAIR_RANDOM : 0;
+    x[0] = (int32_t)d->opts.first;
+    x[front + 1] = x[length - 1] = (int32_t)d->opts.separator;
+    memcpy(x + 1, window, (size_t)front * sizeof *x);
+    memcpy(x + front + 2, other + front, (size_t)(tokens - front) * sizeof *x);
+    for (int64_t t = 0; t < length; t++) y[t] = next + (t > front + 1 ? KOLO_PAIR_SECOND : 0);
+    y[0] = -2 - y[0];
+    y[front + 1] = -2 - y[front + 1];
+    y[length - 1] = -2 - y[length - 1];
+}
+
+static kolo_status gather(const kolo_dataset *d, const int64_t *indices, int64_t n,
+                          uint8_t *samples, int32_t *labels) {
+    const kolo_dataset *beneath = d->own;
+    int64_t length = d->info.sample.dim[0], tokens = length - ADDED;
+    int32_t *x = (int32_t *)(void *)samples, *room = kolo_alloc(3 * (size_t)tokens * sizeof *room);
+    if (!room) return KOLO_NOMEM(3 * (size_t)tokens * sizeof *room);
+    kolo_status status = KOLO_OK;
+    for (int64_t i = 0; i < n && status == KOLO_OK; i++) {
+        const int64_t pair[] = {indices[i], second_of(d, indices[i])};
+        int32_t *second = pair[1] != pair[0] ? room + tokens : room;
+        status = beneath->gather(beneath, &pair[0], 1, (uint8_t *)room, room + 2 * tokens);
+        if (status == KOLO_OK && second != room) {
+            status = beneath->gather(beneath, &pair[1], 1, (uint8_t *)second, room + 2 * tokens);
+        }
+        if (status == KOLO_OK) make_pair(d, room, second, x + i * length, labels + i * length);
+    }
+    kolo_free(room);
+    return status;
+}
+
+kolo_status kolo_pairs_open(const kolo_reader *reader, const char *argument, kolo_dataset *d) {
+    kolo_dataset_opts opts = d->opts;
+    kolo_dataset *beneath;
+    opts.pairs = false;
+    opts.context -= ADDED;
+    if (opts.context < 2) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "data set %s: pairs of sentences need windows of %d tokens or more",
+                         reader->name, 2 + ADDED);
+    }
+    KOLO_TRY(kolo_dataset_open_with(reader, argument, d->info.split, &opts, &beneath));
+    d->own = beneath;
+    d->close = close_pairs;
+    d->gather = gather;
+    d->info = beneath->info;
+    d->info.sample = d->info.label = kolo_shape_1(d->opts.context);
+    KOLO_ASSERT(beneath->gather);
+    return KOLO_OK;
+}
