@@ -69,13 +69,14 @@ function(kolo_isa_sources objects source)
 endfunction()
 
 # kolo_objects(NAME FOLDERS a b): one object library of src/a/*.c and src/b/*.c (and their subfolders).
-# Files named dnn_*.c are left out without oneDNN.
+# Files named dnn_*.c are left out without oneDNN; *_module.c are loaded, not linked.
 function(kolo_objects name)
   cmake_parse_arguments(arg "" "" "FOLDERS" ${ARGN})
   add_library(${name} OBJECT)
   kolo_compile_options(${name})
   foreach(folder ${arg_FOLDERS})
     file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${folder}/*.c)
+    list(FILTER sources EXCLUDE REGEX "/[^/]*_module\\.c$") # libraries of their own
     if(NOT KOLO_DNNL)
       list(FILTER sources EXCLUDE REGEX "/dnn_[^/]*\\.c$")
     endif()
@@ -102,8 +103,18 @@ function(kolo_library name objects)
   target_link_libraries(${name} PRIVATE ${links})
   kolo_compile_options(${name})
   set_target_properties(${name} PROPERTIES
-    VERSION ${PROJECT_VERSION} SOVERSION 0 LINKER_LANGUAGE C INSTALL_RPATH "$ORIGIN")
+    VERSION ${PROJECT_VERSION} SOVERSION 0 LINKER_LANGUAGE C BUILD_RPATH "$ORIGIN" INSTALL_RPATH "$ORIGIN")
   if(NOT KOLO_SANITIZE) # clang's sanitizers are found in the program
     target_link_options(${name} PRIVATE -Wl,--no-undefined)
   endif()
+endfunction()
+
+# kolo_module(NAME SOURCE LIBRARY): libNAME.so, which libkolo-comm loads when it is asked for.
+function(kolo_module name source library)
+  add_library(${name} MODULE ${source})
+  kolo_compile_options(${name})
+  target_link_libraries(${name} PRIVATE kolo-comm ${library})
+  target_include_directories(${name} SYSTEM PRIVATE
+    $<TARGET_PROPERTY:${library},INTERFACE_INCLUDE_DIRECTORIES>)
+  set_target_properties(${name} PROPERTIES INSTALL_RPATH "$ORIGIN")
 endfunction()

@@ -11,6 +11,9 @@ foreach(library kolo kolo-comm)
   target_include_directories(${library} INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 endforeach()
 install(TARGETS kolo kolo-comm EXPORT kolo LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+foreach(mpi ${KOLO_MPI_FOUND})
+  install(TARGETS kolo-mpi-${mpi} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endforeach()
 install(EXPORT kolo NAMESPACE kolo:: FILE kolo-targets.cmake DESTINATION ${package})
 
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/kolo-config.cmake.in

@@ -77,6 +77,7 @@ typedef enum kolo_transport_choice {
     KOLO_TRANSPORT_AUTO, /* shared memory inside a host, TCP between hosts */
     KOLO_TRANSPORT_SHM,  /* shared memory; an error with several hosts */
     KOLO_TRANSPORT_TCP,  /* TCP, inside a host too */
+    KOLO_TRANSPORT_MPI,  /* whole collectives are handed to Open MPI or MPICH; see kolo_comm_opts */
 } kolo_transport_choice;
 
 /* Zero means the default. */
@@ -100,6 +101,15 @@ typedef struct kolo_comm_opts {
     int64_t segment_bytes;    /* address space of this rank's registered memory; default 64 GiB,
                                  backed by pages only as they are touched */
     kolo_transport_choice transport;
+    /* With MPI the job is one of mpirun: MPI says which rank this is (a `rank` and `world` here are
+     * checked, if given), and carries a secret of its own drawing to the others. MPI is started
+     * unless the program has done so (with MPI_THREAD_SERIALIZED or more), and then ended at the
+     * exit of the process. Collectives are MPI's, on memory of any kind, in the order of their
+     * start whatever their priority; joining, sends and receives, sub-groups, reproducible
+     * allreduces and the watch over the peers remain Kolo's. What MPI lacks is UNSUPPORTED:
+     * reductions of f16 and bf16, slices of more than 2^31 - 1 elements in all, algorithms other
+     * than AUTO (ARG). After a failure MPI's part cannot be repaired: the process does not wait
+     * for MPI's end, the launcher ends the job, and there is no next generation. */
     const char *interface; /* the network between hosts: the name of an interface, or how this
                               host's address begins ("10.1."); default: the one that leads to
                               rank 0 */
@@ -147,7 +157,7 @@ KOLO_API int kolo_comm_local_processors(const kolo_comm *comm);
  * lowest ranks. */
 KOLO_API int kolo_comm_host_count(const kolo_comm *comm);
 KOLO_API int kolo_comm_host(const kolo_comm *comm, int rank);
-/* The transport in use ("thread", "shm", "tcp", "shm+tcp", "self"); static storage. */
+/* The transport in use ("thread", "shm", "tcp", "shm+tcp", "mpi", "self"); static storage. */
 KOLO_API const char *kolo_comm_transport(const kolo_comm *comm);
 
 /* A sub-group for each colour, of the ranks that give it; in it they are counted by key, and by

@@ -46,7 +46,10 @@ static void add_libraries(kolo_text *t) {
 
 static void add_communication(kolo_text *t) {
     add_row(t, "started by", kolo_comm_launchers());
-    add_row(t, "transports", "shm between processes, tcp between hosts, thread between threads");
+    add_row(
+        t, "transports",
+        "shm between processes, tcp between hosts, thread between threads; mpi under the mpirun "
+        "of an MPI that Kolo was built with");
     kolo_text_add(t, "%-*s", NAME_WIDTH, "algorithms");
     for (int a = KOLO_ALGORITHM_AUTO + 1; a < KOLO_ALGORITHM_COUNT; a++) {
         kolo_text_add(t, "%s%s", a > 1 ? ", " : "", kolo_algorithm_name((kolo_algorithm)a));

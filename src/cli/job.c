@@ -43,6 +43,12 @@ static int start_ranks(kolo_options *o, const job_opts *opts) {
 static kolo_status check_world(const kolo_comm *comm, const job_opts *opts) {
     int world = kolo_comm_size(comm);
     if (opts->workers == 0 || opts->workers == world) return KOLO_OK;
+    if (world == 1 && strcmp(kolo_comm_transport(comm), "mpi") == 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "transport mpi has its workers from mpirun: leave --%s out, and start "
+                         "mpirun -n %d kolo ...",
+                         opts->option, opts->workers);
+    }
     return KOLO_FAIL(KOLO_ERR_ARG, "--%s %d, but the launcher started %d: leave --%s out",
                      opts->option, opts->workers, world, opts->option);
 }
@@ -107,6 +113,11 @@ static void catch_stops(void) {
     }
 }
 
+/* An outer launcher, or ours, has started this process as one of several. */
+static bool is_rank(const kolo_options *o) {
+    return kolo_comm_launched() || kolo_options_choice(o, "transport") == KOLO_TRANSPORT_MPI;
+}
+
 static kolo_status check_json(const char *path) {
     if (!path || strcmp(path, "-") == 0) return KOLO_OK;
     kolo_file_writer *writer;
@@ -116,7 +127,7 @@ static kolo_status check_json(const char *path) {
 }
 
 int job_run(kolo_options *o, const job_opts *opts, job_body body) {
-    bool rank = kolo_comm_launched();
+    bool rank = is_rank(o);
     kolo_status status = rank ? KOLO_OK : check_json(opts->json);
     if (status != KOLO_OK) return cli_fail(status);
     if (!rank && opts->workers > 1) return start_ranks(o, opts);
@@ -129,7 +140,7 @@ int job_run(kolo_options *o, const job_opts *opts, job_body body) {
 
 job_opts job_opts_of(const kolo_options *o, const char *option) {
     /* A preset must not contradict an outer launcher. */
-    bool counts = !kolo_comm_launched() || kolo_options_given(o, option);
+    bool counts = !is_rank(o) || kolo_options_given(o, option);
     return (job_opts){
         .option = option,
         .workers = counts ? (int)kolo_options_int(o, option) : 0,

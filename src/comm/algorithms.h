@@ -14,6 +14,8 @@ extern const kolo_algorithm_row kolo_tree_reduce, kolo_window_reduce;
 extern const kolo_algorithm_row kolo_mesh_reduce_scatter, kolo_window_reduce_scatter;
 extern const kolo_algorithm_row kolo_mesh_allgather, kolo_window_allgather;
 extern const kolo_algorithm_row kolo_mesh_gather, kolo_mesh_scatter, kolo_mesh_alltoall;
+/* For backends; not in the table. */
+extern const kolo_algorithm_row kolo_whole, kolo_whole_packed;
 
 /* Elements of a buffer. */
 typedef struct range {

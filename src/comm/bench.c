@@ -258,6 +258,10 @@ kolo_status kolo_bench_calibrate(kolo_comm *comm, const char *path, int64_t budg
     static const size_t sizes[] = {8, 4 << 20};
     int n = kolo_comm_size(comm), hosts = kolo_comm_host_count(comm);
     if (n < 2) return KOLO_FAIL(KOLO_ERR_ARG, "a group of one rank has nothing to measure");
+    if (comm->backend) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "with transport %s there is no choice to calibrate",
+                         kolo_comm_transport(comm));
+    }
     kolo_comm_costs costs = comm->costs;
     for (int a = KOLO_ALGORITHM_RING; a < KOLO_ALGORITHM_COUNT; a++) {
         bool none = a == KOLO_ALGORITHM_DIRECT && !comm->transport->windows;

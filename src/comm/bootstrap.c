@@ -38,6 +38,14 @@ static long started(void) {
     return 0;
 }
 
+const char *kolo_bootstrap_mpi(long *world) {
+    const char *environment = getenv("WORLD_SIZE");
+    *world = started();
+    if (*world == 0 && environment) *world = strtol(environment, NULL, 10);
+    if (getenv("OMPI_COMM_WORLD_SIZE")) return "openmpi";
+    return getenv("PMI_SIZE") ? "mpich" : NULL;
+}
+
 static bool offers_pmix(void) { return getenv("PMIX_NAMESPACE") && getenv("PMIX_RANK"); }
 static bool offers_pmi(void) { return getenv("PMI_FD") && getenv("PMI_RANK"); }
 
@@ -158,10 +166,8 @@ static kolo_status meet(const kolo_comm_opts *opts, int64_t deadline_ns, kolo_ma
     return KOLO_FAIL(status, "%s", why);
 }
 
-kolo_status kolo_bootstrap(const kolo_comm_opts *opts, int64_t deadline_ns, kolo_contract *contract,
-                           kolo_key *key) {
-    kolo_manager *m;
-    KOLO_TRY(open_manager(deadline_ns, &m));
+kolo_status kolo_bootstrap_by(kolo_manager *m, const kolo_comm_opts *opts, int64_t deadline_ns,
+                              kolo_contract *contract, kolo_key *key) {
     contract->rank = m->rank;
     contract->world = m->world;
     char text[KOLO_MANAGER_TEXT_BYTES];
@@ -174,11 +180,19 @@ kolo_status kolo_bootstrap(const kolo_comm_opts *opts, int64_t deadline_ns, kolo
         status = meet(opts, deadline_ns, m, contract, key, text);
     }
     sodium_memzero(text, sizeof text);
-    m->ops->close(m);
     if (status != KOLO_OK && contract->listen_fd >= 0) {
         close(contract->listen_fd);
         contract->listen_fd = -1;
     }
+    return status;
+}
+
+kolo_status kolo_bootstrap(const kolo_comm_opts *opts, int64_t deadline_ns, kolo_contract *contract,
+                           kolo_key *key) {
+    kolo_manager *m;
+    KOLO_TRY(open_manager(deadline_ns, &m));
+    kolo_status status = kolo_bootstrap_by(m, opts, deadline_ns, contract, key);
+    m->ops->close(m);
     return status;
 }
 

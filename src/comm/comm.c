@@ -1,6 +1,6 @@
 /* Communicators: creation over a transport, breaking, destruction, and the one-time calls. */
 #include "base/process.h"
-#include "comm/engine.h"
+#include "comm/backend.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -33,7 +33,7 @@ kolo_status kolo_comm_resolve(const kolo_comm_opts *opts, kolo_comm_opts *resolv
         return KOLO_FAIL(KOLO_ERR_ARG, "a heartbeat of %lld ms: at least %d is needed",
                          (long long)o.heartbeat_ms, HEARTBEAT_MS_LEAST);
     }
-    if ((size_t)o.transport > KOLO_TRANSPORT_TCP) {
+    if ((size_t)o.transport > KOLO_TRANSPORT_MPI) {
         return KOLO_FAIL(KOLO_ERR_ARG, "unknown transport %d", (int)o.transport);
     }
     if (o.timeout_ms == 0) o.timeout_ms = TIMEOUT_MS_DEFAULT;
@@ -108,6 +108,7 @@ void kolo_comm_destroy(kolo_comm *comm) {
     while (comm->requests) kolo_request_destroy(comm->requests);
     kolo_p2p_close(comm);
     comm->transport->ops->destroy(comm->transport);
+    kolo_backend_leave(comm);
     kolo_free(comm->host_of);
     kolo_signals_close(&comm->report_signal);
     kolo_free(comm);
@@ -124,7 +125,7 @@ int kolo_comm_host(const kolo_comm *comm, int rank) {
 }
 const char *kolo_comm_transport(const kolo_comm *comm) {
     while (comm->parent) comm = comm->parent;
-    return comm->transport->ops->name;
+    return comm->backend ? comm->backend->ops->name : comm->transport->ops->name;
 }
 
 kolo_status kolo_comm_alloc(kolo_comm *comm, size_t bytes, void **memory) {

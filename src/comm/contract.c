@@ -145,33 +145,47 @@ static kolo_status read_key(const char *secret_file, bool insecure, int64_t dead
                                    "everybody on the network may be trusted");
 }
 
-/* What is said of the meeting when the launcher says the rest. */
-static kolo_status read_launcher(const kolo_comm_opts *opts, int64_t deadline_ns, kolo_contract *c,
-                                 kolo_key *key) {
+/* What is said of the meeting when the launcher says the rest; NULL: through its own manager. */
+static kolo_status read_launcher(kolo_manager *m, const kolo_comm_opts *opts, int64_t deadline_ns,
+                                 kolo_contract *c, kolo_key *key) {
     KOLO_TRY(env_int("KOLO_MASTER_PORT", 1, PORT_MOST, 0, &c->master_port));
-    KOLO_TRY(kolo_bootstrap(opts, deadline_ns, c, key));
+    KOLO_TRY(m ? kolo_bootstrap_by(m, opts, deadline_ns, c, key)
+               : kolo_bootstrap(opts, deadline_ns, c, key));
     c->local_world = c->world; /* until the ranks know which of them share a host */
     c->local_rank = c->rank;
     return KOLO_OK;
 }
 
+static kolo_contract nobodys(void) {
+    return (kolo_contract){.world = 1,
+                           .local_world = 1,
+                           .processors = kolo_processors(),
+                           .listen_fd = -1,
+                           .ended_fd = -1};
+}
+
 kolo_status kolo_contract_read(const kolo_comm_opts *opts, int64_t deadline_ns,
                                kolo_contract *contract, kolo_key *key) {
-    kolo_contract c = {.world = 1,
-                       .local_world = 1,
-                       .processors = kolo_processors(),
-                       .listen_fd = -1,
-                       .ended_fd = -1};
+    kolo_contract c = nobodys();
     uint64_t host = 0;
     KOLO_TRY(find_host(&host));
     if (opts->world == 0 && env_empty()) {
-        if (kolo_bootstrap_wanted()) KOLO_TRY(read_launcher(opts, deadline_ns, &c, key));
+        if (kolo_bootstrap_wanted()) KOLO_TRY(read_launcher(NULL, opts, deadline_ns, &c, key));
     } else {
         const char *secret_file = NULL;
         KOLO_TRY(opts->world == 0 ? read_env(&c, &secret_file) : read_opts(opts, &c, &secret_file));
         if (c.world > 1) KOLO_TRY(read_key(secret_file, opts->insecure, deadline_ns, key));
     }
     c.host = host;
+    *contract = c;
+    return KOLO_OK;
+}
+
+kolo_status kolo_contract_meet(kolo_manager *manager, const kolo_comm_opts *opts,
+                               int64_t deadline_ns, kolo_contract *contract, kolo_key *key) {
+    kolo_contract c = nobodys();
+    KOLO_TRY(find_host(&c.host));
+    KOLO_TRY(read_launcher(manager, opts, deadline_ns, &c, key));
     *contract = c;
     return KOLO_OK;
 }

@@ -3,6 +3,7 @@
  * from the process manager that started it. */
 
 #include "comm/auth.h"
+#include "comm/manager.h"
 #include "kolo/comm.h"
 
 enum { KOLO_CONTRACT_WORLD_MOST = 1024, KOLO_CONTRACT_ADDRESS_BYTES = 300 };
@@ -23,3 +24,6 @@ typedef struct kolo_contract {
  * secret that comes through a pipe. */
 kolo_status kolo_contract_read(const kolo_comm_opts *opts, int64_t deadline_ns,
                                kolo_contract *contract, kolo_key *key);
+/* The same through a manager that is open; of `opts` and the environment only what that leaves. */
+kolo_status kolo_contract_meet(kolo_manager *manager, const kolo_comm_opts *opts,
+                               int64_t deadline_ns, kolo_contract *contract, kolo_key *key);

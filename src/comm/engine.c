@@ -6,7 +6,7 @@
  * communicator), and chooses between its two schedules by whether some rank's data is private; one
  * that uses messages checks a peer when it first meets it. Then round after round: an entry that
  * cannot complete now is looked at again in the next call. */
-#include "comm/engine.h"
+#include "comm/backend.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -312,8 +312,13 @@ static kolo_status run_entry(kolo_request *q, size_t i, size_t end, entry_progre
     case KOLO_ENTRY_COPY_TO:
         if (e->from != KOLO_BUFFER_SUM) copy_range(q, e, e->peer, rank);
         break;
+    case KOLO_ENTRY_WHOLE:
+        KOLO_TRY(kolo_backend_run(q, e, p));
+        break;
     }
-    if (e->kind != KOLO_ENTRY_SEND && e->kind != KOLO_ENTRY_RECV && e->kind != KOLO_ENTRY_BARRIER) {
+    bool later = e->kind == KOLO_ENTRY_SEND || e->kind == KOLO_ENTRY_RECV ||
+                 e->kind == KOLO_ENTRY_BARRIER || e->kind == KOLO_ENTRY_WHOLE;
+    if (!later) {
         for (size_t k = 0; k < *n; k++) p[k].done = true;
     }
     for (size_t k = 0; k < *n && p[k].done; k++) count_entry(q, &e[k]);
@@ -395,7 +400,7 @@ static kolo_status announce(kolo_request *q, bool *moved) {
 static kolo_status advance(kolo_request *q, bool *moved) {
     if (q->state == REQUEST_QUEUED) KOLO_TRY(announce(q, moved));
     if (q->state != REQUEST_RUNNING) return KOLO_OK;
-    if (q->schedules[0].windows || q->words) {
+    if (q->schedules[0].windows || q->schedules[0].whole || q->words) {
         bool ready;
         KOLO_TRY(meet_all(q, &ready));
         if (!ready) return KOLO_OK;

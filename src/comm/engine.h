@@ -106,6 +106,8 @@ struct kolo_request {
     size_t scratch_bytes;    /* of the block to give back; 0: the place's payload */
     size_t moved;            /* send and receive: bytes that have come */
     bool granted;            /* send: the peer waits for the data */
+    void *call;              /* the backend's; NULL: it runs schedules of ours */
+    bool handed;             /* this start has been given to the backend */
     void **peer_data;        /* [size][n_parts]; filled when first met */
     void **peer_scratch;     /* [size] */
     uint64_t *met_seq;       /* [size]: start of which the peer's call has been checked, plus 1 */
@@ -114,9 +116,13 @@ struct kolo_request {
     kolo_traffic traffic;
 };
 
+typedef struct kolo_backend kolo_backend;
+
 struct kolo_comm {
     kolo_transport *transport;
     struct kolo_progress *progress; /* NULL: only the caller makes progress */
+    kolo_backend *backend;          /* takes whole collectives (backend.h); NULL: schedules */
+    int handed;                     /* requests in its hands */
     int rank, size, local_rank, local_size;
     int *host_of, n_hosts;                  /* [size]; NULL: one host */
     kolo_comm *parent, *children, *sibling; /* sub-groups: a list of children, linked by sibling */

@@ -7,7 +7,7 @@
 #include "comm/join.h"
 
 #include "base/process.h"
-#include "comm/engine.h"
+#include "comm/backend.h"
 
 #include <sodium.h>
 #include <stdio.h>
@@ -310,45 +310,50 @@ static void joining_fini(kolo_joining *j) {
     kolo_key_clear(&j->key);
 }
 
-kolo_status kolo_comm_create(const kolo_comm_opts *opts, kolo_comm **comm) {
-    kolo_joining j = {.local_listener = -1, .tcp_listener = -1, .started_ns = kolo_now_ns()};
-    KOLO_TRY(kolo_comm_resolve(opts, &j.opts));
-    j.deadline_ns = j.started_ns + j.opts.timeout_ms * 1000000;
-    KOLO_TRY(kolo_contract_read(&j.opts, j.deadline_ns, &j.place, &j.key));
-    j.own = (kolo_hello){.rank = j.place.rank,
-                         .world = j.place.world,
-                         .generation = j.opts.generation,
-                         .transport = (int32_t)j.opts.transport,
-                         .host = j.place.host,
-                         .processors = kolo_processors(),
-                         .processors_key = kolo_processors_key()};
+kolo_status kolo_comm_join(kolo_joining *j, kolo_comm **comm) {
+    j->own = (kolo_hello){.rank = j->place.rank,
+                          .world = j->place.world,
+                          .generation = j->opts.generation,
+                          .transport = (int32_t)j->opts.transport,
+                          .host = j->place.host,
+                          .processors = kolo_processors(),
+                          .processors_key = kolo_processors_key()};
     kolo_signals signals;
-    kolo_status status = kolo_report_open(&j.opts, &signals);
+    kolo_status status = kolo_report_open(&j->opts, &signals);
     if (status != KOLO_OK) {
-        joining_fini(&j);
+        joining_fini(j);
         return status;
     }
-    if (j.place.world == 1) {
-        status = kolo_thread_transports(1, (size_t)j.opts.segment_bytes, &j.transport);
+    if (j->place.world == 1) {
+        status = kolo_thread_transports(1, (size_t)j->opts.segment_bytes, &j->transport);
     } else {
-        status = join_group(&j);
+        status = join_group(j);
     }
     kolo_comm *made = NULL;
     if (status != KOLO_OK) {
-        if (j.transport) j.transport->ops->destroy(j.transport);
+        if (j->transport) j->transport->ops->destroy(j->transport);
     } else {
-        status = kolo_comm_of_transport(j.transport, &j.opts, j.place.local_rank,
-                                        j.place.local_world, j.place.processors, &made);
+        status = kolo_comm_of_transport(j->transport, &j->opts, j->place.local_rank,
+                                        j->place.local_world, j->place.processors, &made);
     }
     if (status == KOLO_OK) {
-        made->host_of = j.host_of;
-        made->n_hosts = j.n_hosts;
+        made->host_of = j->host_of;
+        made->n_hosts = j->n_hosts;
         made->report_signal = signals;
-        j.host_of = NULL;
+        j->host_of = NULL;
         *comm = made;
     } else {
         kolo_signals_close(&signals);
     }
-    joining_fini(&j);
+    joining_fini(j);
     return status;
+}
+
+kolo_status kolo_comm_create(const kolo_comm_opts *opts, kolo_comm **comm) {
+    kolo_joining j = {.local_listener = -1, .tcp_listener = -1, .started_ns = kolo_now_ns()};
+    KOLO_TRY(kolo_comm_resolve(opts, &j.opts));
+    j.deadline_ns = j.started_ns + j.opts.timeout_ms * 1000000;
+    if (j.opts.transport == KOLO_TRANSPORT_MPI) return kolo_backend_join(&j, comm);
+    KOLO_TRY(kolo_contract_read(&j.opts, j.deadline_ns, &j.place, &j.key));
+    return kolo_comm_join(&j, comm);
 }

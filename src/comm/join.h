@@ -19,6 +19,8 @@ typedef struct kolo_joining {
     kolo_transport *transport;
 } kolo_joining;
 
+/* kolo_comm_create for a rank whose place and key are known; frees what `j` holds. */
+kolo_status kolo_comm_join(kolo_joining *j, kolo_comm **comm);
 /* When everybody has the table: the map of hosts, a transport, and connections to all. The errors
  * of kolo_comm_create. */
 kolo_status kolo_mesh_connect(kolo_joining *j);

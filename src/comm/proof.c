@@ -246,6 +246,8 @@ static kolo_status run_entry(prover *p, int rank, size_t i, bool *came) {
     case KOLO_ENTRY_POSTSCALE:
         KOLO_TRY(scale(p, rank, e));
         break;
+    case KOLO_ENTRY_WHOLE:
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "what a backend does cannot be proved");
     }
     p->done[rank][i] = true;
     return KOLO_OK;

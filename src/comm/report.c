@@ -88,6 +88,9 @@ static void add_reason(kolo_text *text, const kolo_request *q) {
     } else if (q->state == REQUEST_QUEUED) {
         kolo_text_add(text, ": the peers are still in collectives that are %d older",
                       KOLO_FLIGHT_MAX);
+    } else if (q->handed) {
+        kolo_text_add(text, ": all ranks have started it, and %s has not finished it",
+                      kolo_comm_transport(q->comm));
     } else if (!add_ranks(text, q, not_announced, "not started by")) {
         if (!add_ranks(text, q, message_open, "messages are open with")) {
             add_ranks(text, q, behind, "waits at a barrier for");

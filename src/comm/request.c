@@ -1,6 +1,6 @@
 /* Requests: what they check, which schedules they get, starting and ending them. */
 #include "base/rng.h"
-#include "comm/engine.h"
+#include "comm/backend.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -396,7 +396,7 @@ static kolo_algorithm resolve_algorithm(const kolo_request *q, const kolo_reques
     bool windows = comm->transport->windows;
     kolo_algorithm algorithm = o->algorithm ? o->algorithm : comm->algorithm;
     if (o->shards > 0) return KOLO_ALGORITHM_COUNT;
-    if (algorithm != KOLO_ALGORITHM_AUTO) return algorithm;
+    if (algorithm != KOLO_ALGORITHM_AUTO || comm->backend) return algorithm;
     if (q->kind == KOLO_COLLECTIVE_ALLREDUCE) {
         return kolo_comm_costs_choose(&comm->costs, windows, comm->size, kolo_comm_host_count(comm),
                                       q->count * q->element_bytes);
@@ -416,6 +416,10 @@ static kolo_status set_words(kolo_request *q) {
 
 /* What a collective has and a message has not: schedules, and a number. */
 static kolo_status make_collective(kolo_request *q, kolo_algorithm algorithm) {
+    if (q->comm->backend && algorithm != KOLO_ALGORITHM_AUTO && q->spec.shards == 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "algorithm %s: transport %s chooses by itself; take auto",
+                         kolo_algorithm_name(algorithm), kolo_comm_transport(q->comm));
+    }
     if (algorithm == KOLO_ALGORITHM_DIRECT && !q->comm->transport->windows) {
         return KOLO_FAIL(
             KOLO_ERR_UNSUPPORTED,
@@ -423,9 +427,13 @@ static kolo_status make_collective(kolo_request *q, kolo_algorithm algorithm) {
             "another or auto",
             kolo_comm_transport(q->comm));
     }
-    KOLO_TRY(find_handles(q));
     KOLO_TRY(set_words(q));
-    KOLO_TRY(choose_schedules(q, algorithm));
+    if (q->comm->backend && q->spec.shards == 0) {
+        KOLO_TRY(kolo_backend_prepare(q));
+    } else {
+        KOLO_TRY(find_handles(q));
+        KOLO_TRY(choose_schedules(q, algorithm));
+    }
     KOLO_TRY(make_tables(q));
     hash_request(q, algorithm);
     q->number = q->comm->next_number++;
@@ -536,6 +544,7 @@ kolo_status kolo_request_start(kolo_request *q) {
     q->round = 0;
     q->phase = 0;
     q->met = 0;
+    q->handed = false;
     take_turn(comm, q);
     return kolo_engine_progress(comm, &moved);
 }
@@ -554,6 +563,7 @@ void kolo_request_destroy(kolo_request *q) {
         (void)kolo_comm_break(q->comm, KOLO_ERR_ARG, "%s was destroyed while in flight", q->title);
     }
     unlink_request(q);
+    if (q->call) q->comm->backend->ops->release(q->call);
     for (int i = 0; i < q->n_schedules; i++) kolo_schedule_fini(&q->schedules[i]);
     kolo_segment_give(&q->comm->transport->segment, q->handles,
                       (size_t)q->n_parts * sizeof *q->handles);

@@ -14,9 +14,9 @@
  * from a peer; a BARRIER stands alone. A SEND completes when the peer has taken the data (no
  * buffering is assumed).
  *
- * A schedule that uses windows starts on no rank before all ranks have announced the collective, so
- * its first round may read any rank's DATA; its `prologue` rounds run before the announcement and
- * are local. Other schedules are synchronised by their messages only. */
+ * A schedule that uses windows, or a backend, starts on no rank before all ranks have announced the
+ * collective, so its first round may read any rank's DATA; its `prologue` rounds run before the
+ * announcement and are local. Other schedules are synchronised by their messages only. */
 
 #include "base/base.h"
 #include "kolo/comm.h"
@@ -40,7 +40,8 @@ typedef enum kolo_buffer {
     X(KOLO_ENTRY_COPY_TO, "copy_to")         /* to at the peer = from here */   \
     X(KOLO_ENTRY_PRESCALE, "prescale")       /* to = to * prescale, here */     \
     X(KOLO_ENTRY_POSTSCALE, "postscale")     /* to = to * postscale, here */    \
-    X(KOLO_ENTRY_BARRIER, "barrier")         /* all ranks have come this far */
+    X(KOLO_ENTRY_BARRIER, "barrier")         /* all ranks have come this far */ \
+    X(KOLO_ENTRY_WHOLE, "whole")             /* the collective, by the backend */
 
 typedef enum kolo_entry_kind {
 #define KOLO_ENTRY_ENUM(code, name) code,
@@ -59,6 +60,7 @@ typedef struct kolo_entry {
 typedef struct kolo_schedule {
     const char *name; /* of the row that wrote it */
     bool windows;     /* needs a transport whose peers reach each other's memory */
+    bool whole;       /* has a WHOLE entry */
     bool failed;
     size_t prologue; /* rounds before the announcement */
     size_t scratch;  /* elements of SCRATCH */
@@ -108,6 +110,7 @@ typedef enum kolo_variant {
     KOLO_VARIANT_WINDOW,   /* DATA of all ranks must be reachable */
     KOLO_VARIANT_STAGED,   /* through SCRATCH of all ranks, in chunks: for private buffers */
     KOLO_VARIANT_EAGER,    /* data travels with the announcement: for tiny sizes */
+    KOLO_VARIANT_WHOLE,    /* a backend does it (backend.h) */
 } kolo_variant;
 
 /* A row of the table of algorithms: adding one is a file alg_*.c and a row in algorithms.c. */

@@ -102,6 +102,7 @@ static kolo_status watch_sometimes(kolo_comm *comm, int64_t now_ns) {
 static void step_aside(kolo_comm *comm, kolo_idle *w) {
     int64_t before_ns = w->now_ns;
     bool nap = before_ns - w->since_ns > YIELD_NS || before_ns < comm->busy_until_ns;
+    nap = nap && comm->handed == 0; /* a backend moves data only while it is asked how it is */
     const kolo_transport *t = comm->transport;
     if (t->events >= 0 && (nap || !t->silent)) { /* who is waited for will wake this thread */
         kolo_progress_sleep(comm, t->silent ? NAP_NS : WATCH_NS);

@@ -200,11 +200,22 @@ static void prepare(const one_case *c, const buffers *b, int n, int rank, prepar
     };
 }
 
+/* MPI knows no 16-bit floats. */
+static bool lacks(const kolo_comm *comm, const one_case *c) {
+    bool half = c->dtype == KOLO_DTYPE_F16 || c->dtype == KOLO_DTYPE_BF16;
+    return comm->backend && half && reduces(c->kind);
+}
+
 static kolo_status run_case(kolo_comm *comm, const one_case *c, const buffers *b) {
     int n = kolo_comm_size(comm), rank = kolo_comm_rank(comm);
     prepared p;
     kolo_request *request;
     prepare(c, b, n, rank, &p);
+    if (lacks(comm, c)) {
+        bool refused = kolo_request_create(comm, &p.opts, &request) == KOLO_ERR_UNSUPPORTED &&
+                       strstr(kolo_last_error(), "MPI does not reduce");
+        return refused ? KOLO_OK : KOLO_FAIL(KOLO_ERR_FORMAT, "MPI reduces 16-bit floats");
+    }
     KOLO_TRY(kolo_request_create(comm, &p.opts, &request));
     for (int repeat = 0; repeat < 2; repeat++) {
         for (size_t i = 0; i < p.n_output; i++) value_put(p.result, i, c->dtype, BEFORE);
@@ -579,6 +590,27 @@ static void slices_that_do_not_fit_are_an_error_everywhere(void **state) {
     }
 }
 
+/* ---- by MPI ---- */
+
+static void every_kind_by_mpi(rank_transport mpi) {
+    static const matrix one_type = {0}, all_types = {.all_types = true};
+    if (!ranks_have(mpi)) {
+        print_message("skip: no module for this MPI, or no mpiexec of it\n");
+        skip();
+    }
+    for (int n = 1; n <= 3; n++) {
+        ASSERT_OK(run_ranks(n, mpi, matrix_body, &one_type, sizeof one_type));
+    }
+    ASSERT_OK(run_ranks(3, mpi, matrix_body, &all_types, sizeof all_types));
+    ASSERT_OK(run_ranks(3, mpi, short_body, NULL, 0));
+    for (int what = 0; what < 2; what++) { /* found before MPI hears of it */
+        ASSERT_OK(run_ranks(3, mpi, mismatch_body, &what, sizeof what));
+    }
+}
+
+static void every_kind_by_open_mpi(void **state) { every_kind_by_mpi(RANKS_OPENMPI); }
+static void every_kind_by_mpich(void **state) { every_kind_by_mpi(RANKS_MPICH); }
+
 int main(void) {
     if (ranks_is_child()) return ranks_child();
     const struct CMUnitTest tests[] = {
@@ -590,6 +622,8 @@ int main(void) {
         cmocka_unit_test(what_makes_no_sense_is_refused),
         cmocka_unit_test(a_mismatch_is_an_error_everywhere),
         cmocka_unit_test(slices_that_do_not_fit_are_an_error_everywhere),
+        cmocka_unit_test(every_kind_by_open_mpi),
+        cmocka_unit_test(every_kind_by_mpich),
     };
     return cmocka_run_group_tests_name("comm_kinds", tests, NULL, NULL);
 }

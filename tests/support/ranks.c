@@ -5,6 +5,8 @@
 #include "base/process.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -126,7 +128,7 @@ static void spawn_rank(const rank_job *job, const job_files *files, int rank, ko
            kolo_env_set(&env, "MASTER_ADDR", "127.0.0.1") == KOLO_OK &&
            kolo_env_set(&env, "MASTER_PORT", "%d", files->port) == KOLO_OK &&
            kolo_env_set(&env, "KOLO_SECRET_FILE", "/proc/self/fd/%d", files->secret) == KOLO_OK &&
-           kolo_env_set(&env, "KOLO_TEST_RANK", "%d", files->block) == KOLO_OK;
+           kolo_env_set(&env, "KOLO_TEST_RANK", "/proc/self/fd/%d", files->block) == KOLO_OK;
     if (job->transport == RANKS_HOSTS) {
         made = made && kolo_env_set(&env, "KOLO_HOST_ID", "host %d", rank / 2) == KOLO_OK;
     }
@@ -140,6 +142,43 @@ static void spawn_rank(const rank_job *job, const job_files *files, int rank, ko
                               .env = env.vars,
                               .keep = keep,
                               .n_keep = rank == 0 ? 3 : 2};
+    if (!made || kolo_process_start(&opts, child) != KOLO_OK) abort();
+    kolo_env_fini(&env);
+}
+
+const char *ranks_mpiexec(rank_transport transport) {
+#ifdef KOLO_TEST_OPENMPI
+    if (transport == RANKS_OPENMPI) return KOLO_TEST_OPENMPI;
+#endif
+#ifdef KOLO_TEST_MPICH
+    if (transport == RANKS_MPICH) return KOLO_TEST_MPICH;
+#endif
+    return NULL;
+}
+
+static bool by_mpi(rank_transport transport) {
+    return transport == RANKS_OPENMPI || transport == RANKS_MPICH;
+}
+
+bool ranks_have(rank_transport transport) { return !by_mpi(transport) || ranks_mpiexec(transport); }
+
+/* All ranks by their launcher, which hands on no descriptors: the block is opened as this
+ * process's.
+ */
+static void spawn_mpi(const rank_job *job, const job_files *files, kolo_process *child) {
+    char n[16], self[PATH_MAX] = "";
+    snprintf(n, sizeof n, "%d", job->n);
+    if (readlink("/proc/self/exe", self, sizeof self - 1) < 0) abort();
+    kolo_env env = {0};
+    bool made = kolo_env_copy(&env) == KOLO_OK &&
+                kolo_env_set(&env, "OMPI_ALLOW_RUN_AS_ROOT", "1") == KOLO_OK &&
+                kolo_env_set(&env, "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1") == KOLO_OK &&
+                kolo_env_set(&env, "OMPI_MCA_rmaps_base_oversubscribe", "1") == KOLO_OK &&
+                kolo_env_set(&env, "OMPI_MCA_hwloc_base_binding_policy", "none") == KOLO_OK &&
+                kolo_env_set(&env, "KOLO_TEST_RANK", "/proc/%d/fd/%d", (int)getpid(),
+                             files->block) == KOLO_OK;
+    char *argv[] = {(char *)ranks_mpiexec(job->transport), (char[]){"-n"}, n, self, NULL};
+    kolo_process_opts opts = {.argv = argv, .env = env.vars};
     if (!made || kolo_process_start(&opts, child) != KOLO_OK) abort();
     kolo_env_fini(&env);
 }
@@ -175,14 +214,17 @@ static kolo_status run_processes(const rank_job *job, rank_outcome *outcomes) {
         block->outcomes[r] = (rank_outcome){.status = KOLO_ERR_PEER, .error = "ended early"};
     }
     kolo_process children[RANKS_MOST];
-    for (int r = 0; r < job->n; r++) spawn_rank(job, &files, r, &children[r]);
+    bool mpi = by_mpi(job->transport);
+    if (mpi) spawn_mpi(job, &files, &children[0]);
+    for (int r = 0; r < job->n && !mpi; r++) spawn_rank(job, &files, r, &children[r]);
     close(files.listener); /* rank 0 has its own */
     int64_t deadline_ns = kolo_now_ns() + (int64_t)DEADLINE_MS * 1000000;
     for (int r = 0; r < job->n; r++) {
-        kolo_exit how = wait_child(&children[r], deadline_ns);
+        kolo_exit how = {0};
+        if (!mpi || r == 0) how = wait_child(&children[r], deadline_ns);
         outcomes[r] = block->outcomes[r];
         outcomes[r].signal = how.signal;
-        if (how.code != 0 && !outcomes[r].status) { /* a sanitizer's finding at exit */
+        if (how.code != 0 && !outcomes[r].status && !mpi) { /* a sanitizer's finding at exit */
             outcomes[r].status = KOLO_ERR_PEER;
             snprintf(outcomes[r].error, sizeof outcomes[r].error, "exit status %d", how.code);
         }
@@ -204,11 +246,26 @@ static int env_number(const char *name) {
 
 bool ranks_is_child(void) { return getenv("KOLO_TEST_RANK") != NULL; }
 
-int ranks_own_rank(void) { return env_number("RANK"); }
+int ranks_own_rank(void) {
+    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK"};
+    for (size_t i = 0; i < KOLO_COUNT(names); i++) {
+        if (getenv(names[i])) return env_number(names[i]);
+    }
+    return env_number("RANK");
+}
 
-static job_block *map_block(int fd, off_t *bytes) {
+static job_block *map_block(off_t *bytes) {
+    int fd = open(getenv("KOLO_TEST_RANK"), O_RDWR | O_CLOEXEC);
+    if (fd < 0) return MAP_FAILED;
     *bytes = lseek(fd, 0, SEEK_END);
-    return mmap(NULL, (size_t)*bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    void *block = mmap(NULL, (size_t)*bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    return block;
+}
+
+static kolo_transport_choice transport_of(rank_transport transport) {
+    if (by_mpi(transport)) return KOLO_TRANSPORT_MPI;
+    return transport == RANKS_TCP ? KOLO_TRANSPORT_TCP : KOLO_TRANSPORT_AUTO;
 }
 
 static kolo_comm_opts opts_of(const job_block *block) {
@@ -216,13 +273,13 @@ static kolo_comm_opts opts_of(const job_block *block) {
         .timeout_ms = block->timeout_ms ? block->timeout_ms : TIMEOUT_MS,
         .segment_bytes = block->segment_bytes ? block->segment_bytes : segment_default,
         .heartbeat_ms = block->heartbeat_ms,
-        .transport = block->transport == RANKS_TCP ? KOLO_TRANSPORT_TCP : KOLO_TRANSPORT_AUTO,
+        .transport = transport_of(block->transport),
     };
 }
 
 kolo_comm_opts ranks_own_opts(void) {
     off_t bytes;
-    job_block *block = map_block(env_number("KOLO_TEST_RANK"), &bytes);
+    job_block *block = map_block(&bytes);
     if (block == MAP_FAILED) abort();
     kolo_comm_opts opts = opts_of(block);
     munmap(block, (size_t)bytes);
@@ -230,9 +287,9 @@ kolo_comm_opts ranks_own_opts(void) {
 }
 
 int ranks_child(void) {
-    int fd = env_number("KOLO_TEST_RANK"), rank = ranks_own_rank();
+    int rank = ranks_own_rank();
     off_t bytes;
-    job_block *block = map_block(fd, &bytes);
+    job_block *block = map_block(&bytes);
     if (block == MAP_FAILED) return 1;
     rank_body body = (rank_body)((intptr_t)run_rank_job + block->body);
     kolo_comm_opts opts = opts_of(block);
@@ -249,6 +306,7 @@ int ranks_child(void) {
 
 kolo_status run_rank_job(const rank_job *job) {
     rank_outcome outcomes[RANKS_MOST];
+    if (!ranks_have(job->transport)) return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "no such MPI");
     if (job->n < 1 || job->n > RANKS_MOST) {
         return KOLO_FAIL(KOLO_ERR_ARG, "a test with %d ranks", job->n);
     }

@@ -19,8 +19,21 @@
 typedef kolo_status (*rank_body)(kolo_comm *comm, const void *arg, void *result);
 
 /* TCP: processes that use it inside the host; HOSTS: each two ranks pretend to be a host of their
- * own, so that shared memory and TCP are used side by side. */
-typedef enum rank_transport { RANKS_THREAD, RANKS_SHM, RANKS_TCP, RANKS_HOSTS } rank_transport;
+ * own, so that shared memory and TCP are used side by side; OPENMPI and MPICH: started by that
+ * MPI's mpiexec, with transport mpi. */
+typedef enum rank_transport {
+    RANKS_THREAD,
+    RANKS_SHM,
+    RANKS_TCP,
+    RANKS_HOSTS,
+    RANKS_OPENMPI,
+    RANKS_MPICH
+} rank_transport;
+
+/* Whether a transport is there: those of MPI need its module and its mpiexec. */
+bool ranks_have(rank_transport transport);
+/* The mpiexec of a transport; NULL when Kolo was built without that MPI. */
+const char *ranks_mpiexec(rank_transport transport);
 
 /* How a rank ended. */
 typedef struct rank_outcome {
