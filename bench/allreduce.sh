@@ -4,8 +4,9 @@
 #
 #     bench/allreduce.sh [RANKS [ROUNDS [BUILD]]]      default: 2 ranks, 3 rounds, build/release
 #
-# A peer that is not installed is left out, and said so. Each gets its best settings: Open MPI and MPICH
-# with one rank per processor bound to it, Gloo with one thread per rank over the loopback interface.
+# A peer that is not installed is left out, and said so. Each gets its best settings: Open MPI with its
+# ranks bound to processors, as many to each, MPICH with a processor for each rank, Gloo with one thread per
+# rank over the loopback interface.
 set -eu
 ranks=${1:-2} rounds=${2:-3}
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -29,7 +30,8 @@ run() {
     kolo-dirty) "$build/kolo" run -n "$ranks" -- "$work/kolo" direct registered dirty $budget_ms $sizes ;;
     kolo-private) "$build/kolo" run -n "$ranks" -- "$work/kolo" direct private clean $budget_ms $sizes ;;
     kolo-ring) "$build/kolo" run -n "$ranks" -- "$work/kolo" ring registered clean $budget_ms $sizes ;;
-    openmpi) mpirun.openmpi --oversubscribe -n "$ranks" "$work/openmpi" "$seconds" $sizes ;;
+    openmpi) mpirun.openmpi --oversubscribe --map-by core --bind-to core:overload-allowed -n "$ranks" \
+        "$work/openmpi" "$seconds" $sizes ;;
     mpich) mpirun.mpich -n "$ranks" "$work/mpich" "$seconds" $sizes ;;
     gloo) "$python" "$root/bench/peers/gloo_allreduce.py" "$ranks" "$seconds" $sizes ;;
     esac

@@ -22,6 +22,8 @@ typedef struct kolo_bench_allreduce_opts {
     int hosts; /* the ranks are taken to be spread over so many hosts, in order, as hierarchical
                   needs them; default: as they are */
     kolo_algorithm algorithm; /* default auto */
+    int shards;               /* the reproducible allreduce of so many logical shards, at least as
+                                 many as ranks, a sum or mean; default: not */
     bool private_buffers;     /* data in the process's own memory instead of registered memory */
     bool dirty;        /* each rank rewrites its data before each call, outside of the time, as
                           training does; else the same buffers are reduced again and again */
@@ -43,7 +45,8 @@ typedef struct kolo_bench_row {
  * options, and all get the same rows. `*n_rows` is the room in `rows` and becomes their number. Per
  * size: a barrier, the timed call, the maximum over ranks of each iteration, the median over
  * iterations. Checks a result of each size first. While it measures, each rank is bound to a
- * processor of its own, where there are as many. Blocks; the error of any collective. */
+ * processor: of its own where there are as many, else as many ranks to each. Blocks; the error of
+ * any collective. */
 KOLO_API kolo_status kolo_bench_allreduce(kolo_comm *comm, const kolo_bench_allreduce_opts *opts,
                                           kolo_bench_row *rows, int *n_rows);
 

@@ -57,6 +57,10 @@ kolo_status cli_parse_sizes(const char *list, size_t sizes[CLI_SIZES], int *n) {
     }
 }
 
+static const char *algorithm_of(const kolo_bench_allreduce_opts *opts, const kolo_bench_row *row) {
+    return opts->shards > 0 ? "reproducible" : kolo_algorithm_name(row->algorithm);
+}
+
 /* The columns of nccl-tests and of the OSU benchmarks, with the median besides their mean. */
 static void add_table(kolo_text *t, const kolo_comm *comm, const kolo_bench_allreduce_opts *opts,
                       const char *op, const kolo_bench_row *rows, int n) {
@@ -70,8 +74,8 @@ static void add_table(kolo_text *t, const kolo_comm *comm, const kolo_bench_allr
         const kolo_bench_row *r = &rows[i];
         kolo_text_add(t, "%11zu %11zu %5s  %-16s %6d %10.2f %10.2f %10.2f %10.2f %9.3f %9.3f\n",
                       r->bytes, r->bytes / kolo_dtype_bytes(opts->dtype), type,
-                      kolo_algorithm_name(r->algorithm), r->iterations, r->us_median, r->us_mean,
-                      r->us_min, r->us_max, r->algbw_gbps, r->busbw_gbps);
+                      algorithm_of(opts, r), r->iterations, r->us_median, r->us_mean, r->us_min,
+                      r->us_max, r->algbw_gbps, r->busbw_gbps);
     }
 }
 
@@ -88,7 +92,7 @@ static void add_json(kolo_text *t, const kolo_comm *comm, const kolo_bench_allre
         kolo_json_object(&j, NULL);
         kolo_json_int(&j, "bytes", (int64_t)rows[i].bytes);
         kolo_json_int(&j, "ranks", rows[i].ranks);
-        kolo_json_string(&j, "algorithm", kolo_algorithm_name(rows[i].algorithm));
+        kolo_json_string(&j, "algorithm", algorithm_of(opts, &rows[i]));
         kolo_json_int(&j, "iterations", rows[i].iterations);
         kolo_json_double(&j, "us_median", rows[i].us_median);
         kolo_json_double(&j, "us_min", rows[i].us_min);
@@ -117,6 +121,7 @@ static kolo_status bench_allreduce_as_rank(kolo_comm *comm, int threads, kolo_op
         .op = (kolo_reduce_op)kolo_options_choice(o, "op"),
         .hosts = (int)kolo_options_int(o, "pretend-hosts"),
         .algorithm = (kolo_algorithm)kolo_options_choice(o, "algorithm"),
+        .shards = (int)kolo_options_int(o, "shards"),
         .private_buffers = kolo_options_flag(o, "private"),
         .dirty = kolo_options_flag(o, "dirty"),
         .budget_ms = (int64_t)(1000 * kolo_options_float(o, "seconds")),

@@ -24,7 +24,9 @@ typedef struct bench {
     const kolo_bench_allreduce_opts *opts;
     int64_t budget_ns;
     void *data;
-    double *us; /* [ITERATIONS_MOST] of one size */
+    char *nodes; /* [n_nodes][elements of the size]: what a reproducible allreduce takes */
+    int n_nodes; /* 0: it works in place */
+    double *us;  /* [ITERATIONS_MOST] of one size */
 } bench;
 
 /* Binds this thread to a processor, as MPI's launchers can: one for each local rank, or, with more
@@ -69,14 +71,22 @@ static void encode(kolo_dtype dtype, int value, char element[8]) {
     memcpy(element, from[dtype], kolo_dtype_bytes(dtype));
 }
 
-static void rewrite(const bench *b, size_t count, int value) {
+static void fill(kolo_dtype dtype, char *data, size_t count, int value) {
     char element[8];
-    size_t e = kolo_dtype_bytes(b->opts->dtype), done = count < 8 ? count : 8, bytes = count * e;
-    encode(b->opts->dtype, value, element);
-    char *data = b->data;
+    size_t e = kolo_dtype_bytes(dtype), done = count < 8 ? count : 8, bytes = count * e;
+    encode(dtype, value, element);
     for (size_t i = 0; i < done; i++) memcpy(data + i * e, element, e);
     for (size_t at = done * e; at < bytes; at *= 2) { /* doubles what is there */
         memcpy(data + at, data, bytes - at < at ? bytes - at : at);
+    }
+}
+
+/* What this rank contributes; of several nodes it is all in the first. */
+static void rewrite(const bench *b, size_t count, int value) {
+    size_t bytes = count * kolo_dtype_bytes(b->opts->dtype);
+    if (b->n_nodes == 0) fill(b->opts->dtype, b->data, count, value);
+    for (int i = 0; i < b->n_nodes; i++) {
+        fill(b->opts->dtype, b->nodes + (size_t)i * bytes, count, i ? 0 : value);
     }
 }
 
@@ -151,18 +161,38 @@ static kolo_status check_result(const bench *b, kolo_request *request, size_t co
     return kolo_barrier(b->comm);
 }
 
+static kolo_status create_request(const bench *b, size_t count, kolo_request **request) {
+    const kolo_bench_allreduce_opts *o = b->opts;
+    kolo_part parts[64] = {{.data = b->data, .count = count}};
+    uint32_t nodes[64];
+    (void)kolo_tree_nodes(o->shards, kolo_comm_size(b->comm), kolo_comm_rank(b->comm), nodes);
+    for (int i = 0; i < b->n_nodes; i++) {
+        char *data = b->nodes + (size_t)i * count * kolo_dtype_bytes(o->dtype);
+        parts[i] = (kolo_part){.data = data, .count = count, .tree_node = nodes[i]};
+    }
+    return kolo_request_create(b->comm,
+                               &(kolo_request_opts){.kind = KOLO_COLLECTIVE_ALLREDUCE,
+                                                    .parts = parts,
+                                                    .n_parts = o->shards > 0 ? b->n_nodes : 1,
+                                                    .output = o->shards > 0 ? b->data : NULL,
+                                                    .count = o->shards > 0 ? count : 0,
+                                                    .dtype = o->dtype,
+                                                    .op = o->op,
+                                                    .algorithm = o->algorithm,
+                                                    .shards = o->shards,
+                                                    .site = "bench"},
+                               request);
+}
+
 static kolo_status bench_size(const bench *b, size_t bytes, kolo_bench_row *row) {
     size_t e = kolo_dtype_bytes(b->opts->dtype), count = bytes / e;
-    kolo_part part = {.data = b->data, .count = count};
     kolo_request *request = NULL, *barrier = NULL;
     int n = 0;
     kolo_status status = KOLO_OK;
-    KOLO_TRY_GOTO(kolo_allreduce_create(b->comm, &part, 1, b->opts->dtype, b->opts->op,
-                                        b->opts->algorithm, "bench", &request),
-                  done);
+    KOLO_TRY_GOTO(create_request(b, count, &request), done);
     KOLO_TRY_GOTO(kolo_barrier_create(b->comm, "bench", &barrier), done);
     KOLO_TRY_GOTO(check_result(b, request, count), done);
-    memset(b->data, 0, count * e); /* sums of sums would overflow */
+    if (b->n_nodes == 0) memset(b->data, 0, count * e); /* sums of sums would overflow */
     KOLO_TRY_GOTO(measure(b, request, barrier, count, &n), done);
     KOLO_TRY_GOTO(kolo_allreduce(b->comm, b->us, (size_t)n, KOLO_DTYPE_F64, KOLO_MAX), done);
     fill_row(b, bytes, n, kolo_request_algorithm(request), row);
@@ -174,10 +204,16 @@ done:
     return status;
 }
 
-static kolo_status check_opts(const kolo_bench_allreduce_opts *o) {
+static kolo_status check_opts(const kolo_bench_allreduce_opts *o, int ranks) {
     if ((size_t)o->dtype >= KOLO_DTYPE_COUNT || (size_t)o->op > KOLO_MEAN || o->hosts < 0) {
         return KOLO_FAIL(KOLO_ERR_ARG, "a measurement of element type %d, operation %d, %d hosts",
                          (int)o->dtype, (int)o->op, o->hosts);
+    }
+    if (o->shards != 0 && (o->shards < ranks || (o->op != KOLO_SUM && o->op != KOLO_MEAN))) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "a reproducible allreduce of %d shards: a sum or mean of at least as many "
+                         "as ranks (%d) is measured",
+                         o->shards, ranks);
     }
     size_t e = kolo_dtype_bytes(o->dtype);
     for (int i = 0; i < o->n_sizes; i++) {
@@ -212,7 +248,7 @@ kolo_status kolo_bench_allreduce(kolo_comm *comm, const kolo_bench_allreduce_opt
         o.n_sizes = (int)KOLO_COUNT(sizes_default);
     }
     if (o.budget_ms == 0) o.budget_ms = 500;
-    KOLO_TRY(check_opts(&o));
+    KOLO_TRY(check_opts(&o, kolo_comm_size(comm)));
     if (o.hosts > 0) KOLO_TRY(pretend_hosts(comm, o.hosts));
     if (*n_rows < o.n_sizes) {
         return KOLO_FAIL(KOLO_ERR_ARG, "room for %d rows, %d are made", *n_rows, o.n_sizes);
@@ -220,20 +256,25 @@ kolo_status kolo_bench_allreduce(kolo_comm *comm, const kolo_bench_allreduce_opt
     size_t most = 0;
     for (int i = 0; i < o.n_sizes; i++) most = o.sizes[i] > most ? o.sizes[i] : most;
     bench b = {.comm = comm, .opts = &o, .budget_ns = o.budget_ms * 1000000};
+    if (o.shards > 0) {
+        b.n_nodes = kolo_tree_nodes(o.shards, kolo_comm_size(comm), kolo_comm_rank(comm), NULL);
+    }
+    size_t bytes = most * (size_t)(1 + b.n_nodes); /* the result and what goes into it */
     void *memory = NULL;
-    if (!o.private_buffers) KOLO_TRY(kolo_comm_alloc(comm, most, &memory));
-    void *own = o.private_buffers ? kolo_pages_map(most) : NULL;
+    if (!o.private_buffers) KOLO_TRY(kolo_comm_alloc(comm, bytes, &memory));
+    void *own = o.private_buffers ? kolo_pages_map(bytes) : NULL;
     b.data = o.private_buffers ? own : memory;
+    b.nodes = b.data ? (char *)b.data + most : NULL;
     b.us = kolo_alloc(ITERATIONS_MOST * sizeof *b.us);
     kolo_status status = KOLO_OK;
     cpu_set_t before;
     bool bound = bind_rank(comm, &before);
-    if (!b.data || !b.us) status = KOLO_NOMEM(most);
+    if (!b.data || !b.us) status = KOLO_NOMEM(bytes);
     for (int i = 0; i < o.n_sizes && status == KOLO_OK; i++) {
         status = bench_size(&b, o.sizes[i], &rows[i]);
     }
     if (bound) (void)sched_setaffinity(0, sizeof before, &before);
-    kolo_pages_unmap(own, most);
+    kolo_pages_unmap(own, bytes);
     kolo_free(b.us);
     if (status == KOLO_OK) *n_rows = o.n_sizes;
     return status;
