@@ -5,9 +5,9 @@
 #
 # Images are of the model's usual size, those of SIZE when that is set in the environment. PyTorch is that
 # of PYTHON (/usr/bin/python3). Its defaults come first, then malloc that keeps its pages, the other layout and
-# each OPENBLAS_CORETYPE that this processor can run, kept where faster; the fastest goes on to the rounds, and
-# every trial is printed. Kolo measures its kernels for the shapes before, as --autotune on does, unless TUNE=0.
-# `gpt` is a gpt2 of 6 layers, width 384, 256 tokens, vocabulary 8192.
+# each OPENBLAS_CORETYPE of CORES (those that this processor can run), kept where faster; the fastest goes on to
+# the rounds, and every trial is printed. Kolo measures its kernels for the shapes before, as --autotune on does,
+# unless TUNE=0. `gpt` is a gpt2 of 6 layers, width 384, 256 tokens, vocabulary 8192.
 set -eu
 model=${1:-lenet} batch=${2:-64} threads=${3:-1} rounds=${4:-5}
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -21,8 +21,8 @@ trap 'rm -rf "$work"' EXIT INT TERM
 field() { sed -n "s/.*\"$1\": *\"\{0,1\}\([^,\"}]*\).*/\1/p"; }
 
 keep="MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=100000000000 GLIBC_TUNABLES=glibc.malloc.hugetlb=1"
-cores="Haswell Zen"
-! grep -q avx512f /proc/cpuinfo || cores="$cores SkylakeX"
+cores=${CORES-Haswell Zen}
+[ -n "${CORES+set}" ] || ! grep -q avx512f /proc/cpuinfo || cores="$cores SkylakeX"
 
 # torch LAYOUT CORE MALLOC: one run of the peer. CORE and MALLOC may be "default".
 torch() {
