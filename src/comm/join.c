@@ -26,18 +26,33 @@ static kolo_status fail_at(kolo_status status, const char *what) {
     return kolo_fail_in(status, "%s", what);
 }
 
+static bool several_addresses(const kolo_joining *j) {
+    return strchr(j->place.master_addr, ',') != NULL;
+}
+
 /* Where ranks of other hosts come to: a port of this host's address on the network between hosts,
- * which is the one of `near`, a connection to rank 0 or its listening socket. */
+ * which is the one of `near`, a connection to rank 0 or its listening socket. The others know best
+ * by which address they reach rank 0's host. */
 static kolo_status open_tcp(kolo_joining *j, int near) {
     int unused;
     if (j->opts.transport == KOLO_TRANSPORT_SHM || j->tcp_listener >= 0) return KOLO_OK;
     char *address = j->own.address, found[KOLO_ADDRESS_BYTES];
+    bool beside = j->place.rank == 0;
     if (!j->opts.interface) KOLO_TRY(kolo_socket_own_address(near, address, &unused));
+    if (!j->opts.interface && !beside && several_addresses(j) && kolo_socket_same_host(near)) {
+        bool six = strchr(address, ':') != NULL;
+        snprintf(address, sizeof j->own.address, "%s", six ? "::" : "0.0.0.0");
+        beside = true;
+    }
     KOLO_TRY(kolo_socket_listen_tcp(address, 0, &j->tcp_listener));
     KOLO_TRY(kolo_socket_own_address(j->tcp_listener, found, &j->own.port));
-    /* The others know best by which address they reach rank 0. */
-    if (j->place.rank == 0 && !j->opts.interface) address[0] = '\0';
+    if (beside && !j->opts.interface) address[0] = '\0';
     return KOLO_OK;
+}
+
+static void close_tcp(kolo_joining *j) {
+    if (j->tcp_listener >= 0) close(j->tcp_listener);
+    j->tcp_listener = -1;
 }
 
 /* ---- rank 0's side ---- */
@@ -201,7 +216,10 @@ static kolo_status try_address(kolo_joining *j, const char *address, int64_t dea
     KOLO_TRY(kolo_socket_connect_tcp(address, j->place.master_port, deadline_ns, fd));
     kolo_status status = open_tcp(j, *fd);
     if (status == KOLO_OK) status = kolo_lobby_enter(*fd, &j->key, &j->own, deadline_ns, nonces);
-    if (status != KOLO_OK) close(*fd);
+    if (status != KOLO_OK) {
+        close(*fd);
+        close_tcp(j); /* the next address may be on another network */
+    }
     return status;
 }
 
@@ -211,7 +229,7 @@ static kolo_status reach_leader(kolo_joining *j, int *fd, kolo_nonces *nonces) {
     kolo_contract *c = &j->place;
     char address[sizeof c->master_addr];
     const char *at = c->master_addr;
-    bool several = strchr(c->master_addr, ',') != NULL;
+    bool several = several_addresses(j);
     for (;;) {
         at = next_address(c->master_addr, at, address, sizeof address);
         int64_t until_ns = kolo_now_ns() + ATTEMPT_NS;
@@ -229,7 +247,7 @@ static kolo_status reach_leader(kolo_joining *j, int *fd, kolo_nonces *nonces) {
                              "and the way to it open?",
                              kolo_joining_s(j));
         }
-        if (status != KOLO_ERR_PEER && !(several && status == KOLO_ERR_FORMAT)) return status;
+        if (status != KOLO_ERR_PEER && !several) return status; /* another one may be better */
         if (kolo_now_ns() + RETRY_NS > j->deadline_ns) {
             char last[160];
             snprintf(last, sizeof last, "%s", kolo_last_error());
@@ -302,7 +320,7 @@ static void joining_fini(kolo_joining *j) {
         if (j->members[r].fd >= 0) close(j->members[r].fd);
     }
     if (j->local_listener >= 0) close(j->local_listener);
-    if (j->tcp_listener >= 0) close(j->tcp_listener);
+    close_tcp(j);
     if (j->place.listen_fd >= 0) close(j->place.listen_fd);
     kolo_free(j->members);
     kolo_free(j->table);

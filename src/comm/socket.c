@@ -161,6 +161,15 @@ kolo_status kolo_socket_own_address(int fd, char address[KOLO_ADDRESS_BYTES], in
     return KOLO_OK;
 }
 
+bool kolo_socket_same_host(int fd) {
+    char own[KOLO_ADDRESS_BYTES], other[KOLO_ADDRESS_BYTES];
+    any_address peer = {.any.sa_family = AF_UNSPEC};
+    socklen_t n = sizeof peer;
+    int unused;
+    return getpeername(fd, &peer.any, &n) == 0 && print_address(&peer.any, n, other) &&
+           kolo_socket_own_address(fd, own, &unused) == KOLO_OK && strcmp(own, other) == 0;
+}
+
 kolo_status kolo_socket_find_address(const char *wanted, char address[KOLO_ADDRESS_BYTES]) {
     struct ifaddrs *all;
     if (getifaddrs(&all) != 0) {

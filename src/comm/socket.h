@@ -13,6 +13,8 @@ kolo_status kolo_socket_listen_tcp(const char *address, int port, int *fd);
 kolo_status kolo_socket_connect_tcp(const char *address, int port, int64_t deadline_ns, int *fd);
 /* The address and port of this end of a connection or of a listening socket. IO. */
 kolo_status kolo_socket_own_address(int fd, char address[KOLO_ADDRESS_BYTES], int *port);
+/* True when both ends of a connection have one address: the other end is on this host. */
+bool kolo_socket_same_host(int fd);
 /* This host's address on a network: `wanted` is the name of an interface ("eth1") or the start of
  * an address ("10.1."). ARG, with what there is, when nothing fits. */
 kolo_status kolo_socket_find_address(const char *wanted, char address[KOLO_ADDRESS_BYTES]);

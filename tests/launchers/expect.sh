@@ -5,6 +5,8 @@ trap 'rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM
 (umask 077; head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >"$work/secret")
 failures=0
+limit=60 # seconds of a job
+export TMPDIR="$work" # Open MPI keeps the state of a job there
 
 # open_mpi: true when Open MPI is there; $mpirun then starts it, also as root and with more ranks than cores.
 open_mpi() {
@@ -26,7 +28,7 @@ fail() {
 # job COMMAND...: runs it; what it said is in $work/out, how it ended in $ended, how long it took in $took.
 job() {
     asked="$*" began=$(date +%s)
-    timeout 60 "$@" >"$work/out" 2>&1 </dev/null
+    timeout -k 2 $limit "$@" >"$work/out" 2>&1 </dev/null
     ended=$? took=$(($(date +%s) - began))
 }
 
