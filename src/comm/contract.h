@@ -14,9 +14,9 @@ typedef struct kolo_contract {
     char master_addr[KOLO_CONTRACT_ADDRESS_BYTES];
     int master_port;
     int processors; /* that the ranks of this host may run on together, once they are known */
-    uint64_t host; /* equal where ranks can share memory */
-    int listen_fd; /* rank 0's listening socket, or -1 */
-    int ended_fd;  /* rank 0's pipe from the launcher, or -1: see contract.c */
+    uint64_t host;  /* equal where ranks can share memory */
+    int listen_fd;  /* rank 0's listening socket, or -1 */
+    int ended_fd;   /* rank 0's pipe from the launcher, or -1: see contract.c */
 } kolo_contract;
 
 /* Reads and checks it, with the key that the job's secret makes (world > 1). Contradictions and

@@ -6,6 +6,8 @@
  * communicator), and chooses between its two schedules by whether some rank's data is private; one
  * that uses messages checks a peer when it first meets it. Then round after round: an entry that
  * cannot complete now is looked at again in the next call. */
+#include "comm/engine.h"
+
 #include "comm/backend.h"
 
 #include <stdio.h>

@@ -338,7 +338,8 @@ static void divergence_is_named_by_its_step(void **state) {
     setting s = {
         .opts = {BASE, .lr = 1e5, .momentum = 0.9, .batch = 5, .out_dir = "test_train_nan"}};
     const outcome *o = train(2, &s);
-    all_fail(o, 2, 0, KOLO_ERR_DIVERGED, "training diverged; lower the learning rate, which is 100000");
+    all_fail(o, 2, 0, KOLO_ERR_DIVERGED,
+             "training diverged; lower the learning rate, which is 100000");
     assert_non_null(strstr(o[0].error, "at step "));
     assert_int_equal(remove("test_train_nan/metrics.jsonl"), 0);
     assert_int_equal(remove("test_train_nan"), 0); /* no checkpoint */
