@@ -57,7 +57,8 @@ static kolo_value layer(kolo_graph *g, const bert_size *m, int i, kolo_value x) 
     int64_t c = m->width;
 #define PART(part) (snprintf(name, sizeof name, "bert.encoder.layer.%d." part, i), name)
     kolo_value y = model_token_linear(g, PART("attention.self.qkv"), x, c, 3 * c, deviation);
-    y = kolo_attention(g, y, &(kolo_attention_opts){.heads = m->heads});
+    y = kolo_attention(
+        g, y, &(kolo_attention_opts){.heads = m->heads, .dropout = (double)m->dropout / 100});
     y = model_token_linear(g, PART("attention.output.dense"), y, c, c, deviation);
     y = kolo_add(g, x, model_dropout(g, y, m->dropout));
     x = kolo_layer_norm(g, y, PART("attention.output.LayerNorm"), eps);

@@ -40,7 +40,12 @@ static kolo_value layer(kolo_graph *g, const gpt2_size *m, int i, kolo_value x) 
 #define PART(part) (snprintf(name, sizeof name, "h.%d." part, i), name)
     kolo_value y = kolo_layer_norm(g, x, PART("ln_1"), 0);
     y = model_token_linear(g, PART("attn.c_attn"), y, m->width, 3 * m->width, 0.02);
-    y = kolo_attention(g, y, &(kolo_attention_opts){.heads = m->heads, .causal = true});
+    y = kolo_attention(g, y,
+                       &(kolo_attention_opts){
+                           .heads = m->heads,
+                           .causal = true,
+                           .dropout = (double)m->dropout / 100,
+                       });
     y = model_token_linear(g, PART("attn.c_proj"), y, m->width, m->width, back);
     x = kolo_add(g, x, model_dropout(g, y, m->dropout));
     y = kolo_layer_norm(g, x, PART("ln_2"), 0);

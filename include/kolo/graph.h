@@ -192,6 +192,8 @@ typedef struct kolo_attention_opts {
     bool causal;     /* a token sees itself and those before it */
     kolo_value mask; /* i32 [N,T]: keys that are 0 are seen by none; used when use_mask */
     bool use_mask;
+    double dropout; /* in training each weight is dropped with this probability, as kolo_dropout
+                       drops elements; 0: none */
 } kolo_attention_opts;
 
 /* Scaled dot-product attention of several heads (Vaswani et al., 2017): qkv [N,T,3C] holds queries,

@@ -9,16 +9,17 @@
 
 /* What a stream of draws is for; part of the key, so that no two uses share numbers. */
 typedef enum kolo_rng_use {
-    KOLO_RNG_INIT = 1,      /* initial weights; index: hash of the parameter's name */
-    KOLO_RNG_SHUFFLE = 2,   /* order of samples; index: epoch */
-    KOLO_RNG_TEST = 3,      /* tests; index: free */
-    KOLO_RNG_SYNTHETIC = 4, /* made-up data; index: what is made */
-    KOLO_RNG_DROPOUT = 5,   /* what is dropped; index: layer */
-    KOLO_RNG_AUGMENT = 6,   /* how training images are changed; index: epoch */
-    KOLO_RNG_BENCH = 7,     /* data of benchmarks; index: free */
-    KOLO_RNG_NETWORK = 8,   /* the modelled network's stragglers; index: rank or message */
-    KOLO_RNG_MASK = 9,      /* tokens that are hidden; index: 0 */
-    KOLO_RNG_PAIR = 10,     /* which sentences stand side by side; index: split */
+    KOLO_RNG_INIT = 1,       /* initial weights; index: hash of the parameter's name */
+    KOLO_RNG_SHUFFLE = 2,    /* order of samples; index: epoch */
+    KOLO_RNG_TEST = 3,       /* tests; index: free */
+    KOLO_RNG_SYNTHETIC = 4,  /* made-up data; index: what is made */
+    KOLO_RNG_DROPOUT = 5,    /* what is dropped; index: layer */
+    KOLO_RNG_AUGMENT = 6,    /* how training images are changed; index: epoch */
+    KOLO_RNG_BENCH = 7,      /* data of benchmarks; index: free */
+    KOLO_RNG_NETWORK = 8,    /* the modelled network's stragglers; index: rank or message */
+    KOLO_RNG_MASK = 9,       /* tokens that are hidden; index: 0 */
+    KOLO_RNG_PAIR = 10,      /* which sentences stand side by side; index: split */
+    KOLO_RNG_ATTENTION = 11, /* which attention weights are dropped; index: layer */
 } kolo_rng_use;
 
 typedef struct kolo_rng {

@@ -118,11 +118,32 @@ extern const kolo_op kolo_op_embedding, kolo_op_embedding_bwd, kolo_op_position_
 enum { KOLO_MASK_COUNT, KOLO_MASK_ID, KOLO_MASK_VOCABULARY, KOLO_MASK_PAIRS };
 extern const kolo_op kolo_op_mask_tokens;
 
-/* attention: qkv [N,T,3C] (queries, keys, values, each heads times C/heads), [mask i32 [N,T]] ->
- * o [N,T,C], lse [N,heads,T]: per head softmax(q k^T / sqrt(C/heads)) v over the keys whose mask is
- * not 0, causal: up to the query's own; lse is the logarithm of the softmax's denominator, infinite
- * where there is no key (then o is 0). attention_bwd: do, qkv, o, lse, [mask] -> dqkv. */
-enum { KOLO_ATTENTION_HEADS, KOLO_ATTENTION_CAUSAL };
+/* attention: qkv [N,T,3C] (queries, keys, values, each heads times C/heads), when p > 0 also draw
+ * [], first_sample [], then [mask i32 [N,T]] -> o [N,T,C], lse [N,heads,T]: per head softmax(q k^T
+ * / sqrt(C/heads)) v over the keys whose mask is not 0, causal: up to the query's own; lse is the
+ * logarithm of the softmax's denominator, infinite where there is no key (then o is 0). With p > 0
+ * each weight of the softmax is zeroed when its draw, of 16 bits, is below p, and else divided by 1
+ * - p, p being a multiple of 2^-16: the nearest to what is given. Draws are as dropout's: those of
+ * query i, head h of window n are lanes j % 8 of Philox's numbers at counter ((n heads + h) T + i)
+ * ceil(T / 8) + j / 8, lane l being the lower half of number l, or from 4 on the upper half of
+ * number l - 4. attention_bwd: do, qkv, o, lse, when p > 0 draw, first_sample, then [mask] -> dqkv.
+ */
+enum {
+    KOLO_ATTENTION_HEADS,
+    KOLO_ATTENTION_CAUSAL,
+    KOLO_ATTENTION_P,
+    KOLO_ATTENTION_LAYER,
+    KOLO_ATTENTION_INPUTS = 1, /* of attention before draw or mask */
+    KOLO_ATTENTION_BWD_INPUTS = 4,
+};
+/* The draws below which weights are dropped, of 16 bits. */
+static inline uint32_t kolo_attention_limit(const kolo_attr *attr) {
+    return (uint32_t)(attr[KOLO_ATTENTION_P].f * 0x1p16 + 0.5);
+}
+/* Inputs that the draws take: draw and first_sample, or none. */
+static inline int kolo_attention_draws(const kolo_attr *attr) {
+    return attr[KOLO_ATTENTION_P].f > 0 ? 2 : 0;
+}
 extern const kolo_op kolo_op_attention, kolo_op_attention_bwd;
 
 /* matmul: a [B,M,K] (transpose_a: [B,K,M]), b [B,K,N] (transpose_b: [B,N,K]) -> [B,M,N]. */

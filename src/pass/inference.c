@@ -1,7 +1,8 @@
 /* Inference: what computes one thing in training and another in evaluation becomes the latter.
  *
  *   batch_norm -> batch_norm_infer, which normalises by the running statistics
- *   dropout(x) -> x */
+ *   dropout(x) -> x
+ *   attention that drops weights -> attention that does not */
 #include "graph/op.h"
 #include "pass/pass.h"
 
@@ -29,6 +30,15 @@ static kolo_status infer_norm(const kolo_graph *g, kolo_node *n) {
     return KOLO_OK;
 }
 
+static void infer_attention(kolo_node *n) {
+    int draws = kolo_attention_draws(n->attr);
+    if (draws == 0) return;
+    for (int i = KOLO_ATTENTION_INPUTS; i + draws < n->n_in; i++) n->in[i] = n->in[i + draws];
+    n->n_in -= draws;
+    n->attr[KOLO_ATTENTION_P].f = 0;
+    n->attr[KOLO_ATTENTION_LAYER].i = 0;
+}
+
 /* Whoever reads v reads `by`. */
 static void replace(kolo_graph *g, kolo_value v, kolo_value by) {
     for (int32_t i = 0; i < g->n_nodes; i++) {
@@ -46,6 +56,7 @@ kolo_status kolo_pass_inference(kolo_graph *g) {
     for (int32_t i = 0; i < g->n_nodes; i++) {
         kolo_node *n = g->nodes[i];
         if (n->op == &kolo_op_batch_norm) KOLO_TRY(infer_norm(g, n));
+        if (n->op == &kolo_op_attention) infer_attention(n);
         if (n->op == &kolo_op_dropout) replace(g, n->out[0], n->in[0]);
     }
     return kolo_graph_prune(g);

@@ -26,12 +26,15 @@ static void set_layout(kolo_tensor *t, const char *text) {
 }
 
 /* Labels, token ids, masks and the indices of max pooling are integers, all else is f32. */
-static kolo_dtype dtype_of(const kolo_op *op, int input) {
+static kolo_dtype dtype_of(const kolo_op *op, const kolo_attr *attr, int input) {
     bool labels = op == &kolo_op_softmax_xent || op == &kolo_op_softmax_xent_bwd ||
                   op == &kolo_op_accuracy || op == &kolo_op_confusion;
     bool ids = op == &kolo_op_embedding || op == &kolo_op_embedding_bwd;
-    if (input == 1 && (labels || ids || op == &kolo_op_attention)) return KOLO_DTYPE_I32;
-    if (input == 4 && op == &kolo_op_attention_bwd) return KOLO_DTYPE_I32;
+    if (input == 1 && (labels || ids)) return KOLO_DTYPE_I32;
+    if (op == &kolo_op_attention || op == &kolo_op_attention_bwd) {
+        int more = op == &kolo_op_attention ? KOLO_ATTENTION_INPUTS : KOLO_ATTENTION_BWD_INPUTS;
+        return input == more + kolo_attention_draws(attr) ? KOLO_DTYPE_I32 : KOLO_DTYPE_F32;
+    }
     return input == 1 && op == &kolo_op_max_pool2d_bwd ? KOLO_DTYPE_U8 : KOLO_DTYPE_F32;
 }
 
@@ -41,7 +44,8 @@ void test_kernel_spec(kolo_kernel_spec *spec, const kolo_op *op, const kolo_attr
     static const kolo_attr none[KOLO_MAX_ATTRS];
     *spec =
         (kolo_kernel_spec){.op = op, .attr = attr ? attr : none, .n_in = n_in, .threads = threads};
-    for (int i = 0; i < n_in; i++) spec->in[i] = kolo_tensor_plain(dtype_of(op, i), in[i]);
+    for (int i = 0; i < n_in; i++)
+        spec->in[i] = kolo_tensor_plain(dtype_of(op, spec->attr, i), in[i]);
     kolo_shape_query query = {.attr = spec->attr, .n_in = n_in, .in = spec->in, .out = spec->out};
     ASSERT_OK(op->shape(&query));
     assert_int_equal(query.n_out, n_out);

@@ -121,22 +121,24 @@ static void embedding_is_the_reference(void **state) { each_set(embedding); }
 static const struct {
     int64_t n, length, heads, width;
     bool causal, mask;
+    double p;
 } attentions[] = {
-    {2, 7, 2, 8, true, false},    {1, 50, 3, 16, true, false},  {1, 48, 1, 32, false, false},
-    {2, 131, 2, 20, true, false}, {1, 300, 1, 64, true, false}, {1, 129, 1, 5, false, true},
-    {2, 61, 2, 12, true, true},   {1, 1, 1, 3, true, false},    {1, 257, 1, 24, false, true},
+    {2, 7, 2, 8, true, false, 0},       {1, 50, 3, 16, true, false, 0},
+    {1, 48, 1, 32, false, false, 0},    {2, 131, 2, 20, true, false, 0},
+    {1, 300, 1, 64, true, false, 0},    {1, 129, 1, 5, false, true, 0},
+    {2, 61, 2, 12, true, true, 0},      {1, 1, 1, 3, true, false, 0},
+    {1, 257, 1, 24, false, true, 0},    {2, 131, 2, 20, true, false, 0.1},
+    {1, 257, 3, 12, false, false, 0.1}, {2, 61, 2, 12, true, true, 0.5},
 };
 
 /* What the forward pass gives: the gradient's o and lse. */
-static void attend(const kolo_kernel_spec *like, const float *qkv, const int32_t *mask, float *o,
-                   float *lse) {
+static void attend(const kolo_kernel_spec *like, const void *const *data, float *o, float *lse) {
     kolo_kernel_spec spec = *like;
     const kolo_kernel *kernel;
     size_t bytes = 0;
     ASSERT_OK(kolo_kernel_select(KOLO_KERNELS_REF, &spec, &kernel, NULL));
     kolo_call call = {.spec = &spec, .out = {o, lse}};
-    call.in[0] = (void *)(uintptr_t)qkv;
-    call.in[1] = (void *)(uintptr_t)mask;
+    for (int i = 0; i < spec.n_in; i++) call.in[i] = (void *)(uintptr_t)data[i];
     ASSERT_OK(kernel->prepare(&spec, &call.state, &bytes));
     call.scratch = kolo_alloc(bytes);
     assert_non_null(call.scratch);
@@ -158,21 +160,58 @@ static void attention(int threads) {
             qkv[k] = 2 * kolo_rng_normal(&rng, (uint64_t)k);
         }
         const int32_t *mask = integers(n * t, 0, 2, i); /* some first queries may see no key */
-        const kolo_attr attr[KOLO_MAX_ATTRS] = {{heads}, {attentions[i].causal}};
-        const kolo_shape in[] = {x, kolo_shape_2(n, t)};
-        const void *data[] = {qkv, mask};
+        const double p = attentions[i].p;
+        int draws = p > 0 ? 2 : 0;
+        const kolo_attr attr[KOLO_MAX_ATTRS] = {{heads}, {attentions[i].causal}, {.f = p}, {3}};
+        const float draw = 12345, first = 7;
+        const kolo_shape none = kolo_shape_0(), keys = kolo_shape_2(n, t);
+        const kolo_shape in[] = {x, draws ? none : keys, none, keys};
+        const void *data[] = {qkv, draws ? (const void *)&draw : mask, &first, mask};
         kolo_kernel_spec spec;
-        test_kernel_spec(&spec, &kolo_op_attention, attr, 1 + masks, in, NULL, 2, NULL, threads);
-        attend(&spec, qkv, mask, o, lse);
+        test_kernel_spec(&spec, &kolo_op_attention, attr, 1 + draws + masks, in, NULL, 2, NULL,
+                         threads);
+        attend(&spec, data, o, lse);
         bool all_see = true;
         for (int64_t k = 0; k < n * heads * t; k++) all_see &= isfinite(lse[k]) != 0;
         if (all_see) check(&kolo_simd_attention, &spec, data, 3e-6);
-        const kolo_shape bwd[] = {y, x, y, rows, kolo_shape_2(n, t)};
-        const void *bwd_data[] = {NULL, qkv, o, lse, mask};
-        test_kernel_spec(&spec, &kolo_op_attention_bwd, attr, 4 + masks, bwd, NULL, 1, NULL,
+        const kolo_shape bwd[] = {y, x, y, rows, draws ? none : keys, none, keys};
+        const void *bwd_data[] = {NULL, qkv, o, lse, data[1], &first, mask};
+        test_kernel_spec(&spec, &kolo_op_attention_bwd, attr, 4 + draws + masks, bwd, NULL, 1, NULL,
                          threads);
         check(&kolo_simd_attention_bwd, &spec, bwd_data, 1e-5);
     }
+}
+
+/* With queries of zeros every key weighs the same, so an output of ones is the share that stayed.
+ */
+static void weights_are_dropped_as_often_as_is_said(void **state) {
+    enum { T = 256, HEADS = 2, C = HEADS * 8 };
+    static float qkv[T * 3 * C], o[T * C], again[T * C], lse[T * HEADS];
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {{HEADS}, {0}, {.f = 0.1}, {0}};
+    const kolo_shape in[] = {{3, {1, T, 3 * C}}, kolo_shape_0(), kolo_shape_0()};
+    float draw = 5, first = 0;
+    const void *data[] = {qkv, &draw, &first};
+    for (int t = 0; t < T; t++) {
+        for (int c = 2 * C; c < 3 * C; c++) qkv[t * 3 * C + c] = 1;
+    }
+    kolo_kernel_spec spec;
+    test_kernel_spec(&spec, &kolo_op_attention, attr, 3, in, NULL, 2, NULL, 1);
+    attend(&spec, data, o, lse);
+    double sum = 0, least = 2, most = 0;
+    for (int i = 0; i < T * C; i++) {
+        sum += (double)o[i];
+        least = fmin(least, (double)o[i]);
+        most = fmax(most, (double)o[i]);
+    }
+    /* 131,072 draws: the mean is 1 +- 0.001; a row's of 256, 1 +- 0.02 */
+    assert_true(fabs(sum / (T * C) - 1) < 0.005 && least > 0.85 && most < 1.12 && most > least);
+    draw = 6;
+    attend(&spec, data, again, lse);
+    assert_memory_not_equal(o, again, sizeof o);
+    draw = 5;
+    first = 1;
+    attend(&spec, data, again, lse);
+    assert_memory_not_equal(o, again, sizeof o);
 }
 
 static void attention_is_the_reference(void **state) { each_set(attention); }
@@ -244,6 +283,7 @@ int main(void) {
         cmocka_unit_test(layer_norm_is_the_reference),
         cmocka_unit_test(embedding_is_the_reference),
         cmocka_unit_test(attention_is_the_reference),
+        cmocka_unit_test(weights_are_dropped_as_often_as_is_said),
         cmocka_unit_test(lstm_is_the_reference),
         cmocka_unit_test(updates_are_the_reference),
     };

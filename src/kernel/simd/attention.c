@@ -1,9 +1,10 @@
 /* Attention and its gradient (loops: attention.isa.c). Heads of samples are dealt to threads; each
  * thread has scratch memory for one head: keys and values in tiles, and blocks of scores. */
+#include "base/rng.h"
 #include "kernel/simd/simd.h"
 
-enum { ATTENTION_QKV, ATTENTION_MASK };
-enum { BWD_DO, BWD_QKV, BWD_O, BWD_LSE, BWD_MASK };
+enum { ATTENTION_QKV };
+enum { BWD_DO, BWD_QKV, BWD_O, BWD_LSE };
 
 typedef struct attention_state {
     kolo_simd_loop loop;
@@ -41,12 +42,24 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
     return KOLO_OK;
 }
 
-/* A job with what both directions have; `qkv` and `mask` are input numbers. */
-static kolo_simd_attention_job job_of(const kolo_call *call, int qkv, int mask) {
+/* A job with what both directions have; `qkv` is an input's number, and `more` that of the first of
+ * those that there may be. */
+static kolo_simd_attention_job job_of(const kolo_call *call, int qkv, int more) {
     const kolo_kernel_spec *spec = call->spec;
     const attention_state *s = call->state;
     const int64_t *dim = spec->in[qkv].shape.dim;
+    int draws = kolo_attention_draws(spec->attr), mask = more + draws;
+    const float *draw = call->in[more], *first = call->in[more + 1];
+    kolo_rng rng = {0};
+    if (draws) {
+        rng = kolo_rng_make((uint64_t)(int64_t)*draw, KOLO_RNG_ATTENTION,
+                            (uint64_t)spec->attr[KOLO_ATTENTION_LAYER].i);
+    }
     return (kolo_simd_attention_job){
+        .limit = draws ? kolo_attention_limit(spec->attr) : 0,
+        .seed = rng.seed,
+        .stream = rng.stream,
+        .first = draws ? (int64_t)*first : 0,
         .heads = spec->attr[KOLO_ATTENTION_HEADS].i,
         .length = dim[1],
         .channels = dim[2] / 3,
@@ -61,7 +74,7 @@ static kolo_simd_attention_job job_of(const kolo_call *call, int qkv, int mask) 
 
 static void run_forward(const kolo_call *call) {
     const attention_state *s = call->state;
-    kolo_simd_attention_job job = job_of(call, ATTENTION_QKV, ATTENTION_MASK);
+    kolo_simd_attention_job job = job_of(call, ATTENTION_QKV, KOLO_ATTENTION_INPUTS);
     job.lse_out = call->out[1];
     int64_t items = call->spec->in[ATTENTION_QKV].shape.dim[0] * job.heads;
     kolo_simd_parallel(call->spec->threads, items, s->loop, &job);
@@ -69,7 +82,7 @@ static void run_forward(const kolo_call *call) {
 
 static void run_backward(const kolo_call *call) {
     const attention_state *s = call->state;
-    kolo_simd_attention_job job = job_of(call, BWD_QKV, BWD_MASK);
+    kolo_simd_attention_job job = job_of(call, BWD_QKV, KOLO_ATTENTION_BWD_INPUTS);
     job.d_o = call->in[BWD_DO];
     job.o = call->in[BWD_O];
     job.lse = call->in[BWD_LSE];

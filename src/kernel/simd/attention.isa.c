@@ -5,7 +5,9 @@
  * largest score and sum so far, and what was summed before is scaled when a larger one comes.
  * Backwards: the probabilities are computed again from the rows' log-sum-exp. With P the
  * probabilities, d = rows' <do, o>, and s the scale:
- *     dV = P^T dO,  dP = dO V^T,  dS = s P (dP - d),  dQ = dS K,  dK = dS^T Q. */
+ *     dV = P^T dO,  dP = dO V^T,  dS = s P (dP - d),  dQ = dS K,  dK = dS^T Q.
+ * Where weights are dropped P stands for R P in o and dV, and dP for R dP, R being 0 or 1 / (1 -
+ * p). R is drawn a row of a block of keys at a time, in both directions. */
 #include "kernel/simd/math.h"
 #include "kernel/simd/simd.h"
 #include "kernel/simd/tile.h"
@@ -22,6 +24,8 @@ typedef struct head {
     int64_t padded; /* width in whole tiles */
     float scale;
     bool causal;
+    const kolo_simd_attention_job *job;
+    uint64_t row; /* row 0's place among all rows of the global batch */
 } head;
 
 static head head_of(const kolo_simd_attention_job *job, int64_t item) {
@@ -38,7 +42,52 @@ static head head_of(const kolo_simd_attention_job *job, int64_t item) {
         .padded = panels_of(width) * TILE,
         .scale = 1.0f / sqrtf((float)width),
         .causal = job->causal,
+        .job = job,
+        .row = (uint64_t)((job->first * job->heads + item) * job->length),
     };
+}
+
+/* Philox4x32-10 (Salmon et al., 2011), as kolo_rng_draw has it, at GROUPS counters from `counter`
+ * on: c[k] becomes number k of each. */
+enum { LANES = 8, GROUPS = KEYS / LANES };
+static void draw_groups(const kolo_simd_attention_job *job, uint64_t counter,
+                        uint32_t c[4][GROUPS]) {
+    uint32_t key[2] = {(uint32_t)job->seed, (uint32_t)(job->seed >> 32)};
+    for (uint64_t g = 0; g < GROUPS; g++) {
+        c[0][g] = (uint32_t)(counter + g);
+        c[1][g] = (uint32_t)((counter + g) >> 32);
+        c[2][g] = (uint32_t)job->stream;
+        c[3][g] = (uint32_t)(job->stream >> 32);
+    }
+    for (int round = 0; round < 10; round++) {
+        for (int g = 0; g < GROUPS; g++) {
+            uint64_t a = (uint64_t)c[0][g] * 0xD2511F53u, b = (uint64_t)c[2][g] * 0xCD9E8D57u;
+            c[0][g] = (uint32_t)(b >> 32) ^ c[1][g] ^ key[0];
+            c[1][g] = (uint32_t)b;
+            c[2][g] = (uint32_t)(a >> 32) ^ c[3][g] ^ key[1];
+            c[3][g] = (uint32_t)a;
+        }
+        key[0] += 0x9E3779B9u;
+        key[1] += 0xBB67AE85u;
+    }
+}
+
+/* What the weights of query i and of a block of keys from j on are multiplied by. */
+static void draw_row(const head *a, int64_t i, int64_t j, float factors[KEYS]) {
+    uint32_t c[4][GROUPS], limit = a->job->limit;
+    uint64_t groups = (uint64_t)(a->length + LANES - 1) / LANES;
+    float kept = 0x1p16f / (0x1p16f - (float)limit);
+    draw_groups(a->job, (a->row + (uint64_t)i) * groups + (uint64_t)j / LANES, c);
+    for (int k = 0; k < LANES / 2; k++) {
+        for (int g = 0; g < GROUPS; g++) {
+            factors[LANES * g + k] = (c[k][g] & 0xffff) < limit ? 0 : kept;
+            factors[LANES * g + k + LANES / 2] = c[k][g] >> 16 < limit ? 0 : kept;
+        }
+    }
+}
+
+static void multiply_rows(float *row, const float *factors, int64_t columns) {
+    for (int64_t c = 0; c < columns; c += VL) store(row + c, load(row + c) * load(factors + c));
 }
 
 /* Scratch memory of a part, in the order of kolo_simd_attention_floats. */
@@ -116,7 +165,7 @@ static void multiply_row(float *row, int64_t count, float by) {
 /* A block of queries: o, and lse, of its rows. */
 static void attend(const head *a, int64_t i, int64_t rows, const workspace *w, float *o,
                    int64_t pitch, float *lse) {
-    float largest[QUERIES], sum[QUERIES];
+    float largest[QUERIES], sum[QUERIES], factors[KEYS];
     int64_t keys = seen_by(a, i, rows);
     for (int64_t r = 0; r < rows; r++) {
         largest[r] = -INFINITY;
@@ -135,6 +184,10 @@ static void attend(const head *a, int64_t i, int64_t rows, const workspace *w, f
             if (old != 1 && j > 0) multiply_row(out, a->padded, old);
             sum[r] = sum[r] * old + exponentials(row, base, panels_of(columns) * TILE, row);
             largest[r] = most;
+            if (a->job->limit > 0) {
+                draw_row(a, i + r, j, factors);
+                multiply_rows(row, factors, panels_of(columns) * TILE);
+            }
         }
         const product p = {
             .rows = rows,
@@ -185,17 +238,25 @@ typedef struct block {
     float inner[QUERIES]; /* <do, o> */
 } block;
 
-/* scores become the probabilities, slopes, which holds dP, becomes dS. */
+/* scores become the probabilities as they are used, slopes, which holds dP, becomes dS. */
 static void slope(const head *a, const block *b, int64_t j, int64_t columns, const workspace *w) {
+    bool drops = a->job->limit > 0;
+    float factors[KEYS];
     for (int64_t r = 0; r < b->rows; r++) {
         float *p = w->scores + r * KEYS, *s = w->slopes + r * KEYS;
         (void)scale_row(a, b->i + r, j, columns, p);
         vf lse = splat(b->lse[r]), inner = splat(b->inner[r]), scale = splat(a->scale);
-        for (int64_t c = 0; c < panels_of(columns) * TILE; c += VL) {
+        int64_t whole = panels_of(columns) * TILE;
+        if (drops) {
+            draw_row(a, b->i + r, j, factors);
+            multiply_rows(s, factors, whole);
+        }
+        for (int64_t c = 0; c < whole; c += VL) {
             vf e = exponential(load(p + c) - lse);
             store(p + c, e);
             store(s + c, e * (load(s + c) - inner) * scale);
         }
+        if (drops) multiply_rows(p, factors, whole);
     }
 }
 

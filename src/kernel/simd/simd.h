@@ -330,6 +330,9 @@ typedef struct kolo_simd_attention_job {
     bool causal;
     const float *qkv;
     const int32_t *mask;        /* or NULL */
+    uint32_t limit;             /* draws of 16 bits below it drop a weight; 0: none is dropped */
+    uint64_t seed, stream;      /* of the draws */
+    int64_t first;              /* sample 0's place in the global batch */
     const float *d_o, *o, *lse; /* backwards */
     float *out, *lse_out;       /* o and lse; dqkv */
     float *scratch;             /* of part 0 */
