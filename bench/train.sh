@@ -43,6 +43,17 @@ kolo() {
     "$build/kolo" bench train "$@" 2>/dev/null
 }
 
+# Debian's PyTorch takes what the system has: the reference BLAS is no peer.
+blas=$("$python" "$root/bench/peers/torch_train.py" mlp 1 1 nchw 0 | field blas)
+echo "# pytorch multiplies matrices by $blas"
+case $blas in
+MKL | *openblas*) ;;
+*)
+    echo "train.sh: that is not a fast one: install libopenblas0-pthread" >&2
+    exit 1
+    ;;
+esac
+
 # try LAYOUT CORE MALLOC: keeps the settings when they are faster than all before.
 best=1e9 layout='' core='' malloc=''
 try() {

@@ -42,6 +42,15 @@ optimizer = torch.optim.SGD(net.parameters(), lr=0.01 if x.dim() == 4 and x.shap
                             momentum=0.9)
 
 
+def blas():
+    """The library of matrix products; Debian's PyTorch takes the one that the system is set to."""
+    if torch.backends.mkl.is_available():
+        return "MKL"
+    with open("/proc/self/maps") as maps:
+        found = {line.split()[-1] for line in maps if "blas" in line.rsplit("/", 1)[-1]}
+    return next(iter(sorted(found)), "unknown")
+
+
 def step():
     begin = time.perf_counter()
     optimizer.zero_grad(set_to_none=True)
@@ -83,7 +92,7 @@ ms = statistics.median(times) * 1e3
 print(json.dumps({
     "peer": "pytorch", "version": torch.__version__, "model": args.model, "batch": args.batch,
     "size": args.size, "threads": args.threads, "layout": args.layout,
-    "openblas_coretype": os.environ.get("OPENBLAS_CORETYPE", ""),
+    "blas": blas(), "openblas_coretype": os.environ.get("OPENBLAS_CORETYPE", ""),
     "malloc": "keeps pages" if os.environ.get("MALLOC_MMAP_MAX_") == "0" else "default",
     "steps": len(times), "step_ms_median": round(ms, 4), "step_ms_min": round(min(times) * 1e3, 4),
     "samples_per_second": round(args.batch / ms * 1e3, 1),
