@@ -31,6 +31,10 @@ typedef struct kolo_dump_opts {
     bool reference_kernels, no_winograd;
     kolo_recompute recompute; /* default none */
     kolo_precision precision; /* default f32 */
+    bool cached;              /* choose by the times in the file `tuning`, as training does; */
+    const char *tuning;       /* NULL: there is none */
+    kolo_train_notice notice; /* hears when that file is no good; may be NULL */
+    void *notice_arg;
     int ranks;                /* SCHEDULE: size of the group; default 2 */
     kolo_algorithm algorithm; /* SCHEDULE */
 } kolo_dump_opts;
@@ -38,6 +42,8 @@ typedef struct kolo_dump_opts {
 /* Writes the text into *text, which the caller frees with kolo_dump_free. ARG: unknown model, or an
  * option that does not suit; UNSUPPORTED: an op without a kernel; NOMEM. */
 KOLO_API kolo_status kolo_dump(const kolo_dump_opts *opts, char **text);
+/* What the kernels are made of here, "avx2, oneDNN 2.6.3"; freed as a dump is. */
+KOLO_API kolo_status kolo_dump_kernels(char **text);
 KOLO_API void kolo_dump_free(char *text);
 
 #ifdef __cplusplus

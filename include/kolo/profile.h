@@ -30,11 +30,12 @@ typedef struct kolo_profile_row {
     const char *library;   /* the library's name for what runs, "brgconv:avx2"; "" where none */
     const char *parameter; /* that it is about, "conv1.weight"; "" where there is none */
     const char *shape;     /* of its first output */
-    double ms;             /* median over the steps */
-    double alone_ms;       /* least time when repeated at once, its data in the caches */
-    double bound_ms;       /* see kolo_profile */
-    double flops, bytes;   /* as the op's cost says; a multiply-add is two */
-    bool slow;             /* a reference loop, Kolo's or the library's */
+    /* All of a whole step, in which kernels run once for each micro-batch. */
+    double ms;           /* median over the steps */
+    double alone_ms;     /* least time when repeated at once, its data in the caches */
+    double bound_ms;     /* see kolo_profile */
+    double flops, bytes; /* as the op's cost says; a multiply-add is two */
+    bool slow;           /* a reference loop, Kolo's or the library's */
 } kolo_profile_row;
 
 /* What a profile found. The bound of a row is its time alone where it computes, that is where
@@ -42,7 +43,7 @@ typedef struct kolo_profile_row {
  * bytes at the memory's rate, or its time alone where that is less. */
 typedef struct kolo_profile {
     int threads, workers;
-    int64_t batch, parameters, steps;
+    int64_t batch, accumulate, parameters, steps;
     const char *isa;
     double peak_flops, peak_bytes; /* a second, measured here by short loops, of all threads */
     int64_t swept_bytes;           /* of memory, for peak_bytes: as much as the step touches */

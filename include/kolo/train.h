@@ -149,13 +149,23 @@ KOLO_API kolo_status kolo_train_check(const kolo_train_opts *opts, int workers);
 KOLO_API kolo_status kolo_train(kolo_comm *comm, const kolo_train_opts *opts,
                                 kolo_train_observer observer, void *arg, kolo_train_result *result);
 
+/* Zero means the default. */
+typedef struct kolo_eval_opts {
+    const char *checkpoint, *data; /* required */
+    int64_t batch;                 /* samples at a time on each rank; 64 */
+    int threads;                   /* of kernels, per rank; 1 */
+    kolo_autotune autotune;        /* as in kolo_train_opts, */
+    const char *tuning;            /* and this */
+    kolo_train_notice notice;      /* and these */
+    void *notice_arg;
+} kolo_eval_opts;
+
 /* Evaluates a checkpoint on the test split of `data`, shared between the ranks of `comm` (NULL:
- * alone), `batch` samples at a time (0: 64). Of the result, `steps` and `epochs` are those of the
- * checkpoint, `samples` those evaluated, samples_per_second is evaluation's; losses and times of
- * training are 0.
+ * alone). Of the result, `steps` and `epochs` are those of the checkpoint, `samples` those
+ * evaluated, samples_per_second is evaluation's; losses and times of training are 0.
  * FORMAT: no checkpoint, or not one of the model that it names; ARG: data of another shape. */
-KOLO_API kolo_status kolo_evaluate(kolo_comm *comm, const char *checkpoint, const char *data,
-                                   int64_t batch, int threads, kolo_train_result *result);
+KOLO_API kolo_status kolo_evaluate(kolo_comm *comm, const kolo_eval_opts *opts,
+                                   kolo_train_result *result);
 
 #ifdef __cplusplus
 }

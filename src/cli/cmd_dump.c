@@ -32,8 +32,11 @@ int cmd_dump(kolo_options *o) {
         .no_winograd = !kolo_options_flag(o, "winograd"),
         .ranks = (int)kolo_options_int(o, "ranks"),
         .algorithm = (kolo_algorithm)kolo_options_choice(o, "algorithm"),
+        .cached = kolo_options_choice(o, "autotune") == 1,
+        .notice = train_opts_notice,
     };
-    kolo_status status = train_opts_model(o, &opts.model, &opts.model_options);
+    kolo_status status = train_opts_tuning(o, &opts.tuning);
+    if (status == KOLO_OK) status = train_opts_model(o, &opts.model, &opts.model_options);
     if (status == KOLO_OK) status = print_dump(&opts);
     return status == KOLO_OK ? 0 : cli_fail(status);
 }

@@ -2,15 +2,22 @@
 #include "cli/cli.h"
 #include "cli/job.h"
 #include "cli/result.h"
+#include "cli/train_opts.h"
 
 static kolo_status evaluate_as_rank(kolo_comm *comm, int threads, kolo_options *o) {
-    const char *data = kolo_options_text(o, "data");
-    int64_t batch = kolo_options_int(o, "batch");
+    kolo_eval_opts opts = {
+        .checkpoint = kolo_options_text(o, "checkpoint"),
+        .data = kolo_options_text(o, "data"),
+        .batch = kolo_options_int(o, "batch"),
+        .threads = threads,
+        .autotune = (kolo_autotune)kolo_options_choice(o, "autotune"),
+        .notice = train_opts_notice,
+    };
     kolo_train_result result;
-    KOLO_TRY(
-        kolo_evaluate(comm, kolo_options_text(o, "checkpoint"), data, batch, threads, &result));
+    KOLO_TRY(train_opts_tuning(o, &opts.tuning));
+    KOLO_TRY(kolo_evaluate(comm, &opts, &result));
     if (kolo_comm_rank(comm) != 0) return KOLO_OK;
-    result_about about = {.data = data, .batch = batch};
+    result_about about = {.data = opts.data, .batch = opts.batch};
     return result_report(&result, &about, kolo_options_text(o, "json"));
 }
 

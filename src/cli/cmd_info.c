@@ -4,6 +4,7 @@
 #include "cli/cli.h"
 #include "cli/topology.h"
 #include "kolo/comm.h"
+#include "kolo/dump.h"
 
 #include <hwloc.h>
 #include <jansson.h>
@@ -28,6 +29,10 @@ static void add_kernels(kolo_text *t) {
     static const char *const sets[] = {
         [KOLO_ISA_BASELINE] = "baseline", [KOLO_ISA_AVX2] = "AVX2", [KOLO_ISA_AVX512] = "AVX-512"};
     add_row(t, "instruction set", sets[kolo_isa_best()]);
+    char *kernels; /* what is chosen, and the library's version */
+    if (kolo_dump_kernels(&kernels) != KOLO_OK) return;
+    add_row(t, "kernels", kernels);
+    kolo_dump_free(kernels);
 }
 
 static void add_precision(kolo_text *t) {

@@ -29,8 +29,9 @@ static double of_peak(const kolo_profile *p, double flops, double bytes, double 
 /* ---- tables ---- */
 
 static void add_head(kolo_text *t, const kolo_profile *p, const char *model) {
-    kolo_text_add(t, "model             %s, %" PRId64 " parameters, batch %" PRId64 "\n", model,
-                  p->parameters, p->batch);
+    kolo_text_add(t, "model             %s, %" PRId64 " parameters, batch ", model, p->parameters);
+    if (p->accumulate > 1) kolo_text_add(t, "%" PRId64 " x ", p->accumulate);
+    kolo_text_add(t, "%" PRId64 "\n", p->batch);
     kolo_text_add(t, "workers           %d, threads %d each\n", p->workers, p->threads);
     kolo_text_add(t,
                   "machine           %s, %.1f GFLOP/s, %.1f GB/s over %.1f MiB, as measured with "
@@ -162,6 +163,7 @@ static void add_json(kolo_text *t, const kolo_profile *p, const char *model) {
     kolo_json_string(&j, "model", model);
     kolo_json_int(&j, "parameters", p->parameters);
     kolo_json_int(&j, "batch", p->batch);
+    kolo_json_int(&j, "accumulate", p->accumulate);
     kolo_json_int(&j, "workers", p->workers);
     kolo_json_int(&j, "threads", p->threads);
     kolo_json_int(&j, "steps", p->steps);

@@ -30,6 +30,7 @@ static const char *const recomputes[] = {"none", "cheap", "full", NULL};
 static const char *const precisions[] = {"f32", "bf16", NULL};
 static const char *const kernels[] = {"best", "ref", NULL};
 static const char *const autotunes[] = {"off", "cached", "on", NULL};
+static const char *const known_times[] = {"off", "cached", NULL};
 static const char *const dumps[] = {"graph", "passes", "plan", "schedule", NULL};
 
 /* A row is a few lines here, not one line for each field. */
@@ -231,10 +232,14 @@ static const kolo_option rows[] = {
     {.name = "kernels", .type = KOLO_OPTION_CHOICE, .choices = kernels, .preset = "best",
      .commands = MODEL, .help = "the fastest kernels, or the plain reference ones"},
     {.name = "autotune", .type = KOLO_OPTION_CHOICE, .choices = autotunes, .preset = "cached",
-     .commands = STEPS,
+     .commands = WORK,
      .help = "choose kernels and layouts by formulas, by the times measured earlier on this "
              "processor, or measure what is missing before the first step"},
-    {.name = "tuning", .type = KOLO_OPTION_TEXT, .metavar = "FILE", .commands = STEPS,
+    {.name = "autotune", .type = KOLO_OPTION_CHOICE, .choices = known_times, .preset = "cached",
+     .commands = CMD_DUMP,
+     .help = "choose kernels and layouts by formulas, or by the times measured earlier on this "
+             "processor"},
+    {.name = "tuning", .type = KOLO_OPTION_TEXT, .metavar = "FILE", .commands = WORK | CMD_DUMP,
      .without = "kolo/tuning.txt in the user's cache folder",
      .help = "the file of measured times"},
     {.name = "winograd", .type = KOLO_OPTION_FLAG, .preset = "true", .commands = MODEL,

@@ -16,15 +16,13 @@ kolo_status train_opts_model(kolo_options *o, const char **model, const char **m
     return KOLO_OK;
 }
 
-/* A line for the user; one that passes only where it can be written over. */
-static void show_notice(void *arg, const char *line, bool passing) {
+void train_opts_notice(void *arg, const char *line, bool passing) {
     bool terminal = isatty(STDERR_FILENO);
     if (passing && !terminal) return;
     fprintf(stderr, terminal ? "\r\033[K%s%s" : "%s%s", line, passing ? "" : "\n");
 }
 
-/* --tuning, else kolo/tuning.txt in the user's cache folder; NULL where there is none. */
-static kolo_status tuning_file(kolo_options *o, const char **path) {
+kolo_status train_opts_tuning(kolo_options *o, const char **path) {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     *path = kolo_options_text(o, "tuning");
     if (*path) return KOLO_OK;
@@ -60,7 +58,7 @@ kolo_status train_opts_make(kolo_options *o, int threads, kolo_train_opts *opts)
         .algorithm = (kolo_algorithm)kolo_options_choice(o, "algorithm"),
     };
     opts->autotune = (kolo_autotune)kolo_options_choice(o, "autotune");
-    opts->notice = show_notice;
-    KOLO_TRY(tuning_file(o, &opts->tuning));
+    opts->notice = train_opts_notice;
+    KOLO_TRY(train_opts_tuning(o, &opts->tuning));
     return train_opts_model(o, &opts->model, &opts->model_options);
 }

@@ -7,6 +7,13 @@
 /* Splits "lenet:width=0.5" of --model into the model and its own options (NULL: none). */
 kolo_status train_opts_model(kolo_options *o, const char **model, const char **model_options);
 
+/* --tuning, else kolo/tuning.txt in the user's cache folder; NULL where there is none. */
+kolo_status train_opts_tuning(kolo_options *o, const char **path);
+
+/* A kolo_train_notice: a line on standard error, one that passes only where it can be written over.
+ */
+void train_opts_notice(void *arg, const char *line, bool passing);
+
 /* What train and bench train share: model, data, batch, optimiser, kernels, buckets. Texts live as
  * long as `o`. */
 kolo_status train_opts_make(kolo_options *o, int threads, kolo_train_opts *opts);

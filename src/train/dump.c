@@ -5,6 +5,7 @@
 #include "kolo/train.h"
 #include "pass/pass.h"
 #include "plan/plan.h"
+#include "train/tuning.h"
 
 static kolo_status build(const kolo_dump_opts *o, kolo_graph **graph) {
     const kolo_model *model;
@@ -22,7 +23,7 @@ static kolo_status build(const kolo_dump_opts *o, kolo_graph **graph) {
     return KOLO_OK;
 }
 
-static kolo_status dump_graph(const kolo_dump_opts *o, kolo_text *text) {
+static kolo_status dump_graph(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_text *text) {
     kolo_graph *g;
     KOLO_TRY(build(o, &g));
     kolo_status status = KOLO_OK;
@@ -35,6 +36,7 @@ static kolo_status dump_graph(const kolo_dump_opts *o, kolo_text *text) {
             .micro_batches = o->accumulate,
             .bucket_bytes = (size_t)o->bucket_bytes,
             .kernels = kolo_kernel_set_of(o->reference_kernels, o->no_winograd),
+            .tuner = tuner,
             .threads = o->threads,
         };
         status = kolo_pipeline_run(g, &opts);
@@ -45,7 +47,7 @@ static kolo_status dump_graph(const kolo_dump_opts *o, kolo_text *text) {
 }
 
 /* A plan as one rank of a group has it: with POST and WAIT, on a group of this process alone. */
-static kolo_status dump_plan(const kolo_dump_opts *o, kolo_text *text) {
+static kolo_status dump_plan(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_text *text) {
     kolo_graph *g;
     kolo_store *store = NULL;
     kolo_comm *comm = NULL;
@@ -63,6 +65,7 @@ static kolo_status dump_plan(const kolo_dump_opts *o, kolo_text *text) {
         .micro_batches = o->accumulate,
         .bucket_bytes = (size_t)o->bucket_bytes,
         .kernels = kolo_kernel_set_of(o->reference_kernels, o->no_winograd),
+        .tuner = tuner,
         .threads = o->threads,
     };
     KOLO_TRY_GOTO(kolo_plan_compile(g, &opts, store, comm, &plan), done);
@@ -134,23 +137,33 @@ static kolo_status resolve(const kolo_dump_opts *in, kolo_dump_opts *out) {
     return KOLO_OK;
 }
 
+static kolo_status dump_what(const kolo_dump_opts *o, kolo_text *text) {
+    kolo_setup setup = {.opts = {.tuning = o->tuning,
+                                 .autotune = o->cached ? KOLO_AUTOTUNE_CACHED : KOLO_AUTOTUNE_OFF,
+                                 .reference_kernels = o->reference_kernels,
+                                 .notice = o->notice,
+                                 .notice_arg = o->notice_arg}};
+    if (o->what == KOLO_DUMP_SCHEDULE) return dump_schedule(o, text);
+    KOLO_TRY(kolo_tuning_begin(&setup, NULL));
+    kolo_status status = o->what == KOLO_DUMP_PLAN ? dump_plan(o, setup.tuner, text)
+                                                   : dump_graph(o, setup.tuner, text);
+    kolo_setup_close(&setup);
+    return status;
+}
+
+kolo_status kolo_dump_kernels(char **out) {
+    kolo_text text = {0};
+    kolo_kernel_describe(&text);
+    if (text.failed) return KOLO_NOMEM(text.length);
+    *out = text.text;
+    return KOLO_OK;
+}
+
 kolo_status kolo_dump(const kolo_dump_opts *given, char **out) {
     kolo_dump_opts o;
     KOLO_TRY(resolve(given, &o));
     kolo_text text = {0};
-    kolo_status status = KOLO_OK;
-    switch (o.what) {
-    case KOLO_DUMP_GRAPH:
-    case KOLO_DUMP_PASSES:
-        status = dump_graph(&o, &text);
-        break;
-    case KOLO_DUMP_PLAN:
-        status = dump_plan(&o, &text);
-        break;
-    case KOLO_DUMP_SCHEDULE:
-        status = dump_schedule(&o, &text);
-        break;
-    }
+    kolo_status status = dump_what(&o, &text);
     if (status == KOLO_OK && text.failed) status = KOLO_NOMEM(text.length);
     if (status != KOLO_OK) {
         kolo_text_fini(&text);

@@ -6,6 +6,7 @@
 #include "kolo/train.h"
 #include "train/agree.h"
 #include "train/checkpoint.h"
+#include "train/tuning.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -123,8 +124,10 @@ kolo_status kolo_session_evaluate_all(kolo_session *session, kolo_comm *comm,
 /* ---- a checkpoint on its own ---- */
 
 typedef struct job {
+    kolo_eval_opts opts; /* resolved */
     kolo_checkpoint checkpoint;
     kolo_dataset *dataset;
+    kolo_setup setup; /* what tuning looks at */
     kolo_session *session;
 } job;
 
@@ -140,41 +143,53 @@ static kolo_status check_fit(const kolo_checkpoint *c, const kolo_dataset_info *
                      kolo_shape_text(&data->sample, have), data->classes);
 }
 
-/* Everything that needs no other rank. */
-static kolo_status prepare(job *j, const char *checkpoint, const char *data, int64_t batch,
-                           int threads) {
-    if (batch < 1) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "batch %" PRId64 ": choose at least 1", batch);
+/* What a rank can find out alone. */
+static kolo_status open_all(job *j) {
+    const kolo_eval_opts *o = &j->opts;
+    if (o->batch < 1) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "batch %" PRId64 ": choose at least 1", o->batch);
     }
-    if (threads < 1) return KOLO_FAIL(KOLO_ERR_ARG, "%d threads: choose at least 1", threads);
-    KOLO_TRY(kolo_checkpoint_open(checkpoint, &j->checkpoint));
+    if (o->threads < 1) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%d threads: choose at least 1", o->threads);
+    }
+    KOLO_TRY(kolo_checkpoint_open(o->checkpoint, &j->checkpoint));
     const kolo_checkpoint_info *info = &j->checkpoint.info;
     const kolo_model *model;
-    kolo_dataset_opts windows = {0};
     KOLO_TRY(kolo_model_find(info->model, &model));
+    kolo_dataset_opts windows = {0};
     if (model->windows) KOLO_TRY(model->windows(info->model_options, &windows));
-    KOLO_TRY(kolo_dataset_open_for(data, KOLO_SPLIT_TEST, &windows, &j->dataset));
+    KOLO_TRY(kolo_dataset_open_for(o->data, KOLO_SPLIT_TEST, &windows, &j->dataset));
     KOLO_TRY(check_fit(&j->checkpoint, kolo_dataset_describe(j->dataset)));
-    kolo_session_opts opts = {
-        .model = j->checkpoint.info.model,
-        .model_options = j->checkpoint.info.model_options,
-        .sample = j->checkpoint.info.sample,
-        .label = kolo_dataset_describe(j->dataset)->label,
-        .classes = j->checkpoint.info.classes,
-        .batch = batch,
-        .evaluate_only = true,
-        .plan = {.threads = threads},
+    j->setup = (kolo_setup){
+        .opts = {.autotune = o->autotune,
+                 .tuning = o->tuning,
+                 .notice = o->notice,
+                 .notice_arg = o->notice_arg},
+        .session = {.model = info->model,
+                    .model_options = info->model_options,
+                    .sample = info->sample,
+                    .label = kolo_dataset_describe(j->dataset)->label,
+                    .classes = info->classes,
+                    .batch = o->batch,
+                    .evaluate_only = true,
+                    .plan = {.threads = o->threads}},
     };
-    kolo_status status = kolo_session_create(&opts, NULL, &j->session);
-    if (status != KOLO_OK) return kolo_fail_in(status, "%s", checkpoint);
+    return KOLO_OK;
+}
+
+static kolo_status load(job *j) {
+    kolo_status status = kolo_session_create(&j->setup.session, NULL, &j->session);
+    if (status != KOLO_OK) return kolo_fail_in(status, "%s", j->checkpoint.path);
     return kolo_checkpoint_load(&j->checkpoint, kolo_session_store(j->session));
 }
 
-static kolo_status run(const job *j, kolo_comm *comm, int64_t batch, int threads,
-                       kolo_train_result *result) {
+static kolo_status run(job *j, kolo_comm *comm, kolo_train_result *result) {
     kolo_evaluation evaluation;
+    KOLO_TRY(kolo_agree(comm, open_all(j)));
+    KOLO_TRY(kolo_tuning_begin(&j->setup, comm));
+    KOLO_TRY(kolo_agree(comm, load(j)));
     int64_t start = kolo_now_ns();
-    KOLO_TRY(kolo_session_evaluate_all(j->session, comm, j->dataset, batch, &evaluation));
+    KOLO_TRY(kolo_session_evaluate_all(j->session, comm, j->dataset, j->opts.batch, &evaluation));
     if (!isfinite(evaluation.loss)) {
         return KOLO_FAIL(
             KOLO_ERR_FORMAT,
@@ -186,7 +201,7 @@ static kolo_status run(const job *j, kolo_comm *comm, int64_t batch, int threads
     if (comm) KOLO_TRY(kolo_broadcast(comm, &seconds, 1, KOLO_DTYPE_F64, 0));
     *result = (kolo_train_result){
         .workers = size_of(comm),
-        .threads = threads,
+        .threads = j->opts.threads,
         .parameters = kolo_session_parameters(j->session),
         .steps = j->checkpoint.info.steps,
         .epochs = j->checkpoint.info.epochs,
@@ -202,14 +217,13 @@ static kolo_status run(const job *j, kolo_comm *comm, int64_t batch, int threads
     return KOLO_OK;
 }
 
-kolo_status kolo_evaluate(kolo_comm *comm, const char *checkpoint, const char *data, int64_t batch,
-                          int threads, kolo_train_result *result) {
-    job j = {0};
-    batch = batch == 0 ? 64 : batch;
-    threads = threads == 0 ? 1 : threads;
-    kolo_status status = kolo_agree(comm, prepare(&j, checkpoint, data, batch, threads));
-    if (status == KOLO_OK) status = run(&j, comm, batch, threads, result);
+kolo_status kolo_evaluate(kolo_comm *comm, const kolo_eval_opts *opts, kolo_train_result *result) {
+    job j = {.opts = *opts};
+    if (j.opts.batch == 0) j.opts.batch = 64;
+    if (j.opts.threads == 0) j.opts.threads = 1;
+    kolo_status status = run(&j, comm, result);
     kolo_session_destroy(j.session);
+    kolo_setup_close(&j.setup);
     kolo_dataset_close(j.dataset);
     kolo_checkpoint_close(&j.checkpoint);
     return status;

@@ -35,6 +35,7 @@ typedef struct profiler {
     double *step_ms;   /* [runs] */
     double *phase_ms;  /* [KOLO_PHASES][runs] */
     double *alone_ms;  /* [n_steps] */
+    int *times; /* [n_steps], that it runs in an optimiser step: once a micro-batch, or once */
 } profiler;
 
 /* A profile and what it owns. */
@@ -59,7 +60,8 @@ static void watch(void *arg, int step, kolo_step_kind kind, int bucket, int64_t 
                   int64_t end_ns) {
     profiler *p = arg;
     double ms = (double)(end_ns - begin_ns) / 1e6;
-    p->ms[(int64_t)step * p->runs + p->run] = ms;
+    p->ms[(int64_t)step * p->runs + p->run] += ms;
+    if (p->run == 0) p->times[step]++;
     p->phase_ms[(int64_t)p->infos[step].phase * p->runs + p->run] += ms;
 }
 
@@ -68,7 +70,8 @@ static void repeat(void *arg, int step, kolo_step_kind kind, int bucket, int64_t
                    int64_t end_ns) {
     profiler *p = arg;
     int64_t best = end_ns - begin_ns, start = kolo_now_ns(), spent = 0;
-    if (kind != KOLO_STEP_KERNEL) return;
+    if (kind != KOLO_STEP_KERNEL || p->alone_ms[step] > 0)
+        return; /* the first micro-batch will do */
     for (int i = 0; i < REPEATS && (i < LEAST_REPEATS || spent < repeat_ns); i++) {
         int64_t begin = kolo_now_ns();
         kolo_plan_repeat(p->plan, step);
@@ -127,6 +130,7 @@ static double median(double *values, int64_t n) {
     return (values[(n - 1) / 2] + values[n / 2]) / 2;
 }
 
+/* Of one run of the kernel. */
 static double bound_of(const profiler *p, const kolo_step_info *s, double alone_ms) {
     double compute = 1e3 * s->cost.flops / p->machine.flops_per_s;
     double memory = 1e3 * s->cost.bytes / p->machine.bytes_per_s;
@@ -137,6 +141,7 @@ static double bound_of(const profiler *p, const kolo_step_info *s, double alone_
 static kolo_status make_row(const profiler *p, int i, kolo_arena *texts, kolo_profile_row *row) {
     const kolo_step_info *s = &p->infos[i];
     bool kernel = s->kind == KOLO_STEP_KERNEL;
+    const double times = p->times[i];
     char shape[KOLO_SHAPE_TEXT] = "";
     if (kernel) kolo_shape_text(&s->out.shape, shape);
     *row = (kolo_profile_row){
@@ -147,10 +152,10 @@ static kolo_status make_row(const profiler *p, int i, kolo_arena *texts, kolo_pr
         .parameter = kolo_arena_strdup(texts, s->parameter ? s->parameter : ""),
         .shape = kolo_arena_strdup(texts, shape),
         .ms = median(p->ms + i * p->runs, p->runs),
-        .alone_ms = p->alone_ms[i],
-        .bound_ms = bound_of(p, s, p->alone_ms[i]),
-        .flops = s->cost.flops,
-        .bytes = s->cost.bytes,
+        .alone_ms = times * p->alone_ms[i],
+        .bound_ms = times * bound_of(p, s, p->alone_ms[i]),
+        .flops = times * s->cost.flops,
+        .bytes = times * s->cost.bytes,
         .slow = s->slow,
     };
     bool whole = row->op && row->kernel && row->library && row->parameter && row->shape;
@@ -163,6 +168,7 @@ static kolo_status put_together(const profiler *p, owned_profile *o) {
         .threads = p->setup.opts.threads,
         .workers = p->comm ? kolo_comm_size(p->comm) : 1,
         .batch = p->setup.opts.batch,
+        .accumulate = p->setup.opts.accumulate,
         .parameters = kolo_session_parameters(p->session),
         .steps = p->runs,
         .isa = p->machine.isa,
@@ -199,7 +205,8 @@ static kolo_status prepare(profiler *p) {
     p->step_ms = kolo_zalloc(runs * sizeof *p->step_ms);
     p->phase_ms = kolo_zalloc(KOLO_PHASES * runs * sizeof *p->phase_ms);
     p->alone_ms = kolo_zalloc(n * sizeof *p->alone_ms);
-    if (!p->infos || !p->ms || !p->step_ms || !p->phase_ms || !p->alone_ms) {
+    p->times = kolo_zalloc(n * sizeof *p->times);
+    if (!p->infos || !p->ms || !p->step_ms || !p->phase_ms || !p->alone_ms || !p->times) {
         return KOLO_NOMEM(n * runs * sizeof *p->ms);
     }
     KOLO_TRY(kolo_plan_describe(p->plan, p->infos));
@@ -219,6 +226,7 @@ static void release(profiler *p) {
     kolo_free(p->step_ms);
     kolo_free(p->phase_ms);
     kolo_free(p->alone_ms);
+    kolo_free(p->times);
 }
 
 static kolo_status run(profiler *p, const kolo_train_opts *train, owned_profile **made) {

@@ -74,6 +74,32 @@ static kolo_phase phase_of(const outcome *o, const char *op) {
     return KOLO_PHASE_INPUT;
 }
 
+/* Rows are of a whole step: what runs in each micro-batch counts as often. */
+static void micro_batches_count(void **state) {
+    kolo_train_opts opts = {.model = "lenet", .batch = BATCH, .momentum = 0.9, .accumulate = 3};
+    static outcome three;
+    three = *profile(1, opts);
+    opts.accumulate = 1;
+    const outcome *one = profile(1, opts);
+    assert_int_equal(three.profile.accumulate, 3);
+    double sum = 0, flops[2][2] = {{0}}; /* of the step with 1 and 3; convolutions, updates */
+    for (int k = 0; k < 2; k++) {
+        const outcome *o = k ? &three : one;
+        for (int i = 0; i < o->profile.n_rows; i++) {
+            const row *r = &o->rows[i];
+            if (strcmp(r->op, "conv2d") == 0) flops[k][0] += r->flops;
+            if (strcmp(r->op, "sgd") == 0) flops[k][1] += r->bytes;
+            if (k) sum += r->ms;
+            assert_true(!r->has_kernel || r->alone_ms > 0);
+        }
+    }
+    assert_true(flops[1][0] == 3 * flops[0][0] && flops[0][0] > 0);
+    assert_true(flops[1][1] == flops[0][1] && flops[0][1] > 0);
+    double phases = 0;
+    for (int i = 1; i < KOLO_PHASES; i++) phases += three.profile.phase_ms[i];
+    assert_true(sum < 2 * phases && phases < 2 * sum); /* medians of sums, sums of medians */
+}
+
 static void every_step_is_in_its_phase(void **state) {
     static const struct {
         const char *op;
@@ -227,6 +253,7 @@ static void a_trace_that_cannot_be_written_fails_all_ranks(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(micro_batches_count),
         cmocka_unit_test(every_step_is_in_its_phase),
         cmocka_unit_test(the_numbers_are_those_of_the_net),
         cmocka_unit_test(reference_loops_are_marked),

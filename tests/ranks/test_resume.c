@@ -375,7 +375,8 @@ static void parameters_are_read_without_the_state(void **state) {
                             .checkpoint_steps = 4};
     kolo_train_result trained = train_well(1, &opts), evaluated;
     static const char path[] = "run/checkpoint-4.safetensors";
-    ASSERT_OK(kolo_evaluate(NULL, path, opts.data, 16, 1, &evaluated));
+    kolo_eval_opts eval = {.checkpoint = path, .data = opts.data, .batch = 16};
+    ASSERT_OK(kolo_evaluate(NULL, &eval, &evaluated));
     assert_true(test_relative_l2_f64(&evaluated.test_loss, &trained.test_loss, 1) < 1e-5);
     char *text;
     bool equal;

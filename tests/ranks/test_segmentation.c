@@ -26,8 +26,9 @@ static kolo_status train_body(kolo_comm *comm, const void *arg, void *result) {
 }
 
 static kolo_status evaluate_body(kolo_comm *comm, const void *arg, void *result) {
-    return kolo_evaluate(comm, "run/checkpoint-final.safetensors", DATA, *(const int *)arg, 1,
-                         result);
+    kolo_eval_opts opts = {
+        .checkpoint = "run/checkpoint-final.safetensors", .data = DATA, .batch = *(const int *)arg};
+    return kolo_evaluate(comm, &opts, result);
 }
 
 static void run(int ranks, rank_body body, int arg, kolo_train_result *results) {

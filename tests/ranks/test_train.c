@@ -149,8 +149,9 @@ static void a_run_reports_evaluates_and_saves(void **state) {
 
     /* The checkpoint alone gives the same evaluation. */
     kolo_train_result again;
-    ASSERT_OK(
-        kolo_evaluate(NULL, "test_train_run/checkpoint-final.safetensors", data, 7, 1, &again));
+    kolo_eval_opts eval = {
+        .checkpoint = "test_train_run/checkpoint-final.safetensors", .data = data, .batch = 7};
+    ASSERT_OK(kolo_evaluate(NULL, &eval, &again));
     assert_true(again.test_accuracy == r->test_accuracy);
     double loss = again.test_loss;
     assert_true(test_relative_l2_f64(&loss, &r->test_loss, 1) < 1e-5);
@@ -158,9 +159,8 @@ static void a_run_reports_evaluates_and_saves(void **state) {
     assert_int_equal(again.steps, 36);
     assert_int_equal(again.parameters, r->parameters);
 
-    assert_int_equal(kolo_evaluate(NULL, "test_train_run/checkpoint-final.safetensors", "synthetic",
-                                   0, 0, &again),
-                     KOLO_ERR_ARG);
+    eval.data = "synthetic";
+    assert_int_equal(kolo_evaluate(NULL, &eval, &again), KOLO_ERR_ARG);
     assert_non_null(strstr(kolo_last_error(),
                            "is for samples [1,14,14] in 10 classes, and synthetic"
                            " has samples [1,28,28] in 10"));

@@ -81,6 +81,7 @@ static void every_command_explains_itself(void **state) {
     assert_int_equal(run("info"), 0);
     char *info = test_contents("out");
     assert_non_null(strstr(info, "usable processors"));
+    assert_non_null(strstr(info, "\nkernels           "));
     kolo_free(info);
 }
 
@@ -355,7 +356,26 @@ static void measured_times_are_kept(void **state) {
     json_decref(b);
     json_decref(c);
 
+    /* Evaluation and dumps choose by them too. */
+    assert_int_equal(
+        run("eval --checkpoint tuned/checkpoint-final.safetensors --batch 16 --data "
+            "synthetic:N=64,test=32 --threads 1 --tuning eval/tuning.txt --autotune on"),
+        0);
+    assert_true(lines_of("eval/tuning.txt") > 5);
+    const char *dump = "dump --model lenet --what plan --batch 16 --threads 1 --tuning";
+    snprintf(command, sizeof command, "%s times/tuning.txt", dump);
+    assert_int_equal(run(command), 0);
+
     ASSERT_OK(kolo_file_write("times/tuning.txt", "nonsense\n", 9));
+    assert_int_equal(run(command), 0);
+    said = test_contents("err");
+    assert_non_null(strstr(said, "ignored: times/tuning.txt does not begin with"));
+    kolo_free(said);
+    snprintf(command, sizeof command, "%s times/tuning.txt --autotune off", dump);
+    assert_int_equal(run(command), 0);
+    said = test_contents("err");
+    assert_string_equal(said, "");
+    kolo_free(said);
     assert_int_equal(run("bench train --model mlp --batch 8 --threads 1 --steps 2 "
                          "--tuning times/tuning.txt"),
                      0);
