@@ -111,7 +111,7 @@ static void wrote(kolo_stream *s, size_t n, size_t before) {
     s->out_first += part;
     n -= part;
     part = n < s->data_left ? n : s->data_left;
-    s->data += part;
+    if (part > 0) s->data += part; /* NULL where there never was any */
     s->data_left -= part;
     s->out_first += n - part;
     if (s->out_first == s->out_end && s->data_left == 0) s->out_first = s->out_end = 0;
