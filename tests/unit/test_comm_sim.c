@@ -146,10 +146,11 @@ static void a_thousand_ranks_run_in_one_process(void **state) {
         kolo_algorithm a = cases[i].algorithm;
         ASSERT_OK(kolo_sim_allreduce(&net, 1000, 16000, a, 0, &first));
         ASSERT_OK(kolo_sim_allreduce(&net, 1000, 16000, a, 0, &second));
-        ASSERT_OK(kolo_sim_allreduce(&later, 1000, 16000, a, 0, &other));
         assert_true(first.hash == second.hash && first.us == second.us);
-        assert_true(first.hash != other.hash && first.events == other.events);
         if (cases[i].messages) assert_int_equal(first.messages, cases[i].messages);
+        if (first.messages > 1000000) continue; /* takes its time */
+        ASSERT_OK(kolo_sim_allreduce(&later, 1000, 16000, a, 0, &other));
+        assert_true(first.hash != other.hash && first.events == other.events);
     }
 }
 
@@ -164,7 +165,7 @@ static void every_algorithm_runs(void **state) {
                  {KOLO_ALGORITHM_MESH, 0},        {KOLO_ALGORITHM_HIERARCHICAL, 0},
                  {KOLO_ALGORITHM_AUTO, 5},        {KOLO_ALGORITHM_AUTO, 64}};
     static const int ranks[] = {1, 2, 3, 4, 7, 20};
-    static const size_t counts[] = {0, 1, 1009, 70001};
+    static const size_t counts[] = {0, 1, 1009, 5003};
     for (size_t c = 0; c < KOLO_COUNT(cases) * KOLO_COUNT(ranks) * KOLO_COUNT(counts); c++) {
         size_t i = c % KOLO_COUNT(cases), rest = c / KOLO_COUNT(cases);
         int n = ranks[rest % KOLO_COUNT(ranks)];
