@@ -88,6 +88,7 @@ struct kolo_request {
     uint64_t handle;   /* the name of the only part, or of INPUT, whichever the peers read */
     bool private_data; /* peers need this rank's DATA or INPUT and cannot reach it */
     bool eager;
+    bool handed; /* this start has been given to the backend */
 
     kolo_schedule_spec spec;
     kolo_schedule
@@ -107,7 +108,6 @@ struct kolo_request {
     size_t moved;            /* send and receive: bytes that have come */
     bool granted;            /* send: the peer waits for the data */
     void *call;              /* the backend's; NULL: it runs schedules of ours */
-    bool handed;             /* this start has been given to the backend */
     void **peer_data;        /* [size][n_parts]; filled when first met */
     void **peer_scratch;     /* [size] */
     uint64_t *met_seq;       /* [size]: start of which the peer's call has been checked, plus 1 */
