@@ -1,5 +1,5 @@
 # A thin front to CMake; `make help` lists the targets. All results lie in build/.
-.PHONY: all quickstart check lint format asan tsan fuzz bench soak install clean help
+.PHONY: all quickstart check check-slurm lint format asan tsan fuzz bench soak install clean help
 
 PREFIX ?= /usr/local
 build = cmake --preset $(1) >build/$(1).log 2>&1 || { cat build/$(1).log; exit 1; }; cmake --build --preset $(1)
@@ -18,6 +18,12 @@ quickstart: ## install what is missing, build, train Fashion-MNIST on 2 workers
 check: ## install what is missing, build, run every test
 	@tools/install-deps.sh
 	@tools/check.sh
+
+check-slurm: ## jobs that srun starts, on a Slurm of three nodes that is set up for them (root)
+	@tools/install-deps.sh --slurm
+	@mkdir -p build
+	@$(call build,release) --target kolo-cli
+	@tests/launchers/slurm.sh build/release
 
 lint: all ## format, clang-tidy, layers, headers, symbols
 	@tools/lint.sh

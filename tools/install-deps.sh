@@ -3,6 +3,7 @@
 # touches no network.
 #     install-deps.sh          all packages
 #     install-deps.sh --run    those to build and train
+#     install-deps.sh --slurm  all, and those of make check-slurm
 #     install-deps.sh --list   prints what is missing, installs nothing; exit 1 if anything is
 set -u
 
@@ -12,9 +13,10 @@ only_list=no
 for arg; do
     case $arg in
     --run) groups=run ;;
+    --slurm) groups="run check slurm" ;;
     --list) only_list=yes ;;
     *)
-        echo "usage: install-deps.sh [--run] [--list]" >&2
+        echo "usage: install-deps.sh [--run | --slurm] [--list]" >&2
         exit 2
         ;;
     esac
