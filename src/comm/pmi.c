@@ -82,7 +82,7 @@ static kolo_status get(const pmi_manager *m, const char *name, char *line, char 
 /* The launcher's map of ranks to hosts: "(vector,(0,1,4))" are four ranks on one host. */
 static bool on_one_host(const pmi_manager *m, int64_t deadline_ns) {
     static const char one[] = "(vector,(0,1,";
-    char line[LINE_BYTES], *map;
+    char line[LINE_BYTES] = "", *map;
     if (get(m, "PMI_process_mapping", line, &map, deadline_ns) != KOLO_OK) return false;
     return strncmp(map, one, sizeof one - 1) == 0 && !strchr(map + sizeof one - 1, '(');
 }
@@ -90,7 +90,7 @@ static bool on_one_host(const pmi_manager *m, int64_t deadline_ns) {
 static kolo_status exchange(kolo_manager *base, char text[KOLO_MANAGER_TEXT_BYTES],
                             int64_t deadline_ns) {
     pmi_manager *m = (pmi_manager *)base;
-    char request[LINE_BYTES], line[LINE_BYTES], hex[2 * KOLO_MANAGER_TEXT_BYTES + 1], *value;
+    char request[LINE_BYTES], line[LINE_BYTES] = "", hex[2 * KOLO_MANAGER_TEXT_BYTES + 1], *value;
     if (base->rank == 0) {
         sodium_bin2hex(hex, sizeof hex, (const unsigned char *)text, strlen(text));
         snprintf(request, sizeof request, "cmd=put kvsname=%s key=%s value=%s\n", m->space, key,
@@ -149,7 +149,7 @@ static kolo_status number(const char *name, long least, long most, int *value) {
 }
 
 static kolo_status enter(pmi_manager *m, int64_t deadline_ns) {
-    char line[LINE_BYTES], *space;
+    char line[LINE_BYTES] = "", *space;
     KOLO_TRY(number("PMI_SIZE", 1, INT32_MAX, &m->base.world));
     KOLO_TRY(number("PMI_RANK", 0, m->base.world - 1, &m->base.rank));
     KOLO_TRY(number("PMI_FD", 0, INT32_MAX, &m->fd));

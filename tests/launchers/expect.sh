@@ -39,7 +39,7 @@ says() { grep -q -- "$1" "$work/out" || fail "does not say '$1': $asked"; }
 fails_with() {
     [ $ended != 0 ] || fail "should fail: $asked"
     grep -q -- "^kolo: .*$1" "$work/out" || fail "does not say '$1': $asked"
-    [ $took -lt 12 ] || fail "took $took s: $asked"
+    [ $took -lt 14 ] || fail "took $took s: $asked"
 }
 
 finish_tests() { [ $failures != 0 ] || echo "launchers: all well"; }

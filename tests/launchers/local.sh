@@ -26,28 +26,29 @@ any_launcher() {
     says "2 ranks"
     job "$@" -n 2 $lenet --workers 3
     fails_with "--workers 3, but the launcher started 2"
-    job "$@" -n 2 env KOLO_SECRET_FILE="$work/none" $hasty
+    job "$@" -n 2 env KOLO_SECRET_FILE="$work/none" $bench
     fails_with "secret file $work/none: No such file"
-    job "$@" -n 2 env KOLO_SECRET_FILE="$work/secret" $hasty
+    job "$@" -n 2 env KOLO_SECRET_FILE="$work/secret" $bench
     all_well "a secret in a file"
-    job "$@" -n 2 sh -c '[ $'"$rank"' = 0 ] && export KOLO_SECRET_FILE='"$work/secret; exec $hasty"
+    job "$@" -n 2 sh -c '[ $'"$rank"' = 0 ] && export KOLO_SECRET_FILE='"$work/secret; exec $bench"
     fails_with "rank 0 has KOLO_SECRET_FILE, rank 1 has not"
     job "$@" -n 2 $bench --insecure
     all_well "--insecure"
-    job "$@" -n 2 sh -c "[ \$$rank = 1 ] && flag=--insecure; exec $hasty \$flag"
+    job "$@" -n 2 sh -c "[ \$$rank = 1 ] && flag=--insecure; exec $bench \$flag"
     fails_with "rank 0 and rank 1 disagree on --insecure"
     # A port that another job has; it waits there for a rank that never comes.
-    RANK=0 WORLD_SIZE=2 MASTER_PORT=$port $hasty --insecure >/dev/null 2>&1 &
+    RANK=0 WORLD_SIZE=2 MASTER_PORT=$port $bench --insecure >/dev/null 2>&1 &
     sleep 0.3
-    job env KOLO_MASTER_PORT=$port "$@" -n 2 $hasty
+    job env KOLO_MASTER_PORT=$port "$@" -n 2 $bench
     fails_with "cannot listen on 127.0.0.1:$port: Address already in use"
+    kill $!
     wait $!
     # A rank that never joins; two with one number, where the environment speaks.
     job "$@" -n 2 sh -c "[ \$$rank = 1 ] && exec sleep 15; exec $hasty"
     fails_with "not all of the 2 processes that the launcher has started have joined"
-    job "$@" -n 3 sh -c "RANK=\$(($rank > 0)) WORLD_SIZE=3 MASTER_PORT=$port exec $hasty --insecure"
+    job "$@" -n 3 sh -c "RANK=\$(($rank > 0)) WORLD_SIZE=3 MASTER_PORT=$port exec $bench --insecure"
     fails_with "two ranks say that they are rank 1"
-    job "$@" -n 2 sh -c "RANK=\$$rank WORLD_SIZE=\$(($rank + 2)) MASTER_PORT=$port exec $hasty --insecure"
+    job "$@" -n 2 sh -c "RANK=\$$rank WORLD_SIZE=\$(($rank + 2)) MASTER_PORT=$port exec $bench --insecure"
     fails_with "the world has"
 }
 
