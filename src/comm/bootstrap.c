@@ -192,6 +192,7 @@ kolo_status kolo_bootstrap(const kolo_comm_opts *opts, int64_t deadline_ns, kolo
     kolo_manager *m;
     KOLO_TRY(open_manager(deadline_ns, &m));
     kolo_status status = kolo_bootstrap_by(m, opts, deadline_ns, contract, key);
+    m->failed = status != KOLO_OK;
     m->ops->close(m);
     return status;
 }

@@ -20,6 +20,7 @@ typedef struct kolo_manager_ops {
 struct kolo_manager {
     const kolo_manager_ops *ops;
     int rank, world;
+    bool failed;   /* the meeting; said before close */
     bool one_host; /* all ranks are on this host; false where the manager does not say */
 };
 

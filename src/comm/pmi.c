@@ -21,7 +21,6 @@ static const char key[] = "kolo-rank0";
 typedef struct pmi_manager {
     kolo_manager base;
     int fd;
-    bool failed;     /* then no farewell: the launcher is to notice when this process ends */
     char space[257]; /* of keys: this job's */
 } pmi_manager;
 
@@ -87,8 +86,8 @@ static bool on_one_host(const pmi_manager *m, int64_t deadline_ns) {
     return strncmp(map, one, sizeof one - 1) == 0 && !strchr(map + sizeof one - 1, '(');
 }
 
-static kolo_status exchange(kolo_manager *base, char text[KOLO_MANAGER_TEXT_BYTES],
-                            int64_t deadline_ns) {
+static kolo_status share(kolo_manager *base, char text[KOLO_MANAGER_TEXT_BYTES],
+                         int64_t deadline_ns) {
     pmi_manager *m = (pmi_manager *)base;
     char request[LINE_BYTES], line[LINE_BYTES] = "", hex[2 * KOLO_MANAGER_TEXT_BYTES + 1], *value;
     if (base->rank == 0) {
@@ -118,17 +117,10 @@ static kolo_status exchange(kolo_manager *base, char text[KOLO_MANAGER_TEXT_BYTE
     return good ? KOLO_OK : KOLO_FAIL(KOLO_ERR_FORMAT, "PMI: what rank 0 has left is malformed");
 }
 
-static kolo_status share(kolo_manager *base, char text[KOLO_MANAGER_TEXT_BYTES],
-                         int64_t deadline_ns) {
-    kolo_status status = exchange(base, text, deadline_ns);
-    ((pmi_manager *)base)->failed = status != KOLO_OK;
-    return status;
-}
-
 static void leave(kolo_manager *base) {
     pmi_manager *m = (pmi_manager *)base;
     char line[LINE_BYTES];
-    if (!m->failed) {
+    if (!base->failed) { /* else the launcher is to notice when this process ends */
         (void)ask(m, "cmd=finalize\n", "finalize_ack", line, kolo_now_ns() + LAST_WORD_NS);
     }
     kolo_free(m);
