@@ -15,7 +15,8 @@ python=${PYTHON:-/usr/bin/python3}
 sizes="8 1024 16384 262144 1048576 16777216"
 budget_ms=300
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT INT TERM
+trap 'rm -rf "$work"' EXIT
+trap 'exit 1' INT TERM
 
 cc=${CC:-cc}
 $cc -O2 -I"$root/include" "$root/bench/allreduce.c" -o "$work/kolo" -L"$build" -lkolo-comm \

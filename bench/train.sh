@@ -16,7 +16,8 @@ python=${PYTHON:-/usr/bin/python3}
 size=${SIZE:-0}
 seconds=${SECONDS_EACH:-1.5}
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT INT TERM
+trap 'rm -rf "$work"' EXIT
+trap 'exit 1' INT TERM
 
 field() { sed -n "s/.*\"$1\": *\"\{0,1\}\([^,\"}]*\).*/\1/p"; }
 

@@ -7,7 +7,8 @@ cd "$(dirname "$0")/.." || exit 1
 build=${1:-build/release}
 [ -f "$build/compile_commands.json" ] || { echo "lint: no build in $build: run make first" >&2; exit 1; }
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT INT TERM
+trap 'rm -rf "$work"' EXIT
+trap 'exit 1' INT TERM
 jobs=$(nproc)
 status=0
 

@@ -6,7 +6,8 @@
 set -eu
 build=$1
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT INT TERM
+trap 'rm -rf "$work"' EXIT
+trap 'exit 1' INT TERM
 breaches=0
 
 # Names declared with default visibility: the preprocessed headers, cut at ; { and }.

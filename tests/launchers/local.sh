@@ -38,7 +38,8 @@ any_launcher() {
     fails_with "rank 0 and rank 1 disagree on --insecure"
     # A port that another job has; it waits there for a rank that never comes.
     RANK=0 WORLD_SIZE=2 MASTER_PORT=$port $bench --insecure >/dev/null 2>&1 &
-    sleep 0.3
+    listening=$(printf ':%04X 00000000:0000 0A' "$port")
+    for _ in $(seq 200); do grep -q "$listening" /proc/net/tcp && break; sleep 0.05; done
     job env KOLO_MASTER_PORT=$port "$@" -n 2 $bench
     fails_with "cannot listen on 127.0.0.1:$port: Address already in use"
     kill $!

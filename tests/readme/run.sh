@@ -6,7 +6,8 @@ set -u
 cd "$(dirname "$0")/../.." || exit 1
 limit=600
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT INT TERM
+trap 'rm -rf "$work"' EXIT
+trap 'exit 1' INT TERM
 status=0
 
 # say NAME STATUS: the verdict on one check.
