@@ -103,10 +103,10 @@ static kolo_status find_host(uint64_t *host) {
         add_file(&text, "/proc/sys/kernel/random/boot_id");
         add_file(&text, "/proc/self/ns/net");
     }
-    if (text.failed) return KOLO_NOMEM(128);
-    *host = kolo_hash_text(text.text ? text.text : "");
+    bool failed = text.failed;
+    if (!failed) *host = kolo_hash_text(text.text ? text.text : "");
     kolo_text_fini(&text);
-    return KOLO_OK;
+    return failed ? KOLO_NOMEM(128) : KOLO_OK;
 }
 
 static kolo_status read_opts(const kolo_comm_opts *opts, kolo_contract *c,
