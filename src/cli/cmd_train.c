@@ -73,7 +73,11 @@ static kolo_status train_as_rank(kolo_comm *comm, int threads, kolo_options *o) 
     }
     kolo_text config = {0};
     kolo_options_yaml(o, &config);
-    if (config.failed) return KOLO_NOMEM(config.length);
+    if (config.failed) {
+        kolo_status status = KOLO_NOMEM(config.length);
+        kolo_text_fini(&config);
+        return status;
+    }
     opts.resolved_config = config.text;
     bool talks = kolo_comm_rank(comm) == 0;
     progress shown = progress_make((progress_style)kolo_options_choice(o, "progress"));

@@ -154,7 +154,11 @@ static kolo_status dump_what(const kolo_dump_opts *o, kolo_text *text) {
 kolo_status kolo_dump_kernels(char **out) {
     kolo_text text = {0};
     kolo_kernel_describe(&text);
-    if (text.failed) return KOLO_NOMEM(text.length);
+    if (text.failed) {
+        kolo_status status = KOLO_NOMEM(text.length);
+        kolo_text_fini(&text);
+        return status;
+    }
     *out = text.text;
     return KOLO_OK;
 }
