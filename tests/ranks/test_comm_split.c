@@ -108,8 +108,8 @@ static kolo_status failure_body(kolo_comm *comm, const void *arg, void *result) 
     kolo_comm *sub;
     float data[400] = {0};
     KOLO_TRY(kolo_comm_split(comm, rank % 2, 0, &sub));
-    KOLO_TRY(kolo_barrier(comm));
-    if (rank == 1) return KOLO_ERR_PEER; /* gone */
+    kolo_status met = kolo_barrier(comm); /* whoever is late learns of the loss here */
+    if (rank == 1 || (met != KOLO_OK && met != KOLO_ERR_PEER)) return KOLO_ERR_PEER; /* gone */
     kolo_status status =
         kolo_allreduce(rank == 3 ? sub : comm, data, 400, KOLO_DTYPE_F32, KOLO_SUM);
     if (status != KOLO_ERR_PEER) return wrong("the loss was not noticed", rank);
