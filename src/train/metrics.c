@@ -81,7 +81,7 @@ void kolo_step_times_fini(kolo_step_times *times) {
 static const size_t MAX_METRICS = (size_t)1 << 32;
 
 struct kolo_run_files {
-    char *config, *metrics, *checkpoint;
+    char *folder, *config, *metrics, *checkpoint;
     FILE *lines;
 };
 
@@ -95,10 +95,12 @@ static kolo_status try_checkpoint(const char *path) {
 
 /* One job writes a folder: metrics.jsonl is locked for as long as it is open. */
 static kolo_status open_files(kolo_run_files *f, const char *folder) {
+    f->folder = kolo_strdup(folder);
     f->config = kolo_format("%s/config.yaml", folder);
     f->metrics = kolo_format("%s/metrics.jsonl", folder);
     f->checkpoint = kolo_format("%s/checkpoint-final.safetensors", folder);
-    if (!f->config || !f->metrics || !f->checkpoint) return KOLO_NOMEM(strlen(folder));
+    if (!f->folder || !f->config || !f->metrics || !f->checkpoint)
+        return KOLO_NOMEM(strlen(folder));
     KOLO_TRY(kolo_folder_make(folder));
     KOLO_TRY(kolo_file_open_alone(f->metrics, &f->lines));
     return try_checkpoint(f->checkpoint);
@@ -117,11 +119,10 @@ static size_t bytes_until(const char *text, int64_t step) {
 }
 
 /* What an earlier run left behind `step` goes first, so a folder never mixes two runs. */
-static kolo_status begin_files(const kolo_run_files *f, const char *folder, const char *config,
-                               int64_t step) {
+kolo_status kolo_run_files_begin(kolo_run_files *f, const char *config, int64_t step) {
     char *text;
     size_t bytes;
-    KOLO_TRY(kolo_saves_begin(folder, step));
+    KOLO_TRY(kolo_saves_begin(f->folder, step));
     KOLO_TRY(kolo_file_read(f->metrics, MAX_METRICS, &text, &bytes));
     bytes = bytes_until(text, step);
     kolo_free(text);
@@ -138,12 +139,11 @@ kolo_status kolo_run_files_try(const char *folder) {
     return status;
 }
 
-kolo_status kolo_run_files_open(const char *folder, const char *config, int64_t step,
-                                kolo_run_files **files) {
+kolo_status kolo_run_files_open(const char *folder, int64_t step, kolo_run_files **files) {
     kolo_run_files *f = kolo_zalloc(sizeof *f);
     if (!f) return KOLO_NOMEM(sizeof *f);
     kolo_status status = open_files(f, folder);
-    if (status == KOLO_OK) status = begin_files(f, folder, config, step);
+    if (status == KOLO_OK && step == 0) status = kolo_saves_refuse(folder);
     if (status != KOLO_OK) {
         kolo_run_files_close(f);
         return status;
@@ -191,6 +191,7 @@ const char *kolo_run_files_checkpoint(const kolo_run_files *files) { return file
 void kolo_run_files_close(kolo_run_files *files) {
     if (!files) return;
     if (files->lines) fclose(files->lines);
+    kolo_free(files->folder);
     kolo_free(files->config);
     kolo_free(files->metrics);
     kolo_free(files->checkpoint);

@@ -37,12 +37,13 @@ void kolo_step_times_fini(kolo_step_times *times);
 /* The files of a run. Rank 0 alone has them. */
 typedef struct kolo_run_files kolo_run_files;
 
-/* Makes the folder, writes config.yaml (when `config` is not NULL) and checks that the checkpoint
- * could be written. Of what an earlier run left, reports and checkpoints up to `step` stay. ARG:
- * the run is to begin, at step 0, where one that did not end has checkpoints; IO, naming what
+/* Makes the folder and checks that the run's files could be written; leaves what is there. ARG: the
+ * run is to begin, at step 0, where an earlier one has checkpoints to go on from; IO, naming what
  * cannot. */
-kolo_status kolo_run_files_open(const char *folder, const char *config, int64_t step,
-                                kolo_run_files **files);
+kolo_status kolo_run_files_open(const char *folder, int64_t step, kolo_run_files **files);
+/* Writes config.yaml (when `config` is not NULL). Of what an earlier run left, reports and
+ * checkpoints up to `step` stay. IO. */
+kolo_status kolo_run_files_begin(kolo_run_files *files, const char *config, int64_t step);
 /* Finds out whether that would work, but leaves what is there. */
 kolo_status kolo_run_files_try(const char *folder);
 /* Appends a line to metrics.jsonl, at once visible to readers. */

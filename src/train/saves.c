@@ -145,17 +145,13 @@ kolo_status kolo_saves_done(const char *folder, int64_t step, int64_t keep) {
     return status;
 }
 
-static kolo_status refuse_unfinished(const char *folder) {
-    char *name = NULL, *final = kolo_format("%s/%sfinal%s", folder, prefix, suffix);
-    if (!final) return KOLO_NOMEM(strlen(folder));
-    bool finished = kolo_file_exists(final);
-    kolo_free(final);
-    if (finished) return KOLO_OK;
+kolo_status kolo_saves_refuse(const char *folder) {
+    char *name = NULL;
     KOLO_TRY(read_latest(folder, &name));
     if (!name) return KOLO_OK;
     kolo_status status = KOLO_FAIL(KOLO_ERR_ARG,
-                                   "%s holds %s of a run that did not end: go on with it by "
-                                   "--resume latest, or choose another folder",
+                                   "%s holds %s of an earlier run: go on with it by --resume "
+                                   "latest, or choose another folder",
                                    folder, name);
     kolo_free(name);
     return status;
@@ -164,7 +160,6 @@ static kolo_status refuse_unfinished(const char *folder) {
 kolo_status kolo_saves_begin(const char *folder, int64_t step) {
     sweep s = {.folder = folder, .from = step + 1, .to = INT64_MAX, .temporary = true};
     if (!kolo_folder_exists(folder)) return KOLO_OK;
-    if (step == 0) KOLO_TRY(refuse_unfinished(folder));
     KOLO_TRY(kolo_folder_each(folder, sweep_one, &s));
     char *path = kolo_saves_path(folder, step);
     if (!path) return KOLO_NOMEM(strlen(folder));

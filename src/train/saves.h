@@ -11,10 +11,12 @@ char *kolo_saves_path(const char *folder, int64_t step);
 /* Makes the checkpoint of `step` the latest and removes all but the newest `keep` (0: none). */
 kolo_status kolo_saves_done(const char *folder, int64_t step, int64_t keep);
 
+/* A run that begins does not throw away the checkpoints of an earlier one: ARG, naming the latest,
+ * where a folder has some. */
+kolo_status kolo_saves_refuse(const char *folder);
+
 /* Makes a folder ready for a run that begins or goes on behind `step`: removes checkpoints of later
- * steps and what a killed writer left. A run that begins (step 0) does not throw away the
- * checkpoints of one that did not end: ARG, naming the latest. Nothing to do where there is no such
- * folder. */
+ * steps and what a killed writer left. Nothing to do where there is no such folder. */
 kolo_status kolo_saves_begin(const char *folder, int64_t step);
 
 /* The checkpoint that `where` means: a file, or the latest of a folder; *path is for kolo_free. IO:

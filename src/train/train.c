@@ -77,7 +77,14 @@ static kolo_status open_files(job *j) {
     }
     if (!o->out_dir || j->rank != 0) return KOLO_OK;
     int64_t step = j->resume.here ? j->progress.steps : 0;
-    return kolo_run_files_open(o->out_dir, o->resolved_config, step, &j->files);
+    return kolo_run_files_open(o->out_dir, step, &j->files);
+}
+
+/* From here on the folder is this run's: whatever could fail before has not, and what it began with
+ * may have been a file there. */
+static kolo_status begin_files(const job *j) {
+    int64_t step = j->resume.here ? j->progress.steps : 0;
+    return j->files ? kolo_run_files_begin(j->files, j->setup.opts.resolved_config, step) : KOLO_OK;
 }
 
 static kolo_status compare_options(const job *j) {
@@ -117,6 +124,7 @@ static kolo_status begin(job *j, const kolo_train_opts *opts) {
         kolo_plan *plan = kolo_session_plan(j->session);
         KOLO_TRY(kolo_agree(j->comm, kolo_trace_create(plan, &j->trace)));
     }
+    KOLO_TRY(kolo_agree(j->comm, begin_files(j)));
     j->schedule = kolo_lr_make(&j->setup.opts, j->setup.epoch_steps, j->setup.total_steps);
     return kolo_agree(j->comm, open_batches(j));
 }

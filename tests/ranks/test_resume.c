@@ -121,6 +121,7 @@ static void a_run_goes_on_to_the_same_bits(void **state) {
                 opts.out_dir = "other";
                 kolo_train_result resumed = train_well(ranks, &opts);
                 assert_same_run(cases[i].name, &straight, &resumed);
+                assert_int_equal(system("rm -r other"), 0);
             }
             forget();
         }
@@ -292,8 +293,9 @@ static void a_job_that_differs_is_told_in_what(void **state) {
     forget();
 }
 
-/* A run that did not end is not thrown away by one that begins. */
-static void what_did_not_end_is_kept(void **state) {
+/* What a run could go on from is not thrown away by one that begins, whether it has ended or not.
+ */
+static void what_can_go_on_is_kept(void **state) {
     kolo_train_opts opts = {.model = "mlp",
                             .data = images,
                             .batch = 10,
@@ -306,16 +308,19 @@ static void what_did_not_end_is_kept(void **state) {
     const outcome *o = train(1, &opts);
     assert_int_equal(o->status, KOLO_ERR_ARG);
     assert_string_equal(o->error,
-                        "run holds checkpoint-4.safetensors of a run that did not end: go "
-                        "on with it by --resume latest, or choose another folder");
+                        "run holds checkpoint-4.safetensors of an earlier run: go on with it by "
+                        "--resume latest, or choose another folder");
     assert_true(kolo_file_exists("run/checkpoint-2.safetensors"));
     opts.resume = "run";
     train_well(1, &opts);
     opts.resume = NULL;
-    opts.checkpoint_steps = 0;
-    train_well(1, &opts); /* that run has ended: a new one takes its place */
-    assert_false(kolo_file_exists("run/checkpoint-2.safetensors"));
-    assert_false(kolo_file_exists("run/latest"));
+    assert_int_equal(train(1, &opts)->status, KOLO_ERR_ARG); /* also when it has ended */
+    /* Final weights give way to a new run's, when that has read what it begins with. */
+    assert_int_equal(system("rm run/latest run/checkpoint-[0-9]*"), 0);
+    opts.init = "run/missing.safetensors";
+    assert_int_equal(train(1, &opts)->status, KOLO_ERR_IO);
+    opts.init = "run/checkpoint-final.safetensors";
+    train_well(1, &opts);
     forget();
 }
 
@@ -444,7 +449,7 @@ int main(void) {
         cmocka_unit_test(a_finished_run_may_go_on),
         cmocka_unit_test(other_workers_go_on_where_the_mathematics_allows),
         cmocka_unit_test(a_job_that_differs_is_told_in_what),
-        cmocka_unit_test(what_did_not_end_is_kept),
+        cmocka_unit_test(what_can_go_on_is_kept),
         cmocka_unit_test(damage_is_named),
         cmocka_unit_test(parameters_are_read_without_the_state),
         cmocka_unit_test(progress_is_kept_to_the_bit),

@@ -61,7 +61,8 @@ static void long_runs_keep_an_even_part(void **state) {
 
 static void reports_are_lines_of_json(void **state) {
     kolo_run_files *files;
-    ASSERT_OK(kolo_run_files_open("test_metrics/a/b", "model: lenet\n", 0, &files));
+    ASSERT_OK(kolo_run_files_open("test_metrics/a/b", 0, &files));
+    ASSERT_OK(kolo_run_files_begin(files, "model: lenet\n", 0));
     kolo_train_progress train = {.epoch = 1, .step = 5, .loss = 0.5, .accuracy = 0.25, .lr = 0.1};
     kolo_train_progress epoch = {
         .epoch = 1, .step = 9, .epoch_end = true, .evaluated = true, .test_accuracy = 0.75};
@@ -99,7 +100,7 @@ static void folders_that_cannot_be_written_are_named(void **state) {
     static const char *const folders[] = {"/proc/kolo", "/dev/null", "/dev/null/run"};
     for (size_t i = 0; i < KOLO_COUNT(folders); i++) {
         kolo_run_files *files;
-        assert_int_equal(kolo_run_files_open(folders[i], "", 0, &files), KOLO_ERR_IO);
+        assert_int_equal(kolo_run_files_open(folders[i], 0, &files), KOLO_ERR_IO);
         assert_non_null(strstr(kolo_last_error(), folders[i]));
     }
 }
