@@ -350,3 +350,9 @@ bool kolo_options_given(const kolo_options *o, const char *name) {
     KOLO_ASSERT(row);
     return value_of(o, row)->source >= KOLO_OPTION_FILE;
 }
+
+bool kolo_options_typed(const kolo_options *o, const char *name) {
+    const kolo_option *row = find_row(o, name);
+    KOLO_ASSERT(row);
+    return value_of(o, row)->source > KOLO_OPTION_FILE;
+}

@@ -112,8 +112,9 @@ KOLO_SHARED double kolo_options_float(const kolo_options *o, const char *name);
 KOLO_SHARED bool kolo_options_flag(const kolo_options *o, const char *name);
 /* Index in the row's choices; -1 when unset. */
 KOLO_SHARED int kolo_options_choice(const kolo_options *o, const char *name);
-/* True when a flag or the file gave the value. */
+/* True when a flag or the file gave the value; when a flag did. */
 KOLO_SHARED bool kolo_options_given(const kolo_options *o, const char *name);
+KOLO_SHARED bool kolo_options_typed(const kolo_options *o, const char *name);
 
 /* "4096", "4K", "1M", "2G" as bytes; false when it is none of these. */
 KOLO_SHARED bool kolo_parse_bytes(const char *text, int64_t *bytes);

@@ -56,14 +56,18 @@ static kolo_status resolve(kolo_options *o, int threads, kolo_train_opts *opts) 
     return parse_every(o, opts);
 }
 
+static kolo_status record(kolo_options *o, const char *name, int value) {
+    char text[16];
+    snprintf(text, sizeof text, "%d", value);
+    return kolo_options_set_from_file(o, name, name, text);
+}
+
 static kolo_status train_as_rank(kolo_comm *comm, int threads, kolo_options *o) {
     kolo_train_opts opts;
     KOLO_TRY(resolve(o, threads, &opts));
-    if (!kolo_options_given(o, "threads")) { /* the bits depend on it: it is part of the config */
-        char text[16];
-        snprintf(text, sizeof text, "%d", threads);
-        KOLO_TRY(kolo_options_set_from_file(o, "threads", "threads", text));
-    }
+    /* The bits depend on these: they are part of the config, whoever chose them. */
+    if (!kolo_options_given(o, "threads")) KOLO_TRY(record(o, "threads", threads));
+    if (!kolo_options_typed(o, "workers")) KOLO_TRY(record(o, "workers", kolo_comm_size(comm)));
     if (opts.out_dir && opts.autotune != KOLO_AUTOTUNE_OFF && !kolo_options_given(o, "tuning")) {
         char *path = kolo_format("%s/tuning.txt", opts.out_dir); /* so the config repeats the run */
         if (!path) return KOLO_NOMEM(strlen(opts.out_dir));

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 /* "kolo train --workers 2 ..." once more: the program, the words of the command, its arguments. */
@@ -126,6 +127,12 @@ static kolo_status check_json(const char *path) {
     return KOLO_OK;
 }
 
+/* Ranks of ours end with their launcher (launch.c), whatever ends it; so do those of mpirun and
+ * srun. Where RANK is set, who has started this process may well end before it. */
+static void end_with_launcher(void) {
+    if (kolo_comm_launched() && !getenv("RANK")) prctl(PR_SET_PDEATHSIG, SIGTERM);
+}
+
 int job_run(kolo_options *o, const job_opts *opts, job_body body) {
     bool rank = is_rank(o);
     kolo_status status = rank ? KOLO_OK : check_json(opts->json);
@@ -133,14 +140,16 @@ int job_run(kolo_options *o, const job_opts *opts, job_body body) {
     if (!rank && opts->workers > 1) return start_ranks(o, opts);
     /* Rank 0 draws on the terminal from a process group that is not the terminal's own. */
     if (rank) signal(SIGTTOU, SIG_IGN);
+    if (rank) end_with_launcher();
     if (!rank) catch_stops();
     status = run_as_rank(o, opts, body);
     return status == KOLO_OK ? 0 : cli_fail(status);
 }
 
 job_opts job_opts_of(const kolo_options *o, const char *option) {
-    /* A preset must not contradict an outer launcher. */
-    bool counts = !is_rank(o) || kolo_options_given(o, option);
+    /* Only what was typed can contradict an outer launcher: no preset, and no file of another job.
+     */
+    bool counts = !is_rank(o) || kolo_options_typed(o, option);
     return (job_opts){
         .option = option,
         .workers = counts ? (int)kolo_options_int(o, option) : 0,

@@ -9,13 +9,32 @@ here=$(cd "$(dirname "$0")" && pwd)
 bench="$kolo bench allreduce --sizes 8,64K --seconds 0.05 --timeout 20"
 hasty="$kolo bench allreduce --sizes 8 --seconds 0.05 --timeout 2"
 lenet="$kolo train --model lenet --data synthetic:N=512 --steps 4 --batch 16 --timeout 20 --progress none"
+endless="$kolo train --model lenet --data synthetic:N=512 --steps 1000000 --batch 16 --progress none"
 ran=no
+
+# Ranks end with what has started them.
+a_killed_launcher() {
+    "$@" -n 2 $endless --out "$work/endless" >"$work/out" 2>&1 &
+    for _ in $(seq 200); do [ -s "$work/endless/metrics.jsonl" ] && break; sleep 0.05; done
+    kill -9 $!
+    wait $! 2>/dev/null
+    for _ in $(seq 100); do pgrep -f "$work/endless" >/dev/null || break; sleep 0.05; done
+    ! pgrep -f "$work/endless" >/dev/null || fail "ranks outlive a killed $1"
+    rm -r "$work/endless"
+}
 
 # What a launcher of either kind is asked to do; "$@" starts ranks and takes -n N COMMAND.
 any_launcher() {
     job "$@" -n 4 $lenet
     all_well "train on 4 ranks"
     says "workers  *4, threads 1 each"
+    job "$@" -n 2 $lenet --checkpoint-every 2 --out "$work/run"
+    all_well "a run that leaves checkpoints"
+    job "$@" -n 2 $kolo train --resume "$work/run" --steps 6
+    all_well "a run that goes on"
+    says "workers  *2, threads 1 each"
+    rm -r "$work/run"
+    a_killed_launcher "$@"
     job "$@" -n 3 $bench
     all_well "allreduce on 3 ranks"
     says "allreduce (sum), 3 ranks, transport shm"
