@@ -54,7 +54,12 @@ kolo_status kolo_file_fail(const char *verb, const char *path, int error) {
 }
 
 /* Opens a file for reading and refuses folders, which open() alone would let through. */
+/* A pipe would be waited for, perhaps for ever. */
 static kolo_status open_to_read(const char *path, int *fd, struct stat *info) {
+    if (stat(path, info) == 0 && !S_ISREG(info->st_mode) && !S_ISDIR(info->st_mode)) {
+        return KOLO_FAIL(KOLO_ERR_IO, "cannot read %s: it is a pipe or a device: give a file",
+                         path);
+    }
     int opened = open(path, O_RDONLY | O_CLOEXEC);
     if (opened < 0) return kolo_file_fail("open", path, errno);
     int error = fstat(opened, info) != 0 ? errno : S_ISDIR(info->st_mode) ? EISDIR : 0;
@@ -67,7 +72,7 @@ static kolo_status open_to_read(const char *path, int *fd, struct stat *info) {
 }
 
 /* Reads to the end of `fd` into a growing block; the size that fstat gives is only a first guess
- * (it is 0 for pipes and /proc). */
+ * (it is 0 in /proc). */
 static kolo_status read_all(int fd, const char *path, size_t max_bytes, size_t guess, char **data,
                             size_t *bytes) {
     size_t capacity = (guess < max_bytes ? guess : max_bytes) + 2, n = 0;
@@ -116,10 +121,6 @@ kolo_status kolo_file_read(const char *path, size_t max_bytes, char **data, size
 kolo_status kolo_file_map(const char *path, kolo_file_view *view) {
     int fd = -1;
     struct stat info;
-    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)) {
-        return KOLO_FAIL(KOLO_ERR_IO, "cannot read %s: it is a pipe or a device: give a file",
-                         path);
-    }
     KOLO_TRY(open_to_read(path, &fd, &info));
     size_t bytes = (size_t)info.st_size;
     const void *data = "";

@@ -6,7 +6,6 @@
 #include "base/isa.h"
 #include "train/agree.h"
 
-#include <stdio.h>
 #include <string.h>
 
 enum { MOST_BYTES = 64 << 20 };
@@ -40,17 +39,11 @@ static void describe_machine(kolo_text *text) {
 
 /* ---- the file ---- */
 
-static bool exists(const char *path) {
-    FILE *file = fopen(path, "r");
-    if (file) fclose(file);
-    return file != NULL;
-}
-
 static void read_file(const tuning *t) {
     const char *path = t->setup->opts.tuning;
     char *text = NULL;
     size_t bytes;
-    if (!path || !exists(path)) return;
+    if (!path || !kolo_file_exists(path)) return;
     kolo_status status = kolo_file_read(path, MOST_BYTES, &text, &bytes);
     if (status == KOLO_OK) status = kolo_tuner_read(t->tuner, path, text);
     kolo_free(text);

@@ -193,6 +193,9 @@ static void config_files_are_texts(void **state) {
     assert_int_equal(system("mkfifo fifo.yaml"), 0);
     assert_fails("train --config fifo.yaml --data synthetic", 1,
                  "kolo: cannot read fifo.yaml: it is a pipe or a device: give a file\n");
+    assert_int_equal(system("mkdir pipes && mkfifo pipes/latest"), 0);
+    assert_fails("train --model mlp --data synthetic --resume pipes", 1,
+                 "kolo: cannot read pipes/latest: it is a pipe or a device: give a file\n");
     const char *yaml = "data: &set synthetic\nmodel: mlp\nout: *set\nsteps: 1\neval: false\n";
     ASSERT_OK(kolo_file_write("job.yaml", yaml, strlen(yaml)));
     assert_int_equal(run("train --config job.yaml --progress none"), 0);
