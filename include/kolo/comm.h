@@ -139,7 +139,9 @@ KOLO_API bool kolo_comm_launched(void);
 KOLO_API const char *kolo_comm_launchers(void);
 
 /* `n` communicators of one group whose ranks are threads of this process: comms[r] is for the
- * thread that plays rank r. Only algorithm, timeout and segment_bytes of `opts` are read. */
+ * thread that plays rank r. Only algorithm, timeout and segment_bytes of `opts` are read. The ranks
+ * read each other's buffers in place: after an error of one, its buffers must stay until the calls
+ * of the others have returned too. */
 KOLO_API kolo_status kolo_comm_create_threads(int n, const kolo_comm_opts *opts, kolo_comm **comms);
 
 /* Leaves the group and frees registered memory and requests. NULL is allowed. Never blocks for

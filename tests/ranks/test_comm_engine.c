@@ -178,17 +178,23 @@ typedef struct removal {
     kolo_algorithm algorithm;
 } removal;
 
+/* A rank that gave up may still be read by one that was held up: the data outlive the threads. */
+typedef struct removal_result {
+    size_t n_entries;
+    float data[64];
+} removal_result;
+
 /* Runs a schedule that lacks one entry: a result that is right must not come out on all ranks. */
 static kolo_status removal_body(kolo_comm *comm, const void *arg, void *result) {
     const removal *r = arg;
-    float data[64];
+    removal_result *mine = result;
+    float *data = mine->data;
     kolo_request *q;
     kolo_comm_set_tuning(comm, (kolo_comm_tuning){.chunk_bytes = 32, .eager_bytes = 1});
     fill(data, 64, kolo_comm_rank(comm));
     KOLO_TRY(make(comm, data, 64, r->algorithm, "incomplete", &q));
     kolo_schedule *s = kolo_request_schedule(q);
-    size_t *n_entries = result;
-    *n_entries = s->n_entries;
+    mine->n_entries = s->n_entries;
     if (kolo_comm_rank(comm) == r->rank && r->entry < s->n_entries) {
         /* Without a barrier this rank would look while others write: left to the proof. */
         if (s->entries[r->entry].kind == KOLO_ENTRY_BARRIER) return KOLO_ERR_PEER;
@@ -200,16 +206,16 @@ static kolo_status removal_body(kolo_comm *comm, const void *arg, void *result) 
 }
 
 static kolo_status run_removal(int n, const removal *r, size_t *n_entries) {
-    size_t entries[8];
+    removal_result results[8];
     kolo_status status = run_rank_job(&(rank_job){.n = n,
                                                   .transport = RANKS_THREAD,
                                                   .body = removal_body,
                                                   .arg = r,
                                                   .arg_bytes = sizeof *r,
-                                                  .results = entries,
-                                                  .result_bytes = sizeof entries[0],
+                                                  .results = results,
+                                                  .result_bytes = sizeof results[0],
                                                   .timeout_ms = r->entry == SIZE_MAX ? 20000 : 60});
-    *n_entries = entries[r->rank];
+    *n_entries = results[r->rank].n_entries;
     return status;
 }
 
