@@ -154,25 +154,14 @@ static void mpi_close(void *state, bool sound) {
 
 /* ---- calls ---- */
 
-static bool has_slices(kolo_collective kind) {
-    return kind == KOLO_COLLECTIVE_REDUCE_SCATTER || kind == KOLO_COLLECTIVE_ALLGATHER ||
-           kind == KOLO_COLLECTIVE_GATHER || kind == KOLO_COLLECTIVE_SCATTER ||
-           kind == KOLO_COLLECTIVE_ALLTOALL;
-}
-
-static bool reduces(kolo_collective kind) {
-    return kind == KOLO_COLLECTIVE_ALLREDUCE || kind == KOLO_COLLECTIVE_REDUCE ||
-           kind == KOLO_COLLECTIVE_REDUCE_SCATTER;
-}
-
 static kolo_status check(const kolo_schedule_spec *spec, kolo_dtype dtype) {
     bool half = dtype == KOLO_DTYPE_F16 || dtype == KOLO_DTYPE_BF16;
-    if (half && reduces(spec->kind)) {
+    if (half && kolo_collective_reduces(spec->kind)) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
                          "MPI does not reduce %s: convert to f32, or take another transport",
                          kolo_dtype_name(dtype));
     }
-    bool slices = has_slices(spec->kind);
+    bool slices = kolo_collective_has_slices(spec->kind);
     size_t in = spec->firsts[spec->size], out = spec->output_firsts[spec->size];
     if (slices && (in > INT_MAX || out > INT_MAX)) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
@@ -200,7 +189,9 @@ static kolo_status mpi_prepare(void *state, const kolo_schedule_spec *spec, kolo
                                kolo_reduce_op op, void **call) {
     mpi_state *mpi = state;
     KOLO_TRY(check(spec, dtype));
-    size_t n = has_slices(spec->kind) || spec->count == 0 ? 1 : (spec->count - 1) / PIECE + 1;
+    size_t n = kolo_collective_has_slices(spec->kind) || spec->count == 0
+                   ? 1
+                   : (spec->count - 1) / PIECE + 1;
     size_t ranks = (size_t)spec->size;
     mpi_call *c = kolo_zalloc(sizeof *c + n * sizeof c->pieces[0]);
     int *slices = kolo_zalloc(4 * ranks * sizeof *slices);
@@ -221,7 +212,7 @@ static kolo_status mpi_prepare(void *state, const kolo_schedule_spec *spec, kolo
                     .output_counts = slices + 2 * ranks,
                     .output_firsts = slices + 3 * ranks,
                     .n_pieces = (int)n};
-    if (has_slices(spec->kind)) {
+    if (kolo_collective_has_slices(spec->kind)) {
         cut(spec->firsts, spec->size, c->counts, c->firsts);
         cut(spec->output_firsts, spec->size, c->output_counts, c->output_firsts);
     }
@@ -276,7 +267,7 @@ static kolo_status mpi_start(void *p, const void *input, void *output) {
     mpi_call *c = p;
     c->active = true;
     for (int i = 0; i < c->n_pieces; i++) c->pieces[i] = MPI_REQUEST_NULL;
-    if (has_slices(c->kind)) return checked(start_slices(c, input, output), "MPI");
+    if (kolo_collective_has_slices(c->kind)) return checked(start_slices(c, input, output), "MPI");
     for (int i = 0; i < c->n_pieces; i++) {
         KOLO_TRY(checked(start_piece(c, i, input, output), "MPI"));
     }

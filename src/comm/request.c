@@ -18,17 +18,6 @@ static const char *const kind_names[] = {
 };
 static const char *const op_names[] = {"sum", "min", "max", "prod", "mean"};
 
-static bool reduces(kolo_collective kind) {
-    return kind == KOLO_COLLECTIVE_ALLREDUCE || kind == KOLO_COLLECTIVE_REDUCE ||
-           kind == KOLO_COLLECTIVE_REDUCE_SCATTER;
-}
-
-static bool has_slices(kolo_collective kind) {
-    return kind == KOLO_COLLECTIVE_REDUCE_SCATTER || kind == KOLO_COLLECTIVE_ALLGATHER ||
-           kind == KOLO_COLLECTIVE_GATHER || kind == KOLO_COLLECTIVE_SCATTER ||
-           kind == KOLO_COLLECTIVE_ALLTOALL;
-}
-
 static bool has_parts(kolo_collective kind) {
     return kind == KOLO_COLLECTIVE_ALLREDUCE || kind == KOLO_COLLECTIVE_BROADCAST;
 }
@@ -85,7 +74,7 @@ static kolo_status check_parts(const kolo_request_opts *o, const char *name) {
 
 static kolo_status check_scale(const kolo_request_opts *o, const char *name) {
     bool scales = o->prescale != 0 || o->postscale != 0;
-    if (scales && (!reduces(o->kind) || !is_float(o->dtype))) {
+    if (scales && (!kolo_collective_reduces(o->kind) || !is_float(o->dtype))) {
         return KOLO_FAIL(KOLO_ERR_ARG, "%s of %s: only reductions of floating point are scaled",
                          name, kolo_dtype_name(o->dtype));
     }
@@ -147,7 +136,7 @@ static kolo_status make_spec(kolo_request *q, const kolo_request_opts *o) {
     size_t n = (size_t)q->comm->size + 1;
     q->slices = kolo_zalloc(2 * n * sizeof *q->slices);
     if (!q->slices) return KOLO_NOMEM(2 * n * sizeof *q->slices);
-    if (has_slices(q->kind)) {
+    if (kolo_collective_has_slices(q->kind)) {
         const size_t *out = o->output_counts ? o->output_counts : o->counts;
         KOLO_TRY(add_slices(q, q->slices, o->counts, o->count));
         KOLO_TRY(add_slices(q, q->slices + n, out, o->count));
@@ -373,7 +362,7 @@ static void hash_request(kolo_request *q, kolo_algorithm algorithm) {
             uint64_t part[3] = {q->shape, q->parts[i].tree_node, q->parts[i].count};
             q->shape = kolo_hash_bytes(part, sizeof part);
         }
-    } else if (reduces(q->kind)) { /* peers read the prescaled copy */
+    } else if (kolo_collective_reduces(q->kind)) { /* peers read the prescaled copy */
         uint64_t prescaled[2] = {q->shape, q->spec.prescale};
         q->shape = kolo_hash_bytes(prescaled, sizeof prescaled);
     }
@@ -382,7 +371,7 @@ static void hash_request(kolo_request *q, kolo_algorithm algorithm) {
         uint64_t hosts[2] = {q->shape, kolo_hash_bytes(q->comm->host_of, bytes)};
         q->shape = kolo_hash_bytes(hosts, sizeof hosts);
     }
-    if (has_slices(q->kind) && q->kind != KOLO_COLLECTIVE_ALLTOALL) {
+    if (kolo_collective_has_slices(q->kind) && q->kind != KOLO_COLLECTIVE_ALLTOALL) {
         size_t bytes = (size_t)(q->comm->size + 1) * sizeof *q->slices;
         uint64_t slices[2] = {q->shape, kolo_hash_bytes(q->slices, bytes)};
         q->shape = kolo_hash_bytes(slices, sizeof slices);
@@ -448,12 +437,12 @@ kolo_status kolo_request_create(kolo_comm *comm, const kolo_request_opts *o,
     KOLO_TRY(check_opts(comm, o));
     kolo_request *q = kolo_zalloc(sizeof *q);
     if (!q) return KOLO_NOMEM(sizeof *q);
-    double mean = reduces(o->kind) && o->op == KOLO_MEAN ? 1.0 / comm->size : 1;
+    double mean = kolo_collective_reduces(o->kind) && o->op == KOLO_MEAN ? 1.0 / comm->size : 1;
     *q = (kolo_request){
         .comm = comm,
         .kind = o->kind,
         .dtype = o->dtype,
-        .op = reduces(o->kind) ? o->op : KOLO_SUM,
+        .op = kolo_collective_reduces(o->kind) ? o->op : KOLO_SUM,
         .root = o->root,
         .tag = o->tag,
         .prescale = o->prescale != 0 ? o->prescale : 1,

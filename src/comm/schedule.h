@@ -70,6 +70,18 @@ typedef struct kolo_schedule {
     size_t n_rounds, cap_rounds;
 } kolo_schedule;
 
+static inline bool kolo_collective_reduces(kolo_collective kind) {
+    return kind == KOLO_COLLECTIVE_ALLREDUCE || kind == KOLO_COLLECTIVE_REDUCE ||
+           kind == KOLO_COLLECTIVE_REDUCE_SCATTER;
+}
+
+/* Each rank has a part of the whole vector of its own. */
+static inline bool kolo_collective_has_slices(kolo_collective kind) {
+    return kind == KOLO_COLLECTIVE_REDUCE_SCATTER || kind == KOLO_COLLECTIVE_ALLGATHER ||
+           kind == KOLO_COLLECTIVE_GATHER || kind == KOLO_COLLECTIVE_SCATTER ||
+           kind == KOLO_COLLECTIVE_ALLTOALL;
+}
+
 /* What a schedule is written for.
  *
  * `firsts` are where the ranks' slices of the whole vector start. The kinds with slices (all but

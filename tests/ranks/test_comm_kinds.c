@@ -31,11 +31,6 @@ typedef struct buffers {
 
 /* ---- what a case is ---- */
 
-static bool reduces(kolo_collective kind) {
-    return kind == KOLO_COLLECTIVE_ALLREDUCE || kind == KOLO_COLLECTIVE_REDUCE ||
-           kind == KOLO_COLLECTIVE_REDUCE_SCATTER;
-}
-
 static bool is_float(kolo_dtype dtype) { return dtype <= KOLO_DTYPE_BF16; }
 
 /* Elements that go from rank `from` to rank `to`, or of slice `to`. */
@@ -203,7 +198,7 @@ static void prepare(const one_case *c, const buffers *b, int n, int rank, prepar
 /* MPI knows no 16-bit floats. */
 static bool lacks(const kolo_comm *comm, const one_case *c) {
     bool half = c->dtype == KOLO_DTYPE_F16 || c->dtype == KOLO_DTYPE_BF16;
-    return comm->backend && half && reduces(c->kind);
+    return comm->backend && half && kolo_collective_reduces(c->kind);
 }
 
 static kolo_status run_case(kolo_comm *comm, const one_case *c, const buffers *b) {
@@ -269,7 +264,8 @@ static kolo_status run_forms(kolo_comm *comm, one_case c, const buffers *b) {
     for (int uneven = 0; uneven <= (c.slicing != NO_SLICES); uneven++) {
         for (int w = 0; w < WHERES; w++) {
             for (int inside = 0; inside <= 1; inside++) {
-                for (int scaled = 0; scaled <= (reduces(c.kind) && is_float(c.dtype)); scaled++) {
+                for (int scaled = 0;
+                     scaled <= (kolo_collective_reduces(c.kind) && is_float(c.dtype)); scaled++) {
                     one_case form = c;
                     if (uneven) form.slicing = UNEVEN;
                     form.where = (where)w;
@@ -301,7 +297,7 @@ static kolo_status matrix_body(kolo_comm *comm, const void *arg, void *result) {
     for (size_t k = 0; k < KOLO_COUNT(kinds); k++) {
         int types = m->all_types ? KOLO_DTYPE_COUNT : 1;
         for (int t = 0; t < types; t++) {
-            int ops = m->all_types && reduces(kinds[k]) ? KOLO_MEAN + 1 : 1;
+            int ops = m->all_types && kolo_collective_reduces(kinds[k]) ? KOLO_MEAN + 1 : 1;
             for (int op = 0; op < ops; op++) {
                 for (size_t i = m->all_types ? 2 : 0; i < KOLO_COUNT(counts); i++) {
                     if (m->all_types && i != 2) continue;
@@ -414,7 +410,7 @@ static void a_real_run_fails_without_any_one_entry(void **state) {
             removal r = {.one = {.kind = kinds[k],
                                  .count = 5,
                                  .slicing = first_slicing(kinds[k]),
-                                 .scaled = reduces(kinds[k])},
+                                 .scaled = kolo_collective_reduces(kinds[k])},
                          .rank = (int)k % 2,
                          .entry = SIZE_MAX,
                          .algorithm = algorithms[a]};

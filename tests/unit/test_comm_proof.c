@@ -32,17 +32,6 @@ typedef struct group {
     int size;
 } group;
 
-static bool has_slices(kolo_collective kind) {
-    return kind == KOLO_COLLECTIVE_REDUCE_SCATTER || kind == KOLO_COLLECTIVE_ALLGATHER ||
-           kind == KOLO_COLLECTIVE_GATHER || kind == KOLO_COLLECTIVE_SCATTER ||
-           kind == KOLO_COLLECTIVE_ALLTOALL;
-}
-
-static bool reduces(kolo_collective kind) {
-    return kind == KOLO_COLLECTIVE_ALLREDUCE || kind == KOLO_COLLECTIVE_REDUCE ||
-           kind == KOLO_COLLECTIVE_REDUCE_SCATTER;
-}
-
 /* Elements of rank `to`'s slice of rank `from`'s input; the same for every `from` but in an
  * all-to-all. Uneven: a few empty ones, and one long one. */
 static size_t slice(const one_case *c, int from, int to) {
@@ -68,13 +57,13 @@ static void group_write(group *g, const one_case *c) {
             g->firsts[r][0][p + 1] = g->firsts[r][0][p] + in;
             g->firsts[r][1][p + 1] = g->firsts[r][1][p] + (alltoall ? out : in);
         }
-        bool scales = c->scaled && reduces(c->row->kind);
+        bool scales = c->scaled && kolo_collective_reduces(c->row->kind);
         g->specs[r] = (kolo_schedule_spec){
             .kind = c->row->kind,
             .rank = r,
             .size = c->size,
             .root = c->root,
-            .count = has_slices(c->row->kind) ? g->firsts[r][0][c->size] : c->count,
+            .count = kolo_collective_has_slices(c->row->kind) ? g->firsts[r][0][c->size] : c->count,
             .firsts = g->firsts[r][0],
             .output_firsts = g->firsts[r][1],
             .hosts = c->hosts == ONE_HOST ? NULL : g->host_of,
@@ -115,8 +104,8 @@ static void prove_forms(one_case c) {
     if (kind == KOLO_COLLECTIVE_BARRIER) c.count = 0;
     bool has_input = kind != KOLO_COLLECTIVE_BARRIER && kind != KOLO_COLLECTIVE_BROADCAST;
     for (int out = 0; out <= has_input; out++) {
-        for (int scaled = 0; scaled <= reduces(kind); scaled++) {
-            for (int uneven = 0; uneven <= has_slices(kind); uneven++) {
+        for (int scaled = 0; scaled <= kolo_collective_reduces(kind); scaled++) {
+            for (int uneven = 0; uneven <= kolo_collective_has_slices(kind); uneven++) {
                 bool in_place_alltoall = kind == KOLO_COLLECTIVE_ALLTOALL && !out;
                 if (in_place_alltoall && uneven) continue; /* slices must be alike */
                 c.out_of_place = out;
