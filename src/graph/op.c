@@ -21,6 +21,7 @@ const kolo_op *const kolo_ops[] = {
     &kolo_op_lrn,
     &kolo_op_lrn_bwd,
     &kolo_op_linear,
+    &kolo_op_linear_gelu,
     &kolo_op_linear_bwd_data,
     &kolo_op_linear_bwd_weights,
     &kolo_op_bias,

@@ -67,6 +67,10 @@ enum { KOLO_LINEAR_RELU };     /* linear */
 enum { KOLO_LINEAR_BWD_BIAS }; /* linear_bwd_weights: 1 gives db */
 extern const kolo_op kolo_op_linear, kolo_op_linear_bwd_data, kolo_op_linear_bwd_weights;
 
+/* linear_gelu: as linear, w [O,I] -> y = gelu(z), [z]: what linear gives, when keep is 1. */
+enum { KOLO_LINEAR_GELU_TANH, KOLO_LINEAR_GELU_KEEP };
+extern const kolo_op kolo_op_linear_gelu;
+
 /* bias: x [N,C,...], b [C] -> y. bias_bwd: dy -> db (sum over all but dimension 1).
  * relu: x -> y. relu_bwd: dy, y, [dy2] -> dx = y > 0 ? dy + dy2 : 0. add: a, b -> a + b; relu:
  * max(0, a + b). flatten: x [N,...] -> [N, rest], a view. reshape: x -> the shape in the
@@ -92,9 +96,10 @@ extern const kolo_op kolo_op_batch_norm, kolo_op_batch_norm_bwd, kolo_op_batch_n
 extern const kolo_op kolo_op_batch_norm_update, kolo_op_norm_weights;
 
 /* gelu: x -> x Phi(x), or with tanh x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2.
- * silu: x -> x sigmoid(x). gelu_bwd, silu_bwd: dy, x -> dx. sigmoid_bwd, tanh_bwd: dy, y -> dx.
- * mul: a, b -> a b. */
-enum { KOLO_GELU_TANH };
+ * silu: x -> x sigmoid(x). gelu_bwd: dy, x -> dx, [db], the sum of dx over all but its last
+ * dimension, when bias is 1. silu_bwd: dy, x -> dx. sigmoid_bwd, tanh_bwd: dy, y -> dx. mul: a, b
+ * -> a b. */
+enum { KOLO_GELU_TANH, KOLO_GELU_BWD_BIAS };
 extern const kolo_op kolo_op_gelu, kolo_op_gelu_bwd, kolo_op_silu, kolo_op_silu_bwd;
 extern const kolo_op kolo_op_sigmoid, kolo_op_sigmoid_bwd, kolo_op_tanh, kolo_op_tanh_bwd;
 extern const kolo_op kolo_op_mul;

@@ -5,12 +5,21 @@
 #include "graph/op_rules.h"
 
 static const char *const no_attrs[] = {NULL}, *const gelu_attrs[] = {"tanh", NULL};
+static const char *const gelu_bwd_attrs[] = {"tanh", "bias", NULL};
 
 /* One float input, or two of one shape; the output is like them. */
 static kolo_status pointwise_shape(kolo_shape_query *q) {
     KOLO_TRY(kolo_rule_types(q, "ff"));
     for (int i = 1; i < q->n_in; i++) KOLO_TRY(kolo_rule_same(q, 0, i));
     return kolo_rule_out(q, 0, q->in[0].dtype, q->in[0].shape);
+}
+
+static kolo_status gelu_bwd_shape(kolo_shape_query *q) {
+    KOLO_TRY(pointwise_shape(q));
+    if (!q->attr[KOLO_GELU_BWD_BIAS].i) return KOLO_OK;
+    const kolo_shape *x = &q->in[0].shape;
+    if (x->rank < 2) return KOLO_RULE_FAIL(q, "a bias is of two or more dimensions: N,...,C");
+    return kolo_rule_out(q, 1, kolo_dtype_wide(q->in[0].dtype), kolo_shape_1(x->dim[x->rank - 1]));
 }
 
 /* An exponential and a division: as many operations as a vector unit does in their time. */
@@ -48,30 +57,35 @@ static void mul_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
     }
 }
 
-#define ACTIVATION(op_name, op_attrs)         \
-    const kolo_op kolo_op_##op_name = {       \
-        .name = #op_name,                     \
-        .min_in = 1,                          \
-        .max_in = 1,                          \
-        .attrs = op_attrs,                    \
-        .shape = pointwise_shape,             \
-        .grad = op_name##_grad,               \
-        .cost = activation_cost,              \
-        .overwrite = 1u << 0,                 \
-    };                                        \
-    const kolo_op kolo_op_##op_name##_bwd = { \
-        .name = #op_name "_bwd",              \
-        .min_in = 2,                          \
-        .max_in = 2,                          \
-        .attrs = op_attrs,                    \
-        .shape = pointwise_shape,             \
-        .cost = activation_cost,              \
-        .overwrite = 1u << 0 | 1u << 1,       \
+#define ACTIVATION_BWD(op_name, op_attrs, shape_rule) \
+    const kolo_op kolo_op_##op_name##_bwd = {         \
+        .name = #op_name "_bwd",                      \
+        .min_in = 2,                                  \
+        .max_in = 2,                                  \
+        .attrs = op_attrs,                            \
+        .shape = shape_rule,                          \
+        .cost = activation_cost,                      \
+        .overwrite = 1u << 0 | 1u << 1,               \
+    }
+#define ACTIVATION(op_name, op_attrs)   \
+    const kolo_op kolo_op_##op_name = { \
+        .name = #op_name,               \
+        .min_in = 1,                    \
+        .max_in = 1,                    \
+        .attrs = op_attrs,              \
+        .shape = pointwise_shape,       \
+        .grad = op_name##_grad,         \
+        .cost = activation_cost,        \
+        .overwrite = 1u << 0,           \
     }
 ACTIVATION(gelu, gelu_attrs);
 ACTIVATION(silu, no_attrs);
 ACTIVATION(sigmoid, no_attrs);
 ACTIVATION(tanh, no_attrs);
+ACTIVATION_BWD(gelu, gelu_bwd_attrs, gelu_bwd_shape);
+ACTIVATION_BWD(silu, no_attrs, pointwise_shape);
+ACTIVATION_BWD(sigmoid, no_attrs, pointwise_shape);
+ACTIVATION_BWD(tanh, no_attrs, pointwise_shape);
 
 const kolo_op kolo_op_mul = {
     .name = "mul",

@@ -1,12 +1,15 @@
 /* linear, y = x w^T + b, and its gradients dx = dy w, dw = dy^T x, db = sum of dy over the batch.
  * The dimensions after the first count as one, so that a flatten before it costs nothing; where
- * w [O,I] meets x of more dimensions, x are tokens: all dimensions but the last count the rows. */
+ * w [O,I] meets x of more dimensions, x are tokens: all dimensions but the last count the rows.
+ * linear_gelu is linear and gelu in one; its gradient takes the bias's from the sweep that makes
+ * gelu's. */
 #include "graph/op.h"
 #include "graph/op_rules.h"
 
 #include <inttypes.h>
 
 static const char *const linear_attrs[] = {"relu", NULL};
+static const char *const gelu_attrs[] = {"tanh", "keep", NULL};
 static const char *const bwd_weights_attrs[] = {"bias", NULL};
 
 /* Elements of all dimensions but the first. */
@@ -56,6 +59,13 @@ static kolo_status linear_shape(kolo_shape_query *q) {
     bool tokens = is_tokens(x, w);
     return kolo_rule_out(q, 0, q->in[1].dtype,
                          tokens ? with_last(*x, w->dim[0]) : kolo_shape_2(x->dim[0], w->dim[0]));
+}
+
+static kolo_status gelu_shape(kolo_shape_query *q) {
+    KOLO_TRY(linear_shape(q));
+    KOLO_TRY(kolo_rule_rank(q, 1, 2, "O,I"));
+    return q->attr[KOLO_LINEAR_GELU_KEEP].i ? kolo_rule_out(q, 1, q->out[0].dtype, q->out[0].shape)
+                                            : KOLO_OK;
 }
 
 static kolo_status bwd_data_shape(kolo_shape_query *q) {
@@ -124,6 +134,32 @@ static void linear_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_o
     }
 }
 
+static void gelu_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out, const bool *wants,
+                      kolo_value *d_in) {
+    bool wants_bias = n->n_in == 3 && wants[2];
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {
+        [KOLO_GELU_TANH] = n->attr[KOLO_LINEAR_GELU_TANH],
+        [KOLO_GELU_BWD_BIAS].i = wants_bias,
+    };
+    kolo_value dz[KOLO_MAX_IO];
+    if (n->n_out != 2 || kolo_value_ok(d_out[1])) {
+        kolo_graph_set_failed(
+            g, KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "linear_gelu: a gradient needs keep=1, and flows through output 0"));
+        return;
+    }
+    kolo_graph_add(g, &kolo_op_gelu_bwd, (kolo_value[]){d_out[0], n->out[1]}, 2, attr, dz);
+    if (wants[0]) {
+        const kolo_value in[] = {dz[0], n->in[1]};
+        d_in[0] = kolo_graph_add1(g, &kolo_op_linear_bwd_data, in, 2, NULL);
+    }
+    if (wants[1]) {
+        const kolo_value in[] = {dz[0], n->in[0]};
+        d_in[1] = kolo_graph_add1(g, &kolo_op_linear_bwd_weights, in, 2, NULL);
+    }
+    if (wants_bias) d_in[2] = dz[1];
+}
+
 /* A multiply-add for each element of y and of a row of w, in all three. */
 static kolo_cost cost_of(const kolo_shape_query *q, const kolo_tensor *y, const kolo_tensor *w) {
     return (kolo_cost){2 * inner(w) * (double)kolo_shape_count(&y->shape), kolo_query_bytes(q)};
@@ -145,6 +181,16 @@ const kolo_op kolo_op_linear = {
     .attrs = linear_attrs,
     .shape = linear_shape,
     .grad = linear_grad,
+    .cost = linear_cost,
+    .bf16 = 1u << 0 | 1u << 1,
+};
+const kolo_op kolo_op_linear_gelu = {
+    .name = "linear_gelu",
+    .min_in = 2,
+    .max_in = 3,
+    .attrs = gelu_attrs,
+    .shape = gelu_shape,
+    .grad = gelu_grad,
     .cost = linear_cost,
     .bf16 = 1u << 0 | 1u << 1,
 };

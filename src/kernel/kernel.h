@@ -21,7 +21,7 @@ typedef struct kolo_kernel_spec {
 } kolo_kernel_spec;
 
 /* A layout that `fit` may choose: rank 0 on a tensor of higher rank. Only weights (input 1 of
- * conv2d and linear) are ever left open. */
+ * conv2d, linear and linear_gelu) are ever left open. */
 static inline bool kolo_layout_is_open(const kolo_tensor *t) {
     return t->layout.rank == 0 && t->shape.rank > 0;
 }

@@ -18,6 +18,7 @@ const kolo_kernel *const kolo_ref_kernels[] = {
     &kolo_ref_lrn,
     &kolo_ref_lrn_bwd,
     &kolo_ref_linear,
+    &kolo_ref_linear_gelu,
     &kolo_ref_linear_bwd_data,
     &kolo_ref_linear_bwd_weights,
     &kolo_ref_bias,

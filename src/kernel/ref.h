@@ -17,6 +17,9 @@ void kolo_ref_run(const kolo_call *call, void (*body)(const kolo_call *call));
 /* The time of reference kernels: a thousandth of what the nominal machine does. */
 double kolo_ref_seconds(const kolo_kernel_spec *spec);
 
+/* gelu of one number. */
+double kolo_ref_gelu_at(double x, bool by_tanh);
+
 /* A kernel of the usual kind: `run` calls kolo_ref_run with its body. */
 #define KOLO_REF_KERNEL(kernel_name, kernel_op, kernel_run)                           \
     {                                                                                 \
@@ -32,6 +35,7 @@ extern const kolo_kernel kolo_ref_avg_pool2d, kolo_ref_avg_pool2d_bwd;
 extern const kolo_kernel kolo_ref_adaptive_avg_pool2d, kolo_ref_adaptive_avg_pool2d_bwd;
 extern const kolo_kernel kolo_ref_resize, kolo_ref_resize_bwd, kolo_ref_lrn, kolo_ref_lrn_bwd;
 extern const kolo_kernel kolo_ref_linear, kolo_ref_linear_bwd_data, kolo_ref_linear_bwd_weights;
+extern const kolo_kernel kolo_ref_linear_gelu;
 extern const kolo_kernel kolo_ref_bias, kolo_ref_bias_bwd;
 extern const kolo_kernel kolo_ref_relu, kolo_ref_relu_bwd, kolo_ref_add;
 extern const kolo_kernel kolo_ref_batch_norm, kolo_ref_batch_norm_bwd, kolo_ref_batch_norm_infer;

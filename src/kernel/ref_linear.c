@@ -1,4 +1,5 @@
-/* linear, y = x w^T + b, and its gradients dx = dy w, dw = dy^T x, db = column sums of dy. */
+/* linear, y = x w^T + b, alone and with gelu, and its gradients dx = dy w, dw = dy^T x, db = column
+ * sums of dy. */
 #include "kernel/ref.h"
 
 #include <string.h>
@@ -12,20 +13,36 @@ static int64_t rows_of(const kolo_tensor *t, int64_t columns) {
     return kolo_shape_count(&t->shape) / columns;
 }
 
-static void linear(const kolo_call *call) {
+static void product(const kolo_call *call, double *y) {
     const kolo_kernel_spec *spec = call->spec;
     const double *x = call->in[0], *w = call->in[1];
     const double *b = spec->n_in == 3 ? call->in[2] : NULL;
-    double *y = call->out[0];
     int64_t inner = inner_of(&spec->in[1]), batch = rows_of(&spec->in[0], inner);
     int64_t outer = spec->in[1].shape.dim[0];
-    bool relu = spec->attr[KOLO_LINEAR_RELU].i;
     for (int64_t n = 0; n < batch; n++) {
         for (int64_t o = 0; o < outer; o++) {
             double sum = b ? b[o] : 0;
             for (int64_t i = 0; i < inner; i++) sum += x[n * inner + i] * w[o * inner + i];
-            y[n * outer + o] = relu && !(sum > 0) ? 0 : sum;
+            y[n * outer + o] = sum;
         }
+    }
+}
+
+static void linear(const kolo_call *call) {
+    double *y = call->out[0];
+    product(call, y);
+    if (!call->spec->attr[KOLO_LINEAR_RELU].i) return;
+    for (int64_t i = 0; i < kolo_shape_count(&call->spec->out[0].shape); i++) {
+        y[i] = y[i] > 0 ? y[i] : 0;
+    }
+}
+
+static void linear_gelu(const kolo_call *call) {
+    const kolo_attr *attr = call->spec->attr;
+    double *y = call->out[0], *z = attr[KOLO_LINEAR_GELU_KEEP].i ? call->out[1] : y;
+    product(call, z);
+    for (int64_t i = 0; i < kolo_shape_count(&call->spec->out[0].shape); i++) {
+        y[i] = kolo_ref_gelu_at(z[i], attr[KOLO_LINEAR_GELU_TANH].i);
     }
 }
 
@@ -64,10 +81,13 @@ static void bwd_weights(const kolo_call *call) {
 }
 
 static void run_linear(const kolo_call *call) { kolo_ref_run(call, linear); }
+static void run_linear_gelu(const kolo_call *call) { kolo_ref_run(call, linear_gelu); }
 static void run_bwd_data(const kolo_call *call) { kolo_ref_run(call, bwd_data); }
 static void run_bwd_weights(const kolo_call *call) { kolo_ref_run(call, bwd_weights); }
 
 const kolo_kernel kolo_ref_linear = KOLO_REF_KERNEL("ref_linear", &kolo_op_linear, run_linear);
+const kolo_kernel kolo_ref_linear_gelu =
+    KOLO_REF_KERNEL("ref_linear_gelu", &kolo_op_linear_gelu, run_linear_gelu);
 const kolo_kernel kolo_ref_linear_bwd_data =
     KOLO_REF_KERNEL("ref_linear_bwd_data", &kolo_op_linear_bwd_data, run_bwd_data);
 const kolo_kernel kolo_ref_linear_bwd_weights =

@@ -2,6 +2,7 @@
  *
  *   bias(conv2d(x, w), b)       -> conv2d(x, w, b)           the same for linear
  *   relu(conv2d(...))           -> conv2d(...) relu=1        the same for linear
+ *   gelu(linear(...))           -> linear_gelu(...)          keeps linear's result to train
  *   add(batch_norm(...), r)     -> batch_norm(..., r)        where r is made before it
  *   relu(batch_norm(...))       -> batch_norm(...) relu=1    the same for add
  *   max_pool2d(relu(x))         -> max_pool2d(x) relu=1      max and ReLU commute; less work
@@ -16,6 +17,7 @@
 
 typedef struct folder {
     kolo_graph *g;
+    bool train;
     int *uses;         /* of each value, by nodes and outputs */
     kolo_value *alias; /* the value that stands for it now */
 } folder;
@@ -110,6 +112,26 @@ static int norm_side(const folder *f, const kolo_node *add) {
     return -1;
 }
 
+/* linear, whose one reader is n, gives n's result besides its own, or in its place. */
+static kolo_status fold_gelu(const folder *f, kolo_node *linear, const kolo_node *n) {
+    kolo_value *out = kolo_arena_alloc(&f->g->arena, 2 * sizeof *out);
+    if (!out) return KOLO_NOMEM(2 * sizeof *out);
+    out[0] = n->out[0];
+    out[1] = linear->out[0];
+    linear->out = out;
+    linear->n_out = f->train ? 2 : 1;
+    linear->op = &kolo_op_linear_gelu;
+    memset(linear->attr, 0, sizeof linear->attr);
+    linear->attr[KOLO_LINEAR_GELU_TANH] = n->attr[KOLO_GELU_TANH];
+    linear->attr[KOLO_LINEAR_GELU_KEEP].i = f->train;
+    return KOLO_OK;
+}
+
+static bool takes_gelu(const folder *f, const kolo_node *n) {
+    return n->op == &kolo_op_linear && !n->attr[KOLO_LINEAR_RELU].i &&
+           kolo_info(f->g, n->in[1])->tensor.shape.rank == 2;
+}
+
 /* Folds one node; true when it is gone. */
 static kolo_status fold_node(folder *f, kolo_node *n, bool *gone) {
     *gone = false;
@@ -120,6 +142,9 @@ static kolo_status fold_node(folder *f, kolo_node *n, bool *gone) {
                !*relu_of(maker) && kolo_info(f->g, n->in[1])->producer < 0) {
         KOLO_TRY(append_input(f->g, maker, n->in[1]));
         *gone = true;
+    } else if (n->op == &kolo_op_gelu && maker && takes_gelu(f, maker)) {
+        *gone = true;
+        return fold_gelu(f, maker, n);
     } else if (n->op == &kolo_op_relu) {
         const kolo_node *reader = only_reader(f, n->out[0]);
         if (reader && reader->op == &kolo_op_max_pool2d) {
@@ -155,9 +180,9 @@ static void mark_pools(const folder *f) {
     }
 }
 
-kolo_status kolo_pass_fold(kolo_graph *g) {
+kolo_status kolo_pass_fold(kolo_graph *g, bool train) {
     kolo_status status = KOLO_OK;
-    folder f = {.g = g};
+    folder f = {.g = g, .train = train};
     f.uses = kolo_zalloc(((size_t)g->n_values + 1) * sizeof *f.uses);
     f.alias = kolo_alloc(((size_t)g->n_values + 1) * sizeof *f.alias);
     kolo_node **kept = kolo_alloc(((size_t)g->n_nodes + 1) * sizeof *kept);

@@ -94,8 +94,9 @@ static void join(layouter *l, kolo_value a, kolo_value b) {
 
 static bool reads_weights(const kolo_op *op, int input) {
     if (op == &kolo_op_norm_weights) return input == 0;
-    return input == 1 && (op == &kolo_op_conv2d || op == &kolo_op_conv2d_bwd_data ||
-                          op == &kolo_op_linear || op == &kolo_op_linear_bwd_data);
+    return input == 1 &&
+           (op == &kolo_op_conv2d || op == &kolo_op_conv2d_bwd_data || op == &kolo_op_linear ||
+            op == &kolo_op_linear_gelu || op == &kolo_op_linear_bwd_data);
 }
 
 static bool makes_weights(const kolo_op *op, int output) {

@@ -8,9 +8,10 @@
 /* Forward rewrites that keep the numbers: a flatten before a linear layer folds into it (the
  * weights are seen as [O,C,H,W]); bias and ReLU fold into the convolution or linear layer before
  * them, an addition and ReLU into a batch normalisation, ReLU into an addition; a max pool after a
- * ReLU does the ReLU on its smaller output. Runs before the gradient, whose rules know the folded
- * forms. */
-kolo_status kolo_pass_fold(kolo_graph *g);
+ * ReLU does the ReLU on its smaller output; a GELU folds into the linear layer before it, which to
+ * train keeps what the gradient reads. Runs before the gradient, whose rules know the folded forms.
+ */
+kolo_status kolo_pass_fold(kolo_graph *g, bool train);
 
 /* For plans that do not train: ops that behave differently in evaluation become what they are
  * there. Runs first. UNSUPPORTED: the graph reads what only training gives. */

@@ -58,7 +58,7 @@ kolo_status kolo_pipeline_run(kolo_graph *g, const kolo_pipeline_opts *opts) {
         KOLO_TRY(kolo_pass_fold_norm(g));
         KOLO_TRY(kolo_graph_verify(g));
     }
-    KOLO_TRY(kolo_pass_fold(g));
+    KOLO_TRY(kolo_pass_fold(g, opts->train));
     KOLO_TRY(kolo_graph_verify(g));
     /* What the other kind of plan is for. After folding, so that both see the parameters alike. */
     drop_output(g, opts->train ? "confusion" : "aux_loss");

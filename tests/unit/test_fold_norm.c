@@ -45,7 +45,7 @@ static kolo_graph *make(int64_t batch, bool folded) {
         ASSERT_OK(kolo_pass_fold_norm(g));
         ASSERT_OK(kolo_graph_verify(g));
     }
-    ASSERT_OK(kolo_pass_fold(g));
+    ASSERT_OK(kolo_pass_fold(g, false));
     ASSERT_OK(kolo_graph_verify(g));
     return g;
 }

@@ -419,6 +419,8 @@ static void inner_rules_refuse_what_does_not_fit(void **state) {
         {&kolo_op_linear_bwd_data, 2, {row, kolo_shape_2(7, 3)}, {{0}}, "[6,I...]"},
         {&kolo_op_linear_bwd_weights, 2, {row, kolo_shape_2(7, 3)}, {{0}}, "[5,I...]"},
         {&kolo_op_linear, 2, {tokens, kolo_shape_2(9, 5)}, {{0}}, "dimension 2 of x"},
+        {&kolo_op_linear_gelu, 2, {tokens, kolo_shape_2(9, 5)}, {{0}}, "dimension 2 of x"},
+        {&kolo_op_gelu_bwd, 2, {vector, vector}, {{0}, {1}}, "two or more dimensions"},
         {&kolo_op_linear_bwd_data, 2, {tokens, w}, {{0}}, "[6,I...]"},
         {&kolo_op_linear_bwd_weights, 2, {tokens, row}, {{0}}, "in all dimensions but the last"},
         {&kolo_op_layer_norm, 3, {tokens, vector, kolo_shape_1(5)}, {{0}}, "6 elements"},

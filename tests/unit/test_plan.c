@@ -580,7 +580,7 @@ static void folding_leaves_few_nodes(void **state) {
     kolo_graph *g;
     ASSERT_OK(kolo_graph_create(NULL, &g));
     net_lenet(g, BATCH);
-    ASSERT_OK(kolo_pass_fold(g));
+    ASSERT_OK(kolo_pass_fold(g, true));
     ASSERT_OK(kolo_graph_verify(g));
     kolo_text text = {0};
     kolo_graph_print(g, &text);

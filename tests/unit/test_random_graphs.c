@@ -171,7 +171,7 @@ static void rig_create(rig *t, uint64_t seed, bool fold) {
     make_graph(&t->m, seed);
     kolo_graph *g = t->m.g;
     if (fold) {
-        ASSERT_OK(kolo_pass_fold(g));
+        ASSERT_OK(kolo_pass_fold(g, true));
         ASSERT_OK(kolo_graph_verify(g));
     }
     t->n_forward = g->n_nodes;
@@ -382,9 +382,29 @@ static void folding_keeps_a_flatten_of_vectors(void **state) {
     kolo_value x = kolo_input(g, "x", KOLO_DTYPE_F32, kolo_shape_1(5));
     kolo_value w = kolo_param(g, "w", kolo_shape_2(3, 1), kolo_init_fan_in(1));
     kolo_output(g, "y", kolo_linear(g, kolo_flatten(g, x), w));
-    ASSERT_OK(kolo_pass_fold(g));
+    ASSERT_OK(kolo_pass_fold(g, true));
     ASSERT_OK(kolo_graph_verify(g));
     kolo_graph_destroy(g);
+}
+
+/* What the gradient reads is kept to train, and only then. */
+static void folding_keeps_what_gelu_needs(void **state) {
+    for (int train = 0; train < 2; train++) {
+        kolo_graph *g;
+        ASSERT_OK(kolo_graph_create(NULL, &g));
+        kolo_value x = kolo_input(g, "x", KOLO_DTYPE_F32, kolo_shape_2(5, 7));
+        kolo_value w = kolo_param(g, "w", kolo_shape_2(3, 7), kolo_init_fan_in(7));
+        kolo_value b = kolo_param(g, "b", kolo_shape_1(3), kolo_init_fan_in(7));
+        kolo_output(g, "y", kolo_gelu(g, kolo_linear_bias(g, x, w, b), true));
+        ASSERT_OK(kolo_pass_fold(g, train));
+        ASSERT_OK(kolo_graph_verify(g));
+        assert_int_equal(g->n_nodes, 1);
+        assert_ptr_equal(g->nodes[0]->op, &kolo_op_linear_gelu);
+        assert_int_equal(g->nodes[0]->n_out, train ? 2 : 1);
+        assert_int_equal(g->nodes[0]->attr[KOLO_LINEAR_GELU_TANH].i, 1);
+        assert_int_equal(kolo_graph_output(g, "y").id, g->nodes[0]->out[0].id);
+        kolo_graph_destroy(g);
+    }
 }
 
 int main(void) {
@@ -392,6 +412,7 @@ int main(void) {
         cmocka_unit_test(gradients_equal_differences),
         cmocka_unit_test(folding_keeps_loss_and_gradients),
         cmocka_unit_test(folding_keeps_a_flatten_of_vectors),
+        cmocka_unit_test(folding_keeps_what_gelu_needs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -71,6 +71,32 @@ static void activations(int threads) {
 
 static void activations_are_the_reference(void **state) { each_set(activations); }
 
+/* gelu within a linear layer, and its gradient with the bias's. */
+static void gelu_of_linear(int threads) {
+    static const struct {
+        kolo_shape x;
+        int64_t outputs;
+    } all[] = {{{2, {5, 7}}, 3}, {{3, {2, 9, 16}}, 37}, {{3, {1, 1030, 3}}, 300}};
+    kolo_kernel_spec spec;
+    for (size_t i = 0; i < 8 * KOLO_COUNT(all); i++) {
+        kolo_shape x = all[i / 8].x, y = x;
+        y.dim[y.rank - 1] = all[i / 8].outputs;
+        int64_t inputs = x.dim[x.rank - 1];
+        bool by_tanh = i & 1, second = i & 2, bias = i & 4; /* output; input */
+        const kolo_shape in[] = {x, kolo_shape_2(all[i / 8].outputs, inputs),
+                                 kolo_shape_1(all[i / 8].outputs)};
+        const kolo_shape bwd[] = {y, y};
+        const kolo_attr attr[KOLO_MAX_ATTRS] = {{by_tanh}, {second}};
+        test_kernel_spec(&spec, &kolo_op_linear_gelu, attr, bias ? 3 : 2, in, NULL, 1 + second,
+                         NULL, threads);
+        check(&kolo_simd_linear_gelu, &spec, NULL, 2e-6);
+        test_kernel_spec(&spec, &kolo_op_gelu_bwd, attr, 2, bwd, NULL, 1 + second, NULL, threads);
+        check(&kolo_simd_gelu_bwd, &spec, NULL, 2e-6);
+    }
+}
+
+static void gelu_of_linear_is_the_reference(void **state) { each_set(gelu_of_linear); }
+
 /* ---- layer normalisation ---- */
 
 static void layer_norm(int threads) {
@@ -280,6 +306,7 @@ static void updates_are_the_reference(void **state) { each_set(updates); }
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(activations_are_the_reference),
+        cmocka_unit_test(gelu_of_linear_is_the_reference),
         cmocka_unit_test(layer_norm_is_the_reference),
         cmocka_unit_test(embedding_is_the_reference),
         cmocka_unit_test(attention_is_the_reference),

@@ -5,7 +5,8 @@
 static double fit(kolo_kernel_spec *spec) {
     double bytes = 0;
     if (!kolo_spec_floats_are(spec, KOLO_DTYPE_F32)) return -1;
-    if (spec->op == &kolo_op_sigmoid && !kolo_spec_is_plain(spec)) return -1;
+    bool sums = spec->op == &kolo_op_gelu_bwd && spec->attr[KOLO_GELU_BWD_BIAS].i;
+    if ((spec->op == &kolo_op_sigmoid || sums) && !kolo_spec_is_plain(spec)) return -1;
     for (int i = 0; i < spec->n_in; i++) {
         if (!kolo_layout_equal(&spec->in[i].layout, &spec->out[0].layout)) return -1;
         bytes += (double)kolo_tensor_bytes(&spec->in[i]);
@@ -17,7 +18,10 @@ static kolo_simd_loop loop_of(const kolo_kernel_spec *spec) {
     const kolo_simd_activation_table *t = kolo_simd_isa_now()->activation;
     const kolo_op *op = spec->op;
     if (op == &kolo_op_gelu) return t->gelu[spec->attr[KOLO_GELU_TANH].i != 0];
-    if (op == &kolo_op_gelu_bwd) return t->gelu_bwd[spec->attr[KOLO_GELU_TANH].i != 0];
+    if (op == &kolo_op_gelu_bwd) {
+        bool by_tanh = spec->attr[KOLO_GELU_TANH].i != 0;
+        return spec->attr[KOLO_GELU_BWD_BIAS].i ? t->gelu_bwd_bias[by_tanh] : t->gelu_bwd[by_tanh];
+    }
     if (op == &kolo_op_silu) return t->silu;
     if (op == &kolo_op_silu_bwd) return t->silu_bwd;
     if (op == &kolo_op_sigmoid) return t->sigmoid;
@@ -43,17 +47,37 @@ static void run(const kolo_call *call) {
     kolo_simd_parallel(spec->threads, kolo_tensor_elements(&spec->out[0]), *loop, &job);
 }
 
-#define ACTIVATION(op_name)                   \
+static void run_gelu_bwd(const kolo_call *call) {
+    const kolo_kernel_spec *spec = call->spec;
+    const kolo_simd_loop *loop = call->state;
+    if (!spec->attr[KOLO_GELU_BWD_BIAS].i) {
+        run(call);
+        return;
+    }
+    int64_t channels = spec->out[1].shape.dim[0];
+    kolo_simd_gelu_bias_job job = {
+        .dy = call->in[0],
+        .x = call->in[1],
+        .dx = call->out[0],
+        .db = call->out[1],
+        .rows = kolo_shape_count(&spec->out[0].shape) / channels,
+        .channels = channels,
+    };
+    kolo_simd_parallel(spec->threads, channels, *loop, &job);
+}
+
+#define ACTIVATION(op_name) ACTIVATION_RUN(op_name, run)
+#define ACTIVATION_RUN(op_name, run_)         \
     const kolo_kernel kolo_simd_##op_name = { \
         .name = "simd_" #op_name,             \
         .op = &kolo_op_##op_name,             \
         .fit = fit,                           \
         .prepare = prepare,                   \
-        .run = run,                           \
+        .run = run_,                          \
         .release = kolo_free,                 \
     }
 ACTIVATION(gelu);
-ACTIVATION(gelu_bwd);
+ACTIVATION_RUN(gelu_bwd, run_gelu_bwd);
 ACTIVATION(silu);
 ACTIVATION(silu_bwd);
 ACTIVATION(sigmoid);

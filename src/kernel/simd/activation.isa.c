@@ -60,9 +60,33 @@ LOOP(tanh, tanh_of, 1)
 LOOP(tanh_bwd, tanh_bwd, 2)
 LOOP(mul, mul, 2)
 
+/* The gradient of gelu, and of the bias that was added before it, row by row. */
+#define BIAS_LOOP(name, function)                                                          \
+    static void name##_bias_loop(const void *arg, int part, int64_t begin, int64_t end) {  \
+        const kolo_simd_gelu_bias_job *job = arg;                                          \
+        int64_t whole = begin + (end - begin) / VL * VL, rest = end - whole;               \
+        memset(job->db + begin, 0, sizeof(float) * (size_t)(end - begin));                 \
+        for (int64_t row = 0; row < job->rows; row++) {                                    \
+            int64_t at = row * job->channels;                                              \
+            for (int64_t c = begin; c < whole; c += VL) {                                  \
+                vf dx = function(load(job->dy + at + c), load(job->x + at + c));           \
+                store(job->dx + at + c, dx);                                               \
+                store(job->db + c, load(job->db + c) + dx);                                \
+            }                                                                              \
+            if (rest == 0) continue;                                                       \
+            at += whole;                                                                   \
+            vf dx = function(load_part(job->dy + at, rest), load_part(job->x + at, rest)); \
+            store_part(job->dx + at, dx, rest);                                            \
+            store_part(job->db + whole, load_part(job->db + whole, rest) + dx, rest);      \
+        }                                                                                  \
+    }
+BIAS_LOOP(gelu_erf, gelu_erf_bwd)
+BIAS_LOOP(gelu_tanh, gelu_tanh_bwd)
+
 const kolo_simd_activation_table KOLO_SIMD_TABLE(kolo_simd_activation_) = {
     .gelu = {gelu_erf_loop, gelu_tanh_loop},
     .gelu_bwd = {gelu_erf_bwd_loop, gelu_tanh_bwd_loop},
+    .gelu_bwd_bias = {gelu_erf_bias_loop, gelu_tanh_bias_loop},
     .silu = silu_loop,
     .silu_bwd = silu_bwd_loop,
     .sigmoid = sigmoid_loop,

@@ -45,6 +45,7 @@ const kolo_kernel *const kolo_simd_kernels[] = {
     &kolo_simd_convert,
     &kolo_simd_gelu,
     &kolo_simd_gelu_bwd,
+    &kolo_simd_linear_gelu,
     &kolo_simd_silu,
     &kolo_simd_silu_bwd,
     &kolo_simd_sigmoid,

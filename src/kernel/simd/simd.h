@@ -290,9 +290,16 @@ typedef struct kolo_simd_norm_table {
 
 /* ---- activations: items are elements ---- */
 
+typedef struct kolo_simd_gelu_bias_job { /* items: channels */
+    const float *dy, *x;
+    float *dx, *db;
+    int64_t rows, channels;
+} kolo_simd_gelu_bias_job;
+
 typedef struct kolo_simd_activation_table { /* kolo_simd_pair_job; a is x or dy, b what it derives
                                                from */
     kolo_simd_loop gelu[2], gelu_bwd[2];    /* by the error function, by tanh */
+    kolo_simd_loop gelu_bwd_bias[2];        /* kolo_simd_gelu_bias_job */
     kolo_simd_loop silu, silu_bwd, sigmoid, sigmoid_bwd, tanh, tanh_bwd, mul;
 } kolo_simd_activation_table;
 
@@ -405,6 +412,7 @@ extern const kolo_kernel kolo_simd_conv2d, kolo_simd_conv2d_bwd_data, kolo_simd_
 extern const kolo_kernel kolo_simd_wino, kolo_simd_wino_bwd_data, kolo_simd_wino_bwd_weights;
 extern const kolo_kernel kolo_simd_reorder, kolo_simd_convert;
 extern const kolo_kernel kolo_simd_adam, kolo_simd_square_sum, kolo_simd_clip_factor;
+extern const kolo_kernel kolo_simd_linear_gelu;
 extern const kolo_kernel kolo_simd_gelu, kolo_simd_gelu_bwd, kolo_simd_silu, kolo_simd_silu_bwd;
 extern const kolo_kernel kolo_simd_sigmoid, kolo_simd_sigmoid_bwd, kolo_simd_mul;
 extern const kolo_kernel kolo_simd_tanh, kolo_simd_tanh_bwd;
