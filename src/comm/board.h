@@ -80,7 +80,9 @@ typedef struct kolo_board_transport {
     uint64_t secret;        /* what peers read to see whether they can; private memory */
     uint64_t settled;       /* every peer is through with what lies below this number */
     size_t stage_bytes;
-    bool staged; /* a stage has been taken since the start */
+    bool staged;                      /* a stage has been taken since the start */
+    const kolo_transport_ops *memory; /* its own rows, when it is a part of another transport ... */
+    kolo_transport *remote;           /* ... beside this one to other hosts (tp_hosts.c) */
 } kolo_board_transport;
 
 /* Segment, board (the first thing in the segment) and tables of one rank; the boards of the peers

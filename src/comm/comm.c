@@ -42,9 +42,8 @@ kolo_status kolo_comm_resolve(const kolo_comm_opts *opts, kolo_comm_opts *resolv
     return KOLO_OK;
 }
 
-kolo_status kolo_comm_of_transport(kolo_transport *transport, const kolo_comm_opts *opts,
-                                   int local_rank, int local_size, int processors,
-                                   kolo_comm **comm) {
+kolo_status kolo_comm_over(kolo_transport *transport, const kolo_comm_opts *opts, int local_rank,
+                           int local_size, int processors, kolo_comm **comm) {
     kolo_comm *c = kolo_zalloc(sizeof *c);
     if (!c) {
         transport->ops->destroy(transport);
@@ -67,6 +66,15 @@ kolo_status kolo_comm_of_transport(kolo_transport *transport, const kolo_comm_op
     c->spins = c->crowded ? 0 : KOLO_SPINS;
     kolo_comm_set_tuning(c, (kolo_comm_tuning){0});
     c->costs = kolo_comm_costs_builtin(transport->windows);
+    *comm = c;
+    return KOLO_OK;
+}
+
+kolo_status kolo_comm_of_transport(kolo_transport *transport, const kolo_comm_opts *opts,
+                                   int local_rank, int local_size, int processors,
+                                   kolo_comm **comm) {
+    kolo_comm *c;
+    KOLO_TRY(kolo_comm_over(transport, opts, local_rank, local_size, processors, &c));
     kolo_status status = kolo_progress_start(c);
     if (status != KOLO_OK) {
         kolo_comm_destroy(c);
@@ -98,11 +106,10 @@ kolo_status kolo_comm_create_threads(int n, const kolo_comm_opts *opts, kolo_com
     return status;
 }
 
-void kolo_comm_destroy(kolo_comm *comm) {
-    if (!comm) return;
+static void destroy(kolo_comm *comm) {
     while (comm->children) kolo_comm_destroy(comm->children);
     kolo_comm_unlink(comm);
-    kolo_progress_stop(comm);
+    if (!comm->parent) kolo_progress_stop(comm);
     for (int i = 0; i < comm->n_flight; i++) comm->flight[i]->state = REQUEST_IDLE;
     kolo_p2p_drop(comm);
     while (comm->requests) kolo_request_destroy(comm->requests);
@@ -110,8 +117,18 @@ void kolo_comm_destroy(kolo_comm *comm) {
     comm->transport->ops->destroy(comm->transport);
     kolo_backend_leave(comm);
     kolo_free(comm->host_of);
+    kolo_free(comm->whole_rank);
     kolo_signals_close(&comm->report_signal);
     kolo_free(comm);
+}
+
+void kolo_comm_destroy(kolo_comm *comm) {
+    if (comm && comm->parent) {
+        KOLO_COMM_ALONE(comm->parent); /* the family's thread must not meet it half gone */
+        destroy(comm);
+    } else if (comm) {
+        destroy(comm);
+    }
 }
 
 int kolo_comm_rank(const kolo_comm *comm) { return comm->rank; }
@@ -124,7 +141,6 @@ int kolo_comm_host(const kolo_comm *comm, int rank) {
     return comm->host_of && rank >= 0 && rank < comm->size ? comm->host_of[rank] : 0;
 }
 const char *kolo_comm_transport(const kolo_comm *comm) {
-    while (comm->parent) comm = comm->parent;
     return comm->backend ? comm->backend->ops->name : comm->transport->ops->name;
 }
 
@@ -188,6 +204,16 @@ void kolo_comm_set_tuning(kolo_comm *comm, kolo_comm_tuning tuning) {
         tuning.eager_bytes = KOLO_EAGER_BYTES;
     }
     comm->tuning = tuning;
+}
+
+int kolo_comm_whole_rank(const kolo_comm *comm, int rank) {
+    return comm->whole_rank ? comm->whole_rank[rank] : rank;
+}
+
+const char *kolo_comm_rank_text(const kolo_comm *comm, int rank, char *text, size_t bytes) {
+    int n = snprintf(text, bytes, "rank %d", kolo_comm_whole_rank(comm, rank));
+    if (comm->parent) snprintf(text + n, bytes - (size_t)n, " (%d in %s)", rank, comm->group);
+    return text;
 }
 
 /* ---- breaking ---- */

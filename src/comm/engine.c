@@ -65,8 +65,9 @@ static kolo_status mismatch(kolo_request *q, int peer, const kolo_peer_call *oth
                            "ranks disagree on collective %llu: rank %d started %s as request %u, "
                            "rank %d %s as request %u; all ranks must create and start the same "
                            "collectives in the same order",
-                           (unsigned long long)q->seq, q->comm->rank, q->title, q->number, peer,
-                           title, other->call->request);
+                           (unsigned long long)q->seq, kolo_comm_whole_rank(q->comm, q->comm->rank),
+                           q->title, q->number, kolo_comm_whole_rank(q->comm, peer), title,
+                           other->call->request);
 }
 
 static size_t expected_of(const kolo_request *q, int peer) {
@@ -79,13 +80,15 @@ static kolo_status uneven(kolo_request *q, int peer, const kolo_peer_call *other
                            "ranks disagree on collective %llu: in %s rank %d expects %zu elements "
                            "of rank %d, which sends %llu; the output count of the one must be the "
                            "count of the other",
-                           (unsigned long long)q->seq, q->title, q->comm->rank,
-                           expected_of(q, peer), peer, (unsigned long long)*other->word);
+                           (unsigned long long)q->seq, q->title,
+                           kolo_comm_whole_rank(q->comm, q->comm->rank), expected_of(q, peer),
+                           kolo_comm_whole_rank(q->comm, peer), (unsigned long long)*other->word);
 }
 
 static kolo_status bad_handle(kolo_request *q, int peer) {
     return kolo_comm_break(q->comm, KOLO_ERR_FORMAT,
-                           "rank %d announced memory that is not its own in %s", peer, q->title);
+                           "rank %d announced memory that is not its own in %s",
+                           kolo_comm_whole_rank(q->comm, peer), q->title);
 }
 
 /* The addresses of a peer's DATA, once: a request has the same memory for life. */

@@ -116,16 +116,20 @@ struct kolo_request {
     kolo_traffic traffic;
 };
 
+enum { KOLO_GROUP_BYTES = 40 };
+
 typedef struct kolo_backend kolo_backend;
 
 struct kolo_comm {
     kolo_transport *transport;
-    struct kolo_progress *progress; /* NULL: only the caller makes progress */
+    struct kolo_progress *progress; /* the family's; NULL: only the caller makes progress */
     kolo_backend *backend;          /* takes whole collectives (backend.h); NULL: schedules */
     int handed;                     /* requests in its hands */
     int rank, size, local_rank, local_size;
     int *host_of, n_hosts;                  /* [size]; NULL: one host */
     kolo_comm *parent, *children, *sibling; /* sub-groups: a list of children, linked by sibling */
+    int *whole_rank;                        /* [size]: in the whole group; NULL: this is it */
+    char group[KOLO_GROUP_BYTES];           /* "sub-group 2/0", by colours; "" for the whole */
     kolo_algorithm algorithm;
     kolo_comm_tuning tuning;
     kolo_comm_costs costs; /* the same on all ranks */
@@ -157,6 +161,15 @@ struct kolo_comm {
     char broken_text[KOLO_REPORT_BYTES];
 };
 
+/* A rank as messages name it: by its number in the whole group, and in a sub-group by its own too;
+ * the text is valid until the end of the enclosing block. */
+#define KOLO_RANK(comm, rank) \
+    kolo_comm_rank_text((comm), (rank), (char[KOLO_GROUP_BYTES + 32]){0}, KOLO_GROUP_BYTES + 32)
+const char *kolo_comm_rank_text(const kolo_comm *comm, int rank, char *text, size_t bytes);
+int kolo_comm_whole_rank(const kolo_comm *comm, int rank);
+/* The whole group that a sub-group is of; itself when it is that. */
+kolo_comm *kolo_comm_whole(kolo_comm *comm);
+
 enum {
     KOLO_FLIGHT_QUEUE = KOLO_FLIGHT_MAX * 4,
     KOLO_SPINS = 400, /* turns of spinning at first, about 20 us */
@@ -164,7 +177,10 @@ enum {
 
 /* The options with defaults filled in. ARG. */
 kolo_status kolo_comm_resolve(const kolo_comm_opts *opts, kolo_comm_opts *resolved);
-/* Takes over the transport; on failure destroys it. */
+/* Takes over the transport, and starts what makes progress over a network; on failure destroys it.
+ * Without that: `kolo_comm_over`, for sub-groups, which use their parent's. */
+kolo_status kolo_comm_over(kolo_transport *transport, const kolo_comm_opts *opts, int local_rank,
+                           int local_size, int processors, kolo_comm **comm);
 kolo_status kolo_comm_of_transport(kolo_transport *transport, const kolo_comm_opts *opts,
                                    int local_rank, int local_size, int processors,
                                    kolo_comm **comm);
@@ -198,8 +214,11 @@ void kolo_progress_drive(kolo_comm *comm, bool drive);
 /* Sleeps until a peer says something, at most so long; the communicator is left meanwhile. */
 void kolo_progress_sleep(kolo_comm *comm, int64_t ns);
 
-/* Whether anything is in flight, sends and receives included. */
+/* Whether anything is in flight, sends and receives included; in its family (split.c). */
 bool kolo_comm_in_flight(const kolo_comm *comm);
+bool kolo_family_in_flight(const kolo_comm *comm);
+/* Looks after the peers of this communicator, and of all in its family that wait for some. */
+kolo_status kolo_family_watch(kolo_comm *comm);
 /* Moves every request in flight as far as it goes; `moved` when any did. `one`: those of this
  * communicator alone; else those of its family (split.c). */
 kolo_status kolo_engine_progress_one(kolo_comm *comm, bool *moved);

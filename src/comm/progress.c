@@ -6,6 +6,8 @@
  * chunk is on its way; so the engine itself must run beside the kernels. That is what the thread
  * does: it sleeps on the transport's `events`, and runs the engine on what wakes it.
  *
+ * A family of communicators has one thread, that of the whole group, which looks after all.
+ *
  * One mutex, which callers of the public functions hold (KOLO_COMM_ALONE), makes communicator,
  * requests and transport belong to one thread at a time. A caller that waits would only be woken by
  * the thread, so it drives the engine itself and the thread rests: messages are then answered
@@ -74,8 +76,8 @@ static bool look(kolo_comm *comm) {
         (void)comm->transport->ops->pump(comm->transport, &moved);
         return false;
     }
-    if (kolo_engine_progress(comm, &moved) == KOLO_OK && !moved && kolo_comm_in_flight(comm)) {
-        (void)kolo_comm_watch(comm);
+    if (kolo_engine_progress(comm, &moved) == KOLO_OK && !moved && kolo_family_in_flight(comm)) {
+        (void)kolo_family_watch(comm);
     }
     return moved;
 }
@@ -89,7 +91,7 @@ static void *run(void *arg) {
             rest(p);
             continue;
         }
-        bool moved = look(comm), flight = kolo_comm_in_flight(comm);
+        bool moved = look(comm), flight = kolo_family_in_flight(comm);
         p->sleeping_long = !moved && !flight;
         pthread_mutex_unlock(&p->lock);
         if (!moved) {
@@ -173,9 +175,9 @@ bool kolo_comm_enter_if_free(kolo_comm *comm) {
 void kolo_comm_leave(kolo_comm *const *comm) {
     kolo_progress *p = (*comm)->progress;
     if (!p) return;
-    bool look_after = kolo_comm_in_flight(*comm) && !p->driven;
+    bool look_after = kolo_family_in_flight(*comm) && !p->driven;
     if (look_after && p->resting) pthread_cond_signal(&p->work);
-    if (look_after && p->sleeping_long && (*comm)->transport->silent) wake_up(p);
+    if (look_after && p->sleeping_long && kolo_comm_whole(*comm)->transport->silent) wake_up(p);
     pthread_mutex_unlock(&p->lock);
 }
 

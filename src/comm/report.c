@@ -71,7 +71,8 @@ static bool add_ranks(kolo_text *text, const kolo_request *q, waits_for waits, c
             last_of(q->comm, p, peer.finished, title);
         }
         if (n < NAMED) {
-            kolo_text_add(text, "%srank %d (finished ", n ? ", " : "", p);
+            kolo_text_add(text, "%srank %d (finished ", n ? ", " : "",
+                          kolo_comm_whole_rank(q->comm, p));
             add_finished(text, peer.finished, title);
             kolo_text_add(text, ")");
         }
@@ -101,12 +102,13 @@ static void add_reason(kolo_text *text, const kolo_request *q) {
 /* What a send or receive waits for. */
 static void add_message_reason(kolo_text *text, const kolo_request *q) {
     bool send = q->kind == KOLO_COLLECTIVE_SEND;
+    int peer = kolo_comm_whole_rank(q->comm, q->root);
     if (q->comm->gate && !q->comm->gate(q->comm->gate_arg, q)) {
         kolo_text_add(text, ": its gate is closed");
     } else if (send ? q->granted : q->state == REQUEST_RUNNING) {
-        kolo_text_add(text, ": rank %d has stopped in the middle of it", q->root);
+        kolo_text_add(text, ": rank %d has stopped in the middle of it", peer);
     } else {
-        kolo_text_add(text, ": rank %d has started no %s with tag %d", q->root,
+        kolo_text_add(text, ": rank %d has started no %s with tag %d", peer,
                       send ? "receive" : "send", q->tag);
     }
 }
@@ -132,7 +134,7 @@ void kolo_comm_describe(const kolo_comm *comm, kolo_text *text) {
 void kolo_comm_report(kolo_comm *comm, char *text, size_t bytes) {
     KOLO_COMM_ALONE(comm);
     kolo_text line = {0};
-    kolo_text_add(&line, "rank %d of %d ", comm->rank, comm->size);
+    kolo_text_add(&line, "%s of %d ", KOLO_RANK(comm, comm->rank), kolo_comm_whole(comm)->size);
     if (comm->broken != KOLO_OK) {
         kolo_text_add(&line, "has failed: %s", comm->broken_text);
     } else if (oldest(comm)) {
@@ -152,7 +154,8 @@ kolo_status kolo_report_open(const kolo_comm_opts *opts, kolo_signals *signals) 
 }
 
 void kolo_report_if_asked(kolo_comm *comm) {
-    if (comm->report_signal.fd < 0 || kolo_signals_next(&comm->report_signal) == 0) return;
+    kolo_comm *whole = kolo_comm_whole(comm);
+    if (whole->report_signal.fd < 0 || kolo_signals_next(&whole->report_signal) == 0) return;
     char text[2 * KOLO_REPORT_BYTES];
     size_t n = (size_t)snprintf(text, sizeof text, "kolo: ");
     kolo_comm_report(comm, text + n, sizeof text - n - 1);
@@ -160,6 +163,6 @@ void kolo_report_if_asked(kolo_comm *comm) {
     text[n++] = '\n';
     ssize_t written; /* who does not read gets no report */
     do {
-        written = write(comm->report_fd, text, n);
+        written = write(whole->report_fd, text, n);
     } while (written < 0 && errno == EINTR);
 }

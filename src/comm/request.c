@@ -338,8 +338,9 @@ static void name_request(kolo_request *q, kolo_algorithm algorithm) {
         snprintf(what, n, " (%zu x %s, from rank %d)", q->count, type, q->root);
     }
     const char *quote = q->site[0] ? "'" : "";
-    snprintf(q->title, sizeof q->title, "%s%s%s%.40s%s%s", kind_names[kind], q->site[0] ? " " : "",
-             quote, q->site, quote, what);
+    const char *group = q->comm->group;
+    snprintf(q->title, sizeof q->title, "%s%s%s%.40s%s%s%s%s", kind_names[kind],
+             q->site[0] ? " " : "", quote, q->site, quote, what, group[0] ? " in " : "", group);
 }
 
 /* The hash of all that must agree and has no field of its own in an announcement. */

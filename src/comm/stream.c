@@ -105,6 +105,25 @@ kolo_status kolo_stream_push_data(kolo_stream *s, const kolo_frame *frame, const
     return KOLO_OK;
 }
 
+void kolo_stream_keep(kolo_stream *s) {
+    if (s->data_left == 0) return;
+    size_t before = s->out_data - s->out_first, queued = s->out_end - s->out_first;
+    size_t bytes = queued + s->data_left;
+    char *out = kolo_alloc(bytes);
+    if (!out) {
+        end(s, "no memory for what was being sent");
+        return;
+    }
+    memcpy(out, s->out + s->out_first, before);
+    memcpy(out + before, s->data, s->data_left);
+    memcpy(out + before + s->data_left, s->out + s->out_first + before, queued - before);
+    kolo_free(s->out);
+    s->out = out;
+    s->out_first = 0;
+    s->out_end = s->out_cap = bytes;
+    s->data_left = 0;
+}
+
 /* What was written leaves the three pieces in their order. */
 static void wrote(kolo_stream *s, size_t n, size_t before) {
     size_t part = n < before ? n : before;

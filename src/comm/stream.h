@@ -31,7 +31,9 @@ typedef enum kolo_frame_kind {
 enum { KOLO_FRAME_DATA_MOST = 1 << 20, KOLO_STREAM_INPUT = 16 << 10 };
 
 typedef struct kolo_frame {
-    uint32_t kind, bytes;
+    uint32_t kind : 8;
+    uint32_t group : 24; /* the receiver's number of the group that it is for (tp_tcp.c) */
+    uint32_t bytes;
     uint64_t seq; /* of the collective; 0 where there is none */
     uint64_t value;
 } kolo_frame;
@@ -72,6 +74,8 @@ kolo_status kolo_stream_push(kolo_stream *s, const kolo_frame *frame, const void
                              size_t body_bytes, const void *tail);
 /* Queues a frame whose body stays where it is, until `data_left` is 0; which it must be now. */
 kolo_status kolo_stream_push_data(kolo_stream *s, const kolo_frame *frame, const void *data);
+/* Copies what is left of that body: its owner may go. Without memory the stream ends. */
+void kolo_stream_keep(kolo_stream *s);
 /* Writes what the kernel takes. */
 void kolo_stream_flush(kolo_stream *s);
 

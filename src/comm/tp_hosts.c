@@ -2,13 +2,20 @@
  * board in shared memory, the rest to the transport `tcp`; what concerns all goes to both.
  *
  * Windows are open only between the ranks of a host, so algorithms that need all ranks' memory are
- * not for this transport; those that send messages pass them through memory inside a host. */
+ * not for this transport; those that send messages pass them through memory inside a host. A
+ * sub-group whose members are all on one host, or all on different ones, is of one kind alone. */
 #include "comm/tp_hosts.h"
 
 #include "comm/board.h"
 #include "comm/tp_shm.h"
+#include "comm/tp_sub.h"
+#include "comm/tp_tcp.h"
 
-static kolo_transport *remote(kolo_transport *t) { return kolo_shm_remote(t); }
+/* The two parts: the one in memory is the transport itself, with its own rows. */
+static kolo_transport *remote(kolo_transport *t) { return ((kolo_board_transport *)t)->remote; }
+static const kolo_transport_ops *memory(kolo_transport *t) {
+    return ((kolo_board_transport *)t)->memory;
+}
 
 static bool is_local(kolo_transport *t, int peer) {
     return ((kolo_board_transport *)t)->boards[peer] != NULL;
@@ -60,17 +67,22 @@ static kolo_status hosts_recv(kolo_transport *t, uint64_t seq, int peer, void *d
                : remote(t)->ops->recv(remote(t), seq, peer, data, bytes, taken, arrived);
 }
 
+static uint64_t hosts_handle(kolo_transport *t, const void *data, size_t bytes) {
+    return memory(t)->handle(t, data, bytes);
+}
+
 static void *hosts_window(kolo_transport *t, int peer, uint64_t handle, size_t bytes) {
-    return is_local(t, peer) ? kolo_shm_window(t, peer, handle, bytes) : NULL;
+    return is_local(t, peer) ? memory(t)->window(t, peer, handle, bytes) : NULL;
 }
 
 static kolo_status hosts_pump(kolo_transport *t, bool *moved) {
-    return remote(t)->ops->pump(remote(t), moved);
+    /* In a sub-group there is nothing to pump: the whole group does it for all. */
+    return remote(t)->ops->pump ? remote(t)->ops->pump(remote(t), moved) : KOLO_OK;
 }
 
 static void hosts_watch(kolo_transport *t, int peer, kolo_peer_state *state) {
     if (is_local(t, peer)) {
-        kolo_shm_watch(t, peer, state);
+        memory(t)->watch(t, peer, state);
     } else {
         remote(t)->ops->watch(remote(t), peer, state);
     }
@@ -83,7 +95,19 @@ static void hosts_report(kolo_transport *t, kolo_status status, const char *text
 
 static void hosts_destroy(kolo_transport *t) {
     remote(t)->ops->destroy(remote(t)); /* lingers, with the memory still there */
-    kolo_shm_destroy(t);
+    memory(t)->destroy(t);
+}
+
+/* ---- sub-groups ---- */
+
+static kolo_status hosts_sub(kolo_transport *parent, const int *members, int size, int rank,
+                             kolo_transport **sub, kolo_sub_name *name);
+
+static kolo_status hosts_attach(kolo_transport *t, int peer, const kolo_sub_name *name) {
+    int member;
+    kolo_transport *parent = kolo_sub_parent(t, peer, &member);
+    if (is_local(parent, member)) return memory(t)->attach(t, peer, name);
+    return remote(t)->ops->attach(remote(t), peer, name);
 }
 
 static const kolo_transport_ops hosts_ops = {
@@ -95,13 +119,49 @@ static const kolo_transport_ops hosts_ops = {
     .send = hosts_send,
     .sent = hosts_sent,
     .recv = hosts_recv,
-    .handle = kolo_shm_handle,
+    .handle = hosts_handle,
     .window = hosts_window,
     .pump = hosts_pump,
     .watch = hosts_watch,
     .report = hosts_report,
+    .sub = hosts_sub,
+    .attach = hosts_attach,
     .destroy = hosts_destroy,
 };
+
+/* Makes a transport of memory the one of both. */
+static void join_parts(kolo_transport *t, kolo_transport *far) {
+    kolo_board_transport *b = (kolo_board_transport *)t;
+    b->memory = t->ops;
+    b->remote = far;
+    t->ops = &hosts_ops;
+    t->windows = false;
+    t->events = far->events;
+}
+
+static kolo_status hosts_sub(kolo_transport *parent, const int *members, int size, int rank,
+                             kolo_transport **sub, kolo_sub_name *name) {
+    int local = 0;
+    for (int p = 0; p < size; p++) local += is_local(parent, members[p]);
+    if (local == size) return kolo_sub_create(parent, members, size, rank, sub, name);
+    kolo_transport *far;
+    KOLO_TRY(kolo_tcp_sub(remote(parent), members, size, rank, &far, name));
+    far->silent = true; /* others of the family wait for memory */
+    far->segment.of = &parent->segment;
+    if (local == 1) {
+        *sub = far;
+        return KOLO_OK;
+    }
+    uint64_t wire = name->wire;
+    kolo_status status = kolo_sub_create(parent, members, size, rank, sub, name);
+    if (status != KOLO_OK) {
+        far->ops->destroy(far);
+        return status;
+    }
+    name->wire = wire;
+    join_parts(*sub, far);
+    return KOLO_OK;
+}
 
 kolo_status kolo_hosts_create(int rank, int size, size_t segment_bytes, kolo_transport *tcp,
                               kolo_transport **transport) {
@@ -111,9 +171,7 @@ kolo_status kolo_hosts_create(int rank, int size, size_t segment_bytes, kolo_tra
         tcp->ops->destroy(tcp);
         return status;
     }
-    kolo_shm_extend(t, &hosts_ops, tcp);
-    t->windows = false;
-    t->events = tcp->events;
+    join_parts(t, tcp);
     *transport = t;
     return KOLO_OK;
 }

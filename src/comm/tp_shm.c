@@ -6,6 +6,7 @@
 
 #include "comm/board.h"
 #include "comm/socket.h"
+#include "comm/tp_sub.h"
 
 #include <stdatomic.h>
 #include <unistd.h>
@@ -18,26 +19,25 @@ typedef struct shm_peer {
 
 typedef struct shm_transport {
     kolo_board_transport board; /* first, so that a kolo_transport is one of these */
-    kolo_transport *remote;     /* to other hosts; NULL: none (tp_hosts.c) */
     shm_peer peers[];
 } shm_transport;
 
 static shm_transport *shm(kolo_transport *t) { return (shm_transport *)t; }
 
 /* A name is the distance from the segment's start, plus one: the board is there, 0 means none. */
-uint64_t kolo_shm_handle(kolo_transport *t, const void *data, size_t bytes) {
+static uint64_t shm_handle(kolo_transport *t, const void *data, size_t bytes) {
     uintptr_t first = (uintptr_t)t->segment.base, p = (uintptr_t)data;
     if (p < first || p - first > t->segment.used || bytes > t->segment.used - (p - first)) return 0;
     return p - first + 1;
 }
 
-void *kolo_shm_window(kolo_transport *t, int peer, uint64_t handle, size_t bytes) {
+static void *shm_window(kolo_transport *t, int peer, uint64_t handle, size_t bytes) {
     size_t limit = t->segment.bytes, first = (size_t)handle - 1;
     if (handle == 0 || first > limit || bytes > limit - first) return NULL;
     return shm(t)->peers[peer].base + first;
 }
 
-void kolo_shm_watch(kolo_transport *t, int peer, kolo_peer_state *state) {
+static void shm_watch(kolo_transport *t, int peer, kolo_peer_state *state) {
     shm_peer *p = &shm(t)->peers[peer];
     if (!p->closed && peer != t->rank) p->closed = kolo_socket_closed(p->control);
     bool closed = p->closed; /* before the flags: a rank sets them first */
@@ -45,7 +45,7 @@ void kolo_shm_watch(kolo_transport *t, int peer, kolo_peer_state *state) {
     if (closed && state->condition == KOLO_PEER_HERE) state->condition = KOLO_PEER_GONE;
 }
 
-void kolo_shm_destroy(kolo_transport *t) {
+static void shm_destroy(kolo_transport *t) {
     shm_transport *s = shm(t);
     atomic_store_explicit(&s->board.boards[t->rank]->left, 1, memory_order_release);
     for (int p = 0; p < t->size; p++) {
@@ -66,11 +66,13 @@ static const kolo_transport_ops shm_ops = {
     .send = kolo_board_send,
     .sent = kolo_board_sent,
     .recv = kolo_board_recv,
-    .handle = kolo_shm_handle,
-    .window = kolo_shm_window,
-    .watch = kolo_shm_watch,
+    .handle = shm_handle,
+    .window = shm_window,
+    .watch = shm_watch,
     .report = kolo_board_report,
-    .destroy = kolo_shm_destroy,
+    .sub = kolo_sub_create,
+    .attach = kolo_sub_attach,
+    .destroy = shm_destroy,
 };
 
 kolo_status kolo_shm_create(int rank, int size, size_t segment_bytes, kolo_transport **transport) {
@@ -98,10 +100,3 @@ kolo_status kolo_shm_attach(kolo_transport *t, int peer, int segment, int contro
     if (peer == 0) t->reads = shm(t)->board.boards[0]->reads_pay;
     return KOLO_OK;
 }
-
-void kolo_shm_extend(kolo_transport *t, const kolo_transport_ops *ops, kolo_transport *remote) {
-    t->ops = ops;
-    shm(t)->remote = remote;
-}
-
-kolo_transport *kolo_shm_remote(kolo_transport *t) { return shm(t)->remote; }

@@ -43,28 +43,28 @@ static void sub_destroy(kolo_transport *t) {
     kolo_free(t);
 }
 
-static const kolo_transport_ops sub_ops = {
-    .name = "sub",
-    .start = kolo_board_start,
-    .signal = kolo_board_signal,
-    .look = kolo_board_look,
-    .finish = kolo_board_finish,
-    .send = kolo_board_send,
-    .sent = kolo_board_sent,
-    .recv = kolo_board_recv,
-    .handle = sub_handle,
-    .window = sub_window,
-    .watch = sub_watch,
-    .report = kolo_board_report,
-    .destroy = sub_destroy,
-};
+#define SUB_OPS(text)                                                                  \
+    {                                                                                  \
+        .name = (text), .start = kolo_board_start, .signal = kolo_board_signal,        \
+        .look = kolo_board_look, .finish = kolo_board_finish, .send = kolo_board_send, \
+        .sent = kolo_board_sent, .recv = kolo_board_recv, .handle = sub_handle,        \
+        .window = sub_window, .watch = sub_watch, .report = kolo_board_report,         \
+        .sub = kolo_sub_create, .attach = kolo_sub_attach, .destroy = sub_destroy,     \
+    }
+
+static const kolo_transport_ops shm_ops = SUB_OPS("shm");
+static const kolo_transport_ops thread_ops = SUB_OPS("thread");
+static const kolo_transport_ops self_ops = SUB_OPS("self");
 
 kolo_status kolo_sub_create(kolo_transport *parent, const int *members, int size, int rank,
-                            kolo_transport **transport, uint64_t *name) {
+                            kolo_transport **transport, kolo_sub_name *name) {
     size_t bytes = sizeof(sub_transport) + (size_t)size * sizeof(int);
     sub_transport *s = kolo_zalloc(bytes);
     if (!s) return KOLO_NOMEM(bytes);
-    kolo_status status = kolo_board_init_in(&s->board, &sub_ops, rank, size, &parent->segment);
+    const kolo_transport_ops *ops = size == 1             ? &self_ops
+                                    : parent->reaches_all ? &thread_ops
+                                                          : &shm_ops;
+    kolo_status status = kolo_board_init_in(&s->board, ops, rank, size, &parent->segment);
     if (status != KOLO_OK) {
         kolo_free(s);
         return status;
@@ -72,15 +72,21 @@ kolo_status kolo_sub_create(kolo_transport *parent, const int *members, int size
     s->parent = parent;
     memcpy(s->members, members, (size_t)size * sizeof(int));
     s->board.base.reaches_all = parent->reaches_all;
-    *name = sub_handle(&s->board.base, s->board.boards[rank], kolo_board_bytes(size));
+    uint64_t handle = sub_handle(&s->board.base, s->board.boards[rank], kolo_board_bytes(size));
+    *name = (kolo_sub_name){.board = handle};
     *transport = &s->board.base;
     return KOLO_OK;
 }
 
-kolo_status kolo_sub_attach(kolo_transport *t, int peer, uint64_t name) {
+kolo_transport *kolo_sub_parent(kolo_transport *t, int peer, int *member) {
+    *member = sub(t)->members[peer];
+    return sub(t)->parent;
+}
+
+kolo_status kolo_sub_attach(kolo_transport *t, int peer, const kolo_sub_name *name) {
     sub_transport *s = sub(t);
     if (peer != t->rank)
-        s->board.boards[peer] = sub_window(t, peer, name, kolo_board_bytes(t->size));
+        s->board.boards[peer] = sub_window(t, peer, name->board, kolo_board_bytes(t->size));
     if (s->board.boards[peer]) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d names a board that is not in its memory",
                      s->members[peer]);

@@ -1,11 +1,11 @@
 #pragma once
-/* Sub-groups of transports that have windows. */
+/* Sub-groups of ranks that share memory. */
 
 #include "comm/transport.h"
 
-/* The transport of place `rank` among `members` (ranks of `parent`, which must outlive it), without
- * peers; `name` is what the peers need to attach it. NOMEM. */
+/* Rows `sub` and `attach` of kolo_transport_ops. */
 kolo_status kolo_sub_create(kolo_transport *parent, const int *members, int size, int rank,
-                            kolo_transport **transport, uint64_t *name);
-/* Every member must be attached, this one too, before the first use. FORMAT. */
-kolo_status kolo_sub_attach(kolo_transport *transport, int peer, uint64_t name);
+                            kolo_transport **transport, kolo_sub_name *name);
+kolo_status kolo_sub_attach(kolo_transport *transport, int peer, const kolo_sub_name *name);
+/* The transport that this one lies over, and which rank of that a peer is. */
+kolo_transport *kolo_sub_parent(kolo_transport *transport, int peer, int *member);

@@ -1,5 +1,10 @@
 /* Transport `tcp`: one connection between each two ranks, which carries everything between them:
- * announcements, data, acknowledgements, failures, heartbeats (stream.h).
+ * announcements, data, acknowledgements, failures, heartbeats (stream.h, wire.h).
+ *
+ * Sub-groups use the connections of the whole group. A rank numbers its groups as it makes them and
+ * tells the members its number; a frame bears the number that its receiver knows the group by.
+ * Numbers are not used again, so what comes late for a group that is gone is known for it, and
+ * dropped.
  *
  * Data goes from the sender's memory to the kernel, and from the kernel to the receiver's memory
  * when a receive is open for it. What comes before its receive is open is put aside, so that it
@@ -18,19 +23,11 @@
  * All calls belong to who has the communicator (progress.c); only waiting for `events` does not. */
 #include "comm/tp_tcp.h"
 
-#include "base/file.h"
-#include "comm/socket.h"
-#include "comm/stream.h"
+#include "comm/wire.h"
 
-#include <errno.h>
-#include <linux/sockios.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/ioctl.h>
-#include <sys/socket.h>
 #include <time.h>
-#include <unistd.h>
 
 enum {
     CHANNELS = KOLO_FLIGHT_MAX + 1, /* the last one: KOLO_SEQ_P2P */
@@ -40,7 +37,7 @@ enum {
     EMPTIES_MOST = 1024,
     ASIDE_LEAST = 64 << 10,
     LINGER_NS = 2000000000,
-    EVENTS = 64,
+    GROUPS_MOST = 1 << 24, /* in the life of a family; see kolo_frame */
 };
 
 /* Data that came before its receive. */
@@ -71,11 +68,9 @@ typedef struct call {
 } call;
 
 typedef struct tcp_peer {
-    kolo_stream stream; /* first */
-    bool writes;        /* epoll reports when it can be written to */
-    kolo_frame frame;   /* DATA that is being read */
-    size_t left;        /* bytes of it */
-    bool held;          /* left in the kernel for a receive that should come for it */
+    kolo_link *link;
+    int wire_rank;  /* in the whole group */
+    uint32_t group; /* the peer's number of this group; 0: the whole one, or not known yet */
     bool leaving, broken;
     kolo_status status;
     char report[KOLO_REPORT_BYTES];
@@ -86,10 +81,15 @@ typedef struct tcp_peer {
 
 typedef struct tcp_transport {
     kolo_transport base; /* first */
+    kolo_wire *wire;
+    struct tcp_transport *whole;  /* the whole group, which owns the wire */
+    struct tcp_transport *parent; /* NULL: this is the whole group */
+    struct tcp_transport *next;   /* of the family's groups, which begin with the whole one */
+    uint32_t group, next_group;   /* the own number; of the whole one: the next to give */
     uint64_t finished, finished_told, settled;
-    int64_t heartbeat_ns, ticked_ns, pumped_ns;
     bool broken;
     aside *spare;
+    int *places; /* [wire->size]: the rank here of one of the whole group; -1: none */
     char payloads[KOLO_FLIGHT_MAX][KOLO_EAGER_BYTES];
     tcp_peer *peers[]; /* NULL: reached otherwise */
 } tcp_transport;
@@ -146,23 +146,12 @@ static size_t take_aside(tcp_transport *t, channel *c, void *to, size_t bytes) {
 
 /* ---- saying something ---- */
 
-/* Writes what there is to say, and asks to be told when the kernel takes more. */
-static void flush(tcp_transport *t, int peer) {
-    tcp_peer *p = t->peers[peer];
-    kolo_stream_flush(&p->stream);
-    p->stream.said_ns = t->pumped_ns;
-    if (p->stream.closed || p->writes == p->stream.stuck) return;
-    p->writes = p->stream.stuck;
-    struct epoll_event event = {.events = EPOLLIN | (p->writes ? EPOLLOUT : 0),
-                                .data.u32 = (uint32_t)peer};
-    (void)epoll_ctl(t->base.events, EPOLL_CTL_MOD, p->stream.fd, &event);
-}
-
 static kolo_status say(tcp_transport *t, int peer, kolo_frame frame, const void *body,
                        size_t body_bytes, const void *tail) {
-    KOLO_TRY(kolo_stream_push(&t->peers[peer]->stream, &frame, body, body_bytes, tail));
-    flush(t, peer);
-    return KOLO_OK;
+    const tcp_peer *p = t->peers[peer];
+    if (t->parent && p->group == 0) return KOLO_OK; /* the group has not come about */
+    frame.group = p->group;
+    return kolo_wire_say(t->wire, p->wire_rank, &frame, body, body_bytes, tail);
 }
 
 /* To all peers; the first failure, after having tried all. */
@@ -179,9 +168,22 @@ static kolo_status say_to_all(tcp_transport *t, kolo_frame frame, const void *bo
 
 /* ---- hearing something ---- */
 
-static kolo_status malformed(int peer, const kolo_frame *f) {
+/* `from`: in the whole group. */
+static kolo_status malformed(int from, const kolo_frame *f) {
     return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d sends a frame that fits nothing (kind %u, %u bytes)",
-                     peer, f->kind, f->bytes);
+                     from, (unsigned)f->kind, f->bytes);
+}
+
+/* The group that a frame is for, NULL when it is gone, and the sender's rank in it. FORMAT when
+ * there never was such a group, or the sender is no member. */
+static kolo_status find_group(tcp_transport *t, int from, const kolo_frame *f,
+                              tcp_transport **group, int *peer) {
+    tcp_transport *g = t->whole;
+    if (f->group >= g->next_group) return malformed(from, f);
+    while (g && g->group != f->group) g = g->next;
+    *group = g;
+    *peer = g ? g->places[from] : 0;
+    return *peer < 0 ? malformed(from, f) : KOLO_OK;
 }
 
 /* Whether data of that number may come: the collective has started here. */
@@ -192,16 +194,16 @@ static bool expects(const tcp_transport *t, const channel *c, uint64_t seq) {
 static kolo_status hear_call(tcp_transport *t, int peer, const kolo_frame *f, const char *body) {
     tcp_peer *p = t->peers[peer];
     /* It may be late: not every algorithm makes a rank wait for every other. */
-    if (f->seq >= t->finished + KOLO_FLIGHT_MAX) return malformed(peer, f);
+    if (f->seq >= t->finished + KOLO_FLIGHT_MAX) return malformed(p->wire_rank, f);
     call *c = &p->calls[f->seq % KOLO_FLIGHT_MAX];
     if (f->kind == KOLO_FRAME_PHASE) {
         if (!c->made || c->seq != f->seq || f->value != c->phase + UINT64_C(1)) {
-            return malformed(peer, f);
+            return malformed(p->wire_rank, f);
         }
         c->phase++;
         return KOLO_OK;
     }
-    if (c->made && c->seq >= f->seq) return malformed(peer, f);
+    if (c->made && c->seq >= f->seq) return malformed(p->wire_rank, f);
     c->made = true;
     c->seq = f->seq;
     c->phase = 0;
@@ -212,9 +214,10 @@ static kolo_status hear_call(tcp_transport *t, int peer, const kolo_frame *f, co
 }
 
 static kolo_status hear_taken(tcp_transport *t, int peer, const kolo_frame *f) {
+    const tcp_peer *p = t->peers[peer];
     channel *c = channel_of(t, f->seq, peer);
     if (f->seq != KOLO_SEQ_P2P && c->seq != f->seq) return KOLO_OK; /* that one is over */
-    if (f->value < c->sent_taken || f->value > c->sent) return malformed(peer, f);
+    if (f->value < c->sent_taken || f->value > c->sent) return malformed(p->wire_rank, f);
     c->sent_taken = f->value;
     return KOLO_OK;
 }
@@ -230,12 +233,12 @@ static kolo_status hear(tcp_transport *t, int peer, const kolo_frame *f, const c
         return hear_taken(t, peer, f);
     case KOLO_FRAME_FINISHED:
     case KOLO_FRAME_LEAVE:
-        if (f->value < p->finished) return malformed(peer, f);
+        if (f->value < p->finished) return malformed(p->wire_rank, f);
         p->finished = f->value;
         p->leaving = f->kind == KOLO_FRAME_LEAVE;
         return KOLO_OK;
     case KOLO_FRAME_REPORT:
-        if (f->value == KOLO_OK || f->value > KOLO_ERR_PEER) return malformed(peer, f);
+        if (f->value == KOLO_OK || f->value > KOLO_ERR_PEER) return malformed(p->wire_rank, f);
         p->broken = true;
         p->status = (kolo_status)f->value;
         memcpy(p->report, body, f->bytes);
@@ -248,123 +251,113 @@ static kolo_status hear(tcp_transport *t, int peer, const kolo_frame *f, const c
 
 /* The header of DATA. */
 static kolo_status begin_data(tcp_transport *t, int peer, const kolo_frame *f) {
-    tcp_peer *p = t->peers[peer];
+    const tcp_peer *p = t->peers[peer];
     channel *c = channel_of(t, f->seq, peer);
-    if (t->broken) { /* nobody asks for it any more; it is read so that reports come through */
-        p->frame = *f;
-        p->left = f->bytes;
-        return KOLO_OK;
-    }
+    if (t->broken) return KOLO_OK; /* nobody asks for it any more */
     if (!expects(t, c, f->seq) || c->arrived + f->bytes - c->taken > WINDOW ||
         c->empties == EMPTIES_MOST) {
-        return malformed(peer, f);
+        return malformed(p->wire_rank, f);
     }
     if (f->bytes == 0) c->empties++;
     c->arrived += f->bytes;
-    p->frame = *f;
-    p->left = f->bytes;
     return KOLO_OK;
 }
 
+/* What nobody asks for is read so that what is behind it comes through. */
+static bool drop_data(kolo_link *l) {
+    char nowhere[4096];
+    size_t n =
+        kolo_stream_read(&l->stream, nowhere, l->left < sizeof nowhere ? l->left : sizeof nowhere);
+    l->left -= n;
+    return n > 0;
+}
+
 /* Puts what has come of the current DATA aside; false when that was nothing. */
-static kolo_status put_aside(tcp_transport *t, int peer, bool *any) {
-    tcp_peer *p = t->peers[peer];
-    channel *c = channel_of(t, p->frame.seq, peer);
+static kolo_status put_aside(tcp_transport *t, kolo_link *l, channel *c, bool *any) {
     *any = false;
-    if (t->broken) {
-        char nowhere[4096];
-        size_t n = p->left < sizeof nowhere ? p->left : sizeof nowhere;
-        n = kolo_stream_read(&p->stream, nowhere, n);
-        p->left -= n;
-        *any = n > 0;
-        return KOLO_OK;
-    }
-    if (p->stream.in_first == p->stream.in_end && !p->stream.readable) return KOLO_OK;
-    KOLO_TRY(make_room(t, &c->aside, p->left));
-    size_t n = kolo_stream_read(&p->stream, c->aside->data + c->aside->end, p->left);
+    if (l->stream.in_first == l->stream.in_end && !l->stream.readable) return KOLO_OK;
+    KOLO_TRY(make_room(t, &c->aside, l->left));
+    size_t n = kolo_stream_read(&l->stream, c->aside->data + c->aside->end, l->left);
     c->aside->end += n;
-    p->left -= n;
+    l->left -= n;
     if (c->aside->first == c->aside->end) give_back(t, c);
     *any = n > 0;
     return KOLO_OK;
 }
 
-/* Takes in what `peer` has sent, up to data for which a receive is open: that is for `recv`, and
+/* Moves the DATA that is being read on; `any` false when it must wait. */
+static kolo_status advance_data(tcp_transport *whole, int from, bool pump, bool *any) {
+    kolo_link *l = whole->wire->links[from];
+    tcp_transport *t;
+    int peer;
+    KOLO_TRY(find_group(whole, from, &l->frame, &t, &peer));
+    if (!t || t->broken) {
+        *any = drop_data(l);
+        return KOLO_OK;
+    }
+    channel *c = channel_of(t, l->frame.seq, peer);
+    *any = false;
+    if (c->wanted && !(pump && l->held)) {
+        l->held = pump;
+        return KOLO_OK;
+    }
+    return put_aside(t, l, c, any);
+}
+
+/* A frame whose header has come, and its body, if it is not DATA. */
+static kolo_status take_frame(tcp_transport *whole, int from, const kolo_frame *f) {
+    kolo_link *l = whole->wire->links[from];
+    tcp_transport *t;
+    int peer;
+    KOLO_TRY(find_group(whole, from, f, &t, &peer));
+    if (f->kind == KOLO_FRAME_DATA) {
+        if (t) KOLO_TRY(begin_data(t, peer, f));
+        l->frame = *f;
+        l->left = f->bytes;
+    } else if (t) {
+        KOLO_TRY(hear(t, peer, f, l->stream.in + l->stream.in_first + sizeof *f));
+    }
+    return KOLO_OK;
+}
+
+/* Takes in what `from` has sent, up to data for which a receive is open: that is for `recv`, and
  * waits for it until the next pump. */
-static kolo_status advance(tcp_transport *t, int peer, bool pump, bool *moved) {
-    tcp_peer *p = t->peers[peer];
-    kolo_stream *s = &p->stream;
+static kolo_status advance(tcp_transport *whole, int from, bool pump, bool *moved) {
+    kolo_link *l = whole->wire->links[from];
+    kolo_stream *s = &l->stream;
     while (s->in_first < s->in_end || s->readable) {
-        if (p->left > 0) {
-            channel *c = channel_of(t, p->frame.seq, peer);
-            if (c->wanted && !(pump && p->held)) {
-                p->held = pump;
-                return KOLO_OK;
-            }
+        if (l->left > 0) {
             bool any;
-            KOLO_TRY(put_aside(t, peer, &any));
+            KOLO_TRY(advance_data(whole, from, pump, &any));
             if (!any) return KOLO_OK;
             *moved = true;
             continue;
         }
-        p->held = false;
+        l->held = false;
         kolo_frame f;
         if (!kolo_stream_peek(s, sizeof f)) return KOLO_OK;
         memcpy(&f, s->in + s->in_first, sizeof f);
-        if (!kolo_frame_check(&f)) return malformed(peer, &f);
+        if (!kolo_frame_check(&f)) return malformed(from, &f);
         size_t body = f.kind == KOLO_FRAME_DATA ? 0 : f.bytes;
         if (!kolo_stream_peek(s, sizeof f + body)) return KOLO_OK;
-        KOLO_TRY(f.kind == KOLO_FRAME_DATA ? begin_data(t, peer, &f)
-                                           : hear(t, peer, &f, s->in + s->in_first + sizeof f));
+        KOLO_TRY(take_frame(whole, from, &f));
         kolo_stream_skip(s, sizeof f + body);
         *moved = true;
     }
     return KOLO_OK;
 }
 
-/* Says something to those that have not heard of this rank for a while. */
-static kolo_status tick(tcp_transport *t) {
-    int64_t period_ns = t->heartbeat_ns / 4;
-    if (t->pumped_ns - t->ticked_ns < period_ns / 2) return KOLO_OK;
-    /* A process that has slept through its own heartbeats cannot tell who was silent. */
-    bool late = t->pumped_ns - t->ticked_ns > t->heartbeat_ns / 2;
-    t->ticked_ns = t->pumped_ns;
-    for (int p = 0; p < t->base.size; p++) {
-        tcp_peer *peer = t->peers[p];
-        if (!peer || peer->stream.closed) continue;
-        if (late) peer->stream.heard_ns = t->pumped_ns;
-        if (t->pumped_ns - peer->stream.said_ns < period_ns / 2) continue;
-        KOLO_TRY(say(t, p, (kolo_frame){.kind = KOLO_FRAME_BEAT}, NULL, 0, NULL));
-    }
-    return KOLO_OK;
-}
-
+/* Of the whole group, for all. */
 static kolo_status tcp_pump(kolo_transport *base, bool *moved) {
     tcp_transport *t = tcp(base);
-    struct epoll_event events[EVENTS];
-    t->pumped_ns = kolo_now_ns();
-    int n = epoll_wait(base->events, events, EVENTS, 0);
-    for (int i = 0; i < n; i++) {
-        int peer = (int)events[i].data.u32;
-        tcp_peer *p = t->peers[peer];
-        if (events[i].events & ~(uint32_t)EPOLLOUT) p->stream.readable = true;
-        if (events[i].events & EPOLLOUT) {
-            flush(t, peer);
-            *moved = true;
-        }
+    kolo_wire_poll(t->wire, moved);
+    for (int from = 0; from < t->wire->size; from++) {
+        const kolo_link *l = t->wire->links[from];
+        if (!l || l->stream.fd < 0) continue;
+        KOLO_TRY(advance(t, from, true, moved));
+        if (kolo_wire_drop_closed(t->wire, from)) *moved = true;
     }
-    for (int peer = 0; peer < base->size; peer++) {
-        tcp_peer *p = t->peers[peer];
-        if (!p || p->stream.fd < 0) continue;
-        KOLO_TRY(advance(t, peer, true, moved));
-        if (p->stream.closed) { /* its end must not be reported again and again */
-            (void)epoll_ctl(base->events, EPOLL_CTL_DEL, p->stream.fd, NULL);
-            close(p->stream.fd);
-            p->stream.fd = -1;
-            *moved = true;
-        }
-    }
-    return tick(t);
+    return kolo_wire_beat(t->wire);
 }
 
 /* ---- announcements ---- */
@@ -435,7 +428,8 @@ static void tcp_finish(kolo_transport *base, uint64_t finished) {
 static kolo_status tcp_send(kolo_transport *base, uint64_t seq, int peer, const void *data,
                             size_t bytes, size_t *taken, bool *accepted) {
     tcp_transport *t = tcp(base);
-    kolo_stream *s = &t->peers[peer]->stream;
+    const tcp_peer *p = t->peers[peer];
+    kolo_stream *s = &p->link->stream;
     channel *c = channel_of(t, seq, peer);
     uint64_t room = WINDOW - (c->sent - c->sent_taken);
     *taken = 0;
@@ -443,16 +437,17 @@ static kolo_status tcp_send(kolo_transport *base, uint64_t seq, int peer, const 
     if (!*accepted) return KOLO_OK;
     if (bytes > room) bytes = room;
     if (bytes > KOLO_FRAME_DATA_MOST) bytes = KOLO_FRAME_DATA_MOST;
-    kolo_frame f = {.kind = KOLO_FRAME_DATA, .bytes = (uint32_t)bytes, .seq = seq};
+    kolo_frame f = {
+        .kind = KOLO_FRAME_DATA, .group = p->group, .bytes = (uint32_t)bytes, .seq = seq};
     KOLO_TRY(kolo_stream_push_data(s, &f, data));
-    flush(t, peer);
+    kolo_wire_flush(t->wire, p->wire_rank);
     c->sent += bytes;
     *taken = bytes;
     return KOLO_OK;
 }
 
 static bool tcp_sent(kolo_transport *base, uint64_t seq, int peer) {
-    return tcp(base)->peers[peer]->stream.data_left == 0; /* one body at a time */
+    return tcp(base)->peers[peer]->link->stream.data_left == 0; /* one body at a time */
 }
 
 static kolo_status tell_taken(tcp_transport *t, channel *c, uint64_t seq, int peer) {
@@ -465,7 +460,8 @@ static kolo_status tell_taken(tcp_transport *t, channel *c, uint64_t seq, int pe
 static kolo_status tcp_recv(kolo_transport *base, uint64_t seq, int peer, void *data, size_t bytes,
                             size_t *taken, bool *arrived) {
     tcp_transport *t = tcp(base);
-    tcp_peer *p = t->peers[peer];
+    const tcp_peer *p = t->peers[peer];
+    kolo_link *l = p->link;
     channel *c = channel_of(t, seq, peer);
     size_t done = 0;
     bool moved = true;
@@ -478,16 +474,17 @@ static kolo_status tcp_recv(kolo_transport *base, uint64_t seq, int peer, void *
     c->wanted = true;
     while (done < bytes && moved) {
         size_t n = take_aside(t, c, (char *)data + done, bytes - done);
-        if (n == 0 && p->left > 0 && channel_of(t, p->frame.seq, peer) == c) {
-            size_t most = bytes - done < p->left ? bytes - done : p->left;
-            n = kolo_stream_read(&p->stream, (char *)data + done, most);
-            p->left -= n;
-            p->held = false;
+        bool here = l->left > 0 && l->frame.group == t->group;
+        if (n == 0 && here && channel_of(t, l->frame.seq, peer) == c) {
+            size_t most = bytes - done < l->left ? bytes - done : l->left;
+            n = kolo_stream_read(&l->stream, (char *)data + done, most);
+            l->left -= n;
+            l->held = false;
         }
         moved = n > 0;
         done += n;
         c->taken += n;
-        if (done < bytes) KOLO_TRY(advance(t, peer, false, &moved));
+        if (done < bytes) KOLO_TRY(advance(t->whole, p->wire_rank, false, &moved));
     }
     c->wanted = done < bytes;
     *taken = done;
@@ -511,12 +508,25 @@ static void *tcp_window(kolo_transport *base, int peer, uint64_t handle, size_t 
 
 /* ---- health ---- */
 
+/* How the connection to a peer is. */
+static void watch_link(const kolo_wire *w, const kolo_stream *s, kolo_peer_state *state) {
+    int64_t silent_ns = w->pumped_ns - s->heard_ns;
+    if (s->closed) {
+        state->condition = KOLO_PEER_GONE;
+        memcpy(state->report, s->why, sizeof s->why);
+    } else if (silent_ns > w->heartbeat_ns) {
+        state->condition = KOLO_PEER_GONE;
+        snprintf(state->report, sizeof state->report, "nothing heard for %.1f s",
+                 (double)silent_ns * 1e-9);
+    }
+}
+
+/* What the peer says in this group; where it says nothing, how it is in the one above. */
 static void tcp_watch(kolo_transport *base, int peer, kolo_peer_state *state) {
-    tcp_transport *t = tcp(base);
-    *state = (kolo_peer_state){.condition = KOLO_PEER_HERE, .finished = t->finished};
+    const tcp_transport *t = tcp(base);
     const tcp_peer *p = t->peers[peer];
+    *state = (kolo_peer_state){.condition = KOLO_PEER_HERE, .finished = t->finished};
     if (!p) return;
-    int64_t silent_ns = t->pumped_ns - p->stream.heard_ns;
     state->finished = p->finished;
     if (p->broken) {
         state->condition = KOLO_PEER_BROKEN;
@@ -524,13 +534,11 @@ static void tcp_watch(kolo_transport *base, int peer, kolo_peer_state *state) {
         memcpy(state->report, p->report, sizeof state->report);
     } else if (p->leaving) {
         state->condition = KOLO_PEER_LEFT;
-    } else if (p->stream.closed) {
-        state->condition = KOLO_PEER_GONE;
-        memcpy(state->report, p->stream.why, sizeof p->stream.why);
-    } else if (silent_ns > t->heartbeat_ns) {
-        state->condition = KOLO_PEER_GONE;
-        snprintf(state->report, sizeof state->report, "nothing heard for %.1f s",
-                 (double)silent_ns * 1e-9);
+    } else if (t->parent) {
+        tcp_watch(&t->parent->base, t->parent->places[p->wire_rank], state);
+        state->finished = p->finished;
+    } else {
+        watch_link(t->wire, &p->link->stream, state);
     }
 }
 
@@ -545,23 +553,11 @@ static void tcp_report(kolo_transport *base, kolo_status status, const char *tex
 
 /* ---- the end ---- */
 
-/* Whether a peer's kernel still lacks something of what was said. */
-static bool owes(const tcp_peer *p) {
-    int unacknowledged = 0;
-    if (!p || p->stream.closed || p->stream.fd < 0) return false;
-    if (p->stream.out_first < p->stream.out_end || p->stream.data_left > 0) return true;
-    return ioctl(p->stream.fd, SIOCOUTQ, &unacknowledged) == 0 && unacknowledged > 0;
-}
-
 /* A closed socket that still gets something answers with a reset, which would cost the peers what
  * they have not read yet. */
 static void linger(tcp_transport *t) {
     int64_t until_ns = kolo_now_ns() + (t->broken ? LINGER_NS / 10 : LINGER_NS);
-    bool open = true;
-    while (open && kolo_now_ns() < until_ns) {
-        open = false;
-        for (int p = 0; p < t->base.size; p++) open = open || owes(t->peers[p]);
-        if (!open) break;
+    while (kolo_wire_owes(t->wire) && kolo_now_ns() < until_ns) {
         bool moved = false;
         if (tcp_pump(&t->base, &moved) != KOLO_OK) break;
         if (!moved) nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
@@ -572,7 +568,6 @@ static void free_transport(tcp_transport *t) {
     for (int p = 0; p < t->base.size; p++) {
         if (!t->peers[p]) continue;
         for (int c = 0; c < CHANNELS; c++) kolo_free(t->peers[p]->channels[c].aside);
-        kolo_stream_fini(&t->peers[p]->stream);
         kolo_free(t->peers[p]);
     }
     while (t->spare) {
@@ -580,9 +575,20 @@ static void free_transport(tcp_transport *t) {
         kolo_free(t->spare);
         t->spare = next;
     }
-    if (t->base.events >= 0) close(t->base.events);
+    if (!t->parent) kolo_wire_destroy(t->wire);
     kolo_segment_fini(&t->base.segment);
+    kolo_free(t->places);
     kolo_free(t);
+}
+
+/* Takes a sub-group out of its family; its connections stay. */
+static void leave_family(tcp_transport *t) {
+    for (int p = 0; p < t->base.size; p++) {
+        if (t->peers[p]) kolo_stream_keep(&t->peers[p]->link->stream);
+    }
+    tcp_transport **g = &t->whole;
+    while (*g != t) g = &(*g)->next;
+    *g = t->next;
 }
 
 static void tcp_destroy(kolo_transport *base) {
@@ -591,47 +597,117 @@ static void tcp_destroy(kolo_transport *base) {
         (void)say_to_all(t, (kolo_frame){.kind = KOLO_FRAME_LEAVE, .value = t->finished}, NULL, 0,
                          NULL);
     }
-    linger(t);
+    if (t->parent) {
+        leave_family(t);
+    } else {
+        linger(t);
+    }
     free_transport(t);
 }
 
-static const kolo_transport_ops tcp_ops = {
-    .name = "tcp",
-    .start = tcp_start,
-    .signal = tcp_signal,
-    .look = tcp_look,
-    .finish = tcp_finish,
-    .send = tcp_send,
-    .sent = tcp_sent,
-    .recv = tcp_recv,
-    .handle = tcp_handle,
-    .window = tcp_window,
-    .pump = tcp_pump,
-    .watch = tcp_watch,
-    .report = tcp_report,
-    .destroy = tcp_destroy,
-};
+/* ---- making groups ---- */
 
-kolo_status kolo_tcp_create(int rank, int size, size_t segment_bytes, int64_t heartbeat_ms,
-                            kolo_transport **transport) {
-    size_t bytes = sizeof(tcp_transport) + (size_t)size * sizeof(tcp_peer *);
-    tcp_transport *t = kolo_zalloc(bytes);
-    if (!t) return KOLO_NOMEM(bytes);
-    t->base = (kolo_transport){
-        .ops = &tcp_ops, .rank = rank, .size = size, .events = -1, .segment.fd = -1};
-    t->heartbeat_ns = heartbeat_ms * 1000000;
-    t->ticked_ns = t->pumped_ns = kolo_now_ns();
-    kolo_status status = kolo_segment_init(&t->base.segment, segment_bytes, false);
-    if (status == KOLO_OK) {
-        t->base.events = epoll_create1(EPOLL_CLOEXEC);
-        if (t->base.events < 0) {
-            status = KOLO_FAIL(KOLO_ERR_IO, "epoll: %s", kolo_errno_text(errno));
-        }
+static kolo_status add_peer(tcp_transport *t, int peer, int wire_rank) {
+    tcp_peer *p = kolo_zalloc(sizeof *p);
+    if (!p) return KOLO_NOMEM(sizeof *p);
+    p->link = t->wire->links[wire_rank];
+    p->wire_rank = wire_rank;
+    for (size_t c = 0; c < KOLO_FLIGHT_MAX; c++) p->channels[c].seq = UINT64_MAX;
+    t->peers[peer] = p;
+    return KOLO_OK;
+}
+
+/* Without wire, peers and places in it. */
+static tcp_transport *alloc_transport(const kolo_transport_ops *ops, int rank, int size,
+                                      int wire_size) {
+    tcp_transport *t = kolo_zalloc(sizeof *t + (size_t)size * sizeof(tcp_peer *));
+    int *places = kolo_zalloc((size_t)wire_size * sizeof *places);
+    if (!t || !places) {
+        kolo_free(t);
+        kolo_free(places);
+        return NULL;
     }
+    t->base =
+        (kolo_transport){.ops = ops, .rank = rank, .size = size, .events = -1, .segment.fd = -1};
+    t->places = places;
+    for (int p = 0; p < wire_size; p++) places[p] = -1;
+    return t;
+}
+
+static kolo_status tcp_sub_attach(kolo_transport *base, int peer, const kolo_sub_name *name) {
+    tcp_peer *p = tcp(base)->peers[peer];
+    if (!p) return KOLO_OK;
+    if (name->wire == 0 || name->wire >= GROUPS_MOST) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d names a group that cannot be", p->wire_rank);
+    }
+    p->group = (uint32_t)name->wire;
+    return KOLO_OK;
+}
+
+/* The rows of the whole group and of sub-groups. */
+#define TCP_OPS(pump_)                                                                   \
+    {                                                                                    \
+        .name = "tcp", .start = tcp_start, .signal = tcp_signal, .look = tcp_look,       \
+        .finish = tcp_finish, .send = tcp_send, .sent = tcp_sent, .recv = tcp_recv,      \
+        .handle = tcp_handle, .window = tcp_window, .pump = (pump_), .watch = tcp_watch, \
+        .report = tcp_report, .sub = kolo_tcp_sub, .attach = tcp_sub_attach,             \
+        .destroy = tcp_destroy,                                                          \
+    }
+
+static const kolo_transport_ops tcp_ops = TCP_OPS(tcp_pump);
+static const kolo_transport_ops sub_ops = TCP_OPS(NULL);
+
+static kolo_status add_members(tcp_transport *t, const int *members) {
+    for (int p = 0; p < t->base.size; p++) {
+        const tcp_peer *above = t->parent->peers[members[p]];
+        if (!above) continue;
+        KOLO_TRY(add_peer(t, p, above->wire_rank));
+        t->places[above->wire_rank] = p;
+    }
+    return KOLO_OK;
+}
+
+kolo_status kolo_tcp_sub(kolo_transport *above, const int *members, int size, int rank,
+                         kolo_transport **sub, kolo_sub_name *name) {
+    tcp_transport *parent = tcp(above), *whole = parent->whole;
+    if (whole->next_group == GROUPS_MOST) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "%d sub-groups have been made, which is the most",
+                         GROUPS_MOST - 1);
+    }
+    tcp_transport *t = alloc_transport(&sub_ops, rank, size, parent->wire->size);
+    if (!t) return KOLO_NOMEM(sizeof *t);
+    t->wire = parent->wire;
+    t->parent = parent;
+    t->whole = whole;
+    t->base.events = above->events;
+    t->base.silent = above->silent;
+    t->base.segment.of = &above->segment;
+    kolo_status status = add_members(t, members);
     if (status != KOLO_OK) {
         free_transport(t);
         return status;
     }
+    t->group = whole->next_group++;
+    t->next = whole->next;
+    whole->next = t;
+    *name = (kolo_sub_name){.wire = t->group};
+    *sub = &t->base;
+    return KOLO_OK;
+}
+
+kolo_status kolo_tcp_create(int rank, int size, size_t segment_bytes, int64_t heartbeat_ms,
+                            kolo_transport **transport) {
+    tcp_transport *t = alloc_transport(&tcp_ops, rank, size, size);
+    if (!t) return KOLO_NOMEM(sizeof *t);
+    t->whole = t;
+    t->next_group = 1;
+    kolo_status status = kolo_segment_init(&t->base.segment, segment_bytes, false);
+    if (status == KOLO_OK) status = kolo_wire_create(size, heartbeat_ms, &t->wire);
+    if (status != KOLO_OK) {
+        free_transport(t);
+        return status;
+    }
+    t->base.events = t->wire->events;
     *transport = &t->base;
     return KOLO_OK;
 }
@@ -639,19 +715,7 @@ kolo_status kolo_tcp_create(int rank, int size, size_t segment_bytes, int64_t he
 kolo_status kolo_tcp_attach(kolo_transport *base, int peer, int fd) {
     tcp_transport *t = tcp(base);
     KOLO_ASSERT(peer != base->rank && !t->peers[peer]);
-    tcp_peer *p = kolo_zalloc(sizeof *p);
-    kolo_status status = p ? kolo_stream_init(&p->stream, fd) : KOLO_NOMEM(sizeof *p);
-    if (status != KOLO_OK) {
-        kolo_free(p);
-        close(fd);
-        return status;
-    }
-    for (size_t c = 0; c < KOLO_FLIGHT_MAX; c++) p->channels[c].seq = UINT64_MAX;
-    t->peers[peer] = p;
-    kolo_socket_tune(fd, t->heartbeat_ns / 1000000);
-    struct epoll_event event = {.events = EPOLLIN, .data.u32 = (uint32_t)peer};
-    if (epoll_ctl(base->events, EPOLL_CTL_ADD, fd, &event) != 0) {
-        return KOLO_FAIL(KOLO_ERR_IO, "epoll: %s", kolo_errno_text(errno));
-    }
-    return KOLO_OK;
+    KOLO_TRY(kolo_wire_attach(t->wire, peer, fd));
+    t->places[peer] = peer;
+    return add_peer(t, peer, peer);
 }

@@ -2,6 +2,7 @@
  * rank it is the transport `self`. The group (all ranks' transports) is freed by the last rank that
  * leaves. */
 #include "comm/board.h"
+#include "comm/tp_sub.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -42,7 +43,7 @@ static void thread_destroy(kolo_transport *t) {
         .look = kolo_board_look, .finish = kolo_board_finish, .send = kolo_board_send,   \
         .sent = kolo_board_sent, .recv = kolo_board_recv, .handle = thread_handle,       \
         .window = thread_window, .watch = kolo_board_watch, .report = kolo_board_report, \
-        .destroy = thread_destroy,                                                       \
+        .sub = kolo_sub_create, .attach = kolo_sub_attach, .destroy = thread_destroy,    \
     }
 
 static const kolo_transport_ops thread_ops = THREAD_OPS("thread");

@@ -55,6 +55,12 @@ typedef struct kolo_peer_state {
 
 typedef struct kolo_transport kolo_transport;
 
+/* What the members of a sub-group know a rank's transport by: of its board, and of its part on the
+ * network. Not both are 0. */
+typedef struct kolo_sub_name {
+    uint64_t board, wire;
+} kolo_sub_name;
+
 typedef struct kolo_transport_ops {
     const char *name;
     /* Announces collective `seq`; `*payload` is KOLO_EAGER_BYTES that the peers see with it and
@@ -91,6 +97,12 @@ typedef struct kolo_transport_ops {
     void (*watch)(kolo_transport *t, int peer, kolo_peer_state *state);
     /* Tells the peers that this rank's communicator is broken. */
     void (*report)(kolo_transport *t, kolo_status status, const char *text);
+    /* A transport over this one, which must outlive it, among `size` of its ranks, `members`, of
+     * which this one is number `rank`. It is used once every peer has been attached to it by the
+     * name that it has there. NULL: it has none. NOMEM, UNSUPPORTED; FORMAT for a bad name. */
+    kolo_status (*sub)(kolo_transport *t, const int *members, int size, int rank,
+                       kolo_transport **sub, kolo_sub_name *name);
+    kolo_status (*attach)(kolo_transport *sub, int peer, const kolo_sub_name *name);
     void (*destroy)(kolo_transport *t);
 } kolo_transport_ops;
 

@@ -65,7 +65,7 @@ kolo_status kolo_comm_watch(kolo_comm *comm) {
         if (p == comm->rank) continue;
         comm->transport->ops->watch(comm->transport, p, &state);
         if (state.condition == KOLO_PEER_GONE) {
-            return kolo_comm_break(comm, KOLO_ERR_PEER, "rank %d is gone (%s)%s", p,
+            return kolo_comm_break(comm, KOLO_ERR_PEER, "%s is gone (%s)%s", KOLO_RANK(comm, p),
                                    state.report[0] ? state.report : "process ended", where);
         }
         if (state.condition == KOLO_PEER_LEFT && kolo_p2p_open_with(comm, p)) {
@@ -76,8 +76,8 @@ kolo_status kolo_comm_watch(kolo_comm *comm) {
             (state.finished <= oldest && comm->n_flight > 0) || kolo_p2p_open_with(comm, p) != NULL;
         if (state.condition == KOLO_PEER_LEFT && needed) {
             return kolo_comm_break(comm, KOLO_ERR_PEER,
-                                   "rank %d has left the group (after %llu collectives)%s", p,
-                                   (unsigned long long)state.finished, where);
+                                   "%s has left the group (after %llu collectives)%s",
+                                   KOLO_RANK(comm, p), (unsigned long long)state.finished, where);
         }
         if (state.condition == KOLO_PEER_BROKEN && !report) {
             broken = state;
@@ -86,8 +86,8 @@ kolo_status kolo_comm_watch(kolo_comm *comm) {
         }
     }
     if (!report) return KOLO_OK;
-    return kolo_comm_break(comm, report->status, "rank %d reports: %s", broken_rank,
-                           report->report);
+    return kolo_comm_break(comm, report->status, "rank %d reports: %s",
+                           kolo_comm_whole_rank(comm, broken_rank), report->report);
 }
 
 /* Looks after the peers once in a while; called when nothing moves. */
@@ -95,14 +95,15 @@ static kolo_status watch_sometimes(kolo_comm *comm, int64_t now_ns) {
     if (now_ns - comm->watched_ns < WATCH_NS) return KOLO_OK;
     comm->watched_ns = now_ns;
     kolo_report_if_asked(comm);
-    return kolo_comm_watch(comm);
+    return kolo_family_watch(comm);
 }
 
 /* Gives the processor away for a moment. */
 static void step_aside(kolo_comm *comm, kolo_idle *w) {
     int64_t before_ns = w->now_ns;
     bool nap = before_ns - w->since_ns > YIELD_NS || before_ns < comm->busy_until_ns;
-    nap = nap && comm->handed == 0; /* a backend moves data only while it is asked how it is */
+    nap = nap && kolo_comm_whole(comm)->handed ==
+                     0; /* a backend moves data only while it is asked how it is */
     const kolo_transport *t = comm->transport;
     if (t->events >= 0 && (nap || !t->silent)) { /* who is waited for will wake this thread */
         kolo_progress_sleep(comm, t->silent ? NAP_NS : WATCH_NS);
@@ -188,7 +189,7 @@ kolo_status kolo_comm_progress(kolo_comm *comm) {
     if (!kolo_comm_enter_if_free(comm)) return KOLO_OK; /* the thread is at it */
     bool moved;
     kolo_status status = kolo_engine_progress(comm, &moved);
-    if (status == KOLO_OK && !moved && kolo_comm_in_flight(comm)) {
+    if (status == KOLO_OK && !moved && kolo_family_in_flight(comm)) {
         status = watch_sometimes(comm, kolo_now_ns());
     }
     kolo_comm_leave(&comm);

@@ -1,13 +1,35 @@
-/* Sub-groups: members and their order, collectives of different groups in flight at once, memory
- * that serves both, sub-groups of sub-groups, failures. */
+/* Sub-groups over every transport: members and their order, collectives of different groups in
+ * flight at once, memory that serves both, sub-groups of sub-groups, failures. */
 #include "comm/engine.h"
 #include "support/ranks.h"
 #include "support/support.h"
 
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+static const rank_transport transports[] = {RANKS_THREAD, RANKS_SHM,     RANKS_TCP,
+                                            RANKS_HOSTS,  RANKS_OPENMPI, RANKS_MPICH};
 
 static kolo_status wrong(const char *what, int rank) {
     return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d: %s", rank, what);
+}
+
+/* What carries a sub-group: memory where all its members are on one host. */
+static const char *carrier(const kolo_comm *whole, const kolo_comm *sub) {
+    const char *name = kolo_comm_transport(whole);
+    if (kolo_comm_host_count(whole) == 1 && strcmp(name, "tcp") == 0) return "tcp";
+    if (kolo_comm_local_size(sub) < kolo_comm_size(sub)) {
+        return kolo_comm_local_size(sub) == 1 ? "tcp" : "shm+tcp";
+    }
+    if (kolo_comm_size(sub) == 1) return strcmp(name, "tcp") == 0 ? "tcp" : "self";
+    return strcmp(name, "thread") == 0 ? "thread" : "shm";
+}
+
+static bool carried(const kolo_comm *whole, const kolo_comm *sub) {
+    return strcmp(kolo_comm_transport(sub), carrier(whole, sub)) == 0;
 }
 
 /* Rows and columns of a grid of two columns, columns counted backwards. */
@@ -23,9 +45,7 @@ static kolo_status grid_body(kolo_comm *comm, const void *arg, void *result) {
         kolo_comm_rank(column) != columns - 1 - rank / 2) {
         return wrong("place in a group", rank);
     }
-    if (strcmp(kolo_comm_transport(row), kolo_comm_transport(comm)) != 0) {
-        return wrong("transport", rank);
-    }
+    if (!carried(comm, row) || !carried(comm, column)) return wrong("transport", rank);
     void *memory; /* registered with the whole group; used by all three */
     KOLO_TRY(kolo_comm_alloc(comm, 3 * sizeof(double) * 2000, &memory));
     double *data = memory;
@@ -71,8 +91,72 @@ static kolo_status grid_body(kolo_comm *comm, const void *arg, void *result) {
 }
 
 static void groups_of_a_grid(void **state) {
-    for (int n = 1; n <= 6; n++) ASSERT_OK(run_ranks(n, RANKS_THREAD, grid_body, NULL, 0));
-    for (int n = 2; n <= 4; n++) ASSERT_OK(run_ranks(n, RANKS_SHM, grid_body, NULL, 0));
+    static const int sizes[] = {1, 2, 3, 4, 5, 8};
+    for (size_t t = 0; t < KOLO_COUNT(transports); t++) {
+        bool mpi = transports[t] == RANKS_OPENMPI || transports[t] == RANKS_MPICH;
+        for (size_t i = 0; i < KOLO_COUNT(sizes); i++) {
+            if (!ranks_have(transports[t]) || (mpi && sizes[i] != 3)) continue;
+            ASSERT_OK(run_ranks(sizes[i], transports[t], grid_body, NULL, 0));
+        }
+    }
+}
+
+/* Four at a time, the even and the odd ones of these, again and again, each group's sums in flight
+ * with the others', more of them than a group has places, with groups that end while the rest goes
+ * on: what comes late for them is nobody's. */
+static kolo_status nested_body(kolo_comm *comm, const void *arg, void *result) {
+    enum { COUNT = 30000, REPEATS = 12 };
+    int n = kolo_comm_size(comm), rank = kolo_comm_rank(comm);
+    float *data = malloc(sizeof *data * 4 * COUNT);
+    if (!data) return KOLO_NOMEM(sizeof *data * 4 * COUNT);
+    kolo_status status = KOLO_OK;
+    for (int repeat = 0; repeat < REPEATS && status == KOLO_OK; repeat++) {
+        kolo_comm *groups[4] = {comm};
+        KOLO_TRY_GOTO(kolo_comm_split(comm, rank / 4, 0, &groups[1]), done);
+        KOLO_TRY_GOTO(kolo_comm_split(groups[1], rank % 2, 0, &groups[2]), done);
+        KOLO_TRY_GOTO(kolo_comm_split(groups[2], 5, -rank, &groups[3]), done);
+        if (!carried(comm, groups[1]) || !carried(comm, groups[2])) {
+            status = wrong("transport of a group of a group", rank);
+            break;
+        }
+        float want[4] = {0};
+        for (int r = 0; r < n; r++) {
+            want[0] += (float)r;
+            want[1] += r / 4 == rank / 4 ? (float)r : 0;
+            want[2] += r / 4 == rank / 4 && r % 2 == rank % 2 ? (float)r : 0;
+        }
+        want[3] = want[2];
+        size_t count = repeat % 8 == 0 ? COUNT : 10;
+        kolo_request *q[4];
+        for (int g = 0; g < 4; g++) {
+            kolo_part part = {.data = data + (size_t)g * COUNT, .count = count};
+            for (size_t i = 0; i < count; i++) data[(size_t)g * COUNT + i] = (float)rank;
+            KOLO_TRY_GOTO(kolo_allreduce_create(groups[g], &part, 1, KOLO_DTYPE_F32, KOLO_SUM,
+                                                KOLO_ALGORITHM_AUTO, "nested", &q[g]),
+                          done);
+            KOLO_TRY_GOTO(kolo_request_start(q[g]), done);
+        }
+        for (int g = 3; g >= 0; g--) KOLO_TRY_GOTO(kolo_request_wait(q[g], 0), done);
+        for (int g = 0; g < 4; g++) {
+            kolo_request_destroy(q[g]);
+            for (size_t i = 0; i < count; i++) {
+                if (data[(size_t)g * COUNT + i] != want[g]) status = wrong("sum", rank);
+            }
+        }
+        kolo_comm_destroy(groups[repeat % 3 + 1]); /* with those below it */
+        if (repeat % 3 == 1) kolo_comm_destroy(groups[1]);
+    }
+done:
+    if (status != KOLO_OK) kolo_comm_destroy(comm->children); /* before the data goes */
+    free(data);
+    return status;
+}
+
+static void groups_of_groups_come_and_go(void **state) {
+    for (int t = RANKS_THREAD; t <= RANKS_HOSTS; t++) {
+        ASSERT_OK(run_ranks(5, (rank_transport)t, nested_body, NULL, 0));
+        ASSERT_OK(run_ranks(8, (rank_transport)t, nested_body, NULL, 0));
+    }
 }
 
 static kolo_status hosts_body(kolo_comm *comm, const void *arg, void *result) {
@@ -99,6 +183,88 @@ static kolo_status hosts_body(kolo_comm *comm, const void *arg, void *result) {
 
 static void a_group_knows_its_hosts(void **state) {
     ASSERT_OK(run_ranks(4, RANKS_THREAD, hosts_body, NULL, 0));
+}
+
+/* A rank's process ends while its sub-group waits for it: its members are told which rank that is
+ * in the whole, and in which group; the members of the other sub-group go on. */
+static kolo_status death_body(kolo_comm *comm, const void *arg, void *result) {
+    int rank = kolo_comm_rank(comm);
+    kolo_comm *sub;
+    float data[40000] = {0};
+    KOLO_TRY(kolo_comm_split(comm, rank % 2, 0, &sub));
+    kolo_status status = kolo_barrier(comm);
+    if (rank == 3) {
+        nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+        raise(SIGKILL);
+    }
+    if (status == KOLO_ERR_PEER) return KOLO_OK; /* so late that the whole has told it */
+    for (int i = 0; i < 3 && status == KOLO_OK; i++) {
+        status = kolo_allreduce(sub, data, 40000, KOLO_DTYPE_F32, KOLO_SUM);
+    }
+    if (rank % 2 == 0) return status;
+    const char *text = kolo_last_error();
+    bool named = strstr(text, "rank 3 (1 in sub-group 1) is gone (process ended)") != NULL;
+    if (status != KOLO_ERR_PEER || !named) return wrong("the loss has no or another name", rank);
+    bool both = kolo_barrier(sub) == KOLO_ERR_PEER && kolo_barrier(comm) == KOLO_ERR_PEER;
+    return both ? KOLO_OK : wrong("one of the two is not broken", rank);
+}
+
+static void a_dead_member_is_named(void **state) {
+    static const rank_transport processes[] = {RANKS_SHM, RANKS_TCP, RANKS_HOSTS};
+    for (size_t t = 0; t < KOLO_COUNT(processes); t++) {
+        for (int n = 4; n <= 6; n += 2) {
+            rank_outcome outcomes[6];
+            (void)run_rank_job(&(rank_job){
+                .n = n, .transport = processes[t], .body = death_body, .outcomes = outcomes});
+            assert_int_equal(outcomes[3].signal, SIGKILL);
+            for (int r = 0; r < n; r++) {
+                if (r != 3 && outcomes[r].status != KOLO_OK) fail_msg("%s", outcomes[r].error);
+            }
+        }
+    }
+}
+
+/* Members that disagree, and one that is late: the words say in which group, and who by his number
+ * in the whole. */
+static kolo_status mismatch_body(kolo_comm *comm, const void *arg, void *result) {
+    int rank = kolo_comm_rank(comm);
+    kolo_comm *sub, *inner;
+    float data[8] = {0};
+    KOLO_TRY(kolo_comm_split(comm, 7 * (rank / 2), 0, &sub));
+    KOLO_TRY(kolo_comm_split(sub, 0, 0, &inner));
+    if (rank < 2) return KOLO_OK;
+    bool late = *(const bool *)arg;
+    if (late && rank == 3) return kolo_send(comm, data, 1, KOLO_DTYPE_F32, 2, 0) == KOLO_OK;
+    kolo_status status = kolo_request_run(inner,
+                                          &(kolo_request_opts){.kind = KOLO_COLLECTIVE_ALLREDUCE,
+                                                               .dtype = KOLO_DTYPE_F32,
+                                                               .output = data,
+                                                               .count = rank == 2 ? 8 : 4,
+                                                               .site = "here"},
+                                          late ? 200 : 0);
+    const char *text = kolo_last_error();
+    bool named = strstr(text, "in sub-group 7/0") && strstr(text, "rank 3");
+    if (!late) named = named && strstr(text, "rank 2");
+    kolo_status want = late ? KOLO_ERR_TIMEOUT : KOLO_ERR_ARG;
+    return status == want && named ? KOLO_OK : wrong("the words", rank);
+}
+
+static void words_say_which_group(void **state) {
+    for (size_t t = 0; t < KOLO_COUNT(transports); t++) {
+        if (transports[t] == RANKS_OPENMPI || transports[t] == RANKS_MPICH) continue;
+        for (int late = 0; late < 2; late++) {
+            rank_outcome outcomes[4];
+            bool arg = late;
+            (void)run_rank_job(&(rank_job){.n = 4,
+                                           .transport = transports[t],
+                                           .body = mismatch_body,
+                                           .arg = &arg,
+                                           .arg_bytes = sizeof arg,
+                                           .outcomes = outcomes});
+            if (outcomes[2].status != KOLO_OK) fail_msg("%s", outcomes[2].error);
+            if (!late && outcomes[3].status != KOLO_OK) fail_msg("%s", outcomes[3].error);
+        }
+    }
 }
 
 /* A rank leaves in the middle: the members of its sub-group see it there, the others in the whole.
@@ -148,14 +314,37 @@ static kolo_status starved_body(kolo_comm *comm, const void *arg, void *result) 
 }
 
 static void lack_of_memory_is_told_to_all(void **state) {
-    ASSERT_OK(run_rank_job(
-        &(rank_job){.n = 2, .transport = RANKS_THREAD, .body = starved_body, .timeout_ms = 2000}));
+    for (int t = RANKS_THREAD; t <= RANKS_HOSTS; t++) {
+        ASSERT_OK(run_rank_job(&(rank_job){.n = t == RANKS_HOSTS ? 3 : 2,
+                                           .transport = (rank_transport)t,
+                                           .body = starved_body,
+                                           .timeout_ms = 2000}));
+    }
 }
 
-int main(void) {
+/* As a rank of a job that a launcher has started: tests/hosts. */
+static int as_a_rank(void) {
+    kolo_comm *comm = NULL;
+    kolo_status status = kolo_comm_create(&(kolo_comm_opts){.timeout_ms = 30000}, &comm);
+    if (status == KOLO_OK) status = grid_body(comm, NULL, NULL);
+    if (status == KOLO_OK) status = nested_body(comm, NULL, NULL);
+    if (status != KOLO_OK) {
+        fprintf(stderr, "kolo: %s\n", kolo_last_error());
+    } else {
+        printf("sub-groups well over %s\n", kolo_comm_transport(comm));
+    }
+    kolo_comm_destroy(comm);
+    return status != KOLO_OK;
+}
+
+int main(int argc, char **argv) {
     if (ranks_is_child()) return ranks_child();
+    if (argc == 2 && strcmp(argv[1], "rank") == 0) return as_a_rank();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(groups_of_a_grid),
+        cmocka_unit_test(groups_of_groups_come_and_go),
+        cmocka_unit_test(a_dead_member_is_named),
+        cmocka_unit_test(words_say_which_group),
         cmocka_unit_test(a_group_knows_its_hosts),
         cmocka_unit_test(a_lost_rank_breaks_groups_and_whole),
         cmocka_unit_test(lack_of_memory_is_told_to_all),
