@@ -38,6 +38,7 @@ tidy() {
         "$build/compile_commands.json" >"$work/compile_commands.json"
     awk -F'"' '$2 == "file" { print $4 }' "$work/compile_commands.json" |
         grep -E '/(src|models)/[^"]*\.c$' | grep -vE '\.(avx2|avx512)\.c$' | sort -u |
+        xargs ls -S | # the longest first: none is left over at the end
         xargs -r -n 1 -P "$jobs" sh -c '
             clang-tidy -p "$0" --quiet "$1" >"$0/tidy.$$" 2>/dev/null || { cat "$0/tidy.$$"; exit 1; }
         ' "$work"

@@ -2,6 +2,7 @@
  * reference in double; the same bits on all ranks, and with threads as with processes. */
 #include "base/rng.h"
 #include "comm/engine.h"
+#include "support/fewer.h"
 #include "support/ranks.h"
 #include "support/support.h"
 #include "support/values.h"
@@ -178,9 +179,11 @@ static void run_matrix(const matrix *given) {
     const matrix *m = &full;
     for (size_t w = 0; w < KOLO_COUNT(worlds); w++) {
         int n = worlds[w];
+        if (n > TEST_FEWER(5, 8)) continue;
         matrix_result results[RANKS_HOSTS + 1][8];
         for (int t = RANKS_THREAD; t <= RANKS_HOSTS; t++) {
             if (t >= RANKS_TCP && n > (m->all_types ? 3 : 5)) continue; /* what is new there */
+            if (t == RANKS_SHM && n > TEST_FEWER(3, 8)) continue; /* processes: no thread races */
             ASSERT_OK(run_rank_job(&(rank_job){.n = n,
                                                .transport = (rank_transport)t,
                                                .body = matrix_body,

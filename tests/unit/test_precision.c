@@ -1,8 +1,9 @@
 /* Mixed precision: what is bf16 and what stays f32, conversions, and training whose losses stay
- * near those of f32 over 200 steps. */
+ * near those of f32 over many steps. */
 #include "base/bf16.h"
 #include "kernel/simd/simd.h"
 #include "pass/pass.h"
+#include "support/fewer.h"
 #include "support/kernel_check.h"
 #include "support/support.h"
 #include "train/session.h"
@@ -10,7 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { STEPS = 200 };
+enum { STEPS = TEST_FEWER(20, 200) };
 
 /* ---- numbers ---- */
 
