@@ -7,9 +7,6 @@
 #include "data/safetensors_names.h"
 
 #include <inttypes.h>
-#include <jansson.h>
-#include <stdlib.h>
-#include <string.h>
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files hold little-endian elements");
 
@@ -21,6 +18,7 @@ struct kolo_safetensors {
     int count;
     json_t *root;        /* holds the names and the metadata */
     kolo_file_view view; /* what was opened by name */
+    char *where;
 };
 
 /* What is being read, for errors. */
@@ -245,6 +243,11 @@ kolo_status kolo_safetensors_parse(const uint8_t *bytes, size_t length, const ch
         return KOLO_NOMEM(sizeof *made);
     }
     made->root = root;
+    made->where = kolo_strdup(where);
+    if (!made->where) {
+        kolo_safetensors_close(made);
+        return KOLO_NOMEM(strlen(where));
+    }
     source src = {where, bytes + 8 + header_bytes, length - 8 - header_bytes};
     kolo_status status = read_all(made, &src);
     if (status != KOLO_OK) {
@@ -269,10 +272,64 @@ kolo_status kolo_safetensors_open(const char *path, kolo_safetensors **file) {
     return KOLO_OK;
 }
 
+/* ---- hashes ---- */
+
+/* Hash number i of the text; a digit that is none gives false. */
+static bool hash_at(const char *text, int i, uint64_t *hash) {
+    char digits[KOLO_SAFETENSORS_DIGITS + 1], *end;
+    memcpy(digits, text + (size_t)i * KOLO_SAFETENSORS_DIGITS, KOLO_SAFETENSORS_DIGITS);
+    digits[KOLO_SAFETENSORS_DIGITS] = '\0';
+    *hash = strtoull(digits, &end, 16);
+    return end == digits + KOLO_SAFETENSORS_DIGITS &&
+           strspn(digits, "0123456789abcdef") == KOLO_SAFETENSORS_DIGITS;
+}
+
+/* The header as it was before the hashes came to it. */
+static kolo_status check_header(const kolo_safetensors *file, const char *hashes) {
+    uint64_t should, hash = 0;
+    json_t *bare = json_deep_copy(file->root);
+    bool made = bare != NULL;
+    if (made) {
+        json_t *metadata = json_object_get(bare, "__metadata__");
+        json_object_del(metadata, kolo_safetensors_hashes);
+        if (json_object_size(metadata) == 0) json_object_del(bare, "__metadata__");
+        made = kolo_safetensors_hash_header(bare, &hash);
+    }
+    json_decref(bare);
+    if (!made) return KOLO_NOMEM(json_object_size(file->root));
+    if (hash_at(hashes, 0, &should) && hash == should) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: its header is not what was written: the file is damaged",
+                     file->where);
+}
+
+kolo_status kolo_safetensors_check(const kolo_safetensors *file) {
+    const char *hashes = kolo_safetensors_metadata(file, kolo_safetensors_hashes);
+    if (!hashes) return KOLO_OK;
+    if (strlen(hashes) != ((size_t)file->count + 1) * KOLO_SAFETENSORS_DIGITS) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT,
+                         "%s: its metadata has not one hash for each of %d tensors: the file is "
+                         "damaged",
+                         file->where, file->count);
+    }
+    KOLO_TRY(check_header(file, hashes));
+    for (int i = 0; i < file->count; i++) {
+        const kolo_safetensors_entry *e = &file->entries[i];
+        uint64_t should;
+        if (!hash_at(hashes, i + 1, &should) || kolo_hash_bytes(e->data, e->bytes) != should) {
+            return KOLO_FAIL(KOLO_ERR_FORMAT,
+                             "%s: the bytes of tensor \"%s\" are not what was written: the file is "
+                             "damaged",
+                             file->where, e->name);
+        }
+    }
+    return KOLO_OK;
+}
+
 void kolo_safetensors_close(kolo_safetensors *file) {
     if (!file) return;
     json_decref(file->root);
     kolo_file_unmap(&file->view);
+    kolo_free(file->where);
     kolo_free(file->entries);
     kolo_free(file);
 }

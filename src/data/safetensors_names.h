@@ -1,7 +1,12 @@
 #pragma once
-/* The format's names of element types, shared by its reader and writer. */
+/* What reader and writer share: the format's names of element types, and where hashes stand. */
 
+#include "base/rng.h"
 #include "kolo/dtype.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
 
 static const char *const kolo_safetensors_dtype[] = {
     [KOLO_DTYPE_F32] = "F32",   [KOLO_DTYPE_F64] = "F64", [KOLO_DTYPE_F16] = "F16",
@@ -10,3 +15,15 @@ static const char *const kolo_safetensors_dtype[] = {
 };
 _Static_assert(sizeof kolo_safetensors_dtype / sizeof *kolo_safetensors_dtype == KOLO_DTYPE_COUNT,
                "every element type has a name in files");
+
+/* The key of the hashes in the metadata, and their digits. */
+static const char kolo_safetensors_hashes[] = "kolo_xxh3";
+enum { KOLO_SAFETENSORS_DIGITS = 16 };
+
+/* The hash of a header without hashes, whatever the order of its keys. False: no memory. */
+static inline bool kolo_safetensors_hash_header(const json_t *header, uint64_t *hash) {
+    char *text = json_dumps(header, JSON_COMPACT | JSON_SORT_KEYS);
+    if (text) *hash = kolo_hash_bytes(text, strlen(text));
+    free(text);
+    return text != NULL;
+}

@@ -1,13 +1,11 @@
-/* safetensors files: the writer. Tensors are noted as they are added; finish writes length, header
- * and data, in this order, to the file beside the target, which kolo_file_commit puts in its place.
- * The header is padded so that the data begins at a multiple of 64 bytes. */
+/* safetensors files: the writer. Tensors are noted as they are added; finish hashes them and writes
+ * length, header and data, in this order, to the file beside the target, which kolo_file_commit
+ * puts in its place. The header is padded so that the data begins at a multiple of 64 bytes. */
 #include "base/file.h"
 #include "data/safetensors.h"
 #include "data/safetensors_names.h"
 
-#include <jansson.h>
-#include <stdlib.h>
-#include <string.h>
+#include <inttypes.h>
 
 enum { DATA_ALIGNMENT = 64 };
 
@@ -64,14 +62,21 @@ static kolo_status put_new(json_t *object, const char *key, json_t *value,
     return KOLO_OK;
 }
 
-kolo_status kolo_safetensors_set(kolo_safetensors_writer *writer, const char *key,
-                                 const char *value) {
+static kolo_status set(kolo_safetensors_writer *writer, const char *key, const char *value) {
     json_t *metadata = json_object_get(writer->header, "__metadata__");
     if (!metadata) {
         KOLO_TRY(put_new(writer->header, "__metadata__", json_object(), writer));
         metadata = json_object_get(writer->header, "__metadata__");
     }
     return put_new(metadata, key, json_string(value), writer);
+}
+
+kolo_status kolo_safetensors_set(kolo_safetensors_writer *writer, const char *key,
+                                 const char *value) {
+    if (strcmp(key, kolo_safetensors_hashes) == 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s: \"%s\" is kept for hashes", writer->path, key);
+    }
+    return set(writer, key, value);
 }
 
 /* The bytes of a tensor that begins at `begin`; false when no file could hold it. */
@@ -121,6 +126,20 @@ kolo_status kolo_safetensors_add(kolo_safetensors_writer *writer, const char *na
     return KOLO_OK;
 }
 
+static kolo_status add_hashes(kolo_safetensors_writer *w) {
+    kolo_text text = {0};
+    uint64_t hash;
+    if (!kolo_safetensors_hash_header(w->header, &hash)) return KOLO_NOMEM(w->n_pieces);
+    kolo_text_add(&text, "%016" PRIx64, hash);
+    for (size_t i = 0; i < w->n_pieces; i++) {
+        kolo_text_add(&text, "%016" PRIx64, kolo_hash_bytes(w->pieces[i].data, w->pieces[i].bytes));
+    }
+    kolo_status status =
+        text.failed ? KOLO_NOMEM(text.length) : set(w, kolo_safetensors_hashes, text.text);
+    kolo_text_fini(&text);
+    return status;
+}
+
 static kolo_status append_header(kolo_safetensors_writer *w) {
     char *text = json_dumps(w->header, JSON_COMPACT);
     if (!text) return KOLO_NOMEM(json_object_size(w->header));
@@ -137,6 +156,7 @@ static kolo_status append_header(kolo_safetensors_writer *w) {
 
 kolo_status kolo_safetensors_finish(kolo_safetensors_writer *writer) {
     KOLO_ASSERT(writer->file != NULL);
+    KOLO_TRY(add_hashes(writer));
     KOLO_TRY(append_header(writer));
     for (size_t i = 0; i < writer->n_pieces; i++) {
         KOLO_TRY(kolo_file_append(writer->file, writer->pieces[i].data, writer->pieces[i].bytes));

@@ -167,6 +167,7 @@ kolo_status kolo_checkpoint_open(const char *path, kolo_checkpoint *checkpoint) 
     kolo_checkpoint c = {.path = kolo_strdup(path)};
     if (!c.path) return KOLO_NOMEM(strlen(path));
     kolo_status status = kolo_safetensors_open(path, &c.file);
+    if (status == KOLO_OK) status = kolo_safetensors_check(c.file);
     if (status == KOLO_OK) status = read_metadata(&c);
     if (status != KOLO_OK) {
         kolo_checkpoint_close(&c);

@@ -43,8 +43,8 @@ typedef struct kolo_checkpoint {
     kolo_checkpoint_info info; /* its texts belong to the file */
 } kolo_checkpoint;
 
-/* Opens a checkpoint and reads its metadata. IO: no such file; FORMAT: no safetensors file, or not
- * one that Kolo wrote. */
+/* Opens a checkpoint, holds all of it against its hashes and reads its metadata. IO: no such file;
+ * FORMAT: no safetensors file, or not one that Kolo wrote, or damaged. */
 kolo_status kolo_checkpoint_open(const char *path, kolo_checkpoint *checkpoint);
 /* A zeroed or closed checkpoint is allowed. */
 void kolo_checkpoint_close(kolo_checkpoint *checkpoint);

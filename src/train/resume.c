@@ -1,6 +1,7 @@
 /* Going on with a run. What must agree are the lines of kolo_setup_describe_learning, which the
  * checkpoint holds as they were: a job that has them computes what the run would have computed, to
- * the bit with as many workers, threads and the same kernels, else to rounding. */
+ * the bit with as many workers, threads and the same kernels, else to rounding. A folder's latest
+ * that is lost or damaged is passed over for the one before. */
 #include "train/resume.h"
 
 #include "base/file.h"
@@ -72,7 +73,10 @@ static void tell(const kolo_setup *setup, const kolo_resume *r, const char *path
     const kolo_train_opts *o = &setup->opts;
     kolo_text line = {0};
     if (!o->notice) return;
-    if (path) {
+    if (path && r->progress.steps == setup->total_steps) {
+        kolo_text_add(&line, "resume: nothing is left to do: %s is of the last step, %" PRId64,
+                      path, r->progress.steps);
+    } else if (path) {
         kolo_text_add(&line, "resume: goes on behind step %" PRId64 " of %" PRId64 ", from %s",
                       r->progress.steps, setup->total_steps, path);
     } else {
@@ -82,6 +86,37 @@ static void tell(const kolo_setup *setup, const kolo_resume *r, const char *path
     kolo_text_fini(&line);
 }
 
+/* Opens *path, or, when it is the latest of a folder and is not whole, the newest older one that
+ * is, whose path it becomes, with a line for each that is passed over. */
+static kolo_status open_whole(const kolo_setup *setup, char **path, kolo_checkpoint *checkpoint) {
+    const kolo_train_opts *o = &setup->opts;
+    for (int passed = 0;; passed++) {
+        char *older = NULL;
+        kolo_status status = kolo_checkpoint_open(*path, checkpoint);
+        bool lost = status == KOLO_ERR_FORMAT || status == KOLO_ERR_IO;
+        if (!lost || !kolo_folder_exists(o->resume)) return status;
+        char *why = kolo_strdup(kolo_last_error());
+        if (!why) return KOLO_NOMEM(strlen(*path));
+        kolo_status found = kolo_saves_older(*path, &older);
+        if (found != KOLO_OK) {
+            status = found;
+        } else if (!older) {
+            status = passed == 0
+                         ? status
+                         : KOLO_FAIL(status, "no checkpoint in %s is whole; %s", o->resume, why);
+        } else if (o->notice) {
+            kolo_text line = {0};
+            kolo_text_add(&line, "resume: %s; tries the one before, %s", why, older);
+            if (!line.failed) o->notice(o->notice_arg, line.text, false);
+            kolo_text_fini(&line);
+        }
+        kolo_free(why);
+        if (!older) return status;
+        kolo_free(*path);
+        *path = older;
+    }
+}
+
 static kolo_status read_checkpoint(kolo_setup *setup, kolo_resume *r) {
     char *path;
     KOLO_TRY(kolo_saves_find(setup->opts.resume, setup->opts.resume_if_any, &path));
@@ -89,7 +124,7 @@ static kolo_status read_checkpoint(kolo_setup *setup, kolo_resume *r) {
         tell(setup, r, NULL);
         return KOLO_OK;
     }
-    kolo_status status = kolo_checkpoint_open(path, &r->checkpoint);
+    kolo_status status = open_whole(setup, &path, &r->checkpoint);
     if (status == KOLO_OK) status = check_options(setup, &r->checkpoint);
     if (status == KOLO_OK) {
         status = kolo_progress_read(path, r->checkpoint.info.progress, &r->progress);

@@ -73,6 +73,45 @@ static kolo_status write_latest(const char *folder, int64_t step) {
     return status;
 }
 
+typedef struct search {
+    int64_t before, best; /* the newest step below `before`; -1: none yet */
+} search;
+
+static kolo_status try_name(void *arg, const char *name) {
+    search *s = arg;
+    int64_t step;
+    if (parse_name(name, &step) && step < s->before && step > s->best) s->best = step;
+    return KOLO_OK;
+}
+
+/* The name of the newest checkpoint before a step, for kolo_free; NULL when there is none. */
+static kolo_status newest_before(const char *folder, int64_t step, char **name) {
+    search s = {.before = step, .best = -1};
+    *name = NULL;
+    KOLO_TRY(kolo_folder_each(folder, try_name, &s));
+    if (s.best < 0) return KOLO_OK;
+    *name = kolo_format("%s%" PRId64 "%s", prefix, s.best, suffix);
+    return *name ? KOLO_OK : KOLO_NOMEM(strlen(folder));
+}
+
+kolo_status kolo_saves_older(const char *path, char **older) {
+    const char *slash = strrchr(path, '/'), *own = slash ? slash + 1 : path;
+    int64_t step;
+    char *name;
+    *older = NULL;
+    if (!parse_name(own, &step)) return KOLO_OK;
+    char *folder = slash ? kolo_format("%.*s", (int)(slash - path), path) : kolo_strdup(".");
+    if (!folder) return KOLO_NOMEM(strlen(path));
+    kolo_status status = newest_before(folder, step, &name);
+    if (status == KOLO_OK && name) {
+        *older = kolo_format("%s/%s", folder, name);
+        if (!*older) status = KOLO_NOMEM(strlen(path));
+        kolo_free(name);
+    }
+    kolo_free(folder);
+    return status;
+}
+
 kolo_status kolo_saves_find(const char *where, bool if_any, char **path) {
     char *name;
     *path = NULL;
@@ -82,6 +121,7 @@ kolo_status kolo_saves_find(const char *where, bool if_any, char **path) {
         return *path ? KOLO_OK : KOLO_NOMEM(strlen(where));
     }
     KOLO_TRY(read_latest(where, &name));
+    if (!name) KOLO_TRY(newest_before(where, INT64_MAX, &name));
     if (!name) {
         if (if_any) return KOLO_OK;
         return KOLO_FAIL(KOLO_ERR_IO,
@@ -148,6 +188,7 @@ kolo_status kolo_saves_done(const char *folder, int64_t step, int64_t keep) {
 kolo_status kolo_saves_refuse(const char *folder) {
     char *name = NULL;
     KOLO_TRY(read_latest(folder, &name));
+    if (!name && kolo_folder_exists(folder)) KOLO_TRY(newest_before(folder, INT64_MAX, &name));
     if (!name) return KOLO_OK;
     kolo_status status = KOLO_FAIL(KOLO_ERR_ARG,
                                    "%s holds %s of an earlier run: go on with it by --resume "

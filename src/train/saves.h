@@ -19,6 +19,11 @@ kolo_status kolo_saves_refuse(const char *folder);
  * steps and what a killed writer left. Nothing to do where there is no such folder. */
 kolo_status kolo_saves_begin(const char *folder, int64_t step);
 
-/* The checkpoint that `where` means: a file, or the latest of a folder; *path is for kolo_free. IO:
- * there is none; with `if_any`, *path is then NULL for a folder, or none at all. */
+/* The checkpoint that `where` means: a file, or the latest of a folder, which is the newest where
+ * "latest" is lost; *path is for kolo_free. IO: there is none; with `if_any`, *path is then NULL
+ * for a folder, or none at all. */
 kolo_status kolo_saves_find(const char *where, bool if_any, char **path);
+
+/* The next older checkpoint of the same folder, for kolo_free; *older is NULL when there is none.
+ * IO, NOMEM. */
+kolo_status kolo_saves_older(const char *path, char **older);

@@ -226,9 +226,10 @@ kolo_status kolo_weights_load(const char *path, const char *model, kolo_store *s
                  .shapes = {.what = "of another type or shape"},
                  .copies = {.what = "with other numbers than what they copy"}};
     KOLO_TRY(kolo_safetensors_open(path, &l.file));
-    kolo_status status = KOLO_OK;
+    kolo_status status = kolo_safetensors_check(l.file);
     l.sources = kolo_zalloc(((size_t)kolo_store_count(store) + 1) * sizeof *l.sources);
-    if (!l.sources) status = KOLO_NOMEM((size_t)kolo_store_count(store) * sizeof *l.sources);
+    if (status == KOLO_OK && !l.sources)
+        status = KOLO_NOMEM((size_t)kolo_store_count(store) * sizeof *l.sources);
     if (status == KOLO_OK) status = find_sources(&l);
     for (int i = 0; status == KOLO_OK && i < kolo_store_count(store); i++) {
         if (l.sources[i].parts == 0) continue;

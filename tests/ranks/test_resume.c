@@ -55,6 +55,12 @@ static kolo_train_result train_well(int ranks, const kolo_train_opts *opts) {
     return o[0].result;
 }
 
+static char notices[1024];
+
+static void note(void *arg, const char *line, bool passing) {
+    strncat(notices, line, sizeof notices - strlen(notices) - 1);
+}
+
 static void forget(void) { assert_int_equal(system("rm -rf run other"), 0); }
 
 /* ---- the same bits ---- */
@@ -176,8 +182,12 @@ static void a_finished_run_may_go_on(void **state) {
     opts.keep = 1;
     kolo_train_result two = train_well(2, &opts);
     opts.resume = "run";
+    opts.notice = note;
+    notices[0] = '\0';
     kolo_train_result again = train_well(2, &opts);
     assert_same_run("nothing left to do", &two, &again);
+    assert_string_equal(notices, "resume: nothing is left to do: run/checkpoint-10.safetensors is "
+                                 "of the last step, 10");
     opts.epochs = 3;
     kolo_train_result three = train_well(2, &opts);
     assert_same_run("one more epoch", &straight, &three);
@@ -326,6 +336,13 @@ static void what_can_go_on_is_kept(void **state) {
     forget();
 }
 
+static char *find(char *bytes, size_t n, const char *text) {
+    size_t length = strlen(text), at = 0;
+    while (at + length < n && memcmp(bytes + at, text, length) != 0) at++;
+    assert_true(at + length < n);
+    return bytes + at;
+}
+
 static void damage_is_named(void **state) {
     static const struct {
         const char *from, *to, *text; /* of one length, in the metadata */
@@ -350,14 +367,14 @@ static void damage_is_named(void **state) {
     size_t bytes;
     ASSERT_OK(kolo_file_read("run/checkpoint-4.safetensors", 1 << 24, &good, &bytes));
     opts.resume = "run/bad.safetensors";
+    memcpy(find(good, bytes, "kolo_xxh3"), "none_xxh3", 9); /* else the hashes alone would tell */
     for (size_t i = 0; i < KOLO_COUNT(damages); i++) {
-        size_t n = strlen(damages[i].from), at = 0;
+        size_t n = strlen(damages[i].from);
         assert_int_equal(strlen(damages[i].to), n);
-        while (at + n < bytes && memcmp(good + at, damages[i].from, n) != 0) at++;
-        assert_true(at + n < bytes);
-        memcpy(good + at, damages[i].to, n);
+        char *at = find(good, bytes, damages[i].from);
+        memcpy(at, damages[i].to, n);
         ASSERT_OK(kolo_file_write("run/bad.safetensors", good, bytes));
-        memcpy(good + at, damages[i].from, n);
+        memcpy(at, damages[i].from, n);
         const outcome *o = train(1, &opts);
         assert_int_not_equal(o->status, KOLO_OK);
         if (!strstr(o->error, damages[i].text)) fail_msg("%s: not %s", o->error, damages[i].text);
@@ -368,6 +385,64 @@ static void damage_is_named(void **state) {
     opts.resume = "run";
     assert_int_equal(train(1, &opts)->status, KOLO_ERR_FORMAT);
     kolo_free(good);
+    forget();
+}
+
+/* Flips a bit of a file; `back` is from its end. */
+static void flip(const char *path, size_t back) {
+    char *text;
+    size_t bytes;
+    ASSERT_OK(kolo_file_read(path, 1 << 24, &text, &bytes));
+    text[bytes - back] ^= 4;
+    ASSERT_OK(kolo_file_write(path, text, bytes));
+    kolo_free(text);
+}
+
+/* The latest is passed over when it is damaged, cut or gone, with a line, for the one before. */
+static void an_older_one_stands_in(void **state) {
+    static const char six[] = "run/checkpoint-6.safetensors";
+    kolo_train_opts opts = {.model = "mlp",
+                            .data = images,
+                            .batch = 10,
+                            .steps = 6,
+                            .momentum = 0.9,
+                            .no_eval = true,
+                            .out_dir = "run",
+                            .notice = note,
+                            .keep = 3,
+                            .checkpoint_steps = 2};
+    kolo_train_result straight = train_well(1, &opts), evaluated;
+    kolo_eval_opts eval = {.checkpoint = six, .data = images};
+    kolo_train_opts init = {.model = "mlp", .data = images, .init = six};
+    flip(six, 2);
+    assert_int_equal(kolo_evaluate(NULL, &eval, &evaluated), KOLO_ERR_FORMAT);
+    assert_string_equal(kolo_last_error(),
+                        "run/checkpoint-6.safetensors: the bytes of tensor "
+                        "\"optimizer.velocity.fc3.bias\" are not what was written: the file is "
+                        "damaged");
+    assert_int_equal(train(1, &init)->status, KOLO_ERR_FORMAT);
+    assert_int_equal(kolo_checkpoint_export(six, "run/x.safetensors", NULL), KOLO_ERR_FORMAT);
+    static const char *const losses[] = {"flipped", "truncate -s -5 run/checkpoint-6.safetensors",
+                                         "rm run/checkpoint-6.safetensors",
+                                         "rm run/latest run/checkpoint-6.safetensors"};
+    opts.resume = "run";
+    for (size_t i = 0; i < KOLO_COUNT(losses); i++) {
+        if (i > 0) assert_int_equal(system(losses[i]), 0);
+        notices[0] = '\0';
+        kolo_train_result resumed = train_well(1, &opts);
+        assert_same_run(losses[i], &straight, &resumed);
+        bool said = strstr(notices, "tries the one before, run/checkpoint-4.safetensors");
+        if (said != (i < 3) || !strstr(notices, "behind step 4 of 6")) fail_msg("%s", notices);
+    }
+    opts.resume = six; /* the file itself has no other in its place */
+    flip(six, 2);
+    assert_int_equal(train(1, &opts)->status, KOLO_ERR_FORMAT);
+    opts.resume = "run";
+    flip("run/checkpoint-2.safetensors", 2);
+    flip("run/checkpoint-4.safetensors", 2);
+    const outcome *o = train(1, &opts);
+    assert_int_equal(o->status, KOLO_ERR_FORMAT);
+    assert_non_null(strstr(o->error, "no checkpoint in run is whole; run/checkpoint-2"));
     forget();
 }
 
@@ -453,6 +528,7 @@ int main(void) {
         cmocka_unit_test(a_job_that_differs_is_told_in_what),
         cmocka_unit_test(what_can_go_on_is_kept),
         cmocka_unit_test(damage_is_named),
+        cmocka_unit_test(an_older_one_stands_in),
         cmocka_unit_test(parameters_are_read_without_the_state),
         cmocka_unit_test(progress_is_kept_to_the_bit),
         cmocka_unit_test(the_newest_stay),

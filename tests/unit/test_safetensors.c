@@ -294,6 +294,29 @@ static void damaged_files_are_refused(void **state) {
     unlink(OUTPUT ".zero");
 }
 
+/* Every bit of a file that was written here, but for the name of the hashes. */
+static void a_flipped_bit_is_found(void **state) {
+    char *data;
+    size_t n;
+    kolo_safetensors_writer *writer = NULL;
+    ASSERT_OK(write_tensors(OUTPUT, &writer));
+    kolo_safetensors_destroy(writer);
+    ASSERT_OK(kolo_file_read(OUTPUT, 10000, &data, &n));
+    size_t key = 0;
+    while (memcmp(data + key, "kolo_xxh3", 9) != 0) key++;
+    for (size_t bit = 0; bit < 8 * n; bit++) {
+        kolo_safetensors *file = NULL;
+        if (bit / 8 >= key && bit / 8 < key + 9) continue;
+        data[bit / 8] = (char)(data[bit / 8] ^ 1 << bit % 8);
+        kolo_status status = kolo_safetensors_parse((uint8_t *)data, n, "flipped", &file);
+        if (status == KOLO_OK) status = kolo_safetensors_check(file);
+        kolo_safetensors_close(file);
+        data[bit / 8] = (char)(data[bit / 8] ^ 1 << bit % 8);
+        if (status == KOLO_OK) fail_msg("bit %zu of byte %zu", bit % 8, bit / 8);
+    }
+    kolo_free(data);
+}
+
 static void failing_memory_is_reported(void **state) {
     kolo_status status = KOLO_ERR_NOMEM;
     long failures = 0;
@@ -328,6 +351,7 @@ int main(void) {
         cmocka_unit_test(bad_headers_are_refused),
         cmocka_unit_test(what_kolo_lacks_is_unsupported),
         cmocka_unit_test(damaged_files_are_refused),
+        cmocka_unit_test(a_flipped_bit_is_found),
         cmocka_unit_test(failing_memory_is_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
