@@ -24,6 +24,11 @@ static kolo_status fail_unknown(const char *model, const char *name, const model
                           model, name, closest ? closest : table[0].name);
 }
 
+/* What a number of this name counts, where that is not what it says. */
+static const char *unit_of(const char *name) {
+    return strcmp(name, "dropout") == 0 || strcmp(name, "aux_dropout") == 0 ? " of percent" : "";
+}
+
 /* One option, text[0..length). */
 static kolo_status parse_one(const char *model, const char *text, size_t length,
                              const model_option *table, int n, unsigned *seen) {
@@ -46,9 +51,10 @@ static kolo_status parse_one(const char *model, const char *text, size_t length,
     if (!equals || end == equals + 1 || end != text + length || errno != 0 || value < o->min ||
         value > o->max) {
         return kolo_error_set(KOLO_ERR_ARG,
-                              "model %s: \"%.*s\": give %s a whole number from %" PRId64
+                              "model %s: \"%.*s\": give %s a whole number%s from %" PRId64
                               " to %" PRId64 ", as in %s=%" PRId64,
-                              model, (int)length, text, name, o->min, o->max, name, *o->value);
+                              model, (int)length, text, name, unit_of(name), o->min, o->max, name,
+                              *o->value);
     }
     *o->value = value;
     return KOLO_OK;

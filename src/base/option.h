@@ -30,6 +30,7 @@ typedef struct kolo_option {
     kolo_option_type type;
     char letter;                /* short form, or 0 */
     bool not_in_file;           /* a flag only, no key of config files */
+    bool not_kept;              /* of one job: a run's resolved options leave it out */
     const char *metavar;        /* the value's name in help; NULL for flags; choices that have one
                                    list their values in `help` */
     const char *preset;         /* default, as a user would write it; NULL: none */

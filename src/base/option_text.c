@@ -294,7 +294,7 @@ void kolo_options_yaml(const kolo_options *o, kolo_text *t) {
     for (size_t i = 0; i < o->table->n_rows; i++) {
         const kolo_option *row = &o->table->rows[i];
         const kolo_option_value *v = &o->values[i];
-        if (v->source == KOLO_OPTION_UNSET || row->not_in_file) continue;
+        if (v->source == KOLO_OPTION_UNSET || row->not_in_file || row->not_kept) continue;
         kolo_text_add(t, "%s: ", row->name);
         if (row->type == KOLO_OPTION_TEXT || row->type == KOLO_OPTION_CHOICE) {
             /* Quoted, since plain words like no and null mean something else in YAML. */

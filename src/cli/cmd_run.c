@@ -11,19 +11,31 @@
 #include <string.h>
 #include <unistd.h>
 
+/* As shells say it. */
+enum { NO_PROGRAM = 127, NOT_RUNNABLE = 126 };
+
+/* 0 or why a file cannot be run. */
+static int try_program(const char *path) {
+    if (access(path, X_OK) != 0) return errno;
+    return kolo_folder_exists(path) ? EISDIR : 0;
+}
+
 /* Looks for the program as execvp would, so that one that is not there is one error and not one for
  * each rank. */
-static kolo_status find_program(const char *program) {
+static kolo_status find_program(const char *program, int *exit_status) {
+    *exit_status = NO_PROGRAM;
     if (strchr(program, '/')) {
-        if (access(program, X_OK) == 0) return KOLO_OK;
-        return kolo_file_fail("start", program, errno);
+        int error = try_program(program);
+        if (error == 0) return KOLO_OK;
+        if (error != ENOENT && error != ENOTDIR) *exit_status = NOT_RUNNABLE;
+        return kolo_file_fail("start", program, error);
     }
     const char *path = getenv("PATH");
     for (const char *folder = path; folder && *folder;) {
         size_t n = strcspn(folder, ":");
         char *file = kolo_format("%.*s/%s", (int)n, n ? folder : ".", program);
         if (!file) return KOLO_NOMEM(n);
-        bool found = access(file, X_OK) == 0;
+        bool found = try_program(file) == 0;
         kolo_free(file);
         if (found) return KOLO_OK;
         folder += n + (folder[n] == ':');
@@ -41,13 +53,17 @@ int cmd_run(kolo_options *o) {
                         .threads = (int)kolo_options_int(o, "threads"),
                         .argv = o->rest};
     int exit_status;
-    kolo_status status = find_program(o->rest[0]);
-    if (status == KOLO_OK && (int64_t)opts.threads * opts.n_ranks > kolo_processors()) {
+    kolo_status status = find_program(o->rest[0], &exit_status);
+    if (status != KOLO_OK) {
+        cli_fail(status);
+        return exit_status;
+    }
+    if ((int64_t)opts.threads * opts.n_ranks > kolo_processors()) {
         fprintf(stderr,
                 "kolo: warning: %d ranks of %d threads take turns on %d processors; fewer would be "
                 "faster\n",
                 opts.n_ranks, opts.threads, kolo_processors());
     }
-    if (status == KOLO_OK) status = launch_job(&opts, &exit_status);
+    status = launch_job(&opts, &exit_status);
     return status == KOLO_OK ? exit_status : cli_fail(status);
 }

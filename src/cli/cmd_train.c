@@ -106,6 +106,11 @@ static kolo_status check_usage(kolo_options *o) {
     KOLO_TRY(parse_every(o, &every));
     const char *resume = kolo_options_text(o, "resume");
     bool writes = every.checkpoint_steps || every.checkpoint_epochs;
+    if (kolo_options_typed(o, "keep") && !writes) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "--keep is of the checkpoints that --checkpoint-every N writes: give that "
+                         "too");
+    }
     if ((writes || (resume && strcmp(resume, "latest") == 0)) && !kolo_options_text(o, "out")) {
         return KOLO_FAIL(KOLO_ERR_ARG, "--%s needs --out DIR, the folder of the checkpoints",
                          writes ? "checkpoint-every" : "resume latest");

@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "cli/cli.h"
 
+#include <errno.h>
 #include <libfyaml.h>
 #include <string.h>
 
@@ -132,7 +133,16 @@ kolo_status cli_read_run_config(kolo_options *o, const char *resume) {
                                               : kolo_strdup(".");
     char *config = folder ? kolo_format("%s/config.yaml", folder) : NULL;
     kolo_status status = config ? KOLO_OK : KOLO_NOMEM(strlen(resume));
-    if (status == KOLO_OK && kolo_file_exists(config)) {
+    bool there = status == KOLO_OK && kolo_file_exists(config);
+    if (status == KOLO_OK && !there && !kolo_options_given(o, "model")) {
+        status = kolo_file_exists(resume)
+                     ? KOLO_FAIL(KOLO_ERR_ARG,
+                                 "--resume %s: there is no config.yaml, so the job's "
+                                 "options must be given: --model and the others",
+                                 resume)
+                     : kolo_file_fail("resume", resume, ENOENT);
+    }
+    if (there) {
         status = cli_read_config(o, config);
         if (status == KOLO_OK) status = kolo_options_set_from_file(o, "--resume", "out", folder);
     }

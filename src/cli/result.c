@@ -39,7 +39,7 @@ static void add_table(kolo_text *t, const kolo_train_result *r, const result_abo
     }
     if (about->trained) {
         add_row(t, "training time", "%.2f s", r->train_seconds);
-        add_row(t, "step, median", "%.3f ms", r->step_ms_median);
+        if (r->step_ms_median > 0) add_row(t, "step, median", "%.3f ms", r->step_ms_median);
     }
     add_row(t, "samples/s", "%.0f", r->samples_per_second);
     add_row(t, "peak memory", "%.0f MiB", (double)r->peak_rss_bytes / (1 << 20));
@@ -71,7 +71,7 @@ static void add_json(kolo_text *t, const kolo_train_result *r, const result_abou
     if (r->test_mean_iou >= 0) kolo_json_double(&j, "test_mean_iou", r->test_mean_iou);
     if (about->trained) {
         kolo_json_double(&j, "train_seconds", r->train_seconds);
-        kolo_json_double(&j, "step_ms_median", r->step_ms_median);
+        kolo_json_double(&j, "step_ms_median", r->step_ms_median > 0 ? r->step_ms_median : NAN);
     }
     kolo_json_double(&j, "samples_per_second", r->samples_per_second);
     kolo_json_int(&j, "peak_rss_bytes", r->peak_rss_bytes);

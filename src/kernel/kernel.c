@@ -116,7 +116,7 @@ kolo_status kolo_kernel_check_bf16(void) {
     static const char *const has[] = {"none of its vectors", "AVX2"};
     int isa = kolo_kernel_isa();
     if (isa >= (int)KOLO_COUNT(has)) return KOLO_OK;
-    return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+    return KOLO_FAIL(KOLO_ERR_ARG,
                      "precision bf16 takes a processor with AVX-512; this one has %s: use f32, or "
                      "the reference kernels",
                      has[isa]);

@@ -398,9 +398,10 @@ static void wrong_use_is_one_line(void **state) {
         {"run -n 0 -- true", "kolo: --ranks 0: must be a whole number from 1 to 1024\n", 2},
         {"run -n 2", "kolo: 'kolo run' needs a program: kolo run -n 2 -- program args\n", 2},
         {"run -- no-such-program",
-         "kolo: cannot start no-such-program: there is no such program in PATH\n", 1},
+         "kolo: cannot start no-such-program: there is no such program in PATH\n", 127},
         {"run -- ./absent",
-         "kolo: cannot start ./absent: No such file or directory: check the path\n", 1},
+         "kolo: cannot start ./absent: No such file or directory: check the path\n", 127},
+        {"run -n 2 -- /tmp", "kolo: cannot start /tmp: Is a directory: check the path\n", 126},
         {"runn", "kolo: unknown command 'runn': did you mean 'run'?\n", 2},
         {"run --rank 2 -- true", "kolo: unknown option --rank: did you mean --ranks?\n", 2},
     };

@@ -126,6 +126,14 @@ static void wrong_use_is_one_line_and_exit_2(void **state) {
          "kolo: --checkpoint-every 2x: must be a number of steps, such as 500, or of epochs, such "
          "as "
          "1e\n"},
+        {"train --model mlp --data synthetic --keep 3 --out o",
+         "kolo: --keep is of the checkpoints that --checkpoint-every N writes: give that too\n"},
+        {"train --resume .",
+         "kolo: --resume .: there is no config.yaml, so the job's options must be given: --model "
+         "and the others\n"},
+        {"train --model gpt2_tiny:dropout=0.1 --data synthetic-tokens",
+         "kolo: model gpt2_tiny: \"dropout=0.1\": give dropout a whole number of percent from 0 to "
+         "99, as in dropout=0\n"},
         {"help bench tarin", "kolo: unknown command 'bench tarin': did you mean 'bench train'?\n"},
         {"bench", "kolo: 'bench' needs one of: train, allreduce, compress, sim\n"},
         {"train --sync ps",
@@ -144,6 +152,8 @@ static void failures_are_one_line_and_exit_1(void **state) {
          "kolo: cannot write no/where: No such file or directory: check the path\n"},
         {"train --model mlp --data synthetic --config absent.yaml",
          "kolo: cannot open absent.yaml: No such file or directory: check the path\n"},
+        {"train --resume absent",
+         "kolo: cannot resume absent: No such file or directory: check the path\n"},
         {"eval --checkpoint absent --data synthetic",
          "kolo: cannot open absent: No such file or directory: check the path\n"},
     };
@@ -310,6 +320,7 @@ static void a_run_is_repeated_from_its_config(void **state) {
     assert_non_null(strstr(first, "\nsteps: 4\n"));
     assert_non_null(strstr(first, "\nseed: 7\n"));
     assert_non_null(strstr(first, "\nmodel: \"mlp\"\n"));
+    assert_null(strstr(first, "\njson: ")); /* what comes next would write over it */
     kolo_free(first);
 }
 
