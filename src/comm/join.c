@@ -3,19 +3,28 @@
  * Rank 0 listens on the job's TCP address; the others come to it, prove that they know the secret,
  * and say who and where they are. When all are there rank 0 answers each with the list of all (and
  * with its own proof); when something is wrong (two ranks with one number, different worlds, a rank
- * lost, the deadline) it answers all with the reason. Then each two ranks connect (mesh.c). */
+ * lost, the deadline) it answers all with the reason. Then each two ranks connect (mesh.c).
+ * Meanwhile the connections to rank 0 stay: each rank says there that it has connected or why not,
+ * rank 0 watches all, and answers once more, to all alike, so that a rank whose process ends on the
+ * way is missed at once by everybody. */
 #include "comm/join.h"
 
 #include "base/process.h"
 #include "comm/backend.h"
 
+#include <poll.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { RETRY_NS = 20000000, ATTEMPT_NS = 1000000000, FAREWELL_NS = 1000000000 };
+enum {
+    RETRY_NS = 20000000,
+    ATTEMPT_NS = 1000000000,
+    FAREWELL_NS = 1000000000,
+    WORD_NS = 300000000, /* in which rank 0 says why another rank has gone */
+};
 
 double kolo_joining_s(const kolo_joining *j) {
     return (double)(kolo_now_ns() - j->started_ns) * 1e-9;
@@ -69,6 +78,10 @@ static kolo_status call_off(kolo_joining *j, kolo_status status) {
                                strlen(text), NULL, deadline_ns);
     }
     return KOLO_FAIL(status, "%s", text);
+}
+
+static kolo_status gone(int rank) {
+    return KOLO_FAIL(KOLO_ERR_PEER, "rank %d is gone (process ended) while the group formed", rank);
 }
 
 static kolo_status check_hello(const kolo_joining *j, const kolo_hello *h) {
@@ -148,8 +161,7 @@ static kolo_status gather(kolo_joining *j, kolo_lobby *lobby) {
         if (status == KOLO_ERR_PEER) {
             close(j->members[lost].fd);
             j->members[lost].fd = -1;
-            return KOLO_FAIL(status, "rank %d is gone (process ended) while the group formed",
-                             lost);
+            return gone(lost);
         }
         KOLO_TRY(status);
         if (member.hello.generation != j->own.generation) {
@@ -272,6 +284,10 @@ static kolo_status follow(kolo_joining *j) {
     status =
         kolo_answer_recv(fd, &j->key, "kolo answer", &nonces, j->table,
                          (size_t)c->world * sizeof *j->table, NULL, j->deadline_ns + FAREWELL_NS);
+    if (status == KOLO_OK) {
+        j->leader = (kolo_member){.fd = fd, .nonces = nonces};
+        return KOLO_OK;
+    }
     bool unanswered = status == KOLO_ERR_PEER && kolo_socket_closed(fd);
     close(fd);
     if (unanswered && strstr(kolo_last_error(), "connection was closed")) {
@@ -284,7 +300,95 @@ static kolo_status follow(kolo_joining *j) {
         return KOLO_FAIL(status, "%s: the other ranks have not come within %.1f s", where,
                          kolo_joining_s(j));
     }
-    return status == KOLO_OK ? status : fail_at(status, where);
+    return fail_at(status, where);
+}
+
+/* ---- while all connect ---- */
+
+/* The last word of the other end: OK or its failure; the connection is closed after a failure. */
+static kolo_status hear(kolo_joining *j, kolo_member *m, int rank, const char *label,
+                        int64_t deadline_ns) {
+    kolo_status status =
+        kolo_answer_recv(m->fd, &j->key, label, &m->nonces, NULL, 0, NULL, deadline_ns);
+    if (status == KOLO_OK) return KOLO_OK;
+    close(m->fd);
+    m->fd = -1;
+    bool closed = status == KOLO_ERR_PEER && strstr(kolo_last_error(), "connection was closed");
+    if (closed) return gone(rank);
+    return rank == 0 ? status : kolo_fail_in(status, "rank %d reports", rank);
+}
+
+static kolo_status hear_member(kolo_joining *j, int rank) {
+    return hear(j, &j->members[rank], rank, "kolo connected", j->deadline_ns);
+}
+
+/* A little beyond the own deadline, as in `follow`. */
+static kolo_status hear_leader(kolo_joining *j) {
+    kolo_status status = hear(j, &j->leader, 0, "kolo answer", j->deadline_ns + FAREWELL_NS);
+    if (status == KOLO_ERR_TIMEOUT) {
+        return KOLO_FAIL(status, "rank %d: not all ranks have connected within %.1f s",
+                         j->place.rank, kolo_joining_s(j));
+    }
+    return status;
+}
+
+kolo_status kolo_joining_lost(kolo_joining *j, int lost) {
+    kolo_status status = lost >= 0 ? hear_member(j, lost) : hear_leader(j);
+    if (status != KOLO_OK) return status;
+    return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d says that all is connected, which it is not",
+                     lost >= 0 ? lost : 0);
+}
+
+/* Rank 0: waits until all have said that they have connected. */
+static kolo_status hear_members(kolo_joining *j) {
+    int world = j->place.world;
+    struct pollfd *polls = kolo_zalloc((size_t)world * sizeof *polls);
+    if (!polls) return KOLO_NOMEM((size_t)world * sizeof *polls);
+    for (int r = 0; r < world; r++) {
+        polls[r] = (struct pollfd){.fd = j->members[r].fd, .events = POLLIN};
+    }
+    kolo_status status = KOLO_OK;
+    for (int left = world - 1; left > 0 && status == KOLO_OK;) {
+        int n = poll(polls, (nfds_t)world, kolo_left_ms(j->deadline_ns));
+        if (n == 0) {
+            status = KOLO_FAIL(KOLO_ERR_TIMEOUT, "%d of %d ranks have not connected within %.1f s",
+                               left, world, kolo_joining_s(j));
+        }
+        for (int r = 1; r < world && n > 0 && status == KOLO_OK; r++) {
+            if (polls[r].fd < 0 || !polls[r].revents) continue;
+            status = hear_member(j, r);
+            polls[r].fd = -1;
+            left--;
+        }
+    }
+    kolo_free(polls);
+    return status;
+}
+
+/* Rank 0's part; `status`: of the own connections. */
+static kolo_status conclude(kolo_joining *j, kolo_status status) {
+    if (status == KOLO_OK) status = hear_members(j);
+    if (status != KOLO_OK) return call_off(j, status);
+    for (int r = 1; r < j->place.world; r++) {
+        kolo_member *m = &j->members[r];
+        KOLO_TRY(kolo_answer_send(m->fd, &j->key, "kolo answer", &m->nonces, KOLO_OK, NULL, 0, NULL,
+                                  j->deadline_ns + FAREWELL_NS));
+    }
+    return KOLO_OK;
+}
+
+/* Of the others. A lost connection may have a reason elsewhere, which rank 0 is about to say. */
+static kolo_status report(kolo_joining *j, kolo_status status) {
+    if (j->leader.fd < 0) return status; /* it has spoken already */
+    struct pollfd word = {.fd = j->leader.fd, .events = POLLIN};
+    char text[512];
+    snprintf(text, sizeof text, "%s", status != KOLO_OK ? kolo_last_error() : "");
+    if (status == KOLO_ERR_PEER && poll(&word, 1, WORD_NS / 1000000) > 0) return hear_leader(j);
+    kolo_status sent =
+        kolo_answer_send(j->leader.fd, &j->key, "kolo connected", &j->leader.nonces, status, text,
+                         strlen(text), NULL, kolo_now_ns() + FAREWELL_NS);
+    if (status != KOLO_OK) return KOLO_FAIL(status, "%s", text);
+    return sent == KOLO_OK || sent == KOLO_ERR_PEER ? hear_leader(j) : sent;
 }
 
 /* ---- all of it ---- */
@@ -312,13 +416,15 @@ static kolo_status join_group(kolo_joining *j) {
     }
     KOLO_TRY(open_local(j));
     KOLO_TRY(c->rank == 0 ? lead(j) : follow(j));
-    return kolo_mesh_connect(j);
+    kolo_status status = kolo_mesh_connect(j);
+    return c->rank == 0 ? conclude(j, status) : report(j, status);
 }
 
 static void joining_fini(kolo_joining *j) {
     for (int r = 0; j->members && r < j->place.world; r++) {
         if (j->members[r].fd >= 0) close(j->members[r].fd);
     }
+    if (j->leader.fd >= 0) close(j->leader.fd);
     if (j->local_listener >= 0) close(j->local_listener);
     close_tcp(j);
     if (j->place.listen_fd >= 0) close(j->place.listen_fd);
@@ -368,7 +474,8 @@ kolo_status kolo_comm_join(kolo_joining *j, kolo_comm **comm) {
 }
 
 kolo_status kolo_comm_create(const kolo_comm_opts *opts, kolo_comm **comm) {
-    kolo_joining j = {.local_listener = -1, .tcp_listener = -1, .started_ns = kolo_now_ns()};
+    kolo_joining j = {
+        .local_listener = -1, .tcp_listener = -1, .leader.fd = -1, .started_ns = kolo_now_ns()};
     KOLO_TRY(kolo_comm_resolve(opts, &j.opts));
     j.deadline_ns = j.started_ns + j.opts.timeout_ms * 1000000;
     if (j.opts.transport == KOLO_TRANSPORT_MPI) return kolo_backend_join(&j, comm);

@@ -14,6 +14,7 @@ typedef struct kolo_joining {
     kolo_hello own;
     int local_listener, tcp_listener; /* where higher ranks come to; -1: not open */
     kolo_member *members;             /* [world]; rank 0: connections of those that have come */
+    kolo_member leader;               /* the other ranks: the same connection; its fd -1: none */
     kolo_hello *table;                /* [world] */
     int *host_of, n_hosts;            /* [world]; see kolo_comm_host */
     kolo_transport *transport;
@@ -24,5 +25,8 @@ kolo_status kolo_comm_join(kolo_joining *j, kolo_comm **comm);
 /* When everybody has the table: the map of hosts, a transport, and connections to all. The errors
  * of kolo_comm_create. */
 kolo_status kolo_mesh_connect(kolo_joining *j);
+/* Why connections cannot be completed, when kolo_lobby_next has noticed something: rank 0's member
+ * `lost`, or what rank 0 says (-1). Always a failure. */
+kolo_status kolo_joining_lost(kolo_joining *j, int lost);
 /* Seconds since joining began. */
 double kolo_joining_s(const kolo_joining *j);

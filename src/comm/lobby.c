@@ -183,9 +183,9 @@ static kolo_status next_member(kolo_lobby *l, struct pollfd *polls, const kolo_m
         }
         KOLO_TRY(wait_for_any(l, polls, members, n_members, deadline_ns));
         for (int i = 0; i < n_members; i++) {
-            if (members[i].fd >= 0 && kolo_socket_closed(members[i].fd)) {
+            if (polls[FIRST_WAITING + l->n_waiting + i].revents) {
                 *lost = i;
-                return KOLO_FAIL(KOLO_ERR_PEER, "a member is gone");
+                return KOLO_FAIL(KOLO_ERR_PEER, "a member is gone or has failed");
             }
         }
         for (int i = l->n_waiting - 1; i >= 0; i--) { /* from the end: dropping moves the rest */

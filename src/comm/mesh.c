@@ -110,7 +110,9 @@ static kolo_status receive_visits(kolo_joining *j, kolo_lobby *lobby, bool local
     for (; left > 0 && status == KOLO_OK; left--) {
         kolo_member member;
         int lost;
-        status = kolo_lobby_next(lobby, NULL, 0, j->deadline_ns, &member, &lost);
+        status = kolo_lobby_next(lobby, j->members, rank == 0 ? world : 0, j->deadline_ns, &member,
+                                 &lost);
+        if (status == KOLO_ERR_PEER) status = kolo_joining_lost(j, lost);
         if (status == KOLO_ERR_TIMEOUT) {
             status =
                 KOLO_FAIL(status, "rank %d: %d higher ranks have not connected within %.1f s%s",
@@ -136,6 +138,7 @@ static kolo_status receive(kolo_joining *j, bool local) {
     if (listener < 0) return KOLO_OK;
     kolo_lobby *lobby;
     KOLO_TRY(kolo_lobby_create(&listener, 1, &j->key, local, &lobby));
+    kolo_lobby_bell(lobby, j->leader.fd);
     kolo_status status = receive_visits(j, lobby, local);
     kolo_lobby_destroy(lobby);
     return status;
