@@ -78,6 +78,17 @@ static kolo_status check_world(const kolo_joining *j, long launched,
                      world, place->world);
 }
 
+/* All ranks see this alike, so that all can leave MPI in order. */
+static kolo_status check_wait(const kolo_backend_place *place) {
+    if (place->waited_ns <= place->timeout_ns) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_TIMEOUT,
+                     "rank %d: MPI has waited %.1f s for the last of its %d ranks to start, more "
+                     "than the %.1f s allowed: see why that one was late, or allow more time "
+                     "(--timeout, timeout_ms)",
+                     place->rank, (double)place->waited_ns * 1e-9, place->world,
+                     (double)place->timeout_ns * 1e-9);
+}
+
 kolo_status kolo_backend_join(kolo_joining *j, kolo_comm **comm) {
     long launched;
     const char *launcher = kolo_bootstrap_mpi(&launched);
@@ -89,16 +100,19 @@ kolo_status kolo_backend_join(kolo_joining *j, kolo_comm **comm) {
     kolo_backend *b = kolo_zalloc(sizeof *b);
     if (!b) return KOLO_NOMEM(sizeof *b);
     kolo_status status = load(launcher, &b->ops);
-    if (status == KOLO_OK) status = b->ops->open(&b->state, &place);
+    if (status == KOLO_OK)
+        status = b->ops->open(&b->state, j->started_ns, j->opts.timeout_ms * 1000000, &place);
     if (status != KOLO_OK) {
         kolo_free(b);
         return status;
     }
     kolo_comm *made = NULL;
     status = check_world(j, launched, &place);
+    if (status == KOLO_OK) status = check_wait(&place);
+    bool late = status == KOLO_ERR_TIMEOUT;
     if (status == KOLO_OK) status = meet(b, &place, j, &made);
     if (status != KOLO_OK) {
-        b->ops->close(b->state, false);
+        b->ops->close(b->state, late);
         kolo_free(b);
         return status;
     }

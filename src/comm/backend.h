@@ -16,15 +16,19 @@
 
 typedef struct kolo_backend_place {
     int rank, world;
-    bool one_host; /* all ranks are on this host */
+    bool one_host;                 /* all ranks are on this host */
+    int64_t waited_ns, timeout_ns; /* the longest that a rank has waited for all to come, and the
+                                      least that one would: the same on all ranks */
 } kolo_backend_place;
 
 /* All calls belong to the communicator's thread; `start` and `test` do not block. */
 typedef struct kolo_backend_ops {
     const char *name; /* as in --transport */
-    /* Starts the library, unless the program has, and says which rank this is. Blocks until all
-     * ranks have come. ARG; UNSUPPORTED; IO. */
-    kolo_status (*open)(void **state, kolo_backend_place *place);
+    /* Starts the library, unless the program has, and says which rank this is, of a rank that began
+     * to join at `started_ns` and has so much time for it. Blocks until all ranks have come,
+     * however late. ARG; UNSUPPORTED; IO. */
+    kolo_status (*open)(void **state, int64_t started_ns, int64_t timeout_ns,
+                        kolo_backend_place *place);
     /* Rank 0's bytes to all; blocks. IO. */
     kolo_status (*share)(void *state, void *data, size_t bytes);
     /* A collective that may be started again and again; `op` is never MEAN. UNSUPPORTED when the

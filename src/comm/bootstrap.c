@@ -147,6 +147,14 @@ static kolo_status hear(char *text, int64_t deadline_ns, const kolo_comm_opts *o
     return hear_secret(secret + 1, deadline_ns, opts, c->rank, key);
 }
 
+kolo_status kolo_manager_no_word(const kolo_manager *m) {
+    return KOLO_FAIL(
+        KOLO_ERR_ARG,
+        "rank %d: rank 0 has been started, but leaves no word where to meet: all ranks "
+        "must name the same transport (--transport), mpi or another",
+        m->rank);
+}
+
 /* ---- the meeting ---- */
 
 static kolo_status meet(const kolo_comm_opts *opts, int64_t deadline_ns, kolo_manager *m,

@@ -11,6 +11,7 @@
 
 #include "base/process.h"
 #include "comm/backend.h"
+#include "comm/bootstrap.h"
 
 #include <poll.h>
 #include <sodium.h>
@@ -115,11 +116,14 @@ static kolo_status too_late(const kolo_joining *j, const kolo_lobby *lobby) {
     }
     char more[32] = "";
     if (missing > 1) snprintf(more, sizeof more, " and %d more", missing - 1);
+    long unused;
+    bool by_mpi = kolo_bootstrap_mpi(&unused) != NULL;
     return KOLO_FAIL(KOLO_ERR_TIMEOUT,
                      "%d of %d ranks have joined within %.1f s; missing: rank "
-                     "%d%s%s",
+                     "%d%s%s%s",
                      j->place.world - missing, j->place.world, kolo_joining_s(j), first, more,
-                     kolo_lobby_complaint(lobby));
+                     kolo_lobby_complaint(lobby),
+                     by_mpi ? " (where one rank names --transport mpi, all must)" : "");
 }
 
 /* The launcher says which ranks have ended: one that ends well before it has joined would else be

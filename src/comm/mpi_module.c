@@ -111,6 +111,16 @@ static kolo_status start_mpi(void) {
                      "of its own: MPI_Init_thread with MPI_THREAD_SERIALIZED or more");
 }
 
+/* How long the first has waited for the last, and the least patience of all. */
+static kolo_status measure_wait(const mpi_state *mpi, int64_t started_ns, int64_t timeout_ns,
+                                kolo_backend_place *place) {
+    int64_t most[2] = {kolo_now_ns() - started_ns, -timeout_ns};
+    MPI_TRY(MPI_Allreduce(MPI_IN_PLACE, most, 2, MPI_INT64_T, MPI_MAX, mpi->comm));
+    place->waited_ns = most[0];
+    place->timeout_ns = -most[1];
+    return KOLO_OK;
+}
+
 static kolo_status find_place(mpi_state *mpi, kolo_backend_place *place) {
     MPI_Comm host;
     MPI_TRY(MPI_Comm_dup(MPI_COMM_WORLD, &mpi->comm));
@@ -120,15 +130,18 @@ static kolo_status find_place(mpi_state *mpi, kolo_backend_place *place) {
     MPI_TRY(MPI_Comm_split_type(mpi->comm, MPI_COMM_TYPE_SHARED, mpi->rank, MPI_INFO_NULL, &host));
     int here;
     MPI_TRY(MPI_Comm_size(host, &here));
-    *place = (kolo_backend_place){mpi->rank, mpi->size, .one_host = here == mpi->size};
+    *place =
+        (kolo_backend_place){.rank = mpi->rank, .world = mpi->size, .one_host = here == mpi->size};
     return checked(MPI_Comm_free(&host), "MPI_Comm_free");
 }
 
-static kolo_status mpi_open(void **state, kolo_backend_place *place) {
+static kolo_status mpi_open(void **state, int64_t started_ns, int64_t timeout_ns,
+                            kolo_backend_place *place) {
     KOLO_TRY(start_mpi());
     mpi_state *mpi = kolo_zalloc(sizeof *mpi);
     if (!mpi) return KOLO_NOMEM(sizeof *mpi);
     kolo_status status = find_place(mpi, place);
+    if (status == KOLO_OK) status = measure_wait(mpi, started_ns, timeout_ns, place);
     if (status != KOLO_OK) {
         kolo_free(mpi);
         return status;

@@ -108,7 +108,9 @@ static kolo_status share(kolo_manager *base, char text[KOLO_MANAGER_TEXT_BYTES],
     }
     KOLO_TRY(status);
     if (base->rank == 0) return KOLO_OK;
-    KOLO_TRY(get(m, key, line, &value, deadline_ns));
+    status = get(m, key, line, &value, deadline_ns);
+    if (status != KOLO_OK && strstr(line, "not_found")) return kolo_manager_no_word(base);
+    KOLO_TRY(status);
     size_t bytes = 0;
     bool good = sodium_hex2bin((unsigned char *)text, KOLO_MANAGER_TEXT_BYTES - 1, value,
                                strlen(value), NULL, &bytes, NULL) == 0;

@@ -33,6 +33,13 @@ all_well "--interface eth0"
 on_both env KOLO_MASTER_PORT=29513 $allreduce --sizes 64K
 all_well "KOLO_MASTER_PORT"
 
+# MPI's collectives, over the sockets of the two hosts.
+if [ -e "${kolo%/*}/libkolo-mpi-openmpi.so" ]; then
+    on_both $allreduce --sizes 8,64K,1M --transport mpi
+    all_well "allreduce by MPI on 2 hosts x 2 ranks"
+    says "4 ranks, transport mpi"
+fi
+
 # Rank 0's first address is one that leads nowhere from the other host.
 ip -n "$net-h1" addr add 10.98.0.1/24 dev eth0
 ip -n "$net-h1" addr del 10.77.0.1/24 dev eth0

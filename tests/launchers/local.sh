@@ -63,6 +63,17 @@ any_launcher() {
     fails_with "cannot listen on 127.0.0.1:$port: Address already in use"
     kill $!
     wait $!
+    # MPI's collectives: a rank that comes too late for the others; ranks that do not agree on them.
+    if ls "${kolo%/*}"/libkolo-mpi-*.so >/dev/null 2>&1; then
+        job "$@" -n 2 $bench --transport mpi
+        all_well "allreduce by MPI"
+        says "transport mpi"
+        job "$@" -n 2 sh -c "[ \$$rank = 1 ] && sleep 4; exec $hasty --transport mpi"
+        fails_with "rank 0: MPI has waited [0-9.]* s for the last of its 2 ranks to start"
+        fails_with "rank 1: MPI has waited [0-9.]* s for the last of its 2 ranks to start"
+        job "$@" -n 2 sh -c "[ \$$rank = 0 ] && by=mpi; exec $hasty --transport \${by:-tcp}"
+        fails_with "all ranks must name the same transport"
+    fi
     # A rank that never joins; two with one number, where the environment speaks.
     job "$@" -n 2 sh -c "[ \$$rank = 1 ] && exec sleep 15; exec $hasty"
     fails_with "not all of the 2 processes that the launcher has started have joined"
