@@ -93,6 +93,8 @@ static void drop_waiting(kolo_lobby *l, int i, const char *why) {
 static void accept_one(kolo_lobby *l, int listener) {
     int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) return;
+    int one = 1; /* it may linger when the next generation listens at the same port */
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     if (l->local && !kolo_socket_same_user(fd)) {
         drop(l, fd, "belongs to another user");
         return;
