@@ -72,6 +72,9 @@ static bool add_steps(const linear *l, kolo_dnn_plan *plan) {
     double bytes = (double)(kolo_tensor_bytes(&x) + kolo_tensor_bytes(&w) + kolo_tensor_bytes(&y));
     plan->seconds =
         kolo_kernel_seconds(flops, bytes, gemm_efficiency(w.shape.dim[0], w.shape.dim[1]));
+    if (!backward_weights) { /* the weights are packed first */
+        plan->seconds += kolo_kernel_seconds(0, (double)kolo_tensor_bytes(&w), 0.75);
+    }
 
     kolo_dnn_place w_at = plan->weights_in_place
                               ? l->w_at

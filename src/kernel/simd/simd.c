@@ -41,6 +41,8 @@ const kolo_kernel *const kolo_simd_kernels[] = {
     &kolo_simd_wino,
     &kolo_simd_wino_bwd_data,
     &kolo_simd_wino_bwd_weights,
+    &kolo_simd_linear,
+    &kolo_simd_linear_bwd_data,
     &kolo_simd_reorder,
     &kolo_simd_convert,
     &kolo_simd_gelu,
@@ -81,7 +83,8 @@ const kolo_kernel *const kolo_simd_kernels[] = {
     extern const kolo_simd_attention_table kolo_simd_attention_##isa;   \
     extern const kolo_simd_lstm_table kolo_simd_lstm_##isa;             \
     extern const kolo_simd_resize_table kolo_simd_resize_##isa;         \
-    extern const kolo_simd_lrn_table kolo_simd_lrn_##isa;
+    extern const kolo_simd_lrn_table kolo_simd_lrn_##isa;               \
+    extern const kolo_simd_linear_table kolo_simd_linear_##isa;
 #define ROW(isa)                                                                      \
     {                                                                                 \
         .name = #isa, .point = &kolo_simd_point_##isa, .loss = &kolo_simd_loss_##isa, \
@@ -90,6 +93,7 @@ const kolo_kernel *const kolo_simd_kernels[] = {
         .token = &kolo_simd_token_##isa, .attention = &kolo_simd_attention_##isa,     \
         .lstm = &kolo_simd_lstm_##isa, .resize = &kolo_simd_resize_##isa,             \
         .lrn = &kolo_simd_lrn_##isa, .wino = &kolo_simd_wino_##isa,                   \
+        .linear = &kolo_simd_linear_##isa,                                            \
     }
 
 TABLES(baseline)

@@ -371,6 +371,26 @@ typedef struct kolo_simd_lstm_table {
     int64_t tile;                                     /* columns of a tile */
 } kolo_simd_lstm_table;
 
+/* ---- linear layers of few rows ---- */
+
+typedef struct kolo_simd_linear_job { /* y = x w^T + b: x [rows][inner], w [outer][inner] */
+    int64_t rows, inner, outer;
+    int64_t strip; /* columns of dx that are summed at a time */
+    bool relu;
+    const float *x, *w, *b, *dy;
+    float *out;     /* y, dx */
+    float *packed;  /* x in blocks of columns; dy in tiles */
+    float *scratch; /* of part 0 */
+    int64_t part_stride;
+} kolo_simd_linear_job;
+
+typedef struct kolo_simd_linear_table {
+    kolo_simd_loop pack_rows, forward;   /* items: blocks of columns; lines of w */
+    kolo_simd_loop pack_terms, bwd_data; /* items: tiles of dy; strips */
+    int64_t rows, depth, sums; /* forward: of a tile and a block; sums for a tile's rows */
+    int64_t terms, width;      /* bwd_data: lines of a tile; strips are multiples */
+} kolo_simd_linear_table;
+
 /* ---- instruction sets ---- */
 
 typedef struct kolo_simd_isa {
@@ -387,6 +407,7 @@ typedef struct kolo_simd_isa {
     const kolo_simd_lstm_table *lstm;
     const kolo_simd_resize_table *resize;
     const kolo_simd_lrn_table *lrn;
+    const kolo_simd_linear_table *linear;
 } kolo_simd_isa;
 
 /* The set that kernels are prepared for: that of kolo_kernel_isa(), or the pinned one. */
@@ -410,6 +431,7 @@ extern const kolo_kernel kolo_simd_norm_weights;
 extern const kolo_kernel kolo_simd_dropout, kolo_simd_concat, kolo_simd_channel_window;
 extern const kolo_kernel kolo_simd_conv2d, kolo_simd_conv2d_bwd_data, kolo_simd_conv2d_bwd_weights;
 extern const kolo_kernel kolo_simd_wino, kolo_simd_wino_bwd_data, kolo_simd_wino_bwd_weights;
+extern const kolo_kernel kolo_simd_linear, kolo_simd_linear_bwd_data;
 extern const kolo_kernel kolo_simd_reorder, kolo_simd_convert;
 extern const kolo_kernel kolo_simd_adam, kolo_simd_square_sum, kolo_simd_clip_factor;
 extern const kolo_kernel kolo_simd_linear_gelu;

@@ -1,0 +1,121 @@
+/* Linear layers on few rows, of every instruction set that this machine has, against the reference,
+ * over sizes, layouts and threads; the same bits for any number of threads. */
+#include "kernel/simd/simd.h"
+#include "support/kernel_check.h"
+
+typedef struct linear_case {
+    kolo_shape x;
+    int64_t o;
+    const char *layout; /* of x, dx and the weights */
+} linear_case;
+
+static const linear_case cases[] = {
+    {{2, {4, 1}}, 1, "ab"},            /* the fewest rows */
+    {{2, {6, 17}}, 5, "ab"},           /* parts of all tiles */
+    {{2, {4, 768}}, 12, "ab"},         /* whole ones */
+    {{2, {5, 1031}}, 13, "ab"},        /* several blocks and strips, with rests */
+    {{2, {64, 100}}, 7, "ab"},         /* the most rows */
+    {{2, {33, 700}}, 50, "ab"},        /* rows that leave a rest */
+    {{4, {7, 16, 5, 5}}, 23, "acdb"},  /* a flatten of images */
+    {{4, {5, 6, 3, 2}}, 11, "aBcd8b"}, /* with padding */
+    {{3, {4, 20, 7}}, 9, "aBc16b"},    /* likewise */
+};
+
+static kolo_shape weights_of(const linear_case *c) {
+    kolo_shape w = c->x;
+    w.dim[0] = c->o;
+    return w;
+}
+
+static void forward_spec(kolo_kernel_spec *spec, const linear_case *c, const kolo_attr *attr,
+                         const char *w_layout, bool bias, int threads) {
+    test_kernel_spec(spec, &kolo_op_linear, attr, 2 + bias,
+                     (kolo_shape[]){c->x, weights_of(c), kolo_shape_1(c->o)},
+                     (const char *[]){c->layout, w_layout, "a"}, 1, NULL, threads);
+}
+
+static void bwd_data_spec(kolo_kernel_spec *spec, const linear_case *c, const kolo_attr *attr,
+                          int threads) {
+    test_kernel_spec(spec, &kolo_op_linear_bwd_data, attr, 2,
+                     (kolo_shape[]){kolo_shape_2(c->x.dim[0], c->o), weights_of(c)},
+                     (const char *[]){"ab", c->layout}, 1, &c->layout, threads);
+}
+
+static void linear_is_the_reference(void **state) {
+    for (int isa = 0; isa <= kolo_kernel_isa(); isa++) {
+        kolo_simd_pin_isa(isa);
+        for (size_t i = 0; i < 2 * KOLO_COUNT(cases); i++) {
+            const linear_case *c = &cases[i / 2];
+            int threads = 1 + (int)(i % 3);
+            kolo_attr attr[KOLO_MAX_ATTRS] = {{0}};
+            kolo_kernel_spec spec;
+            bwd_data_spec(&spec, c, attr, threads);
+            assert_true(kolo_simd_linear_bwd_data.fit(&spec) >= 0);
+            test_kernel_against_reference(&kolo_simd_linear_bwd_data, &spec, 1e-5);
+            attr[KOLO_LINEAR_RELU].i = i % 2;
+            forward_spec(&spec, c, attr, i % 2 ? c->layout : "any", i / 2 % 2, threads);
+            assert_true(kolo_simd_linear.fit(&spec) >= 0);
+            assert_true(kolo_layout_equal(&spec.in[1].layout, &spec.in[0].layout));
+            test_kernel_against_reference(&kolo_simd_linear, &spec, 1e-5);
+        }
+    }
+    kolo_simd_pin_isa(-1);
+}
+
+/* What the loops do not take, they refuse. */
+static void others_do_not_fit(void **state) {
+    static const struct {
+        kolo_shape x;
+        const char *x_layout, *w_layout;
+    } others[] = {
+        {{2, {3, 32}}, "ab", "ab"},          /* too few rows */
+        {{2, {65, 32}}, "ab", "ab"},         /* too many rows */
+        {{2, {8, 32}}, "ba", "ba"},          /* rows that are columns */
+        {{2, {8, 32}}, "Ab8a", "Ab8a"},      /* rows in blocks */
+        {{4, {4, 8, 3, 3}}, "acdb", "abcd"}, /* weights in another order */
+    };
+    for (size_t i = 0; i < KOLO_COUNT(others); i++) {
+        const linear_case c = {others[i].x, 16, others[i].x_layout};
+        const kolo_attr attr[KOLO_MAX_ATTRS] = {{0}};
+        kolo_kernel_spec spec;
+        forward_spec(&spec, &c, attr, others[i].w_layout, false, 1);
+        assert_true(kolo_simd_linear.fit(&spec) < 0);
+    }
+    const linear_case tokens = {{3, {2, 5, 8}}, 16, "abc"};
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {{0}};
+    kolo_kernel_spec spec;
+    test_kernel_spec(&spec, &kolo_op_linear, attr, 2, (kolo_shape[]){tokens.x, kolo_shape_2(16, 8)},
+                     NULL, 1, NULL, 1);
+    assert_true(kolo_simd_linear.fit(&spec) < 0);
+}
+
+static void threads_change_no_bit(void **state) {
+    const linear_case c = {{2, {32, 1500}}, 100, "ab"};
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {{0}};
+    for (int pass = 0; pass < 2; pass++) {
+        void *results[2] = {NULL};
+        size_t bytes = 0;
+        for (int i = 0; i < 2; i++) {
+            kolo_kernel_spec spec;
+            if (pass == 0) {
+                forward_spec(&spec, &c, attr, c.layout, true, 1 + 2 * i);
+            } else {
+                bwd_data_spec(&spec, &c, attr, 1 + 2 * i);
+            }
+            const kolo_kernel *kernel = pass == 0 ? &kolo_simd_linear : &kolo_simd_linear_bwd_data;
+            bytes = kolo_tensor_bytes(&spec.out[0]);
+            results[i] = test_kernel_result(kernel, &spec);
+        }
+        assert_memory_equal(results[0], results[1], bytes);
+        for (int i = 0; i < 2; i++) kolo_free(results[i]);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(linear_is_the_reference),
+        cmocka_unit_test(others_do_not_fit),
+        cmocka_unit_test(threads_change_no_bit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
