@@ -24,7 +24,8 @@ static kolo_status bench_train_as_rank(kolo_comm *comm, int threads, kolo_option
                           .data = opts.data,
                           .batch = opts.batch,
                           .accumulate = opts.accumulate,
-                          .trained = true};
+                          .trained = true,
+                          .benchmark = true};
     return result_report(&result, &about, kolo_options_text(o, "json"));
 }
 

@@ -18,6 +18,10 @@ static void add_row(kolo_text *t, const char *name, const char *fmt, ...) {
     va_end(args);
 }
 
+/* Of a benchmark: its steps are those of training, the loader apart. */
+static const char losses_checked[] =
+    "against those of kolo train on one batch, by the test ranks/test_train";
+
 static void add_table(kolo_text *t, const kolo_train_result *r, const result_about *about) {
     add_row(t, "model", "%s%s%" PRId64 " parameters", about->model ? about->model : "",
             about->model ? ", " : "", r->parameters);
@@ -30,6 +34,7 @@ static void add_table(kolo_text *t, const kolo_train_result *r, const result_abo
         add_row(t, "trained", "%" PRId64 " steps, %" PRId64 " epochs, %" PRId64 " samples",
                 r->steps, r->epochs, r->samples);
         add_row(t, "training loss", "%.4f", r->final_loss);
+        if (about->benchmark) add_row(t, "losses checked", "%s", losses_checked);
     }
     if (r->test_accuracy >= 0) {
         add_row(t, "test loss", "%.4f", r->test_loss);
@@ -64,6 +69,7 @@ static void add_json(kolo_text *t, const kolo_train_result *r, const result_abou
     if (about->trained) {
         kolo_json_double(&j, "first_loss", r->first_loss);
         kolo_json_double(&j, "final_loss", r->final_loss);
+        if (about->benchmark) kolo_json_string(&j, "losses_checked", losses_checked);
     }
     kolo_json_double(&j, "test_loss", r->test_accuracy >= 0 ? r->test_loss : NAN);
     if (r->test_perplexity > 0) kolo_json_double(&j, "test_perplexity", r->test_perplexity);
