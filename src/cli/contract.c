@@ -95,7 +95,7 @@ static kolo_status set_openmp(kolo_env *env, const launch_opts *opts) {
     if (kolo_env_get(env, "GOMP_SPINCOUNT")) return KOLO_OK;
     int64_t threads = strtol(kolo_env_get(env, "OMP_NUM_THREADS"), NULL, 10);
     bool room = threads * opts->n_ranks <= kolo_processors();
-    return kolo_env_set(env, "GOMP_SPINCOUNT", "%d", room ? 10000 : 0);
+    return kolo_env_set(env, "GOMP_SPINCOUNT", "%d", room ? LAUNCH_SPINS : 0);
 }
 
 kolo_status contract_open(contract *c, const launch_opts *opts) {

@@ -9,6 +9,7 @@
 #include "cli/launch.h"
 #include "cli/topology.h"
 
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,28 +17,56 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-/* "kolo train --workers 2 ..." once more: the program, the words of the command, its arguments. */
-static int start_ranks(kolo_options *o, const job_opts *opts) {
-    char name[64], *argv[4];
+/* "kolo train --workers 2 ..." once more: the program, the words of the command, its arguments. For
+ * kolo_free, as *words is, which holds what does not come from `o`; NULL: no memory. */
+static char **same_command(const kolo_options *o, char **words) {
+    enum { MOST_WORDS = 4 };
     int n = 0;
-    argv[n++] = (char[]){"/proc/self/exe"};
-    snprintf(name, sizeof name, "%s", o->command->name);
-    argv[n++] = name;
-    char *blank = strchr(name, ' ');
-    if (blank) {
-        *blank = '\0';
-        argv[n++] = blank + 1;
+    char **argv = kolo_zalloc((MOST_WORDS + (size_t)o->argc) * sizeof *argv);
+    *words = kolo_format("/proc/self/exe %s", o->command->name);
+    if (!argv || !*words) {
+        kolo_free(argv);
+        kolo_free(*words);
+        return NULL;
     }
-    char **all = kolo_zalloc((size_t)(n + o->argc + 1) * sizeof *all);
-    if (!all) return cli_fail(KOLO_NOMEM((size_t)(n + o->argc) * sizeof *all));
-    memcpy(all, argv, (size_t)n * sizeof *all);
-    memcpy(all + n, o->argv, (size_t)o->argc * sizeof *all);
+    for (char *at = *words; at; n++) {
+        argv[n] = at;
+        at = strchr(at, ' ');
+        if (at) *at++ = '\0';
+    }
+    KOLO_ASSERT(n < MOST_WORDS);
+    memcpy(argv + n, o->argv, (size_t)o->argc * sizeof *argv);
+    return argv;
+}
+
+static int start_ranks(kolo_options *o, const job_opts *opts) {
+    char *words, **argv = same_command(o, &words);
+    if (!argv) return cli_fail(KOLO_NOMEM((size_t)o->argc * sizeof *argv));
     launch_opts launch = {
-        .n_ranks = opts->workers, .threads = opts->threads, .argv = all, .own_command = true};
+        .n_ranks = opts->workers, .threads = opts->threads, .argv = argv, .own_command = true};
     int exit_status = 1;
     kolo_status status = launch_job(&launch, &exit_status);
-    kolo_free(all);
+    kolo_free(argv);
+    kolo_free(words);
     return status == KOLO_OK ? exit_status : cli_fail(status);
+}
+
+/* OpenMP reads how its threads wait when it is loaded: a process that nobody has told begins once
+ * more, with what our launcher tells its ranks. Where it cannot, threads spin for longer. */
+static void tell_openmp(const kolo_options *o, const job_opts *opts) {
+    if (opts->threads == 1 || getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT")) return;
+    char self[PATH_MAX], spins[16], *words, **argv;
+    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (length <= 0 || !(argv = same_command(o, &words))) return;
+    self[length] = '\0';
+    argv[0] = self; /* what it is listed by */
+    bool room = opts->threads <= kolo_processors();
+    snprintf(spins, sizeof spins, "%d", room ? LAUNCH_SPINS : 0);
+    setenv("OMP_WAIT_POLICY", "passive", 1);
+    setenv("GOMP_SPINCOUNT", spins, 1);
+    execv(self, argv);
+    kolo_free(argv);
+    kolo_free(words);
 }
 
 /* What an outer launcher made must agree with what was asked for. */
@@ -138,6 +167,7 @@ int job_run(kolo_options *o, const job_opts *opts, job_body body) {
     kolo_status status = rank ? KOLO_OK : check_json(opts->json);
     if (status != KOLO_OK) return cli_fail(status);
     if (!rank && opts->workers > 1) return start_ranks(o, opts);
+    tell_openmp(o, opts);
     /* Rank 0 draws on the terminal from a process group that is not the terminal's own. */
     if (rank) signal(SIGTTOU, SIG_IGN);
     if (rank) end_with_launcher();

@@ -19,6 +19,9 @@
 
 #include "base/base.h"
 
+/* How often a waiting OpenMP thread with a core of its own looks before it sleeps. */
+enum { LAUNCH_SPINS = 10000 };
+
 typedef struct launch_opts {
     int n_ranks;
     int threads; /* of OpenMP per rank; 0: OMP_NUM_THREADS, or an equal share of the processors */

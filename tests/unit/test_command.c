@@ -1,6 +1,7 @@
 /* The command from outside: help, manual, wrong use, config files, resolved options, JSON. */
 #define _GNU_SOURCE
 #include "base/file.h"
+#include "base/process.h"
 #include "support/folder.h"
 #include "support/support.h"
 
@@ -324,6 +325,47 @@ static void a_run_is_repeated_from_its_config(void **state) {
     kolo_free(first);
 }
 
+static void a_benchmark_says_what_its_losses_are(void **state) {
+    assert_int_equal(run("bench train --model mlp --batch 4 --steps 1 --threads 1 --json -"), 0);
+    json_t *result = read_json("out");
+    char *table = test_contents("err");
+    const char *text = json_string_value(json_object_get(result, "losses_checked"));
+    assert_non_null(text);
+    assert_non_null(strstr(table, text));
+    kolo_free(table);
+    json_decref(result);
+}
+
+/* How often a waiting thread looks before it sleeps, as OpenMP says it when it is loaded, at last;
+ * -1 in builds without. */
+static long spins_of_command(void) {
+    static const char key[] = "GOMP_SPINCOUNT = '";
+    long spins = -1;
+    assert_int_equal(run("bench train --model mlp --batch 4 --steps 1 --threads 2"), 0);
+    char *err = test_contents("err");
+    for (const char *at = err; (at = strstr(at, key)); at++) spins = atol(at + strlen(key));
+    kolo_free(err);
+    return spins;
+}
+
+/* Alone too a command tells OpenMP not to wait by burning a core, unless the user says how. */
+static void waiting_threads_do_not_burn_cores(void **state) {
+    unsetenv("OMP_WAIT_POLICY");
+    unsetenv("GOMP_SPINCOUNT");
+    setenv("OMP_DISPLAY_ENV", "VERBOSE", 1);
+    long told = spins_of_command();
+    setenv("GOMP_SPINCOUNT", "77", 1);
+    long given = spins_of_command();
+    unsetenv("GOMP_SPINCOUNT");
+    unsetenv("OMP_DISPLAY_ENV");
+    if (given < 0) {
+        printf("skip: a build without OpenMP\n");
+    } else {
+        assert_int_equal(told, kolo_processors() >= 2 ? 10000 : 0);
+        assert_int_equal(given, 77);
+    }
+}
+
 static int lines_of(const char *path) {
     char *text = test_contents(path);
     int n = 0;
@@ -529,6 +571,8 @@ int main(void) {
         cmocka_unit_test(families_and_pages),
         cmocka_unit_test(config_files_are_checked_to_the_column),
         cmocka_unit_test(a_run_is_repeated_from_its_config),
+        cmocka_unit_test(a_benchmark_says_what_its_losses_are),
+        cmocka_unit_test(waiting_threads_do_not_burn_cores),
         cmocka_unit_test(measured_times_are_kept),
         cmocka_unit_test(allreduces_are_measured),
         cmocka_unit_test(codecs_are_measured),
