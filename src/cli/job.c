@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <time.h>
 #include <unistd.h>
 
 /* "kolo train --workers 2 ..." once more: the program, the words of the command, its arguments. For
@@ -51,6 +52,21 @@ static int start_ranks(kolo_options *o, const job_opts *opts) {
     return status == KOLO_OK ? exit_status : cli_fail(status);
 }
 
+/* How many other threads of the machine run now: the least of a few looks, since some only pass by.
+ * 0 where that cannot be known. */
+static int running_others(void) {
+    long least = LONG_MAX, running;
+    for (int look = 0; look < 5; look++) {
+        FILE *file = fopen("/proc/loadavg", "r");
+        bool read = file && fscanf(file, "%*f %*f %*f %ld/", &running) == 1;
+        if (file) fclose(file);
+        if (!read) return 0;
+        if (running < least) least = running;
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    return (int)least - 1;
+}
+
 /* OpenMP reads how its threads wait when it is loaded: a process that nobody has told begins once
  * more, with what our launcher tells its ranks. Where it cannot, threads spin for longer. */
 static void tell_openmp(const kolo_options *o, const job_opts *opts) {
@@ -60,7 +76,9 @@ static void tell_openmp(const kolo_options *o, const job_opts *opts) {
     if (length <= 0 || !(argv = same_command(o, &words))) return;
     self[length] = '\0';
     argv[0] = self; /* what it is listed by */
-    bool room = opts->threads <= kolo_processors();
+    int threads = opts->threads ? opts->threads : kolo_processors();
+    bool room =
+        threads <= kolo_processors() && threads + running_others() <= sysconf(_SC_NPROCESSORS_ONLN);
     snprintf(spins, sizeof spins, "%d", room ? LAUNCH_SPINS : 0);
     setenv("OMP_WAIT_POLICY", "passive", 1);
     setenv("GOMP_SPINCOUNT", spins, 1);
