@@ -7,6 +7,9 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_C_FLAGS_RELEASE "-O3 -g")
 set(CMAKE_C_FLAGS_DEBUG "-O1 -g")
+if(KOLO_SANITIZE) # reports want lines; what variables hold takes the compiler a third of its time
+  set(CMAKE_C_FLAGS_DEBUG "-O1 -g1")
+endif()
 
 # kolo_compile_options(TARGET): warnings, include paths and sanitizers of a target of ours.
 function(kolo_compile_options target)
