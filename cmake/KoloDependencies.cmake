@@ -40,6 +40,10 @@ if(pmix_FOUND)
 elseif(KOLO_PMIX)
   message(STATUS "no PMIx: jobs cannot be started by mpirun or srun (libpmix-dev is missing)")
 endif()
+# UCX, which no library of ours is linked to: it makes a module.
+if(KOLO_UCX)
+  pkg_check_modules(ucx QUIET IMPORTED_TARGET ucx)
+endif()
 
 add_library(kolo_dependencies INTERFACE)
 target_link_libraries(kolo_dependencies INTERFACE

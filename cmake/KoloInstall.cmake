@@ -14,6 +14,9 @@ install(TARGETS kolo kolo-comm EXPORT kolo LIBRARY DESTINATION ${CMAKE_INSTALL_L
 foreach(mpi ${KOLO_MPI_FOUND})
   install(TARGETS kolo-mpi-${mpi} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endforeach()
+if(TARGET kolo-ucx)
+  install(TARGETS kolo-ucx LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
 install(EXPORT kolo NAMESPACE kolo:: FILE kolo-targets.cmake DESTINATION ${package})
 
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/kolo-config.cmake.in

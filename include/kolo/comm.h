@@ -78,6 +78,8 @@ typedef enum kolo_transport_choice {
     KOLO_TRANSPORT_SHM,  /* shared memory; an error with several hosts */
     KOLO_TRANSPORT_TCP,  /* TCP, inside a host too */
     KOLO_TRANSPORT_MPI,  /* whole collectives are handed to Open MPI or MPICH; see kolo_comm_opts */
+    KOLO_TRANSPORT_UCX,  /* data by UCX, inside a host too; see kolo_comm_opts */
+    KOLO_TRANSPORT_SHM_UCX, /* shared memory inside a host, data by UCX between hosts */
 } kolo_transport_choice;
 
 /* Zero means the default. */
@@ -109,7 +111,12 @@ typedef struct kolo_comm_opts {
      * allreduces and the watch over the peers remain Kolo's. What MPI lacks is UNSUPPORTED:
      * reductions of f16 and bf16, slices of more than 2^31 - 1 elements in all, algorithms other
      * than AUTO (ARG). After a failure MPI's part cannot be repaired: the process does not wait
-     * for MPI's end, the launcher ends the job, and there is no next generation. */
+     * for MPI's end, the launcher ends the job, and there is no next generation.
+     *
+     * UCX takes RDMA where it finds it, else TCP; AUTO never takes it, since it neither proves who
+     * sends nor encrypts: it is for networks whose members are trusted. Announcements, heartbeats
+     * and failures stay on proven connections of Kolo's. The user's UCX_* variables hold;
+     * `interface` is UCX_NET_DEVICES. UNSUPPORTED: UCX is not there, or has no device. */
     const char *interface; /* the network between hosts: the name of an interface, or how this
                               host's address begins ("10.1."); default: the one that leads to
                               rank 0 */
@@ -137,6 +144,8 @@ KOLO_API kolo_status kolo_comm_create(const kolo_comm_opts *opts, kolo_comm **co
 KOLO_API bool kolo_comm_launched(void);
 /* What can start the ranks of a group here, in words; static storage. */
 KOLO_API const char *kolo_comm_launchers(void);
+/* Whether transport ucx is there: the library for it, and UCX, which this loads. */
+KOLO_API bool kolo_comm_has_ucx(void);
 
 /* `n` communicators of one group whose ranks are threads of this process: comms[r] is for the
  * thread that plays rank r. Only algorithm, timeout and segment_bytes of `opts` are read. The ranks
@@ -159,7 +168,8 @@ KOLO_API int kolo_comm_local_processors(const kolo_comm *comm);
  * lowest ranks. */
 KOLO_API int kolo_comm_host_count(const kolo_comm *comm);
 KOLO_API int kolo_comm_host(const kolo_comm *comm, int rank);
-/* The transport in use ("thread", "shm", "tcp", "shm+tcp", "mpi", "self"); static storage. */
+/* The transport in use ("thread", "shm", "tcp", "shm+tcp", "ucx", "shm+ucx", "mpi",
+ * "self"); static storage. */
 KOLO_API const char *kolo_comm_transport(const kolo_comm *comm);
 
 /* A sub-group for each colour, of the ranks that give it; in it they are counted by key, and by

@@ -55,6 +55,10 @@ static void add_communication(kolo_text *t) {
         t, "transports",
         "shm between processes, tcp between hosts, thread between threads; mpi under the mpirun "
         "of an MPI that Kolo was built with");
+    add_row(t, "",
+            kolo_comm_has_ucx()
+                ? "ucx and shm+ucx, by UCX"
+                : "not ucx: UCX is not installed, or was not where Kolo was built (libucx-dev)");
     kolo_text_add(t, "%-*s", NAME_WIDTH, "algorithms");
     for (int a = KOLO_ALGORITHM_AUTO + 1; a < KOLO_ALGORITHM_COUNT; a++) {
         kolo_text_add(t, "%s%s", a > 1 ? ", " : "", kolo_algorithm_name((kolo_algorithm)a));

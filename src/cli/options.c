@@ -20,7 +20,7 @@ static const char *const optimizers[] = {"sgd", "nesterov", "adam", "adamw", NUL
 static const char *const algorithms[] = {"auto", "ring",         "direct",
                                          "tree", "double-tree",  "halving-doubling",
                                          "mesh", "hierarchical", NULL};
-static const char *const transports[] = {"auto", "shm", "tcp", "mpi", NULL};
+static const char *const transports[] = {"auto", "shm", "tcp", "mpi", "ucx", "shm+ucx", NULL};
 static const char *const formats[] = {"native", "torchvision", "huggingface", NULL};
 static const char *const dtypes[] = {"f32", "f64", "f16", "bf16", "i8", "u8", "i32", "i64", NULL};
 static const char *const reductions[] = {"sum", "min", "max", "prod", "mean", NULL};
@@ -259,6 +259,8 @@ static const kolo_option rows[] = {
     {.name = "transport", .type = KOLO_OPTION_CHOICE, .choices = transports, .preset = "auto",
      .commands = JOB,
      .help = "how workers reach each other; auto is shared memory inside a host, TCP between hosts; "
+             "ucx is UCX (RDMA where there is, else TCP), for networks whose members are trusted, "
+             "shm+ucx the same between hosts and shared memory inside; "
              "mpi hands collectives to the MPI whose mpirun has started the job"},
     {.name = "interface", .type = KOLO_OPTION_TEXT, .metavar = "NAME", .commands = JOB,
      .without = "the one that leads to rank 0",

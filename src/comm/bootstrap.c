@@ -73,7 +73,7 @@ static kolo_status say_address(const kolo_comm_opts *opts, const kolo_manager *m
     char addresses[KOLO_CONTRACT_ADDRESS_BYTES] = "127.0.0.1", unused[KOLO_ADDRESS_BYTES];
     const char *at = addresses;
     if (opts->interface) {
-        KOLO_TRY(kolo_socket_find_address(opts->interface, addresses));
+        KOLO_TRY(kolo_socket_find_address(opts->interface, addresses, NULL));
     } else if (!m->one_host) {
         KOLO_TRY(kolo_socket_all_addresses(addresses, sizeof addresses, &at));
     }

@@ -12,6 +12,7 @@
 #include "base/process.h"
 #include "comm/backend.h"
 #include "comm/bootstrap.h"
+#include "comm/tp_ucx.h"
 
 #include <poll.h>
 #include <sodium.h>
@@ -415,8 +416,12 @@ static kolo_status join_group(kolo_joining *j) {
     j->host_of = kolo_zalloc(n * sizeof *j->host_of);
     if (!j->members || !j->table || !j->host_of) return KOLO_NOMEM(n * sizeof *j->members);
     for (int r = 0; r < c->world; r++) j->members[r].fd = -1;
+    char interface[KOLO_ADDRESS_BYTES];
     if (j->opts.interface) {
-        KOLO_TRY(kolo_socket_find_address(j->opts.interface, j->own.address));
+        KOLO_TRY(kolo_socket_find_address(j->opts.interface, j->own.address, interface));
+    }
+    if (j->opts.transport == KOLO_TRANSPORT_UCX || j->opts.transport == KOLO_TRANSPORT_SHM_UCX) {
+        KOLO_TRY(kolo_ucx_create(c->rank, c->world, j->opts.interface ? interface : NULL, &j->ucx));
     }
     KOLO_TRY(open_local(j));
     KOLO_TRY(c->rank == 0 ? lead(j) : follow(j));
@@ -429,6 +434,7 @@ static void joining_fini(kolo_joining *j) {
         if (j->members[r].fd >= 0) close(j->members[r].fd);
     }
     if (j->leader.fd >= 0) close(j->leader.fd);
+    if (j->ucx && !j->transport) j->ucx->ops->destroy(j->ucx);
     if (j->local_listener >= 0) close(j->local_listener);
     close_tcp(j);
     if (j->place.listen_fd >= 0) close(j->place.listen_fd);

@@ -18,6 +18,8 @@ typedef struct kolo_joining {
     kolo_hello *table;                /* [world] */
     int *host_of, n_hosts;            /* [world]; see kolo_comm_host */
     kolo_transport *transport;
+    kolo_transport *tcp, *ucx; /* the parts of it that go by a network; NULL: none. Before there is
+                                  a transport, `ucx` is the end of UCX that will be part of it */
 } kolo_joining;
 
 /* kolo_comm_create for a rank whose place and key are known; frees what `j` holds. */

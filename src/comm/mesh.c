@@ -11,59 +11,77 @@
 #include "comm/tp_hosts.h"
 #include "comm/tp_shm.h"
 #include "comm/tp_tcp.h"
+#include "comm/tp_ucx.h"
 
+#include <sodium.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* What two ranks tell each other beside their segments. */
+/* What two ranks tell each other beside their segments; `ucx` only where they use it. */
 typedef struct parcel {
     uint64_t segment_bytes;
+    kolo_ucx_card ucx;
 } parcel;
 
 static bool is_local(const kolo_joining *j, int peer) {
-    return j->opts.transport != KOLO_TRANSPORT_TCP && j->table[peer].host == j->own.host;
+    bool memory =
+        j->opts.transport != KOLO_TRANSPORT_TCP && j->opts.transport != KOLO_TRANSPORT_UCX;
+    return memory && j->table[peer].host == j->own.host;
 }
 
-/* Sends the own segment and receives the peer's. */
+/* Sends the own parcel, with the segment, and receives the peer's. */
 static kolo_status swap_parcels(kolo_joining *j, int peer, int fd, const kolo_nonces *nonces,
-                                bool server, int *segment) {
-    parcel own = {.segment_bytes = j->transport->segment.bytes}, other = {0};
-    bool local = is_local(j, peer);
+                                bool server, int *segment, parcel *other) {
+    parcel own = {.segment_bytes = j->transport->segment.bytes};
+    bool local = is_local(j, peer), by_ucx = !local && j->ucx;
     int segment_own = j->transport->segment.fd;
+    size_t bytes = by_ucx ? sizeof own : offsetof(parcel, ucx);
     const char *labels[2] = {"kolo segment of the client", "kolo segment of the server"};
-    for (int turn = 0; turn < 2; turn++) { /* the server proves itself first */
+    kolo_status status = by_ucx ? kolo_ucx_invite(j->ucx, peer, &own.ucx) : KOLO_OK;
+    for (int turn = 0; turn < 2 && status == KOLO_OK; turn++) { /* the server proves itself first */
         if ((turn == 0) == server) {
-            KOLO_TRY(kolo_answer_send(fd, &j->key, labels[server], nonces, KOLO_OK, &own,
-                                      sizeof own, local ? &segment_own : NULL, j->deadline_ns));
+            status = kolo_answer_send(fd, &j->key, labels[server], nonces, KOLO_OK, &own, bytes,
+                                      local ? &segment_own : NULL, j->deadline_ns);
         } else {
-            KOLO_TRY(kolo_answer_recv(fd, &j->key, labels[!server], nonces, &other, sizeof other,
-                                      local ? segment : NULL, j->deadline_ns));
+            status = kolo_answer_recv(fd, &j->key, labels[!server], nonces, other, bytes,
+                                      local ? segment : NULL, j->deadline_ns);
         }
     }
-    if (local && other.segment_bytes != own.segment_bytes) {
+    sodium_memzero(&own, sizeof own);
+    KOLO_TRY(status);
+    if (local && other->segment_bytes != j->transport->segment.bytes) {
         return KOLO_FAIL(KOLO_ERR_ARG,
                          "ranks disagree on segment_bytes: rank %d %llu, rank %d %llu",
-                         j->place.rank, (unsigned long long)own.segment_bytes, peer,
-                         (unsigned long long)other.segment_bytes);
+                         j->place.rank, (unsigned long long)j->transport->segment.bytes, peer,
+                         (unsigned long long)other->segment_bytes);
     }
     if (local && *segment < 0) return KOLO_FAIL(KOLO_ERR_FORMAT, "no descriptor came");
     return KOLO_OK;
+}
+
+/* The connection to a peer of another host is the transport's. */
+static kolo_status attach(kolo_joining *j, int peer, int fd, const parcel *other) {
+    KOLO_TRY(kolo_tcp_attach(j->tcp, peer, fd));
+    return j->ucx ? kolo_ucx_attach(j->ucx, peer, &other->ucx) : KOLO_OK;
 }
 
 /* The rest of a visit, on both sides; the connection becomes the transport's. */
 static kolo_status exchange(kolo_joining *j, int peer, int fd, const kolo_nonces *nonces,
                             bool server) {
     int segment = -1;
-    kolo_status status = swap_parcels(j, peer, fd, nonces, server, &segment);
+    parcel other = {0};
+    kolo_status status = swap_parcels(j, peer, fd, nonces, server, &segment, &other);
     if (status != KOLO_OK) {
         close(fd);
     } else if (is_local(j, peer)) {
         status = kolo_shm_attach(j->transport, peer, segment, fd);
     } else {
-        status = kolo_tcp_attach(kolo_hosts_tcp(j->transport), peer, fd);
+        status = attach(j, peer, fd, &other);
     }
+    sodium_memzero(&other, sizeof other);
     if (segment >= 0) close(segment);
     if (status == KOLO_OK) return KOLO_OK;
     return kolo_fail_in(status, "rank %d, connecting to rank %d", j->place.rank, peer);
@@ -190,6 +208,16 @@ static size_t fit_segment(const kolo_joining *j) {
     return (size_t)kolo_max_i64(kolo_min_i64(wanted, most), 1 << 20);
 }
 
+/* The transport to ranks that are not reached through memory. */
+static kolo_status create_network(kolo_joining *j, size_t segment_bytes, kolo_transport **network) {
+    KOLO_TRY(kolo_tcp_create(j->place.rank, j->place.world, segment_bytes, j->opts.heartbeat_ms,
+                             &j->tcp));
+    *network = j->tcp;
+    if (!j->ucx) return KOLO_OK;
+    *network = j->ucx;
+    return kolo_ucx_control(j->ucx, j->tcp, segment_bytes);
+}
+
 static kolo_status create_transport(kolo_joining *j) {
     const kolo_contract *c = &j->place;
     size_t segment_bytes = fit_segment(j);
@@ -206,13 +234,17 @@ static kolo_status create_transport(kolo_joining *j) {
                          "choice of shared memory alone (--transport auto)",
                          c->rank, far);
     }
-    kolo_transport *tcp;
-    KOLO_TRY(kolo_tcp_create(c->rank, c->world, segment_bytes, j->opts.heartbeat_ms, &tcp));
+    kolo_transport *network;
+    KOLO_TRY(create_network(j, segment_bytes, &network));
     if (local <= 1) {
-        j->transport = tcp;
+        j->transport = network;
         return KOLO_OK;
     }
-    return kolo_hosts_create(c->rank, c->world, segment_bytes, tcp, &j->transport);
+    bool by_ucx = j->ucx != NULL;
+    kolo_status status =
+        kolo_hosts_create(c->rank, c->world, segment_bytes, network, by_ucx, &j->transport);
+    if (status != KOLO_OK) j->ucx = NULL; /* it is gone */
+    return status;
 }
 
 kolo_status kolo_mesh_connect(kolo_joining *j) {

@@ -53,6 +53,13 @@ static void sleep_on(const kolo_comm *comm, int wake, int64_t ns) {
     if (polls[1].revents) (void)!read(wake, &count, sizeof count);
 }
 
+/* Whether there is nothing to do but to sleep on the transport; the lock is held. */
+static bool may_sleep(const kolo_comm *comm) {
+    while (comm->parent) comm = comm->parent; /* whose transport moves all */
+    kolo_transport *t = comm->transport;
+    return !t->ops->rest || t->ops->rest(t);
+}
+
 static void lock_after_callers(kolo_progress *p) {
     while (atomic_load_explicit(&p->wanted, memory_order_relaxed) > 0) sched_yield();
     pthread_mutex_lock(&p->lock);
@@ -92,9 +99,10 @@ static void *run(void *arg) {
             continue;
         }
         bool moved = look(comm), flight = kolo_family_in_flight(comm);
-        p->sleeping_long = !moved && !flight;
+        bool sleep = !moved && may_sleep(comm);
+        p->sleeping_long = sleep && !flight;
         pthread_mutex_unlock(&p->lock);
-        if (!moved) {
+        if (sleep) {
             sleep_on(comm, p->wake, flight && comm->transport->silent ? POLL_NS : TICK_NS);
         }
         lock_after_callers(p);
@@ -187,7 +195,8 @@ void kolo_progress_drive(kolo_comm *comm, bool drive) {
 
 void kolo_progress_sleep(kolo_comm *comm, int64_t ns) {
     kolo_progress *p = comm->progress;
+    bool sleep = may_sleep(comm);
     pthread_mutex_unlock(&p->lock);
-    sleep_on(comm, -1, ns);
+    if (sleep) sleep_on(comm, -1, ns);
     (void)kolo_comm_enter(comm);
 }

@@ -170,7 +170,8 @@ bool kolo_socket_same_host(int fd) {
            kolo_socket_own_address(fd, own, &unused) == KOLO_OK && strcmp(own, other) == 0;
 }
 
-kolo_status kolo_socket_find_address(const char *wanted, char address[KOLO_ADDRESS_BYTES]) {
+kolo_status kolo_socket_find_address(const char *wanted, char address[KOLO_ADDRESS_BYTES],
+                                     char interface[KOLO_ADDRESS_BYTES]) {
     struct ifaddrs *all;
     if (getifaddrs(&all) != 0) {
         return KOLO_FAIL(KOLO_ERR_IO, "network interfaces: %s", kolo_errno_text(errno));
@@ -187,6 +188,7 @@ kolo_status kolo_socket_find_address(const char *wanted, char address[KOLO_ADDRE
         found = strcmp(i->ifa_name, wanted) == 0 || strncmp(text, wanted, strlen(wanted)) == 0;
         if (found) {
             memcpy(address, text, sizeof text);
+            if (interface) snprintf(interface, KOLO_ADDRESS_BYTES, "%s", i->ifa_name);
         } else if (used < sizeof there) {
             used += (size_t)snprintf(there + used, sizeof there - used, "%s%s %s", used ? ", " : "",
                                      i->ifa_name, text);

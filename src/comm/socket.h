@@ -15,9 +15,11 @@ kolo_status kolo_socket_connect_tcp(const char *address, int port, int64_t deadl
 kolo_status kolo_socket_own_address(int fd, char address[KOLO_ADDRESS_BYTES], int *port);
 /* True when both ends of a connection have one address: the other end is on this host. */
 bool kolo_socket_same_host(int fd);
-/* This host's address on a network: `wanted` is the name of an interface ("eth1") or the start of
- * an address ("10.1."). ARG, with what there is, when nothing fits. */
-kolo_status kolo_socket_find_address(const char *wanted, char address[KOLO_ADDRESS_BYTES]);
+/* This host's address on a network, and unless NULL the name of its interface there: `wanted` is
+ * such a name ("eth1") or the start of an address ("10.1."). ARG, with what there is, when nothing
+ * fits. */
+kolo_status kolo_socket_find_address(const char *wanted, char address[KOLO_ADDRESS_BYTES],
+                                     char interface[KOLO_ADDRESS_BYTES]);
 /* All of this host's addresses at which others may reach it, by commas: those of version 4, or
  * where there are none, of version 6. `any` is the address to listen at for all of them. ARG: none.
  */

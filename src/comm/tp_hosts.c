@@ -1,5 +1,6 @@
-/* Transport `shm+tcp`: one group over several hosts. What concerns a peer of this host goes to its
- * board in shared memory, the rest to the transport `tcp`; what concerns all goes to both.
+/* Transports `shm+tcp` and `shm+ucx`: one group over several hosts. What concerns a peer of this
+ * host goes to its board in shared memory, the rest to the transport `tcp` or `ucx`; what concerns
+ * all goes to both.
  *
  * Windows are open only between the ranks of a host, so algorithms that need all ranks' memory are
  * not for this transport; those that send messages pass them through memory inside a host. A
@@ -80,6 +81,10 @@ static kolo_status hosts_pump(kolo_transport *t, bool *moved) {
     return remote(t)->ops->pump ? remote(t)->ops->pump(remote(t), moved) : KOLO_OK;
 }
 
+static bool hosts_rest(kolo_transport *t) {
+    return !remote(t)->ops->rest || remote(t)->ops->rest(remote(t));
+}
+
 static void hosts_watch(kolo_transport *t, int peer, kolo_peer_state *state) {
     if (is_local(t, peer)) {
         memory(t)->watch(t, peer, state);
@@ -110,31 +115,24 @@ static kolo_status hosts_attach(kolo_transport *t, int peer, const kolo_sub_name
     return remote(t)->ops->attach(remote(t), peer, name);
 }
 
-static const kolo_transport_ops hosts_ops = {
-    .name = "shm+tcp",
-    .start = hosts_start,
-    .signal = hosts_signal,
-    .look = hosts_look,
-    .finish = hosts_finish,
-    .send = hosts_send,
-    .sent = hosts_sent,
-    .recv = hosts_recv,
-    .handle = hosts_handle,
-    .window = hosts_window,
-    .pump = hosts_pump,
-    .watch = hosts_watch,
-    .report = hosts_report,
-    .sub = hosts_sub,
-    .attach = hosts_attach,
-    .destroy = hosts_destroy,
-};
+#define HOSTS_OPS(text)                                                                         \
+    {                                                                                           \
+        .name = (text), .start = hosts_start, .signal = hosts_signal, .look = hosts_look,       \
+        .finish = hosts_finish, .send = hosts_send, .sent = hosts_sent, .recv = hosts_recv,     \
+        .handle = hosts_handle, .window = hosts_window, .pump = hosts_pump, .rest = hosts_rest, \
+        .watch = hosts_watch, .report = hosts_report, .sub = hosts_sub, .attach = hosts_attach, \
+        .destroy = hosts_destroy,                                                               \
+    }
+
+static const kolo_transport_ops hosts_tcp_ops = HOSTS_OPS("shm+tcp");
+static const kolo_transport_ops hosts_ucx_ops = HOSTS_OPS("shm+ucx");
 
 /* Makes a transport of memory the one of both. */
-static void join_parts(kolo_transport *t, kolo_transport *far) {
+static void join_parts(kolo_transport *t, kolo_transport *far, const kolo_transport_ops *ops) {
     kolo_board_transport *b = (kolo_board_transport *)t;
     b->memory = t->ops;
     b->remote = far;
-    t->ops = &hosts_ops;
+    t->ops = ops;
     t->windows = false;
     t->events = far->events;
 }
@@ -145,7 +143,7 @@ static kolo_status hosts_sub(kolo_transport *parent, const int *members, int siz
     for (int p = 0; p < size; p++) local += is_local(parent, members[p]);
     if (local == size) return kolo_sub_create(parent, members, size, rank, sub, name);
     kolo_transport *far;
-    KOLO_TRY(kolo_tcp_sub(remote(parent), members, size, rank, &far, name));
+    KOLO_TRY(remote(parent)->ops->sub(remote(parent), members, size, rank, &far, name));
     far->silent = true; /* others of the family wait for memory */
     far->segment.of = &parent->segment;
     if (local == 1) {
@@ -159,21 +157,19 @@ static kolo_status hosts_sub(kolo_transport *parent, const int *members, int siz
         return status;
     }
     name->wire = wire;
-    join_parts(*sub, far);
+    join_parts(*sub, far, parent->ops);
     return KOLO_OK;
 }
 
-kolo_status kolo_hosts_create(int rank, int size, size_t segment_bytes, kolo_transport *tcp,
-                              kolo_transport **transport) {
+kolo_status kolo_hosts_create(int rank, int size, size_t segment_bytes, kolo_transport *far,
+                              bool is_ucx, kolo_transport **transport) {
     kolo_transport *t;
     kolo_status status = kolo_shm_create(rank, size, segment_bytes, &t);
     if (status != KOLO_OK) {
-        tcp->ops->destroy(tcp);
+        far->ops->destroy(far);
         return status;
     }
-    join_parts(t, tcp);
+    join_parts(t, far, is_ucx ? &hosts_ucx_ops : &hosts_tcp_ops);
     *transport = t;
     return KOLO_OK;
 }
-
-kolo_transport *kolo_hosts_tcp(kolo_transport *t) { return t->ops == &hosts_ops ? remote(t) : t; }

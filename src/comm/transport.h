@@ -93,6 +93,9 @@ typedef struct kolo_transport_ops {
     /* Takes in what has come from the peers; the engine calls it before each look. `moved` when
      * there was anything. NULL: memory needs no such thing. */
     kolo_status (*pump)(kolo_transport *t, bool *moved);
+    /* Before a sleep on `events`: from now on they tell. False when something has come meanwhile,
+     * and there is no time to sleep. NULL: they always tell. */
+    bool (*rest)(kolo_transport *t);
     /* How a peer is; called at a low rate. */
     void (*watch)(kolo_transport *t, int peer, kolo_peer_state *state);
     /* Tells the peers that this rank's communicator is broken. */

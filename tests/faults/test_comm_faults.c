@@ -87,7 +87,8 @@ static kolo_status killed_body(kolo_comm *comm, const void *arg, void *result) {
 }
 
 static void every_survivor_names_the_killed_rank(void **state) {
-    for (int t = RANKS_SHM; t <= RANKS_HOSTS; t++) {
+    for (int t = RANKS_SHM; t <= RANKS_HOSTS_UCX; t++) {
+        if (!ranks_have((rank_transport)t)) continue;
         rank_outcome outcomes[RANKS];
         int64_t times[RANKS];
         run_faulty(RANKS, (rank_transport)t, killed_body, 30000, outcomes, times, sizeof times[0]);
@@ -109,7 +110,8 @@ static kolo_status leaver_body(kolo_comm *comm, const void *arg, void *result) {
 }
 
 static void leaving_early_is_told_from_dying(void **state) {
-    for (int t = RANKS_THREAD; t <= RANKS_HOSTS; t++) {
+    for (int t = RANKS_THREAD; t <= RANKS_HOSTS_UCX; t++) {
+        if (!ranks_have((rank_transport)t)) continue;
         rank_outcome outcomes[RANKS];
         run_faulty(RANKS, (rank_transport)t, leaver_body, 30000, outcomes, NULL, 0);
         assert_int_equal(outcomes[VICTIM].status, KOLO_OK);
@@ -128,6 +130,7 @@ static void leaving_in_order_is_no_failure(void **state) {
         ASSERT_OK(run_ranks(RANKS, RANKS_SHM, in_order_body, NULL, 0));
         ASSERT_OK(run_ranks(RANKS, RANKS_TCP, in_order_body, NULL, 0));
         ASSERT_OK(run_ranks(RANKS, RANKS_HOSTS, in_order_body, NULL, 0));
+        if (ranks_have(RANKS_UCX)) ASSERT_OK(run_ranks(RANKS, RANKS_UCX, in_order_body, NULL, 0));
         ASSERT_OK(run_ranks(RANKS, RANKS_THREAD, in_order_body, NULL, 0));
     }
 }
@@ -216,7 +219,8 @@ static kolo_status late_body(kolo_comm *comm, const void *arg, void *result) {
 }
 
 static void a_deadline_says_who_waits_for_whom(void **state) {
-    for (int t = RANKS_THREAD; t <= RANKS_HOSTS; t++) {
+    for (int t = RANKS_THREAD; t <= RANKS_HOSTS_UCX; t++) {
+        if (!ranks_have((rank_transport)t)) continue;
         rank_outcome outcomes[RANKS];
         run_faulty(RANKS, (rank_transport)t, late_body, 700, outcomes, NULL, 0);
         /* Over TCP ranks tell each other only now and then how far they are. */
@@ -417,7 +421,8 @@ static kolo_status generations_body(kolo_comm *comm, const void *arg, void *resu
 }
 
 static void survivors_and_newcomers_form_the_next_generation(void **state) {
-    for (int t = RANKS_SHM; t <= RANKS_HOSTS; t++) {
+    for (int t = RANKS_SHM; t <= RANKS_HOSTS_UCX; t++) {
+        if (!ranks_have((rank_transport)t)) continue;
         rank_outcome outcomes[4];
         (void)run_rank_job(&(rank_job){.n = 4,
                                        .transport = (rank_transport)t,

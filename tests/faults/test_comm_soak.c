@@ -190,12 +190,21 @@ static void survivors_of_a_network_know(void **state) { run_rounds(RANKS_TCP, "t
 
 static void survivors_of_hosts_know(void **state) { run_rounds(RANKS_HOSTS, "shm+tcp"); }
 
+static void survivors_of_ucx_know(void **state) {
+    if (!ranks_have(RANKS_UCX)) {
+        print_message("skip: no module for UCX\n");
+        skip();
+    }
+    run_rounds(RANKS_UCX, "ucx");
+}
+
 int main(void) {
     if (ranks_is_child()) return ranks_child();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(survivors_of_shared_memory_know),
         cmocka_unit_test(survivors_of_a_network_know),
         cmocka_unit_test(survivors_of_hosts_know),
+        cmocka_unit_test(survivors_of_ucx_know),
     };
     return cmocka_run_group_tests_name("comm_soak", tests, NULL, NULL);
 }

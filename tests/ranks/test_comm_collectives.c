@@ -180,8 +180,9 @@ static void run_matrix(const matrix *given) {
     for (size_t w = 0; w < KOLO_COUNT(worlds); w++) {
         int n = worlds[w];
         if (n > TEST_FEWER(5, 8)) continue;
-        matrix_result results[RANKS_HOSTS + 1][8];
-        for (int t = RANKS_THREAD; t <= RANKS_HOSTS; t++) {
+        matrix_result results[RANKS_HOSTS_UCX + 1][8];
+        for (int t = RANKS_THREAD; t <= RANKS_HOSTS_UCX; t++) {
+            if (!ranks_have((rank_transport)t)) continue;
             if (t >= RANKS_TCP && n > (m->all_types ? 3 : 5)) continue; /* what is new there */
             if (t == RANKS_SHM && n > TEST_FEWER(3, 8)) continue; /* processes: no thread races */
             ASSERT_OK(run_rank_job(&(rank_job){.n = n,
@@ -275,7 +276,8 @@ static void broadcast_reaches_all_from_any_root(void **state) {
     for (size_t c = 0; c < KOLO_COUNT(cases); c++) {
         bool direct = cases[c].algorithm == KOLO_ALGORITHM_DIRECT;
         for (size_t w = 0; w < KOLO_COUNT(worlds); w++) {
-            for (int t = RANKS_THREAD; t <= RANKS_HOSTS; t++) {
+            for (int t = RANKS_THREAD; t <= RANKS_HOSTS_UCX; t++) {
+                if (!ranks_have((rank_transport)t)) continue;
                 if (t == RANKS_SHM && worlds[w] >= 4) continue; /* 2 and 3 tell the same */
                 if (t >= RANKS_TCP && (direct || worlds[w] > 5)) continue;
                 ASSERT_OK(run_ranks(worlds[w], (rank_transport)t, broadcast_body, &cases[c],

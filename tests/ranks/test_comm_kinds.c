@@ -452,7 +452,8 @@ static kolo_status short_body(kolo_comm *comm, const void *arg, void *result) {
 
 static void short_forms_do_what_they_say(void **state) {
     for (int n = 1; n <= 4; n++) ASSERT_OK(run_ranks(n, RANKS_THREAD, short_body, NULL, 0));
-    for (int t = RANKS_SHM; t <= RANKS_HOSTS; t++) {
+    for (int t = RANKS_SHM; t <= RANKS_HOSTS_UCX; t++) {
+        if (!ranks_have((rank_transport)t)) continue;
         ASSERT_OK(run_ranks(3, (rank_transport)t, short_body, NULL, 0));
     }
 }
@@ -580,7 +581,8 @@ static kolo_status uneven_body(kolo_comm *comm, const void *arg, void *result) {
 static void slices_that_do_not_fit_are_an_error_everywhere(void **state) {
     static const uneven_case cases[] = {{7, 6}, {6, 7}, {0, 7}, {7, 0}};
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
-        for (int t = RANKS_THREAD; t <= RANKS_HOSTS; t++) {
+        for (int t = RANKS_THREAD; t <= RANKS_HOSTS_UCX; t++) {
+            if (!ranks_have((rank_transport)t)) continue;
             ASSERT_OK(run_ranks(3, (rank_transport)t, uneven_body, &cases[i], sizeof cases[i]));
         }
     }

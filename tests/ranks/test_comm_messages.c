@@ -111,6 +111,7 @@ static void messages_of_any_size_go_around(void **state) {
         }
         ASSERT_OK(run_ranks(2, RANKS_SHM, ring_body, &arg, sizeof arg));
         ASSERT_OK(run_ranks(2, RANKS_TCP, ring_body, &arg, sizeof arg));
+        if (ranks_have(RANKS_UCX)) ASSERT_OK(run_ranks(3, RANKS_UCX, ring_body, &arg, sizeof arg));
         ASSERT_OK(run_ranks(3, RANKS_SHM, ring_body, &arg, sizeof arg));
         ASSERT_OK(run_ranks(3, RANKS_HOSTS, ring_body, &arg, sizeof arg));
     }
@@ -153,6 +154,7 @@ static void order_holds_within_a_tag_and_not_between(void **state) {
     ASSERT_OK(run_ranks(2, RANKS_THREAD, order_body, NULL, 0));
     ASSERT_OK(run_ranks(2, RANKS_SHM, order_body, NULL, 0));
     ASSERT_OK(run_ranks(2, RANKS_TCP, order_body, NULL, 0));
+    if (ranks_have(RANKS_UCX)) ASSERT_OK(run_ranks(2, RANKS_UCX, order_body, NULL, 0));
 }
 
 /* One at a time, the second tag first: nothing is buffered that could block it. */
@@ -179,6 +181,7 @@ static void tags_overtake_each_other(void **state) {
     ASSERT_OK(run_ranks(2, RANKS_THREAD, overtake_body, NULL, 0));
     ASSERT_OK(run_ranks(2, RANKS_SHM, overtake_body, NULL, 0));
     ASSERT_OK(run_ranks(2, RANKS_TCP, overtake_body, NULL, 0));
+    if (ranks_have(RANKS_UCX)) ASSERT_OK(run_ranks(2, RANKS_UCX, overtake_body, NULL, 0));
 }
 
 static kolo_status mismatch_body(kolo_comm *comm, const void *arg, void *result) {
@@ -236,6 +239,7 @@ static void a_rank_that_leaves_is_missed(void **state) {
     ASSERT_OK(run_ranks(2, RANKS_THREAD, leave_body, NULL, 0));
     ASSERT_OK(run_ranks(2, RANKS_SHM, leave_body, NULL, 0));
     ASSERT_OK(run_ranks(2, RANKS_TCP, leave_body, NULL, 0));
+    if (ranks_have(RANKS_UCX)) ASSERT_OK(run_ranks(2, RANKS_UCX, leave_body, NULL, 0));
 }
 
 int main(void) {

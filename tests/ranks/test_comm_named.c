@@ -117,7 +117,8 @@ static void tensors_are_reduced_in_any_order(void **state) {
     static const int sizes[] = {1, 2, 3, 5};
     for (size_t c = 0; c < KOLO_COUNT(cases); c++) {
         for (size_t s = 0; s < KOLO_COUNT(sizes); s++) {
-            for (int t = RANKS_THREAD; t <= RANKS_HOSTS; t++) {
+            for (int t = RANKS_THREAD; t <= RANKS_HOSTS_UCX; t++) {
+                if (!ranks_have((rank_transport)t)) continue;
                 kolo_named_counts counts[8];
                 rank_job job = {.n = sizes[s],
                                 .transport = (rank_transport)t,
@@ -165,7 +166,8 @@ static kolo_status differ_body(kolo_comm *comm, const void *arg, void *result) {
 
 static void a_difference_is_an_error_on_all_ranks_that_shows_both_sides(void **state) {
     for (int late = 0; late < 2; late++) {
-        for (int t = RANKS_THREAD; t <= RANKS_HOSTS; t++) {
+        for (int t = RANKS_THREAD; t <= RANKS_HOSTS_UCX; t++) {
+            if (!ranks_have((rank_transport)t)) continue;
             rank_outcome outcomes[3];
             bool arg = late;
             rank_job job = {.n = 3,
@@ -222,7 +224,8 @@ static kolo_status stall_body(kolo_comm *comm, const void *arg, void *result) {
 
 static void a_stall_names_who_has_not_posted_what(void **state) {
     for (int silent = 0; silent < 2; silent++) {
-        for (int t = RANKS_THREAD; t <= RANKS_HOSTS; t++) {
+        for (int t = RANKS_THREAD; t <= RANKS_HOSTS_UCX; t++) {
+            if (!ranks_have((rank_transport)t)) continue;
             rank_outcome outcomes[3];
             stall_note notes[3];
             bool arg = silent;

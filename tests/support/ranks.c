@@ -129,7 +129,7 @@ static void spawn_rank(const rank_job *job, const job_files *files, int rank, ko
            kolo_env_set(&env, "MASTER_PORT", "%d", files->port) == KOLO_OK &&
            kolo_env_set(&env, "KOLO_SECRET_FILE", "/proc/self/fd/%d", files->secret) == KOLO_OK &&
            kolo_env_set(&env, "KOLO_TEST_RANK", "/proc/self/fd/%d", files->block) == KOLO_OK;
-    if (job->transport == RANKS_HOSTS) {
+    if (job->transport == RANKS_HOSTS || job->transport == RANKS_HOSTS_UCX) {
         made = made && kolo_env_set(&env, "KOLO_HOST_ID", "host %d", rank / 2) == KOLO_OK;
     }
     if (rank == 0) {
@@ -160,7 +160,10 @@ static bool by_mpi(rank_transport transport) {
     return transport == RANKS_OPENMPI || transport == RANKS_MPICH;
 }
 
-bool ranks_have(rank_transport transport) { return !by_mpi(transport) || ranks_mpiexec(transport); }
+bool ranks_have(rank_transport transport) {
+    if (transport == RANKS_UCX || transport == RANKS_HOSTS_UCX) return kolo_comm_has_ucx();
+    return !by_mpi(transport) || ranks_mpiexec(transport);
+}
 
 /* All ranks by their launcher, which hands on no descriptors: the block is opened as this
  * process's.
@@ -265,7 +268,16 @@ static job_block *map_block(off_t *bytes) {
 
 static kolo_transport_choice transport_of(rank_transport transport) {
     if (by_mpi(transport)) return KOLO_TRANSPORT_MPI;
-    return transport == RANKS_TCP ? KOLO_TRANSPORT_TCP : KOLO_TRANSPORT_AUTO;
+    switch (transport) {
+    case RANKS_TCP:
+        return KOLO_TRANSPORT_TCP;
+    case RANKS_UCX:
+        return KOLO_TRANSPORT_UCX;
+    case RANKS_HOSTS_UCX:
+        return KOLO_TRANSPORT_SHM_UCX;
+    default:
+        return KOLO_TRANSPORT_AUTO;
+    }
 }
 
 static kolo_comm_opts opts_of(const job_block *block) {
@@ -306,7 +318,8 @@ int ranks_child(void) {
 
 kolo_status run_rank_job(const rank_job *job) {
     rank_outcome outcomes[RANKS_MOST];
-    if (!ranks_have(job->transport)) return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "no such MPI");
+    if (!ranks_have(job->transport))
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "that transport is not there");
     if (job->n < 1 || job->n > RANKS_MOST) {
         return KOLO_FAIL(KOLO_ERR_ARG, "a test with %d ranks", job->n);
     }

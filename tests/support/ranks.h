@@ -18,19 +18,22 @@
 /* `comm` is the rank's communicator, NULL in a job that is `bare`. */
 typedef kolo_status (*rank_body)(kolo_comm *comm, const void *arg, void *result);
 
-/* TCP: processes that use it inside the host; HOSTS: each two ranks pretend to be a host of their
- * own, so that shared memory and TCP are used side by side; OPENMPI and MPICH: started by that
- * MPI's mpiexec, with transport mpi. */
+/* TCP and UCX: processes that use it inside the host; HOSTS: each two ranks pretend to be a host of
+ * their own, so that shared memory and TCP are used side by side, HOSTS_UCX: or UCX; OPENMPI and
+ * MPICH: started by that MPI's mpiexec, with transport mpi. */
 typedef enum rank_transport {
     RANKS_THREAD,
     RANKS_SHM,
     RANKS_TCP,
+    RANKS_UCX,
     RANKS_HOSTS,
+    RANKS_HOSTS_UCX,
     RANKS_OPENMPI,
     RANKS_MPICH
 } rank_transport;
 
-/* Whether a transport is there: those of MPI need its module and its mpiexec. */
+/* Whether a transport is there: those of MPI need its module and its mpiexec, those of UCX its
+ * module. Tables of transports leave out what is not; test_comm_ucx says so. */
 bool ranks_have(rank_transport transport);
 /* The mpiexec of a transport; NULL when Kolo was built without that MPI. */
 const char *ranks_mpiexec(rank_transport transport);
