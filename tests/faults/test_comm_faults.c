@@ -356,11 +356,11 @@ static kolo_status still_or_wake_body(kolo_comm *comm, const void *arg, void *re
     return status;
 }
 
-static void a_rank_that_stands_still_is_lost_after_the_heartbeat(void **state) {
+static void check_still(rank_transport transport) {
     rank_outcome outcomes[RANKS];
     pid_t pids[RANKS];
     kolo_status status = run_rank_job(&(rank_job){.n = RANKS,
-                                                  .transport = RANKS_TCP,
+                                                  .transport = transport,
                                                   .body = still_or_wake_body,
                                                   .outcomes = outcomes,
                                                   .timeout_ms = 30000,
@@ -371,6 +371,11 @@ static void a_rank_that_stands_still_is_lost_after_the_heartbeat(void **state) {
     assert_int_equal(outcomes[VICTIM].signal, SIGKILL);
     check_survivors(outcomes, RANKS, VICTIM, KOLO_ERR_PEER, "rank 1 is gone (",
                     "while waiting in allreduce");
+}
+
+static void a_rank_that_stands_still_is_lost_after_the_heartbeat(void **state) {
+    check_still(RANKS_TCP);
+    if (ranks_have(RANKS_UCX)) check_still(RANKS_UCX);
 }
 
 /* ---- the next generation ---- */

@@ -70,6 +70,13 @@ hosts_up 2 1gbit
 start 2 $allreduce --sizes 8,64K,4M
 finish || fail "allreduce on 2 hosts x 2 ranks"
 grep -q "transport shm+tcp" "$work/out.0" || fail "2 hosts x 2 ranks did not use memory and TCP"
+if "$kolo" info | grep -q "ucx and shm+ucx"; then
+    start 2 $allreduce --sizes 8,64K,4M --transport shm+ucx --interface eth0
+    finish || fail "allreduce on 2 hosts x 2 ranks by UCX"
+    grep -q "transport shm+ucx" "$work/out.0" || fail "2 hosts x 2 ranks did not use memory and UCX"
+else
+    echo "skip: no UCX"
+fi
 start 2 $allreduce --sizes 1M --interface eth0
 finish || fail "--interface eth0"
 start 1 $allreduce --sizes 1M --interface 10.77.
