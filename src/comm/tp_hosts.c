@@ -157,7 +157,7 @@ static kolo_status hosts_sub(kolo_transport *parent, const int *members, int siz
         return status;
     }
     name->wire = wire;
-    join_parts(*sub, far, parent->ops);
+    join_parts(*sub, far, &hosts_tcp_ops);
     return KOLO_OK;
 }
 

@@ -10,16 +10,18 @@
 #include <string.h>
 #include <time.h>
 
-static const rank_transport transports[] = {RANKS_THREAD, RANKS_SHM,     RANKS_TCP,
-                                            RANKS_HOSTS,  RANKS_OPENMPI, RANKS_MPICH};
+static const rank_transport transports[] = {RANKS_THREAD,  RANKS_SHM,   RANKS_TCP,
+                                            RANKS_UCX,     RANKS_HOSTS, RANKS_HOSTS_UCX,
+                                            RANKS_OPENMPI, RANKS_MPICH};
 
 static kolo_status wrong(const char *what, int rank) {
     return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d: %s", rank, what);
 }
 
-/* What carries a sub-group: memory where all its members are on one host. */
+/* What carries a sub-group: memory where all its members are on one host; never UCX. */
 static const char *carrier(const kolo_comm *whole, const kolo_comm *sub) {
     const char *name = kolo_comm_transport(whole);
+    if (strcmp(name, "ucx") == 0) return "tcp";
     if (kolo_comm_host_count(whole) == 1 && strcmp(name, "tcp") == 0) return "tcp";
     if (kolo_comm_local_size(sub) < kolo_comm_size(sub)) {
         return kolo_comm_local_size(sub) == 1 ? "tcp" : "shm+tcp";
@@ -153,7 +155,8 @@ done:
 }
 
 static void groups_of_groups_come_and_go(void **state) {
-    for (int t = RANKS_THREAD; t <= RANKS_HOSTS; t++) {
+    for (int t = RANKS_THREAD; t <= RANKS_HOSTS_UCX; t++) {
+        if (!ranks_have((rank_transport)t)) continue;
         ASSERT_OK(run_ranks(5, (rank_transport)t, nested_body, NULL, 0));
         ASSERT_OK(run_ranks(8, (rank_transport)t, nested_body, NULL, 0));
     }
@@ -314,8 +317,9 @@ static kolo_status starved_body(kolo_comm *comm, const void *arg, void *result) 
 }
 
 static void lack_of_memory_is_told_to_all(void **state) {
-    for (int t = RANKS_THREAD; t <= RANKS_HOSTS; t++) {
-        ASSERT_OK(run_rank_job(&(rank_job){.n = t == RANKS_HOSTS ? 3 : 2,
+    for (int t = RANKS_THREAD; t <= RANKS_HOSTS_UCX; t++) {
+        if (!ranks_have((rank_transport)t)) continue;
+        ASSERT_OK(run_rank_job(&(rank_job){.n = t >= RANKS_HOSTS ? 3 : 2,
                                            .transport = (rank_transport)t,
                                            .body = starved_body,
                                            .timeout_ms = 2000}));
