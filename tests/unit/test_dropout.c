@@ -1,5 +1,6 @@
 /* Dropout: what is drawn, that rows of the global batch draw alike wherever they are, that ours is
  * the reference, and that evaluation has none of it. */
+#include "base/rng.h"
 #include "graph/op.h"
 #include "kernel/simd/simd.h"
 #include "pass/pass.h"
@@ -20,7 +21,11 @@ static void drop(float *y, int64_t rows, float draw, float first, double p, int6
     const kolo_kernel *kernel;
     ASSERT_OK(kolo_kernel_select(KOLO_KERNELS_BEST, &spec, &kernel, NULL));
     assert_ptr_equal(kernel, &kolo_simd_dropout);
-    kernel->run(&(kolo_call){.spec = &spec, .in = {ones, &draw, &first}, .out = {y}});
+    kolo_call call = {.spec = &spec, .in = {ones, &draw, &first}, .out = {y}};
+    size_t scratch_bytes;
+    ASSERT_OK(kernel->prepare(&spec, &call.state, &scratch_bytes));
+    kernel->run(&call);
+    kernel->release(call.state);
 }
 
 static void the_share_is_p_and_the_mean_stays(void **state) {
@@ -67,6 +72,38 @@ static void ours_is_the_reference(void **state) {
     }
 }
 
+/* Each set draws what kolo_rng_draw draws, to the bit, from any place on; across and beyond where
+ * the counter's lower half is full (2^32 counters are 134217728 rows of 128). */
+static void each_set_draws_the_same(void **state) {
+    enum { N = 10 * 128 };
+    static const float firsts[] = {0, 3, 134217720, 1099511627776};
+    static float x[N], y[N];
+    const kolo_shape in[] = {kolo_shape_2(10, 128), kolo_shape_0(), kolo_shape_0()};
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {{.f = 0.4}, {7}};
+    for (int i = 0; i < N; i++) x[i] = i % 5 ? (float)(100 - i) : -INFINITY;
+    for (int isa = 0; isa <= kolo_kernel_isa(); isa++) {
+        kolo_simd_pin_isa(isa);
+        for (size_t f = 0; f < KOLO_COUNT(firsts); f++) {
+            float draw = 77, first = firsts[f];
+            kolo_kernel_spec spec;
+            test_kernel_spec(&spec, &kolo_op_dropout, attr, 3, in, NULL, 1, NULL, 1 + (int)f % 3);
+            kolo_call call = {.spec = &spec, .in = {x, &draw, &first}, .out = {y}};
+            size_t scratch_bytes;
+            ASSERT_OK(kolo_simd_dropout.prepare(&spec, &call.state, &scratch_bytes));
+            kolo_simd_dropout.run(&call);
+            kolo_simd_dropout.release(call.state);
+            kolo_rng rng = kolo_rng_make(77, KOLO_RNG_DROPOUT, 7);
+            for (int i = 0; i < N; i++) {
+                uint64_t place = (uint64_t)((int64_t)first * 128 + i);
+                bool drops = (double)kolo_rng_uniform(&rng, place) < 0.4;
+                float want = drops ? 0 : x[i] * (float)(1 / (1 - 0.4));
+                assert_memory_equal(&y[i], &want, sizeof want);
+            }
+        }
+    }
+    kolo_simd_pin_isa(-1);
+}
+
 static void evaluation_drops_nothing(void **state) {
     kolo_graph *g;
     ASSERT_OK(kolo_graph_create(NULL, &g));
@@ -86,6 +123,7 @@ int main(void) {
         cmocka_unit_test(the_share_is_p_and_the_mean_stays),
         cmocka_unit_test(draws_depend_on_step_layer_and_place_alone),
         cmocka_unit_test(ours_is_the_reference),
+        cmocka_unit_test(each_set_draws_the_same),
         cmocka_unit_test(evaluation_drops_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,6 +9,7 @@
  * Where weights are dropped P stands for R P in o and dV, and dP for R dP, R being 0 or 1 / (1 -
  * p). R is drawn a row of a block of keys at a time, in both directions. */
 #include "kernel/simd/math.h"
+#include "kernel/simd/philox.h"
 #include "kernel/simd/simd.h"
 #include "kernel/simd/tile.h"
 
@@ -47,37 +48,15 @@ static head head_of(const kolo_simd_attention_job *job, int64_t item) {
     };
 }
 
-/* Philox4x32-10 (Salmon et al., 2011), as kolo_rng_draw has it, at GROUPS counters from `counter`
- * on: c[k] becomes number k of each. */
 enum { LANES = 8, GROUPS = KEYS / LANES };
-static void draw_groups(const kolo_simd_attention_job *job, uint64_t counter,
-                        uint32_t c[4][GROUPS]) {
-    uint32_t key[2] = {(uint32_t)job->seed, (uint32_t)(job->seed >> 32)};
-    for (uint64_t g = 0; g < GROUPS; g++) {
-        c[0][g] = (uint32_t)(counter + g);
-        c[1][g] = (uint32_t)((counter + g) >> 32);
-        c[2][g] = (uint32_t)job->stream;
-        c[3][g] = (uint32_t)(job->stream >> 32);
-    }
-    for (int round = 0; round < 10; round++) {
-        for (int g = 0; g < GROUPS; g++) {
-            uint64_t a = (uint64_t)c[0][g] * 0xD2511F53u, b = (uint64_t)c[2][g] * 0xCD9E8D57u;
-            c[0][g] = (uint32_t)(b >> 32) ^ c[1][g] ^ key[0];
-            c[1][g] = (uint32_t)b;
-            c[2][g] = (uint32_t)(a >> 32) ^ c[3][g] ^ key[1];
-            c[3][g] = (uint32_t)a;
-        }
-        key[0] += 0x9E3779B9u;
-        key[1] += 0xBB67AE85u;
-    }
-}
+_Static_assert((int)GROUPS == (int)KOLO_PHILOX_COUNTERS, "a row of a block is drawn at once");
 
 /* What the weights of query i and of a block of keys from j on are multiplied by. */
 static void draw_row(const head *a, int64_t i, int64_t j, float factors[KEYS]) {
     uint32_t c[4][GROUPS], limit = a->job->limit;
     uint64_t groups = (uint64_t)(a->length + LANES - 1) / LANES;
     float kept = 0x1p16f / (0x1p16f - (float)limit);
-    draw_groups(a->job, (a->row + (uint64_t)i) * groups + (uint64_t)j / LANES, c);
+    philox(a->job->seed, a->job->stream, (a->row + (uint64_t)i) * groups + (uint64_t)j / LANES, c);
     for (int k = 0; k < LANES / 2; k++) {
         for (int g = 0; g < GROUPS; g++) {
             factors[LANES * g + k] = (c[k][g] & 0xffff) < limit ? 0 : kept;

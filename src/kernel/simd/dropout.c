@@ -1,5 +1,5 @@
-/* dropout: four draws at a time on plain tensors, one by one where channels are elsewhere. Items
- * are images. */
+/* dropout: many draws at a time on plain tensors (dropout.isa.c), one by one where channels are
+ * elsewhere; there items are images. */
 #include "base/rng.h"
 #include "kernel/simd/simd.h"
 
@@ -14,7 +14,7 @@ static double fit(kolo_kernel_spec *spec) {
         (!kolo_simd_image_of(x, &image) || !kolo_layout_equal(&x->layout, &spec->out[0].layout))) {
         return -1;
     }
-    return kolo_kernel_seconds(0, (plain ? 32.0 : 64.0) * (double)kolo_tensor_bytes(x), 1);
+    return kolo_kernel_seconds(0, (plain ? 4.0 : 64.0) * (double)kolo_tensor_bytes(x), 1);
 }
 
 typedef struct dice {
@@ -22,15 +22,6 @@ typedef struct dice {
     uint32_t limit; /* of 24 bits: what is drawn below it is dropped */
     float scale;
 } dice;
-
-/* Elements that lie as they are drawn, the first being number `place`. */
-static void drop_run(const dice *d, uint64_t place, const float *x, int64_t n, float *y) {
-    uint32_t four[4];
-    for (int64_t i = 0; i < n; i++, place++) {
-        if (i == 0 || place % 4 == 0) kolo_rng_draw(&d->rng, place / 4, four);
-        y[i] = four[place % 4] >> 8 < d->limit ? 0 : x[i] * d->scale;
-    }
-}
 
 /* One image, whose first element is number `place`. */
 static void drop_image(const dice *d, const kolo_simd_image *v, uint64_t place, const float *x,
@@ -40,45 +31,80 @@ static void drop_image(const dice *d, const kolo_simd_image *v, uint64_t place, 
         int64_t at = kolo_simd_channel(v, c);
         for (int64_t p = 0; p < pixels; p++) {
             int64_t i = at + p * v->inner;
-            if (c < v->c) {
-                drop_run(d, place + (uint64_t)(c * pixels + p), &x[i], 1, &y[i]);
-            } else {
-                y[i] = 0;
-            }
+            uint32_t four[4];
+            uint64_t of = place + (uint64_t)(c * pixels + p);
+            if (c < v->c) kolo_rng_draw(&d->rng, of / 4, four);
+            y[i] = c >= v->c || four[of % 4] >> 8 < d->limit ? 0 : x[i] * d->scale;
         }
     }
 }
 
-static void loop(const void *arg, int part, int64_t begin, int64_t end) {
-    const kolo_call *call = arg;
-    const kolo_tensor *t = &call->spec->in[0];
-    const float *x = call->in[0], *draw = call->in[1], *first = call->in[2];
-    float *y = call->out[0];
-    double p = call->spec->attr[KOLO_DROPOUT_P].f;
-    dice d = {
-        .rng = kolo_rng_make((uint64_t)(int64_t)*draw, KOLO_RNG_DROPOUT,
-                             (uint64_t)call->spec->attr[KOLO_DROPOUT_LAYER].i),
+static dice dice_of(const kolo_call *call) {
+    const kolo_attr *attr = call->spec->attr;
+    double p = attr[KOLO_DROPOUT_P].f;
+    return (dice){
+        .rng = kolo_rng_make((uint64_t)(int64_t) * (const float *)call->in[1], KOLO_RNG_DROPOUT,
+                             (uint64_t)attr[KOLO_DROPOUT_LAYER].i),
         .limit = (uint32_t)ceil(p * 0x1p24),
         .scale = (float)(1 / (1 - p)),
     };
-    int64_t row = kolo_shape_count(&t->shape) / t->shape.dim[0];
+}
+
+/* Which draw is that of row n's first element. */
+static uint64_t place_of(const kolo_call *call, int64_t n) {
+    const kolo_shape *s = &call->spec->in[0].shape;
+    int64_t first = (int64_t) * (const float *)call->in[2];
+    return (uint64_t)((first + n) * (kolo_shape_count(s) / s->dim[0]));
+}
+
+static void drop_images(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_call *call = arg;
+    const float *x = call->in[0];
+    float *y = call->out[0];
+    dice d = dice_of(call);
     kolo_simd_image image;
-    bool plain = kolo_layout_is_plain(&t->layout);
-    if (!plain) KOLO_ASSERT(kolo_simd_image_of(t, &image));
+    KOLO_ASSERT(kolo_simd_image_of(&call->spec->in[0], &image));
     for (int64_t n = begin; n < end; n++) {
-        uint64_t place = (uint64_t)(((int64_t)*first + n) * row);
-        if (plain) {
-            drop_run(&d, place, x + n * row, row, y + n * row);
-        } else {
-            int64_t at = n * kolo_simd_image_size(&image);
-            drop_image(&d, &image, place, x + at, y + at);
-        }
+        int64_t at = n * kolo_simd_image_size(&image);
+        drop_image(&d, &image, place_of(call, n), x + at, y + at);
     }
 }
 
+static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *scratch_bytes) {
+    kolo_simd_loop *loop = kolo_alloc(sizeof *loop);
+    if (!loop) return KOLO_NOMEM(sizeof *loop);
+    *loop = kolo_simd_isa_now()->dropout->dropout;
+    *state = (void *)loop;
+    *scratch_bytes = 0;
+    return KOLO_OK;
+}
+
 static void run(const kolo_call *call) {
-    kolo_simd_parallel(call->spec->threads, call->spec->in[0].shape.dim[0], loop, call);
+    const kolo_kernel_spec *spec = call->spec;
+    const kolo_tensor *x = &spec->in[0];
+    if (!kolo_layout_is_plain(&x->layout)) {
+        kolo_simd_parallel(spec->threads, x->shape.dim[0], drop_images, call);
+        return;
+    }
+    dice d = dice_of(call);
+    kolo_simd_dropout_job job = {
+        .x = call->in[0],
+        .y = call->out[0],
+        .seed = d.rng.seed,
+        .stream = d.rng.stream,
+        .place = place_of(call, 0),
+        .limit = d.limit,
+        .scale = d.scale,
+    };
+    kolo_simd_parallel(spec->threads, kolo_shape_count(&x->shape), *(kolo_simd_loop *)call->state,
+                       &job);
 }
 
 const kolo_kernel kolo_simd_dropout = {
-    .name = "simd_dropout", .op = &kolo_op_dropout, .fit = fit, .run = run};
+    .name = "simd_dropout",
+    .op = &kolo_op_dropout,
+    .fit = fit,
+    .prepare = prepare,
+    .run = run,
+    .release = kolo_free,
+};

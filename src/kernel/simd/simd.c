@@ -83,6 +83,7 @@ const kolo_kernel *const kolo_simd_kernels[] = {
     extern const kolo_simd_attention_table kolo_simd_attention_##isa;   \
     extern const kolo_simd_lstm_table kolo_simd_lstm_##isa;             \
     extern const kolo_simd_resize_table kolo_simd_resize_##isa;         \
+    extern const kolo_simd_dropout_table kolo_simd_dropout_##isa;       \
     extern const kolo_simd_lrn_table kolo_simd_lrn_##isa;               \
     extern const kolo_simd_linear_table kolo_simd_linear_##isa;
 #define ROW(isa)                                                                      \
@@ -93,7 +94,7 @@ const kolo_kernel *const kolo_simd_kernels[] = {
         .token = &kolo_simd_token_##isa, .attention = &kolo_simd_attention_##isa,     \
         .lstm = &kolo_simd_lstm_##isa, .resize = &kolo_simd_resize_##isa,             \
         .lrn = &kolo_simd_lrn_##isa, .wino = &kolo_simd_wino_##isa,                   \
-        .linear = &kolo_simd_linear_##isa,                                            \
+        .linear = &kolo_simd_linear_##isa, .dropout = &kolo_simd_dropout_##isa,       \
     }
 
 TABLES(baseline)

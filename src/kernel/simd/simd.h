@@ -303,6 +303,21 @@ typedef struct kolo_simd_activation_table { /* kolo_simd_pair_job; a is x or dy,
     kolo_simd_loop silu, silu_bwd, sigmoid, sigmoid_bwd, tanh, tanh_bwd, mul;
 } kolo_simd_activation_table;
 
+/* ---- dropout: items are elements ---- */
+
+typedef struct kolo_simd_dropout_job {
+    const float *x;
+    float *y;
+    uint64_t seed, stream; /* of the draws */
+    uint64_t place;        /* which draw is x[0]'s */
+    uint32_t limit;        /* of 24 bits: what is drawn below it is dropped */
+    float scale;
+} kolo_simd_dropout_job;
+
+typedef struct kolo_simd_dropout_table {
+    kolo_simd_loop dropout;
+} kolo_simd_dropout_table;
+
 /* ---- tokens ---- */
 
 typedef struct kolo_simd_layer_norm_job { /* items: rows; layer_norm_sums: slices of channels */
@@ -402,6 +417,7 @@ typedef struct kolo_simd_isa {
     const kolo_simd_wino_table *wino;
     const kolo_simd_norm_table *norm;
     const kolo_simd_activation_table *activation;
+    const kolo_simd_dropout_table *dropout;
     const kolo_simd_token_table *token;
     const kolo_simd_attention_table *attention;
     const kolo_simd_lstm_table *lstm;
