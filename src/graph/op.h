@@ -184,11 +184,12 @@ extern const kolo_op kolo_op_dropout;
 
 /* softmax_xent: logits [N,C,...], labels i32 [N,...] -> loss [] (sum over all labels), probs
  * [N,C,...]. With the target t = (1 - smoothing) onehot + smoothing / C a label's loss is
- * -sum t log probs. softmax_xent_bwd: probs, labels, dloss [] -> dlogits = (probs - t) * dloss.
- * accuracy: logits, labels -> count [] (of the graph's dtype).
- * confusion: logits, labels -> counts [C,C]: those of label i whose largest logit is j at [i,j].
- * A label outside [0, C), or the one to ignore, adds nothing: no loss, no gradient, no count. */
-enum { KOLO_LOSS_IGNORES, KOLO_LOSS_IGNORED, KOLO_LOSS_SMOOTHING };
+ * -sum t log probs. With count a third output, what accuracy gives. softmax_xent_bwd: probs,
+ * labels, dloss [] -> dlogits = (probs - t) * dloss. accuracy: logits, labels -> count [] (of the
+ * graph's dtype). confusion: logits, labels -> counts [C,C]: those of label i whose largest logit
+ * is j at [i,j]. A label outside [0, C), or the one to ignore, adds nothing: no loss, no gradient,
+ * no count. */
+enum { KOLO_LOSS_IGNORES, KOLO_LOSS_IGNORED, KOLO_LOSS_SMOOTHING, KOLO_LOSS_COUNT /* xent */ };
 extern const kolo_op kolo_op_softmax_xent, kolo_op_softmax_xent_bwd, kolo_op_accuracy;
 extern const kolo_op kolo_op_confusion;
 

@@ -6,8 +6,10 @@
 #include "graph/op_rules.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 static const char *const attrs[] = {"ignores", "ignored", "%smoothing", NULL};
+static const char *const xent_attrs[] = {"ignores", "ignored", "%smoothing", "count", NULL};
 
 /* Input 0 is [N,C,...], input 1 the labels [N,...]. */
 static kolo_status check_labels(const kolo_shape_query *q) {
@@ -32,7 +34,9 @@ static kolo_status check_labels(const kolo_shape_query *q) {
 static kolo_status softmax_xent_shape(kolo_shape_query *q) {
     KOLO_TRY(check_labels(q));
     KOLO_TRY(kolo_rule_out(q, 0, q->in[0].dtype, kolo_shape_0()));
-    return kolo_rule_out(q, 1, q->in[0].dtype, q->in[0].shape);
+    KOLO_TRY(kolo_rule_out(q, 1, q->in[0].dtype, q->in[0].shape));
+    if (!q->attr[KOLO_LOSS_COUNT].i) return KOLO_OK;
+    return kolo_rule_out(q, 2, q->in[0].dtype, kolo_shape_0());
 }
 
 static kolo_status softmax_xent_bwd_shape(kolo_shape_query *q) {
@@ -63,14 +67,17 @@ static void softmax_xent_grad(kolo_graph *g, const kolo_node *n, const kolo_valu
     }
     if (!wants[0] || !kolo_value_ok(d_out[0])) return;
     const kolo_value in[3] = {n->out[1], n->in[1], d_out[0]};
-    d_in[0] = kolo_graph_add1(g, &kolo_op_softmax_xent_bwd, in, 3, n->attr);
+    kolo_attr attr[KOLO_MAX_ATTRS];
+    memcpy(attr, n->attr, sizeof attr);
+    attr[KOLO_LOSS_COUNT].i = 0;
+    d_in[0] = kolo_graph_add1(g, &kolo_op_softmax_xent_bwd, in, 3, attr);
 }
 
 const kolo_op kolo_op_softmax_xent = {
     .name = "softmax_xent",
     .min_in = 2,
     .max_in = 2,
-    .attrs = attrs,
+    .attrs = xent_attrs,
     .shape = softmax_xent_shape,
     .grad = softmax_xent_grad,
 };

@@ -39,10 +39,10 @@ static double target(const view *v, int64_t label, int64_t c) {
     return (c == label ? 1 - v->smoothing : 0) + v->smoothing / (double)v->classes;
 }
 
-static void softmax_xent(const kolo_call *call) {
+static void loss(const kolo_call *call) {
     view v = view_of(call);
-    double *loss = call->out[0];
-    *loss = 0;
+    double *sum_of = call->out[0];
+    *sum_of = 0;
     for (int64_t n = 0; n < v.n; n++) {
         for (int64_t p = 0; p < v.places; p++) {
             const double *x = (const double *)call->in[0] + place_of(&v, n, p);
@@ -55,7 +55,7 @@ static void softmax_xent(const kolo_call *call) {
             for (int64_t c = 0; c < v.classes; c++) {
                 probs[c * v.places] /= sum;
                 if (label < 0 || target(&v, label, c) == 0) continue;
-                *loss += target(&v, label, c) * (log(sum) - (x[c * v.places] - max));
+                *sum_of += target(&v, label, c) * (log(sum) - (x[c * v.places] - max));
             }
         }
     }
@@ -104,6 +104,12 @@ static void count_pairs(const kolo_call *call, bool by_class) {
     }
 }
 
+static void softmax_xent(const kolo_call *call) {
+    kolo_call count = *call;
+    loss(call);
+    count.out[0] = call->out[2];
+    if (call->spec->attr[KOLO_LOSS_COUNT].i) count_pairs(&count, false);
+}
 static void accuracy(const kolo_call *call) { count_pairs(call, false); }
 static void confusion(const kolo_call *call) { count_pairs(call, true); }
 

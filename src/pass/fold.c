@@ -6,6 +6,7 @@
  *   add(batch_norm(...), r)     -> batch_norm(..., r)        where r is made before it
  *   relu(batch_norm(...))       -> batch_norm(...) relu=1    the same for add
  *   max_pool2d(relu(x))         -> max_pool2d(x) relu=1      max and ReLU commute; less work
+ *   softmax_xent(x, labels) and accuracy(x, labels) -> softmax_xent(x, labels) count=1
  *   linear(flatten(x), w)       -> linear(x, w as [O,C,H,W]) w may then be ordered as x is
  *
  * A node is folded away only if nothing else reads its result. One walk in order; `alias` says
@@ -132,6 +133,40 @@ static bool takes_gelu(const folder *f, const kolo_node *n) {
            kolo_info(f->g, n->in[1])->tensor.shape.rank == 2;
 }
 
+static bool same_labels(const kolo_node *a, const kolo_node *b) {
+    return a->in[0].id == b->in[0].id && a->in[1].id == b->in[1].id &&
+           a->attr[KOLO_LOSS_IGNORES].i == b->attr[KOLO_LOSS_IGNORES].i &&
+           a->attr[KOLO_LOSS_IGNORED].i == b->attr[KOLO_LOSS_IGNORED].i;
+}
+
+/* The loss of the same logits and labels, if it stands before the count n. */
+static kolo_node *loss_beside(const folder *f, const kolo_node *n) {
+    for (int32_t i = 0; f->g->nodes[i] != n; i++) {
+        kolo_node *loss = f->g->nodes[i];
+        if (loss->op == &kolo_op_softmax_xent && !loss->attr[KOLO_LOSS_COUNT].i &&
+            same_labels(loss, n)) {
+            return loss;
+        }
+    }
+    return NULL;
+}
+
+/* Folds a count of correct samples into the loss; true when it is gone. */
+static kolo_status fold_count(const folder *f, const kolo_node *n, bool *gone) {
+    kolo_node *loss = loss_beside(f, n);
+    if (!loss) return KOLO_OK;
+    kolo_value *out = kolo_arena_alloc(&f->g->arena, 3 * sizeof *out);
+    if (!out) return KOLO_NOMEM(3 * sizeof *out);
+    out[0] = loss->out[0];
+    out[1] = loss->out[1];
+    out[2] = n->out[0];
+    loss->out = out;
+    loss->n_out = 3;
+    loss->attr[KOLO_LOSS_COUNT].i = 1;
+    *gone = true;
+    return KOLO_OK;
+}
+
 /* Folds one node; true when it is gone. */
 static kolo_status fold_node(folder *f, kolo_node *n, bool *gone) {
     *gone = false;
@@ -142,6 +177,8 @@ static kolo_status fold_node(folder *f, kolo_node *n, bool *gone) {
                !*relu_of(maker) && kolo_info(f->g, n->in[1])->producer < 0) {
         KOLO_TRY(append_input(f->g, maker, n->in[1]));
         *gone = true;
+    } else if (n->op == &kolo_op_accuracy) {
+        return fold_count(f, n, gone);
     } else if (n->op == &kolo_op_gelu && maker && takes_gelu(f, maker)) {
         *gone = true;
         return fold_gelu(f, maker, n);

@@ -9,7 +9,8 @@
  * weights are seen as [O,C,H,W]); bias and ReLU fold into the convolution or linear layer before
  * them, an addition and ReLU into a batch normalisation, ReLU into an addition; a max pool after a
  * ReLU does the ReLU on its smaller output; a GELU folds into the linear layer before it, which to
- * train keeps what the gradient reads. Runs before the gradient, whose rules know the folded forms.
+ * train keeps what the gradient reads; a count of correct samples into the loss. Runs before the
+ * gradient, whose rules know the folded forms.
  */
 kolo_status kolo_pass_fold(kolo_graph *g, bool train);
 

@@ -176,6 +176,9 @@ static int loss(int threads) {
             fill((size_t)(rows[i][0] * rows[i][1]), scales[j]);
             test_kernel_spec(&spec, &kolo_op_softmax_xent, NULL, 2, in, NULL, 2, NULL, threads);
             fits += check(&kolo_simd_softmax_xent, &spec, data, 2e-6);
+            const kolo_attr count[KOLO_MAX_ATTRS] = {[KOLO_LOSS_COUNT].i = 1};
+            test_kernel_spec(&spec, &kolo_op_softmax_xent, count, 2, in, NULL, 3, NULL, threads);
+            fits += check(&kolo_simd_softmax_xent, &spec, data, 2e-6);
             test_kernel_spec(&spec, &kolo_op_softmax_xent_bwd, NULL, 3, in, NULL, 1, NULL, threads);
             fits += check(&kolo_simd_softmax_xent_bwd, &spec, data, 1e-6);
             test_kernel_spec(&spec, &kolo_op_accuracy, NULL, 2, in, NULL, 1, NULL, threads);
@@ -186,7 +189,7 @@ static int loss(int threads) {
 }
 
 static void loss_is_the_reference(void **state) {
-    each_set(loss, 3 * KOLO_COUNT(rows) * KOLO_COUNT(scales));
+    each_set(loss, 4 * KOLO_COUNT(rows) * KOLO_COUNT(scales));
 }
 
 /* ---- pooling ---- */

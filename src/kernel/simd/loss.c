@@ -36,7 +36,7 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
     s->places = kolo_shape_count(&spec->in[LABELS].shape);
     *state = s;
     *scratch_bytes =
-        sizeof(float) * (size_t)(s->places + spec->threads * 2 * spec->in[LOGITS].shape.dim[1]);
+        sizeof(float) * (size_t)(2 * s->places + spec->threads * 2 * spec->in[LOGITS].shape.dim[1]);
     return KOLO_OK;
 }
 
@@ -52,7 +52,7 @@ static kolo_simd_loss_job job_of(const kolo_call *call) {
         .smoothing = (float)attr[KOLO_LOSS_SMOOTHING].f,
         .per_place = call->scratch,
         .predicted = call->scratch,
-        .rows = (float *)call->scratch + s->places,
+        .rows = (float *)call->scratch + 2 * s->places,
     };
 }
 
@@ -66,8 +66,10 @@ static void run_softmax_xent(const kolo_call *call) {
     const loss_state *s = call->state;
     kolo_simd_loss_job job = job_of(call);
     job.out = call->out[1];
+    if (call->spec->attr[KOLO_LOSS_COUNT].i) job.right = job.per_place + s->places;
     kolo_simd_parallel(call->spec->threads, s->places, s->table->softmax_xent, &job);
     *(float *)call->out[0] = sum_places(job.per_place, s->places);
+    if (job.right) *(float *)call->out[2] = sum_places(job.right, s->places);
 }
 
 static void run_softmax_xent_bwd(const kolo_call *call) {

@@ -39,6 +39,16 @@ INLINE int64_t largest_of(const float *logits, int64_t classes) {
     return 0;
 }
 
+/* Whether `label` is largest_of, given the largest. */
+INLINE bool is_largest(const float *logits, float largest, int64_t label) {
+    if (largest != largest) return label == 0;
+    if (label < 0 || logits[label] != largest) return false;
+    for (int64_t i = 0; i < label; i++) {
+        if (logits[i] == largest) return false;
+    }
+    return true;
+}
+
 static void softmax_xent(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_loss_job *job = arg;
     const kolo_simd_image *v = &job->image;
@@ -58,6 +68,7 @@ static void softmax_xent(const void *arg, int part, int64_t begin, int64_t end) 
             loss = (1 - job->smoothing) * loss + job->smoothing * mean;
         }
         job->per_place[place] = loss;
+        if (job->right) job->right[place] = is_largest(logits, largest, label) ? 1 : 0;
         put_row(v, probs, to);
     }
 }

@@ -121,6 +121,7 @@ typedef struct kolo_simd_loss_job {
     const float *dloss;
     float *out;         /* probs, dlogits */
     float *per_place;   /* loss, or 1 where accuracy counts the place */
+    float *right;       /* softmax_xent: what accuracy has there; NULL: not asked for */
     int32_t *predicted; /* confusion: the class of the largest logit */
     float *rows;        /* two rows of classes for each part */
 } kolo_simd_loss_job;
