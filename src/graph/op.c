@@ -35,7 +35,6 @@ const kolo_op *const kolo_ops[] = {
     &kolo_op_batch_norm_bwd,
     &kolo_op_batch_norm_infer,
     &kolo_op_batch_norm_update,
-    &kolo_op_norm_weights,
     &kolo_op_gelu,
     &kolo_op_gelu_bwd,
     &kolo_op_silu,

@@ -86,14 +86,11 @@ extern const kolo_op kolo_op_flatten, kolo_op_reshape;
  * batch_norm_bwd: dy, x, gamma, mean, var, [beta] -> dx, dgamma, dbeta; with beta (when relu): dy
  * counts where y, which is computed again, is positive. batch_norm_infer: the inputs of batch_norm
  * -> y by the running statistics. batch_norm_update: running_mean,
- * running_var, mean, var -> the next running statistics, keep old + factor new.
- * norm_weights: w [O,...], gamma, beta, mean, var [O] -> w s, b [O] = beta - mean s with
- * s = gamma / sqrt(var + eps): what a convolution needs that normalises its result. */
+ * running_var, mean, var -> the next running statistics, keep old + factor new. */
 enum { KOLO_NORM_EPS, KOLO_NORM_MOMENTUM, KOLO_NORM_RELU };
-enum { KOLO_NORM_WEIGHTS_EPS };
 enum { KOLO_NORM_UPDATE_KEEP, KOLO_NORM_UPDATE_FACTOR };
 extern const kolo_op kolo_op_batch_norm, kolo_op_batch_norm_bwd, kolo_op_batch_norm_infer;
-extern const kolo_op kolo_op_batch_norm_update, kolo_op_norm_weights;
+extern const kolo_op kolo_op_batch_norm_update;
 
 /* gelu: x -> x Phi(x), or with tanh x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2.
  * silu: x -> x sigmoid(x). gelu_bwd: dy, x -> dx, [db], the sum of dx over all but its last

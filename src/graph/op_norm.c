@@ -12,7 +12,6 @@
 
 static const char *const attrs[] = {"%eps", "%momentum", "relu", NULL};
 static const char *const update_attrs[] = {"%keep", "%factor", NULL};
-static const char *const weights_attrs[] = {"%eps", NULL};
 
 /* x, the input of that number, has a channel for each element of the vectors in [first, n_in). */
 static kolo_status check_channels(const kolo_shape_query *q, int x, int first, int n_in) {
@@ -56,22 +55,6 @@ static kolo_status update_shape(kolo_shape_query *q) {
     for (int i = 1; i < 4; i++) KOLO_TRY(kolo_rule_same(q, 0, i));
     KOLO_TRY(kolo_rule_out(q, 0, q->in[0].dtype, q->in[0].shape));
     return kolo_rule_out(q, 1, q->in[0].dtype, q->in[0].shape);
-}
-
-static kolo_status weights_shape(kolo_shape_query *q) {
-    const kolo_shape *w = &q->in[0].shape;
-    KOLO_TRY(kolo_rule_types(q, "fffff"));
-    if (w->rank < 2) return KOLO_RULE_FAIL(q, "w must have two or more dimensions: O,...");
-    for (int i = 1; i < 5; i++) {
-        KOLO_TRY(kolo_rule_rank(q, i, 1, "O"));
-        if (q->in[i].shape.dim[0] != w->dim[0]) {
-            return KOLO_RULE_FAIL(q, "input %d must have %" PRId64 " elements, as dimension 0 of w",
-                                  i, w->dim[0]);
-        }
-    }
-    if (!(q->attr[KOLO_NORM_WEIGHTS_EPS].f >= 0)) return KOLO_RULE_FAIL(q, "eps must be 0 or more");
-    KOLO_TRY(kolo_rule_out(q, 0, q->in[0].dtype, *w));
-    return kolo_rule_out(q, 1, q->in[0].dtype, q->in[1].shape);
 }
 
 static void norm_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out, const bool *wants,
@@ -148,14 +131,6 @@ const kolo_op kolo_op_batch_norm_update = {
     .attrs = update_attrs,
     .shape = update_shape,
 };
-const kolo_op kolo_op_norm_weights = {
-    .name = "norm_weights",
-    .min_in = 5,
-    .max_in = 5,
-    .attrs = weights_attrs,
-    .shape = weights_shape,
-};
-
 /* ---- builder ---- */
 
 /* A parameter "NAME.suffix", or a state when `state`; it begins as all zeros or all ones. */

@@ -30,7 +30,6 @@ const kolo_kernel *const kolo_ref_kernels[] = {
     &kolo_ref_batch_norm_bwd,
     &kolo_ref_batch_norm_infer,
     &kolo_ref_batch_norm_update,
-    &kolo_ref_norm_weights,
     &kolo_ref_scale,
     &kolo_ref_concat,
     &kolo_ref_channel_window,

@@ -39,7 +39,7 @@ extern const kolo_kernel kolo_ref_linear_gelu;
 extern const kolo_kernel kolo_ref_bias, kolo_ref_bias_bwd;
 extern const kolo_kernel kolo_ref_relu, kolo_ref_relu_bwd, kolo_ref_add;
 extern const kolo_kernel kolo_ref_batch_norm, kolo_ref_batch_norm_bwd, kolo_ref_batch_norm_infer;
-extern const kolo_kernel kolo_ref_batch_norm_update, kolo_ref_norm_weights, kolo_ref_scale;
+extern const kolo_kernel kolo_ref_batch_norm_update, kolo_ref_scale;
 extern const kolo_kernel kolo_ref_dropout, kolo_ref_concat, kolo_ref_channel_window;
 extern const kolo_kernel kolo_ref_softmax_xent, kolo_ref_softmax_xent_bwd, kolo_ref_accuracy;
 extern const kolo_kernel kolo_ref_confusion;

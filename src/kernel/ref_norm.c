@@ -113,19 +113,6 @@ static void batch_norm_update(const kolo_call *call) {
     }
 }
 
-static void norm_weights(const kolo_call *call) {
-    const kolo_shape *shape = &call->spec->in[0].shape;
-    const double *w = call->in[0], *gamma = call->in[1], *beta = call->in[2];
-    const double *mean = call->in[3], *var = call->in[4];
-    double *out = call->out[0], *bias = call->out[1];
-    int64_t taps = kolo_shape_count(shape) / shape->dim[0];
-    for (int64_t o = 0; o < shape->dim[0]; o++) {
-        double factor = gamma[o] / sqrt(var[o] + call->spec->attr[KOLO_NORM_WEIGHTS_EPS].f);
-        bias[o] = beta[o] - mean[o] * factor;
-        for (int64_t i = o * taps; i < (o + 1) * taps; i++) out[i] = w[i] * factor;
-    }
-}
-
 static void scale(const kolo_call *call) {
     const double *x = call->in[0], *s = call->spec->n_in == 2 ? call->in[1] : NULL;
     double *y = call->out[0], factor = (s ? *s : 1) * call->spec->attr[KOLO_SCALE_FACTOR].f;
@@ -136,7 +123,6 @@ static void run_norm(const kolo_call *call) { kolo_ref_run(call, batch_norm); }
 static void run_infer(const kolo_call *call) { kolo_ref_run(call, batch_norm_infer); }
 static void run_bwd(const kolo_call *call) { kolo_ref_run(call, batch_norm_bwd); }
 static void run_update(const kolo_call *call) { kolo_ref_run(call, batch_norm_update); }
-static void run_weights(const kolo_call *call) { kolo_ref_run(call, norm_weights); }
 static void run_scale(const kolo_call *call) { kolo_ref_run(call, scale); }
 
 const kolo_kernel kolo_ref_batch_norm =
@@ -147,6 +133,4 @@ const kolo_kernel kolo_ref_batch_norm_bwd =
     KOLO_REF_KERNEL("ref_batch_norm_bwd", &kolo_op_batch_norm_bwd, run_bwd);
 const kolo_kernel kolo_ref_batch_norm_update =
     KOLO_REF_KERNEL("ref_batch_norm_update", &kolo_op_batch_norm_update, run_update);
-const kolo_kernel kolo_ref_norm_weights =
-    KOLO_REF_KERNEL("ref_norm_weights", &kolo_op_norm_weights, run_weights);
 const kolo_kernel kolo_ref_scale = KOLO_REF_KERNEL("ref_scale", &kolo_op_scale, run_scale);

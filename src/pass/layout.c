@@ -93,15 +93,13 @@ static void join(layouter *l, kolo_value a, kolo_value b) {
 /* ---- what must agree ---- */
 
 static bool reads_weights(const kolo_op *op, int input) {
-    if (op == &kolo_op_norm_weights) return input == 0;
     return input == 1 &&
            (op == &kolo_op_conv2d || op == &kolo_op_conv2d_bwd_data || op == &kolo_op_linear ||
             op == &kolo_op_linear_gelu || op == &kolo_op_linear_bwd_data);
 }
 
 static bool makes_weights(const kolo_op *op, int output) {
-    return output == 0 && (op == &kolo_op_conv2d_bwd_weights || op == &kolo_op_linear_bwd_weights ||
-                           op == &kolo_op_norm_weights);
+    return output == 0 && (op == &kolo_op_conv2d_bwd_weights || op == &kolo_op_linear_bwd_weights);
 }
 
 static const kolo_tensor *tensor_of(const layouter *l, kolo_value v) {
@@ -130,7 +128,6 @@ static void join_node(layouter *l, const kolo_node *n) {
         int rank = tensor_of(l, v)->shape.rank;
         if (input ? reads_weights(n->op, k) : makes_weights(n->op, k - n->n_in)) {
             component_of(l, v)->is_weight = true;
-            if (!input && n->op == &kolo_op_norm_weights) join(l, n->in[0], v);
         } else if (is_elementwise(l, n)) {
             if (rank == 0) continue;
             if (kolo_value_ok(equal)) join(l, equal, v);

@@ -29,10 +29,6 @@ kolo_status kolo_pass_statistics(kolo_graph *g);
  * op on the way has no gradient. */
 kolo_status kolo_pass_gradient(kolo_graph *g, kolo_value loss, kolo_value seed);
 
-/* To evaluate, between those two: batch normalisation becomes a part of the convolution before it,
- * where the weights are fewer than what it would sweep over. */
-kolo_status kolo_pass_fold_norm(kolo_graph *g);
-
 /* Makes again, for the backward pass, what it would else find kept from the forward pass
  * (kolo_recompute in kolo/pass.h); `seed` is the gradient's. The results have the same bits. */
 kolo_status kolo_pass_recompute(kolo_graph *g, kolo_recompute what, kolo_value seed);

@@ -2,7 +2,7 @@
  *
  *   to train:    fold, statistics, gradient, optimiser, fuse, prune, recompute, precision, layout,
  *                accumulate, bucket
- *   to evaluate: inference, fold_norm, fold, prune, precision, layout
+ *   to evaluate: inference, fold, prune, precision, layout
  *
  * and then memory, which only reads the graph (plan/compile.c calls it). */
 #include "graph/op.h"
@@ -54,8 +54,6 @@ kolo_status kolo_pipeline_run(kolo_graph *g, const kolo_pipeline_opts *opts) {
     KOLO_TRY(kolo_graph_verify(g));
     if (!opts->train) {
         KOLO_TRY(kolo_pass_inference(g));
-        KOLO_TRY(kolo_graph_verify(g));
-        KOLO_TRY(kolo_pass_fold_norm(g));
         KOLO_TRY(kolo_graph_verify(g));
     }
     KOLO_TRY(kolo_pass_fold(g, opts->train));

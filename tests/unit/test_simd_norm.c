@@ -100,29 +100,6 @@ static void vectors_are_the_reference(void **state) {
     kolo_simd_pin_isa(-1);
 }
 
-/* Weights in every kind of layout that a convolution may want them in, padded ones too. */
-static void weights_are_the_reference(void **state) {
-    static const char *const layouts[] = {"abcd",     "acdb",     "Abcd8a",      "ABcd8b8a",
-                                          "ABcd8a8b", "cdba",     "ABcd16b16a",  "aBcd8b",
-                                          "Acdb16a",  "cdBA8b8a", "ABcd4b16a4b", "bcda"};
-    static const kolo_shape shapes[] = {
-        {4, {16, 8, 3, 3}}, {4, {5, 3, 1, 1}}, {4, {33, 17, 3, 2}}, {4, {1, 1, 5, 5}}};
-    static const kolo_attr attr[KOLO_MAX_ATTRS] = {{.f = 1e-3}};
-    for (size_t l = 0; l < KOLO_COUNT(layouts); l++) {
-        for (size_t i = 0; i < KOLO_COUNT(shapes); i++) {
-            const kolo_shape w = shapes[i], c = kolo_shape_1(w.dim[0]), in[] = {w, c, c, c, c};
-            const char *from[] = {layouts[l], NULL, NULL, NULL, NULL}, *to[] = {layouts[l], NULL};
-            const void *data[] = {NULL, NULL, NULL, mean, var};
-            kolo_kernel_spec spec;
-            fill(&(kolo_shape){4, {1, w.dim[0], 1, 1}});
-            for (int threads = 1; threads <= 3; threads += 2) {
-                test_kernel_spec(&spec, &kolo_op_norm_weights, attr, 5, in, from, 2, to, threads);
-                assert_int_equal(check(&kolo_simd_norm_weights, &spec, data, 1e-6), 1);
-            }
-        }
-    }
-}
-
 /* A layout that no image has, or another one than x's, is refused. */
 static void other_layouts_are_refused(void **state) {
     const kolo_shape s = kolo_shape_4(2, 8, 3, 3), c = kolo_shape_1(8), in[] = {s, c, c, c, c};
@@ -141,7 +118,6 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(norm_is_the_reference),
         cmocka_unit_test(vectors_are_the_reference),
-        cmocka_unit_test(weights_are_the_reference),
         cmocka_unit_test(other_layouts_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -30,7 +30,6 @@ const kolo_kernel *const kolo_simd_kernels[] = {
     &kolo_simd_batch_norm_bwd,
     &kolo_simd_batch_norm_infer,
     &kolo_simd_batch_norm_update,
-    &kolo_simd_norm_weights,
     &kolo_simd_scale,
     &kolo_simd_concat,
     &kolo_simd_channel_window,

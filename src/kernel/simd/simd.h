@@ -444,7 +444,6 @@ extern const kolo_kernel kolo_simd_adaptive_avg_pool2d, kolo_simd_adaptive_avg_p
 extern const kolo_kernel kolo_simd_resize, kolo_simd_resize_bwd, kolo_simd_lrn, kolo_simd_lrn_bwd;
 extern const kolo_kernel kolo_simd_batch_norm, kolo_simd_batch_norm_bwd;
 extern const kolo_kernel kolo_simd_batch_norm_infer, kolo_simd_batch_norm_update, kolo_simd_scale;
-extern const kolo_kernel kolo_simd_norm_weights;
 extern const kolo_kernel kolo_simd_dropout, kolo_simd_concat, kolo_simd_channel_window;
 extern const kolo_kernel kolo_simd_conv2d, kolo_simd_conv2d_bwd_data, kolo_simd_conv2d_bwd_weights;
 extern const kolo_kernel kolo_simd_wino, kolo_simd_wino_bwd_data, kolo_simd_wino_bwd_weights;
