@@ -53,14 +53,15 @@ _Static_assert((int)GROUPS == (int)KOLO_PHILOX_COUNTERS, "a row of a block is dr
 
 /* What the weights of query i and of a block of keys from j on are multiplied by. */
 static void draw_row(const head *a, int64_t i, int64_t j, float factors[KEYS]) {
-    uint32_t c[4][GROUPS], limit = a->job->limit;
+    uint32_t numbers[4 * GROUPS], limit = a->job->limit;
     uint64_t groups = (uint64_t)(a->length + LANES - 1) / LANES;
     float kept = 0x1p16f / (0x1p16f - (float)limit);
-    philox(a->job->seed, a->job->stream, (a->row + (uint64_t)i) * groups + (uint64_t)j / LANES, c);
-    for (int k = 0; k < LANES / 2; k++) {
-        for (int g = 0; g < GROUPS; g++) {
-            factors[LANES * g + k] = (c[k][g] & 0xffff) < limit ? 0 : kept;
-            factors[LANES * g + k + LANES / 2] = c[k][g] >> 16 < limit ? 0 : kept;
+    philox(a->job->seed, a->job->stream, (a->row + (uint64_t)i) * groups + (uint64_t)j / LANES,
+           numbers);
+    for (int g = 0; g < GROUPS; g++) {
+        for (int k = 0; k < LANES / 2; k++) {
+            factors[LANES * g + k] = (numbers[4 * g + k] & 0xffff) < limit ? 0 : kept;
+            factors[LANES * g + k + LANES / 2] = numbers[4 * g + k] >> 16 < limit ? 0 : kept;
         }
     }
 }
