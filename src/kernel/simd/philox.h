@@ -27,10 +27,12 @@ INLINE void philox(uint64_t seed, uint64_t stream, uint64_t counter,
                    uint32_t numbers[4 * KOLO_PHILOX_COUNTERS]) {
     for (int first = 0; first < KOLO_PHILOX_COUNTERS; first += PHILOX_LANES) {
         uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
-        vu64 c[4] = {{0}};
+        uint64_t counters[PHILOX_LANES];
+        vu64 c[4];
         for (int lane = 0; lane < PHILOX_LANES; lane++) {
-            c[0][lane] = counter + (uint64_t)(first + lane);
+            counters[lane] = counter + (uint64_t)(first + lane);
         }
+        memcpy(&c[0], counters, sizeof counters);
         c[1] = c[0] >> 32;
         c[2] = (vu64){0} + stream;
         c[3] = c[2] >> 32;
