@@ -11,7 +11,7 @@
 enum {
     KOLO_FLIGHT_MAX = 32,    /* collectives between the oldest unfinished and the newest started */
     KOLO_EAGER_BYTES = 1024, /* payload that travels with an announcement */
-    KOLO_TITLE_BYTES = 128,  /* "allreduce 'bucket 3' (1000 x f32, sum, direct)" */
+    KOLO_TITLE_BYTES = 176,  /* "allreduce 'bucket 3' (1000 x f32, sum, direct) in sub-group 2" */
     KOLO_REPORT_BYTES = 640, /* the text of a failure, passed to peers */
 };
 
