@@ -10,7 +10,6 @@
 #include "comm/board.h"
 #include "comm/tp_shm.h"
 #include "comm/tp_sub.h"
-#include "comm/tp_tcp.h"
 
 /* The two parts: the one in memory is the transport itself, with its own rows. */
 static kolo_transport *remote(kolo_transport *t) { return ((kolo_board_transport *)t)->remote; }

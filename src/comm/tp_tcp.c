@@ -644,14 +644,16 @@ static kolo_status tcp_sub_attach(kolo_transport *base, int peer, const kolo_sub
     return KOLO_OK;
 }
 
+static kolo_status tcp_sub(kolo_transport *above, const int *members, int size, int rank,
+                           kolo_transport **sub, kolo_sub_name *name);
+
 /* The rows of the whole group and of sub-groups. */
-#define TCP_OPS(pump_)                                                                   \
-    {                                                                                    \
-        .name = "tcp", .start = tcp_start, .signal = tcp_signal, .look = tcp_look,       \
-        .finish = tcp_finish, .send = tcp_send, .sent = tcp_sent, .recv = tcp_recv,      \
-        .handle = tcp_handle, .window = tcp_window, .pump = (pump_), .watch = tcp_watch, \
-        .report = tcp_report, .sub = kolo_tcp_sub, .attach = tcp_sub_attach,             \
-        .destroy = tcp_destroy,                                                          \
+#define TCP_OPS(pump_)                                                                          \
+    {                                                                                           \
+        .name = "tcp", .start = tcp_start, .signal = tcp_signal, .look = tcp_look,              \
+        .finish = tcp_finish, .send = tcp_send, .sent = tcp_sent, .recv = tcp_recv,             \
+        .handle = tcp_handle, .window = tcp_window, .pump = (pump_), .watch = tcp_watch,        \
+        .report = tcp_report, .sub = tcp_sub, .attach = tcp_sub_attach, .destroy = tcp_destroy, \
     }
 
 static const kolo_transport_ops tcp_ops = TCP_OPS(tcp_pump);
@@ -667,8 +669,8 @@ static kolo_status add_members(tcp_transport *t, const int *members) {
     return KOLO_OK;
 }
 
-kolo_status kolo_tcp_sub(kolo_transport *above, const int *members, int size, int rank,
-                         kolo_transport **sub, kolo_sub_name *name) {
+static kolo_status tcp_sub(kolo_transport *above, const int *members, int size, int rank,
+                           kolo_transport **sub, kolo_sub_name *name) {
     tcp_transport *parent = tcp(above), *whole = parent->whole;
     if (whole->next_group == GROUPS_MOST) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "%d sub-groups have been made, which is the most",

@@ -10,6 +10,3 @@ kolo_status kolo_tcp_create(int rank, int size, size_t segment_bytes, int64_t he
 /* Takes over the connection to a peer, also on failure. Peers that are reached otherwise stay
  * without; the calls about them are no business of this transport. NOMEM; IO. */
 kolo_status kolo_tcp_attach(kolo_transport *base, int peer, int fd);
-/* Row `sub` of kolo_transport_ops: a group over the same connections. */
-kolo_status kolo_tcp_sub(kolo_transport *above, const int *members, int size, int rank,
-                         kolo_transport **sub, kolo_sub_name *name);
