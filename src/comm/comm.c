@@ -223,6 +223,7 @@ kolo_status kolo_comm_check(kolo_comm *comm) {
 }
 
 kolo_status kolo_comm_break(kolo_comm *comm, kolo_status status, const char *fmt, ...) {
+    KOLO_COMM_ALONE(comm);
     char text[sizeof((kolo_comm){0}.broken_text)]; /* an argument may be the error slot */
     va_list args;
     va_start(args, fmt);
@@ -252,9 +253,7 @@ kolo_status kolo_request_run(kolo_comm *comm, const kolo_request_opts *opts, int
     KOLO_TRY(kolo_request_create(comm, opts, &request));
     kolo_status status = kolo_request_start(request);
     if (status == KOLO_OK) status = kolo_request_wait(request, timeout_ms);
-    if (status != KOLO_OK && comm->broken == KOLO_OK) {
-        status = kolo_comm_break(comm, status, "%s", kolo_last_error());
-    }
+    if (status != KOLO_OK) status = kolo_comm_break(comm, status, "%s", kolo_last_error());
     kolo_request_destroy(request);
     return status;
 }

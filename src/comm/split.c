@@ -148,7 +148,6 @@ static kolo_status split(kolo_comm *comm, wish own, wish *wishes, kolo_sub_name 
 }
 
 kolo_status kolo_comm_split(kolo_comm *comm, int colour, int key, kolo_comm **sub) {
-    KOLO_TRY(kolo_comm_check(comm));
     if (!comm->transport->ops->sub) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "the transport %s has no sub-groups; take another",
                          kolo_comm_transport(comm));
