@@ -188,6 +188,15 @@ static bool is_tuned(const kolo_op *op) {
     return false;
 }
 
+uint64_t kolo_tuner_kernels(void) {
+    uint64_t hash = 0;
+    const kolo_kernel *kernel;
+    for (size_t i = 0; (kernel = kolo_kernel_at(i)); i++) {
+        if (is_tuned(kernel->op)) hash += kolo_hash_text(kernel->name); /* in any order */
+    }
+    return hash;
+}
+
 /* ---- measuring ---- */
 
 /* A call with buffers of its own; f32 inputs hold numbers between -1 and 1, all else zeros. */

@@ -22,6 +22,9 @@ typedef void (*kolo_tuner_observer)(void *arg, int measured, const kolo_kernel *
 kolo_status kolo_tuner_create(const char *machine, kolo_tuner **tuner);
 /* NULL is allowed. */
 void kolo_tuner_destroy(kolo_tuner *tuner);
+/* A hash of the names of the kernels that are measured, for the machine's text: where a kernel has
+ * come since, what was measured without it decides nothing. */
+uint64_t kolo_tuner_kernels(void);
 
 /* Takes the entries of `text` over those it has. FORMAT, with `name` and the line, when it is none;
  * nothing is taken then. */

@@ -6,6 +6,7 @@
 #include "base/isa.h"
 #include "train/agree.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 enum { MOST_BYTES = 64 << 20 };
@@ -29,9 +30,9 @@ static void notice(const tuning *t, bool passing, const char *fmt, ...) {
     kolo_text_fini(&line);
 }
 
-/* "kolo 0.1.0, AMD EPYC 7763, avx2, oneDNN 2.6.3". */
+/* "kolo 0.1.0-1f2e3d4c, AMD EPYC 7763, avx2, oneDNN 2.6.3". */
 static void describe_machine(kolo_text *text) {
-    kolo_text_add(text, "kolo %s, ", kolo_version());
+    kolo_text_add(text, "kolo %s-%08" PRIx32 ", ", kolo_version(), (uint32_t)kolo_tuner_kernels());
     kolo_processor_name(text);
     kolo_text_add(text, ", ");
     kolo_kernel_describe(text);
