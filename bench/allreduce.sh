@@ -6,13 +6,14 @@
 #
 # A peer that is not installed is left out, and said so. Each gets its best settings: Open MPI with its
 # ranks bound to processors, as many to each, MPICH with a processor for each rank, Gloo with one thread per
-# rank over the loopback interface.
+# rank over the loopback interface. `bound` is what the additions and the memory alone take
+# (bench/allreduce_bound.c), `bound-dirty` the same on rewritten buffers. SIZES gives other sizes.
 set -eu
 ranks=${1:-2} rounds=${2:-3}
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=${3:-$root/build/release}
 python=${PYTHON:-/usr/bin/python3}
-sizes="8 1024 16384 262144 1048576 16777216"
+sizes=${SIZES:-8 1024 16384 65536 262144 1048576 16777216 67108864}
 budget_ms=300
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -21,6 +22,7 @@ trap 'exit 1' INT TERM
 cc=${CC:-cc}
 $cc -O2 -I"$root/include" "$root/bench/allreduce.c" -o "$work/kolo" -L"$build" -lkolo-comm \
     -Wl,-rpath,"$build"
+$cc -O3 -march=native "$root/bench/allreduce_bound.c" -o "$work/bound"
 
 # run NAME: one run of a peer, lines "bytes median min" on standard output.
 run() {
@@ -31,6 +33,8 @@ run() {
     kolo-dirty) "$build/kolo" run -n "$ranks" -- "$work/kolo" direct registered dirty $budget_ms $sizes ;;
     kolo-private) "$build/kolo" run -n "$ranks" -- "$work/kolo" direct private clean $budget_ms $sizes ;;
     kolo-ring) "$build/kolo" run -n "$ranks" -- "$work/kolo" ring registered clean $budget_ms $sizes ;;
+    bound) "$work/bound" "$ranks" clean "$seconds" $sizes ;;
+    bound-dirty) "$work/bound" "$ranks" dirty "$seconds" $sizes ;;
     openmpi) mpirun.openmpi --oversubscribe --map-by core --bind-to core:overload-allowed -n "$ranks" \
         "$work/openmpi" "$seconds" $sizes ;;
     mpich) mpirun.mpich -n "$ranks" "$work/mpich" "$seconds" $sizes ;;
@@ -38,7 +42,7 @@ run() {
     esac
 }
 
-peers="kolo kolo-dirty kolo-private kolo-ring"
+peers="kolo kolo-dirty kolo-private kolo-ring bound bound-dirty"
 for mpi in openmpi mpich; do
     if command -v mpicc.$mpi >/dev/null && command -v mpirun.$mpi >/dev/null; then
         mpicc.$mpi -O2 "$root/bench/peers/mpi_allreduce.c" -o "$work/$mpi"
