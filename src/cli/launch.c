@@ -340,9 +340,19 @@ static kolo_status flush_output(job *j) {
 
 /* ---- the job ---- */
 
+/* Stops that a parent lets it ignore, as nohup does, stay ignored, also in the ranks. */
+static kolo_status open_signals(kolo_signals *opened) {
+    static const int stops[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+    int events[4 + KOLO_COUNT(stops)] = {SIGCHLD, SIGTSTP, SIGPIPE, SIGUSR1}, n = 4;
+    for (size_t i = 0; i < KOLO_COUNT(stops); i++) {
+        struct sigaction now;
+        sigaction(stops[i], NULL, &now);
+        if (now.sa_handler != SIG_IGN) events[n++] = stops[i];
+    }
+    return kolo_signals_open(events, n, opened);
+}
+
 static kolo_status open_job(job *j) {
-    static const int events[] = {SIGCHLD, SIGINT,  SIGTERM, SIGHUP,
-                                 SIGQUIT, SIGTSTP, SIGPIPE, SIGUSR1};
     size_t n = (size_t)j->opts->n_ranks, n_polls = 2 + 2 * n;
     j->ranks = kolo_zalloc(n * sizeof *j->ranks);
     j->polls = kolo_zalloc(n_polls * sizeof *j->polls);
@@ -352,7 +362,7 @@ static kolo_status open_job(job *j) {
         j->ranks[r].process.pidfd = -1;
         for (int i = 0; i < 2; i++) j->ranks[r].streams[i].fd = -1;
     }
-    KOLO_TRY(kolo_signals_open(events, (int)KOLO_COUNT(events), &j->signals));
+    KOLO_TRY(open_signals(&j->signals));
     return contract_open(&j->contract, j->opts);
 }
 

@@ -347,6 +347,19 @@ static void signals_to_the_launcher_end_the_job(void **state) {
     }
 }
 
+/* As under nohup. */
+static void an_ignored_hangup_stays_ignored(void **state) {
+    unlink("begun");
+    kolo_process job =
+        test_job_start((char *[]){"sh", "-c",
+                                  "trap '' HUP; exec \"$0\" run -n 2 -- "
+                                  "sh -c 'echo $$ >begun; sleep 0.2' >out 2>err",
+                                  KOLO_COMMAND, NULL});
+    (void)number_in("begun");
+    kolo_process_signal(&job, SIGHUP, false);
+    assert_int_equal(end_job(&job).code, 0);
+}
+
 static void a_stopped_job_goes_on(void **state) {
     long pids[MAX_RANKS];
     kolo_process job = start_sleepers(2, sleepers, pids);
@@ -435,6 +448,7 @@ int main(void) {
         cmocka_unit_test(ranks_that_ignore_requests_are_killed),
         cmocka_unit_test(what_a_rank_started_ends_with_it),
         cmocka_unit_test(signals_to_the_launcher_end_the_job),
+        cmocka_unit_test(an_ignored_hangup_stays_ignored),
         cmocka_unit_test(a_stopped_job_goes_on),
         cmocka_unit_test(a_killed_launcher_leaves_no_ranks),
         cmocka_unit_test(a_killed_launcher_leaves_nothing_of_its_ranks),
