@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 static int cmd_help(kolo_options *o);
@@ -287,7 +288,8 @@ static int run_command(const kolo_option_command *command, int argc, char **argv
 
 int main(int argc, char **argv) {
     fill_standard_descriptors();
-    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of its write */
+    prctl(PR_SET_NAME, "kolo"); /* not "exe", as ranks are started by */
+    signal(SIGXFSZ, SIG_IGN);   /* a file that may not grow is an error of its write */
     if (argc < 2) {
         fprintf(stderr, "kolo: which command? 'kolo --help' lists what there is\n");
         return 2;
