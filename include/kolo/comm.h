@@ -174,13 +174,13 @@ KOLO_API const char *kolo_comm_transport(const kolo_comm *comm);
 
 /* A sub-group for each colour, of the ranks that give it; in it they are counted by key, and by
  * rank where keys are equal. Every rank of `comm` must call it; one that gives a negative colour
- * gets NULL. It goes through memory where all its members are on one host, else over the
- * connections of `comm`; where collectives are MPI's, those of sub-groups are Kolo's. Memory
- * registered with either of the two serves both. A communicator and its sub-groups belong to one
- * thread, and a failure in one breaks all of them, on all members; errors call it by the colours
- * that lead to it ("sub-group 2/0"), and a rank by its number in the whole group. Destroy it before
- * `comm`, which otherwise destroys it. The errors of any collective; NOMEM on all ranks when one
- * has no memory for it. */
+ * gets NULL. It goes through memory where all its members are on one host (but not under ucx),
+ * else over the connections of `comm`; where collectives are MPI's, those of sub-groups are Kolo's.
+ * Memory registered with either of the two serves both. A communicator and its sub-groups belong to
+ * one thread, and a failure in one breaks all of them, on all members; errors call it by the
+ * colours that lead to it ("sub-group 2/0"), and a rank by its number in the whole group. Destroy
+ * it before `comm`, which otherwise destroys it. The errors of any collective; NOMEM on all ranks
+ * when one has no memory for it. */
 KOLO_API kolo_status kolo_comm_split(kolo_comm *comm, int colour, int key, kolo_comm **sub);
 
 /* Takes the constants from which AUTO chooses out of a file that kolo_bench_calibrate has written;
