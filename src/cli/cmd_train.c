@@ -105,6 +105,10 @@ static kolo_status check_usage(kolo_options *o) {
     kolo_train_opts every = {0};
     KOLO_TRY(parse_every(o, &every));
     const char *resume = kolo_options_text(o, "resume");
+    if (resume && kolo_options_typed(o, "init")) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "--resume takes the weights of its checkpoint: leave --init out");
+    }
     bool writes = every.checkpoint_steps || every.checkpoint_epochs;
     if (kolo_options_typed(o, "keep") && !writes) {
         return KOLO_FAIL(KOLO_ERR_ARG,

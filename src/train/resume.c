@@ -74,7 +74,9 @@ static void tell(const kolo_setup *setup, const kolo_resume *r, const char *path
     kolo_text line = {0};
     if (!o->notice) return;
     if (path && r->progress.steps == setup->total_steps) {
-        kolo_text_add(&line, "resume: nothing is left to do: %s is of the last step, %" PRId64,
+        kolo_text_add(&line,
+                      "resume: nothing is left to do: %s is of the last step, %" PRId64
+                      "; more --steps or --epochs, whichever ends the run, would go on",
                       path, r->progress.steps);
     } else if (path) {
         kolo_text_add(&line, "resume: goes on behind step %" PRId64 " of %" PRId64 ", from %s",
@@ -90,7 +92,7 @@ static void tell(const kolo_setup *setup, const kolo_resume *r, const char *path
  * is, whose path it becomes, with a line for each that is passed over. */
 static kolo_status open_whole(const kolo_setup *setup, char **path, kolo_checkpoint *checkpoint) {
     const kolo_train_opts *o = &setup->opts;
-    for (int passed = 0;; passed++) {
+    for (;;) {
         char *older = NULL;
         kolo_status status = kolo_checkpoint_open(*path, checkpoint);
         bool lost = status == KOLO_ERR_FORMAT || status == KOLO_ERR_IO;
@@ -101,9 +103,7 @@ static kolo_status open_whole(const kolo_setup *setup, char **path, kolo_checkpo
         if (found != KOLO_OK) {
             status = found;
         } else if (!older) {
-            status = passed == 0
-                         ? status
-                         : KOLO_FAIL(status, "no checkpoint in %s is whole; %s", o->resume, why);
+            status = KOLO_FAIL(status, "no checkpoint in %s is whole; %s", o->resume, why);
         } else if (o->notice) {
             kolo_text line = {0};
             kolo_text_add(&line, "resume: %s; tries the one before, %s", why, older);

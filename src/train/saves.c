@@ -37,7 +37,8 @@ static kolo_status remove_from(const char *folder, const char *name) {
 
 /* ---- the latest ---- */
 
-/* The name that folder/latest holds; *name is for kolo_free, NULL where there is no such file. */
+/* The name that folder/latest holds; *name is for kolo_free, NULL where there is no such file, or
+ * it holds something else, as a power cut may leave it. */
 static kolo_status read_latest(const char *folder, char **name) {
     char *path = kolo_format("%s/latest", folder), *text = NULL;
     size_t bytes;
@@ -46,21 +47,14 @@ static kolo_status read_latest(const char *folder, char **name) {
     if (!path) return KOLO_NOMEM(strlen(folder));
     kolo_status status = KOLO_OK;
     if (kolo_file_exists(path)) status = kolo_file_read(path, MOST_NAME, &text, &bytes);
-    if (status == KOLO_OK && text) {
-        text[strcspn(text, "\n")] = '\0';
-        if (!parse_name(text, &step)) {
-            status =
-                KOLO_FAIL(KOLO_ERR_FORMAT,
-                          "%s does not name a checkpoint: give --resume the file itself", path);
-        }
-    }
     kolo_free(path);
-    if (status != KOLO_OK) {
+    if (text) text[strcspn(text, "\n")] = '\0';
+    if (text && parse_name(text, &step)) {
+        *name = text;
+    } else {
         kolo_free(text);
-        return status;
     }
-    *name = text;
-    return KOLO_OK;
+    return status;
 }
 
 static kolo_status write_latest(const char *folder, int64_t step) {
@@ -196,6 +190,17 @@ kolo_status kolo_saves_refuse(const char *folder) {
                                    folder, name);
     kolo_free(name);
     return status;
+}
+
+kolo_status kolo_saves_refuse_later(const char *folder, int64_t step) {
+    search s = {.before = INT64_MAX, .best = -1};
+    KOLO_TRY(kolo_folder_each(folder, try_name, &s));
+    if (s.best <= step) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "%s holds checkpoint-%" PRId64 ", later than step %" PRId64
+                     ", from which the run would go on: go on with the latest, choose another "
+                     "folder by --out, or remove what is later",
+                     folder, s.best, step);
 }
 
 kolo_status kolo_saves_begin(const char *folder, int64_t step) {

@@ -15,6 +15,10 @@ kolo_status kolo_saves_done(const char *folder, int64_t step, int64_t keep);
  * where a folder has some. */
 kolo_status kolo_saves_refuse(const char *folder);
 
+/* Nor does one that goes on from a file that the user has named: ARG where there are checkpoints of
+ * later steps. */
+kolo_status kolo_saves_refuse_later(const char *folder, int64_t step);
+
 /* Makes a folder ready for a run that begins or goes on behind `step`: removes checkpoints of later
  * steps and what a killed writer left. Nothing to do where there is no such folder. */
 kolo_status kolo_saves_begin(const char *folder, int64_t step);

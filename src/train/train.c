@@ -77,6 +77,8 @@ static kolo_status open_files(job *j) {
     }
     if (!o->out_dir || j->rank != 0) return KOLO_OK;
     int64_t step = j->resume.here ? j->progress.steps : 0;
+    bool named = j->resume.here && !kolo_folder_exists(o->resume); /* not the latest of all */
+    if (named) KOLO_TRY(kolo_saves_refuse_later(o->out_dir, step));
     return kolo_run_files_open(o->out_dir, step, &j->files);
 }
 

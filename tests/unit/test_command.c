@@ -127,6 +127,8 @@ static void wrong_use_is_one_line_and_exit_2(void **state) {
          "kolo: --checkpoint-every 2x: must be a number of steps, such as 500, or of epochs, such "
          "as "
          "1e\n"},
+        {"train --model mlp --data synthetic --resume o/latest --init f.safetensors",
+         "kolo: --resume takes the weights of its checkpoint: leave --init out\n"},
         {"train --model mlp --data synthetic --keep 3 --out o",
          "kolo: --keep is of the checkpoints that --checkpoint-every N writes: give that too\n"},
         {"train --resume .",
