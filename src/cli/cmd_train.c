@@ -105,7 +105,8 @@ static kolo_status check_usage(kolo_options *o) {
     kolo_train_opts every = {0};
     KOLO_TRY(parse_every(o, &every));
     const char *resume = kolo_options_text(o, "resume");
-    if (resume && kolo_options_typed(o, "init")) {
+    bool latest = resume && strcmp(resume, "latest") == 0; /* if there is one yet */
+    if (resume && !latest && kolo_options_typed(o, "init")) {
         return KOLO_FAIL(KOLO_ERR_ARG,
                          "--resume takes the weights of its checkpoint: leave --init out");
     }
@@ -115,7 +116,7 @@ static kolo_status check_usage(kolo_options *o) {
                          "--keep is of the checkpoints that --checkpoint-every N writes: give that "
                          "too");
     }
-    if ((writes || (resume && strcmp(resume, "latest") == 0)) && !kolo_options_text(o, "out")) {
+    if ((writes || latest) && !kolo_options_text(o, "out")) {
         return KOLO_FAIL(KOLO_ERR_ARG, "--%s needs --out DIR, the folder of the checkpoints",
                          writes ? "checkpoint-every" : "resume latest");
     }
