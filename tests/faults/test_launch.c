@@ -350,11 +350,10 @@ static void signals_to_the_launcher_end_the_job(void **state) {
 /* As under nohup. */
 static void an_ignored_hangup_stays_ignored(void **state) {
     unlink("begun");
-    kolo_process job =
-        test_job_start((char *[]){"sh", "-c",
-                                  "trap '' HUP; exec \"$0\" run -n 2 -- "
-                                  "sh -c 'echo $$ >begun; sleep 0.2' >out 2>err",
-                                  KOLO_COMMAND, NULL});
+    kolo_process job = test_job_start((char *[]){"sh", "-c",
+                                                 "trap '' HUP; exec \"$0\" run -n 2 -- "
+                                                 "sh -c 'echo $$ >begun; sleep 0.2' >out 2>err",
+                                                 KOLO_COMMAND, NULL});
     (void)number_in("begun");
     kolo_process_signal(&job, SIGHUP, false);
     assert_int_equal(end_job(&job).code, 0);
