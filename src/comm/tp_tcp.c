@@ -21,6 +21,8 @@
  * one that leaves in order says so first, and stays until its peers' kernels have everything.
  *
  * All calls belong to who has the communicator (progress.c); only waiting for `events` does not. */
+#include "comm/tp_tcp.h"
+
 #include "comm/tcp_parts.h"
 
 #include <stdio.h>
