@@ -40,7 +40,9 @@ ours=$model
 
 kolo() {
     set -- --model "$ours" --batch "$batch" --threads "$threads" --steps "$1" --momentum 0.9 --json -
-    [ "$size" = 0 ] || set -- "$@" --data "synthetic:N=$batch,test=1,shape=3x${size}x$size,classes=1000"
+    data="synthetic:N=$batch,test=1,shape=3x${size}x$size,classes=1000"
+    case $model in deeplab*) data="synthetic-seg:N=$batch,test=1,shape=3x${size}x$size,classes=21" ;; esac
+    [ "$size" = 0 ] || set -- "$@" --data "$data"
     "$build/kolo" bench train "$@" 2>/dev/null
 }
 
