@@ -66,18 +66,9 @@ static void run_gelu_bwd(const kolo_call *call) {
     kolo_simd_parallel(spec->threads, channels, *loop, &job);
 }
 
-#define ACTIVATION(op_name) ACTIVATION_RUN(op_name, run)
-#define ACTIVATION_RUN(op_name, run_)         \
-    const kolo_kernel kolo_simd_##op_name = { \
-        .name = "simd_" #op_name,             \
-        .op = &kolo_op_##op_name,             \
-        .fit = fit,                           \
-        .prepare = prepare,                   \
-        .run = run_,                          \
-        .release = kolo_free,                 \
-    }
+#define ACTIVATION(op_name) KOLO_SIMD_KERNEL(op_name, run)
 ACTIVATION(gelu);
-ACTIVATION_RUN(gelu_bwd, run_gelu_bwd);
+KOLO_SIMD_KERNEL(gelu_bwd, run_gelu_bwd);
 ACTIVATION(silu);
 ACTIVATION(silu_bwd);
 ACTIVATION(sigmoid);

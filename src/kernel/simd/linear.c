@@ -130,14 +130,5 @@ static void run_bwd_data(const kolo_call *call) {
     kolo_simd_parallel(threads, parts_of(job.inner, job.strip), s->table->bwd_data, &job);
 }
 
-#define LINEAR(op_name, run_)                 \
-    const kolo_kernel kolo_simd_##op_name = { \
-        .name = "simd_" #op_name,             \
-        .op = &kolo_op_##op_name,             \
-        .fit = fit,                           \
-        .prepare = prepare,                   \
-        .run = run_,                          \
-        .release = kolo_free,                 \
-    }
-LINEAR(linear, run);
-LINEAR(linear_bwd_data, run_bwd_data);
+KOLO_SIMD_KERNEL(linear, run);
+KOLO_SIMD_KERNEL(linear_bwd_data, run_bwd_data);

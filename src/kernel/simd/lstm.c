@@ -91,17 +91,8 @@ static void run_backward(const kolo_call *call) {
     }
 }
 
-#define LSTM(op_name, run_)                   \
-    const kolo_kernel kolo_simd_##op_name = { \
-        .name = "simd_" #op_name,             \
-        .op = &kolo_op_##op_name,             \
-        .fit = fit,                           \
-        .prepare = prepare,                   \
-        .run = run_,                          \
-        .release = kolo_free,                 \
-    }
-LSTM(lstm, run_forward);
-LSTM(lstm_bwd, run_backward);
+KOLO_SIMD_KERNEL(lstm, run_forward);
+KOLO_SIMD_KERNEL(lstm_bwd, run_backward);
 
 /* ---- shift ---- */
 

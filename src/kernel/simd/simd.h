@@ -434,6 +434,17 @@ const kolo_simd_isa *kolo_simd_isa_now(void);
 void kolo_simd_pin_isa(int isa);
 
 /* ---- the kernels, by file ---- */
+/* A kernel with the file's own `fit` and `prepare`, whose state is one block of memory. */
+#define KOLO_SIMD_KERNEL(op_name, run_)       \
+    const kolo_kernel kolo_simd_##op_name = { \
+        .name = "simd_" #op_name,             \
+        .op = &kolo_op_##op_name,             \
+        .fit = fit,                           \
+        .prepare = prepare,                   \
+        .run = run_,                          \
+        .release = kolo_free,                 \
+    }
+
 extern const kolo_kernel kolo_simd_relu, kolo_simd_relu_bwd, kolo_simd_add, kolo_simd_sgd;
 extern const kolo_kernel kolo_simd_accumulate, kolo_simd_bias, kolo_simd_bias_bwd;
 extern const kolo_kernel kolo_simd_softmax_xent, kolo_simd_softmax_xent_bwd, kolo_simd_accuracy;

@@ -107,17 +107,8 @@ static void run_embedding_bwd(const kolo_call *call) {
     }
 }
 
-#define TOKEN(op_name, run_)                  \
-    const kolo_kernel kolo_simd_##op_name = { \
-        .name = "simd_" #op_name,             \
-        .op = &kolo_op_##op_name,             \
-        .fit = fit,                           \
-        .prepare = prepare,                   \
-        .run = run_,                          \
-        .release = kolo_free,                 \
-    }
-TOKEN(layer_norm, run_layer_norm);
-TOKEN(layer_norm_bwd, run_layer_norm_bwd);
-TOKEN(embedding, run_embedding);
-TOKEN(embedding_bwd, run_embedding_bwd);
-TOKEN(position_bwd, run_embedding_bwd);
+KOLO_SIMD_KERNEL(layer_norm, run_layer_norm);
+KOLO_SIMD_KERNEL(layer_norm_bwd, run_layer_norm_bwd);
+KOLO_SIMD_KERNEL(embedding, run_embedding);
+KOLO_SIMD_KERNEL(embedding_bwd, run_embedding_bwd);
+KOLO_SIMD_KERNEL(position_bwd, run_embedding_bwd);
