@@ -161,7 +161,13 @@ static bool by_mpi(rank_transport transport) {
 }
 
 bool ranks_have(rank_transport transport) {
-    if (transport == RANKS_UCX || transport == RANKS_HOSTS_UCX) return kolo_comm_has_ucx();
+    static bool said;
+    if (transport == RANKS_UCX || transport == RANKS_HOSTS_UCX) {
+        bool has = kolo_comm_has_ucx();
+        if (!has && !said) printf("skip: no module for UCX: rows without it\n");
+        said = said || !has;
+        return has;
+    }
     return !by_mpi(transport) || ranks_mpiexec(transport);
 }
 
