@@ -13,7 +13,8 @@
  *
  *     the first token's h -> pooler -> tanh -> whether the second sentence is any
  *
- * has a loss of its own, whose mean over the windows is added. Weights are drawn with a deviation
+ * has a loss of its own, whose mean over the windows is added; it and the count of what was told
+ * rightly are outputs too, "next_loss" and "next_correct". Weights are drawn with a deviation
  * of 0.02. Parameters are named as in Hugging Face's BertForMaskedLM and BertForPreTraining, but
  * for query, key and value, which are one: qkv. */
 #include "models/options.h"
@@ -94,14 +95,18 @@ static kolo_value predict(kolo_graph *g, const bert_size *m, const kolo_model_op
     return kolo_linear_bias(g, kolo_reshape(g, h, kolo_shape_2(tokens, m->width)), words, b);
 }
 
-/* The loss of telling `random`, i32 [N], from h [N,T,C], a sum over the windows. */
-static kolo_value next_sentence(kolo_graph *g, const bert_size *m, int64_t batch, kolo_value h,
-                                kolo_value random) {
+/* The loss of telling `random`, i32 [N], from h [N,T,C], a sum over the windows, each of which
+ * weighs as much as its tokens. */
+static kolo_value next_sentence(kolo_graph *g, const bert_size *m, int64_t batch, double tokens,
+                                kolo_value h, kolo_value random) {
     h = kolo_reshape(g, kolo_channel_window(g, h, 0, 1), kolo_shape_2(batch, m->width));
     h = kolo_tanh(g, model_token_linear(g, "bert.pooler.dense", h, m->width, m->width, deviation));
     kolo_value logits = model_token_linear(g, "cls.seq_relationship", h, m->width, 2, deviation);
+    kolo_value loss = kolo_scale(g, kolo_softmax_xent(g, logits, random), tokens);
     kolo_output(g, "next_logits", logits);
-    return kolo_softmax_xent(g, logits, random);
+    kolo_output(g, "next_loss", loss);
+    kolo_output(g, "next_correct", kolo_scale(g, kolo_accuracy(g, logits, random), tokens));
+    return loss;
 }
 
 /* A token that the vocabulary has; small ones leave out the published numbers. */
@@ -125,9 +130,7 @@ static kolo_status build(kolo_graph *g, const kolo_model_opts *opts, bert_size m
     kolo_value h = embed(g, &m, words, hidden[0], hidden[2]);
     for (int i = 0; i < m.layers; i++) h = layer(g, &m, i, h);
     kolo_value logits = predict(g, &m, opts, words, h), also = {-1};
-    if (m.nsp) {
-        also = kolo_scale(g, next_sentence(g, &m, opts->batch, h, hidden[3]), (double)ours);
-    }
+    if (m.nsp) also = next_sentence(g, &m, opts->batch, (double)ours, h, hidden[3]);
     model_token_outputs(g, logits, kolo_reshape(g, hidden[1], kolo_shape_1(tokens)),
                         (double)ours / (double)count, also);
     return kolo_graph_check(g);

@@ -6,7 +6,10 @@
  * model that labels places instead takes "y" [batch,H,W], gives "logits" [batch,classes,H,W], sums
  * over all places and the counts "confusion" [classes,classes]. An output "aux_loss" is added to
  * the loss in training and left out in evaluation. With tokens x and y are i32 [batch,T], logits
- * [batch * T, classes], the sums over all tokens. */
+ * [batch * T, classes], the sums over all tokens. A model that also tells whether the second of two
+ * sentences is the one behind the first has the sum of that loss, which "loss" contains, and the
+ * count of windows for which it is right as the outputs "next_loss" and "next_correct", in which
+ * each window counts as often as it has tokens. */
 
 #include "kolo/data.h"
 #include "kolo/graph.h"

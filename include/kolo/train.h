@@ -107,9 +107,13 @@ typedef struct kolo_train_progress {
     int64_t samples;                 /* that these means are of */
     double test_accuracy, test_loss; /* set where `evaluated` */
     double test_mean_iou;            /* the same; < 0: the model labels no pixels */
-    double lr;                       /* of this step */
-    double seconds, seconds_left;    /* since the first step, evaluation included; to the last */
-    bool epoch_end;                  /* the last step of an epoch or of the run */
+    /* The model also tells whether a second sentence follows a first: how much of `loss` and
+     * `test_loss` that is, the rest being of hidden tokens, and how often it is right. */
+    bool pairs;
+    double next_loss, next_accuracy, test_next_loss, test_next_accuracy;
+    double lr;                    /* of this step */
+    double seconds, seconds_left; /* since the first step, evaluation included; to the last */
+    bool epoch_end;               /* the last step of an epoch or of the run */
     bool evaluated;
 } kolo_train_progress;
 
@@ -123,12 +127,15 @@ typedef struct kolo_train_result {
     double test_accuracy, test_loss; /* test_accuracy < 0: not evaluated */
     double test_mean_iou;            /* mean over the classes of intersection over union of their
                                         pixels (Everingham et al., 2010); < 0: no label maps */
-    double test_perplexity;          /* e^test_loss where the data are tokens, else 0 */
-    double train_seconds;            /* in steps, waiting for data included, on rank 0 */
-    double samples_per_second;       /* samples / train_seconds */
-    double step_ms_median;           /* on rank 0 */
-    int64_t peak_rss_bytes;          /* of this process */
-    uint64_t parameter_hash;         /* of the final parameters and optimiser state */
+    double test_perplexity;          /* where the data are tokens e^test_loss, without what is of
+                                        next sentences; else 0 */
+    bool pairs;                      /* as in kolo_train_progress, and then: */
+    double final_next_loss, test_next_loss, test_next_accuracy;
+    double train_seconds;      /* in steps, waiting for data included, on rank 0 */
+    double samples_per_second; /* samples / train_seconds */
+    double step_ms_median;     /* on rank 0 */
+    int64_t peak_rss_bytes;    /* of this process */
+    uint64_t parameter_hash;   /* of the final parameters and optimiser state */
 } kolo_train_result;
 
 /* Called on rank 0 about ten times a second and at the end of epochs; must be quick. */

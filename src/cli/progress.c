@@ -66,12 +66,19 @@ static void print_line(const kolo_train_progress *p) {
     kolo_text t = {0};
     kolo_text_add(&t, "epoch %" PRId64 "  step %" PRId64 "/%" PRId64 "  ", p->epoch, p->step,
                   p->total_steps);
-    kolo_text_add(&t, "loss %.4f  accuracy %.4f  %.0f samples/s", p->loss, p->accuracy,
-                  p->samples_per_second);
-    kolo_text_add(&t, "  lr %.4g  %.1f s", p->lr, p->seconds);
+    kolo_text_add(&t, "loss %.4f  accuracy %.4f  ", p->loss, p->accuracy);
+    if (p->pairs) {
+        kolo_text_add(&t, "next sentence: loss %.4f accuracy %.4f  ", p->next_loss,
+                      p->next_accuracy);
+    }
+    kolo_text_add(&t, "%.0f samples/s  lr %.4g  %.1f s", p->samples_per_second, p->lr, p->seconds);
     if (p->evaluated) {
         kolo_text_add(&t, "  test loss %.4f  test accuracy %.4f", p->test_loss, p->test_accuracy);
         if (p->test_mean_iou >= 0) kolo_text_add(&t, "  test mean IoU %.4f", p->test_mean_iou);
+        if (p->pairs) {
+            kolo_text_add(&t, "  test next sentence: loss %.4f accuracy %.4f", p->test_next_loss,
+                          p->test_next_accuracy);
+        }
     }
     kolo_text_add(&t, "\n");
     write_text(&t);
@@ -88,6 +95,8 @@ static void add_report(progress *state, const kolo_train_progress *p) {
     state->samples += p->samples;
     state->loss += p->loss * (double)p->samples;
     state->correct += p->accuracy * (double)p->samples;
+    state->next_loss += p->next_loss * (double)p->samples;
+    state->next_correct += p->next_accuracy * (double)p->samples;
     if (p->samples_per_second > 0) {
         state->step_seconds += (double)p->samples / p->samples_per_second;
     }
@@ -98,6 +107,8 @@ static void print_stretch(progress *state, const kolo_train_progress *p) {
     if (!p->epoch_end && state->samples > 0) {
         line.loss = state->loss / (double)state->samples;
         line.accuracy = state->correct / (double)state->samples;
+        line.next_loss = state->next_loss / (double)state->samples;
+        line.next_accuracy = state->next_correct / (double)state->samples;
         line.samples_per_second =
             state->step_seconds > 0 ? (double)state->samples / state->step_seconds : 0;
     }
@@ -105,6 +116,7 @@ static void print_stretch(progress *state, const kolo_train_progress *p) {
     state->last_line_seconds = p->seconds;
     state->samples = 0;
     state->loss = state->correct = state->step_seconds = 0;
+    state->next_loss = state->next_correct = 0;
 }
 
 void progress_show(void *arg, const kolo_train_progress *p) {

@@ -17,7 +17,8 @@ typedef struct progress {
     double last_line_seconds; /* of the run, when the last plain line was printed */
     int64_t samples;          /* seen since then, */
     double loss, correct;     /* summed over them, */
-    double step_seconds;      /* and the time that they took */
+    double next_loss, next_correct;
+    double step_seconds; /* and the time that they took */
 } progress;
 
 progress progress_make(progress_style style);

@@ -18,6 +18,16 @@ static void add_row(kolo_text *t, const char *name, const char *fmt, ...) {
     va_end(args);
 }
 
+/* A loss, and its parts where it has two. */
+static void add_loss(kolo_text *t, const char *name, double loss, const kolo_train_result *r,
+                     double next) {
+    if (r->pairs) {
+        add_row(t, name, "%.4f = %.4f of tokens + %.4f of next sentences", loss, loss - next, next);
+    } else {
+        add_row(t, name, "%.4f", loss);
+    }
+}
+
 /* Of a benchmark: its steps are those of training, the loader apart. */
 static const char losses_checked[] =
     "against those of kolo train on one batch, by the test ranks/test_train";
@@ -33,14 +43,17 @@ static void add_table(kolo_text *t, const kolo_train_result *r, const result_abo
     if (about->trained) {
         add_row(t, "trained", "%" PRId64 " steps, %" PRId64 " epochs, %" PRId64 " samples",
                 r->steps, r->epochs, r->samples);
-        add_row(t, "training loss", "%.4f", r->final_loss);
+        add_loss(t, "training loss", r->final_loss, r, r->final_next_loss);
         if (about->benchmark) add_row(t, "losses checked", "%s", losses_checked);
     }
     if (r->test_accuracy >= 0) {
-        add_row(t, "test loss", "%.4f", r->test_loss);
+        add_loss(t, "test loss", r->test_loss, r, r->test_next_loss);
         if (r->test_perplexity > 0) add_row(t, "test perplexity", "%.4g", r->test_perplexity);
         add_row(t, "test accuracy", "%.4f", r->test_accuracy);
         if (r->test_mean_iou >= 0) add_row(t, "test mean IoU", "%.4f", r->test_mean_iou);
+        if (r->pairs) {
+            add_row(t, "of next sentences", "accuracy %.4f", r->test_next_accuracy);
+        }
     }
     if (about->trained) {
         add_row(t, "training time", "%.2f s", r->train_seconds);
@@ -69,12 +82,21 @@ static void add_json(kolo_text *t, const kolo_train_result *r, const result_abou
     if (about->trained) {
         kolo_json_double(&j, "first_loss", r->first_loss);
         kolo_json_double(&j, "final_loss", r->final_loss);
+        if (r->pairs) {
+            kolo_json_double(&j, "final_masked_loss", r->final_loss - r->final_next_loss);
+            kolo_json_double(&j, "final_next_loss", r->final_next_loss);
+        }
         if (about->benchmark) kolo_json_string(&j, "losses_checked", losses_checked);
     }
     kolo_json_double(&j, "test_loss", r->test_accuracy >= 0 ? r->test_loss : NAN);
     if (r->test_perplexity > 0) kolo_json_double(&j, "test_perplexity", r->test_perplexity);
     kolo_json_double(&j, "test_accuracy", r->test_accuracy >= 0 ? r->test_accuracy : NAN);
     if (r->test_mean_iou >= 0) kolo_json_double(&j, "test_mean_iou", r->test_mean_iou);
+    if (r->pairs && r->test_accuracy >= 0) {
+        kolo_json_double(&j, "test_masked_loss", r->test_loss - r->test_next_loss);
+        kolo_json_double(&j, "test_next_loss", r->test_next_loss);
+        kolo_json_double(&j, "test_next_accuracy", r->test_next_accuracy);
+    }
     if (about->trained) {
         kolo_json_double(&j, "train_seconds", r->train_seconds);
         kolo_json_double(&j, "step_ms_median", r->step_ms_median > 0 ? r->step_ms_median : NAN);

@@ -46,11 +46,10 @@ static void sum_for_update(accumulator *a, kolo_node *n, int64_t micro_batches) 
 }
 
 static void sum_metrics(accumulator *a) {
-    static const char *const metrics[] = {"loss", "correct"};
     for (int32_t i = 0; i < a->g->n_outputs; i++) {
         kolo_value *v = &a->g->outputs[i].value;
-        for (size_t m = 0; m < KOLO_COUNT(metrics); m++) {
-            if (strcmp(a->g->outputs[i].name, metrics[m]) == 0 &&
+        for (const char *const *name = kolo_reported_outputs; *name; name++) {
+            if (strcmp(a->g->outputs[i].name, *name) == 0 &&
                 kolo_info(a->g, *v)->kind == KOLO_VALUE_TEMP) {
                 *v = sum_of(a, *v, 1);
             }

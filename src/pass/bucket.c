@@ -125,9 +125,8 @@ static void hold_back(bucketer *b, int32_t *last_reader) {
 
 /* The sums that are reported ride with the last gradients. */
 static void add_metrics(bucketer *b) {
-    static const char *const metrics[] = {"loss", "correct"};
-    for (size_t i = 0; i < KOLO_COUNT(metrics); i++) {
-        kolo_value v = kolo_graph_output(b->g, metrics[i]);
+    for (const char *const *name = kolo_reported_outputs; *name; name++) {
+        kolo_value v = kolo_graph_output(b->g, *name);
         if (!kolo_value_ok(v) || kolo_info(b->g, v)->producer < 0) continue;
         int32_t made = kolo_info(b->g, v)->producer;
         b->members[b->n_members++] = (member){v, made, made};
@@ -223,7 +222,7 @@ static void redirect_outputs(const bucketer *b) {
 }
 
 kolo_status kolo_pass_bucket(kolo_graph *g, size_t bucket_bytes) {
-    size_t most = (size_t)g->n_values + 2; /* members, and so buckets */
+    size_t most = (size_t)g->n_values + KOLO_MAX_REPORTED; /* members, and so buckets */
     bucketer b = {.g = g};
     kolo_arena arena = {0};
     kolo_status status = KOLO_OK;

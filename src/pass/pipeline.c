@@ -10,6 +10,9 @@
 
 #include <string.h>
 
+const char *const kolo_reported_outputs[] = {"loss", "correct", "next_loss", "next_correct", NULL};
+_Static_assert(KOLO_COUNT(kolo_reported_outputs) == KOLO_MAX_REPORTED + 1, "one name each");
+
 /* Takes an output away; what leads to it alone goes when the graph is pruned. */
 static void drop_output(kolo_graph *g, const char *name) {
     int32_t kept = 0;

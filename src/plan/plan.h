@@ -89,7 +89,7 @@ typedef struct kolo_plan_opts {
 /* Compiles a graph: takes `graph` over (also on failure). `comm` may be NULL: no communication.
  * Adds to the store what it lacks (zeroed; see kolo_store_init). A training plan needs the output
  * "loss"; its gradient is seeded by the scalar "grad_scale" and updates use the scalar "lr", and
- * Adam's "update". Outputs "loss" and "correct" of a training plan come back summed over the ranks.
+ * Adam's "update". The outputs that are reported (pass/pass.h) come back summed over the ranks.
  * Collective when `comm` is given. */
 kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kolo_store *store,
                               kolo_comm *comm, kolo_plan **plan);
@@ -110,8 +110,9 @@ double kolo_plan_scalar(const kolo_plan *plan, const char *name);
 /* Runs one step. A training plan turns the store's bank when all is done. PEER or TIMEOUT: the
  * group broke, the store stands as before the step. */
 kolo_status kolo_plan_run(kolo_plan *plan);
-/* Runs a micro-batch that is not the last of its step: gradients and the outputs "loss" and
- * "correct" add up; nothing is communicated, nothing updated. kolo_plan_run runs the last one. */
+/* Runs a micro-batch that is not the last of its step: gradients and the outputs that
+ * are reported add up; nothing is communicated, nothing updated. kolo_plan_run runs the last one.
+ */
 kolo_status kolo_plan_accumulate(kolo_plan *plan);
 
 /* Appends the plan as text: memory, buckets, then a line a step. */

@@ -47,10 +47,7 @@ static kolo_status evaluate_share(kolo_session *session, kolo_loader *loader, in
         batch.first += batch.step * global; /* its place in the set, whatever the ranks */
         KOLO_TRY(kolo_session_evaluate(session, &batch, &sums));
         KOLO_TRY(add_confusion(session, t));
-        t->sums.loss += sums.loss;
-        t->sums.correct += sums.correct;
-        t->sums.samples += sums.samples;
-        t->sums.labels += sums.labels;
+        kolo_sums_add(&t->sums, &sums);
     }
 }
 
@@ -84,16 +81,20 @@ static kolo_status sum_confusion(kolo_comm *comm, total *t) {
 }
 
 static kolo_status sum_ranks(kolo_comm *comm, total *t, kolo_evaluation *evaluation) {
-    double sums[4] = {t->sums.loss, t->sums.correct, (double)t->sums.samples,
-                      (double)t->sums.labels};
-    if (comm) KOLO_TRY(kolo_allreduce(comm, sums, 4, KOLO_DTYPE_F64, KOLO_SUM));
+    double sums[] = {t->sums.loss,           t->sums.correct,   (double)t->sums.samples,
+                     (double)t->sums.labels, t->sums.next_loss, t->sums.next_correct,
+                     (double)t->sums.pairs};
+    if (comm) KOLO_TRY(kolo_allreduce(comm, sums, KOLO_COUNT(sums), KOLO_DTYPE_F64, KOLO_SUM));
     KOLO_TRY(sum_confusion(comm, t));
     double labels = sums[3] > 0 ? sums[3] : 1;
     *evaluation = (kolo_evaluation){
         .loss = sums[0] / labels,
         .accuracy = sums[1] / labels,
         .mean_iou = t->confusion ? mean_iou(t) : -1,
+        .next_loss = sums[4] / labels,
+        .next_accuracy = sums[5] / labels,
         .samples = (int64_t)sums[2],
+        .pairs = (int64_t)sums[6],
     };
     return KOLO_OK;
 }
@@ -117,7 +118,9 @@ kolo_status kolo_session_evaluate_all(kolo_session *session, kolo_comm *comm,
     if (status == KOLO_OK) status = sum_ranks(comm, &t, evaluation);
     kolo_free(t.confusion);
     bool tokens = kolo_dataset_describe(dataset)->dtype == KOLO_DTYPE_I32;
-    if (status == KOLO_OK && tokens) evaluation->perplexity = exp(evaluation->loss);
+    if (status == KOLO_OK && tokens) {
+        evaluation->perplexity = exp(evaluation->loss - evaluation->next_loss);
+    }
     return status;
 }
 
@@ -210,6 +213,9 @@ static kolo_status run(job *j, kolo_comm *comm, kolo_train_result *result) {
         .test_mean_iou = evaluation.mean_iou,
         .test_loss = evaluation.loss,
         .test_perplexity = evaluation.perplexity,
+        .test_next_loss = evaluation.next_loss,
+        .test_next_accuracy = evaluation.next_accuracy,
+        .pairs = evaluation.pairs > 0,
         .samples_per_second = (double)evaluation.samples / seconds,
         .peak_rss_bytes = kolo_peak_rss_bytes(),
         .parameter_hash = kolo_store_hash(kolo_session_store(j->session)),

@@ -15,10 +15,7 @@
 /* ---- tallies ---- */
 
 void kolo_tally_add(kolo_tally *tally, const kolo_sums *step, int64_t ns) {
-    tally->sums.loss += step->loss;
-    tally->sums.correct += step->correct;
-    tally->sums.samples += step->samples;
-    tally->sums.labels += step->labels;
+    kolo_sums_add(&tally->sums, step);
     tally->ns += ns;
 }
 
@@ -30,6 +27,14 @@ double kolo_tally_loss(const kolo_tally *tally) { return per_label(tally->sums.l
 
 double kolo_tally_accuracy(const kolo_tally *tally) {
     return per_label(tally->sums.correct, tally);
+}
+
+double kolo_tally_next_loss(const kolo_tally *tally) {
+    return per_label(tally->sums.next_loss, tally);
+}
+
+double kolo_tally_next_accuracy(const kolo_tally *tally) {
+    return per_label(tally->sums.next_correct, tally);
 }
 
 double kolo_tally_rate(const kolo_tally *tally) {
@@ -160,6 +165,11 @@ static void print_report(const kolo_train_progress *p, kolo_text *line) {
     kolo_json_int(&j, "epoch", p->epoch);
     kolo_json_double(&j, "loss", p->loss);
     kolo_json_double(&j, "accuracy", p->accuracy);
+    if (p->pairs) {
+        kolo_json_double(&j, "masked_loss", p->loss - p->next_loss);
+        kolo_json_double(&j, "next_loss", p->next_loss);
+        kolo_json_double(&j, "next_accuracy", p->next_accuracy);
+    }
     kolo_json_double(&j, "lr", p->lr);
     kolo_json_double(&j, "samples_per_second", p->samples_per_second);
     kolo_json_double(&j, "seconds", p->seconds);
@@ -167,6 +177,11 @@ static void print_report(const kolo_train_progress *p, kolo_text *line) {
         kolo_json_double(&j, "test_loss", p->test_loss);
         kolo_json_double(&j, "test_accuracy", p->test_accuracy);
         if (p->test_mean_iou >= 0) kolo_json_double(&j, "test_mean_iou", p->test_mean_iou);
+        if (p->pairs) {
+            kolo_json_double(&j, "test_masked_loss", p->test_loss - p->test_next_loss);
+            kolo_json_double(&j, "test_next_loss", p->test_next_loss);
+            kolo_json_double(&j, "test_next_accuracy", p->test_next_accuracy);
+        }
     }
     kolo_json_close(&j);
     kolo_text_add(line, "\n");

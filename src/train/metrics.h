@@ -16,6 +16,8 @@ void kolo_tally_add(kolo_tally *tally, const kolo_sums *step, int64_t ns);
 /* Means over the labels; 0 when there are none. */
 double kolo_tally_loss(const kolo_tally *tally);
 double kolo_tally_accuracy(const kolo_tally *tally);
+double kolo_tally_next_loss(const kolo_tally *tally);
+double kolo_tally_next_accuracy(const kolo_tally *tally);
 /* Samples per second of step time. */
 double kolo_tally_rate(const kolo_tally *tally);
 

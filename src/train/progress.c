@@ -1,5 +1,6 @@
 /* Where a run stands, as text: whole numbers and doubles in the shortest form that reads back as
- * the same double, in one fixed order, a blank between two. */
+ * the same double, in one fixed order, a blank between two; what only models of pairs of sentences
+ * have stands at the end. */
 #include "train/progress.h"
 
 #include "base/json.h"
@@ -27,6 +28,11 @@ static void add_sums(kolo_text *text, const kolo_sums *sums) {
     add_int(text, sums->labels);
 }
 
+static void add_next(kolo_text *text, const kolo_sums *sums) {
+    add_double(text, sums->next_loss);
+    add_double(text, sums->next_correct);
+}
+
 static void add_tally(kolo_text *text, const kolo_tally *tally) {
     add_sums(text, &tally->sums);
     add_int(text, tally->ns);
@@ -38,6 +44,10 @@ void kolo_progress_write(const kolo_progress *p, kolo_text *text) {
     add_tally(text, &p->run);
     add_tally(text, &p->epoch);
     for (int i = 0; i < KOLO_RECENT_STEPS; i++) add_sums(text, &p->recent[i]);
+    if (!p->run.sums.pairs) return;
+    add_next(text, &p->run.sums);
+    add_next(text, &p->epoch.sums);
+    for (int i = 0; i < KOLO_RECENT_STEPS; i++) add_next(text, &p->recent[i]);
 }
 
 /* ---- reading ---- */
@@ -72,12 +82,18 @@ static double next_double(reader *r) {
 }
 
 static kolo_sums next_sums(reader *r) {
-    kolo_sums sums;
+    kolo_sums sums = {0};
     sums.loss = next_double(r);
     sums.correct = next_double(r);
     sums.samples = next_int(r);
     sums.labels = next_int(r);
     return sums;
+}
+
+static void read_next(reader *r, kolo_sums *sums) {
+    sums->next_loss = next_double(r);
+    sums->next_correct = next_double(r);
+    sums->pairs = sums->samples;
 }
 
 static kolo_tally next_tally(reader *r) {
@@ -95,6 +111,11 @@ kolo_status kolo_progress_read(const char *where, const char *text, kolo_progres
     p.run = next_tally(&r);
     p.epoch = next_tally(&r);
     for (int i = 0; i < KOLO_RECENT_STEPS; i++) p.recent[i] = next_sums(&r);
+    if (!r.failed && *r.at) {
+        read_next(&r, &p.run.sums);
+        read_next(&r, &p.epoch.sums);
+        for (int i = 0; i < KOLO_RECENT_STEPS; i++) read_next(&r, &p.recent[i]);
+    }
     if (r.failed || *r.at) {
         return KOLO_FAIL(KOLO_ERR_FORMAT,
                          "%s: its metadata has a progress that kolo does not write: the file is "

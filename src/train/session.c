@@ -20,6 +20,7 @@ typedef struct cached {
     int64_t local; /* this rank's samples; 0: the plan has one that does not count */
     kolo_plan *plan;
     bool tokens; /* x is i32 tokens, else f32 images */
+    bool pairs;  /* it reports "next_loss" and "next_correct" */
     kolo_image_order order;
     size_t x_bytes;
     int64_t labels; /* elements of y */
@@ -78,12 +79,13 @@ kolo_status kolo_session_build(const kolo_session_opts *opts, int64_t batch, kol
 
 /* How the samples lie: a plan may want them row-major or with the channels last. */
 static kolo_status describe_inputs(cached *c) {
-    kolo_tensor x, y;
+    kolo_tensor x, y, unused;
     (void)kolo_plan_input(c->plan, "x", &x);
     (void)kolo_plan_input(c->plan, "y", &y);
     c->tokens = x.dtype == KOLO_DTYPE_I32;
     c->x_bytes = kolo_tensor_bytes(&x);
     c->labels = kolo_shape_count(&y.shape);
+    c->pairs = kolo_plan_output(c->plan, "next_loss", &unused) != NULL;
     char text[KOLO_LAYOUT_TEXT];
     kolo_layout_text(&x.layout, text);
     if (kolo_layout_is_plain(&x.layout)) {
@@ -231,6 +233,16 @@ static void fill(const cached *c, const kolo_batch *batch) {
     memcpy(y, batch->labels, (size_t)c->labels * sizeof *y);
 }
 
+void kolo_sums_add(kolo_sums *to, const kolo_sums *more) {
+    to->loss += more->loss;
+    to->correct += more->correct;
+    to->next_loss += more->next_loss;
+    to->next_correct += more->next_correct;
+    to->samples += more->samples;
+    to->labels += more->labels;
+    to->pairs += more->pairs;
+}
+
 static kolo_status finish(const cached *c, kolo_sums *sums, int64_t samples, int64_t labels) {
     KOLO_TRY(kolo_plan_run(c->plan));
     *sums = (kolo_sums){
@@ -238,7 +250,12 @@ static kolo_status finish(const cached *c, kolo_sums *sums, int64_t samples, int
         .correct = kolo_plan_scalar(c->plan, "correct"),
         .samples = samples,
         .labels = labels,
+        .pairs = c->pairs ? samples : 0,
     };
+    if (c->pairs) {
+        sums->next_loss = kolo_plan_scalar(c->plan, "next_loss");
+        sums->next_correct = kolo_plan_scalar(c->plan, "next_correct");
+    }
     return KOLO_OK;
 }
 

@@ -63,8 +63,12 @@ int64_t kolo_session_parameters(const kolo_session *session);
 /* Sums over labels, of which a sample may have more than one. */
 typedef struct kolo_sums {
     double loss, correct;
+    double next_loss, next_correct; /* of whether a sentence follows another: a part of `loss` */
     int64_t samples, labels;
+    int64_t pairs; /* samples where the model tells that, else 0 */
 } kolo_sums;
+
+void kolo_sums_add(kolo_sums *to, const kolo_sums *more);
 
 /* One optimiser step on a global batch of which `batch` is this rank's share; `sums` is over all
  * ranks. Collective. PEER, TIMEOUT: the group broke, the parameters are those before the step. */

@@ -196,6 +196,11 @@ static kolo_status send_report(job *j, int64_t k, const kolo_tally *over, bool e
         .test_accuracy = evaluated ? j->evaluation.accuracy : 0,
         .test_mean_iou = evaluated ? j->evaluation.mean_iou : -1,
         .test_loss = evaluated ? j->evaluation.loss : 0,
+        .pairs = over->sums.pairs > 0,
+        .next_loss = kolo_tally_next_loss(over),
+        .next_accuracy = kolo_tally_next_accuracy(over),
+        .test_next_loss = evaluated ? j->evaluation.next_loss : 0,
+        .test_next_accuracy = evaluated ? j->evaluation.next_accuracy : 0,
         .lr = kolo_lr_at(&j->schedule, k),
         .seconds = (double)(now - j->started) / 1e9,
         .seconds_left = step_seconds * (double)(j->setup.total_steps - done),
@@ -301,11 +306,11 @@ static kolo_status compare_replicas(const job *j, uint64_t hash) {
         "of processor everywhere");
 }
 
-static double final_loss(const job *j) {
+static kolo_tally last_steps(const job *j) {
     kolo_tally last = {0};
     int64_t n = kolo_min_i64(KOLO_RECENT_STEPS, j->setup.total_steps);
     for (int64_t i = 0; i < n; i++) kolo_tally_add(&last, &j->progress.recent[i], 0);
-    return kolo_tally_loss(&last);
+    return last;
 }
 
 static kolo_status finish(job *j, kolo_train_result *result) {
@@ -314,6 +319,7 @@ static kolo_status finish(job *j, kolo_train_result *result) {
     double times[3] = {(double)j->progress.run.ns / 1e9, kolo_tally_rate(&j->progress.run),
                        kolo_step_times_median_ms(&j->times)};
     if (j->comm) KOLO_TRY(kolo_broadcast(j->comm, times, 3, KOLO_DTYPE_F64, 0));
+    const kolo_tally last = last_steps(j);
     const char *final = j->files ? kolo_run_files_checkpoint(j->files) : NULL;
     KOLO_TRY(kolo_agree(j->comm, final ? save(j, final, false) : KOLO_OK));
     if (j->trace) KOLO_TRY(kolo_trace_write(j->trace, j->comm, j->setup.opts.trace));
@@ -325,11 +331,15 @@ static kolo_status finish(job *j, kolo_train_result *result) {
         .epochs = j->setup.opts.in_memory ? 0 : j->setup.total_steps / j->setup.epoch_steps,
         .samples = j->progress.run.sums.samples,
         .first_loss = j->progress.first_loss,
-        .final_loss = final_loss(j),
+        .final_loss = kolo_tally_loss(&last),
+        .pairs = last.sums.pairs > 0,
+        .final_next_loss = kolo_tally_next_loss(&last),
         .test_accuracy = j->evaluated ? j->evaluation.accuracy : -1,
         .test_mean_iou = j->evaluated ? j->evaluation.mean_iou : -1,
         .test_loss = j->evaluated ? j->evaluation.loss : 0,
         .test_perplexity = j->evaluated ? j->evaluation.perplexity : 0,
+        .test_next_loss = j->evaluated ? j->evaluation.next_loss : 0,
+        .test_next_accuracy = j->evaluated ? j->evaluation.next_accuracy : 0,
         .train_seconds = times[0],
         .samples_per_second = times[1],
         .step_ms_median = times[2],

@@ -123,6 +123,19 @@ static kolo_optimizer optimizer(void) {
     return adamw ? KOLO_OPTIMIZER_ADAMW : KOLO_OPTIMIZER_NESTEROV;
 }
 
+/* What only bert has of step i, the last being evaluation. */
+static void check_pairs(const kolo_sums *sums, int i, kolo_kernel_set kernels) {
+    if (!kolo_safetensors_find(golden, "next_losses")) {
+        assert_int_equal(sums->pairs, 0);
+        return;
+    }
+    double labels = (double)sums->labels;
+    assert_int_equal(sums->pairs, BATCH);
+    check(sums->correct / labels, number("accuracies", i), "the accuracy", kernels);
+    check(sums->next_loss / labels, number("next_losses", i), "the next loss", kernels);
+    check(sums->next_correct / labels, number("next_accuracies", i), "the next accuracy", kernels);
+}
+
 static void train(const char *model, kolo_kernel_set kernels) {
     const kolo_safetensors_entry *tokens = kolo_safetensors_find(golden, "tokens");
     const kolo_safetensors_entry *ids = kolo_safetensors_find(golden, "ids");
@@ -157,12 +170,14 @@ static void train(const char *model, kolo_kernel_set kernels) {
         batch = batch_of(step, &info, x, y);
         ASSERT_OK(kolo_session_step(session, &batch, setting("lr"), &sums));
         check(sums.loss / (double)sums.labels, number("losses", step), "the loss", kernels);
+        check_pairs(&sums, step, kernels);
     }
     check_store(kolo_session_store(session), kernels);
     batch = batch_of(0, &info, x, y);
     ASSERT_OK(kolo_session_evaluate(session, &batch, &sums));
     check(sums.loss / (double)sums.labels, number("evaluated", 0), "the loss in evaluation",
           kernels);
+    check_pairs(&sums, STEPS, kernels);
     kolo_session_destroy(session);
 }
 

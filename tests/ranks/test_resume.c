@@ -505,6 +505,15 @@ static void progress_is_kept_to_the_bit(void **state) {
     assert_int_equal(kolo_progress_read("here", text.text, &q), KOLO_ERR_FORMAT);
     assert_int_equal(kolo_progress_read("here", "", &q), KOLO_ERR_FORMAT);
     kolo_text_fini(&text);
+    p.run.sums = (kolo_sums){.next_loss = 0.3, .next_correct = 7, .samples = 2, .pairs = 2};
+    p.recent[7].pairs = 9;
+    p.recent[7].next_loss = 1.0 / 7;
+    kolo_progress_write(&p, &text);
+    ASSERT_OK(kolo_progress_read("here", text.text, &q));
+    assert_memory_equal(&p, &q, sizeof p);
+    text.text[text.length - 2] = '\0';
+    assert_int_equal(kolo_progress_read("here", text.text, &q), KOLO_ERR_FORMAT);
+    kolo_text_fini(&text);
 }
 
 static void the_newest_stay(void **state) {

@@ -1,10 +1,12 @@
-/* Models of tokens: N ranks with a batch of B compute what one with N*B does, dropout included and
- * whatever the split; the loss falls; evaluation counts every window once. */
+/* Models of tokens: N ranks with a batch of B, or micro-batches, compute what one with N*B does,
+ * dropout included and whatever the split, and report it; the loss falls; evaluation counts every
+ * window once. */
 #include "support/ranks.h"
 #include "support/support.h"
 #include "train/evaluate.h"
 #include "train/session.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { STEPS = 12, MAX_RANKS = 3 };
@@ -15,12 +17,14 @@ typedef struct setting {
     int64_t batch;
     kolo_optimizer optimizer;
     double clip;
+    int64_t accumulate; /* 0: one batch is a step */
 } setting;
 
 typedef struct outcome {
     uint64_t hash;
-    double losses[STEPS], evaluated;
+    double losses[STEPS], next_losses[STEPS], next_correct, evaluated;
     int64_t samples;
+    kolo_evaluation evaluation;
 } outcome;
 
 static kolo_status train(kolo_comm *comm, const setting *s, kolo_session *session,
@@ -33,11 +37,14 @@ static kolo_status train(kolo_comm *comm, const setting *s, kolo_session *sessio
         double lr = s->optimizer == KOLO_OPTIMIZER_ADAMW ? 0.02 : 0.2;
         KOLO_TRY(kolo_session_step(session, &batch, lr, &sums));
         result->losses[k] = sums.loss / (double)sums.labels;
+        result->next_losses[k] = sums.next_loss / (double)sums.labels;
+        result->next_correct += sums.next_correct;
     }
     kolo_evaluation evaluation;
     KOLO_TRY(kolo_session_evaluate_all(session, comm, test, s->batch, &evaluation));
     result->evaluated = evaluation.loss;
     result->samples = evaluation.samples;
+    result->evaluation = evaluation;
     result->hash = kolo_store_hash(kolo_session_store(session));
     return KOLO_OK;
 }
@@ -59,7 +66,7 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
         kolo_dataset_open_for("synthetic-tokens:test=17", KOLO_SPLIT_TEST, &windows, &test), done);
     kolo_loader_opts loader_opts = {
         .dataset = set,
-        .global_batch = s->batch * s->ranks,
+        .global_batch = s->batch * s->ranks * kolo_max_i64(1, s->accumulate),
         .rank = kolo_comm_rank(comm),
         .world = s->ranks,
         .end = STEPS,
@@ -72,6 +79,7 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
         .label = kolo_dataset_describe(set)->label,
         .classes = kolo_dataset_describe(set)->classes,
         .batch = s->batch,
+        .accumulate = s->accumulate,
         .plan = {.optimizer = s->optimizer,
                  .momentum = s->optimizer == KOLO_OPTIMIZER_ADAMW ? 0 : 0.9,
                  .clip = s->clip,
@@ -124,12 +132,12 @@ static void ranks_compute_what_one_does(void **state) {
     };
     for (size_t i = 0; i < KOLO_COUNT(models); i++) {
         outcome one = run((setting){models[i].model, models[i].options, 1, 12, models[i].optimizer,
-                                    models[i].clip});
+                                    models[i].clip, 0});
         assert_true(one.losses[STEPS - 1] < models[i].falls * one.losses[0]);
         assert_int_equal(one.samples, 17);
         for (int ranks = 2; ranks <= 3; ranks++) {
             outcome many = run((setting){models[i].model, models[i].options, ranks, 12 / ranks,
-                                         models[i].optimizer, models[i].clip});
+                                         models[i].optimizer, models[i].clip, 0});
             double distance = test_relative_l2_f64(many.losses, one.losses, STEPS);
             double evaluated = many.evaluated / one.evaluated - 1;
             assert_int_equal(many.samples, 17);
@@ -141,7 +149,36 @@ static void ranks_compute_what_one_does(void **state) {
     }
 }
 
+/* The loss of hidden tokens and that of next sentences are told apart, over ranks and
+ * micro-batches; perplexity is of the tokens. */
+static void what_pairs_report_is_of_all(void **state) {
+    static const setting cases[] = {
+        {.ranks = 1, .batch = 12},
+        {.ranks = 1, .batch = 4, .accumulate = 3},
+        {.ranks = 3, .batch = 4},
+        {.ranks = 2, .batch = 3, .accumulate = 2},
+    };
+    outcome first = {0};
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        setting s = cases[i];
+        s.model = "bert_tiny";
+        s.options = "layers=1,width=32,context=12,vocab=20,percent=40,nsp=1";
+        outcome o = run(s);
+        const kolo_evaluation *e = &o.evaluation;
+        if (i == 0) first = o;
+        assert_int_equal(e->pairs, 17);
+        assert_true(e->next_loss > 0.4 && e->next_loss < 1 && e->next_accuracy > 0);
+        assert_true(fabs(e->perplexity - exp(e->loss - e->next_loss)) < 1e-9);
+        assert_true(fabs(e->next_loss - first.evaluation.next_loss) < 1e-5);
+        assert_true(fabs(e->next_accuracy - first.evaluation.next_accuracy) < 1e-9);
+        assert_true(fabs(o.next_correct - first.next_correct) < 1e-6 && o.next_correct > 0);
+        assert_true(test_relative_l2_f64(o.next_losses, first.next_losses, STEPS) < 1e-5);
+        assert_true(test_relative_l2_f64(o.losses, first.losses, STEPS) < 1e-5);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(ranks_compute_what_one_does)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(ranks_compute_what_one_does),
+                                       cmocka_unit_test(what_pairs_report_is_of_all)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

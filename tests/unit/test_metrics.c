@@ -64,8 +64,18 @@ static void reports_are_lines_of_json(void **state) {
     ASSERT_OK(kolo_run_files_open("test_metrics/a/b", 0, &files));
     ASSERT_OK(kolo_run_files_begin(files, "model: lenet\n", 0));
     kolo_train_progress train = {.epoch = 1, .step = 5, .loss = 0.5, .accuracy = 0.25, .lr = 0.1};
-    kolo_train_progress epoch = {
-        .epoch = 1, .step = 9, .epoch_end = true, .evaluated = true, .test_accuracy = 0.75};
+    kolo_train_progress epoch = {.epoch = 1,
+                                 .step = 9,
+                                 .epoch_end = true,
+                                 .evaluated = true,
+                                 .test_accuracy = 0.75,
+                                 .pairs = true,
+                                 .loss = 3,
+                                 .next_loss = 0.5,
+                                 .next_accuracy = 0.625,
+                                 .test_loss = 4,
+                                 .test_next_loss = 0.75,
+                                 .test_next_accuracy = 0.875};
     ASSERT_OK(kolo_run_files_report(files, &train));
     ASSERT_OK(kolo_run_files_report(files, &epoch));
     /* Both lines can be read while the run goes on. */
@@ -82,6 +92,21 @@ static void reports_are_lines_of_json(void **state) {
     assert_null(json_object_get(first, "test_accuracy"));
     assert_string_equal(json_string_value(json_object_get(last, "event")), "epoch");
     assert_true(json_real_value(json_object_get(last, "test_accuracy")) == 0.75);
+    assert_null(json_object_get(first, "next_loss"));
+    static const struct {
+        const char *key;
+        double number;
+    } pairs[] = {{"loss", 3},
+                 {"masked_loss", 2.5},
+                 {"next_loss", 0.5},
+                 {"test_loss", 4},
+                 {"test_masked_loss", 3.25},
+                 {"test_next_loss", 0.75},
+                 {"next_accuracy", 0.625},
+                 {"test_next_accuracy", 0.875}};
+    for (size_t i = 0; i < KOLO_COUNT(pairs); i++) {
+        assert_true(json_number_value(json_object_get(last, pairs[i].key)) == pairs[i].number);
+    }
     json_decref(first);
     json_decref(last);
     kolo_free(text);

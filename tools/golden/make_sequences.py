@@ -12,7 +12,8 @@ and are not in the files: element i (from 0, in the order of a flattened tensor)
 with base 1 and scale 0.2 for names that end in "norm.weight" or "Norm.weight" or hold "ln_", and end in
 "weight"; else 0 and 0.4. The files hold tokens i32 [3,batch,T+1], losses f64 [3], the loss of the first batch after the
 last step, f64 [1], and under end.NAME a few sums of each parameter: its sum and its sum of squares; as
-metadata the settings. bert's are pairs of sentences, its file holds ids i32 [3,batch,T] and labels i32
+metadata the settings. bert's also have, of these four, the accuracies over hidden tokens, the next_losses
+(which the losses contain) and the next_accuracies, f64 [4]; they are pairs of sentences, its file holds ids i32 [3,batch,T] and labels i32
 [3,batch,T] as kolo/data.h says; what it hides is drawn here as src/graph/op.h says (Philox4x32-10) by the
 numbers that a session has for its first three steps under seed 1. It runs in f64, so that the numbers are no one processor's rounding.
 """
@@ -184,21 +185,25 @@ def fill(model):
 
 
 def next_token(tokens):
-    """The loss of a step of tokens [STEPS,BATCH,T+1]."""
+    """The loss of a step of tokens [STEPS,BATCH,T+1], and no other figures."""
     def loss_of(model, step):
         ids = torch.from_numpy(tokens[step % STEPS]).long()
-        return F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
+        return F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten()), {}
     return loss_of
 
 
 def masked_pairs(ids, labels, count, mask, vocab):
-    """The loss of a step of pairs."""
+    """The loss of a step of pairs, and of what it consists."""
     def loss_of(model, step):
         masked, told = hide(ids[step % STEPS], labels[step % STEPS], DRAWS[step], count, mask, vocab)
         codes = np.where(labels[step % STEPS] < 0, -2 - labels[step % STEPS], labels[step % STEPS])
         logits, second = model(torch.from_numpy(masked).long(), torch.from_numpy(codes % 2).long())
-        return (F.cross_entropy(logits.flatten(0, 1), torch.from_numpy(told).long().flatten(), ignore_index=-1)
-                + F.cross_entropy(second, torch.from_numpy(codes[:, 0] // 2).long()))
+        logits, told = logits.flatten(0, 1), torch.from_numpy(told).long().flatten()
+        other = torch.from_numpy(codes[:, 0] // 2).long()
+        next_loss = F.cross_entropy(second, other)
+        figures = dict(accuracies=(logits.argmax(1) == told)[told >= 0].double().mean(), next_losses=next_loss,
+                       next_accuracies=(second.argmax(1) == other).double().mean())
+        return F.cross_entropy(logits, told, ignore_index=-1) + next_loss, {k: v.item() for k, v in figures.items()}
     return loss_of
 
 
@@ -215,17 +220,20 @@ def make(name, model, options, inputs, loss_of, vocab, settings):
         optimizer = torch.optim.SGD(model.parameters(), lr, momentum=settings["momentum"],
                                     nesterov=True, weight_decay=decay)
 
-    losses, norms = [], []
+    losses, norms, figures = [], [], []
     for step in range(STEPS):
         optimizer.zero_grad()
-        loss = loss_of(model, step)
+        loss, more = loss_of(model, step)
         loss.backward()
         norms.append(nn.utils.clip_grad_norm_(model.parameters(), settings["clip"]).item())
         optimizer.step()
         losses.append(loss.item())
+        figures.append(more)
     assert max(norms) > settings["clip"], "clipping must happen"
-    tensors = {**inputs, "losses": np.array(losses),
-               "evaluated": np.array([loss_of(model, STEPS).item()])}
+    evaluated, more = loss_of(model, STEPS)
+    figures.append(more)
+    tensors = {**inputs, "losses": np.array(losses), "evaluated": np.array([evaluated.item()]),
+               **{key: np.array([f[key] for f in figures]) for key in more}}
     for parameter, t in model.named_parameters():
         t = t.detach()
         tensors[f"end.{parameter}"] = np.array([t.sum().item(), (t * t).sum().item()])
