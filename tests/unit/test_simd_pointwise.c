@@ -150,6 +150,34 @@ static int large_sgd(int threads) {
 
 static void large_sgd_is_the_reference(void **state) { each_set(large_sgd, 1); }
 
+/* A rank alone updates its parameters where they lie: the bits are those of results elsewhere. */
+static int sgd_in_place(int threads) {
+    enum { N = (1 << 18) + 8, TENSORS = 5 };
+    const kolo_shape s = kolo_shape_1(N), in[] = {s, s, kolo_shape_0(), s};
+    static const kolo_attr attrs[KOLO_MAX_ATTRS] = {{.f = 0.9}, {.f = 1e-2}, {0}};
+    kolo_rng rng = kolo_rng_make(3, KOLO_RNG_TEST, 0);
+    float *tensors = kolo_pages_map(TENSORS * N * sizeof(float)), lr = 0.1F;
+    assert_non_null(tensors);
+    float *w = tensors, *g = w + N, *v = g + N, *w_next = v + N, *v_next = w_next + N;
+    for (uint64_t i = 0; i < 3 * N; i++) tensors[i] = (float)kolo_rng_normal(&rng, i);
+    kolo_kernel_spec spec;
+    test_kernel_spec(&spec, &kolo_op_sgd, attrs, 4, in, NULL, 2, NULL, threads);
+    kolo_call call = {.spec = &spec, .in = {w, g, &lr, v}, .out = {w_next, v_next}};
+    size_t scratch;
+    ASSERT_OK(kolo_simd_sgd.prepare(&spec, &call.state, &scratch));
+    kolo_simd_sgd.run(&call);
+    call.out[0] = w;
+    call.out[1] = v;
+    kolo_simd_sgd.run(&call);
+    assert_memory_equal(w, w_next, N * sizeof *w);
+    assert_memory_equal(v, v_next, N * sizeof *v);
+    kolo_simd_sgd.release(call.state);
+    kolo_pages_unmap(tensors, TENSORS * N * sizeof(float));
+    return 1;
+}
+
+static void sgd_in_place_gives_the_same_bits(void **state) { each_set(sgd_in_place, 1); }
+
 /* ---- loss ---- */
 
 static float random_floats[MAX_ELEMENTS];
@@ -292,10 +320,11 @@ static void reorder_is_the_reference(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(elementwise_is_the_reference), cmocka_unit_test(bias_is_the_reference),
-        cmocka_unit_test(sums_keep_what_they_have),     cmocka_unit_test(sgd_is_the_reference),
-        cmocka_unit_test(large_sgd_is_the_reference),   cmocka_unit_test(loss_is_the_reference),
-        cmocka_unit_test(pool_is_the_reference),        cmocka_unit_test(reorder_is_the_reference),
+        cmocka_unit_test(elementwise_is_the_reference),     cmocka_unit_test(bias_is_the_reference),
+        cmocka_unit_test(sums_keep_what_they_have),         cmocka_unit_test(sgd_is_the_reference),
+        cmocka_unit_test(large_sgd_is_the_reference),       cmocka_unit_test(loss_is_the_reference),
+        cmocka_unit_test(sgd_in_place_gives_the_same_bits), cmocka_unit_test(pool_is_the_reference),
+        cmocka_unit_test(reorder_is_the_reference),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

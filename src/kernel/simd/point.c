@@ -104,9 +104,10 @@ static void run_sgd(const kolo_call *call) {
         .momentum = (float)spec->attr[KOLO_SGD_MOMENTUM].f,
         .weight_decay = (float)spec->attr[KOLO_SGD_WEIGHT_DECAY].f,
         .nesterov = spec->attr[KOLO_SGD_NESTEROV].i != 0,
-        .streams =
-            speed && s->items >= STREAMED && is_aligned(call->out[0]) && is_aligned(call->out[1]),
     };
+    /* In place a line is in the cache when it is written: nothing is spared by going past that. */
+    job.streams = speed && s->items >= STREAMED && job.w_next != job.w && is_aligned(job.w_next) &&
+                  is_aligned(job.v_next);
     kolo_simd_parallel(spec->threads, s->items, s->loop, &job);
 }
 

@@ -40,6 +40,18 @@ INLINE window window_at(const kolo_simd_pool_job *job, int64_t oh, int64_t ow) {
 INLINE v8i splat8i(int32_t x) { return x - (v8i){0}; }
 INLINE v8f positive8(v8f x) { return select8(x > 0, x, (v8f){0}); }
 
+/* Eight places, each below 256, as bytes. (GCC converts such a vector lane by lane.) */
+INLINE void store_places(uint8_t *index, v8i place) {
+#ifdef __AVX2__
+    __m256i all = (__m256i)place;
+    __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
+    _mm_storel_epi64((__m128i *)(void *)index, _mm_packus_epi16(words, words));
+#else
+    v8b bytes = __builtin_convertvector(place, v8b);
+    memcpy(index, &bytes, 8);
+#endif
+}
+
 /* ---- maximum ---- */
 
 /* x at the window's first pixel; a pixel is `inner` floats from the next, a row `row`. */
@@ -57,8 +69,7 @@ INLINE void max_8(const float *x, int64_t row, int64_t inner, int64_t rows, int6
         }
     }
     store8(y, relu ? positive8(best) : best);
-    v8b bytes = __builtin_convertvector(place, v8b);
-    memcpy(index, &bytes, 8);
+    store_places(index, place);
 }
 
 INLINE void max_1(const float *x, int64_t row, int64_t inner, int64_t rows, int64_t columns,
@@ -147,9 +158,13 @@ static void max(const void *arg, int part, int64_t begin, int64_t end) {
 /* ---- its gradient ---- */
 
 INLINE v8i places_8(const uint8_t *index) {
+#ifdef __AVX2__
+    return (v8i)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)index));
+#else
     v8b bytes;
     memcpy(&bytes, index, 8);
     return __builtin_convertvector(bytes, v8i);
+#endif
 }
 
 INLINE v8f dy_8(const kolo_simd_pool_job *job, int64_t at) {
