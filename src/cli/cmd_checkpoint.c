@@ -27,7 +27,10 @@ int cmd_checkpoint_info(kolo_options *o) {
     char *text = NULL;
     if (!wants(o, 1)) return 2;
     kolo_status status = kolo_checkpoint_describe(o->rest[0], &text);
-    return print(status, text);
+    int failed = print(status, text);
+    if (failed) return failed;
+    status = kolo_checkpoint_check(o->rest[0]); /* what it says of itself may be all that is good */
+    return status == KOLO_OK ? 0 : cli_fail(status);
 }
 
 int cmd_checkpoint_verify(kolo_options *o) {

@@ -71,6 +71,14 @@ kolo_status kolo_checkpoint_describe(const char *path, char **out) {
 
 /* ---- verifying ---- */
 
+kolo_status kolo_checkpoint_check(const char *path) {
+    kolo_safetensors *file;
+    KOLO_TRY(kolo_safetensors_open(path, &file));
+    kolo_status status = kolo_safetensors_check(file);
+    kolo_safetensors_close(file);
+    return status;
+}
+
 /* Element i of a tensor of floats. */
 static double element(const kolo_safetensors_entry *e, int64_t i) {
     float f;
