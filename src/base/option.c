@@ -301,6 +301,12 @@ kolo_status kolo_options_set_from_file(kolo_options *o, const char *where, const
     return set_value(o, row, KOLO_OPTION_FILE, prefix, text);
 }
 
+void kolo_options_unset(kolo_options *o, const char *name) {
+    const kolo_option *row = find_row(o, name);
+    KOLO_ASSERT(row && !row->preset);
+    *value_of(o, row) = (kolo_option_value){0};
+}
+
 kolo_status kolo_options_check(const kolo_options *o) {
     for (size_t i = 0; i < o->table->n_rows; i++) {
         const kolo_option *row = &o->table->rows[i];

@@ -101,6 +101,8 @@ KOLO_SHARED kolo_status kolo_options_parse(kolo_options *o, int argc, char **arg
  * checked and kept. An option of other commands alone is passed over: a file may serve several. */
 KOLO_SHARED kolo_status kolo_options_set_from_file(kolo_options *o, const char *where,
                                                    const char *name, const char *text);
+/* Takes back what a file gave, of an option without a preset. */
+KOLO_SHARED void kolo_options_unset(kolo_options *o, const char *name);
 /* ARG when a required option is missing. */
 KOLO_SHARED kolo_status kolo_options_check(const kolo_options *o);
 KOLO_SHARED void kolo_options_fini(kolo_options *o);

@@ -289,8 +289,6 @@ void kolo_options_man(const kolo_option_table *table, const char *version, const
 /* ---- config files ---- */
 
 void kolo_options_yaml(const kolo_options *o, kolo_text *t) {
-    kolo_text_add(t, "# The options of a run; '%s %s --config FILE' repeats it.\n",
-                  o->table->program, o->command->name);
     for (size_t i = 0; i < o->table->n_rows; i++) {
         const kolo_option *row = &o->table->rows[i];
         const kolo_option_value *v = &o->values[i];

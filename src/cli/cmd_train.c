@@ -76,6 +76,9 @@ static kolo_status train_as_rank(kolo_comm *comm, int threads, kolo_options *o) 
         KOLO_TRY(set);
     }
     kolo_text config = {0};
+    kolo_text_add(&config,
+                  "# The options of a run; 'kolo train --config FILE --out DIR' repeats it "
+                  "in DIR.\n");
     kolo_options_yaml(o, &config);
     if (config.failed) {
         kolo_status status = KOLO_NOMEM(config.length);
@@ -123,7 +126,15 @@ static kolo_status check_usage(kolo_options *o) {
     return KOLO_OK;
 }
 
+/* How long a run is has two options: one that is typed replaces both of the file's. */
+static void settle_length(kolo_options *o) {
+    bool epochs = kolo_options_typed(o, "epochs"), steps = kolo_options_typed(o, "steps");
+    if (epochs && !steps) kolo_options_unset(o, "steps");
+    if (steps && !epochs) kolo_options_unset(o, "epochs");
+}
+
 int cmd_train(kolo_options *o) {
+    settle_length(o);
     kolo_status status = check_usage(o);
     if (status != KOLO_OK) return cli_fail(status);
     job_opts opts = job_opts_of(o, "workers");

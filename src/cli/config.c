@@ -126,7 +126,14 @@ kolo_status cli_read_config(kolo_options *o, const char *path) {
 }
 
 kolo_status cli_read_run_config(kolo_options *o, const char *resume) {
-    if (!resume || strcmp(resume, "latest") == 0) return KOLO_OK;
+    if (!resume) return KOLO_OK;
+    if (strcmp(resume, "latest") == 0) {
+        if (kolo_options_given(o, "model")) return KOLO_OK;
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "--resume latest stands in the command that begins the run, which is then "
+                         "given again: --model, --data, --out and the others; a run goes on by its "
+                         "folder alone with --resume DIR");
+    }
     const char *slash = strrchr(resume, '/');
     char *folder = kolo_folder_exists(resume) ? kolo_strdup(resume)
                    : slash                    ? kolo_format("%.*s", (int)(slash - resume), resume)

@@ -103,7 +103,8 @@ static const kolo_option rows[] = {
      .help = "micro-batches of a step, whose gradients add up before the update"},
     {.name = "epochs", .type = KOLO_OPTION_INT, .metavar = "N", .min = 1, .max = 1 << 30,
      .commands = CMD_TRAIN, .without = "1 unless --steps is given",
-     .help = "passes over the training data; with --steps too, the first reached ends the run"},
+     .help = "passes over the training data; with --steps too, the first reached ends the run; one of the "
+             "two typed replaces both of a file or of the run that is resumed"},
     {.name = "steps", .type = KOLO_OPTION_INT, .metavar = "N", .min = 1, .max = MANY,
      .commands = CMD_TRAIN, .without = "as many as the epochs have", .help = "optimiser steps"},
     {.name = "steps", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "100", .min = 1,

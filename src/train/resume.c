@@ -9,20 +9,94 @@
 #include "train/saves.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
+/* The samples of a step and what they are the product of; 0: a checkpoint of old does not say. */
+typedef struct step_samples {
+    int64_t all, batch, accumulate, workers;
+} step_samples;
+
+/* Reads the line of them. */
+static bool read_samples(const char *line, step_samples *s) {
+    *s = (step_samples){0};
+    int n = sscanf(line, KOLO_STEP_SAMPLES "%" SCNd64 " = %" SCNd64 " x %" SCNd64 " x %" SCNd64,
+                   &s->all, &s->batch, &s->accumulate, &s->workers);
+    return n == 1 || n == 4;
+}
+
+/* What makes the product theirs, changing one option. */
+static void add_advice(kolo_text *text, const step_samples *theirs, const step_samples *ours,
+                       bool normalizes) {
+    int64_t least = ours->batch * ours->workers, step = ours->accumulate * ours->workers;
+    if (theirs->batch == ours->batch && theirs->all % least == 0) {
+        kolo_text_add(text, "give --accumulate %" PRId64, theirs->all / least);
+    } else if (!normalizes && theirs->all % step == 0) {
+        kolo_text_add(text, "give --batch %" PRId64, theirs->all / step);
+    } else {
+        kolo_text_add(text, "give a batch, accumulate and workers of which that is the product");
+    }
+}
+
+static void add_samples(kolo_text *text, const step_samples *s) {
+    kolo_text_add(text, "%" PRId64 " samples a step", s->all);
+    if (s->batch == 0) return;
+    kolo_text_add(text, " (--batch %" PRId64 ", --accumulate %" PRId64 ", %" PRId64 " worker%s)",
+                  s->batch, s->accumulate, s->workers, s->workers == 1 ? "" : "s");
+}
+
+/* A line as the user said it: "lr: 0.1" is --lr 0.1. */
+static void add_line(kolo_text *text, const char *line, int length) {
+    int key = (int)strcspn(line, ":"), value = key + 2;
+    bool option = !memchr(line, ' ', (size_t)key) && strncmp(line, "samples:", 8) != 0;
+    if (!option || value > length) {
+        kolo_text_add(text, "\"%.*s\"", length, line);
+        return;
+    }
+    const char *said = line + value;
+    bool off = value == length || strncmp(said, "false\n", 6) == 0;
+    if (off || strncmp(said, "true\n", 5) == 0) {
+        kolo_text_add(text, "%s--%.*s", off ? "no " : "", key, line);
+    } else {
+        kolo_text_add(text, "--%.*s %.*s", key, line, length - value, line + value);
+    }
+}
+
+static kolo_status fail_difference(const char *path, const char *theirs, const char *ours,
+                                   bool normalizes) {
+    kolo_text text = {0};
+    step_samples a, b;
+    kolo_text_add(&text, "%s is of a run with ", path);
+    if (read_samples(theirs, &a) && read_samples(ours, &b)) {
+        add_samples(&text, &a);
+        kolo_text_add(&text, ", this job has ");
+        add_samples(&text, &b);
+        kolo_text_add(&text, ": ");
+        add_advice(&text, &a, &b, normalizes);
+    } else {
+        add_line(&text, theirs, (int)strcspn(theirs, "\n"));
+        kolo_text_add(&text, ", this job has ");
+        add_line(&text, ours, (int)strcspn(ours, "\n"));
+        kolo_text_add(&text, ": give it what the run had");
+    }
+    kolo_text_add(&text, ", or begin a new run with its weights by --init");
+    kolo_status status =
+        text.failed ? KOLO_NOMEM(text.length) : KOLO_FAIL(KOLO_ERR_ARG, "%s", text.text);
+    kolo_text_fini(&text);
+    return status;
+}
+
 /* ARG with the first line in which two texts differ. */
-static kolo_status compare(const char *path, const char *theirs, const char *ours) {
+static kolo_status compare(const char *path, const char *theirs, const char *ours,
+                           bool normalizes) {
     const char *a = theirs, *b = ours;
     while (*a || *b) {
         size_t n = strcspn(a, "\n"), m = strcspn(b, "\n");
-        if (n != m || memcmp(a, b, n) != 0) {
-            return KOLO_FAIL(
-                KOLO_ERR_ARG,
-                "%s is of a run with \"%.*s\", this job has \"%.*s\": give it what the "
-                "run had, or begin a new run with its weights by --init",
-                path, (int)n, a, (int)m, b);
-        }
+        step_samples one, other;
+        bool same = read_samples(a, &one) && read_samples(b, &other)
+                        ? one.all == other.all
+                        : n == m && memcmp(a, b, n) == 0;
+        if (!same) return fail_difference(path, a, b, normalizes);
         a += n + (a[n] == '\n');
         b += m + (b[m] == '\n');
     }
@@ -38,8 +112,9 @@ static kolo_status check_options(const kolo_setup *setup, const kolo_checkpoint 
                          c->path);
     }
     kolo_setup_describe_learning(setup, &ours);
-    kolo_status status =
-        ours.failed ? KOLO_NOMEM(ours.length) : compare(c->path, c->info.options, ours.text);
+    kolo_status status = ours.failed
+                             ? KOLO_NOMEM(ours.length)
+                             : compare(c->path, c->info.options, ours.text, setup->normalizes);
     kolo_text_fini(&ours);
     return status;
 }

@@ -185,9 +185,9 @@ kolo_status kolo_saves_refuse(const char *folder) {
     if (!name && kolo_folder_exists(folder)) KOLO_TRY(newest_before(folder, INT64_MAX, &name));
     if (!name) return KOLO_OK;
     kolo_status status = KOLO_FAIL(KOLO_ERR_ARG,
-                                   "%s holds %s of an earlier run: go on with it by --resume "
-                                   "latest, or choose another folder",
-                                   folder, name);
+                                   "%s holds %s of an earlier run: go on with it by --resume %s, "
+                                   "or choose another folder by --out",
+                                   folder, name, folder);
     kolo_free(name);
     return status;
 }

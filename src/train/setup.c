@@ -298,7 +298,9 @@ void kolo_setup_describe_learning(const kolo_setup *setup, kolo_text *text) {
                   o->model_options ? o->model_options : "");
     kolo_text_add(text, "data: %s\nsamples: %" PRId64 "\nseed: %" PRIu64 "\naugment: %s\n",
                   info->name, info->count, o->seed, o->augment ? o->augment : "");
-    kolo_text_add(text, "batch x accumulate x workers: %" PRId64 "\n", setup->global_batch);
+    int64_t workers = setup->global_batch / (o->batch * o->accumulate);
+    kolo_text_add(text, KOLO_STEP_SAMPLES "%" PRId64 " = %" PRId64 " x %" PRId64 " x %" PRId64 "\n",
+                  setup->global_batch, o->batch, o->accumulate, workers);
     if (setup->normalizes) kolo_text_add(text, "batch: %" PRId64 "\n", o->batch);
     describe_optimizer(o, text);
     describe_schedule(setup, text);

@@ -23,7 +23,8 @@ typedef struct kolo_setup {
 kolo_status kolo_setup_open(const kolo_train_opts *opts, int workers, kolo_setup *setup);
 /* Appends what jobs must have in common to compute the same but for rounding, a line each:
  * "lr: 0.1". The numbers of workers and micro-batches are none of it, their product with the batch
- * is. */
+ * is: of that line what stands behind "=" may differ. */
+#define KOLO_STEP_SAMPLES "batch x accumulate x workers: "
 void kolo_setup_describe_learning(const kolo_setup *setup, kolo_text *text);
 /* Appends what all ranks of a job must have in common: that and more. */
 void kolo_setup_describe(const kolo_setup *setup, kolo_text *text);

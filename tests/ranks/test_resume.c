@@ -222,9 +222,25 @@ static void other_workers_go_on_where_the_mathematics_allows(void **state) {
     const outcome *o = train(1, &opts);
     assert_int_equal(o->status, KOLO_ERR_ARG);
     assert_string_equal(o->error,
-                        "run/checkpoint-15.safetensors is of a run with \"batch x accumulate x "
-                        "workers: 10\", this job has \"batch x accumulate x workers: 5\": give it "
-                        "what the run had, or begin a new run with its weights by --init");
+                        "run/checkpoint-15.safetensors is of a run with 10 samples a step (--batch "
+                        "5, --accumulate 1, 2 workers), this job has 5 samples a step (--batch 5, "
+                        "--accumulate 1, 1 worker): give --accumulate 2, or begin a new run with "
+                        "its weights by --init");
+    static const struct {
+        int ranks;
+        int64_t batch, accumulate;
+        const char *advice;
+    } others[] = {{1, 20, 1, ": give --batch 10, "},
+                  {1, 5, 3, ": give --accumulate 2, "},
+                  {2, 10, 1, ": give --batch 5, "},
+                  {3, 5, 1, ": give a batch, accumulate and workers of which that is the product"}};
+    for (size_t i = 0; i < KOLO_COUNT(others); i++) {
+        opts.batch = others[i].batch;
+        opts.accumulate = others[i].accumulate;
+        o = train(others[i].ranks, &opts);
+        assert_int_equal(o->status, KOLO_ERR_ARG);
+        if (!strstr(o->error, others[i].advice)) fail_msg("%s", o->error);
+    }
     forget();
     kolo_train_opts net = {.model = "resnet20",
                            .model_options = "width=2",
@@ -239,7 +255,7 @@ static void other_workers_go_on_where_the_mathematics_allows(void **state) {
     net.batch = 8;
     o = train(1, &net);
     assert_int_equal(o->status, KOLO_ERR_ARG);
-    assert_non_null(strstr(o->error, "\"batch: 4\", this job has \"batch: 8\""));
+    assert_non_null(strstr(o->error, "a run with --batch 4, this job has --batch 8: give"));
     forget();
 }
 
@@ -269,12 +285,12 @@ static void a_job_that_differs_is_told_in_what(void **state) {
     static const char *const texts[] = {
         "\"model options: hidden=8\", this job has \"model options: hidden=9\"",
         "\"samples: 90\", this job has \"samples: 91\"",
-        "\"seed: 0\", this job has \"seed: 1\"",
-        "\"augment: \", this job has \"augment: flip\"",
-        "\"momentum: 0.5\", this job has \"momentum: 0.25\"",
-        "\"lr: 0.01\", this job has \"lr: 0.5\"",
-        "\"optimizer: sgd\", this job has \"optimizer: adam\"",
-        "\"schedule: constant\", this job has \"schedule: cosine\"",
+        "--seed 0, this job has --seed 1",
+        "no --augment, this job has --augment flip",
+        "--momentum 0.5, this job has --momentum 0.25",
+        "--lr 0.01, this job has --lr 0.5",
+        "--optimizer sgd, this job has --optimizer adam",
+        "--schedule constant, this job has --schedule cosine",
     };
     for (size_t i = 0; i < KOLO_COUNT(others); i++) {
         others[i].resume = "run";
@@ -322,7 +338,7 @@ static void what_can_go_on_is_kept(void **state) {
     assert_int_equal(o->status, KOLO_ERR_ARG);
     assert_string_equal(o->error,
                         "run holds checkpoint-4.safetensors of an earlier run: go on with it by "
-                        "--resume latest, or choose another folder");
+                        "--resume run, or choose another folder by --out");
     assert_true(kolo_file_exists("run/checkpoint-2.safetensors"));
     opts.resume = "run";
     train_well(1, &opts);

@@ -123,6 +123,10 @@ static void wrong_use_is_one_line_and_exit_2(void **state) {
          "kolo: --checkpoint-every needs --out DIR, the folder of the checkpoints\n"},
         {"train --model mlp --data synthetic --resume latest --steps 1",
          "kolo: --resume latest needs --out DIR, the folder of the checkpoints\n"},
+        {"train --resume latest",
+         "kolo: --resume latest stands in the command that begins the run, which is then given "
+         "again: --model, --data, --out and the others; a run goes on by its folder alone with "
+         "--resume DIR\n"},
         {"train --model mlp --data synthetic --checkpoint-every 2x --out o",
          "kolo: --checkpoint-every 2x: must be a number of steps, such as 500, or of epochs, such "
          "as "
@@ -327,6 +331,36 @@ static void a_run_is_repeated_from_its_config(void **state) {
     kolo_free(first);
 }
 
+/* A folder's config.yaml begins the run again elsewhere, and goes on with it here; of epochs and
+ * steps what is typed counts alone. */
+static void a_run_is_longer_or_shorter_as_typed(void **state) {
+    static const struct {
+        const char *arguments;
+        int64_t steps;
+    } cases[] = {
+        {"--model mlp:hidden=4 --data synthetic:N=40,test=4 --batch 10 --threads 1 --steps 3 "
+         "--checkpoint-every 1 --out long",
+         3},
+        {"--resume long --epochs 2", 8},
+        {"--resume long --steps 9", 9},
+        {"--resume long --steps 11 --epochs 5", 11},
+        {"--config long/config.yaml --epochs 1 --out anew", 4},
+        {"--config long/config.yaml --out twice", 11},
+        {"--resume twice", 11},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        char line[512];
+        snprintf(line, sizeof line, "train %s --progress none --json a.json", cases[i].arguments);
+        if (run(line) != 0) fail_msg("%s: %s", line, test_contents("err"));
+        json_t *result = read_json("a.json");
+        assert_int_equal(int_of(result, "steps"), cases[i].steps);
+        json_decref(result);
+    }
+    assert_fails("train --config long/config.yaml --progress none", 2,
+                 "kolo: long holds checkpoint-11.safetensors of an earlier run: go on with it by "
+                 "--resume long, or choose another folder by --out\n");
+}
+
 static void a_benchmark_says_what_its_losses_are(void **state) {
     assert_int_equal(run("bench train --model mlp --batch 4 --steps 1 --threads 1 --json -"), 0);
     json_t *result = read_json("out");
@@ -525,6 +559,13 @@ static void weights_go_in_and_out(void **state) {
     assert_int_equal(run("checkpoint verify old/checkpoint-final.safetensors"), 0);
     assert_int_equal(run("checkpoint info old/checkpoint-final.safetensors"), 0);
     assert_true(says("out", "model_options  hidden=4\n"));
+    assert_int_equal(system("cp old/checkpoint-final.safetensors damaged && "
+                            "printf x | dd of=damaged bs=1 conv=notrunc status=none "
+                            "seek=$(($(stat -c %s damaged) - 1))"),
+                     0);
+    assert_int_equal(run("checkpoint info damaged"), 1);
+    assert_true(says("out", "model_options  hidden=4\n"));
+    assert_true(says("err", "kolo: damaged: "));
     assert_int_equal(
         run("checkpoint export old/checkpoint-final.safetensors --out w --format native"), 0);
     assert_int_equal(run("checkpoint diff w old/checkpoint-final.safetensors"), 0);
@@ -573,6 +614,7 @@ int main(void) {
         cmocka_unit_test(families_and_pages),
         cmocka_unit_test(config_files_are_checked_to_the_column),
         cmocka_unit_test(a_run_is_repeated_from_its_config),
+        cmocka_unit_test(a_run_is_longer_or_shorter_as_typed),
         cmocka_unit_test(a_benchmark_says_what_its_losses_are),
         cmocka_unit_test(waiting_threads_do_not_burn_cores),
         cmocka_unit_test(measured_times_are_kept),

@@ -289,8 +289,7 @@ static void resolved_values_are_written_as_a_config_file(void **state) {
     ASSERT_OK(parse(&o, 0, "--dish=a\"b --salt 0.1 --oil 1M --lid --book b", store));
     kolo_text t = {0};
     kolo_options_yaml(&o, &t);
-    assert_string_equal(t.text, "# The options of a run; 'chef cook --config FILE' repeats it.\n"
-                                "pans: 1\n"
+    assert_string_equal(t.text, "pans: 1\n"
                                 "salt: 0.1\n"
                                 "heat: \"medium\"\n"
                                 "oil: 1048576\n"
