@@ -108,7 +108,8 @@ typedef struct kolo_op {
     kolo_cost (*cost)(
         const kolo_shape_query *q); /* NULL: no flops, bytes of all inputs and outputs */
     bool with_updates;              /* reads reduced gradients, as updates do */
-    bool view;  /* output 0 is input 0 under another shape: no kernel, no memory */
+    bool in_place; /* leaves most of what it updates as it was, and so may lie upon it */
+    bool view;     /* output 0 is input 0 under another shape: no kernel, no memory */
     bool cheap; /* costs no more than its memory traffic: rather made again than kept, if asked */
     unsigned bf16; /* bit i: input i is taken in bf16, where a model computes in that */
     unsigned

@@ -113,6 +113,22 @@ extern const kolo_op kolo_op_layer_norm, kolo_op_layer_norm_bwd;
 enum { KOLO_EMBEDDING_ROWS };
 extern const kolo_op kolo_op_embedding, kolo_op_embedding_bwd, kolo_op_position_bwd;
 
+/* Row-sparse gradients, {rows [R,C], ids i32 [R]}, of tables [V,C]: ids ascend, each once, and
+ * behind the last are -1, with rows of zeros. embedding_bwd_rows: dy [N,T,C], ids i32 [N,T] ->
+ * rows, ids, where embedding_bwd's dw is not of ids that do not occur; merge_rows: rows [M,C], ids
+ * i32 [M] in any order, or -1 -> rows, ids; rows of one id are summed in their order. V is `table`,
+ * R is `room`, at least the smaller of V and the ids that come in. merge_rows stands with the
+ * updates. */
+enum { KOLO_ROWS_TABLE, KOLO_ROWS_ROOM };
+extern const kolo_op kolo_op_embedding_bwd_rows, kolo_op_merge_rows;
+
+/* sgd_rows: w [V,C], rows, ids, lr [] -> w': w - lr times the rows. adam_rows: w, rows, ids, lr [],
+ * update [], m, v -> w', m', v': where ids are, m' = beta1 m + (1 - beta1) row, v' = beta2 v + (1 -
+ * beta2) row^2 and w' = w - lr sqrt(1 - beta2^update) / (1 - beta1^update) m' / (sqrt(v') + eps);
+ * all else is as it was. As PyTorch's SparseAdam: eps is not as kolo_op_adam has it, and moments
+ * fade only when their row occurs. The first three attributes are adam's. */
+extern const kolo_op kolo_op_sgd_rows, kolo_op_adam_rows;
+
 /* mask_tokens: draw [], first_sample [], ids i32 [N,T], y i32 [N,T] -> masked, labels, segments,
  * all i32 [N,T], [random i32 [N]]: of each window `count` places are drawn, one of each of as many
  * nearly equal stretches; their labels are their ids, all others -1; of the drawn ids eight of ten

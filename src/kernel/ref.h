@@ -50,5 +50,7 @@ extern const kolo_kernel kolo_ref_mul, kolo_ref_matmul;
 extern const kolo_kernel kolo_ref_adam, kolo_ref_square_sum, kolo_ref_clip_factor;
 extern const kolo_kernel kolo_ref_layer_norm, kolo_ref_layer_norm_bwd;
 extern const kolo_kernel kolo_ref_embedding, kolo_ref_embedding_bwd, kolo_ref_position_bwd;
+extern const kolo_kernel kolo_ref_embedding_bwd_rows, kolo_ref_merge_rows;
+extern const kolo_kernel kolo_ref_sgd_rows, kolo_ref_adam_rows;
 extern const kolo_kernel kolo_ref_attention, kolo_ref_attention_bwd, kolo_ref_mask_tokens;
 extern const kolo_kernel kolo_ref_lstm, kolo_ref_lstm_bwd, kolo_ref_shift;

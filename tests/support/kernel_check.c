@@ -29,7 +29,9 @@ static void set_layout(kolo_tensor *t, const char *text) {
 static kolo_dtype dtype_of(const kolo_op *op, const kolo_attr *attr, int input) {
     bool labels = op == &kolo_op_softmax_xent || op == &kolo_op_softmax_xent_bwd ||
                   op == &kolo_op_accuracy || op == &kolo_op_confusion;
-    bool ids = op == &kolo_op_embedding || op == &kolo_op_embedding_bwd;
+    bool ids = op == &kolo_op_embedding || op == &kolo_op_embedding_bwd ||
+               op == &kolo_op_embedding_bwd_rows || op == &kolo_op_merge_rows;
+    if (input == 2 && op->in_place) return KOLO_DTYPE_I32;
     if (input == 1 && (labels || ids)) return KOLO_DTYPE_I32;
     if (op == &kolo_op_attention || op == &kolo_op_attention_bwd) {
         int more = op == &kolo_op_attention ? KOLO_ATTENTION_INPUTS : KOLO_ATTENTION_BWD_INPUTS;

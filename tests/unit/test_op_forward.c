@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MAX_NUMBERS = 16, MAX_INPUTS = 6, MAX_OUTPUTS = 3 };
+enum { MAX_NUMBERS = 16, MAX_INPUTS = 7, MAX_OUTPUTS = 3 };
 #define S1(a)    \
     {            \
         1, { a } \
@@ -298,6 +298,24 @@ static const forward_case cases[] = {
     {"ids outside, twice", &kolo_op_embedding_bwd, 2, .in = {S3(2, 3, 2), S2(2, 3)}, .types = "fi",
      .attr = {{3}}, .data = {{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, {0, 2, 3, 2, -1, 1}},
      .out = {{1, 2, 11, 12, 10, 12}}},
+    {"ids outside, twice, room to spare", &kolo_op_embedding_bwd_rows, 2,
+     .in = {S3(2, 3, 2), S2(2, 3)}, .types = "fi", .attr = {{4}, {5}},
+     .data = {{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, {3, 0, 4, 0, -1, 1}},
+     .out = {{10, 12, 11, 12, 1, 2, 0, 0, 0, 0}, {0, 1, 3, -1, -1}}},
+    {"of two ranks", &kolo_op_merge_rows, 2, .in = {S2(4, 2), S1(4)}, .types = "fi",
+     .attr = {{9}, {4}}, .data = {{1, 2, 3, 4, 5, 6, 0, 0}, {2, 7, 2, -1}},
+     .out = {{6, 8, 3, 4, 0, 0, 0, 0}, {2, 7, -1, -1}}},
+    {"two of three rows", &kolo_op_sgd_rows, 4, .in = {S2(3, 2), S2(3, 2), S1(3), {0, {0}}},
+     .types = "ffif", .data = {{1, 2, 3, 4, 5, 6}, {1, 2, 4, 8, 0, 0}, {0, 2, -1}, {0.5}},
+     .out = {{0.5, 1, 3, 4, 3, 2}}},
+    {"one of two rows, second update", &kolo_op_adam_rows, 7,
+     .in = {S2(2, 2), S2(1, 2), S1(1), {0, {0}}, {0, {0}}, S2(2, 2), S2(2, 2)}, .types = "ffiffff",
+     .attr = {{.f = 0.5}, {.f = 0.75}, {.f = 0.5}},
+     .data = {{1, 2, 3, 4}, {2, 0}, {1}, {0.75}, {2}, {1, 2, 0, 2}, {3, 4, 5, 12}},
+     .out = {{1, 2, 3 - 0.66143782776614768 / (2.1794494717703365 + 0.5),
+              4 - 0.66143782776614768 / 3.5},
+             {1, 2, 1, 1},
+             {3, 4, 4.75, 9}}},
     {"more rows", &kolo_op_position_bwd, 1, .in = {S3(2, 3, 2)}, .attr = {{4}},
      .data = {{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}}, .out = {{8, 10, 12, 14, 16, 18, 0, 0}}},
     {"causal, two heads", &kolo_op_attention, 1, .in = {S3(1, 2, 6)}, .attr = {{2}, {1}},

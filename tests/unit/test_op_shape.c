@@ -481,6 +481,50 @@ static void inner_rules_refuse_what_does_not_fit(void **state) {
     }
 }
 
+/* Rows and their ids, of which the types differ. */
+static void row_sparse_rules_refuse_what_does_not_fit(void **state) {
+    const kolo_shape dy = {3, {2, 4, 6}}, ids = kolo_shape_2(2, 4), rows = kolo_shape_2(5, 6);
+    const kolo_shape table = kolo_shape_2(9, 6), five = kolo_shape_1(5), one = kolo_shape_0();
+    const struct {
+        const kolo_op *op;
+        int n_in;
+        kolo_shape in[KOLO_MAX_IO];
+        kolo_attr attr[KOLO_MAX_ATTRS];
+        const char *what; /* NULL: it fits */
+    } cases[] = {
+        {&kolo_op_embedding_bwd_rows, 2, {dy, ids}, {{9}, {8}}, NULL},
+        {&kolo_op_embedding_bwd_rows, 2, {dy, ids}, {{3}, {3}}, NULL},
+        {&kolo_op_embedding_bwd_rows, 2, {dy, ids}, {{9}, {7}}, "8 or more"},
+        {&kolo_op_embedding_bwd_rows, 2, {dy, ids}, {{3}, {2}}, "3 or more"},
+        {&kolo_op_embedding_bwd_rows, 2, {dy, ids}, {{0}, {8}}, "0 rows"},
+        {&kolo_op_embedding_bwd_rows, 2, {dy, five}, {{9}, {8}}, "N,T"},
+        {&kolo_op_merge_rows, 2, {rows, five}, {{9}, {5}}, NULL},
+        {&kolo_op_merge_rows, 2, {rows, ids}, {{9}, {5}}, "an id for each row"},
+        {&kolo_op_merge_rows, 2, {rows, five}, {{9}, {4}}, "5 or more"},
+        {&kolo_op_sgd_rows, 4, {table, rows, five, one}, {{0}}, NULL},
+        {&kolo_op_sgd_rows, 4, {kolo_shape_2(9, 5), rows, five, one}, {{0}}, "as wide"},
+        {&kolo_op_sgd_rows, 4, {table, rows, five, five}, {{0}}, "learning rate"},
+        {&kolo_op_adam_rows, 7, {table, rows, five, one, one, table, table}, {{0}}, NULL},
+        {&kolo_op_adam_rows, 7, {table, rows, five, one, one, table, rows}, {{0}}, "one shape"},
+        {&kolo_op_adam_rows, 7, {table, rows, five, one, five, table, table}, {{0}}, "number of"},
+        {&kolo_op_adam_rows, 7, {table, rows, five, one, one, table, table}, {{.f = 1}}, "beta1"},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        kolo_tensor in[KOLO_MAX_IO], out[KOLO_MAX_IO];
+        for (int k = 0; k < cases[i].n_in; k++) {
+            bool is_ids = k == (cases[i].op->in_place ? 2 : 1);
+            in[k] = kolo_tensor_plain(is_ids ? KOLO_DTYPE_I32 : KOLO_DTYPE_F32, cases[i].in[k]);
+        }
+        kolo_shape_query q = {.attr = cases[i].attr, .n_in = cases[i].n_in, .in = in, .out = out};
+        kolo_status status = cases[i].op->shape(&q);
+        if (!cases[i].what) {
+            ASSERT_OK(status);
+        } else if (status != KOLO_ERR_ARG || !strstr(kolo_last_error(), cases[i].what)) {
+            fail_msg("case %zu, %s: \"%s\"", i, cases[i].op->name, kolo_last_error());
+        }
+    }
+}
+
 static void costs_count_multiply_adds(void **state) {
     kolo_graph *g;
     ASSERT_OK(kolo_graph_create(NULL, &g));
@@ -512,6 +556,7 @@ int main(void) {
         cmocka_unit_test(failures_name_op_and_shapes),
         cmocka_unit_test(the_first_failure_stays),
         cmocka_unit_test(inner_rules_refuse_what_does_not_fit),
+        cmocka_unit_test(row_sparse_rules_refuse_what_does_not_fit),
         cmocka_unit_test(costs_count_multiply_adds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

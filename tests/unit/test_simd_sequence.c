@@ -142,6 +142,53 @@ static void embedding(int threads) {
 
 static void embedding_is_the_reference(void **state) { each_set(embedding); }
 
+/* ---- row-sparse gradients ---- */
+
+static void rows(int threads) {
+    static const struct {
+        int64_t table, n, t, c, room;
+    } all[] = {
+        {11, 3, 7, 16, 11},      {11, 3, 7, 5, 13}, {5000, 4, 32, 70, 128},
+        {1 << 23, 2, 3, 33, 64}, {1, 1, 4, 8, 1},   {1 << 30, 20, 30, 3, 600},
+        {300, 8, 500, 1, 300},
+    };
+    kolo_kernel_spec spec;
+    for (size_t i = 0; i < KOLO_COUNT(all); i++) {
+        int64_t table = all[i].table, n = all[i].n, t = all[i].t, c = all[i].c;
+        const kolo_attr attr[KOLO_MAX_ATTRS] = {{table}, {all[i].room}};
+        const kolo_shape in[] = {{3, {n, t, c}}, kolo_shape_2(n, t)};
+        const kolo_shape merged[] = {kolo_shape_2(n * t, c), kolo_shape_1(n * t)};
+        const void *ids[] = {NULL, integers(n * t, -1, table + 1, i)};
+        test_kernel_spec(&spec, &kolo_op_embedding_bwd_rows, attr, 2, in, NULL, 2, NULL, threads);
+        check(&kolo_simd_embedding_bwd_rows, &spec, ids, 1e-6);
+        test_kernel_spec(&spec, &kolo_op_merge_rows, attr, 2, merged, NULL, 2, NULL, threads);
+        check(&kolo_simd_merge_rows, &spec, ids, 1e-6);
+    }
+}
+
+static void rows_are_the_reference(void **state) { each_set(rows); }
+
+static void row_updates(int threads) {
+    static const int32_t ids[] = {0, 3, 4, 9, 17, -1, -1};
+    static float squares[20 * 70], lr = 0.01f, update = 3;
+    static const int64_t channels[] = {1, 16, 70};
+    kolo_kernel_spec spec;
+    for (size_t i = 0; i < KOLO_COUNT(squares); i++) squares[i] = 0.01f * (float)(i % 17);
+    for (size_t i = 0; i < KOLO_COUNT(channels); i++) {
+        const kolo_attr attr[KOLO_MAX_ATTRS] = {{.f = 0.9}, {.f = 0.99}, {.f = 1e-4}};
+        kolo_shape table = kolo_shape_2(20, channels[i]), one = kolo_shape_0();
+        const kolo_shape in[] = {
+            table, kolo_shape_2(7, channels[i]), kolo_shape_1(7), one, one, table, table};
+        const void *data[] = {NULL, NULL, ids, &lr, &update, NULL, squares};
+        test_kernel_spec(&spec, &kolo_op_sgd_rows, NULL, 4, in, NULL, 1, NULL, threads);
+        check(&kolo_simd_sgd_rows, &spec, data, 1e-6);
+        test_kernel_spec(&spec, &kolo_op_adam_rows, attr, 7, in, NULL, 3, NULL, threads);
+        check(&kolo_simd_adam_rows, &spec, data, 1e-6);
+    }
+}
+
+static void row_updates_are_the_reference(void **state) { each_set(row_updates); }
+
 /* ---- attention ---- */
 
 static const struct {
@@ -309,6 +356,8 @@ int main(void) {
         cmocka_unit_test(gelu_of_linear_is_the_reference),
         cmocka_unit_test(layer_norm_is_the_reference),
         cmocka_unit_test(embedding_is_the_reference),
+        cmocka_unit_test(rows_are_the_reference),
+        cmocka_unit_test(row_updates_are_the_reference),
         cmocka_unit_test(attention_is_the_reference),
         cmocka_unit_test(weights_are_dropped_as_often_as_is_said),
         cmocka_unit_test(lstm_is_the_reference),

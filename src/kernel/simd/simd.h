@@ -339,7 +339,18 @@ typedef struct kolo_simd_embedding_job { /* items: tokens; embedding_bwd: slices
     float *out; /* y; the gradient */
 } kolo_simd_embedding_job;
 
+typedef struct kolo_simd_rows_job { /* items: rows */
+    int64_t channels;
+    const int32_t *ids;           /* below 0: none */
+    const int32_t *order, *first; /* sum: x's rows in the order of their ids; where each begins */
+    const float *x;               /* what is summed; the gradient's rows */
+    float lr;                     /* sgd; adam: with its corrections */
+    float beta1, beta2, eps;      /* adam */
+    float *out, *mean, *square;   /* sums; the table, and its moments */
+} kolo_simd_rows_job;
+
 typedef struct kolo_simd_token_table {
+    kolo_simd_loop sum_rows, sgd_rows, adam_rows;
     kolo_simd_loop layer_norm, layer_norm_bwd, layer_norm_sums;
     kolo_simd_loop embedding, embedding_bwd, position_bwd;
 } kolo_simd_token_table;
@@ -467,5 +478,7 @@ extern const kolo_kernel kolo_simd_sigmoid, kolo_simd_sigmoid_bwd, kolo_simd_mul
 extern const kolo_kernel kolo_simd_tanh, kolo_simd_tanh_bwd;
 extern const kolo_kernel kolo_simd_layer_norm, kolo_simd_layer_norm_bwd;
 extern const kolo_kernel kolo_simd_embedding, kolo_simd_embedding_bwd, kolo_simd_position_bwd;
+extern const kolo_kernel kolo_simd_embedding_bwd_rows, kolo_simd_merge_rows;
+extern const kolo_kernel kolo_simd_sgd_rows, kolo_simd_adam_rows;
 extern const kolo_kernel kolo_simd_attention, kolo_simd_attention_bwd, kolo_simd_mask_tokens;
 extern const kolo_kernel kolo_simd_lstm, kolo_simd_lstm_bwd, kolo_simd_shift;

@@ -1,6 +1,6 @@
-/* Loops over tokens: layer normalisation and embedding. Rows are dealt to threads; the parameters'
- * gradients are summed over slices of channels, whose rows every thread walks in order, so that
- * they do not depend on the threads. */
+/* Loops over tokens: layer normalisation, embedding, row-sparse gradients. Rows are dealt to
+ * threads; the parameters' gradients are summed over slices of channels, whose rows every thread
+ * walks in order, so that they do not depend on the threads. */
 #include "kernel/simd/math.h"
 #include "kernel/simd/simd.h"
 
@@ -137,6 +137,49 @@ static void position_bwd(const void *arg, int part, int64_t begin, int64_t end) 
     }
 }
 
+/* ---- row-sparse gradients ---- */
+
+/* Items are rows of the result: the sum of x's rows that order[first[k] .. first[k + 1]) names. */
+static void sum_rows(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_rows_job *job = arg;
+    int64_t n = job->channels;
+    for (int64_t k = begin; k < end; k++) {
+        float *to = job->out + k * n;
+        const int32_t *i = job->order + job->first[k], *last = job->order + job->first[k + 1];
+        if (i == last) {
+            memset(to, 0, sizeof(float) * (size_t)n);
+            continue;
+        }
+        memcpy(to, job->x + *i * n, sizeof(float) * (size_t)n);
+        while (++i < last) add_row(to, job->x + *i * n, n);
+    }
+}
+
+static void sgd_rows(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_rows_job *job = arg;
+    int64_t n = job->channels;
+    for (int64_t k = begin; k < end && job->ids[k] >= 0; k++) {
+        const float *g = job->x + k * n;
+        float *w = job->out + job->ids[k] * n, lr = job->lr;
+        for (int64_t c = 0; c < n; c++) w[c] -= lr * g[c];
+    }
+}
+
+static void adam_rows(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_rows_job job = *(const kolo_simd_rows_job *)arg;
+    int64_t n = job.channels;
+    for (int64_t k = begin; k < end && job.ids[k] >= 0; k++) {
+        const float *g = job.x + k * n;
+        float *w = job.out + job.ids[k] * n;
+        float *m = job.mean + job.ids[k] * n, *v = job.square + job.ids[k] * n;
+        for (int64_t c = 0; c < n; c++) {
+            m[c] = job.beta1 * m[c] + (1 - job.beta1) * g[c];
+            v[c] = job.beta2 * v[c] + (1 - job.beta2) * g[c] * g[c];
+            w[c] -= job.lr * m[c] / (sqrtf(v[c]) + job.eps);
+        }
+    }
+}
+
 const kolo_simd_token_table KOLO_SIMD_TABLE(kolo_simd_token_) = {
     .layer_norm = layer_norm,
     .layer_norm_bwd = layer_norm_bwd,
@@ -144,4 +187,7 @@ const kolo_simd_token_table KOLO_SIMD_TABLE(kolo_simd_token_) = {
     .embedding = embedding,
     .embedding_bwd = embedding_bwd,
     .position_bwd = position_bwd,
+    .sum_rows = sum_rows,
+    .sgd_rows = sgd_rows,
+    .adam_rows = adam_rows,
 };
