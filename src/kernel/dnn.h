@@ -118,27 +118,36 @@ void kolo_dnn_unbind(void *bound);
 void kolo_dnn_release(void *state);
 const char *kolo_dnn_implementation(const void *state);
 
-/* A kernel row: `name` is both the op's name and the start of its builder's. */
-#define KOLO_DNN_KERNEL(op_)                                                                      \
-    static double op_##_fit(kolo_kernel_spec *spec) { return kolo_dnn_fit(spec, op_##_build); }   \
-    static kolo_status op_##_prepare(const kolo_kernel_spec *spec, void **state, size_t *bytes) { \
-        return kolo_dnn_prepare(spec, op_##_build, state, bytes);                                 \
-    }                                                                                             \
-    const kolo_kernel kolo_dnn_##op_ = {                                                          \
-        .name = "dnn_" #op_,                                                                      \
-        .op = &kolo_op_##op_,                                                                     \
-        .fit = op_##_fit,                                                                         \
-        .prepare = op_##_prepare,                                                                 \
-        .bind = kolo_dnn_bind,                                                                    \
-        .run = kolo_dnn_run,                                                                      \
-        .unbind = kolo_dnn_unbind,                                                                \
-        .release = kolo_dnn_release,                                                              \
-        .implementation = kolo_dnn_implementation,                                                \
+/* A kernel row: `name` is also the start of its builder's. */
+#define KOLO_DNN_KERNEL_AS(name_, op_, winograd_)                                  \
+    static double name_##_fit(kolo_kernel_spec *spec) {                            \
+        return kolo_dnn_fit(spec, name_##_build);                                  \
+    }                                                                              \
+    static kolo_status name_##_prepare(const kolo_kernel_spec *spec, void **state, \
+                                       size_t *bytes) {                            \
+        return kolo_dnn_prepare(spec, name_##_build, state, bytes);                \
+    }                                                                              \
+    const kolo_kernel kolo_dnn_##name_ = {                                         \
+        .name = "dnn_" #name_,                                                     \
+        .op = &kolo_op_##op_,                                                      \
+        .fit = name_##_fit,                                                        \
+        .prepare = name_##_prepare,                                                \
+        .bind = kolo_dnn_bind,                                                     \
+        .run = kolo_dnn_run,                                                       \
+        .unbind = kolo_dnn_unbind,                                                 \
+        .release = kolo_dnn_release,                                               \
+        .implementation = kolo_dnn_implementation,                                 \
+        .winograd = winograd_,                                                     \
     }
+#define KOLO_DNN_KERNEL(op_) KOLO_DNN_KERNEL_AS(op_, op_, false)
 
 extern const kolo_kernel kolo_dnn_conv2d, kolo_dnn_conv2d_bwd_data, kolo_dnn_conv2d_bwd_weights;
 extern const kolo_kernel kolo_dnn_linear, kolo_dnn_linear_bwd_data, kolo_dnn_linear_bwd_weights;
 extern const kolo_kernel kolo_dnn_reorder, kolo_dnn_matmul;
+extern const kolo_kernel kolo_dnn_wino, kolo_dnn_wino_bwd_data, kolo_dnn_wino_bwd_weights;
+extern const kolo_kernel kolo_dnn_conv2d_split, kolo_dnn_conv2d_bwd_data_split;
+extern const kolo_kernel kolo_dnn_linear_split, kolo_dnn_linear_bwd_data_split;
+extern const kolo_kernel kolo_dnn_matmul_split;
 
 /* Of the library that runs. */
 void kolo_dnn_version(int version[3]);

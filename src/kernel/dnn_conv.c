@@ -4,7 +4,10 @@
  * set of them is a reference loop for another that is the same bytes. So a plan is the best of
  * several attempts: each tensor as it stands, in an equivalent format (channels of one; blocks
  * counted as channels), weights in the node's layout or in the one oneDNN likes with a reorder
- * between. Winograd is never asked for: its formats hold no master weights. */
+ * between.
+ *
+ * oneDNN's Winograd, F(4x4, 3x3), is three kernels more. oneDNN 2.6 has it for AVX-512 alone, on
+ * channels in blocks of 16, with weights in an ordinary layout that it transforms in each run. */
 #include "kernel/dnn.h"
 
 #include <math.h>
@@ -17,6 +20,7 @@ typedef struct conv {
     const kolo_kernel_spec *spec;
     conv_pass pass;
     kolo_tensor x, w, y; /* of the node */
+    dnnl_alg_kind_t algorithm;
     int64_t groups;
     bool relu, bias;
     dnnl_dims_t strides, dilates, pads;
@@ -41,6 +45,18 @@ static double conv_efficiency(const char *impl, conv_pass pass, double in, doubl
     return share;
 }
 
+/* Seconds of Winograd, in which a last tile may stand over the image, and transformed filters, 36
+ * points each, may leave the caches. It is taken to be a little slower than our own, whose bits no
+ * number of threads changes: where it is the faster, a measured time says so. */
+static double wino_seconds(const conv *c, double flops, double bytes, const kolo_tensor *w,
+                           const kolo_tensor *y) {
+    double h = (double)y->shape.dim[2], wide = (double)y->shape.dim[3];
+    double filled = h * wide / (16 * ceil(h / 4) * ceil(wide / 4));
+    double efficiency = filled * (c->pass == CONV_BWD_WEIGHTS ? 1.3 : 1.5);
+    double filters = 4.0 * 36 / 9 * (double)kolo_shape_count(&w->shape);
+    return kolo_kernel_seconds(flops, bytes, efficiency) + kolo_kernel_seconds(0, filters, 1.2);
+}
+
 /* Seconds of a primitive on x, w, y. */
 static double conv_seconds(const conv *c, const char *impl, const kolo_tensor *x,
                            const kolo_tensor *w, const kolo_tensor *y) {
@@ -54,6 +70,7 @@ static double conv_seconds(const conv *c, const char *impl, const kolo_tensor *x
         out = (double)wd[1];
     }
     bool nhwc = x->layout.order[3] == 1 && x->layout.n_blocks == 0;
+    if (c->algorithm == dnnl_convolution_winograd) return wino_seconds(c, flops, bytes, w, y);
     return kolo_kernel_seconds(flops, bytes, conv_efficiency(impl, c->pass, in, out, nhwc));
 }
 
@@ -65,19 +82,20 @@ static dnnl_primitive_desc_t create_conv(const conv *c, kolo_dnn_plan *plan,
                                          const dnnl_memory_desc_t *y,
                                          const dnnl_memory_desc_t *bias) {
     dnnl_convolution_desc_t forward, op;
-    if (dnnl_dilated_convolution_forward_desc_init(
-            &forward, dnnl_forward_training, dnnl_convolution_direct, x, w, bias, y, c->strides,
-            c->dilates, c->pads, c->pads) != dnnl_success) {
+    /* What is only a hint to a gradient is direct: Winograd need not have all directions. */
+    dnnl_alg_kind_t algorithm = c->pass == CONV_FWD ? c->algorithm : dnnl_convolution_direct;
+    if (dnnl_dilated_convolution_forward_desc_init(&forward, dnnl_forward_training, algorithm, x, w,
+                                                   bias, y, c->strides, c->dilates, c->pads,
+                                                   c->pads) != dnnl_success) {
         return NULL;
     }
     if (c->pass == CONV_FWD) return kolo_dnn_create(plan, &forward, c->relu, NULL);
     dnnl_status_t status =
         c->pass == CONV_BWD_DATA
             ? dnnl_dilated_convolution_backward_data_desc_init(
-                  &op, dnnl_convolution_direct, x, w, y, c->strides, c->dilates, c->pads, c->pads)
-            : dnnl_dilated_convolution_backward_weights_desc_init(&op, dnnl_convolution_direct, x,
-                                                                  w, bias, y, c->strides,
-                                                                  c->dilates, c->pads, c->pads);
+                  &op, c->algorithm, x, w, y, c->strides, c->dilates, c->pads, c->pads)
+            : dnnl_dilated_convolution_backward_weights_desc_init(
+                  &op, c->algorithm, x, w, bias, y, c->strides, c->dilates, c->pads, c->pads);
     dnnl_primitive_desc_t hint = NULL;
     if (status != dnnl_success ||
         dnnl_primitive_desc_create(&hint, &forward, NULL, plan->engine, NULL) != dnnl_success) {
@@ -229,15 +247,20 @@ static kolo_status build_conv(const conv *c, kolo_dnn_plan *plan) {
     return KOLO_OK;
 }
 
-static conv conv_of(const kolo_kernel_spec *spec, conv_pass pass, const kolo_tensor *x,
-                    const kolo_tensor *w, const kolo_tensor *y) {
+static conv conv_of(const kolo_kernel_spec *spec, conv_pass pass) {
     const kolo_attr *a = spec->attr;
+    bool data = pass == CONV_BWD_DATA, weights = pass == CONV_BWD_WEIGHTS;
     return (conv){
         .spec = spec,
         .pass = pass,
-        .x = *x,
-        .w = *w,
-        .y = *y,
+        .algorithm = dnnl_convolution_direct,
+        .x = data      ? spec->out[0]
+             : weights ? spec->in[1]
+                       : spec->in[0],
+        .w = weights ? spec->out[0] : spec->in[1],
+        .y = pass == CONV_FWD ? spec->out[0] : spec->in[0],
+        .bias = weights ? spec->n_out > 1 : pass == CONV_FWD && spec->n_in > 2,
+        .relu = pass == CONV_FWD && a[KOLO_CONV_RELU].i != 0,
         .groups = a[KOLO_CONV_GROUPS].i,
         .strides = {a[KOLO_CONV_STRIDE_H].i, a[KOLO_CONV_STRIDE_W].i},
         .dilates = {a[KOLO_CONV_DILATION_H].i - 1, a[KOLO_CONV_DILATION_W].i - 1},
@@ -245,24 +268,50 @@ static conv conv_of(const kolo_kernel_spec *spec, conv_pass pass, const kolo_ten
     };
 }
 
+static kolo_status build_direct(const kolo_kernel_spec *spec, conv_pass pass, kolo_dnn_plan *plan) {
+    conv c = conv_of(spec, pass);
+    return build_conv(&c, plan);
+}
+
 static kolo_status conv2d_build(const kolo_kernel_spec *spec, kolo_dnn_plan *plan) {
-    conv c = conv_of(spec, CONV_FWD, &spec->in[0], &spec->in[1], &spec->out[0]);
-    c.bias = spec->n_in > 2;
-    c.relu = spec->attr[KOLO_CONV_RELU].i != 0;
-    return build_conv(&c, plan);
+    return build_direct(spec, CONV_FWD, plan);
 }
-
 static kolo_status conv2d_bwd_data_build(const kolo_kernel_spec *spec, kolo_dnn_plan *plan) {
-    conv c = conv_of(spec, CONV_BWD_DATA, &spec->out[0], &spec->in[1], &spec->in[0]);
-    return build_conv(&c, plan);
+    return build_direct(spec, CONV_BWD_DATA, plan);
 }
-
 static kolo_status conv2d_bwd_weights_build(const kolo_kernel_spec *spec, kolo_dnn_plan *plan) {
-    conv c = conv_of(spec, CONV_BWD_WEIGHTS, &spec->in[1], &spec->out[0], &spec->in[0]);
-    c.bias = spec->n_out > 1;
-    return build_conv(&c, plan);
+    return build_direct(spec, CONV_BWD_WEIGHTS, plan);
 }
 
 KOLO_DNN_KERNEL(conv2d);
 KOLO_DNN_KERNEL(conv2d_bwd_data);
 KOLO_DNN_KERNEL(conv2d_bwd_weights);
+
+/* ---- Winograd ---- */
+
+/* Its transformed images, for the whole batch, may take many times the images' own memory. */
+enum { MOST_WINO_SCRATCH = 256 << 20 };
+
+static kolo_status build_wino(const kolo_kernel_spec *spec, conv_pass pass, kolo_dnn_plan *plan) {
+    conv c = conv_of(spec, pass);
+    c.algorithm = dnnl_convolution_winograd;
+    *plan = (kolo_dnn_plan){0};
+    if (c.w.shape.dim[2] != 3 || c.w.shape.dim[3] != 3) return KOLO_OK;
+    KOLO_TRY(build_conv(&c, plan));
+    if (plan->scratch_bytes > MOST_WINO_SCRATCH) kolo_dnn_plan_fini(plan);
+    return KOLO_OK;
+}
+
+static kolo_status wino_build(const kolo_kernel_spec *spec, kolo_dnn_plan *plan) {
+    return build_wino(spec, CONV_FWD, plan);
+}
+static kolo_status wino_bwd_data_build(const kolo_kernel_spec *spec, kolo_dnn_plan *plan) {
+    return build_wino(spec, CONV_BWD_DATA, plan);
+}
+static kolo_status wino_bwd_weights_build(const kolo_kernel_spec *spec, kolo_dnn_plan *plan) {
+    return build_wino(spec, CONV_BWD_WEIGHTS, plan);
+}
+
+KOLO_DNN_KERNEL_AS(wino, conv2d, true);
+KOLO_DNN_KERNEL_AS(wino_bwd_data, conv2d_bwd_data, true);
+KOLO_DNN_KERNEL_AS(wino_bwd_weights, conv2d_bwd_weights, true);

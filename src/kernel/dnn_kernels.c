@@ -10,7 +10,21 @@ void kolo_dnn_version(int version[3]) {
 }
 
 const kolo_kernel *const kolo_dnn_kernels[] = {
-    &kolo_dnn_conv2d,  &kolo_dnn_conv2d_bwd_data, &kolo_dnn_conv2d_bwd_weights,
-    &kolo_dnn_linear,  &kolo_dnn_linear_bwd_data, &kolo_dnn_linear_bwd_weights,
-    &kolo_dnn_reorder, &kolo_dnn_matmul,          NULL,
+    &kolo_dnn_conv2d,
+    &kolo_dnn_conv2d_bwd_data,
+    &kolo_dnn_conv2d_bwd_weights,
+    &kolo_dnn_wino,
+    &kolo_dnn_wino_bwd_data,
+    &kolo_dnn_wino_bwd_weights,
+    &kolo_dnn_linear,
+    &kolo_dnn_linear_bwd_data,
+    &kolo_dnn_linear_bwd_weights,
+    &kolo_dnn_reorder,
+    &kolo_dnn_matmul,
+    &kolo_dnn_conv2d_split,
+    &kolo_dnn_conv2d_bwd_data_split,
+    &kolo_dnn_linear_split,
+    &kolo_dnn_linear_bwd_data_split,
+    &kolo_dnn_matmul_split,
+    NULL,
 };

@@ -78,6 +78,8 @@ kolo_status kolo_kernel_select_tuned(kolo_kernel_set set, kolo_tuner *tuner, kol
     double best_time = 0;
     bool best_measured = false;
     const kolo_kernel *candidate;
+    spec->kernels = set;
+    spec->tuner = tuner;
     for (size_t i = 0; (candidate = kolo_kernel_at(i)); i++) {
         if (candidate->op != spec->op) continue;
         if (set == KOLO_KERNELS_REF && !kolo_kernel_is_ref(candidate)) continue;
@@ -96,7 +98,7 @@ kolo_status kolo_kernel_select_tuned(kolo_kernel_set set, kolo_tuner *tuner, kol
         best_time = time;
         best_measured = measured;
     }
-    if (set == KOLO_KERNELS_BEST && (!best || kolo_kernel_is_ref(best))) {
+    if (set != KOLO_KERNELS_REF && (!best || kolo_kernel_is_ref(best))) {
         kolo_kernel_spec trial = *spec;
         double time = kolo_wide_kernel.fit(&trial);
         if (time >= 0 && (!best || time < best_time)) {

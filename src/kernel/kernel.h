@@ -12,12 +12,29 @@
 #include "graph/graph.h"
 #include "graph/op.h"
 
+/* Which kernels a plan may use. */
+typedef enum kolo_kernel_set {
+    KOLO_KERNELS_BEST,   /* the fastest that fits */
+    KOLO_KERNELS_REF,    /* reference kernels only */
+    KOLO_KERNELS_DIRECT, /* the fastest that fits and multiplies each number with each as the op
+                            says: no Winograd */
+} kolo_kernel_set;
+
+static inline kolo_kernel_set kolo_kernel_set_of(bool reference, bool no_winograd) {
+    return reference ? KOLO_KERNELS_REF : no_winograd ? KOLO_KERNELS_DIRECT : KOLO_KERNELS_BEST;
+}
+
+struct kolo_tuner;
+
 /* A node with everything resolved: what a kernel is made from. */
 typedef struct kolo_kernel_spec {
     const kolo_op *op;
     const kolo_attr *attr;
     int n_in, n_out, threads;
     kolo_tensor in[KOLO_MAX_IO], out[KOLO_MAX_IO];
+    /* Set by the selection, for kernels that select others in `fit` and `prepare`. */
+    kolo_kernel_set kernels;
+    struct kolo_tuner *tuner; /* may be NULL */
 } kolo_kernel_spec;
 
 /* A layout that `fit` may choose: rank 0 on a tensor of higher rank. Only weights (input 1 of
@@ -56,25 +73,12 @@ typedef struct kolo_kernel {
     bool winograd; /* saves multiplications, and rounds more */
 } kolo_kernel;
 
-/* Which kernels a plan may use. */
-typedef enum kolo_kernel_set {
-    KOLO_KERNELS_BEST,   /* the fastest that fits */
-    KOLO_KERNELS_REF,    /* reference kernels only */
-    KOLO_KERNELS_DIRECT, /* the fastest that fits and multiplies each number with each as the op
-                            says: no Winograd */
-} kolo_kernel_set;
-
-static inline kolo_kernel_set kolo_kernel_set_of(bool reference, bool no_winograd) {
-    return reference ? KOLO_KERNELS_REF : no_winograd ? KOLO_KERNELS_DIRECT : KOLO_KERNELS_BEST;
-}
-
 /* The kernel with the least time for the spec among the set, its open layouts chosen; *seconds (may
  * be NULL) is its estimate. UNSUPPORTED, naming op, dtypes and layouts, when none fits. */
 kolo_status kolo_kernel_select(kolo_kernel_set set, kolo_kernel_spec *spec,
                                const kolo_kernel **kernel, double *seconds);
 /* The same by the times that `tuner` (may be NULL) knows or measures; where it has one of any
  * kernel for the spec, those without count for nothing. */
-struct kolo_tuner;
 kolo_status kolo_kernel_select_tuned(kolo_kernel_set set, struct kolo_tuner *tuner,
                                      kolo_kernel_spec *spec, const kolo_kernel **kernel,
                                      double *seconds);

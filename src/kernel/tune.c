@@ -1,9 +1,10 @@
 /* Tuners: a hash table of times by key, its text form, and the measuring.
  *
- * Measured are the kernels of convolutions and linear layers alone: elsewhere there is hardly a
- * choice. Each is run once to warm up, then a few times more; the least time counts, since all that
- * disturbs a measurement makes it longer. What is hopeless is not measured, or not again: a kernel
- * whose estimate, or first run, is a multiple of the best time of the same work in any layout. */
+ * Measured are the kernels of convolutions and products of matrices alone: elsewhere there is
+ * hardly a choice. Each is run once to warm up, then a few times more; the least time counts, since
+ * all that disturbs a measurement makes it longer. What is hopeless is not measured, or not again:
+ * a kernel whose estimate, or first run, is a multiple of the best time of the same work in any
+ * layout. */
 #include "kernel/tune.h"
 
 #include "base/rng.h"
@@ -181,6 +182,7 @@ static bool is_tuned(const kolo_op *op) {
     static const kolo_op *const tuned[] = {
         &kolo_op_conv2d, &kolo_op_conv2d_bwd_data, &kolo_op_conv2d_bwd_weights,
         &kolo_op_linear, &kolo_op_linear_bwd_data, &kolo_op_linear_bwd_weights,
+        &kolo_op_matmul,
     };
     for (size_t i = 0; i < KOLO_COUNT(tuned); i++) {
         if (tuned[i] == op) return true;

@@ -41,7 +41,8 @@ static double fit(kolo_kernel_spec *spec) {
     kolo_kernel_spec wide = in_f32(spec);
     if (spec->op == &kolo_op_convert || spec->op == &kolo_op_reorder) return -1;
     for (int i = 0; i < spec->n_in + spec->n_out; i++) any |= is_half(spec, i);
-    if (!any || kolo_kernel_select(KOLO_KERNELS_BEST, &wide, &kernel, &seconds) != KOLO_OK) {
+    if (!any ||
+        kolo_kernel_select_tuned(spec->kernels, spec->tuner, &wide, &kernel, &seconds) != KOLO_OK) {
         return -1;
     }
     for (int i = 0; i < spec->n_in; i++) spec->in[i].layout = wide.in[i].layout;
@@ -58,7 +59,7 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
     s->widen = kolo_simd_isa_now()->point->widen;
     s->narrow = kolo_simd_isa_now()->point->narrow;
     s->spec = in_f32(spec);
-    KOLO_TRY(kolo_kernel_select(KOLO_KERNELS_BEST, &s->spec, &s->kernel, NULL));
+    KOLO_TRY(kolo_kernel_select_tuned(spec->kernels, spec->tuner, &s->spec, &s->kernel, NULL));
     if (s->kernel->prepare) KOLO_TRY(s->kernel->prepare(&s->spec, &s->state, &s->inner));
     size_t bytes = kolo_round_up(s->inner, 64);
     for (int i = 0; i < spec->n_in + spec->n_out; i++) {

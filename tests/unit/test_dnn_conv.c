@@ -42,7 +42,7 @@ typedef struct conv_run {
     const conv_case *conv;
     kolo_attr attr[KOLO_MAX_ATTRS];
     kolo_shape x, w, y, b;
-    const char *x_layout, *y_layout;
+    const char *x_layout, *y_layout, *kernel;
     int threads;
 } conv_run;
 
@@ -51,7 +51,11 @@ static int64_t places(int64_t size, int64_t kernel, int64_t stride, int64_t pad,
 }
 
 static conv_run run_of(const conv_case *c, const char *const pair[2], int threads) {
-    conv_run r = {.conv = c, .x_layout = pair[0], .y_layout = pair[1], .threads = threads};
+    conv_run r = {.conv = c,
+                  .x_layout = pair[0],
+                  .y_layout = pair[1],
+                  .kernel = "dnn_conv2d",
+                  .threads = threads};
     const int64_t attr[] = {c->stride_h,   c->stride_w,   c->pad_h, c->pad_w,
                             c->dilation_h, c->dilation_w, c->groups};
     for (size_t i = 0; i < KOLO_COUNT(attr); i++) r.attr[i].i = attr[i];
@@ -63,12 +67,19 @@ static conv_run run_of(const conv_case *c, const char *const pair[2], int thread
     return r;
 }
 
+/* The kernel of the run's family for a pass, where it fits, against the reference. */
+static bool check(const conv_run *r, const char *pass, kolo_kernel_spec *spec) {
+    char name[64];
+    snprintf(name, sizeof name, "%s%s", r->kernel, pass);
+    return test_dnn_kernel(name, spec);
+}
+
 static bool check_forward(conv_run *r, const char *w_layout, bool bias, bool relu) {
     kolo_kernel_spec spec;
     r->attr[KOLO_CONV_RELU].i = relu;
     test_kernel_spec(&spec, &kolo_op_conv2d, r->attr, 2 + bias, (kolo_shape[]){r->x, r->w, r->b},
                      (const char *[]){r->x_layout, w_layout, "a"}, 1, &r->y_layout, r->threads);
-    bool fits = test_dnn_kernel("dnn_conv2d", &spec);
+    bool fits = check(r, "", &spec);
     r->attr[KOLO_CONV_RELU].i = 0;
     return fits;
 }
@@ -79,7 +90,7 @@ static bool check_bwd_data(conv_run *r, const char *w_layout) {
     r->attr[KOLO_CONV_SIZE_W].i = r->conv->w;
     test_kernel_spec(&spec, &kolo_op_conv2d_bwd_data, r->attr, 2, (kolo_shape[]){r->y, r->w},
                      (const char *[]){r->y_layout, w_layout}, 1, &r->x_layout, r->threads);
-    return test_dnn_kernel("dnn_conv2d_bwd_data", &spec);
+    return check(r, "_bwd_data", &spec);
 }
 
 static bool check_bwd_weights(conv_run *r, const char *w_layout, bool bias) {
@@ -90,7 +101,7 @@ static bool check_bwd_weights(conv_run *r, const char *w_layout, bool bias) {
     test_kernel_spec(&spec, &kolo_op_conv2d_bwd_weights, r->attr, 2, (kolo_shape[]){r->y, r->x},
                      (const char *[]){r->y_layout, r->x_layout}, 1 + bias,
                      (const char *[]){w_layout, "a"}, r->threads);
-    return test_dnn_kernel("dnn_conv2d_bwd_weights", &spec);
+    return check(r, "_bwd_weights", &spec);
 }
 
 /* Each case in each pair of layouts, its weights open (forward) and in layouts of the list, a third
@@ -136,6 +147,36 @@ static void padded_channels_count_as_channels(void **state) {
     }
 }
 
+/* oneDNN has Winograd for AVX-512 and blocks of 16 channels; before, it never fits. */
+static void winograd_is_the_reference(void **state) {
+    static const conv_case wino[] = {
+        {"whole tiles", 2, 32, 16, 16, 48, 3, 3, 1, 1, 1, 1, 1, 1, 1},
+        {"tiles over the edge", 3, 16, 13, 14, 32, 3, 3, 1, 1, 1, 1, 1, 1, 1},
+        {"stride", 2, 16, 16, 16, 16, 3, 3, 2, 2, 1, 1, 1, 1, 1},
+        {"1x1", 2, 16, 16, 16, 16, 1, 1, 1, 1, 0, 0, 1, 1, 1},
+    };
+    const char *const blocks[] = {"aBcd16b", "aBcd16b"};
+    for (size_t i = 0; i < KOLO_COUNT(wino); i++) {
+        bool may = i < 2 && kolo_kernel_isa() >= 2;
+        for (int threads = 1; threads <= 2; threads++) {
+            conv_run r = run_of(&wino[i], blocks, threads);
+            r.kernel = "dnn_wino";
+            assert_int_equal(check_forward(&r, "any", true, true), may);
+            assert_int_equal(check_forward(&r, "ABcd16b16a", false, false), may);
+            assert_int_equal(check_bwd_data(&r, "ABcd16b16a"), may);
+            assert_int_equal(check_bwd_weights(&r, "ABcd16b16a", true), may);
+        }
+    }
+}
+
+static void winograd_can_be_forbidden(void **state) {
+    static const char *const names[] = {"dnn_wino", "dnn_wino_bwd_data", "dnn_wino_bwd_weights"};
+    for (size_t i = 0; i < KOLO_COUNT(names); i++) {
+        const kolo_kernel *kernel = test_kernel(names[i]);
+        assert_true(kernel && kernel->winograd);
+    }
+}
+
 static void wrong_types_do_not_fit(void **state) {
     conv_run r = run_of(&cases[0], layouts[0], 1);
     kolo_kernel_spec spec;
@@ -172,6 +213,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(conv_is_the_reference),
         cmocka_unit_test(padded_channels_count_as_channels),
+        cmocka_unit_test(winograd_is_the_reference),
+        cmocka_unit_test(winograd_can_be_forbidden),
         cmocka_unit_test(wrong_types_do_not_fit),
         cmocka_unit_test(failed_allocations_are_reported),
     };

@@ -131,6 +131,46 @@ static void hopeless_kernels_are_not_measured(void **state) {
     kolo_tuner_destroy(tuner);
 }
 
+/* The linear layer inside linear_gelu is one of those that the tuner knows. */
+static void known_times_choose_inside_a_kernel(void **state) {
+    static const char *const linear[] = {"dnn_linear", "simd_linear"};
+    const kolo_kernel *const outer = &kolo_simd_linear_gelu;
+    const kolo_shape in[] = {kolo_shape_2(16, 64), kolo_shape_2(32, 64), kolo_shape_1(32)};
+    if (!test_kernel(linear[0])) skip();
+    kolo_text all = {0};
+    for (int fast = -1; fast < 2; fast++) {
+        kolo_tuner *tuner;
+        kolo_kernel_spec spec;
+        const kolo_kernel *kernel;
+        ASSERT_OK(kolo_tuner_create("machine", &tuner));
+        test_kernel_spec(&spec, &kolo_op_linear_gelu, NULL, 3, in, NULL, 1, NULL, 1);
+        if (fast < 0) { /* all kernels of the layer inside are measured */
+            kolo_tuner_measure(tuner, true, NULL, NULL);
+        } else {
+            kolo_text text = {0};
+            kolo_text_add(&text, "kolo tuning 1\n");
+            add_line(&text, &all, linear[fast], 1);
+            add_line(&text, &all, linear[!fast], 500);
+            ASSERT_OK(kolo_tuner_read(tuner, "text", text.text));
+            kolo_text_fini(&text);
+        }
+        ASSERT_OK(kolo_kernel_select_tuned(KOLO_KERNELS_BEST, tuner, &spec, &kernel, NULL));
+        assert_ptr_equal(kernel, outer);
+        void *made = NULL;
+        size_t scratch;
+        ASSERT_OK(outer->prepare(&spec, &made, &scratch));
+        bool ours = strcmp(outer->implementation(made), "simd_linear") == 0;
+        if (fast < 0) {
+            kolo_tuner_write(tuner, false, &all);
+        } else {
+            assert_int_equal(ours, fast == 1);
+        }
+        outer->release(made);
+        kolo_tuner_destroy(tuner);
+    }
+    kolo_text_fini(&all);
+}
+
 static void broken_texts_are_refused_whole(void **state) {
     static const char *const texts[][2] = {
         {"", "text does not begin with \"kolo tuning 1\""},
@@ -164,6 +204,7 @@ int main(void) {
         cmocka_unit_test(times_are_measured_once_and_kept),
         cmocka_unit_test(known_times_choose),
         cmocka_unit_test(hopeless_kernels_are_not_measured),
+        cmocka_unit_test(known_times_choose_inside_a_kernel),
         cmocka_unit_test(broken_texts_are_refused_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

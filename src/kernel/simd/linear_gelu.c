@@ -55,25 +55,33 @@ static int64_t rows_of_block(const kolo_kernel_spec *spec) {
     return kolo_min_i64(rows_of(&spec->in[X]), kolo_max_i64(fit_cache, LEAST_ROWS));
 }
 
+/* The kernel of a linear layer of `rows` rows, and its layout of weights. */
+static kolo_status select_linear(const kolo_kernel_spec *spec, int64_t rows,
+                                 kolo_kernel_spec *linear, const kolo_kernel **kernel,
+                                 double *seconds) {
+    *linear = linear_of(spec, rows);
+    return kolo_kernel_select_tuned(spec->kernels, spec->tuner, linear, kernel, seconds);
+}
+
 static double fit(kolo_kernel_spec *spec) {
     const kolo_kernel *kernel;
+    kolo_kernel_spec linear;
     double seconds, bytes = 2 * (double)kolo_tensor_bytes(&spec->out[0]);
     if (!kolo_spec_floats_are(spec, KOLO_DTYPE_F32)) return -1;
     for (int i = 0; i < spec->n_in + spec->n_out; i++) {
         const kolo_tensor *t = i < spec->n_in ? &spec->in[i] : &spec->out[i - spec->n_in];
         if (i != W && !kolo_layout_is_plain(&t->layout)) return -1;
     }
-    kolo_kernel_spec linear = linear_of(spec, rows_of(&spec->in[X]));
-    if (kolo_kernel_select(KOLO_KERNELS_BEST, &linear, &kernel, &seconds) != KOLO_OK) return -1;
+    int64_t rows = rows_of(&spec->in[X]), block_rows = rows_of_block(spec);
+    if (select_linear(spec, block_rows, &linear, &kernel, &seconds) != KOLO_OK) return -1;
     spec->in[W].layout = linear.in[W].layout;
-    return seconds + kolo_kernel_seconds(0, bytes, 2);
+    return seconds * (double)rows / (double)block_rows + kolo_kernel_seconds(0, bytes, 2);
 }
 
 static kolo_status prepare_block(block *b, const kolo_kernel_spec *spec, int64_t rows,
                                  size_t *scratch_bytes) {
     size_t bytes = 0;
-    b->spec = linear_of(spec, rows);
-    KOLO_TRY(kolo_kernel_select(KOLO_KERNELS_BEST, &b->spec, &b->kernel, NULL));
+    KOLO_TRY(select_linear(spec, rows, &b->spec, &b->kernel, NULL));
     if (b->kernel->prepare) KOLO_TRY(b->kernel->prepare(&b->spec, &b->state, &bytes));
     if (bytes > *scratch_bytes) *scratch_bytes = bytes;
     return KOLO_OK;
