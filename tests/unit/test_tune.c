@@ -149,8 +149,8 @@ static void known_times_choose_inside_a_kernel(void **state) {
         } else {
             kolo_text text = {0};
             kolo_text_add(&text, "kolo tuning 1\n");
-            add_line(&text, &all, linear[fast], 1);
-            add_line(&text, &all, linear[!fast], 500);
+            add_line(&text, &all, linear[fast], 1e-6);
+            add_line(&text, &all, linear[!fast], 2e-6);
             ASSERT_OK(kolo_tuner_read(tuner, "text", text.text));
             kolo_text_fini(&text);
         }
