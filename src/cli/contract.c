@@ -103,7 +103,8 @@ kolo_status contract_open(contract *c, const launch_opts *opts) {
                     .secret_fd = -1,
                     .listen_fd = -1,
                     .report_fds = {-1, -1},
-                    .ended_fds = {-1, -1}};
+                    .ended_fds = {-1, -1},
+                    .leader_fds = {-1, -1}};
     KOLO_TRY(open_secret(&c->secret_fd));
     if (opts->own_command) {
         size_t n = (size_t)opts->n_ranks;
@@ -112,6 +113,7 @@ kolo_status contract_open(contract *c, const launch_opts *opts) {
         for (size_t r = 0; r < n; r++) c->reports[r] = -1;
     }
     KOLO_TRY(kolo_pipe(c->ended_fds));
+    KOLO_TRY(kolo_pipe(c->leader_fds));
     fcntl(c->ended_fds[1], F_SETFL, O_NONBLOCK);
     KOLO_TRY(kolo_env_copy(&c->env));
     KOLO_TRY(set_openmp(&c->env, opts));
@@ -127,14 +129,14 @@ kolo_status contract_of_rank(contract *c, int r, int keep[CONTRACT_FDS], int *n_
     KOLO_TRY(kolo_env_set(&c->env, "RANK", "%d", r));
     KOLO_TRY(kolo_env_set(&c->env, "LOCAL_RANK", "%d", r));
     kolo_env_unset(&c->env, "KOLO_LISTEN_FD");
-    kolo_env_unset(&c->env, "KOLO_ENDED_FD");
     kolo_env_unset(&c->env, "KOLO_REPORT_FD");
     if (r == 0) {
         keep[n++] = c->listen_fd;
         KOLO_TRY(kolo_env_set(&c->env, "KOLO_LISTEN_FD", "%d", c->listen_fd));
-        keep[n++] = c->ended_fds[0];
-        KOLO_TRY(kolo_env_set(&c->env, "KOLO_ENDED_FD", "%d", c->ended_fds[0]));
     }
+    int ended_fd = r == 0 ? c->ended_fds[0] : c->leader_fds[0];
+    keep[n++] = ended_fd;
+    KOLO_TRY(kolo_env_set(&c->env, "KOLO_ENDED_FD", "%d", ended_fd));
     if (c->reports) {
         if (c->report_fds[1] >= 0) close(c->report_fds[1]); /* the rank before has it */
         KOLO_TRY(kolo_pipe(c->report_fds));
@@ -157,10 +159,12 @@ void contract_close_shared(contract *c) {
     close_one(&c->listen_fd);
     close_one(&c->report_fds[1]);
     close_one(&c->ended_fds[0]);
+    close_one(&c->leader_fds[0]);
 }
 
 void contract_tell_end(contract *c, int r) {
     int32_t ended[2] = {r, 0};
+    if (r == 0) close_one(&c->leader_fds[1]);
     (void)!write(c->ended_fds[1], ended, sizeof ended); /* it may be gone, or have long joined */
 }
 
@@ -193,6 +197,7 @@ void contract_close(contract *c) {
     if (!c->opts) return;
     contract_close_shared(c);
     close_one(&c->ended_fds[1]);
+    close_one(&c->leader_fds[1]);
     for (int r = 0; c->reports && r < c->opts->n_ranks; r++) close_one(&c->reports[r]);
     kolo_free(c->reports);
     kolo_env_fini(&c->env);

@@ -76,9 +76,8 @@ static kolo_status read_env(kolo_contract *c, const char **secret_file) {
     KOLO_TRY(need(port));
     KOLO_TRY(env_int(port, 1, PORT_MOST, 0, &c->master_port));
     *secret_file = getenv("KOLO_SECRET_FILE");
-    if (c->rank != 0) return KOLO_OK;
-    KOLO_TRY(env_int("KOLO_LISTEN_FD", 3, INT32_MAX, -1, &c->listen_fd));
-    return env_int("KOLO_ENDED_FD", 3, INT32_MAX, -1, &c->ended_fd);
+    KOLO_TRY(env_int("KOLO_ENDED_FD", 3, INT32_MAX, -1, &c->ended_fd));
+    return c->rank == 0 ? env_int("KOLO_LISTEN_FD", 3, INT32_MAX, -1, &c->listen_fd) : KOLO_OK;
 }
 
 /* Appends the first line of a file, or where a link leads; nothing when there is no such thing. */

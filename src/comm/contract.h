@@ -16,7 +16,9 @@ typedef struct kolo_contract {
     int processors; /* that the ranks of this host may run on together, once they are known */
     uint64_t host;  /* equal where ranks can share memory */
     int listen_fd;  /* rank 0's listening socket, or -1 */
-    int ended_fd;   /* rank 0's pipe from the launcher, or -1: see contract.c */
+    /* A pipe from the launcher, or -1: on rank 0 it says which ranks have ended well, on the others
+     * its end says that rank 0 has. */
+    int ended_fd;
 } kolo_contract;
 
 /* Reads and checks it, with the key that the job's secret makes (world > 1). Contradictions and

@@ -240,6 +240,12 @@ static kolo_status try_address(kolo_joining *j, const char *address, int64_t dea
     return status;
 }
 
+/* Where nobody listens, the launcher may know that nobody will. */
+static bool leader_ended(const kolo_joining *j) {
+    struct pollfd pipe = {.fd = j->place.ended_fd};
+    return pipe.fd >= 0 && poll(&pipe, 1, 0) == 1 && (pipe.revents & POLLHUP);
+}
+
 /* Connects and enters, again and again while nobody is there yet. Where rank 0 has several
  * addresses no way may lead to some of them: each gets a second at a time. */
 static kolo_status reach_leader(kolo_joining *j, int *fd, kolo_nonces *nonces) {
@@ -265,6 +271,10 @@ static kolo_status reach_leader(kolo_joining *j, int *fd, kolo_nonces *nonces) {
                              kolo_joining_s(j));
         }
         if (status != KOLO_ERR_PEER && !several) return status; /* another one may be better */
+        if (leader_ended(j)) {
+            return KOLO_FAIL(KOLO_ERR_PEER,
+                             "rank 0 has ended (exit status 0) without forming the group");
+        }
         if (kolo_now_ns() + RETRY_NS > j->deadline_ns) {
             char last[160];
             snprintf(last, sizeof last, "%s", kolo_last_error());

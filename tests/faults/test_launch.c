@@ -398,6 +398,10 @@ static void a_rank_that_ends_before_it_joins_is_noticed(void **state) {
         start_job(2, "[ $RANK = 1 ] && exit 0; exec '" KOLO_COMMAND "' bench allreduce --sizes 8");
     assert_int_equal(end_job(&job).code, 1);
     assert_contains("err", "rank 1 has ended (exit status 0) without joining the group");
+    job =
+        start_job(2, "[ $RANK = 0 ] && exit 0; exec '" KOLO_COMMAND "' bench allreduce --sizes 8");
+    assert_int_equal(end_job(&job).code, 1);
+    assert_contains("err", "rank 0 has ended (exit status 0) without forming the group");
 }
 
 /* ---- wrong use ---- */
