@@ -57,7 +57,9 @@ static void reduce_scatter(const ring *g, kolo_schedule *s) {
         }
     }
     kolo_schedule_round(s);
+    if (g->chunks > 1) add_send(g, s, chunk_of(g, me + 1, 0));
     kolo_schedule_reduce(s, before.first, half, before.count);
+    if (g->chunks == 1) add_send(g, s, chunk_of(g, me + 1, 0));
 }
 
 /* Steps 0 .. n-2: pass on slice r + 1 - step, receive slice r - step in its place. */
@@ -66,9 +68,10 @@ static void allgather(const ring *g, kolo_schedule *s) {
     for (int step = 0; step < g->team->size - 1; step++) {
         for (size_t c = 0; c < g->chunks; c++) {
             range in = chunk_of(g, me - step, c);
-            /* The first round also holds the last addition, listed before this send. */
-            if (step > 0 || c > 0) kolo_schedule_round(s);
-            add_send(g, s, chunk_of(g, me + 1 - step, c));
+            if (step > 0 || c > 0) { /* else it shares a round with the last addition */
+                kolo_schedule_round(s);
+                add_send(g, s, chunk_of(g, me + 1 - step, c));
+            }
             add_recv(g, s, KOLO_BUFFER_DATA, in.first, in.count);
         }
     }

@@ -332,6 +332,45 @@ static kolo_status run_entry(kolo_request *q, size_t i, size_t end, entry_progre
 
 /* ---- rounds and stages ---- */
 
+/* Whether a send of the next round may go while this one, [first, end), still receives: it reads
+ * nothing that is to come, and no earlier send to anybody is open. */
+static bool may_go_ahead(const kolo_request *q, const kolo_entry *send, size_t first, size_t end) {
+    for (size_t i = first; i < end; i++) {
+        const kolo_entry *e = &q->schedule->entries[i];
+        if (q->entries[i - first].done) continue;
+        bool apart = e->to != send->from || e->to_first + e->count <= send->from_first ||
+                     send->from_first + send->count <= e->to_first;
+        if (e->kind != KOLO_ENTRY_RECV || !apart) return false;
+    }
+    return true;
+}
+
+/* Starts the sends that the next round begins with, so that a link is not idle from the end of one
+ * message until this rank has noticed the end of another. */
+static kolo_status send_ahead(kolo_request *q, size_t first, size_t end, bool *moved) {
+    const kolo_schedule *s = q->schedule;
+    if (q->round + 1 == s->n_rounds) return KOLO_OK;
+    size_t next_end = kolo_schedule_round_end(s, q->round + 1);
+    for (size_t i = end; i < next_end && s->entries[i].kind == KOLO_ENTRY_SEND; i++) {
+        entry_progress *p = &q->ahead[i - end];
+        size_t before = p->moved, n;
+        if (p->done) continue;
+        if (!may_go_ahead(q, &s->entries[i], first, end)) return KOLO_OK;
+        KOLO_TRY(run_entry(q, i, next_end, p, &n));
+        *moved = *moved || p->done || p->moved != before;
+    }
+    return KOLO_OK;
+}
+
+/* To the next round, of which some sends may have gone. */
+static void end_round(kolo_request *q, size_t n) {
+    entry_progress *through = q->entries;
+    memset(through, 0, n * sizeof *through);
+    q->entries = q->ahead;
+    q->ahead = through;
+    q->round++;
+}
+
 /* Runs the current round; `complete` when all its entries are. */
 static kolo_status run_round(kolo_request *q, bool *complete, bool *moved) {
     size_t first = q->schedule->rounds[q->round];
@@ -346,10 +385,8 @@ static kolo_status run_round(kolo_request *q, bool *complete, bool *moved) {
         *moved = *moved || p->done || p->moved != before;
         *complete = *complete && p->done;
     }
-    if (*complete) {
-        memset(q->entries, 0, (end - first) * sizeof *q->entries);
-        q->round++;
-    }
+    if (!*complete) return send_ahead(q, first, end, moved);
+    end_round(q, end - first);
     return KOLO_OK;
 }
 

@@ -103,6 +103,7 @@ struct kolo_request {
     uint32_t phase;
     int met;                 /* ranks below this one have announced this start */
     entry_progress *entries; /* of the current round */
+    entry_progress *ahead;   /* of the next one: sends that went already */
     void *scratch;           /* this start's */
     size_t scratch_bytes;    /* of the block to give back; 0: the place's payload */
     size_t moved;            /* send and receive: bytes that have come */

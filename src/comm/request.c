@@ -305,12 +305,14 @@ static kolo_status make_tables(kolo_request *q) {
         if (w > widest) widest = w;
     }
     q->entries = kolo_zalloc(widest * sizeof *q->entries);
+    q->ahead = kolo_zalloc(widest * sizeof *q->ahead);
     q->peer_data = kolo_zalloc(n * (size_t)q->n_parts * sizeof *q->peer_data);
     q->peer_scratch = kolo_zalloc(n * sizeof *q->peer_scratch);
     q->met_seq = kolo_zalloc(n * sizeof *q->met_seq);
     q->from = kolo_zalloc(n * sizeof *q->from);
     q->to = kolo_zalloc(n * sizeof *q->to);
-    if (!q->entries || !q->peer_data || !q->peer_scratch || !q->met_seq || !q->from || !q->to) {
+    if (!q->entries || !q->ahead || !q->peer_data || !q->peer_scratch || !q->met_seq || !q->from ||
+        !q->to) {
         return KOLO_NOMEM(n * (size_t)q->n_parts * sizeof *q->peer_data);
     }
     return KOLO_OK;
@@ -564,6 +566,7 @@ void kolo_request_destroy(kolo_request *q) {
     kolo_free(q->firsts);
     kolo_free(q->site);
     kolo_free(q->entries);
+    kolo_free(q->ahead);
     kolo_free(q->peer_data);
     kolo_free(q->peer_scratch);
     kolo_free(q->met_seq);

@@ -12,7 +12,9 @@
  * are done when issued; SEND, RECV and BARRIER complete later, and the round with them. So data
  * that a RECV brings is used in a later round. A round has at most one SEND to a peer and one RECV
  * from a peer; a BARRIER stands alone. A SEND completes when the peer has taken the data (no
- * buffering is assumed).
+ * buffering is assumed). While a round does nothing but receive, the SENDs that the next one begins
+ * with may go already, if they read nothing of what is to come: so a writer lists first in a round
+ * what shall keep the link busy.
  *
  * A schedule that uses windows, or a backend, starts on no rank before all ranks have announced the
  * collective, so its first round may read any rank's DATA; its `prologue` rounds run before the

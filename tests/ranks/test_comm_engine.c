@@ -127,6 +127,38 @@ static void places_are_used_again_safely(void **state) {
     ASSERT_OK(run_ranks(2, RANKS_TCP, skew_body, NULL, 0));
 }
 
+/* ---- sends ahead of their round ---- */
+
+/* In a ring of 3 rank 2 starts last. Rank 0's first round waits for it, yet the second message goes
+ * to rank 1 meanwhile, and no third one. */
+static kolo_status ahead_body(kolo_comm *comm, const void *arg, void *result) {
+    enum { CHUNK = 64, N = 3 * 4 * CHUNK };
+    float data[N];
+    kolo_request *q;
+    int32_t go = 0;
+    int rank = kolo_comm_rank(comm);
+    kolo_comm_set_tuning(comm, (kolo_comm_tuning){.chunk_bytes = CHUNK * sizeof(float)});
+    KOLO_TRY(make(comm, data, N, KOLO_ALGORITHM_RING, "ahead", &q));
+    fill(data, N, rank);
+    if (rank == 2) KOLO_TRY(kolo_recv(comm, &go, 1, KOLO_DTYPE_I32, 0, 0));
+    KOLO_TRY(kolo_request_start(q));
+    int64_t until_ns = kolo_now_ns() + 10000000000;
+    while (rank == 0 && kolo_request_traffic(q).sent < 2 * CHUNK && kolo_now_ns() < until_ns) {
+        KOLO_TRY(kolo_comm_progress(comm));
+        sched_yield();
+    }
+    uint64_t sent = kolo_request_traffic(q).sent;
+    if (rank == 0) KOLO_TRY(kolo_send(comm, &go, 1, KOLO_DTYPE_I32, 2, 0));
+    KOLO_TRY(kolo_request_wait(q, 0));
+    KOLO_TRY(check_sum(data, N, 3, "ahead"));
+    if (rank != 0 || sent == 2 * CHUNK) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_FORMAT, "%llu elements went ahead", (unsigned long long)sent);
+}
+
+static void a_send_may_go_before_its_round(void **state) {
+    ASSERT_OK(run_ranks(3, RANKS_TCP, ahead_body, NULL, 0));
+}
+
 /* ---- gates ---- */
 
 typedef struct gate_state {
@@ -341,6 +373,7 @@ int main(void) {
         cmocka_unit_test(progress_alone_completes_a_request),
         cmocka_unit_test(requests_in_flight_do_not_mix),
         cmocka_unit_test(places_are_used_again_safely),
+        cmocka_unit_test(a_send_may_go_before_its_round),
         cmocka_unit_test(a_gate_holds_requests_by_order_not_by_time),
         cmocka_unit_test(a_real_run_fails_without_any_one_entry),
         cmocka_unit_test(wrong_use_is_refused),
