@@ -8,6 +8,7 @@
  * why. */
 
 #include "base/option.h"
+#include "kolo/dtype.h"
 
 enum {
     CMD_TRAIN = 1 << 0,
@@ -60,8 +61,8 @@ kolo_status cli_read_config(kolo_options *o, const char *path);
 kolo_status cli_read_run_config(kolo_options *o, const char *resume);
 
 enum { CLI_SIZES = 64 };
-/* Reads the list of --sizes, "8,1K,1M", multiples of 4 bytes. src/cli/cmd_bench.c */
-kolo_status cli_parse_sizes(const char *list, size_t sizes[CLI_SIZES], int *n);
+/* Reads the list of --sizes, "8,1K,1M", whole elements of a type. src/cli/cmd_bench.c */
+kolo_status cli_parse_sizes(const char *list, kolo_dtype dtype, size_t sizes[CLI_SIZES], int *n);
 
 /* Prints a text on standard output; IO when it cannot be written. */
 kolo_status cli_print(const kolo_text *text);

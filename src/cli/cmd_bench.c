@@ -38,7 +38,7 @@ int cmd_bench_train(kolo_options *o) {
 
 /* ---- allreduce ---- */
 
-kolo_status cli_parse_sizes(const char *list, size_t sizes[CLI_SIZES], int *n) {
+kolo_status cli_parse_sizes(const char *list, kolo_dtype dtype, size_t sizes[CLI_SIZES], int *n) {
     *n = 0;
     for (const char *at = list;; at++) {
         char word[32];
@@ -46,10 +46,11 @@ kolo_status cli_parse_sizes(const char *list, size_t sizes[CLI_SIZES], int *n) {
         size_t length = strcspn(at, ",");
         snprintf(word, sizeof word, "%.*s", (int)length, at);
         bool good = length < sizeof word && kolo_parse_bytes(word, &bytes) && bytes > 0;
-        if (!good || bytes % sizeof(float) != 0) {
+        if (!good || (size_t)bytes % kolo_dtype_bytes(dtype) != 0) {
             return KOLO_FAIL(KOLO_ERR_ARG,
-                             "--sizes %s: each must be a multiple of 4 bytes, as in 8,64K,1M",
-                             list);
+                             "--sizes %s: each must be a number of bytes, as in 8,64K,1M, that %s "
+                             "elements fill (multiples of %zu)",
+                             list, kolo_dtype_name(dtype), kolo_dtype_bytes(dtype));
         }
         if (*n == CLI_SIZES) return KOLO_FAIL(KOLO_ERR_ARG, "--sizes: at most %d", CLI_SIZES);
         sizes[(*n)++] = (size_t)bytes;
@@ -127,7 +128,7 @@ static kolo_status bench_allreduce_as_rank(kolo_comm *comm, int threads, kolo_op
         .dirty = kolo_options_flag(o, "dirty"),
         .budget_ms = (int64_t)(1000 * kolo_options_float(o, "seconds")),
     };
-    KOLO_TRY(cli_parse_sizes(kolo_options_text(o, "sizes"), sizes, &opts.n_sizes));
+    KOLO_TRY(cli_parse_sizes(kolo_options_text(o, "sizes"), opts.dtype, sizes, &opts.n_sizes));
     int n_rows = CLI_SIZES;
     if (kolo_options_flag(o, "calibrate")) KOLO_TRY(calibrate(comm));
     KOLO_TRY(kolo_bench_allreduce(comm, &opts, rows, &n_rows));
@@ -146,7 +147,8 @@ static kolo_status bench_allreduce_as_rank(kolo_comm *comm, int threads, kolo_op
 int cmd_bench_allreduce(kolo_options *o) {
     size_t sizes[CLI_SIZES];
     int n;
-    kolo_status status = cli_parse_sizes(kolo_options_text(o, "sizes"), sizes, &n);
+    kolo_dtype dtype = (kolo_dtype)kolo_options_choice(o, "dtype");
+    kolo_status status = cli_parse_sizes(kolo_options_text(o, "sizes"), dtype, sizes, &n);
     if (status != KOLO_OK) return cli_fail(status);
     job_opts opts = job_opts_of(o, "ranks");
     opts.threads = 1;

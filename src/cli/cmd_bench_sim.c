@@ -91,7 +91,7 @@ static kolo_status bench_sim(kolo_options *o, const size_t *sizes, int n, kolo_t
 int cmd_bench_sim(kolo_options *o) {
     size_t sizes[CLI_SIZES];
     int n;
-    kolo_status status = cli_parse_sizes(kolo_options_text(o, "sizes"), sizes, &n);
+    kolo_status status = cli_parse_sizes(kolo_options_text(o, "sizes"), KOLO_DTYPE_F32, sizes, &n);
     if (status != KOLO_OK) return cli_fail(status);
     kolo_text table = {0}, text = {0};
     kolo_json json = {.out = &text, .indent = 2};

@@ -116,7 +116,7 @@ static const kolo_option rows[] = {
      .help = "rows of the table of kernels: those that take longest; 0: all, in their order"},
     {.name = "sizes", .type = KOLO_OPTION_TEXT, .metavar = "BYTES,...",
      .preset = "8,1K,16K,256K,1M,16M", .commands = CMD_BENCH_ALLREDUCE,
-     .help = "sizes to measure, multiples of 4 bytes"},
+     .help = "sizes to measure, whole elements of --dtype"},
     {.name = "seconds", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "0.5", .min = 0.01,
      .max = 3600, .commands = CMD_BENCH_ALLREDUCE, .help = "time to spend on each size"},
     {.name = "seconds", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "0.5", .min = 0.01,

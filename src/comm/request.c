@@ -414,7 +414,7 @@ static kolo_status make_collective(kolo_request *q, kolo_algorithm algorithm) {
     }
     if (algorithm == KOLO_ALGORITHM_DIRECT && !q->comm->transport->windows) {
         return KOLO_FAIL(
-            KOLO_ERR_UNSUPPORTED,
+            KOLO_ERR_ARG,
             "algorithm direct reads all ranks' memory, which transport %s cannot: take "
             "another or auto",
             kolo_comm_transport(q->comm));

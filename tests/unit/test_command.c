@@ -113,8 +113,12 @@ static void wrong_use_is_one_line_and_exit_2(void **state) {
          "kolo: unexpected argument 'lenet': options of 'kolo train' start with --\n"},
         {"train --checkpoint x",
          "kolo: --checkpoint is an option of 'kolo eval', not of 'kolo train'\n"},
-        {"bench allreduce --sizes 8,7",
-         "kolo: --sizes 8,7: each must be a multiple of 4 bytes, as in 8,64K,1M\n"},
+        {"bench allreduce --sizes 8,7", "kolo: --sizes 8,7: each must be a number of bytes, as in "
+                                        "8,64K,1M, that f32 elements fill "
+                                        "(multiples of 4)\n"},
+        {"bench allreduce --dtype f64 --sizes 12",
+         "kolo: --sizes 12: each must be a number of bytes, as in 8,64K,1M, that f64 elements fill "
+         "(multiples of 8)\n"},
         {"train --model lnet --data synthetic",
          "kolo: unknown model \"lnet\": did you mean \"lenet\"?\n"},
         {"train --model mlp --data syntetic",
@@ -492,6 +496,12 @@ static void allreduces_are_measured(void **state) {
         assert_true(bandwidth == json_number_value(json_object_get(row, "busbw_gbps")));
     }
     json_decref(result);
+    assert_int_equal(run("bench allreduce -n 2 --dtype u8 --sizes 7 --seconds 0.02"), 0);
+    assert_int_equal(run("bench allreduce -n 2 --transport tcp --algorithm direct"), 2);
+    char *said = test_contents("err");
+    assert_non_null(strstr(said, "algorithm direct reads all ranks' memory, which transport tcp "
+                                 "cannot: take another or auto"));
+    kolo_free(said);
 }
 
 static void codecs_are_measured(void **state) {
