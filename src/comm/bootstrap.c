@@ -147,12 +147,11 @@ static kolo_status hear(char *text, int64_t deadline_ns, const kolo_comm_opts *o
     return hear_secret(secret + 1, deadline_ns, opts, c->rank, key);
 }
 
-kolo_status kolo_manager_no_word(const kolo_manager *m) {
-    return KOLO_FAIL(
-        KOLO_ERR_ARG,
-        "rank %d: rank 0 has been started, but leaves no word where to meet: all ranks "
-        "must name the same transport (--transport), mpi or another",
-        m->rank);
+kolo_status kolo_manager_no_word(const kolo_manager *m, int silent) {
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "rank %d: rank %d has been started, but leaves no word%s: all ranks must name "
+                     "the same transport (--transport), mpi or another",
+                     m->rank, silent, silent == 0 ? " where to meet" : "");
 }
 
 /* ---- the meeting ---- */

@@ -24,8 +24,8 @@ struct kolo_manager {
     bool one_host; /* all ranks are on this host; false where the manager does not say */
 };
 
-/* Rank 0 has met the others, but left no word: it joins by another way. ARG. */
-kolo_status kolo_manager_no_word(const kolo_manager *m);
+/* That rank has met the others, but left no word: it joins by another way. ARG. */
+kolo_status kolo_manager_no_word(const kolo_manager *m, int silent);
 
 /* PMIx: Open MPI, PRRTE, srun --mpi=pmix. UNSUPPORTED where this build or system has no libpmix. */
 kolo_status kolo_pmix_open(kolo_manager **manager);

@@ -16,8 +16,6 @@
 
 enum { LINE_BYTES = 2048, LAST_WORD_NS = 1000000000 };
 
-static const char key[] = "kolo-rank0";
-
 typedef struct pmi_manager {
     kolo_manager base;
     int fd;
@@ -86,34 +84,59 @@ static bool on_one_host(const pmi_manager *m, int64_t deadline_ns) {
     return strncmp(map, one, sizeof one - 1) == 0 && !strchr(map + sizeof one - 1, '(');
 }
 
+/* The word of rank 0 is its text; that of each other rank says that it is one of Kolo's. */
+static kolo_status leave_word(const pmi_manager *m, const char *word, int64_t deadline_ns) {
+    char request[LINE_BYTES], line[LINE_BYTES] = "";
+    snprintf(request, sizeof request, "cmd=put kvsname=%s key=kolo-rank%d value=%s\n", m->space,
+             m->base.rank, word);
+    kolo_status status = ask(m, request, "put_result", line, deadline_ns);
+    sodium_memzero(request, sizeof request);
+    return status;
+}
+
+static kolo_status find_word(const pmi_manager *m, int rank, char *line, char **word,
+                             int64_t deadline_ns) {
+    char key[32];
+    snprintf(key, sizeof key, "kolo-rank%d", rank);
+    kolo_status status = get(m, key, line, word, deadline_ns);
+    bool none = status != KOLO_OK && strstr(line, "not_found");
+    return none ? kolo_manager_no_word(&m->base, rank) : status;
+}
+
+static kolo_status meet_all(const pmi_manager *m, int64_t deadline_ns) {
+    char line[LINE_BYTES] = "";
+    kolo_status status = ask(m, "cmd=barrier_in\n", "barrier_out", line, deadline_ns);
+    if (status != KOLO_ERR_TIMEOUT) return status;
+    return KOLO_FAIL(status,
+                     "rank %d: not all of the %d processes that the launcher has started have "
+                     "joined in time: are all of them ranks of this job?",
+                     m->base.rank, m->base.world);
+}
+
+/* Who has come with another transport may be in MPI's start, which nothing but the launcher can
+ * end: so rank 0 looks for everybody's word, and fails where one is missing. */
+static kolo_status share_own(const pmi_manager *m, const char *text, int64_t deadline_ns) {
+    char hex[2 * KOLO_MANAGER_TEXT_BYTES + 1], line[LINE_BYTES] = "", *word;
+    sodium_bin2hex(hex, sizeof hex, (const unsigned char *)text, strlen(text));
+    kolo_status status = leave_word(m, hex, deadline_ns);
+    sodium_memzero(hex, sizeof hex);
+    KOLO_TRY(status);
+    KOLO_TRY(meet_all(m, deadline_ns));
+    for (int r = 1; r < m->base.world; r++) KOLO_TRY(find_word(m, r, line, &word, deadline_ns));
+    return KOLO_OK;
+}
+
 static kolo_status share(kolo_manager *base, char text[KOLO_MANAGER_TEXT_BYTES],
                          int64_t deadline_ns) {
-    pmi_manager *m = (pmi_manager *)base;
-    char request[LINE_BYTES], line[LINE_BYTES] = "", hex[2 * KOLO_MANAGER_TEXT_BYTES + 1], *value;
-    if (base->rank == 0) {
-        sodium_bin2hex(hex, sizeof hex, (const unsigned char *)text, strlen(text));
-        snprintf(request, sizeof request, "cmd=put kvsname=%s key=%s value=%s\n", m->space, key,
-                 hex);
-        kolo_status put = ask(m, request, "put_result", line, deadline_ns);
-        sodium_memzero(request, sizeof request);
-        sodium_memzero(hex, sizeof hex);
-        KOLO_TRY(put);
-    }
-    kolo_status status = ask(m, "cmd=barrier_in\n", "barrier_out", line, deadline_ns);
-    if (status == KOLO_ERR_TIMEOUT) {
-        return KOLO_FAIL(status,
-                         "rank %d: not all of the %d processes that the launcher has started have "
-                         "joined in time: are all of them ranks of this job?",
-                         base->rank, base->world);
-    }
-    KOLO_TRY(status);
-    if (base->rank == 0) return KOLO_OK;
-    status = get(m, key, line, &value, deadline_ns);
-    if (status != KOLO_OK && strstr(line, "not_found")) return kolo_manager_no_word(base);
-    KOLO_TRY(status);
+    const pmi_manager *m = (const pmi_manager *)base;
+    char line[LINE_BYTES] = "", *word;
+    if (base->rank == 0) return share_own(m, text, deadline_ns);
+    KOLO_TRY(leave_word(m, "here", deadline_ns));
+    KOLO_TRY(meet_all(m, deadline_ns));
+    KOLO_TRY(find_word(m, 0, line, &word, deadline_ns));
     size_t bytes = 0;
-    bool good = sodium_hex2bin((unsigned char *)text, KOLO_MANAGER_TEXT_BYTES - 1, value,
-                               strlen(value), NULL, &bytes, NULL) == 0;
+    bool good = sodium_hex2bin((unsigned char *)text, KOLO_MANAGER_TEXT_BYTES - 1, word,
+                               strlen(word), NULL, &bytes, NULL) == 0;
     text[good ? bytes : 0] = '\0';
     sodium_memzero(line, sizeof line);
     return good ? KOLO_OK : KOLO_FAIL(KOLO_ERR_FORMAT, "PMI: what rank 0 has left is malformed");

@@ -1,6 +1,6 @@
 /* What a launcher answers over PMI-1 while a rank joins through it. The first byte of the input is
  * the rank, 0 or another; the rest are the launcher's answers, which have all come before the first
- * question. Rank 0 leaves its word; the other one reads it and what it says. */
+ * question. Each leaves its word and reads the other one's. */
 #include "comm/bootstrap.h"
 #include "comm/manager.h"
 #include "fuzz/fuzz.h"

@@ -73,6 +73,8 @@ any_launcher() {
         fails_with "rank 1: MPI has waited [0-9.]* s for the last of its 2 ranks to start"
         job "$@" -n 2 sh -c "[ \$$rank = 0 ] && by=mpi; exec $hasty --transport \${by:-tcp}"
         fails_with "all ranks must name the same transport"
+        job "$@" -n 3 sh -c "[ \$$rank = 2 ] && by=mpi; exec $hasty --transport \${by:-tcp}"
+        fails_with "--transport.*mpi" # in the words of who misses it
     fi
     # A rank that never joins; two with one number, where the environment speaks.
     job "$@" -n 2 sh -c "[ \$$rank = 1 ] && exec sleep 15; exec $hasty"
