@@ -584,7 +584,10 @@ bool kolo_request_in_flight(const kolo_request *q) {
     KOLO_COMM_ALONE(q->comm);
     return q->state != REQUEST_IDLE;
 }
-kolo_traffic kolo_request_traffic(const kolo_request *q) { return q->traffic; }
+kolo_traffic kolo_request_traffic(const kolo_request *q) {
+    KOLO_COMM_ALONE(q->comm);
+    return q->traffic;
+}
 
 kolo_schedule *kolo_request_schedule(kolo_request *q) {
     return &q->schedules[q->private_data ? q->n_schedules - 1 : 0];
