@@ -20,7 +20,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { BACKLOG = 1024, KIND = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK };
+enum {
+    BACKLOG = 1024,
+    KIND = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK,
+    UNSENT_BYTES = 256 << 10,
+};
 
 typedef union any_address {
     struct sockaddr any;
@@ -235,6 +239,10 @@ void kolo_socket_tune(int fd, int64_t silence_ms) {
     unsigned ms = (unsigned)kolo_min_i64(silence_ms, INT32_MAX);
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
+    /* Enough to keep a link busy until this process runs again. With more, what is urgent waits
+     * behind it, and while a long write fills it the kernel takes in no acknowledgements. */
+    int unsent = UNSENT_BYTES;
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof unsent);
 }
 
 kolo_status kolo_socket_listen_local(const char *name, int *fd) {
