@@ -8,12 +8,15 @@
  * behind the other (kolo_tree_nodes). Every rank knows from L and the group which nodes the others
  * have.
  *
- * As in alg_mesh.c, rank r gets slice r of all nodes' values and serves the result to all; in
- * between it combines them along the tree. Each element goes through the same operations in the
- * same order whatever the ranks, slices and chunks. */
+ * Rank r combines slice r of all nodes' values along the tree and serves the result to all. By
+ * messages it gets them first, as in alg_mesh.c. Through memory that all ranks reach it reads them
+ * where they are, in pieces that stay in the cache while they are combined, and writes the result
+ * into every rank's vector; tiny values travel with the announcement, and every rank combines all
+ * of them for itself. Each element goes through the same operations in the same order, each rounded
+ * to its type, whatever the way, the ranks, slices and chunks. */
 #include "comm/algorithms.h"
 
-enum { LEVELS_MOST = 31 };
+enum { LEVELS_MOST = 31, PIECE = 4096 /* elements */ };
 
 void kolo_tree_span(uint32_t v, uint32_t shards, uint32_t *first, uint32_t *end) {
     uint32_t width = 1, level_first = 1;
@@ -59,6 +62,7 @@ typedef struct leaf {
 
 typedef struct fixed {
     const kolo_schedule_spec *spec;
+    kolo_variant variant;
     leaf *leaves;       /* of all ranks, in the order of shards */
     int n_leaves, most; /* most nodes of one rank */
     size_t chunk, half, scratch;
@@ -86,53 +90,87 @@ static range chunk_of(const fixed *x, int rank, size_t c) {
                             c);
 }
 
+/* What this rank combines in turn c. */
+static range own_chunk(const fixed *x, size_t c) {
+    return x->variant == KOLO_VARIANT_EAGER ? (range){0, x->spec->count}
+                                            : chunk_of(x, x->spec->rank, c);
+}
+
 /* Where a value is while chunk c is combined. */
 typedef struct place {
+    int rank;
     kolo_buffer buffer;
     size_t first;
-    int slot; /* its place in SCRATCH, for what is combined with it */
+    int slot; /* its place in the own SCRATCH, for what is combined with it */
 } place;
 
 static size_t slot_first(const fixed *x, size_t c, int slot) {
     return x->scratch + c % 2 * x->half + (size_t)slot * x->chunk;
 }
 
-static void add_pair(const fixed *x, kolo_schedule *s, place left, place right, kolo_buffer to,
-                     size_t to_first, size_t count) {
-    int me = x->spec->rank;
-    kolo_schedule_gather(s, me, left.buffer, left.first, count, true);
-    kolo_schedule_gather(s, me, right.buffer, right.first, count, false);
-    kolo_schedule_store(s, me, to, to_first, count);
+static place leaf_place(const fixed *x, int slot, size_t c) {
+    const leaf *l = &x->leaves[slot];
+    size_t first = (size_t)l->index * x->spec->count + own_chunk(x, c).first;
+    if (x->variant == KOLO_VARIANT_EAGER) return (place){l->rank, KOLO_BUFFER_SCRATCH, first, slot};
+    if (x->variant == KOLO_VARIANT_WINDOW || l->rank == x->spec->rank) {
+        return (place){l->rank, KOLO_BUFFER_INPUT, first, slot};
+    }
+    return (place){x->spec->rank, KOLO_BUFFER_SCRATCH, slot_first(x, c, slot), slot};
 }
 
-/* The value of node v for the own slice's chunk c; `*at` is the next leaf in the order of shards.
- * The root's goes to DATA. */
+/* left op right, into SUM. */
+static void add_pair(kolo_schedule *s, place left, place right, size_t count) {
+    kolo_schedule_gather(s, left.rank, left.buffer, left.first, count, true);
+    kolo_schedule_gather(s, right.rank, right.buffer, right.first, count, false);
+}
+
+/* The value of node v for chunk c; `*at` is the next leaf in the order of shards. */
 static place add_node(const fixed *x, kolo_schedule *s, uint32_t v, size_t c, int *at) {
     const kolo_schedule_spec *spec = x->spec;
-    const leaf *l = &x->leaves[*at];
-    range own = chunk_of(x, spec->rank, c);
-    if (l->node == v) {
-        int slot = (*at)++;
-        if (l->rank != spec->rank) {
-            return (place){KOLO_BUFFER_SCRATCH, slot_first(x, c, slot), slot};
-        }
-        return (place){KOLO_BUFFER_INPUT, (size_t)l->index * spec->count + own.first, slot};
-    }
+    if (x->leaves[*at].node == v) return leaf_place(x, (*at)++, c);
     place left = add_node(x, s, 2 * v, c, at);
     if (!kolo_tree_has(2 * v + 1, (uint32_t)spec->shards)) return left;
     place right = add_node(x, s, 2 * v + 1, c, at);
-    place sum = {KOLO_BUFFER_SCRATCH, slot_first(x, c, left.slot), left.slot};
-    add_pair(x, s, left, right, sum.buffer, sum.first, own.count);
-    return sum;
+    size_t first = slot_first(x, c, left.slot), count = own_chunk(x, c).count;
+    add_pair(s, left, right, count);
+    kolo_schedule_store(s, spec->rank, KOLO_BUFFER_SCRATCH, first, count);
+    return (place){spec->rank, KOLO_BUFFER_SCRATCH, first, left.slot};
 }
 
-/* Chunk c of the own slice, all of its values having come. */
+/* One rank has it all: its value, unchanged, to this rank's DATA and, through memory, to all. */
+static void add_only(const fixed *x, kolo_schedule *s, range own, place value) {
+    kolo_entry e = {.kind = KOLO_ENTRY_COPY_FROM,
+                    .peer = value.rank,
+                    .to = KOLO_BUFFER_DATA,
+                    .to_first = own.first,
+                    .from = value.buffer,
+                    .from_first = value.first,
+                    .count = own.count};
+    kolo_schedule_add(s, e);
+    e.kind = KOLO_ENTRY_COPY_TO;
+    e.from = KOLO_BUFFER_DATA;
+    e.from_first = own.first;
+    for (int p = 0; p < x->spec->size && x->variant == KOLO_VARIANT_WINDOW; p++) {
+        e.peer = p;
+        if (p != x->spec->rank) kolo_schedule_add(s, e);
+    }
+}
+
+/* The root's value for chunk c, all that it is made of being there. */
 static void add_root(const fixed *x, kolo_schedule *s, size_t c) {
-    range own = chunk_of(x, x->spec->rank, c);
+    range own = own_chunk(x, c);
     int at = 0;
     if (own.count == 0) return;
-    place root = add_node(x, s, 1, c, &at);
-    kolo_schedule_copy(s, KOLO_BUFFER_DATA, own.first, root.buffer, root.first, own.count);
+    if (x->n_leaves == 1) {
+        add_only(x, s, own, leaf_place(x, 0, c));
+        return;
+    }
+    place left = add_node(x, s, 2, c, &at), right = add_node(x, s, 3, c, &at);
+    add_pair(s, left, right, own.count);
+    for (int p = 0; p < x->spec->size; p++) {
+        if (p == x->spec->rank || x->variant == KOLO_VARIANT_WINDOW)
+            kolo_schedule_store(s, p, KOLO_BUFFER_DATA, own.first, own.count);
+    }
 }
 
 /* Chunk c of every slice goes to its owner: the i-th node of each rank in round i. */
@@ -158,7 +196,7 @@ static void add_exchange(const fixed *x, kolo_schedule *s, size_t c) {
 static void fixed_write(const kolo_schedule_spec *spec, kolo_schedule *s) {
     range whole = {0, spec->count};
     size_t longest = kolo_team_slice(whole, spec->size, 0, spec->align).count;
-    fixed x = {.spec = spec};
+    fixed x = {.spec = spec, .variant = KOLO_VARIANT_MESSAGES};
     if (longest == 0) return;
     if (!find_leaves(&x)) {
         s->failed = true;
@@ -180,10 +218,61 @@ static void fixed_write(const kolo_schedule_spec *spec, kolo_schedule *s) {
     kolo_free(x.leaves);
 }
 
+/* Pieces of the own slice, one after the other. A single sum needs no room in between. */
+static void window_write(const kolo_schedule_spec *spec, kolo_schedule *s) {
+    fixed x = {.spec = spec, .variant = KOLO_VARIANT_WINDOW};
+    size_t longest = kolo_slice_first(spec->count, spec->size, 1, spec->align);
+    if (longest == 0) return;
+    if (!find_leaves(&x)) {
+        s->failed = true;
+        return;
+    }
+    size_t piece = spec->chunk < PIECE ? spec->chunk : PIECE;
+    x.chunk = x.n_leaves <= 2 || longest < piece ? longest : piece;
+    if (x.n_leaves > 2) x.scratch = kolo_schedule_scratch(s, (size_t)x.n_leaves * x.chunk);
+    for (size_t c = 0; c * x.chunk < longest; c++) add_root(&x, s, c);
+    kolo_schedule_round(s);
+    kolo_schedule_add(s, (kolo_entry){.kind = KOLO_ENTRY_BARRIER});
+    kolo_free(x.leaves);
+}
+
+/* SCRATCH begins with the own values, which the others read; behind them is room for sums. */
+static void eager_write(const kolo_schedule_spec *spec, kolo_schedule *s) {
+    fixed x = {.spec = spec, .variant = KOLO_VARIANT_EAGER, .chunk = spec->count};
+    if (spec->count == 0) return;
+    if (!find_leaves(&x)) {
+        s->failed = true;
+        return;
+    }
+    (void)kolo_schedule_scratch(s, (size_t)x.most * spec->count);
+    x.scratch = kolo_schedule_scratch(s, (size_t)x.n_leaves * spec->count);
+    kolo_schedule_copy(s, KOLO_BUFFER_SCRATCH, 0, KOLO_BUFFER_INPUT, 0, kolo_spec_input(spec));
+    s->prologue = kolo_spec_input(spec) > 0 ? s->n_rounds : 0;
+    kolo_schedule_round(s);
+    add_root(&x, s, 0);
+    kolo_free(x.leaves);
+}
+
 const kolo_algorithm_row kolo_fixed_allreduce = {
     .name = "fixed-tree",
     .kind = KOLO_COLLECTIVE_ALLREDUCE,
     .algorithm = KOLO_ALGORITHM_COUNT, /* chosen by `shards`, not by name */
     .variant = KOLO_VARIANT_MESSAGES,
     .write = fixed_write,
+};
+
+const kolo_algorithm_row kolo_fixed_window_allreduce = {
+    .name = "fixed-tree-direct",
+    .kind = KOLO_COLLECTIVE_ALLREDUCE,
+    .algorithm = KOLO_ALGORITHM_COUNT,
+    .variant = KOLO_VARIANT_WINDOW,
+    .write = window_write,
+};
+
+const kolo_algorithm_row kolo_fixed_eager_allreduce = {
+    .name = "fixed-tree-eager",
+    .kind = KOLO_COLLECTIVE_ALLREDUCE,
+    .algorithm = KOLO_ALGORITHM_COUNT,
+    .variant = KOLO_VARIANT_EAGER,
+    .write = eager_write,
 };

@@ -15,7 +15,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ITERATIONS_MOST = 20000, ITERATIONS_LEAST = 16, WARM_UP = 4, DECIDE_EVERY = 8 };
+enum {
+    ITERATIONS_MOST = 20000,
+    ITERATIONS_LEAST = 16,
+    WARM_UP = 4,
+    DECIDE_EVERY = 8,
+    SKEW_BYTES = 5 * 4096, /* vectors at multiples of their large sizes would share cache sets */
+};
 
 static const size_t sizes_default[] = {8, 1 << 10, 16 << 10, 256 << 10, 1 << 20, 16 << 20};
 
@@ -24,7 +30,7 @@ typedef struct bench {
     const kolo_bench_allreduce_opts *opts;
     int64_t budget_ns;
     void *data;
-    char *nodes; /* [n_nodes][elements of the size]: what a reproducible allreduce takes */
+    char *nodes; /* [n_nodes][elements of the size, and a skew]: what a reproducible one takes */
     int n_nodes; /* 0: it works in place */
     double *us;  /* [ITERATIONS_MOST] of one size */
 } bench;
@@ -81,12 +87,16 @@ static void fill(kolo_dtype dtype, char *data, size_t count, int value) {
     }
 }
 
+static char *node_at(const bench *b, int i, size_t bytes) {
+    return b->nodes + (size_t)i * (bytes + SKEW_BYTES);
+}
+
 /* What this rank contributes; of several nodes it is all in the first. */
 static void rewrite(const bench *b, size_t count, int value) {
     size_t bytes = count * kolo_dtype_bytes(b->opts->dtype);
     if (b->n_nodes == 0) fill(b->opts->dtype, b->data, count, value);
     for (int i = 0; i < b->n_nodes; i++) {
-        fill(b->opts->dtype, b->nodes + (size_t)i * bytes, count, i ? 0 : value);
+        fill(b->opts->dtype, node_at(b, i, bytes), count, i ? 0 : value);
     }
 }
 
@@ -167,7 +177,7 @@ static kolo_status create_request(const bench *b, size_t count, kolo_request **r
     uint32_t nodes[64];
     (void)kolo_tree_nodes(o->shards, kolo_comm_size(b->comm), kolo_comm_rank(b->comm), nodes);
     for (int i = 0; i < b->n_nodes; i++) {
-        char *data = b->nodes + (size_t)i * count * kolo_dtype_bytes(o->dtype);
+        char *data = node_at(b, i, count * kolo_dtype_bytes(o->dtype));
         parts[i] = (kolo_part){.data = data, .count = count, .tree_node = nodes[i]};
     }
     return kolo_request_create(b->comm,
@@ -259,12 +269,13 @@ kolo_status kolo_bench_allreduce(kolo_comm *comm, const kolo_bench_allreduce_opt
     if (o.shards > 0) {
         b.n_nodes = kolo_tree_nodes(o.shards, kolo_comm_size(comm), kolo_comm_rank(comm), NULL);
     }
-    size_t bytes = most * (size_t)(1 + b.n_nodes); /* the result and what goes into it */
+    size_t bytes =
+        (most + SKEW_BYTES) * (size_t)(1 + b.n_nodes); /* the result and what goes into it */
     void *memory = NULL;
     if (!o.private_buffers) KOLO_TRY(kolo_comm_alloc(comm, bytes, &memory));
     void *own = o.private_buffers ? kolo_pages_map(bytes) : NULL;
     b.data = o.private_buffers ? own : memory;
-    b.nodes = b.data ? (char *)b.data + most : NULL;
+    b.nodes = b.data ? (char *)b.data + most + SKEW_BYTES : NULL;
     b.us = kolo_alloc(ITERATIONS_MOST * sizeof *b.us);
     kolo_status status = KOLO_OK;
     cpu_set_t before;

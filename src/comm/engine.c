@@ -41,17 +41,20 @@ static char *locate(const kolo_request *q, int rank, kolo_buffer buffer, size_t 
     if (buffer == KOLO_BUFFER_INPUT && q->nodes) {
         size_t left = q->count - first % q->count;
         if (left < *run) *run = left;
-        return (char *)q->nodes[first / q->count].data + first % q->count * q->element_bytes;
+        const char *node =
+            own ? q->nodes[first / q->count].data
+                : q->peer_data[(size_t)(rank * q->shown_most) + 1 + first / q->count];
+        return (char *)node + first % q->count * q->element_bytes;
     }
     if (buffer == KOLO_BUFFER_INPUT && own) return (char *)q->input + first * q->element_bytes;
     if (q->n_parts == 1) { /* a peer's: whatever it shows to the others */
-        char *base = own ? q->parts[0].data : q->peer_data[rank];
+        char *base = own ? q->parts[0].data : q->peer_data[rank * q->shown_most];
         return base + first * q->element_bytes;
     }
     int part = part_of(q, first);
     size_t left = q->firsts[part + 1] - first;
     if (left < *run) *run = left;
-    char *base = own ? q->parts[part].data : q->peer_data[rank * q->n_parts + part];
+    char *base = own ? q->parts[part].data : q->peer_data[rank * q->shown_most + part];
     return base + (first - q->firsts[part]) * q->element_bytes;
 }
 
@@ -91,17 +94,19 @@ static kolo_status bad_handle(kolo_request *q, int peer) {
                            kolo_comm_whole_rank(q->comm, peer), q->title);
 }
 
-/* The addresses of a peer's DATA, once: a request has the same memory for life. */
+/* The addresses of a peer's DATA, and of its nodes, once: a request has the same memory for life.
+ */
 static kolo_status open_data(kolo_request *q, int peer, uint64_t handle) {
     kolo_transport *t = q->comm->transport;
-    void **data = &q->peer_data[peer * q->n_parts];
+    void **data = &q->peer_data[peer * q->shown_most];
     if (data[0] || handle == 0) return KOLO_OK;
     const uint64_t *handles = &handle;
-    if (q->n_parts > 1) {
-        handles = t->ops->window(t, peer, handle, (size_t)q->n_parts * sizeof *handles);
+    int n = kolo_request_shown(q, peer);
+    if (n > 1) {
+        handles = t->ops->window(t, peer, handle, (size_t)n * sizeof *handles);
         if (!handles) return bad_handle(q, peer);
     }
-    for (int i = 0; i < q->n_parts; i++) {
+    for (int i = 0; i < n; i++) {
         size_t count = q->n_parts == 1 ? q->count : q->parts[i].count;
         data[i] = t->ops->window(t, peer, handles[i], count * q->element_bytes);
         if (!data[i] && count > 0) return bad_handle(q, peer);
@@ -425,10 +430,10 @@ static kolo_status announce(kolo_request *q, bool *moved) {
     };
     if (first->windows) {
         size_t scratch = scratch_of(q) * q->element_bytes;
-        if (!q->private_data && q->n_parts == 1) {
+        if (!q->private_data && q->n_shown == 1) {
             call.data = q->handle;
         } else if (!q->private_data) {
-            call.data = t->ops->handle(t, q->handles, (size_t)q->n_parts * sizeof *q->handles);
+            call.data = t->ops->handle(t, q->handles, (size_t)q->n_shown * sizeof *q->handles);
         }
         if (scratch > 0) call.scratch = t->ops->handle(t, q->scratch, scratch);
     }

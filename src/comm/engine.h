@@ -109,7 +109,9 @@ struct kolo_request {
     size_t moved;            /* send and receive: bytes that have come */
     bool granted;            /* send: the peer waits for the data */
     void *call;              /* the backend's; NULL: it runs schedules of ours */
-    void **peer_data;        /* [size][n_parts]; filled when first met */
+    int n_shown, shown_most; /* addresses that peers need of this rank; most of any: DATA's, and
+                                the nodes' behind it */
+    void **peer_data;        /* [size][shown_most]; filled when first met */
     void **peer_scratch;     /* [size] */
     uint64_t *met_seq;       /* [size]: start of which the peer's call has been checked, plus 1 */
     const void **from;       /* [size]: pointers of a sweep */
@@ -249,5 +251,7 @@ void kolo_comm_describe(const kolo_comm *comm, kolo_text *text);
 kolo_status kolo_report_open(const kolo_comm_opts *opts, kolo_signals *signals);
 /* Writes a report if one has been asked for. */
 void kolo_report_if_asked(kolo_comm *comm);
+/* How many addresses peers need of a rank: of its parts, or of DATA and its nodes. */
+int kolo_request_shown(const kolo_request *q, int rank);
 /* Gives back what a start holds. */
 void kolo_request_release(kolo_request *q);

@@ -226,26 +226,30 @@ static kolo_status copy_parts(kolo_request *q, const kolo_request_opts *o) {
     return KOLO_OK;
 }
 
+int kolo_request_shown(const kolo_request *q, int rank) {
+    return q->spec.shards > 0 ? 1 + kolo_tree_nodes(q->spec.shards, q->comm->size, rank, NULL)
+                              : q->n_parts;
+}
+
 /* Whether the peers need this rank's memory and cannot reach it; its names. Peers look at what the
  * rank contributes, but the root of a reduce shows where the result goes (and has its own share
  * there). */
 static kolo_status find_handles(kolo_request *q) {
     kolo_transport *t = q->comm->transport;
-    if (q->spec.shards > 0) return KOLO_OK; /* by messages */
     bool needed = q->kind != KOLO_COLLECTIVE_BROADCAST || q->root == t->rank;
-    if (kolo_spec_source(&q->spec, t->rank) == KOLO_BUFFER_INPUT) {
+    if (q->spec.shards == 0 && kolo_spec_source(&q->spec, t->rank) == KOLO_BUFFER_INPUT) {
         q->handle = t->ops->handle(t, q->input, q->count * q->element_bytes);
         q->private_data = q->handle == 0 && q->count > 0;
         return KOLO_OK;
     }
-    if (q->n_parts > 1) {
+    if (q->n_shown > 1) {
         void *table;
-        size_t bytes = (size_t)q->n_parts * sizeof *q->handles;
+        size_t bytes = (size_t)q->n_shown * sizeof *q->handles;
         KOLO_TRY(kolo_segment_take(&t->segment, bytes, &table));
         q->handles = table;
     }
-    for (int i = 0; i < q->n_parts; i++) {
-        const kolo_part *part = &q->parts[i];
+    for (int i = 0; i < q->n_shown; i++) {
+        const kolo_part *part = q->nodes && i > 0 ? &q->nodes[i - 1] : &q->parts[i];
         uint64_t handle = t->ops->handle(t, part->data, part->count * q->element_bytes);
         if (handle == 0 && part->count > 0) q->private_data = needed;
         if (q->handles) q->handles[i] = handle;
@@ -279,17 +283,23 @@ static kolo_status choose_schedules(kolo_request *q, kolo_algorithm algorithm) {
         kolo_algorithm_find(q->kind,
                             q->kind == KOLO_COLLECTIVE_ALLREDUCE ? algorithm : KOLO_ALGORITHM_AUTO,
                             KOLO_VARIANT_WINDOW) != NULL;
-    if (algorithm != KOLO_ALGORITHM_DIRECT || !window) {
+    bool shards = q->spec.shards > 0 && comm->transport->windows;
+    if ((algorithm != KOLO_ALGORITHM_DIRECT && !shards) || !window) {
         return add_schedule(q, algorithm, KOLO_VARIANT_MESSAGES);
     }
     bool barrier = q->kind == KOLO_COLLECTIVE_BARRIER, staged = has_parts(q->kind);
-    q->eager = staged && bytes <= comm->tuning.eager_bytes;
-    if (q->eager) {
-        q->private_data = false; /* the copies that travel are what peers look at */
-        return add_schedule(q, algorithm, KOLO_VARIANT_EAGER);
+    if (staged && bytes <= comm->tuning.eager_bytes) {
+        KOLO_TRY(add_schedule(q, algorithm, KOLO_VARIANT_EAGER));
+        q->eager = q->schedules[0].scratch * q->element_bytes <= comm->tuning.eager_bytes;
+        if (q->eager) {
+            q->private_data = false; /* the copies that travel are what peers look at */
+            return KOLO_OK;
+        }
+        kolo_schedule_fini(&q->schedules[--q->n_schedules]); /* all nodes are too much */
     }
     KOLO_TRY(add_schedule(q, algorithm, KOLO_VARIANT_WINDOW));
     if (comm->transport->reaches_all || barrier) return KOLO_OK;
+    if (shards) return add_schedule(q, algorithm, KOLO_VARIANT_MESSAGES);
     bool reads = comm->transport->reads && bytes >= PRIVATE_MESH_BYTES;
     if (q->kind == KOLO_COLLECTIVE_ALLREDUCE && reads) {
         return add_schedule(q, KOLO_ALGORITHM_MESH, KOLO_VARIANT_MESSAGES);
@@ -306,14 +316,14 @@ static kolo_status make_tables(kolo_request *q) {
     }
     q->entries = kolo_zalloc(widest * sizeof *q->entries);
     q->ahead = kolo_zalloc(widest * sizeof *q->ahead);
-    q->peer_data = kolo_zalloc(n * (size_t)q->n_parts * sizeof *q->peer_data);
+    q->peer_data = kolo_zalloc(n * (size_t)q->shown_most * sizeof *q->peer_data);
     q->peer_scratch = kolo_zalloc(n * sizeof *q->peer_scratch);
     q->met_seq = kolo_zalloc(n * sizeof *q->met_seq);
-    q->from = kolo_zalloc(n * sizeof *q->from);
+    q->from = kolo_zalloc((n + 1) * sizeof *q->from); /* two, in a sum of a rank alone */
     q->to = kolo_zalloc(n * sizeof *q->to);
     if (!q->entries || !q->ahead || !q->peer_data || !q->peer_scratch || !q->met_seq || !q->from ||
         !q->to) {
-        return KOLO_NOMEM(n * (size_t)q->n_parts * sizeof *q->peer_data);
+        return KOLO_NOMEM(n * (size_t)q->shown_most * sizeof *q->peer_data);
     }
     return KOLO_OK;
 }
@@ -418,6 +428,11 @@ static kolo_status make_collective(kolo_request *q, kolo_algorithm algorithm) {
             "algorithm direct reads all ranks' memory, which transport %s cannot: take "
             "another or auto",
             kolo_comm_transport(q->comm));
+    }
+    for (int r = 0; r < q->comm->size; r++) {
+        int shown = kolo_request_shown(q, r);
+        if (r == q->comm->rank) q->n_shown = shown;
+        if (shown > q->shown_most) q->shown_most = shown;
     }
     KOLO_TRY(set_words(q));
     if (q->comm->backend && q->spec.shards == 0) {
@@ -558,7 +573,7 @@ void kolo_request_destroy(kolo_request *q) {
     if (q->call) q->comm->backend->ops->release(q->call);
     for (int i = 0; i < q->n_schedules; i++) kolo_schedule_fini(&q->schedules[i]);
     kolo_segment_give(&q->comm->transport->segment, q->handles,
-                      (size_t)q->n_parts * sizeof *q->handles);
+                      (size_t)q->n_shown * sizeof *q->handles);
     kolo_free(q->words);
     kolo_free(q->slices);
     kolo_free(q->nodes);

@@ -124,6 +124,81 @@ static void bits_depend_on_the_shards_alone(void **state) {
     }
 }
 
+/* ---- the ways that values take ---- */
+
+typedef struct way {
+    bool registered;
+    int shards;
+    size_t count;
+    const char schedule[24];
+} way;
+
+/* Started again and again, with the result in its own place and in that of the first value. */
+static kolo_status way_body(kolo_comm *comm, const void *arg, void *result) {
+    const way *w = arg;
+    setting s = {.dtype = KOLO_DTYPE_BF16, .shards = w->shards, .count = w->count};
+    uint32_t nodes[62];
+    int n = kolo_tree_nodes(s.shards, kolo_comm_size(comm), kolo_comm_rank(comm), nodes);
+    static char private_memory[12][2 * MOST];
+    kolo_part parts[11];
+    void *memory[12];
+    for (int i = 0; i < n + 1; i++) {
+        memory[i] = private_memory[i];
+        if (w->registered) KOLO_TRY(kolo_comm_alloc(comm, 2 * MOST, &memory[i]));
+        if (i < n) parts[i] = (kolo_part){nodes[i], memory[i], s.count};
+    }
+    for (int start = 0; start < 4; start++) {
+        kolo_request *q;
+        void *to = memory[start % 2 ? 0 : n];
+        kolo_request_opts o = {.kind = KOLO_COLLECTIVE_ALLREDUCE,
+                               .dtype = s.dtype,
+                               .shards = s.shards,
+                               .parts = parts,
+                               .n_parts = n,
+                               .output = to,
+                               .count = s.count};
+        for (int i = 0; i < n; i++) {
+            if (!node_value(&s, nodes[i], memory[i])) return KOLO_NOMEM(MOST);
+        }
+        KOLO_TRY(kolo_request_create(comm, &o, &q));
+        KOLO_TRY(kolo_request_start(q));
+        KOLO_TRY(kolo_request_wait(q, 0));
+        if (strcmp(kolo_request_schedule_name(q), w->schedule) != 0) {
+            return KOLO_FAIL(KOLO_ERR_FORMAT, "by %s", kolo_request_schedule_name(q));
+        }
+        kolo_request_destroy(q);
+        uint64_t hash = kolo_hash_bytes(to, 2 * s.count);
+        if (start > 0 && hash != *(uint64_t *)result) return KOLO_FAIL(KOLO_ERR_FORMAT, "bits");
+        *(uint64_t *)result = hash;
+    }
+    return KOLO_OK;
+}
+
+static void all_ways_give_the_same_bits(void **state) {
+    static const way ways[] = {
+        {true, 9, 20, "fixed-tree-eager"},    {true, 9, MOST, "fixed-tree-direct"},
+        {true, 2, MOST, "fixed-tree-direct"}, {true, 1, 700, "fixed-tree-direct"},
+        {false, 9, 20, "fixed-tree-eager"},   {false, 9, MOST, "fixed-tree"}};
+    for (size_t i = 0; i < KOLO_COUNT(ways); i++) {
+        const way *w = &ways[i];
+        setting s = {.dtype = KOLO_DTYPE_BF16, .shards = w->shards, .count = w->count};
+        char *whole = kolo_zalloc(MOST * 4);
+        assert_true(node_value(&s, 1, whole));
+        uint64_t want = kolo_hash_bytes(whole, 2 * s.count), hashes[4];
+        kolo_free(whole);
+        for (int n = 2; n <= 4; n++) {
+            ASSERT_OK(run_rank_job(&(rank_job){.n = n,
+                                               .transport = RANKS_SHM,
+                                               .body = way_body,
+                                               .arg = w,
+                                               .arg_bytes = sizeof *w,
+                                               .results = hashes,
+                                               .result_bytes = sizeof hashes[0]}));
+            for (int r = 0; r < n; r++) assert_int_equal(hashes[r], want);
+        }
+    }
+}
+
 static void wrong_parts_are_refused(void **state) {
     kolo_comm *comms[2];
     kolo_request *q;
@@ -162,6 +237,7 @@ int main(void) {
     if (ranks_is_child()) return ranks_child();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bits_depend_on_the_shards_alone),
+        cmocka_unit_test(all_ways_give_the_same_bits),
         cmocka_unit_test(wrong_parts_are_refused),
     };
     return cmocka_run_group_tests_name("comm_reproducible", tests, NULL, NULL);

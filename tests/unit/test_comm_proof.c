@@ -154,11 +154,16 @@ static void every_algorithm_is_proven_for_any_size(void **state) {
 
 /* The sums of the fixed tree are the same for any group; the proof knows its nodes. */
 static void the_fixed_tree_is_proven_for_any_shards(void **state) {
-    const kolo_algorithm_row *row =
-        kolo_algorithm_find(KOLO_COLLECTIVE_ALLREDUCE, KOLO_ALGORITHM_COUNT, KOLO_VARIANT_MESSAGES);
-    for (int size = 1; size <= SIZE_MOST; size = size < 9 ? size + 1 : 2 * size - 1) {
-        for (int shards = 1; shards <= 70; shards += shards < 10 ? 1 : 6) {
-            prove(&(one_case){.row = row, .size = size, .count = 19, .chunk = 4, .shards = shards});
+    static const kolo_variant variants[] = {KOLO_VARIANT_MESSAGES, KOLO_VARIANT_WINDOW,
+                                            KOLO_VARIANT_EAGER};
+    for (size_t v = 0; v < KOLO_COUNT(variants); v++) {
+        const kolo_algorithm_row *row =
+            kolo_algorithm_find(KOLO_COLLECTIVE_ALLREDUCE, KOLO_ALGORITHM_COUNT, variants[v]);
+        for (int size = 1; size <= SIZE_MOST; size = size < 9 ? size + 1 : 2 * size - 1) {
+            for (int shards = 1; shards <= 70; shards += shards < 10 ? 1 : 6) {
+                prove(&(one_case){
+                    .row = row, .size = size, .count = 19, .chunk = 4, .shards = shards});
+            }
         }
     }
     for (int shards = 1; shards < 200; shards++) { /* every shard stands below one node, in order */
