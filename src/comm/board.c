@@ -4,8 +4,10 @@
 
 #include "base/base.h"
 #include "base/file.h"
+#include "comm/tp_sub.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/types.h>
 #include <sys/uio.h>
@@ -76,6 +78,7 @@ static kolo_status take_board(kolo_board_transport *t) {
     void *board;
     KOLO_TRY(kolo_segment_alloc(&t->base.segment, kolo_board_bytes(t->base.size), &board));
     t->boards[t->base.rank] = board;
+    t->boards[t->base.rank]->generation = 1;
     return KOLO_OK;
 }
 
@@ -130,15 +133,31 @@ kolo_status kolo_board_init(kolo_board_transport *t, const kolo_transport_ops *o
 }
 
 kolo_status kolo_board_init_in(kolo_board_transport *t, const kolo_transport_ops *ops, int rank,
-                               int size, kolo_segment *segment) {
+                               int size, kolo_segment *segment, kolo_board *board) {
     kolo_status status = init_tables(t, ops, rank, size);
     t->base.segment.of = segment;
-    if (status == KOLO_OK) status = take_board(t);
+    if (status == KOLO_OK && board) {
+        size_t kept = offsetof(kolo_board, finished);
+        memset((char *)board + kept, 0, kolo_board_bytes(size) - kept);
+        board->generation++;
+        t->boards[rank] = board;
+    } else if (status == KOLO_OK) {
+        status = take_board(t);
+    }
     if (status != KOLO_OK) kolo_board_fini(t);
     return status;
 }
 
+void kolo_board_give_stages(kolo_segment *segment, kolo_channel_end *ends, int size,
+                            size_t stage_bytes) {
+    for (size_t i = 0; i < (size_t)size * KOLO_BOARD_CHANNELS; i++) {
+        kolo_segment_give(segment, ends[i].stage, stage_bytes);
+        ends[i].stage = NULL;
+    }
+}
+
 void kolo_board_fini(kolo_board_transport *t) {
+    kolo_sub_forget(t);
     kolo_segment_fini(&t->base.segment);
     kolo_free(t->boards);
     kolo_free(t->ends);

@@ -49,6 +49,10 @@ typedef struct kolo_channel {
 } kolo_channel;
 
 typedef struct kolo_board {
+    /* A sub-group's board serves another one when all its members have left; these two outlast it.
+     */
+    _Alignas(64) uint64_t generation; /* of its use, from 1; peers read it until they leave */
+    _Atomic uint64_t left_generation; /* of the use that its rank has left last (release) */
     _Alignas(64) _Atomic uint64_t finished;
     _Atomic uint32_t left;   /* 1: this rank has left in order */
     _Atomic uint32_t broken; /* 1: status and report are set */
@@ -75,10 +79,11 @@ typedef struct kolo_channel_end {
 /* The transport of a rank with a board; tp_thread.c and tp_shm.c extend it. */
 typedef struct kolo_board_transport {
     kolo_transport base;
-    kolo_board **boards;    /* [size]; the own one too */
-    kolo_channel_end *ends; /* [KOLO_BOARD_CHANNELS][peer] */
-    uint64_t secret;        /* what peers read to see whether they can; private memory */
-    uint64_t settled;       /* every peer is through with what lies below this number */
+    struct kolo_retired *retired; /* boards of sub-groups that this rank has left (tp_sub.c) */
+    kolo_board **boards;          /* [size]; the own one too */
+    kolo_channel_end *ends;       /* [KOLO_BOARD_CHANNELS][peer] */
+    uint64_t secret;              /* what peers read to see whether they can; private memory */
+    uint64_t settled;             /* every peer is through with what lies below this number */
     size_t stage_bytes;
     bool staged;                      /* a stage has been taken since the start */
     const kolo_transport_ops *memory; /* its own rows, when it is a part of another transport ... */
@@ -89,10 +94,14 @@ typedef struct kolo_board_transport {
  * are filled in by the caller. On failure nothing is left behind. */
 kolo_status kolo_board_init(kolo_board_transport *t, const kolo_transport_ops *ops, int rank,
                             int size, size_t segment_bytes, bool shared);
-/* The same with everything in a segment that is there already, which must outlive it. */
+/* The same with everything in a segment that is there already, which must outlive it; `board`: one
+ * of that size that nobody uses any more, NULL for a new one. */
 kolo_status kolo_board_init_in(kolo_board_transport *t, const kolo_transport_ops *ops, int rank,
-                               int size, kolo_segment *segment);
+                               int size, kolo_segment *segment, kolo_board *board);
 void kolo_board_fini(kolo_board_transport *t);
+/* Gives all stage blocks of a table of ends back. */
+void kolo_board_give_stages(kolo_segment *segment, kolo_channel_end *ends, int size,
+                            size_t stage_bytes);
 /* Bytes of a board in a group of `size`. */
 size_t kolo_board_bytes(int size);
 

@@ -1,6 +1,7 @@
 /* Sub-groups over every transport: members and their order, collectives of different groups in
  * flight at once, memory that serves both, sub-groups of sub-groups, failures. */
 #include "comm/engine.h"
+#include "support/fewer.h"
 #include "support/ranks.h"
 #include "support/support.h"
 
@@ -16,6 +17,40 @@ static const rank_transport transports[] = {RANKS_THREAD,  RANKS_SHM,   RANKS_TC
 
 static kolo_status wrong(const char *what, int rank) {
     return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d: %s", rank, what);
+}
+
+/* Groups that come and go beside one that stays, with messages of private memory in them, take no
+ * more memory than the first of them did. */
+static kolo_status churn_body(kolo_comm *comm, const void *arg, void *result) {
+    enum { COUNT = 2000 };
+    const int times = *(const int *)arg;
+    int n = kolo_comm_size(comm), rank = kolo_comm_rank(comm);
+    static _Thread_local int32_t data[COUNT];
+    size_t used = 0;
+    kolo_comm *stays, *sub, *inner;
+    KOLO_TRY(kolo_comm_split(comm, 0, 0, &stays));
+    for (int i = 0; i < times; i++) {
+        KOLO_TRY(kolo_comm_split(i % 3 ? comm : stays, i % 2 && rank == 0, -rank, &sub));
+        for (int k = 0; k < COUNT; k++) data[k] = 1;
+        int count = i % 50 ? 1 : COUNT, size = kolo_comm_size(sub);
+        KOLO_TRY(kolo_allreduce(sub, data, (size_t)count, KOLO_DTYPE_I32, KOLO_SUM));
+        if (data[0] != size || data[count - 1] != size) return wrong("sum", rank);
+        if (i % 50 == 0) {
+            KOLO_TRY(kolo_comm_split(sub, 0, 0, &inner));
+            KOLO_TRY(kolo_alltoall(inner, NULL, data, COUNT / (size_t)n, KOLO_DTYPE_I32));
+            kolo_comm_destroy(inner);
+        }
+        kolo_comm_destroy(sub);
+        if (i == 1000) used = comm->transport->segment.used;
+    }
+    size_t end = comm->transport->segment.used;
+    return end == used ? KOLO_OK : KOLO_FAIL(KOLO_ERR_FORMAT, "%zu bytes, then %zu", used, end);
+}
+
+static void groups_that_go_leave_their_memory(void **state) {
+    static const int few = 1500, many = TEST_FEWER(1500, 10000);
+    ASSERT_OK(run_ranks(3, RANKS_THREAD, churn_body, &few, sizeof few));
+    ASSERT_OK(run_ranks(2, RANKS_SHM, churn_body, &many, sizeof many));
 }
 
 /* What carries a sub-group: memory where all its members are on one host; never UCX. */
@@ -345,6 +380,7 @@ int main(int argc, char **argv) {
     if (ranks_is_child()) return ranks_child();
     if (argc == 2 && strcmp(argv[1], "rank") == 0) return as_a_rank();
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(groups_that_go_leave_their_memory),
         cmocka_unit_test(groups_of_a_grid),
         cmocka_unit_test(groups_of_groups_come_and_go),
         cmocka_unit_test(a_dead_member_is_named),
