@@ -17,7 +17,6 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 /* What two ranks tell each other beside their segments; `ucx` only where they use it. */
@@ -198,16 +197,6 @@ static void map_hosts(kolo_joining *j) {
     }
 }
 
-/* A limit of virtual memory (ulimit -v) must leave room for the segments of the host's ranks, and
- * half of it for everything else. */
-static size_t fit_segment(const kolo_joining *j) {
-    struct rlimit limit;
-    int64_t wanted = j->opts.segment_bytes;
-    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return (size_t)wanted;
-    int64_t most = (int64_t)(limit.rlim_cur / 2) / (j->place.local_world + 1);
-    return (size_t)kolo_max_i64(kolo_min_i64(wanted, most), 1 << 20);
-}
-
 /* The transport to ranks that are not reached through memory. */
 static kolo_status create_network(kolo_joining *j, size_t segment_bytes, kolo_transport **network) {
     KOLO_TRY(kolo_tcp_create(j->place.rank, j->place.world, segment_bytes, j->opts.heartbeat_ms,
@@ -220,7 +209,7 @@ static kolo_status create_network(kolo_joining *j, size_t segment_bytes, kolo_tr
 
 static kolo_status create_transport(kolo_joining *j) {
     const kolo_contract *c = &j->place;
-    size_t segment_bytes = fit_segment(j);
+    size_t segment_bytes = kolo_segment_fit((size_t)j->opts.segment_bytes, j->place.local_world);
     int local = 0;
     for (int p = 0; p < c->world; p++) local += is_local(j, p);
     if (local == c->world) {

@@ -2,14 +2,17 @@
 #define _GNU_SOURCE
 #include "comm/segment.h"
 
+#include "base/file.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PAGE = 4096, LINE = 64, BLOCK_MIN = 4096 };
+enum { PAGE = 4096, LINE = 64, BLOCK_MIN = 4096, LEAST = 1 << 20 };
 
 static kolo_status map(int fd, size_t bytes, char **base) {
     int kind = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
@@ -25,6 +28,17 @@ static kolo_status map(int fd, size_t bytes, char **base) {
     return KOLO_OK;
 }
 
+size_t kolo_segment_fit(size_t wanted, int ranks) {
+    struct rlimit memory, file;
+    size_t most = wanted;
+    if (getrlimit(RLIMIT_AS, &memory) == 0 && memory.rlim_cur != RLIM_INFINITY) {
+        size_t share = memory.rlim_cur / 2 / ((size_t)ranks + 1);
+        if (share < most) most = share;
+    }
+    if (getrlimit(RLIMIT_FSIZE, &file) == 0 && file.rlim_cur < most) most = file.rlim_cur;
+    return most > LEAST ? most : LEAST;
+}
+
 kolo_status kolo_segment_init(kolo_segment *segment, size_t bytes, bool shared) {
     kolo_segment s = {.bytes = kolo_round_up(bytes, PAGE), .fd = -1};
     if (shared) {
@@ -32,7 +46,9 @@ kolo_status kolo_segment_init(kolo_segment *segment, size_t bytes, bool shared) 
         if (s.fd < 0) return KOLO_FAIL(KOLO_ERR_NOMEM, "memfd_create: %s", strerror(errno));
         if (ftruncate(s.fd, (off_t)s.bytes) != 0) {
             kolo_status status =
-                KOLO_FAIL(KOLO_ERR_NOMEM, "a memfd of %zu MiB: %s", s.bytes >> 20, strerror(errno));
+                KOLO_FAIL(KOLO_ERR_NOMEM, "no shared memory of %zu MiB: %s%s", s.bytes >> 20,
+                          kolo_errno_text(errno),
+                          errno == EFBIG ? ": raise the limit of files (ulimit -f)" : "");
             close(s.fd);
             return status;
         }

@@ -2,6 +2,7 @@
  * together. */
 #include "comm/auth.h"
 #include "comm/lobby.h"
+#include "comm/segment.h"
 #include "comm/socket.h"
 #include "kolo/comm.h"
 #include "support/ranks.h"
@@ -13,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -422,6 +424,26 @@ static void a_rank_that_cannot_join_does_not_hang_the_other(void **state) {
     }
 }
 
+static size_t fit_under(int limit, rlim_t most, int ranks) {
+    struct rlimit before, less;
+    assert_int_equal(getrlimit(limit, &before), 0);
+    less = before;
+    less.rlim_cur = most;
+    assert_int_equal(setrlimit(limit, &less), 0);
+    size_t bytes = kolo_segment_fit((size_t)64 << 30, ranks);
+    assert_int_equal(setrlimit(limit, &before), 0);
+    return bytes;
+}
+
+/* Limits of the process leave a segment that fits, and room beside it. */
+static void segments_fit_under_limits(void **state) {
+    assert_int_equal(kolo_segment_fit(12345678, 4), 12345678);
+    assert_int_equal(fit_under(RLIMIT_AS, 1 << 30, 1), 1 << 28);
+    assert_int_equal(fit_under(RLIMIT_AS, 1 << 30, 3), 1 << 27);
+    assert_int_equal(fit_under(RLIMIT_AS, 1 << 20, 1), 1 << 20);
+    assert_int_equal(fit_under(RLIMIT_FSIZE, 50 << 20, 1), 50 << 20);
+}
+
 int main(void) {
     if (ranks_is_child()) return ranks_child();
     const struct CMUnitTest tests[] = {
@@ -436,6 +458,7 @@ int main(void) {
         cmocka_unit_test(junk_is_dropped_and_stops_nobody),
         cmocka_unit_test(a_false_rank_0_is_not_believed),
         cmocka_unit_test(joining_survives_lack_of_memory),
+        cmocka_unit_test(segments_fit_under_limits),
         cmocka_unit_test(a_rank_that_cannot_join_does_not_hang_the_other),
     };
     return cmocka_run_group_tests_name("comm_join", tests, NULL, NULL);

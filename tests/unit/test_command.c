@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "base/file.h"
 #include "base/process.h"
+#include "support/fewer.h"
 #include "support/folder.h"
 #include "support/support.h"
 
@@ -170,6 +171,20 @@ static void failures_are_one_line_and_exit_1(void **state) {
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         assert_fails(cases[i].arguments, 1, cases[i].text);
+    }
+}
+
+/* As clusters set limits: of virtual memory, and of files, which shared memory is to the kernel. */
+static void limits_leave_room_for_work(void **state) {
+    static const char *const limits[] = {"-v 4000000", "-f 100000"};
+    if (TEST_FEWER(true, false)) return; /* sanitizers take all address space there is */
+    for (int i = 0; i < 4; i++) {
+        char line[512];
+        snprintf(line, sizeof line,
+                 "ulimit %s; '%s' bench train --model mlp --batch 8 --steps 2 --threads 1 "
+                 "--workers %d >out 2>err",
+                 limits[i / 2], KOLO_COMMAND, i % 2 + 1);
+        if (system(line) != 0) fail_msg("%s: %s", line, test_contents("err"));
     }
 }
 
@@ -618,6 +633,7 @@ int main(void) {
         cmocka_unit_test(every_command_explains_itself),
         cmocka_unit_test(wrong_use_is_one_line_and_exit_2),
         cmocka_unit_test(failures_are_one_line_and_exit_1),
+        cmocka_unit_test(limits_leave_room_for_work),
         cmocka_unit_test(output_that_goes_nowhere_is_a_failure),
         cmocka_unit_test(config_files_are_texts),
         cmocka_unit_test(the_config_of_a_run_serves_other_commands),
