@@ -205,7 +205,8 @@ static kolo_status parse_long(kolo_options *o, const char *arg, const char *next
     if (!row && strncmp(name, "no-", 3) == 0) {
         row = find_row(o, name + 3);
         preset = "false";
-        if (row && (row->type != KOLO_OPTION_FLAG || value)) row = NULL;
+        if (row && row->type != KOLO_OPTION_FLAG) row = NULL;
+        if (row && value) return KOLO_FAIL(KOLO_ERR_ARG, "--%s takes no value", name);
     }
     if (!row) return fail_unknown(o, "", "--", name);
     if (row->type == KOLO_OPTION_FLAG && !value) value = preset;

@@ -18,14 +18,18 @@ static void add_row(kolo_text *t, const char *name, const char *fmt, ...) {
     va_end(args);
 }
 
-/* A loss, and its parts where it has two. */
+enum { LAST_STEPS = 20 }; /* that final_loss is the mean of */
+
+/* A loss, its parts where it has two, and what steps it is of. */
 static void add_loss(kolo_text *t, const char *name, double loss, const kolo_train_result *r,
-                     double next) {
+                     double next, int64_t steps) {
+    char parts[64] = "", of[48] = "";
     if (r->pairs) {
-        add_row(t, name, "%.4f = %.4f of tokens + %.4f of next sentences", loss, loss - next, next);
-    } else {
-        add_row(t, name, "%.4f", loss);
+        snprintf(parts, sizeof parts, " = %.4f of tokens + %.4f of next sentences", loss - next,
+                 next);
     }
+    if (steps > 1) snprintf(of, sizeof of, ", mean of the last %" PRId64 " steps", steps);
+    add_row(t, name, "%.4f%s%s", loss, parts, of);
 }
 
 /* Of a benchmark: its steps are those of training, the loader apart. */
@@ -43,11 +47,12 @@ static void add_table(kolo_text *t, const kolo_train_result *r, const result_abo
     if (about->trained) {
         add_row(t, "trained", "%" PRId64 " steps, %" PRId64 " epochs, %" PRId64 " samples",
                 r->steps, r->epochs, r->samples);
-        add_loss(t, "training loss", r->final_loss, r, r->final_next_loss);
+        add_loss(t, "training loss", r->final_loss, r, r->final_next_loss,
+                 kolo_min_i64(r->steps, LAST_STEPS));
         if (about->benchmark) add_row(t, "losses checked", "%s", losses_checked);
     }
     if (r->test_accuracy >= 0) {
-        add_loss(t, "test loss", r->test_loss, r, r->test_next_loss);
+        add_loss(t, "test loss", r->test_loss, r, r->test_next_loss, 0);
         if (r->test_perplexity > 0) add_row(t, "test perplexity", "%.4g", r->test_perplexity);
         add_row(t, "test accuracy", "%.4f", r->test_accuracy);
         if (r->test_mean_iou >= 0) add_row(t, "test mean IoU", "%.4f", r->test_mean_iou);

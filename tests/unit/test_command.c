@@ -138,6 +138,7 @@ static void wrong_use_is_one_line_and_exit_2(void **state) {
          "1e\n"},
         {"train --model mlp --data synthetic --resume o/latest --init f.safetensors",
          "kolo: --resume takes the weights of its checkpoint: leave --init out\n"},
+        {"train --model mlp --data synthetic --no-eval=true", "kolo: --no-eval takes no value\n"},
         {"train --model mlp --data synthetic --keep 3 --out o",
          "kolo: --keep is of the checkpoints that --checkpoint-every N writes: give that too\n"},
         {"train --resume .",
@@ -581,6 +582,7 @@ static void weights_go_in_and_out(void **state) {
     char line[512];
     snprintf(line, sizeof line, "%s --out old", train);
     assert_int_equal(run(line), 0);
+    assert_true(says("out", ", mean of the last 4 steps\n"));
     assert_int_equal(run("checkpoint verify old/checkpoint-final.safetensors"), 0);
     assert_int_equal(run("checkpoint info old/checkpoint-final.safetensors"), 0);
     assert_true(says("out", "model_options  hidden=4\n"));
