@@ -18,13 +18,14 @@ other ranks the communicator is broken, on all ranks.
 """
 
 import ctypes
+import weakref
 
 from . import _library as _l
 from ._library import lib as _lib
 
 __version__ = _lib.kolo_version().decode()
-__all__ = ["init", "Comm", "Reducer", "Handle", "Buffer", "Codec", "Error", "PeerError",
-           "TimeoutError", "__version__"]
+__all__ = ["init", "combine", "Comm", "Request", "Reducer", "Handle", "Buffer", "Codec", "Error",
+           "PeerError", "TimeoutError", "__version__"]
 
 
 class Error(RuntimeError):
@@ -121,33 +122,69 @@ def _number(name, names, what):
     return names.index(name)
 
 
+def _bytes(text):
+    return text.encode() if text is not None else None
+
+
+def _algorithm(name):
+    number = ctypes.c_int()
+    _check(_lib.kolo_algorithm_parse(name.encode(), ctypes.byref(number)))
+    return number.value
+
+
+def combine(data, other, op="sum"):
+    """data = data op other, with the bits that a collective gives."""
+    to, source = _buffer(data), _buffer(other, writable=False)
+    if (to.dtype, to.count) != (source.dtype, source.count):
+        raise ValueError(f"combine: {to.count} x {to.dtype} with {source.count} x {source.dtype}")
+    _check(_lib.kolo_combine(to.address, source.address, to.count, _l.DTYPES.index(to.dtype),
+                             _number(op, _l.OPS, "operation")))
+    return data
+
+
 # ---- communicators ----
 
 
-def init():
-    """Joins the group that the environment describes; blocks until all ranks have.
+# pylint: disable=too-many-arguments, too-many-locals
+def init(rank=0, world=0, local_rank=0, local_world=0, master_addr=None, master_port=0,
+         secret_file=None, timeout_s=0, algorithm="auto", transport="auto", interface=None,
+         heartbeat_s=0, insecure=False, generation=0):
+    """Joins a group; blocks until all its ranks have.
 
-    RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, KOLO_SECRET_FILE, or
-    what mpirun, mpiexec or srun offer; with none of them the group is this process alone.
+    Without ``world`` it is the one that the environment describes: RANK, WORLD_SIZE, LOCAL_RANK,
+    LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, KOLO_SECRET_FILE, or what mpirun, mpiexec or srun
+    offer; with none of them the group is this process alone. The arguments are kolo_comm_opts';
+    ``transport`` is "auto", "shm", "tcp", "mpi", "ucx" or "shm+ucx".
     """
+    way = _number(transport.replace("+", "_"), _l.TRANSPORTS, "transport")
+    opts = _l.CommOpts(rank=rank, world=world, local_rank=local_rank, local_world=local_world,
+                       master_addr=_bytes(master_addr), master_port=master_port,
+                       secret_file=_bytes(secret_file), timeout_ms=int(timeout_s * 1000),
+                       algorithm=_algorithm(algorithm), transport=way, interface=_bytes(interface),
+                       heartbeat_ms=int(heartbeat_s * 1000), insecure=insecure,
+                       generation=generation)
     handle = ctypes.c_void_p()
-    _check(_lib.kolo_comm_create(None, ctypes.byref(handle)))
+    _check(_lib.kolo_comm_create(ctypes.byref(opts), ctypes.byref(handle)))
     return Comm(handle)
 
 
 class Comm:
     """One rank's view of the group. Every rank makes the same calls in the same order, but for
-    named tensors, which may come in any order."""
+    named tensors, sends and receives, which may come in any order."""
 
-    def __init__(self, handle):
+    def __init__(self, handle, parent=None):
         self._handle = handle
         self._named = None
+        self._parent = parent  # which must outlive it
         self.rank = _lib.kolo_comm_rank(handle)
         self.size = _lib.kolo_comm_size(handle)
         self.local_rank = _lib.kolo_comm_local_rank(handle)
         self.local_size = _lib.kolo_comm_local_size(handle)
         self.transport = _lib.kolo_comm_transport(handle).decode()
+        self.hosts = [_lib.kolo_comm_host(handle, r) for r in range(self.size)]
         self._owned = []  # reducers, which must go first
+        self._groups = weakref.WeakSet()  # sub-groups, likewise
+        self._flying = set()  # requests that are started
 
     def __enter__(self):
         return self
@@ -156,15 +193,18 @@ class Comm:
         self.close()
 
     def close(self):
-        """Leaves the group. Memory of ``alloc`` must not be used afterwards."""
+        """Leaves the group and its sub-groups. Memory of ``alloc`` must not be used afterwards."""
         if not self._handle:
             return
+        for group in list(self._groups):
+            group.close()
         for reducer in self._owned:
             reducer.close()
         if self._named:
             _lib.kolo_named_destroy(self._named)
         _lib.kolo_comm_destroy(self._handle)
         self._handle = self._named = None
+        self._flying.clear()
 
     def __del__(self):
         if getattr(self, "_handle", None) and _lib:
@@ -175,24 +215,95 @@ class Comm:
             raise ValueError("the communicator is closed")
         return self._handle
 
-    # pylint: disable=too-many-arguments
-    def _run(self, kind, output, given=None, count=None, op="sum", root=0, timeout_s=0):
+    def split(self, colour, key=0):
+        """The sub-group of the ranks that give the same ``colour``, counted by ``key``; None for a
+        negative colour. Every rank of this group calls it."""
+        handle = ctypes.c_void_p()
+        _check(_lib.kolo_comm_split(self._open(), colour, key, ctypes.byref(handle)))
+        if not handle:
+            return None
+        group = Comm(handle, self)
+        self._groups.add(group)
+        return group
+
+    def load_costs(self, path):
+        """Takes the constants from which "auto" chooses out of a file of ``--calibrate``; every
+        rank calls it, rank 0 reads."""
+        _check(_lib.kolo_comm_load_costs(self._open(), path.encode()))
+
+    def _counts(self, counts):
+        if counts is None:
+            return None
+        if len(counts) != self.size:
+            raise ValueError(f"{len(counts)} counts for {self.size} ranks")
+        return (ctypes.c_size_t * self.size)(*counts)
+
+    def _options(self, kind, output, given=None, count=None, op="sum", root=0, tag=0, counts=None,
+                 output_counts=None, prescale=0, postscale=0, algorithm="auto", priority=0,
+                 site=None):
+        """The options of a request, and the memory that they name."""
         result = _buffer(output) if output is not None else None
         source = _buffer(given, writable=False) if given is not None else None
         if result and source and result.dtype != source.dtype:
             raise TypeError(f"{kind}: input is {source.dtype}, output {result.dtype}")
-        one = result or source
-        opts = _l.RequestOpts(kind=_l.COLLECTIVES.index(kind), dtype=_l.DTYPES.index(one.dtype),
+        one = result or source or Buffer(None, 0, "u8")
+        opts = _l.RequestOpts(kind=_number(kind, _l.COLLECTIVES, "collective"),
+                              dtype=_l.DTYPES.index(one.dtype),
                               op=_number(op, _l.OPS, "operation"),
                               input=source.address if source else None,
                               output=result.address if result else None,
-                              count=one.count if count is None else count, root=root)
+                              count=one.count if count is None else count,
+                              counts=self._counts(counts),
+                              output_counts=self._counts(output_counts), root=root, tag=tag,
+                              prescale=prescale, postscale=postscale,
+                              algorithm=_algorithm(algorithm), priority=priority,
+                              site=_bytes(site))
+        return opts, (result, source)
+
+    def _run(self, kind, output, given=None, timeout_s=0, **options):
+        opts, _ = self._options(kind, output, given, **options)
         _check(_lib.kolo_request_run(self._open(), ctypes.byref(opts), int(timeout_s * 1000)))
         return output
 
-    def allreduce(self, data, op="sum", timeout_s=0):
-        """Combines ``data`` of all ranks in place: sum, min, max, prod or mean."""
-        return self._run("allreduce", data, op=op, timeout_s=timeout_s)
+    def request(self, kind, output, data=None, **options):
+        """A collective, send or receive that can be started again and again, several at once.
+
+        ``kind`` is the name of a method ("allreduce", "reduce_scatter", "send", ...), ``output``
+        what it writes (or both reads and writes) and ``data`` what it only reads. ``options``:
+        ``count`` (elements; of the kinds with slices: of a slice), ``counts``, ``output_counts``,
+        ``op``, ``root`` (of messages: the other rank), ``tag``, ``prescale``, ``postscale``,
+        ``algorithm``, ``priority`` and ``site``, which names it in errors.
+        """
+        opts, memory = self._options(kind, output, data, **options)
+        return Request(self, opts, memory)
+
+    def allreduce(self, data, op="sum", timeout_s=0, **options):
+        """Combines ``data`` of all ranks in place: sum, min, max, prod or mean. ``options`` as of
+        ``request``."""
+        return self._run("allreduce", data, op=op, timeout_s=timeout_s, **options)
+
+    def tree_nodes(self, shards):
+        """The nodes of the fixed tree over ``shards`` that this rank brings to
+        ``allreduce_shards``: shard s is leaf P + s, P the least power of two not below
+        ``shards``; a node's value is its children's, 2v and 2v + 1, combined."""
+        nodes = (ctypes.c_uint32 * 62)()
+        return nodes[:_lib.kolo_tree_nodes(shards, self.size, self.rank, nodes)]
+
+    def allreduce_shards(self, values, output, shards, op="sum", timeout_s=0):
+        """Combines ``shards`` values, of which each rank brings its nodes' (``tree_nodes``), with
+        bits that do not depend on the number of ranks."""
+        result, memory = _buffer(output), [_buffer(v) for v in values]
+        names = self.tree_nodes(shards)
+        if len(memory) != len(names) or any(m.dtype != result.dtype for m in memory):
+            raise ValueError(f"allreduce_shards: {len(names)} values of {result.dtype} are needed")
+        parts = (_l.Part * max(len(memory), 1))(
+            *(_l.Part(tree_node=n, data=m.address, count=m.count) for n, m in zip(names, memory)))
+        opts = _l.RequestOpts(kind=_l.COLLECTIVES.index("allreduce"),
+                              dtype=_l.DTYPES.index(result.dtype),
+                              op=_number(op, _l.OPS, "operation"), output=result.address,
+                              count=result.count, parts=parts, n_parts=len(memory), shards=shards)
+        _check(_lib.kolo_request_run(self._open(), ctypes.byref(opts), int(timeout_s * 1000)))
+        return output
 
     def broadcast(self, data, root=0, timeout_s=0):
         """The root's ``data`` for all."""
@@ -202,29 +313,72 @@ class Comm:
         """As allreduce, but the result is the root's alone; others' ``data`` stays or is used up."""
         return self._run("reduce", data, op=op, root=root, timeout_s=timeout_s)
 
-    def allgather(self, data, output, timeout_s=0):
-        """``output``, of size times the elements, becomes the ranks' ``data`` one after the other."""
-        count = self._share("allgather", output, data)
-        return self._run("allgather", output, data, count=count, timeout_s=timeout_s)
+    def allgather(self, data, output, counts=None, timeout_s=0):
+        """``output`` becomes the ranks' ``data`` one after the other: as many elements of each, or
+        ``counts[rank]``."""
+        count = self._share("allgather", output, data, counts)
+        return self._run("allgather", output, data, count=count, counts=counts,
+                         timeout_s=timeout_s)
 
-    def reduce_scatter(self, data, output, op="sum", timeout_s=0):
-        """``data`` has a slice of len(output) for each rank; this rank's, combined, is ``output``."""
-        count = self._share("reduce_scatter", data, output)
-        return self._run("reduce_scatter", output, data, count=count, op=op, timeout_s=timeout_s)
+    def gather(self, data, output=None, root=0, counts=None, timeout_s=0):
+        """As allgather, for the root alone; the others need no ``output``."""
+        mine = output if self.rank == root else None
+        count = self._share("gather", mine, data, counts)
+        self._run("gather", mine, data, count=count, counts=counts, root=root,
+                  timeout_s=timeout_s)
+        return output
 
-    def alltoall(self, data, output, timeout_s=0):
-        """Slice r of ``data`` goes to rank r; slice r of ``output`` comes from it."""
-        count = _buffer(data, writable=False).count
-        if count % self.size or _buffer(output).count != count:
-            raise ValueError(f"alltoall: {count} elements for {self.size} ranks, "
-                             f"{_buffer(output).count} in the output")
-        return self._run("alltoall", output, data, count=count // self.size, timeout_s=timeout_s)
+    def scatter(self, data, output, root=0, counts=None, timeout_s=0):
+        """Slice r of the root's ``data``, which the others need not give, becomes ``output`` of
+        rank r."""
+        given = data if self.rank == root else None
+        count = self._share("scatter", given, output, counts)
+        return self._run("scatter", output, given, count=count, counts=counts, root=root,
+                         timeout_s=timeout_s)
 
-    def _share(self, kind, whole, share):
-        whole, share = (_buffer(b, writable=False).count for b in (whole, share))
-        if whole != share * self.size:
-            raise ValueError(f"{kind}: {whole} elements are not {self.size} times {share}")
+    def reduce_scatter(self, data, output, op="sum", counts=None, timeout_s=0):
+        """``data`` has a slice for each rank; this rank's, combined, is ``output``."""
+        count = self._share("reduce_scatter", data, output, counts)
+        return self._run("reduce_scatter", output, data, count=count, counts=counts, op=op,
+                         timeout_s=timeout_s)
+
+    def alltoall(self, data, output, counts=None, output_counts=None, timeout_s=0):
+        """Slice r of ``data`` goes to rank r; slice r of ``output`` comes from it. The slices are
+        equal, or counts[r] elements go to rank r, and output_counts[r] come from it."""
+        sent, come = _buffer(data, writable=False).count, _buffer(output).count
+        if counts is None:
+            good = sent == come and sent % self.size == 0
+        else:
+            good = (sent, come) == (sum(counts), sum(output_counts or counts))
+        if not good:
+            raise ValueError(f"alltoall: {sent} elements for {self.size} ranks, "
+                             f"{come} in the output")
+        return self._run("alltoall", output, data, count=sent // self.size, counts=counts,
+                         output_counts=output_counts, timeout_s=timeout_s)
+
+    def _share(self, kind, whole, share, counts):
+        """Elements of a slice; ``whole`` is None on ranks that have none."""
+        share = _buffer(share, writable=False).count
+        want = share * self.size
+        if counts is not None:
+            self._counts(counts)
+            want = sum(counts)
+            if share != counts[self.rank]:
+                raise ValueError(f"{kind}: {share} elements are not counts[{self.rank}]")
+        if whole is not None and _buffer(whole, writable=False).count != want:
+            raise ValueError(f"{kind}: {_buffer(whole, writable=False).count} elements are not "
+                             + (f"{self.size} times {share}" if counts is None else
+                                f"the sum of the counts, {want}"))
         return share
+
+    def send(self, data, to, tag=0, timeout_s=0):
+        """Sends ``data`` to rank ``to``; returns when that one has received it. Messages of two
+        ranks with one tag come in their order."""
+        self._run("send", None, data, root=to, tag=tag, timeout_s=timeout_s)
+
+    def recv(self, data, source, tag=0, timeout_s=0):
+        """Receives ``data`` from rank ``source``: as many elements as that one sends."""
+        return self._run("recv", data, root=source, tag=tag, timeout_s=timeout_s)
 
     def barrier(self):
         """Returns on no rank before all have come."""
@@ -283,6 +437,51 @@ class Handle:
         self._comm._open()
         _check(_lib.kolo_named_wait(self._comm._named, self._number, int(timeout_s * 1000)))
         return self._data
+
+
+class Request:
+    """A collective or message of ``Comm.request``; its memory belongs to it from ``start`` until
+    it is complete."""
+
+    def __init__(self, comm, opts, memory):
+        self._comm, self._memory, self._handle = comm, memory, ctypes.c_void_p()
+        _check(_lib.kolo_request_create(comm._open(), ctypes.byref(opts),
+                                        ctypes.byref(self._handle)))
+
+    def __del__(self):
+        if getattr(self, "_handle", None) and _lib:
+            self.close()
+
+    def _open(self):
+        self._comm._open()
+        if not self._handle:
+            raise ValueError("the request is closed")
+        return self._handle
+
+    def start(self):
+        """Starts it; does not block. Gives itself back."""
+        _check(_lib.kolo_request_start(self._open()))
+        self._comm._flying.add(self)  # it must not go meanwhile
+        return self
+
+    def test(self):
+        """Whether it is complete; never blocks."""
+        complete = ctypes.c_bool()
+        _check(_lib.kolo_request_test(self._open(), ctypes.byref(complete)))
+        if complete.value:
+            self._comm._flying.discard(self)
+        return complete.value
+
+    def wait(self, timeout_s=0):
+        """Blocks until it is complete."""
+        _check(_lib.kolo_request_wait(self._open(), int(timeout_s * 1000)))
+        self._comm._flying.discard(self)
+
+    def close(self):
+        """Frees it; not while it is on its way."""
+        if self._handle and self._comm._handle:
+            _lib.kolo_request_destroy(self._handle)
+        self._handle = None
 
 
 class Reducer:

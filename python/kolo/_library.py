@@ -46,6 +46,16 @@ class Part(Structure):
     header, c_name = "kolo/comm.h", "kolo_part"
 
 
+class CommOpts(Structure):
+    _fields_ = [("rank", c_int), ("world", c_int), ("local_rank", c_int), ("local_world", c_int),
+                ("master_addr", c_char_p), ("master_port", c_int), ("secret_file", c_char_p),
+                ("timeout_ms", c_int64), ("algorithm", c_int), ("segment_bytes", c_int64),
+                ("transport", c_int), ("interface", c_char_p), ("heartbeat_ms", c_int64),
+                ("insecure", c_bool), ("generation", c_uint32), ("report_signal", c_int),
+                ("report_fd", c_int)]
+    header, c_name = "kolo/comm.h", "kolo_comm_opts"
+
+
 class RequestOpts(Structure):
     _fields_ = [("kind", c_int), ("dtype", c_int), ("op", c_int), ("input", c_void_p),
                 ("output", c_void_p), ("count", c_size_t), ("counts", POINTER(c_size_t)),
@@ -69,7 +79,7 @@ class ReducerOpts(Structure):
     header, c_name = "kolo/reducer.h", "kolo_reducer_opts"
 
 
-STRUCTURES = (Codec, Part, RequestOpts, NamedOpts, ReducerOpts)
+STRUCTURES = (Codec, Part, CommOpts, RequestOpts, NamedOpts, ReducerOpts)
 
 # The codes of kolo/status.h, kolo/dtype.h and kolo/comm.h, in their order.
 STATUSES = ("KOLO_OK", "KOLO_ERR_ARG", "KOLO_ERR_NOMEM", "KOLO_ERR_IO", "KOLO_ERR_FORMAT",
@@ -77,21 +87,34 @@ STATUSES = ("KOLO_OK", "KOLO_ERR_ARG", "KOLO_ERR_NOMEM", "KOLO_ERR_IO", "KOLO_ER
             "KOLO_ERR_DIVERGED")
 DTYPES = ("f32", "f64", "f16", "bf16", "i8", "u8", "i32", "i64")
 OPS = ("sum", "min", "max", "prod", "mean")
+TRANSPORTS = ("auto", "shm", "tcp", "mpi", "ucx", "shm_ucx")
 COLLECTIVES = ("allreduce", "broadcast", "barrier", "reduce", "reduce_scatter", "allgather",
                "gather", "scatter", "alltoall", "send", "recv")
 
 _P = c_void_p
 _SIGNATURES = {
-    "kolo_comm_create": (c_int, [_P, POINTER(_P)]),
+    "kolo_comm_create": (c_int, [POINTER(CommOpts), POINTER(_P)]),
     "kolo_comm_destroy": (None, [_P]),
     "kolo_comm_rank": (c_int, [_P]),
     "kolo_comm_size": (c_int, [_P]),
     "kolo_comm_local_rank": (c_int, [_P]),
     "kolo_comm_local_size": (c_int, [_P]),
     "kolo_comm_transport": (c_char_p, [_P]),
+    "kolo_comm_host_count": (c_int, [_P]),
+    "kolo_comm_host": (c_int, [_P, c_int]),
+    "kolo_comm_split": (c_int, [_P, c_int, c_int, POINTER(_P)]),
+    "kolo_comm_load_costs": (c_int, [_P, c_char_p]),
     "kolo_comm_report": (None, [_P, c_char_p, c_size_t]),
     "kolo_comm_alloc": (c_int, [_P, c_size_t, POINTER(_P)]),
     "kolo_comm_progress": (c_int, [_P]),
+    "kolo_algorithm_parse": (c_int, [c_char_p, POINTER(c_int)]),
+    "kolo_tree_nodes": (c_int, [c_int, c_int, c_int, POINTER(c_uint32)]),
+    "kolo_combine": (c_int, [_P, _P, c_size_t, c_int, c_int]),
+    "kolo_request_create": (c_int, [_P, POINTER(RequestOpts), POINTER(_P)]),
+    "kolo_request_start": (c_int, [_P]),
+    "kolo_request_test": (c_int, [_P, POINTER(c_bool)]),
+    "kolo_request_wait": (c_int, [_P, c_int64]),
+    "kolo_request_destroy": (None, [_P]),
     "kolo_request_run": (c_int, [_P, POINTER(RequestOpts), c_int64]),
     "kolo_barrier": (c_int, [_P]),
     "kolo_named_create": (c_int, [_P, POINTER(NamedOpts), POINTER(_P)]),

@@ -355,8 +355,8 @@ kolo_status kolo_reducer_wait(kolo_reducer *r) {
     for (int i = 0; i < r->n; i++) {
         if (r->ready[i]) continue;
         return KOLO_FAIL(KOLO_ERR_ARG,
-                         "buffer %d of %d is not ready: call kolo_reducer_ready for each of them "
-                         "in each step",
+                         "buffer %d of %d is not ready: every one must be said to be ready in each "
+                         "step before the wait",
                          i, r->n);
     }
     for (int b = 0; b < r->n_buckets; b++) {

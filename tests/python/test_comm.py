@@ -69,6 +69,102 @@ def check_others(comm):
     assert f"rank {rank} of {n} waits for nobody" in comm.report()
 
 
+def check_slices(comm):
+    n, rank = comm.size, comm.rank
+    whole = np.zeros((n, 3), np.float32)
+    comm.gather(np.full(3, rank, np.float32), whole if rank == 1 else None, root=1)
+    assert rank != 1 or (whole == np.arange(n)[:, None]).all()
+    mine = comm.scatter(np.arange(2 * n) if rank == 2 else None, np.zeros(2, np.int64), root=2)
+    assert mine.tolist() == [2 * rank, 2 * rank + 1]
+    counts = [1, 0, 4]
+    uneven = comm.allgather(np.full(counts[rank], rank, np.uint8), np.zeros(5, np.uint8), counts)
+    assert uneven.tolist() == [0, 2, 2, 2, 2]
+    uneven[:] = 9
+    comm.gather(np.full(counts[rank], rank, np.uint8), uneven, counts=counts)
+    assert uneven.tolist() == ([0, 2, 2, 2, 2] if rank == 0 else [9] * 5)
+    part = np.zeros(counts[rank])
+    assert (comm.reduce_scatter(np.ones(5), part, counts=counts) == n).all()
+    assert (comm.scatter(np.arange(5.0), part, counts=counts) == np.arange(5)[
+        sum(counts[:rank]):][:counts[rank]]).all()
+    output = np.zeros(n * (rank + 1), np.int32)  # rank r gets r + 1 from each
+    comm.alltoall(np.full(n * (n + 1) // 2, rank, np.int32), output,
+                  counts=[r + 1 for r in range(n)], output_counts=[rank + 1] * n)
+    assert output.tolist() == [r for r in range(n) for _ in range(rank + 1)]
+
+
+def check_messages(comm):
+    n, rank = comm.size, comm.rank
+    data = np.full(70000, rank, np.int16).view(np.uint8)
+    come = np.zeros_like(data)
+    if rank == 0:
+        comm.send(data, 1, tag=4)
+    comm.recv(come, (rank - 1) % n, tag=4)
+    assert (come.view(np.int16) == (rank - 1) % n).all()
+    if rank != 0:
+        comm.send(data, (rank + 1) % n, tag=4)
+    # Both at once, the receives in another order than the sends.
+    more = np.zeros(2), np.ones(2)
+    requests = [comm.request("recv", more[1 - i], root=(rank - 1) % n, tag=1 - i) for i in (0, 1)]
+    requests += [comm.request("send", None, np.full(2, 10 * i + rank, float), root=(rank + 1) % n,
+                              tag=i) for i in (0, 1)]
+    for request in requests:
+        request.start()
+    for request in reversed(requests):
+        request.wait(timeout_s=10)
+    assert [m[0] for m in more] == [(rank - 1) % n, 10 + (rank - 1) % n]
+
+
+def check_requests(comm):
+    n = comm.size
+    data = [np.zeros(1000, np.float32) for _ in range(4)]
+    requests = [comm.request("allreduce", d, op="mean", priority=i, postscale=2,
+                             algorithm="ring", site=f"layer {i}") for i, d in enumerate(data)]
+    for step in range(3):
+        for i, request in enumerate(requests):
+            data[i][:] = i + step + comm.rank
+            assert request.start() is request
+        for i, request in enumerate(requests):
+            while not request.test():
+                comm.progress()
+            assert (data[i] == 2 * (i + step) + n - 1).all()
+    expect_error(kolo.Error, "unknown algorithm 'rin': did you mean 'ring'", comm.request,
+                 "allreduce", data[0], algorithm="rin")
+    expect_error(ValueError, "choose one of allreduce", comm.request, "reduce-all", data[0])
+    requests[0].close()
+    expect_error(ValueError, "the request is closed", requests[0].start)
+
+
+def check_groups(comm):
+    n, rank = comm.size, comm.rank
+    group = comm.split(rank % 2, key=-rank)
+    assert (group.size, group.rank) == (2, 1 - rank // 2) if rank % 2 == 0 else (1, 0)
+    assert comm.split(-1) is None
+    assert comm.hosts == [0] * n and group.hosts == [0] * group.size
+    want = sum(r for r in range(n) if r % 2 == rank % 2)
+    assert (group.allreduce(np.full(500, rank)) == want).all()
+    inner = group.split(0)
+    inner.barrier()
+    group.close()
+    expect_error(ValueError, "is closed", inner.barrier)
+    with comm.split(0) as other:
+        assert other.size == n
+
+
+def check_reproducible(comm):
+    shards = [np.random.default_rng(s).normal(size=100).astype(np.float32) for s in range(5)]
+
+    def value(node):  # 5 shards are the leaves 8 to 12
+        if node >= 8:
+            return shards[node - 8].copy() if node < 13 else None
+        left, right = value(2 * node), value(2 * node + 1)
+        return left if right is None else kolo.combine(left, right)
+
+    values = [value(node) for node in comm.tree_nodes(5)]
+    result = comm.allreduce_shards(values, np.zeros(100, np.float32), 5)
+    assert (result == value(1)).all()
+    expect_error(ValueError, "values of f32 are needed", comm.allreduce_shards, [], result, 5)
+
+
 def check_named(comm):
     names = [f"tensor {i}" for i in range(20)]
     for step in range(3):
@@ -92,6 +188,8 @@ def check_reducer(comm):
             for i, gradient in enumerate(gradients):
                 want = i + step + (comm.size - 1) / 2
                 assert np.abs(gradient - want).max() <= error * 40, (codec, i, gradient, want)
+        if codec == "none":
+            expect_error(kolo.Error, "buffer 0 of 29 is not ready: every one must", with_codec.wait)
         with_codec.close()
 
 
@@ -116,6 +214,11 @@ def main():
     check_allreduce(comm)
     check_registered(comm)
     check_others(comm)
+    check_slices(comm)
+    check_messages(comm)
+    check_requests(comm)
+    check_groups(comm)
+    check_reproducible(comm)
     check_named(comm)
     check_reducer(comm)
     comm.barrier()

@@ -32,6 +32,7 @@ for structure in _library.STRUCTURES:
 for i, status in enumerate(_library.STATUSES):
     ask(status, status, i)
 for prefix, names in (("KOLO_DTYPE_", _library.DTYPES), ("KOLO_", _library.OPS),
+                      ("KOLO_TRANSPORT_", _library.TRANSPORTS),
                       ("KOLO_COLLECTIVE_", _library.COLLECTIVES)):
     for i, name in enumerate(names):
         ask(prefix + name, prefix + name.upper(), i)
