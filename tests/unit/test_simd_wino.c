@@ -6,19 +6,23 @@
 #include <math.h>
 
 typedef struct wino_case {
-    int64_t n, c, h, w, o, pad_h, pad_w;
+    int64_t n, c, h, w, o, pad_h, pad_w, taps;
 } wino_case;
 
 static const wino_case cases[] = {
-    {1, 16, 8, 8, 16, 1, 1},   /* whole tiles */
-    {2, 16, 7, 13, 24, 1, 1},  /* ragged edges */
-    {1, 32, 10, 9, 16, 0, 0},  /* no margins */
-    {2, 16, 5, 4, 32, 2, 2},   /* the widest margins */
-    {1, 48, 3, 6, 16, 0, 2},   /* one row of results */
-    {1, 20, 6, 6, 24, 1, 1},   /* channels that end within a block */
-    {1, 272, 4, 3, 16, 1, 1},  /* more channels than are summed at a time */
-    {1, 16, 5, 4, 80, 1, 1},   /* several panels */
-    {100, 16, 1, 1, 16, 1, 1}, /* images of one pixel, several blocks of tiles */
+    {1, 16, 8, 8, 16, 1, 1, 3},   /* whole tiles */
+    {2, 16, 7, 13, 24, 1, 1, 3},  /* ragged edges */
+    {1, 32, 10, 9, 16, 0, 0, 3},  /* no margins */
+    {2, 16, 5, 4, 32, 2, 2, 3},   /* the widest margins */
+    {1, 48, 3, 6, 16, 0, 2, 3},   /* one row of results */
+    {1, 20, 6, 6, 24, 1, 1, 3},   /* channels that end within a block */
+    {1, 272, 4, 3, 16, 1, 1, 3},  /* more channels than are summed at a time */
+    {1, 16, 5, 4, 80, 1, 1, 3},   /* several panels */
+    {100, 16, 1, 1, 16, 1, 1, 3}, /* images of one pixel, several blocks of tiles */
+    {2, 16, 8, 10, 16, 2, 2, 5},  /* 5 x 5, whole tiles */
+    {2, 16, 7, 13, 24, 2, 1, 5},  /* ragged edges */
+    {1, 48, 5, 6, 16, 0, 4, 5},   /* no margin, and the widest */
+    {1, 20, 27, 9, 72, 2, 2, 5},  /* channels that end within a block, several panels and blocks */
 };
 
 static const char *const layouts[] = {"acdb", "aBcd8b", "aBcd16b"};
@@ -34,8 +38,9 @@ typedef struct wino_run {
 static wino_run run_of(const wino_case *c) {
     wino_run r = {.attr = {{1}, {1}, {c->pad_h}, {c->pad_w}, {1}, {1}, {1}}};
     r.x = kolo_shape_4(c->n, c->c, c->h, c->w);
-    r.w = kolo_shape_4(c->o, c->c, 3, 3);
-    r.y = kolo_shape_4(c->n, c->o, c->h + 2 * c->pad_h - 2, c->w + 2 * c->pad_w - 2);
+    r.w = kolo_shape_4(c->o, c->c, c->taps, c->taps);
+    r.y = kolo_shape_4(c->n, c->o, c->h + 2 * c->pad_h - c->taps + 1,
+                       c->w + 2 * c->pad_w - c->taps + 1);
     return r;
 }
 
@@ -64,7 +69,7 @@ static void bwd_data_spec(kolo_kernel_spec *spec, wino_run *r) {
 
 static void bwd_weights_spec(kolo_kernel_spec *spec, wino_run *r, bool bias) {
     r->attr[KOLO_CONV_RELU].i = 0;
-    r->attr[KOLO_CONV_SIZE_H].i = r->attr[KOLO_CONV_SIZE_W].i = 3;
+    r->attr[KOLO_CONV_SIZE_H].i = r->attr[KOLO_CONV_SIZE_W].i = r->w.dim[2];
     r->attr[KOLO_CONV_BIAS].i = bias;
     test_kernel_spec(spec, &kolo_op_conv2d_bwd_weights, r->attr, 2, (kolo_shape[]){r->y, r->x},
                      (const char *[]){r->y_layout, r->x_layout}, 1 + bias,
@@ -120,8 +125,10 @@ static void wino_is_the_reference(void **state) {
 
 /* Each direction with 1 and with 3 threads: equal bits. */
 static void threads_change_no_bit(void **state) {
-    const wino_case c = {3, 32, 19, 22, 48, 1, 1};
-    for (int pass = 0; pass < 3; pass++) {
+    static const wino_case both[] = {{3, 32, 19, 22, 48, 1, 1, 3}, {2, 16, 19, 22, 32, 2, 2, 5}};
+    for (int k = 0; k < 6; k++) {
+        const wino_case c = both[k / 3];
+        const int pass = k % 3;
         const kolo_kernel *const kernels[] = {&kolo_simd_wino, &kolo_simd_wino_bwd_data,
                                               &kolo_simd_wino_bwd_weights};
         float *results[2] = {NULL};
@@ -148,8 +155,9 @@ static void threads_change_no_bit(void **state) {
  */
 static void rounding_is_as_documented(void **state) {
     static const wino_case shapes[] = {
-        {2, 16, 28, 28, 16, 1, 1},  {2, 64, 14, 14, 16, 1, 1}, {2, 64, 28, 28, 16, 1, 1},
-        {2, 256, 14, 14, 16, 1, 1}, {2, 512, 7, 7, 16, 1, 1},
+        {2, 16, 28, 28, 16, 1, 1, 3},  {2, 64, 14, 14, 16, 1, 1, 3}, {2, 64, 28, 28, 16, 1, 1, 3},
+        {2, 256, 14, 14, 16, 1, 1, 3}, {2, 512, 7, 7, 16, 1, 1, 3},  {2, 64, 27, 27, 16, 2, 2, 5},
+        {2, 192, 27, 27, 16, 2, 2, 5},
     };
     const kolo_kernel *const kernels[] = {&kolo_simd_wino, &kolo_simd_wino_bwd_data,
                                           &kolo_simd_wino_bwd_weights};
@@ -175,9 +183,10 @@ static void rounding_is_as_documented(void **state) {
             direct[pass] = has ? test_kernel_error(kernel, &spec) : NAN; /* without oneDNN */
             assert_true(error[pass] < 4e-6);
         }
-        print_message("| %d x %dx%d | %.1e | %.1e | %.1e | %.1e | %.1e | %.1e |\n",
-                      (int)shapes[i].c, (int)shapes[i].h, (int)shapes[i].w, error[0], direct[0],
-                      error[1], direct[1], error[2], direct[2]);
+        print_message("| %d x %dx%d, %dx%d | %.1e | %.1e | %.1e | %.1e | %.1e | %.1e |\n",
+                      (int)shapes[i].c, (int)shapes[i].h, (int)shapes[i].w, (int)shapes[i].taps,
+                      (int)shapes[i].taps, error[0], direct[0], error[1], direct[1], error[2],
+                      direct[2]);
     }
 }
 

@@ -232,9 +232,13 @@ typedef struct kolo_simd_conv_table {
  * being two vectors; windows and tiles [36][panels][block][P]; strides are those between the
  * points.
  */
+/* Rows and columns of the window that a tile comes from. */
+enum { KOLO_SIMD_WINO_WINDOW = 6 };
+
 typedef struct kolo_simd_wino_job {
     kolo_simd_image x, y;
     int64_t pad_h, pad_w;
+    int tile;                 /* its rows and columns: 4 of 3 taps, 2 of 5 */
     int64_t tiles_h, tiles_w; /* of an image */
     int64_t block;            /* tiles that are worked on at a time */
     int64_t first, count;     /* read_block, multiply_block: the tiles of the block */

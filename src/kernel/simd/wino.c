@@ -1,4 +1,5 @@
-/* Convolution of 3 x 3 by Winograd's F(4x4, 3x3): conv2d and its gradients (loops: wino.isa.c).
+/* Convolution of 3 x 3 by Winograd's F(4x4, 3x3), of 5 x 5 by F(2x2, 5x5): conv2d and its gradients
+ * (loops: wino.isa.c).
  *
  * For images whose channels lie in whole vectors: blocks, or NHWC with such a number of channels.
  * Weights may have any layout: they are transformed in each run through tables of offsets made in
@@ -14,7 +15,7 @@
 
 #include <string.h>
 
-enum { TILE = 4, POINTS = 36, TAPS = 9 };
+enum { WINDOW = KOLO_SIMD_WINO_WINDOW, POINTS = WINDOW * WINDOW, MOST_TAPS = 5 };
 
 typedef struct wino_state {
     const kolo_simd_wino_table *table;
@@ -22,7 +23,7 @@ typedef struct wino_state {
     kolo_simd_wino_job job; /* but for the addresses */
     int64_t tiles;          /* of all images */
     bool padded;            /* the weights' layout has padding, to be zero in the gradient */
-    int32_t tap_at[TAPS];
+    int32_t tap_at[MOST_TAPS * MOST_TAPS];
     int32_t *offsets; /* of rows, then of lanes */
 } wino_state;
 
@@ -40,6 +41,14 @@ static wino_roles roles_of(const kolo_kernel_spec *spec) {
     return (wino_roles){&spec->in[0], &spec->out[0], &spec->in[1], row_dim};
 }
 
+/* Rows and columns of filters; 0 where there is no form for them. */
+static int64_t taps_of(const wino_roles *role) {
+    int64_t taps = role->w->shape.dim[2];
+    return (taps == 3 || taps == 5) && role->w->shape.dim[3] == taps ? taps : 0;
+}
+
+static int64_t tiles_of(int64_t size, int64_t tile) { return (size + tile - 1) / tile; }
+
 static int64_t round_up_to(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 /* Floats between points: whole cache lines, an odd number of them, so that the 36 lines that a
@@ -52,11 +61,12 @@ static int64_t point_stride(int64_t floats) { return ((floats + 15) / 16 | 1) * 
  * tiles, which mostly stay in a cache, images, and filters. */
 static double seconds(const kolo_kernel_spec *spec, const kolo_simd_image *x,
                       const kolo_simd_image *y) {
-    double tiles = (double)(y->n * ((y->h + TILE - 1) / TILE) * ((y->w + TILE - 1) / TILE));
+    wino_roles role = roles_of(spec);
+    int64_t tile = WINDOW + 1 - taps_of(&role);
+    double tiles = (double)(y->n * tiles_of(y->h, tile) * tiles_of(y->w, tile));
     double rows = (double)x->c, lanes = (double)(y->planes * y->inner);
     double transforms = 4.0 * POINTS * (rows + lanes) * tiles;
     double filters = 4.0 * POINTS * rows * lanes;
-    wino_roles role = roles_of(spec);
     double images = (double)(kolo_tensor_bytes(role.x) + kolo_tensor_bytes(role.y));
     return kolo_kernel_seconds(2.0 * POINTS * rows * lanes * tiles, 0, 0.9) +
            kolo_kernel_seconds(0, transforms, 1.6) + kolo_kernel_seconds(0, filters, 1.2) +
@@ -71,11 +81,12 @@ static double fit(kolo_kernel_spec *spec) {
     if (!kolo_simd_image_of(role.x, &x) || !kolo_simd_image_of(role.y, &y)) return -1;
     int vector = kolo_simd_isa_now()->wino->vector;
     if (x.inner % vector || y.inner % vector) return -1;
-    if (role.w->shape.dim[2] != 3 || role.w->shape.dim[3] != 3) return -1;
+    int64_t taps = taps_of(&role);
+    if (taps == 0) return -1;
     if (attr[KOLO_CONV_STRIDE_H].i != 1 || attr[KOLO_CONV_STRIDE_W].i != 1) return -1;
     if (attr[KOLO_CONV_DILATION_H].i != 1 || attr[KOLO_CONV_DILATION_W].i != 1) return -1;
     if (attr[KOLO_CONV_GROUPS].i != 1) return -1;
-    if (attr[KOLO_CONV_PAD_H].i > 2 || attr[KOLO_CONV_PAD_W].i > 2) return -1;
+    if (attr[KOLO_CONV_PAD_H].i >= taps || attr[KOLO_CONV_PAD_W].i >= taps) return -1;
     if (kolo_layout_is_open(role.w)) {
         const char *blocks = vector == 16 ? "ABcd16b16a" : "ABcd8b8a";
         const char *last = vector == 16 ? "Acdb16a" : "Acdb8a";
@@ -103,9 +114,10 @@ static kolo_status make_offsets(wino_state *s, const wino_roles *role) {
     for (int64_t i = 0; i < job->lanes; i++) {
         s->offsets[job->rows + i] = offset_of(role->w, !role->row_dim, i);
     }
-    for (int i = 0; i < TAPS; i++) {
-        int tap = role->row_dim == 0 ? TAPS - 1 - i : i; /* backwards filters are turned round */
-        s->tap_at[i] = offset_of(role->w, 2, tap / 3) + offset_of(role->w, 3, tap % 3);
+    int64_t taps = taps_of(role), last = taps * taps - 1;
+    for (int64_t i = 0; i <= last; i++) {
+        int64_t tap = role->row_dim == 0 ? last - i : i; /* backwards filters are turned round */
+        s->tap_at[i] = offset_of(role->w, 2, tap / taps) + offset_of(role->w, 3, tap % taps);
     }
     job->row_at = s->offsets;
     job->lane_at = s->offsets + job->rows;
@@ -142,11 +154,13 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
     kolo_simd_wino_job *job = &s->job;
     KOLO_ASSERT(kolo_simd_image_of(role.x, &job->x) && kolo_simd_image_of(role.y, &job->y));
     bool data = spec->op == &kolo_op_conv2d_bwd_data;
-    job->pad_h = data ? 2 - attr[KOLO_CONV_PAD_H].i : attr[KOLO_CONV_PAD_H].i;
-    job->pad_w = data ? 2 - attr[KOLO_CONV_PAD_W].i : attr[KOLO_CONV_PAD_W].i;
+    int64_t taps = taps_of(&role);
+    job->pad_h = data ? taps - 1 - attr[KOLO_CONV_PAD_H].i : attr[KOLO_CONV_PAD_H].i;
+    job->pad_w = data ? taps - 1 - attr[KOLO_CONV_PAD_W].i : attr[KOLO_CONV_PAD_W].i;
     job->relu = spec->op == &kolo_op_conv2d && attr[KOLO_CONV_RELU].i;
-    job->tiles_h = (job->y.h + TILE - 1) / TILE;
-    job->tiles_w = (job->y.w + TILE - 1) / TILE;
+    job->tile = (int)(WINDOW + 1 - taps);
+    job->tiles_h = tiles_of(job->y.h, job->tile);
+    job->tiles_w = tiles_of(job->y.w, job->tile);
     s->tiles = job->y.n * job->tiles_h * job->tiles_w;
     job->block = block_of(s, weights);
     job->rows = job->x.c;

@@ -1,8 +1,8 @@
-/* Convolution by Winograd's minimal filtering F(4x4, 3x3): 36 multiplications a tile of 4 x 4
- * results where the direct form has 144 (Lavin, Gray: Fast Algorithms for Convolutional Neural
- * Networks, CVPR 2016, section 4).
+/* Convolution by Winograd's minimal filtering, F(4x4, 3x3) and F(2x2, 5x5): 36 multiplications a
+ * tile of 4 x 4 results where the direct form has 144, and of 2 x 2 where it has 100 (Lavin, Gray:
+ * Fast Algorithms for Convolutional Neural Networks, CVPR 2016, section 4).
  *
- * With tiles y of the result, windows d of the image (6 x 6, overlapping by two) and filters g:
+ * With tiles y of the result, windows d of the image (6 x 6, overlapping) and filters g:
  *
  *     y = A' [(G g G') . (B' d B)] A          dg = G' [(A dy A') . (B' d B)] G
  *
@@ -11,16 +11,16 @@
  * transform writes whole lines, and the product reads lines one after the other.
  *
  * The transforms interpolate at 0, +-5/8, +-3/2 and infinity, which rounds off about half as much
- * as at 0, +-1, +-2 (measured; docs/winograd.md). Sums run over channels in their order and over
- * tiles in the order of the job's blocks: how items are cut changes no bit. */
+ * as at 0, +-1, +-2 (measured; docs/winograd.md). Both forms have the same windows and points, and
+ * their loops are one, unrolled for each number of taps. Sums run over channels in their order and
+ * over tiles in the order of the job's blocks: how items are cut changes no bit. */
 #include "kernel/simd/simd.h"
 #include "kernel/simd/vector.h"
 
 enum {
-    TILE = 4,
-    WINDOW = 6,
+    WINDOW = KOLO_SIMD_WINO_WINDOW,
     POINTS = WINDOW * WINDOW,
-    TAPS = 9,
+    MOST = 5,                  /* taps or rows of a tile */
     P = 2 * VL,                /* lanes of a panel */
     MAX_R = VL == 16 ? 14 : 6, /* rows of a product held in registers, two vectors each */
     DEPTH = 256,               /* channels whose filters stay in the first cache */
@@ -55,45 +55,52 @@ INLINE void window_points(const vf d[WINDOW], vf p[WINDOW]) {
     p[5] = times(-B2, odd_b, times(-A2, d[3], d[5]));
 }
 
-/* A': points to a tile. */
-INLINE void tile_of_points(const vf p[WINDOW], vf y[TILE]) {
-    vf even_a = p[1] + p[2], odd_a = p[1] - p[2], even_b = p[3] + p[4], odd_b = p[3] - p[4];
-    y[0] = p[0] + even_a + even_b;
-    y[1] = times(B1, odd_b, splat(A1) * odd_a);
-    y[2] = times(B2, even_b, splat(A2) * even_a);
-    y[3] = times(B3, odd_b, times(A3, odd_a, p[5]));
+/* The n-th power of a point. */
+static const float a_to[MOST] = {1, A1, A2, A3, A2 *A2}, b_to[MOST] = {1, B1, B2, B3, B2 *B2};
+
+/* The values of a polynomial of n coefficients at the points: its even and odd part at 5/8 and 3/2,
+ * each times a factor, and the last coefficient for infinity. */
+INLINE void evaluate(const vf c[], const int n, float of_0, float of_a, float of_b, vf p[WINDOW]) {
+    vf even_a = splat(of_a) * c[0], even_b = splat(of_b) * c[0];
+    vf odd_a = splat(of_a * A1) * c[1], odd_b = splat(of_b * B1) * c[1];
+    UNROLL for (int k = 2; k < n; k++) {
+        vf *a = k % 2 ? &odd_a : &even_a, *b = k % 2 ? &odd_b : &even_b;
+        *a = times(of_a * a_to[k], c[k], *a);
+        *b = times(of_b * b_to[k], c[k], *b);
+    }
+    p[0] = splat(of_0) * c[0];
+    p[1] = even_a + odd_a;
+    p[2] = even_a - odd_a;
+    p[3] = even_b + odd_b;
+    p[4] = even_b - odd_b;
+    p[5] = c[n - 1];
 }
 
-/* A: a tile to points. */
-INLINE void tile_points(const vf y[TILE], vf p[WINDOW]) {
-    vf even_a = times(A2, y[2], y[0]), odd_a = times(A2, y[3], y[1]);
-    vf even_b = times(B2, y[2], y[0]), odd_b = times(B2, y[3], y[1]);
-    p[0] = y[0];
-    p[1] = times(A1, odd_a, even_a);
-    p[2] = times(-A1, odd_a, even_a);
-    p[3] = times(B1, odd_b, even_b);
-    p[4] = times(-B1, odd_b, even_b);
-    p[5] = y[3];
+/* Its transpose. */
+INLINE void accumulate(const vf p[WINDOW], const int n, float of_0, float of_a, float of_b,
+                       vf c[]) {
+    vf even_a = splat(of_a) * (p[1] + p[2]), odd_a = splat(of_a) * (p[1] - p[2]);
+    vf even_b = splat(of_b) * (p[3] + p[4]), odd_b = splat(of_b) * (p[3] - p[4]);
+    c[0] = times(of_0, p[0], even_a + even_b);
+    UNROLL for (int k = 1; k < n; k++) {
+        vf rest = splat(a_to[k]) * (k % 2 ? odd_a : even_a);
+        if (k == n - 1) rest += p[5];
+        c[k] = times(b_to[k], k % 2 ? odd_b : even_b, rest);
+    }
 }
 
-/* G: a filter to points. */
-INLINE void filter_points(const vf g[3], vf p[WINDOW]) {
-    vf even_a = times(A2, g[2], g[0]) * splat(OF_A), even_b = times(B2, g[2], g[0]) * splat(OF_B);
-    p[0] = g[0] * splat(OF_0);
-    p[1] = times(A1 * OF_A, g[1], even_a);
-    p[2] = times(-A1 * OF_A, g[1], even_a);
-    p[3] = times(B1 * OF_B, g[1], even_b);
-    p[4] = times(-B1 * OF_B, g[1], even_b);
-    p[5] = g[2];
+/* A: a tile of n rows to points, and A': points to a tile. */
+INLINE void tile_points(const vf y[], const int n, vf p[WINDOW]) { evaluate(y, n, 1, 1, 1, p); }
+INLINE void tile_of_points(const vf p[WINDOW], const int n, vf y[]) {
+    accumulate(p, n, 1, 1, 1, y);
 }
 
-/* G': points to a filter. */
-INLINE void filter_of_points(const vf p[WINDOW], vf g[3]) {
-    vf even_a = (p[1] + p[2]) * splat(OF_A), odd_a = (p[1] - p[2]) * splat(A1 * OF_A);
-    vf even_b = (p[3] + p[4]) * splat(OF_B), odd_b = (p[3] - p[4]) * splat(B1 * OF_B);
-    g[0] = times(OF_0, p[0], even_a + even_b);
-    g[1] = odd_a + odd_b;
-    g[2] = times(B2, even_b, times(A2, even_a, p[5]));
+/* G: a filter of n taps to points, and G': points to a filter. */
+INLINE void filter_points(const vf g[], const int n, vf p[WINDOW]) {
+    evaluate(g, n, OF_0, OF_A, OF_B, p);
+}
+INLINE void filter_of_points(const vf p[WINDOW], const int n, vf g[]) {
+    accumulate(p, n, OF_0, OF_A, OF_B, g);
 }
 
 /* ---- tiles of images ---- */
@@ -157,67 +164,66 @@ INLINE void transform_window(const float *image, const kolo_simd_image *v, squar
     }
 }
 
-INLINE void transform_tile(const float *image, const kolo_simd_image *v, square s, bool whole,
-                           float *to, int64_t point_stride) {
+INLINE void transform_tile(const float *image, const kolo_simd_image *v, square s, const int tile,
+                           bool whole, float *to, int64_t point_stride) {
     const int64_t row = v->w * v->inner, step = v->inner;
-    vf half[WINDOW][TILE], y[TILE], p[WINDOW];
-    UNROLL for (int j = 0; j < TILE; j++) {
-        UNROLL for (int i = 0; i < TILE; i++) {
+    vf half[WINDOW][MOST], y[MOST], p[WINDOW];
+    UNROLL for (int j = 0; j < tile; j++) {
+        UNROLL for (int i = 0; i < tile; i++) {
             bool inside = whole || (j < s.w_end && i < s.h_end);
             y[i] = inside ? load(image + s.offset + i * row + j * step) : (vf){0};
         }
-        tile_points(y, p);
+        tile_points(y, tile, p);
         UNROLL for (int i = 0; i < WINDOW; i++) half[i][j] = p[i];
     }
     UNROLL for (int i = 0; i < WINDOW; i++) {
-        tile_points(half[i], p);
+        tile_points(half[i], tile, p);
         UNROLL for (int j = 0; j < WINDOW; j++) store(to + (i * WINDOW + j) * point_stride, p[j]);
     }
 }
 
-/* All channels of one square, a window or a tile; `to` is the square's row of the first panel. */
-INLINE void transform_square(const float *image, const kolo_simd_image *v, square s,
-                             const bool window, const bool whole, float *to, int64_t rows,
-                             int64_t point_stride) {
+/* All channels of one square, a tile of that size or (0) a window; `to` is the square's row of the
+ * first panel. */
+INLINE void transform_square(const float *image, const kolo_simd_image *v, square s, const int tile,
+                             const bool whole, float *to, int64_t rows, int64_t point_stride) {
     int64_t channels = v->planes * v->inner;
     for (int64_t c = 0; c < channels; c += VL) {
         float *at = to + c / P * rows * P + c % P;
         const float *from = image + kolo_simd_channel(v, c);
-        if (window) {
+        if (tile == 0) {
             transform_window(from, v, s, whole, at, point_stride);
         } else {
-            transform_tile(from, v, s, whole, at, point_stride);
+            transform_tile(from, v, s, tile, whole, at, point_stride);
         }
     }
-    if (window || channels % P == 0) return; /* lanes of windows are read one by one */
+    if (tile == 0 || channels % P == 0) return; /* lanes of windows are read one by one */
     for (int i = 0; i < POINTS; i++) {
         store(to + channels / P * rows * P + VL + i * point_stride, (vf){0});
     }
 }
 
-static NOINLINE void whole_window(const float *image, const kolo_simd_image *v, square s, float *to,
-                                  int64_t rows, int64_t point_stride) {
-    transform_square(image, v, s, true, true, to, rows, point_stride);
-}
-static NOINLINE void part_window(const float *image, const kolo_simd_image *v, square s, float *to,
-                                 int64_t rows, int64_t point_stride) {
-    transform_square(image, v, s, true, false, to, rows, point_stride);
-}
-static NOINLINE void whole_tile(const float *image, const kolo_simd_image *v, square s, float *to,
-                                int64_t rows, int64_t point_stride) {
-    transform_square(image, v, s, false, true, to, rows, point_stride);
-}
-static NOINLINE void part_tile(const float *image, const kolo_simd_image *v, square s, float *to,
-                               int64_t rows, int64_t point_stride) {
-    transform_square(image, v, s, false, false, to, rows, point_stride);
-}
+typedef void (*square_loop)(const float *image, const kolo_simd_image *v, square s, float *to,
+                            int64_t rows, int64_t point_stride);
+
+#define SQUARE(name, tile, whole)                                                                \
+    static NOINLINE void name(const float *image, const kolo_simd_image *v, square s, float *to, \
+                              int64_t rows, int64_t point_stride) {                              \
+        transform_square(image, v, s, tile, whole, to, rows, point_stride);                      \
+    }
+SQUARE(whole_window, 0, true)
+SQUARE(part_window, 0, false)
+SQUARE(whole_tile_4, 4, true)
+SQUARE(part_tile_4, 4, false)
+SQUARE(whole_tile_2, 2, true)
+SQUARE(part_tile_2, 2, false)
 
 /* Windows of x of tiles [first, first + count), to rows 0, 1, ... of the panels at v. */
 static void read_windows(const kolo_simd_wino_job *job, int64_t first, int64_t count, float *v) {
     place at = place_of(job, first);
     for (int64_t i = 0; i < count; i++, next_place(job, &at)) {
         const float *image = job->in_x + at.n * kolo_simd_image_size(&job->x);
-        square s = square_of(&job->x, at.h * TILE - job->pad_h, at.w * TILE - job->pad_w, WINDOW);
+        square s = square_of(&job->x, at.h * job->tile - job->pad_h, at.w * job->tile - job->pad_w,
+                             WINDOW);
         (is_whole(&s, WINDOW) ? whole_window : part_window)(image, &job->x, s, v + i * P,
                                                             job->block, job->x_stride);
     }
@@ -225,31 +231,34 @@ static void read_windows(const kolo_simd_wino_job *job, int64_t first, int64_t c
 
 static void read_tiles(const kolo_simd_wino_job *job, int64_t first, int64_t count, float *v) {
     place at = place_of(job, first);
+    const int tile = job->tile;
+    square_loop whole = tile == 4 ? whole_tile_4 : whole_tile_2;
+    square_loop ragged = tile == 4 ? part_tile_4 : part_tile_2;
     for (int64_t i = 0; i < count; i++, next_place(job, &at)) {
         const float *image = job->in_y + at.n * kolo_simd_image_size(&job->y);
-        square s = square_of(&job->y, at.h * TILE, at.w * TILE, TILE);
-        (is_whole(&s, TILE) ? whole_tile : part_tile)(image, &job->y, s, v + i * P, job->block,
-                                                      job->y_stride);
+        square s = square_of(&job->y, at.h * tile, at.w * tile, tile);
+        (is_whole(&s, tile) ? whole : ragged)(image, &job->y, s, v + i * P, job->block,
+                                              job->y_stride);
     }
 }
 
 /* One vector of channels of one tile: from the products to y. */
 INLINE void write_vector(const kolo_simd_wino_job *job, const float *from, vf bias, square s,
-                         float *y) {
+                         const int tile, float *y) {
     const int64_t row = job->y.w * job->y.inner, step = job->y.inner;
-    vf half[TILE][WINDOW], p[WINDOW], t[TILE];
+    vf half[MOST][WINDOW], p[WINDOW], t[MOST];
     UNROLL for (int j = 0; j < WINDOW; j++) {
         UNROLL for (int i = 0; i < WINDOW; i++) {
             p[i] = load(from + (i * WINDOW + j) * job->y_stride);
         }
-        tile_of_points(p, t);
-        UNROLL for (int i = 0; i < TILE; i++) half[i][j] = t[i];
+        tile_of_points(p, tile, t);
+        UNROLL for (int i = 0; i < tile; i++) half[i][j] = t[i];
     }
     y += s.offset;
-    UNROLL for (int i = 0; i < TILE; i++, y += row) {
+    UNROLL for (int i = 0; i < tile; i++, y += row) {
         if (i >= s.h_end) break;
-        tile_of_points(half[i], t);
-        UNROLL for (int j = 0; j < TILE; j++) {
+        tile_of_points(half[i], tile, t);
+        UNROLL for (int j = 0; j < tile; j++) {
             vf value = t[j] + bias;
             if (job->relu) value = positive(value);
             if (j < s.w_end) store(y + j * step, value);
@@ -257,17 +266,27 @@ INLINE void write_vector(const kolo_simd_wino_job *job, const float *from, vf bi
     }
 }
 
-static void write_tiles(const kolo_simd_wino_job *job, int64_t first, int64_t count,
-                        const float *m) {
+INLINE void write_tiles_of(const kolo_simd_wino_job *job, int64_t first, int64_t count,
+                           const int tile, const float *m) {
     place at = place_of(job, first);
     int64_t channels = job->y.planes * job->y.inner;
     for (int64_t i = 0; i < count; i++, next_place(job, &at)) {
         float *image = job->out + at.n * kolo_simd_image_size(&job->y);
-        square s = square_of(&job->y, at.h * TILE, at.w * TILE, TILE);
+        square s = square_of(&job->y, at.h * tile, at.w * tile, tile);
         for (int64_t c = 0; c < channels; c += VL) {
             const float *from = m + (c / P * job->block + i) * P + c % P;
-            write_vector(job, from, load(job->bias + c), s, image + kolo_simd_channel(&job->y, c));
+            write_vector(job, from, load(job->bias + c), s, tile,
+                         image + kolo_simd_channel(&job->y, c));
         }
+    }
+}
+
+static void write_tiles(const kolo_simd_wino_job *job, int64_t first, int64_t count,
+                        const float *m) {
+    if (job->tile == 4) {
+        write_tiles_of(job, first, count, 4, m);
+    } else {
+        write_tiles_of(job, first, count, 2, m);
     }
 }
 
@@ -293,24 +312,23 @@ INLINE void store_lanes(const kolo_simd_wino_job *job, float *w, int64_t lane, v
     for (int64_t i = 0; i < kolo_min_i64(VL, job->lanes - lane); i++) w[at[i]] = scattered[i];
 }
 
-/* Items: rows of all panels. */
-static void read_filters(const void *arg, int part, int64_t begin, int64_t end) {
-    const kolo_simd_wino_job *job = arg;
+INLINE void read_filters_of(const kolo_simd_wino_job *job, const int taps, int64_t begin,
+                            int64_t end) {
     for (int64_t item = begin; item < end; item++) {
         int64_t panel = item / job->rows, row = item % job->rows;
         const float *w = job->weights + job->row_at[row];
         UNROLL for (int z = 0; z < 2; z++) {
-            vf half[WINDOW][3], g[3], p[WINDOW];
-            UNROLL for (int j = 0; j < 3; j++) {
-                UNROLL for (int i = 0; i < 3; i++) {
-                    g[i] = load_lanes(job, w + job->tap_at[i * 3 + j], panel * P + z * VL);
+            vf half[WINDOW][MOST], g[MOST], p[WINDOW];
+            UNROLL for (int j = 0; j < taps; j++) {
+                UNROLL for (int i = 0; i < taps; i++) {
+                    g[i] = load_lanes(job, w + job->tap_at[i * taps + j], panel * P + z * VL);
                 }
-                filter_points(g, p);
+                filter_points(g, taps, p);
                 UNROLL for (int i = 0; i < WINDOW; i++) half[i][j] = p[i];
             }
             float *to = job->filters + item * P + z * VL;
             UNROLL for (int i = 0; i < WINDOW; i++) {
-                filter_points(half[i], p);
+                filter_points(half[i], taps, p);
                 UNROLL for (int j = 0; j < WINDOW; j++) {
                     store(to + (i * WINDOW + j) * job->filter_stride, p[j]);
                 }
@@ -319,29 +337,48 @@ static void read_filters(const void *arg, int part, int64_t begin, int64_t end) 
     }
 }
 
-/* Items: rows of all panels. */
-static void write_filters(const void *arg, int part, int64_t begin, int64_t end) {
-    const kolo_simd_wino_job *job = arg;
+INLINE void write_filters_of(const kolo_simd_wino_job *job, const int taps, int64_t begin,
+                             int64_t end) {
     for (int64_t item = begin; item < end; item++) {
         int64_t panel = item / job->rows, row = item % job->rows;
         float *w = job->out + job->row_at[row];
         UNROLL for (int z = 0; z < 2; z++) {
             const float *from = job->filters + item * P + z * VL;
-            vf half[3][WINDOW], p[WINDOW], g[3];
+            vf half[MOST][WINDOW], p[WINDOW], g[MOST];
             UNROLL for (int j = 0; j < WINDOW; j++) {
                 UNROLL for (int i = 0; i < WINDOW; i++) {
                     p[i] = load(from + (i * WINDOW + j) * job->filter_stride);
                 }
-                filter_of_points(p, g);
-                UNROLL for (int i = 0; i < 3; i++) half[i][j] = g[i];
+                filter_of_points(p, taps, g);
+                UNROLL for (int i = 0; i < taps; i++) half[i][j] = g[i];
             }
-            UNROLL for (int i = 0; i < 3; i++) {
-                filter_of_points(half[i], g);
-                UNROLL for (int j = 0; j < 3; j++) {
-                    store_lanes(job, w + job->tap_at[i * 3 + j], panel * P + z * VL, g[j]);
+            UNROLL for (int i = 0; i < taps; i++) {
+                filter_of_points(half[i], taps, g);
+                UNROLL for (int j = 0; j < taps; j++) {
+                    store_lanes(job, w + job->tap_at[i * taps + j], panel * P + z * VL, g[j]);
                 }
             }
         }
+    }
+}
+
+/* Items: rows of all panels. */
+static void read_filters(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_wino_job *job = arg;
+    if (job->tile == 4) {
+        read_filters_of(job, 3, begin, end);
+    } else {
+        read_filters_of(job, 5, begin, end);
+    }
+}
+
+/* Items: rows of all panels. */
+static void write_filters(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_wino_job *job = arg;
+    if (job->tile == 4) {
+        write_filters_of(job, 3, begin, end);
+    } else {
+        write_filters_of(job, 5, begin, end);
     }
 }
 
