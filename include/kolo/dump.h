@@ -26,8 +26,9 @@ typedef struct kolo_dump_opts {
     int64_t accumulate; /* micro-batches of a step; default 1 */
     bool evaluate;      /* the forward pass alone, instead of training */
     double momentum, weight_decay;
-    int64_t bucket_bytes; /* default 1 MiB */
-    int threads;          /* default 1 */
+    bool sparse_embedding; /* see kolo_train_opts */
+    int64_t bucket_bytes;  /* default 1 MiB */
+    int threads;           /* default 1 */
     bool reference_kernels, no_winograd;
     kolo_recompute recompute; /* default none */
     kolo_precision precision; /* default f32 */

@@ -59,6 +59,10 @@ typedef struct kolo_train_opts {
     double beta1, beta2, eps;      /* of Adam; 0.9, 0.999, 1e-8 */
     bool decay_matrices_only;      /* weight decay leaves biases and normalisation alone */
     double clip;                   /* largest norm of all gradients together; 0: any */
+    bool sparse_embedding;         /* embedding tables have row-sparse gradients: a step exchanges
+                                      and updates the rows that occur; SGD without momentum, or Adam
+                                      as PyTorch's SparseAdam; ARG with weight decay, accumulation, a
+                                      table that more than an embedding reads, or none */
     kolo_lr_schedule schedule;
     double lr_min;          /* end of the cosine; 0 */
     double lr_step_factor;  /* 0.1 */

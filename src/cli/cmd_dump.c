@@ -25,6 +25,7 @@ int cmd_dump(kolo_options *o) {
         .accumulate = kolo_options_int(o, "accumulate"),
         .evaluate = kolo_options_flag(o, "forward"),
         .momentum = kolo_options_float(o, "momentum"),
+        .sparse_embedding = kolo_options_flag(o, "sparse-embedding"),
         .weight_decay = kolo_options_float(o, "weight-decay"),
         .bucket_bytes = kolo_options_int(o, "bucket-bytes"),
         .threads = threads ? threads : kolo_processors(),

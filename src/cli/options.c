@@ -194,6 +194,9 @@ static const kolo_option rows[] = {
     {.name = "weight-decay", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "0", .min = 0,
      .max = 1e6, .commands = MODEL,
      .help = "what is added to each gradient, as a multiple of the parameter"},
+    {.name = "sparse-embedding", .type = KOLO_OPTION_FLAG, .commands = MODEL,
+     .help = "exchange and update only the rows of embedding tables that a batch has; SGD without "
+             "momentum, or Adam, which then leaves other rows and their moments alone"},
     {.name = "schedule", .type = KOLO_OPTION_CHOICE, .choices = schedules, .preset = "constant",
      .commands = CMD_TRAIN, .help = "how the learning rate goes on after the warm-up"},
     {.name = "lr-min", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "0", .min = 0,

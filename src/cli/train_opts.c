@@ -48,6 +48,7 @@ kolo_status train_opts_make(kolo_options *o, int threads, kolo_train_opts *opts)
         .eps = kolo_options_float(o, "eps"),
         .decay_matrices_only = kolo_options_flag(o, "decay-matrices-only"),
         .clip = kolo_options_float(o, "clip"),
+        .sparse_embedding = kolo_options_flag(o, "sparse-embedding"),
         .threads = threads,
         .reference_kernels = kolo_options_choice(o, "kernels") == 1,
         .no_winograd = !kolo_options_flag(o, "winograd"),

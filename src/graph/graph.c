@@ -122,6 +122,7 @@ kolo_value kolo_graph_state(kolo_graph *g, const char *name, kolo_value like) {
     if (kolo_value_ok(v)) {
         kolo_info(g, v)->tensor.layout = info.tensor.layout;
         kolo_info(g, v)->canon = info.canon;
+        kolo_info(g, v)->in_place = info.in_place;
     }
     return v;
 }

@@ -35,6 +35,9 @@ typedef struct kolo_value_info {
         canon; /* PARAM, STATE: the shape that files show; tensor.shape may split it further */
     kolo_value grad;    /* PARAM: its gradient, once the gradient pass has run; else none */
     kolo_value next_of; /* TEMP: the PARAM or STATE whose next version this is, else none */
+    bool in_place;      /* PARAM, STATE: kept in one version, into which its update writes */
+    int64_t rows;       /* PARAM: room of its row-sparse gradient (op.h); 0: it is dense */
+    int64_t all_rows;   /* and of that of all ranks; 0: there is one */
 } kolo_value_info;
 
 typedef union kolo_attr {
@@ -126,7 +129,8 @@ kolo_value kolo_graph_add1(kolo_graph *g, const kolo_op *op, const kolo_value *i
 /* A node with any number of inputs and outputs whose tensors are given: POST, WAIT. */
 kolo_node *kolo_graph_add_raw(kolo_graph *g, const kolo_op *op, const kolo_value *in, int n_in,
                               int n_out, const kolo_tensor *out, const kolo_attr *attr);
-/* A leaf that is zero at first and kept between steps, shaped like `like`. */
+/* A leaf that is zero at first and kept between steps, shaped like `like`, and in place as it is.
+ */
 kolo_value kolo_graph_state(kolo_graph *g, const char *name, kolo_value like);
 /* Remembers the first failure. */
 void kolo_graph_set_failed(kolo_graph *g, kolo_status status);

@@ -245,8 +245,10 @@ extern const kolo_op kolo_op_reorder;
 
 /* post: gradients of one bucket -> the same values, now in flight (no one reads them before wait).
  * wait: what post gave -> the reduced gradients. Both only pass memory on: all are views, output i
- * of input i. Placed by the bucket pass. */
-enum { KOLO_COMM_BUCKET };
+ * of input i. Or, with `gathers`, one value is posted, and wait gives the values of all ranks, one
+ * behind the other in dimension 0, in memory of their own where there are several. Placed by the
+ * bucket pass. */
+enum { KOLO_COMM_BUCKET, KOLO_COMM_GATHERS };
 extern const kolo_op kolo_op_post, kolo_op_wait;
 
 /* Every op above, NULL-terminated. */

@@ -5,7 +5,7 @@
 
 #include <limits.h>
 
-static const char *const attrs[] = {"bucket", NULL};
+static const char *const attrs[] = {"bucket", "gathers", NULL};
 
 const kolo_op kolo_op_post = {
     .name = "post",

@@ -1,5 +1,6 @@
 /* Embedding: rows of a table by token, plus, where positions are given, a row by place. The
- * gradient is dense: a row for each token of the vocabulary, zero for those that do not occur. */
+ * gradient is dense, a row for each token of the vocabulary, zero for those that do not occur;
+ * where the table is marked for it, row-sparse (op_rows.c). */
 #include "graph/op.h"
 #include "graph/op_rules.h"
 
@@ -53,7 +54,15 @@ static kolo_attr rows_of(const kolo_graph *g, kolo_value table) {
 
 static void embedding_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
                            const bool *wants, kolo_value *d_in) {
-    if (wants[0]) {
+    int64_t room = kolo_info(g, n->in[0])->rows;
+    if (wants[0] && room > 0) {
+        const kolo_attr attr[KOLO_MAX_ATTRS] = {
+            [KOLO_ROWS_TABLE] = rows_of(g, n->in[0]),
+            [KOLO_ROWS_ROOM].i = room,
+        };
+        d_in[0] = kolo_graph_add1(g, &kolo_op_embedding_bwd_rows,
+                                  (kolo_value[]){d_out[0], n->in[1]}, 2, attr);
+    } else if (wants[0]) {
         const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_EMBEDDING_ROWS] = rows_of(g, n->in[0])};
         d_in[0] =
             kolo_graph_add1(g, &kolo_op_embedding_bwd, (kolo_value[]){d_out[0], n->in[1]}, 2, attr);

@@ -79,6 +79,13 @@ kolo_status kolo_pass_accumulate(kolo_graph *g, int64_t micro_batches) {
     accumulator a = {.g = g, .fresh = kolo_scalar(g, "fresh"), .n_old = g->n_nodes};
     KOLO_TRY(kolo_graph_check(g));
     const int32_t n_values = g->n_values;
+    for (int32_t v = 0; v < n_values; v++) {
+        if (g->values[v].rows == 0) continue;
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "%s has a sparse gradient, which is not summed over micro-batches: give a "
+                         "larger batch instead of accumulating, or a dense gradient",
+                         g->values[v].name);
+    }
     a.sums = kolo_alloc((size_t)n_values * sizeof *a.sums);
     if (!a.sums) return KOLO_NOMEM((size_t)n_values * sizeof *a.sums);
     for (int32_t v = 0; v < n_values; v++) a.sums[v] = KOLO_NONE;

@@ -9,6 +9,10 @@
  *
  * The result is a new order of the nodes: everything but the updates as it was, POSTs in between,
  * then WAIT and updates of bucket 0, of bucket 1, ... Li et al., "PyTorch Distributed", VLDB 2020.
+ *
+ * Rows and ids of row-sparse gradients are gathered in the place of summed: behind the other
+ * buckets each is one of its own, of equal slices from all ranks. Updates in place are the last of
+ * all: with no WAIT behind them the step cannot be broken off any more.
  */
 #include "graph/op.h"
 #include "pass/pass.h"
@@ -20,12 +24,14 @@ typedef struct member {
     kolo_value value; /* what travels */
     int32_t made;     /* node that makes it */
     int32_t ready;    /* node after which it may go */
+    bool gathered;    /* else summed */
 } member;
 
 typedef struct bucketer {
     kolo_graph *g;
-    member *members; /* what updates read, in the order it is made; then the metrics */
-    int n_members;
+    member *members;         /* what updates read, in the order it is made; then the metrics */
+    int n_members, n_summed; /* those that are summed come first */
+    int ranks;
     int *bucket_of;      /* by member */
     kolo_value *arrived; /* by member: the reduced value */
     kolo_node **posts, **waits;
@@ -46,6 +52,7 @@ static kolo_value root_of(const kolo_graph *g, kolo_value v) {
 
 static int by_made(const void *a, const void *b) {
     const member *x = a, *y = b;
+    if (x->gathered != y->gathered) return x->gathered ? 1 : -1;
     if (x->made != y->made) return x->made < y->made ? -1 : 1;
     return x->value.id < y->value.id ? -1 : x->value.id > y->value.id;
 }
@@ -90,7 +97,9 @@ static kolo_status collect_members(bucketer *b) {
             KOLO_TRY(kolo_graph_check(g));
             if (own.id != v.id) replace_in_updates(g, v, own);
             int32_t made = kolo_info(g, own)->producer;
-            b->members[b->n_members++] = (member){own, made, made};
+            bool gathered = g->nodes[made]->op == &kolo_op_embedding_bwd_rows;
+            b->members[b->n_members++] = (member){own, made, made, gathered};
+            b->n_summed += !gathered;
         }
     }
     qsort(b->members, (size_t)b->n_members, sizeof *b->members, by_made);
@@ -123,22 +132,25 @@ static void hold_back(bucketer *b, int32_t *last_reader) {
     }
 }
 
-/* The sums that are reported ride with the last gradients. */
+/* The sums that are reported ride with the last gradients that are summed. */
 static void add_metrics(bucketer *b) {
     for (const char *const *name = kolo_reported_outputs; *name; name++) {
         kolo_value v = kolo_graph_output(b->g, *name);
         if (!kolo_value_ok(v) || kolo_info(b->g, v)->producer < 0) continue;
         int32_t made = kolo_info(b->g, v)->producer;
-        b->members[b->n_members++] = (member){v, made, made};
+        member *place = &b->members[b->n_summed++];
+        memmove(place + 1, place, (size_t)(&b->members[b->n_members++] - place) * sizeof *place);
+        *place = (member){v, made, made, false};
     }
 }
 
-/* Cuts the members into buckets; the metrics, which are scalars, ride in the last. */
+/* Cuts the members into buckets; the metrics, which are scalars, ride in the last of sums. */
 static void cut(bucketer *b, size_t bucket_bytes) {
     size_t filled = 0;
     for (int i = 0; i < b->n_members; i++) {
         const kolo_tensor *tensor = &kolo_info(b->g, b->members[i].value)->tensor;
-        if (i == 0 || (filled >= bucket_bytes && tensor->shape.rank > 0)) {
+        bool full = filled >= bucket_bytes && tensor->shape.rank > 0;
+        if (i == 0 || full || b->members[i].gathered) {
             b->n_buckets++;
             filled = 0;
         }
@@ -158,9 +170,15 @@ static kolo_status add_bucket(bucketer *b, int bucket, kolo_value *values, kolo_
         if (b->bucket_of[i] != bucket) continue;
         values[n] = b->members[i].value;
         tensors[n++] = kolo_info(b->g, b->members[i].value)->tensor;
+        attr[KOLO_COMM_GATHERS].i = b->members[i].gathered;
     }
     kolo_node *post = kolo_graph_add_raw(b->g, &kolo_op_post, values, n, n, tensors, attr);
     if (!post) return kolo_graph_check(b->g);
+    if (attr[KOLO_COMM_GATHERS].i) { /* a slice from each rank */
+        kolo_shape all = tensors[0].shape;
+        all.dim[0] *= b->ranks;
+        tensors[0] = kolo_tensor_plain(tensors[0].dtype, all);
+    }
     kolo_node *wait = kolo_graph_add_raw(b->g, &kolo_op_wait, post->out, n, n, tensors, attr);
     if (!wait) return kolo_graph_check(b->g);
     b->posts[bucket] = post;
@@ -175,7 +193,7 @@ static kolo_status add_bucket(bucketer *b, int bucket, kolo_value *values, kolo_
 /* The last bucket that an update waits for, itself or by what it reads of nodes before, whose
  * buckets are in `due`; its inputs become what arrives. */
 static int await(const bucketer *b, kolo_node *update, const int *due) {
-    int bucket = 0;
+    int bucket = update->op->in_place ? b->n_buckets - 1 : 0;
     for (int k = 0; k < update->n_in; k++) {
         int32_t producer = kolo_info(b->g, update->in[k])->producer;
         if (producer >= 0 && producer < b->n_old && due[producer] > bucket) bucket = due[producer];
@@ -221,9 +239,9 @@ static void redirect_outputs(const bucketer *b) {
     }
 }
 
-kolo_status kolo_pass_bucket(kolo_graph *g, size_t bucket_bytes) {
+kolo_status kolo_pass_bucket(kolo_graph *g, size_t bucket_bytes, int ranks) {
     size_t most = (size_t)g->n_values + KOLO_MAX_REPORTED; /* members, and so buckets */
-    bucketer b = {.g = g};
+    bucketer b = {.g = g, .ranks = ranks};
     kolo_arena arena = {0};
     kolo_status status = KOLO_OK;
     b.members = kolo_arena_alloc(&arena, most * sizeof *b.members);

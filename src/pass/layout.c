@@ -114,8 +114,9 @@ static bool same_size(const layouter *l, kolo_value a, kolo_value b) {
 
 /* Whether all that a node reads and makes, scalars aside, lies alike. */
 static bool is_elementwise(const layouter *l, const kolo_node *n) {
+    bool of_rows = n->op == &kolo_op_merge_rows || n->op->in_place;
     return n->op == &kolo_op_add || n->op == &kolo_op_convert ||
-           (kolo_node_is_update(l->g, n) && n->op != &kolo_op_batch_norm_update);
+           (kolo_node_is_update(l->g, n) && n->op != &kolo_op_batch_norm_update && !of_rows);
 }
 
 /* Joins what one node makes agree. */

@@ -43,6 +43,12 @@ static void merge(planner *p, int32_t into, int32_t v) {
     a->bytes = a->bytes > b->bytes ? a->bytes : b->bytes;
 }
 
+/* Whether a WAIT gives more than this rank's slice, which then lies apart. */
+static bool widens(const kolo_graph *g, const kolo_node *n) {
+    return kolo_tensor_bytes(&kolo_info(g, n->in[0])->tensor) !=
+           kolo_tensor_bytes(&kolo_info(g, n->out[0])->tensor);
+}
+
 /* Lifetimes of single values, then groups of views. */
 static void find_lifetimes(planner *p) {
     const kolo_graph *g = p->g;
@@ -65,12 +71,21 @@ static void find_lifetimes(planner *p) {
     }
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *n = g->nodes[i];
-        if (!n->op->view) continue;
+        if (!n->op->view || widens(g, n)) continue;
         for (int k = 0; k < n->n_out; k++) merge(p, n->in[k].id, n->out[k].id);
     }
 }
 
-/* Places what travels: the members of each POST, adjacent. */
+/* Fixes a value's group at the end of the region of what travels. */
+static void place_travelling(planner *p, kolo_value v) {
+    int32_t r = root_of(p, v.id);
+    KOLO_ASSERT(!p->groups[r].fixed);
+    p->groups[r].fixed = true;
+    p->map->places[r] = (kolo_place){KOLO_REGION_BUCKET, p->map->bucket_bytes};
+    p->map->bucket_bytes += p->groups[r].bytes;
+}
+
+/* Places what travels: the members of each POST, adjacent; behind them what is gathered. */
 static kolo_status place_buckets(planner *p) {
     const kolo_graph *g = p->g;
     kolo_memory_map *map = p->map;
@@ -83,14 +98,15 @@ static kolo_status place_buckets(planner *p) {
         kolo_bucket *bucket = &map->buckets[n->attr[KOLO_COMM_BUCKET].i];
         bucket->offset = map->bucket_bytes = kolo_round_up(map->bucket_bytes, 4096);
         bucket->n_values = n->n_in;
-        for (int k = 0; k < n->n_in; k++) {
-            int32_t r = root_of(p, n->in[k].id);
-            KOLO_ASSERT(!p->groups[r].fixed);
-            p->groups[r].fixed = true;
-            map->places[r] = (kolo_place){KOLO_REGION_BUCKET, map->bucket_bytes};
-            map->bucket_bytes += p->groups[r].bytes;
-        }
+        bucket->gathered = n->attr[KOLO_COMM_GATHERS].i;
+        for (int k = 0; k < n->n_in; k++) place_travelling(p, n->in[k]);
         bucket->bytes = map->bucket_bytes - bucket->offset;
+    }
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        const kolo_node *n = g->nodes[i];
+        if (n->op != &kolo_op_wait || p->groups[root_of(p, n->out[0].id)].fixed) continue;
+        map->bucket_bytes = kolo_round_up(map->bucket_bytes, 4096);
+        place_travelling(p, n->out[0]);
     }
     return KOLO_OK;
 }

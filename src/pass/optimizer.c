@@ -1,9 +1,12 @@
 /* The update of each parameter, as nodes of the graph: SGD with momentum, or Adam. Clipping
  * (Pascanu, Mikolov, Bengio, "On the difficulty of training recurrent neural networks", ICML 2013)
  * sums the squares of all gradients and scales each; these nodes stand with the updates, behind the
- * sums over the ranks. */
+ * sums over the ranks. So does what merges the rows of all ranks, for a row-sparse gradient, whose
+ * update changes those rows alone. */
 #include "graph/op.h"
 #include "pass/pass.h"
+
+#include <string.h>
 
 static kolo_value scalar(kolo_graph *g, const char *name) {
     kolo_value v = kolo_graph_find(g, name);
@@ -44,6 +47,10 @@ static kolo_status add_sgd(kolo_graph *g, kolo_value w, kolo_value gradient,
     return KOLO_OK;
 }
 
+static double beta1_of(const kolo_optimizer_opts *o) { return o->beta1 != 0 ? o->beta1 : 0.9; }
+static double beta2_of(const kolo_optimizer_opts *o) { return o->beta2 != 0 ? o->beta2 : 0.999; }
+static double eps_of(const kolo_optimizer_opts *o) { return o->eps != 0 ? o->eps : 1e-8; }
+
 static kolo_status add_adam(kolo_graph *g, kolo_value w, kolo_value gradient,
                             const kolo_optimizer_opts *opts) {
     const kolo_value in[] = {w,
@@ -53,9 +60,9 @@ static kolo_status add_adam(kolo_graph *g, kolo_value w, kolo_value gradient,
                              state_of(g, "mean", w),
                              state_of(g, "square", w)};
     const kolo_attr attr[KOLO_MAX_ATTRS] = {
-        [KOLO_ADAM_BETA1].f = opts->beta1 != 0 ? opts->beta1 : 0.9,
-        [KOLO_ADAM_BETA2].f = opts->beta2 != 0 ? opts->beta2 : 0.999,
-        [KOLO_ADAM_EPS].f = opts->eps != 0 ? opts->eps : 1e-8,
+        [KOLO_ADAM_BETA1].f = beta1_of(opts),
+        [KOLO_ADAM_BETA2].f = beta2_of(opts),
+        [KOLO_ADAM_EPS].f = eps_of(opts),
         [KOLO_ADAM_WEIGHT_DECAY].f = decay_of(g, w, opts),
         [KOLO_ADAM_DECOUPLED].i = opts->kind == KOLO_OPTIMIZER_ADAMW,
     };
@@ -71,6 +78,59 @@ static kolo_status add_adam(kolo_graph *g, kolo_value w, kolo_value gradient,
 static bool is_trained(const kolo_graph *g, int32_t v) {
     return g->values[v].kind == KOLO_VALUE_PARAM && kolo_value_ok(g->values[v].grad);
 }
+
+/* ---- row-sparse gradients ---- */
+
+static kolo_status check_rows(const kolo_graph *g, kolo_value w, const kolo_optimizer_opts *opts) {
+    double decay = decay_of(g, w, opts);
+    bool momentum = opts->momentum != 0;
+    if (!momentum && decay == 0) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "a %s of %g moves rows of %s that a batch does not touch: with a sparse "
+                     "embedding %s, or train with a dense gradient",
+                     momentum ? "momentum" : "weight decay", momentum ? opts->momentum : decay,
+                     kolo_info(g, w)->name,
+                     momentum ? "take SGD without it, or Adam" : "take a weight decay of 0");
+}
+
+/* Puts the rows of all ranks in the place of this rank's. */
+static void merge_ranks(kolo_graph *g, kolo_value w) {
+    const kolo_value_info *info = kolo_info(g, w);
+    const kolo_node *maker = g->nodes[kolo_info(g, info->grad)->producer];
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {
+        [KOLO_ROWS_TABLE] = maker->attr[KOLO_ROWS_TABLE],
+        [KOLO_ROWS_ROOM].i = info->all_rows,
+    };
+    kolo_value merged = kolo_graph_add1(g, &kolo_op_merge_rows, maker->out, 2, attr);
+    kolo_info(g, w)->grad = merged;
+}
+
+static kolo_status add_rows_update(kolo_graph *g, kolo_value w, kolo_value rows,
+                                   const kolo_optimizer_opts *opts) {
+    bool adam = opts->kind == KOLO_OPTIMIZER_ADAM || opts->kind == KOLO_OPTIMIZER_ADAMW;
+    kolo_value ids = g->nodes[kolo_info(g, kolo_info(g, w)->grad)->producer]->out[1];
+    kolo_value in[] = {w, rows, ids, scalar(g, "lr"), KOLO_NONE, KOLO_NONE, KOLO_NONE};
+    kolo_value out[KOLO_MAX_IO];
+    const kolo_op *op = adam ? &kolo_op_adam_rows : &kolo_op_sgd_rows;
+    KOLO_TRY(check_rows(g, w, opts));
+    if (adam) {
+        in[4] = scalar(g, "update");
+        in[5] = state_of(g, "mean", w);
+        in[6] = state_of(g, "square", w);
+    }
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {
+        [KOLO_ADAM_BETA1].f = adam ? beta1_of(opts) : 0,
+        [KOLO_ADAM_BETA2].f = adam ? beta2_of(opts) : 0,
+        [KOLO_ADAM_EPS].f = adam ? eps_of(opts) : 0,
+    };
+    kolo_graph_add(g, op, in, adam ? 7 : 4, attr, out);
+    KOLO_TRY(kolo_graph_check(g));
+    kolo_info(g, out[0])->next_of = w;
+    for (int k = 1; adam && k < 3; k++) kolo_info(g, out[k])->next_of = in[4 + k];
+    return KOLO_OK;
+}
+
+/* ---- the whole ---- */
 
 /* What every gradient is multiplied by. */
 static kolo_value add_clip(kolo_graph *g, double norm) {
@@ -89,6 +149,10 @@ static kolo_value add_clip(kolo_graph *g, double norm) {
 kolo_status kolo_pass_optimizer(kolo_graph *g, const kolo_optimizer_opts *opts) {
     const int32_t n_values = g->n_values;
     bool adam = opts->kind == KOLO_OPTIMIZER_ADAM || opts->kind == KOLO_OPTIMIZER_ADAMW;
+    for (int32_t v = 0; v < n_values; v++) {
+        if (is_trained(g, v) && g->values[v].all_rows > 0) merge_ranks(g, (kolo_value){v});
+    }
+    KOLO_TRY(kolo_graph_check(g));
     kolo_value factor = opts->clip > 0 ? add_clip(g, opts->clip) : KOLO_NONE;
     (void)scalar(g, "lr"); /* also where nothing is trained */
     for (int32_t v = 0; v < n_values; v++) {
@@ -98,6 +162,10 @@ kolo_status kolo_pass_optimizer(kolo_graph *g, const kolo_optimizer_opts *opts) 
             const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_SCALE_FACTOR].f = 1};
             const kolo_value in[] = {gradient, factor};
             gradient = kolo_graph_add1(g, &kolo_op_scale, in, 2, attr);
+        }
+        if (g->values[v].rows > 0) {
+            KOLO_TRY(add_rows_update(g, w, gradient, opts));
+            continue;
         }
         KOLO_TRY(adam ? add_adam(g, w, gradient, opts) : add_sgd(g, w, gradient, opts));
     }

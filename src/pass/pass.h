@@ -22,6 +22,17 @@ kolo_status kolo_pass_inference(kolo_graph *g);
  * "share", this rank's part of the global batch in samples. Runs before the gradient. */
 kolo_status kolo_pass_statistics(kolo_graph *g);
 
+typedef struct kolo_sparse_opts {
+    int64_t samples; /* of the largest batch of a rank; 0: every rank has the graph's */
+    int ranks;
+} kolo_sparse_opts;
+
+/* Marks the tables that embeddings read: their gradients become row-sparse (graph/op.h), their
+ * updates change the rows that occur and lie in place. For every plan of a store alike, also those
+ * that do not train. Runs before the forward graph is rewritten. ARG: something else reads a table
+ * too; there is no table. */
+kolo_status kolo_pass_sparse(kolo_graph *g, const kolo_sparse_opts *opts);
+
 /* Adds the nodes that compute d(loss * seed)/d(parameter) for every parameter that reaches the
  * loss, and stores each in kolo_info(g, param)->grad. Any graph: branches, shared weights,
  * diamonds; several contributions are added in the order of the uses. Reverse-mode differentiation;
@@ -47,7 +58,8 @@ typedef struct kolo_optimizer_opts {
 } kolo_optimizer_opts;
 
 /* Adds the update of every parameter that has a gradient, and the optimiser's state. It depends on
- * the scalar "lr", Adam also on "update", the number of this update from 1 on. */
+ * the scalar "lr", Adam also on "update", the number of this update from 1 on. ARG: momentum or
+ * weight decay on a row-sparse gradient. */
 kolo_status kolo_pass_optimizer(kolo_graph *g, const kolo_optimizer_opts *opts);
 
 /* After gradients and updates: rewrites that spare sweeps over memory and keep the numbers. A
@@ -67,14 +79,17 @@ extern const char *const kolo_reported_outputs[]; /* pipeline.c */
 enum { KOLO_MAX_REPORTED = 4 };
 
 /* Sums over the step's micro-batches, of which there are `micro_batches`, what updates read of its
- * results and the outputs that are reported; adds the scalar "fresh". Runs after the layouts. */
+ * results and the outputs that are reported; adds the scalar "fresh". Runs after the layouts. ARG:
+ * a gradient is row-sparse. */
 kolo_status kolo_pass_accumulate(kolo_graph *g, int64_t micro_batches);
 
 /* Groups what the updates read of the step's results (gradients) into buckets of at least
  * bucket_bytes in the order in which it is made, and puts a POST behind the last maker of each
  * bucket and the last reader of its parameters, a WAIT before its first use. The
- * outputs that are reported ride in the last bucket. */
-kolo_status kolo_pass_bucket(kolo_graph *g, size_t bucket_bytes);
+ * outputs that are reported ride in the last bucket that is summed. What row-sparse gradients are
+ * made of is gathered from `ranks` ranks, each value in a bucket of its own behind those; updates
+ * in place stand behind the last WAIT, when nothing can break the step off any more. */
+kolo_status kolo_pass_bucket(kolo_graph *g, size_t bucket_bytes, int ranks);
 
 /* ---- memory ---- */
 
@@ -95,6 +110,7 @@ typedef struct kolo_place {
 typedef struct kolo_bucket {
     size_t offset, bytes; /* in the bucket region */
     int n_values;
+    bool gathered; /* else summed */
 } kolo_bucket;
 
 typedef struct kolo_memory_map {
@@ -117,6 +133,9 @@ typedef struct kolo_pipeline_opts {
     kolo_optimizer_opts optimizer;
     kolo_recompute recompute;
     kolo_precision precision;
+    bool sparse_embedding;
+    int64_t most_samples;  /* see kolo_sparse_opts */
+    int ranks;             /* 0: 1 */
     int64_t micro_batches; /* of a step; above 1: results are summed over them */
     size_t bucket_bytes;
     kolo_kernel_set kernels;

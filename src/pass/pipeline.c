@@ -1,8 +1,8 @@
 /* The passes in order. Each leaves a graph that the verifier accepts.
  *
- *   to train:    fold, statistics, gradient, optimiser, fuse, prune, recompute, precision, layout,
- *                accumulate, bucket
- *   to evaluate: inference, fold, prune, precision, layout
+ *   to train:    [sparse], fold, statistics, gradient, optimiser, fuse, prune, recompute,
+ * precision, layout, accumulate, bucket to evaluate: [sparse], inference, fold, prune, precision,
+ * layout
  *
  * and then memory, which only reads the graph (plan/compile.c calls it). */
 #include "graph/op.h"
@@ -54,7 +54,11 @@ static kolo_status add_training(kolo_graph *g, const kolo_pipeline_opts *opts) {
 }
 
 kolo_status kolo_pipeline_run(kolo_graph *g, const kolo_pipeline_opts *opts) {
+    int ranks = opts->ranks ? opts->ranks : 1;
     KOLO_TRY(kolo_graph_verify(g));
+    if (opts->sparse_embedding) {
+        KOLO_TRY(kolo_pass_sparse(g, &(kolo_sparse_opts){opts->most_samples, ranks}));
+    }
     if (!opts->train) {
         KOLO_TRY(kolo_pass_inference(g));
         KOLO_TRY(kolo_graph_verify(g));
@@ -81,6 +85,6 @@ kolo_status kolo_pipeline_run(kolo_graph *g, const kolo_pipeline_opts *opts) {
     if (!opts->train) return KOLO_OK;
     if (opts->micro_batches > 1) KOLO_TRY(kolo_pass_accumulate(g, opts->micro_batches));
     KOLO_TRY(kolo_graph_verify(g));
-    KOLO_TRY(kolo_pass_bucket(g, opts->bucket_bytes));
+    KOLO_TRY(kolo_pass_bucket(g, opts->bucket_bytes, ranks));
     return kolo_graph_verify(g);
 }

@@ -15,6 +15,10 @@ static bool layout_in_store(void *arg, const char *name, kolo_tensor *tensor) {
     return entry != NULL;
 }
 
+static const kolo_store_entry *entry_of(const kolo_plan *p, int32_t v) {
+    return kolo_store_entry_at(p->store, p->entries[v]);
+}
+
 /* Ties the graph's parameters and state to the store's entries, adding those it lacks. */
 static kolo_status tie_store(kolo_plan *p) {
     const kolo_graph *g = p->graph;
@@ -30,18 +34,23 @@ static kolo_status tie_store(kolo_plan *p) {
             return KOLO_FAIL(KOLO_ERR_ARG, "parameter %s has another shape in another plan",
                              info->name);
         }
-        p->store_offset[v] = entry->offset;
+        p->entries[v] = (int)(entry - kolo_store_entry_at(p->store, 0));
     }
     return kolo_store_grow(p->store);
 }
 
-/* Updates that overwrite what they read stand behind all that reads it. */
+/* Updates that overwrite what they read stand behind all that reads it, and where there are other
+ * ranks behind every WAIT. */
 static kolo_status check_overwrites(const kolo_plan *p) {
     const kolo_graph *g = p->graph;
-    for (int32_t v = 0; p->store->alone && v < g->n_values; v++) {
+    for (int32_t v = 0; v < g->n_values; v++) {
         kolo_value old = g->values[v].next_of;
-        if (!kolo_value_ok(old)) continue;
+        if (!kolo_value_ok(old) || !entry_of(p, old.id)->single) continue;
         for (int32_t i = g->values[v].producer + 1; i < g->n_nodes; i++) {
+            if (p->comm && !p->store->alone && g->nodes[i]->op == &kolo_op_wait) {
+                return KOLO_FAIL(KOLO_ERR_FORMAT, "%s is overwritten before the step is sure",
+                                 kolo_info(g, old)->name);
+            }
             for (int k = 0; k < g->nodes[i]->n_in; k++) {
                 if (g->nodes[i]->in[k].id != old.id) continue;
                 return KOLO_FAIL(KOLO_ERR_FORMAT, "%s is read after its update",
@@ -65,9 +74,9 @@ static void *address_of(const kolo_plan *p, int32_t v, int bank) {
     case KOLO_REGION_TABLE:
         return p->table + place->offset;
     case KOLO_REGION_STORE:
-        return p->store->bank[bank] + p->store_offset[place->offset];
+        return kolo_store_at(p->store, entry_of(p, (int32_t)place->offset), bank);
     case KOLO_REGION_NEXT:
-        return p->store->bank[!bank] + p->store_offset[place->offset];
+        return kolo_store_at(p->store, entry_of(p, (int32_t)place->offset), !bank);
     }
     return NULL;
 }
@@ -201,20 +210,49 @@ static kolo_status map_memory(kolo_plan *p) {
     return p->adds_to ? check_gradients(p) : KOLO_OK;
 }
 
+/* The allreduce or allgather of a POST, whose WAIT gives `arrives`. */
+static kolo_status make_request(kolo_plan *p, const kolo_node *post, kolo_value arrives,
+                                kolo_algorithm algorithm) {
+    int i = (int)post->attr[KOLO_COMM_BUCKET].i;
+    const kolo_bucket *bucket = &p->map.buckets[i];
+    const kolo_tensor *first = &kolo_info(p->graph, post->in[0])->tensor;
+    size_t element = kolo_dtype_bytes(p->graph->dtype);
+    kolo_request_opts opts = {
+        .kind = KOLO_COLLECTIVE_ALLREDUCE,
+        .dtype = p->graph->dtype,
+        .op = KOLO_SUM,
+        .output = p->gradients + bucket->offset,
+        .count = bucket->bytes / element,
+        .algorithm = algorithm,
+    };
+    if (post->attr[KOLO_COMM_GATHERS].i) {
+        const void *own = address_of(p, post->in[0].id, 0);
+        void *all = address_of(p, arrives.id, 0);
+        opts = (kolo_request_opts){
+            .kind = KOLO_COLLECTIVE_ALLGATHER,
+            .dtype = first->dtype,
+            .input = own != all ? own : NULL, /* NULL: in its place, of one rank */
+            .output = all,
+            .count = (size_t)kolo_shape_count(&first->shape),
+        };
+    }
+    char *site = kolo_format("bucket %d", i);
+    if (!site) return KOLO_NOMEM(32);
+    opts.site = site;
+    kolo_status status = kolo_request_create(p->comm, &opts, &p->requests[i]);
+    kolo_free(site);
+    return status;
+}
+
 static kolo_status make_requests(kolo_plan *p, kolo_algorithm algorithm) {
+    const kolo_graph *g = p->graph;
     if (!p->comm || p->map.n_buckets == 0) return KOLO_OK;
     p->requests = kolo_zalloc((size_t)p->map.n_buckets * sizeof(kolo_request *));
     if (!p->requests) return KOLO_NOMEM((size_t)p->map.n_buckets * sizeof(kolo_request *));
-    for (int i = 0; i < p->map.n_buckets; i++) {
-        const kolo_bucket *bucket = &p->map.buckets[i];
-        size_t element = kolo_dtype_bytes(p->graph->dtype);
-        kolo_part part = {.data = p->gradients + bucket->offset, .count = bucket->bytes / element};
-        char *site = kolo_format("bucket %d", i);
-        if (!site) return KOLO_NOMEM(32);
-        kolo_status status = kolo_allreduce_create(p->comm, &part, 1, p->graph->dtype, KOLO_SUM,
-                                                   algorithm, site, &p->requests[i]);
-        kolo_free(site);
-        if (status != KOLO_OK) return status;
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        if (g->nodes[i]->op != &kolo_op_wait) continue;
+        const kolo_node *post = g->nodes[kolo_info(g, g->nodes[i]->in[0])->producer];
+        KOLO_TRY(make_request(p, post, g->nodes[i]->out[0], algorithm));
     }
     return KOLO_OK;
 }
@@ -261,6 +299,9 @@ kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kol
             },
         .recompute = o.recompute,
         .precision = o.precision,
+        .sparse_embedding = o.sparse_embedding,
+        .most_samples = o.most_samples,
+        .ranks = p->comm ? kolo_comm_size(p->comm) : 1,
         .micro_batches = o.micro_batches,
         .bucket_bytes = o.bucket_bytes,
         .kernels = o.kernels,
@@ -271,9 +312,9 @@ kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kol
     };
     KOLO_TRY_GOTO(kolo_pipeline_run(graph, &pipeline), fail);
     KOLO_TRY_GOTO(kolo_pass_memory(graph, &p->map), fail);
-    p->store_offset = kolo_zalloc(((size_t)graph->n_values + 1) * sizeof *p->store_offset);
-    if (!p->store_offset) {
-        status = KOLO_NOMEM((size_t)graph->n_values * sizeof *p->store_offset);
+    p->entries = kolo_zalloc(((size_t)graph->n_values + 1) * sizeof *p->entries);
+    if (!p->entries) {
+        status = KOLO_NOMEM((size_t)graph->n_values * sizeof *p->entries);
         goto fail;
     }
     KOLO_TRY_GOTO(tie_store(p), fail);
@@ -300,7 +341,7 @@ void kolo_plan_destroy(kolo_plan *p) {
     kolo_free((void *)p->requests);
     kolo_free(p->table);
     kolo_free(p->steps);
-    kolo_free(p->store_offset);
+    kolo_free(p->entries);
     kolo_memory_map_fini(&p->map);
     kolo_graph_destroy(p->graph);
     kolo_free(p);

@@ -117,6 +117,6 @@ kolo_plan_memory kolo_plan_memory_of(const kolo_plan *p) {
         .arena = p->values_bytes,
         .scratch = p->scratch_bytes,
         .gradients = p->map.bucket_bytes,
-        .store = (p->store->alone ? 1 : 2) * p->store->bytes,
+        .store = p->store->single_bytes + 2 * p->store->bytes,
     };
 }

@@ -35,13 +35,17 @@ static void print_reorders(const kolo_plan *p, kolo_text *text) {
 }
 
 void kolo_plan_print(const kolo_plan *p, kolo_text *text) {
-    kolo_text_add(text, "memory: arena %zu, scratch %zu, gradients %zu, store %d x %zu bytes\n",
-                  p->map.arena_bytes, p->scratch_bytes, p->map.bucket_bytes,
-                  p->store->alone ? 1 : 2, p->store->bytes);
+    const kolo_store *store = p->store;
+    kolo_text_add(text, "memory: arena %zu, scratch %zu, gradients %zu, store ", p->map.arena_bytes,
+                  p->scratch_bytes, p->map.bucket_bytes);
+    if (store->single_bytes) kolo_text_add(text, "1 x %zu", store->single_bytes);
+    if (store->single_bytes && store->bytes) kolo_text_add(text, " + ");
+    if (store->bytes) kolo_text_add(text, "2 x %zu", store->bytes);
+    kolo_text_add(text, " bytes\n");
     for (int i = 0; i < p->map.n_buckets; i++) {
         const kolo_bucket *bucket = &p->map.buckets[i];
-        kolo_text_add(text, "bucket %d: %d values, %zu bytes at %zu\n", i, bucket->n_values,
-                      bucket->bytes, bucket->offset);
+        kolo_text_add(text, "bucket %d: %d values, %zu bytes at %zu%s\n", i, bucket->n_values,
+                      bucket->bytes, bucket->offset, bucket->gathered ? ", gathered" : "");
     }
     print_reorders(p, text);
     for (int i = 0; i < p->n_steps; i++) print_step(p, i, text);

@@ -25,8 +25,8 @@ struct kolo_plan {
     bool accumulates;         /* over several micro-batches */
     const kolo_plan *adds_to; /* borrowed; NULL: its gradients are its own */
     kolo_memory_map map;
-    size_t *store_offset; /* by value id: of parameters and state, in a bank */
-    char *gradients;      /* registered, and so for ever where it is; NULL: the store's */
+    int *entries;    /* by value id: of parameters and state, which entry of the store */
+    char *gradients; /* registered, and so for ever where it is; NULL: the store's */
     char *table;
     size_t values_bytes, scratch_bytes; /* in the store's arena, scratch behind the values */
     kolo_step *steps;

@@ -9,7 +9,8 @@
  * A step is a transaction. Parameters and optimiser state live in a *store*, in two banks: a
  * training plan reads one and writes the other, and the store turns to the new bank only when the
  * whole step is done. A step that fails leaves the old bank as it was. A rank alone, whose steps do
- * not fail, needs one bank only. Several plans (other batch
+ * not fail, keeps all of it once. So does every store with tables that are updated row by row:
+ * those updates stand behind the last WAIT, after which nothing fails. Several plans (other batch
  * sizes, evaluation) share one store; the first decides each parameter's master layout, the others
  * follow. They share one arena, and one region of gradients, too: what a plan holds, inputs and
  * results, is good until another plan of the store runs or is compiled.
@@ -32,12 +33,13 @@ typedef struct kolo_store_entry {
     kolo_tensor tensor;   /* in the master layout; its shape may split canon's dimensions */
     kolo_shape canon;     /* as files show it */
     kolo_init init;
-    size_t offset; /* in each bank */
+    bool single;   /* kept once: updates overwrite what they read */
+    size_t offset; /* in each bank, or among those that are kept once */
 } kolo_store_entry;
 
 kolo_status kolo_store_create(kolo_store **store);
-/* One bank in the place of two: updates overwrite what they read. For a rank alone, whose step no
- * peer can break off. Before the first plan. */
+/* Keeps every entry once: updates overwrite what they read. For a rank alone, whose step no peer
+ * can break off. Before the first plan. */
 void kolo_store_set_alone(kolo_store *store);
 void kolo_store_destroy(kolo_store *store);
 int kolo_store_count(const kolo_store *store);
@@ -79,6 +81,8 @@ typedef struct kolo_plan_opts {
     const kolo_plan *adds_to;
     kolo_recompute recompute; /* default none */
     kolo_precision precision; /* default f32 */
+    bool sparse_embedding;    /* see kolo_pass_sparse; for all plans of a store, or none */
+    int64_t most_samples;     /* of the largest batch of a rank; default the graph's */
     size_t bucket_bytes;      /* least bytes of a bucket; default 1 MiB */
     kolo_algorithm algorithm;
     kolo_kernel_set kernels;
@@ -144,7 +148,7 @@ kolo_status kolo_plan_describe(const kolo_plan *plan, kolo_step_info *infos);
 void kolo_plan_repeat(const kolo_plan *plan, int step);
 
 typedef struct kolo_plan_memory {
-    size_t arena, scratch, gradients, store; /* bytes; store: its banks */
+    size_t arena, scratch, gradients, store; /* bytes; store: all of it, its banks both */
 } kolo_plan_memory;
 kolo_plan_memory kolo_plan_memory_of(const kolo_plan *plan);
 

@@ -1,4 +1,4 @@
-/* The store: parameters and optimiser state in two banks, see plan.h.
+/* The store: parameters and optimiser state in two banks, or kept once, see plan.h.
  *
  * Entries are added when the first plan that has them is compiled, so the banks may grow then; they
  * never move within a step. Initial values are drawn in canonical order from a stream keyed by the
@@ -21,14 +21,10 @@ void kolo_store_set_alone(kolo_store *s) {
     s->alone = true;
 }
 
-static void unmap(const kolo_store *s, char *const bank[2], size_t bytes) {
-    kolo_pages_unmap(bank[0], bytes);
-    if (!s->alone) kolo_pages_unmap(bank[1], bytes);
-}
-
 void kolo_store_destroy(kolo_store *s) {
     if (!s) return;
-    unmap(s, s->bank, s->mapped);
+    for (int b = 0; b < 2; b++) kolo_pages_unmap(s->bank[b], s->mapped);
+    kolo_pages_unmap(s->single, s->single_mapped);
     kolo_pages_unmap(s->arena, s->arena_bytes);
     if (s->own_gradients) kolo_pages_unmap(s->gradients, s->gradient_bytes);
     kolo_arena_fini(&s->names);
@@ -53,33 +49,44 @@ const kolo_store_entry *kolo_store_find(const kolo_store *s, const char *name) {
 kolo_status kolo_store_add(kolo_store *s, const kolo_value_info *value) {
     char *name = kolo_arena_strdup(&s->names, value->name);
     if (!name || !KOLO_GROW(s->entries, s->n_entries, s->capacity)) return KOLO_NOMEM(64);
+    bool single = s->alone || value->in_place;
+    size_t *bytes = single ? &s->single_bytes : &s->bytes;
     s->entries[s->n_entries++] = (kolo_store_entry){
         .name = name,
         .kind = value->kind,
         .tensor = value->tensor,
         .canon = value->canon,
         .init = value->init,
-        .offset = s->bytes,
+        .single = single,
+        .offset = *bytes,
     };
-    s->bytes += kolo_round_up(kolo_tensor_bytes(&value->tensor), 64);
+    *bytes += kolo_round_up(kolo_tensor_bytes(&value->tensor), 64);
+    return KOLO_OK;
+}
+
+/* Moves what is at *memory, `mapped` bytes, to pages with room for `bytes`. */
+static kolo_status grow(kolo_store *s, char **memory, size_t mapped, size_t bytes) {
+    if (bytes <= mapped) return KOLO_OK;
+    char *bigger = kolo_pages_map(bytes);
+    if (!bigger) return KOLO_NOMEM(bytes);
+    if (mapped) memcpy(bigger, *memory, mapped);
+    kolo_pages_unmap(*memory, mapped);
+    *memory = bigger;
+    s->moves++;
     return KOLO_OK;
 }
 
 kolo_status kolo_store_grow(kolo_store *s) {
-    if (s->bytes <= s->mapped) return KOLO_OK;
-    char *bigger[2];
-    bigger[0] = kolo_pages_map(s->bytes);
-    bigger[1] = s->alone ? bigger[0] : kolo_pages_map(s->bytes);
-    if (!bigger[0] || !bigger[1]) {
-        unmap(s, bigger, s->bytes);
-        return KOLO_NOMEM(2 * s->bytes);
-    }
-    for (int b = 0; s->mapped && b < 2; b++) memcpy(bigger[b], s->bank[b], s->mapped);
-    unmap(s, s->bank, s->mapped);
-    memcpy(s->bank, bigger, sizeof bigger);
+    KOLO_TRY(grow(s, &s->single, s->single_mapped, s->single_bytes));
+    s->single_mapped = s->single_bytes;
+    KOLO_TRY(grow(s, &s->bank[0], s->mapped, s->bytes));
+    KOLO_TRY(grow(s, &s->bank[1], s->mapped, s->bytes));
     s->mapped = s->bytes;
-    s->moves++;
     return KOLO_OK;
+}
+
+char *kolo_store_at(const kolo_store *s, const kolo_store_entry *entry, int bank) {
+    return (entry->single ? s->single : s->bank[bank]) + entry->offset;
 }
 
 kolo_status kolo_store_reserve(kolo_store *s, size_t bytes) {
@@ -117,7 +124,7 @@ bool kolo_store_entry_is_model(const kolo_store_entry *entry) {
 }
 
 void *kolo_store_data(const kolo_store *s, const kolo_store_entry *entry) {
-    return s->bank[s->current] + entry->offset;
+    return kolo_store_at(s, entry, s->current);
 }
 
 /* The entry as files see it. */
@@ -132,8 +139,8 @@ void kolo_store_read(const kolo_store *s, const kolo_store_entry *entry, void *c
 
 void kolo_store_write(kolo_store *s, const kolo_store_entry *entry, const void *canonical) {
     kolo_tensor plain = canonical_of(entry);
-    for (int b = 0; b < (s->alone ? 1 : 2); b++) {
-        kolo_tensor_reorder(&entry->tensor, s->bank[b] + entry->offset, &plain, canonical);
+    for (int b = 0; b < (entry->single ? 1 : 2); b++) {
+        kolo_tensor_reorder(&entry->tensor, kolo_store_at(s, entry, b), &plain, canonical);
     }
 }
 
@@ -175,7 +182,7 @@ kolo_status kolo_store_init(kolo_store *s, uint64_t seed) {
 
 /* A hash of all that ranks must have in common before they exchange raw memory. */
 static uint64_t hash_layouts(const kolo_store *s) {
-    uint64_t hash = s->bytes;
+    uint64_t hash = s->bytes + s->single_bytes;
     for (size_t e = 0; e < s->n_entries; e++) {
         const kolo_store_entry *entry = &s->entries[e];
         char shape[KOLO_SHAPE_TEXT], layout[KOLO_LAYOUT_TEXT];
@@ -202,11 +209,16 @@ kolo_status kolo_store_broadcast(kolo_store *s, kolo_comm *comm) {
             "(other processors or options?); give all the same",
             kolo_comm_rank(comm));
     }
+    if (s->single_bytes) {
+        KOLO_TRY(kolo_broadcast(comm, s->single, s->single_bytes, KOLO_DTYPE_U8, 0));
+    }
+    if (!s->bytes) return KOLO_OK;
     KOLO_TRY(kolo_broadcast(comm, s->bank[s->current], s->bytes, KOLO_DTYPE_U8, 0));
     memcpy(s->bank[!s->current], s->bank[s->current], s->bytes);
     return KOLO_OK;
 }
 
 uint64_t kolo_store_hash(const kolo_store *s) {
-    return kolo_hash_bytes(s->bank[s->current], s->bytes);
+    uint64_t hash = s->single_bytes ? kolo_hash_bytes(s->single, s->single_bytes) : 0;
+    return s->bytes ? 31 * hash + kolo_hash_bytes(s->bank[s->current], s->bytes) : hash;
 }

@@ -8,18 +8,22 @@ struct kolo_store {
     size_t n_entries, capacity;
     kolo_arena names;
     char *bank[2];
-    bool alone;    /* both are one */
     size_t bytes;  /* of one bank, as the entries need */
     size_t mapped; /* of one bank, as it is */
-    int current;   /* the bank that holds the committed version */
-    int moves;     /* how often banks or arena moved: plans bind again when it changes */
-    char *arena;   /* of the plans, in turns */
+    char *single;  /* entries that have one version */
+    size_t single_bytes, single_mapped;
+    bool alone;  /* all have */
+    int current; /* the bank that holds the committed version */
+    int moves;   /* how often banks or arena moved: plans bind again when it changes */
+    char *arena; /* of the plans, in turns */
     size_t arena_bytes;
     char *gradients; /* of the plans, in turns */
     size_t gradient_bytes;
     bool own_gradients; /* else the communicator's */
 };
 
+/* Where an entry lies when `bank` is current. */
+char *kolo_store_at(const kolo_store *store, const kolo_store_entry *entry, int bank);
 /* Adds an entry for a PARAM or STATE; call kolo_store_grow after the last. */
 kolo_status kolo_store_add(kolo_store *store, const kolo_value_info *value);
 /* Gives the banks the memory that the entries need; new entries are zero. */

@@ -31,6 +31,7 @@ static kolo_status dump_graph(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_t
         kolo_pipeline_opts opts = {
             .train = !o->evaluate,
             .optimizer = {.momentum = o->momentum, .weight_decay = o->weight_decay},
+            .sparse_embedding = o->sparse_embedding,
             .recompute = o->recompute,
             .precision = o->precision,
             .micro_batches = o->accumulate,
@@ -60,6 +61,7 @@ static kolo_status dump_plan(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_te
         .train = !o->evaluate,
         .momentum = o->momentum,
         .weight_decay = o->weight_decay,
+        .sparse_embedding = o->sparse_embedding,
         .recompute = o->recompute,
         .precision = o->precision,
         .micro_batches = o->accumulate,

@@ -124,6 +124,7 @@ static kolo_status add_plan(kolo_session *s, purpose use, int64_t key, int64_t l
     kolo_plan_opts plan_opts = s->opts.plan;
     plan_opts.train = use != EVALUATE;
     if (plan_opts.train) plan_opts.micro_batches = micro_batches(s, key);
+    if (use == FINISH) plan_opts.most_samples = divide_up(key, ranks_of(s));
     if (use == ADD) plan_opts.adds_to = find_plan(s, FINISH, key)->plan;
     kolo_comm *comm = use == FINISH ? s->comm : NULL;
     KOLO_TRY(kolo_plan_compile(graph, &plan_opts, s->store, comm, &c.plan));
@@ -220,8 +221,8 @@ int64_t kolo_session_parameters(const kolo_session *s) {
 static void fill(const cached *c, const kolo_batch *batch) {
     void *x = kolo_plan_input(c->plan, "x", NULL);
     int32_t *y = kolo_plan_input(c->plan, "y", NULL);
-    if (batch->count == 0) { /* a sample that does not count */
-        memset(x, 0, c->x_bytes);
+    if (batch->count == 0) {                         /* a sample that does not count */
+        memset(x, c->tokens ? 0xff : 0, c->x_bytes); /* tokens of -1: no row of a table is theirs */
         for (int64_t i = 0; i < c->labels; i++) y[i] = -1;
         return;
     }

@@ -231,6 +231,7 @@ static kolo_status open_all(kolo_setup *s, const kolo_train_opts *given, int wor
                 .eps = s->opts.eps,
                 .decay_matrices_only = s->opts.decay_matrices_only,
                 .clip = s->opts.clip,
+                .sparse_embedding = s->opts.sparse_embedding,
                 .bucket_bytes = (size_t)s->opts.bucket_bytes,
                 .algorithm = s->opts.algorithm,
                 .kernels = kolo_kernel_set_of(s->opts.reference_kernels, s->opts.no_winograd),
@@ -289,6 +290,7 @@ static void describe_optimizer(const kolo_train_opts *o, kolo_text *text) {
     add_number(text, "weight-decay", o->weight_decay);
     add_number(text, "clip", o->clip);
     kolo_text_add(text, "decay-matrices-only: %s\n", o->decay_matrices_only ? "true" : "false");
+    if (o->sparse_embedding) kolo_text_add(text, "sparse-embedding: true\n");
 }
 
 void kolo_setup_describe_learning(const kolo_setup *setup, kolo_text *text) {

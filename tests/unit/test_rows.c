@@ -86,7 +86,7 @@ static void updates_may_lie_upon_what_they_update(void **state) {
         ASSERT_OK(kernel->prepare(&spec, &call.state, &bytes));
         assert_true(bytes <= sizeof scratch);
         kernel->run(&call);
-        for (int k = 0; k < spec.n_out; k++) {
+        for (int k = 0; k < 3 && k < spec.n_out; k++) {
             int from = k == 0 ? 0 : 4 + k;
             memcpy(upon[k], in[from], sizeof upon[k]);
             call.in[from] = call.out[k] = upon[k];

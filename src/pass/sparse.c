@@ -1,0 +1,68 @@
+/* Sparse embeddings: which parameters have row-sparse gradients (graph/op.h), and with room for how
+ * many rows.
+ *
+ * Where a table is read by an embedding and nothing else, a step changes only the rows of the ids
+ * that its batch has. The mark that this pass leaves makes the embedding's gradient rule give rows,
+ * the optimiser update rows, in place, and the bucket pass gather the rows of all ranks where it
+ * sums other gradients. What cannot be had is refused, here and in those passes, and never becomes
+ * dense in silence: updates that go on without a gradient (momentum, weight decay) touch every row,
+ * and a table with other readers has a gradient in every row.
+ *
+ * The room is what the largest batch of a rank can fill, since ranks gather equal slices. */
+#include "graph/op.h"
+#include "pass/pass.h"
+
+#include <inttypes.h>
+
+static kolo_status refuse_reader(const kolo_graph *g, kolo_value table, const kolo_node *n) {
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "%s is read by %s too, whose gradient has every row: a sparse embedding is "
+                     "read by one embedding alone; untie the two (tied=0, where the model has "
+                     "it), or train with a dense gradient",
+                     kolo_info(g, table)->name, n->op->name);
+}
+
+/* The one embedding that reads the table. */
+static kolo_status check_readers(const kolo_graph *g, kolo_value table) {
+    int embeddings = 0;
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        const kolo_node *n = g->nodes[i];
+        for (int k = 0; k < n->n_in; k++) {
+            if (n->in[k].id != table.id) continue;
+            bool looks_up = n->op == &kolo_op_embedding && k == 0;
+            if (!looks_up || embeddings++ > 0) return refuse_reader(g, table, n);
+        }
+    }
+    return KOLO_OK;
+}
+
+static kolo_status mark(kolo_graph *g, const kolo_node *n, const kolo_sparse_opts *opts) {
+    kolo_value_info *table = kolo_info(g, n->in[0]);
+    const kolo_shape *ids = &kolo_info(g, n->in[1])->tensor.shape;
+    int64_t samples = opts->samples ? opts->samples : ids->dim[0];
+    KOLO_TRY(check_readers(g, n->in[0]));
+    if (samples < ids->dim[0]) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "a batch of %" PRId64 " samples, and the largest is said to have %" PRId64,
+                         ids->dim[0], samples);
+    }
+    int64_t height = table->tensor.shape.dim[0];
+    table->in_place = true;
+    table->rows = kolo_min_i64(height, samples * ids->dim[1]);
+    if (opts->ranks > 1) table->all_rows = kolo_min_i64(height, opts->ranks * table->rows);
+    return KOLO_OK;
+}
+
+kolo_status kolo_pass_sparse(kolo_graph *g, const kolo_sparse_opts *opts) {
+    int marked = 0;
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        const kolo_node *n = g->nodes[i];
+        if (n->op != &kolo_op_embedding) continue;
+        if (kolo_info(g, n->in[0])->kind != KOLO_VALUE_PARAM) continue;
+        KOLO_TRY(mark(g, n, opts));
+        marked++;
+    }
+    if (marked) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG, "the model has no embedding table to train sparsely: drop the "
+                                   "option, or choose a model of tokens");
+}

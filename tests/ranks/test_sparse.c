@@ -1,0 +1,185 @@
+/* Training with row-sparse gradients of the embedding: with SGD what the dense gradient computes,
+ * with Adam what one rank does, for any number of ranks and unequal shares; the same bits on all
+ * ranks and again; a tail of an epoch in which ranks have no sample; what is refused. */
+#include "support/ranks.h"
+#include "support/support.h"
+#include "train/evaluate.h"
+#include "train/session.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { STEPS = 12, MAX_RANKS = 3, TABLE = 200 * 8 };
+
+typedef struct setting {
+    const char *name, *options;
+    kolo_plan_opts plan;
+    int64_t windows; /* of the data; 0: 131 */
+    int ranks;
+    int64_t batch, accumulate;
+} setting;
+
+typedef struct outcome {
+    uint64_t hash;
+    double losses[STEPS], evaluated;
+    float table[TABLE];
+} outcome;
+
+static kolo_status train(kolo_comm *comm, const setting *s, kolo_session *session,
+                         kolo_loader *loader, const kolo_dataset *test, outcome *result) {
+    bool adam = s->plan.optimizer == KOLO_OPTIMIZER_ADAM;
+    KOLO_TRY(kolo_session_init(session, 5));
+    for (int k = 0; k < STEPS; k++) {
+        kolo_batch batch;
+        kolo_sums sums;
+        KOLO_TRY(kolo_loader_next(loader, &batch));
+        KOLO_TRY(kolo_session_step(session, &batch, adam ? 0.02 : 2, &sums));
+        result->losses[k] = sums.loss / (double)sums.labels;
+    }
+    kolo_evaluation evaluation;
+    kolo_store *store = kolo_session_store(session);
+    KOLO_TRY(kolo_session_evaluate_all(session, comm, test, s->batch, &evaluation));
+    result->evaluated = evaluation.loss;
+    result->hash = kolo_store_hash(store);
+    kolo_store_read(store, kolo_store_find(store, "encoder.weight"), result->table);
+    return KOLO_OK;
+}
+
+static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
+    const setting *s = arg;
+    const kolo_dataset_opts windows = {.context = 4, .vocabulary = 200};
+    char data[64];
+    kolo_dataset *set = NULL, *test = NULL;
+    kolo_loader *loader = NULL;
+    kolo_session *session = NULL;
+    kolo_status status;
+    snprintf(data, sizeof data, "synthetic-tokens:N=%d,test=17",
+             (int)(s->windows ? s->windows : 131));
+    KOLO_TRY_GOTO(kolo_dataset_open_for(data, KOLO_SPLIT_TRAIN, &windows, &set), done);
+    KOLO_TRY_GOTO(kolo_dataset_open_for(data, KOLO_SPLIT_TEST, &windows, &test), done);
+    kolo_loader_opts loader_opts = {
+        .dataset = set,
+        .global_batch = s->batch * s->ranks * kolo_max_i64(1, s->accumulate),
+        .rank = kolo_comm_rank(comm),
+        .world = s->ranks,
+        .end = STEPS,
+    };
+    KOLO_TRY_GOTO(kolo_loader_create(&loader_opts, &loader), done);
+    kolo_session_opts opts = {
+        .model = "lstm_lm",
+        .model_options = s->options ? s->options : "layers=1,hidden=8,dropout=10",
+        .sample = kolo_dataset_describe(set)->sample,
+        .label = kolo_dataset_describe(set)->label,
+        .classes = kolo_dataset_describe(set)->classes,
+        .batch = s->batch,
+        .accumulate = s->accumulate,
+        .plan = s->plan,
+    };
+    KOLO_TRY_GOTO(kolo_session_create(&opts, comm, &session), done);
+    status = train(comm, s, session, loader, test, result);
+done:
+    kolo_session_destroy(session);
+    kolo_loader_destroy(loader);
+    kolo_dataset_close(set);
+    kolo_dataset_close(test);
+    return status;
+}
+
+static kolo_status try_to(const setting *s, outcome *results) {
+    rank_job job = {
+        .n = s->ranks,
+        .transport = RANKS_THREAD,
+        .body = body,
+        .arg = s,
+        .arg_bytes = sizeof *s,
+        .results = results,
+        .result_bytes = sizeof *results,
+    };
+    return run_rank_job(&job);
+}
+
+static const outcome *run(const setting *s, bool sparse, int ranks, outcome *results) {
+    setting all = *s;
+    all.plan.sparse_embedding = sparse;
+    all.plan.bucket_bytes = 1 << 10;
+    all.ranks = ranks;
+    all.batch = 12 / ranks;
+    ASSERT_OK(try_to(&all, results));
+    for (int rank = 1; rank < ranks; rank++) {
+        assert_int_equal(results[rank].hash, results[0].hash);
+        assert_memory_equal(results[rank].table, results[0].table, sizeof results->table);
+    }
+    return results;
+}
+
+static void check_alike(const setting *s, int ranks, const outcome *got, const outcome *expected) {
+    double losses = test_relative_l2_f64(got->losses, expected->losses, STEPS);
+    double table = test_relative_l2_f32(got->table, expected->table, TABLE);
+    double evaluated = got->evaluated / expected->evaluated - 1;
+    if (losses < 1e-5 && table < 1e-5 && evaluated < 1e-5 && evaluated > -1e-5) return;
+    fail_msg("%s on %d ranks: losses differ by %g, the table by %g, evaluation by %g", s->name,
+             ranks, losses, table, evaluated);
+}
+
+/* An epoch of 131 windows in steps of 12 ends with 11, which three ranks share unequally; one of 25
+ * ends with 1, of which two ranks have nothing. */
+static void ranks_compute_what_one_does(void **state) {
+    static const setting settings[] = {
+        {.name = "sgd"},
+        {.name = "sgd, clipped", .plan = {.clip = 0.05}},
+        {.name = "sgd, tail of one", .windows = 25},
+        {.name = "sgd, recomputed", .plan = {.recompute = KOLO_RECOMPUTE_FULL}},
+        {.name = "sgd, reference", .plan = {.kernels = KOLO_KERNELS_REF}},
+        {.name = "adam", .plan = {.optimizer = KOLO_OPTIMIZER_ADAM, .eps = 1e-3}},
+        {.name = "adam, clipped, tail of one",
+         .windows = 25,
+         .plan = {.optimizer = KOLO_OPTIMIZER_ADAM, .eps = 1e-3, .clip = 0.05}},
+    };
+    static outcome dense[MAX_RANKS], one[MAX_RANKS], many[MAX_RANKS], again[MAX_RANKS];
+    for (size_t i = 0; i < KOLO_COUNT(settings); i++) {
+        const setting *s = &settings[i];
+        (void)run(s, false, 1, dense);
+        (void)run(s, true, 1, one);
+        bool adam = s->plan.optimizer == KOLO_OPTIMIZER_ADAM;
+        if (!adam) check_alike(s, 1, one, dense);
+        if (adam) assert_true(test_relative_l2_f32(one->table, dense->table, TABLE) > 1e-3);
+        assert_true(one->losses[STEPS - 1] != one->losses[0]);
+        for (int ranks = 2; ranks <= MAX_RANKS; ranks++) {
+            check_alike(s, ranks, run(s, true, ranks, many), one);
+            assert_int_equal(run(s, true, ranks, again)->hash, many->hash);
+        }
+    }
+}
+
+static void what_cannot_be_had_is_refused(void **state) {
+    static const struct {
+        setting s;
+        const char *what;
+    } cases[] = {
+        {{.plan = {.momentum = 0.9}}, "momentum of 0.9 moves rows of encoder.weight"},
+        {{.plan = {.weight_decay = 0.1}}, "weight decay of 0.1 moves rows"},
+        {{.plan = {.optimizer = KOLO_OPTIMIZER_ADAMW,
+                   .weight_decay = 0.1,
+                   .decay_matrices_only = true}},
+         "weight decay of 0.1 moves rows"},
+        {{.accumulate = 2}, "larger batch instead of accumulating"},
+        {{.options = "layers=1,hidden=8,tied=1"}, "encoder.weight is read by linear too"},
+    };
+    static outcome results[MAX_RANKS];
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        setting s = cases[i].s;
+        s.plan.sparse_embedding = true;
+        s.ranks = 1 + (int)i % 2;
+        s.batch = 2;
+        assert_int_equal(try_to(&s, results), KOLO_ERR_ARG);
+        if (!strstr(kolo_last_error(), cases[i].what)) {
+            fail_msg("case %zu: \"%s\"", i, kolo_last_error());
+        }
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(ranks_compute_what_one_does),
+                                       cmocka_unit_test(what_cannot_be_had_is_refused)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
