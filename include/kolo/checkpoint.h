@@ -11,8 +11,8 @@ extern "C" {
 #endif
 
 /* What a file holds: its metadata, and name, type and shape of each tensor. Any safetensors file.
- * The numbers are not read: damage in them is for kolo_checkpoint_check to find. *text is freed with
- * kolo_checkpoint_text_free. IO: it cannot be read; FORMAT: it is none. */
+ * The numbers are not read: damage in them is for kolo_checkpoint_check to find. *text is freed
+ * with kolo_checkpoint_text_free. IO: it cannot be read; FORMAT: it is none. */
 KOLO_API kolo_status kolo_checkpoint_describe(const char *path, char **text);
 
 /* Reads all of a file and holds it against the hashes that it carries; one without passes. FORMAT,
