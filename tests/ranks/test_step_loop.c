@@ -150,8 +150,9 @@ done:
 
 /* ---- allocations ---- */
 
+/* `arg` is the number of a setting: pointers are for one process alone. */
 static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
-    return train(arg, comm, nothing, result);
+    return train(&settings[*(const size_t *)arg], comm, nothing, result);
 }
 
 static void steps_allocate_nothing(void **state) {
@@ -162,15 +163,20 @@ static void steps_allocate_nothing(void **state) {
     int64_t before = allocations.ours;
     kolo_free(kolo_alloc(1));
     assert_int_equal(allocations.ours, before + 1); /* the counter counts */
-    for (size_t i = 0; i < KOLO_COUNT(settings) * 2; i++) {
-        const setting *s = &settings[i / 2];
+    static const struct {
+        int n;
+        rank_transport transport;
+    } groups[] = {{1, RANKS_THREAD}, {2, RANKS_THREAD}, {2, RANKS_SHM}};
+    for (size_t i = 0; i < KOLO_COUNT(settings) * KOLO_COUNT(groups); i++) {
+        const size_t number = i / KOLO_COUNT(groups);
+        const setting *s = &settings[number];
         tally counts[2] = {{0, 0}, {0, 0}};
         rank_job job = {
-            .n = 1 + (int)(i % 2),
-            .transport = RANKS_THREAD,
+            .n = groups[i % KOLO_COUNT(groups)].n,
+            .transport = groups[i % KOLO_COUNT(groups)].transport,
             .body = body,
-            .arg = s,
-            .arg_bytes = sizeof *s,
+            .arg = &number,
+            .arg_bytes = sizeof number,
             .results = counts,
             .result_bytes = sizeof *counts,
         };
@@ -178,10 +184,11 @@ static void steps_allocate_nothing(void **state) {
         for (int r = 0; r < job.n; r++) {
             bool no_library = !KOLO_HAS_DNNL || s->kernels == KOLO_KERNELS_REF;
             if (counts[r].ours == 0 && !(no_library && counts[r].others > 0)) continue;
-            fail_msg("%s, %d ranks: %lld allocations of ours and %lld of libraries in %d steps of "
-                     "rank %d",
-                     s->model, job.n, (long long)counts[r].ours, (long long)counts[r].others,
-                     COUNTED, r);
+            fail_msg(
+                "%s, %d ranks (%d): %lld allocations of ours and %lld of libraries in %d steps of "
+                "rank %d",
+                s->model, job.n, (int)job.transport, (long long)counts[r].ours,
+                (long long)counts[r].others, COUNTED, r);
         }
     }
 }
