@@ -110,7 +110,7 @@ END
 # Bochs, until it powers off; Debian's has a debugger, which is told to go on, and wants a terminal.
 emulate() {
     share=$root/usr/share/bochs
-    rm -f "$out/serial.log"
+    : >"$out/serial.log"
     cat >"$out/bochsrc" <<END
 megs: 2048
 cpu: model=${EMULATE_MODEL:-corei7_skylake_x}, ips=100000000, ignore_bad_msrs=1

@@ -105,14 +105,16 @@ static bool check_bwd_weights(conv_run *r, const char *w_layout, bool bias) {
 }
 
 /* Each case in each pair of layouts, its weights open (forward) and in layouts of the list, a third
- * of them a pass. Plain and NHWC activations fit always, but for the data gradient of odd groups;
- * weights without blocks make no difference to whether a kernel fits. */
+ * of them a pass. Plain and NHWC activations fit always, but for the data gradient of odd groups
+ * and, on AVX-512, groups in NHWC; weights without blocks make no difference to whether a kernel
+ * fits. */
 static void conv_is_the_reference(void **state) {
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         for (size_t j = 0; j < KOLO_COUNT(layouts); j++) {
             conv_run r = run_of(&cases[i], layouts[j], 1 + (i + j) % 2);
-            bool simple = j < 2, fits = check_forward(&r, "any", true, j % 2);
-            assert_true(fits || !simple);
+            bool groups_fit = j == 0 || r.conv->groups == 1 || kolo_kernel_isa() < 2;
+            bool simple = j < 2 && groups_fit, fits = check_forward(&r, "any", true, j % 2);
+            if (!fits && simple) fail_msg("%s: nothing for %s", cases[i].name, layouts[j][0]);
             check_forward(&r, "any", false, !(j % 2));
             for (size_t k = 0; k < KOLO_COUNT(weights); k++) {
                 bool blocked = k >= 3; /* blocks may cross groups */
