@@ -209,9 +209,10 @@ static kolo_status create_network(kolo_joining *j, size_t segment_bytes, kolo_tr
 
 static kolo_status create_transport(kolo_joining *j) {
     const kolo_contract *c = &j->place;
-    size_t segment_bytes = kolo_segment_fit((size_t)j->opts.segment_bytes, j->place.local_world);
-    int local = 0;
+    int local = 0; /* that are reached through memory, this one included */
     for (int p = 0; p < c->world; p++) local += is_local(j, p);
+    size_t segment_bytes =
+        kolo_segment_fit((size_t)j->opts.segment_bytes, c->local_world, local > 1);
     if (local == c->world) {
         return kolo_shm_create(c->rank, c->world, segment_bytes, &j->transport);
     }

@@ -28,14 +28,16 @@ static kolo_status map(int fd, size_t bytes, char **base) {
     return KOLO_OK;
 }
 
-size_t kolo_segment_fit(size_t wanted, int ranks) {
+size_t kolo_segment_fit(size_t wanted, int ranks, bool shared) {
     struct rlimit memory, file;
     size_t most = wanted;
     if (getrlimit(RLIMIT_AS, &memory) == 0 && memory.rlim_cur != RLIM_INFINITY) {
         size_t share = memory.rlim_cur / 2 / ((size_t)ranks + 1);
         if (share < most) most = share;
     }
-    if (getrlimit(RLIMIT_FSIZE, &file) == 0 && file.rlim_cur < most) most = file.rlim_cur;
+    if (shared && getrlimit(RLIMIT_FSIZE, &file) == 0 && file.rlim_cur < most) {
+        most = file.rlim_cur;
+    }
     return most > LEAST ? most : LEAST;
 }
 

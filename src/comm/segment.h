@@ -18,7 +18,7 @@ typedef struct kolo_segment {
 /* `wanted`, or less where limits of this process are in the way: of virtual memory (ulimit -v),
  * which must have room for the segments of `ranks` ranks and as much for everything else, and of
  * files (ulimit -f), which shared segments are to the kernel. */
-size_t kolo_segment_fit(size_t wanted, int ranks);
+size_t kolo_segment_fit(size_t wanted, int ranks, bool shared);
 /* `bytes` of address space; `shared` makes a memfd of it. NOMEM. */
 kolo_status kolo_segment_init(kolo_segment *segment, size_t bytes, bool shared);
 /* Maps a peer's segment that came as `fd` (stays the caller's); checks that it has `bytes`. */

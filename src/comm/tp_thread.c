@@ -53,7 +53,7 @@ kolo_status kolo_thread_transports(int n, size_t segment_bytes, kolo_transport *
     thread_group *group = kolo_zalloc(sizeof *group + (size_t)n * sizeof group->ranks[0]);
     if (!group) return KOLO_NOMEM((size_t)n * sizeof group->ranks[0]);
     group->size = n;
-    segment_bytes = kolo_segment_fit(segment_bytes, n);
+    segment_bytes = kolo_segment_fit(segment_bytes, n, false);
     atomic_init(&group->members, n);
     for (int r = 0; r < n; r++) {
         const kolo_transport_ops *ops = n == 1 ? &self_ops : &thread_ops;

@@ -430,18 +430,19 @@ static size_t fit_under(int limit, rlim_t most, int ranks) {
     less = before;
     less.rlim_cur = most;
     assert_int_equal(setrlimit(limit, &less), 0);
-    size_t bytes = kolo_segment_fit((size_t)64 << 30, ranks);
+    size_t bytes = kolo_segment_fit((size_t)64 << 30, ranks, ranks > 1);
     assert_int_equal(setrlimit(limit, &before), 0);
     return bytes;
 }
 
 /* Limits of the process leave a segment that fits, and room beside it. */
 static void segments_fit_under_limits(void **state) {
-    assert_int_equal(kolo_segment_fit(12345678, 4), 12345678);
+    assert_int_equal(kolo_segment_fit(12345678, 4, true), 12345678);
     assert_int_equal(fit_under(RLIMIT_AS, 1 << 30, 1), 1 << 28);
     assert_int_equal(fit_under(RLIMIT_AS, 1 << 30, 3), 1 << 27);
     assert_int_equal(fit_under(RLIMIT_AS, 1 << 20, 1), 1 << 20);
-    assert_int_equal(fit_under(RLIMIT_FSIZE, 50 << 20, 1), 50 << 20);
+    assert_int_equal(fit_under(RLIMIT_FSIZE, 50 << 20, 2), 50 << 20);
+    assert_int_equal(fit_under(RLIMIT_FSIZE, 50 << 20, 1), (size_t)64 << 30); /* it is no file */
 }
 
 int main(void) {
