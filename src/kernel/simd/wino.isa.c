@@ -63,7 +63,7 @@ static const float a_to[MOST] = {1, A1, A2, A3, A2 *A2}, b_to[MOST] = {1, B1, B2
 INLINE void evaluate(const vf c[], const int n, float of_0, float of_a, float of_b, vf p[WINDOW]) {
     vf even_a = splat(of_a) * c[0], even_b = splat(of_b) * c[0];
     vf odd_a = splat(of_a * A1) * c[1], odd_b = splat(of_b * B1) * c[1];
-    UNROLL for (int k = 2; k < n; k++) {
+    UNROLL for (int k = 2; k < MOST && k < n; k++) {
         vf *a = k % 2 ? &odd_a : &even_a, *b = k % 2 ? &odd_b : &even_b;
         *a = times(of_a * a_to[k], c[k], *a);
         *b = times(of_b * b_to[k], c[k], *b);
@@ -82,7 +82,7 @@ INLINE void accumulate(const vf p[WINDOW], const int n, float of_0, float of_a, 
     vf even_a = splat(of_a) * (p[1] + p[2]), odd_a = splat(of_a) * (p[1] - p[2]);
     vf even_b = splat(of_b) * (p[3] + p[4]), odd_b = splat(of_b) * (p[3] - p[4]);
     c[0] = times(of_0, p[0], even_a + even_b);
-    UNROLL for (int k = 1; k < n; k++) {
+    UNROLL for (int k = 1; k < MOST && k < n; k++) {
         vf rest = splat(a_to[k]) * (k % 2 ? odd_a : even_a);
         if (k == n - 1) rest += p[5];
         c[k] = times(b_to[k], k % 2 ? odd_b : even_b, rest);
