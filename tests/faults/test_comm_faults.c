@@ -230,7 +230,7 @@ static void a_deadline_says_who_waits_for_whom(void **state) {
         check_survivors(outcomes, RANKS, -1, KOLO_ERR_TIMEOUT, "in allreduce 'bucket 7'", who);
         check_survivors(outcomes, RANKS, -1, KOLO_ERR_TIMEOUT, "waited 0.", "--timeout");
         for (int r = 0; r < RANKS; r++) { /* a rank does not speak of itself by number */
-            char own[16];
+            char own[32];
             snprintf(own, sizeof own, "rank %d waited", r);
             assert_null(strstr(outcomes[r].error, own));
         }

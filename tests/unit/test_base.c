@@ -60,7 +60,7 @@ static void arena_keeps_what_it_gave(void **state) {
     kolo_arena arena = {0};
     char *texts[200];
     for (int i = 0; i < 200; i++) {
-        char word[16];
+        char word[32];
         snprintf(word, sizeof word, "word %d", i);
         texts[i] = kolo_arena_strdup(&arena, word);
     }
