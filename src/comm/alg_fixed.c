@@ -146,6 +146,7 @@ static void add_only(const fixed *x, kolo_schedule *s, range own, place value) {
                     .from = value.buffer,
                     .from_first = value.first,
                     .count = own.count};
+    if (value.rank == x->spec->rank) e.kind = KOLO_ENTRY_COPY;
     kolo_schedule_add(s, e);
     e.kind = KOLO_ENTRY_COPY_TO;
     e.from = KOLO_BUFFER_DATA;
