@@ -215,13 +215,14 @@ typedef struct kolo_part {
  *     reduce          count                     count, at the root        likewise, on every rank
  *     reduce-scatter  all slices                this rank's slice         output is all slices,
  *                                                                         reduced in the own one;
- *                                                                         the others are undefined
+ *                                                                         others are undefined
  *     broadcast       -                         count, from the root's
- *     allgather       this rank's slice         all slices                own slice is in its place
- *     gather          this rank's slice         all slices, at the root   the root's is in its
- * place scatter         all slices, at the root   this rank's slice all-to-all      a slice for
- * each rank     a slice from each rank    output holds the input send            count receive
- * count
+ *     allgather       this rank's slice         all slices                own slice is in place
+ *     gather          this rank's slice         all slices, at the root   the root's is in place
+ *     scatter         all slices, at the root   this rank's slice
+ *     all-to-all      a slice for each rank     a slice from each rank    output holds the input
+ *     send            count
+ *     receive                                   count
  *
  * In a scatter the root may give no output: its slice stays where it is. The input is never
  * changed; apart from the cases above, input and output do not overlap. Slices lie one behind the
