@@ -129,7 +129,7 @@ static kolo_status share_own(const pmi_manager *m, const char *text, int64_t dea
 static kolo_status share(kolo_manager *base, char text[KOLO_MANAGER_TEXT_BYTES],
                          int64_t deadline_ns) {
     const pmi_manager *m = (const pmi_manager *)base;
-    char line[LINE_BYTES] = "", *word;
+    char line[LINE_BYTES] = "", *word = line;
     if (base->rank == 0) return share_own(m, text, deadline_ns);
     KOLO_TRY(leave_word(m, "here", deadline_ns));
     KOLO_TRY(meet_all(m, deadline_ns));
