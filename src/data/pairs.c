@@ -75,6 +75,12 @@ kolo_status kolo_pairs_open(const kolo_reader *reader, const char *argument, kol
     KOLO_TRY(kolo_dataset_open_with(reader, argument, d->info.split, &opts, &beneath));
     d->own = beneath;
     d->close = close_pairs;
+    if (beneath->info.dtype != KOLO_DTYPE_I32) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "data set %s has no pairs of sentences: choose data such as text:FILE, "
+                         "tokens:FILE or synthetic-tokens, or a model without them (nsp=0)",
+                         reader->name);
+    }
     d->gather = gather;
     d->info = beneath->info;
     d->info.sample = d->info.label = kolo_shape_1(d->opts.context);

@@ -147,6 +147,9 @@ static void wrong_use_is_one_line_and_exit_2(void **state) {
         {"train --model gpt2_tiny:dropout=0.1 --data synthetic-tokens",
          "kolo: model gpt2_tiny: \"dropout=0.1\": give dropout a whole number of percent from 0 to "
          "99, as in dropout=0\n"},
+        {"train --model bert_tiny:nsp=1 --data synthetic",
+         "kolo: data set synthetic has no pairs of sentences: choose data such as text:FILE, "
+         "tokens:FILE or synthetic-tokens, or a model without them (nsp=0)\n"},
         {"help bench tarin", "kolo: unknown command 'bench tarin': did you mean 'bench train'?\n"},
         {"bench", "kolo: 'bench' needs one of: train, allreduce, compress, sim\n"},
         {"train --sync ps",
