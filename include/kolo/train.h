@@ -39,9 +39,14 @@ typedef enum kolo_autotune {
     KOLO_AUTOTUNE_ON,     /* what the file has not is measured before the first step */
 } kolo_autotune;
 
-/* A line for the user about what is going on before the first step; `passing`: it stands for the
- * moment, until the next. */
-typedef void (*kolo_train_notice)(void *arg, const char *line, bool passing);
+typedef enum kolo_notice_kind {
+    KOLO_NOTICE_PASSING, /* stands for the moment, until the next */
+    KOLO_NOTICE_NEWS,
+    KOLO_NOTICE_WARNING, /* something was not as it should be, and the job goes on */
+} kolo_notice_kind;
+
+/* A line for the user about what is going on before the first step. */
+typedef void (*kolo_train_notice)(void *arg, const char *line, kolo_notice_kind kind);
 
 /* What a job does, as its ranks agree on it. Zero means the default, which each line names. */
 typedef struct kolo_train_opts {

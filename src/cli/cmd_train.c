@@ -88,7 +88,7 @@ static kolo_status train_as_rank(kolo_comm *comm, int threads, kolo_options *o) 
     opts.resolved_config = config.text;
     bool talks = kolo_comm_rank(comm) == 0;
     progress shown = progress_make((progress_style)kolo_options_choice(o, "progress"));
-    if (kolo_options_choice(o, "progress") == PROGRESS_NONE) opts.notice = NULL;
+    if (kolo_options_choice(o, "progress") == PROGRESS_NONE) opts.notice = train_opts_warning;
     kolo_train_result result;
     kolo_status status = kolo_train(comm, &opts, talks ? progress_show : NULL, &shown, &result);
     progress_end(&shown);

@@ -16,10 +16,14 @@ kolo_status train_opts_model(kolo_options *o, const char **model, const char **m
     return KOLO_OK;
 }
 
-void train_opts_notice(void *arg, const char *line, bool passing) {
-    bool terminal = isatty(STDERR_FILENO);
+void train_opts_notice(void *arg, const char *line, kolo_notice_kind kind) {
+    bool terminal = isatty(STDERR_FILENO), passing = kind == KOLO_NOTICE_PASSING;
     if (passing && !terminal) return;
     fprintf(stderr, terminal ? "\r\033[K%s%s" : "%s%s", line, passing ? "" : "\n");
+}
+
+void train_opts_warning(void *arg, const char *line, kolo_notice_kind kind) {
+    if (kind == KOLO_NOTICE_WARNING) train_opts_notice(arg, line, kind);
 }
 
 kolo_status train_opts_tuning(kolo_options *o, const char **path) {

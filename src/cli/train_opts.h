@@ -12,7 +12,9 @@ kolo_status train_opts_tuning(kolo_options *o, const char **path);
 
 /* A kolo_train_notice: a line on standard error, one that passes only where it can be written over.
  */
-void train_opts_notice(void *arg, const char *line, bool passing);
+void train_opts_notice(void *arg, const char *line, kolo_notice_kind kind);
+/* The same of warnings alone. */
+void train_opts_warning(void *arg, const char *line, kolo_notice_kind kind);
 
 /* What train and bench train share: model, data, batch, optimiser, kernels, buckets. Texts live as
  * long as `o`. */

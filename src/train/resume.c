@@ -159,7 +159,7 @@ static void tell(const kolo_setup *setup, const kolo_resume *r, const char *path
     } else {
         kolo_text_add(&line, "resume: no checkpoint in %s yet: the run begins", o->resume);
     }
-    if (!line.failed) o->notice(o->notice_arg, line.text, false);
+    if (!line.failed) o->notice(o->notice_arg, line.text, KOLO_NOTICE_NEWS);
     kolo_text_fini(&line);
 }
 
@@ -182,7 +182,7 @@ static kolo_status open_whole(const kolo_setup *setup, char **path, kolo_checkpo
         } else if (o->notice) {
             kolo_text line = {0};
             kolo_text_add(&line, "resume: %s; tries the one before, %s", why, older);
-            if (!line.failed) o->notice(o->notice_arg, line.text, false);
+            if (!line.failed) o->notice(o->notice_arg, line.text, KOLO_NOTICE_WARNING);
             kolo_text_fini(&line);
         }
         kolo_free(why);

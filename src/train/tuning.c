@@ -17,8 +17,8 @@ typedef struct tuning {
     int measured;
 } tuning;
 
-static void notice(const tuning *t, bool passing, const char *fmt, ...) KOLO_PRINTF(3, 4);
-static void notice(const tuning *t, bool passing, const char *fmt, ...) {
+static void notice(const tuning *t, kolo_notice_kind kind, const char *fmt, ...) KOLO_PRINTF(3, 4);
+static void notice(const tuning *t, kolo_notice_kind kind, const char *fmt, ...) {
     const kolo_train_opts *o = &t->setup->opts;
     kolo_text line = {0};
     va_list args;
@@ -26,7 +26,7 @@ static void notice(const tuning *t, bool passing, const char *fmt, ...) {
     va_start(args, fmt);
     kolo_text_addv(&line, fmt, args);
     va_end(args);
-    if (!line.failed) o->notice(o->notice_arg, line.text, passing);
+    if (!line.failed) o->notice(o->notice_arg, line.text, kind);
     kolo_text_fini(&line);
 }
 
@@ -48,7 +48,8 @@ static void read_file(const tuning *t) {
     kolo_status status = kolo_file_read(path, MOST_BYTES, &text, &bytes);
     if (status == KOLO_OK) status = kolo_tuner_read(t->tuner, path, text);
     kolo_free(text);
-    if (status != KOLO_OK) notice(t, false, "autotune: ignored: %s", kolo_last_error());
+    if (status != KOLO_OK)
+        notice(t, KOLO_NOTICE_WARNING, "autotune: ignored: %s", kolo_last_error());
 }
 
 static kolo_status write_file(const kolo_tuner *tuner, bool asked_only, const char *path) {
@@ -75,7 +76,7 @@ static void save_file(const tuning *t, double seconds) {
     if (t->measured == 0) return;
     kolo_status status = path ? make_folder_of(path) : KOLO_OK;
     if (path && status == KOLO_OK) status = write_file(t->tuner, false, path);
-    notice(t, false, "autotune: %d kernels timed in %.1f s%s%s", t->measured, seconds,
+    notice(t, KOLO_NOTICE_NEWS, "autotune: %d kernels timed in %.1f s%s%s", t->measured, seconds,
            !path               ? ""
            : status == KOLO_OK ? ", kept in "
                                : ", not kept: ",
@@ -91,8 +92,8 @@ static void show_measured(void *arg, int measured, const kolo_kernel *kernel,
     tuning *t = arg;
     char shape[KOLO_SHAPE_TEXT];
     t->measured = measured;
-    notice(t, true, "autotune: %d kernels timed: %s %s %.2f ms", measured, kernel->name,
-           kolo_shape_text(&spec->out[0].shape, shape), 1e3 * seconds);
+    notice(t, KOLO_NOTICE_PASSING, "autotune: %d kernels timed: %s %s %.2f ms", measured,
+           kernel->name, kolo_shape_text(&spec->out[0].shape, shape), 1e3 * seconds);
 }
 
 /* Compiles the plan of a full batch, which asks for every time that it could need. */
