@@ -83,7 +83,7 @@ kolo_status kolo_pass_accumulate(kolo_graph *g, int64_t micro_batches) {
         if (g->values[v].rows == 0) continue;
         return KOLO_FAIL(KOLO_ERR_ARG,
                          "%s has a sparse gradient, which is not summed over micro-batches: give a "
-                         "larger batch instead of accumulating, or a dense gradient",
+                         "larger batch instead of accumulating, or leave --sparse-embedding out",
                          g->values[v].name);
     }
     a.sums = kolo_alloc((size_t)n_values * sizeof *a.sums);

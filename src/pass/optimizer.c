@@ -87,7 +87,7 @@ static kolo_status check_rows(const kolo_graph *g, kolo_value w, const kolo_opti
     if (!momentum && decay == 0) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_ARG,
                      "a %s of %g moves rows of %s that a batch does not touch: with a sparse "
-                     "embedding %s, or train with a dense gradient",
+                     "embedding %s, or leave --sparse-embedding out",
                      momentum ? "momentum" : "weight decay", momentum ? opts->momentum : decay,
                      kolo_info(g, w)->name,
                      momentum ? "take SGD without it, or Adam" : "take a weight decay of 0");

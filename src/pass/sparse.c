@@ -17,8 +17,8 @@
 static kolo_status refuse_reader(const kolo_graph *g, kolo_value table, const kolo_node *n) {
     return KOLO_FAIL(KOLO_ERR_ARG,
                      "%s is read by %s too, whose gradient has every row: a sparse embedding is "
-                     "read by one embedding alone; untie the two (tied=0, where the model has "
-                     "it), or train with a dense gradient",
+                     "read by one embedding alone; leave --sparse-embedding out, or untie the two "
+                     "where the model can (lstm_lm:tied=0)",
                      kolo_info(g, table)->name, n->op->name);
 }
 
@@ -63,6 +63,6 @@ kolo_status kolo_pass_sparse(kolo_graph *g, const kolo_sparse_opts *opts) {
         marked++;
     }
     if (marked) return KOLO_OK;
-    return KOLO_FAIL(KOLO_ERR_ARG, "the model has no embedding table to train sparsely: drop the "
-                                   "option, or choose a model of tokens");
+    return KOLO_FAIL(KOLO_ERR_ARG, "the model has no embedding table to train sparsely: leave "
+                                   "--sparse-embedding out, or choose a model of tokens");
 }

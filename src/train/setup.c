@@ -290,7 +290,7 @@ static void describe_optimizer(const kolo_train_opts *o, kolo_text *text) {
     add_number(text, "weight-decay", o->weight_decay);
     add_number(text, "clip", o->clip);
     kolo_text_add(text, "decay-matrices-only: %s\n", o->decay_matrices_only ? "true" : "false");
-    if (o->sparse_embedding) kolo_text_add(text, "sparse-embedding: true\n");
+    kolo_text_add(text, "sparse-embedding: %s\n", o->sparse_embedding ? "true" : "false");
 }
 
 void kolo_setup_describe_learning(const kolo_setup *setup, kolo_text *text) {

@@ -57,7 +57,7 @@ static kolo_train_result train_well(int ranks, const kolo_train_opts *opts) {
 
 static char notices[1024];
 
-static void note(void *arg, const char *line, bool passing) {
+static void note(void *arg, const char *line, kolo_notice_kind kind) {
     strncat(notices, line, sizeof notices - strlen(notices) - 1);
 }
 
@@ -279,7 +279,7 @@ static void a_job_that_differs_is_told_in_what(void **state) {
                                   .out_dir = "run",
                                   .checkpoint_steps = 3};
     train_well(1, &base);
-    kolo_train_opts others[] = {base, base, base, base, base, base, base, base};
+    kolo_train_opts others[] = {base, base, base, base, base, base, base, base, base};
     others[0].model_options = "hidden=9";
     others[1].data = "synthetic:N=91,test=20,shape=1x14x14,seed=2";
     others[2].seed = 1;
@@ -289,6 +289,7 @@ static void a_job_that_differs_is_told_in_what(void **state) {
     others[6].optimizer = KOLO_OPTIMIZER_ADAM;
     others[6].momentum = 0;
     others[7].schedule = KOLO_LR_COSINE;
+    others[8].sparse_embedding = true;
     static const char *const texts[] = {
         "\"model options: hidden=8\", this job has \"model options: hidden=9\"",
         "\"samples: 90\", this job has \"samples: 91\"",
@@ -298,6 +299,7 @@ static void a_job_that_differs_is_told_in_what(void **state) {
         "--lr 0.01, this job has --lr 0.5",
         "--optimizer sgd, this job has --optimizer adam",
         "--schedule constant, this job has --schedule cosine",
+        "no --sparse-embedding, this job has --sparse-embedding",
     };
     for (size_t i = 0; i < KOLO_COUNT(others); i++) {
         others[i].resume = "run";
