@@ -122,6 +122,12 @@ def _number(name, names, what):
     return names.index(name)
 
 
+def _milliseconds(seconds):
+    if seconds < 0:
+        raise ValueError(f"a wait of {seconds} s: give 0 or more; 0 is the default")
+    return int(seconds * 1000)
+
+
 def _bytes(text):
     return text.encode() if text is not None else None
 
@@ -159,7 +165,7 @@ def init(rank=0, world=0, local_rank=0, local_world=0, master_addr=None, master_
     way = _number(transport.replace("+", "_"), _l.TRANSPORTS, "transport")
     opts = _l.CommOpts(rank=rank, world=world, local_rank=local_rank, local_world=local_world,
                        master_addr=_bytes(master_addr), master_port=master_port,
-                       secret_file=_bytes(secret_file), timeout_ms=int(timeout_s * 1000),
+                       secret_file=_bytes(secret_file), timeout_ms=_milliseconds(timeout_s),
                        algorithm=_algorithm(algorithm), transport=way, interface=_bytes(interface),
                        heartbeat_ms=int(heartbeat_s * 1000), insecure=insecure,
                        generation=generation)
@@ -238,6 +244,18 @@ class Comm:
             raise ValueError(f"{len(counts)} counts for {self.size} ranks")
         return (ctypes.c_size_t * self.size)(*counts)
 
+    def _needs(self, kind, count, counts, output_counts):
+        """The elements that this rank's data and output must have."""
+        share = counts[self.rank] if counts is not None else count
+        whole = sum(counts) if counts is not None else count * self.size
+        if kind in ("allgather", "gather"):
+            return share, whole
+        if kind in ("reduce_scatter", "scatter"):
+            return whole, share
+        if kind == "alltoall":
+            return whole, sum(output_counts) if output_counts is not None else whole
+        return count, count
+
     def _options(self, kind, output, given=None, count=None, op="sum", root=0, tag=0, counts=None,
                  output_counts=None, prescale=0, postscale=0, algorithm="auto", priority=0,
                  site=None):
@@ -247,12 +265,20 @@ class Comm:
         if result and source and result.dtype != source.dtype:
             raise TypeError(f"{kind}: input is {source.dtype}, output {result.dtype}")
         one = result or source or Buffer(None, 0, "u8")
+        if count is None:
+            count = one.count
+        reads, writes = self._needs(kind, count, counts, output_counts)
+        if source is None and kind == "reduce_scatter":
+            writes = reads
+        for name, memory, need in (("data", source, reads), ("output", result, writes)):
+            if memory is not None and not 0 <= need <= memory.count:
+                raise ValueError(f"{kind}: {name} has {memory.count} elements, not {need}")
         opts = _l.RequestOpts(kind=_number(kind, _l.COLLECTIVES, "collective"),
                               dtype=_l.DTYPES.index(one.dtype),
                               op=_number(op, _l.OPS, "operation"),
                               input=source.address if source else None,
                               output=result.address if result else None,
-                              count=one.count if count is None else count,
+                              count=count,
                               counts=self._counts(counts),
                               output_counts=self._counts(output_counts), root=root, tag=tag,
                               prescale=prescale, postscale=postscale,
@@ -262,7 +288,7 @@ class Comm:
 
     def _run(self, kind, output, given=None, timeout_s=0, **options):
         opts, _ = self._options(kind, output, given, **options)
-        _check(_lib.kolo_request_run(self._open(), ctypes.byref(opts), int(timeout_s * 1000)))
+        _check(_lib.kolo_request_run(self._open(), ctypes.byref(opts), _milliseconds(timeout_s)))
         return output
 
     def request(self, kind, output, data=None, **options):
@@ -302,7 +328,7 @@ class Comm:
                               dtype=_l.DTYPES.index(result.dtype),
                               op=_number(op, _l.OPS, "operation"), output=result.address,
                               count=result.count, parts=parts, n_parts=len(memory), shards=shards)
-        _check(_lib.kolo_request_run(self._open(), ctypes.byref(opts), int(timeout_s * 1000)))
+        _check(_lib.kolo_request_run(self._open(), ctypes.byref(opts), _milliseconds(timeout_s)))
         return output
 
     def broadcast(self, data, root=0, timeout_s=0):
@@ -435,7 +461,7 @@ class Handle:
     def wait(self, timeout_s=0):
         """Blocks until it is complete; gives the data back."""
         self._comm._open()
-        _check(_lib.kolo_named_wait(self._comm._named, self._number, int(timeout_s * 1000)))
+        _check(_lib.kolo_named_wait(self._comm._named, self._number, _milliseconds(timeout_s)))
         return self._data
 
 
@@ -474,7 +500,7 @@ class Request:
 
     def wait(self, timeout_s=0):
         """Blocks until it is complete."""
-        _check(_lib.kolo_request_wait(self._open(), int(timeout_s * 1000)))
+        _check(_lib.kolo_request_wait(self._open(), _milliseconds(timeout_s)))
         self._comm._flying.discard(self)
 
     def close(self):

@@ -200,6 +200,12 @@ def check_errors(comm):
     expect_error(ValueError, "read-only", comm.allreduce, b"1234")
     expect_error(ValueError, "choose one of sum, min", comm.allreduce, np.zeros(4), op="avg")
     expect_error(ValueError, "are not 3 times", comm.allgather, np.zeros(4), np.zeros(4))
+    few = np.zeros(9, np.float32)[:3]
+    expect_error(ValueError, "output has 3 elements, not 9", comm.allreduce, few, count=9)
+    expect_error(ValueError, "output has 3 elements, not 9", comm.request, "allgather", few, few)
+    expect_error(ValueError, "data has 3 elements, not 4", comm.request, "send", None, few, count=4)
+    expect_error(ValueError, "not -1", comm.request, "broadcast", few, count=-1)
+    expect_error(ValueError, "a wait of -1 s", comm.allreduce, few, timeout_s=-1)
     error = expect_error(kolo.Error, "root 9 outside", comm.broadcast, np.zeros(4), root=9)
     assert error.status == "KOLO_ERR_ARG"
     # The last: what ranks disagree on ends the group, and all are told both sides. main() has left
