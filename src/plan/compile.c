@@ -267,6 +267,33 @@ static kolo_status resolve(const kolo_plan_opts *in, kolo_plan_opts *out) {
     return KOLO_OK;
 }
 
+kolo_pipeline_opts kolo_plan_passes(const kolo_plan_opts *o) {
+    return (kolo_pipeline_opts){
+        .train = o->train,
+        .optimizer =
+            {
+                .kind = o->optimizer,
+                .momentum = o->momentum,
+                .weight_decay = o->weight_decay,
+                .beta1 = o->beta1,
+                .beta2 = o->beta2,
+                .eps = o->eps,
+                .matrices_only = o->decay_matrices_only,
+                .clip = o->clip,
+            },
+        .recompute = o->recompute,
+        .precision = o->precision,
+        .sparse_embedding = o->sparse_embedding,
+        .most_samples = o->most_samples,
+        .ranks = 1,
+        .micro_batches = o->micro_batches,
+        .bucket_bytes = o->bucket_bytes,
+        .kernels = o->kernels,
+        .tuner = o->tuner,
+        .threads = o->threads,
+    };
+}
+
 kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kolo_store *store,
                               kolo_comm *comm, kolo_plan **plan) {
     kolo_plan_opts o;
@@ -284,32 +311,10 @@ kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kol
     p->accumulates = o.micro_batches > 1;
     p->adds_to = o.adds_to;
     KOLO_ASSERT(!o.adds_to || (p->accumulates && !p->comm));
-    kolo_pipeline_opts pipeline = {
-        .train = o.train,
-        .optimizer =
-            {
-                .kind = o.optimizer,
-                .momentum = o.momentum,
-                .weight_decay = o.weight_decay,
-                .beta1 = o.beta1,
-                .beta2 = o.beta2,
-                .eps = o.eps,
-                .matrices_only = o.decay_matrices_only,
-                .clip = o.clip,
-            },
-        .recompute = o.recompute,
-        .precision = o.precision,
-        .sparse_embedding = o.sparse_embedding,
-        .most_samples = o.most_samples,
-        .ranks = p->comm ? kolo_comm_size(p->comm) : 1,
-        .micro_batches = o.micro_batches,
-        .bucket_bytes = o.bucket_bytes,
-        .kernels = o.kernels,
-        .tuner = o.tuner,
-        .threads = o.threads,
-        .fixed = layout_in_store,
-        .fixed_arg = store,
-    };
+    kolo_pipeline_opts pipeline = kolo_plan_passes(&o);
+    if (p->comm) pipeline.ranks = kolo_comm_size(p->comm);
+    pipeline.fixed = layout_in_store;
+    pipeline.fixed_arg = store;
     KOLO_TRY_GOTO(kolo_pipeline_run(graph, &pipeline), fail);
     KOLO_TRY_GOTO(kolo_pass_memory(graph, &p->map), fail);
     p->entries = kolo_zalloc(((size_t)graph->n_values + 1) * sizeof *p->entries);

@@ -22,6 +22,7 @@
 #include "kolo/comm.h"
 #include "kolo/pass.h"
 #include "kolo/profile.h"
+#include "pass/pass.h"
 
 /* ---- the store: parameters and optimiser state; memory that its plans take turns in ---- */
 
@@ -89,6 +90,9 @@ typedef struct kolo_plan_opts {
     struct kolo_tuner *tuner; /* borrowed until the plan is compiled; NULL: estimates */
     int threads;              /* of kernels; default 1 */
 } kolo_plan_opts;
+
+/* The passes that a plan of one rank goes through. */
+kolo_pipeline_opts kolo_plan_passes(const kolo_plan_opts *opts);
 
 /* Compiles a graph: takes `graph` over (also on failure). `comm` may be NULL: no communication.
  * Adds to the store what it lacks (zeroed; see kolo_store_init). A training plan needs the output

@@ -3,7 +3,6 @@
 
 #include "comm/schedule.h"
 #include "kolo/train.h"
-#include "pass/pass.h"
 #include "plan/plan.h"
 #include "train/tuning.h"
 
@@ -23,24 +22,36 @@ static kolo_status build(const kolo_dump_opts *o, kolo_graph **graph) {
     return KOLO_OK;
 }
 
+static kolo_plan_opts plan_opts(const kolo_dump_opts *o, kolo_tuner *tuner) {
+    return (kolo_plan_opts){
+        .train = !o->evaluate,
+        .optimizer = o->optimizer,
+        .momentum = o->momentum,
+        .weight_decay = o->weight_decay,
+        .beta1 = o->beta1,
+        .beta2 = o->beta2,
+        .eps = o->eps,
+        .decay_matrices_only = o->decay_matrices_only,
+        .clip = o->clip,
+        .sparse_embedding = o->sparse_embedding,
+        .recompute = o->recompute,
+        .precision = o->precision,
+        .micro_batches = o->accumulate,
+        .bucket_bytes = (size_t)o->bucket_bytes,
+        .kernels = kolo_kernel_set_of(o->reference_kernels, o->no_winograd),
+        .tuner = tuner,
+        .threads = o->threads,
+    };
+}
+
 static kolo_status dump_graph(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_text *text) {
     kolo_graph *g;
     KOLO_TRY(build(o, &g));
     kolo_status status = KOLO_OK;
     if (o->what == KOLO_DUMP_PASSES) {
-        kolo_pipeline_opts opts = {
-            .train = !o->evaluate,
-            .optimizer = {.momentum = o->momentum, .weight_decay = o->weight_decay},
-            .sparse_embedding = o->sparse_embedding,
-            .recompute = o->recompute,
-            .precision = o->precision,
-            .micro_batches = o->accumulate,
-            .bucket_bytes = (size_t)o->bucket_bytes,
-            .kernels = kolo_kernel_set_of(o->reference_kernels, o->no_winograd),
-            .tuner = tuner,
-            .threads = o->threads,
-        };
-        status = kolo_pipeline_run(g, &opts);
+        kolo_plan_opts plan = plan_opts(o, tuner);
+        kolo_pipeline_opts passes = kolo_plan_passes(&plan);
+        status = kolo_pipeline_run(g, &passes);
     }
     if (status == KOLO_OK) kolo_graph_print(g, text);
     kolo_graph_destroy(g);
@@ -57,19 +68,7 @@ static kolo_status dump_plan(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_te
     KOLO_TRY_GOTO(kolo_store_create(&store), done);
     KOLO_TRY_GOTO(kolo_comm_create_threads(1, NULL, &comm), done);
     KOLO_TRY_GOTO(build(o, &g), done);
-    kolo_plan_opts opts = {
-        .train = !o->evaluate,
-        .momentum = o->momentum,
-        .weight_decay = o->weight_decay,
-        .sparse_embedding = o->sparse_embedding,
-        .recompute = o->recompute,
-        .precision = o->precision,
-        .micro_batches = o->accumulate,
-        .bucket_bytes = (size_t)o->bucket_bytes,
-        .kernels = kolo_kernel_set_of(o->reference_kernels, o->no_winograd),
-        .tuner = tuner,
-        .threads = o->threads,
-    };
+    kolo_plan_opts opts = plan_opts(o, tuner);
     KOLO_TRY_GOTO(kolo_plan_compile(g, &opts, store, comm, &plan), done);
     kolo_plan_print(plan, text);
 done:

@@ -632,6 +632,18 @@ static void models_know_their_samples(void **state) {
     }
 }
 
+static void a_dump_has_the_runs_optimizer(void **state) {
+    static const char *const whats[] = {"passes", "plan"};
+    for (size_t i = 0; i < KOLO_COUNT(whats); i++) {
+        char words[128];
+        snprintf(words, sizeof words,
+                 "dump --model mlp:hidden=8 --optimizer adam --beta1 0.5 --clip 2 --what %s",
+                 whats[i]);
+        assert_int_equal(run(words), 0);
+        assert_true(says("out", "beta1=0.5") && says("out", " = clip_factor("));
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_manual_is_the_table),
@@ -655,6 +667,7 @@ int main(void) {
         cmocka_unit_test(training_steps_are_measured),
         cmocka_unit_test(weights_go_in_and_out),
         cmocka_unit_test(models_know_their_samples),
+        cmocka_unit_test(a_dump_has_the_runs_optimizer),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
 }
