@@ -32,6 +32,6 @@ for recompute in none cheap full; do
     awk -v r=$recompute -v b="$batch" -v t="$threads" -v k="$bytes" -v p="$best" \
         -v ms="$(echo "$result" | field step_ms_median)" 'BEGIN {
             printf "%-10s %5d %8d %10.0f %9.0f %7s\n", r, b, t, k / 1048576, ms,
-                p > 0 ? sprintf("%.2f", k / p) : "-"
+                (p > 0 ? sprintf("%.2f", k / p) : "-")
         }'
 done
