@@ -64,13 +64,15 @@ static kolo_status mismatch(kolo_request *q, int peer, const kolo_peer_call *oth
     char title[KOLO_TITLE_BYTES];
     memcpy(title, other->title, sizeof title);
     title[sizeof title - 1] = '\0';
-    return kolo_comm_break(q->comm, KOLO_ERR_ARG,
-                           "ranks disagree on collective %llu: rank %d started %s as request %u, "
-                           "rank %d %s as request %u; all ranks must create and start the same "
-                           "collectives in the same order",
-                           (unsigned long long)q->seq, kolo_comm_whole_rank(q->comm, q->comm->rank),
-                           q->title, q->number, kolo_comm_whole_rank(q->comm, peer), title,
-                           other->call->request);
+    bool alike = strcmp(title, q->title) == 0 && other->call->request == q->number;
+    return kolo_comm_break(
+        q->comm, KOLO_ERR_ARG,
+        "ranks disagree on collective %llu: rank %d started %s as request %u, "
+        "rank %d %s as request %u%s; all ranks must create and start the same "
+        "collectives in the same order",
+        (unsigned long long)q->seq, kolo_comm_whole_rank(q->comm, q->comm->rank), q->title,
+        q->number, kolo_comm_whole_rank(q->comm, peer), title, other->call->request,
+        alike ? ", with other parts, counts of ranks, root, shards or scales" : "");
 }
 
 static size_t expected_of(const kolo_request *q, int peer) {

@@ -195,6 +195,9 @@ static void a_mismatch_shows_both_sides_on_all_ranks(void **state) {
             check_survivors(outcomes, RANKS, -1, KOLO_ERR_ARG, "ranks disagree on collective 0",
                             "'gradient'");
             check_survivors(outcomes, RANKS, -1, KOLO_ERR_ARG, "rank 1", "rank ");
+            if (which == PARTS)
+                check_survivors(outcomes, RANKS, -1, KOLO_ERR_ARG, ", with other parts",
+                                "gradient");
         }
     }
 }
