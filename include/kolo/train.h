@@ -113,8 +113,10 @@ typedef struct kolo_train_progress {
     int64_t epoch, step, total_steps; /* step counts from 1 over the run */
     /* Means over the samples since the last report; where epoch_end is set, over the epoch. */
     double loss, accuracy, samples_per_second;
-    int64_t samples;                 /* that these means are of */
+    int64_t samples;   /* that these means are of */
+    double perplexity; /* where the data are tokens e^loss, without next_loss; else 0 */
     double test_accuracy, test_loss; /* set where `evaluated` */
+    double test_perplexity;          /* the same */
     double test_mean_iou;            /* the same; < 0: the model labels no pixels */
     /* The model also tells whether a second sentence follows a first: how much of `loss` and
      * `test_loss` that is, the rest being of hidden tokens, and how often it is right. */
@@ -139,7 +141,7 @@ typedef struct kolo_train_result {
     double test_perplexity;          /* where the data are tokens e^test_loss, without what is of
                                         next sentences; else 0 */
     bool pairs;                      /* as in kolo_train_progress, and then: */
-    double final_next_loss, test_next_loss, test_next_accuracy;
+    double final_next_loss, final_next_accuracy, test_next_loss, test_next_accuracy;
     double train_seconds;      /* in steps, waiting for data included, on rank 0 */
     double samples_per_second; /* samples / train_seconds */
     double step_ms_median;     /* on rank 0 */

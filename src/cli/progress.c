@@ -5,6 +5,7 @@
 #include "base/file.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -42,8 +43,9 @@ static void add_time(kolo_text *t, double seconds) {
 static void draw_bar(progress *state, const kolo_train_progress *p) {
     double done = p->total_steps > 0 ? (double)p->step / (double)p->total_steps : 0;
     kolo_text figures = {0}, line = {0};
-    kolo_text_add(&figures, "] %3.0f%% loss %.4f acc %.4f %.0f samples/s ", 100 * done, p->loss,
-                  p->accuracy, p->samples_per_second);
+    kolo_text_add(&figures, "] %3.0f%% loss %.4f acc %.4f ", 100 * done, p->loss, p->accuracy);
+    if (p->perplexity > 0) kolo_text_add(&figures, "ppl %.4g ", p->perplexity);
+    kolo_text_add(&figures, "%.0f samples/s ", p->samples_per_second);
     add_time(&figures, p->seconds_left);
     kolo_text_add(&figures, " left");
     kolo_text_add(&line, "\r\033[K");
@@ -67,6 +69,7 @@ static void print_line(const kolo_train_progress *p) {
     kolo_text_add(&t, "epoch %" PRId64 "  step %" PRId64 "/%" PRId64 "  ", p->epoch, p->step,
                   p->total_steps);
     kolo_text_add(&t, "loss %.4f  accuracy %.4f  ", p->loss, p->accuracy);
+    if (p->perplexity > 0) kolo_text_add(&t, "perplexity %.4g  ", p->perplexity);
     if (p->pairs) {
         kolo_text_add(&t, "next sentence: loss %.4f accuracy %.4f  ", p->next_loss,
                       p->next_accuracy);
@@ -74,6 +77,7 @@ static void print_line(const kolo_train_progress *p) {
     kolo_text_add(&t, "%.0f samples/s  lr %.4g  %.1f s", p->samples_per_second, p->lr, p->seconds);
     if (p->evaluated) {
         kolo_text_add(&t, "  test loss %.4f  test accuracy %.4f", p->test_loss, p->test_accuracy);
+        if (p->test_perplexity > 0) kolo_text_add(&t, "  test perplexity %.4g", p->test_perplexity);
         if (p->test_mean_iou >= 0) kolo_text_add(&t, "  test mean IoU %.4f", p->test_mean_iou);
         if (p->pairs) {
             kolo_text_add(&t, "  test next sentence: loss %.4f accuracy %.4f", p->test_next_loss,
@@ -109,6 +113,7 @@ static void print_stretch(progress *state, const kolo_train_progress *p) {
         line.accuracy = state->correct / (double)state->samples;
         line.next_loss = state->next_loss / (double)state->samples;
         line.next_accuracy = state->next_correct / (double)state->samples;
+        if (p->perplexity > 0) line.perplexity = exp(line.loss - line.next_loss);
         line.samples_per_second =
             state->step_seconds > 0 ? (double)state->samples / state->step_seconds : 0;
     }

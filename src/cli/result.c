@@ -90,6 +90,7 @@ static void add_json(kolo_text *t, const kolo_train_result *r, const result_abou
         if (r->pairs) {
             kolo_json_double(&j, "final_masked_loss", r->final_loss - r->final_next_loss);
             kolo_json_double(&j, "final_next_loss", r->final_next_loss);
+            kolo_json_double(&j, "final_next_accuracy", r->final_next_accuracy);
         }
         if (about->benchmark) kolo_json_string(&j, "losses_checked", losses_checked);
     }

@@ -8,6 +8,7 @@
 #include "train/saves.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +36,10 @@ double kolo_tally_next_loss(const kolo_tally *tally) {
 
 double kolo_tally_next_accuracy(const kolo_tally *tally) {
     return per_label(tally->sums.next_correct, tally);
+}
+
+double kolo_tally_perplexity(const kolo_tally *tally) {
+    return exp(kolo_tally_loss(tally) - kolo_tally_next_loss(tally));
 }
 
 double kolo_tally_rate(const kolo_tally *tally) {
@@ -165,6 +170,7 @@ static void print_report(const kolo_train_progress *p, kolo_text *line) {
     kolo_json_int(&j, "epoch", p->epoch);
     kolo_json_double(&j, "loss", p->loss);
     kolo_json_double(&j, "accuracy", p->accuracy);
+    if (p->perplexity > 0) kolo_json_double(&j, "perplexity", p->perplexity);
     if (p->pairs) {
         kolo_json_double(&j, "masked_loss", p->loss - p->next_loss);
         kolo_json_double(&j, "next_loss", p->next_loss);
@@ -175,6 +181,7 @@ static void print_report(const kolo_train_progress *p, kolo_text *line) {
     kolo_json_double(&j, "seconds", p->seconds);
     if (p->evaluated) {
         kolo_json_double(&j, "test_loss", p->test_loss);
+        if (p->test_perplexity > 0) kolo_json_double(&j, "test_perplexity", p->test_perplexity);
         kolo_json_double(&j, "test_accuracy", p->test_accuracy);
         if (p->test_mean_iou >= 0) kolo_json_double(&j, "test_mean_iou", p->test_mean_iou);
         if (p->pairs) {

@@ -18,6 +18,8 @@ double kolo_tally_loss(const kolo_tally *tally);
 double kolo_tally_accuracy(const kolo_tally *tally);
 double kolo_tally_next_loss(const kolo_tally *tally);
 double kolo_tally_next_accuracy(const kolo_tally *tally);
+/* Of tokens: e^loss, without what is of next sentences. */
+double kolo_tally_perplexity(const kolo_tally *tally);
 /* Samples per second of step time. */
 double kolo_tally_rate(const kolo_tally *tally);
 

@@ -48,6 +48,7 @@ typedef struct job {
     kolo_step_times times;
     kolo_evaluation evaluation;
     bool evaluated; /* ever */
+    bool tokens;    /* are what the model is trained on */
 } job;
 
 /* ---- beginning ---- */
@@ -110,6 +111,7 @@ static kolo_status load_weights(const job *j) {
 
 static kolo_status begin(job *j, const kolo_train_opts *opts) {
     KOLO_TRY(kolo_agree(j->comm, kolo_setup_open(opts, j->size, &j->setup)));
+    j->tokens = kolo_dataset_describe(j->setup.train)->dtype == KOLO_DTYPE_I32;
     KOLO_TRY(compare_options(j));
     KOLO_TRY(kolo_resume_open(&j->setup, j->comm, &j->resume));
     j->progress = j->resume.progress;
@@ -193,9 +195,11 @@ static kolo_status send_report(job *j, int64_t k, const kolo_tally *over, bool e
         .accuracy = kolo_tally_accuracy(over),
         .samples_per_second = kolo_tally_rate(over),
         .samples = over->sums.samples,
+        .perplexity = j->tokens ? kolo_tally_perplexity(over) : 0,
         .test_accuracy = evaluated ? j->evaluation.accuracy : 0,
         .test_mean_iou = evaluated ? j->evaluation.mean_iou : -1,
         .test_loss = evaluated ? j->evaluation.loss : 0,
+        .test_perplexity = evaluated ? j->evaluation.perplexity : 0,
         .pairs = over->sums.pairs > 0,
         .next_loss = kolo_tally_next_loss(over),
         .next_accuracy = kolo_tally_next_accuracy(over),
@@ -334,6 +338,7 @@ static kolo_status finish(job *j, kolo_train_result *result) {
         .final_loss = kolo_tally_loss(&last),
         .pairs = last.sums.pairs > 0,
         .final_next_loss = kolo_tally_next_loss(&last),
+        .final_next_accuracy = kolo_tally_next_accuracy(&last),
         .test_accuracy = j->evaluated ? j->evaluation.accuracy : -1,
         .test_mean_iou = j->evaluated ? j->evaluation.mean_iou : -1,
         .test_loss = j->evaluated ? j->evaluation.loss : 0,

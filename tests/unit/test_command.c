@@ -7,6 +7,7 @@
 #include "support/support.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -384,6 +385,35 @@ static void a_run_is_longer_or_shorter_as_typed(void **state) {
                  "--resume long, or choose another folder by --out\n");
 }
 
+static double number_of(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_number(value)) fail_msg("%s is no number", key);
+    return json_number_value(value);
+}
+
+/* Models of tokens report perplexity wherever they report a loss; those of pairs both parts. */
+static void models_of_tokens_report_perplexity(void **state) {
+    assert_int_equal(
+        run("train --model bert_tiny:layers=1,width=32,context=12,vocab=50,nsp=1 --data "
+            "synthetic-tokens:N=32,test=8 --batch 8 --threads 1 --progress plain "
+            "--out tokens --json a.json"),
+        0);
+    assert_int_equal(system("tail -n 1 tokens/metrics.jsonl >epoch.json"), 0);
+    json_t *result = read_json("a.json"), *epoch = read_json("epoch.json");
+    double accuracy = number_of(result, "final_next_accuracy");
+    assert_true(accuracy >= 0 && accuracy <= 1);
+    assert_true(number_of(result, "test_perplexity") == number_of(epoch, "test_perplexity"));
+    double masked = exp(number_of(epoch, "masked_loss")), of_line = 0;
+    assert_true(fabs(number_of(epoch, "perplexity") / masked - 1) < 1e-9);
+    char *said = test_contents("err");
+    const char *at = strstr(said, "  perplexity ");
+    assert_true(at && strstr(at, "  test perplexity ") && sscanf(at, " perplexity %lf", &of_line));
+    assert_true(fabs(of_line / masked - 1) < 1e-3);
+    kolo_free(said);
+    json_decref(result);
+    json_decref(epoch);
+}
+
 static void a_benchmark_says_what_its_losses_are(void **state) {
     assert_int_equal(run("bench train --model mlp --batch 4 --steps 1 --threads 1 --json -"), 0);
     json_t *result = read_json("out");
@@ -658,6 +688,7 @@ int main(void) {
         cmocka_unit_test(config_files_are_checked_to_the_column),
         cmocka_unit_test(a_run_is_repeated_from_its_config),
         cmocka_unit_test(a_run_is_longer_or_shorter_as_typed),
+        cmocka_unit_test(models_of_tokens_report_perplexity),
         cmocka_unit_test(a_benchmark_says_what_its_losses_are),
         cmocka_unit_test(waiting_threads_do_not_burn_cores),
         cmocka_unit_test(measured_times_are_kept),

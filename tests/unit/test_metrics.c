@@ -19,6 +19,8 @@ static void tallies_are_means_over_samples(void **state) {
     assert_true(kolo_tally_loss(&t) == 1.75);
     assert_true(kolo_tally_accuracy(&t) == 0.5);
     assert_true(kolo_tally_rate(&t) == 2);
+    kolo_tally_add(&t, &(kolo_sums){.loss = 5, .next_loss = 4, .labels = 4, .pairs = 2}, 0);
+    assert_true(kolo_tally_perplexity(&t) == exp(1)); /* (12 - 4) / 8 */
 }
 
 static void medians_are_exact_while_all_is_kept(void **state) {
@@ -72,6 +74,8 @@ static void reports_are_lines_of_json(void **state) {
                                  .pairs = true,
                                  .loss = 3,
                                  .next_loss = 0.5,
+                                 .perplexity = 12.25,
+                                 .test_perplexity = 25.5,
                                  .next_accuracy = 0.625,
                                  .test_loss = 4,
                                  .test_next_loss = 0.75,
@@ -93,12 +97,15 @@ static void reports_are_lines_of_json(void **state) {
     assert_string_equal(json_string_value(json_object_get(last, "event")), "epoch");
     assert_true(json_real_value(json_object_get(last, "test_accuracy")) == 0.75);
     assert_null(json_object_get(first, "next_loss"));
+    assert_null(json_object_get(first, "perplexity"));
     static const struct {
         const char *key;
         double number;
     } pairs[] = {{"loss", 3},
                  {"masked_loss", 2.5},
                  {"next_loss", 0.5},
+                 {"perplexity", 12.25},
+                 {"test_perplexity", 25.5},
                  {"test_loss", 4},
                  {"test_masked_loss", 3.25},
                  {"test_next_loss", 0.75},
