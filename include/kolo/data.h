@@ -73,8 +73,8 @@ enum {
     KOLO_PAIR_RANDOM = 2, /* the second sentence is not the one behind the first */
 };
 
-/* The same for a model; `opts` matters to sets of tokens alone, which need both. FORMAT: a token
- * outside the vocabulary. */
+/* The same for a model; `opts` matters to sets of tokens alone, which need both. ARG: a token
+ * outside the vocabulary, fewer tokens than a window of each split takes. */
 KOLO_API kolo_status kolo_dataset_open_for(const char *spec, kolo_split split,
                                            const kolo_dataset_opts *opts, kolo_dataset **dataset);
 

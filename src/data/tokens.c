@@ -63,7 +63,7 @@ static kolo_status find_file(const kolo_reader *reader, const char *argument, ko
 static kolo_status check_tokens(const kolo_dataset *d, const tokens *t, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
         if ((int64_t)token_at(t, i) < d->opts.vocabulary) continue;
-        return KOLO_FAIL(KOLO_ERR_FORMAT,
+        return KOLO_FAIL(KOLO_ERR_ARG,
                          "%s: token %" PRIu32 " at place %" PRId64 ", but the model knows %" PRId64
                          ": give it a larger vocabulary, or the file that it is for",
                          d->info.place, token_at(t, i), i, d->opts.vocabulary);
@@ -82,7 +82,7 @@ static kolo_status take_windows(kolo_dataset *d, tokens *t, bool whole) {
     }
     int64_t windows = count > 0 ? (count - 1) / length : 0, test = whole ? 0 : (windows + 9) / 10;
     if (windows < (whole ? 1 : 2)) {
-        return KOLO_FAIL(KOLO_ERR_FORMAT,
+        return KOLO_FAIL(KOLO_ERR_ARG,
                          "%s: %" PRId64 " tokens are too few for windows of %" PRId64
                          ": give a longer file, or the model a shorter context",
                          d->info.place, count, length);

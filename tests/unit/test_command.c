@@ -161,6 +161,17 @@ static void wrong_use_is_one_line_and_exit_2(void **state) {
     }
 }
 
+/* A text is no failure of its own where only the model cannot take it. */
+static void texts_that_a_model_does_not_take_are_wrong_use(void **state) {
+    ASSERT_OK(kolo_file_write("ten", "pytorch!!!", 10));
+    assert_fails("train --model lstm_lm:vocab=121,context=4 --data text:ten", 2,
+                 "kolo: ten: token 121 at place 1, but the model knows 121: give it a larger "
+                 "vocabulary, or the file that it is for\n");
+    assert_fails("train --model bert_tiny --data text:ten", 2,
+                 "kolo: ten: 10 tokens are too few for windows of 512: give a longer file, or the "
+                 "model a shorter context\n");
+}
+
 static void failures_are_one_line_and_exit_1(void **state) {
     static const struct {
         const char *arguments, *text;
@@ -679,6 +690,7 @@ int main(void) {
         cmocka_unit_test(the_manual_is_the_table),
         cmocka_unit_test(every_command_explains_itself),
         cmocka_unit_test(wrong_use_is_one_line_and_exit_2),
+        cmocka_unit_test(texts_that_a_model_does_not_take_are_wrong_use),
         cmocka_unit_test(failures_are_one_line_and_exit_1),
         cmocka_unit_test(limits_leave_room_for_work),
         cmocka_unit_test(output_that_goes_nowhere_is_a_failure),
