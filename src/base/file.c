@@ -204,11 +204,16 @@ kolo_status kolo_file_create(const char *path, kolo_file_writer **writer) {
     if (!w) return KOLO_NOMEM(sizeof *w);
     *w = (kolo_file_writer){.fd = -1};
     char *real = exists ? realpath(path, NULL) : NULL;
+    bool pipe = real && S_ISFIFO(info.st_mode); /* by name; one that is open has no path */
     w->path = kolo_strdup(real ? real : path);
     free(real);
     kolo_status status = KOLO_OK;
     if (!w->path) {
         status = KOLO_NOMEM(strlen(path));
+    } else if (pipe) {
+        status = KOLO_FAIL(KOLO_ERR_IO,
+                           "cannot write %s: it is a pipe, which would be waited for: give a file",
+                           path);
     } else if (exists && !S_ISREG(info.st_mode)) {
         w->fd = open(path, O_WRONLY | O_CLOEXEC);
         if (w->fd < 0) status = kolo_file_fail("write", path, errno);

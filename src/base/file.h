@@ -30,7 +30,8 @@ KOLO_SHARED kolo_status kolo_file_map(const char *path, kolo_file_view *view);
 /* Zeroed views are allowed. */
 KOLO_SHARED void kolo_file_unmap(kolo_file_view *view);
 
-/* Writes a file in one go, atomically. */
+/* Writes a file in one go, atomically; a device, or a pipe that is open (/dev/fd/N), as it is. IO:
+ * it cannot be written, or is a named pipe. */
 KOLO_SHARED kolo_status kolo_file_write(const char *path, const void *data, size_t bytes);
 
 /* The same in pieces. */

@@ -66,6 +66,8 @@ kolo_status cli_parse_sizes(const char *list, kolo_dtype dtype, size_t sizes[CLI
 
 /* Prints a text on standard output; IO when it cannot be written. */
 kolo_status cli_print(const kolo_text *text);
+/* Finds out whether --json names what can be written: better before the work than after it. IO. */
+kolo_status cli_check_json(const char *path);
 /* Prints a result as a table and writes it as JSON where --json says: NULL is nowhere; "-" is
  * standard output, and then the table goes to standard error. */
 kolo_status cli_report(const kolo_text *table, const char *path, kolo_text *json);

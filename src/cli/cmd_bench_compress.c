@@ -70,6 +70,7 @@ static kolo_status bench_codecs(kolo_options *o, const codec_list *list, kolo_te
 int cmd_bench_compress(kolo_options *o) {
     codec_list list;
     kolo_status status = parse_codecs(kolo_options_text(o, "codecs"), &list);
+    if (status == KOLO_OK) status = cli_check_json(kolo_options_text(o, "json"));
     if (status != KOLO_OK) return cli_fail(status);
     kolo_text table = {0}, text = {0};
     kolo_json json = {.out = &text, .indent = 2};

@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "cli/job.h"
 
-#include "base/file.h"
 #include "base/process.h"
 #include "cli/cli.h"
 #include "cli/costs_file.h"
@@ -166,14 +165,6 @@ static bool is_rank(const kolo_options *o) {
     return kolo_comm_launched() || kolo_options_choice(o, "transport") == KOLO_TRANSPORT_MPI;
 }
 
-static kolo_status check_json(const char *path) {
-    if (!path || strcmp(path, "-") == 0) return KOLO_OK;
-    kolo_file_writer *writer;
-    KOLO_TRY(kolo_file_create(path, &writer));
-    kolo_file_abandon(writer);
-    return KOLO_OK;
-}
-
 /* Ranks of ours end with their launcher (launch.c), whatever ends it; so do those of mpirun and
  * srun. Where RANK is set, who has started this process may well end before it. */
 static void end_with_launcher(void) {
@@ -182,7 +173,7 @@ static void end_with_launcher(void) {
 
 int job_run(kolo_options *o, const job_opts *opts, job_body body) {
     bool rank = is_rank(o);
-    kolo_status status = rank ? KOLO_OK : check_json(opts->json);
+    kolo_status status = rank ? KOLO_OK : cli_check_json(opts->json);
     if (status != KOLO_OK) return cli_fail(status);
     if (!rank && opts->workers > 1) return start_ranks(o, opts);
     tell_openmp(o, opts);

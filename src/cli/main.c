@@ -105,6 +105,14 @@ kolo_status cli_print(const kolo_text *text) {
     return KOLO_OK;
 }
 
+kolo_status cli_check_json(const char *path) {
+    if (!path || strcmp(path, "-") == 0) return KOLO_OK;
+    kolo_file_writer *writer;
+    KOLO_TRY(kolo_file_create(path, &writer));
+    kolo_file_abandon(writer);
+    return KOLO_OK;
+}
+
 static kolo_status write_json(const char *path, kolo_text *json) {
     kolo_text_add(json, "\n");
     if (strcmp(path, "-") == 0) return cli_print(json);

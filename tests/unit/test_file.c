@@ -130,6 +130,23 @@ static void links_are_followed_and_devices_written_straight(void **state) {
     unlink("real");
 }
 
+/* A pipe by its name might wait for a reader for ever; one that is open has one. */
+static void pipes_are_written_where_they_are_open(void **state) {
+    int fds[2];
+    char path[32], got[8] = "";
+    assert_int_equal(mkfifo("fifo", 0600), 0);
+    assert_int_equal(kolo_file_write("fifo", "x", 1), KOLO_ERR_IO);
+    assert_non_null(strstr(kolo_last_error(), "cannot write fifo: it is a pipe"));
+    unlink("fifo");
+    assert_int_equal(pipe(fds), 0);
+    snprintf(path, sizeof path, "/dev/fd/%d", fds[1]);
+    ASSERT_OK(kolo_file_write(path, "{}\n", 3));
+    assert_int_equal(read(fds[0], got, sizeof got), 3);
+    assert_string_equal(got, "{}\n");
+    close(fds[0]);
+    close(fds[1]);
+}
+
 static void folders_are_made_with_their_parents(void **state) {
     ASSERT_OK(kolo_folder_make("a/b//c/"));
     ASSERT_OK(kolo_folder_make("a/b/c"));
@@ -168,6 +185,7 @@ int main(void) {
         cmocka_unit_test(failures_say_what_and_why),
         cmocka_unit_test(writing_is_atomic),
         cmocka_unit_test(links_are_followed_and_devices_written_straight),
+        cmocka_unit_test(pipes_are_written_where_they_are_open),
         cmocka_unit_test(folders_are_made_with_their_parents),
         cmocka_unit_test(each_failed_allocation_is_reported),
     };
