@@ -23,7 +23,7 @@ typedef struct kolo_bench_allreduce_opts {
                   needs them; default: as they are */
     kolo_algorithm algorithm; /* default auto */
     int shards;               /* the reproducible allreduce of so many logical shards, at least as
-                                 many as ranks, a sum or mean; default: not */
+                                 many as ranks, a sum or mean, algorithm auto; default: not */
     bool private_buffers;     /* data in the process's own memory instead of registered memory */
     bool dirty;        /* each rank rewrites its data before each call, outside of the time, as
                           training does; else the same buffers are reduced again and again */

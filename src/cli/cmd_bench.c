@@ -47,10 +47,12 @@ kolo_status cli_parse_sizes(const char *list, kolo_dtype dtype, size_t sizes[CLI
         snprintf(word, sizeof word, "%.*s", (int)length, at);
         bool good = length < sizeof word && kolo_parse_bytes(word, &bytes) && bytes > 0;
         if (!good || (size_t)bytes % kolo_dtype_bytes(dtype) != 0) {
-            return KOLO_FAIL(KOLO_ERR_ARG,
-                             "--sizes %s: each must be a number of bytes, as in 8,64K,1M, that %s "
-                             "elements fill (multiples of %zu)",
-                             list, kolo_dtype_name(dtype), kolo_dtype_bytes(dtype));
+            return KOLO_FAIL(
+                KOLO_ERR_ARG,
+                "--sizes %s: '%s' must be a whole number of bytes, as 8, or of K, M or "
+                "G (1024 bytes, ...), as 64K, that %s elements fill (multiples of %zu "
+                "bytes)",
+                list, word, kolo_dtype_name(dtype), kolo_dtype_bytes(dtype));
         }
         if (*n == CLI_SIZES) return KOLO_FAIL(KOLO_ERR_ARG, "--sizes: at most %d", CLI_SIZES);
         sizes[(*n)++] = (size_t)bytes;

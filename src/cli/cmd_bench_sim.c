@@ -43,6 +43,33 @@ static void add_row(kolo_text *table, kolo_json *json, size_t bytes, int ranks,
     kolo_json_close(json);
 }
 
+/* What cannot work by messages is told with what can, before anything is predicted. */
+static kolo_status check_algorithm(const kolo_options *o) {
+    kolo_algorithm wanted = (kolo_algorithm)kolo_options_choice(o, "algorithm");
+    kolo_sim_network network = network_of(o);
+    bool found = wanted == KOLO_ALGORITHM_AUTO;
+    kolo_text possible = {0};
+    kolo_sim_result result;
+    for (int i = KOLO_ALGORITHM_AUTO + 1; strcmp(kolo_algorithm_name(i), "unknown") != 0; i++) {
+        kolo_algorithm a = (kolo_algorithm)i;
+        kolo_status status = kolo_sim_allreduce(&network, 2, 1, a, 0, &result);
+        if (status == KOLO_ERR_UNSUPPORTED) continue;
+        kolo_text_add(&possible, ", %s", kolo_algorithm_name(a));
+        found |= a == wanted;
+    }
+    kolo_status status = KOLO_OK;
+    if (possible.failed) {
+        status = KOLO_NOMEM(possible.length);
+    } else if (!found) {
+        status = KOLO_FAIL(KOLO_ERR_ARG,
+                           "--algorithm %s reads the peers' memory, and a modelled network has "
+                           "messages only: choose auto%s",
+                           kolo_algorithm_name(wanted), possible.text);
+    }
+    kolo_text_fini(&possible);
+    return status;
+}
+
 /* One size with one algorithm, or with each that works by messages; and the reproducible one of so
  * many shards. */
 static kolo_status predict(const kolo_sim_network *network, int ranks, size_t bytes,
@@ -92,6 +119,8 @@ int cmd_bench_sim(kolo_options *o) {
     size_t sizes[CLI_SIZES];
     int n;
     kolo_status status = cli_parse_sizes(kolo_options_text(o, "sizes"), KOLO_DTYPE_F32, sizes, &n);
+    if (status == KOLO_OK) status = check_algorithm(o);
+    if (status == KOLO_OK) status = cli_check_json(kolo_options_text(o, "json"));
     if (status != KOLO_OK) return cli_fail(status);
     kolo_text table = {0}, text = {0};
     kolo_json json = {.out = &text, .indent = 2};

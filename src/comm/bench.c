@@ -225,6 +225,13 @@ static kolo_status check_opts(const kolo_bench_allreduce_opts *o, int ranks) {
                          "as ranks (%d) is measured",
                          o->shards, ranks);
     }
+    if (o->shards != 0 && o->algorithm != KOLO_ALGORITHM_AUTO) {
+        return KOLO_FAIL(
+            KOLO_ERR_ARG,
+            "algorithm %s for a reproducible allreduce (--shards), which has one of its "
+            "own: leave --algorithm out",
+            kolo_algorithm_name(o->algorithm));
+    }
     size_t e = kolo_dtype_bytes(o->dtype);
     for (int i = 0; i < o->n_sizes; i++) {
         if (o->sizes[i] < e || o->sizes[i] % e != 0) {

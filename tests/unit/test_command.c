@@ -115,12 +115,18 @@ static void wrong_use_is_one_line_and_exit_2(void **state) {
          "kolo: unexpected argument 'lenet': options of 'kolo train' start with --\n"},
         {"train --checkpoint x",
          "kolo: --checkpoint is an option of 'kolo eval', not of 'kolo train'\n"},
-        {"bench allreduce --sizes 8,7", "kolo: --sizes 8,7: each must be a number of bytes, as in "
-                                        "8,64K,1M, that f32 elements fill "
-                                        "(multiples of 4)\n"},
+        {"bench allreduce --sizes 8,7",
+         "kolo: --sizes 8,7: '7' must be a whole number of bytes, as 8, or of K, M or G (1024 "
+         "bytes, ...), as 64K, that f32 elements fill (multiples of 4 bytes)\n"},
+        {"bench sim --sizes 1T",
+         "kolo: --sizes 1T: '1T' must be a whole number of bytes, as 8, or of K, M or G (1024 "
+         "bytes, ...), as 64K, that f32 elements fill (multiples of 4 bytes)\n"},
         {"bench allreduce --dtype f64 --sizes 12",
-         "kolo: --sizes 12: each must be a number of bytes, as in 8,64K,1M, that f64 elements fill "
-         "(multiples of 8)\n"},
+         "kolo: --sizes 12: '12' must be a whole number of bytes, as 8, or of K, M or G (1024 "
+         "bytes, ...), as 64K, that f64 elements fill (multiples of 8 bytes)\n"},
+        {"bench allreduce -n 2 --shards 5 --algorithm ring",
+         "kolo: algorithm ring for a reproducible allreduce (--shards), which has one of its own: "
+         "leave --algorithm out\n"},
         {"train --model lnet --data synthetic",
          "kolo: unknown model \"lnet\": did you mean \"lenet\"?\n"},
         {"train --model mlp --data syntetic",
@@ -178,6 +184,10 @@ static void failures_are_one_line_and_exit_1(void **state) {
     } cases[] = {
         {"train --model mlp --data synthetic --json no/where",
          "kolo: cannot write no/where: No such file or directory: check the path\n"},
+        {"train --model mlp --data synthetic --json fifo",
+         "kolo: cannot write fifo: it is a pipe, which would be waited for: give a file\n"},
+        {"bench sim -n 2 --sizes 4 --json fifo",
+         "kolo: cannot write fifo: it is a pipe, which would be waited for: give a file\n"},
         {"train --model mlp --data synthetic --config absent.yaml",
          "kolo: cannot open absent.yaml: No such file or directory: check the path\n"},
         {"train --resume absent",
@@ -185,6 +195,7 @@ static void failures_are_one_line_and_exit_1(void **state) {
         {"eval --checkpoint absent --data synthetic",
          "kolo: cannot open absent: No such file or directory: check the path\n"},
     };
+    assert_int_equal(system("mkfifo fifo"), 0);
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         assert_fails(cases[i].arguments, 1, cases[i].text);
     }
@@ -599,9 +610,10 @@ static void allreduces_are_predicted(void **state) {
     assert_true(json_number_value(json_object_get(row, "us")) > 2 * 11 * 5);
     json_decref(first);
     json_decref(second);
-    assert_fails("bench sim -n 4 --algorithm direct", 1,
-                 "kolo: algorithm direct needs the peers' memory: a modelled network has messages "
-                 "only\n");
+    assert_fails("bench sim -n 4 --algorithm direct", 2,
+                 "kolo: --algorithm direct reads the peers' memory, and a modelled network has "
+                 "messages only: choose auto, ring, tree, double-tree, halving-doubling, mesh, "
+                 "hierarchical\n");
 }
 
 static void training_steps_are_measured(void **state) {
