@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "base/process.h"
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/rng.h"
 
@@ -152,7 +153,7 @@ static bool wait_for_end(const kolo_process *process, int64_t deadline_ns) {
 }
 
 kolo_status kolo_process_wait(kolo_process *process, int64_t timeout_ms, kolo_exit *how) {
-    int64_t deadline = timeout_ms < 0 ? -1 : kolo_now_ns() + timeout_ms * 1000000;
+    int64_t deadline = timeout_ms < 0 ? -1 : kolo_now_ns() + kolo_ms_to_ns(timeout_ms);
     if (!wait_for_end(process, deadline)) {
         return KOLO_FAIL(KOLO_ERR_TIMEOUT, "process %ld still runs after %lld ms",
                          (long)process->pid, (long long)timeout_ms);

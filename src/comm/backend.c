@@ -5,6 +5,7 @@
  * (Not by the manager of the launcher: that is one connection, which is MPI's.) */
 #include "comm/backend.h"
 
+#include "base/clock.h"
 #include "comm/algorithms.h"
 #include "comm/bootstrap.h"
 
@@ -101,7 +102,7 @@ kolo_status kolo_backend_join(kolo_joining *j, kolo_comm **comm) {
     if (!b) return KOLO_NOMEM(sizeof *b);
     kolo_status status = load(launcher, &b->ops);
     if (status == KOLO_OK)
-        status = b->ops->open(&b->state, j->started_ns, j->opts.timeout_ms * 1000000, &place);
+        status = b->ops->open(&b->state, j->started_ns, kolo_ms_to_ns(j->opts.timeout_ms), &place);
     if (status != KOLO_OK) {
         kolo_free(b);
         return status;

@@ -9,6 +9,7 @@
 #include "kolo/bench.h"
 
 #include "base/base.h"
+#include "base/clock.h"
 #include "comm/engine.h"
 
 #include <sched.h>
@@ -272,7 +273,7 @@ kolo_status kolo_bench_allreduce(kolo_comm *comm, const kolo_bench_allreduce_opt
     }
     size_t most = 0;
     for (int i = 0; i < o.n_sizes; i++) most = o.sizes[i] > most ? o.sizes[i] : most;
-    bench b = {.comm = comm, .opts = &o, .budget_ns = o.budget_ms * 1000000};
+    bench b = {.comm = comm, .opts = &o, .budget_ns = kolo_ms_to_ns(o.budget_ms)};
     if (o.shards > 0) {
         b.n_nodes = kolo_tree_nodes(o.shards, kolo_comm_size(comm), kolo_comm_rank(comm), NULL);
     }

@@ -1,5 +1,6 @@
 /* What codecs cost and lose. See kolo/bench.h. */
 #include "base/base.h"
+#include "base/clock.h"
 #include "base/rng.h"
 #include "kolo/bench.h"
 
@@ -109,7 +110,7 @@ kolo_status kolo_bench_codec(const kolo_codec *codec, size_t count, int64_t budg
         b.residual = b.values + count;
         b.sum = b.residual + count;
         fill(b.values, count, 0);
-        status = measure(&b, (budget_ms ? budget_ms : 500) * 1000000, &r);
+        status = measure(&b, kolo_ms_to_ns(budget_ms ? budget_ms : 500), &r);
         if (status == KOLO_OK) status = lose(b, &r);
     }
     kolo_pages_unmap(b.values, 3 * bytes);

@@ -1,4 +1,5 @@
 /* Communicators: creation over a transport, breaking, destruction, and the one-time calls. */
+#include "base/clock.h"
 #include "base/process.h"
 #include "comm/backend.h"
 
@@ -56,7 +57,7 @@ kolo_status kolo_comm_over(kolo_transport *transport, const kolo_comm_opts *opts
         .local_rank = local_rank,
         .local_size = local_size,
         .algorithm = opts->algorithm,
-        .timeout_ns = opts->timeout_ms * 1000000,
+        .timeout_ns = kolo_ms_to_ns(opts->timeout_ms),
         .reduce = kolo_reduce_best(),
         .report_signal.fd = -1,
         .report_fd = opts->report_fd ? opts->report_fd : STDERR_FILENO,

@@ -9,6 +9,7 @@
  * way is missed at once by everybody. */
 #include "comm/join.h"
 
+#include "base/clock.h"
 #include "base/process.h"
 #include "comm/backend.h"
 #include "comm/bootstrap.h"
@@ -497,7 +498,7 @@ kolo_status kolo_comm_create(const kolo_comm_opts *opts, kolo_comm **comm) {
     kolo_joining j = {
         .local_listener = -1, .tcp_listener = -1, .leader.fd = -1, .started_ns = kolo_now_ns()};
     KOLO_TRY(kolo_comm_resolve(opts, &j.opts));
-    j.deadline_ns = j.started_ns + j.opts.timeout_ms * 1000000;
+    j.deadline_ns = j.started_ns + kolo_ms_to_ns(j.opts.timeout_ms);
     if (j.opts.transport == KOLO_TRANSPORT_MPI) return kolo_backend_join(&j, comm);
     KOLO_TRY(kolo_contract_read(&j.opts, j.deadline_ns, &j.place, &j.key));
     return kolo_comm_join(&j, comm);

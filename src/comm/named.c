@@ -14,6 +14,7 @@
  * nothing. */
 #include "comm/named.h"
 
+#include "base/clock.h"
 #include "comm/engine.h"
 
 #include <stdio.h>
@@ -569,7 +570,7 @@ static kolo_status timed_out(kolo_named *m, const kolo_named_tensor *t, int64_t 
 }
 
 static kolo_status wait_for(kolo_named *m, int handle, int64_t timeout_ns) {
-    int64_t stall_ns = kolo_min_i64(m->opts.stall_ms * 1000000, timeout_ns / 2);
+    int64_t stall_ns = kolo_min_i64(kolo_ms_to_ns(m->opts.stall_ms), timeout_ns / 2);
     bool asked = false, told = m->opts.on_stall == NULL;
     kolo_idle w = {0};
     while (m->names.tensors[handle].state != KOLO_TENSOR_IDLE) { /* tensors may move in memory */
@@ -598,7 +599,7 @@ kolo_status kolo_named_wait(kolo_named *m, int handle, int64_t timeout_ms) {
     KOLO_COMM_ALONE(m->comm);
     kolo_progress_drive(m->comm, true);
     kolo_status status =
-        wait_for(m, handle, timeout_ms > 0 ? timeout_ms * 1000000 : m->comm->timeout_ns);
+        wait_for(m, handle, timeout_ms > 0 ? kolo_ms_to_ns(timeout_ms) : m->comm->timeout_ns);
     kolo_progress_drive(m->comm, false);
     return status;
 }

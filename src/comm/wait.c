@@ -8,6 +8,7 @@
  * what naps would have cost all waits meanwhile; when it is more, all waits are naps for a while.
  * Every millisecond of waiting it looks whether all peers are still there. */
 #define _GNU_SOURCE
+#include "base/clock.h"
 #include "comm/engine.h"
 
 #include <sched.h>
@@ -173,7 +174,7 @@ kolo_status kolo_request_wait(kolo_request *request, int64_t timeout_ms) {
     KOLO_COMM_ALONE(comm);
     kolo_progress_drive(comm, true);
     kolo_status status =
-        wait_for(request, timeout_ms > 0 ? timeout_ms * 1000000 : comm->timeout_ns);
+        wait_for(request, timeout_ms > 0 ? kolo_ms_to_ns(timeout_ms) : comm->timeout_ns);
     kolo_progress_drive(comm, false);
     return status;
 }

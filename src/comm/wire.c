@@ -1,6 +1,7 @@
 /* Connections to the peers: writing, events, heartbeats. See wire.h. */
 #include "comm/wire.h"
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "comm/socket.h"
 
@@ -17,7 +18,7 @@ kolo_status kolo_wire_create(int size, int64_t heartbeat_ms, kolo_wire **wire) {
     kolo_wire *w = kolo_zalloc(bytes);
     if (!w) return KOLO_NOMEM(bytes);
     w->size = size;
-    w->heartbeat_ns = heartbeat_ms * 1000000;
+    w->heartbeat_ns = kolo_ms_to_ns(heartbeat_ms);
     w->ticked_ns = w->pumped_ns = kolo_now_ns();
     w->events = epoll_create1(EPOLL_CLOEXEC);
     if (w->events < 0) {

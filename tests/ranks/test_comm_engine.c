@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { COUNT = 3000 };
 
@@ -319,6 +320,28 @@ static void wrong_use_is_refused(void **state) {
     kolo_comm_destroy(NULL);
 }
 
+/* ---- deadlines ---- */
+
+static kolo_status patience_body(kolo_comm *comm, const void *arg, void *result) {
+    kolo_request *q;
+    if (kolo_comm_rank(comm) == 1) usleep(20000); /* rank 0 does wait */
+    KOLO_TRY(kolo_barrier_create(comm, "patience", &q));
+    KOLO_TRY(kolo_request_start(q));
+    return kolo_request_wait(q, INT64_MAX);
+}
+
+static void a_deadline_may_be_as_far_as_can_be(void **state) {
+    for (int t = RANKS_THREAD; t <= RANKS_TCP; t++) {
+        ASSERT_OK(run_rank_job(&(rank_job){.n = 2,
+                                           .transport = (rank_transport)t,
+                                           .body = patience_body,
+                                           .timeout_ms = INT64_MAX,
+                                           .heartbeat_ms = INT64_MAX}));
+    }
+}
+
+/* ---- memory ---- */
+
 static void registered_memory_is_zeroed_aligned_and_bounded(void **state) {
     kolo_comm *comm;
     ASSERT_OK(kolo_comm_create_threads(1, &(kolo_comm_opts){.segment_bytes = 16 << 20}, &comm));
@@ -377,6 +400,7 @@ int main(void) {
         cmocka_unit_test(a_gate_holds_requests_by_order_not_by_time),
         cmocka_unit_test(a_real_run_fails_without_any_one_entry),
         cmocka_unit_test(wrong_use_is_refused),
+        cmocka_unit_test(a_deadline_may_be_as_far_as_can_be),
         cmocka_unit_test(registered_memory_is_zeroed_aligned_and_bounded),
         cmocka_unit_test(creation_survives_lack_of_memory),
     };
