@@ -76,7 +76,7 @@ kolo_status kolo_comm_of_transport(kolo_transport *transport, const kolo_comm_op
                                    kolo_comm **comm) {
     kolo_comm *c;
     KOLO_TRY(kolo_comm_over(transport, opts, local_rank, local_size, processors, &c));
-    kolo_status status = kolo_progress_start(c);
+    kolo_status status = kolo_progress_start(c, opts->heartbeat_ms);
     if (status != KOLO_OK) {
         kolo_comm_destroy(c);
         return status;

@@ -201,7 +201,9 @@ void kolo_p2p_drop(kolo_comm *comm);
 
 /* Starts and stops the thread that makes progress over a network (progress.c); none for transports
  * in memory. NOMEM, IO. */
-kolo_status kolo_progress_start(kolo_comm *comm);
+kolo_status kolo_progress_start(kolo_comm *comm, int64_t heartbeat_ms);
+/* The longest that this thread sleeps: of a heartbeat, a small part. */
+int64_t kolo_progress_tick_ns(int64_t heartbeat_ms);
 void kolo_progress_stop(kolo_comm *comm);
 /* Between them the communicator and its requests belong to the calling thread alone; may be nested.
  * Without a progress thread they do nothing. */

@@ -15,8 +15,10 @@
  * first.
  *
  * Where some peers are in memory, which wakes nobody, the thread looks every POLL_NS while requests
- * are in flight. Heartbeats go out from here too, whatever the caller does. */
+ * are in flight. Heartbeats go out from here too, whatever the caller does: so it never sleeps for
+ * long next to one. */
 #define _GNU_SOURCE
+#include "base/clock.h"
 #include "base/file.h"
 #include "comm/engine.h"
 
@@ -30,13 +32,14 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { POLL_NS = 200000, TICK_NS = 100000000 };
+enum { POLL_NS = 200000, TICK_MOST_NS = 100000000, TICKS_OF_HEARTBEAT = 8 };
 
 typedef struct kolo_progress {
     pthread_t thread;
     pthread_mutex_t lock; /* of everything but `wanted` */
     pthread_cond_t work;  /* `driven` or `stop` has changed, or something is in flight */
     int wake;             /* an eventfd that ends the thread's sleep */
+    int64_t tick_ns;      /* the longest sleep */
     bool driven, stop;
     bool resting;       /* in `work` */
     bool sleeping_long; /* with nothing in flight */
@@ -68,7 +71,7 @@ static void lock_after_callers(kolo_progress *p) {
 static void rest(kolo_progress *p) {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += TICK_NS;
+    until.tv_nsec += p->tick_ns;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
     p->resting = true;
@@ -103,7 +106,7 @@ static void *run(void *arg) {
         p->sleeping_long = sleep && !flight;
         pthread_mutex_unlock(&p->lock);
         if (sleep) {
-            sleep_on(comm, p->wake, flight && comm->transport->silent ? POLL_NS : TICK_NS);
+            sleep_on(comm, p->wake, flight && comm->transport->silent ? POLL_NS : p->tick_ns);
         }
         lock_after_callers(p);
         p->sleeping_long = false;
@@ -131,7 +134,11 @@ static void free_progress(kolo_comm *comm) {
     comm->progress = NULL;
 }
 
-kolo_status kolo_progress_start(kolo_comm *comm) {
+int64_t kolo_progress_tick_ns(int64_t heartbeat_ms) {
+    return kolo_min_i64(TICK_MOST_NS, kolo_ms_to_ns(heartbeat_ms) / TICKS_OF_HEARTBEAT);
+}
+
+kolo_status kolo_progress_start(kolo_comm *comm, int64_t heartbeat_ms) {
     if (comm->transport->events < 0) return KOLO_OK;
     kolo_progress *p = kolo_zalloc(sizeof *p);
     if (!p) return KOLO_NOMEM(sizeof *p);
@@ -142,6 +149,7 @@ kolo_status kolo_progress_start(kolo_comm *comm) {
     pthread_mutexattr_destroy(&recursive);
     pthread_cond_init(&p->work, NULL);
     comm->progress = p;
+    p->tick_ns = kolo_progress_tick_ns(heartbeat_ms);
     p->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     int error = p->wake < 0 ? errno : create_thread(comm);
     if (error == 0) return KOLO_OK;

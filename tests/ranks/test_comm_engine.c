@@ -340,6 +340,16 @@ static void a_deadline_may_be_as_far_as_can_be(void **state) {
     }
 }
 
+/* A peer hears something four times in a heartbeat: when this rank rests, from its thread alone. */
+static void the_thread_wakes_for_any_heartbeat(void **state) {
+    static const int64_t heartbeats_ms[] = {100, 150, 1000, 10000, INT64_MAX};
+    for (size_t i = 0; i < KOLO_COUNT(heartbeats_ms); i++) {
+        int64_t tick_ns = kolo_progress_tick_ns(heartbeats_ms[i]);
+        assert_true(tick_ns >= 1000000 && tick_ns <= 100000000);
+        assert_true(tick_ns / 1000000 <= heartbeats_ms[i] / 8);
+    }
+}
+
 /* ---- memory ---- */
 
 static void registered_memory_is_zeroed_aligned_and_bounded(void **state) {
@@ -401,6 +411,7 @@ int main(void) {
         cmocka_unit_test(a_real_run_fails_without_any_one_entry),
         cmocka_unit_test(wrong_use_is_refused),
         cmocka_unit_test(a_deadline_may_be_as_far_as_can_be),
+        cmocka_unit_test(the_thread_wakes_for_any_heartbeat),
         cmocka_unit_test(registered_memory_is_zeroed_aligned_and_bounded),
         cmocka_unit_test(creation_survives_lack_of_memory),
     };
