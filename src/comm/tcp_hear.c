@@ -8,27 +8,29 @@ enum { EMPTIES_MOST = 1024, ASIDE_LEAST = 64 << 10 };
 
 /* ---- data that came early ---- */
 
-/* A block with room for `bytes` more, in the place of `*a`. */
-static kolo_status make_room(kolo_tcp_transport *t, kolo_tcp_aside **a, size_t bytes) {
-    kolo_tcp_aside *block = *a;
+/* Gives a channel a block with room for `bytes` more. What has been taken from its start makes room
+ * once that is the larger part: so a block stays small though a receiver may never catch up, and no
+ * byte is moved often. */
+static kolo_status make_room(kolo_tcp_transport *t, kolo_tcp_channel *c, size_t bytes) {
+    kolo_tcp_aside *block = c->aside;
     if (!block && t->spare) {
-        block = t->spare;
+        block = c->aside = t->spare;
         t->spare = block->next;
     }
-    size_t end = block ? block->end : 0, cap = block ? block->cap : 0;
-    if (cap - end < bytes) {
-        cap = cap ? cap : ASIDE_LEAST;
-        while (cap - end < bytes) cap *= 2;
-        kolo_tcp_aside *grown = kolo_realloc(block, sizeof *grown + cap);
-        if (!grown) {
-            kolo_free(*a ? NULL : block);
-            return KOLO_NOMEM(cap);
-        }
-        if (!block) grown->first = grown->end = 0;
-        grown->cap = cap;
-        block = grown;
+    if (block && block->cap - block->end < bytes && block->first >= block->end - block->first) {
+        block->end -= block->first;
+        memmove(block->data, block->data + block->first, block->end);
+        block->first = 0;
     }
-    *a = block;
+    size_t end = block ? block->end : 0, cap = block ? block->cap : 0;
+    if (cap - end >= bytes) return KOLO_OK;
+    cap = cap ? cap : ASIDE_LEAST;
+    while (cap - end < bytes) cap *= 2;
+    kolo_tcp_aside *grown = kolo_realloc(block, sizeof *grown + cap);
+    if (!grown) return KOLO_NOMEM(cap);
+    if (!block) grown->first = grown->end = 0;
+    grown->cap = cap;
+    c->aside = grown;
     return KOLO_OK;
 }
 
@@ -161,7 +163,7 @@ static bool drop_data(kolo_link *l) {
 static kolo_status put_aside(kolo_tcp_transport *t, kolo_link *l, kolo_tcp_channel *c, bool *any) {
     *any = false;
     if (l->stream.in_first == l->stream.in_end && !l->stream.readable) return KOLO_OK;
-    KOLO_TRY(make_room(t, &c->aside, l->left));
+    KOLO_TRY(make_room(t, c, l->left));
     size_t n = kolo_stream_read(&l->stream, c->aside->data + c->aside->end, l->left);
     c->aside->end += n;
     l->left -= n;

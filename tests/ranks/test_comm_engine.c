@@ -7,7 +7,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <unistd.h>
+#include <time.h>
 
 enum { COUNT = 3000 };
 
@@ -324,7 +324,7 @@ static void wrong_use_is_refused(void **state) {
 
 static kolo_status patience_body(kolo_comm *comm, const void *arg, void *result) {
     kolo_request *q;
-    if (kolo_comm_rank(comm) == 1) usleep(20000); /* rank 0 does wait */
+    if (kolo_comm_rank(comm) == 1) nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
     KOLO_TRY(kolo_barrier_create(comm, "patience", &q));
     KOLO_TRY(kolo_request_start(q));
     return kolo_request_wait(q, INT64_MAX);
