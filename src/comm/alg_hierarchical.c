@@ -5,7 +5,12 @@
  * sum of slice l. Then lane l, the local ranks l of all hosts, does a ring allreduce of that slice;
  * all lanes use the network at once, and a byte crosses it as often as in a ring of hosts with one
  * rank each. Then the host gathers the slices. Bytes from each host to the next: 2 (h-1)/h of the
- * vector, where a ring over all n ranks sends 2 (n-1)/n. */
+ * vector, where a ring over all n ranks sends 2 (n-1)/n.
+ *
+ * messages  the stages inside a host are those of alg_mesh.c.
+ * window    ranks of a host reach each other's vectors: local rank l combines slice l of all of
+ *           them, and writes what the lane makes of it to all of them. Only it ever reads or writes
+ *           that slice, so one barrier at the end is enough. */
 #include "comm/algorithms.h"
 
 /* Who is where. */
@@ -72,10 +77,60 @@ static void hierarchical_write(const kolo_schedule_spec *spec, kolo_schedule *s)
     kolo_free(ranks);
 }
 
+/* DATA[slice] of all ranks of the host, combined in the own one. */
+static void add_host_sum(const kolo_schedule_spec *spec, kolo_schedule *s, const kolo_team *host,
+                         range slice) {
+    if (host->size == 1) return;
+    for (int i = 0; i < host->size; i++) {
+        kolo_schedule_gather(s, kolo_team_rank(host, i), KOLO_BUFFER_DATA, slice.first, slice.count,
+                             i == 0);
+    }
+    kolo_schedule_store(s, spec->rank, KOLO_BUFFER_DATA, slice.first, slice.count);
+}
+
+/* The own DATA[slice] to the other ranks of the host. */
+static void add_host_copies(kolo_schedule *s, const kolo_team *host, range slice) {
+    kolo_schedule_round(s);
+    for (int i = 1; i < host->size && slice.count > 0; i++) { /* not all to the same rank at once */
+        kolo_schedule_add(s, (kolo_entry){.kind = KOLO_ENTRY_COPY_TO,
+                                          .peer = kolo_team_rank(host, (host->me + i) % host->size),
+                                          .to_first = slice.first,
+                                          .from_first = slice.first,
+                                          .count = slice.count});
+    }
+}
+
+static void hierarchical_window(const kolo_schedule_spec *spec, kolo_schedule *s) {
+    if (spec->count == 0) return;
+    int *ranks = kolo_alloc(2 * (size_t)spec->size * sizeof *ranks);
+    if (!ranks) {
+        s->failed = true;
+        return;
+    }
+    layout l = find_layout(spec, ranks);
+    if (l.lane.size > 0) {
+        range slice = kolo_team_slice((range){0, spec->count}, l.lanes, l.host.me, spec->align);
+        add_host_sum(spec, s, &l.host, slice);
+        kolo_ring_write(spec, s, &l.lane, slice);
+        add_host_copies(s, &l.host, slice);
+    }
+    kolo_schedule_round(s);
+    kolo_schedule_add(s, (kolo_entry){.kind = KOLO_ENTRY_BARRIER});
+    kolo_free(ranks);
+}
+
 const kolo_algorithm_row kolo_hierarchical_allreduce = {
     .name = "hierarchical",
     .kind = KOLO_COLLECTIVE_ALLREDUCE,
     .algorithm = KOLO_ALGORITHM_HIERARCHICAL,
     .variant = KOLO_VARIANT_MESSAGES,
     .write = hierarchical_write,
+};
+
+const kolo_algorithm_row kolo_hierarchical_window_allreduce = {
+    .name = "hierarchical-window",
+    .kind = KOLO_COLLECTIVE_ALLREDUCE,
+    .algorithm = KOLO_ALGORITHM_HIERARCHICAL,
+    .variant = KOLO_VARIANT_WINDOW,
+    .write = hierarchical_window,
 };

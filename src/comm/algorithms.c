@@ -4,15 +4,20 @@
 #include <string.h>
 
 static const kolo_algorithm_row *const rows[] = {
-    &kolo_ring_allreduce,        &kolo_tree_allreduce,         &kolo_double_tree_allreduce,
-    &kolo_halving_allreduce,     &kolo_mesh_allreduce,         &kolo_hierarchical_allreduce,
-    &kolo_fixed_allreduce,       &kolo_fixed_window_allreduce, &kolo_fixed_eager_allreduce,
-    &kolo_direct_allreduce,      &kolo_staged_allreduce,       &kolo_eager_allreduce,
-    &kolo_tree_broadcast,        &kolo_direct_broadcast,       &kolo_staged_broadcast,
-    &kolo_eager_broadcast,       &kolo_dissemination_barrier,  &kolo_direct_barrier,
-    &kolo_tree_reduce,           &kolo_window_reduce,          &kolo_mesh_reduce_scatter,
-    &kolo_window_reduce_scatter, &kolo_mesh_allgather,         &kolo_window_allgather,
-    &kolo_mesh_gather,           &kolo_mesh_scatter,           &kolo_mesh_alltoall,
+    &kolo_ring_allreduce,        &kolo_tree_allreduce,
+    &kolo_double_tree_allreduce, &kolo_halving_allreduce,
+    &kolo_mesh_allreduce,        &kolo_hierarchical_allreduce,
+    &kolo_fixed_allreduce,       &kolo_fixed_window_allreduce,
+    &kolo_fixed_eager_allreduce, &kolo_direct_allreduce,
+    &kolo_staged_allreduce,      &kolo_eager_allreduce,
+    &kolo_tree_broadcast,        &kolo_direct_broadcast,
+    &kolo_staged_broadcast,      &kolo_eager_broadcast,
+    &kolo_dissemination_barrier, &kolo_direct_barrier,
+    &kolo_tree_reduce,           &kolo_window_reduce,
+    &kolo_mesh_reduce_scatter,   &kolo_window_reduce_scatter,
+    &kolo_mesh_allgather,        &kolo_window_allgather,
+    &kolo_mesh_gather,           &kolo_mesh_scatter,
+    &kolo_mesh_alltoall,         &kolo_hierarchical_window_allreduce,
 };
 
 const kolo_algorithm_row *kolo_algorithm_row_at(size_t i) {

@@ -5,8 +5,8 @@
 
 extern const kolo_algorithm_row kolo_ring_allreduce, kolo_tree_allreduce,
     kolo_double_tree_allreduce, kolo_halving_allreduce, kolo_mesh_allreduce,
-    kolo_hierarchical_allreduce, kolo_fixed_allreduce, kolo_fixed_window_allreduce,
-    kolo_fixed_eager_allreduce;
+    kolo_hierarchical_allreduce, kolo_hierarchical_window_allreduce, kolo_fixed_allreduce,
+    kolo_fixed_window_allreduce, kolo_fixed_eager_allreduce;
 extern const kolo_algorithm_row kolo_direct_allreduce, kolo_staged_allreduce, kolo_eager_allreduce;
 extern const kolo_algorithm_row kolo_tree_broadcast, kolo_direct_broadcast, kolo_staged_broadcast,
     kolo_eager_broadcast;

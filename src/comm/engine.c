@@ -146,8 +146,8 @@ static kolo_status meet(kolo_request *q, int peer, bool *ready) {
     }
     if (call->staged && q->n_schedules > 1) q->schedule = &q->schedules[1];
     if (q->schedules[0].windows) {
-        bool needed = q->kind != KOLO_COLLECTIVE_BROADCAST || peer == q->root;
-        if (needed && !call->staged && !q->eager) KOLO_TRY(open_data(q, peer, call->data));
+        if (kolo_request_looks_at(q, q->comm->rank, peer) && !call->staged && !q->eager)
+            KOLO_TRY(open_data(q, peer, call->data));
         if (call->scratch) {
             size_t bytes = scratch_of(q) * q->element_bytes;
             q->peer_scratch[peer] = t->ops->window(t, peer, call->scratch, bytes);

@@ -253,6 +253,8 @@ void kolo_comm_describe(const kolo_comm *comm, kolo_text *text);
 kolo_status kolo_report_open(const kolo_comm_opts *opts, kolo_signals *signals);
 /* Writes a report if one has been asked for. */
 void kolo_report_if_asked(kolo_comm *comm);
+/* Whether `rank` may need the memory of `owner`, in a schedule that uses windows. */
+bool kolo_request_looks_at(const kolo_request *q, int rank, int owner);
 /* How many addresses peers need of a rank: of its parts, or of DATA and its nodes. */
 int kolo_request_shown(const kolo_request *q, int rank);
 /* Gives back what a start holds. */

@@ -112,10 +112,11 @@ static kolo_status apply(prover *p, int rank, const kolo_entry *e, int to_rank, 
     if (e->to == KOLO_BUFFER_INPUT) {
         return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d writes the input of rank %d", rank, to_rank);
     }
+    int reader = e->kind == KOLO_ENTRY_RECV ? from_rank : rank; /* a sender reads for itself */
     for (size_t i = 0; i < e->count; i++) {
         value *to = &p->buffers[to_rank][e->to].values[e->to_first + i];
         const value *from = &p->buffers[from_rank][e->from].values[e->from_first + i];
-        KOLO_TRY(touch_element(p, rank, from_rank, e->from, e->from_first + i, false));
+        KOLO_TRY(touch_element(p, reader, from_rank, e->from, e->from_first + i, false));
         KOLO_TRY(touch_element(p, rank, to_rank, e->to, e->to_first + i, true));
         if (combine && (to->element != from->element || !to->who || !from->who)) {
             return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d combines element %zu with element %zu%s",

@@ -231,12 +231,31 @@ int kolo_request_shown(const kolo_request *q, int rank) {
                               : q->n_parts;
 }
 
+bool kolo_request_looks_at(const kolo_request *q, int rank, int owner) {
+    if (q->kind == KOLO_COLLECTIVE_BROADCAST) return owner == q->root;
+    if (q->algorithm != KOLO_ALGORITHM_HIERARCHICAL) return true;
+    return kolo_comm_host(q->comm, rank) == kolo_comm_host(q->comm, owner);
+}
+
+/* Whether some peer looks at this rank's memory, and whether all that do have it in reach. */
+static bool is_looked_at(const kolo_request *q, bool *reached) {
+    kolo_transport *t = q->comm->transport;
+    bool looked_at = false;
+    *reached = true;
+    for (int p = 0; p < t->size; p++) {
+        if (p == t->rank || !kolo_request_looks_at(q, p, t->rank)) continue;
+        looked_at = true;
+        *reached = *reached && (t->ops->reaches ? t->ops->reaches(t, p) : t->windows);
+    }
+    return looked_at;
+}
+
 /* Whether the peers need this rank's memory and cannot reach it; its names. Peers look at what the
  * rank contributes, but the root of a reduce shows where the result goes (and has its own share
  * there). */
 static kolo_status find_handles(kolo_request *q) {
     kolo_transport *t = q->comm->transport;
-    bool needed = q->kind != KOLO_COLLECTIVE_BROADCAST || q->root == t->rank;
+    bool reached, needed = is_looked_at(q, &reached);
     if (q->spec.shards == 0 && kolo_spec_source(&q->spec, t->rank) == KOLO_BUFFER_INPUT) {
         q->handle = t->ops->handle(t, q->input, q->count * q->element_bytes);
         q->private_data = q->handle == 0 && q->count > 0;
@@ -251,7 +270,7 @@ static kolo_status find_handles(kolo_request *q) {
     for (int i = 0; i < q->n_shown; i++) {
         const kolo_part *part = q->nodes && i > 0 ? &q->nodes[i - 1] : &q->parts[i];
         uint64_t handle = t->ops->handle(t, part->data, part->count * q->element_bytes);
-        if (handle == 0 && part->count > 0) q->private_data = needed;
+        if ((handle == 0 && part->count > 0) || !reached) q->private_data = needed;
         if (q->handles) q->handles[i] = handle;
         q->handle = handle;
     }
@@ -274,11 +293,24 @@ static kolo_status add_schedule(kolo_request *q, kolo_algorithm algorithm, kolo_
     return KOLO_OK;
 }
 
+/* Through the memory of each host, with an alternative for the case that some rank's is out of the
+ * others' reach; this does not depend on the transport, which a rank alone on its host may have of
+ * another kind. */
+static kolo_status choose_hierarchical(kolo_request *q) {
+    const kolo_algorithm algorithm = KOLO_ALGORITHM_HIERARCHICAL;
+    if (kolo_comm_host_count(q->comm) < q->comm->size) {
+        KOLO_TRY(add_schedule(q, algorithm, KOLO_VARIANT_WINDOW));
+        if (q->comm->transport->reaches_all) return KOLO_OK;
+    }
+    return add_schedule(q, algorithm, KOLO_VARIANT_MESSAGES);
+}
+
 /* Messages where the algorithm or the transport has nothing else. Else memory: eager when tiny, and
  * in place, with an alternative for the case that some rank's data turns out to be private. */
 static kolo_status choose_schedules(kolo_request *q, kolo_algorithm algorithm) {
     const kolo_comm *comm = q->comm;
     size_t bytes = q->count * q->element_bytes;
+    if (algorithm == KOLO_ALGORITHM_HIERARCHICAL) return choose_hierarchical(q);
     bool window =
         kolo_algorithm_find(q->kind,
                             q->kind == KOLO_COLLECTIVE_ALLREDUCE ? algorithm : KOLO_ALGORITHM_AUTO,

@@ -121,7 +121,7 @@ kolo_buffer kolo_spec_source(const kolo_schedule_spec *spec, int rank);
 /* How a schedule moves its data, which decides when it can be used. */
 typedef enum kolo_variant {
     KOLO_VARIANT_MESSAGES, /* sends and receives only: any transport */
-    KOLO_VARIANT_WINDOW,   /* DATA of all ranks must be reachable */
+    KOLO_VARIANT_WINDOW,   /* DATA of all ranks (hierarchical: of the host) must be reachable */
     KOLO_VARIANT_STAGED,   /* through SCRATCH of all ranks, in chunks: for private buffers */
     KOLO_VARIANT_EAGER,    /* data travels with the announcement: for tiny sizes */
     KOLO_VARIANT_WHOLE,    /* a backend does it (backend.h) */

@@ -3,7 +3,8 @@
  * all goes to both.
  *
  * Windows are open only between the ranks of a host, so algorithms that need all ranks' memory are
- * not for this transport; those that send messages pass them through memory inside a host. A
+ * not for this transport (hierarchical takes what there is); those that send messages pass them
+ * through memory inside a host. A
  * sub-group whose members are all on one host, or all on different ones, is of one kind alone. */
 #include "comm/tp_hosts.h"
 
@@ -114,13 +115,13 @@ static kolo_status hosts_attach(kolo_transport *t, int peer, const kolo_sub_name
     return remote(t)->ops->attach(remote(t), peer, name);
 }
 
-#define HOSTS_OPS(text)                                                                         \
-    {                                                                                           \
-        .name = (text), .start = hosts_start, .signal = hosts_signal, .look = hosts_look,       \
-        .finish = hosts_finish, .send = hosts_send, .sent = hosts_sent, .recv = hosts_recv,     \
-        .handle = hosts_handle, .window = hosts_window, .pump = hosts_pump, .rest = hosts_rest, \
-        .watch = hosts_watch, .report = hosts_report, .sub = hosts_sub, .attach = hosts_attach, \
-        .destroy = hosts_destroy,                                                               \
+#define HOSTS_OPS(text)                                                                          \
+    {                                                                                            \
+        .name = (text), .start = hosts_start, .signal = hosts_signal, .look = hosts_look,        \
+        .finish = hosts_finish, .send = hosts_send, .sent = hosts_sent, .recv = hosts_recv,      \
+        .handle = hosts_handle, .window = hosts_window, .reaches = is_local, .pump = hosts_pump, \
+        .rest = hosts_rest, .watch = hosts_watch, .report = hosts_report, .sub = hosts_sub,      \
+        .attach = hosts_attach, .destroy = hosts_destroy,                                        \
     }
 
 static const kolo_transport_ops hosts_tcp_ops = HOSTS_OPS("shm+tcp");

@@ -90,6 +90,8 @@ typedef struct kolo_transport_ops {
      * by such a name, NULL when the name is not one of its memory. */
     uint64_t (*handle)(kolo_transport *t, const void *data, size_t bytes);
     void *(*window)(kolo_transport *t, int peer, uint64_t handle, size_t bytes);
+    /* Whether windows of this peer's memory are to be had. NULL: as `windows` says, of all. */
+    bool (*reaches)(kolo_transport *t, int peer);
     /* Takes in what has come from the peers; the engine calls it before each look. `moved` when
      * there was anything. NULL: memory needs no such thing. */
     kolo_status (*pump)(kolo_transport *t, bool *moved);

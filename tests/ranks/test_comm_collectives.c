@@ -73,6 +73,17 @@ static kolo_status check_case(kolo_comm *comm, const one_case *c, const kolo_par
     return KOLO_OK;
 }
 
+/* Hierarchical goes through the memory of a host where that is in reach, on all ranks alike. */
+static kolo_status check_windows(kolo_comm *comm, const one_case *c, const char *ran) {
+    bool memory = comm->transport->windows || comm->transport->ops->reaches;
+    bool shared = kolo_comm_host_count(comm) < kolo_comm_size(comm);
+    if (c->algorithm != KOLO_ALGORITHM_HIERARCHICAL || !memory) return KOLO_OK;
+    bool window = shared && (c->where == REGISTERED || comm->transport->reaches_all);
+    const char *want = window ? "hierarchical-window" : "hierarchical";
+    return strcmp(ran, want) == 0 ? KOLO_OK
+                                  : KOLO_FAIL(KOLO_ERR_FORMAT, "ran %s, not %s", ran, want);
+}
+
 static kolo_status run_case(kolo_comm *comm, const one_case *c, const buffers *b, uint64_t *hash) {
     kolo_part parts[3];
     int n_parts = place(comm, c, b, parts), rank = kolo_comm_rank(comm);
@@ -99,10 +110,11 @@ static kolo_status run_case(kolo_comm *comm, const one_case *c, const buffers *b
             return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: counters differ from the schedule",
                              schedule->name);
         }
-    } else if (c->where != PRIVATE_ON_RANK_0) {
+    } else if (c->where != PRIVATE_ON_RANK_0 && c->algorithm != KOLO_ALGORITHM_HIERARCHICAL) {
         return KOLO_FAIL(KOLO_ERR_FORMAT, "ran %s, not %s", kolo_request_schedule_name(request),
                          schedule->name);
     }
+    KOLO_TRY(check_windows(comm, c, kolo_request_schedule_name(request)));
     kolo_request_destroy(request);
     return KOLO_OK;
 }

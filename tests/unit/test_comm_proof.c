@@ -186,14 +186,22 @@ static const kolo_algorithm_row *by_messages(kolo_algorithm algorithm) {
     return kolo_algorithm_find(KOLO_COLLECTIVE_ALLREDUCE, algorithm, KOLO_VARIANT_MESSAGES);
 }
 
+static const kolo_algorithm_row *hierarchical(kolo_variant variant) {
+    return kolo_algorithm_find(KOLO_COLLECTIVE_ALLREDUCE, KOLO_ALGORITHM_HIERARCHICAL, variant);
+}
+
 static void hierarchical_is_proven_on_any_hosts(void **state) {
-    const kolo_algorithm_row *row = by_messages(KOLO_ALGORITHM_HIERARCHICAL);
-    for (int size = 1; size <= SIZE_MOST; size = size < 13 ? size + 1 : 2 * size - 3) {
-        for (int h = PAIRS; h < HOSTINGS; h++) {
-            prove(&(one_case){
-                .row = row, .size = size, .count = 67, .chunk = 4, .hosts = (hosting)h});
-            prove(
-                &(one_case){.row = row, .size = size, .count = 3, .chunk = 4, .hosts = (hosting)h});
+    static const kolo_variant variants[] = {KOLO_VARIANT_MESSAGES, KOLO_VARIANT_WINDOW};
+    for (size_t i = 0; i < 2 * KOLO_COUNT(variants); i++) {
+        const kolo_algorithm_row *row = hierarchical(variants[i / 2]);
+        for (int size = 1; size <= SIZE_MOST; size = size < 13 ? size + 1 : 2 * size - 3) {
+            for (int h = PAIRS; h < HOSTINGS; h++) {
+                prove(&(one_case){.row = row,
+                                  .size = size,
+                                  .count = i % 2 ? 67 : 3,
+                                  .chunk = 4,
+                                  .hosts = (hosting)h});
+            }
         }
     }
 }
@@ -242,11 +250,14 @@ static void no_entry_can_be_left_out(void **state) {
     }
     const kolo_algorithm_row *ring = by_messages(KOLO_ALGORITHM_RING);
     for (int h = PAIRS; h < HOSTINGS; h++) {
-        prove_every_entry(&(one_case){.row = by_messages(KOLO_ALGORITHM_HIERARCHICAL),
-                                      .size = 5,
-                                      .count = 23,
-                                      .chunk = 4,
-                                      .hosts = (hosting)h});
+        for (int window = 0; window < 2; window++) {
+            prove_every_entry(&(one_case){
+                .row = hierarchical(window ? KOLO_VARIANT_WINDOW : KOLO_VARIANT_MESSAGES),
+                .size = 5,
+                .count = 23,
+                .chunk = 4,
+                .hosts = (hosting)h});
+        }
     }
     prove_every_entry(&(one_case){.row = ring, .size = 8, .root = 0, .count = 64, .chunk = 4});
 }
@@ -306,15 +317,15 @@ static void hierarchical_spares_the_links_between_hosts(void **state) {
         int n_hosts, lanes;
     } cases[] = {{4, PAIRS, 2, 2}, {8, PAIRS, 4, 2}, {9, DEALT, 3, 3}, {6, CROWD, 3, 1}};
     const size_t count = 720;
-    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+    for (size_t i = 0; i < 2 * KOLO_COUNT(cases); i++) {
         static group g;
-        const kolo_algorithm_row *row = by_messages(KOLO_ALGORITHM_HIERARCHICAL);
-        group_write(&g, &(one_case){.row = row,
-                                    .size = cases[i].size,
+        kolo_variant variant = i % 2 ? KOLO_VARIANT_WINDOW : KOLO_VARIANT_MESSAGES;
+        group_write(&g, &(one_case){.row = hierarchical(variant),
+                                    .size = cases[i / 2].size,
                                     .count = count,
                                     .chunk = 3,
-                                    .hosts = cases[i].hosts});
-        size_t out[SIZE_MOST] = {0}, h = (size_t)cases[i].n_hosts;
+                                    .hosts = cases[i / 2].hosts});
+        size_t out[SIZE_MOST] = {0}, h = (size_t)cases[i / 2].n_hosts;
         for (int r = 0; r < g.size; r++) {
             for (size_t e = 0; e < g.schedules[r].n_entries; e++) {
                 const kolo_entry *entry = &g.schedules[r].entries[e];
