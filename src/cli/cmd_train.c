@@ -103,6 +103,12 @@ static kolo_status train_as_rank(kolo_comm *comm, int threads, kolo_options *o) 
     return result_report(&result, &about, kolo_options_text(o, "json"));
 }
 
+static kolo_status check_job(kolo_options *o, int workers) {
+    kolo_train_opts opts;
+    KOLO_TRY(resolve(o, (int)kolo_options_int(o, "threads"), &opts));
+    return kolo_train_check(&opts, workers);
+}
+
 /* Wrong usage is told before any rank starts. */
 static kolo_status check_usage(kolo_options *o) {
     kolo_train_opts every = {0};
@@ -140,5 +146,6 @@ int cmd_train(kolo_options *o) {
     job_opts opts = job_opts_of(o, "workers");
     opts.threads = (int)kolo_options_int(o, "threads");
     opts.no_bind = !kolo_options_flag(o, "bind");
+    opts.check = check_job;
     return job_run(o, &opts, train_as_rank);
 }

@@ -171,9 +171,18 @@ static void end_with_launcher(void) {
     if (kolo_comm_launched() && !getenv("RANK")) prctl(PR_SET_PDEATHSIG, SIGTERM);
 }
 
+/* Ranks that have a processor each find out as soon whether they refuse the job, and together; a
+ * thousand that take turns are a long time in starting, beside which one look at the data is short.
+ */
+static kolo_status check_before(kolo_options *o, const job_opts *opts) {
+    KOLO_TRY(cli_check_json(opts->json));
+    bool crowd = opts->check && opts->workers > kolo_processors();
+    return crowd ? opts->check(o, opts->workers) : KOLO_OK;
+}
+
 int job_run(kolo_options *o, const job_opts *opts, job_body body) {
     bool rank = is_rank(o);
-    kolo_status status = rank ? KOLO_OK : cli_check_json(opts->json);
+    kolo_status status = rank ? KOLO_OK : check_before(o, opts);
     if (status != KOLO_OK) return cli_fail(status);
     if (!rank && opts->workers > 1) return start_ranks(o, opts);
     tell_openmp(o, opts);

@@ -6,6 +6,9 @@
 #include "base/option.h"
 #include "kolo/comm.h"
 
+/* What would make that many ranks refuse the job, found out without starting any. */
+typedef kolo_status (*job_check)(kolo_options *o, int workers);
+
 typedef struct job_opts {
     const char *option; /* the one that says how many ranks: "workers" */
     int workers;        /* 0: as many as an outer launcher has started */
@@ -13,6 +16,7 @@ typedef struct job_opts {
     int64_t timeout_ms; /* of communication */
     const char *json;   /* --json */
     bool no_bind;       /* local ranks may run anywhere */
+    job_check check; /* called before more ranks are started than there are processors; NULL: no */
 } job_opts;
 
 /* From --timeout, --json and the option for the ranks. */

@@ -133,6 +133,9 @@ static void wrong_use_is_one_line_and_exit_2(void **state) {
          "kolo: unknown data set \"syntetic\": did you mean synthetic?\n"},
         {"train --model mlp --data synthetic --checkpoint-every 5 --steps 1",
          "kolo: --checkpoint-every needs --out DIR, the folder of the checkpoints\n"},
+        {"train --model mlp --data synthetic:N=900 --workers 1000 --steps 1", /* and none starts */
+         "kolo: 1000 workers and only 900 training samples in synthetic: use at most 900 "
+         "workers\n"},
         {"train --model mlp --data synthetic --resume latest --steps 1",
          "kolo: --resume latest needs --out DIR, the folder of the checkpoints\n"},
         {"train --resume latest",
