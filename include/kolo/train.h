@@ -147,6 +147,9 @@ typedef struct kolo_train_result {
     double step_ms_median;     /* on rank 0 */
     int64_t peak_rss_bytes;    /* of this process */
     uint64_t parameter_hash;   /* of the final parameters and optimiser state */
+    int64_t losses_checked;    /* in_memory: so many first steps were taken again at the end, with
+                                  batches from a loader as in training, and had the same losses, to
+                                  the bit; else 0 */
 } kolo_train_result;
 
 /* Called on rank 0 about ten times a second and at the end of epochs; must be quick. */
@@ -162,7 +165,8 @@ KOLO_API kolo_status kolo_train_check(const kolo_train_opts *opts, int workers);
  * writes config.yaml, metrics.jsonl and checkpoints as it goes, checkpoint-final.safetensors at the
  * end. `observer` may be NULL. The result of a job that goes on with a run is the whole run's, but
  * for step_ms_median.
- * ARG: as kolo_train_check; DIVERGED: the loss is no number any more; FORMAT, IO: data or files;
+ * ARG: as kolo_train_check; DIVERGED: the loss is no number any more, or a benchmark's is not that
+ * of training; FORMAT, IO: data or files;
  * PEER: a rank died, or ranks ended with different parameters. */
 KOLO_API kolo_status kolo_train(kolo_comm *comm, const kolo_train_opts *opts,
                                 kolo_train_observer observer, void *arg, kolo_train_result *result);

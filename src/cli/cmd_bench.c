@@ -24,8 +24,7 @@ static kolo_status bench_train_as_rank(kolo_comm *comm, int threads, kolo_option
                           .data = opts.data,
                           .batch = opts.batch,
                           .accumulate = opts.accumulate,
-                          .trained = true,
-                          .benchmark = true};
+                          .trained = true};
     return result_report(&result, &about, kolo_options_text(o, "json"));
 }
 

@@ -32,10 +32,6 @@ static void add_loss(kolo_text *t, const char *name, double loss, const kolo_tra
     add_row(t, name, "%.4f%s%s", loss, parts, of);
 }
 
-/* Of a benchmark: its steps are those of training, the loader apart. */
-static const char losses_checked[] =
-    "against those of kolo train on one batch, by the test ranks/test_train";
-
 static void add_table(kolo_text *t, const kolo_train_result *r, const result_about *about) {
     add_row(t, "model", "%s%s%" PRId64 " parameters", about->model ? about->model : "",
             about->model ? ", " : "", r->parameters);
@@ -49,7 +45,11 @@ static void add_table(kolo_text *t, const kolo_train_result *r, const result_abo
                 r->steps, r->epochs, r->samples);
         add_loss(t, "training loss", r->final_loss, r, r->final_next_loss,
                  kolo_min_i64(r->steps, LAST_STEPS));
-        if (about->benchmark) add_row(t, "losses checked", "%s", losses_checked);
+        if (r->losses_checked > 0) {
+            add_row(t, "losses checked",
+                    "of the first %" PRId64 " steps: taken again as by kolo train, the same bits",
+                    r->losses_checked);
+        }
     }
     if (r->test_accuracy >= 0) {
         add_loss(t, "test loss", r->test_loss, r, r->test_next_loss, 0);
@@ -92,7 +92,7 @@ static void add_json(kolo_text *t, const kolo_train_result *r, const result_abou
             kolo_json_double(&j, "final_next_loss", r->final_next_loss);
             kolo_json_double(&j, "final_next_accuracy", r->final_next_accuracy);
         }
-        if (about->benchmark) kolo_json_string(&j, "losses_checked", losses_checked);
+        if (r->losses_checked > 0) kolo_json_int(&j, "losses_checked", r->losses_checked);
     }
     kolo_json_double(&j, "test_loss", r->test_accuracy >= 0 ? r->test_loss : NAN);
     if (r->test_perplexity > 0) kolo_json_double(&j, "test_perplexity", r->test_perplexity);

@@ -12,7 +12,6 @@ typedef struct result_about {
     int64_t batch;
     int64_t accumulate; /* micro-batches of `batch` samples in a step; 0: no step was taken */
     bool trained;       /* else it is an evaluation */
-    bool benchmark;     /* whose losses a test holds against those of training */
 } result_about;
 
 /* Hands table and JSON to cli_report. */

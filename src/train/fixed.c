@@ -24,6 +24,7 @@ kolo_status kolo_fixed_batch_load(const kolo_setup *setup, int rank, kolo_fixed_
     }
     f.batch = (kolo_batch){
         .count = n,
+        .first = rank * n,
         .global_count = setup->global_batch,
         .samples = f.samples,
         .labels = f.labels,

@@ -3,7 +3,8 @@
  * The order of collectives is the same on all ranks: agree on the set-up, find the checkpoint to go
  * on from, agree on the files, make the session, agree on the loader, then per step the plan's, at
  * epochs' ends evaluation's, where one is due the verdict on a checkpoint, at the end the
- * comparison of replicas, the result and the verdict on the last checkpoint. */
+ * comparison of replicas, the result and the verdict on the last checkpoint; of a benchmark, its
+ * first steps again. */
 #include "kolo/train.h"
 
 #include "base/file.h"
@@ -27,6 +28,8 @@
 
 static const int64_t report_ns = 100000000;
 
+enum { CHECKED_STEPS = 2 }; /* of a benchmark: a loss before any update, and one behind an update */
+
 typedef struct job {
     kolo_comm *comm;
     int rank, size;
@@ -39,7 +42,8 @@ typedef struct job {
     kolo_trace *trace; /* NULL: none */
 
     kolo_loader *loader;
-    kolo_fixed_batch fixed; /* in_memory */
+    kolo_fixed_batch fixed; /* in_memory, and then: */
+    double first_losses[CHECKED_STEPS];
 
     int64_t started, reported; /* when */
     kolo_resume resume;
@@ -103,7 +107,7 @@ static kolo_status compare_options(const job *j) {
 static kolo_status load_weights(const job *j) {
     const kolo_train_opts *o = &j->setup.opts;
     kolo_store *store = kolo_session_store(j->session);
-    if (!o->init || j->progress.steps > 0) return KOLO_OK;
+    if (!o->init || j->resume.here) return KOLO_OK;
     kolo_status status = j->rank == 0 ? kolo_weights_load(o->init, o->model, store) : KOLO_OK;
     KOLO_TRY(kolo_agree(j->comm, status));
     return j->comm ? kolo_store_broadcast(store, j->comm) : KOLO_OK;
@@ -177,6 +181,7 @@ static kolo_status step(job *j, int64_t k) {
     kolo_tally_add(&j->report, &sums, ns);
     j->progress.recent[k % KOLO_RECENT_STEPS] = sums;
     j->progress.steps = k + 1;
+    if (k < CHECKED_STEPS) j->first_losses[k] = sums.loss;
     if (k == 0) j->progress.first_loss = sums.labels > 0 ? sums.loss / (double)sums.labels : 0;
     return KOLO_OK;
 }
@@ -354,6 +359,49 @@ static kolo_status finish(job *j, kolo_train_result *result) {
     return KOLO_OK;
 }
 
+/* ---- a benchmark's losses ---- */
+
+/* The batch that stays in memory, as training gets it: from a loader, whose first one it is. */
+static kolo_status step_by_loader(job *j, double lr, kolo_sums *sums) {
+    kolo_loader_opts opts = {
+        .dataset = j->setup.train,
+        .global_batch = j->setup.global_batch,
+        .no_shuffle = true,
+        .rank = j->rank,
+        .world = j->size,
+        .end = 1,
+    };
+    kolo_loader *loader = NULL;
+    kolo_batch batch;
+    kolo_status status = kolo_loader_create(&opts, &loader);
+    if (status == KOLO_OK) status = kolo_loader_next(loader, &batch);
+    status = kolo_agree(j->comm, status);
+    if (status == KOLO_OK) status = kolo_session_step(j->session, &batch, lr, sums);
+    kolo_loader_destroy(loader);
+    return status;
+}
+
+/* Takes the first steps once more, from the same parameters: the losses must have the same bits.
+ * The sums are the same on all ranks: they fail together. */
+static kolo_status check_losses(job *j, kolo_train_result *result) {
+    const kolo_train_opts *o = &j->setup.opts;
+    KOLO_TRY(kolo_session_init(j->session, o->seed));
+    KOLO_TRY(load_weights(j));
+    int64_t steps = kolo_min_i64(CHECKED_STEPS, j->setup.total_steps);
+    for (int64_t k = 0; k < steps; k++) {
+        kolo_sums sums;
+        KOLO_TRY(step_by_loader(j, kolo_lr_at(&j->schedule, k), &sums));
+        if (sums.loss == j->first_losses[k]) continue;
+        return KOLO_FAIL(KOLO_ERR_DIVERGED,
+                         "the sum of losses of step %" PRId64
+                         " was %.17g in the benchmark and is %.17g in training: what was measured "
+                         "is not what training does",
+                         k + 1, j->first_losses[k], sums.loss);
+    }
+    result->losses_checked = steps;
+    return KOLO_OK;
+}
+
 /* ---- the whole ---- */
 
 static kolo_status run(job *j, const kolo_train_opts *opts, kolo_train_result *result) {
@@ -365,7 +413,8 @@ static kolo_status run(job *j, const kolo_train_opts *opts, kolo_train_result *r
         KOLO_TRY(after_step(j, k));
         KOLO_TRY(save_on_the_way(j));
     }
-    return finish(j, result);
+    KOLO_TRY(finish(j, result));
+    return j->setup.opts.in_memory ? check_losses(j, result) : KOLO_OK;
 }
 
 kolo_status kolo_train(kolo_comm *comm, const kolo_train_opts *opts, kolo_train_observer observer,

@@ -261,6 +261,8 @@ static void a_benchmark_trains(void **state) {
         all_is_well(o, ranks);
         const kolo_train_result *trained = &o[0].result;
         assert_int_equal(measured.steps, trained->steps);
+        assert_int_equal(measured.losses_checked, 2);
+        assert_int_equal(trained->losses_checked, 0);
         assert_true(fabs(measured.first_loss - trained->first_loss) < 1e-5);
         assert_true(fabs(measured.final_loss - trained->final_loss) < 1e-4);
         assert_true(measured.final_loss < measured.first_loss);

@@ -439,15 +439,34 @@ static void models_of_tokens_report_perplexity(void **state) {
     json_decref(epoch);
 }
 
-static void a_benchmark_says_what_its_losses_are(void **state) {
-    assert_int_equal(run("bench train --model mlp --batch 4 --steps 1 --threads 1 --json -"), 0);
-    json_t *result = read_json("out");
-    char *table = test_contents("err");
-    const char *text = json_string_value(json_object_get(result, "losses_checked"));
-    assert_non_null(text);
-    assert_non_null(strstr(table, text));
-    kolo_free(table);
-    json_decref(result);
+/* A benchmark takes its first steps again as training does, and says how many. */
+static void a_benchmark_checks_its_losses(void **state) {
+    static const struct {
+        const char *arguments;
+        int64_t checked;
+    } cases[] = {
+        {"--model mlp --batch 4 --steps 1", 1},
+        {"--model resnet20 --batch 4 --steps 4 --momentum 0.9 --workers 2", 2},
+        {"--model gpt2_tiny:layers=1,width=32,context=12,dropout=10 --batch 3 --accumulate 2 "
+         "--optimizer adam --steps 3 --workers 2",
+         2},
+        {"--model lstm_lm:vocab=20,hidden=8,context=8 --batch 4 --steps 3 --sparse-embedding "
+         "--workers 2",
+         2},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        char line[256], row[64];
+        snprintf(line, sizeof line, "bench train --threads 1 --json - %s", cases[i].arguments);
+        if (run(line) != 0) fail_msg("%s: %s", line, test_contents("err"));
+        json_t *result = read_json("out");
+        char *table = test_contents("err");
+        assert_int_equal(int_of(result, "losses_checked"), cases[i].checked);
+        snprintf(row, sizeof row,
+                 "\nlosses checked    of the first %d steps: ", (int)cases[i].checked);
+        assert_non_null(strstr(table, row));
+        kolo_free(table);
+        json_decref(result);
+    }
 }
 
 /* How often a waiting thread looks before it sleeps, as OpenMP says it when it is loaded, at last;
@@ -716,7 +735,7 @@ int main(void) {
         cmocka_unit_test(a_run_is_repeated_from_its_config),
         cmocka_unit_test(a_run_is_longer_or_shorter_as_typed),
         cmocka_unit_test(models_of_tokens_report_perplexity),
-        cmocka_unit_test(a_benchmark_says_what_its_losses_are),
+        cmocka_unit_test(a_benchmark_checks_its_losses),
         cmocka_unit_test(waiting_threads_do_not_burn_cores),
         cmocka_unit_test(measured_times_are_kept),
         cmocka_unit_test(allreduces_are_measured),
