@@ -23,7 +23,7 @@ void kolo_store_set_alone(kolo_store *s) {
 
 void kolo_store_destroy(kolo_store *s) {
     if (!s) return;
-    for (int b = 0; b < 2; b++) kolo_pages_unmap(s->bank[b], s->mapped);
+    for (int b = 0; b < 2; b++) kolo_pages_unmap(s->bank[b], s->mapped[b]);
     kolo_pages_unmap(s->single, s->single_mapped);
     kolo_pages_unmap(s->arena, s->arena_bytes);
     if (s->own_gradients) kolo_pages_unmap(s->gradients, s->gradient_bytes);
@@ -64,25 +64,24 @@ kolo_status kolo_store_add(kolo_store *s, const kolo_value_info *value) {
     return KOLO_OK;
 }
 
-/* Moves what is at *memory, `mapped` bytes, to pages with room for `bytes`. */
-static kolo_status grow(kolo_store *s, char **memory, size_t mapped, size_t bytes) {
-    if (bytes <= mapped) return KOLO_OK;
-    char *bigger = kolo_pages_map(bytes);
+/* Gives *memory, of *mapped bytes, room for `bytes`. What it held goes with it, or is lost. Without
+ * memory all stays as it was. */
+static kolo_status grow(kolo_store *s, char **memory, size_t *mapped, size_t bytes, bool keep) {
+    if (bytes <= *mapped) return KOLO_OK;
+    char *bigger = kolo_pages_map(bytes); /* takes no memory before it is written to */
     if (!bigger) return KOLO_NOMEM(bytes);
-    if (mapped) memcpy(bigger, *memory, mapped);
-    kolo_pages_unmap(*memory, mapped);
+    if (keep && *mapped) memcpy(bigger, *memory, *mapped);
+    kolo_pages_unmap(*memory, *mapped);
     *memory = bigger;
+    *mapped = bytes;
     s->moves++;
     return KOLO_OK;
 }
 
 kolo_status kolo_store_grow(kolo_store *s) {
-    KOLO_TRY(grow(s, &s->single, s->single_mapped, s->single_bytes));
-    s->single_mapped = s->single_bytes;
-    KOLO_TRY(grow(s, &s->bank[0], s->mapped, s->bytes));
-    KOLO_TRY(grow(s, &s->bank[1], s->mapped, s->bytes));
-    s->mapped = s->bytes;
-    return KOLO_OK;
+    KOLO_TRY(grow(s, &s->single, &s->single_mapped, s->single_bytes, true));
+    KOLO_TRY(grow(s, &s->bank[0], &s->mapped[0], s->bytes, true));
+    return grow(s, &s->bank[1], &s->mapped[1], s->bytes, true);
 }
 
 char *kolo_store_at(const kolo_store *s, const kolo_store_entry *entry, int bank) {
@@ -90,30 +89,26 @@ char *kolo_store_at(const kolo_store *s, const kolo_store_entry *entry, int bank
 }
 
 kolo_status kolo_store_reserve(kolo_store *s, size_t bytes) {
-    if (bytes <= s->arena_bytes) return KOLO_OK;
-    kolo_pages_unmap(s->arena, s->arena_bytes);
-    s->arena_bytes = 0;
-    s->arena = kolo_pages_map(bytes);
-    if (!s->arena) return KOLO_NOMEM(bytes);
-    s->arena_bytes = bytes;
-    s->moves++;
-    return KOLO_OK;
+    return grow(s, &s->arena, &s->arena_bytes, bytes, false);
 }
 
 kolo_status kolo_store_reserve_gradients(kolo_store *s, kolo_comm *comm, size_t bytes) {
     if (bytes <= s->gradient_bytes) return KOLO_OK;
-    if (s->own_gradients) kolo_pages_unmap(s->gradients, s->gradient_bytes);
-    s->own_gradients = false;
-    s->gradient_bytes = 0;
-    if (comm) { /* requests may point to what there was: it stays the communicator's */
-        KOLO_TRY(kolo_comm_alloc(comm, bytes, (void **)&s->gradients));
+    /* What is a communicator's stays there: requests may point to it. */
+    char *memory = s->own_gradients ? s->gradients : NULL;
+    size_t mapped = s->own_gradients ? s->gradient_bytes : 0;
+    if (comm) {
+        void *registered;
+        KOLO_TRY(kolo_comm_alloc(comm, bytes, &registered));
+        if (memory) s->moves++;
+        kolo_pages_unmap(memory, mapped);
+        memory = registered;
     } else {
-        s->gradients = kolo_pages_map(bytes);
-        if (!s->gradients) return KOLO_NOMEM(bytes);
-        s->own_gradients = true;
-        s->moves++;
+        KOLO_TRY(grow(s, &memory, &mapped, bytes, false));
     }
+    s->gradients = memory;
     s->gradient_bytes = bytes;
+    s->own_gradients = !comm;
     return KOLO_OK;
 }
 
@@ -188,10 +183,10 @@ static uint64_t hash_layouts(const kolo_store *s) {
         char shape[KOLO_SHAPE_TEXT], layout[KOLO_LAYOUT_TEXT];
         (void)kolo_shape_text(&entry->tensor.shape, shape);
         (void)kolo_layout_text(&entry->tensor.layout, layout);
-        kolo_text text = {0};
-        kolo_text_add(&text, "%s %d %s %s", entry->name, (int)entry->tensor.dtype, shape, layout);
-        if (text.text) hash = 31 * hash + kolo_hash_text(text.text);
-        kolo_text_fini(&text);
+        const uint64_t of_entry[] = {hash, kolo_hash_text(entry->name),
+                                     (uint64_t)entry->tensor.dtype, kolo_hash_text(shape),
+                                     kolo_hash_text(layout)};
+        hash = kolo_hash_bytes(of_entry, sizeof of_entry);
     }
     return hash;
 }

@@ -8,9 +8,9 @@ struct kolo_store {
     size_t n_entries, capacity;
     kolo_arena names;
     char *bank[2];
-    size_t bytes;  /* of one bank, as the entries need */
-    size_t mapped; /* of one bank, as it is */
-    char *single;  /* entries that have one version */
+    size_t bytes;     /* of one bank, as the entries need */
+    size_t mapped[2]; /* of each bank, as it is */
+    char *single;     /* entries that have one version */
     size_t single_bytes, single_mapped;
     bool alone;  /* all have */
     int current; /* the bank that holds the committed version */
@@ -26,10 +26,10 @@ struct kolo_store {
 char *kolo_store_at(const kolo_store *store, const kolo_store_entry *entry, int bank);
 /* Adds an entry for a PARAM or STATE; call kolo_store_grow after the last. */
 kolo_status kolo_store_add(kolo_store *store, const kolo_value_info *value);
-/* Gives the banks the memory that the entries need; new entries are zero. */
+/* Gives the banks the memory that the entries need; new entries are zero. NOMEM. */
 kolo_status kolo_store_grow(kolo_store *store);
-/* Makes the arena hold at least `bytes`; what was in it is lost. */
+/* Makes the arena hold at least `bytes`; what was in it is lost. NOMEM: it is as it was. */
 kolo_status kolo_store_reserve(kolo_store *store, size_t bytes);
 /* Makes the region of gradients hold at least `bytes`, in memory registered with `comm` where there
- * is one. */
+ * is one. NOMEM: it is as it was. */
 kolo_status kolo_store_reserve_gradients(kolo_store *store, kolo_comm *comm, size_t bytes);

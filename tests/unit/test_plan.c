@@ -615,6 +615,29 @@ static void compiling_survives_lack_of_memory(void **state) {
     }
 }
 
+/* A larger plan of the store cannot be made, whichever allocation fails: the smaller one still
+ * runs, in the memory that it had. */
+static void a_plan_outlives_one_that_cannot_be_made(void **state) {
+    kolo_plan_opts opts = {.train = true, .kernels = KOLO_KERNELS_REF};
+    kolo_store *store;
+    ASSERT_OK(kolo_store_create(&store));
+    kolo_plan *small = compile(net_lenet, 2, &opts, store);
+    kolo_status status = KOLO_ERR_NOMEM;
+    for (long nth = 1; status != KOLO_OK; nth++) {
+        kolo_graph *g;
+        kolo_plan *large = NULL;
+        ASSERT_OK(kolo_graph_create(NULL, &g));
+        net_lenet(g, 200);
+        kolo_alloc_fail_nth(nth);
+        status = kolo_plan_compile(g, &opts, store, NULL, &large);
+        kolo_alloc_fail_nth(0);
+        ASSERT_OK(kolo_plan_run(small));
+        kolo_plan_destroy(large);
+    }
+    kolo_plan_destroy(small);
+    kolo_store_destroy(store);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_reorder_is_made_twice),
@@ -630,6 +653,7 @@ int main(void) {
         cmocka_unit_test(running_statistics_follow_the_batch),
         cmocka_unit_test(a_step_writes_the_other_bank),
         cmocka_unit_test(compiling_survives_lack_of_memory),
+        cmocka_unit_test(a_plan_outlives_one_that_cannot_be_made),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
