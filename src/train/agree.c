@@ -57,11 +57,11 @@ kolo_status kolo_agree_text(kolo_comm *comm, const char *text) {
     KOLO_TRY(kolo_allreduce(comm, &any, 1, KOLO_DTYPE_U8, KOLO_MAX));
     if (!any) return KOLO_OK;
     char *theirs = kolo_zalloc(rank0[1] + 1);
-    kolo_status status = theirs ? KOLO_OK : KOLO_NOMEM(rank0[1]);
-    KOLO_TRY(kolo_agree(comm, status));
-    KOLO_ASSERT(theirs); /* else this rank would have disagreed */
-    if (kolo_comm_rank(comm) == 0) memcpy(theirs, text, rank0[1]);
-    status = kolo_broadcast(comm, theirs, rank0[1], KOLO_DTYPE_U8, 0);
+    kolo_status status = kolo_agree(comm, theirs ? KOLO_OK : KOLO_NOMEM(rank0[1]));
+    if (status == KOLO_OK) {
+        if (kolo_comm_rank(comm) == 0) memcpy(theirs, text, rank0[1]);
+        status = kolo_broadcast(comm, theirs, rank0[1], KOLO_DTYPE_U8, 0);
+    }
     if (status == KOLO_OK) {
         status = differ ? differs(kolo_comm_rank(comm), text, theirs) : KOLO_OK;
         status = kolo_agree(comm, status);
