@@ -22,7 +22,7 @@ static kolo_status map(int fd, size_t bytes, char **base) {
             KOLO_ERR_NOMEM,
             "no address space for a segment of %zu MiB (%s): raise the limit of virtual "
             "memory (ulimit -v)",
-            bytes >> 20, strerror(errno));
+            bytes >> 20, kolo_errno_text(errno));
     }
     *base = p;
     return KOLO_OK;
@@ -45,7 +45,7 @@ kolo_status kolo_segment_init(kolo_segment *segment, size_t bytes, bool shared) 
     kolo_segment s = {.bytes = kolo_round_up(bytes, PAGE), .fd = -1};
     if (shared) {
         s.fd = memfd_create("kolo-segment", MFD_CLOEXEC);
-        if (s.fd < 0) return KOLO_FAIL(KOLO_ERR_NOMEM, "memfd_create: %s", strerror(errno));
+        if (s.fd < 0) return KOLO_FAIL(KOLO_ERR_NOMEM, "memfd_create: %s", kolo_errno_text(errno));
         if (ftruncate(s.fd, (off_t)s.bytes) != 0) {
             kolo_status status =
                 KOLO_FAIL(KOLO_ERR_NOMEM, "no shared memory of %zu MiB: %s%s", s.bytes >> 20,
@@ -89,16 +89,17 @@ static kolo_segment *owner(kolo_segment *s) {
     return s;
 }
 
+static kolo_status no_room(const kolo_segment *s, size_t bytes) {
+    return KOLO_FAIL(KOLO_ERR_NOMEM,
+                     "no room for %zu bytes of registered memory: %zu of %zu are in use; take a "
+                     "smaller model or buffer, or raise the limit of virtual memory (ulimit -v)",
+                     bytes, s->used, s->bytes);
+}
+
 kolo_status kolo_segment_alloc(kolo_segment *s, size_t bytes, void **memory) {
     s = owner(s);
     size_t first = kolo_round_up(s->used, bytes < PAGE ? LINE : PAGE);
-    if (first > s->bytes || bytes > s->bytes - first) {
-        return KOLO_FAIL(
-            KOLO_ERR_NOMEM,
-            "no room for %zu bytes of registered memory: %zu of %zu are in use; take a "
-            "smaller model or buffer, or raise the limit of virtual memory (ulimit -v)",
-            bytes, s->used, s->bytes);
-    }
+    if (first > s->bytes || bytes > s->bytes - first) return no_room(s, bytes);
     s->used = first + bytes;
     *memory = s->base + first;
     return KOLO_OK;
@@ -113,8 +114,9 @@ static int class_of(size_t bytes) {
 }
 
 kolo_status kolo_segment_take(kolo_segment *s, size_t bytes, void **block) {
-    int k = class_of(bytes);
     s = owner(s);
+    if (bytes > s->bytes) return no_room(s, bytes); /* perhaps of no class at all */
+    int k = class_of(bytes);
     if (!s->spare[k]) return kolo_segment_alloc(s, (size_t)BLOCK_MIN << k, block);
     *block = s->spare[k];
     memcpy(&s->spare[k], *block, sizeof(void *));

@@ -365,6 +365,11 @@ static void registered_memory_is_zeroed_aligned_and_bounded(void **state) {
     assert_non_null(strstr(kolo_last_error(), "registered memory"));
     assert_int_equal(kolo_comm_alloc(comm, SIZE_MAX, &b), KOLO_ERR_NOMEM);
     ASSERT_OK(kolo_comm_alloc(comm, 0, &b));
+    kolo_segment *segment = &comm->transport->segment;
+    for (int k = 25; k < 64;
+         k++) { /* working blocks: of the sizes of vectors, whatever is asked for */
+        assert_int_equal(kolo_segment_take(segment, (size_t)1 << k, &b), KOLO_ERR_NOMEM);
+    }
     kolo_comm_destroy(comm);
 }
 
