@@ -168,10 +168,16 @@ static kolo_status check(const kolo_part *buffers, int n, kolo_dtype dtype,
         return KOLO_FAIL(KOLO_ERR_ARG, "codec %s is for f32, the buffers are %s",
                          kolo_codec_name(opts->codec.kind), kolo_dtype_name(dtype));
     }
+    size_t left = (size_t)INT64_MAX / kolo_dtype_bytes(dtype);
     for (int i = 0; i < n; i++) {
         if (buffers[i].count > 0 && !buffers[i].data) {
             return KOLO_FAIL(KOLO_ERR_ARG, "buffer %d of a reducer is at no address", i);
         }
+        if (buffers[i].count > left) {
+            return KOLO_FAIL(KOLO_ERR_ARG, "buffer %d of a reducer, of %zu elements, is too long",
+                             i, buffers[i].count);
+        }
+        left -= buffers[i].count;
     }
     return kolo_codec_encode(&opts->codec, NULL, 0, NULL, NULL, 0); /* a sound codec? */
 }

@@ -176,6 +176,8 @@ static kolo_status wrong_use_body(kolo_comm *comm, const void *arg, void *result
     kolo_reducer_opts half = {.codec = {.kind = KOLO_CODEC_F16}};
     right[0] = kolo_reducer_create(comm, parts, 2, KOLO_DTYPE_F64, &half, &r) == KOLO_ERR_ARG;
     right[1] = kolo_reducer_create(comm, parts, 0, KOLO_DTYPE_F32, NULL, &r) == KOLO_ERR_ARG;
+    kolo_part longest[2] = {parts[0], {.data = x[1], .count = SIZE_MAX / 4}};
+    right[5] = kolo_reducer_create(comm, longest, 2, KOLO_DTYPE_F32, NULL, &r) == KOLO_ERR_ARG;
     KOLO_TRY(kolo_reducer_create(comm, parts, 2, KOLO_DTYPE_F32, NULL, &r));
     right[2] = kolo_reducer_ready(r, 2) == KOLO_ERR_ARG;
     KOLO_TRY(kolo_reducer_ready(r, 1));
@@ -189,12 +191,12 @@ static kolo_status wrong_use_body(kolo_comm *comm, const void *arg, void *result
 }
 
 static void wrong_use_is_refused_and_harmless(void **state) {
-    int right[2][5];
+    int right[2][6];
     rank_job job = {
         .n = 2, .body = wrong_use_body, .results = right, .result_bytes = sizeof right[0]};
     ASSERT_OK(run_rank_job(&job));
     for (int r = 0; r < 2; r++) {
-        for (int i = 0; i < 5; i++) {
+        for (int i = 0; i < 6; i++) {
             if (!right[r][i]) fail_msg("rank %d, case %d", r, i);
         }
     }
