@@ -1,6 +1,7 @@
 /* Loading weights: every tensor of the file finds its place in the store before any is copied. */
 #include "train/weights.h"
 
+#include "base/bf16.h"
 #include "data/safetensors.h"
 #include "train/names.h"
 
@@ -45,11 +46,14 @@ static bool is_float(kolo_dtype dtype) {
            dtype == KOLO_DTYPE_BF16;
 }
 
-/* The shape that the whole tensor would have here. */
-static kolo_shape shape_here(const kolo_safetensors_entry *stored, const kolo_tensor_name *name) {
-    kolo_shape s = stored->shape;
+/* The shape that a part of an entry has in the file. */
+static kolo_shape shape_there(const kolo_store_entry *entry, const kolo_tensor_name *name) {
+    kolo_shape s = entry->canon;
+    if (name->parts > 1) {
+        KOLO_ASSERT(s.rank > 0 && s.dim[0] % name->parts == 0);
+        s.dim[0] /= name->parts;
+    }
     if (name->kind == KOLO_NAME_TRANSPOSED && s.rank == 2) s = kolo_shape_2(s.dim[1], s.dim[0]);
-    if (name->parts > 1 && s.rank > 0) s.dim[0] *= name->parts;
     return s;
 }
 
@@ -69,17 +73,14 @@ static void place(loading *l, const kolo_safetensors_entry *stored, const kolo_t
         return;
     }
     const kolo_store_entry *entry = kolo_store_entry_at(l->store, i);
-    kolo_shape shape = shape_here(stored, name);
+    kolo_shape shape = shape_there(entry, name);
     l->sources[i].stored[name->part] = stored;
     l->sources[i].parts = name->parts;
     l->sources[i].transposed = name->kind == KOLO_NAME_TRANSPOSED;
-    if (kolo_shape_equal(&shape, &entry->canon) && is_float(stored->dtype)) return;
+    if (kolo_shape_equal(&shape, &stored->shape) && is_float(stored->dtype)) return;
     char have[KOLO_SHAPE_TEXT], want[KOLO_SHAPE_TEXT], more[2 * KOLO_SHAPE_TEXT + 32];
-    kolo_shape part = entry->canon;
-    if (name->parts > 1) part.dim[0] /= name->parts;
-    if (name->kind == KOLO_NAME_TRANSPOSED) part = kolo_shape_2(part.dim[1], part.dim[0]);
     snprintf(more, sizeof more, " %s %s, not %s", kolo_dtype_name(stored->dtype),
-             kolo_shape_text(&stored->shape, have), kolo_shape_text(&part, want));
+             kolo_shape_text(&stored->shape, have), kolo_shape_text(&shape, want));
     add_fault(&l->shapes, stored->name, more);
 }
 
@@ -184,7 +185,7 @@ static float element(const kolo_safetensors_entry *stored, int64_t i) {
         return from_f16(half);
     case KOLO_DTYPE_BF16:
         memcpy(&half, at, sizeof half);
-        return from_bits((uint32_t)half << 16);
+        return kolo_bf16_widen(half);
     default:
         memcpy(&f, at, sizeof f);
         return f;

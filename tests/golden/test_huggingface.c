@@ -276,6 +276,20 @@ static void what_does_not_fit_is_named(void **state) {
                    "transformer.wte.weight)");
 }
 
+/* A third of what would be too long to count. */
+static void a_shape_at_the_edge_of_numbers_is_refused(void **state) {
+    kolo_safetensors_writer *writer;
+    kolo_shape shape = kolo_shape_2(INT64_MAX, 0);
+    ASSERT_OK(kolo_safetensors_create("edge.safetensors", &writer));
+    ASSERT_OK(kolo_safetensors_add(writer, "bert.encoder.layer.0.attention.self.query.weight",
+                                   KOLO_DTYPE_I8, &shape, ""));
+    ASSERT_OK(kolo_safetensors_finish(writer));
+    kolo_safetensors_destroy(writer);
+    assert_refused(&bert, "edge.safetensors",
+                   "1 of another type or shape (bert.encoder.layer.0.attention.self.query.weight "
+                   "i8 [9223372036854775807,0], not [");
+}
+
 static bool run(const char *command) {
     int status = system(command);
     return WIFEXITED(status) && WEXITSTATUS(status) == 0;
@@ -303,6 +317,7 @@ int main(void) {
         cmocka_unit_test(what_is_read_is_written_back),
         cmocka_unit_test(other_spellings_are_understood),
         cmocka_unit_test(what_does_not_fit_is_named),
+        cmocka_unit_test(a_shape_at_the_edge_of_numbers_is_refused),
         cmocka_unit_test(huggingface_reads_what_is_written),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
