@@ -333,8 +333,9 @@ kolo_status kolo_session_step(kolo_session *s, const kolo_batch *batch, double l
         prepare(s, c, &micro, lr, labels, (double)count / all, i == 0);
         if (i < n - 1) KOLO_TRY(kolo_plan_accumulate(c->plan));
     }
-    s->steps++;
-    return finish(&finishing, sums, global, labels);
+    KOLO_TRY(finish(&finishing, sums, global, labels));
+    s->steps++; /* one that broke off is drawn again as it was */
+    return KOLO_OK;
 }
 
 kolo_status kolo_session_evaluate(kolo_session *s, const kolo_batch *batch, kolo_sums *sums) {
