@@ -53,8 +53,8 @@ kolo_status kolo_file_fail(const char *verb, const char *path, int error) {
                      hint ? ": " : "", hint ? hint : "");
 }
 
-/* Opens a file for reading and refuses folders, which open() alone would let through. */
-/* A pipe would be waited for, perhaps for ever. */
+/* Opens a file for reading. Refuses folders, which open() alone would let through, and pipes, which
+ * would be waited for, perhaps for ever. */
 static kolo_status open_to_read(const char *path, int *fd, struct stat *info) {
     if (stat(path, info) == 0 && !S_ISREG(info->st_mode) && !S_ISDIR(info->st_mode)) {
         return KOLO_FAIL(KOLO_ERR_IO, "cannot read %s: it is a pipe or a device: give a file",
@@ -294,7 +294,9 @@ kolo_status kolo_file_open_alone(const char *path, FILE **file) {
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0) return kolo_file_fail("write", path, errno);
     if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        int error = errno;
         close(fd);
+        if (error != EWOULDBLOCK) return kolo_file_fail("lock", path, error);
         return KOLO_FAIL(KOLO_ERR_IO, "%s is being written by another job: choose another folder",
                          path);
     }
