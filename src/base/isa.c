@@ -8,7 +8,7 @@
 /* From "model name : AMD EPYC ..." of /proc/cpuinfo. */
 void kolo_processor_name(kolo_text *text) {
     char line[256];
-    FILE *file = fopen("/proc/cpuinfo", "r");
+    FILE *file = fopen("/proc/cpuinfo", "re");
     while (file && fgets(line, sizeof line, file)) {
         char *colon = strchr(line, ':');
         if (strncmp(line, "model name", 10) != 0 || !colon) continue;

@@ -4,7 +4,6 @@
 #include "kolo/sim.h"
 
 #include <stdio.h>
-#include <string.h>
 
 static kolo_sim_network network_of(const kolo_options *o) {
     return (kolo_sim_network){
@@ -50,7 +49,7 @@ static kolo_status check_algorithm(const kolo_options *o) {
     bool found = wanted == KOLO_ALGORITHM_AUTO;
     kolo_text possible = {0};
     kolo_sim_result result;
-    for (int i = KOLO_ALGORITHM_AUTO + 1; strcmp(kolo_algorithm_name(i), "unknown") != 0; i++) {
+    for (int i = KOLO_ALGORITHM_AUTO + 1; i < KOLO_ALGORITHM_COUNT; i++) {
         kolo_algorithm a = (kolo_algorithm)i;
         kolo_status status = kolo_sim_allreduce(&network, 2, 1, a, 0, &result);
         if (status == KOLO_ERR_UNSUPPORTED) continue;
@@ -77,7 +76,7 @@ static kolo_status predict(const kolo_sim_network *network, int ranks, size_t by
     bool all = wanted == KOLO_ALGORITHM_AUTO;
     size_t count = bytes / sizeof(float);
     kolo_sim_result result;
-    for (int i = KOLO_ALGORITHM_AUTO + 1; strcmp(kolo_algorithm_name(i), "unknown") != 0; i++) {
+    for (int i = KOLO_ALGORITHM_AUTO + 1; i < KOLO_ALGORITHM_COUNT; i++) {
         kolo_algorithm a = (kolo_algorithm)i;
         if (!all && a != wanted) continue;
         kolo_status status = kolo_sim_allreduce(network, ranks, count, a, 0, &result);

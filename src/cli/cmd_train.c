@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const long long MANY = 1000000000;
+static const long long many = 1000000000;
 
 /* --checkpoint-every: "500" steps, "2e" epochs. */
 static kolo_status parse_every(kolo_options *o, kolo_train_opts *opts) {
@@ -21,7 +21,7 @@ static kolo_status parse_every(kolo_options *o, kolo_train_opts *opts) {
     errno = 0;
     long long number = strtoll(text, &end, 10);
     bool epochs = strcmp(end, "e") == 0;
-    if (*text < '0' || *text > '9' || errno || number < 1 || number > MANY || (*end && !epochs)) {
+    if (*text < '0' || *text > '9' || errno || number < 1 || number > many || (*end && !epochs)) {
         return KOLO_FAIL(KOLO_ERR_ARG,
                          "--checkpoint-every %s: must be a number of steps, such as 500, or of "
                          "epochs, such as 1e",

@@ -18,8 +18,7 @@ static int cmd_help(kolo_options *o);
 static const char exit_statuses[] =
     "0 when it worked; 2 when what was asked for cannot be (options, a config file, an unknown "
     "model, data that the model does not take); 127 when 'kolo run' finds no such program, 126 "
-    "when "
-    "it is none; 1 for every other failure; 128 and the number of the signal that ended it";
+    "when it is none; 1 for every other failure; 128 and the number of the signal that ended it";
 
 const kolo_option_command cli_commands[] = {
     {.name = "train",

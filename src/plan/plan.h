@@ -58,8 +58,8 @@ bool kolo_store_entry_is_model(const kolo_store_entry *entry);
 bool kolo_name_is_optimizer(const char *name);
 /* Draws the initial value of every entry (both banks) from `seed` and its name. */
 kolo_status kolo_store_init(kolo_store *store, uint64_t seed);
-/* Copies rank 0's current bank to all ranks, both banks. Compares the layouts first: PEER/ARG when
- * a rank's differ. Collective. */
+/* Copies rank 0's current bank to all ranks, both banks. Compares the layouts first: ARG when a
+ * rank's differ. PEER, TIMEOUT. Collective. */
 kolo_status kolo_store_broadcast(kolo_store *store, kolo_comm *comm);
 /* Hash of the current bank's contents, for comparing replicas. */
 uint64_t kolo_store_hash(const kolo_store *store);

@@ -88,7 +88,7 @@ void kolo_step_times_fini(kolo_step_times *times) {
 
 /* ---- files ---- */
 
-static const size_t MAX_METRICS = (size_t)1 << 32;
+static const size_t metrics_most = (size_t)1 << 32; /* bytes */
 
 struct kolo_run_files {
     char *folder, *config, *metrics, *checkpoint;
@@ -133,7 +133,7 @@ kolo_status kolo_run_files_begin(kolo_run_files *f, const char *config, int64_t 
     char *text;
     size_t bytes;
     KOLO_TRY(kolo_saves_begin(f->folder, step));
-    KOLO_TRY(kolo_file_read(f->metrics, MAX_METRICS, &text, &bytes));
+    KOLO_TRY(kolo_file_read(f->metrics, metrics_most, &text, &bytes));
     bytes = bytes_until(text, step);
     kolo_free(text);
     KOLO_TRY(kolo_file_cut(f->lines, f->metrics, bytes));
