@@ -65,7 +65,7 @@ char *kolo_format(const char *fmt, ...) {
 }
 
 void *kolo_pages_map(size_t bytes) {
-    if (fails_now()) return NULL;
+    if (fails_now() || bytes > SIZE_MAX / 2) return NULL;
     /* Reserve one huge page more than asked, keep the part that starts at a huge page's border. */
     size_t size = kolo_round_up(bytes ? bytes : 1, HUGE_PAGE);
     char *raw = mmap(NULL, size + HUGE_PAGE, PROT_READ | PROT_WRITE,

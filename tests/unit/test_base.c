@@ -43,6 +43,7 @@ static void memory_is_aligned_grows_and_can_fail(void **state) {
     kolo_free(b);
     kolo_free(c);
     assert_null(kolo_alloc(SIZE_MAX - 10));
+    assert_null(kolo_pages_map(SIZE_MAX - 10));
     int *items = NULL;
     size_t capacity = 0;
     for (int i = 0; i < 100; i++) {
