@@ -199,7 +199,7 @@ static kolo_status try_model(kolo_setup *s) {
 
 static kolo_status open_all(kolo_setup *s, const kolo_train_opts *given, int workers) {
     KOLO_TRY(resolve(given, &s->opts));
-    KOLO_TRY(check_count("the number of workers", workers, 1, 1 << 20));
+    KOLO_TRY(check_count("the number of workers", workers, 1, 1 << 16));
     const kolo_model *model;
     KOLO_TRY(kolo_model_find(s->opts.model, &model));
     s->global_batch = s->opts.batch * s->opts.accumulate * workers;
