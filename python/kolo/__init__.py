@@ -12,12 +12,14 @@ contract:
 
 Arguments are anything with the buffer protocol that is contiguous and writable: numpy arrays,
 array.array, memoryview, mmap; PyTorch tensors by their ``.numpy()``; and kolo.Buffer for memory at
-an address, which is also how bfloat16 is named. Nothing is copied on the way. A communicator belongs
-to one thread at a time. Failures raise kolo.Error with the library's text; after one that involves
+an address, which is also how bfloat16 is named. Nothing is copied on the way. Booleans travel as bytes;
+they are combined by "max" (or) and "min" (and) only. Integers wrap around, and their mean is rounded
+towards zero. A communicator belongs to one thread at a time. Failures raise kolo.Error with the library's text; after one that involves
 other ranks the communicator is broken, on all ranks.
 """
 
 import ctypes
+import operator
 import weakref
 
 from . import _library as _l
@@ -71,6 +73,7 @@ class Buffer:
         if dtype not in _l.DTYPES:
             raise ValueError(f"type {dtype!r}: choose one of {', '.join(_l.DTYPES)}")
         self.address, self.count, self.dtype, self.owner = address, count, dtype, owner
+        self.logical = False  # booleans, as u8
 
 
 def _dtype_of(view):
@@ -94,9 +97,9 @@ def _buffer(data, writable=True):
     if view.format[0] in ">!" and view.itemsize > 1:
         raise TypeError(f"elements of format {view.format!r} are of another byte order")
     dtype, count = _dtype_of(view), view.nbytes // view.itemsize
-    if view.nbytes == 0:
-        return Buffer(None, 0, dtype, view)
-    return Buffer(_address_of(view), count, dtype, view)
+    memory = Buffer(_address_of(view) if view.nbytes else None, count, dtype, view)
+    memory.logical = view.format.endswith("?")
+    return memory
 
 
 class _PyBuffer(ctypes.Structure):  # Py_buffer of the C interface
@@ -122,6 +125,25 @@ def _number(name, names, what):
     return names.index(name)
 
 
+def _op(name, *memory):
+    """The number of an operation that may combine these elements."""
+    number = _number(name, _l.OPS, "operation")
+    if name not in ("min", "max") and any(m.logical for m in memory if m):
+        raise TypeError(f"operation {name!r} on booleans: take 'max' (or) or 'min' (and), or count "
+                        "in an array of integers")
+    return number
+
+
+def _whole(what, value, least, most=2**31 - 1):
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{what} {value!r}: give a whole number") from None
+    if not least <= number <= most:
+        raise ValueError(f"{what} {number}: give a whole number from {least} to {most}")
+    return number
+
+
 def _milliseconds(seconds):
     if seconds < 0:
         raise ValueError(f"a wait of {seconds} s: give 0 or more; 0 is the default")
@@ -144,7 +166,7 @@ def combine(data, other, op="sum"):
     if (to.dtype, to.count) != (source.dtype, source.count):
         raise ValueError(f"combine: {to.count} x {to.dtype} with {source.count} x {source.dtype}")
     _check(_lib.kolo_combine(to.address, source.address, to.count, _l.DTYPES.index(to.dtype),
-                             _number(op, _l.OPS, "operation")))
+                             _op(op, to, source)))
     return data
 
 
@@ -162,7 +184,7 @@ def init(rank=0, world=0, local_rank=0, local_world=0, master_addr=None, master_
     offer; with none of them the group is this process alone. The arguments are kolo_comm_opts';
     ``transport`` is "auto", "shm", "tcp", "mpi", "ucx" or "shm+ucx".
     """
-    way = _number(transport.replace("+", "_"), _l.TRANSPORTS, "transport")
+    way = _number(transport, _l.TRANSPORTS, "transport")
     opts = _l.CommOpts(rank=rank, world=world, local_rank=local_rank, local_world=local_world,
                        master_addr=_bytes(master_addr), master_port=master_port,
                        secret_file=_bytes(secret_file), timeout_ms=_milliseconds(timeout_s),
@@ -224,6 +246,7 @@ class Comm:
     def split(self, colour, key=0):
         """The sub-group of the ranks that give the same ``colour``, counted by ``key``; None for a
         negative colour. Every rank of this group calls it."""
+        colour, key = _whole("colour", colour, -2**31), _whole("key", key, -2**31)
         handle = ctypes.c_void_p()
         _check(_lib.kolo_comm_split(self._open(), colour, key, ctypes.byref(handle)))
         if not handle:
@@ -273,9 +296,10 @@ class Comm:
         for name, memory, need in (("data", source, reads), ("output", result, writes)):
             if memory is not None and not 0 <= need <= memory.count:
                 raise ValueError(f"{kind}: {name} has {memory.count} elements, not {need}")
+        combines = kind in ("allreduce", "reduce", "reduce_scatter")
         opts = _l.RequestOpts(kind=_number(kind, _l.COLLECTIVES, "collective"),
                               dtype=_l.DTYPES.index(one.dtype),
-                              op=_number(op, _l.OPS, "operation"),
+                              op=_op(op, *((result, source) if combines else ())),
                               input=source.address if source else None,
                               output=result.address if result else None,
                               count=count,
@@ -304,14 +328,15 @@ class Comm:
         return Request(self, opts, memory)
 
     def allreduce(self, data, op="sum", timeout_s=0, **options):
-        """Combines ``data`` of all ranks in place: sum, min, max, prod or mean. ``options`` as of
-        ``request``."""
+        """Combines ``data`` of all ranks in place: sum, min, max, prod or mean (of integers rounded
+        towards zero). ``options`` as of ``request``."""
         return self._run("allreduce", data, op=op, timeout_s=timeout_s, **options)
 
     def tree_nodes(self, shards):
         """The nodes of the fixed tree over ``shards`` that this rank brings to
         ``allreduce_shards``: shard s is leaf P + s, P the least power of two not below
         ``shards``; a node's value is its children's, 2v and 2v + 1, combined."""
+        shards = _whole("shards", shards, 1)
         nodes = (ctypes.c_uint32 * 62)()
         return nodes[:_lib.kolo_tree_nodes(shards, self.size, self.rank, nodes)]
 
@@ -326,7 +351,7 @@ class Comm:
             *(_l.Part(tree_node=n, data=m.address, count=m.count) for n, m in zip(names, memory)))
         opts = _l.RequestOpts(kind=_l.COLLECTIVES.index("allreduce"),
                               dtype=_l.DTYPES.index(result.dtype),
-                              op=_number(op, _l.OPS, "operation"), output=result.address,
+                              op=_op(op, result, *memory), output=result.address,
                               count=result.count, parts=parts, n_parts=len(memory), shards=shards)
         _check(_lib.kolo_request_run(self._open(), ctypes.byref(opts), _milliseconds(timeout_s)))
         return output
@@ -416,6 +441,7 @@ class Comm:
         sizes = {"f32": (4, "f"), "f64": (8, "d"), "f16": (2, "H"), "bf16": (2, "H"),
                  "i8": (1, "b"), "u8": (1, "B"), "i32": (4, "i"), "i64": (8, "q")}
         size, letter = sizes[_l.DTYPES[_number(dtype, _l.DTYPES, "type")]]
+        count = _whole("count", count, 0, (2**63 - 1) // size)
         address = ctypes.c_void_p()
         _check(_lib.kolo_comm_alloc(self._open(), count * size, ctypes.byref(address)))
         memory = (ctypes.c_char * (count * size)).from_address(address.value)
@@ -431,7 +457,7 @@ class Comm:
         memory, number = _buffer(data), ctypes.c_int()
         _check(_lib.kolo_named_post(self._named, name.encode(), memory.address, memory.count,
                                     _l.DTYPES.index(memory.dtype),
-                                    _number(op, _l.OPS, "operation"), ctypes.byref(number)))
+                                    _op(op, memory), ctypes.byref(number)))
         return Handle(self, number.value, memory, data)
 
     def progress(self):
@@ -523,6 +549,7 @@ class Reducer:
             raise ValueError(f"operation {op!r}: a reducer makes the mean or the sum")
         self._comm = comm
         self._memory = [_buffer(b) for b in buffers]
+        _op(op, *self._memory)
         dtypes = sorted({b.dtype for b in self._memory})
         if len(dtypes) != 1:
             raise TypeError(f"a reducer needs buffers of one type, not {', '.join(dtypes) or 'none'}")
@@ -538,7 +565,7 @@ class Reducer:
     def ready(self, i):
         """Buffer i holds this rank's gradient, and is the reducer's until ``wait``."""
         self._open()
-        _check(_lib.kolo_reducer_ready(self._handle, i))
+        _check(_lib.kolo_reducer_ready(self._handle, _whole("buffer", i, 0)))
 
     def wait(self):
         """Blocks until every buffer holds the result; ends the step."""

@@ -87,7 +87,7 @@ STATUSES = ("KOLO_OK", "KOLO_ERR_ARG", "KOLO_ERR_NOMEM", "KOLO_ERR_IO", "KOLO_ER
             "KOLO_ERR_DIVERGED")
 DTYPES = ("f32", "f64", "f16", "bf16", "i8", "u8", "i32", "i64")
 OPS = ("sum", "min", "max", "prod", "mean")
-TRANSPORTS = ("auto", "shm", "tcp", "mpi", "ucx", "shm_ucx")
+TRANSPORTS = ("auto", "shm", "tcp", "mpi", "ucx", "shm+ucx")
 COLLECTIVES = ("allreduce", "broadcast", "barrier", "reduce", "reduce_scatter", "allgather",
                "gather", "scatter", "alltoall", "send", "recv")
 

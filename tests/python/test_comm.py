@@ -30,7 +30,37 @@ def check_allreduce(comm):
     assert (comm.allreduce(np.full(2, rank, np.int32), op="max") == n - 1).all()
     assert (comm.allreduce(np.full(2, rank + 1, np.int32), op="min") == 1).all()
     assert comm.allreduce(array.array("d", [2.0]), op="prod")[0] == 2.0**n
+    third = np.array([-5, 5]) if rank == 0 else np.zeros(2, int)
+    assert comm.allreduce(third, op="mean").tolist() == [-(5 // n), 5 // n]  # towards zero
     assert bytes(comm.allreduce(bytearray(b"\1\2"))) == bytes([n, 2 * n])
+
+
+def check_booleans(comm):
+    n, rank = comm.size, comm.rank
+    mine = np.array([True, False, rank == 1])
+    assert comm.allreduce(mine.copy(), op="max").tolist() == [True, False, True]
+    assert comm.allreduce(mine.copy(), op="min").tolist() == [True, False, False]
+    all_of = np.zeros((n, 3), bool)
+    assert comm.allgather(mine, all_of)[:, 2].tolist() == [r == 1 for r in range(n)]
+    assert comm.broadcast(mine, root=1).tolist() == [True, False, True]
+    for call, arguments in ((comm.allreduce, ()), (comm.reduce, ()), (kolo.combine, (mine,)),
+                            (comm.reduce_scatter, (np.zeros(1, bool),)),
+                            (lambda b: comm.allreduce_async("b", b), ()),
+                            (lambda b: kolo.Reducer(comm, [b]), ())):
+        expect_error(TypeError, "on booleans: take 'max'", call, mine, *arguments)
+    assert mine.tolist() == [True, False, True]
+
+
+def check_numbers(comm):
+    """What is no number, or none that can be, is told before the library sees it."""
+    expect_error(TypeError, "colour 'a': give a whole number", comm.split, "a")
+    expect_error(TypeError, "key 0.5: give a whole number", comm.split, 0, key=0.5)
+    expect_error(ValueError, "colour 4294967296: give a whole number from", comm.split, 2**32)
+    expect_error(ValueError, "count -5: give a whole number from 0 to", comm.alloc, -5)
+    expect_error(TypeError, "count 1.5: give", comm.alloc, 1.5)
+    expect_error(ValueError, "shards -1: give a whole number from 1 to", comm.tree_nodes, -1)
+    expect_error(ValueError, "'shm_ucx': choose one of auto, shm, tcp, mpi, ucx, shm+ucx", kolo.init,
+                 transport="shm_ucx")
 
 
 def check_registered(comm):
@@ -218,6 +248,8 @@ def main():
     comm = kolo.init()
     assert comm.size == 3 and comm.transport == "shm", (comm.size, comm.transport)
     check_allreduce(comm)
+    check_booleans(comm)
+    check_numbers(comm)
     check_registered(comm)
     check_others(comm)
     check_slices(comm)

@@ -35,7 +35,8 @@ for prefix, names in (("KOLO_DTYPE_", _library.DTYPES), ("KOLO_", _library.OPS),
                       ("KOLO_TRANSPORT_", _library.TRANSPORTS),
                       ("KOLO_COLLECTIVE_", _library.COLLECTIVES)):
     for i, name in enumerate(names):
-        ask(prefix + name, prefix + name.upper(), i)
+        constant = prefix + name.upper().replace("+", "_")
+        ask(constant, constant, i)
 for prefix, names in (("KOLO_DTYPE_", _library.DTYPES), ("KOLO_COLLECTIVE_", _library.COLLECTIVES)):
     ask(prefix + "COUNT", prefix + "COUNT", len(names))
 lines.append("}")
