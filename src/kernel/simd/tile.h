@@ -6,9 +6,9 @@
 #include "base/base.h"
 #include "kernel/simd/vector.h"
 
-/* Columns of a tile, and its rows at most: twelve sums, two of b and one of a fill sixteen
- * registers. */
-enum { TILE = 2 * VL, TILE_ROWS = 6 };
+/* Columns of a tile, and its rows at most: two sums a row, two of b and one of a fill the sixteen
+ * registers of most sets and the 32 of AVX-512. */
+enum { TILE = 2 * VL, TILE_ROWS = VL == 16 ? 14 : 6 };
 
 /* c [rows][TILE] (+)= a b for `rows`, a constant where this is inlined: a(i, k) lies at
  * a[i * row + k * step], b is [inner][TILE], rows of c are `pitch` apart. */
@@ -46,6 +46,11 @@ typedef struct product {
     bool add;
 } product;
 
+#define TILE_OF(n)                                                     \
+    case n:                                                            \
+        tile(n, p->inner, a, p->row, p->step, b, c, p->pitch, p->add); \
+        break;
+
 /* Panels [begin, end) of the product; c is written in whole panels. Rows are cut into tiles of
  * nearly one height, so that none is too low to hide the latency of its sums. */
 static void multiply(const product *p, int64_t begin, int64_t end) {
@@ -57,23 +62,22 @@ static void multiply(const product *p, int64_t begin, int64_t end) {
             const float *a = p->a + i * p->row;
             float *c = p->c + i * p->pitch + j * TILE;
             switch (rows) {
-            case 6:
-                tile(6, p->inner, a, p->row, p->step, b, c, p->pitch, p->add);
-                break;
-            case 5:
-                tile(5, p->inner, a, p->row, p->step, b, c, p->pitch, p->add);
-                break;
-            case 4:
-                tile(4, p->inner, a, p->row, p->step, b, c, p->pitch, p->add);
-                break;
-            case 3:
-                tile(3, p->inner, a, p->row, p->step, b, c, p->pitch, p->add);
-                break;
-            case 2:
-                tile(2, p->inner, a, p->row, p->step, b, c, p->pitch, p->add);
-                break;
-            default:
-                tile(1, p->inner, a, p->row, p->step, b, c, p->pitch, p->add);
+                TILE_OF(1)
+                TILE_OF(2)
+                TILE_OF(3)
+                TILE_OF(4)
+                TILE_OF(5)
+                TILE_OF(6)
+#if KOLO_VECTOR_BYTES == 64
+                TILE_OF(7)
+                TILE_OF(8)
+                TILE_OF(9)
+                TILE_OF(10)
+                TILE_OF(11)
+                TILE_OF(12)
+                TILE_OF(13)
+                TILE_OF(14)
+#endif
             }
         }
     }
