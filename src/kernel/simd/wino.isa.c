@@ -292,6 +292,11 @@ static void write_tiles(const kolo_simd_wino_job *job, int64_t first, int64_t co
 
 /* ---- filters ---- */
 
+/* Vectors of a panel that hold channels of y: the last panel may have one. */
+INLINE int vectors_of(const kolo_simd_wino_job *job, int64_t panel) {
+    return job->y.planes * job->y.inner - panel * P > VL ? 2 : 1;
+}
+
 /* VL lanes of one tap: zeros past the last. */
 INLINE vf load_lanes(const kolo_simd_wino_job *job, const float *w, int64_t lane) {
     const int32_t *at = job->lane_at + lane;
@@ -317,7 +322,7 @@ INLINE void read_filters_of(const kolo_simd_wino_job *job, const int taps, int64
     for (int64_t item = begin; item < end; item++) {
         int64_t panel = item / job->rows, row = item % job->rows;
         const float *w = job->weights + job->row_at[row];
-        UNROLL for (int z = 0; z < 2; z++) {
+        for (int z = 0; z < vectors_of(job, panel); z++) {
             vf half[WINDOW][MOST], g[MOST], p[WINDOW];
             UNROLL for (int j = 0; j < taps; j++) {
                 UNROLL for (int i = 0; i < taps; i++) {
@@ -342,7 +347,7 @@ INLINE void write_filters_of(const kolo_simd_wino_job *job, const int taps, int6
     for (int64_t item = begin; item < end; item++) {
         int64_t panel = item / job->rows, row = item % job->rows;
         float *w = job->out + job->row_at[row];
-        UNROLL for (int z = 0; z < 2; z++) {
+        for (int z = 0; z < vectors_of(job, panel); z++) {
             const float *from = job->filters + item * P + z * VL;
             vf half[MOST][WINDOW], p[WINDOW], g[MOST];
             UNROLL for (int j = 0; j < WINDOW; j++) {
@@ -386,70 +391,81 @@ static void write_filters(const void *arg, int part, int64_t begin, int64_t end)
 
 /* sums[r][P] (+)= sum over `depth` terms of a[r] b[P]. Forward: a are R tiles, whose channels lie
  * side by side in a panel's row and P to a panel; gradient: a are R channels of a panel's row, and
- * terms are rows. b: one row of P a term. */
+ * terms are rows. b: one row of P a term, of which Z vectors count. */
 INLINE void product(const float *a, int64_t panel, const float *b, int64_t depth, float *sums,
-                    bool more, const int R, const bool over_rows) {
+                    bool more, const int R, const int Z, const bool over_rows) {
     vf sum[MAX_R][2] = {0};
     if (more) {
         UNROLL for (int r = 0; r < R; r++) {
-            UNROLL for (int z = 0; z < 2; z++) sum[r][z] = load(sums + r * P + z * VL);
+            UNROLL for (int z = 0; z < Z; z++) sum[r][z] = load(sums + r * P + z * VL);
         }
     }
     int64_t step = over_rows ? depth : P;
     for (; depth > 0; depth -= step, a += panel) {
         int64_t terms = kolo_min_i64(step, depth);
         for (int64_t i = 0; i < terms; i++, b += P) {
-            vf right[2] = {load(b), load(b + VL)};
+            vf right[2];
+            UNROLL for (int z = 0; z < Z; z++) right[z] = load(b + z * VL);
             const float *left = over_rows ? a + i * P : a + i;
             UNROLL for (int r = 0; r < R; r++) {
                 vf value = splat(left[over_rows ? r : r * P]);
-                UNROLL for (int z = 0; z < 2; z++) sum[r][z] = mul_add(value, right[z], sum[r][z]);
+                UNROLL for (int z = 0; z < Z; z++) sum[r][z] = mul_add(value, right[z], sum[r][z]);
             }
         }
     }
     UNROLL for (int r = 0; r < R; r++) {
-        UNROLL for (int z = 0; z < 2; z++) store(sums + r * P + z * VL, sum[r][z]);
+        UNROLL for (int z = 0; z < Z; z++) store(sums + r * P + z * VL, sum[r][z]);
     }
 }
 
 typedef void (*product_loop)(const float *a, int64_t panel, const float *b, int64_t depth,
                              float *sums, bool more);
 
-#define PRODUCT(r)                                                                               \
-    static NOINLINE void channels_##r(const float *a, int64_t panel, const float *b,             \
-                                      int64_t depth, float *sums, bool more) {                   \
-        product(a, panel, b, depth, sums, more, r, false);                                       \
-    }                                                                                            \
-    static NOINLINE void tiles_##r(const float *a, int64_t panel, const float *b, int64_t depth, \
-                                   float *sums, bool more) {                                     \
-        product(a, panel, b, depth, sums, more, r, true);                                        \
+/* channels_R_Z, tiles_R_Z */
+#define PRODUCT(r, z)                                                                      \
+    static NOINLINE void channels_##r##_##z(const float *a, int64_t panel, const float *b, \
+                                            int64_t depth, float *sums, bool more) {       \
+        product(a, panel, b, depth, sums, more, r, z, false);                              \
+    }                                                                                      \
+    static NOINLINE void tiles_##r##_##z(const float *a, int64_t panel, const float *b,    \
+                                         int64_t depth, float *sums, bool more) {          \
+        product(a, panel, b, depth, sums, more, r, z, true);                               \
     }
-PRODUCT(1)
-PRODUCT(2)
-PRODUCT(3)
-PRODUCT(4)
-PRODUCT(5)
-PRODUCT(6)
+#define PRODUCTS(r) PRODUCT(r, 1) PRODUCT(r, 2)
+PRODUCTS(1)
+PRODUCTS(2)
+PRODUCTS(3)
+PRODUCTS(4)
+PRODUCTS(5)
+PRODUCTS(6)
+#define LOOPS_6(name, z) \
+    NULL, name##_1_##z, name##_2_##z, name##_3_##z, name##_4_##z, name##_5_##z, name##_6_##z
 #if KOLO_VECTOR_BYTES == 64
-PRODUCT(7)
-PRODUCT(8)
-PRODUCT(9)
-PRODUCT(10)
-PRODUCT(11)
-PRODUCT(12)
-PRODUCT(13)
-PRODUCT(14)
-#define LOOPS(name)                                                                           \
-    {                                                                                         \
-        NULL, name##_1, name##_2, name##_3, name##_4, name##_5, name##_6, name##_7, name##_8, \
-            name##_9, name##_10, name##_11, name##_12, name##_13, name##_14                   \
+PRODUCTS(7)
+PRODUCTS(8)
+PRODUCTS(9)
+PRODUCTS(10)
+PRODUCTS(11)
+PRODUCTS(12)
+PRODUCTS(13)
+PRODUCTS(14)
+#define LOOPS(name, z)                                                                            \
+    {                                                                                             \
+        LOOPS_6(name, z), name##_7_##z, name##_8_##z, name##_9_##z, name##_10_##z, name##_11_##z, \
+            name##_12_##z, name##_13_##z, name##_14_##z                                           \
     }
 #else
-#define LOOPS(name) \
-    { NULL, name##_1, name##_2, name##_3, name##_4, name##_5, name##_6 }
+#define LOOPS(name, z) \
+    { LOOPS_6(name, z) }
 #endif
-static const product_loop channel_loops[MAX_R + 1] = LOOPS(channels);
-static const product_loop tile_loops[MAX_R + 1] = LOOPS(tiles);
+/* By vectors that count, less one, and R. */
+static const product_loop channel_loops[2][MAX_R + 1] = {LOOPS(channels, 1), LOOPS(channels, 2)};
+static const product_loop tile_loops[2][MAX_R + 1] = {LOOPS(tiles, 1), LOOPS(tiles, 2)};
+
+INLINE const product_loop *loops_of(const kolo_simd_wino_job *job, int64_t panel,
+                                    const product_loop loops[2][MAX_R + 1]) {
+    return loops[vectors_of(job, panel) - 1];
+}
 
 static int64_t even_part(int64_t n, int64_t most) {
     int64_t parts = (n + most - 1) / most;
@@ -467,9 +483,10 @@ static void multiply(const kolo_simd_wino_job *job, int64_t count, const float *
                 const float *b =
                     job->filters + point * job->filter_stride + (panel * job->rows + c) * P;
                 float *sums = m + point * job->y_stride + panel * job->block * P;
+                const product_loop *loops = loops_of(job, panel, channel_loops);
                 for (int64_t t = 0; t < count; t += part) {
-                    channel_loops[kolo_min_i64(part, count - t)](a + t * P, job->block * P, b,
-                                                                 depth, sums + t * P, c > 0);
+                    loops[kolo_min_i64(part, count - t)](a + t * P, job->block * P, b, depth,
+                                                         sums + t * P, c > 0);
                 }
             }
         }
@@ -506,11 +523,12 @@ static void multiply_block(const void *arg, int part, int64_t begin, int64_t end
         const float *z =
             job->scratch + POINTS * job->x_stride + point * job->y_stride + panel * job->block * P;
         float *sums = job->filters + point * job->filter_stride + panel * job->rows * P;
+        const product_loop *loops = loops_of(job, panel, tile_loops);
         for (int64_t c = 0; c < job->rows; c += P) {
             int64_t here = kolo_min_i64(P, job->rows - c), step = even_part(here, MAX_R);
             for (int64_t r = 0; r < here; r += step) {
-                tile_loops[kolo_min_i64(step, here - r)](v + c * job->block + r, 0, z, job->count,
-                                                         sums + (c + r) * P, job->first > 0);
+                loops[kolo_min_i64(step, here - r)](v + c * job->block + r, 0, z, job->count,
+                                                    sums + (c + r) * P, job->first > 0);
             }
         }
     }
