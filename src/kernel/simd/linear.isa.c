@@ -12,16 +12,23 @@
 #include "kernel/simd/simd.h"
 
 enum {
-    ROWS = 4,        /* of x, in a tile of the forward product, */
-    LINES = 3,       /* and of w */
-    GROUP = 12,      /* lines that share a pass over x */
-    DEPTH = 32 * VL, /* columns of such a pass */
-    TERMS = 4,       /* lines of w that bwd_data adds at a time, */
-    WIDTH = 3 * VL,  /* and columns of them, in registers */
-    LINE = 16,       /* floats of a cache line */
+    ROWS = 4,                       /* of x, in a tile of the forward product, */
+    LINES = 3,                      /* and of w */
+    GROUP = 12,                     /* lines that share a pass over x */
+    DEPTH = VL > 8 ? 256 : 32 * VL, /* columns of such a pass, in a first cache */
+    TERMS = VL == 16 ? 8 : 4,       /* lines of w that bwd_data adds at a time, */
+    WIDTH = 3 * VL,                 /* and columns of them, in registers */
+    LINE = 16,                      /* floats of a cache line */
 };
 
 #define UNROLL _Pragma("GCC unroll 16")
+
+/* Makes v a register: of AVX-512's multiply-adds GCC lets each load its operand anew. */
+#if KOLO_VECTOR_BYTES == 64
+#define HOLD(v) __asm__("" : "+v"(v))
+#else
+#define HOLD(v) (void)(v)
+#endif
 
 /* The first n lanes, none where n is negative. */
 INLINE vf get(const float *p, int64_t n) {
@@ -61,6 +68,7 @@ INLINE void add_columns(const float *x, const float *const w[LINES], int64_t dep
         }
         UNROLL for (int r = 0; r < ROWS; r++) {
             vf row = load(x + r * DEPTH + k);
+            HOLD(row);
             UNROLL for (int l = 0; l < LINES; l++) sum[r][l] = mul_add(row, line[l], sum[r][l]);
         }
     }
@@ -88,7 +96,11 @@ static void add_group(const kolo_simd_linear_job *job, int64_t first, int64_t en
                 for (int l = 0; l < LINES; l++) {
                     w[l] = job->w + kolo_min_i64(o + l, end - 1) * job->inner + k;
                 }
-                add_columns(x, w, depth, n == 0, sum);
+                if (n == 0) {
+                    add_columns(x, w, depth, true, sum);
+                } else {
+                    add_columns(x, w, depth, false, sum);
+                }
             }
         }
     }
