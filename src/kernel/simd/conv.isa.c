@@ -12,16 +12,20 @@
  * across (kw, c), are summed over kh and o in a tile [P pixels][F vectors], then added to the
  * pixels of dx that they belong to.
  *
- * Strides and kernels that are compile-time numbers (plain planes, blocks of eight) let the
- * addresses of a tile be constants; 0 stands for what is known at run time only. */
+ * Strides and kernels that are compile-time numbers (plain planes, blocks of channels) let the
+ * addresses of a tile be constants; 0 stands for what is known at run time only. Tiles are sized by
+ * the registers: sixteen, 32 with AVX-512. */
 #include "kernel/simd/simd.h"
 #include "kernel/simd/vector.h"
 
 enum {
-    MAX_T1 = 7,                    /* pixels of a tile with one vector of channels */
-    MAX_T2 = VL == 16 ? 7 : 6,     /* with two */
-    MAX_P = 6,                     /* pixels of dy, and */
+    BLOCK = VL == 16 ? 16 : 8,     /* channels of a pixel, in the layout of blocks */
+    MAX_T1 = VL == 16 ? 14 : 7,    /* pixels of a tile with one vector of channels */
+    MAX_T2 = VL == 16 ? 14 : 6,    /* with two */
+    MAX_P = VL == 16 ? 12 : 6,     /* pixels of dy, and */
     MAX_F = 4,                     /* vectors of their products */
+    MAX_R = 8,                     /* rows and */
+    MAX_Q = 5,                     /* columns of kernels */
     MAX_SUMS = VL == 16 ? 24 : 12, /* sums that leave registers for operands */
 };
 
@@ -36,7 +40,7 @@ static int64_t even_part(int64_t n, int64_t most) {
 /* ---- vectors of output channels, in images of any kind ---- */
 
 /* Where one vector of channels begins in an image. A vector of 16 may lie in two blocks of eight;
- * the second half is NULL where the channels end. */
+ * the second half is -1 where the channels end. */
 typedef struct group {
     int64_t half[VL == 16 ? 2 : 1];
 } group;
@@ -51,11 +55,10 @@ static group group_at(const kolo_simd_image *v, int64_t c) {
 
 INLINE vf load_group(const float *pixel, group g) {
 #if KOLO_VECTOR_BYTES == 64
-    v8f half[2] = {load8(pixel + g.half[0]), {0}};
-    if (g.half[1] >= 0) half[1] = load8(pixel + g.half[1]);
-    vf v;
-    memcpy(&v, half, sizeof v);
-    return v;
+    if (g.half[1] == g.half[0] + 8) return load(pixel + g.half[0]);
+    __m512 low = _mm512_castps256_ps512((__m256)load8(pixel + g.half[0]));
+    v8f high = g.half[1] >= 0 ? load8(pixel + g.half[1]) : (v8f){0};
+    return (vf)_mm512_insertf32x8(low, (__m256)high, 1);
 #else
     return load(pixel + g.half[0]);
 #endif
@@ -63,10 +66,12 @@ INLINE vf load_group(const float *pixel, group g) {
 
 INLINE void store_group(float *pixel, group g, vf v) {
 #if KOLO_VECTOR_BYTES == 64
-    v8f half[2];
-    memcpy(half, &v, sizeof v);
-    store8(pixel + g.half[0], half[0]);
-    if (g.half[1] >= 0) store8(pixel + g.half[1], half[1]);
+    if (g.half[1] == g.half[0] + 8) {
+        store(pixel + g.half[0], v);
+        return;
+    }
+    store8(pixel + g.half[0], (v8f)_mm512_castps512_ps256((__m512)v));
+    if (g.half[1] >= 0) store8(pixel + g.half[1], (v8f)_mm512_extractf32x8_ps((__m512)v, 1));
 #else
     store(pixel + g.half[0], v);
 #endif
@@ -176,6 +181,15 @@ INLINE void forward_row(const kolo_simd_conv_job *job, const float *x, int64_t l
             TILE(5)
             TILE(6)
             TILE(7)
+#if KOLO_VECTOR_BYTES == 64
+            TILE(8)
+            TILE(9)
+            TILE(10)
+            TILE(11)
+            TILE(12)
+            TILE(13)
+            TILE(14)
+#endif
         }
         x += tile * job->stride_w * job->x.inner;
         y += tile * job->y.inner;
@@ -193,10 +207,10 @@ typedef void (*row_loop)(const kolo_simd_conv_job *job, const float *x, int64_t 
 FORWARD(1, 1, 5)
 FORWARD(1, 1, 3)
 FORWARD(1, 1, 0)
-FORWARD(1, 8, 0)
+FORWARD(1, BLOCK, 0)
 FORWARD(1, 0, 0)
 FORWARD(2, 1, 0)
-FORWARD(2, 8, 0)
+FORWARD(2, BLOCK, 0)
 FORWARD(2, 0, 0)
 
 static void forward_image(const kolo_simd_conv_job *job, const float *x, float *y, row_loop one,
@@ -217,9 +231,9 @@ static void forward(const void *arg, int part, int64_t begin, int64_t end) {
         int64_t kw = job->kernel_w;
         one = kw == 5 ? forward_1_1_5 : kw == 3 ? forward_1_1_3 : forward_1_1_0;
         two = forward_2_1_0;
-    } else if (job->stride_w == 1 && job->x.inner == 8) {
-        one = forward_1_8_0;
-        two = forward_2_8_0;
+    } else if (job->stride_w == 1 && job->x.inner == BLOCK) {
+        one = forward_1_BLOCK_0;
+        two = forward_2_BLOCK_0;
     }
     float *padded = job->scratch + part * job->part_stride;
     clear_margins(job, padded);
@@ -235,14 +249,12 @@ static void forward(const void *arg, int part, int64_t begin, int64_t end) {
  * from `lane` to the sums of the part. */
 INLINE void weights_tile(const kolo_simd_conv_job *job, const float *x, const float *dy,
                          int64_t first, int64_t kw, int64_t lane, float *sums, const int R,
-                         const int Q, const int Z, const int STEP) {
-    const int64_t step = STEP ? STEP : job->stride_w * job->x.inner;
-    const int64_t inner = STEP ? STEP : job->x.inner;
-    const int64_t dy_step = STEP ? 8 : job->y.inner;
+                         const int Q, const int Z) {
+    const int64_t inner = job->x.inner, step = job->stride_w * inner, dy_step = job->y.inner;
     const int64_t row = kolo_simd_padded_row(job);
-    const float *from[8];
+    const float *from[MAX_R];
     group g[2];
-    vf sum[8][5][2] = {0};
+    vf sum[MAX_R][MAX_Q][2] = {0};
     UNROLL for (int r = 0; r < R; r++) {
         int64_t c = (first + r) / job->kernel_h, kh = (first + r) % job->kernel_h;
         from[r] = x + padded_channel(job, c) + kh * row + kw * inner;
@@ -273,77 +285,78 @@ INLINE void weights_tile(const kolo_simd_conv_job *job, const float *x, const fl
     }
 }
 
-/* All rows for Q columns and Z vectors, as many rows at once as registers hold. */
-INLINE void weights_rows(const kolo_simd_conv_job *job, const float *x, const float *dy, int64_t kw,
-                         int64_t lane, float *sums, const int Q, const int Z, const int STEP) {
-    const int R = MAX_SUMS / (Q * Z) < 8 ? MAX_SUMS / (Q * Z) : 8;
-    int64_t rows = job->x.c * job->kernel_h, r = 0;
-    for (; r + R <= rows; r += R) {
-        weights_tile(job, x, dy, r, kw, lane, sums, R, Q, Z, STEP);
-    }
-    for (; r < rows; r++) weights_tile(job, x, dy, r, kw, lane, sums, 1, Q, Z, STEP);
-}
+#define WEIGHTS_ROWS(r)                                                         \
+    case r:                                                                     \
+        if ((r) <= most) weights_tile(job, x, dy, at, kw, lane, sums, r, Q, Z); \
+        break;
 
-INLINE void weights_columns(const kolo_simd_conv_job *job, const float *x, const float *dy,
-                            int64_t lane, float *sums, const int Z, const int STEP) {
-    int64_t most = even_part(job->kernel_w, 5);
-    for (int64_t kw = 0; kw < job->kernel_w; kw += most) {
-        switch (kolo_min_i64(most, job->kernel_w - kw)) {
-        case 1:
-            weights_rows(job, x, dy, kw, lane, sums, 1, Z, STEP);
-            break;
-        case 2:
-            weights_rows(job, x, dy, kw, lane, sums, 2, Z, STEP);
-            break;
-        case 3:
-            weights_rows(job, x, dy, kw, lane, sums, 3, Z, STEP);
-            break;
-        case 4:
-            weights_rows(job, x, dy, kw, lane, sums, 4, Z, STEP);
-            break;
-        case 5:
-            weights_rows(job, x, dy, kw, lane, sums, 5, Z, STEP);
-            break;
+/* All rows for Q columns and Z vectors, in tiles of nearly one height. */
+INLINE void weights_rows(const kolo_simd_conv_job *job, const float *x, const float *dy, int64_t kw,
+                         int64_t lane, float *sums, const int Q, const int Z) {
+    const int most = MAX_SUMS / (Q * Z) < MAX_R ? MAX_SUMS / (Q * Z) : MAX_R;
+    int64_t rows = job->x.c * job->kernel_h, tile = even_part(rows, most);
+    for (int64_t at = 0; at < rows; at += tile) {
+        switch (kolo_min_i64(tile, rows - at)) {
+            WEIGHTS_ROWS(1)
+            WEIGHTS_ROWS(2)
+            WEIGHTS_ROWS(3)
+            WEIGHTS_ROWS(4)
+            WEIGHTS_ROWS(5)
+            WEIGHTS_ROWS(6)
+            WEIGHTS_ROWS(7)
+            WEIGHTS_ROWS(8)
         }
     }
 }
 
-typedef void (*weights_loop)(const kolo_simd_conv_job *job, const float *x, const float *dy,
-                             int64_t lane, float *sums);
+typedef void (*columns_loop)(const kolo_simd_conv_job *job, const float *x, const float *dy,
+                             int64_t kw, int64_t lane, float *sums);
 
-/* weights_Z_STEP */
-#define WEIGHTS(z, step)                                                                     \
-    static NOINLINE void weights_##z##_##step(const kolo_simd_conv_job *job, const float *x, \
-                                              const float *dy, int64_t lane, float *sums) {  \
-        weights_columns(job, x, dy, lane, sums, z, step);                                    \
+/* weights_Q_Z */
+#define WEIGHTS(q, z)                                                                     \
+    static NOINLINE void weights_##q##_##z(const kolo_simd_conv_job *job, const float *x, \
+                                           const float *dy, int64_t kw, int64_t lane,     \
+                                           float *sums) {                                 \
+        weights_rows(job, x, dy, kw, lane, sums, q, z);                                   \
     }
 WEIGHTS(1, 1)
-WEIGHTS(1, 8)
-WEIGHTS(1, 0)
 WEIGHTS(2, 1)
-WEIGHTS(2, 8)
-WEIGHTS(2, 0)
+WEIGHTS(3, 1)
+WEIGHTS(4, 1)
+WEIGHTS(5, 1)
+WEIGHTS(1, 2)
+WEIGHTS(2, 2)
+WEIGHTS(3, 2)
+WEIGHTS(4, 2)
+WEIGHTS(5, 2)
+
+/* All columns and lanes of one image. */
+static void weights_image(const kolo_simd_conv_job *job, const float *x, const float *dy,
+                          float *sums) {
+    static const columns_loop loops[2][MAX_Q] = {
+        {weights_1_1, weights_2_1, weights_3_1, weights_4_1, weights_5_1},
+        {weights_1_2, weights_2_2, weights_3_2, weights_4_2, weights_5_2},
+    };
+    int64_t most = even_part(job->kernel_w, MAX_Q);
+    for (int64_t lane = 0; lane < job->lanes; lane += 2 * VL) {
+        const columns_loop *of_lane = loops[lane + VL < job->lanes];
+        for (int64_t kw = 0; kw < job->kernel_w; kw += most) {
+            int64_t columns = kolo_min_i64(most, job->kernel_w - kw);
+            of_lane[columns - 1](job, x, dy, kw, lane, sums);
+        }
+    }
+}
 
 static void bwd_weights(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_conv_job *job = arg;
     int64_t count = job->x.c * job->kernel_h * job->kernel_w * job->lanes;
     float *padded = job->scratch + part * job->part_stride, *sums = job->out + part * count;
-    weights_loop one = weights_1_0, two = weights_2_0;
-    if (job->stride_w == 1 && job->y.inner == 8 && job->x.inner == 1) {
-        one = weights_1_1;
-        two = weights_2_1;
-    } else if (job->stride_w == 1 && job->y.inner == 8 && job->x.inner == 8) {
-        one = weights_1_8;
-        two = weights_2_8;
-    }
     memset(sums, 0, sizeof(float) * (size_t)count);
     clear_margins(job, padded);
     for (int64_t n = begin; n < end; n++) {
         const float *x = with_margins(job, job->in_x + n * kolo_simd_image_size(&job->x), padded);
         const float *dy = job->in_dy + n * kolo_simd_image_size(&job->y);
-        int64_t lane = 0;
-        for (; lane + 2 * VL <= job->lanes; lane += 2 * VL) two(job, x, dy, lane, sums);
-        if (lane < job->lanes) one(job, x, dy, lane, sums);
+        weights_image(job, x, dy, sums);
     }
 }
 
@@ -386,9 +399,9 @@ INLINE void products_tile(const kolo_simd_conv_job *job, const dy_rows *rows, in
     }
 }
 
-#define PRODUCTS(p)                                                 \
-    case p:                                                         \
-        products_tile(job, rows, ow, vector, products, p, F, STEP); \
+#define PRODUCTS(p)                                                                  \
+    case p:                                                                          \
+        if ((p) <= most) products_tile(job, rows, ow, vector, products, p, F, STEP); \
         break;
 
 /* F vectors of the products of each pixel. */
@@ -398,7 +411,20 @@ INLINE void products_row(const kolo_simd_conv_job *job, const dy_rows *rows, int
     int64_t tile = even_part(job->y.w, most);
     for (int64_t ow = 0; ow < job->y.w; ow += tile) {
         switch (kolo_min_i64(tile, job->y.w - ow)) {
-            PRODUCTS(1) PRODUCTS(2) PRODUCTS(3) PRODUCTS(4) PRODUCTS(5) PRODUCTS(6)
+            PRODUCTS(1)
+            PRODUCTS(2)
+            PRODUCTS(3)
+            PRODUCTS(4)
+            PRODUCTS(5)
+            PRODUCTS(6)
+#if KOLO_VECTOR_BYTES == 64
+            PRODUCTS(7)
+            PRODUCTS(8)
+            PRODUCTS(9)
+            PRODUCTS(10)
+            PRODUCTS(11)
+            PRODUCTS(12)
+#endif
         }
     }
 }
@@ -412,10 +438,10 @@ typedef void (*products_loop)(const kolo_simd_conv_job *job, const dy_rows *rows
                                                int64_t vector, float *products) {                  \
         products_row(job, rows, vector, products, f, step);                                        \
     }
-PRODUCTS_ROW(1, 8)
-PRODUCTS_ROW(2, 8)
-PRODUCTS_ROW(3, 8)
-PRODUCTS_ROW(4, 8)
+PRODUCTS_ROW(1, BLOCK)
+PRODUCTS_ROW(2, BLOCK)
+PRODUCTS_ROW(3, BLOCK)
+PRODUCTS_ROW(4, BLOCK)
 PRODUCTS_ROW(1, 0)
 PRODUCTS_ROW(2, 0)
 PRODUCTS_ROW(3, 0)
@@ -424,12 +450,12 @@ PRODUCTS_ROW(4, 0)
 static void all_products(const kolo_simd_conv_job *job, const dy_rows *rows, float *products) {
     static const products_loop loops[2][MAX_F] = {
         {products_1_0, products_2_0, products_3_0, products_4_0},
-        {products_1_8, products_2_8, products_3_8, products_4_8},
+        {products_1_BLOCK, products_2_BLOCK, products_3_BLOCK, products_4_BLOCK},
     };
     int64_t vectors = job->lanes / VL, most = even_part(vectors, MAX_F);
     for (int64_t vector = 0; vector < vectors; vector += most) {
         int64_t count = kolo_min_i64(most, vectors - vector);
-        loops[job->y.inner == 8][count - 1](job, rows, vector, products);
+        loops[job->y.inner == BLOCK][count - 1](job, rows, vector, products);
     }
 }
 
