@@ -186,14 +186,15 @@ INLINE void transform_tile(const float *image, const kolo_simd_image *v, square 
  * first panel. */
 INLINE void transform_square(const float *image, const kolo_simd_image *v, square s, const int tile,
                              const bool whole, float *to, int64_t rows, int64_t point_stride) {
-    int64_t channels = v->planes * v->inner;
-    for (int64_t c = 0; c < channels; c += VL) {
-        float *at = to + c / P * rows * P + c % P;
-        const float *from = image + kolo_simd_channel(v, c);
-        if (tile == 0) {
-            transform_window(from, v, s, whole, at, point_stride);
-        } else {
-            transform_tile(from, v, s, tile, whole, at, point_stride);
+    int64_t channels = v->planes * v->inner, c = 0;
+    for (int64_t plane = 0; plane < v->planes; plane++, image += kolo_simd_plane_size(v)) {
+        for (int64_t i = 0; i < v->inner; i += VL, c += VL) {
+            float *at = to + c / P * rows * P + c % P;
+            if (tile == 0) {
+                transform_window(image + i, v, s, whole, at, point_stride);
+            } else {
+                transform_tile(image + i, v, s, tile, whole, at, point_stride);
+            }
         }
     }
     if (tile == 0 || channels % P == 0) return; /* lanes of windows are read one by one */
@@ -269,14 +270,16 @@ INLINE void write_vector(const kolo_simd_wino_job *job, const float *from, vf bi
 INLINE void write_tiles_of(const kolo_simd_wino_job *job, int64_t first, int64_t count,
                            const int tile, const float *m) {
     place at = place_of(job, first);
-    int64_t channels = job->y.planes * job->y.inner;
+    const kolo_simd_image *v = &job->y;
     for (int64_t i = 0; i < count; i++, next_place(job, &at)) {
-        float *image = job->out + at.n * kolo_simd_image_size(&job->y);
-        square s = square_of(&job->y, at.h * tile, at.w * tile, tile);
-        for (int64_t c = 0; c < channels; c += VL) {
-            const float *from = m + (c / P * job->block + i) * P + c % P;
-            write_vector(job, from, load(job->bias + c), s, tile,
-                         image + kolo_simd_channel(&job->y, c));
+        float *image = job->out + at.n * kolo_simd_image_size(v);
+        square s = square_of(v, at.h * tile, at.w * tile, tile);
+        for (int64_t plane = 0, c = 0; plane < v->planes; plane++) {
+            for (int64_t z = 0; z < v->inner; z += VL, c += VL) {
+                const float *from = m + (c / P * job->block + i) * P + c % P;
+                write_vector(job, from, load(job->bias + c), s, tile,
+                             image + plane * kolo_simd_plane_size(v) + z);
+            }
         }
     }
 }
