@@ -5,9 +5,22 @@
 #include "kernel/simd/vector.h"
 
 INLINE vf select(vi mask, vf a, vf b) { return (vf)((mask & (vi)a) | (~mask & (vi)b)); }
-INLINE vf larger(vf a, vf b) { return select(a > b, a, b); }
+
+#if KOLO_VECTOR_BYTES == 64 && defined(__AVX512F__)
+INLINE __mmask16 lanes_below(int64_t n) { return (__mmask16)((1U << n) - 1); }
 
 /* The first n < VL floats, zeros behind. */
+INLINE vf load_part(const float *p, int64_t n) {
+    return (vf)_mm512_maskz_loadu_ps(lanes_below(n), p);
+}
+INLINE void store_part(float *p, vf v, int64_t n) {
+    _mm512_mask_storeu_ps(p, lanes_below(n), (__m512)v);
+}
+
+INLINE float sum_lanes(vf v) { return _mm512_reduce_add_ps((__m512)v); }
+/* Of lanes that are numbers. */
+INLINE float largest_lane(vf v) { return _mm512_reduce_max_ps((__m512)v); }
+#else
 INLINE vf load_part(const float *p, int64_t n) {
     float lanes[VL] = {0};
     for (int64_t i = 0; i < n; i++) lanes[i] = p[i];
@@ -30,10 +43,14 @@ INLINE float sum_lanes(vf v) {
 INLINE float largest_lane(vf v) {
     float lanes[VL];
     store(lanes, v);
-    float largest = lanes[0];
-    for (int i = 1; i < VL; i++) largest = lanes[i] > largest ? lanes[i] : largest;
-    return largest;
+    for (int half = VL / 2; half > 0; half /= 2) {
+        for (int i = 0; i < half; i++) {
+            lanes[i] = lanes[i] > lanes[i + half] ? lanes[i] : lanes[i + half];
+        }
+    }
+    return lanes[0];
 }
+#endif
 
 /* e^x = 2^n e^r with n = round(x / ln 2) and |r| <= ln 2 / 2, where what Taylor's polynomial of
  * degree six leaves out, r^7 / 7!, is below 2^-23. Zero below -87, where a float's smallest normal
@@ -41,7 +58,7 @@ INLINE float largest_lane(vf v) {
 INLINE vf exponential(vf x) {
     const vf shift = splat(12582912.0f); /* 1.5 * 2^23: adding it rounds to an integer */
     vi vanishes = x < splat(-87.0f);
-    x = select(x > splat(88.0f), splat(88.0f), x);
+    x = smaller(splat(88.0f), x);
     vf t = mul_add(x, splat(1.44269504f), shift);
     vf n = t - shift;
     vf r = mul_add(n, splat(-0.693359375f), x); /* ln 2 in two parts */
@@ -90,7 +107,10 @@ INLINE float largest_in(const float *x, int64_t n) {
     if (n >= VL) {
         vf most = load(x);
         for (i = VL; i + VL <= n; i += VL) most = larger(load(x + i), most);
-        largest = largest_lane(most);
+        float lanes[VL];
+        store(lanes, most);
+        largest = lanes[0];
+        for (int k = 1; k < VL; k++) largest = lanes[k] > largest ? lanes[k] : largest;
     }
     for (; i < n; i++) largest = x[i] > largest ? x[i] : largest;
     return largest;

@@ -66,5 +66,27 @@ INLINE void stream_end(void) {
 #endif
 }
 
+/* a where it is larger (smaller) than b, else b: where either is no number, b. */
+INLINE vf larger(vf a, vf b) {
+#if KOLO_VECTOR_BYTES == 64 && defined(__AVX512F__)
+    return (vf)_mm512_max_ps((__m512)a, (__m512)b);
+#elif KOLO_VECTOR_BYTES == 32 && defined(__FMA__)
+    return (vf)_mm256_max_ps((__m256)a, (__m256)b);
+#else
+    vi mask = a > b;
+    return (vf)((mask & (vi)a) | (~mask & (vi)b));
+#endif
+}
+INLINE vf smaller(vf a, vf b) {
+#if KOLO_VECTOR_BYTES == 64 && defined(__AVX512F__)
+    return (vf)_mm512_min_ps((__m512)a, (__m512)b);
+#elif KOLO_VECTOR_BYTES == 32 && defined(__FMA__)
+    return (vf)_mm256_min_ps((__m256)a, (__m256)b);
+#else
+    vi mask = a < b;
+    return (vf)((mask & (vi)a) | (~mask & (vi)b));
+#endif
+}
+
 /* x where it is positive, else zero. */
-INLINE vf positive(vf x) { return (vf)((x > 0) & (vi)x); }
+INLINE vf positive(vf x) { return larger(x, (vf){0}); }
