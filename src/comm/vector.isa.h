@@ -28,14 +28,23 @@ VECTOR(u16h, uint16_t, V / 2); /* as many lanes as f32v */
 
 /* ---- f16 and bf16 to f32 and back, to nearest even ---- */
 
-static inline f32v bf16_widen(u16h h) { return (f32v)(__builtin_convertvector(h, u32v) << 16); }
+/* GCC makes two halves of what AVX-512 converts at once. */
+#if KOLO_VECTOR_BYTES == 64
+static inline u32v u16_widen(u16h h) { return (u32v)_mm512_cvtepu16_epi32((__m256i)h); }
+static inline u16h u16_narrow(u32v v) { return (u16h)_mm512_cvtepi32_epi16((__m512i)v); }
+#else
+static inline u32v u16_widen(u16h h) { return __builtin_convertvector(h, u32v); }
+static inline u16h u16_narrow(u32v v) { return __builtin_convertvector(v, u16h); }
+#endif
+
+static inline f32v bf16_widen(u16h h) { return (f32v)(u16_widen(h) << 16); }
 
 static inline u16h bf16_narrow(f32v f) {
     u32v bits = (u32v)f;
     u32v rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
     u32v quiet = (bits >> 16) | 0x40;
     u32v nan = (u32v)(f != f); /* NOLINT(misc-redundant-expression) */
-    return __builtin_convertvector((quiet & nan) | (rounded & ~nan), u16h);
+    return u16_narrow((quiet & nan) | (rounded & ~nan));
 }
 
 #if KOLO_VECTOR_BYTES == 64
