@@ -84,13 +84,11 @@ static kolo_status append(kolo_stream *s, const void *bytes, size_t n) {
     return KOLO_OK;
 }
 
-kolo_status kolo_stream_push(kolo_stream *s, const kolo_frame *frame, const void *body,
-                             size_t body_bytes, const void *tail) {
+kolo_status kolo_stream_push(kolo_stream *s, const kolo_frame *frame, const void *body) {
     if (s->closed || s->write_error) return KOLO_OK;
     size_t before = s->out_end - s->out_first;
     kolo_status status = append(s, frame, sizeof *frame);
-    if (status == KOLO_OK && body_bytes > 0) status = append(s, body, body_bytes);
-    if (status == KOLO_OK && tail) status = append(s, tail, frame->bytes - body_bytes);
+    if (status == KOLO_OK && frame->bytes > 0) status = append(s, body, frame->bytes);
     if (status != KOLO_OK) s->out_end = s->out_first + before; /* no half frames */
     return status;
 }

@@ -10,16 +10,15 @@
 #include "comm/transport.h"
 
 /* The one list of frame kinds: code, least and most bytes of its body. */
-#define KOLO_FRAME_LIST(X)                                                                    \
-    X(KOLO_FRAME_ANNOUNCE, sizeof(kolo_frame_call),                                           \
-      sizeof(kolo_frame_call) + KOLO_EAGER_BYTES) /* value: a word; then the eager payload */ \
-    X(KOLO_FRAME_PHASE, 0, 0)                     /* value: the phase */                      \
-    X(KOLO_FRAME_DATA, 0, KOLO_FRAME_DATA_MOST)   /* 0 bytes: an empty message */             \
-    X(KOLO_FRAME_TAKEN, 0, 0)                     /* value: bytes of data taken so far */     \
-    X(KOLO_FRAME_FINISHED, 0, 0)                  /* value: all below it are complete */      \
-    X(KOLO_FRAME_REPORT, 0, KOLO_REPORT_BYTES)    /* value: status; the text of a failure */  \
-    X(KOLO_FRAME_LEAVE, 0, 0)                     /* value: as FINISHED */                    \
-    X(KOLO_FRAME_BEAT, 0, 0)                      /* still here */
+#define KOLO_FRAME_LIST(X)                                                                       \
+    X(KOLO_FRAME_ANNOUNCE, sizeof(kolo_frame_call), sizeof(kolo_frame_call)) /* value: a word */ \
+    X(KOLO_FRAME_PHASE, 0, 0)                   /* value: the phase */                           \
+    X(KOLO_FRAME_DATA, 0, KOLO_FRAME_DATA_MOST) /* 0 bytes: an empty message */                  \
+    X(KOLO_FRAME_TAKEN, 0, 0)                   /* value: bytes of data taken so far */          \
+    X(KOLO_FRAME_FINISHED, 0, 0)                /* value: all below it are complete */           \
+    X(KOLO_FRAME_REPORT, 0, KOLO_REPORT_BYTES)  /* value: status; the text of a failure */       \
+    X(KOLO_FRAME_LEAVE, 0, 0)                   /* value: as FINISHED */                         \
+    X(KOLO_FRAME_BEAT, 0, 0)                    /* still here */
 
 typedef enum kolo_frame_kind {
 #define KOLO_FRAME_ENUM(code, least, most) code,
@@ -69,9 +68,8 @@ kolo_status kolo_stream_init(kolo_stream *s, int fd);
 /* A zeroed stream with fd -1 is allowed. */
 void kolo_stream_fini(kolo_stream *s);
 
-/* Queues a frame with a copy of its body; `tail` follows `body` when it is not NULL. NOMEM. */
-kolo_status kolo_stream_push(kolo_stream *s, const kolo_frame *frame, const void *body,
-                             size_t body_bytes, const void *tail);
+/* Queues a frame with a copy of its body, of frame->bytes. NOMEM. */
+kolo_status kolo_stream_push(kolo_stream *s, const kolo_frame *frame, const void *body);
 /* Queues a frame whose body stays where it is, until `data_left` is 0; which it must be now. */
 kolo_status kolo_stream_push_data(kolo_stream *s, const kolo_frame *frame, const void *data);
 /* Copies what is left of that body: its owner may go. Without memory the stream ends. */

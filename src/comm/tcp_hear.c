@@ -96,7 +96,6 @@ static kolo_status hear_call(kolo_tcp_transport *t, int peer, const kolo_frame *
     c->phase = 0;
     c->word = f->value;
     memcpy(&c->body, body, sizeof c->body);
-    memcpy(c->payload, body + sizeof c->body, f->bytes - sizeof c->body);
     return KOLO_OK;
 }
 

@@ -33,7 +33,6 @@ typedef struct kolo_tcp_call {
     bool made;
     uint64_t word;
     kolo_frame_call body;
-    char payload[KOLO_EAGER_BYTES];
 } kolo_tcp_call;
 
 typedef struct kolo_tcp_peer {
@@ -58,8 +57,7 @@ typedef struct kolo_tcp_transport {
     uint64_t finished, finished_told, settled;
     bool broken;
     kolo_tcp_aside *spare;
-    int *places; /* [wire->size]: the rank here of one of the whole group; -1: none */
-    char payloads[KOLO_FLIGHT_MAX][KOLO_EAGER_BYTES];
+    int *places;            /* [wire->size]: the rank here of one of the whole group; -1: none */
     kolo_tcp_peer *peers[]; /* NULL: reached otherwise */
 } kolo_tcp_transport;
 

@@ -40,21 +40,19 @@ static kolo_tcp_transport *tcp(kolo_transport *t) { return (kolo_tcp_transport *
 
 /* ---- saying something ---- */
 
-static kolo_status say(kolo_tcp_transport *t, int peer, kolo_frame frame, const void *body,
-                       size_t body_bytes, const void *tail) {
+static kolo_status say(kolo_tcp_transport *t, int peer, kolo_frame frame, const void *body) {
     const kolo_tcp_peer *p = t->peers[peer];
     if (t->parent && p->group == 0) return KOLO_OK; /* the group has not come about */
     frame.group = p->group;
-    return kolo_wire_say(t->wire, p->wire_rank, &frame, body, body_bytes, tail);
+    return kolo_wire_say(t->wire, p->wire_rank, &frame, body);
 }
 
 /* To all peers; the first failure, after having tried all. */
-static kolo_status say_to_all(kolo_tcp_transport *t, kolo_frame frame, const void *body,
-                              size_t body_bytes, const void *tail) {
+static kolo_status say_to_all(kolo_tcp_transport *t, kolo_frame frame, const void *body) {
     kolo_status status = KOLO_OK;
     for (int p = 0; p < t->base.size; p++) {
         if (!t->peers[p]) continue;
-        kolo_status said = say(t, p, frame, body, body_bytes, tail);
+        kolo_status said = say(t, p, frame, body);
         if (status == KOLO_OK) status = said;
     }
     return status;
@@ -91,7 +89,7 @@ static bool tcp_start(kolo_transport *base, uint64_t seq, void **payload) {
         kolo_tcp_give_back(t, c);
         *c = (kolo_tcp_channel){.seq = seq};
     }
-    *payload = t->payloads[seq % KOLO_FLIGHT_MAX];
+    *payload = NULL;
     return true;
 }
 
@@ -103,19 +101,15 @@ static void tcp_signal(kolo_transport *base, uint64_t seq, uint32_t phase,
     kolo_tcp_transport *t = tcp(base);
     if (phase > 0) {
         kolo_frame f = {.kind = KOLO_FRAME_PHASE, .seq = seq, .value = phase};
-        (void)say_to_all(t, f, NULL, 0, NULL);
+        (void)say_to_all(t, f, NULL);
         return;
     }
     kolo_frame_call body = {.call = *announcement};
     memcpy(body.title, title, strnlen(title, sizeof body.title));
     kolo_frame f = {.kind = KOLO_FRAME_ANNOUNCE, .bytes = sizeof body, .seq = seq};
-    uint64_t payload = announcement->count * kolo_dtype_bytes((kolo_dtype)announcement->dtype);
-    bool eager = announcement->scratch != 0 && payload <= KOLO_EAGER_BYTES;
-    if (eager) f.bytes += (uint32_t)payload;
-    const char *tail = eager ? t->payloads[seq % KOLO_FLIGHT_MAX] : NULL;
     for (int p = 0; p < base->size; p++) {
         if (words) f.value = words[p];
-        if (t->peers[p]) (void)say(t, p, f, &body, sizeof body, tail);
+        if (t->peers[p]) (void)say(t, p, f, &body);
     }
 }
 
@@ -132,8 +126,7 @@ static void tcp_finish(kolo_transport *base, uint64_t finished) {
     t->finished = finished;
     if (finished - t->finished_told < TELL_FINISHED) return;
     t->finished_told = finished;
-    (void)say_to_all(t, (kolo_frame){.kind = KOLO_FRAME_FINISHED, .value = finished}, NULL, 0,
-                     NULL);
+    (void)say_to_all(t, (kolo_frame){.kind = KOLO_FRAME_FINISHED, .value = finished}, NULL);
 }
 
 /* ---- messages ---- */
@@ -167,7 +160,7 @@ static kolo_status tell_taken(kolo_tcp_transport *t, kolo_tcp_channel *c, uint64
     if (c->taken - c->taken_told < TELL_TAKEN) return KOLO_OK;
     c->taken_told = c->taken;
     kolo_frame f = {.kind = KOLO_FRAME_TAKEN, .seq = seq, .value = c->taken};
-    return say(t, peer, f, NULL, 0, NULL);
+    return say(t, peer, f, NULL);
 }
 
 static kolo_status tcp_recv(kolo_transport *base, uint64_t seq, int peer, void *data, size_t bytes,
@@ -205,18 +198,12 @@ static kolo_status tcp_recv(kolo_transport *base, uint64_t seq, int peer, void *
     return tell_taken(t, c, seq, peer);
 }
 
-/* ---- memory: only the eager payloads that came with announcements ---- */
+/* ---- memory: nobody reaches another's ---- */
 
-static uint64_t tcp_handle(kolo_transport *base, const void *data, size_t bytes) {
-    uintptr_t first = (uintptr_t)tcp(base)->payloads, p = (uintptr_t)data;
-    bool inside = p >= first && p - first < sizeof tcp(base)->payloads;
-    return inside && bytes <= KOLO_EAGER_BYTES ? (p - first) / KOLO_EAGER_BYTES + 1 : 0;
-}
+static uint64_t tcp_handle(kolo_transport *base, const void *data, size_t bytes) { return 0; }
 
 static void *tcp_window(kolo_transport *base, int peer, uint64_t handle, size_t bytes) {
-    if (handle == 0 || handle > KOLO_FLIGHT_MAX || bytes > KOLO_EAGER_BYTES) return NULL;
-    if (peer == base->rank) return tcp(base)->payloads[handle - 1];
-    return tcp(base)->peers[peer]->calls[handle - 1].payload;
+    return NULL;
 }
 
 /* ---- health ---- */
@@ -261,7 +248,7 @@ static void tcp_report(kolo_transport *base, kolo_status status, const char *tex
     kolo_frame f = {.kind = KOLO_FRAME_REPORT,
                     .bytes = (uint32_t)strnlen(text, KOLO_REPORT_BYTES),
                     .value = status};
-    (void)say_to_all(t, f, text, f.bytes, NULL);
+    (void)say_to_all(t, f, text);
 }
 
 /* ---- the end ---- */
@@ -307,8 +294,7 @@ static void leave_family(kolo_tcp_transport *t) {
 static void tcp_destroy(kolo_transport *base) {
     kolo_tcp_transport *t = tcp(base);
     if (!t->broken) {
-        (void)say_to_all(t, (kolo_frame){.kind = KOLO_FRAME_LEAVE, .value = t->finished}, NULL, 0,
-                         NULL);
+        (void)say_to_all(t, (kolo_frame){.kind = KOLO_FRAME_LEAVE, .value = t->finished}, NULL);
     }
     if (t->parent) {
         leave_family(t);

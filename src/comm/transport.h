@@ -64,8 +64,8 @@ typedef struct kolo_sub_name {
 typedef struct kolo_transport_ops {
     const char *name;
     /* Announces collective `seq`; `*payload` is KOLO_EAGER_BYTES that the peers see with it and
-     * that the caller fills before the first `signal`. False while a peer may still look at the
-     * collective that had the same place. */
+     * that the caller fills before the first `signal`, NULL where there are no windows. False while
+     * a peer may still look at the collective that had the same place. */
     bool (*start)(kolo_transport *t, uint64_t seq, void **payload);
     /* Publishes the call with its first phase, 0, and every later phase. `words`, for a call
      * without payload, has one for each rank, which that rank sees with the call (in memory, in

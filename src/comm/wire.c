@@ -69,9 +69,8 @@ void kolo_wire_flush(kolo_wire *w, int peer) {
     (void)epoll_ctl(w->events, EPOLL_CTL_MOD, l->stream.fd, &event);
 }
 
-kolo_status kolo_wire_say(kolo_wire *w, int peer, const kolo_frame *frame, const void *body,
-                          size_t body_bytes, const void *tail) {
-    KOLO_TRY(kolo_stream_push(&w->links[peer]->stream, frame, body, body_bytes, tail));
+kolo_status kolo_wire_say(kolo_wire *w, int peer, const kolo_frame *frame, const void *body) {
+    KOLO_TRY(kolo_stream_push(&w->links[peer]->stream, frame, body));
     kolo_wire_flush(w, peer);
     return KOLO_OK;
 }
@@ -110,7 +109,7 @@ kolo_status kolo_wire_beat(kolo_wire *w) {
         if (!l || l->stream.closed) continue;
         if (late) l->stream.heard_ns = w->pumped_ns;
         if (w->pumped_ns - l->stream.said_ns < period_ns / 2) continue;
-        KOLO_TRY(kolo_wire_say(w, p, &(kolo_frame){.kind = KOLO_FRAME_BEAT}, NULL, 0, NULL));
+        KOLO_TRY(kolo_wire_say(w, p, &(kolo_frame){.kind = KOLO_FRAME_BEAT}, NULL));
     }
     return KOLO_OK;
 }

@@ -30,10 +30,8 @@ void kolo_wire_destroy(kolo_wire *wire);
 /* Takes over the connection to a peer, also on failure. NOMEM; IO. */
 kolo_status kolo_wire_attach(kolo_wire *wire, int peer, int fd);
 
-/* Queues a frame with a copy of its body (see kolo_stream_push), and writes what there is. NOMEM.
- */
-kolo_status kolo_wire_say(kolo_wire *wire, int peer, const kolo_frame *frame, const void *body,
-                          size_t body_bytes, const void *tail);
+/* Queues a frame with a copy of its body, of frame->bytes, and writes what there is. NOMEM. */
+kolo_status kolo_wire_say(kolo_wire *wire, int peer, const kolo_frame *frame, const void *body);
 /* Writes what there is to say, and asks to be told when the kernel takes more. */
 void kolo_wire_flush(kolo_wire *wire, int peer);
 /* Finds out which connections can be read and written, and writes. */
