@@ -57,6 +57,17 @@ set(KOLO_ISA_avx512 -DKOLO_VECTOR_BYTES=64 -mavx512f -mavx512bw -mavx512dq -mavx
 
 if(KOLO_FUZZ) # what is fuzzed reads files; instrumented vector code takes clang minutes to compile
   set(isa_options -O0 -fno-sanitize=all)
+elseif(KOLO_SANITIZE STREQUAL "address") # what a wild address does, the address sanitizer tells as well
+  set(isa_options -fno-sanitize=null,object-size,pointer-overflow)
+endif()
+
+# Sanitized builds are for the tests of this machine: what it cannot run is compiled, not instrumented.
+if(KOLO_SANITIZE AND "avx512" IN_LIST KOLO_ISA_LIST AND NOT CMAKE_CROSSCOMPILING)
+  include(CheckCSourceRuns)
+  check_c_source_runs("int main(void) { return !__builtin_cpu_supports(\"avx512f\"); }" KOLO_RUNS_AVX512)
+  if(NOT KOLO_RUNS_AVX512)
+    list(APPEND KOLO_ISA_avx512 -fno-sanitize=all)
+  endif()
 endif()
 
 # kolo_isa_sources(OBJECTS SOURCE): adds the copies of one *.isa.c to an object library. A copy is a
@@ -67,7 +78,7 @@ function(kolo_isa_sources objects source)
     string(REGEX REPLACE "\\.isa\\.c$" ".${isa}.c" copy ${PROJECT_BINARY_DIR}/isa/${path})
     file(CONFIGURE OUTPUT ${copy} CONTENT "#include \"${path}\"\n")
     set_source_files_properties(${copy} PROPERTIES
-      COMPILE_OPTIONS "${KOLO_ISA_${isa}};-DKOLO_ISA=${isa};${isa_options}")
+      COMPILE_OPTIONS "${isa_options};${KOLO_ISA_${isa}};-DKOLO_ISA=${isa}")
     target_sources(${objects} PRIVATE ${copy})
   endforeach()
 endfunction()
