@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { WORKERS = 3, DEADLINE_MS = 10000 };
+enum { WORKERS = 3 };
 
 /* A job under way; its output goes to the files "out" and "err". It dies with this test. */
 static kolo_process start_job(const char *arguments) {
@@ -22,8 +22,6 @@ static kolo_process start_job(const char *arguments) {
     snprintf(line, sizeof line, "exec '%s' %s >out 2>err", KOLO_COMMAND, arguments);
     return test_job_start((char *[]){"sh", "-c", line, NULL});
 }
-
-static kolo_exit end_job(kolo_process *job) { return test_job_end(job, DEADLINE_MS); }
 
 /* What the job said, but for the warning that there are more ranks than processors. */
 static char *errors(void) {
@@ -55,7 +53,7 @@ static int environment_of(long pid, const char *name) {
 static void await_ranks(const kolo_process *job, int workers, long *pids) {
     char path[64];
     snprintf(path, sizeof path, "/proc/%ld/task/%ld/children", (long)job->pid, (long)job->pid);
-    for (int tries = 0; tries < DEADLINE_MS; tries++, poll(NULL, 0, 1)) {
+    for (int64_t hangs = test_hangs_ns(); kolo_now_ns() < hangs; poll(NULL, 0, 1)) {
         char *text, *metrics;
         size_t bytes;
         int n = 0;
@@ -80,9 +78,8 @@ static void await_ranks(const kolo_process *job, int workers, long *pids) {
 static void assert_gone(long pid) {
     char path[64];
     snprintf(path, sizeof path, "/proc/%ld", pid);
-    for (int tries = 0; tries < DEADLINE_MS; tries++) {
+    for (int64_t hangs = test_hangs_ns(); kolo_now_ns() < hangs; poll(NULL, 0, 1)) {
         if (access(path, F_OK) != 0) return;
-        poll(NULL, 0, 1);
     }
     fail_msg("process %ld is still there", pid);
 }
@@ -118,7 +115,7 @@ static void a_killed_rank_is_named_and_the_job_ends(void **state) {
         long pids[WORKERS];
         kolo_process job = start_training(pids);
         kill((pid_t)pids[victim], SIGKILL);
-        kolo_exit how = end_job(&job);
+        kolo_exit how = test_job_end(&job);
         assert_int_equal(how.code, 1);
         char expected[128];
         snprintf(expected, sizeof expected,
@@ -143,7 +140,7 @@ static void a_rank_that_hangs_ends_the_job_at_the_deadline(void **state) {
                   "--epochs 100000 --no-eval --out run --progress none --timeout 4");
     await_ranks(&job, WORKERS, pids);
     kill((pid_t)pids[1], SIGSTOP);
-    assert_int_equal(end_job(&job).code, 1);
+    assert_int_equal(test_job_end(&job).code, 1);
     char *err = errors();
     assert_memory_equal(err, "kolo: ", 6);
     assert_ptr_equal(strchr(err, '\n'), err + strlen(err) - 1);
@@ -157,7 +154,7 @@ static void an_interrupt_ends_the_job(void **state) {
     long pids[WORKERS];
     kolo_process job = start_training(pids);
     kolo_process_signal(&job, SIGINT, false);
-    assert_int_equal(end_job(&job).code, 128 + SIGINT);
+    assert_int_equal(test_job_end(&job).code, 128 + SIGINT);
     char *err = errors();
     assert_string_equal(err, "kolo: stopped by signal 2 (Interrupt); the job ends\n");
     kolo_free(err);
@@ -170,12 +167,13 @@ static void alone_an_interrupt_is_said_too(void **state) {
         start_job("train --model mlp --data synthetic --steps 100000000 --out run --progress none");
     char *metrics;
     size_t bytes = 0;
-    for (int tries = 0; bytes == 0 && tries < DEADLINE_MS; tries++, poll(NULL, 0, 1)) {
+    for (int64_t hangs = test_hangs_ns(); bytes == 0; poll(NULL, 0, 1)) {
+        assert_true(kolo_now_ns() < hangs);
         if (kolo_file_read("run/metrics.jsonl", 1 << 20, &metrics, &bytes) != KOLO_OK) continue;
         kolo_free(metrics);
     }
     kolo_process_signal(&job, SIGINT, false);
-    kolo_exit how = end_job(&job);
+    kolo_exit how = test_job_end(&job);
     char *err = test_contents("err");
     assert_string_equal(err, "kolo: stopped by signal 2 (Interrupt); the job ends\n");
     assert_int_equal(how.code, 128 + SIGINT);
@@ -208,7 +206,7 @@ static void ranks_have_processors_of_their_own(void **state) {
         processors_of(pids[1], second);
         assert_int_equal(strcmp(first, second) != 0, bind);
         kolo_process_signal(&job, SIGINT, false);
-        end_job(&job);
+        test_job_end(&job);
         forget_run();
     }
 }
@@ -217,19 +215,19 @@ static void a_killed_launcher_leaves_nothing(void **state) {
     long pids[WORKERS];
     kolo_process job = start_training(pids);
     kolo_process_signal(&job, SIGKILL, false);
-    assert_int_equal(end_job(&job).signal, SIGKILL);
+    assert_int_equal(test_job_end(&job).signal, SIGKILL);
     for (int r = 0; r < WORKERS; r++) {
         /* Orphans are reaped by whoever adopts them, or stay as zombies where nobody does. */
         char path[64], state_line[256] = "";
         snprintf(path, sizeof path, "/proc/%ld/stat", pids[r]);
-        for (int tries = 0; tries < DEADLINE_MS; tries++, poll(NULL, 0, 1)) {
+        for (int64_t hangs = test_hangs_ns();; poll(NULL, 0, 1)) {
             FILE *file = fopen(path, "r");
             if (!file) break;
             char *got = fgets(state_line, sizeof state_line, file);
             fclose(file);
             char *after = got ? strrchr(state_line, ')') : NULL;
             if (!after || after[2] == 'Z' || after[2] == 'X') break;
-            assert_true(tries < DEADLINE_MS - 1);
+            assert_true(kolo_now_ns() < hangs);
         }
     }
     forget_run();
@@ -251,7 +249,7 @@ static void what_all_ranks_meet_is_said_once(void **state) {
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         kolo_process job = start_job(cases[i].arguments);
-        assert_int_equal(end_job(&job).code, cases[i].code);
+        assert_int_equal(test_job_end(&job).code, cases[i].code);
         char *err = errors();
         assert_string_equal(err, cases[i].text);
         kolo_free(err);
@@ -262,14 +260,14 @@ static void a_foreign_launcher_must_agree_on_the_workers(void **state) {
     kolo_process job = start_job("run -n 2 -- '" KOLO_COMMAND
                                  "' train --model mlp --data synthetic --steps 2 --batch 8 "
                                  "--no-eval --workers 3 --progress none");
-    assert_int_equal(end_job(&job).code, 1);
+    assert_int_equal(test_job_end(&job).code, 1);
     char *err = errors();
     assert_non_null(strstr(err, "--workers 3, but the launcher started 2: leave --workers out"));
     kolo_free(err);
     job = start_job("run -n 2 -- '" KOLO_COMMAND
                     "' train --model mlp --data synthetic --steps 2 --batch 8 --no-eval "
                     "--progress none");
-    assert_int_equal(end_job(&job).code, 0);
+    assert_int_equal(test_job_end(&job).code, 0);
     char *out = test_contents("out");
     assert_non_null(strstr(out, "[0] workers           2, threads"));
     assert_null(strstr(out, "[1]"));

@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MAX_RANKS = 4, DEADLINE_MS = 10000 };
+enum { MAX_RANKS = 4 };
 
 static int enter_folder(void **state) {
     unsetenv("OMP_NUM_THREADS");
@@ -32,11 +32,9 @@ static kolo_process start_job(int n, const char *script) {
                                      KOLO_COMMAND, ranks, (char *)(uintptr_t)script, NULL});
 }
 
-static kolo_exit end_job(kolo_process *job) { return test_job_end(job, DEADLINE_MS); }
-
 static kolo_exit run_job(int n, const char *script) {
     kolo_process job = start_job(n, script);
-    return end_job(&job);
+    return test_job_end(&job);
 }
 
 static void assert_contains(const char *path, const char *part) {
@@ -47,7 +45,7 @@ static void assert_contains(const char *path, const char *part) {
 
 /* Waits for a file with a number in it, and gives the number. */
 static long number_in(const char *path) {
-    for (int tries = 0; tries < DEADLINE_MS; tries++) {
+    for (int64_t hangs = test_hangs_ns(); kolo_now_ns() < hangs; poll(NULL, 0, 1)) {
         FILE *file = fopen(path, "r");
         char line[32] = "";
         if (file) {
@@ -55,7 +53,6 @@ static long number_in(const char *path) {
             fclose(file);
             if (whole) return strtol(line, NULL, 10);
         }
-        poll(NULL, 0, 1);
     }
     fail_msg("no number in %s", path);
     return 0;
@@ -74,9 +71,8 @@ static char state_of(long pid) {
 }
 
 static void await_state(long pid, const char *states) {
-    for (int tries = 0; tries < DEADLINE_MS; tries++) {
+    for (int64_t hangs = test_hangs_ns(); kolo_now_ns() < hangs; poll(NULL, 0, 1)) {
         if (strchr(states, state_of(pid))) return;
-        poll(NULL, 0, 1);
     }
     fail_msg("process %ld is in state %c, not one of %s", pid, state_of(pid), states);
 }
@@ -269,7 +265,7 @@ static void a_killed_rank_is_named_and_ends_the_job(void **state) {
     long pids[MAX_RANKS];
     kolo_process job = start_sleepers(3, sleepers, pids);
     kill((pid_t)pids[1], SIGKILL);
-    kolo_exit how = end_job(&job);
+    kolo_exit how = test_job_end(&job);
     assert_int_equal(how.code, 1);
     char expected[128];
     snprintf(expected, sizeof expected,
@@ -285,7 +281,7 @@ static void an_exit_status_is_named_and_ends_the_job(void **state) {
     kolo_process job = start_sleepers(
         3, "echo $$ >pid.$RANK; [ $RANK = 2 ] && { echo last words; exit 3; }; exec sleep 1000",
         pids);
-    assert_int_equal(end_job(&job).code, 1);
+    assert_int_equal(test_job_end(&job).code, 1);
     char expected[128];
     snprintf(expected, sizeof expected,
              "kolo: rank 2 (pid %ld) exited with status 3; the job ends\n", pids[2]);
@@ -307,7 +303,7 @@ static void the_first_cause_is_named(void **state) {
                        "while kill -0 $other 2>/dev/null; do sleep 0.01; done; exit 5",
                        pids);
     kill((pid_t)pids[1], SIGTERM);
-    assert_int_equal(end_job(&job).code, 1);
+    assert_int_equal(test_job_end(&job).code, 1);
     assert_contains("err", "kolo: rank 1 ");
     assert_contains("err", "was killed by signal 15 (Terminated)");
 }
@@ -319,7 +315,7 @@ static void ranks_that_ignore_requests_are_killed(void **state) {
         "trap '' TERM INT; echo $$ >pid.$RANK; [ $RANK = 1 ] && { sleep 0.1; exit 1; }; "
         "while :; do sleep 0.1; done",
         pids);
-    assert_int_equal(end_job(&job).code, 1);
+    assert_int_equal(test_job_end(&job).code, 1);
     assert_contains("err", "exited with status 1; the job ends");
     assert_all_gone(pids, 2);
 }
@@ -339,7 +335,7 @@ static void signals_to_the_launcher_end_the_job(void **state) {
         long pids[MAX_RANKS];
         kolo_process job = start_sleepers(2, sleepers, pids);
         kolo_process_signal(&job, signals[i], false);
-        kolo_exit how = end_job(&job);
+        kolo_exit how = test_job_end(&job);
         assert_int_equal(how.signal, 0);
         assert_int_equal(how.code, 128 + signals[i]);
         assert_contains("err", "kolo: stopped by signal");
@@ -356,7 +352,7 @@ static void an_ignored_hangup_stays_ignored(void **state) {
                                                  KOLO_COMMAND, NULL});
     (void)number_in("begun");
     kolo_process_signal(&job, SIGHUP, false);
-    assert_int_equal(end_job(&job).code, 0);
+    assert_int_equal(test_job_end(&job).code, 0);
 }
 
 static void a_stopped_job_goes_on(void **state) {
@@ -370,7 +366,7 @@ static void a_stopped_job_goes_on(void **state) {
     await_state(pids[0], "SR");
     await_state(pids[1], "SR");
     kolo_process_signal(&job, SIGINT, false);
-    assert_int_equal(end_job(&job).code, 128 + SIGINT);
+    assert_int_equal(test_job_end(&job).code, 128 + SIGINT);
     assert_all_gone(pids, 2);
 }
 
@@ -378,7 +374,7 @@ static void a_killed_launcher_leaves_no_ranks(void **state) {
     long pids[MAX_RANKS];
     kolo_process job = start_sleepers(4, sleepers, pids);
     kolo_process_signal(&job, SIGKILL, false);
-    assert_int_equal(end_job(&job).signal, SIGKILL);
+    assert_int_equal(test_job_end(&job).signal, SIGKILL);
     assert_all_gone(pids, 4);
 }
 
@@ -387,7 +383,7 @@ static void a_killed_launcher_leaves_nothing_of_its_ranks(void **state) {
     long pids[MAX_RANKS];
     kolo_process job = start_sleepers(2, "sleep 1000 & echo $! >pid.$RANK; wait", pids);
     kolo_process_signal(&job, SIGKILL, false);
-    assert_int_equal(end_job(&job).signal, SIGKILL);
+    assert_int_equal(test_job_end(&job).signal, SIGKILL);
     assert_all_gone(pids, 2);
 }
 
@@ -396,11 +392,11 @@ static void a_killed_launcher_leaves_nothing_of_its_ranks(void **state) {
 static void a_rank_that_ends_before_it_joins_is_noticed(void **state) {
     kolo_process job =
         start_job(2, "[ $RANK = 1 ] && exit 0; exec '" KOLO_COMMAND "' bench allreduce --sizes 8");
-    assert_int_equal(end_job(&job).code, 1);
+    assert_int_equal(test_job_end(&job).code, 1);
     assert_contains("err", "rank 1 has ended (exit status 0) without joining the group");
     job =
         start_job(2, "[ $RANK = 0 ] && exit 0; exec '" KOLO_COMMAND "' bench allreduce --sizes 8");
-    assert_int_equal(end_job(&job).code, 1);
+    assert_int_equal(test_job_end(&job).code, 1);
     assert_contains("err", "rank 0 has ended (exit status 0) without forming the group");
 }
 

@@ -220,7 +220,7 @@ static void train(const char *launcher, const char *how, char hash[64]) {
              "--json result.json >out 2>err",
              launcher, KOLO_COMMAND, how);
     kolo_process job = test_job_start((char *[]){"sh", "-c", line, NULL});
-    kolo_exit ended = test_job_end(&job, 60000);
+    kolo_exit ended = test_job_end(&job);
     if (ended.code != 0) fail_msg("%s: %s", launcher, test_contents("err"));
     char *text = test_contents("result.json"), *at = strstr(text, "parameter_hash");
     assert_non_null(at);

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+enum { HANGS_MS = 100000 };
+
 static char folder[64];
 
 int test_folder_enter(void **state) {
@@ -43,9 +45,11 @@ kolo_process test_job_start(char *const *argv) {
     return job;
 }
 
-kolo_exit test_job_end(kolo_process *job, int deadline_ms) {
+int64_t test_hangs_ns(void) { return kolo_now_ns() + HANGS_MS * INT64_C(1000000); }
+
+kolo_exit test_job_end(kolo_process *job) {
     kolo_exit how = {0};
-    kolo_status status = kolo_process_wait(job, deadline_ms, &how);
+    kolo_status status = kolo_process_wait(job, HANGS_MS, &how);
     if (status != KOLO_OK) kolo_process_signal(job, SIGKILL, false);
     assert_int_equal(status, KOLO_OK);
     kolo_process_fini(job);

@@ -12,5 +12,9 @@ char *test_contents(const char *path);
 
 /* Starts a program, in a process group of its own, that dies with this test. */
 kolo_process test_job_start(char *const *argv);
-/* Waits for a job, which must end within `deadline_ms`, and frees it. */
-kolo_exit test_job_end(kolo_process *job, int deadline_ms);
+/* Waits for a job, which must end before it counts as hanging, and frees it. */
+kolo_exit test_job_end(kolo_process *job);
+
+/* When what begins now counts as hanging: on kolo_now_ns()'s clock, so late that a slow or crowded
+ * machine never gets there, which tells nothing, and a job that waits for ever does. */
+int64_t test_hangs_ns(void);
