@@ -2,13 +2,13 @@
  * tail of a loop, give the same bits. Sums run over a fixed
  * number of lanes for the same reason. */
 #include "base/bf16.h"
+#include "kernel/simd/math.h"
 #include "kernel/simd/simd.h"
-#include "kernel/simd/vector.h"
 
 #include <math.h>
 
 /* An output may lie on an input, which keeps the compiler from making vectors by itself. One vector
- * of the op at a time, the last by way of a padded copy. */
+ * of the op at a time. */
 typedef enum pair_kind { RELU, RELU_BWD, RELU_BWD_OF_TWO, ADD, ADD_RELU } pair_kind;
 
 INLINE vf pair_vector(pair_kind kind, vf a, vf b, vf c) {
@@ -29,20 +29,17 @@ INLINE vf pair_vector(pair_kind kind, vf a, vf b, vf c) {
 
 INLINE void pair(pair_kind kind, const kolo_simd_pair_job *job, int64_t begin, int64_t end) {
     bool two = kind != RELU, three = kind == RELU_BWD_OF_TWO;
+    const float *in_a = job->a, *in_b = job->b, *in_c = job->c;
+    float *out = job->out;
     const vf none = {0};
     int64_t i = begin;
     for (; i + VL <= end; i += VL) {
-        vf b = two ? load(job->b + i) : none, c = three ? load(job->c + i) : none;
-        store(job->out + i, pair_vector(kind, load(job->a + i), b, c));
+        vf b = two ? load(in_b + i) : none, c = three ? load(in_c + i) : none;
+        store(out + i, pair_vector(kind, load(in_a + i), b, c));
     }
-    if (i == end) return;
-    size_t rest = sizeof(float) * (size_t)(end - i);
-    float last[4][VL] = {{0}};
-    memcpy(last[0], job->a + i, rest);
-    if (two) memcpy(last[1], job->b + i, rest);
-    if (three) memcpy(last[2], job->c + i, rest);
-    store(last[3], pair_vector(kind, load(last[0]), load(last[1]), load(last[2])));
-    memcpy(job->out + i, last[3], rest);
+    int64_t n = end - i;
+    vf b = two ? load_part(in_b + i, n) : none, c = three ? load_part(in_c + i, n) : none;
+    store_part(out + i, pair_vector(kind, load_part(in_a + i, n), b, c), n);
 }
 
 static void relu(const void *job, int part, int64_t begin, int64_t end) {
@@ -147,16 +144,35 @@ static void accumulate(const void *arg, int part, int64_t begin, int64_t end) {
 
 /* ---- Adam ---- */
 
+typedef struct adam_state {
+    vf w, m, v;
+} adam_state;
+
+INLINE adam_state adam_step(const kolo_simd_adam_job *job, adam_state s, vf g) {
+    vf d = g + job->decay * s.w;
+    s.m = job->beta1 * s.m + (1 - job->beta1) * d;
+    s.v = job->beta2 * s.v + (1 - job->beta2) * d * d;
+    s.w = job->keep * s.w - job->step * s.m / (square_root(s.v) * job->narrow + job->eps);
+    return s;
+}
+
+/* What is written may lie on what is read, which keeps the compiler from making vectors. */
 static void adam(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_adam_job job = *(const kolo_simd_adam_job *)arg;
-    for (int64_t i = begin; i < end; i++) {
-        float w = job.w[i], d = job.g[i] + job.decay * w;
-        float m = job.beta1 * job.m[i] + (1 - job.beta1) * d;
-        float v = job.beta2 * job.v[i] + (1 - job.beta2) * d * d;
-        job.m_next[i] = m;
-        job.v_next[i] = v;
-        job.w_next[i] = job.keep * w - job.step * m / (sqrtf(v) * job.narrow + job.eps);
+    int64_t i = begin;
+    for (; i + VL <= end; i += VL) {
+        adam_state s = {load(job.w + i), load(job.m + i), load(job.v + i)};
+        s = adam_step(&job, s, load(job.g + i));
+        store(job.m_next + i, s.m);
+        store(job.v_next + i, s.v);
+        store(job.w_next + i, s.w);
     }
+    int64_t n = end - i;
+    adam_state s = {load_part(job.w + i, n), load_part(job.m + i, n), load_part(job.v + i, n)};
+    s = adam_step(&job, s, load_part(job.g + i, n));
+    store_part(job.m_next + i, s.m, n);
+    store_part(job.v_next + i, s.v, n);
+    store_part(job.w_next + i, s.w, n);
 }
 
 /* Each block is summed in 16 lanes; the blocks' sums are added up elsewhere, in order. */

@@ -88,5 +88,16 @@ INLINE vf smaller(vf a, vf b) {
 #endif
 }
 
+INLINE vf square_root(vf x) {
+#if KOLO_VECTOR_BYTES == 64 && defined(__AVX512F__)
+    return (vf)_mm512_sqrt_ps((__m512)x);
+#elif KOLO_VECTOR_BYTES == 32 && defined(__FMA__)
+    return (vf)_mm256_sqrt_ps((__m256)x);
+#else
+    for (int i = 0; i < VL; i++) x[i] = __builtin_sqrtf(x[i]);
+    return x;
+#endif
+}
+
 /* x where it is positive, else zero. */
 INLINE vf positive(vf x) { return larger(x, (vf){0}); }
