@@ -8,24 +8,53 @@
 
 /* ---- layer normalisation ---- */
 
+/* Sums go in as many chains, each of which would wait for its own additions. */
+enum { CHAINS = 4 };
+
+INLINE float sum_chains(const vf sum[CHAINS]) {
+    return sum_lanes((sum[0] + sum[1]) + (sum[2] + sum[3]));
+}
+
+INLINE float sum_row(const float *x, int64_t n) {
+    vf sum[CHAINS] = {{0}};
+    int64_t c = 0;
+    for (; c + CHAINS * VL <= n; c += CHAINS * VL) {
+        for (int k = 0; k < CHAINS; k++) sum[k] += load(x + c + k * VL);
+    }
+    for (; c + VL <= n; c += VL) sum[0] += load(x + c);
+    sum[1] += load_part(x + c, n - c);
+    return sum_chains(sum);
+}
+
+/* Of squares, about `mean`. */
+INLINE float sum_squares(const float *x, float mean, int64_t n) {
+    vf sum[CHAINS] = {{0}};
+    int64_t c = 0;
+    for (; c + CHAINS * VL <= n; c += CHAINS * VL) {
+        for (int k = 0; k < CHAINS; k++) {
+            vf d = load(x + c + k * VL) - mean;
+            sum[k] = mul_add(d, d, sum[k]);
+        }
+    }
+    for (; c + VL <= n; c += VL) {
+        vf d = load(x + c) - mean;
+        sum[0] = mul_add(d, d, sum[0]);
+    }
+    float rest = 0;
+    for (; c < n; c++) rest += (x[c] - mean) * (x[c] - mean);
+    return sum_chains(sum) + rest;
+}
+
 static void layer_norm(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_layer_norm_job *job = arg;
     int64_t n = job->channels;
     for (int64_t r = begin; r < end; r++) {
         const float *x = job->x + r * n;
         float *y = job->out + r * n;
-        vf sum = splat(0), squares = splat(0);
+        float mean = sum_row(x, n) / (float)n;
+        float rstd = 1 / sqrtf(sum_squares(x, mean, n) / (float)n + job->eps);
         int64_t c = 0;
-        for (; c + VL <= n; c += VL) sum += load(x + c);
-        float mean = sum_lanes(sum + load_part(x + c, n - c)) / (float)n;
-        for (c = 0; c + VL <= n; c += VL) {
-            vf d = load(x + c) - mean;
-            squares = mul_add(d, d, squares);
-        }
-        float rest = 0;
-        for (; c < n; c++) rest += (x[c] - mean) * (x[c] - mean);
-        float rstd = 1 / sqrtf((sum_lanes(squares) + rest) / (float)n + job->eps);
-        for (c = 0; c + VL <= n; c += VL) {
+        for (; c + VL <= n; c += VL) {
             vf h = (load(x + c) - mean) * rstd;
             store(y + c, mul_add(h, load(job->gamma + c), load(job->beta + c)));
         }
