@@ -204,17 +204,19 @@ INLINE void max_bwd_tiles(const kolo_simd_pool_job *job, int64_t from, float *dx
     }
 }
 
-static void max_bwd_plane(const kolo_simd_pool_job *job, int64_t from, float *dx) {
+/* Windows of any kind; the place that an index names lies offset[index] from the window's first. */
+static void max_bwd_plane(const kolo_simd_pool_job *job, int64_t from, const int64_t *offset,
+                          float *dx) {
     int64_t inner = job->big.inner, row = job->big.w * inner;
     memset(dx, 0, sizeof(float) * (size_t)kolo_simd_plane_size(&job->big));
     for (int64_t oh = 0; oh < job->small.h; oh++) {
         for (int64_t ow = 0; ow < job->small.w; ow++, from += inner) {
             int64_t h = oh * job->stride_h - job->pad_h, w = ow * job->stride_w - job->pad_w;
+            int64_t first = h * row + w * inner;
             for (int64_t i = 0; i < inner; i++) {
-                int64_t kh = job->index[from + i] / job->kernel_w;
-                int64_t kw = job->index[from + i] % job->kernel_w;
-                if (h + kh < 0 || w + kw < 0) continue; /* a channel of padding, index 0 */
-                dx[(h + kh) * row + (w + kw) * inner + i] += dy_1(job, from + i);
+                int64_t place = job->index[from + i];
+                if (place == 0 && (h < 0 || w < 0)) continue; /* a channel of padding */
+                dx[first + offset[place] + i] += dy_1(job, from + i);
             }
         }
     }
@@ -224,10 +226,14 @@ static void max_bwd(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_pool_job *job = arg;
     int64_t big = kolo_simd_plane_size(&job->big), small = kolo_simd_plane_size(&job->small);
     bool two = job->kernel_h == 2 && job->kernel_w == 2;
+    int64_t offset[256]; /* as many places as an index tells apart */
+    for (int64_t k = 0; k < job->kernel_h * job->kernel_w; k++) {
+        offset[k] = (k / job->kernel_w * job->big.w + k % job->kernel_w) * job->big.inner;
+    }
     for (int64_t i = begin; i < end; i++) {
         float *dx = job->out + i * big;
         if (!job->tiles) {
-            max_bwd_plane(job, i * small, dx);
+            max_bwd_plane(job, i * small, offset, dx);
         } else if (two && job->big.inner == 8) {
             max_bwd_tiles(job, i * small, dx, 8, 2, 2);
         } else if (two && job->big.inner == 16) {
