@@ -115,11 +115,11 @@ INLINE void sgd_range(const kolo_simd_sgd_job *job, bool nesterov, int64_t begin
 }
 
 static void sgd(const void *arg, int part, int64_t begin, int64_t end) {
-    const kolo_simd_sgd_job *job = arg;
-    if (job->nesterov) {
-        sgd_range(job, true, begin, end);
+    const kolo_simd_sgd_job job = *(const kolo_simd_sgd_job *)arg;
+    if (job.nesterov) {
+        sgd_range(&job, true, begin, end);
     } else {
-        sgd_range(job, false, begin, end);
+        sgd_range(&job, false, begin, end);
     }
 }
 
