@@ -105,13 +105,25 @@ kolo_algorithm kolo_comm_costs_choose(const kolo_comm_costs *costs, bool windows
 
 /* ---- the file ---- */
 
-/* A line's words; false when it is no line of costs. */
-static bool parse_line(const char *line, char transport[32], char name[32], kolo_comm_cost *cost) {
+enum { LINE_MOST = 128, WORD_MOST = 32 };
+
+/* A line of the file, and its words. */
+typedef struct cost_line {
+    char text[LINE_MOST], transport[WORD_MOST], name[WORD_MOST];
+    kolo_comm_cost cost;
+} cost_line;
+
+/* Reads the line at *text and goes on behind it; false when it is no line of costs. */
+static bool read_line(const char **text, cost_line *line) {
     char rest[2];
-    int n =
-        sscanf(line, "%31s %31s %lf %lf %1s", transport, name, &cost->step_us, &cost->mib_us, rest);
-    return n == 4 && cost->step_us >= 0 && cost->mib_us >= 0 && cost->step_us < 1e12 &&
-           cost->mib_us < 1e12;
+    size_t n = strcspn(*text, "\n");
+    snprintf(line->text, sizeof line->text, "%.*s", (int)(n < LINE_MOST ? n : LINE_MOST), *text);
+    *text += n + 1;
+    kolo_comm_cost *c = &line->cost;
+    return n < LINE_MOST &&
+           sscanf(line->text, "%31s %31s %lf %lf %1s", line->transport, line->name, &c->step_us,
+                  &c->mib_us, rest) == 4 &&
+           c->step_us >= 0 && c->mib_us >= 0 && c->step_us < 1e12 && c->mib_us < 1e12;
 }
 
 kolo_status kolo_comm_costs_read(const char *path, const char *transport, kolo_comm_costs *costs) {
@@ -120,26 +132,19 @@ kolo_status kolo_comm_costs_read(const char *path, const char *transport, kolo_c
     KOLO_TRY(kolo_file_read(path, FILE_MOST, &text, &bytes));
     kolo_comm_costs read = *costs;
     kolo_status status = KOLO_OK;
-    int number = 0;
-    for (size_t at = 0; at < bytes && status == KOLO_OK;) {
-        char line[128], of[32], name[32];
-        size_t n = strcspn(text + at, "\n");
+    int number = 1;
+    for (const char *at = text; at < text + bytes && status == KOLO_OK; number++) {
+        cost_line line;
         kolo_algorithm algorithm;
-        kolo_comm_cost cost;
-        snprintf(line, sizeof line, "%.*s", (int)(n < sizeof line ? n : sizeof line), text + at);
-        at += n + 1;
-        number++;
-        bool good = n < sizeof line && parse_line(line, of, name, &cost) &&
-                    kolo_algorithm_parse(name, &algorithm) == KOLO_OK &&
-                    algorithm != KOLO_ALGORITHM_AUTO;
-        if (!good) {
+        if (!read_line(&at, &line) || kolo_algorithm_parse(line.name, &algorithm) != KOLO_OK ||
+            algorithm == KOLO_ALGORITHM_AUTO) {
             status =
                 KOLO_FAIL(KOLO_ERR_FORMAT,
                           "%s:%d: not 'transport algorithm step_us mib_us'; remove the file, or "
                           "make it anew with kolo bench allreduce --calibrate",
                           path, number);
-        } else if (strcmp(of, transport) == 0) {
-            read.of[algorithm] = cost;
+        } else if (strcmp(line.transport, transport) == 0) {
+            read.of[algorithm] = line.cost;
         }
     }
     kolo_free(text);
@@ -152,14 +157,10 @@ static void keep_others(const char *path, const char *transport, kolo_text *out)
     char *text;
     size_t bytes;
     if (kolo_file_read(path, FILE_MOST, &text, &bytes) != KOLO_OK) return;
-    for (size_t at = 0; at < bytes;) {
-        char line[128], of[32], name[32];
-        size_t n = strcspn(text + at, "\n");
-        kolo_comm_cost cost;
-        snprintf(line, sizeof line, "%.*s", (int)(n < sizeof line ? n : sizeof line), text + at);
-        at += n + 1;
-        if (!parse_line(line, of, name, &cost) || strcmp(of, transport) == 0) continue;
-        kolo_text_add(out, "%s\n", line);
+    for (const char *at = text; at < text + bytes;) {
+        cost_line line;
+        if (!read_line(&at, &line) || strcmp(line.transport, transport) == 0) continue;
+        kolo_text_add(out, "%s\n", line.text);
     }
     kolo_free(text);
 }
