@@ -219,6 +219,8 @@ void kolo_progress_drive(kolo_comm *comm, bool drive);
 /* Sleeps until a peer says something, at most so long; the communicator is left meanwhile. */
 void kolo_progress_sleep(kolo_comm *comm, int64_t ns);
 
+/* What a wait hangs on: the oldest collective in flight, else a send or receive. NULL: nothing. */
+const kolo_request *kolo_comm_oldest(const kolo_comm *comm);
 /* Whether anything is in flight, sends and receives included; in its family (split.c). */
 bool kolo_comm_in_flight(const kolo_comm *comm);
 bool kolo_family_in_flight(const kolo_comm *comm);

@@ -113,13 +113,12 @@ static void add_message_reason(kolo_text *text, const kolo_request *q) {
     }
 }
 
-/* What a wait hangs on: the oldest collective, else a send or receive. NULL: nothing. */
-static const kolo_request *oldest(const kolo_comm *comm) {
+const kolo_request *kolo_comm_oldest(const kolo_comm *comm) {
     return comm->n_flight > 0 ? comm->flight[0] : kolo_p2p_open_with(comm, -1);
 }
 
 void kolo_comm_describe(const kolo_comm *comm, kolo_text *text) {
-    const kolo_request *q = oldest(comm);
+    const kolo_request *q = kolo_comm_oldest(comm);
     kolo_text_add(text, "%s", q->title);
     if (comm->n_flight > 0) {
         kolo_text_add(text, ", sequence %llu", (unsigned long long)q->seq);
@@ -137,7 +136,7 @@ void kolo_comm_report(kolo_comm *comm, char *text, size_t bytes) {
     kolo_text_add(&line, "%s of %d ", KOLO_RANK(comm, comm->rank), kolo_comm_whole(comm)->size);
     if (comm->broken != KOLO_OK) {
         kolo_text_add(&line, "has failed: %s", comm->broken_text);
-    } else if (oldest(comm)) {
+    } else if (kolo_comm_oldest(comm)) {
         kolo_text_add(&line, "waits in ");
         kolo_comm_describe(comm, &line);
     } else {

@@ -49,7 +49,7 @@ static kolo_status timed_out(kolo_comm *comm, int64_t waited_ns) {
 
 static void add_where(const kolo_comm *comm, char *where, size_t n) {
     where[0] = '\0';
-    const kolo_request *q = comm->n_flight > 0 ? comm->flight[0] : kolo_p2p_open_with(comm, -1);
+    const kolo_request *q = kolo_comm_oldest(comm);
     if (!q) return;
     snprintf(where, n, " while waiting in %s, sequence %llu", q->title, (unsigned long long)q->seq);
 }
