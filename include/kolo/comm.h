@@ -32,6 +32,8 @@ typedef struct kolo_request kolo_request;
 /* Integers wrap around. f16 and bf16 are combined as f32 and rounded to nearest even. MEAN is the
  * sum divided by the number of ranks (integers: towards zero). */
 typedef enum kolo_reduce_op { KOLO_SUM, KOLO_MIN, KOLO_MAX, KOLO_PROD, KOLO_MEAN } kolo_reduce_op;
+/* "sum" and so on, "unknown" for no operation; static storage. */
+KOLO_API const char *kolo_reduce_op_name(kolo_reduce_op op);
 
 /* The one list of what a request can do: code, name. */
 #define KOLO_COLLECTIVE_LIST(X)                         \

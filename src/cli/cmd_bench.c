@@ -135,8 +135,7 @@ static kolo_status bench_allreduce_as_rank(kolo_comm *comm, int threads, kolo_op
     KOLO_TRY(kolo_bench_allreduce(comm, &opts, rows, &n_rows));
     if (kolo_comm_rank(comm) != 0) return KOLO_OK;
     kolo_text table = {0}, json = {0};
-    static const char *const ops[] = {"sum", "min", "max", "prod", "mean"}; /* as the enum */
-    const char *op = ops[opts.op];
+    const char *op = kolo_reduce_op_name(opts.op);
     add_table(&table, comm, &opts, op, rows, n_rows);
     add_json(&json, comm, &opts, op, rows, n_rows);
     kolo_status status = cli_report(&table, kolo_options_text(o, "json"), &json);

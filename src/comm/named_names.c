@@ -74,8 +74,8 @@ void kolo_names_fini(kolo_name_table *t) {
 /* ---- differences ---- */
 
 void kolo_signature_text(const kolo_signature *s, char *text, size_t bytes) {
-    static const char *const ops[] = {"sum", "min", "max", "prod", "mean"};
-    snprintf(text, bytes, "%zu x %s, %s", s->count, kolo_dtype_name(s->dtype), ops[s->op]);
+    snprintf(text, bytes, "%zu x %s, %s", s->count, kolo_dtype_name(s->dtype),
+             kolo_reduce_op_name(s->op));
 }
 
 kolo_status kolo_names_check(const kolo_named_tensor *tensor, const kolo_signature *signature,

@@ -1,4 +1,4 @@
-/* The run-time choice between the copies of reduce.isa.c. */
+/* The run-time choice between the copies of reduce.isa.c, and the names of operations. */
 #include "comm/reduce.h"
 
 #include "base/base.h"
@@ -22,6 +22,11 @@ const kolo_reduce_table *kolo_reduce_of(kolo_isa isa) {
 }
 
 const kolo_reduce_table *kolo_reduce_best(void) { return tables[kolo_isa_best()]; }
+
+const char *kolo_reduce_op_name(kolo_reduce_op op) {
+    static const char *const names[] = {"sum", "min", "max", "prod", "mean"};
+    return (size_t)op < KOLO_COUNT(names) ? names[op] : "unknown";
+}
 
 kolo_status kolo_combine(void *to, const void *from, size_t count, kolo_dtype dtype,
                          kolo_reduce_op op) {

@@ -16,7 +16,6 @@ static const char *const kind_names[] = {
     KOLO_COLLECTIVE_LIST(KIND_NAME)
 #undef KIND_NAME
 };
-static const char *const op_names[] = {"sum", "min", "max", "prod", "mean"};
 
 static bool has_parts(kolo_collective kind) {
     return kind == KOLO_COLLECTIVE_ALLREDUCE || kind == KOLO_COLLECTIVE_BROADCAST;
@@ -89,7 +88,7 @@ static kolo_status check_opts(const kolo_comm *comm, const kolo_request_opts *o)
     if ((size_t)o->dtype >= KOLO_DTYPE_COUNT) {
         return KOLO_FAIL(KOLO_ERR_ARG, "%s: unknown element type %d", name, (int)o->dtype);
     }
-    if ((size_t)o->op >= KOLO_COUNT(op_names)) {
+    if ((size_t)o->op > KOLO_MEAN) {
         return KOLO_FAIL(KOLO_ERR_ARG, "%s: unknown operation %d", name, (int)o->op);
     }
     if ((size_t)o->algorithm >= KOLO_ALGORITHM_COUNT) {
@@ -365,7 +364,7 @@ static void name_request(kolo_request *q, kolo_algorithm algorithm) {
     kolo_collective kind = q->kind;
     char what[64] = "";
     size_t n = sizeof what;
-    const char *type = kolo_dtype_name(q->dtype), *op = op_names[q->op];
+    const char *type = kolo_dtype_name(q->dtype), *op = kolo_reduce_op_name(q->op);
     if (kind == KOLO_COLLECTIVE_ALLREDUCE) {
         bool shards = q->spec.shards > 0;
         snprintf(what, n, " (%zu x %s, %s, %s)", q->count, type, op,
