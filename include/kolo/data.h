@@ -10,14 +10,23 @@
  *     fashion-mnist        the folder of Debian's package dataset-fashion-mnist
  *     fashion-mnist:DIR    the same four IDX files in any folder, gzipped or not
  *     mnist:DIR            the handwritten digits, in the same format
- *     synthetic[:KEY=VALUE,...]    made in memory, the same at every run; keys N (training
- * samples), test (test samples), shape (CxHxW), classes, seed
- *     synthetic-seg[:KEY=VALUE,...]    the same keys: discs and boxes of the classes, with a label
- * for each pixel
- *     text:FILE            the bytes of a file as tokens; its last tenth is the test split
- *     tokens:FILE          tokens as they lie in a file, two bytes each (or, FILE being *.u32,
- * four), little-endian; or a folder with train.bin and val.bin synthetic-tokens[:KEY=VALUE,...]
- * made up as needed; keys N, test (windows), seed
+ *
+ *     synthetic[:KEY=VALUE,...]
+ *         made in memory, the same at every run; keys N (training samples), test (test samples),
+ *         shape (CxHxW), classes, seed
+ *
+ *     synthetic-seg[:KEY=VALUE,...]
+ *         the same keys: discs and boxes of the classes, with a label for each pixel
+ *
+ *     text:FILE
+ *         the bytes of a file as tokens; its last tenth is the test split
+ *
+ *     tokens:FILE
+ *         tokens as they lie in a file, two bytes each (or, FILE being *.u32, four), little-endian;
+ *         or a folder with train.bin and val.bin
+ *
+ *     synthetic-tokens[:KEY=VALUE,...]
+ *         made up as needed; keys N, test (windows), seed
  *
  * The last three are of tokens: a sample is a window of them, its labels are the tokens that follow
  * each. They need a model's word on how long a window is: kolo_dataset_open_for. */

@@ -6,8 +6,7 @@
  *     in place     an allreduce over the buffers as parts
  *     gathered     an allreduce over a copy of the buffers in registered memory
  *     f16, bf16    the copy is encoded, the codes are numbers that an allreduce sums
- *     other codes  the copy is encoded, an allgather brings all ranks' codes, each rank adds them
- * up
+ *     other codes  the copy is encoded, an allgather brings all ranks' codes, which each adds up
  *
  * Every rank adds the same codes in the same order, so results are equal to the bit. */
 #include "kolo/reducer.h"

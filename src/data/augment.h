@@ -8,8 +8,8 @@
  *     flip        mirrors left and right with probability 1/2
  *     crop=P      shifts by up to P pixels each way, uniformly; what comes in is 0, as if the image
  *                 had been padded by P and cropped at random (He et al., 2016, section 4.2)
- *     erase=S     sets an S x S square, centred anywhere in the image, to the channel's mean
- * (cutout; DeVries, Taylor, 2017) */
+ *     erase=S     sets an S x S square, centred anywhere in the image, to its channel's mean:
+ *                 cutout (DeVries, Taylor, 2017) */
 
 #include "base/base.h"
 #include "kolo/data.h"

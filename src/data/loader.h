@@ -6,8 +6,7 @@
  *     for (;;) {
  *         KOLO_TRY(kolo_loader_next(loader, &batch));
  *         if (batch.global_count == 0) break;                       // the end
- *         kolo_batch_normalize(&batch, KOLO_NHWC, input);           // straight into the plan's
- * input
+ *         kolo_batch_normalize(&batch, KOLO_NHWC, input);           // of the plan, straight
  *         ...
  *     }
  *

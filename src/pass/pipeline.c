@@ -1,8 +1,11 @@
 /* The passes in order. Each leaves a graph that the verifier accepts.
  *
- *   to train:    [sparse], fold, statistics, gradient, optimiser, fuse, prune, recompute,
- * precision, layout, accumulate, bucket to evaluate: [sparse], inference, fold, prune, precision,
- * layout
+ *     to train
+ *         [sparse], fold, statistics, gradient, optimiser, fuse, prune, recompute, [precision],
+ *         layout, [accumulate], bucket
+ *
+ *     to evaluate
+ *         [sparse], inference, fold, prune, [precision], layout
  *
  * and then memory, which only reads the graph (plan/compile.c calls it). */
 #include "graph/op.h"

@@ -17,7 +17,7 @@
  *           too. Chen, Xu, Zhang, Guestrin, "Training deep nets with sublinear memory cost", 2016:
  *           n equal segments cost 2 sqrt(n) of n. Segments here end where the fewest bytes cross,
  *           once a budget is full; of several budgets the one stays that leaves the least in
- * memory, crossing values and the largest segment together. */
+ *           memory, crossing values and the largest segment together. */
 #include "graph/op.h"
 #include "pass/pass.h"
 
