@@ -1,7 +1,7 @@
 /* gpt2 and its sizes. Radford, Wu, Child, Luan, Amodei, Sutskever, "Language models are
  * unsupervised multitask learners", 2019.
  *
- *     tokens -> wte + wpe -> layers -> ln_f -> logits by wte again
+ *     tokens -> wte + wpe -> layers -> ln_f -> logits by wte again, or with tied=0 by lm_head
  *     layer: x + c_proj(attention(c_attn(ln_1(x)))), then x + c_proj(GELU(c_fc(ln_2(x))))
  *
  * Weights are drawn with a deviation of 0.02, those of the projections back into the residual
@@ -17,16 +17,17 @@
 
 typedef struct gpt2_size {
     const char *name;
-    int64_t layers, width, heads, context, vocabulary, dropout;
+    int64_t layers, width, heads, context, vocabulary, tied, dropout;
 } gpt2_size;
 
 static kolo_status parse(gpt2_size *m, const char *options) {
     const model_option table[] = {
         {"layers", 1, 1000, &m->layers},       {"width", 1, 1 << 16, &m->width},
         {"heads", 1, 1 << 12, &m->heads},      {"context", 1, 1 << 20, &m->context},
-        {"vocab", 1, 1 << 24, &m->vocabulary}, {"dropout", 0, 99, &m->dropout},
+        {"vocab", 1, 1 << 24, &m->vocabulary}, {"tied", 0, 1, &m->tied},
+        {"dropout", 0, 99, &m->dropout},
     };
-    kolo_status status = model_options_parse(m->name, options, table, 6);
+    kolo_status status = model_options_parse(m->name, options, table, 7);
     if (status == KOLO_OK && m->width % m->heads != 0) {
         return kolo_error_set(KOLO_ERR_ARG, "model %s: width %d is no multiple of its %d heads",
                               m->name, (int)m->width, (int)m->heads);
@@ -62,15 +63,17 @@ static kolo_status build(kolo_graph *g, const kolo_model_opts *opts, gpt2_size m
     if (status == KOLO_OK) status = model_token_inputs(g, m.name, opts, &x, &y);
     if (status != KOLO_OK) return status;
     int64_t length = opts->sample.dim[0];
-    kolo_value wte = kolo_param(g, "wte.weight", kolo_shape_2(opts->classes, m.width),
-                                (kolo_init){KOLO_INIT_NORMAL, 0.02});
+    const kolo_shape table = kolo_shape_2(opts->classes, m.width);
+    const kolo_init normal = {KOLO_INIT_NORMAL, 0.02};
+    kolo_value wte = kolo_param(g, "wte.weight", table, normal);
     kolo_value wpe = kolo_param(g, "wpe.weight", kolo_shape_2(m.context, m.width),
                                 (kolo_init){KOLO_INIT_NORMAL, 0.01});
     kolo_value h = model_dropout(g, kolo_embedding(g, wte, x, wpe), m.dropout);
     for (int i = 0; i < m.layers; i++) h = layer(g, &m, i, h);
     h = kolo_layer_norm(g, h, "ln_f", 0);
     int64_t tokens = opts->batch * length;
-    kolo_value logits = kolo_linear(g, kolo_reshape(g, h, kolo_shape_2(tokens, m.width)), wte);
+    kolo_value head = m.tied ? wte : kolo_param(g, "lm_head.weight", table, normal);
+    kolo_value logits = kolo_linear(g, kolo_reshape(g, h, kolo_shape_2(tokens, m.width)), head);
     model_token_outputs(g, logits, kolo_reshape(g, y, kolo_shape_1(tokens)), 1, (kolo_value){-1});
     return kolo_graph_check(g);
 }
@@ -81,24 +84,24 @@ static kolo_status windows(const char *options, kolo_dataset_opts *windows, gpt2
     return status;
 }
 
-#define GPT2(id, text, help, n_layers, n_width, n_heads, n_context, n_vocabulary)               \
-    static const gpt2_size id = {text, n_layers, n_width, n_heads, n_context, n_vocabulary, 0}; \
-    static kolo_status build_##id(kolo_graph *g, const kolo_model_opts *opts) {                 \
-        return build(g, opts, id);                                                              \
-    }                                                                                           \
-    static kolo_status windows_##id(const char *options, kolo_dataset_opts *opts) {             \
-        return windows(options, opts, id);                                                      \
-    }                                                                                           \
-    const kolo_model kolo_model_##id = {                                                        \
-        .name = text,                                                                           \
-        .summary = help " (Radford et al., 2019)",                                              \
-        .options_help =                                                                         \
-            "layers=" #n_layers ", width=" #n_width ", heads=" #n_heads ", context=" #n_context \
-            " (tokens of a window), vocab=" #n_vocabulary ", dropout=0 (percent)",              \
-        .sample = {1, {n_context}},                                                             \
-        .classes = n_vocabulary,                                                                \
-        .windows = windows_##id,                                                                \
-        .build = build_##id,                                                                    \
+#define GPT2(id, text, help, n_layers, n_width, n_heads, n_context, n_vocabulary)                  \
+    static const gpt2_size id = {text, n_layers, n_width, n_heads, n_context, n_vocabulary, 1, 0}; \
+    static kolo_status build_##id(kolo_graph *g, const kolo_model_opts *opts) {                    \
+        return build(g, opts, id);                                                                 \
+    }                                                                                              \
+    static kolo_status windows_##id(const char *options, kolo_dataset_opts *opts) {                \
+        return windows(options, opts, id);                                                         \
+    }                                                                                              \
+    const kolo_model kolo_model_##id = {                                                           \
+        .name = text,                                                                              \
+        .summary = help " (Radford et al., 2019)",                                                 \
+        .options_help = "layers=" #n_layers ", width=" #n_width ", heads=" #n_heads                \
+                        ", context=" #n_context " (tokens of a window), vocab=" #n_vocabulary      \
+                        ", tied=1 (0: an output matrix of its own), dropout=0 (percent)",          \
+        .sample = {1, {n_context}},                                                                \
+        .classes = n_vocabulary,                                                                   \
+        .windows = windows_##id,                                                                   \
+        .build = build_##id,                                                                       \
     }
 
 GPT2(gpt2, "gpt2", "GPT-2", 12, 768, 12, 1024, 50257);

@@ -18,7 +18,7 @@ static kolo_status refuse_reader(const kolo_graph *g, kolo_value table, const ko
     return KOLO_FAIL(KOLO_ERR_ARG,
                      "%s is read by %s too, whose gradient has every row: a sparse embedding is "
                      "read by one embedding alone; leave --sparse-embedding out, or untie the two "
-                     "where the model can (lstm_lm:tied=0)",
+                     "where the model can (tied=0)",
                      kolo_info(g, table)->name, n->op->name);
 }
 

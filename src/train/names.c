@@ -21,6 +21,7 @@ static const char *const gpt2_models[] = {"gpt2",       "gpt2_tiny", "gpt2_mediu
                                           "gpt2_large", "gpt2_xl",   NULL};
 static const kolo_name_rule gpt2_rules[] = {
     {.theirs = "lm_head.weight", .ours = "wte.weight", .kind = KOLO_NAME_COPY},
+    {.theirs = "lm_head.weight", .ours = "lm_head.weight"}, /* of a model that does not tie it */
     {.theirs = "transformer.h.*.attn.bias"},
     {.theirs = "transformer.h.*.attn.masked_bias"},
     {.theirs = "h.*.attn.bias"},

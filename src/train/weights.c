@@ -84,9 +84,16 @@ static void place(loading *l, const kolo_safetensors_entry *stored, const kolo_t
     add_fault(&l->shapes, stored->name, more);
 }
 
-/* A copy stands in for a tensor that the file leaves out, and must else be equal to it. */
+/* A copy stands in for a tensor that the file leaves out, and must else be equal to it; a model
+ * that keeps the two apart has it under its own name. */
 static void place_copy(loading *l, const kolo_safetensors_entry *stored,
                        const kolo_tensor_name *name) {
+    if (entry_index(l->store, stored->name) >= 0) {
+        kolo_tensor_name apart = {.parts = 1};
+        snprintf(apart.text, sizeof apart.text, "%s", stored->name);
+        place(l, stored, &apart);
+        return;
+    }
     int i = entry_index(l->store, name->text);
     const kolo_safetensors_entry *other = i < 0 ? NULL : l->sources[i].stored[0];
     if (!other) {

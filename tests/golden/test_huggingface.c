@@ -28,6 +28,9 @@ typedef struct network {
 
 static const network gpt2 = {"gpt2_tiny", "layers=2,width=16,heads=2,context=8,vocab=17",
                              GOLDEN "gpt2.safetensors", GOLDEN "gpt2.logits"};
+static const network gpt2_untied = {"gpt2_tiny",
+                                    "layers=2,width=16,heads=2,context=8,vocab=17,tied=0",
+                                    GOLDEN "gpt2.safetensors", GOLDEN "gpt2.logits"};
 static const network bert = {"bert_tiny", "layers=2,width=16,heads=2,context=8,vocab=17,mask=1",
                              GOLDEN "bert.safetensors", GOLDEN "bert.logits"};
 
@@ -107,7 +110,7 @@ static void export(const kolo_session *session, const network *n, const char *to
 /* ---- tests ---- */
 
 static void logits_are_those_of_huggingface(void **state) {
-    const network *networks[] = {&gpt2, &bert};
+    const network *networks[] = {&gpt2, &gpt2_untied, &bert};
     for (size_t i = 0; i < KOLO_COUNT(networks); i++) {
         kolo_session *session = loaded(networks[i], networks[i]->weights);
         evaluate(session);
@@ -153,6 +156,7 @@ static void assert_same_store(const kolo_session *a, const kolo_session *b) {
 }
 
 static const char *const tied_gpt2[] = {"lm_head.weight", NULL};
+static const char *const tied_nothing[] = {NULL};
 static const char *const tied_pairs[] = {"cls.predictions.decoder.weight",
                                          "cls.predictions.decoder.bias",
                                          "bert.embeddings.position_ids", NULL};
@@ -166,7 +170,8 @@ static void what_is_read_is_written_back(void **state) {
     const struct {
         const network *network;
         const char *const *left_out;
-    } cases[] = {{&gpt2, tied_gpt2}, {&bert, tied_bert}, {&pairs, tied_pairs}};
+    } cases[] = {
+        {&gpt2, tied_gpt2}, {&gpt2_untied, tied_nothing}, {&bert, tied_bert}, {&pairs, tied_pairs}};
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         const network *n = cases[i].network;
         kolo_session *session = loaded(n, n->weights);
@@ -240,6 +245,8 @@ static void assert_refused(const network *n, const char *path, const char *text)
 static void what_does_not_fit_is_named(void **state) {
     rewrite(gpt2.weights, NULL, "lm_head.weight", "unused", NULL, "other.safetensors");
     assert_refused(&gpt2, "other.safetensors", "1 unexpected (unused)");
+    rewrite(gpt2.weights, NULL, NULL, NULL, "lm_head.weight", "other.safetensors");
+    assert_refused(&gpt2_untied, "other.safetensors", "1 missing (lm_head.weight)");
     rewrite(bert.weights, NULL, "layer.1.attention.self.key", "layer.1.x", NULL,
             "other.safetensors");
     assert_refused(&bert, "other.safetensors",
@@ -255,7 +262,7 @@ static void what_does_not_fit_is_named(void **state) {
         &wider, gpt2.weights,
         "28 of another type or shape (transformer.wte.weight f32 [17,16], not [17,32], ");
 
-    /* A decoder of its own is not what the model has. */
+    /* A decoder of its own is not what the model has, unless it is told to. */
     kolo_safetensors *file;
     kolo_safetensors_writer *writer;
     float numbers[VOCABULARY * 16] = {0};
@@ -271,6 +278,12 @@ static void what_does_not_fit_is_named(void **state) {
     ASSERT_OK(kolo_safetensors_finish(writer));
     kolo_safetensors_destroy(writer);
     kolo_safetensors_close(file);
+    kolo_session *untied = loaded(&gpt2_untied, "untied.safetensors");
+    const kolo_store_entry *head = kolo_store_find(kolo_session_store(untied), "lm_head.weight");
+    numbers[0] = 1; /* read back as 0 */
+    kolo_store_read(kolo_session_store(untied), head, numbers);
+    for (size_t i = 0; i < KOLO_COUNT(numbers); i++) assert_true(numbers[i] == 0);
+    kolo_session_destroy(untied);
     assert_refused(&gpt2, "untied.safetensors",
                    "with other numbers than what they copy (lm_head.weight unlike "
                    "transformer.wte.weight)");

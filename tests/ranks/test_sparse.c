@@ -13,6 +13,7 @@ enum { STEPS = 12, MAX_RANKS = 3, TABLE = 200 * 8 };
 
 typedef struct setting {
     const char *name, *options;
+    bool gpt2; /* else lstm_lm */
     kolo_plan_opts plan;
     int64_t windows; /* of the data; 0: 131 */
     int ranks;
@@ -38,10 +39,11 @@ static kolo_status train(kolo_comm *comm, const setting *s, kolo_session *sessio
     }
     kolo_evaluation evaluation;
     kolo_store *store = kolo_session_store(session);
+    const char *table = s->gpt2 ? "wte.weight" : "encoder.weight";
     KOLO_TRY(kolo_session_evaluate_all(session, comm, test, s->batch, &evaluation));
     result->evaluated = evaluation.loss;
     result->hash = kolo_store_hash(store);
-    kolo_store_read(store, kolo_store_find(store, "encoder.weight"), result->table);
+    kolo_store_read(store, kolo_store_find(store, table), result->table);
     return KOLO_OK;
 }
 
@@ -66,7 +68,7 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
     };
     KOLO_TRY_GOTO(kolo_loader_create(&loader_opts, &loader), done);
     kolo_session_opts opts = {
-        .model = "lstm_lm",
+        .model = s->gpt2 ? "gpt2_tiny" : "lstm_lm",
         .model_options = s->options ? s->options : "layers=1,hidden=8,dropout=10",
         .sample = kolo_dataset_describe(set)->sample,
         .label = kolo_dataset_describe(set)->label,
@@ -130,6 +132,10 @@ static void ranks_compute_what_one_does(void **state) {
         {.name = "sgd, tail of one", .windows = 25},
         {.name = "sgd, recomputed", .plan = {.recompute = KOLO_RECOMPUTE_FULL}},
         {.name = "sgd, reference", .plan = {.kernels = KOLO_KERNELS_REF}},
+        {.name = "gpt2, sgd, clipped",
+         .gpt2 = true,
+         .options = "layers=1,width=8,heads=2,context=4,vocab=200,tied=0,dropout=10",
+         .plan = {.clip = 0.05}},
         {.name = "adam", .plan = {.optimizer = KOLO_OPTIMIZER_ADAM, .eps = 1e-3}},
         {.name = "adam, clipped, tail of one",
          .windows = 25,

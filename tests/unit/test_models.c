@@ -56,6 +56,7 @@ static const size_case sizes[] = {
     {"resnet20", NULL, {3, {3, 32, 32}}, 10, 269722},
     /* the published checkpoints' */
     {"gpt2", NULL, {1, {1024}}, 50257, 124439808},
+    {"gpt2", "tied=0", {1, {16}}, 50257, 124439808 + 50257 * 768},
     {"gpt2_medium", NULL, {1, {16}}, 50257, 354823168},
     {"gpt2_large", NULL, {1, {16}}, 50257, 774030080},
     {"gpt2_xl", NULL, {1, {16}}, 50257, 1557611200},
