@@ -13,7 +13,8 @@ typedef enum kolo_dump_what {
     KOLO_DUMP_GRAPH,    /* as the model's builder makes it */
     KOLO_DUMP_PASSES,   /* after all passes: gradients, updates, layouts, buckets */
     KOLO_DUMP_PLAN,     /* memory, buckets, and each step with its kernel */
-    KOLO_DUMP_SCHEDULE, /* what each rank does in an allreduce of the model's parameters */
+    KOLO_DUMP_SCHEDULE, /* what each rank does in an allreduce of the model's parameters, but for
+                           tables with sparse gradients, which are named */
 } kolo_dump_what;
 
 /* Zero means the default. */
@@ -36,7 +37,7 @@ typedef struct kolo_dump_opts {
     kolo_precision precision; /* default f32 */
     bool cached;              /* choose by the times in the file `tuning`, as training does; */
     const char *tuning;       /* NULL: there is none */
-    kolo_train_notice notice; /* hears when that file is no good; may be NULL */
+    kolo_train_notice notice; /* hears when that file is no good, or an option shows elsewhere */
     void *notice_arg;
     int ranks;                /* SCHEDULE: size of the group; default 2 */
     kolo_algorithm algorithm; /* SCHEDULE */

@@ -6,6 +6,8 @@
 #include "plan/plan.h"
 #include "train/tuning.h"
 
+#include <inttypes.h>
+
 static kolo_status build(const kolo_dump_opts *o, kolo_graph **graph) {
     const kolo_model *model;
     KOLO_TRY(kolo_model_find(o->model, &model));
@@ -55,6 +57,13 @@ static kolo_status dump_graph(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_t
     }
     if (status == KOLO_OK) kolo_graph_print(g, text);
     kolo_graph_destroy(g);
+    if (status == KOLO_OK && o->what == KOLO_DUMP_GRAPH && o->sparse_embedding && o->notice) {
+        o->notice(
+            o->notice_arg,
+            "dump: sparse embeddings are made by the passes: --what passes or plan shows them, "
+            "the graph is as the model makes it",
+            KOLO_NOTICE_NEWS);
+    }
     return status;
 }
 
@@ -78,17 +87,28 @@ done:
     return status;
 }
 
-/* Elements of all parameters of the model. */
-static kolo_status count_parameters(const kolo_dump_opts *o, size_t *count) {
+/* Elements of all parameters whose gradients an allreduce sums. Tables with row-sparse gradients
+ * are none of them, and are named. */
+static kolo_status count_parameters(const kolo_dump_opts *o, kolo_text *text, size_t *count) {
     kolo_graph *g;
     KOLO_TRY(build(o, &g));
+    kolo_status status = KOLO_OK;
+    if (o->sparse_embedding) status = kolo_pass_sparse(g, &(kolo_sparse_opts){.ranks = o->ranks});
     *count = 0;
-    for (int32_t v = 0; v < g->n_values; v++) {
-        if (g->values[v].kind != KOLO_VALUE_PARAM) continue;
-        *count += (size_t)kolo_shape_count(&g->values[v].tensor.shape);
+    for (int32_t v = 0; status == KOLO_OK && v < g->n_values; v++) {
+        const kolo_value_info *p = &g->values[v];
+        if (p->kind != KOLO_VALUE_PARAM) continue;
+        if (p->rows == 0) {
+            *count += (size_t)kolo_shape_count(&p->tensor.shape);
+        } else {
+            kolo_text_add(text,
+                          "%s: not summed; up to %" PRId64 " of its %" PRId64
+                          " rows of each rank are gathered\n",
+                          p->name, p->rows, p->tensor.shape.dim[0]);
+        }
     }
     kolo_graph_destroy(g);
-    return KOLO_OK;
+    return status;
 }
 
 static kolo_status dump_schedule(const kolo_dump_opts *o, kolo_text *text) {
@@ -104,7 +124,7 @@ static kolo_status dump_schedule(const kolo_dump_opts *o, kolo_text *text) {
                                .in_place = true,
                                .chunk = CHUNK,
                                .align = 16};
-    KOLO_TRY(count_parameters(o, &spec.count));
+    KOLO_TRY(count_parameters(o, text, &spec.count));
     for (spec.rank = 0; spec.rank < spec.size; spec.rank++) {
         kolo_schedule schedule = {0};
         KOLO_TRY(kolo_schedule_build(row, &spec, &schedule));

@@ -719,6 +719,26 @@ static void a_dump_has_the_runs_optimizer(void **state) {
     }
 }
 
+/* A table whose rows are gathered is no part of the allreduce; the graph has no word of it. */
+static void dumps_say_where_tables_are_sparse(void **state) {
+    const char *model = "lstm_lm:layers=1,vocab=50,hidden=4,context=8 --batch 2 --ranks 2";
+    char words[192];
+    snprintf(words, sizeof words, "dump --what schedule --model %s", model);
+    assert_int_equal(run(words), 0);
+    assert_true(says("out", "rank 1 of 2, 610 elements\n")); /* 200 + 4 * 4 * 10 + 250 */
+    snprintf(words, sizeof words, "dump --what schedule --sparse-embedding --model %s", model);
+    assert_int_equal(run(words), 0);
+    assert_true(says("out", "encoder.weight: not summed; up to 16 of its 50 rows of each rank are "
+                            "gathered\n"));
+    assert_true(says("out", "rank 1 of 2, 410 elements\n"));
+    assert_fails("dump --what schedule --sparse-embedding --model mlp", 2,
+                 "kolo: the model has no embedding table to train sparsely: leave "
+                 "--sparse-embedding out, or choose a model of tokens\n");
+    snprintf(words, sizeof words, "dump --sparse-embedding --model %s", model);
+    assert_int_equal(run(words), 0);
+    assert_true(says("err", "dump: sparse embeddings are made by the passes: "));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_manual_is_the_table),
@@ -745,6 +765,7 @@ int main(void) {
         cmocka_unit_test(weights_go_in_and_out),
         cmocka_unit_test(models_know_their_samples),
         cmocka_unit_test(a_dump_has_the_runs_optimizer),
+        cmocka_unit_test(dumps_say_where_tables_are_sparse),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
 }
