@@ -71,7 +71,12 @@ KOLO_SHARED char *kolo_format(const char *fmt, ...) KOLO_PRINTF(1, 2);
 KOLO_SHARED void kolo_alloc_fail_nth(long n);
 
 /* The failure that every caller of kolo_alloc reports. */
-#define KOLO_NOMEM(bytes) KOLO_FAIL(KOLO_ERR_NOMEM, "no memory for %zu bytes", (size_t)(bytes))
+#define KOLO_NOMEM(bytes)                                                                     \
+    KOLO_FAIL(                                                                                \
+        KOLO_ERR_NOMEM,                                                                       \
+        "no memory for %zu bytes: take a smaller model, batch or buffer, or raise the limit " \
+        "of virtual memory (ulimit -v)",                                                      \
+        (size_t)(bytes))
 
 /* A region of zeroed pages, page-aligned, huge pages where the system gives them. `bytes` is
  * rounded up inside. NULL when there is no memory. Not from kolo_alloc: for arenas of plans. */

@@ -739,6 +739,20 @@ static void dumps_say_where_tables_are_sparse(void **state) {
     assert_true(says("err", "dump: sparse embeddings are made by the passes: "));
 }
 
+/* What does not fit says what to do. */
+static void no_memory_comes_with_advice(void **state) {
+    if (TEST_FEWER(true, false)) return; /* sanitizers take all address space there is */
+    char line[256];
+    snprintf(line, sizeof line,
+             "ulimit -v 4000000; '%s' bench train --model lstm_lm:vocab=10000000,width=512 --batch "
+             "1 --steps 1 --threads 1 >out 2>err",
+             KOLO_COMMAND);
+    int status = system(line);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+    assert_true(says("err", " bytes: take a smaller model, batch or buffer, or raise the limit of "
+                            "virtual memory (ulimit -v)\n"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_manual_is_the_table),
@@ -766,6 +780,7 @@ int main(void) {
         cmocka_unit_test(models_know_their_samples),
         cmocka_unit_test(a_dump_has_the_runs_optimizer),
         cmocka_unit_test(dumps_say_where_tables_are_sparse),
+        cmocka_unit_test(no_memory_comes_with_advice),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
 }
