@@ -153,7 +153,7 @@ static void turn_away(const kolo_joining *j, const kolo_member *m) {
 static kolo_status gather(kolo_joining *j, kolo_lobby *lobby) {
     int world = j->place.world;
     j->table[0] = j->own;
-    for (int came = 1; came < world; came++) {
+    for (int came = 1; came < world;) {
         kolo_member member;
         int lost;
         kolo_status status =
@@ -161,7 +161,6 @@ static kolo_status gather(kolo_joining *j, kolo_lobby *lobby) {
         if (status == KOLO_ERR_TIMEOUT) return too_late(j, lobby);
         if (status == KOLO_ERR_PEER && lost < 0) {
             KOLO_TRY(hear_launcher(j));
-            came--;
             continue;
         }
         if (status == KOLO_ERR_PEER) {
@@ -172,7 +171,6 @@ static kolo_status gather(kolo_joining *j, kolo_lobby *lobby) {
         KOLO_TRY(status);
         if (member.hello.generation != j->own.generation) {
             turn_away(j, &member);
-            came--;
             continue;
         }
         status = check_hello(j, &member.hello);
@@ -185,6 +183,7 @@ static kolo_status gather(kolo_joining *j, kolo_lobby *lobby) {
         }
         j->members[member.hello.rank] = member;
         j->table[member.hello.rank] = member.hello;
+        came++;
     }
     return KOLO_OK;
 }
@@ -203,7 +202,7 @@ static kolo_status lead(kolo_joining *j) {
     KOLO_TRY(open_listener(j, &listener));
     kolo_lobby *lobby = NULL;
     kolo_status status = open_tcp(j, listener);
-    if (status == KOLO_OK) status = kolo_lobby_create(&listener, 1, &j->key, false, &lobby);
+    if (status == KOLO_OK) status = kolo_lobby_create(listener, &j->key, false, &lobby);
     if (status == KOLO_OK) {
         kolo_lobby_bell(lobby, j->place.ended_fd);
         status = gather(j, lobby);

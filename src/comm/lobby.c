@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include "comm/lobby.h"
 
+#include "base/file.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -40,7 +42,7 @@ typedef struct pending {
 } pending;
 
 struct kolo_lobby {
-    int listeners[KOLO_LOBBY_DOORS], n_listeners;
+    int listener;
     int bell; /* -1: none */
     bool local;
     kolo_key key;
@@ -49,13 +51,10 @@ struct kolo_lobby {
     char complaint[160];
 };
 
-kolo_status kolo_lobby_create(const int *listeners, int n, const kolo_key *key, bool local,
-                              kolo_lobby **lobby) {
-    KOLO_ASSERT(n <= KOLO_LOBBY_DOORS);
+kolo_status kolo_lobby_create(int listener, const kolo_key *key, bool local, kolo_lobby **lobby) {
     kolo_lobby *l = kolo_zalloc(sizeof *l);
     if (!l) return KOLO_NOMEM(sizeof *l);
-    memcpy(l->listeners, listeners, (size_t)n * sizeof *listeners);
-    l->n_listeners = n;
+    l->listener = listener;
     l->bell = -1;
     l->local = local;
     l->key = *key;
@@ -90,8 +89,8 @@ static void drop_waiting(kolo_lobby *l, int i, const char *why) {
 }
 
 /* Lets a connection in and greets it. The greeting fits into the buffer of a fresh socket. */
-static void accept_one(kolo_lobby *l, int listener) {
-    int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+static void accept_one(kolo_lobby *l) {
+    int fd = accept4(l->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) return;
     int one = 1; /* it may linger when the next generation listens at the same port */
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
@@ -151,16 +150,13 @@ static void drop_silent(kolo_lobby *l) {
     }
 }
 
-enum { FIRST_WAITING = KOLO_LOBBY_DOORS + 1 }; /* among what is polled: doors, bell, the rest */
+enum { DOOR, BELL, FIRST_WAITING }; /* among what is polled */
 
 /* Waits until something comes, or the first silent connection is due. */
 static kolo_status wait_for_any(kolo_lobby *l, struct pollfd *polls, const kolo_member *members,
                                 int n_members, int64_t deadline_ns) {
-    for (int i = 0; i < KOLO_LOBBY_DOORS; i++) {
-        int fd = i < l->n_listeners ? l->listeners[i] : -1;
-        polls[i] = (struct pollfd){.fd = fd, .events = POLLIN};
-    }
-    polls[KOLO_LOBBY_DOORS] = (struct pollfd){.fd = l->bell, .events = POLLIN};
+    polls[DOOR] = (struct pollfd){.fd = l->listener, .events = POLLIN};
+    polls[BELL] = (struct pollfd){.fd = l->bell, .events = POLLIN};
     struct pollfd *rest = polls + FIRST_WAITING;
     for (int i = 0; i < l->n_waiting; i++) {
         rest[i] = (struct pollfd){.fd = l->waiting[i].fd, .events = POLLIN};
@@ -172,7 +168,7 @@ static kolo_status wait_for_any(kolo_lobby *l, struct pollfd *polls, const kolo_
     if (l->n_waiting > 0) until_ns = kolo_min_i64(until_ns, l->waiting[0].deadline_ns);
     nfds_t n = FIRST_WAITING + (nfds_t)l->n_waiting + (nfds_t)n_members;
     if (poll(polls, n, kolo_left_ms(until_ns)) < 0 && errno != EINTR) {
-        return KOLO_FAIL(KOLO_ERR_IO, "poll: errno %d", errno);
+        return KOLO_FAIL(KOLO_ERR_IO, "poll: %s", kolo_errno_text(errno));
     }
     return KOLO_OK;
 }
@@ -194,13 +190,9 @@ static kolo_status next_member(kolo_lobby *l, struct pollfd *polls, const kolo_m
             if (read_waiting(l, i, member)) return KOLO_OK;
         }
         drop_silent(l);
-        for (int i = 0; i < l->n_listeners; i++) {
-            if (polls[i].revents) accept_one(l, l->listeners[i]);
-        }
-        if (polls[KOLO_LOBBY_DOORS].revents & POLLIN) {
-            return KOLO_FAIL(KOLO_ERR_PEER, "a rank has ended");
-        }
-        if (polls[KOLO_LOBBY_DOORS].revents) l->bell = -1; /* the launcher is gone */
+        if (polls[DOOR].revents) accept_one(l);
+        if (polls[BELL].revents & POLLIN) return KOLO_FAIL(KOLO_ERR_PEER, "a rank has ended");
+        if (polls[BELL].revents) l->bell = -1; /* the launcher is gone */
     }
 }
 

@@ -41,12 +41,8 @@ typedef struct kolo_member {
 
 typedef struct kolo_lobby kolo_lobby;
 
-enum { KOLO_LOBBY_DOORS = 2 };
-
-/* `listeners` stay the caller's, at most KOLO_LOBBY_DOORS. `local`: only connections of the own
- * user. NOMEM. */
-kolo_status kolo_lobby_create(const int *listeners, int n, const kolo_key *key, bool local,
-                              kolo_lobby **lobby);
+/* `listener` stays the caller's. `local`: only connections of the own user. NOMEM. */
+kolo_status kolo_lobby_create(int listener, const kolo_key *key, bool local, kolo_lobby **lobby);
 /* A descriptor that kolo_lobby_next watches too: PEER with *lost -1 when it is readable. */
 void kolo_lobby_bell(kolo_lobby *lobby, int fd);
 void kolo_lobby_destroy(kolo_lobby *lobby);

@@ -154,7 +154,7 @@ static kolo_status receive(kolo_joining *j, bool local) {
     int listener = local ? j->local_listener : j->tcp_listener;
     if (listener < 0) return KOLO_OK;
     kolo_lobby *lobby;
-    KOLO_TRY(kolo_lobby_create(&listener, 1, &j->key, local, &lobby));
+    KOLO_TRY(kolo_lobby_create(listener, &j->key, local, &lobby));
     kolo_lobby_bell(lobby, j->leader.fd);
     kolo_status status = receive_visits(j, lobby, local);
     kolo_lobby_destroy(lobby);

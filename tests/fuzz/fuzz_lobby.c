@@ -162,7 +162,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
     for (int i = 0; i < CLIENTS; i++) s.clients[i].fd = -1;
     KOLO_ASSERT(kolo_socket_listen_local(s.name, &listener) == KOLO_OK);
     KOLO_ASSERT(pipe(bell) == 0 && write(bell[1], "", 1) == 1);
-    KOLO_ASSERT(kolo_lobby_create(&listener, 1, &s.key, true, &s.lobby) == KOLO_OK);
+    KOLO_ASSERT(kolo_lobby_create(listener, &s.key, true, &s.lobby) == KOLO_OK);
     kolo_lobby_bell(s.lobby, bell[0]);
     for (int i = 0; i < STEPS_MOST && s.in.left > 0; i++) step(&s);
     check_proven(&s);
