@@ -36,10 +36,13 @@ static void add_kernels(kolo_text *t) {
 }
 
 static void add_precision(kolo_text *t) {
+    const char *without = kolo_isa_best() == KOLO_ISA_AVX512
+                              ? "kept in bf16, computed with in f32: saves memory, not time"
+                              : "no: takes AVX-512 (or the reference kernels)";
     add_row(t, "bf16",
-            kolo_isa_best() == KOLO_ISA_AVX512
-                ? "kept in bf16, computed with in f32: saves memory, not time"
-                : "no: takes AVX-512 (or the reference kernels)");
+            kolo_dump_has_bf16()
+                ? "convolutions and linear layers compute in it: for memory and for time"
+                : without);
 }
 
 static void add_libraries(kolo_text *t) {

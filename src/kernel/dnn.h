@@ -3,6 +3,7 @@
  *
  * A node becomes a kolo_dnn_plan: the node's primitive with what must happen around it, as a few
  * steps (a reorder of weights into scratch memory, the primitive, a copy of the bias gradient).
+ * What a model reads comes in f32, also where all else is bf16: a step narrows it.
  * Each kernel has one function that builds the plan of a spec, with primitive descriptors only.
  * `fit` builds it for the estimate and the layout of the weights and drops it; `prepare` builds it
  * again, to the same result, and makes the primitives. The rest is common.
@@ -19,7 +20,7 @@
 
 #include <dnnl.h>
 
-enum { KOLO_DNN_ARGS = 6, KOLO_DNN_STEPS = 3 };
+enum { KOLO_DNN_ARGS = 6, KOLO_DNN_STEPS = 4 };
 
 /* Where bytes lie in a call: tensor `index` of its inputs or outputs, or in its scratch memory. */
 typedef enum kolo_dnn_side { KOLO_DNN_IN, KOLO_DNN_OUT, KOLO_DNN_SCRATCH } kolo_dnn_side;
@@ -59,8 +60,8 @@ typedef struct kolo_dnn_plan {
 
 /* ---- dnn_layout.c ---- */
 
-/* oneDNN's descriptor of a tensor of f32; false where it has none. With groups > 1 the tensor holds
- * convolution weights, which become [G, O/G, I, H, W]. */
+/* oneDNN's descriptor of a tensor of f32 or bf16; false where it has none. With groups > 1 the
+ * tensor holds convolution weights, which become [G, O/G, I, H, W]. */
 bool kolo_dnn_desc(const kolo_tensor *tensor, int64_t groups, dnnl_memory_desc_t *desc);
 /* The layout behind a descriptor, the inverse of kolo_dnn_desc; false for opaque formats and for
  * those that no layout can say. */
@@ -84,6 +85,8 @@ dnnl_primitive_desc_t kolo_dnn_create(kolo_dnn_plan *plan, const void *op_desc, 
                                       const_dnnl_primitive_desc_t hint);
 /* oneDNN's name for the implementation. */
 const char *kolo_dnn_impl(const_dnnl_primitive_desc_t desc);
+/* How many times faster than f32 it multiplies numbers of a type, about. */
+double kolo_dnn_gain(const char *impl, kolo_dtype dtype);
 
 /* A place of `bytes` in scratch memory that no other step of the plan uses. */
 kolo_dnn_place kolo_dnn_scratch(kolo_dnn_plan *plan, size_t bytes);
@@ -94,6 +97,10 @@ void kolo_dnn_add_copy(kolo_dnn_plan *plan, kolo_dnn_place from, kolo_dnn_place 
 /* Appends a reorder between two tensors of one shape; false when oneDNN has no fast one. */
 bool kolo_dnn_add_reorder(kolo_dnn_plan *plan, const kolo_tensor *from, kolo_dnn_place from_place,
                           const kolo_tensor *to, kolo_dnn_place to_place, int64_t groups);
+/* x as an operation takes it whose other tensors have the type `dtype`, and where it lies: as the
+ * node has it, or, where that is f32 beside bf16, narrowed by a step that this appends. False when
+ * oneDNN has no fast one. */
+bool kolo_dnn_narrow(kolo_dnn_plan *plan, kolo_tensor *x, kolo_dnn_place *place, kolo_dtype dtype);
 /* Gives a step's primitive an argument. */
 void kolo_dnn_arg_at(kolo_dnn_step *step, int arg, const dnnl_memory_desc_t *desc,
                      kolo_dnn_place place);
@@ -119,7 +126,7 @@ void kolo_dnn_release(void *state);
 const char *kolo_dnn_implementation(const void *state);
 
 /* A kernel row: `name` is also the start of its builder's. */
-#define KOLO_DNN_KERNEL_AS(name_, op_, winograd_)                                  \
+#define KOLO_DNN_KERNEL_AS(name_, op_, winograd_, bf16_)                           \
     static double name_##_fit(kolo_kernel_spec *spec) {                            \
         return kolo_dnn_fit(spec, name_##_build);                                  \
     }                                                                              \
@@ -138,8 +145,9 @@ const char *kolo_dnn_implementation(const void *state);
         .release = kolo_dnn_release,                                               \
         .implementation = kolo_dnn_implementation,                                 \
         .winograd = winograd_,                                                     \
+        .bf16 = bf16_,                                                             \
     }
-#define KOLO_DNN_KERNEL(op_) KOLO_DNN_KERNEL_AS(op_, op_, false)
+#define KOLO_DNN_KERNEL(op_) KOLO_DNN_KERNEL_AS(op_, op_, false, true)
 
 extern const kolo_kernel kolo_dnn_conv2d, kolo_dnn_conv2d_bwd_data, kolo_dnn_conv2d_bwd_weights;
 extern const kolo_kernel kolo_dnn_linear, kolo_dnn_linear_bwd_data, kolo_dnn_linear_bwd_weights;
@@ -151,6 +159,8 @@ extern const kolo_kernel kolo_dnn_matmul_split;
 
 /* Of the library that runs. */
 void kolo_dnn_version(int version[3]);
+/* Whether it takes this processor to multiply bf16: it may be told not to (ONEDNN_MAX_CPU_ISA). */
+bool kolo_dnn_has_bf16(void);
 
 /* Every kernel above, NULL-terminated. */
 extern const kolo_kernel *const kolo_dnn_kernels[];

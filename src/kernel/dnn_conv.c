@@ -62,8 +62,8 @@ static double conv_seconds(const conv *c, const char *impl, const kolo_tensor *x
                            const kolo_tensor *w, const kolo_tensor *y) {
     const int64_t *wd = w->shape.dim;
     double flops = 2.0 * (double)kolo_shape_count(&y->shape) * (double)(wd[1] * wd[2] * wd[3]);
-    double bytes = (double)kolo_tensor_bytes(x) + (double)kolo_tensor_bytes(y) +
-                   4.0 * (double)kolo_shape_count(&w->shape);
+    double bytes = (double)(kolo_tensor_bytes(x) + kolo_tensor_bytes(y)) +
+                   (double)kolo_dtype_bytes(w->dtype) * (double)kolo_shape_count(&w->shape);
     double in = (double)wd[1], out = (double)wd[0] / (double)c->groups;
     if (c->pass == CONV_BWD_DATA) {
         in = out;
@@ -71,31 +71,37 @@ static double conv_seconds(const conv *c, const char *impl, const kolo_tensor *x
     }
     bool nhwc = x->layout.order[3] == 1 && x->layout.n_blocks == 0;
     if (c->algorithm == dnnl_convolution_winograd) return wino_seconds(c, flops, bytes, w, y);
-    return kolo_kernel_seconds(flops, bytes, conv_efficiency(impl, c->pass, in, out, nhwc));
+    return kolo_kernel_seconds(flops / kolo_dnn_gain(impl, y->dtype), bytes,
+                               conv_efficiency(impl, c->pass, in, out, nhwc));
 }
 
 /* ---- one attempt ---- */
 
-/* The primitive descriptor for these formats; bias has y's channels. */
-static dnnl_primitive_desc_t create_conv(const conv *c, kolo_dnn_plan *plan,
-                                         const dnnl_memory_desc_t *x, const dnnl_memory_desc_t *w,
-                                         const dnnl_memory_desc_t *y,
-                                         const dnnl_memory_desc_t *bias) {
+/* What a primitive sees; bias has y's channels. */
+typedef struct formats {
+    dnnl_memory_desc_t x, w, y, bias;
+} formats;
+
+static dnnl_primitive_desc_t create_conv(const conv *c, kolo_dnn_plan *plan, const formats *f) {
     dnnl_convolution_desc_t forward, op;
+    dnnl_memory_desc_t w = f->w;
+    /* The gradient of weights is f32 where they are bf16. */
+    if (c->pass == CONV_BWD_WEIGHTS) w.data_type = f->y.data_type;
     /* What is only a hint to a gradient is direct: Winograd need not have all directions. */
     dnnl_alg_kind_t algorithm = c->pass == CONV_FWD ? c->algorithm : dnnl_convolution_direct;
-    if (dnnl_dilated_convolution_forward_desc_init(&forward, dnnl_forward_training, algorithm, x, w,
-                                                   bias, y, c->strides, c->dilates, c->pads,
-                                                   c->pads) != dnnl_success) {
+    if (dnnl_dilated_convolution_forward_desc_init(&forward, dnnl_forward_training, algorithm,
+                                                   &f->x, &w, &f->bias, &f->y, c->strides,
+                                                   c->dilates, c->pads, c->pads) != dnnl_success) {
         return NULL;
     }
     if (c->pass == CONV_FWD) return kolo_dnn_create(plan, &forward, c->relu, NULL);
     dnnl_status_t status =
         c->pass == CONV_BWD_DATA
             ? dnnl_dilated_convolution_backward_data_desc_init(
-                  &op, c->algorithm, x, w, y, c->strides, c->dilates, c->pads, c->pads)
-            : dnnl_dilated_convolution_backward_weights_desc_init(
-                  &op, c->algorithm, x, w, bias, y, c->strides, c->dilates, c->pads, c->pads);
+                  &op, c->algorithm, &f->x, &f->w, &f->y, c->strides, c->dilates, c->pads, c->pads)
+            : dnnl_dilated_convolution_backward_weights_desc_init(&op, c->algorithm, &f->x, &f->w,
+                                                                  &f->bias, &f->y, c->strides,
+                                                                  c->dilates, c->pads, c->pads);
     dnnl_primitive_desc_t hint = NULL;
     if (status != dnnl_success ||
         dnnl_primitive_desc_create(&hint, &forward, NULL, plan->engine, NULL) != dnnl_success) {
@@ -108,6 +114,12 @@ static dnnl_primitive_desc_t create_conv(const conv *c, kolo_dnn_plan *plan,
 
 static kolo_dnn_place weights_place(const conv *c) {
     return c->pass == CONV_BWD_WEIGHTS ? kolo_dnn_out(0) : kolo_dnn_in(1);
+}
+
+static kolo_dnn_place x_place(const conv *c) {
+    return c->pass == CONV_BWD_DATA      ? kolo_dnn_out(0)
+           : c->pass == CONV_BWD_WEIGHTS ? kolo_dnn_in(1)
+                                         : kolo_dnn_in(0);
 }
 
 /* The tensor of the node's weights under the layout that a primitive took for them: the node's
@@ -123,11 +135,11 @@ static bool weights_as(const kolo_tensor *node, const kolo_tensor *primitive, ko
 /* Appends the steps of `desc`, with reorders and copies around it where the node's tensors differ
  * from the primitive's. False when they cannot be had. Takes `desc` in any case. */
 static bool add_steps(const conv *c, kolo_dnn_plan *plan, dnnl_primitive_desc_t desc,
-                      const dnnl_memory_desc_t *x, const dnnl_memory_desc_t *w,
-                      const dnnl_memory_desc_t *y, const dnnl_memory_desc_t *bias) {
+                      const formats *f, kolo_dnn_place x_at) {
     bool backward_weights = c->pass == CONV_BWD_WEIGHTS;
     bool reorder = !plan->weights_in_place;
-    size_t w_bytes = dnnl_memory_desc_get_size(w), b_bytes = dnnl_memory_desc_get_size(bias);
+    size_t w_bytes = dnnl_memory_desc_get_size(&f->w),
+           b_bytes = dnnl_memory_desc_get_size(&f->bias);
     size_t node_b_bytes = (size_t)c->w.shape.dim[0] * sizeof(float);
     bool copy = c->bias && b_bytes != node_b_bytes;
     kolo_dnn_place w_node = weights_place(c),
@@ -145,15 +157,13 @@ static bool add_steps(const conv *c, kolo_dnn_plan *plan, dnnl_primitive_desc_t 
     }
     kolo_dnn_step *step = kolo_dnn_add(plan, desc);
     bool data = c->pass == CONV_BWD_DATA;
-    kolo_dnn_arg_at(step, data ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, x,
-                    data               ? kolo_dnn_out(0)
-                    : backward_weights ? kolo_dnn_in(1)
-                                       : kolo_dnn_in(0));
-    kolo_dnn_arg_at(step, backward_weights ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, w, w_at);
-    kolo_dnn_arg_at(step, c->pass == CONV_FWD ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST, y,
+    kolo_dnn_arg_at(step, data ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, &f->x, x_at);
+    kolo_dnn_arg_at(step, backward_weights ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, &f->w, w_at);
+    kolo_dnn_arg_at(step, c->pass == CONV_FWD ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST, &f->y,
                     c->pass == CONV_FWD ? kolo_dnn_out(0) : kolo_dnn_in(0));
     if (c->bias) {
-        kolo_dnn_arg_at(step, backward_weights ? DNNL_ARG_DIFF_BIAS : DNNL_ARG_BIAS, bias, b_at);
+        kolo_dnn_arg_at(step, backward_weights ? DNNL_ARG_DIFF_BIAS : DNNL_ARG_BIAS, &f->bias,
+                        b_at);
     }
     if (backward_weights && reorder &&
         !kolo_dnn_add_reorder(plan, &plan->weights, w_at, &c->w, w_node, c->groups)) {
@@ -167,38 +177,38 @@ static bool add_steps(const conv *c, kolo_dnn_plan *plan, dnnl_primitive_desc_t 
  * likes them; empty when there is none. */
 static kolo_status try_formats(const conv *c, const kolo_tensor *x, const kolo_tensor *y, bool any,
                                kolo_dnn_plan *plan) {
-    dnnl_memory_desc_t x_desc, w_desc, y_desc, b_desc = {0};
-    kolo_tensor w = c->w; /* as the primitive sees it */
+    formats f = {0};
+    kolo_tensor w = c->w, x_in = *x; /* as the primitive sees them */
+    kolo_dnn_place x_at = x_place(c);
     w.shape.dim[0] = y->shape.dim[1];
     w.shape.dim[1] = x->shape.dim[1] / c->groups;
     if (any) w.layout = kolo_layout_plain(4);
     if (!any && !kolo_dnn_same_memory(&w, &c->w)) return KOLO_OK;
-    if (!kolo_dnn_desc(x, 1, &x_desc) || !kolo_dnn_desc(y, 1, &y_desc) ||
-        !kolo_dnn_desc(&w, c->groups, &w_desc)) {
-        return KOLO_OK;
+    KOLO_TRY(kolo_dnn_plan_init(plan, c->spec->threads));
+    if (!kolo_dnn_narrow(plan, &x_in, &x_at, y->dtype) || !kolo_dnn_desc(&x_in, 1, &f.x) ||
+        !kolo_dnn_desc(y, 1, &f.y) || !kolo_dnn_desc(&w, c->groups, &f.w)) {
+        goto none;
     }
     if (any) {
-        dnnl_memory_desc_init_by_tag(&w_desc, w_desc.ndims, w_desc.dims, dnnl_f32,
-                                     dnnl_format_tag_any);
+        dnnl_memory_desc_init_by_tag(&f.w, f.w.ndims, f.w.dims, f.w.data_type, dnnl_format_tag_any);
     }
     if (c->bias) {
         kolo_tensor bias = kolo_tensor_plain(KOLO_DTYPE_F32, kolo_shape_1(y->shape.dim[1]));
-        kolo_dnn_desc(&bias, 1, &b_desc);
+        kolo_dnn_desc(&bias, 1, &f.bias);
     }
 
-    KOLO_TRY(kolo_dnn_plan_init(plan, c->spec->threads));
-    dnnl_primitive_desc_t desc = create_conv(c, plan, &x_desc, &w_desc, &y_desc, &b_desc);
+    dnnl_primitive_desc_t desc = create_conv(c, plan, &f);
     if (!desc) goto none;
-    w_desc = *dnnl_primitive_desc_query_md(
+    f.w = *dnnl_primitive_desc_query_md(
         desc, c->pass == CONV_BWD_WEIGHTS ? dnnl_query_diff_weights_md : dnnl_query_weights_md, 0);
-    if (!kolo_dnn_layout(&w_desc, c->groups, &w.layout) || !weights_as(&c->w, &w, &plan->weights)) {
+    if (!kolo_dnn_layout(&f.w, c->groups, &w.layout) || !weights_as(&c->w, &w, &plan->weights)) {
         dnnl_primitive_desc_destroy(desc);
         goto none;
     }
     plan->weights_in_place =
         kolo_layout_is_open(&c->w) || kolo_dnn_same_memory(&c->w, &plan->weights);
-    plan->seconds = conv_seconds(c, kolo_dnn_impl(desc), x, &w, y);
-    if (!add_steps(c, plan, desc, &x_desc, &w_desc, &y_desc, &b_desc)) goto none;
+    plan->seconds += conv_seconds(c, kolo_dnn_impl(desc), &x_in, &w, y);
+    if (!add_steps(c, plan, desc, &f, x_at)) goto none;
     return KOLO_OK;
 none:
     kolo_dnn_plan_fini(plan);
@@ -312,6 +322,6 @@ static kolo_status wino_bwd_weights_build(const kolo_kernel_spec *spec, kolo_dnn
     return build_wino(spec, CONV_BWD_WEIGHTS, plan);
 }
 
-KOLO_DNN_KERNEL_AS(wino, conv2d, true);
-KOLO_DNN_KERNEL_AS(wino_bwd_data, conv2d_bwd_data, true);
-KOLO_DNN_KERNEL_AS(wino_bwd_weights, conv2d_bwd_weights, true);
+KOLO_DNN_KERNEL_AS(wino, conv2d, true, false);
+KOLO_DNN_KERNEL_AS(wino_bwd_data, conv2d_bwd_data, true, false);
+KOLO_DNN_KERNEL_AS(wino_bwd_weights, conv2d_bwd_weights, true, false);

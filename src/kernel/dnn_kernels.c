@@ -9,6 +9,10 @@ void kolo_dnn_version(int version[3]) {
     version[2] = v->patch;
 }
 
+bool kolo_dnn_has_bf16(void) {
+    return (~dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) == 0;
+}
+
 const kolo_kernel *const kolo_dnn_kernels[] = {
     &kolo_dnn_conv2d,
     &kolo_dnn_conv2d_bwd_data,

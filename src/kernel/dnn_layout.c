@@ -22,9 +22,12 @@ bool kolo_dnn_desc(const kolo_tensor *tensor, int64_t groups, dnnl_memory_desc_t
     const kolo_layout *layout = &tensor->layout;
     const kolo_shape *shape = &tensor->shape;
     int rank = shape->rank, extra = groups > 1;
-    if (tensor->dtype != KOLO_DTYPE_F32 || rank == 0 || layout->rank != rank) return false;
-    dnnl_memory_desc_t d = {
-        .ndims = rank + extra, .data_type = dnnl_f32, .format_kind = dnnl_blocked};
+    bool half = tensor->dtype == KOLO_DTYPE_BF16;
+    if (!half && tensor->dtype != KOLO_DTYPE_F32) return false;
+    if (rank == 0 || layout->rank != rank) return false;
+    dnnl_memory_desc_t d = {.ndims = rank + extra,
+                            .data_type = half ? dnnl_bf16 : dnnl_f32,
+                            .format_kind = dnnl_blocked};
     dnnl_blocking_desc_t *blocking = &d.format_desc.blocking;
     int64_t stride = 1;
     blocking->inner_nblks = layout->n_blocks;

@@ -36,8 +36,11 @@ static dnnl_primitive_desc_t create_linear(const linear *l, kolo_dnn_plan *plan,
                                            const dnnl_memory_desc_t *y,
                                            const dnnl_memory_desc_t *bias) {
     dnnl_inner_product_desc_t forward, op;
-    if (dnnl_inner_product_forward_desc_init(&forward, dnnl_forward_training, x, w, bias, y) !=
-        dnnl_success) {
+    dnnl_memory_desc_t w_forward = *w;
+    /* The gradient of weights is f32 where they are bf16. */
+    if (l->spec->op == &kolo_op_linear_bwd_weights) w_forward.data_type = y->data_type;
+    if (dnnl_inner_product_forward_desc_init(&forward, dnnl_forward_training, x, &w_forward, bias,
+                                             y) != dnnl_success) {
         return NULL;
     }
     if (l->spec->op == &kolo_op_linear) return kolo_dnn_create(plan, &forward, l->relu, NULL);
@@ -59,9 +62,10 @@ static bool add_steps(const linear *l, kolo_dnn_plan *plan) {
     bool forward = op == &kolo_op_linear, backward_weights = op == &kolo_op_linear_bwd_weights;
     kolo_tensor x, w, y = l->y;
     dnnl_memory_desc_t x_desc, w_desc, y_desc, b_desc = {0};
+    kolo_dnn_place x_at = l->x_at;
     if (!fold(&l->x, &x) || !fold(&plan->weights, &w) || !kolo_layout_is_plain(&y.layout) ||
-        !kolo_dnn_desc(&x, 1, &x_desc) || !kolo_dnn_desc(&w, 1, &w_desc) ||
-        !kolo_dnn_desc(&y, 1, &y_desc)) {
+        !kolo_dnn_narrow(plan, &x, &x_at, y.dtype) || !kolo_dnn_desc(&x, 1, &x_desc) ||
+        !kolo_dnn_desc(&w, 1, &w_desc) || !kolo_dnn_desc(&y, 1, &y_desc)) {
         return false;
     }
     kolo_tensor bias = kolo_tensor_plain(KOLO_DTYPE_F32, kolo_shape_1(w.shape.dim[0]));
@@ -70,8 +74,8 @@ static bool add_steps(const linear *l, kolo_dnn_plan *plan) {
     if (!desc) return false;
     double flops = 2.0 * (double)(y.shape.dim[0] * w.shape.dim[0] * w.shape.dim[1]);
     double bytes = (double)(kolo_tensor_bytes(&x) + kolo_tensor_bytes(&w) + kolo_tensor_bytes(&y));
-    plan->seconds =
-        kolo_kernel_seconds(flops, bytes, gemm_efficiency(w.shape.dim[0], w.shape.dim[1]));
+    plan->seconds += kolo_kernel_seconds(flops / kolo_dnn_gain(kolo_dnn_impl(desc), y.dtype), bytes,
+                                         gemm_efficiency(w.shape.dim[0], w.shape.dim[1]));
     if (!backward_weights) { /* the weights are packed first */
         plan->seconds += kolo_kernel_seconds(0, (double)kolo_tensor_bytes(&w), 0.75);
     }
@@ -86,7 +90,7 @@ static bool add_steps(const linear *l, kolo_dnn_plan *plan) {
     }
     kolo_dnn_step *step = kolo_dnn_add(plan, desc);
     kolo_dnn_arg_at(step, op == &kolo_op_linear_bwd_data ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC,
-                    &x_desc, l->x_at);
+                    &x_desc, x_at);
     kolo_dnn_arg_at(step, backward_weights ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, &w_desc,
                     w_at);
     kolo_dnn_arg_at(step, forward ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST, &y_desc, l->y_at);

@@ -62,6 +62,10 @@ const char *kolo_dnn_impl(const_dnnl_primitive_desc_t desc) {
     return name;
 }
 
+double kolo_dnn_gain(const char *impl, kolo_dtype dtype) {
+    return dtype != KOLO_DTYPE_BF16 ? 1 : strstr(impl, "amx") ? 8 : 2;
+}
+
 /* Drops a descriptor of a reference implementation. */
 static dnnl_primitive_desc_t refuse_reference(dnnl_primitive_desc_t desc) {
     if (desc && strncmp(kolo_dnn_impl(desc), "ref", 3) == 0) {
@@ -128,6 +132,17 @@ bool kolo_dnn_add_reorder(kolo_dnn_plan *plan, const kolo_tensor *from, kolo_dnn
     kolo_dnn_arg_at(step, DNNL_ARG_TO, &target, to_place);
     double bytes = (double)kolo_tensor_bytes(from) + (double)kolo_tensor_bytes(to);
     plan->seconds += kolo_kernel_seconds(0, bytes, 1);
+    return true;
+}
+
+bool kolo_dnn_narrow(kolo_dnn_plan *plan, kolo_tensor *x, kolo_dnn_place *place, kolo_dtype dtype) {
+    if (x->dtype != KOLO_DTYPE_F32 || dtype != KOLO_DTYPE_BF16) return true;
+    kolo_tensor half = *x;
+    half.dtype = dtype;
+    kolo_dnn_place to = kolo_dnn_scratch(plan, kolo_tensor_bytes(&half));
+    if (!kolo_dnn_add_reorder(plan, x, *place, &half, to, 1)) return false;
+    *x = half;
+    *place = to;
     return true;
 }
 

@@ -10,4 +10,4 @@ static kolo_status reorder_build(const kolo_kernel_spec *spec, kolo_dnn_plan *pl
     return KOLO_OK;
 }
 
-KOLO_DNN_KERNEL(reorder);
+KOLO_DNN_KERNEL_AS(reorder, reorder, false, false);

@@ -161,6 +161,7 @@ static const char *implementation(const void *state) {
         .unbind = unbind,                        \
         .release = release,                      \
         .implementation = implementation,        \
+        .bf16 = true,                            \
     }
 SPLIT_KERNEL(conv2d);
 SPLIT_KERNEL(conv2d_bwd_data);

@@ -11,6 +11,7 @@ extern const kolo_kernel *const kolo_simd_kernels[];
 #if KOLO_HAS_DNNL
 extern const kolo_kernel *const kolo_dnn_kernels[];
 void kolo_dnn_version(int version[3]);
+bool kolo_dnn_has_bf16(void);
 #endif
 
 static const kolo_kernel *const *const families[] = {
@@ -71,47 +72,81 @@ static kolo_status none_fits(kolo_kernel_set set, const kolo_kernel_spec *spec) 
     return status;
 }
 
+/* A kernel that takes a spec. */
+typedef struct choice {
+    const kolo_kernel *kernel; /* NULL: none */
+    kolo_kernel_spec spec;     /* its open layouts chosen */
+    double seconds;
+    bool measured;
+} choice;
+
+/* Keeps the better of the best so far and a kernel, if that takes the spec. */
+static void consider(const kolo_kernel *kernel, const kolo_kernel_spec *spec, choice *best) {
+    choice c = {.kernel = kernel, .spec = *spec};
+    c.seconds = kernel->fit(&c.spec);
+    if (c.seconds < 0) return;
+    bool tune = spec->tuner && !kolo_kernel_is_ref(kernel);
+    double known = tune ? kolo_tuner_seconds(spec->tuner, kernel, &c.spec, c.seconds) : -1;
+    c.measured = known >= 0;
+    if (c.measured) c.seconds = known;
+    if (best->kernel && c.measured < best->measured) return;
+    if (best->kernel && c.measured == best->measured && c.seconds >= best->seconds) return;
+    *best = c;
+}
+
+static bool has_half(const kolo_kernel_spec *spec) {
+    for (int i = 0; i < spec->n_in + spec->n_out; i++) {
+        const kolo_tensor *t = i < spec->n_in ? &spec->in[i] : &spec->out[i - spec->n_in];
+        if (t->dtype == KOLO_DTYPE_BF16) return true;
+    }
+    return false;
+}
+
+/* f32 between copies stands in for a kernel that is missing. Where there is one that computes in
+ * bf16, a measured time may put it first, an estimate never. */
+static void consider_wide(const kolo_kernel_spec *spec, choice *best) {
+    choice wide = {0};
+    bool missing = !best->kernel || kolo_kernel_is_ref(best->kernel);
+    if (!missing && !spec->tuner) return;
+    consider(&kolo_wide_kernel, spec, &wide);
+    if (!wide.kernel || (!missing && !wide.measured)) return;
+    if (best->measured && wide.seconds >= best->seconds) return;
+    if (missing && best->kernel && wide.seconds >= best->seconds) return;
+    *best = wide;
+}
+
 kolo_status kolo_kernel_select_tuned(kolo_kernel_set set, kolo_tuner *tuner, kolo_kernel_spec *spec,
                                      const kolo_kernel **kernel, double *seconds) {
-    const kolo_kernel *best = NULL;
-    kolo_kernel_spec best_spec;
-    double best_time = 0;
-    bool best_measured = false;
+    choice best = {0};
     const kolo_kernel *candidate;
+    bool half = has_half(spec);
     spec->kernels = set;
     spec->tuner = tuner;
     for (size_t i = 0; (candidate = kolo_kernel_at(i)); i++) {
         if (candidate->op != spec->op) continue;
         if (set == KOLO_KERNELS_REF && !kolo_kernel_is_ref(candidate)) continue;
         if (set == KOLO_KERNELS_DIRECT && candidate->winograd) continue;
-        kolo_kernel_spec trial = *spec;
-        double time = candidate->fit(&trial);
-        if (time < 0) continue;
-        bool tune = tuner && !kolo_kernel_is_ref(candidate);
-        double known = tune ? kolo_tuner_seconds(tuner, candidate, &trial, time) : -1;
-        bool measured = known >= 0;
-        if (measured) time = known;
-        if (best && measured < best_measured) continue;
-        if (best && measured == best_measured && time >= best_time) continue;
-        best = candidate;
-        best_spec = trial;
-        best_time = time;
-        best_measured = measured;
+        if (half && candidate->bf16 && !kolo_kernel_has_bf16()) continue;
+        consider(candidate, spec, &best);
     }
-    if (set != KOLO_KERNELS_REF && (!best || kolo_kernel_is_ref(best))) {
-        kolo_kernel_spec trial = *spec;
-        double time = kolo_wide_kernel.fit(&trial);
-        if (time >= 0 && (!best || time < best_time)) {
-            best = &kolo_wide_kernel;
-            best_spec = trial;
-            best_time = time;
-        }
-    }
-    if (!best) return none_fits(set, spec);
-    *spec = best_spec;
-    *kernel = best;
-    if (seconds) *seconds = best_time;
+    if (half && set != KOLO_KERNELS_REF) consider_wide(spec, &best);
+    if (!best.kernel) return none_fits(set, spec);
+    *spec = best.spec;
+    *kernel = best.kernel;
+    if (seconds) *seconds = best.seconds;
     return KOLO_OK;
+}
+
+static _Thread_local bool pinned_bf16;
+
+void kolo_kernel_pin_bf16(bool on) { pinned_bf16 = on; }
+
+bool kolo_kernel_has_bf16(void) {
+#if KOLO_HAS_DNNL
+    return pinned_bf16 || kolo_dnn_has_bf16();
+#else
+    return pinned_bf16;
+#endif
 }
 
 kolo_status kolo_kernel_check_bf16(void) {

@@ -71,6 +71,9 @@ typedef struct kolo_kernel {
     /* The library's own name for the code that runs, valid as long as the state. NULL: none. */
     const char *(*implementation)(const void *state);
     bool winograd; /* saves multiplications, and rounds more */
+    /* Computes in bf16 on tensors of bf16, by emulation where kolo_kernel_has_bf16 is false: it is
+     * not chosen for them there. */
+    bool bf16;
 } kolo_kernel;
 
 /* The kernel with the least time for the spec among the set, its open layouts chosen; *seconds (may
@@ -91,8 +94,14 @@ void kolo_kernel_spec_init(kolo_kernel_spec *spec, const kolo_graph *g, const ko
                            int threads);
 
 /* UNSUPPORTED, with what is missing, when the best kernels have no bf16 on this processor. (The
- * reference kernels have it everywhere.) Tensors are then kept in bf16 and computed with in f32. */
+ * reference kernels have it everywhere.) Tensors are then kept in bf16; where kolo_kernel_has_bf16
+ * convolutions and linear layers compute in it too, all else in f32. */
 kolo_status kolo_kernel_check_bf16(void);
+/* Whether oneDNN multiplies bf16 by instructions of this processor: AVX512-BF16, perhaps AMX. */
+bool kolo_kernel_has_bf16(void);
+/* Test hook: for this thread it does from now on, by emulation (on AVX-512); or, with `on` false,
+ * as it is. */
+void kolo_kernel_pin_bf16(bool on);
 
 /* ---- what kernels share ---- */
 

@@ -7,6 +7,7 @@
  * layout. */
 #include "kernel/tune.h"
 
+#include "base/bf16.h"
 #include "base/rng.h"
 
 #include <inttypes.h>
@@ -201,7 +202,8 @@ uint64_t kolo_tuner_kernels(void) {
 
 /* ---- measuring ---- */
 
-/* A call with buffers of its own; f32 inputs hold numbers between -1 and 1, all else zeros. */
+/* A call with buffers of its own; inputs of f32 and bf16 hold numbers between -1 and 1, all else
+ * zeros. */
 typedef struct trial {
     const kolo_kernel *kernel;
     kolo_call call;
@@ -223,10 +225,16 @@ static void close_trial(trial *r) {
 
 static void *map_tensor(const kolo_tensor *tensor, bool numbers) {
     size_t bytes = kolo_tensor_bytes(tensor);
-    float *data = kolo_pages_map(bytes);
-    if (!data || !numbers || tensor->dtype != KOLO_DTYPE_F32) return data;
-    for (size_t i = 0; i < bytes / sizeof(float); i++) {
-        data[i] = (float)(i * 2654435761U % 1024) / 512 - 1;
+    void *data = kolo_pages_map(bytes);
+    bool half = tensor->dtype == KOLO_DTYPE_BF16;
+    if (!data || !numbers || (!half && tensor->dtype != KOLO_DTYPE_F32)) return data;
+    for (size_t i = 0; i < bytes / kolo_dtype_bytes(tensor->dtype); i++) {
+        float number = (float)(i * 2654435761U % 1024) / 512 - 1;
+        if (half) {
+            ((uint16_t *)data)[i] = kolo_bf16_narrow(number);
+        } else {
+            ((float *)data)[i] = number;
+        }
     }
     return data;
 }

@@ -1,6 +1,6 @@
 #pragma once
 /* bf16 by way of f32: runs a node that has bf16 tensors on the f32 kernel that is best for it,
- * between copies in scratch memory. For what no kernel takes in bf16. */
+ * between copies in scratch memory. For what no kernel takes in bf16, or none fast. */
 
 #include "kernel/kernel.h"
 

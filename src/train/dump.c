@@ -184,6 +184,8 @@ kolo_status kolo_dump_kernels(char **out) {
     return KOLO_OK;
 }
 
+bool kolo_dump_has_bf16(void) { return kolo_kernel_has_bf16(); }
+
 kolo_status kolo_dump(const kolo_dump_opts *given, char **out) {
     kolo_dump_opts o;
     KOLO_TRY(resolve(given, &o));

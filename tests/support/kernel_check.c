@@ -1,6 +1,7 @@
 /* Runs one kernel on a spec and compares it with the reference kernel of the same op. */
 #include "support/kernel_check.h"
 
+#include "base/bf16.h"
 #include "base/rng.h"
 
 #include <string.h>
@@ -56,6 +57,16 @@ void test_kernel_spec(kolo_kernel_spec *spec, const kolo_op *op, const kolo_attr
     for (int i = 0; i < n_out; i++) set_layout(&spec->out[i], out_layouts ? out_layouts[i] : NULL);
 }
 
+void test_kernel_in_bf16(kolo_kernel_spec *spec, int kept) {
+    kolo_tensor out[KOLO_MAX_IO];
+    for (int i = 0; i < spec->n_in; i++) {
+        if (i != kept && spec->op->bf16 >> i & 1) spec->in[i].dtype = KOLO_DTYPE_BF16;
+    }
+    kolo_shape_query query = {.attr = spec->attr, .n_in = spec->n_in, .in = spec->in, .out = out};
+    ASSERT_OK(spec->op->shape(&query));
+    for (int i = 0; i < spec->n_out; i++) spec->out[i].dtype = out[i].dtype;
+}
+
 /* A call with its own buffers, each with a guard behind it. */
 typedef struct test_call {
     const kolo_kernel *kernel;
@@ -97,10 +108,15 @@ static void close_call(test_call *b) {
 
 static void fill_random(const kolo_tensor *t, void *p, uint64_t seed) {
     kolo_rng rng = kolo_rng_make(seed, KOLO_RNG_TEST, 0);
-    float *f = p;
-    assert_int_equal(t->dtype, KOLO_DTYPE_F32);
+    bool half = t->dtype == KOLO_DTYPE_BF16;
+    assert_true(half || t->dtype == KOLO_DTYPE_F32);
     for (int64_t i = 0; i < kolo_shape_count(&t->shape); i++) {
-        f[i] = (float)kolo_rng_normal(&rng, (uint64_t)i);
+        float number = (float)kolo_rng_normal(&rng, (uint64_t)i);
+        if (half) {
+            ((uint16_t *)p)[i] = kolo_bf16_narrow(number);
+        } else {
+            ((float *)p)[i] = number;
+        }
     }
 }
 
@@ -119,6 +135,22 @@ static void fail_call(const test_call *b, const char *what, int i, double value)
     fail_msg("%s: output %d %s (%g)", b->kernel->name, i, what, value);
 }
 
+/* The relative L2 distance of two tensors of f32 or bf16. */
+static double distance(const kolo_tensor *t, const void *got, const void *expected) {
+    size_t n = (size_t)kolo_shape_count(&t->shape);
+    if (t->dtype == KOLO_DTYPE_F32) return test_relative_l2_f32(got, expected, n);
+    const uint16_t *half[2] = {got, expected};
+    float *wide[2];
+    for (int k = 0; k < 2; k++) {
+        wide[k] = buffer(n * sizeof(float));
+        for (size_t i = 0; i < n; i++) wide[k][i] = kolo_bf16_widen(half[k][i]);
+    }
+    double error = test_relative_l2_f32(wide[0], wide[1], n);
+    kolo_free(wide[0]);
+    kolo_free(wide[1]);
+    return error;
+}
+
 /* Compares one output with the reference's, and its padding with zero. */
 static void check_output(const test_call *b, int i, const void *expected, double tolerance) {
     const kolo_tensor *t = &b->call.spec->out[i];
@@ -126,9 +158,10 @@ static void check_output(const test_call *b, int i, const void *expected, double
     size_t bytes = kolo_tensor_bytes(t), plain_bytes = kolo_tensor_bytes(&plain);
     void *got = buffer(plain_bytes), *again = buffer(bytes);
     kolo_tensor_reorder(&plain, got, t, b->call.out[i]);
-    if (t->dtype == KOLO_DTYPE_F32) {
-        double error = test_relative_l2_f32(got, expected, plain_bytes / sizeof(float));
-        if (!(error <= tolerance)) fail_call(b, "is off by", i, error);
+    bool half = t->dtype == KOLO_DTYPE_BF16;
+    if (half || t->dtype == KOLO_DTYPE_F32) {
+        double error = distance(t, got, expected);
+        if (!(error <= tolerance + (half ? 2e-3 : 0))) fail_call(b, "is off by", i, error);
     } else {
         assert_memory_equal(got, expected, plain_bytes);
     }

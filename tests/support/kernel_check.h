@@ -13,8 +13,13 @@ void test_kernel_spec(kolo_kernel_spec *spec, const kolo_op *op, const kolo_attr
                       const kolo_shape *in, const char *const *in_layouts, int n_out,
                       const char *const *out_layouts, int threads);
 
+/* Makes bf16 what the op of a spec takes in it, and what it then makes; input `kept` stays f32 (-1:
+ * none). Layouts stay. */
+void test_kernel_in_bf16(kolo_kernel_spec *spec, int kept);
+
 /* Prepares, binds and runs a kernel that fits the spec on random numbers and fails the test unless:
- * each f32 output is within `tolerance` (relative L2) of the reference's, and each u8 output equal;
+ * each f32 output is within `tolerance` (relative L2) of the reference's, each bf16 output within
+ * it and what rounding to bf16 adds, and each u8 output equal;
  * padding of outputs holds zeros, inputs and the bytes after each output are as before; binding
  * wrote nothing; a second run on other scratch garbage gives the same bits. */
 void test_kernel_against_reference(const kolo_kernel *kernel, const kolo_kernel_spec *spec,

@@ -38,8 +38,12 @@ static const char *const layouts[][2] = {
 /* Layouts of the weights. */
 static const char *const weights[] = {"abcd", "acdb", "cdba", "ABcd8b8a", "Acdb8a", "ABcd8a8b"};
 
+/* What is computed in bf16: nothing; all; all but the x that a model reads. */
+typedef enum half { HALF_NONE, HALF_ALL, HALF_BUT_X } half;
+
 typedef struct conv_run {
     const conv_case *conv;
+    half half;
     kolo_attr attr[KOLO_MAX_ATTRS];
     kolo_shape x, w, y, b;
     const char *x_layout, *y_layout, *kernel;
@@ -70,6 +74,8 @@ static conv_run run_of(const conv_case *c, const char *const pair[2], int thread
 /* The kernel of the run's family for a pass, where it fits, against the reference. */
 static bool check(const conv_run *r, const char *pass, kolo_kernel_spec *spec) {
     char name[64];
+    int x = spec->op == &kolo_op_conv2d_bwd_weights;
+    if (r->half) test_kernel_in_bf16(spec, r->half == HALF_BUT_X ? x : -1);
     snprintf(name, sizeof name, "%s%s", r->kernel, pass);
     return test_dnn_kernel(name, spec);
 }
@@ -171,6 +177,49 @@ static void winograd_is_the_reference(void **state) {
     }
 }
 
+/* In bf16 oneDNN has its gemm for plain images and its own loops for NHWC and blocks of 16, all for
+ * AVX-512 alone; without its instructions for bf16 it emulates them. */
+static void conv_in_bf16_is_the_reference(void **state) {
+    static const char *const pairs[][2] = {
+        {"abcd", "abcd"}, {"acdb", "acdb"}, {"aBcd16b", "aBcd16b"}, {"aBcd8b", "aBcd8b"}};
+    static const char *const filters[] = {"abcd", "ABcd8b16a2b", "ABcd16b16a"};
+    if (kolo_kernel_isa() < 2) {
+        puts("skip: no AVX-512");
+        skip();
+    }
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        for (size_t j = 0; j < KOLO_COUNT(pairs); j++) {
+            conv_run r = run_of(&cases[i], pairs[j], 1 + (i + j) % 2);
+            bool simple = j < 2 && r.conv->groups == 1;
+            for (size_t k = 0; k < KOLO_COUNT(filters); k++) {
+                bool must = simple && k == 0;
+                r.half = (i + j + k) % 2 ? HALF_ALL : HALF_BUT_X;
+                assert_true(check_forward(&r, k ? filters[k] : "any", k % 2, j % 2) || !must);
+                assert_true(check_bwd_weights(&r, filters[k], i % 2) || !must);
+                r.half = HALF_ALL;
+                assert_true(check_bwd_data(&r, filters[k]) || !must);
+            }
+        }
+    }
+}
+
+/* What only emulates bf16 is not chosen for it, and nothing but f32 between copies is left. */
+static void emulated_bf16_is_not_chosen(void **state) {
+    conv_run r = run_of(&cases[2], layouts[1], 1);
+    kolo_kernel_spec spec;
+    const kolo_kernel *kernel;
+    for (int pinned = 0; pinned < 2; pinned++) {
+        bool native = (pinned && kolo_kernel_isa() >= 2) || kolo_kernel_has_bf16();
+        kolo_kernel_pin_bf16(pinned);
+        test_kernel_spec(&spec, &kolo_op_conv2d, r.attr, 2, (kolo_shape[]){r.x, r.w},
+                         (const char *[]){"acdb", "any"}, 1, (const char *[]){"acdb"}, 1);
+        test_kernel_in_bf16(&spec, -1);
+        ASSERT_OK(kolo_kernel_select(KOLO_KERNELS_BEST, &spec, &kernel, NULL));
+        assert_string_equal(kernel->name, native ? "dnn_conv2d" : "bf16_by_f32");
+    }
+    kolo_kernel_pin_bf16(false);
+}
+
 static void winograd_can_be_forbidden(void **state) {
     static const char *const names[] = {"dnn_wino", "dnn_wino_bwd_data", "dnn_wino_bwd_weights"};
     for (size_t i = 0; i < KOLO_COUNT(names); i++) {
@@ -215,6 +264,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(conv_is_the_reference),
         cmocka_unit_test(padded_channels_count_as_channels),
+        cmocka_unit_test(conv_in_bf16_is_the_reference),
+        cmocka_unit_test(emulated_bf16_is_not_chosen),
         cmocka_unit_test(winograd_is_the_reference),
         cmocka_unit_test(winograd_can_be_forbidden),
         cmocka_unit_test(wrong_types_do_not_fit),

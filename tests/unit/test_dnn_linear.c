@@ -83,6 +83,56 @@ static void tokens_are_the_reference(void **state) {
     }
 }
 
+/* All three passes in bf16, of a batch of images and of tokens; `but_x`: with an x in f32. */
+static void check_half(kolo_shape x, const char *layout, int threads, bool but_x) {
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {{1}}; /* relu; a bias backwards */
+    bool tokens = x.rank == 3;
+    kolo_shape w = tokens ? kolo_shape_2(10, x.dim[2]) : x, y = x, b = kolo_shape_1(10);
+    if (tokens) {
+        y.dim[2] = 10;
+    } else {
+        w.dim[0] = 10;
+        y = kolo_shape_2(x.dim[0], 10);
+    }
+    const char *const x_then_w[] = {layout, tokens ? NULL : layout, NULL};
+    const char *const y_then_x[] = {NULL, layout}, *const y_then_w[] = {NULL, x_then_w[1]};
+    kolo_kernel_spec spec;
+    test_kernel_spec(&spec, &kolo_op_linear, attr, 3, (kolo_shape[]){x, w, b}, x_then_w, 1, NULL,
+                     threads);
+    test_kernel_in_bf16(&spec, but_x ? 0 : -1);
+    assert_true(test_dnn_kernel("dnn_linear", &spec));
+    test_kernel_spec(&spec, &kolo_op_linear_bwd_weights, attr, 2, (kolo_shape[]){y, x}, y_then_x, 2,
+                     (const char *[]){x_then_w[1], NULL}, threads);
+    test_kernel_in_bf16(&spec, but_x ? 1 : -1);
+    assert_true(test_dnn_kernel("dnn_linear_bwd_weights", &spec));
+    test_kernel_spec(&spec, &kolo_op_linear_bwd_data, NULL, 2, (kolo_shape[]){y, w}, y_then_w, 1,
+                     &layout, threads);
+    test_kernel_in_bf16(&spec, -1);
+    assert_true(test_dnn_kernel("dnn_linear_bwd_data", &spec));
+}
+
+static void linear_in_bf16_is_the_reference(void **state) {
+    static const struct {
+        kolo_shape x;
+        const char *layout;
+    } halves[] = {
+        {{2, {64, 784}}, "ab"},
+        {{2, {3, 17}}, "ab"},
+        {{2, {1, 1}}, "ab"},
+        {{4, {7, 16, 5, 5}}, "aBcd16b"},
+        {{4, {3, 6, 3, 2}}, "aBcd16b"},
+        {{4, {3, 6, 3, 2}}, "acdb"},
+        {{3, {2, 7, 24}}, "abc"},
+    };
+    if (kolo_kernel_isa() < 2) {
+        puts("skip: no AVX-512");
+        skip();
+    }
+    for (size_t i = 0; i < KOLO_COUNT(halves); i++) {
+        for (int k = 0; k < 4; k++) check_half(halves[i].x, halves[i].layout, 1 + k % 2, k / 2);
+    }
+}
+
 static void matmul_is_the_reference(void **state) {
     for (int64_t k = 0; k < 8; k++) {
         bool ta = k & 1, tb = k & 2;
@@ -105,6 +155,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(linear_is_the_reference),
         cmocka_unit_test(tokens_are_the_reference),
+        cmocka_unit_test(linear_in_bf16_is_the_reference),
         cmocka_unit_test(matmul_is_the_reference),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

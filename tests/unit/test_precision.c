@@ -167,7 +167,8 @@ static double train(const setting *s) {
     return sum;
 }
 
-static void losses_stay_near_those_of_f32(void **state) {
+/* `multiplies`: kernels compute in bf16, if by emulation, else they keep tensors in it alone. */
+static void check_losses(bool multiplies) {
     static const setting settings[] = {
         {"mlp", "", 16, KOLO_KERNELS_REF, KOLO_PRECISION_F32},
         {"mlp", "", 16, KOLO_KERNELS_BEST, KOLO_PRECISION_F32},
@@ -177,14 +178,27 @@ static void losses_stay_near_those_of_f32(void **state) {
     };
     for (size_t i = 0; i < KOLO_COUNT(settings); i++) {
         setting s = settings[i];
+        if (multiplies && s.kernels == KOLO_KERNELS_REF) continue;
         double full = train(&s);
         s.precision = KOLO_PRECISION_BF16;
+        kolo_kernel_pin_bf16(multiplies);
         double half = train(&s);
+        kolo_kernel_pin_bf16(false);
         printf("%s, kernels %d: %.4f in f32, %.4f in bf16\n", s.model, (int)s.kernels, full, half);
         if (!(fabs(half - full) < 0.03 * full) || half == full) {
             fail_msg("%s, kernels %d: %g in f32, %g in bf16", s.model, (int)s.kernels, full, half);
         }
     }
+}
+
+static void losses_stay_near_those_of_f32(void **state) { check_losses(false); }
+
+static void losses_stay_near_where_bf16_is_multiplied(void **state) {
+    if (kolo_kernel_isa() < 2) {
+        puts("skip: no AVX-512");
+        skip();
+    }
+    check_losses(true);
 }
 
 int main(void) {
@@ -193,6 +207,7 @@ int main(void) {
         cmocka_unit_test(kernels_convert_alike),
         cmocka_unit_test(types_are_where_they_belong),
         cmocka_unit_test(losses_stay_near_those_of_f32),
+        cmocka_unit_test(losses_stay_near_where_bf16_is_multiplied),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

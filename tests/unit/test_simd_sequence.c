@@ -90,6 +90,8 @@ static void gelu_of_linear(int threads) {
         test_kernel_spec(&spec, &kolo_op_linear_gelu, attr, bias ? 3 : 2, in, NULL, 1 + second,
                          NULL, threads);
         check(&kolo_simd_linear_gelu, &spec, NULL, 2e-6);
+        test_kernel_in_bf16(&spec, -1); /* gelu of what was rounded */
+        check(&kolo_simd_linear_gelu, &spec, NULL, 3e-3);
         test_kernel_spec(&spec, &kolo_op_gelu_bwd, attr, 2, bwd, NULL, 1 + second, NULL, threads);
         check(&kolo_simd_gelu_bwd, &spec, NULL, 2e-6);
     }

@@ -1,6 +1,7 @@
 /* Tuners: their text, what they measure, and what selection makes of it. */
 #include "kernel/simd/simd.h"
 #include "kernel/tune.h"
+#include "kernel/wide.h"
 #include "support/kernel_check.h"
 
 #include <stdio.h>
@@ -171,6 +172,41 @@ static void known_times_choose_inside_a_kernel(void **state) {
     kolo_text_fini(&all);
 }
 
+/* Of what computes in bf16 and f32 between copies the one that was measured as faster is taken. */
+static void f32_between_copies_is_a_candidate(void **state) {
+    const kolo_kernel *const kernels[] = {&kolo_wide_kernel, test_kernel("dnn_linear")};
+    const kolo_shape in[] = {kolo_shape_2(16, 64), kolo_shape_2(32, 64)};
+    const int n = kernels[1] && kolo_kernel_isa() >= 2 ? 2 : 1;
+    kolo_text all = {0};
+    kolo_kernel_pin_bf16(true);
+    for (int fast = -1; fast < n; fast++) {
+        kolo_text text = {0};
+        kolo_tuner *tuner;
+        kolo_kernel_spec spec;
+        const kolo_kernel *kernel;
+        ASSERT_OK(kolo_tuner_create("machine", &tuner));
+        test_kernel_spec(&spec, &kolo_op_linear, NULL, 2, in, NULL, 1, NULL, 1);
+        test_kernel_in_bf16(&spec, -1);
+        kolo_tuner_measure(tuner, fast < 0, NULL, NULL);
+        kolo_text_add(&text, "kolo tuning 1\n");
+        for (int i = 0; i < n && fast >= 0; i++) {
+            add_line(&text, &all, kernels[i]->name, i == fast ? 1e-6 : 2e-6);
+        }
+        ASSERT_OK(kolo_tuner_read(tuner, "text", text.text));
+        for (int i = 0; i < n && fast < 0; i++) {
+            assert_true(kernels[i]->fit(&spec) >= 0);
+            assert_true(kolo_tuner_seconds(tuner, kernels[i], &spec, 0) > 0);
+        }
+        ASSERT_OK(kolo_kernel_select_tuned(KOLO_KERNELS_BEST, tuner, &spec, &kernel, NULL));
+        if (fast < 0) kolo_tuner_write(tuner, false, &all);
+        if (fast >= 0) assert_ptr_equal(kernel, kernels[fast]);
+        kolo_text_fini(&text);
+        kolo_tuner_destroy(tuner);
+    }
+    kolo_kernel_pin_bf16(false);
+    kolo_text_fini(&all);
+}
+
 static void broken_texts_are_refused_whole(void **state) {
     static const char *const texts[][2] = {
         {"", "text does not begin with \"kolo tuning 1\""},
@@ -205,6 +241,7 @@ int main(void) {
         cmocka_unit_test(known_times_choose),
         cmocka_unit_test(hopeless_kernels_are_not_measured),
         cmocka_unit_test(known_times_choose_inside_a_kernel),
+        cmocka_unit_test(f32_between_copies_is_a_candidate),
         cmocka_unit_test(broken_texts_are_refused_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,12 +2,15 @@
  * what came out is still in a cache: it is written once and not read from memory again. Without
  * `keep` gelu overwrites it.
  *
+ * In bf16 the product is what it is to its kernel; gelu is computed in f32, some elements at a
+ * time.
+ *
  * The blocks are equal but for the last, so the linear kernel is prepared for at most two numbers
  * of rows. A block has no less rows than a kernel needs to repay the packing of its weights. */
 #include "kernel/simd/simd.h"
 
 enum { X, W, B };
-enum { BLOCK_ELEMENTS = 1 << 18, LEAST_ROWS = 1024 };
+enum { BLOCK_ELEMENTS = 1 << 18, LEAST_ROWS = 1024, SOME = 1024 };
 
 /* Rows of one call of a linear kernel. */
 typedef struct block {
@@ -19,7 +22,8 @@ typedef struct block {
 typedef struct state {
     int64_t rows, rows_of_block;
     block block, last;
-    kolo_simd_loop gelu;
+    bool half; /* in bf16 */
+    kolo_simd_loop gelu, widen, narrow;
 } state;
 
 typedef struct bound {
@@ -63,11 +67,18 @@ static kolo_status select_linear(const kolo_kernel_spec *spec, int64_t rows,
     return kolo_kernel_select_tuned(spec->kernels, spec->tuner, linear, kernel, seconds);
 }
 
+/* All f32, or all bf16 but the bias. */
+static bool types_fit(const kolo_kernel_spec *spec) {
+    kolo_dtype dtype = spec->out[0].dtype;
+    return (dtype == KOLO_DTYPE_F32 || dtype == KOLO_DTYPE_BF16) && spec->in[X].dtype == dtype &&
+           spec->in[W].dtype == dtype && (spec->n_in <= B || spec->in[B].dtype == KOLO_DTYPE_F32);
+}
+
 static double fit(kolo_kernel_spec *spec) {
     const kolo_kernel *kernel;
     kolo_kernel_spec linear;
     double seconds, bytes = 2 * (double)kolo_tensor_bytes(&spec->out[0]);
-    if (!kolo_spec_floats_are(spec, KOLO_DTYPE_F32)) return -1;
+    if (!types_fit(spec)) return -1;
     for (int i = 0; i < spec->n_in + spec->n_out; i++) {
         const kolo_tensor *t = i < spec->n_in ? &spec->in[i] : &spec->out[i - spec->n_in];
         if (i != W && !kolo_layout_is_plain(&t->layout)) return -1;
@@ -93,6 +104,9 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **made, size_t *sc
     *made = s;
     *scratch_bytes = 0;
     s->gelu = kolo_simd_isa_now()->activation->gelu[spec->attr[KOLO_LINEAR_GELU_TANH].i != 0];
+    s->widen = kolo_simd_isa_now()->point->widen;
+    s->narrow = kolo_simd_isa_now()->point->narrow;
+    s->half = spec->out[0].dtype == KOLO_DTYPE_BF16;
     s->rows = rows_of(&spec->in[X]);
     s->rows_of_block = rows_of_block(spec);
     KOLO_TRY(prepare_block(&s->block, spec, s->rows_of_block, scratch_bytes));
@@ -112,7 +126,8 @@ static kolo_status bind(kolo_call *call) {
     bound *b = kolo_zalloc(sizeof *b + (size_t)n * sizeof *b->calls);
     if (!b) return KOLO_NOMEM((size_t)n * sizeof *b->calls);
     call->bound = b; /* unbound by the caller, also on failure */
-    float *x = call->in[X], *z = call->out[spec->n_out - 1];
+    char *x = call->in[X], *z = call->out[spec->n_out - 1];
+    int64_t bytes = (int64_t)kolo_dtype_bytes(spec->out[0].dtype);
     for (int64_t i = 0; i < n; i++) {
         const block *of = block_of(s, i);
         int64_t row = i * s->rows_of_block;
@@ -120,8 +135,8 @@ static kolo_status bind(kolo_call *call) {
         *inner = (kolo_call){
             .spec = &of->spec,
             .state = of->state,
-            .in = {x + row * columns_of(&spec->in[X]), call->in[W], call->in[B]},
-            .out = {z + row * columns_of(&spec->out[0])},
+            .in = {x + row * columns_of(&spec->in[X]) * bytes, call->in[W], call->in[B]},
+            .out = {z + row * columns_of(&spec->out[0]) * bytes},
             .scratch = call->scratch,
         };
         b->calls[b->n_calls].block = of;
@@ -131,18 +146,42 @@ static kolo_status bind(kolo_call *call) {
     return KOLO_OK;
 }
 
+typedef struct half_job { /* items: elements */
+    const state *state;
+    const uint16_t *z;
+    uint16_t *y;
+} half_job;
+
+static void half_gelu(const void *arg, int part, int64_t begin, int64_t end) {
+    const half_job *job = arg;
+    float wide[SOME];
+    for (int64_t i = begin; i < end; i += SOME) {
+        int64_t n = kolo_min_i64(SOME, end - i);
+        job->state->widen(&(kolo_simd_convert_job){job->z + i, wide}, part, 0, n);
+        job->state->gelu(&(kolo_simd_pair_job){.a = wide, .out = wide}, part, 0, n);
+        job->state->narrow(&(kolo_simd_convert_job){wide, job->y + i}, part, 0, n);
+    }
+}
+
+static void gelu(const state *s, int threads, const void *z, void *y, int64_t count) {
+    if (s->half) {
+        kolo_simd_parallel(threads, count, half_gelu, &(half_job){s, z, y});
+    } else {
+        kolo_simd_parallel(threads, count, s->gelu, &(kolo_simd_pair_job){.a = z, .out = y});
+    }
+}
+
 static void run(const kolo_call *call) {
     const state *s = call->state;
     const bound *b = call->bound;
-    float *y = call->out[0];
+    char *y = call->out[0];
     for (int64_t i = 0; i < b->n_calls; i++) {
         const block *of = b->calls[i].block;
         const kolo_call *linear = &b->calls[i].call;
         int64_t count = kolo_shape_count(&of->spec.out[0].shape);
-        kolo_simd_pair_job job = {.a = linear->out[0], .out = y};
         of->kernel->run(linear);
-        kolo_simd_parallel(call->spec->threads, count, s->gelu, &job);
-        y += count;
+        gelu(s, call->spec->threads, linear->out[0], y, count);
+        y += kolo_tensor_bytes(&of->spec.out[0]);
     }
 }
 
@@ -181,4 +220,5 @@ const kolo_kernel kolo_simd_linear_gelu = {
     .unbind = unbind,
     .release = release,
     .implementation = implementation,
+    .bf16 = true,
 };
