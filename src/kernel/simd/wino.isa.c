@@ -144,6 +144,20 @@ static bool is_whole(const square *s, int size) {
     return s->h == 0 && s->w == 0 && s->h_end == size && s->w_end == size;
 }
 
+/* Where a vector of channels lies in an image's first pixel, and the channels left in its plane:
+ * kolo_simd_channel one after the other, without dividing. */
+typedef struct channel_place {
+    int64_t offset, left;
+} channel_place;
+
+INLINE void next_channels(const kolo_simd_image *v, channel_place *at) {
+    at->offset += VL;
+    at->left -= VL;
+    if (at->left > 0) return;
+    at->offset += kolo_simd_plane_size(v) - v->inner;
+    at->left = v->inner;
+}
+
 /* `to`: first vector of the tile at point 0; the image at the vector's channel. */
 INLINE void transform_window(const float *image, const kolo_simd_image *v, square s, bool whole,
                              float *to, int64_t point_stride) {
@@ -186,15 +200,14 @@ INLINE void transform_tile(const float *image, const kolo_simd_image *v, square 
  * first panel. */
 INLINE void transform_square(const float *image, const kolo_simd_image *v, square s, const int tile,
                              const bool whole, float *to, int64_t rows, int64_t point_stride) {
-    int64_t channels = v->planes * v->inner, c = 0;
-    for (int64_t plane = 0; plane < v->planes; plane++, image += kolo_simd_plane_size(v)) {
-        for (int64_t i = 0; i < v->inner; i += VL, c += VL) {
-            float *at = to + c / P * rows * P + c % P;
-            if (tile == 0) {
-                transform_window(image + i, v, s, whole, at, point_stride);
-            } else {
-                transform_tile(image + i, v, s, tile, whole, at, point_stride);
-            }
+    int64_t channels = v->planes * v->inner;
+    channel_place x = {0, v->inner};
+    for (int64_t c = 0; c < channels; c += VL, next_channels(v, &x)) {
+        float *at = to + c / P * rows * P + c % P;
+        if (tile == 0) {
+            transform_window(image + x.offset, v, s, whole, at, point_stride);
+        } else {
+            transform_tile(image + x.offset, v, s, tile, whole, at, point_stride);
         }
     }
     if (tile == 0 || channels % P == 0) return; /* lanes of windows are read one by one */
@@ -271,15 +284,14 @@ INLINE void write_tiles_of(const kolo_simd_wino_job *job, int64_t first, int64_t
                            const int tile, const float *m) {
     place at = place_of(job, first);
     const kolo_simd_image *v = &job->y;
+    int64_t channels = v->planes * v->inner;
     for (int64_t i = 0; i < count; i++, next_place(job, &at)) {
         float *image = job->out + at.n * kolo_simd_image_size(v);
         square s = square_of(v, at.h * tile, at.w * tile, tile);
-        for (int64_t plane = 0, c = 0; plane < v->planes; plane++) {
-            for (int64_t z = 0; z < v->inner; z += VL, c += VL) {
-                const float *from = m + (c / P * job->block + i) * P + c % P;
-                write_vector(job, from, load(job->bias + c), s, tile,
-                             image + plane * kolo_simd_plane_size(v) + z);
-            }
+        channel_place y = {0, v->inner};
+        for (int64_t c = 0; c < channels; c += VL, next_channels(v, &y)) {
+            const float *from = m + (c / P * job->block + i) * P + c % P;
+            write_vector(job, from, load(job->bias + c), s, tile, image + y.offset);
         }
     }
 }
