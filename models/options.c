@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,8 +21,18 @@ static kolo_status fail_unknown(const char *model, const char *name, const model
     if (n == 0)
         return kolo_error_set(KOLO_ERR_ARG, "model %s has no options: drop \"%s\"", model, name);
     const char *closest = suggest(name, table, n);
-    return kolo_error_set(KOLO_ERR_ARG, "model %s has no option \"%s\": did you mean \"%s\"?",
-                          model, name, closest ? closest : table[0].name);
+    if (closest) {
+        return kolo_error_set(KOLO_ERR_ARG, "model %s has no option \"%s\": did you mean \"%s\"?",
+                              model, name, closest);
+    }
+    char known[MAX_OPTIONS * 16] = "";
+    size_t length = 0;
+    for (int i = 0; i < n && length < sizeof known; i++) {
+        length += (size_t)snprintf(known + length, sizeof known - length, "%s%s", i ? ", " : "",
+                                   table[i].name);
+    }
+    return kolo_error_set(KOLO_ERR_ARG, "model %s has no option \"%s\": it has %s", model, name,
+                          known);
 }
 
 /* What a number of this name counts, where that is not what it says. */

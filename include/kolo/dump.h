@@ -51,6 +51,9 @@ KOLO_API kolo_status kolo_dump_kernels(char **text);
 /* Whether precision bf16 saves time here: convolutions and linear layers then compute in bf16 by
  * instructions of the processor; else in f32, on copies of what is kept in bf16. */
 KOLO_API bool kolo_dump_has_bf16(void);
+/* The zoo: each model with its sample, classes, parameters and options, as plain text or as the
+ * page docs/models.md; freed as a dump is. NOMEM. */
+KOLO_API kolo_status kolo_dump_models(bool markdown, char **text);
 KOLO_API void kolo_dump_free(char *text);
 
 #ifdef __cplusplus

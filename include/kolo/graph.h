@@ -40,6 +40,8 @@ KOLO_API kolo_status kolo_graph_create(const kolo_graph_opts *opts, kolo_graph *
 KOLO_API void kolo_graph_destroy(kolo_graph *graph);
 /* The first failure of the builder calls so far, or OK. */
 KOLO_API kolo_status kolo_graph_check(const kolo_graph *graph);
+/* The number of trained numbers: elements of all parameters so far. */
+KOLO_API int64_t kolo_graph_parameters(const kolo_graph *graph);
 
 /* ---- leaves ---- */
 

@@ -4,6 +4,7 @@
 #include "cli/cli.h"
 #include "cli/guard.h"
 #include "cli/launch.h"
+#include "kolo/dump.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -187,8 +188,9 @@ static int print_help(const kolo_option_command *command) {
                              "Kolo trains neural networks on many workers.\n\ncommands:\n");
         kolo_options_help_program(&cli_table, NULL, &text);
         kolo_text_add(&text,
-                      "\n'kolo COMMAND --help' explains a command; 'kolo --version' prints "
-                      "the version.\nexit status: %s.\n",
+                      "\n'kolo COMMAND --help' explains a command; 'kolo help models' lists the "
+                      "models and\ntheir options; 'kolo --version' prints the version.\n"
+                      "exit status: %s.\n",
                       exit_statuses);
     }
     return print(&text);
@@ -229,9 +231,20 @@ static int print_manual(bool man) {
     return print(&text);
 }
 
+static int print_models(bool markdown) {
+    char *page;
+    kolo_status status = kolo_dump_models(markdown, &page);
+    if (status != KOLO_OK) return cli_fail(status);
+    kolo_text text = {0};
+    kolo_text_add(&text, "%s", page);
+    kolo_dump_free(page);
+    return print(&text);
+}
+
 static int cmd_help(kolo_options *o) {
-    bool man = kolo_options_flag(o, "man");
-    if (man || kolo_options_flag(o, "markdown")) return print_manual(man);
+    bool man = kolo_options_flag(o, "man"), markdown = kolo_options_flag(o, "markdown");
+    if (o->n_rest == 1 && strcmp(o->rest[0], "models") == 0 && !man) return print_models(markdown);
+    if (man || markdown) return print_manual(man);
     if (o->n_rest == 0) return print_help(NULL);
     int n_words;
     const kolo_option_command *command = find_command(o->n_rest, o->rest, &n_words);

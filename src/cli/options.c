@@ -38,7 +38,7 @@ static const char *const dumps[] = {"graph", "passes", "plan", "schedule", NULL}
 static const kolo_option rows[] = {
     /* ---- what ---- */
     {.name = "model", .type = KOLO_OPTION_TEXT, .metavar = "NAME[:KEY=VALUE,...]",
-     .commands = MODEL, .required = MODEL, .help = "the model, such as lenet, resnet18 or mlp:hidden=256"},
+     .commands = MODEL, .required = MODEL, .help = "the model, such as lenet, resnet18 or mlp:hidden=256; all: 'kolo help models'"},
     {.name = "checkpoint", .type = KOLO_OPTION_TEXT, .metavar = "FILE", .commands = CMD_EVAL,
      .required = CMD_EVAL, .help = "the checkpoint, a .safetensors file"},
     {.name = "data", .type = KOLO_OPTION_TEXT, .metavar = "NAME[:DIR]",
@@ -303,9 +303,9 @@ static const kolo_option rows[] = {
     {.name = "config", .type = KOLO_OPTION_TEXT, .metavar = "FILE", .commands = JOB | CMD_DUMP | CMD_BENCH_COMPRESS | CMD_BENCH_SIM,
      .not_in_file = true, .help = "a YAML file with any of these options; flags win"},
     {.name = "markdown", .type = KOLO_OPTION_FLAG, .commands = CMD_HELP, .not_in_file = true,
-     .help = "print the manual of all commands as Markdown"},
+     .help = "print the manual of all commands, or the page of models, as Markdown"},
     {.name = "man", .type = KOLO_OPTION_FLAG, .commands = CMD_HELP, .not_in_file = true,
-     .help = "print it as a page for man"},
+     .help = "print the manual as a page for man"},
 };
 /* clang-format on */
 

@@ -43,6 +43,15 @@ kolo_status kolo_graph_check(const kolo_graph *g) {
     return KOLO_FAIL(g->status, "%s", g->failure ? g->failure : "no memory for the graph");
 }
 
+int64_t kolo_graph_parameters(const kolo_graph *g) {
+    int64_t total = 0;
+    for (int i = 0; i < g->n_values; i++) {
+        const kolo_value_info *v = &g->values[i];
+        if (v->kind == KOLO_VALUE_PARAM) total += kolo_shape_count(&v->canon);
+    }
+    return total;
+}
+
 /* ---- values ---- */
 
 /* A new value; name may be NULL. None when the graph has failed. */

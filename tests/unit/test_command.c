@@ -33,12 +33,24 @@ static void assert_fails(const char *arguments, int code, const char *text) {
     kolo_free(out);
 }
 
-static void the_manual_is_the_table(void **state) {
-    assert_int_equal(run("help --markdown"), 0);
-    char *made = test_contents("out"), *kept = test_contents(KOLO_SOURCE_DIR "/docs/options.md");
-    if (strcmp(made, kept) != 0) fail_msg("docs/options.md is old: kolo help --markdown makes it");
-    kolo_free(made);
-    kolo_free(kept);
+static void pages_are_what_the_command_says(void **state) {
+    static const struct {
+        const char *arguments, *page;
+    } pages[] = {
+        {"help --markdown", "docs/options.md"},
+        {"help models --markdown", "docs/models.md"},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(pages); i++) {
+        char path[256];
+        snprintf(path, sizeof path, "%s/%s", KOLO_SOURCE_DIR, pages[i].page);
+        assert_int_equal(run(pages[i].arguments), 0);
+        char *made = test_contents("out"), *kept = test_contents(path);
+        if (strcmp(made, kept) != 0) {
+            fail_msg("%s is old: kolo %s makes it", pages[i].page, pages[i].arguments);
+        }
+        kolo_free(made);
+        kolo_free(kept);
+    }
 }
 
 static void every_command_explains_itself(void **state) {
@@ -110,7 +122,7 @@ static void wrong_use_is_one_line_and_exit_2(void **state) {
          "kolo: --schedule cosin: must be one of constant, step, cosine; did you mean cosine?\n"},
         {"train --data fashion-mnist",
          "kolo: 'kolo train' needs --model NAME[:KEY=VALUE,...] (the model, such as lenet, "
-         "resnet18 or mlp:hidden=256)\n"},
+         "resnet18 or mlp:hidden=256; all: 'kolo help models')\n"},
         {"train lenet",
          "kolo: unexpected argument 'lenet': options of 'kolo train' start with --\n"},
         {"train --checkpoint x",
@@ -755,7 +767,7 @@ static void no_memory_comes_with_advice(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_manual_is_the_table),
+        cmocka_unit_test(pages_are_what_the_command_says),
         cmocka_unit_test(every_command_explains_itself),
         cmocka_unit_test(wrong_use_is_one_line_and_exit_2),
         cmocka_unit_test(texts_that_a_model_does_not_take_are_wrong_use),

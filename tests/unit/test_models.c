@@ -19,14 +19,6 @@ static kolo_status build(const char *name, const kolo_model_opts *opts, kolo_gra
     return status;
 }
 
-static int64_t count_parameters(const kolo_graph *g) {
-    int64_t total = 0;
-    for (int32_t v = 0; v < g->n_values; v++) {
-        if (g->values[v].kind == KOLO_VALUE_PARAM) total += kolo_shape_count(&g->values[v].canon);
-    }
-    return total;
-}
-
 typedef struct size_case {
     const char *model, *options;
     kolo_shape sample;
@@ -86,9 +78,9 @@ static void models_have_their_sizes(void **state) {
         kolo_graph *g;
         ASSERT_OK(build(c->model, &opts, &g));
         ASSERT_OK(kolo_graph_verify(g));
-        if (count_parameters(g) != c->parameters) {
+        if (kolo_graph_parameters(g) != c->parameters) {
             fail_msg("%s %s: %ld parameters, not %ld", c->model, c->options ? c->options : "",
-                     (long)count_parameters(g), (long)c->parameters);
+                     (long)kolo_graph_parameters(g), (long)c->parameters);
         }
         kolo_value logits = kolo_graph_output(g, "logits");
         const kolo_model *model;
@@ -167,7 +159,12 @@ static const refusal refusals[] = {
     {"mlp", "hidden=99999999999999999999", IMAGE, "give hidden a whole number"},
     {"mlp", "layers=65", IMAGE, "give layers a whole number from 0 to 64, as in layers=2"},
     {"mlp", "hidden=3,hidden=4", IMAGE, "option hidden is given twice"},
-    {"mlp", ",", IMAGE, "has no option \"\""},
+    {"mlp", ",", IMAGE, "has no option \"\": it has hidden, layers"},
+    {"lstm_lm",
+     "foo=1",
+     {1, {64}},
+     "model lstm_lm has no option \"foo\": it has layers, hidden, width, context, vocab, tied, "
+     "dropout"},
     {"mlp", "a-name-that-is-much-longer-than-any-option=1", IMAGE, "has no option \"a-name-that"},
     {"googlenet", "classes=9", {3, {3, 64, 64}}, "classes=9, but the data has 10: give at least"},
     {"googlenet", "aux=2", {3, {3, 64, 64}}, "give aux a whole number from 0 to 1"},
@@ -347,6 +344,49 @@ static void the_zoo_is_complete(void **state) {
     assert_int_equal(n, 23);
 }
 
+/* The names of options in their help, "width=100 (percent of it), classes", as the list of what the
+ * builder knows: "width, classes". With `given`, as the option text of the defaults instead. */
+static void names_in_help(const char *help, kolo_text *known, kolo_text *given) {
+    for (const char *at = help; *at;) {
+        size_t name = strcspn(at, "=, "), item = strcspn(at, ", ");
+        kolo_text_add(known, "%s%.*s", at > help ? ", " : "", (int)name, at);
+        if (item > name) kolo_text_add(given, "%s%.*s", at > help ? "," : "", (int)item, at);
+        at += item;
+        if (strncmp(at, " (", 2) == 0) at = strchr(at, ')') + 1;
+        at += strspn(at, ", ");
+    }
+}
+
+/* What a model says of its options is what its builder takes, and its defaults change nothing. */
+static void options_are_as_they_are_told(void **state) {
+    for (const kolo_model *const *each = kolo_models(); *each; each++) {
+        const kolo_model *m = *each;
+        if (!m->options_help[0]) continue;
+        kolo_model_opts opts = {1, m->sample, m->classes, NULL};
+        kolo_graph *plain, *told;
+        kolo_text known = {0}, given = {0}, a = {0}, b = {0};
+        kolo_text_add(&known, "model %s has no option \"--------\": it has ", m->name);
+        names_in_help(m->options_help, &known, &given);
+        ASSERT_OK(build(m->name, &opts, &plain));
+        opts.options = given.text;
+        ASSERT_OK(build(m->name, &opts, &told));
+        kolo_graph_print(plain, &a);
+        kolo_graph_print(told, &b);
+        assert_string_equal(a.text, b.text);
+        kolo_graph_destroy(plain);
+        kolo_graph_destroy(told);
+        opts.options = "--------";
+        assert_int_equal(build(m->name, &opts, &told), KOLO_ERR_ARG);
+        if (!strstr(kolo_last_error(), known.text)) {
+            fail_msg("\"%s\" does not say \"%s\"", kolo_last_error(), known.text);
+        }
+        kolo_text_fini(&known);
+        kolo_text_fini(&given);
+        kolo_text_fini(&a);
+        kolo_text_fini(&b);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(models_have_their_sizes),
@@ -357,6 +397,7 @@ int main(void) {
         cmocka_unit_test(gpt2_is_drawn_as_published),
         cmocka_unit_test(windows_are_the_options),
         cmocka_unit_test(the_zoo_is_complete),
+        cmocka_unit_test(options_are_as_they_are_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
