@@ -3,8 +3,8 @@
  * window once. */
 #include "support/ranks.h"
 #include "support/support.h"
+#include "support/token_session.h"
 #include "train/evaluate.h"
-#include "train/session.h"
 
 #include <math.h>
 #include <string.h>
@@ -27,13 +27,14 @@ typedef struct outcome {
     kolo_evaluation evaluation;
 } outcome;
 
-static kolo_status train(kolo_comm *comm, const setting *s, kolo_session *session,
-                         kolo_loader *loader, const kolo_dataset *test, outcome *result) {
+static kolo_status train(kolo_comm *comm, const setting *s, const token_session *t,
+                         outcome *result) {
+    kolo_session *session = t->session;
     KOLO_TRY(kolo_session_init(session, 5));
     for (int k = 0; k < STEPS; k++) {
         kolo_batch batch;
         kolo_sums sums;
-        KOLO_TRY(kolo_loader_next(loader, &batch));
+        KOLO_TRY(kolo_loader_next(t->loader, &batch));
         double lr = s->optimizer == KOLO_OPTIMIZER_ADAMW ? 0.02 : 0.2;
         KOLO_TRY(kolo_session_step(session, &batch, lr, &sums));
         result->losses[k] = sums.loss / (double)sums.labels;
@@ -41,7 +42,7 @@ static kolo_status train(kolo_comm *comm, const setting *s, kolo_session *sessio
         result->next_correct += sums.next_correct;
     }
     kolo_evaluation evaluation;
-    KOLO_TRY(kolo_session_evaluate_all(session, comm, test, s->batch, &evaluation));
+    KOLO_TRY(kolo_session_evaluate_all(session, comm, t->test, s->batch, &evaluation));
     result->evaluated = evaluation.loss;
     result->samples = evaluation.samples;
     result->evaluation = evaluation;
@@ -56,28 +57,10 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
                                        .pairs = strstr(s->options, "nsp=1") != NULL,
                                        .first = 18,
                                        .separator = 19};
-    kolo_dataset *set = NULL, *test = NULL;
-    kolo_loader *loader = NULL;
-    kolo_session *session = NULL;
-    kolo_status status;
-    KOLO_TRY_GOTO(kolo_dataset_open_for("synthetic-tokens:N=131", KOLO_SPLIT_TRAIN, &windows, &set),
-                  done);
-    KOLO_TRY_GOTO(
-        kolo_dataset_open_for("synthetic-tokens:test=17", KOLO_SPLIT_TEST, &windows, &test), done);
-    kolo_loader_opts loader_opts = {
-        .dataset = set,
-        .global_batch = s->batch * s->ranks * kolo_max_i64(1, s->accumulate),
-        .rank = kolo_comm_rank(comm),
-        .world = s->ranks,
-        .end = STEPS,
-    };
-    KOLO_TRY_GOTO(kolo_loader_create(&loader_opts, &loader), done);
+    token_session t;
     kolo_session_opts opts = {
         .model = s->model,
         .model_options = s->options,
-        .sample = kolo_dataset_describe(set)->sample,
-        .label = kolo_dataset_describe(set)->label,
-        .classes = kolo_dataset_describe(set)->classes,
         .batch = s->batch,
         .accumulate = s->accumulate,
         .plan = {.optimizer = s->optimizer,
@@ -85,13 +68,10 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
                  .clip = s->clip,
                  .bucket_bytes = 4 << 10},
     };
-    KOLO_TRY_GOTO(kolo_session_create(&opts, comm, &session), done);
-    status = train(comm, s, session, loader, test, result);
-done:
-    kolo_session_destroy(session);
-    kolo_loader_destroy(loader);
-    kolo_dataset_close(set);
-    kolo_dataset_close(test);
+    kolo_status status =
+        token_session_open(comm, "synthetic-tokens:N=131,test=17", &windows, STEPS, &opts, &t);
+    if (status == KOLO_OK) status = train(comm, s, &t, result);
+    token_session_close(&t);
     return status;
 }
 

@@ -3,8 +3,8 @@
  * ranks and again; a tail of an epoch in which ranks have no sample; what is refused. */
 #include "support/ranks.h"
 #include "support/support.h"
+#include "support/token_session.h"
 #include "train/evaluate.h"
-#include "train/session.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -26,21 +26,22 @@ typedef struct outcome {
     float table[TABLE];
 } outcome;
 
-static kolo_status train(kolo_comm *comm, const setting *s, kolo_session *session,
-                         kolo_loader *loader, const kolo_dataset *test, outcome *result) {
+static kolo_status train(kolo_comm *comm, const setting *s, const token_session *t,
+                         outcome *result) {
+    kolo_session *session = t->session;
     bool adam = s->plan.optimizer == KOLO_OPTIMIZER_ADAM;
     KOLO_TRY(kolo_session_init(session, 5));
     for (int k = 0; k < STEPS; k++) {
         kolo_batch batch;
         kolo_sums sums;
-        KOLO_TRY(kolo_loader_next(loader, &batch));
+        KOLO_TRY(kolo_loader_next(t->loader, &batch));
         KOLO_TRY(kolo_session_step(session, &batch, adam ? 0.02 : 2, &sums));
         result->losses[k] = sums.loss / (double)sums.labels;
     }
     kolo_evaluation evaluation;
     kolo_store *store = kolo_session_store(session);
     const char *table = s->gpt2 ? "wte.weight" : "encoder.weight";
-    KOLO_TRY(kolo_session_evaluate_all(session, comm, test, s->batch, &evaluation));
+    KOLO_TRY(kolo_session_evaluate_all(session, comm, t->test, s->batch, &evaluation));
     result->evaluated = evaluation.loss;
     result->hash = kolo_store_hash(store);
     kolo_store_read(store, kolo_store_find(store, table), result->table);
@@ -51,39 +52,19 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
     const setting *s = arg;
     const kolo_dataset_opts windows = {.context = 4, .vocabulary = 200};
     char data[64];
-    kolo_dataset *set = NULL, *test = NULL;
-    kolo_loader *loader = NULL;
-    kolo_session *session = NULL;
-    kolo_status status;
+    token_session t;
     snprintf(data, sizeof data, "synthetic-tokens:N=%d,test=17",
              (int)(s->windows ? s->windows : 131));
-    KOLO_TRY_GOTO(kolo_dataset_open_for(data, KOLO_SPLIT_TRAIN, &windows, &set), done);
-    KOLO_TRY_GOTO(kolo_dataset_open_for(data, KOLO_SPLIT_TEST, &windows, &test), done);
-    kolo_loader_opts loader_opts = {
-        .dataset = set,
-        .global_batch = s->batch * s->ranks * kolo_max_i64(1, s->accumulate),
-        .rank = kolo_comm_rank(comm),
-        .world = s->ranks,
-        .end = STEPS,
-    };
-    KOLO_TRY_GOTO(kolo_loader_create(&loader_opts, &loader), done);
     kolo_session_opts opts = {
         .model = s->gpt2 ? "gpt2_tiny" : "lstm_lm",
         .model_options = s->options ? s->options : "layers=1,hidden=8,dropout=10",
-        .sample = kolo_dataset_describe(set)->sample,
-        .label = kolo_dataset_describe(set)->label,
-        .classes = kolo_dataset_describe(set)->classes,
         .batch = s->batch,
         .accumulate = s->accumulate,
         .plan = s->plan,
     };
-    KOLO_TRY_GOTO(kolo_session_create(&opts, comm, &session), done);
-    status = train(comm, s, session, loader, test, result);
-done:
-    kolo_session_destroy(session);
-    kolo_loader_destroy(loader);
-    kolo_dataset_close(set);
-    kolo_dataset_close(test);
+    kolo_status status = token_session_open(comm, data, &windows, STEPS, &opts, &t);
+    if (status == KOLO_OK) status = train(comm, s, &t, result);
+    token_session_close(&t);
     return status;
 }
 

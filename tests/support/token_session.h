@@ -1,0 +1,18 @@
+#pragma once
+/* What trains a model of tokens in a test: made-up windows, a loader of this rank's share of each
+ * step, and a session, for all ranks of a communicator. */
+
+#include "kolo/data.h"
+#include "train/session.h"
+
+typedef struct token_session {
+    kolo_dataset *set, *test;
+    kolo_loader *loader;
+    kolo_session *session;
+} token_session;
+
+/* `data` names the windows as --data does; of `opts` what follows from them is filled in: sample,
+ * label, classes. The loader ends after `steps`. Closed in any case, failed or not. */
+kolo_status token_session_open(kolo_comm *comm, const char *data, const kolo_dataset_opts *windows,
+                               int64_t steps, const kolo_session_opts *opts, token_session *t);
+void token_session_close(token_session *t);
