@@ -321,6 +321,14 @@ static kolo_status finish_bucket(kolo_reducer *r, bucket *k) {
     return KOLO_OK;
 }
 
+/* Whether an order from rank 0 has every buffer once; `seen` is room for a mark of each, all 0. */
+static bool is_order(const int *order, int n, int *seen) {
+    for (int i = 0; i < n; i++) {
+        if (order[i] < 0 || order[i] >= n || seen[order[i]]++) return false;
+    }
+    return true;
+}
+
 /* After the first step: buckets in the order in which rank 0's buffers became ready. What the codes
  * of that step did not hold goes with its buffers. */
 static kolo_status reorder(kolo_reducer *r) {
@@ -331,10 +339,13 @@ static kolo_status reorder(kolo_reducer *r) {
     bucket *old = r->buckets;
     kolo_reducer before = *r;
     size_t *offsets = kolo_alloc(n * sizeof *offsets);
-    int *bucket_of = kolo_alloc(n * sizeof *bucket_of);
+    int *bucket_of = kolo_zalloc(n * sizeof *bucket_of);
     kolo_status status = KOLO_OK;
     if (!offsets || !bucket_of) {
         status = KOLO_NOMEM(n * sizeof *offsets);
+    } else if (!is_order(r->came, r->n, bucket_of)) {
+        status =
+            KOLO_FAIL(KOLO_ERR_FORMAT, "rank 0 sent an order of %d buffers that is none", r->n);
     } else {
         memcpy(offsets, r->offsets, n * sizeof *offsets);
         memcpy(bucket_of, r->bucket_of, n * sizeof *bucket_of);

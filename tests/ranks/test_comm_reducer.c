@@ -202,12 +202,51 @@ static void wrong_use_is_refused_and_harmless(void **state) {
     }
 }
 
+/* Rank 0 makes a reducer's calls by hand, up to an order of buffers that is none. */
+static kolo_status bad_order_body(kolo_comm *comm, const void *arg, void *result) {
+    static const int32_t orders[][2] = {{5, 0}, {-1, 0}, {1, 1}};
+    kolo_status *status = result;
+    for (size_t c = 0; c < KOLO_COUNT(orders); c++) {
+        float x[2][8] = {{0}};
+        kolo_part parts[2] = {{.data = x[0], .count = 8}, {.data = x[1], .count = 8}};
+        if (kolo_comm_rank(comm) == 0) {
+            int32_t order[2] = {orders[c][0], orders[c][1]};
+            uint8_t in_place = 0;
+            kolo_part whole = {.data = x, .count = 16};
+            kolo_request *q;
+            KOLO_TRY(kolo_allreduce(comm, &in_place, 1, KOLO_DTYPE_U8, KOLO_MIN));
+            KOLO_TRY(kolo_allreduce_create(comm, &whole, 1, KOLO_DTYPE_F32, KOLO_MEAN,
+                                           KOLO_ALGORITHM_AUTO, "reducer, bucket 0", &q));
+            KOLO_TRY(kolo_request_start(q));
+            KOLO_TRY(kolo_request_wait(q, 0));
+            KOLO_TRY(kolo_broadcast(comm, order, 2, KOLO_DTYPE_I32, 0));
+            kolo_request_destroy(q);
+        } else {
+            kolo_reducer *r;
+            KOLO_TRY(kolo_reducer_create(comm, parts, 2, KOLO_DTYPE_F32, NULL, &r));
+            for (int i = 0; i < 2; i++) KOLO_TRY(kolo_reducer_ready(r, i));
+            status[c] = kolo_reducer_wait(r);
+            kolo_reducer_destroy(r);
+        }
+    }
+    return KOLO_OK;
+}
+
+static void an_order_that_is_none_is_refused(void **state) {
+    kolo_status statuses[2][3];
+    rank_job job = {
+        .n = 2, .body = bad_order_body, .results = statuses, .result_bytes = sizeof statuses[0]};
+    ASSERT_OK(run_rank_job(&job));
+    for (int i = 0; i < 3; i++) assert_int_equal(statuses[1][i], KOLO_ERR_FORMAT);
+}
+
 int main(void) {
     if (ranks_is_child()) return ranks_child();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_are_averaged),
         cmocka_unit_test(what_a_code_leaves_out_comes_later),
         cmocka_unit_test(wrong_use_is_refused_and_harmless),
+        cmocka_unit_test(an_order_that_is_none_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
