@@ -102,8 +102,11 @@ typedef struct kolo_comm_opts {
     const char *secret_file;
     int64_t timeout_ms;       /* deadline of joining and of each wait; default 300000 */
     kolo_algorithm algorithm; /* of requests that say AUTO */
-    int64_t segment_bytes;    /* address space of this rank's registered memory; default 64 GiB,
-                                 backed by pages only as they are touched */
+    int64_t segment_bytes;    /* address space of a rank's registered memory, the same on all
+                                 ranks; at least 1 MiB, default 64 GiB, backed by pages only as they
+                                 are touched. Collectives take their working memory there too: for
+                                 some algorithms up to three times the vector, at most some MiB for
+                                 each rank. */
     kolo_transport_choice transport;
     /* With MPI the job is one of mpirun: MPI says which rank this is (a `rank` and `world` here are
      * checked, if given), and carries a secret of its own drawing to the others. MPI is started
@@ -291,7 +294,8 @@ KOLO_API kolo_status kolo_broadcast_create(kolo_comm *comm, const kolo_part *par
 /* A barrier: completes on no rank before every rank has started it. */
 KOLO_API kolo_status kolo_barrier_create(kolo_comm *comm, const char *site, kolo_request **request);
 
-/* Starts a request; does not block. ARG when it is in flight already. */
+/* Starts a request; does not block. ARG when it is in flight already; NOMEM, which breaks the
+ * communicator, when no registered memory is left to work in (segment_bytes). */
 KOLO_API kolo_status kolo_request_start(kolo_request *request);
 /* Makes progress on everything in flight and says whether this request is complete. Never blocks.
  */

@@ -72,7 +72,7 @@ static kolo_status mismatch(kolo_request *q, int peer, const kolo_peer_call *oth
         "collectives in the same order",
         (unsigned long long)q->seq, kolo_comm_whole_rank(q->comm, q->comm->rank), q->title,
         q->number, kolo_comm_whole_rank(q->comm, peer), title, other->call->request,
-        alike ? ", with other parts, counts of ranks, root, shards or scales" : "");
+        alike ? ", with other parts, counts of ranks, root, shards, scales, tuning or hosts" : "");
 }
 
 static size_t expected_of(const kolo_request *q, int peer) {

@@ -92,7 +92,8 @@ static kolo_segment *owner(kolo_segment *s) {
 static kolo_status no_room(const kolo_segment *s, size_t bytes) {
     return KOLO_FAIL(KOLO_ERR_NOMEM,
                      "no room for %zu bytes of registered memory: %zu of %zu are in use; take a "
-                     "smaller model or buffer, or raise the limit of virtual memory (ulimit -v)",
+                     "smaller model or buffer, or raise what limits it: segment_bytes where the "
+                     "program gave one, else virtual memory (ulimit -v)",
                      bytes, s->used, s->bytes);
 }
 
