@@ -33,17 +33,17 @@ typedef struct bert_size {
 
 static kolo_status parse(bert_size *m, const char *options) {
     const model_option table[] = {
-        {"layers", 1, 1000, &m->layers},
-        {"width", 1, 1 << 16, &m->width},
-        {"heads", 1, 1 << 12, &m->heads},
-        {"context", 1, 1 << 20, &m->context},
-        {"vocab", 1, 1 << 24, &m->vocabulary},
-        {"mask", 0, 1 << 24, &m->mask},
-        {"percent", 1, 100, &m->percent},
-        {"dropout", 0, 99, &m->dropout},
-        {"nsp", 0, 1, &m->nsp},
-        {"cls", 0, 1 << 24, &m->first},
-        {"sep", 0, 1 << 24, &m->separator},
+        {"layers", 1, 1000, &m->layers, 0},
+        {"width", 1, 1 << 16, &m->width, 0},
+        {"heads", 1, 1 << 12, &m->heads, 0},
+        {"context", 1, 1 << 20, &m->context, 0},
+        {"vocab", 1, 1 << 24, &m->vocabulary, 0},
+        {"mask", 0, 1 << 24, &m->mask, 0},
+        {"percent", 1, 100, &m->percent, 100},
+        {"dropout", 0, 99, &m->dropout, 100},
+        {"nsp", 0, 1, &m->nsp, 0},
+        {"cls", 0, 1 << 24, &m->first, 0},
+        {"sep", 0, 1 << 24, &m->separator, 0},
     };
     kolo_status status = model_options_parse(m->name, options, table, 11);
     if (status == KOLO_OK && m->width % m->heads != 0) {

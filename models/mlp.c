@@ -14,7 +14,8 @@ static kolo_value linear(kolo_graph *g, int64_t number, kolo_value x, int64_t in
 
 static kolo_status build(kolo_graph *g, const kolo_model_opts *opts) {
     int64_t hidden = 128, layers = 2;
-    const model_option table[] = {{"hidden", 1, 1 << 20, &hidden}, {"layers", 0, 64, &layers}};
+    const model_option table[] = {{"hidden", 1, 1 << 20, &hidden, 0},
+                                  {"layers", 0, 64, &layers, 0}};
     kolo_status status = model_options_parse("mlp", opts->options, table, 2);
     if (status != KOLO_OK) return status;
 

@@ -1,4 +1,5 @@
 /* The zoo: one file a model, one row each here. */
+#include "models/options.h"
 #include "models/zoo.h"
 
 #include <stdio.h>
@@ -38,7 +39,7 @@ const kolo_model *const *kolo_models(void) { return zoo; }
 kolo_status kolo_model_sample(const kolo_model *model, const char *options, kolo_shape *sample,
                               int64_t *classes) {
     *sample = model->sample;
-    *classes = model->classes;
+    *classes = model_options_number(options, "classes", model->classes);
     if (!model->windows) return KOLO_OK;
     kolo_dataset_opts windows = {0};
     kolo_status status = model->windows(options, &windows);

@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,9 +37,33 @@ static kolo_status fail_unknown(const char *model, const char *name, const model
                           known);
 }
 
-/* What a number of this name counts, where that is not what it says. */
-static const char *unit_of(const char *name) {
-    return strcmp(name, "dropout") == 0 || strcmp(name, "aux_dropout") == 0 ? " of percent" : "";
+/* The number that is all of text[0..length): whole, or a share of `one`. */
+static bool read_number(const char *text, size_t length, int64_t one, int64_t *number) {
+    char *end;
+    errno = 0;
+    if (one > 0 && memchr(text, '.', length)) {
+        double share = strtod(text, &end);
+        if (!(fabs(share) <= INT32_MAX)) return false;
+        *number = llround(share * (double)one);
+    } else {
+        *number = strtoll(text, &end, 10);
+    }
+    return length > 0 && end == text + length && errno == 0;
+}
+
+static kolo_status fail_value(const char *model, const char *text, size_t length,
+                              const model_option *o) {
+    char share[64] = "";
+    if (o->one == 100) {
+        snprintf(share, sizeof share, " of percent, or a share as 0.5,");
+    } else if (o->one > 0) {
+        snprintf(share, sizeof share, ", or a share of %" PRId64 " as 0.5,", o->one);
+    }
+    return kolo_error_set(KOLO_ERR_ARG,
+                          "model %s: \"%.*s\": give %s a whole number%s from %" PRId64
+                          " to %" PRId64 ", as in %s=%" PRId64,
+                          model, (int)length, text, o->name, share, o->min, o->max, o->name,
+                          *o->value);
 }
 
 /* One option, text[0..length). */
@@ -45,7 +71,7 @@ static kolo_status parse_one(const char *model, const char *text, size_t length,
                              const model_option *table, int n, unsigned *seen) {
     const char *equals = memchr(text, '=', length);
     size_t name_length = equals ? (size_t)(equals - text) : length;
-    char name[32], *end;
+    char name[32];
     if (name_length >= sizeof name) name_length = sizeof name - 1;
     memcpy(name, text, name_length);
     name[name_length] = '\0';
@@ -57,15 +83,10 @@ static kolo_status parse_one(const char *model, const char *text, size_t length,
         return kolo_error_set(KOLO_ERR_ARG, "model %s: option %s is given twice", model, name);
     }
     *seen |= 1U << i;
-    errno = 0;
-    long long value = equals ? strtoll(equals + 1, &end, 10) : 0;
-    if (!equals || end == equals + 1 || end != text + length || errno != 0 || value < o->min ||
-        value > o->max) {
-        return kolo_error_set(KOLO_ERR_ARG,
-                              "model %s: \"%.*s\": give %s a whole number%s from %" PRId64
-                              " to %" PRId64 ", as in %s=%" PRId64,
-                              model, (int)length, text, name, unit_of(name), o->min, o->max, name,
-                              *o->value);
+    int64_t value;
+    if (!equals || !read_number(equals + 1, length - name_length - 1, o->one, &value) ||
+        value < o->min || value > o->max) {
+        return fail_value(model, text, length, o);
     }
     *o->value = value;
     return KOLO_OK;
@@ -82,4 +103,22 @@ kolo_status model_options_parse(const char *model, const char *text, const model
         if (*text == ',') text++;
     }
     return KOLO_OK;
+}
+
+int64_t model_options_number(const char *text, const char *name, int64_t otherwise) {
+    size_t name_length = strlen(name);
+    int64_t number;
+    while (text && *text) {
+        size_t length = strcspn(text, ",");
+        bool named = length > name_length && strncmp(text, name, name_length) == 0 &&
+                     text[name_length] == '=';
+        if (named) {
+            const char *value = text + name_length + 1;
+            bool read = read_number(value, length - name_length - 1, 0, &number);
+            return read && number > 0 ? number : otherwise;
+        }
+        text += length;
+        if (*text == ',') text++;
+    }
+    return otherwise;
 }

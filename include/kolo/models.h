@@ -41,8 +41,8 @@ typedef struct kolo_model {
 
 /* The zoo, NULL-terminated; static storage. */
 KOLO_API const kolo_model *const *kolo_models(void);
-/* What a model takes with these options: `sample` and `classes` as they stand, or as `windows`
- * says. ARG: an option does not suit. */
+/* What a model takes with these options: `sample` and `classes` as they stand, or as its option
+ * `classes` or `windows` says. ARG: an option does not suit. */
 KOLO_API kolo_status kolo_model_sample(const kolo_model *model, const char *options,
                                        kolo_shape *sample, int64_t *classes);
 /* The model of that name; ARG with a suggestion when there is none. */

@@ -4,7 +4,7 @@
 #include "base/option.h"
 #include "kolo/train.h"
 
-/* Splits "lenet:width=0.5" of --model into the model and its own options (NULL: none). */
+/* Splits "resnet50:width=0.5" of --model into the model and its own options (NULL: none). */
 kolo_status train_opts_model(kolo_options *o, const char **model, const char **model_options);
 
 /* --tuning, else kolo/tuning.txt in the user's cache folder; NULL where there is none. */

@@ -9,8 +9,10 @@
 #include <inttypes.h>
 
 static const char *const introduction =
-    "A model's options stand behind its name: `--model resnet50:classes=100,width=32`. All are "
-    "whole\nnumbers. `classes` are those of the data, unless more are asked for.";
+    "A model's options stand behind its name: `--model resnet50:classes=100,width=0.5`. They are\n"
+    "whole numbers; channels and percents also shares, with a point: `width=0.5` has half of a\n"
+    "network's channels, `dropout=0.1` is `dropout=10`. `classes` are those of the data, unless\n"
+    "more are wanted; made-up data has those that are asked for.";
 
 static kolo_status count_parameters(const kolo_model *m, int64_t *parameters) {
     kolo_model_opts opts = {.batch = 1, .sample = m->sample, .classes = m->classes};

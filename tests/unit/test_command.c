@@ -166,9 +166,9 @@ static void wrong_use_is_one_line_and_exit_2(void **state) {
         {"train --resume .",
          "kolo: --resume .: there is no config.yaml, so the job's options must be given: --model "
          "and the others\n"},
-        {"train --model gpt2_tiny:dropout=0.1 --data synthetic-tokens",
-         "kolo: model gpt2_tiny: \"dropout=0.1\": give dropout a whole number of percent from 0 to "
-         "99, as in dropout=0\n"},
+        {"train --model gpt2_tiny:dropout=1.5 --data synthetic-tokens",
+         "kolo: model gpt2_tiny: \"dropout=1.5\": give dropout a whole number of percent, or a "
+         "share as 0.5, from 0 to 99, as in dropout=0\n"},
         {"train --model bert_tiny:nsp=1 --data synthetic",
          "kolo: data set synthetic has no pairs of sentences: choose data such as text:FILE, "
          "tokens:FILE or synthetic-tokens, or a model without them (nsp=0)\n"},

@@ -166,6 +166,19 @@ static const refusal refusals[] = {
      "model lstm_lm has no option \"foo\": it has layers, hidden, width, context, vocab, tied, "
      "dropout"},
     {"mlp", "a-name-that-is-much-longer-than-any-option=1", IMAGE, "has no option \"a-name-that"},
+    {"mlp", "hidden=0.5", IMAGE, "\"hidden=0.5\": give hidden a whole number from 1 to 1048576"},
+    {"resnet18",
+     "width=0.01",
+     {3, {3, 64, 64}},
+     "give width a whole number, or a share of 64 as 0.5, from 2 to 4096, as in width=64"},
+    {"vgg16",
+     "width=0.5x",
+     {3, {3, 64, 64}},
+     "give width a whole number of percent, or a share as 0.5, from 1 to 400, as in width=100"},
+    {"vgg16", "width=1e300.", {3, {3, 64, 64}}, "give width a whole number of percent"},
+    {"vgg16", "width=nan.", {3, {3, 64, 64}}, "give width a whole number of percent"},
+    {"vgg16", "width=-.5", {3, {3, 64, 64}}, "give width a whole number of percent"},
+    {"vgg16", "width=.", {3, {3, 64, 64}}, "give width a whole number of percent"},
     {"googlenet", "classes=9", {3, {3, 64, 64}}, "classes=9, but the data has 10: give at least"},
     {"googlenet", "aux=2", {3, {3, 64, 64}}, "give aux a whole number from 0 to 1"},
     {"deeplabv3_resnet101", NULL, {1, {784}}, "takes images [C,H,W], not samples of shape [784]"},
@@ -333,6 +346,30 @@ static void windows_are_the_options(void **state) {
     }
 }
 
+/* Made-up data has the classes that the options ask for. */
+static void classes_are_the_options(void **state) {
+    static const struct {
+        const char *options;
+        int64_t classes;
+    } cases[] = {{NULL, 1000},
+                 {"", 1000},
+                 {"width=0.5", 1000},
+                 {"classes=7", 7},
+                 {"width=2,classes=7", 7},
+                 {"classes=", 1000},
+                 {"classes=-3", 1000},
+                 {"classes=7x", 1000},
+                 {"subclasses=7", 1000}};
+    const kolo_model *model;
+    kolo_shape sample;
+    int64_t classes;
+    ASSERT_OK(kolo_model_find("resnet18", &model));
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        ASSERT_OK(kolo_model_sample(model, cases[i].options, &sample, &classes));
+        assert_int_equal(classes, cases[i].classes);
+    }
+}
+
 static void the_zoo_is_complete(void **state) {
     int n = 0;
     for (const kolo_model *const *m = kolo_models(); *m; m++, n++) {
@@ -357,26 +394,53 @@ static void names_in_help(const char *help, kolo_text *known, kolo_text *given) 
     }
 }
 
+/* The model's graph as text. */
+static void print_model(const kolo_model *m, const char *options, kolo_text *text) {
+    kolo_model_opts opts = {1, m->sample, m->classes, options};
+    kolo_graph *g;
+    ASSERT_OK(build(m->name, &opts, &g));
+    kolo_graph_print(g, text);
+    kolo_graph_destroy(g);
+}
+
+static void a_number_with_a_point_is_a_share(void **state) {
+    static const struct {
+        const char *model, *share, *whole;
+    } pairs[] = {
+        {"resnet50", "classes=1001,width=0.5", "classes=1001,width=32"},
+        {"resnet20", "width=1.", "width=16"},
+        {"deeplabv3_resnet101", "width=0.25,aux=1", "width=16,aux=1"},
+        {"alexnet", "width=0.253,dropout=.1", "width=25,dropout=10"},
+        {"googlenet", "width=2.0,aux_dropout=0.0", "width=200,aux_dropout=0"},
+        {"gpt2_tiny", "dropout=0.1", "dropout=10"},
+        {"bert_tiny", "percent=0.4,dropout=0.1", "percent=40,dropout=10"},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(pairs); i++) {
+        const kolo_model *m;
+        kolo_text share = {0}, whole = {0};
+        ASSERT_OK(kolo_model_find(pairs[i].model, &m));
+        print_model(m, pairs[i].share, &share);
+        print_model(m, pairs[i].whole, &whole);
+        assert_string_equal(share.text, whole.text);
+        kolo_text_fini(&share);
+        kolo_text_fini(&whole);
+    }
+}
+
 /* What a model says of its options is what its builder takes, and its defaults change nothing. */
 static void options_are_as_they_are_told(void **state) {
     for (const kolo_model *const *each = kolo_models(); *each; each++) {
         const kolo_model *m = *each;
         if (!m->options_help[0]) continue;
-        kolo_model_opts opts = {1, m->sample, m->classes, NULL};
-        kolo_graph *plain, *told;
+        kolo_model_opts opts = {1, m->sample, m->classes, "--------"};
+        kolo_graph *g;
         kolo_text known = {0}, given = {0}, a = {0}, b = {0};
         kolo_text_add(&known, "model %s has no option \"--------\": it has ", m->name);
         names_in_help(m->options_help, &known, &given);
-        ASSERT_OK(build(m->name, &opts, &plain));
-        opts.options = given.text;
-        ASSERT_OK(build(m->name, &opts, &told));
-        kolo_graph_print(plain, &a);
-        kolo_graph_print(told, &b);
+        print_model(m, NULL, &a);
+        print_model(m, given.text, &b);
         assert_string_equal(a.text, b.text);
-        kolo_graph_destroy(plain);
-        kolo_graph_destroy(told);
-        opts.options = "--------";
-        assert_int_equal(build(m->name, &opts, &told), KOLO_ERR_ARG);
+        assert_int_equal(build(m->name, &opts, &g), KOLO_ERR_ARG);
         if (!strstr(kolo_last_error(), known.text)) {
             fail_msg("\"%s\" does not say \"%s\"", kolo_last_error(), known.text);
         }
@@ -396,8 +460,10 @@ int main(void) {
         cmocka_unit_test(no_plan_falls_back_to_reference_kernels),
         cmocka_unit_test(gpt2_is_drawn_as_published),
         cmocka_unit_test(windows_are_the_options),
+        cmocka_unit_test(classes_are_the_options),
         cmocka_unit_test(the_zoo_is_complete),
         cmocka_unit_test(options_are_as_they_are_told),
+        cmocka_unit_test(a_number_with_a_point_is_a_share),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
