@@ -58,6 +58,7 @@ kolo_status kolo_agree_text(kolo_comm *comm, const char *text) {
     if (!any) return KOLO_OK;
     char *theirs = kolo_zalloc(rank0[1] + 1);
     kolo_status status = kolo_agree(comm, theirs ? KOLO_OK : KOLO_NOMEM(rank0[1]));
+    if (!theirs) return status;
     if (status == KOLO_OK) {
         if (kolo_comm_rank(comm) == 0) memcpy(theirs, text, rank0[1]);
         status = kolo_broadcast(comm, theirs, rank0[1], KOLO_DTYPE_U8, 0);

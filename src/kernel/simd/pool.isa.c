@@ -226,7 +226,7 @@ static void max_bwd(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_pool_job *job = arg;
     int64_t big = kolo_simd_plane_size(&job->big), small = kolo_simd_plane_size(&job->small);
     bool two = job->kernel_h == 2 && job->kernel_w == 2;
-    int64_t offset[256]; /* as many places as an index tells apart */
+    int64_t offset[256] = {0}; /* as many places as an index tells apart */
     for (int64_t k = 0; k < job->kernel_h * job->kernel_w; k++) {
         offset[k] = (k / job->kernel_w * job->big.w + k % job->kernel_w) * job->big.inner;
     }
