@@ -1,7 +1,8 @@
-/* The command from outside: help, manual, wrong use, config files, resolved options, JSON. */
+/* The command from outside: help, manual, wrong use, config files, resolved options, what jobs
+ * report. test_command_bench.c has those that measure. */
 #define _GNU_SOURCE
 #include "base/file.h"
-#include "base/process.h"
+#include "support/command.h"
 #include "support/fewer.h"
 #include "support/folder.h"
 #include "support/support.h"
@@ -14,25 +15,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Runs `kolo arguments`; its output goes to the files "out" and "err". Gives the exit status. */
-static int run(const char *arguments) {
-    char line[1024];
-    snprintf(line, sizeof line, "'%s' %s >out 2>err </dev/null", KOLO_COMMAND, arguments);
-    int status = system(line);
-    assert_true(WIFEXITED(status));
-    return WEXITSTATUS(status);
-}
-
-static void assert_fails(const char *arguments, int code, const char *text) {
-    int got = run(arguments);
-    char *err = test_contents("err"), *out = test_contents("out");
-    if (got != code || strcmp(err, text) != 0 || *out) {
-        fail_msg("kolo %s: exit %d, wanted %d\n%swanted:\n%s", arguments, got, code, err, text);
-    }
-    kolo_free(err);
-    kolo_free(out);
-}
-
 static void pages_are_what_the_command_says(void **state) {
     static const struct {
         const char *arguments, *page;
@@ -43,7 +25,7 @@ static void pages_are_what_the_command_says(void **state) {
     for (size_t i = 0; i < KOLO_COUNT(pages); i++) {
         char path[256];
         snprintf(path, sizeof path, "%s/%s", KOLO_SOURCE_DIR, pages[i].page);
-        assert_int_equal(run(pages[i].arguments), 0);
+        assert_int_equal(test_run(pages[i].arguments), 0);
         char *made = test_contents("out"), *kept = test_contents(path);
         if (strcmp(made, kept) != 0) {
             fail_msg("%s is old: kolo %s makes it", pages[i].page, pages[i].arguments);
@@ -69,14 +51,14 @@ static void every_command_explains_itself(void **state) {
                                            "checkpoint diff",
                                            "checkpoint export",
                                            "bench sim"};
-    assert_int_equal(run("--help"), 0);
+    assert_int_equal(test_run("--help"), 0);
     char *list = test_contents("out");
     for (size_t i = 0; i < KOLO_COUNT(commands); i++) {
         char words[64], usage[64];
         assert_non_null(strstr(list, commands[i]));
         snprintf(words, sizeof words, "%s --help", commands[i]);
         snprintf(usage, sizeof usage, "usage: kolo %s", commands[i]);
-        assert_int_equal(run(words), 0);
+        assert_int_equal(test_run(words), 0);
         char *page = test_contents("out");
         assert_memory_equal(page, usage, strlen(usage));
         /* No line is wider than a terminal. */
@@ -85,15 +67,15 @@ static void every_command_explains_itself(void **state) {
         }
         kolo_free(page);
         snprintf(words, sizeof words, "help %s", commands[i]);
-        assert_int_equal(run(words), 0);
+        assert_int_equal(test_run(words), 0);
     }
     kolo_free(list);
-    assert_int_equal(run("--version"), 0);
+    assert_int_equal(test_run("--version"), 0);
     char *version = test_contents("out"), expected[64];
     snprintf(expected, sizeof expected, "kolo %s\n", kolo_version());
     assert_string_equal(version, expected);
     kolo_free(version);
-    assert_int_equal(run("info"), 0);
+    assert_int_equal(test_run("info"), 0);
     char *info = test_contents("out");
     assert_non_null(strstr(info, "usable processors"));
     assert_non_null(strstr(info, "\nkernels           "));
@@ -178,19 +160,20 @@ static void wrong_use_is_one_line_and_exit_2(void **state) {
          "kolo: unknown option --sync: 'kolo train --help' lists what there is\n"},
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
-        assert_fails(cases[i].arguments, 2, cases[i].text);
+        test_run_fails(cases[i].arguments, 2, cases[i].text);
     }
 }
 
 /* A text is no failure of its own where only the model cannot take it. */
 static void texts_that_a_model_does_not_take_are_wrong_use(void **state) {
     ASSERT_OK(kolo_file_write("ten", "pytorch!!!", 10));
-    assert_fails("train --model lstm_lm:vocab=121,context=4 --data text:ten", 2,
-                 "kolo: ten: token 121 at place 1, but the model knows 121: give it a larger "
-                 "vocabulary, or the file that it is for\n");
-    assert_fails("train --model bert_tiny --data text:ten", 2,
-                 "kolo: ten: 10 tokens are too few for windows of 512: give a longer file, or the "
-                 "model a shorter context\n");
+    test_run_fails("train --model lstm_lm:vocab=121,context=4 --data text:ten", 2,
+                   "kolo: ten: token 121 at place 1, but the model knows 121: give it a larger "
+                   "vocabulary, or the file that it is for\n");
+    test_run_fails(
+        "train --model bert_tiny --data text:ten", 2,
+        "kolo: ten: 10 tokens are too few for windows of 512: give a longer file, or the "
+        "model a shorter context\n");
 }
 
 static void failures_are_one_line_and_exit_1(void **state) {
@@ -212,7 +195,7 @@ static void failures_are_one_line_and_exit_1(void **state) {
     };
     assert_int_equal(system("mkfifo fifo"), 0);
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
-        assert_fails(cases[i].arguments, 1, cases[i].text);
+        test_run_fails(cases[i].arguments, 1, cases[i].text);
     }
 }
 
@@ -266,50 +249,51 @@ static void output_that_goes_nowhere_is_a_failure(void **state) {
 
 static void config_files_are_texts(void **state) {
     ASSERT_OK(kolo_file_write("job.yaml", "model: ml\0p\n", 12));
-    assert_fails("train --config job.yaml --data synthetic", 2,
-                 "kolo: job.yaml holds a NUL byte: it is no text\n");
+    test_run_fails("train --config job.yaml --data synthetic", 2,
+                   "kolo: job.yaml holds a NUL byte: it is no text\n");
     assert_int_equal(system("mkfifo fifo.yaml"), 0);
-    assert_fails("train --config fifo.yaml --data synthetic", 1,
-                 "kolo: cannot read fifo.yaml: it is a pipe or a device: give a file\n");
+    test_run_fails("train --config fifo.yaml --data synthetic", 1,
+                   "kolo: cannot read fifo.yaml: it is a pipe or a device: give a file\n");
     assert_int_equal(system("mkdir pipes && mkfifo pipes/latest"), 0);
-    assert_fails("train --model mlp --data synthetic --resume pipes", 1,
-                 "kolo: cannot read pipes/latest: it is a pipe or a device: give a file\n");
+    test_run_fails("train --model mlp --data synthetic --resume pipes", 1,
+                   "kolo: cannot read pipes/latest: it is a pipe or a device: give a file\n");
     const char *yaml = "data: &set synthetic\nmodel: mlp\nout: *set\nsteps: 1\neval: false\n";
     ASSERT_OK(kolo_file_write("job.yaml", yaml, strlen(yaml)));
-    assert_int_equal(run("train --config job.yaml --progress none"), 0);
+    assert_int_equal(test_run("train --config job.yaml --progress none"), 0);
     assert_int_equal(access("synthetic/config.yaml", F_OK), 0); /* an alias is what it stands for */
 }
 
 /* One file for several commands: the options of others are passed over, what none has is not. */
 static void the_config_of_a_run_serves_other_commands(void **state) {
-    assert_int_equal(run("train --model mlp:hidden=8 --data synthetic:N=40,test=20 --batch 10 "
-                         "--optimizer adam --epochs 2 --threads 1 --out served --progress none"),
-                     0);
-    assert_int_equal(run("eval --config served/config.yaml --checkpoint "
-                         "served/checkpoint-final.safetensors"),
+    assert_int_equal(
+        test_run("train --model mlp:hidden=8 --data synthetic:N=40,test=20 --batch 10 "
+                 "--optimizer adam --epochs 2 --threads 1 --out served --progress none"),
+        0);
+    assert_int_equal(test_run("eval --config served/config.yaml --checkpoint "
+                              "served/checkpoint-final.safetensors"),
                      0);
     char *out = test_contents("out");
     assert_non_null(strstr(out, "data              synthetic:N=40,test=20\n"));
     kolo_free(out);
-    assert_int_equal(run("bench train --config served/config.yaml --steps 2"), 0);
-    assert_int_equal(run("profile --config served/config.yaml --steps 2"), 0);
-    assert_int_equal(run("dump --config served/config.yaml"), 0);
+    assert_int_equal(test_run("bench train --config served/config.yaml --steps 2"), 0);
+    assert_int_equal(test_run("profile --config served/config.yaml --steps 2"), 0);
+    assert_int_equal(test_run("dump --config served/config.yaml"), 0);
     const char *yaml = "checkpoint-evry: 3\n";
     ASSERT_OK(kolo_file_write("job.yaml", yaml, strlen(yaml)));
-    assert_int_equal(run("eval --config job.yaml --checkpoint x --data synthetic"), 2);
+    assert_int_equal(test_run("eval --config job.yaml --checkpoint x --data synthetic"), 2);
 }
 
 static void families_and_pages(void **state) {
     static const char *const asks[] = {"help bench", "bench --help", "bench -h"};
     for (size_t i = 0; i < KOLO_COUNT(asks); i++) {
-        assert_int_equal(run(asks[i]), 0);
+        assert_int_equal(test_run(asks[i]), 0);
         char *out = test_contents("out");
         assert_memory_equal(out, "usage: kolo bench COMMAND", 25);
         assert_non_null(strstr(out, "bench allreduce"));
         assert_null(strstr(out, "checkpoint"));
         kolo_free(out);
     }
-    assert_int_equal(run("help --man"), 0);
+    assert_int_equal(test_run("help --man"), 0);
     char *page = test_contents("out");
     assert_memory_equal(page, ".TH kolo 1", 10);
     assert_non_null(strstr(page, ".B \\-\\-resume DIR|FILE|latest\n"));
@@ -342,21 +326,8 @@ static void config_files_are_checked_to_the_column(void **state) {
         char text[256];
         ASSERT_OK(kolo_file_write("job.yaml", cases[i].yaml, strlen(cases[i].yaml)));
         snprintf(text, sizeof text, "kolo: %s\n", cases[i].text);
-        assert_fails("train --config job.yaml --data synthetic", 2, text);
+        test_run_fails("train --config job.yaml --data synthetic", 2, text);
     }
-}
-
-static json_t *read_json(const char *path) {
-    json_error_t error;
-    json_t *read = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
-    if (!read) fail_msg("%s:%d: %s", path, error.line, error.text);
-    return read;
-}
-
-static int64_t int_of(const json_t *object, const char *key) {
-    const json_t *value = json_object_get(object, key);
-    if (!json_is_integer(value)) fail_msg("%s is no integer", key);
-    return json_integer_value(value);
 }
 
 /* A file gives values, a flag wins over it; what was resolved is written down, and repeats the run
@@ -364,22 +335,22 @@ static int64_t int_of(const json_t *object, const char *key) {
 static void a_run_is_repeated_from_its_config(void **state) {
     const char *yaml = "model: mlp\ndata: synthetic\nbatch: 8\nsteps: 3\nseed: 7\nprogress: none\n";
     ASSERT_OK(kolo_file_write("job.yaml", yaml, strlen(yaml)));
-    assert_int_equal(run("train --config job.yaml --steps 4 --threads 1 --out first --json a.json"),
-                     0);
-    json_t *a = read_json("a.json");
-    assert_int_equal(int_of(a, "steps"), 4);
-    assert_int_equal(int_of(a, "batch"), 8);
-    assert_int_equal(int_of(a, "workers"), 1);
-    assert_int_equal(int_of(a, "threads"), 1);
+    assert_int_equal(
+        test_run("train --config job.yaml --steps 4 --threads 1 --out first --json a.json"), 0);
+    json_t *a = test_json("a.json");
+    assert_int_equal(test_json_int(a, "steps"), 4);
+    assert_int_equal(test_json_int(a, "batch"), 8);
+    assert_int_equal(test_json_int(a, "workers"), 1);
+    assert_int_equal(test_json_int(a, "threads"), 1);
     assert_string_equal(json_string_value(json_object_get(a, "model")), "mlp");
-    assert_true(int_of(a, "parameters") > 0 && int_of(a, "peak_rss_bytes") > 0);
+    assert_true(test_json_int(a, "parameters") > 0 && test_json_int(a, "peak_rss_bytes") > 0);
     static const char *const numbers[] = {"final_loss", "test_accuracy", "train_seconds",
                                           "samples_per_second", "step_ms_median"};
     for (size_t i = 0; i < KOLO_COUNT(numbers); i++) {
         assert_true(json_is_number(json_object_get(a, numbers[i])));
     }
-    assert_int_equal(run("train --config first/config.yaml --out second --json -"), 0);
-    json_t *b = read_json("out"); /* nothing else may stand on standard output */
+    assert_int_equal(test_run("train --config first/config.yaml --out second --json -"), 0);
+    json_t *b = test_json("out"); /* nothing else may stand on standard output */
     assert_string_equal(json_string_value(json_object_get(a, "parameter_hash")),
                         json_string_value(json_object_get(b, "parameter_hash")));
     json_decref(a);
@@ -412,36 +383,31 @@ static void a_run_is_longer_or_shorter_as_typed(void **state) {
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         char line[512];
         snprintf(line, sizeof line, "train %s --progress none --json a.json", cases[i].arguments);
-        if (run(line) != 0) fail_msg("%s: %s", line, test_contents("err"));
-        json_t *result = read_json("a.json");
-        assert_int_equal(int_of(result, "steps"), cases[i].steps);
+        if (test_run(line) != 0) fail_msg("%s: %s", line, test_contents("err"));
+        json_t *result = test_json("a.json");
+        assert_int_equal(test_json_int(result, "steps"), cases[i].steps);
         json_decref(result);
     }
-    assert_fails("train --config long/config.yaml --progress none", 2,
-                 "kolo: long holds checkpoint-11.safetensors of an earlier run: go on with it by "
-                 "--resume long, or choose another folder by --out\n");
-}
-
-static double number_of(const json_t *object, const char *key) {
-    const json_t *value = json_object_get(object, key);
-    if (!json_is_number(value)) fail_msg("%s is no number", key);
-    return json_number_value(value);
+    test_run_fails("train --config long/config.yaml --progress none", 2,
+                   "kolo: long holds checkpoint-11.safetensors of an earlier run: go on with it by "
+                   "--resume long, or choose another folder by --out\n");
 }
 
 /* Models of tokens report perplexity wherever they report a loss; those of pairs both parts. */
 static void models_of_tokens_report_perplexity(void **state) {
     assert_int_equal(
-        run("train --model bert_tiny:layers=1,width=32,context=12,vocab=50,nsp=1 --data "
-            "synthetic-tokens:N=32,test=8 --batch 8 --threads 1 --progress plain "
-            "--out tokens --json a.json"),
+        test_run("train --model bert_tiny:layers=1,width=32,context=12,vocab=50,nsp=1 --data "
+                 "synthetic-tokens:N=32,test=8 --batch 8 --threads 1 --progress plain "
+                 "--out tokens --json a.json"),
         0);
     assert_int_equal(system("tail -n 1 tokens/metrics.jsonl >epoch.json"), 0);
-    json_t *result = read_json("a.json"), *epoch = read_json("epoch.json");
-    double accuracy = number_of(result, "final_next_accuracy");
+    json_t *result = test_json("a.json"), *epoch = test_json("epoch.json");
+    double accuracy = test_json_number(result, "final_next_accuracy");
     assert_true(accuracy >= 0 && accuracy <= 1);
-    assert_true(number_of(result, "test_perplexity") == number_of(epoch, "test_perplexity"));
-    double masked = exp(number_of(epoch, "masked_loss")), of_line = 0;
-    assert_true(fabs(number_of(epoch, "perplexity") / masked - 1) < 1e-9);
+    assert_true(test_json_number(result, "test_perplexity") ==
+                test_json_number(epoch, "test_perplexity"));
+    double masked = exp(test_json_number(epoch, "masked_loss")), of_line = 0;
+    assert_true(fabs(test_json_number(epoch, "perplexity") / masked - 1) < 1e-9);
     char *said = test_contents("err");
     const char *at = strstr(said, "  perplexity ");
     assert_true(at && strstr(at, "  test perplexity ") && sscanf(at, " perplexity %lf", &of_line));
@@ -451,255 +417,41 @@ static void models_of_tokens_report_perplexity(void **state) {
     json_decref(epoch);
 }
 
-/* A benchmark takes its first steps again as training does, and says how many. */
-static void a_benchmark_checks_its_losses(void **state) {
-    static const struct {
-        const char *arguments;
-        int64_t checked;
-    } cases[] = {
-        {"--model mlp --batch 4 --steps 1", 1},
-        {"--model resnet20 --batch 4 --steps 4 --momentum 0.9 --workers 2", 2},
-        {"--model gpt2_tiny:layers=1,width=32,context=12,dropout=10 --batch 3 --accumulate 2 "
-         "--optimizer adam --steps 3 --workers 2",
-         2},
-        {"--model lstm_lm:vocab=20,hidden=8,context=8 --batch 4 --steps 3 --sparse-embedding "
-         "--workers 2",
-         2},
-    };
-    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
-        char line[256], row[64];
-        snprintf(line, sizeof line, "bench train --threads 1 --json - %s", cases[i].arguments);
-        if (run(line) != 0) fail_msg("%s: %s", line, test_contents("err"));
-        json_t *result = read_json("out");
-        char *table = test_contents("err");
-        assert_int_equal(int_of(result, "losses_checked"), cases[i].checked);
-        snprintf(row, sizeof row,
-                 "\nlosses checked    of the first %d steps: ", (int)cases[i].checked);
-        assert_non_null(strstr(table, row));
-        kolo_free(table);
-        json_decref(result);
-    }
-}
-
-/* How often a waiting thread looks before it sleeps, as OpenMP says it when it is loaded, at last;
- * -1 in builds without. */
-static long spins_of_command(void) {
-    static const char key[] = "GOMP_SPINCOUNT = '";
-    long spins = -1;
-    assert_int_equal(run("bench train --model mlp --batch 4 --steps 1 --threads 2"), 0);
-    char *err = test_contents("err");
-    for (const char *at = err; (at = strstr(at, key)); at++) spins = atol(at + strlen(key));
-    kolo_free(err);
-    return spins;
-}
-
-/* Alone too a command tells OpenMP not to wait by burning a core, unless the user says how. */
-static void waiting_threads_do_not_burn_cores(void **state) {
-    unsetenv("OMP_WAIT_POLICY");
-    unsetenv("GOMP_SPINCOUNT");
-    setenv("OMP_DISPLAY_ENV", "VERBOSE", 1);
-    long told = spins_of_command();
-    setenv("GOMP_SPINCOUNT", "77", 1);
-    long given = spins_of_command();
-    unsetenv("GOMP_SPINCOUNT");
-    unsetenv("OMP_DISPLAY_ENV");
-    if (given < 0) {
-        printf("skip: a build without OpenMP\n");
-    } else {
-        assert_true(told == 0 || (told == 10000 && kolo_processors() >= 2));
-        assert_int_equal(given, 77);
-    }
-}
-
-static int lines_of(const char *path) {
-    char *text = test_contents(path);
-    int n = 0;
-    for (const char *at = text; *at; at++) n += *at == '\n';
-    kolo_free(text);
-    return n;
-}
-
-static json_t *hash_of(const char *path) {
-    json_t *result = read_json(path), *hash = json_object_get(result, "parameter_hash");
-    json_incref(hash);
-    json_decref(result);
-    return hash;
-}
-
-/* What one run measures the next finds; the run's folder repeats it; a broken file is no failure.
- */
-static void measured_times_are_kept(void **state) {
-    const char *train = "train --model lenet --data synthetic:N=64,test=8 --batch 16 --workers 2 "
-                        "--threads 1 --steps 2 --tuning times/tuning.txt";
-    char command[512];
-    snprintf(command, sizeof command, "%s --autotune on --out tuned --json a.json", train);
-    assert_int_equal(run(command), 0);
-    char *said = test_contents("err");
-    assert_non_null(strstr(said, "kernels timed"));
-    assert_non_null(strstr(said, "kept in times/tuning.txt\n"));
-    kolo_free(said);
-    int known = lines_of("times/tuning.txt");
-    assert_true(known > 5 && lines_of("tuned/tuning.txt") <= known);
-
-    snprintf(command, sizeof command, "%s --autotune on --json b.json", train);
-    assert_int_equal(run(command), 0);
-    said = test_contents("err");
-    assert_null(strstr(said, "autotune"));
-    kolo_free(said);
-    assert_int_equal(lines_of("times/tuning.txt"), known);
-    assert_int_equal(
-        run("train --config tuned/config.yaml --tuning tuned/tuning.txt --autotune cached "
-            "--out again --json c.json"),
-        0);
-    json_t *a = hash_of("a.json"), *b = hash_of("b.json"), *c = hash_of("c.json");
-    assert_true(json_equal(a, b) && json_equal(a, c));
-    json_decref(a);
-    json_decref(b);
-    json_decref(c);
-
-    /* Evaluation and dumps choose by them too. */
-    assert_int_equal(
-        run("eval --checkpoint tuned/checkpoint-final.safetensors --batch 16 --data "
-            "synthetic:N=64,test=32 --threads 1 --tuning eval/tuning.txt --autotune on"),
-        0);
-    assert_true(lines_of("eval/tuning.txt") > 5);
-    const char *dump = "dump --model lenet --what plan --batch 16 --threads 1 --tuning";
-    snprintf(command, sizeof command, "%s times/tuning.txt", dump);
-    assert_int_equal(run(command), 0);
-
-    ASSERT_OK(kolo_file_write("times/tuning.txt", "nonsense\n", 9));
-    assert_int_equal(run(command), 0);
-    said = test_contents("err");
-    assert_non_null(strstr(said, "ignored: times/tuning.txt does not begin with"));
-    kolo_free(said);
-    snprintf(command, sizeof command, "%s times/tuning.txt --autotune off", dump);
-    assert_int_equal(run(command), 0);
-    said = test_contents("err");
-    assert_string_equal(said, "");
-    kolo_free(said);
-    assert_int_equal(run("bench train --model mlp --batch 8 --threads 1 --steps 2 "
-                         "--tuning times/tuning.txt"),
-                     0);
-    said = test_contents("err");
-    assert_non_null(strstr(said, "ignored: times/tuning.txt does not begin with"));
-    kolo_free(said);
-}
-
-static void allreduces_are_measured(void **state) {
-    assert_int_equal(run("bench allreduce -n 2 --sizes 8,1K --seconds 0.02 --json -"), 0);
-    json_t *result = read_json("out"), *rows = json_object_get(result, "rows");
-    assert_int_equal(json_array_size(rows), 2);
-    for (size_t i = 0; i < 2; i++) {
-        const json_t *row = json_array_get(rows, i);
-        assert_int_equal(int_of(row, "bytes"), i ? 1024 : 8);
-        assert_int_equal(int_of(row, "ranks"), 2);
-        /* What was run, not what was asked for. */
-        assert_string_not_equal(json_string_value(json_object_get(row, "algorithm")), "auto");
-        double us = json_number_value(json_object_get(row, "us_median"));
-        double bandwidth = json_number_value(json_object_get(row, "algbw_gbps"));
-        assert_true(us > 0 && bandwidth > 0);
-        assert_true(bandwidth == json_number_value(json_object_get(row, "busbw_gbps")));
-    }
-    json_decref(result);
-    assert_int_equal(run("bench allreduce -n 2 --dtype u8 --sizes 7 --seconds 0.02"), 0);
-    assert_int_equal(run("bench allreduce -n 2 --transport tcp --algorithm direct"), 2);
-    char *said = test_contents("err");
-    assert_non_null(strstr(said, "algorithm direct reads all ranks' memory, which transport tcp "
-                                 "cannot: take another or auto"));
-    kolo_free(said);
-}
-
-static void codecs_are_measured(void **state) {
-    assert_int_equal(
-        run("bench compress --bytes 4K --codecs int8,topk:0.5 --seconds 0.01 --json -"), 0);
-    json_t *result = read_json("out"), *rows = json_object_get(result, "rows");
-    assert_int_equal(json_array_size(rows), 2);
-    for (size_t i = 0; i < 2; i++) {
-        const json_t *row = json_array_get(rows, i);
-        assert_string_equal(json_string_value(json_object_get(row, "codec")),
-                            i ? "topk:0.5" : "int8");
-        assert_int_equal(int_of(row, "bytes"), 4096);
-        assert_int_equal(int_of(row, "code_bytes"), i ? 4096 : 1040);
-        double error = json_number_value(json_object_get(row, "error"));
-        assert_true(json_number_value(json_object_get(row, "encode_gbps")) > 0);
-        assert_true(json_number_value(json_object_get(row, "decode_gbps")) > 0);
-        assert_true(error > 0 && error < 1);
-        assert_true(json_number_value(json_object_get(row, "error_feedback")) < error);
-    }
-    json_decref(result);
-    assert_fails("bench compress --codecs f16,int9", 2,
-                 "kolo: unknown codec 'int9': did you mean 'int8'?\n");
-}
-
-static void allreduces_are_predicted(void **state) {
-    assert_int_equal(
-        run("bench sim -n 12 --sizes 48K --algorithm ring --jitter 1 --seed 4 --json -"), 0);
-    json_t *first = read_json("out");
-    assert_int_equal(
-        run("bench sim -n 12 --sizes 48K --algorithm ring --jitter 1 --seed 4 --json -"), 0);
-    json_t *second = read_json("out");
-    const json_t *row = json_array_get(json_object_get(first, "rows"), 0);
-    assert_true(json_equal(first, second));
-    assert_int_equal(int_of(row, "messages"), 2 * 11 * 12);
-    assert_true(json_number_value(json_object_get(row, "us")) > 2 * 11 * 5);
-    json_decref(first);
-    json_decref(second);
-    assert_fails("bench sim -n 4 --algorithm direct", 2,
-                 "kolo: --algorithm direct reads the peers' memory, and a modelled network has "
-                 "messages only: choose auto, ring, tree, double-tree, halving-doubling, mesh, "
-                 "hierarchical\n");
-}
-
-static void training_steps_are_measured(void **state) {
-    assert_int_equal(run("bench train --model mlp --batch 8 --threads 1 --steps 3 --json -"), 0);
-    json_t *result = read_json("out");
-    assert_int_equal(int_of(result, "steps"), 3);
-    assert_int_equal(int_of(result, "samples"), 24);
-    assert_true(json_number_value(json_object_get(result, "samples_per_second")) > 0);
-    json_decref(result);
-}
-
-/* Whether a file has a text in it. */
-static bool says(const char *path, const char *text) {
-    char *contents = test_contents(path);
-    bool found = strstr(contents, text) != NULL;
-    kolo_free(contents);
-    return found;
-}
-
 static void weights_go_in_and_out(void **state) {
     const char *train = "train --model mlp:hidden=4 --data synthetic:N=40,test=8 --batch 10";
     char line[512];
     snprintf(line, sizeof line, "%s --out old", train);
-    assert_int_equal(run(line), 0);
-    assert_true(says("out", ", mean of the last 4 steps\n"));
-    assert_int_equal(run("checkpoint verify old/checkpoint-final.safetensors"), 0);
-    assert_int_equal(run("checkpoint info old/checkpoint-final.safetensors"), 0);
-    assert_true(says("out", "model_options  hidden=4\n"));
+    assert_int_equal(test_run(line), 0);
+    assert_true(test_says("out", ", mean of the last 4 steps\n"));
+    assert_int_equal(test_run("checkpoint verify old/checkpoint-final.safetensors"), 0);
+    assert_int_equal(test_run("checkpoint info old/checkpoint-final.safetensors"), 0);
+    assert_true(test_says("out", "model_options  hidden=4\n"));
     assert_int_equal(system("cp old/checkpoint-final.safetensors damaged && "
                             "printf x | dd of=damaged bs=1 conv=notrunc status=none "
                             "seek=$(($(stat -c %s damaged) - 1))"),
                      0);
-    assert_int_equal(run("checkpoint info damaged"), 1);
-    assert_true(says("out", "model_options  hidden=4\n"));
-    assert_true(says("err", "kolo: damaged: "));
+    assert_int_equal(test_run("checkpoint info damaged"), 1);
+    assert_true(test_says("out", "model_options  hidden=4\n"));
+    assert_true(test_says("err", "kolo: damaged: "));
     assert_int_equal(
-        run("checkpoint export old/checkpoint-final.safetensors --out w --format native"), 0);
-    assert_int_equal(run("checkpoint diff w old/checkpoint-final.safetensors"), 0);
-    assert_true(says("out", "6 tensors are the same, 0 differ\n"));
+        test_run("checkpoint export old/checkpoint-final.safetensors --out w --format native"), 0);
+    assert_int_equal(test_run("checkpoint diff w old/checkpoint-final.safetensors"), 0);
+    assert_true(test_says("out", "6 tensors are the same, 0 differ\n"));
     snprintf(line, sizeof line, "%s --init w --workers 2 --steps 1 --out new", train);
-    assert_int_equal(run(line), 0);
-    assert_int_equal(run("checkpoint diff w new/checkpoint-final.safetensors"), 1);
-    assert_true(says("out", "0 tensors are the same, 6 differ\n"));
+    assert_int_equal(test_run(line), 0);
+    assert_int_equal(test_run("checkpoint diff w new/checkpoint-final.safetensors"), 1);
+    assert_true(test_says("out", "0 tensors are the same, 6 differ\n"));
 
-    assert_fails("checkpoint diff w", 2, "kolo: 'kolo checkpoint diff' takes two files\n");
-    assert_fails("checkpoint export w --format torchvision --out x", 2,
-                 "kolo: w is of model mlp, which torchvision does not have: export it as native\n");
-    assert_fails("checkpoint info nowhere", 1,
-                 "kolo: cannot open nowhere: No such file or directory: check the path\n");
-    assert_int_equal(run("train --model lenet --data synthetic --init w --workers 2"), 1);
-    assert_true(says("err", "w does not fit model lenet; of its tensors 4 missing (conv1.weight, "
-                            "conv1.bias, conv2.weight, conv2.bias), 5 of another type or shape ("));
+    test_run_fails("checkpoint diff w", 2, "kolo: 'kolo checkpoint diff' takes two files\n");
+    test_run_fails(
+        "checkpoint export w --format torchvision --out x", 2,
+        "kolo: w is of model mlp, which torchvision does not have: export it as native\n");
+    test_run_fails("checkpoint info nowhere", 1,
+                   "kolo: cannot open nowhere: No such file or directory: check the path\n");
+    assert_int_equal(test_run("train --model lenet --data synthetic --init w --workers 2"), 1);
+    assert_true(test_says("err",
+                          "w does not fit model lenet; of its tensors 4 missing (conv1.weight, "
+                          "conv1.bias, conv2.weight, conv2.bias), 5 of another type or shape ("));
 }
 
 /* Without data a model sees the shape that it was made for. */
@@ -711,7 +463,7 @@ static void models_know_their_samples(void **state) {
         {"dump --model vgg16 --batch 2 --forward", "[2,3,224,224]", "[2,1000]"},
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
-        assert_int_equal(run(cases[i].command), 0);
+        assert_int_equal(test_run(cases[i].command), 0);
         char *graph = test_contents("out");
         assert_non_null(strstr(graph, cases[i].samples));
         assert_non_null(strstr(graph, cases[i].logits));
@@ -726,8 +478,8 @@ static void a_dump_has_the_runs_optimizer(void **state) {
         snprintf(words, sizeof words,
                  "dump --model mlp:hidden=8 --optimizer adam --beta1 0.5 --clip 2 --what %s",
                  whats[i]);
-        assert_int_equal(run(words), 0);
-        assert_true(says("out", "beta1=0.5") && says("out", " = clip_factor("));
+        assert_int_equal(test_run(words), 0);
+        assert_true(test_says("out", "beta1=0.5") && test_says("out", " = clip_factor("));
     }
 }
 
@@ -736,19 +488,20 @@ static void dumps_say_where_tables_are_sparse(void **state) {
     const char *model = "lstm_lm:layers=1,vocab=50,hidden=4,context=8 --batch 2 --ranks 2";
     char words[192];
     snprintf(words, sizeof words, "dump --what schedule --model %s", model);
-    assert_int_equal(run(words), 0);
-    assert_true(says("out", "rank 1 of 2, 610 elements\n")); /* 200 + 4 * 4 * 10 + 250 */
+    assert_int_equal(test_run(words), 0);
+    assert_true(test_says("out", "rank 1 of 2, 610 elements\n")); /* 200 + 4 * 4 * 10 + 250 */
     snprintf(words, sizeof words, "dump --what schedule --sparse-embedding --model %s", model);
-    assert_int_equal(run(words), 0);
-    assert_true(says("out", "encoder.weight: not summed; up to 16 of its 50 rows of each rank are "
-                            "gathered\n"));
-    assert_true(says("out", "rank 1 of 2, 410 elements\n"));
-    assert_fails("dump --what schedule --sparse-embedding --model mlp", 2,
-                 "kolo: the model has no embedding table to train sparsely: leave "
-                 "--sparse-embedding out, or choose a model of tokens\n");
+    assert_int_equal(test_run(words), 0);
+    assert_true(test_says("out",
+                          "encoder.weight: not summed; up to 16 of its 50 rows of each rank are "
+                          "gathered\n"));
+    assert_true(test_says("out", "rank 1 of 2, 410 elements\n"));
+    test_run_fails("dump --what schedule --sparse-embedding --model mlp", 2,
+                   "kolo: the model has no embedding table to train sparsely: leave "
+                   "--sparse-embedding out, or choose a model of tokens\n");
     snprintf(words, sizeof words, "dump --sparse-embedding --model %s", model);
-    assert_int_equal(run(words), 0);
-    assert_true(says("err", "dump: sparse embeddings are made by the passes: "));
+    assert_int_equal(test_run(words), 0);
+    assert_true(test_says("err", "dump: sparse embeddings are made by the passes: "));
 }
 
 /* What does not fit says what to do. */
@@ -761,8 +514,9 @@ static void no_memory_comes_with_advice(void **state) {
              KOLO_COMMAND);
     int status = system(line);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
-    assert_true(says("err", " bytes: take a smaller model, batch or buffer, or raise the limit of "
-                            "virtual memory (ulimit -v)\n"));
+    assert_true(test_says("err",
+                          " bytes: take a smaller model, batch or buffer, or raise the limit of "
+                          "virtual memory (ulimit -v)\n"));
 }
 
 int main(void) {
@@ -781,13 +535,6 @@ int main(void) {
         cmocka_unit_test(a_run_is_repeated_from_its_config),
         cmocka_unit_test(a_run_is_longer_or_shorter_as_typed),
         cmocka_unit_test(models_of_tokens_report_perplexity),
-        cmocka_unit_test(a_benchmark_checks_its_losses),
-        cmocka_unit_test(waiting_threads_do_not_burn_cores),
-        cmocka_unit_test(measured_times_are_kept),
-        cmocka_unit_test(allreduces_are_measured),
-        cmocka_unit_test(codecs_are_measured),
-        cmocka_unit_test(allreduces_are_predicted),
-        cmocka_unit_test(training_steps_are_measured),
         cmocka_unit_test(weights_go_in_and_out),
         cmocka_unit_test(models_know_their_samples),
         cmocka_unit_test(a_dump_has_the_runs_optimizer),

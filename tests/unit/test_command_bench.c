@@ -1,0 +1,234 @@
+/* The commands that measure, from outside: benchmarks, predictions, times of kernels that are kept.
+ */
+#define _GNU_SOURCE
+#include "base/file.h"
+#include "base/process.h"
+#include "support/command.h"
+#include "support/folder.h"
+#include "support/support.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A benchmark takes its first steps again as training does, and says how many. */
+static void a_benchmark_checks_its_losses(void **state) {
+    static const struct {
+        const char *arguments;
+        int64_t checked;
+    } cases[] = {
+        {"--model mlp --batch 4 --steps 1", 1},
+        {"--model resnet20 --batch 4 --steps 4 --momentum 0.9 --workers 2", 2},
+        {"--model gpt2_tiny:layers=1,width=32,context=12,dropout=10 --batch 3 --accumulate 2 "
+         "--optimizer adam --steps 3 --workers 2",
+         2},
+        {"--model lstm_lm:vocab=20,hidden=8,context=8 --batch 4 --steps 3 --sparse-embedding "
+         "--workers 2",
+         2},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        char line[256], row[64];
+        snprintf(line, sizeof line, "bench train --threads 1 --json - %s", cases[i].arguments);
+        if (test_run(line) != 0) fail_msg("%s: %s", line, test_contents("err"));
+        json_t *result = test_json("out");
+        char *table = test_contents("err");
+        assert_int_equal(test_json_int(result, "losses_checked"), cases[i].checked);
+        snprintf(row, sizeof row,
+                 "\nlosses checked    of the first %d steps: ", (int)cases[i].checked);
+        assert_non_null(strstr(table, row));
+        kolo_free(table);
+        json_decref(result);
+    }
+}
+
+/* How often a waiting thread looks before it sleeps, as OpenMP says it when it is loaded, at last;
+ * -1 in builds without. */
+static long spins_of_command(void) {
+    static const char key[] = "GOMP_SPINCOUNT = '";
+    long spins = -1;
+    assert_int_equal(test_run("bench train --model mlp --batch 4 --steps 1 --threads 2"), 0);
+    char *err = test_contents("err");
+    for (const char *at = err; (at = strstr(at, key)); at++) spins = atol(at + strlen(key));
+    kolo_free(err);
+    return spins;
+}
+
+/* Alone too a command tells OpenMP not to wait by burning a core, unless the user says how. */
+static void waiting_threads_do_not_burn_cores(void **state) {
+    unsetenv("OMP_WAIT_POLICY");
+    unsetenv("GOMP_SPINCOUNT");
+    setenv("OMP_DISPLAY_ENV", "VERBOSE", 1);
+    long told = spins_of_command();
+    setenv("GOMP_SPINCOUNT", "77", 1);
+    long given = spins_of_command();
+    unsetenv("GOMP_SPINCOUNT");
+    unsetenv("OMP_DISPLAY_ENV");
+    if (given < 0) {
+        printf("skip: a build without OpenMP\n");
+    } else {
+        assert_true(told == 0 || (told == 10000 && kolo_processors() >= 2));
+        assert_int_equal(given, 77);
+    }
+}
+
+static int lines_of(const char *path) {
+    char *text = test_contents(path);
+    int n = 0;
+    for (const char *at = text; *at; at++) n += *at == '\n';
+    kolo_free(text);
+    return n;
+}
+
+static json_t *hash_of(const char *path) {
+    json_t *result = test_json(path), *hash = json_object_get(result, "parameter_hash");
+    json_incref(hash);
+    json_decref(result);
+    return hash;
+}
+
+/* What one run measures the next finds; the run's folder repeats it; a broken file is no failure.
+ */
+static void measured_times_are_kept(void **state) {
+    const char *train = "train --model lenet --data synthetic:N=64,test=8 --batch 16 --workers 2 "
+                        "--threads 1 --steps 2 --tuning times/tuning.txt";
+    char command[512];
+    snprintf(command, sizeof command, "%s --autotune on --out tuned --json a.json", train);
+    assert_int_equal(test_run(command), 0);
+    char *said = test_contents("err");
+    assert_non_null(strstr(said, "kernels timed"));
+    assert_non_null(strstr(said, "kept in times/tuning.txt\n"));
+    kolo_free(said);
+    int known = lines_of("times/tuning.txt");
+    assert_true(known > 5 && lines_of("tuned/tuning.txt") <= known);
+
+    snprintf(command, sizeof command, "%s --autotune on --json b.json", train);
+    assert_int_equal(test_run(command), 0);
+    said = test_contents("err");
+    assert_null(strstr(said, "autotune"));
+    kolo_free(said);
+    assert_int_equal(lines_of("times/tuning.txt"), known);
+    assert_int_equal(
+        test_run("train --config tuned/config.yaml --tuning tuned/tuning.txt --autotune cached "
+                 "--out again --json c.json"),
+        0);
+    json_t *a = hash_of("a.json"), *b = hash_of("b.json"), *c = hash_of("c.json");
+    assert_true(json_equal(a, b) && json_equal(a, c));
+    json_decref(a);
+    json_decref(b);
+    json_decref(c);
+
+    /* Evaluation and dumps choose by them too. */
+    assert_int_equal(
+        test_run("eval --checkpoint tuned/checkpoint-final.safetensors --batch 16 --data "
+                 "synthetic:N=64,test=32 --threads 1 --tuning eval/tuning.txt --autotune on"),
+        0);
+    assert_true(lines_of("eval/tuning.txt") > 5);
+    const char *dump = "dump --model lenet --what plan --batch 16 --threads 1 --tuning";
+    snprintf(command, sizeof command, "%s times/tuning.txt", dump);
+    assert_int_equal(test_run(command), 0);
+
+    ASSERT_OK(kolo_file_write("times/tuning.txt", "nonsense\n", 9));
+    assert_int_equal(test_run(command), 0);
+    said = test_contents("err");
+    assert_non_null(strstr(said, "ignored: times/tuning.txt does not begin with"));
+    kolo_free(said);
+    snprintf(command, sizeof command, "%s times/tuning.txt --autotune off", dump);
+    assert_int_equal(test_run(command), 0);
+    said = test_contents("err");
+    assert_string_equal(said, "");
+    kolo_free(said);
+    assert_int_equal(test_run("bench train --model mlp --batch 8 --threads 1 --steps 2 "
+                              "--tuning times/tuning.txt"),
+                     0);
+    said = test_contents("err");
+    assert_non_null(strstr(said, "ignored: times/tuning.txt does not begin with"));
+    kolo_free(said);
+}
+
+static void allreduces_are_measured(void **state) {
+    assert_int_equal(test_run("bench allreduce -n 2 --sizes 8,1K --seconds 0.02 --json -"), 0);
+    json_t *result = test_json("out"), *rows = json_object_get(result, "rows");
+    assert_int_equal(json_array_size(rows), 2);
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *row = json_array_get(rows, i);
+        assert_int_equal(test_json_int(row, "bytes"), i ? 1024 : 8);
+        assert_int_equal(test_json_int(row, "ranks"), 2);
+        /* What was run, not what was asked for. */
+        assert_string_not_equal(json_string_value(json_object_get(row, "algorithm")), "auto");
+        double us = json_number_value(json_object_get(row, "us_median"));
+        double bandwidth = json_number_value(json_object_get(row, "algbw_gbps"));
+        assert_true(us > 0 && bandwidth > 0);
+        assert_true(bandwidth == json_number_value(json_object_get(row, "busbw_gbps")));
+    }
+    json_decref(result);
+    assert_int_equal(test_run("bench allreduce -n 2 --dtype u8 --sizes 7 --seconds 0.02"), 0);
+    assert_int_equal(test_run("bench allreduce -n 2 --transport tcp --algorithm direct"), 2);
+    char *said = test_contents("err");
+    assert_non_null(strstr(said, "algorithm direct reads all ranks' memory, which transport tcp "
+                                 "cannot: take another or auto"));
+    kolo_free(said);
+}
+
+static void codecs_are_measured(void **state) {
+    assert_int_equal(
+        test_run("bench compress --bytes 4K --codecs int8,topk:0.5 --seconds 0.01 --json -"), 0);
+    json_t *result = test_json("out"), *rows = json_object_get(result, "rows");
+    assert_int_equal(json_array_size(rows), 2);
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *row = json_array_get(rows, i);
+        assert_string_equal(json_string_value(json_object_get(row, "codec")),
+                            i ? "topk:0.5" : "int8");
+        assert_int_equal(test_json_int(row, "bytes"), 4096);
+        assert_int_equal(test_json_int(row, "code_bytes"), i ? 4096 : 1040);
+        double error = json_number_value(json_object_get(row, "error"));
+        assert_true(json_number_value(json_object_get(row, "encode_gbps")) > 0);
+        assert_true(json_number_value(json_object_get(row, "decode_gbps")) > 0);
+        assert_true(error > 0 && error < 1);
+        assert_true(json_number_value(json_object_get(row, "error_feedback")) < error);
+    }
+    json_decref(result);
+    test_run_fails("bench compress --codecs f16,int9", 2,
+                   "kolo: unknown codec 'int9': did you mean 'int8'?\n");
+}
+
+static void allreduces_are_predicted(void **state) {
+    assert_int_equal(
+        test_run("bench sim -n 12 --sizes 48K --algorithm ring --jitter 1 --seed 4 --json -"), 0);
+    json_t *first = test_json("out");
+    assert_int_equal(
+        test_run("bench sim -n 12 --sizes 48K --algorithm ring --jitter 1 --seed 4 --json -"), 0);
+    json_t *second = test_json("out");
+    const json_t *row = json_array_get(json_object_get(first, "rows"), 0);
+    assert_true(json_equal(first, second));
+    assert_int_equal(test_json_int(row, "messages"), 2 * 11 * 12);
+    assert_true(json_number_value(json_object_get(row, "us")) > 2 * 11 * 5);
+    json_decref(first);
+    json_decref(second);
+    test_run_fails("bench sim -n 4 --algorithm direct", 2,
+                   "kolo: --algorithm direct reads the peers' memory, and a modelled network has "
+                   "messages only: choose auto, ring, tree, double-tree, halving-doubling, mesh, "
+                   "hierarchical\n");
+}
+
+static void training_steps_are_measured(void **state) {
+    assert_int_equal(test_run("bench train --model mlp --batch 8 --threads 1 --steps 3 --json -"),
+                     0);
+    json_t *result = test_json("out");
+    assert_int_equal(test_json_int(result, "steps"), 3);
+    assert_int_equal(test_json_int(result, "samples"), 24);
+    assert_true(json_number_value(json_object_get(result, "samples_per_second")) > 0);
+    json_decref(result);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_benchmark_checks_its_losses),
+        cmocka_unit_test(waiting_threads_do_not_burn_cores),
+        cmocka_unit_test(measured_times_are_kept),
+        cmocka_unit_test(allreduces_are_measured),
+        cmocka_unit_test(codecs_are_measured),
+        cmocka_unit_test(allreduces_are_predicted),
+        cmocka_unit_test(training_steps_are_measured),
+    };
+    return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
+}
