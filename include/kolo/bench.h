@@ -19,8 +19,8 @@ typedef struct kolo_bench_allreduce_opts {
     int n_sizes;
     kolo_dtype dtype;
     kolo_reduce_op op;
-    int hosts; /* the ranks are taken to be spread over so many hosts, in order, as hierarchical
-                  needs them; default: as they are */
+    int hosts; /* the ranks are taken to be spread over so many hosts, at most one each, in order,
+                  as hierarchical needs them; default: as they are */
     kolo_algorithm algorithm; /* default auto */
     int shards;               /* the reproducible allreduce of so many logical shards, at least as
                                  many as ranks, a sum or mean, algorithm auto; default: not */

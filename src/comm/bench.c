@@ -220,6 +220,10 @@ static kolo_status check_opts(const kolo_bench_allreduce_opts *o, int ranks) {
         return KOLO_FAIL(KOLO_ERR_ARG, "a measurement of element type %d, operation %d, %d hosts",
                          (int)o->dtype, (int)o->op, o->hosts);
     }
+    if (o->hosts > ranks) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%d ranks cannot be on %d hosts (--pretend-hosts)", ranks,
+                         o->hosts);
+    }
     if (o->shards != 0 && (o->shards < ranks || (o->op != KOLO_SUM && o->op != KOLO_MEAN))) {
         return KOLO_FAIL(KOLO_ERR_ARG,
                          "a reproducible allreduce of %d shards: a sum or mean of at least as many "

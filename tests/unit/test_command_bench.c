@@ -163,10 +163,10 @@ static void allreduces_are_measured(void **state) {
     json_decref(result);
     assert_int_equal(test_run("bench allreduce -n 2 --dtype u8 --sizes 7 --seconds 0.02"), 0);
     assert_int_equal(test_run("bench allreduce -n 2 --transport tcp --algorithm direct"), 2);
-    char *said = test_contents("err");
-    assert_non_null(strstr(said, "algorithm direct reads all ranks' memory, which transport tcp "
+    assert_true(test_says("err", "algorithm direct reads all ranks' memory, which transport tcp "
                                  "cannot: take another or auto"));
-    kolo_free(said);
+    assert_int_equal(test_run("bench allreduce -n 2 --sizes 8 --pretend-hosts 3"), 2);
+    assert_true(test_says("err", "2 ranks cannot be on 3 hosts (--pretend-hosts)"));
 }
 
 static void codecs_are_measured(void **state) {
