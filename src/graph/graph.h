@@ -116,7 +116,8 @@ typedef struct kolo_op {
     bool cheap; /* costs no more than its memory traffic: rather made again than kept, if asked */
     unsigned bf16; /* bit i: input i is taken in bf16, where a model computes in that */
     unsigned
-        overwrite; /* bit i: output 0 may take the memory of input i, if that is not used again */
+        overwrite;  /* bit i: an output may take the memory of input i, if that is not used again */
+    int overwriter; /* which output may */
 } kolo_op;
 
 /* Adds a node of `op`; its outputs go to out[0..n_out), which has room for KOLO_MAX_IO. Any invalid

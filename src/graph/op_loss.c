@@ -80,6 +80,8 @@ const kolo_op kolo_op_softmax_xent = {
     .attrs = xent_attrs,
     .shape = softmax_xent_shape,
     .grad = softmax_xent_grad,
+    .overwrite = 1u << 0,
+    .overwriter = 1, /* the probabilities */
 };
 const kolo_op kolo_op_softmax_xent_bwd = {
     .name = "softmax_xent_bwd",

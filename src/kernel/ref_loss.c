@@ -49,13 +49,12 @@ static void loss(const kolo_call *call) {
             double *probs = (double *)call->out[1] + place_of(&v, n, p), max = x[0], sum = 0;
             int64_t label = label_of(&v, n, p);
             for (int64_t c = 1; c < v.classes; c++) max = fmax(max, x[c * v.places]);
-            for (int64_t c = 0; c < v.classes; c++) {
-                sum += probs[c * v.places] = exp(x[c * v.places] - max);
-            }
-            for (int64_t c = 0; c < v.classes; c++) {
-                probs[c * v.places] /= sum;
+            for (int64_t c = 0; c < v.classes; c++) sum += exp(x[c * v.places] - max);
+            for (int64_t c = 0; c < v.classes; c++) { /* probs may lie on x */
+                double above = x[c * v.places] - max;
+                probs[c * v.places] = exp(above) / sum;
                 if (label < 0 || target(&v, label, c) == 0) continue;
-                *sum_of += target(&v, label, c) * (log(sum) - (x[c * v.places] - max));
+                *sum_of += target(&v, label, c) * (log(sum) - above);
             }
         }
     }
@@ -106,9 +105,9 @@ static void count_pairs(const kolo_call *call, bool by_class) {
 
 static void softmax_xent(const kolo_call *call) {
     kolo_call count = *call;
-    loss(call);
     count.out[0] = call->out[2];
     if (call->spec->attr[KOLO_LOSS_COUNT].i) count_pairs(&count, false);
+    loss(call); /* whose probabilities may overwrite the logits */
 }
 static void accuracy(const kolo_call *call) { count_pairs(call, false); }
 static void confusion(const kolo_call *call) { count_pairs(call, true); }

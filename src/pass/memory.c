@@ -115,9 +115,11 @@ static kolo_status place_buckets(planner *p) {
 static void overwrite(planner *p) {
     for (int32_t i = 0; i < p->g->n_nodes; i++) {
         const kolo_node *n = p->g->nodes[i];
-        if (!n->op->overwrite || p->groups[root_of(p, n->out[0].id)].fixed) continue;
+        if (!n->op->overwrite || n->op->overwriter >= n->n_out) continue;
+        kolo_value v = n->out[n->op->overwriter];
+        if (p->groups[root_of(p, v.id)].fixed) continue;
         for (int k = 0; k < n->n_in; k++) {
-            int32_t r = root_of(p, n->in[k].id), out = root_of(p, n->out[0].id);
+            int32_t r = root_of(p, n->in[k].id), out = root_of(p, v.id);
             kolo_value_kind kind = p->g->values[r].kind;
             if (!(n->op->overwrite >> k & 1) || p->groups[r].fixed || p->groups[r].last != i ||
                 kind != KOLO_VALUE_TEMP || p->groups[r].bytes != p->groups[out].bytes) {

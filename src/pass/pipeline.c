@@ -16,11 +16,22 @@
 const char *const kolo_reported_outputs[] = {"loss", "correct", "next_loss", "next_correct", NULL};
 _Static_assert(KOLO_COUNT(kolo_reported_outputs) == KOLO_MAX_REPORTED + 1, "one name each");
 
-/* Takes an output away; what leads to it alone goes when the graph is pruned. */
-static void drop_output(kolo_graph *g, const char *name) {
+static bool is_reported(const char *name) {
+    for (const char *const *k = kolo_reported_outputs; *k; k++) {
+        if (strcmp(*k, name) == 0) return true;
+    }
+    return false;
+}
+
+/* Takes away the outputs that this kind of plan is not asked for: of a step all but what it
+ * reports, which spares the memory of logits; of an evaluation "aux_loss". What leads to them alone
+ * goes when the graph is pruned. */
+static void drop_outputs(kolo_graph *g, bool train) {
     int32_t kept = 0;
     for (int32_t i = 0; i < g->n_outputs; i++) {
-        if (strcmp(g->outputs[i].name, name) != 0) g->outputs[kept++] = g->outputs[i];
+        const char *name = g->outputs[i].name;
+        bool keep = train ? is_reported(name) : strcmp(name, "aux_loss") != 0;
+        if (keep) g->outputs[kept++] = g->outputs[i];
     }
     g->n_outputs = kept;
 }
@@ -38,13 +49,13 @@ static kolo_status training_loss(kolo_graph *g, kolo_value *loss) {
     for (int32_t i = 0; i < g->n_outputs; i++) {
         if (strcmp(g->outputs[i].name, "loss") == 0) g->outputs[i].value = *loss;
     }
-    drop_output(g, "aux_loss");
     return kolo_graph_check(g);
 }
 
 static kolo_status add_training(kolo_graph *g, const kolo_pipeline_opts *opts) {
     kolo_value loss;
     KOLO_TRY(training_loss(g, &loss));
+    drop_outputs(g, true);
     kolo_value seed = kolo_graph_find(g, "grad_scale");
     if (!kolo_value_ok(seed)) seed = kolo_scalar(g, "grad_scale");
     KOLO_TRY(kolo_pass_statistics(g));
@@ -68,9 +79,12 @@ kolo_status kolo_pipeline_run(kolo_graph *g, const kolo_pipeline_opts *opts) {
     }
     KOLO_TRY(kolo_pass_fold(g, opts->train));
     KOLO_TRY(kolo_graph_verify(g));
-    /* What the other kind of plan is for. After folding, so that both see the parameters alike. */
-    drop_output(g, opts->train ? "confusion" : "aux_loss");
-    if (opts->train) KOLO_TRY(add_training(g, opts));
+    /* Outputs go after folding, so that both kinds of plan see the parameters alike. */
+    if (opts->train) {
+        KOLO_TRY(add_training(g, opts));
+    } else {
+        drop_outputs(g, false);
+    }
     KOLO_TRY(kolo_graph_prune(g));
     KOLO_TRY(kolo_graph_verify(g));
     if (opts->train) {

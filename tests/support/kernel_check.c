@@ -197,6 +197,33 @@ static kolo_kernel_spec plain_spec(const kolo_kernel_spec *spec) {
     return plain;
 }
 
+/* Runs the kernel of `own`, which has run, with the output that may overwrite an input upon each:
+ * the same bits. */
+static void check_overwriting(const test_call *own) {
+    const kolo_kernel_spec *spec = own->call.spec;
+    int w = spec->op->overwriter;
+    for (int k = 0; k < spec->n_in && w < spec->n_out; k++) {
+        size_t bytes = kolo_tensor_bytes(&spec->out[w]);
+        if (!(spec->op->overwrite >> k & 1) || kolo_tensor_bytes(&spec->in[k]) != bytes) continue;
+        test_call over = open_call(own->kernel, spec);
+        void *apart = over.call.out[w];
+        for (int i = 0; i < spec->n_in; i++) {
+            memcpy(over.call.in[i], own->call.in[i], kolo_tensor_bytes(&spec->in[i]));
+        }
+        over.call.out[w] = over.call.in[k];
+        if (over.kernel->bind) ASSERT_OK(over.kernel->bind(&over.call));
+        over.kernel->run(&over.call);
+        for (int i = 0; i < spec->n_out; i++) {
+            size_t each = kolo_tensor_bytes(&spec->out[i]);
+            if (memcmp(over.call.out[i], own->call.out[i], each) != 0) {
+                fail_call(own, "differs where an output lies on input", i, k);
+            }
+        }
+        over.call.out[w] = apart;
+        close_call(&over);
+    }
+}
+
 void test_kernel_on(const kolo_kernel *kernel, const kolo_kernel_spec *spec,
                     const void *const *inputs, double tolerance) {
     kolo_kernel_spec plain = plain_spec(spec);
@@ -226,6 +253,7 @@ void test_kernel_on(const kolo_kernel *kernel, const kolo_kernel_spec *spec,
         for (int i = 0; i < spec->n_out; i++) check_output(&own, i, ref.call.out[i], tolerance);
     }
     assert_true(untouched(own.call.scratch, own.scratch_bytes, GUARD));
+    check_overwriting(&own);
     for (int i = 0; i < spec->n_in; i++) { /* inputs are as they were */
         size_t bytes = kolo_tensor_bytes(&spec->in[i]);
         void *before = buffer(bytes);

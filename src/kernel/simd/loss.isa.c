@@ -57,18 +57,22 @@ static void softmax_xent(const void *arg, int part, int64_t begin, int64_t end) 
     for (int64_t place = begin; place < end; place++) {
         const float *logits = row_of(job, place, rows);
         float *to = job->out + place_at(v, place), *probs = is_row(v) ? to : rows + classes;
+        int64_t label = kolo_simd_label(job, place);
         float largest = largest_in(logits, classes), all = 0;
+        float below = label >= 0 ? logits[label] - largest : 0;
+        if (job->smoothing > 0) {
+            for (int64_t i = 0; i < classes; i++) all += logits[i] - largest;
+        }
+        if (job->right) job->right[place] = is_largest(logits, largest, label) ? 1 : 0;
+        /* The logits end here: probs may overwrite them. */
         float sum = exponentials(logits, largest, classes, probs), part_of = 1 / sum;
         for (int64_t i = 0; i < classes; i++) probs[i] *= part_of;
-        int64_t label = kolo_simd_label(job, place);
-        float loss = label >= 0 ? logf(sum) - (logits[label] - largest) : 0;
-        if (job->smoothing > 0 && label >= 0) {
-            for (int64_t i = 0; i < classes; i++) all += logits[i] - largest;
+        float loss = logf(sum) - below;
+        if (job->smoothing > 0) {
             float mean = logf(sum) - all / (float)classes;
             loss = (1 - job->smoothing) * loss + job->smoothing * mean;
         }
-        job->per_place[place] = loss;
-        if (job->right) job->right[place] = is_largest(logits, largest, label) ? 1 : 0;
+        job->per_place[place] = label >= 0 ? loss : 0;
         put_row(v, probs, to);
     }
 }
