@@ -66,6 +66,7 @@ static void mul_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
         .shape = shape_rule,                          \
         .cost = activation_cost,                      \
         .overwrite = 1u << 0 | 1u << 1,               \
+        .bf16 = 1u << 0 | 1u << 1,                    \
     }
 #define ACTIVATION(op_name, op_attrs)   \
     const kolo_op kolo_op_##op_name = { \
@@ -77,6 +78,7 @@ static void mul_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
         .grad = op_name##_grad,         \
         .cost = activation_cost,        \
         .overwrite = 1u << 0,           \
+        .bf16 = 1u << 0,                \
     }
 ACTIVATION(gelu, gelu_attrs);
 ACTIVATION(silu, no_attrs);
@@ -96,6 +98,8 @@ const kolo_op kolo_op_mul = {
     .grad = mul_grad,
     .cost = mul_cost,
     .overwrite = 1u << 0 | 1u << 1,
+    .bf16 = 1u << 0 | 1u << 1,
+    .bf16_joins = true,
 };
 
 kolo_value kolo_gelu(kolo_graph *g, kolo_value x, bool tanh) {

@@ -49,7 +49,7 @@ static kolo_status attention_shape(kolo_shape_query *q) {
     KOLO_TRY(check_qkv(q, 0, KOLO_ATTENTION_INPUTS));
     const kolo_shape *qkv = &q->in[0].shape;
     KOLO_TRY(kolo_rule_out(q, 0, q->in[0].dtype, output_of(qkv)));
-    return kolo_rule_out(q, 1, q->in[0].dtype, lse_of(q, qkv));
+    return kolo_rule_out(q, 1, kolo_dtype_wide(q->in[0].dtype), lse_of(q, qkv));
 }
 
 static kolo_status bwd_shape(kolo_shape_query *q) {
@@ -96,6 +96,7 @@ const kolo_op kolo_op_attention = {
     .shape = attention_shape,
     .grad = attention_grad,
     .cost = attention_cost,
+    .bf16 = 1u << 0,
 };
 const kolo_op kolo_op_attention_bwd = {
     .name = "attention_bwd",
@@ -104,6 +105,7 @@ const kolo_op kolo_op_attention_bwd = {
     .attrs = attrs,
     .shape = bwd_shape,
     .cost = bwd_cost,
+    .bf16 = 1u << 0 | 1u << 1 | 1u << 2,
 };
 
 static kolo_value scalar(kolo_graph *g, const char *name) {

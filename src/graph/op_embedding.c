@@ -38,14 +38,16 @@ static kolo_status embedding_bwd_shape(kolo_shape_query *q) {
     const int64_t *dy = q->in[0].shape.dim;
     kolo_shape ids = kolo_shape_2(dy[0], dy[1]);
     if (!kolo_shape_equal(&q->in[1].shape, &ids)) return KOLO_RULE_FAIL(q, "the ids must be N,T");
-    return kolo_rule_out(q, 0, q->in[0].dtype, kolo_shape_2(q->attr[KOLO_EMBEDDING_ROWS].i, dy[2]));
+    return kolo_rule_out(q, 0, kolo_dtype_wide(q->in[0].dtype),
+                         kolo_shape_2(q->attr[KOLO_EMBEDDING_ROWS].i, dy[2]));
 }
 
 static kolo_status position_bwd_shape(kolo_shape_query *q) {
     KOLO_TRY(kolo_rule_types(q, "f"));
     const int64_t *dy = q->in[0].shape.dim;
     KOLO_TRY(check_rows(q, q->in[0].shape.rank == 3 ? dy[1] : 1));
-    return kolo_rule_out(q, 0, q->in[0].dtype, kolo_shape_2(q->attr[KOLO_EMBEDDING_ROWS].i, dy[2]));
+    return kolo_rule_out(q, 0, kolo_dtype_wide(q->in[0].dtype),
+                         kolo_shape_2(q->attr[KOLO_EMBEDDING_ROWS].i, dy[2]));
 }
 
 static kolo_attr rows_of(const kolo_graph *g, kolo_value table) {
@@ -94,6 +96,7 @@ const kolo_op kolo_op_embedding_bwd = {
     .max_in = 2,
     .attrs = rows_attrs,
     .shape = embedding_bwd_shape,
+    .bf16 = 1u << 0,
 };
 const kolo_op kolo_op_position_bwd = {
     .name = "position_bwd",
@@ -101,6 +104,7 @@ const kolo_op kolo_op_position_bwd = {
     .max_in = 1,
     .attrs = rows_attrs,
     .shape = position_bwd_shape,
+    .bf16 = 1u << 0,
 };
 
 kolo_value kolo_embedding(kolo_graph *g, kolo_value w, kolo_value ids, kolo_value p) {

@@ -29,9 +29,10 @@ static kolo_status norm_shape(kolo_shape_query *q) {
     KOLO_TRY(check_channels(q, 0, 2));
     if (!(q->attr[KOLO_LAYER_NORM_EPS].f >= 0)) return KOLO_RULE_FAIL(q, "eps must be 0 or more");
     kolo_shape x = q->in[0].shape;
+    kolo_dtype wide = kolo_dtype_wide(q->in[0].dtype);
     KOLO_TRY(kolo_rule_out(q, 0, q->in[0].dtype, x));
-    KOLO_TRY(kolo_rule_out(q, 1, q->in[0].dtype, rows_of(x)));
-    return kolo_rule_out(q, 2, q->in[0].dtype, rows_of(x));
+    KOLO_TRY(kolo_rule_out(q, 1, wide, rows_of(x)));
+    return kolo_rule_out(q, 2, wide, rows_of(x));
 }
 
 static kolo_status bwd_shape(kolo_shape_query *q) {
@@ -44,8 +45,8 @@ static kolo_status bwd_shape(kolo_shape_query *q) {
         return KOLO_RULE_FAIL(q, "input %d must be x without its last dimension", i);
     }
     KOLO_TRY(kolo_rule_out(q, 0, q->in[0].dtype, q->in[1].shape));
-    KOLO_TRY(kolo_rule_out(q, 1, q->in[0].dtype, q->in[2].shape));
-    return kolo_rule_out(q, 2, q->in[0].dtype, q->in[2].shape);
+    KOLO_TRY(kolo_rule_out(q, 1, q->in[2].dtype, q->in[2].shape));
+    return kolo_rule_out(q, 2, q->in[2].dtype, q->in[2].shape);
 }
 
 static void norm_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out, const bool *wants,
@@ -76,6 +77,7 @@ const kolo_op kolo_op_layer_norm = {
     .shape = norm_shape,
     .grad = norm_grad,
     .cost = norm_cost,
+    .bf16 = 1u << 0,
 };
 const kolo_op kolo_op_layer_norm_bwd = {
     .name = "layer_norm_bwd",
@@ -85,6 +87,7 @@ const kolo_op kolo_op_layer_norm_bwd = {
     .shape = bwd_shape,
     .cost = norm_cost,
     .overwrite = 1u << 0 | 1u << 1,
+    .bf16 = 1u << 0 | 1u << 1,
 };
 
 /* ---- builder ---- */

@@ -33,10 +33,11 @@ static kolo_status check_labels(const kolo_shape_query *q) {
 
 static kolo_status softmax_xent_shape(kolo_shape_query *q) {
     KOLO_TRY(check_labels(q));
-    KOLO_TRY(kolo_rule_out(q, 0, q->in[0].dtype, kolo_shape_0()));
+    kolo_dtype wide = kolo_dtype_wide(q->in[0].dtype);
+    KOLO_TRY(kolo_rule_out(q, 0, wide, kolo_shape_0()));
     KOLO_TRY(kolo_rule_out(q, 1, q->in[0].dtype, q->in[0].shape));
     if (!q->attr[KOLO_LOSS_COUNT].i) return KOLO_OK;
-    return kolo_rule_out(q, 2, q->in[0].dtype, kolo_shape_0());
+    return kolo_rule_out(q, 2, wide, kolo_shape_0());
 }
 
 static kolo_status softmax_xent_bwd_shape(kolo_shape_query *q) {
@@ -47,13 +48,13 @@ static kolo_status softmax_xent_bwd_shape(kolo_shape_query *q) {
 
 static kolo_status accuracy_shape(kolo_shape_query *q) {
     KOLO_TRY(check_labels(q));
-    return kolo_rule_out(q, 0, q->in[0].dtype, kolo_shape_0());
+    return kolo_rule_out(q, 0, kolo_dtype_wide(q->in[0].dtype), kolo_shape_0());
 }
 
 static kolo_status confusion_shape(kolo_shape_query *q) {
     KOLO_TRY(check_labels(q));
     int64_t classes = q->in[0].shape.dim[1];
-    return kolo_rule_out(q, 0, q->in[0].dtype, kolo_shape_2(classes, classes));
+    return kolo_rule_out(q, 0, kolo_dtype_wide(q->in[0].dtype), kolo_shape_2(classes, classes));
 }
 
 static void softmax_xent_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
@@ -82,6 +83,7 @@ const kolo_op kolo_op_softmax_xent = {
     .grad = softmax_xent_grad,
     .overwrite = 1u << 0,
     .overwriter = 1, /* the probabilities */
+    .bf16 = 1u << 0,
 };
 const kolo_op kolo_op_softmax_xent_bwd = {
     .name = "softmax_xent_bwd",
@@ -90,6 +92,7 @@ const kolo_op kolo_op_softmax_xent_bwd = {
     .attrs = attrs,
     .shape = softmax_xent_bwd_shape,
     .overwrite = 1u << 0,
+    .bf16 = 1u << 0,
 };
 const kolo_op kolo_op_accuracy = {
     .name = "accuracy",
@@ -97,6 +100,7 @@ const kolo_op kolo_op_accuracy = {
     .max_in = 2,
     .attrs = attrs,
     .shape = accuracy_shape,
+    .bf16 = 1u << 0,
 };
 const kolo_op kolo_op_confusion = {
     .name = "confusion",
@@ -104,6 +108,7 @@ const kolo_op kolo_op_confusion = {
     .max_in = 2,
     .attrs = attrs,
     .shape = confusion_shape,
+    .bf16 = 1u << 0,
 };
 
 kolo_value kolo_softmax_xent_opts(kolo_graph *g, kolo_value logits, kolo_value labels,

@@ -72,6 +72,7 @@ const kolo_op kolo_op_lrn = {
     .shape = lrn_shape,
     .grad = lrn_grad,
     .cost = lrn_cost,
+    .bf16 = 1u << 0,
 };
 const kolo_op kolo_op_lrn_bwd = {
     .name = "lrn_bwd",
@@ -80,6 +81,7 @@ const kolo_op kolo_op_lrn_bwd = {
     .attrs = attrs,
     .shape = bwd_shape,
     .cost = lrn_cost,
+    .bf16 = 1u << 0 | 1u << 1 | 1u << 2,
 };
 
 kolo_value kolo_lrn(kolo_graph *g, kolo_value x, const kolo_lrn_opts *opts) {

@@ -100,6 +100,7 @@ const kolo_op kolo_op_lstm = {
     .shape = lstm_shape,
     .grad = lstm_grad,
     .cost = lstm_cost,
+    .bf16 = 1u << 0,
 };
 const kolo_op kolo_op_lstm_bwd = {
     .name = "lstm_bwd",
@@ -108,6 +109,7 @@ const kolo_op kolo_op_lstm_bwd = {
     .attrs = no_attrs,
     .shape = bwd_shape,
     .cost = lstm_cost,
+    .bf16 = 1u << 0 | 1u << 1 | 1u << 2,
 };
 const kolo_op kolo_op_shift = {
     .name = "shift",
@@ -116,6 +118,7 @@ const kolo_op kolo_op_shift = {
     .attrs = shift_attrs,
     .shape = shift_shape,
     .grad = shift_grad,
+    .bf16 = 1u << 0,
 };
 
 /* ---- builder ---- */

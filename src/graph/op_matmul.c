@@ -42,6 +42,7 @@ const kolo_op kolo_op_matmul = {
     .shape = matmul_shape,
     .grad = matmul_grad,
     .cost = matmul_cost,
+    .bf16 = 1u << 0 | 1u << 1,
 };
 
 kolo_value kolo_matmul(kolo_graph *g, kolo_value a, kolo_value b, bool transpose_a,

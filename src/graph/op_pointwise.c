@@ -119,6 +119,7 @@ const kolo_op kolo_op_add = {
     .overwrite = 1u << 0 | 1u << 1,
     .cheap = true,
     .bf16 = 1u << 0 | 1u << 1,
+    .bf16_joins = true,
 };
 const kolo_op kolo_op_scale = {
     .name = "scale",

@@ -66,6 +66,7 @@ const kolo_op kolo_op_adaptive_avg_pool2d = {
     .shape = size_shape,
     .grad = pool_grad,
     .cost = pool_cost,
+    .bf16 = 1u << 0,
 };
 const kolo_op kolo_op_adaptive_avg_pool2d_bwd = {
     .name = "adaptive_avg_pool2d_bwd",
@@ -74,6 +75,7 @@ const kolo_op kolo_op_adaptive_avg_pool2d_bwd = {
     .attrs = pool_attrs,
     .shape = size_shape,
     .cost = pool_cost,
+    .bf16 = 1u << 0,
 };
 const kolo_op kolo_op_resize = {
     .name = "resize",
@@ -83,6 +85,7 @@ const kolo_op kolo_op_resize = {
     .shape = size_shape,
     .grad = resize_grad,
     .cost = resize_cost,
+    .bf16 = 1u << 0,
 };
 const kolo_op kolo_op_resize_bwd = {
     .name = "resize_bwd",
@@ -91,6 +94,7 @@ const kolo_op kolo_op_resize_bwd = {
     .attrs = resize_attrs,
     .shape = size_shape,
     .cost = resize_cost,
+    .bf16 = 1u << 0,
 };
 
 /* ---- builder ---- */

@@ -24,7 +24,7 @@ static kolo_status rows_out(kolo_shape_query *q, int64_t count, int64_t channels
         return KOLO_RULE_FAIL(q, "room for %" PRId64 " rows; there must be %" PRId64 " or more",
                               room, least);
     }
-    KOLO_TRY(kolo_rule_out(q, 0, q->in[0].dtype, kolo_shape_2(room, channels)));
+    KOLO_TRY(kolo_rule_out(q, 0, kolo_dtype_wide(q->in[0].dtype), kolo_shape_2(room, channels)));
     return kolo_rule_out(q, 1, KOLO_DTYPE_I32, kolo_shape_1(room));
 }
 
@@ -94,6 +94,7 @@ const kolo_op kolo_op_embedding_bwd_rows = {
     .max_in = 2,
     .attrs = rows_attrs,
     .shape = embedding_bwd_rows_shape,
+    .bf16 = 1u << 0,
 };
 const kolo_op kolo_op_merge_rows = {
     .name = "merge_rows",

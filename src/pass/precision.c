@@ -38,8 +38,16 @@ static bool is_float(kolo_dtype dtype) {
     return dtype == KOLO_DTYPE_F32 || dtype == KOLO_DTYPE_BF16;
 }
 
+static bool any_is_half(const converter *c, const kolo_node *n) {
+    for (int k = 0; k < n->n_in; k++) {
+        if (dtype_of(c, n->in[k]) == KOLO_DTYPE_BF16) return true;
+    }
+    return false;
+}
+
 /* Gives each input the type that the op takes it in. */
 static void convert_inputs(converter *c, kolo_node *n) {
+    if (n->op->bf16_joins && !any_is_half(c, n)) return;
     for (int k = 0; k < n->n_in; k++) {
         kolo_value v = n->in[k];
         if (!is_float(dtype_of(c, v))) continue;

@@ -255,56 +255,72 @@ static void resnets_are_named_and_drawn_as_in_torchvision(void **state) {
     }
 }
 
-/* Plans of every model, to train and to evaluate, without a reference kernel in them; nothing runs.
- */
-static void no_plan_falls_back_to_reference_kernels(void **state) {
-    static const struct {
-        const char *name, *options;
-    } models[] = {{"lenet", NULL},
-                  {"mlp", NULL},
-                  {"resnet20", NULL},
-                  {"resnet18", NULL},
-                  {"resnet50", NULL},
-                  {"alexnet", "units=64"},
-                  {"vgg16", "units=64"},
-                  {"googlenet", NULL},
-                  {"deeplabv3_resnet101", "aux=1"},
-                  {"gpt2_tiny", "dropout=10"},
-                  {"lstm_lm", "dropout=10"},
-                  {"bert_tiny", "dropout=10,nsp=1"}};
-    bool vendor = false;
+/* Small forms of every kind of model. */
+static const struct {
+    const char *name, *options;
+    bool tokens;
+} kinds[] = {{"lenet", NULL, false},
+             {"mlp", NULL, false},
+             {"resnet20", NULL, false},
+             {"resnet18", NULL, false},
+             {"resnet50", NULL, false},
+             {"alexnet", "units=64", false},
+             {"vgg16", "units=64", false},
+             {"googlenet", NULL, false},
+             {"deeplabv3_resnet101", "aux=1", false},
+             {"gpt2_tiny", "dropout=10", true},
+             {"lstm_lm", "dropout=10", true},
+             {"bert_tiny", "dropout=10,nsp=1", true}};
+
+static bool has_dnn(void) {
     for (size_t i = 0; kolo_kernel_at(i); i++) {
-        vendor |= strncmp(kolo_kernel_at(i)->name, "dnn_", 4) == 0;
+        if (strncmp(kolo_kernel_at(i)->name, "dnn_", 4) == 0) return true;
     }
-    if (!vendor) { /* convolutions in general are oneDNN's */
+    return false;
+}
+
+static void check_steps(const char *name, const kolo_plan *plan, bool half, bool train) {
+    int widened = 0;
+    for (int s = 0; s < plan->n_steps; s++) {
+        const kolo_kernel *kernel = plan->steps[s].kernel;
+        if (!kernel) continue;
+        if (kolo_kernel_is_ref(kernel)) fail_msg("%s: step %d is %s", name, s, kernel->name);
+        const kolo_node *n = plan->graph->nodes[plan->steps[s].node];
+        widened += n->op == &kolo_op_convert && n->attr[KOLO_CONVERT_DTYPE].i == KOLO_DTYPE_F32;
+    }
+    if (train && widened > 0) fail_msg("%s: %d activations in f32", name, widened);
+    if (!half) assert_int_equal(widened, 0);
+}
+
+/* Plans of every model, to train and to evaluate, in f32 and in bf16, without a reference kernel in
+ * them, and, in bf16, without an activation that is widened again: every op takes it as it is.
+ * Nothing runs. */
+static void no_plan_falls_back(void **state) {
+    if (!has_dnn()) { /* convolutions in general are oneDNN's */
         print_message("skip: built without oneDNN\n");
         skip();
     }
-    for (size_t i = 0; i < 2 * KOLO_COUNT(models); i++) {
-        const char *name = models[i / 2].name;
-        bool tokens = strcmp(name, "gpt2_tiny") == 0 || strcmp(name, "lstm_lm") == 0 ||
-                      strcmp(name, "bert_tiny") == 0;
-        kolo_model_opts opts = {2, {3, {3, 64, 64}}, 10, models[i / 2].options};
-        if (tokens) opts.sample = kolo_shape_1(16);
-        kolo_graph *g;
-        static kolo_store *store; /* the plan to evaluate takes that of the plan to train */
-        kolo_plan *plan;
-        if (i % 2 == 0) ASSERT_OK(kolo_store_create(&store));
-        ASSERT_OK(build(name, &opts, &g));
-        kolo_plan_opts how = {.train = i % 2 == 0, .momentum = 0.9};
-        ASSERT_OK(kolo_plan_compile(g, &how, store, NULL, &plan));
-        for (int s = 0; s < plan->n_steps; s++) {
-            const kolo_kernel *kernel = plan->steps[s].kernel;
-            if (kernel && kolo_kernel_is_ref(kernel)) {
-                fail_msg("%s: step %d is %s", name, s, kernel->name);
-            }
+    for (size_t i = 0; i < 2 * KOLO_COUNT(kinds); i++) {
+        kolo_model_opts opts = {2, {3, {3, 64, 64}}, 10, kinds[i / 2].options};
+        if (kinds[i / 2].tokens) opts.sample = kolo_shape_1(16);
+        kolo_store *store; /* the plan to evaluate takes that of the plan to train */
+        ASSERT_OK(kolo_store_create(&store));
+        for (int k = 0; k < 2; k++) {
+            bool half = i % 2;
+            kolo_graph *g;
+            kolo_plan *plan;
+            kolo_plan_opts how = {.train = k == 0,
+                                  .momentum = 0.9,
+                                  .precision = half ? KOLO_PRECISION_BF16 : KOLO_PRECISION_F32};
+            ASSERT_OK(build(kinds[i / 2].name, &opts, &g));
+            ASSERT_OK(kolo_plan_compile(g, &how, store, NULL, &plan));
+            check_steps(kinds[i / 2].name, plan, half, how.train);
+            kolo_plan_destroy(plan);
         }
-        kolo_plan_destroy(plan);
-        if (i % 2 == 1) kolo_store_destroy(store);
+        kolo_store_destroy(store);
     }
 }
 
-/* Initial values of GPT-2: section 2.3 of the paper, and the code that OpenAI published. */
 static void gpt2_is_drawn_as_published(void **state) {
     static const struct {
         const char *name;
@@ -457,7 +473,7 @@ int main(void) {
         cmocka_unit_test(lenet_is_named_and_drawn_as_in_pytorch),
         cmocka_unit_test(what_does_not_suit_is_refused_in_words),
         cmocka_unit_test(resnets_are_named_and_drawn_as_in_torchvision),
-        cmocka_unit_test(no_plan_falls_back_to_reference_kernels),
+        cmocka_unit_test(no_plan_falls_back),
         cmocka_unit_test(gpt2_is_drawn_as_published),
         cmocka_unit_test(windows_are_the_options),
         cmocka_unit_test(classes_are_the_options),

@@ -135,6 +135,7 @@ typedef struct setting {
     int64_t batch;
     kolo_kernel_set kernels;
     kolo_precision precision;
+    kolo_dataset_opts windows; /* of models of tokens */
 } setting;
 
 /* The mean loss over all steps. */
@@ -143,13 +144,19 @@ static double train(const setting *s) {
     kolo_loader *loader;
     kolo_session *session;
     double sum = 0;
-    ASSERT_OK(kolo_dataset_open("synthetic:N=256,test=1", KOLO_SPLIT_TRAIN, &data));
+    if (s->windows.context > 0) {
+        ASSERT_OK(kolo_dataset_open_for("synthetic-tokens:N=256,test=1", KOLO_SPLIT_TRAIN,
+                                        &s->windows, &data));
+    } else {
+        ASSERT_OK(kolo_dataset_open("synthetic:N=256,test=1", KOLO_SPLIT_TRAIN, &data));
+    }
     kolo_loader_opts batches = {.dataset = data, .global_batch = s->batch, .seed = 3, .end = STEPS};
     ASSERT_OK(kolo_loader_create(&batches, &loader));
     kolo_session_opts opts = {
         .model = s->model,
         .model_options = s->options,
         .sample = kolo_dataset_describe(data)->sample,
+        .label = kolo_dataset_describe(data)->label,
         .classes = kolo_dataset_describe(data)->classes,
         .batch = s->batch,
         .plan = {.kernels = s->kernels, .precision = s->precision, .momentum = 0.9},
@@ -171,15 +178,25 @@ static double train(const setting *s) {
 
 /* `multiplies`: kernels compute in bf16, if by emulation, else they keep tensors in it alone. */
 static void check_losses(bool multiplies) {
-    static const setting settings[] = {
-        {"mlp", "", 16, KOLO_KERNELS_REF, KOLO_PRECISION_F32},
-        {"mlp", "", 16, KOLO_KERNELS_BEST, KOLO_PRECISION_F32},
-        {"lenet", "", 8, KOLO_KERNELS_REF, KOLO_PRECISION_F32},
-        {"lenet", "", 16, KOLO_KERNELS_BEST, KOLO_PRECISION_F32},
-        {"resnet20", "width=4", 16, KOLO_KERNELS_BEST, KOLO_PRECISION_F32},
+    static const struct {
+        const char *model, *options;
+        kolo_kernel_set kernels;
+        int64_t batch, context;
+    } cases[] = {
+        {"mlp", "", KOLO_KERNELS_REF, 16, 0},
+        {"mlp", "", KOLO_KERNELS_BEST, 16, 0},
+        {"lenet", "", KOLO_KERNELS_REF, 8, 0},
+        {"lenet", "", KOLO_KERNELS_BEST, 16, 0},
+        {"resnet20", "width=4", KOLO_KERNELS_BEST, 16, 0},
+        {"gpt2_tiny", "layers=2,width=32,heads=2,context=16,vocab=64", KOLO_KERNELS_BEST, 8, 16},
+        {"lstm_lm", "width=32,hidden=32,context=16,vocab=64", KOLO_KERNELS_BEST, 8, 16},
     };
-    for (size_t i = 0; i < KOLO_COUNT(settings); i++) {
-        setting s = settings[i];
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        setting s = {.model = cases[i].model,
+                     .options = cases[i].options,
+                     .kernels = cases[i].kernels,
+                     .batch = cases[i].batch,
+                     .windows = {.context = cases[i].context, .vocabulary = 64}};
         if (multiplies && s.kernels == KOLO_KERNELS_REF) continue;
         double full = train(&s);
         s.precision = KOLO_PRECISION_BF16;
