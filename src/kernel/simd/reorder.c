@@ -1,62 +1,83 @@
-/* reorder of f32 images between plain, NHWC and channels in blocks: a walk over the pixels of dst,
- * which is written in order; runs of channels that lie side by side in both are copied whole. */
+/* reorder of images, f32 or bf16, between plain, NHWC and channels in blocks: a walk over the
+ * pixels of dst, which is written in order; runs of channels that lie side by side in both are
+ * copied whole. The loops are written once, for both sizes of a number (`half`, a constant wherever
+ * they are inlined); places are counted in numbers. */
 #include "kernel/simd/simd.h"
 
 #include <string.h>
 
+#define INLINE static inline __attribute__((always_inline))
+
 typedef struct reorder_job {
     kolo_simd_image from, to;
-    const float *src;
-    float *dst;
+    const void *src;
+    void *dst;
 } reorder_job;
+
+INLINE void copy_run(const reorder_job *job, bool half, int64_t src, int64_t dst, int64_t count) {
+    int64_t size = half ? 2 : 4;
+    memcpy((char *)job->dst + dst * size, (const char *)job->src + src * size,
+           (size_t)(count * size));
+}
+
+INLINE void clear_run(const reorder_job *job, bool half, int64_t dst, int64_t count) {
+    int64_t size = half ? 2 : 4;
+    memset((char *)job->dst + dst * size, 0, (size_t)(count * size));
+}
 
 /* One plane of dst whose pixels hold `inner` channels, the first `here` of which are no padding; in
  * src the channels lie `next` apart, pixels `step`. */
-static inline void gather(const float *src, int64_t step, int64_t next, float *dst, int64_t pixels,
-                          int64_t inner, int64_t here) {
+INLINE void gather(const reorder_job *job, bool half, int64_t src, int64_t step, int64_t next,
+                   int64_t dst, int64_t inner, int64_t here) {
+    int64_t pixels = job->to.h * job->to.w;
     for (int64_t p = 0; p < pixels; p++, src += step, dst += inner) {
-        for (int64_t i = 0; i < here; i++) dst[i] = src[i * next];
-        for (int64_t i = here; i < inner; i++) dst[i] = 0;
+        for (int64_t i = 0; i < here; i++) copy_run(job, half, src + i * next, dst + i, 1);
+        if (here < inner) clear_run(job, half, dst + here, inner - here);
     }
 }
 
-/* A plane of one channel. */
-static inline void pick(const float *src, int64_t step, float *dst, int64_t pixels) {
-    for (int64_t p = 0; p < pixels; p++) dst[p] = src[p * step];
-}
-
-/* A plane of dst from a src that has several planes of several channels: run by run. */
-static void stitch(const kolo_simd_image *from, const float *src, int64_t c, float *dst,
-                   int64_t pixels, int64_t inner, int64_t here) {
-    memset(dst, 0, sizeof(float) * (size_t)(pixels * inner));
+/* A plane of dst from a src that has several planes of several channels, c being the first: run by
+ * run. */
+INLINE void stitch(const reorder_job *job, bool half, int64_t src, int64_t c, int64_t dst,
+                   int64_t here) {
+    const kolo_simd_image *from = &job->from;
+    int64_t inner = job->to.inner, pixels = job->to.h * job->to.w;
+    clear_run(job, half, dst, pixels * inner);
     for (int64_t i = 0, run; i < here; i += run) {
         run = kolo_min_i64(here - i, from->inner - (c + i) % from->inner);
-        const float *at = src + kolo_simd_channel(from, c + i);
+        int64_t at = src + kolo_simd_channel(from, c + i);
         for (int64_t p = 0; p < pixels; p++) {
-            memcpy(dst + p * inner + i, at + p * from->inner, sizeof(float) * (size_t)run);
+            copy_run(job, half, at + p * from->inner, dst + p * inner + i, run);
+        }
+    }
+}
+
+INLINE void reorder_planes(const reorder_job *job, bool half, int64_t begin, int64_t end) {
+    const kolo_simd_image *from = &job->from, *to = &job->to;
+    int64_t plane = kolo_simd_plane_size(from);
+    for (int64_t i = begin; i < end; i++) {
+        int64_t src = i / to->planes * kolo_simd_image_size(from);
+        int64_t dst = i * kolo_simd_plane_size(to);
+        int64_t c = i % to->planes * to->inner, here = kolo_min_i64(to->inner, to->c - c);
+        if (to->inner == 1) {
+            gather(job, half, src + kolo_simd_channel(from, c), from->inner, 0, dst, 1, 1);
+        } else if (from->inner == 1 && to->inner == 8 && here == 8) {
+            gather(job, half, src + c * plane, 1, plane, dst, 8, 8);
+        } else if (from->inner == 1) {
+            gather(job, half, src + c * plane, 1, plane, dst, to->inner, here);
+        } else {
+            stitch(job, half, src, c, dst, here);
         }
     }
 }
 
 /* Items are planes of all images of dst. */
-static void planes(const void *arg, int part, int64_t begin, int64_t end) {
-    const reorder_job *job = arg;
-    const kolo_simd_image *from = &job->from, *to = &job->to;
-    int64_t pixels = to->h * to->w, plane = kolo_simd_plane_size(from);
-    for (int64_t i = begin; i < end; i++) {
-        const float *src = job->src + i / to->planes * kolo_simd_image_size(from);
-        float *dst = job->dst + i * kolo_simd_plane_size(to);
-        int64_t c = i % to->planes * to->inner, here = kolo_min_i64(to->inner, to->c - c);
-        if (to->inner == 1) {
-            pick(src + kolo_simd_channel(from, c), from->inner, dst, pixels);
-        } else if (from->inner == 1 && to->inner == 8 && here == 8) {
-            gather(src + c * plane, 1, plane, dst, pixels, 8, 8);
-        } else if (from->inner == 1) {
-            gather(src + c * plane, 1, plane, dst, pixels, to->inner, here);
-        } else {
-            stitch(from, src, c, dst, pixels, to->inner, here);
-        }
-    }
+static void planes(const void *job, int part, int64_t begin, int64_t end) {
+    reorder_planes(job, false, begin, end);
+}
+
+static void half_planes(const void *job, int part, int64_t begin, int64_t end) {
+    reorder_planes(job, true, begin, end);
 }
 
 static bool images_of(const kolo_kernel_spec *spec, kolo_simd_image *from, kolo_simd_image *to) {
@@ -65,9 +86,8 @@ static bool images_of(const kolo_kernel_spec *spec, kolo_simd_image *from, kolo_
 
 static double fit(kolo_kernel_spec *spec) {
     kolo_simd_image from, to;
-    if (!kolo_spec_floats_are(spec, KOLO_DTYPE_F32) || spec->in[0].dtype != KOLO_DTYPE_F32) {
-        return -1;
-    }
+    kolo_dtype dtype = spec->in[0].dtype;
+    if (dtype != KOLO_DTYPE_F32 && dtype != KOLO_DTYPE_BF16) return -1;
     if (!images_of(spec, &from, &to)) return -1;
     double bytes = (double)(kolo_tensor_bytes(&spec->in[0]) + kolo_tensor_bytes(&spec->out[0]));
     return kolo_kernel_seconds(0, bytes, 0.8); /* oneDNN's, where there is one, is faster */
@@ -77,7 +97,8 @@ static void run(const kolo_call *call) {
     const kolo_kernel_spec *spec = call->spec;
     reorder_job job = {.src = call->in[0], .dst = call->out[0]};
     KOLO_ASSERT(images_of(spec, &job.from, &job.to));
-    kolo_simd_parallel(spec->threads, job.to.n * job.to.planes, planes, &job);
+    kolo_simd_parallel(spec->threads, job.to.n * job.to.planes,
+                       spec->in[0].dtype == KOLO_DTYPE_BF16 ? half_planes : planes, &job);
 }
 
 const kolo_kernel kolo_simd_reorder = {
