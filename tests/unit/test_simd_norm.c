@@ -1,5 +1,6 @@
 /* Our batch normalisation of every instruction set that this machine has, against the reference,
  * over shapes, layouts and threads; with means far from zero, and channels that do not vary. */
+#include "base/bf16.h"
 #include "base/rng.h"
 #include "kernel/simd/simd.h"
 #include "support/kernel_check.h"
@@ -22,6 +23,7 @@ static const struct {
     {{4, {5, 3, 1, 1}}, "abcd"},    {{4, {2, 19, 12, 12}}, "aBcd16b"},
 };
 
+static uint16_t half_x[MAX_ELEMENTS]; /* x in bf16 */
 static float x[MAX_ELEMENTS], mean[MAX_CHANNELS], var[MAX_CHANNELS];
 
 /* Channel 0 is 100 + noise, channel 1 is constant; the others are noise of another size each. */
@@ -33,6 +35,7 @@ static void fill(const kolo_shape *s) {
         int64_t c = i / plane % s->dim[1];
         float noise = kolo_rng_normal(&rng, (uint64_t)i);
         x[i] = c == 0 ? 100 + noise : c == 1 ? 3 : noise * (float)(c + 1) / 4 + (float)(c % 3);
+        half_x[i] = kolo_bf16_narrow(x[i]);
     }
     for (int64_t c = 0; c < s->dim[1]; c++) {
         mean[c] = c == 0 ? 100 : (float)(c % 3);
@@ -45,6 +48,18 @@ static int check(const kolo_kernel *kernel, kolo_kernel_spec *spec, const void *
     if (kernel->fit(spec) < 0) return 0;
     test_kernel_on(kernel, spec, inputs, tolerance);
     return 1;
+}
+
+/* In f32 and, with activations of bf16, of which input `x_at` is x. */
+static int check_both(const kolo_kernel *kernel, kolo_kernel_spec *spec, const void *const *inputs,
+                      int x_at, double tolerance) {
+    const void *halves[KOLO_MAX_IO];
+    int fits = check(kernel, spec, inputs, tolerance);
+    memcpy(halves, inputs, sizeof *inputs * (size_t)spec->n_in);
+    halves[x_at] = half_x;
+    test_kernel_in_bf16(spec, -1);
+    assert_int_equal(spec->out[0].dtype, KOLO_DTYPE_BF16);
+    return fits + check(kernel, spec, halves, tolerance);
 }
 
 static int norm_case(size_t i, bool relu, int threads) {
@@ -61,14 +76,14 @@ static int norm_case(size_t i, bool relu, int threads) {
     int fits = 0;
     for (int n_in = 5; n_in <= 6; n_in++) { /* 6: with a residual */
         test_kernel_spec(&spec, &kolo_op_batch_norm, attr, n_in, in, layouts, 3, layouts, threads);
-        fits += check(&kolo_simd_batch_norm, &spec, data, 2e-6);
+        fits += check_both(&kolo_simd_batch_norm, &spec, data, 0, 2e-6);
         test_kernel_spec(&spec, &kolo_op_batch_norm_infer, attr, n_in, in, layouts, 1, layouts,
                          threads);
-        fits += check(&kolo_simd_batch_norm_infer, &spec, data, 2e-6);
+        fits += check_both(&kolo_simd_batch_norm_infer, &spec, data, 0, 2e-6);
     }
     test_kernel_spec(&spec, &kolo_op_batch_norm_bwd, attr, relu ? 6 : 5, bwd, bwd_layouts, 3,
                      layouts, threads);
-    return fits + check(&kolo_simd_batch_norm_bwd, &spec, bwd_data, 5e-6);
+    return fits + check_both(&kolo_simd_batch_norm_bwd, &spec, bwd_data, 1, 5e-6);
 }
 
 static void norm_is_the_reference(void **state) {
@@ -76,8 +91,8 @@ static void norm_is_the_reference(void **state) {
         kolo_simd_pin_isa(isa);
         for (int threads = 1; threads <= 3; threads += 2) {
             for (size_t i = 0; i < KOLO_COUNT(images); i++) {
-                assert_int_equal(norm_case(i, false, threads), 5);
-                assert_int_equal(norm_case(i, true, threads), 5);
+                assert_int_equal(norm_case(i, false, threads), 10);
+                assert_int_equal(norm_case(i, true, threads), 10);
             }
         }
     }

@@ -3,7 +3,6 @@
 #include "kernel/simd/simd.h"
 
 enum { DRAWS = 4 * KOLO_PHILOX_COUNTERS };
-typedef uint32_t vu __attribute__((vector_size(KOLO_VECTOR_BYTES)));
 
 static void dropout(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_dropout_job *job = arg;

@@ -25,11 +25,11 @@ static double seconds(const kolo_kernel_spec *spec) {
     return kolo_kernel_seconds(0, bytes, 2);
 }
 
-/* Every tensor of x's rank has its layout. */
+/* Every tensor of x's rank has its layout and type; vectors are f32. */
 static double fit(kolo_kernel_spec *spec) {
     kolo_simd_image image;
     const kolo_tensor *x = &spec->in[0];
-    if (!kolo_spec_floats_are(spec, KOLO_DTYPE_F32) || !kolo_simd_image_of(x, &image)) return -1;
+    if (!kolo_simd_takes(spec) || !kolo_simd_image_of(x, &image)) return -1;
     for (int i = 0; i < spec->n_in + spec->n_out; i++) {
         const kolo_tensor *t = i < spec->n_in ? &spec->in[i] : &spec->out[i - spec->n_in];
         bool vector = t->shape.rank == 1;
@@ -48,7 +48,7 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
     KOLO_ASSERT(kolo_simd_image_of(&spec->in[0], &s->image));
     s->lanes = s->image.planes * s->image.inner;
     bool sums = spec->op != &kolo_op_batch_norm_infer;
-    *scratch_bytes = sizeof(float) * (size_t)(s->lanes * (VECTORS + (sums ? 2 * s->image.n : 0)));
+    *scratch_bytes = sizeof(float) * (size_t)(s->lanes * (VECTORS + (sums ? 3 * s->image.n : 0)));
     *state = s;
     return KOLO_OK;
 }
@@ -60,6 +60,7 @@ static kolo_simd_norm_job job_of(const kolo_call *call) {
     memset(scratch, 0, sizeof(float) * (size_t)(s->lanes * VECTORS));
     return (kolo_simd_norm_job){
         .image = s->image,
+        .half = kolo_simd_is_half(call->spec),
         .eps = call->spec->attr[KOLO_NORM_EPS].f,
         .out = call->out[0],
         .center = scratch,

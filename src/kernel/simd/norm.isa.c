@@ -1,6 +1,6 @@
-/* Batch normalisation loops. Sums run over one plane of one image at a time, in floats over at most
- * CHUNK blocks of pixels, and are added up over the images in doubles; moments are taken about the
- * plane's first pixel, so a large mean costs no precision. */
+/* Batch normalisation loops, on images of f32 or bf16. Sums run over one plane of one image at a
+ * time, in floats over at most CHUNK blocks of pixels, and are added up over the images in doubles;
+ * moments are taken about the plane's first pixel, so a large mean costs no precision. */
 #include "kernel/simd/simd.h"
 #include "kernel/simd/vector.h"
 
@@ -17,7 +17,8 @@ INLINE bool is_flat(const kolo_simd_image *v) { return v->inner <= BLOCK && BLOC
 /* What is summed: v and v * (x - center), where v is x - center itself (moments: dy is NULL), or dy
  * where y > 0 (masked). That y is computed again, to the bit as `apply` did. */
 typedef struct source {
-    const float *x, *dy;
+    const void *x, *dy;
+    bool half; /* they are bf16; a constant where this is inlined */
 } source;
 
 /* Of the channels at hand. Without a mask only the first is read. */
@@ -26,8 +27,8 @@ typedef struct coefficients {
 } coefficients;
 
 INLINE source at(source s, int64_t offset) {
-    if (s.x) s.x += offset;
-    if (s.dy) s.dy += offset;
+    s.x = ahead(s.x, offset, s.half);
+    if (s.dy) s.dy = ahead(s.dy, offset, s.half);
     return s;
 }
 
@@ -60,8 +61,8 @@ INLINE void sum_vectors(source s, int64_t count, int64_t stride, int groups, boo
         for (int64_t p = begin; p < end; p++) {
             for (int g = 0; g < groups; g++) {
                 int64_t at = p * stride + g * VL;
-                vf x = load(s.x + at) - middle[g], v = x;
-                if (!moments) v = load(s.dy + at);
+                vf x = load_at(s.x, at, s.half) - middle[g], v = x;
+                if (!moments) v = load_at(s.dy, at, s.half);
                 if (masked) v = gated(v, x, slope[g], beta[g]);
                 here[g] += v;
                 here_product[g] = mul_add(v, x, here_product[g]);
@@ -82,7 +83,8 @@ INLINE void sum_vectors(source s, int64_t count, int64_t stride, int groups, boo
 INLINE void sum_lane(source s, int64_t count, int64_t stride, bool moments, bool masked,
                      coefficients k, float *sum, float *product) {
     for (int64_t p = 0; p < count; p++) {
-        float x = s.x[p * stride] - *k.center, v = moments ? x : s.dy[p * stride];
+        float x = number_at(s.x, p * stride, s.half) - *k.center, v = x;
+        if (!moments) v = number_at(s.dy, p * stride, s.half);
         if (masked && !(x * *k.gate_slope + *k.beta > 0)) v = 0;
         *sum += v;
         *product += v * x;
@@ -135,35 +137,53 @@ INLINE void sum_plane(const kolo_simd_image *v, source s, bool moments, bool mas
     }
 }
 
-/* Where the sums of one item lie: sums[image][2][lanes]. */
+/* Where the sums of one item lie: sums[image][3][lanes]. */
 INLINE float *sums_of(const kolo_simd_norm_job *job, int64_t image, int64_t plane) {
-    return job->sums + (image * 2 * job->image.planes + plane) * job->image.inner;
+    return job->sums + (image * 3 * job->image.planes + plane) * job->image.inner;
+}
+
+/* Item i: its sums, and the first pixel that they are about. */
+INLINE void moments_of(const kolo_simd_norm_job *job, int64_t i, bool half) {
+    const kolo_simd_image *v = &job->image;
+    int64_t lanes = v->planes * v->inner;
+    float *sum = sums_of(job, i / v->planes, i % v->planes), *first = sum + 2 * lanes;
+    source s = at((source){job->x, NULL, half}, i * kolo_simd_plane_size(v));
+    for (int64_t c = 0; c < v->inner; c++) first[c] = number_at(s.x, c, half);
+    sum_plane(v, s, true, false, (coefficients){.center = first}, sum, sum + lanes);
 }
 
 static void moments(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_norm_job *job = arg;
-    const kolo_simd_image *v = &job->image;
     for (int64_t i = begin; i < end; i++) {
-        float *sum = sums_of(job, i / v->planes, i % v->planes);
-        source s = {.x = job->x + i * kolo_simd_plane_size(v)};
-        sum_plane(v, s, true, false, (coefficients){.center = s.x}, sum,
-                  sum + v->planes * v->inner);
+        if (job->half) {
+            moments_of(job, i, true);
+        } else {
+            moments_of(job, i, false);
+        }
+    }
+}
+
+INLINE void products_of(const kolo_simd_norm_job *job, int64_t i, bool half) {
+    const kolo_simd_image *v = &job->image;
+    int64_t plane = i % v->planes, offset = i * kolo_simd_plane_size(v);
+    float *sum = sums_of(job, i / v->planes, plane), *product = sum + v->planes * v->inner;
+    coefficients k = {job->center, job->gate_slope, job->beta};
+    source s = at((source){job->x, job->dy, half}, offset);
+    k = of_channel(k, plane * v->inner);
+    if (job->beta) {
+        sum_plane(v, s, false, true, k, sum, product);
+    } else {
+        sum_plane(v, s, false, false, k, sum, product);
     }
 }
 
 static void products(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_norm_job *job = arg;
-    const kolo_simd_image *v = &job->image;
     for (int64_t i = begin; i < end; i++) {
-        int64_t plane = i % v->planes, offset = i * kolo_simd_plane_size(v);
-        float *sum = sums_of(job, i / v->planes, plane), *product = sum + v->planes * v->inner;
-        coefficients k = {job->center, job->gate_slope, job->beta};
-        source s = at((source){job->x, job->dy}, offset);
-        k = of_channel(k, plane * v->inner);
-        if (job->beta) {
-            sum_plane(v, s, false, true, k, sum, product);
+        if (job->half) {
+            products_of(job, i, true);
         } else {
-            sum_plane(v, s, false, false, k, sum, product);
+            products_of(job, i, false);
         }
     }
 }
@@ -186,17 +206,17 @@ static void moments_end(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_norm_job *job = arg;
     const kolo_simd_image *v = &job->image;
     double pixels = (double)(v->h * v->w), images = (double)v->n;
-    int64_t lanes = v->planes * v->inner, size = kolo_simd_image_size(v);
+    int64_t lanes = v->planes * v->inner;
     for (int64_t c = begin; c < end; c++) {
-        const float *sum = job->sums + c, *first = job->x + kolo_simd_channel(v, c);
+        const float *sum = job->sums + c, *product = sum + lanes, *first = product + lanes;
         double mean = 0, squares = 0;
-        for (int64_t n = 0; n < v->n; n++) {
-            mean += (double)first[n * size] + (double)sum[n * 2 * lanes] / pixels;
+        for (int64_t n = 0; n < 3 * v->n; n += 3) {
+            mean += (double)first[n * lanes] + (double)sum[n * lanes] / pixels;
         }
         mean /= images;
-        for (int64_t n = 0; n < v->n; n++) { /* about the plane's mean, and that about the whole */
-            double here = sum[n * 2 * lanes], away = (double)first[n * size] + here / pixels - mean;
-            squares += (double)sum[(n * 2 + 1) * lanes] - here * here / pixels;
+        for (int64_t n = 0; n < 3 * v->n; n += 3) { /* about the plane's mean, and that about all */
+            double here = sum[n * lanes], away = (double)first[n * lanes] + here / pixels - mean;
+            squares += (double)product[n * lanes] - here * here / pixels;
             squares += pixels * away * away;
         }
         double var = squares > 0 ? squares / (images * pixels) : 0;
@@ -230,8 +250,8 @@ static void products_end(const void *arg, int part, int64_t begin, int64_t end) 
     for (int64_t c = begin; c < end; c++) {
         double sum = 0, product = 0, rstd = 1 / sqrt((double)job->var[c] + job->eps);
         for (int64_t n = 0; n < v->n; n++) {
-            sum += (double)job->sums[n * 2 * lanes + c];
-            product += (double)job->sums[(n * 2 + 1) * lanes + c];
+            sum += (double)job->sums[n * 3 * lanes + c];
+            product += (double)job->sums[(n * 3 + 1) * lanes + c];
         }
         job->dgamma[c] = (float)(product * rstd);
         job->dbeta[c] = (float)sum;
@@ -243,19 +263,26 @@ static void products_end(const void *arg, int part, int64_t begin, int64_t end) 
 
 /* ---- the elements ---- */
 
-/* `add` is the residual, NULL where there is none. */
-INLINE void line(const float *x, const float *center, const float *slope, const float *offset,
-                 const float *add, bool relu, int64_t n, float *y) {
-    int64_t i = 0;
-    for (; i + VL <= n; i += VL) {
-        vf v = (load(x + i) - load(center + i)) * load(slope + i) + load(offset + i);
-        if (add) v += load(add + i);
-        store(y + i, relu ? positive(v) : v);
+/* Elements [i, end) of a plane; the coefficients are of element i and those behind it. Without a
+ * residual that is NULL. */
+typedef struct plane {
+    const void *x, *residual;
+    void *y;
+    bool half, relu;
+} plane;
+
+INLINE void line(plane p, const float *center, const float *slope, const float *offset, int64_t i,
+                 int64_t end) {
+    int64_t k = 0;
+    for (; i + VL <= end; i += VL, k += VL) {
+        vf v = (load_at(p.x, i, p.half) - load(center + k)) * load(slope + k) + load(offset + k);
+        if (p.residual) v += load_at(p.residual, i, p.half);
+        store_at(p.y, i, p.relu ? positive(v) : v, p.half);
     }
-    for (; i < n; i++) {
-        float v = (x[i] - center[i]) * slope[i] + offset[i];
-        if (add) v += add[i];
-        y[i] = relu && !(v > 0) ? 0 : v;
+    for (; i < end; i++, k++) {
+        float v = (number_at(p.x, i, p.half) - center[k]) * slope[k] + offset[k];
+        if (p.residual) v += number_at(p.residual, i, p.half);
+        set_number(p.y, i, p.relu && !(v > 0) ? 0 : v, p.half);
     }
 }
 
@@ -264,17 +291,19 @@ typedef struct tilts {
     const float *center, *slope, *offset, *tilt, *gate_slope, *beta;
 } tilts;
 
-INLINE void tilted(source s, tilts k, bool masked, int64_t n, float *dx) {
-    int64_t i = 0;
-    for (; i + VL <= n; i += VL) {
-        vf dy = load(s.dy + i), x = load(s.x + i) - load(k.center + i);
-        if (masked) dy = gated(dy, x, load(k.gate_slope + i), load(k.beta + i));
-        store(dx + i, load(k.slope + i) * (dy - load(k.offset + i) - x * load(k.tilt + i)));
+/* Elements [i, end) of a plane, from coefficients as in `line`. */
+INLINE void tilted(source s, tilts k, bool masked, int64_t i, int64_t end, void *dx) {
+    int64_t c = 0;
+    for (; i + VL <= end; i += VL, c += VL) {
+        vf dy = load_at(s.dy, i, s.half), x = load_at(s.x, i, s.half) - load(k.center + c);
+        if (masked) dy = gated(dy, x, load(k.gate_slope + c), load(k.beta + c));
+        vf v = load(k.slope + c) * (dy - load(k.offset + c) - x * load(k.tilt + c));
+        store_at(dx, i, v, s.half);
     }
-    for (; i < n; i++) {
-        float x = s.x[i] - k.center[i], dy = s.dy[i];
-        if (masked && !(x * k.gate_slope[i] + k.beta[i] > 0)) dy = 0;
-        dx[i] = k.slope[i] * (dy - k.offset[i] - x * k.tilt[i]);
+    for (; i < end; i++, c++) {
+        float x = number_at(s.x, i, s.half) - k.center[c], dy = number_at(s.dy, i, s.half);
+        if (masked && !(x * k.gate_slope[c] + k.beta[c] > 0)) dy = 0;
+        set_number(dx, i, k.slope[c] * (dy - k.offset[c] - x * k.tilt[c]), s.half);
     }
 }
 
@@ -289,51 +318,61 @@ INLINE int64_t spread(const kolo_simd_image *v, const float *from, float *lanes,
     return PATTERN;
 }
 
-INLINE void apply_plane(const kolo_simd_norm_job *job, int64_t item, bool relu, bool adds) {
+INLINE void apply_plane(const kolo_simd_norm_job *job, int64_t item, bool relu, bool adds,
+                        bool half) {
     const kolo_simd_image *v = &job->image;
     int64_t size = kolo_simd_plane_size(v), c = item % v->planes * v->inner, i = 0;
-    const float *x = job->x + item * size, *center, *slope, *offset;
-    const float *add = adds ? job->residual + item * size : NULL;
-    float lanes[3][PATTERN], *y = job->out + item * size;
+    const float *center, *slope, *offset;
+    plane p = {.x = ahead(job->x, item * size, half),
+               .residual = adds ? ahead(job->residual, item * size, half) : NULL,
+               .y = ahead_to(job->out, item * size, half),
+               .half = half,
+               .relu = relu};
+    float lanes[3][PATTERN];
     int64_t step = spread(v, job->center + c, lanes[0], &center);
     (void)spread(v, job->slope + c, lanes[1], &slope);
     (void)spread(v, job->offset + c, lanes[2], &offset);
     if (step == PATTERN) {
-        for (; i + PATTERN <= size; i += PATTERN) {
-            line(x + i, center, slope, offset, adds ? add + i : NULL, relu, PATTERN, y + i);
-        }
-        line(x + i, center, slope, offset, adds ? add + i : NULL, relu, size - i, y + i);
+        for (; i + PATTERN <= size; i += PATTERN) line(p, center, slope, offset, i, i + PATTERN);
+        line(p, center, slope, offset, i, size);
     } else {
-        for (; i < size; i += step) {
-            line(x + i, center, slope, offset, adds ? add + i : NULL, relu, step, y + i);
-        }
+        for (; i < size; i += step) line(p, center, slope, offset, i, i + step);
     }
 }
 
 /* Backwards over the items: what the sums read last is still in a cache. */
-static void apply(const void *arg, int part, int64_t begin, int64_t end) {
-    const kolo_simd_norm_job *job = arg;
+INLINE void apply_planes(const kolo_simd_norm_job *job, int64_t begin, int64_t end, bool half) {
     for (int64_t i = end - 1; i >= begin; i--) {
         if (job->residual) {
             if (job->relu) {
-                apply_plane(job, i, true, true);
+                apply_plane(job, i, true, true, half);
             } else {
-                apply_plane(job, i, false, true);
+                apply_plane(job, i, false, true, half);
             }
         } else if (job->relu) {
-            apply_plane(job, i, true, false);
+            apply_plane(job, i, true, false, half);
         } else {
-            apply_plane(job, i, false, false);
+            apply_plane(job, i, false, false, half);
         }
     }
 }
 
-INLINE void apply_bwd_plane(const kolo_simd_norm_job *job, int64_t item, bool masked) {
+static void apply(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_norm_job *job = arg;
+    if (job->half) {
+        apply_planes(job, begin, end, true);
+    } else {
+        apply_planes(job, begin, end, false);
+    }
+}
+
+INLINE void apply_bwd_plane(const kolo_simd_norm_job *job, int64_t item, bool masked, bool half) {
     const kolo_simd_image *v = &job->image;
     int64_t size = kolo_simd_plane_size(v), c = item % v->planes * v->inner, i = 0;
-    source s = at((source){job->x, job->dy}, item * size);
+    source s = at((source){job->x, job->dy, half}, item * size);
     tilts k = {0};
-    float lanes[6][PATTERN], *dx = job->out + item * size;
+    float lanes[6][PATTERN];
+    void *dx = ahead_to(job->out, item * size, half);
     int64_t step = spread(v, job->center + c, lanes[0], &k.center);
     (void)spread(v, job->slope + c, lanes[1], &k.slope);
     (void)spread(v, job->offset + c, lanes[2], &k.offset);
@@ -343,21 +382,29 @@ INLINE void apply_bwd_plane(const kolo_simd_norm_job *job, int64_t item, bool ma
         (void)spread(v, job->beta + c, lanes[5], &k.beta);
     }
     if (step == PATTERN) {
-        for (; i + PATTERN <= size; i += PATTERN) tilted(at(s, i), k, masked, PATTERN, dx + i);
-        tilted(at(s, i), k, masked, size - i, dx + i);
+        for (; i + PATTERN <= size; i += PATTERN) tilted(s, k, masked, i, i + PATTERN, dx);
+        tilted(s, k, masked, i, size, dx);
     } else {
-        for (; i < size; i += step) tilted(at(s, i), k, masked, step, dx + i);
+        for (; i < size; i += step) tilted(s, k, masked, i, i + step, dx);
+    }
+}
+
+INLINE void apply_bwd_planes(const kolo_simd_norm_job *job, int64_t begin, int64_t end, bool half) {
+    for (int64_t i = end - 1; i >= begin; i--) {
+        if (job->beta) {
+            apply_bwd_plane(job, i, true, half);
+        } else {
+            apply_bwd_plane(job, i, false, half);
+        }
     }
 }
 
 static void apply_bwd(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_norm_job *job = arg;
-    for (int64_t i = end - 1; i >= begin; i--) {
-        if (job->beta) {
-            apply_bwd_plane(job, i, true);
-        } else {
-            apply_bwd_plane(job, i, false);
-        }
+    if (job->half) {
+        apply_bwd_planes(job, begin, end, true);
+    } else {
+        apply_bwd_planes(job, begin, end, false);
     }
 }
 

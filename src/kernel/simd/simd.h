@@ -1,6 +1,6 @@
 #pragma once
-/* Our own vectorised kernels, f32: what oneDNN has not, or has slow for small images and few
- * channels.
+/* Our own vectorised kernels: what oneDNN has not, or has slow for small images and few channels.
+ * They compute in f32; some read and write bf16 (vector.h).
  *
  * Each subject is a pair: X.c holds the kernels (fit, prepare, run), X.isa.c the loops, compiled
  * once per instruction set; a copy exports one const table of its loops. The copy is chosen when a
@@ -43,6 +43,17 @@ static inline int64_t kolo_simd_image_size(const kolo_simd_image *v) {
 /* Where channel c of the first pixel of an image lies. */
 static inline int64_t kolo_simd_channel(const kolo_simd_image *v, int64_t c) {
     return c / v->inner * kolo_simd_plane_size(v) + c % v->inner;
+}
+
+/* ---- types ---- */
+
+/* True when every tensor of the rank of input 0 is f32, or every one bf16, and all else is f32 (or
+ * integers): what a kernel takes whose activations may be bf16 and whose parameters, statistics and
+ * sums may not. */
+bool kolo_simd_takes(const kolo_kernel_spec *spec);
+/* Of a spec that kolo_simd_takes: its activations are bf16. */
+static inline bool kolo_simd_is_half(const kolo_kernel_spec *spec) {
+    return spec->in[0].dtype == KOLO_DTYPE_BF16;
 }
 
 /* ---- pointwise: items are elements, unless said ---- */
@@ -268,15 +279,17 @@ typedef struct kolo_simd_wino_table {
 typedef struct kolo_simd_norm_job {
     kolo_simd_image image;
     bool relu;
+    bool half; /* x, residual, dy and out are bf16 */
     double eps;
-    const float *x, *gamma, *mean, *var;
+    const void *x;
+    const void *residual; /* added before relu; NULL: none */
+    const void *dy;       /* backwards */
+    void *out;            /* y; backwards: dx */
+    const float *gamma, *mean, *var;
     const float *beta;         /* backwards: NULL without relu */
-    const float *residual;     /* added before relu; NULL: none */
-    const float *dy;           /* backwards */
-    float *out;                /* y; backwards: dx */
     float *mean_out, *var_out; /* of the batch */
     float *dgamma, *dbeta;
-    float *sums;                           /* [image][2][channels] */
+    float *sums;                           /* [image][3][channels]: two sums, the first pixel */
     float *center, *slope, *offset, *tilt; /* [channels], by which the elements are computed */
     float *gate_slope; /* [channels], backwards: y = gate_slope (x - center) + beta */
 } kolo_simd_norm_job;

@@ -3,6 +3,9 @@
  * of eight lanes (v8f), which is the width of a block of channels. GCC's and clang's vector types
  * serve all widths; where a set has no such register the compiler splits it. */
 
+#include "base/bf16.h"
+
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -25,6 +28,7 @@ enum { VL = KOLO_VECTOR_BYTES / 4 };
 
 typedef float vf __attribute__((vector_size(KOLO_VECTOR_BYTES)));
 typedef int32_t vi __attribute__((vector_size(KOLO_VECTOR_BYTES)));
+typedef uint32_t vu __attribute__((vector_size(KOLO_VECTOR_BYTES)));
 typedef float vf_any __attribute__((vector_size(KOLO_VECTOR_BYTES), aligned(4), may_alias));
 typedef float v8f __attribute__((vector_size(32)));
 typedef float v8f_any __attribute__((vector_size(32), aligned(4), may_alias));
@@ -101,3 +105,67 @@ INLINE vf square_root(vf x) {
 
 /* x where it is positive, else zero. */
 INLINE vf positive(vf x) { return larger(x, (vf){0}); }
+
+/* ---- f32 or bf16 ----
+ *
+ * Loops over tensors that may be either are written once, for `void *`: what they read and write
+ * is f32 or, with `half`, bf16, and they compute in f32. `half` is a constant wherever such a loop
+ * is inlined. */
+
+/* Where number i of a tensor lies. */
+INLINE const void *ahead(const void *p, int64_t i, bool half) {
+    return (const char *)p + i * (half ? 2 : 4);
+}
+INLINE void *ahead_to(void *p, int64_t i, bool half) { return (char *)p + i * (half ? 2 : 4); }
+
+INLINE vf widen_vector(const uint16_t *p) {
+#if KOLO_VECTOR_BYTES == 64 && defined(__AVX512F__)
+    __m256i halves = _mm256_loadu_si256((const __m256i *)(const void *)p);
+    return (vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16);
+#elif KOLO_VECTOR_BYTES == 32 && defined(__AVX2__)
+    __m128i halves = _mm_loadu_si128((const __m128i *)(const void *)p);
+    return (vf)_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16);
+#else
+    vf v;
+    for (int i = 0; i < VL; i++) v[i] = kolo_bf16_widen(p[i]);
+    return v;
+#endif
+}
+
+/* The bits of kolo_bf16_narrow. */
+INLINE void narrow_vector(uint16_t *p, vf v) {
+    vu bits = (vu)v, nan = (vu)(v != v);
+    vu rounded = bits + 0x7FFF + (bits >> 16 & 1);
+    vu halves = ((rounded & ~nan) | ((bits | 0x400000) & nan)) >> 16;
+#if KOLO_VECTOR_BYTES == 64 && defined(__AVX512F__)
+    _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtepi32_epi16((__m512i)halves));
+#elif KOLO_VECTOR_BYTES == 32 && defined(__AVX2__)
+    __m128i low = _mm256_castsi256_si128((__m256i)halves);
+    __m128i high = _mm256_extracti128_si256((__m256i)halves, 1);
+    _mm_storeu_si128((__m128i *)(void *)p, _mm_packus_epi32(low, high));
+#else
+    for (int i = 0; i < VL; i++) p[i] = (uint16_t)halves[i];
+#endif
+}
+
+/* Numbers i, i + 1, ... of a tensor, a vector of them or one. */
+INLINE vf load_at(const void *p, int64_t i, bool half) {
+    return half ? widen_vector((const uint16_t *)p + i) : load((const float *)p + i);
+}
+INLINE void store_at(void *p, int64_t i, vf v, bool half) {
+    if (half) {
+        narrow_vector((uint16_t *)p + i, v);
+    } else {
+        store((float *)p + i, v);
+    }
+}
+INLINE float number_at(const void *p, int64_t i, bool half) {
+    return half ? kolo_bf16_widen(((const uint16_t *)p)[i]) : ((const float *)p)[i];
+}
+INLINE void set_number(void *p, int64_t i, float number, bool half) {
+    if (half) {
+        ((uint16_t *)p)[i] = kolo_bf16_narrow(number);
+    } else {
+        ((float *)p)[i] = number;
+    }
+}
