@@ -69,6 +69,10 @@ static void ours_is_the_reference(void **state) {
         test_kernel_spec(&spec, &kolo_op_dropout, attr, 3, in, layout, 1, layout, i % 2 ? 3 : 1);
         assert_true(kolo_simd_dropout.fit(&spec) >= 0);
         test_kernel_on(&kolo_simd_dropout, &spec, data, 1e-6);
+        test_kernel_in_bf16(&spec, -1);
+        bool plain = kolo_layout_is_plain(&spec.in[0].layout);
+        assert_true((kolo_simd_dropout.fit(&spec) >= 0) == plain);
+        if (plain) test_kernel_on(&kolo_simd_dropout, &spec, data, 1e-6);
     }
 }
 

@@ -27,6 +27,14 @@ static int check(const kolo_kernel *kernel, kolo_kernel_spec *spec, const void *
     return 1;
 }
 
+/* In f32 and then in bf16. */
+static int check_both(const kolo_kernel *kernel, kolo_kernel_spec *spec, double tolerance) {
+    int fits = check(kernel, spec, NULL, tolerance);
+    test_kernel_in_bf16(spec, -1);
+    assert_int_equal(spec->in[0].dtype, KOLO_DTYPE_BF16);
+    return fits + check(kernel, spec, NULL, tolerance);
+}
+
 /* ---- elementwise ---- */
 
 static const struct {
@@ -47,21 +55,21 @@ static int elementwise(int threads) {
         const kolo_shape s = images[i].shape, both[] = {s, s, s};
         const char *l = images[i].layout, *same[] = {l, l, l};
         test_kernel_spec(&spec, &kolo_op_relu, NULL, 1, both, same, 1, same, threads);
-        fits += check(&kolo_simd_relu, &spec, NULL, 0);
+        fits += check_both(&kolo_simd_relu, &spec, 0);
         test_kernel_spec(&spec, &kolo_op_relu_bwd, NULL, 2, both, same, 1, same, threads);
-        fits += check(&kolo_simd_relu_bwd, &spec, NULL, 0);
+        fits += check_both(&kolo_simd_relu_bwd, &spec, 0);
         test_kernel_spec(&spec, &kolo_op_add, NULL, 2, both, same, 1, same, threads);
-        fits += check(&kolo_simd_add, &spec, NULL, 0);
+        fits += check_both(&kolo_simd_add, &spec, 0);
         test_kernel_spec(&spec, &kolo_op_relu_bwd, NULL, 3, both, same, 1, same, threads);
-        fits += check(&kolo_simd_relu_bwd, &spec, NULL, 1e-7);
+        fits += check_both(&kolo_simd_relu_bwd, &spec, 1e-7);
         test_kernel_spec(&spec, &kolo_op_add, with_relu, 2, both, same, 1, same, threads);
-        fits += check(&kolo_simd_add, &spec, NULL, 0);
+        fits += check_both(&kolo_simd_add, &spec, 0);
     }
     return fits;
 }
 
 static void elementwise_is_the_reference(void **state) {
-    each_set(elementwise, 5 * KOLO_COUNT(images));
+    each_set(elementwise, 2 * 5 * KOLO_COUNT(images));
 }
 
 static int bias(int threads) {
@@ -71,14 +79,14 @@ static int bias(int threads) {
         kolo_shape in[] = {images[i].shape, kolo_shape_1(images[i].shape.dim[1])};
         const char *layouts[] = {images[i].layout, "a"};
         test_kernel_spec(&spec, &kolo_op_bias, NULL, 2, in, layouts, 1, layouts, threads);
-        fits += check(&kolo_simd_bias, &spec, NULL, 0);
+        fits += check_both(&kolo_simd_bias, &spec, 0);
         test_kernel_spec(&spec, &kolo_op_bias_bwd, NULL, 1, in, layouts, 1, NULL, threads);
-        fits += check(&kolo_simd_bias_bwd, &spec, NULL, 1e-6);
+        fits += check_both(&kolo_simd_bias_bwd, &spec, 1e-6);
     }
     return fits;
 }
 
-static void bias_is_the_reference(void **state) { each_set(bias, 2 * KOLO_COUNT(images)); }
+static void bias_is_the_reference(void **state) { each_set(bias, 2 * 2 * KOLO_COUNT(images)); }
 
 /* ---- accumulate ---- */
 

@@ -1,6 +1,7 @@
 /* Our kernels for sequences of every instruction set that this machine has, against the reference:
  * activations, layer normalisation, embedding, attention, LSTM; over shapes with and without rests
  * of vectors, tiles and blocks, and over threads. */
+#include "base/bf16.h"
 #include "base/rng.h"
 #include "kernel/simd/simd.h"
 #include "support/kernel_check.h"
@@ -53,6 +54,7 @@ static void activations(int threads) {
     };
     static const float scales[] = {1, 1e-3f, 30, 300};
     static float x[500];
+    static uint16_t half_x[500];
     const kolo_shape shape[] = {kolo_shape_2(5, 100), kolo_shape_2(5, 100)};
     kolo_kernel_spec spec;
     for (size_t i = 0; i < KOLO_COUNT(all); i++) {
@@ -61,10 +63,14 @@ static void activations(int threads) {
             kolo_rng rng = kolo_rng_make(s, KOLO_RNG_TEST, 0);
             for (size_t k = 0; k < KOLO_COUNT(x); k++) {
                 x[k] = scales[s / 2] * kolo_rng_normal(&rng, k);
+                half_x[k] = kolo_bf16_narrow(x[k]);
             }
-            const void *in[] = {x, NULL};
+            const void *in[] = {x, NULL}, *half_in[] = {half_x, NULL};
             test_kernel_spec(&spec, all[i].op, attr, all[i].n_in, shape, NULL, 1, NULL, threads);
             check(all[i].kernel, &spec, in, 2e-6);
+            test_kernel_in_bf16(&spec, -1);
+            assert_int_equal(spec.in[0].dtype, KOLO_DTYPE_BF16);
+            check(all[i].kernel, &spec, half_in, 2e-6);
         }
     }
 }
@@ -93,6 +99,8 @@ static void gelu_of_linear(int threads) {
         test_kernel_in_bf16(&spec, -1); /* gelu of what was rounded */
         check(&kolo_simd_linear_gelu, &spec, NULL, 3e-3);
         test_kernel_spec(&spec, &kolo_op_gelu_bwd, attr, 2, bwd, NULL, 1 + second, NULL, threads);
+        check(&kolo_simd_gelu_bwd, &spec, NULL, 2e-6);
+        test_kernel_in_bf16(&spec, -1);
         check(&kolo_simd_gelu_bwd, &spec, NULL, 2e-6);
     }
 }

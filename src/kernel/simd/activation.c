@@ -1,10 +1,11 @@
-/* gelu, silu, sigmoid, tanh, their gradients, and mul, on any layouts that are all equal (each of
- * them keeps padding zero: f(0) = 0, or a factor dy of zero; sigmoid is for plain tensors). */
+/* gelu, silu, sigmoid, tanh, their gradients, and mul, in f32 or bf16, on any layouts that are all
+ * equal (each of them keeps padding zero: f(0) = 0, or a factor dy of zero; sigmoid is for plain
+ * tensors). */
 #include "kernel/simd/simd.h"
 
 static double fit(kolo_kernel_spec *spec) {
     double bytes = 0;
-    if (!kolo_spec_floats_are(spec, KOLO_DTYPE_F32)) return -1;
+    if (!kolo_simd_takes(spec)) return -1;
     bool sums = spec->op == &kolo_op_gelu_bwd && spec->attr[KOLO_GELU_BWD_BIAS].i;
     if ((spec->op == &kolo_op_sigmoid || sums) && !kolo_spec_is_plain(spec)) return -1;
     for (int i = 0; i < spec->n_in; i++) {
@@ -42,8 +43,10 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
 static void run(const kolo_call *call) {
     const kolo_kernel_spec *spec = call->spec;
     const kolo_simd_loop *loop = call->state;
-    kolo_simd_pair_job job = {
-        .a = call->in[0], .b = spec->n_in > 1 ? call->in[1] : NULL, .out = call->out[0]};
+    kolo_simd_pair_job job = {.a = call->in[0],
+                              .b = spec->n_in > 1 ? call->in[1] : NULL,
+                              .out = call->out[0],
+                              .half = kolo_simd_is_half(spec)};
     kolo_simd_parallel(spec->threads, kolo_tensor_elements(&spec->out[0]), *loop, &job);
 }
 
@@ -62,6 +65,7 @@ static void run_gelu_bwd(const kolo_call *call) {
         .db = call->out[1],
         .rows = kolo_shape_count(&spec->out[0].shape) / channels,
         .channels = channels,
+        .half = kolo_simd_is_half(spec),
     };
     kolo_simd_parallel(spec->threads, channels, *loop, &job);
 }

@@ -38,15 +38,31 @@ INLINE vf tanh_of(vf x, vf unused) { return hyperbolic_tangent(x); }
 INLINE vf tanh_bwd(vf dy, vf y) { return dy * (1.0f - y * y); }
 INLINE vf mul(vf a, vf b) { return a * b; }
 
-#define LOOP(name, function, inputs)                                                              \
-    static void name##_loop(const void *arg, int part, int64_t begin, int64_t end) {              \
-        const kolo_simd_pair_job *job = arg;                                                      \
-        const float *a = job->a, *b = (inputs) == 2 ? job->b : job->a;                            \
-        int64_t i = begin;                                                                        \
-        for (; i + VL <= end; i += VL) store(job->out + i, function(load(a + i), load(b + i)));   \
-        int64_t rest = end - i;                                                                   \
-        if (rest == 0) return;                                                                    \
-        store_part(job->out + i, function(load_part(a + i, rest), load_part(b + i, rest)), rest); \
+/* One op on numbers [begin, end); those of one input find it as b too. */
+typedef vf vector_function(vf a, vf b);
+
+INLINE void map(vector_function *function, const kolo_simd_pair_job *job, const void *second,
+                int64_t begin, int64_t end, bool half) {
+    int64_t i = begin;
+    for (; i + VL <= end; i += VL) {
+        vf a = load_at(job->a, i, half), b = load_at(second, i, half);
+        store_at(job->out, i, function(a, b), half);
+    }
+    int64_t n = end - i;
+    if (n == 0) return;
+    vf a = load_part_at(job->a, i, n, half), b = load_part_at(second, i, n, half);
+    store_part_at(job->out, i, function(a, b), n, half);
+}
+
+#define LOOP(name, function, inputs)                                                 \
+    static void name##_loop(const void *arg, int part, int64_t begin, int64_t end) { \
+        const kolo_simd_pair_job *job = arg;                                         \
+        const void *second = (inputs) == 2 ? job->b : job->a;                        \
+        if (job->half) {                                                             \
+            map(function, job, second, begin, end, true);                            \
+        } else {                                                                     \
+            map(function, job, second, begin, end, false);                           \
+        }                                                                            \
     }
 LOOP(gelu_erf, gelu_erf, 1)
 LOOP(gelu_erf_bwd, gelu_erf_bwd, 2)
@@ -61,24 +77,34 @@ LOOP(tanh_bwd, tanh_bwd, 2)
 LOOP(mul, mul, 2)
 
 /* The gradient of gelu, and of the bias that was added before it, row by row. */
-#define BIAS_LOOP(name, function)                                                          \
-    static void name##_bias_loop(const void *arg, int part, int64_t begin, int64_t end) {  \
-        const kolo_simd_gelu_bias_job *job = arg;                                          \
-        int64_t whole = begin + (end - begin) / VL * VL, rest = end - whole;               \
-        memset(job->db + begin, 0, sizeof(float) * (size_t)(end - begin));                 \
-        for (int64_t row = 0; row < job->rows; row++) {                                    \
-            int64_t at = row * job->channels;                                              \
-            for (int64_t c = begin; c < whole; c += VL) {                                  \
-                vf dx = function(load(job->dy + at + c), load(job->x + at + c));           \
-                store(job->dx + at + c, dx);                                               \
-                store(job->db + c, load(job->db + c) + dx);                                \
-            }                                                                              \
-            if (rest == 0) continue;                                                       \
-            at += whole;                                                                   \
-            vf dx = function(load_part(job->dy + at, rest), load_part(job->x + at, rest)); \
-            store_part(job->dx + at, dx, rest);                                            \
-            store_part(job->db + whole, load_part(job->db + whole, rest) + dx, rest);      \
-        }                                                                                  \
+INLINE void map_and_sum(vector_function *function, const kolo_simd_gelu_bias_job *job,
+                        int64_t begin, int64_t end, bool half) {
+    int64_t whole = begin + (end - begin) / VL * VL, rest = end - whole;
+    memset(job->db + begin, 0, sizeof(float) * (size_t)(end - begin));
+    for (int64_t row = 0; row < job->rows; row++) {
+        int64_t at = row * job->channels;
+        for (int64_t c = begin; c < whole; c += VL) {
+            vf dx = function(load_at(job->dy, at + c, half), load_at(job->x, at + c, half));
+            store_at(job->dx, at + c, dx, half);
+            store(job->db + c, load(job->db + c) + dx);
+        }
+        if (rest == 0) continue;
+        at += whole;
+        vf dx =
+            function(load_part_at(job->dy, at, rest, half), load_part_at(job->x, at, rest, half));
+        store_part_at(job->dx, at, dx, rest, half);
+        store_part(job->db + whole, load_part(job->db + whole, rest) + dx, rest);
+    }
+}
+
+#define BIAS_LOOP(name, function)                                                         \
+    static void name##_bias_loop(const void *arg, int part, int64_t begin, int64_t end) { \
+        const kolo_simd_gelu_bias_job *job = arg;                                         \
+        if (job->half) {                                                                  \
+            map_and_sum(function, job, begin, end, true);                                 \
+        } else {                                                                          \
+            map_and_sum(function, job, begin, end, false);                                \
+        }                                                                                 \
     }
 BIAS_LOOP(gelu_erf, gelu_erf_bwd)
 BIAS_LOOP(gelu_tanh, gelu_tanh_bwd)

@@ -1,5 +1,5 @@
-/* dropout: many draws at a time on plain tensors (dropout.isa.c), one by one where channels are
- * elsewhere; there items are images. */
+/* dropout: many draws at a time on plain tensors of f32 or bf16 (dropout.isa.c), one by one where
+ * channels are elsewhere, in f32 only; there items are images. */
 #include "base/rng.h"
 #include "kernel/simd/simd.h"
 
@@ -9,9 +9,9 @@ static double fit(kolo_kernel_spec *spec) {
     kolo_simd_image image;
     const kolo_tensor *x = &spec->in[0];
     bool plain = kolo_spec_is_plain(spec);
-    if (!kolo_spec_floats_are(spec, KOLO_DTYPE_F32)) return -1;
-    if (!plain &&
-        (!kolo_simd_image_of(x, &image) || !kolo_layout_equal(&x->layout, &spec->out[0].layout))) {
+    if (!kolo_simd_takes(spec)) return -1;
+    if (!plain && (x->dtype != KOLO_DTYPE_F32 || !kolo_simd_image_of(x, &image) ||
+                   !kolo_layout_equal(&x->layout, &spec->out[0].layout))) {
         return -1;
     }
     return kolo_kernel_seconds(0, (plain ? 4.0 : 64.0) * (double)kolo_tensor_bytes(x), 1);
@@ -90,6 +90,7 @@ static void run(const kolo_call *call) {
     kolo_simd_dropout_job job = {
         .x = call->in[0],
         .y = call->out[0],
+        .half = kolo_simd_is_half(spec),
         .seed = d.rng.seed,
         .stream = d.rng.stream,
         .place = place_of(call, 0),

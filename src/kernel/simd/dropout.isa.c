@@ -4,24 +4,35 @@
 
 enum { DRAWS = 4 * KOLO_PHILOX_COUNTERS };
 
-static void dropout(const void *arg, int part, int64_t begin, int64_t end) {
-    const kolo_simd_dropout_job *job = arg;
+INLINE void drop(const kolo_simd_dropout_job *job, int64_t begin, int64_t end, bool half) {
     uint32_t draws[DRAWS];
     while (begin < end) {
         uint64_t place = job->place + (uint64_t)begin;
         int64_t skip = (int64_t)(place % 4), n = DRAWS - skip, i = 0;
         if (n > end - begin) n = end - begin;
         philox(job->seed, job->stream, place / 4, draws);
-        const float *x = job->x + begin;
-        float *y = job->y + begin;
+        const void *x = ahead(job->x, begin, half);
+        void *y = ahead_to(job->y, begin, half);
         for (; i + VL <= n; i += VL) {
             vu drawn;
             memcpy(&drawn, &draws[skip + i], sizeof drawn);
             vi kept = (vi)(drawn >> 8) >= (int32_t)job->limit; /* of 24 bits: no signs */
-            store(y + i, (vf)(kept & (vi)(load(x + i) * job->scale)));
+            store_at(y, i, (vf)(kept & (vi)(load_at(x, i, half) * job->scale)), half);
         }
-        for (; i < n; i++) y[i] = draws[skip + i] >> 8 >= job->limit ? x[i] * job->scale : 0;
+        for (; i < n; i++) {
+            bool kept = draws[skip + i] >> 8 >= job->limit;
+            set_number(y, i, kept ? number_at(x, i, half) * job->scale : 0, half);
+        }
         begin += n;
+    }
+}
+
+static void dropout(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_dropout_job *job = arg;
+    if (job->half) {
+        drop(job, begin, end, true);
+    } else {
+        drop(job, begin, end, false);
     }
 }
 

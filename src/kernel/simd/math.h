@@ -52,6 +52,23 @@ INLINE float largest_lane(vf v) {
 }
 #endif
 
+/* Numbers i to i + n of a tensor of f32 or bf16, n below VL. */
+INLINE vf load_part_at(const void *p, int64_t i, int64_t n, bool half) {
+    uint16_t lanes[VL] = {0};
+    if (!half) return load_part((const float *)p + i, n);
+    for (int64_t k = 0; k < n; k++) lanes[k] = ((const uint16_t *)p)[i + k];
+    return widen_vector(lanes);
+}
+INLINE void store_part_at(void *p, int64_t i, vf v, int64_t n, bool half) {
+    if (half) {
+        uint16_t lanes[VL];
+        narrow_vector(lanes, v);
+        for (int64_t k = 0; k < n; k++) ((uint16_t *)p)[i + k] = lanes[k];
+    } else {
+        store_part((float *)p + i, v, n);
+    }
+}
+
 /* e^x = 2^n e^r with n = round(x / ln 2) and |r| <= ln 2 / 2, where what Taylor's polynomial of
  * degree six leaves out, r^7 / 7!, is below 2^-23. Zero below -87, where a float's smallest normal
  * number lies; above 88 as for 88. */

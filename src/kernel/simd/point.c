@@ -16,8 +16,7 @@ static double seconds(const kolo_kernel_spec *spec) {
 }
 
 /* Elementwise kernels: every tensor that is no scalar has the layout of the first output. */
-static double fit_equal(kolo_kernel_spec *spec) {
-    if (!kolo_spec_floats_are(spec, KOLO_DTYPE_F32)) return -1;
+static double fit_layouts(const kolo_kernel_spec *spec) {
     const kolo_layout *layout = &spec->out[0].layout;
     for (int i = 0; i < spec->n_in; i++) {
         const kolo_tensor *t = &spec->in[i];
@@ -30,6 +29,10 @@ static double fit_equal(kolo_kernel_spec *spec) {
     return seconds(spec);
 }
 
+static double fit_equal(kolo_kernel_spec *spec) {
+    return kolo_spec_floats_are(spec, KOLO_DTYPE_F32) ? fit_layouts(spec) : -1;
+}
+
 static kolo_status keep(kolo_simd_loop loop, int64_t items, void **state) {
     point_state *s = kolo_zalloc(sizeof *s);
     if (!s) return KOLO_NOMEM(sizeof *s);
@@ -40,6 +43,10 @@ static kolo_status keep(kolo_simd_loop loop, int64_t items, void **state) {
 }
 
 /* ---- relu, relu_bwd, add ---- */
+
+static double fit_pair(kolo_kernel_spec *spec) {
+    return kolo_simd_takes(spec) ? fit_layouts(spec) : -1;
+}
 
 static kolo_status prepare_pair(const kolo_kernel_spec *spec, void **state, size_t *scratch_bytes) {
     const kolo_simd_point_table *table = kolo_simd_isa_now()->point;
@@ -57,7 +64,8 @@ static void run_pair(const kolo_call *call) {
     kolo_simd_pair_job job = {.a = call->in[0],
                               .b = n > 1 ? call->in[1] : NULL,
                               .c = n > 2 ? call->in[2] : NULL,
-                              .out = call->out[0]};
+                              .out = call->out[0],
+                              .half = kolo_simd_is_half(call->spec)};
     kolo_simd_parallel(call->spec->threads, s->items, s->loop, &job);
 }
 
@@ -65,7 +73,7 @@ static void run_pair(const kolo_call *call) {
     const kolo_kernel kolo_simd_##op_name = { \
         .name = text,                         \
         .op = &kolo_op_##op_name,             \
-        .fit = fit_equal,                     \
+        .fit = fit_pair,                      \
         .prepare = prepare_pair,              \
         .run = run_pair,                      \
         .release = kolo_free,                 \
@@ -182,8 +190,7 @@ const kolo_kernel kolo_simd_convert = {
 
 static double fit_bias(kolo_kernel_spec *spec) {
     kolo_simd_image image;
-    if (!kolo_spec_floats_are(spec, KOLO_DTYPE_F32)) return -1;
-    if (!kolo_simd_image_of(&spec->in[0], &image)) return -1;
+    if (!kolo_simd_takes(spec) || !kolo_simd_image_of(&spec->in[0], &image)) return -1;
     if (spec->op == &kolo_op_bias &&
         !kolo_layout_equal(&spec->in[0].layout, &spec->out[0].layout)) {
         return -1;
@@ -206,7 +213,11 @@ static kolo_status prepare_bias(const kolo_kernel_spec *spec, void **state, size
 static void run_bias(const kolo_call *call) {
     const point_state *s = call->state;
     bool backwards = call->spec->op == &kolo_op_bias_bwd;
-    kolo_simd_bias_job job = {s->image, call->in[0], backwards ? NULL : call->in[1], call->out[0]};
+    kolo_simd_bias_job job = {.image = s->image,
+                              .x = call->in[0],
+                              .b = backwards ? NULL : call->in[1],
+                              .out = call->out[0],
+                              .half = kolo_simd_is_half(call->spec)};
     kolo_simd_parallel(call->spec->threads, s->items, s->loop, &job);
 }
 

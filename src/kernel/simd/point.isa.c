@@ -27,19 +27,29 @@ INLINE vf pair_vector(pair_kind kind, vf a, vf b, vf c) {
     return a;
 }
 
-INLINE void pair(pair_kind kind, const kolo_simd_pair_job *job, int64_t begin, int64_t end) {
+INLINE void pair_range(pair_kind kind, const kolo_simd_pair_job *job, int64_t begin, int64_t end,
+                       bool half) {
     bool two = kind != RELU, three = kind == RELU_BWD_OF_TWO;
-    const float *in_a = job->a, *in_b = job->b, *in_c = job->c;
-    float *out = job->out;
+    const void *in_a = job->a, *in_b = job->b, *in_c = job->c;
+    void *out = job->out;
     const vf none = {0};
     int64_t i = begin;
     for (; i + VL <= end; i += VL) {
-        vf b = two ? load(in_b + i) : none, c = three ? load(in_c + i) : none;
-        store(out + i, pair_vector(kind, load(in_a + i), b, c));
+        vf b = two ? load_at(in_b, i, half) : none, c = three ? load_at(in_c, i, half) : none;
+        store_at(out, i, pair_vector(kind, load_at(in_a, i, half), b, c), half);
     }
     int64_t n = end - i;
-    vf b = two ? load_part(in_b + i, n) : none, c = three ? load_part(in_c + i, n) : none;
-    store_part(out + i, pair_vector(kind, load_part(in_a + i, n), b, c), n);
+    vf b = two ? load_part_at(in_b, i, n, half) : none;
+    vf c = three ? load_part_at(in_c, i, n, half) : none;
+    store_part_at(out, i, pair_vector(kind, load_part_at(in_a, i, n, half), b, c), n, half);
+}
+
+INLINE void pair(pair_kind kind, const kolo_simd_pair_job *job, int64_t begin, int64_t end) {
+    if (job->half) {
+        pair_range(kind, job, begin, end, true);
+    } else {
+        pair_range(kind, job, begin, end, false);
+    }
 }
 
 static void relu(const void *job, int part, int64_t begin, int64_t end) {
@@ -210,79 +220,102 @@ static void narrow(const void *arg, int part, int64_t begin, int64_t end) {
 
 /* ---- bias ---- */
 
-INLINE void bias_plane(const float *x, const float *b, float *y, int64_t pixels, int64_t inner) {
+/* Numbers from `at` on: of `pixels` pixels with `inner` channels each. */
+INLINE void bias_plane(const kolo_simd_bias_job *job, int64_t at, const float *b, int64_t pixels,
+                       int64_t inner, bool half) {
+    const void *x = ahead(job->x, at, half);
+    void *y = ahead_to(job->out, at, half);
     for (int64_t p = 0; p < pixels; p++) {
-        for (int64_t i = 0; i < inner; i++) y[p * inner + i] = x[p * inner + i] + b[i];
+        for (int64_t k = 0, i = p * inner; k < inner; k++, i++) {
+            set_number(y, i, number_at(x, i, half) + b[k], half);
+        }
     }
 }
 
-static void bias(const void *arg, int part, int64_t begin, int64_t end) {
-    const kolo_simd_bias_job *job = arg;
+INLINE void bias_planes(const kolo_simd_bias_job *job, int64_t begin, int64_t end, bool half) {
     const kolo_simd_image *v = &job->image;
     int64_t size = kolo_simd_plane_size(v), pixels = v->h * v->w;
     for (int64_t i = begin; i < end; i++) {
         int64_t c = i % v->planes * v->inner, here = kolo_min_i64(v->inner, v->c - c);
         float padded[256] = {0};
-        const float *b = job->b + c, *x = job->x + i * size;
-        float *y = job->out + i * size;
+        const float *b = job->b + c;
         if (here < v->inner) b = memcpy(padded, b, sizeof(float) * (size_t)here);
         if (v->inner == 1) {
-            for (int64_t p = 0; p < pixels; p++) y[p] = x[p] + b[0];
+            bias_plane(job, i * size, b, pixels, 1, half);
         } else if (v->inner == 8) {
-            bias_plane(x, b, y, pixels, 8);
+            bias_plane(job, i * size, b, pixels, 8, half);
         } else if (v->inner == 16) {
-            bias_plane(x, b, y, pixels, 16);
+            bias_plane(job, i * size, b, pixels, 16, half);
         } else {
-            bias_plane(x, b, y, pixels, v->inner);
+            bias_plane(job, i * size, b, pixels, v->inner, half);
         }
     }
 }
 
+static void bias(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_bias_job *job = arg;
+    if (job->half) {
+        bias_planes(job, begin, end, true);
+    } else {
+        bias_planes(job, begin, end, false);
+    }
+}
+
 /* sum[i] += the sum over pixels of lane i. */
-INLINE void sum_pixels(const float *dy, int64_t pixels, int64_t stride, int64_t lanes, float *sum) {
+INLINE void sum_pixels(const void *dy, int64_t pixels, int64_t stride, int64_t lanes, float *sum,
+                       bool half) {
     float here[KOLO_SIMD_SLICE] = {0};
     for (int64_t p = 0; p < pixels; p++) {
-        for (int64_t i = 0; i < lanes; i++) here[i] += dy[p * stride + i];
+        for (int64_t i = 0; i < lanes; i++) here[i] += number_at(dy, p * stride + i, half);
     }
     for (int64_t i = 0; i < lanes; i++) sum[i] += here[i];
 }
 
 /* The same for planes of one channel: pixels are dealt to 16 lanes, which are then added up. */
-static float sum_plane(const float *dy, int64_t pixels) {
+INLINE float sum_plane(const void *dy, int64_t pixels, bool half) {
     float lane[16] = {0};
     int64_t p = 0;
     for (; p + 16 <= pixels; p += 16) {
-        for (int i = 0; i < 16; i++) lane[i] += dy[p + i];
+        for (int i = 0; i < 16; i++) lane[i] += number_at(dy, p + i, half);
     }
-    for (int i = 0; p < pixels; p++, i++) lane[i] += dy[p];
-    for (int half = 8; half > 0; half /= 2) {
-        for (int i = 0; i < half; i++) lane[i] += lane[i + half];
+    for (int i = 0; p < pixels; p++, i++) lane[i] += number_at(dy, p, half);
+    for (int middle = 8; middle > 0; middle /= 2) {
+        for (int i = 0; i < middle; i++) lane[i] += lane[i + middle];
     }
     return lane[0];
 }
 
-static void bias_bwd(const void *arg, int part, int64_t begin, int64_t end) {
-    const kolo_simd_bias_job *job = arg;
+INLINE void bias_sums(const kolo_simd_bias_job *job, int64_t begin, int64_t end, bool half) {
     const kolo_simd_image *v = &job->image;
     int64_t slices = kolo_simd_slices(v) / v->planes, pixels = v->h * v->w;
     for (int64_t i = begin; i < end; i++) {
         int64_t plane = i / slices, first = i % slices * KOLO_SIMD_SLICE;
         int64_t lanes = kolo_min_i64(KOLO_SIMD_SLICE, v->inner - first);
         int64_t c = plane * v->inner + first;
-        const float *dy = job->x + plane * kolo_simd_plane_size(v) + first;
-        float sum[KOLO_SIMD_SLICE] = {0};
-        for (int64_t n = 0; n < v->n; n++, dy += kolo_simd_image_size(v)) {
+        float sum[KOLO_SIMD_SLICE] = {0}, *db = job->out;
+        for (int64_t n = 0; n < v->n; n++) {
+            int64_t at = n * kolo_simd_image_size(v) + plane * kolo_simd_plane_size(v) + first;
+            const void *dy = ahead(job->x, at, half);
             if (v->inner == 1) {
-                sum[0] += sum_plane(dy, pixels);
+                sum[0] += sum_plane(dy, pixels, half);
             } else if (lanes == 8) {
-                sum_pixels(dy, pixels, v->inner, 8, sum);
+                sum_pixels(dy, pixels, v->inner, 8, sum, half);
             } else if (lanes == 16) {
-                sum_pixels(dy, pixels, v->inner, 16, sum);
+                sum_pixels(dy, pixels, v->inner, 16, sum, half);
             } else {
-                sum_pixels(dy, pixels, v->inner, lanes, sum);
+                sum_pixels(dy, pixels, v->inner, lanes, sum, half);
             }
         }
-        memcpy(job->out + c, sum, sizeof(float) * (size_t)kolo_min_i64(lanes, v->c - c));
+        memcpy(db + c, sum, sizeof(float) * (size_t)kolo_min_i64(lanes, v->c - c));
+    }
+}
+
+static void bias_bwd(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_bias_job *job = arg;
+    if (job->half) {
+        bias_sums(job, begin, end, true);
+    } else {
+        bias_sums(job, begin, end, false);
     }
 }
 

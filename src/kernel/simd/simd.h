@@ -59,8 +59,9 @@ static inline bool kolo_simd_is_half(const kolo_kernel_spec *spec) {
 /* ---- pointwise: items are elements, unless said ---- */
 
 typedef struct kolo_simd_pair_job { /* relu, relu_bwd, add */
-    const float *a, *b, *c;         /* relu_bwd: dy, y, dy2 or NULL */
-    float *out;
+    const void *a, *b, *c;          /* relu_bwd: dy, y, dy2 or NULL */
+    void *out;
+    bool half; /* all are bf16 */
 } kolo_simd_pair_job;
 
 typedef struct kolo_simd_sgd_job {
@@ -103,9 +104,10 @@ enum { KOLO_SIMD_SQUARES = 4096 };
 
 typedef struct kolo_simd_bias_job { /* items: bias: planes of all images; bias_bwd: slices */
     kolo_simd_image image;
-    const float *x; /* bias_bwd: dy */
+    const void *x; /* bias_bwd: dy */
     const float *b;
-    float *out; /* bias: y; bias_bwd: db */
+    void *out; /* bias: y; bias_bwd: db, which is f32 */
+    bool half; /* x, dy and y are bf16 */
 } kolo_simd_bias_job;
 
 /* Channels that one item of bias_bwd sums. */
@@ -309,9 +311,11 @@ typedef struct kolo_simd_norm_table {
 /* ---- activations: items are elements ---- */
 
 typedef struct kolo_simd_gelu_bias_job { /* items: channels */
-    const float *dy, *x;
-    float *dx, *db;
+    const void *dy, *x;
+    void *dx;
+    float *db;
     int64_t rows, channels;
+    bool half; /* dy, x and dx are bf16 */
 } kolo_simd_gelu_bias_job;
 
 typedef struct kolo_simd_activation_table { /* kolo_simd_pair_job; a is x or dy, b what it derives
@@ -324,8 +328,9 @@ typedef struct kolo_simd_activation_table { /* kolo_simd_pair_job; a is x or dy,
 /* ---- dropout: items are elements ---- */
 
 typedef struct kolo_simd_dropout_job {
-    const float *x;
-    float *y;
+    const void *x;
+    void *y;
+    bool half;             /* both are bf16 */
     uint64_t seed, stream; /* of the draws */
     uint64_t place;        /* which draw is x[0]'s */
     uint32_t limit;        /* of 24 bits: what is drawn below it is dropped */
