@@ -120,6 +120,12 @@ typedef struct kolo_op {
     unsigned
         overwrite;  /* bit i: an output may take the memory of input i, if that is not used again */
     int overwriter; /* which output may */
+    /* By bits: inputs and outputs whose dimension 0 runs over samples of which none sees another,
+     * and outputs that are sums over them. No input: not such an op. So it can be run on some
+     * samples at a time. */
+    struct {
+        unsigned in, out, sums;
+    } samples;
 } kolo_op;
 
 /* Adds a node of `op`; its outputs go to out[0..n_out), which has room for KOLO_MAX_IO. Any invalid

@@ -57,28 +57,30 @@ static void mul_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
     }
 }
 
-#define ACTIVATION_BWD(op_name, op_attrs, shape_rule) \
-    const kolo_op kolo_op_##op_name##_bwd = {         \
-        .name = #op_name "_bwd",                      \
-        .min_in = 2,                                  \
-        .max_in = 2,                                  \
-        .attrs = op_attrs,                            \
-        .shape = shape_rule,                          \
-        .cost = activation_cost,                      \
-        .overwrite = 1u << 0 | 1u << 1,               \
-        .bf16 = 1u << 0 | 1u << 1,                    \
+#define ACTIVATION_BWD(op_name, op_attrs, shape_rule)       \
+    const kolo_op kolo_op_##op_name##_bwd = {               \
+        .name = #op_name "_bwd",                            \
+        .min_in = 2,                                        \
+        .max_in = 2,                                        \
+        .attrs = op_attrs,                                  \
+        .shape = shape_rule,                                \
+        .cost = activation_cost,                            \
+        .overwrite = 1u << 0 | 1u << 1,                     \
+        .bf16 = 1u << 0 | 1u << 1,                          \
+        .samples = {.in = 0x3u, .out = 0x1u, .sums = 0x2u}, \
     }
-#define ACTIVATION(op_name, op_attrs)   \
-    const kolo_op kolo_op_##op_name = { \
-        .name = #op_name,               \
-        .min_in = 1,                    \
-        .max_in = 1,                    \
-        .attrs = op_attrs,              \
-        .shape = pointwise_shape,       \
-        .grad = op_name##_grad,         \
-        .cost = activation_cost,        \
-        .overwrite = 1u << 0,           \
-        .bf16 = 1u << 0,                \
+#define ACTIVATION(op_name, op_attrs)         \
+    const kolo_op kolo_op_##op_name = {       \
+        .name = #op_name,                     \
+        .min_in = 1,                          \
+        .max_in = 1,                          \
+        .attrs = op_attrs,                    \
+        .shape = pointwise_shape,             \
+        .grad = op_name##_grad,               \
+        .cost = activation_cost,              \
+        .overwrite = 1u << 0,                 \
+        .bf16 = 1u << 0,                      \
+        .samples = {.in = 0x1u, .out = 0x1u}, \
     }
 ACTIVATION(gelu, gelu_attrs);
 ACTIVATION(silu, no_attrs);
@@ -100,6 +102,7 @@ const kolo_op kolo_op_mul = {
     .overwrite = 1u << 0 | 1u << 1,
     .bf16 = 1u << 0 | 1u << 1,
     .bf16_joins = true,
+    .samples = {.in = 0x3u, .out = 0x1u},
 };
 
 kolo_value kolo_gelu(kolo_graph *g, kolo_value x, bool tanh) {

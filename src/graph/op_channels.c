@@ -71,6 +71,7 @@ const kolo_op kolo_op_concat = {
     .grad = concat_grad,
     .cheap = true,
     .bf16 = 0xFFu,
+    .samples = {.in = 0xffu, .out = 0x1u},
 };
 const kolo_op kolo_op_channel_window = {
     .name = "channel_window",
@@ -81,6 +82,7 @@ const kolo_op kolo_op_channel_window = {
     .grad = window_grad,
     .cheap = true,
     .bf16 = 1u << 0,
+    .samples = {.in = 0x1u, .out = 0x1u},
 };
 
 kolo_value kolo_concat(kolo_graph *g, const kolo_value *x, int n) {

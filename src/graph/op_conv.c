@@ -61,7 +61,7 @@ static kolo_status conv2d_shape(kolo_shape_query *q) {
         }
     }
     KOLO_TRY(places_of(q, x + 2, w + 2, places));
-    return kolo_rule_out(q, 0, q->in[1].dtype, kolo_shape_4(x[0], w[0], places[0], places[1]));
+    return kolo_rule_out(q, 0, kolo_rule_product(q), kolo_shape_4(x[0], w[0], places[0], places[1]));
 }
 
 static kolo_status bwd_data_shape(kolo_shape_query *q) {
@@ -148,6 +148,7 @@ const kolo_op kolo_op_conv2d = {
     .grad = conv2d_grad,
     .cost = conv2d_cost,
     .bf16 = 1u << 0 | 1u << 1,
+    .samples = {.in = 0x1u, .out = 0x1u},
 };
 const kolo_op kolo_op_conv2d_bwd_data = {
     .name = "conv2d_bwd_data",
@@ -157,6 +158,7 @@ const kolo_op kolo_op_conv2d_bwd_data = {
     .shape = bwd_data_shape,
     .cost = bwd_data_cost,
     .bf16 = 1u << 0 | 1u << 1,
+    .samples = {.in = 0x1u, .out = 0x1u},
 };
 const kolo_op kolo_op_conv2d_bwd_weights = {
     .name = "conv2d_bwd_weights",
@@ -166,6 +168,7 @@ const kolo_op kolo_op_conv2d_bwd_weights = {
     .shape = bwd_weights_shape,
     .cost = bwd_weights_cost,
     .bf16 = 1u << 0 | 1u << 1,
+    .samples = {.in = 0x3u, .sums = 0x3u},
 };
 
 kolo_value kolo_conv2d(kolo_graph *g, kolo_value x, kolo_value w, const kolo_conv2d_opts *opts) {

@@ -78,6 +78,7 @@ const kolo_op kolo_op_layer_norm = {
     .grad = norm_grad,
     .cost = norm_cost,
     .bf16 = 1u << 0,
+    .samples = {.in = 0x1u, .out = 0x7u},
 };
 const kolo_op kolo_op_layer_norm_bwd = {
     .name = "layer_norm_bwd",
@@ -88,6 +89,7 @@ const kolo_op kolo_op_layer_norm_bwd = {
     .cost = norm_cost,
     .overwrite = 1u << 0 | 1u << 1,
     .bf16 = 1u << 0 | 1u << 1,
+    .samples = {.in = 0x1bu, .out = 0x1u, .sums = 0x6u},
 };
 
 /* ---- builder ---- */

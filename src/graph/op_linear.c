@@ -57,7 +57,7 @@ static kolo_status linear_shape(kolo_shape_query *q) {
         }
     }
     bool tokens = is_tokens(x, w);
-    return kolo_rule_out(q, 0, q->in[1].dtype,
+    return kolo_rule_out(q, 0, kolo_rule_product(q),
                          tokens ? with_last(*x, w->dim[0]) : kolo_shape_2(x->dim[0], w->dim[0]));
 }
 
@@ -183,6 +183,7 @@ const kolo_op kolo_op_linear = {
     .grad = linear_grad,
     .cost = linear_cost,
     .bf16 = 1u << 0 | 1u << 1,
+    .samples = {.in = 0x1u, .out = 0x1u},
 };
 const kolo_op kolo_op_linear_gelu = {
     .name = "linear_gelu",
@@ -193,6 +194,7 @@ const kolo_op kolo_op_linear_gelu = {
     .grad = gelu_grad,
     .cost = linear_cost,
     .bf16 = 1u << 0 | 1u << 1,
+    .samples = {.in = 0x1u, .out = 0x3u},
 };
 const kolo_op kolo_op_linear_bwd_data = {
     .name = "linear_bwd_data",
@@ -202,6 +204,7 @@ const kolo_op kolo_op_linear_bwd_data = {
     .shape = bwd_data_shape,
     .cost = bwd_data_cost,
     .bf16 = 1u << 0 | 1u << 1,
+    .samples = {.in = 0x1u, .out = 0x1u},
 };
 const kolo_op kolo_op_linear_bwd_weights = {
     .name = "linear_bwd_weights",
@@ -211,6 +214,7 @@ const kolo_op kolo_op_linear_bwd_weights = {
     .shape = bwd_weights_shape,
     .cost = bwd_weights_cost,
     .bf16 = 1u << 0 | 1u << 1,
+    .samples = {.in = 0x3u, .sums = 0x3u},
 };
 
 kolo_value kolo_linear(kolo_graph *g, kolo_value x, kolo_value w) {

@@ -84,6 +84,7 @@ const kolo_op kolo_op_softmax_xent = {
     .overwrite = 1u << 0,
     .overwriter = 1, /* the probabilities */
     .bf16 = 1u << 0,
+    .samples = {.in = 0x3u, .out = 0x2u, .sums = 0x5u},
 };
 const kolo_op kolo_op_softmax_xent_bwd = {
     .name = "softmax_xent_bwd",
@@ -93,6 +94,7 @@ const kolo_op kolo_op_softmax_xent_bwd = {
     .shape = softmax_xent_bwd_shape,
     .overwrite = 1u << 0,
     .bf16 = 1u << 0,
+    .samples = {.in = 0x3u, .out = 0x1u},
 };
 const kolo_op kolo_op_accuracy = {
     .name = "accuracy",
@@ -101,6 +103,7 @@ const kolo_op kolo_op_accuracy = {
     .attrs = attrs,
     .shape = accuracy_shape,
     .bf16 = 1u << 0,
+    .samples = {.in = 0x3u, .sums = 0x1u},
 };
 const kolo_op kolo_op_confusion = {
     .name = "confusion",
@@ -109,6 +112,7 @@ const kolo_op kolo_op_confusion = {
     .attrs = attrs,
     .shape = confusion_shape,
     .bf16 = 1u << 0,
+    .samples = {.in = 0x3u, .sums = 0x1u},
 };
 
 kolo_value kolo_softmax_xent_opts(kolo_graph *g, kolo_value logits, kolo_value labels,

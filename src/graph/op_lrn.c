@@ -73,6 +73,7 @@ const kolo_op kolo_op_lrn = {
     .grad = lrn_grad,
     .cost = lrn_cost,
     .bf16 = 1u << 0,
+    .samples = {.in = 0x1u, .out = 0x3u},
 };
 const kolo_op kolo_op_lrn_bwd = {
     .name = "lrn_bwd",
@@ -82,6 +83,7 @@ const kolo_op kolo_op_lrn_bwd = {
     .shape = bwd_shape,
     .cost = lrn_cost,
     .bf16 = 1u << 0 | 1u << 1 | 1u << 2,
+    .samples = {.in = 0x7u, .out = 0x1u},
 };
 
 kolo_value kolo_lrn(kolo_graph *g, kolo_value x, const kolo_lrn_opts *opts) {

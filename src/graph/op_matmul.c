@@ -43,6 +43,7 @@ const kolo_op kolo_op_matmul = {
     .grad = matmul_grad,
     .cost = matmul_cost,
     .bf16 = 1u << 0 | 1u << 1,
+    .samples = {.in = 0x3u, .out = 0x1u},
 };
 
 kolo_value kolo_matmul(kolo_graph *g, kolo_value a, kolo_value b, bool transpose_a,

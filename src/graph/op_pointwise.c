@@ -80,6 +80,7 @@ const kolo_op kolo_op_bias = {
     .overwrite = 1u << 0,
     .cheap = true,
     .bf16 = 1u << 0,
+    .samples = {.in = 0x1u, .out = 0x1u},
 };
 const kolo_op kolo_op_bias_bwd = {
     .name = "bias_bwd",
@@ -88,6 +89,7 @@ const kolo_op kolo_op_bias_bwd = {
     .attrs = no_attrs,
     .shape = bias_bwd_shape,
     .bf16 = 1u << 0,
+    .samples = {.in = 0x1u, .sums = 0x1u},
 };
 const kolo_op kolo_op_relu = {
     .name = "relu",
@@ -99,6 +101,7 @@ const kolo_op kolo_op_relu = {
     .overwrite = 1u << 0,
     .cheap = true,
     .bf16 = 1u << 0,
+    .samples = {.in = 0x1u, .out = 0x1u},
 };
 const kolo_op kolo_op_relu_bwd = {
     .name = "relu_bwd",
@@ -108,6 +111,7 @@ const kolo_op kolo_op_relu_bwd = {
     .shape = pointwise_shape,
     .overwrite = 1u << 0 | 1u << 1 | 1u << 2,
     .bf16 = 1u << 0 | 1u << 1 | 1u << 2,
+    .samples = {.in = 0x7u, .out = 0x1u},
 };
 const kolo_op kolo_op_add = {
     .name = "add",
@@ -120,6 +124,7 @@ const kolo_op kolo_op_add = {
     .cheap = true,
     .bf16 = 1u << 0 | 1u << 1,
     .bf16_joins = true,
+    .samples = {.in = 0x3u, .out = 0x1u},
 };
 const kolo_op kolo_op_scale = {
     .name = "scale",

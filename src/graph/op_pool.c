@@ -112,6 +112,7 @@ const kolo_op kolo_op_max_pool2d = {
     .shape = max_shape,
     .grad = max_grad,
     .bf16 = 1u << 0,
+    .samples = {.in = 0x1u, .out = 0x3u},
 };
 const kolo_op kolo_op_max_pool2d_bwd = {
     .name = "max_pool2d_bwd",
@@ -120,6 +121,7 @@ const kolo_op kolo_op_max_pool2d_bwd = {
     .attrs = attrs,
     .shape = max_bwd_shape,
     .bf16 = 1u << 0 | 1u << 2,
+    .samples = {.in = 0x7u, .out = 0x1u},
 };
 const kolo_op kolo_op_avg_pool2d = {
     .name = "avg_pool2d",
@@ -129,6 +131,7 @@ const kolo_op kolo_op_avg_pool2d = {
     .shape = pool_shape,
     .grad = avg_grad,
     .bf16 = 1u << 0,
+    .samples = {.in = 0x1u, .out = 0x1u},
 };
 const kolo_op kolo_op_avg_pool2d_bwd = {
     .name = "avg_pool2d_bwd",
@@ -137,6 +140,7 @@ const kolo_op kolo_op_avg_pool2d_bwd = {
     .attrs = attrs,
     .shape = avg_bwd_shape,
     .bf16 = 1u << 0,
+    .samples = {.in = 0x1u, .out = 0x1u},
 };
 
 static kolo_value pool2d(kolo_graph *g, const kolo_op *op, kolo_value x,

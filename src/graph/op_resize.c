@@ -67,6 +67,7 @@ const kolo_op kolo_op_adaptive_avg_pool2d = {
     .grad = pool_grad,
     .cost = pool_cost,
     .bf16 = 1u << 0,
+    .samples = {.in = 0x1u, .out = 0x1u},
 };
 const kolo_op kolo_op_adaptive_avg_pool2d_bwd = {
     .name = "adaptive_avg_pool2d_bwd",
@@ -76,6 +77,7 @@ const kolo_op kolo_op_adaptive_avg_pool2d_bwd = {
     .shape = size_shape,
     .cost = pool_cost,
     .bf16 = 1u << 0,
+    .samples = {.in = 0x1u, .out = 0x1u},
 };
 const kolo_op kolo_op_resize = {
     .name = "resize",
@@ -86,6 +88,7 @@ const kolo_op kolo_op_resize = {
     .grad = resize_grad,
     .cost = resize_cost,
     .bf16 = 1u << 0,
+    .samples = {.in = 0x1u, .out = 0x1u},
 };
 const kolo_op kolo_op_resize_bwd = {
     .name = "resize_bwd",
@@ -95,6 +98,7 @@ const kolo_op kolo_op_resize_bwd = {
     .shape = size_shape,
     .cost = resize_cost,
     .bf16 = 1u << 0,
+    .samples = {.in = 0x1u, .out = 0x1u},
 };
 
 /* ---- builder ---- */

@@ -15,6 +15,11 @@ static inline kolo_dtype kolo_dtype_wide(kolo_dtype dtype) {
     return dtype == KOLO_DTYPE_BF16 ? KOLO_DTYPE_F32 : dtype;
 }
 
+/* The type of what comes out of input 0 and a parameter, input 1: bf16 where either is. */
+static inline kolo_dtype kolo_rule_product(const kolo_shape_query *q) {
+    return q->in[0].dtype == KOLO_DTYPE_BF16 ? KOLO_DTYPE_BF16 : q->in[1].dtype;
+}
+
 /* Types of the inputs, a letter each: 'f' f64, or f32 and bf16 mixed; 'i' i32; 'b' u8. */
 kolo_status kolo_rule_types(const kolo_shape_query *q, const char *letters);
 /* Input i has `rank` dimensions, which `dims` names: "N,C,H,W". */

@@ -6,3 +6,6 @@
 
 /* Of no op: it fits any whose f32 form a kernel fits. */
 extern const kolo_kernel kolo_wide_kernel;
+
+/* Test hook: for this thread copies of a slice are this small, if that can be; 0: as it is. */
+void kolo_wide_pin_slice(size_t bytes);
