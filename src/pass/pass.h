@@ -45,8 +45,9 @@ kolo_status kolo_pass_gradient(kolo_graph *g, kolo_value loss, kolo_value seed);
 kolo_status kolo_pass_recompute(kolo_graph *g, kolo_recompute what, kolo_value seed);
 
 /* Activations and their gradients become bf16, with conversions where the types meet; all else
- * stays f32. Runs on the whole graph, before the layouts. ARG: the graph is in f64. */
-kolo_status kolo_pass_precision(kolo_graph *g);
+ * stays f32. With `narrow_parameters` convolutions and linear layers read their parameters in bf16
+ * too, to multiply it. Runs on the whole graph, before the layouts. ARG: the graph is in f64. */
+kolo_status kolo_pass_precision(kolo_graph *g, bool narrow_parameters);
 
 /* Zero means the default. */
 typedef struct kolo_optimizer_opts {

@@ -93,7 +93,7 @@ kolo_status kolo_pipeline_run(kolo_graph *g, const kolo_pipeline_opts *opts) {
         KOLO_TRY(kolo_graph_verify(g));
     }
     if (opts->precision == KOLO_PRECISION_BF16) {
-        KOLO_TRY(kolo_pass_precision(g));
+        KOLO_TRY(kolo_pass_precision(g, kolo_kernel_has_bf16()));
         KOLO_TRY(kolo_graph_verify(g));
     }
     KOLO_TRY(kolo_pass_layout(g, opts->kernels, opts->tuner, opts->threads, opts->fixed,

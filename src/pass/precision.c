@@ -5,15 +5,16 @@
  *
  * One walk in order. Each op says which of its inputs it takes in bf16 (op->bf16) and by its shape
  * rule what comes out; a `convert` node stands where a value has the other type, once for all its
- * readers. So parameters are narrowed once in a step, and the f32 value is what is updated. Inputs
- * of the graph are read as they come. */
+ * readers. Where kernels multiply bf16 parameters are narrowed, once in a step, and the f32 value
+ * is what is updated; elsewhere they would only be widened again, and are read as they are. So are
+ * inputs of the graph. */
 #include "graph/op.h"
 #include "pass/pass.h"
 
 typedef struct converter {
     kolo_graph *g;
     kolo_value *other; /* by value: it in the other type, or none */
-    bool *input;       /* by value: an input of the graph, or a view of one */
+    bool *as_it_is;    /* by value: an input of the graph or a parameter, or a view of one */
     int32_t n_values;  /* before nodes are added */
     kolo_node **order;
     int32_t n;
@@ -54,7 +55,7 @@ static void convert_inputs(converter *c, kolo_node *n) {
         bool half = k < 32 && n->op->bf16 >> k & 1;
         if (!half) {
             n->in[k] = in_dtype(c, v, KOLO_DTYPE_F32);
-        } else if (!c->input[v.id]) {
+        } else if (!c->as_it_is[v.id]) {
             n->in[k] = in_dtype(c, v, KOLO_DTYPE_BF16);
         }
     }
@@ -71,7 +72,7 @@ static kolo_status retype_outputs(const converter *c, const kolo_node *n) {
 
 static kolo_status convert_node(converter *c, kolo_node *n) {
     if (n->op->view) {
-        c->input[n->out[0].id] = c->input[n->in[0].id];
+        c->as_it_is[n->out[0].id] = c->as_it_is[n->in[0].id];
     } else {
         convert_inputs(c, n);
         KOLO_TRY(kolo_graph_check(c->g));
@@ -88,7 +89,7 @@ static kolo_status convert_outputs(converter *c) {
     return kolo_graph_check(c->g);
 }
 
-kolo_status kolo_pass_precision(kolo_graph *g) {
+kolo_status kolo_pass_precision(kolo_graph *g, bool narrow_parameters) {
     if (g->dtype != KOLO_DTYPE_F32) {
         return KOLO_FAIL(KOLO_ERR_ARG, "precision bf16 is for models in f32, not in %s",
                          kolo_dtype_name(g->dtype));
@@ -99,15 +100,17 @@ kolo_status kolo_pass_precision(kolo_graph *g) {
     const int32_t n_nodes = g->n_nodes;
     size_t n = (size_t)g->n_values;
     c.other = kolo_arena_alloc(&arena, n * sizeof *c.other);
-    c.input = kolo_arena_alloc(&arena, n);
+    c.as_it_is = kolo_arena_alloc(&arena, n);
     c.order = kolo_arena_alloc(&arena, (n + (size_t)n_nodes) * sizeof *c.order);
-    if (!c.other || !c.input || !c.order) {
+    if (!c.other || !c.as_it_is || !c.order) {
         status = KOLO_NOMEM(n * sizeof *c.other);
         goto done;
     }
     for (int32_t v = 0; v < g->n_values; v++) {
         c.other[v] = KOLO_NONE;
-        c.input[v] = g->values[v].kind == KOLO_VALUE_INPUT;
+        kolo_value_kind kind = g->values[v].kind;
+        c.as_it_is[v] =
+            kind == KOLO_VALUE_INPUT || (kind == KOLO_VALUE_PARAM && !narrow_parameters);
     }
     for (int32_t i = 0; i < n_nodes; i++) {
         KOLO_TRY_GOTO(convert_node(&c, g->nodes[i]), done);

@@ -93,11 +93,9 @@ static kolo_graph *lenet_in_bf16(bool train) {
     return g;
 }
 
-/* Activations and their gradients are bf16; parameters, their gradients, losses are f32; a
- * parameter is narrowed once, whoever reads it. */
-static void types_are_where_they_belong(void **state) {
-    kolo_graph *g = lenet_in_bf16(true);
-    int halves = 0;
+/* Parameters and their gradients are f32; a parameter that is multiplied is narrowed once, whoever
+ * reads it, where kernels multiply bf16. */
+static void check_parameters(const kolo_graph *g, bool multiplies) {
     for (int32_t v = 0; v < g->n_values; v++) {
         const kolo_value_info *info = &g->values[v];
         if (info->kind != KOLO_VALUE_PARAM) continue;
@@ -108,13 +106,18 @@ static void types_are_where_they_belong(void **state) {
         }
         assert_int_equal(info->tensor.dtype, KOLO_DTYPE_F32);
         assert_int_equal(kolo_info(g, info->grad)->tensor.dtype, KOLO_DTYPE_F32);
-        assert_int_equal(narrowed, info->tensor.shape.rank > 1);
+        assert_int_equal(narrowed, multiplies && info->tensor.shape.rank > 1);
     }
+}
+
+/* Activations and their gradients are bf16; losses are f32. */
+static void check_activations(const kolo_graph *g) {
+    int halves = 0;
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *n = g->nodes[i];
         kolo_dtype out = kolo_info(g, n->out[0])->tensor.dtype;
-        if (n->op == &kolo_op_conv2d || n->op == &kolo_op_max_pool2d_bwd ||
-            n->op == &kolo_op_linear_bwd_data) {
+        if (n->op == &kolo_op_max_pool2d || n->op == &kolo_op_max_pool2d_bwd ||
+            n->op == &kolo_op_linear || n->op == &kolo_op_linear_bwd_data) {
             assert_int_equal(out, KOLO_DTYPE_BF16);
             halves++;
         }
@@ -122,7 +125,19 @@ static void types_are_where_they_belong(void **state) {
     assert_true(halves >= 6);
     assert_int_equal(kolo_info(g, kolo_graph_output(g, "loss"))->tensor.dtype, KOLO_DTYPE_F32);
     assert_false(kolo_value_ok(kolo_graph_output(g, "logits"))); /* which a step does not report */
-    kolo_graph_destroy(g);
+}
+
+static void types_are_where_they_belong(void **state) {
+    kolo_graph *g;
+    for (int multiplies = 0; multiplies < 2; multiplies++) {
+        kolo_kernel_pin_bf16(multiplies);
+        if (kolo_kernel_has_bf16() != multiplies) continue; /* a processor that does */
+        g = lenet_in_bf16(true);
+        check_parameters(g, multiplies);
+        check_activations(g);
+        kolo_graph_destroy(g);
+    }
+    kolo_kernel_pin_bf16(false);
     g = lenet_in_bf16(false);
     assert_int_equal(kolo_info(g, kolo_graph_output(g, "logits"))->tensor.dtype, KOLO_DTYPE_F32);
     kolo_graph_destroy(g);
