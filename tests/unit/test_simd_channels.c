@@ -8,6 +8,10 @@ static const char *const layouts[] = {"abcd", "acdb", "aBcd8b", "aBcd16b"};
 static void check(const kolo_kernel *kernel, kolo_kernel_spec *spec) {
     assert_true(kernel->fit(spec) >= 0);
     test_kernel_on(kernel, spec, NULL, 0);
+    test_kernel_in_bf16(spec, -1);
+    assert_int_equal(spec->out[0].dtype, KOLO_DTYPE_BF16);
+    assert_true(kernel->fit(spec) >= 0);
+    test_kernel_on(kernel, spec, NULL, -2e-3); /* the very bits */
 }
 
 static void concat_is_the_reference(void **state) {

@@ -1,6 +1,7 @@
 /* Our pointwise, loss, pooling and reorder kernels of every instruction set that this machine has,
  * against the reference, over shapes, layouts and threads. What is one rounded operation must give
  * the reference's very bits. */
+#include "base/bf16.h"
 #include "base/rng.h"
 #include "kernel/simd/simd.h"
 #include "support/kernel_check.h"
@@ -28,11 +29,16 @@ static int check(const kolo_kernel *kernel, kolo_kernel_spec *spec, const void *
 }
 
 /* In f32 and then in bf16. */
-static int check_both(const kolo_kernel *kernel, kolo_kernel_spec *spec, double tolerance) {
-    int fits = check(kernel, spec, NULL, tolerance);
+static int check_both_on(const kolo_kernel *kernel, kolo_kernel_spec *spec,
+                         const void *const *inputs, const void *const *halves, double tolerance) {
+    int fits = check(kernel, spec, inputs, tolerance);
     test_kernel_in_bf16(spec, -1);
     assert_int_equal(spec->in[0].dtype, KOLO_DTYPE_BF16);
-    return fits + check(kernel, spec, NULL, tolerance);
+    return fits + check(kernel, spec, halves, tolerance);
+}
+
+static int check_both(const kolo_kernel *kernel, kolo_kernel_spec *spec, double tolerance) {
+    return check_both_on(kernel, spec, NULL, NULL, tolerance);
 }
 
 /* ---- elementwise ---- */
@@ -265,6 +271,7 @@ static void index_of(const kolo_kernel_spec *forward, const float *x, float *y, 
 static int pool_case(size_t i, const char *layout, int threads) {
     static float y[MAX_ELEMENTS];
     static uint8_t index[MAX_ELEMENTS];
+    static uint16_t half_x[MAX_ELEMENTS], half_y[MAX_ELEMENTS];
     const char *same[] = {layout, layout, layout};
     kolo_shape x = kolo_shape_4(pools[i].n, pools[i].c, pools[i].h, pools[i].w);
     kolo_attr attr[KOLO_MAX_ATTRS];
@@ -272,22 +279,27 @@ static int pool_case(size_t i, const char *layout, int threads) {
     kolo_kernel_spec spec;
     fill((size_t)kolo_shape_count(&x), 1);
     for (int64_t k = 0; k < kolo_shape_count(&x); k += 3) random_floats[k] = 0.5f; /* ties */
-    const void *in[] = {random_floats};
+    for (int64_t k = 0; k < kolo_shape_count(&x); k++) {
+        half_x[k] = kolo_bf16_narrow(random_floats[k]);
+    }
+    const void *in[] = {random_floats}, *half_in[] = {half_x};
     test_kernel_spec(&spec, &kolo_op_max_pool2d, attr, 1, &x, same, 2, same, threads);
-    int fits = check(&kolo_simd_max_pool2d, &spec, in, 0);
     index_of(&spec, random_floats, y, index);
     kolo_shape dy = spec.out[0].shape;
+    for (int64_t k = 0; k < kolo_shape_count(&dy); k++) half_y[k] = kolo_bf16_narrow(y[k]);
+    int fits = check_both_on(&kolo_simd_max_pool2d, &spec, in, half_in, 0);
     test_kernel_spec(&spec, &kolo_op_avg_pool2d, attr, 1, &x, same, 1, same, threads);
-    fits += check(&kolo_simd_avg_pool2d, &spec, in, 1e-6);
+    fits += check_both_on(&kolo_simd_avg_pool2d, &spec, in, half_in, 1e-6);
     bool relu = attr[KOLO_POOL_RELU].i;
     attr[KOLO_POOL_RELU].i = 0;
     attr[KOLO_POOL_IN_H].i = pools[i].h;
     attr[KOLO_POOL_IN_W].i = pools[i].w;
     test_kernel_spec(&spec, &kolo_op_avg_pool2d_bwd, attr, 1, &dy, same, 1, same, threads);
-    fits += check(&kolo_simd_avg_pool2d_bwd, &spec, NULL, 1e-6);
+    fits += check_both(&kolo_simd_avg_pool2d_bwd, &spec, 1e-6);
     test_kernel_spec(&spec, &kolo_op_max_pool2d_bwd, attr, 2 + relu, (kolo_shape[]){dy, dy, dy},
                      same, 1, same, threads);
-    return fits + check(&kolo_simd_max_pool2d_bwd, &spec, (const void *[]){NULL, index, y}, 1e-6);
+    const void *bwd[] = {NULL, index, y}, *half_bwd[] = {NULL, index, half_y};
+    return fits + check_both_on(&kolo_simd_max_pool2d_bwd, &spec, bwd, half_bwd, 1e-6);
 }
 
 static int pool(int threads) {
@@ -299,7 +311,7 @@ static int pool(int threads) {
 }
 
 static void pool_is_the_reference(void **state) {
-    each_set(pool, 4 * KOLO_COUNT(pools) * KOLO_COUNT(layouts));
+    each_set(pool, 2 * 4 * KOLO_COUNT(pools) * KOLO_COUNT(layouts));
 }
 
 /* ---- reorder ---- */

@@ -1,6 +1,7 @@
 /* Our kernels for images against the reference, over layouts, instruction sets and threads: pools
  * with all their conventions, resizing, local response normalisation, and the loss, accuracy and
  * confusion of maps of labels. */
+#include "base/bf16.h"
 #include "base/rng.h"
 #include "kernel/simd/simd.h"
 #include "support/kernel_check.h"
@@ -9,9 +10,11 @@
 
 static const char *const layouts[] = {"abcd", "acdb", "aBcd8b", "aBcd16b"};
 
-/* Runs the kernel on x in every layout; the other inputs of rank 4 and the outputs have it too. */
-static void check(const kolo_kernel *kernel, const kolo_attr *attr, int n_in, const kolo_shape *in,
-                  const void *const *inputs, int n_out, double tolerance) {
+/* Runs the kernel on x in every layout; the other inputs of rank 4 and the outputs have it too.
+ * With `halves` then on these in bf16. */
+static void check_both(const kolo_kernel *kernel, const kolo_attr *attr, int n_in,
+                       const kolo_shape *in, const void *const *inputs, const void *const *halves,
+                       int n_out, double tolerance) {
     for (int isa = 0; isa <= kolo_kernel_isa(); isa++) {
         kolo_simd_pin_isa(isa);
         for (size_t l = 0; l < KOLO_COUNT(layouts); l++) {
@@ -27,9 +30,26 @@ static void check(const kolo_kernel *kernel, const kolo_attr *attr, int n_in, co
                              l % 2 ? 3 : 1);
             assert_true(kernel->fit(&spec) >= 0);
             test_kernel_on(kernel, &spec, inputs, tolerance);
+            if (!halves) continue;
+            test_kernel_in_bf16(&spec, -1);
+            assert_int_equal(spec.in[0].dtype, KOLO_DTYPE_BF16);
+            assert_true(kernel->fit(&spec) >= 0);
+            test_kernel_on(kernel, &spec, halves, tolerance);
         }
     }
     kolo_simd_pin_isa(-1);
+}
+
+static void check(const kolo_kernel *kernel, const kolo_attr *attr, int n_in, const kolo_shape *in,
+                  const void *const *inputs, int n_out, double tolerance) {
+    check_both(kernel, attr, n_in, in, inputs, NULL, n_out, tolerance);
+}
+
+/* All inputs are random. */
+static void check_random(const kolo_kernel *kernel, const kolo_attr *attr, int n_in,
+                         const kolo_shape *in, int n_out, double tolerance) {
+    const void *const random[KOLO_MAX_IO] = {NULL};
+    check_both(kernel, attr, n_in, in, random, random, n_out, tolerance);
 }
 
 static void pools_are_the_reference(void **state) {
@@ -49,11 +69,11 @@ static void pools_are_the_reference(void **state) {
         kolo_attr attr[KOLO_MAX_ATTRS];
         memcpy(attr, cases[i].attr, sizeof attr);
         kolo_shape y = kolo_shape_4(x->dim[0], x->dim[1], cases[i].y[0], cases[i].y[1]);
-        check(&kolo_simd_max_pool2d, attr, 1, x, NULL, 2, 0);
-        check(&kolo_simd_avg_pool2d, attr, 1, x, NULL, 1, 1e-6);
+        check_random(&kolo_simd_max_pool2d, attr, 1, x, 2, 0);
+        check_random(&kolo_simd_avg_pool2d, attr, 1, x, 1, 1e-6);
         attr[KOLO_POOL_IN_H].i = x->dim[2];
         attr[KOLO_POOL_IN_W].i = x->dim[3];
-        check(&kolo_simd_avg_pool2d_bwd, attr, 1, &y, NULL, 1, 1e-6);
+        check_random(&kolo_simd_avg_pool2d_bwd, attr, 1, &y, 1, 1e-6);
     }
 }
 
@@ -65,8 +85,8 @@ static void adaptive_pools_are_the_reference(void **state) {
         kolo_shape x = kolo_shape_4(2, c[0], c[1], c[2]), y = kolo_shape_4(2, c[0], c[3], c[4]);
         const kolo_attr forward[KOLO_MAX_ATTRS] = {{c[3]}, {c[4]}};
         const kolo_attr backward[KOLO_MAX_ATTRS] = {{c[1]}, {c[2]}};
-        check(&kolo_simd_adaptive_avg_pool2d, forward, 1, &x, NULL, 1, 1e-6);
-        check(&kolo_simd_adaptive_avg_pool2d_bwd, backward, 1, &y, NULL, 1, 1e-6);
+        check_random(&kolo_simd_adaptive_avg_pool2d, forward, 1, &x, 1, 1e-6);
+        check_random(&kolo_simd_adaptive_avg_pool2d_bwd, backward, 1, &y, 1, 1e-6);
     }
 }
 
@@ -78,8 +98,8 @@ static void resizing_is_the_reference(void **state) {
         kolo_shape x = kolo_shape_4(2, c[0], c[1], c[2]), y = kolo_shape_4(2, c[0], c[3], c[4]);
         const kolo_attr forward[KOLO_MAX_ATTRS] = {{c[3]}, {c[4]}, {align}};
         const kolo_attr backward[KOLO_MAX_ATTRS] = {{c[1]}, {c[2]}, {align}};
-        check(&kolo_simd_resize, forward, 1, &x, NULL, 1, 1e-6);
-        check(&kolo_simd_resize_bwd, backward, 1, &y, NULL, 1, 1e-6);
+        check_random(&kolo_simd_resize, forward, 1, &x, 1, 1e-6);
+        check_random(&kolo_simd_resize_bwd, backward, 1, &y, 1, 1e-6);
     }
 }
 
@@ -98,10 +118,16 @@ static void lrn_is_the_reference(void **state) {
         size_t count = (size_t)kolo_shape_count(x);
         float *s = kolo_alloc(count * sizeof *s);
         assert_non_null(s);
-        for (size_t k = 0; k < count; k++) s[k] = 0.5F + (float)(k % 17) / 8;
-        const void *const inputs[] = {NULL, NULL, s};
-        check(&kolo_simd_lrn, cases[i].attr, 1, x, NULL, 2, 2e-6);
-        check(&kolo_simd_lrn_bwd, cases[i].attr, 3, in, inputs, 1, 2e-6);
+        uint16_t *half_s = kolo_alloc(count * sizeof *half_s);
+        assert_non_null(half_s);
+        for (size_t k = 0; k < count; k++) {
+            s[k] = 0.5F + (float)(k % 17) / 8;
+            half_s[k] = kolo_bf16_narrow(s[k]);
+        }
+        const void *const inputs[] = {NULL, NULL, s}, *const halves[] = {NULL, NULL, half_s};
+        check_random(&kolo_simd_lrn, cases[i].attr, 1, x, 2, 2e-6);
+        check_both(&kolo_simd_lrn_bwd, cases[i].attr, 3, in, inputs, halves, 1, 2e-6);
+        kolo_free(half_s);
         kolo_free(s);
     }
 }

@@ -1,5 +1,6 @@
-/* concat and channel_window on images in any layouts that kolo_simd_image covers: copies of runs of
- * channels that are adjacent on both sides, whole planes where they can be. Items are images. */
+/* concat and channel_window on images of f32 or bf16 in any layouts that kolo_simd_image covers:
+ * copies of runs of channels that are adjacent on both sides, whole planes where they can be. Items
+ * are images. */
 #include "kernel/simd/simd.h"
 
 #include <string.h>
@@ -7,7 +8,7 @@
 static double fit(kolo_kernel_spec *spec) {
     kolo_simd_image image;
     double bytes = 0;
-    if (!kolo_spec_floats_are(spec, KOLO_DTYPE_F32)) return -1;
+    if (!kolo_simd_takes(spec)) return -1;
     for (int i = 0; i < spec->n_in + spec->n_out; i++) {
         const kolo_tensor *t = i < spec->n_in ? &spec->in[i] : &spec->out[i - spec->n_in];
         if (!kolo_simd_image_of(t, &image)) return -1;
@@ -16,23 +17,36 @@ static double fit(kolo_kernel_spec *spec) {
     return kolo_kernel_seconds(0, bytes, 1);
 }
 
+/* One image of a tensor whose numbers have `size` bytes. */
+typedef struct picture {
+    kolo_simd_image image;
+    char *bytes; /* NULL: zeros */
+    int64_t size;
+} picture;
+
+static picture picture_of(const kolo_tensor *tensor, void *bytes, int64_t n) {
+    picture p = {.size = (int64_t)kolo_dtype_bytes(tensor->dtype)};
+    KOLO_ASSERT(kolo_simd_image_of(tensor, &p.image));
+    p.bytes = (char *)bytes + n * kolo_simd_image_size(&p.image) * p.size;
+    return p;
+}
+
 /* Copies `count` channels of one image, from x's from_c on to y's to_c on; zeros without x. */
-static void copy(const kolo_simd_image *to, float *y, int64_t to_c, const kolo_simd_image *from,
-                 const float *x, int64_t from_c, int64_t count) {
+static void copy(picture y, int64_t to_c, const picture *x, int64_t from_c, int64_t count) {
+    const kolo_simd_image *to = &y.image, *from = x ? &x->image : NULL;
     int64_t pixels = to->h * to->w;
     while (count > 0) {
         int64_t run = kolo_min_i64(count, to->inner - to_c % to->inner);
         if (x) run = kolo_min_i64(run, from->inner - from_c % from->inner);
-        float *y_at = y + kolo_simd_channel(to, to_c);
-        const float *x_at = x ? x + kolo_simd_channel(from, from_c) : NULL;
-        size_t bytes = sizeof(float) * (size_t)run;
         bool plane = run == to->inner && (!x || run == from->inner);
-        if (plane) bytes *= (size_t)pixels;
+        size_t bytes = (size_t)(run * y.size * (plane ? pixels : 1));
+        char *y_at = y.bytes + kolo_simd_channel(to, to_c) * y.size;
+        const char *x_at = x ? x->bytes + kolo_simd_channel(from, from_c) * y.size : NULL;
         for (int64_t p = 0; p < (plane ? 1 : pixels); p++) {
             if (x) {
-                memcpy(y_at + p * to->inner, x_at + p * from->inner, bytes);
+                memcpy(y_at + p * to->inner * y.size, x_at + p * from->inner * y.size, bytes);
             } else {
-                memset(y_at + p * to->inner, 0, bytes);
+                memset(y_at + p * to->inner * y.size, 0, bytes);
             }
         }
         to_c += run;
@@ -44,34 +58,29 @@ static void copy(const kolo_simd_image *to, float *y, int64_t to_c, const kolo_s
 static void concat(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_call *call = arg;
     const kolo_kernel_spec *spec = call->spec;
-    kolo_simd_image to, from;
-    KOLO_ASSERT(kolo_simd_image_of(&spec->out[0], &to));
     for (int64_t n = begin; n < end; n++) {
-        float *y = (float *)call->out[0] + n * kolo_simd_image_size(&to);
+        picture y = picture_of(&spec->out[0], call->out[0], n);
         int64_t c = 0;
         for (int i = 0; i < spec->n_in; i++) {
-            KOLO_ASSERT(kolo_simd_image_of(&spec->in[i], &from));
-            const float *x = (const float *)call->in[i] + n * kolo_simd_image_size(&from);
-            copy(&to, y, c, &from, x, 0, from.c);
-            c += from.c;
+            picture x = picture_of(&spec->in[i], call->in[i], n);
+            copy(y, c, &x, 0, x.image.c);
+            c += x.image.c;
         }
-        copy(&to, y, to.c, NULL, NULL, 0, to.planes * to.inner - to.c);
+        copy(y, c, NULL, 0, y.image.planes * y.image.inner - c);
     }
 }
 
 static void window(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_call *call = arg;
-    kolo_simd_image to, from;
-    KOLO_ASSERT(kolo_simd_image_of(&call->spec->out[0], &to));
-    KOLO_ASSERT(kolo_simd_image_of(&call->spec->in[0], &from));
     int64_t first = call->spec->attr[KOLO_WINDOW_FIRST].i, before = kolo_max_i64(-first, 0);
-    int64_t inside = kolo_min_i64(to.c - before, from.c - kolo_max_i64(first, 0));
     for (int64_t n = begin; n < end; n++) {
-        float *y = (float *)call->out[0] + n * kolo_simd_image_size(&to);
-        const float *x = (const float *)call->in[0] + n * kolo_simd_image_size(&from);
-        copy(&to, y, 0, NULL, NULL, 0, before);
-        copy(&to, y, before, &from, x, kolo_max_i64(first, 0), inside);
-        copy(&to, y, before + inside, NULL, NULL, 0, to.planes * to.inner - before - inside);
+        picture y = picture_of(&call->spec->out[0], call->out[0], n);
+        picture x = picture_of(&call->spec->in[0], call->in[0], n);
+        const kolo_simd_image *to = &y.image;
+        int64_t inside = kolo_min_i64(to->c - before, x.image.c - kolo_max_i64(first, 0));
+        copy(y, 0, NULL, 0, before);
+        copy(y, before, &x, kolo_max_i64(first, 0), inside);
+        copy(y, before + inside, NULL, 0, to->planes * to->inner - before - inside);
     }
 }
 

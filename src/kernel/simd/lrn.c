@@ -1,5 +1,5 @@
-/* Local response normalisation and its gradient on images of any kind that kolo_simd_image covers
- * (loops: lrn.isa.c). */
+/* Local response normalisation and its gradient on images of f32 or bf16 of any kind that
+ * kolo_simd_image covers (loops: lrn.isa.c). */
 #include "kernel/simd/simd.h"
 
 typedef struct lrn_state {
@@ -10,8 +10,7 @@ typedef struct lrn_state {
 static double fit(kolo_kernel_spec *spec) {
     kolo_simd_image image;
     double bytes = 0;
-    if (!kolo_spec_floats_are(spec, KOLO_DTYPE_F32)) return -1;
-    if (!kolo_simd_image_of(&spec->in[0], &image)) return -1;
+    if (!kolo_simd_takes(spec) || !kolo_simd_image_of(&spec->in[0], &image)) return -1;
     for (int i = 0; i < spec->n_in + spec->n_out; i++) {
         const kolo_tensor *t = i < spec->n_in ? &spec->in[i] : &spec->out[i - spec->n_in];
         if (!kolo_layout_equal(&t->layout, &spec->in[0].layout)) return -1;
@@ -28,6 +27,7 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
     s->loop = spec->op == &kolo_op_lrn ? table->forward : table->backward;
     kolo_simd_lrn_job *job = &s->job;
     KOLO_ASSERT(kolo_simd_image_of(&spec->in[0], &job->image));
+    job->half = kolo_simd_is_half(spec);
     int64_t pixels = job->image.h * job->image.w;
     job->size = attr[KOLO_LRN_SIZE].i;
     job->tile = job->image.inner == 1 ? KOLO_SIMD_LRN_TILE : 1;

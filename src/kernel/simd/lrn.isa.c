@@ -19,18 +19,28 @@ INLINE tile tile_at(const kolo_simd_lrn_job *job, int64_t i) {
                   kolo_min_i64(job->tile, v->h * v->w - first)};
 }
 
-/* Copies a tile's channels, those of padding included, to or from a row. */
-INLINE void gather(tile t, const float *x, float *row) {
-    size_t run = (size_t)(t.pixels * t.image->inner);
+/* Copies a tile's channels, those of padding included, to or from a row of floats. */
+INLINE void gather(tile t, const void *x, float *row, bool half) {
+    int64_t run = t.pixels * t.image->inner;
     for (int64_t p = 0; p < t.image->planes; p++, row += run) {
-        memcpy(row, x + t.at + p * kolo_simd_plane_size(t.image), run * sizeof *row);
+        int64_t from = t.at + p * kolo_simd_plane_size(t.image);
+        if (half) {
+            read_numbers(x, from, run, row, true);
+        } else {
+            memcpy(row, (const float *)x + from, (size_t)run * sizeof *row);
+        }
     }
 }
 
-INLINE void scatter(tile t, const float *row, float *y) {
-    size_t run = (size_t)(t.pixels * t.image->inner);
+INLINE void scatter(tile t, const float *row, void *y, bool half) {
+    int64_t run = t.pixels * t.image->inner;
     for (int64_t p = 0; p < t.image->planes; p++, row += run) {
-        memcpy(y + t.at + p * kolo_simd_plane_size(t.image), row, run * sizeof *row);
+        int64_t to = t.at + p * kolo_simd_plane_size(t.image);
+        if (half) {
+            write_numbers(row, run, y, to, true);
+        } else {
+            memcpy((float *)y + to, row, (size_t)run * sizeof *row);
+        }
     }
 }
 
@@ -70,7 +80,7 @@ static void forward(const void *arg, int part, int64_t begin, int64_t end) {
         int64_t n = job->image.planes * job->image.inner * t.pixels;
         int64_t before = job->size / 2 * t.pixels, behind = (job->size - 1) / 2 * t.pixels;
         float *x = scratch, *s = x + n, *squares = s + n;
-        gather(t, job->x, x);
+        gather(t, job->x, x, job->half);
         memset(squares, 0, sizeof *squares * (size_t)before);
         for (int64_t j = 0; j < n; j++) squares[before + j] = x[j] * x[j];
         memset(squares + before + n, 0, sizeof *squares * (size_t)behind);
@@ -78,8 +88,8 @@ static void forward(const void *arg, int part, int64_t begin, int64_t end) {
         power(s, job->beta, n, squares);
         for (int64_t j = 0; j < n; j++) x[j] *= squares[j];
         clear_padding(t, s);
-        scatter(t, x, job->y);
-        scatter(t, s, job->s_out);
+        scatter(t, x, job->y, job->half);
+        scatter(t, s, job->s_out, job->half);
     }
 }
 
@@ -94,22 +104,22 @@ static void backward(const void *arg, int part, int64_t begin, int64_t end) {
         float *a = scratch, *b = a + n, *ratios = b + n; /* with margins */
         float *middle = ratios + before;
         memset(ratios, 0, sizeof *ratios * (size_t)(n + before + behind));
-        gather(t, job->s, a);
+        gather(t, job->s, a, job->half);
         power(a, job->beta, counted, b);
         for (int64_t j = 0; j < counted; j++) a[j] = b[j] / a[j]; /* s^(-beta - 1) */
-        gather(t, job->x, middle);
+        gather(t, job->x, middle, job->half);
         for (int64_t j = 0; j < counted; j++) middle[j] *= a[j];
-        gather(t, job->dy, a);
+        gather(t, job->dy, a, job->half);
         for (int64_t j = 0; j < counted; j++) {
             middle[j] *= a[j];
             b[j] *= a[j];
         }
         clear_padding(t, middle);
         sum_windows(ratios, job->size, t.pixels, 0, -2 * job->alpha * job->beta, n, a);
-        gather(t, job->x, ratios);
+        gather(t, job->x, ratios, job->half);
         for (int64_t j = 0; j < counted; j++) b[j] += a[j] * ratios[j];
         clear_padding(t, b);
-        scatter(t, b, job->dx);
+        scatter(t, b, job->dx, job->half);
     }
 }
 

@@ -1,5 +1,5 @@
-/* Max and average pooling, forwards and backwards, on images of any kind (see simd.h); what goes in
- * and what comes out have the same layout. */
+/* Max and average pooling, forwards and backwards, on images of f32 or bf16 of any kind (see
+ * simd.h); what goes in and what comes out have the same layout. */
 #include "kernel/simd/simd.h"
 
 typedef struct pool_state {
@@ -19,8 +19,7 @@ static bool is_adaptive(const kolo_op *op) {
 static double fit(kolo_kernel_spec *spec) {
     kolo_simd_image image;
     const kolo_layout *layout = &spec->in[0].layout;
-    if (!kolo_spec_floats_are(spec, KOLO_DTYPE_F32)) return -1;
-    if (!kolo_simd_image_of(&spec->in[0], &image)) return -1;
+    if (!kolo_simd_takes(spec) || !kolo_simd_image_of(&spec->in[0], &image)) return -1;
     double bytes = 0;
     for (int i = 0; i < spec->n_in; i++) {
         if (!kolo_layout_equal(&spec->in[i].layout, layout)) return -1;
@@ -55,7 +54,12 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
         other->inner = 1;
     }
     *state = s;
+    job->half = kolo_simd_is_half(spec);
     *scratch_bytes = 0;
+    if (bwd && job->half) {
+        int64_t plane = kolo_simd_plane_size(&job->big);
+        *scratch_bytes = sizeof(float) * (size_t)(spec->threads * plane);
+    }
     job->adaptive = is_adaptive(spec->op);
     if (job->adaptive) return KOLO_OK;
     job->kernel_h = attr[KOLO_POOL_KERNEL_H].i;
@@ -78,6 +82,7 @@ static void run(const kolo_call *call) {
     kolo_simd_pool_job job = s->job;
     job.in = call->in[0];
     job.out = call->out[0];
+    job.scratch = call->scratch;
     if (op == &kolo_op_max_pool2d) job.index = call->out[1];
     if (op == &kolo_op_max_pool2d_bwd) {
         job.index = call->in[1];

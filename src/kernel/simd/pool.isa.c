@@ -1,5 +1,5 @@
-/* Pooling loops. A window is walked in row-major order for eight channels at a time where pixels
- * hold whole blocks of them, else channel by channel; both give the same bits. */
+/* Pooling loops, on f32 or bf16. A window is walked in row-major order for eight channels at a time
+ * where pixels hold whole blocks of them, else channel by channel; both give the same bits. */
 #include "kernel/simd/simd.h"
 #include "kernel/simd/vector.h"
 
@@ -54,74 +54,72 @@ INLINE void store_places(uint8_t *index, v8i place) {
 
 /* ---- maximum ---- */
 
-/* x at the window's first pixel; a pixel is `inner` floats from the next, a row `row`. */
-INLINE void max_8(const float *x, int64_t row, int64_t inner, int64_t rows, int64_t columns,
-                  int64_t corner, int64_t kernel_w, bool relu, float *y, uint8_t *index) {
-    v8f best = load8(x);
+/* One window: x and y are the plane's, x_at is where in x the window's first pixel lies, y_at its
+ * place in y and index; a pixel is `inner` numbers from the next, a row `row`. */
+typedef struct max_job {
+    const void *x;
+    void *y;
+    uint8_t *index;
+    int64_t row, inner, kernel_w;
+    bool relu, half;
+} max_job;
+
+INLINE void max_8(max_job m, int64_t x_at, int64_t rows, int64_t columns, int64_t corner,
+                  int64_t y_at) {
+    v8f best = load8_at(m.x, x_at, m.half);
     v8i place = splat8i((int32_t)corner);
     for (int64_t h = 0; h < rows; h++) {
         for (int64_t w = h == 0; w < columns; w++) {
-            v8f value = load8(x + h * row + w * inner);
+            v8f value = load8_at(m.x, x_at + h * m.row + w * m.inner, m.half);
             v8i larger = value > best;
             best = select8(larger, value, best);
-            v8i here = splat8i((int32_t)(corner + h * kernel_w + w));
+            v8i here = splat8i((int32_t)(corner + h * m.kernel_w + w));
             place = (larger & here) | (~larger & place);
         }
     }
-    store8(y, relu ? positive8(best) : best);
-    store_places(index, place);
+    store8_at(m.y, y_at, m.relu ? positive8(best) : best, m.half);
+    store_places(m.index + y_at, place);
 }
 
-INLINE void max_1(const float *x, int64_t row, int64_t inner, int64_t rows, int64_t columns,
-                  int64_t corner, int64_t kernel_w, bool relu, float *y, uint8_t *index) {
-    float best = x[0];
+INLINE void max_1(max_job m, int64_t x_at, int64_t rows, int64_t columns, int64_t corner,
+                  int64_t y_at) {
+    float best = number_at(m.x, x_at, m.half);
     int64_t place = corner;
     for (int64_t h = 0; h < rows; h++) {
         for (int64_t w = h == 0; w < columns; w++) {
-            float value = x[h * row + w * inner];
-            place = value > best ? corner + h * kernel_w + w : place;
+            float value = number_at(m.x, x_at + h * m.row + w * m.inner, m.half);
+            place = value > best ? corner + h * m.kernel_w + w : place;
             best = value > best ? value : best;
         }
     }
-    *y = relu && !(best > 0) ? 0 : best;
-    *index = (uint8_t)place;
+    set_number(m.y, y_at, m.relu && !(best > 0) ? 0 : best, m.half);
+    m.index[y_at] = (uint8_t)place;
 }
 
 /* One plane whose windows are 2 x 2 tiles. */
-INLINE void max_plane_2x2(const kolo_simd_pool_job *job, const float *x, float *y, uint8_t *index,
-                          int64_t inner) {
-    int64_t row = job->big.w * inner;
-    for (int64_t oh = 0; oh < job->small.h; oh++, x += 2 * row) {
-        for (int64_t ow = 0; ow < job->small.w; ow++, y += inner, index += inner) {
-            const float *corner = x + 2 * ow * inner;
-            int64_t i = 0;
-            for (; i + 8 <= inner; i += 8) {
-                max_8(corner + i, row, inner, 2, 2, 0, 2, job->relu, y + i, index + i);
-            }
-            for (; i < inner; i++) {
-                max_1(corner + i, row, inner, 2, 2, 0, 2, job->relu, y + i, index + i);
-            }
+INLINE void max_plane_2x2(const kolo_simd_pool_job *job, max_job m, int64_t inner) {
+    int64_t y_at = 0;
+    m.inner = inner;
+    m.row = job->big.w * inner;
+    for (int64_t oh = 0; oh < job->small.h; oh++) {
+        for (int64_t ow = 0; ow < job->small.w; ow++, y_at += inner) {
+            int64_t corner = 2 * oh * m.row + 2 * ow * inner, i = 0;
+            for (; i + 8 <= inner; i += 8) max_8(m, corner + i, 2, 2, 0, y_at + i);
+            for (; i < inner; i++) max_1(m, corner + i, 2, 2, 0, y_at + i);
         }
     }
 }
 
-static void max_plane(const kolo_simd_pool_job *job, const float *x, float *y, uint8_t *index) {
-    int64_t inner = job->big.inner, row = job->big.w * inner;
+INLINE void max_plane(const kolo_simd_pool_job *job, max_job m) {
     for (int64_t oh = 0; oh < job->small.h; oh++) {
         for (int64_t ow = 0; ow < job->small.w; ow++) {
             window at = window_at(job, oh, ow);
-            const float *first = x + at.top * row + at.left * inner;
-            int64_t rows = at.bottom - at.top, columns = at.right - at.left, i = 0;
-            float *to = y + at.small * inner;
-            uint8_t *place = index + at.small * inner;
-            for (; i + 8 <= inner; i += 8) {
-                max_8(first + i, row, inner, rows, columns, at.corner, job->kernel_w, job->relu,
-                      to + i, place + i);
+            int64_t first = at.top * m.row + at.left * m.inner, to = at.small * m.inner, i = 0;
+            int64_t rows = at.bottom - at.top, columns = at.right - at.left;
+            for (; i + 8 <= m.inner; i += 8) {
+                max_8(m, first + i, rows, columns, at.corner, to + i);
             }
-            for (; i < inner; i++) {
-                max_1(first + i, row, inner, rows, columns, at.corner, job->kernel_w, job->relu,
-                      to + i, place + i);
-            }
+            for (; i < m.inner; i++) max_1(m, first + i, rows, columns, at.corner, to + i);
         }
     }
 }
@@ -133,25 +131,40 @@ static void clear_index(const kolo_simd_pool_job *job, uint8_t *index, int64_t c
     }
 }
 
-static void max(const void *arg, int part, int64_t begin, int64_t end) {
-    const kolo_simd_pool_job *job = arg;
+INLINE void max_planes(const kolo_simd_pool_job *job, int64_t begin, int64_t end, bool half) {
     int64_t big = kolo_simd_plane_size(&job->big), small = kolo_simd_plane_size(&job->small);
     bool two = job->kernel_h == 2 && job->kernel_w == 2 && job->tiles;
     for (int64_t i = begin; i < end; i++) {
-        const float *x = job->in + i * big;
-        float *y = job->out + i * small;
-        uint8_t *index = job->index + i * small;
+        max_job m = {
+            .x = ahead(job->in, i * big, half),
+            .y = ahead_to(job->out, i * small, half),
+            .index = job->index + i * small,
+            .row = job->big.w * job->big.inner,
+            .inner = job->big.inner,
+            .kernel_w = two ? 2 : job->kernel_w,
+            .relu = job->relu,
+            .half = half,
+        };
         if (two && job->big.inner == 8) {
-            max_plane_2x2(job, x, y, index, 8);
+            max_plane_2x2(job, m, 8);
         } else if (two && job->big.inner == 16) {
-            max_plane_2x2(job, x, y, index, 16);
+            max_plane_2x2(job, m, 16);
         } else if (two && job->big.inner == 1) {
-            max_plane_2x2(job, x, y, index, 1);
+            max_plane_2x2(job, m, 1);
         } else {
-            max_plane(job, x, y, index);
+            max_plane(job, m);
         }
         int64_t channels = job->big.c - i % job->big.planes * job->big.inner;
-        if (channels < job->big.inner) clear_index(job, index, channels);
+        if (channels < job->big.inner) clear_index(job, m.index, channels);
+    }
+}
+
+static void max(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_pool_job *job = arg;
+    if (job->half) {
+        max_planes(job, begin, end, true);
+    } else {
+        max_planes(job, begin, end, false);
     }
 }
 
@@ -167,25 +180,36 @@ INLINE v8i places_8(const uint8_t *index) {
 #endif
 }
 
-INLINE v8f dy_8(const kolo_simd_pool_job *job, int64_t at) {
-    v8f dy = load8(job->in + at);
-    return job->y ? select8(load8(job->y + at) > 0, dy, (v8f){0}) : dy;
+INLINE v8f dy_8(const kolo_simd_pool_job *job, int64_t at, bool half) {
+    v8f dy = load8_at(job->in, at, half);
+    return job->y ? select8(load8_at(job->y, at, half) > 0, dy, (v8f){0}) : dy;
 }
 
-INLINE float dy_1(const kolo_simd_pool_job *job, int64_t at) {
-    return !job->y || job->y[at] > 0 ? job->in[at] : 0;
+INLINE float dy_1(const kolo_simd_pool_job *job, int64_t at, bool half) {
+    return !job->y || number_at(job->y, at, half) > 0 ? number_at(job->in, at, half) : 0;
+}
+
+/* Where the floats of plane i of dx are made: of bf16 in scratch memory, since they are sums. */
+INLINE float *begin_dx(const kolo_simd_pool_job *job, int part, int64_t i, bool half) {
+    return half ? job->scratch + part * kolo_simd_plane_size(&job->big)
+                : (float *)job->out + i * kolo_simd_plane_size(&job->big);
+}
+
+INLINE void end_dx(const kolo_simd_pool_job *job, const float *dx, int64_t i, bool half) {
+    int64_t size = kolo_simd_plane_size(&job->big);
+    if (half) write_numbers(dx, size, job->out, i * size, true);
 }
 
 /* Windows that tile the image: each pixel is written once. `from` is the plane's offset in dy. */
 INLINE void max_bwd_tiles(const kolo_simd_pool_job *job, int64_t from, float *dx, int64_t inner,
-                          int64_t kernel_h, int64_t kernel_w) {
+                          int64_t kernel_h, int64_t kernel_w, bool half) {
     int64_t row = job->big.w * inner;
     for (int64_t oh = 0; oh < job->small.h; oh++) {
         for (int64_t ow = 0; ow < job->small.w; ow++, from += inner) {
             float *first = dx + oh * kernel_h * row + ow * kernel_w * inner;
             int64_t i = 0;
             for (; i + 8 <= inner; i += 8) {
-                v8f dy = dy_8(job, from + i);
+                v8f dy = dy_8(job, from + i, half);
                 v8i place = places_8(job->index + from + i);
                 for (int64_t k = 0; k < kernel_h * kernel_w; k++) {
                     v8i here = place == splat8i((int32_t)k);
@@ -194,7 +218,7 @@ INLINE void max_bwd_tiles(const kolo_simd_pool_job *job, int64_t from, float *dx
                 }
             }
             for (; i < inner; i++) {
-                float dy = dy_1(job, from + i);
+                float dy = dy_1(job, from + i, half);
                 int64_t place = job->index[from + i];
                 for (int64_t k = 0; k < kernel_h * kernel_w; k++) {
                     first[k / kernel_w * row + k % kernel_w * inner + i] = place == k ? dy : 0;
@@ -205,8 +229,8 @@ INLINE void max_bwd_tiles(const kolo_simd_pool_job *job, int64_t from, float *dx
 }
 
 /* Windows of any kind; the place that an index names lies offset[index] from the window's first. */
-static void max_bwd_plane(const kolo_simd_pool_job *job, int64_t from, const int64_t *offset,
-                          float *dx) {
+INLINE void max_bwd_plane(const kolo_simd_pool_job *job, int64_t from, const int64_t *offset,
+                          float *dx, bool half) {
     int64_t inner = job->big.inner, row = job->big.w * inner;
     memset(dx, 0, sizeof(float) * (size_t)kolo_simd_plane_size(&job->big));
     for (int64_t oh = 0; oh < job->small.h; oh++) {
@@ -216,60 +240,71 @@ static void max_bwd_plane(const kolo_simd_pool_job *job, int64_t from, const int
             for (int64_t i = 0; i < inner; i++) {
                 int64_t place = job->index[from + i];
                 if (place == 0 && (h < 0 || w < 0)) continue; /* a channel of padding */
-                dx[first + offset[place] + i] += dy_1(job, from + i);
+                dx[first + offset[place] + i] += dy_1(job, from + i, half);
             }
         }
     }
 }
 
-static void max_bwd(const void *arg, int part, int64_t begin, int64_t end) {
-    const kolo_simd_pool_job *job = arg;
-    int64_t big = kolo_simd_plane_size(&job->big), small = kolo_simd_plane_size(&job->small);
+INLINE void max_bwd_planes(const kolo_simd_pool_job *job, int part, int64_t begin, int64_t end,
+                           bool half) {
+    int64_t small = kolo_simd_plane_size(&job->small);
     bool two = job->kernel_h == 2 && job->kernel_w == 2;
     int64_t offset[256] = {0}; /* as many places as an index tells apart */
     for (int64_t k = 0; k < job->kernel_h * job->kernel_w; k++) {
         offset[k] = (k / job->kernel_w * job->big.w + k % job->kernel_w) * job->big.inner;
     }
     for (int64_t i = begin; i < end; i++) {
-        float *dx = job->out + i * big;
+        float *dx = begin_dx(job, part, i, half);
         if (!job->tiles) {
-            max_bwd_plane(job, i * small, offset, dx);
+            max_bwd_plane(job, i * small, offset, dx, half);
         } else if (two && job->big.inner == 8) {
-            max_bwd_tiles(job, i * small, dx, 8, 2, 2);
+            max_bwd_tiles(job, i * small, dx, 8, 2, 2, half);
         } else if (two && job->big.inner == 16) {
-            max_bwd_tiles(job, i * small, dx, 16, 2, 2);
+            max_bwd_tiles(job, i * small, dx, 16, 2, 2, half);
         } else if (two && job->big.inner == 1) {
-            max_bwd_tiles(job, i * small, dx, 1, 2, 2);
+            max_bwd_tiles(job, i * small, dx, 1, 2, 2, half);
         } else {
-            max_bwd_tiles(job, i * small, dx, job->big.inner, job->kernel_h, job->kernel_w);
+            max_bwd_tiles(job, i * small, dx, job->big.inner, job->kernel_h, job->kernel_w, half);
         }
+        end_dx(job, dx, i, half);
+    }
+}
+
+static void max_bwd(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_pool_job *job = arg;
+    if (job->half) {
+        max_bwd_planes(job, part, begin, end, true);
+    } else {
+        max_bwd_planes(job, part, begin, end, false);
     }
 }
 
 /* ---- mean ---- */
 
-static void avg_plane(const kolo_simd_pool_job *job, const float *x, float *y) {
+INLINE void avg_plane(const kolo_simd_pool_job *job, const void *x, void *y, bool half) {
     int64_t inner = job->big.inner, row = job->big.w * inner;
     for (int64_t oh = 0; oh < job->small.h; oh++) {
         for (int64_t ow = 0; ow < job->small.w; ow++) {
             window at = job->adaptive ? share_at(job, oh, ow) : window_at(job, oh, ow);
-            float *to = y + at.small * inner;
-            int64_t i = 0;
+            int64_t to = at.small * inner, i = 0;
             for (; i + 8 <= inner; i += 8) {
                 v8f sum = {0};
                 for (int64_t h = at.top; h < at.bottom; h++) {
                     for (int64_t w = at.left; w < at.right; w++) {
-                        sum += load8(x + h * row + w * inner + i);
+                        sum += load8_at(x, h * row + w * inner + i, half);
                     }
                 }
-                store8(to + i, sum / at.size);
+                store8_at(y, to + i, sum / at.size, half);
             }
             for (; i < inner; i++) {
                 float sum = 0;
                 for (int64_t h = at.top; h < at.bottom; h++) {
-                    for (int64_t w = at.left; w < at.right; w++) sum += x[h * row + w * inner + i];
+                    for (int64_t w = at.left; w < at.right; w++) {
+                        sum += number_at(x, h * row + w * inner + i, half);
+                    }
                 }
-                to[i] = sum / at.size;
+                set_number(y, to + i, sum / at.size, half);
             }
         }
     }
@@ -278,19 +313,26 @@ static void avg_plane(const kolo_simd_pool_job *job, const float *x, float *y) {
 static void avg(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_pool_job *job = arg;
     int64_t big = kolo_simd_plane_size(&job->big), small = kolo_simd_plane_size(&job->small);
-    for (int64_t i = begin; i < end; i++) avg_plane(job, job->in + i * big, job->out + i * small);
+    for (int64_t i = begin; i < end; i++) {
+        const void *x = ahead(job->in, i * big, job->half);
+        void *y = ahead_to(job->out, i * small, job->half);
+        if (job->half) {
+            avg_plane(job, x, y, true);
+        } else {
+            avg_plane(job, x, y, false);
+        }
+    }
 }
 
-static void avg_bwd_plane(const kolo_simd_pool_job *job, const float *dy, float *dx) {
+INLINE void avg_bwd_plane(const kolo_simd_pool_job *job, const void *dy, float *dx, bool half) {
     int64_t inner = job->big.inner, row = job->big.w * inner;
     memset(dx, 0, sizeof(float) * (size_t)kolo_simd_plane_size(&job->big));
     for (int64_t oh = 0; oh < job->small.h; oh++) {
         for (int64_t ow = 0; ow < job->small.w; ow++) {
             window at = job->adaptive ? share_at(job, oh, ow) : window_at(job, oh, ow);
-            const float *from = dy + at.small * inner;
-            int64_t i = 0;
+            int64_t from = at.small * inner, i = 0;
             for (; i + 8 <= inner; i += 8) {
-                v8f share = load8(from + i) / at.size;
+                v8f share = load8_at(dy, from + i, half) / at.size;
                 for (int64_t h = at.top; h < at.bottom; h++) {
                     for (int64_t w = at.left; w < at.right; w++) {
                         float *to = dx + h * row + w * inner + i;
@@ -299,7 +341,7 @@ static void avg_bwd_plane(const kolo_simd_pool_job *job, const float *dy, float 
                 }
             }
             for (; i < inner; i++) {
-                float share = from[i] / at.size;
+                float share = number_at(dy, from + i, half) / at.size;
                 for (int64_t h = at.top; h < at.bottom; h++) {
                     for (int64_t w = at.left; w < at.right; w++)
                         dx[h * row + w * inner + i] += share;
@@ -311,9 +353,16 @@ static void avg_bwd_plane(const kolo_simd_pool_job *job, const float *dy, float 
 
 static void avg_bwd(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_pool_job *job = arg;
-    int64_t big = kolo_simd_plane_size(&job->big), small = kolo_simd_plane_size(&job->small);
+    int64_t small = kolo_simd_plane_size(&job->small);
     for (int64_t i = begin; i < end; i++) {
-        avg_bwd_plane(job, job->in + i * small, job->out + i * big);
+        const void *dy = ahead(job->in, i * small, job->half);
+        float *dx = begin_dx(job, part, i, job->half);
+        if (job->half) {
+            avg_bwd_plane(job, dy, dx, true);
+        } else {
+            avg_bwd_plane(job, dy, dx, false);
+        }
+        end_dx(job, dx, i, job->half);
     }
 }
 

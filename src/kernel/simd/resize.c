@@ -1,5 +1,6 @@
-/* Bilinear resizing and its gradient on images of any kind that kolo_simd_image covers (loops:
- * resize.isa.c). Where a pixel lies between others is worked out beforehand, in doubles. */
+/* Bilinear resizing and its gradient on images of f32 or bf16 of any kind that kolo_simd_image
+ * covers (loops: resize.isa.c). Where a pixel lies between others is worked out beforehand, in
+ * doubles. */
 #include "kernel/simd/simd.h"
 
 #include <math.h>
@@ -14,8 +15,7 @@ static bool is_bwd(const kolo_kernel_spec *spec) { return spec->op == &kolo_op_r
 
 static double fit(kolo_kernel_spec *spec) {
     kolo_simd_image image;
-    if (!kolo_spec_floats_are(spec, KOLO_DTYPE_F32)) return -1;
-    if (!kolo_simd_image_of(&spec->in[0], &image)) return -1;
+    if (!kolo_simd_takes(spec) || !kolo_simd_image_of(&spec->in[0], &image)) return -1;
     if (!kolo_layout_equal(&spec->in[0].layout, &spec->out[0].layout)) return -1;
     double bytes =
         (double)kolo_tensor_bytes(&spec->in[0]) + (double)kolo_tensor_bytes(&spec->out[0]);
@@ -66,7 +66,10 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
     job->columns = s->table + job->y.h;
     s->loop = is_bwd(spec) ? loops->backward : loops->forward;
     *state = s;
-    *scratch_bytes = sizeof(float) * (size_t)(spec->threads * job->x.w * job->x.inner);
+    job->half = kolo_simd_is_half(spec);
+    job->part_stride = job->x.w * job->x.inner;
+    if (job->half && is_bwd(spec)) job->part_stride += kolo_simd_plane_size(&job->x);
+    *scratch_bytes = sizeof(float) * (size_t)(spec->threads * job->part_stride);
     return KOLO_OK;
 }
 

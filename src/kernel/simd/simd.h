@@ -162,9 +162,11 @@ typedef struct kolo_simd_between {
 typedef struct kolo_simd_resize_job {
     kolo_simd_image x, y;
     const kolo_simd_between *rows, *columns; /* of y */
-    const float *in;                         /* x; backwards: dy */
-    float *out;                              /* y; backwards: dx */
-    float *scratch;                          /* a row of x for each part */
+    const void *in;                          /* x; backwards: dy */
+    void *out;                               /* y; backwards: dx */
+    bool half;                               /* both are bf16 */
+    float *scratch; /* for each part: a row of x; backwards with half then a plane of it */
+    int64_t part_stride;
 } kolo_simd_resize_job;
 
 typedef struct kolo_simd_resize_table {
@@ -180,8 +182,9 @@ typedef struct kolo_simd_lrn_job {
     kolo_simd_image image;
     int64_t size, tile, tiles; /* pixels of a tile, tiles of an image */
     float alpha, beta, k;      /* alpha divided by the size */
-    const float *x, *dy, *s;
-    float *y, *s_out, *dx;
+    bool half;                 /* all tensors are bf16 */
+    const void *x, *dy, *s;
+    void *y, *s_out, *dx;
     float *scratch; /* for each part */
     int64_t part_stride;
 } kolo_simd_lrn_job;
@@ -197,10 +200,12 @@ typedef struct kolo_simd_pool_job {
     int64_t kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
     bool relu, tiles;    /* tiles: the windows cover the big image, each pixel once */
     bool bare, adaptive; /* of means: no padding counts; windows of an adaptive pool */
-    const float *in;     /* x; backwards: dy */
-    const float *y;      /* max_pool2d_bwd with relu, else NULL */
-    float *out;
+    const void *in;      /* x; backwards: dy */
+    const void *y;       /* max_pool2d_bwd with relu, else NULL */
+    void *out;
     uint8_t *index; /* written forwards, read backwards */
+    bool half;      /* in, y and out are bf16 */
+    float *scratch; /* backwards, with half: a plane of floats for each part */
 } kolo_simd_pool_job;
 
 typedef struct kolo_simd_pool_table {

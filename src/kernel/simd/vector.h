@@ -33,6 +33,7 @@ typedef float vf_any __attribute__((vector_size(KOLO_VECTOR_BYTES), aligned(4), 
 typedef float v8f __attribute__((vector_size(32)));
 typedef float v8f_any __attribute__((vector_size(32), aligned(4), may_alias));
 typedef int32_t v8i __attribute__((vector_size(32)));
+typedef uint32_t v8u __attribute__((vector_size(32)));
 typedef uint8_t v8b __attribute__((vector_size(8)));
 
 INLINE vf load(const float *p) { return *(const vf_any *)p; }
@@ -118,13 +119,23 @@ INLINE const void *ahead(const void *p, int64_t i, bool half) {
 }
 INLINE void *ahead_to(void *p, int64_t i, bool half) { return (char *)p + i * (half ? 2 : 4); }
 
+INLINE v8f widen8(const uint16_t *p) {
+#ifdef __AVX2__
+    __m128i halves = _mm_loadu_si128((const __m128i *)(const void *)p);
+    return (v8f)_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16);
+#else
+    v8f v;
+    for (int i = 0; i < 8; i++) v[i] = kolo_bf16_widen(p[i]);
+    return v;
+#endif
+}
+
 INLINE vf widen_vector(const uint16_t *p) {
 #if KOLO_VECTOR_BYTES == 64 && defined(__AVX512F__)
     __m256i halves = _mm256_loadu_si256((const __m256i *)(const void *)p);
     return (vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16);
-#elif KOLO_VECTOR_BYTES == 32 && defined(__AVX2__)
-    __m128i halves = _mm_loadu_si128((const __m128i *)(const void *)p);
-    return (vf)_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16);
+#elif KOLO_VECTOR_BYTES == 32
+    return (vf)widen8(p);
 #else
     vf v;
     for (int i = 0; i < VL; i++) v[i] = kolo_bf16_widen(p[i]);
@@ -132,19 +143,32 @@ INLINE vf widen_vector(const uint16_t *p) {
 #endif
 }
 
-/* The bits of kolo_bf16_narrow. */
+/* Narrowing has the bits of kolo_bf16_narrow. */
+INLINE void narrow8(uint16_t *p, v8f v) {
+    v8u bits = (v8u)v, nan = (v8u)(v != v);
+    v8u rounded = bits + 0x7FFF + (bits >> 16 & 1);
+    v8u halves = ((rounded & ~nan) | ((bits | 0x400000) & nan)) >> 16;
+#ifdef __AVX2__
+    __m128i low = _mm256_castsi256_si128((__m256i)halves);
+    __m128i high = _mm256_extracti128_si256((__m256i)halves, 1);
+    _mm_storeu_si128((__m128i *)(void *)p, _mm_packus_epi32(low, high));
+#else
+    for (int i = 0; i < 8; i++) p[i] = (uint16_t)halves[i];
+#endif
+}
+
 INLINE void narrow_vector(uint16_t *p, vf v) {
+#if KOLO_VECTOR_BYTES == 32
+    narrow8(p, (v8f)v);
+#else
     vu bits = (vu)v, nan = (vu)(v != v);
     vu rounded = bits + 0x7FFF + (bits >> 16 & 1);
     vu halves = ((rounded & ~nan) | ((bits | 0x400000) & nan)) >> 16;
 #if KOLO_VECTOR_BYTES == 64 && defined(__AVX512F__)
     _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtepi32_epi16((__m512i)halves));
-#elif KOLO_VECTOR_BYTES == 32 && defined(__AVX2__)
-    __m128i low = _mm256_castsi256_si128((__m256i)halves);
-    __m128i high = _mm256_extracti128_si256((__m256i)halves, 1);
-    _mm_storeu_si128((__m128i *)(void *)p, _mm_packus_epi32(low, high));
 #else
     for (int i = 0; i < VL; i++) p[i] = (uint16_t)halves[i];
+#endif
 #endif
 }
 
@@ -159,6 +183,16 @@ INLINE void store_at(void *p, int64_t i, vf v, bool half) {
         store((float *)p + i, v);
     }
 }
+INLINE v8f load8_at(const void *p, int64_t i, bool half) {
+    return half ? widen8((const uint16_t *)p + i) : load8((const float *)p + i);
+}
+INLINE void store8_at(void *p, int64_t i, v8f v, bool half) {
+    if (half) {
+        narrow8((uint16_t *)p + i, v);
+    } else {
+        store8((float *)p + i, v);
+    }
+}
 INLINE float number_at(const void *p, int64_t i, bool half) {
     return half ? kolo_bf16_widen(((const uint16_t *)p)[i]) : ((const float *)p)[i];
 }
@@ -168,4 +202,16 @@ INLINE void set_number(void *p, int64_t i, float number, bool half) {
     } else {
         ((float *)p)[i] = number;
     }
+}
+
+/* n numbers of a tensor, from number i on, to floats and back. */
+INLINE void read_numbers(const void *p, int64_t i, int64_t n, float *to, bool half) {
+    int64_t k = 0;
+    for (; k + VL <= n; k += VL) store(to + k, load_at(p, i + k, half));
+    for (; k < n; k++) to[k] = number_at(p, i + k, half);
+}
+INLINE void write_numbers(const float *from, int64_t n, void *p, int64_t i, bool half) {
+    int64_t k = 0;
+    for (; k + VL <= n; k += VL) store_at(p, i + k, load(from + k), half);
+    for (; k < n; k++) set_number(p, i + k, from[k], half);
 }
