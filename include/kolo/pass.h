@@ -21,5 +21,5 @@ typedef enum kolo_recompute {
  * and losses are f32. */
 typedef enum kolo_precision {
     KOLO_PRECISION_F32,
-    KOLO_PRECISION_BF16, /* takes a processor that computes in it, or the reference kernels */
+    KOLO_PRECISION_BF16, /* takes AVX2 or AVX-512, or the reference kernels */
 } kolo_precision;

@@ -254,8 +254,8 @@ static const kolo_option rows[] = {
              "normalisation and pointwise operations, or all but the borders of segments"},
     {.name = "precision", .type = KOLO_OPTION_CHOICE, .choices = precisions, .preset = "f32",
      .commands = MODEL,
-     .help = "type of activations and their gradients; bf16 takes a processor that has it (kolo "
-             "info) or the reference kernels; parameters are f32"},
+     .help = "type of activations and their gradients; bf16 halves their memory, and saves time "
+             "where the processor multiplies it (kolo info); parameters are f32"},
     {.name = "timeout", .type = KOLO_OPTION_FLOAT, .metavar = "SECONDS", .preset = "300",
      .min = 0.1, .max = 1e6, .commands = JOB,
      .help = "how long a worker waits for the others before it gives up"},

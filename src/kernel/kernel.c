@@ -149,14 +149,11 @@ bool kolo_kernel_has_bf16(void) {
 #endif
 }
 
-kolo_status kolo_kernel_check_bf16(void) {
-    static const char *const has[] = {"none of its vectors", "AVX2"};
-    int isa = kolo_kernel_isa();
-    if (isa >= (int)KOLO_COUNT(has)) return KOLO_OK;
+kolo_status kolo_kernel_check_bf16(int isa) {
+    if (isa > KOLO_ISA_BASELINE) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_ARG,
-                     "precision bf16 takes a processor with AVX-512; this one has %s: use f32, or "
-                     "the reference kernels",
-                     has[isa]);
+                     "precision bf16 takes a processor with AVX2 or AVX-512; this one has neither: "
+                     "use f32, or the reference kernels");
 }
 
 kolo_status kolo_kernel_select(kolo_kernel_set set, kolo_kernel_spec *spec,

@@ -93,10 +93,10 @@ bool kolo_kernel_is_ref(const kolo_kernel *kernel);
 void kolo_kernel_spec_init(kolo_kernel_spec *spec, const kolo_graph *g, const kolo_node *n,
                            int threads);
 
-/* UNSUPPORTED, with what is missing, when the best kernels have no bf16 on this processor. (The
- * reference kernels have it everywhere.) Tensors are then kept in bf16; where kolo_kernel_has_bf16
- * convolutions and linear layers compute in it too, all else in f32. */
-kolo_status kolo_kernel_check_bf16(void);
+/* ARG, with what is missing, when the best kernels have no bf16 with this instruction set, that of
+ * kolo_kernel_isa. (The reference kernels have it everywhere.) With it tensors are kept in bf16;
+ * where kolo_kernel_has_bf16 convolutions and linear layers compute in it too, all else in f32. */
+kolo_status kolo_kernel_check_bf16(int isa);
 /* Whether oneDNN multiplies bf16 by instructions of this processor: AVX512-BF16, perhaps AMX. */
 bool kolo_kernel_has_bf16(void);
 /* Test hook: for this thread it does from now on, by emulation (on AVX-512); or, with `on` false,

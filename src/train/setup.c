@@ -89,7 +89,7 @@ static kolo_status check_ranges(const kolo_train_opts *o) {
     KOLO_TRY(check_real("largest norm of the gradients", o->clip, 0, false, 1e12));
     KOLO_TRY(check_count("precision", o->precision, KOLO_PRECISION_F32, KOLO_PRECISION_BF16));
     if (o->precision == KOLO_PRECISION_BF16 && !o->reference_kernels) {
-        KOLO_TRY(kolo_kernel_check_bf16());
+        KOLO_TRY(kolo_kernel_check_bf16(kolo_kernel_isa()));
     }
     KOLO_TRY(check_count("recomputation", o->recompute, KOLO_RECOMPUTE_NONE, KOLO_RECOMPUTE_FULL));
     return check_count("learning-rate schedule", o->schedule, KOLO_LR_CONSTANT, KOLO_LR_COSINE);

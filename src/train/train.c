@@ -103,6 +103,16 @@ static kolo_status compare_options(const job *j) {
     return status;
 }
 
+/* What is asked for is done, but is not all that one might hope for. */
+static void tell_precision(const job *j) {
+    const kolo_train_opts *o = &j->setup.opts;
+    bool half = o->precision == KOLO_PRECISION_BF16 && !o->reference_kernels;
+    if (j->rank != 0 || !o->notice || !half || kolo_kernel_has_bf16()) return;
+    o->notice(o->notice_arg,
+              "precision bf16 saves memory here, not time: this processor does not multiply it",
+              KOLO_NOTICE_NEWS);
+}
+
 /* Rank 0 reads the weights that training begins with; the others get them from it. */
 static kolo_status load_weights(const job *j) {
     const kolo_train_opts *o = &j->setup.opts;
@@ -120,6 +130,7 @@ static kolo_status begin(job *j, const kolo_train_opts *opts) {
     KOLO_TRY(kolo_resume_open(&j->setup, j->comm, &j->resume));
     j->progress = j->resume.progress;
     KOLO_TRY(kolo_agree(j->comm, open_files(j)));
+    tell_precision(j);
     KOLO_TRY(kolo_tuning_begin(&j->setup, j->comm));
     KOLO_TRY(kolo_session_create(&j->setup.session, j->comm, &j->session));
     kolo_status recorded = KOLO_OK;

@@ -417,6 +417,18 @@ static void models_of_tokens_report_perplexity(void **state) {
     json_decref(epoch);
 }
 
+/* bf16 is refused, or does what `kolo info` says of it, in as many words. */
+static void bf16_is_what_info_says(void **state) {
+    const char *train = "train --model mlp --data synthetic:N=64,test=8 --batch 8 --steps 2 "
+                        "--threads 1 --progress plain --precision bf16";
+    assert_int_equal(test_run("info"), 0);
+    bool none = test_says("out", "bf16              no: ");
+    bool memory_alone = test_says("out", "saves memory, not time\n");
+    assert_int_equal(test_run(train), none ? 2 : 0);
+    bool told = test_says("err", "precision bf16 saves memory here, not time");
+    assert_true(told == memory_alone && none == test_says("err", "precision bf16 takes"));
+}
+
 static void weights_go_in_and_out(void **state) {
     const char *train = "train --model mlp:hidden=4 --data synthetic:N=40,test=8 --batch 10";
     char line[512];
@@ -535,6 +547,7 @@ int main(void) {
         cmocka_unit_test(a_run_is_repeated_from_its_config),
         cmocka_unit_test(a_run_is_longer_or_shorter_as_typed),
         cmocka_unit_test(models_of_tokens_report_perplexity),
+        cmocka_unit_test(bf16_is_what_info_says),
         cmocka_unit_test(weights_go_in_and_out),
         cmocka_unit_test(models_know_their_samples),
         cmocka_unit_test(a_dump_has_the_runs_optimizer),

@@ -1,6 +1,7 @@
 /* Mixed precision: what is bf16 and what stays f32, conversions, and training whose losses stay
  * near those of f32 over many steps. */
 #include "base/bf16.h"
+#include "base/isa.h"
 #include "kernel/simd/simd.h"
 #include "pass/pass.h"
 #include "support/fewer.h"
@@ -235,6 +236,13 @@ static void losses_stay_near_where_bf16_is_multiplied(void **state) {
     check_losses(true);
 }
 
+static void a_processor_without_vectors_has_none(void **state) {
+    assert_int_equal(kolo_kernel_check_bf16(KOLO_ISA_BASELINE), KOLO_ERR_ARG);
+    assert_non_null(strstr(kolo_last_error(), "use f32"));
+    ASSERT_OK(kolo_kernel_check_bf16(KOLO_ISA_AVX2));
+    ASSERT_OK(kolo_kernel_check_bf16(KOLO_ISA_AVX512));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers_round_to_nearest_even),
@@ -242,6 +250,7 @@ int main(void) {
         cmocka_unit_test(types_are_where_they_belong),
         cmocka_unit_test(losses_stay_near_those_of_f32),
         cmocka_unit_test(losses_stay_near_where_bf16_is_multiplied),
+        cmocka_unit_test(a_processor_without_vectors_has_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
