@@ -78,6 +78,38 @@ static void elementwise_is_the_reference(void **state) {
     each_set(elementwise, 2 * 5 * KOLO_COUNT(images));
 }
 
+/* Sums of every bf16 number and one that is smaller are rounded as kolo_bf16_narrow does: to even
+ * where they lie between two, to infinity, within the subnormal ones; a nan stays one. */
+static int sums_of_every_number(int threads) {
+    enum { COUNT = 1 << 16 };
+    static const float parts[] = {0, 0x1p-8F, 0x1p-9F, 0x1.8p-9F, -0x1p-9F, 1};
+    static uint16_t a[COUNT], b[COUNT], sums[COUNT];
+    const kolo_shape in[] = {kolo_shape_1(COUNT), kolo_shape_1(COUNT)};
+    kolo_kernel_spec spec;
+    test_kernel_spec(&spec, &kolo_op_add, NULL, 2, in, NULL, 1, NULL, threads);
+    test_kernel_in_bf16(&spec, -1);
+    kolo_call call = {.spec = &spec, .in = {a, b}, .out = {sums}};
+    size_t scratch_bytes;
+    if (kolo_simd_add.fit(&spec) < 0) return 0;
+    ASSERT_OK(kolo_simd_add.prepare(&spec, &call.state, &scratch_bytes));
+    for (size_t k = 0; k < KOLO_COUNT(parts); k++) {
+        for (int i = 0; i < COUNT; i++) {
+            float number = kolo_bf16_widen((uint16_t)i), part = number * parts[k];
+            a[i] = (uint16_t)i;
+            b[i] = part == part ? kolo_bf16_narrow(part) : 0;
+        }
+        kolo_simd_add.run(&call);
+        for (int i = 0; i < COUNT; i++) {
+            uint16_t want = kolo_bf16_narrow(kolo_bf16_widen(a[i]) + kolo_bf16_widen(b[i]));
+            assert_int_equal(sums[i], want);
+        }
+    }
+    kolo_simd_add.release(call.state);
+    return 1;
+}
+
+static void sums_are_rounded_to_nearest_even(void **state) { each_set(sums_of_every_number, 1); }
+
 static int bias(int threads) {
     int fits = 0;
     kolo_kernel_spec spec;
@@ -342,10 +374,15 @@ static void reorder_is_the_reference(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(elementwise_is_the_reference),     cmocka_unit_test(bias_is_the_reference),
-        cmocka_unit_test(sums_keep_what_they_have),         cmocka_unit_test(sgd_is_the_reference),
-        cmocka_unit_test(large_sgd_is_the_reference),       cmocka_unit_test(loss_is_the_reference),
-        cmocka_unit_test(sgd_in_place_gives_the_same_bits), cmocka_unit_test(pool_is_the_reference),
+        cmocka_unit_test(sums_are_rounded_to_nearest_even),
+        cmocka_unit_test(elementwise_is_the_reference),
+        cmocka_unit_test(bias_is_the_reference),
+        cmocka_unit_test(sums_keep_what_they_have),
+        cmocka_unit_test(sgd_is_the_reference),
+        cmocka_unit_test(large_sgd_is_the_reference),
+        cmocka_unit_test(loss_is_the_reference),
+        cmocka_unit_test(sgd_in_place_gives_the_same_bits),
+        cmocka_unit_test(pool_is_the_reference),
         cmocka_unit_test(reorder_is_the_reference),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

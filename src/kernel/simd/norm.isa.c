@@ -91,10 +91,12 @@ INLINE void sum_lane(source s, int64_t count, int64_t stride, bool moments, bool
     }
 }
 
-/* lanes[0..n) = from[0..inner), again and again; inner divides n. */
+/* lanes[0..n) = from[0..inner), again and again; inner divides n, which is a power of two. */
 INLINE void repeat(const float *from, int64_t inner, int64_t n, float *lanes) {
-    for (int64_t i = 0; i < n; i += inner) {
-        for (int64_t c = 0; c < inner; c++) lanes[i + c] = from[c];
+    if (inner == 8) { /* most often */
+        for (int64_t i = 0; i < n; i += 8) store8(lanes + i, load8(from));
+    } else {
+        for (int64_t i = 0; i < n; i++) lanes[i] = from[i & (inner - 1)];
     }
 }
 

@@ -145,14 +145,16 @@ INLINE vf widen_vector(const uint16_t *p) {
 
 /* Narrowing has the bits of kolo_bf16_narrow. */
 INLINE void narrow8(uint16_t *p, v8f v) {
-    v8u bits = (v8u)v, nan = (v8u)(v != v);
+    v8u bits = (v8u)v, quiet = bits | 0x400000;
     v8u rounded = bits + 0x7FFF + (bits >> 16 & 1);
-    v8u halves = ((rounded & ~nan) | ((bits | 0x400000) & nan)) >> 16;
 #ifdef __AVX2__
+    __m256 nan = _mm256_cmp_ps((__m256)v, (__m256)v, _CMP_UNORD_Q);
+    v8u halves = (v8u)_mm256_blendv_ps((__m256)rounded, (__m256)quiet, nan) >> 16;
     __m128i low = _mm256_castsi256_si128((__m256i)halves);
     __m128i high = _mm256_extracti128_si256((__m256i)halves, 1);
     _mm_storeu_si128((__m128i *)(void *)p, _mm_packus_epi32(low, high));
 #else
+    v8u nan = (v8u)(v != v), halves = ((rounded & ~nan) | (quiet & nan)) >> 16;
     for (int i = 0; i < 8; i++) p[i] = (uint16_t)halves[i];
 #endif
 }
