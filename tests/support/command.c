@@ -16,10 +16,17 @@ int test_run(const char *arguments) {
     return WEXITSTATUS(status);
 }
 
+/* The text behind the word about ranks that outnumber the processors, which some machines earn. */
+static const char *behind_crowding(const char *text) {
+    const char *end = strchr(text, '\n');
+    bool crowded = strncmp(text, "kolo: warning: ", 15) == 0 && strstr(text, " take turns on ");
+    return crowded && end ? end + 1 : text;
+}
+
 void test_run_fails(const char *arguments, int code, const char *text) {
     int got = test_run(arguments);
     char *err = test_contents("err"), *out = test_contents("out");
-    if (got != code || strcmp(err, text) != 0 || *out) {
+    if (got != code || strcmp(behind_crowding(err), text) != 0 || *out) {
         fail_msg("kolo %s: exit %d, wanted %d\n%swanted:\n%s", arguments, got, code, err, text);
     }
     kolo_free(err);

@@ -8,7 +8,8 @@
 
 /* Runs `kolo arguments`; its output goes to the files "out" and "err". Gives the exit status. */
 int test_run(const char *arguments);
-/* Runs it: it must exit with `code`, say `text` on standard error and nothing else. */
+/* Runs it: it must exit with `code`, say `text` on standard error and nothing else, but that ranks
+ * outnumber the processors. */
 void test_run_fails(const char *arguments, int code, const char *text);
 /* Whether a file has a text in it. */
 bool test_says(const char *path, const char *text);
