@@ -61,6 +61,7 @@ esac
 best=1e9 layout='' core='' malloc=''
 try() {
     ms=$(torch "$@" | field step_ms_median)
+    [ -n "$ms" ] || exit 1 # it has said why
     printf '# pytorch %s, core type %s, malloc %s: %s ms\n' "$@" "$ms"
     if awk "BEGIN { exit !($ms < $best) }"; then
         best=$ms layout=$1 core=$2 malloc=$3

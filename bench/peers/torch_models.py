@@ -4,6 +4,8 @@ make(name) gives the module, a function from a batch size to inputs and labels, 
 out here because torchvision is not in Debian; main checks the counts of parameters that the papers'
 reference implementations have.
 """
+import sys
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -224,6 +226,8 @@ def make(name, size=0):
         "lstm_lm": (LstmLm, tokens(10000, 64)),
         "gpt": (Gpt, tokens(8192, 256)),
     }
+    if name not in table:
+        sys.exit(f"torch_models: no net \"{name}\" here: one of {', '.join(table)}")
     build, batch = table[name]
     return build(), batch, F.cross_entropy
 
