@@ -3,8 +3,9 @@
  *
  * Where an op can be run on some samples at a time (op->samples), it is: in slices whose copies
  * stay in a cache, if it only moves memory, else in slices as large as leaves the library's kernels
- * efficient. Then scratch memory is that of one slice, and what is a sum over samples is added up.
- * How it is cut depends on the shapes alone, the threads included. */
+ * efficient, which make ready all of their parameters for each. Then scratch memory is that of one
+ * slice, and what is a sum over samples is added up. How it is cut depends on the shapes alone, the
+ * threads included. */
 #include "kernel/wide.h"
 
 #include "kernel/simd/simd.h"
@@ -99,8 +100,10 @@ static int64_t slices_of(const kolo_kernel_spec *spec) {
     size_t bytes = 0, sums = 0, limit = whole ? LARGE : (size_t)spec->threads * CACHED;
     if (pinned_slice) limit = pinned_slice;
     for (int i = 0; i < spec->n_in + spec->n_out && samples > 1; i++) {
-        size_t each = kolo_tensor_bytes(tensor_of(spec, i));
+        const kolo_tensor *t = tensor_of(spec, i); /* perhaps without a layout yet */
+        size_t each = (size_t)kolo_shape_count(&t->shape) * kolo_dtype_bytes(t->dtype);
         if (is_sum(spec, i)) sums += each;
+        if (whole && i < spec->n_in && !is_by_sample(spec, i)) limit += 2 * each;
         if (is_by_sample(spec, i)) bytes += each * (is_half(spec, i) ? 2 : 1);
     }
     if (sums > bytes / 2 && !pinned_slice) return 1; /* they would be copied for each slice */
