@@ -48,7 +48,7 @@ typedef struct kolo_dump_opts {
 KOLO_API kolo_status kolo_dump(const kolo_dump_opts *opts, char **text);
 /* What the kernels are made of here, "avx2, oneDNN 2.6.3"; freed as a dump is. */
 KOLO_API kolo_status kolo_dump_kernels(char **text);
-/* Whether precision bf16 saves time here: convolutions and linear layers then compute in bf16 by
+/* Whether precision bf16 is for speed here: convolutions and linear layers then compute in bf16 by
  * instructions of the processor; else in f32, on copies of what is kept in bf16. */
 KOLO_API bool kolo_dump_has_bf16(void);
 /* The zoo: each model with its sample, classes, parameters and options, as plain text or as the

@@ -38,7 +38,7 @@ static void add_kernels(kolo_text *t) {
 static void add_precision(kolo_text *t) {
     const char *without = kolo_isa_best() == KOLO_ISA_BASELINE
                               ? "no: takes AVX2 or AVX-512 (or the reference kernels)"
-                              : "kept in bf16, computed with in f32: saves memory, not time";
+                              : "kept in bf16, multiplied in f32: for memory";
     add_row(t, "bf16",
             kolo_dump_has_bf16()
                 ? "convolutions and linear layers compute in it: for memory and for time"

@@ -109,7 +109,7 @@ static void tell_precision(const job *j) {
     bool half = o->precision == KOLO_PRECISION_BF16 && !o->reference_kernels;
     if (j->rank != 0 || !o->notice || !half || kolo_kernel_has_bf16()) return;
     o->notice(o->notice_arg,
-              "precision bf16 saves memory here, not time: this processor does not multiply it",
+              "precision bf16 is for memory here: this processor does not multiply it",
               KOLO_NOTICE_NEWS);
 }
 

@@ -423,9 +423,9 @@ static void bf16_is_what_info_says(void **state) {
                         "--threads 1 --progress plain --precision bf16";
     assert_int_equal(test_run("info"), 0);
     bool none = test_says("out", "bf16              no: ");
-    bool memory_alone = test_says("out", "saves memory, not time\n");
+    bool memory_alone = test_says("out", "multiplied in f32: for memory\n");
     assert_int_equal(test_run(train), none ? 2 : 0);
-    bool told = test_says("err", "precision bf16 saves memory here, not time");
+    bool told = test_says("err", "precision bf16 is for memory here");
     assert_true(told == memory_alone && none == test_says("err", "precision bf16 takes"));
 }
 
