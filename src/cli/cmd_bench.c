@@ -110,9 +110,11 @@ static void add_json(kolo_text *t, const kolo_comm *comm, const kolo_bench_allre
 }
 
 static kolo_status calibrate(kolo_comm *comm) {
-    char path[COSTS_PATH_BYTES];
-    KOLO_TRY(costs_file_path(kolo_comm_rank(comm) == 0, path));
-    return kolo_bench_calibrate(comm, path, 0);
+    char *path;
+    KOLO_TRY(costs_file_path(kolo_comm_rank(comm) == 0, &path));
+    kolo_status status = kolo_bench_calibrate(comm, path, 0);
+    kolo_free(path);
+    return status;
 }
 
 static kolo_status bench_allreduce_as_rank(kolo_comm *comm, int threads, kolo_options *o) {

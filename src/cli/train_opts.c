@@ -1,8 +1,9 @@
 /* Options of training, from the table to the library's struct. */
 #include "cli/train_opts.h"
 
+#include "cli/cache.h"
+
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -27,14 +28,12 @@ void train_opts_warning(void *arg, const char *line, kolo_notice_kind kind) {
 }
 
 kolo_status train_opts_tuning(kolo_options *o, const char **path) {
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    char *text;
     *path = kolo_options_text(o, "tuning");
     if (*path) return KOLO_OK;
-    char *text = cache && *cache == '/' ? kolo_format("%s/kolo/tuning.txt", cache)
-                 : home && *home == '/' ? kolo_format("%s/.cache/kolo/tuning.txt", home)
-                                        : kolo_strdup("");
-    if (text && *text) *path = kolo_arena_strdup(&o->arena, text);
-    bool failed = !text || (*text && !*path);
+    KOLO_TRY(cache_path("tuning.txt", false, &text));
+    if (text) *path = kolo_arena_strdup(&o->arena, text);
+    bool failed = text && !*path;
     kolo_free(text);
     return failed ? KOLO_NOMEM(64) : KOLO_OK;
 }
