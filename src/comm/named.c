@@ -392,7 +392,7 @@ static bool may_agree(const kolo_named *m, bool waiting) {
 
 static kolo_status rest(kolo_named *m) {
     m->phase = REST;
-    m->next_ns = kolo_now_ns() + m->opts.cycle_us * 1000;
+    m->next_ns = kolo_now_ns() + kolo_min_i64(m->opts.cycle_us, INT64_MAX / 4000) * 1000;
     return KOLO_OK;
 }
 
