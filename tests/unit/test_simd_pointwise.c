@@ -6,6 +6,7 @@
 #include "kernel/simd/simd.h"
 #include "support/kernel_check.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { MAX_ELEMENTS = 1 << 16 };
@@ -96,7 +97,7 @@ static int sums_of_every_number(int threads) {
         for (int i = 0; i < COUNT; i++) {
             float number = kolo_bf16_widen((uint16_t)i), part = number * parts[k];
             a[i] = (uint16_t)i;
-            b[i] = part == part ? kolo_bf16_narrow(part) : 0;
+            b[i] = isnan(part) ? 0 : kolo_bf16_narrow(part);
         }
         kolo_simd_add.run(&call);
         for (int i = 0; i < COUNT; i++) {

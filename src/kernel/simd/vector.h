@@ -154,7 +154,8 @@ INLINE void narrow8(uint16_t *p, v8f v) {
     __m128i high = _mm256_extracti128_si256((__m256i)halves, 1);
     _mm_storeu_si128((__m128i *)(void *)p, _mm_packus_epi32(low, high));
 #else
-    v8u nan = (v8u)(v != v), halves = ((rounded & ~nan) | (quiet & nan)) >> 16;
+    v8u nan = (v8u)((v8i)(bits & 0x7FFFFFFF) > 0x7F800000),
+        halves = ((rounded & ~nan) | (quiet & nan)) >> 16;
     for (int i = 0; i < 8; i++) p[i] = (uint16_t)halves[i];
 #endif
 }
@@ -163,7 +164,7 @@ INLINE void narrow_vector(uint16_t *p, vf v) {
 #if KOLO_VECTOR_BYTES == 32
     narrow8(p, (v8f)v);
 #else
-    vu bits = (vu)v, nan = (vu)(v != v);
+    vu bits = (vu)v, nan = (vu)((vi)(bits & 0x7FFFFFFF) > 0x7F800000);
     vu rounded = bits + 0x7FFF + (bits >> 16 & 1);
     vu halves = ((rounded & ~nan) | ((bits | 0x400000) & nan)) >> 16;
 #if KOLO_VECTOR_BYTES == 64 && defined(__AVX512F__)
