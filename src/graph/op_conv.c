@@ -61,7 +61,8 @@ static kolo_status conv2d_shape(kolo_shape_query *q) {
         }
     }
     KOLO_TRY(places_of(q, x + 2, w + 2, places));
-    return kolo_rule_out(q, 0, kolo_rule_product(q), kolo_shape_4(x[0], w[0], places[0], places[1]));
+    return kolo_rule_out(q, 0, kolo_rule_product(q),
+                         kolo_shape_4(x[0], w[0], places[0], places[1]));
 }
 
 static kolo_status bwd_data_shape(kolo_shape_query *q) {

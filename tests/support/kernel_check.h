@@ -21,8 +21,8 @@ void test_kernel_in_bf16(kolo_kernel_spec *spec, int kept);
  * each f32 output is within `tolerance` (relative L2) of the reference's, each bf16 output within
  * it and what rounding to bf16 adds, and each u8 output equal;
  * padding of outputs holds zeros, inputs and the bytes after each output are as before; binding
- * wrote nothing; a second run on other scratch garbage gives the same bits, and so does one with the
- * output on an input that it may overwrite. */
+ * wrote nothing; a second run on other scratch garbage gives the same bits, and so does one with
+ * the output on an input that it may overwrite. */
 void test_kernel_against_reference(const kolo_kernel *kernel, const kolo_kernel_spec *spec,
                                    double tolerance);
 /* The same with these inputs, in plain layout; NULL: random numbers. */
