@@ -89,14 +89,27 @@ static void drop_waiting(kolo_lobby *l, int i, const char *why) {
 }
 
 /* Lets a connection in and greets it. The greeting fits into the buffer of a fresh socket. */
-static void accept_one(kolo_lobby *l) {
+/* Without descriptors the connection would stay at the door, and poll would not wait: who waits the
+ * longest makes room. */
+static kolo_status make_room(kolo_lobby *l, int error) {
+    bool full = error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+    if (!full) return KOLO_OK; /* it is gone again */
+    if (l->n_waiting == 0) {
+        return KOLO_FAIL(KOLO_ERR_IO, "accept: %s: allow more open files (ulimit -n)",
+                         kolo_errno_text(error));
+    }
+    drop_waiting(l, 0, "made room for another");
+    return KOLO_OK;
+}
+
+static kolo_status accept_one(kolo_lobby *l) {
     int fd = accept4(l->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0) return;
+    if (fd < 0) return make_room(l, errno);
     int one = 1; /* it may linger when the next generation listens at the same port */
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     if (l->local && !kolo_socket_same_user(fd)) {
         drop(l, fd, "belongs to another user");
-        return;
+        return KOLO_OK;
     }
     if (l->n_waiting == KOLO_LOBBY_PENDING) drop_waiting(l, 0, "was one of too many");
     int64_t now_ns = kolo_now_ns();
@@ -111,6 +124,7 @@ static void accept_one(kolo_lobby *l) {
     } else {
         drop(l, fd, "closed at once");
     }
+    return KOLO_OK;
 }
 
 /* Reads what has come from a waiting connection; true when it has got through. */
@@ -190,7 +204,7 @@ static kolo_status next_member(kolo_lobby *l, struct pollfd *polls, const kolo_m
             if (read_waiting(l, i, member)) return KOLO_OK;
         }
         drop_silent(l);
-        if (polls[DOOR].revents) accept_one(l);
+        if (polls[DOOR].revents) KOLO_TRY(accept_one(l));
         if (polls[BELL].revents & POLLIN) return KOLO_FAIL(KOLO_ERR_PEER, "a rank has ended");
         if (polls[BELL].revents) l->bell = -1; /* the launcher is gone */
     }

@@ -48,7 +48,7 @@ void kolo_lobby_bell(kolo_lobby *lobby, int fd);
 void kolo_lobby_destroy(kolo_lobby *lobby);
 /* The next one that gets through; its `fd` is the caller's. Meanwhile watches the connections of
  * those that are through already (fd -1: none), which say nothing while all is well: PEER with
- * `*lost` when one is closed or says something. TIMEOUT; IO. */
+ * `*lost` when one is closed or says something. TIMEOUT; IO: also when no descriptor is left. */
 kolo_status kolo_lobby_next(kolo_lobby *lobby, const kolo_member *members, int n_members,
                             int64_t deadline_ns, kolo_member *member, int *lost);
 /* ", 3 connections were turned away, the last because ..." or "". */

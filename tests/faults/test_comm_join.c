@@ -445,6 +445,37 @@ static void segments_fit_under_limits(void **state) {
     assert_int_equal(fit_under(RLIMIT_FSIZE, 50 << 20, 1), (size_t)64 << 30); /* it is no file */
 }
 
+/* Without a descriptor for who knocks the door says so at once. */
+static void a_door_without_descriptors_says_so(void **state) {
+    kolo_key key;
+    kolo_lobby *lobby;
+    kolo_member member;
+    struct rlimit before, none_left;
+    char name[32];
+    int listener, knocking, lost;
+    int64_t deadline_ns = kolo_now_ns() + INT64_C(20000000000);
+    snprintf(name, sizeof name, "kolo-door-%ld", (long)getpid());
+    ASSERT_OK(kolo_key_make("a secret of thirty-two characters", 32, &key));
+    ASSERT_OK(kolo_socket_listen_local(name, &listener));
+    ASSERT_OK(kolo_lobby_create(listener, &key, true, &lobby));
+    ASSERT_OK(kolo_socket_connect_local(name, deadline_ns, &knocking));
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none_left = before;
+    int next = dup(listener);
+    assert_true(next >= 0);
+    close(next);
+    none_left.rlim_cur = (rlim_t)next;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none_left), 0);
+    kolo_status status = kolo_lobby_next(lobby, NULL, 0, deadline_ns, &member, &lost);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(status, KOLO_ERR_IO);
+    assert_non_null(strstr(kolo_last_error(), "ulimit -n"));
+    kolo_lobby_destroy(lobby);
+    kolo_key_clear(&key);
+    close(knocking);
+    close(listener);
+}
+
 int main(void) {
     if (ranks_is_child()) return ranks_child();
     const struct CMUnitTest tests[] = {
@@ -461,6 +492,7 @@ int main(void) {
         cmocka_unit_test(joining_survives_lack_of_memory),
         cmocka_unit_test(segments_fit_under_limits),
         cmocka_unit_test(a_rank_that_cannot_join_does_not_hang_the_other),
+        cmocka_unit_test(a_door_without_descriptors_says_so),
     };
     return cmocka_run_group_tests_name("comm_join", tests, NULL, NULL);
 }
