@@ -61,7 +61,8 @@ kolo_status kolo_store_init(kolo_store *store, uint64_t seed);
 /* Copies rank 0's current bank to all ranks, both banks. Compares the layouts first: ARG when a
  * rank's differ. PEER, TIMEOUT. Collective. */
 kolo_status kolo_store_broadcast(kolo_store *store, kolo_comm *comm);
-/* Hash of the current bank's contents, for comparing replicas. */
+/* Hash of the current bank's numbers in canonical order, for comparing replicas and runs: equal
+ * where they are, whatever the layouts. */
 uint64_t kolo_store_hash(const kolo_store *store);
 
 /* ---- plans ---- */

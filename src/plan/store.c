@@ -213,7 +213,36 @@ kolo_status kolo_store_broadcast(kolo_store *s, kolo_comm *comm) {
     return KOLO_OK;
 }
 
+enum { HASHED = 1024 }; /* elements at a time */
+
+/* Elements of a tensor in canonical order, from *index on, which moves with them. */
+static void gather(const kolo_tensor *t, const char *data, int64_t *index, int64_t n, char *to) {
+    size_t size = kolo_dtype_bytes(t->dtype);
+    for (int64_t k = 0; k < n; k++) {
+        int64_t at = kolo_layout_offset(&t->layout, &t->shape, index);
+        memcpy(to + (size_t)k * size, data + (size_t)at * size, size);
+        for (int i = t->shape.rank - 1; i >= 0 && ++index[i] == t->shape.dim[i]; i--) index[i] = 0;
+    }
+}
+
+static uint64_t hash_entry(const kolo_store *s, const kolo_store_entry *entry, uint64_t hash) {
+    const kolo_tensor *t = &entry->tensor;
+    const char *data = kolo_store_data(s, entry);
+    char gathered[HASHED * sizeof(double)];
+    int64_t index[KOLO_MAX_RANK] = {0}, count = kolo_shape_count(&t->shape);
+    bool plain = kolo_layout_is_plain(&t->layout);
+    size_t size = kolo_dtype_bytes(t->dtype);
+    for (int64_t i = 0; i < count; i += HASHED) {
+        int64_t n = kolo_min_i64(HASHED, count - i);
+        if (!plain) gather(t, data, index, n, gathered);
+        const char *from = plain ? data + (size_t)i * size : gathered;
+        hash = 31 * hash + kolo_hash_bytes(from, (size_t)n * size);
+    }
+    return hash;
+}
+
 uint64_t kolo_store_hash(const kolo_store *s) {
-    uint64_t hash = s->single_bytes ? kolo_hash_bytes(s->single, s->single_bytes) : 0;
-    return s->bytes ? 31 * hash + kolo_hash_bytes(s->bank[s->current], s->bytes) : hash;
+    uint64_t hash = 0;
+    for (size_t i = 0; i < s->n_entries; i++) hash = hash_entry(s, &s->entries[i], hash);
+    return hash;
 }
