@@ -68,10 +68,13 @@ static void softmax_xent_bwd(const kolo_call *call) {
             const double *probs = (const double *)call->in[0] + place_of(&v, n, p);
             double *dx = (double *)call->out[0] + place_of(&v, n, p);
             int64_t label = label_of(&v, n, p);
+            double rest = 0, share = v.smoothing / (double)v.classes;
             for (int64_t c = 0; c < v.classes; c++) {
-                double d = (probs[c * v.places] - target(&v, label, c)) * scale;
-                dx[c * v.places] = label >= 0 ? d : 0;
+                double d = label >= 0 ? (probs[c * v.places] - share) * scale : 0;
+                dx[c * v.places] = d;
+                rest += c == label ? 0 : d;
             }
+            if (label >= 0) dx[label * v.places] = -rest; /* they add up to zero */
         }
     }
 }

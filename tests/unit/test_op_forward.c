@@ -207,6 +207,8 @@ static const forward_case cases[] = {
     {"labels outside", &kolo_op_softmax_xent_bwd, 3, .in = {S2(3, 2), S1(3), {0, {0}}},
      .types = "fif", .data = {{0.25, 0.75, 0.5, 0.5, 0.5, 0.5}, {1, 2, -1}, {2}},
      .out = {{0.5, -0.5, 0, 0, 0, 0}}},
+    {"a probability rounded to 1", &kolo_op_softmax_xent_bwd, 3, .in = {S2(1, 3), S1(1), {0, {0}}},
+     .types = "fif", .data = {{1, 0.125, 0.0625}, {0}, {2}}, .out = {{-0.375, 0.25, 0.125}}},
     {"the first of equals; labels outside", &kolo_op_accuracy, 2, .in = {S2(5, 3), S1(5)},
      .types = "fi", .data = {{1, 3, 2, 2, 2, 1, 2, 2, 1, 5, 1, 1, 1, 1, 5}, {1, 0, 1, -1, 3}},
      .out = {{2}}},

@@ -77,6 +77,22 @@ static void softmax_xent(const void *arg, int part, int64_t begin, int64_t end) 
     }
 }
 
+/* out = (probs - share) * by, and the sum of that; out may lie on probs. */
+INLINE float less_share(const float *probs, float share, float by, int64_t n, float *out) {
+    vf sum = {0};
+    int64_t i = 0;
+    for (; i + VL <= n; i += VL) {
+        vf d = (load(probs + i) - share) * by;
+        store(out + i, d);
+        sum += d;
+    }
+    float total = sum_lanes(sum);
+    for (; i < n; i++) total += out[i] = (probs[i] - share) * by;
+    return total;
+}
+
+/* The gradients of a place add up to zero, which gives that of its label: a probability near 1 that
+ * has been rounded, to bf16, says less than what the others leave. */
 static void softmax_xent_bwd(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_loss_job *job = arg;
     const kolo_simd_image *v = &job->image;
@@ -90,9 +106,8 @@ static void softmax_xent_bwd(const void *arg, int part, int64_t begin, int64_t e
         if (label < 0) {
             memset(dlogits, 0, sizeof(float) * (size_t)classes);
         } else { /* dlogits may overwrite probs */
-            float of_label = (probs[label] - (1 - job->smoothing) - share) * dloss;
-            for (int64_t i = 0; i < classes; i++) dlogits[i] = (probs[i] - share) * dloss;
-            dlogits[label] = of_label;
+            float of_label = (probs[label] - share) * dloss;
+            dlogits[label] = of_label - less_share(probs, share, dloss, classes, dlogits);
         }
         put_row(v, dlogits, to);
     }
