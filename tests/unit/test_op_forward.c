@@ -2,28 +2,13 @@
  * with reference kernels; these with arithmetic.) */
 #include "graph/op.h"
 #include "kernel/kernel.h"
+#include "support/shapes.h"
 #include "support/support.h"
 
 #include <math.h>
 #include <string.h>
 
 enum { MAX_NUMBERS = 16, MAX_INPUTS = 7, MAX_OUTPUTS = 3 };
-#define S1(a)    \
-    {            \
-        1, { a } \
-    }
-#define S2(a, b)    \
-    {               \
-        2, { a, b } \
-    }
-#define S3(a, b, c)    \
-    {                  \
-        3, { a, b, c } \
-    }
-#define S4(a, b, c, d)    \
-    {                     \
-        4, { a, b, c, d } \
-    }
 
 typedef struct forward_case {
     const char *name;

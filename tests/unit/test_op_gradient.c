@@ -4,6 +4,7 @@
  * graph_eval_fill). */
 #include "graph/op.h"
 #include "support/graph_eval.h"
+#include "support/shapes.h"
 #include "support/support.h"
 
 #include <math.h>
@@ -20,22 +21,6 @@ typedef struct gradient_case {
     int input, below; /* input number `input` is i32, of numbers from -1 to below - 1; 0: none is */
 } gradient_case;
 
-#define S1(a)    \
-    {            \
-        1, { a } \
-    }
-#define S2(a, b)    \
-    {               \
-        2, { a, b } \
-    }
-#define S3(a, b, c)    \
-    {                  \
-        3, { a, b, c } \
-    }
-#define S4(a, b, c, d)    \
-    {                     \
-        4, { a, b, c, d } \
-    }
 #define CONV(sh, sw, ph, pw, dh, dw, groups, relu)             \
     {                                                          \
         {sh}, {sw}, {ph}, {pw}, {dh}, {dw}, {groups}, { relu } \

@@ -2,26 +2,10 @@
  * slices of one sample, of two, and with parameters in f32. */
 #include "kernel/wide.h"
 #include "support/kernel_check.h"
+#include "support/shapes.h"
 
 #include <stdio.h>
 #include <string.h>
-
-#define S1(a)    \
-    {            \
-        1, { a } \
-    }
-#define S2(a, b)    \
-    {               \
-        2, { a, b } \
-    }
-#define S3(a, b, c)    \
-    {                  \
-        3, { a, b, c } \
-    }
-#define S4(a, b, c, d)    \
-    {                     \
-        4, { a, b, c, d } \
-    }
 
 typedef struct wide_case {
     const kolo_op *op;
