@@ -4,8 +4,8 @@
  * Where an op can be run on some samples at a time (op->samples), it is: in slices whose copies
  * stay in a cache, if it only moves memory, else in slices as large as leaves the library's kernels
  * efficient, which make ready all of their parameters for each. Then scratch memory is that of one
- * slice, and what is a sum over samples is added up. How it is cut depends on the shapes alone, the
- * threads included. */
+ * slice, and what is a sum over samples is added up. How it is cut depends on the
+ * shapes and the threads alone. */
 #include "kernel/wide.h"
 
 #include "kernel/simd/simd.h"
@@ -33,6 +33,11 @@ typedef struct wide_state {
 
 static const kolo_tensor *tensor_of(const kolo_kernel_spec *spec, int i) {
     return i < spec->n_in ? &spec->in[i] : &spec->out[i - spec->n_in];
+}
+
+static size_t plain_bytes(const kolo_kernel_spec *spec, int i) {
+    const kolo_tensor *t = tensor_of(spec, i);
+    return (size_t)kolo_shape_count(&t->shape) * kolo_dtype_bytes(t->dtype);
 }
 
 static bool is_half(const kolo_kernel_spec *spec, int i) {
@@ -83,13 +88,15 @@ static int64_t samples_of(const kolo_kernel_spec *spec) {
     return samples;
 }
 
+/* Whether an op computes, rather than moves memory. Of shapes alone: parameters may have no layout
+ * yet, and how the op is cut must not change when they get theirs. */
 static bool computes(const kolo_kernel_spec *spec) {
+    double bytes = 0;
     kolo_shape_query q = {
         .attr = spec->attr, .n_in = spec->n_in, .in = spec->in, .n_out = spec->n_out};
     q.out = (kolo_tensor *)spec->out; /* a cost reads them */
-    if (!spec->op->cost) return false;
-    kolo_cost cost = spec->op->cost(&q);
-    return cost.flops >= FLOPS_A_BYTE * cost.bytes;
+    for (int i = 0; i < spec->n_in + spec->n_out; i++) bytes += (double)plain_bytes(spec, i);
+    return spec->op->cost && spec->op->cost(&q).flops >= FLOPS_A_BYTE * bytes;
 }
 
 /* The least number of equal slices whose copies are small enough. What computes stays whole rather
@@ -100,8 +107,7 @@ static int64_t slices_of(const kolo_kernel_spec *spec) {
     size_t bytes = 0, sums = 0, limit = whole ? LARGE : (size_t)spec->threads * CACHED;
     if (pinned_slice) limit = pinned_slice;
     for (int i = 0; i < spec->n_in + spec->n_out && samples > 1; i++) {
-        const kolo_tensor *t = tensor_of(spec, i); /* perhaps without a layout yet */
-        size_t each = (size_t)kolo_shape_count(&t->shape) * kolo_dtype_bytes(t->dtype);
+        size_t each = plain_bytes(spec, i);
         if (is_sum(spec, i)) sums += each;
         if (whole && i < spec->n_in && !is_by_sample(spec, i)) limit += 2 * each;
         if (is_by_sample(spec, i)) bytes += each * (is_half(spec, i) ? 2 : 1);
