@@ -88,7 +88,6 @@ static void drop_waiting(kolo_lobby *l, int i, const char *why) {
     l->n_waiting--;
 }
 
-/* Lets a connection in and greets it. The greeting fits into the buffer of a fresh socket. */
 /* Without descriptors the connection would stay at the door, and poll would not wait: who waits the
  * longest makes room. */
 static kolo_status make_room(kolo_lobby *l, int error) {
@@ -102,6 +101,7 @@ static kolo_status make_room(kolo_lobby *l, int error) {
     return KOLO_OK;
 }
 
+/* Lets a connection in and greets it. The greeting fits into the buffer of a fresh socket. */
 static kolo_status accept_one(kolo_lobby *l) {
     int fd = accept4(l->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) return make_room(l, errno);
