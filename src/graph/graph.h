@@ -115,8 +115,7 @@ typedef struct kolo_op {
     bool view;     /* output 0 is input 0 under another shape: no kernel, no memory */
     bool cheap; /* costs no more than its memory traffic: rather made again than kept, if asked */
     unsigned bf16;   /* bit i: input i is taken in bf16, where a model computes in that */
-    bool bf16_joins; /* ... and only beside one that is bf16: sums of losses, of gradients stay f32
-                      */
+    bool bf16_joins; /* and only beside one that is: sums of losses and gradients stay f32 */
     unsigned
         overwrite;  /* bit i: an output may take the memory of input i, if that is not used again */
     int overwriter; /* which output may */
