@@ -41,7 +41,8 @@ kolo_status kolo_pass_sparse(kolo_graph *g, const kolo_sparse_opts *opts);
 kolo_status kolo_pass_gradient(kolo_graph *g, kolo_value loss, kolo_value seed);
 
 /* Makes again, for the backward pass, what it would else find kept from the forward pass
- * (kolo_recompute in kolo/pass.h); `seed` is the gradient's. The results have the same bits. */
+ * (kolo_recompute in kolo/pass.h); `seed` is the gradient's. The results have the same
+ * bits where the layouts, which are chosen later, are the same. */
 kolo_status kolo_pass_recompute(kolo_graph *g, kolo_recompute what, kolo_value seed);
 
 /* Activations and their gradients become bf16, with conversions where the types meet; all else
