@@ -34,9 +34,34 @@ static double fit(kolo_kernel_spec *spec) {
     return kolo_kernel_seconds(0, bytes, speed);
 }
 
+static void set_windows(kolo_simd_pool_job *job, const kolo_attr *attr) {
+    job->kernel_h = attr[KOLO_POOL_KERNEL_H].i;
+    job->kernel_w = attr[KOLO_POOL_KERNEL_W].i;
+    job->stride_h = attr[KOLO_POOL_STRIDE_H].i;
+    job->stride_w = attr[KOLO_POOL_STRIDE_W].i;
+    job->pad_h = attr[KOLO_POOL_PAD_H].i;
+    job->pad_w = attr[KOLO_POOL_PAD_W].i;
+    job->bare = attr[KOLO_POOL_BARE].i;
+    job->relu = attr[KOLO_POOL_RELU].i;
+    job->tiles = job->pad_h == 0 && job->pad_w == 0 && job->kernel_h == 2 && job->kernel_w == 2 &&
+                 job->stride_h == 2 && job->stride_w == 2 && 2 * job->small.h == job->big.h &&
+                 2 * job->small.w == job->big.w;
+}
+
+/* Floats of scratch memory that each part takes. */
+static int64_t part_floats(const kolo_kernel_spec *spec, const kolo_simd_pool_job *job) {
+    int64_t row = job->small.w * job->small.inner;
+    if (spec->op == &kolo_op_max_pool2d) return job->tiles ? 0 : 2 * job->kernel_h * row;
+    if (spec->op == &kolo_op_max_pool2d_bwd) {
+        int64_t rows = kolo_simd_reach(job->kernel_h, job->stride_h);
+        row += 2 * kolo_simd_reach(job->kernel_w, job->stride_w) * job->small.inner;
+        return job->tiles ? 0 : 2 * rows * row;
+    }
+    return is_bwd(spec->op) && job->half ? kolo_simd_plane_size(&job->big) : 0;
+}
+
 static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *scratch_bytes) {
     const kolo_simd_pool_table *table = kolo_simd_isa_now()->pool;
-    const kolo_attr *attr = spec->attr;
     pool_state *s = kolo_zalloc(sizeof *s);
     if (!s) return KOLO_NOMEM(sizeof *s);
     s->loop = spec->op == &kolo_op_max_pool2d       ? table->max
@@ -55,24 +80,10 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
     }
     *state = s;
     job->half = kolo_simd_is_half(spec);
-    *scratch_bytes = 0;
-    if (bwd && job->half) {
-        int64_t plane = kolo_simd_plane_size(&job->big);
-        *scratch_bytes = sizeof(float) * (size_t)(spec->threads * plane);
-    }
     job->adaptive = is_adaptive(spec->op);
-    if (job->adaptive) return KOLO_OK;
-    job->kernel_h = attr[KOLO_POOL_KERNEL_H].i;
-    job->kernel_w = attr[KOLO_POOL_KERNEL_W].i;
-    job->stride_h = attr[KOLO_POOL_STRIDE_H].i;
-    job->stride_w = attr[KOLO_POOL_STRIDE_W].i;
-    job->pad_h = attr[KOLO_POOL_PAD_H].i;
-    job->pad_w = attr[KOLO_POOL_PAD_W].i;
-    job->bare = attr[KOLO_POOL_BARE].i;
-    job->relu = !bwd && attr[KOLO_POOL_RELU].i;
-    job->tiles = job->pad_h == 0 && job->pad_w == 0 && job->stride_h == job->kernel_h &&
-                 job->stride_w == job->kernel_w && job->small.h * job->kernel_h == job->big.h &&
-                 job->small.w * job->kernel_w == job->big.w;
+    if (!job->adaptive) set_windows(job, spec->attr);
+    job->part_stride = part_floats(spec, job);
+    *scratch_bytes = sizeof(float) * (size_t)(spec->threads * job->part_stride);
     return KOLO_OK;
 }
 

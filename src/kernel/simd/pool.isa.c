@@ -1,12 +1,11 @@
-/* Pooling loops, on f32 or bf16. A window is walked in row-major order for eight channels at a time
- * where pixels hold whole blocks of them, else channel by channel; both give the same bits. */
+/* Pooling loops, on f32 or bf16: eight numbers at a time where as many lie side by side, else one
+ * by one. Both give the same bits, in every layout. */
 #include "kernel/simd/simd.h"
 #include "kernel/simd/vector.h"
 
 /* One window, clipped to the image. */
 typedef struct window {
     int64_t top, bottom, left, right; /* rows and columns of the big image */
-    int64_t corner;                   /* kh * KW + kw of (top, left) */
     int64_t small;                    /* its pixel in the small image */
     float size;                       /* elements that a mean counts */
 } window;
@@ -29,7 +28,6 @@ INLINE window window_at(const kolo_simd_pool_job *job, int64_t oh, int64_t ow) {
     window at = {.top = kolo_max_i64(h, 0), .left = kolo_max_i64(w, 0)};
     at.bottom = kolo_min_i64(h + job->kernel_h, job->big.h);
     at.right = kolo_min_i64(w + job->kernel_w, job->big.w);
-    at.corner = (at.top - h) * job->kernel_w + at.left - w;
     at.small = oh * job->small.w + ow;
     int64_t rows = kolo_min_i64(h + job->kernel_h, job->big.h + job->pad_h) - h;
     int64_t columns = kolo_min_i64(w + job->kernel_w, job->big.w + job->pad_w) - w;
@@ -39,6 +37,13 @@ INLINE window window_at(const kolo_simd_pool_job *job, int64_t oh, int64_t ow) {
 
 INLINE v8i splat8i(int32_t x) { return x - (v8i){0}; }
 INLINE v8f positive8(v8f x) { return select8(x > 0, x, (v8f){0}); }
+
+INLINE v8i load8i(const int32_t *p) {
+    v8i v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+INLINE void store8i(int32_t *p, v8i v) { memcpy(p, &v, sizeof v); }
 
 /* Eight places, each below 256, as bytes. (GCC converts such a vector lane by lane.) */
 INLINE void store_places(uint8_t *index, v8i place) {
@@ -52,74 +57,173 @@ INLINE void store_places(uint8_t *index, v8i place) {
 #endif
 }
 
-/* ---- maximum ---- */
+enum { MOST_PLACES = 256 }; /* that an index tells apart */
 
-/* One window: x and y are the plane's, x_at is where in x the window's first pixel lies, y_at its
- * place in y and index; a pixel is `inner` numbers from the next, a row `row`. */
+/* ---- maximum: the first of the largest ----
+ *
+ * The largest of each row of a window first, then the largest of these: windows that overlap share
+ * the rows. */
+
+/* One plane: a pixel is `inner` numbers from the next. */
 typedef struct max_job {
     const void *x;
     void *y;
     uint8_t *index;
-    int64_t row, inner, kernel_w;
+    int64_t inner;
     bool relu, half;
 } max_job;
 
-INLINE void max_8(max_job m, int64_t x_at, int64_t rows, int64_t columns, int64_t corner,
-                  int64_t y_at) {
-    v8f best = load8_at(m.x, x_at, m.half);
-    v8i place = splat8i((int32_t)corner);
-    for (int64_t h = 0; h < rows; h++) {
-        for (int64_t w = h == 0; w < columns; w++) {
-            v8f value = load8_at(m.x, x_at + h * m.row + w * m.inner, m.half);
-            v8i larger = value > best;
-            best = select8(larger, value, best);
-            v8i here = splat8i((int32_t)(corner + h * m.kernel_w + w));
-            place = (larger & here) | (~larger & place);
-        }
-    }
-    store8_at(m.y, y_at, m.relu ? positive8(best) : best, m.half);
-    store_places(m.index + y_at, place);
+INLINE v8i selecti(v8i mask, v8i a, v8i b) { return (v8i)select8(mask, (v8f)a, (v8f)b); }
+
+/* y and index, from number `to` on. */
+INLINE void put_8(max_job m, int64_t to, v8f best, v8i place) {
+    store8_at(m.y, to, m.relu ? positive8(best) : best, m.half);
+    store_places(m.index + to, place);
+}
+INLINE void put_1(max_job m, int64_t to, float best, int32_t place) {
+    set_number(m.y, to, m.relu && !(best > 0) ? 0 : best, m.half);
+    m.index[to] = (uint8_t)place;
 }
 
-INLINE void max_1(max_job m, int64_t x_at, int64_t rows, int64_t columns, int64_t corner,
-                  int64_t y_at) {
-    float best = number_at(m.x, x_at, m.half);
-    int64_t place = corner;
-    for (int64_t h = 0; h < rows; h++) {
-        for (int64_t w = h == 0; w < columns; w++) {
-            float value = number_at(m.x, x_at + h * m.row + w * m.inner, m.half);
-            place = value > best ? corner + h * m.kernel_w + w : place;
-            best = value > best ? value : best;
-        }
+/* The largest of `columns` pixels, from number x_at of x on, and which it is; the first is column
+ * `first` of the window. */
+INLINE void max_across_8(max_job m, int64_t x_at, int64_t columns, int64_t first, v8f *best,
+                         v8i *place) {
+    *best = load8_at(m.x, x_at, m.half);
+    *place = splat8i((int32_t)first);
+    for (int64_t w = 1; w < columns; w++) {
+        v8f value = load8_at(m.x, x_at + w * m.inner, m.half);
+        v8i larger = value > *best;
+        *best = select8(larger, value, *best);
+        *place = selecti(larger, splat8i((int32_t)(first + w)), *place);
     }
-    set_number(m.y, y_at, m.relu && !(best > 0) ? 0 : best, m.half);
-    m.index[y_at] = (uint8_t)place;
+}
+INLINE void max_across_1(max_job m, int64_t x_at, int64_t columns, int64_t first, float *best,
+                         int32_t *place) {
+    *best = number_at(m.x, x_at, m.half);
+    *place = (int32_t)first;
+    for (int64_t w = 1; w < columns; w++) {
+        float value = number_at(m.x, x_at + w * m.inner, m.half);
+        *place = value > *best ? (int32_t)(first + w) : *place;
+        *best = value > *best ? value : *best;
+    }
 }
 
-/* One plane whose windows are 2 x 2 tiles. */
+/* Windows of 2 x 2 that tile the plane share nothing. */
 INLINE void max_plane_2x2(const kolo_simd_pool_job *job, max_job m, int64_t inner) {
-    int64_t y_at = 0;
+    int64_t to = 0, row = job->big.w * inner;
     m.inner = inner;
-    m.row = job->big.w * inner;
     for (int64_t oh = 0; oh < job->small.h; oh++) {
-        for (int64_t ow = 0; ow < job->small.w; ow++, y_at += inner) {
-            int64_t corner = 2 * oh * m.row + 2 * ow * inner, i = 0;
-            for (; i + 8 <= inner; i += 8) max_8(m, corner + i, 2, 2, 0, y_at + i);
-            for (; i < inner; i++) max_1(m, corner + i, 2, 2, 0, y_at + i);
+        for (int64_t ow = 0; ow < job->small.w; ow++, to += inner) {
+            int64_t at = 2 * oh * row + 2 * ow * inner, i = 0;
+            for (; i + 8 <= inner; i += 8) {
+                v8f upper, lower;
+                v8i first, second;
+                max_across_8(m, at + i, 2, 0, &upper, &first);
+                max_across_8(m, at + row + i, 2, 2, &lower, &second);
+                v8i larger = lower > upper;
+                put_8(m, to + i, select8(larger, lower, upper), selecti(larger, second, first));
+            }
+            for (; i < inner; i++) {
+                float upper, lower;
+                int32_t first, second;
+                max_across_1(m, at + i, 2, 0, &upper, &first);
+                max_across_1(m, at + row + i, 2, 2, &lower, &second);
+                bool larger = lower > upper;
+                put_1(m, to + i, larger ? lower : upper, larger ? second : first);
+            }
         }
     }
 }
 
-INLINE void max_plane(const kolo_simd_pool_job *job, max_job m) {
+/* A row of windows, as far as one row of pixels goes: of each the largest number and its column. */
+typedef struct row_max {
+    float *best;
+    int32_t *place;
+} row_max;
+
+/* Numbers [to, to + length) of the row; the first pixels of their windows lie side by side. */
+INLINE void max_run(max_job m, int64_t x_at, int64_t columns, int64_t first, row_max row,
+                    int64_t to, int64_t length) {
+    int64_t j = 0;
+    for (; j + 8 <= length; j += 8) {
+        v8f best;
+        v8i place;
+        max_across_8(m, x_at + j, columns, first, &best, &place);
+        store8(row.best + to + j, best);
+        store8i(row.place + to + j, place);
+    }
+    for (; j < length; j++) {
+        max_across_1(m, x_at + j, columns, first, row.best + to + j, row.place + to + j);
+    }
+}
+
+INLINE void max_row(const kolo_simd_pool_job *job, max_job m, int64_t h, int64_t kernel_w,
+                    row_max row) {
+    int64_t width = job->big.w, stride = job->stride_w, pad = job->pad_w, inner = m.inner;
+    int64_t whole = (pad + stride - 1) / stride; /* the first window without padding */
+    int64_t last = kolo_min_i64((width + pad - kernel_w) / stride, job->small.w - 1);
+    for (int64_t ow = 0; ow < job->small.w; ow++) {
+        int64_t w = ow * stride - pad, at = (h * width + w) * inner;
+        if (ow < whole || ow > last) {
+            int64_t first = w < 0 ? -w : 0, columns = kolo_min_i64(kernel_w, width - w) - first;
+            max_run(m, at + first * inner, columns, first, row, ow * inner, inner);
+        } else if (stride == 1) { /* all of them at once */
+            max_run(m, at, kernel_w, 0, row, ow * inner, (last + 1 - ow) * inner);
+            ow = last;
+        } else {
+            max_run(m, at, kernel_w, 0, row, ow * inner, inner);
+        }
+    }
+}
+
+/* A row of n results: the largest of `rows` rows of maxima, which lie at[0], at[1], ... numbers
+ * after `best` and `place`; the first is row `first` of the windows. */
+INLINE void max_down(max_job m, const float *best, const int32_t *place, const int64_t *at,
+                     int64_t rows, int64_t first, int64_t kernel_w, int64_t n, int64_t to) {
+    int64_t j = 0;
+    for (; j + 8 <= n; j += 8) {
+        v8f most = load8(best + at[0] + j);
+        v8i where = load8i(place + at[0] + j) + splat8i((int32_t)(first * kernel_w));
+        for (int64_t k = 1; k < rows; k++) {
+            v8f value = load8(best + at[k] + j);
+            v8i larger = value > most;
+            v8i here = load8i(place + at[k] + j) + splat8i((int32_t)((first + k) * kernel_w));
+            most = select8(larger, value, most);
+            where = selecti(larger, here, where);
+        }
+        put_8(m, to + j, most, where);
+    }
+    for (; j < n; j++) {
+        int64_t most = at[0], row = first;
+        for (int64_t k = 1; k < rows; k++) {
+            bool larger = best[at[k] + j] > best[most + j];
+            most = larger ? at[k] : most;
+            row = larger ? first + k : row;
+        }
+        put_1(m, to + j, best[most + j], (int32_t)(place[most + j] + row * kernel_w));
+    }
+}
+
+/* Each row's maxima are found once and stay in `best` and `place` until no window needs them. */
+INLINE void max_plane(const kolo_simd_pool_job *job, max_job m, int part, int64_t kernel_h,
+                      int64_t kernel_w) {
+    int64_t n = job->small.w * m.inner, found = 0, at[MOST_PLACES];
+    float *best = job->scratch + part * job->part_stride;
+    int32_t *place = (int32_t *)(void *)(best + kernel_h * n);
     for (int64_t oh = 0; oh < job->small.h; oh++) {
-        for (int64_t ow = 0; ow < job->small.w; ow++) {
-            window at = window_at(job, oh, ow);
-            int64_t first = at.top * m.row + at.left * m.inner, to = at.small * m.inner, i = 0;
-            int64_t rows = at.bottom - at.top, columns = at.right - at.left;
-            for (; i + 8 <= m.inner; i += 8) {
-                max_8(m, first + i, rows, columns, at.corner, to + i);
-            }
-            for (; i < m.inner; i++) max_1(m, first + i, rows, columns, at.corner, to + i);
+        int64_t h = oh * job->stride_h - job->pad_h, top = kolo_max_i64(h, 0);
+        int64_t bottom = kolo_min_i64(h + kernel_h, job->big.h);
+        KOLO_ASSERT(top < bottom); /* no window lies in the padding whole */
+        for (found = kolo_max_i64(found, top); found < bottom; found++) {
+            int64_t to = found % kernel_h * n;
+            max_row(job, m, found, kernel_w, (row_max){best + to, place + to});
+        }
+        for (int64_t k = top; k < bottom; k++) at[k - top] = k % kernel_h * n;
+        if (bottom - top == kernel_h) { /* a known number: no loop */
+            max_down(m, best, place, at, kernel_h, 0, kernel_w, n, oh * n);
+        } else {
+            max_down(m, best, place, at, bottom - top, top - h, kernel_w, n, oh * n);
         }
     }
 }
@@ -131,28 +235,31 @@ static void clear_index(const kolo_simd_pool_job *job, uint8_t *index, int64_t c
     }
 }
 
-INLINE void max_planes(const kolo_simd_pool_job *job, int64_t begin, int64_t end, bool half) {
+INLINE void max_planes(const kolo_simd_pool_job *job, int part, int64_t begin, int64_t end,
+                       bool half) {
     int64_t big = kolo_simd_plane_size(&job->big), small = kolo_simd_plane_size(&job->small);
-    bool two = job->kernel_h == 2 && job->kernel_w == 2 && job->tiles;
     for (int64_t i = begin; i < end; i++) {
         max_job m = {
             .x = ahead(job->in, i * big, half),
             .y = ahead_to(job->out, i * small, half),
             .index = job->index + i * small,
-            .row = job->big.w * job->big.inner,
             .inner = job->big.inner,
-            .kernel_w = two ? 2 : job->kernel_w,
             .relu = job->relu,
             .half = half,
         };
-        if (two && job->big.inner == 8) {
+        if (job->tiles && m.inner == 8) { /* known numbers: no loop */
             max_plane_2x2(job, m, 8);
-        } else if (two && job->big.inner == 16) {
+        } else if (job->tiles && m.inner == 16) {
             max_plane_2x2(job, m, 16);
-        } else if (two && job->big.inner == 1) {
+        } else if (job->tiles && m.inner == 1) {
             max_plane_2x2(job, m, 1);
+        } else if (job->tiles) {
+            max_plane_2x2(job, m, m.inner);
+        } else if (job->kernel_h == 3 && job->kernel_w == 3 && m.inner == 8) {
+            m.inner = 8;
+            max_plane(job, m, part, 3, 3);
         } else {
-            max_plane(job, m);
+            max_plane(job, m, part, job->kernel_h, job->kernel_w);
         }
         int64_t channels = job->big.c - i % job->big.planes * job->big.inner;
         if (channels < job->big.inner) clear_index(job, m.index, channels);
@@ -160,11 +267,11 @@ INLINE void max_planes(const kolo_simd_pool_job *job, int64_t begin, int64_t end
 }
 
 static void max(const void *arg, int part, int64_t begin, int64_t end) {
-    const kolo_simd_pool_job *job = arg;
-    if (job->half) {
-        max_planes(job, begin, end, true);
+    const kolo_simd_pool_job job = *(const kolo_simd_pool_job *)arg; /* which no store changes */
+    if (job.half) {
+        max_planes(&job, part, begin, end, true);
     } else {
-        max_planes(job, begin, end, false);
+        max_planes(&job, part, begin, end, false);
     }
 }
 
@@ -189,58 +296,145 @@ INLINE float dy_1(const kolo_simd_pool_job *job, int64_t at, bool half) {
     return !job->y || number_at(job->y, at, half) > 0 ? number_at(job->in, at, half) : 0;
 }
 
-/* Where the floats of plane i of dx are made: of bf16 in scratch memory, since they are sums. */
-INLINE float *begin_dx(const kolo_simd_pool_job *job, int part, int64_t i, bool half) {
-    return half ? job->scratch + part * kolo_simd_plane_size(&job->big)
-                : (float *)job->out + i * kolo_simd_plane_size(&job->big);
-}
-
-INLINE void end_dx(const kolo_simd_pool_job *job, const float *dx, int64_t i, bool half) {
-    int64_t size = kolo_simd_plane_size(&job->big);
-    if (half) write_numbers(dx, size, job->out, i * size, true);
-}
-
-/* Windows that tile the image: each pixel is written once. `from` is the plane's offset in dy. */
-INLINE void max_bwd_tiles(const kolo_simd_pool_job *job, int64_t from, float *dx, int64_t inner,
-                          int64_t kernel_h, int64_t kernel_w, bool half) {
-    int64_t row = job->big.w * inner;
-    for (int64_t oh = 0; oh < job->small.h; oh++) {
-        for (int64_t ow = 0; ow < job->small.w; ow++, from += inner) {
-            float *first = dx + oh * kernel_h * row + ow * kernel_w * inner;
-            int64_t i = 0;
-            for (; i + 8 <= inner; i += 8) {
-                v8f dy = dy_8(job, from + i, half);
-                v8i place = places_8(job->index + from + i);
-                for (int64_t k = 0; k < kernel_h * kernel_w; k++) {
-                    v8i here = place == splat8i((int32_t)k);
-                    store8(first + k / kernel_w * row + k % kernel_w * inner + i,
-                           (v8f)(here & (v8i)dy));
+/* Windows of 2 x 2 that tile plane i. */
+INLINE void max_bwd_2x2(const kolo_simd_pool_job *job, int64_t i, int64_t inner, bool half) {
+    int64_t from = i * job->small.h * job->small.w * inner, row = job->big.w * inner;
+    for (int64_t h = 0; h < job->big.h; h += 2) {
+        int64_t to = (i * job->big.h + h) * row;
+        for (int64_t ow = 0; ow < job->small.w; ow++, from += inner, to += 2 * inner) {
+            int64_t at[] = {to, to + inner, to + row, to + row + inner}, c = 0;
+            for (; c + 8 <= inner; c += 8) {
+                v8f dy = dy_8(job, from + c, half);
+                v8i place = places_8(job->index + from + c);
+                for (int k = 0; k < 4; k++) {
+                    v8i here = place == splat8i(k);
+                    store8_at(job->out, at[k] + c, (v8f)(here & (v8i)dy), half);
                 }
             }
-            for (; i < inner; i++) {
-                float dy = dy_1(job, from + i, half);
-                int64_t place = job->index[from + i];
-                for (int64_t k = 0; k < kernel_h * kernel_w; k++) {
-                    first[k / kernel_w * row + k % kernel_w * inner + i] = place == k ? dy : 0;
+            for (; c < inner; c++) {
+                float dy = dy_1(job, from + c, half);
+                int place = job->index[from + c];
+                for (int k = 0; k < 4; k++) {
+                    set_number(job->out, at[k] + c, place == k ? dy : 0, half);
                 }
             }
         }
     }
 }
 
-/* Windows of any kind; the place that an index names lies offset[index] from the window's first. */
-INLINE void max_bwd_plane(const kolo_simd_pool_job *job, int64_t from, const int64_t *offset,
-                          float *dx, bool half) {
-    int64_t inner = job->big.inner, row = job->big.w * inner;
-    memset(dx, 0, sizeof(float) * (size_t)kolo_simd_plane_size(&job->big));
-    for (int64_t oh = 0; oh < job->small.h; oh++) {
-        for (int64_t ow = 0; ow < job->small.w; ow++, from += inner) {
-            int64_t h = oh * job->stride_h - job->pad_h, w = ow * job->stride_w - job->pad_w;
-            int64_t first = h * row + w * inner;
-            for (int64_t i = 0; i < inner; i++) {
-                int64_t place = job->index[from + i];
-                if (place == 0 && (h < 0 || w < 0)) continue; /* a channel of padding */
-                dx[first + offset[place] + i] += dy_1(job, from + i, half);
+/* Windows of any kind: each pixel gathers what those give that hold it, in row-major order. Their
+ * rows are laid out first, as often as needed: what a window gives and the place it chose, between
+ * margins of windows that chose none. */
+typedef struct windows {
+    float *dy;
+    int32_t *place;
+    int64_t rows, margin, row; /* how many rows there is room for; in numbers: margin, whole row */
+} windows;
+
+/* A window that holds a pixel: where it lies from the pixel's own, and what it calls the pixel. */
+typedef struct giver {
+    int64_t at;
+    int32_t place;
+} giver;
+
+INLINE windows windows_of(const kolo_simd_pool_job *job, int part) {
+    windows ws = {.rows = kolo_simd_reach(job->kernel_h, job->stride_h)};
+    ws.margin = kolo_simd_reach(job->kernel_w, job->stride_w) * job->small.inner;
+    ws.row = job->small.w * job->small.inner + 2 * ws.margin;
+    ws.dy = job->scratch + part * job->part_stride;
+    ws.place = (int32_t *)(void *)(ws.dy + ws.rows * ws.row);
+    for (int64_t k = 0; k < ws.rows * ws.row; k++) ws.dy[k] = 0, ws.place[k] = -1;
+    return ws;
+}
+
+/* Row oh of windows, whose first lies at `from`. */
+INLINE void lay_out(const kolo_simd_pool_job *job, windows ws, int64_t oh, int64_t from,
+                    bool half) {
+    int64_t n = job->small.w * job->small.inner, k = 0;
+    float *dy = ws.dy + oh % ws.rows * ws.row + ws.margin;
+    int32_t *place = ws.place + oh % ws.rows * ws.row + ws.margin;
+    for (; k + 8 <= n; k += 8) {
+        store8(dy + k, dy_8(job, from + k, half));
+        store8i(place + k, places_8(job->index + from + k));
+    }
+    for (; k < n; k++) {
+        dy[k] = dy_1(job, from + k, half);
+        place[k] = job->index[from + k];
+    }
+}
+
+/* Numbers [to, to + length) of dx, whose own windows lie from number `at` of a row on. */
+INLINE void gather(const kolo_simd_pool_job *job, windows ws, const giver *givers, int n,
+                   int64_t at, int64_t to, int64_t length, bool half) {
+    int64_t j = 0;
+    for (; j + 8 <= length; j += 8) {
+        v8f sum = {0};
+        for (int k = 0; k < n; k++) {
+            v8i here = load8i(ws.place + givers[k].at + at + j) == splat8i(givers[k].place);
+            sum += (v8f)(here & (v8i)load8(ws.dy + givers[k].at + at + j));
+        }
+        store8_at(job->out, to + j, sum, half);
+    }
+    for (; j < length; j++) {
+        float sum = 0;
+        for (int k = 0; k < n; k++) {
+            int64_t from = givers[k].at + at + j;
+            sum += ws.place[from] == givers[k].place ? ws.dy[from] : 0;
+        }
+        set_number(job->out, to + j, sum, half);
+    }
+}
+
+/* The pixels of a row of dx that lie `phase` after the beginning of a window: every stride_w-th.
+ * `to` is the row's first number. */
+INLINE void gather_phase(const kolo_simd_pool_job *job, windows ws, const giver *givers, int n,
+                         int64_t phase, int64_t to, int64_t inner, bool half) {
+    int64_t stride = job->stride_w, pad = job->pad_w;
+    int64_t first = phase < pad ? (pad - phase + stride - 1) / stride : 0;
+    int64_t end = (job->big.w + pad - phase + stride - 1) / stride;
+    to += (phase - pad) * inner;
+    if (stride == 1) {
+        gather(job, ws, givers, n, first * inner, to + first * inner, (end - first) * inner, half);
+        return;
+    }
+    for (int64_t m = first; m < end; m++) {
+        gather(job, ws, givers, n, m * inner, to + m * stride * inner, inner, half);
+    }
+}
+
+INLINE void max_bwd_plane(const kolo_simd_pool_job *job, windows ws, int64_t i, int64_t inner,
+                          bool half) {
+    int64_t stride = job->stride_w, first = 0, end = 0;
+    int64_t small_row = job->small.w * inner, from = i * job->small.h * small_row;
+    giver givers[MOST_PLACES];
+    for (int64_t h = 0; h < job->big.h; h++) {
+        int64_t p = h + job->pad_h; /* windows [first, end) hold it */
+        while (first * job->stride_h + job->kernel_h <= p) first++;
+        for (; end < job->small.h && end * job->stride_h <= p; end++) {
+            lay_out(job, ws, end, from + end * small_row, half);
+        }
+        int64_t to = (i * job->big.h + h) * job->big.w * inner;
+        for (int64_t phase = 0; phase < stride; phase++) {
+            int n = 0;
+            for (int64_t oh = first; oh < end; oh++) {
+                int64_t row = oh % ws.rows * ws.row + ws.margin;
+                int64_t place = (p - oh * job->stride_h) * job->kernel_w + phase;
+                for (int64_t back = ws.margin / inner - 1; back >= 0; back--) {
+                    if (phase + back * stride >= job->kernel_w) continue;
+                    givers[n].at = row - back * inner;
+                    givers[n++].place = (int32_t)(place + back * stride);
+                }
+            }
+            if (n == 1) { /* known numbers: no loop */
+                gather_phase(job, ws, givers, 1, phase, to, inner, half);
+            } else if (n == 2) {
+                gather_phase(job, ws, givers, 2, phase, to, inner, half);
+            } else if (n == 4) {
+                gather_phase(job, ws, givers, 4, phase, to, inner, half);
+            } else if (n == 9) {
+                gather_phase(job, ws, givers, 9, phase, to, inner, half);
+            } else {
+                gather_phase(job, ws, givers, n, phase, to, inner, half);
             }
         }
     }
@@ -248,39 +442,46 @@ INLINE void max_bwd_plane(const kolo_simd_pool_job *job, int64_t from, const int
 
 INLINE void max_bwd_planes(const kolo_simd_pool_job *job, int part, int64_t begin, int64_t end,
                            bool half) {
-    int64_t small = kolo_simd_plane_size(&job->small);
-    bool two = job->kernel_h == 2 && job->kernel_w == 2;
-    int64_t offset[256] = {0}; /* as many places as an index tells apart */
-    for (int64_t k = 0; k < job->kernel_h * job->kernel_w; k++) {
-        offset[k] = (k / job->kernel_w * job->big.w + k % job->kernel_w) * job->big.inner;
-    }
+    windows ws = {0};
+    if (!job->tiles) ws = windows_of(job, part);
     for (int64_t i = begin; i < end; i++) {
-        float *dx = begin_dx(job, part, i, half);
-        if (!job->tiles) {
-            max_bwd_plane(job, i * small, offset, dx, half);
-        } else if (two && job->big.inner == 8) {
-            max_bwd_tiles(job, i * small, dx, 8, 2, 2, half);
-        } else if (two && job->big.inner == 16) {
-            max_bwd_tiles(job, i * small, dx, 16, 2, 2, half);
-        } else if (two && job->big.inner == 1) {
-            max_bwd_tiles(job, i * small, dx, 1, 2, 2, half);
+        if (!job->tiles && job->big.inner == 8) { /* known numbers: no loop */
+            max_bwd_plane(job, ws, i, 8, half);
+        } else if (!job->tiles) {
+            max_bwd_plane(job, ws, i, job->big.inner, half);
+        } else if (job->big.inner == 8) {
+            max_bwd_2x2(job, i, 8, half);
+        } else if (job->big.inner == 16) {
+            max_bwd_2x2(job, i, 16, half);
+        } else if (job->big.inner == 1) {
+            max_bwd_2x2(job, i, 1, half);
         } else {
-            max_bwd_tiles(job, i * small, dx, job->big.inner, job->kernel_h, job->kernel_w, half);
+            max_bwd_2x2(job, i, job->big.inner, half);
         }
-        end_dx(job, dx, i, half);
     }
 }
 
 static void max_bwd(const void *arg, int part, int64_t begin, int64_t end) {
-    const kolo_simd_pool_job *job = arg;
-    if (job->half) {
-        max_bwd_planes(job, part, begin, end, true);
+    const kolo_simd_pool_job job = *(const kolo_simd_pool_job *)arg; /* which no store changes */
+    if (job.half) {
+        max_bwd_planes(&job, part, begin, end, true);
     } else {
-        max_bwd_planes(job, part, begin, end, false);
+        max_bwd_planes(&job, part, begin, end, false);
     }
 }
 
 /* ---- mean ---- */
+
+/* Where the floats of plane i of dx are made: of bf16 in scratch memory, since they are sums. */
+INLINE float *begin_dx(const kolo_simd_pool_job *job, int part, int64_t i, bool half) {
+    return half ? job->scratch + part * job->part_stride
+                : (float *)job->out + i * kolo_simd_plane_size(&job->big);
+}
+
+INLINE void end_dx(const kolo_simd_pool_job *job, const float *dx, int64_t i, bool half) {
+    int64_t size = kolo_simd_plane_size(&job->big);
+    if (half) write_numbers(dx, size, job->out, i * size, true);
+}
 
 INLINE void avg_plane(const kolo_simd_pool_job *job, const void *x, void *y, bool half) {
     int64_t inner = job->big.inner, row = job->big.w * inner;

@@ -41,7 +41,14 @@ INLINE void store(float *p, vf v) { *(vf_any *)p = v; }
 INLINE v8f load8(const float *p) { return *(const v8f_any *)p; }
 INLINE void store8(float *p, v8f v) { *(v8f_any *)p = v; }
 INLINE vf splat(float x) { return x - (vf){0}; }
-INLINE v8f select8(v8i mask, v8f a, v8f b) { return (v8f)((mask & (v8i)a) | (~mask & (v8i)b)); }
+/* a where a comparison held, else b. */
+INLINE v8f select8(v8i mask, v8f a, v8f b) {
+#ifdef __AVX2__
+    return (v8f)_mm256_blendv_ps((__m256)b, (__m256)a, (__m256)mask);
+#else
+    return (v8f)((mask & (v8i)a) | (~mask & (v8i)b));
+#endif
+}
 
 /* a * b + c, rounded once where the set can. */
 INLINE vf mul_add(vf a, vf b, vf c) {
