@@ -2,8 +2,8 @@
  * statistics, and scale (loops: norm.isa.c).
  *
  * Forwards: sums of each plane, the channels' mean and variance from these, then y. Backwards: the
- * sums of dy and of dy (x - mean) alike, then dx. Each reads what it needs twice, the second time
- * in the opposite order, so that the end of large tensors is still in a cache. */
+ * sums of dy and of dy (x - mean) alike, then dx. Each reads what it needs twice: a slab of
+ * channels at a time, and the second time in the opposite order, so that it is still in a cache. */
 #include "kernel/simd/simd.h"
 
 #include <string.h>
@@ -72,10 +72,34 @@ static kolo_simd_norm_job job_of(const kolo_call *call) {
     };
 }
 
+/* One pass over a slab. */
+typedef struct pass {
+    kolo_simd_loop loop;
+    bool channels; /* its items */
+} pass;
+
+/* What a slab holds of the tensors that are read twice, for each thread. */
+enum { SLAB_BYTES = 256 << 10 };
+
+/* All passes over one slab after the other; `tensors` are read twice. */
+static void run_passes(const kolo_call *call, kolo_simd_norm_job *job, int tensors,
+                       const pass *passes, int n) {
+    const kolo_simd_image *v = &job->image;
+    int threads = call->spec->threads;
+    int64_t bytes = tensors * v->n * kolo_simd_plane_size(v) * (job->half ? 2 : 4);
+    int64_t slab = kolo_max_i64(1, threads * (int64_t)SLAB_BYTES / bytes);
+    for (job->first = 0; job->first < v->planes; job->first += job->planes) {
+        job->planes = kolo_min_i64(slab, v->planes - job->first);
+        int64_t channels = kolo_min_i64(job->planes * v->inner, v->c - job->first * v->inner);
+        for (int k = 0; k < n; k++) {
+            int64_t items = passes[k].channels ? channels : v->n * job->planes;
+            kolo_simd_parallel(threads, items, passes[k].loop, job);
+        }
+    }
+}
+
 static void run_forward(const kolo_call *call) {
     const norm_state *s = call->state;
-    int threads = call->spec->threads;
-    int64_t planes = s->image.n * s->image.planes;
     bool train = call->spec->op == &kolo_op_batch_norm;
     kolo_simd_norm_job job = job_of(call);
     job.relu = call->spec->attr[KOLO_NORM_RELU].i;
@@ -88,17 +112,15 @@ static void run_forward(const kolo_call *call) {
     if (train) {
         job.mean_out = call->out[1];
         job.var_out = call->out[2];
-        kolo_simd_parallel(threads, planes, s->loops->moments, &job);
     }
-    kolo_simd_parallel(threads, s->image.c, train ? s->loops->moments_end : s->loops->infer_begin,
-                       &job);
-    kolo_simd_parallel(threads, planes, s->loops->apply, &job);
+    const pass passes[] = {{s->loops->moments, false},
+                           {train ? s->loops->moments_end : s->loops->infer_begin, true},
+                           {s->loops->apply, false}};
+    run_passes(call, &job, 1, train ? passes : passes + 1, train ? 3 : 2);
 }
 
 static void run_bwd(const kolo_call *call) {
     const norm_state *s = call->state;
-    int threads = call->spec->threads;
-    int64_t planes = s->image.n * s->image.planes;
     kolo_simd_norm_job job = job_of(call);
     job.dy = call->in[BWD_DY];
     job.x = call->in[BWD_X];
@@ -111,10 +133,11 @@ static void run_bwd(const kolo_call *call) {
     }
     job.dgamma = call->out[1];
     job.dbeta = call->out[2];
-    kolo_simd_parallel(threads, s->image.c, s->loops->products_begin, &job);
-    kolo_simd_parallel(threads, planes, s->loops->products, &job);
-    kolo_simd_parallel(threads, s->image.c, s->loops->products_end, &job);
-    kolo_simd_parallel(threads, planes, s->loops->apply_bwd, &job);
+    const pass passes[] = {{s->loops->products_begin, true},
+                           {s->loops->products, false},
+                           {s->loops->products_end, true},
+                           {s->loops->apply_bwd, false}};
+    run_passes(call, &job, 2, passes, KOLO_COUNT(passes));
 }
 
 #define NORM(text, op_name, run_)             \

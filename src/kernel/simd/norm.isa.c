@@ -154,13 +154,23 @@ INLINE void moments_of(const kolo_simd_norm_job *job, int64_t i, bool half) {
     sum_plane(v, s, true, false, (coefficients){.center = first}, sum, sum + lanes);
 }
 
+/* The plane, among those of all images, that is item `item` of the slab at hand. */
+INLINE int64_t plane_of(const kolo_simd_norm_job *job, int64_t item) {
+    return item / job->planes * job->image.planes + job->first + item % job->planes;
+}
+
+/* Its first channel. */
+INLINE int64_t first_channel(const kolo_simd_norm_job *job) {
+    return job->first * job->image.inner;
+}
+
 static void moments(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_norm_job *job = arg;
     for (int64_t i = begin; i < end; i++) {
         if (job->half) {
-            moments_of(job, i, true);
+            moments_of(job, plane_of(job, i), true);
         } else {
-            moments_of(job, i, false);
+            moments_of(job, plane_of(job, i), false);
         }
     }
 }
@@ -183,9 +193,9 @@ static void products(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_norm_job *job = arg;
     for (int64_t i = begin; i < end; i++) {
         if (job->half) {
-            products_of(job, i, true);
+            products_of(job, plane_of(job, i), true);
         } else {
-            products_of(job, i, false);
+            products_of(job, plane_of(job, i), false);
         }
     }
 }
@@ -206,10 +216,11 @@ static void set_line(const kolo_simd_norm_job *job, int64_t c, float mean, float
 
 static void moments_end(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_norm_job *job = arg;
+    int64_t from = first_channel(job);
     const kolo_simd_image *v = &job->image;
     double pixels = (double)(v->h * v->w), images = (double)v->n;
     int64_t lanes = v->planes * v->inner;
-    for (int64_t c = begin; c < end; c++) {
+    for (int64_t c = from + begin; c < from + end; c++) {
         const float *sum = job->sums + c, *product = sum + lanes, *first = product + lanes;
         double mean = 0, squares = 0;
         for (int64_t n = 0; n < 3 * v->n; n += 3) {
@@ -230,14 +241,16 @@ static void moments_end(const void *arg, int part, int64_t begin, int64_t end) {
 
 static void infer_begin(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_norm_job *job = arg;
-    for (int64_t c = begin; c < end; c++) {
+    int64_t from = first_channel(job);
+    for (int64_t c = from + begin; c < from + end; c++) {
         set_line(job, c, job->mean[c], job->var[c]);
     }
 }
 
 static void products_begin(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_norm_job *job = arg;
-    for (int64_t c = begin; c < end; c++) {
+    int64_t from = first_channel(job);
+    for (int64_t c = from + begin; c < from + end; c++) {
         job->center[c] = job->mean[c];
         job->gate_slope[c] = line_slope(job, c, job->var[c]);
     }
@@ -246,10 +259,11 @@ static void products_begin(const void *arg, int part, int64_t begin, int64_t end
 /* dx = slope (dy - offset - (x - center) tilt). */
 static void products_end(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_norm_job *job = arg;
+    int64_t from = first_channel(job);
     const kolo_simd_image *v = &job->image;
     int64_t lanes = v->planes * v->inner;
     double count = (double)(v->n * v->h * v->w);
-    for (int64_t c = begin; c < end; c++) {
+    for (int64_t c = from + begin; c < from + end; c++) {
         double sum = 0, product = 0, rstd = 1 / sqrt((double)job->var[c] + job->eps);
         for (int64_t n = 0; n < v->n; n++) {
             sum += (double)job->sums[n * 3 * lanes + c];
@@ -347,14 +361,14 @@ INLINE void apply_planes(const kolo_simd_norm_job *job, int64_t begin, int64_t e
     for (int64_t i = end - 1; i >= begin; i--) {
         if (job->residual) {
             if (job->relu) {
-                apply_plane(job, i, true, true, half);
+                apply_plane(job, plane_of(job, i), true, true, half);
             } else {
-                apply_plane(job, i, false, true, half);
+                apply_plane(job, plane_of(job, i), false, true, half);
             }
         } else if (job->relu) {
-            apply_plane(job, i, true, false, half);
+            apply_plane(job, plane_of(job, i), true, false, half);
         } else {
-            apply_plane(job, i, false, false, half);
+            apply_plane(job, plane_of(job, i), false, false, half);
         }
     }
 }
@@ -394,9 +408,9 @@ INLINE void apply_bwd_plane(const kolo_simd_norm_job *job, int64_t item, bool ma
 INLINE void apply_bwd_planes(const kolo_simd_norm_job *job, int64_t begin, int64_t end, bool half) {
     for (int64_t i = end - 1; i >= begin; i--) {
         if (job->beta) {
-            apply_bwd_plane(job, i, true, half);
+            apply_bwd_plane(job, plane_of(job, i), true, half);
         } else {
-            apply_bwd_plane(job, i, false, half);
+            apply_bwd_plane(job, plane_of(job, i), false, half);
         }
     }
 }
