@@ -195,7 +195,8 @@ static void run_matrix(const matrix *given) {
         matrix_result results[RANKS_HOSTS_UCX + 1][8];
         for (int t = RANKS_THREAD; t <= RANKS_HOSTS_UCX; t++) {
             if (!ranks_have((rank_transport)t)) continue;
-            if (t >= RANKS_TCP && n > (m->all_types ? 3 : 5)) continue; /* what is new there */
+            int most = m->all_types ? 3 : TEST_FEWER(3, 5); /* what is new there */
+            if (t >= RANKS_TCP && n > most) continue;
             if (t == RANKS_SHM && n > TEST_FEWER(3, 8)) continue; /* processes: no thread races */
             ASSERT_OK(run_rank_job(&(rank_job){.n = n,
                                                .transport = (rank_transport)t,

@@ -4,6 +4,7 @@
 #include "comm/engine.h"
 #include "comm/named.h"
 #include "kolo/named.h"
+#include "support/fewer.h"
 #include "support/ranks.h"
 #include "support/support.h"
 
@@ -117,6 +118,7 @@ static void tensors_are_reduced_in_any_order(void **state) {
     static const int sizes[] = {1, 2, 3, 5};
     for (size_t c = 0; c < KOLO_COUNT(cases); c++) {
         for (size_t s = 0; s < KOLO_COUNT(sizes); s++) {
+            if (TEST_FEWER(c > 0 && sizes[s] != 3, false)) continue;
             for (int t = RANKS_THREAD; t <= RANKS_HOSTS_UCX; t++) {
                 if (!ranks_have((rank_transport)t)) continue;
                 kolo_named_counts counts[8];
