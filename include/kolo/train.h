@@ -128,13 +128,15 @@ typedef struct kolo_train_progress {
     bool evaluated;
 } kolo_train_progress;
 
+enum { KOLO_LAST_STEPS = 20 }; /* whose mean the final loss is */
+
 /* What came out; the same on every rank but peak_rss_bytes. */
 typedef struct kolo_train_result {
     int workers, threads;
     int64_t parameters, steps;
     int64_t epochs;                  /* completed */
     int64_t samples;                 /* trained on, over all ranks and epochs */
-    double first_loss, final_loss;   /* training loss of the first step, of the last 20 steps */
+    double first_loss, final_loss;   /* training loss of the first step, of the last ones */
     double test_accuracy, test_loss; /* test_accuracy < 0: not evaluated */
     double test_mean_iou;            /* mean over the classes of intersection over union of their
                                         pixels (Everingham et al., 2010); < 0: no label maps */

@@ -18,8 +18,6 @@ static void add_row(kolo_text *t, const char *name, const char *fmt, ...) {
     va_end(args);
 }
 
-enum { LAST_STEPS = 20 }; /* that final_loss is the mean of */
-
 /* A loss, its parts where it has two, and what steps it is of. */
 static void add_loss(kolo_text *t, const char *name, double loss, const kolo_train_result *r,
                      double next, int64_t steps) {
@@ -44,7 +42,7 @@ static void add_table(kolo_text *t, const kolo_train_result *r, const result_abo
         add_row(t, "trained", "%" PRId64 " steps, %" PRId64 " epochs, %" PRId64 " samples",
                 r->steps, r->epochs, r->samples);
         add_loss(t, "training loss", r->final_loss, r, r->final_next_loss,
-                 kolo_min_i64(r->steps, LAST_STEPS));
+                 kolo_min_i64(r->steps, KOLO_LAST_STEPS));
         if (r->losses_checked > 0) {
             add_row(t, "losses checked",
                     "of the first %" PRId64 " steps: taken again as by kolo train, the same bits",

@@ -43,11 +43,11 @@ void kolo_progress_write(const kolo_progress *p, kolo_text *text) {
     add_double(text, p->first_loss);
     add_tally(text, &p->run);
     add_tally(text, &p->epoch);
-    for (int i = 0; i < KOLO_RECENT_STEPS; i++) add_sums(text, &p->recent[i]);
+    for (int i = 0; i < KOLO_LAST_STEPS; i++) add_sums(text, &p->recent[i]);
     if (!p->run.sums.pairs) return;
     add_next(text, &p->run.sums);
     add_next(text, &p->epoch.sums);
-    for (int i = 0; i < KOLO_RECENT_STEPS; i++) add_next(text, &p->recent[i]);
+    for (int i = 0; i < KOLO_LAST_STEPS; i++) add_next(text, &p->recent[i]);
 }
 
 /* ---- reading ---- */
@@ -110,11 +110,11 @@ kolo_status kolo_progress_read(const char *where, const char *text, kolo_progres
     p.first_loss = next_double(&r);
     p.run = next_tally(&r);
     p.epoch = next_tally(&r);
-    for (int i = 0; i < KOLO_RECENT_STEPS; i++) p.recent[i] = next_sums(&r);
+    for (int i = 0; i < KOLO_LAST_STEPS; i++) p.recent[i] = next_sums(&r);
     if (!r.failed && *r.at) {
         read_next(&r, &p.run.sums);
         read_next(&r, &p.epoch.sums);
-        for (int i = 0; i < KOLO_RECENT_STEPS; i++) read_next(&r, &p.recent[i]);
+        for (int i = 0; i < KOLO_LAST_STEPS; i++) read_next(&r, &p.recent[i]);
     }
     if (r.failed || *r.at) {
         return KOLO_FAIL(KOLO_ERR_FORMAT,

@@ -4,13 +4,11 @@
 
 #include "train/metrics.h"
 
-enum { KOLO_RECENT_STEPS = 20 }; /* that the final loss is the mean of */
-
 typedef struct kolo_progress {
     int64_t steps;         /* done; the sampler, the schedule and all draws follow from it */
     double first_loss;     /* of the run's first step */
     kolo_tally run, epoch; /* over the steps of the run, of the epoch under way */
-    kolo_sums recent[KOLO_RECENT_STEPS]; /* step k at k % KOLO_RECENT_STEPS */
+    kolo_sums recent[KOLO_LAST_STEPS]; /* step k at k % KOLO_LAST_STEPS */
 } kolo_progress;
 
 /* As a line of numbers, which kolo_progress_read reads to the bit. */

@@ -190,7 +190,7 @@ static kolo_status step(job *j, int64_t k) {
     kolo_tally_add(&j->progress.run, &sums, ns);
     kolo_tally_add(&j->progress.epoch, &sums, ns);
     kolo_tally_add(&j->report, &sums, ns);
-    j->progress.recent[k % KOLO_RECENT_STEPS] = sums;
+    j->progress.recent[k % KOLO_LAST_STEPS] = sums;
     j->progress.steps = k + 1;
     if (k < CHECKED_STEPS) j->first_losses[k] = sums.loss;
     if (k == 0) j->progress.first_loss = sums.labels > 0 ? sums.loss / (double)sums.labels : 0;
@@ -328,7 +328,7 @@ static kolo_status compare_replicas(const job *j, uint64_t hash) {
 
 static kolo_tally last_steps(const job *j) {
     kolo_tally last = {0};
-    int64_t n = kolo_min_i64(KOLO_RECENT_STEPS, j->setup.total_steps);
+    int64_t n = kolo_min_i64(KOLO_LAST_STEPS, j->setup.total_steps);
     for (int64_t i = 0; i < n; i++) kolo_tally_add(&last, &j->progress.recent[i], 0);
     return last;
 }
