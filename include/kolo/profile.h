@@ -47,7 +47,7 @@ typedef struct kolo_profile {
     const char *isa;
     double peak_flops, peak_bytes; /* a second, measured here by short loops, of all threads */
     int64_t swept_bytes;           /* of memory, for peak_bytes: as much as the step touches */
-    double step_ms;                /* median, input included */
+    double step_ms, fastest_ms;    /* the median step and the fastest, input included */
     double bound_ms;               /* sum over rows */
     double phase_ms[KOLO_PHASES];  /* medians */
     int64_t arena_bytes, scratch_bytes, gradient_bytes, store_bytes, peak_rss_bytes;

@@ -38,8 +38,9 @@ static void add_head(kolo_text *t, const kolo_profile *p, const char *model) {
                   "these threads\n",
                   p->isa, p->peak_flops / 1e9, p->peak_bytes / 1e9, (double)p->swept_bytes / mib);
     kolo_text_add(t, "step, median      %.3f ms of %" PRId64 "\n", p->step_ms, p->steps);
-    kolo_text_add(t, "bound             %.3f ms, %.1f %% of the step\n\n", p->bound_ms,
-                  share(p->bound_ms, p->step_ms));
+    kolo_text_add(t, "step, fastest     %.3f ms\n", p->fastest_ms);
+    kolo_text_add(t, "bound             %.3f ms, %.1f %% of the median, %.1f %% of the fastest\n\n",
+                  p->bound_ms, share(p->bound_ms, p->step_ms), share(p->bound_ms, p->fastest_ms));
 }
 
 static void add_phases(kolo_text *t, const kolo_profile *p) {
@@ -172,6 +173,7 @@ static void add_json(kolo_text *t, const kolo_profile *p, const char *model) {
     kolo_json_double(&j, "peak_bytes", p->peak_bytes);
     kolo_json_int(&j, "swept_bytes", p->swept_bytes);
     kolo_json_double(&j, "step_ms_median", p->step_ms);
+    kolo_json_double(&j, "step_ms_min", p->fastest_ms);
     kolo_json_double(&j, "bound_ms", p->bound_ms);
     kolo_json_object(&j, "phase_ms");
     for (int i = 0; i < KOLO_PHASES; i++) {
