@@ -81,13 +81,14 @@ typedef struct pass {
 /* What a slab holds of the tensors that are read twice, for each thread. */
 enum { SLAB_BYTES = 256 << 10 };
 
-/* All passes over one slab after the other; `tensors` are read twice. */
+/* All passes over one slab after the other; `tensors` are read twice. A slab has as many planes of
+ * each image for one thread as for another, and at least one. */
 static void run_passes(const kolo_call *call, kolo_simd_norm_job *job, int tensors,
                        const pass *passes, int n) {
     const kolo_simd_image *v = &job->image;
     int threads = call->spec->threads;
     int64_t bytes = tensors * v->n * kolo_simd_plane_size(v) * (job->half ? 2 : 4);
-    int64_t slab = kolo_max_i64(1, threads * (int64_t)SLAB_BYTES / bytes);
+    int64_t slab = threads * kolo_max_i64(1, SLAB_BYTES / bytes);
     for (job->first = 0; job->first < v->planes; job->first += job->planes) {
         job->planes = kolo_min_i64(slab, v->planes - job->first);
         int64_t channels = kolo_min_i64(job->planes * v->inner, v->c - job->first * v->inner);
