@@ -128,7 +128,7 @@ typedef struct kolo_train_progress {
     bool evaluated;
 } kolo_train_progress;
 
-enum { KOLO_LAST_STEPS = 20 }; /* whose mean the final loss is */
+enum { KOLO_LAST_STEPS = 20 }; /* that the final loss is the mean of */
 
 /* What came out; the same on every rank but peak_rss_bytes. */
 typedef struct kolo_train_result {
@@ -136,7 +136,7 @@ typedef struct kolo_train_result {
     int64_t parameters, steps;
     int64_t epochs;                  /* completed */
     int64_t samples;                 /* trained on, over all ranks and epochs */
-    double first_loss, final_loss;   /* training loss of the first step, of the last ones */
+    double first_loss, final_loss;   /* training loss of the first step; of KOLO_LAST_STEPS */
     double test_accuracy, test_loss; /* test_accuracy < 0: not evaluated */
     double test_mean_iou;            /* mean over the classes of intersection over union of their
                                         pixels (Everingham et al., 2010); < 0: no label maps */
