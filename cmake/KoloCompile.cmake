@@ -84,7 +84,7 @@ function(kolo_isa_sources objects source)
 endfunction()
 
 # kolo_objects(NAME FOLDERS a b): one object library of src/a/*.c and src/b/*.c (and their subfolders).
-# Files named dnn_*.c are left out without oneDNN; *_module.c are loaded, not linked.
+# Folders named dnn are left out without oneDNN; *_module.c are loaded, not linked.
 function(kolo_objects name)
   cmake_parse_arguments(arg "" "" "FOLDERS" ${ARGN})
   add_library(${name} OBJECT)
@@ -93,7 +93,7 @@ function(kolo_objects name)
     file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${folder}/*.c)
     list(FILTER sources EXCLUDE REGEX "/[^/]*_module\\.c$") # libraries of their own
     if(NOT KOLO_DNNL)
-      list(FILTER sources EXCLUDE REGEX "/dnn_[^/]*\\.c$")
+      list(FILTER sources EXCLUDE REGEX "/dnn/")
     endif()
     foreach(source ${sources})
       if(source MATCHES "\\.isa\\.c$")

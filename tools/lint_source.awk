@@ -1,6 +1,6 @@
 # The rules that a reader of single files can check, over src, models and include:
 #   layers        includes point down; folders on one level never include each other
-#   homes         vendor libraries in src/kernel/dnn_*, POSIX headers where processes and files are
+#   homes         vendor libraries in src/kernel/dnn, POSIX headers where processes and files are
 #   headers       #pragma once first; a source includes its own header before all others
 #   banned calls  unsafe or hidden ways to do what base does; printing and exiting in the library
 # Prints file:line: text for each breach; exits 1 when there was one.
@@ -8,11 +8,13 @@
 BEGIN {
     n = split(list, t, "\n")
     for (i = 1; i <= n; i++) files[t[i]] = 1
-    split("base 0 tensor 1 graph 2 comm 2 data 2 kernel 3 perf 3 pass 4 ps 4 plan 5 train 6 cli 7 models 7", t, " ")
+    split("base 0 tensor 1 graph 2 comm 2 data 2 kernel 3 pass 4 plan 5 train 6 inspect 7 cli 8 models 8", t, " ")
     for (i = 1; i in t; i += 2) level[t[i]] = t[i + 1]
     # A public header belongs to the folder of its name; these have another name.
     owner["status"] = owner["dtype"] = "base"
     owner["kolo"] = owner["model"] = "models"
+    owner["dump"] = "inspect"
+    owner["profile"] = "plan"
     split("assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal stdalign " \
           "stdarg stdatomic stdbool stddef stdint stdio stdlib stdnoreturn string tgmath threads time uchar " \
           "wchar wctype", t, " ")
@@ -73,9 +75,11 @@ function calls(code, names) { return code ~ ("(^|[^A-Za-z0-9_.>])(" names ")[ ]*
 function include(name, quoted,    top, own) {
     if (first_include == "") {
         first_include = name
-        own = stem ".h"
-        if (!header && (("src/" folder "/" own) in files) && name != folder "/" own)
-            breach("includes \"" name "\" before its own header \"" folder "/" own "\"")
+        own = FILENAME
+        sub(/^src\//, "", own)
+        sub(/[^\/]*$/, stem ".h", own)
+        if (!header && (("src/" own) in files) && name != own)
+            breach("includes \"" name "\" before its own header \"" own "\"")
     } else if (!header && quoted && !seen_quoted)
         breach("includes a system header before those of the project")
     if (quoted) seen_quoted = 1
@@ -99,8 +103,8 @@ function include(name, quoted,    top, own) {
     if (!quoted && name ~ /^(dnnl|cblas|mkl|omp|cuda)/ && folder != "kernel")
         breach("only src/kernel includes the vendor header <" name ">")
     if (!quoted && name ~ /^(unistd|pthread|fcntl|poll|spawn|sched|semaphore|sys\/|netinet\/|arpa\/|dirent|linux\/)/ &&
-        folder !~ /^(base|comm|data|ps|cli)$/)
-        breach("<" name "> in " folder ": POSIX stays in base, comm, data, ps and cli")
+        folder !~ /^(base|comm|data|cli)$/)
+        breach("<" name "> in " folder ": POSIX stays in base, comm, data and cli")
 }
 
 {

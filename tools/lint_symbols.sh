@@ -11,7 +11,7 @@ trap 'exit 1' INT TERM
 breaches=0
 
 # Names declared with default visibility: the preprocessed headers, cut at ; { and }.
-for header in include/kolo/*.h src/*/*.h; do
+for header in include/kolo/*.h $(find src -name "*.h"); do
     printf '#include "%s"\n' "$header"
 done | cc -E -P -x c -std=c11 -D_GNU_SOURCE -Iinclude -Isrc -I. - | tr '\n;{}' ' \n\n\n' |
     awk '{

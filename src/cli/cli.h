@@ -31,7 +31,7 @@ enum {
 enum { CLI_N_COMMANDS = 15 };
 
 extern const kolo_option_command cli_commands[CLI_N_COMMANDS]; /* src/cli/main.c */
-extern const kolo_option_table cli_table;                      /* src/cli/options.c */
+extern const kolo_option_table cli_table;                      /* src/cli/options/options.c */
 
 int cmd_train(kolo_options *o);
 int cmd_eval(kolo_options *o);
@@ -54,14 +54,14 @@ int cli_fail(kolo_status status);
 /* The exit status of a failure: 2 for ARG, else 1. */
 int cli_exit_status(kolo_status status);
 
-/* Reads the config file that --config names, if any. src/cli/config.c */
+/* Reads the config file that --config names, if any. src/cli/options/config.c */
 kolo_status cli_read_config(kolo_options *o, const char *path);
 /* Reads the config.yaml of the run that `resume` names, by its folder or by a checkpoint in it, and
  * makes that folder the job's own. "latest" names none. */
 kolo_status cli_read_run_config(kolo_options *o, const char *resume);
 
 enum { CLI_SIZES = 64 };
-/* Reads the list of --sizes, "8,1K,1M", whole elements of a type. src/cli/cmd_bench.c */
+/* Reads the list of --sizes, "8,1K,1M", whole elements of a type. src/cli/commands/bench.c */
 kolo_status cli_parse_sizes(const char *list, kolo_dtype dtype, size_t sizes[CLI_SIZES], int *n);
 
 /* Prints a text on standard output; IO when it cannot be written. */

@@ -2,8 +2,8 @@
 #define _GNU_SOURCE
 #include "base/file.h"
 #include "cli/cli.h"
-#include "cli/guard.h"
-#include "cli/launch.h"
+#include "cli/launcher/guard.h"
+#include "cli/launcher/launch.h"
 #include "kolo/dump.h"
 
 #include <errno.h>

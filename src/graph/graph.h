@@ -6,7 +6,7 @@
  * Everything lives in the graph's arena; node pointers stay valid while nodes are added.
  *
  * An op is a const descriptor: its shape rule, its gradient as further nodes, its cost. What runs
- * it is a kernel (kernel/kernel.h). The ops, one file a family (op_*.c), are listed in op.c; their
+ * it is a kernel (kernel/kernel.h). The ops, one file a family (ops/), are listed in op.c; their
  * inputs, outputs and attributes are documented in op.h. */
 
 #include "kolo/graph.h"

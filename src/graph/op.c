@@ -1,7 +1,7 @@
 /* The list of ops, and what shape rules share. */
 #include "graph/op.h"
 
-#include "graph/op_rules.h"
+#include "graph/ops/rules.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 
 #include "base/isa.h"
 #include "kernel/tune.h"
-#include "kernel/wide.h"
+#include "kernel/via_f32.h"
 
 extern const kolo_kernel *const kolo_ref_kernels[];
 extern const kolo_kernel *const kolo_simd_kernels[];

@@ -5,7 +5,7 @@
 #include "base/process.h"
 #include "kolo/train.h"
 #include "train/agree.h"
-#include "train/checkpoint.h"
+#include "train/checkpoint/checkpoint.h"
 #include "train/tuning.h"
 
 #include <inttypes.h>

@@ -4,8 +4,8 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "data/safetensors.h"
-#include "train/saves.h"
+#include "data/safetensors/safetensors.h"
+#include "train/checkpoint/folder.h"
 
 #include <errno.h>
 #include <math.h>

@@ -18,7 +18,7 @@
  *
  * A session belongs to one thread at a time. */
 
-#include "data/loader.h"
+#include "data/prefetch.h"
 #include "plan/plan.h"
 
 /* Zero means the default. */

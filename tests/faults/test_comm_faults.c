@@ -1,6 +1,6 @@
 /* What goes wrong after the group has formed: ranks killed, left, late, or out of step. */
 #include "base/process.h"
-#include "comm/engine.h"
+#include "comm/engine/engine.h"
 #include "support/ranks.h"
 #include "support/support.h"
 

@@ -1,9 +1,9 @@
 /* Joining a group: bad environments, wrong secrets, junk at the door, ranks that do not fit
  * together. */
-#include "comm/auth.h"
-#include "comm/lobby.h"
-#include "comm/segment.h"
-#include "comm/socket.h"
+#include "comm/join/authentication.h"
+#include "comm/join/handshake.h"
+#include "comm/join/socket.h"
+#include "comm/transport/segment.h"
 #include "kolo/comm.h"
 #include "support/ranks.h"
 #include "support/support.h"
@@ -250,8 +250,8 @@ static bool say(int fd, const void *data, size_t bytes) {
     return send(fd, data, bytes, MSG_NOSIGNAL) == (ssize_t)bytes;
 }
 
-/* Rank 3 of four knows the secret, learns who the others are, and may visit rank 0 as mesh.c does;
- * then its process ends, and the others wait for it at different places. */
+/* Rank 3 of four knows the secret, learns who the others are, and may visit rank 0 as connect.c
+ * does; then its process ends, and the others wait for it at different places. */
 static kolo_status visit_rank_0(const kolo_key *key, const kolo_hello *own, int port,
                                 int64_t deadline_ns) {
     int fd;

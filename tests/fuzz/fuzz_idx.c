@@ -1,5 +1,5 @@
 /* The IDX reader on any bytes: it reads only what is there, and what it accepts is whole. */
-#include "data/idx.h"
+#include "data/readers/idx.h"
 #include "fuzz/fuzz.h"
 
 #include <string.h>

@@ -2,8 +2,8 @@
  * greeting; an answer as it comes; or an answer's header and body with a right proof behind them,
  * as only a member of the job can send, which gets further. With its highest bit the message starts
  * as messages of this version do. */
-#include "comm/lobby.h"
-#include "comm/socket.h"
+#include "comm/join/handshake.h"
+#include "comm/join/socket.h"
 #include "fuzz/fuzz.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Lists of new tensor names from a peer: the first byte says which rank sends. What is accepted can
  * be written and read again, and gives the same table. */
-#include "comm/named.h"
+#include "comm/sync/named.h"
 #include "fuzz/fuzz.h"
 
 #include <string.h>

@@ -3,13 +3,13 @@
  * tools/golden/make_huggingface.py makes the files; where transformers is installed it also reads
  * one back. */
 #include "base/file.h"
-#include "data/safetensors.h"
+#include "data/safetensors/safetensors.h"
 #include "kolo/checkpoint.h"
 #include "support/folder.h"
 #include "support/support.h"
-#include "train/checkpoint.h"
+#include "train/checkpoint/checkpoint.h"
+#include "train/checkpoint/weights.h"
 #include "train/session.h"
-#include "train/weights.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * give the same losses and parameters, and then the same loss in evaluation; with reference and
  * with the best kernels. tools/golden/make_sequences.py makes the files and says what initial
  * parameters are; make_sparse.py those of sparse gradients. */
-#include "data/safetensors.h"
+#include "data/safetensors/safetensors.h"
 #include "support/support.h"
 #include "train/session.h"
 

@@ -7,7 +7,7 @@
  *
  * and look at what changed. tools/golden/make_lenet.py makes lenet.safetensors. */
 #include "base/file.h"
-#include "data/safetensors.h"
+#include "data/safetensors/safetensors.h"
 #include "kolo/dump.h"
 #include "support/ranks.h"
 #include "support/support.h"

@@ -1,7 +1,7 @@
 /* resnet20 against PyTorch: three steps from the same parameters on the same batches give the same
  * losses, parameters and running statistics, and then the same loss in evaluation; with reference
  * and with the best kernels. tools/golden/make_resnet20.py makes resnet20.safetensors. */
-#include "data/safetensors.h"
+#include "data/safetensors/safetensors.h"
 #include "support/support.h"
 #include "train/session.h"
 

@@ -6,10 +6,10 @@
 #include "kolo/checkpoint.h"
 #include "support/folder.h"
 #include "support/support.h"
-#include "train/checkpoint.h"
-#include "train/names.h"
+#include "train/checkpoint/checkpoint.h"
+#include "train/checkpoint/names.h"
+#include "train/checkpoint/weights.h"
 #include "train/session.h"
-#include "train/weights.h"
 
 #include <math.h>
 #include <stdio.h>

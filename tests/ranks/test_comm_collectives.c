@@ -1,7 +1,7 @@
 /* Collectives: every algorithm, transport, world size, count, element type and operation against a
  * reference in double; the same bits on all ranks, and with threads as with processes. */
 #include "base/rng.h"
-#include "comm/engine.h"
+#include "comm/engine/engine.h"
 #include "support/fewer.h"
 #include "support/ranks.h"
 #include "support/support.h"

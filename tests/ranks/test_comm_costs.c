@@ -1,7 +1,7 @@
 /* The choice of an algorithm: what the model says, its file, constants that all ranks share, and
  * measuring them. */
 #include "base/file.h"
-#include "comm/engine.h"
+#include "comm/engine/engine.h"
 #include "kolo/bench.h"
 #include "support/folder.h"
 #include "support/ranks.h"

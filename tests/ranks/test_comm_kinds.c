@@ -1,7 +1,7 @@
 /* Every kind of collective but allreduce, and the forms of a reduction: transports, world sizes,
  * element types, slices, in place and not, registered and private and unaligned memory, against a
  * reference in double; every entry of their schedules is needed. */
-#include "comm/engine.h"
+#include "comm/engine/engine.h"
 #include "support/ranks.h"
 #include "support/support.h"
 #include "support/values.h"

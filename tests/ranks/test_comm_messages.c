@@ -1,6 +1,6 @@
 /* Sends and receives: order within a tag, several in flight, any size, beside collectives; what
  * does not match, and who is waited for. */
-#include "comm/engine.h"
+#include "comm/engine/engine.h"
 #include "support/ranks.h"
 #include "support/support.h"
 

@@ -2,7 +2,7 @@
  * bits; what MPI cannot do is refused; a rank that does not come is named; training gives the
  * numbers of Kolo's own transports. All with Open MPI and with MPICH, where they are. */
 #include "base/process.h"
-#include "comm/engine.h"
+#include "comm/engine/engine.h"
 #include "support/folder.h"
 #include "support/ranks.h"
 #include "support/support.h"

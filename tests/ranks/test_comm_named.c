@@ -1,8 +1,8 @@
 /* Named tensors: any order, fusing, the cost of agreeing once names are known, differences and
  * tensors that never come. */
 #include "base/rng.h"
-#include "comm/engine.h"
-#include "comm/named.h"
+#include "comm/engine/engine.h"
+#include "comm/sync/named.h"
 #include "kolo/named.h"
 #include "support/fewer.h"
 #include "support/ranks.h"

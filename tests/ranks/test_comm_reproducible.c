@@ -1,7 +1,7 @@
 /* Reproducible allreduces: the same bits for any number of ranks, any cut into buckets, chunks and
  * parts, threads or processes; against the tree evaluated in one place. */
 #include "base/rng.h"
-#include "comm/engine.h"
+#include "comm/engine/engine.h"
 #include "support/ranks.h"
 #include "support/support.h"
 

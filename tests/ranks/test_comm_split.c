@@ -1,6 +1,6 @@
 /* Sub-groups over every transport: members and their order, collectives of different groups in
  * flight at once, memory that serves both, sub-groups of sub-groups, failures. */
-#include "comm/engine.h"
+#include "comm/engine/engine.h"
 #include "support/fewer.h"
 #include "support/ranks.h"
 #include "support/support.h"

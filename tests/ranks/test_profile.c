@@ -1,8 +1,8 @@
 /* Profiles and traces: which phase each step is in, that the numbers add up, that the trace is what
  * its viewer reads. No time is compared with another machine's. */
 #include "base/file.h"
+#include "inspect/machine.h"
 #include "kolo/profile.h"
-#include "perf/machine.h"
 #include "support/ranks.h"
 #include "support/support.h"
 

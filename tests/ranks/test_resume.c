@@ -7,8 +7,8 @@
 #include "support/folder.h"
 #include "support/ranks.h"
 #include "support/support.h"
+#include "train/checkpoint/folder.h"
 #include "train/progress.h"
-#include "train/saves.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #include "support/dnn_check.h"
 
 #if KOLO_HAS_DNNL
-#include "kernel/dnn.h"
+#include "kernel/dnn/dnn.h"
 
 #include <string.h>
 

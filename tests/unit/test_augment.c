@@ -1,6 +1,6 @@
 /* Augmentation: what is drawn, that it is drawn alike for any split of the work, and bad texts. */
 #include "data/augment.h"
-#include "data/loader.h"
+#include "data/prefetch.h"
 #include "support/support.h"
 
 #include <string.h>

@@ -2,7 +2,7 @@
  * checkpoint, is refused in words and changes nothing. */
 #include "base/file.h"
 #include "support/support.h"
-#include "train/checkpoint.h"
+#include "train/checkpoint/checkpoint.h"
 #include "train/session.h"
 
 #include <stdio.h>

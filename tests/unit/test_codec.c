@@ -1,7 +1,7 @@
 /* Codecs against their plain definition, element by element; the same bits with every instruction
  * set; what error feedback promises; codes that lie. */
 #include "base/rng.h"
-#include "comm/codec_kernels.h"
+#include "comm/codec/kernels.h"
 #include "support/support.h"
 
 #include <math.h>

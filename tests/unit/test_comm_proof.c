@@ -1,5 +1,5 @@
 /* Schedules: proven for any group size; every entry is needed; counts and text. */
-#include "comm/schedule.h"
+#include "comm/schedule/schedule.h"
 #include "support/support.h"
 
 #include <stdio.h>

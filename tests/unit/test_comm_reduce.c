@@ -1,7 +1,7 @@
 /* Reduction loops: every type, operation and instruction set against the plain definition; results
  * do not depend on where an element stands; rounding of f16 and bf16; NaN. */
 #include "base/rng.h"
-#include "comm/reduce.h"
+#include "comm/reduce/reduce.h"
 #include "support/support.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* The modelled network: times against closed formulas, the same log for the same seed, sharing of
  * links, and schedules that cannot end. */
-#include "comm/algorithms.h"
-#include "comm/sim.h"
+#include "comm/schedule/algorithms.h"
+#include "comm/schedule/sim.h"
 #include "support/fewer.h"
 #include "support/support.h"
 

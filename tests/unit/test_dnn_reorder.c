@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #if KOLO_HAS_DNNL
-#include "kernel/dnn.h"
+#include "kernel/dnn/dnn.h"
 
 typedef struct layout_case {
     kolo_shape shape;

@@ -1,6 +1,6 @@
 /* The loader: batches in the sampler's order for every world, errors, early ends, normalisation. */
 #include "data/dataset.h"
-#include "data/loader.h"
+#include "data/prefetch.h"
 #include "data/sampler.h"
 #include "support/support.h"
 

@@ -1,6 +1,6 @@
 /* Learning-rate schedules against values worked out by hand. */
 #include "support/support.h"
-#include "train/schedule.h"
+#include "train/learning_rate.h"
 
 #include <math.h>
 

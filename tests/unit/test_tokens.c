@@ -1,6 +1,6 @@
 /* Sets of tokens: windows of files and of made-up tokens, their splits, what is refused. */
 #include "base/file.h"
-#include "data/loader.h"
+#include "data/prefetch.h"
 #include "kolo/data.h"
 #include "support/folder.h"
 #include "support/support.h"

@@ -1,7 +1,7 @@
 /* Tuners: their text, what they measure, and what selection makes of it. */
 #include "kernel/simd/simd.h"
 #include "kernel/tune.h"
-#include "kernel/wide.h"
+#include "kernel/via_f32.h"
 #include "support/kernel_check.h"
 
 #include <stdio.h>

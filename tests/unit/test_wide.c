@@ -1,6 +1,6 @@
 /* bf16 by way of f32 against the reference: of every op whose samples can be cut, whole and in
  * slices of one sample, of two, and with parameters in f32. */
-#include "kernel/wide.h"
+#include "kernel/via_f32.h"
 #include "support/kernel_check.h"
 #include "support/shapes.h"
 

@@ -1,0 +1,61 @@
+/* kolo checkpoint info | verify | diff | export: what is in files of weights. */
+#include "kolo/checkpoint.h"
+
+#include "cli/cli.h"
+
+#include <stdio.h>
+
+/* Wrong usage unless `n` files are named. */
+static bool wants(const kolo_options *o, int n) {
+    if (o->n_rest == n) return true;
+    fprintf(stderr, "kolo: 'kolo %s' takes %s\n", o->command->name,
+            n == 1 ? "one file" : "two files");
+    return false;
+}
+
+/* Prints a text of the library's and frees it. */
+static int print(kolo_status status, char *made) {
+    if (status != KOLO_OK) return cli_fail(status);
+    kolo_text text = {0};
+    kolo_text_add(&text, "%s", made);
+    kolo_checkpoint_text_free(made);
+    status = cli_print(&text);
+    kolo_text_fini(&text);
+    return status == KOLO_OK ? 0 : cli_fail(status);
+}
+
+int cmd_checkpoint_info(kolo_options *o) {
+    char *text = NULL;
+    if (!wants(o, 1)) return 2;
+    kolo_status status = kolo_checkpoint_describe(o->rest[0], &text);
+    int failed = print(status, text);
+    if (failed) return failed;
+    status = kolo_checkpoint_check(o->rest[0]); /* what it says of itself may be all that is good */
+    return status == KOLO_OK ? 0 : cli_fail(status);
+}
+
+int cmd_checkpoint_verify(kolo_options *o) {
+    char *text = NULL;
+    if (!wants(o, 1)) return 2;
+    kolo_status status = kolo_checkpoint_verify(o->rest[0], &text);
+    return print(status, text);
+}
+
+/* As diff does, gives 1 when the files differ. */
+int cmd_checkpoint_diff(kolo_options *o) {
+    char *text = NULL;
+    bool equal = false;
+    if (!wants(o, 2)) return 2;
+    kolo_status status = kolo_checkpoint_compare(o->rest[0], o->rest[1], &equal, &text);
+    int failed = print(status, text);
+    return failed ? failed : !equal;
+}
+
+int cmd_checkpoint_export(kolo_options *o) {
+    if (!wants(o, 1)) return 2;
+    static const char *const conventions[] = {NULL, "torchvision",
+                                              "huggingface"}; /* as the option's choices */
+    kolo_status status = kolo_checkpoint_export(o->rest[0], kolo_options_text(o, "out"),
+                                                conventions[kolo_options_choice(o, "format")]);
+    return status == KOLO_OK ? 0 : cli_fail(status);
+}

@@ -1,0 +1,50 @@
+/* kolo dump: a model's graph, what the passes make of it, its plan, its allreduce. */
+#include "kolo/dump.h"
+
+#include "base/process.h"
+#include "cli/cli.h"
+#include "cli/options/train_opts.h"
+
+static kolo_status print_dump(const kolo_dump_opts *opts) {
+    char *dump;
+    KOLO_TRY(kolo_dump(opts, &dump));
+    kolo_text text = {0};
+    kolo_text_add(&text, "%s", dump);
+    kolo_dump_free(dump);
+    kolo_status status = cli_print(&text);
+    kolo_text_fini(&text);
+    return status;
+}
+
+int cmd_dump(kolo_options *o) {
+    int threads = (int)kolo_options_int(o, "threads");
+    kolo_dump_opts opts = {
+        .what = (kolo_dump_what)kolo_options_choice(o, "what"),
+        .batch = kolo_options_int(o, "batch"),
+        .recompute = (kolo_recompute)kolo_options_choice(o, "recompute"),
+        .precision = (kolo_precision)kolo_options_choice(o, "precision"),
+        .accumulate = kolo_options_int(o, "accumulate"),
+        .evaluate = kolo_options_flag(o, "forward"),
+        .optimizer = (kolo_optimizer)kolo_options_choice(o, "optimizer"),
+        .momentum = kolo_options_float(o, "momentum"),
+        .beta1 = kolo_options_float(o, "beta1"),
+        .beta2 = kolo_options_float(o, "beta2"),
+        .eps = kolo_options_float(o, "eps"),
+        .clip = kolo_options_float(o, "clip"),
+        .decay_matrices_only = kolo_options_flag(o, "decay-matrices-only"),
+        .sparse_embedding = kolo_options_flag(o, "sparse-embedding"),
+        .weight_decay = kolo_options_float(o, "weight-decay"),
+        .bucket_bytes = kolo_options_int(o, "bucket-bytes"),
+        .threads = threads ? threads : kolo_processors(),
+        .reference_kernels = kolo_options_choice(o, "kernels") == 1,
+        .no_winograd = !kolo_options_flag(o, "winograd"),
+        .ranks = (int)kolo_options_int(o, "ranks"),
+        .algorithm = (kolo_algorithm)kolo_options_choice(o, "algorithm"),
+        .cached = kolo_options_choice(o, "autotune") == 1,
+        .notice = train_opts_notice,
+    };
+    kolo_status status = train_opts_tuning(o, &opts.tuning);
+    if (status == KOLO_OK) status = train_opts_model(o, &opts.model, &opts.model_options);
+    if (status == KOLO_OK) status = print_dump(&opts);
+    return status == KOLO_OK ? 0 : cli_fail(status);
+}

@@ -1,0 +1,29 @@
+/* kolo eval: a checkpoint on the test split of a data set. */
+#include "cli/cli.h"
+#include "cli/launcher/job.h"
+#include "cli/options/train_opts.h"
+#include "cli/output/result.h"
+
+static kolo_status evaluate_as_rank(kolo_comm *comm, int threads, kolo_options *o) {
+    kolo_eval_opts opts = {
+        .checkpoint = kolo_options_text(o, "checkpoint"),
+        .data = kolo_options_text(o, "data"),
+        .batch = kolo_options_int(o, "batch"),
+        .threads = threads,
+        .autotune = (kolo_autotune)kolo_options_choice(o, "autotune"),
+        .notice = train_opts_notice,
+    };
+    kolo_train_result result;
+    KOLO_TRY(train_opts_tuning(o, &opts.tuning));
+    KOLO_TRY(kolo_evaluate(comm, &opts, &result));
+    if (kolo_comm_rank(comm) != 0) return KOLO_OK;
+    result_about about = {.data = opts.data, .batch = opts.batch};
+    return result_report(&result, &about, kolo_options_text(o, "json"));
+}
+
+int cmd_eval(kolo_options *o) {
+    job_opts opts = job_opts_of(o, "workers");
+    opts.threads = (int)kolo_options_int(o, "threads");
+    opts.no_bind = !kolo_options_flag(o, "bind");
+    return job_run(o, &opts, evaluate_as_rank);
+}

@@ -1,0 +1,86 @@
+/* kolo info: what this build is, what it runs on, what it stands on. */
+#include "base/isa.h"
+#include "base/process.h"
+#include "cli/cli.h"
+#include "cli/launcher/topology.h"
+#include "kolo/comm.h"
+#include "kolo/dump.h"
+
+#include <hwloc.h>
+#include <jansson.h>
+#include <libfyaml.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { NAME_WIDTH = 18 };
+
+static void add_row(kolo_text *t, const char *name, const char *value) {
+    kolo_text_add(t, "%-*s%s\n", NAME_WIDTH, name, value);
+}
+
+static void add_processor_name(kolo_text *t) {
+    kolo_text name = {0};
+    kolo_processor_name(&name);
+    if (name.length > 0 && !name.failed) add_row(t, "processor", name.text);
+    kolo_text_fini(&name);
+}
+
+static void add_kernels(kolo_text *t) {
+    static const char *const sets[] = {
+        [KOLO_ISA_BASELINE] = "baseline", [KOLO_ISA_AVX2] = "AVX2", [KOLO_ISA_AVX512] = "AVX-512"};
+    add_row(t, "instruction set", sets[kolo_isa_best()]);
+    char *kernels; /* what is chosen, and the library's version */
+    if (kolo_dump_kernels(&kernels) != KOLO_OK) return;
+    add_row(t, "kernels", kernels);
+    kolo_dump_free(kernels);
+}
+
+static void add_precision(kolo_text *t) {
+    const char *without = kolo_isa_best() == KOLO_ISA_BASELINE
+                              ? "no: takes AVX2 or AVX-512 (or the reference kernels)"
+                              : "kept in bf16, multiplied in f32: for memory";
+    add_row(t, "bf16",
+            kolo_dump_has_bf16()
+                ? "convolutions and linear layers compute in it: for memory and for time"
+                : without);
+}
+
+static void add_libraries(kolo_text *t) {
+    unsigned hwloc = hwloc_get_api_version();
+    kolo_text_add(t, "%-*slibkolo %s, jansson %s, libfyaml %s, hwloc API %u.%u\n", NAME_WIDTH,
+                  "libraries", kolo_version(), jansson_version_str(), fy_library_version(),
+                  hwloc >> 16, hwloc >> 8 & 255);
+}
+
+static void add_communication(kolo_text *t) {
+    add_row(t, "started by", kolo_comm_launchers());
+    add_row(
+        t, "transports",
+        "shm between processes, tcp between hosts, thread between threads; mpi under the mpirun "
+        "of an MPI that Kolo was built with");
+    add_row(t, "",
+            kolo_comm_has_ucx()
+                ? "ucx and shm+ucx, by UCX"
+                : "not ucx: UCX is not installed, or was not where Kolo was built (libucx-dev)");
+    kolo_text_add(t, "%-*s", NAME_WIDTH, "algorithms");
+    for (int a = KOLO_ALGORITHM_AUTO + 1; a < KOLO_ALGORITHM_COUNT; a++) {
+        kolo_text_add(t, "%s%s", a > 1 ? ", " : "", kolo_algorithm_name((kolo_algorithm)a));
+    }
+    kolo_text_add(t, "\n");
+}
+
+int cmd_info(kolo_options *o) {
+    kolo_text t = {0};
+    add_row(&t, "kolo", kolo_version());
+    add_row(&t, "compiler", __VERSION__);
+    add_processor_name(&t);
+    add_kernels(&t);
+    add_precision(&t);
+    topology_describe(&t, NAME_WIDTH);
+    kolo_text_add(&t, "%-*s%d\n", NAME_WIDTH, "usable processors", kolo_processors());
+    add_communication(&t);
+    add_libraries(&t);
+    kolo_status status = cli_print(&t);
+    kolo_text_fini(&t);
+    return status == KOLO_OK ? 0 : cli_fail(status);
+}

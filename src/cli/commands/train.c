@@ -1,0 +1,151 @@
+/* kolo train: the options of a job become a kolo_train_opts; rank 0 shows progress and the result.
+ */
+#include "cli/cli.h"
+#include "cli/launcher/job.h"
+#include "cli/options/train_opts.h"
+#include "cli/output/progress.h"
+#include "cli/output/result.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const long long many = 1000000000;
+
+/* --checkpoint-every: "500" steps, "2e" epochs. */
+static kolo_status parse_every(kolo_options *o, kolo_train_opts *opts) {
+    const char *text = kolo_options_text(o, "checkpoint-every");
+    if (!text) return KOLO_OK;
+    char *end;
+    errno = 0;
+    long long number = strtoll(text, &end, 10);
+    bool epochs = strcmp(end, "e") == 0;
+    if (*text < '0' || *text > '9' || errno || number < 1 || number > many || (*end && !epochs)) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "--checkpoint-every %s: must be a number of steps, such as 500, or of "
+                         "epochs, such as 1e",
+                         text);
+    }
+    *(epochs ? &opts->checkpoint_epochs : &opts->checkpoint_steps) = number;
+    return KOLO_OK;
+}
+
+static kolo_status resolve(kolo_options *o, int threads, kolo_train_opts *opts) {
+    KOLO_TRY(train_opts_make(o, threads, opts));
+    opts->epochs = kolo_options_int(o, "epochs");
+    opts->steps = kolo_options_int(o, "steps");
+    opts->lr = kolo_options_float(o, "lr");
+    opts->schedule = (kolo_lr_schedule)kolo_options_choice(o, "schedule");
+    opts->lr_min = kolo_options_float(o, "lr-min");
+    opts->lr_step_factor = kolo_options_float(o, "lr-step-factor");
+    opts->lr_step_epochs = kolo_options_int(o, "lr-step-epochs");
+    opts->warmup_epochs = kolo_options_float(o, "warmup-epochs");
+    opts->augment = kolo_options_text(o, "augment");
+    opts->init = kolo_options_text(o, "init");
+    opts->seed = (uint64_t)kolo_options_int(o, "seed");
+    opts->out_dir = kolo_options_text(o, "out");
+    opts->eval_every = kolo_options_int(o, "eval-every");
+    opts->no_eval = !kolo_options_flag(o, "eval");
+    opts->keep = kolo_options_int(o, "keep");
+    opts->resume = kolo_options_text(o, "resume");
+    if (opts->resume && strcmp(opts->resume, "latest") == 0) {
+        opts->resume = opts->out_dir;
+        opts->resume_if_any = true;
+    }
+    return parse_every(o, opts);
+}
+
+static kolo_status record(kolo_options *o, const char *name, int value) {
+    char text[16];
+    snprintf(text, sizeof text, "%d", value);
+    return kolo_options_set_from_file(o, name, name, text);
+}
+
+static kolo_status train_as_rank(kolo_comm *comm, int threads, kolo_options *o) {
+    kolo_train_opts opts;
+    KOLO_TRY(resolve(o, threads, &opts));
+    /* The bits depend on these: they are part of the config, whoever chose them. */
+    if (!kolo_options_given(o, "threads")) KOLO_TRY(record(o, "threads", threads));
+    if (!kolo_options_typed(o, "workers")) KOLO_TRY(record(o, "workers", kolo_comm_size(comm)));
+    if (opts.out_dir && opts.autotune != KOLO_AUTOTUNE_OFF && !kolo_options_given(o, "tuning")) {
+        char *path = kolo_format("%s/tuning.txt", opts.out_dir); /* so the config repeats the run */
+        if (!path) return KOLO_NOMEM(strlen(opts.out_dir));
+        kolo_status set = kolo_options_set_from_file(o, "tuning", "tuning", path);
+        kolo_free(path);
+        KOLO_TRY(set);
+    }
+    kolo_text config = {0};
+    kolo_text_add(&config,
+                  "# The options of a run; 'kolo train --config FILE --out DIR' repeats it "
+                  "in DIR.\n");
+    kolo_options_yaml(o, &config);
+    if (config.failed) {
+        kolo_status status = KOLO_NOMEM(config.length);
+        kolo_text_fini(&config);
+        return status;
+    }
+    opts.resolved_config = config.text;
+    bool talks = kolo_comm_rank(comm) == 0;
+    progress shown = progress_make((progress_style)kolo_options_choice(o, "progress"));
+    if (kolo_options_choice(o, "progress") == PROGRESS_NONE) opts.notice = train_opts_warning;
+    kolo_train_result result;
+    kolo_status status = kolo_train(comm, &opts, talks ? progress_show : NULL, &shown, &result);
+    progress_end(&shown);
+    kolo_text_fini(&config);
+    if (status != KOLO_OK || !talks) return status;
+    result_about about = {.model = kolo_options_text(o, "model"),
+                          .data = opts.data,
+                          .out = opts.out_dir,
+                          .batch = opts.batch,
+                          .accumulate = opts.accumulate,
+                          .trained = true};
+    return result_report(&result, &about, kolo_options_text(o, "json"));
+}
+
+static kolo_status check_job(kolo_options *o, int workers) {
+    kolo_train_opts opts;
+    KOLO_TRY(resolve(o, (int)kolo_options_int(o, "threads"), &opts));
+    return kolo_train_check(&opts, workers);
+}
+
+/* Wrong usage is told before any rank starts. */
+static kolo_status check_usage(kolo_options *o) {
+    kolo_train_opts every = {0};
+    KOLO_TRY(parse_every(o, &every));
+    const char *resume = kolo_options_text(o, "resume");
+    bool latest = resume && strcmp(resume, "latest") == 0; /* if there is one yet */
+    if (resume && !latest && kolo_options_typed(o, "init")) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "--resume takes the weights of its checkpoint: leave --init out");
+    }
+    bool writes = every.checkpoint_steps || every.checkpoint_epochs;
+    if (kolo_options_typed(o, "keep") && !writes) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "--keep is of the checkpoints that --checkpoint-every N writes: give that "
+                         "too");
+    }
+    if ((writes || latest) && !kolo_options_text(o, "out")) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "--%s needs --out DIR, the folder of the checkpoints",
+                         writes ? "checkpoint-every" : "resume latest");
+    }
+    return KOLO_OK;
+}
+
+/* How long a run is has two options: one that is typed replaces both of the file's. */
+static void settle_length(kolo_options *o) {
+    bool epochs = kolo_options_typed(o, "epochs"), steps = kolo_options_typed(o, "steps");
+    if (epochs && !steps) kolo_options_unset(o, "steps");
+    if (steps && !epochs) kolo_options_unset(o, "epochs");
+}
+
+int cmd_train(kolo_options *o) {
+    settle_length(o);
+    kolo_status status = check_usage(o);
+    if (status != KOLO_OK) return cli_fail(status);
+    job_opts opts = job_opts_of(o, "workers");
+    opts.threads = (int)kolo_options_int(o, "threads");
+    opts.no_bind = !kolo_options_flag(o, "bind");
+    opts.check = check_job;
+    return job_run(o, &opts, train_as_rank);
+}

@@ -1,0 +1,401 @@
+/* The local launcher: the job from start to end. What ranks are given is in contract.c. */
+#define _GNU_SOURCE
+#include "cli/launcher/launch.h"
+
+#include "base/file.h"
+#include "base/process.h"
+#include "cli/cli.h"
+#include "cli/launcher/guard.h"
+#include "cli/launcher/lines.h"
+#include "cli/launcher/rank_env.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+enum {
+    GRACE_MS = 1000,     /* for the others to notice a lost peer */
+    INTERRUPT_MS = 1500, /* for ranks to end after Ctrl-C, before SIGTERM */
+    TERM_MS = 2000,      /* from SIGTERM to SIGKILL */
+    FLUSH_MS = 1000,     /* for the output of a job that failed, once its ranks are gone */
+};
+
+typedef struct rank {
+    kolo_process process;
+    line_stream streams[2]; /* standard output and error; fd -1 where the rank has the terminal */
+    bool started, ended;
+    int order; /* how many ranks had ended before */
+    kolo_exit how;
+    kolo_status reported; /* KOLO_OK: nothing */
+    char *report;
+} rank;
+
+typedef enum phase { RUNNING, GRACE, TERMINATING, KILLING } phase;
+
+typedef struct job {
+    const launch_opts *opts;
+    rank *ranks;
+    int n_ended;
+    kolo_signals signals;
+    contract contract;
+    guard guard;
+    line_queue output;
+    phase phase;
+    int64_t deadline_ns; /* of the phase */
+    int stop_signal;     /* the signal that asked for the end, or 0 */
+    bool failed, verdict_given;
+    int verdict;          /* the exit status of a job that failed */
+    struct pollfd *polls; /* signals, output, two per rank */
+    rank **polled;        /* the rank of each entry after the first two */
+} job;
+
+/* ---- starting ---- */
+
+static kolo_status open_streams(job *j, int r, kolo_process_opts *process) {
+    rank *k = &j->ranks[r];
+    bool own = j->opts->own_command;
+    if (own && r == 0) return KOLO_OK;
+    char prefix[16];
+    snprintf(prefix, sizeof prefix, "[%d] ", r);
+    int *const ends[2] = {&process->out, &process->err};
+    for (int i = 0; i < 2; i++) {
+        int fds[2], sink = i == 0 && !own ? STDOUT_FILENO : STDERR_FILENO;
+        KOLO_TRY(kolo_pipe(fds));
+        *ends[i] = fds[1];
+        KOLO_TRY(line_stream_init(&k->streams[i], fds[0], sink, prefix));
+    }
+    return KOLO_OK;
+}
+
+/* The program behind the shim. Rank 0 may read standard input unless it is a terminal: in a process
+ * group that is not the terminal's it would be stopped by the attempt. */
+static kolo_status start_rank(job *j, int r, char **argv) {
+    int keep[CONTRACT_FDS];
+    kolo_process_opts process = {.program = "/proc/self/exe", .argv = argv, .own_group = true};
+    process.in = r == 0 && !isatty(STDIN_FILENO) ? KOLO_FD_INHERIT : KOLO_FD_NULL;
+    process.keep = keep;
+    KOLO_TRY(contract_of_rank(&j->contract, r, keep, &process.n_keep));
+    process.env = j->contract.env.vars;
+    kolo_status status = open_streams(j, r, &process);
+    if (status == KOLO_OK) status = kolo_process_start(&process, &j->ranks[r].process);
+    if (process.out > 0) close(process.out);
+    if (process.err > 0) close(process.err);
+    j->ranks[r].started = status == KOLO_OK;
+    if (status == KOLO_OK) guard_watch(&j->guard, j->ranks[r].process.pid);
+    return status;
+}
+
+/* argv of the shim: kolo __rank PID program args... */
+static kolo_status start_ranks(job *j) {
+    size_t n = 0;
+    while (j->opts->argv[n]) n++;
+    char **argv = kolo_zalloc((n + 4) * sizeof *argv), parent[24];
+    if (!argv) return KOLO_NOMEM((n + 4) * sizeof *argv);
+    snprintf(parent, sizeof parent, "%ld", (long)getpid());
+    argv[0] = (char[]){"kolo"};
+    argv[1] = (char[]){"__rank"};
+    argv[2] = parent;
+    memcpy(argv + 3, j->opts->argv, n * sizeof *argv);
+    kolo_status status = guard_open(&j->guard);
+    for (int r = 0; r < j->opts->n_ranks && status == KOLO_OK; r++) status = start_rank(j, r, argv);
+    kolo_free(argv);
+    contract_close_shared(&j->contract); /* what is left of them belongs to the ranks */
+    return status;
+}
+
+int launch_become_rank(int argc, char **argv) {
+    if (argc < 2) return 2;
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) {
+        fprintf(stderr, "kolo: cannot bind a rank to its launcher: %s\n", kolo_errno_text(errno));
+        return 1;
+    }
+    char parent[24];
+    snprintf(parent, sizeof parent, "%ld", (long)getppid());
+    if (strcmp(parent, argv[0]) != 0) return 1; /* the launcher died before we asked */
+    execvp(argv[1], argv + 1);
+    int error = errno;
+    fprintf(stderr, "kolo: cannot start %s: %s\n", argv[1], kolo_errno_text(error));
+    return error == ENOENT ? 127 : 126;
+}
+
+/* ---- ending ---- */
+
+static void signal_ranks(job *j, int signal) {
+    for (int r = 0; r < j->opts->n_ranks; r++) {
+        rank *k = &j->ranks[r];
+        if (k->started && !k->ended) kolo_process_signal(&k->process, signal, true);
+    }
+}
+
+static void enter_phase(job *j, phase next, int64_t ms) {
+    j->phase = next;
+    j->deadline_ns = kolo_now_ns() + ms * 1000000;
+    if (next == TERMINATING) {
+        signal_ranks(j, SIGTERM);
+        signal_ranks(j, SIGCONT); /* a stopped rank could not end */
+    } else if (next == KILLING) {
+        signal_ranks(j, SIGKILL);
+    }
+}
+
+static kolo_status say(job *j, const char *fmt, ...) KOLO_PRINTF(2, 3);
+static kolo_status say(job *j, const char *fmt, ...) {
+    /* Rank 0 may have died in the middle of a progress bar: its line goes first. */
+    bool bar = j->opts->own_command && isatty(STDERR_FILENO);
+    kolo_text text = {0};
+    va_list args;
+    va_start(args, fmt);
+    kolo_text_addv(&text, fmt, args);
+    va_end(args);
+    kolo_status status = KOLO_OK;
+    if (text.failed) {
+        status = KOLO_NOMEM(sizeof text);
+    } else {
+        status = line_queue_add(&j->output, STDERR_FILENO,
+                                bar ? "\r\033[Kkolo: " : "kolo: ", text.text, text.length);
+    }
+    kolo_text_fini(&text);
+    return status;
+}
+
+/* How much a rank's end explains: a signal most, then an error of its own, an exit status without
+ * a word, and least an error that only says that a peer is gone or late. 0: it did not fail. */
+static int explanation(const rank *k) {
+    if (!k->ended || (k->how.signal == 0 && k->how.code == 0)) return 0;
+    if (k->how.signal) return 4;
+    if (k->reported == KOLO_OK) return 2;
+    return k->reported == KOLO_ERR_PEER || k->reported == KOLO_ERR_TIMEOUT ? 1 : 3;
+}
+
+/* The one line about a failed job: the rank whose end explains most, the earliest of equals. When
+ * ranks fail together they agree on the text, and rank 0's is right as it stands. */
+static kolo_status give_verdict(job *j) {
+    const rank *worst = &j->ranks[0];
+    for (int r = 1; r < j->opts->n_ranks; r++) {
+        const rank *k = &j->ranks[r];
+        int more = explanation(k) - explanation(worst);
+        bool earlier = k->order < worst->order && !worst->report;
+        if (more > 0 || (more == 0 && earlier)) worst = k;
+    }
+    j->verdict_given = true;
+    j->verdict = worst->report && !worst->how.signal ? cli_exit_status(worst->reported) : 1;
+    if (worst->report && worst->how.signal == 0) {
+        if (worst == j->ranks) return say(j, "%s", worst->report);
+        return say(j, "rank %d: %s", (int)(worst - j->ranks), worst->report);
+    }
+    char how[64];
+    kolo_exit_describe(worst->how, how, sizeof how);
+    return say(j, "rank %d (pid %ld) %s; the job ends", (int)(worst - j->ranks),
+               (long)worst->process.pid, how);
+}
+
+/* Takes in the end of a rank: what its group still runs ends too, while the unreaped child keeps
+ * the group's id from being given to others. */
+static kolo_status take_end(job *j, rank *k) {
+    kolo_process_signal(&k->process, SIGKILL, true);
+    guard_forget(&j->guard, k->process.pid);
+    KOLO_TRY(kolo_process_wait(&k->process, -1, &k->how));
+    kolo_process_fini(&k->process);
+    k->ended = true;
+    k->order = j->n_ended++;
+    for (int i = 0; i < 2; i++) KOLO_TRY(line_stream_read(&k->streams[i], &j->output, true));
+    KOLO_TRY(contract_read_report(&j->contract, (int)(k - j->ranks), &k->reported, &k->report));
+    if (explanation(k) > 0) {
+        j->failed = true;
+    } else {
+        contract_tell_end(&j->contract, (int)(k - j->ranks));
+    }
+    return KOLO_OK;
+}
+
+static kolo_status take_ends(job *j) {
+    for (int r = 0; r < j->opts->n_ranks; r++) {
+        rank *k = &j->ranks[r];
+        if (k->started && !k->ended && kolo_process_ended(&k->process)) KOLO_TRY(take_end(j, k));
+    }
+    if (j->failed && j->phase == RUNNING) enter_phase(j, GRACE, GRACE_MS);
+    return KOLO_OK;
+}
+
+/* Moves a job that is ending on when the phase's time is over. */
+static kolo_status watch_clock(job *j) {
+    bool all_ended = j->n_ended == j->opts->n_ranks, late = kolo_now_ns() >= j->deadline_ns;
+    bool decided = all_ended || (late && j->phase == GRACE) || j->phase > GRACE;
+    if (j->failed && !j->stop_signal && !j->verdict_given && decided) KOLO_TRY(give_verdict(j));
+    if (all_ended || !late) return KOLO_OK;
+    if (j->phase == GRACE)
+        enter_phase(j, TERMINATING, TERM_MS);
+    else if (j->phase == TERMINATING)
+        enter_phase(j, KILLING, 0);
+    return KOLO_OK;
+}
+
+/* ---- events ---- */
+
+/* A signal that asks for the end goes on to the ranks; a second one has no patience. */
+static kolo_status stop_job(job *j, int signal) {
+    if (j->stop_signal) {
+        enter_phase(j, KILLING, 0);
+        return KOLO_OK;
+    }
+    j->stop_signal = signal;
+    if (j->phase == RUNNING) {
+        signal_ranks(j, signal == SIGPIPE ? SIGTERM : signal);
+        enter_phase(j, GRACE, INTERRUPT_MS);
+    }
+    if (signal == SIGPIPE) return KOLO_OK;
+    return say(j, "stopped by signal %d (%s); the job ends", signal, sigdescr_np(signal));
+}
+
+/* Ctrl-Z: the ranks are in groups of their own, so the terminal has stopped none of them. */
+static void pause_job(job *j) {
+    signal_ranks(j, SIGSTOP);
+    raise(SIGSTOP);
+    signal_ranks(j, SIGCONT);
+}
+
+static kolo_status take_signals(job *j) {
+    for (int signal; (signal = kolo_signals_next(&j->signals));) {
+        if (signal == SIGTSTP)
+            pause_job(j);
+        else if (signal == SIGUSR1)
+            signal_ranks(j, signal);
+        else if (signal != SIGCHLD && signal != SIGPIPE)
+            KOLO_TRY(stop_job(j, signal));
+    }
+    return take_ends(j);
+}
+
+/* Fills in what to wait for; gives the number of entries. */
+static nfds_t arm_polls(job *j) {
+    j->polls[0] = (struct pollfd){.fd = j->signals.fd, .events = POLLIN};
+    j->polls[1] = (struct pollfd){.fd = line_queue_sink(&j->output), .events = POLLOUT};
+    nfds_t n = 2;
+    if (j->output.bytes > QUEUE_LIMIT) return n;
+    for (int r = 0; r < j->opts->n_ranks; r++) {
+        rank *k = &j->ranks[r];
+        for (int i = 0; i < 2; i++) {
+            if (k->streams[i].fd < 0) continue;
+            j->polled[n] = k;
+            j->polls[n++] = (struct pollfd){.fd = k->streams[i].fd, .events = POLLIN};
+        }
+    }
+    return n;
+}
+
+static kolo_status read_streams(job *j, nfds_t n) {
+    for (nfds_t p = 2; p < n; p++) {
+        if (!j->polls[p].revents) continue;
+        for (int i = 0; i < 2; i++) {
+            line_stream *s = &j->polled[p]->streams[i];
+            if (s->fd == j->polls[p].fd) KOLO_TRY(line_stream_read(s, &j->output, false));
+        }
+    }
+    return KOLO_OK;
+}
+
+/* Passes lines on. A reader that has gone away (kolo run ... | head) ends the job in silence. */
+static kolo_status write_output(job *j) {
+    kolo_status status = line_queue_write(&j->output);
+    if (status == KOLO_OK || errno != EPIPE) return status;
+    line_queue_fini(&j->output);
+    return stop_job(j, SIGPIPE);
+}
+
+static kolo_status wait_for_events(job *j) {
+    int64_t left_ms = 60000;
+    if (j->phase != RUNNING && j->phase != KILLING) {
+        left_ms = kolo_max_i64(0, (j->deadline_ns - kolo_now_ns()) / 1000000 + 1);
+    }
+    nfds_t n = arm_polls(j);
+    if (poll(j->polls, n, (int)left_ms) < 0) {
+        return errno == EINTR ? KOLO_OK : kolo_file_fail("wait for", "the ranks", errno);
+    }
+    KOLO_TRY(read_streams(j, n));
+    if (j->polls[1].revents) KOLO_TRY(write_output(j));
+    if (j->polls[0].revents) KOLO_TRY(take_signals(j));
+    return watch_clock(j);
+}
+
+/* Writes what is still queued: for as long as the reader likes after a good end, else briefly. */
+static kolo_status flush_output(job *j) {
+    int64_t deadline = kolo_now_ns() + FLUSH_MS * INT64_C(1000000);
+    while (line_queue_sink(&j->output) >= 0) {
+        struct pollfd polls[2] = {
+            {.fd = line_queue_sink(&j->output), .events = POLLOUT},
+            {.fd = j->signals.fd, .events = POLLIN},
+        };
+        bool hurry = j->failed || j->stop_signal;
+        if (hurry && kolo_now_ns() >= deadline) break;
+        poll(polls, 2, hurry ? 50 : -1);
+        if (polls[0].revents) KOLO_TRY(write_output(j));
+        if (polls[1].revents) KOLO_TRY(take_signals(j));
+    }
+    return KOLO_OK;
+}
+
+/* ---- the job ---- */
+
+/* Stops that a parent lets it ignore, as nohup does, stay ignored, also in the ranks. */
+static kolo_status open_signals(kolo_signals *opened) {
+    static const int stops[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+    int events[4 + KOLO_COUNT(stops)] = {SIGCHLD, SIGTSTP, SIGPIPE, SIGUSR1}, n = 4;
+    for (size_t i = 0; i < KOLO_COUNT(stops); i++) {
+        struct sigaction now;
+        sigaction(stops[i], NULL, &now);
+        if (now.sa_handler != SIG_IGN) events[n++] = stops[i];
+    }
+    return kolo_signals_open(events, n, opened);
+}
+
+static kolo_status open_job(job *j) {
+    size_t n = (size_t)j->opts->n_ranks, n_polls = 2 + 2 * n;
+    j->ranks = kolo_zalloc(n * sizeof *j->ranks);
+    j->polls = kolo_zalloc(n_polls * sizeof *j->polls);
+    j->polled = kolo_zalloc(n_polls * sizeof *j->polled);
+    if (!j->ranks || !j->polls || !j->polled) return KOLO_NOMEM(n_polls * sizeof *j->polls);
+    for (size_t r = 0; r < n; r++) {
+        j->ranks[r].process.pidfd = -1;
+        for (int i = 0; i < 2; i++) j->ranks[r].streams[i].fd = -1;
+    }
+    KOLO_TRY(open_signals(&j->signals));
+    return contract_open(&j->contract, j->opts);
+}
+
+/* Ends whatever still runs, at once. */
+static void close_job(job *j) {
+    for (int r = 0; j->ranks && r < j->opts->n_ranks; r++) {
+        rank *k = &j->ranks[r];
+        kolo_exit how;
+        if (k->started && !k->ended) {
+            kolo_process_signal(&k->process, SIGKILL, true);
+            guard_forget(&j->guard, k->process.pid);
+            kolo_process_wait(&k->process, -1, &how);
+        }
+        kolo_process_fini(&k->process);
+        for (int i = 0; i < 2; i++) line_stream_fini(&k->streams[i]);
+        kolo_free(k->report);
+    }
+    guard_close(&j->guard);
+    contract_close(&j->contract);
+    line_queue_fini(&j->output);
+    kolo_signals_close(&j->signals);
+    kolo_free(j->ranks);
+    kolo_free(j->polls);
+    kolo_free(j->polled);
+}
+
+kolo_status launch_job(const launch_opts *opts, int *exit_status) {
+    job j = {.opts = opts, .signals.fd = -1, .guard.fd = -1};
+    kolo_status status = open_job(&j);
+    if (status == KOLO_OK) status = start_ranks(&j);
+    while (status == KOLO_OK && j.n_ended < opts->n_ranks) status = wait_for_events(&j);
+    if (status == KOLO_OK) status = flush_output(&j);
+    if (status == KOLO_OK) *exit_status = j.stop_signal ? 128 + j.stop_signal : j.verdict;
+    close_job(&j);
+    return status;
+}

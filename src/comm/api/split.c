@@ -1,0 +1,222 @@
+/* Sub-groups by colour and key, and what ties a family of communicators together.
+ *
+ * A split is a collective of the parent: all ranks tell each other colour and key, each finds the
+ * members of its sub-group, makes a transport over the parent's (boards in its memory, numbers on
+ * its connections), and tells the others its name.
+ *
+ * A family is a communicator and all sub-groups below it. Whoever waits in one of them moves the
+ * requests of all: a peer may wait for this rank in another one first. A failure in one breaks all
+ * that are above and below it. */
+#include "comm/engine/engine.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* What a rank says in a split. */
+typedef struct wish {
+    int32_t colour, key;
+} wish;
+
+/* The members of this rank's sub-group, by key and then by rank; returns how many. */
+static int find_members(const wish *wishes, int size, int rank, int *members) {
+    int n = 0;
+    for (int r = 0; r < size; r++) {
+        if (wishes[r].colour != wishes[rank].colour) continue;
+        int at = n++;
+        while (at > 0 && wishes[members[at - 1]].key > wishes[r].key) {
+            members[at] = members[at - 1];
+            at--;
+        }
+        members[at] = r;
+    }
+    return n;
+}
+
+static void adopt(kolo_comm *parent, kolo_comm *child, const int *members) {
+    child->parent = parent;
+    child->sibling = parent->children;
+    parent->children = child;
+    child->progress = parent->progress;
+    if (child->transport->windows == parent->transport->windows) { /* else the defaults */
+        child->tuning = parent->tuning;
+        child->costs = parent->costs;
+    }
+    child->crowded = parent->crowded;
+    child->spins = parent->crowded ? 0 : child->spins;
+    child->local_rank = child->local_size = 0;
+    for (int i = 0; i < child->size; i++) {
+        bool here = kolo_comm_host(parent, members[i]) == kolo_comm_host(parent, parent->rank);
+        if (i == child->rank) child->local_rank = child->local_size;
+        child->local_size += here;
+    }
+}
+
+/* What the group is called in messages, and who its ranks are in the whole. */
+static kolo_status set_names(const kolo_comm *parent, kolo_comm *child, int colour,
+                             const int *members) {
+    child->whole_rank = kolo_zalloc((size_t)child->size * sizeof(int));
+    if (!child->whole_rank) return KOLO_NOMEM((size_t)child->size * sizeof(int));
+    for (int i = 0; i < child->size; i++) {
+        child->whole_rank[i] = kolo_comm_whole_rank(parent, members[i]);
+    }
+    snprintf(child->group, sizeof child->group, "%.28s%c%d",
+             parent->parent ? parent->group : "sub-group", parent->parent ? '/' : ' ', colour);
+    return KOLO_OK;
+}
+
+static kolo_status set_hosts(const kolo_comm *parent, kolo_comm *child, const int *members,
+                             int *hosts) {
+    if (kolo_comm_host_count(parent) == 1) return KOLO_OK;
+    for (int i = 0; i < child->size; i++) hosts[i] = kolo_comm_host(parent, members[i]);
+    return kolo_comm_set_hosts(child, hosts);
+}
+
+/* The sub-group with those members, as far as this rank alone can make it. */
+static kolo_status make_child(kolo_comm *parent, int colour, const int *members, int n, int *hosts,
+                              kolo_sub_name *name, kolo_comm **child) {
+    KOLO_COMM_ALONE(parent);
+    const kolo_transport_ops *ops = parent->transport->ops;
+    int place = 0;
+    while (members[place] != parent->rank) place++;
+    kolo_transport *t;
+    kolo_comm_opts opts = {.algorithm = parent->algorithm,
+                           .timeout_ms = parent->timeout_ns / 1000000};
+    kolo_comm *made;
+    KOLO_TRY(ops->sub(parent->transport, members, n, place, &t, name));
+    KOLO_TRY(kolo_comm_over(t, &opts, 0, n, parent->processors, &made));
+    kolo_status status = set_hosts(parent, made, members, hosts);
+    if (status == KOLO_OK) status = set_names(parent, made, colour, members);
+    if (status != KOLO_OK) {
+        kolo_comm_destroy(made);
+        return status;
+    }
+    adopt(parent, made, members);
+    *child = made;
+    return KOLO_OK;
+}
+
+/* Whether all ranks have come so far, by what each says: a name, or 0. */
+static kolo_status attach(kolo_comm *parent, kolo_comm *child, const kolo_sub_name *names,
+                          const int *members) {
+    KOLO_COMM_ALONE(parent);
+    for (int r = 0; r < parent->size; r++) {
+        if (names[r].board == 0 && names[r].wire == 0) {
+            return KOLO_FAIL(KOLO_ERR_NOMEM, "rank %d has no memory for its sub-group",
+                             kolo_comm_whole_rank(parent, r));
+        }
+    }
+    for (int i = 0; child && i < child->size; i++) {
+        kolo_transport *t = child->transport;
+        KOLO_TRY(t->ops->attach(t, i, &names[members[i]]));
+    }
+    return KOLO_OK;
+}
+
+static kolo_status split(kolo_comm *comm, wish own, wish *wishes, kolo_sub_name *names,
+                         int *members, kolo_comm **sub) {
+    kolo_comm *child = NULL;
+    kolo_sub_name name = {.board = 1};
+    KOLO_TRY(kolo_request_run(comm,
+                              &(kolo_request_opts){.kind = KOLO_COLLECTIVE_ALLGATHER,
+                                                   .dtype = KOLO_DTYPE_I32,
+                                                   .input = &own,
+                                                   .output = wishes,
+                                                   .count = 2,
+                                                   .site = "split"},
+                              0));
+    if (own.colour >= 0) {
+        int n = find_members(wishes, comm->size, comm->rank, members);
+        kolo_status made =
+            make_child(comm, own.colour, members, n, members + comm->size, &name, &child);
+        if (made != KOLO_OK) name = (kolo_sub_name){0};
+    }
+    kolo_status status = kolo_request_run(comm,
+                                          &(kolo_request_opts){.kind = KOLO_COLLECTIVE_ALLGATHER,
+                                                               .dtype = KOLO_DTYPE_I64,
+                                                               .input = &name,
+                                                               .output = names,
+                                                               .count = 2,
+                                                               .site = "split"},
+                                          0);
+    if (status == KOLO_OK) status = attach(comm, child, names, members);
+    if (status != KOLO_OK) {
+        kolo_comm_destroy(child);
+        return status;
+    }
+    *sub = child;
+    return KOLO_OK;
+}
+
+kolo_status kolo_comm_split(kolo_comm *comm, int colour, int key, kolo_comm **sub) {
+    if (!comm->transport->ops->sub) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "the transport %s has no sub-groups; take another",
+                         kolo_comm_transport(comm));
+    }
+    size_t n = (size_t)comm->size;
+    wish *wishes = kolo_zalloc(n * sizeof *wishes);
+    kolo_sub_name *names = kolo_zalloc(n * sizeof *names);
+    int *members = kolo_zalloc(2 * n * sizeof *members); /* and their hosts */
+    kolo_status status = KOLO_OK;
+    if (!wishes || !names || !members) status = KOLO_NOMEM(2 * n * sizeof *members);
+    if (status == KOLO_OK) {
+        status = split(comm, (wish){colour, key}, wishes, names, members, sub);
+    } else { /* the others wait for this rank */
+        status = kolo_comm_break(comm, status, "%s", kolo_last_error());
+    }
+    kolo_free(wishes);
+    kolo_free(names);
+    kolo_free(members);
+    return status;
+}
+
+kolo_comm *kolo_comm_whole(kolo_comm *comm) {
+    while (comm->parent) comm = comm->parent;
+    return comm;
+}
+
+void kolo_comm_unlink(kolo_comm *comm) {
+    if (!comm->parent) return;
+    kolo_comm **p = &comm->parent->children;
+    while (*p != comm) p = &(*p)->sibling;
+    *p = comm->sibling;
+}
+
+static kolo_status advance_below(kolo_comm *comm, bool *moved) {
+    for (kolo_comm *child = comm->children; child; child = child->sibling) {
+        bool more;
+        KOLO_TRY(kolo_engine_progress_one(child, &more));
+        *moved = *moved || more;
+        KOLO_TRY(advance_below(child, moved));
+    }
+    return KOLO_OK;
+}
+
+kolo_status kolo_engine_progress(kolo_comm *comm, bool *moved) {
+    kolo_comm *whole = kolo_comm_whole(comm);
+    kolo_status status = kolo_engine_progress_one(whole, moved);
+    if (status == KOLO_OK && whole->children) status = advance_below(whole, moved);
+    return comm->broken ? kolo_comm_check(comm) : status;
+}
+
+static bool in_flight_below(const kolo_comm *comm) {
+    bool any = kolo_comm_in_flight(comm);
+    for (const kolo_comm *c = comm->children; c && !any; c = c->sibling) any = in_flight_below(c);
+    return any;
+}
+
+bool kolo_family_in_flight(const kolo_comm *comm) {
+    while (comm->parent) comm = comm->parent;
+    return in_flight_below(comm);
+}
+
+static kolo_status watch_below(kolo_comm *comm) {
+    if (kolo_comm_in_flight(comm)) KOLO_TRY(kolo_comm_watch(comm));
+    for (kolo_comm *c = comm->children; c; c = c->sibling) KOLO_TRY(watch_below(c));
+    return KOLO_OK;
+}
+
+kolo_status kolo_family_watch(kolo_comm *comm) {
+    KOLO_COMM_ALONE(comm);
+    KOLO_TRY(kolo_comm_watch(comm)); /* its words come first */
+    return watch_below(kolo_comm_whole(comm));
+}

@@ -1,0 +1,346 @@
+/* How long an allreduce takes. See kolo/bench.h for what is measured.
+ *
+ * Each iteration: both sides of the timed call are barriers, the first so that all ranks start
+ * together, the second so that the rewriting of "dirty" buffers does not run into another rank's
+ * call. The times of all ranks are combined after the last iteration: the maximum of each iteration
+ * (as an allreduce of its own), then the median. Iterations go on until the budget is used; rank 0
+ * decides, and tells the others by broadcast every few iterations, outside of the timed part. */
+#define _GNU_SOURCE
+#include "kolo/bench.h"
+
+#include "base/base.h"
+#include "base/clock.h"
+#include "comm/engine/engine.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    ITERATIONS_MOST = 20000,
+    ITERATIONS_LEAST = 16,
+    WARM_UP = 4,
+    DECIDE_EVERY = 8,
+    SKEW_BYTES = 5 * 4096, /* vectors at multiples of their large sizes would share cache sets */
+};
+
+static const size_t sizes_default[] = {8, 1 << 10, 16 << 10, 256 << 10, 1 << 20, 16 << 20};
+
+typedef struct bench {
+    kolo_comm *comm;
+    const kolo_bench_allreduce_opts *opts;
+    int64_t budget_ns;
+    void *data;
+    char *nodes; /* [n_nodes][elements of the size, and a skew]: what a reproducible one takes */
+    int n_nodes; /* 0: it works in place */
+    double *us;  /* [ITERATIONS_MOST] of one size */
+} bench;
+
+/* Binds this thread to a processor, as MPI's launchers can: one for each local rank, or, with more
+ * ranks than processors, as many ranks to each; `before` is what to go back to. */
+static bool bind_rank(const kolo_comm *comm, cpu_set_t *before) {
+    if (sched_getaffinity(0, sizeof *before, before) != 0) return false;
+    int n = CPU_COUNT(before), left = kolo_comm_local_rank(comm) % n, cpu = 0;
+    if (n == 1) return false;
+    while (!CPU_ISSET(cpu, before) || left-- > 0) cpu++;
+    cpu_set_t own;
+    CPU_ZERO(&own);
+    CPU_SET(cpu, &own);
+    return sched_setaffinity(0, sizeof own, &own) == 0;
+}
+
+/* What rank `rank` contributes: small, so that every type holds it and the result exactly. */
+static int value_of(const bench *b, int rank) {
+    if (kolo_comm_size(b->comm) > 10 || b->opts->op == KOLO_PROD) return 1;
+    return b->opts->op == KOLO_MEAN ? 2 * (rank + 1) : rank + 1;
+}
+
+static int result_of(const bench *b) {
+    int n = kolo_comm_size(b->comm), result = value_of(b, 0), sum = 0;
+    for (int r = 0; r < n; r++) sum += value_of(b, r);
+    if (b->opts->op == KOLO_MAX) result = value_of(b, n - 1);
+    if (b->opts->op == KOLO_SUM) result = sum;
+    if (b->opts->op == KOLO_MEAN) result = sum / n;
+    return result;
+}
+
+/* The bytes of a small positive whole number in any type. */
+static void encode(kolo_dtype dtype, int value, char element[8]) {
+    float f = (float)value;
+    double d = value;
+    int64_t k = value; /* little end first: its start is that of the shorter types */
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    uint16_t bf16 = (uint16_t)(bits >> 16), f16 = (uint16_t)((bits >> 13) - (112 << 10));
+    const void *from[] = {[KOLO_DTYPE_F32] = &f,     [KOLO_DTYPE_F64] = &d, [KOLO_DTYPE_F16] = &f16,
+                          [KOLO_DTYPE_BF16] = &bf16, [KOLO_DTYPE_I8] = &k,  [KOLO_DTYPE_U8] = &k,
+                          [KOLO_DTYPE_I32] = &k,     [KOLO_DTYPE_I64] = &k};
+    memcpy(element, from[dtype], kolo_dtype_bytes(dtype));
+}
+
+static void fill(kolo_dtype dtype, char *data, size_t count, int value) {
+    char element[8];
+    size_t e = kolo_dtype_bytes(dtype), done = count < 8 ? count : 8, bytes = count * e;
+    encode(dtype, value, element);
+    for (size_t i = 0; i < done; i++) memcpy(data + i * e, element, e);
+    for (size_t at = done * e; at < bytes; at *= 2) { /* doubles what is there */
+        memcpy(data + at, data, bytes - at < at ? bytes - at : at);
+    }
+}
+
+static char *node_at(const bench *b, int i, size_t bytes) {
+    return b->nodes + (size_t)i * (bytes + SKEW_BYTES);
+}
+
+/* What this rank contributes; of several nodes it is all in the first. */
+static void rewrite(const bench *b, size_t count, int value) {
+    size_t bytes = count * kolo_dtype_bytes(b->opts->dtype);
+    if (b->n_nodes == 0) fill(b->opts->dtype, b->data, count, value);
+    for (int i = 0; i < b->n_nodes; i++) {
+        fill(b->opts->dtype, node_at(b, i, bytes), count, i ? 0 : value);
+    }
+}
+
+/* One size: `*n` times of this rank. */
+static kolo_status measure(const bench *b, kolo_request *request, kolo_request *barrier,
+                           size_t count, int *n) {
+    int rank = kolo_comm_rank(b->comm);
+    int64_t until_ns = 0;
+    int32_t stop = 0;
+    *n = 0;
+    for (int i = -WARM_UP; !stop; i++) {
+        if (i == 0) until_ns = kolo_now_ns() + b->budget_ns;
+        if (b->opts->dirty) rewrite(b, count, value_of(b, rank));
+        KOLO_TRY(kolo_request_start(barrier));
+        KOLO_TRY(kolo_request_wait(barrier, 0));
+        int64_t start_ns = kolo_now_ns();
+        KOLO_TRY(kolo_request_start(request));
+        KOLO_TRY(kolo_request_wait(request, 0));
+        int64_t end_ns = kolo_now_ns();
+        if (b->opts->dirty) {
+            KOLO_TRY(kolo_request_start(barrier));
+            KOLO_TRY(kolo_request_wait(barrier, 0));
+        }
+        if (i >= 0) b->us[(*n)++] = (double)(end_ns - start_ns) * 1e-3;
+        if (i >= 0 && *n % DECIDE_EVERY == 0) {
+            bool enough = *n >= ITERATIONS_LEAST && end_ns > until_ns;
+            stop = enough || *n + DECIDE_EVERY > ITERATIONS_MOST;
+            KOLO_TRY(kolo_broadcast(b->comm, &stop, 1, KOLO_DTYPE_I32, 0));
+        }
+    }
+    return KOLO_OK;
+}
+
+static int ascending(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void fill_row(const bench *b, size_t bytes, int n, kolo_algorithm algorithm,
+                     kolo_bench_row *row) {
+    int ranks = kolo_comm_size(b->comm);
+    qsort(b->us, (size_t)n, sizeof *b->us, ascending);
+    double mean = 0;
+    for (int i = 0; i < n; i++) mean += b->us[i] / n;
+    double median = b->us[n / 2], gbps = median > 0 ? (double)bytes / median * 1e-3 : 0;
+    *row = (kolo_bench_row){.bytes = bytes,
+                            .ranks = ranks,
+                            .algorithm = algorithm,
+                            .iterations = n,
+                            .us_median = median,
+                            .us_min = b->us[0],
+                            .us_mean = mean,
+                            .us_max = b->us[n - 1],
+                            .algbw_gbps = gbps,
+                            .busbw_gbps = gbps * (2.0 * (ranks - 1) / ranks)};
+}
+
+/* The result of one more call on fresh data is what it must be. */
+static kolo_status check_result(const bench *b, kolo_request *request, size_t count) {
+    size_t e = kolo_dtype_bytes(b->opts->dtype);
+    char want[8];
+    rewrite(b, count, value_of(b, kolo_comm_rank(b->comm)));
+    KOLO_TRY(kolo_request_start(request));
+    KOLO_TRY(kolo_request_wait(request, 0));
+    encode(b->opts->dtype, result_of(b), want);
+    for (size_t i = 0; i < count; i++) {
+        if (memcmp((const char *)b->data + i * e, want, e) != 0) {
+            return KOLO_FAIL(KOLO_ERR_FORMAT, "an allreduce of %zu x %s gave not %d at %zu", count,
+                             kolo_dtype_name(b->opts->dtype), result_of(b), i);
+        }
+    }
+    return kolo_barrier(b->comm);
+}
+
+static kolo_status create_request(const bench *b, size_t count, kolo_request **request) {
+    const kolo_bench_allreduce_opts *o = b->opts;
+    kolo_part parts[64] = {{.data = b->data, .count = count}};
+    uint32_t nodes[64];
+    (void)kolo_tree_nodes(o->shards, kolo_comm_size(b->comm), kolo_comm_rank(b->comm), nodes);
+    for (int i = 0; i < b->n_nodes; i++) {
+        char *data = node_at(b, i, count * kolo_dtype_bytes(o->dtype));
+        parts[i] = (kolo_part){.data = data, .count = count, .tree_node = nodes[i]};
+    }
+    return kolo_request_create(b->comm,
+                               &(kolo_request_opts){.kind = KOLO_COLLECTIVE_ALLREDUCE,
+                                                    .parts = parts,
+                                                    .n_parts = o->shards > 0 ? b->n_nodes : 1,
+                                                    .output = o->shards > 0 ? b->data : NULL,
+                                                    .count = o->shards > 0 ? count : 0,
+                                                    .dtype = o->dtype,
+                                                    .op = o->op,
+                                                    .algorithm = o->algorithm,
+                                                    .shards = o->shards,
+                                                    .site = "bench"},
+                               request);
+}
+
+static kolo_status bench_size(const bench *b, size_t bytes, kolo_bench_row *row) {
+    size_t e = kolo_dtype_bytes(b->opts->dtype), count = bytes / e;
+    kolo_request *request = NULL, *barrier = NULL;
+    int n = 0;
+    kolo_status status = KOLO_OK;
+    KOLO_TRY_GOTO(create_request(b, count, &request), done);
+    KOLO_TRY_GOTO(kolo_barrier_create(b->comm, "bench", &barrier), done);
+    KOLO_TRY_GOTO(check_result(b, request, count), done);
+    if (b->n_nodes == 0) memset(b->data, 0, count * e); /* sums of sums would overflow */
+    KOLO_TRY_GOTO(measure(b, request, barrier, count, &n), done);
+    KOLO_TRY_GOTO(kolo_allreduce(b->comm, b->us, (size_t)n, KOLO_DTYPE_F64, KOLO_MAX), done);
+    fill_row(b, bytes, n, kolo_request_algorithm(request), row);
+done:
+    if (status == KOLO_OK) { /* in flight requests of a broken communicator go with it */
+        kolo_request_destroy(request);
+        kolo_request_destroy(barrier);
+    }
+    return status;
+}
+
+static kolo_status check_opts(const kolo_bench_allreduce_opts *o, int ranks) {
+    if ((size_t)o->dtype >= KOLO_DTYPE_COUNT || (size_t)o->op > KOLO_MEAN || o->hosts < 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "a measurement of element type %d, operation %d, %d hosts",
+                         (int)o->dtype, (int)o->op, o->hosts);
+    }
+    if (o->hosts > ranks) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%d ranks cannot be on %d hosts (--pretend-hosts)", ranks,
+                         o->hosts);
+    }
+    if (o->shards != 0 && (o->shards < ranks || (o->op != KOLO_SUM && o->op != KOLO_MEAN))) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "a reproducible allreduce of %d shards: a sum or mean of at least as many "
+                         "as ranks (%d) is measured",
+                         o->shards, ranks);
+    }
+    if (o->shards != 0 && o->algorithm != KOLO_ALGORITHM_AUTO) {
+        return KOLO_FAIL(
+            KOLO_ERR_ARG,
+            "algorithm %s for a reproducible allreduce (--shards), which has one of its "
+            "own: leave --algorithm out",
+            kolo_algorithm_name(o->algorithm));
+    }
+    size_t e = kolo_dtype_bytes(o->dtype);
+    for (int i = 0; i < o->n_sizes; i++) {
+        if (o->sizes[i] < e || o->sizes[i] % e != 0) {
+            return KOLO_FAIL(KOLO_ERR_ARG,
+                             "a size of %zu bytes: a positive multiple of %zu is needed",
+                             o->sizes[i], e);
+        }
+    }
+    if (o->budget_ms < 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "a budget of %lld ms", (long long)o->budget_ms);
+    }
+    return KOLO_OK;
+}
+
+/* Spreads the ranks over so many hosts. */
+static kolo_status pretend_hosts(kolo_comm *comm, int hosts) {
+    int n = kolo_comm_size(comm);
+    int *host_of = kolo_alloc((size_t)n * sizeof *host_of);
+    if (!host_of) return KOLO_NOMEM((size_t)n * sizeof *host_of);
+    for (int r = 0; r < n; r++) host_of[r] = (int)((int64_t)r * hosts / n);
+    kolo_status status = kolo_comm_set_hosts(comm, host_of);
+    kolo_free(host_of);
+    return status;
+}
+
+kolo_status kolo_bench_allreduce(kolo_comm *comm, const kolo_bench_allreduce_opts *opts,
+                                 kolo_bench_row *rows, int *n_rows) {
+    kolo_bench_allreduce_opts o = opts ? *opts : (kolo_bench_allreduce_opts){0};
+    if (!o.sizes || o.n_sizes == 0) {
+        o.sizes = sizes_default;
+        o.n_sizes = (int)KOLO_COUNT(sizes_default);
+    }
+    if (o.budget_ms == 0) o.budget_ms = 500;
+    KOLO_TRY(check_opts(&o, kolo_comm_size(comm)));
+    if (o.hosts > 0) KOLO_TRY(pretend_hosts(comm, o.hosts));
+    if (*n_rows < o.n_sizes) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "room for %d rows, %d are made", *n_rows, o.n_sizes);
+    }
+    size_t most = 0;
+    for (int i = 0; i < o.n_sizes; i++) most = o.sizes[i] > most ? o.sizes[i] : most;
+    bench b = {.comm = comm, .opts = &o, .budget_ns = kolo_ms_to_ns(o.budget_ms)};
+    if (o.shards > 0) {
+        b.n_nodes = kolo_tree_nodes(o.shards, kolo_comm_size(comm), kolo_comm_rank(comm), NULL);
+    }
+    size_t bytes =
+        (most + SKEW_BYTES) * (size_t)(1 + b.n_nodes); /* the result and what goes into it */
+    void *memory = NULL;
+    if (!o.private_buffers) KOLO_TRY(kolo_comm_alloc(comm, bytes, &memory));
+    void *own = o.private_buffers ? kolo_pages_map(bytes) : NULL;
+    b.data = o.private_buffers ? own : memory;
+    b.nodes = b.data ? (char *)b.data + most + SKEW_BYTES : NULL;
+    b.us = kolo_alloc(ITERATIONS_MOST * sizeof *b.us);
+    kolo_status status = KOLO_OK;
+    cpu_set_t before;
+    bool bound = bind_rank(comm, &before);
+    if (!b.data || !b.us) status = KOLO_NOMEM(bytes);
+    for (int i = 0; i < o.n_sizes && status == KOLO_OK; i++) {
+        status = bench_size(&b, o.sizes[i], &rows[i]);
+    }
+    if (bound) (void)sched_setaffinity(0, sizeof before, &before);
+    kolo_pages_unmap(own, bytes);
+    kolo_free(b.us);
+    if (status == KOLO_OK) *n_rows = o.n_sizes;
+    return status;
+}
+
+/* ---- constants for AUTO ---- */
+
+/* One algorithm, from a time at a small size and one at a large one: the least ones, since what
+ * else the machine does only adds to them. */
+static kolo_comm_cost solve(kolo_algorithm algorithm, int n, int hosts,
+                            const kolo_bench_row rows[2]) {
+    double steps = kolo_comm_cost_steps(algorithm, n, hosts);
+    double volume = kolo_comm_cost_volume(algorithm, n, hosts);
+    double mib = (double)(rows[1].bytes - rows[0].bytes) * 0x1p-20;
+    double slope = (rows[1].us_min - rows[0].us_min) / mib; /* us per MiB */
+    if (slope < 0) slope = 0;
+    double start = rows[0].us_min - slope * (double)rows[0].bytes * 0x1p-20;
+    return (kolo_comm_cost){.step_us = (start > 0 ? start : 0) / steps, .mib_us = slope / volume};
+}
+
+kolo_status kolo_bench_calibrate(kolo_comm *comm, const char *path, int64_t budget_ms) {
+    static const size_t sizes[] = {8, 4 << 20};
+    int n = kolo_comm_size(comm), hosts = kolo_comm_host_count(comm);
+    if (n < 2) return KOLO_FAIL(KOLO_ERR_ARG, "a group of one rank has nothing to measure");
+    if (comm->backend) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "with transport %s there is no choice to calibrate",
+                         kolo_comm_transport(comm));
+    }
+    kolo_comm_costs costs = comm->costs;
+    for (int a = KOLO_ALGORITHM_RING; a < KOLO_ALGORITHM_COUNT; a++) {
+        bool none = a == KOLO_ALGORITHM_DIRECT && !comm->transport->windows;
+        if (none || (a == KOLO_ALGORITHM_HIERARCHICAL && hosts == 1)) continue;
+        kolo_bench_row rows[2];
+        int n_rows = 2;
+        kolo_bench_allreduce_opts o = {.sizes = sizes,
+                                       .n_sizes = 2,
+                                       .algorithm = (kolo_algorithm)a,
+                                       .dirty = true,
+                                       .budget_ms = budget_ms > 0 ? budget_ms : 100};
+        KOLO_TRY(kolo_bench_allreduce(comm, &o, rows, &n_rows));
+        costs.of[a] = solve((kolo_algorithm)a, n, hosts, rows); /* the same on all ranks */
+    }
+    comm->costs = costs;
+    if (!path || kolo_comm_rank(comm) != 0) return KOLO_OK;
+    return kolo_comm_costs_write(path, kolo_comm_transport(comm), &costs);
+}

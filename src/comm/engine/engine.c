@@ -1,0 +1,525 @@
+/* The engine: runs the schedules of the requests in flight over any transport, without blocking.
+ *
+ * A start goes through these stages. Queued: until the transport has a place for its number. Then
+ * SCRATCH is taken, the prologue runs, and the call is announced. A schedule that uses windows
+ * waits for the announcements of all ranks (checked one by one: a mismatch breaks the
+ * communicator), and chooses between its two schedules by whether some rank's data is private; one
+ * that uses messages checks a peer when it first meets it. Then round after round: an entry that
+ * cannot complete now is looked at again in the next call. */
+#include "comm/engine/engine.h"
+
+#include "comm/transport/mpi/backend.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- where elements are ---- */
+
+/* The part that holds element `first` of DATA. */
+static int part_of(const kolo_request *q, size_t first) {
+    int low = 0, high = q->n_parts - 1;
+    while (low < high) {
+        int middle = (low + high + 1) / 2;
+        if (q->firsts[middle] <= first) {
+            low = middle;
+        } else {
+            high = middle - 1;
+        }
+    }
+    return low;
+}
+
+/* Element `first` of a buffer at `rank`; `*run` is lowered to the elements that lie together there.
+ */
+static char *locate(const kolo_request *q, int rank, kolo_buffer buffer, size_t first,
+                    size_t *run) {
+    bool own = rank == q->comm->rank;
+    if (buffer == KOLO_BUFFER_SCRATCH) {
+        char *base = own ? q->scratch : q->peer_scratch[rank];
+        return base + first * q->element_bytes;
+    }
+    if (buffer == KOLO_BUFFER_INPUT && q->nodes) {
+        size_t left = q->count - first % q->count;
+        if (left < *run) *run = left;
+        const char *node =
+            own ? q->nodes[first / q->count].data
+                : q->peer_data[(size_t)(rank * q->shown_most) + 1 + first / q->count];
+        return (char *)node + first % q->count * q->element_bytes;
+    }
+    if (buffer == KOLO_BUFFER_INPUT && own) return (char *)q->input + first * q->element_bytes;
+    if (q->n_parts == 1) { /* a peer's: whatever it shows to the others */
+        char *base = own ? q->parts[0].data : q->peer_data[rank * q->shown_most];
+        return base + first * q->element_bytes;
+    }
+    int part = part_of(q, first);
+    size_t left = q->firsts[part + 1] - first;
+    if (left < *run) *run = left;
+    char *base = own ? q->parts[part].data : q->peer_data[rank * q->shown_most + part];
+    return base + (first - q->firsts[part]) * q->element_bytes;
+}
+
+/* ---- meeting the peers ---- */
+
+static kolo_status mismatch(kolo_request *q, int peer, const kolo_peer_call *other) {
+    char title[KOLO_TITLE_BYTES];
+    memcpy(title, other->title, sizeof title);
+    title[sizeof title - 1] = '\0';
+    bool alike = strcmp(title, q->title) == 0 && other->call->request == q->number;
+    return kolo_comm_break(
+        q->comm, KOLO_ERR_ARG,
+        "ranks disagree on collective %llu: rank %d started %s as request %u, "
+        "rank %d %s as request %u%s; all ranks must create and start the same "
+        "collectives in the same order",
+        (unsigned long long)q->seq, kolo_comm_whole_rank(q->comm, q->comm->rank), q->title,
+        q->number, kolo_comm_whole_rank(q->comm, peer), title, other->call->request,
+        alike ? ", with other parts, counts of ranks, root, shards, scales, tuning or hosts" : "");
+}
+
+static size_t expected_of(const kolo_request *q, int peer) {
+    return q->spec.output_firsts[peer + 1] - q->spec.output_firsts[peer];
+}
+
+/* Slices of an all-to-all: the peer sends another number of elements than this rank expects. */
+static kolo_status uneven(kolo_request *q, int peer, const kolo_peer_call *other) {
+    return kolo_comm_break(q->comm, KOLO_ERR_ARG,
+                           "ranks disagree on collective %llu: in %s rank %d expects %zu elements "
+                           "of rank %d, which sends %llu; the output count of the one must be the "
+                           "count of the other",
+                           (unsigned long long)q->seq, q->title,
+                           kolo_comm_whole_rank(q->comm, q->comm->rank), expected_of(q, peer),
+                           kolo_comm_whole_rank(q->comm, peer), (unsigned long long)*other->word);
+}
+
+static kolo_status bad_handle(kolo_request *q, int peer) {
+    return kolo_comm_break(q->comm, KOLO_ERR_FORMAT,
+                           "rank %d announced memory that is not its own in %s",
+                           kolo_comm_whole_rank(q->comm, peer), q->title);
+}
+
+/* The addresses of a peer's DATA, and of its nodes, once: a request has the same memory for life.
+ */
+static kolo_status open_data(kolo_request *q, int peer, uint64_t handle) {
+    kolo_transport *t = q->comm->transport;
+    void **data = &q->peer_data[peer * q->shown_most];
+    if (data[0] || handle == 0) return KOLO_OK;
+    const uint64_t *handles = &handle;
+    int n = kolo_request_shown(q, peer);
+    if (n > 1) {
+        handles = t->ops->window(t, peer, handle, (size_t)n * sizeof *handles);
+        if (!handles) return bad_handle(q, peer);
+    }
+    for (int i = 0; i < n; i++) {
+        size_t count = q->n_parts == 1 ? q->count : q->parts[i].count;
+        data[i] = t->ops->window(t, peer, handles[i], count * q->element_bytes);
+        if (!data[i] && count > 0) return bad_handle(q, peer);
+    }
+    return KOLO_OK;
+}
+
+/* Elements of SCRATCH that a start needs, whichever schedule it runs. */
+static size_t scratch_of(const kolo_request *q) {
+    size_t most = 0;
+    for (int i = 0; i < q->n_schedules; i++) {
+        if (q->schedules[i].scratch > most) most = q->schedules[i].scratch;
+    }
+    return most;
+}
+
+/* Checks what the peer announced against the own call; `ready` false when it has not announced yet.
+ */
+static kolo_status meet(kolo_request *q, int peer, bool *ready) {
+    kolo_transport *t = q->comm->transport;
+    *ready = true;
+    if (q->met_seq[peer] == q->seq + 1) return KOLO_OK;
+    kolo_peer_call other;
+    if (!t->ops->look(t, q->seq, peer, &other)) {
+        *ready = false;
+        return KOLO_OK;
+    }
+    const kolo_announcement *call = other.call;
+    if (call->request != q->number || call->kind != q->kind || call->dtype != q->dtype ||
+        call->op != q->op || call->count != q->agreed || call->shape != q->shape) {
+        return mismatch(q, peer, &other);
+    }
+    if (q->words && other.word && *other.word != expected_of(q, peer)) {
+        return uneven(q, peer, &other);
+    }
+    if (call->staged && q->n_schedules > 1) q->schedule = &q->schedules[1];
+    if (q->schedules[0].windows) {
+        if (kolo_request_looks_at(q, q->comm->rank, peer) && !call->staged && !q->eager)
+            KOLO_TRY(open_data(q, peer, call->data));
+        if (call->scratch) {
+            size_t bytes = scratch_of(q) * q->element_bytes;
+            q->peer_scratch[peer] = t->ops->window(t, peer, call->scratch, bytes);
+            if (!q->peer_scratch[peer]) return bad_handle(q, peer);
+        }
+    }
+    q->met_seq[peer] = q->seq + 1;
+    return KOLO_OK;
+}
+
+/* All ranks have announced this start; then it is known which schedule it runs. */
+static kolo_status meet_all(kolo_request *q, bool *ready) {
+    *ready = true;
+    while (q->met < q->comm->size && *ready) {
+        if (q->met != q->comm->rank) KOLO_TRY(meet(q, q->met, ready));
+        if (*ready) q->met++;
+    }
+    return KOLO_OK;
+}
+
+/* ---- entries ---- */
+
+static int kernel_of(kolo_reduce_op op) { return op == KOLO_MEAN ? KOLO_SUM : (int)op; }
+
+/* Copies an entry's range from one rank's memory to another's. */
+static void copy_range(kolo_request *q, const kolo_entry *e, int to_rank, int from_rank) {
+    for (size_t done = 0, run; done < e->count; done += run) {
+        run = e->count - done;
+        char *to = locate(q, to_rank, e->to, e->to_first + done, &run);
+        const char *from = locate(q, from_rank, e->from, e->from_first + done, &run);
+        memcpy(to, from, run * q->element_bytes);
+    }
+}
+
+static void reduce_range(kolo_request *q, const kolo_entry *e, int from_rank) {
+    for (size_t done = 0, run; done < e->count; done += run) {
+        run = e->count - done;
+        void *to = locate(q, q->comm->rank, e->to, e->to_first + done, &run);
+        const void *from[2] = {to, locate(q, from_rank, e->from, e->from_first + done, &run)};
+        q->comm->reduce->fn[q->dtype][kernel_of(q->op)](&to, 1, from, 2, run);
+    }
+}
+
+static void scale_range(kolo_request *q, const kolo_entry *e, double factor) {
+    for (size_t done = 0, run; done < e->count; done += run) {
+        run = e->count - done;
+        void *to = locate(q, q->comm->rank, e->to, e->to_first + done, &run);
+        q->comm->reduce->scale[q->dtype](to, run, factor);
+    }
+}
+
+/* Entries into SUM and then out of it: the result of all sources goes to all destinations in one
+ * pass. Returns how many entries that was. */
+static size_t sweep(kolo_request *q, const kolo_entry *e, size_t left) {
+    size_t n_from = 0, n_to = 0;
+    while (n_from < left && e[n_from].to == KOLO_BUFFER_SUM) n_from++;
+    while (n_from + n_to < left && e[n_from + n_to].kind == KOLO_ENTRY_COPY_TO) n_to++;
+    for (size_t done = 0, run; done < e->count && n_from > 0; done += run) {
+        run = e->count - done;
+        for (size_t i = 0; i < n_from; i++) {
+            q->from[i] = locate(q, e[i].peer, e[i].from, e[i].from_first + done, &run);
+        }
+        for (size_t i = 0; i < n_to; i++) {
+            const kolo_entry *to = &e[n_from + i];
+            q->to[i] = locate(q, to->peer, to->to, to->to_first + done, &run);
+        }
+        q->comm->reduce->fn[q->dtype][kernel_of(q->op)](q->to, (int)n_to, q->from, (int)n_from,
+                                                        run);
+    }
+    return n_from + n_to;
+}
+
+/* So many more bytes have gone or come. */
+static void add_bytes(const kolo_request *q, entry_progress *p, size_t bytes) {
+    p->odd += bytes;
+    p->moved += p->odd / q->element_bytes;
+    p->odd %= q->element_bytes;
+}
+
+static kolo_status run_send(kolo_request *q, const kolo_entry *e, entry_progress *p) {
+    kolo_transport *t = q->comm->transport;
+    bool ready, accepted = true;
+    KOLO_TRY(meet(q, e->peer, &ready));
+    if (!ready) return KOLO_OK;
+    while (accepted && (p->moved < e->count || !p->issued)) {
+        size_t run = e->count - p->moved, taken;
+        const char *from =
+            e->count ? locate(q, q->comm->rank, e->from, e->from_first + p->moved, &run) : NULL;
+        size_t bytes = run * q->element_bytes - p->odd;
+        if (from) from += p->odd;
+        KOLO_TRY(t->ops->send(t, q->seq, e->peer, from, bytes, &taken, &accepted));
+        add_bytes(q, p, taken);
+        p->issued = p->issued || accepted;
+    }
+    p->done = p->issued && p->moved == e->count && t->ops->sent(t, q->seq, e->peer);
+    return KOLO_OK;
+}
+
+static kolo_status run_recv(kolo_request *q, const kolo_entry *e, entry_progress *p) {
+    kolo_transport *t = q->comm->transport;
+    bool ready, arrived = true;
+    KOLO_TRY(meet(q, e->peer, &ready));
+    if (!ready) return KOLO_OK;
+    while (arrived && !p->done) {
+        size_t run = e->count - p->moved, taken;
+        char *to = e->count ? locate(q, q->comm->rank, e->to, e->to_first + p->moved, &run) : NULL;
+        size_t bytes = run * q->element_bytes - p->odd;
+        if (to) to += p->odd;
+        KOLO_TRY(t->ops->recv(t, q->seq, e->peer, to, bytes, &taken, &arrived));
+        add_bytes(q, p, taken);
+        p->issued = p->issued || arrived;
+        p->done = p->issued && p->moved == e->count;
+    }
+    return KOLO_OK;
+}
+
+static void run_barrier(kolo_request *q, entry_progress *p) {
+    kolo_transport *t = q->comm->transport;
+    if (!p->issued) {
+        p->issued = true;
+        t->ops->signal(t, q->seq, ++q->phase, NULL, NULL, NULL);
+    }
+    for (; (int)p->moved < q->comm->size; p->moved++) { /* `moved` counts ranks that have come */
+        int peer = (int)p->moved;
+        kolo_peer_call other;
+        if (peer == q->comm->rank) continue;
+        if (!t->ops->look(t, q->seq, peer, &other) || other.phase < q->phase) return;
+    }
+    p->done = true;
+}
+
+static void count_entry(kolo_request *q, const kolo_entry *e) {
+    kolo_traffic_add(&q->traffic, e->kind, e->count);
+}
+
+/* One entry of the current round; `*n` says how many entries were dealt with (a sweep takes
+ * several). */
+static kolo_status run_entry(kolo_request *q, size_t i, size_t end, entry_progress *p, size_t *n) {
+    const kolo_entry *e = &q->schedule->entries[i];
+    int rank = q->comm->rank;
+    *n = 1;
+    switch (e->kind) {
+    case KOLO_ENTRY_SEND:
+        KOLO_TRY(run_send(q, e, p));
+        break;
+    case KOLO_ENTRY_RECV:
+        KOLO_TRY(run_recv(q, e, p));
+        break;
+    case KOLO_ENTRY_BARRIER:
+        run_barrier(q, p);
+        break;
+    case KOLO_ENTRY_REDUCE:
+        reduce_range(q, e, rank);
+        break;
+    case KOLO_ENTRY_COPY:
+        copy_range(q, e, rank, rank);
+        break;
+    case KOLO_ENTRY_REDUCE_FROM:
+    case KOLO_ENTRY_COPY_FROM:
+        if (e->to == KOLO_BUFFER_SUM) {
+            *n = sweep(q, e, end - i);
+        } else if (e->kind == KOLO_ENTRY_COPY_FROM) {
+            copy_range(q, e, rank, e->peer);
+        } else {
+            reduce_range(q, e, e->peer);
+        }
+        break;
+    case KOLO_ENTRY_PRESCALE:
+        scale_range(q, e, q->prescale);
+        break;
+    case KOLO_ENTRY_POSTSCALE:
+        scale_range(q, e, q->postscale);
+        break;
+    case KOLO_ENTRY_COPY_TO:
+        if (e->from != KOLO_BUFFER_SUM) copy_range(q, e, e->peer, rank);
+        break;
+    case KOLO_ENTRY_WHOLE:
+        KOLO_TRY(kolo_backend_run(q, e, p));
+        break;
+    }
+    bool later = e->kind == KOLO_ENTRY_SEND || e->kind == KOLO_ENTRY_RECV ||
+                 e->kind == KOLO_ENTRY_BARRIER || e->kind == KOLO_ENTRY_WHOLE;
+    if (!later) {
+        for (size_t k = 0; k < *n; k++) p[k].done = true;
+    }
+    for (size_t k = 0; k < *n && p[k].done; k++) count_entry(q, &e[k]);
+    return KOLO_OK;
+}
+
+/* ---- rounds and stages ---- */
+
+/* Whether a send of the next round may go while this one, [first, end), still receives: it reads
+ * nothing that is to come, and no earlier send to anybody is open. */
+static bool may_go_ahead(const kolo_request *q, const kolo_entry *send, size_t first, size_t end) {
+    for (size_t i = first; i < end; i++) {
+        const kolo_entry *e = &q->schedule->entries[i];
+        if (q->entries[i - first].done) continue;
+        bool apart = e->to != send->from || e->to_first + e->count <= send->from_first ||
+                     send->from_first + send->count <= e->to_first;
+        if (e->kind != KOLO_ENTRY_RECV || !apart) return false;
+    }
+    return true;
+}
+
+/* Starts the sends that the next round begins with, so that a link is not idle from the end of one
+ * message until this rank has noticed the end of another. */
+static kolo_status send_ahead(kolo_request *q, size_t first, size_t end, bool *moved) {
+    const kolo_schedule *s = q->schedule;
+    if (q->round + 1 == s->n_rounds) return KOLO_OK;
+    size_t next_end = kolo_schedule_round_end(s, q->round + 1);
+    for (size_t i = end; i < next_end && s->entries[i].kind == KOLO_ENTRY_SEND; i++) {
+        entry_progress *p = &q->ahead[i - end];
+        size_t before = p->moved, n;
+        if (p->done) continue;
+        if (!may_go_ahead(q, &s->entries[i], first, end)) return KOLO_OK;
+        KOLO_TRY(run_entry(q, i, next_end, p, &n));
+        *moved = *moved || p->done || p->moved != before;
+    }
+    return KOLO_OK;
+}
+
+/* To the next round, of which some sends may have gone. */
+static void end_round(kolo_request *q, size_t n) {
+    entry_progress *through = q->entries;
+    memset(through, 0, n * sizeof *through);
+    q->entries = q->ahead;
+    q->ahead = through;
+    q->round++;
+}
+
+/* Runs the current round; `complete` when all its entries are. */
+static kolo_status run_round(kolo_request *q, bool *complete, bool *moved) {
+    size_t first = q->schedule->rounds[q->round];
+    size_t end = kolo_schedule_round_end(q->schedule, q->round);
+    *complete = true;
+    for (size_t i = first, n; i < end; i += n) {
+        entry_progress *p = &q->entries[i - first];
+        n = 1;
+        if (p->done) continue;
+        size_t before = p->moved;
+        KOLO_TRY(run_entry(q, i, end, p, &n));
+        *moved = *moved || p->done || p->moved != before;
+        *complete = *complete && p->done;
+    }
+    if (!*complete) return send_ahead(q, first, end, moved);
+    end_round(q, end - first);
+    return KOLO_OK;
+}
+
+/* SCRATCH of this start: the payload of an eager request, else a block of the segment. */
+static kolo_status take_scratch(kolo_request *q, void *payload) {
+    size_t bytes = scratch_of(q) * q->element_bytes;
+    q->scratch = payload;
+    q->scratch_bytes = 0;
+    if (q->eager || bytes == 0) return KOLO_OK;
+    KOLO_TRY(kolo_segment_take(&q->comm->transport->segment, bytes, &q->scratch));
+    q->scratch_bytes = bytes;
+    return KOLO_OK;
+}
+
+/* From queued to announced, if the transport has a place. */
+static kolo_status announce(kolo_request *q, bool *moved) {
+    kolo_transport *t = q->comm->transport;
+    void *payload;
+    if (!t->ops->start(t, q->seq, &payload)) return KOLO_OK;
+    KOLO_TRY(take_scratch(q, payload));
+    const kolo_schedule *first = &q->schedules[0], *last = &q->schedules[q->n_schedules - 1];
+    q->schedule = q->private_data ? last : first;
+    while (q->round < first->prologue) {
+        bool complete;
+        KOLO_TRY(run_round(q, &complete, moved));
+        KOLO_ASSERT(complete);
+    }
+    kolo_announcement call = {
+        .request = q->number,
+        .kind = (uint8_t)q->kind,
+        .dtype = (uint8_t)q->dtype,
+        .op = (uint8_t)q->op,
+        .staged = q->private_data,
+        .count = q->agreed,
+        .shape = q->shape,
+    };
+    if (first->windows) {
+        size_t scratch = scratch_of(q) * q->element_bytes;
+        if (!q->private_data && q->n_shown == 1) {
+            call.data = q->handle;
+        } else if (!q->private_data) {
+            call.data = t->ops->handle(t, q->handles, (size_t)q->n_shown * sizeof *q->handles);
+        }
+        if (scratch > 0) call.scratch = t->ops->handle(t, q->scratch, scratch);
+    }
+    t->ops->signal(t, q->seq, 0, &call, q->words, q->title);
+    q->state = REQUEST_RUNNING;
+    *moved = true;
+    return KOLO_OK;
+}
+
+/* Moves one request as far as it goes. */
+static kolo_status advance(kolo_request *q, bool *moved) {
+    if (q->state == REQUEST_QUEUED) KOLO_TRY(announce(q, moved));
+    if (q->state != REQUEST_RUNNING) return KOLO_OK;
+    if (q->schedules[0].windows || q->schedules[0].whole || q->words) {
+        bool ready;
+        KOLO_TRY(meet_all(q, &ready));
+        if (!ready) return KOLO_OK;
+    }
+    bool complete = true;
+    while (q->round < q->schedule->n_rounds && complete) KOLO_TRY(run_round(q, &complete, moved));
+    if (complete) q->state = REQUEST_IDLE;
+    return KOLO_OK;
+}
+
+void kolo_request_release(kolo_request *q) {
+    if (q->scratch_bytes > 0) {
+        kolo_segment_give(&q->comm->transport->segment, q->scratch, q->scratch_bytes);
+    }
+    q->scratch = NULL;
+    q->scratch_bytes = 0;
+}
+
+static void keep_running(kolo_request **list, int n) {
+    int kept = 0;
+    for (int i = 0; i < n; i++) {
+        if (list[i]->state != REQUEST_IDLE) list[kept++] = list[i];
+    }
+}
+
+/* Takes the completed requests out of the flight and publishes how far this rank is. */
+static void retire(kolo_comm *comm) {
+    int kept = 0;
+    keep_running(comm->turns, comm->n_flight);
+    for (int i = 0; i < comm->n_flight; i++) {
+        kolo_request *q = comm->flight[i];
+        if (q->state == REQUEST_IDLE) {
+            memcpy(comm->last_title, q->title, sizeof q->title);
+            kolo_request_release(q);
+        } else {
+            comm->flight[kept++] = q;
+        }
+    }
+    comm->n_flight = kept;
+    uint64_t finished = kept > 0 ? comm->flight[0]->seq : comm->next_seq;
+    comm->transport->ops->finish(comm->transport, finished);
+}
+
+bool kolo_comm_in_flight(const kolo_comm *comm) {
+    return comm->n_flight > 0 || (comm->p2p && kolo_p2p_open_with(comm, -1));
+}
+
+kolo_status kolo_engine_progress_one(kolo_comm *comm, bool *moved) {
+    KOLO_TRY(kolo_comm_check(comm));
+    bool completed = false;
+    *moved = false;
+    kolo_transport *t = comm->transport;
+    if (t->ops->pump) {
+        kolo_status status = t->ops->pump(t, moved);
+        if (status != KOLO_OK) return kolo_comm_break(comm, status, "%s", kolo_last_error());
+    }
+    for (int i = 0; i < comm->n_flight; i++) {
+        kolo_request *q = comm->turns[i];
+        if (comm->gate && !comm->gate(comm->gate_arg, q)) continue;
+        kolo_status status = advance(q, moved);
+        if (status != KOLO_OK) {
+            return comm->broken
+                       ? comm->broken
+                       : kolo_comm_break(comm, status, "%s: %s", q->title, kolo_last_error());
+        }
+        completed = completed || q->state == REQUEST_IDLE;
+    }
+    if (completed) {
+        *moved = true;
+        retire(comm);
+    }
+    return comm->p2p ? kolo_p2p_progress(comm, moved) : KOLO_OK;
+}

@@ -1,0 +1,304 @@
+/* Sends and receives between two ranks, in any order relative to collectives.
+ *
+ * Between two ranks run frames, in both directions: a header, which a body may follow. A send
+ * offers: its tag, type, count and title. A receive takes the oldest offer with its tag, and grants
+ * it; the body comes then, straight into the receiver's memory. So no message is ever buffered,
+ * messages of different tags do not hold each other up, and two that do not fit together are found
+ * before anything moves. Frames are read only while a send or receive with that rank is in flight.
+ *
+ * Everything from a peer is checked: kinds, sizes, and that a grant or body belongs to something
+ * that is open. */
+#include "comm/engine/engine.h"
+
+#include <string.h>
+
+typedef enum frame_kind { FRAME_OFFER, FRAME_GRANT, FRAME_BODY, FRAME_KINDS } frame_kind;
+
+typedef struct frame {
+    uint32_t kind, dtype;
+    int32_t tag;
+    uint32_t request_kind; /* keeps the struct without holes */
+    uint64_t serial;       /* of the send, by the sender's count */
+    uint64_t count;        /* elements */
+    char title[KOLO_TITLE_BYTES];
+} frame;
+
+/* A frame on its way out; it stays where it is until the peer has taken it. */
+typedef struct outgoing {
+    frame head;
+    kolo_request *body; /* whose data follows; NULL: none */
+} outgoing;
+
+typedef struct lane {
+    uint64_t next_serial;
+    int open; /* requests in flight with this peer */
+
+    outgoing now; /* being sent, if `sending` */
+    outgoing *queue;
+    size_t n_queue, cap_queue;
+    bool sending;
+    size_t out_bytes; /* of `now` that the transport has taken */
+
+    frame in; /* being received */
+    size_t in_bytes;
+    kolo_request *body; /* whose data follows `in`; NULL: none */
+
+    frame *offers; /* without a receive, in order of arrival */
+    size_t n_offers, cap_offers;
+} lane;
+
+typedef struct kolo_p2p {
+    kolo_request **open; /* in flight, in order of start */
+    size_t n_open, cap_open;
+    lane lanes[];
+} kolo_p2p;
+
+kolo_status kolo_p2p_open(kolo_comm *comm) {
+    if (comm->p2p) return KOLO_OK;
+    size_t bytes = sizeof(kolo_p2p) + (size_t)comm->size * sizeof(lane);
+    comm->p2p = kolo_zalloc(bytes);
+    return comm->p2p ? KOLO_OK : KOLO_NOMEM(bytes);
+}
+
+void kolo_p2p_close(kolo_comm *comm) {
+    kolo_p2p *p = comm->p2p;
+    if (!p) return;
+    for (int r = 0; r < comm->size; r++) {
+        kolo_free(p->lanes[r].queue);
+        kolo_free(p->lanes[r].offers);
+    }
+    kolo_free(p->open);
+    kolo_free(p);
+    comm->p2p = NULL;
+}
+
+void kolo_p2p_drop(kolo_comm *comm) {
+    kolo_p2p *p = comm->p2p;
+    if (!p) return;
+    for (size_t i = 0; i < p->n_open; i++) p->open[i]->state = REQUEST_IDLE;
+    for (int r = 0; r < comm->size; r++) p->lanes[r].open = 0;
+    p->n_open = 0;
+}
+
+kolo_status kolo_p2p_start(kolo_request *q) {
+    kolo_p2p *p = q->comm->p2p;
+    if (!KOLO_GROW(p->open, p->n_open, p->cap_open)) return KOLO_NOMEM(sizeof(kolo_request *));
+    p->open[p->n_open++] = q;
+    p->lanes[q->root].open++;
+    q->state = REQUEST_QUEUED;
+    q->moved = 0;
+    return KOLO_OK;
+}
+
+const kolo_request *kolo_p2p_open_with(const kolo_comm *comm, int peer) {
+    const kolo_p2p *p = comm->p2p;
+    for (size_t i = 0; p && i < p->n_open; i++) {
+        if (peer < 0 || p->open[i]->root == peer) return p->open[i];
+    }
+    return NULL;
+}
+
+static void complete(kolo_request *q) {
+    kolo_p2p *p = q->comm->p2p;
+    size_t i = 0;
+    while (p->open[i] != q) i++;
+    memmove(&p->open[i], &p->open[i + 1], (p->n_open - i - 1) * sizeof(kolo_request *));
+    p->n_open--;
+    p->lanes[q->root].open--;
+    q->state = REQUEST_IDLE;
+}
+
+/* ---- out ---- */
+
+static kolo_status push(lane *l, frame_kind kind, kolo_request *q, kolo_request *body) {
+    outgoing out = {.head = {.kind = kind,
+                             .dtype = q->dtype,
+                             .tag = q->tag,
+                             .request_kind = q->kind,
+                             .serial = q->seq,
+                             .count = q->count},
+                    .body = body};
+    memcpy(out.head.title, q->title, sizeof out.head.title);
+    if (!KOLO_GROW(l->queue, l->n_queue, l->cap_queue)) return KOLO_NOMEM(sizeof out);
+    l->queue[l->n_queue++] = out;
+    return KOLO_OK;
+}
+
+/* Hands the transport what it takes of the frame that is being sent. */
+static kolo_status send_some(kolo_comm *comm, int peer, lane *l, bool *accepted) {
+    kolo_transport *t = comm->transport;
+    const kolo_request *q = l->now.body;
+    const size_t head = sizeof(frame);
+    size_t body = q ? q->count * q->element_bytes : 0;
+    *accepted = true;
+    while (*accepted && l->out_bytes < head + body) {
+        const char *from;
+        size_t left;
+        if (l->out_bytes < head) {
+            from = (const char *)&l->now.head + l->out_bytes;
+            left = head - l->out_bytes;
+        } else {
+            from = q->input + (l->out_bytes - head);
+            left = head + body - l->out_bytes;
+        }
+        size_t taken;
+        KOLO_TRY(t->ops->send(t, KOLO_SEQ_P2P, peer, from, left, &taken, accepted));
+        l->out_bytes += taken;
+    }
+    *accepted = l->out_bytes == head + body;
+    return KOLO_OK;
+}
+
+static kolo_status pump_out(kolo_comm *comm, int peer, bool *moved) {
+    kolo_transport *t = comm->transport;
+    lane *l = &comm->p2p->lanes[peer];
+    for (;;) {
+        if (!l->sending) {
+            if (l->n_queue == 0) return KOLO_OK;
+            l->now = l->queue[0];
+            memmove(l->queue, l->queue + 1, --l->n_queue * sizeof *l->queue);
+            l->sending = true;
+            l->out_bytes = 0;
+        }
+        size_t before = l->out_bytes;
+        bool all;
+        KOLO_TRY(send_some(comm, peer, l, &all));
+        *moved = *moved || l->out_bytes != before;
+        if (!all || !t->ops->sent(t, KOLO_SEQ_P2P, peer)) return KOLO_OK;
+        l->sending = false;
+        *moved = true;
+        if (l->now.body) {
+            kolo_traffic_add(&l->now.body->traffic, KOLO_ENTRY_SEND, l->now.body->count);
+            complete(l->now.body);
+        }
+    }
+}
+
+/* ---- in ---- */
+
+static kolo_request *find_open(const kolo_p2p *p, int peer, kolo_collective kind, uint64_t serial) {
+    for (size_t i = 0; i < p->n_open; i++) {
+        kolo_request *q = p->open[i];
+        if (q->root == peer && q->kind == kind && q->state == REQUEST_RUNNING && q->seq == serial) {
+            return q;
+        }
+    }
+    return NULL;
+}
+
+/* A whole header has come. */
+static kolo_status take_frame(kolo_comm *comm, int peer, lane *l) {
+    kolo_p2p *p = comm->p2p;
+    const frame *f = &l->in;
+    if (f->kind == FRAME_OFFER) {
+        if (!KOLO_GROW(l->offers, l->n_offers, l->cap_offers)) return KOLO_NOMEM(sizeof *f);
+        l->offers[l->n_offers++] = *f;
+        l->in_bytes = 0;
+        return KOLO_OK;
+    }
+    bool grant = f->kind == FRAME_GRANT;
+    kolo_request *q =
+        find_open(p, peer, grant ? KOLO_COLLECTIVE_SEND : KOLO_COLLECTIVE_RECV, f->serial);
+    if (f->kind >= FRAME_KINDS || !q || q->count != f->count || (grant && q->granted)) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d sends a frame that fits nothing (kind %u)", peer,
+                         (unsigned)f->kind);
+    }
+    if (grant) {
+        q->granted = true;
+        l->in_bytes = 0;
+        return push(l, FRAME_BODY, q, q);
+    }
+    l->body = q;
+    return KOLO_OK;
+}
+
+static void take_body(lane *l) {
+    kolo_traffic_add(&l->body->traffic, KOLO_ENTRY_RECV, l->body->count);
+    complete(l->body);
+    l->body = NULL;
+    l->in_bytes = 0;
+}
+
+static kolo_status pump_in(kolo_comm *comm, int peer, bool *moved) {
+    kolo_transport *t = comm->transport;
+    lane *l = &comm->p2p->lanes[peer];
+    for (;;) {
+        size_t taken, body = l->body ? l->body->count * l->body->element_bytes : 0;
+        bool arrived;
+        if (l->body && l->body->moved == body) {
+            take_body(l);
+            continue;
+        }
+        if (l->open == 0) return KOLO_OK; /* the rest can wait until somebody asks for it */
+        char *to = l->body ? (char *)l->body->parts[0].data + l->body->moved
+                           : (char *)&l->in + l->in_bytes;
+        size_t left = l->body ? body - l->body->moved : sizeof(frame) - l->in_bytes;
+        KOLO_TRY(t->ops->recv(t, KOLO_SEQ_P2P, peer, to, left, &taken, &arrived));
+        if (!arrived) return KOLO_OK;
+        *moved = true;
+        if (l->body) {
+            l->body->moved += taken;
+        } else {
+            l->in_bytes += taken;
+            if (l->in_bytes == sizeof(frame)) KOLO_TRY(take_frame(comm, peer, l));
+        }
+    }
+}
+
+/* ---- matching ---- */
+
+static kolo_status mismatch(kolo_request *q, frame *offer) {
+    offer->title[sizeof offer->title - 1] = '\0';
+    return kolo_comm_break(q->comm, KOLO_ERR_ARG,
+                           "ranks disagree on a message: rank %d started %s, rank %d %s", q->root,
+                           offer->title, q->comm->rank, q->title);
+}
+
+/* Gives a receive the oldest offer with its tag. */
+static kolo_status match(kolo_request *q, bool *moved) {
+    lane *l = &q->comm->p2p->lanes[q->root];
+    for (size_t i = 0; i < l->n_offers; i++) {
+        frame *f = &l->offers[i];
+        if (f->tag != q->tag) continue;
+        if (f->count != q->count || f->dtype != q->dtype) return mismatch(q, f);
+        q->seq = f->serial;
+        q->state = REQUEST_RUNNING;
+        memmove(f, f + 1, (--l->n_offers - i) * sizeof *f);
+        *moved = true;
+        return push(l, FRAME_GRANT, q, NULL);
+    }
+    return KOLO_OK;
+}
+
+/* What has not said anything to the peer yet. */
+static kolo_status begin(kolo_request *q, bool *moved) {
+    lane *l = &q->comm->p2p->lanes[q->root];
+    if (q->state != REQUEST_QUEUED) return KOLO_OK;
+    if (q->comm->gate && !q->comm->gate(q->comm->gate_arg, q)) return KOLO_OK;
+    if (q->kind == KOLO_COLLECTIVE_RECV) return match(q, moved);
+    q->seq = l->next_serial++;
+    q->granted = false;
+    q->state = REQUEST_RUNNING;
+    *moved = true;
+    return push(l, FRAME_OFFER, q, NULL);
+}
+
+static kolo_status progress(kolo_comm *comm, bool *moved) {
+    kolo_p2p *p = comm->p2p;
+    for (int r = 0; r < comm->size; r++) {
+        if (p->lanes[r].open > 0) KOLO_TRY(pump_in(comm, r, moved));
+    }
+    for (size_t i = 0; i < p->n_open; i++) KOLO_TRY(begin(p->open[i], moved));
+    for (int r = 0; r < comm->size; r++) {
+        if (p->lanes[r].open > 0) KOLO_TRY(pump_out(comm, r, moved));
+    }
+    return KOLO_OK;
+}
+
+kolo_status kolo_p2p_progress(kolo_comm *comm, bool *moved) {
+    const kolo_p2p *p = comm->p2p;
+    if (p->n_open == 0) return KOLO_OK;
+    kolo_status status = progress(comm, moved);
+    if (status == KOLO_OK || comm->broken) return comm->broken ? kolo_comm_check(comm) : status;
+    return kolo_comm_break(comm, status, "a send or receive: %s", kolo_last_error());
+}

@@ -1,0 +1,167 @@
+/* Who waits for whom: the text of deadlines and of reports on request.
+ *
+ * A report is made of what the communicator knows by itself: its oldest request in flight, which
+ * everything else hangs on, what the peers have announced, and how far they say they are. A signal
+ * that asks for reports is read as an event, at the rate at which a wait looks after its peers, so
+ * nothing runs in a signal handler. */
+#include "comm/engine/engine.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { NAMED = 3 }; /* ranks that a report names, the first of them with what it finished last */
+
+/* Whether a request waits for that peer, in one of several ways. */
+typedef bool (*waits_for)(const kolo_request *q, int peer);
+
+static bool not_announced(const kolo_request *q, int peer) {
+    kolo_peer_call other;
+    kolo_transport *t = q->comm->transport;
+    return peer != q->comm->rank && !t->ops->look(t, q->seq, peer, &other);
+}
+
+static bool behind(const kolo_request *q, int peer) {
+    kolo_peer_call other;
+    kolo_transport *t = q->comm->transport;
+    if (peer == q->comm->rank) return false;
+    return !t->ops->look(t, q->seq, peer, &other) || other.phase < q->phase;
+}
+
+static bool message_open(const kolo_request *q, int peer) {
+    if (!q->schedule || q->round >= q->schedule->n_rounds) return false;
+    size_t first = q->schedule->rounds[q->round];
+    size_t end = kolo_schedule_round_end(q->schedule, q->round);
+    for (size_t i = first; i < end; i++) {
+        const kolo_entry *e = &q->schedule->entries[i];
+        bool message = e->kind == KOLO_ENTRY_SEND || e->kind == KOLO_ENTRY_RECV;
+        if (message && e->peer == peer && !q->entries[i - first].done) return true;
+    }
+    return false;
+}
+
+/* "2 collectives, last barrier 'x'"; `title` may be "". */
+static void add_finished(kolo_text *text, uint64_t finished, const char *title) {
+    kolo_text_add(text, "%llu collective%s%s%s", (unsigned long long)finished,
+                  finished == 1 ? "" : "s", title[0] ? ", last " : "", title);
+}
+
+/* The title of what a peer finished last, while its place still holds it. */
+static void last_of(const kolo_comm *comm, int peer, uint64_t finished,
+                    char title[KOLO_TITLE_BYTES]) {
+    kolo_peer_call call;
+    title[0] = '\0';
+    if (finished == 0 || !comm->transport->ops->look(comm->transport, finished - 1, peer, &call)) {
+        return;
+    }
+    memcpy(title, call.title, KOLO_TITLE_BYTES);
+    title[KOLO_TITLE_BYTES - 1] = '\0';
+}
+
+static bool add_ranks(kolo_text *text, const kolo_request *q, waits_for waits, const char *what) {
+    int n = 0;
+    for (int p = 0; p < q->comm->size; p++) {
+        if (!waits(q, p)) continue;
+        kolo_peer_state peer;
+        char title[KOLO_TITLE_BYTES] = "";
+        q->comm->transport->ops->watch(q->comm->transport, p, &peer);
+        if (n == 0) {
+            kolo_text_add(text, ": %s ", what);
+            last_of(q->comm, p, peer.finished, title);
+        }
+        if (n < NAMED) {
+            kolo_text_add(text, "%srank %d (finished ", n ? ", " : "",
+                          kolo_comm_whole_rank(q->comm, p));
+            add_finished(text, peer.finished, title);
+            kolo_text_add(text, ")");
+        }
+        n++;
+    }
+    if (n > NAMED) kolo_text_add(text, " and %d more", n - NAMED);
+    return n > 0;
+}
+
+/* Which ranks a request waits for, and for what. */
+static void add_reason(kolo_text *text, const kolo_request *q) {
+    if (q->comm->gate && !q->comm->gate(q->comm->gate_arg, q)) {
+        kolo_text_add(text, ": its gate is closed");
+    } else if (q->state == REQUEST_QUEUED) {
+        kolo_text_add(text, ": the peers are still in collectives that are %d older",
+                      KOLO_FLIGHT_MAX);
+    } else if (q->handed) {
+        kolo_text_add(text, ": all ranks have started it, and %s has not finished it",
+                      kolo_comm_transport(q->comm));
+    } else if (!add_ranks(text, q, not_announced, "not started by")) {
+        if (!add_ranks(text, q, message_open, "messages are open with")) {
+            add_ranks(text, q, behind, "waits at a barrier for");
+        }
+    }
+}
+
+/* What a send or receive waits for. */
+static void add_message_reason(kolo_text *text, const kolo_request *q) {
+    bool send = q->kind == KOLO_COLLECTIVE_SEND;
+    int peer = kolo_comm_whole_rank(q->comm, q->root);
+    if (q->comm->gate && !q->comm->gate(q->comm->gate_arg, q)) {
+        kolo_text_add(text, ": its gate is closed");
+    } else if (send ? q->granted : q->state == REQUEST_RUNNING) {
+        kolo_text_add(text, ": rank %d has stopped in the middle of it", peer);
+    } else {
+        kolo_text_add(text, ": rank %d has started no %s with tag %d", peer,
+                      send ? "receive" : "send", q->tag);
+    }
+}
+
+const kolo_request *kolo_comm_oldest(const kolo_comm *comm) {
+    return comm->n_flight > 0 ? comm->flight[0] : kolo_p2p_open_with(comm, -1);
+}
+
+void kolo_comm_describe(const kolo_comm *comm, kolo_text *text) {
+    const kolo_request *q = kolo_comm_oldest(comm);
+    kolo_text_add(text, "%s", q->title);
+    if (comm->n_flight > 0) {
+        kolo_text_add(text, ", sequence %llu", (unsigned long long)q->seq);
+        add_reason(text, q);
+    } else {
+        add_message_reason(text, q);
+    }
+    kolo_text_add(text, "; this rank finished ");
+    add_finished(text, comm->n_flight > 0 ? q->seq : comm->next_seq, comm->last_title);
+}
+
+void kolo_comm_report(kolo_comm *comm, char *text, size_t bytes) {
+    KOLO_COMM_ALONE(comm);
+    kolo_text line = {0};
+    kolo_text_add(&line, "%s of %d ", KOLO_RANK(comm, comm->rank), kolo_comm_whole(comm)->size);
+    if (comm->broken != KOLO_OK) {
+        kolo_text_add(&line, "has failed: %s", comm->broken_text);
+    } else if (kolo_comm_oldest(comm)) {
+        kolo_text_add(&line, "waits in ");
+        kolo_comm_describe(comm, &line);
+    } else {
+        kolo_text_add(&line, "waits for nobody; it finished ");
+        add_finished(&line, comm->next_seq, comm->last_title);
+    }
+    snprintf(text, bytes, "%s", line.failed ? "no memory for a report" : line.text);
+    kolo_text_fini(&line);
+}
+
+kolo_status kolo_report_open(const kolo_comm_opts *opts, kolo_signals *signals) {
+    *signals = (kolo_signals){.fd = -1};
+    return opts->report_signal ? kolo_signals_open(&opts->report_signal, 1, signals) : KOLO_OK;
+}
+
+void kolo_report_if_asked(kolo_comm *comm) {
+    kolo_comm *whole = kolo_comm_whole(comm);
+    if (whole->report_signal.fd < 0 || kolo_signals_next(&whole->report_signal) == 0) return;
+    char text[2 * KOLO_REPORT_BYTES];
+    size_t n = (size_t)snprintf(text, sizeof text, "kolo: ");
+    kolo_comm_report(comm, text + n, sizeof text - n - 1);
+    n = strlen(text);
+    text[n++] = '\n';
+    ssize_t written; /* who does not read gets no report */
+    do {
+        written = write(whole->report_fd, text, n);
+    } while (written < 0 && errno == EINTR);
+}

@@ -1,0 +1,246 @@
+/* Connections between each two ranks, once all know where the others are.
+ *
+ * Each rank visits every lower one and then receives the higher ones: first those of its host over
+ * a local socket, then the others over TCP. No circle of waiting can form: a rank visits lower
+ * ranks in order, so what a visit waits for are only steps of lower ranks. Both sides prove that
+ * they know the secret; on one host they also pass the descriptors of their segments. The
+ * connection stays open: over TCP it carries everything, on one host it tells when the other's
+ * process ends. */
+#include "comm/engine/engine.h"
+#include "comm/join/join.h"
+#include "comm/transport/multihost.h"
+#include "comm/transport/shm/shm.h"
+#include "comm/transport/tcp/tcp.h"
+#include "comm/transport/ucx/ucx.h"
+
+#include <sodium.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* What two ranks tell each other beside their segments; `ucx` only where they use it. */
+typedef struct parcel {
+    uint64_t segment_bytes;
+    kolo_ucx_card ucx;
+} parcel;
+
+static bool is_local(const kolo_joining *j, int peer) {
+    bool memory =
+        j->opts.transport != KOLO_TRANSPORT_TCP && j->opts.transport != KOLO_TRANSPORT_UCX;
+    return memory && j->table[peer].host == j->own.host;
+}
+
+/* Sends the own parcel, with the segment, and receives the peer's. */
+static kolo_status swap_parcels(kolo_joining *j, int peer, int fd, const kolo_nonces *nonces,
+                                bool server, int *segment, parcel *other) {
+    parcel own = {.segment_bytes = j->transport->segment.bytes};
+    bool local = is_local(j, peer), by_ucx = !local && j->ucx;
+    int segment_own = j->transport->segment.fd;
+    size_t bytes = by_ucx ? sizeof own : offsetof(parcel, ucx);
+    const char *labels[2] = {"kolo segment of the client", "kolo segment of the server"};
+    kolo_status status = by_ucx ? kolo_ucx_invite(j->ucx, peer, &own.ucx) : KOLO_OK;
+    for (int turn = 0; turn < 2 && status == KOLO_OK; turn++) { /* the server proves itself first */
+        if ((turn == 0) == server) {
+            status = kolo_answer_send(fd, &j->key, labels[server], nonces, KOLO_OK, &own, bytes,
+                                      local ? &segment_own : NULL, j->deadline_ns);
+        } else {
+            status = kolo_answer_recv(fd, &j->key, labels[!server], nonces, other, bytes,
+                                      local ? segment : NULL, j->deadline_ns);
+        }
+    }
+    sodium_memzero(&own, sizeof own);
+    KOLO_TRY(status);
+    if (local && other->segment_bytes != j->transport->segment.bytes) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "ranks disagree on segment_bytes: rank %d %llu, rank %d %llu",
+                         j->place.rank, (unsigned long long)j->transport->segment.bytes, peer,
+                         (unsigned long long)other->segment_bytes);
+    }
+    if (local && *segment < 0) return KOLO_FAIL(KOLO_ERR_FORMAT, "no descriptor came");
+    return KOLO_OK;
+}
+
+/* The connection to a peer of another host is the transport's. */
+static kolo_status attach(kolo_joining *j, int peer, int fd, const parcel *other) {
+    KOLO_TRY(kolo_tcp_attach(j->tcp, peer, fd));
+    return j->ucx ? kolo_ucx_attach(j->ucx, peer, &other->ucx) : KOLO_OK;
+}
+
+/* The rest of a visit, on both sides; the connection becomes the transport's. */
+static kolo_status exchange(kolo_joining *j, int peer, int fd, const kolo_nonces *nonces,
+                            bool server) {
+    int segment = -1;
+    parcel other = {0};
+    kolo_status status = swap_parcels(j, peer, fd, nonces, server, &segment, &other);
+    if (status != KOLO_OK) {
+        close(fd);
+    } else if (is_local(j, peer)) {
+        status = kolo_shm_attach(j->transport, peer, segment, fd);
+    } else {
+        status = attach(j, peer, fd, &other);
+    }
+    sodium_memzero(&other, sizeof other);
+    if (segment >= 0) close(segment);
+    if (status == KOLO_OK) return KOLO_OK;
+    return kolo_fail_in(status, "rank %d, connecting to rank %d", j->place.rank, peer);
+}
+
+static kolo_status reach(kolo_joining *j, int peer, int *fd) {
+    const kolo_hello *host = &j->table[peer];
+    if (!is_local(j, peer)) {
+        const char *address = host->address[0] ? host->address : j->place.master_addr;
+        kolo_status status = kolo_socket_connect_tcp(address, host->port, j->deadline_ns, fd);
+        return status == KOLO_OK ? status
+                                 : kolo_fail_in(status, "at %s:%d", address, (int)host->port);
+    }
+    KOLO_TRY(kolo_socket_connect_local(host->name, j->deadline_ns, fd));
+    if (kolo_socket_same_user(*fd)) return KOLO_OK;
+    close(*fd);
+    return KOLO_FAIL(KOLO_ERR_PEER, "it belongs to another user");
+}
+
+static kolo_status visit(kolo_joining *j, int peer) {
+    int fd;
+    kolo_nonces nonces;
+    kolo_status status = reach(j, peer, &fd);
+    if (status == KOLO_OK) {
+        status = kolo_lobby_enter(fd, &j->key, &j->own, j->deadline_ns, &nonces);
+        if (status != KOLO_OK) close(fd);
+    }
+    if (status != KOLO_OK) {
+        return kolo_fail_in(status, "rank %d, connecting to rank %d", j->place.rank, peer);
+    }
+    return exchange(j, peer, fd, &nonces, false);
+}
+
+/* Higher ranks that are on this host, or are not, in any order. */
+static kolo_status receive_visits(kolo_joining *j, kolo_lobby *lobby, bool local) {
+    int rank = j->place.rank, world = j->place.world, left = 0;
+    bool *expected = kolo_zalloc((size_t)world);
+    if (!expected) return KOLO_NOMEM(world);
+    for (int p = rank + 1; p < world; p++) {
+        expected[p] = is_local(j, p) == local;
+        left += expected[p];
+    }
+    kolo_status status = KOLO_OK;
+    for (; left > 0 && status == KOLO_OK; left--) {
+        kolo_member member;
+        int lost;
+        status = kolo_lobby_next(lobby, j->members, rank == 0 ? world : 0, j->deadline_ns, &member,
+                                 &lost);
+        if (status == KOLO_ERR_PEER) status = kolo_joining_lost(j, lost);
+        if (status == KOLO_ERR_TIMEOUT) {
+            status =
+                KOLO_FAIL(status, "rank %d: %d higher ranks have not connected within %.1f s%s",
+                          rank, left, kolo_joining_s(j), kolo_lobby_complaint(lobby));
+        }
+        if (status != KOLO_OK) break;
+        int peer = member.hello.rank;
+        if (peer < 0 || peer >= world || !expected[peer]) {
+            close(member.fd);
+            status = KOLO_FAIL(KOLO_ERR_PEER, "rank %d: rank %d connects, which it should not",
+                               rank, peer);
+            break;
+        }
+        expected[peer] = false;
+        status = exchange(j, peer, member.fd, &member.nonces, true);
+    }
+    kolo_free(expected);
+    return status;
+}
+
+static kolo_status receive(kolo_joining *j, bool local) {
+    int listener = local ? j->local_listener : j->tcp_listener;
+    if (listener < 0) return KOLO_OK;
+    kolo_lobby *lobby;
+    KOLO_TRY(kolo_lobby_create(listener, &j->key, local, &lobby));
+    kolo_lobby_bell(lobby, j->leader.fd);
+    kolo_status status = receive_visits(j, lobby, local);
+    kolo_lobby_destroy(lobby);
+    return status;
+}
+
+/* ---- hosts and transport ---- */
+
+/* What it says of itself is believed within reason. */
+static int processors_of(const kolo_hello *h) {
+    return (int)kolo_max_i64(1, kolo_min_i64(h->processors, 1 << 16));
+}
+
+/* Whether an earlier rank of the own host runs on the same processors: then both share them. A
+ * launcher either binds ranks to processors of their own or leaves them all to all. */
+static bool shares_processors(const kolo_joining *j, int rank) {
+    const kolo_hello *own = &j->table[rank];
+    for (int r = 0; r < rank; r++) {
+        const kolo_hello *other = &j->table[r];
+        if (other->host == own->host && other->processors_key == own->processors_key) return true;
+    }
+    return false;
+}
+
+static void map_hosts(kolo_joining *j) {
+    j->n_hosts = 0;
+    for (int r = 0; r < j->place.world; r++) {
+        int first = 0;
+        while (j->table[first].host != j->table[r].host) first++;
+        j->host_of[r] = first == r ? j->n_hosts++ : j->host_of[first];
+    }
+    int own = j->host_of[j->place.rank];
+    j->place.local_rank = j->place.local_world = j->place.processors = 0;
+    for (int r = 0; r < j->place.world; r++) {
+        j->place.local_world += j->host_of[r] == own;
+        if (j->host_of[r] == own && !shares_processors(j, r)) {
+            j->place.processors += processors_of(&j->table[r]);
+        }
+        if (r < j->place.rank) j->place.local_rank += j->host_of[r] == own;
+    }
+}
+
+/* The transport to ranks that are not reached through memory. */
+static kolo_status create_network(kolo_joining *j, size_t segment_bytes, kolo_transport **network) {
+    KOLO_TRY(kolo_tcp_create(j->place.rank, j->place.world, segment_bytes, j->opts.heartbeat_ms,
+                             &j->tcp));
+    *network = j->tcp;
+    if (!j->ucx) return KOLO_OK;
+    *network = j->ucx;
+    return kolo_ucx_control(j->ucx, j->tcp, segment_bytes);
+}
+
+static kolo_status create_transport(kolo_joining *j) {
+    const kolo_contract *c = &j->place;
+    int local = 0; /* that are reached through memory, this one included */
+    for (int p = 0; p < c->world; p++) local += is_local(j, p);
+    size_t segment_bytes =
+        kolo_segment_fit((size_t)j->opts.segment_bytes, c->local_world, local > 1);
+    if (local == c->world) {
+        return kolo_shm_create(c->rank, c->world, segment_bytes, &j->transport);
+    }
+    if (j->opts.transport == KOLO_TRANSPORT_SHM) {
+        int far = 0;
+        while (is_local(j, far)) far++;
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "ranks %d and %d are on different hosts, which share no memory: leave the "
+                         "choice of shared memory alone (--transport auto)",
+                         c->rank, far);
+    }
+    kolo_transport *network;
+    KOLO_TRY(create_network(j, segment_bytes, &network));
+    if (local <= 1) {
+        j->transport = network;
+        return KOLO_OK;
+    }
+    bool by_ucx = j->ucx != NULL;
+    kolo_status status =
+        kolo_hosts_create(c->rank, c->world, segment_bytes, network, by_ucx, &j->transport);
+    if (status != KOLO_OK) j->ucx = NULL; /* it is gone */
+    return status;
+}
+
+kolo_status kolo_mesh_connect(kolo_joining *j) {
+    map_hosts(j);
+    KOLO_TRY(create_transport(j));
+    for (int p = 0; p < j->place.rank; p++) KOLO_TRY(visit(j, p));
+    KOLO_TRY(receive(j, true));
+    return receive(j, false);
+}

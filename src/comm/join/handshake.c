@@ -1,0 +1,310 @@
+/* The door of a group. See handshake.h for the messages. */
+#define _GNU_SOURCE
+#include "comm/join/handshake.h"
+
+#include "base/file.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { SILENCE_MS = 3000, TEXT_MOST = 512 };
+
+static const char magic[8] = {'K', 'O', 'L', 'O', '-', '2', '\r', '\n'};
+
+typedef struct greeting {
+    char magic[8];
+    unsigned char nonce[KOLO_NONCE_BYTES];
+} greeting;
+
+typedef struct join {
+    char magic[8];
+    unsigned char nonce[KOLO_NONCE_BYTES];
+    kolo_hello hello;
+    unsigned char proof[KOLO_PROOF_BYTES];
+} join;
+
+typedef struct answer_header {
+    char magic[8];
+    uint32_t status, bytes;
+} answer_header;
+
+/* A connection that has proven nothing yet. */
+typedef struct pending {
+    int fd;
+    size_t filled;
+    int64_t deadline_ns;
+    kolo_nonces nonces;
+    join join;
+} pending;
+
+struct kolo_lobby {
+    int listener;
+    int bell; /* -1: none */
+    bool local;
+    kolo_key key;
+    pending waiting[KOLO_LOBBY_PENDING];
+    int n_waiting, n_dropped;
+    char complaint[160];
+};
+
+kolo_status kolo_lobby_create(int listener, const kolo_key *key, bool local, kolo_lobby **lobby) {
+    kolo_lobby *l = kolo_zalloc(sizeof *l);
+    if (!l) return KOLO_NOMEM(sizeof *l);
+    l->listener = listener;
+    l->bell = -1;
+    l->local = local;
+    l->key = *key;
+    *lobby = l;
+    return KOLO_OK;
+}
+
+void kolo_lobby_bell(kolo_lobby *l, int fd) { l->bell = fd; }
+
+void kolo_lobby_destroy(kolo_lobby *l) {
+    if (!l) return;
+    for (int i = 0; i < l->n_waiting; i++) close(l->waiting[i].fd);
+    kolo_key_clear(&l->key);
+    kolo_free(l);
+}
+
+const char *kolo_lobby_complaint(const kolo_lobby *l) { return l->complaint; }
+
+static void drop(kolo_lobby *l, int fd, const char *why) {
+    close(fd);
+    l->n_dropped++;
+    snprintf(l->complaint, sizeof l->complaint,
+             "; %d connection%s turned away, the last because it %s", l->n_dropped,
+             l->n_dropped == 1 ? " was" : "s were", why);
+}
+
+static void drop_waiting(kolo_lobby *l, int i, const char *why) {
+    drop(l, l->waiting[i].fd, why);
+    memmove(&l->waiting[i], &l->waiting[i + 1],
+            (size_t)(l->n_waiting - i - 1) * sizeof l->waiting[0]);
+    l->n_waiting--;
+}
+
+/* Without descriptors the connection would stay at the door, and poll would not wait: who waits the
+ * longest makes room. */
+static kolo_status make_room(kolo_lobby *l, int error) {
+    bool full = error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+    if (!full) return KOLO_OK; /* it is gone again */
+    if (l->n_waiting == 0) {
+        return KOLO_FAIL(KOLO_ERR_IO, "accept: %s: allow more open files (ulimit -n)",
+                         kolo_errno_text(error));
+    }
+    drop_waiting(l, 0, "made room for another");
+    return KOLO_OK;
+}
+
+/* Lets a connection in and greets it. The greeting fits into the buffer of a fresh socket. */
+static kolo_status accept_one(kolo_lobby *l) {
+    int fd = accept4(l->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0) return make_room(l, errno);
+    int one = 1; /* it may linger when the next generation listens at the same port */
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    if (l->local && !kolo_socket_same_user(fd)) {
+        drop(l, fd, "belongs to another user");
+        return KOLO_OK;
+    }
+    if (l->n_waiting == KOLO_LOBBY_PENDING) drop_waiting(l, 0, "was one of too many");
+    int64_t now_ns = kolo_now_ns();
+    pending *w = &l->waiting[l->n_waiting];
+    *w = (pending){.fd = fd, .deadline_ns = now_ns + (int64_t)SILENCE_MS * 1000000};
+    kolo_nonce_draw(w->nonces.server);
+    greeting hello;
+    memcpy(hello.magic, magic, sizeof magic);
+    memcpy(hello.nonce, w->nonces.server, sizeof hello.nonce);
+    if (kolo_socket_send(fd, &hello, sizeof hello, NULL, now_ns) == KOLO_OK) {
+        l->n_waiting++;
+    } else {
+        drop(l, fd, "closed at once");
+    }
+    return KOLO_OK;
+}
+
+/* Reads what has come from a waiting connection; true when it has got through. */
+static bool read_waiting(kolo_lobby *l, int i, kolo_member *member) {
+    pending *w = &l->waiting[i];
+    ssize_t n = recv(w->fd, (char *)&w->join + w->filled, sizeof w->join - w->filled, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return false;
+    if (n <= 0) {
+        drop_waiting(l, i, "closed before it had said who it is");
+        return false;
+    }
+    w->filled += (size_t)n;
+    size_t checked = w->filled < sizeof magic ? w->filled : sizeof magic;
+    if (memcmp(w->join.magic, magic, checked) != 0) {
+        drop_waiting(l, i, "does not speak kolo's protocol");
+        return false;
+    }
+    if (w->filled < sizeof w->join) return false;
+    memcpy(w->nonces.client, w->join.nonce, sizeof w->nonces.client);
+    if (!kolo_proof_check(&l->key, "kolo join", &w->nonces, &w->join.hello, sizeof w->join.hello,
+                          w->join.proof)) {
+        drop_waiting(l, i, "could not prove that it knows the job's secret");
+        return false;
+    }
+    *member = (kolo_member){.fd = w->fd, .hello = w->join.hello, .nonces = w->nonces};
+    member->hello.name[sizeof member->hello.name - 1] = '\0';
+    member->hello.address[sizeof member->hello.address - 1] = '\0';
+    memmove(w, w + 1, (size_t)(l->n_waiting - i - 1) * sizeof *w);
+    l->n_waiting--;
+    return true;
+}
+
+static void drop_silent(kolo_lobby *l) {
+    int64_t now_ns = kolo_now_ns();
+    while (l->n_waiting > 0 && l->waiting[0].deadline_ns <= now_ns) { /* oldest first */
+        drop_waiting(l, 0, "did not say who it is in time");
+    }
+}
+
+enum { DOOR, BELL, FIRST_WAITING }; /* among what is polled */
+
+/* Waits until something comes, or the first silent connection is due. */
+static kolo_status wait_for_any(kolo_lobby *l, struct pollfd *polls, const kolo_member *members,
+                                int n_members, int64_t deadline_ns) {
+    polls[DOOR] = (struct pollfd){.fd = l->listener, .events = POLLIN};
+    polls[BELL] = (struct pollfd){.fd = l->bell, .events = POLLIN};
+    struct pollfd *rest = polls + FIRST_WAITING;
+    for (int i = 0; i < l->n_waiting; i++) {
+        rest[i] = (struct pollfd){.fd = l->waiting[i].fd, .events = POLLIN};
+    }
+    for (int i = 0; i < n_members; i++) {
+        rest[l->n_waiting + i] = (struct pollfd){.fd = members[i].fd, .events = POLLIN};
+    }
+    int64_t until_ns = deadline_ns;
+    if (l->n_waiting > 0) until_ns = kolo_min_i64(until_ns, l->waiting[0].deadline_ns);
+    nfds_t n = FIRST_WAITING + (nfds_t)l->n_waiting + (nfds_t)n_members;
+    if (poll(polls, n, kolo_left_ms(until_ns)) < 0 && errno != EINTR) {
+        return KOLO_FAIL(KOLO_ERR_IO, "poll: %s", kolo_errno_text(errno));
+    }
+    return KOLO_OK;
+}
+
+static kolo_status next_member(kolo_lobby *l, struct pollfd *polls, const kolo_member *members,
+                               int n_members, int64_t deadline_ns, kolo_member *member, int *lost) {
+    for (;;) {
+        if (kolo_now_ns() >= deadline_ns) {
+            return KOLO_FAIL(KOLO_ERR_TIMEOUT, "the deadline has passed");
+        }
+        KOLO_TRY(wait_for_any(l, polls, members, n_members, deadline_ns));
+        for (int i = 0; i < n_members; i++) {
+            if (polls[FIRST_WAITING + l->n_waiting + i].revents) {
+                *lost = i;
+                return KOLO_FAIL(KOLO_ERR_PEER, "a member is gone or has failed");
+            }
+        }
+        for (int i = l->n_waiting - 1; i >= 0; i--) { /* from the end: dropping moves the rest */
+            if (read_waiting(l, i, member)) return KOLO_OK;
+        }
+        drop_silent(l);
+        if (polls[DOOR].revents) KOLO_TRY(accept_one(l));
+        if (polls[BELL].revents & POLLIN) return KOLO_FAIL(KOLO_ERR_PEER, "a rank has ended");
+        if (polls[BELL].revents) l->bell = -1; /* the launcher is gone */
+    }
+}
+
+kolo_status kolo_lobby_next(kolo_lobby *l, const kolo_member *members, int n_members,
+                            int64_t deadline_ns, kolo_member *member, int *lost) {
+    *lost = -1;
+    size_t n = FIRST_WAITING + KOLO_LOBBY_PENDING + (size_t)n_members;
+    struct pollfd *polls = kolo_zalloc(n * sizeof *polls);
+    if (!polls) return KOLO_NOMEM(n * sizeof *polls);
+    kolo_status status = next_member(l, polls, members, n_members, deadline_ns, member, lost);
+    kolo_free(polls);
+    return status;
+}
+
+kolo_status kolo_lobby_enter(int fd, const kolo_key *key, const kolo_hello *hello,
+                             int64_t deadline_ns, kolo_nonces *nonces) {
+    greeting welcome;
+    join message = {.hello = *hello};
+    KOLO_TRY(kolo_socket_recv(fd, &welcome, sizeof welcome, NULL, deadline_ns));
+    if (memcmp(welcome.magic, magic, sizeof magic) != 0) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "what listens there is no rank of a kolo job");
+    }
+    memcpy(nonces->server, welcome.nonce, sizeof nonces->server);
+    kolo_nonce_draw(nonces->client);
+    memcpy(message.magic, magic, sizeof magic);
+    memcpy(message.nonce, nonces->client, sizeof message.nonce);
+    kolo_proof_make(key, "kolo join", nonces, hello, sizeof *hello, message.proof);
+    return kolo_socket_send(fd, &message, sizeof message, NULL, deadline_ns);
+}
+
+/* An answer is sent in one piece: header, body, proof over both. */
+kolo_status kolo_answer_send(int fd, const kolo_key *key, const char *label,
+                             const kolo_nonces *nonces, kolo_status status, const void *body,
+                             size_t bytes, const int *passed, int64_t deadline_ns) {
+    KOLO_ASSERT(bytes <= KOLO_ANSWER_MOST);
+    answer_header header = {.status = (uint32_t)status, .bytes = (uint32_t)bytes};
+    memcpy(header.magic, magic, sizeof magic);
+    size_t proven = sizeof header + bytes;
+    unsigned char *message = kolo_alloc(proven + KOLO_PROOF_BYTES);
+    if (!message) return KOLO_NOMEM(proven);
+    memcpy(message, &header, sizeof header);
+    if (bytes > 0) memcpy(message + sizeof header, body, bytes);
+    kolo_proof_make(key, label, nonces, message, proven, message + proven);
+    kolo_status sent =
+        kolo_socket_send(fd, message, proven + KOLO_PROOF_BYTES, passed, deadline_ns);
+    kolo_free(message);
+    return sent;
+}
+
+/* Body and proof behind a header whose length has been checked. */
+static kolo_status recv_proven(int fd, const kolo_key *key, const char *label,
+                               const kolo_nonces *nonces, const answer_header *header,
+                               unsigned char *message, int64_t deadline_ns) {
+    size_t proven = sizeof *header + header->bytes;
+    memcpy(message, header, sizeof *header);
+    KOLO_TRY(kolo_socket_recv(fd, message + sizeof *header, header->bytes + KOLO_PROOF_BYTES, NULL,
+                              deadline_ns));
+    if (!kolo_proof_check(key, label, nonces, message, proven, message + proven)) {
+        return KOLO_FAIL(KOLO_ERR_PEER, "it could not prove that it knows the job's secret");
+    }
+    return KOLO_OK;
+}
+
+static kolo_status check_answer(const answer_header *header, size_t bytes) {
+    size_t expected = header->status == KOLO_OK ? bytes : TEXT_MOST;
+    bool right = header->status == KOLO_OK ? header->bytes == bytes : header->bytes <= expected;
+    if (memcmp(header->magic, magic, sizeof magic) != 0 || !right ||
+        header->status > KOLO_ERR_PEER) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "its answer is malformed");
+    }
+    return KOLO_OK;
+}
+
+kolo_status kolo_answer_recv(int fd, const kolo_key *key, const char *label,
+                             const kolo_nonces *nonces, void *body, size_t bytes, int *passed,
+                             int64_t deadline_ns) {
+    answer_header header;
+    int came = -1;
+    KOLO_TRY(kolo_socket_recv(fd, &header, sizeof header, passed ? &came : NULL, deadline_ns));
+    kolo_status status = check_answer(&header, bytes);
+    unsigned char *message = NULL;
+    if (status == KOLO_OK) {
+        message = kolo_alloc(sizeof header + header.bytes + KOLO_PROOF_BYTES);
+        if (!message) status = KOLO_NOMEM(header.bytes);
+    }
+    if (status == KOLO_OK) {
+        status = recv_proven(fd, key, label, nonces, &header, message, deadline_ns);
+    }
+    if (status == KOLO_OK && header.status != KOLO_OK) {
+        const char *text = (char *)message + sizeof header;
+        bool empty = header.bytes == 0 || !*text;
+        status = KOLO_FAIL((kolo_status)header.status, "%.*s", empty ? 64 : (int)header.bytes,
+                           empty ? "refused without a reason" : text);
+    } else if (status == KOLO_OK && bytes > 0) {
+        memcpy(body, message + sizeof header, bytes);
+    }
+    kolo_free(message);
+    if (status != KOLO_OK && came >= 0) close(came);
+    if (status == KOLO_OK && passed) *passed = came;
+    return status;
+}

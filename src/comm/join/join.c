@@ -1,0 +1,504 @@
+/* How the processes of a job become a group: kolo_comm_create.
+ *
+ * Rank 0 listens on the job's TCP address; the others come to it, prove that they know the secret,
+ * and say who and where they are. When all are there rank 0 answers each with the list of all (and
+ * with its own proof); when something is wrong (two ranks with one number, different worlds, a rank
+ * lost, the deadline) it answers all with the reason. Then each two ranks connect (connect.c).
+ * Meanwhile the connections to rank 0 stay: each rank says there that it has connected or why not,
+ * rank 0 watches all, and answers once more, to all alike, so that a rank whose process ends on the
+ * way is missed at once by everybody. */
+#include "comm/join/join.h"
+
+#include "base/clock.h"
+#include "base/process.h"
+#include "comm/join/rendezvous.h"
+#include "comm/transport/mpi/backend.h"
+#include "comm/transport/ucx/ucx.h"
+
+#include <poll.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    RETRY_NS = 20000000,
+    ATTEMPT_NS = 1000000000,
+    FAREWELL_NS = 1000000000,
+    WORD_NS = 300000000, /* in which rank 0 says why another rank has gone */
+};
+
+double kolo_joining_s(const kolo_joining *j) {
+    return (double)(kolo_now_ns() - j->started_ns) * 1e-9;
+}
+
+/* A failure that keeps its status and gets the place in front: "rank 1 at ...: reason". */
+static kolo_status fail_at(kolo_status status, const char *what) {
+    return kolo_fail_in(status, "%s", what);
+}
+
+static bool several_addresses(const kolo_joining *j) {
+    return strchr(j->place.master_addr, ',') != NULL;
+}
+
+/* Where ranks of other hosts come to: a port of this host's address on the network between hosts,
+ * which is the one of `near`, a connection to rank 0 or its listening socket. The others know best
+ * by which address they reach rank 0's host. */
+static kolo_status open_tcp(kolo_joining *j, int near) {
+    int unused;
+    if (j->opts.transport == KOLO_TRANSPORT_SHM || j->tcp_listener >= 0) return KOLO_OK;
+    char *address = j->own.address, found[KOLO_ADDRESS_BYTES];
+    bool beside = j->place.rank == 0;
+    if (!j->opts.interface) KOLO_TRY(kolo_socket_own_address(near, address, &unused));
+    if (!j->opts.interface && !beside && several_addresses(j) && kolo_socket_same_host(near)) {
+        bool six = strchr(address, ':') != NULL;
+        snprintf(address, sizeof j->own.address, "%s", six ? "::" : "0.0.0.0");
+        beside = true;
+    }
+    KOLO_TRY(kolo_socket_listen_tcp(address, 0, &j->tcp_listener));
+    KOLO_TRY(kolo_socket_own_address(j->tcp_listener, found, &j->own.port));
+    if (beside && !j->opts.interface) address[0] = '\0';
+    return KOLO_OK;
+}
+
+static void close_tcp(kolo_joining *j) {
+    if (j->tcp_listener >= 0) close(j->tcp_listener);
+    j->tcp_listener = -1;
+}
+
+/* ---- rank 0's side ---- */
+
+/* Tells every rank that has come why there will be no group. */
+static kolo_status call_off(kolo_joining *j, kolo_status status) {
+    char text[512];
+    snprintf(text, sizeof text, "%s", kolo_last_error());
+    int64_t deadline_ns = kolo_now_ns() + FAREWELL_NS;
+    for (int r = 1; r < j->place.world; r++) {
+        kolo_member *m = &j->members[r];
+        if (m->fd < 0) continue;
+        (void)kolo_answer_send(m->fd, &j->key, "kolo answer", &m->nonces, status, text,
+                               strlen(text), NULL, deadline_ns);
+    }
+    return KOLO_FAIL(status, "%s", text);
+}
+
+static kolo_status gone(int rank) {
+    return KOLO_FAIL(KOLO_ERR_PEER, "rank %d is gone (process ended) while the group formed", rank);
+}
+
+static kolo_status check_hello(const kolo_joining *j, const kolo_hello *h) {
+    const kolo_contract *own = &j->place;
+    if (h->world != own->world) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "rank %d says the world has %d ranks, rank 0 says %d",
+                         (int)h->rank, (int)h->world, own->world);
+    }
+    if (h->transport != j->own.transport) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "ranks 0 and %d disagree on the transport (--transport)",
+                         (int)h->rank);
+    }
+    if (h->rank < 0 || h->rank >= own->world) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "a rank says that it is number %d of %d", (int)h->rank,
+                         own->world);
+    }
+    if (h->rank == 0 || j->members[h->rank].fd >= 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "two ranks say that they are rank %d: RANK must differ",
+                         (int)h->rank);
+    }
+    return KOLO_OK;
+}
+
+/* "rank 2 and 3 more" of those that have not come. */
+static kolo_status too_late(const kolo_joining *j, const kolo_lobby *lobby) {
+    int missing = 0, first = 0;
+    for (int r = j->place.world - 1; r > 0; r--) {
+        if (j->members[r].fd >= 0) continue;
+        first = r;
+        missing++;
+    }
+    char more[32] = "";
+    if (missing > 1) snprintf(more, sizeof more, " and %d more", missing - 1);
+    long unused;
+    bool by_mpi = kolo_bootstrap_mpi(&unused) != NULL;
+    return KOLO_FAIL(KOLO_ERR_TIMEOUT,
+                     "%d of %d ranks have joined within %.1f s; missing: rank "
+                     "%d%s%s%s",
+                     j->place.world - missing, j->place.world, kolo_joining_s(j), first, more,
+                     kolo_lobby_complaint(lobby),
+                     by_mpi ? " (where one rank names --transport mpi, all must)" : "");
+}
+
+/* The launcher says which ranks have ended: one that ends well before it has joined would else be
+ * waited for until the deadline. */
+static kolo_status hear_launcher(const kolo_joining *j) {
+    int32_t ended[2]; /* rank, exit status */
+    ssize_t n = read(j->place.ended_fd, ended, sizeof ended);
+    if (n != (ssize_t)sizeof ended) return KOLO_OK;
+    int rank = ended[0];
+    if (rank <= 0 || rank >= j->place.world || j->members[rank].fd >= 0) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_PEER, "rank %d has ended (exit status %d) without joining the group",
+                     rank, (int)ended[1]);
+}
+
+/* A member of another generation of the group: no business of this one. */
+static void turn_away(const kolo_joining *j, const kolo_member *m) {
+    char text[128];
+    snprintf(text, sizeof text, "this is generation %u of the group, rank %d comes from %u",
+             j->own.generation, (int)m->hello.rank, m->hello.generation);
+    (void)kolo_answer_send(m->fd, &j->key, "kolo answer", &m->nonces, KOLO_ERR_ARG, text,
+                           strlen(text), NULL, kolo_now_ns() + FAREWELL_NS);
+    close(m->fd);
+}
+
+static kolo_status gather(kolo_joining *j, kolo_lobby *lobby) {
+    int world = j->place.world;
+    j->table[0] = j->own;
+    for (int came = 1; came < world;) {
+        kolo_member member;
+        int lost;
+        kolo_status status =
+            kolo_lobby_next(lobby, j->members, world, j->deadline_ns, &member, &lost);
+        if (status == KOLO_ERR_TIMEOUT) return too_late(j, lobby);
+        if (status == KOLO_ERR_PEER && lost < 0) {
+            KOLO_TRY(hear_launcher(j));
+            continue;
+        }
+        if (status == KOLO_ERR_PEER) {
+            close(j->members[lost].fd);
+            j->members[lost].fd = -1;
+            return gone(lost);
+        }
+        KOLO_TRY(status);
+        if (member.hello.generation != j->own.generation) {
+            turn_away(j, &member);
+            continue;
+        }
+        status = check_hello(j, &member.hello);
+        if (status != KOLO_OK) {
+            (void)kolo_answer_send(member.fd, &j->key, "kolo answer", &member.nonces, status,
+                                   kolo_last_error(), strlen(kolo_last_error()), NULL,
+                                   kolo_now_ns() + FAREWELL_NS);
+            close(member.fd);
+            return status;
+        }
+        j->members[member.hello.rank] = member;
+        j->table[member.hello.rank] = member.hello;
+        came++;
+    }
+    return KOLO_OK;
+}
+
+static kolo_status open_listener(kolo_joining *j, int *listener) {
+    kolo_contract *c = &j->place;
+    if (c->listen_fd < 0) return kolo_socket_listen_tcp(c->master_addr, c->master_port, listener);
+    *listener = c->listen_fd;
+    c->listen_fd = -1; /* closed where the others are */
+    kolo_status status = kolo_socket_adopt(*listener);
+    return status ? fail_at(status, "KOLO_LISTEN_FD") : KOLO_OK;
+}
+
+static kolo_status lead(kolo_joining *j) {
+    int listener;
+    KOLO_TRY(open_listener(j, &listener));
+    kolo_lobby *lobby = NULL;
+    kolo_status status = open_tcp(j, listener);
+    if (status == KOLO_OK) status = kolo_lobby_create(listener, &j->key, false, &lobby);
+    if (status == KOLO_OK) {
+        kolo_lobby_bell(lobby, j->place.ended_fd);
+        status = gather(j, lobby);
+    }
+    if (status != KOLO_OK) status = call_off(j, status);
+    for (int r = 1; r < j->place.world && status == KOLO_OK; r++) {
+        kolo_member *m = &j->members[r];
+        status = kolo_answer_send(m->fd, &j->key, "kolo answer", &m->nonces, KOLO_OK, j->table,
+                                  (size_t)j->place.world * sizeof *j->table, NULL, j->deadline_ns);
+    }
+    kolo_lobby_destroy(lobby);
+    close(listener);
+    return status;
+}
+
+/* ---- the other ranks' side ---- */
+
+/* The next of rank 0's addresses; begins again behind the last. */
+static const char *next_address(const char *list, const char *at, char *address, size_t bytes) {
+    size_t n = strcspn(at, ",");
+    snprintf(address, bytes, "%.*s", (int)n, at);
+    return at[n] ? at + n + 1 : list;
+}
+
+/* One attempt to connect to an address and to enter there. */
+static kolo_status try_address(kolo_joining *j, const char *address, int64_t deadline_ns, int *fd,
+                               kolo_nonces *nonces) {
+    KOLO_TRY(kolo_socket_connect_tcp(address, j->place.master_port, deadline_ns, fd));
+    kolo_status status = open_tcp(j, *fd);
+    if (status == KOLO_OK) status = kolo_lobby_enter(*fd, &j->key, &j->own, deadline_ns, nonces);
+    if (status != KOLO_OK) {
+        close(*fd);
+        close_tcp(j); /* the next address may be on another network */
+    }
+    return status;
+}
+
+/* Where nobody listens, the launcher may know that nobody will. */
+static bool leader_ended(const kolo_joining *j) {
+    struct pollfd pipe = {.fd = j->place.ended_fd};
+    return pipe.fd >= 0 && poll(&pipe, 1, 0) == 1 && (pipe.revents & POLLHUP);
+}
+
+/* Connects and enters, again and again while nobody is there yet. Where rank 0 has several
+ * addresses no way may lead to some of them: each gets a second at a time. */
+static kolo_status reach_leader(kolo_joining *j, int *fd, kolo_nonces *nonces) {
+    kolo_contract *c = &j->place;
+    char address[sizeof c->master_addr];
+    const char *at = c->master_addr;
+    bool several = several_addresses(j);
+    for (;;) {
+        at = next_address(c->master_addr, at, address, sizeof address);
+        int64_t until_ns = kolo_now_ns() + ATTEMPT_NS;
+        bool capped = several && until_ns < j->deadline_ns;
+        kolo_status status =
+            try_address(j, address, capped ? until_ns : j->deadline_ns, fd, nonces);
+        if (status == KOLO_OK) {
+            memcpy(c->master_addr, address, sizeof address); /* connect.c goes there too */
+            return KOLO_OK;
+        }
+        if (status == KOLO_ERR_TIMEOUT && capped) continue;
+        if (status == KOLO_ERR_TIMEOUT) {
+            return KOLO_FAIL(status,
+                             "nobody answers there within %.1f s: is that address right, "
+                             "and the way to it open?",
+                             kolo_joining_s(j));
+        }
+        if (status != KOLO_ERR_PEER && !several) return status; /* another one may be better */
+        if (leader_ended(j)) {
+            return KOLO_FAIL(KOLO_ERR_PEER,
+                             "rank 0 has ended (exit status 0) without forming the group");
+        }
+        if (kolo_now_ns() + RETRY_NS > j->deadline_ns) {
+            char last[160];
+            snprintf(last, sizeof last, "%s", kolo_last_error());
+            return KOLO_FAIL(KOLO_ERR_TIMEOUT, "no rank 0 there within %.1f s (%s)",
+                             kolo_joining_s(j), last);
+        }
+        nanosleep(&(struct timespec){.tv_nsec = RETRY_NS}, NULL);
+    }
+}
+
+static kolo_status follow(kolo_joining *j) {
+    const kolo_contract *c = &j->place;
+    char where[128];
+    snprintf(where, sizeof where, "rank %d, joining rank 0 at %.60s:%d", c->rank, c->master_addr,
+             c->master_port);
+    int fd;
+    kolo_nonces nonces;
+    kolo_status status = reach_leader(j, &fd, &nonces);
+    if (status != KOLO_OK) return fail_at(status, where);
+    /* A little beyond the own deadline: rank 0, whose deadline is the same, knows who is missing.
+     */
+    status =
+        kolo_answer_recv(fd, &j->key, "kolo answer", &nonces, j->table,
+                         (size_t)c->world * sizeof *j->table, NULL, j->deadline_ns + FAREWELL_NS);
+    if (status == KOLO_OK) {
+        j->leader = (kolo_member){.fd = fd, .nonces = nonces};
+        return KOLO_OK;
+    }
+    bool unanswered = status == KOLO_ERR_PEER && kolo_socket_closed(fd);
+    close(fd);
+    if (unanswered && strstr(kolo_last_error(), "connection was closed")) {
+        return KOLO_FAIL(status,
+                         "%s: it closed the connection without an answer: the secrets "
+                         "(KOLO_SECRET_FILE) differ, or its process has ended",
+                         where);
+    }
+    if (status == KOLO_ERR_TIMEOUT) {
+        return KOLO_FAIL(status, "%s: the other ranks have not come within %.1f s", where,
+                         kolo_joining_s(j));
+    }
+    return fail_at(status, where);
+}
+
+/* ---- while all connect ---- */
+
+/* The last word of the other end: OK or its failure; the connection is closed after a failure. */
+static kolo_status hear(kolo_joining *j, kolo_member *m, int rank, const char *label,
+                        int64_t deadline_ns) {
+    kolo_status status =
+        kolo_answer_recv(m->fd, &j->key, label, &m->nonces, NULL, 0, NULL, deadline_ns);
+    if (status == KOLO_OK) return KOLO_OK;
+    close(m->fd);
+    m->fd = -1;
+    bool closed = status == KOLO_ERR_PEER && strstr(kolo_last_error(), "connection was closed");
+    if (closed) return gone(rank);
+    return rank == 0 ? status : kolo_fail_in(status, "rank %d reports", rank);
+}
+
+static kolo_status hear_member(kolo_joining *j, int rank) {
+    return hear(j, &j->members[rank], rank, "kolo connected", j->deadline_ns);
+}
+
+/* A little beyond the own deadline, as in `follow`. */
+static kolo_status hear_leader(kolo_joining *j) {
+    kolo_status status = hear(j, &j->leader, 0, "kolo answer", j->deadline_ns + FAREWELL_NS);
+    if (status == KOLO_ERR_TIMEOUT) {
+        return KOLO_FAIL(status, "rank %d: not all ranks have connected within %.1f s",
+                         j->place.rank, kolo_joining_s(j));
+    }
+    return status;
+}
+
+kolo_status kolo_joining_lost(kolo_joining *j, int lost) {
+    kolo_status status = lost >= 0 ? hear_member(j, lost) : hear_leader(j);
+    if (status != KOLO_OK) return status;
+    return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d says that all is connected, which it is not",
+                     lost >= 0 ? lost : 0);
+}
+
+/* Rank 0: waits until all have said that they have connected. */
+static kolo_status hear_members(kolo_joining *j) {
+    int world = j->place.world;
+    struct pollfd *polls = kolo_zalloc((size_t)world * sizeof *polls);
+    if (!polls) return KOLO_NOMEM((size_t)world * sizeof *polls);
+    for (int r = 0; r < world; r++) {
+        polls[r] = (struct pollfd){.fd = j->members[r].fd, .events = POLLIN};
+    }
+    kolo_status status = KOLO_OK;
+    for (int left = world - 1; left > 0 && status == KOLO_OK;) {
+        int n = poll(polls, (nfds_t)world, kolo_left_ms(j->deadline_ns));
+        if (n == 0) {
+            status = KOLO_FAIL(KOLO_ERR_TIMEOUT, "%d of %d ranks have not connected within %.1f s",
+                               left, world, kolo_joining_s(j));
+        }
+        for (int r = 1; r < world && n > 0 && status == KOLO_OK; r++) {
+            if (polls[r].fd < 0 || !polls[r].revents) continue;
+            status = hear_member(j, r);
+            polls[r].fd = -1;
+            left--;
+        }
+    }
+    kolo_free(polls);
+    return status;
+}
+
+/* Rank 0's part; `status`: of the own connections. */
+static kolo_status conclude(kolo_joining *j, kolo_status status) {
+    if (status == KOLO_OK) status = hear_members(j);
+    if (status != KOLO_OK) return call_off(j, status);
+    for (int r = 1; r < j->place.world; r++) {
+        kolo_member *m = &j->members[r];
+        KOLO_TRY(kolo_answer_send(m->fd, &j->key, "kolo answer", &m->nonces, KOLO_OK, NULL, 0, NULL,
+                                  j->deadline_ns + FAREWELL_NS));
+    }
+    return KOLO_OK;
+}
+
+/* Of the others. A lost connection may have a reason elsewhere, which rank 0 is about to say. */
+static kolo_status report(kolo_joining *j, kolo_status status) {
+    if (j->leader.fd < 0) return status; /* it has spoken already */
+    struct pollfd word = {.fd = j->leader.fd, .events = POLLIN};
+    char text[512];
+    snprintf(text, sizeof text, "%s", status != KOLO_OK ? kolo_last_error() : "");
+    if (status == KOLO_ERR_PEER && poll(&word, 1, WORD_NS / 1000000) > 0) return hear_leader(j);
+    kolo_status sent =
+        kolo_answer_send(j->leader.fd, &j->key, "kolo connected", &j->leader.nonces, status, text,
+                         strlen(text), NULL, kolo_now_ns() + FAREWELL_NS);
+    if (status != KOLO_OK) return KOLO_FAIL(status, "%s", text);
+    return sent == KOLO_OK || sent == KOLO_ERR_PEER ? hear_leader(j) : sent;
+}
+
+/* ---- all of it ---- */
+
+/* A local socket under a name that nobody can guess. */
+static kolo_status open_local(kolo_joining *j) {
+    unsigned char random[16];
+    randombytes_buf(random, sizeof random);
+    char *name = j->own.name;
+    size_t n = (size_t)snprintf(name, sizeof j->own.name, "kolo-");
+    sodium_bin2hex(name + n, sizeof j->own.name - n, random, sizeof random);
+    return kolo_socket_listen_local(name, &j->local_listener);
+}
+
+static kolo_status join_group(kolo_joining *j) {
+    const kolo_contract *c = &j->place;
+    size_t n = (size_t)c->world;
+    j->members = kolo_zalloc(n * sizeof *j->members);
+    j->table = kolo_zalloc(n * sizeof *j->table);
+    j->host_of = kolo_zalloc(n * sizeof *j->host_of);
+    if (!j->members || !j->table || !j->host_of) return KOLO_NOMEM(n * sizeof *j->members);
+    for (int r = 0; r < c->world; r++) j->members[r].fd = -1;
+    char interface[KOLO_ADDRESS_BYTES];
+    if (j->opts.interface) {
+        KOLO_TRY(kolo_socket_find_address(j->opts.interface, j->own.address, interface));
+    }
+    if (j->opts.transport == KOLO_TRANSPORT_UCX || j->opts.transport == KOLO_TRANSPORT_SHM_UCX) {
+        KOLO_TRY(kolo_ucx_create(c->rank, c->world, j->opts.interface ? interface : NULL, &j->ucx));
+    }
+    KOLO_TRY(open_local(j));
+    KOLO_TRY(c->rank == 0 ? lead(j) : follow(j));
+    kolo_status status = kolo_mesh_connect(j);
+    return c->rank == 0 ? conclude(j, status) : report(j, status);
+}
+
+static void joining_fini(kolo_joining *j) {
+    for (int r = 0; j->members && r < j->place.world; r++) {
+        if (j->members[r].fd >= 0) close(j->members[r].fd);
+    }
+    if (j->leader.fd >= 0) close(j->leader.fd);
+    if (j->ucx && !j->transport) j->ucx->ops->destroy(j->ucx);
+    if (j->local_listener >= 0) close(j->local_listener);
+    close_tcp(j);
+    if (j->place.listen_fd >= 0) close(j->place.listen_fd);
+    kolo_free(j->members);
+    kolo_free(j->table);
+    kolo_free(j->host_of);
+    kolo_key_clear(&j->key);
+}
+
+kolo_status kolo_comm_join(kolo_joining *j, kolo_comm **comm) {
+    j->own = (kolo_hello){.rank = j->place.rank,
+                          .world = j->place.world,
+                          .generation = j->opts.generation,
+                          .transport = (int32_t)j->opts.transport,
+                          .host = j->place.host,
+                          .processors = kolo_processors(),
+                          .processors_key = kolo_processors_key()};
+    kolo_signals signals;
+    kolo_status status = kolo_report_open(&j->opts, &signals);
+    if (status != KOLO_OK) {
+        joining_fini(j);
+        return status;
+    }
+    if (j->place.world == 1) {
+        status = kolo_thread_transports(1, (size_t)j->opts.segment_bytes, &j->transport);
+    } else {
+        status = join_group(j);
+    }
+    kolo_comm *made = NULL;
+    if (status != KOLO_OK) {
+        if (j->transport) j->transport->ops->destroy(j->transport);
+    } else {
+        status = kolo_comm_of_transport(j->transport, &j->opts, j->place.local_rank,
+                                        j->place.local_world, j->place.processors, &made);
+    }
+    if (status == KOLO_OK) {
+        made->host_of = j->host_of;
+        made->n_hosts = j->n_hosts;
+        made->report_signal = signals;
+        j->host_of = NULL;
+        *comm = made;
+    } else {
+        kolo_signals_close(&signals);
+    }
+    joining_fini(j);
+    return status;
+}
+
+kolo_status kolo_comm_create(const kolo_comm_opts *opts, kolo_comm **comm) {
+    kolo_joining j = {
+        .local_listener = -1, .tcp_listener = -1, .leader.fd = -1, .started_ns = kolo_now_ns()};
+    KOLO_TRY(kolo_comm_resolve(opts, &j.opts));
+    j.deadline_ns = j.started_ns + kolo_ms_to_ns(j.opts.timeout_ms);
+    if (j.opts.transport == KOLO_TRANSPORT_MPI) return kolo_backend_join(&j, comm);
+    KOLO_TRY(kolo_contract_read(&j.opts, j.deadline_ns, &j.place, &j.key));
+    return kolo_comm_join(&j, comm);
+}

@@ -1,0 +1,190 @@
+/* The environment contract: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR,
+ * MASTER_PORT as torchrun and the Kubernetes operators set them, and our KOLO_SECRET_FILE,
+ * KOLO_HOST_ID, KOLO_LISTEN_FD and KOLO_ENDED_FD. It comes before what mpirun or srun say by other
+ * means (rendezvous.c), so a launcher of ours or the user's may stand between.
+ *
+ * Which ranks are on one host is not believed from LOCAL_RANK and LOCAL_WORLD_SIZE: each rank says
+ * which host it is on, by the kernel's boot and the network namespace, since ranks of both can pass
+ * memory to each other. KOLO_HOST_ID, any text, takes the place of that: ranks whose texts differ
+ * meet over the network. */
+#include "comm/join/rank_env.h"
+
+#include "base/process.h"
+#include "base/rng.h"
+#include "comm/join/rendezvous.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { WORLD_MOST = KOLO_CONTRACT_WORLD_MOST, PORT_MOST = 65535 };
+
+/* An integer of the environment in [least, most]; `fallback` when it is not set. */
+static kolo_status env_int(const char *name, int least, int most, int fallback, int *value) {
+    const char *text = getenv(name);
+    if (!text) {
+        *value = fallback;
+        return KOLO_OK;
+    }
+    char *end;
+    errno = 0;
+    long n = strtol(text, &end, 10);
+    if (errno || end == text || *end || n < least || n > most) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s is '%s': a number from %d to %d is needed", name, text,
+                         least, most);
+    }
+    *value = (int)n;
+    return KOLO_OK;
+}
+
+/* No part of the contract is set. */
+static bool env_empty(void) {
+    return !getenv("RANK") && !getenv("WORLD_SIZE") && !getenv("LOCAL_RANK") &&
+           !getenv("LOCAL_WORLD_SIZE");
+}
+
+static kolo_status need(const char *name) {
+    if (getenv(name)) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "%s is not set, but other parts of a job's environment are: set it too, or "
+                     "start the job with kolo run",
+                     name);
+}
+
+static kolo_status set_address(kolo_contract *c, const char *address) {
+    int n = snprintf(c->master_addr, sizeof c->master_addr, "%s", address);
+    if (n > 0 && (size_t)n < sizeof c->master_addr) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG, "MASTER_ADDR has %d characters: 1 to %zu are needed", n,
+                     sizeof c->master_addr - 1);
+}
+
+static kolo_status read_env(kolo_contract *c, const char **secret_file) {
+    KOLO_TRY(need("RANK"));
+    KOLO_TRY(need("WORLD_SIZE"));
+    KOLO_TRY(env_int("WORLD_SIZE", 1, WORLD_MOST, 1, &c->world));
+    KOLO_TRY(env_int("RANK", 0, c->world - 1, 0, &c->rank));
+    KOLO_TRY(env_int("LOCAL_WORLD_SIZE", 1, c->world, c->world, &c->local_world));
+    KOLO_TRY(env_int("LOCAL_RANK", 0, c->local_world - 1, c->local_world == c->world ? c->rank : 0,
+                     &c->local_rank));
+    if (c->world == 1) return KOLO_OK;
+    const char *address = getenv("MASTER_ADDR");
+    KOLO_TRY(set_address(c, address ? address : "127.0.0.1"));
+    const char *port = getenv("KOLO_MASTER_PORT") ? "KOLO_MASTER_PORT" : "MASTER_PORT";
+    KOLO_TRY(need(port));
+    KOLO_TRY(env_int(port, 1, PORT_MOST, 0, &c->master_port));
+    *secret_file = getenv("KOLO_SECRET_FILE");
+    KOLO_TRY(env_int("KOLO_ENDED_FD", 3, INT32_MAX, -1, &c->ended_fd));
+    return c->rank == 0 ? env_int("KOLO_LISTEN_FD", 3, INT32_MAX, -1, &c->listen_fd) : KOLO_OK;
+}
+
+/* Appends the first line of a file, or where a link leads; nothing when there is no such thing. */
+static void add_file(kolo_text *text, const char *path) {
+    char content[128];
+    ssize_t n = readlink(path, content, sizeof content);
+    if (n < 0) {
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (fd < 0) return;
+        n = read(fd, content, sizeof content);
+        close(fd);
+    }
+    if (n > 0) kolo_text_add(text, "%.*s ", (int)n, content);
+}
+
+static kolo_status find_host(uint64_t *host) {
+    const char *named = getenv("KOLO_HOST_ID");
+    kolo_text text = {0};
+    if (named) {
+        kolo_text_add(&text, "named %s", named);
+    } else {
+        add_file(&text, "/proc/sys/kernel/random/boot_id");
+        add_file(&text, "/proc/self/ns/net");
+    }
+    bool failed = text.failed;
+    if (!failed) *host = kolo_hash_text(text.text ? text.text : "");
+    kolo_text_fini(&text);
+    return failed ? KOLO_NOMEM(128) : KOLO_OK;
+}
+
+static kolo_status read_opts(const kolo_comm_opts *opts, kolo_contract *c,
+                             const char **secret_file) {
+    c->world = opts->world;
+    c->rank = opts->rank;
+    c->local_world = opts->local_world ? opts->local_world : opts->world;
+    c->local_rank = opts->local_world ? opts->local_rank : opts->rank;
+    KOLO_TRY(set_address(c, opts->master_addr ? opts->master_addr : "127.0.0.1"));
+    c->master_port = opts->master_port;
+    *secret_file = opts->secret_file;
+    if (c->world < 1 || c->world > WORLD_MOST || c->rank < 0 || c->rank >= c->world) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "rank %d of a world of %d: the world must be 1 to %d, the "
+                         "rank below it",
+                         c->rank, c->world, WORLD_MOST);
+    }
+    if (c->local_world < 1 || c->local_world > c->world || c->local_rank < 0 ||
+        c->local_rank >= c->local_world) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "local rank %d of %d in a world of %d", c->local_rank,
+                         c->local_world, c->world);
+    }
+    if (c->world > 1 && (c->master_port < 1 || c->master_port > PORT_MOST)) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "master_port is %d: 1 to %d is needed", c->master_port,
+                         PORT_MOST);
+    }
+    return KOLO_OK;
+}
+
+static kolo_status read_key(const char *secret_file, bool insecure, int64_t deadline_ns,
+                            kolo_key *key) {
+    if (insecure) return kolo_key_public(key);
+    if (secret_file && secret_file[0]) return kolo_key_read(secret_file, deadline_ns, key);
+    return KOLO_FAIL(KOLO_ERR_ARG, "no secret: KOLO_SECRET_FILE must name a file with the job's "
+                                   "secret (kolo run makes one); --insecure does without, where "
+                                   "everybody on the network may be trusted");
+}
+
+/* What is said of the meeting when the launcher says the rest; NULL: through its own manager. */
+static kolo_status read_launcher(kolo_manager *m, const kolo_comm_opts *opts, int64_t deadline_ns,
+                                 kolo_contract *c, kolo_key *key) {
+    KOLO_TRY(env_int("KOLO_MASTER_PORT", 1, PORT_MOST, 0, &c->master_port));
+    KOLO_TRY(m ? kolo_bootstrap_by(m, opts, deadline_ns, c, key)
+               : kolo_bootstrap(opts, deadline_ns, c, key));
+    c->local_world = c->world; /* until the ranks know which of them share a host */
+    c->local_rank = c->rank;
+    return KOLO_OK;
+}
+
+static kolo_contract nobodys(void) {
+    return (kolo_contract){.world = 1,
+                           .local_world = 1,
+                           .processors = kolo_processors(),
+                           .listen_fd = -1,
+                           .ended_fd = -1};
+}
+
+kolo_status kolo_contract_read(const kolo_comm_opts *opts, int64_t deadline_ns,
+                               kolo_contract *contract, kolo_key *key) {
+    kolo_contract c = nobodys();
+    uint64_t host = 0;
+    KOLO_TRY(find_host(&host));
+    if (opts->world == 0 && env_empty()) {
+        if (kolo_bootstrap_wanted()) KOLO_TRY(read_launcher(NULL, opts, deadline_ns, &c, key));
+    } else {
+        const char *secret_file = NULL;
+        KOLO_TRY(opts->world == 0 ? read_env(&c, &secret_file) : read_opts(opts, &c, &secret_file));
+        if (c.world > 1) KOLO_TRY(read_key(secret_file, opts->insecure, deadline_ns, key));
+    }
+    c.host = host;
+    *contract = c;
+    return KOLO_OK;
+}
+
+kolo_status kolo_contract_meet(kolo_manager *manager, const kolo_comm_opts *opts,
+                               int64_t deadline_ns, kolo_contract *contract, kolo_key *key) {
+    kolo_contract c = nobodys();
+    KOLO_TRY(find_host(&c.host));
+    KOLO_TRY(read_launcher(manager, opts, deadline_ns, &c, key));
+    *contract = c;
+    return KOLO_OK;
+}

@@ -1,0 +1,225 @@
+/* Ranks that mpirun, mpiexec or srun has started, with nothing else said.
+ *
+ * Rank 0 opens the socket at which all will meet, at a port that the kernel picks, draws the job's
+ * secret and hands both to all through the process manager:
+ *
+ *     ADDRESS[,ADDRESS...];PORT;SECRET     or     !STATUS;why there will be no group
+ *
+ * From there on a job is as any other (join.c). With all ranks on one host the address is the
+ * loopback interface's; else every one of rank 0's, or the one that --interface chooses. SECRET is
+ * 64 hexadecimal digits, "file" (rank 0 has read one, so must the others) or "none" (--insecure).
+ * The manager gives the text to processes of this job and user alone; how it protects it between
+ * hosts is the launcher's affair, and KOLO_SECRET_FILE is for where that is not enough.
+ *
+ * Where a launcher has started several processes but offers no such interface they must not train
+ * alone side by side: that is an error which says what to do. */
+#include "comm/join/rendezvous.h"
+
+#include "comm/join/socket.h"
+
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { SECRET_BYTES = 32, HEX_BYTES = 2 * SECRET_BYTES + 1, PORT_MOST = 65535 };
+
+/* ---- who has started this process ---- */
+
+/* How many processes the launcher has started: the innermost one's word first, since a launcher may
+ * have been started by another. 0: it does not say. */
+static long started(void) {
+    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
+    for (size_t i = 0; i < KOLO_COUNT(names); i++) {
+        const char *text = getenv(names[i]);
+        if (text) return strtol(text, NULL, 10);
+    }
+    return 0;
+}
+
+const char *kolo_bootstrap_mpi(long *world) {
+    const char *environment = getenv("WORLD_SIZE");
+    *world = started();
+    if (*world == 0 && environment) *world = strtol(environment, NULL, 10);
+    if (getenv("OMPI_COMM_WORLD_SIZE")) return "openmpi";
+    return getenv("PMI_SIZE") ? "mpich" : NULL;
+}
+
+static bool offers_pmix(void) { return getenv("PMIX_NAMESPACE") && getenv("PMIX_RANK"); }
+static bool offers_pmi(void) { return getenv("PMI_FD") && getenv("PMI_RANK"); }
+
+bool kolo_bootstrap_wanted(void) {
+    long n = started();
+    return n > 1 || (n == 0 && (offers_pmix() || offers_pmi()));
+}
+
+static kolo_status open_manager(int64_t deadline_ns, kolo_manager **manager) {
+    if (offers_pmi()) return kolo_pmi_open(deadline_ns, manager);
+    if (offers_pmix()) return kolo_pmix_open(manager);
+    bool slurm = getenv("SLURM_STEP_NUM_TASKS") && !getenv("PMI_SIZE");
+    return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                     "%s has started %ld processes without a way to find each other: %s; or, for "
+                     "processes that each work alone, set RANK=0 WORLD_SIZE=1",
+                     slurm ? "srun" : "the launcher", started(),
+                     slurm ? "start them by srun --mpi=pmix" : "use one with PMIx, or kolo run");
+}
+
+/* ---- rank 0's word ---- */
+
+/* Opens the socket and says where it is. */
+static kolo_status say_address(const kolo_comm_opts *opts, const kolo_manager *m, kolo_contract *c,
+                               char *text) {
+    char addresses[KOLO_CONTRACT_ADDRESS_BYTES] = "127.0.0.1", unused[KOLO_ADDRESS_BYTES];
+    const char *at = addresses;
+    if (opts->interface) {
+        KOLO_TRY(kolo_socket_find_address(opts->interface, addresses, NULL));
+    } else if (!m->one_host) {
+        KOLO_TRY(kolo_socket_all_addresses(addresses, sizeof addresses, &at));
+    }
+    KOLO_TRY(kolo_socket_listen_tcp(at, c->master_port, &c->listen_fd));
+    KOLO_TRY(kolo_socket_own_address(c->listen_fd, unused, &c->master_port));
+    snprintf(c->master_addr, sizeof c->master_addr, "%s", addresses);
+    int n = snprintf(text, KOLO_MANAGER_TEXT_BYTES, "%s;%d;", addresses, c->master_port);
+    KOLO_ASSERT(n > 0 && n + HEX_BYTES <= KOLO_MANAGER_TEXT_BYTES);
+    return KOLO_OK;
+}
+
+static kolo_status say_secret(const kolo_comm_opts *opts, int64_t deadline_ns, kolo_key *key,
+                              char *text) {
+    const char *file = getenv("KOLO_SECRET_FILE");
+    size_t n = strlen(text);
+    if (opts->insecure || file) {
+        snprintf(text + n, KOLO_MANAGER_TEXT_BYTES - n, "%s", opts->insecure ? "none" : "file");
+        return opts->insecure ? kolo_key_public(key) : kolo_key_read(file, deadline_ns, key);
+    }
+    unsigned char secret[SECRET_BYTES];
+    KOLO_TRY(kolo_key_draw(secret, sizeof secret, key));
+    sodium_bin2hex(text + n, KOLO_MANAGER_TEXT_BYTES - n, secret, sizeof secret);
+    sodium_memzero(secret, sizeof secret);
+    return KOLO_OK;
+}
+
+/* ---- the others' ear ---- */
+
+static kolo_status hear_secret(const char *said, int64_t deadline_ns, const kolo_comm_opts *opts,
+                               int rank, kolo_key *key) {
+    const char *file = getenv("KOLO_SECRET_FILE");
+    if ((strcmp(said, "none") == 0) != opts->insecure) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "rank 0 and rank %d disagree on --insecure", rank);
+    }
+    if (opts->insecure) return kolo_key_public(key);
+    if (strcmp(said, "file") == 0) {
+        if (file) return kolo_key_read(file, deadline_ns, key);
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "rank 0 has KOLO_SECRET_FILE, rank %d has not: have the launcher pass it "
+                         "on (mpirun -x KOLO_SECRET_FILE)",
+                         rank);
+    }
+    unsigned char secret[SECRET_BYTES];
+    size_t n = 0;
+    if (sodium_hex2bin(secret, sizeof secret, said, strlen(said), NULL, &n, NULL) != 0 ||
+        n != sizeof secret) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "what rank 0 says of the job's secret is malformed");
+    }
+    kolo_status status = kolo_key_make(secret, sizeof secret, key);
+    sodium_memzero(secret, sizeof secret);
+    return status;
+}
+
+static kolo_status hear(char *text, int64_t deadline_ns, const kolo_comm_opts *opts,
+                        kolo_contract *c, kolo_key *key) {
+    char *end = text;
+    if (*text == '!') {
+        long status = strtol(text + 1, &end, 10);
+        if (*end != ';' || status < 1 || status > KOLO_ERR_PEER) status = KOLO_ERR_FORMAT;
+        return KOLO_FAIL((kolo_status)status, "rank 0: %s", *end ? end + 1 : end);
+    }
+    char *port = strchr(text, ';'), *secret = port ? strchr(port + 1, ';') : NULL;
+    long number = port ? strtol(port + 1, &end, 10) : 0;
+    if (!secret || end != secret || number < 1 || number > PORT_MOST || port == text ||
+        (size_t)(port - text) >= sizeof c->master_addr) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "what rank 0 says of its address is malformed");
+    }
+    memcpy(c->master_addr, text, (size_t)(port - text));
+    c->master_addr[port - text] = '\0';
+    c->master_port = (int)number;
+    return hear_secret(secret + 1, deadline_ns, opts, c->rank, key);
+}
+
+kolo_status kolo_manager_no_word(const kolo_manager *m, int silent) {
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "rank %d: rank %d has been started, but leaves no word%s: all ranks must name "
+                     "the same transport (--transport), mpi or another",
+                     m->rank, silent, silent == 0 ? " where to meet" : "");
+}
+
+/* ---- the meeting ---- */
+
+static kolo_status meet(const kolo_comm_opts *opts, int64_t deadline_ns, kolo_manager *m,
+                        kolo_contract *c, kolo_key *key, char *text) {
+    if (c->rank != 0) {
+        KOLO_TRY(m->ops->share(m, text, deadline_ns));
+        return hear(text, deadline_ns, opts, c, key);
+    }
+    kolo_status status = say_address(opts, m, c, text);
+    if (status == KOLO_OK) status = say_secret(opts, deadline_ns, key, text);
+    if (status == KOLO_OK) return m->ops->share(m, text, deadline_ns);
+    char why[KOLO_MANAGER_TEXT_BYTES]; /* the others wait for it */
+    snprintf(why, sizeof why, "%s", kolo_last_error());
+    snprintf(text, KOLO_MANAGER_TEXT_BYTES, "!%d;%.*s", (int)status, KOLO_MANAGER_TEXT_BYTES - 16,
+             why);
+    (void)m->ops->share(m, text, deadline_ns);
+    return KOLO_FAIL(status, "%s", why);
+}
+
+kolo_status kolo_bootstrap_by(kolo_manager *m, const kolo_comm_opts *opts, int64_t deadline_ns,
+                              kolo_contract *contract, kolo_key *key) {
+    contract->rank = m->rank;
+    contract->world = m->world;
+    char text[KOLO_MANAGER_TEXT_BYTES];
+    kolo_status status = KOLO_OK;
+    if (m->world > KOLO_CONTRACT_WORLD_MOST) {
+        status = KOLO_FAIL(KOLO_ERR_ARG, "the launcher has started %d ranks: at most %d can be",
+                           m->world, KOLO_CONTRACT_WORLD_MOST);
+    }
+    if (status == KOLO_OK && m->world > 1) {
+        status = meet(opts, deadline_ns, m, contract, key, text);
+    }
+    sodium_memzero(text, sizeof text);
+    if (status != KOLO_OK && contract->listen_fd >= 0) {
+        close(contract->listen_fd);
+        contract->listen_fd = -1;
+    }
+    return status;
+}
+
+kolo_status kolo_bootstrap(const kolo_comm_opts *opts, int64_t deadline_ns, kolo_contract *contract,
+                           kolo_key *key) {
+    kolo_manager *m;
+    KOLO_TRY(open_manager(deadline_ns, &m));
+    kolo_status status = kolo_bootstrap_by(m, opts, deadline_ns, contract, key);
+    m->failed = status != KOLO_OK;
+    m->ops->close(m);
+    return status;
+}
+
+/* ---- what an application may ask ---- */
+
+bool kolo_comm_launched(void) { return getenv("RANK") != NULL || kolo_bootstrap_wanted(); }
+
+const char *kolo_comm_launchers(void) {
+    static const char all[] = "kolo run, RANK and WORLD_SIZE, mpirun and srun (PMIx, PMI)";
+    static const char not_built[] = "kolo run, RANK and WORLD_SIZE, mpiexec of MPICH (PMI); not "
+                                    "PMIx: this build was made without libpmix-dev";
+    static const char not_there[] = "kolo run, RANK and WORLD_SIZE, mpiexec of MPICH (PMI); not "
+                                    "PMIx: libpmix.so.2 is not installed";
+    switch (kolo_pmix_state()) {
+    case KOLO_PMIX_USABLE:
+        return all;
+    case KOLO_PMIX_NOT_BUILT:
+        return not_built;
+    default:
+        return not_there;
+    }
+}

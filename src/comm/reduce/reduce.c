@@ -1,0 +1,40 @@
+/* The run-time choice between the copies of reduce.isa.c, and the names of operations. */
+#include "comm/reduce/reduce.h"
+
+#include "base/base.h"
+#include "base/isa.h"
+
+extern const kolo_reduce_table kolo_reduce_baseline;
+#if KOLO_ISA_X86
+extern const kolo_reduce_table kolo_reduce_avx2, kolo_reduce_avx512;
+#endif
+
+static const kolo_reduce_table *const tables[] = {
+    [KOLO_ISA_BASELINE] = &kolo_reduce_baseline,
+#if KOLO_ISA_X86
+    [KOLO_ISA_AVX2] = &kolo_reduce_avx2,
+    [KOLO_ISA_AVX512] = &kolo_reduce_avx512,
+#endif
+};
+
+const kolo_reduce_table *kolo_reduce_of(kolo_isa isa) {
+    return isa <= kolo_isa_best() ? tables[isa] : NULL;
+}
+
+const kolo_reduce_table *kolo_reduce_best(void) { return tables[kolo_isa_best()]; }
+
+const char *kolo_reduce_op_name(kolo_reduce_op op) {
+    static const char *const names[] = {"sum", "min", "max", "prod", "mean"};
+    return (size_t)op < KOLO_COUNT(names) ? names[op] : "unknown";
+}
+
+kolo_status kolo_combine(void *to, const void *from, size_t count, kolo_dtype dtype,
+                         kolo_reduce_op op) {
+    if ((size_t)dtype >= KOLO_DTYPE_COUNT || (size_t)op > KOLO_MEAN) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "unknown element type %d or operation %d", (int)dtype,
+                         (int)op);
+    }
+    const void *both[2] = {to, from};
+    kolo_reduce_best()->fn[dtype][op == KOLO_MEAN ? KOLO_SUM : op](&to, 1, both, 2, count);
+    return KOLO_OK;
+}

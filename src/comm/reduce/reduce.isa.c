@@ -1,0 +1,190 @@
+/* Reduction loops, compiled once per instruction set.
+ *
+ * A kernel walks the vectors in tiles of four machine vectors: loads the tile of the first source,
+ * combines those of the others into it, stores it to every destination. What is left goes one
+ * vector at a time, padded; the arithmetic is the same operation on the same lanes, so the tail has
+ * the bits of the main loop. Written with the compilers' vector extensions: REDUCE_KERNEL is one
+ * type and one operation, KERNELS_OF the four operations of one type.
+ *
+ * Integers wrap around (sum and product are taken unsigned). min and max give NaN if either is. */
+#include "comm/reduce/reduce.h"
+
+#include "comm/reduce/vector.isa.h"
+
+/* ---- operations on vectors; `mask` is the integer vector of a comparison ---- */
+
+#define SAME(x) (x)
+#define SUM(a, b, vector, mask) ((a) + (b))
+#define PROD(a, b, vector, mask) ((a) * (b))
+#define PICK(m, a, b, vector, mask) ((vector)(((mask)(a) & (m)) | ((mask)(b) & ~(m))))
+#define MIN(a, b, vector, mask) PICK(((mask)((a) < (b)) | (mask)((a) != (a))), a, b, vector, mask)
+#define MAX(a, b, vector, mask) PICK(((mask)((a) > (b)) | (mask)((a) != (a))), a, b, vector, mask)
+
+/* ---- kernels ---- */
+
+/* name: of the kernel; element bytes; memory: the vector as it lies in memory; vector: as it is
+ * combined; widen and narrow go between the two. */
+#define REDUCE_KERNEL(name, bytes, memory, vector, mask, widen, narrow, COMBINE)                   \
+    ALWAYS_INLINE vector name##_load(const void *from, size_t at) {                                \
+        memory m;                                                                                  \
+        memcpy(&m, (const char *)from + at, sizeof m);                                             \
+        return widen(m);                                                                           \
+    }                                                                                              \
+    ALWAYS_INLINE void name##_store(void *to, size_t at, vector value) {                           \
+        memory m = narrow(value);                                                                  \
+        memcpy((char *)to + at, &m, sizeof m);                                                     \
+    }                                                                                              \
+    ALWAYS_INLINE void name##_tile(void *const *to, int n_to, const void *const *from, int n_from, \
+                                   size_t at) {                                                    \
+        enum { M = sizeof(memory) };                                                               \
+        vector a = name##_load(from[0], at), b = name##_load(from[0], at + M);                     \
+        vector c = name##_load(from[0], at + 2 * M), d = name##_load(from[0], at + 3 * M);         \
+        for (int p = 1; p < n_from; p++) {                                                         \
+            vector e = name##_load(from[p], at), f = name##_load(from[p], at + M);                 \
+            vector g = name##_load(from[p], at + 2 * M), h = name##_load(from[p], at + 3 * M);     \
+            a = COMBINE(a, e, vector, mask);                                                       \
+            b = COMBINE(b, f, vector, mask);                                                       \
+            c = COMBINE(c, g, vector, mask);                                                       \
+            d = COMBINE(d, h, vector, mask);                                                       \
+        }                                                                                          \
+        for (int p = 0; p < n_to; p++) {                                                           \
+            name##_store(to[p], at, a);                                                            \
+            name##_store(to[p], at + M, b);                                                        \
+            name##_store(to[p], at + 2 * M, c);                                                    \
+            name##_store(to[p], at + 3 * M, d);                                                    \
+        }                                                                                          \
+    }                                                                                              \
+    static void name##_tail(void *const *to, int n_to, const void *const *from, int n_from,        \
+                            size_t at, size_t end) {                                               \
+        while (at < end) {                                                                         \
+            size_t n = end - at < sizeof(memory) ? end - at : sizeof(memory);                      \
+            memory m = {0};                                                                        \
+            memcpy(&m, (const char *)from[0] + at, n);                                             \
+            vector a = widen(m);                                                                   \
+            for (int p = 1; p < n_from; p++) {                                                     \
+                memcpy(&m, (const char *)from[p] + at, n);                                         \
+                vector e = widen(m);                                                               \
+                a = COMBINE(a, e, vector, mask);                                                   \
+            }                                                                                      \
+            m = narrow(a);                                                                         \
+            for (int p = 0; p < n_to; p++) memcpy((char *)to[p] + at, &m, n);                      \
+            at += n;                                                                               \
+        }                                                                                          \
+    }                                                                                              \
+    static void name(void *const *to, int n_to, const void *const *from, int n_from,               \
+                     size_t count) {                                                               \
+        enum { TILE = 4 * sizeof(memory) };                                                        \
+        size_t at = 0, end = count * (bytes), tiles = end / TILE * TILE;                           \
+        if (n_from == 2 && n_to == 2) { /* two ranks: pointers stay in registers */                \
+            void *const t[2] = {to[0], to[1]};                                                     \
+            const void *const f[2] = {from[0], from[1]};                                           \
+            for (; at < tiles; at += TILE) name##_tile(t, 2, f, 2, at);                            \
+        } else if (n_from == 2 && n_to == 1) {                                                     \
+            void *const t[1] = {to[0]};                                                            \
+            const void *const f[2] = {from[0], from[1]};                                           \
+            for (; at < tiles; at += TILE) name##_tile(t, 1, f, 2, at);                            \
+        } else {                                                                                   \
+            for (; at < tiles; at += TILE) name##_tile(to, n_to, from, n_from, at);                \
+        }                                                                                          \
+        name##_tail(to, n_to, from, n_from, at, end);                                              \
+    }
+
+#define KERNELS_OF(type, bytes, memory, vector, mask, widen, narrow)           \
+    REDUCE_KERNEL(type##_sum, bytes, memory, vector, mask, widen, narrow, SUM) \
+    REDUCE_KERNEL(type##_min, bytes, memory, vector, mask, widen, narrow, MIN) \
+    REDUCE_KERNEL(type##_max, bytes, memory, vector, mask, widen, narrow, MAX) \
+    REDUCE_KERNEL(type##_prod, bytes, memory, vector, mask, widen, narrow, PROD)
+
+KERNELS_OF(f32, 4, f32v, f32v, i32v, SAME, SAME)
+KERNELS_OF(f64, 8, f64v, f64v, i64v, SAME, SAME)
+KERNELS_OF(f16, 2, u16h, f32v, i32v, f16_widen, f16_narrow)
+KERNELS_OF(bf16, 2, u16h, f32v, i32v, bf16_widen, bf16_narrow)
+KERNELS_OF(u8, 1, u8v, u8v, u8v, SAME, SAME)
+REDUCE_KERNEL(i8_min, 1, i8v, i8v, i8v, SAME, SAME, MIN)
+REDUCE_KERNEL(i8_max, 1, i8v, i8v, i8v, SAME, SAME, MAX)
+REDUCE_KERNEL(i32_sum, 4, u32v, u32v, u32v, SAME, SAME, SUM)
+REDUCE_KERNEL(i32_min, 4, i32v, i32v, i32v, SAME, SAME, MIN)
+REDUCE_KERNEL(i32_max, 4, i32v, i32v, i32v, SAME, SAME, MAX)
+REDUCE_KERNEL(i32_prod, 4, u32v, u32v, u32v, SAME, SAME, PROD)
+REDUCE_KERNEL(i64_sum, 8, u64v, u64v, u64v, SAME, SAME, SUM)
+REDUCE_KERNEL(i64_min, 8, i64v, i64v, i64v, SAME, SAME, MIN)
+REDUCE_KERNEL(i64_max, 8, i64v, i64v, i64v, SAME, SAME, MAX)
+REDUCE_KERNEL(i64_prod, 8, u64v, u64v, u64v, SAME, SAME, PROD)
+
+/* ---- scaling ---- */
+
+#define SCALE_KERNEL(type, element, wide)                                         \
+    typedef element type##_loose __attribute__((aligned(1), may_alias));          \
+    static void type##_scale(void *data, size_t count, double factor) {           \
+        type##_loose *x = data;                                                   \
+        for (size_t i = 0; i < count; i++) x[i] = (element)((wide)x[i] * factor); \
+    }
+#define DIVIDE_KERNEL(type, element)                                         \
+    typedef element type##_loose __attribute__((aligned(1), may_alias));     \
+    static void type##_scale(void *data, size_t count, double factor) {      \
+        type##_loose *x = data;                                              \
+        int64_t divisor = (int64_t)(1 / factor + 0.5);                       \
+        for (size_t i = 0; i < count; i++) x[i] = (element)(x[i] / divisor); \
+    }
+/* A vector at a time; what is left goes through a padded vector. */
+#define SCALE_HALF_KERNEL(type)                                         \
+    static void type##_scale(void *data, size_t count, double factor) { \
+        size_t end = count * sizeof(uint16_t);                          \
+        float f = (float)factor;                                        \
+        for (size_t at = 0, n; at < end; at += n) {                     \
+            n = end - at < sizeof(u16h) ? end - at : sizeof(u16h);      \
+            u16h h = {0};                                               \
+            memcpy(&h, (char *)data + at, n);                           \
+            h = type##_narrow(type##_widen(h) * f);                     \
+            memcpy((char *)data + at, &h, n);                           \
+        }                                                               \
+    }
+
+SCALE_KERNEL(f32, float, double)
+SCALE_KERNEL(f64, double, double)
+SCALE_HALF_KERNEL(f16)
+SCALE_HALF_KERNEL(bf16)
+DIVIDE_KERNEL(i8, int8_t)
+DIVIDE_KERNEL(u8, uint8_t)
+DIVIDE_KERNEL(i32, int32_t)
+DIVIDE_KERNEL(i64, int64_t)
+
+#define ROW(type)                                                                  \
+    {                                                                              \
+        [KOLO_SUM] = type##_sum, [KOLO_MIN] = type##_min, [KOLO_MAX] = type##_max, \
+        [KOLO_PROD] = type##_prod                                                  \
+    }
+#define TABLE_OF(isa) kolo_reduce_##isa
+#define TABLE_NAME(isa) TABLE_OF(isa)
+#define TEXT_OF(isa) #isa
+#define TEXT(isa) TEXT_OF(isa)
+
+extern const kolo_reduce_table TABLE_NAME(KOLO_ISA);
+const kolo_reduce_table TABLE_NAME(KOLO_ISA) = {
+    .isa = TEXT(KOLO_ISA),
+    .scale =
+        {
+            [KOLO_DTYPE_F32] = f32_scale,
+            [KOLO_DTYPE_F64] = f64_scale,
+            [KOLO_DTYPE_F16] = f16_scale,
+            [KOLO_DTYPE_BF16] = bf16_scale,
+            [KOLO_DTYPE_I8] = i8_scale,
+            [KOLO_DTYPE_U8] = u8_scale,
+            [KOLO_DTYPE_I32] = i32_scale,
+            [KOLO_DTYPE_I64] = i64_scale,
+        },
+    .fn =
+        {
+            [KOLO_DTYPE_F32] = ROW(f32),
+            [KOLO_DTYPE_F64] = ROW(f64),
+            [KOLO_DTYPE_F16] = ROW(f16),
+            [KOLO_DTYPE_BF16] = ROW(bf16),
+            [KOLO_DTYPE_I8] = {[KOLO_SUM] = u8_sum,
+                               [KOLO_MIN] = i8_min,
+                               [KOLO_MAX] = i8_max,
+                               [KOLO_PROD] = u8_prod},
+            [KOLO_DTYPE_U8] = ROW(u8),
+            [KOLO_DTYPE_I32] = ROW(i32),
+            [KOLO_DTYPE_I64] = ROW(i64),
+        },
+};

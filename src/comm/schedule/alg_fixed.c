@@ -1,0 +1,279 @@
+/* Allreduce whose bits depend on the number of logical shards alone.
+ *
+ * The shards 0 .. L-1 are the leaves of one binary tree: node v has the children 2v and 2v + 1, the
+ * root is 1, and all leaves that there could be, the smallest power of two not below L, are on one
+ * level. A node's value is that of its left child combined with that of its right one, or the left
+ * one alone where the right subtree has no shards. Each rank holds contiguous shards and has
+ * combined them as far as whole subtrees go; its INPUT is the list of these nodes' values, one
+ * behind the other (kolo_tree_nodes). Every rank knows from L and the group which nodes the others
+ * have.
+ *
+ * Rank r combines slice r of all nodes' values along the tree and serves the result to all. By
+ * messages it gets them first, as in alg_mesh.c. Through memory that all ranks reach it reads them
+ * where they are, in pieces that stay in the cache while they are combined, and writes the result
+ * into every rank's vector; tiny values travel with the announcement, and every rank combines all
+ * of them for itself. Each element goes through the same operations in the same order, each rounded
+ * to its type, whatever the way, the ranks, slices and chunks. */
+#include "comm/schedule/algorithms.h"
+
+enum { LEVELS_MOST = 31, PIECE = 4096 /* elements */ };
+
+void kolo_tree_span(uint32_t v, uint32_t shards, uint32_t *first, uint32_t *end) {
+    uint32_t width = 1, level_first = 1;
+    while (width < shards) width *= 2;
+    while (level_first * 2 <= v) {
+        level_first *= 2;
+        width /= 2;
+    }
+    *first = (v - level_first) * width;
+    *end = *first + width < shards ? *first + width : shards;
+}
+
+bool kolo_tree_has(uint32_t v, uint32_t shards) {
+    uint32_t first, end;
+    kolo_tree_span(v, shards, &first, &end);
+    return first < end;
+}
+
+static int list_nodes(uint32_t v, uint32_t shards, uint32_t from, uint32_t to, uint32_t *nodes) {
+    uint32_t first, end;
+    kolo_tree_span(v, shards, &first, &end);
+    if (first >= end || end <= from || first >= to) return 0;
+    if (first >= from && end <= to) {
+        if (nodes) *nodes = v;
+        return 1;
+    }
+    int left = list_nodes(2 * v, shards, from, to, nodes);
+    return left + list_nodes(2 * v + 1, shards, from, to, nodes ? nodes + left : NULL);
+}
+
+int kolo_tree_nodes(int shards, int size, int rank, uint32_t *nodes) {
+    if (shards < 1 || size < 1 || rank < 0 || rank >= size) return 0;
+    size_t from = kolo_slice_first((size_t)shards, size, rank, 1);
+    size_t to = kolo_slice_first((size_t)shards, size, rank + 1, 1);
+    return list_nodes(1, (uint32_t)shards, (uint32_t)from, (uint32_t)to, nodes);
+}
+
+/* A value that has come in, and where it is. */
+typedef struct leaf {
+    uint32_t node;
+    int rank, index; /* among that rank's nodes */
+} leaf;
+
+typedef struct fixed {
+    const kolo_schedule_spec *spec;
+    kolo_variant variant;
+    leaf *leaves;       /* of all ranks, in the order of shards */
+    int n_leaves, most; /* most nodes of one rank */
+    size_t chunk, half, scratch;
+} fixed;
+
+static bool find_leaves(fixed *x) {
+    const kolo_schedule_spec *spec = x->spec;
+    uint32_t nodes[2 * LEVELS_MOST];
+    for (int r = 0; r < spec->size; r++)
+        x->n_leaves += kolo_tree_nodes(spec->shards, spec->size, r, NULL);
+    x->leaves = kolo_alloc((size_t)x->n_leaves * sizeof *x->leaves);
+    if (!x->leaves) return false;
+    int at = 0;
+    for (int r = 0; r < spec->size; r++) {
+        int n = kolo_tree_nodes(spec->shards, spec->size, r, nodes);
+        for (int i = 0; i < n; i++) x->leaves[at++] = (leaf){nodes[i], r, i};
+        if (n > x->most) x->most = n;
+    }
+    return true;
+}
+
+static range chunk_of(const fixed *x, int rank, size_t c) {
+    range whole = {0, x->spec->count};
+    return kolo_range_chunk(kolo_team_slice(whole, x->spec->size, rank, x->spec->align), x->chunk,
+                            c);
+}
+
+/* What this rank combines in turn c. */
+static range own_chunk(const fixed *x, size_t c) {
+    return x->variant == KOLO_VARIANT_EAGER ? (range){0, x->spec->count}
+                                            : chunk_of(x, x->spec->rank, c);
+}
+
+/* Where a value is while chunk c is combined. */
+typedef struct place {
+    int rank;
+    kolo_buffer buffer;
+    size_t first;
+    int slot; /* its place in the own SCRATCH, for what is combined with it */
+} place;
+
+static size_t slot_first(const fixed *x, size_t c, int slot) {
+    return x->scratch + c % 2 * x->half + (size_t)slot * x->chunk;
+}
+
+static place leaf_place(const fixed *x, int slot, size_t c) {
+    const leaf *l = &x->leaves[slot];
+    size_t first = (size_t)l->index * x->spec->count + own_chunk(x, c).first;
+    if (x->variant == KOLO_VARIANT_EAGER) return (place){l->rank, KOLO_BUFFER_SCRATCH, first, slot};
+    if (x->variant == KOLO_VARIANT_WINDOW || l->rank == x->spec->rank) {
+        return (place){l->rank, KOLO_BUFFER_INPUT, first, slot};
+    }
+    return (place){x->spec->rank, KOLO_BUFFER_SCRATCH, slot_first(x, c, slot), slot};
+}
+
+/* left op right, into SUM. */
+static void add_pair(kolo_schedule *s, place left, place right, size_t count) {
+    kolo_schedule_gather(s, left.rank, left.buffer, left.first, count, true);
+    kolo_schedule_gather(s, right.rank, right.buffer, right.first, count, false);
+}
+
+/* The value of node v for chunk c; `*at` is the next leaf in the order of shards. */
+static place add_node(const fixed *x, kolo_schedule *s, uint32_t v, size_t c, int *at) {
+    const kolo_schedule_spec *spec = x->spec;
+    if (x->leaves[*at].node == v) return leaf_place(x, (*at)++, c);
+    place left = add_node(x, s, 2 * v, c, at);
+    if (!kolo_tree_has(2 * v + 1, (uint32_t)spec->shards)) return left;
+    place right = add_node(x, s, 2 * v + 1, c, at);
+    size_t first = slot_first(x, c, left.slot), count = own_chunk(x, c).count;
+    add_pair(s, left, right, count);
+    kolo_schedule_store(s, spec->rank, KOLO_BUFFER_SCRATCH, first, count);
+    return (place){spec->rank, KOLO_BUFFER_SCRATCH, first, left.slot};
+}
+
+/* One rank has it all: its value, unchanged, to this rank's DATA and, through memory, to all. */
+static void add_only(const fixed *x, kolo_schedule *s, range own, place value) {
+    kolo_entry e = {.kind = KOLO_ENTRY_COPY_FROM,
+                    .peer = value.rank,
+                    .to = KOLO_BUFFER_DATA,
+                    .to_first = own.first,
+                    .from = value.buffer,
+                    .from_first = value.first,
+                    .count = own.count};
+    if (value.rank == x->spec->rank) e.kind = KOLO_ENTRY_COPY;
+    kolo_schedule_add(s, e);
+    e.kind = KOLO_ENTRY_COPY_TO;
+    e.from = KOLO_BUFFER_DATA;
+    e.from_first = own.first;
+    for (int p = 0; p < x->spec->size && x->variant == KOLO_VARIANT_WINDOW; p++) {
+        e.peer = p;
+        if (p != x->spec->rank) kolo_schedule_add(s, e);
+    }
+}
+
+/* The root's value for chunk c, all that it is made of being there. */
+static void add_root(const fixed *x, kolo_schedule *s, size_t c) {
+    range own = own_chunk(x, c);
+    int at = 0;
+    if (own.count == 0) return;
+    if (x->n_leaves == 1) {
+        add_only(x, s, own, leaf_place(x, 0, c));
+        return;
+    }
+    place left = add_node(x, s, 2, c, &at), right = add_node(x, s, 3, c, &at);
+    add_pair(s, left, right, own.count);
+    for (int p = 0; p < x->spec->size; p++) {
+        if (p == x->spec->rank || x->variant == KOLO_VARIANT_WINDOW)
+            kolo_schedule_store(s, p, KOLO_BUFFER_DATA, own.first, own.count);
+    }
+}
+
+/* Chunk c of every slice goes to its owner: the i-th node of each rank in round i. */
+static void add_exchange(const fixed *x, kolo_schedule *s, size_t c) {
+    const kolo_schedule_spec *spec = x->spec;
+    for (int i = 0; i < x->most; i++) {
+        if (i > 0) kolo_schedule_round(s);
+        for (int slot = 0; slot < x->n_leaves; slot++) {
+            const leaf *l = &x->leaves[slot];
+            if (l->index != i) continue;
+            for (int p = 0; p < spec->size && l->rank == spec->rank; p++) {
+                range out = chunk_of(x, p, c);
+                size_t first = (size_t)i * spec->count + out.first;
+                if (p != spec->rank) kolo_schedule_send(s, p, KOLO_BUFFER_INPUT, first, out.count);
+            }
+            if (l->rank == spec->rank) continue;
+            kolo_schedule_recv(s, l->rank, KOLO_BUFFER_SCRATCH, slot_first(x, c, slot),
+                               chunk_of(x, spec->rank, c).count);
+        }
+    }
+}
+
+static void fixed_write(const kolo_schedule_spec *spec, kolo_schedule *s) {
+    range whole = {0, spec->count};
+    size_t longest = kolo_team_slice(whole, spec->size, 0, spec->align).count;
+    fixed x = {.spec = spec, .variant = KOLO_VARIANT_MESSAGES};
+    if (longest == 0) return;
+    if (!find_leaves(&x)) {
+        s->failed = true;
+        return;
+    }
+    x.chunk = longest < spec->chunk ? longest : spec->chunk;
+    x.half = (size_t)x.n_leaves * x.chunk;
+    x.scratch = kolo_schedule_scratch(s, 2 * x.half);
+    size_t chunks = (longest + x.chunk - 1) / x.chunk;
+    for (size_t c = 0; c < chunks; c++) {
+        kolo_schedule_round(s);
+        if (c > 0) add_root(&x, s, c - 1);
+        add_exchange(&x, s, c);
+    }
+    kolo_schedule_round(s);
+    add_root(&x, s, chunks - 1);
+    kolo_team all = {.size = spec->size, .me = spec->rank};
+    kolo_mesh_allgather_write(spec, s, &all, spec->size, whole);
+    kolo_free(x.leaves);
+}
+
+/* Pieces of the own slice, one after the other. A single sum needs no room in between. */
+static void window_write(const kolo_schedule_spec *spec, kolo_schedule *s) {
+    fixed x = {.spec = spec, .variant = KOLO_VARIANT_WINDOW};
+    size_t longest = kolo_slice_first(spec->count, spec->size, 1, spec->align);
+    if (longest == 0) return;
+    if (!find_leaves(&x)) {
+        s->failed = true;
+        return;
+    }
+    size_t piece = spec->chunk < PIECE ? spec->chunk : PIECE;
+    x.chunk = x.n_leaves <= 2 || longest < piece ? longest : piece;
+    if (x.n_leaves > 2) x.scratch = kolo_schedule_scratch(s, (size_t)x.n_leaves * x.chunk);
+    for (size_t c = 0; c * x.chunk < longest; c++) add_root(&x, s, c);
+    kolo_schedule_round(s);
+    kolo_schedule_add(s, (kolo_entry){.kind = KOLO_ENTRY_BARRIER});
+    kolo_free(x.leaves);
+}
+
+/* SCRATCH begins with the own values, which the others read; behind them is room for sums. */
+static void eager_write(const kolo_schedule_spec *spec, kolo_schedule *s) {
+    fixed x = {.spec = spec, .variant = KOLO_VARIANT_EAGER, .chunk = spec->count};
+    if (spec->count == 0) return;
+    if (!find_leaves(&x)) {
+        s->failed = true;
+        return;
+    }
+    (void)kolo_schedule_scratch(s, (size_t)x.most * spec->count);
+    x.scratch = kolo_schedule_scratch(s, (size_t)x.n_leaves * spec->count);
+    kolo_schedule_copy(s, KOLO_BUFFER_SCRATCH, 0, KOLO_BUFFER_INPUT, 0, kolo_spec_input(spec));
+    s->prologue = kolo_spec_input(spec) > 0 ? s->n_rounds : 0;
+    kolo_schedule_round(s);
+    add_root(&x, s, 0);
+    kolo_free(x.leaves);
+}
+
+const kolo_algorithm_row kolo_fixed_allreduce = {
+    .name = "fixed-tree",
+    .kind = KOLO_COLLECTIVE_ALLREDUCE,
+    .algorithm = KOLO_ALGORITHM_COUNT, /* chosen by `shards`, not by name */
+    .variant = KOLO_VARIANT_MESSAGES,
+    .write = fixed_write,
+};
+
+const kolo_algorithm_row kolo_fixed_window_allreduce = {
+    .name = "fixed-tree-direct",
+    .kind = KOLO_COLLECTIVE_ALLREDUCE,
+    .algorithm = KOLO_ALGORITHM_COUNT,
+    .variant = KOLO_VARIANT_WINDOW,
+    .write = window_write,
+};
+
+const kolo_algorithm_row kolo_fixed_eager_allreduce = {
+    .name = "fixed-tree-eager",
+    .kind = KOLO_COLLECTIVE_ALLREDUCE,
+    .algorithm = KOLO_ALGORITHM_COUNT,
+    .variant = KOLO_VARIANT_EAGER,
+    .write = eager_write,
+};

@@ -1,0 +1,103 @@
+/* Allreduce around a ring, pipelined by chunk (Patarasuk and Yuan, "Bandwidth optimal all-reduce
+ * algorithms for clusters of workstations", JPDC 2009).
+ *
+ * The vector is cut into one slice per rank. In n - 1 steps each rank passes a slice to its
+ * successor and adds the one that comes from its predecessor; then rank r holds slice r + 1
+ * complete. In n - 1 more steps the complete slices go once around. Each rank sends and receives 2
+ * (n-1)/n of the vector, which is the least possible.
+ *
+ * A slice travels in chunks. Message m (step m / chunks, chunk m % chunks) is sent and received in
+ * round m, and added in round m + 1, while message m + 1 is on its way: SCRATCH holds two chunks in
+ * turn. The ring may be a part of the group and the vector a part of DATA: hierarchical.c joins the
+ * hosts so. */
+#include "comm/schedule/algorithms.h"
+
+typedef struct ring {
+    const kolo_team *team;
+    range whole;
+    size_t align, chunk, chunks; /* elements of one; chunks of the longest slice */
+    size_t scratch;
+} ring;
+
+static int wrap(int rank, int size) { return (rank % size + size) % size; }
+
+static int member(const ring *g, int i) { return kolo_team_rank(g->team, wrap(i, g->team->size)); }
+
+/* Chunk `chunk` of slice `slice` (any integer, taken around the ring); may be empty. */
+static range chunk_of(const ring *g, int slice, size_t chunk) {
+    range all = kolo_team_slice(g->whole, g->team->size, wrap(slice, g->team->size), g->align);
+    return kolo_range_chunk(all, g->chunk, chunk);
+}
+
+static void add_send(const ring *g, kolo_schedule *s, range piece) {
+    kolo_schedule_send(s, member(g, g->team->me + 1), KOLO_BUFFER_DATA, piece.first, piece.count);
+}
+
+static void add_recv(const ring *g, kolo_schedule *s, kolo_buffer to, size_t first, size_t count) {
+    kolo_schedule_recv(s, member(g, g->team->me - 1), to, first, count);
+}
+
+/* Steps 0 .. n-2: pass on slice r - step, receive and add slice r - step - 1. */
+static void reduce_scatter(const ring *g, kolo_schedule *s) {
+    int me = g->team->me;
+    range before = {0, 0}; /* what the round before has received */
+    size_t half = g->scratch;
+    for (int step = 0; step < g->team->size - 1; step++) {
+        for (size_t c = 0; c < g->chunks; c++) {
+            range in = chunk_of(g, me - step - 1, c);
+            kolo_schedule_round(s);
+            /* With one chunk in a slice the addition makes what is sent; else the link comes first.
+             */
+            if (g->chunks > 1) add_send(g, s, chunk_of(g, me - step, c));
+            kolo_schedule_reduce(s, before.first, half, before.count);
+            half = half == g->scratch ? g->scratch + g->chunk : g->scratch;
+            if (g->chunks == 1) add_send(g, s, chunk_of(g, me - step, c));
+            add_recv(g, s, KOLO_BUFFER_SCRATCH, half, in.count);
+            before = in;
+        }
+    }
+    kolo_schedule_round(s);
+    if (g->chunks > 1) add_send(g, s, chunk_of(g, me + 1, 0));
+    kolo_schedule_reduce(s, before.first, half, before.count);
+    if (g->chunks == 1) add_send(g, s, chunk_of(g, me + 1, 0));
+}
+
+/* Steps 0 .. n-2: pass on slice r + 1 - step, receive slice r - step in its place. */
+static void allgather(const ring *g, kolo_schedule *s) {
+    int me = g->team->me;
+    for (int step = 0; step < g->team->size - 1; step++) {
+        for (size_t c = 0; c < g->chunks; c++) {
+            range in = chunk_of(g, me - step, c);
+            if (step > 0 || c > 0) { /* else it shares a round with the last addition */
+                kolo_schedule_round(s);
+                add_send(g, s, chunk_of(g, me + 1 - step, c));
+            }
+            add_recv(g, s, KOLO_BUFFER_DATA, in.first, in.count);
+        }
+    }
+}
+
+void kolo_ring_write(const kolo_schedule_spec *spec, kolo_schedule *s, const kolo_team *team,
+                     range whole) {
+    size_t longest = kolo_team_slice(whole, team->size, 0, spec->align).count;
+    if (longest == 0 || team->size == 1) return;
+    ring g = {.team = team, .whole = whole, .align = spec->align};
+    g.chunk = longest < spec->chunk ? longest : spec->chunk;
+    g.chunks = (longest + g.chunk - 1) / g.chunk;
+    g.scratch = kolo_schedule_scratch(s, 2 * g.chunk);
+    reduce_scatter(&g, s);
+    allgather(&g, s);
+}
+
+static void ring_write(const kolo_schedule_spec *spec, kolo_schedule *s) {
+    kolo_team all = {.size = spec->size, .me = spec->rank};
+    kolo_ring_write(spec, s, &all, (range){0, spec->count});
+}
+
+const kolo_algorithm_row kolo_ring_allreduce = {
+    .name = "ring",
+    .kind = KOLO_COLLECTIVE_ALLREDUCE,
+    .algorithm = KOLO_ALGORITHM_RING,
+    .variant = KOLO_VARIANT_MESSAGES,
+    .write = ring_write,
+};

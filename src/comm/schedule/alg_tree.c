@@ -1,0 +1,245 @@
+/* Reduce, broadcast and allreduce along trees, and the dissemination barrier (Hensgen, Finkel,
+ * Manber, "Two algorithms for barrier synchronization", 1988): all by messages alone, in about
+ * log2 n steps.
+ *
+ * A rank combines its own chunk with those of its children in SCRATCH (the root in DATA) and passes
+ * the sum on to its parent; complete chunks come back from the parent and go on to the children.
+ * Chunks follow each other, so that a rank deep in the tree works on chunk c while its parent has
+ * the one before or behind. An allreduce is a reduce and then a broadcast.
+ *
+ * Binomial tree: ranks are counted from the root; rank m's parent is m without its highest bit.
+ * Double tree: two binary trees with a half of the vector each, such that no rank has children in
+ * both; so each rank sends and receives each half once up and once down, as in a ring, in a number
+ * of steps that grows as the logarithm (Sanders, Speck, Traeff, "Two-tree algorithms for full
+ * bandwidth broadcast, reduction and scan", Parallel Computing 2009). Nodes are numbered in order
+ * from 1, odd ones are leaves; the second tree is the first one mirrored (even n) or shifted by one
+ * (odd n), which turns its leaves into inner nodes.
+ *
+ * Barrier: in the step of distance d each rank sends an empty message d ranks on and waits for the
+ * one from d ranks back; after the last step it has heard, over others, of every rank. */
+#include "comm/schedule/algorithms.h"
+
+enum { CHILDREN_MOST = 32, NOBODY = -1 };
+
+/* A rank's place in a tree. */
+typedef struct node {
+    int parent; /* NOBODY: the root */
+    int children[CHILDREN_MOST], n_children;
+} node;
+
+/* A reduction or broadcast along a tree. */
+typedef struct tree {
+    node node;
+    range whole;  /* of DATA */
+    size_t chunk; /* elements */
+    size_t slots; /* in SCRATCH: a chunk from every child, and the sum */
+} tree;
+
+static tree tree_make(const kolo_schedule_spec *spec, kolo_schedule *s, node place, range whole,
+                      bool reduces) {
+    tree t = {.node = place, .whole = whole};
+    t.chunk = whole.count < spec->chunk ? whole.count : spec->chunk;
+    if (reduces && place.n_children > 0) {
+        t.slots = kolo_schedule_scratch(s, (size_t)(place.n_children + 1) * t.chunk);
+    }
+    return t;
+}
+
+static size_t chunks_of(const tree *t) {
+    return t->whole.count ? (t->whole.count + t->chunk - 1) / t->chunk : 0;
+}
+
+/* One chunk: from the children, combined, to the parent. */
+static void reduce_chunk(const kolo_schedule_spec *spec, kolo_schedule *s, const tree *t,
+                         size_t c) {
+    const node *n = &t->node;
+    range part = kolo_range_chunk(t->whole, t->chunk, c);
+    bool root = n->parent == NOBODY;
+    kolo_schedule_round(s);
+    for (int i = 0; i < n->n_children; i++) {
+        kolo_schedule_recv(s, n->children[i], KOLO_BUFFER_SCRATCH, t->slots + (size_t)i * t->chunk,
+                           part.count);
+    }
+    size_t sum = t->slots + (size_t)n->n_children * t->chunk;
+    if (n->n_children > 0) {
+        kolo_schedule_round(s);
+        kolo_schedule_gather(s, spec->rank, spec->source, part.first, part.count, true);
+        for (int i = 0; i < n->n_children; i++) {
+            kolo_schedule_gather(s, spec->rank, KOLO_BUFFER_SCRATCH,
+                                 t->slots + (size_t)i * t->chunk, part.count, false);
+        }
+        kolo_schedule_store(s, spec->rank, root ? KOLO_BUFFER_DATA : KOLO_BUFFER_SCRATCH,
+                            root ? part.first : sum, part.count);
+    }
+    if (root) return;
+    kolo_schedule_round(s);
+    if (n->n_children > 0) {
+        kolo_schedule_send(s, n->parent, KOLO_BUFFER_SCRATCH, sum, part.count);
+    } else {
+        kolo_schedule_send(s, n->parent, spec->source, part.first, part.count);
+    }
+}
+
+/* One chunk: from the parent to the children. */
+static void broadcast_chunk(kolo_schedule *s, const tree *t, size_t c) {
+    const node *n = &t->node;
+    range part = kolo_range_chunk(t->whole, t->chunk, c);
+    kolo_schedule_round(s);
+    if (n->parent != NOBODY) {
+        kolo_schedule_recv(s, n->parent, KOLO_BUFFER_DATA, part.first, part.count);
+        kolo_schedule_round(s);
+    }
+    for (int i = 0; i < n->n_children; i++) {
+        kolo_schedule_send(s, n->children[i], KOLO_BUFFER_DATA, part.first, part.count);
+    }
+}
+
+/* ---- the binomial tree ---- */
+
+static node binomial(const kolo_schedule_spec *spec) {
+    int n = spec->size, me = (spec->rank - spec->root + n) % n, bit = 1;
+    node place = {.parent = NOBODY};
+    while (bit <= me) bit *= 2; /* the lowest bit above all of mine */
+    if (me > 0) place.parent = (me - bit / 2 + spec->root) % n;
+    for (; me + bit < n; bit *= 2) {
+        place.children[place.n_children++] = (me + bit + spec->root) % n;
+    }
+    return place;
+}
+
+static void broadcast_write(const kolo_schedule_spec *spec, kolo_schedule *s) {
+    tree t = tree_make(spec, s, binomial(spec), (range){0, spec->count}, false);
+    for (size_t c = 0; c < chunks_of(&t); c++) broadcast_chunk(s, &t, c);
+}
+
+static void reduce_write(const kolo_schedule_spec *spec, kolo_schedule *s) {
+    tree t = tree_make(spec, s, binomial(spec), (range){0, spec->count}, true);
+    for (size_t c = 0; c < chunks_of(&t); c++) reduce_chunk(spec, s, &t, c);
+}
+
+static void allreduce_write(const kolo_schedule_spec *spec, kolo_schedule *s) {
+    reduce_write(spec, s);
+    broadcast_write(spec, s);
+}
+
+/* ---- the double tree ---- */
+
+static int left_child(int k) {
+    int low = k & -k;
+    return low > 1 ? k - low / 2 : 0;
+}
+
+/* Of n nodes; a right subtree that would not fit is replaced by the part of it that does. */
+static int right_child(int k, int n) {
+    for (int step = (k & -k) / 2; step > 0; step /= 2) {
+        if (k + step <= n) return k + step;
+    }
+    return 0;
+}
+
+/* Node `k`'s place, as node numbers (0: none). */
+static void find_node(int k, int n, int *parent, int children[2]) {
+    int root = 1;
+    while (2 * root <= n) root *= 2;
+    *parent = 0;
+    for (int at = root; at != k;) { /* the numbers are in order: left is less */
+        *parent = at;
+        at = k < at ? left_child(at) : right_child(at, n);
+    }
+    children[0] = left_child(k);
+    children[1] = right_child(k, n);
+}
+
+/* The rank that is node k of the first or second tree, and the other way. */
+static int rank_of(int k, int n, bool second) {
+    if (!second) return k - 1;
+    return n % 2 == 0 ? n - k : (k - 2 + n) % n;
+}
+
+static int node_of(int rank, int n, bool second) {
+    if (!second) return rank + 1;
+    return n % 2 == 0 ? n - rank : (rank + 1) % n + 1;
+}
+
+static node in_order(const kolo_schedule_spec *spec, bool second) {
+    int n = spec->size, parent, children[2];
+    find_node(node_of(spec->rank, n, second), n, &parent, children);
+    node place = {.parent = parent ? rank_of(parent, n, second) : NOBODY};
+    for (int i = 0; i < 2; i++) {
+        if (children[i]) place.children[place.n_children++] = rank_of(children[i], n, second);
+    }
+    return place;
+}
+
+/* Chunk by chunk, of one tree and then of the other, in the same order on all ranks: a rank waits
+ * only for what stands earlier in that order, or deeper or higher in the same tree. */
+static void double_tree_write(const kolo_schedule_spec *spec, kolo_schedule *s) {
+    size_t half = kolo_slice_first(spec->count, 2, 1, spec->align);
+    tree t[2] = {
+        tree_make(spec, s, in_order(spec, false), (range){0, half}, true),
+        tree_make(spec, s, in_order(spec, true), (range){half, spec->count - half}, true),
+    };
+    for (size_t c = 0; c < chunks_of(&t[0]); c++) {
+        for (int i = 0; i < 2; i++) {
+            if (c < chunks_of(&t[i])) reduce_chunk(spec, s, &t[i], c);
+        }
+    }
+    for (size_t c = 0; c < chunks_of(&t[0]); c++) {
+        for (int i = 0; i < 2; i++) {
+            if (c < chunks_of(&t[i])) broadcast_chunk(s, &t[i], c);
+        }
+    }
+}
+
+/* ---- the barrier ---- */
+
+static void barrier_write(const kolo_schedule_spec *spec, kolo_schedule *s) {
+    int n = spec->size;
+    for (int distance = 1; distance < n; distance *= 2) {
+        kolo_schedule_round(s);
+        kolo_schedule_add(
+            s, (kolo_entry){.kind = KOLO_ENTRY_SEND, .peer = (spec->rank + distance) % n});
+        kolo_schedule_add(
+            s, (kolo_entry){.kind = KOLO_ENTRY_RECV, .peer = (spec->rank - distance + n) % n});
+    }
+}
+
+const kolo_algorithm_row kolo_tree_allreduce = {
+    .name = "tree",
+    .kind = KOLO_COLLECTIVE_ALLREDUCE,
+    .algorithm = KOLO_ALGORITHM_TREE,
+    .variant = KOLO_VARIANT_MESSAGES,
+    .write = allreduce_write,
+};
+
+const kolo_algorithm_row kolo_double_tree_allreduce = {
+    .name = "double-tree",
+    .kind = KOLO_COLLECTIVE_ALLREDUCE,
+    .algorithm = KOLO_ALGORITHM_DOUBLE_TREE,
+    .variant = KOLO_VARIANT_MESSAGES,
+    .write = double_tree_write,
+};
+
+const kolo_algorithm_row kolo_tree_broadcast = {
+    .name = "broadcast-tree",
+    .kind = KOLO_COLLECTIVE_BROADCAST,
+    .algorithm = KOLO_ALGORITHM_AUTO,
+    .variant = KOLO_VARIANT_MESSAGES,
+    .write = broadcast_write,
+};
+
+const kolo_algorithm_row kolo_tree_reduce = {
+    .name = "reduce-tree",
+    .kind = KOLO_COLLECTIVE_REDUCE,
+    .algorithm = KOLO_ALGORITHM_AUTO,
+    .variant = KOLO_VARIANT_MESSAGES,
+    .write = reduce_write,
+};
+
+const kolo_algorithm_row kolo_dissemination_barrier = {
+    .name = "barrier-dissemination",
+    .kind = KOLO_COLLECTIVE_BARRIER,
+    .algorithm = KOLO_ALGORITHM_AUTO,
+    .variant = KOLO_VARIANT_MESSAGES,
+    .write = barrier_write,
+};

@@ -1,0 +1,470 @@
+/* Symbolic execution of the schedules of a whole group.
+ *
+ * The value of an element is which element of the whole vector it is (of an all-to-all: which
+ * element of its rank's input), the set of ranks whose contributions it holds (a bit mask, so at
+ * most 64 ranks), which node of the fixed tree it is, and whether it has been scaled. Ranks run in
+ * turn, each as far as it can; a message passes when a rank that is in a SEND to a peer and that
+ * peer in a RECV from it meet, so no buffering is assumed. Barriers cut a run into phases that are
+ * the same on all ranks; for each element of memory that other ranks reach, the latest reader and
+ * writer are kept with their phase, and two ranks that touch one element in the same phase, at
+ * least one writing, are a race. */
+#include "comm/schedule/schedule.h"
+
+#include <string.h>
+
+enum { RANKS_MAX = 64, NOBODY = -1, SEVERAL = -2 };
+
+typedef struct value {
+    size_t element;
+    uint64_t who;  /* contributions; 0: nothing has been written here */
+    uint32_t node; /* of the fixed tree; 0 elsewhere */
+    bool prescaled, postscaled;
+} value;
+
+/* Who touched an element last, in which phase. */
+typedef struct touch {
+    int reader, writer;
+    size_t read_phase, write_phase;
+} touch;
+
+typedef struct memory {
+    value *values;
+    touch *touches;
+    size_t count;
+} memory;
+
+typedef struct prover {
+    const kolo_schedule_spec *specs; /* of each rank */
+    int size;
+    const kolo_schedule *schedules;
+    memory buffers[RANKS_MAX][KOLO_BUFFERS];
+    size_t round[RANKS_MAX];   /* of each rank */
+    size_t phase[RANKS_MAX];   /* barriers that the rank has come to */
+    uint64_t heard[RANKS_MAX]; /* ranks that are known to have started */
+    bool stored[RANKS_MAX];    /* the sweep into SUM is over: the next one starts anew */
+    bool *issued[RANKS_MAX];   /* per entry: its turn in the round has come */
+    bool *done[RANKS_MAX];
+} prover;
+
+static const kolo_entry *entry_of(const prover *p, int rank, size_t i) {
+    return &p->schedules[rank].entries[i];
+}
+
+static kolo_status touch_element(prover *p, int rank, int owner, kolo_buffer buffer, size_t i,
+                                 bool write) {
+    if (buffer == KOLO_BUFFER_SUM || !p->schedules[rank].windows) return KOLO_OK;
+    touch *t = &p->buffers[owner][buffer].touches[i];
+    size_t phase = p->phase[rank];
+    bool written = t->writer != NOBODY && t->write_phase == phase && t->writer != rank;
+    bool read = t->reader != NOBODY && t->read_phase == phase && t->reader != rank;
+    if (written || (write && read)) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT,
+                         "race: rank %d %s element %zu of buffer %d of rank %d in phase %zu, in "
+                         "which another rank %s it",
+                         rank, write ? "writes" : "reads", i, (int)buffer, owner, phase,
+                         written ? "writes" : "reads");
+    }
+    if (write) {
+        t->writer = rank;
+        t->write_phase = phase;
+    } else {
+        t->reader = read ? SEVERAL : rank;
+        t->read_phase = phase;
+    }
+    return KOLO_OK;
+}
+
+static kolo_status check_range(const prover *p, int owner, kolo_buffer buffer, size_t first,
+                               size_t count) {
+    size_t limit = p->buffers[owner][buffer].count;
+    if (first > limit || count > limit - first) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "range [%zu, +%zu) outside buffer %d (%zu) of rank %d",
+                         first, count, (int)buffer, limit, owner);
+    }
+    return KOLO_OK;
+}
+
+/* A node whose sibling has no shards stands for its parent. */
+static uint32_t promote(uint32_t node, int shards) {
+    while (node > 1 && node % 2 == 0 && !kolo_tree_has(node + 1, (uint32_t)shards)) node /= 2;
+    return node;
+}
+
+/* Left child and right child, in this order, make their parent. */
+static kolo_status join_nodes(const prover *p, int rank, uint32_t left, uint32_t right,
+                              uint32_t *parent) {
+    int shards = p->specs[rank].shards;
+    uint32_t l = promote(left, shards), r = promote(right, shards);
+    if (l % 2 != 0 || r != l + 1) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d combines node %u with node %u", rank,
+                         (unsigned)left, (unsigned)right);
+    }
+    *parent = promote(l / 2, shards);
+    return KOLO_OK;
+}
+
+/* Moves or combines the elements of an entry that `rank` executes: from at `from_rank` to
+ * `to_rank`. */
+static kolo_status apply(prover *p, int rank, const kolo_entry *e, int to_rank, int from_rank,
+                         bool combine) {
+    KOLO_TRY(check_range(p, to_rank, e->to, e->to_first, e->count));
+    KOLO_TRY(check_range(p, from_rank, e->from, e->from_first, e->count));
+    if (e->to == KOLO_BUFFER_INPUT) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d writes the input of rank %d", rank, to_rank);
+    }
+    int reader = e->kind == KOLO_ENTRY_RECV ? from_rank : rank; /* a sender reads for itself */
+    for (size_t i = 0; i < e->count; i++) {
+        value *to = &p->buffers[to_rank][e->to].values[e->to_first + i];
+        const value *from = &p->buffers[from_rank][e->from].values[e->from_first + i];
+        KOLO_TRY(touch_element(p, reader, from_rank, e->from, e->from_first + i, false));
+        KOLO_TRY(touch_element(p, rank, to_rank, e->to, e->to_first + i, true));
+        if (combine && (to->element != from->element || !to->who || !from->who)) {
+            return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d combines element %zu with element %zu%s",
+                             rank, to->element, from->element,
+                             to->who && from->who ? "" : ", which is not there");
+        }
+        bool nodes = p->specs[rank].shards > 0; /* a rank may have several */
+        if (combine && !nodes && (to->who & from->who)) {
+            return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d adds a contribution twice to element %zu",
+                             rank, to->element);
+        }
+        if (combine && (to->prescaled != from->prescaled || to->postscaled || from->postscaled)) {
+            return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d combines element %zu scaled differently",
+                             rank, to->element);
+        }
+        value moved = *from;
+        if (combine) moved.who |= to->who;
+        if (combine && p->specs[rank].shards > 0) {
+            KOLO_TRY(join_nodes(p, rank, to->node, from->node, &moved.node));
+        }
+        *to = moved;
+    }
+    return KOLO_OK;
+}
+
+static kolo_status scale(prover *p, int rank, const kolo_entry *e) {
+    KOLO_TRY(check_range(p, rank, e->to, e->to_first, e->count));
+    if (e->to == KOLO_BUFFER_INPUT) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d scales its input", rank);
+    }
+    for (size_t i = 0; i < e->count; i++) {
+        value *v = &p->buffers[rank][e->to].values[e->to_first + i];
+        KOLO_TRY(touch_element(p, rank, rank, e->to, e->to_first + i, true));
+        bool *scaled = e->kind == KOLO_ENTRY_PRESCALE ? &v->prescaled : &v->postscaled;
+        if (*scaled || !v->who || (e->kind == KOLO_ENTRY_PRESCALE && (v->who & (v->who - 1)))) {
+            return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d scales element %zu %s", rank, v->element,
+                             *scaled ? "twice" : "at the wrong time");
+        }
+        *scaled = true;
+    }
+    return KOLO_OK;
+}
+
+/* True when `rank` has issued an entry of `kind` with `peer` that is still to be done. */
+static bool find_open(const prover *p, int rank, kolo_entry_kind kind, int peer, size_t *index) {
+    const kolo_schedule *s = &p->schedules[rank];
+    if (p->round[rank] >= s->n_rounds) return false;
+    size_t end = kolo_schedule_round_end(s, p->round[rank]);
+    for (size_t i = s->rounds[p->round[rank]]; i < end; i++) {
+        bool open = p->issued[rank][i] && !p->done[rank][i];
+        if (open && s->entries[i].kind == kind && s->entries[i].peer == peer) {
+            *index = i;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The receiver's side of a message: passes it if the sender is there. */
+static kolo_status receive(prover *p, int rank, size_t i) {
+    const kolo_entry *recv = entry_of(p, rank, i);
+    size_t j;
+    if (!find_open(p, recv->peer, KOLO_ENTRY_SEND, rank, &j)) return KOLO_OK;
+    const kolo_entry *send = entry_of(p, recv->peer, j);
+    if (send->count != recv->count) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d sends %zu elements, rank %d receives %zu",
+                         recv->peer, send->count, rank, recv->count);
+    }
+    kolo_entry move = *recv;
+    move.from = send->from;
+    move.from_first = send->from_first;
+    KOLO_TRY(apply(p, rank, &move, rank, recv->peer, false));
+    p->heard[rank] |= p->heard[recv->peer];
+    p->done[rank][i] = p->done[recv->peer][j] = true;
+    return KOLO_OK;
+}
+
+/* A barrier opens when every rank has come to it; `phase` counts those a rank has come to. */
+static void pass_barrier(prover *p, int rank, size_t i, bool *came) {
+    if (!came[rank]) {
+        came[rank] = true;
+        p->phase[rank]++;
+    }
+    for (int q = 0; q < p->size; q++) {
+        if (p->phase[q] < p->phase[rank]) return;
+    }
+    p->done[rank][i] = true;
+    came[rank] = false;
+}
+
+static kolo_status run_entry(prover *p, int rank, size_t i, bool *came) {
+    const kolo_entry *e = entry_of(p, rank, i);
+    bool scales = e->kind == KOLO_ENTRY_PRESCALE || e->kind == KOLO_ENTRY_POSTSCALE;
+    if (e->kind != KOLO_ENTRY_BARRIER && !scales && (e->peer < 0 || e->peer >= p->size)) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "entry %zu of rank %d names rank %d of %d", i, rank,
+                         e->peer, p->size);
+    }
+    p->issued[rank][i] = true;
+    switch (e->kind) {
+    case KOLO_ENTRY_SEND:
+        return KOLO_OK; /* passed by its receiver */
+    case KOLO_ENTRY_RECV:
+        return receive(p, rank, i);
+    case KOLO_ENTRY_BARRIER:
+        pass_barrier(p, rank, i, came);
+        return KOLO_OK;
+    case KOLO_ENTRY_REDUCE:
+        KOLO_TRY(apply(p, rank, e, rank, rank, true));
+        break;
+    case KOLO_ENTRY_COPY:
+        KOLO_TRY(apply(p, rank, e, rank, rank, false));
+        break;
+    case KOLO_ENTRY_REDUCE_FROM:
+        if (e->to == KOLO_BUFFER_SUM && p->stored[rank]) {
+            return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d goes on with a sum that is stored", rank);
+        }
+        KOLO_TRY(apply(p, rank, e, rank, e->peer, true));
+        break;
+    case KOLO_ENTRY_COPY_FROM:
+        if (e->to == KOLO_BUFFER_SUM) p->stored[rank] = false;
+        KOLO_TRY(apply(p, rank, e, rank, e->peer, false));
+        break;
+    case KOLO_ENTRY_COPY_TO:
+        if (e->from == KOLO_BUFFER_SUM) p->stored[rank] = true;
+        KOLO_TRY(apply(p, rank, e, e->peer, rank, false));
+        break;
+    case KOLO_ENTRY_PRESCALE:
+    case KOLO_ENTRY_POSTSCALE:
+        KOLO_TRY(scale(p, rank, e));
+        break;
+    case KOLO_ENTRY_WHOLE:
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "what a backend does cannot be proved");
+    }
+    p->done[rank][i] = true;
+    return KOLO_OK;
+}
+
+/* Runs a rank's round once; `moved` when anything was done. */
+static kolo_status run_round(prover *p, int rank, bool *came, bool *moved) {
+    const kolo_schedule *s = &p->schedules[rank];
+    size_t end = kolo_schedule_round_end(s, p->round[rank]);
+    bool complete = true;
+    for (size_t i = s->rounds[p->round[rank]]; i < end; i++) {
+        if (p->done[rank][i]) continue;
+        bool first = !p->issued[rank][i];
+        KOLO_TRY(run_entry(p, rank, i, came));
+        *moved = *moved || first || p->done[rank][i];
+        complete = complete && p->done[rank][i];
+    }
+    if (complete) {
+        p->round[rank]++;
+        *moved = true;
+    }
+    return KOLO_OK;
+}
+
+/* The local rounds before the announcement, then everything else. */
+static kolo_status run_all(prover *p) {
+    bool came[RANKS_MAX] = {false}, moved = true, finished = false;
+    for (int r = 0; r < p->size; r++) {
+        for (size_t i = 0; i < p->schedules[r].prologue; i++) {
+            KOLO_TRY(run_round(p, r, came, &moved));
+        }
+    }
+    for (int r = 0; r < p->size; r++) { /* the announcement is a barrier of its own */
+        p->phase[r]++;
+        p->heard[r] = p->schedules[r].windows ? UINT64_MAX >> (64 - p->size) : (uint64_t)1 << r;
+    }
+    while (moved && !finished) {
+        moved = false;
+        finished = true;
+        for (int r = 0; r < p->size; r++) {
+            if (p->round[r] >= p->schedules[r].n_rounds) continue;
+            finished = false;
+            KOLO_TRY(run_round(p, r, came, &moved));
+        }
+    }
+    for (int r = 0; r < p->size && !finished; r++) {
+        if (p->round[r] < p->schedules[r].n_rounds) {
+            return KOLO_FAIL(KOLO_ERR_FORMAT, "deadlock: rank %d never leaves round %zu of %zu", r,
+                             p->round[r], p->schedules[r].n_rounds);
+        }
+    }
+    return KOLO_OK;
+}
+
+/* The rank whose slice element `i` lies in. */
+static int owner_of(const size_t *firsts, size_t i) {
+    int rank = 0;
+    while (firsts[rank + 1] <= i) rank++;
+    return rank;
+}
+
+/* What element `i` of DATA must be; who 0: anything. */
+static value expected(const prover *p, int rank, size_t i) {
+    const kolo_schedule_spec *spec = &p->specs[rank];
+    uint64_t all = UINT64_MAX >> (64 - p->size), one = 1;
+    value v = {
+        .element = i, .who = all, .prescaled = spec->prescale, .postscaled = spec->postscale};
+    int from;
+    if (spec->shards > 0) { /* the root, of every rank that has shards */
+        v.node = 1;
+        for (int r = 0; r < p->size; r++) {
+            if (p->buffers[r][KOLO_BUFFER_INPUT].count == 0) v.who &= ~(one << r);
+        }
+        return v;
+    }
+    switch (spec->kind) {
+    case KOLO_COLLECTIVE_REDUCE_SCATTER:
+        if (!spec->in_place) v.element = spec->firsts[rank] + i;
+        if (spec->in_place && owner_of(spec->firsts, i) != rank) v.who = 0;
+        break;
+    case KOLO_COLLECTIVE_BROADCAST:
+        v.who = one << spec->root;
+        break;
+    case KOLO_COLLECTIVE_SCATTER:
+        v.element = spec->firsts[rank] + i;
+        v.who = one << spec->root;
+        break;
+    case KOLO_COLLECTIVE_ALLGATHER:
+    case KOLO_COLLECTIVE_GATHER:
+        v.who = one << owner_of(spec->firsts, i);
+        break;
+    case KOLO_COLLECTIVE_ALLTOALL:
+        from = owner_of(spec->output_firsts, i);
+        v.element = p->specs[from].firsts[rank] + i - spec->output_firsts[from];
+        v.who = one << from;
+        break;
+    default:
+        break;
+    }
+    return v;
+}
+
+static kolo_status check_result(const prover *p) {
+    uint64_t all = UINT64_MAX >> (64 - p->size);
+    for (int r = 0; r < p->size; r++) {
+        if (p->specs[r].kind == KOLO_COLLECTIVE_BARRIER && p->heard[r] != all) {
+            return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d leaves the barrier before all have come", r);
+        }
+        for (size_t i = 0; i < p->buffers[r][KOLO_BUFFER_DATA].count; i++) {
+            const value *v = &p->buffers[r][KOLO_BUFFER_DATA].values[i];
+            value want = expected(p, r, i);
+            if (!want.who ||
+                (v->element == want.element && v->who == want.who && v->node == want.node &&
+                 v->prescaled == want.prescaled && v->postscaled == want.postscaled)) {
+                continue;
+            }
+            return KOLO_FAIL(KOLO_ERR_FORMAT,
+                             "rank %d ends with contributions %llx of element %zu%s at element "
+                             "%zu, not %llx of %zu%s",
+                             r, (unsigned long long)v->who, v->element,
+                             v->prescaled || v->postscaled ? " (scaled)" : "", i,
+                             (unsigned long long)want.who, want.element,
+                             want.prescaled || want.postscaled ? " (scaled)" : "");
+        }
+    }
+    return KOLO_OK;
+}
+
+static kolo_status memory_init(memory *m, size_t count) {
+    m->count = count;
+    m->values = kolo_zalloc((count ? count : 1) * sizeof *m->values);
+    m->touches = kolo_zalloc((count ? count : 1) * sizeof *m->touches);
+    if (!m->values || !m->touches) return KOLO_NOMEM(count * sizeof *m->touches);
+    for (size_t i = 0; i < count; i++) m->touches[i].reader = m->touches[i].writer = NOBODY;
+    return KOLO_OK;
+}
+
+/* The values of the nodes that a rank has. */
+static void set_nodes(prover *p, int rank) {
+    const kolo_schedule_spec *spec = &p->specs[rank];
+    memory *input = &p->buffers[rank][KOLO_BUFFER_INPUT];
+    uint32_t nodes[64];
+    kolo_tree_nodes(spec->shards, spec->size, rank, nodes);
+    for (size_t i = 0; i < input->count; i++) {
+        input->values[i] = (value){.element = i % spec->count,
+                                   .who = (uint64_t)1 << rank,
+                                   .node = promote(nodes[i / spec->count], spec->shards)};
+    }
+}
+
+/* What a rank has at first: its input, or in place its part of DATA. */
+static void set_input(prover *p, int rank) {
+    const kolo_schedule_spec *spec = &p->specs[rank];
+    memory *data = &p->buffers[rank][KOLO_BUFFER_DATA],
+           *input = &p->buffers[rank][KOLO_BUFFER_INPUT];
+    if (spec->shards > 0) {
+        set_nodes(p, rank);
+        return;
+    }
+    bool slice = spec->kind == KOLO_COLLECTIVE_ALLGATHER || spec->kind == KOLO_COLLECTIVE_GATHER;
+    size_t first = slice ? spec->firsts[rank] : 0;
+    for (size_t i = 0; i < input->count; i++) {
+        input->values[i] = (value){.element = first + i, .who = (uint64_t)1 << rank};
+    }
+    bool scatter = spec->kind == KOLO_COLLECTIVE_SCATTER;
+    bool broadcast = spec->kind == KOLO_COLLECTIVE_BROADCAST;
+    if (broadcast ? rank != spec->root : scatter || !spec->in_place) return;
+    size_t n = slice && data->count ? spec->firsts[rank + 1] - first : data->count;
+    for (size_t i = 0; i < n; i++) {
+        data->values[first + i] = (value){.element = first + i, .who = (uint64_t)1 << rank};
+    }
+}
+
+static kolo_status prover_init(prover *p) {
+    for (int r = 0; r < p->size; r++) {
+        const kolo_schedule *s = &p->schedules[r];
+        const kolo_schedule_spec *spec = &p->specs[r];
+        size_t longest = 0;
+        p->issued[r] = kolo_zalloc(s->n_entries + 1);
+        p->done[r] = kolo_zalloc(s->n_entries + 1);
+        if (!p->issued[r] || !p->done[r]) return KOLO_NOMEM(s->n_entries);
+        for (size_t i = 0; i < s->n_entries; i++) {
+            if (s->entries[i].count > longest) longest = s->entries[i].count;
+        }
+        KOLO_TRY(memory_init(&p->buffers[r][KOLO_BUFFER_DATA], kolo_spec_data(spec)));
+        KOLO_TRY(memory_init(&p->buffers[r][KOLO_BUFFER_INPUT], kolo_spec_input(spec)));
+        KOLO_TRY(memory_init(&p->buffers[r][KOLO_BUFFER_SCRATCH], s->scratch));
+        KOLO_TRY(memory_init(&p->buffers[r][KOLO_BUFFER_SUM], longest));
+        set_input(p, r);
+    }
+    return KOLO_OK;
+}
+
+static void prover_fini(prover *p) {
+    for (int r = 0; r < p->size; r++) {
+        kolo_free(p->issued[r]);
+        kolo_free(p->done[r]);
+        for (int b = 0; b < KOLO_BUFFERS; b++) {
+            kolo_free(p->buffers[r][b].values);
+            kolo_free(p->buffers[r][b].touches);
+        }
+    }
+    kolo_free(p);
+}
+
+kolo_status kolo_proof(const kolo_schedule_spec *specs, const kolo_schedule *schedules, int size) {
+    if (size < 1 || size > RANKS_MAX) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "a proof of %d ranks: 1 to %d can be proven", size,
+                         RANKS_MAX);
+    }
+    prover *p = kolo_zalloc(sizeof *p);
+    if (!p) return KOLO_NOMEM(sizeof *p);
+    *p = (prover){.specs = specs, .size = size, .schedules = schedules};
+    kolo_status status = prover_init(p);
+    if (status == KOLO_OK) status = run_all(p);
+    if (status == KOLO_OK) status = check_result(p);
+    prover_fini(p);
+    return status;
+}

@@ -1,0 +1,337 @@
+/* Building, counting and printing schedules. */
+#include "comm/schedule/schedule.h"
+
+#include <string.h>
+
+void kolo_schedule_round(kolo_schedule *s) {
+    if (s->failed) return;
+    if (s->n_rounds > 0 && s->rounds[s->n_rounds - 1] == s->n_entries) return;
+    if (!KOLO_GROW(s->rounds, s->n_rounds, s->cap_rounds)) {
+        s->failed = true;
+        return;
+    }
+    s->rounds[s->n_rounds++] = s->n_entries;
+}
+
+void kolo_schedule_add(kolo_schedule *s, kolo_entry entry) {
+    if (s->failed) return;
+    if (s->n_rounds == 0) kolo_schedule_round(s);
+    if (s->failed || !KOLO_GROW(s->entries, s->n_entries, s->cap_entries)) {
+        s->failed = true;
+        return;
+    }
+    s->entries[s->n_entries++] = entry;
+}
+
+size_t kolo_schedule_scratch(kolo_schedule *s, size_t count) {
+    size_t first = s->scratch;
+    s->scratch += count;
+    return first;
+}
+
+void kolo_schedule_copy(kolo_schedule *s, kolo_buffer to, size_t to_first, kolo_buffer from,
+                        size_t from_first, size_t count) {
+    if (count == 0) return;
+    kolo_schedule_add(s, (kolo_entry){.kind = KOLO_ENTRY_COPY,
+                                      .to = to,
+                                      .to_first = to_first,
+                                      .from = from,
+                                      .from_first = from_first,
+                                      .count = count});
+}
+
+void kolo_schedule_send(kolo_schedule *s, int peer, kolo_buffer from, size_t first, size_t count) {
+    if (count == 0) return;
+    kolo_schedule_add(s, (kolo_entry){.kind = KOLO_ENTRY_SEND,
+                                      .peer = peer,
+                                      .from = from,
+                                      .from_first = first,
+                                      .count = count});
+}
+
+void kolo_schedule_recv(kolo_schedule *s, int peer, kolo_buffer to, size_t first, size_t count) {
+    if (count == 0) return;
+    kolo_schedule_add(
+        s, (kolo_entry){
+               .kind = KOLO_ENTRY_RECV, .peer = peer, .to = to, .to_first = first, .count = count});
+}
+
+void kolo_schedule_reduce(kolo_schedule *s, size_t to_first, size_t scratch, size_t count) {
+    if (count == 0) return;
+    kolo_schedule_add(s, (kolo_entry){.kind = KOLO_ENTRY_REDUCE,
+                                      .to_first = to_first,
+                                      .from = KOLO_BUFFER_SCRATCH,
+                                      .from_first = scratch,
+                                      .count = count});
+}
+
+void kolo_schedule_gather(kolo_schedule *s, int peer, kolo_buffer from, size_t first, size_t count,
+                          bool start) {
+    if (count == 0) return;
+    kolo_schedule_add(s, (kolo_entry){.kind = start ? KOLO_ENTRY_COPY_FROM : KOLO_ENTRY_REDUCE_FROM,
+                                      .peer = peer,
+                                      .to = KOLO_BUFFER_SUM,
+                                      .from = from,
+                                      .from_first = first,
+                                      .count = count});
+}
+
+void kolo_schedule_store(kolo_schedule *s, int peer, kolo_buffer to, size_t first, size_t count) {
+    if (count == 0) return;
+    kolo_schedule_add(s, (kolo_entry){.kind = KOLO_ENTRY_COPY_TO,
+                                      .peer = peer,
+                                      .to = to,
+                                      .to_first = first,
+                                      .from = KOLO_BUFFER_SUM,
+                                      .count = count});
+}
+
+void kolo_schedule_remove(kolo_schedule *s, size_t index) {
+    KOLO_ASSERT(index < s->n_entries);
+    memmove(&s->entries[index], &s->entries[index + 1],
+            (s->n_entries - index - 1) * sizeof *s->entries);
+    s->n_entries--;
+    for (size_t r = 0; r < s->n_rounds; r++) {
+        if (s->rounds[r] > index) s->rounds[r]--;
+    }
+}
+
+size_t kolo_schedule_round_end(const kolo_schedule *s, size_t round) {
+    return round + 1 < s->n_rounds ? s->rounds[round + 1] : s->n_entries;
+}
+
+size_t kolo_schedule_widest(const kolo_schedule *s) {
+    size_t widest = 0;
+    for (size_t r = 0; r < s->n_rounds; r++) {
+        size_t n = kolo_schedule_round_end(s, r) - s->rounds[r];
+        if (n > widest) widest = n;
+    }
+    return widest;
+}
+
+/* ---- what every algorithm needs around it ---- */
+
+static size_t slice_of(const size_t *firsts, int rank) { return firsts[rank + 1] - firsts[rank]; }
+
+size_t kolo_spec_input(const kolo_schedule_spec *spec) {
+    bool root = spec->rank == spec->root;
+    if (spec->shards > 0) {
+        int nodes = kolo_tree_nodes(spec->shards, spec->size, spec->rank, NULL);
+        return (size_t)nodes * spec->count;
+    }
+    switch (spec->kind) {
+    case KOLO_COLLECTIVE_ALLREDUCE:
+    case KOLO_COLLECTIVE_REDUCE_SCATTER:
+    case KOLO_COLLECTIVE_ALLTOALL:
+        return spec->in_place ? 0 : spec->count;
+    case KOLO_COLLECTIVE_REDUCE:
+        return spec->in_place && root ? 0 : spec->count;
+    case KOLO_COLLECTIVE_ALLGATHER:
+        return spec->in_place ? 0 : slice_of(spec->firsts, spec->rank);
+    case KOLO_COLLECTIVE_GATHER:
+        return spec->in_place && root ? 0 : slice_of(spec->firsts, spec->rank);
+    case KOLO_COLLECTIVE_SCATTER:
+        return root ? spec->count : 0;
+    default:
+        return 0;
+    }
+}
+
+size_t kolo_spec_data(const kolo_schedule_spec *spec) {
+    bool root = spec->rank == spec->root;
+    switch (spec->kind) {
+    case KOLO_COLLECTIVE_ALLREDUCE:
+    case KOLO_COLLECTIVE_BROADCAST:
+    case KOLO_COLLECTIVE_ALLGATHER:
+        return spec->count;
+    case KOLO_COLLECTIVE_REDUCE:
+    case KOLO_COLLECTIVE_GATHER:
+        return root ? spec->count : 0;
+    case KOLO_COLLECTIVE_REDUCE_SCATTER:
+        return spec->in_place ? spec->count : slice_of(spec->firsts, spec->rank);
+    case KOLO_COLLECTIVE_SCATTER:
+        return spec->in_place && root ? 0 : slice_of(spec->firsts, spec->rank);
+    case KOLO_COLLECTIVE_ALLTOALL:
+        return spec->output_firsts[spec->size];
+    default:
+        return 0;
+    }
+}
+
+kolo_buffer kolo_spec_source(const kolo_schedule_spec *spec, int rank) {
+    kolo_buffer kept = spec->prescale ? KOLO_BUFFER_SCRATCH : KOLO_BUFFER_INPUT;
+    if (spec->shards > 0) return KOLO_BUFFER_INPUT;
+    switch (spec->kind) {
+    case KOLO_COLLECTIVE_REDUCE:
+        return rank == spec->root ? KOLO_BUFFER_DATA : kept;
+    case KOLO_COLLECTIVE_REDUCE_SCATTER:
+        return spec->in_place ? KOLO_BUFFER_DATA : kept;
+    case KOLO_COLLECTIVE_GATHER:
+        return rank == spec->root ? KOLO_BUFFER_DATA : KOLO_BUFFER_INPUT;
+    case KOLO_COLLECTIVE_SCATTER:
+        return KOLO_BUFFER_INPUT;
+    case KOLO_COLLECTIVE_ALLTOALL:
+        return spec->in_place ? KOLO_BUFFER_SCRATCH : KOLO_BUFFER_INPUT;
+    default:
+        return KOLO_BUFFER_DATA;
+    }
+}
+
+static void add_scale(kolo_schedule *s, kolo_entry_kind kind, kolo_buffer buffer, size_t first,
+                      size_t count) {
+    if (count == 0) return;
+    kolo_schedule_add(s,
+                      (kolo_entry){.kind = kind, .to = buffer, .to_first = first, .count = count});
+}
+
+/* The rounds before the algorithm: the own contribution goes to `source`. */
+static void add_entrance(const kolo_schedule_spec *spec, kolo_schedule *s) {
+    bool root = spec->rank == spec->root;
+    size_t own = spec->firsts ? spec->firsts[spec->rank] : 0;
+    size_t slice = spec->firsts ? slice_of(spec->firsts, spec->rank) : 0;
+    kolo_schedule_round(s);
+    bool nothing = spec->shards > 0 || (spec->size == 1 && spec->kind == KOLO_COLLECTIVE_ALLTOALL);
+    if (nothing) return;
+    if (spec->source == KOLO_BUFFER_SCRATCH) {
+        bool in_place = spec->in_place && spec->kind != KOLO_COLLECTIVE_REDUCE; /* not the root */
+        kolo_buffer from = in_place ? KOLO_BUFFER_DATA : KOLO_BUFFER_INPUT;
+        size_t to = kolo_schedule_scratch(s, spec->count); /* 0: peers count on it */
+        kolo_schedule_copy(s, KOLO_BUFFER_SCRATCH, to, from, 0, spec->count);
+    } else if (!spec->in_place && (spec->kind == KOLO_COLLECTIVE_ALLREDUCE ||
+                                   (spec->kind == KOLO_COLLECTIVE_REDUCE && root))) {
+        kolo_schedule_copy(s, KOLO_BUFFER_DATA, 0, KOLO_BUFFER_INPUT, 0, spec->count);
+    } else if (!spec->in_place && (spec->kind == KOLO_COLLECTIVE_ALLGATHER ||
+                                   (spec->kind == KOLO_COLLECTIVE_GATHER && root))) {
+        kolo_schedule_copy(s, KOLO_BUFFER_DATA, own, KOLO_BUFFER_INPUT, 0, slice);
+    } else if (!spec->in_place && spec->kind == KOLO_COLLECTIVE_SCATTER && root) {
+        kolo_schedule_copy(s, KOLO_BUFFER_DATA, 0, KOLO_BUFFER_INPUT, own, slice);
+    }
+    if (spec->prescale) add_scale(s, KOLO_ENTRY_PRESCALE, spec->source, 0, spec->count);
+    s->prologue = s->n_rounds > 0 && s->rounds[s->n_rounds - 1] < s->n_entries ? s->n_rounds : 0;
+}
+
+/* What the algorithm would do if there were anybody else. */
+static void add_alone(const kolo_schedule_spec *spec, kolo_schedule *s) {
+    bool moves =
+        spec->kind == KOLO_COLLECTIVE_ALLTOALL || spec->kind == KOLO_COLLECTIVE_REDUCE_SCATTER;
+    if (moves && !spec->in_place)
+        kolo_schedule_copy(s, KOLO_BUFFER_DATA, 0, spec->source, 0, spec->count);
+}
+
+/* The round behind the algorithm. */
+static void add_exit(const kolo_schedule_spec *spec, kolo_schedule *s) {
+    if (!spec->postscale) return;
+    bool slice = spec->kind == KOLO_COLLECTIVE_REDUCE_SCATTER;
+    size_t first = slice && spec->in_place ? spec->firsts[spec->rank] : 0;
+    size_t count = slice ? slice_of(spec->firsts, spec->rank) : kolo_spec_data(spec);
+    kolo_schedule_round(s);
+    add_scale(s, KOLO_ENTRY_POSTSCALE, KOLO_BUFFER_DATA, first, count);
+}
+
+kolo_status kolo_schedule_build(const kolo_algorithm_row *row, const kolo_schedule_spec *given,
+                                kolo_schedule *schedule) {
+    kolo_schedule_spec spec = *given;
+    KOLO_ASSERT(spec.size >= 1 && spec.rank >= 0 && spec.rank < spec.size);
+    KOLO_ASSERT(spec.chunk >= 1 && spec.align >= 1);
+    spec.source = kolo_spec_source(&spec, spec.rank);
+    bool whole = row->variant == KOLO_VARIANT_WHOLE;
+    kolo_schedule s = {.name = row->name,
+                       .windows = row->variant != KOLO_VARIANT_MESSAGES && !whole,
+                       .whole = whole && spec.size > 1};
+    add_entrance(&spec, &s);
+    kolo_schedule_round(&s);
+    if (spec.size > 1 || spec.shards > 0) {
+        row->write(&spec, &s);
+    } else {
+        add_alone(&spec, &s);
+    }
+    add_exit(&spec, &s);
+    if (s.n_rounds > 0 && s.rounds[s.n_rounds - 1] == s.n_entries) s.n_rounds--;
+    if (s.failed) {
+        kolo_schedule_fini(&s);
+        return KOLO_FAIL(KOLO_ERR_NOMEM, "no memory for the %s schedule of %zu elements", row->name,
+                         spec.count);
+    }
+    *schedule = s;
+    return KOLO_OK;
+}
+
+void kolo_schedule_fini(kolo_schedule *s) {
+    kolo_free(s->entries);
+    kolo_free(s->rounds);
+    *s = (kolo_schedule){0};
+}
+
+void kolo_traffic_add(kolo_traffic *traffic, kolo_entry_kind kind, uint64_t count) {
+    switch (kind) {
+    case KOLO_ENTRY_SEND:
+        traffic->sent += count;
+        break;
+    case KOLO_ENTRY_RECV:
+        traffic->received += count;
+        break;
+    case KOLO_ENTRY_REDUCE:
+    case KOLO_ENTRY_REDUCE_FROM:
+        traffic->reduced += count;
+        break;
+    case KOLO_ENTRY_COPY:
+    case KOLO_ENTRY_COPY_FROM:
+    case KOLO_ENTRY_COPY_TO:
+        traffic->copied += count;
+        break;
+    case KOLO_ENTRY_PRESCALE:
+    case KOLO_ENTRY_POSTSCALE:
+    case KOLO_ENTRY_BARRIER:
+    case KOLO_ENTRY_WHOLE: /* the backend knows */
+        break;
+    }
+}
+
+kolo_traffic kolo_schedule_traffic(const kolo_schedule *s) {
+    kolo_traffic traffic = {0};
+    for (size_t i = 0; i < s->n_entries; i++) {
+        kolo_traffic_add(&traffic, s->entries[i].kind, s->entries[i].count);
+    }
+    return traffic;
+}
+
+static void print_range(kolo_text *text, kolo_buffer buffer, size_t first, size_t count) {
+    static const char *const names[] = {"data", "input", "scratch", "sum"};
+    kolo_text_add(text, " %s[%zu,%zu)", names[buffer], first, first + count);
+}
+
+static void print_entry(const kolo_entry *e, kolo_text *text) {
+    static const char *const names[] = {
+#define KOLO_ENTRY_NAME(code, name) name,
+        KOLO_ENTRY_LIST(KOLO_ENTRY_NAME)
+#undef KOLO_ENTRY_NAME
+    };
+    kolo_text_add(text, "  %s", names[e->kind]);
+    bool has_to = e->kind != KOLO_ENTRY_SEND && e->kind != KOLO_ENTRY_BARRIER;
+    bool scale = e->kind == KOLO_ENTRY_PRESCALE || e->kind == KOLO_ENTRY_POSTSCALE;
+    bool has_from = e->kind != KOLO_ENTRY_RECV && e->kind != KOLO_ENTRY_BARRIER && !scale;
+    bool has_peer = e->kind != KOLO_ENTRY_REDUCE && e->kind != KOLO_ENTRY_COPY &&
+                    e->kind != KOLO_ENTRY_BARRIER && e->kind != KOLO_ENTRY_WHOLE && !scale;
+    if (has_to) print_range(text, e->to, e->to_first, e->count);
+    if (has_to && has_from) kolo_text_add(text, " <-");
+    if (has_from) print_range(text, e->from, e->from_first, e->count);
+    if (has_peer) kolo_text_add(text, " rank %d", e->peer);
+    kolo_text_add(text, "\n");
+}
+
+void kolo_schedule_print(const kolo_schedule *s, kolo_text *text) {
+    kolo_traffic t = kolo_schedule_traffic(s);
+    kolo_text_add(text,
+                  "schedule %s rounds %zu entries %zu scratch %zu sent %llu received %llu reduced "
+                  "%llu copied %llu\n",
+                  s->name, s->n_rounds, s->n_entries, s->scratch, (unsigned long long)t.sent,
+                  (unsigned long long)t.received, (unsigned long long)t.reduced,
+                  (unsigned long long)t.copied);
+    for (size_t r = 0; r < s->n_rounds; r++) {
+        kolo_text_add(text, "round %zu%s\n", r,
+                      r < s->prologue ? " (before the announcement)" : "");
+        for (size_t i = s->rounds[r]; i < kolo_schedule_round_end(s, r); i++) {
+            print_entry(&s->entries[i], text);
+        }
+    }
+}

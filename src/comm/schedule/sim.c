@@ -1,0 +1,505 @@
+/* The event loop of the modelled network; see sim.h for the model.
+ *
+ * Two kinds of event wait in a heap, ordered by time and then by the order in which they were made:
+ * a rank goes on, a message arrives. A rank's round is issued entry by entry; an entry that takes
+ * the rank's own time ends its turn until then. A schedule has at most one message from one rank to
+ * another on its way (a send is over only when it was taken), so two tables of ranks by ranks hold
+ * which receive waits for which sender and which message waits to be taken. */
+#include "comm/schedule/sim.h"
+
+#include "base/rng.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { RANKS_MOST = 4096 };
+
+#define PS_PER_US 1e6
+
+typedef enum wake_kind { WAKE_RANK, WAKE_START, WAKE_MESSAGE } wake_kind;
+
+typedef struct wake {
+    int64_t ps;
+    uint64_t order;
+    wake_kind kind;
+    int rank, peer; /* a message: to rank, from peer */
+} wake;
+
+/* A message under way or waiting to be taken. */
+typedef struct message {
+    const kolo_entry *send; /* NULL: none */
+    bool arrived;
+} message;
+
+typedef struct sim_rank {
+    const kolo_schedule *schedule;
+    float *data, *scratch; /* NULL: only time is modelled */
+    const float *input;
+    size_t round;
+    size_t next;   /* entry to be issued */
+    size_t open;   /* entries of the round that are not complete, and one until all are issued */
+    int64_t ps;    /* its clock */
+    uint64_t sent; /* messages so far */
+    bool done;
+} sim_rank;
+
+/* Both directions of a link are free from then on. */
+typedef struct sim_link {
+    int64_t out_ps, in_ps;
+    uint64_t out_bytes, in_bytes;
+} sim_link;
+
+typedef struct sim {
+    kolo_sim_network net;
+    int n, hosts;
+    sim_rank *ranks;
+    sim_link *local, *host;      /* [n], [hosts] */
+    message *messages;           /* [to][from] */
+    const kolo_entry **receives; /* [to][from]: the open receive of the round */
+    wake *heap;
+    size_t n_heap, cap_heap;
+    uint64_t order;
+    kolo_rng jitter;
+    kolo_sim_watch watch;
+    void *arg;
+    kolo_sim_result result;
+} sim;
+
+/* ---- the heap ---- */
+
+static bool earlier(const wake *a, const wake *b) {
+    return a->ps != b->ps ? a->ps < b->ps : a->order < b->order;
+}
+
+static kolo_status push(sim *s, wake w) {
+    if (!KOLO_GROW(s->heap, s->n_heap, s->cap_heap)) return KOLO_NOMEM(s->n_heap * sizeof *s->heap);
+    w.order = s->order++;
+    size_t i = s->n_heap++;
+    for (; i > 0 && earlier(&w, &s->heap[(i - 1) / 2]); i = (i - 1) / 2) {
+        s->heap[i] = s->heap[(i - 1) / 2];
+    }
+    s->heap[i] = w;
+    return KOLO_OK;
+}
+
+static wake pop(sim *s) {
+    wake top = s->heap[0], last = s->heap[--s->n_heap];
+    size_t i = 0;
+    for (size_t child; (child = 2 * i + 1) < s->n_heap; i = child) {
+        if (child + 1 < s->n_heap && earlier(&s->heap[child + 1], &s->heap[child])) child++;
+        if (!earlier(&s->heap[child], &last)) break;
+        s->heap[i] = s->heap[child];
+    }
+    s->heap[i] = last;
+    return top;
+}
+
+/* ---- the model ---- */
+
+static void log_event(sim *s, int64_t ps, kolo_sim_kind kind, int rank, int peer, size_t bytes) {
+    kolo_sim_event e = {
+        .ps = ps, .kind = (int32_t)kind, .rank = rank, .peer = peer, .bytes = bytes};
+    struct {
+        uint64_t before;
+        kolo_sim_event event;
+    } link = {s->result.hash, e};
+    s->result.hash = kolo_hash_bytes(&link, sizeof link);
+    s->result.events++;
+    if (s->watch) s->watch(s->arg, &e);
+}
+
+static int64_t transfer_ps(size_t bytes, double gbps) {
+    return (int64_t)llround((double)bytes * 8e3 / gbps);
+}
+
+/* An exponentially distributed number of mean 1. */
+static double exponential(uint64_t seed, uint64_t index, uint64_t i) {
+    kolo_rng rng = kolo_rng_make(seed, KOLO_RNG_NETWORK, index);
+    return -log(1 - (double)kolo_rng_uniform(&rng, i));
+}
+
+/* Books both links for a message that rank hands over at `ps`; gives the time when it is there. */
+static int64_t book(sim *s, int from, int to, size_t bytes, int64_t ps) {
+    int per_host = s->net.ranks_per_host, host[2] = {from / per_host, to / per_host};
+    bool local = host[0] == host[1];
+    sim_link *out = local ? &s->local[from] : &s->host[host[0]];
+    sim_link *in = local ? &s->local[to] : &s->host[host[1]];
+    double latency_us = local ? s->net.local_latency_us : s->net.latency_us;
+    sim_rank *sender = &s->ranks[from];
+    if (s->net.jitter > 0) {
+        latency_us *=
+            1 + s->net.jitter * exponential(s->net.seed, 1 + (uint64_t)from, sender->sent);
+    }
+    int64_t latency_ps = (int64_t)llround(latency_us * PS_PER_US);
+    int64_t busy_ps = transfer_ps(bytes, local ? s->net.local_gbps : s->net.gbps);
+    int64_t start_ps = kolo_max_i64(kolo_max_i64(ps, out->out_ps), in->in_ps - latency_ps);
+    out->out_ps = start_ps + busy_ps;
+    in->in_ps = start_ps + latency_ps + busy_ps;
+    out->out_bytes += bytes;
+    in->in_bytes += bytes;
+    sender->sent++;
+    s->result.messages++;
+    return in->in_ps;
+}
+
+/* ---- entries ---- */
+
+static float *place(const sim_rank *r, kolo_buffer buffer, size_t first) {
+    if (!r->data) return NULL;
+    return (buffer == KOLO_BUFFER_SCRATCH ? r->scratch : r->data) + first;
+}
+
+static const float *source(const sim_rank *r, kolo_buffer buffer, size_t first) {
+    if (!r->data || buffer != KOLO_BUFFER_INPUT) return place(r, buffer, first);
+    return r->input + first;
+}
+
+/* An entry without a peer; takes its time on the rank's clock. */
+static void run_local(sim *s, sim_rank *r, const kolo_entry *e) {
+    float *to = place(r, e->to, e->to_first);
+    const float *from = source(r, e->from, e->from_first);
+    r->ps += transfer_ps(e->count * sizeof *to, s->net.reduce_gbps);
+    r->open--;
+    if (!to || !from) return;
+    if (e->kind == KOLO_ENTRY_COPY) {
+        memmove(to, from, e->count * sizeof *to);
+    } else {
+        for (size_t i = 0; i < e->count; i++) to[i] += from[i];
+    }
+}
+
+/* Entries into SUM and then out of it, all of them this rank's own: one pass, which takes the time
+ * of its additions. Returns how many entries that was. */
+static size_t run_sweep(sim *s, sim_rank *r, const kolo_entry *e, size_t left) {
+    size_t n_from = 0, n_to = 0;
+    while (n_from < left && e[n_from].to == KOLO_BUFFER_SUM) n_from++;
+    while (n_from + n_to < left && e[n_from + n_to].kind == KOLO_ENTRY_COPY_TO) n_to++;
+    size_t passes = n_from > 2 ? n_from - 1 : 1;
+    r->ps += transfer_ps(passes * e->count * sizeof(float), s->net.reduce_gbps);
+    r->open -= n_from + n_to;
+    for (size_t i = 0; r->data && i < e->count; i++) {
+        float sum = source(r, e->from, e->from_first)[i];
+        for (size_t k = 1; k < n_from; k++) sum += source(r, e[k].from, e[k].from_first)[i];
+        for (size_t k = n_from; k < n_from + n_to; k++) place(r, e[k].to, e[k].to_first)[i] = sum;
+    }
+    return n_from + n_to;
+}
+
+/* One entry of a rank's round is complete; after the last the rank goes on. */
+static kolo_status close_entry(sim *s, int rank, int64_t ps) {
+    sim_rank *r = &s->ranks[rank];
+    r->ps = kolo_max_i64(r->ps, ps);
+    if (--r->open > 0) return KOLO_OK;
+    r->round++;
+    return push(s, (wake){.ps = r->ps, .rank = rank});
+}
+
+/* The message is there and a receive waits for it: both sides are done with it. */
+static kolo_status take(sim *s, int to, int from, int64_t ps) {
+    size_t at = (size_t)to * (size_t)s->n + (size_t)from;
+    const kolo_entry *send = s->messages[at].send, *receive = s->receives[at];
+    if (send->count != receive->count) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d sends %zu elements, rank %d expects %zu", from,
+                         send->count, to, receive->count);
+    }
+    float *into = place(&s->ranks[to], receive->to, receive->to_first);
+    const float *data = source(&s->ranks[from], send->from, send->from_first);
+    if (into && data) memcpy(into, data, send->count * sizeof *into);
+    s->messages[at] = (message){0};
+    s->receives[at] = NULL;
+    log_event(s, ps, KOLO_SIM_TAKE, to, from, send->count * sizeof(float));
+    KOLO_TRY(close_entry(s, to, ps));
+    return close_entry(s, from, ps);
+}
+
+/* Issues the first of `left` entries of the round; `*n_issued`: a sweep takes several. */
+static kolo_status issue(sim *s, int rank, const kolo_entry *e, size_t left, size_t *n_issued) {
+    sim_rank *r = &s->ranks[rank];
+    *n_issued = 1;
+    size_t n = (size_t)s->n, own = (size_t)rank, peer = (size_t)e->peer;
+    switch (e->kind) {
+    case KOLO_ENTRY_SEND: {
+        message *m = &s->messages[peer * n + own];
+        if (m->send) return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d sends to %d twice", rank, e->peer);
+        size_t bytes = e->count * sizeof(float);
+        *m = (message){.send = e};
+        log_event(s, r->ps, KOLO_SIM_SEND, rank, e->peer, bytes);
+        int64_t there_ps = book(s, rank, e->peer, bytes, r->ps);
+        return push(s, (wake){.ps = there_ps, .kind = WAKE_MESSAGE, .rank = e->peer, .peer = rank});
+    }
+    case KOLO_ENTRY_RECV:
+        s->receives[own * n + peer] = e;
+        return s->messages[own * n + peer].arrived ? take(s, rank, e->peer, r->ps) : KOLO_OK;
+    case KOLO_ENTRY_REDUCE:
+    case KOLO_ENTRY_COPY:
+        run_local(s, r, e);
+        return KOLO_OK;
+    case KOLO_ENTRY_COPY_FROM:
+        if (e->peer != rank || e->to != KOLO_BUFFER_SUM) break;
+        *n_issued = run_sweep(s, r, e, left);
+        return KOLO_OK;
+    default:
+        break;
+    }
+    return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                     "schedule %s needs the peers' memory: a modelled network has messages only",
+                     r->schedule->name);
+}
+
+/* Issues what the rank can: up to the next entry that takes its time, or the end of the round. */
+static kolo_status go_on(sim *s, int rank, int64_t ps) {
+    sim_rank *r = &s->ranks[rank];
+    const kolo_schedule *schedule = r->schedule;
+    r->ps = kolo_max_i64(r->ps, ps);
+    if (r->open == 0) { /* a new round */
+        if (r->round == schedule->n_rounds) {
+            r->done = true;
+            log_event(s, r->ps, KOLO_SIM_END, rank, rank, 0);
+            return KOLO_OK;
+        }
+        r->next = schedule->rounds[r->round];
+        r->open = kolo_schedule_round_end(schedule, r->round) - r->next + 1;
+    }
+    size_t end = kolo_schedule_round_end(schedule, r->round);
+    while (r->next < end) {
+        int64_t before_ps = r->ps;
+        size_t n;
+        KOLO_TRY(issue(s, rank, &schedule->entries[r->next], end - r->next, &n));
+        r->next += n;
+        if (r->ps > before_ps) return push(s, (wake){.ps = r->ps, .rank = rank});
+    }
+    return close_entry(s, rank, r->ps);
+}
+
+static kolo_status run_events(sim *s) {
+    while (s->n_heap > 0) {
+        wake w = pop(s);
+        if (w.kind != WAKE_MESSAGE) {
+            if (w.kind == WAKE_START) log_event(s, w.ps, KOLO_SIM_START, w.rank, w.rank, 0);
+            KOLO_TRY(go_on(s, w.rank, w.ps));
+            continue;
+        }
+        size_t at = (size_t)w.rank * (size_t)s->n + (size_t)w.peer;
+        s->messages[at].arrived = true;
+        log_event(s, w.ps, KOLO_SIM_ARRIVE, w.rank, w.peer,
+                  s->messages[at].send->count * sizeof(float));
+        if (s->receives[at]) KOLO_TRY(take(s, w.rank, w.peer, w.ps));
+    }
+    return KOLO_OK;
+}
+
+/* ---- all of it ---- */
+
+static kolo_status resolve(const kolo_sim_network *network, int ranks, kolo_sim_network *out) {
+    kolo_sim_network net = network ? *network : (kolo_sim_network){0};
+    if (ranks < 1 || ranks > RANKS_MOST) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "a modelled network of %d ranks: 1 to %d can be", ranks,
+                         RANKS_MOST);
+    }
+    if (!(net.latency_us >= 0 && net.gbps >= 0 && net.local_latency_us >= 0 &&
+          net.local_gbps >= 0 && net.reduce_gbps >= 0 && net.jitter >= 0 && net.late_us >= 0) ||
+        net.ranks_per_host < 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "a modelled network with negative numbers");
+    }
+    if (net.ranks_per_host == 0) net.ranks_per_host = 1;
+    if (net.latency_us == 0) net.latency_us = 5;
+    if (net.gbps == 0) net.gbps = 100;
+    if (net.local_latency_us == 0) net.local_latency_us = 0.5;
+    if (net.local_gbps == 0) net.local_gbps = 80;
+    if (net.reduce_gbps == 0) net.reduce_gbps = 80;
+    *out = net;
+    return KOLO_OK;
+}
+
+static kolo_status open_sim(sim *s, const kolo_schedule *schedules, const kolo_sim_data *data) {
+    size_t n = (size_t)s->n;
+    s->hosts = (s->n + s->net.ranks_per_host - 1) / s->net.ranks_per_host;
+    s->ranks = kolo_zalloc(n * sizeof *s->ranks);
+    s->local = kolo_zalloc(n * sizeof *s->local);
+    s->host = kolo_zalloc((size_t)s->hosts * sizeof *s->host);
+    s->messages = kolo_zalloc(n * n * sizeof *s->messages);
+    s->receives = kolo_zalloc(n * n * sizeof *s->receives);
+    if (!s->ranks || !s->local || !s->host || !s->messages || !s->receives) {
+        return KOLO_NOMEM(n * n * sizeof *s->messages);
+    }
+    for (int r = 0; r < s->n; r++) {
+        sim_rank *rank = &s->ranks[r];
+        rank->schedule = &schedules[r];
+        if (data) {
+            size_t bytes = schedules[r].scratch * sizeof(float);
+            rank->data = data[r].elements;
+            rank->input = data[r].input;
+            rank->scratch = kolo_zalloc(bytes ? bytes : 1);
+            if (!rank->scratch) return KOLO_NOMEM(bytes);
+        }
+        double late = s->net.late_us > 0 ? exponential(s->net.seed, 0, (uint64_t)r) : 0;
+        int64_t ps = (int64_t)llround(late * s->net.late_us * PS_PER_US);
+        KOLO_TRY(push(s, (wake){.ps = ps, .kind = WAKE_START, .rank = r}));
+    }
+    return KOLO_OK;
+}
+
+static kolo_status close_result(sim *s, kolo_sim_result *result) {
+    int64_t end_ps = 0;
+    for (int r = 0; r < s->n; r++) {
+        if (!s->ranks[r].done) {
+            return KOLO_FAIL(
+                KOLO_ERR_FORMAT, "rank %d of schedule %s waits for ever in round %zu of %zu", r,
+                s->ranks[r].schedule->name, s->ranks[r].round, s->ranks[r].schedule->n_rounds);
+        }
+        end_ps = kolo_max_i64(end_ps, s->ranks[r].ps);
+    }
+    for (int h = 0; h < s->hosts; h++) {
+        const sim_link *link = &s->host[h];
+        uint64_t most = link->out_bytes > link->in_bytes ? link->out_bytes : link->in_bytes;
+        if (most > s->result.bytes_most) s->result.bytes_most = most;
+    }
+    s->result.us = (double)end_ps / PS_PER_US;
+    s->result.rounds = s->ranks[0].schedule->n_rounds;
+    *result = s->result;
+    return KOLO_OK;
+}
+
+kolo_status kolo_sim_run(const kolo_sim_network *network, const kolo_schedule *schedules, int ranks,
+                         const kolo_sim_data *data, kolo_sim_watch watch, void *arg,
+                         kolo_sim_result *result) {
+    sim s = {.n = ranks, .watch = watch, .arg = arg};
+    KOLO_TRY(resolve(network, ranks, &s.net));
+    kolo_status status = open_sim(&s, schedules, data);
+    if (status == KOLO_OK) status = run_events(&s);
+    if (status == KOLO_OK) status = close_result(&s, result);
+    for (int r = 0; s.ranks && r < ranks; r++) kolo_free(s.ranks[r].scratch);
+    kolo_free(s.ranks);
+    kolo_free(s.local);
+    kolo_free(s.host);
+    kolo_free(s.messages);
+    kolo_free(s.receives);
+    kolo_free(s.heap);
+    return status;
+}
+
+/* ---- allreduce ---- */
+
+enum { CHUNK_BYTES = 256 << 10, ALIGN_BYTES = 64, DATA_MOST = 1 << 26, SHARDS_MOST = 1 << 16 };
+
+typedef struct allreduce {
+    kolo_sim_network network;
+    int ranks, shards;
+    size_t count;
+    const kolo_algorithm_row *row;
+    int *hosts;                /* [ranks] */
+    kolo_schedule *schedules;  /* [ranks] */
+    kolo_schedule_spec *specs; /* [ranks] */
+} allreduce;
+
+static kolo_status find_row(allreduce *a, kolo_algorithm algorithm) {
+    if (algorithm == KOLO_ALGORITHM_AUTO) algorithm = KOLO_ALGORITHM_RING;
+    kolo_algorithm row = a->shards > 0 ? KOLO_ALGORITHM_COUNT : algorithm;
+    a->row = kolo_algorithm_find(KOLO_COLLECTIVE_ALLREDUCE, row, KOLO_VARIANT_MESSAGES);
+    if (a->row) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                     "algorithm %s needs the peers' memory: a modelled network has messages only",
+                     kolo_algorithm_name(algorithm));
+}
+
+static kolo_status build_schedules(allreduce *a) {
+    for (int r = 0; r < a->ranks; r++) a->hosts[r] = r / a->network.ranks_per_host;
+    for (int r = 0; r < a->ranks; r++) {
+        a->specs[r] = (kolo_schedule_spec){
+            .kind = KOLO_COLLECTIVE_ALLREDUCE,
+            .rank = r,
+            .size = a->ranks,
+            .shards = a->shards,
+            .in_place = a->shards == 0,
+            .count = a->count,
+            .hosts = a->hosts,
+            .chunk = CHUNK_BYTES / sizeof(float),
+            .align = ALIGN_BYTES / sizeof(float),
+        };
+        KOLO_TRY(kolo_schedule_build(a->row, &a->specs[r], &a->schedules[r]));
+    }
+    return KOLO_OK;
+}
+
+/* Small integers, so that sums are exact in any order. */
+static float value_of(size_t contribution, size_t i) { return (float)(contribution % 8 + i % 16); }
+
+/* Shard s, or rank s where there are none, contributes value_of(s, i); a node what is below it. */
+static void fill_nodes(const allreduce *a, int rank, float *input) {
+    uint32_t nodes[64];
+    int n = kolo_tree_nodes(a->shards, a->ranks, rank, nodes);
+    for (int k = 0; k < n; k++) {
+        uint32_t first, end;
+        kolo_tree_span(nodes[k], (uint32_t)a->shards, &first, &end);
+        for (size_t i = 0; i < a->count; i++) {
+            float sum = 0;
+            for (uint32_t s = first; s < end; s++) sum += value_of(s, i);
+            input[(size_t)k * a->count + i] = sum;
+        }
+    }
+}
+
+static kolo_status check_sums(const allreduce *a, const kolo_sim_data *data) {
+    size_t n = (size_t)(a->shards > 0 ? a->shards : a->ranks), of_all = 0;
+    for (size_t s = 0; s < n; s++) of_all += s % 8;
+    for (int r = 0; r < a->ranks; r++) {
+        for (size_t i = 0; i < a->count; i++) {
+            float want = (float)(of_all + n * (i % 16));
+            if (data[r].elements[i] == want) continue;
+            return KOLO_FAIL(KOLO_ERR_FORMAT, "element %zu of rank %d is %g, not %g", i, r,
+                             (double)data[r].elements[i], (double)want);
+        }
+    }
+    return KOLO_OK;
+}
+
+static kolo_status run_with_data(const allreduce *a, kolo_sim_result *result) {
+    size_t total = a->count * (size_t)(a->ranks + a->shards); /* nodes are not more than shards */
+    float *all = kolo_zalloc((total + 1) * sizeof *all), *next = all;
+    kolo_sim_data *data = kolo_alloc((size_t)a->ranks * sizeof *data);
+    kolo_status status = KOLO_OK;
+    if (!all || !data) status = KOLO_NOMEM(total * sizeof *all);
+    for (int r = 0; status == KOLO_OK && r < a->ranks; r++) {
+        data[r] = (kolo_sim_data){.elements = next, .input = next + a->count};
+        if (a->shards > 0) fill_nodes(a, r, next + a->count);
+        for (size_t i = 0; a->shards == 0 && i < a->count; i++) next[i] = value_of((size_t)r, i);
+        next += a->count + kolo_spec_input(&a->specs[r]);
+    }
+    if (status == KOLO_OK) {
+        status = kolo_sim_run(&a->network, a->schedules, a->ranks, data, NULL, NULL, result);
+    }
+    if (status == KOLO_OK) status = check_sums(a, data);
+    kolo_free(data);
+    kolo_free(all);
+    return status;
+}
+
+static kolo_status run_allreduce(allreduce *a, kolo_sim_result *result) {
+    size_t n = (size_t)a->ranks;
+    a->hosts = kolo_zalloc(n * sizeof *a->hosts);
+    a->schedules = kolo_zalloc(n * sizeof *a->schedules);
+    a->specs = kolo_zalloc(n * sizeof *a->specs);
+    if (!a->hosts || !a->schedules || !a->specs) return KOLO_NOMEM(n * sizeof *a->specs);
+    KOLO_TRY(build_schedules(a));
+    if (a->count <= DATA_MOST / (n + (size_t)a->shards)) return run_with_data(a, result);
+    return kolo_sim_run(&a->network, a->schedules, a->ranks, NULL, NULL, NULL, result);
+}
+
+kolo_status kolo_sim_allreduce(const kolo_sim_network *network, int ranks, size_t count,
+                               kolo_algorithm algorithm, int shards, kolo_sim_result *result) {
+    allreduce a = {.ranks = ranks, .shards = shards, .count = count};
+    kolo_sim_result r = {0};
+    KOLO_TRY(resolve(network, ranks, &a.network));
+    if (shards < 0 || shards > SHARDS_MOST) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%d shards: an allreduce takes up to %d", shards,
+                         SHARDS_MOST);
+    }
+    KOLO_TRY(find_row(&a, algorithm));
+    kolo_status status = run_allreduce(&a, &r);
+    for (int i = 0; a.schedules && i < ranks; i++) kolo_schedule_fini(&a.schedules[i]);
+    kolo_free(a.schedules);
+    kolo_free(a.specs);
+    kolo_free(a.hosts);
+    if (status == KOLO_OK) *result = r;
+    return status;
+}

@@ -1,0 +1,311 @@
+/* The backend `mpi`: whole collectives by the non-blocking collectives of MPI-3.
+ *
+ * The only file that includes mpi.h. It is built once for each MPI, as a library that is loaded
+ * when it is asked for (backend.c). MPI is started unless the program has done so, and then ended
+ * at the exit of the process: what it needs to know for that is, like MPI, one per process. A
+ * communicator of its own keeps its collectives apart from the program's.
+ *
+ * MPI counts elements in an int. Allreduce, reduce and broadcast of more are cut into pieces, which
+ * go side by side; where slices are counted, more is refused. */
+#include "comm/transport/mpi/backend.h"
+
+#include <limits.h>
+#include <mpi.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PIECE = 1 << 30 }; /* elements */
+
+typedef struct mpi_state {
+    MPI_Comm comm;
+    int rank, size;
+} mpi_state;
+
+typedef struct mpi_call {
+    mpi_state *mpi;
+    kolo_collective kind;
+    size_t element_bytes, count;
+    MPI_Datatype type;
+    MPI_Op op;
+    int root;
+    bool active;
+    int *counts, *firsts;               /* [size]: slices */
+    int *output_counts, *output_firsts; /* [size]: all-to-all, as they come in */
+    int n_pieces;
+    MPI_Request pieces[];
+} mpi_call;
+
+/* ---- errors, types, operations ---- */
+
+static kolo_status checked(int code, const char *what) {
+    if (code == MPI_SUCCESS) return KOLO_OK;
+    char text[MPI_MAX_ERROR_STRING] = "unknown error";
+    int n;
+    (void)MPI_Error_string(code, text, &n);
+    return KOLO_FAIL(KOLO_ERR_IO, "%s: %s", what, text);
+}
+
+#define MPI_TRY(call) KOLO_TRY(checked((call), #call))
+
+/* What only moves needs no more of its type than the width. */
+static MPI_Datatype type_of(kolo_dtype dtype) {
+    switch (dtype) {
+    case KOLO_DTYPE_F32:
+        return MPI_FLOAT;
+    case KOLO_DTYPE_F64:
+        return MPI_DOUBLE;
+    case KOLO_DTYPE_I8:
+        return MPI_INT8_T;
+    case KOLO_DTYPE_U8:
+        return MPI_UINT8_T;
+    case KOLO_DTYPE_I32:
+        return MPI_INT32_T;
+    case KOLO_DTYPE_I64:
+        return MPI_INT64_T;
+    default:
+        return MPI_UINT16_T;
+    }
+}
+
+static MPI_Op op_of(kolo_reduce_op op) {
+    switch (op) {
+    case KOLO_MIN:
+        return MPI_MIN;
+    case KOLO_MAX:
+        return MPI_MAX;
+    case KOLO_PROD:
+        return MPI_PROD;
+    default:
+        return MPI_SUM;
+    }
+}
+
+/* ---- the life of MPI ---- */
+
+static atomic_bool ends_in_order; /* the process may wait for the others in MPI_Finalize */
+
+static void finalize(void) {
+    int over = 1;
+    if (!atomic_load(&ends_in_order)) return;
+    if (MPI_Finalized(&over) == MPI_SUCCESS && !over) MPI_Finalize();
+}
+
+static kolo_status start_mpi(void) {
+    int started, over, level;
+    MPI_TRY(MPI_Finalized(&over));
+    if (over) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "MPI has been finalized in this process, and cannot be started again");
+    }
+    MPI_TRY(MPI_Initialized(&started));
+    if (!started) {
+        MPI_TRY(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level));
+        atomic_store(&ends_in_order, true);
+        if (atexit(finalize) != 0) return KOLO_NOMEM(sizeof(void *));
+    }
+    MPI_TRY(MPI_Query_thread(&level));
+    if (level >= MPI_THREAD_SERIALIZED) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                     "the program has started MPI for one thread, and a communicator may have one "
+                     "of its own: MPI_Init_thread with MPI_THREAD_SERIALIZED or more");
+}
+
+/* How long the first has waited for the last, and the least patience of all. */
+static kolo_status measure_wait(const mpi_state *mpi, int64_t started_ns, int64_t timeout_ns,
+                                kolo_backend_place *place) {
+    int64_t most[2] = {kolo_now_ns() - started_ns, -timeout_ns};
+    MPI_TRY(MPI_Allreduce(MPI_IN_PLACE, most, 2, MPI_INT64_T, MPI_MAX, mpi->comm));
+    place->waited_ns = most[0];
+    place->timeout_ns = -most[1];
+    return KOLO_OK;
+}
+
+static kolo_status find_place(mpi_state *mpi, kolo_backend_place *place) {
+    MPI_Comm host;
+    MPI_TRY(MPI_Comm_dup(MPI_COMM_WORLD, &mpi->comm));
+    MPI_TRY(MPI_Comm_set_errhandler(mpi->comm, MPI_ERRORS_RETURN));
+    MPI_TRY(MPI_Comm_rank(mpi->comm, &mpi->rank));
+    MPI_TRY(MPI_Comm_size(mpi->comm, &mpi->size));
+    MPI_TRY(MPI_Comm_split_type(mpi->comm, MPI_COMM_TYPE_SHARED, mpi->rank, MPI_INFO_NULL, &host));
+    int here;
+    MPI_TRY(MPI_Comm_size(host, &here));
+    *place =
+        (kolo_backend_place){.rank = mpi->rank, .world = mpi->size, .one_host = here == mpi->size};
+    return checked(MPI_Comm_free(&host), "MPI_Comm_free");
+}
+
+static kolo_status mpi_open(void **state, int64_t started_ns, int64_t timeout_ns,
+                            kolo_backend_place *place) {
+    KOLO_TRY(start_mpi());
+    mpi_state *mpi = kolo_zalloc(sizeof *mpi);
+    if (!mpi) return KOLO_NOMEM(sizeof *mpi);
+    kolo_status status = find_place(mpi, place);
+    if (status == KOLO_OK) status = measure_wait(mpi, started_ns, timeout_ns, place);
+    if (status != KOLO_OK) {
+        kolo_free(mpi);
+        return status;
+    }
+    *state = mpi;
+    return KOLO_OK;
+}
+
+static kolo_status mpi_share(void *state, void *data, size_t bytes) {
+    mpi_state *mpi = state;
+    return checked(MPI_Bcast(data, (int)bytes, MPI_BYTE, 0, mpi->comm), "MPI_Bcast");
+}
+
+static void mpi_close(void *state, bool sound) {
+    mpi_state *mpi = state;
+    if (sound) {
+        (void)MPI_Comm_free(&mpi->comm);
+    } else {
+        atomic_store(&ends_in_order, false); /* the launcher sees that, and ends the job */
+    }
+    kolo_free(mpi);
+}
+
+/* ---- calls ---- */
+
+static kolo_status check(const kolo_schedule_spec *spec, kolo_dtype dtype) {
+    bool half = dtype == KOLO_DTYPE_F16 || dtype == KOLO_DTYPE_BF16;
+    if (half && kolo_collective_reduces(spec->kind)) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "MPI does not reduce %s: convert to f32, or take another transport",
+                         kolo_dtype_name(dtype));
+    }
+    bool slices = kolo_collective_has_slices(spec->kind);
+    size_t in = spec->firsts[spec->size], out = spec->output_firsts[spec->size];
+    if (slices && (in > INT_MAX || out > INT_MAX)) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "%zu elements in slices: MPI counts up to %d; take another transport",
+                         in > out ? in : out, INT_MAX);
+    }
+    return KOLO_OK;
+}
+
+static void cut(const size_t *firsts, int size, int *counts, int *displacements) {
+    for (int r = 0; r < size; r++) {
+        counts[r] = (int)(firsts[r + 1] - firsts[r]);
+        displacements[r] = (int)firsts[r];
+    }
+}
+
+static void mpi_release(void *p) {
+    mpi_call *c = p;
+    if (!c || c->active) return; /* MPI may still read and write what belongs to it */
+    kolo_free(c->counts);
+    kolo_free(c);
+}
+
+static kolo_status mpi_prepare(void *state, const kolo_schedule_spec *spec, kolo_dtype dtype,
+                               kolo_reduce_op op, void **call) {
+    mpi_state *mpi = state;
+    KOLO_TRY(check(spec, dtype));
+    size_t n = kolo_collective_has_slices(spec->kind) || spec->count == 0
+                   ? 1
+                   : (spec->count - 1) / PIECE + 1;
+    size_t ranks = (size_t)spec->size;
+    mpi_call *c = kolo_zalloc(sizeof *c + n * sizeof c->pieces[0]);
+    int *slices = kolo_zalloc(4 * ranks * sizeof *slices);
+    if (!c || !slices) {
+        kolo_free(c);
+        kolo_free(slices);
+        return KOLO_NOMEM(sizeof *c + 4 * ranks * sizeof *slices);
+    }
+    *c = (mpi_call){.mpi = mpi,
+                    .kind = spec->kind,
+                    .element_bytes = kolo_dtype_bytes(dtype),
+                    .count = spec->count,
+                    .type = type_of(dtype),
+                    .op = op_of(op),
+                    .root = spec->root,
+                    .counts = slices,
+                    .firsts = slices + ranks,
+                    .output_counts = slices + 2 * ranks,
+                    .output_firsts = slices + 3 * ranks,
+                    .n_pieces = (int)n};
+    if (kolo_collective_has_slices(spec->kind)) {
+        cut(spec->firsts, spec->size, c->counts, c->firsts);
+        cut(spec->output_firsts, spec->size, c->output_counts, c->output_firsts);
+    }
+    *call = c;
+    return KOLO_OK;
+}
+
+/* Piece i of a collective without slices. */
+static int start_piece(mpi_call *c, int i, const void *input, void *output) {
+    size_t first = (size_t)i * PIECE, left = c->count - first;
+    int n = (int)(left < PIECE ? left : PIECE);
+    char *to = output ? (char *)output + first * c->element_bytes : NULL;
+    const void *from = input ? (const char *)input + first * c->element_bytes : MPI_IN_PLACE;
+    MPI_Comm comm = c->mpi->comm;
+    switch (c->kind) {
+    case KOLO_COLLECTIVE_ALLREDUCE:
+        return MPI_Iallreduce(from, to, n, c->type, c->op, comm, &c->pieces[i]);
+    case KOLO_COLLECTIVE_BROADCAST:
+        return MPI_Ibcast(to, n, c->type, c->root, comm, &c->pieces[i]);
+    case KOLO_COLLECTIVE_REDUCE:
+        return MPI_Ireduce(from, to, n, c->type, c->op, c->root, comm, &c->pieces[i]);
+    default:
+        return MPI_Ibarrier(comm, &c->pieces[i]);
+    }
+}
+
+static int start_slices(mpi_call *c, const void *input, void *output) {
+    MPI_Comm comm = c->mpi->comm;
+    MPI_Request *request = &c->pieces[0];
+    MPI_Datatype type = c->type;
+    bool root = c->mpi->rank == c->root;
+    int own = c->counts[c->mpi->rank];
+    const void *from = input ? input : MPI_IN_PLACE;
+    switch (c->kind) {
+    case KOLO_COLLECTIVE_REDUCE_SCATTER:
+        return MPI_Ireduce_scatter(from, output, c->counts, type, c->op, comm, request);
+    case KOLO_COLLECTIVE_ALLGATHER:
+        return MPI_Iallgatherv(from, own, type, output, c->counts, c->firsts, type, comm, request);
+    case KOLO_COLLECTIVE_GATHER:
+        return MPI_Igatherv(from, own, type, output, c->counts, c->firsts, type, c->root, comm,
+                            request);
+    case KOLO_COLLECTIVE_SCATTER: /* the root's own slice is where it belongs */
+        return MPI_Iscatterv(input, c->counts, c->firsts, type, root ? MPI_IN_PLACE : output, own,
+                             type, c->root, comm, request);
+    default:
+        return MPI_Ialltoallv(from, c->counts, c->firsts, type, output, c->output_counts,
+                              c->output_firsts, type, comm, request);
+    }
+}
+
+static kolo_status mpi_start(void *p, const void *input, void *output) {
+    mpi_call *c = p;
+    c->active = true;
+    for (int i = 0; i < c->n_pieces; i++) c->pieces[i] = MPI_REQUEST_NULL;
+    if (kolo_collective_has_slices(c->kind)) return checked(start_slices(c, input, output), "MPI");
+    for (int i = 0; i < c->n_pieces; i++) {
+        KOLO_TRY(checked(start_piece(c, i, input, output), "MPI"));
+    }
+    return KOLO_OK;
+}
+
+static kolo_status mpi_test(void *p, bool *complete) {
+    mpi_call *c = p;
+    MPI_Status status;
+    int done = 1;
+    for (int i = 0; i < c->n_pieces && done; i++) { /* of a null request it is true */
+        MPI_TRY(MPI_Test(&c->pieces[i], &done, &status));
+    }
+    *complete = done;
+    c->active = !done;
+    return KOLO_OK;
+}
+
+KOLO_API const kolo_backend_ops kolo_backend_table = {
+    .name = "mpi",
+    .open = mpi_open,
+    .share = mpi_share,
+    .prepare = mpi_prepare,
+    .start = mpi_start,
+    .test = mpi_test,
+    .release = mpi_release,
+    .close = mpi_close,
+};

@@ -1,0 +1,133 @@
+/* A rank's segment of registered memory: a bump pointer, and spare blocks by power of two. */
+#define _GNU_SOURCE
+#include "comm/transport/segment.h"
+
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { PAGE = 4096, LINE = 64, BLOCK_MIN = 4096, LEAST = 1 << 20 };
+
+static kolo_status map(int fd, size_t bytes, char **base) {
+    int kind = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, kind | MAP_NORESERVE, fd, 0);
+    if (p == MAP_FAILED) {
+        return KOLO_FAIL(
+            KOLO_ERR_NOMEM,
+            "no address space for a segment of %zu MiB (%s): raise the limit of virtual "
+            "memory (ulimit -v)",
+            bytes >> 20, kolo_errno_text(errno));
+    }
+    *base = p;
+    return KOLO_OK;
+}
+
+size_t kolo_segment_fit(size_t wanted, int ranks, bool shared) {
+    struct rlimit memory, file;
+    size_t most = wanted;
+    if (getrlimit(RLIMIT_AS, &memory) == 0 && memory.rlim_cur != RLIM_INFINITY) {
+        size_t share = memory.rlim_cur / 2 / ((size_t)ranks + 1);
+        if (share < most) most = share;
+    }
+    if (shared && getrlimit(RLIMIT_FSIZE, &file) == 0 && file.rlim_cur < most) {
+        most = file.rlim_cur;
+    }
+    return most > LEAST ? most : LEAST;
+}
+
+kolo_status kolo_segment_init(kolo_segment *segment, size_t bytes, bool shared) {
+    kolo_segment s = {.bytes = kolo_round_up(bytes, PAGE), .fd = -1};
+    if (shared) {
+        s.fd = memfd_create("kolo-segment", MFD_CLOEXEC);
+        if (s.fd < 0) return KOLO_FAIL(KOLO_ERR_NOMEM, "memfd_create: %s", kolo_errno_text(errno));
+        if (ftruncate(s.fd, (off_t)s.bytes) != 0) {
+            kolo_status status =
+                KOLO_FAIL(KOLO_ERR_NOMEM, "no shared memory of %zu MiB: %s%s", s.bytes >> 20,
+                          kolo_errno_text(errno),
+                          errno == EFBIG ? ": raise the limit of files (ulimit -f)" : "");
+            close(s.fd);
+            return status;
+        }
+    }
+    kolo_status status = map(s.fd, s.bytes, &s.base);
+    if (status != KOLO_OK) {
+        if (shared) close(s.fd);
+        return status;
+    }
+    *segment = s;
+    return KOLO_OK;
+}
+
+kolo_status kolo_segment_map(int fd, size_t bytes, char **base) {
+    struct stat st;
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || (size_t)st.st_size != bytes) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "a peer's segment is not the %zu bytes that it says",
+                         bytes);
+    }
+    return map(fd, bytes, base);
+}
+
+void kolo_segment_unmap(char *base, size_t bytes) {
+    if (base) munmap(base, bytes);
+}
+
+void kolo_segment_fini(kolo_segment *segment) {
+    kolo_segment_unmap(segment->base, segment->bytes);
+    if (segment->base && segment->fd >= 0) close(segment->fd);
+    *segment = (kolo_segment){.fd = -1};
+}
+
+/* The one whose memory this is. */
+static kolo_segment *owner(kolo_segment *s) {
+    while (s->of) s = s->of;
+    return s;
+}
+
+static kolo_status no_room(const kolo_segment *s, size_t bytes) {
+    return KOLO_FAIL(KOLO_ERR_NOMEM,
+                     "no room for %zu bytes of registered memory: %zu of %zu are in use; take a "
+                     "smaller model or buffer, or raise what limits it: segment_bytes where the "
+                     "program gave one, else virtual memory (ulimit -v)",
+                     bytes, s->used, s->bytes);
+}
+
+kolo_status kolo_segment_alloc(kolo_segment *s, size_t bytes, void **memory) {
+    s = owner(s);
+    size_t first = kolo_round_up(s->used, bytes < PAGE ? LINE : PAGE);
+    if (first > s->bytes || bytes > s->bytes - first) return no_room(s, bytes);
+    s->used = first + bytes;
+    *memory = s->base + first;
+    return KOLO_OK;
+}
+
+/* The class of a block: the power of two that holds it. */
+static int class_of(size_t bytes) {
+    int k = 0;
+    while (((size_t)BLOCK_MIN << k) < bytes) k++;
+    KOLO_ASSERT(k < KOLO_SEGMENT_CLASSES);
+    return k;
+}
+
+kolo_status kolo_segment_take(kolo_segment *s, size_t bytes, void **block) {
+    s = owner(s);
+    if (bytes > s->bytes) return no_room(s, bytes); /* perhaps of no class at all */
+    int k = class_of(bytes);
+    if (!s->spare[k]) return kolo_segment_alloc(s, (size_t)BLOCK_MIN << k, block);
+    *block = s->spare[k];
+    memcpy(&s->spare[k], *block, sizeof(void *));
+    return KOLO_OK;
+}
+
+void kolo_segment_give(kolo_segment *s, void *block, size_t bytes) {
+    if (!block) return;
+    int k = class_of(bytes);
+    s = owner(s);
+    memcpy(block, &s->spare[k], sizeof(void *));
+    s->spare[k] = block;
+}

@@ -1,0 +1,377 @@
+/* Boards: announcements, phases, messages and news of ranks that share memory. See control_block.h.
+ */
+#define _GNU_SOURCE
+#include "comm/transport/shm/control_block.h"
+
+#include "base/base.h"
+#include "base/file.h"
+#include "comm/transport/shm/subgroup.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum {
+    STAGE_BYTES = 256 << 10,
+    PHASE_BITS = 24,
+    WORDS_MOST = KOLO_EAGER_BYTES / sizeof(uint64_t),
+    /* Address space that each rank leaves free more than the one before. Segments are mapped at
+     * multiples of their large sizes, so equal offsets differ in the highest bits only; first-level
+     * caches that predict ways by a hash of the lower bits (AMD) take such addresses for the same,
+     * and a loop over all ranks' vectors misses at every step (measured: half the speed). */
+    SKEW_BYTES = 17 * 4096,
+};
+
+static const uint64_t phase_mask = ((uint64_t)1 << PHASE_BITS) - 1;
+
+static kolo_board_transport *board_transport(kolo_transport *t) {
+    return (kolo_board_transport *)t;
+}
+
+static kolo_place *place_of(kolo_board *board, uint64_t seq) {
+    return &board->places[seq % KOLO_FLIGHT_MAX];
+}
+
+/* Which channels a number uses: those of its place, or the ones behind all places. */
+static size_t channels_of(uint64_t seq) {
+    return seq == KOLO_SEQ_P2P ? KOLO_FLIGHT_MAX : seq % KOLO_FLIGHT_MAX;
+}
+
+/* The channel of collective `seq` from one rank to another, on the sender's board. */
+static kolo_channel *channel_of(kolo_board_transport *t, uint64_t seq, int from, int to) {
+    size_t place = channels_of(seq);
+    return &t->boards[from]->channels[place * (size_t)t->base.size + (size_t)to];
+}
+
+static kolo_channel_end *end_of(kolo_board_transport *t, uint64_t seq, int peer) {
+    size_t place = channels_of(seq);
+    return &t->ends[place * (size_t)t->base.size + (size_t)peer];
+}
+
+size_t kolo_board_bytes(int size) {
+    return sizeof(kolo_board) + sizeof(kolo_channel) * KOLO_BOARD_CHANNELS * (size_t)size;
+}
+
+/* All but the segment. */
+static kolo_status init_tables(kolo_board_transport *t, const kolo_transport_ops *ops, int rank,
+                               int size) {
+    size_t n = (size_t)size;
+    t->base = (kolo_transport){.ops = ops,
+                               .rank = rank,
+                               .size = size,
+                               .windows = true,
+                               .silent = true,
+                               .events = -1,
+                               .segment.fd = -1};
+    t->stage_bytes = STAGE_BYTES;
+    t->settled = 0;
+    t->boards = kolo_zalloc(n * sizeof(kolo_board *));
+    t->ends = kolo_zalloc(n * KOLO_BOARD_CHANNELS * sizeof *t->ends);
+    if (t->boards && t->ends) return KOLO_OK;
+    return KOLO_NOMEM(n * KOLO_BOARD_CHANNELS * sizeof *t->ends);
+}
+
+/* The own board, the first thing in a segment of its own. */
+static kolo_status take_board(kolo_board_transport *t) {
+    void *board;
+    KOLO_TRY(kolo_segment_alloc(&t->base.segment, kolo_board_bytes(t->base.size), &board));
+    t->boards[t->base.rank] = board;
+    t->boards[t->base.rank]->generation = 1;
+    return KOLO_OK;
+}
+
+/* Nanoseconds to bring `bytes` from one buffer to another, the best of a few times. */
+static int64_t time_copy(char *to, const char *from, size_t bytes, bool by_system) {
+    int64_t best = INT64_MAX;
+    for (int i = 0; i < 5; i++) {
+        struct iovec here = {to, bytes}, there = {(char *)from, bytes};
+        int64_t start = kolo_now_ns();
+        if (!by_system) memcpy(to, from, bytes);
+        bool done =
+            !by_system || process_vm_readv(getpid(), &here, 1, &there, 1, 0) == (ssize_t)bytes;
+        int64_t time = kolo_now_ns() - start;
+        if (!done) return INT64_MAX;
+        if (time < best) best = time;
+    }
+    return best;
+}
+
+/* A staged message is copied twice, by two processors; a read pins pages, which some virtual
+ * machines are slow at. */
+static bool reads_pay(void) {
+    enum { BYTES = 128 << 10 };
+    char *to = kolo_zalloc(BYTES), *from = kolo_zalloc(BYTES);
+    bool pay =
+        to && from && time_copy(to, from, BYTES, true) / 2 < time_copy(to, from, BYTES, false);
+    kolo_free(to);
+    kolo_free(from);
+    return pay;
+}
+
+void kolo_board_offer_memory(kolo_board_transport *t) {
+    kolo_board *own = t->boards[t->base.rank];
+    t->secret = (uint64_t)kolo_now_ns() ^ (uint64_t)(uintptr_t)t ^ ((uint64_t)getpid() << 32);
+    own->secret = t->secret;
+    own->probe = (uint64_t)(uintptr_t)&t->secret;
+    own->pid = (int32_t)getpid();
+    own->reads_pay = t->base.rank == 0 && reads_pay();
+}
+
+kolo_status kolo_board_init(kolo_board_transport *t, const kolo_transport_ops *ops, int rank,
+                            int size, size_t segment_bytes, bool shared) {
+    void *skew;
+    kolo_status status = init_tables(t, ops, rank, size);
+    if (status == KOLO_OK) status = kolo_segment_init(&t->base.segment, segment_bytes, shared);
+    if (status == KOLO_OK) status = take_board(t);
+    if (status == KOLO_OK) {
+        status = kolo_segment_alloc(&t->base.segment, (size_t)rank * SKEW_BYTES, &skew);
+    }
+    if (status != KOLO_OK) kolo_board_fini(t);
+    return status;
+}
+
+kolo_status kolo_board_init_in(kolo_board_transport *t, const kolo_transport_ops *ops, int rank,
+                               int size, kolo_segment *segment, kolo_board *board) {
+    kolo_status status = init_tables(t, ops, rank, size);
+    t->base.segment.of = segment;
+    if (status == KOLO_OK && board) {
+        size_t kept = offsetof(kolo_board, finished);
+        memset((char *)board + kept, 0, kolo_board_bytes(size) - kept);
+        board->generation++;
+        t->boards[rank] = board;
+    } else if (status == KOLO_OK) {
+        status = take_board(t);
+    }
+    if (status != KOLO_OK) kolo_board_fini(t);
+    return status;
+}
+
+void kolo_board_give_stages(kolo_segment *segment, kolo_channel_end *ends, int size,
+                            size_t stage_bytes) {
+    for (size_t i = 0; i < (size_t)size * KOLO_BOARD_CHANNELS; i++) {
+        kolo_segment_give(segment, ends[i].stage, stage_bytes);
+        ends[i].stage = NULL;
+    }
+}
+
+void kolo_board_fini(kolo_board_transport *t) {
+    kolo_sub_forget(t);
+    kolo_segment_fini(&t->base.segment);
+    kolo_free(t->boards);
+    kolo_free(t->ends);
+    t->boards = NULL;
+    t->ends = NULL;
+}
+
+bool kolo_board_start(kolo_transport *base, uint64_t seq, void **payload) {
+    kolo_board_transport *t = board_transport(base);
+    if (seq >= t->settled + KOLO_FLIGHT_MAX) {
+        uint64_t least = UINT64_MAX;
+        for (int p = 0; p < base->size; p++) { /* the own one too: others may be ahead of it */
+            if (!t->boards[p]) continue;       /* on another host */
+            uint64_t finished = atomic_load_explicit(&t->boards[p]->finished, memory_order_acquire);
+            if (finished < least) least = finished;
+        }
+        t->settled = least;
+        if (seq >= t->settled + KOLO_FLIGHT_MAX) return false;
+    }
+    *payload = place_of(t->boards[base->rank], seq)->payload;
+    return true;
+}
+
+void kolo_board_signal(kolo_transport *base, uint64_t seq, uint32_t phase,
+                       const kolo_announcement *call, const uint64_t *words, const char *title) {
+    kolo_board_transport *t = board_transport(base);
+    kolo_place *place = place_of(t->boards[base->rank], seq);
+    KOLO_ASSERT(phase < phase_mask);
+    if (phase == 0) {
+        if (place->call.request != call->request || place->title[0] == '\0') {
+            strncpy(place->title, title, sizeof place->title);
+        }
+        place->call = *call;
+        if (words && base->size <= WORDS_MOST) {
+            memcpy(place->payload, words, (size_t)base->size * sizeof *words);
+        }
+    }
+    atomic_store_explicit(&place->state, seq << PHASE_BITS | (phase + 1), memory_order_release);
+}
+
+bool kolo_board_look(kolo_transport *base, uint64_t seq, int peer, kolo_peer_call *peer_call) {
+    kolo_board_transport *t = board_transport(base);
+    const kolo_place *place = place_of(t->boards[peer], seq);
+    uint64_t state = atomic_load_explicit(&place->state, memory_order_acquire);
+    if (state == 0 || state >> PHASE_BITS != seq) return false;
+    *peer_call = (kolo_peer_call){
+        .call = &place->call,
+        .title = place->title,
+        .phase = (uint32_t)(state & phase_mask) - 1,
+        .word = base->size <= WORDS_MOST ? (const uint64_t *)place->payload + base->rank : NULL,
+    };
+    return true;
+}
+
+/* Stage blocks of the places that are through go back. */
+static void give_stages(kolo_board_transport *t, uint64_t from, uint64_t to) {
+    for (uint64_t seq = from; seq < to; seq++) {
+        for (int p = 0; p < t->base.size; p++) {
+            kolo_channel_end *end = end_of(t, seq, p);
+            if (!end->stage) continue;
+            kolo_segment_give(&t->base.segment, end->stage, t->stage_bytes);
+            end->stage = NULL;
+        }
+    }
+}
+
+void kolo_board_finish(kolo_transport *base, uint64_t finished) {
+    kolo_board_transport *t = board_transport(base);
+    kolo_board *own = t->boards[base->rank];
+    uint64_t before = atomic_load_explicit(&own->finished, memory_order_relaxed);
+    if (t->staged) give_stages(t, before, finished);
+    atomic_store_explicit(&own->finished, finished, memory_order_release);
+}
+
+/* Copies from a peer's private memory. */
+static kolo_status read_peer(const kolo_board *board, int peer, void *to, uint64_t from,
+                             size_t bytes) {
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of another process
+    struct iovec here = {to, bytes}, there = {(void *)(uintptr_t)from, bytes};
+    while (here.iov_len > 0) {
+        ssize_t n = process_vm_readv(board->pid, &here, 1, &there, 1, 0);
+        if (n <= 0) {
+            return KOLO_FAIL(KOLO_ERR_PEER, "the memory of rank %d cannot be read: %s", peer,
+                             kolo_errno_text(n < 0 ? errno : EFAULT));
+        }
+        here.iov_base = (char *)here.iov_base + n;
+        there.iov_base = (char *)there.iov_base + n;
+        here.iov_len -= (size_t)n;
+        there.iov_len -= (size_t)n;
+    }
+    return KOLO_OK;
+}
+
+/* Finds out, once, whether this rank can read the peer's memory, and tells the peer. */
+static void probe_peer(const kolo_board *board, int peer, kolo_channel *channel,
+                       kolo_channel_end *end) {
+    uint64_t secret = 0;
+    end->probed = true;
+    if (board->pid == 0) return;
+    bool reads = read_peer(board, peer, &secret, board->probe, sizeof secret) == KOLO_OK;
+    if (reads && secret == board->secret) {
+        atomic_store_explicit(&channel->reads, 1, memory_order_release);
+    }
+}
+
+/* A name for the data that the peer can open: its own one, its private address (`bytes` with the
+ * bit), or that of a copy in the stage. */
+static kolo_status expose(kolo_board_transport *t, const kolo_channel *channel,
+                          kolo_channel_end *end, const void *data, size_t *bytes,
+                          uint64_t *handle) {
+    kolo_transport *base = &t->base;
+    *handle = base->ops->handle(base, data, *bytes);
+    if (*handle || *bytes == 0) return KOLO_OK;
+    if (base->reads && *bytes >= KOLO_READ_LEAST &&
+        atomic_load_explicit(&channel->reads, memory_order_acquire)) {
+        *handle = (uint64_t)(uintptr_t)data;
+        *bytes |= KOLO_PRIVATE_BIT;
+        return KOLO_OK;
+    }
+    if (!end->stage) {
+        KOLO_TRY(kolo_segment_take(&base->segment, t->stage_bytes, &end->stage));
+        t->staged = true;
+    }
+    size_t half = t->stage_bytes / KOLO_CHANNEL_DEPTH;
+    char *copy = (char *)end->stage + end->posted % KOLO_CHANNEL_DEPTH * half;
+    if (*bytes > half) *bytes = half;
+    memcpy(copy, data, *bytes);
+    *handle = base->ops->handle(base, copy, *bytes);
+    return KOLO_OK;
+}
+
+kolo_status kolo_board_send(kolo_transport *base, uint64_t seq, int peer, const void *data,
+                            size_t bytes, size_t *taken, bool *accepted) {
+    kolo_board_transport *t = board_transport(base);
+    kolo_channel *channel = channel_of(t, seq, base->rank, peer);
+    kolo_channel_end *end = end_of(t, seq, peer);
+    uint64_t consumed = atomic_load_explicit(&channel->consumed, memory_order_acquire);
+    *taken = 0;
+    *accepted = end->posted - consumed < KOLO_CHANNEL_DEPTH;
+    if (!*accepted) return KOLO_OK;
+    uint64_t handle;
+    uint64_t posted = bytes;
+    KOLO_TRY(expose(t, channel, end, data, &posted, &handle));
+    size_t i = end->posted % KOLO_CHANNEL_DEPTH;
+    channel->message[i].handle = handle;
+    channel->message[i].bytes = posted;
+    atomic_store_explicit(&channel->posted, ++end->posted, memory_order_release);
+    *taken = posted & ~KOLO_PRIVATE_BIT;
+    return KOLO_OK;
+}
+
+bool kolo_board_sent(kolo_transport *base, uint64_t seq, int peer) {
+    kolo_board_transport *t = board_transport(base);
+    const kolo_channel *channel = channel_of(t, seq, base->rank, peer);
+    return atomic_load_explicit(&channel->consumed, memory_order_acquire) ==
+           end_of(t, seq, peer)->posted;
+}
+
+kolo_status kolo_board_recv(kolo_transport *base, uint64_t seq, int peer, void *data, size_t bytes,
+                            size_t *taken, bool *arrived) {
+    kolo_board_transport *t = board_transport(base);
+    kolo_channel *channel = channel_of(t, seq, peer, base->rank);
+    kolo_channel_end *end = end_of(t, seq, peer);
+    uint64_t posted = atomic_load_explicit(&channel->posted, memory_order_acquire);
+    *taken = 0;
+    *arrived = posted != end->consumed;
+    if (!*arrived) return KOLO_OK;
+    size_t i = end->consumed % KOLO_CHANNEL_DEPTH;
+    uint64_t handle = channel->message[i].handle;
+    bool private_data = channel->message[i].bytes & KOLO_PRIVATE_BIT;
+    uint64_t size = channel->message[i].bytes & ~KOLO_PRIVATE_BIT, left = size - end->offset;
+    if (left > 0) {
+        const char *from = private_data ? NULL : base->ops->window(base, peer, handle, size);
+        if ((!from && !private_data) || end->offset > size || bytes == 0) {
+            return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d sends %llu bytes where %zu are expected",
+                             peer, (unsigned long long)size, bytes);
+        }
+        *taken = left < bytes ? left : bytes;
+        if (private_data) {
+            KOLO_TRY(read_peer(t->boards[peer], peer, data, handle + end->offset, *taken));
+        } else {
+            memcpy(data, from + end->offset, *taken);
+        }
+        if (!end->probed && size >= KOLO_READ_LEAST) {
+            probe_peer(t->boards[peer], peer, channel, end);
+        }
+    }
+    end->offset += *taken;
+    if (end->offset == size) {
+        end->offset = 0;
+        atomic_store_explicit(&channel->consumed, ++end->consumed, memory_order_release);
+    }
+    return KOLO_OK;
+}
+
+void kolo_board_watch(kolo_transport *base, int peer, kolo_peer_state *state) {
+    kolo_board *board = board_transport(base)->boards[peer];
+    *state = (kolo_peer_state){.condition = KOLO_PEER_HERE};
+    bool left = atomic_load_explicit(&board->left, memory_order_acquire);
+    state->finished = atomic_load_explicit(&board->finished, memory_order_acquire);
+    if (atomic_load_explicit(&board->broken, memory_order_acquire)) {
+        state->condition = KOLO_PEER_BROKEN;
+        state->status = (kolo_status)board->status;
+        memcpy(state->report, board->report, sizeof state->report);
+        state->report[sizeof state->report - 1] = '\0';
+    } else if (left) {
+        state->condition = KOLO_PEER_LEFT;
+    }
+}
+
+void kolo_board_report(kolo_transport *base, kolo_status status, const char *text) {
+    kolo_board *own = board_transport(base)->boards[base->rank];
+    own->status = (int32_t)status;
+    strncpy(own->report, text, sizeof own->report - 1);
+    atomic_store_explicit(&own->broken, 1, memory_order_release);
+}

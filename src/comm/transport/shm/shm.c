@@ -1,0 +1,103 @@
+/* Transport `shm`: boards in memory files that all ranks of the host map (control_block.h), and one
+ * local connection to each peer, over which nothing is said once the group stands: the kernel
+ * closes it when a process ends, however it ends. A rank that leaves in order sets a flag on its
+ * board first.
+ */
+#include "comm/transport/shm/shm.h"
+
+#include "comm/join/socket.h"
+#include "comm/transport/shm/control_block.h"
+#include "comm/transport/shm/subgroup.h"
+
+#include <stdatomic.h>
+#include <unistd.h>
+
+typedef struct shm_peer {
+    char *base; /* its segment, mapped here; the own one for this rank */
+    int control;
+    bool closed; /* the connection has ended */
+} shm_peer;
+
+typedef struct shm_transport {
+    kolo_board_transport board; /* first, so that a kolo_transport is one of these */
+    shm_peer peers[];
+} shm_transport;
+
+static shm_transport *shm(kolo_transport *t) { return (shm_transport *)t; }
+
+/* A name is the distance from the segment's start, plus one: the board is there, 0 means none. */
+static uint64_t shm_handle(kolo_transport *t, const void *data, size_t bytes) {
+    uintptr_t first = (uintptr_t)t->segment.base, p = (uintptr_t)data;
+    if (p < first || p - first > t->segment.used || bytes > t->segment.used - (p - first)) return 0;
+    return p - first + 1;
+}
+
+static void *shm_window(kolo_transport *t, int peer, uint64_t handle, size_t bytes) {
+    size_t limit = t->segment.bytes, first = (size_t)handle - 1;
+    if (handle == 0 || first > limit || bytes > limit - first) return NULL;
+    return shm(t)->peers[peer].base + first;
+}
+
+static void shm_watch(kolo_transport *t, int peer, kolo_peer_state *state) {
+    shm_peer *p = &shm(t)->peers[peer];
+    if (!p->closed && peer != t->rank) p->closed = kolo_socket_closed(p->control);
+    bool closed = p->closed; /* before the flags: a rank sets them first */
+    kolo_board_watch(t, peer, state);
+    if (closed && state->condition == KOLO_PEER_HERE) state->condition = KOLO_PEER_GONE;
+}
+
+static void shm_destroy(kolo_transport *t) {
+    shm_transport *s = shm(t);
+    atomic_store_explicit(&s->board.boards[t->rank]->left, 1, memory_order_release);
+    for (int p = 0; p < t->size; p++) {
+        if (p == t->rank) continue;
+        kolo_segment_unmap(s->peers[p].base, t->segment.bytes);
+        if (s->peers[p].control >= 0) close(s->peers[p].control);
+    }
+    kolo_board_fini(&s->board);
+    kolo_free(s);
+}
+
+static const kolo_transport_ops shm_ops = {
+    .name = "shm",
+    .start = kolo_board_start,
+    .signal = kolo_board_signal,
+    .look = kolo_board_look,
+    .finish = kolo_board_finish,
+    .send = kolo_board_send,
+    .sent = kolo_board_sent,
+    .recv = kolo_board_recv,
+    .handle = shm_handle,
+    .window = shm_window,
+    .watch = shm_watch,
+    .report = kolo_board_report,
+    .sub = kolo_sub_create,
+    .attach = kolo_sub_attach,
+    .destroy = shm_destroy,
+};
+
+kolo_status kolo_shm_create(int rank, int size, size_t segment_bytes, kolo_transport **transport) {
+    shm_transport *s = kolo_zalloc(sizeof *s + (size_t)size * sizeof s->peers[0]);
+    if (!s) return KOLO_NOMEM((size_t)size * sizeof s->peers[0]);
+    kolo_status status = kolo_board_init(&s->board, &shm_ops, rank, size, segment_bytes, true);
+    if (status != KOLO_OK) {
+        kolo_free(s);
+        return status;
+    }
+    for (int p = 0; p < size; p++) s->peers[p].control = -1;
+    kolo_board_offer_memory(&s->board);
+    s->peers[rank].base = s->board.base.segment.base;
+    s->board.base.reads = s->board.boards[rank]->reads_pay; /* rank 0's word holds for all */
+    *transport = &s->board.base;
+    return KOLO_OK;
+}
+
+kolo_status kolo_shm_attach(kolo_transport *t, int peer, int segment, int control) {
+    shm_peer *p = &shm(t)->peers[peer];
+    KOLO_ASSERT(peer != t->rank && !p->base);
+    p->control = control;
+    KOLO_TRY(kolo_segment_map(segment, t->segment.bytes, &p->base));
+    shm(t)->board.boards[peer] = (kolo_board *)p->base;
+    if (peer == 0) t->reads = shm(t)->board.boards[0]->reads_pay;
+    return KOLO_OK;
+}

@@ -1,0 +1,168 @@
+/* A transport among some of the ranks of another one whose ranks share memory: boards of its own,
+ * which lie in the segments of the parent, so that numbers of collectives, messages and failures
+ * are kept apart. Memory and processes are the parent's.
+ *
+ * A board that its rank has left may still be looked at by members that have not. So it is retired,
+ * with the stage blocks of its messages, and serves the next sub-group of that size once all of
+ * them have left: groups that come and go take no more memory than those that are there at once. */
+#include "comm/transport/shm/subgroup.h"
+
+#include "comm/transport/shm/control_block.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+/* A board out of use, with all that its rank knew of the group. */
+typedef struct kolo_retired {
+    struct kolo_retired *next;
+    int rank, size;
+    kolo_board **boards;
+    kolo_channel_end *ends;
+    size_t stage_bytes;
+    uint64_t generations[]; /* [size]: of the members' boards */
+} kolo_retired;
+
+typedef struct sub_transport {
+    kolo_board_transport board; /* first, so that a kolo_transport is one of these */
+    kolo_board_transport *whole;
+    kolo_transport *parent;
+    int members[]; /* the parent's ranks */
+} sub_transport;
+
+static sub_transport *sub(kolo_transport *t) { return (sub_transport *)t; }
+
+static uint64_t sub_handle(kolo_transport *t, const void *data, size_t bytes) {
+    kolo_transport *parent = sub(t)->parent;
+    return parent->ops->handle(parent, data, bytes);
+}
+
+static void *sub_window(kolo_transport *t, int peer, uint64_t handle, size_t bytes) {
+    kolo_transport *parent = sub(t)->parent;
+    return parent->ops->window(parent, sub(t)->members[peer], handle, bytes);
+}
+
+/* What the peer says in this group; where it says nothing, how it is in the parent. */
+static void sub_watch(kolo_transport *t, int peer, kolo_peer_state *state) {
+    kolo_transport *parent = sub(t)->parent;
+    kolo_peer_state above;
+    parent->ops->watch(parent, sub(t)->members[peer], &above); /* before the flags of this group */
+    kolo_board_watch(t, peer, state);
+    if (state->condition != KOLO_PEER_HERE) return;
+    above.finished = state->finished;
+    *state = above;
+}
+
+static bool all_left(const kolo_retired *r) {
+    for (int p = 0; p < r->size; p++) {
+        if (!r->boards[p] || p == r->rank) continue; /* on another host */
+        uint64_t left = atomic_load_explicit(&r->boards[p]->left_generation, memory_order_acquire);
+        if (left < r->generations[p]) return false;
+    }
+    return true;
+}
+
+static void free_retired(kolo_retired *r) {
+    kolo_free(r->boards);
+    kolo_free(r->ends);
+    kolo_free(r);
+}
+
+/* Takes a board for a group of `size` out of those that are retired; NULL when there is none. */
+static kolo_board *take_retired(kolo_board_transport *whole, int size) {
+    for (kolo_retired **at = &whole->retired; *at; at = &(*at)->next) {
+        kolo_retired *r = *at;
+        if (r->size != size || !all_left(r)) continue;
+        kolo_board *board = r->boards[r->rank];
+        kolo_board_give_stages(&whole->base.segment, r->ends, size, r->stage_bytes);
+        *at = r->next;
+        free_retired(r);
+        return board;
+    }
+    return NULL;
+}
+
+/* Without memory for the record the board is not used again. */
+static void retire(sub_transport *s) {
+    int size = s->board.base.size;
+    kolo_board **boards = s->board.boards;
+    kolo_retired *r = kolo_zalloc(sizeof *r + (size_t)size * sizeof r->generations[0]);
+    for (int p = 0; p < size && r; p++) r->generations[p] = boards[p] ? boards[p]->generation : 0;
+    kolo_board *own = boards[s->board.base.rank];
+    atomic_store_explicit(&own->left, 1, memory_order_release);
+    atomic_store_explicit(&own->left_generation, own->generation, memory_order_release);
+    if (!r) return;
+    r->rank = s->board.base.rank;
+    r->size = size;
+    r->boards = boards;
+    r->ends = s->board.ends;
+    r->stage_bytes = s->board.stage_bytes;
+    r->next = s->whole->retired;
+    s->whole->retired = r;
+    s->board.boards = NULL;
+    s->board.ends = NULL;
+}
+
+void kolo_sub_forget(kolo_board_transport *whole) {
+    while (whole->retired) {
+        kolo_retired *next = whole->retired->next;
+        free_retired(whole->retired);
+        whole->retired = next;
+    }
+}
+
+static void sub_destroy(kolo_transport *t) {
+    retire(sub(t));
+    kolo_board_fini(&sub(t)->board);
+    kolo_free(t);
+}
+
+#define SUB_OPS(text)                                                                  \
+    {                                                                                  \
+        .name = (text), .start = kolo_board_start, .signal = kolo_board_signal,        \
+        .look = kolo_board_look, .finish = kolo_board_finish, .send = kolo_board_send, \
+        .sent = kolo_board_sent, .recv = kolo_board_recv, .handle = sub_handle,        \
+        .window = sub_window, .watch = sub_watch, .report = kolo_board_report,         \
+        .sub = kolo_sub_create, .attach = kolo_sub_attach, .destroy = sub_destroy,     \
+    }
+
+static const kolo_transport_ops shm_ops = SUB_OPS("shm");
+static const kolo_transport_ops thread_ops = SUB_OPS("thread");
+static const kolo_transport_ops self_ops = SUB_OPS("self");
+
+kolo_status kolo_sub_create(kolo_transport *parent, const int *members, int size, int rank,
+                            kolo_transport **transport, kolo_sub_name *name) {
+    size_t bytes = sizeof(sub_transport) + (size_t)size * sizeof(int);
+    sub_transport *s = kolo_zalloc(bytes);
+    if (!s) return KOLO_NOMEM(bytes);
+    const kolo_transport_ops *ops = size == 1             ? &self_ops
+                                    : parent->reaches_all ? &thread_ops
+                                                          : &shm_ops;
+    s->whole = parent->segment.of ? sub(parent)->whole : (kolo_board_transport *)parent;
+    kolo_status status = kolo_board_init_in(&s->board, ops, rank, size, &parent->segment,
+                                            take_retired(s->whole, size));
+    if (status != KOLO_OK) {
+        kolo_free(s);
+        return status;
+    }
+    s->parent = parent;
+    memcpy(s->members, members, (size_t)size * sizeof(int));
+    s->board.base.reaches_all = parent->reaches_all;
+    uint64_t handle = sub_handle(&s->board.base, s->board.boards[rank], kolo_board_bytes(size));
+    *name = (kolo_sub_name){.board = handle};
+    *transport = &s->board.base;
+    return KOLO_OK;
+}
+
+kolo_transport *kolo_sub_parent(kolo_transport *t, int peer, int *member) {
+    *member = sub(t)->members[peer];
+    return sub(t)->parent;
+}
+
+kolo_status kolo_sub_attach(kolo_transport *t, int peer, const kolo_sub_name *name) {
+    sub_transport *s = sub(t);
+    if (peer != t->rank)
+        s->board.boards[peer] = sub_window(t, peer, name->board, kolo_board_bytes(t->size));
+    if (s->board.boards[peer]) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d names a board that is not in its memory",
+                     s->members[peer]);
+}

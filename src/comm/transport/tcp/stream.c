@@ -1,0 +1,218 @@
+/* Framed streams over non-blocking sockets. See stream.h. */
+#define _GNU_SOURCE
+#include "comm/transport/tcp/stream.h"
+
+#include "base/file.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum { OUT_FIRST = 4096 };
+
+bool kolo_frame_check(const kolo_frame *frame) {
+    static const struct {
+        size_t least, most;
+    } limits[] = {
+#define KOLO_FRAME_LIMITS(code, least, most) {(least), (most)},
+        KOLO_FRAME_LIST(KOLO_FRAME_LIMITS)
+#undef KOLO_FRAME_LIMITS
+    };
+    return frame->kind < KOLO_FRAME_KINDS && frame->bytes >= limits[frame->kind].least &&
+           frame->bytes <= limits[frame->kind].most;
+}
+
+kolo_status kolo_stream_init(kolo_stream *s, int fd) {
+    *s = (kolo_stream){.fd = -1};
+    s->in = kolo_alloc(KOLO_STREAM_INPUT);
+    if (!s->in) return KOLO_NOMEM(KOLO_STREAM_INPUT);
+    s->fd = fd;
+    s->heard_ns = s->said_ns = kolo_now_ns();
+    s->readable = true;
+    return KOLO_OK;
+}
+
+void kolo_stream_fini(kolo_stream *s) {
+    if (s->fd >= 0) close(s->fd);
+    kolo_free(s->in);
+    kolo_free(s->out);
+    *s = (kolo_stream){.fd = -1};
+}
+
+static void drop_out(kolo_stream *s) {
+    s->stuck = false;
+    s->out_first = s->out_end = s->out_data = s->data_left = 0;
+}
+
+static void end(kolo_stream *s, const char *why) {
+    if (s->closed) return;
+    s->closed = true;
+    s->readable = false;
+    drop_out(s);
+    snprintf(s->why, sizeof s->why, "%s", why);
+}
+
+/* A connection that its peer's kernel closes or resets has lost its process. */
+static void fail(kolo_stream *s, int error) {
+    bool ended = error == ECONNRESET || error == EPIPE || error == ENOTCONN;
+    bool silent = error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH;
+    end(s, ended ? "process ended" : silent ? "its host does not answer" : kolo_errno_text(error));
+}
+
+/* ---- out ---- */
+
+static kolo_status append(kolo_stream *s, const void *bytes, size_t n) {
+    if (n > s->out_cap - s->out_end && s->out_first > 0) {
+        memmove(s->out, s->out + s->out_first, s->out_end - s->out_first);
+        s->out_data -= s->out_data < s->out_first ? s->out_data : s->out_first;
+        s->out_end -= s->out_first;
+        s->out_first = 0;
+    }
+    if (n > s->out_cap - s->out_end) {
+        size_t cap = s->out_cap ? s->out_cap : OUT_FIRST;
+        while (cap - s->out_end < n) cap *= 2;
+        char *grown = kolo_realloc(s->out, cap);
+        if (!grown) return KOLO_NOMEM(cap);
+        s->out = grown;
+        s->out_cap = cap;
+    }
+    memcpy(s->out + s->out_end, bytes, n);
+    s->out_end += n;
+    return KOLO_OK;
+}
+
+kolo_status kolo_stream_push(kolo_stream *s, const kolo_frame *frame, const void *body) {
+    if (s->closed || s->write_error) return KOLO_OK;
+    size_t before = s->out_end - s->out_first;
+    kolo_status status = append(s, frame, sizeof *frame);
+    if (status == KOLO_OK && frame->bytes > 0) status = append(s, body, frame->bytes);
+    if (status != KOLO_OK) s->out_end = s->out_first + before; /* no half frames */
+    return status;
+}
+
+kolo_status kolo_stream_push_data(kolo_stream *s, const kolo_frame *frame, const void *data) {
+    KOLO_ASSERT(s->data_left == 0);
+    if (s->closed || s->write_error) return KOLO_OK;
+    KOLO_TRY(append(s, frame, sizeof *frame));
+    s->out_data = s->out_end;
+    s->data = data;
+    s->data_left = frame->bytes;
+    return KOLO_OK;
+}
+
+void kolo_stream_keep(kolo_stream *s) {
+    if (s->data_left == 0) return;
+    size_t before = s->out_data - s->out_first, queued = s->out_end - s->out_first;
+    size_t bytes = queued + s->data_left;
+    char *out = kolo_alloc(bytes);
+    if (!out) {
+        end(s, "no memory for what was being sent");
+        return;
+    }
+    memcpy(out, s->out + s->out_first, before);
+    memcpy(out + before, s->data, s->data_left);
+    memcpy(out + before + s->data_left, s->out + s->out_first + before, queued - before);
+    kolo_free(s->out);
+    s->out = out;
+    s->out_first = 0;
+    s->out_end = s->out_cap = bytes;
+    s->data_left = 0;
+}
+
+/* What was written leaves the three pieces in their order. */
+static void wrote(kolo_stream *s, size_t n, size_t before) {
+    size_t part = n < before ? n : before;
+    s->out_first += part;
+    n -= part;
+    part = n < s->data_left ? n : s->data_left;
+    if (part > 0) s->data += part; /* NULL where there never was any */
+    s->data_left -= part;
+    s->out_first += n - part;
+    if (s->out_first == s->out_end && s->data_left == 0) s->out_first = s->out_end = 0;
+}
+
+void kolo_stream_flush(kolo_stream *s) {
+    s->stuck = false;
+    while (!s->closed && (s->out_end > s->out_first || s->data_left > 0)) {
+        size_t queued = s->out_end - s->out_first;
+        size_t before = s->data_left == 0 ? queued : s->out_data - s->out_first;
+        struct iovec pieces[3] = {
+            {s->out + s->out_first, before},
+            {(char *)s->data, s->data_left},
+            {s->out + s->out_first + before, queued - before},
+        };
+        struct msghdr message = {.msg_iov = pieces, .msg_iovlen = 3};
+        ssize_t n = sendmsg(s->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n >= 0) {
+            wrote(s, (size_t)n, before);
+        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+            s->stuck = true;
+            return;
+        } else if (errno != EINTR) { /* what the peer said before can still be read */
+            s->write_error = errno;
+            s->readable = true;
+            drop_out(s);
+        }
+    }
+}
+
+/* ---- in ---- */
+
+/* One read into at most two pieces; 0 when nothing is there. */
+static size_t receive(kolo_stream *s, struct iovec *pieces, int n_pieces) {
+    while (!s->closed && s->readable) {
+        size_t wanted = 0;
+        for (int i = 0; i < n_pieces; i++) wanted += pieces[i].iov_len;
+        ssize_t n = readv(s->fd, pieces, n_pieces);
+        if (n > 0) {
+            if ((size_t)n < wanted) s->readable = false;
+            s->heard_ns = kolo_now_ns();
+            return (size_t)n;
+        }
+        if (n == 0 || s->write_error) {
+            fail(s, s->write_error ? s->write_error : ECONNRESET);
+        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+            s->readable = false;
+        } else if (errno != EINTR) {
+            fail(s, errno);
+        }
+    }
+    return 0;
+}
+
+bool kolo_stream_peek(kolo_stream *s, size_t bytes) {
+    KOLO_ASSERT(bytes <= KOLO_STREAM_INPUT);
+    while (s->in_end - s->in_first < bytes) {
+        if (s->in_first > 0) {
+            memmove(s->in, s->in + s->in_first, s->in_end - s->in_first);
+            s->in_end -= s->in_first;
+            s->in_first = 0;
+        }
+        struct iovec rest = {s->in + s->in_end, KOLO_STREAM_INPUT - s->in_end};
+        size_t n = receive(s, &rest, 1);
+        if (n == 0) return false;
+        s->in_end += n;
+    }
+    return true;
+}
+
+void kolo_stream_skip(kolo_stream *s, size_t bytes) {
+    KOLO_ASSERT(bytes <= s->in_end - s->in_first);
+    s->in_first += bytes;
+    if (s->in_first == s->in_end) s->in_first = s->in_end = 0;
+}
+
+size_t kolo_stream_read(kolo_stream *s, void *to, size_t bytes) {
+    size_t buffered = s->in_end - s->in_first, first = buffered < bytes ? buffered : bytes;
+    memcpy(to, s->in + s->in_first, first);
+    kolo_stream_skip(s, first);
+    if (first == bytes) return bytes;
+    /* What comes behind the wanted bytes, most often the next header, goes to the buffer. */
+    struct iovec pieces[2] = {{(char *)to + first, bytes - first}, {s->in, KOLO_STREAM_INPUT}};
+    size_t n = receive(s, pieces, 2), part = n < bytes - first ? n : bytes - first;
+    s->in_end += n - part;
+    return first + part;
+}

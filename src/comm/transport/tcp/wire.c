@@ -1,0 +1,128 @@
+/* Connections to the peers: writing, events, heartbeats. See wire.h. */
+#include "comm/transport/tcp/wire.h"
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "comm/join/socket.h"
+
+#include <errno.h>
+#include <linux/sockios.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+enum { EVENTS = 64 };
+
+kolo_status kolo_wire_create(int size, int64_t heartbeat_ms, kolo_wire **wire) {
+    size_t bytes = sizeof(kolo_wire) + (size_t)size * sizeof(kolo_link *);
+    kolo_wire *w = kolo_zalloc(bytes);
+    if (!w) return KOLO_NOMEM(bytes);
+    w->size = size;
+    w->heartbeat_ns = kolo_ms_to_ns(heartbeat_ms);
+    w->ticked_ns = w->pumped_ns = kolo_now_ns();
+    w->events = epoll_create1(EPOLL_CLOEXEC);
+    if (w->events < 0) {
+        kolo_free(w);
+        return KOLO_FAIL(KOLO_ERR_IO, "epoll: %s", kolo_errno_text(errno));
+    }
+    *wire = w;
+    return KOLO_OK;
+}
+
+void kolo_wire_destroy(kolo_wire *w) {
+    if (!w) return;
+    for (int p = 0; p < w->size; p++) {
+        if (!w->links[p]) continue;
+        kolo_stream_fini(&w->links[p]->stream);
+        kolo_free(w->links[p]);
+    }
+    close(w->events);
+    kolo_free(w);
+}
+
+kolo_status kolo_wire_attach(kolo_wire *w, int peer, int fd) {
+    KOLO_ASSERT(!w->links[peer]);
+    kolo_link *l = kolo_zalloc(sizeof *l);
+    kolo_status status = l ? kolo_stream_init(&l->stream, fd) : KOLO_NOMEM(sizeof *l);
+    if (status != KOLO_OK) {
+        kolo_free(l);
+        close(fd);
+        return status;
+    }
+    w->links[peer] = l;
+    kolo_socket_tune(fd, w->heartbeat_ns / 1000000);
+    struct epoll_event event = {.events = EPOLLIN, .data.u32 = (uint32_t)peer};
+    if (epoll_ctl(w->events, EPOLL_CTL_ADD, fd, &event) != 0) {
+        return KOLO_FAIL(KOLO_ERR_IO, "epoll: %s", kolo_errno_text(errno));
+    }
+    return KOLO_OK;
+}
+
+void kolo_wire_flush(kolo_wire *w, int peer) {
+    kolo_link *l = w->links[peer];
+    kolo_stream_flush(&l->stream);
+    l->stream.said_ns = w->pumped_ns;
+    if (l->stream.closed || l->writes == l->stream.stuck) return;
+    l->writes = l->stream.stuck;
+    struct epoll_event event = {.events = EPOLLIN | (l->writes ? EPOLLOUT : 0),
+                                .data.u32 = (uint32_t)peer};
+    (void)epoll_ctl(w->events, EPOLL_CTL_MOD, l->stream.fd, &event);
+}
+
+kolo_status kolo_wire_say(kolo_wire *w, int peer, const kolo_frame *frame, const void *body) {
+    KOLO_TRY(kolo_stream_push(&w->links[peer]->stream, frame, body));
+    kolo_wire_flush(w, peer);
+    return KOLO_OK;
+}
+
+void kolo_wire_poll(kolo_wire *w, bool *moved) {
+    struct epoll_event events[EVENTS];
+    w->pumped_ns = kolo_now_ns();
+    int n = epoll_wait(w->events, events, EVENTS, 0);
+    for (int i = 0; i < n; i++) {
+        int peer = (int)events[i].data.u32;
+        if (events[i].events & ~(uint32_t)EPOLLOUT) w->links[peer]->stream.readable = true;
+        if (events[i].events & EPOLLOUT) {
+            kolo_wire_flush(w, peer);
+            *moved = true;
+        }
+    }
+}
+
+bool kolo_wire_drop_closed(kolo_wire *w, int peer) {
+    kolo_stream *s = &w->links[peer]->stream;
+    if (!s->closed || s->fd < 0) return false;
+    (void)epoll_ctl(w->events, EPOLL_CTL_DEL, s->fd, NULL);
+    close(s->fd);
+    s->fd = -1;
+    return true;
+}
+
+kolo_status kolo_wire_beat(kolo_wire *w) {
+    int64_t period_ns = w->heartbeat_ns / 4;
+    if (w->pumped_ns - w->ticked_ns < period_ns / 2) return KOLO_OK;
+    /* A process that has slept through its own heartbeats cannot tell who was silent. */
+    bool late = w->pumped_ns - w->ticked_ns > w->heartbeat_ns / 2;
+    w->ticked_ns = w->pumped_ns;
+    for (int p = 0; p < w->size; p++) {
+        kolo_link *l = w->links[p];
+        if (!l || l->stream.closed) continue;
+        if (late) l->stream.heard_ns = w->pumped_ns;
+        if (w->pumped_ns - l->stream.said_ns < period_ns / 2) continue;
+        KOLO_TRY(kolo_wire_say(w, p, &(kolo_frame){.kind = KOLO_FRAME_BEAT}, NULL));
+    }
+    return KOLO_OK;
+}
+
+static bool owes(const kolo_stream *s) {
+    int unacknowledged = 0;
+    if (s->closed || s->fd < 0) return false;
+    if (s->out_first < s->out_end || s->data_left > 0) return true;
+    return ioctl(s->fd, SIOCOUTQ, &unacknowledged) == 0 && unacknowledged > 0;
+}
+
+bool kolo_wire_owes(const kolo_wire *w) {
+    bool open = false;
+    for (int p = 0; p < w->size; p++) open = open || (w->links[p] && owes(&w->links[p]->stream));
+    return open;
+}

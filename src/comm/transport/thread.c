@@ -1,0 +1,72 @@
+/* Transport `thread`: the ranks are threads of one process, so any memory is a window. With one
+ * rank it is the transport `self`. The group (all ranks' transports) is freed by the last rank that
+ * leaves. */
+#include "comm/transport/shm/control_block.h"
+#include "comm/transport/shm/subgroup.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+typedef struct thread_group {
+    _Atomic int
+        members; /* not yet destroyed; acq_rel, so that the last one sees all others' ends */
+    int size;
+    kolo_board_transport ranks[];
+} thread_group;
+
+static uint64_t thread_handle(kolo_transport *t, const void *data, size_t bytes) {
+    return (uint64_t)(uintptr_t)data;
+}
+
+static void *thread_window(kolo_transport *t, int peer, uint64_t handle, size_t bytes) {
+    return (
+        void *)(uintptr_t)handle; // NOLINT(performance-no-int-to-ptr): a name is an address here
+}
+
+static void free_group(thread_group *group, int n) {
+    for (int r = 0; r < n; r++) kolo_board_fini(&group->ranks[r]);
+    kolo_free(group);
+}
+
+static void thread_destroy(kolo_transport *t) {
+    kolo_board_transport *own = (kolo_board_transport *)t;
+    thread_group *group = (thread_group *)((char *)(own - t->rank) - offsetof(thread_group, ranks));
+    atomic_store_explicit(&own->boards[t->rank]->left, 1, memory_order_release);
+    if (atomic_fetch_sub_explicit(&group->members, 1, memory_order_acq_rel) == 1) {
+        free_group(group, group->size);
+    }
+}
+
+#define THREAD_OPS(text)                                                                 \
+    {                                                                                    \
+        .name = (text), .start = kolo_board_start, .signal = kolo_board_signal,          \
+        .look = kolo_board_look, .finish = kolo_board_finish, .send = kolo_board_send,   \
+        .sent = kolo_board_sent, .recv = kolo_board_recv, .handle = thread_handle,       \
+        .window = thread_window, .watch = kolo_board_watch, .report = kolo_board_report, \
+        .sub = kolo_sub_create, .attach = kolo_sub_attach, .destroy = thread_destroy,    \
+    }
+
+static const kolo_transport_ops thread_ops = THREAD_OPS("thread");
+static const kolo_transport_ops self_ops = THREAD_OPS("self");
+
+kolo_status kolo_thread_transports(int n, size_t segment_bytes, kolo_transport **out) {
+    thread_group *group = kolo_zalloc(sizeof *group + (size_t)n * sizeof group->ranks[0]);
+    if (!group) return KOLO_NOMEM((size_t)n * sizeof group->ranks[0]);
+    group->size = n;
+    segment_bytes = kolo_segment_fit(segment_bytes, n, false);
+    atomic_init(&group->members, n);
+    for (int r = 0; r < n; r++) {
+        const kolo_transport_ops *ops = n == 1 ? &self_ops : &thread_ops;
+        kolo_status status = kolo_board_init(&group->ranks[r], ops, r, n, segment_bytes, false);
+        if (status != KOLO_OK) {
+            free_group(group, r);
+            return status;
+        }
+        group->ranks[r].base.reaches_all = true;
+    }
+    for (int r = 0; r < n; r++) {
+        for (int p = 0; p < n; p++) group->ranks[r].boards[p] = group->ranks[p].boards[p];
+    }
+    for (int r = 0; r < n; r++) out[r] = &group->ranks[r].base;
+    return KOLO_OK;
+}

@@ -1,0 +1,46 @@
+/* Finds the library that stands on UCX. */
+#include "comm/transport/ucx/library.h"
+
+#include "kolo/comm.h"
+
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdlib.h>
+
+/* UCX takes over the signals of crashes when it is loaded, to print where they were; that is for
+ * the program to decide, unless its user says so by UCX's own variable. */
+static void *load_quietly(const char *file) {
+    static const int signals[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE};
+    struct sigaction before[KOLO_COUNT(signals)];
+    for (size_t i = 0; i < KOLO_COUNT(signals); i++) sigaction(signals[i], NULL, &before[i]);
+    void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    bool wanted = getenv("UCX_HANDLE_ERRORS") != NULL;
+    for (size_t i = 0; i < KOLO_COUNT(signals) && !wanted; i++) {
+        sigaction(signals[i], &before[i], NULL);
+    }
+    return library;
+}
+
+kolo_status kolo_ucx_load(const kolo_ucx_ops **ops) {
+    void *library = load_quietly("libkolo-ucx.so");
+    const kolo_ucx_ops *found = library ? dlsym(library, "kolo_ucx_table") : NULL;
+    if (!found) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "transport ucx is not there (%s): install libucx-dev, and build Kolo on "
+                         "a machine that has it",
+                         dlerror());
+    }
+    if (found->issue != KOLO_UCX_ISSUE) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "libkolo-ucx.so is of another build of Kolo (issue %d, not %d): install "
+                         "both from the same one",
+                         found->issue, KOLO_UCX_ISSUE);
+    }
+    *ops = found;
+    return KOLO_OK;
+}
+
+bool kolo_comm_has_ucx(void) {
+    const kolo_ucx_ops *ops;
+    return kolo_ucx_load(&ops) == KOLO_OK;
+}

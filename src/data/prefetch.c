@@ -1,0 +1,328 @@
+/* Prefetch: one producer thread, one consumer, a ring of slots between them.
+ *
+ * Slot i % slots holds batch i. The producer fills batch `made` when made - used < slots, the
+ * consumer takes batch `used` when used < made and gives it back at its next call, by counting
+ * `used` up. The fields of struct kolo_loader under `lock` say who owns a slot; a slot's contents
+ * belong to the producer until `made` passes it and to the consumer until `used` does. */
+#include "data/prefetch.h"
+
+#include "base/file.h"
+#include "data/sampler.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <time.h>
+
+typedef struct slot {
+    kolo_batch batch;
+    uint8_t *samples;
+    int32_t *labels;
+} slot;
+
+struct kolo_loader {
+    kolo_loader_opts opts; /* resolved; constant once the thread runs */
+    kolo_sampler_opts order;
+    kolo_sampler *sampler; /* the producer's */
+    slot *ring;
+    void *samples, *labels; /* of all slots */
+    uint8_t *work;          /* the producer's: room for a sample that is augmented */
+    pthread_t thread;
+    bool started;
+    bool lent; /* the consumer's: it holds slot `used` */
+
+    pthread_mutex_t lock;
+    pthread_cond_t filled; /* made, failed; the consumer waits */
+    pthread_cond_t freed;  /* used, stop; the producer waits */
+    int64_t made, used;    /* under lock: batches filled, batches given back */
+    bool stop;             /* under lock: destroy was called */
+    kolo_status failed;    /* under lock: why the producer ended before its time */
+    char *failed_text;     /* under lock */
+};
+
+/* ---- producer ---- */
+
+static kolo_status fill(kolo_loader *l, int64_t number, slot *s) {
+    int64_t steps = kolo_sampler_steps(&l->order), epoch = number / steps, step = number % steps;
+    kolo_share share = kolo_sampler_share(&l->order, step, l->opts.rank, l->opts.world);
+    s->batch = (kolo_batch){
+        .epoch = epoch,
+        .step = step,
+        .count = share.count,
+        .first = share.first - step * l->order.global_batch,
+        .global_count = share.global_count,
+        .samples = s->samples,
+        .labels = s->labels,
+        .info = kolo_dataset_describe(l->opts.dataset),
+    };
+    if (share.count == 0) return KOLO_OK;
+    const int64_t *indices = kolo_sampler_epoch(l->sampler, epoch) + share.first;
+    KOLO_TRY(kolo_dataset_gather(l->opts.dataset, indices, share.count, s->samples, s->labels));
+    if (!kolo_augment_any(&l->opts.augment)) return KOLO_OK;
+    int64_t bytes = kolo_shape_count(&s->batch.info->sample);
+    int64_t each = kolo_shape_count(&s->batch.info->label);
+    for (int64_t i = 0; i < share.count; i++) {
+        kolo_augment_apply(&l->opts.augment, l->opts.seed, epoch, indices[i], s->batch.info,
+                           s->samples + i * bytes, s->labels + i * each, l->work);
+    }
+    return KOLO_OK;
+}
+
+/* Waits for a free slot; false when the loader is to end. */
+static bool wait_for_room(kolo_loader *l) {
+    pthread_mutex_lock(&l->lock);
+    while (!l->stop && l->made - l->used == l->opts.slots) pthread_cond_wait(&l->freed, &l->lock);
+    bool go_on = !l->stop;
+    pthread_mutex_unlock(&l->lock);
+    return go_on;
+}
+
+static void *produce(void *arg) {
+    kolo_loader *l = arg;
+    kolo_status status = KOLO_OK;
+    int64_t total = l->opts.end - l->opts.first;
+    for (int64_t i = 0; i < total && status == KOLO_OK && wait_for_room(l); i++) {
+        status = fill(l, l->opts.first + i, &l->ring[i % l->opts.slots]);
+        /* The text goes with the failure: the error slot is this thread's own. */
+        char *text = status == KOLO_OK ? NULL : kolo_strdup(kolo_last_error());
+        pthread_mutex_lock(&l->lock);
+        if (status == KOLO_OK) l->made++;
+        l->failed = status;
+        l->failed_text = text;
+        pthread_cond_signal(&l->filled);
+        pthread_mutex_unlock(&l->lock);
+    }
+    return NULL;
+}
+
+/* ---- life ---- */
+
+static kolo_status resolve(const kolo_loader_opts *given, kolo_loader *l) {
+    kolo_loader_opts o = *given;
+    KOLO_ASSERT(o.dataset != NULL);
+    if (o.world == 0) o.world = 1;
+    if (o.slots == 0) o.slots = 4;
+    if (o.timeout_ms == 0) o.timeout_ms = 300000;
+    if (o.world < 1 || o.rank < 0 || o.rank >= o.world) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "rank %d outside [0, %d)", o.rank, o.world);
+    }
+    if (o.global_batch < 1) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "global batch %" PRId64 ": choose at least 1",
+                         o.global_batch);
+    }
+    if (o.slots < 2 || o.slots > 1024) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%d loader slots: choose 2 to 1024", o.slots);
+    }
+    if (o.timeout_ms < 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "loader timeout of %" PRId64 " ms: choose at least 1",
+                         o.timeout_ms);
+    }
+    l->order = (kolo_sampler_opts){
+        .samples = kolo_dataset_describe(o.dataset)->count,
+        .global_batch = o.global_batch,
+        .seed = o.seed,
+        .no_shuffle = o.no_shuffle,
+    };
+    int64_t steps = kolo_sampler_steps(&l->order);
+    if (o.end == 0 && o.first >= 0) o.end = (o.first / steps + 1) * steps;
+    if (o.first < 0 || o.end < o.first) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "loader steps from %" PRId64 " to %" PRId64, o.first, o.end);
+    }
+    l->opts = o;
+    return KOLO_OK;
+}
+
+static kolo_status make_ring(kolo_loader *l) {
+    const kolo_dataset_info *info = kolo_dataset_describe(l->opts.dataset);
+    size_t sample = (size_t)kolo_shape_count(&info->sample) * kolo_dtype_bytes(info->dtype);
+    size_t label = (size_t)kolo_shape_count(&info->label) * sizeof(int32_t);
+    size_t largest = (size_t)kolo_loader_largest(l), slots = (size_t)l->opts.slots;
+    if (largest > PTRDIFF_MAX / slots / (sample + label)) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "a batch of %zu samples of %zu bytes: choose a smaller one",
+                         largest, sample);
+    }
+    /* Slots begin on cache lines, so that the two threads never write to the same one. */
+    size_t samples = kolo_round_up(largest * sample, 64);
+    size_t labels = kolo_round_up(largest * label, 64);
+    l->ring = kolo_zalloc(slots * sizeof *l->ring);
+    l->samples = kolo_alloc(slots * samples);
+    l->labels = kolo_alloc(slots * labels);
+    l->work = kolo_alloc(kolo_augment_work(info));
+    if (!l->ring || !l->samples || !l->labels || !l->work)
+        return KOLO_NOMEM(slots * (samples + labels));
+    for (size_t i = 0; i < slots; i++) {
+        l->ring[i].samples = (uint8_t *)l->samples + i * samples;
+        l->ring[i].labels = (int32_t *)((char *)l->labels + i * labels);
+    }
+    return KOLO_OK;
+}
+
+static kolo_status start(kolo_loader *l) {
+    /* Signals are for the program's own threads. */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc = pthread_create(&l->thread, NULL, produce, l);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc)
+        return KOLO_FAIL(KOLO_ERR_IO, "cannot start the loader thread: %s", kolo_errno_text(rc));
+    l->started = true;
+    return KOLO_OK;
+}
+
+kolo_status kolo_loader_create(const kolo_loader_opts *opts, kolo_loader **loader) {
+    kolo_status status;
+    kolo_loader *l = kolo_zalloc(sizeof *l);
+    if (!l) return KOLO_NOMEM(sizeof *l);
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_cond_init(&l->filled, &clock);
+    pthread_cond_init(&l->freed, NULL);
+    pthread_condattr_destroy(&clock);
+
+    KOLO_TRY_GOTO(resolve(opts, l), fail);
+    KOLO_TRY_GOTO(kolo_sampler_create(&l->order, &l->sampler), fail);
+    KOLO_TRY_GOTO(make_ring(l), fail);
+    KOLO_TRY_GOTO(start(l), fail);
+    *loader = l;
+    return KOLO_OK;
+fail:
+    kolo_loader_destroy(l);
+    return status;
+}
+
+void kolo_loader_destroy(kolo_loader *loader) {
+    if (!loader) return;
+    if (loader->started) {
+        pthread_mutex_lock(&loader->lock);
+        loader->stop = true;
+        pthread_cond_signal(&loader->freed);
+        pthread_mutex_unlock(&loader->lock);
+        pthread_join(loader->thread, NULL);
+    }
+    pthread_cond_destroy(&loader->freed);
+    pthread_cond_destroy(&loader->filled);
+    pthread_mutex_destroy(&loader->lock);
+    kolo_sampler_destroy(loader->sampler);
+    kolo_free(loader->failed_text);
+    kolo_free(loader->ring);
+    kolo_free(loader->samples);
+    kolo_free(loader->work);
+    kolo_free(loader->labels);
+    kolo_free(loader);
+}
+
+int64_t kolo_loader_steps(const kolo_loader *loader) { return kolo_sampler_steps(&loader->order); }
+
+int64_t kolo_loader_largest(const kolo_loader *loader) {
+    return kolo_sampler_share(&loader->order, 0, loader->opts.rank, loader->opts.world).count;
+}
+
+/* ---- consumer ---- */
+
+static struct timespec deadline_in(int64_t ms) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    int64_t ns = t.tv_nsec + ms % 1000 * 1000000;
+    t.tv_sec += (time_t)(ms / 1000 + ns / 1000000000);
+    t.tv_nsec = (long)(ns % 1000000000);
+    return t;
+}
+
+kolo_status kolo_loader_next(kolo_loader *l, kolo_batch *batch) {
+    int64_t total = l->opts.end - l->opts.first;
+    struct timespec deadline = deadline_in(l->opts.timeout_ms);
+    kolo_status status = KOLO_OK;
+    pthread_mutex_lock(&l->lock);
+    if (l->lent) {
+        l->used++;
+        l->lent = false;
+        pthread_cond_signal(&l->freed);
+    }
+    int64_t number = l->used;
+    int rc = 0;
+    while (number < total && l->made == number && !l->failed && rc != ETIMEDOUT) {
+        rc = pthread_cond_timedwait(&l->filled, &l->lock, &deadline);
+    }
+    if (number < total && l->made == number) {
+        status =
+            l->failed
+                ? KOLO_FAIL(l->failed, "%s", l->failed_text ? l->failed_text : "the loader failed")
+                : KOLO_FAIL(KOLO_ERR_TIMEOUT,
+                            "no batch within %" PRId64 " ms: is the storage of %s reachable?",
+                            l->opts.timeout_ms, kolo_dataset_describe(l->opts.dataset)->name);
+    }
+    pthread_mutex_unlock(&l->lock);
+    if (status != KOLO_OK) return status;
+    if (number == total) {
+        *batch = (kolo_batch){.info = kolo_dataset_describe(l->opts.dataset)};
+    } else {
+        l->lent = true;
+        *batch = l->ring[number % l->opts.slots].batch;
+    }
+    return KOLO_OK;
+}
+
+kolo_batch kolo_batch_part(const kolo_batch *batch, int64_t first, int64_t count) {
+    KOLO_ASSERT(first >= 0 && count >= 0 && first + count <= batch->count);
+    kolo_batch part = *batch;
+    part.count = count;
+    part.first += first;
+    if (count == 0) return part;
+    size_t sample = (size_t)kolo_shape_count(&batch->info->sample);
+    part.samples += (size_t)first * sample * kolo_dtype_bytes(batch->info->dtype);
+    part.labels += first * kolo_shape_count(&batch->info->label);
+    return part;
+}
+
+int64_t kolo_batch_labels(const kolo_batch *batch) {
+    int64_t n = batch->count * kolo_shape_count(&batch->info->label), count = 0;
+    for (int64_t i = 0; i < n; i++) count += batch->labels[i] >= 0;
+    return count;
+}
+
+/* ---- normalisation ---- */
+
+/* `n` values of one channel. The compiler makes vectors of it. */
+static void scale(const uint8_t *restrict src, int64_t n, float a, float b, float *restrict dst) {
+    for (int64_t i = 0; i < n; i++) dst[i] = (float)src[i] * a + b;
+}
+
+/* C,H,W to H,W,C of one sample. */
+static void scale_interleaved(const uint8_t *restrict src, int64_t pixels, int64_t channels,
+                              const float *a, const float *b, float *restrict dst) {
+    for (int64_t p = 0; p < pixels; p++) {
+        for (int64_t c = 0; c < channels; c++) {
+            dst[p * channels + c] = (float)src[c * pixels + p] * a[c] + b[c];
+        }
+    }
+}
+
+void kolo_batch_normalize(const kolo_batch *batch, kolo_image_order order, float *dst) {
+    const kolo_dataset_info *info = batch->info;
+    int64_t channels = info->sample.dim[0], pixels = info->sample.dim[1] * info->sample.dim[2];
+    float a[KOLO_MAX_CHANNELS], b[KOLO_MAX_CHANNELS];
+    for (int64_t c = 0; c < channels; c++) {
+        a[c] = (float)(1.0 / (255.0 * (double)info->std[c]));
+        b[c] = (float)(-(double)info->mean[c] / (double)info->std[c]);
+    }
+    if (channels == 1) { /* both orders are the same */
+        scale(batch->samples, batch->count * pixels, a[0], b[0], dst);
+        return;
+    }
+    for (int64_t n = 0; n < batch->count; n++) {
+        const uint8_t *src = batch->samples + n * channels * pixels;
+        float *to = dst + n * channels * pixels;
+        if (order == KOLO_NHWC) {
+            scale_interleaved(src, pixels, channels, a, b, to);
+            continue;
+        }
+        for (int64_t c = 0; c < channels; c++) {
+            scale(src + c * pixels, pixels, a[c], b[c], to + c * pixels);
+        }
+    }
+}

@@ -1,0 +1,194 @@
+/* The IDX reader. A plain file is used where it lies; a gzipped one is unpacked into one block of
+ * exactly the size that its header promises, so a small file that unpacks to something huge (a
+ * "gzip bomb") is stopped after one byte too many. Promises that no deflate stream of that length
+ * could keep are refused before memory is asked for. */
+#include "data/readers/idx.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <string.h>
+#include <zlib.h>
+
+enum { HEADER_MAX = 4 + 3 * 4 };
+
+/* Deflate packs at most 258 bytes into two bits: no stream expands by more than this. */
+enum { DEFLATE_MAX_RATIO = 1032 };
+
+typedef struct header {
+    int64_t dim[3];
+    size_t bytes;      /* of the header */
+    size_t data_bytes; /* that must follow */
+} header;
+
+static uint32_t big_endian_32(const uint8_t *p) {
+    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+}
+
+static const char *kind_name(uint32_t magic) {
+    return magic == 0x801 ? "labels" : magic == 0x803 ? "images" : "no IDX file of bytes";
+}
+
+static size_t header_bytes(kolo_idx_kind kind) { return 4 + 4 * (size_t)kind; }
+
+static kolo_status read_header(const uint8_t *p, size_t length, kolo_idx_kind kind,
+                               const char *where, header *h) {
+    header read = {.dim = {1, 1, 1}, .bytes = header_bytes(kind)};
+    uint32_t wanted = 0x800 | (uint32_t)kind;
+    if (length >= 4 && big_endian_32(p) != wanted) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT,
+                         "%s: magic number 0x%08" PRIx32 " (%s), want 0x%08" PRIx32
+                         " (%s): check that this is the right file",
+                         where, big_endian_32(p), kind_name(big_endian_32(p)), wanted,
+                         kind_name(wanted));
+    }
+    if (length < read.bytes) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT,
+                         "%s: cut short: %zu bytes where the header alone takes %zu: fetch the "
+                         "file again",
+                         where, length, read.bytes);
+    }
+    size_t total = 1;
+    for (int i = 0; i < (int)kind; i++) {
+        read.dim[i] = big_endian_32(p + 4 + 4 * i);
+        if (read.dim[i] == 0) {
+            return KOLO_FAIL(KOLO_ERR_FORMAT,
+                             "%s: dimension %d is 0, so the file holds nothing: fetch it again",
+                             where, i);
+        }
+        if (total > (size_t)PTRDIFF_MAX / (size_t)read.dim[i]) {
+            return KOLO_FAIL(KOLO_ERR_FORMAT,
+                             "%s: dimensions up to number %d (%" PRId64
+                             ") promise more bytes than there can be: the file is damaged",
+                             where, i, read.dim[i]);
+        }
+        total *= (size_t)read.dim[i];
+    }
+    read.data_bytes = total;
+    *h = read;
+    return KOLO_OK;
+}
+
+static kolo_status wrong_length(const char *where, const header *h, size_t found, bool more) {
+    return KOLO_FAIL(KOLO_ERR_FORMAT,
+                     "%s: %s: its header promises %zu bytes (%" PRId64 "x%" PRId64 "x%" PRId64
+                     ") after itself, found %s%zu: fetch the file again",
+                     where, more ? "too long" : "cut short", h->data_bytes, h->dim[0], h->dim[1],
+                     h->dim[2], more ? "at least " : "", found);
+}
+
+/* A gzip file in memory on its way through zlib: one or more members, back to back. */
+typedef struct unpacker {
+    z_stream z;
+    const uint8_t *next;
+    size_t left;
+    const char *where;
+    bool ended; /* the last member is complete and no bytes are left */
+} unpacker;
+
+/* Unpacks up to `want` bytes to `out`; fewer only at the end of the file. */
+static kolo_status unpack(unpacker *u, uint8_t *out, size_t want, size_t *got) {
+    size_t done = 0;
+    while (done < want && !u->ended) {
+        uInt in = u->left < UINT_MAX ? (uInt)u->left : UINT_MAX;
+        uInt room = want - done < UINT_MAX ? (uInt)(want - done) : UINT_MAX;
+        u->z.next_in = (Bytef *)u->next;
+        u->z.avail_in = in;
+        u->z.next_out = out + done;
+        u->z.avail_out = room;
+        int rc = inflate(&u->z, Z_NO_FLUSH);
+        u->next += in - u->z.avail_in;
+        u->left -= in - u->z.avail_in;
+        done += room - u->z.avail_out;
+        if (rc == Z_MEM_ERROR)
+            return KOLO_FAIL(KOLO_ERR_NOMEM, "%s: no memory to unpack", u->where);
+        if (rc == Z_STREAM_END) {
+            u->ended = u->left == 0;
+            if (inflateReset(&u->z) != Z_OK) {
+                return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: cannot unpack", u->where);
+            }
+        } else if (rc == Z_BUF_ERROR || (rc == Z_OK && u->left == 0 && u->z.avail_out > 0)) {
+            return KOLO_FAIL(KOLO_ERR_FORMAT,
+                             "%s: cut short: the gzip stream ends too early: fetch the file again",
+                             u->where);
+        } else if (rc != Z_OK) {
+            return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: damaged gzip stream (%s): fetch the file again",
+                             u->where, u->z.msg ? u->z.msg : "unknown cause");
+        }
+    }
+    *got = done;
+    return KOLO_OK;
+}
+
+static kolo_status parse_gzip_with(unpacker *u, size_t length, kolo_idx_kind kind, kolo_idx *idx) {
+    uint8_t start[HEADER_MAX] = {0};
+    header h = {0};
+    size_t got = 0;
+    KOLO_TRY(unpack(u, start, header_bytes(kind), &got));
+    KOLO_TRY(read_header(start, got, kind, u->where, &h));
+    if (h.data_bytes / DEFLATE_MAX_RATIO > length) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT,
+                         "%s: its header promises %zu bytes, more than %zu gzipped bytes can hold: "
+                         "the file is damaged",
+                         u->where, h.data_bytes, length);
+    }
+    uint8_t *data = kolo_alloc(h.data_bytes);
+    if (!data) return KOLO_NOMEM(h.data_bytes);
+    uint8_t extra;
+    size_t more = 0;
+    kolo_status status = unpack(u, data, h.data_bytes, &got);
+    /* Also makes zlib check the length and checksum that end the stream. */
+    if (status == KOLO_OK) status = unpack(u, &extra, 1, &more);
+    if (status == KOLO_OK && got + more != h.data_bytes) {
+        status = wrong_length(u->where, &h, got + more, more > 0);
+    }
+    if (status != KOLO_OK) {
+        kolo_free(data);
+        return status;
+    }
+    *idx = (kolo_idx){.data = data, .unpacked = data};
+    memcpy(idx->dim, h.dim, sizeof h.dim);
+    return KOLO_OK;
+}
+
+static kolo_status parse_gzip(const uint8_t *bytes, size_t length, kolo_idx_kind kind,
+                              const char *where, kolo_idx *idx) {
+    unpacker u = {.next = bytes, .left = length, .where = where};
+    if (inflateInit2(&u.z, 15 + 16) != Z_OK) { /* largest window, gzip wrapper */
+        return KOLO_FAIL(KOLO_ERR_NOMEM, "%s: no memory to unpack", where);
+    }
+    kolo_status status = parse_gzip_with(&u, length, kind, idx);
+    inflateEnd(&u.z);
+    return status;
+}
+
+kolo_status kolo_idx_parse(const uint8_t *bytes, size_t length, kolo_idx_kind kind,
+                           const char *where, kolo_idx *idx) {
+    if (length >= 2 && bytes[0] == 0x1f && bytes[1] == 0x8b) {
+        return parse_gzip(bytes, length, kind, where, idx);
+    }
+    header h = {0};
+    KOLO_TRY(read_header(bytes, length, kind, where, &h));
+    size_t found = length - h.bytes;
+    if (found != h.data_bytes) return wrong_length(where, &h, found, found > h.data_bytes);
+    *idx = (kolo_idx){.data = bytes + h.bytes};
+    memcpy(idx->dim, h.dim, sizeof h.dim);
+    return KOLO_OK;
+}
+
+kolo_status kolo_idx_open(const char *path, kolo_idx_kind kind, kolo_idx *idx) {
+    kolo_file_view view = {0};
+    KOLO_TRY(kolo_file_map(path, &view));
+    kolo_status status = kolo_idx_parse(view.data, view.bytes, kind, path, idx);
+    if (status == KOLO_OK && !idx->unpacked) {
+        idx->view = view;
+    } else {
+        kolo_file_unmap(&view);
+    }
+    return status;
+}
+
+void kolo_idx_fini(kolo_idx *idx) {
+    kolo_free(idx->unpacked);
+    kolo_file_unmap(&idx->view);
+    *idx = (kolo_idx){0};
+}

@@ -1,0 +1,102 @@
+/* The MNIST family: four IDX files in one folder, images and labels of two splits. Each may be
+ * plain or gzipped, under its name with or without ".gz". */
+#include "base/file.h"
+#include "data/dataset.h"
+#include "data/readers/idx.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+
+typedef struct mnist {
+    kolo_idx images, labels;
+    int32_t *wide_labels; /* what kolo_dataset wants: the file has bytes */
+} mnist;
+
+/* The mapping, or unpacked block, of the images is the data set's memory: nothing is copied. */
+static void close_mnist(kolo_dataset *d) {
+    mnist *m = d->own;
+    if (!m) return;
+    kolo_idx_fini(&m->images);
+    kolo_idx_fini(&m->labels);
+    kolo_free(m->wide_labels);
+    kolo_free(m);
+}
+
+static kolo_status check_folder(const kolo_reader *reader, const char *folder, bool given) {
+    struct stat st;
+    if (stat(folder, &st) == 0) {
+        if (S_ISDIR(st.st_mode)) return KOLO_OK;
+        return KOLO_FAIL(KOLO_ERR_IO, "%s: not a folder: give the folder that holds the IDX files",
+                         folder);
+    }
+    const char *why = kolo_errno_text(errno);
+    if (!given) {
+        return KOLO_FAIL(KOLO_ERR_IO, "%s: %s: apt-get install %s, or name another folder: %s:DIR",
+                         folder, why, reader->package, reader->name);
+    }
+    return KOLO_FAIL(KOLO_ERR_IO, "%s: %s: give the folder that holds the IDX files", folder, why);
+}
+
+/* Opens folder/file, or folder/file.gz when that is missing. */
+static kolo_status open_one(const char *folder, const char *file, kolo_idx_kind kind,
+                            kolo_idx *idx) {
+    char *plain = kolo_format("%s/%s", folder, file),
+         *packed = kolo_format("%s/%s.gz", folder, file);
+    struct stat st;
+    kolo_status status;
+    if (!plain || !packed) {
+        status = KOLO_NOMEM(strlen(folder) + strlen(file));
+    } else if (stat(plain, &st) == 0) {
+        status = kolo_idx_open(plain, kind, idx);
+    } else if (stat(packed, &st) == 0) {
+        status = kolo_idx_open(packed, kind, idx);
+    } else {
+        status = KOLO_FAIL(KOLO_ERR_IO, "%s: neither %s nor %s.gz is there", folder, file, file);
+    }
+    kolo_free(plain);
+    kolo_free(packed);
+    return status;
+}
+
+kolo_status kolo_read_mnist(const kolo_reader *reader, const char *argument, kolo_dataset *d) {
+    const char *folder = argument ? argument : reader->folder;
+    if (!folder || !*folder) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "data set %s needs a folder: write %s:DIR", reader->name,
+                         reader->name);
+    }
+    KOLO_TRY(check_folder(reader, folder, argument != NULL));
+    d->close = close_mnist;
+    d->place = kolo_strdup(folder);
+    mnist *m = d->own = kolo_zalloc(sizeof *m);
+    if (!d->place || !m) return KOLO_NOMEM(sizeof *m);
+    d->info.place = d->place;
+
+    bool train = d->info.split == KOLO_SPLIT_TRAIN;
+    const char *images = train ? "train-images-idx3-ubyte" : "t10k-images-idx3-ubyte";
+    const char *labels = train ? "train-labels-idx1-ubyte" : "t10k-labels-idx1-ubyte";
+    KOLO_TRY(open_one(folder, labels, KOLO_IDX_LABELS, &m->labels));
+    KOLO_TRY(open_one(folder, images, KOLO_IDX_IMAGES, &m->images));
+    int64_t count = m->images.dim[0];
+    if (m->labels.dim[0] != count) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT,
+                         "%s: %" PRId64 " images in %s but %" PRId64
+                         " labels in %s: fetch both files again",
+                         folder, count, images, m->labels.dim[0], labels);
+    }
+    m->wide_labels = kolo_alloc((size_t)count * sizeof *m->wide_labels);
+    if (!m->wide_labels) return KOLO_NOMEM((size_t)count * sizeof *m->wide_labels);
+    for (int64_t i = 0; i < count; i++) m->wide_labels[i] = m->labels.data[i];
+    kolo_idx_fini(&m->labels);
+
+    d->samples = m->images.data;
+    d->labels = m->wide_labels;
+    d->info.count = count;
+    d->info.sample = (kolo_shape){3, {1, m->images.dim[1], m->images.dim[2]}};
+    d->info.dtype = KOLO_DTYPE_U8;
+    d->info.classes = reader->classes;
+    d->info.mean[0] = reader->mean;
+    d->info.std[0] = reader->std;
+    return KOLO_OK;
+}

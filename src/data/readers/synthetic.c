@@ -1,0 +1,170 @@
+/* A data set made in memory: every class has a random pattern, every sample is the mean of its
+ * class's pattern and noise. So a benchmark needs no files, and its loss still falls. The patterns
+ * depend on the seed only, so that what is learnt on the training split holds for the test split.
+ */
+#include "data/readers/synthetic.h"
+
+#include "base/rng.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const size_t max_bytes = (size_t)16 << 30;
+
+/* Reads a number in [1, max] that ends at `end`. */
+static bool parse_count(const char *text, const char *end, int64_t max, int64_t *value) {
+    char *stop;
+    errno = 0;
+    long long n = strtoll(text, &stop, 10);
+    if (stop != end || stop == text || errno || n < 1 || n > max) return false;
+    *value = n;
+    return true;
+}
+
+static bool parse_shape(const char *text, const char *end, kolo_synthetic *s) {
+    int64_t *const dims[3] = {&s->channels, &s->height, &s->width};
+    for (int i = 0; i < 3; i++) {
+        const char *stop = i < 2 ? memchr(text, 'x', (size_t)(end - text)) : end;
+        int64_t max = i == 0 ? KOLO_MAX_CHANNELS : 65536;
+        if (!stop || !parse_count(text, stop, max, dims[i])) return false;
+        text = stop + 1;
+    }
+    return true;
+}
+
+static bool parse_seed(const char *text, const char *end, uint64_t *seed) {
+    char *stop;
+    errno = 0;
+    unsigned long long n = strtoull(text, &stop, 10);
+    if (stop != end || stop == text || errno || *text == '-') return false;
+    *seed = n;
+    return true;
+}
+
+static const char *const keys[] = {"N", "test", "shape", "classes", "seed", NULL};
+
+static kolo_status parse_one(const char *name, const char *text, const char *end,
+                             kolo_synthetic *s) {
+    const char *equals = memchr(text, '=', (size_t)(end - text));
+    char key[16] = "";
+    size_t length = (size_t)((equals ? equals : end) - text);
+    if (length < sizeof key) memcpy(key, text, length);
+    const char *value = equals ? equals + 1 : end;
+    bool good;
+    if (!strcmp(key, "N")) {
+        good = parse_count(value, end, INT64_C(1) << 40, &s->n);
+    } else if (!strcmp(key, "test")) {
+        good = parse_count(value, end, INT64_C(1) << 40, &s->test);
+    } else if (!strcmp(key, "shape")) {
+        good = parse_shape(value, end, s);
+    } else if (!strcmp(key, "classes")) {
+        good = parse_count(value, end, 1 << 20, &s->classes);
+    } else if (!strcmp(key, "seed")) {
+        good = parse_seed(value, end, &s->seed);
+    } else {
+        const char *closest = kolo_closest(key, keys);
+        return KOLO_FAIL(KOLO_ERR_ARG, "data set %s: unknown key \"%.*s\": %s%s", name, (int)length,
+                         text,
+                         closest ? "did you mean " : "known are N, test, shape, classes, seed",
+                         closest ? closest : "");
+    }
+    if (good) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG, "data set %s: bad value in \"%.*s\": write %s", name,
+                     (int)(end - text), text,
+                     !strcmp(key, "shape") ? "shape=CxHxW, as in shape=1x28x28, C at most 16"
+                                           : "a whole number, at least 1 (seed: 0)");
+}
+
+kolo_status kolo_synthetic_parse(const char *name, const char *text, kolo_synthetic *s) {
+    while (text && *text) {
+        const char *end = text + strcspn(text, ",");
+        KOLO_TRY(parse_one(name, text, end, s));
+        text = *end ? end + 1 : end;
+    }
+    if (s->test == 0) s->test = (s->n + 5) / 6;
+    return KOLO_OK;
+}
+
+void kolo_synthetic_fill(const kolo_rng *rng, uint64_t first, uint8_t *out, size_t n) {
+    for (size_t i = 0; i < n; i += 16) {
+        uint32_t draw[4];
+        kolo_rng_draw(rng, (first + i) / 16, draw);
+        memcpy(out + i, draw, n - i < 16 ? n - i : 16);
+    }
+}
+
+typedef struct synthetic {
+    uint8_t *samples;
+    int32_t *labels;
+} synthetic;
+
+static void close_synthetic(kolo_dataset *d) {
+    synthetic *own = d->own;
+    if (!own) return;
+    kolo_free(own->samples);
+    kolo_free(own->labels);
+    kolo_free(own);
+}
+
+/* `pattern` is room for one sample. */
+static void make(const kolo_synthetic *s, kolo_split split, int64_t count, size_t bytes,
+                 uint8_t *pattern, synthetic *own) {
+    kolo_rng patterns = kolo_rng_make(s->seed, KOLO_RNG_SYNTHETIC, KOLO_SYNTHETIC_PATTERNS);
+    kolo_rng noise =
+        kolo_rng_make(s->seed, KOLO_RNG_SYNTHETIC,
+                      split == KOLO_SPLIT_TRAIN ? KOLO_SYNTHETIC_TRAIN : KOLO_SYNTHETIC_TEST);
+    size_t stride = kolo_round_up(bytes, 16);
+    /* The draw after a sample's noise gives its label. */
+    for (int64_t i = 0; i < count; i++) {
+        uint64_t first = (uint64_t)i * (stride + 16);
+        uint8_t *sample = own->samples + (size_t)i * bytes;
+        uint32_t draw[4];
+        kolo_rng_draw(&noise, (first + stride) / 16, draw);
+        own->labels[i] = (int32_t)((uint64_t)draw[0] * (uint64_t)s->classes >> 32);
+        kolo_synthetic_fill(&patterns, (uint64_t)own->labels[i] * stride, pattern, bytes);
+        kolo_synthetic_fill(&noise, first, sample, bytes);
+        for (size_t p = 0; p < bytes; p++) sample[p] = (uint8_t)((sample[p] + pattern[p]) / 2);
+    }
+}
+
+kolo_status kolo_read_synthetic(const kolo_reader *reader, const char *argument, kolo_dataset *d) {
+    kolo_synthetic s = {.n = 60000, .channels = 1, .height = 28, .width = 28, .classes = 10};
+    KOLO_TRY(kolo_synthetic_parse(reader->name, argument, &s));
+    int64_t count = kolo_synthetic_count(&s, d->info.split);
+    size_t bytes = (size_t)(s.channels * s.height * s.width);
+    if ((size_t)count > max_bytes / bytes) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "data set synthetic: %" PRId64
+                         " samples of %zu bytes are more than 16 GiB: choose a smaller N or shape",
+                         count, bytes);
+    }
+    d->close = close_synthetic;
+    d->place = kolo_strdup(argument ? argument : "");
+    synthetic *own = d->own = kolo_zalloc(sizeof *own);
+    if (!d->place || !own) return KOLO_NOMEM(sizeof *own);
+    own->samples = kolo_alloc((size_t)count * bytes);
+    own->labels = kolo_alloc((size_t)count * sizeof *own->labels);
+    uint8_t *pattern = kolo_alloc(bytes);
+    if (!own->samples || !own->labels || !pattern) {
+        kolo_free(pattern);
+        return KOLO_NOMEM((size_t)count * bytes);
+    }
+    make(&s, d->info.split, count, bytes, pattern, own);
+    kolo_free(pattern);
+
+    d->samples = own->samples;
+    d->labels = own->labels;
+    d->info.place = d->place;
+    d->info.count = count;
+    d->info.sample = (kolo_shape){3, {s.channels, s.height, s.width}};
+    d->info.dtype = KOLO_DTYPE_U8;
+    d->info.classes = (int)s.classes;
+    for (int64_t c = 0; c < s.channels; c++) {
+        d->info.mean[c] = 0.5F;
+        d->info.std[c] = 0.2041F; /* of the mean of two uniform draws: sqrt(1 / 24) */
+    }
+    return KOLO_OK;
+}

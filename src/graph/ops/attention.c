@@ -1,0 +1,133 @@
+/* Scaled dot-product attention of several heads. Vaswani et al., "Attention is all you need", 2017.
+ *
+ * Queries, keys and values stand side by side in one tensor, as one linear layer makes them, and
+ * heads side by side in each: nothing is transposed. What the gradient needs besides are the rows'
+ * log-sum-exp and the output; the probabilities are computed again. Dao et al., "FlashAttention",
+ * NeurIPS 2022. Weights that are dropped are drawn again too, from the same numbers. */
+#include "graph/op.h"
+#include "graph/ops/rules.h"
+
+#include <inttypes.h>
+
+static const char *const attrs[] = {"heads", "causal", "%p", "layer", NULL};
+
+/* Input `qkv` is [N,T,3C] with heads that divide C; from input `more` on come draw and first_sample
+ * if weights are dropped, then the mask, where there is one, [N,T]. */
+static kolo_status check_qkv(const kolo_shape_query *q, int qkv, int more) {
+    int mask = more + kolo_attention_draws(q->attr);
+    double p = q->attr[KOLO_ATTENTION_P].f;
+    if (!(p >= 0 && p < 1)) return KOLO_RULE_FAIL(q, "p is %g; it must be in [0, 1)", p);
+    if (q->n_in < mask || q->n_in > mask + 1) {
+        return KOLO_RULE_FAIL(q, "%d inputs; with p of %g there are %d, and a mask", q->n_in, p,
+                              mask);
+    }
+    for (int i = more; i < mask; i++) KOLO_TRY(kolo_rule_rank(q, i, 0, "a scalar"));
+    KOLO_TRY(kolo_rule_rank(q, qkv, 3, "N,T,3C"));
+    const int64_t *dim = q->in[qkv].shape.dim, heads = q->attr[KOLO_ATTENTION_HEADS].i;
+    if (heads < 1 || dim[2] % (3 * heads) != 0) {
+        return KOLO_RULE_FAIL(q,
+                              "%" PRId64 " channels do not divide into queries, keys and values of "
+                              "%" PRId64 " heads",
+                              dim[2], heads);
+    }
+    kolo_shape want = kolo_shape_2(dim[0], dim[1]);
+    if (q->n_in > mask && !kolo_shape_equal(&q->in[mask].shape, &want)) {
+        return KOLO_RULE_FAIL(q, "the mask must be [%" PRId64 ",%" PRId64 "]", dim[0], dim[1]);
+    }
+    return KOLO_OK;
+}
+
+static kolo_shape output_of(const kolo_shape *qkv) {
+    return (kolo_shape){3, {qkv->dim[0], qkv->dim[1], qkv->dim[2] / 3}};
+}
+static kolo_shape lse_of(const kolo_shape_query *q, const kolo_shape *qkv) {
+    return (kolo_shape){3, {qkv->dim[0], q->attr[KOLO_ATTENTION_HEADS].i, qkv->dim[1]}};
+}
+
+static kolo_status attention_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, kolo_attention_draws(q->attr) ? "fffi" : "fi"));
+    KOLO_TRY(check_qkv(q, 0, KOLO_ATTENTION_INPUTS));
+    const kolo_shape *qkv = &q->in[0].shape;
+    KOLO_TRY(kolo_rule_out(q, 0, q->in[0].dtype, output_of(qkv)));
+    return kolo_rule_out(q, 1, kolo_dtype_wide(q->in[0].dtype), lse_of(q, qkv));
+}
+
+static kolo_status bwd_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, kolo_attention_draws(q->attr) ? "ffffffi" : "ffffi"));
+    KOLO_TRY(check_qkv(q, 1, KOLO_ATTENTION_BWD_INPUTS));
+    const kolo_shape *qkv = &q->in[1].shape;
+    kolo_shape o = output_of(qkv), lse = lse_of(q, qkv);
+    if (!kolo_shape_equal(&q->in[0].shape, &o) || !kolo_shape_equal(&q->in[2].shape, &o) ||
+        !kolo_shape_equal(&q->in[3].shape, &lse)) {
+        return KOLO_RULE_FAIL(q, "do and o must be N,T,C and lse N,heads,T");
+    }
+    return kolo_rule_out(q, 0, q->in[0].dtype, *qkv);
+}
+
+static void attention_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
+                           const bool *wants, kolo_value *d_in) {
+    if (kolo_value_ok(d_out[1])) {
+        kolo_graph_set_failed(
+            g, KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "attention: no gradient flows through its lse"));
+        return;
+    }
+    if (!wants[0]) return;
+    kolo_value in[KOLO_MAX_IO] = {d_out[0], n->in[0], n->out[0], n->out[1]};
+    for (int i = 1; i < n->n_in; i++) in[3 + i] = n->in[i];
+    d_in[0] = kolo_graph_add1(g, &kolo_op_attention_bwd, in, 3 + n->n_in, n->attr);
+}
+
+/* Multiply-adds of `products` products of T x T x C, half of them when causal. */
+static kolo_cost cost_of(const kolo_shape_query *q, const kolo_shape *qkv, double products) {
+    double pairs = (double)qkv->dim[0] * (double)qkv->dim[1] * (double)qkv->dim[1];
+    double half = q->attr[KOLO_ATTENTION_CAUSAL].i ? 0.5 : 1;
+    return (kolo_cost){half * products * 2 * pairs * (double)qkv->dim[2] / 3, kolo_query_bytes(q)};
+}
+static kolo_cost attention_cost(const kolo_shape_query *q) {
+    return cost_of(q, &q->in[0].shape, 2);
+}
+static kolo_cost bwd_cost(const kolo_shape_query *q) { return cost_of(q, &q->in[1].shape, 5); }
+
+const kolo_op kolo_op_attention = {
+    .name = "attention",
+    .min_in = 1,
+    .max_in = 4,
+    .attrs = attrs,
+    .shape = attention_shape,
+    .grad = attention_grad,
+    .cost = attention_cost,
+    .bf16 = 1u << 0,
+};
+const kolo_op kolo_op_attention_bwd = {
+    .name = "attention_bwd",
+    .min_in = 4,
+    .max_in = 7,
+    .attrs = attrs,
+    .shape = bwd_shape,
+    .cost = bwd_cost,
+    .bf16 = 1u << 0 | 1u << 1 | 1u << 2,
+};
+
+static kolo_value scalar(kolo_graph *g, const char *name) {
+    kolo_value v = kolo_graph_find(g, name);
+    return kolo_value_ok(v) ? v : kolo_scalar(g, name);
+}
+
+kolo_value kolo_attention(kolo_graph *g, kolo_value qkv, const kolo_attention_opts *opts) {
+    int64_t layer = 0;
+    for (int32_t i = 0; i < g->n_nodes; i++) layer += g->nodes[i]->op == &kolo_op_attention;
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {
+        [KOLO_ATTENTION_HEADS].i = opts->heads,
+        [KOLO_ATTENTION_CAUSAL].i = opts->causal,
+        [KOLO_ATTENTION_P].f = opts->dropout,
+        [KOLO_ATTENTION_LAYER].i = opts->dropout > 0 ? layer : 0,
+    };
+    kolo_value in[4] = {qkv};
+    int n = 1;
+    if (opts->dropout > 0) {
+        in[n++] = scalar(g, "draw");
+        in[n++] = scalar(g, "first_sample");
+    }
+    if (opts->use_mask) in[n++] = opts->mask;
+    return kolo_graph_add1(g, &kolo_op_attention, in, n, attr);
+}

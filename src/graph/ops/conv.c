@@ -1,0 +1,187 @@
+/* conv2d and its gradients. With F the window of the kernel, forward is y = F(x, w) + b; the two
+ * gradients run the same loop nest with another of the three tensors as the sum. */
+#include "graph/op.h"
+#include "graph/ops/rules.h"
+
+#include <inttypes.h>
+
+static const char *const attrs[] = {"stride_h",   "stride_w",   "pad_h",  "pad_w",
+                                    "dilation_h", "dilation_w", "groups", "relu",
+                                    "size_h",     "size_w",     "bias",   NULL};
+
+/* H', W' of an image of size[0] x size[1] under a kernel of kernel[0] x kernel[1]. */
+static kolo_status places_of(const kolo_shape_query *q, const int64_t *size, const int64_t *kernel,
+                             int64_t places[2]) {
+    for (int axis = 0; axis < 2; axis++) {
+        kolo_window window = {.kernel = kernel[axis],
+                              .stride = q->attr[KOLO_CONV_STRIDE_H + axis].i,
+                              .pad = q->attr[KOLO_CONV_PAD_H + axis].i,
+                              .dilation = q->attr[KOLO_CONV_DILATION_H + axis].i};
+        KOLO_TRY(kolo_rule_window(q, axis ? "width" : "height", size[axis], window, &places[axis]));
+    }
+    return KOLO_OK;
+}
+
+/* The same, where dy is given and must agree. */
+static kolo_status check_places(const kolo_shape_query *q, const int64_t *size,
+                                const int64_t *kernel, const int64_t *dy) {
+    int64_t places[2];
+    KOLO_TRY(places_of(q, size, kernel, places));
+    if (places[0] == dy[2] && places[1] == dy[3]) return KOLO_OK;
+    return KOLO_RULE_FAIL(q, "the output would be %" PRId64 " x %" PRId64 "; dy must be that",
+                          places[0], places[1]);
+}
+
+static kolo_status check_groups(const kolo_shape_query *q, int64_t in, int64_t out) {
+    int64_t groups = q->attr[KOLO_CONV_GROUPS].i;
+    if (groups >= 1 && in % groups == 0 && out % groups == 0) return KOLO_OK;
+    return KOLO_RULE_FAIL(q,
+                          "%" PRId64 " groups of %" PRId64 " input and %" PRId64
+                          " output channels; groups must divide both",
+                          groups, in, out);
+}
+
+static kolo_status conv2d_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "fff"));
+    KOLO_TRY(kolo_rule_rank(q, 0, 4, "N,C,H,W"));
+    KOLO_TRY(kolo_rule_rank(q, 1, 4, "O,C/groups,KH,KW"));
+    const int64_t *x = q->in[0].shape.dim, *w = q->in[1].shape.dim;
+    KOLO_TRY(check_groups(q, x[1], w[0]));
+    int64_t takes = x[1] / q->attr[KOLO_CONV_GROUPS].i, places[2];
+    if (w[1] != takes) {
+        return KOLO_RULE_FAIL(q,
+                              "weights for %" PRId64 " channels a group meet %" PRId64
+                              "; dimension 1 of the weights must be that",
+                              w[1], takes);
+    }
+    if (q->n_in == 3) {
+        KOLO_TRY(kolo_rule_rank(q, 2, 1, "O"));
+        if (q->in[2].shape.dim[0] != w[0]) {
+            return KOLO_RULE_FAIL(q, "the bias must have %" PRId64 " elements", w[0]);
+        }
+    }
+    KOLO_TRY(places_of(q, x + 2, w + 2, places));
+    return kolo_rule_out(q, 0, kolo_rule_product(q),
+                         kolo_shape_4(x[0], w[0], places[0], places[1]));
+}
+
+static kolo_status bwd_data_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "ff"));
+    KOLO_TRY(kolo_rule_rank(q, 0, 4, "N,O,H',W'"));
+    KOLO_TRY(kolo_rule_rank(q, 1, 4, "O,C/groups,KH,KW"));
+    const int64_t *dy = q->in[0].shape.dim, *w = q->in[1].shape.dim;
+    const int64_t size[2] = {q->attr[KOLO_CONV_SIZE_H].i, q->attr[KOLO_CONV_SIZE_W].i};
+    int64_t groups = q->attr[KOLO_CONV_GROUPS].i, channels;
+    if (dy[1] != w[0]) return KOLO_RULE_FAIL(q, "dy must have %" PRId64 " channels", w[0]);
+    if (__builtin_mul_overflow(w[1], groups, &channels)) channels = -1;
+    KOLO_TRY(check_groups(q, channels, w[0]));
+    KOLO_TRY(check_places(q, size, w + 2, dy));
+    return kolo_rule_out(q, 0, q->in[0].dtype, kolo_shape_4(dy[0], channels, size[0], size[1]));
+}
+
+static kolo_status bwd_weights_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "ff"));
+    KOLO_TRY(kolo_rule_rank(q, 0, 4, "N,O,H',W'"));
+    KOLO_TRY(kolo_rule_rank(q, 1, 4, "N,C,H,W"));
+    const int64_t *dy = q->in[0].shape.dim, *x = q->in[1].shape.dim;
+    const int64_t kernel[2] = {q->attr[KOLO_CONV_SIZE_H].i, q->attr[KOLO_CONV_SIZE_W].i};
+    if (dy[0] != x[0]) return KOLO_RULE_FAIL(q, "dy and x must have one batch size");
+    KOLO_TRY(check_groups(q, x[1], dy[1]));
+    KOLO_TRY(check_places(q, x + 2, kernel, dy));
+    kolo_shape w = kolo_shape_4(dy[1], x[1] / q->attr[KOLO_CONV_GROUPS].i, kernel[0], kernel[1]);
+    KOLO_TRY(kolo_rule_out(q, 0, kolo_dtype_wide(q->in[0].dtype), w));
+    if (!q->attr[KOLO_CONV_BIAS].i) return KOLO_OK;
+    return kolo_rule_out(q, 1, kolo_dtype_wide(q->in[0].dtype), kolo_shape_1(dy[1]));
+}
+
+static void conv2d_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
+                        const bool *wants, kolo_value *d_in) {
+    kolo_value dy = d_out[0];
+    if (n->attr[KOLO_CONV_RELU].i) {
+        dy = kolo_graph_add1(g, &kolo_op_relu_bwd, (kolo_value[]){dy, n->out[0]}, 2, NULL);
+    }
+    kolo_attr attr[KOLO_MAX_ATTRS];
+    for (int i = 0; i < KOLO_MAX_ATTRS; i++) attr[i] = n->attr[i];
+    attr[KOLO_CONV_RELU].i = 0;
+    bool wants_bias = n->n_in == 3 && wants[2];
+    if (wants[0]) {
+        const int64_t *x = kolo_info(g, n->in[0])->tensor.shape.dim;
+        attr[KOLO_CONV_SIZE_H].i = x[2];
+        attr[KOLO_CONV_SIZE_W].i = x[3];
+        d_in[0] =
+            kolo_graph_add1(g, &kolo_op_conv2d_bwd_data, (kolo_value[]){dy, n->in[1]}, 2, attr);
+    }
+    if (wants[1]) {
+        const int64_t *w = kolo_info(g, n->in[1])->tensor.shape.dim;
+        attr[KOLO_CONV_SIZE_H].i = w[2];
+        attr[KOLO_CONV_SIZE_W].i = w[3];
+        attr[KOLO_CONV_BIAS].i = wants_bias;
+        kolo_value out[KOLO_MAX_IO];
+        kolo_graph_add(g, &kolo_op_conv2d_bwd_weights, (kolo_value[]){dy, n->in[0]}, 2, attr, out);
+        d_in[1] = out[0];
+        if (wants_bias) d_in[2] = out[1];
+    } else if (wants_bias) {
+        d_in[2] = kolo_graph_add1(g, &kolo_op_bias_bwd, &dy, 1, NULL);
+    }
+}
+
+/* All three do a multiply-add for each element of y and of the weights of its output channel. */
+static kolo_cost cost_of(const kolo_shape_query *q, const kolo_tensor *y, const kolo_tensor *w) {
+    double taps = (double)kolo_shape_count(&w->shape) / (double)w->shape.dim[0];
+    return (kolo_cost){2 * taps * (double)kolo_shape_count(&y->shape), kolo_query_bytes(q)};
+}
+static kolo_cost conv2d_cost(const kolo_shape_query *q) {
+    return cost_of(q, &q->out[0], &q->in[1]);
+}
+static kolo_cost bwd_data_cost(const kolo_shape_query *q) {
+    return cost_of(q, &q->in[0], &q->in[1]);
+}
+static kolo_cost bwd_weights_cost(const kolo_shape_query *q) {
+    return cost_of(q, &q->in[0], &q->out[0]);
+}
+
+const kolo_op kolo_op_conv2d = {
+    .name = "conv2d",
+    .min_in = 2,
+    .max_in = 3,
+    .attrs = attrs,
+    .shape = conv2d_shape,
+    .grad = conv2d_grad,
+    .cost = conv2d_cost,
+    .bf16 = 1u << 0 | 1u << 1,
+    .samples = {.in = 0x1u, .out = 0x1u},
+};
+const kolo_op kolo_op_conv2d_bwd_data = {
+    .name = "conv2d_bwd_data",
+    .min_in = 2,
+    .max_in = 2,
+    .attrs = attrs,
+    .shape = bwd_data_shape,
+    .cost = bwd_data_cost,
+    .bf16 = 1u << 0 | 1u << 1,
+    .samples = {.in = 0x1u, .out = 0x1u},
+};
+const kolo_op kolo_op_conv2d_bwd_weights = {
+    .name = "conv2d_bwd_weights",
+    .min_in = 2,
+    .max_in = 2,
+    .attrs = attrs,
+    .shape = bwd_weights_shape,
+    .cost = bwd_weights_cost,
+    .bf16 = 1u << 0 | 1u << 1,
+    .samples = {.in = 0x3u, .sums = 0x3u},
+};
+
+kolo_value kolo_conv2d(kolo_graph *g, kolo_value x, kolo_value w, const kolo_conv2d_opts *opts) {
+    kolo_conv2d_opts o = opts ? *opts : (kolo_conv2d_opts){0};
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {
+        [KOLO_CONV_STRIDE_H].i = o.stride_h ? o.stride_h : 1,
+        [KOLO_CONV_STRIDE_W].i = o.stride_w ? o.stride_w : 1,
+        [KOLO_CONV_PAD_H].i = o.pad_h,
+        [KOLO_CONV_PAD_W].i = o.pad_w,
+        [KOLO_CONV_DILATION_H].i = o.dilation_h ? o.dilation_h : 1,
+        [KOLO_CONV_DILATION_W].i = o.dilation_w ? o.dilation_w : 1,
+        [KOLO_CONV_GROUPS].i = o.groups ? o.groups : 1,
+    };
+    return kolo_graph_add1(g, &kolo_op_conv2d, (kolo_value[]){x, w}, 2, attr);
+}

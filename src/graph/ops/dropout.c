@@ -1,0 +1,53 @@
+/* Dropout: elements are zeroed at random and the others scaled up, so that the mean stays.
+ * Srivastava et al., "Dropout: a simple way to prevent neural networks from overfitting", JMLR 15,
+ * 2014.
+ *
+ * Which elements is a pure function of the step, the layer and the element's place in the *global*
+ * batch, so nothing is remembered for the gradient, which is the same dropout of dy, and ranks draw
+ * what one rank with the whole batch would. */
+#include "graph/op.h"
+#include "graph/ops/rules.h"
+
+static const char *const attrs[] = {"%p", "layer", NULL};
+
+static kolo_status dropout_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "fff"));
+    if (q->in[0].shape.rank < 1) return KOLO_RULE_FAIL(q, "a scalar has no batch");
+    KOLO_TRY(kolo_rule_rank(q, 1, 0, "a scalar"));
+    KOLO_TRY(kolo_rule_rank(q, 2, 0, "a scalar"));
+    double p = q->attr[KOLO_DROPOUT_P].f;
+    if (!(p >= 0 && p < 1)) return KOLO_RULE_FAIL(q, "p is %g; it must be in [0, 1)", p);
+    return kolo_rule_out(q, 0, q->in[0].dtype, q->in[0].shape);
+}
+
+static void dropout_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
+                         const bool *wants, kolo_value *d_in) {
+    if (!wants[0]) return;
+    const kolo_value in[] = {d_out[0], n->in[1], n->in[2]};
+    d_in[0] = kolo_graph_add1(g, &kolo_op_dropout, in, 3, n->attr);
+}
+
+const kolo_op kolo_op_dropout = {
+    .name = "dropout",
+    .min_in = 3,
+    .max_in = 3,
+    .attrs = attrs,
+    .shape = dropout_shape,
+    .grad = dropout_grad,
+    .overwrite = 1u << 0,
+    .cheap = true,
+    .bf16 = 1u << 0,
+};
+
+static kolo_value scalar(kolo_graph *g, const char *name) {
+    kolo_value v = kolo_graph_find(g, name);
+    return kolo_value_ok(v) ? v : kolo_scalar(g, name);
+}
+
+kolo_value kolo_dropout(kolo_graph *g, kolo_value x, double p) {
+    int64_t layer = 0;
+    for (int32_t i = 0; i < g->n_nodes; i++) layer += g->nodes[i]->op == &kolo_op_dropout;
+    const kolo_value in[] = {x, scalar(g, "draw"), scalar(g, "first_sample")};
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_DROPOUT_P].f = p, [KOLO_DROPOUT_LAYER].i = layer};
+    return kolo_graph_add1(g, &kolo_op_dropout, in, 3, attr);
+}

@@ -1,0 +1,113 @@
+/* Embedding: rows of a table by token, plus, where positions are given, a row by place. The
+ * gradient is dense, a row for each token of the vocabulary, zero for those that do not occur;
+ * where the table is marked for it, row-sparse (ops/rows.c). */
+#include "graph/op.h"
+#include "graph/ops/rules.h"
+
+#include <inttypes.h>
+
+static const char *const no_attrs[] = {NULL}, *const rows_attrs[] = {"rows", NULL};
+
+static kolo_status embedding_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "fif"));
+    KOLO_TRY(kolo_rule_rank(q, 0, 2, "V,C"));
+    KOLO_TRY(kolo_rule_rank(q, 1, 2, "N,T"));
+    const int64_t *w = q->in[0].shape.dim, *ids = q->in[1].shape.dim;
+    if (q->n_in == 3) {
+        KOLO_TRY(kolo_rule_rank(q, 2, 2, "P,C"));
+        const int64_t *p = q->in[2].shape.dim;
+        if (p[0] < ids[1] || p[1] != w[1]) {
+            return KOLO_RULE_FAIL(
+                q, "the positions must be [P,%" PRId64 "] with P %" PRId64 " or more", w[1],
+                ids[1]);
+        }
+    }
+    return kolo_rule_out(q, 0, q->in[0].dtype, (kolo_shape){3, {ids[0], ids[1], w[1]}});
+}
+
+static kolo_status check_rows(const kolo_shape_query *q, int64_t least) {
+    KOLO_TRY(kolo_rule_rank(q, 0, 3, "N,T,C"));
+    if (q->attr[KOLO_EMBEDDING_ROWS].i >= least) return KOLO_OK;
+    return KOLO_RULE_FAIL(q, "%" PRId64 " rows; there must be %" PRId64 " or more",
+                          q->attr[KOLO_EMBEDDING_ROWS].i, least);
+}
+
+static kolo_status embedding_bwd_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "fi"));
+    KOLO_TRY(check_rows(q, 1));
+    const int64_t *dy = q->in[0].shape.dim;
+    kolo_shape ids = kolo_shape_2(dy[0], dy[1]);
+    if (!kolo_shape_equal(&q->in[1].shape, &ids)) return KOLO_RULE_FAIL(q, "the ids must be N,T");
+    return kolo_rule_out(q, 0, kolo_dtype_wide(q->in[0].dtype),
+                         kolo_shape_2(q->attr[KOLO_EMBEDDING_ROWS].i, dy[2]));
+}
+
+static kolo_status position_bwd_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "f"));
+    const int64_t *dy = q->in[0].shape.dim;
+    KOLO_TRY(check_rows(q, q->in[0].shape.rank == 3 ? dy[1] : 1));
+    return kolo_rule_out(q, 0, kolo_dtype_wide(q->in[0].dtype),
+                         kolo_shape_2(q->attr[KOLO_EMBEDDING_ROWS].i, dy[2]));
+}
+
+static kolo_attr rows_of(const kolo_graph *g, kolo_value table) {
+    return (kolo_attr){.i = kolo_info(g, table)->tensor.shape.dim[0]};
+}
+
+static void embedding_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
+                           const bool *wants, kolo_value *d_in) {
+    int64_t room = kolo_info(g, n->in[0])->rows;
+    if (wants[0] && room > 0) {
+        const kolo_attr attr[KOLO_MAX_ATTRS] = {
+            [KOLO_ROWS_TABLE] = rows_of(g, n->in[0]),
+            [KOLO_ROWS_ROOM].i = room,
+        };
+        d_in[0] = kolo_graph_add1(g, &kolo_op_embedding_bwd_rows,
+                                  (kolo_value[]){d_out[0], n->in[1]}, 2, attr);
+    } else if (wants[0]) {
+        const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_EMBEDDING_ROWS] = rows_of(g, n->in[0])};
+        d_in[0] =
+            kolo_graph_add1(g, &kolo_op_embedding_bwd, (kolo_value[]){d_out[0], n->in[1]}, 2, attr);
+    }
+    if (n->n_in == 3 && wants[2]) {
+        const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_EMBEDDING_ROWS] = rows_of(g, n->in[2])};
+        d_in[2] = kolo_graph_add1(g, &kolo_op_position_bwd, d_out, 1, attr);
+    }
+}
+
+/* What is read of the tables are the rows that occur, no more than there are tokens. */
+static kolo_cost embedding_cost(const kolo_shape_query *q) {
+    double bytes = (double)kolo_tensor_bytes(&q->out[0]);
+    return (kolo_cost){0, (double)q->n_in * bytes + (double)kolo_tensor_bytes(&q->in[1])};
+}
+
+const kolo_op kolo_op_embedding = {
+    .name = "embedding",
+    .min_in = 2,
+    .max_in = 3,
+    .attrs = no_attrs,
+    .shape = embedding_shape,
+    .grad = embedding_grad,
+    .cost = embedding_cost,
+};
+const kolo_op kolo_op_embedding_bwd = {
+    .name = "embedding_bwd",
+    .min_in = 2,
+    .max_in = 2,
+    .attrs = rows_attrs,
+    .shape = embedding_bwd_shape,
+    .bf16 = 1u << 0,
+};
+const kolo_op kolo_op_position_bwd = {
+    .name = "position_bwd",
+    .min_in = 1,
+    .max_in = 1,
+    .attrs = rows_attrs,
+    .shape = position_bwd_shape,
+    .bf16 = 1u << 0,
+};
+
+kolo_value kolo_embedding(kolo_graph *g, kolo_value w, kolo_value ids, kolo_value p) {
+    return kolo_graph_add1(g, &kolo_op_embedding, (kolo_value[]){w, ids, p}, p.id < 0 ? 2 : 3,
+                           NULL);
+}

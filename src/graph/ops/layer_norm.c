@@ -1,0 +1,117 @@
+/* Layer normalisation over the last dimension: each row has mean 0 and variance 1 before a scale
+ * and an offset per channel. Ba, Kiros, Hinton, "Layer normalization", 2016. What the gradient
+ * needs of the forward pass are the rows' means and 1 / standard deviations. */
+#include "graph/op.h"
+#include "graph/ops/rules.h"
+
+#include <inttypes.h>
+
+static const char *const attrs[] = {"%eps", NULL}, *const no_attrs[] = {NULL};
+
+static kolo_shape rows_of(kolo_shape x) {
+    x.rank--;
+    return x;
+}
+
+/* Input x has two or more dimensions, and input `vector` an element for each of its channels. */
+static kolo_status check_channels(const kolo_shape_query *q, int x, int vector) {
+    const kolo_shape *s = &q->in[x].shape;
+    if (s->rank < 2) return KOLO_RULE_FAIL(q, "x must have two or more dimensions: ...,C");
+    KOLO_TRY(kolo_rule_rank(q, vector, 1, "C"));
+    if (q->in[vector].shape.dim[0] == s->dim[s->rank - 1]) return KOLO_OK;
+    return KOLO_RULE_FAIL(q, "input %d must have %" PRId64 " elements, as the last dimension of x",
+                          vector, s->dim[s->rank - 1]);
+}
+
+static kolo_status norm_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "fff"));
+    KOLO_TRY(check_channels(q, 0, 1));
+    KOLO_TRY(check_channels(q, 0, 2));
+    if (!(q->attr[KOLO_LAYER_NORM_EPS].f >= 0)) return KOLO_RULE_FAIL(q, "eps must be 0 or more");
+    kolo_shape x = q->in[0].shape;
+    kolo_dtype wide = kolo_dtype_wide(q->in[0].dtype);
+    KOLO_TRY(kolo_rule_out(q, 0, q->in[0].dtype, x));
+    KOLO_TRY(kolo_rule_out(q, 1, wide, rows_of(x)));
+    return kolo_rule_out(q, 2, wide, rows_of(x));
+}
+
+static kolo_status bwd_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "fffff"));
+    KOLO_TRY(kolo_rule_same(q, 0, 1));
+    KOLO_TRY(check_channels(q, 1, 2));
+    kolo_shape rows = rows_of(q->in[1].shape);
+    for (int i = 3; i < 5; i++) {
+        if (kolo_shape_equal(&q->in[i].shape, &rows)) continue;
+        return KOLO_RULE_FAIL(q, "input %d must be x without its last dimension", i);
+    }
+    KOLO_TRY(kolo_rule_out(q, 0, q->in[0].dtype, q->in[1].shape));
+    KOLO_TRY(kolo_rule_out(q, 1, q->in[2].dtype, q->in[2].shape));
+    return kolo_rule_out(q, 2, q->in[2].dtype, q->in[2].shape);
+}
+
+static void norm_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out, const bool *wants,
+                      kolo_value *d_in) {
+    if (kolo_value_ok(d_out[1]) || kolo_value_ok(d_out[2])) {
+        kolo_graph_set_failed(g, KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                                           "layer_norm: no gradient flows through the statistics "
+                                           "that it gives"));
+        return;
+    }
+    const kolo_value in[] = {d_out[0], n->in[0], n->in[1], n->out[1], n->out[2]};
+    kolo_value out[KOLO_MAX_IO];
+    kolo_graph_add(g, &kolo_op_layer_norm_bwd, in, 5, NULL, out);
+    for (int i = 0; i < 3; i++) {
+        if (wants[i]) d_in[i] = out[i];
+    }
+}
+
+static kolo_cost norm_cost(const kolo_shape_query *q) {
+    return (kolo_cost){8.0 * (double)kolo_shape_count(&q->in[0].shape), kolo_query_bytes(q)};
+}
+
+const kolo_op kolo_op_layer_norm = {
+    .name = "layer_norm",
+    .min_in = 3,
+    .max_in = 3,
+    .attrs = attrs,
+    .shape = norm_shape,
+    .grad = norm_grad,
+    .cost = norm_cost,
+    .bf16 = 1u << 0,
+    .samples = {.in = 0x1u, .out = 0x7u},
+};
+const kolo_op kolo_op_layer_norm_bwd = {
+    .name = "layer_norm_bwd",
+    .min_in = 5,
+    .max_in = 5,
+    .attrs = no_attrs,
+    .shape = bwd_shape,
+    .cost = norm_cost,
+    .overwrite = 1u << 0 | 1u << 1,
+    .bf16 = 1u << 0 | 1u << 1,
+    .samples = {.in = 0x1bu, .out = 0x1u, .sums = 0x6u},
+};
+
+/* ---- builder ---- */
+
+static kolo_value vector(kolo_graph *g, const char *name, const char *suffix, int64_t channels,
+                         kolo_init_kind init) {
+    char *full = kolo_format("%s.%s", name, suffix);
+    if (!full) {
+        kolo_graph_set_failed(g, KOLO_NOMEM(64));
+        return KOLO_NONE;
+    }
+    kolo_value v = kolo_param(g, full, kolo_shape_1(channels), (kolo_init){init, 0});
+    kolo_free(full);
+    return v;
+}
+
+kolo_value kolo_layer_norm(kolo_graph *g, kolo_value x, const char *name, double eps) {
+    bool known = x.id >= 0 && x.id < g->n_values && kolo_info(g, x)->tensor.shape.rank >= 1;
+    kolo_shape s = known ? kolo_info(g, x)->tensor.shape : kolo_shape_1(1); /* the rule refuses x */
+    int64_t channels = s.dim[s.rank - 1];
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_LAYER_NORM_EPS].f = eps != 0 ? eps : 1e-5};
+    const kolo_value in[] = {x, vector(g, name, "weight", channels, KOLO_INIT_ONE),
+                             vector(g, name, "bias", channels, KOLO_INIT_ZERO)};
+    return kolo_graph_add1(g, &kolo_op_layer_norm, in, 3, attr);
+}

@@ -1,0 +1,104 @@
+/* Ops that change how a tensor is seen or lies in memory, never its numbers: the views flatten and
+ * reshape, and reorder, which the layout pass places (after the gradient pass, so it has no
+ * gradient). */
+#include "graph/op.h"
+#include "graph/ops/rules.h"
+
+#include <inttypes.h>
+
+static const char *const no_attrs[] = {NULL};
+static const char *const reshape_attrs[] = {"rank", "d0", "d1", "d2", "d3", "d4", "d5", NULL};
+
+static kolo_status flatten_shape(kolo_shape_query *q) {
+    const kolo_shape *x = &q->in[0].shape;
+    if (x->rank < 1) return KOLO_RULE_FAIL(q, "a scalar has no batch to keep; give [N,...]");
+    int64_t rest = 1;
+    for (int d = 1; d < x->rank; d++) rest *= x->dim[d];
+    return kolo_rule_out(q, 0, q->in[0].dtype, kolo_shape_2(x->dim[0], rest));
+}
+
+static kolo_status reshape_shape(kolo_shape_query *q) {
+    int64_t rank = q->attr[KOLO_RESHAPE_RANK].i;
+    if (rank < 0 || rank > KOLO_MAX_RANK) {
+        return KOLO_RULE_FAIL(q, "%" PRId64 " dimensions; give 0 to %d", rank, KOLO_MAX_RANK);
+    }
+    kolo_shape shape = {.rank = (int)rank};
+    for (int d = 0; d < shape.rank; d++) {
+        shape.dim[d] = q->attr[KOLO_RESHAPE_DIM + d].i;
+        if (shape.dim[d] < 1) {
+            return KOLO_RULE_FAIL(q, "dimension %d is %" PRId64 "; give 1 or more", d,
+                                  shape.dim[d]);
+        }
+    }
+    KOLO_TRY(kolo_rule_out(q, 0, q->in[0].dtype, shape));
+    if (kolo_shape_count(&shape) == kolo_shape_count(&q->in[0].shape)) return KOLO_OK;
+    char text[KOLO_SHAPE_TEXT];
+    return KOLO_RULE_FAIL(q, "%s has another number of elements", kolo_shape_text(&shape, text));
+}
+
+static kolo_status reorder_shape(kolo_shape_query *q) {
+    return kolo_rule_out(q, 0, q->in[0].dtype, q->in[0].shape);
+}
+
+static kolo_status convert_shape(kolo_shape_query *q) {
+    kolo_dtype from = q->in[0].dtype, to = (kolo_dtype)q->attr[KOLO_CONVERT_DTYPE].i;
+    bool up = from == KOLO_DTYPE_BF16 && to == KOLO_DTYPE_F32;
+    bool down = from == KOLO_DTYPE_F32 && to == KOLO_DTYPE_BF16;
+    if (!up && !down) return KOLO_RULE_FAIL(q, "it converts f32 and bf16 into each other");
+    return kolo_rule_out(q, 0, to, q->in[0].shape);
+}
+
+/* Of both views: dy under the shape of x. */
+static void view_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out, const bool *wants,
+                      kolo_value *d_in) {
+    if (!wants[0]) return;
+    d_in[0] = kolo_reshape(g, d_out[0], kolo_info(g, n->in[0])->tensor.shape);
+}
+
+const kolo_op kolo_op_flatten = {
+    .name = "flatten",
+    .min_in = 1,
+    .max_in = 1,
+    .attrs = no_attrs,
+    .shape = flatten_shape,
+    .grad = view_grad,
+    .view = true,
+};
+const kolo_op kolo_op_reshape = {
+    .name = "reshape",
+    .min_in = 1,
+    .max_in = 1,
+    .attrs = reshape_attrs,
+    .shape = reshape_shape,
+    .grad = view_grad,
+    .view = true,
+};
+const kolo_op kolo_op_reorder = {
+    .name = "reorder",
+    .min_in = 1,
+    .max_in = 1,
+    .attrs = no_attrs,
+    .shape = reorder_shape,
+};
+
+static const char *const convert_attrs[] = {"dtype", NULL};
+
+const kolo_op kolo_op_convert = {
+    .name = "convert",
+    .min_in = 1,
+    .max_in = 1,
+    .attrs = convert_attrs,
+    .shape = convert_shape,
+};
+
+kolo_value kolo_flatten(kolo_graph *g, kolo_value x) {
+    return kolo_graph_add1(g, &kolo_op_flatten, &x, 1, NULL);
+}
+
+kolo_value kolo_reshape(kolo_graph *g, kolo_value x, kolo_shape shape) {
+    kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_RESHAPE_RANK].i = shape.rank};
+    for (int d = 0; d < shape.rank && d < KOLO_MAX_RANK; d++) {
+        attr[KOLO_RESHAPE_DIM + d].i = shape.dim[d];
+    }
+    return kolo_graph_add1(g, &kolo_op_reshape, &x, 1, attr);
+}

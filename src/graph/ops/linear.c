@@ -1,0 +1,226 @@
+/* linear, y = x w^T + b, and its gradients dx = dy w, dw = dy^T x, db = sum of dy over the batch.
+ * The dimensions after the first count as one, so that a flatten before it costs nothing; where
+ * w [O,I] meets x of more dimensions, x are tokens: all dimensions but the last count the rows.
+ * linear_gelu is linear and gelu in one; its gradient takes the bias's from the sweep that makes
+ * gelu's. */
+#include "graph/op.h"
+#include "graph/ops/rules.h"
+
+#include <inttypes.h>
+
+static const char *const linear_attrs[] = {"relu", NULL};
+static const char *const gelu_attrs[] = {"tanh", "keep", NULL};
+static const char *const bwd_weights_attrs[] = {"bias", NULL};
+
+/* Elements of all dimensions but the first. */
+static double inner(const kolo_tensor *t) {
+    return (double)kolo_shape_count(&t->shape) / (double)t->shape.dim[0];
+}
+
+/* x, or dy, are tokens [N,...,last]: dimensions beyond those that a matrix has. */
+static bool is_tokens(const kolo_shape *x, const kolo_shape *w) {
+    return w->rank == 2 && x->rank > 2;
+}
+
+/* Like `tokens`, with another number of channels. */
+static kolo_shape with_last(kolo_shape tokens, int64_t last) {
+    tokens.dim[tokens.rank - 1] = last;
+    return tokens;
+}
+
+static kolo_status check_inputs(const kolo_shape_query *q) {
+    const kolo_shape *x = &q->in[0].shape, *w = &q->in[1].shape;
+    if (x->rank < 2) return KOLO_RULE_FAIL(q, "x must have two or more dimensions: N,I");
+    if (!is_tokens(x, w)) {
+        KOLO_TRY(
+            kolo_rule_rank(q, 1, x->rank, "O, then those of x after the first (or flatten x)"));
+    }
+    for (int d = 1; d < w->rank; d++) {
+        int of_x = d + x->rank - w->rank;
+        if (x->dim[of_x] == w->dim[d]) continue;
+        return KOLO_RULE_FAIL(q,
+                              "dimension %d of x is %" PRId64 " but dimension %d of w is %" PRId64
+                              "; they must be equal (or flatten x)",
+                              of_x, x->dim[of_x], d, w->dim[d]);
+    }
+    return KOLO_OK;
+}
+
+static kolo_status linear_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "fff"));
+    KOLO_TRY(check_inputs(q));
+    const kolo_shape *x = &q->in[0].shape, *w = &q->in[1].shape;
+    if (q->n_in == 3) {
+        KOLO_TRY(kolo_rule_rank(q, 2, 1, "O"));
+        if (q->in[2].shape.dim[0] != w->dim[0]) {
+            return KOLO_RULE_FAIL(q, "the bias must have %" PRId64 " elements", w->dim[0]);
+        }
+    }
+    bool tokens = is_tokens(x, w);
+    return kolo_rule_out(q, 0, kolo_rule_product(q),
+                         tokens ? with_last(*x, w->dim[0]) : kolo_shape_2(x->dim[0], w->dim[0]));
+}
+
+static kolo_status gelu_shape(kolo_shape_query *q) {
+    KOLO_TRY(linear_shape(q));
+    KOLO_TRY(kolo_rule_rank(q, 1, 2, "O,I"));
+    return q->attr[KOLO_LINEAR_GELU_KEEP].i ? kolo_rule_out(q, 1, q->out[0].dtype, q->out[0].shape)
+                                            : KOLO_OK;
+}
+
+static kolo_status bwd_data_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "ff"));
+    const kolo_shape *dy = &q->in[0].shape;
+    kolo_shape dx = q->in[1].shape;
+    if (dy->rank < 2) return KOLO_RULE_FAIL(q, "dy must have two or more dimensions: N,O");
+    if (dx.rank < 2 || (dy->rank > 2 && dx.rank != 2) || dx.dim[0] != dy->dim[dy->rank - 1]) {
+        return KOLO_RULE_FAIL(q, "w must be [%" PRId64 ",I...]", dy->dim[dy->rank - 1]);
+    }
+    if (is_tokens(dy, &dx)) return kolo_rule_out(q, 0, q->in[0].dtype, with_last(*dy, dx.dim[1]));
+    dx.dim[0] = dy->dim[0];
+    return kolo_rule_out(q, 0, q->in[0].dtype, dx);
+}
+
+static kolo_status bwd_weights_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "ff"));
+    const kolo_shape *dy = &q->in[0].shape;
+    kolo_shape dw = q->in[1].shape;
+    if (dy->rank < 2) return KOLO_RULE_FAIL(q, "dy must have two or more dimensions: N,O");
+    int64_t outputs = dy->dim[dy->rank - 1];
+    if (dy->rank > 2) { /* tokens */
+        kolo_shape same = dw.rank > 0 ? with_last(*dy, dw.dim[dw.rank - 1]) : *dy;
+        if (!kolo_shape_equal(&dw, &same)) {
+            return KOLO_RULE_FAIL(q, "x must be like dy in all dimensions but the last");
+        }
+        dw = kolo_shape_2(outputs, dw.dim[dw.rank - 1]);
+    } else if (dw.rank < 2 || dw.dim[0] != dy->dim[0]) {
+        return KOLO_RULE_FAIL(q, "x must be [%" PRId64 ",I...]", dy->dim[0]);
+    }
+    dw.dim[0] = outputs;
+    KOLO_TRY(kolo_rule_out(q, 0, kolo_dtype_wide(q->in[0].dtype), dw));
+    if (!q->attr[KOLO_LINEAR_BWD_BIAS].i) return KOLO_OK;
+    return kolo_rule_out(q, 1, kolo_dtype_wide(q->in[0].dtype), kolo_shape_1(outputs));
+}
+
+/* The gradient of a bias alone: the sum of dy over the rows. */
+static kolo_value bias_grad(kolo_graph *g, kolo_value dy) {
+    const kolo_shape *s = &kolo_info(g, dy)->tensor.shape;
+    int64_t outputs = s->dim[s->rank - 1];
+    if (s->rank > 2) {
+        dy = kolo_reshape(g, dy, kolo_shape_2(kolo_shape_count(s) / outputs, outputs));
+    }
+    return kolo_graph_add1(g, &kolo_op_bias_bwd, &dy, 1, NULL);
+}
+
+static void linear_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
+                        const bool *wants, kolo_value *d_in) {
+    kolo_value dy = d_out[0];
+    if (n->attr[KOLO_LINEAR_RELU].i) {
+        dy = kolo_graph_add1(g, &kolo_op_relu_bwd, (kolo_value[]){dy, n->out[0]}, 2, NULL);
+    }
+    bool wants_bias = n->n_in == 3 && wants[2];
+    if (wants[0]) {
+        d_in[0] =
+            kolo_graph_add1(g, &kolo_op_linear_bwd_data, (kolo_value[]){dy, n->in[1]}, 2, NULL);
+    }
+    if (wants[1]) {
+        const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_LINEAR_BWD_BIAS].i = wants_bias};
+        kolo_value out[KOLO_MAX_IO];
+        kolo_graph_add(g, &kolo_op_linear_bwd_weights, (kolo_value[]){dy, n->in[0]}, 2, attr, out);
+        d_in[1] = out[0];
+        if (wants_bias) d_in[2] = out[1];
+    } else if (wants_bias) {
+        d_in[2] = bias_grad(g, dy);
+    }
+}
+
+static void gelu_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out, const bool *wants,
+                      kolo_value *d_in) {
+    bool wants_bias = n->n_in == 3 && wants[2];
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {
+        [KOLO_GELU_TANH] = n->attr[KOLO_LINEAR_GELU_TANH],
+        [KOLO_GELU_BWD_BIAS].i = wants_bias,
+    };
+    kolo_value dz[KOLO_MAX_IO];
+    if (n->n_out != 2 || kolo_value_ok(d_out[1])) {
+        kolo_graph_set_failed(
+            g, KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "linear_gelu: a gradient needs keep=1, and flows through output 0"));
+        return;
+    }
+    kolo_graph_add(g, &kolo_op_gelu_bwd, (kolo_value[]){d_out[0], n->out[1]}, 2, attr, dz);
+    if (wants[0]) {
+        const kolo_value in[] = {dz[0], n->in[1]};
+        d_in[0] = kolo_graph_add1(g, &kolo_op_linear_bwd_data, in, 2, NULL);
+    }
+    if (wants[1]) {
+        const kolo_value in[] = {dz[0], n->in[0]};
+        d_in[1] = kolo_graph_add1(g, &kolo_op_linear_bwd_weights, in, 2, NULL);
+    }
+    if (wants_bias) d_in[2] = dz[1];
+}
+
+/* A multiply-add for each element of y and of a row of w, in all three. */
+static kolo_cost cost_of(const kolo_shape_query *q, const kolo_tensor *y, const kolo_tensor *w) {
+    return (kolo_cost){2 * inner(w) * (double)kolo_shape_count(&y->shape), kolo_query_bytes(q)};
+}
+static kolo_cost linear_cost(const kolo_shape_query *q) {
+    return cost_of(q, &q->out[0], &q->in[1]);
+}
+static kolo_cost bwd_data_cost(const kolo_shape_query *q) {
+    return cost_of(q, &q->in[0], &q->in[1]);
+}
+static kolo_cost bwd_weights_cost(const kolo_shape_query *q) {
+    return cost_of(q, &q->in[0], &q->out[0]);
+}
+
+const kolo_op kolo_op_linear = {
+    .name = "linear",
+    .min_in = 2,
+    .max_in = 3,
+    .attrs = linear_attrs,
+    .shape = linear_shape,
+    .grad = linear_grad,
+    .cost = linear_cost,
+    .bf16 = 1u << 0 | 1u << 1,
+    .samples = {.in = 0x1u, .out = 0x1u},
+};
+const kolo_op kolo_op_linear_gelu = {
+    .name = "linear_gelu",
+    .min_in = 2,
+    .max_in = 3,
+    .attrs = gelu_attrs,
+    .shape = gelu_shape,
+    .grad = gelu_grad,
+    .cost = linear_cost,
+    .bf16 = 1u << 0 | 1u << 1,
+    .samples = {.in = 0x1u, .out = 0x3u},
+};
+const kolo_op kolo_op_linear_bwd_data = {
+    .name = "linear_bwd_data",
+    .min_in = 2,
+    .max_in = 2,
+    .attrs = (const char *const[]){NULL},
+    .shape = bwd_data_shape,
+    .cost = bwd_data_cost,
+    .bf16 = 1u << 0 | 1u << 1,
+    .samples = {.in = 0x1u, .out = 0x1u},
+};
+const kolo_op kolo_op_linear_bwd_weights = {
+    .name = "linear_bwd_weights",
+    .min_in = 2,
+    .max_in = 2,
+    .attrs = bwd_weights_attrs,
+    .shape = bwd_weights_shape,
+    .cost = bwd_weights_cost,
+    .bf16 = 1u << 0 | 1u << 1,
+    .samples = {.in = 0x3u, .sums = 0x3u},
+};
+
+kolo_value kolo_linear(kolo_graph *g, kolo_value x, kolo_value w) {
+    return kolo_graph_add1(g, &kolo_op_linear, (kolo_value[]){x, w}, 2, NULL);
+}
+
+kolo_value kolo_linear_bias(kolo_graph *g, kolo_value x, kolo_value w, kolo_value b) {
+    return kolo_graph_add1(g, &kolo_op_linear, (kolo_value[]){x, w, b}, 3, NULL);
+}

@@ -1,0 +1,139 @@
+/* Softmax with cross-entropy, its gradient, accuracy and the confusion of classes, over one label a
+ * sample or one a place. The forward op keeps the probabilities, which are all that its gradient
+ * needs besides the labels. Label smoothing: Szegedy et al., "Rethinking the Inception
+ * architecture", CVPR 2016, section 7. */
+#include "graph/op.h"
+#include "graph/ops/rules.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static const char *const attrs[] = {"ignores", "ignored", "%smoothing", NULL};
+static const char *const xent_attrs[] = {"ignores", "ignored", "%smoothing", "count", NULL};
+
+/* Input 0 is [N,C,...], input 1 the labels [N,...]. */
+static kolo_status check_labels(const kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "fif"));
+    const kolo_shape *logits = &q->in[0].shape, *labels = &q->in[1].shape;
+    if (logits->rank < 2) {
+        return KOLO_RULE_FAIL(q, "input 0 has %d dimensions; it must have two or more: N,C,...",
+                              logits->rank);
+    }
+    kolo_shape want = {logits->rank - 1, {logits->dim[0]}};
+    for (int i = 2; i < logits->rank; i++) want.dim[i - 1] = logits->dim[i];
+    char text[KOLO_SHAPE_TEXT];
+    if (!kolo_shape_equal(labels, &want)) {
+        return KOLO_RULE_FAIL(q, "the labels must be %s, one for each place of the logits",
+                              kolo_shape_text(&want, text));
+    }
+    double smoothing = q->attr[KOLO_LOSS_SMOOTHING].f;
+    if (smoothing >= 0 && smoothing < 1) return KOLO_OK;
+    return KOLO_RULE_FAIL(q, "smoothing is %g; it must be in [0, 1)", smoothing);
+}
+
+static kolo_status softmax_xent_shape(kolo_shape_query *q) {
+    KOLO_TRY(check_labels(q));
+    kolo_dtype wide = kolo_dtype_wide(q->in[0].dtype);
+    KOLO_TRY(kolo_rule_out(q, 0, wide, kolo_shape_0()));
+    KOLO_TRY(kolo_rule_out(q, 1, q->in[0].dtype, q->in[0].shape));
+    if (!q->attr[KOLO_LOSS_COUNT].i) return KOLO_OK;
+    return kolo_rule_out(q, 2, wide, kolo_shape_0());
+}
+
+static kolo_status softmax_xent_bwd_shape(kolo_shape_query *q) {
+    KOLO_TRY(check_labels(q));
+    KOLO_TRY(kolo_rule_rank(q, 2, 0, "a scalar"));
+    return kolo_rule_out(q, 0, q->in[0].dtype, q->in[0].shape);
+}
+
+static kolo_status accuracy_shape(kolo_shape_query *q) {
+    KOLO_TRY(check_labels(q));
+    return kolo_rule_out(q, 0, kolo_dtype_wide(q->in[0].dtype), kolo_shape_0());
+}
+
+static kolo_status confusion_shape(kolo_shape_query *q) {
+    KOLO_TRY(check_labels(q));
+    int64_t classes = q->in[0].shape.dim[1];
+    return kolo_rule_out(q, 0, kolo_dtype_wide(q->in[0].dtype), kolo_shape_2(classes, classes));
+}
+
+static void softmax_xent_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
+                              const bool *wants, kolo_value *d_in) {
+    if (kolo_value_ok(d_out[1])) {
+        kolo_graph_set_failed(
+            g, KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "softmax_xent: no gradient flows through the probabilities; derive from "
+                         "the loss"));
+        return;
+    }
+    if (!wants[0] || !kolo_value_ok(d_out[0])) return;
+    const kolo_value in[3] = {n->out[1], n->in[1], d_out[0]};
+    kolo_attr attr[KOLO_MAX_ATTRS];
+    memcpy(attr, n->attr, sizeof attr);
+    attr[KOLO_LOSS_COUNT].i = 0;
+    d_in[0] = kolo_graph_add1(g, &kolo_op_softmax_xent_bwd, in, 3, attr);
+}
+
+const kolo_op kolo_op_softmax_xent = {
+    .name = "softmax_xent",
+    .min_in = 2,
+    .max_in = 2,
+    .attrs = xent_attrs,
+    .shape = softmax_xent_shape,
+    .grad = softmax_xent_grad,
+    .overwrite = 1u << 0,
+    .overwriter = 1, /* the probabilities */
+    .bf16 = 1u << 0,
+    .samples = {.in = 0x3u, .out = 0x2u, .sums = 0x5u},
+};
+const kolo_op kolo_op_softmax_xent_bwd = {
+    .name = "softmax_xent_bwd",
+    .min_in = 3,
+    .max_in = 3,
+    .attrs = attrs,
+    .shape = softmax_xent_bwd_shape,
+    .overwrite = 1u << 0,
+    .bf16 = 1u << 0,
+    .samples = {.in = 0x3u, .out = 0x1u},
+};
+const kolo_op kolo_op_accuracy = {
+    .name = "accuracy",
+    .min_in = 2,
+    .max_in = 2,
+    .attrs = attrs,
+    .shape = accuracy_shape,
+    .bf16 = 1u << 0,
+    .samples = {.in = 0x3u, .sums = 0x1u},
+};
+const kolo_op kolo_op_confusion = {
+    .name = "confusion",
+    .min_in = 2,
+    .max_in = 2,
+    .attrs = attrs,
+    .shape = confusion_shape,
+    .bf16 = 1u << 0,
+    .samples = {.in = 0x3u, .sums = 0x1u},
+};
+
+kolo_value kolo_softmax_xent_opts(kolo_graph *g, kolo_value logits, kolo_value labels,
+                                  const kolo_loss_opts *opts) {
+    kolo_loss_opts o = opts ? *opts : (kolo_loss_opts){0};
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {
+        [KOLO_LOSS_IGNORES].i = o.ignores,
+        [KOLO_LOSS_IGNORED].i = o.ignores ? o.ignored : 0,
+        [KOLO_LOSS_SMOOTHING].f = o.smoothing,
+    };
+    return kolo_graph_add1(g, &kolo_op_softmax_xent, (kolo_value[]){logits, labels}, 2, attr);
+}
+
+kolo_value kolo_softmax_xent(kolo_graph *g, kolo_value logits, kolo_value labels) {
+    return kolo_softmax_xent_opts(g, logits, labels, NULL);
+}
+
+kolo_value kolo_accuracy(kolo_graph *g, kolo_value logits, kolo_value labels) {
+    return kolo_graph_add1(g, &kolo_op_accuracy, (kolo_value[]){logits, labels}, 2, NULL);
+}
+
+kolo_value kolo_confusion(kolo_graph *g, kolo_value logits, kolo_value labels) {
+    return kolo_graph_add1(g, &kolo_op_confusion, (kolo_value[]){logits, labels}, 2, NULL);
+}

@@ -1,0 +1,54 @@
+/* Masking for masked language models: some tokens of each window are hidden, and are what is to be
+ * told. Devlin, Chang, Lee, Toutanova, "BERT", NAACL 2019, section 3.1.
+ *
+ * Which ones is a pure function of the step and the window's place in the global batch, as in
+ * dropout. Each of `count` nearly equal stretches of a window gives one place, so that every window
+ * has as many labels: the mean over a batch does not depend on how it is cut. */
+#include "graph/op.h"
+#include "graph/ops/rules.h"
+
+#include <inttypes.h>
+
+static const char *const attrs[] = {"count", "mask", "vocabulary", "pairs", NULL};
+
+static kolo_status mask_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "ffii"));
+    for (int i = 0; i < 2; i++) KOLO_TRY(kolo_rule_rank(q, i, 0, "a scalar"));
+    KOLO_TRY(kolo_rule_rank(q, 2, 2, "N,T"));
+    KOLO_TRY(kolo_rule_same(q, 2, 3));
+    int64_t length = q->in[2].shape.dim[1], count = q->attr[KOLO_MASK_COUNT].i;
+    if (count < 1 || count > length) {
+        return KOLO_RULE_FAIL(q, "%" PRId64 " places of %" PRId64 " tokens", count, length);
+    }
+    if (q->attr[KOLO_MASK_VOCABULARY].i < 1) return KOLO_RULE_FAIL(q, "the vocabulary is empty");
+    for (int i = 0; i < 3; i++) KOLO_TRY(kolo_rule_out(q, i, KOLO_DTYPE_I32, q->in[2].shape));
+    if (!q->attr[KOLO_MASK_PAIRS].i) return KOLO_OK;
+    return kolo_rule_out(q, 3, KOLO_DTYPE_I32, kolo_shape_1(q->in[2].shape.dim[0]));
+}
+
+const kolo_op kolo_op_mask_tokens = {
+    .name = "mask_tokens",
+    .min_in = 4,
+    .max_in = 4,
+    .attrs = attrs,
+    .shape = mask_shape,
+};
+
+static kolo_value scalar(kolo_graph *g, const char *name) {
+    kolo_value v = kolo_graph_find(g, name);
+    return kolo_value_ok(v) ? v : kolo_scalar(g, name);
+}
+
+void kolo_mask_tokens(kolo_graph *g, kolo_value ids, kolo_value y, const kolo_mask_opts *opts,
+                      kolo_value out[4]) {
+    const kolo_value in[] = {scalar(g, "draw"), scalar(g, "first_sample"), ids, y};
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {
+        [KOLO_MASK_COUNT].i = opts->count,
+        [KOLO_MASK_ID].i = opts->mask,
+        [KOLO_MASK_VOCABULARY].i = opts->vocabulary,
+        [KOLO_MASK_PAIRS].i = opts->pairs,
+    };
+    kolo_value all[KOLO_MAX_IO];
+    kolo_graph_add(g, &kolo_op_mask_tokens, in, 4, attr, all);
+    for (int i = 0; i < (opts->pairs ? 4 : 3); i++) out[i] = all[i];
+}

@@ -1,0 +1,56 @@
+/* The product of two matrices for each of a batch; its gradients are such products too. */
+#include "graph/op.h"
+#include "graph/ops/rules.h"
+
+#include <inttypes.h>
+
+static const char *const attrs[] = {"transpose_a", "transpose_b", NULL};
+
+static kolo_status matmul_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "ff"));
+    for (int i = 0; i < 2; i++) KOLO_TRY(kolo_rule_rank(q, i, 3, "batch, rows, columns"));
+    const int64_t *a = q->in[0].shape.dim, *b = q->in[1].shape.dim;
+    bool ta = q->attr[KOLO_MATMUL_TRANSPOSE_A].i, tb = q->attr[KOLO_MATMUL_TRANSPOSE_B].i;
+    if (a[0] != b[0] || a[ta ? 1 : 2] != b[tb ? 2 : 1]) {
+        return KOLO_RULE_FAIL(q, "batches must be equal, and the columns of a the rows of b");
+    }
+    return kolo_rule_out(q, 0, q->in[0].dtype,
+                         (kolo_shape){3, {a[0], a[ta ? 2 : 1], b[tb ? 1 : 2]}});
+}
+
+/* With a' for a or its transpose, y = a' b': da' = dy b'^T and db' = a'^T dy. */
+static void matmul_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
+                        const bool *wants, kolo_value *d_in) {
+    bool ta = n->attr[KOLO_MATMUL_TRANSPOSE_A].i, tb = n->attr[KOLO_MATMUL_TRANSPOSE_B].i;
+    kolo_value dy = d_out[0], a = n->in[0], b = n->in[1];
+    if (wants[0])
+        d_in[0] = ta ? kolo_matmul(g, b, dy, tb, true) : kolo_matmul(g, dy, b, false, !tb);
+    if (wants[1])
+        d_in[1] = tb ? kolo_matmul(g, dy, a, true, ta) : kolo_matmul(g, a, dy, !ta, false);
+}
+
+static kolo_cost matmul_cost(const kolo_shape_query *q) {
+    double inner = (double)q->in[0].shape.dim[q->attr[KOLO_MATMUL_TRANSPOSE_A].i ? 1 : 2];
+    return (kolo_cost){2 * inner * (double)kolo_shape_count(&q->out[0].shape), kolo_query_bytes(q)};
+}
+
+const kolo_op kolo_op_matmul = {
+    .name = "matmul",
+    .min_in = 2,
+    .max_in = 2,
+    .attrs = attrs,
+    .shape = matmul_shape,
+    .grad = matmul_grad,
+    .cost = matmul_cost,
+    .bf16 = 1u << 0 | 1u << 1,
+    .samples = {.in = 0x3u, .out = 0x1u},
+};
+
+kolo_value kolo_matmul(kolo_graph *g, kolo_value a, kolo_value b, bool transpose_a,
+                       bool transpose_b) {
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {
+        [KOLO_MATMUL_TRANSPOSE_A].i = transpose_a,
+        [KOLO_MATMUL_TRANSPOSE_B].i = transpose_b,
+    };
+    return kolo_graph_add1(g, &kolo_op_matmul, (kolo_value[]){a, b}, 2, attr);
+}

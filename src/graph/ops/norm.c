@@ -1,0 +1,170 @@
+/* Batch normalisation: each channel shifted and scaled to mean 0 and variance 1 over the batch,
+ * then by what is learnt. Ioffe, Szegedy, "Batch normalization", ICML 2015.
+ *
+ * Training normalises by the batch and keeps running statistics for later; evaluation
+ * (pass/inference.c) normalises by those. Their update is a node like any other update
+ * (pass/statistics.c). */
+#include "graph/op.h"
+#include "graph/ops/rules.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static const char *const attrs[] = {"%eps", "%momentum", "relu", NULL};
+static const char *const update_attrs[] = {"%keep", "%factor", NULL};
+
+/* x, the input of that number, has a channel for each element of the vectors in [first, n_in). */
+static kolo_status check_channels(const kolo_shape_query *q, int x, int first, int n_in) {
+    const kolo_shape *s = &q->in[x].shape;
+    if (s->rank < 2) return KOLO_RULE_FAIL(q, "x must have two or more dimensions: N,C,...");
+    for (int i = first; i < n_in; i++) {
+        KOLO_TRY(kolo_rule_rank(q, i, 1, "C"));
+        if (q->in[i].shape.dim[0] != s->dim[1]) {
+            return KOLO_RULE_FAIL(q, "input %d must have %" PRId64 " elements, as dimension 1 of x",
+                                  i, s->dim[1]);
+        }
+    }
+    return KOLO_OK;
+}
+
+static kolo_status infer_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "ffffff"));
+    KOLO_TRY(check_channels(q, 0, 1, 5));
+    if (q->n_in == 6) KOLO_TRY(kolo_rule_same(q, 0, 5));
+    if (!(q->attr[KOLO_NORM_EPS].f >= 0)) return KOLO_RULE_FAIL(q, "eps must be 0 or more");
+    return kolo_rule_out(q, 0, q->in[0].dtype, q->in[0].shape);
+}
+
+static kolo_status norm_shape(kolo_shape_query *q) {
+    KOLO_TRY(infer_shape(q));
+    KOLO_TRY(kolo_rule_out(q, 1, q->in[1].dtype, q->in[1].shape));
+    return kolo_rule_out(q, 2, q->in[1].dtype, q->in[1].shape);
+}
+
+static kolo_status bwd_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "ffffff"));
+    KOLO_TRY(kolo_rule_same(q, 0, 1));
+    KOLO_TRY(check_channels(q, 1, 2, q->n_in));
+    KOLO_TRY(kolo_rule_out(q, 0, q->in[0].dtype, q->in[1].shape));
+    KOLO_TRY(kolo_rule_out(q, 1, q->in[2].dtype, q->in[2].shape));
+    return kolo_rule_out(q, 2, q->in[2].dtype, q->in[2].shape);
+}
+
+static kolo_status update_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "ffff"));
+    for (int i = 1; i < 4; i++) KOLO_TRY(kolo_rule_same(q, 0, i));
+    KOLO_TRY(kolo_rule_out(q, 0, q->in[0].dtype, q->in[0].shape));
+    return kolo_rule_out(q, 1, q->in[0].dtype, q->in[0].shape);
+}
+
+static void norm_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out, const bool *wants,
+                      kolo_value *d_in) {
+    if (kolo_value_ok(d_out[1]) || kolo_value_ok(d_out[2])) {
+        kolo_graph_set_failed(g, KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                                           "batch_norm: no gradient flows through the statistics "
+                                           "that it gives"));
+        return;
+    }
+    if (wants[3] || wants[4]) {
+        kolo_graph_set_failed(
+            g, KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "batch_norm: running statistics are not trained"));
+        return;
+    }
+    kolo_value in[6] = {d_out[0], n->in[0], n->in[1], n->out[1], n->out[2], n->in[2]};
+    kolo_value out[KOLO_MAX_IO];
+    bool relu = n->attr[KOLO_NORM_RELU].i, residual = n->n_in == 6;
+    if (relu && residual) { /* both branches want it */
+        in[0] = kolo_graph_add1(g, &kolo_op_relu_bwd, (kolo_value[]){in[0], n->out[0]}, 2, NULL);
+    }
+    if (residual && wants[5]) d_in[5] = in[0];
+    if (!wants[0] && !wants[1] && !wants[2]) return;
+    kolo_attr attr[KOLO_MAX_ATTRS];
+    memcpy(attr, n->attr, sizeof attr);
+    attr[KOLO_NORM_RELU].i = relu && !residual;
+    kolo_graph_add(g, &kolo_op_batch_norm_bwd, in, relu && !residual ? 6 : 5, attr, out);
+    for (int i = 0; i < 3; i++) {
+        if (wants[i]) d_in[i] = out[i];
+    }
+}
+
+/* Sums and the elements themselves: a handful of operations an element. */
+static kolo_cost norm_cost(const kolo_shape_query *q) {
+    return (kolo_cost){7.0 * (double)kolo_shape_count(&q->in[0].shape), kolo_query_bytes(q)};
+}
+
+const kolo_op kolo_op_batch_norm = {
+    .name = "batch_norm",
+    .min_in = 5,
+    .max_in = 6,
+    .attrs = attrs,
+    .shape = norm_shape,
+    .grad = norm_grad,
+    .cost = norm_cost,
+    .overwrite = 1u << 5,
+    .cheap = true,
+    .bf16 = 1u << 0 | 1u << 5,
+};
+const kolo_op kolo_op_batch_norm_bwd = {
+    .name = "batch_norm_bwd",
+    .min_in = 5,
+    .max_in = 6,
+    .attrs = attrs,
+    .shape = bwd_shape,
+    .cost = norm_cost,
+    .overwrite = 1u << 0 | 1u << 1,
+    .bf16 = 1u << 0 | 1u << 1,
+};
+const kolo_op kolo_op_batch_norm_infer = {
+    .name = "batch_norm_infer",
+    .min_in = 5,
+    .max_in = 6,
+    .attrs = attrs,
+    .shape = infer_shape,
+    .overwrite = 1u << 0 | 1u << 5,
+    .cheap = true,
+    .bf16 = 1u << 0 | 1u << 5,
+};
+const kolo_op kolo_op_batch_norm_update = {
+    .name = "batch_norm_update",
+    .min_in = 4,
+    .max_in = 4,
+    .attrs = update_attrs,
+    .shape = update_shape,
+};
+/* ---- builder ---- */
+
+/* A parameter "NAME.suffix", or a state when `state`; it begins as all zeros or all ones. */
+static kolo_value leaf(kolo_graph *g, const char *name, const char *suffix, kolo_value like,
+                       int64_t channels, kolo_init_kind init) {
+    char *full = kolo_format("%s.%s", name, suffix);
+    if (!full) {
+        kolo_graph_set_failed(g, KOLO_NOMEM(64));
+        return KOLO_NONE;
+    }
+    kolo_value v = kolo_value_ok(like)
+                       ? kolo_graph_state(g, full, like)
+                       : kolo_param(g, full, kolo_shape_1(channels), (kolo_init){init, 0});
+    if (kolo_value_ok(v)) kolo_info(g, v)->init = (kolo_init){init, 0};
+    kolo_free(full);
+    return v;
+}
+
+kolo_value kolo_batch_norm(kolo_graph *g, kolo_value x, const char *name,
+                           const kolo_batch_norm_opts *opts) {
+    kolo_batch_norm_opts o = opts ? *opts : (kolo_batch_norm_opts){0};
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {
+        [KOLO_NORM_EPS].f = o.eps != 0 ? o.eps : 1e-5,
+        [KOLO_NORM_MOMENTUM].f = o.momentum != 0 ? o.momentum : 0.1,
+    };
+    bool image = x.id >= 0 && x.id < g->n_values && kolo_info(g, x)->tensor.shape.rank >= 2;
+    int64_t channels = image ? kolo_info(g, x)->tensor.shape.dim[1] : 1; /* the rule refuses x */
+    kolo_value gamma = leaf(g, name, "weight", KOLO_NONE, channels, KOLO_INIT_ONE);
+    kolo_value in[] = {
+        x,
+        gamma,
+        leaf(g, name, "bias", KOLO_NONE, channels, KOLO_INIT_ZERO),
+        leaf(g, name, "running_mean", gamma, channels, KOLO_INIT_ZERO),
+        leaf(g, name, "running_var", gamma, channels, KOLO_INIT_ONE),
+    };
+    return kolo_graph_add1(g, &kolo_op_batch_norm, in, 5, attr);
+}

@@ -1,0 +1,155 @@
+/* bias, relu and add, with their gradients; scale. */
+#include "graph/op.h"
+#include "graph/ops/rules.h"
+
+#include <inttypes.h>
+
+static const char *const no_attrs[] = {NULL}, *const scale_attrs[] = {"%factor", NULL};
+static const char *const add_attrs[] = {"relu", NULL};
+
+static kolo_status bias_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "ff"));
+    const kolo_shape *x = &q->in[0].shape;
+    if (x->rank < 2) return KOLO_RULE_FAIL(q, "x must have two or more dimensions: N,C,...");
+    KOLO_TRY(kolo_rule_rank(q, 1, 1, "C"));
+    if (q->in[1].shape.dim[0] != x->dim[1]) {
+        return KOLO_RULE_FAIL(q, "the bias must have %" PRId64 " elements, as dimension 1 of x",
+                              x->dim[1]);
+    }
+    return kolo_rule_out(q, 0, q->in[0].dtype, *x);
+}
+
+static kolo_status bias_bwd_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "f"));
+    const kolo_shape *dy = &q->in[0].shape;
+    if (dy->rank < 2) return KOLO_RULE_FAIL(q, "dy must have two or more dimensions: N,C,...");
+    return kolo_rule_out(q, 0, kolo_dtype_wide(q->in[0].dtype), kolo_shape_1(dy->dim[1]));
+}
+
+/* One float input, or more of one shape; the output is like them. */
+static kolo_status pointwise_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "fff"));
+    for (int i = 1; i < q->n_in; i++) KOLO_TRY(kolo_rule_same(q, 0, i));
+    return kolo_rule_out(q, 0, q->in[0].dtype, q->in[0].shape);
+}
+
+static kolo_status scale_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "ff"));
+    if (q->n_in == 2) KOLO_TRY(kolo_rule_rank(q, 1, 0, "a scalar"));
+    return kolo_rule_out(q, 0, q->in[0].dtype, q->in[0].shape);
+}
+
+static void bias_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out, const bool *wants,
+                      kolo_value *d_in) {
+    if (wants[0]) d_in[0] = d_out[0];
+    if (wants[1]) d_in[1] = kolo_graph_add1(g, &kolo_op_bias_bwd, d_out, 1, NULL);
+}
+
+static void relu_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out, const bool *wants,
+                      kolo_value *d_in) {
+    if (!wants[0]) return;
+    const kolo_value in[2] = {d_out[0], n->out[0]};
+    d_in[0] = kolo_graph_add1(g, &kolo_op_relu_bwd, in, 2, NULL);
+}
+
+static void add_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out, const bool *wants,
+                     kolo_value *d_in) {
+    kolo_value d = d_out[0];
+    if (n->attr[KOLO_ADD_RELU].i) {
+        d = kolo_graph_add1(g, &kolo_op_relu_bwd, (kolo_value[]){d, n->out[0]}, 2, NULL);
+    }
+    for (int i = 0; i < 2; i++) {
+        if (wants[i]) d_in[i] = d;
+    }
+}
+
+/* Of x alone: the scalar is none that is trained. */
+static void scale_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
+                       const bool *wants, kolo_value *d_in) {
+    const kolo_value in[2] = {d_out[0], n->n_in == 2 ? n->in[1] : KOLO_NONE};
+    if (wants[0]) d_in[0] = kolo_graph_add1(g, &kolo_op_scale, in, n->n_in, n->attr);
+}
+
+const kolo_op kolo_op_bias = {
+    .name = "bias",
+    .min_in = 2,
+    .max_in = 2,
+    .attrs = no_attrs,
+    .shape = bias_shape,
+    .grad = bias_grad,
+    .overwrite = 1u << 0,
+    .cheap = true,
+    .bf16 = 1u << 0,
+    .samples = {.in = 0x1u, .out = 0x1u},
+};
+const kolo_op kolo_op_bias_bwd = {
+    .name = "bias_bwd",
+    .min_in = 1,
+    .max_in = 1,
+    .attrs = no_attrs,
+    .shape = bias_bwd_shape,
+    .bf16 = 1u << 0,
+    .samples = {.in = 0x1u, .sums = 0x1u},
+};
+const kolo_op kolo_op_relu = {
+    .name = "relu",
+    .min_in = 1,
+    .max_in = 1,
+    .attrs = no_attrs,
+    .shape = pointwise_shape,
+    .grad = relu_grad,
+    .overwrite = 1u << 0,
+    .cheap = true,
+    .bf16 = 1u << 0,
+    .samples = {.in = 0x1u, .out = 0x1u},
+};
+const kolo_op kolo_op_relu_bwd = {
+    .name = "relu_bwd",
+    .min_in = 2,
+    .max_in = 3,
+    .attrs = no_attrs,
+    .shape = pointwise_shape,
+    .overwrite = 1u << 0 | 1u << 1 | 1u << 2,
+    .bf16 = 1u << 0 | 1u << 1 | 1u << 2,
+    .samples = {.in = 0x7u, .out = 0x1u},
+};
+const kolo_op kolo_op_add = {
+    .name = "add",
+    .min_in = 2,
+    .max_in = 2,
+    .attrs = add_attrs,
+    .shape = pointwise_shape,
+    .grad = add_grad,
+    .overwrite = 1u << 0 | 1u << 1,
+    .cheap = true,
+    .bf16 = 1u << 0 | 1u << 1,
+    .bf16_joins = true,
+    .samples = {.in = 0x3u, .out = 0x1u},
+};
+const kolo_op kolo_op_scale = {
+    .name = "scale",
+    .min_in = 1,
+    .max_in = 2,
+    .attrs = scale_attrs,
+    .shape = scale_shape,
+    .grad = scale_grad,
+    .overwrite = 1u << 0,
+    .cheap = true,
+};
+
+kolo_value kolo_bias(kolo_graph *g, kolo_value x, kolo_value b) {
+    return kolo_graph_add1(g, &kolo_op_bias, (kolo_value[]){x, b}, 2, NULL);
+}
+
+kolo_value kolo_relu(kolo_graph *g, kolo_value x) {
+    return kolo_graph_add1(g, &kolo_op_relu, &x, 1, NULL);
+}
+
+kolo_value kolo_add(kolo_graph *g, kolo_value a, kolo_value b) {
+    return kolo_graph_add1(g, &kolo_op_add, (kolo_value[]){a, b}, 2, NULL);
+}
+
+kolo_value kolo_scale(kolo_graph *g, kolo_value x, double factor) {
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_SCALE_FACTOR].f = factor};
+    return kolo_graph_add1(g, &kolo_op_scale, &x, 1, attr);
+}

@@ -1,0 +1,125 @@
+/* Ops whose output has a size of its own: adaptive average pooling, bilinear resizing, and their
+ * gradients. Both are linear in x, so a gradient needs the sizes alone. */
+#include "graph/op.h"
+#include "graph/ops/rules.h"
+
+#include <inttypes.h>
+
+static const char *const pool_attrs[] = {"h", "w", NULL};
+static const char *const resize_attrs[] = {"h", "w", "align", NULL};
+
+/* [N,C,H,W] -> [N,C,h,w]. */
+static kolo_status size_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "f"));
+    KOLO_TRY(kolo_rule_rank(q, 0, 4, "N,C,H,W"));
+    const int64_t *x = q->in[0].shape.dim;
+    int64_t h = q->attr[KOLO_SIZE_H].i, w = q->attr[KOLO_SIZE_W].i;
+    if (h < 1 || w < 1 || h > INT32_MAX || w > INT32_MAX) {
+        return KOLO_RULE_FAIL(q, "%" PRId64 " x %" PRId64 " pixels; each must be 1 to %d", h, w,
+                              INT32_MAX);
+    }
+    return kolo_rule_out(q, 0, q->in[0].dtype, kolo_shape_4(x[0], x[1], h, w));
+}
+
+/* The gradient by `op`, whose attributes are the size of x. */
+static void size_grad(kolo_graph *g, const kolo_node *n, const kolo_op *op, const kolo_value *d_out,
+                      const bool *wants, kolo_value *d_in) {
+    if (!wants[0]) return;
+    const int64_t *x = kolo_info(g, n->in[0])->tensor.shape.dim;
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {
+        [KOLO_SIZE_H].i = x[2],
+        [KOLO_SIZE_W].i = x[3],
+        [KOLO_SIZE_ALIGN].i = n->attr[KOLO_SIZE_ALIGN].i,
+    };
+    d_in[0] = kolo_graph_add1(g, op, d_out, 1, attr);
+}
+
+static void pool_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out, const bool *wants,
+                      kolo_value *d_in) {
+    size_grad(g, n, &kolo_op_adaptive_avg_pool2d_bwd, d_out, wants, d_in);
+}
+
+static void resize_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
+                        const bool *wants, kolo_value *d_in) {
+    size_grad(g, n, &kolo_op_resize_bwd, d_out, wants, d_in);
+}
+
+/* Four products and their sum for each element of the larger side. */
+static kolo_cost resize_cost(const kolo_shape_query *q) {
+    double in = (double)kolo_shape_count(&q->in[0].shape);
+    double out = (double)kolo_shape_count(&q->out[0].shape);
+    return (kolo_cost){8 * (in > out ? in : out), kolo_query_bytes(q)};
+}
+
+/* About one addition for each element of the larger side. */
+static kolo_cost pool_cost(const kolo_shape_query *q) {
+    double in = (double)kolo_shape_count(&q->in[0].shape);
+    double out = (double)kolo_shape_count(&q->out[0].shape);
+    return (kolo_cost){in > out ? in : out, kolo_query_bytes(q)};
+}
+
+const kolo_op kolo_op_adaptive_avg_pool2d = {
+    .name = "adaptive_avg_pool2d",
+    .min_in = 1,
+    .max_in = 1,
+    .attrs = pool_attrs,
+    .shape = size_shape,
+    .grad = pool_grad,
+    .cost = pool_cost,
+    .bf16 = 1u << 0,
+    .samples = {.in = 0x1u, .out = 0x1u},
+};
+const kolo_op kolo_op_adaptive_avg_pool2d_bwd = {
+    .name = "adaptive_avg_pool2d_bwd",
+    .min_in = 1,
+    .max_in = 1,
+    .attrs = pool_attrs,
+    .shape = size_shape,
+    .cost = pool_cost,
+    .bf16 = 1u << 0,
+    .samples = {.in = 0x1u, .out = 0x1u},
+};
+const kolo_op kolo_op_resize = {
+    .name = "resize",
+    .min_in = 1,
+    .max_in = 1,
+    .attrs = resize_attrs,
+    .shape = size_shape,
+    .grad = resize_grad,
+    .cost = resize_cost,
+    .bf16 = 1u << 0,
+    .samples = {.in = 0x1u, .out = 0x1u},
+};
+const kolo_op kolo_op_resize_bwd = {
+    .name = "resize_bwd",
+    .min_in = 1,
+    .max_in = 1,
+    .attrs = resize_attrs,
+    .shape = size_shape,
+    .cost = resize_cost,
+    .bf16 = 1u << 0,
+    .samples = {.in = 0x1u, .out = 0x1u},
+};
+
+/* ---- builder ---- */
+
+static bool is_image(const kolo_graph *g, kolo_value x) {
+    return x.id >= 0 && x.id < g->n_values && kolo_info(g, x)->tensor.shape.rank == 4;
+}
+
+/* Where all windows are alike it is a pool like any other. */
+kolo_value kolo_adaptive_avg_pool2d(kolo_graph *g, kolo_value x, int64_t h, int64_t w) {
+    const int64_t *dim = is_image(g, x) ? kolo_info(g, x)->tensor.shape.dim : NULL;
+    if (dim && h > 0 && w > 0 && dim[2] % h == 0 && dim[3] % w == 0) {
+        return kolo_avg_pool2d(g, x,
+                               &(kolo_pool2d_opts){.kernel_h = dim[2] / h, .kernel_w = dim[3] / w});
+    }
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_SIZE_H].i = h, [KOLO_SIZE_W].i = w};
+    return kolo_graph_add1(g, &kolo_op_adaptive_avg_pool2d, &x, 1, attr);
+}
+
+kolo_value kolo_resize(kolo_graph *g, kolo_value x, int64_t h, int64_t w, bool align_corners) {
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {
+        [KOLO_SIZE_H].i = h, [KOLO_SIZE_W].i = w, [KOLO_SIZE_ALIGN].i = align_corners};
+    return kolo_graph_add1(g, &kolo_op_resize, &x, 1, attr);
+}

@@ -1,0 +1,124 @@
+/* Row-sparse gradients of tables: {rows [R,C], ids i32 [R]} stands for a table of zeros that has
+ * rows[k] at ids[k]. Ids ascend, each once; behind the last are ids of -1 with rows of zeros, so
+ * that what works element by element (scales, norms) needs no count. R is fixed, room for every row
+ * that a batch can touch.
+ *
+ * embedding_bwd_rows makes one of a batch, merge_rows one of those of all ranks. What a row has
+ * several times is summed in the order of its places, so the bits depend on nothing else. The
+ * updates change the rows of ids and nothing else: their next versions may lie where the old ones
+ * do. */
+#include "graph/op.h"
+#include "graph/ops/rules.h"
+
+#include <inttypes.h>
+
+static const char *const rows_attrs[] = {"table", "room", NULL}, *const no_attrs[] = {NULL};
+static const char *const adam_attrs[] = {"%beta1", "%beta2", "%eps", NULL};
+
+/* Outputs with enough room for `count` ids and channels. */
+static kolo_status rows_out(kolo_shape_query *q, int64_t count, int64_t channels) {
+    int64_t table = q->attr[KOLO_ROWS_TABLE].i, room = q->attr[KOLO_ROWS_ROOM].i;
+    int64_t least = kolo_min_i64(table, count);
+    if (table < 1) return KOLO_RULE_FAIL(q, "a table of %" PRId64 " rows", table);
+    if (room < least) {
+        return KOLO_RULE_FAIL(q, "room for %" PRId64 " rows; there must be %" PRId64 " or more",
+                              room, least);
+    }
+    KOLO_TRY(kolo_rule_out(q, 0, kolo_dtype_wide(q->in[0].dtype), kolo_shape_2(room, channels)));
+    return kolo_rule_out(q, 1, KOLO_DTYPE_I32, kolo_shape_1(room));
+}
+
+static kolo_status embedding_bwd_rows_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "fi"));
+    KOLO_TRY(kolo_rule_rank(q, 0, 3, "N,T,C"));
+    const int64_t *dy = q->in[0].shape.dim;
+    kolo_shape ids = kolo_shape_2(dy[0], dy[1]);
+    if (!kolo_shape_equal(&q->in[1].shape, &ids)) return KOLO_RULE_FAIL(q, "the ids must be N,T");
+    return rows_out(q, dy[0] * dy[1], dy[2]);
+}
+
+/* Inputs i and i + 1 are rows and their ids. */
+static kolo_status check_rows(const kolo_shape_query *q, int i) {
+    KOLO_TRY(kolo_rule_rank(q, i, 2, "R,C"));
+    kolo_shape ids = kolo_shape_1(q->in[i].shape.dim[0]);
+    if (kolo_shape_equal(&q->in[i + 1].shape, &ids)) return KOLO_OK;
+    return KOLO_RULE_FAIL(q, "there must be an id for each row");
+}
+
+static kolo_status merge_rows_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "fi"));
+    KOLO_TRY(check_rows(q, 0));
+    return rows_out(q, q->in[0].shape.dim[0], q->in[0].shape.dim[1]);
+}
+
+/* What both updates take first: w, rows, ids, lr. */
+static kolo_status check_update(const kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_rank(q, 0, 2, "V,C"));
+    KOLO_TRY(check_rows(q, 1));
+    if (q->in[0].shape.dim[1] != q->in[1].shape.dim[1]) {
+        return KOLO_RULE_FAIL(q, "the rows must be as wide as the table");
+    }
+    return kolo_rule_rank(q, 3, 0, "a scalar, the learning rate");
+}
+
+static kolo_status sgd_rows_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "ffif"));
+    KOLO_TRY(check_update(q));
+    return kolo_rule_out(q, 0, q->in[0].dtype, q->in[0].shape);
+}
+
+static kolo_status adam_rows_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "ffiffff"));
+    KOLO_TRY(check_update(q));
+    KOLO_TRY(kolo_rule_rank(q, 4, 0, "a scalar, the number of the update"));
+    KOLO_TRY(kolo_rule_out(q, 0, q->in[0].dtype, q->in[0].shape));
+    for (int i = 1; i < 3; i++) {
+        if (!(q->attr[i - 1].f >= 0 && q->attr[i - 1].f < 1)) {
+            return KOLO_RULE_FAIL(q, "beta%d is %g; it must be in [0, 1)", i, q->attr[i - 1].f);
+        }
+        KOLO_TRY(kolo_rule_same(q, 0, 4 + i));
+        KOLO_TRY(kolo_rule_out(q, i, q->in[0].dtype, q->in[0].shape));
+    }
+    return KOLO_OK;
+}
+
+/* Of each table the rows that change, read and written, besides the gradient. */
+static kolo_cost update_cost(const kolo_shape_query *q) {
+    double rows = (double)kolo_tensor_bytes(&q->in[1]);
+    return (kolo_cost){0, rows * (1 + 2 * q->n_out) + (double)kolo_tensor_bytes(&q->in[2])};
+}
+
+const kolo_op kolo_op_embedding_bwd_rows = {
+    .name = "embedding_bwd_rows",
+    .min_in = 2,
+    .max_in = 2,
+    .attrs = rows_attrs,
+    .shape = embedding_bwd_rows_shape,
+    .bf16 = 1u << 0,
+};
+const kolo_op kolo_op_merge_rows = {
+    .name = "merge_rows",
+    .min_in = 2,
+    .max_in = 2,
+    .attrs = rows_attrs,
+    .shape = merge_rows_shape,
+    .with_updates = true,
+};
+const kolo_op kolo_op_sgd_rows = {
+    .name = "sgd_rows",
+    .min_in = 4,
+    .max_in = 4,
+    .attrs = no_attrs,
+    .shape = sgd_rows_shape,
+    .cost = update_cost,
+    .in_place = true,
+};
+const kolo_op kolo_op_adam_rows = {
+    .name = "adam_rows",
+    .min_in = 7,
+    .max_in = 7,
+    .attrs = adam_attrs,
+    .shape = adam_rows_shape,
+    .cost = update_cost,
+    .in_place = true,
+};

@@ -1,0 +1,44 @@
+#pragma once
+/* What the ops/ files share: checks for shape rules, whose failures name the shapes by
+ * themselves, and small things for gradients and costs. The graph puts the op's name before a
+ * rule's text. */
+
+#include "graph/op.h"
+
+/* A failure about the inputs: the text, then dtype and shape of each input. Gives KOLO_ERR_ARG. */
+#define KOLO_RULE_FAIL(q, ...) kolo_rule_fail((q), __FILE__, __LINE__, __VA_ARGS__)
+kolo_status kolo_rule_fail(const kolo_shape_query *q, const char *file, int line, const char *fmt,
+                           ...) KOLO_PRINTF(4, 5);
+
+/* The type in which what is no activation stands beside activations of this type: of bf16, f32. */
+static inline kolo_dtype kolo_dtype_wide(kolo_dtype dtype) {
+    return dtype == KOLO_DTYPE_BF16 ? KOLO_DTYPE_F32 : dtype;
+}
+
+/* The type of what comes out of input 0 and a parameter, input 1: bf16 where either is. */
+static inline kolo_dtype kolo_rule_product(const kolo_shape_query *q) {
+    return q->in[0].dtype == KOLO_DTYPE_BF16 ? KOLO_DTYPE_BF16 : q->in[1].dtype;
+}
+
+/* Types of the inputs, a letter each: 'f' f64, or f32 and bf16 mixed; 'i' i32; 'b' u8. */
+kolo_status kolo_rule_types(const kolo_shape_query *q, const char *letters);
+/* Input i has `rank` dimensions, which `dims` names: "N,C,H,W". */
+kolo_status kolo_rule_rank(const kolo_shape_query *q, int i, int rank, const char *dims);
+/* Inputs i and j have one shape. */
+kolo_status kolo_rule_same(const kolo_shape_query *q, int i, int j);
+
+/* One spatial dimension under a sliding window. */
+typedef struct kolo_window {
+    int64_t kernel, stride, pad, dilation;
+} kolo_window;
+/* Places of the window along a dimension of `size`; the attributes may hold anything. `axis` is
+ * "height" or "width". */
+kolo_status kolo_rule_window(const kolo_shape_query *q, const char *axis, int64_t size,
+                             kolo_window window, int64_t *places);
+
+/* Sets output i, plain, and the number of outputs to i + 1. Fails when the shape has more elements
+ * than can be counted. */
+kolo_status kolo_rule_out(kolo_shape_query *q, int i, kolo_dtype dtype, kolo_shape shape);
+
+/* Bytes of all inputs and outputs. */
+double kolo_query_bytes(const kolo_shape_query *q);

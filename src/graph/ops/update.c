@@ -1,0 +1,102 @@
+/* Optimisers as ops: the next version of a parameter and of its state from the gradient; the sum of
+ * gradients over micro-batches. */
+#include "graph/op.h"
+#include "graph/ops/rules.h"
+
+static const char *const sgd_attrs[] = {"%momentum", "%weight_decay", "nesterov", NULL};
+static const char *const accumulate_attrs[] = {"%keep", NULL};
+
+static const char *const adam_attrs[] = {"%beta1",        "%beta2",    "%eps",
+                                         "%weight_decay", "decoupled", NULL};
+static const char *const no_attrs[] = {NULL}, *const clip_attrs[] = {"%norm", NULL};
+
+static kolo_status adam_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "ffffff"));
+    KOLO_TRY(kolo_rule_same(q, 0, 1));
+    KOLO_TRY(kolo_rule_rank(q, 2, 0, "a scalar, the learning rate"));
+    KOLO_TRY(kolo_rule_rank(q, 3, 0, "a scalar, the number of the update"));
+    for (int i = KOLO_ADAM_BETA1; i <= KOLO_ADAM_BETA2; i++) {
+        if (q->attr[i].f >= 0 && q->attr[i].f < 1) continue;
+        return KOLO_RULE_FAIL(q, "beta%d is %g; it must be in [0, 1)", i + 1, q->attr[i].f);
+    }
+    KOLO_TRY(kolo_rule_out(q, 0, q->in[0].dtype, q->in[0].shape));
+    for (int i = 1; i < 3; i++) {
+        KOLO_TRY(kolo_rule_same(q, 0, 3 + i));
+        KOLO_TRY(kolo_rule_out(q, i, q->in[0].dtype, q->in[0].shape));
+    }
+    return KOLO_OK;
+}
+
+static kolo_status square_sum_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "ff"));
+    if (q->n_in == 2) KOLO_TRY(kolo_rule_rank(q, 1, 0, "a scalar"));
+    return kolo_rule_out(q, 0, q->in[0].dtype, kolo_shape_0());
+}
+
+static kolo_status clip_factor_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "f"));
+    KOLO_TRY(kolo_rule_rank(q, 0, 0, "a scalar"));
+    if (!(q->attr[KOLO_CLIP_NORM].f > 0)) return KOLO_RULE_FAIL(q, "the norm must be above 0");
+    return kolo_rule_out(q, 0, q->in[0].dtype, kolo_shape_0());
+}
+
+static kolo_status sgd_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "ffff"));
+    KOLO_TRY(kolo_rule_same(q, 0, 1));
+    KOLO_TRY(kolo_rule_rank(q, 2, 0, "a scalar, the learning rate"));
+    double momentum = q->attr[KOLO_SGD_MOMENTUM].f;
+    if (q->n_in == 3 && momentum != 0) {
+        return KOLO_RULE_FAIL(q, "momentum %g without a velocity; give one", momentum);
+    }
+    if (q->attr[KOLO_SGD_NESTEROV].i && momentum == 0) {
+        return KOLO_RULE_FAIL(q, "nesterov without momentum; give one above 0");
+    }
+    KOLO_TRY(kolo_rule_out(q, 0, q->in[0].dtype, q->in[0].shape));
+    if (q->n_in == 3) return KOLO_OK;
+    KOLO_TRY(kolo_rule_same(q, 0, 3));
+    return kolo_rule_out(q, 1, q->in[0].dtype, q->in[0].shape);
+}
+
+static kolo_status accumulate_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "ff"));
+    KOLO_TRY(kolo_rule_rank(q, 1, 0, "a scalar"));
+    return kolo_rule_out(q, 0, q->in[0].dtype, q->in[0].shape);
+}
+
+const kolo_op kolo_op_sgd = {
+    .name = "sgd",
+    .min_in = 3,
+    .max_in = 4,
+    .attrs = sgd_attrs,
+    .shape = sgd_shape,
+};
+const kolo_op kolo_op_adam = {
+    .name = "adam",
+    .min_in = 6,
+    .max_in = 6,
+    .attrs = adam_attrs,
+    .shape = adam_shape,
+};
+const kolo_op kolo_op_square_sum = {
+    .name = "square_sum",
+    .min_in = 1,
+    .max_in = 2,
+    .attrs = no_attrs,
+    .shape = square_sum_shape,
+    .with_updates = true,
+};
+const kolo_op kolo_op_clip_factor = {
+    .name = "clip_factor",
+    .min_in = 1,
+    .max_in = 1,
+    .attrs = clip_attrs,
+    .shape = clip_factor_shape,
+    .with_updates = true,
+};
+const kolo_op kolo_op_accumulate = {
+    .name = "accumulate",
+    .min_in = 2,
+    .max_in = 2,
+    .attrs = accumulate_attrs,
+    .shape = accumulate_shape,
+};

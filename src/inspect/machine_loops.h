@@ -1,0 +1,20 @@
+#pragma once
+/* The loops by which a machine is measured, in one copy per instruction set (machine_loops.isa.c).
+ */
+
+#include <stdint.h>
+
+typedef struct kolo_perf_table {
+    int flops; /* of one round of `fma` */
+    /* Rounds [begin, end) of independent multiply-adds in registers; `job` is a float * with room
+     * for a sum of each part, so that nothing is optimised away. */
+    void (*fma)(const void *job, int part, int64_t begin, int64_t end);
+    /* a = b + factor * c over elements [begin, end) of a kolo_perf_triad. */
+    void (*triad)(const void *job, int part, int64_t begin, int64_t end);
+} kolo_perf_table;
+
+typedef struct kolo_perf_triad {
+    float *a;
+    const float *b, *c;
+    float factor;
+} kolo_perf_triad;

@@ -1,0 +1,279 @@
+/* kolo_profile_train: some steps watched, then one in which every kernel is repeated at once for
+ * its time alone; the machine measured; the numbers put together.
+ *
+ * The last step spoils the parameters (kernels that overwrite their inputs run more than once), so
+ * nothing is trained here. */
+#include "kolo/profile.h"
+
+#include "base/process.h"
+#include "inspect/machine.h"
+#include "kernel/simd/simd.h"
+#include "train/agree.h"
+#include "train/resident_batch.h"
+#include "train/trace.h"
+#include "train/tuning.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { WARM_UP = 2, DEFAULT_STEPS = 10, MOST_STEPS = 1000, LEAST_REPEATS = 3, REPEATS = 50 };
+static const int64_t repeat_ns = 10000000; /* of one kernel */
+static const double lr = 1e-3;
+
+typedef struct profiler {
+    kolo_comm *comm;
+    kolo_setup setup;
+    kolo_fixed_batch fixed;
+    kolo_session *session;
+    kolo_plan *plan;
+    kolo_trace *trace;
+    kolo_step_info *infos;
+    kolo_machine machine;
+    int n_steps;       /* of the plan */
+    int64_t runs, run; /* of the plan, to watch; the one at hand */
+    double *ms;        /* [n_steps][runs] */
+    double *step_ms;   /* [runs] */
+    double *phase_ms;  /* [KOLO_PHASES][runs] */
+    double *alone_ms;  /* [n_steps] */
+    int *times; /* [n_steps], that it runs in an optimiser step: once a micro-batch, or once */
+} profiler;
+
+/* A profile and what it owns. */
+typedef struct owned_profile {
+    kolo_profile profile;
+    kolo_profile_row *rows;
+    kolo_arena texts;
+} owned_profile;
+
+const char *kolo_phase_name(kolo_phase phase) {
+    static const char *const names[KOLO_PHASES] = {
+        [KOLO_PHASE_INPUT] = "input",       [KOLO_PHASE_FORWARD] = "forward",
+        [KOLO_PHASE_BACKWARD] = "backward", [KOLO_PHASE_SYNCHRONISE] = "synchronise",
+        [KOLO_PHASE_UPDATE] = "update",
+    };
+    return names[phase];
+}
+
+/* ---- watching ---- */
+
+static void watch(void *arg, int step, kolo_step_kind kind, int bucket, int64_t begin_ns,
+                  int64_t end_ns) {
+    profiler *p = arg;
+    double ms = (double)(end_ns - begin_ns) / 1e6;
+    p->ms[(int64_t)step * p->runs + p->run] += ms;
+    if (p->run == 0) p->times[step]++;
+    p->phase_ms[(int64_t)p->infos[step].phase * p->runs + p->run] += ms;
+}
+
+/* Repeats the kernel that has just run. */
+static void repeat(void *arg, int step, kolo_step_kind kind, int bucket, int64_t begin_ns,
+                   int64_t end_ns) {
+    profiler *p = arg;
+    int64_t best = end_ns - begin_ns, start = kolo_now_ns(), spent = 0;
+    if (kind != KOLO_STEP_KERNEL || p->alone_ms[step] > 0)
+        return; /* the first micro-batch will do */
+    for (int i = 0; i < REPEATS && (i < LEAST_REPEATS || spent < repeat_ns); i++) {
+        int64_t begin = kolo_now_ns();
+        kolo_plan_repeat(p->plan, step);
+        int64_t end = kolo_now_ns();
+        best = kolo_min_i64(best, end - begin);
+        spent = end - start;
+    }
+    p->alone_ms[step] = (double)best / 1e6;
+}
+
+static kolo_status one_step(profiler *p, double *ms) {
+    kolo_sums sums;
+    int64_t begin = kolo_now_ns();
+    KOLO_TRY(kolo_session_step(p->session, &p->fixed.batch, lr, &sums));
+    *ms = (double)(kolo_now_ns() - begin) / 1e6;
+    return KOLO_OK;
+}
+
+static kolo_status watch_steps(profiler *p) {
+    const char *trace = p->setup.opts.trace;
+    double unused;
+    for (int i = 0; i < WARM_UP; i++) KOLO_TRY(one_step(p, &unused));
+    kolo_plan_observe(p->plan, watch, p);
+    for (p->run = 0; p->run < p->runs; p->run++) {
+        KOLO_TRY(one_step(p, &p->step_ms[p->run]));
+        double rest = p->step_ms[p->run];
+        for (int phase = 1; phase < KOLO_PHASES; phase++) {
+            rest -= p->phase_ms[phase * p->runs + p->run];
+        }
+        p->phase_ms[KOLO_PHASE_INPUT * p->runs + p->run] = rest; /* and the loop, which is little */
+    }
+    kolo_plan_observe(p->plan, NULL, NULL);
+    if (trace) {
+        KOLO_TRY(kolo_trace_create(p->plan, &p->trace));
+        for (int64_t i = 0; i < p->runs; i++) KOLO_TRY(one_step(p, &unused));
+        KOLO_TRY(kolo_trace_write(p->trace, p->comm, trace));
+        kolo_trace_destroy(p->trace);
+        p->trace = NULL;
+    }
+    kolo_plan_observe(p->plan, repeat, p);
+    KOLO_TRY(one_step(p, &unused));
+    kolo_plan_observe(p->plan, NULL, NULL);
+    return KOLO_OK;
+}
+
+/* ---- putting together ---- */
+
+static int ascending(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Reorders the values. */
+static double median(double *values, int64_t n) {
+    qsort(values, (size_t)n, sizeof *values, ascending);
+    return (values[(n - 1) / 2] + values[n / 2]) / 2;
+}
+
+/* Of one run of the kernel. */
+static double bound_of(const profiler *p, const kolo_step_info *s, double alone_ms) {
+    double compute = 1e3 * s->cost.flops / p->machine.flops_per_s;
+    double memory = 1e3 * s->cost.bytes / p->machine.bytes_per_s;
+    if (s->kind != KOLO_STEP_KERNEL) return 0;
+    return compute > memory || alone_ms < memory ? alone_ms : memory;
+}
+
+static kolo_status make_row(const profiler *p, int i, kolo_arena *texts, kolo_profile_row *row) {
+    const kolo_step_info *s = &p->infos[i];
+    bool kernel = s->kind == KOLO_STEP_KERNEL;
+    const double times = p->times[i];
+    char shape[KOLO_SHAPE_TEXT] = "";
+    if (kernel) kolo_shape_text(&s->out.shape, shape);
+    *row = (kolo_profile_row){
+        .phase = s->phase,
+        .op = kolo_arena_strdup(texts, s->op),
+        .kernel = kolo_arena_strdup(texts, kernel ? s->kernel : ""),
+        .library = kolo_arena_strdup(texts, kernel ? s->implementation : ""),
+        .parameter = kolo_arena_strdup(texts, s->parameter ? s->parameter : ""),
+        .shape = kolo_arena_strdup(texts, shape),
+        .ms = median(p->ms + i * p->runs, p->runs),
+        .alone_ms = times * p->alone_ms[i],
+        .bound_ms = times * bound_of(p, s, p->alone_ms[i]),
+        .flops = times * s->cost.flops,
+        .bytes = times * s->cost.bytes,
+        .slow = s->slow,
+    };
+    bool whole = row->op && row->kernel && row->library && row->parameter && row->shape;
+    return whole ? KOLO_OK : KOLO_NOMEM(64);
+}
+
+static kolo_status put_together(const profiler *p, owned_profile *o) {
+    kolo_plan_memory memory = kolo_plan_memory_of(p->plan);
+    o->profile = (kolo_profile){
+        .threads = p->setup.opts.threads,
+        .workers = p->comm ? kolo_comm_size(p->comm) : 1,
+        .batch = p->setup.opts.batch,
+        .accumulate = p->setup.opts.accumulate,
+        .parameters = kolo_session_parameters(p->session),
+        .steps = p->runs,
+        .isa = p->machine.isa,
+        .peak_flops = p->machine.flops_per_s,
+        .peak_bytes = p->machine.bytes_per_s,
+        .swept_bytes = (int64_t)p->machine.bytes,
+        .step_ms = median(p->step_ms, p->runs),
+        .arena_bytes = (int64_t)memory.arena,
+        .scratch_bytes = (int64_t)memory.scratch,
+        .gradient_bytes = (int64_t)memory.gradients,
+        .store_bytes = (int64_t)memory.store,
+        .peak_rss_bytes = kolo_peak_rss_bytes(),
+        .n_rows = p->n_steps,
+    };
+    o->profile.fastest_ms = p->step_ms[0]; /* the median put them in order */
+    for (int i = 0; i < KOLO_PHASES; i++) {
+        o->profile.phase_ms[i] = median(p->phase_ms + i * p->runs, p->runs);
+    }
+    for (int i = 0; i < p->n_steps; i++) {
+        KOLO_TRY(make_row(p, i, &o->texts, &o->rows[i]));
+        o->profile.bound_ms += o->rows[i].bound_ms;
+    }
+    o->profile.rows = o->rows;
+    return KOLO_OK;
+}
+
+/* ---- the whole ---- */
+
+static kolo_status prepare(profiler *p) {
+    p->plan = kolo_session_plan(p->session);
+    p->n_steps = kolo_plan_n_steps(p->plan);
+    size_t n = (size_t)p->n_steps + 1, runs = (size_t)p->runs;
+    p->infos = kolo_zalloc(n * sizeof *p->infos);
+    p->ms = kolo_zalloc(n * runs * sizeof *p->ms);
+    p->step_ms = kolo_zalloc(runs * sizeof *p->step_ms);
+    p->phase_ms = kolo_zalloc(KOLO_PHASES * runs * sizeof *p->phase_ms);
+    p->alone_ms = kolo_zalloc(n * sizeof *p->alone_ms);
+    p->times = kolo_zalloc(n * sizeof *p->times);
+    if (!p->infos || !p->ms || !p->step_ms || !p->phase_ms || !p->alone_ms || !p->times) {
+        return KOLO_NOMEM(n * runs * sizeof *p->ms);
+    }
+    KOLO_TRY(kolo_plan_describe(p->plan, p->infos));
+    kolo_plan_memory memory = kolo_plan_memory_of(p->plan);
+    size_t touched = memory.arena + memory.scratch + memory.gradients + memory.store;
+    KOLO_TRY(kolo_fixed_batch_load(&p->setup, p->comm ? kolo_comm_rank(p->comm) : 0, &p->fixed));
+    return kolo_machine_measure(p->setup.opts.threads, kolo_simd_parallel, touched, &p->machine);
+}
+
+static void release(profiler *p) {
+    kolo_trace_destroy(p->trace);
+    kolo_session_destroy(p->session);
+    kolo_fixed_batch_fini(&p->fixed);
+    kolo_setup_close(&p->setup);
+    kolo_free(p->infos);
+    kolo_free(p->ms);
+    kolo_free(p->step_ms);
+    kolo_free(p->phase_ms);
+    kolo_free(p->alone_ms);
+    kolo_free(p->times);
+}
+
+static kolo_status run(profiler *p, const kolo_train_opts *train, owned_profile **made) {
+    kolo_train_opts in_memory = *train;
+    in_memory.in_memory = true;
+    in_memory.out_dir = NULL;
+    int size = p->comm ? kolo_comm_size(p->comm) : 1;
+    KOLO_TRY(kolo_agree(p->comm, kolo_setup_open(&in_memory, size, &p->setup)));
+    KOLO_TRY(kolo_tuning_begin(&p->setup, p->comm));
+    KOLO_TRY(kolo_session_create(&p->setup.session, p->comm, &p->session));
+    KOLO_TRY(kolo_session_init(p->session, p->setup.opts.seed));
+    KOLO_TRY(kolo_agree(p->comm, prepare(p)));
+    KOLO_TRY(watch_steps(p));
+    owned_profile *o = kolo_zalloc(sizeof *o);
+    if (!o) return KOLO_NOMEM(sizeof *o);
+    o->rows = kolo_zalloc(((size_t)p->n_steps + 1) * sizeof *o->rows);
+    kolo_status status =
+        o->rows ? put_together(p, o) : KOLO_NOMEM((size_t)p->n_steps * sizeof *o->rows);
+    if (status != KOLO_OK) {
+        kolo_profile_destroy(&o->profile);
+        return status;
+    }
+    *made = o;
+    return KOLO_OK;
+}
+
+kolo_status kolo_profile_train(kolo_comm *comm, const kolo_train_opts *train,
+                               const kolo_profile_opts *opts, kolo_profile **profile) {
+    kolo_profile_opts o = opts ? *opts : (kolo_profile_opts){0};
+    if (!o.steps) o.steps = DEFAULT_STEPS;
+    if (o.steps < 1 || o.steps > MOST_STEPS) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "a profile over %lld steps: choose 1 to %d",
+                         (long long)o.steps, MOST_STEPS);
+    }
+    profiler p = {.comm = comm, .runs = o.steps};
+    owned_profile *made = NULL;
+    kolo_status status = run(&p, train, &made);
+    release(&p);
+    if (status == KOLO_OK) *profile = &made->profile;
+    return status;
+}
+
+void kolo_profile_destroy(kolo_profile *profile) {
+    if (!profile) return;
+    owned_profile *o = (owned_profile *)profile; /* its first member */
+    kolo_arena_fini(&o->texts);
+    kolo_free(o->rows);
+    kolo_free(o);
+}

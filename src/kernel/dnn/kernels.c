@@ -1,0 +1,34 @@
+/* The oneDNN kernels. Pooling, element-wise ops and losses are not among them: what oneDNN has
+ * there is no faster than plain loops (and its pooling many times slower on some processors). */
+#include "kernel/dnn/dnn.h"
+
+void kolo_dnn_version(int version[3]) {
+    const dnnl_version_t *v = dnnl_version();
+    version[0] = v->major;
+    version[1] = v->minor;
+    version[2] = v->patch;
+}
+
+bool kolo_dnn_has_bf16(void) {
+    return (~dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) == 0;
+}
+
+const kolo_kernel *const kolo_dnn_kernels[] = {
+    &kolo_dnn_conv2d,
+    &kolo_dnn_conv2d_bwd_data,
+    &kolo_dnn_conv2d_bwd_weights,
+    &kolo_dnn_wino,
+    &kolo_dnn_wino_bwd_data,
+    &kolo_dnn_wino_bwd_weights,
+    &kolo_dnn_linear,
+    &kolo_dnn_linear_bwd_data,
+    &kolo_dnn_linear_bwd_weights,
+    &kolo_dnn_reorder,
+    &kolo_dnn_matmul,
+    &kolo_dnn_conv2d_split,
+    &kolo_dnn_conv2d_bwd_data_split,
+    &kolo_dnn_linear_split,
+    &kolo_dnn_linear_bwd_data_split,
+    &kolo_dnn_matmul_split,
+    NULL,
+};

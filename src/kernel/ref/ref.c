@@ -1,0 +1,171 @@
+/* The list of reference kernels, and what runs an f32 node on a body written for doubles. */
+#include "kernel/ref/ref.h"
+
+#include "base/bf16.h"
+
+const kolo_kernel *const kolo_ref_kernels[] = {
+    &kolo_ref_conv2d,
+    &kolo_ref_conv2d_bwd_data,
+    &kolo_ref_conv2d_bwd_weights,
+    &kolo_ref_max_pool2d,
+    &kolo_ref_max_pool2d_bwd,
+    &kolo_ref_avg_pool2d,
+    &kolo_ref_avg_pool2d_bwd,
+    &kolo_ref_adaptive_avg_pool2d,
+    &kolo_ref_adaptive_avg_pool2d_bwd,
+    &kolo_ref_resize,
+    &kolo_ref_resize_bwd,
+    &kolo_ref_lrn,
+    &kolo_ref_lrn_bwd,
+    &kolo_ref_linear,
+    &kolo_ref_linear_gelu,
+    &kolo_ref_linear_bwd_data,
+    &kolo_ref_linear_bwd_weights,
+    &kolo_ref_bias,
+    &kolo_ref_bias_bwd,
+    &kolo_ref_relu,
+    &kolo_ref_relu_bwd,
+    &kolo_ref_add,
+    &kolo_ref_batch_norm,
+    &kolo_ref_batch_norm_bwd,
+    &kolo_ref_batch_norm_infer,
+    &kolo_ref_batch_norm_update,
+    &kolo_ref_scale,
+    &kolo_ref_concat,
+    &kolo_ref_channel_window,
+    &kolo_ref_dropout,
+    &kolo_ref_softmax_xent,
+    &kolo_ref_softmax_xent_bwd,
+    &kolo_ref_accuracy,
+    &kolo_ref_gelu,
+    &kolo_ref_gelu_bwd,
+    &kolo_ref_silu,
+    &kolo_ref_silu_bwd,
+    &kolo_ref_sigmoid,
+    &kolo_ref_sigmoid_bwd,
+    &kolo_ref_tanh,
+    &kolo_ref_tanh_bwd,
+    &kolo_ref_mul,
+    &kolo_ref_layer_norm,
+    &kolo_ref_layer_norm_bwd,
+    &kolo_ref_embedding,
+    &kolo_ref_embedding_bwd,
+    &kolo_ref_embedding_bwd_rows,
+    &kolo_ref_merge_rows,
+    &kolo_ref_sgd_rows,
+    &kolo_ref_adam_rows,
+    &kolo_ref_position_bwd,
+    &kolo_ref_mask_tokens,
+    &kolo_ref_attention,
+    &kolo_ref_attention_bwd,
+    &kolo_ref_matmul,
+    &kolo_ref_lstm,
+    &kolo_ref_lstm_bwd,
+    &kolo_ref_shift,
+    &kolo_ref_confusion,
+    &kolo_ref_sgd,
+    &kolo_ref_adam,
+    &kolo_ref_square_sum,
+    &kolo_ref_clip_factor,
+    &kolo_ref_accumulate,
+    &kolo_ref_reorder,
+    &kolo_ref_convert,
+    NULL,
+};
+
+double kolo_ref_seconds(const kolo_kernel_spec *spec) {
+    kolo_tensor out[KOLO_MAX_IO];
+    for (int i = 0; i < spec->n_out; i++) out[i] = spec->out[i];
+    kolo_shape_query q = {spec->attr, spec->n_in, spec->in, spec->n_out, out};
+    double bytes = 0;
+    for (int i = 0; i < spec->n_in; i++) bytes += (double)kolo_tensor_bytes(&spec->in[i]);
+    for (int i = 0; i < spec->n_out; i++) bytes += (double)kolo_tensor_bytes(&out[i]);
+    double flops = spec->op->cost ? spec->op->cost(&q).flops : 0;
+    return 1e-3 + kolo_kernel_seconds(flops, bytes, 1e-3);
+}
+
+/* Floats are f64, or f32 and bf16 in any mixture. */
+static bool floats_mix(const kolo_kernel_spec *spec) {
+    kolo_kernel_spec wide = *spec;
+    for (int i = 0; i < spec->n_in; i++) {
+        if (wide.in[i].dtype == KOLO_DTYPE_BF16) wide.in[i].dtype = KOLO_DTYPE_F32;
+    }
+    for (int i = 0; i < spec->n_out; i++) {
+        if (wide.out[i].dtype == KOLO_DTYPE_BF16) wide.out[i].dtype = KOLO_DTYPE_F32;
+    }
+    return kolo_spec_floats_are(&wide, KOLO_DTYPE_F32) ||
+           kolo_spec_floats_are(&wide, KOLO_DTYPE_F64);
+}
+
+double kolo_ref_fit(kolo_kernel_spec *spec) {
+    kolo_kernel_spec chosen = *spec;
+    for (int i = 0; i < chosen.n_in; i++) {
+        kolo_tensor *t = &chosen.in[i];
+        if (kolo_layout_is_open(t)) t->layout = kolo_layout_plain(t->shape.rank);
+    }
+    if (!floats_mix(&chosen) || !kolo_spec_is_plain(&chosen)) return -1;
+    *spec = chosen;
+    return kolo_ref_seconds(spec);
+}
+
+static bool is_narrow(const kolo_tensor *t) {
+    return t->dtype == KOLO_DTYPE_F32 || t->dtype == KOLO_DTYPE_BF16;
+}
+
+/* Bytes that the doubles of an f32 or bf16 tensor take in scratch memory. */
+static size_t wide_bytes(const kolo_tensor *t) {
+    if (!is_narrow(t)) return 0;
+    return kolo_round_up((size_t)kolo_shape_count(&t->shape) * sizeof(double), 64);
+}
+
+kolo_status kolo_ref_prepare(const kolo_kernel_spec *spec, void **state, size_t *scratch_bytes) {
+    *scratch_bytes = 0;
+    for (int i = 0; i < spec->n_in; i++) *scratch_bytes += wide_bytes(&spec->in[i]);
+    for (int i = 0; i < spec->n_out; i++) *scratch_bytes += wide_bytes(&spec->out[i]);
+    return KOLO_OK;
+}
+
+void kolo_ref_release(void *state) { KOLO_ASSERT(!state); }
+
+static void widen(const kolo_tensor *t, const void *from, double *to) {
+    const float *number = from;
+    const uint16_t *half = from;
+    bool is_half = t->dtype == KOLO_DTYPE_BF16;
+    for (int64_t k = 0, n = kolo_shape_count(&t->shape); k < n; k++) {
+        to[k] = (double)(is_half ? kolo_bf16_widen(half[k]) : number[k]);
+    }
+}
+
+static void narrow(const kolo_tensor *t, const double *from, void *to) {
+    float *number = to;
+    uint16_t *half = to;
+    bool is_half = t->dtype == KOLO_DTYPE_BF16;
+    for (int64_t k = 0, n = kolo_shape_count(&t->shape); k < n; k++) {
+        if (is_half) {
+            half[k] = kolo_bf16_narrow((float)from[k]);
+        } else {
+            number[k] = (float)from[k];
+        }
+    }
+}
+
+void kolo_ref_run(const kolo_call *call, void (*body)(const kolo_call *call)) {
+    const kolo_kernel_spec *spec = call->spec;
+    kolo_call wide = *call;
+    char *scratch = call->scratch;
+    for (int i = 0; i < spec->n_in; i++) {
+        if (!is_narrow(&spec->in[i])) continue;
+        widen(&spec->in[i], call->in[i], (double *)scratch);
+        wide.in[i] = scratch;
+        scratch += wide_bytes(&spec->in[i]);
+    }
+    for (int i = 0; i < spec->n_out; i++) {
+        if (!is_narrow(&spec->out[i])) continue;
+        wide.out[i] = scratch;
+        scratch += wide_bytes(&spec->out[i]);
+    }
+    body(&wide);
+    for (int i = 0; i < spec->n_out; i++) {
+        if (is_narrow(&spec->out[i])) narrow(&spec->out[i], wide.out[i], call->out[i]);
+    }
+}

@@ -1,0 +1,215 @@
+/* The checkpoints of a run: names, the pointer to the latest, which of them stay. */
+#include "train/checkpoint/folder.h"
+
+#include "base/file.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char prefix[] = "checkpoint-", suffix[] = ".safetensors";
+enum { MOST_NAME = 255 };
+
+char *kolo_saves_path(const char *folder, int64_t step) {
+    return kolo_format("%s/%s%" PRId64 "%s", folder, prefix, step, suffix);
+}
+
+/* The step of "checkpoint-500.safetensors"; false for all other names. */
+static bool parse_name(const char *name, int64_t *step) {
+    if (strncmp(name, prefix, sizeof prefix - 1) != 0) return false;
+    const char *digits = name + sizeof prefix - 1;
+    char *end;
+    errno = 0;
+    long long number = strtoll(digits, &end, 10);
+    if (*digits < '0' || *digits > '9' || errno || strcmp(end, suffix) != 0) return false;
+    *step = number;
+    return true;
+}
+
+static kolo_status remove_from(const char *folder, const char *name) {
+    char *path = kolo_format("%s/%s", folder, name);
+    if (!path) return KOLO_NOMEM(strlen(folder));
+    kolo_status status = kolo_file_remove(path);
+    kolo_free(path);
+    return status;
+}
+
+/* ---- the latest ---- */
+
+/* The name that folder/latest holds; *name is for kolo_free, NULL where there is no such file, or
+ * it holds something else, as a power cut may leave it. */
+static kolo_status read_latest(const char *folder, char **name) {
+    char *path = kolo_format("%s/latest", folder), *text = NULL;
+    size_t bytes;
+    int64_t step;
+    *name = NULL;
+    if (!path) return KOLO_NOMEM(strlen(folder));
+    kolo_status status = KOLO_OK;
+    if (kolo_file_exists(path)) status = kolo_file_read(path, MOST_NAME, &text, &bytes);
+    kolo_free(path);
+    if (text) text[strcspn(text, "\n")] = '\0';
+    if (text && parse_name(text, &step)) {
+        *name = text;
+    } else {
+        kolo_free(text);
+    }
+    return status;
+}
+
+static kolo_status write_latest(const char *folder, int64_t step) {
+    char *path = kolo_format("%s/latest", folder);
+    char *text = kolo_format("%s%" PRId64 "%s\n", prefix, step, suffix);
+    kolo_status status =
+        path && text ? kolo_file_write(path, text, strlen(text)) : KOLO_NOMEM(strlen(folder));
+    kolo_free(path);
+    kolo_free(text);
+    return status;
+}
+
+typedef struct search {
+    int64_t before, best; /* the newest step below `before`; -1: none yet */
+} search;
+
+static kolo_status try_name(void *arg, const char *name) {
+    search *s = arg;
+    int64_t step;
+    if (parse_name(name, &step) && step < s->before && step > s->best) s->best = step;
+    return KOLO_OK;
+}
+
+/* The name of the newest checkpoint before a step, for kolo_free; NULL when there is none. */
+static kolo_status newest_before(const char *folder, int64_t step, char **name) {
+    search s = {.before = step, .best = -1};
+    *name = NULL;
+    KOLO_TRY(kolo_folder_each(folder, try_name, &s));
+    if (s.best < 0) return KOLO_OK;
+    *name = kolo_format("%s%" PRId64 "%s", prefix, s.best, suffix);
+    return *name ? KOLO_OK : KOLO_NOMEM(strlen(folder));
+}
+
+kolo_status kolo_saves_older(const char *path, char **older) {
+    const char *slash = strrchr(path, '/'), *own = slash ? slash + 1 : path;
+    int64_t step;
+    char *name;
+    *older = NULL;
+    if (!parse_name(own, &step)) return KOLO_OK;
+    char *folder = slash ? kolo_format("%.*s", (int)(slash - path), path) : kolo_strdup(".");
+    if (!folder) return KOLO_NOMEM(strlen(path));
+    kolo_status status = newest_before(folder, step, &name);
+    if (status == KOLO_OK && name) {
+        *older = kolo_format("%s/%s", folder, name);
+        if (!*older) status = KOLO_NOMEM(strlen(path));
+        kolo_free(name);
+    }
+    kolo_free(folder);
+    return status;
+}
+
+kolo_status kolo_saves_find(const char *where, bool if_any, char **path) {
+    char *name;
+    *path = NULL;
+    if (!kolo_folder_exists(where)) {
+        if (if_any && !kolo_file_exists(where)) return KOLO_OK;
+        *path = kolo_strdup(where);
+        return *path ? KOLO_OK : KOLO_NOMEM(strlen(where));
+    }
+    KOLO_TRY(read_latest(where, &name));
+    if (!name) KOLO_TRY(newest_before(where, INT64_MAX, &name));
+    if (!name) {
+        if (if_any) return KOLO_OK;
+        return KOLO_FAIL(KOLO_ERR_IO,
+                         "%s holds no checkpoint to go on from: a run writes them with "
+                         "--checkpoint-every",
+                         where);
+    }
+    *path = kolo_format("%s/%s", where, name);
+    kolo_free(name);
+    return *path ? KOLO_OK : KOLO_NOMEM(strlen(where));
+}
+
+/* ---- which of them stay ---- */
+
+typedef struct sweep {
+    const char *folder;
+    int64_t from, to; /* steps of [from, to] go */
+    bool temporary;   /* and what a killed writer left */
+    int64_t *steps;   /* that there are, when not NULL */
+    size_t n, capacity;
+} sweep;
+
+static kolo_status sweep_one(void *arg, const char *name) {
+    const sweep *s = arg;
+    int64_t step;
+    if (parse_name(name, &step)) {
+        return step >= s->from && step <= s->to ? remove_from(s->folder, name) : KOLO_OK;
+    }
+    /* ".checkpoint-500.safetensors.1234.tmp", as kolo_file_create names it; ".latest.1234.tmp". */
+    size_t length = strlen(name);
+    bool left = (strncmp(name, ".checkpoint-", 12) == 0 || strncmp(name, ".latest.", 8) == 0) &&
+                length > 4 && strcmp(name + length - 4, ".tmp") == 0;
+    return s->temporary && left ? remove_from(s->folder, name) : KOLO_OK;
+}
+
+static kolo_status note_one(void *arg, const char *name) {
+    sweep *s = arg;
+    int64_t step;
+    if (!parse_name(name, &step)) return KOLO_OK;
+    if (!KOLO_GROW(s->steps, s->n, s->capacity)) return KOLO_NOMEM(sizeof step);
+    s->steps[s->n++] = step;
+    return KOLO_OK;
+}
+
+static int newest_first(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x < y) - (x > y);
+}
+
+kolo_status kolo_saves_done(const char *folder, int64_t step, int64_t keep) {
+    sweep s = {.folder = folder};
+    KOLO_TRY(write_latest(folder, step));
+    if (keep == 0) return KOLO_OK;
+    kolo_status status = kolo_folder_each(folder, note_one, &s);
+    if (status == KOLO_OK && (int64_t)s.n > keep) {
+        qsort(s.steps, s.n, sizeof *s.steps, newest_first);
+        s.to = s.steps[keep];
+        status = kolo_folder_each(folder, sweep_one, &s);
+    }
+    kolo_free(s.steps);
+    return status;
+}
+
+kolo_status kolo_saves_refuse(const char *folder) {
+    char *name = NULL;
+    KOLO_TRY(read_latest(folder, &name));
+    if (!name && kolo_folder_exists(folder)) KOLO_TRY(newest_before(folder, INT64_MAX, &name));
+    if (!name) return KOLO_OK;
+    kolo_status status = KOLO_FAIL(KOLO_ERR_ARG,
+                                   "%s holds %s of an earlier run: go on with it by --resume %s, "
+                                   "or choose another folder by --out",
+                                   folder, name, folder);
+    kolo_free(name);
+    return status;
+}
+
+kolo_status kolo_saves_refuse_later(const char *folder, int64_t step) {
+    search s = {.before = INT64_MAX, .best = -1};
+    KOLO_TRY(kolo_folder_each(folder, try_name, &s));
+    if (s.best <= step) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "%s holds checkpoint-%" PRId64 ", later than step %" PRId64
+                     ", from which the run would go on: go on with the latest, choose another "
+                     "folder by --out, or remove what is later",
+                     folder, s.best, step);
+}
+
+kolo_status kolo_saves_begin(const char *folder, int64_t step) {
+    sweep s = {.folder = folder, .from = step + 1, .to = INT64_MAX, .temporary = true};
+    if (!kolo_folder_exists(folder)) return KOLO_OK;
+    KOLO_TRY(kolo_folder_each(folder, sweep_one, &s));
+    char *path = kolo_saves_path(folder, step);
+    if (!path) return KOLO_NOMEM(strlen(folder));
+    bool here = kolo_file_exists(path); /* not of step 0, nor one that was given another name */
+    kolo_free(path);
+    return here ? write_latest(folder, step) : remove_from(folder, "latest");
+}

@@ -1,0 +1,305 @@
+/* Looking into files of weights, comparing them, writing them under other names. */
+#include "data/safetensors/safetensors.h"
+#include "kolo/checkpoint.h"
+#include "train/checkpoint/checkpoint.h"
+#include "train/checkpoint/names.h"
+#include "train/session.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Hands a text to the caller. */
+static kolo_status give(kolo_text *text, char **out) {
+    if (text->failed || !text->text) {
+        kolo_text_fini(text);
+        return KOLO_NOMEM(text->length);
+    }
+    *out = text->text;
+    return KOLO_OK;
+}
+
+void kolo_checkpoint_text_free(char *text) { kolo_free(text); }
+
+/* ---- describing ---- */
+
+static const char *const keys[] = {"kolo", "model",  "model_options", "sample", "classes",
+                                   "data", "epochs", "steps",         "seed",   "format"};
+
+/* What a run that goes on from the file must share with it, a line each. */
+static void describe_training(const kolo_safetensors *file, kolo_text *text) {
+    const char *version = kolo_safetensors_metadata(file, "training");
+    const char *line = kolo_safetensors_metadata(file, "options");
+    if (!version || !line) return;
+    kolo_text_add(text, "%-14s version %s: a run can go on from it\n", "training", version);
+    while (*line) {
+        size_t length = strcspn(line, "\n");
+        const char *colon = memchr(line, ':', length);
+        bool empty = !colon || colon + 2 >= line + length;
+        if (!empty) kolo_text_add(text, "%-14s %.*s\n", "", (int)length, line);
+        line += length + (line[length] == '\n');
+    }
+}
+
+kolo_status kolo_checkpoint_describe(const char *path, char **out) {
+    kolo_safetensors *file;
+    kolo_text text = {0};
+    KOLO_TRY(kolo_safetensors_open(path, &file));
+    for (size_t i = 0; i < KOLO_COUNT(keys); i++) {
+        const char *value = kolo_safetensors_metadata(file, keys[i]);
+        if (value && *value) kolo_text_add(&text, "%-14s %s\n", keys[i], value);
+    }
+    describe_training(file, &text);
+    int64_t elements = 0;
+    size_t bytes = 0;
+    for (int i = 0; i < kolo_safetensors_count(file); i++) {
+        elements += kolo_shape_count(&kolo_safetensors_get(file, i)->shape);
+        bytes += kolo_safetensors_get(file, i)->bytes;
+    }
+    kolo_text_add(&text, "%-14s %d, %" PRId64 " elements, %.1f MiB\n\n", "tensors",
+                  kolo_safetensors_count(file), elements, (double)bytes / (1 << 20));
+    for (int i = 0; i < kolo_safetensors_count(file); i++) {
+        const kolo_safetensors_entry *e = kolo_safetensors_get(file, i);
+        char shape[KOLO_SHAPE_TEXT];
+        kolo_text_add(&text, "%-5s %-20s %s\n", kolo_dtype_name(e->dtype),
+                      kolo_shape_text(&e->shape, shape), e->name);
+    }
+    kolo_safetensors_close(file);
+    return give(&text, out);
+}
+
+/* ---- verifying ---- */
+
+kolo_status kolo_checkpoint_check(const char *path) {
+    kolo_safetensors *file;
+    KOLO_TRY(kolo_safetensors_open(path, &file));
+    kolo_status status = kolo_safetensors_check(file);
+    kolo_safetensors_close(file);
+    return status;
+}
+
+/* Element i of a tensor of floats. */
+static double element(const kolo_safetensors_entry *e, int64_t i) {
+    float f;
+    double wide;
+    if (e->dtype == KOLO_DTYPE_F64) {
+        memcpy(&wide, (const char *)e->data + (size_t)i * sizeof wide, sizeof wide);
+        return wide;
+    }
+    memcpy(&f, (const char *)e->data + (size_t)i * sizeof f, sizeof f);
+    return (double)f;
+}
+
+static bool has_reals(const kolo_safetensors_entry *e) {
+    return e->dtype == KOLO_DTYPE_F32 || e->dtype == KOLO_DTYPE_F64;
+}
+
+static kolo_status check_finite(const kolo_safetensors *file, const char *path) {
+    for (int k = 0; k < kolo_safetensors_count(file); k++) {
+        const kolo_safetensors_entry *e = kolo_safetensors_get(file, k);
+        int64_t bad = 0, count = kolo_shape_count(&e->shape);
+        for (int64_t i = 0; has_reals(e) && i < count; i++) bad += !isfinite(element(e, i));
+        if (bad > 0) {
+            return KOLO_FAIL(
+                KOLO_ERR_FORMAT,
+                "%s: %" PRId64 " of the %" PRId64
+                " numbers of %s are infinite or none: the run diverged, or the file is "
+                "damaged",
+                path, bad, count, e->name);
+        }
+    }
+    return KOLO_OK;
+}
+
+/* Builds the model that the file names and loads it. */
+static kolo_status try_loading(const char *path) {
+    kolo_checkpoint c;
+    const kolo_model *model;
+    kolo_session *session = NULL;
+    KOLO_TRY(kolo_checkpoint_open(path, &c));
+    kolo_status status;
+    KOLO_TRY_GOTO(kolo_model_find(c.info.model, &model), done);
+    kolo_session_opts opts = {
+        .model = c.info.model,
+        .model_options = c.info.model_options,
+        .sample = c.info.sample,
+        .classes = c.info.classes,
+        .batch = 1,
+        .evaluate_only = true,
+    };
+    if (model->label_maps) opts.label = kolo_shape_2(opts.sample.dim[1], opts.sample.dim[2]);
+    KOLO_TRY_GOTO(kolo_session_create(&opts, NULL, &session), done);
+    status = kolo_checkpoint_load(&c, kolo_session_store(session));
+done:
+    kolo_session_destroy(session);
+    if (status != KOLO_OK) status = kolo_fail_in(status, "%s", path);
+    kolo_checkpoint_close(&c);
+    return status;
+}
+
+kolo_status kolo_checkpoint_verify(const char *path, char **out) {
+    kolo_safetensors *file;
+    kolo_text text = {0};
+    KOLO_TRY(kolo_safetensors_open(path, &file));
+    const char *model = kolo_safetensors_metadata(file, "model");
+    kolo_status status = model ? try_loading(path) : kolo_safetensors_check(file);
+    if (status == KOLO_OK) status = check_finite(file, path);
+    if (status == KOLO_OK) {
+        kolo_text_add(&text, "%s: %d tensors, all numbers finite; %s%s\n", path,
+                      kolo_safetensors_count(file),
+                      model ? "they are those of model " : "it names no model to hold them against",
+                      model ? model : "");
+        status = give(&text, out);
+    }
+    kolo_safetensors_close(file);
+    return status;
+}
+
+/* ---- comparing ---- */
+
+static double distance(const kolo_safetensors_entry *a, const kolo_safetensors_entry *b) {
+    double difference = 0, norm = 0;
+    for (int64_t i = 0; i < kolo_shape_count(&a->shape); i++) {
+        double x = element(a, i), y = element(b, i);
+        difference += (x - y) * (x - y);
+        norm += x * x;
+    }
+    return norm > 0 ? sqrt(difference / norm) : sqrt(difference);
+}
+
+/* Adds a line when the tensors differ. */
+static bool compare_two(const kolo_safetensors_entry *a, const kolo_safetensors_entry *b,
+                        kolo_text *text) {
+    char one[KOLO_SHAPE_TEXT], other[KOLO_SHAPE_TEXT];
+    if (!kolo_shape_equal(&a->shape, &b->shape) || a->dtype != b->dtype) {
+        kolo_text_add(text, "%s: %s %s and %s %s\n", a->name, kolo_dtype_name(a->dtype),
+                      kolo_shape_text(&a->shape, one), kolo_dtype_name(b->dtype),
+                      kolo_shape_text(&b->shape, other));
+        return false;
+    }
+    if (memcmp(a->data, b->data, a->bytes) == 0) return true;
+    if (has_reals(a)) {
+        kolo_text_add(text, "%s: relative distance %.3g\n", a->name, distance(a, b));
+    } else {
+        kolo_text_add(text, "%s: other contents\n", a->name);
+    }
+    return false;
+}
+
+kolo_status kolo_checkpoint_compare(const char *a, const char *b, bool *equal, char **out) {
+    kolo_safetensors *first, *second;
+    kolo_text text = {0};
+    int same = 0, differ = 0;
+    KOLO_TRY(kolo_safetensors_open(a, &first));
+    kolo_status status = kolo_safetensors_open(b, &second);
+    if (status != KOLO_OK) {
+        kolo_safetensors_close(first);
+        return status;
+    }
+    for (int i = 0; i < kolo_safetensors_count(first); i++) {
+        const kolo_safetensors_entry *e = kolo_safetensors_get(first, i);
+        const kolo_safetensors_entry *other = kolo_safetensors_find(second, e->name);
+        if (!other) kolo_text_add(&text, "%s: only in %s\n", e->name, a);
+        bool alike = other && compare_two(e, other, &text);
+        same += alike;
+        differ += !alike;
+    }
+    for (int i = 0; i < kolo_safetensors_count(second); i++) {
+        const char *name = kolo_safetensors_get(second, i)->name;
+        if (kolo_safetensors_find(first, name)) continue;
+        kolo_text_add(&text, "%s: only in %s\n", name, b);
+        differ++;
+    }
+    kolo_text_add(&text, "%d tensors are the same, %d differ\n", same, differ);
+    *equal = differ == 0;
+    kolo_safetensors_close(first);
+    kolo_safetensors_close(second);
+    return give(&text, out);
+}
+
+/* ---- exporting ---- */
+
+static kolo_status find_convention(const kolo_checkpoint *c, const char *convention,
+                                   const kolo_names **names) {
+    *names = NULL;
+    if (!convention) return KOLO_OK;
+    const kolo_names *known = kolo_names_of(c->info.model);
+    if (known && strcmp(known->convention, convention) == 0) {
+        *names = known;
+        return KOLO_OK;
+    }
+    return KOLO_FAIL(KOLO_ERR_ARG, "%s is of model %s, which %s does not have: export it as %s",
+                     c->path, c->info.model, convention, known ? known->convention : "native");
+}
+
+/* Columns and rows of a matrix change places; the copy lives in `arena`. */
+static kolo_status transpose(kolo_dtype dtype, kolo_arena *arena, kolo_shape *shape,
+                             const void **data) {
+    size_t bytes = kolo_dtype_bytes(dtype), all = bytes * (size_t)kolo_shape_count(shape);
+    char *copy = kolo_arena_alloc(arena, all);
+    if (!copy) return KOLO_NOMEM(all);
+    int64_t rows = shape->dim[0], columns = shape->dim[1];
+    for (int64_t i = 0; i < rows * columns; i++) {
+        memcpy(copy + (size_t)(i % columns * rows + i / columns) * bytes,
+               (const char *)*data + (size_t)i * bytes, bytes);
+    }
+    *shape = kolo_shape_2(columns, rows);
+    *data = copy;
+    return KOLO_OK;
+}
+
+/* A tensor of ours as the one, or those, of theirs. */
+static kolo_status add_tensor(kolo_safetensors_writer *writer, const kolo_safetensors_entry *e,
+                              const kolo_names *names, kolo_arena *arena) {
+    for (int part = 0, parts = 1; part < parts; part++) {
+        kolo_tensor_name name = kolo_name_theirs(names, e->name, part);
+        kolo_shape shape = e->shape;
+        parts = name.parts;
+        if (parts > 1) shape.dim[0] /= parts;
+        const void *data = (const char *)e->data + e->bytes / (size_t)parts * (size_t)part;
+        if (name.kind == KOLO_NAME_TRANSPOSED && shape.rank == 2) {
+            KOLO_TRY(transpose(e->dtype, arena, &shape, &data));
+        }
+        KOLO_TRY(kolo_safetensors_add(writer, name.text, e->dtype, &shape, data));
+    }
+    return KOLO_OK;
+}
+
+static kolo_status add_tensors(kolo_safetensors_writer *writer, const kolo_checkpoint *c,
+                               const kolo_names *names, kolo_arena *arena) {
+    for (int i = 0; i < kolo_safetensors_count(c->file); i++) {
+        const kolo_safetensors_entry *e = kolo_safetensors_get(c->file, i);
+        if (c->info.options && kolo_name_is_optimizer(e->name)) continue;
+        KOLO_TRY(add_tensor(writer, e, names, arena));
+    }
+    return KOLO_OK;
+}
+
+/* A file of theirs says no more than that it is PyTorch's; one of ours keeps what it says. */
+static kolo_status add_metadata(kolo_safetensors_writer *writer, const kolo_checkpoint *c,
+                                const kolo_names *names) {
+    if (names) return kolo_safetensors_set(writer, "format", "pt");
+    for (size_t i = 0; i < KOLO_COUNT(keys); i++) {
+        const char *value = kolo_safetensors_metadata(c->file, keys[i]);
+        if (value) KOLO_TRY(kolo_safetensors_set(writer, keys[i], value));
+    }
+    return KOLO_OK;
+}
+
+kolo_status kolo_checkpoint_export(const char *from, const char *to, const char *convention) {
+    kolo_checkpoint c;
+    const kolo_names *names;
+    kolo_safetensors_writer *writer = NULL;
+    kolo_arena arena = {0};
+    KOLO_TRY(kolo_checkpoint_open(from, &c));
+    kolo_status status = find_convention(&c, convention, &names);
+    if (status == KOLO_OK) status = kolo_safetensors_create(to, &writer);
+    if (status == KOLO_OK) status = add_metadata(writer, &c, names);
+    if (status == KOLO_OK) status = add_tensors(writer, &c, names, &arena);
+    if (status == KOLO_OK) status = kolo_safetensors_finish(writer);
+    kolo_safetensors_destroy(writer);
+    kolo_arena_fini(&arena);
+    kolo_checkpoint_close(&c);
+    return status;
+}

@@ -1,0 +1,238 @@
+/* Going on with a run. What must agree are the lines of kolo_setup_describe_learning, which the
+ * checkpoint holds as they were: a job that has them computes what the run would have computed, to
+ * the bit with as many workers, threads and the same kernels, else to rounding. A folder's latest
+ * that is lost or damaged is passed over for the one before. */
+#include "train/checkpoint/resume.h"
+
+#include "base/file.h"
+#include "train/agree.h"
+#include "train/checkpoint/folder.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The samples of a step and what they are the product of; 0: a checkpoint of old does not say. */
+typedef struct step_samples {
+    int64_t all, batch, accumulate, workers;
+} step_samples;
+
+/* Reads the line of them. */
+static bool read_samples(const char *line, step_samples *s) {
+    *s = (step_samples){0};
+    int n = sscanf(line, KOLO_STEP_SAMPLES "%" SCNd64 " = %" SCNd64 " x %" SCNd64 " x %" SCNd64,
+                   &s->all, &s->batch, &s->accumulate, &s->workers);
+    return n == 1 || n == 4;
+}
+
+/* What makes the product theirs, changing one option. */
+static void add_advice(kolo_text *text, const step_samples *theirs, const step_samples *ours,
+                       bool normalizes) {
+    int64_t least = ours->batch * ours->workers, step = ours->accumulate * ours->workers;
+    if (theirs->batch == ours->batch && theirs->all % least == 0) {
+        kolo_text_add(text, "give --accumulate %" PRId64, theirs->all / least);
+    } else if (!normalizes && theirs->all % step == 0) {
+        kolo_text_add(text, "give --batch %" PRId64, theirs->all / step);
+    } else {
+        kolo_text_add(text, "give a batch, accumulate and workers of which that is the product");
+    }
+}
+
+static void add_samples(kolo_text *text, const step_samples *s) {
+    kolo_text_add(text, "%" PRId64 " samples a step", s->all);
+    if (s->batch == 0) return;
+    kolo_text_add(text, " (--batch %" PRId64 ", --accumulate %" PRId64 ", %" PRId64 " worker%s)",
+                  s->batch, s->accumulate, s->workers, s->workers == 1 ? "" : "s");
+}
+
+/* A line as the user said it: "lr: 0.1" is --lr 0.1. */
+static void add_line(kolo_text *text, const char *line, int length) {
+    int key = (int)strcspn(line, ":"), value = key + 2;
+    bool option = !memchr(line, ' ', (size_t)key) && strncmp(line, "samples:", 8) != 0;
+    if (!option || value > length) {
+        kolo_text_add(text, "\"%.*s\"", length, line);
+        return;
+    }
+    const char *said = line + value;
+    bool off = value == length || strncmp(said, "false\n", 6) == 0;
+    if (off || strncmp(said, "true\n", 5) == 0) {
+        kolo_text_add(text, "%s--%.*s", off ? "no " : "", key, line);
+    } else {
+        kolo_text_add(text, "--%.*s %.*s", key, line, length - value, line + value);
+    }
+}
+
+static kolo_status fail_difference(const char *path, const char *theirs, const char *ours,
+                                   bool normalizes) {
+    kolo_text text = {0};
+    step_samples a, b;
+    kolo_text_add(&text, "%s is of a run with ", path);
+    if (read_samples(theirs, &a) && read_samples(ours, &b)) {
+        add_samples(&text, &a);
+        kolo_text_add(&text, ", this job has ");
+        add_samples(&text, &b);
+        kolo_text_add(&text, ": ");
+        add_advice(&text, &a, &b, normalizes);
+    } else {
+        add_line(&text, theirs, (int)strcspn(theirs, "\n"));
+        kolo_text_add(&text, ", this job has ");
+        add_line(&text, ours, (int)strcspn(ours, "\n"));
+        kolo_text_add(&text, ": give it what the run had");
+    }
+    kolo_text_add(&text, ", or begin a new run with its weights by --init");
+    kolo_status status =
+        text.failed ? KOLO_NOMEM(text.length) : KOLO_FAIL(KOLO_ERR_ARG, "%s", text.text);
+    kolo_text_fini(&text);
+    return status;
+}
+
+/* ARG with the first line in which two texts differ. */
+static kolo_status compare(const char *path, const char *theirs, const char *ours,
+                           bool normalizes) {
+    const char *a = theirs, *b = ours;
+    while (*a || *b) {
+        size_t n = strcspn(a, "\n"), m = strcspn(b, "\n");
+        step_samples one, other;
+        bool same = read_samples(a, &one) && read_samples(b, &other)
+                        ? one.all == other.all
+                        : n == m && memcmp(a, b, n) == 0;
+        if (!same) return fail_difference(path, a, b, normalizes);
+        a += n + (a[n] == '\n');
+        b += m + (b[m] == '\n');
+    }
+    return KOLO_OK;
+}
+
+static kolo_status check_options(const kolo_setup *setup, const kolo_checkpoint *c) {
+    kolo_text ours = {0};
+    if (!c->info.options) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "%s holds parameters alone, a run cannot go on from it: begin a new run "
+                         "with them by --init, or choose a checkpoint of --checkpoint-every",
+                         c->path);
+    }
+    kolo_setup_describe_learning(setup, &ours);
+    kolo_status status = ours.failed
+                             ? KOLO_NOMEM(ours.length)
+                             : compare(c->path, c->info.options, ours.text, setup->normalizes);
+    kolo_text_fini(&ours);
+    return status;
+}
+
+static kolo_status check_steps(const kolo_setup *setup, const kolo_resume *r) {
+    if (r->progress.steps != r->checkpoint.info.steps) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: its metadata contradicts itself: it is damaged",
+                         r->checkpoint.path);
+    }
+    if (r->progress.steps <= setup->total_steps) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "%s is of step %" PRId64 ", and the job ends with step %" PRId64
+                     ": give it more --epochs or --steps",
+                     r->checkpoint.path, r->progress.steps, setup->total_steps);
+}
+
+/* The folder of the file, and what of it matters. */
+static kolo_status look_around(kolo_setup *setup, const char *path, kolo_resume *r) {
+    const char *slash = strrchr(path, '/');
+    char *folder = slash ? kolo_format("%.*s", (int)(slash + 1 - path), path) : kolo_strdup("./");
+    if (!folder) return KOLO_NOMEM(strlen(path));
+    r->here = setup->opts.out_dir && kolo_file_same(folder, setup->opts.out_dir);
+    r->tuning = kolo_format("%stuning.txt", folder);
+    kolo_free(folder);
+    if (!r->tuning) return KOLO_NOMEM(strlen(path));
+    if (kolo_file_exists(r->tuning)) setup->opts.tuning = r->tuning;
+    return KOLO_OK;
+}
+
+static void tell(const kolo_setup *setup, const kolo_resume *r, const char *path) {
+    const kolo_train_opts *o = &setup->opts;
+    kolo_text line = {0};
+    if (!o->notice) return;
+    if (path && r->progress.steps == setup->total_steps) {
+        kolo_text_add(&line,
+                      "resume: nothing is left to do: %s is of the last step, %" PRId64
+                      "; more --steps or --epochs, whichever ends the run, would go on",
+                      path, r->progress.steps);
+    } else if (path) {
+        kolo_text_add(&line, "resume: goes on behind step %" PRId64 " of %" PRId64 ", from %s",
+                      r->progress.steps, setup->total_steps, path);
+    } else {
+        kolo_text_add(&line, "resume: no checkpoint in %s yet: the run begins", o->resume);
+    }
+    if (!line.failed) o->notice(o->notice_arg, line.text, KOLO_NOTICE_NEWS);
+    kolo_text_fini(&line);
+}
+
+/* Opens *path, or, when it is the latest of a folder and is not whole, the newest older one that
+ * is, whose path it becomes, with a line for each that is passed over. */
+static kolo_status open_whole(const kolo_setup *setup, char **path, kolo_checkpoint *checkpoint) {
+    const kolo_train_opts *o = &setup->opts;
+    for (;;) {
+        char *older = NULL;
+        kolo_status status = kolo_checkpoint_open(*path, checkpoint);
+        bool lost = status == KOLO_ERR_FORMAT || status == KOLO_ERR_IO;
+        if (!lost || !kolo_folder_exists(o->resume)) return status;
+        char *why = kolo_strdup(kolo_last_error());
+        if (!why) return KOLO_NOMEM(strlen(*path));
+        kolo_status found = kolo_saves_older(*path, &older);
+        if (found != KOLO_OK) {
+            status = found;
+        } else if (!older) {
+            status = KOLO_FAIL(status, "no checkpoint in %s is whole; %s", o->resume, why);
+        } else if (o->notice) {
+            kolo_text line = {0};
+            kolo_text_add(&line, "resume: %s; tries the one before, %s", why, older);
+            if (!line.failed) o->notice(o->notice_arg, line.text, KOLO_NOTICE_WARNING);
+            kolo_text_fini(&line);
+        }
+        kolo_free(why);
+        if (!older) return status;
+        kolo_free(*path);
+        *path = older;
+    }
+}
+
+static kolo_status read_checkpoint(kolo_setup *setup, kolo_resume *r) {
+    char *path;
+    KOLO_TRY(kolo_saves_find(setup->opts.resume, setup->opts.resume_if_any, &path));
+    if (!path) {
+        tell(setup, r, NULL);
+        return KOLO_OK;
+    }
+    kolo_status status = open_whole(setup, &path, &r->checkpoint);
+    if (status == KOLO_OK) status = check_options(setup, &r->checkpoint);
+    if (status == KOLO_OK) {
+        status = kolo_progress_read(path, r->checkpoint.info.progress, &r->progress);
+    }
+    if (status == KOLO_OK) status = check_steps(setup, r);
+    if (status == KOLO_OK) status = look_around(setup, path, r);
+    if (status == KOLO_OK) tell(setup, r, path);
+    kolo_free(path);
+    return status;
+}
+
+kolo_status kolo_resume_open(kolo_setup *setup, kolo_comm *comm, kolo_resume *resume) {
+    bool reads = !comm || kolo_comm_rank(comm) == 0;
+    if (!setup->opts.resume) return KOLO_OK;
+    KOLO_TRY(kolo_agree(comm, reads ? read_checkpoint(setup, resume) : KOLO_OK));
+    if (!comm) return KOLO_OK;
+    return kolo_broadcast(comm, &resume->progress, sizeof resume->progress, KOLO_DTYPE_U8, 0);
+}
+
+kolo_status kolo_resume_load(kolo_resume *resume, kolo_session *session, kolo_comm *comm) {
+    kolo_store *store = kolo_session_store(session);
+    if (resume->progress.steps == 0) return KOLO_OK;
+    bool reads = !comm || kolo_comm_rank(comm) == 0;
+    kolo_status status =
+        reads ? kolo_checkpoint_load_training(&resume->checkpoint, store) : KOLO_OK;
+    kolo_checkpoint_close(&resume->checkpoint);
+    KOLO_TRY(kolo_agree(comm, status));
+    kolo_session_set_steps(session, resume->progress.steps);
+    return kolo_store_broadcast(store, comm);
+}
+
+void kolo_resume_close(kolo_resume *resume) {
+    kolo_checkpoint_close(&resume->checkpoint);
+    kolo_free(resume->tuning);
+    *resume = (kolo_resume){0};
+}

@@ -1,0 +1,260 @@
+/* Checkpoints: saving, reading metadata, loading with every tensor checked first. */
+#include "train/checkpoint/checkpoint.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const uint64_t training_version = 1;
+static const int64_t max_dim = 1 << 20, max_count = INT64_C(1) << 32; /* of one sample */
+
+/* ---- writing ---- */
+
+enum { SAMPLE_TEXT = 24 * KOLO_MAX_RANK };
+
+/* "1x28x28"; a sample of no dimensions is "". */
+static const char *sample_text(const kolo_shape *shape, char text[SAMPLE_TEXT]) {
+    int length = 0;
+    text[0] = '\0';
+    for (int i = 0; i < shape->rank; i++) {
+        length += snprintf(text + length, (size_t)(SAMPLE_TEXT - length), "%s%" PRId64,
+                           i ? "x" : "", shape->dim[i]);
+    }
+    return text;
+}
+
+static kolo_status set_number(kolo_safetensors_writer *writer, const char *key, uint64_t number) {
+    char text[24];
+    snprintf(text, sizeof text, "%" PRIu64, number);
+    return kolo_safetensors_set(writer, key, text);
+}
+
+static kolo_status add_metadata(kolo_safetensors_writer *writer, const kolo_checkpoint_info *info) {
+    char sample[SAMPLE_TEXT];
+    KOLO_TRY(kolo_safetensors_set(writer, "format", "pt"));
+    KOLO_TRY(kolo_safetensors_set(writer, "kolo", kolo_version()));
+    KOLO_TRY(kolo_safetensors_set(writer, "model", info->model));
+    KOLO_TRY(kolo_safetensors_set(writer, "model_options",
+                                  info->model_options ? info->model_options : ""));
+    KOLO_TRY(kolo_safetensors_set(writer, "sample", sample_text(&info->sample, sample)));
+    KOLO_TRY(set_number(writer, "classes", (uint64_t)info->classes));
+    if (info->data) KOLO_TRY(kolo_safetensors_set(writer, "data", info->data));
+    KOLO_TRY(set_number(writer, "epochs", (uint64_t)info->epochs));
+    KOLO_TRY(set_number(writer, "steps", (uint64_t)info->steps));
+    KOLO_TRY(set_number(writer, "seed", info->seed));
+    if (!info->options) return KOLO_OK;
+    KOLO_TRY(set_number(writer, "training", training_version));
+    KOLO_TRY(kolo_safetensors_set(writer, "options", info->options));
+    return kolo_safetensors_set(writer, "progress", info->progress);
+}
+
+/* Adds every parameter and statistic, with `training` the optimiser's state too; canonical copies
+ * live in `arena`, until the file is written. */
+static kolo_status add_tensors(kolo_safetensors_writer *writer, const kolo_store *store,
+                               bool training, kolo_arena *arena) {
+    for (int i = 0; i < kolo_store_count(store); i++) {
+        const kolo_store_entry *entry = kolo_store_entry_at(store, i);
+        if (!training && !kolo_store_entry_is_model(entry)) continue;
+        kolo_dtype dtype = entry->tensor.dtype;
+        size_t bytes = (size_t)kolo_shape_count(&entry->canon) * kolo_dtype_bytes(dtype);
+        void *copy = kolo_arena_alloc(arena, bytes);
+        if (!copy) return KOLO_NOMEM(bytes);
+        kolo_store_read(store, entry, copy);
+        KOLO_TRY(kolo_safetensors_add(writer, entry->name, dtype, &entry->canon, copy));
+    }
+    return KOLO_OK;
+}
+
+kolo_status kolo_checkpoint_save(const char *path, const kolo_store *store,
+                                 const kolo_checkpoint_info *info) {
+    kolo_arena arena = {0};
+    kolo_safetensors_writer *writer;
+    KOLO_TRY(kolo_safetensors_create(path, &writer));
+    kolo_status status = add_metadata(writer, info);
+    if (status == KOLO_OK) status = add_tensors(writer, store, info->options, &arena);
+    if (status == KOLO_OK) status = kolo_safetensors_finish(writer);
+    kolo_safetensors_destroy(writer);
+    kolo_arena_fini(&arena);
+    return status;
+}
+
+/* ---- opening ---- */
+
+/* Reads a number of [min, max] that `end` follows. */
+static bool parse_number(const char *text, const char *end, uint64_t min, uint64_t max,
+                         uint64_t *number) {
+    char *stop;
+    errno = 0;
+    unsigned long long n = strtoull(text, &stop, 10);
+    if (*text < '0' || *text > '9' || stop != end || errno != 0 || n < min || n > max) return false;
+    *number = n;
+    return true;
+}
+
+static bool parse_sample(const char *text, kolo_shape *shape) {
+    *shape = kolo_shape_0();
+    int64_t count = 1;
+    while (*text) {
+        size_t length = strcspn(text, "x");
+        uint64_t dim;
+        if (shape->rank == KOLO_MAX_RANK) return false;
+        if (!parse_number(text, text + length, 1, (uint64_t)max_dim, &dim)) return false;
+        count *= (int64_t)dim;
+        if (count > max_count) return false;
+        shape->dim[shape->rank++] = (int64_t)dim;
+        text += length;
+        if (*text == 'x' && *++text == '\0') return false;
+    }
+    return true;
+}
+
+/* A number of the metadata; FORMAT when it is missing or is none in [min, max]. */
+static kolo_status get_number(const kolo_checkpoint *c, const char *key, uint64_t min, uint64_t max,
+                              uint64_t *number) {
+    const char *text = kolo_safetensors_metadata(c->file, key);
+    if (text && parse_number(text, text + strlen(text), min, max, number)) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_FORMAT,
+                     "%s: its metadata has %s \"%.40s\", which is no number that kolo writes: the "
+                     "file is damaged",
+                     c->path, key, text ? text : "");
+}
+
+static kolo_status read_metadata(kolo_checkpoint *c) {
+    kolo_checkpoint_info *info = &c->info;
+    info->model = kolo_safetensors_metadata(c->file, "model");
+    info->model_options = kolo_safetensors_metadata(c->file, "model_options");
+    info->data = kolo_safetensors_metadata(c->file, "data");
+    const char *sample = kolo_safetensors_metadata(c->file, "sample");
+    if (!info->model || !info->model_options || !sample) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT,
+                         "%s: a safetensors file that does not say which model it is of: give a "
+                         "checkpoint that kolo train wrote",
+                         c->path);
+    }
+    if (!parse_sample(sample, &info->sample)) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT,
+                         "%s: its metadata has sample \"%.40s\", which is no shape: the file is "
+                         "damaged",
+                         c->path, sample);
+    }
+    uint64_t classes, epochs, steps, version;
+    KOLO_TRY(get_number(c, "classes", 1, (uint64_t)max_dim, &classes));
+    KOLO_TRY(get_number(c, "epochs", 0, INT64_MAX, &epochs));
+    KOLO_TRY(get_number(c, "steps", 0, INT64_MAX, &steps));
+    KOLO_TRY(get_number(c, "seed", 0, UINT64_MAX, &info->seed));
+    info->classes = (int64_t)classes;
+    info->epochs = (int64_t)epochs;
+    info->steps = (int64_t)steps;
+    if (!kolo_safetensors_metadata(c->file, "training")) return KOLO_OK;
+    KOLO_TRY(get_number(c, "training", 1, UINT64_MAX, &version));
+    if (version > training_version) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "%s: its training state has version %" PRIu64
+                         ", of a newer kolo, and this one reads up to %" PRIu64
+                         ": use that kolo, or export the parameters with it",
+                         c->path, version, training_version);
+    }
+    info->options = kolo_safetensors_metadata(c->file, "options");
+    info->progress = kolo_safetensors_metadata(c->file, "progress");
+    if (info->options && info->progress) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: its metadata has no %s: the file is damaged", c->path,
+                     info->options ? "progress" : "options");
+}
+
+kolo_status kolo_checkpoint_open(const char *path, kolo_checkpoint *checkpoint) {
+    kolo_checkpoint c = {.path = kolo_strdup(path)};
+    if (!c.path) return KOLO_NOMEM(strlen(path));
+    kolo_status status = kolo_safetensors_open(path, &c.file);
+    if (status == KOLO_OK) status = kolo_safetensors_check(c.file);
+    if (status == KOLO_OK) status = read_metadata(&c);
+    if (status != KOLO_OK) {
+        kolo_checkpoint_close(&c);
+        return status;
+    }
+    *checkpoint = c;
+    return KOLO_OK;
+}
+
+void kolo_checkpoint_close(kolo_checkpoint *checkpoint) {
+    kolo_safetensors_close(checkpoint->file);
+    kolo_free(checkpoint->path);
+    *checkpoint = (kolo_checkpoint){0};
+}
+
+/* ---- loading ---- */
+
+static kolo_status check_parameter(const kolo_checkpoint *c, const kolo_store_entry *entry) {
+    const kolo_safetensors_entry *stored = kolo_safetensors_find(c->file, entry->name);
+    if (!stored) {
+        return KOLO_FAIL(
+            KOLO_ERR_FORMAT,
+            "%s: no tensor \"%s\", which model %s has: give a checkpoint of that model", c->path,
+            entry->name, c->info.model);
+    }
+    char want[KOLO_SHAPE_TEXT], have[KOLO_SHAPE_TEXT];
+    if (!kolo_shape_equal(&stored->shape, &entry->canon) || stored->dtype != entry->tensor.dtype) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT,
+                         "%s: tensor \"%s\" is %s %s and model %s has %s %s: give a checkpoint of "
+                         "that model",
+                         c->path, entry->name, kolo_dtype_name(stored->dtype),
+                         kolo_shape_text(&stored->shape, have), c->info.model,
+                         kolo_dtype_name(entry->tensor.dtype),
+                         kolo_shape_text(&entry->canon, want));
+    }
+    return KOLO_OK;
+}
+
+/* Of the optimiser's state, in a file that has it, and not wanted. */
+static bool is_passed_over(const kolo_checkpoint *c, const char *name, bool training) {
+    return !training && c->info.options && kolo_name_is_optimizer(name);
+}
+
+static kolo_status check_all(const kolo_checkpoint *c, const kolo_store *store, bool training) {
+    for (int i = 0; i < kolo_store_count(store); i++) {
+        const kolo_store_entry *entry = kolo_store_entry_at(store, i);
+        if (training || kolo_store_entry_is_model(entry)) KOLO_TRY(check_parameter(c, entry));
+    }
+    for (int i = 0; i < kolo_safetensors_count(c->file); i++) {
+        const char *name = kolo_safetensors_get(c->file, i)->name;
+        const kolo_store_entry *entry = kolo_store_find(store, name);
+        if (is_passed_over(c, name, training)) continue;
+        if (!entry || !(training || kolo_store_entry_is_model(entry))) {
+            return KOLO_FAIL(KOLO_ERR_FORMAT,
+                             "%s: tensor \"%s\" is none of model %s: give a checkpoint of that "
+                             "model",
+                             c->path, name, c->info.model);
+        }
+    }
+    return KOLO_OK;
+}
+
+static kolo_status load(const kolo_checkpoint *checkpoint, kolo_store *store, bool training) {
+    KOLO_TRY(check_all(checkpoint, store, training));
+    /* Tensors of a file may stand at any byte; the copies are aligned. */
+    size_t largest = 0;
+    for (int i = 0; i < kolo_safetensors_count(checkpoint->file); i++) {
+        size_t bytes = kolo_safetensors_get(checkpoint->file, i)->bytes;
+        if (bytes > largest) largest = bytes;
+    }
+    void *copy = kolo_alloc(largest);
+    if (!copy) return KOLO_NOMEM(largest);
+    for (int i = 0; i < kolo_safetensors_count(checkpoint->file); i++) {
+        const kolo_safetensors_entry *stored = kolo_safetensors_get(checkpoint->file, i);
+        if (is_passed_over(checkpoint, stored->name, training)) continue;
+        memcpy(copy, stored->data, stored->bytes);
+        kolo_store_write(store, kolo_store_find(store, stored->name), copy);
+    }
+    kolo_free(copy);
+    return KOLO_OK;
+}
+
+kolo_status kolo_checkpoint_load(const kolo_checkpoint *checkpoint, kolo_store *store) {
+    return load(checkpoint, store, false);
+}
+
+kolo_status kolo_checkpoint_load_training(const kolo_checkpoint *checkpoint, kolo_store *store) {
+    KOLO_ASSERT(checkpoint->info.options);
+    return load(checkpoint, store, true);
+}

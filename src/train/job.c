@@ -1,0 +1,449 @@
+/* kolo_train: set up, agree, train, evaluate, report, write the checkpoint.
+ *
+ * The order of collectives is the same on all ranks: agree on the set-up, find the checkpoint to go
+ * on from, agree on the files, make the session, agree on the loader, then per step the plan's, at
+ * epochs' ends evaluation's, where one is due the verdict on a checkpoint, at the end the
+ * comparison of replicas, the result and the verdict on the last checkpoint; of a benchmark, its
+ * first steps again. */
+#include "base/file.h"
+#include "base/process.h"
+#include "kolo/train.h"
+#include "train/agree.h"
+#include "train/checkpoint/checkpoint.h"
+#include "train/checkpoint/folder.h"
+#include "train/checkpoint/resume.h"
+#include "train/checkpoint/weights.h"
+#include "train/evaluate.h"
+#include "train/learning_rate.h"
+#include "train/metrics.h"
+#include "train/resident_batch.h"
+#include "train/setup.h"
+#include "train/trace.h"
+#include "train/tuning.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+static const int64_t report_ns = 100000000;
+
+enum { CHECKED_STEPS = 2 }; /* of a benchmark: a loss before any update, and one behind an update */
+
+typedef struct job {
+    kolo_comm *comm;
+    int rank, size;
+    kolo_train_observer observer;
+    void *observer_arg;
+    kolo_setup setup;
+    kolo_lr schedule;
+    kolo_run_files *files; /* rank 0, with out_dir */
+    kolo_session *session;
+    kolo_trace *trace; /* NULL: none */
+
+    kolo_loader *loader;
+    kolo_fixed_batch fixed; /* in_memory, and then: */
+    double first_losses[CHECKED_STEPS];
+
+    int64_t started, reported; /* when */
+    kolo_resume resume;
+    kolo_progress progress; /* of the run, this job's part and what was before */
+    kolo_tally report;
+    kolo_step_times times;
+    kolo_evaluation evaluation;
+    bool evaluated; /* ever */
+    bool tokens;    /* are what the model is trained on */
+} job;
+
+/* ---- beginning ---- */
+
+static kolo_status open_batches(job *j) {
+    KOLO_TRY(kolo_step_times_init(&j->times, j->setup.total_steps));
+    if (j->setup.opts.in_memory) return kolo_fixed_batch_load(&j->setup, j->rank, &j->fixed);
+    kolo_loader_opts opts = {
+        .dataset = j->setup.train,
+        .global_batch = j->setup.global_batch,
+        .seed = j->setup.opts.seed,
+        .rank = j->rank,
+        .world = j->size,
+        .first = j->progress.steps,
+        .end = j->setup.total_steps,
+        .augment = j->setup.augment,
+    };
+    return kolo_loader_create(&opts, &j->loader);
+}
+
+static kolo_status open_files(job *j) {
+    const kolo_train_opts *o = &j->setup.opts;
+    if (o->trace && j->rank == 0) { /* it is written at the end: better to know now */
+        kolo_file_writer *writer;
+        KOLO_TRY(kolo_file_create(o->trace, &writer));
+        kolo_file_abandon(writer);
+    }
+    if (!o->out_dir || j->rank != 0) return KOLO_OK;
+    int64_t step = j->resume.here ? j->progress.steps : 0;
+    bool named = j->resume.here && !kolo_folder_exists(o->resume); /* not the latest of all */
+    if (named) KOLO_TRY(kolo_saves_refuse_later(o->out_dir, step));
+    return kolo_run_files_open(o->out_dir, step, &j->files);
+}
+
+/* From here on the folder is this run's: whatever could fail before has not, and what it began with
+ * may have been a file there. */
+static kolo_status begin_files(const job *j) {
+    int64_t step = j->resume.here ? j->progress.steps : 0;
+    return j->files ? kolo_run_files_begin(j->files, j->setup.opts.resolved_config, step) : KOLO_OK;
+}
+
+static kolo_status compare_options(const job *j) {
+    kolo_text text = {0};
+    kolo_setup_describe(&j->setup, &text);
+    kolo_status status = kolo_agree(j->comm, text.failed ? KOLO_NOMEM(text.length) : KOLO_OK);
+    if (status == KOLO_OK) status = kolo_agree_text(j->comm, text.text);
+    kolo_text_fini(&text);
+    return status;
+}
+
+/* What is asked for is done, but is not all that one might hope for. */
+static void tell_precision(const job *j) {
+    const kolo_train_opts *o = &j->setup.opts;
+    bool half = o->precision == KOLO_PRECISION_BF16 && !o->reference_kernels;
+    if (j->rank != 0 || !o->notice || !half || kolo_kernel_has_bf16()) return;
+    o->notice(o->notice_arg,
+              "precision bf16 is for memory here: this processor does not multiply it",
+              KOLO_NOTICE_NEWS);
+}
+
+/* Rank 0 reads the weights that training begins with; the others get them from it. */
+static kolo_status load_weights(const job *j) {
+    const kolo_train_opts *o = &j->setup.opts;
+    kolo_store *store = kolo_session_store(j->session);
+    if (!o->init || j->resume.here) return KOLO_OK;
+    kolo_status status = j->rank == 0 ? kolo_weights_load(o->init, o->model, store) : KOLO_OK;
+    KOLO_TRY(kolo_agree(j->comm, status));
+    return j->comm ? kolo_store_broadcast(store, j->comm) : KOLO_OK;
+}
+
+static kolo_status begin(job *j, const kolo_train_opts *opts) {
+    KOLO_TRY(kolo_agree(j->comm, kolo_setup_open(opts, j->size, &j->setup)));
+    j->tokens = kolo_dataset_describe(j->setup.train)->dtype == KOLO_DTYPE_I32;
+    KOLO_TRY(compare_options(j));
+    KOLO_TRY(kolo_resume_open(&j->setup, j->comm, &j->resume));
+    j->progress = j->resume.progress;
+    KOLO_TRY(kolo_agree(j->comm, open_files(j)));
+    tell_precision(j);
+    KOLO_TRY(kolo_tuning_begin(&j->setup, j->comm));
+    KOLO_TRY(kolo_session_create(&j->setup.session, j->comm, &j->session));
+    kolo_status recorded = KOLO_OK;
+    if (j->files) recorded = kolo_tuning_record(&j->setup, j->setup.opts.out_dir);
+    KOLO_TRY(kolo_agree(j->comm, recorded));
+    KOLO_TRY(kolo_session_init(j->session, j->setup.opts.seed));
+    KOLO_TRY(load_weights(j));
+    KOLO_TRY(kolo_resume_load(&j->resume, j->session, j->comm));
+    if (j->setup.opts.trace) {
+        kolo_plan *plan = kolo_session_plan(j->session);
+        KOLO_TRY(kolo_agree(j->comm, kolo_trace_create(plan, &j->trace)));
+    }
+    KOLO_TRY(kolo_agree(j->comm, begin_files(j)));
+    j->schedule = kolo_lr_make(&j->setup.opts, j->setup.epoch_steps, j->setup.total_steps);
+    return kolo_agree(j->comm, open_batches(j));
+}
+
+static void end(job *j) {
+    kolo_loader_destroy(j->loader);
+    kolo_trace_destroy(j->trace);
+    kolo_session_destroy(j->session);
+    kolo_run_files_close(j->files);
+    kolo_resume_close(&j->resume);
+    kolo_setup_close(&j->setup);
+    kolo_step_times_fini(&j->times);
+    kolo_fixed_batch_fini(&j->fixed);
+}
+
+/* ---- one step ---- */
+
+static kolo_status check_loss(const job *j, int64_t k, double lr, const kolo_sums *sums) {
+    if (isfinite(sums->loss)) return KOLO_OK;
+    /* The sum is the same on all ranks: they all come here. */
+    kolo_status status =
+        j->rank != 0
+            ? KOLO_OK
+            : KOLO_FAIL(KOLO_ERR_DIVERGED,
+                        "the loss is %s at step %" PRId64 " (epoch %" PRId64
+                        "): training diverged; lower the learning rate, which is %g here, or warm "
+                        "it up over more epochs",
+                        isnan(sums->loss) ? "nan" : "infinite", k + 1, k / j->setup.epoch_steps + 1,
+                        lr);
+    return kolo_agree(j->comm, status);
+}
+
+static kolo_status step(job *j, int64_t k) {
+    int64_t start = kolo_now_ns();
+    double lr = kolo_lr_at(&j->schedule, k);
+    kolo_batch batch = j->fixed.batch;
+    kolo_sums sums;
+    if (j->loader) KOLO_TRY(kolo_loader_next(j->loader, &batch));
+    if (j->trace) kolo_trace_add(j->trace, "next batch", start, kolo_now_ns());
+    KOLO_TRY(kolo_session_step(j->session, &batch, lr, &sums));
+    KOLO_TRY(check_loss(j, k, lr, &sums));
+    int64_t ns = kolo_now_ns() - start;
+    kolo_step_times_add(&j->times, ns);
+    kolo_tally_add(&j->progress.run, &sums, ns);
+    kolo_tally_add(&j->progress.epoch, &sums, ns);
+    kolo_tally_add(&j->report, &sums, ns);
+    j->progress.recent[k % KOLO_LAST_STEPS] = sums;
+    j->progress.steps = k + 1;
+    if (k < CHECKED_STEPS) j->first_losses[k] = sums.loss;
+    if (k == 0) j->progress.first_loss = sums.labels > 0 ? sums.loss / (double)sums.labels : 0;
+    return KOLO_OK;
+}
+
+/* ---- reports ---- */
+
+static kolo_status send_report(job *j, int64_t k, const kolo_tally *over, bool epoch_end,
+                               bool evaluated) {
+    int64_t now = kolo_now_ns(), done = k + 1;
+    double step_seconds = (double)j->progress.run.ns / 1e9 / (double)done;
+    kolo_train_progress progress = {
+        .epoch = k / j->setup.epoch_steps + 1,
+        .step = done,
+        .total_steps = j->setup.total_steps,
+        .loss = kolo_tally_loss(over),
+        .accuracy = kolo_tally_accuracy(over),
+        .samples_per_second = kolo_tally_rate(over),
+        .samples = over->sums.samples,
+        .perplexity = j->tokens ? kolo_tally_perplexity(over) : 0,
+        .test_accuracy = evaluated ? j->evaluation.accuracy : 0,
+        .test_mean_iou = evaluated ? j->evaluation.mean_iou : -1,
+        .test_loss = evaluated ? j->evaluation.loss : 0,
+        .test_perplexity = evaluated ? j->evaluation.perplexity : 0,
+        .pairs = over->sums.pairs > 0,
+        .next_loss = kolo_tally_next_loss(over),
+        .next_accuracy = kolo_tally_next_accuracy(over),
+        .test_next_loss = evaluated ? j->evaluation.next_loss : 0,
+        .test_next_accuracy = evaluated ? j->evaluation.next_accuracy : 0,
+        .lr = kolo_lr_at(&j->schedule, k),
+        .seconds = (double)(now - j->started) / 1e9,
+        .seconds_left = step_seconds * (double)(j->setup.total_steps - done),
+        .epoch_end = epoch_end,
+        .evaluated = evaluated,
+    };
+    j->reported = now;
+    j->report = (kolo_tally){0};
+    if (j->files) KOLO_TRY(kolo_run_files_report(j->files, &progress));
+    if (j->observer) j->observer(j->observer_arg, &progress);
+    return KOLO_OK;
+}
+
+static bool wants_evaluation(const job *j, int64_t done) {
+    if (!j->setup.test) return false;
+    if (done == j->setup.total_steps) return true;
+    int64_t every = j->setup.opts.eval_every * j->setup.epoch_steps;
+    return every > 0 && done % every == 0;
+}
+
+static kolo_status evaluate(job *j) {
+    if (!j->setup.test) return KOLO_OK;
+    j->evaluated = true;
+    return kolo_session_evaluate_all(j->session, j->comm, j->setup.test, j->setup.opts.batch,
+                                     &j->evaluation);
+}
+
+/* What follows step k: perhaps a report, at an epoch's end perhaps evaluation. */
+static kolo_status after_step(job *j, int64_t k) {
+    int64_t done = k + 1;
+    if (done % j->setup.epoch_steps != 0 && done != j->setup.total_steps) {
+        if (j->rank != 0 || kolo_now_ns() - j->reported < report_ns) return KOLO_OK;
+        return send_report(j, k, &j->report, false, false);
+    }
+    bool due = wants_evaluation(j, done);
+    if (due) KOLO_TRY(evaluate(j));
+    kolo_status status = KOLO_OK;
+    if (j->rank == 0) status = send_report(j, k, &j->progress.epoch, true, due);
+    if (done % j->setup.epoch_steps == 0) j->progress.epoch = (kolo_tally){0};
+    return status;
+}
+
+/* ---- checkpoints ---- */
+
+static kolo_status save(const job *j, const char *path, bool training) {
+    kolo_text options = {0}, progress = {0};
+    kolo_checkpoint_info info = {
+        .model = j->setup.opts.model,
+        .model_options = j->setup.opts.model_options,
+        .sample = j->setup.session.sample,
+        .classes = j->setup.session.classes,
+        .data = j->setup.opts.data,
+        .epochs = j->progress.steps / j->setup.epoch_steps,
+        .steps = j->progress.steps,
+        .seed = j->setup.opts.seed,
+    };
+    if (training) {
+        kolo_setup_describe_learning(&j->setup, &options);
+        kolo_progress_write(&j->progress, &progress);
+        info.options = options.text;
+        info.progress = progress.text;
+    }
+    kolo_status status = path && !options.failed && !progress.failed
+                             ? kolo_checkpoint_save(path, kolo_session_store(j->session), &info)
+                             : KOLO_NOMEM(options.length + progress.length);
+    kolo_text_fini(&options);
+    kolo_text_fini(&progress);
+    return status;
+}
+
+static bool wants_checkpoint(const job *j) {
+    const kolo_train_opts *o = &j->setup.opts;
+    int64_t done = j->progress.steps;
+    int64_t every = o->checkpoint_steps + o->checkpoint_epochs * j->setup.epoch_steps;
+    return every > 0 && (done % every == 0 || done == j->setup.total_steps);
+}
+
+/* One that the run can go on from; rank 0 has all that there is to write. */
+static kolo_status save_on_the_way(const job *j) {
+    const kolo_train_opts *o = &j->setup.opts;
+    if (!wants_checkpoint(j)) return KOLO_OK;
+    kolo_status status = KOLO_OK;
+    if (j->rank == 0) {
+        char *path = kolo_saves_path(o->out_dir, j->progress.steps);
+        status = save(j, path, true);
+        kolo_free(path);
+        if (status == KOLO_OK) status = kolo_saves_done(o->out_dir, j->progress.steps, o->keep);
+    }
+    return kolo_agree(j->comm, status);
+}
+
+/* ---- ending ---- */
+
+/* Every rank must have the same parameters, to the bit. */
+static kolo_status compare_replicas(const job *j, uint64_t hash) {
+    if (j->size == 1) return KOLO_OK;
+    int64_t range[2] = {(int64_t)hash, (int64_t)~hash};
+    KOLO_TRY(kolo_allreduce(j->comm, range, 2, KOLO_DTYPE_I64, KOLO_MAX));
+    if (range[0] == ~range[1]) return KOLO_OK;
+    return KOLO_FAIL(
+        KOLO_ERR_PEER,
+        "the ranks ended with different parameters: run the same kolo on the same kind "
+        "of processor everywhere");
+}
+
+static kolo_tally last_steps(const job *j) {
+    kolo_tally last = {0};
+    int64_t n = kolo_min_i64(KOLO_LAST_STEPS, j->setup.total_steps);
+    for (int64_t i = 0; i < n; i++) kolo_tally_add(&last, &j->progress.recent[i], 0);
+    return last;
+}
+
+static kolo_status finish(job *j, kolo_train_result *result) {
+    uint64_t hash = kolo_store_hash(kolo_session_store(j->session));
+    KOLO_TRY(compare_replicas(j, hash));
+    double times[3] = {(double)j->progress.run.ns / 1e9, kolo_tally_rate(&j->progress.run),
+                       kolo_step_times_median_ms(&j->times)};
+    if (j->comm) KOLO_TRY(kolo_broadcast(j->comm, times, 3, KOLO_DTYPE_F64, 0));
+    const kolo_tally last = last_steps(j);
+    const char *final = j->files ? kolo_run_files_checkpoint(j->files) : NULL;
+    KOLO_TRY(kolo_agree(j->comm, final ? save(j, final, false) : KOLO_OK));
+    if (j->trace) KOLO_TRY(kolo_trace_write(j->trace, j->comm, j->setup.opts.trace));
+    *result = (kolo_train_result){
+        .workers = j->size,
+        .threads = j->setup.opts.threads,
+        .parameters = kolo_session_parameters(j->session),
+        .steps = j->setup.total_steps,
+        .epochs = j->setup.opts.in_memory ? 0 : j->setup.total_steps / j->setup.epoch_steps,
+        .samples = j->progress.run.sums.samples,
+        .first_loss = j->progress.first_loss,
+        .final_loss = kolo_tally_loss(&last),
+        .pairs = last.sums.pairs > 0,
+        .final_next_loss = kolo_tally_next_loss(&last),
+        .final_next_accuracy = kolo_tally_next_accuracy(&last),
+        .test_accuracy = j->evaluated ? j->evaluation.accuracy : -1,
+        .test_mean_iou = j->evaluated ? j->evaluation.mean_iou : -1,
+        .test_loss = j->evaluated ? j->evaluation.loss : 0,
+        .test_perplexity = j->evaluated ? j->evaluation.perplexity : 0,
+        .test_next_loss = j->evaluated ? j->evaluation.next_loss : 0,
+        .test_next_accuracy = j->evaluated ? j->evaluation.next_accuracy : 0,
+        .train_seconds = times[0],
+        .samples_per_second = times[1],
+        .step_ms_median = times[2],
+        .peak_rss_bytes = kolo_peak_rss_bytes(),
+        .parameter_hash = hash,
+    };
+    return KOLO_OK;
+}
+
+/* ---- a benchmark's losses ---- */
+
+/* The batch that stays in memory, as training gets it: from a loader, whose first one it is. */
+static kolo_status step_by_loader(job *j, double lr, kolo_sums *sums) {
+    kolo_loader_opts opts = {
+        .dataset = j->setup.train,
+        .global_batch = j->setup.global_batch,
+        .no_shuffle = true,
+        .rank = j->rank,
+        .world = j->size,
+        .end = 1,
+    };
+    kolo_loader *loader = NULL;
+    kolo_batch batch;
+    kolo_status status = kolo_loader_create(&opts, &loader);
+    if (status == KOLO_OK) status = kolo_loader_next(loader, &batch);
+    status = kolo_agree(j->comm, status);
+    if (status == KOLO_OK) status = kolo_session_step(j->session, &batch, lr, sums);
+    kolo_loader_destroy(loader);
+    return status;
+}
+
+/* Takes the first steps once more, from the same parameters: the losses must have the same bits.
+ * The sums are the same on all ranks: they fail together. */
+static kolo_status check_losses(job *j, kolo_train_result *result) {
+    const kolo_train_opts *o = &j->setup.opts;
+    KOLO_TRY(kolo_session_init(j->session, o->seed));
+    KOLO_TRY(load_weights(j));
+    int64_t steps = kolo_min_i64(CHECKED_STEPS, j->setup.total_steps);
+    for (int64_t k = 0; k < steps; k++) {
+        kolo_sums sums;
+        KOLO_TRY(step_by_loader(j, kolo_lr_at(&j->schedule, k), &sums));
+        if (sums.loss == j->first_losses[k]) continue;
+        return KOLO_FAIL(KOLO_ERR_DIVERGED,
+                         "the sum of losses of step %" PRId64
+                         " was %.17g in the benchmark and is %.17g in training: what was measured "
+                         "is not what training does",
+                         k + 1, j->first_losses[k], sums.loss);
+    }
+    result->losses_checked = steps;
+    return KOLO_OK;
+}
+
+/* ---- the whole ---- */
+
+static kolo_status run(job *j, const kolo_train_opts *opts, kolo_train_result *result) {
+    KOLO_TRY(begin(j, opts));
+    j->started = j->reported = kolo_now_ns();
+    if (j->progress.steps == j->setup.total_steps) KOLO_TRY(evaluate(j)); /* all that is left */
+    for (int64_t k = j->progress.steps; k < j->setup.total_steps; k++) {
+        KOLO_TRY(step(j, k));
+        KOLO_TRY(after_step(j, k));
+        KOLO_TRY(save_on_the_way(j));
+    }
+    KOLO_TRY(finish(j, result));
+    return j->setup.opts.in_memory ? check_losses(j, result) : KOLO_OK;
+}
+
+kolo_status kolo_train(kolo_comm *comm, const kolo_train_opts *opts, kolo_train_observer observer,
+                       void *arg, kolo_train_result *result) {
+    job j = {
+        .comm = comm,
+        .rank = comm ? kolo_comm_rank(comm) : 0,
+        .size = comm ? kolo_comm_size(comm) : 1,
+        .observer = observer,
+        .observer_arg = arg,
+    };
+    kolo_status status = run(&j, opts, result);
+    end(&j);
+    return status;
+}
+
+kolo_status kolo_train_check(const kolo_train_opts *opts, int workers) {
+    kolo_setup setup;
+    KOLO_TRY(kolo_setup_open(opts, workers, &setup));
+    kolo_setup_close(&setup);
+    return opts->out_dir ? kolo_run_files_try(opts->out_dir) : KOLO_OK;
+}

@@ -1,0 +1,38 @@
+/* Learning-rate schedules. */
+#include "train/learning_rate.h"
+
+#include "base/base.h"
+
+#include <math.h>
+
+static const double pi = 3.14159265358979323846;
+
+kolo_lr kolo_lr_make(const kolo_train_opts *opts, int64_t epoch_steps, int64_t total) {
+    int64_t warmup = (int64_t)llround(opts->warmup_epochs * (double)epoch_steps);
+    return (kolo_lr){
+        .kind = opts->schedule,
+        .lr = opts->lr,
+        .lr_min = opts->lr_min,
+        .step_factor = opts->lr_step_factor,
+        .step_every = opts->lr_step_epochs * epoch_steps,
+        .warmup = kolo_min_i64(warmup, total),
+        .total = total,
+    };
+}
+
+double kolo_lr_at(const kolo_lr *s, int64_t k) {
+    if (k < s->warmup) return s->lr * (double)(k + 1) / (double)s->warmup;
+    int64_t falls = k / s->step_every;
+    switch (s->kind) {
+    case KOLO_LR_CONSTANT:
+        return s->lr;
+    case KOLO_LR_STEP:
+        return s->lr * pow(s->step_factor, (double)falls);
+    case KOLO_LR_COSINE: {
+        double part = (double)(k - s->warmup) / (double)(s->total - s->warmup);
+        return s->lr_min + (s->lr - s->lr_min) * (1.0 + cos(pi * part)) / 2.0;
+    }
+    }
+    KOLO_ASSERT(!"a schedule of the list");
+    return 0;
+}

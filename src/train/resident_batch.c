@@ -1,0 +1,41 @@
+/* Loading the batch that stays in memory. */
+#include "train/resident_batch.h"
+
+kolo_status kolo_fixed_batch_load(const kolo_setup *setup, int rank, kolo_fixed_batch *fixed) {
+    const kolo_dataset_info *info = kolo_dataset_describe(setup->train);
+    int64_t n = setup->opts.batch * setup->opts.accumulate;
+    size_t bytes =
+        (size_t)n * (size_t)kolo_shape_count(&info->sample) * kolo_dtype_bytes(info->dtype);
+    size_t labels = (size_t)n * (size_t)kolo_shape_count(&info->label);
+    kolo_fixed_batch f = {.samples = kolo_alloc(bytes),
+                          .labels = kolo_alloc(labels * sizeof *f.labels)};
+    int64_t *indices = kolo_alloc((size_t)n * sizeof *indices);
+    kolo_status status = KOLO_OK;
+    if (!f.samples || !f.labels || !indices) {
+        status = KOLO_NOMEM(bytes);
+    } else {
+        for (int64_t i = 0; i < n; i++) indices[i] = rank * n + i;
+        status = kolo_dataset_gather(setup->train, indices, n, f.samples, f.labels);
+    }
+    kolo_free(indices);
+    if (status != KOLO_OK) {
+        kolo_fixed_batch_fini(&f);
+        return status;
+    }
+    f.batch = (kolo_batch){
+        .count = n,
+        .first = rank * n,
+        .global_count = setup->global_batch,
+        .samples = f.samples,
+        .labels = f.labels,
+        .info = info,
+    };
+    *fixed = f;
+    return KOLO_OK;
+}
+
+void kolo_fixed_batch_fini(kolo_fixed_batch *fixed) {
+    kolo_free(fixed->samples);
+    kolo_free(fixed->labels);
+    *fixed = (kolo_fixed_batch){0};
+}
