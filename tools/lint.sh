@@ -69,5 +69,6 @@ check tidy tidy
 check source sources
 check headers headers
 check symbols sh tools/lint_symbols.sh "$build"
+check circles sh tools/lint_circles.sh "$build"
 check paths paths
 exit $status

@@ -1,5 +1,7 @@
 # The rules that a reader of single files can check, over src, models and include:
-#   layers        includes point down; folders on one level never include each other
+#   layers        includes point down; folders on one level never include each other, nor do the rooms
+#                 (sub-folders) of a folder that stand on one level
+#   tags          a struct, enum or union tag of the library or of a header is defined once
 #   homes         vendor libraries in src/kernel/dnn, POSIX headers where processes and files are
 #   headers       #pragma once first; a source includes its own header before all others
 #   banned calls  unsafe or hidden ways to do what base does; printing and exiting in the library
@@ -10,6 +12,18 @@ BEGIN {
     for (i = 1; i <= n; i++) files[t[i]] = 1
     split("base 0 tensor 1 graph 2 comm 2 data 2 kernel 3 pass 4 plan 5 train 6 inspect 7 cli 8 models 8", t, " ")
     for (i = 1; i in t; i += 2) level[t[i]] = t[i + 1]
+    # The rooms of a folder, from the lowest up: commas part the levels; a point is the folder itself.
+    rooms["comm"] = "reduce, codec, schedule, transport, engine, join, api, sync bench"
+    rooms["graph"] = "., ops"
+    rooms["data"] = ". safetensors, readers"
+    rooms["cli"] = "options output, launcher, commands, ."
+    for (top in rooms) {
+        n = split(rooms[top], levels, ",")
+        for (i = 1; i <= n; i++) {
+            m = split(levels[i], names, " ")
+            for (j = 1; j <= m; j++) room_level[names[j] == "." ? top : top "/" names[j]] = i
+        }
+    }
     # A public header belongs to the folder of its name; these have another name.
     owner["status"] = owner["dtype"] = "base"
     owner["kolo"] = owner["model"] = "models"
@@ -38,6 +52,15 @@ FNR == 1 {
     sub(/.*\//, "", stem)
     sub(/\..*/, "", stem)
     seen_quoted = 0
+    room = room_of(FILENAME)
+}
+
+# The room of a source: the longest folder of its path that has a level; "" when none has.
+function room_of(path) {
+    sub(/^src\//, "", path)
+    while (sub(/\/?[^\/]*$/, "", path) && path != "")
+        if (path in room_level) return path
+    return ""
 }
 
 function breach(text) {
@@ -72,7 +95,7 @@ function code_of(line,    out, c, two, quote) {
 function calls(code, names) { return code ~ ("(^|[^A-Za-z0-9_.>])(" names ")[ ]*\\(") }
 
 # An included header, given without its quotes or brackets.
-function include(name, quoted,    top, own) {
+function include(name, quoted,    top, own, other) {
     if (first_include == "") {
         first_include = name
         own = FILENAME
@@ -100,6 +123,11 @@ function include(name, quoted,    top, own) {
         if (folder == "models" || (folder == "cli" && top != "base") || level[top] >= level[folder])
             breach(folder " includes \"" name "\", which is not for it")
     }
+    if (quoted && top == folder && room != "") {
+        other = room_of(name)
+        if (other != "" && other != room && room_level[other] >= room_level[room])
+            breach(room " includes \"" name "\", which is not below it")
+    }
     if (!quoted && name ~ /^(dnnl|cblas|mkl|omp|cuda)/ && folder != "kernel")
         breach("only src/kernel includes the vendor header <" name ">")
     if (!quoted && name ~ /^(unistd|pthread|fcntl|poll|spawn|sched|semaphore|sys\/|netinet\/|arpa\/|dirent|linux\/)/ &&
@@ -122,6 +150,14 @@ function include(name, quoted,    top, own) {
         next
     }
     if (code ~ /^[ \t]*#[ \t]*define/) sub(/^[ \t]*#[ \t]*define[ \t]+[A-Za-z_0-9]+/, "", code)
+    if (match(code, /(struct|enum|union)[ ]+[A-Za-z_0-9]+[ ]*\{/)) {
+        tag = substr(code, RSTART, RLENGTH)
+        gsub(/(struct|enum|union)|[ {]/, "", tag)
+        shared = header || tag ~ /^kolo_/
+        if (tag in tag_at && (shared || tag_shared[tag])) breach("tag " tag " is also defined at " tag_at[tag])
+        if (!(tag in tag_at)) tag_at[tag] = FILENAME ":" FNR
+        if (shared) tag_shared[tag] = 1
+    }
     if (calls(code, unsafe)) breach("banned call: " code)
     if (FILENAME != "src/base/memory.c" && calls(code, heap))
         breach("heap memory comes from kolo_alloc: " code)
