@@ -229,7 +229,7 @@ static kolo_status removal_body(kolo_comm *comm, const void *arg, void *result) 
     kolo_schedule *s = kolo_request_schedule(q);
     mine->n_entries = s->n_entries;
     if (kolo_comm_rank(comm) == r->rank && r->entry < s->n_entries) {
-        /* Without a barrier this rank would look while others write: left to the proof. */
+        /* Without a barrier this rank would look while others write: left to the schedule check. */
         if (s->entries[r->entry].kind == KOLO_ENTRY_BARRIER) return KOLO_ERR_PEER;
         kolo_schedule_remove(s, r->entry);
     }

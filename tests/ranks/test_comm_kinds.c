@@ -370,7 +370,7 @@ static kolo_status removal_body(kolo_comm *comm, const void *arg, void *result) 
         kolo_schedule *s = kolo_request_schedule(q);
         *n_entries = s->n_entries;
         if (rank == r->rank && r->entry < s->n_entries) {
-            /* Without a barrier this rank would go on while others read: left to the proof. */
+            /* Without a barrier this rank would go on while others read: left to the schedule check. */
             bool barrier = s->entries[r->entry].kind == KOLO_ENTRY_BARRIER;
             if (barrier) status = KOLO_ERR_PEER;
             if (!barrier) kolo_schedule_remove(s, r->entry);

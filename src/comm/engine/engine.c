@@ -324,12 +324,12 @@ static kolo_status run_entry(kolo_request *q, size_t i, size_t end, entry_progre
     case KOLO_ENTRY_COPY_TO:
         if (e->from != KOLO_BUFFER_SUM) copy_range(q, e, e->peer, rank);
         break;
-    case KOLO_ENTRY_WHOLE:
+    case KOLO_ENTRY_OFFLOADED:
         KOLO_TRY(kolo_backend_run(q, e, p));
         break;
     }
     bool later = e->kind == KOLO_ENTRY_SEND || e->kind == KOLO_ENTRY_RECV ||
-                 e->kind == KOLO_ENTRY_BARRIER || e->kind == KOLO_ENTRY_WHOLE;
+                 e->kind == KOLO_ENTRY_BARRIER || e->kind == KOLO_ENTRY_OFFLOADED;
     if (!later) {
         for (size_t k = 0; k < *n; k++) p[k].done = true;
     }
@@ -449,7 +449,7 @@ static kolo_status announce(kolo_request *q, bool *moved) {
 static kolo_status advance(kolo_request *q, bool *moved) {
     if (q->state == REQUEST_QUEUED) KOLO_TRY(announce(q, moved));
     if (q->state != REQUEST_RUNNING) return KOLO_OK;
-    if (q->schedules[0].windows || q->schedules[0].whole || q->words) {
+    if (q->schedules[0].windows || q->schedules[0].offloaded || q->words) {
         bool ready;
         KOLO_TRY(meet_all(q, &ready));
         if (!ready) return KOLO_OK;

@@ -16,7 +16,7 @@ extern const kolo_algorithm_row kolo_mesh_reduce_scatter, kolo_window_reduce_sca
 extern const kolo_algorithm_row kolo_mesh_allgather, kolo_window_allgather;
 extern const kolo_algorithm_row kolo_mesh_gather, kolo_mesh_scatter, kolo_mesh_alltoall;
 /* For backends; not in the table. */
-extern const kolo_algorithm_row kolo_whole, kolo_whole_packed;
+extern const kolo_algorithm_row kolo_offloaded, kolo_offloaded_packed;
 
 /* Elements of a buffer. */
 typedef struct range {

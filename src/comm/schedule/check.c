@@ -33,7 +33,7 @@ typedef struct memory {
     size_t count;
 } memory;
 
-typedef struct prover {
+typedef struct checker {
     const kolo_schedule_spec *specs; /* of each rank */
     int size;
     const kolo_schedule *schedules;
@@ -44,13 +44,13 @@ typedef struct prover {
     bool stored[RANKS_MAX];    /* the sweep into SUM is over: the next one starts anew */
     bool *issued[RANKS_MAX];   /* per entry: its turn in the round has come */
     bool *done[RANKS_MAX];
-} prover;
+} checker;
 
-static const kolo_entry *entry_of(const prover *p, int rank, size_t i) {
+static const kolo_entry *entry_of(const checker *p, int rank, size_t i) {
     return &p->schedules[rank].entries[i];
 }
 
-static kolo_status touch_element(prover *p, int rank, int owner, kolo_buffer buffer, size_t i,
+static kolo_status touch_element(checker *p, int rank, int owner, kolo_buffer buffer, size_t i,
                                  bool write) {
     if (buffer == KOLO_BUFFER_SUM || !p->schedules[rank].windows) return KOLO_OK;
     touch *t = &p->buffers[owner][buffer].touches[i];
@@ -74,7 +74,7 @@ static kolo_status touch_element(prover *p, int rank, int owner, kolo_buffer buf
     return KOLO_OK;
 }
 
-static kolo_status check_range(const prover *p, int owner, kolo_buffer buffer, size_t first,
+static kolo_status check_range(const checker *p, int owner, kolo_buffer buffer, size_t first,
                                size_t count) {
     size_t limit = p->buffers[owner][buffer].count;
     if (first > limit || count > limit - first) {
@@ -91,7 +91,7 @@ static uint32_t promote(uint32_t node, int shards) {
 }
 
 /* Left child and right child, in this order, make their parent. */
-static kolo_status join_nodes(const prover *p, int rank, uint32_t left, uint32_t right,
+static kolo_status join_nodes(const checker *p, int rank, uint32_t left, uint32_t right,
                               uint32_t *parent) {
     int shards = p->specs[rank].shards;
     uint32_t l = promote(left, shards), r = promote(right, shards);
@@ -105,7 +105,7 @@ static kolo_status join_nodes(const prover *p, int rank, uint32_t left, uint32_t
 
 /* Moves or combines the elements of an entry that `rank` executes: from at `from_rank` to
  * `to_rank`. */
-static kolo_status apply(prover *p, int rank, const kolo_entry *e, int to_rank, int from_rank,
+static kolo_status apply(checker *p, int rank, const kolo_entry *e, int to_rank, int from_rank,
                          bool combine) {
     KOLO_TRY(check_range(p, to_rank, e->to, e->to_first, e->count));
     KOLO_TRY(check_range(p, from_rank, e->from, e->from_first, e->count));
@@ -142,7 +142,7 @@ static kolo_status apply(prover *p, int rank, const kolo_entry *e, int to_rank, 
     return KOLO_OK;
 }
 
-static kolo_status scale(prover *p, int rank, const kolo_entry *e) {
+static kolo_status scale(checker *p, int rank, const kolo_entry *e) {
     KOLO_TRY(check_range(p, rank, e->to, e->to_first, e->count));
     if (e->to == KOLO_BUFFER_INPUT) {
         return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d scales its input", rank);
@@ -161,7 +161,7 @@ static kolo_status scale(prover *p, int rank, const kolo_entry *e) {
 }
 
 /* True when `rank` has issued an entry of `kind` with `peer` that is still to be done. */
-static bool find_open(const prover *p, int rank, kolo_entry_kind kind, int peer, size_t *index) {
+static bool find_open(const checker *p, int rank, kolo_entry_kind kind, int peer, size_t *index) {
     const kolo_schedule *s = &p->schedules[rank];
     if (p->round[rank] >= s->n_rounds) return false;
     size_t end = kolo_schedule_round_end(s, p->round[rank]);
@@ -176,7 +176,7 @@ static bool find_open(const prover *p, int rank, kolo_entry_kind kind, int peer,
 }
 
 /* The receiver's side of a message: passes it if the sender is there. */
-static kolo_status receive(prover *p, int rank, size_t i) {
+static kolo_status receive(checker *p, int rank, size_t i) {
     const kolo_entry *recv = entry_of(p, rank, i);
     size_t j;
     if (!find_open(p, recv->peer, KOLO_ENTRY_SEND, rank, &j)) return KOLO_OK;
@@ -195,7 +195,7 @@ static kolo_status receive(prover *p, int rank, size_t i) {
 }
 
 /* A barrier opens when every rank has come to it; `phase` counts those a rank has come to. */
-static void pass_barrier(prover *p, int rank, size_t i, bool *came) {
+static void pass_barrier(checker *p, int rank, size_t i, bool *came) {
     if (!came[rank]) {
         came[rank] = true;
         p->phase[rank]++;
@@ -207,7 +207,7 @@ static void pass_barrier(prover *p, int rank, size_t i, bool *came) {
     came[rank] = false;
 }
 
-static kolo_status run_entry(prover *p, int rank, size_t i, bool *came) {
+static kolo_status run_entry(checker *p, int rank, size_t i, bool *came) {
     const kolo_entry *e = entry_of(p, rank, i);
     bool scales = e->kind == KOLO_ENTRY_PRESCALE || e->kind == KOLO_ENTRY_POSTSCALE;
     if (e->kind != KOLO_ENTRY_BARRIER && !scales && (e->peer < 0 || e->peer >= p->size)) {
@@ -247,7 +247,7 @@ static kolo_status run_entry(prover *p, int rank, size_t i, bool *came) {
     case KOLO_ENTRY_POSTSCALE:
         KOLO_TRY(scale(p, rank, e));
         break;
-    case KOLO_ENTRY_WHOLE:
+    case KOLO_ENTRY_OFFLOADED:
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "what a backend does cannot be proved");
     }
     p->done[rank][i] = true;
@@ -255,7 +255,7 @@ static kolo_status run_entry(prover *p, int rank, size_t i, bool *came) {
 }
 
 /* Runs a rank's round once; `moved` when anything was done. */
-static kolo_status run_round(prover *p, int rank, bool *came, bool *moved) {
+static kolo_status run_round(checker *p, int rank, bool *came, bool *moved) {
     const kolo_schedule *s = &p->schedules[rank];
     size_t end = kolo_schedule_round_end(s, p->round[rank]);
     bool complete = true;
@@ -274,7 +274,7 @@ static kolo_status run_round(prover *p, int rank, bool *came, bool *moved) {
 }
 
 /* The local rounds before the announcement, then everything else. */
-static kolo_status run_all(prover *p) {
+static kolo_status run_all(checker *p) {
     bool came[RANKS_MAX] = {false}, moved = true, finished = false;
     for (int r = 0; r < p->size; r++) {
         for (size_t i = 0; i < p->schedules[r].prologue; i++) {
@@ -311,7 +311,7 @@ static int owner_of(const size_t *firsts, size_t i) {
 }
 
 /* What element `i` of DATA must be; who 0: anything. */
-static value expected(const prover *p, int rank, size_t i) {
+static value expected(const checker *p, int rank, size_t i) {
     const kolo_schedule_spec *spec = &p->specs[rank];
     uint64_t all = UINT64_MAX >> (64 - p->size), one = 1;
     value v = {
@@ -351,7 +351,7 @@ static value expected(const prover *p, int rank, size_t i) {
     return v;
 }
 
-static kolo_status check_result(const prover *p) {
+static kolo_status check_result(const checker *p) {
     uint64_t all = UINT64_MAX >> (64 - p->size);
     for (int r = 0; r < p->size; r++) {
         if (p->specs[r].kind == KOLO_COLLECTIVE_BARRIER && p->heard[r] != all) {
@@ -387,7 +387,7 @@ static kolo_status memory_init(memory *m, size_t count) {
 }
 
 /* The values of the nodes that a rank has. */
-static void set_nodes(prover *p, int rank) {
+static void set_nodes(checker *p, int rank) {
     const kolo_schedule_spec *spec = &p->specs[rank];
     memory *input = &p->buffers[rank][KOLO_BUFFER_INPUT];
     uint32_t nodes[64];
@@ -400,7 +400,7 @@ static void set_nodes(prover *p, int rank) {
 }
 
 /* What a rank has at first: its input, or in place its part of DATA. */
-static void set_input(prover *p, int rank) {
+static void set_input(checker *p, int rank) {
     const kolo_schedule_spec *spec = &p->specs[rank];
     memory *data = &p->buffers[rank][KOLO_BUFFER_DATA],
            *input = &p->buffers[rank][KOLO_BUFFER_INPUT];
@@ -422,7 +422,7 @@ static void set_input(prover *p, int rank) {
     }
 }
 
-static kolo_status prover_init(prover *p) {
+static kolo_status checker_init(checker *p) {
     for (int r = 0; r < p->size; r++) {
         const kolo_schedule *s = &p->schedules[r];
         const kolo_schedule_spec *spec = &p->specs[r];
@@ -442,7 +442,7 @@ static kolo_status prover_init(prover *p) {
     return KOLO_OK;
 }
 
-static void prover_fini(prover *p) {
+static void checker_fini(checker *p) {
     for (int r = 0; r < p->size; r++) {
         kolo_free(p->issued[r]);
         kolo_free(p->done[r]);
@@ -454,17 +454,17 @@ static void prover_fini(prover *p) {
     kolo_free(p);
 }
 
-kolo_status kolo_proof(const kolo_schedule_spec *specs, const kolo_schedule *schedules, int size) {
+kolo_status kolo_schedule_check(const kolo_schedule_spec *specs, const kolo_schedule *schedules, int size) {
     if (size < 1 || size > RANKS_MAX) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "a proof of %d ranks: 1 to %d can be proven", size,
+        return KOLO_FAIL(KOLO_ERR_ARG, "schedule check of %d ranks: 1 to %d are supported", size,
                          RANKS_MAX);
     }
-    prover *p = kolo_zalloc(sizeof *p);
+    checker *p = kolo_zalloc(sizeof *p);
     if (!p) return KOLO_NOMEM(sizeof *p);
-    *p = (prover){.specs = specs, .size = size, .schedules = schedules};
-    kolo_status status = prover_init(p);
+    *p = (checker){.specs = specs, .size = size, .schedules = schedules};
+    kolo_status status = checker_init(p);
     if (status == KOLO_OK) status = run_all(p);
     if (status == KOLO_OK) status = check_result(p);
-    prover_fini(p);
+    checker_fini(p);
     return status;
 }

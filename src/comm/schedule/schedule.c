@@ -234,10 +234,10 @@ kolo_status kolo_schedule_build(const kolo_algorithm_row *row, const kolo_schedu
     KOLO_ASSERT(spec.size >= 1 && spec.rank >= 0 && spec.rank < spec.size);
     KOLO_ASSERT(spec.chunk >= 1 && spec.align >= 1);
     spec.source = kolo_spec_source(&spec, spec.rank);
-    bool whole = row->variant == KOLO_VARIANT_WHOLE;
+    bool offloaded = row->variant == KOLO_VARIANT_OFFLOADED;
     kolo_schedule s = {.name = row->name,
-                       .windows = row->variant != KOLO_VARIANT_MESSAGES && !whole,
-                       .whole = whole && spec.size > 1};
+                       .windows = row->variant != KOLO_VARIANT_MESSAGES && !offloaded,
+                       .offloaded = offloaded && spec.size > 1};
     add_entrance(&spec, &s);
     kolo_schedule_round(&s);
     if (spec.size > 1 || spec.shards > 0) {
@@ -282,7 +282,7 @@ void kolo_traffic_add(kolo_traffic *traffic, kolo_entry_kind kind, uint64_t coun
     case KOLO_ENTRY_PRESCALE:
     case KOLO_ENTRY_POSTSCALE:
     case KOLO_ENTRY_BARRIER:
-    case KOLO_ENTRY_WHOLE: /* the backend knows */
+    case KOLO_ENTRY_OFFLOADED: /* the backend knows */
         break;
     }
 }
@@ -311,7 +311,7 @@ static void print_entry(const kolo_entry *e, kolo_text *text) {
     bool scale = e->kind == KOLO_ENTRY_PRESCALE || e->kind == KOLO_ENTRY_POSTSCALE;
     bool has_from = e->kind != KOLO_ENTRY_RECV && e->kind != KOLO_ENTRY_BARRIER && !scale;
     bool has_peer = e->kind != KOLO_ENTRY_REDUCE && e->kind != KOLO_ENTRY_COPY &&
-                    e->kind != KOLO_ENTRY_BARRIER && e->kind != KOLO_ENTRY_WHOLE && !scale;
+                    e->kind != KOLO_ENTRY_BARRIER && e->kind != KOLO_ENTRY_OFFLOADED && !scale;
     if (has_to) print_range(text, e->to, e->to_first, e->count);
     if (has_to && has_from) kolo_text_add(text, " <-");
     if (has_from) print_range(text, e->from, e->from_first, e->count);

@@ -136,7 +136,7 @@ void kolo_backend_leave(kolo_comm *comm) {
 kolo_status kolo_backend_prepare(kolo_request *q) {
     const kolo_backend *b = q->comm->backend;
     kolo_reduce_op op = q->op == KOLO_MEAN ? KOLO_SUM : q->op;
-    const kolo_algorithm_row *row = q->n_parts > 1 ? &kolo_whole_packed : &kolo_whole;
+    const kolo_algorithm_row *row = q->n_parts > 1 ? &kolo_offloaded_packed : &kolo_offloaded;
     q->spec.chunk = q->spec.align = 1; /* the backend's business */
     KOLO_TRY(kolo_schedule_build(row, &q->spec, &q->schedules[0]));
     q->n_schedules = 1;

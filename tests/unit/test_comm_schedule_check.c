@@ -13,7 +13,7 @@ typedef enum slicing { EVEN, UNEVEN } slicing;
  */
 typedef enum hosting { ONE_HOST, PAIRS, DEALT, CROWD, HOSTINGS } hosting;
 
-/* What a proof is about. */
+/* What a check is about. */
 typedef struct one_case {
     const kolo_algorithm_row *row;
     int size, root;
@@ -93,7 +93,7 @@ static void fail_case(const one_case *c, const char *what) {
 static void prove(const one_case *c) {
     static group g;
     group_write(&g, c);
-    if (kolo_proof(g.specs, g.schedules, c->size) != KOLO_OK) fail_case(c, kolo_last_error());
+    if (kolo_schedule_check(g.specs, g.schedules, c->size) != KOLO_OK) fail_case(c, kolo_last_error());
     group_fini(&g);
 }
 
@@ -152,7 +152,7 @@ static void every_algorithm_is_proven_for_any_size(void **state) {
     }
 }
 
-/* The sums of the fixed tree are the same for any group; the proof knows its nodes. */
+/* The sums of the fixed tree are the same for any group; the check knows its nodes. */
 static void the_fixed_tree_is_proven_for_any_shards(void **state) {
     static const kolo_variant variants[] = {KOLO_VARIANT_MESSAGES, KOLO_VARIANT_WINDOW,
                                             KOLO_VARIANT_EAGER};
@@ -216,7 +216,7 @@ static void prove_every_entry(const one_case *c) {
             n = g.schedules[rank].n_entries;
             if (i < n) {
                 kolo_schedule_remove(&g.schedules[rank], i);
-                if (kolo_proof(g.specs, g.schedules, c->size) == KOLO_OK) {
+                if (kolo_schedule_check(g.specs, g.schedules, c->size) == KOLO_OK) {
                     char what[80];
                     snprintf(what, sizeof what, "proven without entry %zu of rank %d", i, rank);
                     fail_case(c, what);
@@ -262,7 +262,7 @@ static void no_entry_can_be_left_out(void **state) {
     prove_every_entry(&(one_case){.row = ring, .size = 8, .root = 0, .count = 64, .chunk = 4});
 }
 
-/* The proof itself: wrong schedules get the right complaint. */
+/* The check itself: wrong schedules get the right error. */
 static void faults_are_told_apart(void **state) {
     const kolo_algorithm_row *ring = by_messages(KOLO_ALGORITHM_RING);
     const kolo_algorithm_row *direct =
@@ -272,24 +272,24 @@ static void faults_are_told_apart(void **state) {
                    of_direct = {.row = direct, .size = 2, .root = 0, .count = 8, .chunk = 100};
     group_write(&g, &of_ring);
     kolo_schedule_remove(&g.schedules[0], g.schedules[0].n_entries - 1);
-    assert_int_equal(kolo_proof(g.specs, g.schedules, 2), KOLO_ERR_FORMAT);
+    assert_int_equal(kolo_schedule_check(g.specs, g.schedules, 2), KOLO_ERR_FORMAT);
     assert_non_null(strstr(kolo_last_error(), "deadlock"));
     group_fini(&g);
 
     group_write(&g, &of_direct);
     kolo_schedule *s = &g.schedules[0]; /* copy_from 0, reduce_from 1, copy_to 0, copy_to 1 */
     s->entries[1].peer = 0;
-    assert_int_equal(kolo_proof(g.specs, g.schedules, 2), KOLO_ERR_FORMAT);
+    assert_int_equal(kolo_schedule_check(g.specs, g.schedules, 2), KOLO_ERR_FORMAT);
     assert_non_null(strstr(kolo_last_error(), "twice"));
     s->entries[1].peer = 1;
     s->entries[2].to_first += 4; /* writes into the slice that the other rank reads and writes */
-    assert_int_equal(kolo_proof(g.specs, g.schedules, 2), KOLO_ERR_FORMAT);
+    assert_int_equal(kolo_schedule_check(g.specs, g.schedules, 2), KOLO_ERR_FORMAT);
     assert_non_null(strstr(kolo_last_error(), "race"));
     s->entries[2].to_first += 100;
-    assert_int_equal(kolo_proof(g.specs, g.schedules, 2), KOLO_ERR_FORMAT);
+    assert_int_equal(kolo_schedule_check(g.specs, g.schedules, 2), KOLO_ERR_FORMAT);
     assert_non_null(strstr(kolo_last_error(), "outside"));
     group_fini(&g);
-    assert_int_equal(kolo_proof(NULL, NULL, 65), KOLO_ERR_ARG);
+    assert_int_equal(kolo_schedule_check(NULL, NULL, 65), KOLO_ERR_ARG);
 }
 
 static void ring_moves_the_least_that_is_possible(void **state) {
@@ -445,5 +445,5 @@ int main(void) {
         cmocka_unit_test(building_survives_lack_of_memory),
         cmocka_unit_test(names_are_parsed_with_suggestions),
     };
-    return cmocka_run_group_tests_name("comm_proof", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("comm_schedule_check", tests, NULL, NULL);
 }
