@@ -1,6 +1,6 @@
 #pragma once
-/* What an allreduce would take on a network that is not there: the schedules of every rank, run in
- * virtual time in one process. */
+/* Predicts allreduces on a modelled network: the schedules of all ranks run in virtual time in one
+ * process. */
 
 #include "kolo/comm.h"
 
@@ -12,29 +12,32 @@ extern "C" {
 
 /* The modelled network. Zero means the default. */
 typedef struct kolo_sim_network {
-    int ranks_per_host;                  /* default 1 */
-    double latency_us, gbps;             /* between hosts: default 5 us, 100 Gbit/s each way */
-    double local_latency_us, local_gbps; /* between ranks of a host: default 0.5 us, 80 Gbit/s */
-    double reduce_gbps;                  /* bits of sums per second that a rank makes; default 80 */
-    uint64_t seed;                       /* what the next two are drawn from */
-    double jitter;  /* of each message's latency: its mean exponential excess, relative */
-    double late_us; /* mean of the exponentially distributed delays with which ranks start */
+    int ranks_per_host; /* default 1 */
+    /* Between hosts, each way: default 5 us, 100 Gbit/s. */
+    double latency_us, gbit_per_s;
+    /* Between ranks of one host: default 0.5 us, 80 Gbit/s. */
+    double local_latency_us, local_gbit_per_s;
+    double reduce_gbit_per_s; /* at which one rank reduces; default 80 */
+    uint64_t seed;            /* of jitter and late_us */
+    double jitter;  /* mean of the exponentially distributed extra latency, relative to latency */
+    double late_us; /* mean of the exponentially distributed start delay of each rank */
 } kolo_sim_network;
 
 typedef struct kolo_sim_result {
     double us;           /* from the first rank's start to the last rank's end */
     uint64_t events;     /* in the log */
-    uint64_t hash;       /* of the log: every event's time, kind, ranks and bytes */
+    uint64_t hash;       /* of the log: time, kind, ranks and bytes of every event */
     uint64_t messages;   /* of all ranks */
-    uint64_t bytes_most; /* that the busiest link between hosts carried in one direction */
+    uint64_t bytes_most; /* in one direction of the busiest link between hosts */
     uint64_t rounds;     /* of rank 0 */
 } kolo_sim_result;
 
-/* Predicts an allreduce of `count` floats by `algorithm`, which must be one that works by messages
- * (AUTO: ring); with `shards` not 0 the reproducible one of so many logical shards, whatever
- * `algorithm` is. Up to 2^26 floats over all ranks the data is there and the sum is checked; beyond
- * it only time is modelled. ARG: a network that cannot be; UNSUPPORTED: another algorithm; NOMEM.
- * Needs no communicator; blocks for the time of its events, about a second per million messages. */
+/* Predicts an allreduce of `count` floats. `algorithm` must have a variant that uses messages only
+ * (AUTO: ring). With `shards` above 0, `algorithm` is ignored and the reproducible allreduce of
+ * that many logical shards runs. Up to 2^26 floats over all ranks, the data is simulated too and
+ * the sums are checked; beyond that only time is modelled.
+ * Needs no communicator. Blocks for about a second per million messages. ARG: invalid network;
+ * UNSUPPORTED: the algorithm needs access to the peers' memory; NOMEM. */
 KOLO_API kolo_status kolo_sim_allreduce(const kolo_sim_network *network, int ranks, size_t count,
                                         kolo_algorithm algorithm, int shards,
                                         kolo_sim_result *result);

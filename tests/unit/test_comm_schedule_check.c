@@ -93,7 +93,8 @@ static void fail_case(const one_case *c, const char *what) {
 static void prove(const one_case *c) {
     static group g;
     group_write(&g, c);
-    if (kolo_schedule_check(g.specs, g.schedules, c->size) != KOLO_OK) fail_case(c, kolo_last_error());
+    if (kolo_schedule_check(g.specs, g.schedules, c->size) != KOLO_OK)
+        fail_case(c, kolo_last_error());
     group_fini(&g);
 }
 

@@ -50,7 +50,7 @@ static void a_ring_takes_what_the_formula_says(void **state) {
         int n;
         size_t slice; /* elements */
     } cases[] = {{2, 16}, {3, 1600}, {8, 16}, {16, 65536}, {100, 160}};
-    kolo_sim_network net = {.latency_us = 3, .gbps = 25, .reduce_gbps = 50};
+    kolo_sim_network net = {.latency_us = 3, .gbit_per_s = 25, .reduce_gbit_per_s = 50};
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         kolo_sim_result result;
         int n = cases[i].n;
@@ -70,7 +70,8 @@ static void a_ring_takes_what_the_formula_says(void **state) {
  * link is shared: with all of them on one link each way, four hosts of one rank have four times the
  * links of one pair. */
 static void ranks_of_a_host_share_its_link(void **state) {
-    kolo_sim_network net = {.latency_us = 1, .gbps = 1, .local_gbps = 1000, .reduce_gbps = 1e6};
+    kolo_sim_network net = {
+        .latency_us = 1, .gbit_per_s = 1, .local_gbit_per_s = 1000, .reduce_gbit_per_s = 1e6};
     kolo_sim_result apart, together;
     ASSERT_OK(kolo_sim_allreduce(&net, 4, 1 << 16, KOLO_ALGORITHM_RING, 0, &apart));
     net.ranks_per_host = 2;
@@ -188,7 +189,7 @@ static void every_algorithm_runs(void **state) {
  * vector, however many ranks it has; a flat ring of all ranks sends 2 (n-1)/n. */
 static void hierarchical_spares_the_links_between_hosts(void **state) {
     enum { COUNT = 1 << 20, HOSTS = 4, EACH = 8, N = HOSTS * EACH };
-    kolo_sim_network net = {.ranks_per_host = EACH, .gbps = 1, .latency_us = 1};
+    kolo_sim_network net = {.ranks_per_host = EACH, .gbit_per_s = 1, .latency_us = 1};
     kolo_sim_result flat, layered;
     ASSERT_OK(kolo_sim_allreduce(&net, N, COUNT, KOLO_ALGORITHM_RING, 0, &flat));
     ASSERT_OK(kolo_sim_allreduce(&net, N, COUNT, KOLO_ALGORITHM_HIERARCHICAL, 0, &layered));
@@ -218,7 +219,7 @@ static void what_cannot_end_is_said(void **state) {
                      KOLO_ERR_UNSUPPORTED);
     assert_int_equal(kolo_sim_allreduce(NULL, 0, 100, KOLO_ALGORITHM_RING, 0, &result),
                      KOLO_ERR_ARG);
-    kolo_sim_network wrong = {.gbps = -1};
+    kolo_sim_network wrong = {.gbit_per_s = -1};
     assert_int_equal(kolo_sim_allreduce(&wrong, 2, 100, KOLO_ALGORITHM_RING, 0, &result),
                      KOLO_ERR_ARG);
 }

@@ -156,9 +156,9 @@ static void allreduces_are_measured(void **state) {
         /* What was run, not what was asked for. */
         assert_string_not_equal(json_string_value(json_object_get(row, "algorithm")), "auto");
         double us = json_number_value(json_object_get(row, "us_median"));
-        double bandwidth = json_number_value(json_object_get(row, "algbw_gbps"));
+        double bandwidth = json_number_value(json_object_get(row, "algbw_gigabytes_per_s"));
         assert_true(us > 0 && bandwidth > 0);
-        assert_true(bandwidth == json_number_value(json_object_get(row, "busbw_gbps")));
+        assert_true(bandwidth == json_number_value(json_object_get(row, "busbw_gigabytes_per_s")));
     }
     json_decref(result);
     assert_int_equal(test_run("bench allreduce -n 2 --dtype u8 --sizes 7 --seconds 0.02"), 0);
@@ -181,8 +181,8 @@ static void codecs_are_measured(void **state) {
         assert_int_equal(test_json_int(row, "bytes"), 4096);
         assert_int_equal(test_json_int(row, "code_bytes"), i ? 4096 : 1040);
         double error = json_number_value(json_object_get(row, "error"));
-        assert_true(json_number_value(json_object_get(row, "encode_gbps")) > 0);
-        assert_true(json_number_value(json_object_get(row, "decode_gbps")) > 0);
+        assert_true(json_number_value(json_object_get(row, "encode_gigabytes_per_s")) > 0);
+        assert_true(json_number_value(json_object_get(row, "decode_gigabytes_per_s")) > 0);
         assert_true(error > 0 && error < 1);
         assert_true(json_number_value(json_object_get(row, "error_feedback")) < error);
     }

@@ -79,7 +79,7 @@ static void add_table(kolo_text *t, const kolo_comm *comm, const kolo_bench_allr
         kolo_text_add(t, "%11zu %11zu %5s  %-16s %6d %10.2f %10.2f %10.2f %10.2f %9.3f %9.3f\n",
                       r->bytes, r->bytes / kolo_dtype_bytes(opts->dtype), type,
                       algorithm_of(opts, r), r->iterations, r->us_median, r->us_mean, r->us_min,
-                      r->us_max, r->algbw_gbps, r->busbw_gbps);
+                      r->us_max, r->algbw_gigabytes_per_s, r->busbw_gigabytes_per_s);
     }
 }
 
@@ -102,8 +102,8 @@ static void add_json(kolo_text *t, const kolo_comm *comm, const kolo_bench_allre
         kolo_json_double(&j, "us_min", rows[i].us_min);
         kolo_json_double(&j, "us_mean", rows[i].us_mean);
         kolo_json_double(&j, "us_max", rows[i].us_max);
-        kolo_json_double(&j, "algbw_gbps", rows[i].algbw_gbps);
-        kolo_json_double(&j, "busbw_gbps", rows[i].busbw_gbps);
+        kolo_json_double(&j, "algbw_gigabytes_per_s", rows[i].algbw_gigabytes_per_s);
+        kolo_json_double(&j, "busbw_gigabytes_per_s", rows[i].busbw_gigabytes_per_s);
         kolo_json_close(&j);
     }
     kolo_json_close(&j);

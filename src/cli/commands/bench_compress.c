@@ -33,14 +33,15 @@ static void add_row(kolo_text *table, kolo_json *json, const char *name,
                     const kolo_bench_codec_row *r) {
     double ratio = (double)r->bytes / (double)r->code_bytes;
     kolo_text_add(table, "%-12s %12zu %8.2f %12.2f %12.2f %12.3g %14.3g\n", name, r->code_bytes,
-                  ratio, r->encode_gbps, r->decode_gbps, r->error, r->error_feedback);
+                  ratio, r->encode_gigabytes_per_s, r->decode_gigabytes_per_s, r->error,
+                  r->error_feedback);
     kolo_json_object(json, NULL);
     kolo_json_string(json, "codec", name);
     kolo_json_int(json, "bytes", (int64_t)r->bytes);
     kolo_json_int(json, "code_bytes", (int64_t)r->code_bytes);
     kolo_json_double(json, "ratio", ratio);
-    kolo_json_double(json, "encode_gbps", r->encode_gbps);
-    kolo_json_double(json, "decode_gbps", r->decode_gbps);
+    kolo_json_double(json, "encode_gigabytes_per_s", r->encode_gigabytes_per_s);
+    kolo_json_double(json, "decode_gigabytes_per_s", r->decode_gigabytes_per_s);
     kolo_json_double(json, "error", r->error);
     kolo_json_double(json, "error_feedback", r->error_feedback);
     kolo_json_close(json);

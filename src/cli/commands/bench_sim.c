@@ -9,10 +9,10 @@ static kolo_sim_network network_of(const kolo_options *o) {
     return (kolo_sim_network){
         .ranks_per_host = (int)kolo_options_int(o, "ranks-per-host"),
         .latency_us = kolo_options_float(o, "latency"),
-        .gbps = kolo_options_float(o, "gbps"),
+        .gbit_per_s = kolo_options_float(o, "gbps"),
         .local_latency_us = kolo_options_float(o, "local-latency"),
-        .local_gbps = kolo_options_float(o, "local-gbps"),
-        .reduce_gbps = kolo_options_float(o, "reduce-gbps"),
+        .local_gbit_per_s = kolo_options_float(o, "local-gbps"),
+        .reduce_gbit_per_s = kolo_options_float(o, "reduce-gbps"),
         .jitter = kolo_options_float(o, "jitter"),
         .late_us = kolo_options_float(o, "late"),
         .seed = (uint64_t)kolo_options_int(o, "seed"),
@@ -33,7 +33,7 @@ static void add_row(kolo_text *table, kolo_json *json, size_t bytes, int ranks,
     kolo_json_int(json, "ranks", ranks);
     kolo_json_string(json, "algorithm", algorithm);
     kolo_json_double(json, "us", r->us);
-    kolo_json_double(json, "busbw_gbps", busbw);
+    kolo_json_double(json, "busbw_gigabytes_per_s", busbw);
     kolo_json_int(json, "rounds", (int64_t)r->rounds);
     kolo_json_int(json, "messages", (int64_t)r->messages);
     kolo_json_int(json, "link_bytes_most", (int64_t)r->bytes_most);
@@ -97,7 +97,7 @@ static kolo_status bench_sim(kolo_options *o, const size_t *sizes, int n, kolo_t
     kolo_text_add(table,
                   "allreduce of f32, %d ranks, %d on a host, on a modelled network of %g us and %g "
                   "Gbit/s, seed %llu\n\n%12s  %-16s %14s %10s %8s %10s %14s %10s  %s\n",
-                  ranks, network.ranks_per_host, network.latency_us, network.gbps,
+                  ranks, network.ranks_per_host, network.latency_us, network.gbit_per_s,
                   (unsigned long long)network.seed, "bytes", "algorithm", "us", "bus GB/s",
                   "rounds", "messages", "busiest link", "events", "hash of log");
     kolo_json_object(json, NULL);

@@ -142,7 +142,7 @@ static void fill_row(const bench *b, size_t bytes, int n, kolo_algorithm algorit
     qsort(b->us, (size_t)n, sizeof *b->us, ascending);
     double mean = 0;
     for (int i = 0; i < n; i++) mean += b->us[i] / n;
-    double median = b->us[n / 2], gbps = median > 0 ? (double)bytes / median * 1e-3 : 0;
+    double median = b->us[n / 2], gigabytes_per_s = median > 0 ? (double)bytes / median * 1e-3 : 0;
     *row = (kolo_bench_row){.bytes = bytes,
                             .ranks = ranks,
                             .algorithm = algorithm,
@@ -151,8 +151,8 @@ static void fill_row(const bench *b, size_t bytes, int n, kolo_algorithm algorit
                             .us_min = b->us[0],
                             .us_mean = mean,
                             .us_max = b->us[n - 1],
-                            .algbw_gbps = gbps,
-                            .busbw_gbps = gbps * (2.0 * (ranks - 1) / ranks)};
+                            .algbw_gigabytes_per_s = gigabytes_per_s,
+                            .busbw_gigabytes_per_s = gigabytes_per_s * (2.0 * (ranks - 1) / ranks)};
 }
 
 /* The result of one more call on fresh data is what it must be. */

@@ -28,7 +28,7 @@ static int ascending(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static double gbps(const codec_bench *b, int64_t *times, int n) {
+static double gigabytes_per_s(const codec_bench *b, int64_t *times, int n) {
     qsort(times, (size_t)n, sizeof *times, ascending);
     double median = (double)kolo_max_i64(times[n / 2], 1);
     return (double)(b->count * sizeof(float)) / median;
@@ -55,8 +55,8 @@ static kolo_status measure(const codec_bench *b, int64_t budget_ns, kolo_bench_c
             decode[n] = end_ns - middle_ns;
         }
     }
-    row->encode_gbps = gbps(b, encode, n);
-    row->decode_gbps = gbps(b, decode, n);
+    row->encode_gigabytes_per_s = gigabytes_per_s(b, encode, n);
+    row->decode_gigabytes_per_s = gigabytes_per_s(b, decode, n);
 done:
     kolo_free(times);
     return status;

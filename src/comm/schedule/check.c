@@ -454,7 +454,8 @@ static void checker_fini(checker *p) {
     kolo_free(p);
 }
 
-kolo_status kolo_schedule_check(const kolo_schedule_spec *specs, const kolo_schedule *schedules, int size) {
+kolo_status kolo_schedule_check(const kolo_schedule_spec *specs, const kolo_schedule *schedules,
+                                int size) {
     if (size < 1 || size > RANKS_MAX) {
         return KOLO_FAIL(KOLO_ERR_ARG, "schedule check of %d ranks: 1 to %d are supported", size,
                          RANKS_MAX);

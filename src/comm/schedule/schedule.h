@@ -43,7 +43,7 @@ typedef enum kolo_buffer {
     X(KOLO_ENTRY_PRESCALE, "prescale")       /* to = to * prescale, here */     \
     X(KOLO_ENTRY_POSTSCALE, "postscale")     /* to = to * postscale, here */    \
     X(KOLO_ENTRY_BARRIER, "barrier")         /* all ranks have come this far */ \
-    X(KOLO_ENTRY_OFFLOADED, "offloaded")             /* the collective, by the backend */
+    X(KOLO_ENTRY_OFFLOADED, "offloaded")     /* the collective, by the backend */
 
 typedef enum kolo_entry_kind {
 #define KOLO_ENTRY_ENUM(code, name) code,
@@ -120,11 +120,11 @@ kolo_buffer kolo_spec_source(const kolo_schedule_spec *spec, int rank);
 
 /* How a schedule moves its data, which decides when it can be used. */
 typedef enum kolo_variant {
-    KOLO_VARIANT_MESSAGES, /* sends and receives only: any transport */
-    KOLO_VARIANT_WINDOW,   /* DATA of all ranks (hierarchical: of the host) must be reachable */
-    KOLO_VARIANT_STAGED,   /* through SCRATCH of all ranks, in chunks: for private buffers */
-    KOLO_VARIANT_EAGER,    /* data travels with the announcement: for tiny sizes */
-    KOLO_VARIANT_OFFLOADED,    /* a backend does it (backend.h) */
+    KOLO_VARIANT_MESSAGES,  /* sends and receives only: any transport */
+    KOLO_VARIANT_WINDOW,    /* DATA of all ranks (hierarchical: of the host) must be reachable */
+    KOLO_VARIANT_STAGED,    /* through SCRATCH of all ranks, in chunks: for private buffers */
+    KOLO_VARIANT_EAGER,     /* data travels with the announcement: for tiny sizes */
+    KOLO_VARIANT_OFFLOADED, /* a backend does it (backend.h) */
 } kolo_variant;
 
 /* A row of the table of algorithms: adding one is a file alg_*.c and a row in algorithms.c. */
@@ -197,5 +197,5 @@ static inline size_t kolo_slice_first(size_t count, int parts, int part, size_t 
  * deadlock, without reading what is not there, without writing input and without two ranks touching
  * the same element in one phase. specs[r] and schedules[r] are rank r's; size at most 64. FORMAT
  * with the first fault; NOMEM. */
-KOLO_SHARED kolo_status kolo_schedule_check(const kolo_schedule_spec *specs, const kolo_schedule *schedules,
-                                   int size);
+KOLO_SHARED kolo_status kolo_schedule_check(const kolo_schedule_spec *specs,
+                                            const kolo_schedule *schedules, int size);

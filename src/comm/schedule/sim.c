@@ -108,8 +108,8 @@ static void log_event(sim *s, int64_t ps, kolo_sim_kind kind, int rank, int peer
     if (s->watch) s->watch(s->arg, &e);
 }
 
-static int64_t transfer_ps(size_t bytes, double gbps) {
-    return (int64_t)llround((double)bytes * 8e3 / gbps);
+static int64_t transfer_ps(size_t bytes, double gbit_per_s) {
+    return (int64_t)llround((double)bytes * 8e3 / gbit_per_s);
 }
 
 /* An exponentially distributed number of mean 1. */
@@ -131,7 +131,7 @@ static int64_t book(sim *s, int from, int to, size_t bytes, int64_t ps) {
             1 + s->net.jitter * exponential(s->net.seed, 1 + (uint64_t)from, sender->sent);
     }
     int64_t latency_ps = (int64_t)llround(latency_us * PS_PER_US);
-    int64_t busy_ps = transfer_ps(bytes, local ? s->net.local_gbps : s->net.gbps);
+    int64_t busy_ps = transfer_ps(bytes, local ? s->net.local_gbit_per_s : s->net.gbit_per_s);
     int64_t start_ps = kolo_max_i64(kolo_max_i64(ps, out->out_ps), in->in_ps - latency_ps);
     out->out_ps = start_ps + busy_ps;
     in->in_ps = start_ps + latency_ps + busy_ps;
@@ -158,7 +158,7 @@ static const float *source(const sim_rank *r, kolo_buffer buffer, size_t first) 
 static void run_local(sim *s, sim_rank *r, const kolo_entry *e) {
     float *to = place(r, e->to, e->to_first);
     const float *from = source(r, e->from, e->from_first);
-    r->ps += transfer_ps(e->count * sizeof *to, s->net.reduce_gbps);
+    r->ps += transfer_ps(e->count * sizeof *to, s->net.reduce_gbit_per_s);
     r->open--;
     if (!to || !from) return;
     if (e->kind == KOLO_ENTRY_COPY) {
@@ -175,7 +175,7 @@ static size_t run_sweep(sim *s, sim_rank *r, const kolo_entry *e, size_t left) {
     while (n_from < left && e[n_from].to == KOLO_BUFFER_SUM) n_from++;
     while (n_from + n_to < left && e[n_from + n_to].kind == KOLO_ENTRY_COPY_TO) n_to++;
     size_t passes = n_from > 2 ? n_from - 1 : 1;
-    r->ps += transfer_ps(passes * e->count * sizeof(float), s->net.reduce_gbps);
+    r->ps += transfer_ps(passes * e->count * sizeof(float), s->net.reduce_gbit_per_s);
     r->open -= n_from + n_to;
     for (size_t i = 0; r->data && i < e->count; i++) {
         float sum = source(r, e->from, e->from_first)[i];
@@ -296,17 +296,18 @@ static kolo_status resolve(const kolo_sim_network *network, int ranks, kolo_sim_
         return KOLO_FAIL(KOLO_ERR_ARG, "a modelled network of %d ranks: 1 to %d can be", ranks,
                          RANKS_MOST);
     }
-    if (!(net.latency_us >= 0 && net.gbps >= 0 && net.local_latency_us >= 0 &&
-          net.local_gbps >= 0 && net.reduce_gbps >= 0 && net.jitter >= 0 && net.late_us >= 0) ||
+    if (!(net.latency_us >= 0 && net.gbit_per_s >= 0 && net.local_latency_us >= 0 &&
+          net.local_gbit_per_s >= 0 && net.reduce_gbit_per_s >= 0 && net.jitter >= 0 &&
+          net.late_us >= 0) ||
         net.ranks_per_host < 0) {
         return KOLO_FAIL(KOLO_ERR_ARG, "a modelled network with negative numbers");
     }
     if (net.ranks_per_host == 0) net.ranks_per_host = 1;
     if (net.latency_us == 0) net.latency_us = 5;
-    if (net.gbps == 0) net.gbps = 100;
+    if (net.gbit_per_s == 0) net.gbit_per_s = 100;
     if (net.local_latency_us == 0) net.local_latency_us = 0.5;
-    if (net.local_gbps == 0) net.local_gbps = 80;
-    if (net.reduce_gbps == 0) net.reduce_gbps = 80;
+    if (net.local_gbit_per_s == 0) net.local_gbit_per_s = 80;
+    if (net.reduce_gbit_per_s == 0) net.reduce_gbit_per_s = 80;
     *out = net;
     return KOLO_OK;
 }
