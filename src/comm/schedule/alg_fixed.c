@@ -18,42 +18,6 @@
 
 enum { LEVELS_MOST = 31, PIECE = 4096 /* elements */ };
 
-void kolo_tree_span(uint32_t v, uint32_t shards, uint32_t *first, uint32_t *end) {
-    uint32_t width = 1, level_first = 1;
-    while (width < shards) width *= 2;
-    while (level_first * 2 <= v) {
-        level_first *= 2;
-        width /= 2;
-    }
-    *first = (v - level_first) * width;
-    *end = *first + width < shards ? *first + width : shards;
-}
-
-bool kolo_tree_has(uint32_t v, uint32_t shards) {
-    uint32_t first, end;
-    kolo_tree_span(v, shards, &first, &end);
-    return first < end;
-}
-
-static int list_nodes(uint32_t v, uint32_t shards, uint32_t from, uint32_t to, uint32_t *nodes) {
-    uint32_t first, end;
-    kolo_tree_span(v, shards, &first, &end);
-    if (first >= end || end <= from || first >= to) return 0;
-    if (first >= from && end <= to) {
-        if (nodes) *nodes = v;
-        return 1;
-    }
-    int left = list_nodes(2 * v, shards, from, to, nodes);
-    return left + list_nodes(2 * v + 1, shards, from, to, nodes ? nodes + left : NULL);
-}
-
-int kolo_tree_nodes(int shards, int size, int rank, uint32_t *nodes) {
-    if (shards < 1 || size < 1 || rank < 0 || rank >= size) return 0;
-    size_t from = kolo_slice_first((size_t)shards, size, rank, 1);
-    size_t to = kolo_slice_first((size_t)shards, size, rank + 1, 1);
-    return list_nodes(1, (uint32_t)shards, (uint32_t)from, (uint32_t)to, nodes);
-}
-
 /* A value that has come in, and where it is. */
 typedef struct leaf {
     uint32_t node;
