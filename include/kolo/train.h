@@ -40,8 +40,8 @@ typedef enum kolo_autotune {
 } kolo_autotune;
 
 typedef enum kolo_notice_kind {
-    KOLO_NOTICE_PASSING, /* stands for the moment, until the next */
-    KOLO_NOTICE_NEWS,
+    KOLO_NOTICE_TRANSIENT, /* stands for the moment, until the next */
+    KOLO_NOTICE_INFO,
     KOLO_NOTICE_WARNING, /* something was not as it should be, and the job goes on */
 } kolo_notice_kind;
 

@@ -62,7 +62,7 @@ static kolo_status dump_graph(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_t
             o->notice_arg,
             "dump: sparse embeddings are made by the passes: --what passes or plan shows them, "
             "the graph is as the model makes it",
-            KOLO_NOTICE_NEWS);
+            KOLO_NOTICE_INFO);
     }
     return status;
 }

@@ -109,7 +109,7 @@ static void tell_precision(const job *j) {
     if (j->rank != 0 || !o->notice || !half || kolo_kernel_has_bf16()) return;
     o->notice(o->notice_arg,
               "precision bf16 is for memory here: this processor does not multiply it",
-              KOLO_NOTICE_NEWS);
+              KOLO_NOTICE_INFO);
 }
 
 /* Rank 0 reads the weights that training begins with; the others get them from it. */

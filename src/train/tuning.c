@@ -76,7 +76,7 @@ static void save_file(const tuning *t, double seconds) {
     if (t->measured == 0) return;
     kolo_status status = path ? make_folder_of(path) : KOLO_OK;
     if (path && status == KOLO_OK) status = write_file(t->tuner, false, path);
-    notice(t, KOLO_NOTICE_NEWS, "autotune: %d kernels timed in %.1f s%s%s", t->measured, seconds,
+    notice(t, KOLO_NOTICE_INFO, "autotune: %d kernels timed in %.1f s%s%s", t->measured, seconds,
            !path               ? ""
            : status == KOLO_OK ? ", kept in "
                                : ", not kept: ",
@@ -92,7 +92,7 @@ static void show_measured(void *arg, int measured, const kolo_kernel *kernel,
     tuning *t = arg;
     char shape[KOLO_SHAPE_TEXT];
     t->measured = measured;
-    notice(t, KOLO_NOTICE_PASSING, "autotune: %d kernels timed: %s %s %.2f ms", measured,
+    notice(t, KOLO_NOTICE_TRANSIENT, "autotune: %d kernels timed: %s %s %.2f ms", measured,
            kernel->name, kolo_shape_text(&spec->out[0].shape, shape), 1e3 * seconds);
 }
 

@@ -18,7 +18,7 @@ kolo_status train_opts_model(kolo_options *o, const char **model, const char **m
 }
 
 void train_opts_notice(void *arg, const char *line, kolo_notice_kind kind) {
-    bool terminal = isatty(STDERR_FILENO), passing = kind == KOLO_NOTICE_PASSING;
+    bool terminal = isatty(STDERR_FILENO), passing = kind == KOLO_NOTICE_TRANSIENT;
     if (passing && !terminal) return;
     fprintf(stderr, terminal ? "\r\033[K%s%s" : "%s%s", line, passing ? "" : "\n");
 }

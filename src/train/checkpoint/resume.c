@@ -159,7 +159,7 @@ static void tell(const kolo_setup *setup, const kolo_resume *r, const char *path
     } else {
         kolo_text_add(&line, "resume: no checkpoint in %s yet: the run begins", o->resume);
     }
-    if (!line.failed) o->notice(o->notice_arg, line.text, KOLO_NOTICE_NEWS);
+    if (!line.failed) o->notice(o->notice_arg, line.text, KOLO_NOTICE_INFO);
     kolo_text_fini(&line);
 }
 
