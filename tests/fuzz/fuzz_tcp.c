@@ -119,13 +119,13 @@ static void look(game *g) {
     kolo_peer_call call;
     kolo_peer_state state;
     for (uint64_t seq = g->finished; seq < g->started; seq++) {
-        if (!g->t->ops->look(g->t, seq, 1, &call)) continue;
+        if (!g->t->ops->query(g->t, seq, 1, &call)) continue;
         volatile char sink = call.title[0];
         (void)sink;
     }
-    g->t->ops->watch(g->t, 1, &state);
+    g->t->ops->peer_state(g->t, 1, &state);
     KOLO_ASSERT(memchr(state.report, '\0', sizeof state.report) != NULL);
-    KOLO_ASSERT(state.condition != KOLO_PEER_BROKEN || state.status != KOLO_OK);
+    KOLO_ASSERT(state.condition != KOLO_PEER_FAILED || state.status != KOLO_OK);
 }
 
 static kolo_status step(game *g) {
@@ -152,7 +152,7 @@ static kolo_status step(game *g) {
         look(g);
         return KOLO_OK;
     default:
-        return g->t->ops->pump(g->t, &moved);
+        return g->t->ops->progress(g->t, &moved);
     }
 }
 

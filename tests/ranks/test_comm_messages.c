@@ -45,7 +45,7 @@ static kolo_status ring_body(kolo_comm *comm, const void *arg, void *result) {
     reach how;
     memcpy(&how, arg, sizeof how);
     bool registered = how == REGISTERED;
-    comm->transport->reads = how == READ;
+    comm->transport->reads_private = how == READ;
     size_t most = counts[KOLO_COUNT(counts) - 1] * sizeof(int32_t);
     void *memory[2] = {NULL};
     for (int i = 0; i < 2; i++) {
@@ -82,7 +82,7 @@ static kolo_status ring_body(kolo_comm *comm, const void *arg, void *result) {
 static kolo_status reading_body(kolo_comm *comm, const void *arg, void *result) {
     enum { COUNT = 100003 };
     int n = kolo_comm_size(comm), rank = kolo_comm_rank(comm);
-    comm->transport->reads = true;
+    comm->transport->reads_private = true;
     int32_t *data = kolo_alloc(COUNT * sizeof *data);
     if (!data) return KOLO_NOMEM(COUNT);
     kolo_status status = KOLO_OK;

@@ -18,7 +18,7 @@ static void make_pair(kolo_transport *t[2]) {
 
 static void pump(kolo_transport *t[2]) {
     bool moved = false;
-    for (int r = 0; r < 2; r++) ASSERT_OK(t[r]->ops->pump(t[r], &moved));
+    for (int r = 0; r < 2; r++) ASSERT_OK(t[r]->ops->progress(t[r], &moved));
 }
 
 static char byte_of(size_t i) { return (char)(i * 7 + i / 4096); }

@@ -331,7 +331,7 @@ static kolo_status choose_schedules(kolo_request *q, kolo_algorithm algorithm) {
     KOLO_TRY(add_schedule(q, algorithm, KOLO_VARIANT_WINDOW));
     if (comm->transport->reaches_all || barrier) return KOLO_OK;
     if (shards) return add_schedule(q, algorithm, KOLO_VARIANT_MESSAGES);
-    bool reads = comm->transport->reads && bytes >= PRIVATE_MESH_BYTES;
+    bool reads = comm->transport->reads_private && bytes >= PRIVATE_MESH_BYTES;
     if (q->kind == KOLO_COLLECTIVE_ALLREDUCE && reads) {
         return add_schedule(q, KOLO_ALGORITHM_MESH, KOLO_VARIANT_MESSAGES);
     }

@@ -73,7 +73,7 @@ static kolo_status set_hosts(const kolo_comm *parent, kolo_comm *child, const in
 
 /* The sub-group with those members, as far as this rank alone can make it. */
 static kolo_status make_child(kolo_comm *parent, int colour, const int *members, int n, int *hosts,
-                              kolo_sub_name *name, kolo_comm **child) {
+                              kolo_subgroup_address *name, kolo_comm **child) {
     KOLO_COMM_ALONE(parent);
     const kolo_transport_ops *ops = parent->transport->ops;
     int place = 0;
@@ -82,7 +82,7 @@ static kolo_status make_child(kolo_comm *parent, int colour, const int *members,
     kolo_comm_opts opts = {.algorithm = parent->algorithm,
                            .timeout_ms = parent->timeout_ns / 1000000};
     kolo_comm *made;
-    KOLO_TRY(ops->sub(parent->transport, members, n, place, &t, name));
+    KOLO_TRY(ops->subgroup(parent->transport, members, n, place, &t, name));
     KOLO_TRY(kolo_comm_over(t, &opts, 0, n, parent->processors, &made));
     kolo_status status = set_hosts(parent, made, members, hosts);
     if (status == KOLO_OK) status = set_names(parent, made, colour, members);
@@ -96,11 +96,11 @@ static kolo_status make_child(kolo_comm *parent, int colour, const int *members,
 }
 
 /* Whether all ranks have come so far, by what each says: a name, or 0. */
-static kolo_status attach(kolo_comm *parent, kolo_comm *child, const kolo_sub_name *names,
+static kolo_status attach(kolo_comm *parent, kolo_comm *child, const kolo_subgroup_address *names,
                           const int *members) {
     KOLO_COMM_ALONE(parent);
     for (int r = 0; r < parent->size; r++) {
-        if (names[r].board == 0 && names[r].wire == 0) {
+        if (names[r].block == 0 && names[r].group == 0) {
             return KOLO_FAIL(KOLO_ERR_NOMEM, "rank %d has no memory for its sub-group",
                              kolo_comm_whole_rank(parent, r));
         }
@@ -112,10 +112,10 @@ static kolo_status attach(kolo_comm *parent, kolo_comm *child, const kolo_sub_na
     return KOLO_OK;
 }
 
-static kolo_status split(kolo_comm *comm, wish own, wish *wishes, kolo_sub_name *names,
+static kolo_status split(kolo_comm *comm, wish own, wish *wishes, kolo_subgroup_address *names,
                          int *members, kolo_comm **sub) {
     kolo_comm *child = NULL;
-    kolo_sub_name name = {.board = 1};
+    kolo_subgroup_address name = {.block = 1};
     KOLO_TRY(kolo_request_run(comm,
                               &(kolo_request_opts){.kind = KOLO_COLLECTIVE_ALLGATHER,
                                                    .dtype = KOLO_DTYPE_I32,
@@ -128,7 +128,7 @@ static kolo_status split(kolo_comm *comm, wish own, wish *wishes, kolo_sub_name 
         int n = find_members(wishes, comm->size, comm->rank, members);
         kolo_status made =
             make_child(comm, own.colour, members, n, members + comm->size, &name, &child);
-        if (made != KOLO_OK) name = (kolo_sub_name){0};
+        if (made != KOLO_OK) name = (kolo_subgroup_address){0};
     }
     kolo_status status = kolo_request_run(comm,
                                           &(kolo_request_opts){.kind = KOLO_COLLECTIVE_ALLGATHER,
@@ -148,13 +148,13 @@ static kolo_status split(kolo_comm *comm, wish own, wish *wishes, kolo_sub_name 
 }
 
 kolo_status kolo_comm_split(kolo_comm *comm, int colour, int key, kolo_comm **sub) {
-    if (!comm->transport->ops->sub) {
+    if (!comm->transport->ops->subgroup) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "the transport %s has no sub-groups; take another",
                          kolo_comm_transport(comm));
     }
     size_t n = (size_t)comm->size;
     wish *wishes = kolo_zalloc(n * sizeof *wishes);
-    kolo_sub_name *names = kolo_zalloc(n * sizeof *names);
+    kolo_subgroup_address *names = kolo_zalloc(n * sizeof *names);
     int *members = kolo_zalloc(2 * n * sizeof *members); /* and their hosts */
     kolo_status status = KOLO_OK;
     if (!wishes || !names || !members) status = KOLO_NOMEM(2 * n * sizeof *members);

@@ -64,8 +64,8 @@ kolo_status kolo_comm_watch(kolo_comm *comm) {
     add_where(comm, where, sizeof where);
     for (int p = 0; p < comm->size; p++) {
         if (p == comm->rank) continue;
-        comm->transport->ops->watch(comm->transport, p, &state);
-        if (state.condition == KOLO_PEER_GONE) {
+        comm->transport->ops->peer_state(comm->transport, p, &state);
+        if (state.condition == KOLO_PEER_LOST) {
             return kolo_comm_break(comm, KOLO_ERR_PEER, "%s is gone (%s)%s", KOLO_RANK(comm, p),
                                    state.report[0] ? state.report : "process ended", where);
         }
@@ -80,7 +80,7 @@ kolo_status kolo_comm_watch(kolo_comm *comm) {
                                    "%s has left the group (after %llu collectives)%s",
                                    KOLO_RANK(comm, p), (unsigned long long)state.finished, where);
         }
-        if (state.condition == KOLO_PEER_BROKEN && !report) {
+        if (state.condition == KOLO_PEER_FAILED && !report) {
             broken = state;
             broken_rank = p;
             report = &broken;
@@ -106,8 +106,8 @@ static void step_aside(kolo_comm *comm, kolo_idle *w) {
     nap = nap && kolo_comm_whole(comm)->handed ==
                      0; /* a backend moves data only while it is asked how it is */
     const kolo_transport *t = comm->transport;
-    if (t->events >= 0 && (nap || !t->silent)) { /* who is waited for will wake this thread */
-        kolo_progress_sleep(comm, t->silent ? NAP_NS : WATCH_NS);
+    if (t->events >= 0 && (nap || !t->no_wakeup)) { /* who is waited for will wake this thread */
+        kolo_progress_sleep(comm, t->no_wakeup ? NAP_NS : WATCH_NS);
         nap = true;
     } else if (nap) {
         nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);

@@ -87,7 +87,8 @@ static kolo_status uneven(kolo_request *q, int peer, const kolo_peer_call *other
                            "count of the other",
                            (unsigned long long)q->seq, q->title,
                            kolo_comm_whole_rank(q->comm, q->comm->rank), expected_of(q, peer),
-                           kolo_comm_whole_rank(q->comm, peer), (unsigned long long)*other->word);
+                           kolo_comm_whole_rank(q->comm, peer),
+                           (unsigned long long)*other->peer_count);
 }
 
 static kolo_status bad_handle(kolo_request *q, int peer) {
@@ -132,7 +133,7 @@ static kolo_status meet(kolo_request *q, int peer, bool *ready) {
     *ready = true;
     if (q->met_seq[peer] == q->seq + 1) return KOLO_OK;
     kolo_peer_call other;
-    if (!t->ops->look(t, q->seq, peer, &other)) {
+    if (!t->ops->query(t, q->seq, peer, &other)) {
         *ready = false;
         return KOLO_OK;
     }
@@ -141,7 +142,7 @@ static kolo_status meet(kolo_request *q, int peer, bool *ready) {
         call->op != q->op || call->count != q->agreed || call->shape != q->shape) {
         return mismatch(q, peer, &other);
     }
-    if (q->words && other.word && *other.word != expected_of(q, peer)) {
+    if (q->words && other.peer_count && *other.peer_count != expected_of(q, peer)) {
         return uneven(q, peer, &other);
     }
     if (call->staged && q->n_schedules > 1) q->schedule = &q->schedules[1];
@@ -274,7 +275,7 @@ static void run_barrier(kolo_request *q, entry_progress *p) {
         int peer = (int)p->moved;
         kolo_peer_call other;
         if (peer == q->comm->rank) continue;
-        if (!t->ops->look(t, q->seq, peer, &other) || other.phase < q->phase) return;
+        if (!t->ops->query(t, q->seq, peer, &other) || other.phase < q->phase) return;
     }
     p->done = true;
 }
@@ -502,8 +503,8 @@ kolo_status kolo_engine_progress_one(kolo_comm *comm, bool *moved) {
     bool completed = false;
     *moved = false;
     kolo_transport *t = comm->transport;
-    if (t->ops->pump) {
-        kolo_status status = t->ops->pump(t, moved);
+    if (t->ops->progress) {
+        kolo_status status = t->ops->progress(t, moved);
         if (status != KOLO_OK) return kolo_comm_break(comm, status, "%s", kolo_last_error());
     }
     for (int i = 0; i < comm->n_flight; i++) {

@@ -60,7 +60,7 @@ static void sleep_on(const kolo_comm *comm, int wake, int64_t ns) {
 static bool may_sleep(const kolo_comm *comm) {
     while (comm->parent) comm = comm->parent; /* whose transport moves all */
     kolo_transport *t = comm->transport;
-    return !t->ops->rest || t->ops->rest(t);
+    return !t->ops->arm || t->ops->arm(t);
 }
 
 static void lock_after_callers(kolo_progress *p) {
@@ -83,7 +83,7 @@ static void rest(kolo_progress *p) {
 static bool look(kolo_comm *comm) {
     bool moved = false;
     if (comm->broken != KOLO_OK) { /* the peers shall still hear why */
-        (void)comm->transport->ops->pump(comm->transport, &moved);
+        (void)comm->transport->ops->progress(comm->transport, &moved);
         return false;
     }
     if (kolo_engine_progress(comm, &moved) == KOLO_OK && !moved && kolo_family_in_flight(comm)) {
@@ -106,7 +106,7 @@ static void *run(void *arg) {
         p->sleeping_long = sleep && !flight;
         pthread_mutex_unlock(&p->lock);
         if (sleep) {
-            sleep_on(comm, p->wake, flight && comm->transport->silent ? POLL_NS : p->tick_ns);
+            sleep_on(comm, p->wake, flight && comm->transport->no_wakeup ? POLL_NS : p->tick_ns);
         }
         lock_after_callers(p);
         p->sleeping_long = false;
@@ -193,7 +193,7 @@ void kolo_comm_leave(kolo_comm *const *comm) {
     if (!p) return;
     bool look_after = kolo_family_in_flight(*comm) && !p->driven;
     if (look_after && p->resting) pthread_cond_signal(&p->work);
-    if (look_after && p->sleeping_long && kolo_comm_whole(*comm)->transport->silent) wake_up(p);
+    if (look_after && p->sleeping_long && kolo_comm_whole(*comm)->transport->no_wakeup) wake_up(p);
     pthread_mutex_unlock(&p->lock);
 }
 

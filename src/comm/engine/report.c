@@ -19,14 +19,14 @@ typedef bool (*waits_for)(const kolo_request *q, int peer);
 static bool not_announced(const kolo_request *q, int peer) {
     kolo_peer_call other;
     kolo_transport *t = q->comm->transport;
-    return peer != q->comm->rank && !t->ops->look(t, q->seq, peer, &other);
+    return peer != q->comm->rank && !t->ops->query(t, q->seq, peer, &other);
 }
 
 static bool behind(const kolo_request *q, int peer) {
     kolo_peer_call other;
     kolo_transport *t = q->comm->transport;
     if (peer == q->comm->rank) return false;
-    return !t->ops->look(t, q->seq, peer, &other) || other.phase < q->phase;
+    return !t->ops->query(t, q->seq, peer, &other) || other.phase < q->phase;
 }
 
 static bool message_open(const kolo_request *q, int peer) {
@@ -52,7 +52,7 @@ static void last_of(const kolo_comm *comm, int peer, uint64_t finished,
                     char title[KOLO_TITLE_BYTES]) {
     kolo_peer_call call;
     title[0] = '\0';
-    if (finished == 0 || !comm->transport->ops->look(comm->transport, finished - 1, peer, &call)) {
+    if (finished == 0 || !comm->transport->ops->query(comm->transport, finished - 1, peer, &call)) {
         return;
     }
     memcpy(title, call.title, KOLO_TITLE_BYTES);
@@ -65,7 +65,7 @@ static bool add_ranks(kolo_text *text, const kolo_request *q, waits_for waits, c
         if (!waits(q, p)) continue;
         kolo_peer_state peer;
         char title[KOLO_TITLE_BYTES] = "";
-        q->comm->transport->ops->watch(q->comm->transport, p, &peer);
+        q->comm->transport->ops->peer_state(q->comm->transport, p, &peer);
         if (n == 0) {
             kolo_text_add(text, ": %s ", what);
             last_of(q->comm, p, peer.finished, title);

@@ -501,7 +501,7 @@ static bool add_absent(kolo_named *m, kolo_text *text) {
     for (int r = 0; r < m->comm->size && old; r++) {
         kolo_peer_call call;
         uint64_t seq = kolo_request_sequence(m->agreement);
-        if (r == m->comm->rank || transport->ops->look(transport, seq, r, &call)) continue;
+        if (r == m->comm->rank || transport->ops->query(transport, seq, r, &call)) continue;
         if (n < NAMED_IN_TEXTS) kolo_text_add(text, "%s%d", n ? ", " : "not posted by rank ", r);
         n++;
     }

@@ -13,23 +13,23 @@
 #include "comm/transport/shm/subgroup.h"
 
 /* The two parts: the one in memory is the transport itself, with its own rows. */
-static kolo_transport *remote(kolo_transport *t) { return ((kolo_board_transport *)t)->remote; }
+static kolo_transport *remote(kolo_transport *t) { return ((kolo_block_transport *)t)->remote; }
 static const kolo_transport_ops *memory(kolo_transport *t) {
-    return ((kolo_board_transport *)t)->memory;
+    return ((kolo_block_transport *)t)->memory;
 }
 
 static bool is_local(kolo_transport *t, int peer) {
-    return ((kolo_board_transport *)t)->boards[peer] != NULL;
+    return ((kolo_block_transport *)t)->blocks[peer] != NULL;
 }
 
 static bool hosts_start(kolo_transport *t, uint64_t seq, void **payload) {
     void *unused; /* what is sent along lies in the board's place, and is for this host alone */
-    return kolo_board_start(t, seq, payload) && remote(t)->ops->start(remote(t), seq, &unused);
+    return kolo_block_start(t, seq, payload) && remote(t)->ops->start(remote(t), seq, &unused);
 }
 
 static void hosts_signal(kolo_transport *t, uint64_t seq, uint32_t phase,
                          const kolo_announcement *call, const uint64_t *words, const char *title) {
-    kolo_board_signal(t, seq, phase, call, words, title);
+    kolo_block_signal(t, seq, phase, call, words, title);
     if (phase > 0) {
         remote(t)->ops->signal(remote(t), seq, phase, call, words, title);
         return;
@@ -39,32 +39,32 @@ static void hosts_signal(kolo_transport *t, uint64_t seq, uint32_t phase,
     remote(t)->ops->signal(remote(t), seq, phase, &far, words, title);
 }
 
-static bool hosts_look(kolo_transport *t, uint64_t seq, int peer, kolo_peer_call *peer_call) {
-    return is_local(t, peer) ? kolo_board_look(t, seq, peer, peer_call)
-                             : remote(t)->ops->look(remote(t), seq, peer, peer_call);
+static bool hosts_query(kolo_transport *t, uint64_t seq, int peer, kolo_peer_call *peer_call) {
+    return is_local(t, peer) ? kolo_block_query(t, seq, peer, peer_call)
+                             : remote(t)->ops->query(remote(t), seq, peer, peer_call);
 }
 
 static void hosts_finish(kolo_transport *t, uint64_t finished) {
-    kolo_board_finish(t, finished);
+    kolo_block_finish(t, finished);
     remote(t)->ops->finish(remote(t), finished);
 }
 
 static kolo_status hosts_send(kolo_transport *t, uint64_t seq, int peer, const void *data,
                               size_t bytes, size_t *taken, bool *accepted) {
     return is_local(t, peer)
-               ? kolo_board_send(t, seq, peer, data, bytes, taken, accepted)
+               ? kolo_block_send(t, seq, peer, data, bytes, taken, accepted)
                : remote(t)->ops->send(remote(t), seq, peer, data, bytes, taken, accepted);
 }
 
 static bool hosts_sent(kolo_transport *t, uint64_t seq, int peer) {
-    return is_local(t, peer) ? kolo_board_sent(t, seq, peer)
+    return is_local(t, peer) ? kolo_block_sent(t, seq, peer)
                              : remote(t)->ops->sent(remote(t), seq, peer);
 }
 
 static kolo_status hosts_recv(kolo_transport *t, uint64_t seq, int peer, void *data, size_t bytes,
                               size_t *taken, bool *arrived) {
     return is_local(t, peer)
-               ? kolo_board_recv(t, seq, peer, data, bytes, taken, arrived)
+               ? kolo_block_recv(t, seq, peer, data, bytes, taken, arrived)
                : remote(t)->ops->recv(remote(t), seq, peer, data, bytes, taken, arrived);
 }
 
@@ -76,25 +76,25 @@ static void *hosts_window(kolo_transport *t, int peer, uint64_t handle, size_t b
     return is_local(t, peer) ? memory(t)->window(t, peer, handle, bytes) : NULL;
 }
 
-static kolo_status hosts_pump(kolo_transport *t, bool *moved) {
+static kolo_status hosts_progress(kolo_transport *t, bool *moved) {
     /* In a sub-group there is nothing to pump: the whole group does it for all. */
-    return remote(t)->ops->pump ? remote(t)->ops->pump(remote(t), moved) : KOLO_OK;
+    return remote(t)->ops->progress ? remote(t)->ops->progress(remote(t), moved) : KOLO_OK;
 }
 
-static bool hosts_rest(kolo_transport *t) {
-    return !remote(t)->ops->rest || remote(t)->ops->rest(remote(t));
+static bool hosts_arm(kolo_transport *t) {
+    return !remote(t)->ops->arm || remote(t)->ops->arm(remote(t));
 }
 
-static void hosts_watch(kolo_transport *t, int peer, kolo_peer_state *state) {
+static void hosts_peer_state(kolo_transport *t, int peer, kolo_peer_state *state) {
     if (is_local(t, peer)) {
-        memory(t)->watch(t, peer, state);
+        memory(t)->peer_state(t, peer, state);
     } else {
-        remote(t)->ops->watch(remote(t), peer, state);
+        remote(t)->ops->peer_state(remote(t), peer, state);
     }
 }
 
 static void hosts_report(kolo_transport *t, kolo_status status, const char *text) {
-    kolo_board_report(t, status, text);
+    kolo_block_report(t, status, text);
     remote(t)->ops->report(remote(t), status, text);
 }
 
@@ -106,22 +106,23 @@ static void hosts_destroy(kolo_transport *t) {
 /* ---- sub-groups ---- */
 
 static kolo_status hosts_sub(kolo_transport *parent, const int *members, int size, int rank,
-                             kolo_transport **sub, kolo_sub_name *name);
+                             kolo_transport **subgroup, kolo_subgroup_address *address);
 
-static kolo_status hosts_attach(kolo_transport *t, int peer, const kolo_sub_name *name) {
+static kolo_status hosts_attach(kolo_transport *t, int peer, const kolo_subgroup_address *address) {
     int member;
-    kolo_transport *parent = kolo_sub_parent(t, peer, &member);
-    if (is_local(parent, member)) return memory(t)->attach(t, peer, name);
-    return remote(t)->ops->attach(remote(t), peer, name);
+    kolo_transport *parent = kolo_subgroup_parent(t, peer, &member);
+    if (is_local(parent, member)) return memory(t)->attach(t, peer, address);
+    return remote(t)->ops->attach(remote(t), peer, address);
 }
 
-#define HOSTS_OPS(text)                                                                          \
-    {                                                                                            \
-        .name = (text), .start = hosts_start, .signal = hosts_signal, .look = hosts_look,        \
-        .finish = hosts_finish, .send = hosts_send, .sent = hosts_sent, .recv = hosts_recv,      \
-        .handle = hosts_handle, .window = hosts_window, .reaches = is_local, .pump = hosts_pump, \
-        .rest = hosts_rest, .watch = hosts_watch, .report = hosts_report, .sub = hosts_sub,      \
-        .attach = hosts_attach, .destroy = hosts_destroy,                                        \
+#define HOSTS_OPS(text)                                                                     \
+    {                                                                                       \
+        .name = (text), .start = hosts_start, .signal = hosts_signal, .query = hosts_query, \
+        .finish = hosts_finish, .send = hosts_send, .sent = hosts_sent, .recv = hosts_recv, \
+        .handle = hosts_handle, .window = hosts_window, .reaches = is_local,                \
+        .progress = hosts_progress, .arm = hosts_arm, .peer_state = hosts_peer_state,       \
+        .report = hosts_report, .subgroup = hosts_sub, .attach = hosts_attach,              \
+        .destroy = hosts_destroy,                                                           \
     }
 
 static const kolo_transport_ops hosts_tcp_ops = HOSTS_OPS("shm+tcp");
@@ -129,7 +130,7 @@ static const kolo_transport_ops hosts_ucx_ops = HOSTS_OPS("shm+ucx");
 
 /* Makes a transport of memory the one of both. */
 static void join_parts(kolo_transport *t, kolo_transport *far, const kolo_transport_ops *ops) {
-    kolo_board_transport *b = (kolo_board_transport *)t;
+    kolo_block_transport *b = (kolo_block_transport *)t;
     b->memory = t->ops;
     b->remote = far;
     t->ops = ops;
@@ -138,26 +139,26 @@ static void join_parts(kolo_transport *t, kolo_transport *far, const kolo_transp
 }
 
 static kolo_status hosts_sub(kolo_transport *parent, const int *members, int size, int rank,
-                             kolo_transport **sub, kolo_sub_name *name) {
+                             kolo_transport **subgroup, kolo_subgroup_address *address) {
     int local = 0;
     for (int p = 0; p < size; p++) local += is_local(parent, members[p]);
-    if (local == size) return kolo_sub_create(parent, members, size, rank, sub, name);
+    if (local == size) return kolo_subgroup_create(parent, members, size, rank, subgroup, address);
     kolo_transport *far;
-    KOLO_TRY(remote(parent)->ops->sub(remote(parent), members, size, rank, &far, name));
-    far->silent = true; /* others of the family wait for memory */
+    KOLO_TRY(remote(parent)->ops->subgroup(remote(parent), members, size, rank, &far, address));
+    far->no_wakeup = true; /* others of the family wait for memory */
     far->segment.of = &parent->segment;
     if (local == 1) {
-        *sub = far;
+        *subgroup = far;
         return KOLO_OK;
     }
-    uint64_t wire = name->wire;
-    kolo_status status = kolo_sub_create(parent, members, size, rank, sub, name);
+    uint64_t group = address->group;
+    kolo_status status = kolo_subgroup_create(parent, members, size, rank, subgroup, address);
     if (status != KOLO_OK) {
         far->ops->destroy(far);
         return status;
     }
-    name->wire = wire;
-    join_parts(*sub, far, &hosts_tcp_ops);
+    address->group = group;
+    join_parts(*subgroup, far, &hosts_tcp_ops);
     return KOLO_OK;
 }
 

@@ -11,7 +11,7 @@ typedef struct thread_group {
     _Atomic int
         members; /* not yet destroyed; acq_rel, so that the last one sees all others' ends */
     int size;
-    kolo_board_transport ranks[];
+    kolo_block_transport ranks[];
 } thread_group;
 
 static uint64_t thread_handle(kolo_transport *t, const void *data, size_t bytes) {
@@ -24,26 +24,27 @@ static void *thread_window(kolo_transport *t, int peer, uint64_t handle, size_t 
 }
 
 static void free_group(thread_group *group, int n) {
-    for (int r = 0; r < n; r++) kolo_board_fini(&group->ranks[r]);
+    for (int r = 0; r < n; r++) kolo_block_fini(&group->ranks[r]);
     kolo_free(group);
 }
 
 static void thread_destroy(kolo_transport *t) {
-    kolo_board_transport *own = (kolo_board_transport *)t;
+    kolo_block_transport *own = (kolo_block_transport *)t;
     thread_group *group = (thread_group *)((char *)(own - t->rank) - offsetof(thread_group, ranks));
-    atomic_store_explicit(&own->boards[t->rank]->left, 1, memory_order_release);
+    atomic_store_explicit(&own->blocks[t->rank]->left, 1, memory_order_release);
     if (atomic_fetch_sub_explicit(&group->members, 1, memory_order_acq_rel) == 1) {
         free_group(group, group->size);
     }
 }
 
-#define THREAD_OPS(text)                                                                 \
-    {                                                                                    \
-        .name = (text), .start = kolo_board_start, .signal = kolo_board_signal,          \
-        .look = kolo_board_look, .finish = kolo_board_finish, .send = kolo_board_send,   \
-        .sent = kolo_board_sent, .recv = kolo_board_recv, .handle = thread_handle,       \
-        .window = thread_window, .watch = kolo_board_watch, .report = kolo_board_report, \
-        .sub = kolo_sub_create, .attach = kolo_sub_attach, .destroy = thread_destroy,    \
+#define THREAD_OPS(text)                                                                           \
+    {                                                                                              \
+        .name = (text), .start = kolo_block_start, .signal = kolo_block_signal,                    \
+        .query = kolo_block_query, .finish = kolo_block_finish, .send = kolo_block_send,           \
+        .sent = kolo_block_sent, .recv = kolo_block_recv, .handle = thread_handle,                 \
+        .window = thread_window, .peer_state = kolo_block_peer_state, .report = kolo_block_report, \
+        .subgroup = kolo_subgroup_create, .attach = kolo_subgroup_attach,                          \
+        .destroy = thread_destroy,                                                                 \
     }
 
 static const kolo_transport_ops thread_ops = THREAD_OPS("thread");
@@ -57,7 +58,7 @@ kolo_status kolo_thread_transports(int n, size_t segment_bytes, kolo_transport *
     atomic_init(&group->members, n);
     for (int r = 0; r < n; r++) {
         const kolo_transport_ops *ops = n == 1 ? &self_ops : &thread_ops;
-        kolo_status status = kolo_board_init(&group->ranks[r], ops, r, n, segment_bytes, false);
+        kolo_status status = kolo_block_init(&group->ranks[r], ops, r, n, segment_bytes, false);
         if (status != KOLO_OK) {
             free_group(group, r);
             return status;
@@ -65,7 +66,7 @@ kolo_status kolo_thread_transports(int n, size_t segment_bytes, kolo_transport *
         group->ranks[r].base.reaches_all = true;
     }
     for (int r = 0; r < n; r++) {
-        for (int p = 0; p < n; p++) group->ranks[r].boards[p] = group->ranks[p].boards[p];
+        for (int p = 0; p < n; p++) group->ranks[r].blocks[p] = group->ranks[p].blocks[p];
     }
     for (int r = 0; r < n; r++) out[r] = &group->ranks[r].base;
     return KOLO_OK;

@@ -118,7 +118,7 @@ kolo_status kolo_backend_join(kolo_joining *j, kolo_comm **comm) {
         return status;
     }
     made->backend = b;
-    made->transport->silent = true; /* MPI has nothing to sleep on */
+    made->transport->no_wakeup = true; /* MPI has nothing to sleep on */
     *comm = made;
     return KOLO_OK;
 }

@@ -27,12 +27,12 @@ enum {
 
 static const uint64_t phase_mask = ((uint64_t)1 << PHASE_BITS) - 1;
 
-static kolo_board_transport *board_transport(kolo_transport *t) {
-    return (kolo_board_transport *)t;
+static kolo_block_transport *block_transport(kolo_transport *t) {
+    return (kolo_block_transport *)t;
 }
 
-static kolo_place *place_of(kolo_board *board, uint64_t seq) {
-    return &board->places[seq % KOLO_FLIGHT_MAX];
+static kolo_slot *slot_of(kolo_control_block *block, uint64_t seq) {
+    return &block->slots[seq % KOLO_FLIGHT_MAX];
 }
 
 /* Which channels a number uses: those of its place, or the ones behind all places. */
@@ -41,45 +41,45 @@ static size_t channels_of(uint64_t seq) {
 }
 
 /* The channel of collective `seq` from one rank to another, on the sender's board. */
-static kolo_channel *channel_of(kolo_board_transport *t, uint64_t seq, int from, int to) {
-    size_t place = channels_of(seq);
-    return &t->boards[from]->channels[place * (size_t)t->base.size + (size_t)to];
+static kolo_channel *channel_of(kolo_block_transport *t, uint64_t seq, int from, int to) {
+    size_t slot = channels_of(seq);
+    return &t->blocks[from]->channels[slot * (size_t)t->base.size + (size_t)to];
 }
 
-static kolo_channel_end *end_of(kolo_board_transport *t, uint64_t seq, int peer) {
-    size_t place = channels_of(seq);
-    return &t->ends[place * (size_t)t->base.size + (size_t)peer];
+static kolo_channel_end *end_of(kolo_block_transport *t, uint64_t seq, int peer) {
+    size_t slot = channels_of(seq);
+    return &t->ends[slot * (size_t)t->base.size + (size_t)peer];
 }
 
-size_t kolo_board_bytes(int size) {
-    return sizeof(kolo_board) + sizeof(kolo_channel) * KOLO_BOARD_CHANNELS * (size_t)size;
+size_t kolo_control_block_bytes(int size) {
+    return sizeof(kolo_control_block) + sizeof(kolo_channel) * KOLO_BLOCK_CHANNELS * (size_t)size;
 }
 
 /* All but the segment. */
-static kolo_status init_tables(kolo_board_transport *t, const kolo_transport_ops *ops, int rank,
+static kolo_status init_tables(kolo_block_transport *t, const kolo_transport_ops *ops, int rank,
                                int size) {
     size_t n = (size_t)size;
     t->base = (kolo_transport){.ops = ops,
                                .rank = rank,
                                .size = size,
                                .windows = true,
-                               .silent = true,
+                               .no_wakeup = true,
                                .events = -1,
                                .segment.fd = -1};
     t->stage_bytes = STAGE_BYTES;
     t->settled = 0;
-    t->boards = kolo_zalloc(n * sizeof(kolo_board *));
-    t->ends = kolo_zalloc(n * KOLO_BOARD_CHANNELS * sizeof *t->ends);
-    if (t->boards && t->ends) return KOLO_OK;
-    return KOLO_NOMEM(n * KOLO_BOARD_CHANNELS * sizeof *t->ends);
+    t->blocks = kolo_zalloc(n * sizeof(kolo_control_block *));
+    t->ends = kolo_zalloc(n * KOLO_BLOCK_CHANNELS * sizeof *t->ends);
+    if (t->blocks && t->ends) return KOLO_OK;
+    return KOLO_NOMEM(n * KOLO_BLOCK_CHANNELS * sizeof *t->ends);
 }
 
-/* The own board, the first thing in a segment of its own. */
-static kolo_status take_board(kolo_board_transport *t) {
-    void *board;
-    KOLO_TRY(kolo_segment_alloc(&t->base.segment, kolo_board_bytes(t->base.size), &board));
-    t->boards[t->base.rank] = board;
-    t->boards[t->base.rank]->generation = 1;
+/* The own block, the first thing in a segment of its own. */
+static kolo_status alloc_block(kolo_block_transport *t) {
+    void *block;
+    KOLO_TRY(kolo_segment_alloc(&t->base.segment, kolo_control_block_bytes(t->base.size), &block));
+    t->blocks[t->base.rank] = block;
+    t->blocks[t->base.rank]->generation = 1;
     return KOLO_OK;
 }
 
@@ -111,8 +111,8 @@ static bool reads_pay(void) {
     return pay;
 }
 
-void kolo_board_offer_memory(kolo_board_transport *t) {
-    kolo_board *own = t->boards[t->base.rank];
+void kolo_block_offer_memory(kolo_block_transport *t) {
+    kolo_control_block *own = t->blocks[t->base.rank];
     t->secret = (uint64_t)kolo_now_ns() ^ (uint64_t)(uintptr_t)t ^ ((uint64_t)getpid() << 32);
     own->secret = t->secret;
     own->probe = (uint64_t)(uintptr_t)&t->secret;
@@ -120,101 +120,102 @@ void kolo_board_offer_memory(kolo_board_transport *t) {
     own->reads_pay = t->base.rank == 0 && reads_pay();
 }
 
-kolo_status kolo_board_init(kolo_board_transport *t, const kolo_transport_ops *ops, int rank,
+kolo_status kolo_block_init(kolo_block_transport *t, const kolo_transport_ops *ops, int rank,
                             int size, size_t segment_bytes, bool shared) {
     void *skew;
     kolo_status status = init_tables(t, ops, rank, size);
     if (status == KOLO_OK) status = kolo_segment_init(&t->base.segment, segment_bytes, shared);
-    if (status == KOLO_OK) status = take_board(t);
+    if (status == KOLO_OK) status = alloc_block(t);
     if (status == KOLO_OK) {
         status = kolo_segment_alloc(&t->base.segment, (size_t)rank * SKEW_BYTES, &skew);
     }
-    if (status != KOLO_OK) kolo_board_fini(t);
+    if (status != KOLO_OK) kolo_block_fini(t);
     return status;
 }
 
-kolo_status kolo_board_init_in(kolo_board_transport *t, const kolo_transport_ops *ops, int rank,
-                               int size, kolo_segment *segment, kolo_board *board) {
+kolo_status kolo_block_init_in(kolo_block_transport *t, const kolo_transport_ops *ops, int rank,
+                               int size, kolo_segment *segment, kolo_control_block *block) {
     kolo_status status = init_tables(t, ops, rank, size);
     t->base.segment.of = segment;
-    if (status == KOLO_OK && board) {
-        size_t kept = offsetof(kolo_board, finished);
-        memset((char *)board + kept, 0, kolo_board_bytes(size) - kept);
-        board->generation++;
-        t->boards[rank] = board;
+    if (status == KOLO_OK && block) {
+        size_t kept = offsetof(kolo_control_block, finished);
+        memset((char *)block + kept, 0, kolo_control_block_bytes(size) - kept);
+        block->generation++;
+        t->blocks[rank] = block;
     } else if (status == KOLO_OK) {
-        status = take_board(t);
+        status = alloc_block(t);
     }
-    if (status != KOLO_OK) kolo_board_fini(t);
+    if (status != KOLO_OK) kolo_block_fini(t);
     return status;
 }
 
-void kolo_board_give_stages(kolo_segment *segment, kolo_channel_end *ends, int size,
+void kolo_block_give_stages(kolo_segment *segment, kolo_channel_end *ends, int size,
                             size_t stage_bytes) {
-    for (size_t i = 0; i < (size_t)size * KOLO_BOARD_CHANNELS; i++) {
+    for (size_t i = 0; i < (size_t)size * KOLO_BLOCK_CHANNELS; i++) {
         kolo_segment_give(segment, ends[i].stage, stage_bytes);
         ends[i].stage = NULL;
     }
 }
 
-void kolo_board_fini(kolo_board_transport *t) {
-    kolo_sub_forget(t);
+void kolo_block_fini(kolo_block_transport *t) {
+    kolo_subgroup_free_retired(t);
     kolo_segment_fini(&t->base.segment);
-    kolo_free(t->boards);
+    kolo_free(t->blocks);
     kolo_free(t->ends);
-    t->boards = NULL;
+    t->blocks = NULL;
     t->ends = NULL;
 }
 
-bool kolo_board_start(kolo_transport *base, uint64_t seq, void **payload) {
-    kolo_board_transport *t = board_transport(base);
+bool kolo_block_start(kolo_transport *base, uint64_t seq, void **payload) {
+    kolo_block_transport *t = block_transport(base);
     if (seq >= t->settled + KOLO_FLIGHT_MAX) {
         uint64_t least = UINT64_MAX;
         for (int p = 0; p < base->size; p++) { /* the own one too: others may be ahead of it */
-            if (!t->boards[p]) continue;       /* on another host */
-            uint64_t finished = atomic_load_explicit(&t->boards[p]->finished, memory_order_acquire);
+            if (!t->blocks[p]) continue;       /* on another host */
+            uint64_t finished = atomic_load_explicit(&t->blocks[p]->finished, memory_order_acquire);
             if (finished < least) least = finished;
         }
         t->settled = least;
         if (seq >= t->settled + KOLO_FLIGHT_MAX) return false;
     }
-    *payload = place_of(t->boards[base->rank], seq)->payload;
+    *payload = slot_of(t->blocks[base->rank], seq)->payload;
     return true;
 }
 
-void kolo_board_signal(kolo_transport *base, uint64_t seq, uint32_t phase,
+void kolo_block_signal(kolo_transport *base, uint64_t seq, uint32_t phase,
                        const kolo_announcement *call, const uint64_t *words, const char *title) {
-    kolo_board_transport *t = board_transport(base);
-    kolo_place *place = place_of(t->boards[base->rank], seq);
+    kolo_block_transport *t = block_transport(base);
+    kolo_slot *slot = slot_of(t->blocks[base->rank], seq);
     KOLO_ASSERT(phase < phase_mask);
     if (phase == 0) {
-        if (place->call.request != call->request || place->title[0] == '\0') {
-            strncpy(place->title, title, sizeof place->title);
+        if (slot->call.request != call->request || slot->title[0] == '\0') {
+            strncpy(slot->title, title, sizeof slot->title);
         }
-        place->call = *call;
+        slot->call = *call;
         if (words && base->size <= WORDS_MOST) {
-            memcpy(place->payload, words, (size_t)base->size * sizeof *words);
+            memcpy(slot->payload, words, (size_t)base->size * sizeof *words);
         }
     }
-    atomic_store_explicit(&place->state, seq << PHASE_BITS | (phase + 1), memory_order_release);
+    atomic_store_explicit(&slot->state, seq << PHASE_BITS | (phase + 1), memory_order_release);
 }
 
-bool kolo_board_look(kolo_transport *base, uint64_t seq, int peer, kolo_peer_call *peer_call) {
-    kolo_board_transport *t = board_transport(base);
-    const kolo_place *place = place_of(t->boards[peer], seq);
-    uint64_t state = atomic_load_explicit(&place->state, memory_order_acquire);
+bool kolo_block_query(kolo_transport *base, uint64_t seq, int peer, kolo_peer_call *peer_call) {
+    kolo_block_transport *t = block_transport(base);
+    const kolo_slot *slot = slot_of(t->blocks[peer], seq);
+    uint64_t state = atomic_load_explicit(&slot->state, memory_order_acquire);
     if (state == 0 || state >> PHASE_BITS != seq) return false;
     *peer_call = (kolo_peer_call){
-        .call = &place->call,
-        .title = place->title,
+        .call = &slot->call,
+        .title = slot->title,
         .phase = (uint32_t)(state & phase_mask) - 1,
-        .word = base->size <= WORDS_MOST ? (const uint64_t *)place->payload + base->rank : NULL,
+        .peer_count =
+            base->size <= WORDS_MOST ? (const uint64_t *)slot->payload + base->rank : NULL,
     };
     return true;
 }
 
 /* Stage blocks of the places that are through go back. */
-static void give_stages(kolo_board_transport *t, uint64_t from, uint64_t to) {
+static void give_stages(kolo_block_transport *t, uint64_t from, uint64_t to) {
     for (uint64_t seq = from; seq < to; seq++) {
         for (int p = 0; p < t->base.size; p++) {
             kolo_channel_end *end = end_of(t, seq, p);
@@ -225,21 +226,21 @@ static void give_stages(kolo_board_transport *t, uint64_t from, uint64_t to) {
     }
 }
 
-void kolo_board_finish(kolo_transport *base, uint64_t finished) {
-    kolo_board_transport *t = board_transport(base);
-    kolo_board *own = t->boards[base->rank];
+void kolo_block_finish(kolo_transport *base, uint64_t finished) {
+    kolo_block_transport *t = block_transport(base);
+    kolo_control_block *own = t->blocks[base->rank];
     uint64_t before = atomic_load_explicit(&own->finished, memory_order_relaxed);
     if (t->staged) give_stages(t, before, finished);
     atomic_store_explicit(&own->finished, finished, memory_order_release);
 }
 
 /* Copies from a peer's private memory. */
-static kolo_status read_peer(const kolo_board *board, int peer, void *to, uint64_t from,
+static kolo_status read_peer(const kolo_control_block *block, int peer, void *to, uint64_t from,
                              size_t bytes) {
     // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of another process
     struct iovec here = {to, bytes}, there = {(void *)(uintptr_t)from, bytes};
     while (here.iov_len > 0) {
-        ssize_t n = process_vm_readv(board->pid, &here, 1, &there, 1, 0);
+        ssize_t n = process_vm_readv(block->pid, &here, 1, &there, 1, 0);
         if (n <= 0) {
             return KOLO_FAIL(KOLO_ERR_PEER, "the memory of rank %d cannot be read: %s", peer,
                              kolo_errno_text(n < 0 ? errno : EFAULT));
@@ -253,26 +254,26 @@ static kolo_status read_peer(const kolo_board *board, int peer, void *to, uint64
 }
 
 /* Finds out, once, whether this rank can read the peer's memory, and tells the peer. */
-static void probe_peer(const kolo_board *board, int peer, kolo_channel *channel,
+static void probe_peer(const kolo_control_block *block, int peer, kolo_channel *channel,
                        kolo_channel_end *end) {
     uint64_t secret = 0;
     end->probed = true;
-    if (board->pid == 0) return;
-    bool reads = read_peer(board, peer, &secret, board->probe, sizeof secret) == KOLO_OK;
-    if (reads && secret == board->secret) {
+    if (block->pid == 0) return;
+    bool reads = read_peer(block, peer, &secret, block->probe, sizeof secret) == KOLO_OK;
+    if (reads && secret == block->secret) {
         atomic_store_explicit(&channel->reads, 1, memory_order_release);
     }
 }
 
 /* A name for the data that the peer can open: its own one, its private address (`bytes` with the
  * bit), or that of a copy in the stage. */
-static kolo_status expose(kolo_board_transport *t, const kolo_channel *channel,
+static kolo_status expose(kolo_block_transport *t, const kolo_channel *channel,
                           kolo_channel_end *end, const void *data, size_t *bytes,
                           uint64_t *handle) {
     kolo_transport *base = &t->base;
     *handle = base->ops->handle(base, data, *bytes);
     if (*handle || *bytes == 0) return KOLO_OK;
-    if (base->reads && *bytes >= KOLO_READ_LEAST &&
+    if (base->reads_private && *bytes >= KOLO_READ_LEAST &&
         atomic_load_explicit(&channel->reads, memory_order_acquire)) {
         *handle = (uint64_t)(uintptr_t)data;
         *bytes |= KOLO_PRIVATE_BIT;
@@ -290,9 +291,9 @@ static kolo_status expose(kolo_board_transport *t, const kolo_channel *channel,
     return KOLO_OK;
 }
 
-kolo_status kolo_board_send(kolo_transport *base, uint64_t seq, int peer, const void *data,
+kolo_status kolo_block_send(kolo_transport *base, uint64_t seq, int peer, const void *data,
                             size_t bytes, size_t *taken, bool *accepted) {
-    kolo_board_transport *t = board_transport(base);
+    kolo_block_transport *t = block_transport(base);
     kolo_channel *channel = channel_of(t, seq, base->rank, peer);
     kolo_channel_end *end = end_of(t, seq, peer);
     uint64_t consumed = atomic_load_explicit(&channel->consumed, memory_order_acquire);
@@ -310,16 +311,16 @@ kolo_status kolo_board_send(kolo_transport *base, uint64_t seq, int peer, const 
     return KOLO_OK;
 }
 
-bool kolo_board_sent(kolo_transport *base, uint64_t seq, int peer) {
-    kolo_board_transport *t = board_transport(base);
+bool kolo_block_sent(kolo_transport *base, uint64_t seq, int peer) {
+    kolo_block_transport *t = block_transport(base);
     const kolo_channel *channel = channel_of(t, seq, base->rank, peer);
     return atomic_load_explicit(&channel->consumed, memory_order_acquire) ==
            end_of(t, seq, peer)->posted;
 }
 
-kolo_status kolo_board_recv(kolo_transport *base, uint64_t seq, int peer, void *data, size_t bytes,
+kolo_status kolo_block_recv(kolo_transport *base, uint64_t seq, int peer, void *data, size_t bytes,
                             size_t *taken, bool *arrived) {
-    kolo_board_transport *t = board_transport(base);
+    kolo_block_transport *t = block_transport(base);
     kolo_channel *channel = channel_of(t, seq, peer, base->rank);
     kolo_channel_end *end = end_of(t, seq, peer);
     uint64_t posted = atomic_load_explicit(&channel->posted, memory_order_acquire);
@@ -338,12 +339,12 @@ kolo_status kolo_board_recv(kolo_transport *base, uint64_t seq, int peer, void *
         }
         *taken = left < bytes ? left : bytes;
         if (private_data) {
-            KOLO_TRY(read_peer(t->boards[peer], peer, data, handle + end->offset, *taken));
+            KOLO_TRY(read_peer(t->blocks[peer], peer, data, handle + end->offset, *taken));
         } else {
             memcpy(data, from + end->offset, *taken);
         }
         if (!end->probed && size >= KOLO_READ_LEAST) {
-            probe_peer(t->boards[peer], peer, channel, end);
+            probe_peer(t->blocks[peer], peer, channel, end);
         }
     }
     end->offset += *taken;
@@ -354,23 +355,23 @@ kolo_status kolo_board_recv(kolo_transport *base, uint64_t seq, int peer, void *
     return KOLO_OK;
 }
 
-void kolo_board_watch(kolo_transport *base, int peer, kolo_peer_state *state) {
-    kolo_board *board = board_transport(base)->boards[peer];
-    *state = (kolo_peer_state){.condition = KOLO_PEER_HERE};
-    bool left = atomic_load_explicit(&board->left, memory_order_acquire);
-    state->finished = atomic_load_explicit(&board->finished, memory_order_acquire);
-    if (atomic_load_explicit(&board->broken, memory_order_acquire)) {
-        state->condition = KOLO_PEER_BROKEN;
-        state->status = (kolo_status)board->status;
-        memcpy(state->report, board->report, sizeof state->report);
+void kolo_block_peer_state(kolo_transport *base, int peer, kolo_peer_state *state) {
+    kolo_control_block *block = block_transport(base)->blocks[peer];
+    *state = (kolo_peer_state){.condition = KOLO_PEER_ALIVE};
+    bool left = atomic_load_explicit(&block->left, memory_order_acquire);
+    state->finished = atomic_load_explicit(&block->finished, memory_order_acquire);
+    if (atomic_load_explicit(&block->broken, memory_order_acquire)) {
+        state->condition = KOLO_PEER_FAILED;
+        state->status = (kolo_status)block->status;
+        memcpy(state->report, block->report, sizeof state->report);
         state->report[sizeof state->report - 1] = '\0';
     } else if (left) {
         state->condition = KOLO_PEER_LEFT;
     }
 }
 
-void kolo_board_report(kolo_transport *base, kolo_status status, const char *text) {
-    kolo_board *own = board_transport(base)->boards[base->rank];
+void kolo_block_report(kolo_transport *base, kolo_status status, const char *text) {
+    kolo_control_block *own = block_transport(base)->blocks[base->rank];
     own->status = (int32_t)status;
     strncpy(own->report, text, sizeof own->report - 1);
     atomic_store_explicit(&own->broken, 1, memory_order_release);

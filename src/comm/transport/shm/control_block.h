@@ -27,15 +27,15 @@
 
 enum {
     KOLO_CHANNEL_DEPTH = 2,
-    KOLO_BOARD_CHANNELS = KOLO_FLIGHT_MAX + 1, /* of each pair: a place each, and KOLO_SEQ_P2P */
+    KOLO_BLOCK_CHANNELS = KOLO_FLIGHT_MAX + 1, /* of each pair: a place each, and KOLO_SEQ_P2P */
 };
 
-typedef struct kolo_place {
+typedef struct kolo_slot {
     _Alignas(64) _Atomic uint64_t state; /* seq << 24 | phase + 1; 0 before first use */
     kolo_announcement call;
     _Alignas(16) char payload[KOLO_EAGER_BYTES + 16]; /* its start shares the line of state */
     char title[KOLO_TITLE_BYTES];
-} kolo_place;
+} kolo_slot;
 
 /* Messages from the board's rank to one peer; counters only grow, over all collectives of the
  * place. */
@@ -48,7 +48,7 @@ typedef struct kolo_channel {
     _Atomic uint32_t reads; /* 1: the receiver can read the sender's private memory */
 } kolo_channel;
 
-typedef struct kolo_board {
+typedef struct kolo_control_block {
     /* A sub-group's board serves another one when all its members have left; these two outlast it.
      */
     _Alignas(64) uint64_t generation; /* of its use, from 1; peers read it until they leave */
@@ -61,9 +61,9 @@ typedef struct kolo_board {
     int32_t reads_pay;      /* 1: reading it is faster than staging would be */
     uint64_t probe, secret; /* an address in its private memory, and what stands there */
     char report[KOLO_REPORT_BYTES];
-    kolo_place places[KOLO_FLIGHT_MAX];
-    kolo_channel channels[]; /* [KOLO_BOARD_CHANNELS][peer] */
-} kolo_board;
+    kolo_slot slots[KOLO_FLIGHT_MAX];
+    kolo_channel channels[]; /* [KOLO_BLOCK_CHANNELS][peer] */
+} kolo_control_block;
 
 enum { KOLO_READ_LEAST = 16 << 10 }; /* bytes of private memory from which reading it pays */
 #define KOLO_PRIVATE_BIT ((uint64_t)1 << 63) /* in message.bytes: `handle` is a private address */
@@ -76,50 +76,50 @@ typedef struct kolo_channel_end {
     void *stage;               /* block for data that the peer cannot reach; NULL until needed */
 } kolo_channel_end;
 
-/* The transport of a rank with a board; transport/thread.c and shm/shm.c extend it. */
-typedef struct kolo_board_transport {
+/* The transport of a rank with a block; transport/thread.c and shm/shm.c extend it. */
+typedef struct kolo_block_transport {
     kolo_transport base;
     struct kolo_retired
-        *retired;           /* boards of sub-groups that this rank has left (shm/subgroup.c) */
-    kolo_board **boards;    /* [size]; the own one too */
-    kolo_channel_end *ends; /* [KOLO_BOARD_CHANNELS][peer] */
-    uint64_t secret;        /* what peers read to see whether they can; private memory */
-    uint64_t settled;       /* every peer is through with what lies below this number */
+        *retired;                /* boards of sub-groups that this rank has left (shm/subgroup.c) */
+    kolo_control_block **blocks; /* [size]; the own one too */
+    kolo_channel_end *ends;      /* [KOLO_BLOCK_CHANNELS][peer] */
+    uint64_t secret;             /* what peers read to see whether they can; private memory */
+    uint64_t settled;            /* every peer is through with what lies below this number */
     size_t stage_bytes;
     bool staged;                      /* a stage has been taken since the start */
     const kolo_transport_ops *memory; /* its own rows, when it is a part of another transport ... */
     kolo_transport *remote; /* ... beside this one to other hosts (transport/multihost.c) */
-} kolo_board_transport;
+} kolo_block_transport;
 
 /* Segment, board (the first thing in the segment) and tables of one rank; the boards of the peers
  * are filled in by the caller. On failure nothing is left behind. */
-kolo_status kolo_board_init(kolo_board_transport *t, const kolo_transport_ops *ops, int rank,
+kolo_status kolo_block_init(kolo_block_transport *t, const kolo_transport_ops *ops, int rank,
                             int size, size_t segment_bytes, bool shared);
 /* The same with everything in a segment that is there already, which must outlive it; `board`: one
  * of that size that nobody uses any more, NULL for a new one. */
-kolo_status kolo_board_init_in(kolo_board_transport *t, const kolo_transport_ops *ops, int rank,
-                               int size, kolo_segment *segment, kolo_board *board);
-void kolo_board_fini(kolo_board_transport *t);
+kolo_status kolo_block_init_in(kolo_block_transport *t, const kolo_transport_ops *ops, int rank,
+                               int size, kolo_segment *segment, kolo_control_block *block);
+void kolo_block_fini(kolo_block_transport *t);
 /* Gives all stage blocks of a table of ends back. */
-void kolo_board_give_stages(kolo_segment *segment, kolo_channel_end *ends, int size,
+void kolo_block_give_stages(kolo_segment *segment, kolo_channel_end *ends, int size,
                             size_t stage_bytes);
 /* Bytes of a board in a group of `size`. */
-size_t kolo_board_bytes(int size);
+size_t kolo_control_block_bytes(int size);
 
 /* Lets the peers, which are other processes, read this one's memory if the system does; rank 0
  * measures, for all, whether that pays. */
-void kolo_board_offer_memory(kolo_board_transport *t);
+void kolo_block_offer_memory(kolo_block_transport *t);
 
 /* Rows of kolo_transport_ops. */
-bool kolo_board_start(kolo_transport *base, uint64_t seq, void **payload);
-void kolo_board_signal(kolo_transport *base, uint64_t seq, uint32_t phase,
+bool kolo_block_start(kolo_transport *base, uint64_t seq, void **payload);
+void kolo_block_signal(kolo_transport *base, uint64_t seq, uint32_t phase,
                        const kolo_announcement *call, const uint64_t *words, const char *title);
-bool kolo_board_look(kolo_transport *base, uint64_t seq, int peer, kolo_peer_call *peer_call);
-void kolo_board_finish(kolo_transport *base, uint64_t finished);
-kolo_status kolo_board_send(kolo_transport *base, uint64_t seq, int peer, const void *data,
+bool kolo_block_query(kolo_transport *base, uint64_t seq, int peer, kolo_peer_call *peer_call);
+void kolo_block_finish(kolo_transport *base, uint64_t finished);
+kolo_status kolo_block_send(kolo_transport *base, uint64_t seq, int peer, const void *data,
                             size_t bytes, size_t *taken, bool *accepted);
-bool kolo_board_sent(kolo_transport *base, uint64_t seq, int peer);
-kolo_status kolo_board_recv(kolo_transport *base, uint64_t seq, int peer, void *data, size_t bytes,
+bool kolo_block_sent(kolo_transport *base, uint64_t seq, int peer);
+kolo_status kolo_block_recv(kolo_transport *base, uint64_t seq, int peer, void *data, size_t bytes,
                             size_t *taken, bool *arrived);
-void kolo_board_watch(kolo_transport *base, int peer, kolo_peer_state *state);
-void kolo_board_report(kolo_transport *base, kolo_status status, const char *text);
+void kolo_block_peer_state(kolo_transport *base, int peer, kolo_peer_state *state);
+void kolo_block_report(kolo_transport *base, kolo_status status, const char *text);

@@ -19,7 +19,7 @@ typedef struct shm_peer {
 } shm_peer;
 
 typedef struct shm_transport {
-    kolo_board_transport board; /* first, so that a kolo_transport is one of these */
+    kolo_block_transport transport; /* first, so that a kolo_transport is one of these */
     shm_peer peers[];
 } shm_transport;
 
@@ -38,57 +38,58 @@ static void *shm_window(kolo_transport *t, int peer, uint64_t handle, size_t byt
     return shm(t)->peers[peer].base + first;
 }
 
-static void shm_watch(kolo_transport *t, int peer, kolo_peer_state *state) {
+static void shm_peer_state(kolo_transport *t, int peer, kolo_peer_state *state) {
     shm_peer *p = &shm(t)->peers[peer];
     if (!p->closed && peer != t->rank) p->closed = kolo_socket_closed(p->control);
     bool closed = p->closed; /* before the flags: a rank sets them first */
-    kolo_board_watch(t, peer, state);
-    if (closed && state->condition == KOLO_PEER_HERE) state->condition = KOLO_PEER_GONE;
+    kolo_block_peer_state(t, peer, state);
+    if (closed && state->condition == KOLO_PEER_ALIVE) state->condition = KOLO_PEER_LOST;
 }
 
 static void shm_destroy(kolo_transport *t) {
     shm_transport *s = shm(t);
-    atomic_store_explicit(&s->board.boards[t->rank]->left, 1, memory_order_release);
+    atomic_store_explicit(&s->transport.blocks[t->rank]->left, 1, memory_order_release);
     for (int p = 0; p < t->size; p++) {
         if (p == t->rank) continue;
         kolo_segment_unmap(s->peers[p].base, t->segment.bytes);
         if (s->peers[p].control >= 0) close(s->peers[p].control);
     }
-    kolo_board_fini(&s->board);
+    kolo_block_fini(&s->transport);
     kolo_free(s);
 }
 
 static const kolo_transport_ops shm_ops = {
     .name = "shm",
-    .start = kolo_board_start,
-    .signal = kolo_board_signal,
-    .look = kolo_board_look,
-    .finish = kolo_board_finish,
-    .send = kolo_board_send,
-    .sent = kolo_board_sent,
-    .recv = kolo_board_recv,
+    .start = kolo_block_start,
+    .signal = kolo_block_signal,
+    .query = kolo_block_query,
+    .finish = kolo_block_finish,
+    .send = kolo_block_send,
+    .sent = kolo_block_sent,
+    .recv = kolo_block_recv,
     .handle = shm_handle,
     .window = shm_window,
-    .watch = shm_watch,
-    .report = kolo_board_report,
-    .sub = kolo_sub_create,
-    .attach = kolo_sub_attach,
+    .peer_state = shm_peer_state,
+    .report = kolo_block_report,
+    .subgroup = kolo_subgroup_create,
+    .attach = kolo_subgroup_attach,
     .destroy = shm_destroy,
 };
 
 kolo_status kolo_shm_create(int rank, int size, size_t segment_bytes, kolo_transport **transport) {
     shm_transport *s = kolo_zalloc(sizeof *s + (size_t)size * sizeof s->peers[0]);
     if (!s) return KOLO_NOMEM((size_t)size * sizeof s->peers[0]);
-    kolo_status status = kolo_board_init(&s->board, &shm_ops, rank, size, segment_bytes, true);
+    kolo_status status = kolo_block_init(&s->transport, &shm_ops, rank, size, segment_bytes, true);
     if (status != KOLO_OK) {
         kolo_free(s);
         return status;
     }
     for (int p = 0; p < size; p++) s->peers[p].control = -1;
-    kolo_board_offer_memory(&s->board);
-    s->peers[rank].base = s->board.base.segment.base;
-    s->board.base.reads = s->board.boards[rank]->reads_pay; /* rank 0's word holds for all */
-    *transport = &s->board.base;
+    kolo_block_offer_memory(&s->transport);
+    s->peers[rank].base = s->transport.base.segment.base;
+    s->transport.base.reads_private =
+        s->transport.blocks[rank]->reads_pay; /* rank 0's word holds for all */
+    *transport = &s->transport.base;
     return KOLO_OK;
 }
 
@@ -97,7 +98,7 @@ kolo_status kolo_shm_attach(kolo_transport *t, int peer, int segment, int contro
     KOLO_ASSERT(peer != t->rank && !p->base);
     p->control = control;
     KOLO_TRY(kolo_segment_map(segment, t->segment.bytes, &p->base));
-    shm(t)->board.boards[peer] = (kolo_board *)p->base;
-    if (peer == 0) t->reads = shm(t)->board.boards[0]->reads_pay;
+    shm(t)->transport.blocks[peer] = (kolo_control_block *)p->base;
+    if (peer == 0) t->reads_private = shm(t)->transport.blocks[0]->reads_pay;
     return KOLO_OK;
 }

@@ -16,15 +16,15 @@
 typedef struct kolo_retired {
     struct kolo_retired *next;
     int rank, size;
-    kolo_board **boards;
+    kolo_control_block **blocks;
     kolo_channel_end *ends;
     size_t stage_bytes;
     uint64_t generations[]; /* [size]: of the members' boards */
 } kolo_retired;
 
 typedef struct sub_transport {
-    kolo_board_transport board; /* first, so that a kolo_transport is one of these */
-    kolo_board_transport *whole;
+    kolo_block_transport transport; /* first, so that a kolo_transport is one of these */
+    kolo_block_transport *whole;
     kolo_transport *parent;
     int members[]; /* the parent's ranks */
 } sub_transport;
@@ -42,67 +42,68 @@ static void *sub_window(kolo_transport *t, int peer, uint64_t handle, size_t byt
 }
 
 /* What the peer says in this group; where it says nothing, how it is in the parent. */
-static void sub_watch(kolo_transport *t, int peer, kolo_peer_state *state) {
+static void sub_peer_state(kolo_transport *t, int peer, kolo_peer_state *state) {
     kolo_transport *parent = sub(t)->parent;
     kolo_peer_state above;
-    parent->ops->watch(parent, sub(t)->members[peer], &above); /* before the flags of this group */
-    kolo_board_watch(t, peer, state);
-    if (state->condition != KOLO_PEER_HERE) return;
+    parent->ops->peer_state(parent, sub(t)->members[peer],
+                            &above); /* before the flags of this group */
+    kolo_block_peer_state(t, peer, state);
+    if (state->condition != KOLO_PEER_ALIVE) return;
     above.finished = state->finished;
     *state = above;
 }
 
 static bool all_left(const kolo_retired *r) {
     for (int p = 0; p < r->size; p++) {
-        if (!r->boards[p] || p == r->rank) continue; /* on another host */
-        uint64_t left = atomic_load_explicit(&r->boards[p]->left_generation, memory_order_acquire);
+        if (!r->blocks[p] || p == r->rank) continue; /* on another host */
+        uint64_t left = atomic_load_explicit(&r->blocks[p]->left_generation, memory_order_acquire);
         if (left < r->generations[p]) return false;
     }
     return true;
 }
 
 static void free_retired(kolo_retired *r) {
-    kolo_free(r->boards);
+    kolo_free(r->blocks);
     kolo_free(r->ends);
     kolo_free(r);
 }
 
 /* Takes a board for a group of `size` out of those that are retired; NULL when there is none. */
-static kolo_board *take_retired(kolo_board_transport *whole, int size) {
+static kolo_control_block *take_retired(kolo_block_transport *whole, int size) {
     for (kolo_retired **at = &whole->retired; *at; at = &(*at)->next) {
         kolo_retired *r = *at;
         if (r->size != size || !all_left(r)) continue;
-        kolo_board *board = r->boards[r->rank];
-        kolo_board_give_stages(&whole->base.segment, r->ends, size, r->stage_bytes);
+        kolo_control_block *block = r->blocks[r->rank];
+        kolo_block_give_stages(&whole->base.segment, r->ends, size, r->stage_bytes);
         *at = r->next;
         free_retired(r);
-        return board;
+        return block;
     }
     return NULL;
 }
 
 /* Without memory for the record the board is not used again. */
 static void retire(sub_transport *s) {
-    int size = s->board.base.size;
-    kolo_board **boards = s->board.boards;
+    int size = s->transport.base.size;
+    kolo_control_block **blocks = s->transport.blocks;
     kolo_retired *r = kolo_zalloc(sizeof *r + (size_t)size * sizeof r->generations[0]);
-    for (int p = 0; p < size && r; p++) r->generations[p] = boards[p] ? boards[p]->generation : 0;
-    kolo_board *own = boards[s->board.base.rank];
+    for (int p = 0; p < size && r; p++) r->generations[p] = blocks[p] ? blocks[p]->generation : 0;
+    kolo_control_block *own = blocks[s->transport.base.rank];
     atomic_store_explicit(&own->left, 1, memory_order_release);
     atomic_store_explicit(&own->left_generation, own->generation, memory_order_release);
     if (!r) return;
-    r->rank = s->board.base.rank;
+    r->rank = s->transport.base.rank;
     r->size = size;
-    r->boards = boards;
-    r->ends = s->board.ends;
-    r->stage_bytes = s->board.stage_bytes;
+    r->blocks = blocks;
+    r->ends = s->transport.ends;
+    r->stage_bytes = s->transport.stage_bytes;
     r->next = s->whole->retired;
     s->whole->retired = r;
-    s->board.boards = NULL;
-    s->board.ends = NULL;
+    s->transport.blocks = NULL;
+    s->transport.ends = NULL;
 }
 
-void kolo_sub_forget(kolo_board_transport *whole) {
+void kolo_subgroup_free_retired(kolo_block_transport *whole) {
     while (whole->retired) {
         kolo_retired *next = whole->retired->next;
         free_retired(whole->retired);
@@ -112,33 +113,33 @@ void kolo_sub_forget(kolo_board_transport *whole) {
 
 static void sub_destroy(kolo_transport *t) {
     retire(sub(t));
-    kolo_board_fini(&sub(t)->board);
+    kolo_block_fini(&sub(t)->transport);
     kolo_free(t);
 }
 
-#define SUB_OPS(text)                                                                  \
-    {                                                                                  \
-        .name = (text), .start = kolo_board_start, .signal = kolo_board_signal,        \
-        .look = kolo_board_look, .finish = kolo_board_finish, .send = kolo_board_send, \
-        .sent = kolo_board_sent, .recv = kolo_board_recv, .handle = sub_handle,        \
-        .window = sub_window, .watch = sub_watch, .report = kolo_board_report,         \
-        .sub = kolo_sub_create, .attach = kolo_sub_attach, .destroy = sub_destroy,     \
+#define SUB_OPS(text)                                                                             \
+    {                                                                                             \
+        .name = (text), .start = kolo_block_start, .signal = kolo_block_signal,                   \
+        .query = kolo_block_query, .finish = kolo_block_finish, .send = kolo_block_send,          \
+        .sent = kolo_block_sent, .recv = kolo_block_recv, .handle = sub_handle,                   \
+        .window = sub_window, .peer_state = sub_peer_state, .report = kolo_block_report,          \
+        .subgroup = kolo_subgroup_create, .attach = kolo_subgroup_attach, .destroy = sub_destroy, \
     }
 
 static const kolo_transport_ops shm_ops = SUB_OPS("shm");
 static const kolo_transport_ops thread_ops = SUB_OPS("thread");
 static const kolo_transport_ops self_ops = SUB_OPS("self");
 
-kolo_status kolo_sub_create(kolo_transport *parent, const int *members, int size, int rank,
-                            kolo_transport **transport, kolo_sub_name *name) {
+kolo_status kolo_subgroup_create(kolo_transport *parent, const int *members, int size, int rank,
+                                 kolo_transport **transport, kolo_subgroup_address *address) {
     size_t bytes = sizeof(sub_transport) + (size_t)size * sizeof(int);
     sub_transport *s = kolo_zalloc(bytes);
     if (!s) return KOLO_NOMEM(bytes);
     const kolo_transport_ops *ops = size == 1             ? &self_ops
                                     : parent->reaches_all ? &thread_ops
                                                           : &shm_ops;
-    s->whole = parent->segment.of ? sub(parent)->whole : (kolo_board_transport *)parent;
-    kolo_status status = kolo_board_init_in(&s->board, ops, rank, size, &parent->segment,
+    s->whole = parent->segment.of ? sub(parent)->whole : (kolo_block_transport *)parent;
+    kolo_status status = kolo_block_init_in(&s->transport, ops, rank, size, &parent->segment,
                                             take_retired(s->whole, size));
     if (status != KOLO_OK) {
         kolo_free(s);
@@ -146,23 +147,26 @@ kolo_status kolo_sub_create(kolo_transport *parent, const int *members, int size
     }
     s->parent = parent;
     memcpy(s->members, members, (size_t)size * sizeof(int));
-    s->board.base.reaches_all = parent->reaches_all;
-    uint64_t handle = sub_handle(&s->board.base, s->board.boards[rank], kolo_board_bytes(size));
-    *name = (kolo_sub_name){.board = handle};
-    *transport = &s->board.base;
+    s->transport.base.reaches_all = parent->reaches_all;
+    uint64_t handle =
+        sub_handle(&s->transport.base, s->transport.blocks[rank], kolo_control_block_bytes(size));
+    *address = (kolo_subgroup_address){.block = handle};
+    *transport = &s->transport.base;
     return KOLO_OK;
 }
 
-kolo_transport *kolo_sub_parent(kolo_transport *t, int peer, int *member) {
+kolo_transport *kolo_subgroup_parent(kolo_transport *t, int peer, int *member) {
     *member = sub(t)->members[peer];
     return sub(t)->parent;
 }
 
-kolo_status kolo_sub_attach(kolo_transport *t, int peer, const kolo_sub_name *name) {
+kolo_status kolo_subgroup_attach(kolo_transport *t, int peer,
+                                 const kolo_subgroup_address *address) {
     sub_transport *s = sub(t);
     if (peer != t->rank)
-        s->board.boards[peer] = sub_window(t, peer, name->board, kolo_board_bytes(t->size));
-    if (s->board.boards[peer]) return KOLO_OK;
+        s->transport.blocks[peer] =
+            sub_window(t, peer, address->block, kolo_control_block_bytes(t->size));
+    if (s->transport.blocks[peer]) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d names a board that is not in its memory",
                      s->members[peer]);
 }

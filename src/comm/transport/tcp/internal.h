@@ -57,7 +57,7 @@ typedef struct kolo_tcp_transport {
     uint64_t finished, finished_told, settled;
     bool broken;
     kolo_tcp_aside *spare;
-    int *places;            /* [wire->size]: the rank here of one of the whole group; -1: none */
+    int *ranks;             /* [wire->size]: the rank here of one of the whole group; -1: none */
     kolo_tcp_peer *peers[]; /* NULL: reached otherwise */
 } kolo_tcp_transport;
 

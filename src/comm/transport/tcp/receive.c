@@ -68,7 +68,7 @@ static kolo_status find_group(kolo_tcp_transport *t, int from, const kolo_frame 
     if (f->group >= g->next_group) return malformed(from, f);
     while (g && g->group != f->group) g = g->next;
     *group = g;
-    *peer = g ? g->places[from] : 0;
+    *peer = g ? g->ranks[from] : 0;
     return *peer < 0 ? malformed(from, f) : KOLO_OK;
 }
 

@@ -59,7 +59,7 @@ static kolo_status say_to_all(kolo_tcp_transport *t, kolo_frame frame, const voi
 }
 
 /* Of the whole group, for all. */
-static kolo_status tcp_pump(kolo_transport *base, bool *moved) {
+static kolo_status tcp_progress(kolo_transport *base, bool *moved) {
     kolo_tcp_transport *t = tcp(base);
     kolo_wire_poll(t->wire, moved);
     for (int from = 0; from < t->wire->size; from++) {
@@ -113,11 +113,11 @@ static void tcp_signal(kolo_transport *base, uint64_t seq, uint32_t phase,
     }
 }
 
-static bool tcp_look(kolo_transport *base, uint64_t seq, int peer, kolo_peer_call *peer_call) {
+static bool tcp_query(kolo_transport *base, uint64_t seq, int peer, kolo_peer_call *peer_call) {
     const kolo_tcp_call *c = &tcp(base)->peers[peer]->calls[seq % KOLO_FLIGHT_MAX];
     if (!c->made || c->seq != seq) return false;
     *peer_call = (kolo_peer_call){
-        .call = &c->body.call, .title = c->body.title, .phase = c->phase, .word = &c->word};
+        .call = &c->body.call, .title = c->body.title, .phase = c->phase, .peer_count = &c->word};
     return true;
 }
 
@@ -212,30 +212,30 @@ static void *tcp_window(kolo_transport *base, int peer, uint64_t handle, size_t 
 static void watch_link(const kolo_wire *w, const kolo_stream *s, kolo_peer_state *state) {
     int64_t silent_ns = w->pumped_ns - s->heard_ns;
     if (s->closed) {
-        state->condition = KOLO_PEER_GONE;
+        state->condition = KOLO_PEER_LOST;
         memcpy(state->report, s->why, sizeof s->why);
     } else if (silent_ns > w->heartbeat_ns) {
-        state->condition = KOLO_PEER_GONE;
+        state->condition = KOLO_PEER_LOST;
         snprintf(state->report, sizeof state->report, "nothing heard for %.1f s",
                  (double)silent_ns * 1e-9);
     }
 }
 
 /* What the peer says in this group; where it says nothing, how it is in the one above. */
-static void tcp_watch(kolo_transport *base, int peer, kolo_peer_state *state) {
+static void tcp_peer_state(kolo_transport *base, int peer, kolo_peer_state *state) {
     const kolo_tcp_transport *t = tcp(base);
     const kolo_tcp_peer *p = t->peers[peer];
-    *state = (kolo_peer_state){.condition = KOLO_PEER_HERE, .finished = t->finished};
+    *state = (kolo_peer_state){.condition = KOLO_PEER_ALIVE, .finished = t->finished};
     if (!p) return;
     state->finished = p->finished;
     if (p->broken) {
-        state->condition = KOLO_PEER_BROKEN;
+        state->condition = KOLO_PEER_FAILED;
         state->status = p->status;
         memcpy(state->report, p->report, sizeof state->report);
     } else if (p->leaving) {
         state->condition = KOLO_PEER_LEFT;
     } else if (t->parent) {
-        tcp_watch(&t->parent->base, t->parent->places[p->wire_rank], state);
+        tcp_peer_state(&t->parent->base, t->parent->ranks[p->wire_rank], state);
         state->finished = p->finished;
     } else {
         watch_link(t->wire, &p->link->stream, state);
@@ -259,7 +259,7 @@ static void linger(kolo_tcp_transport *t) {
     int64_t until_ns = kolo_now_ns() + (t->broken ? LINGER_NS / 10 : LINGER_NS);
     while (kolo_wire_owes(t->wire) && kolo_now_ns() < until_ns) {
         bool moved = false;
-        if (tcp_pump(&t->base, &moved) != KOLO_OK) break;
+        if (tcp_progress(&t->base, &moved) != KOLO_OK) break;
         if (!moved) nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
     }
 }
@@ -277,7 +277,7 @@ static void free_transport(kolo_tcp_transport *t) {
     }
     if (!t->parent) kolo_wire_destroy(t->wire);
     kolo_segment_fini(&t->base.segment);
-    kolo_free(t->places);
+    kolo_free(t->ranks);
     kolo_free(t);
 }
 
@@ -320,42 +320,44 @@ static kolo_status add_peer(kolo_tcp_transport *t, int peer, int wire_rank) {
 static kolo_tcp_transport *alloc_transport(const kolo_transport_ops *ops, int rank, int size,
                                            int wire_size) {
     kolo_tcp_transport *t = kolo_zalloc(sizeof *t + (size_t)size * sizeof(kolo_tcp_peer *));
-    int *places = kolo_zalloc((size_t)wire_size * sizeof *places);
-    if (!t || !places) {
+    int *ranks = kolo_zalloc((size_t)wire_size * sizeof *ranks);
+    if (!t || !ranks) {
         kolo_free(t);
-        kolo_free(places);
+        kolo_free(ranks);
         return NULL;
     }
     t->base =
         (kolo_transport){.ops = ops, .rank = rank, .size = size, .events = -1, .segment.fd = -1};
-    t->places = places;
-    for (int p = 0; p < wire_size; p++) places[p] = -1;
+    t->ranks = ranks;
+    for (int p = 0; p < wire_size; p++) ranks[p] = -1;
     return t;
 }
 
-static kolo_status tcp_sub_attach(kolo_transport *base, int peer, const kolo_sub_name *name) {
+static kolo_status tcp_sub_attach(kolo_transport *base, int peer,
+                                  const kolo_subgroup_address *address) {
     kolo_tcp_peer *p = tcp(base)->peers[peer];
     if (!p) return KOLO_OK;
-    if (name->wire == 0 || name->wire >= GROUPS_MOST) {
+    if (address->group == 0 || address->group >= GROUPS_MOST) {
         return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d names a group that cannot be", p->wire_rank);
     }
-    p->group = (uint32_t)name->wire;
+    p->group = (uint32_t)address->group;
     return KOLO_OK;
 }
 
 static kolo_status tcp_sub(kolo_transport *above, const int *members, int size, int rank,
-                           kolo_transport **sub, kolo_sub_name *name);
+                           kolo_transport **sub, kolo_subgroup_address *address);
 
 /* The rows of the whole group and of sub-groups. */
-#define TCP_OPS(pump_)                                                                          \
-    {                                                                                           \
-        .name = "tcp", .start = tcp_start, .signal = tcp_signal, .look = tcp_look,              \
-        .finish = tcp_finish, .send = tcp_send, .sent = tcp_sent, .recv = tcp_recv,             \
-        .handle = tcp_handle, .window = tcp_window, .pump = (pump_), .watch = tcp_watch,        \
-        .report = tcp_report, .sub = tcp_sub, .attach = tcp_sub_attach, .destroy = tcp_destroy, \
+#define TCP_OPS(pump_)                                                               \
+    {                                                                                \
+        .name = "tcp", .start = tcp_start, .signal = tcp_signal, .query = tcp_query, \
+        .finish = tcp_finish, .send = tcp_send, .sent = tcp_sent, .recv = tcp_recv,  \
+        .handle = tcp_handle, .window = tcp_window, .progress = (pump_),             \
+        .peer_state = tcp_peer_state, .report = tcp_report, .subgroup = tcp_sub,     \
+        .attach = tcp_sub_attach, .destroy = tcp_destroy,                            \
     }
 
-static const kolo_transport_ops tcp_ops = TCP_OPS(tcp_pump);
+static const kolo_transport_ops tcp_ops = TCP_OPS(tcp_progress);
 static const kolo_transport_ops sub_ops = TCP_OPS(NULL);
 
 static kolo_status add_members(kolo_tcp_transport *t, const int *members) {
@@ -363,13 +365,13 @@ static kolo_status add_members(kolo_tcp_transport *t, const int *members) {
         const kolo_tcp_peer *above = t->parent->peers[members[p]];
         if (!above) continue;
         KOLO_TRY(add_peer(t, p, above->wire_rank));
-        t->places[above->wire_rank] = p;
+        t->ranks[above->wire_rank] = p;
     }
     return KOLO_OK;
 }
 
 static kolo_status tcp_sub(kolo_transport *above, const int *members, int size, int rank,
-                           kolo_transport **sub, kolo_sub_name *name) {
+                           kolo_transport **sub, kolo_subgroup_address *address) {
     kolo_tcp_transport *parent = tcp(above), *whole = parent->whole;
     if (whole->next_group == GROUPS_MOST) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "%d sub-groups have been made, which is the most",
@@ -381,7 +383,7 @@ static kolo_status tcp_sub(kolo_transport *above, const int *members, int size, 
     t->parent = parent;
     t->whole = whole;
     t->base.events = above->events;
-    t->base.silent = above->silent;
+    t->base.no_wakeup = above->no_wakeup;
     t->base.segment.of = &above->segment;
     kolo_status status = add_members(t, members);
     if (status != KOLO_OK) {
@@ -391,7 +393,7 @@ static kolo_status tcp_sub(kolo_transport *above, const int *members, int size, 
     t->group = whole->next_group++;
     t->next = whole->next;
     whole->next = t;
-    *name = (kolo_sub_name){.wire = t->group};
+    *address = (kolo_subgroup_address){.group = t->group};
     *sub = &t->base;
     return KOLO_OK;
 }
@@ -417,6 +419,6 @@ kolo_status kolo_tcp_attach(kolo_transport *base, int peer, int fd) {
     kolo_tcp_transport *t = tcp(base);
     KOLO_ASSERT(peer != base->rank && !t->peers[peer]);
     KOLO_TRY(kolo_wire_attach(t->wire, peer, fd));
-    t->places[peer] = peer;
+    t->ranks[peer] = peer;
     return add_peer(t, peer, peer);
 }

@@ -69,7 +69,7 @@ typedef struct kolo_ucx_ops {
     /* True when anything has moved. */
     bool (*progress)(void *state);
     /* From now on `events` tells; false when there is something to do already. */
-    bool (*rest)(void *state);
+    bool (*arm)(void *state);
     /* Ends all connections at once; what is under way ends, badly, in `progress`. */
     void (*cut)(void *state);
     /* Lets what has been sent go out first, within a moment. */

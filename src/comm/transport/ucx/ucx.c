@@ -421,9 +421,9 @@ static void ucx_signal(kolo_transport *base, uint64_t seq, uint32_t phase,
     control->ops->signal(control, seq, phase, call, words, title);
 }
 
-static bool ucx_look(kolo_transport *base, uint64_t seq, int peer, kolo_peer_call *peer_call) {
+static bool ucx_query(kolo_transport *base, uint64_t seq, int peer, kolo_peer_call *peer_call) {
     kolo_transport *control = ucx(base)->control;
-    return control->ops->look(control, seq, peer, peer_call);
+    return control->ops->query(control, seq, peer, peer_call);
 }
 
 static void ucx_finish(kolo_transport *base, uint64_t finished) {
@@ -444,26 +444,26 @@ static void *ucx_window(kolo_transport *base, int peer, uint64_t handle, size_t 
 
 /* ---- progress ---- */
 
-static kolo_status ucx_pump(kolo_transport *base, bool *moved) {
+static kolo_status ucx_progress(kolo_transport *base, bool *moved) {
     ucx_transport *t = ucx(base);
-    KOLO_TRY(t->control->ops->pump(t->control, moved));
+    KOLO_TRY(t->control->ops->progress(t->control, moved));
     if (t->ops->progress(t->ucx)) *moved = true;
     return t->trouble;
 }
 
-static bool ucx_rest(kolo_transport *base) { return ucx(base)->ops->rest(ucx(base)->ucx); }
+static bool ucx_arm(kolo_transport *base) { return ucx(base)->ops->arm(ucx(base)->ucx); }
 
 /* ---- health ---- */
 
-static void ucx_watch(kolo_transport *base, int peer, kolo_peer_state *state) {
+static void ucx_peer_state(kolo_transport *base, int peer, kolo_peer_state *state) {
     ucx_transport *t = ucx(base);
     const ucx_peer *p = t->peers[peer];
-    t->control->ops->watch(t->control, peer, state);
-    if (!p || !p->lost_ns || p->left || state->condition != KOLO_PEER_HERE ||
+    t->control->ops->peer_state(t->control, peer, state);
+    if (!p || !p->lost_ns || p->left || state->condition != KOLO_PEER_ALIVE ||
         kolo_now_ns() - p->lost_ns < GRACE_NS) {
         return;
     }
-    state->condition = KOLO_PEER_GONE;
+    state->condition = KOLO_PEER_LOST;
     snprintf(state->report, sizeof state->report, "UCX: %s", p->why);
 }
 
@@ -492,9 +492,9 @@ static void ucx_report(kolo_transport *base, kolo_status status, const char *tex
 /* ---- sub-groups, which go by tcp alone ---- */
 
 static kolo_status ucx_sub(kolo_transport *base, const int *members, int size, int rank,
-                           kolo_transport **sub, kolo_sub_name *name) {
+                           kolo_transport **sub, kolo_subgroup_address *address) {
     kolo_transport *control = ucx(base)->control;
-    KOLO_TRY(control->ops->sub(control, members, size, rank, sub, name));
+    KOLO_TRY(control->ops->subgroup(control, members, size, rank, sub, address));
     (*sub)->events = base->events; /* who waits there moves the whole family */
     (*sub)->segment.of = &base->segment;
     return KOLO_OK;
@@ -507,8 +507,8 @@ static bool waits_for(ucx_transport *t, int peer) {
     const ucx_peer *p = t->peers[peer];
     kolo_peer_state state;
     if (!p || p->heard || p->left || p->lost_ns) return false;
-    t->control->ops->watch(t->control, peer, &state);
-    return state.condition == KOLO_PEER_HERE;
+    t->control->ops->peer_state(t->control, peer, &state);
+    return state.condition == KOLO_PEER_ALIVE;
 }
 
 /* Tells all that this rank leaves, and stays until they have heard it, and with it all data. */
@@ -522,7 +522,7 @@ static void say_farewell(ucx_transport *t) {
         bool moved = false;
         open = t->outgoing > 0;
         for (int p = 0; p < t->base.size; p++) open = open || waits_for(t, p);
-        if (ucx_pump(&t->base, &moved) != KOLO_OK) return;
+        if (ucx_progress(&t->base, &moved) != KOLO_OK) return;
         if (open && !moved) nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
     }
 }
@@ -556,18 +556,18 @@ static const kolo_transport_ops ucx_ops = {
     .name = "ucx",
     .start = ucx_start,
     .signal = ucx_signal,
-    .look = ucx_look,
+    .query = ucx_query,
     .finish = ucx_finish,
     .send = ucx_send,
     .sent = ucx_sent,
     .recv = ucx_recv,
     .handle = ucx_handle,
     .window = ucx_window,
-    .pump = ucx_pump,
-    .rest = ucx_rest,
-    .watch = ucx_watch,
+    .progress = ucx_progress,
+    .arm = ucx_arm,
+    .peer_state = ucx_peer_state,
     .report = ucx_report,
-    .sub = ucx_sub,
+    .subgroup = ucx_sub,
     .destroy = ucx_destroy,
 };
 

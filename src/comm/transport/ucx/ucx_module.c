@@ -271,7 +271,7 @@ static bool ucx_progress(void *state) {
     return ucp_worker_progress(((ucx_state *)state)->worker) != 0;
 }
 
-static bool ucx_rest(void *state) { return ucp_worker_arm(((ucx_state *)state)->worker) == UCS_OK; }
+static bool ucx_arm(void *state) { return ucp_worker_arm(((ucx_state *)state)->worker) == UCS_OK; }
 
 /* ---- the end ---- */
 
@@ -325,7 +325,7 @@ KOLO_API const kolo_ucx_ops kolo_ucx_table = {
     .fetch = ucx_fetch,
     .give_back = ucx_give_back,
     .progress = ucx_progress,
-    .rest = ucx_rest,
+    .arm = ucx_arm,
     .cut = ucx_cut,
     .close = ucx_close,
 };
