@@ -21,17 +21,15 @@ typedef enum kolo_dump_what {
 typedef struct kolo_dump_opts {
     kolo_dump_what what;
     const char *model, *model_options;
-    kolo_shape sample;        /* of one sample; default the model's */
-    int64_t classes;          /* default the model's */
-    int64_t batch;            /* default 64 */
-    int64_t accumulate;       /* micro-batches of a step; default 1 */
-    bool evaluate;            /* the forward pass alone, instead of training */
-    kolo_optimizer optimizer; /* this and what follows: see kolo_train_opts */
-    double momentum, weight_decay, beta1, beta2, eps, clip;
-    bool decay_matrices_only;
-    bool sparse_embedding;
-    int64_t bucket_bytes; /* default 1 MiB */
-    int threads;          /* default 1 */
+    kolo_shape sample;  /* of one sample; default the model's */
+    int64_t classes;    /* default the model's */
+    int64_t batch;      /* default 64 */
+    int64_t accumulate; /* micro-batches of a step; default 1 */
+    bool evaluate;      /* the forward pass alone, instead of training */
+    kolo_optimizer_opts optimizer;
+    bool sparse_embedding; /* see kolo_train_opts */
+    int64_t bucket_bytes;  /* default 1 MiB */
+    int threads;           /* default 1 */
     bool reference_kernels, no_winograd;
     kolo_recompute recompute; /* default none */
     kolo_precision precision; /* default f32 */

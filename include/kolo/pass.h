@@ -1,6 +1,7 @@
 #pragma once
-/* What the passes may do to a graph that is trained: how parameters are updated, what is made
- * twice, and in which type it is kept. */
+/* Options of the training passes: the optimizer, recomputation of activations, and precision. */
+
+#include <stdbool.h>
 
 typedef enum kolo_optimizer {
     KOLO_OPTIMIZER_SGD,
@@ -8,6 +9,16 @@ typedef enum kolo_optimizer {
     KOLO_OPTIMIZER_ADAM,     /* Kingma, Ba, 2015; weight decay is added to the gradient */
     KOLO_OPTIMIZER_ADAMW,    /* weight decay apart from it; Loshchilov, Hutter, 2019 */
 } kolo_optimizer;
+
+/* The optimizer and its hyperparameters. Zero means the default. */
+typedef struct kolo_optimizer_opts {
+    kolo_optimizer kind;      /* SGD */
+    double momentum;          /* SGD; 0 */
+    double beta1, beta2, eps; /* Adam, AdamW; 0.9, 0.999, 1e-8 */
+    double weight_decay;      /* 0 */
+    bool decay_matrices_only; /* no weight decay on vectors (biases, normalization) */
+    double clip;              /* maximum L2 norm of all gradients together; 0: no clipping */
+} kolo_optimizer_opts;
 
 /* What the backward pass makes again instead of finding it kept from the forward pass. The numbers
  * are the same to the bit; memory is traded for time. */

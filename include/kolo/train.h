@@ -59,15 +59,11 @@ typedef struct kolo_train_opts {
     int64_t accumulate;    /* micro-batches of `batch` samples per worker in each step; 1 */
     int64_t epochs, steps; /* the first reached ends the run; both 0: one epoch */
     double lr;             /* 0.01 */
-    kolo_optimizer optimizer;
-    double momentum, weight_decay; /* 0; momentum is SGD's */
-    double beta1, beta2, eps;      /* of Adam; 0.9, 0.999, 1e-8 */
-    bool decay_matrices_only;      /* weight decay leaves biases and normalisation alone */
-    double clip;                   /* largest norm of all gradients together; 0: any */
-    bool sparse_embedding;         /* embedding tables have row-sparse gradients: a step exchanges
-                                      and updates the rows that occur; SGD without momentum, or Adam
-                                      as PyTorch's SparseAdam; ARG with weight decay, accumulation, a
-                                      table that more than an embedding reads, or none */
+    kolo_optimizer_opts optimizer;
+    bool sparse_embedding; /* embedding tables have row-sparse gradients: a step exchanges
+                              and updates the rows that occur; SGD without momentum, or Adam
+                              as PyTorch's SparseAdam; ARG with weight decay, accumulation, a
+                              table that more than an embedding reads, or none */
     kolo_lr_schedule schedule;
     double lr_min;          /* end of the cosine; 0 */
     double lr_step_factor;  /* 0.1 */

@@ -28,13 +28,6 @@ static kolo_plan_opts plan_opts(const kolo_dump_opts *o, kolo_tuner *tuner) {
     return (kolo_plan_opts){
         .train = !o->evaluate,
         .optimizer = o->optimizer,
-        .momentum = o->momentum,
-        .weight_decay = o->weight_decay,
-        .beta1 = o->beta1,
-        .beta2 = o->beta2,
-        .eps = o->eps,
-        .decay_matrices_only = o->decay_matrices_only,
-        .clip = o->clip,
         .sparse_embedding = o->sparse_embedding,
         .recompute = o->recompute,
         .precision = o->precision,

@@ -3,10 +3,33 @@
  * sums the squares of all gradients and scales each; these nodes stand with the updates, behind the
  * sums over the ranks. So does what merges the rows of all ranks, for a row-sparse gradient, whose
  * update changes those rows alone. */
+#include "base/range.h"
 #include "graph/op.h"
 #include "pass/pass.h"
 
 #include <string.h>
+
+kolo_status kolo_optimizer_resolve(const kolo_optimizer_opts *in, kolo_optimizer_opts *out) {
+    kolo_optimizer_opts o = *in;
+    if (o.beta1 == 0) o.beta1 = 0.9;
+    if (o.beta2 == 0) o.beta2 = 0.999;
+    if (o.eps == 0) o.eps = 1e-8;
+    KOLO_TRY(kolo_check_count("optimizer", o.kind, KOLO_OPTIMIZER_SGD, KOLO_OPTIMIZER_ADAMW));
+    KOLO_TRY(kolo_check_real("momentum", o.momentum, 0, false, 1));
+    KOLO_TRY(kolo_check_real("weight decay", o.weight_decay, 0, false, 1e6));
+    if (o.kind == KOLO_OPTIMIZER_NESTEROV && o.momentum == 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "nesterov without momentum: give a momentum above 0");
+    }
+    if (o.kind > KOLO_OPTIMIZER_NESTEROV && o.momentum != 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "Adam has no momentum of %g: give beta1", o.momentum);
+    }
+    KOLO_TRY(kolo_check_real("beta1", o.beta1, 0, false, 0.999999));
+    KOLO_TRY(kolo_check_real("beta2", o.beta2, 0, false, 0.999999));
+    KOLO_TRY(kolo_check_real("eps", o.eps, 0, false, 1));
+    KOLO_TRY(kolo_check_real("largest norm of the gradients", o.clip, 0, false, 1e12));
+    *out = o;
+    return KOLO_OK;
+}
 
 static kolo_value scalar(kolo_graph *g, const char *name) {
     kolo_value v = kolo_graph_find(g, name);
@@ -27,7 +50,7 @@ static kolo_value state_of(kolo_graph *g, const char *what, kolo_value w) {
 
 static double decay_of(const kolo_graph *g, kolo_value w, const kolo_optimizer_opts *opts) {
     bool vector = kolo_info(g, w)->canon.rank < 2;
-    return vector && opts->matrices_only ? 0 : opts->weight_decay;
+    return vector && opts->decay_matrices_only ? 0 : opts->weight_decay;
 }
 
 static kolo_status add_sgd(kolo_graph *g, kolo_value w, kolo_value gradient,
@@ -47,10 +70,6 @@ static kolo_status add_sgd(kolo_graph *g, kolo_value w, kolo_value gradient,
     return KOLO_OK;
 }
 
-static double beta1_of(const kolo_optimizer_opts *o) { return o->beta1 != 0 ? o->beta1 : 0.9; }
-static double beta2_of(const kolo_optimizer_opts *o) { return o->beta2 != 0 ? o->beta2 : 0.999; }
-static double eps_of(const kolo_optimizer_opts *o) { return o->eps != 0 ? o->eps : 1e-8; }
-
 static kolo_status add_adam(kolo_graph *g, kolo_value w, kolo_value gradient,
                             const kolo_optimizer_opts *opts) {
     const kolo_value in[] = {w,
@@ -60,9 +79,9 @@ static kolo_status add_adam(kolo_graph *g, kolo_value w, kolo_value gradient,
                              state_of(g, "mean", w),
                              state_of(g, "square", w)};
     const kolo_attr attr[KOLO_MAX_ATTRS] = {
-        [KOLO_ADAM_BETA1].f = beta1_of(opts),
-        [KOLO_ADAM_BETA2].f = beta2_of(opts),
-        [KOLO_ADAM_EPS].f = eps_of(opts),
+        [KOLO_ADAM_BETA1].f = opts->beta1,
+        [KOLO_ADAM_BETA2].f = opts->beta2,
+        [KOLO_ADAM_EPS].f = opts->eps,
         [KOLO_ADAM_WEIGHT_DECAY].f = decay_of(g, w, opts),
         [KOLO_ADAM_DECOUPLED].i = opts->kind == KOLO_OPTIMIZER_ADAMW,
     };
@@ -119,9 +138,9 @@ static kolo_status add_rows_update(kolo_graph *g, kolo_value w, kolo_value rows,
         in[6] = state_of(g, "square", w);
     }
     const kolo_attr attr[KOLO_MAX_ATTRS] = {
-        [KOLO_ADAM_BETA1].f = adam ? beta1_of(opts) : 0,
-        [KOLO_ADAM_BETA2].f = adam ? beta2_of(opts) : 0,
-        [KOLO_ADAM_EPS].f = adam ? eps_of(opts) : 0,
+        [KOLO_ADAM_BETA1].f = adam ? opts->beta1 : 0,
+        [KOLO_ADAM_BETA2].f = adam ? opts->beta2 : 0,
+        [KOLO_ADAM_EPS].f = adam ? opts->eps : 0,
     };
     kolo_graph_add(g, op, in, adam ? 7 : 4, attr, out);
     KOLO_TRY(kolo_graph_check(g));
@@ -146,8 +165,10 @@ static kolo_value add_clip(kolo_graph *g, double norm) {
     return kolo_graph_add1(g, &kolo_op_clip_factor, &sum, 1, attr);
 }
 
-kolo_status kolo_pass_optimizer(kolo_graph *g, const kolo_optimizer_opts *opts) {
+kolo_status kolo_pass_optimizer(kolo_graph *g, const kolo_optimizer_opts *given) {
     const int32_t n_values = g->n_values;
+    kolo_optimizer_opts resolved, *opts = &resolved;
+    KOLO_TRY(kolo_optimizer_resolve(given, opts));
     bool adam = opts->kind == KOLO_OPTIMIZER_ADAM || opts->kind == KOLO_OPTIMIZER_ADAMW;
     for (int32_t v = 0; v < n_values; v++) {
         if (is_trained(g, v) && g->values[v].all_rows > 0) merge_ranks(g, (kolo_value){v});

@@ -50,14 +50,9 @@ kolo_status kolo_pass_recompute(kolo_graph *g, kolo_recompute what, kolo_value s
  * too, to multiply it. Runs on the whole graph, before the layouts. ARG: the graph is in f64. */
 kolo_status kolo_pass_precision(kolo_graph *g, bool narrow_parameters);
 
-/* Zero means the default. */
-typedef struct kolo_optimizer_opts {
-    kolo_optimizer kind;
-    double momentum, weight_decay; /* momentum: of SGD */
-    double beta1, beta2, eps;      /* of Adam; 0.9, 0.999, 1e-8 */
-    bool matrices_only;            /* weight decay leaves vectors (biases, normalisation) alone */
-    double clip;                   /* largest norm of all gradients together; 0: any */
-} kolo_optimizer_opts;
+/* Copies the options with defaults filled in and ranges checked; `in` and `out` may be the same.
+ * ARG: a value out of range, or one that the optimizer does not use. */
+kolo_status kolo_optimizer_resolve(const kolo_optimizer_opts *in, kolo_optimizer_opts *out);
 
 /* Adds the update of every parameter that has a gradient, and the optimiser's state. It depends on
  * the scalar "lr", Adam also on "update", the number of this update from 1 on. ARG: momentum or

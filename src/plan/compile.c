@@ -270,17 +270,7 @@ static kolo_status resolve(const kolo_plan_opts *in, kolo_plan_opts *out) {
 kolo_pipeline_opts kolo_plan_passes(const kolo_plan_opts *o) {
     return (kolo_pipeline_opts){
         .train = o->train,
-        .optimizer =
-            {
-                .kind = o->optimizer,
-                .momentum = o->momentum,
-                .weight_decay = o->weight_decay,
-                .beta1 = o->beta1,
-                .beta2 = o->beta2,
-                .eps = o->eps,
-                .matrices_only = o->decay_matrices_only,
-                .clip = o->clip,
-            },
+        .optimizer = o->optimizer,
         .recompute = o->recompute,
         .precision = o->precision,
         .sparse_embedding = o->sparse_embedding,

@@ -72,9 +72,7 @@ typedef struct kolo_plan kolo_plan;
 /* Zero means the default. */
 typedef struct kolo_plan_opts {
     bool train; /* gradients, buckets, updates; else the forward pass alone */
-    kolo_optimizer optimizer;
-    double momentum, weight_decay, beta1, beta2, eps, clip; /* see pass/pass.h */
-    bool decay_matrices_only;
+    kolo_optimizer_opts optimizer;
     /* Micro-batches of a step, default 1; above 1 the plan's batch is one of them, and the scalar
      * "fresh" is 1 in the first and 0 in the others. */
     int64_t micro_batches;

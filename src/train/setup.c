@@ -2,6 +2,7 @@
 #include "train/setup.h"
 
 #include "base/json.h"
+#include "base/range.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -9,19 +10,6 @@
 #include <string.h>
 
 /* ---- options ---- */
-
-static kolo_status check_count(const char *what, int64_t value, int64_t min, int64_t max) {
-    if (value >= min && value <= max) return KOLO_OK;
-    return KOLO_FAIL(KOLO_ERR_ARG, "%s is %" PRId64 ": choose %" PRId64 " to %" PRId64, what, value,
-                     min, max);
-}
-
-/* min <= value <= max, or min < value where `open`; no nan passes. */
-static kolo_status check_real(const char *what, double value, double min, bool open, double max) {
-    if ((open ? value > min : value >= min) && value <= max) return KOLO_OK;
-    return KOLO_FAIL(KOLO_ERR_ARG, "%s is %g: choose a number %s %g, at most %g", what, value,
-                     open ? "above" : "from", min, max);
-}
 
 static void fill_defaults(kolo_train_opts *o) {
     if (o->batch == 0) o->batch = 64;
@@ -57,42 +45,31 @@ static kolo_status check_checkpoints(const kolo_train_opts *o) {
 
 static kolo_status check_ranges(const kolo_train_opts *o) {
     const int64_t many = INT64_C(1) << 40;
-    KOLO_TRY(check_count("batch", o->batch, 1, 1 << 24));
-    KOLO_TRY(check_count("micro-batches", o->accumulate, 1, 1 << 20));
-    KOLO_TRY(check_count("epochs", o->epochs, 0, 1 << 30));
-    KOLO_TRY(check_count("steps", o->steps, 0, many));
-    KOLO_TRY(check_count("threads", o->threads, 1, 1024));
-    KOLO_TRY(check_count("bucket bytes", o->bucket_bytes, 1, many));
-    KOLO_TRY(check_count("epochs between evaluations", o->eval_every, 0, 1 << 30));
-    KOLO_TRY(check_count("steps between checkpoints", o->checkpoint_steps, 0, many));
-    KOLO_TRY(check_count("epochs between checkpoints", o->checkpoint_epochs, 0, 1 << 30));
-    KOLO_TRY(check_count("checkpoints to keep", o->keep, 0, many));
+    KOLO_TRY(kolo_check_count("batch", o->batch, 1, 1 << 24));
+    KOLO_TRY(kolo_check_count("micro-batches", o->accumulate, 1, 1 << 20));
+    KOLO_TRY(kolo_check_count("epochs", o->epochs, 0, 1 << 30));
+    KOLO_TRY(kolo_check_count("steps", o->steps, 0, many));
+    KOLO_TRY(kolo_check_count("threads", o->threads, 1, 1024));
+    KOLO_TRY(kolo_check_count("bucket bytes", o->bucket_bytes, 1, many));
+    KOLO_TRY(kolo_check_count("epochs between evaluations", o->eval_every, 0, 1 << 30));
+    KOLO_TRY(kolo_check_count("steps between checkpoints", o->checkpoint_steps, 0, many));
+    KOLO_TRY(kolo_check_count("epochs between checkpoints", o->checkpoint_epochs, 0, 1 << 30));
+    KOLO_TRY(kolo_check_count("checkpoints to keep", o->keep, 0, many));
     KOLO_TRY(check_checkpoints(o));
-    KOLO_TRY(
-        check_count("epochs between steps of the learning rate", o->lr_step_epochs, 1, 1 << 30));
-    KOLO_TRY(check_real("learning rate", o->lr, 0, true, 1e6));
-    KOLO_TRY(check_real("momentum", o->momentum, 0, false, 1));
-    KOLO_TRY(check_real("weight decay", o->weight_decay, 0, false, 1e6));
-    KOLO_TRY(check_real("least learning rate", o->lr_min, 0, false, o->lr));
-    KOLO_TRY(check_real("factor of the learning rate", o->lr_step_factor, 0, true, 1));
-    KOLO_TRY(check_real("warm-up epochs", o->warmup_epochs, 0, false, 1e6));
-    if (o->optimizer == KOLO_OPTIMIZER_NESTEROV && o->momentum == 0) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "nesterov without momentum: give a momentum above 0");
-    }
-    if (o->optimizer > KOLO_OPTIMIZER_NESTEROV && o->momentum != 0) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "Adam has no momentum of %g: give beta1", o->momentum);
-    }
-    KOLO_TRY(check_count("optimizer", o->optimizer, KOLO_OPTIMIZER_SGD, KOLO_OPTIMIZER_ADAMW));
-    KOLO_TRY(check_real("beta1", o->beta1, 0, false, 0.999999));
-    KOLO_TRY(check_real("beta2", o->beta2, 0, false, 0.999999));
-    KOLO_TRY(check_real("eps", o->eps, 0, false, 1));
-    KOLO_TRY(check_real("largest norm of the gradients", o->clip, 0, false, 1e12));
-    KOLO_TRY(check_count("precision", o->precision, KOLO_PRECISION_F32, KOLO_PRECISION_BF16));
+    KOLO_TRY(kolo_check_count("epochs between steps of the learning rate", o->lr_step_epochs, 1,
+                              1 << 30));
+    KOLO_TRY(kolo_check_real("learning rate", o->lr, 0, true, 1e6));
+    KOLO_TRY(kolo_check_real("least learning rate", o->lr_min, 0, false, o->lr));
+    KOLO_TRY(kolo_check_real("factor of the learning rate", o->lr_step_factor, 0, true, 1));
+    KOLO_TRY(kolo_check_real("warm-up epochs", o->warmup_epochs, 0, false, 1e6));
+    KOLO_TRY(kolo_check_count("precision", o->precision, KOLO_PRECISION_F32, KOLO_PRECISION_BF16));
     if (o->precision == KOLO_PRECISION_BF16 && !o->reference_kernels) {
         KOLO_TRY(kolo_kernel_check_bf16(kolo_kernel_isa()));
     }
-    KOLO_TRY(check_count("recomputation", o->recompute, KOLO_RECOMPUTE_NONE, KOLO_RECOMPUTE_FULL));
-    return check_count("learning-rate schedule", o->schedule, KOLO_LR_CONSTANT, KOLO_LR_COSINE);
+    KOLO_TRY(
+        kolo_check_count("recomputation", o->recompute, KOLO_RECOMPUTE_NONE, KOLO_RECOMPUTE_FULL));
+    return kolo_check_count("learning-rate schedule", o->schedule, KOLO_LR_CONSTANT,
+                            KOLO_LR_COSINE);
 }
 
 static kolo_status resolve(const kolo_train_opts *given, kolo_train_opts *opts) {
@@ -105,6 +82,7 @@ static kolo_status resolve(const kolo_train_opts *given, kolo_train_opts *opts) 
     }
     fill_defaults(&o);
     KOLO_TRY(check_ranges(&o));
+    KOLO_TRY(kolo_optimizer_resolve(&o.optimizer, &o.optimizer));
     *opts = o;
     return KOLO_OK;
 }
@@ -199,7 +177,7 @@ static kolo_status try_model(kolo_setup *s) {
 
 static kolo_status open_all(kolo_setup *s, const kolo_train_opts *given, int workers) {
     KOLO_TRY(resolve(given, &s->opts));
-    KOLO_TRY(check_count("the number of workers", workers, 1, 1 << 16));
+    KOLO_TRY(kolo_check_count("the number of workers", workers, 1, 1 << 16));
     const kolo_model *model;
     KOLO_TRY(kolo_model_find(s->opts.model, &model));
     s->global_batch = s->opts.batch * s->opts.accumulate * workers;
@@ -223,14 +201,7 @@ static kolo_status open_all(kolo_setup *s, const kolo_train_opts *given, int wor
         .accumulate = s->opts.accumulate,
         .plan =
             {
-                .momentum = s->opts.momentum,
-                .weight_decay = s->opts.weight_decay,
                 .optimizer = s->opts.optimizer,
-                .beta1 = s->opts.beta1,
-                .beta2 = s->opts.beta2,
-                .eps = s->opts.eps,
-                .decay_matrices_only = s->opts.decay_matrices_only,
-                .clip = s->opts.clip,
                 .sparse_embedding = s->opts.sparse_embedding,
                 .bucket_bytes = (size_t)s->opts.bucket_bytes,
                 .algorithm = s->opts.algorithm,
@@ -278,9 +249,9 @@ static void describe_schedule(const kolo_setup *setup, kolo_text *text) {
     }
 }
 
-static void describe_optimizer(const kolo_train_opts *o, kolo_text *text) {
-    kolo_text_add(text, "optimizer: %s\n", optimizers[o->optimizer]);
-    if (o->optimizer <= KOLO_OPTIMIZER_NESTEROV) {
+static void describe_optimizer(const kolo_optimizer_opts *o, kolo_text *text) {
+    kolo_text_add(text, "optimizer: %s\n", optimizers[o->kind]);
+    if (o->kind <= KOLO_OPTIMIZER_NESTEROV) {
         add_number(text, "momentum", o->momentum);
     } else {
         add_number(text, "beta1", o->beta1);
@@ -290,7 +261,6 @@ static void describe_optimizer(const kolo_train_opts *o, kolo_text *text) {
     add_number(text, "weight-decay", o->weight_decay);
     add_number(text, "clip", o->clip);
     kolo_text_add(text, "decay-matrices-only: %s\n", o->decay_matrices_only ? "true" : "false");
-    kolo_text_add(text, "sparse-embedding: %s\n", o->sparse_embedding ? "true" : "false");
 }
 
 void kolo_setup_describe_learning(const kolo_setup *setup, kolo_text *text) {
@@ -304,7 +274,8 @@ void kolo_setup_describe_learning(const kolo_setup *setup, kolo_text *text) {
     kolo_text_add(text, KOLO_STEP_SAMPLES "%" PRId64 " = %" PRId64 " x %" PRId64 " x %" PRId64 "\n",
                   setup->global_batch, o->batch, o->accumulate, workers);
     if (setup->normalizes) kolo_text_add(text, "batch: %" PRId64 "\n", o->batch);
-    describe_optimizer(o, text);
+    describe_optimizer(&o->optimizer, text);
+    kolo_text_add(text, "sparse-embedding: %s\n", o->sparse_embedding ? "true" : "false");
     describe_schedule(setup, text);
     kolo_text_add(text, "precision: %s\n", o->precision == KOLO_PRECISION_BF16 ? "bf16" : "f32");
 }

@@ -77,7 +77,7 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
         .label = kolo_dataset_describe(set)->label,
         .classes = kolo_dataset_describe(set)->classes,
         .batch = BATCH,
-        .plan = {.optimizer = s->optimizer, .sparse_embedding = true, .bucket_bytes = 1 << 10},
+        .plan = {.optimizer.kind = s->optimizer, .sparse_embedding = true, .bucket_bytes = 1 << 10},
     };
     KOLO_TRY_GOTO(kolo_session_create(&opts, comm, &session), done);
     status = train(comm, s, session, set, result);

@@ -112,8 +112,8 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
         .classes = 10,
         .batch = BATCH / s->ranks,
         .plan = {.kernels = s->kernels,
-                 .momentum = number_of(golden, "momentum"),
-                 .weight_decay = number_of(golden, "weight_decay"),
+                 .optimizer.momentum = number_of(golden, "momentum"),
+                 .optimizer.weight_decay = number_of(golden, "weight_decay"),
                  .bucket_bytes = 64 << 10},
     };
     kolo_status status = kolo_session_create(&opts, comm, &session);
@@ -197,8 +197,8 @@ static void the_plan_is_that_of_the_file(void **state) {
         .what = KOLO_DUMP_PLAN,
         .model = "lenet",
         .batch = BATCH,
-        .momentum = 0.9,
-        .weight_decay = 5e-4,
+        .optimizer.momentum = 0.9,
+        .optimizer.weight_decay = 5e-4,
         .bucket_bytes = 64 << 10,
         .reference_kernels = true,
     };

@@ -87,8 +87,8 @@ static void train(kolo_kernel_set kernels) {
         .classes = info.classes,
         .batch = BATCH,
         .plan = {.kernels = kernels,
-                 .momentum = setting("momentum"),
-                 .weight_decay = setting("weight_decay")},
+                 .optimizer.momentum = setting("momentum"),
+                 .optimizer.weight_decay = setting("weight_decay")},
     };
     kolo_session *session;
     ASSERT_OK(kolo_session_create(&opts, NULL, &session));

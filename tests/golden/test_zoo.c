@@ -168,8 +168,8 @@ static void train(const network *n, kolo_kernel_set kernels) {
         .classes = n->info.classes,
         .batch = n->batch,
         .plan = {.kernels = kernels,
-                 .momentum = setting("momentum"),
-                 .weight_decay = setting("weight_decay")},
+                 .optimizer.momentum = setting("momentum"),
+                 .optimizer.weight_decay = setting("weight_decay")},
     };
     kolo_session *session;
     ASSERT_OK(kolo_session_create(&opts, NULL, &session));

@@ -85,8 +85,8 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
         .accumulate = s->accumulate,
         .plan = {.kernels = s->kernels,
                  .algorithm = s->algorithm,
-                 .momentum = 0.9,
-                 .weight_decay = 5e-4,
+                 .optimizer.momentum = 0.9,
+                 .optimizer.weight_decay = 5e-4,
                  .bucket_bytes = 64 << 10},
     };
     KOLO_TRY_GOTO(kolo_session_create(&opts, comm, &session), done);

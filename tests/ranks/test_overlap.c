@@ -68,7 +68,7 @@ static kolo_status make_plan(kolo_comm *comm, kolo_store **store, kolo_plan **pl
     KOLO_TRY(kolo_store_create(store));
     KOLO_TRY(kolo_graph_create(NULL, &g));
     build(g);
-    kolo_plan_opts opts = {.train = true, .momentum = 0.9, .bucket_bytes = 64};
+    kolo_plan_opts opts = {.train = true, .optimizer.momentum = 0.9, .bucket_bytes = 64};
     kolo_status status = kolo_plan_compile(g, &opts, *store, comm, plan);
     if (status == KOLO_OK) status = kolo_store_init(*store, 7);
     if (status != KOLO_OK) return status;

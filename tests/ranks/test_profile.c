@@ -76,7 +76,8 @@ static kolo_phase phase_of(const outcome *o, const char *op) {
 
 /* Rows are of a whole step: what runs in each micro-batch counts as often. */
 static void micro_batches_count(void **state) {
-    kolo_train_opts opts = {.model = "lenet", .batch = BATCH, .momentum = 0.9, .accumulate = 3};
+    kolo_train_opts opts = {
+        .model = "lenet", .batch = BATCH, .optimizer.momentum = 0.9, .accumulate = 3};
     static outcome three;
     three = *profile(1, opts);
     opts.accumulate = 1;

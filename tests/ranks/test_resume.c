@@ -73,36 +73,37 @@ static const struct {
     kolo_train_opts opts;
 } cases[] = {
     {"sgd with momentum, augmented",
-     {.model = "lenet", .momentum = 0.9, .augment = "flip,crop=2,erase=3", .batch = 4}},
+     {.model = "lenet", .optimizer.momentum = 0.9, .augment = "flip,crop=2,erase=3", .batch = 4}},
     {"nesterov, decay, cosine with warm-up",
      {.model = "mlp",
-      .optimizer = KOLO_OPTIMIZER_NESTEROV,
-      .momentum = 0.9,
-      .weight_decay = 1e-3,
+      .optimizer.kind = KOLO_OPTIMIZER_NESTEROV,
+      .optimizer.momentum = 0.9,
+      .optimizer.weight_decay = 1e-3,
       .schedule = KOLO_LR_COSINE,
       .warmup_epochs = 0.5,
       .batch = 4}},
-    {"adam, clipped", {.model = "lenet", .optimizer = KOLO_OPTIMIZER_ADAM, .clip = 1, .batch = 4}},
+    {"adam, clipped",
+     {.model = "lenet", .optimizer.kind = KOLO_OPTIMIZER_ADAM, .optimizer.clip = 1, .batch = 4}},
     {"adamw, accumulated",
-     {.model = "mlp", .optimizer = KOLO_OPTIMIZER_ADAMW, .batch = 2, .accumulate = 2}},
+     {.model = "mlp", .optimizer.kind = KOLO_OPTIMIZER_ADAMW, .batch = 2, .accumulate = 2}},
     {"statistics, accumulated",
      {.model = "resnet20",
       .model_options = "width=2",
-      .momentum = 0.9,
+      .optimizer.momentum = 0.9,
       .batch = 2,
       .accumulate = 2}},
     {"sparse embedding",
      {.model = "lstm_lm",
       .model_options = "layers=1,hidden=8,context=4,vocab=100",
       .data = "synthetic-tokens:N=90,test=10",
-      .optimizer = KOLO_OPTIMIZER_ADAM,
+      .optimizer.kind = KOLO_OPTIMIZER_ADAM,
       .sparse_embedding = true,
       .batch = 4}},
     {"dropout and hidden tokens",
      {.model = "bert_tiny",
       .model_options = "layers=1,width=8,heads=2,context=8,vocab=50,mask=49,dropout=20",
       .data = "synthetic-tokens:N=90,test=10",
-      .optimizer = KOLO_OPTIMIZER_ADAMW,
+      .optimizer.kind = KOLO_OPTIMIZER_ADAMW,
       .batch = 4}},
 };
 
@@ -214,7 +215,7 @@ static void other_workers_go_on_where_the_mathematics_allows(void **state) {
                             .data = images,
                             .batch = 5,
                             .epochs = 2,
-                            .momentum = 0.9,
+                            .optimizer.momentum = 0.9,
                             .out_dir = "run",
                             .checkpoint_steps = 5};
     kolo_train_result two = train_well(2, &opts);
@@ -274,7 +275,7 @@ static void a_job_that_differs_is_told_in_what(void **state) {
                                   .data = images,
                                   .batch = 10,
                                   .steps = 3,
-                                  .momentum = 0.5,
+                                  .optimizer.momentum = 0.5,
                                   .no_eval = true,
                                   .out_dir = "run",
                                   .checkpoint_steps = 3};
@@ -284,10 +285,10 @@ static void a_job_that_differs_is_told_in_what(void **state) {
     others[1].data = "synthetic:N=91,test=20,shape=1x14x14,seed=2";
     others[2].seed = 1;
     others[3].augment = "flip";
-    others[4].momentum = 0.25;
+    others[4].optimizer.momentum = 0.25;
     others[5].lr = 0.5;
-    others[6].optimizer = KOLO_OPTIMIZER_ADAM;
-    others[6].momentum = 0;
+    others[6].optimizer.kind = KOLO_OPTIMIZER_ADAM;
+    others[6].optimizer.momentum = 0;
     others[7].schedule = KOLO_LR_COSINE;
     others[8].sparse_embedding = true;
     static const char *const texts[] = {
@@ -384,7 +385,7 @@ static void damage_is_named(void **state) {
                             .data = images,
                             .batch = 10,
                             .steps = 4,
-                            .momentum = 0.9,
+                            .optimizer.momentum = 0.9,
                             .no_eval = true,
                             .out_dir = "run",
                             .checkpoint_steps = 4};
@@ -428,7 +429,7 @@ static void an_older_one_stands_in(void **state) {
                             .data = images,
                             .batch = 10,
                             .steps = 6,
-                            .momentum = 0.9,
+                            .optimizer.momentum = 0.9,
                             .no_eval = true,
                             .out_dir = "run",
                             .notice = note,
@@ -489,7 +490,7 @@ static void parameters_are_read_without_the_state(void **state) {
     kolo_train_opts opts = {.model = "lenet",
                             .data = "synthetic:N=64,test=20",
                             .batch = 16,
-                            .optimizer = KOLO_OPTIMIZER_ADAM,
+                            .optimizer.kind = KOLO_OPTIMIZER_ADAM,
                             .out_dir = "run",
                             .checkpoint_steps = 4};
     kolo_train_result trained = train_well(1, &opts), evaluated;

@@ -63,9 +63,9 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
         .model_options = s->options,
         .batch = s->batch,
         .accumulate = s->accumulate,
-        .plan = {.optimizer = s->optimizer,
-                 .momentum = s->optimizer == KOLO_OPTIMIZER_ADAMW ? 0 : 0.9,
-                 .clip = s->clip,
+        .plan = {.optimizer.kind = s->optimizer,
+                 .optimizer.momentum = s->optimizer == KOLO_OPTIMIZER_ADAMW ? 0 : 0.9,
+                 .optimizer.clip = s->clip,
                  .bucket_bytes = 4 << 10},
     };
     kolo_status status =

@@ -29,7 +29,7 @@ typedef struct outcome {
 static kolo_status train(kolo_comm *comm, const setting *s, const token_session *t,
                          outcome *result) {
     kolo_session *session = t->session;
-    bool adam = s->plan.optimizer == KOLO_OPTIMIZER_ADAM;
+    bool adam = s->plan.optimizer.kind == KOLO_OPTIMIZER_ADAM;
     KOLO_TRY(kolo_session_init(session, 5));
     for (int k = 0; k < STEPS; k++) {
         kolo_batch batch;
@@ -109,25 +109,27 @@ static void check_alike(const setting *s, int ranks, const outcome *got, const o
 static void ranks_compute_what_one_does(void **state) {
     static const setting settings[] = {
         {.name = "sgd"},
-        {.name = "sgd, clipped", .plan = {.clip = 0.05}},
+        {.name = "sgd, clipped", .plan = {.optimizer.clip = 0.05}},
         {.name = "sgd, tail of one", .windows = 25},
         {.name = "sgd, recomputed", .plan = {.recompute = KOLO_RECOMPUTE_FULL}},
         {.name = "sgd, reference", .plan = {.kernels = KOLO_KERNELS_REF}},
         {.name = "gpt2, sgd, clipped",
          .gpt2 = true,
          .options = "layers=1,width=8,heads=2,context=4,vocab=200,tied=0,dropout=10",
-         .plan = {.clip = 0.05}},
-        {.name = "adam", .plan = {.optimizer = KOLO_OPTIMIZER_ADAM, .eps = 1e-3}},
+         .plan = {.optimizer.clip = 0.05}},
+        {.name = "adam", .plan = {.optimizer.kind = KOLO_OPTIMIZER_ADAM, .optimizer.eps = 1e-3}},
         {.name = "adam, clipped, tail of one",
          .windows = 25,
-         .plan = {.optimizer = KOLO_OPTIMIZER_ADAM, .eps = 1e-3, .clip = 0.05}},
+         .plan = {.optimizer.kind = KOLO_OPTIMIZER_ADAM,
+                  .optimizer.eps = 1e-3,
+                  .optimizer.clip = 0.05}},
     };
     static outcome dense[MAX_RANKS], one[MAX_RANKS], many[MAX_RANKS], again[MAX_RANKS];
     for (size_t i = 0; i < KOLO_COUNT(settings); i++) {
         const setting *s = &settings[i];
         (void)run(s, false, 1, dense);
         (void)run(s, true, 1, one);
-        bool adam = s->plan.optimizer == KOLO_OPTIMIZER_ADAM;
+        bool adam = s->plan.optimizer.kind == KOLO_OPTIMIZER_ADAM;
         if (!adam) check_alike(s, 1, one, dense);
         if (adam) assert_true(test_relative_l2_f32(one->table, dense->table, TABLE) > 1e-3);
         assert_true(one->losses[STEPS - 1] != one->losses[0]);
@@ -143,11 +145,11 @@ static void what_cannot_be_had_is_refused(void **state) {
         setting s;
         const char *what;
     } cases[] = {
-        {{.plan = {.momentum = 0.9}}, "momentum of 0.9 moves rows of encoder.weight"},
-        {{.plan = {.weight_decay = 0.1}}, "weight decay of 0.1 moves rows"},
-        {{.plan = {.optimizer = KOLO_OPTIMIZER_ADAMW,
-                   .weight_decay = 0.1,
-                   .decay_matrices_only = true}},
+        {{.plan = {.optimizer.momentum = 0.9}}, "momentum of 0.9 moves rows of encoder.weight"},
+        {{.plan = {.optimizer.weight_decay = 0.1}}, "weight decay of 0.1 moves rows"},
+        {{.plan = {.optimizer.kind = KOLO_OPTIMIZER_ADAMW,
+                   .optimizer.weight_decay = 0.1,
+                   .optimizer.decay_matrices_only = true}},
          "weight decay of 0.1 moves rows"},
         {{.accumulate = 2}, "larger batch instead of accumulating"},
         {{.options = "layers=1,hidden=8,tied=1"}, "encoder.weight is read by linear too"},

@@ -67,7 +67,7 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
         .classes = kolo_dataset_describe(dataset)->classes,
         .batch = s->batch,
         .accumulate = s->accumulate,
-        .plan = {.momentum = 0.9, .bucket_bytes = 4 << 10},
+        .plan = {.optimizer.momentum = 0.9, .bucket_bytes = 4 << 10},
     };
     KOLO_TRY_GOTO(kolo_session_create(&opts, comm, &session), done);
     status = take_steps(session, loader, s);

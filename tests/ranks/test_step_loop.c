@@ -124,7 +124,7 @@ static kolo_status train(const setting *s, kolo_comm *comm, void (*mark)(void), 
         .classes = kolo_dataset_describe(data)->classes,
         .batch = BATCH,
         .accumulate = s->accumulate,
-        .plan = {.kernels = s->kernels, .momentum = s->momentum, .bucket_bytes = 4096},
+        .plan = {.kernels = s->kernels, .optimizer.momentum = s->momentum, .bucket_bytes = 4096},
     };
     KOLO_TRY_GOTO(kolo_session_create(&opts, comm, &session), done);
     KOLO_TRY_GOTO(kolo_session_init(session, 1), done);

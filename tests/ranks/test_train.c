@@ -115,7 +115,7 @@ static void a_run_reports_evaluates_and_saves(void **state) {
                           .batch = 20,
                           .epochs = 4,
                           .lr = 0.1,
-                          .momentum = 0.9,
+                          .optimizer.momentum = 0.9,
                           .eval_every = 2,
                           .seed = 5,
                           .out_dir = "test_train_run",
@@ -187,7 +187,7 @@ static void a_batch_in_memory_is_learnt_by_heart(void **state) {
                           .batch = 8,
                           .steps = 60,
                           .lr = 0.05,
-                          .momentum = 0.9,
+                          .optimizer.momentum = 0.9,
                           .in_memory = true}};
     const outcome *o = train(2, &s);
     all_is_well(o, 2);
@@ -230,11 +230,14 @@ static const refusal refusals[] = {
      {BASE, .lr_min = 1},
      KOLO_ERR_ARG,
      "least learning rate is 1: choose a number from 0, at most 0.01"},
-    {1, {BASE, .momentum = 1.5}, KOLO_ERR_ARG, "momentum is 1.5"},
-    {1, {BASE, .weight_decay = -1}, KOLO_ERR_ARG, "weight decay is -1"},
+    {1, {BASE, .optimizer.momentum = 1.5}, KOLO_ERR_ARG, "momentum is 1.5"},
+    {1, {BASE, .optimizer.weight_decay = -1}, KOLO_ERR_ARG, "weight decay is -1"},
     {1, {BASE, .warmup_epochs = -1}, KOLO_ERR_ARG, "warm-up epochs is -1"},
     {1, {BASE, .lr_step_factor = 2}, KOLO_ERR_ARG, "factor of the learning rate is 2"},
-    {1, {BASE, .optimizer = KOLO_OPTIMIZER_NESTEROV}, KOLO_ERR_ARG, "nesterov without momentum"},
+    {1,
+     {BASE, .optimizer.kind = KOLO_OPTIMIZER_NESTEROV},
+     KOLO_ERR_ARG,
+     "nesterov without momentum"},
     {1, {BASE, .schedule = (kolo_lr_schedule)7}, KOLO_ERR_ARG, "schedule is 7"},
     {2, {BASE, .batch = 26, .in_memory = true}, KOLO_ERR_ARG, "need 52 samples, synthetic has 50"},
     {1, {BASE, .out_dir = "/dev/null/run"}, KOLO_ERR_IO, "/dev/null/run"},
@@ -249,7 +252,7 @@ static void a_benchmark_trains(void **state) {
                                   .data = "synthetic:N=16,test=1",
                                   .batch = 16 / ranks,
                                   .steps = 6,
-                                  .momentum = 0.9,
+                                  .optimizer.momentum = 0.9,
                                   .in_memory = true}};
         setting job = bench;
         job.opts.in_memory = false;
@@ -337,8 +340,8 @@ static void a_folder_holds_one_run(void **state) {
 }
 
 static void divergence_is_named_by_its_step(void **state) {
-    setting s = {
-        .opts = {BASE, .lr = 1e5, .momentum = 0.9, .batch = 5, .out_dir = "test_train_nan"}};
+    setting s = {.opts = {BASE, .lr = 1e5, .optimizer.momentum = 0.9, .batch = 5,
+                          .out_dir = "test_train_nan"}};
     const outcome *o = train(2, &s);
     all_fail(o, 2, 0, KOLO_ERR_DIVERGED,
              "training diverged; lower the learning rate, which is 100000");

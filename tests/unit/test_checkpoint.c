@@ -18,7 +18,7 @@ static kolo_session *make_session(const char *model, const char *options, kolo_k
         .sample = {3, {1, 28, 28}},
         .classes = 10,
         .batch = 8,
-        .plan = {.kernels = kernels, .momentum = 0.9},
+        .plan = {.kernels = kernels, .optimizer.momentum = 0.9},
     };
     kolo_session *session;
     ASSERT_OK(kolo_session_create(&opts, NULL, &session));

@@ -310,7 +310,7 @@ static void no_plan_falls_back(void **state) {
             kolo_graph *g;
             kolo_plan *plan;
             kolo_plan_opts how = {.train = k == 0,
-                                  .momentum = 0.9,
+                                  .optimizer.momentum = 0.9,
                                   .precision = half ? KOLO_PRECISION_BF16 : KOLO_PRECISION_F32};
             ASSERT_OK(build(kinds[i / 2].name, &opts, &g));
             ASSERT_OK(kolo_plan_compile(g, &how, store, NULL, &plan));

@@ -282,7 +282,7 @@ static void each_step_agrees_with_its_reference(void **state) {
     for (size_t i = 0; i < KOLO_COUNT(nets); i++) {
         kolo_store *store;
         ASSERT_OK(kolo_store_create(&store));
-        kolo_plan_opts opts = {.train = true, .momentum = 0.9};
+        kolo_plan_opts opts = {.train = true, .optimizer.momentum = 0.9};
         kolo_plan *plan = compile(nets[i].build, BATCH, &opts, store);
         ASSERT_OK(kolo_store_init(store, 42));
         fill(plan, 0);
@@ -311,7 +311,8 @@ static void each_step_agrees_with_its_reference(void **state) {
 
 static void best_kernels_train_as_the_reference_does(void **state) {
     for (size_t i = 0; i < KOLO_COUNT(nets); i++) {
-        kolo_plan_opts opts = {.train = true, .momentum = 0.9, .weight_decay = 1e-3};
+        kolo_plan_opts opts = {
+            .train = true, .optimizer.momentum = 0.9, .optimizer.weight_decay = 1e-3};
         opts.kernels = KOLO_KERNELS_REF;
         outcome ref = run(nets[i].build, &opts);
         assert_true(ref.losses[STEPS - 2] < ref.losses[0]); /* the same batch as in step 0 */
@@ -335,7 +336,8 @@ static void best_kernels_train_as_the_reference_does(void **state) {
 /* What is made again has the bits of what was not kept; one bank does as well as two. */
 static void memory_is_saved_without_changing_a_bit(void **state) {
     for (size_t i = 0; i < KOLO_COUNT(nets) * 2; i++) {
-        kolo_plan_opts opts = {.train = true, .momentum = 0.9, .weight_decay = 1e-3};
+        kolo_plan_opts opts = {
+            .train = true, .optimizer.momentum = 0.9, .optimizer.weight_decay = 1e-3};
         opts.kernels = i % 2 ? KOLO_KERNELS_REF : KOLO_KERNELS_BEST;
         outcome kept = run(nets[i / 2].build, &opts);
         opts.recompute = KOLO_RECOMPUTE_CHEAP;
@@ -376,7 +378,7 @@ static void recomputation_saves_memory(void **state) {
 }
 
 static void same_seed_gives_the_same_bits(void **state) {
-    kolo_plan_opts opts = {.train = true, .momentum = 0.9, .bucket_bytes = 64};
+    kolo_plan_opts opts = {.train = true, .optimizer.momentum = 0.9, .bucket_bytes = 64};
     outcome a = run(net_residual, &opts), b = run(net_residual, &opts);
     assert_memory_equal(a.store, b.store, a.count * sizeof *a.store);
     kolo_free(a.store);
@@ -388,7 +390,7 @@ static void same_seed_gives_the_same_bits(void **state) {
 static void plans_share_a_store(void **state) {
     kolo_store *store;
     ASSERT_OK(kolo_store_create(&store));
-    kolo_plan_opts train = {.train = true, .momentum = 0.9}, eval = {0};
+    kolo_plan_opts train = {.train = true, .optimizer.momentum = 0.9}, eval = {0};
     kolo_plan *big = compile(net_residual, BATCH, &train, store);
     ASSERT_OK(kolo_store_init(store, 1));
     kolo_plan *test = compile(net_residual, BATCH, &eval, store);
@@ -458,7 +460,7 @@ static void running_statistics_follow_the_batch(void **state) {
 static void a_step_writes_the_other_bank(void **state) {
     kolo_store *store;
     ASSERT_OK(kolo_store_create(&store));
-    kolo_plan_opts opts = {.train = true, .momentum = 0.9};
+    kolo_plan_opts opts = {.train = true, .optimizer.momentum = 0.9};
     kolo_plan *plan = compile(net_lenet, BATCH, &opts, store);
     ASSERT_OK(kolo_store_init(store, 1));
     char *before = kolo_alloc(store->bytes);
@@ -479,7 +481,7 @@ static void values_that_live_together_do_not_overlap(void **state) {
     for (size_t i = 0; i < KOLO_COUNT(nets); i++) {
         kolo_store *store;
         ASSERT_OK(kolo_store_create(&store));
-        kolo_plan_opts opts = {.train = true, .momentum = 0.9, .bucket_bytes = 256};
+        kolo_plan_opts opts = {.train = true, .optimizer.momentum = 0.9, .bucket_bytes = 256};
         kolo_plan *plan = compile(nets[i].build, BATCH, &opts, store);
         const kolo_graph *g = plan->graph;
         int32_t *last = kolo_zalloc(sizeof(int32_t) * (size_t)g->n_values);
@@ -594,7 +596,7 @@ static void folding_leaves_few_nodes(void **state) {
 
 /* Each allocation of compiling fails in turn: an error each time, nothing leaked (under ASan). */
 static void compiling_survives_lack_of_memory(void **state) {
-    kolo_plan_opts opts = {.train = true, .momentum = 0.9, .kernels = KOLO_KERNELS_REF};
+    kolo_plan_opts opts = {.train = true, .optimizer.momentum = 0.9, .kernels = KOLO_KERNELS_REF};
     for (long nth = 1;; nth++) {
         kolo_graph *g;
         kolo_plan *plan = NULL;

@@ -175,7 +175,7 @@ static double train(const setting *s) {
         .label = kolo_dataset_describe(data)->label,
         .classes = kolo_dataset_describe(data)->classes,
         .batch = s->batch,
-        .plan = {.kernels = s->kernels, .precision = s->precision, .momentum = 0.9},
+        .plan = {.kernels = s->kernels, .precision = s->precision, .optimizer.momentum = 0.9},
     };
     ASSERT_OK(kolo_session_create(&opts, NULL, &session));
     ASSERT_OK(kolo_session_init(session, 3));

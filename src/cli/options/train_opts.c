@@ -38,19 +38,25 @@ kolo_status train_opts_tuning(kolo_options *o, const char **path) {
     return failed ? KOLO_NOMEM(64) : KOLO_OK;
 }
 
+kolo_optimizer_opts train_opts_optimizer(const kolo_options *o) {
+    return (kolo_optimizer_opts){
+        .kind = (kolo_optimizer)kolo_options_choice(o, "optimizer"),
+        .momentum = kolo_options_float(o, "momentum"),
+        .beta1 = kolo_options_float(o, "beta1"),
+        .beta2 = kolo_options_float(o, "beta2"),
+        .eps = kolo_options_float(o, "eps"),
+        .weight_decay = kolo_options_float(o, "weight-decay"),
+        .decay_matrices_only = kolo_options_flag(o, "decay-matrices-only"),
+        .clip = kolo_options_float(o, "clip"),
+    };
+}
+
 kolo_status train_opts_make(kolo_options *o, int threads, kolo_train_opts *opts) {
     *opts = (kolo_train_opts){
         .data = kolo_options_text(o, "data"),
         .batch = kolo_options_int(o, "batch"),
         .accumulate = kolo_options_int(o, "accumulate"),
-        .momentum = kolo_options_float(o, "momentum"),
-        .weight_decay = kolo_options_float(o, "weight-decay"),
-        .optimizer = (kolo_optimizer)kolo_options_choice(o, "optimizer"),
-        .beta1 = kolo_options_float(o, "beta1"),
-        .beta2 = kolo_options_float(o, "beta2"),
-        .eps = kolo_options_float(o, "eps"),
-        .decay_matrices_only = kolo_options_flag(o, "decay-matrices-only"),
-        .clip = kolo_options_float(o, "clip"),
+        .optimizer = train_opts_optimizer(o),
         .sparse_embedding = kolo_options_flag(o, "sparse-embedding"),
         .threads = threads,
         .reference_kernels = kolo_options_choice(o, "kernels") == 1,

@@ -16,6 +16,9 @@ void train_opts_notice(void *arg, const char *line, kolo_notice_kind kind);
 /* The same of warnings alone. */
 void train_opts_warning(void *arg, const char *line, kolo_notice_kind kind);
 
+/* The optimizer and its hyperparameters. */
+kolo_optimizer_opts train_opts_optimizer(const kolo_options *o);
+
 /* What train and bench train share: model, data, batch, optimiser, kernels, buckets. Texts live as
  * long as `o`. */
 kolo_status train_opts_make(kolo_options *o, int threads, kolo_train_opts *opts);
