@@ -62,9 +62,9 @@ kolo_status kolo_comm_over(kolo_transport *transport, const kolo_comm_opts *opts
         .report_signal.fd = -1,
         .report_fd = opts->report_fd ? opts->report_fd : STDERR_FILENO,
         .processors = processors,
-        .crowded = local_size > processors,
+        .oversubscribed = local_size > processors,
     };
-    c->spins = c->crowded ? 0 : KOLO_SPINS;
+    c->spins = c->oversubscribed ? 0 : KOLO_SPINS;
     kolo_comm_set_tuning(c, (kolo_comm_tuning){0});
     c->costs = kolo_comm_costs_builtin(transport->windows);
     *comm = c;
@@ -125,7 +125,7 @@ static void destroy(kolo_comm *comm) {
 
 void kolo_comm_destroy(kolo_comm *comm) {
     if (comm && comm->parent) {
-        KOLO_COMM_ALONE(comm->parent); /* the family's thread must not meet it half gone */
+        KOLO_COMM_LOCK_SCOPE(comm->parent); /* the family's thread must not meet it half gone */
         destroy(comm);
     } else if (comm) {
         destroy(comm);
@@ -146,7 +146,7 @@ const char *kolo_comm_transport(const kolo_comm *comm) {
 }
 
 kolo_status kolo_comm_alloc(kolo_comm *comm, size_t bytes, void **memory) {
-    KOLO_COMM_ALONE(comm);
+    KOLO_COMM_LOCK_SCOPE(comm);
     KOLO_TRY(kolo_comm_check(comm));
     return kolo_segment_alloc(&comm->transport->segment, bytes, memory);
 }
@@ -191,13 +191,13 @@ kolo_status kolo_comm_load_costs(kolo_comm *comm, const char *path) {
 }
 
 void kolo_comm_set_gate(kolo_comm *comm, kolo_comm_gate gate, void *arg) {
-    KOLO_COMM_ALONE(comm);
+    KOLO_COMM_LOCK_SCOPE(comm);
     comm->gate = gate;
     comm->gate_arg = arg;
 }
 
 void kolo_comm_set_tuning(kolo_comm *comm, kolo_comm_tuning tuning) {
-    KOLO_COMM_ALONE(comm);
+    KOLO_COMM_LOCK_SCOPE(comm);
     if (tuning.chunk_bytes == 0) {
         tuning.chunk_bytes = comm->transport->events >= 0 ? CHUNK_NETWORK : CHUNK_DEFAULT;
     }
@@ -224,7 +224,7 @@ kolo_status kolo_comm_check(kolo_comm *comm) {
 }
 
 kolo_status kolo_comm_break(kolo_comm *comm, kolo_status status, const char *fmt, ...) {
-    KOLO_COMM_ALONE(comm);
+    KOLO_COMM_LOCK_SCOPE(comm);
     char text[sizeof((kolo_comm){0}.broken_text)]; /* an argument may be the error slot */
     va_list args;
     va_start(args, fmt);

@@ -225,28 +225,28 @@ static kolo_status copy_parts(kolo_request *q, const kolo_request_opts *o) {
     return KOLO_OK;
 }
 
-int kolo_request_shown(const kolo_request *q, int rank) {
+int kolo_request_exposed(const kolo_request *q, int rank) {
     return q->spec.shards > 0 ? 1 + kolo_tree_nodes(q->spec.shards, q->comm->size, rank, NULL)
                               : q->n_parts;
 }
 
-bool kolo_request_looks_at(const kolo_request *q, int rank, int owner) {
+bool kolo_request_reads_from(const kolo_request *q, int rank, int owner) {
     if (q->kind == KOLO_COLLECTIVE_BROADCAST) return owner == q->root;
     if (q->algorithm != KOLO_ALGORITHM_HIERARCHICAL) return true;
     return kolo_comm_host(q->comm, rank) == kolo_comm_host(q->comm, owner);
 }
 
 /* Whether some peer looks at this rank's memory, and whether all that do have it in reach. */
-static bool is_looked_at(const kolo_request *q, bool *reached) {
+static bool is_read(const kolo_request *q, bool *reached) {
     kolo_transport *t = q->comm->transport;
-    bool looked_at = false;
+    bool needed = false;
     *reached = true;
     for (int p = 0; p < t->size; p++) {
-        if (p == t->rank || !kolo_request_looks_at(q, p, t->rank)) continue;
-        looked_at = true;
+        if (p == t->rank || !kolo_request_reads_from(q, p, t->rank)) continue;
+        needed = true;
         *reached = *reached && (t->ops->reaches ? t->ops->reaches(t, p) : t->windows);
     }
-    return looked_at;
+    return needed;
 }
 
 /* Whether the peers need this rank's memory and cannot reach it; its names. Peers look at what the
@@ -254,19 +254,19 @@ static bool is_looked_at(const kolo_request *q, bool *reached) {
  * there). */
 static kolo_status find_handles(kolo_request *q) {
     kolo_transport *t = q->comm->transport;
-    bool reached, needed = is_looked_at(q, &reached);
+    bool reached, needed = is_read(q, &reached);
     if (q->spec.shards == 0 && kolo_spec_source(&q->spec, t->rank) == KOLO_BUFFER_INPUT) {
         q->handle = t->ops->handle(t, q->input, q->count * q->element_bytes);
         q->private_data = q->handle == 0 && q->count > 0;
         return KOLO_OK;
     }
-    if (q->n_shown > 1) {
+    if (q->n_exposed > 1) {
         void *table;
-        size_t bytes = (size_t)q->n_shown * sizeof *q->handles;
+        size_t bytes = (size_t)q->n_exposed * sizeof *q->handles;
         KOLO_TRY(kolo_segment_take(&t->segment, bytes, &table));
         q->handles = table;
     }
-    for (int i = 0; i < q->n_shown; i++) {
+    for (int i = 0; i < q->n_exposed; i++) {
         const kolo_part *part = q->nodes && i > 0 ? &q->nodes[i - 1] : &q->parts[i];
         uint64_t handle = t->ops->handle(t, part->data, part->count * q->element_bytes);
         if ((handle == 0 && part->count > 0) || !reached) q->private_data = needed;
@@ -347,14 +347,14 @@ static kolo_status make_tables(kolo_request *q) {
     }
     q->entries = kolo_zalloc(widest * sizeof *q->entries);
     q->ahead = kolo_zalloc(widest * sizeof *q->ahead);
-    q->peer_data = kolo_zalloc(n * (size_t)q->shown_most * sizeof *q->peer_data);
+    q->peer_data = kolo_zalloc(n * (size_t)q->exposed_most * sizeof *q->peer_data);
     q->peer_scratch = kolo_zalloc(n * sizeof *q->peer_scratch);
-    q->met_seq = kolo_zalloc(n * sizeof *q->met_seq);
+    q->matched_seq = kolo_zalloc(n * sizeof *q->matched_seq);
     q->from = kolo_zalloc((n + 1) * sizeof *q->from); /* two, in a sum of a rank alone */
     q->to = kolo_zalloc(n * sizeof *q->to);
-    if (!q->entries || !q->ahead || !q->peer_data || !q->peer_scratch || !q->met_seq || !q->from ||
-        !q->to) {
-        return KOLO_NOMEM(n * (size_t)q->shown_most * sizeof *q->peer_data);
+    if (!q->entries || !q->ahead || !q->peer_data || !q->peer_scratch || !q->matched_seq ||
+        !q->from || !q->to) {
+        return KOLO_NOMEM(n * (size_t)q->exposed_most * sizeof *q->peer_data);
     }
     return KOLO_OK;
 }
@@ -438,12 +438,12 @@ static kolo_algorithm resolve_algorithm(const kolo_request *q, const kolo_reques
 }
 
 /* What an uneven all-to-all tells each rank: the elements that it will get. */
-static kolo_status set_words(kolo_request *q) {
+static kolo_status set_peer_counts(kolo_request *q) {
     size_t n = (size_t)q->comm->size;
     if (q->agreed != UINT64_MAX) return KOLO_OK;
-    q->words = kolo_alloc(n * sizeof *q->words);
-    if (!q->words) return KOLO_NOMEM(n * sizeof *q->words);
-    for (size_t p = 0; p < n; p++) q->words[p] = q->slices[p + 1] - q->slices[p];
+    q->peer_counts = kolo_alloc(n * sizeof *q->peer_counts);
+    if (!q->peer_counts) return KOLO_NOMEM(n * sizeof *q->peer_counts);
+    for (size_t p = 0; p < n; p++) q->peer_counts[p] = q->slices[p + 1] - q->slices[p];
     return KOLO_OK;
 }
 
@@ -461,11 +461,11 @@ static kolo_status make_collective(kolo_request *q, kolo_algorithm algorithm) {
             kolo_comm_transport(q->comm));
     }
     for (int r = 0; r < q->comm->size; r++) {
-        int shown = kolo_request_shown(q, r);
-        if (r == q->comm->rank) q->n_shown = shown;
-        if (shown > q->shown_most) q->shown_most = shown;
+        int exposed = kolo_request_exposed(q, r);
+        if (r == q->comm->rank) q->n_exposed = exposed;
+        if (exposed > q->exposed_most) q->exposed_most = exposed;
     }
-    KOLO_TRY(set_words(q));
+    KOLO_TRY(set_peer_counts(q));
     if (q->comm->backend && q->spec.shards == 0) {
         KOLO_TRY(kolo_backend_prepare(q));
     } else {
@@ -481,7 +481,7 @@ static kolo_status make_collective(kolo_request *q, kolo_algorithm algorithm) {
 kolo_status kolo_request_create(kolo_comm *comm, const kolo_request_opts *o,
                                 kolo_request **request) {
     if (!comm || !o || !request) return KOLO_FAIL(KOLO_ERR_ARG, "a request needs a communicator");
-    KOLO_COMM_ALONE(comm);
+    KOLO_COMM_LOCK_SCOPE(comm);
     KOLO_TRY(kolo_comm_check(comm));
     KOLO_TRY(check_opts(comm, o));
     kolo_request *q = kolo_zalloc(sizeof *q);
@@ -552,17 +552,17 @@ kolo_status kolo_barrier_create(kolo_comm *comm, const char *site, kolo_request 
 /* Its place among those in flight: behind the last one of at least its priority. */
 static void take_turn(kolo_comm *comm, kolo_request *q) {
     int at = comm->n_flight;
-    while (at > 0 && comm->turns[at - 1]->priority < q->priority) {
-        comm->turns[at] = comm->turns[at - 1];
+    while (at > 0 && comm->by_priority[at - 1]->priority < q->priority) {
+        comm->by_priority[at] = comm->by_priority[at - 1];
         at--;
     }
-    comm->turns[at] = q;
+    comm->by_priority[at] = q;
     comm->flight[comm->n_flight++] = q;
 }
 
 kolo_status kolo_request_start(kolo_request *q) {
     kolo_comm *comm = q->comm;
-    KOLO_COMM_ALONE(comm);
+    KOLO_COMM_LOCK_SCOPE(comm);
     KOLO_TRY(kolo_comm_check(comm));
     if (q->state != REQUEST_IDLE) {
         return KOLO_FAIL(KOLO_ERR_ARG, "%s is in flight already: wait for it before starting again",
@@ -581,8 +581,8 @@ kolo_status kolo_request_start(kolo_request *q) {
     q->seq = comm->next_seq++;
     q->round = 0;
     q->phase = 0;
-    q->met = 0;
-    q->handed = false;
+    q->matched = 0;
+    q->offloaded = false;
     take_turn(comm, q);
     return kolo_engine_progress(comm, &moved);
 }
@@ -596,7 +596,7 @@ static void unlink_request(kolo_request *q) {
 
 void kolo_request_destroy(kolo_request *q) {
     if (!q) return;
-    KOLO_COMM_ALONE(q->comm);
+    KOLO_COMM_LOCK_SCOPE(q->comm);
     if (q->state != REQUEST_IDLE) {
         (void)kolo_comm_break(q->comm, KOLO_ERR_ARG, "%s was destroyed while in flight", q->title);
     }
@@ -604,8 +604,8 @@ void kolo_request_destroy(kolo_request *q) {
     if (q->call) q->comm->backend->ops->release(q->call);
     for (int i = 0; i < q->n_schedules; i++) kolo_schedule_fini(&q->schedules[i]);
     kolo_segment_give(&q->comm->transport->segment, q->handles,
-                      (size_t)q->n_shown * sizeof *q->handles);
-    kolo_free(q->words);
+                      (size_t)q->n_exposed * sizeof *q->handles);
+    kolo_free(q->peer_counts);
     kolo_free(q->slices);
     kolo_free(q->nodes);
     kolo_free(q->parts);
@@ -615,7 +615,7 @@ void kolo_request_destroy(kolo_request *q) {
     kolo_free(q->ahead);
     kolo_free(q->peer_data);
     kolo_free(q->peer_scratch);
-    kolo_free(q->met_seq);
+    kolo_free(q->matched_seq);
     kolo_free(q->from);
     kolo_free(q->to);
     kolo_free(q);
@@ -627,11 +627,11 @@ kolo_algorithm kolo_request_algorithm(const kolo_request *q) {
 uint64_t kolo_request_sequence(const kolo_request *q) { return q->seq; }
 const char *kolo_request_site(const kolo_request *q) { return q->site; }
 bool kolo_request_in_flight(const kolo_request *q) {
-    KOLO_COMM_ALONE(q->comm);
+    KOLO_COMM_LOCK_SCOPE(q->comm);
     return q->state != REQUEST_IDLE;
 }
 kolo_traffic kolo_request_traffic(const kolo_request *q) {
-    KOLO_COMM_ALONE(q->comm);
+    KOLO_COMM_LOCK_SCOPE(q->comm);
     return q->traffic;
 }
 

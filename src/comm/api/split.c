@@ -41,8 +41,8 @@ static void adopt(kolo_comm *parent, kolo_comm *child, const int *members) {
         child->tuning = parent->tuning;
         child->costs = parent->costs;
     }
-    child->crowded = parent->crowded;
-    child->spins = parent->crowded ? 0 : child->spins;
+    child->oversubscribed = parent->oversubscribed;
+    child->spins = parent->oversubscribed ? 0 : child->spins;
     child->local_rank = child->local_size = 0;
     for (int i = 0; i < child->size; i++) {
         bool here = kolo_comm_host(parent, members[i]) == kolo_comm_host(parent, parent->rank);
@@ -74,7 +74,7 @@ static kolo_status set_hosts(const kolo_comm *parent, kolo_comm *child, const in
 /* The sub-group with those members, as far as this rank alone can make it. */
 static kolo_status make_child(kolo_comm *parent, int colour, const int *members, int n, int *hosts,
                               kolo_subgroup_address *name, kolo_comm **child) {
-    KOLO_COMM_ALONE(parent);
+    KOLO_COMM_LOCK_SCOPE(parent);
     const kolo_transport_ops *ops = parent->transport->ops;
     int place = 0;
     while (members[place] != parent->rank) place++;
@@ -98,7 +98,7 @@ static kolo_status make_child(kolo_comm *parent, int colour, const int *members,
 /* Whether all ranks have come so far, by what each says: a name, or 0. */
 static kolo_status attach(kolo_comm *parent, kolo_comm *child, const kolo_subgroup_address *names,
                           const int *members) {
-    KOLO_COMM_ALONE(parent);
+    KOLO_COMM_LOCK_SCOPE(parent);
     for (int r = 0; r < parent->size; r++) {
         if (names[r].block == 0 && names[r].group == 0) {
             return KOLO_FAIL(KOLO_ERR_NOMEM, "rank %d has no memory for its sub-group",
@@ -216,7 +216,7 @@ static kolo_status watch_below(kolo_comm *comm) {
 }
 
 kolo_status kolo_family_watch(kolo_comm *comm) {
-    KOLO_COMM_ALONE(comm);
-    KOLO_TRY(kolo_comm_watch(comm)); /* its words come first */
+    KOLO_COMM_LOCK_SCOPE(comm);
+    KOLO_TRY(kolo_comm_watch(comm)); /* its failures come first */
     return watch_below(kolo_comm_whole(comm));
 }

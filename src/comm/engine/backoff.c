@@ -55,7 +55,7 @@ static void add_where(const kolo_comm *comm, char *where, size_t n) {
 }
 
 kolo_status kolo_comm_watch(kolo_comm *comm) {
-    KOLO_COMM_ALONE(comm);
+    KOLO_COMM_LOCK_SCOPE(comm);
     uint64_t oldest = comm->n_flight > 0 ? comm->flight[0]->seq : UINT64_MAX;
     const kolo_peer_state *report = NULL;
     kolo_peer_state state, broken;
@@ -103,7 +103,7 @@ static kolo_status watch_sometimes(kolo_comm *comm, int64_t now_ns) {
 static void step_aside(kolo_comm *comm, kolo_idle *w) {
     int64_t before_ns = w->now_ns;
     bool nap = before_ns - w->since_ns > YIELD_NS || before_ns < comm->busy_until_ns;
-    nap = nap && kolo_comm_whole(comm)->handed ==
+    nap = nap && kolo_comm_whole(comm)->n_offloaded ==
                      0; /* a backend moves data only while it is asked how it is */
     const kolo_transport *t = comm->transport;
     if (t->events >= 0 && (nap || !t->no_wakeup)) { /* who is waited for will wake this thread */
@@ -144,7 +144,7 @@ kolo_status kolo_idle_turn(kolo_comm *comm, kolo_idle *w, bool moved) {
  * processor and could not run meanwhile: then spin less, and see now and then whether that still
  * holds. */
 static void learn(kolo_comm *comm, const kolo_idle *w) {
-    if (comm->crowded) return;
+    if (comm->oversubscribed) return;
     bool spun_in_vain = w->turns > comm->spins && w->turns <= comm->spins + 2;
     if (spun_in_vain && comm->spins > SPINS_LEAST) comm->spins /= 2;
     if (++comm->waits % SPIN_AGAIN == 0) comm->spins = KOLO_SPINS;
@@ -171,7 +171,7 @@ kolo_status kolo_request_wait(kolo_request *request, int64_t timeout_ms) {
     if (timeout_ms < 0) {
         return KOLO_FAIL(KOLO_ERR_ARG, "a wait of %lld ms", (long long)timeout_ms);
     }
-    KOLO_COMM_ALONE(comm);
+    KOLO_COMM_LOCK_SCOPE(comm);
     kolo_progress_drive(comm, true);
     kolo_status status =
         wait_for(request, timeout_ms > 0 ? kolo_ms_to_ns(timeout_ms) : comm->timeout_ns);
@@ -180,7 +180,7 @@ kolo_status kolo_request_wait(kolo_request *request, int64_t timeout_ms) {
 }
 
 kolo_status kolo_request_test(kolo_request *request, bool *complete) {
-    KOLO_COMM_ALONE(request->comm);
+    KOLO_COMM_LOCK_SCOPE(request->comm);
     KOLO_TRY(kolo_comm_progress(request->comm));
     *complete = request->state == REQUEST_IDLE;
     return KOLO_OK;

@@ -43,18 +43,18 @@ static char *locate(const kolo_request *q, int rank, kolo_buffer buffer, size_t 
         if (left < *run) *run = left;
         const char *node =
             own ? q->nodes[first / q->count].data
-                : q->peer_data[(size_t)(rank * q->shown_most) + 1 + first / q->count];
+                : q->peer_data[(size_t)(rank * q->exposed_most) + 1 + first / q->count];
         return (char *)node + first % q->count * q->element_bytes;
     }
     if (buffer == KOLO_BUFFER_INPUT && own) return (char *)q->input + first * q->element_bytes;
     if (q->n_parts == 1) { /* a peer's: whatever it shows to the others */
-        char *base = own ? q->parts[0].data : q->peer_data[rank * q->shown_most];
+        char *base = own ? q->parts[0].data : q->peer_data[rank * q->exposed_most];
         return base + first * q->element_bytes;
     }
     int part = part_of(q, first);
     size_t left = q->firsts[part + 1] - first;
     if (left < *run) *run = left;
-    char *base = own ? q->parts[part].data : q->peer_data[rank * q->shown_most + part];
+    char *base = own ? q->parts[part].data : q->peer_data[rank * q->exposed_most + part];
     return base + (first - q->firsts[part]) * q->element_bytes;
 }
 
@@ -101,10 +101,10 @@ static kolo_status bad_handle(kolo_request *q, int peer) {
  */
 static kolo_status open_data(kolo_request *q, int peer, uint64_t handle) {
     kolo_transport *t = q->comm->transport;
-    void **data = &q->peer_data[peer * q->shown_most];
+    void **data = &q->peer_data[peer * q->exposed_most];
     if (data[0] || handle == 0) return KOLO_OK;
     const uint64_t *handles = &handle;
-    int n = kolo_request_shown(q, peer);
+    int n = kolo_request_exposed(q, peer);
     if (n > 1) {
         handles = t->ops->window(t, peer, handle, (size_t)n * sizeof *handles);
         if (!handles) return bad_handle(q, peer);
@@ -128,10 +128,10 @@ static size_t scratch_of(const kolo_request *q) {
 
 /* Checks what the peer announced against the own call; `ready` false when it has not announced yet.
  */
-static kolo_status meet(kolo_request *q, int peer, bool *ready) {
+static kolo_status match_peer(kolo_request *q, int peer, bool *ready) {
     kolo_transport *t = q->comm->transport;
     *ready = true;
-    if (q->met_seq[peer] == q->seq + 1) return KOLO_OK;
+    if (q->matched_seq[peer] == q->seq + 1) return KOLO_OK;
     kolo_peer_call other;
     if (!t->ops->query(t, q->seq, peer, &other)) {
         *ready = false;
@@ -142,12 +142,12 @@ static kolo_status meet(kolo_request *q, int peer, bool *ready) {
         call->op != q->op || call->count != q->agreed || call->shape != q->shape) {
         return mismatch(q, peer, &other);
     }
-    if (q->words && other.peer_count && *other.peer_count != expected_of(q, peer)) {
+    if (q->peer_counts && other.peer_count && *other.peer_count != expected_of(q, peer)) {
         return uneven(q, peer, &other);
     }
     if (call->staged && q->n_schedules > 1) q->schedule = &q->schedules[1];
     if (q->schedules[0].windows) {
-        if (kolo_request_looks_at(q, q->comm->rank, peer) && !call->staged && !q->eager)
+        if (kolo_request_reads_from(q, q->comm->rank, peer) && !call->staged && !q->eager)
             KOLO_TRY(open_data(q, peer, call->data));
         if (call->scratch) {
             size_t bytes = scratch_of(q) * q->element_bytes;
@@ -155,16 +155,16 @@ static kolo_status meet(kolo_request *q, int peer, bool *ready) {
             if (!q->peer_scratch[peer]) return bad_handle(q, peer);
         }
     }
-    q->met_seq[peer] = q->seq + 1;
+    q->matched_seq[peer] = q->seq + 1;
     return KOLO_OK;
 }
 
 /* All ranks have announced this start; then it is known which schedule it runs. */
-static kolo_status meet_all(kolo_request *q, bool *ready) {
+static kolo_status match_all(kolo_request *q, bool *ready) {
     *ready = true;
-    while (q->met < q->comm->size && *ready) {
-        if (q->met != q->comm->rank) KOLO_TRY(meet(q, q->met, ready));
-        if (*ready) q->met++;
+    while (q->matched < q->comm->size && *ready) {
+        if (q->matched != q->comm->rank) KOLO_TRY(match_peer(q, q->matched, ready));
+        if (*ready) q->matched++;
     }
     return KOLO_OK;
 }
@@ -223,22 +223,22 @@ static size_t sweep(kolo_request *q, const kolo_entry *e, size_t left) {
 
 /* So many more bytes have gone or come. */
 static void add_bytes(const kolo_request *q, entry_progress *p, size_t bytes) {
-    p->odd += bytes;
-    p->moved += p->odd / q->element_bytes;
-    p->odd %= q->element_bytes;
+    p->partial_bytes += bytes;
+    p->moved += p->partial_bytes / q->element_bytes;
+    p->partial_bytes %= q->element_bytes;
 }
 
 static kolo_status run_send(kolo_request *q, const kolo_entry *e, entry_progress *p) {
     kolo_transport *t = q->comm->transport;
     bool ready, accepted = true;
-    KOLO_TRY(meet(q, e->peer, &ready));
+    KOLO_TRY(match_peer(q, e->peer, &ready));
     if (!ready) return KOLO_OK;
     while (accepted && (p->moved < e->count || !p->issued)) {
         size_t run = e->count - p->moved, taken;
         const char *from =
             e->count ? locate(q, q->comm->rank, e->from, e->from_first + p->moved, &run) : NULL;
-        size_t bytes = run * q->element_bytes - p->odd;
-        if (from) from += p->odd;
+        size_t bytes = run * q->element_bytes - p->partial_bytes;
+        if (from) from += p->partial_bytes;
         KOLO_TRY(t->ops->send(t, q->seq, e->peer, from, bytes, &taken, &accepted));
         add_bytes(q, p, taken);
         p->issued = p->issued || accepted;
@@ -250,13 +250,13 @@ static kolo_status run_send(kolo_request *q, const kolo_entry *e, entry_progress
 static kolo_status run_recv(kolo_request *q, const kolo_entry *e, entry_progress *p) {
     kolo_transport *t = q->comm->transport;
     bool ready, arrived = true;
-    KOLO_TRY(meet(q, e->peer, &ready));
+    KOLO_TRY(match_peer(q, e->peer, &ready));
     if (!ready) return KOLO_OK;
     while (arrived && !p->done) {
         size_t run = e->count - p->moved, taken;
         char *to = e->count ? locate(q, q->comm->rank, e->to, e->to_first + p->moved, &run) : NULL;
-        size_t bytes = run * q->element_bytes - p->odd;
-        if (to) to += p->odd;
+        size_t bytes = run * q->element_bytes - p->partial_bytes;
+        if (to) to += p->partial_bytes;
         KOLO_TRY(t->ops->recv(t, q->seq, e->peer, to, bytes, &taken, &arrived));
         add_bytes(q, p, taken);
         p->issued = p->issued || arrived;
@@ -433,14 +433,14 @@ static kolo_status announce(kolo_request *q, bool *moved) {
     };
     if (first->windows) {
         size_t scratch = scratch_of(q) * q->element_bytes;
-        if (!q->private_data && q->n_shown == 1) {
+        if (!q->private_data && q->n_exposed == 1) {
             call.data = q->handle;
         } else if (!q->private_data) {
-            call.data = t->ops->handle(t, q->handles, (size_t)q->n_shown * sizeof *q->handles);
+            call.data = t->ops->handle(t, q->handles, (size_t)q->n_exposed * sizeof *q->handles);
         }
         if (scratch > 0) call.scratch = t->ops->handle(t, q->scratch, scratch);
     }
-    t->ops->signal(t, q->seq, 0, &call, q->words, q->title);
+    t->ops->signal(t, q->seq, 0, &call, q->peer_counts, q->title);
     q->state = REQUEST_RUNNING;
     *moved = true;
     return KOLO_OK;
@@ -450,9 +450,9 @@ static kolo_status announce(kolo_request *q, bool *moved) {
 static kolo_status advance(kolo_request *q, bool *moved) {
     if (q->state == REQUEST_QUEUED) KOLO_TRY(announce(q, moved));
     if (q->state != REQUEST_RUNNING) return KOLO_OK;
-    if (q->schedules[0].windows || q->schedules[0].offloaded || q->words) {
+    if (q->schedules[0].windows || q->schedules[0].offloaded || q->peer_counts) {
         bool ready;
-        KOLO_TRY(meet_all(q, &ready));
+        KOLO_TRY(match_all(q, &ready));
         if (!ready) return KOLO_OK;
     }
     bool complete = true;
@@ -479,7 +479,7 @@ static void keep_running(kolo_request **list, int n) {
 /* Takes the completed requests out of the flight and publishes how far this rank is. */
 static void retire(kolo_comm *comm) {
     int kept = 0;
-    keep_running(comm->turns, comm->n_flight);
+    keep_running(comm->by_priority, comm->n_flight);
     for (int i = 0; i < comm->n_flight; i++) {
         kolo_request *q = comm->flight[i];
         if (q->state == REQUEST_IDLE) {
@@ -508,7 +508,7 @@ kolo_status kolo_engine_progress_one(kolo_comm *comm, bool *moved) {
         if (status != KOLO_OK) return kolo_comm_break(comm, status, "%s", kolo_last_error());
     }
     for (int i = 0; i < comm->n_flight; i++) {
-        kolo_request *q = comm->turns[i];
+        kolo_request *q = comm->by_priority[i];
         if (comm->gate && !comm->gate(comm->gate_arg, q)) continue;
         kolo_status status = advance(q, moved);
         if (status != KOLO_OK) {

@@ -53,8 +53,8 @@ typedef enum request_state {
 
 /* Progress of one entry of the current round. */
 typedef struct entry_progress {
-    size_t moved; /* elements handed over, taken or copied */
-    size_t odd;   /* bytes of the next one that have moved: networks know no elements */
+    size_t moved;         /* elements handed over, taken or copied */
+    size_t partial_bytes; /* bytes of the next one that have moved: networks know no elements */
     bool issued, done;
 } entry_progress;
 
@@ -76,19 +76,19 @@ struct kolo_request {
     uint32_t number;
     size_t element_bytes;
 
-    const char *input; /* INPUT; NULL where there is none */
-    kolo_part *nodes;  /* a reproducible allreduce: INPUT is these, `count` elements each */
-    size_t *slices;    /* [2][size + 1]: spec.firsts, spec.output_firsts */
-    uint64_t *words;   /* [size]: elements for each rank, in an uneven all-to-all; else NULL */
-    kolo_part *parts;  /* DATA */
-    size_t *firsts;    /* [n_parts + 1]: where each part starts in DATA */
+    const char *input;     /* INPUT; NULL where there is none */
+    kolo_part *nodes;      /* a reproducible allreduce: INPUT is these, `count` elements each */
+    size_t *slices;        /* [2][size + 1]: spec.firsts, spec.output_firsts */
+    uint64_t *peer_counts; /* [size]: elements for each rank, in an uneven all-to-all; else NULL */
+    kolo_part *parts;      /* DATA */
+    size_t *firsts;        /* [n_parts + 1]: where each part starts in DATA */
     int n_parts;
     uint64_t
         *handles; /* the parts' names in this rank's segment, for the peers; several parts only */
     uint64_t handle;   /* the name of the only part, or of INPUT, whichever the peers read */
     bool private_data; /* peers need this rank's DATA or INPUT and cannot reach it */
     bool eager;
-    bool handed; /* this start has been given to the backend */
+    bool offloaded; /* this start has been given to the backend */
 
     kolo_schedule_spec spec;
     kolo_schedule
@@ -101,21 +101,21 @@ struct kolo_request {
         *schedule; /* of this start; NULL while it hangs on what the peers announce */
     size_t round;
     uint32_t phase;
-    int met;                 /* ranks below this one have announced this start */
-    entry_progress *entries; /* of the current round */
-    entry_progress *ahead;   /* of the next one: sends that went already */
-    void *scratch;           /* this start's */
-    size_t scratch_bytes;    /* of the block to give back; 0: the place's payload */
-    size_t moved;            /* send and receive: bytes that have come */
-    bool granted;            /* send: the peer waits for the data */
-    void *call;              /* the backend's; NULL: it runs schedules of ours */
-    int n_shown, shown_most; /* addresses that peers need of this rank; most of any: DATA's, and
+    int matched;                 /* ranks below this one have announced this start */
+    entry_progress *entries;     /* of the current round */
+    entry_progress *ahead;       /* of the next one: sends that went already */
+    void *scratch;               /* this start's */
+    size_t scratch_bytes;        /* of the block to give back; 0: the place's payload */
+    size_t moved;                /* send and receive: bytes that have come */
+    bool granted;                /* send: the peer waits for the data */
+    void *call;                  /* the backend's; NULL: it runs schedules of ours */
+    int n_exposed, exposed_most; /* addresses that peers need of this rank; most of any: DATA's, and
                                 the nodes' behind it */
-    void **peer_data;        /* [size][shown_most]; filled when first met */
-    void **peer_scratch;     /* [size] */
-    uint64_t *met_seq;       /* [size]: start of which the peer's call has been checked, plus 1 */
-    const void **from;       /* [size]: pointers of a sweep */
-    void **to;               /* [size] */
+    void **peer_data;            /* [size][exposed_most]; filled when first met */
+    void **peer_scratch;         /* [size] */
+    uint64_t *matched_seq; /* [size]: start of which the peer's call has been checked, plus 1 */
+    const void **from;     /* [size]: pointers of a sweep */
+    void **to;             /* [size] */
     kolo_traffic traffic;
 };
 
@@ -125,9 +125,9 @@ typedef struct kolo_backend kolo_backend;
 
 struct kolo_comm {
     kolo_transport *transport;
-    struct kolo_progress *progress; /* the family's; NULL: only the caller makes progress */
-    kolo_backend *backend;          /* takes whole collectives (backend.h); NULL: schedules */
-    int handed;                     /* requests in its hands */
+    struct kolo_progress_thread *progress; /* the family's; NULL: only the caller makes progress */
+    kolo_backend *backend; /* takes whole collectives (backend.h); NULL: schedules */
+    int n_offloaded;       /* requests in its hands */
     int rank, size, local_rank, local_size;
     int *host_of, n_hosts;                  /* [size]; NULL: one host */
     kolo_comm *parent, *children, *sibling; /* sub-groups: a list of children, linked by sibling */
@@ -138,12 +138,13 @@ struct kolo_comm {
     kolo_comm_costs costs; /* the same on all ranks */
     int64_t timeout_ns;
     const kolo_reduce_table *reduce;
-    int processors; /* that the ranks of this host may run on together */
-    bool crowded;   /* more ranks than processors: yield at once */
+    int processors;      /* that the ranks of this host may run on together */
+    bool oversubscribed; /* more ranks than processors: yield at once */
 
     kolo_request *requests;
     kolo_request *flight[KOLO_FLIGHT_MAX * 4]; /* collectives, in order of start */
-    kolo_request *turns[KOLO_FLIGHT_MAX * 4];  /* the same by priority, then in order of start */
+    kolo_request
+        *by_priority[KOLO_FLIGHT_MAX * 4]; /* the same by priority, then in order of start */
     int n_flight;
     struct kolo_p2p *p2p; /* sends and receives; NULL until the first one is created */
     uint64_t next_seq;
@@ -211,8 +212,8 @@ kolo_comm *kolo_comm_enter(kolo_comm *comm);
 bool kolo_comm_enter_if_free(kolo_comm *comm);
 void kolo_comm_leave(kolo_comm *const *comm);
 /* Until the end of the enclosing block. */
-#define KOLO_COMM_ALONE(comm)                                                   \
-    kolo_comm *const alone_ __attribute__((cleanup(kolo_comm_leave), unused)) = \
+#define KOLO_COMM_LOCK_SCOPE(comm)                                                   \
+    kolo_comm *const lock_scope_ __attribute__((cleanup(kolo_comm_leave), unused)) = \
         kolo_comm_enter(comm)
 /* While a caller waits, it drives and the thread rests. */
 void kolo_progress_drive(kolo_comm *comm, bool drive);
@@ -256,8 +257,8 @@ kolo_status kolo_report_open(const kolo_comm_opts *opts, kolo_signals *signals);
 /* Writes a report if one has been asked for. */
 void kolo_report_if_asked(kolo_comm *comm);
 /* Whether `rank` may need the memory of `owner`, in a schedule that uses windows. */
-bool kolo_request_looks_at(const kolo_request *q, int rank, int owner);
+bool kolo_request_reads_from(const kolo_request *q, int rank, int owner);
 /* How many addresses peers need of a rank: of its parts, or of DATA and its nodes. */
-int kolo_request_shown(const kolo_request *q, int rank);
+int kolo_request_exposed(const kolo_request *q, int rank);
 /* Gives back what a start holds. */
 void kolo_request_release(kolo_request *q);

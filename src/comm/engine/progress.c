@@ -8,7 +8,7 @@
  *
  * A family of communicators has one thread, that of the whole group, which looks after all.
  *
- * One mutex, which callers of the public functions hold (KOLO_COMM_ALONE), makes communicator,
+ * One mutex, which callers of the public functions hold (KOLO_COMM_LOCK_SCOPE), makes communicator,
  * requests and transport belong to one thread at a time. A caller that waits would only be woken by
  * the thread, so it drives the engine itself and the thread rests: messages are then answered
  * without a change of threads. The mutex is not fair; the thread lets callers that want it go
@@ -34,7 +34,7 @@
 
 enum { POLL_NS = 200000, TICK_MOST_NS = 100000000, TICKS_OF_HEARTBEAT = 8 };
 
-typedef struct kolo_progress {
+typedef struct kolo_progress_thread {
     pthread_t thread;
     pthread_mutex_t lock; /* of everything but `wanted` */
     pthread_cond_t work;  /* `driven` or `stop` has changed, or something is in flight */
@@ -44,7 +44,7 @@ typedef struct kolo_progress {
     bool resting;       /* in `work` */
     bool sleeping_long; /* with nothing in flight */
     _Atomic int wanted; /* callers that wait for the lock; no data hangs on it */
-} kolo_progress;
+} kolo_progress_thread;
 
 /* Sleeps on the transport and on `wake` (-1: none). */
 static void sleep_on(const kolo_comm *comm, int wake, int64_t ns) {
@@ -63,12 +63,12 @@ static bool may_sleep(const kolo_comm *comm) {
     return !t->ops->arm || t->ops->arm(t);
 }
 
-static void lock_after_callers(kolo_progress *p) {
+static void lock_after_callers(kolo_progress_thread *p) {
     while (atomic_load_explicit(&p->wanted, memory_order_relaxed) > 0) sched_yield();
     pthread_mutex_lock(&p->lock);
 }
 
-static void rest(kolo_progress *p) {
+static void rest(kolo_progress_thread *p) {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_nsec += p->tick_ns;
@@ -94,7 +94,7 @@ static bool look(kolo_comm *comm) {
 
 static void *run(void *arg) {
     kolo_comm *comm = arg;
-    kolo_progress *p = comm->progress;
+    kolo_progress_thread *p = comm->progress;
     pthread_mutex_lock(&p->lock);
     while (!p->stop) {
         if (p->driven) {
@@ -126,7 +126,7 @@ static int create_thread(kolo_comm *comm) {
 }
 
 static void free_progress(kolo_comm *comm) {
-    kolo_progress *p = comm->progress;
+    kolo_progress_thread *p = comm->progress;
     if (p->wake >= 0) close(p->wake);
     pthread_mutex_destroy(&p->lock);
     pthread_cond_destroy(&p->work);
@@ -140,7 +140,7 @@ int64_t kolo_progress_tick_ns(int64_t heartbeat_ms) {
 
 kolo_status kolo_progress_start(kolo_comm *comm, int64_t heartbeat_ms) {
     if (comm->transport->events < 0) return KOLO_OK;
-    kolo_progress *p = kolo_zalloc(sizeof *p);
+    kolo_progress_thread *p = kolo_zalloc(sizeof *p);
     if (!p) return KOLO_NOMEM(sizeof *p);
     pthread_mutexattr_t recursive;
     pthread_mutexattr_init(&recursive);
@@ -157,14 +157,14 @@ kolo_status kolo_progress_start(kolo_comm *comm, int64_t heartbeat_ms) {
     return KOLO_FAIL(KOLO_ERR_IO, "the progress thread: %s", kolo_errno_text(error));
 }
 
-static void wake_up(kolo_progress *p) {
+static void wake_up(kolo_progress_thread *p) {
     uint64_t one = 1;
     (void)!write(p->wake, &one, sizeof one);
     pthread_cond_signal(&p->work);
 }
 
 void kolo_progress_stop(kolo_comm *comm) {
-    kolo_progress *p = comm->progress;
+    kolo_progress_thread *p = comm->progress;
     if (!p) return;
     pthread_mutex_lock(&p->lock);
     p->stop = true;
@@ -175,7 +175,7 @@ void kolo_progress_stop(kolo_comm *comm) {
 }
 
 kolo_comm *kolo_comm_enter(kolo_comm *comm) {
-    kolo_progress *p = comm->progress;
+    kolo_progress_thread *p = comm->progress;
     if (!p) return comm;
     atomic_fetch_add_explicit(&p->wanted, 1, memory_order_relaxed);
     pthread_mutex_lock(&p->lock);
@@ -189,7 +189,7 @@ bool kolo_comm_enter_if_free(kolo_comm *comm) {
 
 /* What was started meanwhile is the thread's to look after, unless its caller goes on to wait. */
 void kolo_comm_leave(kolo_comm *const *comm) {
-    kolo_progress *p = (*comm)->progress;
+    kolo_progress_thread *p = (*comm)->progress;
     if (!p) return;
     bool look_after = kolo_family_in_flight(*comm) && !p->driven;
     if (look_after && p->resting) pthread_cond_signal(&p->work);
@@ -202,7 +202,7 @@ void kolo_progress_drive(kolo_comm *comm, bool drive) {
 }
 
 void kolo_progress_sleep(kolo_comm *comm, int64_t ns) {
-    kolo_progress *p = comm->progress;
+    kolo_progress_thread *p = comm->progress;
     bool sleep = may_sleep(comm);
     pthread_mutex_unlock(&p->lock);
     if (sleep) sleep_on(comm, -1, ns);

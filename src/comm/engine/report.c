@@ -89,7 +89,7 @@ static void add_reason(kolo_text *text, const kolo_request *q) {
     } else if (q->state == REQUEST_QUEUED) {
         kolo_text_add(text, ": the peers are still in collectives that are %d older",
                       KOLO_FLIGHT_MAX);
-    } else if (q->handed) {
+    } else if (q->offloaded) {
         kolo_text_add(text, ": all ranks have started it, and %s has not finished it",
                       kolo_comm_transport(q->comm));
     } else if (!add_ranks(text, q, not_announced, "not started by")) {
@@ -131,7 +131,7 @@ void kolo_comm_describe(const kolo_comm *comm, kolo_text *text) {
 }
 
 void kolo_comm_report(kolo_comm *comm, char *text, size_t bytes) {
-    KOLO_COMM_ALONE(comm);
+    KOLO_COMM_LOCK_SCOPE(comm);
     kolo_text line = {0};
     kolo_text_add(&line, "%s of %d ", KOLO_RANK(comm, comm->rank), kolo_comm_whole(comm)->size);
     if (comm->broken != KOLO_OK) {

@@ -119,7 +119,7 @@ kolo_status kolo_named_create(kolo_comm *comm, const kolo_named_opts *opts, kolo
     KOLO_TRY(resolve(opts, &o));
     kolo_named *m = kolo_zalloc(sizeof *m);
     if (!m) return KOLO_NOMEM(sizeof *m);
-    KOLO_COMM_ALONE(comm);
+    KOLO_COMM_LOCK_SCOPE(comm);
     size_t n = (size_t)comm->size;
     *m = (kolo_named){.comm = comm, .opts = o};
     m->last = &m->first;
@@ -144,7 +144,7 @@ static void free_group(kolo_named *m, group *g) {
 
 void kolo_named_destroy(kolo_named *m) {
     if (!m) return;
-    KOLO_COMM_ALONE(m->comm);
+    KOLO_COMM_LOCK_SCOPE(m->comm);
     for (group *g = m->first, *next; g; g = next) {
         next = g->next;
         free_group(m, g);
@@ -439,7 +439,7 @@ static kolo_status advance(kolo_named *m, bool waiting, bool *moved) {
 }
 
 kolo_status kolo_named_progress(kolo_named *m) {
-    KOLO_COMM_ALONE(m->comm);
+    KOLO_COMM_LOCK_SCOPE(m->comm);
     bool moved;
     KOLO_TRY(advance(m, false, &moved));
     return moved ? KOLO_OK : kolo_comm_progress(m->comm); /* which looks after the peers */
@@ -449,7 +449,7 @@ kolo_status kolo_named_progress(kolo_named *m) {
 
 kolo_status kolo_named_post(kolo_named *m, const char *name, void *data, size_t count,
                             kolo_dtype dtype, kolo_reduce_op op, int *handle) {
-    KOLO_COMM_ALONE(m->comm);
+    KOLO_COMM_LOCK_SCOPE(m->comm);
     KOLO_TRY(kolo_comm_check(m->comm));
     size_t length = name ? strlen(name) : 0;
     if (length == 0 || length >= KOLO_NAME_BYTES) {
@@ -596,7 +596,7 @@ kolo_status kolo_named_wait(kolo_named *m, int handle, int64_t timeout_ms) {
         return KOLO_FAIL(KOLO_ERR_ARG, "a wait of %lld ms for handle %d", (long long)timeout_ms,
                          handle);
     }
-    KOLO_COMM_ALONE(m->comm);
+    KOLO_COMM_LOCK_SCOPE(m->comm);
     kolo_progress_drive(m->comm, true);
     kolo_status status =
         wait_for(m, handle, timeout_ms > 0 ? kolo_ms_to_ns(timeout_ms) : m->comm->timeout_ns);

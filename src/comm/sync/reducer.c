@@ -51,7 +51,7 @@ struct kolo_reducer {
 /* ---- buckets ---- */
 
 static void free_buckets(kolo_reducer *r) {
-    KOLO_COMM_ALONE(r->comm);
+    KOLO_COMM_LOCK_SCOPE(r->comm);
     kolo_segment *segment = &r->comm->transport->segment;
     for (int b = 0; b < r->n_buckets; b++) {
         bucket *k = &r->buckets[b];
@@ -147,7 +147,7 @@ static kolo_status make_request(kolo_reducer *r, bucket *k) {
 }
 
 static kolo_status make_buckets(kolo_reducer *r) {
-    KOLO_COMM_ALONE(r->comm);
+    KOLO_COMM_LOCK_SCOPE(r->comm);
     KOLO_TRY(cut(r));
     for (int b = 0; b < r->n_buckets; b++) {
         KOLO_TRY(take_memory(r, &r->buckets[b]));
@@ -271,7 +271,7 @@ static kolo_status start_bucket(kolo_reducer *r, bucket *k) {
 }
 
 kolo_status kolo_reducer_ready(kolo_reducer *r, int i) {
-    KOLO_COMM_ALONE(r->comm);
+    KOLO_COMM_LOCK_SCOPE(r->comm);
     KOLO_TRY(kolo_comm_check(r->comm));
     if (i < 0 || i >= r->n) return KOLO_FAIL(KOLO_ERR_ARG, "buffer %d of %d", i, r->n);
     if (r->ready[i]) return KOLO_FAIL(KOLO_ERR_ARG, "buffer %d is ready already", i);

@@ -28,15 +28,16 @@ static bool hosts_start(kolo_transport *t, uint64_t seq, void **payload) {
 }
 
 static void hosts_signal(kolo_transport *t, uint64_t seq, uint32_t phase,
-                         const kolo_announcement *call, const uint64_t *words, const char *title) {
-    kolo_block_signal(t, seq, phase, call, words, title);
+                         const kolo_announcement *call, const uint64_t *peer_counts,
+                         const char *title) {
+    kolo_block_signal(t, seq, phase, call, peer_counts, title);
     if (phase > 0) {
-        remote(t)->ops->signal(remote(t), seq, phase, call, words, title);
+        remote(t)->ops->signal(remote(t), seq, phase, call, peer_counts, title);
         return;
     }
     kolo_announcement far = *call;
     far.data = far.scratch = 0;
-    remote(t)->ops->signal(remote(t), seq, phase, &far, words, title);
+    remote(t)->ops->signal(remote(t), seq, phase, &far, peer_counts, title);
 }
 
 static bool hosts_query(kolo_transport *t, uint64_t seq, int peer, kolo_peer_call *peer_call) {

@@ -127,7 +127,7 @@ void kolo_backend_leave(kolo_comm *comm) {
     kolo_backend *b = comm->backend;
     if (!b) return;
     bool lost = comm->broken == KOLO_ERR_PEER || comm->broken == KOLO_ERR_TIMEOUT;
-    b->ops->close(b->state, !lost && comm->handed == 0);
+    b->ops->close(b->state, !lost && comm->n_offloaded == 0);
     kolo_free(b);
 }
 
@@ -147,7 +147,7 @@ kolo_status kolo_backend_prepare(kolo_request *q) {
 static bool is_next(const kolo_request *q) {
     const kolo_comm *comm = q->comm;
     for (int i = 0; i < comm->n_flight && comm->flight[i] != q; i++) {
-        if (comm->flight[i]->call && !comm->flight[i]->handed) return false;
+        if (comm->flight[i]->call && !comm->flight[i]->offloaded) return false;
     }
     return true;
 }
@@ -163,17 +163,17 @@ static void *base_of(const kolo_request *q, kolo_buffer buffer, size_t first) {
 kolo_status kolo_backend_run(kolo_request *q, const kolo_entry *e, entry_progress *p) {
     static const char nothing;
     const kolo_backend_ops *ops = q->comm->backend->ops;
-    if (!q->handed) {
+    if (!q->offloaded) {
         if (!is_next(q)) return KOLO_OK;
         const void *input = NULL;
         if (e->from != e->to) input = base_of(q, e->from, e->from_first);
         if (e->from != e->to && !input) input = &nothing; /* no elements are not "in place" */
-        q->handed = true;
-        q->comm->handed++;
+        q->offloaded = true;
+        q->comm->n_offloaded++;
         p->issued = true;
         KOLO_TRY(ops->start(q->call, input, base_of(q, e->to, e->to_first)));
     }
     KOLO_TRY(ops->test(q->call, &p->done));
-    if (p->done) q->comm->handed--;
+    if (p->done) q->comm->n_offloaded--;
     return KOLO_OK;
 }

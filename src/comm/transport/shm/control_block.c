@@ -17,7 +17,7 @@
 enum {
     STAGE_BYTES = 256 << 10,
     PHASE_BITS = 24,
-    WORDS_MOST = KOLO_EAGER_BYTES / sizeof(uint64_t),
+    PEER_COUNTS_MOST = KOLO_EAGER_BYTES / sizeof(uint64_t),
     /* Address space that each rank leaves free more than the one before. Segments are mapped at
      * multiples of their large sizes, so equal offsets differ in the highest bits only; first-level
      * caches that predict ways by a hash of the lower bits (AMD) take such addresses for the same,
@@ -183,7 +183,8 @@ bool kolo_block_start(kolo_transport *base, uint64_t seq, void **payload) {
 }
 
 void kolo_block_signal(kolo_transport *base, uint64_t seq, uint32_t phase,
-                       const kolo_announcement *call, const uint64_t *words, const char *title) {
+                       const kolo_announcement *call, const uint64_t *peer_counts,
+                       const char *title) {
     kolo_block_transport *t = block_transport(base);
     kolo_slot *slot = slot_of(t->blocks[base->rank], seq);
     KOLO_ASSERT(phase < phase_mask);
@@ -192,8 +193,8 @@ void kolo_block_signal(kolo_transport *base, uint64_t seq, uint32_t phase,
             strncpy(slot->title, title, sizeof slot->title);
         }
         slot->call = *call;
-        if (words && base->size <= WORDS_MOST) {
-            memcpy(slot->payload, words, (size_t)base->size * sizeof *words);
+        if (peer_counts && base->size <= PEER_COUNTS_MOST) {
+            memcpy(slot->payload, peer_counts, (size_t)base->size * sizeof *peer_counts);
         }
     }
     atomic_store_explicit(&slot->state, seq << PHASE_BITS | (phase + 1), memory_order_release);
@@ -209,7 +210,7 @@ bool kolo_block_query(kolo_transport *base, uint64_t seq, int peer, kolo_peer_ca
         .title = slot->title,
         .phase = (uint32_t)(state & phase_mask) - 1,
         .peer_count =
-            base->size <= WORDS_MOST ? (const uint64_t *)slot->payload + base->rank : NULL,
+            base->size <= PEER_COUNTS_MOST ? (const uint64_t *)slot->payload + base->rank : NULL,
     };
     return true;
 }

@@ -113,7 +113,8 @@ void kolo_block_offer_memory(kolo_block_transport *t);
 /* Rows of kolo_transport_ops. */
 bool kolo_block_start(kolo_transport *base, uint64_t seq, void **payload);
 void kolo_block_signal(kolo_transport *base, uint64_t seq, uint32_t phase,
-                       const kolo_announcement *call, const uint64_t *words, const char *title);
+                       const kolo_announcement *call, const uint64_t *peer_counts,
+                       const char *title);
 bool kolo_block_query(kolo_transport *base, uint64_t seq, int peer, kolo_peer_call *peer_call);
 void kolo_block_finish(kolo_transport *base, uint64_t finished);
 kolo_status kolo_block_send(kolo_transport *base, uint64_t seq, int peer, const void *data,

@@ -96,7 +96,7 @@ static bool tcp_start(kolo_transport *base, uint64_t seq, void **payload) {
 /* Without memory for its words a rank cannot go on; the engine hears of it at the next send, or at
  * its deadline. */
 static void tcp_signal(kolo_transport *base, uint64_t seq, uint32_t phase,
-                       const kolo_announcement *announcement, const uint64_t *words,
+                       const kolo_announcement *announcement, const uint64_t *peer_counts,
                        const char *title) {
     kolo_tcp_transport *t = tcp(base);
     if (phase > 0) {
@@ -108,7 +108,7 @@ static void tcp_signal(kolo_transport *base, uint64_t seq, uint32_t phase,
     memcpy(body.title, title, strnlen(title, sizeof body.title));
     kolo_frame f = {.kind = KOLO_FRAME_ANNOUNCE, .bytes = sizeof body, .seq = seq};
     for (int p = 0; p < base->size; p++) {
-        if (words) f.value = words[p];
+        if (peer_counts) f.value = peer_counts[p];
         if (t->peers[p]) (void)say(t, p, f, &body);
     }
 }

@@ -416,9 +416,10 @@ static bool ucx_start(kolo_transport *base, uint64_t seq, void **payload) {
 }
 
 static void ucx_signal(kolo_transport *base, uint64_t seq, uint32_t phase,
-                       const kolo_announcement *call, const uint64_t *words, const char *title) {
+                       const kolo_announcement *call, const uint64_t *peer_counts,
+                       const char *title) {
     kolo_transport *control = ucx(base)->control;
-    control->ops->signal(control, seq, phase, call, words, title);
+    control->ops->signal(control, seq, phase, call, peer_counts, title);
 }
 
 static bool ucx_query(kolo_transport *base, uint64_t seq, int peer, kolo_peer_call *peer_call) {
