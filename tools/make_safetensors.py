@@ -3,7 +3,7 @@
 
     pip install safetensors==0.8.0 numpy
     tools/make_safetensors.py                 writes the golden file
-    tools/make_safetensors.py --check FILE    checks the file that tests/unit/test_safetensors.c leaves
+    tools/make_safetensors.py --check FILE    checks the file that tests/unit/data/test_safetensors.c leaves
                                               in its working folder (test_safetensors.tmp)
 
 Neither the build nor the tests need Python: the file is committed.
