@@ -88,14 +88,13 @@ KOLO_API kolo_value kolo_conv2d(kolo_graph *g, kolo_value x, kolo_value w,
 /* Zero means the default: stride = kernel, no padding. */
 typedef struct kolo_pool2d_opts {
     int64_t kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
-    bool ceil;          /* a last window that is cut off counts too, if it begins before the padding
-                           behind the image */
-    bool pad_uncounted; /* of means: padding is no part of the window */
+    bool ceil;            /* round the output size up, as PyTorch's ceil_mode */
+    bool exclude_padding; /* avg_pool2d: divide by the number of image elements in the window */
 } kolo_pool2d_opts;
 
 /* The largest element of each window; padding never wins. Padding is at most half the kernel. */
 KOLO_API kolo_value kolo_max_pool2d(kolo_graph *g, kolo_value x, const kolo_pool2d_opts *opts);
-/* The mean of each window, padding counted as zeros unless pad_uncounted. */
+/* The mean of each window, padding counted as zeros unless exclude_padding. */
 KOLO_API kolo_value kolo_avg_pool2d(kolo_graph *g, kolo_value x, const kolo_pool2d_opts *opts);
 
 /* The mean of each channel: [N,C,H,W] -> [N,C,1,1]. */
@@ -221,8 +220,8 @@ KOLO_API kolo_value kolo_flatten(kolo_graph *g, kolo_value x);
 
 /* Zero means the default. */
 typedef struct kolo_loss_opts {
-    bool ignores;     /* `ignored` is in use */
-    int32_t ignored;  /* a label that adds nothing, though it may be one of the classes */
+    bool has_ignore_index; /* `ignore_index` is in use */
+    int32_t ignore_index;  /* a label that adds nothing, even if it is one of the classes */
     double smoothing; /* in [0, 1): this part of the target is spread over all classes; Szegedy et
                          al., 2016 */
 } kolo_loss_opts;

@@ -303,7 +303,7 @@ bool kolo_node_is_update(const kolo_graph *g, const kolo_node *n) {
     return false;
 }
 
-bool kolo_value_travels(const kolo_graph *g, kolo_value v) {
+bool kolo_value_needs_sync(const kolo_graph *g, kolo_value v) {
     const kolo_value_info *info = kolo_info(g, v);
     if (info->kind != KOLO_VALUE_TEMP) return false;
     return info->producer < 0 || !kolo_node_is_update(g, g->nodes[info->producer]);

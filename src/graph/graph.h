@@ -50,7 +50,7 @@ typedef struct kolo_node {
     int n_in, n_out;
     kolo_value *in, *out;
     kolo_attr attr[KOLO_MAX_ATTRS];
-    bool again; /* makes for the backward pass what the forward pass made and did not keep */
+    bool recomputed; /* makes for the backward pass what the forward pass made and did not keep */
 } kolo_node;
 
 typedef struct kolo_named_value {
@@ -164,7 +164,7 @@ kolo_cost kolo_node_cost(const kolo_graph *g, const kolo_node *n);
 bool kolo_node_is_update(const kolo_graph *g, const kolo_node *n);
 /* Of what an update reads: whether it is a result of the step that ranks sum, not a leaf, nor made
  * by a node that stands with the updates itself. */
-bool kolo_value_travels(const kolo_graph *g, kolo_value v);
+bool kolo_value_needs_sync(const kolo_graph *g, kolo_value v);
 
 /* Checks every invariant that this header states; FORMAT with the node named. Passes run it. */
 kolo_status kolo_graph_verify(const kolo_graph *g);

@@ -30,7 +30,8 @@ extern const kolo_op kolo_op_conv2d, kolo_op_conv2d_bwd_data, kolo_op_conv2d_bwd
  * [N,C,in_h,in_w]; with y (when relu): dy counts where y > 0. avg_pool2d: x -> y (sum over the
  * window / (KH KW)). avg_pool2d_bwd: dy -> dx. With `ceil` a window that begins within the image or
  * the padding before it counts even if it ends behind the padding after it; no element behind the
- * padding is part of a mean. With `bare` a mean is over the elements of the image alone. */
+ * padding is part of a mean. With `exclude_padding` a mean is over the elements of the image alone.
+ */
 enum {
     KOLO_POOL_KERNEL_H,
     KOLO_POOL_KERNEL_W,
@@ -42,7 +43,7 @@ enum {
     KOLO_POOL_IN_H, /* bwd only */
     KOLO_POOL_IN_W,
     KOLO_POOL_CEIL,
-    KOLO_POOL_BARE,
+    KOLO_POOL_EXCLUDE_PADDING,
 };
 extern const kolo_op kolo_op_max_pool2d, kolo_op_max_pool2d_bwd;
 extern const kolo_op kolo_op_avg_pool2d, kolo_op_avg_pool2d_bwd;
@@ -202,7 +203,12 @@ extern const kolo_op kolo_op_dropout;
  * graph's dtype). confusion: logits, labels -> counts [C,C]: those of label i whose largest logit
  * is j at [i,j]. A label outside [0, C), or the one to ignore, adds nothing: no loss, no gradient,
  * no count. */
-enum { KOLO_LOSS_IGNORES, KOLO_LOSS_IGNORED, KOLO_LOSS_SMOOTHING, KOLO_LOSS_COUNT /* xent */ };
+enum {
+    KOLO_LOSS_HAS_IGNORE_INDEX,
+    KOLO_LOSS_IGNORE_INDEX,
+    KOLO_LOSS_SMOOTHING,
+    KOLO_LOSS_COUNT /* xent */
+};
 extern const kolo_op kolo_op_softmax_xent, kolo_op_softmax_xent_bwd, kolo_op_accuracy;
 extern const kolo_op kolo_op_confusion;
 

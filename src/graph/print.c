@@ -43,7 +43,7 @@ void kolo_node_print(const kolo_graph *g, const kolo_node *n, kolo_text *text) {
             kolo_text_add(text, " %s=%" PRId64, name, n->attr[i].i);
         }
     }
-    if (n->again) kolo_text_add(text, " again");
+    if (n->recomputed) kolo_text_add(text, " recomputed");
 }
 
 void kolo_graph_print(const kolo_graph *g, kolo_text *text) {

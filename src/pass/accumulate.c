@@ -40,7 +40,7 @@ static void sum_for_update(accumulator *a, kolo_node *n, int64_t micro_batches) 
         n->attr[KOLO_NORM_UPDATE_KEEP].f = pow(keep, (double)micro_batches);
     }
     for (int k = 0; k < n->n_in; k++) {
-        if (!kolo_value_travels(a->g, n->in[k])) continue;
+        if (!kolo_value_needs_sync(a->g, n->in[k])) continue;
         n->in[k] = sum_of(a, n->in[k], keep);
     }
 }

@@ -92,7 +92,7 @@ static kolo_status collect_members(bucketer *b) {
         const kolo_node *n = g->nodes[i];
         for (int k = 0; kolo_node_is_update(g, n) && k < n->n_in; k++) {
             kolo_value v = n->in[k];
-            if (!kolo_value_travels(g, v) || member_of(b, v) >= 0) continue;
+            if (!kolo_value_needs_sync(g, v) || member_of(b, v) >= 0) continue;
             kolo_value own = own_memory(b, v);
             KOLO_TRY(kolo_graph_check(g));
             if (own.id != v.id) replace_in_updates(g, v, own);
@@ -121,12 +121,12 @@ static void hold_back(bucketer *b, int32_t *last_reader) {
         if (!kolo_node_is_update(g, n)) continue;
         int32_t last = 0;
         for (int k = 0; k < n->n_in; k++) {
-            if (!kolo_value_travels(g, n->in[k]) && last_reader[n->in[k].id] > last) {
+            if (!kolo_value_needs_sync(g, n->in[k]) && last_reader[n->in[k].id] > last) {
                 last = last_reader[n->in[k].id];
             }
         }
         for (int k = 0; k < n->n_in; k++) {
-            int m = kolo_value_travels(g, n->in[k]) ? member_of(b, n->in[k]) : -1;
+            int m = kolo_value_needs_sync(g, n->in[k]) ? member_of(b, n->in[k]) : -1;
             if (m >= 0 && last > b->members[m].ready) b->members[m].ready = last;
         }
     }
@@ -197,7 +197,7 @@ static int await(const bucketer *b, kolo_node *update, const int *due) {
     for (int k = 0; k < update->n_in; k++) {
         int32_t producer = kolo_info(b->g, update->in[k])->producer;
         if (producer >= 0 && producer < b->n_old && due[producer] > bucket) bucket = due[producer];
-        int m = kolo_value_travels(b->g, update->in[k]) ? member_of(b, update->in[k]) : -1;
+        int m = kolo_value_needs_sync(b->g, update->in[k]) ? member_of(b, update->in[k]) : -1;
         if (m < 0) continue;
         update->in[k] = b->arrived[m];
         if (b->bucket_of[m] > bucket) bucket = b->bucket_of[m];

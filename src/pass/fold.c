@@ -135,8 +135,8 @@ static bool takes_gelu(const folder *f, const kolo_node *n) {
 
 static bool same_labels(const kolo_node *a, const kolo_node *b) {
     return a->in[0].id == b->in[0].id && a->in[1].id == b->in[1].id &&
-           a->attr[KOLO_LOSS_IGNORES].i == b->attr[KOLO_LOSS_IGNORES].i &&
-           a->attr[KOLO_LOSS_IGNORED].i == b->attr[KOLO_LOSS_IGNORED].i;
+           a->attr[KOLO_LOSS_HAS_IGNORE_INDEX].i == b->attr[KOLO_LOSS_HAS_IGNORE_INDEX].i &&
+           a->attr[KOLO_LOSS_IGNORE_INDEX].i == b->attr[KOLO_LOSS_IGNORE_INDEX].i;
 }
 
 /* The loss of the same logits and labels, if it stands before the count n. */

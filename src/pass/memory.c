@@ -76,16 +76,17 @@ static void find_lifetimes(planner *p) {
     }
 }
 
-/* Fixes a value's group at the end of the region of what travels. */
-static void place_travelling(planner *p, kolo_value v) {
+/* Fixes a value's group at the end of the region of gradients that are synchronised. */
+static void locate_synced(planner *p, kolo_value v) {
     int32_t r = root_of(p, v.id);
     KOLO_ASSERT(!p->groups[r].fixed);
     p->groups[r].fixed = true;
-    p->map->places[r] = (kolo_place){KOLO_REGION_BUCKET, p->map->bucket_bytes};
+    p->map->locations[r] = (kolo_location){KOLO_REGION_BUCKET, p->map->bucket_bytes};
     p->map->bucket_bytes += p->groups[r].bytes;
 }
 
-/* Places what travels: the members of each POST, adjacent; behind them what is gathered. */
+/* Places the values of POST nodes: the members of each POST, adjacent; behind them what is
+ * gathered. */
 static kolo_status place_buckets(planner *p) {
     const kolo_graph *g = p->g;
     kolo_memory_map *map = p->map;
@@ -99,14 +100,14 @@ static kolo_status place_buckets(planner *p) {
         bucket->offset = map->bucket_bytes = kolo_round_up(map->bucket_bytes, 4096);
         bucket->n_values = n->n_in;
         bucket->gathered = n->attr[KOLO_COMM_GATHERS].i;
-        for (int k = 0; k < n->n_in; k++) place_travelling(p, n->in[k]);
+        for (int k = 0; k < n->n_in; k++) locate_synced(p, n->in[k]);
         bucket->bytes = map->bucket_bytes - bucket->offset;
     }
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *n = g->nodes[i];
         if (n->op != &kolo_op_wait || p->groups[root_of(p, n->out[0].id)].fixed) continue;
         map->bucket_bytes = kolo_round_up(map->bucket_bytes, 4096);
-        place_travelling(p, n->out[0]);
+        locate_synced(p, n->out[0]);
     }
     return KOLO_OK;
 }
@@ -135,14 +136,14 @@ static void place_fixed(planner *p) {
     const kolo_graph *g = p->g;
     for (int32_t v = 0; v < g->n_values; v++) {
         const kolo_value_info *info = &g->values[v];
-        kolo_place *place = &p->map->places[v];
+        kolo_location *location = &p->map->locations[v];
         if (info->kind == KOLO_VALUE_SCALAR) {
-            *place = (kolo_place){KOLO_REGION_TABLE, p->map->table_bytes};
+            *location = (kolo_location){KOLO_REGION_TABLE, p->map->table_bytes};
             p->map->table_bytes += sizeof(double);
         } else if (info->kind == KOLO_VALUE_PARAM || info->kind == KOLO_VALUE_STATE) {
-            *place = (kolo_place){KOLO_REGION_STORE, (size_t)v};
+            *location = (kolo_location){KOLO_REGION_STORE, (size_t)v};
         } else if (kolo_value_ok(info->next_of)) {
-            *place = (kolo_place){KOLO_REGION_NEXT, (size_t)info->next_of.id};
+            *location = (kolo_location){KOLO_REGION_NEXT, (size_t)info->next_of.id};
         }
     }
 }
@@ -204,7 +205,7 @@ static kolo_status place_arena(planner *p) {
     qsort(blocks, (size_t)n, sizeof *blocks, largest_first);
     for (int32_t i = 0; i < n; i++) {
         blocks[i].offset = best_gap(blocks, i, alive);
-        p->map->places[blocks[i].root] = (kolo_place){KOLO_REGION_ARENA, blocks[i].offset};
+        p->map->locations[blocks[i].root] = (kolo_location){KOLO_REGION_ARENA, blocks[i].offset};
         size_t end = blocks[i].offset + blocks[i].bytes;
         if (end > p->map->arena_bytes) p->map->arena_bytes = end;
     }
@@ -219,10 +220,10 @@ kolo_status kolo_pass_memory(const kolo_graph *g, kolo_memory_map *map) {
     *map = (kolo_memory_map){0};
     kolo_status status = KOLO_OK;
     size_t n = (size_t)g->n_values + 1;
-    map->places = kolo_zalloc(n * sizeof *map->places);
+    map->locations = kolo_zalloc(n * sizeof *map->locations);
     p.root = kolo_alloc(n * sizeof *p.root);
     p.groups = kolo_alloc(n * sizeof *p.groups);
-    if (!map->places || !p.root || !p.groups) {
+    if (!map->locations || !p.root || !p.groups) {
         status = KOLO_NOMEM(n * sizeof *p.groups);
         goto done;
     }
@@ -231,7 +232,7 @@ kolo_status kolo_pass_memory(const kolo_graph *g, kolo_memory_map *map) {
     KOLO_TRY_GOTO(place_buckets(&p), done);
     overwrite(&p);
     KOLO_TRY_GOTO(place_arena(&p), done);
-    for (int32_t v = 0; v < g->n_values; v++) map->places[v] = map->places[root_of(&p, v)];
+    for (int32_t v = 0; v < g->n_values; v++) map->locations[v] = map->locations[root_of(&p, v)];
 done:
     kolo_free(p.root);
     kolo_free(p.groups);
@@ -240,7 +241,7 @@ done:
 }
 
 void kolo_memory_map_fini(kolo_memory_map *map) {
-    kolo_free(map->places);
+    kolo_free(map->locations);
     kolo_free(map->buckets);
     *map = (kolo_memory_map){0};
 }

@@ -99,10 +99,10 @@ typedef enum kolo_region {
     KOLO_REGION_NEXT,   /* its next version, in the other bank */
 } kolo_region;
 
-typedef struct kolo_place {
+typedef struct kolo_location {
     kolo_region region;
     size_t offset; /* STORE and NEXT: the id of the parameter or state */
-} kolo_place;
+} kolo_location;
 
 typedef struct kolo_bucket {
     size_t offset, bytes; /* in the bucket region */
@@ -111,7 +111,7 @@ typedef struct kolo_bucket {
 } kolo_bucket;
 
 typedef struct kolo_memory_map {
-    kolo_place *places; /* by value id */
+    kolo_location *locations; /* by value id */
     size_t arena_bytes, bucket_bytes, table_bytes;
     kolo_bucket *buckets;
     int n_buckets;

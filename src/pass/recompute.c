@@ -64,15 +64,15 @@ static kolo_status begin(recomputer *r, kolo_value seed) {
     r->n_copies = 0;
     r->backward = kolo_arena_alloc(&r->arena, (size_t)g->n_nodes + 1);
     r->replaced = kolo_arena_alloc(&r->arena, n_values * sizeof *r->replaced);
-    bool *late = kolo_arena_alloc(&r->arena, n_values);
-    if (!r->backward || !r->replaced || !late) return KOLO_NOMEM(n_values * sizeof *r->replaced);
+    bool *reached = kolo_arena_alloc(&r->arena, n_values);
+    if (!r->backward || !r->replaced || !reached) return KOLO_NOMEM(n_values * sizeof *r->replaced);
     identity(r->replaced, g->n_values);
-    late[seed.id] = true;
+    reached[seed.id] = true;
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *node = g->nodes[i];
         r->backward[i] = kolo_node_is_update(g, node);
-        for (int k = 0; k < node->n_in; k++) r->backward[i] |= late[node->in[k].id];
-        for (int k = 0; k < node->n_out; k++) late[node->out[k].id] = r->backward[i];
+        for (int k = 0; k < node->n_in; k++) r->backward[i] |= reached[node->in[k].id];
+        for (int k = 0; k < node->n_out; k++) reached[node->out[k].id] = r->backward[i];
     }
     return KOLO_OK;
 }
@@ -96,7 +96,7 @@ static kolo_status copy_node(recomputer *r, const kolo_node *n, int32_t target, 
     }
     kolo_node *copy = kolo_graph_add_raw(r->g, op, in, n->n_in, n_out, out, n->attr);
     if (!copy) return kolo_graph_check(r->g);
-    copy->again = true;
+    copy->recomputed = true;
     for (int k = 0; k < n_out; k++) alias[n->out[k].id] = copy->out[k];
     if (!KOLO_GROW(r->copies, r->n_copies, r->cap_copies)) return KOLO_NOMEM(sizeof *r->copies);
     r->copies[r->n_copies++] = (copied){copy, target};
@@ -144,7 +144,7 @@ static int32_t *find_readers(recomputer *r) {
 
 /* ---- cheap ---- */
 
-typedef enum fate { FREE /* not held */, KEPT, AGAIN } fate;
+typedef enum fate { FREE /* not held */, KEPT, RECOMPUTED } fate;
 
 /* Whether all that making n's result again takes stays anyway. Inputs that nobody holds are made
  * again too, if they are cheap themselves. */
@@ -153,7 +153,7 @@ static bool can_repeat(const recomputer *r, const kolo_node *n, const fate *fate
     for (int k = 0; k < n->n_in; k++) {
         kolo_value v = n->in[k];
         if (!is_temp(r, v) || fates[v.id] == KEPT) continue;
-        if (fates[v.id] == AGAIN || !can_repeat(r, maker_of(r, v), fates)) return false;
+        if (fates[v.id] == RECOMPUTED || !can_repeat(r, maker_of(r, v), fates)) return false;
     }
     return true;
 }
@@ -185,7 +185,7 @@ static kolo_status repeat_cheap(recomputer *r) {
         identity(alias, n_values);
         KOLO_TRY(repeat(r, node, reader[v.id], fates, alias));
         r->replaced[v.id] = alias[v.id];
-        fates[v.id] = AGAIN;
+        fates[v.id] = RECOMPUTED;
     }
     return finish(r);
 }

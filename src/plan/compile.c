@@ -65,18 +65,18 @@ static kolo_status check_overwrites(const kolo_plan *p) {
 
 /* Where value v lies when `bank` of the store is current. */
 static void *address_of(const kolo_plan *p, int32_t v, int bank) {
-    const kolo_place *place = &p->map.places[v];
-    switch (place->region) {
+    const kolo_location *location = &p->map.locations[v];
+    switch (location->region) {
     case KOLO_REGION_ARENA:
-        return p->store->arena + place->offset;
+        return p->store->arena + location->offset;
     case KOLO_REGION_BUCKET:
-        return (p->gradients ? p->gradients : p->store->gradients) + place->offset;
+        return (p->gradients ? p->gradients : p->store->gradients) + location->offset;
     case KOLO_REGION_TABLE:
-        return p->table + place->offset;
+        return p->table + location->offset;
     case KOLO_REGION_STORE:
-        return kolo_store_at(p->store, entry_of(p, (int32_t)place->offset), bank);
+        return kolo_store_at(p->store, entry_of(p, (int32_t)location->offset), bank);
     case KOLO_REGION_NEXT:
-        return kolo_store_at(p->store, entry_of(p, (int32_t)place->offset), !bank);
+        return kolo_store_at(p->store, entry_of(p, (int32_t)location->offset), !bank);
     }
     return NULL;
 }
@@ -128,22 +128,22 @@ static kolo_status add_kernel(kolo_plan *p, int32_t node, const kolo_plan_opts *
     return KOLO_OK;
 }
 
-/* Whether node i runs in the last micro-batch only: POST, and what needs it. `late` has that of
+/* Whether node i runs in the last micro-batch only: POST, and what needs it. `once` has that of
  * the nodes before. */
-static bool is_late(const kolo_graph *g, int32_t i, const bool *late) {
+static bool is_once_per_step(const kolo_graph *g, int32_t i, const bool *once) {
     const kolo_node *n = g->nodes[i];
     bool is = n->op == &kolo_op_post || kolo_node_is_update(g, n);
     for (int k = 0; !is && k < n->n_in; k++) {
         int32_t producer = kolo_info(g, n->in[k])->producer;
-        is = producer >= 0 && late[producer];
+        is = producer >= 0 && once[producer];
     }
     return is;
 }
 
-static void mark_last(kolo_plan *p, bool *late) {
+static void mark_once_per_step(kolo_plan *p, bool *once) {
     for (int32_t i = 0, s = 0; i < p->graph->n_nodes; i++) {
-        late[i] = is_late(p->graph, i, late);
-        if (s < p->n_steps && p->steps[s].node == i) p->steps[s++].last = late[i];
+        once[i] = is_once_per_step(p->graph, i, once);
+        if (s < p->n_steps && p->steps[s].node == i) p->steps[s++].once_per_step = once[i];
     }
 }
 
@@ -153,8 +153,8 @@ static kolo_status add_steps(kolo_plan *p, const kolo_plan_opts *opts) {
     if (!p->steps) return KOLO_NOMEM((size_t)g->n_nodes * sizeof *p->steps);
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *n = g->nodes[i];
-        bool travels = n->op == &kolo_op_post || n->op == &kolo_op_wait;
-        if (travels && p->comm) {
+        bool is_comm = n->op == &kolo_op_post || n->op == &kolo_op_wait;
+        if (is_comm && p->comm) {
             p->steps[p->n_steps++] = (kolo_step){
                 .kind = n->op == &kolo_op_post ? KOLO_STEP_POST : KOLO_STEP_WAIT,
                 .node = i,
@@ -165,10 +165,10 @@ static kolo_status add_steps(kolo_plan *p, const kolo_plan_opts *opts) {
             if (status != KOLO_OK) return status;
         }
     }
-    bool *late = kolo_alloc((size_t)g->n_nodes + 1);
-    if (!late) return KOLO_NOMEM(g->n_nodes);
-    mark_last(p, late);
-    kolo_free(late);
+    bool *once = kolo_alloc((size_t)g->n_nodes + 1);
+    if (!once) return KOLO_NOMEM(g->n_nodes);
+    mark_once_per_step(p, once);
+    kolo_free(once);
     return KOLO_OK;
 }
 
@@ -184,7 +184,7 @@ static bool gradients_agree(const kolo_plan *p, const kolo_plan *other) {
         kolo_value its = kolo_graph_find(other->graph, mine->name);
         kolo_value grad = kolo_value_ok(its) ? kolo_info(other->graph, its)->grad : KOLO_NONE;
         if (!kolo_value_ok(grad)) return false;
-        if (a->places[mine->grad.id].offset != b->places[grad.id].offset) return false;
+        if (a->locations[mine->grad.id].offset != b->locations[grad.id].offset) return false;
     }
     return true;
 }

@@ -32,9 +32,9 @@ static void find_phases(const kolo_graph *g, kolo_phase *phases, kolo_phase *of_
             if (in != KOLO_PHASE_FORWARD) phase = in;
         }
         if (makes_next(g, n)) phase = KOLO_PHASE_UPDATE;
-        bool travels = n->op == &kolo_op_post || n->op == &kolo_op_wait;
-        phases[i] = travels ? KOLO_PHASE_SYNCHRONISE : phase;
-        for (int k = 0; k < n->n_out && !travels; k++) of_value[n->out[k].id] = phase;
+        bool is_comm = n->op == &kolo_op_post || n->op == &kolo_op_wait;
+        phases[i] = is_comm ? KOLO_PHASE_SYNCHRONISE : phase;
+        for (int k = 0; k < n->n_out && !is_comm; k++) of_value[n->out[k].id] = phase;
     }
     /* Backwards: the earliest phase that reads a value; what nobody reads is an output. */
     for (int32_t v = 0; v < g->n_values; v++) of_value[v] = nobody;
@@ -49,10 +49,10 @@ static void find_phases(const kolo_graph *g, kolo_phase *phases, kolo_phase *of_
         }
         bool moves = phases[i] == KOLO_PHASE_FORWARD && readers < nobody;
         if (moves && readers > KOLO_PHASE_FORWARD) phases[i] = readers;
-        bool travels = phases[i] == KOLO_PHASE_SYNCHRONISE; /* passes values on, k to k */
+        bool is_comm = phases[i] == KOLO_PHASE_SYNCHRONISE; /* passes values on, k to k */
         for (int k = 0; k < n->n_in; k++) {
             kolo_phase *in = &of_value[n->in[k].id];
-            kolo_phase reader = travels ? of_value[n->out[k].id] : phases[i];
+            kolo_phase reader = is_comm ? of_value[n->out[k].id] : phases[i];
             if (reader < *in) *in = reader;
         }
     }

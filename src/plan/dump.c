@@ -17,7 +17,7 @@ static void print_step(const kolo_plan *p, int i, kolo_text *text) {
     } else {
         kolo_text_add(text, "bucket %d", step->bucket);
     }
-    if (step->last && p->accumulates) kolo_text_add(text, " last");
+    if (step->once_per_step && p->accumulates) kolo_text_add(text, " once_per_step");
     kolo_text_add(text, "\n");
 }
 

@@ -7,9 +7,9 @@
 
 typedef struct kolo_step {
     kolo_step_kind kind;
-    int32_t node; /* in the graph */
-    int bucket;   /* POST, WAIT */
-    bool last;    /* runs in the last micro-batch of a step only */
+    int32_t node;       /* in the graph */
+    int bucket;         /* POST, WAIT */
+    bool once_per_step; /* runs in the last micro-batch of a step only */
     const kolo_kernel *kernel;
     kolo_kernel_spec spec;
     void *state;        /* of the kernel */

@@ -16,13 +16,13 @@ static kolo_status run_step(kolo_plan *p, const kolo_step *step, int bank, int *
     return KOLO_OK;
 }
 
-static kolo_status run_steps(kolo_plan *p, bool last) {
+static kolo_status run_steps(kolo_plan *p, bool last_micro_batch) {
     if (p->bound_at != p->store->moves) KOLO_TRY(kolo_plan_bind(p));
     int bank = p->store->current, in_flight = 0;
     p->ran_bank = bank;
     for (int i = 0; i < p->n_steps; i++) {
         const kolo_step *step = &p->steps[i];
-        if (step->last && !last) continue;
+        if (step->once_per_step && !last_micro_batch) continue;
         int64_t begin = p->observer ? kolo_now_ns() : 0;
         KOLO_TRY(run_step(p, step, bank, &in_flight));
         if (p->observer) {

@@ -8,8 +8,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-static const char *const attrs[] = {"ignores", "ignored", "%smoothing", NULL};
-static const char *const xent_attrs[] = {"ignores", "ignored", "%smoothing", "count", NULL};
+static const char *const attrs[] = {"has_ignore_index", "ignore_index", "%smoothing", NULL};
+static const char *const xent_attrs[] = {"has_ignore_index", "ignore_index", "%smoothing", "count",
+                                         NULL};
 
 /* Input 0 is [N,C,...], input 1 the labels [N,...]. */
 static kolo_status check_labels(const kolo_shape_query *q) {
@@ -119,8 +120,8 @@ kolo_value kolo_softmax_xent_opts(kolo_graph *g, kolo_value logits, kolo_value l
                                   const kolo_loss_opts *opts) {
     kolo_loss_opts o = opts ? *opts : (kolo_loss_opts){0};
     const kolo_attr attr[KOLO_MAX_ATTRS] = {
-        [KOLO_LOSS_IGNORES].i = o.ignores,
-        [KOLO_LOSS_IGNORED].i = o.ignores ? o.ignored : 0,
+        [KOLO_LOSS_HAS_IGNORE_INDEX].i = o.has_ignore_index,
+        [KOLO_LOSS_IGNORE_INDEX].i = o.has_ignore_index ? o.ignore_index : 0,
         [KOLO_LOSS_SMOOTHING].f = o.smoothing,
     };
     return kolo_graph_add1(g, &kolo_op_softmax_xent, (kolo_value[]){logits, labels}, 2, attr);

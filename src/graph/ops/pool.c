@@ -5,9 +5,9 @@
 
 #include <inttypes.h>
 
-static const char *const attrs[] = {"kernel_h", "kernel_w", "stride_h", "stride_w",
-                                    "pad_h",    "pad_w",    "relu",     "in_h",
-                                    "in_w",     "ceil",     "bare",     NULL};
+static const char *const attrs[] = {"kernel_h",        "kernel_w", "stride_h", "stride_w", "pad_h",
+                                    "pad_w",           "relu",     "in_h",     "in_w",     "ceil",
+                                    "exclude_padding", NULL};
 
 /* H', W' of an image of size[0] x size[1]. */
 static kolo_status places_of(const kolo_shape_query *q, const int64_t *size, int64_t places[2]) {
@@ -154,7 +154,7 @@ static kolo_value pool2d(kolo_graph *g, const kolo_op *op, kolo_value x,
         [KOLO_POOL_PAD_H].i = o.pad_h,
         [KOLO_POOL_PAD_W].i = o.pad_w,
         [KOLO_POOL_CEIL].i = o.ceil,
-        [KOLO_POOL_BARE].i = o.pad_uncounted && op == &kolo_op_avg_pool2d,
+        [KOLO_POOL_EXCLUDE_PADDING].i = o.exclude_padding && op == &kolo_op_avg_pool2d,
     };
     return kolo_graph_add1(g, op, &x, 1, attr);
 }

@@ -26,8 +26,9 @@ static view view_of(const kolo_call *call) {
 /* The label of place `p` of sample `n`, -1 where it does not count. */
 static int64_t label_of(const view *v, int64_t n, int64_t p) {
     int32_t label = v->labels[n * v->places + p];
-    bool ignored = v->attr[KOLO_LOSS_IGNORES].i && label == v->attr[KOLO_LOSS_IGNORED].i;
-    return ignored || label < 0 || label >= v->classes ? -1 : label;
+    bool is_ignored =
+        v->attr[KOLO_LOSS_HAS_IGNORE_INDEX].i && label == v->attr[KOLO_LOSS_IGNORE_INDEX].i;
+    return is_ignored || label < 0 || label >= v->classes ? -1 : label;
 }
 
 /* Where class 0 of a place lies. */

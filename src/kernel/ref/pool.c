@@ -28,7 +28,8 @@ static void pool_window(const kolo_attr *attr, const int64_t *xd, const int64_t 
     at->right = kolo_min_i64(last_w, xd[3]);
     at->size = (kolo_min_i64(last_h, xd[2] + pad_h) - at->first_h) *
                (kolo_min_i64(last_w, xd[3] + pad_w) - at->first_w);
-    if (attr[KOLO_POOL_BARE].i) at->size = (at->bottom - at->top) * (at->right - at->left);
+    if (attr[KOLO_POOL_EXCLUDE_PADDING].i)
+        at->size = (at->bottom - at->top) * (at->right - at->left);
 }
 
 static void adaptive_window(const kolo_attr *attr, const int64_t *xd, const int64_t *yd, int64_t h,

@@ -128,8 +128,8 @@ typedef struct kolo_simd_loss_job {
     kolo_simd_image image;
     const float *in; /* logits; of softmax_xent_bwd: probs */
     const int32_t *labels;
-    bool ignores;
-    int32_t ignored;
+    bool has_ignore_index;
+    int32_t ignore_index;
     float smoothing;
     const float *dloss;
     float *out;         /* probs, dlogits */
@@ -142,8 +142,8 @@ typedef struct kolo_simd_loss_job {
 /* The label of a place, -1 where it does not count. */
 static inline int64_t kolo_simd_label(const kolo_simd_loss_job *job, int64_t place) {
     int32_t label = job->labels[place];
-    bool ignored = job->ignores && label == job->ignored;
-    return ignored || label < 0 || label >= job->image.c ? -1 : label;
+    bool is_ignored = job->has_ignore_index && label == job->ignore_index;
+    return is_ignored || label < 0 || label >= job->image.c ? -1 : label;
 }
 
 typedef struct kolo_simd_loss_table {
@@ -198,10 +198,10 @@ typedef struct kolo_simd_lrn_table {
 typedef struct kolo_simd_pool_job {
     kolo_simd_image big, small; /* before and after pooling */
     int64_t kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
-    bool relu, tiles;    /* tiles: windows of 2 x 2 cover the big image, each pixel once */
-    bool bare, adaptive; /* of means: no padding counts; windows of an adaptive pool */
-    const void *in;      /* x; backwards: dy */
-    const void *y;       /* max_pool2d_bwd with relu, else NULL */
+    bool relu, tiles; /* tiles: windows of 2 x 2 cover the big image, each pixel once */
+    bool exclude_padding, adaptive; /* of means; windows of an adaptive pool */
+    const void *in;                 /* x; backwards: dy */
+    const void *y;                  /* max_pool2d_bwd with relu, else NULL */
     void *out;
     uint8_t *index; /* written forwards, read backwards */
     bool half;      /* in, y and out are bf16 */

@@ -73,7 +73,7 @@ static const forward_case cases[] = {
     {"ceil: padding behind does not count twice", &kolo_op_avg_pool2d, 1, .in = {S4(1, 1, 1, 4)},
      .attr = {{1}, {3}, {1}, {2}, {0}, {1}, {0}, {0}, {0}, {1}}, .data = {{3, 6, 9, 4}},
      .out = {{3, 19 / 3.0, 2}}},
-    {"ceil, bare", &kolo_op_avg_pool2d, 1, .in = {S4(1, 1, 1, 4)},
+    {"ceil, exclude_padding", &kolo_op_avg_pool2d, 1, .in = {S4(1, 1, 1, 4)},
      .attr = {{1}, {3}, {1}, {2}, {0}, {1}, {0}, {0}, {0}, {1}, {1}}, .data = {{3, 6, 9, 4}},
      .out = {{4.5, 19 / 3.0, 4}}},
     {"overlapping", &kolo_op_adaptive_avg_pool2d, 1, .in = {S4(1, 1, 1, 3)}, .attr = {{1}, {2}},

@@ -73,7 +73,7 @@ static const gradient_case cases[] = {
      .attr = {{3}, {3}, {2}, {3}, {1}, {0}, {0}, {0}, {0}, {1}}},
     {"ceil, padded", &kolo_op_avg_pool2d, 1, .in = {S4(2, 2, 6, 7)},
      .attr = {{3}, {3}, {2}, {3}, {1}, {1}, {0}, {0}, {0}, {1}}},
-    {"ceil, padded, bare", &kolo_op_avg_pool2d, 1, .in = {S4(1, 3, 6, 7)},
+    {"ceil, padded, exclude_padding", &kolo_op_avg_pool2d, 1, .in = {S4(1, 3, 6, 7)},
      .attr = {{3}, {2}, {2}, {2}, {1}, {1}, {0}, {0}, {0}, {1}, {1}}},
     {"shrinks", &kolo_op_adaptive_avg_pool2d, 1, .in = {S4(2, 3, 7, 5)}, .attr = {{3}, {2}}},
     {"grows", &kolo_op_adaptive_avg_pool2d, 1, .in = {S4(1, 2, 3, 5)}, .attr = {{7}, {5}}},
@@ -287,7 +287,7 @@ static void loss_gradient_equals_differences(void **state) {
     const struct {
         kolo_shape logits, labels;
         double scale, smoothing;
-        bool ignores;
+        bool has_ignore_index;
     } shapes[] = {{S2(1, 1), S1(1), 1, 0, false},
                   {S2(1, 2), S1(1), 1, 0, false},
                   {S2(5, 3), S1(5), 2, 0, false},
@@ -303,8 +303,9 @@ static void loss_gradient_equals_differences(void **state) {
         t.in[0] = kolo_param(t.g, "logits", shape, (kolo_init){KOLO_INIT_ZERO, 0});
         kolo_value labels = kolo_input(t.g, "labels", KOLO_DTYPE_I32, shapes[k].labels);
         int64_t classes = shape.dim[1];
-        kolo_loss_opts opts = {
-            .ignores = shapes[k].ignores, .ignored = 1, .smoothing = shapes[k].smoothing};
+        kolo_loss_opts opts = {.has_ignore_index = shapes[k].has_ignore_index,
+                               .ignore_index = 1,
+                               .smoothing = shapes[k].smoothing};
         t.y = kolo_softmax_xent_opts(t.g, t.in[0], labels, &opts);
         t.n_forward = 1;
         t.r = kolo_scalar(t.g, "r");

@@ -135,7 +135,7 @@ static kolo_value maps(kolo_graph *g) {
     return kolo_input(g, "labels", KOLO_DTYPE_I32, (kolo_shape){3, {2, 9, 7}});
 }
 static kolo_value loss_maps(kolo_graph *g) {
-    kolo_loss_opts opts = {.ignores = true, .ignored = 3, .smoothing = 0.1};
+    kolo_loss_opts opts = {.has_ignore_index = true, .ignore_index = 3, .smoothing = 0.1};
     return kolo_softmax_xent_opts(g, image(g, 2, 4, 9, 7), maps(g), &opts);
 }
 static kolo_value accuracy_maps(kolo_graph *g) {

@@ -409,20 +409,20 @@ static void folding_keeps_what_gelu_needs(void **state) {
 
 /* The loss counts what it is right about, where the count is of the same logits and labels. */
 static void folding_counts_with_the_loss(void **state) {
-    for (int ignores = 0; ignores < 2; ignores++) {
+    for (int ignored = 0; ignored < 2; ignored++) {
         kolo_graph *g;
         ASSERT_OK(kolo_graph_create(NULL, &g));
         kolo_value x = kolo_param(g, "x", kolo_shape_2(5, 7), kolo_init_fan_in(7));
         kolo_value y = kolo_input(g, "y", KOLO_DTYPE_I32, kolo_shape_1(5));
-        kolo_loss_opts opts = {.ignores = ignores, .ignored = 3};
+        kolo_loss_opts opts = {.has_ignore_index = ignored, .ignore_index = 3};
         kolo_output(g, "loss", kolo_softmax_xent_opts(g, x, y, &opts));
         kolo_output(g, "correct", kolo_accuracy(g, x, y));
         ASSERT_OK(kolo_pass_fold(g, true));
         ASSERT_OK(kolo_graph_verify(g));
-        assert_int_equal(g->n_nodes, ignores ? 2 : 1);
-        assert_int_equal(g->nodes[0]->n_out, ignores ? 2 : 3);
+        assert_int_equal(g->n_nodes, ignored ? 2 : 1);
+        assert_int_equal(g->nodes[0]->n_out, ignored ? 2 : 3);
         assert_int_equal(kolo_graph_output(g, "correct").id,
-                         ignores ? g->nodes[1]->out[0].id : g->nodes[0]->out[2].id);
+                         ignored ? g->nodes[1]->out[0].id : g->nodes[0]->out[2].id);
         kolo_graph_destroy(g);
     }
 }

@@ -500,7 +500,7 @@ static void values_that_live_together_do_not_overlap(void **state) {
         int checked = 0;
         for (int32_t a = 0; a < g->n_values; a++) {
             for (int32_t b = 0; b < g->n_values; b++) {
-                const kolo_place *pa = &plan->map.places[a], *pb = &plan->map.places[b];
+                const kolo_location *pa = &plan->map.locations[a], *pb = &plan->map.locations[b];
                 int32_t made = g->values[b].producer;
                 bool a_exists = g->values[a].producer >= 0 || g->values[a].kind == KOLO_VALUE_INPUT;
                 if (a == b || origin[a] != a || origin[b] != b || made < 0 || !a_exists ||
