@@ -3,7 +3,7 @@
  * as only a member of the job can send, which gets further. With its highest bit the message starts
  * as messages of this version do. */
 #include "comm/join/handshake.h"
-#include "comm/join/socket.h"
+#include "comm/transport/socket.h"
 #include "fuzz/fuzz.h"
 
 #include <string.h>
@@ -26,8 +26,8 @@ static void set_magic(const kolo_key *key, uint8_t *message) {
     int fds[2];
     kolo_nonces nonces = {{0}, {0}};
     KOLO_ASSERT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) == 0);
-    KOLO_ASSERT(kolo_answer_send(fds[0], key, label, &nonces, KOLO_OK, NULL, 0, NULL,
-                                 kolo_now_ns() + DEADLINE_NS) == KOLO_OK);
+    KOLO_ASSERT(kolo_handshake_send(fds[0], key, label, &nonces, KOLO_OK, NULL, 0, NULL,
+                                    kolo_now_ns() + DEADLINE_NS) == KOLO_OK);
     KOLO_ASSERT(recv(fds[1], message, MAGIC_BYTES, 0) == MAGIC_BYTES);
     close(fds[0]);
     close(fds[1]);
@@ -44,7 +44,7 @@ static void greet(const kolo_key *key, const uint8_t *bytes, size_t length) {
     kolo_hello hello = {.rank = 1, .world = 2};
     connect_to(bytes, length, fds);
     kolo_status status =
-        kolo_lobby_enter(fds[0], key, &hello, kolo_now_ns() + DEADLINE_NS, &nonces);
+        kolo_handshake_connect(fds[0], key, &hello, kolo_now_ns() + DEADLINE_NS, &nonces);
     if (status != KOLO_OK) check_refusal(status);
     close(fds[0]);
     close(fds[1]);
@@ -56,8 +56,8 @@ static void answer(const kolo_key *key, const uint8_t *bytes, size_t length, siz
     unsigned char body[BODY_MOST + 1];
     memset(body, 0x5a, sizeof body);
     connect_to(bytes, length, fds);
-    kolo_status status = kolo_answer_recv(fds[0], key, label, &nonces, body, body_bytes, NULL,
-                                          kolo_now_ns() + DEADLINE_NS);
+    kolo_status status = kolo_handshake_recv(fds[0], key, label, &nonces, body, body_bytes, NULL,
+                                             kolo_now_ns() + DEADLINE_NS);
     if (status != KOLO_OK) {
         check_refusal(status);
         for (size_t i = 0; i < body_bytes; i++) KOLO_ASSERT(body[i] == 0x5a);

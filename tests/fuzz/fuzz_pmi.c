@@ -1,8 +1,8 @@
 /* What a launcher answers over PMI-1 while a rank joins through it. The first byte of the input is
  * the rank, 0 or another; the rest are the launcher's answers, which have all come before the first
  * question. Each leaves its word and reads the other one's. */
+#include "comm/join/bootstrap.h"
 #include "comm/join/manager.h"
-#include "comm/join/rendezvous.h"
 #include "fuzz/fuzz.h"
 
 #include <stdio.h>
@@ -24,9 +24,9 @@ static kolo_status lead(kolo_manager *m, int64_t deadline_ns) {
 
 static kolo_status follow(kolo_manager *m, int64_t deadline_ns) {
     kolo_comm_opts opts = {.timeout_ms = 1000};
-    kolo_contract place = {.listen_fd = -1, .ended_fd = -1};
+    kolo_rank_env place = {.listen_fd = -1, .ended_fd = -1};
     kolo_key key;
-    KOLO_TRY(kolo_bootstrap_by(m, &opts, deadline_ns, &place, &key));
+    KOLO_TRY(kolo_bootstrap_with(m, &opts, deadline_ns, &place, &key));
     KOLO_ASSERT(memchr(place.master_addr, '\0', sizeof place.master_addr));
     KOLO_ASSERT(place.master_addr[0] && place.master_port > 0 && place.master_port <= 65535);
     KOLO_ASSERT(place.rank == 1 && place.world == 2);

@@ -42,19 +42,19 @@ static kolo_status swap_parcels(kolo_joining *j, int peer, int fd, const kolo_no
     kolo_status status = by_ucx ? kolo_ucx_invite(j->ucx, peer, &own.ucx) : KOLO_OK;
     for (int turn = 0; turn < 2 && status == KOLO_OK; turn++) { /* the server proves itself first */
         if ((turn == 0) == server) {
-            status = kolo_answer_send(fd, &j->key, labels[server], nonces, KOLO_OK, &own, bytes,
-                                      local ? &segment_own : NULL, j->deadline_ns);
+            status = kolo_handshake_send(fd, &j->key, labels[server], nonces, KOLO_OK, &own, bytes,
+                                         local ? &segment_own : NULL, j->deadline_ns);
         } else {
-            status = kolo_answer_recv(fd, &j->key, labels[!server], nonces, other, bytes,
-                                      local ? segment : NULL, j->deadline_ns);
+            status = kolo_handshake_recv(fd, &j->key, labels[!server], nonces, other, bytes,
+                                         local ? segment : NULL, j->deadline_ns);
         }
     }
     sodium_memzero(&own, sizeof own);
     KOLO_TRY(status);
     if (local && other->segment_bytes != j->transport->segment.bytes) {
         return KOLO_FAIL(KOLO_ERR_ARG,
-                         "ranks disagree on segment_bytes: rank %d %llu, rank %d %llu",
-                         j->place.rank, (unsigned long long)j->transport->segment.bytes, peer,
+                         "ranks disagree on segment_bytes: rank %d %llu, rank %d %llu", j->env.rank,
+                         (unsigned long long)j->transport->segment.bytes, peer,
                          (unsigned long long)other->segment_bytes);
     }
     if (local && *segment < 0) return KOLO_FAIL(KOLO_ERR_FORMAT, "no descriptor came");
@@ -83,13 +83,13 @@ static kolo_status exchange(kolo_joining *j, int peer, int fd, const kolo_nonces
     sodium_memzero(&other, sizeof other);
     if (segment >= 0) close(segment);
     if (status == KOLO_OK) return KOLO_OK;
-    return kolo_fail_in(status, "rank %d, connecting to rank %d", j->place.rank, peer);
+    return kolo_fail_in(status, "rank %d, connecting to rank %d", j->env.rank, peer);
 }
 
 static kolo_status reach(kolo_joining *j, int peer, int *fd) {
     const kolo_hello *host = &j->table[peer];
     if (!is_local(j, peer)) {
-        const char *address = host->address[0] ? host->address : j->place.master_addr;
+        const char *address = host->address[0] ? host->address : j->env.master_addr;
         kolo_status status = kolo_socket_connect_tcp(address, host->port, j->deadline_ns, fd);
         return status == KOLO_OK ? status
                                  : kolo_fail_in(status, "at %s:%d", address, (int)host->port);
@@ -105,18 +105,18 @@ static kolo_status visit(kolo_joining *j, int peer) {
     kolo_nonces nonces;
     kolo_status status = reach(j, peer, &fd);
     if (status == KOLO_OK) {
-        status = kolo_lobby_enter(fd, &j->key, &j->own, j->deadline_ns, &nonces);
+        status = kolo_handshake_connect(fd, &j->key, &j->own, j->deadline_ns, &nonces);
         if (status != KOLO_OK) close(fd);
     }
     if (status != KOLO_OK) {
-        return kolo_fail_in(status, "rank %d, connecting to rank %d", j->place.rank, peer);
+        return kolo_fail_in(status, "rank %d, connecting to rank %d", j->env.rank, peer);
     }
     return exchange(j, peer, fd, &nonces, false);
 }
 
 /* Higher ranks that are on this host, or are not, in any order. */
-static kolo_status receive_visits(kolo_joining *j, kolo_lobby *lobby, bool local) {
-    int rank = j->place.rank, world = j->place.world, left = 0;
+static kolo_status receive_visits(kolo_joining *j, kolo_listener *listener, bool local) {
+    int rank = j->env.rank, world = j->env.world, left = 0;
     bool *expected = kolo_zalloc((size_t)world);
     if (!expected) return KOLO_NOMEM(world);
     for (int p = rank + 1; p < world; p++) {
@@ -127,13 +127,13 @@ static kolo_status receive_visits(kolo_joining *j, kolo_lobby *lobby, bool local
     for (; left > 0 && status == KOLO_OK; left--) {
         kolo_member member;
         int lost;
-        status = kolo_lobby_next(lobby, j->members, rank == 0 ? world : 0, j->deadline_ns, &member,
-                                 &lost);
+        status = kolo_listener_accept(listener, j->members, rank == 0 ? world : 0, j->deadline_ns,
+                                      &member, &lost);
         if (status == KOLO_ERR_PEER) status = kolo_joining_lost(j, lost);
         if (status == KOLO_ERR_TIMEOUT) {
             status =
                 KOLO_FAIL(status, "rank %d: %d higher ranks have not connected within %.1f s%s",
-                          rank, left, kolo_joining_s(j), kolo_lobby_complaint(lobby));
+                          rank, left, kolo_joining_s(j), kolo_listener_reject_reason(listener));
         }
         if (status != KOLO_OK) break;
         int peer = member.hello.rank;
@@ -151,13 +151,13 @@ static kolo_status receive_visits(kolo_joining *j, kolo_lobby *lobby, bool local
 }
 
 static kolo_status receive(kolo_joining *j, bool local) {
-    int listener = local ? j->local_listener : j->tcp_listener;
-    if (listener < 0) return KOLO_OK;
-    kolo_lobby *lobby;
-    KOLO_TRY(kolo_lobby_create(listener, &j->key, local, &lobby));
-    kolo_lobby_bell(lobby, j->leader.fd);
-    kolo_status status = receive_visits(j, lobby, local);
-    kolo_lobby_destroy(lobby);
+    int fd = local ? j->local_listener : j->tcp_listener;
+    if (fd < 0) return KOLO_OK;
+    kolo_listener *listener;
+    KOLO_TRY(kolo_listener_create(fd, &j->key, local, &listener));
+    kolo_listener_watch(listener, j->leader.fd);
+    kolo_status status = receive_visits(j, listener, local);
+    kolo_listener_destroy(listener);
     return status;
 }
 
@@ -181,26 +181,26 @@ static bool shares_processors(const kolo_joining *j, int rank) {
 
 static void map_hosts(kolo_joining *j) {
     j->n_hosts = 0;
-    for (int r = 0; r < j->place.world; r++) {
+    for (int r = 0; r < j->env.world; r++) {
         int first = 0;
         while (j->table[first].host != j->table[r].host) first++;
         j->host_of[r] = first == r ? j->n_hosts++ : j->host_of[first];
     }
-    int own = j->host_of[j->place.rank];
-    j->place.local_rank = j->place.local_world = j->place.processors = 0;
-    for (int r = 0; r < j->place.world; r++) {
-        j->place.local_world += j->host_of[r] == own;
+    int own = j->host_of[j->env.rank];
+    j->env.local_rank = j->env.local_world = j->env.processors = 0;
+    for (int r = 0; r < j->env.world; r++) {
+        j->env.local_world += j->host_of[r] == own;
         if (j->host_of[r] == own && !shares_processors(j, r)) {
-            j->place.processors += processors_of(&j->table[r]);
+            j->env.processors += processors_of(&j->table[r]);
         }
-        if (r < j->place.rank) j->place.local_rank += j->host_of[r] == own;
+        if (r < j->env.rank) j->env.local_rank += j->host_of[r] == own;
     }
 }
 
 /* The transport to ranks that are not reached through memory. */
 static kolo_status create_network(kolo_joining *j, size_t segment_bytes, kolo_transport **network) {
-    KOLO_TRY(kolo_tcp_create(j->place.rank, j->place.world, segment_bytes, j->opts.heartbeat_ms,
-                             &j->tcp));
+    KOLO_TRY(
+        kolo_tcp_create(j->env.rank, j->env.world, segment_bytes, j->opts.heartbeat_ms, &j->tcp));
     *network = j->tcp;
     if (!j->ucx) return KOLO_OK;
     *network = j->ucx;
@@ -208,7 +208,7 @@ static kolo_status create_network(kolo_joining *j, size_t segment_bytes, kolo_tr
 }
 
 static kolo_status create_transport(kolo_joining *j) {
-    const kolo_contract *c = &j->place;
+    const kolo_rank_env *c = &j->env;
     int local = 0; /* that are reached through memory, this one included */
     for (int p = 0; p < c->world; p++) local += is_local(j, p);
     size_t segment_bytes =
@@ -240,7 +240,7 @@ static kolo_status create_transport(kolo_joining *j) {
 kolo_status kolo_mesh_connect(kolo_joining *j) {
     map_hosts(j);
     KOLO_TRY(create_transport(j));
-    for (int p = 0; p < j->place.rank; p++) KOLO_TRY(visit(j, p));
+    for (int p = 0; p < j->env.rank; p++) KOLO_TRY(visit(j, p));
     KOLO_TRY(receive(j, true));
     return receive(j, false);
 }

@@ -41,153 +41,154 @@ typedef struct pending {
     join join;
 } pending;
 
-struct kolo_lobby {
-    int listener;
-    int bell; /* -1: none */
+struct kolo_listener {
+    int fd;
+    int watched_fd; /* -1: none */
     bool local;
     kolo_key key;
-    pending waiting[KOLO_LOBBY_PENDING];
-    int n_waiting, n_dropped;
-    char complaint[160];
+    pending pending[KOLO_LISTENER_PENDING];
+    int n_pending, n_rejected;
+    char reject_reason[160];
 };
 
-kolo_status kolo_lobby_create(int listener, const kolo_key *key, bool local, kolo_lobby **lobby) {
-    kolo_lobby *l = kolo_zalloc(sizeof *l);
+kolo_status kolo_listener_create(int fd, const kolo_key *key, bool local,
+                                 kolo_listener **listener) {
+    kolo_listener *l = kolo_zalloc(sizeof *l);
     if (!l) return KOLO_NOMEM(sizeof *l);
-    l->listener = listener;
-    l->bell = -1;
+    l->fd = fd;
+    l->watched_fd = -1;
     l->local = local;
     l->key = *key;
-    *lobby = l;
+    *listener = l;
     return KOLO_OK;
 }
 
-void kolo_lobby_bell(kolo_lobby *l, int fd) { l->bell = fd; }
+void kolo_listener_watch(kolo_listener *l, int fd) { l->watched_fd = fd; }
 
-void kolo_lobby_destroy(kolo_lobby *l) {
+void kolo_listener_destroy(kolo_listener *l) {
     if (!l) return;
-    for (int i = 0; i < l->n_waiting; i++) close(l->waiting[i].fd);
+    for (int i = 0; i < l->n_pending; i++) close(l->pending[i].fd);
     kolo_key_clear(&l->key);
     kolo_free(l);
 }
 
-const char *kolo_lobby_complaint(const kolo_lobby *l) { return l->complaint; }
+const char *kolo_listener_reject_reason(const kolo_listener *l) { return l->reject_reason; }
 
-static void drop(kolo_lobby *l, int fd, const char *why) {
+static void reject(kolo_listener *l, int fd, const char *why) {
     close(fd);
-    l->n_dropped++;
-    snprintf(l->complaint, sizeof l->complaint,
-             "; %d connection%s turned away, the last because it %s", l->n_dropped,
-             l->n_dropped == 1 ? " was" : "s were", why);
+    l->n_rejected++;
+    snprintf(l->reject_reason, sizeof l->reject_reason,
+             "; %d connection%s turned away, the last because it %s", l->n_rejected,
+             l->n_rejected == 1 ? " was" : "s were", why);
 }
 
-static void drop_waiting(kolo_lobby *l, int i, const char *why) {
-    drop(l, l->waiting[i].fd, why);
-    memmove(&l->waiting[i], &l->waiting[i + 1],
-            (size_t)(l->n_waiting - i - 1) * sizeof l->waiting[0]);
-    l->n_waiting--;
+static void reject_pending(kolo_listener *l, int i, const char *why) {
+    reject(l, l->pending[i].fd, why);
+    memmove(&l->pending[i], &l->pending[i + 1],
+            (size_t)(l->n_pending - i - 1) * sizeof l->pending[0]);
+    l->n_pending--;
 }
 
 /* Without descriptors the connection would stay at the door, and poll would not wait: who waits the
  * longest makes room. */
-static kolo_status make_room(kolo_lobby *l, int error) {
+static kolo_status make_room(kolo_listener *l, int error) {
     bool full = error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
     if (!full) return KOLO_OK; /* it is gone again */
-    if (l->n_waiting == 0) {
+    if (l->n_pending == 0) {
         return KOLO_FAIL(KOLO_ERR_IO, "accept: %s: allow more open files (ulimit -n)",
                          kolo_errno_text(error));
     }
-    drop_waiting(l, 0, "made room for another");
+    reject_pending(l, 0, "made room for another");
     return KOLO_OK;
 }
 
 /* Lets a connection in and greets it. The greeting fits into the buffer of a fresh socket. */
-static kolo_status accept_one(kolo_lobby *l) {
-    int fd = accept4(l->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+static kolo_status accept_one(kolo_listener *l) {
+    int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) return make_room(l, errno);
     int one = 1; /* it may linger when the next generation listens at the same port */
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     if (l->local && !kolo_socket_same_user(fd)) {
-        drop(l, fd, "belongs to another user");
+        reject(l, fd, "belongs to another user");
         return KOLO_OK;
     }
-    if (l->n_waiting == KOLO_LOBBY_PENDING) drop_waiting(l, 0, "was one of too many");
+    if (l->n_pending == KOLO_LISTENER_PENDING) reject_pending(l, 0, "was one of too many");
     int64_t now_ns = kolo_now_ns();
-    pending *w = &l->waiting[l->n_waiting];
+    pending *w = &l->pending[l->n_pending];
     *w = (pending){.fd = fd, .deadline_ns = now_ns + (int64_t)SILENCE_MS * 1000000};
     kolo_nonce_draw(w->nonces.server);
     greeting hello;
     memcpy(hello.magic, magic, sizeof magic);
     memcpy(hello.nonce, w->nonces.server, sizeof hello.nonce);
     if (kolo_socket_send(fd, &hello, sizeof hello, NULL, now_ns) == KOLO_OK) {
-        l->n_waiting++;
+        l->n_pending++;
     } else {
-        drop(l, fd, "closed at once");
+        reject(l, fd, "closed at once");
     }
     return KOLO_OK;
 }
 
 /* Reads what has come from a waiting connection; true when it has got through. */
-static bool read_waiting(kolo_lobby *l, int i, kolo_member *member) {
-    pending *w = &l->waiting[i];
+static bool read_pending(kolo_listener *l, int i, kolo_member *member) {
+    pending *w = &l->pending[i];
     ssize_t n = recv(w->fd, (char *)&w->join + w->filled, sizeof w->join - w->filled, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return false;
     if (n <= 0) {
-        drop_waiting(l, i, "closed before it had said who it is");
+        reject_pending(l, i, "closed before it had said who it is");
         return false;
     }
     w->filled += (size_t)n;
     size_t checked = w->filled < sizeof magic ? w->filled : sizeof magic;
     if (memcmp(w->join.magic, magic, checked) != 0) {
-        drop_waiting(l, i, "does not speak kolo's protocol");
+        reject_pending(l, i, "does not speak kolo's protocol");
         return false;
     }
     if (w->filled < sizeof w->join) return false;
     memcpy(w->nonces.client, w->join.nonce, sizeof w->nonces.client);
     if (!kolo_proof_check(&l->key, "kolo join", &w->nonces, &w->join.hello, sizeof w->join.hello,
                           w->join.proof)) {
-        drop_waiting(l, i, "could not prove that it knows the job's secret");
+        reject_pending(l, i, "could not prove that it knows the job's secret");
         return false;
     }
     *member = (kolo_member){.fd = w->fd, .hello = w->join.hello, .nonces = w->nonces};
     member->hello.name[sizeof member->hello.name - 1] = '\0';
     member->hello.address[sizeof member->hello.address - 1] = '\0';
-    memmove(w, w + 1, (size_t)(l->n_waiting - i - 1) * sizeof *w);
-    l->n_waiting--;
+    memmove(w, w + 1, (size_t)(l->n_pending - i - 1) * sizeof *w);
+    l->n_pending--;
     return true;
 }
 
-static void drop_silent(kolo_lobby *l) {
+static void reject_expired(kolo_listener *l) {
     int64_t now_ns = kolo_now_ns();
-    while (l->n_waiting > 0 && l->waiting[0].deadline_ns <= now_ns) { /* oldest first */
-        drop_waiting(l, 0, "did not say who it is in time");
+    while (l->n_pending > 0 && l->pending[0].deadline_ns <= now_ns) { /* oldest first */
+        reject_pending(l, 0, "did not say who it is in time");
     }
 }
 
-enum { DOOR, BELL, FIRST_WAITING }; /* among what is polled */
+enum { LISTENER, WATCHED, FIRST_PENDING }; /* among what is polled */
 
 /* Waits until something comes, or the first silent connection is due. */
-static kolo_status wait_for_any(kolo_lobby *l, struct pollfd *polls, const kolo_member *members,
+static kolo_status wait_for_any(kolo_listener *l, struct pollfd *polls, const kolo_member *members,
                                 int n_members, int64_t deadline_ns) {
-    polls[DOOR] = (struct pollfd){.fd = l->listener, .events = POLLIN};
-    polls[BELL] = (struct pollfd){.fd = l->bell, .events = POLLIN};
-    struct pollfd *rest = polls + FIRST_WAITING;
-    for (int i = 0; i < l->n_waiting; i++) {
-        rest[i] = (struct pollfd){.fd = l->waiting[i].fd, .events = POLLIN};
+    polls[LISTENER] = (struct pollfd){.fd = l->fd, .events = POLLIN};
+    polls[WATCHED] = (struct pollfd){.fd = l->watched_fd, .events = POLLIN};
+    struct pollfd *rest = polls + FIRST_PENDING;
+    for (int i = 0; i < l->n_pending; i++) {
+        rest[i] = (struct pollfd){.fd = l->pending[i].fd, .events = POLLIN};
     }
     for (int i = 0; i < n_members; i++) {
-        rest[l->n_waiting + i] = (struct pollfd){.fd = members[i].fd, .events = POLLIN};
+        rest[l->n_pending + i] = (struct pollfd){.fd = members[i].fd, .events = POLLIN};
     }
     int64_t until_ns = deadline_ns;
-    if (l->n_waiting > 0) until_ns = kolo_min_i64(until_ns, l->waiting[0].deadline_ns);
-    nfds_t n = FIRST_WAITING + (nfds_t)l->n_waiting + (nfds_t)n_members;
+    if (l->n_pending > 0) until_ns = kolo_min_i64(until_ns, l->pending[0].deadline_ns);
+    nfds_t n = FIRST_PENDING + (nfds_t)l->n_pending + (nfds_t)n_members;
     if (poll(polls, n, kolo_left_ms(until_ns)) < 0 && errno != EINTR) {
         return KOLO_FAIL(KOLO_ERR_IO, "poll: %s", kolo_errno_text(errno));
     }
     return KOLO_OK;
 }
 
-static kolo_status next_member(kolo_lobby *l, struct pollfd *polls, const kolo_member *members,
+static kolo_status next_member(kolo_listener *l, struct pollfd *polls, const kolo_member *members,
                                int n_members, int64_t deadline_ns, kolo_member *member, int *lost) {
     for (;;) {
         if (kolo_now_ns() >= deadline_ns) {
@@ -195,25 +196,25 @@ static kolo_status next_member(kolo_lobby *l, struct pollfd *polls, const kolo_m
         }
         KOLO_TRY(wait_for_any(l, polls, members, n_members, deadline_ns));
         for (int i = 0; i < n_members; i++) {
-            if (polls[FIRST_WAITING + l->n_waiting + i].revents) {
+            if (polls[FIRST_PENDING + l->n_pending + i].revents) {
                 *lost = i;
                 return KOLO_FAIL(KOLO_ERR_PEER, "a member is gone or has failed");
             }
         }
-        for (int i = l->n_waiting - 1; i >= 0; i--) { /* from the end: dropping moves the rest */
-            if (read_waiting(l, i, member)) return KOLO_OK;
+        for (int i = l->n_pending - 1; i >= 0; i--) { /* from the end: dropping moves the rest */
+            if (read_pending(l, i, member)) return KOLO_OK;
         }
-        drop_silent(l);
-        if (polls[DOOR].revents) KOLO_TRY(accept_one(l));
-        if (polls[BELL].revents & POLLIN) return KOLO_FAIL(KOLO_ERR_PEER, "a rank has ended");
-        if (polls[BELL].revents) l->bell = -1; /* the launcher is gone */
+        reject_expired(l);
+        if (polls[LISTENER].revents) KOLO_TRY(accept_one(l));
+        if (polls[WATCHED].revents & POLLIN) return KOLO_FAIL(KOLO_ERR_PEER, "a rank has ended");
+        if (polls[WATCHED].revents) l->watched_fd = -1; /* the launcher is gone */
     }
 }
 
-kolo_status kolo_lobby_next(kolo_lobby *l, const kolo_member *members, int n_members,
-                            int64_t deadline_ns, kolo_member *member, int *lost) {
+kolo_status kolo_listener_accept(kolo_listener *l, const kolo_member *members, int n_members,
+                                 int64_t deadline_ns, kolo_member *member, int *lost) {
     *lost = -1;
-    size_t n = FIRST_WAITING + KOLO_LOBBY_PENDING + (size_t)n_members;
+    size_t n = FIRST_PENDING + KOLO_LISTENER_PENDING + (size_t)n_members;
     struct pollfd *polls = kolo_zalloc(n * sizeof *polls);
     if (!polls) return KOLO_NOMEM(n * sizeof *polls);
     kolo_status status = next_member(l, polls, members, n_members, deadline_ns, member, lost);
@@ -221,8 +222,8 @@ kolo_status kolo_lobby_next(kolo_lobby *l, const kolo_member *members, int n_mem
     return status;
 }
 
-kolo_status kolo_lobby_enter(int fd, const kolo_key *key, const kolo_hello *hello,
-                             int64_t deadline_ns, kolo_nonces *nonces) {
+kolo_status kolo_handshake_connect(int fd, const kolo_key *key, const kolo_hello *hello,
+                                   int64_t deadline_ns, kolo_nonces *nonces) {
     greeting welcome;
     join message = {.hello = *hello};
     KOLO_TRY(kolo_socket_recv(fd, &welcome, sizeof welcome, NULL, deadline_ns));
@@ -238,10 +239,10 @@ kolo_status kolo_lobby_enter(int fd, const kolo_key *key, const kolo_hello *hell
 }
 
 /* An answer is sent in one piece: header, body, proof over both. */
-kolo_status kolo_answer_send(int fd, const kolo_key *key, const char *label,
-                             const kolo_nonces *nonces, kolo_status status, const void *body,
-                             size_t bytes, const int *passed, int64_t deadline_ns) {
-    KOLO_ASSERT(bytes <= KOLO_ANSWER_MOST);
+kolo_status kolo_handshake_send(int fd, const kolo_key *key, const char *label,
+                                const kolo_nonces *nonces, kolo_status status, const void *body,
+                                size_t bytes, const int *passed, int64_t deadline_ns) {
+    KOLO_ASSERT(bytes <= KOLO_HANDSHAKE_BODY_MAX);
     answer_header header = {.status = (uint32_t)status, .bytes = (uint32_t)bytes};
     memcpy(header.magic, magic, sizeof magic);
     size_t proven = sizeof header + bytes;
@@ -280,9 +281,9 @@ static kolo_status check_answer(const answer_header *header, size_t bytes) {
     return KOLO_OK;
 }
 
-kolo_status kolo_answer_recv(int fd, const kolo_key *key, const char *label,
-                             const kolo_nonces *nonces, void *body, size_t bytes, int *passed,
-                             int64_t deadline_ns) {
+kolo_status kolo_handshake_recv(int fd, const kolo_key *key, const char *label,
+                                const kolo_nonces *nonces, void *body, size_t bytes, int *passed,
+                                int64_t deadline_ns) {
     answer_header header;
     int came = -1;
     KOLO_TRY(kolo_socket_recv(fd, &header, sizeof header, passed ? &came : NULL, deadline_ns));

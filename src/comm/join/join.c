@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "base/process.h"
-#include "comm/join/rendezvous.h"
+#include "comm/join/bootstrap.h"
 #include "comm/transport/mpi/backend.h"
 #include "comm/transport/ucx/ucx.h"
 
@@ -39,7 +39,7 @@ static kolo_status fail_at(kolo_status status, const char *what) {
 }
 
 static bool several_addresses(const kolo_joining *j) {
-    return strchr(j->place.master_addr, ',') != NULL;
+    return strchr(j->env.master_addr, ',') != NULL;
 }
 
 /* Where ranks of other hosts come to: a port of this host's address on the network between hosts,
@@ -49,7 +49,7 @@ static kolo_status open_tcp(kolo_joining *j, int near) {
     int unused;
     if (j->opts.transport == KOLO_TRANSPORT_SHM || j->tcp_listener >= 0) return KOLO_OK;
     char *address = j->own.address, found[KOLO_ADDRESS_BYTES];
-    bool beside = j->place.rank == 0;
+    bool beside = j->env.rank == 0;
     if (!j->opts.interface) KOLO_TRY(kolo_socket_own_address(near, address, &unused));
     if (!j->opts.interface && !beside && several_addresses(j) && kolo_socket_same_host(near)) {
         bool six = strchr(address, ':') != NULL;
@@ -74,11 +74,11 @@ static kolo_status call_off(kolo_joining *j, kolo_status status) {
     char text[512];
     snprintf(text, sizeof text, "%s", kolo_last_error());
     int64_t deadline_ns = kolo_now_ns() + FAREWELL_NS;
-    for (int r = 1; r < j->place.world; r++) {
+    for (int r = 1; r < j->env.world; r++) {
         kolo_member *m = &j->members[r];
         if (m->fd < 0) continue;
-        (void)kolo_answer_send(m->fd, &j->key, "kolo answer", &m->nonces, status, text,
-                               strlen(text), NULL, deadline_ns);
+        (void)kolo_handshake_send(m->fd, &j->key, "kolo answer", &m->nonces, status, text,
+                                  strlen(text), NULL, deadline_ns);
     }
     return KOLO_FAIL(status, "%s", text);
 }
@@ -88,7 +88,7 @@ static kolo_status gone(int rank) {
 }
 
 static kolo_status check_hello(const kolo_joining *j, const kolo_hello *h) {
-    const kolo_contract *own = &j->place;
+    const kolo_rank_env *own = &j->env;
     if (h->world != own->world) {
         return KOLO_FAIL(KOLO_ERR_ARG, "rank %d says the world has %d ranks, rank 0 says %d",
                          (int)h->rank, (int)h->world, own->world);
@@ -109,9 +109,9 @@ static kolo_status check_hello(const kolo_joining *j, const kolo_hello *h) {
 }
 
 /* "rank 2 and 3 more" of those that have not come. */
-static kolo_status too_late(const kolo_joining *j, const kolo_lobby *lobby) {
+static kolo_status too_late(const kolo_joining *j, const kolo_listener *listener) {
     int missing = 0, first = 0;
-    for (int r = j->place.world - 1; r > 0; r--) {
+    for (int r = j->env.world - 1; r > 0; r--) {
         if (j->members[r].fd >= 0) continue;
         first = r;
         missing++;
@@ -123,8 +123,8 @@ static kolo_status too_late(const kolo_joining *j, const kolo_lobby *lobby) {
     return KOLO_FAIL(KOLO_ERR_TIMEOUT,
                      "%d of %d ranks have joined within %.1f s; missing: rank "
                      "%d%s%s%s",
-                     j->place.world - missing, j->place.world, kolo_joining_s(j), first, more,
-                     kolo_lobby_complaint(lobby),
+                     j->env.world - missing, j->env.world, kolo_joining_s(j), first, more,
+                     kolo_listener_reject_reason(listener),
                      by_mpi ? " (where one rank names --transport mpi, all must)" : "");
 }
 
@@ -132,10 +132,10 @@ static kolo_status too_late(const kolo_joining *j, const kolo_lobby *lobby) {
  * waited for until the deadline. */
 static kolo_status hear_launcher(const kolo_joining *j) {
     int32_t ended[2]; /* rank, exit status */
-    ssize_t n = read(j->place.ended_fd, ended, sizeof ended);
+    ssize_t n = read(j->env.ended_fd, ended, sizeof ended);
     if (n != (ssize_t)sizeof ended) return KOLO_OK;
     int rank = ended[0];
-    if (rank <= 0 || rank >= j->place.world || j->members[rank].fd >= 0) return KOLO_OK;
+    if (rank <= 0 || rank >= j->env.world || j->members[rank].fd >= 0) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_PEER, "rank %d has ended (exit status %d) without joining the group",
                      rank, (int)ended[1]);
 }
@@ -145,20 +145,20 @@ static void turn_away(const kolo_joining *j, const kolo_member *m) {
     char text[128];
     snprintf(text, sizeof text, "this is generation %u of the group, rank %d comes from %u",
              j->own.generation, (int)m->hello.rank, m->hello.generation);
-    (void)kolo_answer_send(m->fd, &j->key, "kolo answer", &m->nonces, KOLO_ERR_ARG, text,
-                           strlen(text), NULL, kolo_now_ns() + FAREWELL_NS);
+    (void)kolo_handshake_send(m->fd, &j->key, "kolo answer", &m->nonces, KOLO_ERR_ARG, text,
+                              strlen(text), NULL, kolo_now_ns() + FAREWELL_NS);
     close(m->fd);
 }
 
-static kolo_status gather(kolo_joining *j, kolo_lobby *lobby) {
-    int world = j->place.world;
+static kolo_status gather(kolo_joining *j, kolo_listener *listener) {
+    int world = j->env.world;
     j->table[0] = j->own;
     for (int came = 1; came < world;) {
         kolo_member member;
         int lost;
         kolo_status status =
-            kolo_lobby_next(lobby, j->members, world, j->deadline_ns, &member, &lost);
-        if (status == KOLO_ERR_TIMEOUT) return too_late(j, lobby);
+            kolo_listener_accept(listener, j->members, world, j->deadline_ns, &member, &lost);
+        if (status == KOLO_ERR_TIMEOUT) return too_late(j, listener);
         if (status == KOLO_ERR_PEER && lost < 0) {
             KOLO_TRY(hear_launcher(j));
             continue;
@@ -175,9 +175,9 @@ static kolo_status gather(kolo_joining *j, kolo_lobby *lobby) {
         }
         status = check_hello(j, &member.hello);
         if (status != KOLO_OK) {
-            (void)kolo_answer_send(member.fd, &j->key, "kolo answer", &member.nonces, status,
-                                   kolo_last_error(), strlen(kolo_last_error()), NULL,
-                                   kolo_now_ns() + FAREWELL_NS);
+            (void)kolo_handshake_send(member.fd, &j->key, "kolo answer", &member.nonces, status,
+                                      kolo_last_error(), strlen(kolo_last_error()), NULL,
+                                      kolo_now_ns() + FAREWELL_NS);
             close(member.fd);
             return status;
         }
@@ -188,33 +188,33 @@ static kolo_status gather(kolo_joining *j, kolo_lobby *lobby) {
     return KOLO_OK;
 }
 
-static kolo_status open_listener(kolo_joining *j, int *listener) {
-    kolo_contract *c = &j->place;
-    if (c->listen_fd < 0) return kolo_socket_listen_tcp(c->master_addr, c->master_port, listener);
-    *listener = c->listen_fd;
+static kolo_status open_listener(kolo_joining *j, int *fd) {
+    kolo_rank_env *c = &j->env;
+    if (c->listen_fd < 0) return kolo_socket_listen_tcp(c->master_addr, c->master_port, fd);
+    *fd = c->listen_fd;
     c->listen_fd = -1; /* closed where the others are */
-    kolo_status status = kolo_socket_adopt(*listener);
+    kolo_status status = kolo_socket_adopt(*fd);
     return status ? fail_at(status, "KOLO_LISTEN_FD") : KOLO_OK;
 }
 
 static kolo_status lead(kolo_joining *j) {
-    int listener;
-    KOLO_TRY(open_listener(j, &listener));
-    kolo_lobby *lobby = NULL;
-    kolo_status status = open_tcp(j, listener);
-    if (status == KOLO_OK) status = kolo_lobby_create(listener, &j->key, false, &lobby);
+    int fd;
+    KOLO_TRY(open_listener(j, &fd));
+    kolo_listener *listener = NULL;
+    kolo_status status = open_tcp(j, fd);
+    if (status == KOLO_OK) status = kolo_listener_create(fd, &j->key, false, &listener);
     if (status == KOLO_OK) {
-        kolo_lobby_bell(lobby, j->place.ended_fd);
-        status = gather(j, lobby);
+        kolo_listener_watch(listener, j->env.ended_fd);
+        status = gather(j, listener);
     }
     if (status != KOLO_OK) status = call_off(j, status);
-    for (int r = 1; r < j->place.world && status == KOLO_OK; r++) {
+    for (int r = 1; r < j->env.world && status == KOLO_OK; r++) {
         kolo_member *m = &j->members[r];
-        status = kolo_answer_send(m->fd, &j->key, "kolo answer", &m->nonces, KOLO_OK, j->table,
-                                  (size_t)j->place.world * sizeof *j->table, NULL, j->deadline_ns);
+        status = kolo_handshake_send(m->fd, &j->key, "kolo answer", &m->nonces, KOLO_OK, j->table,
+                                     (size_t)j->env.world * sizeof *j->table, NULL, j->deadline_ns);
     }
-    kolo_lobby_destroy(lobby);
-    close(listener);
+    kolo_listener_destroy(listener);
+    close(fd);
     return status;
 }
 
@@ -230,9 +230,10 @@ static const char *next_address(const char *list, const char *at, char *address,
 /* One attempt to connect to an address and to enter there. */
 static kolo_status try_address(kolo_joining *j, const char *address, int64_t deadline_ns, int *fd,
                                kolo_nonces *nonces) {
-    KOLO_TRY(kolo_socket_connect_tcp(address, j->place.master_port, deadline_ns, fd));
+    KOLO_TRY(kolo_socket_connect_tcp(address, j->env.master_port, deadline_ns, fd));
     kolo_status status = open_tcp(j, *fd);
-    if (status == KOLO_OK) status = kolo_lobby_enter(*fd, &j->key, &j->own, deadline_ns, nonces);
+    if (status == KOLO_OK)
+        status = kolo_handshake_connect(*fd, &j->key, &j->own, deadline_ns, nonces);
     if (status != KOLO_OK) {
         close(*fd);
         close_tcp(j); /* the next address may be on another network */
@@ -242,14 +243,14 @@ static kolo_status try_address(kolo_joining *j, const char *address, int64_t dea
 
 /* Where nobody listens, the launcher may know that nobody will. */
 static bool leader_ended(const kolo_joining *j) {
-    struct pollfd pipe = {.fd = j->place.ended_fd};
+    struct pollfd pipe = {.fd = j->env.ended_fd};
     return pipe.fd >= 0 && poll(&pipe, 1, 0) == 1 && (pipe.revents & POLLHUP);
 }
 
 /* Connects and enters, again and again while nobody is there yet. Where rank 0 has several
  * addresses no way may lead to some of them: each gets a second at a time. */
 static kolo_status reach_leader(kolo_joining *j, int *fd, kolo_nonces *nonces) {
-    kolo_contract *c = &j->place;
+    kolo_rank_env *c = &j->env;
     char address[sizeof c->master_addr];
     const char *at = c->master_addr;
     bool several = several_addresses(j);
@@ -286,7 +287,7 @@ static kolo_status reach_leader(kolo_joining *j, int *fd, kolo_nonces *nonces) {
 }
 
 static kolo_status follow(kolo_joining *j) {
-    const kolo_contract *c = &j->place;
+    const kolo_rank_env *c = &j->env;
     char where[128];
     snprintf(where, sizeof where, "rank %d, joining rank 0 at %.60s:%d", c->rank, c->master_addr,
              c->master_port);
@@ -296,9 +297,9 @@ static kolo_status follow(kolo_joining *j) {
     if (status != KOLO_OK) return fail_at(status, where);
     /* A little beyond the own deadline: rank 0, whose deadline is the same, knows who is missing.
      */
-    status =
-        kolo_answer_recv(fd, &j->key, "kolo answer", &nonces, j->table,
-                         (size_t)c->world * sizeof *j->table, NULL, j->deadline_ns + FAREWELL_NS);
+    status = kolo_handshake_recv(fd, &j->key, "kolo answer", &nonces, j->table,
+                                 (size_t)c->world * sizeof *j->table, NULL,
+                                 j->deadline_ns + FAREWELL_NS);
     if (status == KOLO_OK) {
         j->leader = (kolo_member){.fd = fd, .nonces = nonces};
         return KOLO_OK;
@@ -324,7 +325,7 @@ static kolo_status follow(kolo_joining *j) {
 static kolo_status hear(kolo_joining *j, kolo_member *m, int rank, const char *label,
                         int64_t deadline_ns) {
     kolo_status status =
-        kolo_answer_recv(m->fd, &j->key, label, &m->nonces, NULL, 0, NULL, deadline_ns);
+        kolo_handshake_recv(m->fd, &j->key, label, &m->nonces, NULL, 0, NULL, deadline_ns);
     if (status == KOLO_OK) return KOLO_OK;
     close(m->fd);
     m->fd = -1;
@@ -341,8 +342,8 @@ static kolo_status hear_member(kolo_joining *j, int rank) {
 static kolo_status hear_leader(kolo_joining *j) {
     kolo_status status = hear(j, &j->leader, 0, "kolo answer", j->deadline_ns + FAREWELL_NS);
     if (status == KOLO_ERR_TIMEOUT) {
-        return KOLO_FAIL(status, "rank %d: not all ranks have connected within %.1f s",
-                         j->place.rank, kolo_joining_s(j));
+        return KOLO_FAIL(status, "rank %d: not all ranks have connected within %.1f s", j->env.rank,
+                         kolo_joining_s(j));
     }
     return status;
 }
@@ -356,7 +357,7 @@ kolo_status kolo_joining_lost(kolo_joining *j, int lost) {
 
 /* Rank 0: waits until all have said that they have connected. */
 static kolo_status hear_members(kolo_joining *j) {
-    int world = j->place.world;
+    int world = j->env.world;
     struct pollfd *polls = kolo_zalloc((size_t)world * sizeof *polls);
     if (!polls) return KOLO_NOMEM((size_t)world * sizeof *polls);
     for (int r = 0; r < world; r++) {
@@ -384,10 +385,10 @@ static kolo_status hear_members(kolo_joining *j) {
 static kolo_status conclude(kolo_joining *j, kolo_status status) {
     if (status == KOLO_OK) status = hear_members(j);
     if (status != KOLO_OK) return call_off(j, status);
-    for (int r = 1; r < j->place.world; r++) {
+    for (int r = 1; r < j->env.world; r++) {
         kolo_member *m = &j->members[r];
-        KOLO_TRY(kolo_answer_send(m->fd, &j->key, "kolo answer", &m->nonces, KOLO_OK, NULL, 0, NULL,
-                                  j->deadline_ns + FAREWELL_NS));
+        KOLO_TRY(kolo_handshake_send(m->fd, &j->key, "kolo answer", &m->nonces, KOLO_OK, NULL, 0,
+                                     NULL, j->deadline_ns + FAREWELL_NS));
     }
     return KOLO_OK;
 }
@@ -400,8 +401,8 @@ static kolo_status report(kolo_joining *j, kolo_status status) {
     snprintf(text, sizeof text, "%s", status != KOLO_OK ? kolo_last_error() : "");
     if (status == KOLO_ERR_PEER && poll(&word, 1, WORD_NS / 1000000) > 0) return hear_leader(j);
     kolo_status sent =
-        kolo_answer_send(j->leader.fd, &j->key, "kolo connected", &j->leader.nonces, status, text,
-                         strlen(text), NULL, kolo_now_ns() + FAREWELL_NS);
+        kolo_handshake_send(j->leader.fd, &j->key, "kolo connected", &j->leader.nonces, status,
+                            text, strlen(text), NULL, kolo_now_ns() + FAREWELL_NS);
     if (status != KOLO_OK) return KOLO_FAIL(status, "%s", text);
     return sent == KOLO_OK || sent == KOLO_ERR_PEER ? hear_leader(j) : sent;
 }
@@ -419,7 +420,7 @@ static kolo_status open_local(kolo_joining *j) {
 }
 
 static kolo_status join_group(kolo_joining *j) {
-    const kolo_contract *c = &j->place;
+    const kolo_rank_env *c = &j->env;
     size_t n = (size_t)c->world;
     j->members = kolo_zalloc(n * sizeof *j->members);
     j->table = kolo_zalloc(n * sizeof *j->table);
@@ -440,14 +441,14 @@ static kolo_status join_group(kolo_joining *j) {
 }
 
 static void joining_fini(kolo_joining *j) {
-    for (int r = 0; j->members && r < j->place.world; r++) {
+    for (int r = 0; j->members && r < j->env.world; r++) {
         if (j->members[r].fd >= 0) close(j->members[r].fd);
     }
     if (j->leader.fd >= 0) close(j->leader.fd);
     if (j->ucx && !j->transport) j->ucx->ops->destroy(j->ucx);
     if (j->local_listener >= 0) close(j->local_listener);
     close_tcp(j);
-    if (j->place.listen_fd >= 0) close(j->place.listen_fd);
+    if (j->env.listen_fd >= 0) close(j->env.listen_fd);
     kolo_free(j->members);
     kolo_free(j->table);
     kolo_free(j->host_of);
@@ -455,11 +456,11 @@ static void joining_fini(kolo_joining *j) {
 }
 
 kolo_status kolo_comm_join(kolo_joining *j, kolo_comm **comm) {
-    j->own = (kolo_hello){.rank = j->place.rank,
-                          .world = j->place.world,
+    j->own = (kolo_hello){.rank = j->env.rank,
+                          .world = j->env.world,
                           .generation = j->opts.generation,
                           .transport = (int32_t)j->opts.transport,
-                          .host = j->place.host,
+                          .host = j->env.host,
                           .processors = kolo_processors(),
                           .processors_key = kolo_processors_key()};
     kolo_signals signals;
@@ -468,7 +469,7 @@ kolo_status kolo_comm_join(kolo_joining *j, kolo_comm **comm) {
         joining_fini(j);
         return status;
     }
-    if (j->place.world == 1) {
+    if (j->env.world == 1) {
         status = kolo_thread_transports(1, (size_t)j->opts.segment_bytes, &j->transport);
     } else {
         status = join_group(j);
@@ -477,8 +478,8 @@ kolo_status kolo_comm_join(kolo_joining *j, kolo_comm **comm) {
     if (status != KOLO_OK) {
         if (j->transport) j->transport->ops->destroy(j->transport);
     } else {
-        status = kolo_comm_of_transport(j->transport, &j->opts, j->place.local_rank,
-                                        j->place.local_world, j->place.processors, &made);
+        status = kolo_comm_of_transport(j->transport, &j->opts, j->env.local_rank,
+                                        j->env.local_world, j->env.processors, &made);
     }
     if (status == KOLO_OK) {
         made->host_of = j->host_of;
@@ -499,6 +500,6 @@ kolo_status kolo_comm_create(const kolo_comm_opts *opts, kolo_comm **comm) {
     KOLO_TRY(kolo_comm_resolve(opts, &j.opts));
     j.deadline_ns = j.started_ns + kolo_ms_to_ns(j.opts.timeout_ms);
     if (j.opts.transport == KOLO_TRANSPORT_MPI) return kolo_backend_join(&j, comm);
-    KOLO_TRY(kolo_contract_read(&j.opts, j.deadline_ns, &j.place, &j.key));
+    KOLO_TRY(kolo_rank_env_read(&j.opts, j.deadline_ns, &j.env, &j.key));
     return kolo_comm_join(&j, comm);
 }

@@ -7,7 +7,7 @@
 #include "comm/transport/transport.h"
 
 typedef struct kolo_joining {
-    kolo_contract place;
+    kolo_rank_env env;
     kolo_comm_opts opts; /* resolved */
     kolo_key key;
     int64_t started_ns, deadline_ns;
@@ -27,8 +27,8 @@ kolo_status kolo_comm_join(kolo_joining *j, kolo_comm **comm);
 /* When everybody has the table: the map of hosts, a transport, and connections to all. The errors
  * of kolo_comm_create. */
 kolo_status kolo_mesh_connect(kolo_joining *j);
-/* Why connections cannot be completed, when kolo_lobby_next has noticed something: rank 0's member
- * `lost`, or what rank 0 says (-1). Always a failure. */
+/* Why connections cannot be completed, when kolo_listener_accept has noticed something: rank 0's
+ * member `lost`, or what rank 0 says (-1). Always a failure. */
 kolo_status kolo_joining_lost(kolo_joining *j, int lost);
 /* Seconds since joining began. */
 double kolo_joining_s(const kolo_joining *j);

@@ -25,7 +25,7 @@ struct kolo_manager {
 };
 
 /* That rank has met the others, but left no word: it joins by another way. ARG. */
-kolo_status kolo_manager_no_word(const kolo_manager *m, int silent);
+kolo_status kolo_manager_missing(const kolo_manager *m, int missing);
 
 /* PMIx: Open MPI, PRRTE, srun --mpi=pmix. UNSUPPORTED where this build or system has no libpmix. */
 kolo_status kolo_pmix_open(kolo_manager **manager);

@@ -6,7 +6,7 @@
  * A value must not hold blanks and is at most 1023 characters long, so a text goes in hexadecimal.
  * A process can be a member once: who has left is not heard again. */
 #include "comm/join/manager.h"
-#include "comm/join/socket.h"
+#include "comm/transport/socket.h"
 
 #include <sodium.h>
 #include <stdio.h>
@@ -100,7 +100,7 @@ static kolo_status find_word(const pmi_manager *m, int rank, char *line, char **
     snprintf(key, sizeof key, "kolo-rank%d", rank);
     kolo_status status = get(m, key, line, word, deadline_ns);
     bool none = status != KOLO_OK && strstr(line, "not_found");
-    return none ? kolo_manager_no_word(&m->base, rank) : status;
+    return none ? kolo_manager_missing(&m->base, rank) : status;
 }
 
 static kolo_status meet_all(const pmi_manager *m, int64_t deadline_ns) {

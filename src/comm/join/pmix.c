@@ -169,7 +169,7 @@ static kolo_status hear(pmix_manager *m, char *text) {
     pmix_value_t *value = NULL;
     pmix_status_t status = m->pmix.get(&first, key, NULL, 0, &value);
     if (status == PMIX_ERR_NOT_FOUND || status == PMIX_ERR_TIMEOUT) {
-        return kolo_manager_no_word(&m->base, 0);
+        return kolo_manager_missing(&m->base, 0);
     }
     if (status != PMIX_SUCCESS) return fail(m, "reading what rank 0 has left", status);
     bool good = value->type == PMIX_STRING && value->data.string &&

@@ -11,7 +11,7 @@
 
 #include "base/process.h"
 #include "base/rng.h"
-#include "comm/join/rendezvous.h"
+#include "comm/join/bootstrap.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +20,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { WORLD_MOST = KOLO_CONTRACT_WORLD_MOST, PORT_MOST = 65535 };
+enum { WORLD_MOST = KOLO_WORLD_MAX, PORT_MOST = 65535 };
 
 /* An integer of the environment in [least, most]; `fallback` when it is not set. */
 static kolo_status env_int(const char *name, int least, int most, int fallback, int *value) {
@@ -54,14 +54,14 @@ static kolo_status need(const char *name) {
                      name);
 }
 
-static kolo_status set_address(kolo_contract *c, const char *address) {
+static kolo_status set_address(kolo_rank_env *c, const char *address) {
     int n = snprintf(c->master_addr, sizeof c->master_addr, "%s", address);
     if (n > 0 && (size_t)n < sizeof c->master_addr) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_ARG, "MASTER_ADDR has %d characters: 1 to %zu are needed", n,
                      sizeof c->master_addr - 1);
 }
 
-static kolo_status read_env(kolo_contract *c, const char **secret_file) {
+static kolo_status read_env(kolo_rank_env *c, const char **secret_file) {
     KOLO_TRY(need("RANK"));
     KOLO_TRY(need("WORLD_SIZE"));
     KOLO_TRY(env_int("WORLD_SIZE", 1, WORLD_MOST, 1, &c->world));
@@ -108,7 +108,7 @@ static kolo_status find_host(uint64_t *host) {
     return failed ? KOLO_NOMEM(128) : KOLO_OK;
 }
 
-static kolo_status read_opts(const kolo_comm_opts *opts, kolo_contract *c,
+static kolo_status read_opts(const kolo_comm_opts *opts, kolo_rank_env *c,
                              const char **secret_file) {
     c->world = opts->world;
     c->rank = opts->rank;
@@ -146,45 +146,45 @@ static kolo_status read_key(const char *secret_file, bool insecure, int64_t dead
 
 /* What is said of the meeting when the launcher says the rest; NULL: through its own manager. */
 static kolo_status read_launcher(kolo_manager *m, const kolo_comm_opts *opts, int64_t deadline_ns,
-                                 kolo_contract *c, kolo_key *key) {
+                                 kolo_rank_env *c, kolo_key *key) {
     KOLO_TRY(env_int("KOLO_MASTER_PORT", 1, PORT_MOST, 0, &c->master_port));
-    KOLO_TRY(m ? kolo_bootstrap_by(m, opts, deadline_ns, c, key)
+    KOLO_TRY(m ? kolo_bootstrap_with(m, opts, deadline_ns, c, key)
                : kolo_bootstrap(opts, deadline_ns, c, key));
     c->local_world = c->world; /* until the ranks know which of them share a host */
     c->local_rank = c->rank;
     return KOLO_OK;
 }
 
-static kolo_contract nobodys(void) {
-    return (kolo_contract){.world = 1,
+static kolo_rank_env nobodys(void) {
+    return (kolo_rank_env){.world = 1,
                            .local_world = 1,
                            .processors = kolo_processors(),
                            .listen_fd = -1,
                            .ended_fd = -1};
 }
 
-kolo_status kolo_contract_read(const kolo_comm_opts *opts, int64_t deadline_ns,
-                               kolo_contract *contract, kolo_key *key) {
-    kolo_contract c = nobodys();
+kolo_status kolo_rank_env_read(const kolo_comm_opts *opts, int64_t deadline_ns, kolo_rank_env *env,
+                               kolo_key *key) {
+    kolo_rank_env c = nobodys();
     uint64_t host = 0;
     KOLO_TRY(find_host(&host));
     if (opts->world == 0 && env_empty()) {
-        if (kolo_bootstrap_wanted()) KOLO_TRY(read_launcher(NULL, opts, deadline_ns, &c, key));
+        if (kolo_bootstrap_detected()) KOLO_TRY(read_launcher(NULL, opts, deadline_ns, &c, key));
     } else {
         const char *secret_file = NULL;
         KOLO_TRY(opts->world == 0 ? read_env(&c, &secret_file) : read_opts(opts, &c, &secret_file));
         if (c.world > 1) KOLO_TRY(read_key(secret_file, opts->insecure, deadline_ns, key));
     }
     c.host = host;
-    *contract = c;
+    *env = c;
     return KOLO_OK;
 }
 
-kolo_status kolo_contract_meet(kolo_manager *manager, const kolo_comm_opts *opts,
-                               int64_t deadline_ns, kolo_contract *contract, kolo_key *key) {
-    kolo_contract c = nobodys();
+kolo_status kolo_rank_env_from_manager(kolo_manager *manager, const kolo_comm_opts *opts,
+                                       int64_t deadline_ns, kolo_rank_env *env, kolo_key *key) {
+    kolo_rank_env c = nobodys();
     KOLO_TRY(find_host(&c.host));
     KOLO_TRY(read_launcher(manager, opts, deadline_ns, &c, key));
-    *contract = c;
+    *env = c;
     return KOLO_OK;
 }

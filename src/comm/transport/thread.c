@@ -24,7 +24,10 @@ static void *thread_window(kolo_transport *t, int peer, uint64_t handle, size_t 
 }
 
 static void free_group(thread_group *group, int n) {
-    for (int r = 0; r < n; r++) kolo_block_fini(&group->ranks[r]);
+    for (int r = 0; r < n; r++) {
+        kolo_subgroup_free_retired(&group->ranks[r]);
+        kolo_block_fini(&group->ranks[r]);
+    }
     kolo_free(group);
 }
 

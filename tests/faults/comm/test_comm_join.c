@@ -2,8 +2,8 @@
  * together. */
 #include "comm/join/authentication.h"
 #include "comm/join/handshake.h"
-#include "comm/join/socket.h"
 #include "comm/transport/segment.h"
+#include "comm/transport/socket.h"
 #include "kolo/comm.h"
 #include "support/ranks.h"
 #include "support/support.h"
@@ -258,11 +258,11 @@ static kolo_status visit_rank_0(const kolo_key *key, const kolo_hello *own, int 
     kolo_nonces nonces;
     uint64_t theirs, segment_bytes = 64 << 20;
     KOLO_TRY(kolo_socket_connect_tcp("127.0.0.1", port, deadline_ns, &fd));
-    KOLO_TRY(kolo_lobby_enter(fd, key, own, deadline_ns, &nonces));
-    KOLO_TRY(kolo_answer_recv(fd, key, "kolo segment of the server", &nonces, &theirs,
-                              sizeof theirs, NULL, deadline_ns));
-    return kolo_answer_send(fd, key, "kolo segment of the client", &nonces, KOLO_OK, &segment_bytes,
-                            sizeof segment_bytes, NULL, deadline_ns);
+    KOLO_TRY(kolo_handshake_connect(fd, key, own, deadline_ns, &nonces));
+    KOLO_TRY(kolo_handshake_recv(fd, key, "kolo segment of the server", &nonces, &theirs,
+                                 sizeof theirs, NULL, deadline_ns));
+    return kolo_handshake_send(fd, key, "kolo segment of the client", &nonces, KOLO_OK,
+                               &segment_bytes, sizeof segment_bytes, NULL, deadline_ns);
 }
 
 static kolo_status killed_while_connecting_body(kolo_comm *comm, const void *arg, void *result) {
@@ -274,9 +274,9 @@ static kolo_status killed_while_connecting_body(kolo_comm *comm, const void *arg
     KOLO_TRY(kolo_key_read(getenv("KOLO_SECRET_FILE"), deadline_ns, &key));
     int fd = connect_to_master();
     if (fd < 0) return KOLO_ERR_IO;
-    KOLO_TRY(kolo_lobby_enter(fd, &key, &own, deadline_ns, &nonces));
-    KOLO_TRY(
-        kolo_answer_recv(fd, &key, "kolo answer", &nonces, table, sizeof table, NULL, deadline_ns));
+    KOLO_TRY(kolo_handshake_connect(fd, &key, &own, deadline_ns, &nonces));
+    KOLO_TRY(kolo_handshake_recv(fd, &key, "kolo answer", &nonces, table, sizeof table, NULL,
+                                 deadline_ns));
     if (*(const bool *)arg) KOLO_TRY(visit_rank_0(&key, &own, table[0].port, deadline_ns));
     raise(SIGKILL);
     return KOLO_OK;
@@ -332,7 +332,7 @@ static kolo_status replay_body(kolo_comm *comm, const void *arg, void *result) {
     if (!say(pair[0], greeting, sizeof greeting)) return KOLO_ERR_IO;
     kolo_nonces nonces;
     kolo_hello hello = {.rank = 1, .world = 2};
-    KOLO_TRY(kolo_lobby_enter(pair[1], &key, &hello, deadline_ns, &nonces));
+    KOLO_TRY(kolo_handshake_connect(pair[1], &key, &hello, deadline_ns, &nonces));
     ssize_t n = recv(pair[0], message, sizeof message, 0);
     if (n <= 0 || !say(fd, message, (size_t)n)) return KOLO_ERR_IO;
     char byte;
@@ -448,7 +448,7 @@ static void segments_fit_under_limits(void **state) {
 /* Without a descriptor for who knocks the door says so at once. */
 static void a_door_without_descriptors_says_so(void **state) {
     kolo_key key;
-    kolo_lobby *lobby;
+    kolo_listener *group;
     kolo_member member;
     struct rlimit before, none_left;
     char name[32];
@@ -457,7 +457,7 @@ static void a_door_without_descriptors_says_so(void **state) {
     snprintf(name, sizeof name, "kolo-door-%ld", (long)getpid());
     ASSERT_OK(kolo_key_make("a secret of thirty-two characters", 32, &key));
     ASSERT_OK(kolo_socket_listen_local(name, &listener));
-    ASSERT_OK(kolo_lobby_create(listener, &key, true, &lobby));
+    ASSERT_OK(kolo_listener_create(listener, &key, true, &group));
     ASSERT_OK(kolo_socket_connect_local(name, deadline_ns, &knocking));
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     none_left = before;
@@ -466,11 +466,11 @@ static void a_door_without_descriptors_says_so(void **state) {
     close(next);
     none_left.rlim_cur = (rlim_t)next;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &none_left), 0);
-    kolo_status status = kolo_lobby_next(lobby, NULL, 0, deadline_ns, &member, &lost);
+    kolo_status status = kolo_listener_accept(group, NULL, 0, deadline_ns, &member, &lost);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
     assert_int_equal(status, KOLO_ERR_IO);
     assert_non_null(strstr(kolo_last_error(), "ulimit -n"));
-    kolo_lobby_destroy(lobby);
+    kolo_listener_destroy(group);
     kolo_key_clear(&key);
     close(knocking);
     close(listener);

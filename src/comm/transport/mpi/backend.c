@@ -6,7 +6,7 @@
 #include "comm/transport/mpi/backend.h"
 
 #include "base/clock.h"
-#include "comm/join/rendezvous.h"
+#include "comm/join/bootstrap.h"
 #include "comm/schedule/algorithms.h"
 
 #include <dlfcn.h>
@@ -64,7 +64,7 @@ static kolo_status meet(const kolo_backend *b, const kolo_backend_place *place, 
                                   .one_host = place->one_host},
                          .backend = b};
     j->opts.transport = KOLO_TRANSPORT_AUTO;
-    KOLO_TRY(kolo_contract_meet(&m.base, &j->opts, j->deadline_ns, &j->place, &j->key));
+    KOLO_TRY(kolo_rank_env_from_manager(&m.base, &j->opts, j->deadline_ns, &j->env, &j->key));
     return kolo_comm_join(j, comm);
 }
 

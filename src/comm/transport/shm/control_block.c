@@ -5,7 +5,6 @@
 
 #include "base/base.h"
 #include "base/file.h"
-#include "comm/transport/shm/subgroup.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -158,7 +157,6 @@ void kolo_block_give_stages(kolo_segment *segment, kolo_channel_end *ends, int s
 }
 
 void kolo_block_fini(kolo_block_transport *t) {
-    kolo_subgroup_free_retired(t);
     kolo_segment_fini(&t->base.segment);
     kolo_free(t->blocks);
     kolo_free(t->ends);

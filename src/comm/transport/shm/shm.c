@@ -5,9 +5,9 @@
  */
 #include "comm/transport/shm/shm.h"
 
-#include "comm/join/socket.h"
 #include "comm/transport/shm/control_block.h"
 #include "comm/transport/shm/subgroup.h"
+#include "comm/transport/socket.h"
 
 #include <stdatomic.h>
 #include <unistd.h>
@@ -54,6 +54,7 @@ static void shm_destroy(kolo_transport *t) {
         kolo_segment_unmap(s->peers[p].base, t->segment.bytes);
         if (s->peers[p].control >= 0) close(s->peers[p].control);
     }
+    kolo_subgroup_free_retired(&s->transport);
     kolo_block_fini(&s->transport);
     kolo_free(s);
 }

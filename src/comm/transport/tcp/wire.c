@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "comm/join/socket.h"
+#include "comm/transport/socket.h"
 
 #include <errno.h>
 #include <linux/sockios.h>

@@ -13,9 +13,9 @@
  *
  * Where a launcher has started several processes but offers no such interface they must not train
  * alone side by side: that is an error which says what to do. */
-#include "comm/join/rendezvous.h"
+#include "comm/join/bootstrap.h"
 
-#include "comm/join/socket.h"
+#include "comm/transport/socket.h"
 
 #include <sodium.h>
 #include <stdio.h>
@@ -49,7 +49,7 @@ const char *kolo_bootstrap_mpi(long *world) {
 static bool offers_pmix(void) { return getenv("PMIX_NAMESPACE") && getenv("PMIX_RANK"); }
 static bool offers_pmi(void) { return getenv("PMI_FD") && getenv("PMI_RANK"); }
 
-bool kolo_bootstrap_wanted(void) {
+bool kolo_bootstrap_detected(void) {
     long n = started();
     return n > 1 || (n == 0 && (offers_pmix() || offers_pmi()));
 }
@@ -68,9 +68,9 @@ static kolo_status open_manager(int64_t deadline_ns, kolo_manager **manager) {
 /* ---- rank 0's word ---- */
 
 /* Opens the socket and says where it is. */
-static kolo_status say_address(const kolo_comm_opts *opts, const kolo_manager *m, kolo_contract *c,
+static kolo_status say_address(const kolo_comm_opts *opts, const kolo_manager *m, kolo_rank_env *c,
                                char *text) {
-    char addresses[KOLO_CONTRACT_ADDRESS_BYTES] = "127.0.0.1", unused[KOLO_ADDRESS_BYTES];
+    char addresses[KOLO_MASTER_ADDR_BYTES] = "127.0.0.1", unused[KOLO_ADDRESS_BYTES];
     const char *at = addresses;
     if (opts->interface) {
         KOLO_TRY(kolo_socket_find_address(opts->interface, addresses, NULL));
@@ -128,7 +128,7 @@ static kolo_status hear_secret(const char *said, int64_t deadline_ns, const kolo
 }
 
 static kolo_status hear(char *text, int64_t deadline_ns, const kolo_comm_opts *opts,
-                        kolo_contract *c, kolo_key *key) {
+                        kolo_rank_env *c, kolo_key *key) {
     char *end = text;
     if (*text == '!') {
         long status = strtol(text + 1, &end, 10);
@@ -147,17 +147,10 @@ static kolo_status hear(char *text, int64_t deadline_ns, const kolo_comm_opts *o
     return hear_secret(secret + 1, deadline_ns, opts, c->rank, key);
 }
 
-kolo_status kolo_manager_no_word(const kolo_manager *m, int silent) {
-    return KOLO_FAIL(KOLO_ERR_ARG,
-                     "rank %d: rank %d has been started, but leaves no word%s: all ranks must name "
-                     "the same transport (--transport), mpi or another",
-                     m->rank, silent, silent == 0 ? " where to meet" : "");
-}
-
 /* ---- the meeting ---- */
 
 static kolo_status meet(const kolo_comm_opts *opts, int64_t deadline_ns, kolo_manager *m,
-                        kolo_contract *c, kolo_key *key, char *text) {
+                        kolo_rank_env *c, kolo_key *key, char *text) {
     if (c->rank != 0) {
         KOLO_TRY(m->ops->share(m, text, deadline_ns));
         return hear(text, deadline_ns, opts, c, key);
@@ -173,32 +166,32 @@ static kolo_status meet(const kolo_comm_opts *opts, int64_t deadline_ns, kolo_ma
     return KOLO_FAIL(status, "%s", why);
 }
 
-kolo_status kolo_bootstrap_by(kolo_manager *m, const kolo_comm_opts *opts, int64_t deadline_ns,
-                              kolo_contract *contract, kolo_key *key) {
-    contract->rank = m->rank;
-    contract->world = m->world;
+kolo_status kolo_bootstrap_with(kolo_manager *m, const kolo_comm_opts *opts, int64_t deadline_ns,
+                                kolo_rank_env *env, kolo_key *key) {
+    env->rank = m->rank;
+    env->world = m->world;
     char text[KOLO_MANAGER_TEXT_BYTES];
     kolo_status status = KOLO_OK;
-    if (m->world > KOLO_CONTRACT_WORLD_MOST) {
+    if (m->world > KOLO_WORLD_MAX) {
         status = KOLO_FAIL(KOLO_ERR_ARG, "the launcher has started %d ranks: at most %d can be",
-                           m->world, KOLO_CONTRACT_WORLD_MOST);
+                           m->world, KOLO_WORLD_MAX);
     }
     if (status == KOLO_OK && m->world > 1) {
-        status = meet(opts, deadline_ns, m, contract, key, text);
+        status = meet(opts, deadline_ns, m, env, key, text);
     }
     sodium_memzero(text, sizeof text);
-    if (status != KOLO_OK && contract->listen_fd >= 0) {
-        close(contract->listen_fd);
-        contract->listen_fd = -1;
+    if (status != KOLO_OK && env->listen_fd >= 0) {
+        close(env->listen_fd);
+        env->listen_fd = -1;
     }
     return status;
 }
 
-kolo_status kolo_bootstrap(const kolo_comm_opts *opts, int64_t deadline_ns, kolo_contract *contract,
+kolo_status kolo_bootstrap(const kolo_comm_opts *opts, int64_t deadline_ns, kolo_rank_env *env,
                            kolo_key *key) {
     kolo_manager *m;
     KOLO_TRY(open_manager(deadline_ns, &m));
-    kolo_status status = kolo_bootstrap_by(m, opts, deadline_ns, contract, key);
+    kolo_status status = kolo_bootstrap_with(m, opts, deadline_ns, env, key);
     m->failed = status != KOLO_OK;
     m->ops->close(m);
     return status;
@@ -206,7 +199,7 @@ kolo_status kolo_bootstrap(const kolo_comm_opts *opts, int64_t deadline_ns, kolo
 
 /* ---- what an application may ask ---- */
 
-bool kolo_comm_launched(void) { return getenv("RANK") != NULL || kolo_bootstrap_wanted(); }
+bool kolo_comm_launched(void) { return getenv("RANK") != NULL || kolo_bootstrap_detected(); }
 
 const char *kolo_comm_launchers(void) {
     static const char all[] = "kolo run, RANK and WORLD_SIZE, mpirun and srun (PMIx, PMI)";

@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { CLIENTS = KOLO_LOBBY_PENDING + 4, STEPS_MOST = 512, JOIN_MOST = 1024 };
+enum { CLIENTS = KOLO_LISTENER_PENDING + 4, STEPS_MOST = 512, JOIN_MOST = 1024 };
 
 typedef struct script {
     const uint8_t *bytes;
@@ -25,8 +25,8 @@ typedef struct client {
 typedef struct scene {
     script in;
     kolo_key key;
-    kolo_lobby *lobby;
-    char name[KOLO_LOBBY_NAME_BYTES];
+    kolo_listener *listener;
+    char name[KOLO_SOCKET_NAME_BYTES];
     client clients[CLIENTS];
     int n_connected, n_right, n_in; /* connections, right joins, members so far */
 } scene;
@@ -70,7 +70,7 @@ static void make_join(const scene *s, const client *c, const kolo_hello *hello,
     if (n <= 0) return;
     KOLO_ASSERT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) == 0);
     KOLO_ASSERT(send(fds[1], greeting, (size_t)n, 0) == n);
-    KOLO_ASSERT(kolo_lobby_enter(fds[0], &s->key, hello, soon(), &nonces) == KOLO_OK);
+    KOLO_ASSERT(kolo_handshake_connect(fds[0], &s->key, hello, soon(), &nonces) == KOLO_OK);
     ssize_t said = recv(fds[1], join, JOIN_MOST, 0);
     KOLO_ASSERT(said > 0 && said < JOIN_MOST);
     *bytes = (size_t)said;
@@ -107,7 +107,7 @@ static void end_client(client *c) {
 static void take_turn(scene *s) {
     kolo_member member;
     int lost;
-    kolo_status status = kolo_lobby_next(s->lobby, NULL, 0, soon(), &member, &lost);
+    kolo_status status = kolo_listener_accept(s->listener, NULL, 0, soon(), &member, &lost);
     if (status != KOLO_OK) {
         KOLO_ASSERT(status == KOLO_ERR_PEER && lost == -1);
         return;
@@ -123,7 +123,7 @@ static void check_proven(scene *s) {
     int proven = 0;
     for (int i = 0; i < CLIENTS; i++) proven += s->clients[i].proven;
     for (int i = 0; i <= proven + s->n_connected; i++) take_turn(s);
-    KOLO_ASSERT(s->n_in >= proven || s->n_connected > KOLO_LOBBY_PENDING);
+    KOLO_ASSERT(s->n_in >= proven || s->n_connected > KOLO_LISTENER_PENDING);
 }
 
 static void step(scene *s) {
@@ -156,21 +156,21 @@ static int free_descriptor(void) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
     static scene s;
-    int before = free_descriptor(), listener, bell[2];
+    int before = free_descriptor(), listener, wake[2];
     s = (scene){.in = {bytes, length}, .key = {.bytes = "a key of a job that is fuzzed"}};
     snprintf(s.name, sizeof s.name, "kolo-fuzz-%d", (int)getpid());
     for (int i = 0; i < CLIENTS; i++) s.clients[i].fd = -1;
     KOLO_ASSERT(kolo_socket_listen_local(s.name, &listener) == KOLO_OK);
-    KOLO_ASSERT(pipe(bell) == 0 && write(bell[1], "", 1) == 1);
-    KOLO_ASSERT(kolo_lobby_create(listener, &s.key, true, &s.lobby) == KOLO_OK);
-    kolo_lobby_bell(s.lobby, bell[0]);
+    KOLO_ASSERT(pipe(wake) == 0 && write(wake[1], "", 1) == 1);
+    KOLO_ASSERT(kolo_listener_create(listener, &s.key, true, &s.listener) == KOLO_OK);
+    kolo_listener_watch(s.listener, wake[0]);
     for (int i = 0; i < STEPS_MOST && s.in.left > 0; i++) step(&s);
     check_proven(&s);
     for (int i = 0; i < CLIENTS; i++) end_client(&s.clients[i]);
-    kolo_lobby_destroy(s.lobby);
+    kolo_listener_destroy(s.listener);
     close(listener);
-    close(bell[0]);
-    close(bell[1]);
+    close(wake[0]);
+    close(wake[1]);
     KOLO_ASSERT(free_descriptor() == before);
     return 0;
 }

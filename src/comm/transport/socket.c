@@ -1,6 +1,6 @@
 /* Stream sockets with deadlines: TCP, and local sockets in the abstract namespace. */
 #define _GNU_SOURCE
-#include "comm/join/socket.h"
+#include "comm/transport/socket.h"
 
 #include "base/file.h"
 
