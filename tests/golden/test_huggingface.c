@@ -323,7 +323,7 @@ static void huggingface_reads_what_is_written(void **state) {
     }
 }
 
-int main(void) {
+TEST_MAIN(test_huggingface) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logits_are_those_of_huggingface),
         cmocka_unit_test(pairs_are_those_of_huggingface),

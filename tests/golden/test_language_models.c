@@ -218,7 +218,7 @@ static void sparse_adam_is_pytorchs(void **state) {
 }
 static void bert_is_pytorchs(void **state) { steps_are_those_of_pytorch("bert_tiny", "bert"); }
 
-int main(void) {
+TEST_MAIN(test_language_models) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gpt2_is_pytorchs),        cmocka_unit_test(lstm_lm_is_pytorchs),
         cmocka_unit_test(bert_is_pytorchs),        cmocka_unit_test(sparse_sgd_is_pytorchs),

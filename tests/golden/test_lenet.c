@@ -212,8 +212,7 @@ static void the_plan_is_that_of_the_file(void **state) {
     kolo_dump_free(text);
 }
 
-int main(void) {
-    if (ranks_is_child()) return ranks_child();
+TEST_MAIN(test_lenet) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ten_steps_are_those_of_pytorch),
         cmocka_unit_test(the_plan_is_that_of_the_file),

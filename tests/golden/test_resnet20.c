@@ -122,7 +122,7 @@ static void three_steps_are_those_of_pytorch(void **state) {
     kolo_safetensors_close(golden);
 }
 
-int main(void) {
+TEST_MAIN(test_resnet20) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(three_steps_are_those_of_pytorch)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -234,7 +234,7 @@ static void networks_read_their_files(void **state) {
     assert_true(run(SCRIPT "check googlenet theirs.safetensors >err 2>&1"));
 }
 
-int main(void) {
+TEST_MAIN(test_torchvision) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logits_are_those_of_torchvision),
         cmocka_unit_test(what_is_read_is_written_back),

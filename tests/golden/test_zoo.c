@@ -212,7 +212,7 @@ static void three_steps_are_those_of_torchvision(void **state) {
     json_decref(golden);
 }
 
-int main(void) {
+TEST_MAIN(test_zoo) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(three_steps_are_those_of_torchvision)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,7 +4,7 @@
 #     run.sh BUILD_FOLDER
 set -u
 kolo=$(realpath "$1")/kolo
-split=$(realpath "$1")/tests/test_comm_split
+tests=$(realpath "$1")/tests/kolo-tests
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/net.sh"
 hosts_possible || exit 77
@@ -100,7 +100,7 @@ start 2 "$kolo" train --model lenet --data synthetic:N=512 --steps 6 --batch 16 
 finish || fail "training on 2 hosts x 2 ranks"
 
 # Sub-groups: the rows of a grid are hosts, its columns are of one rank on each.
-start 2 "$split" rank
+start 2 "$tests" test_comm_split rank
 finish || fail "rows and columns on 2 hosts x 2 ranks"
 grep -q "well over shm+tcp" "$work/out.0" || fail "sub-groups on 2 hosts did not use memory and TCP"
 

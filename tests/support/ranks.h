@@ -1,17 +1,12 @@
 #pragma once
-/* Runs a function as every rank of a group, as threads of this process or as processes of their
- * own.
+/* Runs a function as every rank of a group: as threads of this process or as processes.
  *
- * A body returns a kolo_status and never asserts: a failing cmocka assertion must not run in a
- * second thread or process. What it wants checked it writes to its `result`; the parent asserts.
+ * A body returns a kolo_status and never asserts, because a failing cmocka assertion must not run
+ * in a second thread or process. It writes its findings to its `result`; the parent asserts.
  *
- * Processes are copies of the test's own binary, started by posix_spawn with the environment
- * contract, so they share nothing with the test but `arg` (copied) and `result` (shared memory). A
- * test that uses them starts with
- *
- *     int main(void) {
- *         if (ranks_is_child()) return ranks_child();
- */
+ * A rank process is the test program again, started by posix_spawn with the rank environment; it
+ * shares nothing with the test but `arg` (copied) and `result` (shared memory). The test runner
+ * calls ranks_child() in it. */
 
 #include "kolo/comm.h"
 
@@ -72,5 +67,7 @@ kolo_status run_ranks(int n, rank_transport transport, rank_body body, const voi
 int ranks_own_rank(void);
 kolo_comm_opts ranks_own_opts(void);
 
+/* Whether this process is a rank that run_rank_job has started; if so, ranks_child() runs its body
+ * and returns the exit status. */
 bool ranks_is_child(void);
 int ranks_child(void);

@@ -10,6 +10,12 @@
 
 #include <cmocka.h>
 
+/* The entry point of a test file, which tests/runner.c calls by the file's name. `argv` starts with
+ * the test's name. Returns what a main would: the number of failures, or 77 to skip the file. */
+#define TEST_MAIN(name)                     \
+    int name##_main(int argc, char **argv); \
+    int name##_main(int argc, char **argv)
+
 /* Fails the test with the library's own text when `call` does not give KOLO_OK. */
 #define ASSERT_OK(call)                                                                          \
     do {                                                                                         \

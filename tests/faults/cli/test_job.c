@@ -274,7 +274,7 @@ static void a_foreign_launcher_must_agree_on_the_workers(void **state) {
     kolo_free(out);
 }
 
-int main(void) {
+TEST_MAIN(test_job) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_killed_rank_is_named_and_the_job_ends),
         cmocka_unit_test(a_rank_that_hangs_ends_the_job_at_the_deadline),

@@ -429,7 +429,7 @@ static void wrong_use_is_one_line(void **state) {
     }
 }
 
-int main(void) {
+TEST_MAIN(test_launch) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_get_the_contract),
         cmocka_unit_test(rank_0_has_a_socket_that_listens_at_the_port),

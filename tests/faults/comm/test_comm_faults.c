@@ -446,8 +446,7 @@ static void survivors_and_newcomers_form_the_next_generation(void **state) {
     }
 }
 
-int main(void) {
-    if (ranks_is_child()) return ranks_child();
+TEST_MAIN(test_comm_faults) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_survivor_names_the_killed_rank),
         cmocka_unit_test(leaving_early_is_told_from_dying),

@@ -476,8 +476,7 @@ static void a_door_without_descriptors_says_so(void **state) {
     close(listener);
 }
 
-int main(void) {
-    if (ranks_is_child()) return ranks_child();
+TEST_MAIN(test_comm_join) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(groups_form_from_the_environment),
         cmocka_unit_test(environments_that_cannot_be_are_refused),

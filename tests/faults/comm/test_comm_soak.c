@@ -198,8 +198,7 @@ static void survivors_of_ucx_know(void **state) {
     run_rounds(RANKS_UCX, "ucx");
 }
 
-int main(void) {
-    if (ranks_is_child()) return ranks_child();
+TEST_MAIN(test_comm_soak) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(survivors_of_shared_memory_know),
         cmocka_unit_test(survivors_of_a_network_know),

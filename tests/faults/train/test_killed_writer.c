@@ -110,7 +110,7 @@ static void a_killed_writer_costs_no_bit(void **state) {
     }
 }
 
-int main(void) {
+TEST_MAIN(test_killed_writer) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_killed_writer_costs_no_bit),
     };

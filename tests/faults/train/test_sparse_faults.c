@@ -142,8 +142,7 @@ static void survivors_name_it_and_keep_the_last_whole_step(void **state) {
     assert_nothing_left();
 }
 
-int main(void) {
-    if (ranks_is_child()) return ranks_child();
+TEST_MAIN(test_sparse_faults) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(survivors_name_it_and_keep_the_last_whole_step),
     };

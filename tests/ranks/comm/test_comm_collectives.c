@@ -351,8 +351,7 @@ static void nobody_leaves_a_barrier_before_all_have_come(void **state) {
     check_barriers(4, RANKS_HOSTS, KOLO_ALGORITHM_RING);
 }
 
-int main(void) {
-    if (ranks_is_child()) return ranks_child();
+TEST_MAIN(test_comm_collectives) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_count_with_default_sizes),
         cmocka_unit_test(every_count_with_tiny_chunks),

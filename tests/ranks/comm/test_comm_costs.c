@@ -126,8 +126,7 @@ static void measuring_tells_what_was_run(void **state) {
     ASSERT_OK(run_ranks(3, RANKS_SHM, bench_body, NULL, 0));
 }
 
-int main(void) {
-    if (ranks_is_child()) return ranks_child();
+TEST_MAIN(test_comm_costs) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_model_knows_when_which_pays),
         cmocka_unit_test(constants_survive_their_file),

@@ -405,8 +405,7 @@ static void creation_survives_lack_of_memory(void **state) {
     for (int r = 0; r < 2; r++) kolo_comm_destroy(comms[r]);
 }
 
-int main(void) {
-    if (ranks_is_child()) return ranks_child();
+TEST_MAIN(test_comm_engine) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(progress_alone_completes_a_request),
         cmocka_unit_test(requests_in_flight_do_not_mix),

@@ -370,7 +370,8 @@ static kolo_status removal_body(kolo_comm *comm, const void *arg, void *result) 
         kolo_schedule *s = kolo_request_schedule(q);
         *n_entries = s->n_entries;
         if (rank == r->rank && r->entry < s->n_entries) {
-            /* Without a barrier this rank would go on while others read: left to the schedule check. */
+            /* Without a barrier this rank would go on while others read: left to the schedule
+             * check. */
             bool barrier = s->entries[r->entry].kind == KOLO_ENTRY_BARRIER;
             if (barrier) status = KOLO_ERR_PEER;
             if (!barrier) kolo_schedule_remove(s, r->entry);
@@ -612,8 +613,7 @@ static void every_kind_by_mpi(rank_transport mpi) {
 static void every_kind_by_open_mpi(void **state) { every_kind_by_mpi(RANKS_OPENMPI); }
 static void every_kind_by_mpich(void **state) { every_kind_by_mpi(RANKS_MPICH); }
 
-int main(void) {
-    if (ranks_is_child()) return ranks_child();
+TEST_MAIN(test_comm_kinds) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_kind_through_memory),
         cmocka_unit_test(every_kind_by_messages),

@@ -242,8 +242,7 @@ static void a_rank_that_leaves_is_missed(void **state) {
     if (ranks_have(RANKS_UCX)) ASSERT_OK(run_ranks(2, RANKS_UCX, leave_body, NULL, 0));
 }
 
-int main(void) {
-    if (ranks_is_child()) return ranks_child();
+TEST_MAIN(test_comm_messages) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(messages_of_any_size_go_around),
         cmocka_unit_test(private_memory_is_read_where_it_lies),

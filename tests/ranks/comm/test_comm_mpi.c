@@ -240,8 +240,7 @@ static void training_gives_the_same_parameters(void **state) {
     }
 }
 
-int main(void) {
-    if (ranks_is_child()) return ranks_child();
+TEST_MAIN(test_comm_mpi) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(several_are_in_flight_in_any_order),
         cmocka_unit_test(parts_are_packed_and_bits_are_equal),

@@ -305,8 +305,7 @@ static void wrong_use_is_refused_and_harmless(void **state) {
     }
 }
 
-int main(void) {
-    if (ranks_is_child()) return ranks_child();
+TEST_MAIN(test_comm_named) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tensors_are_reduced_in_any_order),
         cmocka_unit_test(a_difference_is_an_error_on_all_ranks_that_shows_both_sides),

@@ -242,8 +242,7 @@ static void an_order_that_is_none_is_refused(void **state) {
     for (int i = 0; i < 3; i++) assert_int_equal(statuses[1][i], KOLO_ERR_FORMAT);
 }
 
-int main(void) {
-    if (ranks_is_child()) return ranks_child();
+TEST_MAIN(test_comm_reducer) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_are_averaged),
         cmocka_unit_test(what_a_code_leaves_out_comes_later),

@@ -233,8 +233,7 @@ static void wrong_parts_are_refused(void **state) {
     for (int r = 0; r < 2; r++) kolo_comm_destroy(comms[r]);
 }
 
-int main(void) {
-    if (ranks_is_child()) return ranks_child();
+TEST_MAIN(test_comm_reproducible) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bits_depend_on_the_shards_alone),
         cmocka_unit_test(all_ways_give_the_same_bits),

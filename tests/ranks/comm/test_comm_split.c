@@ -376,8 +376,7 @@ static int as_a_rank(void) {
     return status != KOLO_OK;
 }
 
-int main(int argc, char **argv) {
-    if (ranks_is_child()) return ranks_child();
+TEST_MAIN(test_comm_split) {
     if (argc == 2 && strcmp(argv[1], "rank") == 0) return as_a_rank();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(groups_that_go_leave_their_memory),

@@ -112,8 +112,7 @@ static void loading_ucx_leaves_signals_alone(void **state) {
     assert_ptr_equal(before.sa_handler, after.sa_handler);
 }
 
-int main(void) {
-    if (ranks_is_child()) return ranks_child();
+TEST_MAIN(test_comm_ucx) {
     sigaction(SIGSEGV, NULL, &before);
     bool there = ranks_have(RANKS_UCX);
     sigaction(SIGSEGV, NULL, &after);

@@ -246,7 +246,7 @@ static void a_trace_that_cannot_be_written_fails_all_ranks(void **state) {
     assert_int_equal(run_ranks(RANKS, RANKS_THREAD, train_body, &opts, sizeof opts), KOLO_ERR_IO);
 }
 
-int main(void) {
+TEST_MAIN(test_profile) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(micro_batches_count),
         cmocka_unit_test(every_step_is_in_its_phase),

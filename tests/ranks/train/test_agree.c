@@ -60,8 +60,7 @@ static void lack_of_memory_is_a_failure_of_all(void **state) {
     }
 }
 
-int main(void) {
-    if (ranks_is_child()) return ranks_child();
+TEST_MAIN(test_agree) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_lowest_failure_reaches_all),
         cmocka_unit_test(both_sides_of_a_difference_are_shown),

@@ -218,8 +218,7 @@ static void a_run_repeats_to_the_bit(void **state) {
     assert_same_bits(first, run(s, RANKS_THREAD));
 }
 
-int main(void) {
-    if (ranks_is_child()) return ranks_child();
+TEST_MAIN(test_equivalence) {
     kolo_dataset *dataset;
     if (kolo_dataset_open(data, KOLO_SPLIT_TEST, &dataset) == KOLO_OK) {
         kolo_dataset_close(dataset);

@@ -158,8 +158,7 @@ static void a_broken_step_leaves_the_parameters(void **state) {
     assert_true(results[0].stayed);
 }
 
-int main(void) {
-    if (ranks_is_child()) return ranks_child();
+TEST_MAIN(test_overlap) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_kernel_runs_between_post_and_completion),
         cmocka_unit_test(a_broken_step_leaves_the_parameters),

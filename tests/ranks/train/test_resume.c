@@ -565,8 +565,7 @@ static void the_newest_stay(void **state) {
     forget();
 }
 
-int main(void) {
-    if (ranks_is_child()) return ranks_child();
+TEST_MAIN(test_resume) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_goes_on_to_the_same_bits),
         cmocka_unit_test(a_folder_goes_on),

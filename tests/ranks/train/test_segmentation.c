@@ -114,8 +114,7 @@ static void other_labels_are_refused(void **state) {
     assert_non_null(strstr(kolo_last_error(), "or a model for segmentation"));
 }
 
-int main(void) {
-    if (ranks_is_child()) return ranks_child();
+TEST_MAIN(test_segmentation) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(maps_are_trained_on_and_evaluated),
         cmocka_unit_test(losses_are_means_over_labelled_pixels),

@@ -157,7 +157,7 @@ static void what_pairs_report_is_of_all(void **state) {
     }
 }
 
-int main(void) {
+TEST_MAIN(test_sequences) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(ranks_compute_what_one_does),
                                        cmocka_unit_test(what_pairs_report_is_of_all)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -167,7 +167,7 @@ static void what_cannot_be_had_is_refused(void **state) {
     }
 }
 
-int main(void) {
+TEST_MAIN(test_sparse) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(ranks_compute_what_one_does),
                                        cmocka_unit_test(what_cannot_be_had_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -135,8 +135,7 @@ static void micro_batches_update_in_turn(void **state) {
     assert_true(fabsf(b.deep - a.deep) < 1e-5F * a.deep);
 }
 
-int main(void) {
-    if (ranks_is_child()) return ranks_child();
+TEST_MAIN(test_statistics) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_ranks_keep_the_same_statistics),
         cmocka_unit_test(shares_count_by_their_samples),

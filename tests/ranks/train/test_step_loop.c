@@ -254,9 +254,10 @@ static void steps_make_no_system_call(void **state) {
         char number[8];
         snprintf(number, sizeof number, "%d", (int)i);
         kolo_process child;
-        kolo_process_opts opts = {
-            .program = "/proc/self/exe",
-            .argv = (char *[]){(char[]){"test"}, (char[]){"--traced"}, number, NULL}};
+        kolo_process_opts opts = {.program = "/proc/self/exe",
+                                  .argv =
+                                      (char *[]){(char[]){"kolo-tests"}, (char[]){"test_step_loop"},
+                                                 (char[]){"--traced"}, number, NULL}};
         ASSERT_OK(kolo_process_start(&opts, &child));
         trace t;
         bool good = follow(child.pid, &t);
@@ -274,9 +275,8 @@ static void steps_make_no_system_call(void **state) {
     }
 }
 
-int main(int argc, char **argv) {
+TEST_MAIN(test_step_loop) {
     if (argc > 2 && strcmp(argv[1], "--traced") == 0) return traced_main(argv[2]);
-    if (ranks_is_child()) return ranks_child();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_allocate_nothing),
         cmocka_unit_test(steps_make_no_system_call),

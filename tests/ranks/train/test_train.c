@@ -373,8 +373,7 @@ static void no_allocation_goes_unchecked(void **state) {
     remove_run("test_train_memory");
 }
 
-int main(void) {
-    if (ranks_is_child()) return ranks_child();
+TEST_MAIN(test_train) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_reports_evaluates_and_saves),
         cmocka_unit_test(steps_end_a_run_within_an_epoch),

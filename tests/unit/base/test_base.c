@@ -121,7 +121,7 @@ static void draws_have_the_right_moments_and_bounds(void **state) {
     assert_true(fabs(cross / N) < 0.002);
 }
 
-int main(void) {
+TEST_MAIN(test_base) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(failure_leaves_text_and_place),
         cmocka_unit_test(memory_is_aligned_grows_and_can_fail),

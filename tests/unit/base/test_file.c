@@ -177,7 +177,7 @@ static void each_failed_allocation_is_reported(void **state) {
     assert_int_equal(entries_of("."), 1); /* "a", of the test before */
 }
 
-int main(void) {
+TEST_MAIN(test_file) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_back_what_was_written),
         cmocka_unit_test(size_limit_is_exact),

@@ -141,7 +141,7 @@ static void want_of_memory_shows_in_the_text(void **state) {
     kolo_text_fini(&text);
 }
 
-int main(void) {
+TEST_MAIN(test_json) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prints_on_one_line),
         cmocka_unit_test(prints_indented),

@@ -315,7 +315,7 @@ static void each_failed_allocation_is_reported(void **state) {
     }
 }
 
-int main(void) {
+TEST_MAIN(test_option) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(presets_stand_until_something_else_is_said),
         cmocka_unit_test(every_form_of_argument_is_read),

@@ -164,7 +164,7 @@ static void there_is_a_processor(void **state) {
     assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
 }
 
-int main(void) {
+TEST_MAIN(test_process) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(endings_are_told_apart),
         cmocka_unit_test(a_program_that_is_not_there_is_named),

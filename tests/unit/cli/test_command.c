@@ -531,7 +531,7 @@ static void no_memory_comes_with_advice(void **state) {
                           "virtual memory (ulimit -v)\n"));
 }
 
-int main(void) {
+TEST_MAIN(test_command) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pages_are_what_the_command_says),
         cmocka_unit_test(every_command_explains_itself),

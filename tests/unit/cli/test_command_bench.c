@@ -220,7 +220,7 @@ static void training_steps_are_measured(void **state) {
     json_decref(result);
 }
 
-int main(void) {
+TEST_MAIN(test_command_bench) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_benchmark_checks_its_losses),
         cmocka_unit_test(waiting_threads_do_not_burn_cores),

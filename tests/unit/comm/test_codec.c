@@ -279,7 +279,7 @@ static void names_are_read(void **state) {
     }
 }
 
-int main(void) {
+TEST_MAIN(test_codec) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(codes_are_what_they_are_said_to_be),
         cmocka_unit_test(sizes_are_known),

@@ -178,7 +178,7 @@ static void nan_is_never_lost(void **state) {
     }
 }
 
-int main(void) {
+TEST_MAIN(test_comm_reduce) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bits_do_not_depend_on_place_or_instruction_set),
         cmocka_unit_test(values_are_those_of_plain_c),

@@ -431,7 +431,7 @@ static void names_are_parsed_with_suggestions(void **state) {
     assert_int_equal(kolo_algorithm_parse(NULL, &algorithm), KOLO_ERR_ARG);
 }
 
-int main(void) {
+TEST_MAIN(test_comm_schedule_check) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_algorithm_is_proven_for_any_size),
         cmocka_unit_test(the_fixed_tree_is_proven_for_any_shards),

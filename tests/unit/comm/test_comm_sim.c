@@ -224,7 +224,7 @@ static void what_cannot_end_is_said(void **state) {
                      KOLO_ERR_ARG);
 }
 
-int main(void) {
+TEST_MAIN(test_comm_sim) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_ring_takes_what_the_formula_says),
         cmocka_unit_test(ranks_of_a_host_share_its_link),

@@ -55,7 +55,7 @@ static void what_lies_aside_is_bounded(void **state) {
     kolo_free(out);
 }
 
-int main(void) {
+TEST_MAIN(test_comm_tcp) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_lies_aside_is_bounded),
     };

@@ -178,7 +178,7 @@ static void texts_are_checked(void **state) {
     }
 }
 
-int main(void) {
+TEST_MAIN(test_augment) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(moves_are_those_allowed),
         cmocka_unit_test(maps_move_with_their_images),

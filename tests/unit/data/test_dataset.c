@@ -339,7 +339,7 @@ static void maps_mark_what_is_seen(void **state) {
     kolo_dataset_close(test);
 }
 
-int main(void) {
+TEST_MAIN(test_dataset) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bad_names_and_arguments_are_refused),
         cmocka_unit_test(idx_files_in_any_folder_are_a_data_set),

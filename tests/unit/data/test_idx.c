@@ -176,7 +176,7 @@ static void files_are_opened_by_name(void **state) {
     assert_int_equal(kolo_idx_open(".", KOLO_IDX_IMAGES, &idx), KOLO_ERR_IO);
 }
 
-int main(void) {
+TEST_MAIN(test_idx) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(good_files_are_read_plain_and_gzipped),
         cmocka_unit_test(bad_contents_are_refused),

@@ -295,7 +295,7 @@ static void normalisation_follows_the_formula(void **state) {
     }
 }
 
-int main(void) {
+TEST_MAIN(test_loader) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(batches_come_in_the_samplers_order),
         cmocka_unit_test(thread_runs_ahead_by_the_slots),

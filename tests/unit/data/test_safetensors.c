@@ -341,7 +341,7 @@ static void failing_memory_is_reported(void **state) {
     assert_true(failures > 2 && failures < 100);
 }
 
-int main(void) {
+TEST_MAIN(test_safetensors) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(files_of_the_formats_own_library_are_read),
         cmocka_unit_test(what_is_written_is_read_back),

@@ -141,7 +141,7 @@ static void bad_options_and_failing_memory_are_reported(void **state) {
     assert_null(sampler);
 }
 
-int main(void) {
+TEST_MAIN(test_sampler) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shares_cover_each_epoch_once_in_even_contiguous_parts),
         cmocka_unit_test(more_ranks_than_samples_leave_some_with_none),

@@ -221,7 +221,7 @@ static void what_does_not_suit_is_refused(void **state) {
     }
 }
 
-int main(void) {
+TEST_MAIN(test_tokens) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(files_become_windows),
         cmocka_unit_test(tokens_of_two_bytes_are_little_endian),

@@ -576,7 +576,7 @@ static void kernels_have_names_and_pairs(void **state) {
     }
 }
 
-int main(void) {
+TEST_MAIN(test_op_forward) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(results_are_those_of_arithmetic),
         cmocka_unit_test(every_op_is_tested),

@@ -356,7 +356,7 @@ static void every_gradient_is_tested(void **state) {
     }
 }
 
-int main(void) {
+TEST_MAIN(test_op_gradient) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_equal_differences),
         cmocka_unit_test(loss_gradient_equals_differences),

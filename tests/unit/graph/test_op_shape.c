@@ -550,7 +550,7 @@ static void costs_count_multiply_adds(void **state) {
     kolo_graph_destroy(g);
 }
 
-int main(void) {
+TEST_MAIN(test_op_shape) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shapes_come_out),
         cmocka_unit_test(failures_name_op_and_shapes),

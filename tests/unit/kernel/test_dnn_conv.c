@@ -256,7 +256,7 @@ static void failed_allocations_are_reported(void **state) {
     kernel->release(call.state);
 }
 
-int main(void) {
+TEST_MAIN(test_dnn_conv) {
     if (!test_kernel("dnn_conv2d")) {
         puts("skip: built without oneDNN");
         return 77;

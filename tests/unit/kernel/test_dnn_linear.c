@@ -147,7 +147,7 @@ static void matmul_is_the_reference(void **state) {
     }
 }
 
-int main(void) {
+TEST_MAIN(test_dnn_linear) {
     if (!test_kernel("dnn_linear")) {
         puts("skip: built without oneDNN");
         return 77;

@@ -113,7 +113,7 @@ static void reorder_is_the_reference(void **state) {
     }
 }
 
-int main(void) {
+TEST_MAIN(test_dnn_reorder) {
     if (!test_kernel("dnn_reorder")) {
         puts("skip: built without oneDNN");
         return 77;

@@ -132,7 +132,7 @@ static void failed_allocations_are_reported(void **state) {
     kernel->release(call.state);
 }
 
-int main(void) {
+TEST_MAIN(test_dnn_split) {
     if (!test_kernel("dnn_conv2d_split")) {
         puts("skip: built without oneDNN");
         return 77;

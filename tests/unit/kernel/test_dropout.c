@@ -122,7 +122,7 @@ static void evaluation_drops_nothing(void **state) {
     kolo_graph_destroy(g);
 }
 
-int main(void) {
+TEST_MAIN(test_dropout) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_share_is_p_and_the_mean_stays),
         cmocka_unit_test(draws_depend_on_step_layer_and_place_alone),

@@ -135,7 +135,7 @@ static void a_cut_changes_nothing(void **state) {
     assert_memory_not_equal(other.ids, whole.ids, sizeof whole.ids);
 }
 
-int main(void) {
+TEST_MAIN(test_mask) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_window_has_its_labels),
         cmocka_unit_test(pairs_keep_their_specials),

@@ -98,7 +98,7 @@ static void updates_may_lie_upon_what_they_update(void **state) {
     }
 }
 
-int main(void) {
+TEST_MAIN(test_rows) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(scattered_rows_are_the_dense_gradient),
         cmocka_unit_test(updates_may_lie_upon_what_they_update),

@@ -49,7 +49,7 @@ static void window_is_the_reference(void **state) {
     }
 }
 
-int main(void) {
+TEST_MAIN(test_simd_channels) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(concat_is_the_reference),
         cmocka_unit_test(window_is_the_reference),

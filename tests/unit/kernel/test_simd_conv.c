@@ -134,7 +134,7 @@ static void others_are_refused(void **state) {
     }
 }
 
-int main(void) {
+TEST_MAIN(test_simd_conv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(conv_is_the_reference),
         cmocka_unit_test(others_are_refused),

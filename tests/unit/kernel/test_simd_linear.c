@@ -111,7 +111,7 @@ static void threads_change_no_bit(void **state) {
     }
 }
 
-int main(void) {
+TEST_MAIN(test_simd_linear) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(linear_is_the_reference),
         cmocka_unit_test(others_do_not_fit),

@@ -140,7 +140,7 @@ static void other_layouts_are_refused(void **state) {
     }
 }
 
-int main(void) {
+TEST_MAIN(test_simd_norm) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(norm_is_the_reference),
         cmocka_unit_test(vectors_are_the_reference),

@@ -376,7 +376,7 @@ static void reorder_is_the_reference(void **state) {
     each_set(reorder, 2 * 5 * KOLO_COUNT(layouts) * KOLO_COUNT(layouts));
 }
 
-int main(void) {
+TEST_MAIN(test_simd_pointwise) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_are_rounded_to_nearest_even),
         cmocka_unit_test(elementwise_is_the_reference),

@@ -360,7 +360,7 @@ static void updates(int threads) {
 
 static void updates_are_the_reference(void **state) { each_set(updates); }
 
-int main(void) {
+TEST_MAIN(test_simd_sequence) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(activations_are_the_reference),
         cmocka_unit_test(gelu_of_linear_is_the_reference),

@@ -155,7 +155,7 @@ static void losses_of_maps_are_the_reference(void **state) {
     }
 }
 
-int main(void) {
+TEST_MAIN(test_simd_vision) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pools_are_the_reference),
         cmocka_unit_test(adaptive_pools_are_the_reference),

@@ -216,7 +216,7 @@ static void others_are_refused(void **state) {
     }
 }
 
-int main(void) {
+TEST_MAIN(test_simd_wino) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wino_is_the_reference),
         cmocka_unit_test(threads_change_no_bit),

@@ -235,7 +235,7 @@ static void broken_texts_are_refused_whole(void **state) {
     kolo_tuner_destroy(tuner);
 }
 
-int main(void) {
+TEST_MAIN(test_tune) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(times_are_measured_once_and_kept),
         cmocka_unit_test(known_times_choose),

@@ -139,7 +139,7 @@ static void scratch_is_that_of_a_slice(void **state) {
     }
 }
 
-int main(void) {
+TEST_MAIN(test_wide) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slices_are_the_reference),
         cmocka_unit_test(ops_that_are_cut_are_tried),

@@ -467,7 +467,7 @@ static void options_are_as_they_are_told(void **state) {
     }
 }
 
-int main(void) {
+TEST_MAIN(test_models) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(models_have_their_sizes),
         cmocka_unit_test(lenet_is_named_and_drawn_as_in_pytorch),

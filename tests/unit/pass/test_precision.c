@@ -243,7 +243,7 @@ static void a_processor_without_vectors_has_none(void **state) {
     ASSERT_OK(kolo_kernel_check_bf16(KOLO_ISA_AVX512));
 }
 
-int main(void) {
+TEST_MAIN(test_precision) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers_round_to_nearest_even),
         cmocka_unit_test(kernels_convert_alike),

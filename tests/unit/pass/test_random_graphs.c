@@ -427,7 +427,7 @@ static void folding_counts_with_the_loss(void **state) {
     }
 }
 
-int main(void) {
+TEST_MAIN(test_random_graphs) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_equal_differences),
         cmocka_unit_test(folding_keeps_loss_and_gradients),

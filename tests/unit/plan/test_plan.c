@@ -640,7 +640,7 @@ static void a_plan_outlives_one_that_cannot_be_made(void **state) {
     kolo_store_destroy(store);
 }
 
-int main(void) {
+TEST_MAIN(test_plan) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_reorder_is_made_twice),
         cmocka_unit_test(folding_leaves_few_nodes),

@@ -238,7 +238,7 @@ static void garbage_is_refused(void **state) {
     assert_non_null(strstr(kolo_last_error(), path));
 }
 
-int main(void) {
+TEST_MAIN(test_checkpoint) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_saved_comes_back_in_any_layout),
         cmocka_unit_test(a_hash_is_of_numbers_in_any_layout),

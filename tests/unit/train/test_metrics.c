@@ -137,7 +137,7 @@ static void folders_that_cannot_be_written_are_named(void **state) {
     }
 }
 
-int main(void) {
+TEST_MAIN(test_metrics) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tallies_are_means_over_samples),
         cmocka_unit_test(medians_are_exact_while_all_is_kept),
