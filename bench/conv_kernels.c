@@ -3,6 +3,7 @@
  * [LAYOUT [KERNEL]]]]. SHAPE, LAYOUT and KERNEL are parts of names. GFLOP/s count the direct form's
  * operations, so that Winograd's may exceed the processor's peak. The estimates of kernels are set
  * with it. */
+#include "base/clock.h"
 #include "kernel/kernel.h"
 
 #include <stdio.h>

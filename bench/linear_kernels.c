@@ -1,6 +1,7 @@
 /* Times every kernel that fits a linear layer, forward (f), data's gradient (d) and weights'
  * gradient (w), on one thread: linear-kernels [ROWS INPUTS OUTPUTS]; without them, the classifiers
  * of the model zoo. The kernels of a layer take turns. The estimates of kernels are set with it. */
+#include "base/clock.h"
 #include "kernel/kernel.h"
 
 #include <stdio.h>

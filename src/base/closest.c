@@ -1,8 +1,10 @@
 /* "did you mean": the nearest of several names to a word that is none of them, by the edits between
  * them (Damerau, 1964). */
-#include "base/base.h"
+
+#include "kolo/status.h"
 
 #include <limits.h>
+#include <stdbool.h>
 #include <string.h>
 
 /* Edits (a letter more, less, other, or two swapped) between two short words; -1 when one is too

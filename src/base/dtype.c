@@ -1,7 +1,8 @@
 /* Sizes and names of element types, from the one list. */
 #include "kolo/dtype.h"
 
-#include "base/base.h"
+#include "base/compiler.h"
+#include "base/status.h"
 
 static const struct {
     const char *name;

@@ -3,11 +3,15 @@
 #define _GNU_SOURCE
 #include "base/file.h"
 
+#include "base/memory.h"
+#include "base/text.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
 #include <limits.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -6,8 +6,10 @@
  * one. A target that is no regular file (/dev/stdout, a FIFO) is written straight. Every failure
  * names the path, the system's reason and what to do about it. */
 
-#include "base/base.h"
+#include "base/compiler.h"
+#include "kolo/status.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 
 /* The system's text for an errno value; static storage, any thread. */

@@ -1,7 +1,8 @@
 #pragma once
 /* Which copy of an *.isa.c source this processor can run. */
 
-#include "base/base.h"
+#include "base/compiler.h"
+#include "base/text.h"
 
 /* The numbers index tables of copies. */
 typedef enum kolo_isa { KOLO_ISA_BASELINE, KOLO_ISA_AVX2, KOLO_ISA_AVX512 } kolo_isa;

@@ -2,69 +2,10 @@
  * array and whether it has a value, which decides commas and keys. */
 #include "base/json.h"
 
+#include "base/status.h"
+
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-void kolo_double_text(double value, char text[32]) {
-    if (!isfinite(value)) {
-        snprintf(text, 32, "%s", isnan(value) ? "nan" : value < 0 ? "-inf" : "inf");
-        return;
-    }
-    for (int digits = 15; digits <= 17; digits++) {
-        snprintf(text, 32, "%.*g", digits, value);
-        if (strtod(text, NULL) == value) break;
-    }
-    /* The host program may have set a locale that writes a decimal comma. */
-    for (char *c = text; *c; c++) {
-        if (!strchr("0123456789+-e", *c)) *c = '.';
-    }
-}
-
-/* Length of the UTF-8 sequence at `s`, 0 when it is malformed (overlong forms, surrogates and
- * values past U+10FFFF included). */
-static int utf8_length(const unsigned char *s) {
-    if (s[0] < 0x80) return 1;
-    int n = s[0] >= 0xc2 && s[0] < 0xe0 ? 2 : s[0] >= 0xe0 && s[0] < 0xf0 ? 3 : 4;
-    if (s[0] < 0xc2 || s[0] > 0xf4) return 0;
-    for (int i = 1; i < n; i++) {
-        if ((s[i] & 0xc0) != 0x80) return 0;
-    }
-    bool overlong = (s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xf0 && s[1] < 0x90);
-    bool beyond = (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf4 && s[1] > 0x8f);
-    return overlong || beyond ? 0 : n;
-}
-
-static void add_escape(kolo_text *t, unsigned char c) {
-    static const char letters[] = {['\b'] = 'b', ['\t'] = 't', ['\n'] = 'n', ['\f'] = 'f',
-                                   ['\r'] = 'r', ['"'] = '"',  ['\\'] = '\\'};
-    if (c < sizeof letters && letters[c]) {
-        kolo_text_add(t, "\\%c", letters[c]);
-    } else if (c < 0x20 || c == 0x7f) {
-        kolo_text_add(t, "\\u%04x", c);
-    } else {
-        kolo_text_add(t, "\xef\xbf\xbd"); /* U+FFFD for a byte that is no UTF-8 */
-    }
-}
-
-void kolo_text_add_quoted(kolo_text *t, const char *text) {
-    kolo_text_add(t, "\"");
-    const char *run = text; /* start of the plain bytes not yet printed */
-    for (const char *s = text; *s;) {
-        int n = utf8_length((const unsigned char *)s);
-        unsigned char c = (unsigned char)*s;
-        if (n > 0 && c >= 0x20 && c != 0x7f && c != '"' && c != '\\') {
-            s += n;
-            continue;
-        }
-        kolo_text_add(t, "%.*s", (int)(s - run), run);
-        add_escape(t, c);
-        run = ++s;
-    }
-    kolo_text_add(t, "%s\"", run);
-}
 
 static void add_line_break(kolo_json *j) {
     if (j->indent) kolo_text_add(j->out, "\n%*s", j->indent * j->depth, "");

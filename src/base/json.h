@@ -14,7 +14,11 @@
  * Inside an object each value takes its key; inside an array, and at the top, the key is NULL. A
  * call that breaks this asserts. Want of memory shows in the text's `failed`. */
 
-#include "base/base.h"
+#include "base/compiler.h"
+#include "base/text.h"
+
+#include <stdint.h>
+
 
 enum { KOLO_JSON_DEPTH = 63 };
 
@@ -40,8 +44,3 @@ KOLO_SHARED void kolo_json_bool(kolo_json *j, const char *key, bool value);
 KOLO_SHARED void kolo_json_null(kolo_json *j, const char *key);
 /* `json` is printed as it stands: the caller promises that it is one JSON value. */
 KOLO_SHARED void kolo_json_raw(kolo_json *j, const char *key, const char *json);
-
-/* The pieces, for other formats that share them: a quoted string, and a double in at most 31
- * characters ("nan", "inf", "-inf" where it is not finite), whatever the locale. */
-KOLO_SHARED void kolo_text_add_quoted(kolo_text *t, const char *text);
-KOLO_SHARED void kolo_double_text(double value, char text[32]);

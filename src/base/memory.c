@@ -1,13 +1,13 @@
-/* The one allocator (with its fail-the-nth hook for tests), arenas, pages, growing arrays, text;
- * and the clock. */
+/* The allocator with its fail-the-nth hook for tests, arenas, pages and growing arrays. */
 #define _GNU_SOURCE
-#include "base/base.h"
+#include "base/memory.h"
 
-#include <stdio.h>
+#include "base/integer.h"
+
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
 enum { ALIGNMENT = 64, HUGE_PAGE = 2 << 20, BLOCK_MIN = 4096 };
 
@@ -15,10 +15,10 @@ static _Thread_local long fail_countdown;
 
 void kolo_alloc_fail_nth(long n) { fail_countdown = n; }
 
-/* True when the hook says that this allocation is the one that fails. */
+/* Whether the test hook makes this allocation fail. */
 static bool fails_now(void) { return fail_countdown > 0 && --fail_countdown == 0; }
 
-/* Each block is preceded by one aligned unit that holds its size, so realloc can copy. */
+/* An aligned header before each block stores its size for kolo_realloc. */
 static size_t *header_of(void *block) { return (size_t *)((char *)block - ALIGNMENT); }
 
 void *kolo_alloc(size_t bytes) {
@@ -54,19 +54,9 @@ char *kolo_strdup(const char *text) {
     return copy ? memcpy(copy, text, n) : NULL;
 }
 
-char *kolo_format(const char *fmt, ...) {
-    kolo_text t = {0};
-    va_list args;
-    va_start(args, fmt);
-    kolo_text_addv(&t, fmt, args);
-    va_end(args);
-    if (t.failed) kolo_text_fini(&t);
-    return t.text;
-}
-
 void *kolo_pages_map(size_t bytes) {
     if (fails_now() || bytes > SIZE_MAX / 2) return NULL;
-    /* Reserve one huge page more than asked, keep the part that starts at a huge page's border. */
+    /* Reserve one huge page more than requested and keep the part aligned to a huge page. */
     size_t size = kolo_round_up(bytes ? bytes : 1, HUGE_PAGE);
     char *raw = mmap(NULL, size + HUGE_PAGE, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -75,7 +65,7 @@ void *kolo_pages_map(size_t bytes) {
     size_t before = (size_t)(start - raw), after = HUGE_PAGE - before;
     if (before) munmap(raw, before);
     if (after) munmap(start + size, after);
-    (void)madvise(start, size, MADV_HUGEPAGE); /* advice only: small pages serve as well */
+    (void)madvise(start, size, MADV_HUGEPAGE); /* a hint: small pages work too */
     return start;
 }
 
@@ -126,44 +116,4 @@ bool kolo_grow(void **items, size_t count, size_t *capacity, size_t item_bytes) 
     *items = block;
     *capacity = bigger;
     return true;
-}
-
-void kolo_text_addv(kolo_text *t, const char *fmt, va_list args) {
-    if (t->failed) return;
-    va_list again;
-    va_copy(again, args);
-    int n = vsnprintf(NULL, 0, fmt, args);
-    size_t need = t->length + (size_t)(n > 0 ? n : 0) + 1;
-    if (need > t->capacity) {
-        size_t capacity = need > 2 * t->capacity ? need : 2 * t->capacity;
-        char *bigger = kolo_realloc(t->text, capacity);
-        t->failed = !bigger;
-        if (bigger) {
-            t->text = bigger;
-            t->capacity = capacity;
-        }
-    }
-    if (!t->failed) {
-        vsnprintf(t->text + t->length, t->capacity - t->length, fmt, again);
-        t->length = need - 1;
-    }
-    va_end(again);
-}
-
-void kolo_text_add(kolo_text *t, const char *fmt, ...) {
-    va_list args;
-    va_start(args, fmt);
-    kolo_text_addv(t, fmt, args);
-    va_end(args);
-}
-
-void kolo_text_fini(kolo_text *t) {
-    kolo_free(t->text);
-    *t = (kolo_text){0};
-}
-
-int64_t kolo_now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }

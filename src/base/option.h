@@ -14,7 +14,11 @@
  *     int64_t batch = kolo_options_int(&o, "batch");
  *     kolo_options_fini(&o); */
 
-#include "base/base.h"
+#include "base/compiler.h"
+#include "base/memory.h"
+#include "base/text.h"
+
+#include <stdint.h>
 
 typedef enum kolo_option_type {
     KOLO_OPTION_TEXT,

@@ -4,7 +4,9 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/integer.h"
 #include "base/rng.h"
+#include "base/text.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -7,9 +7,11 @@
  * milliseconds. Signals that a program wants to treat as events are blocked and read from a
  * signalfd; children start with no signal blocked. */
 
-#include "base/base.h"
+#include "base/compiler.h"
+#include "base/memory.h"
 
 #include <signal.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 /* ---- environment ---- */

@@ -1,6 +1,8 @@
 /* Range checks of numeric options. */
 #include "base/range.h"
 
+#include "base/status.h"
+
 #include <inttypes.h>
 
 kolo_status kolo_check_count(const char *what, int64_t value, int64_t min, int64_t max) {

@@ -1,6 +1,8 @@
 /* Counter-based random numbers on Random123's Philox4x32-10 and hashing on XXH3. */
 #include "base/rng.h"
 
+#include "base/status.h"
+
 #include <Random123/philox.h>
 #include <math.h>
 #include <string.h>

@@ -3,8 +3,9 @@
  * 1, 2, 3", SC 2011): a draw is a pure function of (seed, stream, counter), never of rank, thread
  * or time, so a run can be split over any number of workers and still draw the same numbers. */
 
-#include "base/base.h"
+#include "base/compiler.h"
 
+#include <stddef.h>
 #include <stdint.h>
 
 /* What a stream of draws is for; part of the key, so that no two uses share numbers. */

@@ -1,6 +1,7 @@
 /* The error slot, one per thread, and assertion failures. */
-#include "base/base.h"
+#include "base/status.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

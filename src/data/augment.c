@@ -4,6 +4,7 @@
 #include "data/augment.h"
 
 #include "base/rng.h"
+#include "base/status.h"
 
 #include <errno.h>
 #include <stdlib.h>

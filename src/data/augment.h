@@ -11,7 +11,6 @@
  *     erase=S     sets an S x S square, centred anywhere in the image, to its channel's mean:
  *                 cutout (DeVries, Taylor, 2017) */
 
-#include "base/base.h"
 #include "kolo/data.h"
 
 /* All zero: images stay as they are. */

@@ -1,6 +1,10 @@
 /* Data sets: finding the reader of a name, checking what it filled, gathering samples. */
 #include "data/dataset.h"
 
+#include "base/compiler.h"
+#include "base/memory.h"
+#include "base/text.h"
+
 #include <inttypes.h>
 #include <string.h>
 

@@ -2,7 +2,6 @@
 /* Inside of a data set, and the table of readers that open them. A reader is one file that fills a
  * kolo_dataset, and one row of the table in dataset.c. */
 
-#include "base/base.h"
 #include "kolo/data.h"
 
 /* What a reader fills. A reader whose samples lie in memory gives `samples` and `labels` and leaves

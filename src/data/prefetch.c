@@ -7,6 +7,8 @@
 #include "data/prefetch.h"
 
 #include "base/file.h"
+#include "base/integer.h"
+#include "base/memory.h"
 #include "data/sampler.h"
 
 #include <errno.h>

@@ -13,7 +13,6 @@
  * Samples stay bytes until the consumer normalises them into its own buffer: the one pass over them
  * that a plan's input costs. */
 
-#include "base/base.h"
 #include "data/augment.h"
 #include "kolo/data.h"
 

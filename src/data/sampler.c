@@ -2,6 +2,8 @@
  */
 #include "data/sampler.h"
 
+#include "base/integer.h"
+#include "base/memory.h"
 #include "base/rng.h"
 
 #include <inttypes.h>

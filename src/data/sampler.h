@@ -10,7 +10,10 @@
  * The permutation is a Fisher-Yates shuffle of 0 .. n-1: for i from 0, position i is exchanged with
  * position i + (draw i of stream (seed, KOLO_RNG_SHUFFLE, e), below n - i). */
 
-#include "base/base.h"
+#include "kolo/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
 
 typedef struct kolo_sampler_opts {
     int64_t samples;      /* of the data set, at least 1 */

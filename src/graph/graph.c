@@ -4,6 +4,7 @@
  * see that and do nothing, so a model is written without a check on each line. */
 #include "graph/graph.h"
 
+#include "base/integer.h"
 #include "graph/op.h"
 
 #include <math.h>

@@ -9,6 +9,8 @@
  * it is a kernel (kernel/kernel.h). The ops, one file a family (ops/), are listed in op.c; their
  * inputs, outputs and attributes are documented in op.h. */
 
+#include "base/memory.h"
+#include "base/text.h"
 #include "kolo/graph.h"
 #include "tensor/tensor.h"
 

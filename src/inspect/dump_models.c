@@ -1,7 +1,8 @@
 /* The zoo as a page: what `kolo help models` prints, and docs/models.md. All of it is what the
  * models say of themselves; the parameters are those of the graph that each builds for what it is
  * usually trained on. */
-#include "base/base.h"
+#include "base/memory.h"
+#include "base/text.h"
 #include "kolo/dump.h"
 #include "kolo/graph.h"
 #include "kolo/train.h"

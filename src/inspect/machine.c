@@ -1,7 +1,10 @@
 /* Measuring the machine: the best of several timed rounds, since whatever else runs only slows. */
 #include "inspect/machine.h"
 
+#include "base/clock.h"
+#include "base/integer.h"
 #include "base/isa.h"
+#include "base/memory.h"
 #include "inspect/machine_loops.h"
 
 extern const kolo_perf_table kolo_perf_baseline;

@@ -2,7 +2,10 @@
 /* What a machine can do, by measurement: the multiply-adds and the memory traffic of `threads`
  * threads together. Kernels and steps are compared with it. */
 
-#include "base/base.h"
+#include "kolo/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
 
 typedef struct kolo_machine {
     const char *isa;      /* "avx2" */

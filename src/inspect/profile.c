@@ -5,6 +5,8 @@
  * nothing is trained here. */
 #include "kolo/profile.h"
 
+#include "base/clock.h"
+#include "base/integer.h"
 #include "base/process.h"
 #include "inspect/machine.h"
 #include "kernel/simd/simd.h"

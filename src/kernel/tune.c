@@ -8,6 +8,7 @@
 #include "kernel/tune.h"
 
 #include "base/bf16.h"
+#include "base/clock.h"
 #include "base/rng.h"
 
 #include <inttypes.h>

@@ -8,6 +8,7 @@
  * shapes and the threads alone. */
 #include "kernel/via_f32.h"
 
+#include "base/integer.h"
 #include "kernel/simd/simd.h"
 
 #include <string.h>

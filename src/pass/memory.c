@@ -6,6 +6,7 @@
  * largest first, each in the smallest gap that fits among those alive with it. Gradients that
  * travel lie adjacent in the order of their POSTs; scalars lie in the table; parameters and state
  * in the store. */
+#include "base/integer.h"
 #include "graph/op.h"
 #include "pass/pass.h"
 

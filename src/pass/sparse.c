@@ -9,6 +9,7 @@
  * and a table with other readers has a gradient in every row.
  *
  * The room is what the largest batch of a rank can fill, since ranks gather equal slices. */
+#include "base/integer.h"
 #include "graph/op.h"
 #include "pass/pass.h"
 

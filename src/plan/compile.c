@@ -3,6 +3,7 @@
  * Every kernel is selected, prepared and bound here, twice: once for each bank of the store, so
  * that a step only picks the bank's half. Views become no step. Each POST becomes a persistent
  * allreduce over its bucket; with no communicator POST and WAIT become no step either. */
+#include "base/integer.h"
 #include "plan/internal.h"
 
 #include <string.h>

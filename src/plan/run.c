@@ -1,4 +1,5 @@
 /* The step loop. */
+#include "base/clock.h"
 #include "plan/internal.h"
 
 static kolo_status run_step(kolo_plan *p, const kolo_step *step, int bank, int *in_flight) {

@@ -5,6 +5,7 @@
  * seed and the parameter's name, so neither the layout nor the number of workers changes them. */
 #include "plan/store.h"
 
+#include "base/integer.h"
 #include "base/rng.h"
 
 #include <string.h>

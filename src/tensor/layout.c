@@ -1,4 +1,5 @@
 /* Layouts: names, sizes, offsets, and the plain element-by-element reorder. */
+#include "base/status.h"
 #include "tensor/tensor.h"
 
 #include <ctype.h>

@@ -6,7 +6,6 @@
  * weights in blocks "ABcd8b8a" (a block letter is a capital outside). A dimension that has blocks
  * is padded up to a whole number of them; the padding holds zeros, always. */
 
-#include "base/base.h"
 #include "kolo/tensor.h"
 
 enum { KOLO_MAX_BLOCKS = 3 };

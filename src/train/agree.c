@@ -2,6 +2,7 @@
  * Without a failure it costs one collective of four bytes. */
 #include "train/agree.h"
 
+#include "base/memory.h"
 #include "base/rng.h"
 
 #include <string.h>

@@ -2,7 +2,6 @@
 /* One verdict for all ranks. A rank that fails alone, before or between collectives, would leave
  * the others waiting for it; so where ranks can fail apart they agree first. */
 
-#include "base/base.h"
 #include "kolo/comm.h"
 
 /* Gives every rank the same status: OK when it is OK on all of them, else the failure of the lowest

@@ -2,6 +2,7 @@
  * batch; the sums of all ranks are added at the end, in double precision. */
 #include "train/evaluate.h"
 
+#include "base/clock.h"
 #include "base/process.h"
 #include "kolo/train.h"
 #include "train/agree.h"

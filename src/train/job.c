@@ -5,7 +5,9 @@
  * epochs' ends evaluation's, where one is due the verdict on a checkpoint, at the end the
  * comparison of replicas, the result and the verdict on the last checkpoint; of a benchmark, its
  * first steps again. */
+#include "base/clock.h"
 #include "base/file.h"
+#include "base/integer.h"
 #include "base/process.h"
 #include "kolo/train.h"
 #include "train/agree.h"

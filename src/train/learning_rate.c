@@ -1,7 +1,8 @@
 /* Learning-rate schedules. */
 #include "train/learning_rate.h"
 
-#include "base/base.h"
+#include "base/integer.h"
+#include "base/status.h"
 
 #include <math.h>
 

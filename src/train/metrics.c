@@ -3,6 +3,7 @@
 #include "train/metrics.h"
 
 #include "base/file.h"
+#include "base/integer.h"
 #include "base/json.h"
 #include "data/safetensors/safetensors.h"
 #include "train/checkpoint/folder.h"

@@ -2,7 +2,6 @@
 /* What a run measures and writes down: sums over stretches of steps, the times of steps, and the
  * files config.yaml and metrics.jsonl of its folder. */
 
-#include "base/base.h"
 #include "kolo/train.h"
 #include "train/session.h"
 

@@ -1,6 +1,7 @@
 /* Sessions: the plan cache, filling a plan's inputs, running it. */
 #include "train/session.h"
 
+#include "base/integer.h"
 #include "base/rng.h"
 #include "kolo/train.h"
 

@@ -1,6 +1,7 @@
 /* Setting up a training job: defaults, ranges, data, sizes, a trial of the model. */
 #include "train/setup.h"
 
+#include "base/integer.h"
 #include "base/json.h"
 #include "base/range.h"
 

@@ -2,6 +2,7 @@
 #include "train/trace.h"
 
 #include "base/file.h"
+#include "base/integer.h"
 #include "base/json.h"
 #include "train/agree.h"
 

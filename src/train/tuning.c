@@ -2,6 +2,7 @@
  * drops it; the group waits for it in a broadcast. */
 #include "train/tuning.h"
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/isa.h"
 #include "train/agree.h"

@@ -7,6 +7,8 @@
  * `fuzz_idx 0 fuzz_idx.input` runs it again. Each input lies in a block of its exact size, so that
  * the address sanitizer sees a read beyond it. */
 #include "base/file.h"
+#include "base/memory.h"
+#include "base/text.h"
 #include "fuzz/fuzz.h"
 
 #include <fcntl.h>

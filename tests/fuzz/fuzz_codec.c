@@ -1,6 +1,6 @@
 /* Codes from anywhere: the first bytes say which codec and how many elements, the rest is the code.
  * A code that is refused changes nothing; one that is accepted writes no element but its own. */
-#include "base/base.h"
+#include "base/memory.h"
 #include "fuzz/fuzz.h"
 #include "kolo/codec.h"
 

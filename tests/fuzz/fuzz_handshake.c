@@ -1,6 +1,8 @@
 /* Who comes to the door of a group, and in what order they say what. The input is a list of steps:
  * connections are made, say bytes as they come, say what a member says (or almost), end; the lobby
  * takes its turns between. Nobody gets in who has not said exactly what a member says. */
+#include "base/clock.h"
+#include "base/status.h"
 #include "comm/join/handshake.h"
 #include "fuzz/fuzz.h"
 

@@ -1,4 +1,5 @@
 /* The IDX reader on any bytes: it reads only what is there, and what it accepts is whole. */
+#include "base/status.h"
 #include "data/readers/idx.h"
 #include "fuzz/fuzz.h"
 

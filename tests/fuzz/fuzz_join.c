@@ -2,6 +2,8 @@
  * greeting; an answer as it comes; or an answer's header and body with a right proof behind them,
  * as only a member of the job can send, which gets further. With its highest bit the message starts
  * as messages of this version do. */
+#include "base/clock.h"
+#include "base/status.h"
 #include "comm/join/handshake.h"
 #include "comm/transport/socket.h"
 #include "fuzz/fuzz.h"

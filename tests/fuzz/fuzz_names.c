@@ -1,5 +1,6 @@
 /* Lists of new tensor names from a peer: the first byte says which rank sends. What is accepted can
  * be written and read again, and gives the same table. */
+#include "base/memory.h"
 #include "comm/sync/named.h"
 #include "fuzz/fuzz.h"
 

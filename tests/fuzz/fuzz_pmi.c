@@ -1,6 +1,8 @@
 /* What a launcher answers over PMI-1 while a rank joins through it. The first byte of the input is
  * the rank, 0 or another; the rest are the launcher's answers, which have all come before the first
  * question. Each leaves its word and reads the other one's. */
+#include "base/clock.h"
+#include "base/status.h"
 #include "comm/join/bootstrap.h"
 #include "comm/join/manager.h"
 #include "fuzz/fuzz.h"

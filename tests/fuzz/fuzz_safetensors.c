@@ -1,5 +1,6 @@
 /* The safetensors reader on any bytes: what it accepts covers its data exactly, each tensor has the
  * bytes that its shape takes, and names are distinct. */
+#include "base/status.h"
 #include "data/safetensors/safetensors.h"
 #include "fuzz/fuzz.h"
 

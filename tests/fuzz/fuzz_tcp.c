@@ -2,6 +2,7 @@
  * sends, receives and finishes. The input is a list of steps: a byte that says what is done, and
  * what it needs. The peer either says bytes as they come, or a frame of a kind with a right header,
  * which gets further. A rank stops at the first refusal, as its engine does. */
+#include "base/status.h"
 #include "comm/transport/tcp/stream.h"
 #include "comm/transport/tcp/tcp.h"
 #include "fuzz/fuzz.h"

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "support/folder.h"
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "support/support.h"
 

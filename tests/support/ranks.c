@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include "support/ranks.h"
 
+#include "base/clock.h"
+#include "base/integer.h"
 #include "base/process.h"
 
 #include <arpa/inet.h>

@@ -1,6 +1,7 @@
 #pragma once
 /* What tests share. */
-#include "base/base.h"
+
+#include "kolo/status.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,8 @@
 /* Sessions of models of tokens. */
 #include "support/token_session.h"
 
+#include "base/integer.h"
+
 kolo_status token_session_open(kolo_comm *comm, const char *data, const kolo_dataset_opts *windows,
                                int64_t steps, const kolo_session_opts *opts, token_session *t) {
     *t = (token_session){0};

@@ -1,4 +1,5 @@
 /* kolo bench compress: how fast the codecs are, how small, and what they lose. */
+#include "base/integer.h"
 #include "base/json.h"
 #include "cli/cli.h"
 #include "kolo/bench.h"

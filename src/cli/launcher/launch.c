@@ -2,7 +2,9 @@
 #define _GNU_SOURCE
 #include "cli/launcher/launch.h"
 
+#include "base/clock.h"
 #include "base/file.h"
+#include "base/integer.h"
 #include "base/process.h"
 #include "cli/cli.h"
 #include "cli/launcher/guard.h"

@@ -17,7 +17,9 @@
  * KOLO_REPORT_FD, through which a rank gives the text of its failure (launch_report), so that the
  * launcher can print the one that matters, once. */
 
-#include "base/base.h"
+#include "kolo/status.h"
+
+#include <stdbool.h>
 
 /* How often a waiting OpenMP thread with a core of its own looks before it sleeps. */
 enum { LAUNCH_SPINS = 10000 };

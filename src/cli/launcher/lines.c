@@ -3,6 +3,7 @@
 #include "cli/launcher/lines.h"
 
 #include "base/file.h"
+#include "base/memory.h"
 
 #include <errno.h>
 #include <fcntl.h>

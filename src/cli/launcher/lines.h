@@ -6,7 +6,10 @@
  * the order in which they came, and never blocks: it writes at most what poll promised. A line
  * longer than LINE_LIMIT goes on in pieces, each a line of its own. */
 
-#include "base/base.h"
+#include "kolo/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
 
 enum {
     LINE_LIMIT = 32 * 1024,

@@ -3,6 +3,7 @@
 #include "cli/launcher/rank_env.h"
 
 #include "base/file.h"
+#include "base/integer.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

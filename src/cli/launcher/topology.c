@@ -1,6 +1,8 @@
 /* hwloc: shares of cores, and what the machine has. */
 #include "cli/launcher/topology.h"
 
+#include "base/memory.h"
+
 #include <hwloc.h>
 #include <limits.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 /* The processors of the machine, from hwloc: which of them a local rank is to use, and a few lines
  * about all of them. */
 
-#include "base/base.h"
+#include "base/text.h"
 
 /* Restricts this thread, and those that it starts later, to local rank `rank`'s share of the cores
  * that this process may use: `ranks` disjoint shares as equal and as near in the machine as can be.

@@ -1,6 +1,8 @@
 #include "cli/options/cache.h"
 
 #include "base/file.h"
+#include "base/memory.h"
+#include "base/text.h"
 
 #include <stdlib.h>
 

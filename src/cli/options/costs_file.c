@@ -2,6 +2,8 @@
 #include "cli/options/costs_file.h"
 
 #include "base/file.h"
+#include "base/memory.h"
+#include "base/text.h"
 #include "cli/options/cache.h"
 
 #include <stdio.h>

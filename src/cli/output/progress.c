@@ -3,6 +3,8 @@
 #include "cli/output/progress.h"
 
 #include "base/file.h"
+#include "base/integer.h"
+#include "base/text.h"
 
 #include <inttypes.h>
 #include <math.h>

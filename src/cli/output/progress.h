@@ -1,7 +1,6 @@
 #pragma once
 /* How a run looks while it runs: a bar on a terminal, plain lines elsewhere, on standard error. */
 
-#include "base/base.h"
 #include "kolo/train.h"
 
 typedef enum progress_style {

@@ -1,6 +1,7 @@
 /* What a run came to: a table for people, JSON for programs. */
 #include "cli/output/result.h"
 
+#include "base/integer.h"
 #include "base/json.h"
 #include "cli/cli.h"
 

@@ -8,7 +8,6 @@
 #define _GNU_SOURCE
 #include "kolo/bench.h"
 
-#include "base/base.h"
 #include "base/clock.h"
 #include "comm/engine/engine.h"
 

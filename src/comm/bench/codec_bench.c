@@ -1,6 +1,7 @@
 /* What codecs cost and lose. See kolo/bench.h. */
-#include "base/base.h"
 #include "base/clock.h"
+#include "base/integer.h"
+#include "base/memory.h"
 #include "base/rng.h"
 #include "kolo/bench.h"
 

@@ -1,6 +1,8 @@
 /* Codecs: names, sizes, checks, and the walk over blocks. The loops are in codec.isa.c. */
 #include "kolo/codec.h"
 
+#include "base/integer.h"
+#include "base/status.h"
 #include "comm/codec/kernels.h"
 
 #include <math.h>

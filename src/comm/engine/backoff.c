@@ -9,6 +9,7 @@
  * Every millisecond of waiting it looks whether all peers are still there. */
 #define _GNU_SOURCE
 #include "base/clock.h"
+#include "base/integer.h"
 #include "comm/engine/engine.h"
 
 #include <sched.h>

@@ -20,6 +20,7 @@
 #define _GNU_SOURCE
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/integer.h"
 #include "comm/engine/engine.h"
 
 #include <errno.h>

@@ -5,7 +5,11 @@
  * over a label (which message of the protocol this is), both nonces and the message; so a proof is
  * worth nothing on another connection, in the other direction or for another message. */
 
-#include "base/base.h"
+#include "kolo/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 enum { KOLO_NONCE_BYTES = 32, KOLO_PROOF_BYTES = 32 };
 

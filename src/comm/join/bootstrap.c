@@ -15,6 +15,8 @@
  * alone side by side: that is an error which says what to do. */
 #include "comm/join/bootstrap.h"
 
+#include "base/compiler.h"
+#include "base/status.h"
 #include "comm/transport/socket.h"
 
 #include <sodium.h>

@@ -6,6 +6,7 @@
  * they know the secret; on one host they also pass the descriptors of their segments. The
  * connection stays open: over TCP it carries everything, on one host it tells when the other's
  * process ends. */
+#include "base/integer.h"
 #include "comm/engine/engine.h"
 #include "comm/join/join.h"
 #include "comm/transport/multihost.h"

@@ -2,7 +2,10 @@
 #define _GNU_SOURCE
 #include "comm/join/handshake.h"
 
+#include "base/clock.h"
 #include "base/file.h"
+#include "base/integer.h"
+#include "base/memory.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -1,6 +1,8 @@
 /* What all process managers share. See manager.h. */
 #include "comm/join/manager.h"
 
+#include "base/status.h"
+
 kolo_status kolo_manager_missing(const kolo_manager *m, int missing) {
     return KOLO_FAIL(KOLO_ERR_ARG,
                      "rank %d: rank %d was started but has not published %s: all ranks must use "

@@ -4,7 +4,10 @@
  * is enough to meet. A manager is left as soon as that is done: to one that has been left, a rank
  * that dies is no reason to end its survivors. */
 
-#include "base/base.h"
+#include "kolo/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
 
 enum { KOLO_MANAGER_TEXT_BYTES = 500 };
 

@@ -5,6 +5,8 @@
  *
  * A value must not hold blanks and is at most 1023 characters long, so a text goes in hexadecimal.
  * A process can be a member once: who has left is not heard again. */
+#include "base/clock.h"
+#include "base/memory.h"
 #include "comm/join/manager.h"
 #include "comm/transport/socket.h"
 

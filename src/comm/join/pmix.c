@@ -7,6 +7,9 @@
  * comes in PMIx's thread, so that the wait has a deadline: whoever of the waiter and the callback
  * comes last frees what they share. */
 #define _GNU_SOURCE
+#include "base/clock.h"
+#include "base/compiler.h"
+#include "base/memory.h"
 #include "comm/join/manager.h"
 
 #if KOLO_HAS_PMIX

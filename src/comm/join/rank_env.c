@@ -11,6 +11,7 @@
 
 #include "base/process.h"
 #include "base/rng.h"
+#include "base/text.h"
 #include "comm/join/bootstrap.h"
 
 #include <errno.h>

@@ -1,8 +1,8 @@
 /* The run-time choice between the copies of reduce.isa.c, and the names of operations. */
 #include "comm/reduce/reduce.h"
 
-#include "base/base.h"
 #include "base/isa.h"
+#include "base/status.h"
 
 extern const kolo_reduce_table kolo_reduce_baseline;
 #if KOLO_ISA_X86

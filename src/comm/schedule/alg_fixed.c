@@ -14,6 +14,7 @@
  * into every rank's vector; tiny values travel with the announcement, and every rank combines all
  * of them for itself. Each element goes through the same operations in the same order, each rounded
  * to its type, whatever the way, the ranks, slices and chunks. */
+#include "base/memory.h"
 #include "comm/schedule/algorithms.h"
 
 enum { LEVELS_MOST = 31, PIECE = 4096 /* elements */ };

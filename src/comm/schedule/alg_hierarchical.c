@@ -11,6 +11,7 @@
  * window    ranks of a host reach each other's vectors: local rank l combines slice l of all of
  *           them, and writes what the lane makes of it to all of them. Only it ever reads or writes
  *           that slice, so one barrier at the end is enough. */
+#include "base/memory.h"
 #include "comm/schedule/algorithms.h"
 
 /* Who is where. */

@@ -1,6 +1,8 @@
 /* The table of algorithms, and their names on the command line. */
 #include "comm/schedule/algorithms.h"
 
+#include "base/status.h"
+
 #include <string.h>
 
 static const kolo_algorithm_row *const rows[] = {

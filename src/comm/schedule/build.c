@@ -1,5 +1,6 @@
 /* Builds one rank's schedule: appending rounds and entries, and the prologue and epilogue that all
  * algorithms share. */
+#include "base/memory.h"
 #include "comm/schedule/schedule.h"
 
 #include <string.h>

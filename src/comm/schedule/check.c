@@ -8,6 +8,7 @@
  * the same on all ranks; for each element of memory that other ranks reach, the latest reader and
  * writer are kept with their phase, and two ranks that touch one element in the same phase, at
  * least one writing, are a race. */
+#include "base/memory.h"
 #include "comm/schedule/schedule.h"
 
 #include <string.h>

@@ -2,6 +2,7 @@
 #include "comm/schedule/costs.h"
 
 #include "base/file.h"
+#include "base/memory.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -20,7 +20,8 @@
  * collective, so its first round may read any rank's DATA; its `prologue` rounds run before the
  * announcement and are local. Other schedules are synchronised by their messages only. */
 
-#include "base/base.h"
+#include "base/compiler.h"
+#include "base/text.h"
 #include "kolo/comm.h"
 
 typedef enum kolo_buffer {

@@ -7,6 +7,8 @@
  * which receive waits for which sender and which message waits to be taken. */
 #include "comm/schedule/sim.h"
 
+#include "base/integer.h"
+#include "base/memory.h"
 #include "base/rng.h"
 
 #include <math.h>

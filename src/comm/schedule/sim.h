@@ -10,7 +10,6 @@
  * is drawn from the seed by rank and by the number of the rank's message, so equal options give the
  * same events, in the same order, at the same times. */
 
-#include "base/base.h"
 #include "comm/schedule/schedule.h"
 #include "kolo/sim.h"
 

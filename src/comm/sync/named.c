@@ -15,6 +15,7 @@
 #include "comm/sync/named.h"
 
 #include "base/clock.h"
+#include "base/integer.h"
 #include "comm/engine/engine.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 #pragma once
 /* The table of names of a kolo_named, and how ranks tell each other new ones. */
 
-#include "base/base.h"
+#include "base/compiler.h"
 #include "kolo/named.h"
 
 enum { KOLO_NAME_BYTES = 256 };

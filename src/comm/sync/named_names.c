@@ -3,7 +3,9 @@
  * A message is a row of: length of the name (2 bytes), type, operation (1 byte each), elements (8
  * bytes), the name. All ranks read the messages of all ranks in the order of ranks, so they give
  * the same ids, and find the same differences. */
+#include "base/memory.h"
 #include "base/rng.h"
+#include "base/text.h"
 #include "comm/sync/named.h"
 
 #include <stdio.h>

@@ -8,6 +8,7 @@
  * sub-group whose members are all on one host, or all on different ones, is of one kind alone. */
 #include "comm/transport/multihost.h"
 
+#include "base/status.h"
 #include "comm/transport/shm/control_block.h"
 #include "comm/transport/shm/shm.h"
 #include "comm/transport/shm/subgroup.h"

@@ -3,6 +3,8 @@
 #include "comm/transport/segment.h"
 
 #include "base/file.h"
+#include "base/integer.h"
+#include "base/status.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,7 +3,10 @@
  * which registered memory is given out. Shared with the processes of the host through `fd` (shm),
  * or private to a process whose threads are the ranks (thread). One thread uses it. */
 
-#include "base/base.h"
+#include "kolo/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
 
 enum { KOLO_SEGMENT_CLASSES = 48 };
 

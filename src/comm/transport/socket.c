@@ -2,7 +2,10 @@
 #define _GNU_SOURCE
 #include "comm/transport/socket.h"
 
+#include "base/clock.h"
 #include "base/file.h"
+#include "base/integer.h"
+#include "base/status.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,7 +1,11 @@
 #pragma once
 /* Stream sockets with deadlines. All are close-on-exec and non-blocking; no call raises SIGPIPE. */
 
-#include "base/base.h"
+#include "kolo/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 enum { KOLO_ADDRESS_BYTES = 64 }; /* of a numeric address, IPv4 or IPv6 with its scope */
 

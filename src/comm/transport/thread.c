@@ -1,6 +1,7 @@
 /* Transport `thread`: the ranks are threads of one process, so any memory is a window. With one
  * rank it is the transport `self`. The group (all ranks' transports) is freed by the last rank that
  * leaves. */
+#include "base/memory.h"
 #include "comm/transport/shm/control_block.h"
 #include "comm/transport/shm/subgroup.h"
 

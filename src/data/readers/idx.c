@@ -4,6 +4,8 @@
  * could keep are refused before memory is asked for. */
 #include "data/readers/idx.h"
 
+#include "base/memory.h"
+
 #include <inttypes.h>
 #include <limits.h>
 #include <string.h>

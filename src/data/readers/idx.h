@@ -5,8 +5,9 @@
  * its name. Nothing in a file is believed before it is checked against the number of bytes there.
  */
 
-#include "base/base.h"
 #include "base/file.h"
+
+#include <stdint.h>
 
 typedef enum kolo_idx_kind { KOLO_IDX_LABELS = 1, KOLO_IDX_IMAGES = 3 } kolo_idx_kind;
 

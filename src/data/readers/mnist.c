@@ -1,6 +1,8 @@
 /* The MNIST family: four IDX files in one folder, images and labels of two splits. Each may be
  * plain or gzipped, under its name with or without ".gz". */
 #include "base/file.h"
+#include "base/memory.h"
+#include "base/text.h"
 #include "data/dataset.h"
 #include "data/readers/idx.h"
 

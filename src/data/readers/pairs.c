@@ -7,6 +7,7 @@
  * follows, or, of every second pair at random, the rear half of any other window. Which one is a
  * pure function of the split and the pair's number, as in data that was prepared once. Labels are
  * as kolo/data.h says. */
+#include "base/memory.h"
 #include "base/rng.h"
 #include "data/dataset.h"
 

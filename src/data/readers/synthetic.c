@@ -4,6 +4,8 @@
  */
 #include "data/readers/synthetic.h"
 
+#include "base/integer.h"
+#include "base/memory.h"
 #include "base/rng.h"
 
 #include <errno.h>

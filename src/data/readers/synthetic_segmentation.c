@@ -3,6 +3,8 @@
  * with a border of one pixel that has no label, as annotators leave. Each class has a colour, and a
  * pixel is the mean of its class's colour and noise. The colours depend on the seed only, so that
  * what is learnt on the training split holds for the test split. */
+#include "base/integer.h"
+#include "base/memory.h"
 #include "base/rng.h"
 #include "data/readers/synthetic.h"
 

@@ -3,6 +3,7 @@
  * learnt on the training split holds for the test split. A model that has learnt it all is left
  * with a loss of about 0.75 ln(4/3) + 0.25 ln(4 V) for V tokens. Nothing is stored: each token is a
  * pure function of the seed, the window and the tokens before. */
+#include "base/memory.h"
 #include "base/rng.h"
 #include "data/dataset.h"
 

@@ -6,6 +6,8 @@
  * left out. Of a single file the last tenth of the windows, at least one, is the test split. The
  * file is mapped, and every token is checked against the vocabulary when it is opened. */
 #include "base/file.h"
+#include "base/memory.h"
+#include "base/text.h"
 #include "data/dataset.h"
 
 #include <inttypes.h>

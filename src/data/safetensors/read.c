@@ -2,6 +2,7 @@
  * has exactly dtype, shape and data_offsets, shape times dtype is the length of its range, and the
  * ranges, sorted, cover the data from 0 to its end without gap or overlap. */
 #include "base/file.h"
+#include "base/memory.h"
 #include "data/safetensors/names.h"
 #include "data/safetensors/safetensors.h"
 

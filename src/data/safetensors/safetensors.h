@@ -16,7 +16,6 @@
  * of the header without them, then of each tensor's bytes in the order of the data, 16 digits each.
  * They find damage, no forgery. Files of others lack them. */
 
-#include "base/base.h"
 #include "kolo/tensor.h"
 
 /* ---- reading ---- */

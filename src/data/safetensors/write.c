@@ -2,6 +2,9 @@
  * length, header and data, in this order, to the file beside the target, which kolo_file_commit
  * puts in its place. The header is padded so that the data begins at a multiple of 64 bytes. */
 #include "base/file.h"
+#include "base/integer.h"
+#include "base/memory.h"
+#include "base/text.h"
 #include "data/safetensors/names.h"
 #include "data/safetensors/safetensors.h"
 

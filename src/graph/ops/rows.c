@@ -7,6 +7,7 @@
  * several times is summed in the order of its places, so the bits depend on nothing else. The
  * updates change the rows of ids and nothing else: their next versions may lie where the old ones
  * do. */
+#include "base/integer.h"
 #include "graph/op.h"
 #include "graph/ops/rules.h"
 

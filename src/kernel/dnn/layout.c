@@ -5,6 +5,7 @@
  * then free, and is chosen so that common layouts get their common names. Grouped weights have a
  * dimension of their own for the group in oneDNN: the layout says it when group and O/G follow
  * each other in memory as one dimension, which they do when no block of O crosses two groups. */
+#include "base/integer.h"
 #include "kernel/dnn/dnn.h"
 
 #include <string.h>

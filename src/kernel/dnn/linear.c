@@ -4,6 +4,7 @@
  * plain matrices [N,K] and [O,K], their padding a part of K (zeros times zeros). So open weights
  * take the order of x, and weights in another one are reordered into scratch memory. The plain
  * matrices are also what oneDNN is fastest on: its own blocked choice costs more than it gains. */
+#include "base/integer.h"
 #include "kernel/dnn/dnn.h"
 
 /* A node, whichever of the three. */

@@ -2,6 +2,7 @@
  *
  * An engine on the CPU costs microseconds, so each plan has its own and nothing is global; oneDNN
  * keeps compiled code in a cache of its own, keyed by what the primitive does. */
+#include "base/integer.h"
 #include "kernel/dnn/dnn.h"
 
 #include <omp.h>

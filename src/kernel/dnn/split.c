@@ -7,6 +7,7 @@
  * are sums over the batch and stay with oneDNN, which splits them over the batch as well.
  *
  * Scratch: that of an inner kernel for each thread. */
+#include "base/integer.h"
 #include "kernel/dnn/dnn.h"
 #include "kernel/simd/simd.h"
 

@@ -1,4 +1,5 @@
 /* Local response normalisation and its gradient, as the formulas of ops/lrn.c are written. */
+#include "base/integer.h"
 #include "kernel/ref/ref.h"
 
 #include <math.h>

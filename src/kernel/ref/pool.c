@@ -1,5 +1,6 @@
 /* Max and average pooling and their gradients: one walk over the windows of all planes, and what
  * to do in each. */
+#include "base/integer.h"
 #include "kernel/ref/ref.h"
 
 #include <string.h>

@@ -2,6 +2,7 @@
 #include "kernel/ref/ref.h"
 
 #include "base/bf16.h"
+#include "base/integer.h"
 
 const kolo_kernel *const kolo_ref_kernels[] = {
     &kolo_ref_conv2d,

@@ -1,4 +1,5 @@
 /* Bilinear resizing and its gradient, pixel by pixel. */
+#include "base/integer.h"
 #include "kernel/ref/ref.h"
 
 #include <math.h>

@@ -1,6 +1,7 @@
 /* concat and channel_window on images of f32 or bf16 in any layouts that kolo_simd_image covers:
  * copies of runs of channels that are adjacent on both sides, whole planes where they can be. Items
  * are images. */
+#include "base/integer.h"
 #include "kernel/simd/simd.h"
 
 #include <string.h>

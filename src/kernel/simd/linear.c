@@ -3,6 +3,7 @@
  *
  * x and w are matrices in whatever equal order their dimensions after the first have, padding
  * included, as in oneDNN's kernels. */
+#include "base/integer.h"
 #include "kernel/simd/simd.h"
 
 enum {

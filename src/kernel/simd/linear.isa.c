@@ -8,6 +8,7 @@
  *
  * A sum has one order whatever the parts: forwards a lane takes every VL-th term and the lanes add
  * up at the end; backwards terms are added one by one. */
+#include "base/integer.h"
 #include "kernel/simd/math.h"
 #include "kernel/simd/simd.h"
 

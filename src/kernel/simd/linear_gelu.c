@@ -7,6 +7,7 @@
  *
  * The blocks are equal but for the last, so the linear kernel is prepared for at most two numbers
  * of rows. A block has no less rows than a kernel needs to repay the packing of its weights. */
+#include "base/integer.h"
 #include "kernel/simd/simd.h"
 
 enum { X, W, B };

@@ -4,6 +4,7 @@
  * Forwards: sums of each plane, the channels' mean and variance from these, then y. Backwards: the
  * sums of dy and of dy (x - mean) alike, then dx. Each reads what it needs twice: a slab of
  * channels at a time, and the second time in the opposite order, so that it is still in a cache. */
+#include "base/integer.h"
 #include "kernel/simd/simd.h"
 
 #include <string.h>

@@ -2,6 +2,7 @@
  * tail of a loop, give the same bits. Sums run over a fixed
  * number of lanes for the same reason. */
 #include "base/bf16.h"
+#include "base/integer.h"
 #include "kernel/simd/math.h"
 #include "kernel/simd/simd.h"
 

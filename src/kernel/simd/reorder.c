@@ -2,6 +2,7 @@
  * pixels of dst, which is written in order; runs of channels that lie side by side in both are
  * copied whole. The loops are written once, for both sizes of a number (`half`, a constant wherever
  * they are inlined); places are counted in numbers. */
+#include "base/integer.h"
 #include "kernel/simd/simd.h"
 
 #include <string.h>

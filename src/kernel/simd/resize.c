@@ -1,6 +1,7 @@
 /* Bilinear resizing and its gradient on images of f32 or bf16 of any kind that kolo_simd_image
  * covers (loops: resize.isa.c). Where a pixel lies between others is worked out beforehand, in
  * doubles. */
+#include "base/integer.h"
 #include "kernel/simd/simd.h"
 
 #include <math.h>

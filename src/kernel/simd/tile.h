@@ -3,7 +3,7 @@
  * (attention), or multiply by the same matrix again and again (LSTM): b is packed once, a is read
  * where it lies. Large products that stand alone are oneDNN's. */
 
-#include "base/base.h"
+#include "base/integer.h"
 #include "kernel/simd/vector.h"
 
 /* Columns of a tile, and its rows at most: two sums a row, two of b and one of a fill the sixteen

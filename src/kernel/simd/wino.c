@@ -11,6 +11,7 @@
  * transforms by tiles, then the products by points. No result depends on the number of threads.
  *
  * Scratch: filters, bias, then windows and tiles of a block: a piece for each thread, or one. */
+#include "base/integer.h"
 #include "kernel/simd/simd.h"
 
 #include <string.h>

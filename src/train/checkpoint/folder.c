@@ -2,6 +2,8 @@
 #include "train/checkpoint/folder.h"
 
 #include "base/file.h"
+#include "base/memory.h"
+#include "base/text.h"
 
 #include <errno.h>
 #include <inttypes.h>

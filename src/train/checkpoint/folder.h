@@ -3,7 +3,10 @@
  * names the newest. A checkpoint is on disk before "latest" names it, and only then older ones go;
  * so a kill at any instant leaves one that is whole. Rank 0 alone works with them. */
 
-#include "base/base.h"
+#include "kolo/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
 
 /* The path of the checkpoint of a step, for kolo_free; NULL: no memory. */
 char *kolo_saves_path(const char *folder, int64_t step);

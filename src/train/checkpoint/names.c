@@ -1,6 +1,8 @@
 /* Conventions of naming tensors, and matching names by their patterns. */
 #include "train/checkpoint/names.h"
 
+#include "base/compiler.h"
+
 #include <stdio.h>
 #include <string.h>
 

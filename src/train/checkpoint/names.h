@@ -9,7 +9,7 @@
  * are understood. A tensor of ours may be several of theirs, one above the other. Adding a
  * convention is a list of rules and a row of the table in names.c. */
 
-#include "base/base.h"
+#include <stdbool.h>
 
 typedef enum kolo_name_kind {
     KOLO_NAME_SAME,

@@ -1,6 +1,7 @@
 /* The local launcher, on real processes: what ranks are given, how their lines come out, and how a
  * job ends when a rank fails, when it is interrupted, and when the launcher itself is killed. */
 #define _GNU_SOURCE
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/process.h"
 #include "support/folder.h"

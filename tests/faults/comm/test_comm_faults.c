@@ -1,4 +1,5 @@
 /* What goes wrong after the group has formed: ranks killed, left, late, or out of step. */
+#include "base/clock.h"
 #include "base/process.h"
 #include "comm/engine/engine.h"
 #include "support/ranks.h"

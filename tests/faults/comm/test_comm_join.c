@@ -1,5 +1,8 @@
 /* Joining a group: bad environments, wrong secrets, junk at the door, ranks that do not fit
  * together. */
+#include "base/clock.h"
+#include "base/compiler.h"
+#include "base/memory.h"
 #include "comm/join/authentication.h"
 #include "comm/join/handshake.h"
 #include "comm/transport/segment.h"

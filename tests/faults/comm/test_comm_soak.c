@@ -5,6 +5,8 @@
  * be run again. A few rounds as an ordinary test; 200 of each transport with KOLO_SOAK=1, which
  * prints how long the survivors took. */
 #define _GNU_SOURCE
+#include "base/clock.h"
+#include "base/memory.h"
 #include "base/rng.h"
 #include "kolo/comm.h"
 #include "support/ranks.h"

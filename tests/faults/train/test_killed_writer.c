@@ -1,6 +1,7 @@
 /* Jobs that are killed (SIGKILL) while they write a checkpoint: what is there stays whole, and the
  * same command goes on to the same bits as a run that nobody killed. */
 #define _GNU_SOURCE
+#include "base/clock.h"
 #include "base/file.h"
 #include "support/folder.h"
 #include "support/support.h"

@@ -1,5 +1,6 @@
 /* Collectives: every algorithm, transport, world size, count, element type and operation against a
  * reference in double; the same bits on all ranks, and with threads as with processes. */
+#include "base/clock.h"
 #include "base/rng.h"
 #include "comm/engine/engine.h"
 #include "support/fewer.h"

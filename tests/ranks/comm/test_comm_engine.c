@@ -1,5 +1,6 @@
 /* The engine: progress without blocking, several requests in flight, gates, entries that are
  * missing. */
+#include "base/clock.h"
 #include "comm/engine/engine.h"
 #include "support/ranks.h"
 #include "support/support.h"

@@ -1,6 +1,7 @@
 /* Transport ucx, in what it has for itself; what all transports do is in the tables of the other
  * tests. Its bodies make their communicators, since what UCX does hangs on the environment. */
-#include "base/base.h"
+#include "base/compiler.h"
+#include "base/memory.h"
 #include "kolo/comm.h"
 #include "support/ranks.h"
 #include "support/support.h"

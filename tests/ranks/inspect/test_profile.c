@@ -1,6 +1,7 @@
 /* Profiles and traces: which phase each step is in, that the numbers add up, that the trace is what
  * its viewer reads. No time is compared with another machine's. */
 #include "base/file.h"
+#include "base/memory.h"
 #include "inspect/machine.h"
 #include "kolo/profile.h"
 #include "support/ranks.h"

@@ -1,5 +1,6 @@
 /* Agreeing: the failure of one rank is everybody's, and options that differ are shown from both
  * sides; without memory on one rank too. */
+#include "base/memory.h"
 #include "support/ranks.h"
 #include "support/support.h"
 #include "train/agree.h"

@@ -1,5 +1,6 @@
 /* Whole jobs: what kolo_train reports, writes and refuses, and that ranks fail together. */
 #include "base/file.h"
+#include "base/memory.h"
 #include "kolo/train.h"
 #include "support/ranks.h"
 #include "support/support.h"

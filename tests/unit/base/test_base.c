@@ -1,5 +1,7 @@
 /* base: failing, memory, arenas, text, suggestions, random numbers. */
+#include "base/memory.h"
 #include "base/rng.h"
+#include "base/text.h"
 #include "support/support.h"
 
 #include <math.h>

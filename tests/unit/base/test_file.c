@@ -1,5 +1,6 @@
 /* base/file: reading, mapping, atomic writing, folders; each failure's text. */
 #include "base/file.h"
+#include "base/text.h"
 #include "support/folder.h"
 #include "support/support.h"
 

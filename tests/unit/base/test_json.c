@@ -1,5 +1,6 @@
 /* base/json: what is printed, checked as text and read back by jansson. */
 #include "base/json.h"
+#include "base/memory.h"
 #include "support/support.h"
 
 #include <float.h>

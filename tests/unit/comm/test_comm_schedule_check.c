@@ -1,4 +1,5 @@
 /* Schedules: proven for any group size; every entry is needed; counts and text. */
+#include "base/memory.h"
 #include "comm/schedule/schedule.h"
 #include "support/support.h"
 

@@ -1,4 +1,5 @@
 /* The transport `tcp` by itself, two ranks of it in this thread: what comes before its receive. */
+#include "base/memory.h"
 #include "comm/transport/tcp/internal.h"
 #include "support/support.h"
 

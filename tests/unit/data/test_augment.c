@@ -1,4 +1,5 @@
 /* Augmentation: what is drawn, that it is drawn alike for any split of the work, and bad texts. */
+#include "base/compiler.h"
 #include "data/augment.h"
 #include "data/prefetch.h"
 #include "support/support.h"

@@ -1,5 +1,6 @@
 /* Data sets: names and arguments, the MNIST family from files, the synthetic set, gathering. */
 #include "base/file.h"
+#include "base/memory.h"
 #include "data/dataset.h"
 #include "support/support.h"
 

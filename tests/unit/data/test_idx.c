@@ -1,4 +1,5 @@
 /* The IDX reader: good files plain and gzipped, and every way in which a file can be bad. */
+#include "base/memory.h"
 #include "data/readers/idx.h"
 #include "support/support.h"
 

@@ -1,4 +1,6 @@
 /* The loader: batches in the sampler's order for every world, errors, early ends, normalisation. */
+#include "base/compiler.h"
+#include "base/memory.h"
 #include "data/dataset.h"
 #include "data/prefetch.h"
 #include "data/sampler.h"

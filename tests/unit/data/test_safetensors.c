@@ -1,5 +1,6 @@
 /* safetensors: a file of the format's own library, files of ours read back, and bad files. */
 #include "base/file.h"
+#include "base/memory.h"
 #include "data/safetensors/safetensors.h"
 #include "support/support.h"
 

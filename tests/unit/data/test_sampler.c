@@ -1,4 +1,7 @@
 /* The sampler: every sample once per epoch, in contiguous even parts, the same for every world. */
+#include "base/compiler.h"
+#include "base/integer.h"
+#include "base/memory.h"
 #include "data/sampler.h"
 #include "support/support.h"
 

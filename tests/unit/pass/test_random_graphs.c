@@ -5,6 +5,7 @@
  * along a random direction. A difference whose two sides see different ReLU signs or pooling
  * winners straddles a kink and is skipped; few may be. Then the same graph is folded (see
  * pass/fold.c) and must give the same loss and gradients. */
+#include "base/integer.h"
 #include "base/rng.h"
 #include "graph/op.h"
 #include "pass/pass.h"

@@ -1,4 +1,5 @@
 /* Learning-rate schedules against values worked out by hand. */
+#include "base/compiler.h"
 #include "support/support.h"
 #include "train/learning_rate.h"
 

@@ -3,8 +3,9 @@
 #define _GNU_SOURCE
 #include "comm/transport/shm/control_block.h"
 
-#include "base/base.h"
+#include "base/clock.h"
 #include "base/file.h"
+#include "base/memory.h"
 
 #include <errno.h>
 #include <stddef.h>

@@ -5,6 +5,7 @@
  */
 #include "comm/transport/shm/shm.h"
 
+#include "base/memory.h"
 #include "comm/transport/shm/control_block.h"
 #include "comm/transport/shm/subgroup.h"
 #include "comm/transport/socket.h"

@@ -7,6 +7,7 @@
  * them have left: groups that come and go take no more memory than those that are there at once. */
 #include "comm/transport/shm/subgroup.h"
 
+#include "base/memory.h"
 #include "comm/transport/shm/control_block.h"
 
 #include <stdatomic.h>

@@ -1,5 +1,6 @@
 /* Transport `tcp`, what comes: frames go to the group that they are for, data to its receive, or
  * aside when none is open. Everything is held against the bounds before it is believed. */
+#include "base/memory.h"
 #include "comm/transport/tcp/internal.h"
 
 #include <string.h>

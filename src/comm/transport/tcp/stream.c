@@ -2,7 +2,9 @@
 #define _GNU_SOURCE
 #include "comm/transport/tcp/stream.h"
 
+#include "base/clock.h"
 #include "base/file.h"
+#include "base/memory.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -23,6 +23,8 @@
  * All calls belong to who has the communicator (progress.c); only waiting for `events` does not. */
 #include "comm/transport/tcp/tcp.h"
 
+#include "base/clock.h"
+#include "base/memory.h"
 #include "comm/transport/tcp/internal.h"
 
 #include <stdio.h>

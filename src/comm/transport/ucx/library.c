@@ -1,6 +1,8 @@
 /* Finds the library that stands on UCX. */
 #include "comm/transport/ucx/library.h"
 
+#include "base/compiler.h"
+#include "base/status.h"
 #include "kolo/comm.h"
 
 #include <dlfcn.h>

@@ -8,7 +8,10 @@
  * UCX proves nothing about who sends and encrypts nothing: what comes must be checked by the
  * receiver (ucx/ucx.c). */
 
-#include "base/base.h"
+#include "kolo/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
 
 enum {
     KOLO_UCX_ISSUE = 1,          /* of what is below; another one is of another build */

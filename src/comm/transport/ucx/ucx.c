@@ -19,7 +19,9 @@
  * in order tells its peers by UCX, behind all data, and stays until they have heard it. */
 #include "comm/transport/ucx/ucx.h"
 
+#include "base/clock.h"
 #include "base/file.h"
+#include "base/memory.h"
 
 #include <errno.h>
 #include <sodium.h>

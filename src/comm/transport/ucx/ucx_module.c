@@ -11,6 +11,8 @@
  * UCX leaves it out (unless UCX_MM_ERROR_HANDLING=y); memory inside a host is `shm+ucx`'s. UCX
  * allocates requests and buffers as they are first needed, and keeps them; a message of several
  * segments (UCX_TCP_TX_SEG_SIZE less than ours) takes a block each time. */
+#include "base/clock.h"
+#include "base/memory.h"
 #include "comm/transport/ucx/library.h"
 
 #include <dirent.h>

@@ -1,0 +1,29 @@
+#pragma once
+/* Growing strings and number formatting. */
+
+#include "base/compiler.h"
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+/* A growing string. Zero-initialise it; `text` is NULL or NUL-terminated. When an append runs out
+ * of memory it sets `failed` and later appends do nothing, so one check at the end is enough. */
+typedef struct kolo_text {
+    char *text;
+    size_t length, capacity;
+    bool failed;
+} kolo_text;
+KOLO_SHARED void kolo_text_add(kolo_text *t, const char *fmt, ...) KOLO_PRINTF(2, 3);
+KOLO_SHARED void kolo_text_addv(kolo_text *t, const char *fmt, va_list args) KOLO_PRINTF(2, 0);
+/* Appends `text` as a JSON string, which is also a YAML one. Each byte that is not valid UTF-8
+ * becomes U+FFFD. */
+KOLO_SHARED void kolo_text_add_quoted(kolo_text *t, const char *text);
+KOLO_SHARED void kolo_text_fini(kolo_text *t);
+
+/* A formatted string for kolo_free; NULL when out of memory. */
+KOLO_SHARED char *kolo_format(const char *fmt, ...) KOLO_PRINTF(1, 2);
+
+/* Formats a double in at most 31 characters, independent of the locale: the shortest form that
+ * parses to the same value, or "nan", "inf", "-inf". */
+KOLO_SHARED void kolo_double_text(double value, char text[32]);
