@@ -1,7 +1,8 @@
 /* Communicators: creation over a transport, breaking, destruction, and the one-time calls. */
 #include "base/clock.h"
 #include "base/process.h"
-#include "comm/transport/mpi/backend.h"
+#include "comm/engine/offload.h"
+#include "comm/join/join_mpi.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -85,6 +86,16 @@ kolo_status kolo_comm_of_transport(kolo_transport *transport, const kolo_comm_op
     return KOLO_OK;
 }
 
+kolo_status kolo_comm_create(const kolo_comm_opts *opts, kolo_comm **comm) {
+    kolo_joining j = {
+        .local_listener = -1, .tcp_listener = -1, .leader.fd = -1, .started_ns = kolo_now_ns()};
+    KOLO_TRY(kolo_comm_resolve(opts, &j.opts));
+    j.deadline_ns = j.started_ns + kolo_ms_to_ns(j.opts.timeout_ms);
+    if (j.opts.transport == KOLO_TRANSPORT_MPI) return kolo_join_mpi(&j, comm);
+    KOLO_TRY(kolo_rank_env_read(&j.opts, j.deadline_ns, &j.env, &j.key));
+    return kolo_comm_join(&j, comm);
+}
+
 kolo_status kolo_comm_create_threads(int n, const kolo_comm_opts *opts, kolo_comm **comms) {
     if (n < 1 || n > RANKS_MOST) {
         return KOLO_FAIL(KOLO_ERR_ARG, "a group of %d threads: 1 to %d can be", n, RANKS_MOST);
@@ -116,7 +127,7 @@ static void destroy(kolo_comm *comm) {
     while (comm->requests) kolo_request_destroy(comm->requests);
     kolo_p2p_close(comm);
     comm->transport->ops->destroy(comm->transport);
-    kolo_backend_leave(comm);
+    kolo_offload_close(comm);
     kolo_free(comm->host_of);
     kolo_free(comm->whole_rank);
     kolo_signals_close(&comm->report_signal);

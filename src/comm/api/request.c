@@ -1,6 +1,6 @@
 /* Requests: what they check, which schedules they get, starting and ending them. */
 #include "base/rng.h"
-#include "comm/transport/mpi/backend.h"
+#include "comm/engine/offload.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -467,7 +467,7 @@ static kolo_status make_collective(kolo_request *q, kolo_algorithm algorithm) {
     }
     KOLO_TRY(set_peer_counts(q));
     if (q->comm->backend && q->spec.shards == 0) {
-        KOLO_TRY(kolo_backend_prepare(q));
+        KOLO_TRY(kolo_offload_prepare(q));
     } else {
         KOLO_TRY(find_handles(q));
         KOLO_TRY(choose_schedules(q, algorithm));

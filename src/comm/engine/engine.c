@@ -8,7 +8,7 @@
  * cannot complete now is looked at again in the next call. */
 #include "comm/engine/engine.h"
 
-#include "comm/transport/mpi/backend.h"
+#include "comm/engine/offload.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -326,7 +326,7 @@ static kolo_status run_entry(kolo_request *q, size_t i, size_t end, entry_progre
         if (e->from != KOLO_BUFFER_SUM) copy_range(q, e, e->peer, rank);
         break;
     case KOLO_ENTRY_OFFLOADED:
-        KOLO_TRY(kolo_backend_run(q, e, p));
+        KOLO_TRY(kolo_offload_run(q, e, p));
         break;
     }
     bool later = e->kind == KOLO_ENTRY_SEND || e->kind == KOLO_ENTRY_RECV ||

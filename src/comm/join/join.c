@@ -11,8 +11,8 @@
 
 #include "base/clock.h"
 #include "base/process.h"
+#include "comm/engine/engine.h"
 #include "comm/join/bootstrap.h"
-#include "comm/transport/mpi/backend.h"
 #include "comm/transport/ucx/ucx.h"
 
 #include <poll.h>
@@ -25,13 +25,7 @@
 enum {
     RETRY_NS = 20000000,
     ATTEMPT_NS = 1000000000,
-    FAREWELL_NS = 1000000000,
-    WORD_NS = 300000000, /* in which rank 0 says why another rank has gone */
 };
-
-double kolo_joining_s(const kolo_joining *j) {
-    return (double)(kolo_now_ns() - j->started_ns) * 1e-9;
-}
 
 /* A failure that keeps its status and gets the place in front: "rank 1 at ...: reason". */
 static kolo_status fail_at(kolo_status status, const char *what) {
@@ -68,24 +62,6 @@ static void close_tcp(kolo_joining *j) {
 }
 
 /* ---- rank 0's side ---- */
-
-/* Tells every rank that has come why there will be no group. */
-static kolo_status call_off(kolo_joining *j, kolo_status status) {
-    char text[512];
-    snprintf(text, sizeof text, "%s", kolo_last_error());
-    int64_t deadline_ns = kolo_now_ns() + FAREWELL_NS;
-    for (int r = 1; r < j->env.world; r++) {
-        kolo_member *m = &j->members[r];
-        if (m->fd < 0) continue;
-        (void)kolo_handshake_send(m->fd, &j->key, "kolo answer", &m->nonces, status, text,
-                                  strlen(text), NULL, deadline_ns);
-    }
-    return KOLO_FAIL(status, "%s", text);
-}
-
-static kolo_status gone(int rank) {
-    return KOLO_FAIL(KOLO_ERR_PEER, "rank %d is gone (process ended) while the group formed", rank);
-}
 
 static kolo_status check_hello(const kolo_joining *j, const kolo_hello *h) {
     const kolo_rank_env *own = &j->env;
@@ -146,7 +122,7 @@ static void turn_away(const kolo_joining *j, const kolo_member *m) {
     snprintf(text, sizeof text, "this is generation %u of the group, rank %d comes from %u",
              j->own.generation, (int)m->hello.rank, m->hello.generation);
     (void)kolo_handshake_send(m->fd, &j->key, "kolo answer", &m->nonces, KOLO_ERR_ARG, text,
-                              strlen(text), NULL, kolo_now_ns() + FAREWELL_NS);
+                              strlen(text), NULL, kolo_now_ns() + KOLO_FAREWELL_NS);
     close(m->fd);
 }
 
@@ -166,7 +142,7 @@ static kolo_status gather(kolo_joining *j, kolo_listener *listener) {
         if (status == KOLO_ERR_PEER) {
             close(j->members[lost].fd);
             j->members[lost].fd = -1;
-            return gone(lost);
+            return kolo_joining_gone(lost);
         }
         KOLO_TRY(status);
         if (member.hello.generation != j->own.generation) {
@@ -177,7 +153,7 @@ static kolo_status gather(kolo_joining *j, kolo_listener *listener) {
         if (status != KOLO_OK) {
             (void)kolo_handshake_send(member.fd, &j->key, "kolo answer", &member.nonces, status,
                                       kolo_last_error(), strlen(kolo_last_error()), NULL,
-                                      kolo_now_ns() + FAREWELL_NS);
+                                      kolo_now_ns() + KOLO_FAREWELL_NS);
             close(member.fd);
             return status;
         }
@@ -207,7 +183,7 @@ static kolo_status lead(kolo_joining *j) {
         kolo_listener_watch(listener, j->env.ended_fd);
         status = gather(j, listener);
     }
-    if (status != KOLO_OK) status = call_off(j, status);
+    if (status != KOLO_OK) status = kolo_joining_cancel(j, status);
     for (int r = 1; r < j->env.world && status == KOLO_OK; r++) {
         kolo_member *m = &j->members[r];
         status = kolo_handshake_send(m->fd, &j->key, "kolo answer", &m->nonces, KOLO_OK, j->table,
@@ -299,7 +275,7 @@ static kolo_status follow(kolo_joining *j) {
      */
     status = kolo_handshake_recv(fd, &j->key, "kolo answer", &nonces, j->table,
                                  (size_t)c->world * sizeof *j->table, NULL,
-                                 j->deadline_ns + FAREWELL_NS);
+                                 j->deadline_ns + KOLO_FAREWELL_NS);
     if (status == KOLO_OK) {
         j->leader = (kolo_member){.fd = fd, .nonces = nonces};
         return KOLO_OK;
@@ -317,94 +293,6 @@ static kolo_status follow(kolo_joining *j) {
                          kolo_joining_s(j));
     }
     return fail_at(status, where);
-}
-
-/* ---- while all connect ---- */
-
-/* The last word of the other end: OK or its failure; the connection is closed after a failure. */
-static kolo_status hear(kolo_joining *j, kolo_member *m, int rank, const char *label,
-                        int64_t deadline_ns) {
-    kolo_status status =
-        kolo_handshake_recv(m->fd, &j->key, label, &m->nonces, NULL, 0, NULL, deadline_ns);
-    if (status == KOLO_OK) return KOLO_OK;
-    close(m->fd);
-    m->fd = -1;
-    bool closed = status == KOLO_ERR_PEER && strstr(kolo_last_error(), "connection was closed");
-    if (closed) return gone(rank);
-    return rank == 0 ? status : kolo_fail_in(status, "rank %d reports", rank);
-}
-
-static kolo_status hear_member(kolo_joining *j, int rank) {
-    return hear(j, &j->members[rank], rank, "kolo connected", j->deadline_ns);
-}
-
-/* A little beyond the own deadline, as in `follow`. */
-static kolo_status hear_leader(kolo_joining *j) {
-    kolo_status status = hear(j, &j->leader, 0, "kolo answer", j->deadline_ns + FAREWELL_NS);
-    if (status == KOLO_ERR_TIMEOUT) {
-        return KOLO_FAIL(status, "rank %d: not all ranks have connected within %.1f s", j->env.rank,
-                         kolo_joining_s(j));
-    }
-    return status;
-}
-
-kolo_status kolo_joining_lost(kolo_joining *j, int lost) {
-    kolo_status status = lost >= 0 ? hear_member(j, lost) : hear_leader(j);
-    if (status != KOLO_OK) return status;
-    return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d says that all is connected, which it is not",
-                     lost >= 0 ? lost : 0);
-}
-
-/* Rank 0: waits until all have said that they have connected. */
-static kolo_status hear_members(kolo_joining *j) {
-    int world = j->env.world;
-    struct pollfd *polls = kolo_zalloc((size_t)world * sizeof *polls);
-    if (!polls) return KOLO_NOMEM((size_t)world * sizeof *polls);
-    for (int r = 0; r < world; r++) {
-        polls[r] = (struct pollfd){.fd = j->members[r].fd, .events = POLLIN};
-    }
-    kolo_status status = KOLO_OK;
-    for (int left = world - 1; left > 0 && status == KOLO_OK;) {
-        int n = poll(polls, (nfds_t)world, kolo_left_ms(j->deadline_ns));
-        if (n == 0) {
-            status = KOLO_FAIL(KOLO_ERR_TIMEOUT, "%d of %d ranks have not connected within %.1f s",
-                               left, world, kolo_joining_s(j));
-        }
-        for (int r = 1; r < world && n > 0 && status == KOLO_OK; r++) {
-            if (polls[r].fd < 0 || !polls[r].revents) continue;
-            status = hear_member(j, r);
-            polls[r].fd = -1;
-            left--;
-        }
-    }
-    kolo_free(polls);
-    return status;
-}
-
-/* Rank 0's part; `status`: of the own connections. */
-static kolo_status conclude(kolo_joining *j, kolo_status status) {
-    if (status == KOLO_OK) status = hear_members(j);
-    if (status != KOLO_OK) return call_off(j, status);
-    for (int r = 1; r < j->env.world; r++) {
-        kolo_member *m = &j->members[r];
-        KOLO_TRY(kolo_handshake_send(m->fd, &j->key, "kolo answer", &m->nonces, KOLO_OK, NULL, 0,
-                                     NULL, j->deadline_ns + FAREWELL_NS));
-    }
-    return KOLO_OK;
-}
-
-/* Of the others. A lost connection may have a reason elsewhere, which rank 0 is about to say. */
-static kolo_status report(kolo_joining *j, kolo_status status) {
-    if (j->leader.fd < 0) return status; /* it has spoken already */
-    struct pollfd word = {.fd = j->leader.fd, .events = POLLIN};
-    char text[512];
-    snprintf(text, sizeof text, "%s", status != KOLO_OK ? kolo_last_error() : "");
-    if (status == KOLO_ERR_PEER && poll(&word, 1, WORD_NS / 1000000) > 0) return hear_leader(j);
-    kolo_status sent =
-        kolo_handshake_send(j->leader.fd, &j->key, "kolo connected", &j->leader.nonces, status,
-                            text, strlen(text), NULL, kolo_now_ns() + FAREWELL_NS);
-    if (status != KOLO_OK) return KOLO_FAIL(status, "%s", text);
-    return sent == KOLO_OK || sent == KOLO_ERR_PEER ? hear_leader(j) : sent;
 }
 
 /* ---- all of it ---- */
@@ -437,7 +325,7 @@ static kolo_status join_group(kolo_joining *j) {
     KOLO_TRY(open_local(j));
     KOLO_TRY(c->rank == 0 ? lead(j) : follow(j));
     kolo_status status = kolo_mesh_connect(j);
-    return c->rank == 0 ? conclude(j, status) : report(j, status);
+    return c->rank == 0 ? kolo_joining_conclude(j, status) : kolo_joining_report(j, status);
 }
 
 static void joining_fini(kolo_joining *j) {
@@ -492,14 +380,4 @@ kolo_status kolo_comm_join(kolo_joining *j, kolo_comm **comm) {
     }
     joining_fini(j);
     return status;
-}
-
-kolo_status kolo_comm_create(const kolo_comm_opts *opts, kolo_comm **comm) {
-    kolo_joining j = {
-        .local_listener = -1, .tcp_listener = -1, .leader.fd = -1, .started_ns = kolo_now_ns()};
-    KOLO_TRY(kolo_comm_resolve(opts, &j.opts));
-    j.deadline_ns = j.started_ns + kolo_ms_to_ns(j.opts.timeout_ms);
-    if (j.opts.transport == KOLO_TRANSPORT_MPI) return kolo_backend_join(&j, comm);
-    KOLO_TRY(kolo_rank_env_read(&j.opts, j.deadline_ns, &j.env, &j.key));
-    return kolo_comm_join(&j, comm);
 }

@@ -22,13 +22,27 @@ typedef struct kolo_joining {
                                   a transport, `ucx` is the end of UCX that will be part of it */
 } kolo_joining;
 
-/* kolo_comm_create for a rank whose place and key are known; frees what `j` holds. */
+/* kolo_comm_create once the rank's location and key are known; frees what `j` holds. */
 kolo_status kolo_comm_join(kolo_joining *j, kolo_comm **comm);
 /* When everybody has the table: the map of hosts, a transport, and connections to all. The errors
  * of kolo_comm_create. */
 kolo_status kolo_mesh_connect(kolo_joining *j);
-/* Why connections cannot be completed, when kolo_listener_accept has noticed something: rank 0's
- * member `lost`, or what rank 0 says (-1). Always a failure. */
-kolo_status kolo_joining_lost(kolo_joining *j, int lost);
+
+/* Control messages (control.c). */
+
+enum { KOLO_FAREWELL_NS = 1000000000 }; /* to deliver or wait for a last message */
+
 /* Seconds since joining began. */
 double kolo_joining_s(const kolo_joining *j);
+/* Rank 0: sends the failure in this thread's error slot to every rank that has joined, and returns
+ * it. */
+kolo_status kolo_joining_cancel(kolo_joining *j, kolo_status status);
+/* PEER: the process of `rank` ended. */
+kolo_status kolo_joining_gone(int rank);
+/* Reads the reason after a control connection became readable too early: that of rank 0's member
+ * `lost`, or the one to rank 0 (-1). Always fails. */
+kolo_status kolo_joining_lost(kolo_joining *j, int lost);
+/* Exchange the final status, given that of the own connections: rank 0 (`conclude`) waits for all
+ * ranks and sends them the result; the others (`report`) send theirs and wait for it. */
+kolo_status kolo_joining_conclude(kolo_joining *j, kolo_status status);
+kolo_status kolo_joining_report(kolo_joining *j, kolo_status status);

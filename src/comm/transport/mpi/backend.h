@@ -11,8 +11,7 @@
  * depends on what it stands on. It exports one kolo_backend_ops under the name kolo_backend_table.
  */
 
-#include "comm/engine/engine.h"
-#include "comm/join/join.h"
+#include "comm/schedule/schedule.h"
 
 typedef struct kolo_backend_place {
     int rank, world;
@@ -43,19 +42,3 @@ typedef struct kolo_backend_ops {
      * ranks will come to the library's end. */
     void (*close)(void *state, bool sound);
 } kolo_backend_ops;
-
-struct kolo_backend {
-    const kolo_backend_ops *ops;
-    void *state;
-};
-
-/* kolo_comm_create for a transport choice that is a backend. Its errors, and UNSUPPORTED when the
- * backend is not there. */
-kolo_status kolo_backend_join(kolo_joining *j, kolo_comm **comm);
-/* Gives up the communicator's backend, if it has one. */
-void kolo_backend_leave(kolo_comm *comm);
-
-/* The schedule of a request that the backend takes, and its call. */
-kolo_status kolo_backend_prepare(kolo_request *q);
-/* Hands the request over, when all that were started before have been; moves on. */
-kolo_status kolo_backend_run(kolo_request *q, const kolo_entry *e, entry_progress *p);

@@ -1,13 +1,14 @@
-/* Backends in a communicator: finding and loading one, joining through it, handing requests over.
+/* Joining through MPI: loads the backend that links MPI, and lets it act as the process manager.
  *
- * Joining: to the backend's library the ranks are known already, so it serves as a process manager
- * does: it carries rank 0's address and a secret to the others, and the group forms as any other.
- * (Not by the manager of the launcher: that is one connection, which is MPI's.) */
-#include "comm/transport/mpi/backend.h"
+ * MPI already knows the ranks, so the backend only has to distribute rank 0's address and a secret;
+ * the group then forms as any other. The launcher's own process manager is not used: it accepts one
+ * connection, which is MPI's. */
+#include "comm/join/join_mpi.h"
 
 #include "base/clock.h"
+#include "comm/engine/engine.h"
+#include "comm/engine/offload.h"
 #include "comm/join/bootstrap.h"
-#include "comm/schedule/algorithms.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -90,7 +91,7 @@ static kolo_status check_wait(const kolo_backend_place *place) {
                      (double)place->timeout_ns * 1e-9);
 }
 
-kolo_status kolo_backend_join(kolo_joining *j, kolo_comm **comm) {
+kolo_status kolo_join_mpi(kolo_joining *j, kolo_comm **comm) {
     long launched;
     const char *launcher = kolo_bootstrap_mpi(&launched);
     kolo_backend_place place;
@@ -120,60 +121,5 @@ kolo_status kolo_backend_join(kolo_joining *j, kolo_comm **comm) {
     made->backend = b;
     made->transport->no_wakeup = true; /* MPI has nothing to sleep on */
     *comm = made;
-    return KOLO_OK;
-}
-
-void kolo_backend_leave(kolo_comm *comm) {
-    kolo_backend *b = comm->backend;
-    if (!b) return;
-    bool lost = comm->broken == KOLO_ERR_PEER || comm->broken == KOLO_ERR_TIMEOUT;
-    b->ops->close(b->state, !lost && comm->n_offloaded == 0);
-    kolo_free(b);
-}
-
-/* ---- requests ---- */
-
-kolo_status kolo_backend_prepare(kolo_request *q) {
-    const kolo_backend *b = q->comm->backend;
-    kolo_reduce_op op = q->op == KOLO_MEAN ? KOLO_SUM : q->op;
-    const kolo_algorithm_row *row = q->n_parts > 1 ? &kolo_offloaded_packed : &kolo_offloaded;
-    q->spec.chunk = q->spec.align = 1; /* the backend's business */
-    KOLO_TRY(kolo_schedule_build(row, &q->spec, &q->schedules[0]));
-    q->n_schedules = 1;
-    return b->ops->prepare(b->state, &q->spec, q->dtype, op, &q->call);
-}
-
-/* Every request that was started before has been handed over, if it is the backend's. */
-static bool is_next(const kolo_request *q) {
-    const kolo_comm *comm = q->comm;
-    for (int i = 0; i < comm->n_flight && comm->flight[i] != q; i++) {
-        if (comm->flight[i]->call && !comm->flight[i]->offloaded) return false;
-    }
-    return true;
-}
-
-/* Where an entry's buffer starts. */
-static void *base_of(const kolo_request *q, kolo_buffer buffer, size_t first) {
-    char *base = buffer == KOLO_BUFFER_SCRATCH ? q->scratch
-                 : buffer == KOLO_BUFFER_INPUT ? (char *)q->input
-                                               : q->parts[0].data;
-    return base ? base + first * q->element_bytes : NULL;
-}
-
-kolo_status kolo_backend_run(kolo_request *q, const kolo_entry *e, entry_progress *p) {
-    static const char nothing;
-    const kolo_backend_ops *ops = q->comm->backend->ops;
-    if (!q->offloaded) {
-        if (!is_next(q)) return KOLO_OK;
-        const void *input = NULL;
-        if (e->from != e->to) input = base_of(q, e->from, e->from_first);
-        if (e->from != e->to && !input) input = &nothing; /* no elements are not "in place" */
-        q->offloaded = true;
-        q->comm->n_offloaded++;
-        p->issued = true;
-        KOLO_TRY(ops->start(q->call, input, base_of(q, e->to, e->to_first)));
-    }
-    KOLO_TRY(ops->test(q->call, &p->done));
-    if (p->done) q->comm->n_offloaded--;
     return KOLO_OK;
 }
