@@ -1,6 +1,6 @@
-/* Who comes to the door of a group, and in what order they say what. The input is a list of steps:
- * connections are made, say bytes as they come, say what a member says (or almost), end; the lobby
- * takes its turns between. Nobody gets in who has not said exactly what a member says. */
+/* Clients of a listener, in any order of events. The input is a list of steps: clients connect,
+ * send arbitrary bytes, send a valid join message (or almost), close; the listener runs in between.
+ * Only clients that have sent exactly a valid join message are accepted. */
 #include "base/clock.h"
 #include "base/status.h"
 #include "comm/join/handshake.h"
@@ -20,8 +20,8 @@ typedef struct script {
 
 typedef struct client {
     int fd;      /* -1: not open */
-    bool said;   /* anything */
-    bool proven; /* a member's words, first and whole */
+    bool sent;   /* anything */
+    bool proven; /* a complete valid join, first */
 } client;
 
 typedef struct scene {
@@ -30,7 +30,7 @@ typedef struct scene {
     kolo_listener *listener;
     char name[KOLO_SOCKET_NAME_BYTES];
     client clients[CLIENTS];
-    int n_connected, n_right, n_in; /* connections, right joins, members so far */
+    int n_connected, n_valid, n_accepted; /* connections, valid joins, members so far */
 } scene;
 
 static uint8_t next(script *s) {
@@ -49,19 +49,20 @@ static void connect_client(scene *s) {
     s->n_connected++;
 }
 
-static void say_bytes(scene *s, client *c) {
+static void send_bytes(scene *s, client *c) {
     size_t n = next(&s->in);
     if (n > s->in.left) n = s->in.left;
     if (n > 0 && c->fd >= 0) {
-        c->said = true;
+        c->sent = true;
         (void)send(c->fd, s->in.bytes, n, MSG_DONTWAIT | MSG_NOSIGNAL);
     }
     s->in.bytes += n;
     s->in.left -= n;
 }
 
-/* What a member with this greeting would say, found out beside the connection; `*bytes` 0 when no
- * greeting has come. */
+/* The valid join message for the greeting this client has received, made over a separate
+ * connection;
+ * `*bytes` 0 without a greeting. */
 static void make_join(const scene *s, const client *c, const kolo_hello *hello,
                       char join[JOIN_MOST], size_t *bytes) {
     char greeting[JOIN_MOST];
@@ -73,40 +74,40 @@ static void make_join(const scene *s, const client *c, const kolo_hello *hello,
     KOLO_ASSERT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) == 0);
     KOLO_ASSERT(send(fds[1], greeting, (size_t)n, 0) == n);
     KOLO_ASSERT(kolo_handshake_connect(fds[0], &s->key, hello, soon(), &nonces) == KOLO_OK);
-    ssize_t said = recv(fds[1], join, JOIN_MOST, 0);
-    KOLO_ASSERT(said > 0 && said < JOIN_MOST);
-    *bytes = (size_t)said;
+    ssize_t made = recv(fds[1], join, JOIN_MOST, 0);
+    KOLO_ASSERT(made > 0 && made < JOIN_MOST);
+    *bytes = (size_t)made;
     close(fds[0]);
     close(fds[1]);
 }
 
-/* A right join, whole or not, with a byte changed or not. */
-static void say_join(scene *s, client *c) {
+/* Sends a join message, complete or not, with a byte changed or not. */
+static void send_join(scene *s, client *c) {
     char join[JOIN_MOST];
     size_t bytes;
     uint8_t change = next(&s->in), cut = next(&s->in);
     kolo_hello hello = {.rank = next(&s->in) - 4, .world = next(&s->in)};
-    memset(hello.name, 'n', sizeof hello.name); /* no NUL: the lobby sees to it */
+    memset(hello.name, 'n', sizeof hello.name); /* no NUL: the listener must add it */
     memset(hello.address, 'a', sizeof hello.address);
     if (c->fd < 0) return;
     make_join(s, c, &hello, join, &bytes);
     if (bytes == 0) return;
     if (change > 0) join[change % bytes] ^= (char)(1 + cut % 255);
     size_t n = cut % 4 == 3 ? cut % bytes : bytes;
-    bool right = !c->said && change == 0 && n == bytes;
-    c->said = c->said || n > 0;
-    c->proven = c->proven || right;
-    s->n_right += right;
+    bool valid = !c->sent && change == 0 && n == bytes;
+    c->sent = c->sent || n > 0;
+    c->proven = c->proven || valid;
+    s->n_valid += valid;
     (void)send(c->fd, join, n, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 static void end_client(client *c) {
     if (c->fd >= 0) close(c->fd);
-    *c = (client){.fd = -1}; /* whether it got in before its end or not */
+    *c = (client){.fd = -1}; /* whether it was accepted or not */
 }
 
-/* A turn of the lobby: the bell has rung, so it ends at once. */
-static void take_turn(scene *s) {
+/* Runs the listener once: the watched descriptor is readable, so it returns at once. */
+static void run_listener(scene *s) {
     kolo_member member;
     int lost;
     kolo_status status = kolo_listener_accept(s->listener, NULL, 0, soon(), &member, &lost);
@@ -114,18 +115,18 @@ static void take_turn(scene *s) {
         KOLO_ASSERT(status == KOLO_ERR_PEER && lost == -1);
         return;
     }
-    KOLO_ASSERT(++s->n_in <= s->n_right);
+    KOLO_ASSERT(++s->n_accepted <= s->n_valid);
     KOLO_ASSERT(member.hello.name[sizeof member.hello.name - 1] == '\0');
     KOLO_ASSERT(member.hello.address[sizeof member.hello.address - 1] == '\0');
     close(member.fd);
 }
 
-/* While there is room for all, everybody who has proven itself and is still there gets in. */
+/* While the pending list has room, all authenticated clients that are still open are accepted. */
 static void check_proven(scene *s) {
     int proven = 0;
     for (int i = 0; i < CLIENTS; i++) proven += s->clients[i].proven;
-    for (int i = 0; i <= proven + s->n_connected; i++) take_turn(s);
-    KOLO_ASSERT(s->n_in >= proven || s->n_connected > KOLO_LISTENER_PENDING);
+    for (int i = 0; i <= proven + s->n_connected; i++) run_listener(s);
+    KOLO_ASSERT(s->n_accepted >= proven || s->n_connected > KOLO_LISTENER_PENDING);
 }
 
 static void step(scene *s) {
@@ -136,20 +137,20 @@ static void step(scene *s) {
         connect_client(s);
         return;
     case 1:
-        say_bytes(s, c);
+        send_bytes(s, c);
         return;
     case 2:
-        say_join(s, c);
+        send_join(s, c);
         return;
     case 3:
         end_client(c);
         return;
     default:
-        take_turn(s);
+        run_listener(s);
     }
 }
 
-/* The lowest descriptor that is free: the same before and after, or something was left open. */
+/* The lowest free descriptor; equal before and after unless one leaks. */
 static int free_descriptor(void) {
     int fd = dup(STDERR_FILENO);
     close(fd);

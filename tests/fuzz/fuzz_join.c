@@ -1,7 +1,6 @@
-/* What a joining rank reads from whoever listens there. The first byte says what the rest is: a
- * greeting; an answer as it comes; or an answer's header and body with a right proof behind them,
- * as only a member of the job can send, which gets further. With its highest bit the message starts
- * as messages of this version do. */
+/* Messages that a joining rank reads from a server. The first byte selects the input: a greeting;
+ * an arbitrary answer; or the header and body of an answer followed by a valid proof, which only a
+ * member of the job can send. Its highest bit sets the magic number of this version. */
 #include "base/clock.h"
 #include "base/status.h"
 #include "comm/join/handshake.h"
@@ -16,14 +15,14 @@ enum { BODY_MOST = 256, MESSAGE_MOST = 4096, DEADLINE_NS = 1000000000, MAGIC_BYT
 
 static const char label[] = "kolo answer";
 
-/* Puts the bytes into a connection whose other side then ends; gives the reading side. */
+/* Writes the bytes into a connection and closes it; returns the reading side. */
 static void connect_to(const uint8_t *bytes, size_t length, int fds[2]) {
     KOLO_ASSERT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) == 0);
     KOLO_ASSERT(length == 0 || send(fds[1], bytes, length, 0) == (ssize_t)length);
     KOLO_ASSERT(shutdown(fds[1], SHUT_WR) == 0);
 }
 
-/* How a message starts, from a real one. */
+/* Copies the magic number from a real message. */
 static void set_magic(const kolo_key *key, uint8_t *message) {
     int fds[2];
     kolo_nonces nonces = {{0}, {0}};

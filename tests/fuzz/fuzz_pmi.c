@@ -1,6 +1,6 @@
-/* What a launcher answers over PMI-1 while a rank joins through it. The first byte of the input is
- * the rank, 0 or another; the rest are the launcher's answers, which have all come before the first
- * question. Each leaves its word and reads the other one's. */
+/* Answers of a PMI-1 launcher to a joining rank. The first byte of the input is the rank, 0 or
+ * another; the rest are the answers, all sent before the first request. Each rank publishes a value
+ * and reads that of the other. */
 #include "base/clock.h"
 #include "base/status.h"
 #include "comm/join/bootstrap.h"
@@ -13,9 +13,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { INPUT_MOST = 32 << 10 }; /* what the kernel takes at once */
+enum { INPUT_MOST = 32 << 10 }; /* fits into the socket buffer */
 
-static const int64_t patience_ns = 1000000000; /* never needed: the answers have an end */
+static const int64_t patience_ns = 1000000000; /* not reached: the input is finite */
 
 static kolo_status lead(kolo_manager *m, int64_t deadline_ns) {
     char text[KOLO_MANAGER_TEXT_BYTES];

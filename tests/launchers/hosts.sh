@@ -53,7 +53,7 @@ done
 
 # An address at which nobody is.
 on_both "$kolo" bench allreduce --sizes 8 --timeout 2 --interface lo
-fails_with "joining rank 0 at 127.0.0.1:[0-9]*: no rank 0 there within"
+fails_with "joining rank 0 at 127.0.0.1:[0-9]*: rank 0 did not listen within"
 on_both "$kolo" bench allreduce --sizes 8 --timeout 2 --interface eth7
 fails_with "no network interface is or begins with 'eth7'"
 

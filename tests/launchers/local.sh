@@ -50,7 +50,7 @@ any_launcher() {
     job "$@" -n 2 env KOLO_SECRET_FILE="$work/secret" $bench
     all_well "a secret in a file"
     job "$@" -n 2 sh -c '[ $'"$rank"' = 0 ] && export KOLO_SECRET_FILE='"$work/secret; exec $bench"
-    fails_with "rank 0 has KOLO_SECRET_FILE, rank 1 has not"
+    fails_with "KOLO_SECRET_FILE is set on rank 0 but not on rank 1"
     job "$@" -n 2 $bench --insecure
     all_well "--insecure"
     job "$@" -n 2 sh -c "[ \$$rank = 1 ] && flag=--insecure; exec $bench \$flag"
@@ -72,17 +72,17 @@ any_launcher() {
         fails_with "rank 0: MPI has waited [0-9.]* s for the last of its 2 ranks to start"
         fails_with "rank 1: MPI has waited [0-9.]* s for the last of its 2 ranks to start"
         job "$@" -n 2 sh -c "[ \$$rank = 0 ] && by=mpi; exec $hasty --transport \${by:-tcp}"
-        fails_with "all ranks must name the same transport"
+        fails_with "all ranks must use the same transport"
         job "$@" -n 3 sh -c "[ \$$rank = 2 ] && by=mpi; exec $hasty --transport \${by:-tcp}"
         fails_with "--transport.*mpi" # in the words of who misses it
     fi
     # A rank that never joins; two with one number, where the environment speaks.
     job "$@" -n 2 sh -c "[ \$$rank = 1 ] && exec sleep 15; exec $hasty"
-    fails_with "not all of the 2 processes that the launcher has started have joined"
+    fails_with "not all 2 processes of the launcher joined"
     job "$@" -n 3 sh -c "RANK=\$(($rank > 0)) WORLD_SIZE=3 MASTER_PORT=$port exec $bench --insecure"
-    fails_with "two ranks say that they are rank 1"
+    fails_with "two processes joined as rank 1"
     job "$@" -n 2 sh -c "RANK=\$$rank WORLD_SIZE=\$(($rank + 2)) MASTER_PORT=$port exec $bench --insecure"
-    fails_with "the world has"
+    fails_with "ranks disagree on the world size"
 }
 
 # Where ranks meet that are told a port.
@@ -112,9 +112,9 @@ fi
 
 # Several processes that cannot know of each other do not train alone side by side.
 job env SLURM_STEP_NUM_TASKS=4 $lenet
-fails_with "srun has started 4 processes without a way to find each other"
+fails_with "srun has started 4 processes but provides no process manager"
 job env PMI_SIZE=2 PMI_RANK=0 $lenet
-fails_with "the launcher has started 2 processes without a way"
+fails_with "the launcher has started 2 processes but provides"
 job env RANK=0 WORLD_SIZE=1 SLURM_STEP_NUM_TASKS=4 $lenet
 all_well "a process alone among several"
 

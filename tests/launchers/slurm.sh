@@ -104,14 +104,14 @@ for mpi in pmix pmi2; do
     all_well "two ranks on one node, $mpi"
     says "2 ranks, transport shm"
     by_srun --mpi=$mpi -N 2 -n 2 $hasty --interface lo
-    fails_with "joining rank 0 at 127.0.0.1:[0-9]*: no rank 0 there within"
+    fails_with "joining rank 0 at 127.0.0.1:[0-9]*: rank 0 did not listen within"
     by_srun --mpi=$mpi -N 2 -n 2 sh -c '"[ \$SLURM_PROCID = 1 ] && exec sleep 5; exec '"$hasty"'"'
-    fails_with "not all of the 2 processes that the launcher has started have joined"
+    fails_with "not all 2 processes of the launcher joined"
     by_srun --mpi=$mpi -N 2 -n 2 "$kolo" train --model lenet --data synthetic:N=512 --workers 3
     fails_with "--workers 3, but the launcher started 2"
 done
 by_srun --mpi=none -N 2 -n 2 $hasty
-fails_with "srun has started 2 processes without a way to find each other"
+fails_with "srun has started 2 processes but provides no process manager"
 by_srun --mpi=none -n 1 $allreduce --sizes 8 --ranks 2
 all_well "a job of one process may start ranks itself"
 

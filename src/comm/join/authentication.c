@@ -1,4 +1,4 @@
-/* The job's secret and proofs of knowing it, with libsodium. */
+/* Authentication by the job's secret, with libsodium. */
 #define _GNU_SOURCE
 #include "comm/join/authentication.h"
 
@@ -21,22 +21,23 @@ _Static_assert(sizeof((kolo_key){{0}}.bytes) == crypto_auth_hmacsha256_KEYBYTES 
                    KOLO_PROOF_BYTES == crypto_auth_hmacsha256_BYTES,
                "sizes of HMAC-SHA-256");
 
-/* A file with a name must not be readable by others; memory files and pipes have none. */
+/* Named files must not be readable by others; memory files and pipes have no name. */
 static kolo_status check_file(int fd, const char *path) {
     struct stat st;
     if (fstat(fd, &st) != 0) {
         return KOLO_FAIL(KOLO_ERR_IO, "secret file %s: %s", path, kolo_errno_text(errno));
     }
     if (S_ISREG(st.st_mode) && st.st_nlink > 0 && (st.st_mode & 077) != 0) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "secret file %s can be read by others: chmod 600 it", path);
+        return KOLO_FAIL(KOLO_ERR_ARG, "secret file %s is readable by other users: chmod 600 it",
+                         path);
     }
     if (!S_ISREG(st.st_mode) && !S_ISFIFO(st.st_mode)) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "secret file %s is neither a file nor a pipe", path);
+        return KOLO_FAIL(KOLO_ERR_ARG, "secret file %s is neither a regular file nor a pipe", path);
     }
     return KOLO_OK;
 }
 
-/* Reads to the end of the file, or of what a pipe's writer has to say. */
+/* Reads a file or a pipe to its end. */
 static kolo_status read_secret(int fd, const char *path, int64_t deadline_ns, unsigned char *secret,
                                size_t *bytes) {
     size_t n = 0;
@@ -46,7 +47,7 @@ static kolo_status read_secret(int fd, const char *path, int64_t deadline_ns, un
         int ready = poll(&p, 1, left_ms > 0 ? (int)kolo_min_i64(left_ms, INT32_MAX) : 0);
         if (ready < 0 && errno == EINTR) continue;
         if (ready == 0) {
-            return KOLO_FAIL(KOLO_ERR_TIMEOUT, "secret file %s: nothing came from the pipe", path);
+            return KOLO_FAIL(KOLO_ERR_TIMEOUT, "secret file %s: no data from the pipe", path);
         }
         ssize_t got = read(fd, secret + n, SECRET_MOST + 1 - n);
         if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
@@ -55,28 +56,30 @@ static kolo_status read_secret(int fd, const char *path, int64_t deadline_ns, un
         }
         n += (size_t)got;
         if (n > SECRET_MOST) {
-            return KOLO_FAIL(KOLO_ERR_ARG, "secret file %s is longer than %d bytes", path,
+            return KOLO_FAIL(KOLO_ERR_ARG, "secret file %s has more than %d bytes", path,
                              SECRET_MOST);
         }
         if (got == 0) break;
     }
     while (n > 0 && (secret[n - 1] == '\n' || secret[n - 1] == '\r')) n--;
     if (n < SECRET_LEAST) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "secret file %s has %zu bytes: at least %d are needed", path,
-                         n, SECRET_LEAST);
+        return KOLO_FAIL(KOLO_ERR_ARG, "secret file %s has %zu bytes: at least %d are required",
+                         path, n, SECRET_LEAST);
     }
     *bytes = n;
     return KOLO_OK;
 }
 
 kolo_status kolo_key_make(const void *secret, size_t bytes, kolo_key *key) {
-    if (sodium_init() < 0) return KOLO_FAIL(KOLO_ERR_IO, "libsodium finds no random numbers");
+    if (sodium_init() < 0)
+        return KOLO_FAIL(KOLO_ERR_IO, "libsodium has no source of random numbers");
     crypto_hash_sha256(key->bytes, secret, bytes);
     return KOLO_OK;
 }
 
 kolo_status kolo_key_draw(void *secret, size_t bytes, kolo_key *key) {
-    if (sodium_init() < 0) return KOLO_FAIL(KOLO_ERR_IO, "libsodium finds no random numbers");
+    if (sodium_init() < 0)
+        return KOLO_FAIL(KOLO_ERR_IO, "libsodium has no source of random numbers");
     randombytes_buf(secret, bytes);
     return kolo_key_make(secret, bytes, key);
 }
@@ -121,7 +124,7 @@ void kolo_proof_make(const kolo_key *key, const char *label, const kolo_nonces *
 bool kolo_proof_check(const kolo_key *key, const char *label, const kolo_nonces *nonces,
                       const void *message, size_t bytes,
                       const unsigned char proof[KOLO_PROOF_BYTES]) {
-    unsigned char right[KOLO_PROOF_BYTES];
-    kolo_proof_make(key, label, nonces, message, bytes, right);
-    return sodium_memcmp(right, proof, sizeof right) == 0;
+    unsigned char expected[KOLO_PROOF_BYTES];
+    kolo_proof_make(key, label, nonces, message, bytes, expected);
+    return sodium_memcmp(expected, proof, sizeof expected) == 0;
 }

@@ -1,18 +1,18 @@
-/* Ranks that mpirun, mpiexec or srun has started, with nothing else said.
+/* Bootstrap of ranks started by mpirun, mpiexec or srun, without a rank environment.
  *
- * Rank 0 opens the socket at which all will meet, at a port that the kernel picks, draws the job's
- * secret and hands both to all through the process manager:
+ * Rank 0 opens the listening socket at a port that the kernel picks, draws the job's secret and
+ * broadcasts both through the process manager:
  *
- *     ADDRESS[,ADDRESS...];PORT;SECRET     or     !STATUS;why there will be no group
+ *     ADDRESS[,ADDRESS...];PORT;SECRET     or     !STATUS;error text
  *
- * From there on a job is as any other (join.c). With all ranks on one host the address is the
- * loopback interface's; else every one of rank 0's, or the one that --interface chooses. SECRET is
- * 64 hexadecimal digits, "file" (rank 0 has read one, so must the others) or "none" (--insecure).
- * The manager gives the text to processes of this job and user alone; how it protects it between
- * hosts is the launcher's affair, and KOLO_SECRET_FILE is for where that is not enough.
+ * The rest is as for any job (rendezvous.c). If all ranks are on one host, the address is the
+ * loopback address; else all addresses of rank 0, or the one that --interface selects. SECRET is 64
+ * hexadecimal digits, "file" (all ranks read KOLO_SECRET_FILE) or "none" (--insecure). The manager
+ * makes the text available only to processes of this job and user; how it is protected between
+ * hosts depends on the launcher. KOLO_SECRET_FILE is for networks where that is not enough.
  *
- * Where a launcher has started several processes but offers no such interface they must not train
- * alone side by side: that is an error which says what to do. */
+ * If a launcher has started several processes but offers no process manager, it is an error: they
+ * must not train independently of each other. */
 #include "comm/join/bootstrap.h"
 
 #include "base/compiler.h"
@@ -27,11 +27,11 @@
 
 enum { SECRET_BYTES = 32, HEX_BYTES = 2 * SECRET_BYTES + 1, PORT_MOST = 65535 };
 
-/* ---- who has started this process ---- */
+/* ---- detection of the launcher ---- */
 
-/* How many processes the launcher has started: the innermost one's word first, since a launcher may
- * have been started by another. 0: it does not say. */
-static long started(void) {
+/* The number of processes that the launcher has started, the innermost launcher first, since one
+ * may have been started by another. 0: unknown. */
+static long n_started(void) {
     static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
     for (size_t i = 0; i < KOLO_COUNT(names); i++) {
         const char *text = getenv(names[i]);
@@ -42,7 +42,7 @@ static long started(void) {
 
 const char *kolo_bootstrap_mpi(long *world) {
     const char *environment = getenv("WORLD_SIZE");
-    *world = started();
+    *world = n_started();
     if (*world == 0 && environment) *world = strtol(environment, NULL, 10);
     if (getenv("OMPI_COMM_WORLD_SIZE")) return "openmpi";
     return getenv("PMI_SIZE") ? "mpich" : NULL;
@@ -52,7 +52,7 @@ static bool offers_pmix(void) { return getenv("PMIX_NAMESPACE") && getenv("PMIX_
 static bool offers_pmi(void) { return getenv("PMI_FD") && getenv("PMI_RANK"); }
 
 bool kolo_bootstrap_detected(void) {
-    long n = started();
+    long n = n_started();
     return n > 1 || (n == 0 && (offers_pmix() || offers_pmi()));
 }
 
@@ -61,17 +61,17 @@ static kolo_status open_manager(int64_t deadline_ns, kolo_manager **manager) {
     if (offers_pmix()) return kolo_pmix_open(manager);
     bool slurm = getenv("SLURM_STEP_NUM_TASKS") && !getenv("PMI_SIZE");
     return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                     "%s has started %ld processes without a way to find each other: %s; or, for "
-                     "processes that each work alone, set RANK=0 WORLD_SIZE=1",
-                     slurm ? "srun" : "the launcher", started(),
-                     slurm ? "start them by srun --mpi=pmix" : "use one with PMIx, or kolo run");
+                     "%s has started %ld processes but provides no process manager: %s; or, to "
+                     "run independent processes, set RANK=0 WORLD_SIZE=1",
+                     slurm ? "srun" : "the launcher", n_started(),
+                     slurm ? "use srun --mpi=pmix" : "use one with PMIx, or kolo run");
 }
 
-/* ---- rank 0's word ---- */
+/* ---- rank 0's text ---- */
 
-/* Opens the socket and says where it is. */
-static kolo_status say_address(const kolo_comm_opts *opts, const kolo_manager *m, kolo_rank_env *c,
-                               char *text) {
+/* Opens the listening socket and writes its address. */
+static kolo_status write_address(const kolo_comm_opts *opts, const kolo_manager *m,
+                                 kolo_rank_env *c, char *text) {
     char addresses[KOLO_MASTER_ADDR_BYTES] = "127.0.0.1", unused[KOLO_ADDRESS_BYTES];
     const char *at = addresses;
     if (opts->interface) {
@@ -87,8 +87,8 @@ static kolo_status say_address(const kolo_comm_opts *opts, const kolo_manager *m
     return KOLO_OK;
 }
 
-static kolo_status say_secret(const kolo_comm_opts *opts, int64_t deadline_ns, kolo_key *key,
-                              char *text) {
+static kolo_status write_secret(const kolo_comm_opts *opts, int64_t deadline_ns, kolo_key *key,
+                                char *text) {
     const char *file = getenv("KOLO_SECRET_FILE");
     size_t n = strlen(text);
     if (opts->insecure || file) {
@@ -102,35 +102,36 @@ static kolo_status say_secret(const kolo_comm_opts *opts, int64_t deadline_ns, k
     return KOLO_OK;
 }
 
-/* ---- the others' ear ---- */
+/* ---- the other ranks ---- */
 
-static kolo_status hear_secret(const char *said, int64_t deadline_ns, const kolo_comm_opts *opts,
-                               int rank, kolo_key *key) {
+static kolo_status parse_secret(const char *secret_text, int64_t deadline_ns,
+                                const kolo_comm_opts *opts, int rank, kolo_key *key) {
     const char *file = getenv("KOLO_SECRET_FILE");
-    if ((strcmp(said, "none") == 0) != opts->insecure) {
+    if ((strcmp(secret_text, "none") == 0) != opts->insecure) {
         return KOLO_FAIL(KOLO_ERR_ARG, "rank 0 and rank %d disagree on --insecure", rank);
     }
     if (opts->insecure) return kolo_key_public(key);
-    if (strcmp(said, "file") == 0) {
+    if (strcmp(secret_text, "file") == 0) {
         if (file) return kolo_key_read(file, deadline_ns, key);
         return KOLO_FAIL(KOLO_ERR_ARG,
-                         "rank 0 has KOLO_SECRET_FILE, rank %d has not: have the launcher pass it "
-                         "on (mpirun -x KOLO_SECRET_FILE)",
+                         "KOLO_SECRET_FILE is set on rank 0 but not on rank %d: export it "
+                         "(mpirun -x KOLO_SECRET_FILE)",
                          rank);
     }
     unsigned char secret[SECRET_BYTES];
     size_t n = 0;
-    if (sodium_hex2bin(secret, sizeof secret, said, strlen(said), NULL, &n, NULL) != 0 ||
+    if (sodium_hex2bin(secret, sizeof secret, secret_text, strlen(secret_text), NULL, &n, NULL) !=
+            0 ||
         n != sizeof secret) {
-        return KOLO_FAIL(KOLO_ERR_FORMAT, "what rank 0 says of the job's secret is malformed");
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "the job's secret from rank 0 is malformed");
     }
     kolo_status status = kolo_key_make(secret, sizeof secret, key);
     sodium_memzero(secret, sizeof secret);
     return status;
 }
 
-static kolo_status hear(char *text, int64_t deadline_ns, const kolo_comm_opts *opts,
-                        kolo_rank_env *c, kolo_key *key) {
+static kolo_status parse(char *text, int64_t deadline_ns, const kolo_comm_opts *opts,
+                         kolo_rank_env *c, kolo_key *key) {
     char *end = text;
     if (*text == '!') {
         long status = strtol(text + 1, &end, 10);
@@ -141,31 +142,31 @@ static kolo_status hear(char *text, int64_t deadline_ns, const kolo_comm_opts *o
     long number = port ? strtol(port + 1, &end, 10) : 0;
     if (!secret || end != secret || number < 1 || number > PORT_MOST || port == text ||
         (size_t)(port - text) >= sizeof c->master_addr) {
-        return KOLO_FAIL(KOLO_ERR_FORMAT, "what rank 0 says of its address is malformed");
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "the address from rank 0 is malformed");
     }
     memcpy(c->master_addr, text, (size_t)(port - text));
     c->master_addr[port - text] = '\0';
     c->master_port = (int)number;
-    return hear_secret(secret + 1, deadline_ns, opts, c->rank, key);
+    return parse_secret(secret + 1, deadline_ns, opts, c->rank, key);
 }
 
-/* ---- the meeting ---- */
+/* ---- exchange ---- */
 
-static kolo_status meet(const kolo_comm_opts *opts, int64_t deadline_ns, kolo_manager *m,
-                        kolo_rank_env *c, kolo_key *key, char *text) {
+static kolo_status exchange(const kolo_comm_opts *opts, int64_t deadline_ns, kolo_manager *m,
+                            kolo_rank_env *c, kolo_key *key, char *text) {
     if (c->rank != 0) {
         KOLO_TRY(m->ops->share(m, text, deadline_ns));
-        return hear(text, deadline_ns, opts, c, key);
+        return parse(text, deadline_ns, opts, c, key);
     }
-    kolo_status status = say_address(opts, m, c, text);
-    if (status == KOLO_OK) status = say_secret(opts, deadline_ns, key, text);
+    kolo_status status = write_address(opts, m, c, text);
+    if (status == KOLO_OK) status = write_secret(opts, deadline_ns, key, text);
     if (status == KOLO_OK) return m->ops->share(m, text, deadline_ns);
-    char why[KOLO_MANAGER_TEXT_BYTES]; /* the others wait for it */
-    snprintf(why, sizeof why, "%s", kolo_last_error());
+    char error[KOLO_MANAGER_TEXT_BYTES]; /* the other ranks wait for the text */
+    snprintf(error, sizeof error, "%s", kolo_last_error());
     snprintf(text, KOLO_MANAGER_TEXT_BYTES, "!%d;%.*s", (int)status, KOLO_MANAGER_TEXT_BYTES - 16,
-             why);
+             error);
     (void)m->ops->share(m, text, deadline_ns);
-    return KOLO_FAIL(status, "%s", why);
+    return KOLO_FAIL(status, "%s", error);
 }
 
 kolo_status kolo_bootstrap_with(kolo_manager *m, const kolo_comm_opts *opts, int64_t deadline_ns,
@@ -175,11 +176,12 @@ kolo_status kolo_bootstrap_with(kolo_manager *m, const kolo_comm_opts *opts, int
     char text[KOLO_MANAGER_TEXT_BYTES];
     kolo_status status = KOLO_OK;
     if (m->world > KOLO_WORLD_MAX) {
-        status = KOLO_FAIL(KOLO_ERR_ARG, "the launcher has started %d ranks: at most %d can be",
-                           m->world, KOLO_WORLD_MAX);
+        status =
+            KOLO_FAIL(KOLO_ERR_ARG, "the launcher has started %d ranks: at most %d are supported",
+                      m->world, KOLO_WORLD_MAX);
     }
     if (status == KOLO_OK && m->world > 1) {
-        status = meet(opts, deadline_ns, m, env, key, text);
+        status = exchange(opts, deadline_ns, m, env, key, text);
     }
     sodium_memzero(text, sizeof text);
     if (status != KOLO_OK && env->listen_fd >= 0) {
@@ -199,14 +201,14 @@ kolo_status kolo_bootstrap(const kolo_comm_opts *opts, int64_t deadline_ns, kolo
     return status;
 }
 
-/* ---- what an application may ask ---- */
+/* ---- public queries ---- */
 
 bool kolo_comm_launched(void) { return getenv("RANK") != NULL || kolo_bootstrap_detected(); }
 
 const char *kolo_comm_launchers(void) {
     static const char all[] = "kolo run, RANK and WORLD_SIZE, mpirun and srun (PMIx, PMI)";
     static const char not_built[] = "kolo run, RANK and WORLD_SIZE, mpiexec of MPICH (PMI); not "
-                                    "PMIx: this build was made without libpmix-dev";
+                                    "PMIx: built without libpmix-dev";
     static const char not_there[] = "kolo run, RANK and WORLD_SIZE, mpiexec of MPICH (PMI); not "
                                     "PMIx: libpmix.so.2 is not installed";
     switch (kolo_pmix_state()) {

@@ -1,11 +1,10 @@
-/* Connections between each two ranks, once all know where the others are.
+/* Pairwise connections, once all ranks have the table of addresses.
  *
- * Each rank visits every lower one and then receives the higher ones: first those of its host over
- * a local socket, then the others over TCP. No circle of waiting can form: a rank visits lower
- * ranks in order, so what a visit waits for are only steps of lower ranks. Both sides prove that
- * they know the secret; on one host they also pass the descriptors of their segments. The
- * connection stays open: over TCP it carries everything, on one host it tells when the other's
- * process ends. */
+ * Each rank connects to every lower rank and then accepts the higher ones: first those of its host
+ * over a local socket, then the others over TCP. This cannot deadlock: a rank connects to lower
+ * ranks in order, so it only ever waits for lower ranks. Both sides authenticate; on one host they
+ * also pass the descriptors of their segments. The connection stays open: over TCP it carries all
+ * traffic, on one host it signals the end of the peer's process. */
 #include "base/integer.h"
 #include "comm/engine/engine.h"
 #include "comm/join/join.h"
@@ -20,11 +19,11 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What two ranks tell each other beside their segments; `ucx` only where they use it. */
-typedef struct parcel {
+/* Data that two ranks exchange, besides their segments; `ucx` only if they use it. */
+typedef struct peer_info {
     uint64_t segment_bytes;
     kolo_ucx_card ucx;
-} parcel;
+} peer_info;
 
 static bool is_local(const kolo_joining *j, int peer) {
     bool memory =
@@ -32,16 +31,17 @@ static bool is_local(const kolo_joining *j, int peer) {
     return memory && j->table[peer].host == j->own.host;
 }
 
-/* Sends the own parcel, with the segment, and receives the peer's. */
-static kolo_status swap_parcels(kolo_joining *j, int peer, int fd, const kolo_nonces *nonces,
-                                bool server, int *segment, parcel *other) {
-    parcel own = {.segment_bytes = j->transport->segment.bytes};
+/* Sends this rank's information, with its segment, and receives the peer's. */
+static kolo_status exchange_info(kolo_joining *j, int peer, int fd, const kolo_nonces *nonces,
+                                 bool server, int *segment, peer_info *other) {
+    peer_info own = {.segment_bytes = j->transport->segment.bytes};
     bool local = is_local(j, peer), by_ucx = !local && j->ucx;
     int segment_own = j->transport->segment.fd;
-    size_t bytes = by_ucx ? sizeof own : offsetof(parcel, ucx);
+    size_t bytes = by_ucx ? sizeof own : offsetof(peer_info, ucx);
     const char *labels[2] = {"kolo segment of the client", "kolo segment of the server"};
     kolo_status status = by_ucx ? kolo_ucx_invite(j->ucx, peer, &own.ucx) : KOLO_OK;
-    for (int turn = 0; turn < 2 && status == KOLO_OK; turn++) { /* the server proves itself first */
+    for (int turn = 0; turn < 2 && status == KOLO_OK;
+         turn++) { /* the server sends its proof first */
         if ((turn == 0) == server) {
             status = kolo_handshake_send(fd, &j->key, labels[server], nonces, KOLO_OK, &own, bytes,
                                          local ? &segment_own : NULL, j->deadline_ns);
@@ -58,22 +58,23 @@ static kolo_status swap_parcels(kolo_joining *j, int peer, int fd, const kolo_no
                          (unsigned long long)j->transport->segment.bytes, peer,
                          (unsigned long long)other->segment_bytes);
     }
-    if (local && *segment < 0) return KOLO_FAIL(KOLO_ERR_FORMAT, "no descriptor came");
+    if (local && *segment < 0)
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "the peer sent no segment descriptor");
     return KOLO_OK;
 }
 
-/* The connection to a peer of another host is the transport's. */
-static kolo_status attach(kolo_joining *j, int peer, int fd, const parcel *other) {
+/* Attaches a peer on another host. */
+static kolo_status attach(kolo_joining *j, int peer, int fd, const peer_info *other) {
     KOLO_TRY(kolo_tcp_attach(j->tcp, peer, fd));
     return j->ucx ? kolo_ucx_attach(j->ucx, peer, &other->ucx) : KOLO_OK;
 }
 
-/* The rest of a visit, on both sides; the connection becomes the transport's. */
-static kolo_status exchange(kolo_joining *j, int peer, int fd, const kolo_nonces *nonces,
+/* Completes a connection, on both sides; the transport takes it over. */
+static kolo_status complete(kolo_joining *j, int peer, int fd, const kolo_nonces *nonces,
                             bool server) {
     int segment = -1;
-    parcel other = {0};
-    kolo_status status = swap_parcels(j, peer, fd, nonces, server, &segment, &other);
+    peer_info other = {0};
+    kolo_status status = exchange_info(j, peer, fd, nonces, server, &segment, &other);
     if (status != KOLO_OK) {
         close(fd);
     } else if (is_local(j, peer)) {
@@ -87,7 +88,7 @@ static kolo_status exchange(kolo_joining *j, int peer, int fd, const kolo_nonces
     return kolo_fail_in(status, "rank %d, connecting to rank %d", j->env.rank, peer);
 }
 
-static kolo_status reach(kolo_joining *j, int peer, int *fd) {
+static kolo_status connect_socket(kolo_joining *j, int peer, int *fd) {
     const kolo_hello *host = &j->table[peer];
     if (!is_local(j, peer)) {
         const char *address = host->address[0] ? host->address : j->env.master_addr;
@@ -98,13 +99,13 @@ static kolo_status reach(kolo_joining *j, int peer, int *fd) {
     KOLO_TRY(kolo_socket_connect_local(host->name, j->deadline_ns, fd));
     if (kolo_socket_same_user(*fd)) return KOLO_OK;
     close(*fd);
-    return KOLO_FAIL(KOLO_ERR_PEER, "it belongs to another user");
+    return KOLO_FAIL(KOLO_ERR_PEER, "its socket belongs to another user");
 }
 
-static kolo_status visit(kolo_joining *j, int peer) {
+static kolo_status connect_to(kolo_joining *j, int peer) {
     int fd;
     kolo_nonces nonces;
-    kolo_status status = reach(j, peer, &fd);
+    kolo_status status = connect_socket(j, peer, &fd);
     if (status == KOLO_OK) {
         status = kolo_handshake_connect(fd, &j->key, &j->own, j->deadline_ns, &nonces);
         if (status != KOLO_OK) close(fd);
@@ -112,11 +113,11 @@ static kolo_status visit(kolo_joining *j, int peer) {
     if (status != KOLO_OK) {
         return kolo_fail_in(status, "rank %d, connecting to rank %d", j->env.rank, peer);
     }
-    return exchange(j, peer, fd, &nonces, false);
+    return complete(j, peer, fd, &nonces, false);
 }
 
-/* Higher ranks that are on this host, or are not, in any order. */
-static kolo_status receive_visits(kolo_joining *j, kolo_listener *listener, bool local) {
+/* Accepts the higher ranks that are on this host, or those that are not, in any order. */
+static kolo_status accept_peers(kolo_joining *j, kolo_listener *listener, bool local) {
     int rank = j->env.rank, world = j->env.world, left = 0;
     bool *expected = kolo_zalloc((size_t)world);
     if (!expected) return KOLO_NOMEM(world);
@@ -133,44 +134,44 @@ static kolo_status receive_visits(kolo_joining *j, kolo_listener *listener, bool
         if (status == KOLO_ERR_PEER) status = kolo_joining_lost(j, lost);
         if (status == KOLO_ERR_TIMEOUT) {
             status =
-                KOLO_FAIL(status, "rank %d: %d higher ranks have not connected within %.1f s%s",
-                          rank, left, kolo_joining_s(j), kolo_listener_reject_reason(listener));
+                KOLO_FAIL(status, "rank %d: %d higher ranks did not connect within %.1f s%s", rank,
+                          left, kolo_joining_s(j), kolo_listener_reject_reason(listener));
         }
         if (status != KOLO_OK) break;
         int peer = member.hello.rank;
         if (peer < 0 || peer >= world || !expected[peer]) {
             close(member.fd);
-            status = KOLO_FAIL(KOLO_ERR_PEER, "rank %d: rank %d connects, which it should not",
-                               rank, peer);
+            status =
+                KOLO_FAIL(KOLO_ERR_PEER, "rank %d: unexpected connection from rank %d", rank, peer);
             break;
         }
         expected[peer] = false;
-        status = exchange(j, peer, member.fd, &member.nonces, true);
+        status = complete(j, peer, member.fd, &member.nonces, true);
     }
     kolo_free(expected);
     return status;
 }
 
-static kolo_status receive(kolo_joining *j, bool local) {
+static kolo_status accept_from(kolo_joining *j, bool local) {
     int fd = local ? j->local_listener : j->tcp_listener;
     if (fd < 0) return KOLO_OK;
     kolo_listener *listener;
     KOLO_TRY(kolo_listener_create(fd, &j->key, local, &listener));
     kolo_listener_watch(listener, j->leader.fd);
-    kolo_status status = receive_visits(j, listener, local);
+    kolo_status status = accept_peers(j, listener, local);
     kolo_listener_destroy(listener);
     return status;
 }
 
 /* ---- hosts and transport ---- */
 
-/* What it says of itself is believed within reason. */
+/* Clamps the number that a peer sent. */
 static int processors_of(const kolo_hello *h) {
     return (int)kolo_max_i64(1, kolo_min_i64(h->processors, 1 << 16));
 }
 
-/* Whether an earlier rank of the own host runs on the same processors: then both share them. A
- * launcher either binds ranks to processors of their own or leaves them all to all. */
+/* Whether an earlier rank of this host has the same affinity mask. A launcher either binds each
+ * rank to its own processors or leaves all ranks on all processors. */
 static bool shares_processors(const kolo_joining *j, int rank) {
     const kolo_hello *own = &j->table[rank];
     for (int r = 0; r < rank; r++) {
@@ -198,7 +199,7 @@ static void map_hosts(kolo_joining *j) {
     }
 }
 
-/* The transport to ranks that are not reached through memory. */
+/* Creates the transport for peers without shared memory. */
 static kolo_status create_network(kolo_joining *j, size_t segment_bytes, kolo_transport **network) {
     KOLO_TRY(
         kolo_tcp_create(j->env.rank, j->env.world, segment_bytes, j->opts.heartbeat_ms, &j->tcp));
@@ -210,7 +211,7 @@ static kolo_status create_network(kolo_joining *j, size_t segment_bytes, kolo_tr
 
 static kolo_status create_transport(kolo_joining *j) {
     const kolo_rank_env *c = &j->env;
-    int local = 0; /* that are reached through memory, this one included */
+    int local = 0; /* ranks in shared memory, including this one */
     for (int p = 0; p < c->world; p++) local += is_local(j, p);
     size_t segment_bytes =
         kolo_segment_fit((size_t)j->opts.segment_bytes, c->local_world, local > 1);
@@ -221,8 +222,8 @@ static kolo_status create_transport(kolo_joining *j) {
         int far = 0;
         while (is_local(j, far)) far++;
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "ranks %d and %d are on different hosts, which share no memory: leave the "
-                         "choice of shared memory alone (--transport auto)",
+                         "--transport shm: ranks %d and %d are on different hosts; use --transport "
+                         "auto",
                          c->rank, far);
     }
     kolo_transport *network;
@@ -234,14 +235,14 @@ static kolo_status create_transport(kolo_joining *j) {
     bool by_ucx = j->ucx != NULL;
     kolo_status status =
         kolo_hosts_create(c->rank, c->world, segment_bytes, network, by_ucx, &j->transport);
-    if (status != KOLO_OK) j->ucx = NULL; /* it is gone */
+    if (status != KOLO_OK) j->ucx = NULL; /* destroyed */
     return status;
 }
 
 kolo_status kolo_mesh_connect(kolo_joining *j) {
     map_hosts(j);
     KOLO_TRY(create_transport(j));
-    for (int p = 0; p < j->env.rank; p++) KOLO_TRY(visit(j, p));
-    KOLO_TRY(receive(j, true));
-    return receive(j, false);
+    for (int p = 0; p < j->env.rank; p++) KOLO_TRY(connect_to(j, p));
+    KOLO_TRY(accept_from(j, true));
+    return accept_from(j, false);
 }

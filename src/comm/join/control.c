@@ -1,9 +1,11 @@
 /* Control messages between rank 0 and the other ranks while the group forms.
  *
- * The connections on which the ranks joined stay open until all pairs are connected. Each rank
- * sends its status to rank 0; rank 0 sends the final status, the same to all. A rank whose process
- * ends meanwhile is therefore detected by everybody at once. */
+ * The connections to rank 0 stay open until all pairs are connected. Each rank sends its status to
+ * rank 0, which watches all connections and sends the common status to all. So all ranks detect at
+ * once if a process ends in the meantime. */
 #include "base/clock.h"
+#include "base/memory.h"
+#include "base/status.h"
 #include "comm/join/join.h"
 
 #include <poll.h>
@@ -53,13 +55,12 @@ static kolo_status receive_member(kolo_joining *j, int rank) {
     return receive_status(j, &j->members[rank], rank, "kolo connected", j->deadline_ns);
 }
 
-/* Waits slightly longer than the own deadline: rank 0, whose deadline is the same, reports which
- * ranks are missing. */
+/* Waits past the deadline: rank 0 has the same one, and then reports which ranks are missing. */
 static kolo_status receive_leader(kolo_joining *j) {
     kolo_status status =
         receive_status(j, &j->leader, 0, "kolo answer", j->deadline_ns + KOLO_FAREWELL_NS);
     if (status == KOLO_ERR_TIMEOUT) {
-        return KOLO_FAIL(status, "rank %d: not all ranks have connected within %.1f s", j->env.rank,
+        return KOLO_FAIL(status, "rank %d: not all ranks connected within %.1f s", j->env.rank,
                          kolo_joining_s(j));
     }
     return status;
@@ -68,7 +69,8 @@ static kolo_status receive_leader(kolo_joining *j) {
 kolo_status kolo_joining_lost(kolo_joining *j, int lost) {
     kolo_status status = lost >= 0 ? receive_member(j, lost) : receive_leader(j);
     if (status != KOLO_OK) return status;
-    return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d says that all is connected, which it is not",
+    return KOLO_FAIL(KOLO_ERR_FORMAT,
+                     "rank %d reports that all ranks are connected, but they are not",
                      lost >= 0 ? lost : 0);
 }
 
@@ -84,7 +86,7 @@ static kolo_status receive_all(kolo_joining *j) {
     for (int left = world - 1; left > 0 && status == KOLO_OK;) {
         int n = poll(polls, (nfds_t)world, kolo_left_ms(j->deadline_ns));
         if (n == 0) {
-            status = KOLO_FAIL(KOLO_ERR_TIMEOUT, "%d of %d ranks have not connected within %.1f s",
+            status = KOLO_FAIL(KOLO_ERR_TIMEOUT, "%d of %d ranks did not connect within %.1f s",
                                left, world, kolo_joining_s(j));
         }
         for (int r = 1; r < world && n > 0 && status == KOLO_OK; r++) {

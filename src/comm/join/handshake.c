@@ -1,4 +1,4 @@
-/* The door of a group. See handshake.h for the messages. */
+/* Authenticated connections: the listener, and the messages of handshake.h. */
 #define _GNU_SOURCE
 #include "comm/join/handshake.h"
 
@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { SILENCE_MS = 3000, TEXT_MOST = 512 };
+enum { IDLE_MS = 3000, TEXT_BYTES = 512 };
 
 static const char magic[8] = {'K', 'O', 'L', 'O', '-', '2', '\r', '\n'};
 
@@ -35,7 +35,7 @@ typedef struct answer_header {
     uint32_t status, bytes;
 } answer_header;
 
-/* A connection that has proven nothing yet. */
+/* An unauthenticated connection. */
 typedef struct pending {
     int fd;
     size_t filled;
@@ -81,7 +81,7 @@ static void reject(kolo_listener *l, int fd, const char *why) {
     close(fd);
     l->n_rejected++;
     snprintf(l->reject_reason, sizeof l->reject_reason,
-             "; %d connection%s turned away, the last because it %s", l->n_rejected,
+             "; %d connection%s rejected, the last one: %s", l->n_rejected,
              l->n_rejected == 1 ? " was" : "s were", why);
 }
 
@@ -92,33 +92,34 @@ static void reject_pending(kolo_listener *l, int i, const char *why) {
     l->n_pending--;
 }
 
-/* Without descriptors the connection would stay at the door, and poll would not wait: who waits the
- * longest makes room. */
+/* Without a free descriptor the connection would stay in the backlog and poll would return at once:
+ * rejects the oldest pending connection instead. */
 static kolo_status make_room(kolo_listener *l, int error) {
     bool full = error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
-    if (!full) return KOLO_OK; /* it is gone again */
+    if (!full) return KOLO_OK; /* the client has closed it */
     if (l->n_pending == 0) {
         return KOLO_FAIL(KOLO_ERR_IO, "accept: %s: allow more open files (ulimit -n)",
                          kolo_errno_text(error));
     }
-    reject_pending(l, 0, "made room for another");
+    reject_pending(l, 0, "no file descriptor left");
     return KOLO_OK;
 }
 
-/* Lets a connection in and greets it. The greeting fits into the buffer of a fresh socket. */
+/* Accepts a connection and sends the greeting, which fits into the buffer of a new socket. */
 static kolo_status accept_one(kolo_listener *l) {
     int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) return make_room(l, errno);
-    int one = 1; /* it may linger when the next generation listens at the same port */
+    int one = 1; /* in TIME_WAIT it must not block the next generation's port */
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     if (l->local && !kolo_socket_same_user(fd)) {
         reject(l, fd, "belongs to another user");
         return KOLO_OK;
     }
-    if (l->n_pending == KOLO_LISTENER_PENDING) reject_pending(l, 0, "was one of too many");
+    if (l->n_pending == KOLO_LISTENER_PENDING)
+        reject_pending(l, 0, "too many unauthenticated connections");
     int64_t now_ns = kolo_now_ns();
     pending *w = &l->pending[l->n_pending];
-    *w = (pending){.fd = fd, .deadline_ns = now_ns + (int64_t)SILENCE_MS * 1000000};
+    *w = (pending){.fd = fd, .deadline_ns = now_ns + (int64_t)IDLE_MS * 1000000};
     kolo_nonce_draw(w->nonces.server);
     greeting hello;
     memcpy(hello.magic, magic, sizeof magic);
@@ -126,31 +127,31 @@ static kolo_status accept_one(kolo_listener *l) {
     if (kolo_socket_send(fd, &hello, sizeof hello, NULL, now_ns) == KOLO_OK) {
         l->n_pending++;
     } else {
-        reject(l, fd, "closed at once");
+        reject(l, fd, "closed immediately");
     }
     return KOLO_OK;
 }
 
-/* Reads what has come from a waiting connection; true when it has got through. */
+/* Reads from a pending connection; true if it is now authenticated. */
 static bool read_pending(kolo_listener *l, int i, kolo_member *member) {
     pending *w = &l->pending[i];
     ssize_t n = recv(w->fd, (char *)&w->join + w->filled, sizeof w->join - w->filled, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return false;
     if (n <= 0) {
-        reject_pending(l, i, "closed before it had said who it is");
+        reject_pending(l, i, "closed during the handshake");
         return false;
     }
     w->filled += (size_t)n;
     size_t checked = w->filled < sizeof magic ? w->filled : sizeof magic;
     if (memcmp(w->join.magic, magic, checked) != 0) {
-        reject_pending(l, i, "does not speak kolo's protocol");
+        reject_pending(l, i, "not a kolo rank");
         return false;
     }
     if (w->filled < sizeof w->join) return false;
     memcpy(w->nonces.client, w->join.nonce, sizeof w->nonces.client);
     if (!kolo_proof_check(&l->key, "kolo join", &w->nonces, &w->join.hello, sizeof w->join.hello,
                           w->join.proof)) {
-        reject_pending(l, i, "could not prove that it knows the job's secret");
+        reject_pending(l, i, "authentication failed, its secret (KOLO_SECRET_FILE) differs");
         return false;
     }
     *member = (kolo_member){.fd = w->fd, .hello = w->join.hello, .nonces = w->nonces};
@@ -164,13 +165,13 @@ static bool read_pending(kolo_listener *l, int i, kolo_member *member) {
 static void reject_expired(kolo_listener *l) {
     int64_t now_ns = kolo_now_ns();
     while (l->n_pending > 0 && l->pending[0].deadline_ns <= now_ns) { /* oldest first */
-        reject_pending(l, 0, "did not say who it is in time");
+        reject_pending(l, 0, "handshake timed out");
     }
 }
 
-enum { LISTENER, WATCHED, FIRST_PENDING }; /* among what is polled */
+enum { LISTENER, WATCHED, FIRST_PENDING }; /* order of the polled descriptors */
 
-/* Waits until something comes, or the first silent connection is due. */
+/* Waits for an event, or until the oldest pending connection expires. */
 static kolo_status wait_for_any(kolo_listener *l, struct pollfd *polls, const kolo_member *members,
                                 int n_members, int64_t deadline_ns) {
     polls[LISTENER] = (struct pollfd){.fd = l->fd, .events = POLLIN};
@@ -201,16 +202,18 @@ static kolo_status next_member(kolo_listener *l, struct pollfd *polls, const kol
         for (int i = 0; i < n_members; i++) {
             if (polls[FIRST_PENDING + l->n_pending + i].revents) {
                 *lost = i;
-                return KOLO_FAIL(KOLO_ERR_PEER, "a member is gone or has failed");
+                return KOLO_FAIL(KOLO_ERR_PEER, "a member was lost or has failed");
             }
         }
-        for (int i = l->n_pending - 1; i >= 0; i--) { /* from the end: dropping moves the rest */
+        for (int i = l->n_pending - 1; i >= 0;
+             i--) { /* backwards: rejecting one moves the later ones */
             if (read_pending(l, i, member)) return KOLO_OK;
         }
         reject_expired(l);
         if (polls[LISTENER].revents) KOLO_TRY(accept_one(l));
-        if (polls[WATCHED].revents & POLLIN) return KOLO_FAIL(KOLO_ERR_PEER, "a rank has ended");
-        if (polls[WATCHED].revents) l->watched_fd = -1; /* the launcher is gone */
+        if (polls[WATCHED].revents & POLLIN)
+            return KOLO_FAIL(KOLO_ERR_PEER, "the watched descriptor is readable");
+        if (polls[WATCHED].revents) l->watched_fd = -1; /* closed by the other end */
     }
 }
 
@@ -231,7 +234,7 @@ kolo_status kolo_handshake_connect(int fd, const kolo_key *key, const kolo_hello
     join message = {.hello = *hello};
     KOLO_TRY(kolo_socket_recv(fd, &welcome, sizeof welcome, NULL, deadline_ns));
     if (memcmp(welcome.magic, magic, sizeof magic) != 0) {
-        return KOLO_FAIL(KOLO_ERR_FORMAT, "what listens there is no rank of a kolo job");
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "the server is not a kolo rank");
     }
     memcpy(nonces->server, welcome.nonce, sizeof nonces->server);
     kolo_nonce_draw(nonces->client);
@@ -241,7 +244,7 @@ kolo_status kolo_handshake_connect(int fd, const kolo_key *key, const kolo_hello
     return kolo_socket_send(fd, &message, sizeof message, NULL, deadline_ns);
 }
 
-/* An answer is sent in one piece: header, body, proof over both. */
+/* Header, body and the proof over both are sent in one piece. */
 kolo_status kolo_handshake_send(int fd, const kolo_key *key, const char *label,
                                 const kolo_nonces *nonces, kolo_status status, const void *body,
                                 size_t bytes, const int *passed, int64_t deadline_ns) {
@@ -260,7 +263,7 @@ kolo_status kolo_handshake_send(int fd, const kolo_key *key, const char *label,
     return sent;
 }
 
-/* Body and proof behind a header whose length has been checked. */
+/* Receives body and proof after a header whose length has been checked. */
 static kolo_status recv_proven(int fd, const kolo_key *key, const char *label,
                                const kolo_nonces *nonces, const answer_header *header,
                                unsigned char *message, int64_t deadline_ns) {
@@ -269,17 +272,18 @@ static kolo_status recv_proven(int fd, const kolo_key *key, const char *label,
     KOLO_TRY(kolo_socket_recv(fd, message + sizeof *header, header->bytes + KOLO_PROOF_BYTES, NULL,
                               deadline_ns));
     if (!kolo_proof_check(key, label, nonces, message, proven, message + proven)) {
-        return KOLO_FAIL(KOLO_ERR_PEER, "it could not prove that it knows the job's secret");
+        return KOLO_FAIL(KOLO_ERR_PEER,
+                         "authentication failed: its secret (KOLO_SECRET_FILE) differs");
     }
     return KOLO_OK;
 }
 
 static kolo_status check_answer(const answer_header *header, size_t bytes) {
-    size_t expected = header->status == KOLO_OK ? bytes : TEXT_MOST;
+    size_t expected = header->status == KOLO_OK ? bytes : TEXT_BYTES;
     bool right = header->status == KOLO_OK ? header->bytes == bytes : header->bytes <= expected;
     if (memcmp(header->magic, magic, sizeof magic) != 0 || !right ||
         header->status > KOLO_ERR_PEER) {
-        return KOLO_FAIL(KOLO_ERR_FORMAT, "its answer is malformed");
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "malformed answer");
     }
     return KOLO_OK;
 }
@@ -288,8 +292,8 @@ kolo_status kolo_handshake_recv(int fd, const kolo_key *key, const char *label,
                                 const kolo_nonces *nonces, void *body, size_t bytes, int *passed,
                                 int64_t deadline_ns) {
     answer_header header;
-    int came = -1;
-    KOLO_TRY(kolo_socket_recv(fd, &header, sizeof header, passed ? &came : NULL, deadline_ns));
+    int passed_fd = -1;
+    KOLO_TRY(kolo_socket_recv(fd, &header, sizeof header, passed ? &passed_fd : NULL, deadline_ns));
     kolo_status status = check_answer(&header, bytes);
     unsigned char *message = NULL;
     if (status == KOLO_OK) {
@@ -303,12 +307,12 @@ kolo_status kolo_handshake_recv(int fd, const kolo_key *key, const char *label,
         const char *text = (char *)message + sizeof header;
         bool empty = header.bytes == 0 || !*text;
         status = KOLO_FAIL((kolo_status)header.status, "%.*s", empty ? 64 : (int)header.bytes,
-                           empty ? "refused without a reason" : text);
+                           empty ? "refused without giving a reason" : text);
     } else if (status == KOLO_OK && bytes > 0) {
         memcpy(body, message + sizeof header, bytes);
     }
     kolo_free(message);
-    if (status != KOLO_OK && came >= 0) close(came);
-    if (status == KOLO_OK && passed) *passed = came;
+    if (status != KOLO_OK && passed_fd >= 0) close(passed_fd);
+    if (status == KOLO_OK && passed) *passed = passed_fd;
     return status;
 }

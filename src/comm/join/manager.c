@@ -1,4 +1,4 @@
-/* What all process managers share. See manager.h. */
+/* Errors common to all process managers. */
 #include "comm/join/manager.h"
 
 #include "base/status.h"

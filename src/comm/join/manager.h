@@ -1,8 +1,9 @@
 #pragma once
-/* Process managers: what mpirun, mpiexec and srun offer to the processes that they start. Each
- * tells a process its rank and how many there are, and carries one text from rank 0 to all, which
- * is enough to meet. A manager is left as soon as that is done: to one that has been left, a rank
- * that dies is no reason to end its survivors. */
+/* Process managers: the interfaces that mpirun, mpiexec and srun offer to the processes they start.
+ *
+ * A manager provides the rank and the world size, and broadcasts one text from rank 0, which is
+ * enough to bootstrap the group. It is finalized right after that, so that it does not end the
+ * survivors when a rank dies. */
 
 #include "kolo/status.h"
 
@@ -15,7 +16,7 @@ typedef struct kolo_manager kolo_manager;
 
 typedef struct kolo_manager_ops {
     const char *name;
-    /* Rank 0's text becomes everybody's; blocks until all ranks have called it. IO, TIMEOUT. */
+    /* Broadcasts rank 0's text; blocks until all ranks have called it. IO, TIMEOUT. */
     kolo_status (*share)(kolo_manager *m, char text[KOLO_MANAGER_TEXT_BYTES], int64_t deadline_ns);
     void (*close)(kolo_manager *m);
 } kolo_manager_ops;
@@ -23,21 +24,21 @@ typedef struct kolo_manager_ops {
 struct kolo_manager {
     const kolo_manager_ops *ops;
     int rank, world;
-    bool failed;   /* the meeting; said before close */
-    bool one_host; /* all ranks are on this host; false where the manager does not say */
+    bool failed;   /* `share` failed; set before `close` */
+    bool one_host; /* all ranks are on this host; false if unknown */
 };
 
-/* That rank has met the others, but left no word: it joins by another way. ARG. */
+/* The error for a rank that was started but has published nothing: it joins in another way. ARG. */
 kolo_status kolo_manager_missing(const kolo_manager *m, int missing);
 
-/* PMIx: Open MPI, PRRTE, srun --mpi=pmix. UNSUPPORTED where this build or system has no libpmix. */
+/* PMIx: Open MPI, PRRTE, srun --mpi=pmix. UNSUPPORTED if this build or system has no libpmix. */
 kolo_status kolo_pmix_open(kolo_manager **manager);
-/* Whether it could be used here. */
+/* Whether PMIx is available. */
 typedef enum kolo_pmix_condition {
     KOLO_PMIX_USABLE,
-    KOLO_PMIX_NOT_BUILT,     /* this build was made without libpmix-dev */
-    KOLO_PMIX_NOT_INSTALLED, /* libpmix.so.2 is not on this system */
+    KOLO_PMIX_NOT_BUILT,     /* built without libpmix-dev */
+    KOLO_PMIX_NOT_INSTALLED, /* libpmix.so.2 not found */
 } kolo_pmix_condition;
 kolo_pmix_condition kolo_pmix_state(void);
-/* PMI, the first version: MPICH, Intel MPI, srun --mpi=pmi2. */
+/* PMI version 1: MPICH, Intel MPI, srun --mpi=pmi2. */
 kolo_status kolo_pmi_open(int64_t deadline_ns, kolo_manager **manager);

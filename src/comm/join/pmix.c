@@ -1,11 +1,11 @@
-/* PMIx, the interface between processes and what started them: Open MPI's mpirun, PRRTE, and srun
- * --mpi=pmix (pmix.org, standard 4). libpmix is loaded when it is wanted, so nothing else depends
- * on it, and no process that mpirun or srun has not started ever runs its thread.
+/* Client of PMIx (pmix.org, standard 4), the process management interface of Open MPI's mpirun,
+ * PRRTE and srun --mpi=pmix. libpmix is loaded on demand: nothing else depends on it, and its
+ * thread runs only in processes that mpirun or srun has started.
  *
- * Rank 0 puts its text under a key and commits it; a fence, which collects what was put, lets all
- * read it. The fence is the one call that waits for other ranks. It is given a callback, which
- * comes in PMIx's thread, so that the wait has a deadline: whoever of the waiter and the callback
- * comes last frees what they share. */
+ * Rank 0 puts its text under a key and commits it; a fence with data collection makes it readable
+ * on all ranks. Only the fence waits for other ranks. It uses the non-blocking call, whose callback
+ * runs in PMIx's thread, so that the wait has a deadline: of the waiter and the callback, the last
+ * one frees their shared state. */
 #define _GNU_SOURCE
 #include "base/clock.h"
 #include "base/compiler.h"
@@ -43,9 +43,9 @@ typedef struct pmix_manager {
     pmix_proc_t self;
 } pmix_manager;
 
-/* What a fence and its callback share. */
+/* State shared by a fence and its callback. */
 typedef struct fence {
-    pthread_mutex_t lock; /* of all below */
+    pthread_mutex_t lock; /* protects all fields below */
     pthread_cond_t changed;
     bool done, abandoned;
     pmix_status_t status;
@@ -80,7 +80,7 @@ static kolo_status fail(const pmix_manager *m, const char *what, pmix_status_t s
                      m->pmix.error_string(status));
 }
 
-/* A number that the launcher says of the whole job. */
+/* Gets a numeric attribute of the job. */
 static pmix_status_t get_number(const pmix_manager *m, const char *name, uint32_t *number) {
     pmix_proc_t job = m->self;
     job.rank = PMIX_RANK_WILDCARD;
@@ -130,7 +130,7 @@ static bool fence_wait(fence *f, int64_t deadline_ns, pmix_status_t *status) {
     return done;
 }
 
-static kolo_status meet_all(pmix_manager *m, int64_t deadline_ns) {
+static kolo_status run_fence(pmix_manager *m, int64_t deadline_ns) {
     int64_t began_ns = kolo_now_ns();
     fence *f = kolo_zalloc(sizeof *f);
     if (!f) return KOLO_NOMEM(sizeof *f);
@@ -146,27 +146,28 @@ static kolo_status meet_all(pmix_manager *m, int64_t deadline_ns) {
     pmix_status_t status = m->pmix.fence(NULL, 0, &f->collect, 1, fence_done, f);
     if (status != PMIX_SUCCESS) { /* then no callback comes */
         fence_free(f);
-        return fail(m, "meeting the other ranks", status);
+        return fail(m, "waiting for the other ranks", status);
     }
     if (!fence_wait(f, deadline_ns, &status)) {
-        return KOLO_FAIL(KOLO_ERR_TIMEOUT,
-                         "rank %d: not all of the %d processes that the launcher has started have "
-                         "joined within %.1f s: are all of them ranks of this job?",
-                         m->base.rank, m->base.world, (double)(kolo_now_ns() - began_ns) * 1e-9);
+        return KOLO_FAIL(
+            KOLO_ERR_TIMEOUT,
+            "rank %d: not all %d processes of the launcher joined within %.1f s: check "
+            "that all of them are ranks of this job",
+            m->base.rank, m->base.world, (double)(kolo_now_ns() - began_ns) * 1e-9);
     }
-    return status == PMIX_SUCCESS ? KOLO_OK : fail(m, "meeting the other ranks", status);
+    return status == PMIX_SUCCESS ? KOLO_OK : fail(m, "waiting for the other ranks", status);
 }
 
 /* ---- the manager ---- */
 
-static kolo_status say(pmix_manager *m, char *text) {
+static kolo_status publish(pmix_manager *m, char *text) {
     pmix_value_t value = {.type = PMIX_STRING, .data.string = text};
     pmix_status_t status = m->pmix.put(PMIX_GLOBAL, key, &value); /* copies it */
     if (status == PMIX_SUCCESS) status = m->pmix.commit();
-    return status == PMIX_SUCCESS ? KOLO_OK : fail(m, "leaving word for the other ranks", status);
+    return status == PMIX_SUCCESS ? KOLO_OK : fail(m, "publishing rank 0's address", status);
 }
 
-static kolo_status hear(pmix_manager *m, char *text) {
+static kolo_status lookup(pmix_manager *m, char *text) {
     pmix_proc_t first = m->self;
     first.rank = 0;
     pmix_value_t *value = NULL;
@@ -174,7 +175,7 @@ static kolo_status hear(pmix_manager *m, char *text) {
     if (status == PMIX_ERR_NOT_FOUND || status == PMIX_ERR_TIMEOUT) {
         return kolo_manager_missing(&m->base, 0);
     }
-    if (status != PMIX_SUCCESS) return fail(m, "reading what rank 0 has left", status);
+    if (status != PMIX_SUCCESS) return fail(m, "reading rank 0's address", status);
     bool good = value->type == PMIX_STRING && value->data.string &&
                 strlen(value->data.string) < KOLO_MANAGER_TEXT_BYTES;
     if (good) snprintf(text, KOLO_MANAGER_TEXT_BYTES, "%s", value->data.string);
@@ -183,15 +184,15 @@ static kolo_status hear(pmix_manager *m, char *text) {
         free(value->data.string);
     }
     free(value);
-    return good ? KOLO_OK : KOLO_FAIL(KOLO_ERR_FORMAT, "PMIx: what rank 0 has left is malformed");
+    return good ? KOLO_OK : KOLO_FAIL(KOLO_ERR_FORMAT, "PMIx: rank 0's address is malformed");
 }
 
 static kolo_status share(kolo_manager *base, char text[KOLO_MANAGER_TEXT_BYTES],
                          int64_t deadline_ns) {
     pmix_manager *m = (pmix_manager *)base;
-    if (base->rank == 0) KOLO_TRY(say(m, text));
-    KOLO_TRY(meet_all(m, deadline_ns));
-    return base->rank == 0 ? KOLO_OK : hear(m, text);
+    if (base->rank == 0) KOLO_TRY(publish(m, text));
+    KOLO_TRY(run_fence(m, deadline_ns));
+    return base->rank == 0 ? KOLO_OK : lookup(m, text);
 }
 
 static void unload(pmix_manager *m) {
@@ -199,20 +200,20 @@ static void unload(pmix_manager *m) {
     kolo_free(m);
 }
 
-static void leave(kolo_manager *base) {
+static void pmix_close(kolo_manager *base) {
     pmix_manager *m = (pmix_manager *)base;
     m->pmix.finalize(NULL, 0);
     unload(m);
 }
 
-static const kolo_manager_ops ops = {.name = "PMIx", .share = share, .close = leave};
+static const kolo_manager_ops ops = {.name = "PMIx", .share = share, .close = pmix_close};
 
-static kolo_status find_place(pmix_manager *m) {
+static kolo_status find_rank(pmix_manager *m) {
     uint32_t world = 0, local = 0;
     pmix_status_t status = get_number(m, PMIX_JOB_SIZE, &world);
-    if (status != PMIX_SUCCESS) return fail(m, "how many ranks there are", status);
+    if (status != PMIX_SUCCESS) return fail(m, "getting the number of ranks", status);
     if (world < 1 || m->self.rank >= world || world > INT32_MAX) {
-        return KOLO_FAIL(KOLO_ERR_FORMAT, "PMIx says that this is rank %u of %u",
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "PMIx: this is rank %u of %u, out of range",
                          (unsigned)m->self.rank, (unsigned)world);
     }
     m->base.rank = (int)m->self.rank;
@@ -232,16 +233,17 @@ kolo_status kolo_pmix_open(kolo_manager **manager) {
     }
     pmix_status_t started = m->pmix.init(&m->self, NULL, 0);
     if (started != PMIX_SUCCESS) {
-        status = KOLO_FAIL(KOLO_ERR_IO,
-                           "PMIx: the launcher (mpirun, srun) cannot be reached: %s; for a process "
-                           "that works alone unset PMIX_RANK",
-                           m->pmix.error_string(started));
+        status =
+            KOLO_FAIL(KOLO_ERR_IO,
+                      "PMIx: cannot connect to the launcher (mpirun, srun): %s; to run a single "
+                      "process without one, unset PMIX_RANK",
+                      m->pmix.error_string(started));
         unload(m);
         return status;
     }
-    status = find_place(m);
+    status = find_rank(m);
     if (status != KOLO_OK) {
-        leave(&m->base);
+        pmix_close(&m->base);
         return status;
     }
     *manager = &m->base;
@@ -259,8 +261,8 @@ kolo_pmix_condition kolo_pmix_state(void) {
 
 kolo_status kolo_pmix_open(kolo_manager **manager) {
     return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                     "started through PMIx (mpirun, srun), but this build of kolo was made without "
-                     "it: install libpmix-dev and build again, or start the ranks by kolo run");
+                     "started through PMIx (mpirun, srun), but this kolo was built without it: "
+                     "install libpmix-dev and rebuild, or start the ranks with kolo run");
 }
 
 kolo_pmix_condition kolo_pmix_state(void) { return KOLO_PMIX_NOT_BUILT; }

@@ -1,12 +1,11 @@
-/* The environment contract: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR,
- * MASTER_PORT as torchrun and the Kubernetes operators set them, and our KOLO_SECRET_FILE,
- * KOLO_HOST_ID, KOLO_LISTEN_FD and KOLO_ENDED_FD. It comes before what mpirun or srun say by other
- * means (rendezvous.c), so a launcher of ours or the user's may stand between.
+/* The rank environment: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR,
+ * MASTER_PORT as set by torchrun and the Kubernetes operators, and Kolo's own KOLO_SECRET_FILE,
+ * KOLO_HOST_ID, KOLO_LISTEN_FD and KOLO_ENDED_FD. It takes precedence over the process managers of
+ * mpirun and srun (bootstrap.c), so another launcher may be started by them.
  *
- * Which ranks are on one host is not believed from LOCAL_RANK and LOCAL_WORLD_SIZE: each rank says
- * which host it is on, by the kernel's boot and the network namespace, since ranks of both can pass
- * memory to each other. KOLO_HOST_ID, any text, takes the place of that: ranks whose texts differ
- * meet over the network. */
+ * LOCAL_RANK and LOCAL_WORLD_SIZE do not decide which ranks share a host. Each rank sends a host
+ * id, a hash of the kernel's boot id and the network namespace: ranks with the same one can share
+ * memory. KOLO_HOST_ID, any text, replaces it: ranks with different texts use the network. */
 #include "comm/join/rank_env.h"
 
 #include "base/process.h"
@@ -23,7 +22,7 @@
 
 enum { WORLD_MOST = KOLO_WORLD_MAX, PORT_MOST = 65535 };
 
-/* An integer of the environment in [least, most]; `fallback` when it is not set. */
+/* Reads an integer in [least, most] from the environment; `fallback` if it is not set. */
 static kolo_status env_int(const char *name, int least, int most, int fallback, int *value) {
     const char *text = getenv(name);
     if (!text) {
@@ -34,14 +33,14 @@ static kolo_status env_int(const char *name, int least, int most, int fallback, 
     errno = 0;
     long n = strtol(text, &end, 10);
     if (errno || end == text || *end || n < least || n > most) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "%s is '%s': a number from %d to %d is needed", name, text,
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s is '%s': must be a number from %d to %d", name, text,
                          least, most);
     }
     *value = (int)n;
     return KOLO_OK;
 }
 
-/* No part of the contract is set. */
+/* True if no variable is set. */
 static bool env_empty(void) {
     return !getenv("RANK") && !getenv("WORLD_SIZE") && !getenv("LOCAL_RANK") &&
            !getenv("LOCAL_WORLD_SIZE");
@@ -49,16 +48,17 @@ static bool env_empty(void) {
 
 static kolo_status need(const char *name) {
     if (getenv(name)) return KOLO_OK;
-    return KOLO_FAIL(KOLO_ERR_ARG,
-                     "%s is not set, but other parts of a job's environment are: set it too, or "
-                     "start the job with kolo run",
-                     name);
+    return KOLO_FAIL(
+        KOLO_ERR_ARG,
+        "%s is not set, but other variables of the rank environment are: set it too, or "
+        "start the job with kolo run",
+        name);
 }
 
 static kolo_status set_address(kolo_rank_env *c, const char *address) {
     int n = snprintf(c->master_addr, sizeof c->master_addr, "%s", address);
     if (n > 0 && (size_t)n < sizeof c->master_addr) return KOLO_OK;
-    return KOLO_FAIL(KOLO_ERR_ARG, "MASTER_ADDR has %d characters: 1 to %zu are needed", n,
+    return KOLO_FAIL(KOLO_ERR_ARG, "MASTER_ADDR has %d characters: must have 1 to %zu", n,
                      sizeof c->master_addr - 1);
 }
 
@@ -81,7 +81,7 @@ static kolo_status read_env(kolo_rank_env *c, const char **secret_file) {
     return c->rank == 0 ? env_int("KOLO_LISTEN_FD", 3, INT32_MAX, -1, &c->listen_fd) : KOLO_OK;
 }
 
-/* Appends the first line of a file, or where a link leads; nothing when there is no such thing. */
+/* Appends the start of a file, or the target of a link; nothing if it does not exist. */
 static void add_file(kolo_text *text, const char *path) {
     char content[128];
     ssize_t n = readlink(path, content, sizeof content);
@@ -120,8 +120,8 @@ static kolo_status read_opts(const kolo_comm_opts *opts, kolo_rank_env *c,
     *secret_file = opts->secret_file;
     if (c->world < 1 || c->world > WORLD_MOST || c->rank < 0 || c->rank >= c->world) {
         return KOLO_FAIL(KOLO_ERR_ARG,
-                         "rank %d of a world of %d: the world must be 1 to %d, the "
-                         "rank below it",
+                         "rank %d of a world of %d: the world size must be 1 to %d, "
+                         "the rank less than it",
                          c->rank, c->world, WORLD_MOST);
     }
     if (c->local_world < 1 || c->local_world > c->world || c->local_rank < 0 ||
@@ -130,7 +130,7 @@ static kolo_status read_opts(const kolo_comm_opts *opts, kolo_rank_env *c,
                          c->local_world, c->world);
     }
     if (c->world > 1 && (c->master_port < 1 || c->master_port > PORT_MOST)) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "master_port is %d: 1 to %d is needed", c->master_port,
+        return KOLO_FAIL(KOLO_ERR_ARG, "master_port is %d: must be 1 to %d", c->master_port,
                          PORT_MOST);
     }
     return KOLO_OK;
@@ -140,23 +140,23 @@ static kolo_status read_key(const char *secret_file, bool insecure, int64_t dead
                             kolo_key *key) {
     if (insecure) return kolo_key_public(key);
     if (secret_file && secret_file[0]) return kolo_key_read(secret_file, deadline_ns, key);
-    return KOLO_FAIL(KOLO_ERR_ARG, "no secret: KOLO_SECRET_FILE must name a file with the job's "
-                                   "secret (kolo run makes one); --insecure does without, where "
-                                   "everybody on the network may be trusted");
+    return KOLO_FAIL(KOLO_ERR_ARG, "no secret: set KOLO_SECRET_FILE to a file with the job's "
+                                   "secret (kolo run creates one), or use --insecure if the whole "
+                                   "network is trusted");
 }
 
-/* What is said of the meeting when the launcher says the rest; NULL: through its own manager. */
+/* Bootstraps through a manager; NULL: the one of the launcher. */
 static kolo_status read_launcher(kolo_manager *m, const kolo_comm_opts *opts, int64_t deadline_ns,
                                  kolo_rank_env *c, kolo_key *key) {
     KOLO_TRY(env_int("KOLO_MASTER_PORT", 1, PORT_MOST, 0, &c->master_port));
     KOLO_TRY(m ? kolo_bootstrap_with(m, opts, deadline_ns, c, key)
                : kolo_bootstrap(opts, deadline_ns, c, key));
-    c->local_world = c->world; /* until the ranks know which of them share a host */
+    c->local_world = c->world; /* until the hosts of all ranks are known */
     c->local_rank = c->rank;
     return KOLO_OK;
 }
 
-static kolo_rank_env nobodys(void) {
+static kolo_rank_env default_env(void) {
     return (kolo_rank_env){.world = 1,
                            .local_world = 1,
                            .processors = kolo_processors(),
@@ -166,7 +166,7 @@ static kolo_rank_env nobodys(void) {
 
 kolo_status kolo_rank_env_read(const kolo_comm_opts *opts, int64_t deadline_ns, kolo_rank_env *env,
                                kolo_key *key) {
-    kolo_rank_env c = nobodys();
+    kolo_rank_env c = default_env();
     uint64_t host = 0;
     KOLO_TRY(find_host(&host));
     if (opts->world == 0 && env_empty()) {
@@ -183,7 +183,7 @@ kolo_status kolo_rank_env_read(const kolo_comm_opts *opts, int64_t deadline_ns, 
 
 kolo_status kolo_rank_env_from_manager(kolo_manager *manager, const kolo_comm_opts *opts,
                                        int64_t deadline_ns, kolo_rank_env *env, kolo_key *key) {
-    kolo_rank_env c = nobodys();
+    kolo_rank_env c = default_env();
     KOLO_TRY(find_host(&c.host));
     KOLO_TRY(read_launcher(manager, opts, deadline_ns, &c, key));
     *env = c;

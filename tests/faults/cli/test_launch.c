@@ -394,11 +394,11 @@ static void a_rank_that_ends_before_it_joins_is_noticed(void **state) {
     kolo_process job =
         start_job(2, "[ $RANK = 1 ] && exit 0; exec '" KOLO_COMMAND "' bench allreduce --sizes 8");
     assert_int_equal(test_job_end(&job).code, 1);
-    assert_contains("err", "rank 1 has ended (exit status 0) without joining the group");
+    assert_contains("err", "rank 1 exited (status 0) without joining the group");
     job =
         start_job(2, "[ $RANK = 0 ] && exit 0; exec '" KOLO_COMMAND "' bench allreduce --sizes 8");
     assert_int_equal(test_job_end(&job).code, 1);
-    assert_contains("err", "rank 0 has ended (exit status 0) without forming the group");
+    assert_contains("err", "rank 0 exited (status 0) without forming the group");
 }
 
 /* ---- wrong use ---- */

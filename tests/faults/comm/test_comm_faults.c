@@ -423,7 +423,8 @@ static kolo_status generations_body(kolo_comm *comm, const void *arg, void *resu
     KOLO_TRY(join_generation(1, now, 3, 20000));
     if (rank < 3) return join_generation(2, now, 3, 20000);
     if (join_generation(1, 2, 3, 20000) != KOLO_ERR_ARG ||
-        !strstr(kolo_last_error(), "this is generation 2 of the group, rank 2 comes from 1")) {
+        !strstr(kolo_last_error(),
+                "this is generation 2 of the group; rank 2 belongs to generation 1")) {
         return KOLO_FAIL(KOLO_ERR_FORMAT, "a stale member was let in: %s", kolo_last_error());
     }
     return join_generation(2, 2, 3, 20000);

@@ -1,4 +1,4 @@
-/* Joining a group: bad environments, wrong secrets, junk at the door, ranks that do not fit
+/* Joining a group: bad environments, wrong secrets, invalid clients, ranks that do not fit
  * together. */
 #include "base/clock.h"
 #include "base/compiler.h"
@@ -98,7 +98,7 @@ typedef struct env_case {
 
 static const env_case env_cases[] = {
     {"RANK", "x", KOLO_ERR_ARG, "RANK is 'x'"},
-    {"RANK", "7", KOLO_ERR_ARG, "RANK is '7': a number from 0 to 1"},
+    {"RANK", "7", KOLO_ERR_ARG, "RANK is '7': must be a number from 0 to 1"},
     {"RANK", NULL, KOLO_ERR_ARG, "RANK is not set"},
     {"WORLD_SIZE", "0", KOLO_ERR_ARG, "WORLD_SIZE is '0'"},
     {"WORLD_SIZE", NULL, KOLO_ERR_ARG, "WORLD_SIZE is not set"},
@@ -107,8 +107,8 @@ static const env_case env_cases[] = {
     {"MASTER_PORT", "70000", KOLO_ERR_ARG, "MASTER_PORT is '70000'"},
     {"KOLO_SECRET_FILE", NULL, KOLO_ERR_ARG, "no secret"},
     {"KOLO_SECRET_FILE", "/nonexistent/secret", KOLO_ERR_IO, "/nonexistent/secret"},
-    {"KOLO_SECRET_FILE", "/dev/zero", KOLO_ERR_ARG, "neither a file nor a pipe"},
-    {"KOLO_SECRET_FILE", "/etc/hostname", KOLO_ERR_ARG, "can be read by others"},
+    {"KOLO_SECRET_FILE", "/dev/zero", KOLO_ERR_ARG, "neither a regular file nor a pipe"},
+    {"KOLO_SECRET_FILE", "/etc/hostname", KOLO_ERR_ARG, "is readable by other users"},
 };
 
 static void environments_that_cannot_be_are_refused(void **state) {
@@ -170,7 +170,7 @@ static void a_wrong_secret_keeps_a_rank_out(void **state) {
     assert_int_not_equal(run_bare(3, wrong_secret_body, outcomes), KOLO_OK);
     expect(&outcomes[1], KOLO_ERR_PEER, "the secrets (KOLO_SECRET_FILE) differ");
     expect(&outcomes[0], KOLO_ERR_TIMEOUT, "missing: rank 1");
-    expect(&outcomes[0], KOLO_ERR_TIMEOUT, "could not prove that it knows the job's secret");
+    expect(&outcomes[0], KOLO_ERR_TIMEOUT, "authentication failed");
     assert_true(outcomes[2].status == KOLO_ERR_TIMEOUT || outcomes[2].status == KOLO_ERR_PEER);
 }
 
@@ -187,7 +187,7 @@ static kolo_status short_secret_body(kolo_comm *comm, const void *arg, void *res
 static void a_short_secret_is_refused(void **state) {
     rank_outcome outcomes[2];
     assert_int_not_equal(run_bare(2, short_secret_body, outcomes), KOLO_OK);
-    for (int r = 0; r < 2; r++) expect(&outcomes[r], KOLO_ERR_ARG, "at least 16 are needed");
+    for (int r = 0; r < 2; r++) expect(&outcomes[r], KOLO_ERR_ARG, "at least 16 are required");
 }
 
 /* ---- ranks that do not fit together ---- */
@@ -209,10 +209,9 @@ static void ranks_that_do_not_fit_end_the_job_at_once(void **state) {
     rank_outcome outcomes[3];
     assert_int_equal(run_bare(3, same_number_body, outcomes), KOLO_ERR_ARG);
     for (int r = 0; r < 3; r++)
-        expect(&outcomes[r], KOLO_ERR_ARG, "two ranks say that they are rank 1");
+        expect(&outcomes[r], KOLO_ERR_ARG, "two processes joined as rank 1");
     assert_int_equal(run_bare(3, other_world_body, outcomes), KOLO_ERR_ARG);
-    for (int r = 0; r < 2; r++)
-        expect(&outcomes[r], KOLO_ERR_ARG, "rank 1 says the world has 4 ranks");
+    for (int r = 0; r < 2; r++) expect(&outcomes[r], KOLO_ERR_ARG, "rank 1 has 4, rank 0 has");
     assert_int_not_equal(outcomes[2].status, KOLO_OK);
 }
 
@@ -237,7 +236,7 @@ static void missing_and_dying_ranks_are_named(void **state) {
     expect(&outcomes[0], KOLO_ERR_PEER, "rank 1 is gone (process ended) while the group formed");
 }
 
-/* ---- junk at the door ---- */
+/* ---- invalid clients ---- */
 
 static int connect_to_master(void) {
     struct sockaddr_in address = {.sin_family = AF_INET,
@@ -340,14 +339,14 @@ static kolo_status replay_body(kolo_comm *comm, const void *arg, void *result) {
     if (n <= 0 || !say(fd, message, (size_t)n)) return KOLO_ERR_IO;
     char byte;
     kolo_status status = kolo_socket_recv(fd, &byte, 1, NULL, deadline_ns);
-    return status == KOLO_ERR_PEER ? KOLO_OK : KOLO_FAIL(KOLO_ERR_FORMAT, "it was not turned away");
+    return status == KOLO_ERR_PEER ? KOLO_OK : KOLO_FAIL(KOLO_ERR_FORMAT, "it was not rejected");
 }
 
 static void junk_is_dropped_and_stops_nobody(void **state) {
     rank_outcome outcomes[2];
     ASSERT_OK(run_bare(2, junk_body, outcomes));
     assert_int_not_equal(run_bare(2, replay_body, outcomes), KOLO_OK);
-    expect(&outcomes[0], KOLO_ERR_TIMEOUT, "could not prove that it knows the job's secret");
+    expect(&outcomes[0], KOLO_ERR_TIMEOUT, "authentication failed");
     assert_int_equal(outcomes[1].status, KOLO_OK);
 }
 
@@ -381,9 +380,9 @@ static kolo_status stranger_body(kolo_comm *comm, const void *arg, void *result)
 static void a_false_rank_0_is_not_believed(void **state) {
     rank_outcome outcomes[2];
     assert_int_not_equal(run_bare(2, impostor_body, outcomes), KOLO_OK);
-    expect(&outcomes[1], KOLO_ERR_PEER, "it could not prove that it knows the job's secret");
+    expect(&outcomes[1], KOLO_ERR_PEER, "authentication failed");
     assert_int_not_equal(run_bare(2, stranger_body, outcomes), KOLO_OK);
-    expect(&outcomes[1], KOLO_ERR_FORMAT, "no rank of a kolo job");
+    expect(&outcomes[1], KOLO_ERR_FORMAT, "not a kolo rank");
 }
 
 /* ---- lack of memory ---- */
@@ -448,20 +447,20 @@ static void segments_fit_under_limits(void **state) {
     assert_int_equal(fit_under(RLIMIT_FSIZE, 50 << 20, 1), (size_t)64 << 30); /* it is no file */
 }
 
-/* Without a descriptor for who knocks the door says so at once. */
-static void a_door_without_descriptors_says_so(void **state) {
+/* Without a free descriptor the listener fails at once. */
+static void a_listener_without_descriptors_fails(void **state) {
     kolo_key key;
-    kolo_listener *group;
+    kolo_listener *server;
     kolo_member member;
     struct rlimit before, none_left;
     char name[32];
-    int listener, knocking, lost;
+    int listener, client, lost;
     int64_t deadline_ns = kolo_now_ns() + INT64_C(20000000000);
-    snprintf(name, sizeof name, "kolo-door-%ld", (long)getpid());
+    snprintf(name, sizeof name, "kolo-listener-%ld", (long)getpid());
     ASSERT_OK(kolo_key_make("a secret of thirty-two characters", 32, &key));
     ASSERT_OK(kolo_socket_listen_local(name, &listener));
-    ASSERT_OK(kolo_listener_create(listener, &key, true, &group));
-    ASSERT_OK(kolo_socket_connect_local(name, deadline_ns, &knocking));
+    ASSERT_OK(kolo_listener_create(listener, &key, true, &server));
+    ASSERT_OK(kolo_socket_connect_local(name, deadline_ns, &client));
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     none_left = before;
     int next = dup(listener);
@@ -469,13 +468,13 @@ static void a_door_without_descriptors_says_so(void **state) {
     close(next);
     none_left.rlim_cur = (rlim_t)next;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &none_left), 0);
-    kolo_status status = kolo_listener_accept(group, NULL, 0, deadline_ns, &member, &lost);
+    kolo_status status = kolo_listener_accept(server, NULL, 0, deadline_ns, &member, &lost);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
     assert_int_equal(status, KOLO_ERR_IO);
     assert_non_null(strstr(kolo_last_error(), "ulimit -n"));
-    kolo_listener_destroy(group);
+    kolo_listener_destroy(server);
     kolo_key_clear(&key);
-    close(knocking);
+    close(client);
     close(listener);
 }
 
@@ -494,7 +493,7 @@ TEST_MAIN(test_comm_join) {
         cmocka_unit_test(joining_survives_lack_of_memory),
         cmocka_unit_test(segments_fit_under_limits),
         cmocka_unit_test(a_rank_that_cannot_join_does_not_hang_the_other),
-        cmocka_unit_test(a_door_without_descriptors_says_so),
+        cmocka_unit_test(a_listener_without_descriptors_fails),
     };
     return cmocka_run_group_tests_name("comm_join", tests, NULL, NULL);
 }
