@@ -56,23 +56,35 @@ typedef enum kolo_collective {
         KOLO_COLLECTIVE_COUNT
 } kolo_collective;
 
-/* How an allreduce moves its data; AUTO chooses by size, group and transport. */
+/* The one list of allreduce algorithms: code, row, name, description. Costs and writers of an
+ * algorithm are in kolo_allreduce_ROW, in its file src/comm/schedule/alg_*.c. */
+#define KOLO_ALGORITHM_LIST(X)                                                                     \
+    X(KOLO_ALGORITHM_RING, ring, "ring", "reduce-scatter and allgather around a ring")             \
+    X(KOLO_ALGORITHM_DIRECT, direct, "direct",                                                     \
+      "each rank reduces its slice in the shared memory of all ranks")                             \
+    X(KOLO_ALGORITHM_TREE, tree, "tree", "reduce and broadcast along a binomial tree")             \
+    X(KOLO_ALGORITHM_DOUBLE_TREE, double_tree, "double-tree",                                      \
+      "reduce and broadcast along two binary trees, half of the vector each")                      \
+    X(KOLO_ALGORITHM_HALVING_DOUBLING, halving_doubling, "halving-doubling",                       \
+      "recursive vector halving and distance doubling")                                            \
+    X(KOLO_ALGORITHM_MESH, mesh, "mesh", "each rank exchanges slices with all others by messages") \
+    X(KOLO_ALGORITHM_HIERARCHICAL, hierarchical, "hierarchical",                                   \
+      "reduce-scatter within each host, rings between hosts, allgather within each host")
+
+/* How an allreduce moves its data. */
 typedef enum kolo_algorithm {
-    KOLO_ALGORITHM_AUTO,
-    KOLO_ALGORITHM_RING,   /* reduce-scatter and allgather around a ring; Patarasuk, Yuan, 2009 */
-    KOLO_ALGORITHM_DIRECT, /* each rank reduces its slice straight from all ranks' memory */
-    KOLO_ALGORITHM_TREE,   /* reduce and broadcast along a binomial tree */
-    KOLO_ALGORITHM_DOUBLE_TREE, /* two binary trees, half of the data each; Sanders, Speck, Traeff,
-                                   2009 */
-    KOLO_ALGORITHM_HALVING_DOUBLING, /* recursive; Rabenseifner, 2004 */
-    KOLO_ALGORITHM_MESH,             /* each rank serves a slice to all others, by messages */
-    KOLO_ALGORITHM_HIERARCHICAL,     /* within each host, between hosts, within each host */
-    KOLO_ALGORITHM_COUNT
+    KOLO_ALGORITHM_AUTO, /* chosen by size, group and transport */
+#define KOLO_ALGORITHM_ENUM(code, row, name, description) code,
+    KOLO_ALGORITHM_LIST(KOLO_ALGORITHM_ENUM)
+#undef KOLO_ALGORITHM_ENUM
+        KOLO_ALGORITHM_COUNT
 } kolo_algorithm;
 
-/* The algorithm of that name ("auto", "ring", "direct"); ARG with a suggestion for another. */
+/* The algorithm of that name, or "auto". ARG: unknown name; the error suggests one. */
 KOLO_API kolo_status kolo_algorithm_parse(const char *name, kolo_algorithm *algorithm);
+/* Name and one-line description, "unknown" for no algorithm; static storage. */
 KOLO_API const char *kolo_algorithm_name(kolo_algorithm algorithm);
+KOLO_API const char *kolo_algorithm_description(kolo_algorithm algorithm);
 
 /* How ranks reach each other. */
 typedef enum kolo_transport_choice {

@@ -1,7 +1,7 @@
 /* `kolo dump`: builds what would run and prints it instead of running it. */
 #include "kolo/dump.h"
 
-#include "comm/schedule/schedule.h"
+#include "comm/schedule/algorithms.h"
 #include "kolo/train.h"
 #include "plan/plan.h"
 #include "train/tuning.h"

@@ -62,11 +62,11 @@ static void add_communication(kolo_text *t) {
             kolo_comm_has_ucx()
                 ? "ucx and shm+ucx, by UCX"
                 : "not ucx: UCX is not installed, or was not where Kolo was built (libucx-dev)");
-    kolo_text_add(t, "%-*s", NAME_WIDTH, "algorithms");
-    for (int a = KOLO_ALGORITHM_AUTO + 1; a < KOLO_ALGORITHM_COUNT; a++) {
-        kolo_text_add(t, "%s%s", a > 1 ? ", " : "", kolo_algorithm_name((kolo_algorithm)a));
+    for (int i = KOLO_ALGORITHM_AUTO + 1; i < KOLO_ALGORITHM_COUNT; i++) {
+        kolo_algorithm a = (kolo_algorithm)i;
+        kolo_text_add(t, "%-*s%s: %s\n", NAME_WIDTH, i == 1 ? "algorithms" : "",
+                      kolo_algorithm_name(a), kolo_algorithm_description(a));
     }
-    kolo_text_add(t, "\n");
 }
 
 int cmd_info(kolo_options *o) {

@@ -1,5 +1,6 @@
 /* The table of every option of every command. */
 #include "cli/cli.h"
+#include "kolo/comm.h"
 
 enum {
     MAX_RANKS = 1024,
@@ -17,14 +18,18 @@ enum {
 /* In the order of the enums in kolo/train.h, kolo/comm.h, kolo/dump.h, cli/progress.h. */
 static const char *const schedules[] = {"constant", "step", "cosine", NULL};
 static const char *const optimizers[] = {"sgd", "nesterov", "adam", "adamw", NULL};
-static const char *const algorithms[] = {"auto", "ring",         "direct",
-                                         "tree", "double-tree",  "halving-doubling",
-                                         "mesh", "hierarchical", NULL};
+static const char *const algorithms[] = {
+    "auto",
+#define NAME(code, row, name, description) name,
+    KOLO_ALGORITHM_LIST(NAME) NULL,
+#undef NAME
+};
 static const char *const transports[] = {"auto", "shm", "tcp", "mpi", "ucx", "shm+ucx", NULL};
 static const char *const formats[] = {"native", "torchvision", "huggingface", NULL};
 static const char *const dtypes[] = {"f32", "f64", "f16", "bf16", "i8", "u8", "i32", "i64", NULL};
 static const char *const reductions[] = {"sum", "min", "max", "prod", "mean", NULL};
-#define ALGORITHMS "auto, ring, direct, tree, double-tree, halving-doubling, mesh or hierarchical"
+#define COMMA_NAME(code, row, name, description) ", " name
+#define ALGORITHMS "auto" KOLO_ALGORITHM_LIST(COMMA_NAME)
 static const char *const progresses[] = {"auto", "bar", "plain", "none", NULL};
 static const char *const recomputes[] = {"none", "cheap", "full", NULL};
 static const char *const precisions[] = {"f32", "bf16", NULL};

@@ -428,7 +428,7 @@ static kolo_algorithm resolve_algorithm(const kolo_request *q, const kolo_reques
     const kolo_comm *comm = q->comm;
     bool windows = comm->transport->windows;
     kolo_algorithm algorithm = o->algorithm ? o->algorithm : comm->algorithm;
-    if (o->shards > 0) return KOLO_ALGORITHM_COUNT;
+    if (o->shards > 0) return KOLO_ALGORITHM_REPRODUCIBLE;
     if (algorithm != KOLO_ALGORITHM_AUTO || comm->backend) return algorithm;
     if (q->kind == KOLO_COLLECTIVE_ALLREDUCE) {
         return kolo_comm_costs_choose(&comm->costs, windows, comm->size, kolo_comm_host_count(comm),

@@ -308,8 +308,8 @@ kolo_status kolo_bench_allreduce(kolo_comm *comm, const kolo_bench_allreduce_opt
  * else the machine does only adds to them. */
 static kolo_comm_cost solve(kolo_algorithm algorithm, int n, int hosts,
                             const kolo_bench_row rows[2]) {
-    double steps = kolo_comm_cost_steps(algorithm, n, hosts);
-    double volume = kolo_comm_cost_volume(algorithm, n, hosts);
+    const kolo_algorithm_info *info = kolo_algorithm_info_of(algorithm);
+    double steps = info->steps(n, hosts), volume = info->volume(n, hosts);
     double mib = (double)(rows[1].bytes - rows[0].bytes) * 0x1p-20;
     double slope = (rows[1].us_min - rows[0].us_min) / mib; /* us per MiB */
     if (slope < 0) slope = 0;
@@ -326,9 +326,8 @@ kolo_status kolo_bench_calibrate(kolo_comm *comm, const char *path, int64_t budg
                          kolo_comm_transport(comm));
     }
     kolo_comm_costs costs = comm->costs;
-    for (int a = KOLO_ALGORITHM_RING; a < KOLO_ALGORITHM_COUNT; a++) {
-        bool none = a == KOLO_ALGORITHM_DIRECT && !comm->transport->windows;
-        if (none || (a == KOLO_ALGORITHM_HIERARCHICAL && hosts == 1)) continue;
+    for (int a = KOLO_ALGORITHM_AUTO + 1; a < KOLO_ALGORITHM_COUNT; a++) {
+        if (!kolo_algorithm_usable((kolo_algorithm)a, comm->transport->windows, hosts)) continue;
         kolo_bench_row rows[2];
         int n_rows = 2;
         kolo_bench_allreduce_opts o = {.sizes = sizes,

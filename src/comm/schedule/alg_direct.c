@@ -9,7 +9,7 @@
  * travels with the announcement and every rank combines all of it for itself; no barrier at all.
  * Copies lie in a place that is not used again before all ranks are through. Broadcast has the same
  * three variants. A barrier is the announcement itself, which all must make. */
-#include "comm/schedule/algorithms.h"
+#include "comm/schedule/writers.h"
 
 static void add_barrier(kolo_schedule *s) {
     kolo_schedule_round(s);
@@ -166,28 +166,27 @@ static void broadcast_eager(const kolo_schedule_spec *spec, kolo_schedule *s) {
 
 static void barrier_window(const kolo_schedule_spec *spec, kolo_schedule *s) {}
 
-const kolo_algorithm_row kolo_direct_allreduce = {
-    .name = "direct",
-    .kind = KOLO_COLLECTIVE_ALLREDUCE,
-    .algorithm = KOLO_ALGORITHM_DIRECT,
-    .variant = KOLO_VARIANT_WINDOW,
-    .write = allreduce_window,
-};
+static double direct_steps(int n, int hosts) { return 1; }
 
-const kolo_algorithm_row kolo_staged_allreduce = {
-    .name = "direct-staged",
-    .kind = KOLO_COLLECTIVE_ALLREDUCE,
-    .algorithm = KOLO_ALGORITHM_DIRECT,
-    .variant = KOLO_VARIANT_STAGED,
-    .write = allreduce_staged,
-};
+static double direct_volume(int n, int hosts) { return kolo_volume_least(n); }
 
-const kolo_algorithm_row kolo_eager_allreduce = {
-    .name = "direct-eager",
-    .kind = KOLO_COLLECTIVE_ALLREDUCE,
-    .algorithm = KOLO_ALGORITHM_DIRECT,
-    .variant = KOLO_VARIANT_EAGER,
-    .write = allreduce_eager,
+const kolo_algorithm_info kolo_allreduce_direct = {
+    .steps = direct_steps,
+    .volume = direct_volume,
+    .memory_cost = {0.3, 20},
+    .network_cost = {30, 900},
+    .rows = {{.name = "direct",
+              .algorithm = KOLO_ALGORITHM_DIRECT,
+              .variant = KOLO_VARIANT_WINDOW,
+              .write = allreduce_window},
+             {.name = "direct-staged",
+              .algorithm = KOLO_ALGORITHM_DIRECT,
+              .variant = KOLO_VARIANT_STAGED,
+              .write = allreduce_staged},
+             {.name = "direct-eager",
+              .algorithm = KOLO_ALGORITHM_DIRECT,
+              .variant = KOLO_VARIANT_EAGER,
+              .write = allreduce_eager}},
 };
 
 const kolo_algorithm_row kolo_direct_broadcast = {

@@ -15,7 +15,7 @@
  * of them for itself. Each element goes through the same operations in the same order, each rounded
  * to its type, whatever the way, the ranks, slices and chunks. */
 #include "base/memory.h"
-#include "comm/schedule/algorithms.h"
+#include "comm/schedule/writers.h"
 
 enum { LEVELS_MOST = 31, PIECE = 4096 /* elements */ };
 
@@ -222,7 +222,7 @@ static void eager_write(const kolo_schedule_spec *spec, kolo_schedule *s) {
 const kolo_algorithm_row kolo_fixed_allreduce = {
     .name = "fixed-tree",
     .kind = KOLO_COLLECTIVE_ALLREDUCE,
-    .algorithm = KOLO_ALGORITHM_COUNT, /* chosen by `shards`, not by name */
+    .algorithm = KOLO_ALGORITHM_REPRODUCIBLE,
     .variant = KOLO_VARIANT_MESSAGES,
     .write = fixed_write,
 };
@@ -230,7 +230,7 @@ const kolo_algorithm_row kolo_fixed_allreduce = {
 const kolo_algorithm_row kolo_fixed_window_allreduce = {
     .name = "fixed-tree-direct",
     .kind = KOLO_COLLECTIVE_ALLREDUCE,
-    .algorithm = KOLO_ALGORITHM_COUNT,
+    .algorithm = KOLO_ALGORITHM_REPRODUCIBLE,
     .variant = KOLO_VARIANT_WINDOW,
     .write = window_write,
 };
@@ -238,7 +238,7 @@ const kolo_algorithm_row kolo_fixed_window_allreduce = {
 const kolo_algorithm_row kolo_fixed_eager_allreduce = {
     .name = "fixed-tree-eager",
     .kind = KOLO_COLLECTIVE_ALLREDUCE,
-    .algorithm = KOLO_ALGORITHM_COUNT,
+    .algorithm = KOLO_ALGORITHM_REPRODUCIBLE,
     .variant = KOLO_VARIANT_EAGER,
     .write = eager_write,
 };

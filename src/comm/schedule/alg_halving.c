@@ -9,7 +9,7 @@
  * With other numbers the ranks beyond the largest power of two, p, are folded in: of the first
  * 2 (n - p) ranks each even one gives all its data to its odd neighbour before, and gets the result
  * from it behind. Data goes in chunks, as in alg_ring.c. */
-#include "comm/schedule/algorithms.h"
+#include "comm/schedule/writers.h"
 
 typedef struct halving {
     const kolo_schedule_spec *spec;
@@ -101,10 +101,21 @@ static void halving_write(const kolo_schedule_spec *spec, kolo_schedule *s) {
     kolo_schedule_send(s, spec->rank - 1, KOLO_BUFFER_DATA, 0, spec->count);
 }
 
-const kolo_algorithm_row kolo_halving_allreduce = {
-    .name = "halving-doubling",
-    .kind = KOLO_COLLECTIVE_ALLREDUCE,
-    .algorithm = KOLO_ALGORITHM_HALVING_DOUBLING,
-    .variant = KOLO_VARIANT_MESSAGES,
-    .write = halving_write,
+/* Folding takes the place of the step that rounding up adds. */
+static double halving_steps(int n, int hosts) { return 2 * kolo_log2_up(n); }
+
+static double halving_volume(int n, int hosts) {
+    double folding = (n & (n - 1)) == 0 ? 0 : 2;
+    return (kolo_volume_least(n) + folding) * kolo_ranks_per_link(n, hosts);
+}
+
+const kolo_algorithm_info kolo_allreduce_halving_doubling = {
+    .steps = halving_steps,
+    .volume = halving_volume,
+    .memory_cost = {0.3, 50},
+    .network_cost = {30, 950},
+    .rows = {{.name = "halving-doubling",
+              .algorithm = KOLO_ALGORITHM_HALVING_DOUBLING,
+              .variant = KOLO_VARIANT_MESSAGES,
+              .write = halving_write}},
 };

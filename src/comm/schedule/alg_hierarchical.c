@@ -12,7 +12,7 @@
  *           them, and writes what the lane makes of it to all of them. Only it ever reads or writes
  *           that slice, so one barrier at the end is enough. */
 #include "base/memory.h"
-#include "comm/schedule/algorithms.h"
+#include "comm/schedule/writers.h"
 
 /* Who is where. */
 typedef struct layout {
@@ -120,18 +120,24 @@ static void hierarchical_window(const kolo_schedule_spec *spec, kolo_schedule *s
     kolo_free(ranks);
 }
 
-const kolo_algorithm_row kolo_hierarchical_allreduce = {
-    .name = "hierarchical",
-    .kind = KOLO_COLLECTIVE_ALLREDUCE,
-    .algorithm = KOLO_ALGORITHM_HIERARCHICAL,
-    .variant = KOLO_VARIANT_MESSAGES,
-    .write = hierarchical_write,
-};
+static double hierarchical_steps(int n, int hosts) { return 2 + 2 * (hosts - 1); }
 
-const kolo_algorithm_row kolo_hierarchical_window_allreduce = {
-    .name = "hierarchical-window",
-    .kind = KOLO_COLLECTIVE_ALLREDUCE,
-    .algorithm = KOLO_ALGORITHM_HIERARCHICAL,
-    .variant = KOLO_VARIANT_WINDOW,
-    .write = hierarchical_window,
+static double hierarchical_volume(int n, int hosts) {
+    return 2.0 * (hosts - 1) / hosts + (hosts == 1 ? kolo_volume_least(n) : 0);
+}
+
+const kolo_algorithm_info kolo_allreduce_hierarchical = {
+    .steps = hierarchical_steps,
+    .volume = hierarchical_volume,
+    .memory_cost = {0.4, 60},
+    .network_cost = {30, 900},
+    .several_hosts = true,
+    .rows = {{.name = "hierarchical",
+              .algorithm = KOLO_ALGORITHM_HIERARCHICAL,
+              .variant = KOLO_VARIANT_MESSAGES,
+              .write = hierarchical_write},
+             {.name = "hierarchical-window",
+              .algorithm = KOLO_ALGORITHM_HIERARCHICAL,
+              .variant = KOLO_VARIANT_WINDOW,
+              .write = hierarchical_window}},
 };

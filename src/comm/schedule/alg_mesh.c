@@ -7,7 +7,7 @@
  * peer in turn. Allgather: each rank sends its slice to all. An allreduce is the one and then the
  * other (each node serves one slice, as a parameter server would). Gather, scatter and all-to-all
  * are a single step. */
-#include "comm/schedule/algorithms.h"
+#include "comm/schedule/writers.h"
 
 /* A reduce-scatter among a team: slice i of everybody's `source` is combined in member i. */
 typedef struct exchange {
@@ -156,12 +156,21 @@ static void alltoall_write(const kolo_schedule_spec *spec, kolo_schedule *s) {
     }
 }
 
-const kolo_algorithm_row kolo_mesh_allreduce = {
-    .name = "mesh",
-    .kind = KOLO_COLLECTIVE_ALLREDUCE,
-    .algorithm = KOLO_ALGORITHM_MESH,
-    .variant = KOLO_VARIANT_MESSAGES,
-    .write = allreduce_write,
+static double mesh_steps(int n, int hosts) { return 2; }
+
+static double mesh_volume(int n, int hosts) {
+    return kolo_volume_least(n) * kolo_ranks_per_link(n, hosts);
+}
+
+const kolo_algorithm_info kolo_allreduce_mesh = {
+    .steps = mesh_steps,
+    .volume = mesh_volume,
+    .memory_cost = {0.4, 60},
+    .network_cost = {45, 1000},
+    .rows = {{.name = "mesh",
+              .algorithm = KOLO_ALGORITHM_MESH,
+              .variant = KOLO_VARIANT_MESSAGES,
+              .write = allreduce_write}},
 };
 
 const kolo_algorithm_row kolo_mesh_reduce_scatter = {

@@ -10,7 +10,7 @@
  * round m, and added in round m + 1, while message m + 1 is on its way: SCRATCH holds two chunks in
  * turn. The ring may be a part of the group and the vector a part of DATA: hierarchical.c joins the
  * hosts so. */
-#include "comm/schedule/algorithms.h"
+#include "comm/schedule/writers.h"
 
 typedef struct ring {
     const kolo_team *team;
@@ -94,10 +94,18 @@ static void ring_write(const kolo_schedule_spec *spec, kolo_schedule *s) {
     kolo_ring_write(spec, s, &all, (range){0, spec->count});
 }
 
-const kolo_algorithm_row kolo_ring_allreduce = {
-    .name = "ring",
-    .kind = KOLO_COLLECTIVE_ALLREDUCE,
-    .algorithm = KOLO_ALGORITHM_RING,
-    .variant = KOLO_VARIANT_MESSAGES,
-    .write = ring_write,
+static double ring_steps(int n, int hosts) { return 2 * (n - 1); }
+
+/* Only one rank of each host sends to the next host. */
+static double ring_volume(int n, int hosts) { return kolo_volume_least(n); }
+
+const kolo_algorithm_info kolo_allreduce_ring = {
+    .steps = ring_steps,
+    .volume = ring_volume,
+    .memory_cost = {0.3, 50},
+    .network_cost = {30, 900},
+    .rows = {{.name = "ring",
+              .algorithm = KOLO_ALGORITHM_RING,
+              .variant = KOLO_VARIANT_MESSAGES,
+              .write = ring_write}},
 };

@@ -17,7 +17,7 @@
  *
  * Barrier: in the step of distance d each rank sends an empty message d ranks on and waits for the
  * one from d ranks back; after the last step it has heard, over others, of every rank. */
-#include "comm/schedule/algorithms.h"
+#include "comm/schedule/writers.h"
 
 enum { CHILDREN_MOST = 32, NOBODY = -1 };
 
@@ -204,20 +204,34 @@ static void barrier_write(const kolo_schedule_spec *spec, kolo_schedule *s) {
     }
 }
 
-const kolo_algorithm_row kolo_tree_allreduce = {
-    .name = "tree",
-    .kind = KOLO_COLLECTIVE_ALLREDUCE,
-    .algorithm = KOLO_ALGORITHM_TREE,
-    .variant = KOLO_VARIANT_MESSAGES,
-    .write = allreduce_write,
+static double tree_steps(int n, int hosts) { return 2 * kolo_log2_up(n); }
+
+static double tree_volume(int n, int hosts) { return 2 * kolo_log2_up(n); }
+
+const kolo_algorithm_info kolo_allreduce_tree = {
+    .steps = tree_steps,
+    .volume = tree_volume,
+    .memory_cost = {0.4, 70},
+    .network_cost = {30, 950},
+    .rows = {{.name = "tree",
+              .algorithm = KOLO_ALGORITHM_TREE,
+              .variant = KOLO_VARIANT_MESSAGES,
+              .write = allreduce_write}},
 };
 
-const kolo_algorithm_row kolo_double_tree_allreduce = {
-    .name = "double-tree",
-    .kind = KOLO_COLLECTIVE_ALLREDUCE,
-    .algorithm = KOLO_ALGORITHM_DOUBLE_TREE,
-    .variant = KOLO_VARIANT_MESSAGES,
-    .write = double_tree_write,
+static double double_tree_steps(int n, int hosts) { return 2 * kolo_log2_up(n); }
+
+static double double_tree_volume(int n, int hosts) { return 2 * kolo_ranks_per_link(n, hosts); }
+
+const kolo_algorithm_info kolo_allreduce_double_tree = {
+    .steps = double_tree_steps,
+    .volume = double_tree_volume,
+    .memory_cost = {0.5, 80},
+    .network_cost = {35, 950},
+    .rows = {{.name = "double-tree",
+              .algorithm = KOLO_ALGORITHM_DOUBLE_TREE,
+              .variant = KOLO_VARIANT_MESSAGES,
+              .write = double_tree_write}},
 };
 
 const kolo_algorithm_row kolo_tree_broadcast = {

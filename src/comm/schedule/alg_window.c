@@ -4,7 +4,7 @@
  * Reduce: every rank combines a slice from all ranks and writes it to the root, so that the work is
  * shared. Reduce-scatter: every rank combines its own slice. Allgather: every rank fetches the
  * others' slices. One barrier at the end: nobody's data is needed any more. */
-#include "comm/schedule/algorithms.h"
+#include "comm/schedule/writers.h"
 
 static void add_barrier(kolo_schedule *s) {
     kolo_schedule_round(s);

@@ -1,33 +1,57 @@
-/* The table of algorithms, and their names on the command line. */
+/* The table of algorithms: lookup by name and by use. */
 #include "comm/schedule/algorithms.h"
 
 #include "base/status.h"
 
 #include <string.h>
 
-static const kolo_algorithm_row *const rows[] = {
-    &kolo_ring_allreduce,        &kolo_tree_allreduce,
-    &kolo_double_tree_allreduce, &kolo_halving_allreduce,
-    &kolo_mesh_allreduce,        &kolo_hierarchical_allreduce,
-    &kolo_fixed_allreduce,       &kolo_fixed_window_allreduce,
-    &kolo_fixed_eager_allreduce, &kolo_direct_allreduce,
-    &kolo_staged_allreduce,      &kolo_eager_allreduce,
-    &kolo_tree_broadcast,        &kolo_direct_broadcast,
-    &kolo_staged_broadcast,      &kolo_eager_broadcast,
-    &kolo_dissemination_barrier, &kolo_direct_barrier,
-    &kolo_tree_reduce,           &kolo_window_reduce,
-    &kolo_mesh_reduce_scatter,   &kolo_window_reduce_scatter,
-    &kolo_mesh_allgather,        &kolo_window_allgather,
-    &kolo_mesh_gather,           &kolo_mesh_scatter,
-    &kolo_mesh_alltoall,         &kolo_hierarchical_window_allreduce,
+static const kolo_algorithm_info *const infos[KOLO_ALGORITHM_COUNT] = {
+#define INFO(code, row, name, description) [code] = &kolo_allreduce_##row,
+    KOLO_ALGORITHM_LIST(INFO)
+#undef INFO
 };
 
+/* The reproducible allreduce and the other collectives. */
+static const kolo_algorithm_row *const rows[] = {
+    &kolo_fixed_allreduce,       &kolo_fixed_window_allreduce, &kolo_fixed_eager_allreduce,
+    &kolo_tree_broadcast,        &kolo_direct_broadcast,       &kolo_staged_broadcast,
+    &kolo_eager_broadcast,       &kolo_dissemination_barrier,  &kolo_direct_barrier,
+    &kolo_tree_reduce,           &kolo_window_reduce,          &kolo_mesh_reduce_scatter,
+    &kolo_window_reduce_scatter, &kolo_mesh_allgather,         &kolo_window_allgather,
+    &kolo_mesh_gather,           &kolo_mesh_scatter,           &kolo_mesh_alltoall,
+};
+
+const kolo_algorithm_info *kolo_algorithm_info_of(kolo_algorithm algorithm) {
+    KOLO_ASSERT(algorithm > KOLO_ALGORITHM_AUTO && algorithm < KOLO_ALGORITHM_COUNT);
+    return infos[algorithm];
+}
+
+/* The algorithm's row of a variant, NULL if there is none. */
+static const kolo_algorithm_row *find_variant(kolo_algorithm algorithm, kolo_variant variant) {
+    const kolo_algorithm_row *row = kolo_algorithm_info_of(algorithm)->rows;
+    while (row->write && row->variant != variant) row++;
+    return row->write ? row : NULL;
+}
+
+bool kolo_algorithm_usable(kolo_algorithm algorithm, bool windows, int hosts) {
+    if (hosts == 1 && kolo_algorithm_info_of(algorithm)->several_hosts) return false;
+    return windows || find_variant(algorithm, KOLO_VARIANT_MESSAGES);
+}
+
 const kolo_algorithm_row *kolo_algorithm_row_at(size_t i) {
+    for (int a = KOLO_ALGORITHM_AUTO + 1; a < KOLO_ALGORITHM_COUNT; a++) {
+        for (const kolo_algorithm_row *row = infos[a]->rows; row->write; row++, i--) {
+            if (i == 0) return row;
+        }
+    }
     return i < KOLO_COUNT(rows) ? rows[i] : NULL;
 }
 
 const kolo_algorithm_row *kolo_algorithm_find(kolo_collective kind, kolo_algorithm algorithm,
                                               kolo_variant variant) {
+    if (algorithm != KOLO_ALGORITHM_AUTO && algorithm != KOLO_ALGORITHM_REPRODUCIBLE) {
+        return kind == KOLO_COLLECTIVE_ALLREDUCE ? find_variant(algorithm, variant) : NULL;
+    }
     for (size_t i = 0; i < KOLO_COUNT(rows); i++) {
         const kolo_algorithm_row *row = rows[i];
         if (row->kind == kind && row->algorithm == algorithm && row->variant == variant) return row;
@@ -36,24 +60,28 @@ const kolo_algorithm_row *kolo_algorithm_find(kolo_collective kind, kolo_algorit
 }
 
 static const char *const names[] = {
-    [KOLO_ALGORITHM_AUTO] = "auto",
-    [KOLO_ALGORITHM_RING] = "ring",
-    [KOLO_ALGORITHM_DIRECT] = "direct",
-    [KOLO_ALGORITHM_TREE] = "tree",
-    [KOLO_ALGORITHM_DOUBLE_TREE] = "double-tree",
-    [KOLO_ALGORITHM_HALVING_DOUBLING] = "halving-doubling",
-    [KOLO_ALGORITHM_MESH] = "mesh",
-    [KOLO_ALGORITHM_HIERARCHICAL] = "hierarchical",
-    NULL,
+    "auto",
+#define NAME(code, row, name, description) name,
+    KOLO_ALGORITHM_LIST(NAME) NULL,
+#undef NAME
+};
+
+static const char *const descriptions[] = {"the cheapest algorithm by size, group and transport",
+#define DESCRIPTION(code, row, name, description) description,
+                                           KOLO_ALGORITHM_LIST(DESCRIPTION)
+#undef DESCRIPTION
 };
 
 const char *kolo_algorithm_name(kolo_algorithm algorithm) {
-    size_t i = (size_t)algorithm;
-    return i < KOLO_COUNT(names) - 1 ? names[i] : "unknown";
+    return (size_t)algorithm < KOLO_ALGORITHM_COUNT ? names[algorithm] : "unknown";
+}
+
+const char *kolo_algorithm_description(kolo_algorithm algorithm) {
+    return (size_t)algorithm < KOLO_ALGORITHM_COUNT ? descriptions[algorithm] : "unknown";
 }
 
 kolo_status kolo_algorithm_parse(const char *name, kolo_algorithm *algorithm) {
-    if (!name) return KOLO_FAIL(KOLO_ERR_ARG, "the name of an algorithm is missing");
+    if (!name) return KOLO_FAIL(KOLO_ERR_ARG, "missing algorithm name");
     for (size_t i = 0; names[i]; i++) {
         if (strcmp(name, names[i]) == 0) {
             *algorithm = (kolo_algorithm)i;
@@ -61,9 +89,12 @@ kolo_status kolo_algorithm_parse(const char *name, kolo_algorithm *algorithm) {
         }
     }
     const char *closest = kolo_closest(name, names);
-    return KOLO_FAIL(KOLO_ERR_ARG, "unknown algorithm '%s': %s%s%s", name,
-                     closest ? "did you mean '"
-                             : "choose one of auto, ring, direct, tree, double-tree, "
-                               "halving-doubling, mesh, hierarchical",
-                     closest ? closest : "", closest ? "'?" : "");
+    if (closest) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "unknown algorithm '%s': did you mean '%s'?", name, closest);
+    }
+#define COMMA_NAME(code, row, name, description) ", " name
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "unknown algorithm '%s': choose one of auto" KOLO_ALGORITHM_LIST(COMMA_NAME),
+                     name);
+#undef COMMA_NAME
 }

@@ -1,13 +1,47 @@
 #pragma once
-/* The rows that alg_*.c bring to the table of algorithms, and what they share. */
+/* The table of algorithms.
+ *
+ * To add an allreduce algorithm, write alg_NAME.c, which defines a kolo_algorithm_info, and add a
+ * row to KOLO_ALGORITHM_LIST in kolo/comm.h. Names, help, error messages, the cost model and its
+ * file, benchmarks and tests follow from the list. */
 
 #include "comm/schedule/schedule.h"
 
-extern const kolo_algorithm_row kolo_ring_allreduce, kolo_tree_allreduce,
-    kolo_double_tree_allreduce, kolo_halving_allreduce, kolo_mesh_allreduce,
-    kolo_hierarchical_allreduce, kolo_hierarchical_window_allreduce, kolo_fixed_allreduce,
-    kolo_fixed_window_allreduce, kolo_fixed_eager_allreduce;
-extern const kolo_algorithm_row kolo_direct_allreduce, kolo_staged_allreduce, kolo_eager_allreduce;
+/* Time of an allreduce: steps * step_us + volume * MiB * mib_us; see costs.h. */
+typedef struct kolo_comm_cost {
+    double step_us, mib_us;
+} kolo_comm_cost;
+
+enum { KOLO_ALGORITHM_ROWS = 3 };
+
+/* An allreduce algorithm: every field is required, but for `several_hosts`. */
+typedef struct kolo_algorithm_info {
+    /* How many times the last rank waits for another; the part of the vector that passes through
+     * the busiest rank, or through the busiest host's link if there are several hosts. */
+    double (*steps)(int ranks, int hosts);
+    double (*volume)(int ranks, int hosts);
+    /* Built-in cost constants, of which the order of magnitude decides. Memory: processes on one
+     * host, measured by kolo bench allreduce --calibrate with 2 processes on two cores (AMD EPYC).
+     * Network: 10 Gbit/s; bytes cost about the same everywhere, plus a share for messages that
+     * collide at one rank (mesh) and for exchanges that overlap with nothing (halving). */
+    kolo_comm_cost memory_cost, network_cost;
+    bool several_hosts; /* pointless on one host */
+    /* One row per variant, ends with a row without a writer. Without a MESSAGES row the algorithm
+     * needs a transport whose ranks reach each other's memory. */
+    kolo_algorithm_row rows[KOLO_ALGORITHM_ROWS + 1];
+} kolo_algorithm_info;
+
+#define KOLO_ALGORITHM_EXTERN(code, row, name, description) \
+    extern const kolo_algorithm_info kolo_allreduce_##row;
+KOLO_ALGORITHM_LIST(KOLO_ALGORITHM_EXTERN)
+#undef KOLO_ALGORITHM_EXTERN
+
+/* `algorithm` of the reproducible allreduce, which is chosen by kolo_request_opts.shards. */
+#define KOLO_ALGORITHM_REPRODUCIBLE KOLO_ALGORITHM_COUNT
+extern const kolo_algorithm_row kolo_fixed_allreduce, kolo_fixed_window_allreduce,
+    kolo_fixed_eager_allreduce;
+
+/* The other collectives. */
 extern const kolo_algorithm_row kolo_tree_broadcast, kolo_direct_broadcast, kolo_staged_broadcast,
     kolo_eager_broadcast;
 extern const kolo_algorithm_row kolo_dissemination_barrier, kolo_direct_barrier;
@@ -15,42 +49,17 @@ extern const kolo_algorithm_row kolo_tree_reduce, kolo_window_reduce;
 extern const kolo_algorithm_row kolo_mesh_reduce_scatter, kolo_window_reduce_scatter;
 extern const kolo_algorithm_row kolo_mesh_allgather, kolo_window_allgather;
 extern const kolo_algorithm_row kolo_mesh_gather, kolo_mesh_scatter, kolo_mesh_alltoall;
+
 /* For backends; not in the table. */
 extern const kolo_algorithm_row kolo_offloaded, kolo_offloaded_packed;
 
-/* Elements of a buffer. */
-typedef struct range {
-    size_t first, count;
-} range;
-
-/* Some of the ranks, in order; `me` is this rank's place among them. */
-typedef struct kolo_team {
-    const int *ranks; /* NULL: place i is rank i */
-    int size, me;
-} kolo_team;
-
-static inline int kolo_team_rank(const kolo_team *team, int place) {
-    return team->ranks ? team->ranks[place] : place;
-}
-
-/* Slice `part` of `parts`. */
-static inline range kolo_team_slice(range whole, int parts, int part, size_t align) {
-    size_t first = kolo_slice_first(whole.count, parts, part, align);
-    size_t end = kolo_slice_first(whole.count, parts, part + 1, align);
-    return (range){whole.first + first, end - first};
-}
-
-/* Chunk c of a range; empty behind its end. */
-static inline range kolo_range_chunk(range whole, size_t chunk, size_t c) {
-    size_t from = c * chunk < whole.count ? c * chunk : whole.count, left = whole.count - from;
-    return (range){whole.first + from, left < chunk ? left : chunk};
-}
-
-/* Allreduce of a part of DATA among a team. */
-void kolo_ring_write(const kolo_schedule_spec *spec, kolo_schedule *s, const kolo_team *team,
-                     range whole);
-/* The first `owners` members of a team get a slice of `whole` each; and give it to all others. */
-void kolo_mesh_reduce_scatter_write(const kolo_schedule_spec *spec, kolo_schedule *s,
-                                    const kolo_team *team, int owners, range whole);
-void kolo_mesh_allgather_write(const kolo_schedule_spec *spec, kolo_schedule *s,
-                               const kolo_team *team, int owners, range whole);
+/* Of an algorithm other than AUTO. */
+KOLO_SHARED const kolo_algorithm_info *kolo_algorithm_info_of(kolo_algorithm algorithm);
+/* Whether `algorithm` suits a group on `hosts` hosts; `windows`: its ranks reach each other's
+ * memory. */
+bool kolo_algorithm_usable(kolo_algorithm algorithm, bool windows, int hosts);
+/* Row i of all collectives and variants, NULL past the last. */
+KOLO_SHARED const kolo_algorithm_row *kolo_algorithm_row_at(size_t i);
+/* The row of a collective, NULL if there is none. */
+KOLO_SHARED const kolo_algorithm_row *
+kolo_algorithm_find(kolo_collective kind, kolo_algorithm algorithm, kolo_variant variant);

@@ -9,95 +9,32 @@
 
 enum { FILE_MOST = 1 << 16 };
 
-/* Of ranks that share memory, measured by kolo bench allreduce --calibrate with 2 processes on two
- * cores (AMD EPYC); orders of magnitude, which is what the choice hangs on. */
-static const kolo_comm_costs of_memory = {{
-    [KOLO_ALGORITHM_RING] = {0.3, 50},
-    [KOLO_ALGORITHM_DIRECT] = {0.3, 20},
-    [KOLO_ALGORITHM_TREE] = {0.4, 70},
-    [KOLO_ALGORITHM_DOUBLE_TREE] = {0.5, 80},
-    [KOLO_ALGORITHM_HALVING_DOUBLING] = {0.3, 50},
-    [KOLO_ALGORITHM_MESH] = {0.4, 60},
-    [KOLO_ALGORITHM_HIERARCHICAL] = {0.4, 60},
-}};
-
-/* Of a network: bytes cost all alike, but many messages at once to one rank get in each other's
- * way, and whole halves that are exchanged at the end overlap with nothing. */
-static const kolo_comm_costs of_network = {{
-    [KOLO_ALGORITHM_RING] = {30, 900},
-    [KOLO_ALGORITHM_DIRECT] = {30, 900},
-    [KOLO_ALGORITHM_TREE] = {30, 950},
-    [KOLO_ALGORITHM_DOUBLE_TREE] = {35, 950},
-    [KOLO_ALGORITHM_HALVING_DOUBLING] = {30, 950},
-    [KOLO_ALGORITHM_MESH] = {45, 1000},
-    [KOLO_ALGORITHM_HIERARCHICAL] = {30, 900},
-}};
-
-kolo_comm_costs kolo_comm_costs_builtin(bool windows) { return windows ? of_memory : of_network; }
-
-static double log2_up(int n) {
-    double k = 0;
-    for (int p = 1; p < n; p *= 2) k++;
-    return k;
-}
-
-static bool is_power(int n) { return (n & (n - 1)) == 0; }
-
-double kolo_comm_cost_steps(kolo_algorithm algorithm, int n, int hosts) {
-    switch (algorithm) {
-    case KOLO_ALGORITHM_RING:
-        return 2 * (n - 1);
-    case KOLO_ALGORITHM_TREE:
-    case KOLO_ALGORITHM_DOUBLE_TREE:
-        return 2 * log2_up(n);
-    case KOLO_ALGORITHM_HALVING_DOUBLING:
-        return 2 * log2_up(n); /* the fold takes the place of what rounding up adds */
-    case KOLO_ALGORITHM_MESH:
-        return 2;
-    case KOLO_ALGORITHM_HIERARCHICAL:
-        return 2 + 2 * (hosts - 1);
-    default:
-        return 1;
+kolo_comm_costs kolo_comm_costs_builtin(bool windows) {
+    kolo_comm_costs costs = {0};
+    for (int a = KOLO_ALGORITHM_AUTO + 1; a < KOLO_ALGORITHM_COUNT; a++) {
+        const kolo_algorithm_info *info = kolo_algorithm_info_of((kolo_algorithm)a);
+        costs.of[a] = windows ? info->memory_cost : info->network_cost;
     }
-}
-
-double kolo_comm_cost_volume(kolo_algorithm algorithm, int n, int hosts) {
-    double all = 2.0 * (n - 1) / n, per_host = hosts > 1 ? (double)n / hosts : 1;
-    switch (algorithm) {
-    case KOLO_ALGORITHM_RING: /* one rank of each host passes data on to the next host */
-        return all;
-    case KOLO_ALGORITHM_TREE:
-        return 2 * log2_up(n);
-    case KOLO_ALGORITHM_DOUBLE_TREE:
-        return 2 * per_host;
-    case KOLO_ALGORITHM_HALVING_DOUBLING:
-        return (is_power(n) ? all : all + 2) * per_host;
-    case KOLO_ALGORITHM_MESH:
-        return all * per_host;
-    case KOLO_ALGORITHM_HIERARCHICAL:
-        return 2.0 * (hosts - 1) / hosts + (hosts == 1 ? all : 0);
-    default:
-        return all;
-    }
+    return costs;
 }
 
 double kolo_comm_cost_us(const kolo_comm_costs *costs, kolo_algorithm algorithm, int n, int hosts,
                          size_t bytes) {
     const kolo_comm_cost *c = &costs->of[algorithm];
-    return kolo_comm_cost_steps(algorithm, n, hosts) * c->step_us +
-           kolo_comm_cost_volume(algorithm, n, hosts) * ((double)bytes * 0x1p-20) * c->mib_us;
+    const kolo_algorithm_info *info = kolo_algorithm_info_of(algorithm);
+    return info->steps(n, hosts) * c->step_us +
+           info->volume(n, hosts) * ((double)bytes * 0x1p-20) * c->mib_us;
 }
 
 kolo_algorithm kolo_comm_costs_choose(const kolo_comm_costs *costs, bool windows, int n, int hosts,
                                       size_t bytes) {
-    kolo_algorithm best = KOLO_ALGORITHM_RING;
-    double least = kolo_comm_cost_us(costs, best, n, hosts, bytes);
-    for (int i = KOLO_ALGORITHM_RING + 1; i < KOLO_ALGORITHM_COUNT; i++) {
+    kolo_algorithm best = KOLO_ALGORITHM_AUTO;
+    double least = 0;
+    for (int i = KOLO_ALGORITHM_AUTO + 1; i < KOLO_ALGORITHM_COUNT; i++) {
         kolo_algorithm a = (kolo_algorithm)i;
-        if (a == KOLO_ALGORITHM_DIRECT && !windows) continue;
-        if (a == KOLO_ALGORITHM_HIERARCHICAL && hosts == 1) continue;
+        if (!kolo_algorithm_usable(a, windows, hosts)) continue;
         double us = kolo_comm_cost_us(costs, a, n, hosts, bytes);
-        if (us >= least) continue;
+        if (best != KOLO_ALGORITHM_AUTO && us >= least) continue;
         best = a;
         least = us;
     }
@@ -170,7 +107,7 @@ kolo_status kolo_comm_costs_write(const char *path, const char *transport,
                                   const kolo_comm_costs *costs) {
     kolo_text out = {0};
     keep_others(path, transport, &out);
-    for (int a = KOLO_ALGORITHM_RING; a < KOLO_ALGORITHM_COUNT; a++) {
+    for (int a = KOLO_ALGORITHM_AUTO + 1; a < KOLO_ALGORITHM_COUNT; a++) {
         kolo_text_add(&out, "%s %s %.4g %.5g\n", transport, kolo_algorithm_name((kolo_algorithm)a),
                       costs->of[a].step_us, costs->of[a].mib_us);
     }

@@ -7,11 +7,7 @@
  * Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH",
  * 2005). Combining values is part of mib_us. */
 
-#include "comm/schedule/schedule.h"
-
-typedef struct kolo_comm_cost {
-    double step_us, mib_us;
-} kolo_comm_cost;
+#include "comm/schedule/algorithms.h"
 
 typedef struct kolo_comm_costs {
     kolo_comm_cost of[KOLO_ALGORITHM_COUNT];
@@ -19,10 +15,6 @@ typedef struct kolo_comm_costs {
 
 /* Constants for memory that ranks share, or for a network of 10 Gbit/s. */
 kolo_comm_costs kolo_comm_costs_builtin(bool windows);
-/* How often `algorithm` waits, and what part of the vector passes, with n ranks on `hosts` hosts.
- */
-double kolo_comm_cost_steps(kolo_algorithm algorithm, int n, int hosts);
-double kolo_comm_cost_volume(kolo_algorithm algorithm, int n, int hosts);
 double kolo_comm_cost_us(const kolo_comm_costs *costs, kolo_algorithm algorithm, int n, int hosts,
                          size_t bytes);
 /* The cheapest one: direct only with windows, hierarchical only with several hosts. */

@@ -128,7 +128,8 @@ typedef enum kolo_variant {
     KOLO_VARIANT_OFFLOADED, /* a backend does it (backend.h) */
 } kolo_variant;
 
-/* A row of the table of algorithms: adding one is a file alg_*.c and a row in algorithms.c. */
+/* One way to carry out one kind of collective. `algorithm` is AUTO for other kinds than allreduce,
+ * KOLO_ALGORITHM_REPRODUCIBLE for a reproducible allreduce. */
 typedef struct kolo_algorithm_row {
     const char *name;
     kolo_collective kind;
@@ -136,13 +137,6 @@ typedef struct kolo_algorithm_row {
     kolo_variant variant;
     void (*write)(const kolo_schedule_spec *spec, kolo_schedule *schedule);
 } kolo_algorithm_row;
-
-/* Row i of the table, NULL behind the last. */
-KOLO_SHARED const kolo_algorithm_row *kolo_algorithm_row_at(size_t i);
-/* The row for that use, NULL when there is none. `algorithm` is AUTO for other kinds than
- * allreduce. */
-KOLO_SHARED const kolo_algorithm_row *
-kolo_algorithm_find(kolo_collective kind, kolo_algorithm algorithm, kolo_variant variant);
 
 /* Writes the schedule of one rank. NOMEM. */
 KOLO_SHARED kolo_status kolo_schedule_build(const kolo_algorithm_row *row,

@@ -397,7 +397,7 @@ typedef struct allreduce {
 
 static kolo_status find_row(allreduce *a, kolo_algorithm algorithm) {
     if (algorithm == KOLO_ALGORITHM_AUTO) algorithm = KOLO_ALGORITHM_RING;
-    kolo_algorithm row = a->shards > 0 ? KOLO_ALGORITHM_COUNT : algorithm;
+    kolo_algorithm row = a->shards > 0 ? KOLO_ALGORITHM_REPRODUCIBLE : algorithm;
     a->row = kolo_algorithm_find(KOLO_COLLECTIVE_ALLREDUCE, row, KOLO_VARIANT_MESSAGES);
     if (a->row) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,

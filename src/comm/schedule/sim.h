@@ -10,7 +10,7 @@
  * is drawn from the seed by rank and by the number of the rank's message, so equal options give the
  * same events, in the same order, at the same times. */
 
-#include "comm/schedule/schedule.h"
+#include "comm/schedule/algorithms.h"
 #include "kolo/sim.h"
 
 typedef enum kolo_sim_kind {

@@ -1,6 +1,6 @@
 /* Schedules: proven for any group size; every entry is needed; counts and text. */
 #include "base/memory.h"
-#include "comm/schedule/schedule.h"
+#include "comm/schedule/algorithms.h"
 #include "support/support.h"
 
 #include <stdio.h>
@@ -68,11 +68,11 @@ static void group_write(group *g, const one_case *c) {
             .firsts = g->firsts[r][0],
             .output_firsts = g->firsts[r][1],
             .hosts = c->hosts == ONE_HOST ? NULL : g->host_of,
-            .shards = c->row->algorithm != KOLO_ALGORITHM_COUNT ? 0
-                      : c->shards > 0                           ? c->shards
-                                                                : 2 * c->size + 1,
+            .shards = c->row->algorithm != KOLO_ALGORITHM_REPRODUCIBLE ? 0
+                      : c->shards > 0                                  ? c->shards
+                                                                       : 2 * c->size + 1,
             .in_place = !c->out_of_place,
-            .prescale = scales && c->row->algorithm != KOLO_ALGORITHM_COUNT,
+            .prescale = scales && c->row->algorithm != KOLO_ALGORITHM_REPRODUCIBLE,
             .postscale = scales,
             .chunk = c->chunk,
             .align = c->chunk < 4 ? 1 : 4,
@@ -159,8 +159,8 @@ static void the_fixed_tree_is_proven_for_any_shards(void **state) {
     static const kolo_variant variants[] = {KOLO_VARIANT_MESSAGES, KOLO_VARIANT_WINDOW,
                                             KOLO_VARIANT_EAGER};
     for (size_t v = 0; v < KOLO_COUNT(variants); v++) {
-        const kolo_algorithm_row *row =
-            kolo_algorithm_find(KOLO_COLLECTIVE_ALLREDUCE, KOLO_ALGORITHM_COUNT, variants[v]);
+        const kolo_algorithm_row *row = kolo_algorithm_find(
+            KOLO_COLLECTIVE_ALLREDUCE, KOLO_ALGORITHM_REPRODUCIBLE, variants[v]);
         for (int size = 1; size <= SIZE_MOST; size = size < 9 ? size + 1 : 2 * size - 1) {
             for (int shards = 1; shards <= 70; shards += shards < 10 ? 1 : 6) {
                 prove(&(one_case){
@@ -406,7 +406,7 @@ static void building_survives_lack_of_memory(void **state) {
                                    .count = 100,
                                    .firsts = firsts,
                                    .output_firsts = firsts,
-                                   .shards = row->algorithm == KOLO_ALGORITHM_COUNT ? 7 : 0,
+                                   .shards = row->algorithm == KOLO_ALGORITHM_REPRODUCIBLE ? 7 : 0,
                                    .chunk = 4,
                                    .align = 1};
         kolo_status status = KOLO_ERR_NOMEM;
@@ -418,6 +418,33 @@ static void building_survives_lack_of_memory(void **state) {
             assert_true(status == KOLO_OK || status == KOLO_ERR_NOMEM);
             if (status == KOLO_OK) kolo_schedule_fini(&s);
         }
+    }
+}
+
+static void every_algorithm_is_complete(void **state) {
+    for (int i = KOLO_ALGORITHM_AUTO + 1; i < KOLO_ALGORITHM_COUNT; i++) {
+        kolo_algorithm a = (kolo_algorithm)i;
+        const kolo_algorithm_info *info = kolo_algorithm_info_of(a);
+        assert_true(kolo_algorithm_name(a)[0] && kolo_algorithm_description(a)[0]);
+        assert_true(info->steps && info->volume);
+        for (int n = 2; n <= SIZE_MOST; n++) {
+            assert_true(info->steps(n, 2) >= 1 && info->volume(n, 2) > 0);
+        }
+        assert_true(info->memory_cost.step_us > 0 && info->memory_cost.mib_us > 0);
+        assert_true(info->network_cost.step_us > 0 && info->network_cost.mib_us > 0);
+        assert_non_null(info->rows[0].write);
+        assert_null(info->rows[KOLO_ALGORITHM_ROWS].write);
+        for (const kolo_algorithm_row *row = info->rows; row->write; row++) {
+            assert_true(row->name && row->name[0]);
+            assert_int_equal(row->kind, KOLO_COLLECTIVE_ALLREDUCE);
+            assert_int_equal(row->algorithm, a);
+            assert_ptr_equal(kolo_algorithm_find(row->kind, a, row->variant), row);
+        }
+        kolo_algorithm parsed;
+        ASSERT_OK(kolo_algorithm_parse(kolo_algorithm_name(a), &parsed));
+        assert_int_equal(parsed, a);
+        assert_int_equal(kolo_algorithm_parse("butterfly", &parsed), KOLO_ERR_ARG);
+        assert_non_null(strstr(kolo_last_error(), kolo_algorithm_name(a)));
     }
 }
 
@@ -445,6 +472,7 @@ TEST_MAIN(test_comm_schedule_check) {
         cmocka_unit_test(halving_doubling_takes_logarithmic_steps),
         cmocka_unit_test(schedules_print_as_text),
         cmocka_unit_test(building_survives_lack_of_memory),
+        cmocka_unit_test(every_algorithm_is_complete),
         cmocka_unit_test(names_are_parsed_with_suggestions),
     };
     return cmocka_run_group_tests_name("comm_schedule_check", tests, NULL, NULL);
