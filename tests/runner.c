@@ -7,6 +7,7 @@
  * CMake generates the table of entry points from the names of the test sources. A rank process of
  * support/ranks.h is this program again, so it runs the body it was started for and nothing else.
  */
+#include "base/compiler.h"
 #include "support/ranks.h"
 #include "support/support.h"
 

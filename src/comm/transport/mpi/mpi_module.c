@@ -8,6 +8,8 @@
  * MPI counts elements in an int. Allreduce, reduce and broadcast of more are cut into pieces, which
  * go side by side; where slices are counted, more is refused. */
 #include "base/clock.h"
+#include "base/memory.h"
+#include "base/status.h"
 #include "comm/transport/mpi/backend.h"
 
 #include <limits.h>
