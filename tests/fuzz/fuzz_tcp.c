@@ -1,7 +1,7 @@
-/* What a peer says over a connection of the transport `tcp`, while this rank starts collectives,
- * sends, receives and finishes. The input is a list of steps: a byte that says what is done, and
- * what it needs. The peer either says bytes as they come, or a frame of a kind with a right header,
- * which gets further. A rank stops at the first refusal, as its engine does. */
+/* Input of the transport `tcp` from a peer, while this rank starts collectives, sends, receives and
+ * finishes. The input is a list of steps: a byte that selects the operation, and its arguments. The
+ * peer sends either arbitrary bytes or a frame with a valid header, which gets further. The rank
+ * stops at the first error, as its engine does. */
 #include "base/status.h"
 #include "comm/transport/tcp/stream.h"
 #include "comm/transport/tcp/tcp.h"
@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 enum {
-    STEPS_MOST = 2048,
-    HEARTBEAT_MS = 1000000000, /* no clock takes part */
+    STEPS_MAX = 2048,
+    HEARTBEAT_MS = 1000000000, /* never expires */
     DATA_MOST = 4096,
     GUARD = 0x5a,
 };
@@ -28,7 +28,7 @@ typedef struct game {
     kolo_transport *t;
     int peer; /* its end of the connection */
     uint64_t started, finished;
-    char out[DATA_MOST]; /* what is being sent: must stay where it is */
+    char out[DATA_MOST]; /* send buffer: borrowed by the transport */
 } game;
 
 static uint8_t next(script *s) {
@@ -37,57 +37,57 @@ static uint8_t next(script *s) {
     return *s->bytes++;
 }
 
-/* A number near to what this rank does now, or an edge. */
+/* A number near this rank's current one, or an edge case. */
 static uint64_t next_number(script *s, uint64_t near) {
     static const uint64_t edges[] = {0, UINT64_MAX, UINT64_MAX - 1, (uint64_t)1 << 32, INT64_MAX};
     uint8_t b = next(s);
     return b < 0xf0 ? near + b - 8 : edges[b % KOLO_COUNT(edges)];
 }
 
-/* The peer says something; what its kernel does not take is lost. */
-static void say(const game *g, const void *bytes, size_t n) {
+/* Sends from the peer; bytes for which the socket buffer has no room are lost. */
+static void write_peer(const game *g, const void *bytes, size_t n) {
     if (n > 0) (void)send(g->peer, bytes, n, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-static void say_bytes(game *g) {
+static void send_bytes(game *g) {
     size_t n = next(&g->in);
     if (n > g->in.left) n = g->in.left;
-    say(g, g->in.bytes, n);
+    write_peer(g, g->in.bytes, n);
     g->in.bytes += n;
     g->in.left -= n;
 }
 
-/* A frame of any kind; its body has a length near to one that is allowed. */
-static void say_frame(game *g) {
-    static char body[KOLO_FRAME_DATA_MOST + 64];
+/* Sends a frame of any kind, with a body of about a valid length. */
+static void send_frame(game *g) {
+    static char body[KOLO_FRAME_DATA_MAX + 64];
     static const size_t lengths[KOLO_FRAME_KINDS] = {
         [KOLO_FRAME_ANNOUNCE] = sizeof(kolo_frame_call), [KOLO_FRAME_REPORT] = 16};
     kolo_frame f = {.kind = next(&g->in) % (KOLO_FRAME_KINDS + 1)};
     size_t n = f.kind < KOLO_FRAME_KINDS ? lengths[f.kind] : 0;
     uint8_t more = next(&g->in);
-    if (f.kind == KOLO_FRAME_DATA) n = more < 250 ? more : KOLO_FRAME_DATA_MOST;
+    if (f.kind == KOLO_FRAME_DATA) n = more < 250 ? more : KOLO_FRAME_DATA_MAX;
     if (f.kind == KOLO_FRAME_ANNOUNCE || f.kind == KOLO_FRAME_REPORT) n += more * UINT64_C(5);
-    if (f.kind == KOLO_FRAME_BEAT && more > 250) n = 1;
+    if (f.kind == KOLO_FRAME_HEARTBEAT && more > 250) n = 1;
     f.bytes = (uint32_t)n;
     f.seq = next_number(&g->in, g->started);
-    f.value = next_number(&g->in, f.kind == KOLO_FRAME_TAKEN ? 0 : g->finished);
+    f.value = next_number(&g->in, f.kind == KOLO_FRAME_CREDIT ? 0 : g->finished);
     if (more == 255) f.seq = KOLO_SEQ_P2P;
     memset(body, GUARD, sizeof body);
     for (size_t i = 0; i < 8 && i < n; i++) body[i] = (char)next(&g->in);
-    say(g, &f, sizeof f);
-    say(g, body, n);
+    write_peer(g, &f, sizeof f);
+    write_peer(g, body, n);
 }
 
 static void start_one(game *g) {
     void *payload;
     kolo_announcement call = {.request = next(&g->in), .count = next(&g->in)};
     if (!g->t->ops->start(g->t, g->started, &payload)) return;
-    uint64_t words[2] = {1, 2};
-    bool told = next(&g->in) % 2;
-    g->t->ops->signal(g->t, g->started++, 0, &call, told ? words : NULL, "fuzz");
+    uint64_t peer_counts[2] = {1, 2};
+    bool counted = next(&g->in) % 2;
+    g->t->ops->signal(g->t, g->started++, 0, &call, counted ? peer_counts : NULL, "fuzz");
 }
 
-/* A collective that is in flight, or the channel of sends and receives. */
+/* A collective in flight, or the point-to-point channel. */
 static uint64_t any_seq(game *g) {
     uint64_t open = g->started - g->finished;
     uint8_t b = next(&g->in);
@@ -115,8 +115,8 @@ static kolo_status send_some(game *g) {
     return status;
 }
 
-/* What the peer has announced stays within bounds. */
-static void look(game *g) {
+/* Announcements and state of the peer are valid. */
+static void query(game *g) {
     kolo_peer_call call;
     kolo_peer_state state;
     for (uint64_t seq = g->finished; seq < g->started; seq++) {
@@ -133,11 +133,11 @@ static kolo_status step(game *g) {
     bool moved = false;
     switch (next(&g->in) % 9) {
     case 0:
-        say_bytes(g);
+        send_bytes(g);
         return KOLO_OK;
     case 1:
     case 2:
-        say_frame(g);
+        send_frame(g);
         return KOLO_OK;
     case 3:
         start_one(g);
@@ -150,7 +150,7 @@ static kolo_status step(game *g) {
         if (g->finished < g->started) g->t->ops->finish(g->t, ++g->finished);
         return KOLO_OK;
     case 7:
-        look(g);
+        query(g);
         return KOLO_OK;
     default:
         return g->t->ops->progress(g->t, &moved);
@@ -171,7 +171,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
     KOLO_ASSERT(kolo_tcp_attach(g.t, 1, fds[0]) == KOLO_OK);
     g.peer = fds[1];
     kolo_status status = KOLO_OK;
-    for (int i = 0; i < STEPS_MOST && g.in.left > 0 && status == KOLO_OK; i++) {
+    for (int i = 0; i < STEPS_MAX && g.in.left > 0 && status == KOLO_OK; i++) {
         status = step(&g);
         drain(g.peer);
     }

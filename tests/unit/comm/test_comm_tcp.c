@@ -17,16 +17,16 @@ static void make_pair(kolo_transport *t[2]) {
     }
 }
 
-static void pump(kolo_transport *t[2]) {
+static void progress(kolo_transport *t[2]) {
     bool moved = false;
     for (int r = 0; r < 2; r++) ASSERT_OK(t[r]->ops->progress(t[r], &moved));
 }
 
 static char byte_of(size_t i) { return (char)(i * 7 + i / 4096); }
 
-/* A receiver that always is some data behind its sender keeps a few windows aside, not all that
- * has ever come. */
-static void what_lies_aside_is_bounded(void **state) {
+/* The unexpected queue of a receiver that always lags behind its sender holds a few windows, not
+ * all that has ever come. */
+static void unexpected_queue_is_bounded(void **state) {
     enum { PIECE = 48 << 10, TOTAL = 64 << 20, BEHIND = KOLO_TCP_WINDOW / 2 };
     kolo_transport *t[2];
     make_pair(t);
@@ -42,9 +42,9 @@ static void what_lies_aside_is_bounded(void **state) {
             ASSERT_OK(t[0]->ops->send(t[0], KOLO_SEQ_P2P, 1, out + sent, left, &taken, &accepted));
             sent += taken;
         }
-        pump(t);
-        if (c->aside && c->aside->cap > most) most = c->aside->cap;
-        if (sent < TOTAL && c->arrived - c->taken < BEHIND) continue;
+        progress(t);
+        if (c->unexpected && c->unexpected->cap > most) most = c->unexpected->cap;
+        if (sent < TOTAL && c->received - c->consumed < BEHIND) continue;
         ASSERT_OK(t[1]->ops->recv(t[1], KOLO_SEQ_P2P, 0, in, sizeof in, &taken, &arrived));
         for (size_t i = 0; i < taken; i++) {
             if (in[i] != byte_of(got + i)) fail_msg("byte %zu", got + i);
@@ -58,7 +58,7 @@ static void what_lies_aside_is_bounded(void **state) {
 
 TEST_MAIN(test_comm_tcp) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_lies_aside_is_bounded),
+        cmocka_unit_test(unexpected_queue_is_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

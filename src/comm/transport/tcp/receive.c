@@ -1,21 +1,21 @@
-/* Transport `tcp`, what comes: frames go to the group that they are for, data to its receive, or
- * aside when none is open. Everything is held against the bounds before it is believed. */
+/* Transport `tcp`, receive side: dispatches frames to their groups, and data to the posted receive
+ * or to the unexpected queue. All frames are validated first. */
 #include "base/memory.h"
 #include "comm/transport/tcp/internal.h"
 
 #include <string.h>
 
-enum { EMPTIES_MOST = 1024, ASIDE_LEAST = 64 << 10 };
+enum { EMPTIES_MAX = 1024, UNEXPECTED_MIN = 64 << 10 };
 
-/* ---- data that came early ---- */
+/* ---- unexpected-message queue ---- */
 
-/* Gives a channel a block with room for `bytes` more. What has been taken from its start makes room
- * once that is the larger part: so a block stays small though a receiver may never catch up, and no
- * byte is moved often. */
+/* Makes room for `bytes` more in a channel's block. Consumed bytes at its start are reclaimed once
+ * they are the larger part: so the block stays small even if the receiver never catches up, and
+ * each byte is moved rarely. */
 static kolo_status make_room(kolo_tcp_transport *t, kolo_tcp_channel *c, size_t bytes) {
-    kolo_tcp_aside *block = c->aside;
+    kolo_tcp_unexpected *block = c->unexpected;
     if (!block && t->spare) {
-        block = c->aside = t->spare;
+        block = c->unexpected = t->spare;
         t->spare = block->next;
     }
     if (block && block->cap - block->end < bytes && block->first >= block->end - block->first) {
@@ -25,44 +25,45 @@ static kolo_status make_room(kolo_tcp_transport *t, kolo_tcp_channel *c, size_t 
     }
     size_t end = block ? block->end : 0, cap = block ? block->cap : 0;
     if (cap - end >= bytes) return KOLO_OK;
-    cap = cap ? cap : ASIDE_LEAST;
+    cap = cap ? cap : UNEXPECTED_MIN;
     while (cap - end < bytes) cap *= 2;
-    kolo_tcp_aside *grown = kolo_realloc(block, sizeof *grown + cap);
+    kolo_tcp_unexpected *grown = kolo_realloc(block, sizeof *grown + cap);
     if (!grown) return KOLO_NOMEM(cap);
     if (!block) grown->first = grown->end = 0;
     grown->cap = cap;
-    c->aside = grown;
+    c->unexpected = grown;
     return KOLO_OK;
 }
 
-void kolo_tcp_give_back(kolo_tcp_transport *t, kolo_tcp_channel *c) {
-    if (!c->aside) return;
-    c->aside->first = c->aside->end = 0;
-    c->aside->next = t->spare;
-    t->spare = c->aside;
-    c->aside = NULL;
+void kolo_tcp_drop_unexpected(kolo_tcp_transport *t, kolo_tcp_channel *c) {
+    if (!c->unexpected) return;
+    c->unexpected->first = c->unexpected->end = 0;
+    c->unexpected->next = t->spare;
+    t->spare = c->unexpected;
+    c->unexpected = NULL;
 }
 
-size_t kolo_tcp_take_aside(kolo_tcp_transport *t, kolo_tcp_channel *c, void *to, size_t bytes) {
-    if (!c->aside) return 0;
-    size_t n = c->aside->end - c->aside->first;
+size_t kolo_tcp_read_unexpected(kolo_tcp_transport *t, kolo_tcp_channel *c, void *to,
+                                size_t bytes) {
+    if (!c->unexpected) return 0;
+    size_t n = c->unexpected->end - c->unexpected->first;
     if (n > bytes) n = bytes;
-    memcpy(to, c->aside->data + c->aside->first, n);
-    c->aside->first += n;
-    if (c->aside->first == c->aside->end) kolo_tcp_give_back(t, c);
+    memcpy(to, c->unexpected->data + c->unexpected->first, n);
+    c->unexpected->first += n;
+    if (c->unexpected->first == c->unexpected->end) kolo_tcp_drop_unexpected(t, c);
     return n;
 }
 
-/* ---- hearing something ---- */
+/* ---- frames ---- */
 
-/* `from`: in the whole group. */
+/* `from`: rank in the root group. */
 static kolo_status malformed(int from, const kolo_frame *f) {
-    return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d sends a frame that fits nothing (kind %u, %u bytes)",
-                     from, (unsigned)f->kind, f->bytes);
+    return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d sent an invalid frame (kind %u, %u bytes)", from,
+                     (unsigned)f->kind, f->bytes);
 }
 
-/* The group that a frame is for, NULL when it is gone, and the sender's rank in it. FORMAT when
- * there never was such a group, or the sender is no member. */
+/* Finds the group of a frame, NULL if it was destroyed, and the sender's rank in it. FORMAT if
+ * there never was such a group, or the sender is not a member. */
 static kolo_status find_group(kolo_tcp_transport *t, int from, const kolo_frame *f,
                               kolo_tcp_transport **group, int *peer) {
     kolo_tcp_transport *g = t->whole;
@@ -73,51 +74,52 @@ static kolo_status find_group(kolo_tcp_transport *t, int from, const kolo_frame 
     return *peer < 0 ? malformed(from, f) : KOLO_OK;
 }
 
-/* Whether data of that number may come: the collective has started here. */
+/* Whether data of that number is valid: the collective has started here. */
 static bool expects(const kolo_tcp_transport *t, const kolo_tcp_channel *c, uint64_t seq) {
     return seq == KOLO_SEQ_P2P || (c->seq == seq && seq >= t->finished);
 }
 
-static kolo_status hear_call(kolo_tcp_transport *t, int peer, const kolo_frame *f,
-                             const char *body) {
+static kolo_status handle_call(kolo_tcp_transport *t, int peer, const kolo_frame *f,
+                               const char *body) {
     kolo_tcp_peer *p = t->peers[peer];
-    /* It may be late: not every algorithm makes a rank wait for every other. */
+    /* It may be below `finished`: not every algorithm makes a rank wait for all others. */
     if (f->seq >= t->finished + KOLO_FLIGHT_MAX) return malformed(p->wire_rank, f);
     kolo_tcp_call *c = &p->calls[f->seq % KOLO_FLIGHT_MAX];
     if (f->kind == KOLO_FRAME_PHASE) {
-        if (!c->made || c->seq != f->seq || f->value != c->phase + UINT64_C(1)) {
+        if (!c->announced || c->seq != f->seq || f->value != c->phase + UINT64_C(1)) {
             return malformed(p->wire_rank, f);
         }
         c->phase++;
         return KOLO_OK;
     }
-    if (c->made && c->seq >= f->seq) return malformed(p->wire_rank, f);
-    c->made = true;
+    if (c->announced && c->seq >= f->seq) return malformed(p->wire_rank, f);
+    c->announced = true;
     c->seq = f->seq;
     c->phase = 0;
-    c->word = f->value;
+    c->peer_count = f->value;
     memcpy(&c->body, body, sizeof c->body);
     return KOLO_OK;
 }
 
-static kolo_status hear_taken(kolo_tcp_transport *t, int peer, const kolo_frame *f) {
+static kolo_status handle_credit(kolo_tcp_transport *t, int peer, const kolo_frame *f) {
     const kolo_tcp_peer *p = t->peers[peer];
     kolo_tcp_channel *c = kolo_tcp_channel_of(t, f->seq, peer);
-    if (f->seq != KOLO_SEQ_P2P && c->seq != f->seq) return KOLO_OK; /* that one is over */
-    if (f->value < c->sent_taken || f->value > c->sent) return malformed(p->wire_rank, f);
-    c->sent_taken = f->value;
+    if (f->seq != KOLO_SEQ_P2P && c->seq != f->seq) return KOLO_OK; /* of a finished collective */
+    if (f->value < c->sent_consumed || f->value > c->sent) return malformed(p->wire_rank, f);
+    c->sent_consumed = f->value;
     return KOLO_OK;
 }
 
-/* A whole frame other than DATA. */
-static kolo_status hear(kolo_tcp_transport *t, int peer, const kolo_frame *f, const char *body) {
+/* Handles a complete frame other than DATA. */
+static kolo_status handle_frame(kolo_tcp_transport *t, int peer, const kolo_frame *f,
+                                const char *body) {
     kolo_tcp_peer *p = t->peers[peer];
     switch ((kolo_frame_kind)f->kind) {
     case KOLO_FRAME_ANNOUNCE:
     case KOLO_FRAME_PHASE:
-        return hear_call(t, peer, f, body);
-    case KOLO_FRAME_TAKEN:
-        return hear_taken(t, peer, f);
+        return handle_call(t, peer, f, body);
+    case KOLO_FRAME_CREDIT:
+        return handle_credit(t, peer, f);
     case KOLO_FRAME_FINISHED:
     case KOLO_FRAME_LEAVE:
         if (f->value < p->finished) return malformed(p->wire_rank, f);
@@ -132,48 +134,50 @@ static kolo_status hear(kolo_tcp_transport *t, int peer, const kolo_frame *f, co
         p->report[f->bytes < sizeof p->report ? f->bytes : sizeof p->report - 1] = '\0';
         return KOLO_OK;
     default:
-        return KOLO_OK; /* a heartbeat; DATA does not come here */
+        return KOLO_OK; /* HEARTBEAT */
     }
 }
 
-/* The header of DATA. */
+/* Handles the header of DATA. */
 static kolo_status begin_data(kolo_tcp_transport *t, int peer, const kolo_frame *f) {
     const kolo_tcp_peer *p = t->peers[peer];
     kolo_tcp_channel *c = kolo_tcp_channel_of(t, f->seq, peer);
-    if (t->broken) return KOLO_OK; /* nobody asks for it any more */
-    if (!expects(t, c, f->seq) || c->arrived + f->bytes - c->taken > KOLO_TCP_WINDOW ||
-        c->empties == EMPTIES_MOST) {
+    if (t->broken) return KOLO_OK; /* no receive will follow */
+    if (!expects(t, c, f->seq) || c->received + f->bytes - c->consumed > KOLO_TCP_WINDOW ||
+        c->n_empty == EMPTIES_MAX) {
         return malformed(p->wire_rank, f);
     }
-    if (f->bytes == 0) c->empties++;
-    c->arrived += f->bytes;
+    if (f->bytes == 0) c->n_empty++;
+    c->received += f->bytes;
     return KOLO_OK;
 }
 
-/* What nobody asks for is read so that what is behind it comes through. */
+/* Discards the body of a frame whose group is gone, to get at the frames after it. */
 static bool drop_data(kolo_link *l) {
-    char nowhere[4096];
-    size_t n =
-        kolo_stream_read(&l->stream, nowhere, l->left < sizeof nowhere ? l->left : sizeof nowhere);
+    char discarded[4096];
+    size_t n = kolo_stream_read(&l->stream, discarded,
+                                l->left < sizeof discarded ? l->left : sizeof discarded);
     l->left -= n;
     return n > 0;
 }
 
-/* Puts what has come of the current DATA aside; false when that was nothing. */
-static kolo_status put_aside(kolo_tcp_transport *t, kolo_link *l, kolo_tcp_channel *c, bool *any) {
+/* Moves received bytes of the current DATA to the unexpected queue; `any` false if there are none.
+ */
+static kolo_status store_unexpected(kolo_tcp_transport *t, kolo_link *l, kolo_tcp_channel *c,
+                                    bool *any) {
     *any = false;
     if (l->stream.in_first == l->stream.in_end && !l->stream.readable) return KOLO_OK;
     KOLO_TRY(make_room(t, c, l->left));
-    size_t n = kolo_stream_read(&l->stream, c->aside->data + c->aside->end, l->left);
-    c->aside->end += n;
+    size_t n = kolo_stream_read(&l->stream, c->unexpected->data + c->unexpected->end, l->left);
+    c->unexpected->end += n;
     l->left -= n;
-    if (c->aside->first == c->aside->end) kolo_tcp_give_back(t, c);
+    if (c->unexpected->first == c->unexpected->end) kolo_tcp_drop_unexpected(t, c);
     *any = n > 0;
     return KOLO_OK;
 }
 
-/* Moves the DATA that is being read on; `any` false when it must wait. */
-static kolo_status advance_data(kolo_tcp_transport *whole, int from, bool pump, bool *any) {
+/* Reads more of the current DATA; `any` false if it must wait for its receive. */
+static kolo_status advance_data(kolo_tcp_transport *whole, int from, bool progress, bool *any) {
     kolo_link *l = whole->wire->links[from];
     kolo_tcp_transport *t;
     int peer;
@@ -184,15 +188,15 @@ static kolo_status advance_data(kolo_tcp_transport *whole, int from, bool pump, 
     }
     kolo_tcp_channel *c = kolo_tcp_channel_of(t, l->frame.seq, peer);
     *any = false;
-    if (c->wanted && !(pump && l->held)) {
-        l->held = pump;
+    if (c->wanted && !(progress && l->held)) {
+        l->held = progress;
         return KOLO_OK;
     }
-    return put_aside(t, l, c, any);
+    return store_unexpected(t, l, c, any);
 }
 
-/* A frame whose header has come, and its body, if it is not DATA. */
-static kolo_status take_frame(kolo_tcp_transport *whole, int from, const kolo_frame *f) {
+/* Dispatches a frame: the header alone for DATA, else header and body. */
+static kolo_status dispatch(kolo_tcp_transport *whole, int from, const kolo_frame *f) {
     kolo_link *l = whole->wire->links[from];
     kolo_tcp_transport *t;
     int peer;
@@ -202,18 +206,18 @@ static kolo_status take_frame(kolo_tcp_transport *whole, int from, const kolo_fr
         l->frame = *f;
         l->left = f->bytes;
     } else if (t) {
-        KOLO_TRY(hear(t, peer, f, l->stream.in + l->stream.in_first + sizeof *f));
+        KOLO_TRY(handle_frame(t, peer, f, l->stream.in + l->stream.in_first + sizeof *f));
     }
     return KOLO_OK;
 }
 
-kolo_status kolo_tcp_hear(kolo_tcp_transport *whole, int from, bool pump, bool *moved) {
+kolo_status kolo_tcp_receive(kolo_tcp_transport *whole, int from, bool progress, bool *moved) {
     kolo_link *l = whole->wire->links[from];
     kolo_stream *s = &l->stream;
     while (s->in_first < s->in_end || s->readable) {
         if (l->left > 0) {
             bool any;
-            KOLO_TRY(advance_data(whole, from, pump, &any));
+            KOLO_TRY(advance_data(whole, from, progress, &any));
             if (!any) return KOLO_OK;
             *moved = true;
             continue;
@@ -225,7 +229,7 @@ kolo_status kolo_tcp_hear(kolo_tcp_transport *whole, int from, bool pump, bool *
         if (!kolo_frame_check(&f)) return malformed(from, &f);
         size_t body = f.kind == KOLO_FRAME_DATA ? 0 : f.bytes;
         if (!kolo_stream_peek(s, sizeof f + body)) return KOLO_OK;
-        KOLO_TRY(take_frame(whole, from, &f));
+        KOLO_TRY(dispatch(whole, from, &f));
         kolo_stream_skip(s, sizeof f + body);
         *moved = true;
     }

@@ -1,4 +1,4 @@
-/* Framed streams over non-blocking sockets. See stream.h. */
+/* Framed streams over non-blocking sockets. */
 #define _GNU_SOURCE
 #include "comm/transport/tcp/stream.h"
 
@@ -32,7 +32,7 @@ kolo_status kolo_stream_init(kolo_stream *s, int fd) {
     s->in = kolo_alloc(KOLO_STREAM_INPUT);
     if (!s->in) return KOLO_NOMEM(KOLO_STREAM_INPUT);
     s->fd = fd;
-    s->heard_ns = s->said_ns = kolo_now_ns();
+    s->received_ns = s->sent_ns = kolo_now_ns();
     s->readable = true;
     return KOLO_OK;
 }
@@ -45,7 +45,7 @@ void kolo_stream_fini(kolo_stream *s) {
 }
 
 static void drop_out(kolo_stream *s) {
-    s->stuck = false;
+    s->write_blocked = false;
     s->out_first = s->out_end = s->out_data = s->data_left = 0;
 }
 
@@ -57,11 +57,11 @@ static void end(kolo_stream *s, const char *why) {
     snprintf(s->why, sizeof s->why, "%s", why);
 }
 
-/* A connection that its peer's kernel closes or resets has lost its process. */
+/* Closes the stream. If the peer's kernel closed or reset the connection, its process has ended. */
 static void fail(kolo_stream *s, int error) {
     bool ended = error == ECONNRESET || error == EPIPE || error == ENOTCONN;
-    bool silent = error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH;
-    end(s, ended ? "process ended" : silent ? "its host does not answer" : kolo_errno_text(error));
+    bool unreachable = error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH;
+    end(s, ended ? "process ended" : unreachable ? "host unreachable" : kolo_errno_text(error));
 }
 
 /* ---- out ---- */
@@ -91,7 +91,7 @@ kolo_status kolo_stream_push(kolo_stream *s, const kolo_frame *frame, const void
     size_t before = s->out_end - s->out_first;
     kolo_status status = append(s, frame, sizeof *frame);
     if (status == KOLO_OK && frame->bytes > 0) status = append(s, body, frame->bytes);
-    if (status != KOLO_OK) s->out_end = s->out_first + before; /* no half frames */
+    if (status != KOLO_OK) s->out_end = s->out_first + before; /* no partial frames */
     return status;
 }
 
@@ -105,13 +105,13 @@ kolo_status kolo_stream_push_data(kolo_stream *s, const kolo_frame *frame, const
     return KOLO_OK;
 }
 
-void kolo_stream_keep(kolo_stream *s) {
+void kolo_stream_copy_data(kolo_stream *s) {
     if (s->data_left == 0) return;
     size_t before = s->out_data - s->out_first, queued = s->out_end - s->out_first;
     size_t bytes = queued + s->data_left;
     char *out = kolo_alloc(bytes);
     if (!out) {
-        end(s, "no memory for what was being sent");
+        end(s, "out of memory");
         return;
     }
     memcpy(out, s->out + s->out_first, before);
@@ -124,20 +124,20 @@ void kolo_stream_keep(kolo_stream *s) {
     s->data_left = 0;
 }
 
-/* What was written leaves the three pieces in their order. */
+/* Removes written bytes from the queue before `data`, from `data`, and from the queue after it. */
 static void wrote(kolo_stream *s, size_t n, size_t before) {
     size_t part = n < before ? n : before;
     s->out_first += part;
     n -= part;
     part = n < s->data_left ? n : s->data_left;
-    if (part > 0) s->data += part; /* NULL where there never was any */
+    if (part > 0) s->data += part; /* NULL if there was none */
     s->data_left -= part;
     s->out_first += n - part;
     if (s->out_first == s->out_end && s->data_left == 0) s->out_first = s->out_end = 0;
 }
 
 void kolo_stream_flush(kolo_stream *s) {
-    s->stuck = false;
+    s->write_blocked = false;
     while (!s->closed && (s->out_end > s->out_first || s->data_left > 0)) {
         size_t queued = s->out_end - s->out_first;
         size_t before = s->data_left == 0 ? queued : s->out_data - s->out_first;
@@ -151,9 +151,9 @@ void kolo_stream_flush(kolo_stream *s) {
         if (n >= 0) {
             wrote(s, (size_t)n, before);
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-            s->stuck = true;
+            s->write_blocked = true;
             return;
-        } else if (errno != EINTR) { /* what the peer said before can still be read */
+        } else if (errno != EINTR) { /* earlier data of the peer can still be read */
             s->write_error = errno;
             s->readable = true;
             drop_out(s);
@@ -163,7 +163,7 @@ void kolo_stream_flush(kolo_stream *s) {
 
 /* ---- in ---- */
 
-/* One read into at most two pieces; 0 when nothing is there. */
+/* Reads once into up to two pieces; 0 if there is no data. */
 static size_t receive(kolo_stream *s, struct iovec *pieces, int n_pieces) {
     while (!s->closed && s->readable) {
         size_t wanted = 0;
@@ -171,7 +171,7 @@ static size_t receive(kolo_stream *s, struct iovec *pieces, int n_pieces) {
         ssize_t n = readv(s->fd, pieces, n_pieces);
         if (n > 0) {
             if ((size_t)n < wanted) s->readable = false;
-            s->heard_ns = kolo_now_ns();
+            s->received_ns = kolo_now_ns();
             return (size_t)n;
         }
         if (n == 0 || s->write_error) {
@@ -212,7 +212,7 @@ size_t kolo_stream_read(kolo_stream *s, void *to, size_t bytes) {
     memcpy(to, s->in + s->in_first, first);
     kolo_stream_skip(s, first);
     if (first == bytes) return bytes;
-    /* What comes behind the wanted bytes, most often the next header, goes to the buffer. */
+    /* Bytes after the requested ones, usually the next header, go to the input buffer. */
     struct iovec pieces[2] = {{(char *)to + first, bytes - first}, {s->in, KOLO_STREAM_INPUT}};
     size_t n = receive(s, pieces, 2), part = n < bytes - first ? n : bytes - first;
     s->in_end += n - part;

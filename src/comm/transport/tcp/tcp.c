@@ -1,26 +1,27 @@
-/* Transport `tcp`: one connection between each two ranks, which carries everything between them:
- * announcements, data, acknowledgements, failures, heartbeats (stream.h, wire.h).
+/* Transport `tcp`: one connection between each pair of ranks, which carries announcements, data,
+ * credits, error reports and heartbeats (stream.h, wire.h).
  *
- * Sub-groups use the connections of the whole group. A rank numbers its groups as it makes them and
- * tells the members its number; a frame bears the number that its receiver knows the group by.
- * Numbers are not used again, so what comes late for a group that is gone is known for it, and
- * dropped.
+ * Sub-groups share the connections of the root group. A rank numbers its groups in order of
+ * creation and sends the number to the members; a frame carries the number that its receiver uses.
+ * Numbers are never reused, so late frames of a destroyed group are recognised and dropped.
  *
- * Data goes from the sender's memory to the kernel, and from the kernel to the receiver's memory
- * when a receive is open for it. What comes before its receive is open is put aside, so that it
- * never holds up what is behind it; how much that may be is bounded by a window: of each collective
- * a sender has at most KOLO_TCP_WINDOW bytes out that the receiver has not taken. A receiver tells
- * from time to time how much it has taken.
+ * Data is copied from the sender's memory to the kernel, and from the kernel directly to the
+ * receiver's memory if the receive is posted. Data that arrives earlier goes to the unexpected
+ * queue of its collective, so that it never blocks the frames after it. Credits bound the queue: in
+ * each collective a sender has at most KOLO_TCP_WINDOW bytes outstanding that the receiver has not
+ * consumed. The receiver returns credits every CREDIT_BYTES.
  *
- * News of `finished` let the places of collectives be used again, as on the boards of shm; so a
- * peer's announcements are bounded too. Everything from a peer is checked against these bounds.
+ * FINISHED frames release the slots of collectives, as the control blocks of shm do, which bounds
+ * the announcements of a peer too. All frames are checked against these bounds.
  *
- * Each rank says something to each peer at least four times in the time of a heartbeat; a peer that
- * is silent for longer than that is lost. Data that its kernel does not acknowledge for so long
- * ends the connection (TCP_USER_TIMEOUT). A process that ends, however it does, closes it at once;
- * one that leaves in order says so first, and stays until its peers' kernels have everything.
+ * Each rank sends to each peer at least four times per heartbeat interval; a peer from which
+ * nothing arrives for a whole interval is lost. The kernel ends a connection whose data is not
+ * acknowledged for that long (TCP_USER_TIMEOUT). It closes the connection at once if the process
+ * ends; a rank that leaves in order sends LEAVE first, and waits until its peers' kernels have all
+ * data.
  *
- * All calls belong to who has the communicator (progress.c); only waiting for `events` does not. */
+ * All calls are made by the thread that holds the communicator (progress.c), except waiting for
+ * `events`. */
 #include "comm/transport/tcp/tcp.h"
 
 #include "base/clock.h"
@@ -32,45 +33,45 @@
 #include <time.h>
 
 enum {
-    TELL_TAKEN = KOLO_TCP_WINDOW / 4,
-    TELL_FINISHED = KOLO_FLIGHT_MAX / 4,
+    CREDIT_BYTES = KOLO_TCP_WINDOW / 4,
+    FINISHED_INTERVAL = KOLO_FLIGHT_MAX / 4,
     LINGER_NS = 2000000000,
-    GROUPS_MOST = 1 << 24, /* in the life of a family; see kolo_frame */
+    GROUPS_MAX = 1 << 24, /* per root group; see kolo_frame */
 };
 
 static kolo_tcp_transport *tcp(kolo_transport *t) { return (kolo_tcp_transport *)t; }
 
-/* ---- saying something ---- */
+/* ---- frames out ---- */
 
-static kolo_status say(kolo_tcp_transport *t, int peer, kolo_frame frame, const void *body) {
+static kolo_status send_frame(kolo_tcp_transport *t, int peer, kolo_frame frame, const void *body) {
     const kolo_tcp_peer *p = t->peers[peer];
-    if (t->parent && p->group == 0) return KOLO_OK; /* the group has not come about */
+    if (t->parent && p->group == 0) return KOLO_OK; /* the group was not completed */
     frame.group = p->group;
-    return kolo_wire_say(t->wire, p->wire_rank, &frame, body);
+    return kolo_wire_send(t->wire, p->wire_rank, &frame, body);
 }
 
-/* To all peers; the first failure, after having tried all. */
-static kolo_status say_to_all(kolo_tcp_transport *t, kolo_frame frame, const void *body) {
+/* Sends to all peers; returns the first error after having tried all. */
+static kolo_status send_to_all(kolo_tcp_transport *t, kolo_frame frame, const void *body) {
     kolo_status status = KOLO_OK;
     for (int p = 0; p < t->base.size; p++) {
         if (!t->peers[p]) continue;
-        kolo_status said = say(t, p, frame, body);
-        if (status == KOLO_OK) status = said;
+        kolo_status sent = send_frame(t, p, frame, body);
+        if (status == KOLO_OK) status = sent;
     }
     return status;
 }
 
-/* Of the whole group, for all. */
+/* Called on the root group, for all groups. */
 static kolo_status tcp_progress(kolo_transport *base, bool *moved) {
     kolo_tcp_transport *t = tcp(base);
     kolo_wire_poll(t->wire, moved);
     for (int from = 0; from < t->wire->size; from++) {
         const kolo_link *l = t->wire->links[from];
         if (!l || l->stream.fd < 0) continue;
-        KOLO_TRY(kolo_tcp_hear(t, from, true, moved));
+        KOLO_TRY(kolo_tcp_receive(t, from, true, moved));
         if (kolo_wire_drop_closed(t->wire, from)) *moved = true;
     }
-    return kolo_wire_beat(t->wire);
+    return kolo_wire_heartbeat(t->wire);
 }
 
 /* ---- announcements ---- */
@@ -88,22 +89,21 @@ static bool tcp_start(kolo_transport *base, uint64_t seq, void **payload) {
     for (int p = 0; p < base->size; p++) {
         if (!t->peers[p]) continue;
         kolo_tcp_channel *c = kolo_tcp_channel_of(t, seq, p);
-        kolo_tcp_give_back(t, c);
+        kolo_tcp_drop_unexpected(t, c);
         *c = (kolo_tcp_channel){.seq = seq};
     }
     *payload = NULL;
     return true;
 }
 
-/* Without memory for its words a rank cannot go on; the engine hears of it at the next send, or at
- * its deadline. */
+/* Errors (no memory) are not returned: the engine gets them at the next send, or times out. */
 static void tcp_signal(kolo_transport *base, uint64_t seq, uint32_t phase,
                        const kolo_announcement *announcement, const uint64_t *peer_counts,
                        const char *title) {
     kolo_tcp_transport *t = tcp(base);
     if (phase > 0) {
         kolo_frame f = {.kind = KOLO_FRAME_PHASE, .seq = seq, .value = phase};
-        (void)say_to_all(t, f, NULL);
+        (void)send_to_all(t, f, NULL);
         return;
     }
     kolo_frame_call body = {.call = *announcement};
@@ -111,46 +111,48 @@ static void tcp_signal(kolo_transport *base, uint64_t seq, uint32_t phase,
     kolo_frame f = {.kind = KOLO_FRAME_ANNOUNCE, .bytes = sizeof body, .seq = seq};
     for (int p = 0; p < base->size; p++) {
         if (peer_counts) f.value = peer_counts[p];
-        if (t->peers[p]) (void)say(t, p, f, &body);
+        if (t->peers[p]) (void)send_frame(t, p, f, &body);
     }
 }
 
 static bool tcp_query(kolo_transport *base, uint64_t seq, int peer, kolo_peer_call *peer_call) {
     const kolo_tcp_call *c = &tcp(base)->peers[peer]->calls[seq % KOLO_FLIGHT_MAX];
-    if (!c->made || c->seq != seq) return false;
-    *peer_call = (kolo_peer_call){
-        .call = &c->body.call, .title = c->body.title, .phase = c->phase, .peer_count = &c->word};
+    if (!c->announced || c->seq != seq) return false;
+    *peer_call = (kolo_peer_call){.call = &c->body.call,
+                                  .title = c->body.title,
+                                  .phase = c->phase,
+                                  .peer_count = &c->peer_count};
     return true;
 }
 
 static void tcp_finish(kolo_transport *base, uint64_t finished) {
     kolo_tcp_transport *t = tcp(base);
     t->finished = finished;
-    if (finished - t->finished_told < TELL_FINISHED) return;
-    t->finished_told = finished;
-    (void)say_to_all(t, (kolo_frame){.kind = KOLO_FRAME_FINISHED, .value = finished}, NULL);
+    if (finished - t->finished_sent < FINISHED_INTERVAL) return;
+    t->finished_sent = finished;
+    (void)send_to_all(t, (kolo_frame){.kind = KOLO_FRAME_FINISHED, .value = finished}, NULL);
 }
 
 /* ---- messages ---- */
 
 static kolo_status tcp_send(kolo_transport *base, uint64_t seq, int peer, const void *data,
-                            size_t bytes, size_t *taken, bool *accepted) {
+                            size_t bytes, size_t *queued, bool *accepted) {
     kolo_tcp_transport *t = tcp(base);
     const kolo_tcp_peer *p = t->peers[peer];
     kolo_stream *s = &p->link->stream;
     kolo_tcp_channel *c = kolo_tcp_channel_of(t, seq, peer);
-    uint64_t room = KOLO_TCP_WINDOW - (c->sent - c->sent_taken);
-    *taken = 0;
+    uint64_t room = KOLO_TCP_WINDOW - (c->sent - c->sent_consumed);
+    *queued = 0;
     *accepted = s->data_left == 0 && (room > 0 || bytes == 0) && !s->closed && !s->write_error;
     if (!*accepted) return KOLO_OK;
     if (bytes > room) bytes = room;
-    if (bytes > KOLO_FRAME_DATA_MOST) bytes = KOLO_FRAME_DATA_MOST;
+    if (bytes > KOLO_FRAME_DATA_MAX) bytes = KOLO_FRAME_DATA_MAX;
     kolo_frame f = {
         .kind = KOLO_FRAME_DATA, .group = p->group, .bytes = (uint32_t)bytes, .seq = seq};
     KOLO_TRY(kolo_stream_push_data(s, &f, data));
     kolo_wire_flush(t->wire, p->wire_rank);
     c->sent += bytes;
-    *taken = bytes;
+    *queued = bytes;
     return KOLO_OK;
 }
 
@@ -158,15 +160,15 @@ static bool tcp_sent(kolo_transport *base, uint64_t seq, int peer) {
     return tcp(base)->peers[peer]->link->stream.data_left == 0; /* one body at a time */
 }
 
-static kolo_status tell_taken(kolo_tcp_transport *t, kolo_tcp_channel *c, uint64_t seq, int peer) {
-    if (c->taken - c->taken_told < TELL_TAKEN) return KOLO_OK;
-    c->taken_told = c->taken;
-    kolo_frame f = {.kind = KOLO_FRAME_TAKEN, .seq = seq, .value = c->taken};
-    return say(t, peer, f, NULL);
+static kolo_status send_credit(kolo_tcp_transport *t, kolo_tcp_channel *c, uint64_t seq, int peer) {
+    if (c->consumed - c->credited < CREDIT_BYTES) return KOLO_OK;
+    c->credited = c->consumed;
+    kolo_frame f = {.kind = KOLO_FRAME_CREDIT, .seq = seq, .value = c->consumed};
+    return send_frame(t, peer, f, NULL);
 }
 
 static kolo_status tcp_recv(kolo_transport *base, uint64_t seq, int peer, void *data, size_t bytes,
-                            size_t *taken, bool *arrived) {
+                            size_t *received, bool *arrived) {
     kolo_tcp_transport *t = tcp(base);
     const kolo_tcp_peer *p = t->peers[peer];
     kolo_link *l = p->link;
@@ -174,14 +176,14 @@ static kolo_status tcp_recv(kolo_transport *base, uint64_t seq, int peer, void *
     size_t done = 0;
     bool moved = true;
     if (bytes == 0) {
-        *taken = 0;
-        *arrived = c->empties > 0;
-        if (*arrived) c->empties--;
+        *received = 0;
+        *arrived = c->n_empty > 0;
+        if (*arrived) c->n_empty--;
         return KOLO_OK;
     }
     c->wanted = true;
     while (done < bytes && moved) {
-        size_t n = kolo_tcp_take_aside(t, c, (char *)data + done, bytes - done);
+        size_t n = kolo_tcp_read_unexpected(t, c, (char *)data + done, bytes - done);
         bool here = l->left > 0 && l->frame.group == t->group;
         if (n == 0 && here && kolo_tcp_channel_of(t, l->frame.seq, peer) == c) {
             size_t most = bytes - done < l->left ? bytes - done : l->left;
@@ -191,16 +193,16 @@ static kolo_status tcp_recv(kolo_transport *base, uint64_t seq, int peer, void *
         }
         moved = n > 0;
         done += n;
-        c->taken += n;
-        if (done < bytes) KOLO_TRY(kolo_tcp_hear(t->whole, p->wire_rank, false, &moved));
+        c->consumed += n;
+        if (done < bytes) KOLO_TRY(kolo_tcp_receive(t->whole, p->wire_rank, false, &moved));
     }
     c->wanted = done < bytes;
-    *taken = done;
+    *received = done;
     *arrived = done > 0;
-    return tell_taken(t, c, seq, peer);
+    return send_credit(t, c, seq, peer);
 }
 
-/* ---- memory: nobody reaches another's ---- */
+/* ---- memory cannot be mapped ---- */
 
 static uint64_t tcp_handle(kolo_transport *base, const void *data, size_t bytes) { return 0; }
 
@@ -210,20 +212,19 @@ static void *tcp_window(kolo_transport *base, int peer, uint64_t handle, size_t 
 
 /* ---- health ---- */
 
-/* How the connection to a peer is. */
+/* Health of a connection. */
 static void watch_link(const kolo_wire *w, const kolo_stream *s, kolo_peer_state *state) {
-    int64_t silent_ns = w->pumped_ns - s->heard_ns;
+    int64_t idle_ns = w->polled_ns - s->received_ns;
     if (s->closed) {
         state->condition = KOLO_PEER_LOST;
         memcpy(state->report, s->why, sizeof s->why);
-    } else if (silent_ns > w->heartbeat_ns) {
+    } else if (idle_ns > w->heartbeat_ns) {
         state->condition = KOLO_PEER_LOST;
-        snprintf(state->report, sizeof state->report, "nothing heard for %.1f s",
-                 (double)silent_ns * 1e-9);
+        snprintf(state->report, sizeof state->report, "no data for %.1f s", (double)idle_ns * 1e-9);
     }
 }
 
-/* What the peer says in this group; where it says nothing, how it is in the one above. */
+/* The peer's state in this group; if it is alive, its state in the parent group. */
 static void tcp_peer_state(kolo_transport *base, int peer, kolo_peer_state *state) {
     const kolo_tcp_transport *t = tcp(base);
     const kolo_tcp_peer *p = t->peers[peer];
@@ -250,16 +251,16 @@ static void tcp_report(kolo_transport *base, kolo_status status, const char *tex
     kolo_frame f = {.kind = KOLO_FRAME_REPORT,
                     .bytes = (uint32_t)strnlen(text, KOLO_REPORT_BYTES),
                     .value = status};
-    (void)say_to_all(t, f, text);
+    (void)send_to_all(t, f, text);
 }
 
 /* ---- the end ---- */
 
-/* A closed socket that still gets something answers with a reset, which would cost the peers what
- * they have not read yet. */
+/* Waits until the peers have acknowledged all data: a closed socket answers further data with a
+ * reset, which discards what the peers have not read. */
 static void linger(kolo_tcp_transport *t) {
     int64_t until_ns = kolo_now_ns() + (t->broken ? LINGER_NS / 10 : LINGER_NS);
-    while (kolo_wire_owes(t->wire) && kolo_now_ns() < until_ns) {
+    while (kolo_wire_has_unsent(t->wire) && kolo_now_ns() < until_ns) {
         bool moved = false;
         if (tcp_progress(&t->base, &moved) != KOLO_OK) break;
         if (!moved) nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
@@ -269,11 +270,11 @@ static void linger(kolo_tcp_transport *t) {
 static void free_transport(kolo_tcp_transport *t) {
     for (int p = 0; p < t->base.size; p++) {
         if (!t->peers[p]) continue;
-        for (int c = 0; c < KOLO_TCP_CHANNELS; c++) kolo_free(t->peers[p]->channels[c].aside);
+        for (int c = 0; c < KOLO_TCP_CHANNELS; c++) kolo_free(t->peers[p]->channels[c].unexpected);
         kolo_free(t->peers[p]);
     }
     while (t->spare) {
-        kolo_tcp_aside *next = t->spare->next;
+        kolo_tcp_unexpected *next = t->spare->next;
         kolo_free(t->spare);
         t->spare = next;
     }
@@ -283,10 +284,10 @@ static void free_transport(kolo_tcp_transport *t) {
     kolo_free(t);
 }
 
-/* Takes a sub-group out of its family; its connections stay. */
-static void leave_family(kolo_tcp_transport *t) {
+/* Removes a sub-group from the list of groups; its connections stay. */
+static void unlink_group(kolo_tcp_transport *t) {
     for (int p = 0; p < t->base.size; p++) {
-        if (t->peers[p]) kolo_stream_keep(&t->peers[p]->link->stream);
+        if (t->peers[p]) kolo_stream_copy_data(&t->peers[p]->link->stream);
     }
     kolo_tcp_transport **g = &t->whole;
     while (*g != t) g = &(*g)->next;
@@ -296,17 +297,17 @@ static void leave_family(kolo_tcp_transport *t) {
 static void tcp_destroy(kolo_transport *base) {
     kolo_tcp_transport *t = tcp(base);
     if (!t->broken) {
-        (void)say_to_all(t, (kolo_frame){.kind = KOLO_FRAME_LEAVE, .value = t->finished}, NULL);
+        (void)send_to_all(t, (kolo_frame){.kind = KOLO_FRAME_LEAVE, .value = t->finished}, NULL);
     }
     if (t->parent) {
-        leave_family(t);
+        unlink_group(t);
     } else {
         linger(t);
     }
     free_transport(t);
 }
 
-/* ---- making groups ---- */
+/* ---- groups ---- */
 
 static kolo_status add_peer(kolo_tcp_transport *t, int peer, int wire_rank) {
     kolo_tcp_peer *p = kolo_zalloc(sizeof *p);
@@ -318,7 +319,7 @@ static kolo_status add_peer(kolo_tcp_transport *t, int peer, int wire_rank) {
     return KOLO_OK;
 }
 
-/* Without wire, peers and places in it. */
+/* Allocates a transport without wire, peers and rank map. */
 static kolo_tcp_transport *alloc_transport(const kolo_transport_ops *ops, int rank, int size,
                                            int wire_size) {
     kolo_tcp_transport *t = kolo_zalloc(sizeof *t + (size_t)size * sizeof(kolo_tcp_peer *));
@@ -339,17 +340,17 @@ static kolo_status tcp_sub_attach(kolo_transport *base, int peer,
                                   const kolo_subgroup_address *address) {
     kolo_tcp_peer *p = tcp(base)->peers[peer];
     if (!p) return KOLO_OK;
-    if (address->group == 0 || address->group >= GROUPS_MOST) {
-        return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d names a group that cannot be", p->wire_rank);
+    if (address->group == 0 || address->group >= GROUPS_MAX) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d sent an invalid group number", p->wire_rank);
     }
     p->group = (uint32_t)address->group;
     return KOLO_OK;
 }
 
-static kolo_status tcp_sub(kolo_transport *above, const int *members, int size, int rank,
+static kolo_status tcp_sub(kolo_transport *parent_base, const int *members, int size, int rank,
                            kolo_transport **sub, kolo_subgroup_address *address);
 
-/* The rows of the whole group and of sub-groups. */
+/* The operations of the root group and of sub-groups. */
 #define TCP_OPS(pump_)                                                               \
     {                                                                                \
         .name = "tcp", .start = tcp_start, .signal = tcp_signal, .query = tcp_query, \
@@ -372,21 +373,21 @@ static kolo_status add_members(kolo_tcp_transport *t, const int *members) {
     return KOLO_OK;
 }
 
-static kolo_status tcp_sub(kolo_transport *above, const int *members, int size, int rank,
+static kolo_status tcp_sub(kolo_transport *parent_base, const int *members, int size, int rank,
                            kolo_transport **sub, kolo_subgroup_address *address) {
-    kolo_tcp_transport *parent = tcp(above), *whole = parent->whole;
-    if (whole->next_group == GROUPS_MOST) {
-        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "%d sub-groups have been made, which is the most",
-                         GROUPS_MOST - 1);
+    kolo_tcp_transport *parent = tcp(parent_base), *whole = parent->whole;
+    if (whole->next_group == GROUPS_MAX) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "%d sub-groups have been created, the maximum",
+                         GROUPS_MAX - 1);
     }
     kolo_tcp_transport *t = alloc_transport(&sub_ops, rank, size, parent->wire->size);
     if (!t) return KOLO_NOMEM(sizeof *t);
     t->wire = parent->wire;
     t->parent = parent;
     t->whole = whole;
-    t->base.events = above->events;
-    t->base.no_wakeup = above->no_wakeup;
-    t->base.segment.of = &above->segment;
+    t->base.events = parent_base->events;
+    t->base.no_wakeup = parent_base->no_wakeup;
+    t->base.segment.of = &parent_base->segment;
     kolo_status status = add_members(t, members);
     if (status != KOLO_OK) {
         free_transport(t);

@@ -1,4 +1,4 @@
-/* Connections to the peers: writing, events, heartbeats. See wire.h. */
+/* Connections to the peers: writing, events, heartbeats. */
 #include "comm/transport/tcp/wire.h"
 
 #include "base/clock.h"
@@ -20,7 +20,7 @@ kolo_status kolo_wire_create(int size, int64_t heartbeat_ms, kolo_wire **wire) {
     if (!w) return KOLO_NOMEM(bytes);
     w->size = size;
     w->heartbeat_ns = kolo_ms_to_ns(heartbeat_ms);
-    w->ticked_ns = w->pumped_ns = kolo_now_ns();
+    w->heartbeat_checked_ns = w->polled_ns = kolo_now_ns();
     w->events = epoll_create1(EPOLL_CLOEXEC);
     if (w->events < 0) {
         kolo_free(w);
@@ -62,15 +62,15 @@ kolo_status kolo_wire_attach(kolo_wire *w, int peer, int fd) {
 void kolo_wire_flush(kolo_wire *w, int peer) {
     kolo_link *l = w->links[peer];
     kolo_stream_flush(&l->stream);
-    l->stream.said_ns = w->pumped_ns;
-    if (l->stream.closed || l->writes == l->stream.stuck) return;
-    l->writes = l->stream.stuck;
+    l->stream.sent_ns = w->polled_ns;
+    if (l->stream.closed || l->writes == l->stream.write_blocked) return;
+    l->writes = l->stream.write_blocked;
     struct epoll_event event = {.events = EPOLLIN | (l->writes ? EPOLLOUT : 0),
                                 .data.u32 = (uint32_t)peer};
     (void)epoll_ctl(w->events, EPOLL_CTL_MOD, l->stream.fd, &event);
 }
 
-kolo_status kolo_wire_say(kolo_wire *w, int peer, const kolo_frame *frame, const void *body) {
+kolo_status kolo_wire_send(kolo_wire *w, int peer, const kolo_frame *frame, const void *body) {
     KOLO_TRY(kolo_stream_push(&w->links[peer]->stream, frame, body));
     kolo_wire_flush(w, peer);
     return KOLO_OK;
@@ -78,7 +78,7 @@ kolo_status kolo_wire_say(kolo_wire *w, int peer, const kolo_frame *frame, const
 
 void kolo_wire_poll(kolo_wire *w, bool *moved) {
     struct epoll_event events[EVENTS];
-    w->pumped_ns = kolo_now_ns();
+    w->polled_ns = kolo_now_ns();
     int n = epoll_wait(w->events, events, EVENTS, 0);
     for (int i = 0; i < n; i++) {
         int peer = (int)events[i].data.u32;
@@ -99,31 +99,32 @@ bool kolo_wire_drop_closed(kolo_wire *w, int peer) {
     return true;
 }
 
-kolo_status kolo_wire_beat(kolo_wire *w) {
+kolo_status kolo_wire_heartbeat(kolo_wire *w) {
     int64_t period_ns = w->heartbeat_ns / 4;
-    if (w->pumped_ns - w->ticked_ns < period_ns / 2) return KOLO_OK;
-    /* A process that has slept through its own heartbeats cannot tell who was silent. */
-    bool late = w->pumped_ns - w->ticked_ns > w->heartbeat_ns / 2;
-    w->ticked_ns = w->pumped_ns;
+    if (w->polled_ns - w->heartbeat_checked_ns < period_ns / 2) return KOLO_OK;
+    /* If this process did not run for a while, the peers' timers restart. */
+    bool late = w->polled_ns - w->heartbeat_checked_ns > w->heartbeat_ns / 2;
+    w->heartbeat_checked_ns = w->polled_ns;
     for (int p = 0; p < w->size; p++) {
         kolo_link *l = w->links[p];
         if (!l || l->stream.closed) continue;
-        if (late) l->stream.heard_ns = w->pumped_ns;
-        if (w->pumped_ns - l->stream.said_ns < period_ns / 2) continue;
-        KOLO_TRY(kolo_wire_say(w, p, &(kolo_frame){.kind = KOLO_FRAME_BEAT}, NULL));
+        if (late) l->stream.received_ns = w->polled_ns;
+        if (w->polled_ns - l->stream.sent_ns < period_ns / 2) continue;
+        KOLO_TRY(kolo_wire_send(w, p, &(kolo_frame){.kind = KOLO_FRAME_HEARTBEAT}, NULL));
     }
     return KOLO_OK;
 }
 
-static bool owes(const kolo_stream *s) {
+static bool has_unsent(const kolo_stream *s) {
     int unacknowledged = 0;
     if (s->closed || s->fd < 0) return false;
     if (s->out_first < s->out_end || s->data_left > 0) return true;
     return ioctl(s->fd, SIOCOUTQ, &unacknowledged) == 0 && unacknowledged > 0;
 }
 
-bool kolo_wire_owes(const kolo_wire *w) {
+bool kolo_wire_has_unsent(const kolo_wire *w) {
     bool open = false;
-    for (int p = 0; p < w->size; p++) open = open || (w->links[p] && owes(&w->links[p]->stream));
+    for (int p = 0; p < w->size; p++)
+        open = open || (w->links[p] && has_unsent(&w->links[p]->stream));
     return open;
 }
