@@ -1,13 +1,14 @@
-/* Sub-groups by colour and key, and what ties a family of communicators together.
+/* Sub-groups by colour and key.
  *
  * A split is a collective of the parent: all ranks tell each other colour and key, each finds the
  * members of its sub-group, makes a transport over the parent's (boards in its memory, numbers on
- * its connections), and tells the others its name.
- *
- * A family is a communicator and all sub-groups below it. Whoever waits in one of them moves the
- * requests of all: a peer may wait for this rank in another one first. A failure in one breaks all
- * that are above and below it. */
-#include "comm/engine/engine.h"
+ * its connections), and tells the others its name. */
+#include "base/memory.h"
+#include "base/status.h"
+#include "comm/engine/failure.h"
+#include "comm/engine/family.h"
+#include "comm/engine/lifetime.h"
+#include "comm/engine/lock.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -36,7 +37,7 @@ static void adopt(kolo_comm *parent, kolo_comm *child, const int *members) {
     child->parent = parent;
     child->sibling = parent->children;
     parent->children = child;
-    child->progress = parent->progress;
+    child->lock = parent->lock;
     if (child->transport->windows == parent->transport->windows) { /* else the defaults */
         child->tuning = parent->tuning;
         child->costs = parent->costs;
@@ -167,56 +168,4 @@ kolo_status kolo_comm_split(kolo_comm *comm, int colour, int key, kolo_comm **su
     kolo_free(names);
     kolo_free(members);
     return status;
-}
-
-kolo_comm *kolo_comm_whole(kolo_comm *comm) {
-    while (comm->parent) comm = comm->parent;
-    return comm;
-}
-
-void kolo_comm_unlink(kolo_comm *comm) {
-    if (!comm->parent) return;
-    kolo_comm **p = &comm->parent->children;
-    while (*p != comm) p = &(*p)->sibling;
-    *p = comm->sibling;
-}
-
-static kolo_status advance_below(kolo_comm *comm, bool *moved) {
-    for (kolo_comm *child = comm->children; child; child = child->sibling) {
-        bool more;
-        KOLO_TRY(kolo_engine_progress_one(child, &more));
-        *moved = *moved || more;
-        KOLO_TRY(advance_below(child, moved));
-    }
-    return KOLO_OK;
-}
-
-kolo_status kolo_engine_progress(kolo_comm *comm, bool *moved) {
-    kolo_comm *whole = kolo_comm_whole(comm);
-    kolo_status status = kolo_engine_progress_one(whole, moved);
-    if (status == KOLO_OK && whole->children) status = advance_below(whole, moved);
-    return comm->broken ? kolo_comm_check(comm) : status;
-}
-
-static bool in_flight_below(const kolo_comm *comm) {
-    bool any = kolo_comm_in_flight(comm);
-    for (const kolo_comm *c = comm->children; c && !any; c = c->sibling) any = in_flight_below(c);
-    return any;
-}
-
-bool kolo_family_in_flight(const kolo_comm *comm) {
-    while (comm->parent) comm = comm->parent;
-    return in_flight_below(comm);
-}
-
-static kolo_status watch_below(kolo_comm *comm) {
-    if (kolo_comm_in_flight(comm)) KOLO_TRY(kolo_comm_watch(comm));
-    for (kolo_comm *c = comm->children; c; c = c->sibling) KOLO_TRY(watch_below(c));
-    return KOLO_OK;
-}
-
-kolo_status kolo_family_watch(kolo_comm *comm) {
-    KOLO_COMM_LOCK_SCOPE(comm);
-    KOLO_TRY(kolo_comm_watch(comm)); /* its failures come first */
-    return watch_below(kolo_comm_whole(comm));
 }

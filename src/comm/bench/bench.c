@@ -9,7 +9,10 @@
 #include "kolo/bench.h"
 
 #include "base/clock.h"
-#include "comm/engine/engine.h"
+#include "base/compiler.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "comm/engine/comm.h"
 
 #include <sched.h>
 #include <stdlib.h>

@@ -8,7 +8,12 @@
  * cannot complete now is looked at again in the next call. */
 #include "comm/engine/engine.h"
 
+#include "base/status.h"
+#include "comm/engine/failure.h"
+#include "comm/engine/family.h"
+#include "comm/engine/flight.h"
 #include "comm/engine/offload.h"
+#include "comm/engine/p2p.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -461,44 +466,10 @@ static kolo_status advance(kolo_request *q, bool *moved) {
     return KOLO_OK;
 }
 
-void kolo_request_release(kolo_request *q) {
-    if (q->scratch_bytes > 0) {
-        kolo_segment_give(&q->comm->transport->segment, q->scratch, q->scratch_bytes);
-    }
-    q->scratch = NULL;
-    q->scratch_bytes = 0;
-}
+/* ---- all requests ---- */
 
-static void keep_running(kolo_request **list, int n) {
-    int kept = 0;
-    for (int i = 0; i < n; i++) {
-        if (list[i]->state != REQUEST_IDLE) list[kept++] = list[i];
-    }
-}
-
-/* Takes the completed requests out of the flight and publishes how far this rank is. */
-static void retire(kolo_comm *comm) {
-    int kept = 0;
-    keep_running(comm->by_priority, comm->n_flight);
-    for (int i = 0; i < comm->n_flight; i++) {
-        kolo_request *q = comm->flight[i];
-        if (q->state == REQUEST_IDLE) {
-            memcpy(comm->last_title, q->title, sizeof q->title);
-            kolo_request_release(q);
-        } else {
-            comm->flight[kept++] = q;
-        }
-    }
-    comm->n_flight = kept;
-    uint64_t finished = kept > 0 ? comm->flight[0]->seq : comm->next_seq;
-    comm->transport->ops->finish(comm->transport, finished);
-}
-
-bool kolo_comm_in_flight(const kolo_comm *comm) {
-    return comm->n_flight > 0 || (comm->p2p && kolo_p2p_open_with(comm, -1));
-}
-
-kolo_status kolo_engine_progress_one(kolo_comm *comm, bool *moved) {
+/* Moves every request of one communicator as far as it goes. */
+static kolo_status progress_one(kolo_comm *comm, bool *moved) {
     KOLO_TRY(kolo_comm_check(comm));
     bool completed = false;
     *moved = false;
@@ -520,7 +491,26 @@ kolo_status kolo_engine_progress_one(kolo_comm *comm, bool *moved) {
     }
     if (completed) {
         *moved = true;
-        retire(comm);
+        kolo_flight_retire(comm);
     }
-    return comm->p2p ? kolo_p2p_progress(comm, moved) : KOLO_OK;
+    if (!comm->p2p) return KOLO_OK;
+    kolo_status status = kolo_p2p_progress(comm, moved);
+    return status == KOLO_OK ? status : kolo_comm_break(comm, status, "%s", kolo_last_error());
+}
+
+static kolo_status advance_below(kolo_comm *comm, bool *moved) {
+    for (kolo_comm *child = comm->children; child; child = child->sibling) {
+        bool more;
+        KOLO_TRY(progress_one(child, &more));
+        *moved = *moved || more;
+        KOLO_TRY(advance_below(child, moved));
+    }
+    return KOLO_OK;
+}
+
+kolo_status kolo_engine_progress(kolo_comm *comm, bool *moved) {
+    kolo_comm *whole = kolo_comm_whole(comm);
+    kolo_status status = progress_one(whole, moved);
+    if (status == KOLO_OK && whole->children) status = advance_below(whole, moved);
+    return comm->broken ? kolo_comm_check(comm) : status;
 }

@@ -4,6 +4,8 @@
  * waits until all that were started before it have been passed on. */
 #include "comm/engine/offload.h"
 
+#include "base/memory.h"
+#include "base/status.h"
 #include "comm/schedule/algorithms.h"
 
 void kolo_offload_close(kolo_comm *comm) {

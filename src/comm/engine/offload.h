@@ -1,7 +1,7 @@
 #pragma once
 /* Requests that a backend carries out; see comm/transport/mpi/backend.h. */
 
-#include "comm/engine/engine.h"
+#include "comm/engine/request.h"
 #include "comm/transport/mpi/backend.h"
 
 struct kolo_backend {

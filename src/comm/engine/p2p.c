@@ -8,7 +8,10 @@
  *
  * Everything from a peer is checked: kinds, sizes, and that a grant or body belongs to something
  * that is open. */
-#include "comm/engine/engine.h"
+#include "comm/engine/p2p.h"
+
+#include "base/memory.h"
+#include "base/status.h"
 
 #include <string.h>
 
@@ -48,8 +51,8 @@ typedef struct lane {
 } lane;
 
 typedef struct kolo_p2p {
-    kolo_request **open; /* in flight, in order of start */
-    size_t n_open, cap_open;
+    kolo_request **open; /* [comm->n_messages]: in flight, in order of start */
+    size_t cap_open;
     lane lanes[];
 } kolo_p2p;
 
@@ -75,15 +78,18 @@ void kolo_p2p_close(kolo_comm *comm) {
 void kolo_p2p_drop(kolo_comm *comm) {
     kolo_p2p *p = comm->p2p;
     if (!p) return;
-    for (size_t i = 0; i < p->n_open; i++) p->open[i]->state = REQUEST_IDLE;
+    for (size_t i = 0; i < comm->n_messages; i++) p->open[i]->state = REQUEST_IDLE;
     for (int r = 0; r < comm->size; r++) p->lanes[r].open = 0;
-    p->n_open = 0;
+    comm->n_messages = 0;
 }
 
 kolo_status kolo_p2p_start(kolo_request *q) {
-    kolo_p2p *p = q->comm->p2p;
-    if (!KOLO_GROW(p->open, p->n_open, p->cap_open)) return KOLO_NOMEM(sizeof(kolo_request *));
-    p->open[p->n_open++] = q;
+    kolo_comm *comm = q->comm;
+    kolo_p2p *p = comm->p2p;
+    if (!KOLO_GROW(p->open, comm->n_messages, p->cap_open)) {
+        return KOLO_NOMEM(sizeof(kolo_request *));
+    }
+    p->open[comm->n_messages++] = q;
     p->lanes[q->root].open++;
     q->state = REQUEST_QUEUED;
     q->moved = 0;
@@ -92,18 +98,19 @@ kolo_status kolo_p2p_start(kolo_request *q) {
 
 const kolo_request *kolo_p2p_open_with(const kolo_comm *comm, int peer) {
     const kolo_p2p *p = comm->p2p;
-    for (size_t i = 0; p && i < p->n_open; i++) {
+    for (size_t i = 0; p && i < comm->n_messages; i++) {
         if (peer < 0 || p->open[i]->root == peer) return p->open[i];
     }
     return NULL;
 }
 
 static void complete(kolo_request *q) {
-    kolo_p2p *p = q->comm->p2p;
+    kolo_comm *comm = q->comm;
+    kolo_p2p *p = comm->p2p;
     size_t i = 0;
     while (p->open[i] != q) i++;
-    memmove(&p->open[i], &p->open[i + 1], (p->n_open - i - 1) * sizeof(kolo_request *));
-    p->n_open--;
+    memmove(&p->open[i], &p->open[i + 1], (comm->n_messages - i - 1) * sizeof(kolo_request *));
+    comm->n_messages--;
     p->lanes[q->root].open--;
     q->state = REQUEST_IDLE;
 }
@@ -176,9 +183,10 @@ static kolo_status pump_out(kolo_comm *comm, int peer, bool *moved) {
 
 /* ---- in ---- */
 
-static kolo_request *find_open(const kolo_p2p *p, int peer, kolo_collective kind, uint64_t serial) {
-    for (size_t i = 0; i < p->n_open; i++) {
-        kolo_request *q = p->open[i];
+static kolo_request *find_open(const kolo_comm *comm, int peer, kolo_collective kind,
+                               uint64_t serial) {
+    for (size_t i = 0; i < comm->n_messages; i++) {
+        kolo_request *q = comm->p2p->open[i];
         if (q->root == peer && q->kind == kind && q->state == REQUEST_RUNNING && q->seq == serial) {
             return q;
         }
@@ -188,7 +196,6 @@ static kolo_request *find_open(const kolo_p2p *p, int peer, kolo_collective kind
 
 /* A whole header has come. */
 static kolo_status take_frame(kolo_comm *comm, int peer, lane *l) {
-    kolo_p2p *p = comm->p2p;
     const frame *f = &l->in;
     if (f->kind == FRAME_OFFER) {
         if (!KOLO_GROW(l->offers, l->n_offers, l->cap_offers)) return KOLO_NOMEM(sizeof *f);
@@ -198,7 +205,7 @@ static kolo_status take_frame(kolo_comm *comm, int peer, lane *l) {
     }
     bool grant = f->kind == FRAME_GRANT;
     kolo_request *q =
-        find_open(p, peer, grant ? KOLO_COLLECTIVE_SEND : KOLO_COLLECTIVE_RECV, f->serial);
+        find_open(comm, peer, grant ? KOLO_COLLECTIVE_SEND : KOLO_COLLECTIVE_RECV, f->serial);
     if (f->kind >= FRAME_KINDS || !q || q->count != f->count || (grant && q->granted)) {
         return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d sends a frame that fits nothing (kind %u)", peer,
                          (unsigned)f->kind);
@@ -249,9 +256,8 @@ static kolo_status pump_in(kolo_comm *comm, int peer, bool *moved) {
 
 static kolo_status mismatch(kolo_request *q, frame *offer) {
     offer->title[sizeof offer->title - 1] = '\0';
-    return kolo_comm_break(q->comm, KOLO_ERR_ARG,
-                           "ranks disagree on a message: rank %d started %s, rank %d %s", q->root,
-                           offer->title, q->comm->rank, q->title);
+    return KOLO_FAIL(KOLO_ERR_ARG, "ranks disagree on a message: rank %d started %s, rank %d %s",
+                     q->root, offer->title, q->comm->rank, q->title);
 }
 
 /* Gives a receive the oldest offer with its tag. */
@@ -283,22 +289,19 @@ static kolo_status begin(kolo_request *q, bool *moved) {
     return push(l, FRAME_OFFER, q, NULL);
 }
 
-static kolo_status progress(kolo_comm *comm, bool *moved) {
-    kolo_p2p *p = comm->p2p;
-    for (int r = 0; r < comm->size; r++) {
-        if (p->lanes[r].open > 0) KOLO_TRY(pump_in(comm, r, moved));
-    }
-    for (size_t i = 0; i < p->n_open; i++) KOLO_TRY(begin(p->open[i], moved));
-    for (int r = 0; r < comm->size; r++) {
-        if (p->lanes[r].open > 0) KOLO_TRY(pump_out(comm, r, moved));
-    }
-    return KOLO_OK;
+static kolo_status in_message(kolo_status status) {
+    return status == KOLO_OK ? status : kolo_fail_in(status, "a send or receive");
 }
 
 kolo_status kolo_p2p_progress(kolo_comm *comm, bool *moved) {
-    const kolo_p2p *p = comm->p2p;
-    if (p->n_open == 0) return KOLO_OK;
-    kolo_status status = progress(comm, moved);
-    if (status == KOLO_OK || comm->broken) return comm->broken ? kolo_comm_check(comm) : status;
-    return kolo_comm_break(comm, status, "a send or receive: %s", kolo_last_error());
+    kolo_p2p *p = comm->p2p;
+    if (comm->n_messages == 0) return KOLO_OK;
+    for (int r = 0; r < comm->size; r++) {
+        if (p->lanes[r].open > 0) KOLO_TRY(in_message(pump_in(comm, r, moved)));
+    }
+    for (size_t i = 0; i < comm->n_messages; i++) KOLO_TRY(begin(p->open[i], moved));
+    for (int r = 0; r < comm->size; r++) {
+        if (p->lanes[r].open > 0) KOLO_TRY(in_message(pump_out(comm, r, moved)));
+    }
+    return KOLO_OK;
 }

@@ -4,7 +4,12 @@
  * everything else hangs on, what the peers have announced, and how far they say they are. A signal
  * that asks for reports is read as an event, at the rate at which a wait looks after its peers, so
  * nothing runs in a signal handler. */
-#include "comm/engine/engine.h"
+#include "comm/engine/report.h"
+
+#include "base/text.h"
+#include "comm/engine/family.h"
+#include "comm/engine/lock.h"
+#include "comm/engine/p2p.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -152,7 +157,7 @@ kolo_status kolo_report_open(const kolo_comm_opts *opts, kolo_signals *signals) 
     return opts->report_signal ? kolo_signals_open(&opts->report_signal, 1, signals) : KOLO_OK;
 }
 
-void kolo_report_if_asked(kolo_comm *comm) {
+void kolo_report_if_signalled(kolo_comm *comm) {
     kolo_comm *whole = kolo_comm_whole(comm);
     if (whole->report_signal.fd < 0 || kolo_signals_next(&whole->report_signal) == 0) return;
     char text[2 * KOLO_REPORT_BYTES];

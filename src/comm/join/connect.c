@@ -6,7 +6,9 @@
  * also pass the descriptors of their segments. The connection stays open: over TCP it carries all
  * traffic, on one host it signals the end of the peer's process. */
 #include "base/integer.h"
-#include "comm/engine/engine.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "comm/engine/comm.h"
 #include "comm/join/join.h"
 #include "comm/transport/multihost.h"
 #include "comm/transport/shm/shm.h"

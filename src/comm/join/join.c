@@ -5,8 +5,11 @@
 #include "comm/join/join.h"
 
 #include "base/clock.h"
+#include "base/memory.h"
 #include "base/process.h"
-#include "comm/engine/engine.h"
+#include "base/status.h"
+#include "comm/engine/lifetime.h"
+#include "comm/engine/report.h"
 #include "comm/transport/ucx/ucx.h"
 
 #include <sodium.h>

@@ -6,7 +6,9 @@
 #include "comm/join/join_mpi.h"
 
 #include "base/clock.h"
-#include "comm/engine/engine.h"
+#include "base/compiler.h"
+#include "base/memory.h"
+#include "base/status.h"
 #include "comm/engine/offload.h"
 #include "comm/join/bootstrap.h"
 

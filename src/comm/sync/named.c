@@ -16,7 +16,16 @@
 
 #include "base/clock.h"
 #include "base/integer.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "base/text.h"
+#include "comm/engine/backoff.h"
+#include "comm/engine/comm.h"
 #include "comm/engine/engine.h"
+#include "comm/engine/failure.h"
+#include "comm/engine/lock.h"
+#include "comm/engine/progress_thread.h"
+#include "comm/engine/request.h"
 
 #include <stdio.h>
 #include <string.h>

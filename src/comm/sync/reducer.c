@@ -11,7 +11,11 @@
  * Every rank adds the same codes in the same order, so results are equal to the bit. */
 #include "kolo/reducer.h"
 
-#include "comm/engine/engine.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "comm/engine/comm.h"
+#include "comm/engine/failure.h"
+#include "comm/engine/lock.h"
 
 #include <stdio.h>
 #include <string.h>

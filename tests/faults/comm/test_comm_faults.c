@@ -1,7 +1,9 @@
 /* What goes wrong after the group has formed: ranks killed, left, late, or out of step. */
 #include "base/clock.h"
 #include "base/process.h"
-#include "comm/engine/engine.h"
+#include "base/status.h"
+#include "comm/engine/comm.h"
+#include "comm/engine/watch.h"
 #include "support/ranks.h"
 #include "support/support.h"
 

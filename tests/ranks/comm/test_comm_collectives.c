@@ -1,8 +1,12 @@
 /* Collectives: every algorithm, transport, world size, count, element type and operation against a
  * reference in double; the same bits on all ranks, and with threads as with processes. */
 #include "base/clock.h"
+#include "base/compiler.h"
+#include "base/memory.h"
 #include "base/rng.h"
-#include "comm/engine/engine.h"
+#include "base/status.h"
+#include "comm/engine/comm.h"
+#include "comm/engine/request.h"
 #include "support/fewer.h"
 #include "support/ranks.h"
 #include "support/support.h"

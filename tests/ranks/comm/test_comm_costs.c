@@ -1,7 +1,9 @@
 /* The choice of an algorithm: what the model says, its file, constants that all ranks share, and
  * measuring them. */
+#include "base/compiler.h"
 #include "base/file.h"
-#include "comm/engine/engine.h"
+#include "base/status.h"
+#include "comm/schedule/costs.h"
 #include "kolo/bench.h"
 #include "support/folder.h"
 #include "support/ranks.h"

@@ -1,7 +1,11 @@
 /* The engine: progress without blocking, several requests in flight, gates, entries that are
  * missing. */
 #include "base/clock.h"
-#include "comm/engine/engine.h"
+#include "base/compiler.h"
+#include "base/status.h"
+#include "comm/engine/comm.h"
+#include "comm/engine/progress_thread.h"
+#include "comm/engine/request.h"
 #include "support/ranks.h"
 #include "support/support.h"
 

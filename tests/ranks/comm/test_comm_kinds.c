@@ -1,7 +1,11 @@
 /* Every kind of collective but allreduce, and the forms of a reduction: transports, world sizes,
  * element types, slices, in place and not, registered and private and unaligned memory, against a
  * reference in double; every entry of their schedules is needed. */
-#include "comm/engine/engine.h"
+#include "base/compiler.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "comm/engine/comm.h"
+#include "comm/engine/request.h"
 #include "support/ranks.h"
 #include "support/support.h"
 #include "support/values.h"

@@ -1,6 +1,10 @@
 /* Sends and receives: order within a tag, several in flight, any size, beside collectives; what
  * does not match, and who is waited for. */
-#include "comm/engine/engine.h"
+#include "base/compiler.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "comm/engine/comm.h"
+#include "comm/engine/request.h"
 #include "support/ranks.h"
 #include "support/support.h"
 

@@ -1,8 +1,10 @@
 /* Transport mpi: several collectives in flight, started and waited for in any order; parts; equal
  * bits; what MPI cannot do is refused; a rank that does not come is named; training gives the
  * numbers of Kolo's own transports. All with Open MPI and with MPICH, where they are. */
+#include "base/compiler.h"
+#include "base/memory.h"
 #include "base/process.h"
-#include "comm/engine/engine.h"
+#include "base/status.h"
 #include "support/folder.h"
 #include "support/ranks.h"
 #include "support/support.h"

@@ -1,7 +1,10 @@
 /* Named tensors: any order, fusing, the cost of agreeing once names are known, differences and
  * tensors that never come. */
+#include "base/compiler.h"
+#include "base/memory.h"
 #include "base/rng.h"
-#include "comm/engine/engine.h"
+#include "base/status.h"
+#include "comm/engine/watch.h"
 #include "comm/sync/named.h"
 #include "kolo/named.h"
 #include "support/fewer.h"

@@ -1,7 +1,9 @@
 /* The reducer: the mean of gradients whatever the order in which they become ready, where they lie
  * and how they travel; its buckets follow rank 0; wrong use. */
+#include "base/compiler.h"
+#include "base/memory.h"
 #include "base/rng.h"
-#include "comm/engine/engine.h"
+#include "base/status.h"
 #include "kolo/reducer.h"
 #include "support/fewer.h"
 #include "support/ranks.h"

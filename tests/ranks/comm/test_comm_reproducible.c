@@ -1,7 +1,11 @@
 /* Reproducible allreduces: the same bits for any number of ranks, any cut into buckets, chunks and
  * parts, threads or processes; against the tree evaluated in one place. */
+#include "base/compiler.h"
+#include "base/memory.h"
 #include "base/rng.h"
-#include "comm/engine/engine.h"
+#include "base/status.h"
+#include "comm/engine/comm.h"
+#include "comm/engine/request.h"
 #include "support/ranks.h"
 #include "support/support.h"
 

@@ -1,6 +1,9 @@
 /* Sub-groups over every transport: members and their order, collectives of different groups in
  * flight at once, memory that serves both, sub-groups of sub-groups, failures. */
-#include "comm/engine/engine.h"
+#include "base/compiler.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "comm/engine/comm.h"
 #include "support/fewer.h"
 #include "support/ranks.h"
 #include "support/support.h"

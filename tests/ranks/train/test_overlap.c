@@ -4,7 +4,10 @@
  * Overlap: a gate holds the allreduce of each bucket but the last until a kernel has run after its
  * POST. A plan that waited before it computes on would stand in WAIT for ever (that is, until the
  * deadline, which fails the test). */
-#include "comm/engine/engine.h"
+#include "base/compiler.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "comm/engine/comm.h"
 #include "plan/internal.h"
 #include "support/ranks.h"
 #include "support/support.h"

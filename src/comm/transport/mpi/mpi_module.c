@@ -7,6 +7,8 @@
  *
  * MPI counts elements in an int. Allreduce, reduce and broadcast of more are cut into pieces, which
  * go side by side; where slices are counted, more is refused. */
+#include "base/memory.h"
+#include "base/status.h"
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/status.h"

@@ -1,0 +1,230 @@
+/* Which algorithm and schedules a collective gets. */
+#include "comm/api/create.h"
+
+#include "base/memory.h"
+#include "base/rng.h"
+#include "base/status.h"
+#include "comm/engine/offload.h"
+
+#include <string.h>
+
+enum {
+    SLICE_ALIGN_BYTES = 64,
+    PRIVATE_MESH_BYTES = 64 << 10, /* from here private data goes as messages, which peers may read
+                                      where it lies; below, through SCRATCH */
+};
+
+/* Whether some peer looks at this rank's memory, and whether all that do have it in reach. */
+static bool is_read(const kolo_request *q, bool *reached) {
+    kolo_transport *t = q->comm->transport;
+    bool needed = false;
+    *reached = true;
+    for (int p = 0; p < t->size; p++) {
+        if (p == t->rank || !kolo_request_reads_from(q, p, t->rank)) continue;
+        needed = true;
+        *reached = *reached && (t->ops->reaches ? t->ops->reaches(t, p) : t->windows);
+    }
+    return needed;
+}
+
+/* Whether the peers need this rank's memory and cannot reach it; its names. Peers look at what the
+ * rank contributes, but the root of a reduce shows where the result goes (and has its own share
+ * there). */
+static kolo_status find_handles(kolo_request *q) {
+    kolo_transport *t = q->comm->transport;
+    bool reached, needed = is_read(q, &reached);
+    if (q->spec.shards == 0 && kolo_spec_source(&q->spec, t->rank) == KOLO_BUFFER_INPUT) {
+        q->handle = t->ops->handle(t, q->input, q->count * q->element_bytes);
+        q->private_data = q->handle == 0 && q->count > 0;
+        return KOLO_OK;
+    }
+    if (q->n_exposed > 1) {
+        void *table;
+        size_t bytes = (size_t)q->n_exposed * sizeof *q->handles;
+        KOLO_TRY(kolo_segment_take(&t->segment, bytes, &table));
+        q->handles = table;
+    }
+    for (int i = 0; i < q->n_exposed; i++) {
+        const kolo_part *part = q->nodes && i > 0 ? &q->nodes[i - 1] : &q->parts[i];
+        uint64_t handle = t->ops->handle(t, part->data, part->count * q->element_bytes);
+        if ((handle == 0 && part->count > 0) || !reached) q->private_data = needed;
+        if (q->handles) q->handles[i] = handle;
+        q->handle = handle;
+    }
+    return KOLO_OK;
+}
+
+/* ---- schedules ---- */
+
+static kolo_status add_schedule(kolo_request *q, kolo_algorithm algorithm, kolo_variant variant) {
+    const kolo_comm *comm = q->comm;
+    if (q->kind != KOLO_COLLECTIVE_ALLREDUCE) algorithm = KOLO_ALGORITHM_AUTO;
+    const kolo_algorithm_row *row = kolo_algorithm_find(q->kind, algorithm, variant);
+    KOLO_ASSERT(row);
+    size_t chunk = comm->tuning.chunk_bytes / q->element_bytes;
+    size_t align = SLICE_ALIGN_BYTES / q->element_bytes;
+    q->spec.chunk = chunk > 0 ? chunk : 1;
+    q->spec.align = chunk < align ? 1 : align; /* tiny chunks, in tests, cut tiny slices */
+    KOLO_TRY(kolo_schedule_build(row, &q->spec, &q->schedules[q->n_schedules]));
+    q->n_schedules++;
+    return KOLO_OK;
+}
+
+/* Through the memory of each host, with an alternative for the case that some rank's is out of the
+ * others' reach; this does not depend on the transport, which a rank alone on its host may have of
+ * another kind. */
+static kolo_status choose_hierarchical(kolo_request *q) {
+    const kolo_algorithm algorithm = KOLO_ALGORITHM_HIERARCHICAL;
+    if (kolo_comm_host_count(q->comm) < q->comm->size) {
+        KOLO_TRY(add_schedule(q, algorithm, KOLO_VARIANT_WINDOW));
+        if (q->comm->transport->reaches_all) return KOLO_OK;
+    }
+    return add_schedule(q, algorithm, KOLO_VARIANT_MESSAGES);
+}
+
+/* Messages where the algorithm or the transport has nothing else. Else memory: eager when tiny, and
+ * in place, with an alternative for the case that some rank's data turns out to be private. */
+static kolo_status choose_schedules(kolo_request *q, kolo_algorithm algorithm) {
+    const kolo_comm *comm = q->comm;
+    size_t bytes = q->count * q->element_bytes;
+    if (algorithm == KOLO_ALGORITHM_HIERARCHICAL) return choose_hierarchical(q);
+    bool window =
+        kolo_algorithm_find(q->kind,
+                            q->kind == KOLO_COLLECTIVE_ALLREDUCE ? algorithm : KOLO_ALGORITHM_AUTO,
+                            KOLO_VARIANT_WINDOW) != NULL;
+    bool shards = q->spec.shards > 0 && comm->transport->windows;
+    if ((algorithm != KOLO_ALGORITHM_DIRECT && !shards) || !window) {
+        return add_schedule(q, algorithm, KOLO_VARIANT_MESSAGES);
+    }
+    bool barrier = q->kind == KOLO_COLLECTIVE_BARRIER, staged = kolo_collective_has_parts(q->kind);
+    if (staged && bytes <= comm->tuning.eager_bytes) {
+        KOLO_TRY(add_schedule(q, algorithm, KOLO_VARIANT_EAGER));
+        q->eager = q->schedules[0].scratch * q->element_bytes <= comm->tuning.eager_bytes;
+        if (q->eager) {
+            q->private_data = false; /* the copies that travel are what peers look at */
+            return KOLO_OK;
+        }
+        kolo_schedule_fini(&q->schedules[--q->n_schedules]); /* all nodes are too much */
+    }
+    KOLO_TRY(add_schedule(q, algorithm, KOLO_VARIANT_WINDOW));
+    if (comm->transport->reaches_all || barrier) return KOLO_OK;
+    if (shards) return add_schedule(q, algorithm, KOLO_VARIANT_MESSAGES);
+    bool reads = comm->transport->reads_private && bytes >= PRIVATE_MESH_BYTES;
+    if (q->kind == KOLO_COLLECTIVE_ALLREDUCE && reads) {
+        return add_schedule(q, KOLO_ALGORITHM_MESH, KOLO_VARIANT_MESSAGES);
+    }
+    return add_schedule(q, algorithm, staged ? KOLO_VARIANT_STAGED : KOLO_VARIANT_MESSAGES);
+}
+
+/* Working arrays of the engine. */
+static kolo_status make_tables(kolo_request *q) {
+    size_t n = (size_t)q->comm->size, widest = 1;
+    for (int i = 0; i < q->n_schedules; i++) {
+        size_t w = kolo_schedule_widest(&q->schedules[i]);
+        if (w > widest) widest = w;
+    }
+    q->entries = kolo_zalloc(widest * sizeof *q->entries);
+    q->ahead = kolo_zalloc(widest * sizeof *q->ahead);
+    q->peer_data = kolo_zalloc(n * (size_t)q->exposed_most * sizeof *q->peer_data);
+    q->peer_scratch = kolo_zalloc(n * sizeof *q->peer_scratch);
+    q->matched_seq = kolo_zalloc(n * sizeof *q->matched_seq);
+    q->from = kolo_zalloc((n + 1) * sizeof *q->from); /* two, in a sum of a rank alone */
+    q->to = kolo_zalloc(n * sizeof *q->to);
+    if (!q->entries || !q->ahead || !q->peer_data || !q->peer_scratch || !q->matched_seq ||
+        !q->from || !q->to) {
+        return KOLO_NOMEM(n * (size_t)q->exposed_most * sizeof *q->peer_data);
+    }
+    return KOLO_OK;
+}
+
+/* The hash of all that must agree and has no field of its own in an announcement. */
+static void hash_request(kolo_request *q, kolo_algorithm algorithm) {
+    uint64_t scale;
+    memcpy(&scale, &q->postscale, sizeof scale);
+    uint64_t fields[] = {
+        kolo_hash_text(q->site),
+        (uint64_t)algorithm,
+        (uint64_t)q->root,
+        q->comm->tuning.chunk_bytes,
+        q->comm->tuning.eager_bytes,
+        (uint64_t)q->n_parts,
+        scale,
+        (uint64_t)q->spec.shards,
+    };
+    q->shape = kolo_hash_bytes(fields, sizeof fields);
+    if (kolo_collective_has_parts(q->kind)) {
+        for (int i = 0; i < q->n_parts; i++) {
+            uint64_t part[3] = {q->shape, q->parts[i].tree_node, q->parts[i].count};
+            q->shape = kolo_hash_bytes(part, sizeof part);
+        }
+    } else if (kolo_collective_reduces(q->kind)) { /* peers read the prescaled copy */
+        uint64_t prescaled[2] = {q->shape, q->spec.prescale};
+        q->shape = kolo_hash_bytes(prescaled, sizeof prescaled);
+    }
+    if (algorithm == KOLO_ALGORITHM_HIERARCHICAL && q->comm->host_of) {
+        size_t bytes = (size_t)q->comm->size * sizeof *q->comm->host_of;
+        uint64_t hosts[2] = {q->shape, kolo_hash_bytes(q->comm->host_of, bytes)};
+        q->shape = kolo_hash_bytes(hosts, sizeof hosts);
+    }
+    if (kolo_collective_has_slices(q->kind) && q->kind != KOLO_COLLECTIVE_ALLTOALL) {
+        size_t bytes = (size_t)(q->comm->size + 1) * sizeof *q->slices;
+        uint64_t slices[2] = {q->shape, kolo_hash_bytes(q->slices, bytes)};
+        q->shape = kolo_hash_bytes(slices, sizeof slices);
+    }
+}
+
+/* What the algorithm of a request is. Only an allreduce has a choice; the others go through memory
+ * where all ranks reach it. */
+kolo_algorithm kolo_request_resolve(const kolo_request *q, const kolo_request_opts *o) {
+    const kolo_comm *comm = q->comm;
+    bool windows = comm->transport->windows;
+    kolo_algorithm algorithm = o->algorithm ? o->algorithm : comm->algorithm;
+    if (o->shards > 0) return KOLO_ALGORITHM_REPRODUCIBLE;
+    if (algorithm != KOLO_ALGORITHM_AUTO || comm->backend) return algorithm;
+    if (q->kind == KOLO_COLLECTIVE_ALLREDUCE) {
+        return kolo_comm_costs_choose(&comm->costs, windows, comm->size, kolo_comm_host_count(comm),
+                                      q->count * q->element_bytes);
+    }
+    return windows ? KOLO_ALGORITHM_DIRECT : KOLO_ALGORITHM_RING;
+}
+
+/* What an uneven all-to-all tells each rank: the elements that it will get. */
+static kolo_status set_peer_counts(kolo_request *q) {
+    size_t n = (size_t)q->comm->size;
+    if (q->agreed != UINT64_MAX) return KOLO_OK;
+    q->peer_counts = kolo_alloc(n * sizeof *q->peer_counts);
+    if (!q->peer_counts) return KOLO_NOMEM(n * sizeof *q->peer_counts);
+    for (size_t p = 0; p < n; p++) q->peer_counts[p] = q->slices[p + 1] - q->slices[p];
+    return KOLO_OK;
+}
+
+/* What a collective has and a message has not: schedules, and a number. */
+kolo_status kolo_request_make_collective(kolo_request *q, kolo_algorithm algorithm) {
+    if (q->comm->backend && algorithm != KOLO_ALGORITHM_AUTO && q->spec.shards == 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "algorithm %s: transport %s chooses by itself; take auto",
+                         kolo_algorithm_name(algorithm), kolo_comm_transport(q->comm));
+    }
+    if (algorithm == KOLO_ALGORITHM_DIRECT && !q->comm->transport->windows) {
+        return KOLO_FAIL(
+            KOLO_ERR_ARG,
+            "algorithm direct reads all ranks' memory, which transport %s cannot: take "
+            "another or auto",
+            kolo_comm_transport(q->comm));
+    }
+    for (int r = 0; r < q->comm->size; r++) {
+        int exposed = kolo_request_exposed(q, r);
+        if (r == q->comm->rank) q->n_exposed = exposed;
+        if (exposed > q->exposed_most) q->exposed_most = exposed;
+    }
+    KOLO_TRY(set_peer_counts(q));
+    if (q->comm->backend && q->spec.shards == 0) {
+        KOLO_TRY(kolo_offload_prepare(q));
+    } else {
+        KOLO_TRY(find_handles(q));
+        KOLO_TRY(choose_schedules(q, algorithm));
+    }
+    KOLO_TRY(make_tables(q));
+    hash_request(q, algorithm);
+    q->number = q->comm->next_number++;
+    return KOLO_OK;
+}

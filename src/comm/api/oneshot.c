@@ -1,0 +1,118 @@
+/* One-shot collectives: create a request, start it, wait, destroy it. */
+#include "base/status.h"
+#include "comm/engine/failure.h"
+
+/* ---- one-time forms ---- */
+
+kolo_status kolo_request_run(kolo_comm *comm, const kolo_request_opts *opts, int64_t timeout_ms) {
+    kolo_request *request;
+    KOLO_TRY(kolo_request_create(comm, opts, &request));
+    kolo_status status = kolo_request_start(request);
+    if (status == KOLO_OK) status = kolo_request_wait(request, timeout_ms);
+    if (status != KOLO_OK) status = kolo_comm_break(comm, status, "%s", kolo_last_error());
+    kolo_request_destroy(request);
+    return status;
+}
+
+kolo_status kolo_allreduce(kolo_comm *comm, void *data, size_t count, kolo_dtype dtype,
+                           kolo_reduce_op op) {
+    return kolo_request_run(comm,
+                            &(kolo_request_opts){.kind = KOLO_COLLECTIVE_ALLREDUCE,
+                                                 .output = data,
+                                                 .count = count,
+                                                 .dtype = dtype,
+                                                 .op = op},
+                            0);
+}
+
+kolo_status kolo_broadcast(kolo_comm *comm, void *data, size_t count, kolo_dtype dtype, int root) {
+    return kolo_request_run(comm,
+                            &(kolo_request_opts){.kind = KOLO_COLLECTIVE_BROADCAST,
+                                                 .output = data,
+                                                 .count = count,
+                                                 .dtype = dtype,
+                                                 .root = root},
+                            0);
+}
+
+kolo_status kolo_barrier(kolo_comm *comm) {
+    return kolo_request_run(comm, &(kolo_request_opts){.kind = KOLO_COLLECTIVE_BARRIER}, 0);
+}
+
+kolo_status kolo_reduce(kolo_comm *comm, const void *input, void *output, size_t count,
+                        kolo_dtype dtype, kolo_reduce_op op, int root) {
+    return kolo_request_run(comm,
+                            &(kolo_request_opts){.kind = KOLO_COLLECTIVE_REDUCE,
+                                                 .input = input,
+                                                 .output = output,
+                                                 .count = count,
+                                                 .dtype = dtype,
+                                                 .op = op,
+                                                 .root = root},
+                            0);
+}
+
+kolo_status kolo_reduce_scatter(kolo_comm *comm, const void *input, void *output, size_t count,
+                                kolo_dtype dtype, kolo_reduce_op op) {
+    return kolo_request_run(comm,
+                            &(kolo_request_opts){.kind = KOLO_COLLECTIVE_REDUCE_SCATTER,
+                                                 .input = input,
+                                                 .output = output,
+                                                 .count = count,
+                                                 .dtype = dtype,
+                                                 .op = op},
+                            0);
+}
+
+/* The kinds that only move slices. */
+static kolo_status run_slices(kolo_comm *comm, kolo_collective kind, const void *input,
+                              void *output, size_t count, kolo_dtype dtype, int root) {
+    return kolo_request_run(comm,
+                            &(kolo_request_opts){.kind = kind,
+                                                 .input = input,
+                                                 .output = output,
+                                                 .count = count,
+                                                 .dtype = dtype,
+                                                 .root = root},
+                            0);
+}
+
+kolo_status kolo_allgather(kolo_comm *comm, const void *input, void *output, size_t count,
+                           kolo_dtype dtype) {
+    return run_slices(comm, KOLO_COLLECTIVE_ALLGATHER, input, output, count, dtype, 0);
+}
+
+kolo_status kolo_gather(kolo_comm *comm, const void *input, void *output, size_t count,
+                        kolo_dtype dtype, int root) {
+    return run_slices(comm, KOLO_COLLECTIVE_GATHER, input, output, count, dtype, root);
+}
+
+kolo_status kolo_scatter(kolo_comm *comm, const void *input, void *output, size_t count,
+                         kolo_dtype dtype, int root) {
+    return run_slices(comm, KOLO_COLLECTIVE_SCATTER, input, output, count, dtype, root);
+}
+
+kolo_status kolo_alltoall(kolo_comm *comm, const void *input, void *output, size_t count,
+                          kolo_dtype dtype) {
+    return run_slices(comm, KOLO_COLLECTIVE_ALLTOALL, input, output, count, dtype, 0);
+}
+
+static kolo_status run_message(kolo_comm *comm, kolo_request_opts o, int peer, int tag) {
+    o.root = peer;
+    o.tag = tag;
+    return kolo_request_run(comm, &o, 0);
+}
+
+kolo_status kolo_send(kolo_comm *comm, const void *data, size_t count, kolo_dtype dtype, int to,
+                      int tag) {
+    kolo_request_opts o = {
+        .kind = KOLO_COLLECTIVE_SEND, .input = data, .count = count, .dtype = dtype};
+    return run_message(comm, o, to, tag);
+}
+
+kolo_status kolo_recv(kolo_comm *comm, void *data, size_t count, kolo_dtype dtype, int from,
+                      int tag) {
+    kolo_request_opts o = {
+        .kind = KOLO_COLLECTIVE_RECV, .output = data, .count = count, .dtype = dtype};
+    return run_message(comm, o, from, tag);
+}

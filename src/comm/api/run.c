@@ -1,0 +1,98 @@
+/* Starting requests, testing them and waiting for them. */
+#include "base/clock.h"
+#include "base/status.h"
+#include "base/text.h"
+#include "comm/engine/backoff.h"
+#include "comm/engine/engine.h"
+#include "comm/engine/failure.h"
+#include "comm/engine/family.h"
+#include "comm/engine/flight.h"
+#include "comm/engine/lock.h"
+#include "comm/engine/p2p.h"
+#include "comm/engine/progress_thread.h"
+#include "comm/engine/report.h"
+
+kolo_status kolo_request_start(kolo_request *q) {
+    kolo_comm *comm = q->comm;
+    KOLO_COMM_LOCK_SCOPE(comm);
+    KOLO_TRY(kolo_comm_check(comm));
+    if (q->state != REQUEST_IDLE) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s is in flight already: wait for it before starting again",
+                         q->title);
+    }
+    bool moved; /* at best everything is here already; at least the peers see the announcement */
+    if (kolo_collective_is_message(q->kind)) {
+        KOLO_TRY(kolo_p2p_start(q));
+        return kolo_engine_progress(comm, &moved);
+    }
+    if (comm->n_flight == KOLO_FLIGHT_QUEUE) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s: %d requests are in flight, which is the most", q->title,
+                         comm->n_flight);
+    }
+    q->state = REQUEST_QUEUED;
+    q->seq = comm->next_seq++;
+    q->round = 0;
+    q->phase = 0;
+    q->matched = 0;
+    q->offloaded = false;
+    kolo_flight_add(comm, q);
+    return kolo_engine_progress(comm, &moved);
+}
+
+static kolo_status timed_out(kolo_comm *comm, int64_t waited_ns) {
+    kolo_text text = {0};
+    kolo_comm_describe(comm, &text);
+    kolo_status status = kolo_comm_break(
+        comm, KOLO_ERR_TIMEOUT,
+        "waited %.1f s in %s; see what that rank does, or allow more time (--timeout, timeout_ms)",
+        (double)waited_ns * 1e-9, text.text ? text.text : "a collective");
+    kolo_text_fini(&text);
+    return status;
+}
+
+static kolo_status wait_for(kolo_request *request, int64_t timeout_ns) {
+    kolo_comm *comm = request->comm;
+    KOLO_TRY(kolo_comm_check(comm));
+    kolo_idle w = {0};
+    while (request->state != REQUEST_IDLE) {
+        bool moved;
+        KOLO_TRY(kolo_engine_progress(comm, &moved));
+        if (request->state == REQUEST_IDLE) break;
+        KOLO_TRY(kolo_idle_turn(comm, &w, moved));
+        int64_t waited_ns = w.now_ns - w.started_ns;
+        if (waited_ns > timeout_ns) return timed_out(comm, waited_ns);
+    }
+    kolo_idle_learn(comm, &w);
+    return KOLO_OK;
+}
+
+kolo_status kolo_request_wait(kolo_request *request, int64_t timeout_ms) {
+    kolo_comm *comm = request->comm;
+    if (timeout_ms < 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "a wait of %lld ms", (long long)timeout_ms);
+    }
+    KOLO_COMM_LOCK_SCOPE(comm);
+    kolo_progress_drive(comm, true);
+    kolo_status status =
+        wait_for(request, timeout_ms > 0 ? kolo_ms_to_ns(timeout_ms) : comm->timeout_ns);
+    kolo_progress_drive(comm, false);
+    return status;
+}
+
+kolo_status kolo_request_test(kolo_request *request, bool *complete) {
+    KOLO_COMM_LOCK_SCOPE(request->comm);
+    KOLO_TRY(kolo_comm_progress(request->comm));
+    *complete = request->state == REQUEST_IDLE;
+    return KOLO_OK;
+}
+
+kolo_status kolo_comm_progress(kolo_comm *comm) {
+    if (!kolo_comm_enter_if_free(comm)) return KOLO_OK; /* the thread is at it */
+    bool moved;
+    kolo_status status = kolo_engine_progress(comm, &moved);
+    if (status == KOLO_OK && !moved && kolo_family_in_flight(comm)) {
+        status = kolo_comm_watch_sometimes(comm, kolo_now_ns());
+    }
+    kolo_comm_leave(&comm);
+    return status;
+}

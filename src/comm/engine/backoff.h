@@ -1,0 +1,19 @@
+#pragma once
+/* What a wait does while nothing moves: spin, yield, sleep. */
+
+#include "comm/engine/comm.h"
+
+/* How long a wait has lasted. The clock is not read while it spins; 0: not read yet. */
+typedef struct kolo_idle {
+    int64_t started_ns;
+    int64_t since_ns, now_ns; /* without progress since */
+    unsigned turns;           /* since then */
+} kolo_idle;
+
+/* One step of a wait after a poll that did or did not make progress (`moved`): spins, yields or
+ * sleeps for a moment, and checks the peers from time to time. */
+kolo_status kolo_idle_turn(kolo_comm *comm, kolo_idle *w, bool moved);
+/* Adapts the number of spins after a wait. */
+void kolo_idle_learn(kolo_comm *comm, const kolo_idle *w);
+/* Checks the peers and writes a requested report, at a limited rate; called when nothing moves. */
+kolo_status kolo_comm_watch_sometimes(kolo_comm *comm, int64_t now_ns);

@@ -1,0 +1,41 @@
+/* The tree of sub-groups, and how ranks are named in it. */
+#include "comm/engine/family.h"
+
+#include <stdio.h>
+
+kolo_comm *kolo_comm_whole(kolo_comm *comm) {
+    while (comm->parent) comm = comm->parent;
+    return comm;
+}
+
+void kolo_comm_unlink(kolo_comm *comm) {
+    if (!comm->parent) return;
+    kolo_comm **p = &comm->parent->children;
+    while (*p != comm) p = &(*p)->sibling;
+    *p = comm->sibling;
+}
+
+bool kolo_comm_in_flight(const kolo_comm *comm) {
+    return comm->n_flight > 0 || comm->n_messages > 0;
+}
+
+static bool in_flight_below(const kolo_comm *comm) {
+    bool any = kolo_comm_in_flight(comm);
+    for (const kolo_comm *c = comm->children; c && !any; c = c->sibling) any = in_flight_below(c);
+    return any;
+}
+
+bool kolo_family_in_flight(const kolo_comm *comm) {
+    while (comm->parent) comm = comm->parent;
+    return in_flight_below(comm);
+}
+
+int kolo_comm_whole_rank(const kolo_comm *comm, int rank) {
+    return comm->whole_rank ? comm->whole_rank[rank] : rank;
+}
+
+const char *kolo_comm_rank_text(const kolo_comm *comm, int rank, char *text, size_t bytes) {
+    int n = snprintf(text, bytes, "rank %d", kolo_comm_whole_rank(comm, rank));
+    if (comm->parent) snprintf(text + n, bytes - (size_t)n, " (%d in %s)", rank, comm->group);
+    return text;
+}

@@ -1,0 +1,23 @@
+#pragma once
+/* A family: a communicator and all sub-groups below it.
+ *
+ * A wait in one of them moves the requests of all, since a peer may wait for this rank in another
+ * one first. A failure in one breaks all that are above and below it. */
+
+#include "comm/engine/comm.h"
+
+/* The communicator that has no parent. */
+kolo_comm *kolo_comm_whole(kolo_comm *comm);
+/* Removes a sub-group from its parent's list. */
+void kolo_comm_unlink(kolo_comm *comm);
+/* Whether anything is in flight, sends and receives included: here, or anywhere in the family. */
+bool kolo_comm_in_flight(const kolo_comm *comm);
+bool kolo_family_in_flight(const kolo_comm *comm);
+
+/* A rank's number in the whole group. */
+int kolo_comm_whole_rank(const kolo_comm *comm, int rank);
+/* Names a rank in messages, by its number in the whole group and, in a sub-group, by its own too.
+ * The text is valid until the end of the enclosing block. */
+#define KOLO_RANK(comm, rank) \
+    kolo_comm_rank_text((comm), (rank), (char[KOLO_GROUP_BYTES + 32]){0}, KOLO_GROUP_BYTES + 32)
+const char *kolo_comm_rank_text(const kolo_comm *comm, int rank, char *text, size_t bytes);

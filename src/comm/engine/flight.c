@@ -1,0 +1,55 @@
+/* The collectives in flight. */
+#include "comm/engine/flight.h"
+
+#include <string.h>
+
+void kolo_flight_add(kolo_comm *comm, kolo_request *q) {
+    int at = comm->n_flight;
+    while (at > 0 && comm->by_priority[at - 1]->priority < q->priority) {
+        comm->by_priority[at] = comm->by_priority[at - 1];
+        at--;
+    }
+    comm->by_priority[at] = q;
+    comm->flight[comm->n_flight++] = q;
+}
+
+/* Returns the SCRATCH of a start. */
+static void release_scratch(kolo_request *q) {
+    if (q->scratch_bytes > 0) {
+        kolo_segment_give(&q->comm->transport->segment, q->scratch, q->scratch_bytes);
+    }
+    q->scratch = NULL;
+    q->scratch_bytes = 0;
+}
+
+static void keep_running(kolo_request **list, int n) {
+    int kept = 0;
+    for (int i = 0; i < n; i++) {
+        if (list[i]->state != REQUEST_IDLE) list[kept++] = list[i];
+    }
+}
+
+void kolo_flight_retire(kolo_comm *comm) {
+    int kept = 0;
+    keep_running(comm->by_priority, comm->n_flight);
+    for (int i = 0; i < comm->n_flight; i++) {
+        kolo_request *q = comm->flight[i];
+        if (q->state == REQUEST_IDLE) {
+            memcpy(comm->last_title, q->title, sizeof q->title);
+            release_scratch(q);
+        } else {
+            comm->flight[kept++] = q;
+        }
+    }
+    comm->n_flight = kept;
+    uint64_t finished = kept > 0 ? comm->flight[0]->seq : comm->next_seq;
+    comm->transport->ops->finish(comm->transport, finished);
+}
+
+void kolo_flight_drop(kolo_comm *comm) {
+    for (int i = 0; i < comm->n_flight; i++) {
+        release_scratch(comm->flight[i]);
+        comm->flight[i]->state = REQUEST_IDLE;
+    }
+    comm->n_flight = 0;
+}

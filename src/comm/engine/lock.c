@@ -1,0 +1,70 @@
+/* The lock of a family of communicators. The mutex is not fair: the progress thread lets callers
+ * that wait for it go first. */
+#define _GNU_SOURCE
+#include "comm/engine/lock.h"
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "comm/engine/family.h"
+
+#include <errno.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+kolo_status kolo_comm_lock_create(kolo_comm_lock **lock) {
+    kolo_comm_lock *l = kolo_zalloc(sizeof *l);
+    if (!l) return KOLO_NOMEM(sizeof *l);
+    l->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (l->wake_fd < 0) {
+        int error = errno;
+        kolo_free(l);
+        return KOLO_FAIL(KOLO_ERR_IO, "the progress thread: %s", kolo_errno_text(error));
+    }
+    pthread_mutexattr_t recursive;
+    pthread_mutexattr_init(&recursive);
+    pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&l->mutex, &recursive);
+    pthread_mutexattr_destroy(&recursive);
+    pthread_cond_init(&l->work, NULL);
+    *lock = l;
+    return KOLO_OK;
+}
+
+void kolo_comm_lock_destroy(kolo_comm_lock *lock) {
+    close(lock->wake_fd);
+    pthread_mutex_destroy(&lock->mutex);
+    pthread_cond_destroy(&lock->work);
+    kolo_free(lock);
+}
+
+void kolo_comm_lock_wake(kolo_comm_lock *lock) {
+    uint64_t one = 1;
+    (void)!write(lock->wake_fd, &one, sizeof one);
+    pthread_cond_signal(&lock->work);
+}
+
+kolo_comm *kolo_comm_enter(kolo_comm *comm) {
+    kolo_comm_lock *l = comm->lock;
+    if (!l) return comm;
+    atomic_fetch_add_explicit(&l->waiters, 1, memory_order_relaxed);
+    pthread_mutex_lock(&l->mutex);
+    atomic_fetch_sub_explicit(&l->waiters, 1, memory_order_relaxed);
+    return comm;
+}
+
+bool kolo_comm_enter_if_free(kolo_comm *comm) {
+    return !comm->lock || pthread_mutex_trylock(&comm->lock->mutex) == 0;
+}
+
+/* Requests that were started meanwhile need the thread, unless the caller goes on to wait. */
+void kolo_comm_leave(kolo_comm *const *comm) {
+    kolo_comm_lock *l = (*comm)->lock;
+    if (!l) return;
+    bool needs_thread = kolo_family_in_flight(*comm) && !l->driven;
+    if (needs_thread && l->paused) pthread_cond_signal(&l->work);
+    if (needs_thread && l->sleeping_idle && kolo_comm_whole(*comm)->transport->no_wakeup) {
+        kolo_comm_lock_wake(l);
+    }
+    pthread_mutex_unlock(&l->mutex);
+}

@@ -1,0 +1,15 @@
+#pragma once
+/* The thread that makes progress over a network, one per family. */
+
+#include "comm/engine/comm.h"
+
+/* Starts the thread, and creates the family's lock. Does nothing for transports in memory. NOMEM,
+ * IO. */
+kolo_status kolo_progress_start(kolo_comm *comm, int64_t heartbeat_ms);
+void kolo_progress_stop(kolo_comm *comm);
+/* The longest that the thread sleeps: a fraction of a heartbeat. */
+int64_t kolo_progress_tick_ns(int64_t heartbeat_ms);
+/* While `drive` is set the caller makes progress and the thread pauses. */
+void kolo_progress_drive(kolo_comm *comm, bool drive);
+/* Sleeps at most `ns`, until the transport has an event; releases the lock meanwhile. */
+void kolo_progress_sleep(kolo_comm *comm, int64_t ns);

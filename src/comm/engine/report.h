@@ -1,0 +1,15 @@
+#pragma once
+/* Which ranks a wait depends on: the text of deadlines and of reports. */
+
+#include "base/text.h"
+#include "comm/engine/request.h"
+
+/* The request that a wait depends on: the oldest collective in flight, else a send or receive.
+ * NULL: none. */
+const kolo_request *kolo_comm_oldest(const kolo_comm *comm);
+/* Adds which ranks the oldest request in flight waits for, and what this rank finished last. */
+void kolo_comm_describe(const kolo_comm *comm, kolo_text *text);
+/* Opens the signal that requests reports, if the options name one. IO. */
+kolo_status kolo_report_open(const kolo_comm_opts *opts, kolo_signals *signals);
+/* Writes a report if the signal has arrived. */
+void kolo_report_if_signalled(kolo_comm *comm);

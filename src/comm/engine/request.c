@@ -1,0 +1,37 @@
+/* Queries on a request. */
+#include "comm/engine/request.h"
+
+#include "comm/engine/lock.h"
+
+kolo_algorithm kolo_request_algorithm(const kolo_request *q) {
+    return q->algorithm < KOLO_ALGORITHM_COUNT ? q->algorithm : KOLO_ALGORITHM_AUTO;
+}
+uint64_t kolo_request_sequence(const kolo_request *q) { return q->seq; }
+const char *kolo_request_site(const kolo_request *q) { return q->site; }
+bool kolo_request_in_flight(const kolo_request *q) {
+    KOLO_COMM_LOCK_SCOPE(q->comm);
+    return q->state != REQUEST_IDLE;
+}
+kolo_traffic kolo_request_traffic(const kolo_request *q) {
+    KOLO_COMM_LOCK_SCOPE(q->comm);
+    return q->traffic;
+}
+
+kolo_schedule *kolo_request_schedule(kolo_request *q) {
+    return &q->schedules[q->private_data ? q->n_schedules - 1 : 0];
+}
+
+const char *kolo_request_schedule_name(const kolo_request *q) {
+    return q->schedule ? q->schedule->name : q->schedules[0].name;
+}
+
+int kolo_request_exposed(const kolo_request *q, int rank) {
+    return q->spec.shards > 0 ? 1 + kolo_tree_nodes(q->spec.shards, q->comm->size, rank, NULL)
+                              : q->n_parts;
+}
+
+bool kolo_request_reads_from(const kolo_request *q, int rank, int owner) {
+    if (q->kind == KOLO_COLLECTIVE_BROADCAST) return owner == q->root;
+    if (q->algorithm != KOLO_ALGORITHM_HIERARCHICAL) return true;
+    return kolo_comm_host(q->comm, rank) == kolo_comm_host(q->comm, owner);
+}

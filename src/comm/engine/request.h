@@ -1,0 +1,102 @@
+#pragma once
+/* A request: what it moves, the schedules for it, and the state of its current start. */
+
+#include "base/compiler.h"
+#include "comm/engine/comm.h"
+
+typedef enum request_state {
+    REQUEST_IDLE,
+    REQUEST_QUEUED,  /* started, waits for its place */
+    REQUEST_RUNNING, /* announced; a send or receive: in the hands of p2p.c */
+} request_state;
+
+/* Progress of one entry of the current round. */
+typedef struct entry_progress {
+    size_t moved;         /* elements handed over, taken or copied */
+    size_t partial_bytes; /* bytes of the next one that have moved: networks know no elements */
+    bool issued, done;
+} entry_progress;
+
+struct kolo_request {
+    kolo_comm *comm;
+    kolo_request *next; /* list of all requests of the communicator */
+    char *site;
+    char title[KOLO_TITLE_BYTES];
+    kolo_collective kind;
+    kolo_dtype dtype;
+    kolo_reduce_op op;
+    kolo_algorithm algorithm; /* what AUTO has become; COUNT: reproducible */
+    int root, tag;            /* send and receive: root is the peer */
+    double prescale, postscale;
+    int priority;
+    size_t count;    /* elements of the whole vector */
+    uint64_t agreed; /* what of it must be the same on all ranks */
+    uint64_t shape;
+    uint32_t number;
+    size_t element_bytes;
+
+    const char *input;     /* INPUT; NULL where there is none */
+    kolo_part *nodes;      /* a reproducible allreduce: INPUT is these, `count` elements each */
+    size_t *slices;        /* [2][size + 1]: spec.firsts, spec.output_firsts */
+    uint64_t *peer_counts; /* [size]: elements for each rank, in an uneven all-to-all; else NULL */
+    kolo_part *parts;      /* DATA */
+    size_t *firsts;        /* [n_parts + 1]: where each part starts in DATA */
+    int n_parts;
+    uint64_t
+        *handles; /* the parts' names in this rank's segment, for the peers; several parts only */
+    uint64_t handle;   /* the name of the only part, or of INPUT, whichever the peers read */
+    bool private_data; /* peers need this rank's DATA or INPUT and cannot reach it */
+    bool eager;
+    bool offloaded; /* this start has been given to the backend */
+
+    kolo_schedule_spec spec;
+    kolo_schedule
+        schedules[2]; /* [1]: for private memory, when [0] needs all DATA to be reachable */
+    int n_schedules;
+
+    request_state state;
+    uint64_t seq; /* of a send and its receive: the sender's count of sends to that peer */
+    const kolo_schedule
+        *schedule; /* of this start; NULL while it hangs on what the peers announce */
+    size_t round;
+    uint32_t phase;
+    int matched;                 /* ranks below this one have announced this start */
+    entry_progress *entries;     /* of the current round */
+    entry_progress *ahead;       /* of the next one: sends that went already */
+    void *scratch;               /* this start's */
+    size_t scratch_bytes;        /* of the block to give back; 0: the place's payload */
+    size_t moved;                /* send and receive: bytes that have come */
+    bool granted;                /* send: the peer waits for the data */
+    void *call;                  /* the backend's; NULL: it runs schedules of ours */
+    int n_exposed, exposed_most; /* addresses that peers need of this rank; most of any: DATA's, and
+                                the nodes' behind it */
+    void **peer_data;            /* [size][exposed_most]; filled when first met */
+    void **peer_scratch;         /* [size] */
+    uint64_t *matched_seq; /* [size]: start of which the peer's call has been checked, plus 1 */
+    const void **from;     /* [size]: pointers of a sweep */
+    void **to;             /* [size] */
+    kolo_traffic traffic;
+};
+
+static inline bool kolo_collective_is_message(kolo_collective kind) {
+    return kind == KOLO_COLLECTIVE_SEND || kind == KOLO_COLLECTIVE_RECV;
+}
+
+static inline bool kolo_collective_has_parts(kolo_collective kind) {
+    return kind == KOLO_COLLECTIVE_ALLREDUCE || kind == KOLO_COLLECTIVE_BROADCAST;
+}
+
+/* Elements moved since the request was created, the name of the schedule that ran last, and the
+ * schedule that runs: the first choice, or the one for private memory. */
+KOLO_SHARED kolo_traffic kolo_request_traffic(const kolo_request *request);
+KOLO_SHARED const char *kolo_request_schedule_name(const kolo_request *request);
+KOLO_SHARED kolo_schedule *kolo_request_schedule(kolo_request *request);
+/* The number of its latest start on this communicator, its site, and whether it is in flight. */
+KOLO_SHARED uint64_t kolo_request_sequence(const kolo_request *request);
+KOLO_SHARED const char *kolo_request_site(const kolo_request *request);
+KOLO_SHARED bool kolo_request_in_flight(const kolo_request *request);
+
+/* Whether `rank` may access the memory of `owner`, in a schedule that uses windows. */
+bool kolo_request_reads_from(const kolo_request *q, int rank, int owner);
+/* Number of addresses of `rank` that its peers need: of its parts, or of DATA and its nodes. */
+int kolo_request_exposed(const kolo_request *q, int rank);

@@ -1,0 +1,70 @@
+/* Detection of lost peers: by their process, their heartbeat, or their own report. */
+#include "comm/engine/watch.h"
+
+#include "base/status.h"
+#include "comm/engine/failure.h"
+#include "comm/engine/family.h"
+#include "comm/engine/lock.h"
+#include "comm/engine/p2p.h"
+#include "comm/engine/report.h"
+
+#include <stdio.h>
+
+/* ---- looking after the peers ---- */
+
+static void add_where(const kolo_comm *comm, char *where, size_t n) {
+    where[0] = '\0';
+    const kolo_request *q = kolo_comm_oldest(comm);
+    if (!q) return;
+    snprintf(where, n, " while waiting in %s, sequence %llu", q->title, (unsigned long long)q->seq);
+}
+
+kolo_status kolo_comm_watch(kolo_comm *comm) {
+    KOLO_COMM_LOCK_SCOPE(comm);
+    uint64_t oldest = comm->n_flight > 0 ? comm->flight[0]->seq : UINT64_MAX;
+    const kolo_peer_state *report = NULL;
+    kolo_peer_state state, broken;
+    int broken_rank = 0;
+    char where[KOLO_TITLE_BYTES + 64];
+    add_where(comm, where, sizeof where);
+    for (int p = 0; p < comm->size; p++) {
+        if (p == comm->rank) continue;
+        comm->transport->ops->peer_state(comm->transport, p, &state);
+        if (state.condition == KOLO_PEER_LOST) {
+            return kolo_comm_break(comm, KOLO_ERR_PEER, "%s is gone (%s)%s", KOLO_RANK(comm, p),
+                                   state.report[0] ? state.report : "process ended", where);
+        }
+        if (state.condition == KOLO_PEER_LEFT && kolo_p2p_open_with(comm, p)) {
+            bool moved; /* it left behind its last message, of which this rank has not heard yet */
+            kolo_status status = kolo_p2p_progress(comm, &moved);
+            if (status != KOLO_OK) return kolo_comm_break(comm, status, "%s", kolo_last_error());
+        }
+        bool needed =
+            (state.finished <= oldest && comm->n_flight > 0) || kolo_p2p_open_with(comm, p) != NULL;
+        if (state.condition == KOLO_PEER_LEFT && needed) {
+            return kolo_comm_break(comm, KOLO_ERR_PEER,
+                                   "%s has left the group (after %llu collectives)%s",
+                                   KOLO_RANK(comm, p), (unsigned long long)state.finished, where);
+        }
+        if (state.condition == KOLO_PEER_FAILED && !report) {
+            broken = state;
+            broken_rank = p;
+            report = &broken;
+        }
+    }
+    if (!report) return KOLO_OK;
+    return kolo_comm_break(comm, report->status, "rank %d reports: %s",
+                           kolo_comm_whole_rank(comm, broken_rank), report->report);
+}
+
+static kolo_status watch_below(kolo_comm *comm) {
+    if (kolo_comm_in_flight(comm)) KOLO_TRY(kolo_comm_watch(comm));
+    for (kolo_comm *c = comm->children; c; c = c->sibling) KOLO_TRY(watch_below(c));
+    return KOLO_OK;
+}
+
+kolo_status kolo_family_watch(kolo_comm *comm) {
+    KOLO_COMM_LOCK_SCOPE(comm);
+    KOLO_TRY(kolo_comm_watch(comm)); /* its failures come first */
+    return watch_below(kolo_comm_whole(comm));
+}
