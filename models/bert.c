@@ -95,18 +95,20 @@ static kolo_value predict(kolo_graph *g, const bert_size *m, const kolo_model_op
     return kolo_linear_bias(g, kolo_reshape(g, h, kolo_shape_2(tokens, m->width)), words, b);
 }
 
-/* The loss of telling `random`, i32 [N], from h [N,T,C], a sum over the windows, each of which
- * weighs as much as its tokens. */
-static kolo_value next_sentence(kolo_graph *g, const bert_size *m, int64_t batch, double tokens,
-                                kolo_value h, kolo_value random) {
+typedef struct next_outputs {
+    kolo_value logits, loss, correct;
+} next_outputs;
+
+/* Predicts `random`, i32 [N], from h [N,T,C]. Loss and count are sums over the windows, each
+ * weighted by its tokens. */
+static next_outputs next_sentence(kolo_graph *g, const bert_size *m, int64_t batch, double tokens,
+                                  kolo_value h, kolo_value random) {
     h = kolo_reshape(g, kolo_channel_window(g, h, 0, 1), kolo_shape_2(batch, m->width));
     h = kolo_tanh(g, model_token_linear(g, "bert.pooler.dense", h, m->width, m->width, deviation));
     kolo_value logits = model_token_linear(g, "cls.seq_relationship", h, m->width, 2, deviation);
     kolo_value loss = kolo_scale(g, kolo_softmax_xent(g, logits, random), tokens);
-    kolo_output(g, "next_logits", logits);
-    kolo_output(g, "next_loss", loss);
-    kolo_output(g, "next_correct", kolo_scale(g, kolo_accuracy(g, logits, random), tokens));
-    return loss;
+    kolo_value correct = kolo_scale(g, kolo_accuracy(g, logits, random), tokens);
+    return (next_outputs){logits, loss, correct};
 }
 
 /* A token that the vocabulary has; small ones leave out the published numbers. */
@@ -129,10 +131,16 @@ static kolo_status build(kolo_graph *g, const kolo_model_opts *opts, bert_size m
     kolo_value words = table(g, "bert.embeddings.word_embeddings.weight", opts->classes, m.width);
     kolo_value h = embed(g, &m, words, hidden[0], hidden[2]);
     for (int i = 0; i < m.layers; i++) h = layer(g, &m, i, h);
-    kolo_value logits = predict(g, &m, opts, words, h), also = {-1};
-    if (m.nsp) also = next_sentence(g, &m, opts->batch, (double)ours, h, hidden[3]);
+    kolo_value logits = predict(g, &m, opts, words, h);
+    next_outputs next = {.loss = {-1}};
+    if (m.nsp) next = next_sentence(g, &m, opts->batch, (double)ours, h, hidden[3]);
     model_token_outputs(g, logits, kolo_reshape(g, hidden[1], kolo_shape_1(tokens)),
-                        (double)ours / (double)count, also);
+                        (double)ours / (double)count, next.loss);
+    if (m.nsp) {
+        kolo_output(g, "next_logits", next.logits);
+        kolo_output(g, "next_loss", next.loss);
+        kolo_output(g, "next_correct", next.correct);
+    }
     return kolo_graph_check(g);
 }
 

@@ -13,6 +13,7 @@
  * it. What one rank meets later ends its run alone; the others then lose a peer. */
 
 #include "kolo/comm.h"
+#include "kolo/metric.h"
 #include "kolo/models.h"
 #include "kolo/pass.h"
 #include "kolo/status.h"
@@ -104,50 +105,39 @@ typedef struct kolo_train_opts {
                        evaluation, `epochs` means nothing, `steps` is 100 by default */
 } kolo_train_opts;
 
-/* Where a run stands; given to the observer on rank 0. */
+/* Progress of a run; passed to the observer on rank 0. */
 typedef struct kolo_train_progress {
     int64_t epoch, step, total_steps; /* step counts from 1 over the run */
-    /* Means over the samples since the last report; where epoch_end is set, over the epoch. */
-    double loss, accuracy, samples_per_second;
-    int64_t samples;   /* that these means are of */
-    double perplexity; /* where the data are tokens e^loss, without next_loss; else 0 */
-    double test_accuracy, test_loss; /* set where `evaluated` */
-    double test_perplexity;          /* the same */
-    double test_mean_iou;            /* the same; < 0: the model labels no pixels */
-    /* The model also tells whether a second sentence follows a first: how much of `loss` and
-     * `test_loss` that is, the rest being of hidden tokens, and how often it is right. */
-    bool pairs;
-    double next_loss, next_accuracy, test_next_loss, test_next_accuracy;
+    kolo_metrics train;               /* since the last report; with epoch_end, over the epoch */
+    int64_t samples;                  /* that `train` covers */
+    double samples_per_second;
+    kolo_metrics test;            /* if `evaluated` */
     double lr;                    /* of this step */
-    double seconds, seconds_left; /* since the first step, evaluation included; to the last */
+    double seconds, seconds_left; /* since the first step, with evaluation; until the last step */
     bool epoch_end;               /* the last step of an epoch or of the run */
     bool evaluated;
 } kolo_train_progress;
 
-enum { KOLO_LAST_STEPS = 20 }; /* that the final loss is the mean of */
+enum { KOLO_LAST_STEPS = 20 }; /* steps that the final metrics are averaged over */
 
-/* What came out; the same on every rank but peak_rss_bytes. */
+/* The result of a run; the same on every rank except peak_rss_bytes. */
 typedef struct kolo_train_result {
     int workers, threads;
     int64_t parameters, steps;
-    int64_t epochs;                  /* completed */
-    int64_t samples;                 /* trained on, over all ranks and epochs */
-    double first_loss, final_loss;   /* training loss of the first step; of KOLO_LAST_STEPS */
-    double test_accuracy, test_loss; /* test_accuracy < 0: not evaluated */
-    double test_mean_iou;            /* mean over the classes of intersection over union of their
-                                        pixels (Everingham et al., 2010); < 0: no label maps */
-    double test_perplexity;          /* where the data are tokens e^test_loss, without what is of
-                                        next sentences; else 0 */
-    bool pairs;                      /* as in kolo_train_progress, and then: */
-    double final_next_loss, final_next_accuracy, test_next_loss, test_next_accuracy;
-    double train_seconds;      /* in steps, waiting for data included, on rank 0 */
+    int64_t epochs;            /* completed */
+    int64_t samples;           /* trained on, over all ranks and epochs */
+    double first_loss;         /* training loss of the first step */
+    kolo_metrics final;        /* training metrics over the last KOLO_LAST_STEPS steps */
+    bool evaluated;            /* `test` was measured */
+    kolo_metrics test;         /* NaN if not evaluated */
+    double train_seconds;      /* in steps, including waits for data, on rank 0 */
     double samples_per_second; /* samples / train_seconds */
     double step_ms_median;     /* on rank 0 */
     int64_t peak_rss_bytes;    /* of this process */
-    uint64_t parameter_hash;   /* of the final parameters and optimiser state */
-    int64_t losses_checked;    /* in_memory: so many first steps were taken again at the end, with
-                                  batches from a loader as in training, and had the same losses, to
-                                  the bit; else 0 */
+    uint64_t parameter_hash;   /* of the final parameters and optimizer state */
+    int64_t losses_checked;    /* in_memory: the first so many steps were repeated with batches from
+                                  a loader, as in training, and the losses were bitwise equal;
+                                  else 0 */
 } kolo_train_result;
 
 /* Called on rank 0 about ten times a second and at the end of epochs; must be quick. */

@@ -1,5 +1,5 @@
 /* Accumulation: what updates read of a step's results becomes a sum over the step's micro-batches,
- * and so do the sums that are reported.
+ * and so do the outputs, which are sums over the batch.
  *
  *     sgd(w, g)  ->  sgd(w, accumulate(g, fresh))
  *
@@ -14,7 +14,6 @@
 #include "pass/pass.h"
 
 #include <math.h>
-#include <string.h>
 
 typedef struct accumulator {
     kolo_graph *g;
@@ -48,12 +47,7 @@ static void sum_for_update(accumulator *a, kolo_node *n, int64_t micro_batches) 
 static void sum_metrics(accumulator *a) {
     for (int32_t i = 0; i < a->g->n_outputs; i++) {
         kolo_value *v = &a->g->outputs[i].value;
-        for (const char *const *name = kolo_reported_outputs; *name; name++) {
-            if (strcmp(a->g->outputs[i].name, *name) == 0 &&
-                kolo_info(a->g, *v)->kind == KOLO_VALUE_TEMP) {
-                *v = sum_of(a, *v, 1);
-            }
-        }
+        if (kolo_info(a->g, *v)->kind == KOLO_VALUE_TEMP) *v = sum_of(a, *v, 1);
     }
 }
 

@@ -132,11 +132,11 @@ static void hold_back(bucketer *b, int32_t *last_reader) {
     }
 }
 
-/* The sums that are reported ride with the last gradients that are summed. */
+/* Outputs, sums over the batch, share the last bucket that is summed. */
 static void add_metrics(bucketer *b) {
-    for (const char *const *name = kolo_reported_outputs; *name; name++) {
-        kolo_value v = kolo_graph_output(b->g, *name);
-        if (!kolo_value_ok(v) || kolo_info(b->g, v)->producer < 0) continue;
+    for (int32_t i = 0; i < b->g->n_outputs; i++) {
+        kolo_value v = b->g->outputs[i].value;
+        if (kolo_info(b->g, v)->producer < 0) continue;
         int32_t made = kolo_info(b->g, v)->producer;
         member *place = &b->members[b->n_summed++];
         memmove(place + 1, place, (size_t)(&b->members[b->n_members++] - place) * sizeof *place);
@@ -240,7 +240,7 @@ static void redirect_outputs(const bucketer *b) {
 }
 
 kolo_status kolo_pass_bucket(kolo_graph *g, size_t bucket_bytes, int ranks) {
-    size_t most = (size_t)g->n_values + KOLO_MAX_REPORTED; /* members, and so buckets */
+    size_t most = (size_t)g->n_values + (size_t)g->n_outputs; /* members, and so buckets */
     bucketer b = {.g = g, .ranks = ranks};
     kolo_arena arena = {0};
     kolo_status status = KOLO_OK;

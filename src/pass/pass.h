@@ -70,20 +70,15 @@ typedef bool (*kolo_fixed_layout)(void *arg, const char *name, kolo_tensor *tens
 kolo_status kolo_pass_layout(kolo_graph *g, kolo_kernel_set kernels, struct kolo_tuner *tuner,
                              int threads, kolo_fixed_layout fixed, void *arg);
 
-/* The outputs that a training step reports, sums over its samples: scalars that are summed over
- * micro-batches and ranks. NULL-terminated; a graph may lack any. */
-extern const char *const kolo_reported_outputs[]; /* pipeline.c */
-enum { KOLO_MAX_REPORTED = 4 };
-
 /* Sums over the step's micro-batches, of which there are `micro_batches`, what updates read of its
- * results and the outputs that are reported; adds the scalar "fresh". Runs after the layouts. ARG:
+ * results and the outputs; adds the scalar "fresh". Runs after the layouts. ARG:
  * a gradient is row-sparse. */
 kolo_status kolo_pass_accumulate(kolo_graph *g, int64_t micro_batches);
 
 /* Groups what the updates read of the step's results (gradients) into buckets of at least
  * bucket_bytes in the order in which it is made, and puts a POST behind the last maker of each
  * bucket and the last reader of its parameters, a WAIT before its first use. The
- * outputs that are reported ride in the last bucket that is summed. What row-sparse gradients are
+ * outputs share the last bucket that is summed. What row-sparse gradients are
  * made of is gathered from `ranks` ranks, each value in a bucket of its own behind those; updates
  * in place stand behind the last WAIT, when nothing can break the step off any more. */
 kolo_status kolo_pass_bucket(kolo_graph *g, size_t bucket_bytes, int ranks);

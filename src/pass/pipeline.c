@@ -13,24 +13,14 @@
 
 #include <string.h>
 
-const char *const kolo_reported_outputs[] = {"loss", "correct", "next_loss", "next_correct", NULL};
-_Static_assert(KOLO_COUNT(kolo_reported_outputs) == KOLO_MAX_REPORTED + 1, "one name each");
-
-static bool is_reported(const char *name) {
-    for (const char *const *k = kolo_reported_outputs; *k; k++) {
-        if (strcmp(*k, name) == 0) return true;
-    }
-    return false;
-}
-
-/* Takes away the outputs that this kind of plan is not asked for: of a step all but what it
- * reports, which spares the memory of logits; of an evaluation "aux_loss". What leads to them alone
- * goes when the graph is pruned. */
+/* Drops the outputs that this kind of plan does not compute. A training step keeps the scalars but
+ * "aux_loss": sums over the batch that it reports; this frees the memory of logits. Evaluation
+ * drops "aux_loss". Pruning then removes the nodes that lead to them alone. */
 static void drop_outputs(kolo_graph *g, bool train) {
     int32_t kept = 0;
     for (int32_t i = 0; i < g->n_outputs; i++) {
-        const char *name = g->outputs[i].name;
-        bool keep = train ? is_reported(name) : strcmp(name, "aux_loss") != 0;
+        bool scalar = kolo_info(g, g->outputs[i].value)->tensor.shape.rank == 0;
+        bool keep = (scalar || !train) && strcmp(g->outputs[i].name, "aux_loss") != 0;
         if (keep) g->outputs[kept++] = g->outputs[i];
     }
     g->n_outputs = kept;

@@ -345,27 +345,46 @@ void kolo_plan_destroy(kolo_plan *p) {
 
 /* ---- inputs and outputs ---- */
 
-void *kolo_plan_input(const kolo_plan *p, const char *name, kolo_tensor *tensor) {
+static kolo_value find_leaf(const kolo_plan *p, const char *name, kolo_value_kind kind) {
     kolo_value v = kolo_graph_find(p->graph, name);
-    KOLO_ASSERT(kolo_value_ok(v) && kolo_info(p->graph, v)->kind == KOLO_VALUE_INPUT);
-    if (tensor) *tensor = kolo_info(p->graph, v)->tensor;
-    return address_of(p, v.id, 0);
+    return kolo_value_ok(v) && kolo_info(p->graph, v)->kind == kind ? v : KOLO_NONE;
 }
 
-bool kolo_plan_has_scalar(const kolo_plan *p, const char *name) {
-    kolo_value v = kolo_graph_find(p->graph, name);
-    return kolo_value_ok(v) && kolo_info(p->graph, v)->kind == KOLO_VALUE_SCALAR;
+kolo_value kolo_plan_find_input(const kolo_plan *p, const char *name) {
+    return find_leaf(p, name, KOLO_VALUE_INPUT);
+}
+
+void *kolo_plan_data(const kolo_plan *p, kolo_value input) { return address_of(p, input.id, 0); }
+
+void *kolo_plan_input(const kolo_plan *p, const char *name, kolo_tensor *tensor) {
+    kolo_value v = kolo_plan_find_input(p, name);
+    KOLO_ASSERT(kolo_value_ok(v));
+    if (tensor) *tensor = kolo_info(p->graph, v)->tensor;
+    return kolo_plan_data(p, v);
+}
+
+kolo_value kolo_plan_find_scalar(const kolo_plan *p, const char *name) {
+    return find_leaf(p, name, KOLO_VALUE_SCALAR);
+}
+
+kolo_value kolo_plan_find_output(const kolo_plan *p, const char *name) {
+    return kolo_graph_output(p->graph, name);
+}
+
+void kolo_plan_set(kolo_plan *p, kolo_value scalar, double number) {
+    if (!kolo_value_ok(scalar)) return;
+    void *data = address_of(p, scalar.id, 0);
+    if (p->graph->dtype == KOLO_DTYPE_F64) {
+        *(double *)data = number;
+    } else {
+        *(float *)data = (float)number;
+    }
 }
 
 void kolo_plan_set_scalar(kolo_plan *p, const char *name, double number) {
-    kolo_value v = kolo_graph_find(p->graph, name);
-    KOLO_ASSERT(kolo_value_ok(v) && kolo_info(p->graph, v)->kind == KOLO_VALUE_SCALAR);
-    void *place = address_of(p, v.id, 0);
-    if (p->graph->dtype == KOLO_DTYPE_F64) {
-        *(double *)place = number;
-    } else {
-        *(float *)place = (float)number;
-    }
+    kolo_value v = kolo_plan_find_scalar(p, name);
+    KOLO_ASSERT(kolo_value_ok(v));
+    kolo_plan_set(p, v, number);
 }
 
 const void *kolo_plan_output(const kolo_plan *p, const char *name, kolo_tensor *tensor) {
@@ -375,11 +394,15 @@ const void *kolo_plan_output(const kolo_plan *p, const char *name, kolo_tensor *
     return address_of(p, v.id, p->ran_bank);
 }
 
-double kolo_plan_scalar(const kolo_plan *p, const char *name) {
-    kolo_value v = kolo_graph_output(p->graph, name);
-    KOLO_ASSERT(kolo_value_ok(v));
-    const kolo_tensor *tensor = &kolo_info(p->graph, v)->tensor;
+double kolo_plan_get(const kolo_plan *p, kolo_value output) {
+    const kolo_tensor *tensor = &kolo_info(p->graph, output)->tensor;
     KOLO_ASSERT(kolo_shape_count(&tensor->shape) == 1);
-    const void *data = address_of(p, v.id, p->ran_bank);
+    const void *data = address_of(p, output.id, p->ran_bank);
     return tensor->dtype == KOLO_DTYPE_F64 ? *(const double *)data : (double)*(const float *)data;
+}
+
+double kolo_plan_scalar(const kolo_plan *p, const char *name) {
+    kolo_value v = kolo_plan_find_output(p, name);
+    KOLO_ASSERT(kolo_value_ok(v));
+    return kolo_plan_get(p, v);
 }

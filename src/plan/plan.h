@@ -96,7 +96,8 @@ kolo_pipeline_opts kolo_plan_passes(const kolo_plan_opts *opts);
 /* Compiles a graph: takes `graph` over (also on failure). `comm` may be NULL: no communication.
  * Adds to the store what it lacks (zeroed; see kolo_store_init). A training plan needs the output
  * "loss"; its gradient is seeded by the scalar "grad_scale" and updates use the scalar "lr", and
- * Adam's "update". The outputs that are reported (pass/pass.h) come back summed over the ranks.
+ * Adam's "update". Scalar outputs, which are sums over the batch, come back summed over
+ * micro-batches and ranks.
  * Collective when `comm` is given. */
 kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kolo_store *store,
                               kolo_comm *comm, kolo_plan **plan);
@@ -105,8 +106,7 @@ void kolo_plan_destroy(kolo_plan *plan);
 /* Address and tensor of an input, for the caller to fill before a run; KOLO_ASSERTs that it exists.
  */
 void *kolo_plan_input(const kolo_plan *plan, const char *name, kolo_tensor *tensor);
-/* Whether the plan has a scalar of that name, to be set before a run. */
-bool kolo_plan_has_scalar(const kolo_plan *plan, const char *name);
+/* Sets a scalar before a run; KOLO_ASSERTs that it exists. */
 void kolo_plan_set_scalar(kolo_plan *plan, const char *name, double number);
 /* Address and tensor of an output, valid after a run until the next; NULL when the plan has none of
  * that name. */
@@ -114,11 +114,23 @@ const void *kolo_plan_output(const kolo_plan *plan, const char *name, kolo_tenso
 /* A scalar output as a number, valid after a run until the next; KOLO_ASSERTs that it is one. */
 double kolo_plan_scalar(const kolo_plan *plan, const char *name);
 
+/* Handles for what every step sets and reads: a name resolved once, valid as long as the plan.
+ * KOLO_NONE: the plan has no input, scalar or output of that name. */
+kolo_value kolo_plan_find_input(const kolo_plan *plan, const char *name);
+kolo_value kolo_plan_find_scalar(const kolo_plan *plan, const char *name);
+kolo_value kolo_plan_find_output(const kolo_plan *plan, const char *name);
+/* The address of an input, as kolo_plan_input. */
+void *kolo_plan_data(const kolo_plan *plan, kolo_value input);
+/* Sets a scalar; no effect on KOLO_NONE. */
+void kolo_plan_set(kolo_plan *plan, kolo_value scalar, double number);
+/* The number in a scalar output, as kolo_plan_scalar. */
+double kolo_plan_get(const kolo_plan *plan, kolo_value output);
+
 /* Runs one step. A training plan turns the store's bank when all is done. PEER or TIMEOUT: the
  * group broke, the store stands as before the step. */
 kolo_status kolo_plan_run(kolo_plan *plan);
-/* Runs a micro-batch that is not the last of its step: gradients and the outputs that
- * are reported add up; nothing is communicated, nothing updated. kolo_plan_run runs the last one.
+/* Runs a micro-batch that is not the last of its step: gradients and scalar outputs
+ * add up; nothing is communicated, nothing updated. kolo_plan_run runs the last one.
  */
 kolo_status kolo_plan_accumulate(kolo_plan *plan);
 

@@ -16,27 +16,40 @@
 static int rank_of(const kolo_comm *comm) { return comm ? kolo_comm_rank(comm) : 0; }
 static int size_of(const kolo_comm *comm) { return comm ? kolo_comm_size(comm) : 1; }
 
-/* What a rank adds up. */
+/* The sum of a tensor output over the data set, as a metric reduces it. */
+typedef struct tensor_sum {
+    double *data; /* NULL: no output yet */
+    kolo_shape shape;
+} tensor_sum;
+
 typedef struct total {
     kolo_sums sums;
-    double *confusion; /* NULL until there is some */
-    int64_t classes;
+    tensor_sum tensors[KOLO_MAX_METRICS]; /* by row of the table */
 } total;
 
-static kolo_status add_confusion(const kolo_session *session, total *t) {
-    kolo_tensor tensor;
-    const float *counts = kolo_session_output(session, "confusion", &tensor);
-    if (!counts) return KOLO_OK;
-    int64_t classes = tensor.shape.dim[0];
-    size_t n = (size_t)(classes * classes);
-    if (!t->confusion) t->confusion = kolo_zalloc(n * sizeof *t->confusion);
-    if (!t->confusion) return KOLO_NOMEM(n * sizeof *t->confusion);
-    t->classes = classes;
-    for (size_t i = 0; i < n; i++) t->confusion[i] += (double)counts[i];
+static kolo_status allocate(tensor_sum *t, const kolo_shape *shape) {
+    size_t n = (size_t)kolo_shape_count(shape);
+    t->shape = *shape;
+    t->data = kolo_zalloc(n * sizeof *t->data);
+    return t->data ? KOLO_OK : KOLO_NOMEM(n * sizeof *t->data);
+}
+
+static kolo_status add_tensors(const kolo_session *session, total *t) {
+    const kolo_metric *m = kolo_metric_table();
+    for (int i = 0; m[i].name; i++) {
+        kolo_tensor tensor;
+        const float *output =
+            m[i].reduce ? kolo_session_output(session, m[i].output, &tensor) : NULL;
+        if (!output) continue;
+        tensor_sum *sum = &t->tensors[i];
+        if (!sum->data) KOLO_TRY(allocate(sum, &tensor.shape));
+        int64_t n = kolo_shape_count(&tensor.shape);
+        for (int64_t k = 0; k < n; k++) sum->data[k] += (double)output[k];
+    }
     return KOLO_OK;
 }
 
-/* This rank's share. */
+/* Evaluates this rank's share. */
 static kolo_status evaluate_share(kolo_session *session, kolo_loader *loader, int64_t global,
                                   total *t) {
     for (;;) {
@@ -45,58 +58,46 @@ static kolo_status evaluate_share(kolo_session *session, kolo_loader *loader, in
         KOLO_TRY(kolo_loader_next(loader, &batch));
         if (batch.global_count == 0) return KOLO_OK;
         if (batch.count == 0) continue;
-        batch.first += batch.step * global; /* its place in the set, whatever the ranks */
+        batch.first += batch.step * global; /* index in the data set, for any number of ranks */
         KOLO_TRY(kolo_session_evaluate(session, &batch, &sums));
-        KOLO_TRY(add_confusion(session, t));
+        KOLO_TRY(add_tensors(session, t));
         kolo_sums_add(&t->sums, &sums);
     }
 }
 
-/* Of classes that are in the labels or the predictions. */
-static double mean_iou(const total *t) {
-    double sum = 0;
-    int64_t n = 0, classes = t->classes;
-    for (int64_t c = 0; c < classes; c++) {
-        double both = t->confusion[c * classes + c], either = -both;
-        for (int64_t k = 0; k < classes; k++) {
-            either += t->confusion[c * classes + k] + t->confusion[k * classes + c];
-        }
-        if (either <= 0) continue;
-        sum += both / either;
-        n++;
-    }
-    return n > 0 ? sum / (double)n : 0;
-}
-
-/* A rank without a sample does not know how many classes the others count. */
-static kolo_status sum_confusion(kolo_comm *comm, total *t) {
+/* Sums a tensor over the ranks. A rank without samples learns its shape from the others. */
+static kolo_status sum_tensor(kolo_comm *comm, tensor_sum *t) {
+    kolo_shape shape = t->shape;
     if (!comm) return KOLO_OK;
-    int64_t classes = t->classes;
-    KOLO_TRY(kolo_allreduce(comm, &classes, 1, KOLO_DTYPE_I64, KOLO_MAX));
-    size_t n = (size_t)(classes * classes);
-    if (n == 0) return KOLO_OK;
-    t->classes = classes;
-    if (!t->confusion) t->confusion = kolo_zalloc(n * sizeof *t->confusion);
-    KOLO_TRY(kolo_agree(comm, t->confusion ? KOLO_OK : KOLO_NOMEM(n * sizeof *t->confusion)));
-    return kolo_allreduce(comm, t->confusion, n, KOLO_DTYPE_F64, KOLO_SUM);
+    int64_t dims[KOLO_MAX_RANK + 1] = {shape.rank};
+    for (int i = 0; i < shape.rank; i++) dims[i + 1] = shape.dim[i];
+    KOLO_TRY(kolo_allreduce(comm, dims, KOLO_COUNT(dims), KOLO_DTYPE_I64, KOLO_MAX));
+    if (dims[0] == 0) return KOLO_OK; /* the model has no such output */
+    shape.rank = (int)dims[0];
+    for (int i = 0; i < shape.rank; i++) shape.dim[i] = dims[i + 1];
+    KOLO_TRY(kolo_agree(comm, t->data ? KOLO_OK : allocate(t, &shape)));
+    return kolo_allreduce(comm, t->data, (size_t)kolo_shape_count(&shape), KOLO_DTYPE_F64,
+                          KOLO_SUM);
 }
 
-static kolo_status sum_ranks(kolo_comm *comm, total *t, kolo_evaluation *evaluation) {
-    double sums[] = {t->sums.loss,           t->sums.correct,   (double)t->sums.samples,
-                     (double)t->sums.labels, t->sums.next_loss, t->sums.next_correct,
-                     (double)t->sums.pairs};
+static kolo_status sum_ranks(kolo_comm *comm, bool tokens, total *t, kolo_evaluation *evaluation) {
+    const kolo_metric *m = kolo_metric_table();
+    double sums[KOLO_MAX_METRICS + 2];
+    memcpy(sums, t->sums.metric, sizeof t->sums.metric);
+    sums[KOLO_MAX_METRICS] = (double)t->sums.samples;
+    sums[KOLO_MAX_METRICS + 1] = (double)t->sums.labels;
     if (comm) KOLO_TRY(kolo_allreduce(comm, sums, KOLO_COUNT(sums), KOLO_DTYPE_F64, KOLO_SUM));
-    KOLO_TRY(sum_confusion(comm, t));
-    double labels = sums[3] > 0 ? sums[3] : 1;
-    *evaluation = (kolo_evaluation){
-        .loss = sums[0] / labels,
-        .accuracy = sums[1] / labels,
-        .mean_iou = t->confusion ? mean_iou(t) : -1,
-        .next_loss = sums[4] / labels,
-        .next_accuracy = sums[5] / labels,
-        .samples = (int64_t)sums[2],
-        .pairs = (int64_t)sums[6],
-    };
+    memcpy(t->sums.metric, sums, sizeof t->sums.metric);
+    t->sums.samples = (int64_t)sums[KOLO_MAX_METRICS];
+    t->sums.labels = (int64_t)sums[KOLO_MAX_METRICS + 1];
+    kolo_metrics metrics = kolo_sums_metrics(&t->sums, tokens);
+    for (int i = 0; m[i].name; i++) {
+        tensor_sum *sum = &t->tensors[i];
+        if (!m[i].reduce) continue;
+        KOLO_TRY(sum_tensor(comm, sum));
+        if (sum->data) metrics.value[i] = m[i].reduce(sum->data, &sum->shape);
+    }
+    *evaluation = (kolo_evaluation){.metrics = metrics, .samples = t->sums.samples};
     return KOLO_OK;
 }
 
@@ -116,12 +117,9 @@ kolo_status kolo_session_evaluate_all(kolo_session *session, kolo_comm *comm,
     if (status == KOLO_OK) status = evaluate_share(session, loader, loader_opts.global_batch, &t);
     kolo_loader_destroy(loader);
     status = kolo_agree(comm, status);
-    if (status == KOLO_OK) status = sum_ranks(comm, &t, evaluation);
-    kolo_free(t.confusion);
     bool tokens = kolo_dataset_describe(dataset)->dtype == KOLO_DTYPE_I32;
-    if (status == KOLO_OK && tokens) {
-        evaluation->perplexity = exp(evaluation->loss - evaluation->next_loss);
-    }
+    if (status == KOLO_OK) status = sum_ranks(comm, tokens, &t, evaluation);
+    for (int i = 0; i < KOLO_MAX_METRICS; i++) kolo_free(t.tensors[i].data);
     return status;
 }
 
@@ -194,7 +192,7 @@ static kolo_status run(job *j, kolo_comm *comm, kolo_train_result *result) {
     KOLO_TRY(kolo_agree(comm, load(j)));
     int64_t start = kolo_now_ns();
     KOLO_TRY(kolo_session_evaluate_all(j->session, comm, j->dataset, j->opts.batch, &evaluation));
-    if (!isfinite(evaluation.loss)) {
+    if (!isfinite(evaluation.metrics.value[KOLO_METRIC_LOSS])) {
         return KOLO_FAIL(
             KOLO_ERR_FORMAT,
             "%s: the test loss is not a number: its parameters are damaged or of a run "
@@ -210,13 +208,9 @@ static kolo_status run(job *j, kolo_comm *comm, kolo_train_result *result) {
         .steps = j->checkpoint.info.steps,
         .epochs = j->checkpoint.info.epochs,
         .samples = evaluation.samples,
-        .test_accuracy = evaluation.accuracy,
-        .test_mean_iou = evaluation.mean_iou,
-        .test_loss = evaluation.loss,
-        .test_perplexity = evaluation.perplexity,
-        .test_next_loss = evaluation.next_loss,
-        .test_next_accuracy = evaluation.next_accuracy,
-        .pairs = evaluation.pairs > 0,
+        .evaluated = true,
+        .final = kolo_metrics_none(),
+        .test = evaluation.metrics,
         .samples_per_second = (double)evaluation.samples / seconds,
         .peak_rss_bytes = kolo_peak_rss_bytes(),
         .parameter_hash = kolo_store_hash(kolo_session_store(j->session)),

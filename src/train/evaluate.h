@@ -4,11 +4,8 @@
 #include "train/session.h"
 
 typedef struct kolo_evaluation {
-    double loss, accuracy; /* means over all labels */
-    double mean_iou;       /* over the classes that occur; < 0 when the model counts no confusion */
-    double next_loss, next_accuracy; /* of next sentences, a part of the loss; 0 without pairs */
-    double perplexity; /* e^loss, without next_loss, where the data are tokens, else 0 */
-    int64_t samples, pairs;
+    kolo_metrics metrics;
+    int64_t samples;
 } kolo_evaluation;
 
 /* Runs every sample of `dataset` once through the forward pass, `batch` at a time on each rank, and

@@ -19,7 +19,9 @@
 #include "train/learning_rate.h"
 #include "train/metrics.h"
 #include "train/resident_batch.h"
+#include "train/run_files.h"
 #include "train/setup.h"
+#include "train/step_times.h"
 #include "train/trace.h"
 #include "train/tuning.h"
 
@@ -48,8 +50,8 @@ typedef struct job {
 
     int64_t started, reported; /* when */
     kolo_resume resume;
-    kolo_progress progress; /* of the run, this job's part and what was before */
-    kolo_tally report;
+    kolo_run_state state; /* of the whole run, resumed part included */
+    kolo_accumulator report;
     kolo_step_times times;
     kolo_evaluation evaluation;
     bool evaluated; /* ever */
@@ -67,7 +69,7 @@ static kolo_status open_batches(job *j) {
         .seed = j->setup.opts.seed,
         .rank = j->rank,
         .world = j->size,
-        .first = j->progress.steps,
+        .first = j->state.steps,
         .end = j->setup.total_steps,
         .augment = j->setup.augment,
     };
@@ -82,7 +84,7 @@ static kolo_status open_files(job *j) {
         kolo_file_abandon(writer);
     }
     if (!o->out_dir || j->rank != 0) return KOLO_OK;
-    int64_t step = j->resume.here ? j->progress.steps : 0;
+    int64_t step = j->resume.here ? j->state.steps : 0;
     bool named = j->resume.here && !kolo_folder_exists(o->resume); /* not the latest of all */
     if (named) KOLO_TRY(kolo_saves_refuse_later(o->out_dir, step));
     return kolo_run_files_open(o->out_dir, step, &j->files);
@@ -91,7 +93,7 @@ static kolo_status open_files(job *j) {
 /* From here on the folder is this run's: whatever could fail before has not, and what it began with
  * may have been a file there. */
 static kolo_status begin_files(const job *j) {
-    int64_t step = j->resume.here ? j->progress.steps : 0;
+    int64_t step = j->resume.here ? j->state.steps : 0;
     return j->files ? kolo_run_files_begin(j->files, j->setup.opts.resolved_config, step) : KOLO_OK;
 }
 
@@ -129,7 +131,7 @@ static kolo_status begin(job *j, const kolo_train_opts *opts) {
     j->tokens = kolo_dataset_describe(j->setup.train)->dtype == KOLO_DTYPE_I32;
     KOLO_TRY(compare_options(j));
     KOLO_TRY(kolo_resume_open(&j->setup, j->comm, &j->resume));
-    j->progress = j->resume.progress;
+    j->state = j->resume.state;
     KOLO_TRY(kolo_agree(j->comm, open_files(j)));
     tell_precision(j);
     KOLO_TRY(kolo_tuning_begin(&j->setup, j->comm));
@@ -163,7 +165,8 @@ static void end(job *j) {
 /* ---- one step ---- */
 
 static kolo_status check_loss(const job *j, int64_t k, double lr, const kolo_sums *sums) {
-    if (isfinite(sums->loss)) return KOLO_OK;
+    double loss = sums->metric[KOLO_METRIC_LOSS];
+    if (isfinite(loss)) return KOLO_OK;
     /* The sum is the same on all ranks: they all come here. */
     kolo_status status =
         j->rank != 0
@@ -172,8 +175,7 @@ static kolo_status check_loss(const job *j, int64_t k, double lr, const kolo_sum
                         "the loss is %s at step %" PRId64 " (epoch %" PRId64
                         "): training diverged; lower the learning rate, which is %g here, or warm "
                         "it up over more epochs",
-                        isnan(sums->loss) ? "nan" : "infinite", k + 1, k / j->setup.epoch_steps + 1,
-                        lr);
+                        isnan(loss) ? "nan" : "infinite", k + 1, k / j->setup.epoch_steps + 1, lr);
     return kolo_agree(j->comm, status);
 }
 
@@ -188,40 +190,30 @@ static kolo_status step(job *j, int64_t k) {
     KOLO_TRY(check_loss(j, k, lr, &sums));
     int64_t ns = kolo_now_ns() - start;
     kolo_step_times_add(&j->times, ns);
-    kolo_tally_add(&j->progress.run, &sums, ns);
-    kolo_tally_add(&j->progress.epoch, &sums, ns);
-    kolo_tally_add(&j->report, &sums, ns);
-    j->progress.recent[k % KOLO_LAST_STEPS] = sums;
-    j->progress.steps = k + 1;
-    if (k < CHECKED_STEPS) j->first_losses[k] = sums.loss;
-    if (k == 0) j->progress.first_loss = sums.labels > 0 ? sums.loss / (double)sums.labels : 0;
+    kolo_accumulator_add(&j->state.run, &sums, ns);
+    kolo_accumulator_add(&j->state.epoch, &sums, ns);
+    kolo_accumulator_add(&j->report, &sums, ns);
+    j->state.recent[k % KOLO_LAST_STEPS] = sums;
+    j->state.steps = k + 1;
+    if (k < CHECKED_STEPS) j->first_losses[k] = sums.metric[KOLO_METRIC_LOSS];
+    if (k == 0) j->state.first_loss = kolo_sums_loss(&sums);
     return KOLO_OK;
 }
 
 /* ---- reports ---- */
 
-static kolo_status send_report(job *j, int64_t k, const kolo_tally *over, bool epoch_end,
+static kolo_status send_report(job *j, int64_t k, const kolo_accumulator *over, bool epoch_end,
                                bool evaluated) {
     int64_t now = kolo_now_ns(), done = k + 1;
-    double step_seconds = (double)j->progress.run.ns / 1e9 / (double)done;
+    double step_seconds = (double)j->state.run.ns / 1e9 / (double)done;
     kolo_train_progress progress = {
         .epoch = k / j->setup.epoch_steps + 1,
         .step = done,
         .total_steps = j->setup.total_steps,
-        .loss = kolo_tally_loss(over),
-        .accuracy = kolo_tally_accuracy(over),
-        .samples_per_second = kolo_tally_rate(over),
+        .train = kolo_sums_metrics(&over->sums, j->tokens),
         .samples = over->sums.samples,
-        .perplexity = j->tokens ? kolo_tally_perplexity(over) : 0,
-        .test_accuracy = evaluated ? j->evaluation.accuracy : 0,
-        .test_mean_iou = evaluated ? j->evaluation.mean_iou : -1,
-        .test_loss = evaluated ? j->evaluation.loss : 0,
-        .test_perplexity = evaluated ? j->evaluation.perplexity : 0,
-        .pairs = over->sums.pairs > 0,
-        .next_loss = kolo_tally_next_loss(over),
-        .next_accuracy = kolo_tally_next_accuracy(over),
-        .test_next_loss = evaluated ? j->evaluation.next_loss : 0,
-        .test_next_accuracy = evaluated ? j->evaluation.next_accuracy : 0,
+        .samples_per_second = kolo_accumulator_rate(over),
+        .test = evaluated ? j->evaluation.metrics : kolo_metrics_none(),
         .lr = kolo_lr_at(&j->schedule, k),
         .seconds = (double)(now - j->started) / 1e9,
         .seconds_left = step_seconds * (double)(j->setup.total_steps - done),
@@ -229,7 +221,7 @@ static kolo_status send_report(job *j, int64_t k, const kolo_tally *over, bool e
         .evaluated = evaluated,
     };
     j->reported = now;
-    j->report = (kolo_tally){0};
+    j->report = (kolo_accumulator){0};
     if (j->files) KOLO_TRY(kolo_run_files_report(j->files, &progress));
     if (j->observer) j->observer(j->observer_arg, &progress);
     return KOLO_OK;
@@ -259,8 +251,8 @@ static kolo_status after_step(job *j, int64_t k) {
     bool due = wants_evaluation(j, done);
     if (due) KOLO_TRY(evaluate(j));
     kolo_status status = KOLO_OK;
-    if (j->rank == 0) status = send_report(j, k, &j->progress.epoch, true, due);
-    if (done % j->setup.epoch_steps == 0) j->progress.epoch = (kolo_tally){0};
+    if (j->rank == 0) status = send_report(j, k, &j->state.epoch, true, due);
+    if (done % j->setup.epoch_steps == 0) j->state.epoch = (kolo_accumulator){0};
     return status;
 }
 
@@ -274,13 +266,13 @@ static kolo_status save(const job *j, const char *path, bool training) {
         .sample = j->setup.session.sample,
         .classes = j->setup.session.classes,
         .data = j->setup.opts.data,
-        .epochs = j->progress.steps / j->setup.epoch_steps,
-        .steps = j->progress.steps,
+        .epochs = j->state.steps / j->setup.epoch_steps,
+        .steps = j->state.steps,
         .seed = j->setup.opts.seed,
     };
     if (training) {
         kolo_setup_describe_learning(&j->setup, &options);
-        kolo_progress_write(&j->progress, &progress);
+        kolo_run_state_write(&j->state, &progress);
         info.options = options.text;
         info.progress = progress.text;
     }
@@ -294,7 +286,7 @@ static kolo_status save(const job *j, const char *path, bool training) {
 
 static bool wants_checkpoint(const job *j) {
     const kolo_train_opts *o = &j->setup.opts;
-    int64_t done = j->progress.steps;
+    int64_t done = j->state.steps;
     int64_t every = o->checkpoint_steps + o->checkpoint_epochs * j->setup.epoch_steps;
     return every > 0 && (done % every == 0 || done == j->setup.total_steps);
 }
@@ -305,10 +297,10 @@ static kolo_status save_on_the_way(const job *j) {
     if (!wants_checkpoint(j)) return KOLO_OK;
     kolo_status status = KOLO_OK;
     if (j->rank == 0) {
-        char *path = kolo_saves_path(o->out_dir, j->progress.steps);
+        char *path = kolo_saves_path(o->out_dir, j->state.steps);
         status = save(j, path, true);
         kolo_free(path);
-        if (status == KOLO_OK) status = kolo_saves_done(o->out_dir, j->progress.steps, o->keep);
+        if (status == KOLO_OK) status = kolo_saves_done(o->out_dir, j->state.steps, o->keep);
     }
     return kolo_agree(j->comm, status);
 }
@@ -327,20 +319,20 @@ static kolo_status compare_replicas(const job *j, uint64_t hash) {
         "of processor everywhere");
 }
 
-static kolo_tally last_steps(const job *j) {
-    kolo_tally last = {0};
+static kolo_sums last_steps(const job *j) {
+    kolo_sums last = {0};
     int64_t n = kolo_min_i64(KOLO_LAST_STEPS, j->setup.total_steps);
-    for (int64_t i = 0; i < n; i++) kolo_tally_add(&last, &j->progress.recent[i], 0);
+    for (int64_t i = 0; i < n; i++) kolo_sums_add(&last, &j->state.recent[i]);
     return last;
 }
 
 static kolo_status finish(job *j, kolo_train_result *result) {
     uint64_t hash = kolo_store_hash(kolo_session_store(j->session));
     KOLO_TRY(compare_replicas(j, hash));
-    double times[3] = {(double)j->progress.run.ns / 1e9, kolo_tally_rate(&j->progress.run),
+    double times[3] = {(double)j->state.run.ns / 1e9, kolo_accumulator_rate(&j->state.run),
                        kolo_step_times_median_ms(&j->times)};
     if (j->comm) KOLO_TRY(kolo_broadcast(j->comm, times, 3, KOLO_DTYPE_F64, 0));
-    const kolo_tally last = last_steps(j);
+    const kolo_sums last = last_steps(j);
     const char *final = j->files ? kolo_run_files_checkpoint(j->files) : NULL;
     KOLO_TRY(kolo_agree(j->comm, final ? save(j, final, false) : KOLO_OK));
     if (j->trace) KOLO_TRY(kolo_trace_write(j->trace, j->comm, j->setup.opts.trace));
@@ -350,18 +342,11 @@ static kolo_status finish(job *j, kolo_train_result *result) {
         .parameters = kolo_session_parameters(j->session),
         .steps = j->setup.total_steps,
         .epochs = j->setup.opts.in_memory ? 0 : j->setup.total_steps / j->setup.epoch_steps,
-        .samples = j->progress.run.sums.samples,
-        .first_loss = j->progress.first_loss,
-        .final_loss = kolo_tally_loss(&last),
-        .pairs = last.sums.pairs > 0,
-        .final_next_loss = kolo_tally_next_loss(&last),
-        .final_next_accuracy = kolo_tally_next_accuracy(&last),
-        .test_accuracy = j->evaluated ? j->evaluation.accuracy : -1,
-        .test_mean_iou = j->evaluated ? j->evaluation.mean_iou : -1,
-        .test_loss = j->evaluated ? j->evaluation.loss : 0,
-        .test_perplexity = j->evaluated ? j->evaluation.perplexity : 0,
-        .test_next_loss = j->evaluated ? j->evaluation.next_loss : 0,
-        .test_next_accuracy = j->evaluated ? j->evaluation.next_accuracy : 0,
+        .samples = j->state.run.sums.samples,
+        .first_loss = j->state.first_loss,
+        .final = kolo_sums_metrics(&last, j->tokens),
+        .evaluated = j->evaluated,
+        .test = j->evaluated ? j->evaluation.metrics : kolo_metrics_none(),
         .train_seconds = times[0],
         .samples_per_second = times[1],
         .step_ms_median = times[2],
@@ -403,12 +388,13 @@ static kolo_status check_losses(job *j, kolo_train_result *result) {
     for (int64_t k = 0; k < steps; k++) {
         kolo_sums sums;
         KOLO_TRY(step_by_loader(j, kolo_lr_at(&j->schedule, k), &sums));
-        if (sums.loss == j->first_losses[k]) continue;
+        double loss = sums.metric[KOLO_METRIC_LOSS];
+        if (loss == j->first_losses[k]) continue;
         return KOLO_FAIL(KOLO_ERR_DIVERGED,
                          "the sum of losses of step %" PRId64
                          " was %.17g in the benchmark and is %.17g in training: what was measured "
                          "is not what training does",
-                         k + 1, j->first_losses[k], sums.loss);
+                         k + 1, j->first_losses[k], loss);
     }
     result->losses_checked = steps;
     return KOLO_OK;
@@ -419,8 +405,8 @@ static kolo_status check_losses(job *j, kolo_train_result *result) {
 static kolo_status run(job *j, const kolo_train_opts *opts, kolo_train_result *result) {
     KOLO_TRY(begin(j, opts));
     j->started = j->reported = kolo_now_ns();
-    if (j->progress.steps == j->setup.total_steps) KOLO_TRY(evaluate(j)); /* all that is left */
-    for (int64_t k = j->progress.steps; k < j->setup.total_steps; k++) {
+    if (j->state.steps == j->setup.total_steps) KOLO_TRY(evaluate(j)); /* all that is left */
+    for (int64_t k = j->state.steps; k < j->setup.total_steps; k++) {
         KOLO_TRY(step(j, k));
         KOLO_TRY(after_step(j, k));
         KOLO_TRY(save_on_the_way(j));

@@ -1,4 +1,4 @@
-/* Sessions: the plan cache, filling a plan's inputs, running it. */
+/* Sessions: the plan cache, the training step, evaluation. */
 #include "train/session.h"
 
 #include "base/integer.h"
@@ -6,6 +6,7 @@
 #include "kolo/train.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 typedef enum purpose {
@@ -14,17 +15,20 @@ typedef enum purpose {
     EVALUATE, /* local samples */
 } purpose;
 
-/* A compiled plan and how its samples lie. */
+/* A compiled plan, the format of its inputs, and the handles of what a step accesses. */
 typedef struct cached {
     purpose purpose;
     int64_t key;
-    int64_t local; /* this rank's samples; 0: the plan has one that does not count */
+    int64_t local; /* this rank's samples; 0: the plan has one without effect */
     kolo_plan *plan;
     bool tokens; /* x is i32 tokens, else f32 images */
-    bool pairs;  /* it reports "next_loss" and "next_correct" */
     kolo_image_order order;
     size_t x_bytes;
     int64_t labels; /* elements of y */
+    kolo_value x, y;
+    /* Scalars; KOLO_NONE where the graph does not use them. */
+    kolo_value lr, update, grad_scale, draw, first_sample, share, fresh;
+    kolo_value metrics[KOLO_MAX_METRICS]; /* scalar outputs, by row of the table */
 } cached;
 
 struct kolo_session {
@@ -32,9 +36,9 @@ struct kolo_session {
     char *model, *model_options;
     kolo_comm *comm;
     kolo_store *store;
-    uint64_t seed, steps;       /* what dropout draws from */
+    uint64_t seed, steps;       /* steps: completed */
     const kolo_plan *evaluated; /* the plan that evaluated last */
-    cached *plans;
+    cached **plans;
     size_t n_plans, cap_plans;
 };
 
@@ -78,15 +82,14 @@ kolo_status kolo_session_build(const kolo_session_opts *opts, int64_t batch, kol
     return KOLO_OK;
 }
 
-/* How the samples lie: a plan may want them row-major or with the channels last. */
+/* The format of the inputs: images are NCHW or NHWC, as the plan's layout. */
 static kolo_status describe_inputs(cached *c) {
-    kolo_tensor x, y, unused;
+    kolo_tensor x, y;
     (void)kolo_plan_input(c->plan, "x", &x);
     (void)kolo_plan_input(c->plan, "y", &y);
     c->tokens = x.dtype == KOLO_DTYPE_I32;
     c->x_bytes = kolo_tensor_bytes(&x);
     c->labels = kolo_shape_count(&y.shape);
-    c->pairs = kolo_plan_output(c->plan, "next_loss", &unused) != NULL;
     char text[KOLO_LAYOUT_TEXT];
     kolo_layout_text(&x.layout, text);
     if (kolo_layout_is_plain(&x.layout)) {
@@ -94,14 +97,33 @@ static kolo_status describe_inputs(cached *c) {
     } else if (strcmp(text, "acdb") == 0) {
         c->order = KOLO_NHWC;
     } else {
-        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "samples cannot be fed in the layout %s", text);
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "samples cannot be fed in layout %s", text);
     }
     return KOLO_OK;
 }
 
+/* Resolves the inputs, scalars and outputs that a step accesses. */
+static void resolve_handles(cached *c) {
+    const kolo_metric *m = kolo_metric_table();
+    c->x = kolo_plan_find_input(c->plan, "x");
+    c->y = kolo_plan_find_input(c->plan, "y");
+    c->lr = kolo_plan_find_scalar(c->plan, "lr");
+    c->update = kolo_plan_find_scalar(c->plan, "update");
+    c->grad_scale = kolo_plan_find_scalar(c->plan, "grad_scale");
+    c->draw = kolo_plan_find_scalar(c->plan, "draw");
+    c->first_sample = kolo_plan_find_scalar(c->plan, "first_sample");
+    c->share = kolo_plan_find_scalar(c->plan, "share");
+    c->fresh = kolo_plan_find_scalar(c->plan, "fresh");
+    for (int i = 0; i < KOLO_MAX_METRICS; i++) c->metrics[i] = KOLO_NONE;
+    for (int i = 0; m[i].name; i++) {
+        bool scalar = m[i].output && !m[i].reduce;
+        if (scalar) c->metrics[i] = kolo_plan_find_output(c->plan, m[i].output);
+    }
+}
+
 static const cached *find_plan(const kolo_session *s, purpose use, int64_t key) {
     for (size_t i = 0; i < s->n_plans; i++) {
-        if (s->plans[i].purpose == use && s->plans[i].key == key) return &s->plans[i];
+        if (s->plans[i]->purpose == use && s->plans[i]->key == key) return s->plans[i];
     }
     return NULL;
 }
@@ -115,27 +137,39 @@ static int64_t micro_batches(const kolo_session *s, int64_t global) {
     return divide_up(divide_up(global, ranks_of(s)), s->opts.batch);
 }
 
+static kolo_status compile(kolo_session *s, cached *c) {
+    kolo_graph *graph;
+    KOLO_TRY(kolo_session_build(&s->opts, kolo_max_i64(c->local, 1), &graph));
+    kolo_plan_opts opts = s->opts.plan;
+    opts.train = c->purpose != EVALUATE;
+    if (opts.train) opts.micro_batches = micro_batches(s, c->key);
+    if (c->purpose == FINISH) opts.most_samples = divide_up(c->key, ranks_of(s));
+    if (c->purpose == ADD) opts.adds_to = find_plan(s, FINISH, c->key)->plan;
+    return kolo_plan_compile(graph, &opts, s->store, c->purpose == FINISH ? s->comm : NULL,
+                             &c->plan);
+}
+
+static void destroy_cached(cached *c) {
+    kolo_plan_destroy(c->plan);
+    kolo_free(c);
+}
+
 /* Compiles a plan into the cache. */
 static kolo_status add_plan(kolo_session *s, purpose use, int64_t key, int64_t local,
                             const cached **made) {
     if (!KOLO_GROW(s->plans, s->n_plans, s->cap_plans)) return KOLO_NOMEM(sizeof *s->plans);
-    cached c = {.purpose = use, .key = key, .local = local};
-    kolo_graph *graph;
-    KOLO_TRY(kolo_session_build(&s->opts, kolo_max_i64(local, 1), &graph));
-    kolo_plan_opts plan_opts = s->opts.plan;
-    plan_opts.train = use != EVALUATE;
-    if (plan_opts.train) plan_opts.micro_batches = micro_batches(s, key);
-    if (use == FINISH) plan_opts.most_samples = divide_up(key, ranks_of(s));
-    if (use == ADD) plan_opts.adds_to = find_plan(s, FINISH, key)->plan;
-    kolo_comm *comm = use == FINISH ? s->comm : NULL;
-    KOLO_TRY(kolo_plan_compile(graph, &plan_opts, s->store, comm, &c.plan));
-    kolo_status status = describe_inputs(&c);
+    cached *c = kolo_zalloc(sizeof *c);
+    if (!c) return KOLO_NOMEM(sizeof *c);
+    *c = (cached){.purpose = use, .key = key, .local = local};
+    kolo_status status = compile(s, c);
+    if (status == KOLO_OK) status = describe_inputs(c);
     if (status != KOLO_OK) {
-        kolo_plan_destroy(c.plan);
+        destroy_cached(c);
         return status;
     }
-    s->plans[s->n_plans] = c;
-    *made = &s->plans[s->n_plans++];
+    resolve_handles(c);
+    s->plans[s->n_plans++] = c;
+    *made = c;
     return KOLO_OK;
 }
 
@@ -186,8 +220,8 @@ fail:
 
 void kolo_session_destroy(kolo_session *s) {
     if (!s) return;
-    for (size_t i = 0; i < s->n_plans; i++) kolo_plan_destroy(s->plans[i].plan);
-    kolo_free(s->plans);
+    for (size_t i = 0; i < s->n_plans; i++) destroy_cached(s->plans[i]);
+    kolo_free((void *)s->plans);
     kolo_store_destroy(s->store);
     kolo_free(s->model);
     kolo_free(s->model_options);
@@ -205,7 +239,7 @@ void kolo_session_set_steps(kolo_session *s, int64_t steps) { s->steps = (uint64
 
 kolo_store *kolo_session_store(const kolo_session *s) { return s->store; }
 
-kolo_plan *kolo_session_plan(const kolo_session *s) { return s->plans[0].plan; }
+kolo_plan *kolo_session_plan(const kolo_session *s) { return s->plans[0]->plan; }
 
 int64_t kolo_session_parameters(const kolo_session *s) {
     int64_t total = 0;
@@ -218,12 +252,13 @@ int64_t kolo_session_parameters(const kolo_session *s) {
 
 /* ---- running ---- */
 
-/* Plans take turns in one arena, which may move when one is added: inputs are found each time. */
-static void fill(const cached *c, const kolo_batch *batch) {
-    void *x = kolo_plan_input(c->plan, "x", NULL);
-    int32_t *y = kolo_plan_input(c->plan, "y", NULL);
-    if (batch->count == 0) {                         /* a sample that does not count */
-        memset(x, c->tokens ? 0xff : 0, c->x_bytes); /* tokens of -1: no row of a table is theirs */
+/* Copies the samples and labels of a batch into the inputs of a plan. Plans share one arena, which
+ * may move when a plan is added, so the addresses are looked up each time. */
+static void feed(const cached *c, const kolo_batch *batch) {
+    void *x = kolo_plan_data(c->plan, c->x);
+    int32_t *y = kolo_plan_data(c->plan, c->y);
+    if (batch->count == 0) {                         /* one sample without effect */
+        memset(x, c->tokens ? 0xff : 0, c->x_bytes); /* token -1 selects no row of a table */
         for (int64_t i = 0; i < c->labels; i++) y[i] = -1;
         return;
     }
@@ -235,46 +270,24 @@ static void fill(const cached *c, const kolo_batch *batch) {
     memcpy(y, batch->labels, (size_t)c->labels * sizeof *y);
 }
 
-void kolo_sums_add(kolo_sums *to, const kolo_sums *more) {
-    to->loss += more->loss;
-    to->correct += more->correct;
-    to->next_loss += more->next_loss;
-    to->next_correct += more->next_correct;
-    to->samples += more->samples;
-    to->labels += more->labels;
-    to->pairs += more->pairs;
-}
-
-static kolo_status finish(const cached *c, kolo_sums *sums, int64_t samples, int64_t labels) {
-    KOLO_TRY(kolo_plan_run(c->plan));
-    *sums = (kolo_sums){
-        .loss = kolo_plan_scalar(c->plan, "loss"),
-        .correct = kolo_plan_scalar(c->plan, "correct"),
-        .samples = samples,
-        .labels = labels,
-        .pairs = c->pairs ? samples : 0,
-    };
-    if (c->pairs) {
-        sums->next_loss = kolo_plan_scalar(c->plan, "next_loss");
-        sums->next_correct = kolo_plan_scalar(c->plan, "next_correct");
+static kolo_sums read_sums(const cached *c, int64_t samples, int64_t labels) {
+    kolo_sums sums = {.samples = samples, .labels = labels};
+    for (int i = 0; i < KOLO_MAX_METRICS; i++) {
+        bool there = kolo_value_ok(c->metrics[i]);
+        sums.metric[i] = there ? kolo_plan_get(c->plan, c->metrics[i]) : NAN;
     }
-    return KOLO_OK;
+    return sums;
 }
 
-/* Labels that count in the batches of all ranks: the loss is a mean over them. */
+/* Labels of the batch over all ranks: the loss is the mean over them. */
 static kolo_status count_labels(const kolo_session *s, const kolo_batch *batch, int64_t *labels) {
     *labels = batch->global_count;
-    if (s->opts.label.rank == 0) return KOLO_OK; /* every sample has its one */
+    if (s->opts.label.rank == 0) return KOLO_OK; /* one for each sample */
     *labels = batch->count > 0 ? kolo_batch_labels(batch) : 0;
     return s->comm ? kolo_allreduce(s->comm, labels, 1, KOLO_DTYPE_I64, KOLO_SUM) : KOLO_OK;
 }
 
-/* Scalars that only some graphs have. */
-static void set_optional(kolo_plan *plan, const char *name, double number) {
-    if (kolo_plan_has_scalar(plan, name)) kolo_plan_set_scalar(plan, name, number);
-}
-
-/* Where a share of `n` samples is cut into `parts`: the first n % parts have one more. */
+/* Splits `n` samples into `parts`: the first n % parts have one more. */
 static int64_t part_first(int64_t n, int64_t parts, int64_t i) {
     return i * (n / parts) + kolo_min_i64(i, n % parts);
 }
@@ -282,60 +295,66 @@ static int64_t part_count(int64_t n, int64_t parts, int64_t i) {
     return n / parts + (i < n % parts);
 }
 
-/* Samples of all ranks in micro-batch i: two sizes of share there are (data/sampler.h). */
+/* Samples of all ranks in micro-batch i. Shares have one of two sizes (data/sampler.h). */
 static int64_t micro_global(const kolo_session *s, int64_t global, int64_t parts, int64_t i) {
     int64_t ranks = ranks_of(s), larger = global % ranks, share = global / ranks;
+    if (parts == 1) return global;
     return larger * part_count(share + 1, parts, i) +
            (ranks - larger) * part_count(share, parts, i);
 }
 
-/* Fills what one micro-batch reads. Everything is of the step but its samples and its share. */
-static void prepare(const kolo_session *s, const cached *c, const kolo_batch *micro, double lr,
-                    int64_t labels, double share, bool fresh) {
-    const uint64_t step[] = {s->seed, s->steps};
-    fill(c, micro);
-    kolo_plan_set_scalar(c->plan, "lr", lr);
-    set_optional(c->plan, "update", (double)(s->steps + 1));
-    kolo_plan_set_scalar(c->plan, "grad_scale", labels > 0 ? 1.0 / (double)labels : 0);
-    set_optional(c->plan, "share", share);
-    set_optional(c->plan, "fresh", fresh);
-    set_optional(c->plan, "first_sample", (double)micro->first);
-    set_optional(c->plan, "draw", (double)(kolo_hash_bytes(step, sizeof step) >> 40));
-}
-
-/* A share that is cut must be the sampler's: the sizes of the others' follow from it. */
+/* With micro-batches, shares must be the sampler's: the sizes of the other ranks' follow from it.
+ */
 static kolo_status check_share(const kolo_session *s, const kolo_batch *batch) {
     int64_t rank = s->comm ? kolo_comm_rank(s->comm) : 0;
     int64_t share = part_count(batch->global_count, ranks_of(s), rank);
     if (batch->count == share) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_ARG,
                      "%" PRId64 " samples of %" PRId64 " on rank %" PRId64
-                     ": micro-batches need shares as equal as can be, %" PRId64 " here",
+                     ": micro-batches need shares as equal as possible, here %" PRId64,
                      batch->count, batch->global_count, rank, share);
+}
+
+/* 24 random bits of the step, from which dropout and masking draw. */
+static double step_draw(const kolo_session *s) {
+    const uint64_t step[] = {s->seed, s->steps};
+    return (double)(kolo_hash_bytes(step, sizeof step) >> 40);
 }
 
 kolo_status kolo_session_step(kolo_session *s, const kolo_batch *batch, double lr,
                               kolo_sums *sums) {
     KOLO_ASSERT(!s->opts.evaluate_only && batch->global_count > 0);
     const int64_t global = batch->global_count, n = micro_batches(s, global);
-    if (n > 1) KOLO_TRY(check_share(s, batch));
-    const cached *last, *c;
+    const int64_t last = part_count(batch->count, n, n - 1); /* samples of the last micro-batch */
+    const double draw = step_draw(s);
+    const cached *full, *c;
     int64_t labels;
+    if (n > 1) KOLO_TRY(check_share(s, batch));
     KOLO_TRY(count_labels(s, batch, &labels));
-    int64_t last_count = part_count(batch->count, n, n - 1);
-    KOLO_TRY(get_plan(s, FINISH, global, last_count, &last));
-    const cached finishing = *last; /* the cache may move */
+    KOLO_TRY(get_plan(s, FINISH, global, last, &full));
     for (int64_t i = 0; i < n; i++) {
+        /* The samples of micro-batch i and the plan for so many. */
         int64_t count = part_count(batch->count, n, i);
-        double all = (double)(n == 1 ? global : micro_global(s, global, n, i));
         kolo_batch micro = kolo_batch_part(batch, part_first(batch->count, n, i), count);
-        c = &finishing;
-        if (count != last_count) KOLO_TRY(get_plan(s, ADD, global, count, &c));
-        prepare(s, c, &micro, lr, labels, (double)count / all, i == 0);
+        c = full;
+        if (count != last) KOLO_TRY(get_plan(s, ADD, global, count, &c));
+        feed(c, &micro);
+        /* The scalars of the step. The loss is the mean over all labels of the global batch. */
+        kolo_plan_set(c->plan, c->lr, lr);
+        kolo_plan_set(c->plan, c->update, (double)(s->steps + 1));
+        kolo_plan_set(c->plan, c->grad_scale, labels > 0 ? 1.0 / (double)labels : 0);
+        kolo_plan_set(c->plan, c->draw, draw);
+        kolo_plan_set(c->plan, c->first_sample, (double)micro.first);
+        kolo_plan_set(c->plan, c->share, (double)count / (double)micro_global(s, global, n, i));
+        kolo_plan_set(c->plan, c->fresh, i == 0);
+        /* Forward and backward; gradients and sums add up in place. */
         if (i < n - 1) KOLO_TRY(kolo_plan_accumulate(c->plan));
     }
-    KOLO_TRY(finish(&finishing, sums, global, labels));
-    s->steps++; /* one that broke off is drawn again as it was */
+    /* The last micro-batch: forward; backward, which posts the allreduce of each bucket as soon as
+     * its gradients are complete; wait for the buckets; update into the other bank; commit. */
+    KOLO_TRY(kolo_plan_run(full->plan));
+    *sums = read_sums(full, global, labels);
+    s->steps++; /* a failed step repeats its draws */
     return KOLO_OK;
 }
 
@@ -343,11 +362,13 @@ kolo_status kolo_session_evaluate(kolo_session *s, const kolo_batch *batch, kolo
     KOLO_ASSERT(batch->count > 0);
     const cached *c;
     KOLO_TRY(get_plan(s, EVALUATE, batch->count, batch->count, &c));
-    fill(c, batch);
-    set_optional(c->plan, "first_sample", (double)batch->first);
+    feed(c, batch);
+    kolo_plan_set(c->plan, c->first_sample, (double)batch->first);
     s->evaluated = c->plan;
+    KOLO_TRY(kolo_plan_run(c->plan));
     bool maps = s->opts.label.rank > 0;
-    return finish(c, sums, batch->count, maps ? kolo_batch_labels(batch) : batch->count);
+    *sums = read_sums(c, batch->count, maps ? kolo_batch_labels(batch) : batch->count);
+    return KOLO_OK;
 }
 
 const float *kolo_session_output(const kolo_session *s, const char *name, kolo_tensor *tensor) {

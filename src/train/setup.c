@@ -172,6 +172,7 @@ static kolo_status try_model(kolo_setup *s) {
     for (int32_t v = 0; v < graph->n_values; v++) {
         s->normalizes |= kolo_info(graph, (kolo_value){v})->kind == KOLO_VALUE_STATE;
     }
+    s->zero = kolo_sums_zero(graph);
     kolo_graph_destroy(graph);
     return KOLO_OK;
 }

@@ -14,6 +14,7 @@ typedef struct kolo_setup {
     kolo_tuner *tuner; /* see train/tuning.h; NULL: estimates */
     kolo_session_opts session;
     int64_t global_batch;
+    kolo_sums zero;      /* of the outputs that the model reports */
     bool normalizes;     /* the model normalises by the statistics of a micro-batch */
     int64_t epoch_steps; /* in_memory: all steps are one epoch */
     int64_t total_steps;

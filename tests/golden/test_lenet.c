@@ -95,7 +95,7 @@ static kolo_status train(kolo_session *session, const kolo_safetensors *golden, 
         };
         kolo_sums sums;
         KOLO_TRY(kolo_session_step(session, &batch, number_of(golden, "lr"), &sums));
-        result->losses[k] = sums.loss / BATCH;
+        result->losses[k] = sums.metric[KOLO_METRIC_LOSS] / BATCH;
     }
     get_parameters(kolo_session_store(session), result->parameters);
     return KOLO_OK;

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/integer.h"
 #include "base/text.h"
+#include "cli/output/metric.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -43,10 +44,16 @@ static void add_time(kolo_text *t, double seconds) {
 /* "epoch 2 [=====>    ]  52% loss 0.4123 acc 0.8471 20110 samples/s 0:12 left": the cells take the
  * room that the terminal leaves. */
 static void draw_bar(progress *state, const kolo_train_progress *p) {
+    const kolo_metric *metrics = kolo_metric_table();
     double done = p->total_steps > 0 ? (double)p->step / (double)p->total_steps : 0;
     kolo_text figures = {0}, line = {0};
-    kolo_text_add(&figures, "] %3.0f%% loss %.4f acc %.4f ", 100 * done, p->loss, p->accuracy);
-    if (p->perplexity > 0) kolo_text_add(&figures, "ppl %.4g ", p->perplexity);
+    kolo_text_add(&figures, "] %3.0f%% ", 100 * done);
+    for (int i = 0; metrics[i].name; i++) {
+        if (!metrics[i].bar || isnan(p->train.value[i])) continue;
+        kolo_text_add(&figures, "%s ", metrics[i].bar);
+        metric_add_value(&figures, &metrics[i], p->train.value[i]);
+        kolo_text_add(&figures, " ");
+    }
     kolo_text_add(&figures, "%.0f samples/s ", p->samples_per_second);
     add_time(&figures, p->seconds_left);
     kolo_text_add(&figures, " left");
@@ -66,26 +73,33 @@ static void draw_bar(progress *state, const kolo_train_progress *p) {
     state->bar_drawn = true;
 }
 
+/* "  test loss 0.4123  test accuracy 0.8471"; metrics of one group share its heading. */
+static void add_metrics(kolo_text *t, const char *prefix, const kolo_metrics *values) {
+    const kolo_metric *m = kolo_metric_table();
+    const char *group = NULL;
+    for (int i = 0; m[i].name; i++) {
+        if (!m[i].label || isnan(values->value[i])) continue;
+        if (!m[i].group) {
+            kolo_text_add(t, "  %s", prefix);
+        } else if (!group || strcmp(group, m[i].group) != 0) {
+            kolo_text_add(t, "  %s%s: ", prefix, m[i].group);
+        } else {
+            kolo_text_add(t, " ");
+        }
+        kolo_text_add(t, "%s ", m[i].label);
+        metric_add_value(t, &m[i], values->value[i]);
+        group = m[i].group;
+    }
+}
+
 static void print_line(const kolo_train_progress *p) {
     kolo_text t = {0};
-    kolo_text_add(&t, "epoch %" PRId64 "  step %" PRId64 "/%" PRId64 "  ", p->epoch, p->step,
+    kolo_text_add(&t, "epoch %" PRId64 "  step %" PRId64 "/%" PRId64, p->epoch, p->step,
                   p->total_steps);
-    kolo_text_add(&t, "loss %.4f  accuracy %.4f  ", p->loss, p->accuracy);
-    if (p->perplexity > 0) kolo_text_add(&t, "perplexity %.4g  ", p->perplexity);
-    if (p->pairs) {
-        kolo_text_add(&t, "next sentence: loss %.4f accuracy %.4f  ", p->next_loss,
-                      p->next_accuracy);
-    }
-    kolo_text_add(&t, "%.0f samples/s  lr %.4g  %.1f s", p->samples_per_second, p->lr, p->seconds);
-    if (p->evaluated) {
-        kolo_text_add(&t, "  test loss %.4f  test accuracy %.4f", p->test_loss, p->test_accuracy);
-        if (p->test_perplexity > 0) kolo_text_add(&t, "  test perplexity %.4g", p->test_perplexity);
-        if (p->test_mean_iou >= 0) kolo_text_add(&t, "  test mean IoU %.4f", p->test_mean_iou);
-        if (p->pairs) {
-            kolo_text_add(&t, "  test next sentence: loss %.4f accuracy %.4f", p->test_next_loss,
-                          p->test_next_accuracy);
-        }
-    }
+    add_metrics(&t, "", &p->train);
+    kolo_text_add(&t, "  %.0f samples/s  lr %.4g  %.1f s", p->samples_per_second, p->lr,
+                  p->seconds);
+    if (p->evaluated) add_metrics(&t, "test ", &p->test);
     kolo_text_add(&t, "\n");
     write_text(&t);
 }
@@ -99,10 +113,9 @@ void progress_end(progress *state) {
 /* Reports come ten times a second; a plain line is about all since the last one. */
 static void add_report(progress *state, const kolo_train_progress *p) {
     state->samples += p->samples;
-    state->loss += p->loss * (double)p->samples;
-    state->correct += p->accuracy * (double)p->samples;
-    state->next_loss += p->next_loss * (double)p->samples;
-    state->next_correct += p->next_accuracy * (double)p->samples;
+    for (int i = 0; i < KOLO_MAX_METRICS; i++) {
+        state->sums.value[i] += p->train.value[i] * (double)p->samples;
+    }
     if (p->samples_per_second > 0) {
         state->step_seconds += (double)p->samples / p->samples_per_second;
     }
@@ -111,19 +124,18 @@ static void add_report(progress *state, const kolo_train_progress *p) {
 static void print_stretch(progress *state, const kolo_train_progress *p) {
     kolo_train_progress line = *p;
     if (!p->epoch_end && state->samples > 0) {
-        line.loss = state->loss / (double)state->samples;
-        line.accuracy = state->correct / (double)state->samples;
-        line.next_loss = state->next_loss / (double)state->samples;
-        line.next_accuracy = state->next_correct / (double)state->samples;
-        if (p->perplexity > 0) line.perplexity = exp(line.loss - line.next_loss);
+        for (int i = 0; i < KOLO_MAX_METRICS; i++) {
+            line.train.value[i] = state->sums.value[i] / (double)state->samples;
+        }
+        kolo_metrics_derive(&line.train);
         line.samples_per_second =
             state->step_seconds > 0 ? (double)state->samples / state->step_seconds : 0;
     }
     print_line(&line);
     state->last_line_seconds = p->seconds;
     state->samples = 0;
-    state->loss = state->correct = state->step_seconds = 0;
-    state->next_loss = state->next_correct = 0;
+    state->sums = (kolo_metrics){0};
+    state->step_seconds = 0;
 }
 
 void progress_show(void *arg, const kolo_train_progress *p) {

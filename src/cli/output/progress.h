@@ -15,9 +15,8 @@ typedef struct progress {
     bool bar_drawn;
     double last_line_seconds; /* of the run, when the last plain line was printed */
     int64_t samples;          /* seen since then, */
-    double loss, correct;     /* summed over them, */
-    double next_loss, next_correct;
-    double step_seconds; /* and the time that they took */
+    kolo_metrics sums;        /* of the metrics times the samples, */
+    double step_seconds;      /* and the time that they took */
 } progress;
 
 progress progress_make(progress_style style);

@@ -4,6 +4,7 @@
 #include "base/integer.h"
 #include "base/json.h"
 #include "cli/cli.h"
+#include "cli/output/metric.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -19,16 +20,38 @@ static void add_row(kolo_text *t, const char *name, const char *fmt, ...) {
     va_end(args);
 }
 
-/* A loss, its parts where it has two, and what steps it is of. */
-static void add_loss(kolo_text *t, const char *name, double loss, const kolo_train_result *r,
-                     double next, int64_t steps) {
-    char parts[64] = "", of[48] = "";
-    if (r->pairs) {
-        snprintf(parts, sizeof parts, " = %.4f of tokens + %.4f of next sentences", loss - next,
-                 next);
+/* The loss, its summands if the model has several, and the steps that it is averaged over. */
+static void add_loss(kolo_text *t, const char *name, const kolo_metrics *values, int64_t steps) {
+    const kolo_metric *m = kolo_metric_table();
+    kolo_text_add(t, "%-18s%.4f", name, values->value[KOLO_METRIC_LOSS]);
+    const char *sign = "=";
+    for (int i = 0; m[i].name; i++) {
+        if (!m[i].part_of_loss || isnan(values->value[i])) continue;
+        kolo_text_add(t, " %s %.4f of %ss", sign, values->value[i], m[i].group);
+        sign = "+";
     }
-    if (steps > 1) snprintf(of, sizeof of, ", mean of the last %" PRId64 " steps", steps);
-    add_row(t, name, "%.4f%s%s", loss, parts, of);
+    if (steps > 1) kolo_text_add(t, ", mean of the last %" PRId64 " steps", steps);
+    kolo_text_add(t, "\n");
+}
+
+/* A row for each test metric: "test accuracy", or "of next sentences" for those of a group. */
+static void add_test(kolo_text *t, const kolo_metrics *values) {
+    const kolo_metric *m = kolo_metric_table();
+    add_loss(t, "test loss", values, 0);
+    for (int i = 0; m[i].name; i++) {
+        bool shown = i != KOLO_METRIC_LOSS && m[i].label && !m[i].part_of_loss;
+        if (!shown || isnan(values->value[i])) continue;
+        char name[64];
+        if (m[i].group) {
+            snprintf(name, sizeof name, "of %ss", m[i].group);
+            kolo_text_add(t, "%-18s%s ", name, m[i].label);
+        } else {
+            snprintf(name, sizeof name, "test %s", m[i].label);
+            kolo_text_add(t, "%-18s", name);
+        }
+        metric_add_value(t, &m[i], values->value[i]);
+        kolo_text_add(t, "\n");
+    }
 }
 
 static void add_table(kolo_text *t, const kolo_train_result *r, const result_about *about) {
@@ -42,23 +65,14 @@ static void add_table(kolo_text *t, const kolo_train_result *r, const result_abo
     if (about->trained) {
         add_row(t, "trained", "%" PRId64 " steps, %" PRId64 " epochs, %" PRId64 " samples",
                 r->steps, r->epochs, r->samples);
-        add_loss(t, "training loss", r->final_loss, r, r->final_next_loss,
-                 kolo_min_i64(r->steps, KOLO_LAST_STEPS));
+        add_loss(t, "training loss", &r->final, kolo_min_i64(r->steps, KOLO_LAST_STEPS));
         if (r->losses_checked > 0) {
             add_row(t, "losses checked",
                     "of the first %" PRId64 " steps: taken again as by kolo train, the same bits",
                     r->losses_checked);
         }
     }
-    if (r->test_accuracy >= 0) {
-        add_loss(t, "test loss", r->test_loss, r, r->test_next_loss, 0);
-        if (r->test_perplexity > 0) add_row(t, "test perplexity", "%.4g", r->test_perplexity);
-        add_row(t, "test accuracy", "%.4f", r->test_accuracy);
-        if (r->test_mean_iou >= 0) add_row(t, "test mean IoU", "%.4f", r->test_mean_iou);
-        if (r->pairs) {
-            add_row(t, "of next sentences", "accuracy %.4f", r->test_next_accuracy);
-        }
-    }
+    if (r->evaluated) add_test(t, &r->test);
     if (about->trained) {
         add_row(t, "training time", "%.2f s", r->train_seconds);
         if (r->step_ms_median > 0) add_row(t, "step, median", "%.3f ms", r->step_ms_median);
@@ -66,6 +80,16 @@ static void add_table(kolo_text *t, const kolo_train_result *r, const result_abo
     add_row(t, "samples/s", "%.0f", r->samples_per_second);
     add_row(t, "peak memory", "%.0f MiB", (double)r->peak_rss_bytes / (1 << 20));
     if (about->out) add_row(t, "written to", "%s", about->out);
+}
+
+static void add_metrics(kolo_json *j, const char *prefix, const kolo_metrics *values, bool final) {
+    const kolo_metric *m = kolo_metric_table();
+    for (int i = 0; m[i].name; i++) {
+        char key[64];
+        if ((final && !m[i].final) || (isnan(values->value[i]) && !m[i].every_model)) continue;
+        snprintf(key, sizeof key, "%s%s", prefix, m[i].name);
+        kolo_json_double(j, key, values->value[i]);
+    }
 }
 
 static void add_json(kolo_text *t, const kolo_train_result *r, const result_about *about) {
@@ -85,23 +109,10 @@ static void add_json(kolo_text *t, const kolo_train_result *r, const result_abou
     kolo_json_int(&j, "samples", r->samples);
     if (about->trained) {
         kolo_json_double(&j, "first_loss", r->first_loss);
-        kolo_json_double(&j, "final_loss", r->final_loss);
-        if (r->pairs) {
-            kolo_json_double(&j, "final_masked_loss", r->final_loss - r->final_next_loss);
-            kolo_json_double(&j, "final_next_loss", r->final_next_loss);
-            kolo_json_double(&j, "final_next_accuracy", r->final_next_accuracy);
-        }
+        add_metrics(&j, "final_", &r->final, true);
         if (r->losses_checked > 0) kolo_json_int(&j, "losses_checked", r->losses_checked);
     }
-    kolo_json_double(&j, "test_loss", r->test_accuracy >= 0 ? r->test_loss : NAN);
-    if (r->test_perplexity > 0) kolo_json_double(&j, "test_perplexity", r->test_perplexity);
-    kolo_json_double(&j, "test_accuracy", r->test_accuracy >= 0 ? r->test_accuracy : NAN);
-    if (r->test_mean_iou >= 0) kolo_json_double(&j, "test_mean_iou", r->test_mean_iou);
-    if (r->pairs && r->test_accuracy >= 0) {
-        kolo_json_double(&j, "test_masked_loss", r->test_loss - r->test_next_loss);
-        kolo_json_double(&j, "test_next_loss", r->test_next_loss);
-        kolo_json_double(&j, "test_next_accuracy", r->test_next_accuracy);
-    }
+    add_metrics(&j, "test_", &r->test, false);
     if (about->trained) {
         kolo_json_double(&j, "train_seconds", r->train_seconds);
         kolo_json_double(&j, "step_ms_median", r->step_ms_median > 0 ? r->step_ms_median : NAN);

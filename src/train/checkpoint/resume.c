@@ -120,15 +120,15 @@ static kolo_status check_options(const kolo_setup *setup, const kolo_checkpoint 
 }
 
 static kolo_status check_steps(const kolo_setup *setup, const kolo_resume *r) {
-    if (r->progress.steps != r->checkpoint.info.steps) {
+    if (r->state.steps != r->checkpoint.info.steps) {
         return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: its metadata contradicts itself: it is damaged",
                          r->checkpoint.path);
     }
-    if (r->progress.steps <= setup->total_steps) return KOLO_OK;
+    if (r->state.steps <= setup->total_steps) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_ARG,
                      "%s is of step %" PRId64 ", and the job ends with step %" PRId64
                      ": give it more --epochs or --steps",
-                     r->checkpoint.path, r->progress.steps, setup->total_steps);
+                     r->checkpoint.path, r->state.steps, setup->total_steps);
 }
 
 /* The folder of the file, and what of it matters. */
@@ -148,14 +148,14 @@ static void tell(const kolo_setup *setup, const kolo_resume *r, const char *path
     const kolo_train_opts *o = &setup->opts;
     kolo_text line = {0};
     if (!o->notice) return;
-    if (path && r->progress.steps == setup->total_steps) {
+    if (path && r->state.steps == setup->total_steps) {
         kolo_text_add(&line,
                       "resume: nothing is left to do: %s is of the last step, %" PRId64
                       "; more --steps or --epochs, whichever ends the run, would go on",
-                      path, r->progress.steps);
+                      path, r->state.steps);
     } else if (path) {
         kolo_text_add(&line, "resume: goes on behind step %" PRId64 " of %" PRId64 ", from %s",
-                      r->progress.steps, setup->total_steps, path);
+                      r->state.steps, setup->total_steps, path);
     } else {
         kolo_text_add(&line, "resume: no checkpoint in %s yet: the run begins", o->resume);
     }
@@ -202,7 +202,7 @@ static kolo_status read_checkpoint(kolo_setup *setup, kolo_resume *r) {
     kolo_status status = open_whole(setup, &path, &r->checkpoint);
     if (status == KOLO_OK) status = check_options(setup, &r->checkpoint);
     if (status == KOLO_OK) {
-        status = kolo_progress_read(path, r->checkpoint.info.progress, &r->progress);
+        status = kolo_run_state_read(path, r->checkpoint.info.progress, &setup->zero, &r->state);
     }
     if (status == KOLO_OK) status = check_steps(setup, r);
     if (status == KOLO_OK) status = look_around(setup, path, r);
@@ -216,18 +216,18 @@ kolo_status kolo_resume_open(kolo_setup *setup, kolo_comm *comm, kolo_resume *re
     if (!setup->opts.resume) return KOLO_OK;
     KOLO_TRY(kolo_agree(comm, reads ? read_checkpoint(setup, resume) : KOLO_OK));
     if (!comm) return KOLO_OK;
-    return kolo_broadcast(comm, &resume->progress, sizeof resume->progress, KOLO_DTYPE_U8, 0);
+    return kolo_broadcast(comm, &resume->state, sizeof resume->state, KOLO_DTYPE_U8, 0);
 }
 
 kolo_status kolo_resume_load(kolo_resume *resume, kolo_session *session, kolo_comm *comm) {
     kolo_store *store = kolo_session_store(session);
-    if (resume->progress.steps == 0) return KOLO_OK;
+    if (resume->state.steps == 0) return KOLO_OK;
     bool reads = !comm || kolo_comm_rank(comm) == 0;
     kolo_status status =
         reads ? kolo_checkpoint_load_training(&resume->checkpoint, store) : KOLO_OK;
     kolo_checkpoint_close(&resume->checkpoint);
     KOLO_TRY(kolo_agree(comm, status));
-    kolo_session_set_steps(session, resume->progress.steps);
+    kolo_session_set_steps(session, resume->state.steps);
     return kolo_store_broadcast(store, comm);
 }
 

@@ -3,11 +3,11 @@
  * against what the job is, and reads it; the others get everything from rank 0. */
 
 #include "train/checkpoint/checkpoint.h"
-#include "train/progress.h"
+#include "train/run_state.h"
 #include "train/setup.h"
 
 typedef struct kolo_resume {
-    kolo_progress progress;     /* where to go on; zeroed at the beginning of a run */
+    kolo_run_state state;       /* where to go on; zeroed at the beginning of a run */
     kolo_checkpoint checkpoint; /* rank 0's, open until it is loaded */
     char *tuning;               /* rank 0's: the times that the run chose kernels by */
     bool here;                  /* rank 0's: the checkpoint is of the folder that the job writes */

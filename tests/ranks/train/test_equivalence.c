@@ -53,7 +53,7 @@ static kolo_status train(kolo_session *session, kolo_loader *loader, outcome *re
         kolo_sums sums;
         KOLO_TRY(kolo_loader_next(loader, &batch));
         KOLO_TRY(kolo_session_step(session, &batch, 0.05, &sums));
-        result->losses[k] = sums.loss / (double)sums.samples;
+        result->losses[k] = sums.metric[KOLO_METRIC_LOSS] / (double)sums.samples;
     }
     get_parameters(kolo_session_store(session), result->parameters);
     result->hash = kolo_store_hash(kolo_session_store(session));

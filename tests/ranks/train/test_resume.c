@@ -8,8 +8,9 @@
 #include "support/ranks.h"
 #include "support/support.h"
 #include "train/checkpoint/folder.h"
-#include "train/progress.h"
+#include "train/run_state.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,10 +112,12 @@ static void assert_same_run(const char *name, const kolo_train_result *a,
                             const kolo_train_result *b) {
     bool same = a->parameter_hash == b->parameter_hash && a->steps == b->steps &&
                 a->samples == b->samples && a->first_loss == b->first_loss &&
-                a->final_loss == b->final_loss && a->test_loss == b->test_loss;
+                memcmp(&a->final, &b->final, sizeof a->final) == 0 &&
+                memcmp(&a->test, &b->test, sizeof a->test) == 0;
     if (!same) {
         fail_msg("%s: %.17g %.17g %.17g, without a break %.17g %.17g %.17g", name, b->first_loss,
-                 b->final_loss, b->test_loss, a->first_loss, a->final_loss, a->test_loss);
+                 b->final.value[KOLO_METRIC_LOSS], b->test.value[KOLO_METRIC_LOSS], a->first_loss,
+                 a->final.value[KOLO_METRIC_LOSS], a->test.value[KOLO_METRIC_LOSS]);
     }
 }
 
@@ -225,7 +228,8 @@ static void other_workers_go_on_where_the_mathematics_allows(void **state) {
     opts.accumulate = 2;
     kolo_train_result one = train_well(1, &opts);
     assert_int_equal(one.samples, two.samples);
-    assert_true(test_relative_l2_f64(&one.final_loss, &two.final_loss, 1) < 1e-5);
+    assert_true(test_relative_l2_f64(&one.final.value[KOLO_METRIC_LOSS],
+                                     &two.final.value[KOLO_METRIC_LOSS], 1) < 1e-5);
     opts.accumulate = 1;
     const outcome *o = train(1, &opts);
     assert_int_equal(o->status, KOLO_ERR_ARG);
@@ -377,7 +381,7 @@ static void damage_is_named(void **state) {
         {"\"training\":\"1\"", "\"training\":\"7\"", "has version 7, of a newer kolo"},
         {"\"training\":\"1\"", "\"training\":\"x\"", "which is no number"},
         {"\"progress\":\"4", "\"progress\":\"5", "its metadata contradicts itself"},
-        {"\"progress\":\"4", "\"progress\":\"-", "a progress that kolo does not write"},
+        {"\"progress\":\"4", "\"progress\":\"-", "a run state that kolo does not write"},
         {"\"options\"", "\"optionx\"", "has no options"},
         {"\"optimizer.velocity.fc1.bias\"", "\"optimizer.velocity.fc1.bius\"", "no tensor"},
     };
@@ -497,7 +501,8 @@ static void parameters_are_read_without_the_state(void **state) {
     static const char path[] = "run/checkpoint-4.safetensors";
     kolo_eval_opts eval = {.checkpoint = path, .data = opts.data, .batch = 16};
     ASSERT_OK(kolo_evaluate(NULL, &eval, &evaluated));
-    assert_true(test_relative_l2_f64(&evaluated.test_loss, &trained.test_loss, 1) < 1e-5);
+    assert_true(test_relative_l2_f64(&evaluated.test.value[KOLO_METRIC_LOSS],
+                                     &trained.test.value[KOLO_METRIC_LOSS], 1) < 1e-5);
     char *text;
     bool equal;
     ASSERT_OK(kolo_checkpoint_verify(path, &text));
@@ -519,27 +524,47 @@ static void parameters_are_read_without_the_state(void **state) {
 
 /* ---- the pieces ---- */
 
-static void progress_is_kept_to_the_bit(void **state) {
-    kolo_progress p = {.steps = INT64_C(1) << 40, .first_loss = 0.1, .run.ns = 3}, q;
-    p.recent[7] = (kolo_sums){.loss = 5e-324, .correct = 1.0 / 3, .samples = 9, .labels = 81};
-    p.epoch.sums.loss = 1.7976931348623157e308;
-    kolo_text text = {0};
-    kolo_progress_write(&p, &text);
-    ASSERT_OK(kolo_progress_read("here", text.text, &q));
-    assert_memory_equal(&p, &q, sizeof p);
-    text.text[text.length - 2] = '\0'; /* the last number and its blank */
-    assert_int_equal(kolo_progress_read("here", text.text, &q), KOLO_ERR_FORMAT);
-    assert_int_equal(kolo_progress_read("here", "", &q), KOLO_ERR_FORMAT);
-    kolo_text_fini(&text);
-    p.run.sums = (kolo_sums){.next_loss = 0.3, .next_correct = 7, .samples = 2, .pairs = 2};
-    p.recent[7].pairs = 9;
-    p.recent[7].next_loss = 1.0 / 7;
-    kolo_progress_write(&p, &text);
-    ASSERT_OK(kolo_progress_read("here", text.text, &q));
-    assert_memory_equal(&p, &q, sizeof p);
-    text.text[text.length - 2] = '\0';
-    assert_int_equal(kolo_progress_read("here", text.text, &q), KOLO_ERR_FORMAT);
-    kolo_text_fini(&text);
+static int row(const char *name) {
+    const kolo_metric *m = kolo_metric_table();
+    int i = 0;
+    while (strcmp(m[i].name, name) != 0) i++;
+    return i;
+}
+
+/* The sums of a model that reports these outputs. */
+static kolo_sums zero_sums(bool next) {
+    kolo_sums zero;
+    memset(&zero, 0, sizeof zero);
+    for (int i = 0; i < KOLO_MAX_METRICS; i++) zero.metric[i] = NAN;
+    zero.metric[row("loss")] = zero.metric[row("accuracy")] = 0;
+    if (next) zero.metric[row("next_loss")] = zero.metric[row("next_accuracy")] = 0;
+    return zero;
+}
+
+static void run_states_are_read_back_exactly(void **state) {
+    for (int next = 0; next < 2; next++) {
+        const kolo_sums zero = zero_sums(next);
+        kolo_run_state s = {.steps = INT64_C(1) << 40, .first_loss = 0.1, .run.ns = 3}, t;
+        s.run.sums = s.epoch.sums = zero;
+        for (int i = 0; i < KOLO_LAST_STEPS; i++) s.recent[i] = zero;
+        s.recent[7].metric[row("loss")] = 5e-324;
+        s.recent[7].metric[row("accuracy")] = 1.0 / 3;
+        s.recent[7].samples = 9;
+        s.recent[7].labels = 81;
+        s.epoch.sums.metric[row("loss")] = 1.7976931348623157e308;
+        if (next) s.run.sums.metric[row("next_accuracy")] = 7;
+        if (next) s.recent[7].metric[row("next_loss")] = 1.0 / 7;
+        kolo_text text = {0};
+        kolo_run_state_write(&s, &text);
+        ASSERT_OK(kolo_run_state_read("here", text.text, &zero, &t));
+        assert_memory_equal(&s, &t, sizeof s);
+        const kolo_sums other = zero_sums(!next);
+        assert_int_equal(kolo_run_state_read("here", text.text, &other, &t), KOLO_ERR_FORMAT);
+        text.text[text.length - 2] = '\0'; /* the last number and its blank */
+        assert_int_equal(kolo_run_state_read("here", text.text, &zero, &t), KOLO_ERR_FORMAT);
+        assert_int_equal(kolo_run_state_read("here", "", &zero, &t), KOLO_ERR_FORMAT);
+        kolo_text_fini(&text);
+    }
 }
 
 static void the_newest_stay(void **state) {
@@ -576,7 +601,7 @@ TEST_MAIN(test_resume) {
         cmocka_unit_test(damage_is_named),
         cmocka_unit_test(an_older_one_stands_in),
         cmocka_unit_test(parameters_are_read_without_the_state),
-        cmocka_unit_test(progress_is_kept_to_the_bit),
+        cmocka_unit_test(run_states_are_read_back_exactly),
         cmocka_unit_test(the_newest_stay),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);

@@ -37,13 +37,14 @@ static kolo_status train(kolo_comm *comm, const setting *s, const token_session 
         KOLO_TRY(kolo_loader_next(t->loader, &batch));
         double lr = s->optimizer == KOLO_OPTIMIZER_ADAMW ? 0.02 : 0.2;
         KOLO_TRY(kolo_session_step(session, &batch, lr, &sums));
-        result->losses[k] = sums.loss / (double)sums.labels;
-        result->next_losses[k] = sums.next_loss / (double)sums.labels;
-        result->next_correct += sums.next_correct;
+        result->losses[k] = kolo_sums_loss(&sums);
+        kolo_metrics m = kolo_sums_metrics(&sums, true);
+        result->next_losses[k] = kolo_metrics_get(&m, "next_loss");
+        result->next_correct += kolo_metrics_get(&m, "next_accuracy") * (double)sums.labels;
     }
     kolo_evaluation evaluation;
     KOLO_TRY(kolo_session_evaluate_all(session, comm, t->test, s->batch, &evaluation));
-    result->evaluated = evaluation.loss;
+    result->evaluated = kolo_metrics_get(&evaluation.metrics, "loss");
     result->samples = evaluation.samples;
     result->evaluation = evaluation;
     result->hash = kolo_store_hash(kolo_session_store(session));
@@ -129,6 +130,10 @@ static void ranks_compute_what_one_does(void **state) {
     }
 }
 
+static double tested(const outcome *o, const char *name) {
+    return kolo_metrics_get(&o->evaluation.metrics, name);
+}
+
 /* The loss of hidden tokens and that of next sentences are told apart, over ranks and
  * micro-batches; perplexity is of the tokens. */
 static void what_pairs_report_is_of_all(void **state) {
@@ -144,13 +149,14 @@ static void what_pairs_report_is_of_all(void **state) {
         s.model = "bert_tiny";
         s.options = "layers=1,width=32,context=12,vocab=20,percent=40,nsp=1";
         outcome o = run(s);
-        const kolo_evaluation *e = &o.evaluation;
         if (i == 0) first = o;
-        assert_int_equal(e->pairs, 17);
-        assert_true(e->next_loss > 0.4 && e->next_loss < 1 && e->next_accuracy > 0);
-        assert_true(fabs(e->perplexity - exp(e->loss - e->next_loss)) < 1e-9);
-        assert_true(fabs(e->next_loss - first.evaluation.next_loss) < 1e-5);
-        assert_true(fabs(e->next_accuracy - first.evaluation.next_accuracy) < 1e-9);
+        assert_int_equal(o.evaluation.samples, 17);
+        double loss = tested(&o, "loss"), next = tested(&o, "next_loss");
+        double accuracy = tested(&o, "next_accuracy");
+        assert_true(next > 0.4 && next < 1 && accuracy > 0);
+        assert_true(fabs(tested(&o, "perplexity") - exp(loss - next)) < 1e-9);
+        assert_true(fabs(next - tested(&first, "next_loss")) < 1e-5);
+        assert_true(fabs(accuracy - tested(&first, "next_accuracy")) < 1e-9);
         assert_true(fabs(o.next_correct - first.next_correct) < 1e-6 && o.next_correct > 0);
         assert_true(test_relative_l2_f64(o.next_losses, first.next_losses, STEPS) < 1e-5);
         assert_true(test_relative_l2_f64(o.losses, first.losses, STEPS) < 1e-5);

@@ -36,13 +36,13 @@ static kolo_status train(kolo_comm *comm, const setting *s, const token_session 
         kolo_sums sums;
         KOLO_TRY(kolo_loader_next(t->loader, &batch));
         KOLO_TRY(kolo_session_step(session, &batch, adam ? 0.02 : 2, &sums));
-        result->losses[k] = sums.loss / (double)sums.labels;
+        result->losses[k] = kolo_sums_loss(&sums);
     }
     kolo_evaluation evaluation;
     kolo_store *store = kolo_session_store(session);
     const char *table = s->gpt2 ? "wte.weight" : "encoder.weight";
     KOLO_TRY(kolo_session_evaluate_all(session, comm, t->test, s->batch, &evaluation));
-    result->evaluated = evaluation.loss;
+    result->evaluated = kolo_metrics_get(&evaluation.metrics, "loss");
     result->hash = kolo_store_hash(store);
     kolo_store_read(store, kolo_store_find(store, table), result->table);
     return KOLO_OK;

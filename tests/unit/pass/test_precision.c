@@ -184,7 +184,7 @@ static double train(const setting *s) {
         kolo_sums sums;
         ASSERT_OK(kolo_loader_next(loader, &batch));
         ASSERT_OK(kolo_session_step(session, &batch, 0.01, &sums));
-        sum += sums.loss / (double)sums.samples / STEPS;
+        sum += sums.metric[KOLO_METRIC_LOSS] / (double)sums.samples / STEPS;
     }
     kolo_session_destroy(session);
     kolo_loader_destroy(loader);

@@ -185,7 +185,7 @@ static void fill(kolo_plan *plan, uint64_t step) {
     }
     if (!plan->train) return;
     kolo_plan_set_scalar(plan, "lr", 0.05);
-    if (kolo_plan_has_scalar(plan, "share")) kolo_plan_set_scalar(plan, "share", 1);
+    kolo_plan_set(plan, kolo_plan_find_scalar(plan, "share"), 1);
     kolo_plan_set_scalar(plan, "grad_scale", 1.0 / (double)y.shape.dim[0]);
 }
 

@@ -1,149 +1,112 @@
-/* Tallies, the median of step times in bounded memory, the files of a run. */
-#include "base/file.h"
+/* The table of metrics, and values from sums. */
+#include "base/compiler.h"
 #include "support/support.h"
 #include "train/metrics.h"
 
-#include <jansson.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
-static void tallies_are_means_over_samples(void **state) {
-    kolo_tally t = {0};
-    assert_true(kolo_tally_loss(&t) == 0 && kolo_tally_accuracy(&t) == 0 &&
-                kolo_tally_rate(&t) == 0);
-    kolo_tally_add(&t, &(kolo_sums){.loss = 6, .correct = 1, .samples = 3, .labels = 3},
-                   1000000000);
-    kolo_tally_add(&t, &(kolo_sums){.loss = 1, .correct = 1, .samples = 1, .labels = 1},
-                   1000000000);
-    assert_true(kolo_tally_loss(&t) == 1.75);
-    assert_true(kolo_tally_accuracy(&t) == 0.5);
-    assert_true(kolo_tally_rate(&t) == 2);
-    kolo_tally_add(&t, &(kolo_sums){.loss = 5, .next_loss = 4, .labels = 4, .pairs = 2}, 0);
-    assert_true(kolo_tally_perplexity(&t) == exp(1)); /* (12 - 4) / 8 */
+static kolo_value output_of(kolo_graph *g, const char *name) {
+    kolo_value v = kolo_scalar(g, name);
+    kolo_output(g, name, v);
+    return v;
 }
 
-static void medians_are_exact_while_all_is_kept(void **state) {
-    static const struct {
-        int64_t ms[5];
-        int n;
-        double median;
-    } cases[] = {{{0}, 0, 0},
-                 {{7}, 1, 7},
-                 {{9, 1}, 2, 5},
-                 {{9, 1, 2}, 3, 2},
-                 {{4, 1, 3, 2}, 4, 2.5},
-                 {{5, 5, 1, 9, 100}, 5, 5}};
-    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
-        kolo_step_times times;
-        ASSERT_OK(kolo_step_times_init(&times, cases[i].n));
-        for (int k = 0; k < cases[i].n; k++) kolo_step_times_add(&times, cases[i].ms[k] * 1000000);
-        assert_true(kolo_step_times_median_ms(&times) == cases[i].median);
-        kolo_step_times_fini(&times);
+/* Sums of a model that has the outputs "loss", "correct" and, with `next`, those of pairs. */
+static kolo_sums sums_of(bool next) {
+    kolo_graph *g;
+    ASSERT_OK(kolo_graph_create(NULL, &g));
+    output_of(g, "loss");
+    output_of(g, "correct");
+    if (next) output_of(g, "next_loss");
+    if (next) output_of(g, "next_correct");
+    kolo_sums sums = kolo_sums_zero(g);
+    kolo_graph_destroy(g);
+    return sums;
+}
+
+static int row(const char *name) {
+    const kolo_metric *m = kolo_metric_table();
+    int i = 0;
+    while (strcmp(m[i].name, name) != 0) i++;
+    return i;
+}
+
+static void rows_are_whole(void **state) {
+    const kolo_metric *m = kolo_metric_table();
+    assert_string_equal(m[KOLO_METRIC_LOSS].name, "loss");
+    for (int i = 0; m[i].name; i++) {
+        assert_true(i < KOLO_MAX_METRICS);
+        assert_int_equal(row(m[i].name), i); /* names are unique */
+        assert_true((m[i].output != NULL) != (m[i].derive != NULL));
+        assert_true(!m[i].reduce || m[i].output);
+        assert_true(m[i].label || (m[i].part_of_loss && m[i].group));
     }
 }
 
-/* A million times 0, 1, 2, ... ms: what is kept stays spread over all of them. */
-static void long_runs_keep_an_even_part(void **state) {
-    const int64_t n = 1000000;
-    kolo_step_times times;
-    ASSERT_OK(kolo_step_times_init(&times, n));
-    size_t capacity = times.capacity;
-    assert_true(capacity < (size_t)n / 10);
-    for (int64_t i = 0; i < n; i++) kolo_step_times_add(&times, i * 1000000);
-    assert_int_equal(times.capacity, capacity);
-    assert_true(times.count > capacity / 2 - 1);
-    for (size_t i = 0; i < times.count; i++) {
-        assert_int_equal(times.ns[i], (int64_t)i * times.stride * 1000000);
+static void values_are_means(void **state) {
+    kolo_accumulator a = {0};
+    kolo_sums three = sums_of(false), one = sums_of(false);
+    three.metric[row("loss")] = 6;
+    three.metric[row("accuracy")] = 1;
+    three.samples = three.labels = 3;
+    one.metric[row("loss")] = one.metric[row("accuracy")] = 1;
+    one.samples = one.labels = 1;
+    assert_true(kolo_sums_loss(&a.sums) == 0 && kolo_accumulator_rate(&a) == 0);
+    kolo_accumulator_add(&a, &three, 1000000000);
+    kolo_accumulator_add(&a, &one, 1000000000);
+    kolo_metrics m = kolo_sums_metrics(&a.sums, false);
+    assert_true(kolo_sums_loss(&a.sums) == 1.75 && kolo_metrics_get(&m, "loss") == 1.75);
+    assert_true(kolo_metrics_get(&m, "accuracy") == 0.5 && kolo_accumulator_rate(&a) == 2);
+    static const char *const absent[] = {"perplexity", "mean_iou",      "masked_loss",
+                                         "next_loss",  "next_accuracy", "none"};
+    for (size_t i = 0; i < KOLO_COUNT(absent); i++) {
+        assert_true(isnan(kolo_metrics_get(&m, absent[i])));
     }
-    double median = kolo_step_times_median_ms(&times);
-    assert_true(fabs(median - (double)n / 2) < (double)n / 1000);
-    kolo_step_times_fini(&times);
 }
 
-static void reports_are_lines_of_json(void **state) {
-    kolo_run_files *files;
-    ASSERT_OK(kolo_run_files_open("test_metrics/a/b", 0, &files));
-    ASSERT_OK(kolo_run_files_begin(files, "model: lenet\n", 0));
-    kolo_train_progress train = {.epoch = 1, .step = 5, .loss = 0.5, .accuracy = 0.25, .lr = 0.1};
-    kolo_train_progress epoch = {.epoch = 1,
-                                 .step = 9,
-                                 .epoch_end = true,
-                                 .evaluated = true,
-                                 .test_accuracy = 0.75,
-                                 .pairs = true,
-                                 .loss = 3,
-                                 .next_loss = 0.5,
-                                 .perplexity = 12.25,
-                                 .test_perplexity = 25.5,
-                                 .next_accuracy = 0.625,
-                                 .test_loss = 4,
-                                 .test_next_loss = 0.75,
-                                 .test_next_accuracy = 0.875};
-    ASSERT_OK(kolo_run_files_report(files, &train));
-    ASSERT_OK(kolo_run_files_report(files, &epoch));
-    /* Both lines can be read while the run goes on. */
-    char *text;
-    size_t bytes;
-    ASSERT_OK(kolo_file_read("test_metrics/a/b/metrics.jsonl", 4096, &text, &bytes));
-    char *second = strchr(text, '\n');
-    assert_non_null(second);
-    *second++ = '\0';
-    json_t *first = json_loads(text, 0, NULL), *last = json_loads(second, 0, NULL);
-    assert_string_equal(json_string_value(json_object_get(first, "event")), "train");
-    assert_int_equal(json_integer_value(json_object_get(first, "step")), 5);
-    assert_true(json_real_value(json_object_get(first, "loss")) == 0.5);
-    assert_null(json_object_get(first, "test_accuracy"));
-    assert_string_equal(json_string_value(json_object_get(last, "event")), "epoch");
-    assert_true(json_real_value(json_object_get(last, "test_accuracy")) == 0.75);
-    assert_null(json_object_get(first, "next_loss"));
-    assert_null(json_object_get(first, "perplexity"));
-    static const struct {
-        const char *key;
-        double number;
-    } pairs[] = {{"loss", 3},
-                 {"masked_loss", 2.5},
-                 {"next_loss", 0.5},
-                 {"perplexity", 12.25},
-                 {"test_perplexity", 25.5},
-                 {"test_loss", 4},
-                 {"test_masked_loss", 3.25},
-                 {"test_next_loss", 0.75},
-                 {"next_accuracy", 0.625},
-                 {"test_next_accuracy", 0.875}};
-    for (size_t i = 0; i < KOLO_COUNT(pairs); i++) {
-        assert_true(json_number_value(json_object_get(last, pairs[i].key)) == pairs[i].number);
-    }
-    json_decref(first);
-    json_decref(last);
-    kolo_free(text);
-    ASSERT_OK(kolo_file_read("test_metrics/a/b/config.yaml", 4096, &text, &bytes));
-    assert_string_equal(text, "model: lenet\n");
-    kolo_free(text);
-    kolo_run_files_close(files);
-    assert_int_equal(remove("test_metrics/a/b/metrics.jsonl"), 0);
-    assert_int_equal(remove("test_metrics/a/b/config.yaml"), 0);
-    assert_int_equal(remove("test_metrics/a/b"), 0); /* nothing else was left there */
-    remove("test_metrics/a");
-    remove("test_metrics");
+static void derived_values_follow_others(void **state) {
+    kolo_sums sums = sums_of(true);
+    sums.metric[row("loss")] = 12;
+    sums.metric[row("next_loss")] = 4;
+    sums.metric[row("next_accuracy")] = 2;
+    sums.labels = 8;
+    kolo_metrics m = kolo_sums_metrics(&sums, true);
+    assert_true(kolo_metrics_get(&m, "perplexity") == exp(1)); /* (12 - 4) / 8 */
+    assert_true(kolo_metrics_get(&m, "masked_loss") == 1);
+    assert_true(kolo_metrics_get(&m, "next_accuracy") == 0.25);
+    m.value[row("loss")] = 0.5;
+    kolo_metrics_derive(&m);
+    assert_true(kolo_metrics_get(&m, "perplexity") == 1);
+    assert_true(kolo_metrics_get(&m, "masked_loss") == 0);
+    m = kolo_sums_metrics(&sums, false);
+    assert_true(isnan(kolo_metrics_get(&m, "perplexity"))); /* not tokens */
 }
 
-static void folders_that_cannot_be_written_are_named(void **state) {
-    static const char *const folders[] = {"/proc/kolo", "/dev/null", "/dev/null/run"};
-    for (size_t i = 0; i < KOLO_COUNT(folders); i++) {
-        kolo_run_files *files;
-        assert_int_equal(kolo_run_files_open(folders[i], 0, &files), KOLO_ERR_IO);
-        assert_non_null(strstr(kolo_last_error(), folders[i]));
-    }
+/* Everything absent is NaN and stays so when metrics are added. */
+static void absent_values_stay_absent(void **state) {
+    kolo_sums total = {0}, sums = sums_of(false);
+    kolo_sums_add(&total, &sums);
+    assert_true(total.metric[row("loss")] == 0 && isnan(total.metric[row("next_loss")]));
+    kolo_metrics m = kolo_metrics_none();
+    kolo_metrics_derive(&m);
+    for (int i = 0; i < KOLO_MAX_METRICS; i++) assert_true(isnan(m.value[i]));
+}
+
+static void iou_is_the_mean_over_classes(void **state) {
+    const kolo_shape shape = kolo_shape_2(3, 3);
+    const double confusion[] = {2, 1, 0, 1, 4, 0, 0, 0, 0}; /* class 2 does not occur */
+    double mean = kolo_metric_table()[row("mean_iou")].reduce(confusion, &shape);
+    assert_true(fabs(mean - (2.0 / 4 + 4.0 / 6) / 2) < 1e-12);
 }
 
 TEST_MAIN(test_metrics) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tallies_are_means_over_samples),
-        cmocka_unit_test(medians_are_exact_while_all_is_kept),
-        cmocka_unit_test(long_runs_keep_an_even_part),
-        cmocka_unit_test(reports_are_lines_of_json),
-        cmocka_unit_test(folders_that_cannot_be_written_are_named),
+        cmocka_unit_test(rows_are_whole),
+        cmocka_unit_test(values_are_means),
+        cmocka_unit_test(derived_values_follow_others),
+        cmocka_unit_test(absent_values_stay_absent),
+        cmocka_unit_test(iou_is_the_mean_over_classes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,141 @@
+/* The files of a run. metrics.jsonl is appended to line by line, so that a run can be watched; the
+ * other files are replaced atomically. */
+#include "train/run_files.h"
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "data/safetensors/safetensors.h"
+#include "train/checkpoint/folder.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const size_t metrics_most = (size_t)1 << 32; /* bytes */
+
+struct kolo_run_files {
+    char *folder, *config, *metrics, *checkpoint;
+    FILE *lines;
+};
+
+/* The checkpoint is written last; a folder that will not take it is found out first. */
+static kolo_status try_checkpoint(const char *path) {
+    kolo_safetensors_writer *writer;
+    KOLO_TRY(kolo_safetensors_create(path, &writer));
+    kolo_safetensors_destroy(writer);
+    return KOLO_OK;
+}
+
+/* One job writes a folder: metrics.jsonl is locked for as long as it is open. */
+static kolo_status open_files(kolo_run_files *f, const char *folder) {
+    f->folder = kolo_strdup(folder);
+    f->config = kolo_format("%s/config.yaml", folder);
+    f->metrics = kolo_format("%s/metrics.jsonl", folder);
+    f->checkpoint = kolo_format("%s/checkpoint-final.safetensors", folder);
+    if (!f->folder || !f->config || !f->metrics || !f->checkpoint)
+        return KOLO_NOMEM(strlen(folder));
+    KOLO_TRY(kolo_folder_make(folder));
+    KOLO_TRY(kolo_file_open_alone(f->metrics, &f->lines));
+    return try_checkpoint(f->checkpoint);
+}
+
+/* Bytes of the whole lines of reports up to `step`; they stand in the order of steps. */
+static size_t bytes_until(const char *text, int64_t step) {
+    static const char key[] = "\"step\": ";
+    const char *line = text, *end;
+    while ((end = strchr(line, '\n'))) {
+        const char *at = strstr(line, key);
+        if (!at || at > end || strtoll(at + sizeof key - 1, NULL, 10) > step) break;
+        line = end + 1;
+    }
+    return (size_t)(line - text);
+}
+
+/* What an earlier run left behind `step` goes first, so a folder never mixes two runs. */
+kolo_status kolo_run_files_begin(kolo_run_files *f, const char *config, int64_t step) {
+    char *text;
+    size_t bytes;
+    KOLO_TRY(kolo_saves_begin(f->folder, step));
+    KOLO_TRY(kolo_file_read(f->metrics, metrics_most, &text, &bytes));
+    bytes = bytes_until(text, step);
+    kolo_free(text);
+    KOLO_TRY(kolo_file_cut(f->lines, f->metrics, bytes));
+    KOLO_TRY(kolo_file_remove(f->checkpoint));
+    return config ? kolo_file_write(f->config, config, strlen(config)) : KOLO_OK;
+}
+
+kolo_status kolo_run_files_try(const char *folder) {
+    kolo_run_files *f = kolo_zalloc(sizeof *f);
+    if (!f) return KOLO_NOMEM(sizeof *f);
+    kolo_status status = open_files(f, folder);
+    kolo_run_files_close(f);
+    return status;
+}
+
+kolo_status kolo_run_files_open(const char *folder, int64_t step, kolo_run_files **files) {
+    kolo_run_files *f = kolo_zalloc(sizeof *f);
+    if (!f) return KOLO_NOMEM(sizeof *f);
+    kolo_status status = open_files(f, folder);
+    if (status == KOLO_OK && step == 0) status = kolo_saves_refuse(folder);
+    if (status != KOLO_OK) {
+        kolo_run_files_close(f);
+        return status;
+    }
+    *files = f;
+    return KOLO_OK;
+}
+
+static void add_metrics(kolo_json *j, const char *prefix, const kolo_metrics *metrics) {
+    const kolo_metric *m = kolo_metric_table();
+    for (int i = 0; m[i].name; i++) {
+        char key[64];
+        if (isnan(metrics->value[i]) && !m[i].every_model) continue;
+        snprintf(key, sizeof key, "%s%s", prefix, m[i].name);
+        kolo_json_double(j, key, metrics->value[i]);
+    }
+}
+
+static void print_report(const kolo_train_progress *p, kolo_text *line) {
+    kolo_json j = {.out = line};
+    kolo_json_object(&j, NULL);
+    kolo_json_string(&j, "event", p->epoch_end ? "epoch" : "train");
+    kolo_json_int(&j, "step", p->step);
+    kolo_json_int(&j, "epoch", p->epoch);
+    add_metrics(&j, "", &p->train);
+    kolo_json_double(&j, "lr", p->lr);
+    kolo_json_double(&j, "samples_per_second", p->samples_per_second);
+    kolo_json_double(&j, "seconds", p->seconds);
+    if (p->evaluated) add_metrics(&j, "test_", &p->test);
+    kolo_json_close(&j);
+    kolo_text_add(line, "\n");
+}
+
+kolo_status kolo_run_files_report(kolo_run_files *files, const kolo_train_progress *progress) {
+    kolo_text line = {0};
+    print_report(progress, &line);
+    kolo_status status = KOLO_OK;
+    if (line.failed) {
+        status = KOLO_NOMEM(line.capacity);
+    } else if (fwrite(line.text, 1, line.length, files->lines) != line.length ||
+               fflush(files->lines) != 0) {
+        status = kolo_file_fail("write", files->metrics, errno);
+    }
+    kolo_text_fini(&line);
+    return status;
+}
+
+const char *kolo_run_files_checkpoint(const kolo_run_files *files) { return files->checkpoint; }
+
+void kolo_run_files_close(kolo_run_files *files) {
+    if (!files) return;
+    if (files->lines) fclose(files->lines);
+    kolo_free(files->folder);
+    kolo_free(files->config);
+    kolo_free(files->metrics);
+    kolo_free(files->checkpoint);
+    kolo_free(files);
+}

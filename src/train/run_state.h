@@ -1,0 +1,20 @@
+#pragma once
+/* State of a run besides parameters and optimizer state. A checkpoint stores it, so that a resumed
+ * run reports what an uninterrupted one would have reported. */
+
+#include "kolo/train.h"
+#include "train/metrics.h"
+
+typedef struct kolo_run_state {
+    int64_t steps;                     /* completed; sampler, learning rate and draws follow it */
+    double first_loss;                 /* of the run's first step */
+    kolo_accumulator run, epoch;       /* over the run, and over the current epoch */
+    kolo_sums recent[KOLO_LAST_STEPS]; /* step k is at k % KOLO_LAST_STEPS */
+} kolo_run_state;
+
+/* Appends the state as one line of numbers. Reading it back is exact. */
+void kolo_run_state_write(const kolo_run_state *state, kolo_text *text);
+/* Reads such a line. `zero` names the sums that the model reports (kolo_sums_zero). FORMAT: the
+ * line is damaged; `where` names its file. */
+kolo_status kolo_run_state_read(const char *where, const char *text, const kolo_sums *zero,
+                                kolo_run_state *state);

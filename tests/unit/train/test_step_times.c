@@ -1,0 +1,52 @@
+/* The median of step times in bounded memory. */
+#include "base/compiler.h"
+#include "support/support.h"
+#include "train/step_times.h"
+
+#include <math.h>
+
+static void medians_are_exact_while_all_is_kept(void **state) {
+    static const struct {
+        int64_t ms[5];
+        int n;
+        double median;
+    } cases[] = {{{0}, 0, 0},
+                 {{7}, 1, 7},
+                 {{9, 1}, 2, 5},
+                 {{9, 1, 2}, 3, 2},
+                 {{4, 1, 3, 2}, 4, 2.5},
+                 {{5, 5, 1, 9, 100}, 5, 5}};
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        kolo_step_times times;
+        ASSERT_OK(kolo_step_times_init(&times, cases[i].n));
+        for (int k = 0; k < cases[i].n; k++) kolo_step_times_add(&times, cases[i].ms[k] * 1000000);
+        assert_true(kolo_step_times_median_ms(&times) == cases[i].median);
+        kolo_step_times_fini(&times);
+    }
+}
+
+/* A million times 0, 1, 2, ... ms: what is kept stays spread over all of them. */
+static void long_runs_keep_an_even_part(void **state) {
+    const int64_t n = 1000000;
+    kolo_step_times times;
+    ASSERT_OK(kolo_step_times_init(&times, n));
+    size_t capacity = times.capacity;
+    assert_true(capacity < (size_t)n / 10);
+    for (int64_t i = 0; i < n; i++) kolo_step_times_add(&times, i * 1000000);
+    assert_int_equal(times.capacity, capacity);
+    assert_true(times.count > capacity / 2 - 1);
+    for (size_t i = 0; i < times.count; i++) {
+        assert_int_equal(times.ns[i], (int64_t)i * times.stride * 1000000);
+    }
+    double median = kolo_step_times_median_ms(&times);
+    assert_true(fabs(median - (double)n / 2) < (double)n / 1000);
+    kolo_step_times_fini(&times);
+}
+
+TEST_MAIN(test_step_times) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(medians_are_exact_while_all_is_kept),
+        cmocka_unit_test(long_runs_keep_an_even_part),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
