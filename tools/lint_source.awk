@@ -16,7 +16,7 @@ BEGIN {
     rooms["comm"] = "reduce, codec, schedule, transport, engine, join, api, sync bench"
     rooms["graph"] = "., ops"
     rooms["data"] = ". safetensors, readers"
-    rooms["cli"] = "options output, launcher, commands, ."
+    rooms["cli"] = "output, options, launcher, commands, ."
     for (top in rooms) {
         n = split(rooms[top], levels, ",")
         for (i = 1; i <= n; i++) {

@@ -30,11 +30,23 @@ KOLO_API kolo_status kolo_checkpoint_verify(const char *path, char **text);
 KOLO_API kolo_status kolo_checkpoint_compare(const char *a, const char *b, bool *equal,
                                              char **text);
 
-/* Writes the parameters of a checkpoint that kolo wrote to `to`: under the names of `convention`
- * ("torchvision", "huggingface"), or as they are, with kolo's metadata, when that is NULL. ARG: the
- * convention is unknown, or does not name the checkpoint's model; FORMAT, IO. */
+/* The list of naming conventions for tensors: code, name, description. */
+#define KOLO_CHECKPOINT_FORMAT_LIST(X)                                             \
+    X(KOLO_FORMAT_NATIVE, "native", "Kolo's names and metadata")                   \
+    X(KOLO_FORMAT_TORCHVISION, "torchvision", "the names of torchvision's models") \
+    X(KOLO_FORMAT_HUGGINGFACE, "huggingface", "the names of Hugging Face's models")
+
+typedef enum kolo_checkpoint_format {
+#define KOLO_CHECKPOINT_FORMAT_ENUM(code, name, help) code,
+    KOLO_CHECKPOINT_FORMAT_LIST(KOLO_CHECKPOINT_FORMAT_ENUM)
+#undef KOLO_CHECKPOINT_FORMAT_ENUM
+        KOLO_FORMAT_COUNT
+} kolo_checkpoint_format;
+
+/* Writes the parameters of a checkpoint of Kolo to the file `to`, with tensors named by `format`.
+ * ARG: the format is unknown or does not support the model; FORMAT, IO. */
 KOLO_API kolo_status kolo_checkpoint_export(const char *from, const char *to,
-                                            const char *convention);
+                                            kolo_checkpoint_format format);
 
 KOLO_API void kolo_checkpoint_text_free(char *text);
 

@@ -29,9 +29,21 @@ extern "C" {
 typedef struct kolo_comm kolo_comm;
 typedef struct kolo_request kolo_request;
 
-/* Integers wrap around. f16 and bf16 are combined as f32 and rounded to nearest even. MEAN is the
- * sum divided by the number of ranks (integers: towards zero). */
-typedef enum kolo_reduce_op { KOLO_SUM, KOLO_MIN, KOLO_MAX, KOLO_PROD, KOLO_MEAN } kolo_reduce_op;
+/* The list of reduction operations: code, name. Integers wrap around. f16 and bf16 are combined as
+ * f32 and rounded to nearest even. MEAN is the sum divided by the number of ranks (integers:
+ * towards zero). */
+#define KOLO_REDUCE_OP_LIST(X) \
+    X(KOLO_SUM, "sum")         \
+    X(KOLO_MIN, "min")         \
+    X(KOLO_MAX, "max")         \
+    X(KOLO_PROD, "prod")       \
+    X(KOLO_MEAN, "mean")
+
+typedef enum kolo_reduce_op {
+#define KOLO_REDUCE_OP_ENUM(code, name) code,
+    KOLO_REDUCE_OP_LIST(KOLO_REDUCE_OP_ENUM)
+#undef KOLO_REDUCE_OP_ENUM
+} kolo_reduce_op;
 /* "sum" and so on, "unknown" for no operation; static storage. */
 KOLO_API const char *kolo_reduce_op_name(kolo_reduce_op op);
 

@@ -9,12 +9,19 @@
 extern "C" {
 #endif
 
+/* The list of what can be printed: code, name, description. The schedule excludes tables with
+ * sparse gradients, which it names. */
+#define KOLO_DUMP_LIST(X)                                                                    \
+    X(KOLO_DUMP_GRAPH, "graph", "the graph as the model builds it")                          \
+    X(KOLO_DUMP_PASSES, "passes", "the graph after all passes: gradients, layouts, buckets") \
+    X(KOLO_DUMP_PLAN, "plan", "memory, buckets, and the kernel of each step")                \
+    X(KOLO_DUMP_SCHEDULE, "schedule", "each rank's part in an allreduce of the parameters")
+
 typedef enum kolo_dump_what {
-    KOLO_DUMP_GRAPH,    /* as the model's builder makes it */
-    KOLO_DUMP_PASSES,   /* after all passes: gradients, updates, layouts, buckets */
-    KOLO_DUMP_PLAN,     /* memory, buckets, and each step with its kernel */
-    KOLO_DUMP_SCHEDULE, /* what each rank does in an allreduce of the model's parameters, but for
-                           tables with sparse gradients, which are named */
+#define KOLO_DUMP_ENUM(code, name, help) code,
+    KOLO_DUMP_LIST(KOLO_DUMP_ENUM)
+#undef KOLO_DUMP_ENUM
+        KOLO_DUMP_COUNT
 } kolo_dump_what;
 
 /* Zero means the default. */

@@ -1,13 +1,27 @@
 #pragma once
 /* Options of the training passes: the optimizer, recomputation of activations, and precision. */
 
+#include "kolo/status.h"
+
 #include <stdbool.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The list of optimizers: code, name, description. Adam: Kingma, Ba, 2015. AdamW: Loshchilov,
+ * Hutter, 2019. */
+#define KOLO_OPTIMIZER_LIST(X)                                                     \
+    X(KOLO_OPTIMIZER_SGD, "sgd", "SGD, with classical momentum if any")            \
+    X(KOLO_OPTIMIZER_NESTEROV, "nesterov", "SGD with Nesterov momentum")           \
+    X(KOLO_OPTIMIZER_ADAM, "adam", "Adam, with weight decay as L2 regularization") \
+    X(KOLO_OPTIMIZER_ADAMW, "adamw", "Adam with decoupled weight decay")
+
 typedef enum kolo_optimizer {
-    KOLO_OPTIMIZER_SGD,
-    KOLO_OPTIMIZER_NESTEROV, /* SGD with Nesterov's form of momentum */
-    KOLO_OPTIMIZER_ADAM,     /* Kingma, Ba, 2015; weight decay is added to the gradient */
-    KOLO_OPTIMIZER_ADAMW,    /* weight decay apart from it; Loshchilov, Hutter, 2019 */
+#define KOLO_OPTIMIZER_ENUM(code, name, help) code,
+    KOLO_OPTIMIZER_LIST(KOLO_OPTIMIZER_ENUM)
+#undef KOLO_OPTIMIZER_ENUM
+        KOLO_OPTIMIZER_COUNT
 } kolo_optimizer;
 
 /* The optimizer and its hyperparameters. Zero means the default. */
@@ -20,17 +34,40 @@ typedef struct kolo_optimizer_opts {
     double clip;              /* maximum L2 norm of all gradients together; 0: no clipping */
 } kolo_optimizer_opts;
 
-/* What the backward pass makes again instead of finding it kept from the forward pass. The numbers
- * are the same to the bit; memory is traded for time. */
+/* The list of what the backward pass recomputes instead of keeping it from the forward pass: code,
+ * name, description. Results are bitwise the same; memory is traded for time. Segments: Chen et
+ * al., 2016. */
+#define KOLO_RECOMPUTE_LIST(X)                                                       \
+    X(KOLO_RECOMPUTE_NONE, "none", "nothing")                                        \
+    X(KOLO_RECOMPUTE_CHEAP, "cheap", "batch normalization and pointwise operations") \
+    X(KOLO_RECOMPUTE_FULL, "full", "everything except the boundaries of segments")
+
 typedef enum kolo_recompute {
-    KOLO_RECOMPUTE_NONE,
-    KOLO_RECOMPUTE_CHEAP, /* batch normalisation and pointwise operations */
-    KOLO_RECOMPUTE_FULL,  /* everything but the borders of segments of the net; Chen et al., 2016 */
+#define KOLO_RECOMPUTE_ENUM(code, name, help) code,
+    KOLO_RECOMPUTE_LIST(KOLO_RECOMPUTE_ENUM)
+#undef KOLO_RECOMPUTE_ENUM
+        KOLO_RECOMPUTE_COUNT
 } kolo_recompute;
 
-/* In which type activations and their gradients are kept; parameters, their gradients, statistics
- * and losses are f32. */
+/* The list of types for activations and their gradients: code, name, description. Parameters, their
+ * gradients, statistics and losses are f32. bf16 requires AVX2, AVX-512 or the reference kernels.
+ */
+#define KOLO_PRECISION_LIST(X)                       \
+    X(KOLO_PRECISION_F32, "f32", "single precision") \
+    X(KOLO_PRECISION_BF16, "bf16", "half the memory, and faster if the processor multiplies bf16")
+
 typedef enum kolo_precision {
-    KOLO_PRECISION_F32,
-    KOLO_PRECISION_BF16, /* takes AVX2 or AVX-512, or the reference kernels */
+#define KOLO_PRECISION_ENUM(code, name, help) code,
+    KOLO_PRECISION_LIST(KOLO_PRECISION_ENUM)
+#undef KOLO_PRECISION_ENUM
+        KOLO_PRECISION_COUNT
 } kolo_precision;
+
+/* The name in the list, such as "adamw"; "unknown" outside it. Static storage. */
+KOLO_API const char *kolo_optimizer_name(kolo_optimizer optimizer);
+KOLO_API const char *kolo_recompute_name(kolo_recompute recompute);
+KOLO_API const char *kolo_precision_name(kolo_precision precision);
+
+#ifdef __cplusplus
+}
+#endif

@@ -25,20 +25,38 @@
 extern "C" {
 #endif
 
-typedef enum kolo_lr_schedule {
-    KOLO_LR_CONSTANT,
-    KOLO_LR_STEP,   /* times lr_step_factor every lr_step_epochs epochs */
-    KOLO_LR_COSINE, /* half a cosine from lr down to lr_min over the run; Loshchilov, Hutter, 2017
-                     */
-} kolo_lr_schedule;
+/* The list of learning-rate schedules: code, name, description. They start after the warm-up.
+ * Cosine: Loshchilov, Hutter, 2017. */
+#define KOLO_LR_SCHEDULE_LIST(X)                                                        \
+    X(KOLO_LR_CONSTANT, "constant", "always lr")                                        \
+    X(KOLO_LR_STEP, "step", "multiplied by lr-step-factor every lr-step-epochs epochs") \
+    X(KOLO_LR_COSINE, "cosine", "half a cosine from lr down to lr-min over the run")
 
-/* Where the choice among kernels and layouts comes from: formulas, or times measured on this
- * processor. */
+typedef enum kolo_lr_schedule {
+#define KOLO_LR_SCHEDULE_ENUM(code, name, help) code,
+    KOLO_LR_SCHEDULE_LIST(KOLO_LR_SCHEDULE_ENUM)
+#undef KOLO_LR_SCHEDULE_ENUM
+        KOLO_LR_SCHEDULE_COUNT
+} kolo_lr_schedule;
+/* The name in the list; "unknown" outside it. Static storage. */
+KOLO_API const char *kolo_lr_schedule_name(kolo_lr_schedule schedule);
+
+/* The list of ways to select kernels and layouts: code, name, description. Times are specific to
+ * the processor and are stored in the tuning file. */
+#define KOLO_AUTOTUNE_LIST(X)                                       \
+    X(KOLO_AUTOTUNE_OFF, "off", "by cost formulas")                 \
+    X(KOLO_AUTOTUNE_CACHED, "cached",                               \
+      "by times in the tuning file, by formulas where it has none") \
+    X(KOLO_AUTOTUNE_ON, "on", "by times, after measuring the missing ones")
+
 typedef enum kolo_autotune {
-    KOLO_AUTOTUNE_OFF,    /* formulas */
-    KOLO_AUTOTUNE_CACHED, /* the times that the file has, formulas elsewhere */
-    KOLO_AUTOTUNE_ON,     /* what the file has not is measured before the first step */
+#define KOLO_AUTOTUNE_ENUM(code, name, help) code,
+    KOLO_AUTOTUNE_LIST(KOLO_AUTOTUNE_ENUM)
+#undef KOLO_AUTOTUNE_ENUM
+        KOLO_AUTOTUNE_COUNT
 } kolo_autotune;
+/* The name in the list; "unknown" outside it. Static storage. */
+KOLO_API const char *kolo_autotune_name(kolo_autotune autotune);
 
 typedef enum kolo_notice_kind {
     KOLO_NOTICE_TRANSIENT, /* stands for the moment, until the next */

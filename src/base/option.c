@@ -103,9 +103,15 @@ static bool parse_flag(const char *text, int64_t *value) {
     return *value || strcmp(text, "false") == 0;
 }
 
+int kolo_option_choices(const kolo_option *row) {
+    int n = 0;
+    while (row->choices[n].name && (row->n_choices == 0 || n < row->n_choices)) n++;
+    return n;
+}
+
 static bool parse_choice(const kolo_option *row, const char *text, int64_t *value) {
-    for (int i = 0; row->choices[i]; i++) {
-        if (strcmp(row->choices[i], text) != 0) continue;
+    for (int i = 0; i < kolo_option_choices(row); i++) {
+        if (strcmp(row->choices[i].name, text) != 0) continue;
         *value = i;
         return true;
     }
@@ -138,11 +144,20 @@ static bool parse_value(const kolo_option *row, const char *text, kolo_option_va
     return read && (any || (v->number >= row->min && v->number <= row->max));
 }
 
+static const char *closest_choice(const kolo_option *row, const char *text) {
+    enum { MAX_CHOICES = 64 };
+    const char *names[MAX_CHOICES + 1] = {NULL};
+    for (int i = 0; i < kolo_option_choices(row) && i < MAX_CHOICES; i++) {
+        names[i] = row->choices[i].name;
+    }
+    return kolo_closest(text, names);
+}
+
 static kolo_status fail_value(const kolo_option *row, const char *where, const char *dashes,
                               const char *text) {
     kolo_text allowed = {0};
     kolo_option_allowed(row, &allowed);
-    const char *closest = row->type == KOLO_OPTION_CHOICE ? kolo_closest(text, row->choices) : NULL;
+    const char *closest = row->type == KOLO_OPTION_CHOICE ? closest_choice(row, text) : NULL;
     if (closest) kolo_text_add(&allowed, "; did you mean %s?", closest);
     kolo_status status = KOLO_ERR_ARG;
     if (allowed.failed) {

@@ -29,18 +29,26 @@ typedef enum kolo_option_type {
     KOLO_OPTION_CHOICE,
 } kolo_option_type;
 
+/* A value of an enumerated option. An array of them is ordered by its enum and generated from the
+ * same list, so that an index is a value of the enum; the last row has no name. */
+typedef struct kolo_choice {
+    const char *name;
+    const char *help; /* may be NULL */
+} kolo_choice;
+
 typedef struct kolo_option {
     const char *name; /* without dashes */
     kolo_option_type type;
     char letter;                /* short form, or 0 */
     bool not_in_file;           /* a flag only, no key of config files */
     bool not_kept;              /* of one job: a run's resolved options leave it out */
-    const char *metavar;        /* the value's name in help; NULL for flags; choices that have one
-                                   list their values in `help` */
+    const char *metavar;        /* the value's name in help; NULL for flags, and for choices that
+                                   are listed in its place */
     const char *preset;         /* default, as a user would write it; NULL: none */
     const char *without;        /* what happens without it, for help, when there is no preset */
     double min, max;            /* inclusive; both 0: any */
-    const char *const *choices; /* of KOLO_OPTION_CHOICE, NULL-terminated */
+    const kolo_choice *choices; /* of KOLO_OPTION_CHOICE */
+    int n_choices;              /* only the first n of them are allowed; 0: all */
     uint32_t commands;          /* bits of the commands that take it */
     uint32_t required;          /* bits of the commands that cannot do without it */
     const char *help;
@@ -141,5 +149,7 @@ KOLO_SHARED void kolo_options_man(const kolo_option_table *table, const char *ve
                                   const char *exits, kolo_text *t);
 /* The resolved values as a config file that repeats the command. */
 KOLO_SHARED void kolo_options_yaml(const kolo_options *o, kolo_text *t);
+/* The number of values that a row of type KOLO_OPTION_CHOICE allows. */
+int kolo_option_choices(const kolo_option *row);
 /* "a whole number from 1 to 512": what a row allows. */
 KOLO_SHARED void kolo_option_allowed(const kolo_option *row, kolo_text *t);

@@ -41,8 +41,8 @@ static void add_range(const kolo_option *row, kolo_text *t) {
 }
 
 static void add_choices(const kolo_option *row, kolo_text *t, const char *between) {
-    for (int i = 0; row->choices[i]; i++) {
-        kolo_text_add(t, "%s%s", i ? between : "", row->choices[i]);
+    for (int i = 0; i < kolo_option_choices(row); i++) {
+        kolo_text_add(t, "%s%s", i ? between : "", row->choices[i].name);
     }
 }
 
@@ -90,8 +90,7 @@ static void add_wrapped(kolo_text *t, const char *words, int column) {
     kolo_text_add(t, "\n");
 }
 
-/* "-n, --ranks N", "--[no-]shuffle", "--schedule constant|step|cosine"; choices that would be too
- * many for the line have a metavar, and stand in the help. */
+/* "-n, --ranks N", "--no-shuffle", "--schedule constant|step|cosine". */
 static void add_form(const kolo_option *row, kolo_text *t) {
     if (row->letter) kolo_text_add(t, "-%c, ", row->letter);
     bool on = row->type == KOLO_OPTION_FLAG && row->preset && strcmp(row->preset, "true") == 0;
@@ -122,6 +121,32 @@ static void add_facts(const kolo_option *row, uint32_t command, kolo_text *t) {
     kolo_text_fini(&facts);
 }
 
+static bool has_choice_help(const kolo_option *row) {
+    return row->type == KOLO_OPTION_CHOICE && row->choices[0].help;
+}
+
+/* ": none, keep all; cheap, ..." in running text. */
+static void add_choice_text(const kolo_option *row, kolo_text *t) {
+    if (!has_choice_help(row)) return;
+    for (int i = 0; i < kolo_option_choices(row); i++) {
+        kolo_text_add(t, "%s%s: %s", i ? "; " : ". ", row->choices[i].name, row->choices[i].help);
+    }
+}
+
+/* The values of an option, one on a line. */
+static void add_choice_lines(const kolo_option *row, kolo_text *t) {
+    int width = 0;
+    if (!has_choice_help(row)) return;
+    for (int i = 0; i < kolo_option_choices(row); i++) {
+        int length = (int)strlen(row->choices[i].name);
+        if (length > width) width = length;
+    }
+    for (int i = 0; i < kolo_option_choices(row); i++) {
+        kolo_text_add(t, "%*s%-*s  ", HELP_COLUMN + 2, "", width, row->choices[i].name);
+        add_wrapped(t, row->choices[i].help, HELP_COLUMN + 4 + width);
+    }
+}
+
 static void add_option_help(const kolo_option *row, uint32_t command, kolo_text *t) {
     size_t start = t->length;
     kolo_text_add(t, "  ");
@@ -136,6 +161,7 @@ static void add_option_help(const kolo_option *row, uint32_t command, kolo_text 
     kolo_text_add(&words, "%s", row->help);
     add_facts(row, command, &words);
     if (!words.failed) add_wrapped(t, words.text, HELP_COLUMN);
+    add_choice_lines(row, t);
     t->failed |= words.failed;
     kolo_text_fini(&words);
 }
@@ -202,6 +228,7 @@ static void add_markdown_row(const kolo_option *row, uint32_t command, kolo_text
     add_form(row, &form);
     kolo_text_add(&words, "%s", row->help);
     add_facts(row, command, &words);
+    add_choice_text(row, &words);
     if (!form.failed && !words.failed) {
         kolo_text_add(t, "| `");
         add_cell(t, form.text);
@@ -250,6 +277,7 @@ static void add_man_option(const kolo_option *row, uint32_t command, kolo_text *
     add_form(row, &form);
     kolo_text_add(&words, "%s", row->help);
     add_facts(row, command, &words);
+    add_choice_text(row, &words);
     if (!form.failed && !words.failed) {
         kolo_text_add(t, ".TP\n.B ");
         add_troff(t, form.text);

@@ -14,7 +14,7 @@ kolo_status kolo_optimizer_resolve(const kolo_optimizer_opts *in, kolo_optimizer
     if (o.beta1 == 0) o.beta1 = 0.9;
     if (o.beta2 == 0) o.beta2 = 0.999;
     if (o.eps == 0) o.eps = 1e-8;
-    KOLO_TRY(kolo_check_count("optimizer", o.kind, KOLO_OPTIMIZER_SGD, KOLO_OPTIMIZER_ADAMW));
+    KOLO_TRY(kolo_check_count("optimizer", o.kind, 0, KOLO_OPTIMIZER_COUNT - 1));
     KOLO_TRY(kolo_check_real("momentum", o.momentum, 0, false, 1));
     KOLO_TRY(kolo_check_real("weight decay", o.weight_decay, 0, false, 1e6));
     if (o.kind == KOLO_OPTIMIZER_NESTEROV && o.momentum == 0) {

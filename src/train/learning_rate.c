@@ -33,6 +33,8 @@ double kolo_lr_at(const kolo_lr *s, int64_t k) {
         double part = (double)(k - s->warmup) / (double)(s->total - s->warmup);
         return s->lr_min + (s->lr - s->lr_min) * (1.0 + cos(pi * part)) / 2.0;
     }
+    case KOLO_LR_SCHEDULE_COUNT:
+        break;
     }
     KOLO_ASSERT(!"a schedule of the list");
     return 0;

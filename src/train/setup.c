@@ -63,14 +63,12 @@ static kolo_status check_ranges(const kolo_train_opts *o) {
     KOLO_TRY(kolo_check_real("least learning rate", o->lr_min, 0, false, o->lr));
     KOLO_TRY(kolo_check_real("factor of the learning rate", o->lr_step_factor, 0, true, 1));
     KOLO_TRY(kolo_check_real("warm-up epochs", o->warmup_epochs, 0, false, 1e6));
-    KOLO_TRY(kolo_check_count("precision", o->precision, KOLO_PRECISION_F32, KOLO_PRECISION_BF16));
+    KOLO_TRY(kolo_check_count("precision", o->precision, 0, KOLO_PRECISION_COUNT - 1));
     if (o->precision == KOLO_PRECISION_BF16 && !o->reference_kernels) {
         KOLO_TRY(kolo_kernel_check_bf16(kolo_kernel_isa()));
     }
-    KOLO_TRY(
-        kolo_check_count("recomputation", o->recompute, KOLO_RECOMPUTE_NONE, KOLO_RECOMPUTE_FULL));
-    return kolo_check_count("learning-rate schedule", o->schedule, KOLO_LR_CONSTANT,
-                            KOLO_LR_COSINE);
+    KOLO_TRY(kolo_check_count("recomputation", o->recompute, 0, KOLO_RECOMPUTE_COUNT - 1));
+    return kolo_check_count("learning-rate schedule", o->schedule, 0, KOLO_LR_SCHEDULE_COUNT - 1);
 }
 
 static kolo_status resolve(const kolo_train_opts *given, kolo_train_opts *opts) {
@@ -227,9 +225,18 @@ kolo_status kolo_setup_open(const kolo_train_opts *opts, int workers, kolo_setup
     return KOLO_OK;
 }
 
-/* As the options' values are called. */
-static const char *const optimizers[] = {"sgd", "nesterov", "adam", "adamw"};
-static const char *const schedules[] = {"constant", "step", "cosine"};
+const char *kolo_lr_schedule_name(kolo_lr_schedule schedule) {
+    static const char *const names[] = {
+#define NAME(code, name, help) name,
+        KOLO_LR_SCHEDULE_LIST(NAME)};
+    return (size_t)schedule < KOLO_COUNT(names) ? names[schedule] : "unknown";
+}
+
+const char *kolo_autotune_name(kolo_autotune autotune) {
+    static const char *const names[] = {KOLO_AUTOTUNE_LIST(NAME)};
+#undef NAME
+    return (size_t)autotune < KOLO_COUNT(names) ? names[autotune] : "unknown";
+}
 
 static void add_number(kolo_text *text, const char *name, double number) {
     char digits[32];
@@ -240,7 +247,7 @@ static void add_number(kolo_text *text, const char *name, double number) {
 static void describe_schedule(const kolo_setup *setup, kolo_text *text) {
     const kolo_train_opts *o = &setup->opts;
     add_number(text, "lr", o->lr);
-    kolo_text_add(text, "schedule: %s\n", schedules[o->schedule]);
+    kolo_text_add(text, "schedule: %s\n", kolo_lr_schedule_name(o->schedule));
     add_number(text, "warmup-epochs", o->warmup_epochs);
     if (o->schedule == KOLO_LR_STEP) {
         add_number(text, "lr-step-factor", o->lr_step_factor);
@@ -252,7 +259,7 @@ static void describe_schedule(const kolo_setup *setup, kolo_text *text) {
 }
 
 static void describe_optimizer(const kolo_optimizer_opts *o, kolo_text *text) {
-    kolo_text_add(text, "optimizer: %s\n", optimizers[o->kind]);
+    kolo_text_add(text, "optimizer: %s\n", kolo_optimizer_name(o->kind));
     if (o->kind <= KOLO_OPTIMIZER_NESTEROV) {
         add_number(text, "momentum", o->momentum);
     } else {
@@ -279,7 +286,7 @@ void kolo_setup_describe_learning(const kolo_setup *setup, kolo_text *text) {
     describe_optimizer(&o->optimizer, text);
     kolo_text_add(text, "sparse-embedding: %s\n", o->sparse_embedding ? "true" : "false");
     describe_schedule(setup, text);
-    kolo_text_add(text, "precision: %s\n", o->precision == KOLO_PRECISION_BF16 ? "bf16" : "f32");
+    kolo_text_add(text, "precision: %s\n", kolo_precision_name(o->precision));
 }
 
 void kolo_setup_describe(const kolo_setup *setup, kolo_text *text) {
@@ -290,13 +297,14 @@ void kolo_setup_describe(const kolo_setup *setup, kolo_text *text) {
                   "batch: %" PRId64 "\naccumulate: %" PRId64 "\nepochs: %" PRId64
                   "\nsteps: %" PRId64 "\n",
                   o->batch, o->accumulate, o->epochs, o->steps);
-    kolo_text_add(text, "kernels: %s\nalgorithm: %s\nautotune: %d\nbucket-bytes: %" PRId64 "\n",
+    kolo_text_add(text, "kernels: %s\nalgorithm: %s\nautotune: %s\nbucket-bytes: %" PRId64 "\n",
                   o->reference_kernels ? "ref"
                   : o->no_winograd     ? "direct"
                                        : "best",
-                  kolo_algorithm_name(o->algorithm), (int)o->autotune, o->bucket_bytes);
-    kolo_text_add(text, "recompute: %d\neval: %d\neval-every: %" PRId64 "\nin memory: %d\n",
-                  (int)o->recompute, !o->no_eval, o->eval_every, o->in_memory);
+                  kolo_algorithm_name(o->algorithm), kolo_autotune_name(o->autotune),
+                  o->bucket_bytes);
+    kolo_text_add(text, "recompute: %s\neval: %d\neval-every: %" PRId64 "\nin memory: %d\n",
+                  kolo_recompute_name(o->recompute), !o->no_eval, o->eval_every, o->in_memory);
     kolo_text_add(text, "checkpoint-every: %" PRId64 " steps, %" PRId64 " epochs\nresume: %s\n",
                   o->checkpoint_steps, o->checkpoint_epochs, o->resume ? o->resume : "");
 }

@@ -104,7 +104,7 @@ static void export(const kolo_session *session, const network *n, const char *to
                                  .sample = kolo_shape_1(LENGTH),
                                  .classes = VOCABULARY};
     ASSERT_OK(kolo_checkpoint_save("own.safetensors", kolo_session_store(session), &info));
-    ASSERT_OK(kolo_checkpoint_export("own.safetensors", to, "huggingface"));
+    ASSERT_OK(kolo_checkpoint_export("own.safetensors", to, KOLO_FORMAT_HUGGINGFACE));
 }
 
 /* ---- tests ---- */

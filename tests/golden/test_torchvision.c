@@ -110,9 +110,10 @@ static void what_is_read_is_written_back(void **state) {
     kolo_store *store = kolo_session_store(session);
     ASSERT_OK(kolo_weights_load(GOLDEN ".safetensors", "resnet18", store));
     save(session, "resnet18", "width=2");
-    ASSERT_OK(kolo_checkpoint_export("own.safetensors", "theirs.safetensors", "torchvision"));
+    ASSERT_OK(
+        kolo_checkpoint_export("own.safetensors", "theirs.safetensors", KOLO_FORMAT_TORCHVISION));
     assert_same_weights("theirs.safetensors", GOLDEN ".safetensors");
-    ASSERT_OK(kolo_checkpoint_export("own.safetensors", "copy.safetensors", NULL));
+    ASSERT_OK(kolo_checkpoint_export("own.safetensors", "copy.safetensors", KOLO_FORMAT_NATIVE));
     bool equal;
     char *text;
     ASSERT_OK(kolo_checkpoint_compare("own.safetensors", "copy.safetensors", &equal, &text));
@@ -128,9 +129,11 @@ static void what_is_read_is_written_back(void **state) {
     assert_non_null(strstr(text, "model_options  width=2\n"));
     assert_non_null(strstr(text, "f32   [2,3,7,7]            conv1.weight\n"));
     kolo_checkpoint_text_free(text);
-    assert_int_equal(kolo_checkpoint_export("own.safetensors", "x.safetensors", "jax"),
-                     KOLO_ERR_ARG);
-    assert_non_null(strstr(kolo_last_error(), "is of model resnet18, which jax does not have"));
+    assert_int_equal(
+        kolo_checkpoint_export("own.safetensors", "x.safetensors", KOLO_FORMAT_HUGGINGFACE),
+        KOLO_ERR_ARG);
+    assert_non_null(
+        strstr(kolo_last_error(), "is of model resnet18, which huggingface does not have"));
 
     /* A number that is none is found. */
     const kolo_store_entry *bias = kolo_store_find(store, "fc.bias");
@@ -183,7 +186,7 @@ static void names_follow_their_rules(void **state) {
         {.theirs = "*.q", .ours = "*.qk", .part = 0, .parts = 2},
         {.theirs = "*.k", .ours = "*.qk", .part = 1, .parts = 2},
     };
-    const kolo_names names = {"example", models, rules, KOLO_COUNT(rules)};
+    const kolo_names names = {KOLO_FORMAT_NATIVE, models, rules, KOLO_COUNT(rules)};
     kolo_tensor_name n = kolo_name_ours(&names, "transformer.h.11.mlp.c_fc.weight");
     assert_string_equal(n.text, "layer11.c_fc.w");
     assert_true(n.kind == KOLO_NAME_TRANSPOSED && !n.ignored && n.parts == 1);
@@ -226,7 +229,8 @@ static void networks_read_their_files(void **state) {
         ASSERT_OK(kolo_weights_load(weights, model, kolo_session_store(session)));
         check_logits(session, model, logits);
         save(session, model, models[i][1]);
-        ASSERT_OK(kolo_checkpoint_export("own.safetensors", "theirs.safetensors", "torchvision"));
+        ASSERT_OK(kolo_checkpoint_export("own.safetensors", "theirs.safetensors",
+                                         KOLO_FORMAT_TORCHVISION));
         assert_same_weights("theirs.safetensors", weights);
         kolo_session_destroy(session);
     }

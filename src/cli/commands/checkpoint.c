@@ -53,9 +53,8 @@ int cmd_checkpoint_diff(kolo_options *o) {
 
 int cmd_checkpoint_export(kolo_options *o) {
     if (!wants(o, 1)) return 2;
-    static const char *const conventions[] = {NULL, "torchvision",
-                                              "huggingface"}; /* as the option's choices */
-    kolo_status status = kolo_checkpoint_export(o->rest[0], kolo_options_text(o, "out"),
-                                                conventions[kolo_options_choice(o, "format")]);
+    kolo_status status =
+        kolo_checkpoint_export(o->rest[0], kolo_options_text(o, "out"),
+                               (kolo_checkpoint_format)kolo_options_choice(o, "format"));
     return status == KOLO_OK ? 0 : cli_fail(status);
 }

@@ -29,11 +29,11 @@ int cmd_dump(kolo_options *o) {
         .sparse_embedding = kolo_options_flag(o, "sparse-embedding"),
         .bucket_bytes = kolo_options_int(o, "bucket-bytes"),
         .threads = threads ? threads : kolo_processors(),
-        .reference_kernels = kolo_options_choice(o, "kernels") == 1,
+        .reference_kernels = kolo_options_choice(o, "kernels") == KERNEL_SET_REF,
         .no_winograd = !kolo_options_flag(o, "winograd"),
         .ranks = (int)kolo_options_int(o, "ranks"),
         .algorithm = (kolo_algorithm)kolo_options_choice(o, "algorithm"),
-        .cached = kolo_options_choice(o, "autotune") == 1,
+        .cached = kolo_options_choice(o, "autotune") == KOLO_AUTOTUNE_CACHED,
         .notice = train_opts_notice,
     };
     kolo_status status = train_opts_tuning(o, &opts.tuning);

@@ -1,6 +1,11 @@
 /* The table of every option of every command. */
 #include "cli/cli.h"
+#include "cli/options/train_opts.h"
+#include "cli/output/progress.h"
+#include "kolo/checkpoint.h"
 #include "kolo/comm.h"
+#include "kolo/dump.h"
+#include "kolo/train.h"
 
 enum {
     MAX_RANKS = 1024,
@@ -15,28 +20,29 @@ enum {
 #define MANY 1e12
 #define MAX_SEED 9007199254740991.0 /* 2^53 - 1: what JSON readers keep */
 
-/* In the order of the enums in kolo/train.h, kolo/comm.h, kolo/dump.h, cli/progress.h. */
-static const char *const schedules[] = {"constant", "step", "cosine", NULL};
-static const char *const optimizers[] = {"sgd", "nesterov", "adam", "adamw", NULL};
-static const char *const algorithms[] = {
-    "auto",
-#define NAME(code, row, name, description) name,
-    KOLO_ALGORITHM_LIST(NAME) NULL,
-#undef NAME
-};
-static const char *const transports[] = {"auto", "shm", "tcp", "mpi", "ucx", "shm+ucx", NULL};
-static const char *const formats[] = {"native", "torchvision", "huggingface", NULL};
-static const char *const dtypes[] = {"f32", "f64", "f16", "bf16", "i8", "u8", "i32", "i64", NULL};
-static const char *const reductions[] = {"sum", "min", "max", "prod", "mean", NULL};
-#define COMMA_NAME(code, row, name, description) ", " name
-#define ALGORITHMS "auto" KOLO_ALGORITHM_LIST(COMMA_NAME)
-static const char *const progresses[] = {"auto", "bar", "plain", "none", NULL};
-static const char *const recomputes[] = {"none", "cheap", "full", NULL};
-static const char *const precisions[] = {"f32", "bf16", NULL};
-static const char *const kernels[] = {"best", "ref", NULL};
-static const char *const autotunes[] = {"off", "cached", "on", NULL};
-static const char *const known_times[] = {"off", "cached", NULL};
-static const char *const dumps[] = {"graph", "passes", "plan", "schedule", NULL};
+/* Values of the enumerated options, from the lists that define their enums. */
+#define CHOICE(code, name, help) {name, help},
+#define CHOICE_2(code, name) {name, NULL},
+#define CHOICE_ALGORITHM(code, row, name, help) {name, help},
+#define CHOICE_DTYPE(code, name, bytes) {name, NULL},
+/* clang-format off */
+static const kolo_choice schedules[] = {KOLO_LR_SCHEDULE_LIST(CHOICE) {0}};
+static const kolo_choice optimizers[] = {KOLO_OPTIMIZER_LIST(CHOICE) {0}};
+static const kolo_choice recomputes[] = {KOLO_RECOMPUTE_LIST(CHOICE) {0}};
+static const kolo_choice precisions[] = {KOLO_PRECISION_LIST(CHOICE) {0}};
+static const kolo_choice autotunes[] = {KOLO_AUTOTUNE_LIST(CHOICE) {0}};
+static const kolo_choice kernel_sets[] = {KERNEL_SET_LIST(CHOICE) {0}};
+static const kolo_choice dumps[] = {KOLO_DUMP_LIST(CHOICE) {0}};
+static const kolo_choice formats[] = {KOLO_CHECKPOINT_FORMAT_LIST(CHOICE) {0}};
+static const kolo_choice progress_styles[] = {PROGRESS_STYLE_LIST(CHOICE) {0}};
+static const kolo_choice dtypes[] = {KOLO_DTYPE_LIST(CHOICE_DTYPE) {0}};
+static const kolo_choice reductions[] = {KOLO_REDUCE_OP_LIST(CHOICE_2) {0}};
+static const kolo_choice algorithms[] = {
+    {"auto", "selected by size, group and transport"}, KOLO_ALGORITHM_LIST(CHOICE_ALGORITHM) {0}};
+/* clang-format on */
+static const kolo_choice transports[] = {{"auto", NULL}, {"shm", NULL}, {"tcp", NULL},
+                                         {"mpi", NULL},  {"ucx", NULL}, {"shm+ucx", NULL},
+                                         {NULL, NULL}};
 
 /* A row is a few lines here, not one line for each field. */
 /* clang-format off */
@@ -62,14 +68,12 @@ static const kolo_option rows[] = {
              "torchvision or Hugging Face gives its models"},
     {.name = "format", .type = KOLO_OPTION_CHOICE, .choices = formats, .preset = "native",
      .commands = CMD_CHECKPOINT_EXPORT,
-     .help = "whose names the tensors get: kolo's own, or those of torchvision's or "
-             "Hugging Face's models"},
+     .help = "names of the tensors in the file"},
     {.name = "out", .type = KOLO_OPTION_TEXT, .metavar = "FILE", .commands = CMD_CHECKPOINT_EXPORT,
      .required = CMD_CHECKPOINT_EXPORT, .help = "the file to write"},
     {.name = "what", .type = KOLO_OPTION_CHOICE, .choices = dumps, .preset = "graph",
      .commands = CMD_DUMP,
-     .help = "the graph as the model makes it, what the passes make of it, the plan of a step, or "
-             "the schedule of an allreduce of the parameters"},
+     .help = "what to print"},
     {.name = "forward", .type = KOLO_OPTION_FLAG, .commands = CMD_DUMP,
      .help = "the forward pass alone, instead of a training step"},
 
@@ -182,8 +186,7 @@ static const kolo_option rows[] = {
      .max = 1, .commands = MODEL, .help = "momentum of SGD"},
     {.name = "optimizer", .type = KOLO_OPTION_CHOICE, .choices = optimizers, .preset = "sgd",
      .commands = MODEL,
-     .help = "SGD, SGD with Nesterov's form of momentum, Adam, or Adam with weight decay apart from "
-             "the gradient"},
+     .help = "update rule"},
     {.name = "beta1", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "0.9", .min = 1e-6,
      .max = 0.999999, .commands = MODEL, .help = "how much of the mean of gradients Adam keeps"},
     {.name = "beta2", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "0.999", .min = 1e-6,
@@ -203,7 +206,7 @@ static const kolo_option rows[] = {
      .help = "exchange and update only the rows of embedding tables that a batch has; SGD without "
              "momentum, or Adam, which then leaves other rows and their moments alone"},
     {.name = "schedule", .type = KOLO_OPTION_CHOICE, .choices = schedules, .preset = "constant",
-     .commands = CMD_TRAIN, .help = "how the learning rate goes on after the warm-up"},
+     .commands = CMD_TRAIN, .help = "learning rate after the warm-up"},
     {.name = "lr-min", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "0", .min = 0,
      .max = 1e6, .commands = CMD_TRAIN, .help = "where the cosine schedule ends"},
     {.name = "lr-step-factor", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "0.1",
@@ -228,26 +231,25 @@ static const kolo_option rows[] = {
     /* ---- how it is computed and synchronised ---- */
     {.name = "algorithm", .type = KOLO_OPTION_CHOICE, .choices = algorithms, .preset = "auto",
      .metavar = "NAME", .commands = STEPS,
-     .help = "how gradients are summed over the workers: " ALGORITHMS},
+     .help = "allreduce algorithm for gradients"},
     {.name = "algorithm", .type = KOLO_OPTION_CHOICE, .choices = algorithms, .preset = "auto",
      .metavar = "NAME", .commands = CMD_BENCH_ALLREDUCE | CMD_DUMP,
-     .help = "how the allreduce goes: " ALGORITHMS},
+     .help = "allreduce algorithm"},
     {.name = "algorithm", .type = KOLO_OPTION_CHOICE, .choices = algorithms, .preset = "auto",
      .metavar = "NAME", .commands = CMD_BENCH_SIM,
-     .help = "how the allreduces go: " ALGORITHMS "; auto is each that works by messages"},
+     .help = "allreduce algorithm; auto measures each that works by messages"},
     {.name = "bucket-bytes", .type = KOLO_OPTION_BYTES, .metavar = "BYTES", .preset = "1M",
      .min = 1, .max = 1LL << 40, .commands = MODEL,
      .help = "least bytes of gradients that go out together"},
-    {.name = "kernels", .type = KOLO_OPTION_CHOICE, .choices = kernels, .preset = "best",
-     .commands = MODEL, .help = "the fastest kernels, or the plain reference ones"},
+    {.name = "kernels", .type = KOLO_OPTION_CHOICE, .choices = kernel_sets, .preset = "best",
+     .commands = MODEL, .help = "implementation of the operations"},
     {.name = "autotune", .type = KOLO_OPTION_CHOICE, .choices = autotunes, .preset = "cached",
      .commands = WORK,
-     .help = "choose kernels and layouts by formulas, by the times measured earlier on this "
-             "processor, or measure what is missing before the first step"},
-    {.name = "autotune", .type = KOLO_OPTION_CHOICE, .choices = known_times, .preset = "cached",
+     .help = "how kernels and layouts are selected"},
+    {.name = "autotune", .type = KOLO_OPTION_CHOICE, .choices = autotunes, .n_choices = KOLO_AUTOTUNE_CACHED + 1,
+     .preset = "cached",
      .commands = CMD_DUMP,
-     .help = "choose kernels and layouts by formulas, or by the times measured earlier on this "
-             "processor"},
+     .help = "how kernels and layouts are selected"},
     {.name = "tuning", .type = KOLO_OPTION_TEXT, .metavar = "FILE", .commands = WORK | CMD_DUMP,
      .without = "kolo/tuning.txt in the user's cache folder",
      .help = "the file of measured times"},
@@ -255,12 +257,10 @@ static const kolo_option rows[] = {
      .help = "compute convolutions in their direct form only, which rounds less than Winograd's"},
     {.name = "recompute", .type = KOLO_OPTION_CHOICE, .choices = recomputes, .preset = "none",
      .commands = MODEL,
-     .help = "what the backward pass makes again instead of keeping it: nothing, batch "
-             "normalisation and pointwise operations, or all but the borders of segments"},
+     .help = "activations that the backward pass recomputes to save memory"},
     {.name = "precision", .type = KOLO_OPTION_CHOICE, .choices = precisions, .preset = "f32",
      .commands = MODEL,
-     .help = "type of activations and their gradients; bf16 halves their memory, and saves time "
-             "where the processor multiplies it (kolo info); parameters are f32"},
+     .help = "type of activations and their gradients; parameters are always f32"},
     {.name = "timeout", .type = KOLO_OPTION_FLOAT, .metavar = "SECONDS", .preset = "300",
      .min = 0.1, .max = 1e6, .commands = JOB,
      .help = "how long a worker waits for the others before it gives up"},
@@ -302,9 +302,9 @@ static const kolo_option rows[] = {
      .help = "write the result as JSON; - is standard output"},
     {.name = "trace", .type = KOLO_OPTION_TEXT, .metavar = "FILE", .not_kept = true, .commands = STEPS,
      .without = "none", .help = "write the newest steps as a trace for Perfetto or chrome://tracing"},
-    {.name = "progress", .type = KOLO_OPTION_CHOICE, .choices = progresses, .preset = "auto",
+    {.name = "progress", .type = KOLO_OPTION_CHOICE, .choices = progress_styles, .preset = "auto",
      .commands = CMD_TRAIN,
-     .help = "a bar, plain lines, or nothing; auto is a bar on a terminal and lines elsewhere"},
+     .help = "progress on standard error"},
     {.name = "config", .type = KOLO_OPTION_TEXT, .metavar = "FILE", .commands = JOB | CMD_DUMP | CMD_BENCH_COMPRESS | CMD_BENCH_SIM,
      .not_in_file = true, .help = "a YAML file with any of these options; flags win"},
     {.name = "markdown", .type = KOLO_OPTION_FLAG, .commands = CMD_HELP, .not_in_file = true,

@@ -59,7 +59,7 @@ kolo_status train_opts_make(kolo_options *o, int threads, kolo_train_opts *opts)
         .optimizer = train_opts_optimizer(o),
         .sparse_embedding = kolo_options_flag(o, "sparse-embedding"),
         .threads = threads,
-        .reference_kernels = kolo_options_choice(o, "kernels") == 1,
+        .reference_kernels = kolo_options_choice(o, "kernels") == KERNEL_SET_REF,
         .no_winograd = !kolo_options_flag(o, "winograd"),
         .recompute = (kolo_recompute)kolo_options_choice(o, "recompute"),
         .precision = (kolo_precision)kolo_options_choice(o, "precision"),

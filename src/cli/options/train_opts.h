@@ -4,6 +4,17 @@
 #include "base/option.h"
 #include "kolo/train.h"
 
+/* The list of kernel sets: code, name, description. */
+#define KERNEL_SET_LIST(X)                            \
+    X(KERNEL_SET_BEST, "best", "the fastest kernels") \
+    X(KERNEL_SET_REF, "ref", "the reference kernels")
+
+typedef enum kernel_set {
+#define KERNEL_SET_ENUM(code, name, help) code,
+    KERNEL_SET_LIST(KERNEL_SET_ENUM)
+#undef KERNEL_SET_ENUM
+} kernel_set;
+
 /* Splits "resnet50:width=0.5" of --model into the model and its own options (NULL: none). */
 kolo_status train_opts_model(kolo_options *o, const char **model, const char **model_options);
 

@@ -3,11 +3,17 @@
 
 #include "kolo/train.h"
 
+/* The list of progress styles: code, name, description. */
+#define PROGRESS_STYLE_LIST(X)                                                    \
+    X(PROGRESS_AUTO, "auto", "a bar if standard error is a terminal, else lines") \
+    X(PROGRESS_BAR, "bar", "a bar that is redrawn in place")                      \
+    X(PROGRESS_PLAIN, "plain", "a line every 10 seconds and for each epoch")      \
+    X(PROGRESS_NONE, "none", "no progress")
+
 typedef enum progress_style {
-    PROGRESS_AUTO, /* a bar when standard error is a terminal, else plain lines */
-    PROGRESS_BAR,
-    PROGRESS_PLAIN,
-    PROGRESS_NONE,
+#define PROGRESS_STYLE_ENUM(code, name, help) code,
+    PROGRESS_STYLE_LIST(PROGRESS_STYLE_ENUM)
+#undef PROGRESS_STYLE_ENUM
 } progress_style;
 
 typedef struct progress {

@@ -24,7 +24,11 @@ const kolo_reduce_table *kolo_reduce_of(kolo_isa isa) {
 const kolo_reduce_table *kolo_reduce_best(void) { return tables[kolo_isa_best()]; }
 
 const char *kolo_reduce_op_name(kolo_reduce_op op) {
-    static const char *const names[] = {"sum", "min", "max", "prod", "mean"};
+    static const char *const names[] = {
+#define NAME(code, name) name,
+        KOLO_REDUCE_OP_LIST(NAME)
+#undef NAME
+    };
     return (size_t)op < KOLO_COUNT(names) ? names[op] : "unknown";
 }
 

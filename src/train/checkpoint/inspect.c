@@ -220,17 +220,28 @@ kolo_status kolo_checkpoint_compare(const char *a, const char *b, bool *equal, c
 
 /* ---- exporting ---- */
 
-static kolo_status find_convention(const kolo_checkpoint *c, const char *convention,
-                                   const kolo_names **names) {
+static const char *const formats[] = {
+#define NAME(code, name, help) name,
+    KOLO_CHECKPOINT_FORMAT_LIST(NAME)
+#undef NAME
+};
+
+static kolo_status find_names(const kolo_checkpoint *c, kolo_checkpoint_format format,
+                              const kolo_names **names) {
     *names = NULL;
-    if (!convention) return KOLO_OK;
+    if ((size_t)format >= KOLO_FORMAT_COUNT) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "unknown checkpoint format %d: choose 0 to %d", (int)format,
+                         KOLO_FORMAT_COUNT - 1);
+    }
+    if (format == KOLO_FORMAT_NATIVE) return KOLO_OK;
     const kolo_names *known = kolo_names_of(c->info.model);
-    if (known && strcmp(known->convention, convention) == 0) {
+    if (known && known->format == format) {
         *names = known;
         return KOLO_OK;
     }
     return KOLO_FAIL(KOLO_ERR_ARG, "%s is of model %s, which %s does not have: export it as %s",
-                     c->path, c->info.model, convention, known ? known->convention : "native");
+                     c->path, c->info.model, formats[format],
+                     formats[known ? known->format : KOLO_FORMAT_NATIVE]);
 }
 
 /* Columns and rows of a matrix change places; the copy lives in `arena`. */
@@ -287,13 +298,14 @@ static kolo_status add_metadata(kolo_safetensors_writer *writer, const kolo_chec
     return KOLO_OK;
 }
 
-kolo_status kolo_checkpoint_export(const char *from, const char *to, const char *convention) {
+kolo_status kolo_checkpoint_export(const char *from, const char *to,
+                                   kolo_checkpoint_format format) {
     kolo_checkpoint c;
     const kolo_names *names;
     kolo_safetensors_writer *writer = NULL;
     kolo_arena arena = {0};
     KOLO_TRY(kolo_checkpoint_open(from, &c));
-    kolo_status status = find_convention(&c, convention, &names);
+    kolo_status status = find_names(&c, format, &names);
     if (status == KOLO_OK) status = kolo_safetensors_create(to, &writer);
     if (status == KOLO_OK) status = add_metadata(writer, &c, names);
     if (status == KOLO_OK) status = add_tensors(writer, &c, names, &arena);

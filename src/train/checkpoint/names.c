@@ -60,12 +60,12 @@ static const kolo_name_rule bert_rules[] = {
     {.theirs = "*.LayerNorm.beta", .ours = "*.LayerNorm.bias"},
 };
 
-#define CONVENTION(name, which) \
-    { name, which##_models, which##_rules, KOLO_COUNT(which##_rules) }
+#define CONVENTION(format, which) \
+    { format, which##_models, which##_rules, KOLO_COUNT(which##_rules) }
 static const kolo_names conventions[] = {
-    CONVENTION("torchvision", torchvision),
-    CONVENTION("huggingface", gpt2),
-    CONVENTION("huggingface", bert),
+    CONVENTION(KOLO_FORMAT_TORCHVISION, torchvision),
+    CONVENTION(KOLO_FORMAT_HUGGINGFACE, gpt2),
+    CONVENTION(KOLO_FORMAT_HUGGINGFACE, bert),
 };
 
 const kolo_names *kolo_names_of(const char *model) {

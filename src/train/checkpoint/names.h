@@ -9,6 +9,8 @@
  * are understood. A tensor of ours may be several of theirs, one above the other. Adding a
  * convention is a list of rules and a row of the table in names.c. */
 
+#include "kolo/checkpoint.h"
+
 #include <stdbool.h>
 
 typedef enum kolo_name_kind {
@@ -26,7 +28,7 @@ typedef struct kolo_name_rule {
 } kolo_name_rule;
 
 typedef struct kolo_names {
-    const char *convention;    /* "torchvision" */
+    kolo_checkpoint_format format;
     const char *const *models; /* NULL-terminated */
     const kolo_name_rule *rules;
     int n_rules;

@@ -449,7 +449,8 @@ static void an_older_one_stands_in(void **state) {
                         "\"optimizer.velocity.fc3.bias\" are not what was written: the file is "
                         "damaged");
     assert_int_equal(train(1, &init)->status, KOLO_ERR_FORMAT);
-    assert_int_equal(kolo_checkpoint_export(six, "run/x.safetensors", NULL), KOLO_ERR_FORMAT);
+    assert_int_equal(kolo_checkpoint_export(six, "run/x.safetensors", KOLO_FORMAT_NATIVE),
+                     KOLO_ERR_FORMAT);
     static const char *const losses[] = {"flipped",
                                          "truncate -s -5 run/checkpoint-6.safetensors",
                                          "rm run/checkpoint-6.safetensors",
@@ -512,7 +513,7 @@ static void parameters_are_read_without_the_state(void **state) {
     assert_non_null(strstr(text, "optimizer: adam\n"));
     assert_non_null(strstr(text, "steps          4\n"));
     kolo_checkpoint_text_free(text);
-    ASSERT_OK(kolo_checkpoint_export(path, "run/native.safetensors", NULL));
+    ASSERT_OK(kolo_checkpoint_export(path, "run/native.safetensors", KOLO_FORMAT_NATIVE));
     ASSERT_OK(kolo_checkpoint_compare("run/native.safetensors", "run/checkpoint-final.safetensors",
                                       &equal, &text));
     if (!equal) fail_msg("%s", text);

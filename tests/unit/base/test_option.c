@@ -8,7 +8,9 @@
 
 enum { COOK = 1, EAT = 2, WASH = 4 };
 
-static const char *const heats[] = {"low", "medium", "high", NULL};
+static const kolo_choice heats[] = {{"low", NULL}, {"medium", NULL}, {"high", NULL}, {NULL, NULL}};
+static const kolo_choice speeds[] = {
+    {"slow", "takes all night"}, {"fast", "takes an hour"}, {"at-once", "raw"}, {NULL, NULL}};
 
 static const kolo_option rows[] = {
     {.name = "pans",
@@ -65,6 +67,13 @@ static const kolo_option rows[] = {
      .commands = COOK,
      .not_in_file = true,
      .help = "a book of recipes"},
+    {.name = "speed",
+     .type = KOLO_OPTION_CHOICE,
+     .choices = speeds,
+     .n_choices = 2,
+     .metavar = "HOW",
+     .commands = WASH,
+     .help = "how fast"},
     {.name = "fork",
      .type = KOLO_OPTION_TEXT,
      .metavar = "NAME",
@@ -271,6 +280,12 @@ static void help_is_written_from_the_table(void **state) {
                         "  --delta N               any number (without it: what is left)\n"
                         "  --book FILE             a book of recipes\n");
     kolo_text_fini(&t);
+    kolo_options_help(&table, &commands[2], &t);
+    assert_non_null(strstr(t.text, "  --speed HOW             how fast\n"
+                                   "                            slow  takes all night\n"
+                                   "                            fast  takes an hour\n"));
+    assert_null(strstr(t.text, "at-once"));
+    kolo_text_fini(&t);
     kolo_options_help_program(&table, NULL, &t);
     assert_string_equal(t.text, "  cook              Cooks a dish\n"
                                 "  eat               Eats a dish\n"
@@ -280,7 +295,20 @@ static void help_is_written_from_the_table(void **state) {
     assert_non_null(strstr(t.text, "\n## chef eat\n\n    chef eat [options] -- how\n"));
     assert_non_null(
         strstr(t.text, "| `--heat low\\|medium\\|high` | how hot (default medium) |\n"));
+    assert_non_null(strstr(
+        t.text, "| `--speed HOW` | how fast. slow: takes all night; fast: takes an hour |\n"));
     kolo_text_fini(&t);
+}
+
+static void only_the_first_choices_are_allowed(void **state) {
+    kolo_options o;
+    char store[256];
+    ASSERT_OK(parse(&o, 2, "--speed fast", store));
+    assert_int_equal(kolo_options_choice(&o, "speed"), 1);
+    kolo_options_fini(&o);
+    assert_int_equal(parse(&o, 2, "--speed at-once", store), KOLO_ERR_ARG);
+    assert_string_equal(kolo_last_error(), "--speed at-once: must be one of slow, fast");
+    kolo_options_fini(&o);
 }
 
 static void resolved_values_are_written_as_a_config_file(void **state) {
@@ -325,6 +353,7 @@ TEST_MAIN(test_option) {
         cmocka_unit_test(help_stops_the_reading),
         cmocka_unit_test(sizes_are_powers_of_1024),
         cmocka_unit_test(help_is_written_from_the_table),
+        cmocka_unit_test(only_the_first_choices_are_allowed),
         cmocka_unit_test(resolved_values_are_written_as_a_config_file),
         cmocka_unit_test(each_failed_allocation_is_reported),
     };

@@ -341,7 +341,7 @@ static void memory_is_saved_without_changing_a_bit(void **state) {
         opts.kernels = i % 2 ? KOLO_KERNELS_REF : KOLO_KERNELS_BEST;
         outcome kept = run(nets[i / 2].build, &opts);
         opts.recompute = KOLO_RECOMPUTE_CHEAP;
-        for (; opts.recompute <= KOLO_RECOMPUTE_FULL; opts.recompute++) {
+        for (; opts.recompute < KOLO_RECOMPUTE_COUNT; opts.recompute++) {
             outcome again = run_in(nets[i / 2].build, &opts, true);
             assert_int_equal(again.count, kept.count);
             assert_memory_equal(again.losses, kept.losses, sizeof kept.losses);
