@@ -43,14 +43,19 @@ endfunction()
 
 # Sources named *.isa.c are compiled once per instruction set: baseline, and on x86-64 avx2 and avx512.
 # Each copy sees KOLO_ISA (the set's name, for the one symbol it exports) and KOLO_VECTOR_BYTES (16, 32,
-# 64). The choice between the copies is made at run time by the table that names them; KOLO_ISA_X86 is
-# defined everywhere when the two x86 copies exist.
+# 64). All sources see KOLO_ISA_HAS_AVX2 and so on for the sets that have copies; src/base/isa.h picks the
+# copy at run time.
 set(KOLO_ISA_LIST baseline)
 set(KOLO_ISA_baseline -DKOLO_VECTOR_BYTES=16 -Wno-psabi)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64)$")
   list(APPEND KOLO_ISA_LIST avx2 avx512)
-  add_compile_definitions(KOLO_ISA_X86=1)
 endif()
+foreach(isa ${KOLO_ISA_LIST})
+  string(TOUPPER ${isa} constant)
+  add_compile_definitions(KOLO_ISA_HAS_${constant}=1)
+endforeach()
+list(LENGTH KOLO_ISA_LIST isa_count)
+add_compile_definitions(KOLO_ISA_COPY_COUNT=${isa_count})
 set(KOLO_ISA_avx2 -DKOLO_VECTOR_BYTES=32 -mavx2 -mfma -mf16c)
 set(KOLO_ISA_avx512 -DKOLO_VECTOR_BYTES=64 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c
     -mprefer-vector-width=512)

@@ -3,25 +3,8 @@
 
 #include "base/clock.h"
 #include "base/integer.h"
-#include "base/isa.h"
 #include "base/memory.h"
 #include "inspect/machine_loops.h"
-
-extern const kolo_perf_table kolo_perf_baseline;
-#if KOLO_ISA_X86
-extern const kolo_perf_table kolo_perf_avx2, kolo_perf_avx512;
-#endif
-
-static const struct {
-    const char *name;
-    const kolo_perf_table *table;
-} isas[] = {
-    [KOLO_ISA_BASELINE] = {"baseline", &kolo_perf_baseline},
-#if KOLO_ISA_X86
-    [KOLO_ISA_AVX2] = {"avx2", &kolo_perf_avx2},
-    [KOLO_ISA_AVX512] = {"avx512", &kolo_perf_avx512},
-#endif
-};
 
 static const int64_t budget_ns = 80000000; /* of each of the two */
 static const int64_t fma_rounds = 1 << 19; /* a few milliseconds */
@@ -77,13 +60,13 @@ static kolo_status measure_memory(int threads, kolo_machine_team team, const kol
 kolo_status kolo_machine_measure(int threads, kolo_machine_team team, size_t bytes,
                                  kolo_machine *machine) {
     int64_t begin = kolo_now_ns();
-    kolo_isa isa = kolo_isa_best();
-    kolo_machine m = {.isa = isas[isa].name,
+    const kolo_perf_table *table = KOLO_ISA_PICK(kolo_perf);
+    kolo_machine m = {.isa = kolo_isa_describe(kolo_isa_now())->name,
                       .bytes = bytes < least  ? least
                                : bytes > most ? most
                                               : bytes};
-    KOLO_TRY(measure_flops(threads, team, isas[isa].table, &m.flops_per_s));
-    KOLO_TRY(measure_memory(threads, team, isas[isa].table, m.bytes, &m.bytes_per_s));
+    KOLO_TRY(measure_flops(threads, team, table, &m.flops_per_s));
+    KOLO_TRY(measure_memory(threads, team, table, m.bytes, &m.bytes_per_s));
     m.seconds_spent = (double)(kolo_now_ns() - begin) / 1e9;
     *machine = m;
     return KOLO_OK;

@@ -2,6 +2,8 @@
 /* The loops by which a machine is measured, in one copy per instruction set (machine_loops.isa.c).
  */
 
+#include "base/isa.h"
+
 #include <stdint.h>
 
 typedef struct kolo_perf_table {
@@ -18,3 +20,5 @@ typedef struct kolo_perf_triad {
     const float *b, *c;
     float factor;
 } kolo_perf_triad;
+
+KOLO_ISA_TABLE(kolo_perf_table, kolo_perf);

@@ -52,7 +52,5 @@ static void triad(const void *arg, int part, int64_t begin, int64_t end) {
     for (; i < end; i++) a[i] = b[i] + job->factor * c[i];
 }
 
-#define PASTE_(a, b) a##b
-#define PASTE(a, b) PASTE_(a, b)
-const kolo_perf_table PASTE(kolo_perf_, KOLO_ISA) = {
+const kolo_perf_table KOLO_ISA_SYMBOL(kolo_perf) = {
     .flops = 2 * LANES * CHAINS, .fma = fma_rounds, .triad = triad};

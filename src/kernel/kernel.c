@@ -149,7 +149,7 @@ bool kolo_kernel_has_bf16(void) {
 #endif
 }
 
-kolo_status kolo_kernel_check_bf16(int isa) {
+kolo_status kolo_kernel_check_bf16(kolo_isa isa) {
     if (isa > KOLO_ISA_BASELINE) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_ARG,
                      "precision bf16 takes a processor with AVX2 or AVX-512; this one has neither: "
@@ -164,16 +164,13 @@ kolo_status kolo_kernel_select(kolo_kernel_set set, kolo_kernel_spec *spec,
 /* ---- what kernels share ---- */
 
 void kolo_kernel_describe(kolo_text *text) {
-    static const char *const sets[] = {"baseline", "avx2", "avx512"};
-    kolo_text_add(text, "%s", sets[kolo_kernel_isa()]);
+    kolo_text_add(text, "%s", kolo_isa_describe(kolo_isa_best())->name);
 #if KOLO_HAS_DNNL
     int version[3];
     kolo_dnn_version(version);
     kolo_text_add(text, ", oneDNN %d.%d.%d", version[0], version[1], version[2]);
 #endif
 }
-
-int kolo_kernel_isa(void) { return (int)kolo_isa_best(); }
 
 bool kolo_spec_floats_are(const kolo_kernel_spec *spec, kolo_dtype dtype) {
     for (int i = 0; i < spec->n_in + spec->n_out; i++) {
@@ -193,7 +190,7 @@ bool kolo_spec_is_plain(const kolo_kernel_spec *spec) {
 }
 
 double kolo_kernel_seconds(double flops, double bytes, double efficiency) {
-    static const double flops_a_cycle[] = {8, 32, 64}; /* by instruction set */
-    double compute = flops / (flops_a_cycle[kolo_kernel_isa()] * 3e9), memory = bytes / 10e9;
+    double compute = flops / (kolo_isa_describe(kolo_isa_best())->flops_per_cycle * 3e9),
+           memory = bytes / 10e9;
     return (compute > memory ? compute : memory) / efficiency;
 }

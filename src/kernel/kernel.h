@@ -9,6 +9,7 @@
  * Threads: a prepared kernel belongs to one plan and so to one thread at a time; inside `run` it
  * may use up to spec->threads OpenMP threads. */
 
+#include "base/isa.h"
 #include "graph/graph.h"
 #include "graph/op.h"
 
@@ -94,9 +95,9 @@ void kolo_kernel_spec_init(kolo_kernel_spec *spec, const kolo_graph *g, const ko
                            int threads);
 
 /* ARG, with what is missing, when the best kernels have no bf16 with this instruction set, that of
- * kolo_kernel_isa. (The reference kernels have it everywhere.) With it tensors are kept in bf16;
+ * kolo_isa_best. (The reference kernels have it everywhere.) With it tensors are kept in bf16;
  * where kolo_kernel_has_bf16 convolutions and linear layers compute in it too, all else in f32. */
-kolo_status kolo_kernel_check_bf16(int isa);
+kolo_status kolo_kernel_check_bf16(kolo_isa isa);
 /* Whether oneDNN multiplies bf16 by instructions of this processor: AVX512-BF16, perhaps AMX. */
 bool kolo_kernel_has_bf16(void);
 /* Test hook: for this thread it does from now on, by emulation (on AVX-512); or, with `on` false,
@@ -107,9 +108,6 @@ void kolo_kernel_pin_bf16(bool on);
 
 /* Appends what the kernels are made of here: "avx2, oneDNN 2.6.3". */
 void kolo_kernel_describe(kolo_text *text);
-
-/* The instruction set that simd kernels use here: 0 baseline, 1 avx2, 2 avx512. */
-int kolo_kernel_isa(void);
 
 /* True when every tensor of the spec has the dtype (inputs and outputs that are not i32 or u8). */
 bool kolo_spec_floats_are(const kolo_kernel_spec *spec, kolo_dtype dtype);

@@ -155,9 +155,9 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
     wide_state *s = kolo_zalloc(sizeof *s);
     if (!s) return KOLO_NOMEM(sizeof *s);
     *state = s;
-    s->widen = kolo_simd_isa_now()->point->widen;
-    s->narrow = kolo_simd_isa_now()->point->narrow;
-    s->add = kolo_simd_isa_now()->point->add;
+    s->widen = KOLO_ISA_PICK(kolo_simd_point)->widen;
+    s->narrow = KOLO_ISA_PICK(kolo_simd_point)->narrow;
+    s->add = KOLO_ISA_PICK(kolo_simd_point)->add;
     s->slices = slices_of(spec);
     s->spec = slice_of(spec, s->slices);
     KOLO_TRY(kolo_kernel_select_tuned(spec->kernels, spec->tuner, &s->spec, &s->kernel, NULL));

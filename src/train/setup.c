@@ -65,7 +65,7 @@ static kolo_status check_ranges(const kolo_train_opts *o) {
     KOLO_TRY(kolo_check_real("warm-up epochs", o->warmup_epochs, 0, false, 1e6));
     KOLO_TRY(kolo_check_count("precision", o->precision, 0, KOLO_PRECISION_COUNT - 1));
     if (o->precision == KOLO_PRECISION_BF16 && !o->reference_kernels) {
-        KOLO_TRY(kolo_kernel_check_bf16(kolo_kernel_isa()));
+        KOLO_TRY(kolo_kernel_check_bf16(kolo_isa_best()));
     }
     KOLO_TRY(kolo_check_count("recomputation", o->recompute, 0, KOLO_RECOMPUTE_COUNT - 1));
     return kolo_check_count("learning-rate schedule", o->schedule, 0, KOLO_LR_SCHEDULE_COUNT - 1);

@@ -26,9 +26,7 @@ static void add_processor_name(kolo_text *t) {
 }
 
 static void add_kernels(kolo_text *t) {
-    static const char *const sets[] = {
-        [KOLO_ISA_BASELINE] = "baseline", [KOLO_ISA_AVX2] = "AVX2", [KOLO_ISA_AVX512] = "AVX-512"};
-    add_row(t, "instruction set", sets[kolo_isa_best()]);
+    add_row(t, "instruction set", kolo_isa_describe(kolo_isa_best())->label);
     char *kernels; /* what is chosen, and the library's version */
     if (kolo_dump_kernels(&kernels) != KOLO_OK) return;
     add_row(t, "kernels", kernels);

@@ -9,24 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-extern const kolo_codec_table kolo_codec_baseline;
-#if KOLO_ISA_X86
-extern const kolo_codec_table kolo_codec_avx2, kolo_codec_avx512;
-#endif
+const kolo_codec_table *kolo_codec_of(kolo_isa isa) { return KOLO_ISA_COPY(kolo_codec, isa); }
 
-static const kolo_codec_table *const tables[] = {
-    [KOLO_ISA_BASELINE] = &kolo_codec_baseline,
-#if KOLO_ISA_X86
-    [KOLO_ISA_AVX2] = &kolo_codec_avx2,
-    [KOLO_ISA_AVX512] = &kolo_codec_avx512,
-#endif
-};
-
-const kolo_codec_table *kolo_codec_of(kolo_isa isa) {
-    return isa <= kolo_isa_best() ? tables[isa] : NULL;
-}
-
-const kolo_codec_table *kolo_codec_best(void) { return tables[kolo_isa_best()]; }
+const kolo_codec_table *kolo_codec_best(void) { return KOLO_ISA_PICK(kolo_codec); }
 
 /* ---- names ---- */
 

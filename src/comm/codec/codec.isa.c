@@ -258,16 +258,7 @@ static void add_scaled(float *sum, const float *v, float scale, size_t n) {
 
 /* ---- the table ---- */
 
-#define TABLE_OF(isa) kolo_codec_##isa
-#define TABLE_NAME(isa) TABLE_OF(isa)
-#define TEXT_OF(isa) #isa
-#define TEXT(isa) TEXT_OF(isa)
-
-void KOLO_TOP_NAME(KOLO_ISA)(const float *v, size_t n, size_t k, void *indices, void *values);
-
-extern const kolo_codec_table TABLE_NAME(KOLO_ISA);
-const kolo_codec_table TABLE_NAME(KOLO_ISA) = {
-    .isa = TEXT(KOLO_ISA),
+const kolo_codec_table KOLO_ISA_SYMBOL(kolo_codec) = {
     .block =
         {
             [KOLO_CODEC_F16] = {f16_encode, f16_decode},
@@ -277,5 +268,5 @@ const kolo_codec_table TABLE_NAME(KOLO_ISA) = {
         },
     .add = add,
     .add_scaled = add_scaled,
-    .top = KOLO_TOP_NAME(KOLO_ISA),
+    .top = KOLO_ISA_SYMBOL(kolo_top),
 };

@@ -21,7 +21,6 @@ typedef struct kolo_block_kernels {
 } kolo_block_kernels;
 
 typedef struct kolo_codec_table {
-    const char *isa;
     kolo_block_kernels block[KOLO_CODEC_COUNT]; /* NULL for those that are not of this kind */
     /* v[i] = values[i] + residual[i]; v may be residual. sum[i] += scale * v[i]. */
     void (*add)(float *v, const float *values, const float *residual, size_t n);
@@ -29,6 +28,7 @@ typedef struct kolo_codec_table {
     /* Writes indices and values of the k elements of v of the largest magnitude, k <= n. */
     void (*top)(const float *v, size_t n, size_t k, void *indices, void *values);
 } kolo_codec_table;
+KOLO_ISA_TABLE(kolo_codec_table, kolo_codec);
 
 KOLO_SHARED const kolo_codec_table *kolo_codec_best(void);
 /* NULL when this processor lacks it. */
@@ -44,6 +44,7 @@ KOLO_SHARED void kolo_codec_add_with(const kolo_codec_table *table, const kolo_c
 /* Elements that a top-k code holds. */
 KOLO_SHARED size_t kolo_codec_kept(const kolo_codec *codec, size_t count);
 
-/* codec/topk.isa.c */
-#define KOLO_TOP_OF(isa) kolo_top_##isa
-#define KOLO_TOP_NAME(isa) KOLO_TOP_OF(isa)
+#ifdef KOLO_ISA
+/* kolo_codec_table.top of this copy: topk.isa.c. */
+void KOLO_ISA_SYMBOL(kolo_top)(const float *v, size_t n, size_t k, void *indices, void *values);
+#endif

@@ -71,8 +71,7 @@ static void emit(const float *v, size_t i, size_t at, void *indices, void *value
     memcpy((char *)values + at * sizeof *v, v + i, sizeof *v);
 }
 
-void KOLO_TOP_NAME(KOLO_ISA)(const float *v, size_t n, size_t k, void *indices, void *values);
-void KOLO_TOP_NAME(KOLO_ISA)(const float *v, size_t n, size_t k, void *indices, void *values) {
+void KOLO_ISA_SYMBOL(kolo_top)(const float *v, size_t n, size_t k, void *indices, void *values) {
     uint32_t counts[BUCKETS];
     size_t ties = k, done = 0; /* of the least magnitude that is taken */
     if (k == 0) return;

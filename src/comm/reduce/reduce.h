@@ -18,10 +18,10 @@ typedef void (*kolo_reduce_fn)(void *const *to, int n_to, const void *const *fro
 typedef void (*kolo_scale_fn)(void *data, size_t count, double factor);
 
 typedef struct kolo_reduce_table {
-    const char *isa;
     kolo_scale_fn scale[KOLO_DTYPE_COUNT];
     kolo_reduce_fn fn[KOLO_DTYPE_COUNT][KOLO_REDUCE_OPS];
 } kolo_reduce_table;
+KOLO_ISA_TABLE(kolo_reduce_table, kolo_reduce);
 
 /* The loops of the best instruction set that this processor has. */
 KOLO_SHARED const kolo_reduce_table *kolo_reduce_best(void);

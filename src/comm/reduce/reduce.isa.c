@@ -154,14 +154,8 @@ DIVIDE_KERNEL(i64, int64_t)
         [KOLO_SUM] = type##_sum, [KOLO_MIN] = type##_min, [KOLO_MAX] = type##_max, \
         [KOLO_PROD] = type##_prod                                                  \
     }
-#define TABLE_OF(isa) kolo_reduce_##isa
-#define TABLE_NAME(isa) TABLE_OF(isa)
-#define TEXT_OF(isa) #isa
-#define TEXT(isa) TEXT_OF(isa)
 
-extern const kolo_reduce_table TABLE_NAME(KOLO_ISA);
-const kolo_reduce_table TABLE_NAME(KOLO_ISA) = {
-    .isa = TEXT(KOLO_ISA),
+const kolo_reduce_table KOLO_ISA_SYMBOL(kolo_reduce) = {
     .scale =
         {
             [KOLO_DTYPE_F32] = f32_scale,

@@ -16,7 +16,7 @@ static double fit(kolo_kernel_spec *spec) {
 }
 
 static kolo_simd_loop loop_of(const kolo_kernel_spec *spec) {
-    const kolo_simd_activation_table *t = kolo_simd_isa_now()->activation;
+    const kolo_simd_activation_table *t = KOLO_ISA_PICK(kolo_simd_activation);
     const kolo_op *op = spec->op;
     if (op == &kolo_op_gelu) return t->gelu[spec->attr[KOLO_GELU_TANH].i != 0];
     if (op == &kolo_op_gelu_bwd) {

@@ -109,7 +109,7 @@ INLINE void map_and_sum(vector_function *function, const kolo_simd_gelu_bias_job
 BIAS_LOOP(gelu_erf, gelu_erf_bwd)
 BIAS_LOOP(gelu_tanh, gelu_tanh_bwd)
 
-const kolo_simd_activation_table KOLO_SIMD_TABLE(kolo_simd_activation_) = {
+const kolo_simd_activation_table KOLO_ISA_SYMBOL(kolo_simd_activation) = {
     .gelu = {gelu_erf_loop, gelu_tanh_loop},
     .gelu_bwd = {gelu_erf_bwd_loop, gelu_tanh_bwd_loop},
     .gelu_bwd_bias = {gelu_erf_bias_loop, gelu_tanh_bias_loop},

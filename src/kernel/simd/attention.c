@@ -32,7 +32,7 @@ static int64_t part_floats(const kolo_kernel_spec *spec, int64_t tile) {
 }
 
 static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *scratch_bytes) {
-    const kolo_simd_attention_table *table = kolo_simd_isa_now()->attention;
+    const kolo_simd_attention_table *table = KOLO_ISA_PICK(kolo_simd_attention);
     attention_state *s = kolo_zalloc(sizeof *s);
     if (!s) return KOLO_NOMEM(sizeof *s);
     s->loop = spec->op == &kolo_op_attention ? table->forward : table->backward;

@@ -344,5 +344,5 @@ static void backward(const void *arg, int part, int64_t begin, int64_t end) {
     }
 }
 
-const kolo_simd_attention_table KOLO_SIMD_TABLE(kolo_simd_attention_) = {
+const kolo_simd_attention_table KOLO_ISA_SYMBOL(kolo_simd_attention) = {
     .forward = forward, .backward = backward, .tile = TILE};

@@ -47,7 +47,7 @@ static int64_t round_up_to(int64_t n, int64_t to) { return (n + to - 1) / to * t
 static double seconds(const kolo_kernel_spec *spec, const kolo_simd_image *x,
                       const kolo_simd_image *y) {
     conv_roles role = roles_of(spec);
-    int64_t vector = kolo_simd_isa_now()->conv->vector;
+    int64_t vector = KOLO_ISA_PICK(kolo_simd_conv)->vector;
     int64_t kernel_h = role.w->shape.dim[2], columns = role.w->shape.dim[3] * x->c;
     bool data = spec->op == &kolo_op_conv2d_bwd_data;
     int64_t lanes = round_up_to(data ? columns : y->planes * y->inner, vector);
@@ -124,8 +124,8 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
     bool data = spec->op == &kolo_op_conv2d_bwd_data;
     conv_state *s = kolo_zalloc(sizeof *s);
     if (!s) return KOLO_NOMEM(sizeof *s);
-    s->table = kolo_simd_isa_now()->conv;
-    s->bias_bwd = kolo_simd_isa_now()->point->bias_bwd;
+    s->table = KOLO_ISA_PICK(kolo_simd_conv);
+    s->bias_bwd = KOLO_ISA_PICK(kolo_simd_point)->bias_bwd;
     kolo_simd_conv_job *job = &s->job;
     KOLO_ASSERT(kolo_simd_image_of(role.x, &job->x) && kolo_simd_image_of(role.y, &job->y));
     job->kernel_h = role.w->shape.dim[2];

@@ -527,7 +527,7 @@ static void bwd_data(const void *arg, int part, int64_t begin, int64_t end) {
     }
 }
 
-const kolo_simd_conv_table KOLO_SIMD_TABLE(kolo_simd_conv_) = {
+const kolo_simd_conv_table KOLO_ISA_SYMBOL(kolo_simd_conv) = {
     .forward = forward,
     .bwd_data = bwd_data,
     .bwd_weights = bwd_weights,

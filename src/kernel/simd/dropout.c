@@ -73,7 +73,7 @@ static void drop_images(const void *arg, int part, int64_t begin, int64_t end) {
 static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *scratch_bytes) {
     kolo_simd_loop *loop = kolo_alloc(sizeof *loop);
     if (!loop) return KOLO_NOMEM(sizeof *loop);
-    *loop = kolo_simd_isa_now()->dropout->dropout;
+    *loop = KOLO_ISA_PICK(kolo_simd_dropout)->dropout;
     *state = (void *)loop;
     *scratch_bytes = 0;
     return KOLO_OK;

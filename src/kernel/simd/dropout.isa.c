@@ -36,4 +36,4 @@ static void dropout(const void *arg, int part, int64_t begin, int64_t end) {
     }
 }
 
-const kolo_simd_dropout_table KOLO_SIMD_TABLE(kolo_simd_dropout_) = {.dropout = dropout};
+const kolo_simd_dropout_table KOLO_ISA_SYMBOL(kolo_simd_dropout) = {.dropout = dropout};

@@ -74,7 +74,7 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
     linear_roles role = roles_of(spec);
     linear_state *s = kolo_zalloc(sizeof *s);
     if (!s) return KOLO_NOMEM(sizeof *s);
-    const kolo_simd_linear_table *table = s->table = kolo_simd_isa_now()->linear;
+    const kolo_simd_linear_table *table = s->table = KOLO_ISA_PICK(kolo_simd_linear);
     kolo_simd_linear_job *job = &s->job;
     job->rows = role.x->shape.dim[0];
     job->outer = role.w->shape.dim[0];

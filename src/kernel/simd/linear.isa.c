@@ -206,7 +206,7 @@ static void bwd_data(const void *arg, int part, int64_t begin, int64_t end) {
     }
 }
 
-const kolo_simd_linear_table KOLO_SIMD_TABLE(kolo_simd_linear_) = {
+const kolo_simd_linear_table KOLO_ISA_SYMBOL(kolo_simd_linear) = {
     .pack_rows = pack_rows,
     .forward = forward,
     .pack_terms = pack_terms,

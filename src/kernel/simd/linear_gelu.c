@@ -104,9 +104,9 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **made, size_t *sc
     if (!s) return KOLO_NOMEM(sizeof *s);
     *made = s;
     *scratch_bytes = 0;
-    s->gelu = kolo_simd_isa_now()->activation->gelu[spec->attr[KOLO_LINEAR_GELU_TANH].i != 0];
-    s->widen = kolo_simd_isa_now()->point->widen;
-    s->narrow = kolo_simd_isa_now()->point->narrow;
+    s->gelu = KOLO_ISA_PICK(kolo_simd_activation)->gelu[spec->attr[KOLO_LINEAR_GELU_TANH].i != 0];
+    s->widen = KOLO_ISA_PICK(kolo_simd_point)->widen;
+    s->narrow = KOLO_ISA_PICK(kolo_simd_point)->narrow;
     s->half = spec->out[0].dtype == KOLO_DTYPE_BF16;
     s->rows = rows_of(&spec->in[X]);
     s->rows_of_block = rows_of_block(spec);

@@ -31,7 +31,7 @@ static double fit(kolo_kernel_spec *spec) {
 static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *scratch_bytes) {
     loss_state *s = kolo_zalloc(sizeof *s);
     if (!s) return KOLO_NOMEM(sizeof *s);
-    s->table = kolo_simd_isa_now()->loss;
+    s->table = KOLO_ISA_PICK(kolo_simd_loss);
     KOLO_ASSERT(kolo_simd_image_of(&spec->in[LOGITS], &s->image));
     s->places = kolo_shape_count(&spec->in[LABELS].shape);
     *state = s;

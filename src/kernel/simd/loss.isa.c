@@ -131,7 +131,7 @@ static void predict(const void *arg, int part, int64_t begin, int64_t end) {
     }
 }
 
-const kolo_simd_loss_table KOLO_SIMD_TABLE(kolo_simd_loss_) = {
+const kolo_simd_loss_table KOLO_ISA_SYMBOL(kolo_simd_loss) = {
     .softmax_xent = softmax_xent,
     .softmax_xent_bwd = softmax_xent_bwd,
     .accuracy = accuracy,

@@ -20,7 +20,7 @@ static double fit(kolo_kernel_spec *spec) {
 }
 
 static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *scratch_bytes) {
-    const kolo_simd_lrn_table *table = kolo_simd_isa_now()->lrn;
+    const kolo_simd_lrn_table *table = KOLO_ISA_PICK(kolo_simd_lrn);
     const kolo_attr *attr = spec->attr;
     lrn_state *s = kolo_zalloc(sizeof *s);
     if (!s) return KOLO_NOMEM(sizeof *s);

@@ -124,7 +124,7 @@ static void backward(const void *arg, int part, int64_t begin, int64_t end) {
     }
 }
 
-const kolo_simd_lrn_table KOLO_SIMD_TABLE(kolo_simd_lrn_) = {
+const kolo_simd_lrn_table KOLO_ISA_SYMBOL(kolo_simd_lrn) = {
     .forward = forward,
     .backward = backward,
 };

@@ -31,7 +31,7 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
     if (!s) return KOLO_NOMEM(sizeof *s);
     const int64_t *dim = dims_of(spec);
     int64_t columns = spec->op == &kolo_op_lstm ? 4 * dim[2] : dim[2];
-    s->loops = kolo_simd_isa_now()->lstm;
+    s->loops = KOLO_ISA_PICK(kolo_simd_lstm);
     s->panels = (columns + s->loops->tile - 1) / s->loops->tile;
     int64_t padded = s->panels * s->loops->tile;
     s->packed = padded * (spec->op == &kolo_op_lstm ? dim[2] : 4 * dim[2]);

@@ -127,7 +127,7 @@ static void gates_step_bwd(const void *arg, int part, int64_t begin, int64_t end
     }
 }
 
-const kolo_simd_lstm_table KOLO_SIMD_TABLE(kolo_simd_lstm_) = {
+const kolo_simd_lstm_table KOLO_ISA_SYMBOL(kolo_simd_lstm) = {
     .pack = pack_weights,
     .multiply = multiply_step,
     .gates = gates_step,

@@ -45,7 +45,7 @@ static double fit(kolo_kernel_spec *spec) {
 static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *scratch_bytes) {
     norm_state *s = kolo_zalloc(sizeof *s);
     if (!s) return KOLO_NOMEM(sizeof *s);
-    s->loops = kolo_simd_isa_now()->norm;
+    s->loops = KOLO_ISA_PICK(kolo_simd_norm);
     KOLO_ASSERT(kolo_simd_image_of(&spec->in[0], &s->image));
     s->lanes = s->image.planes * s->image.inner;
     bool sums = spec->op != &kolo_op_batch_norm_infer;
@@ -174,7 +174,7 @@ static kolo_status prepare_vectors(const kolo_kernel_spec *spec, void **state,
                                    size_t *scratch_bytes) {
     norm_state *s = kolo_zalloc(sizeof *s);
     if (!s) return KOLO_NOMEM(sizeof *s);
-    s->loops = kolo_simd_isa_now()->norm;
+    s->loops = KOLO_ISA_PICK(kolo_simd_norm);
     s->lanes = kolo_tensor_elements(&spec->out[0]);
     *scratch_bytes = 0;
     *state = s;

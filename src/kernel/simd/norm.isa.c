@@ -438,7 +438,7 @@ static void blend(const void *arg, int part, int64_t begin, int64_t end) {
     }
 }
 
-const kolo_simd_norm_table KOLO_SIMD_TABLE(kolo_simd_norm_) = {
+const kolo_simd_norm_table KOLO_ISA_SYMBOL(kolo_simd_norm) = {
     .moments = moments,
     .moments_end = moments_end,
     .infer_begin = infer_begin,

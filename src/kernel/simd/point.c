@@ -49,7 +49,7 @@ static double fit_pair(kolo_kernel_spec *spec) {
 }
 
 static kolo_status prepare_pair(const kolo_kernel_spec *spec, void **state, size_t *scratch_bytes) {
-    const kolo_simd_point_table *table = kolo_simd_isa_now()->point;
+    const kolo_simd_point_table *table = KOLO_ISA_PICK(kolo_simd_point);
     kolo_simd_loop loop = spec->op == &kolo_op_relu       ? table->relu
                           : spec->op == &kolo_op_relu_bwd ? table->relu_bwd
                           : spec->attr[KOLO_ADD_RELU].i   ? table->add_relu
@@ -92,7 +92,7 @@ enum { STREAMED = 1 << 18 };
 static bool is_aligned(const void *p) { return (uintptr_t)p % 64 == 0; }
 
 static kolo_status prepare_sgd(const kolo_kernel_spec *spec, void **state, size_t *scratch_bytes) {
-    const kolo_simd_point_table *table = kolo_simd_isa_now()->point;
+    const kolo_simd_point_table *table = KOLO_ISA_PICK(kolo_simd_point);
     *scratch_bytes = 0;
     return keep(spec->n_in > SGD_V ? table->sgd : table->sgd_plain,
                 kolo_tensor_elements(&spec->out[0]), state);
@@ -133,7 +133,8 @@ const kolo_kernel kolo_simd_sgd = {
 static kolo_status prepare_accumulate(const kolo_kernel_spec *spec, void **state,
                                       size_t *scratch_bytes) {
     *scratch_bytes = 0;
-    return keep(kolo_simd_isa_now()->point->accumulate, kolo_tensor_elements(&spec->out[0]), state);
+    return keep(KOLO_ISA_PICK(kolo_simd_point)->accumulate, kolo_tensor_elements(&spec->out[0]),
+                state);
 }
 
 static void run_accumulate(const kolo_call *call) {
@@ -165,7 +166,7 @@ static double fit_convert(kolo_kernel_spec *spec) {
 
 static kolo_status prepare_convert(const kolo_kernel_spec *spec, void **state,
                                    size_t *scratch_bytes) {
-    const kolo_simd_point_table *table = kolo_simd_isa_now()->point;
+    const kolo_simd_point_table *table = KOLO_ISA_PICK(kolo_simd_point);
     *scratch_bytes = 0;
     return keep(spec->in[0].dtype == KOLO_DTYPE_BF16 ? table->widen : table->narrow,
                 kolo_tensor_elements(&spec->out[0]), state);
@@ -199,7 +200,7 @@ static double fit_bias(kolo_kernel_spec *spec) {
 }
 
 static kolo_status prepare_bias(const kolo_kernel_spec *spec, void **state, size_t *scratch_bytes) {
-    const kolo_simd_point_table *table = kolo_simd_isa_now()->point;
+    const kolo_simd_point_table *table = KOLO_ISA_PICK(kolo_simd_point);
     bool backwards = spec->op == &kolo_op_bias_bwd;
     kolo_simd_image image;
     KOLO_ASSERT(kolo_simd_image_of(&spec->in[0], &image));

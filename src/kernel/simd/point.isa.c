@@ -320,7 +320,7 @@ static void bias_bwd(const void *arg, int part, int64_t begin, int64_t end) {
     }
 }
 
-const kolo_simd_point_table KOLO_SIMD_TABLE(kolo_simd_point_) = {
+const kolo_simd_point_table KOLO_ISA_SYMBOL(kolo_simd_point) = {
     .relu = relu,
     .relu_bwd = relu_bwd,
     .add = add,

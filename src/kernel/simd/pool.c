@@ -61,7 +61,7 @@ static int64_t part_floats(const kolo_kernel_spec *spec, const kolo_simd_pool_jo
 }
 
 static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *scratch_bytes) {
-    const kolo_simd_pool_table *table = kolo_simd_isa_now()->pool;
+    const kolo_simd_pool_table *table = KOLO_ISA_PICK(kolo_simd_pool);
     pool_state *s = kolo_zalloc(sizeof *s);
     if (!s) return KOLO_NOMEM(sizeof *s);
     s->loop = spec->op == &kolo_op_max_pool2d       ? table->max

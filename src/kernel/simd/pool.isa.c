@@ -569,7 +569,7 @@ static void avg_bwd(const void *arg, int part, int64_t begin, int64_t end) {
     }
 }
 
-const kolo_simd_pool_table KOLO_SIMD_TABLE(kolo_simd_pool_) = {
+const kolo_simd_pool_table KOLO_ISA_SYMBOL(kolo_simd_pool) = {
     .max = max,
     .max_bwd = max_bwd,
     .avg = avg,

@@ -47,7 +47,7 @@ static void release(void *state) {
 }
 
 static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *scratch_bytes) {
-    const kolo_simd_resize_table *loops = kolo_simd_isa_now()->resize;
+    const kolo_simd_resize_table *loops = KOLO_ISA_PICK(kolo_simd_resize);
     resize_state *s = kolo_zalloc(sizeof *s);
     if (!s) return KOLO_NOMEM(sizeof *s);
     kolo_simd_resize_job *job = &s->job;

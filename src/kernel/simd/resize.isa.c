@@ -85,7 +85,7 @@ static void backward(const void *arg, int part, int64_t begin, int64_t end) {
     }
 }
 
-const kolo_simd_resize_table KOLO_SIMD_TABLE(kolo_simd_resize_) = {
+const kolo_simd_resize_table KOLO_ISA_SYMBOL(kolo_simd_resize) = {
     .forward = forward,
     .backward = backward,
 };

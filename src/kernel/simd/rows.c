@@ -27,7 +27,7 @@ static int64_t room_of(const kolo_kernel_spec *spec) { return spec->out[0].shape
 static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *scratch_bytes) {
     const kolo_simd_token_table **table = kolo_alloc(sizeof *table);
     if (!table) return KOLO_NOMEM(sizeof *table);
-    *table = kolo_simd_isa_now()->token;
+    *table = KOLO_ISA_PICK(kolo_simd_token);
     *state = table;
     int64_t sums = 4 * count_of(spec) + room_of(spec) + 1;
     *scratch_bytes = spec->op->in_place ? 0 : sizeof(int32_t) * (size_t)sums;

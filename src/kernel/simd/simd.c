@@ -72,61 +72,6 @@ const kolo_kernel *const kolo_simd_kernels[] = {
     NULL,
 };
 
-/* ---- instruction sets ---- */
-
-#define TABLES(isa)                                                     \
-    extern const kolo_simd_point_table kolo_simd_point_##isa;           \
-    extern const kolo_simd_loss_table kolo_simd_loss_##isa;             \
-    extern const kolo_simd_pool_table kolo_simd_pool_##isa;             \
-    extern const kolo_simd_conv_table kolo_simd_conv_##isa;             \
-    extern const kolo_simd_wino_table kolo_simd_wino_##isa;             \
-    extern const kolo_simd_norm_table kolo_simd_norm_##isa;             \
-    extern const kolo_simd_activation_table kolo_simd_activation_##isa; \
-    extern const kolo_simd_token_table kolo_simd_token_##isa;           \
-    extern const kolo_simd_attention_table kolo_simd_attention_##isa;   \
-    extern const kolo_simd_lstm_table kolo_simd_lstm_##isa;             \
-    extern const kolo_simd_resize_table kolo_simd_resize_##isa;         \
-    extern const kolo_simd_dropout_table kolo_simd_dropout_##isa;       \
-    extern const kolo_simd_lrn_table kolo_simd_lrn_##isa;               \
-    extern const kolo_simd_linear_table kolo_simd_linear_##isa;
-#define ROW(isa)                                                                      \
-    {                                                                                 \
-        .name = #isa, .point = &kolo_simd_point_##isa, .loss = &kolo_simd_loss_##isa, \
-        .pool = &kolo_simd_pool_##isa, .conv = &kolo_simd_conv_##isa,                 \
-        .norm = &kolo_simd_norm_##isa, .activation = &kolo_simd_activation_##isa,     \
-        .token = &kolo_simd_token_##isa, .attention = &kolo_simd_attention_##isa,     \
-        .lstm = &kolo_simd_lstm_##isa, .resize = &kolo_simd_resize_##isa,             \
-        .lrn = &kolo_simd_lrn_##isa, .wino = &kolo_simd_wino_##isa,                   \
-        .linear = &kolo_simd_linear_##isa, .dropout = &kolo_simd_dropout_##isa,       \
-    }
-
-TABLES(baseline)
-#ifdef KOLO_ISA_X86
-TABLES(avx2)
-TABLES(avx512)
-#endif
-
-static const kolo_simd_isa isas[] = {
-    ROW(baseline),
-#ifdef KOLO_ISA_X86
-    ROW(avx2),
-    ROW(avx512),
-#endif
-};
-
-static _Thread_local int pinned = -1;
-
-void kolo_simd_pin_isa(int isa) {
-    KOLO_ASSERT(isa <= kolo_kernel_isa());
-    pinned = isa;
-}
-
-const kolo_simd_isa *kolo_simd_isa_now(void) {
-    int isa = pinned >= 0 ? pinned : kolo_kernel_isa();
-    KOLO_ASSERT(isa < (int)KOLO_COUNT(isas));
-    return &isas[isa];
-}
-
 bool kolo_simd_takes(const kolo_kernel_spec *spec) {
     const kolo_tensor *first = &spec->in[0];
     if (first->dtype != KOLO_DTYPE_F32 && first->dtype != KOLO_DTYPE_BF16) return false;

@@ -9,6 +9,7 @@
  *
  * Images are seen through kolo_simd_image, which covers abcd, acdb and channels in blocks alike. */
 
+#include "base/isa.h"
 #include "kernel/kernel.h"
 
 /* NULL-terminated. */
@@ -121,6 +122,7 @@ typedef struct kolo_simd_point_table {
     kolo_simd_loop bias, bias_bwd;
     kolo_simd_loop widen, narrow; /* bf16 to f32 and back */
 } kolo_simd_point_table;
+KOLO_ISA_TABLE(kolo_simd_point_table, kolo_simd_point);
 
 /* ---- loss: items are places, each with a label ---- */
 
@@ -149,6 +151,7 @@ static inline int64_t kolo_simd_label(const kolo_simd_loss_job *job, int64_t pla
 typedef struct kolo_simd_loss_table {
     kolo_simd_loop softmax_xent, softmax_xent_bwd, accuracy, predict;
 } kolo_simd_loss_table;
+KOLO_ISA_TABLE(kolo_simd_loss_table, kolo_simd_loss);
 
 /* ---- bilinear resizing: items are planes of all images ---- */
 
@@ -172,6 +175,7 @@ typedef struct kolo_simd_resize_job {
 typedef struct kolo_simd_resize_table {
     kolo_simd_loop forward, backward;
 } kolo_simd_resize_table;
+KOLO_ISA_TABLE(kolo_simd_resize_table, kolo_simd_resize);
 
 /* ---- local response normalisation: items are tiles of pixels ---- */
 
@@ -192,6 +196,7 @@ typedef struct kolo_simd_lrn_job {
 typedef struct kolo_simd_lrn_table {
     kolo_simd_loop forward, backward;
 } kolo_simd_lrn_table;
+KOLO_ISA_TABLE(kolo_simd_lrn_table, kolo_simd_lrn);
 
 /* ---- pooling: items are planes of all images ---- */
 
@@ -220,6 +225,7 @@ static inline int64_t kolo_simd_reach(int64_t kernel, int64_t stride) {
 typedef struct kolo_simd_pool_table {
     kolo_simd_loop max, max_bwd, avg, avg_bwd;
 } kolo_simd_pool_table;
+KOLO_ISA_TABLE(kolo_simd_pool_table, kolo_simd_pool);
 
 /* ---- convolution: items are images ---- */
 
@@ -249,6 +255,7 @@ typedef struct kolo_simd_conv_table {
     kolo_simd_loop forward, bwd_data, bwd_weights;
     int vector; /* floats of a vector */
 } kolo_simd_conv_table;
+KOLO_ISA_TABLE(kolo_simd_conv_table, kolo_simd_conv);
 
 /* ---- convolution 3 x 3 by Winograd's F(4x4, 3x3) ---- */
 
@@ -289,6 +296,7 @@ typedef struct kolo_simd_wino_table {
     kolo_simd_loop write_filters;  /* items: panels * rows; filters -> out */
     int vector;                    /* floats of a vector; channels of images are in multiples */
 } kolo_simd_wino_table;
+KOLO_ISA_TABLE(kolo_simd_wino_table, kolo_simd_wino);
 
 /* ---- batch normalisation ----
  *
@@ -325,6 +333,7 @@ typedef struct kolo_simd_norm_table {
     kolo_simd_loop apply, apply_bwd;
     kolo_simd_loop blend;
 } kolo_simd_norm_table;
+KOLO_ISA_TABLE(kolo_simd_norm_table, kolo_simd_norm);
 
 /* ---- activations: items are elements ---- */
 
@@ -342,6 +351,7 @@ typedef struct kolo_simd_activation_table { /* kolo_simd_pair_job; a is x or dy,
     kolo_simd_loop gelu_bwd_bias[2];        /* kolo_simd_gelu_bias_job */
     kolo_simd_loop silu, silu_bwd, sigmoid, sigmoid_bwd, tanh, tanh_bwd, mul;
 } kolo_simd_activation_table;
+KOLO_ISA_TABLE(kolo_simd_activation_table, kolo_simd_activation);
 
 /* ---- dropout: items are elements ---- */
 
@@ -358,6 +368,7 @@ typedef struct kolo_simd_dropout_job {
 typedef struct kolo_simd_dropout_table {
     kolo_simd_loop dropout;
 } kolo_simd_dropout_table;
+KOLO_ISA_TABLE(kolo_simd_dropout_table, kolo_simd_dropout);
 
 /* ---- tokens ---- */
 
@@ -394,6 +405,7 @@ typedef struct kolo_simd_token_table {
     kolo_simd_loop layer_norm, layer_norm_bwd, layer_norm_sums;
     kolo_simd_loop embedding, embedding_bwd, position_bwd;
 } kolo_simd_token_table;
+KOLO_ISA_TABLE(kolo_simd_token_table, kolo_simd_token);
 
 /* ---- attention: items are heads of samples ---- */
 
@@ -417,6 +429,7 @@ typedef struct kolo_simd_attention_table {
     kolo_simd_loop forward, backward;
     int64_t tile; /* columns of a tile */
 } kolo_simd_attention_table;
+KOLO_ISA_TABLE(kolo_simd_attention_table, kolo_simd_attention);
 
 /* ---- LSTM: items are panels of weights (pack, product), or samples ---- */
 
@@ -437,6 +450,7 @@ typedef struct kolo_simd_lstm_table {
     kolo_simd_loop pack_bwd, multiply_bwd, gates_bwd; /* backwards */
     int64_t tile;                                     /* columns of a tile */
 } kolo_simd_lstm_table;
+KOLO_ISA_TABLE(kolo_simd_lstm_table, kolo_simd_lstm);
 
 /* ---- linear layers of few rows ---- */
 
@@ -457,32 +471,7 @@ typedef struct kolo_simd_linear_table {
     int64_t rows, depth, sums; /* forward: of a tile and a block; sums for a tile's rows */
     int64_t terms, width;      /* bwd_data: lines of a tile; strips are multiples */
 } kolo_simd_linear_table;
-
-/* ---- instruction sets ---- */
-
-typedef struct kolo_simd_isa {
-    const char *name;
-    const kolo_simd_point_table *point;
-    const kolo_simd_loss_table *loss;
-    const kolo_simd_pool_table *pool;
-    const kolo_simd_conv_table *conv;
-    const kolo_simd_wino_table *wino;
-    const kolo_simd_norm_table *norm;
-    const kolo_simd_activation_table *activation;
-    const kolo_simd_dropout_table *dropout;
-    const kolo_simd_token_table *token;
-    const kolo_simd_attention_table *attention;
-    const kolo_simd_lstm_table *lstm;
-    const kolo_simd_resize_table *resize;
-    const kolo_simd_lrn_table *lrn;
-    const kolo_simd_linear_table *linear;
-} kolo_simd_isa;
-
-/* The set that kernels are prepared for: that of kolo_kernel_isa(), or the pinned one. */
-const kolo_simd_isa *kolo_simd_isa_now(void);
-/* Test hook: kernels that this thread prepares from now on use set `isa`, which must be one that
- * the machine has; -1: the best. */
-void kolo_simd_pin_isa(int isa);
+KOLO_ISA_TABLE(kolo_simd_linear_table, kolo_simd_linear);
 
 /* ---- the kernels, by file ---- */
 /* A kernel with the file's own `fit` and `prepare`, whose state is one block of memory. */

@@ -12,7 +12,7 @@ static double fit(kolo_kernel_spec *spec) {
 static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *scratch_bytes) {
     const kolo_simd_token_table **table = kolo_alloc(sizeof *table);
     if (!table) return KOLO_NOMEM(sizeof *table);
-    *table = kolo_simd_isa_now()->token;
+    *table = KOLO_ISA_PICK(kolo_simd_token);
     *state = table;
     *scratch_bytes = 0;
     return KOLO_OK;

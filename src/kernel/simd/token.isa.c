@@ -210,7 +210,7 @@ static void adam_rows(const void *arg, int part, int64_t begin, int64_t end) {
     }
 }
 
-const kolo_simd_token_table KOLO_SIMD_TABLE(kolo_simd_token_) = {
+const kolo_simd_token_table KOLO_ISA_SYMBOL(kolo_simd_token) = {
     .layer_norm = layer_norm,
     .layer_norm_bwd = layer_norm_bwd,
     .layer_norm_sums = layer_norm_sums,

@@ -28,7 +28,7 @@ static int64_t blocks_of(int64_t count) {
 }
 
 static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *scratch_bytes) {
-    const kolo_simd_point_table *table = kolo_simd_isa_now()->point;
+    const kolo_simd_point_table *table = KOLO_ISA_PICK(kolo_simd_point);
     update_state *s = kolo_zalloc(sizeof *s);
     if (!s) return KOLO_NOMEM(sizeof *s);
     bool adam = spec->op == &kolo_op_adam;

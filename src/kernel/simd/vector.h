@@ -18,10 +18,6 @@
 #pragma GCC diagnostic ignored "-Wpsabi"
 #endif
 
-#define KOLO_PASTE_(a, b) a##b
-#define KOLO_PASTE(a, b) KOLO_PASTE_(a, b)
-/* kolo_simd_pool_avx2 and so on. */
-#define KOLO_SIMD_TABLE(prefix) KOLO_PASTE(prefix, KOLO_ISA)
 #define INLINE static inline __attribute__((always_inline))
 
 enum { VL = KOLO_VECTOR_BYTES / 4 };

@@ -80,7 +80,7 @@ static double fit(kolo_kernel_spec *spec) {
     kolo_simd_image x, y;
     if (!kolo_spec_floats_are(spec, KOLO_DTYPE_F32)) return -1;
     if (!kolo_simd_image_of(role.x, &x) || !kolo_simd_image_of(role.y, &y)) return -1;
-    int vector = kolo_simd_isa_now()->wino->vector;
+    int vector = KOLO_ISA_PICK(kolo_simd_wino)->vector;
     if (x.inner % vector || y.inner % vector) return -1;
     int64_t taps = taps_of(&role);
     if (taps == 0) return -1;
@@ -150,8 +150,8 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
     bool weights = spec->op == &kolo_op_conv2d_bwd_weights;
     wino_state *s = kolo_zalloc(sizeof *s);
     if (!s) return KOLO_NOMEM(sizeof *s);
-    s->table = kolo_simd_isa_now()->wino;
-    s->bias_bwd = kolo_simd_isa_now()->point->bias_bwd;
+    s->table = KOLO_ISA_PICK(kolo_simd_wino);
+    s->bias_bwd = KOLO_ISA_PICK(kolo_simd_point)->bias_bwd;
     kolo_simd_wino_job *job = &s->job;
     KOLO_ASSERT(kolo_simd_image_of(role.x, &job->x) && kolo_simd_image_of(role.y, &job->y));
     bool data = spec->op == &kolo_op_conv2d_bwd_data;

@@ -550,7 +550,7 @@ static void multiply_block(const void *arg, int part, int64_t begin, int64_t end
     }
 }
 
-const kolo_simd_wino_table KOLO_SIMD_TABLE(kolo_simd_wino_) = {
+const kolo_simd_wino_table KOLO_ISA_SYMBOL(kolo_simd_wino) = {
     .read_filters = read_filters,
     .write_filters = write_filters,
     .forward = forward,

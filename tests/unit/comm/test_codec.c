@@ -166,11 +166,10 @@ static void every_instruction_set_gives_the_same_bits(void **state) {
                                 -65521.0F, 1e30F, -INFINITY, NAN,     0.5F,  1e-38F};
     static float values[MOST], residual[2][MOST], sum[2][MOST];
     static char code[2][MOST * 8];
-    static const kolo_isa isas[] = {KOLO_ISA_AVX2, KOLO_ISA_AVX512};
     for (size_t c = 0; c < KOLO_COUNT(codecs); c++) {
-        for (size_t s = 0; s < KOLO_COUNT(isas); s++) {
+        for (int isa = KOLO_ISA_BASELINE + 1; isa < KOLO_ISA_COUNT; isa++) {
             const kolo_codec_table *with[2] = {kolo_codec_of(KOLO_ISA_BASELINE),
-                                               kolo_codec_of(isas[s])};
+                                               kolo_codec_of((kolo_isa)isa)};
             if (!with[1]) continue;
             size_t bytes = kolo_codec_bytes(&codecs[c], MOST);
             fill(values, MOST, 9);
@@ -185,8 +184,8 @@ static void every_instruction_set_gives_the_same_bits(void **state) {
             for (size_t i = 0; i < MOST; i++) {
                 bool nan = isnan(sum[0][i]) && isnan(sum[1][i]);
                 if (residual[0][i] != residual[1][i] || (!nan && sum[0][i] != sum[1][i])) {
-                    fail_msg("%s, %s: element %zu", kolo_codec_name(codecs[c].kind), with[1]->isa,
-                             i);
+                    fail_msg("%s, %s: element %zu", kolo_codec_name(codecs[c].kind),
+                             kolo_isa_describe((kolo_isa)isa)->name, i);
                 }
             }
         }

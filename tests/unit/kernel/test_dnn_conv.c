@@ -118,7 +118,7 @@ static void conv_is_the_reference(void **state) {
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         for (size_t j = 0; j < KOLO_COUNT(layouts); j++) {
             conv_run r = run_of(&cases[i], layouts[j], 1 + (i + j) % 2);
-            bool groups_fit = j == 0 || r.conv->groups == 1 || kolo_kernel_isa() < 2;
+            bool groups_fit = j == 0 || r.conv->groups == 1 || kolo_isa_best() < KOLO_ISA_AVX512;
             bool simple = j < 2 && groups_fit, fits = check_forward(&r, "any", true, j % 2);
             if (!fits && simple) fail_msg("%s: nothing for %s", cases[i].name, layouts[j][0]);
             check_forward(&r, "any", false, !(j % 2));
@@ -149,7 +149,7 @@ static void padded_channels_count_as_channels(void **state) {
     for (size_t i = 0; i < 2; i++) {
         conv_run r = run_of(&cases[i], blocks, 1);
         assert_true(check_forward(&r, "any", true, true));
-        if (kolo_kernel_isa() == 0) continue;
+        if (kolo_isa_best() == KOLO_ISA_BASELINE) continue;
         assert_true(check_bwd_data(&r, "ABcd8b8a"));
         assert_true(check_bwd_weights(&r, "ABcd8b8a", true));
     }
@@ -165,7 +165,7 @@ static void winograd_is_the_reference(void **state) {
     };
     const char *const blocks[] = {"aBcd16b", "aBcd16b"};
     for (size_t i = 0; i < KOLO_COUNT(wino); i++) {
-        bool may = i < 2 && kolo_kernel_isa() >= 2;
+        bool may = i < 2 && kolo_isa_best() >= KOLO_ISA_AVX512;
         for (int threads = 1; threads <= 2; threads++) {
             conv_run r = run_of(&wino[i], blocks, threads);
             r.kernel = "dnn_wino";
@@ -183,7 +183,7 @@ static void conv_in_bf16_is_the_reference(void **state) {
     static const char *const pairs[][2] = {
         {"abcd", "abcd"}, {"acdb", "acdb"}, {"aBcd16b", "aBcd16b"}, {"aBcd8b", "aBcd8b"}};
     static const char *const filters[] = {"abcd", "ABcd8b16a2b", "ABcd16b16a"};
-    if (kolo_kernel_isa() < 2) {
+    if (kolo_isa_best() < KOLO_ISA_AVX512) {
         puts("skip: no AVX-512");
         skip();
     }
@@ -209,7 +209,7 @@ static void emulated_bf16_is_not_chosen(void **state) {
     kolo_kernel_spec spec;
     const kolo_kernel *kernel;
     for (int pinned = 0; pinned < 2; pinned++) {
-        bool native = (pinned && kolo_kernel_isa() >= 2) || kolo_kernel_has_bf16();
+        bool native = (pinned && kolo_isa_best() >= KOLO_ISA_AVX512) || kolo_kernel_has_bf16();
         kolo_kernel_pin_bf16(pinned);
         test_kernel_spec(&spec, &kolo_op_conv2d, r.attr, 2, (kolo_shape[]){r.x, r.w},
                          (const char *[]){"acdb", "any"}, 1, (const char *[]){"acdb"}, 1);

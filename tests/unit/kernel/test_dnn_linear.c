@@ -124,7 +124,7 @@ static void linear_in_bf16_is_the_reference(void **state) {
         {{4, {3, 6, 3, 2}}, "acdb"},
         {{3, {2, 7, 24}}, "abc"},
     };
-    if (kolo_kernel_isa() < 2) {
+    if (kolo_isa_best() < KOLO_ISA_AVX512) {
         puts("skip: no AVX-512");
         skip();
     }

@@ -85,8 +85,8 @@ static void each_set_draws_the_same(void **state) {
     const kolo_shape in[] = {kolo_shape_2(10, 128), kolo_shape_0(), kolo_shape_0()};
     const kolo_attr attr[KOLO_MAX_ATTRS] = {{.f = 0.4}, {7}};
     for (int i = 0; i < N; i++) x[i] = i % 5 ? (float)(100 - i) : -INFINITY;
-    for (int isa = 0; isa <= kolo_kernel_isa(); isa++) {
-        kolo_simd_pin_isa(isa);
+    for (int isa = 0; isa <= (int)kolo_isa_best(); isa++) {
+        kolo_isa_pin(isa);
         for (size_t f = 0; f < KOLO_COUNT(firsts); f++) {
             float draw = 77, first = firsts[f];
             kolo_kernel_spec spec;
@@ -105,7 +105,7 @@ static void each_set_draws_the_same(void **state) {
             }
         }
     }
-    kolo_simd_pin_isa(-1);
+    kolo_isa_pin(-1);
 }
 
 static void evaluation_drops_nothing(void **state) {

@@ -101,8 +101,8 @@ static int check_layouts(const conv_case *c, size_t turn) {
 
 static void conv_is_the_reference(void **state) {
     const int images = KOLO_COUNT(layouts);
-    for (int isa = 0; isa <= kolo_kernel_isa(); isa++) {
-        kolo_simd_pin_isa(isa);
+    for (int isa = 0; isa <= (int)kolo_isa_best(); isa++) {
+        kolo_isa_pin(isa);
         for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
             int fits = check_layouts(&cases[i], i);
             /* bwd_data always; the others for dy and y in blocks of 8 or 16, or NHWC with such C.
@@ -111,7 +111,7 @@ static void conv_is_the_reference(void **state) {
             assert_int_equal(fits, images * images + 2 * images * outputs);
         }
     }
-    kolo_simd_pin_isa(-1);
+    kolo_isa_pin(-1);
 }
 
 static void others_are_refused(void **state) {

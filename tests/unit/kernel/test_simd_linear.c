@@ -42,8 +42,8 @@ static void bwd_data_spec(kolo_kernel_spec *spec, const linear_case *c, const ko
 }
 
 static void linear_is_the_reference(void **state) {
-    for (int isa = 0; isa <= kolo_kernel_isa(); isa++) {
-        kolo_simd_pin_isa(isa);
+    for (int isa = 0; isa <= (int)kolo_isa_best(); isa++) {
+        kolo_isa_pin(isa);
         for (size_t i = 0; i < 2 * KOLO_COUNT(cases); i++) {
             const linear_case *c = &cases[i / 2];
             int threads = 1 + (int)(i % 3);
@@ -59,7 +59,7 @@ static void linear_is_the_reference(void **state) {
             test_kernel_against_reference(&kolo_simd_linear, &spec, 1e-5);
         }
     }
-    kolo_simd_pin_isa(-1);
+    kolo_isa_pin(-1);
 }
 
 /* What the loops do not take, they refuse. */

@@ -98,8 +98,8 @@ static int norm_case(size_t i, bool relu, int threads) {
 }
 
 static void norm_is_the_reference(void **state) {
-    for (int isa = 0; isa <= kolo_kernel_isa(); isa++) {
-        kolo_simd_pin_isa(isa);
+    for (int isa = 0; isa <= (int)kolo_isa_best(); isa++) {
+        kolo_isa_pin(isa);
         for (int threads = 1; threads <= 3; threads += 2) {
             for (size_t i = 0; i < KOLO_COUNT(images); i++) {
                 assert_int_equal(norm_case(i, false, threads), 10);
@@ -107,12 +107,12 @@ static void norm_is_the_reference(void **state) {
             }
         }
     }
-    kolo_simd_pin_isa(-1);
+    kolo_isa_pin(-1);
 }
 
 static void vectors_are_the_reference(void **state) {
-    for (int isa = 0; isa <= kolo_kernel_isa(); isa++) {
-        kolo_simd_pin_isa(isa);
+    for (int isa = 0; isa <= (int)kolo_isa_best(); isa++) {
+        kolo_isa_pin(isa);
         for (int64_t n = 1; n < 70; n += 17) {
             const kolo_shape v = kolo_shape_1(n), in[] = {v, v, v, v}, two[] = {v, kolo_shape_0()};
             static const kolo_attr attr[KOLO_MAX_ATTRS] = {{.f = 0.9}, {.f = 0.1}};
@@ -123,7 +123,7 @@ static void vectors_are_the_reference(void **state) {
             assert_int_equal(check(&kolo_simd_scale, &spec, NULL, 1e-6), 1);
         }
     }
-    kolo_simd_pin_isa(-1);
+    kolo_isa_pin(-1);
 }
 
 /* A layout that no image has, or another one than x's, is refused. */

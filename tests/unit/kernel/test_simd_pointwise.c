@@ -15,11 +15,11 @@ enum { MAX_ELEMENTS = 1 << 16 };
  * specs that fit.
  */
 static void each_set(int (*body)(int threads), int fits) {
-    for (int isa = 0; isa <= kolo_kernel_isa(); isa++) {
-        kolo_simd_pin_isa(isa);
+    for (int isa = 0; isa <= (int)kolo_isa_best(); isa++) {
+        kolo_isa_pin(isa);
         for (int threads = 1; threads <= 3; threads += 2) assert_int_equal(body(threads), fits);
     }
-    kolo_simd_pin_isa(-1);
+    kolo_isa_pin(-1);
 }
 
 static int check(const kolo_kernel *kernel, kolo_kernel_spec *spec, const void *const *inputs,
@@ -135,8 +135,8 @@ static void sums_keep_what_they_have(void **state) {
     static const float start[] = {3, -1}, fresh[] = {1, 0};
     static const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_ACCUMULATE_KEEP].f = 0.75};
     const kolo_shape in[] = {kolo_shape_1(N), kolo_shape_0()};
-    for (int isa = 0; isa <= kolo_kernel_isa(); isa++) {
-        kolo_simd_pin_isa(isa);
+    for (int isa = 0; isa <= (int)kolo_isa_best(); isa++) {
+        kolo_isa_pin(isa);
         for (int i = 0; i < 2; i++) {
             kolo_kernel_spec spec;
             test_kernel_spec(&spec, &kolo_op_accumulate, attr, 2, in, NULL, 1, NULL, 1 + 2 * i);
@@ -157,7 +157,7 @@ static void sums_keep_what_they_have(void **state) {
             }
         }
     }
-    kolo_simd_pin_isa(-1);
+    kolo_isa_pin(-1);
 }
 
 /* ---- sgd ---- */

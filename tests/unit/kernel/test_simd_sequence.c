@@ -10,11 +10,11 @@
 #include <string.h>
 
 static void each_set(void (*body)(int threads)) {
-    for (int isa = 0; isa <= kolo_kernel_isa(); isa++) {
-        kolo_simd_pin_isa(isa);
+    for (int isa = 0; isa <= (int)kolo_isa_best(); isa++) {
+        kolo_isa_pin(isa);
         for (int threads = 1; threads <= 3; threads += 2) body(threads);
     }
-    kolo_simd_pin_isa(-1);
+    kolo_isa_pin(-1);
 }
 
 static void check(const kolo_kernel *kernel, kolo_kernel_spec *spec, const void *const *inputs,

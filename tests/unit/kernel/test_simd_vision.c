@@ -15,8 +15,8 @@ static const char *const layouts[] = {"abcd", "acdb", "aBcd8b", "aBcd16b"};
 static void check_both(const kolo_kernel *kernel, const kolo_attr *attr, int n_in,
                        const kolo_shape *in, const void *const *inputs, const void *const *halves,
                        int n_out, double tolerance) {
-    for (int isa = 0; isa <= kolo_kernel_isa(); isa++) {
-        kolo_simd_pin_isa(isa);
+    for (int isa = 0; isa <= (int)kolo_isa_best(); isa++) {
+        kolo_isa_pin(isa);
         for (size_t l = 0; l < KOLO_COUNT(layouts); l++) {
             const char *in_layouts[KOLO_MAX_IO] = {NULL}, *out_layouts[KOLO_MAX_IO] = {NULL};
             for (int i = 0; i < n_in; i++) in_layouts[i] = in[i].rank == 4 ? layouts[l] : NULL;
@@ -37,7 +37,7 @@ static void check_both(const kolo_kernel *kernel, const kolo_attr *attr, int n_i
             test_kernel_on(kernel, &spec, halves, tolerance);
         }
     }
-    kolo_simd_pin_isa(-1);
+    kolo_isa_pin(-1);
 }
 
 static void check(const kolo_kernel *kernel, const kolo_attr *attr, int n_in, const kolo_shape *in,

@@ -105,12 +105,12 @@ static int check_layouts(const wino_case *c, size_t turn) {
 static bool whole_vectors(const char *layout, int64_t channels) {
     static const int vectors[] = {4, 8, 16};
     int64_t inner = layout[1] == 'c' ? channels : layout[4] == '8' ? 8 : 16;
-    return inner % vectors[kolo_kernel_isa()] == 0;
+    return inner % vectors[kolo_isa_best()] == 0;
 }
 
 static void wino_is_the_reference(void **state) {
-    for (int isa = 0; isa <= kolo_kernel_isa(); isa++) {
-        kolo_simd_pin_isa(isa);
+    for (int isa = 0; isa <= (int)kolo_isa_best(); isa++) {
+        kolo_isa_pin(isa);
         for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
             if (TEST_FEWER((i + (size_t)isa) % 2, false)) continue; /* the sets in turn */
             int expected = 0, fits = check_layouts(&cases[i], i);
@@ -119,10 +119,10 @@ static void wino_is_the_reference(void **state) {
                 const char *y = layouts[j % KOLO_COUNT(layouts)];
                 if (whole_vectors(x, cases[i].c) && whole_vectors(y, cases[i].o)) expected += 3;
             }
-            assert_true(isa < kolo_kernel_isa() ? fits >= expected : fits == expected);
+            assert_true(isa < (int)kolo_isa_best() ? fits >= expected : fits == expected);
         }
     }
-    kolo_simd_pin_isa(-1);
+    kolo_isa_pin(-1);
 }
 
 /* Each direction with 1 and with 3 threads: equal bits. */

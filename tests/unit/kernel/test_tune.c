@@ -176,7 +176,7 @@ static void known_times_choose_inside_a_kernel(void **state) {
 static void f32_between_copies_is_a_candidate(void **state) {
     const kolo_kernel *const kernels[] = {&kolo_wide_kernel, test_kernel("dnn_linear")};
     const kolo_shape in[] = {kolo_shape_2(16, 64), kolo_shape_2(32, 64)};
-    const int n = kernels[1] && kolo_kernel_isa() >= 2 ? 2 : 1;
+    const int n = kernels[1] && kolo_isa_best() >= KOLO_ISA_AVX512 ? 2 : 1;
     kolo_text all = {0};
     kolo_kernel_pin_bf16(true);
     for (int fast = -1; fast < n; fast++) {

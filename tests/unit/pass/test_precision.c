@@ -48,9 +48,9 @@ static void kernels_convert_alike(void **state) {
     float numbers[N], widened[N];
     uint16_t halves[N];
     for (int i = 0; i < N; i++) numbers[i] = (float)(i - 30) * 1.2345F;
-    for (int i = 0; i < 6 * (kolo_kernel_isa() + 1); i++) {
+    for (int i = 0; i < 6 * ((int)kolo_isa_best() + 1); i++) {
         bool ref = i % 3 == 0;
-        kolo_simd_pin_isa(i / 6);
+        kolo_isa_pin(i / 6);
         for (int d = 0; d < 2; d++) {
             const kolo_kernel *kernel = test_kernel(ref ? "ref_convert" : "simd_convert");
             kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_CONVERT_DTYPE].i = to[d]};
@@ -74,7 +74,7 @@ static void kernels_convert_alike(void **state) {
             assert_true(widened[k] == kolo_bf16_widen(halves[k]));
         }
     }
-    kolo_simd_pin_isa(-1);
+    kolo_isa_pin(-1);
 }
 
 /* ---- the pass ---- */
@@ -229,7 +229,7 @@ static void check_losses(bool multiplies) {
 static void losses_stay_near_those_of_f32(void **state) { check_losses(false); }
 
 static void losses_stay_near_where_bf16_is_multiplied(void **state) {
-    if (kolo_kernel_isa() < 2) {
+    if (kolo_isa_best() < KOLO_ISA_AVX512) {
         puts("skip: no AVX-512");
         skip();
     }
