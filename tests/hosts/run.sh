@@ -107,7 +107,7 @@ grep -q "well over shm+tcp" "$work/out.0" || fail "sub-groups on 2 hosts did not
 # What cannot be is said in one line.
 start 1 $allreduce --interface eth7
 finish
-every_line "0 1" "no network interface is or begins with 'eth7'"
+every_line "0 1" "no network interface or address matches 'eth7'"
 start 1 $allreduce --transport shm
 finish
 every_line "0 1" "on different hosts"

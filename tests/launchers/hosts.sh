@@ -55,7 +55,7 @@ done
 on_both "$kolo" bench allreduce --sizes 8 --timeout 2 --interface lo
 fails_with "joining rank 0 at 127.0.0.1:[0-9]*: rank 0 did not listen within"
 on_both "$kolo" bench allreduce --sizes 8 --timeout 2 --interface eth7
-fails_with "no network interface is or begins with 'eth7'"
+fails_with "no network interface or address matches 'eth7'"
 
 # A killed rank, where mpirun leaves the others alone (it then never ends by itself): the start of the job is
 # over when all have met, so its death is theirs to notice.

@@ -1,11 +1,11 @@
-/* Transports `shm+tcp` and `shm+ucx`: one group over several hosts. What concerns a peer of this
- * host goes to its board in shared memory, the rest to the transport `tcp` or `ucx`; what concerns
- * all goes to both.
+/* Transports `shm+tcp` and `shm+ucx`: one group over several hosts. Calls about a peer of this host
+ * go to shared memory, calls about other peers to the transport `tcp` or `ucx`, and calls about all
+ * peers to both.
  *
- * Windows are open only between the ranks of a host, so algorithms that need all ranks' memory are
- * not for this transport (hierarchical takes what there is); those that send messages pass them
- * through memory inside a host. A
- * sub-group whose members are all on one host, or all on different ones, is of one kind alone. */
+ * Memory can be mapped only between ranks of a host, so algorithms that need the memory of all
+ * ranks are not available (hierarchical uses it where possible); messages between ranks of a host
+ * go through memory. A sub-group whose members are all on one host, or all on different ones, uses
+ * only one of the two transports. */
 #include "comm/transport/multihost.h"
 
 #include "base/status.h"
@@ -13,7 +13,7 @@
 #include "comm/transport/shm/shm.h"
 #include "comm/transport/shm/subgroup.h"
 
-/* The two parts: the one in memory is the transport itself, with its own rows. */
+/* The two parts. The transport itself is the one in memory, with its operations replaced. */
 static kolo_transport *remote(kolo_transport *t) { return ((kolo_block_transport *)t)->remote; }
 static const kolo_transport_ops *memory(kolo_transport *t) {
     return ((kolo_block_transport *)t)->memory;
@@ -24,7 +24,7 @@ static bool is_local(kolo_transport *t, int peer) {
 }
 
 static bool hosts_start(kolo_transport *t, uint64_t seq, void **payload) {
-    void *unused; /* what is sent along lies in the board's place, and is for this host alone */
+    void *unused; /* payload is only delivered inside the host, from the slot */
     return kolo_block_start(t, seq, payload) && remote(t)->ops->start(remote(t), seq, &unused);
 }
 
@@ -36,9 +36,9 @@ static void hosts_signal(kolo_transport *t, uint64_t seq, uint32_t phase,
         remote(t)->ops->signal(remote(t), seq, phase, call, peer_counts, title);
         return;
     }
-    kolo_announcement far = *call;
-    far.data = far.scratch = 0;
-    remote(t)->ops->signal(remote(t), seq, phase, &far, peer_counts, title);
+    kolo_announcement remote_call = *call; /* handles are of no use there */
+    remote_call.data = remote_call.scratch = 0;
+    remote(t)->ops->signal(remote(t), seq, phase, &remote_call, peer_counts, title);
 }
 
 static bool hosts_query(kolo_transport *t, uint64_t seq, int peer, kolo_peer_call *peer_call) {
@@ -52,10 +52,10 @@ static void hosts_finish(kolo_transport *t, uint64_t finished) {
 }
 
 static kolo_status hosts_send(kolo_transport *t, uint64_t seq, int peer, const void *data,
-                              size_t bytes, size_t *taken, bool *accepted) {
+                              size_t bytes, size_t *queued, bool *accepted) {
     return is_local(t, peer)
-               ? kolo_block_send(t, seq, peer, data, bytes, taken, accepted)
-               : remote(t)->ops->send(remote(t), seq, peer, data, bytes, taken, accepted);
+               ? kolo_block_send(t, seq, peer, data, bytes, queued, accepted)
+               : remote(t)->ops->send(remote(t), seq, peer, data, bytes, queued, accepted);
 }
 
 static bool hosts_sent(kolo_transport *t, uint64_t seq, int peer) {
@@ -64,10 +64,10 @@ static bool hosts_sent(kolo_transport *t, uint64_t seq, int peer) {
 }
 
 static kolo_status hosts_recv(kolo_transport *t, uint64_t seq, int peer, void *data, size_t bytes,
-                              size_t *taken, bool *arrived) {
+                              size_t *received, bool *arrived) {
     return is_local(t, peer)
-               ? kolo_block_recv(t, seq, peer, data, bytes, taken, arrived)
-               : remote(t)->ops->recv(remote(t), seq, peer, data, bytes, taken, arrived);
+               ? kolo_block_recv(t, seq, peer, data, bytes, received, arrived)
+               : remote(t)->ops->recv(remote(t), seq, peer, data, bytes, received, arrived);
 }
 
 static uint64_t hosts_handle(kolo_transport *t, const void *data, size_t bytes) {
@@ -79,7 +79,7 @@ static void *hosts_window(kolo_transport *t, int peer, uint64_t handle, size_t b
 }
 
 static kolo_status hosts_progress(kolo_transport *t, bool *moved) {
-    /* In a sub-group there is nothing to pump: the whole group does it for all. */
+    /* NULL in sub-groups: the root group makes progress for all. */
     return remote(t)->ops->progress ? remote(t)->ops->progress(remote(t), moved) : KOLO_OK;
 }
 
@@ -101,7 +101,7 @@ static void hosts_report(kolo_transport *t, kolo_status status, const char *text
 }
 
 static void hosts_destroy(kolo_transport *t) {
-    remote(t)->ops->destroy(remote(t)); /* lingers, with the memory still there */
+    remote(t)->ops->destroy(remote(t)); /* waits for peers, which still need the memory */
     memory(t)->destroy(t);
 }
 
@@ -130,7 +130,7 @@ static kolo_status hosts_attach(kolo_transport *t, int peer, const kolo_subgroup
 static const kolo_transport_ops hosts_tcp_ops = HOSTS_OPS("shm+tcp");
 static const kolo_transport_ops hosts_ucx_ops = HOSTS_OPS("shm+ucx");
 
-/* Makes a transport of memory the one of both. */
+/* Turns a shared-memory transport into the combined one. */
 static void join_parts(kolo_transport *t, kolo_transport *far, const kolo_transport_ops *ops) {
     kolo_block_transport *b = (kolo_block_transport *)t;
     b->memory = t->ops;
@@ -147,7 +147,7 @@ static kolo_status hosts_sub(kolo_transport *parent, const int *members, int siz
     if (local == size) return kolo_subgroup_create(parent, members, size, rank, subgroup, address);
     kolo_transport *far;
     KOLO_TRY(remote(parent)->ops->subgroup(remote(parent), members, size, rank, &far, address));
-    far->no_wakeup = true; /* others of the family wait for memory */
+    far->no_wakeup = true; /* other groups of this rank use shared memory */
     far->segment.of = &parent->segment;
     if (local == 1) {
         *subgroup = far;

@@ -1,4 +1,4 @@
-/* A rank's segment of registered memory: a bump pointer, and spare blocks by power of two. */
+/* Registered memory: a bump allocator, with free lists by power of two. */
 #define _GNU_SOURCE
 #include "comm/transport/segment.h"
 
@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PAGE = 4096, LINE = 64, BLOCK_MIN = 4096, LEAST = 1 << 20 };
+enum { PAGE = 4096, LINE = 64, BLOCK_MIN = 4096, SEGMENT_MIN = 1 << 20 };
 
 static kolo_status map(int fd, size_t bytes, char **base) {
     int kind = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
@@ -40,7 +40,7 @@ size_t kolo_segment_fit(size_t wanted, int ranks, bool shared) {
     if (shared && getrlimit(RLIMIT_FSIZE, &file) == 0 && file.rlim_cur < most) {
         most = file.rlim_cur;
     }
-    return most > LEAST ? most : LEAST;
+    return most > SEGMENT_MIN ? most : SEGMENT_MIN;
 }
 
 kolo_status kolo_segment_init(kolo_segment *segment, size_t bytes, bool shared) {
@@ -50,9 +50,9 @@ kolo_status kolo_segment_init(kolo_segment *segment, size_t bytes, bool shared) 
         if (s.fd < 0) return KOLO_FAIL(KOLO_ERR_NOMEM, "memfd_create: %s", kolo_errno_text(errno));
         if (ftruncate(s.fd, (off_t)s.bytes) != 0) {
             kolo_status status =
-                KOLO_FAIL(KOLO_ERR_NOMEM, "no shared memory of %zu MiB: %s%s", s.bytes >> 20,
-                          kolo_errno_text(errno),
-                          errno == EFBIG ? ": raise the limit of files (ulimit -f)" : "");
+                KOLO_FAIL(KOLO_ERR_NOMEM, "cannot allocate %zu MiB of shared memory: %s%s",
+                          s.bytes >> 20, kolo_errno_text(errno),
+                          errno == EFBIG ? ": raise the limit of file sizes (ulimit -f)" : "");
             close(s.fd);
             return status;
         }
@@ -69,7 +69,7 @@ kolo_status kolo_segment_init(kolo_segment *segment, size_t bytes, bool shared) 
 kolo_status kolo_segment_map(int fd, size_t bytes, char **base) {
     struct stat st;
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || (size_t)st.st_size != bytes) {
-        return KOLO_FAIL(KOLO_ERR_FORMAT, "a peer's segment is not the %zu bytes that it says",
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "a peer's segment does not have the announced %zu bytes",
                          bytes);
     }
     return map(fd, bytes, base);
@@ -85,7 +85,7 @@ void kolo_segment_fini(kolo_segment *segment) {
     *segment = (kolo_segment){.fd = -1};
 }
 
-/* The one whose memory this is. */
+/* The segment that has the memory. */
 static kolo_segment *owner(kolo_segment *s) {
     while (s->of) s = s->of;
     return s;
@@ -93,9 +93,9 @@ static kolo_segment *owner(kolo_segment *s) {
 
 static kolo_status no_room(const kolo_segment *s, size_t bytes) {
     return KOLO_FAIL(KOLO_ERR_NOMEM,
-                     "no room for %zu bytes of registered memory: %zu of %zu are in use; take a "
-                     "smaller model or buffer, or raise what limits it: segment_bytes where the "
-                     "program gave one, else virtual memory (ulimit -v)",
+                     "no room for %zu bytes of registered memory: %zu of %zu are in use; use a "
+                     "smaller model or buffer, or raise the limit: segment_bytes if the program "
+                     "sets it, else virtual memory (ulimit -v)",
                      bytes, s->used, s->bytes);
 }
 
@@ -108,7 +108,7 @@ kolo_status kolo_segment_alloc(kolo_segment *s, size_t bytes, void **memory) {
     return KOLO_OK;
 }
 
-/* The class of a block: the power of two that holds it. */
+/* The size class of a block: its power of two. */
 static int class_of(size_t bytes) {
     int k = 0;
     while (((size_t)BLOCK_MIN << k) < bytes) k++;
@@ -118,7 +118,7 @@ static int class_of(size_t bytes) {
 
 kolo_status kolo_segment_take(kolo_segment *s, size_t bytes, void **block) {
     s = owner(s);
-    if (bytes > s->bytes) return no_room(s, bytes); /* perhaps of no class at all */
+    if (bytes > s->bytes) return no_room(s, bytes); /* perhaps beyond all classes */
     int k = class_of(bytes);
     if (!s->spare[k]) return kolo_segment_alloc(s, (size_t)BLOCK_MIN << k, block);
     *block = s->spare[k];

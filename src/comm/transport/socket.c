@@ -41,7 +41,7 @@ int kolo_left_ms(int64_t deadline_ns) {
     return left < 0 ? 0 : (int)kolo_min_i64(left, INT32_MAX);
 }
 
-/* Looks an address or name up; `n` is the length of the result. */
+/* Resolves an address or name; `n` is the length of the result. */
 static kolo_status tcp_address(const char *text, int port, any_address *address, socklen_t *n) {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
     char service[16];
@@ -50,10 +50,10 @@ static kolo_status tcp_address(const char *text, int port, any_address *address,
     if (error != 0 || found->ai_addrlen > sizeof *address) {
         if (found) freeaddrinfo(found);
         bool later = error == EAI_AGAIN;
-        return KOLO_FAIL(later ? KOLO_ERR_PEER : KOLO_ERR_ARG, "'%s' is no address of a host (%s)",
-                         text, error ? gai_strerror(error) : "too long");
+        return KOLO_FAIL(later ? KOLO_ERR_PEER : KOLO_ERR_ARG, "cannot resolve '%s' (%s)", text,
+                         error ? gai_strerror(error) : "too long");
     }
-    /* A name with addresses of both kinds: IPv4 first, as most clusters are set up. */
+    /* If a name has addresses of both kinds, prefer IPv4, as most clusters use it. */
     const struct addrinfo *best = found;
     for (const struct addrinfo *i = found; i; i = i->ai_next) {
         if (i->ai_family == AF_INET && best->ai_family != AF_INET) best = i;
@@ -73,7 +73,7 @@ static socklen_t local_address(const char *name, any_address *address) {
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n);
 }
 
-/* A listening socket, or -1 with errno. */
+/* Returns a listening socket, or -1 with errno. */
 static int listen_at(const any_address *address, socklen_t n) {
     int fd = socket(address->any.sa_family, KIND, 0), one = 1;
     if (fd < 0) return -1;
@@ -162,7 +162,8 @@ kolo_status kolo_socket_own_address(int fd, char address[KOLO_ADDRESS_BYTES], in
     any_address own = {.any.sa_family = AF_UNSPEC};
     socklen_t n = sizeof own;
     if (getsockname(fd, &own.any, &n) != 0 || !print_address(&own.any, n, address)) {
-        return KOLO_FAIL(KOLO_ERR_IO, "the address of a socket: %s", kolo_errno_text(errno));
+        return KOLO_FAIL(KOLO_ERR_IO, "cannot get the address of a socket: %s",
+                         kolo_errno_text(errno));
     }
     *port = ntohs(own.any.sa_family == AF_INET ? own.tcp.sin_port : own.tcp6.sin6_port);
     return KOLO_OK;
@@ -181,7 +182,8 @@ kolo_status kolo_socket_find_address(const char *wanted, char address[KOLO_ADDRE
                                      char interface[KOLO_ADDRESS_BYTES]) {
     struct ifaddrs *all;
     if (getifaddrs(&all) != 0) {
-        return KOLO_FAIL(KOLO_ERR_IO, "network interfaces: %s", kolo_errno_text(errno));
+        return KOLO_FAIL(KOLO_ERR_IO, "cannot list the network interfaces: %s",
+                         kolo_errno_text(errno));
     }
     char there[256] = "";
     size_t used = 0;
@@ -203,11 +205,11 @@ kolo_status kolo_socket_find_address(const char *wanted, char address[KOLO_ADDRE
     }
     freeifaddrs(all);
     if (found) return KOLO_OK;
-    return KOLO_FAIL(KOLO_ERR_ARG, "no network interface is or begins with '%s'; there are: %s",
+    return KOLO_FAIL(KOLO_ERR_ARG, "no network interface or address matches '%s'; available: %s",
                      wanted, there);
 }
 
-/* An address that means this host on other hosts too. */
+/* True for an address that other hosts can use. */
 static bool is_reachable(const struct ifaddrs *i, int family) {
     if (!i->ifa_addr || i->ifa_addr->sa_family != family) return false;
     if (!(i->ifa_flags & IFF_UP) || (i->ifa_flags & IFF_LOOPBACK)) return false;
@@ -218,7 +220,8 @@ static bool is_reachable(const struct ifaddrs *i, int family) {
 kolo_status kolo_socket_all_addresses(char *list, size_t bytes, const char **any) {
     struct ifaddrs *all;
     if (getifaddrs(&all) != 0) {
-        return KOLO_FAIL(KOLO_ERR_IO, "network interfaces: %s", kolo_errno_text(errno));
+        return KOLO_FAIL(KOLO_ERR_IO, "cannot list the network interfaces: %s",
+                         kolo_errno_text(errno));
     }
     size_t used = 0;
     for (int pass = 0; pass < 2 && used == 0; pass++) {
@@ -234,16 +237,16 @@ kolo_status kolo_socket_all_addresses(char *list, size_t bytes, const char **any
     }
     freeifaddrs(all);
     if (used > 0) return KOLO_OK;
-    return KOLO_FAIL(KOLO_ERR_ARG, "this host has no network interface but the loopback one");
+    return KOLO_FAIL(KOLO_ERR_ARG, "this host has no network interface besides loopback");
 }
 
-void kolo_socket_tune(int fd, int64_t silence_ms) {
+void kolo_socket_tune(int fd, int64_t timeout_ms) {
     int one = 1;
-    unsigned ms = (unsigned)kolo_min_i64(silence_ms, INT32_MAX);
+    unsigned ms = (unsigned)kolo_min_i64(timeout_ms, INT32_MAX);
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
-    /* Enough to keep a link busy until this process runs again. With more, what is urgent waits
-     * behind it, and while a long write fills it the kernel takes in no acknowledgements. */
+    /* Enough to keep a link busy until this process runs again. More would delay urgent frames, and
+     * the kernel processes no acknowledgements while a long write fills the buffer. */
     int unsent = UNSENT_BYTES;
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof unsent);
 }
@@ -252,7 +255,9 @@ kolo_status kolo_socket_listen_local(const char *name, int *fd) {
     any_address address;
     socklen_t n = local_address(name, &address);
     int made = listen_at(&address, n);
-    if (made < 0) return KOLO_FAIL(KOLO_ERR_IO, "a local socket: %s", kolo_errno_text(errno));
+    if (made < 0)
+        return KOLO_FAIL(KOLO_ERR_IO, "cannot listen on a local socket: %s",
+                         kolo_errno_text(errno));
     *fd = made;
     return KOLO_OK;
 }
@@ -272,7 +277,7 @@ kolo_status kolo_socket_adopt(int fd) {
     return KOLO_OK;
 }
 
-/* What a failed send or recv means: try again (OK), a closed connection, or a fault. */
+/* Classifies the errno of send or recv: retry (OK), connection closed, or another error. */
 static kolo_status after_failure(int fd, short events, int64_t deadline_ns) {
     if (errno == EINTR) return KOLO_OK;
     if (errno == EAGAIN || errno == EWOULDBLOCK) return wait_for(fd, events, deadline_ns);
@@ -282,7 +287,7 @@ static kolo_status after_failure(int fd, short events, int64_t deadline_ns) {
     return KOLO_FAIL(KOLO_ERR_IO, "connection: %s", kolo_errno_text(errno));
 }
 
-/* Room for the control message that carries one descriptor. */
+/* A control message with one descriptor. */
 typedef union fd_message {
     struct cmsghdr header;
     char space[CMSG_SPACE(sizeof(int))];
@@ -312,7 +317,7 @@ kolo_status kolo_socket_send(int fd, const void *data, size_t bytes, const int *
     return KOLO_OK;
 }
 
-/* Keeps the descriptor of a message; any further one is closed. */
+/* Takes the descriptor of a message; closes any others. */
 static void take_passed(struct msghdr *message, int *passed) {
     for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = CMSG_NXTHDR(message, c)) {
         if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
@@ -331,7 +336,7 @@ static void take_passed(struct msghdr *message, int *passed) {
 
 kolo_status kolo_socket_recv(int fd, void *data, size_t bytes, int *passed, int64_t deadline_ns) {
     size_t done = 0;
-    int came = -1;
+    int passed_fd = -1;
     kolo_status status = KOLO_OK;
     while (done < bytes && status == KOLO_OK) {
         struct iovec piece = {(char *)data + done, bytes - done};
@@ -342,7 +347,7 @@ kolo_status kolo_socket_recv(int fd, void *data, size_t bytes, int *passed, int6
                                  .msg_controllen = sizeof control};
         ssize_t n = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
         if (n > 0) {
-            take_passed(&message, passed ? &came : NULL);
+            take_passed(&message, passed ? &passed_fd : NULL);
             done += (size_t)n;
         } else if (n == 0) {
             status = KOLO_FAIL(KOLO_ERR_PEER, "the connection was closed");
@@ -350,8 +355,8 @@ kolo_status kolo_socket_recv(int fd, void *data, size_t bytes, int *passed, int6
             status = after_failure(fd, POLLIN, deadline_ns);
         }
     }
-    if (status != KOLO_OK && came >= 0) close(came);
-    if (status == KOLO_OK && passed) *passed = came;
+    if (status != KOLO_OK && passed_fd >= 0) close(passed_fd);
+    if (status == KOLO_OK && passed) *passed = passed_fd;
     return status;
 }
 

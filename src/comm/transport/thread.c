@@ -1,6 +1,6 @@
-/* Transport `thread`: the ranks are threads of one process, so any memory is a window. With one
- * rank it is the transport `self`. The group (all ranks' transports) is freed by the last rank that
- * leaves. */
+/* Transport `thread`: the ranks are threads of one process, so all memory can be accessed directly.
+ * With one rank it is called `self`. The transports of all ranks are freed by the last rank that
+ * destroys its own. */
 #include "base/memory.h"
 #include "comm/transport/shm/control_block.h"
 #include "comm/transport/shm/subgroup.h"
@@ -9,8 +9,7 @@
 #include <stdlib.h>
 
 typedef struct thread_group {
-    _Atomic int
-        members; /* not yet destroyed; acq_rel, so that the last one sees all others' ends */
+    _Atomic int members; /* not yet destroyed; acq_rel: the last one sees all others' writes */
     int size;
     kolo_block_transport ranks[];
 } thread_group;
@@ -21,7 +20,7 @@ static uint64_t thread_handle(kolo_transport *t, const void *data, size_t bytes)
 
 static void *thread_window(kolo_transport *t, int peer, uint64_t handle, size_t bytes) {
     return (
-        void *)(uintptr_t)handle; // NOLINT(performance-no-int-to-ptr): a name is an address here
+        void *)(uintptr_t)handle; // NOLINT(performance-no-int-to-ptr): a handle is an address here
 }
 
 static void free_group(thread_group *group, int n) {

@@ -1,5 +1,4 @@
-/* Boards: announcements, phases, messages and news of ranks that share memory. See control_block.h.
- */
+/* Announcements, phases, messages and failure reports in shared memory. */
 #define _GNU_SOURCE
 #include "comm/transport/shm/control_block.h"
 
@@ -18,10 +17,10 @@ enum {
     STAGE_BYTES = 256 << 10,
     PHASE_BITS = 24,
     PEER_COUNTS_MOST = KOLO_EAGER_BYTES / sizeof(uint64_t),
-    /* Address space that each rank leaves free more than the one before. Segments are mapped at
-     * multiples of their large sizes, so equal offsets differ in the highest bits only; first-level
-     * caches that predict ways by a hash of the lower bits (AMD) take such addresses for the same,
-     * and a loop over all ranks' vectors misses at every step (measured: half the speed). */
+    /* Rank r leaves r times this much address space unused. Segments are mapped at multiples of
+     * their large size, so equal offsets differ only in the highest bits; first-level caches that
+     * predict ways by a hash of the lower bits (AMD) mistake such addresses for each other, and a
+     * loop over all ranks' vectors misses at every step (measured: half the speed). */
     SKEW_BYTES = 17 * 4096,
 };
 
@@ -35,12 +34,12 @@ static kolo_slot *slot_of(kolo_control_block *block, uint64_t seq) {
     return &block->slots[seq % KOLO_FLIGHT_MAX];
 }
 
-/* Which channels a number uses: those of its place, or the ones behind all places. */
+/* The channel index of a sequence number: its slot, or the one after all slots. */
 static size_t channels_of(uint64_t seq) {
     return seq == KOLO_SEQ_P2P ? KOLO_FLIGHT_MAX : seq % KOLO_FLIGHT_MAX;
 }
 
-/* The channel of collective `seq` from one rank to another, on the sender's board. */
+/* The channel of collective `seq` between two ranks, in the sender's control block. */
 static kolo_channel *channel_of(kolo_block_transport *t, uint64_t seq, int from, int to) {
     size_t slot = channels_of(seq);
     return &t->blocks[from]->channels[slot * (size_t)t->base.size + (size_t)to];
@@ -55,7 +54,7 @@ size_t kolo_control_block_bytes(int size) {
     return sizeof(kolo_control_block) + sizeof(kolo_channel) * KOLO_BLOCK_CHANNELS * (size_t)size;
 }
 
-/* All but the segment. */
+/* Everything but the segment. */
 static kolo_status init_tables(kolo_block_transport *t, const kolo_transport_ops *ops, int rank,
                                int size) {
     size_t n = (size_t)size;
@@ -83,7 +82,7 @@ static kolo_status alloc_block(kolo_block_transport *t) {
     return KOLO_OK;
 }
 
-/* Nanoseconds to bring `bytes` from one buffer to another, the best of a few times. */
+/* Nanoseconds to copy `bytes`, the minimum of a few runs. */
 static int64_t time_copy(char *to, const char *from, size_t bytes, bool by_system) {
     int64_t best = INT64_MAX;
     for (int i = 0; i < 5; i++) {
@@ -99,8 +98,8 @@ static int64_t time_copy(char *to, const char *from, size_t bytes, bool by_syste
     return best;
 }
 
-/* A staged message is copied twice, by two processors; a read pins pages, which some virtual
- * machines are slow at. */
+/* Whether reading private memory is faster than staging: a staged message is copied twice, by two
+ * processors; a read pins pages, which is slow on some virtual machines. */
 static bool reads_pay(void) {
     enum { BYTES = 128 << 10 };
     char *to = kolo_zalloc(BYTES), *from = kolo_zalloc(BYTES);
@@ -169,7 +168,7 @@ bool kolo_block_start(kolo_transport *base, uint64_t seq, void **payload) {
     kolo_block_transport *t = block_transport(base);
     if (seq >= t->settled + KOLO_FLIGHT_MAX) {
         uint64_t least = UINT64_MAX;
-        for (int p = 0; p < base->size; p++) { /* the own one too: others may be ahead of it */
+        for (int p = 0; p < base->size; p++) { /* including its own: peers may be ahead */
             if (!t->blocks[p]) continue;       /* on another host */
             uint64_t finished = atomic_load_explicit(&t->blocks[p]->finished, memory_order_acquire);
             if (finished < least) least = finished;
@@ -214,8 +213,8 @@ bool kolo_block_query(kolo_transport *base, uint64_t seq, int peer, kolo_peer_ca
     return true;
 }
 
-/* Stage blocks of the places that are through go back. */
-static void give_stages(kolo_block_transport *t, uint64_t from, uint64_t to) {
+/* Frees the stage blocks of finished collectives. */
+static void free_stages(kolo_block_transport *t, uint64_t from, uint64_t to) {
     for (uint64_t seq = from; seq < to; seq++) {
         for (int p = 0; p < t->base.size; p++) {
             kolo_channel_end *end = end_of(t, seq, p);
@@ -230,7 +229,7 @@ void kolo_block_finish(kolo_transport *base, uint64_t finished) {
     kolo_block_transport *t = block_transport(base);
     kolo_control_block *own = t->blocks[base->rank];
     uint64_t before = atomic_load_explicit(&own->finished, memory_order_relaxed);
-    if (t->staged) give_stages(t, before, finished);
+    if (t->staged) free_stages(t, before, finished);
     atomic_store_explicit(&own->finished, finished, memory_order_release);
 }
 
@@ -242,7 +241,7 @@ static kolo_status read_peer(const kolo_control_block *block, int peer, void *to
     while (here.iov_len > 0) {
         ssize_t n = process_vm_readv(block->pid, &here, 1, &there, 1, 0);
         if (n <= 0) {
-            return KOLO_FAIL(KOLO_ERR_PEER, "the memory of rank %d cannot be read: %s", peer,
+            return KOLO_FAIL(KOLO_ERR_PEER, "cannot read the memory of rank %d: %s", peer,
                              kolo_errno_text(n < 0 ? errno : EFAULT));
         }
         here.iov_base = (char *)here.iov_base + n;
@@ -253,7 +252,7 @@ static kolo_status read_peer(const kolo_control_block *block, int peer, void *to
     return KOLO_OK;
 }
 
-/* Finds out, once, whether this rank can read the peer's memory, and tells the peer. */
+/* Tests once whether this rank can read the peer's private memory, and sets `reads` if so. */
 static void probe_peer(const kolo_control_block *block, int peer, kolo_channel *channel,
                        kolo_channel_end *end) {
     uint64_t secret = 0;
@@ -265,15 +264,15 @@ static void probe_peer(const kolo_control_block *block, int peer, kolo_channel *
     }
 }
 
-/* A name for the data that the peer can open: its own one, its private address (`bytes` with the
- * bit), or that of a copy in the stage. */
+/* Gets a handle for the data that the peer can use: of the data itself, its private address
+ * (`bytes` with KOLO_PRIVATE_BIT), or of a copy in the stage block. */
 static kolo_status expose(kolo_block_transport *t, const kolo_channel *channel,
                           kolo_channel_end *end, const void *data, size_t *bytes,
                           uint64_t *handle) {
     kolo_transport *base = &t->base;
     *handle = base->ops->handle(base, data, *bytes);
     if (*handle || *bytes == 0) return KOLO_OK;
-    if (base->reads_private && *bytes >= KOLO_READ_LEAST &&
+    if (base->reads_private && *bytes >= KOLO_READ_MIN &&
         atomic_load_explicit(&channel->reads, memory_order_acquire)) {
         *handle = (uint64_t)(uintptr_t)data;
         *bytes |= KOLO_PRIVATE_BIT;
@@ -292,12 +291,12 @@ static kolo_status expose(kolo_block_transport *t, const kolo_channel *channel,
 }
 
 kolo_status kolo_block_send(kolo_transport *base, uint64_t seq, int peer, const void *data,
-                            size_t bytes, size_t *taken, bool *accepted) {
+                            size_t bytes, size_t *queued, bool *accepted) {
     kolo_block_transport *t = block_transport(base);
     kolo_channel *channel = channel_of(t, seq, base->rank, peer);
     kolo_channel_end *end = end_of(t, seq, peer);
     uint64_t consumed = atomic_load_explicit(&channel->consumed, memory_order_acquire);
-    *taken = 0;
+    *queued = 0;
     *accepted = end->posted - consumed < KOLO_CHANNEL_DEPTH;
     if (!*accepted) return KOLO_OK;
     uint64_t handle;
@@ -307,7 +306,7 @@ kolo_status kolo_block_send(kolo_transport *base, uint64_t seq, int peer, const 
     channel->message[i].handle = handle;
     channel->message[i].bytes = posted;
     atomic_store_explicit(&channel->posted, ++end->posted, memory_order_release);
-    *taken = posted & ~KOLO_PRIVATE_BIT;
+    *queued = posted & ~KOLO_PRIVATE_BIT;
     return KOLO_OK;
 }
 
@@ -319,12 +318,12 @@ bool kolo_block_sent(kolo_transport *base, uint64_t seq, int peer) {
 }
 
 kolo_status kolo_block_recv(kolo_transport *base, uint64_t seq, int peer, void *data, size_t bytes,
-                            size_t *taken, bool *arrived) {
+                            size_t *received, bool *arrived) {
     kolo_block_transport *t = block_transport(base);
     kolo_channel *channel = channel_of(t, seq, peer, base->rank);
     kolo_channel_end *end = end_of(t, seq, peer);
     uint64_t posted = atomic_load_explicit(&channel->posted, memory_order_acquire);
-    *taken = 0;
+    *received = 0;
     *arrived = posted != end->consumed;
     if (!*arrived) return KOLO_OK;
     size_t i = end->consumed % KOLO_CHANNEL_DEPTH;
@@ -334,20 +333,20 @@ kolo_status kolo_block_recv(kolo_transport *base, uint64_t seq, int peer, void *
     if (left > 0) {
         const char *from = private_data ? NULL : base->ops->window(base, peer, handle, size);
         if ((!from && !private_data) || end->offset > size || bytes == 0) {
-            return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d sends %llu bytes where %zu are expected",
+            return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d sent %llu bytes where %zu are expected",
                              peer, (unsigned long long)size, bytes);
         }
-        *taken = left < bytes ? left : bytes;
+        *received = left < bytes ? left : bytes;
         if (private_data) {
-            KOLO_TRY(read_peer(t->blocks[peer], peer, data, handle + end->offset, *taken));
+            KOLO_TRY(read_peer(t->blocks[peer], peer, data, handle + end->offset, *received));
         } else {
-            memcpy(data, from + end->offset, *taken);
+            memcpy(data, from + end->offset, *received);
         }
-        if (!end->probed && size >= KOLO_READ_LEAST) {
+        if (!end->probed && size >= KOLO_READ_MIN) {
             probe_peer(t->blocks[peer], peer, channel, end);
         }
     }
-    end->offset += *taken;
+    end->offset += *received;
     if (end->offset == size) {
         end->offset = 0;
         atomic_store_explicit(&channel->consumed, ++end->consumed, memory_order_release);

@@ -1,8 +1,7 @@
-/* Transport `shm`: boards in memory files that all ranks of the host map (control_block.h), and one
- * local connection to each peer, over which nothing is said once the group stands: the kernel
- * closes it when a process ends, however it ends. A rank that leaves in order sets a flag on its
- * board first.
- */
+/* Transport `shm`: control blocks in memory files mapped by all ranks of the host
+ * (control_block.h), and a local socket connection to each peer. Once the group is formed the
+ * connection carries no data: the kernel closes it when a process ends in any way. A rank that
+ * leaves in order first sets a flag in its control block. */
 #include "comm/transport/shm/shm.h"
 
 #include "base/memory.h"
@@ -14,9 +13,9 @@
 #include <unistd.h>
 
 typedef struct shm_peer {
-    char *base; /* its segment, mapped here; the own one for this rank */
+    char *base; /* its segment, as mapped here */
     int control;
-    bool closed; /* the connection has ended */
+    bool closed; /* the connection is closed */
 } shm_peer;
 
 typedef struct shm_transport {
@@ -26,7 +25,7 @@ typedef struct shm_transport {
 
 static shm_transport *shm(kolo_transport *t) { return (shm_transport *)t; }
 
-/* A name is the distance from the segment's start, plus one: the board is there, 0 means none. */
+/* A handle is the offset in the segment plus one; 0 means none. */
 static uint64_t shm_handle(kolo_transport *t, const void *data, size_t bytes) {
     uintptr_t first = (uintptr_t)t->segment.base, p = (uintptr_t)data;
     if (p < first || p - first > t->segment.used || bytes > t->segment.used - (p - first)) return 0;
@@ -42,7 +41,7 @@ static void *shm_window(kolo_transport *t, int peer, uint64_t handle, size_t byt
 static void shm_peer_state(kolo_transport *t, int peer, kolo_peer_state *state) {
     shm_peer *p = &shm(t)->peers[peer];
     if (!p->closed && peer != t->rank) p->closed = kolo_socket_closed(p->control);
-    bool closed = p->closed; /* before the flags: a rank sets them first */
+    bool closed = p->closed; /* read before the flags, which a rank sets first */
     kolo_block_peer_state(t, peer, state);
     if (closed && state->condition == KOLO_PEER_ALIVE) state->condition = KOLO_PEER_LOST;
 }
@@ -90,7 +89,7 @@ kolo_status kolo_shm_create(int rank, int size, size_t segment_bytes, kolo_trans
     kolo_block_offer_memory(&s->transport);
     s->peers[rank].base = s->transport.base.segment.base;
     s->transport.base.reads_private =
-        s->transport.blocks[rank]->reads_pay; /* rank 0's word holds for all */
+        s->transport.blocks[rank]->reads_pay; /* rank 0 decides for all */
     *transport = &s->transport.base;
     return KOLO_OK;
 }

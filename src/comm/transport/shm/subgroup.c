@@ -1,10 +1,10 @@
-/* A transport among some of the ranks of another one whose ranks share memory: boards of its own,
- * which lie in the segments of the parent, so that numbers of collectives, messages and failures
- * are kept apart. Memory and processes are the parent's.
+/* A transport for some ranks of another shared-memory transport. It has its own control blocks, in
+ * the segments of the parent, so that sequence numbers, messages and failures are separate; memory
+ * and processes are the parent's.
  *
- * A board that its rank has left may still be looked at by members that have not. So it is retired,
- * with the stage blocks of its messages, and serves the next sub-group of that size once all of
- * them have left: groups that come and go take no more memory than those that are there at once. */
+ * When a rank leaves a sub-group, other members may still read its control block. So the block is
+ * retired, together with its stage blocks, and reused by the next sub-group of that size after all
+ * members have left: memory is bounded by the number of sub-groups that exist at the same time. */
 #include "comm/transport/shm/subgroup.h"
 
 #include "base/memory.h"
@@ -13,19 +13,19 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* A board out of use, with all that its rank knew of the group. */
+/* A retired control block, with its owner's state of the group. */
 typedef struct kolo_retired {
     struct kolo_retired *next;
     int rank, size;
     kolo_control_block **blocks;
     kolo_channel_end *ends;
     size_t stage_bytes;
-    uint64_t generations[]; /* [size]: of the members' boards */
+    uint64_t generations[]; /* [size]: of the members' control blocks */
 } kolo_retired;
 
 typedef struct sub_transport {
     kolo_block_transport transport; /* first, so that a kolo_transport is one of these */
-    kolo_block_transport *whole;
+    kolo_block_transport *root;
     kolo_transport *parent;
     int members[]; /* the parent's ranks */
 } sub_transport;
@@ -42,7 +42,7 @@ static void *sub_window(kolo_transport *t, int peer, uint64_t handle, size_t byt
     return parent->ops->window(parent, sub(t)->members[peer], handle, bytes);
 }
 
-/* What the peer says in this group; where it says nothing, how it is in the parent. */
+/* The peer's state in this group; if it is alive, its state in the parent. */
 static void sub_peer_state(kolo_transport *t, int peer, kolo_peer_state *state) {
     kolo_transport *parent = sub(t)->parent;
     kolo_peer_state above;
@@ -69,13 +69,13 @@ static void free_retired(kolo_retired *r) {
     kolo_free(r);
 }
 
-/* Takes a board for a group of `size` out of those that are retired; NULL when there is none. */
-static kolo_control_block *take_retired(kolo_block_transport *whole, int size) {
-    for (kolo_retired **at = &whole->retired; *at; at = &(*at)->next) {
+/* Takes a retired control block for a group of `size`; NULL if there is none. */
+static kolo_control_block *reuse_retired(kolo_block_transport *root, int size) {
+    for (kolo_retired **at = &root->retired; *at; at = &(*at)->next) {
         kolo_retired *r = *at;
         if (r->size != size || !all_left(r)) continue;
         kolo_control_block *block = r->blocks[r->rank];
-        kolo_block_give_stages(&whole->base.segment, r->ends, size, r->stage_bytes);
+        kolo_block_give_stages(&root->base.segment, r->ends, size, r->stage_bytes);
         *at = r->next;
         free_retired(r);
         return block;
@@ -83,7 +83,7 @@ static kolo_control_block *take_retired(kolo_block_transport *whole, int size) {
     return NULL;
 }
 
-/* Without memory for the record the board is not used again. */
+/* Without memory for the record the block is not reused. */
 static void retire(sub_transport *s) {
     int size = s->transport.base.size;
     kolo_control_block **blocks = s->transport.blocks;
@@ -98,17 +98,17 @@ static void retire(sub_transport *s) {
     r->blocks = blocks;
     r->ends = s->transport.ends;
     r->stage_bytes = s->transport.stage_bytes;
-    r->next = s->whole->retired;
-    s->whole->retired = r;
+    r->next = s->root->retired;
+    s->root->retired = r;
     s->transport.blocks = NULL;
     s->transport.ends = NULL;
 }
 
-void kolo_subgroup_free_retired(kolo_block_transport *whole) {
-    while (whole->retired) {
-        kolo_retired *next = whole->retired->next;
-        free_retired(whole->retired);
-        whole->retired = next;
+void kolo_subgroup_free_retired(kolo_block_transport *root) {
+    while (root->retired) {
+        kolo_retired *next = root->retired->next;
+        free_retired(root->retired);
+        root->retired = next;
     }
 }
 
@@ -139,9 +139,9 @@ kolo_status kolo_subgroup_create(kolo_transport *parent, const int *members, int
     const kolo_transport_ops *ops = size == 1             ? &self_ops
                                     : parent->reaches_all ? &thread_ops
                                                           : &shm_ops;
-    s->whole = parent->segment.of ? sub(parent)->whole : (kolo_block_transport *)parent;
+    s->root = parent->segment.of ? sub(parent)->root : (kolo_block_transport *)parent;
     kolo_status status = kolo_block_init_in(&s->transport, ops, rank, size, &parent->segment,
-                                            take_retired(s->whole, size));
+                                            reuse_retired(s->root, size));
     if (status != KOLO_OK) {
         kolo_free(s);
         return status;
@@ -168,6 +168,6 @@ kolo_status kolo_subgroup_attach(kolo_transport *t, int peer,
         s->transport.blocks[peer] =
             sub_window(t, peer, address->block, kolo_control_block_bytes(t->size));
     if (s->transport.blocks[peer]) return KOLO_OK;
-    return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d names a board that is not in its memory",
+    return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d sent a control block handle outside of its memory",
                      s->members[peer]);
 }

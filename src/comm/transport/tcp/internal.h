@@ -50,7 +50,7 @@ typedef struct kolo_tcp_peer {
 typedef struct kolo_tcp_transport {
     kolo_transport base; /* first */
     kolo_wire *wire;
-    struct kolo_tcp_transport *whole;  /* the root group, which owns the wire */
+    struct kolo_tcp_transport *root;   /* the root group, which owns the wire */
     struct kolo_tcp_transport *parent; /* NULL: this is the root group */
     struct kolo_tcp_transport
         *next; /* in the list of all groups on this wire, from the root group */
@@ -69,7 +69,7 @@ static inline kolo_tcp_channel *kolo_tcp_channel_of(kolo_tcp_transport *t, uint6
 
 /* Processes frames from rank `from` of the root group, up to data for which a receive is posted: it
  * is left for `recv` until the next progress call. FORMAT: an invalid frame; NOMEM. */
-kolo_status kolo_tcp_receive(kolo_tcp_transport *whole, int from, bool progress, bool *moved);
+kolo_status kolo_tcp_receive(kolo_tcp_transport *root, int from, bool progress, bool *moved);
 
 /* Moves up to `bytes` from the unexpected queue to `to`; returns how many. */
 size_t kolo_tcp_read_unexpected(kolo_tcp_transport *t, kolo_tcp_channel *c, void *to, size_t bytes);

@@ -66,7 +66,7 @@ static kolo_status malformed(int from, const kolo_frame *f) {
  * there never was such a group, or the sender is not a member. */
 static kolo_status find_group(kolo_tcp_transport *t, int from, const kolo_frame *f,
                               kolo_tcp_transport **group, int *peer) {
-    kolo_tcp_transport *g = t->whole;
+    kolo_tcp_transport *g = t->root;
     if (f->group >= g->next_group) return malformed(from, f);
     while (g && g->group != f->group) g = g->next;
     *group = g;
@@ -177,11 +177,11 @@ static kolo_status store_unexpected(kolo_tcp_transport *t, kolo_link *l, kolo_tc
 }
 
 /* Reads more of the current DATA; `any` false if it must wait for its receive. */
-static kolo_status advance_data(kolo_tcp_transport *whole, int from, bool progress, bool *any) {
-    kolo_link *l = whole->wire->links[from];
+static kolo_status advance_data(kolo_tcp_transport *root, int from, bool progress, bool *any) {
+    kolo_link *l = root->wire->links[from];
     kolo_tcp_transport *t;
     int peer;
-    KOLO_TRY(find_group(whole, from, &l->frame, &t, &peer));
+    KOLO_TRY(find_group(root, from, &l->frame, &t, &peer));
     if (!t || t->broken) {
         *any = drop_data(l);
         return KOLO_OK;
@@ -196,11 +196,11 @@ static kolo_status advance_data(kolo_tcp_transport *whole, int from, bool progre
 }
 
 /* Dispatches a frame: the header alone for DATA, else header and body. */
-static kolo_status dispatch(kolo_tcp_transport *whole, int from, const kolo_frame *f) {
-    kolo_link *l = whole->wire->links[from];
+static kolo_status dispatch(kolo_tcp_transport *root, int from, const kolo_frame *f) {
+    kolo_link *l = root->wire->links[from];
     kolo_tcp_transport *t;
     int peer;
-    KOLO_TRY(find_group(whole, from, f, &t, &peer));
+    KOLO_TRY(find_group(root, from, f, &t, &peer));
     if (f->kind == KOLO_FRAME_DATA) {
         if (t) KOLO_TRY(begin_data(t, peer, f));
         l->frame = *f;
@@ -211,13 +211,13 @@ static kolo_status dispatch(kolo_tcp_transport *whole, int from, const kolo_fram
     return KOLO_OK;
 }
 
-kolo_status kolo_tcp_receive(kolo_tcp_transport *whole, int from, bool progress, bool *moved) {
-    kolo_link *l = whole->wire->links[from];
+kolo_status kolo_tcp_receive(kolo_tcp_transport *root, int from, bool progress, bool *moved) {
+    kolo_link *l = root->wire->links[from];
     kolo_stream *s = &l->stream;
     while (s->in_first < s->in_end || s->readable) {
         if (l->left > 0) {
             bool any;
-            KOLO_TRY(advance_data(whole, from, progress, &any));
+            KOLO_TRY(advance_data(root, from, progress, &any));
             if (!any) return KOLO_OK;
             *moved = true;
             continue;
@@ -229,7 +229,7 @@ kolo_status kolo_tcp_receive(kolo_tcp_transport *whole, int from, bool progress,
         if (!kolo_frame_check(&f)) return malformed(from, &f);
         size_t body = f.kind == KOLO_FRAME_DATA ? 0 : f.bytes;
         if (!kolo_stream_peek(s, sizeof f + body)) return KOLO_OK;
-        KOLO_TRY(dispatch(whole, from, &f));
+        KOLO_TRY(dispatch(root, from, &f));
         kolo_stream_skip(s, sizeof f + body);
         *moved = true;
     }

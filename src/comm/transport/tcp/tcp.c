@@ -194,7 +194,7 @@ static kolo_status tcp_recv(kolo_transport *base, uint64_t seq, int peer, void *
         moved = n > 0;
         done += n;
         c->consumed += n;
-        if (done < bytes) KOLO_TRY(kolo_tcp_receive(t->whole, p->wire_rank, false, &moved));
+        if (done < bytes) KOLO_TRY(kolo_tcp_receive(t->root, p->wire_rank, false, &moved));
     }
     c->wanted = done < bytes;
     *received = done;
@@ -289,7 +289,7 @@ static void unlink_group(kolo_tcp_transport *t) {
     for (int p = 0; p < t->base.size; p++) {
         if (t->peers[p]) kolo_stream_copy_data(&t->peers[p]->link->stream);
     }
-    kolo_tcp_transport **g = &t->whole;
+    kolo_tcp_transport **g = &t->root;
     while (*g != t) g = &(*g)->next;
     *g = t->next;
 }
@@ -375,8 +375,8 @@ static kolo_status add_members(kolo_tcp_transport *t, const int *members) {
 
 static kolo_status tcp_sub(kolo_transport *parent_base, const int *members, int size, int rank,
                            kolo_transport **sub, kolo_subgroup_address *address) {
-    kolo_tcp_transport *parent = tcp(parent_base), *whole = parent->whole;
-    if (whole->next_group == GROUPS_MAX) {
+    kolo_tcp_transport *parent = tcp(parent_base), *root = parent->root;
+    if (root->next_group == GROUPS_MAX) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "%d sub-groups have been created, the maximum",
                          GROUPS_MAX - 1);
     }
@@ -384,7 +384,7 @@ static kolo_status tcp_sub(kolo_transport *parent_base, const int *members, int 
     if (!t) return KOLO_NOMEM(sizeof *t);
     t->wire = parent->wire;
     t->parent = parent;
-    t->whole = whole;
+    t->root = root;
     t->base.events = parent_base->events;
     t->base.no_wakeup = parent_base->no_wakeup;
     t->base.segment.of = &parent_base->segment;
@@ -393,9 +393,9 @@ static kolo_status tcp_sub(kolo_transport *parent_base, const int *members, int 
         free_transport(t);
         return status;
     }
-    t->group = whole->next_group++;
-    t->next = whole->next;
-    whole->next = t;
+    t->group = root->next_group++;
+    t->next = root->next;
+    root->next = t;
     *address = (kolo_subgroup_address){.group = t->group};
     *sub = &t->base;
     return KOLO_OK;
@@ -405,7 +405,7 @@ kolo_status kolo_tcp_create(int rank, int size, size_t segment_bytes, int64_t he
                             kolo_transport **transport) {
     kolo_tcp_transport *t = alloc_transport(&tcp_ops, rank, size, size);
     if (!t) return KOLO_NOMEM(sizeof *t);
-    t->whole = t;
+    t->root = t;
     t->next_group = 1;
     kolo_status status = kolo_segment_init(&t->base.segment, segment_bytes, false);
     if (status == KOLO_OK) status = kolo_wire_create(size, heartbeat_ms, &t->wire);
