@@ -1,0 +1,54 @@
+#pragma once
+/* Links: redistributions that are prepared once and run in every step.
+ *
+ * A link reads a rank's local tensor at `source` and writes its local tensor at `target`, both in
+ * row-major order. It is planned without a communicator; `attach` makes its requests and `detach`
+ * drops them, so that a link outlives a group. POST starts it, WAIT completes it: between the two
+ * the source must stay as it is and the target belongs to the link. A link of several moves runs
+ * the first communicating one between POST and WAIT, and the others inside WAIT.
+ *
+ * Links of one rank belong to the thread of its communicator. */
+
+#include "mesh/redistribute.h"
+
+/* ---- communicators of the groups of a mesh ---- */
+
+typedef struct kolo_mesh_comms kolo_mesh_comms;
+
+/* `world` has a rank for each of the mesh, in its order, and is borrowed. ARG: another size. NOMEM.
+ */
+kolo_status kolo_mesh_comms_create(const kolo_mesh *mesh, kolo_comm *world,
+                                   kolo_mesh_comms **comms);
+/* The communicator of this rank's group of `axes`, in which ranks are numbered by their place in
+ * the group; owned by `comms`. Made when first asked for, by a collective call of the world: all
+ * ranks ask for the same sets in the same order. The errors of kolo_comm_split. */
+kolo_status kolo_mesh_comms_get(kolo_mesh_comms *comms, kolo_axes axes, kolo_comm **comm);
+void kolo_mesh_comms_destroy(kolo_mesh_comms *comms);
+
+/* ---- links ---- */
+
+typedef struct kolo_mesh_link kolo_mesh_link;
+
+typedef struct kolo_mesh_link_opts {
+    const kolo_mesh *mesh;
+    int rank;         /* in the mesh */
+    kolo_shape shape; /* of the whole tensor */
+    kolo_dtype dtype;
+    kolo_placements from, to;
+    const void *source; /* borrowed; never written */
+    void *target;       /* borrowed; does not overlap source */
+    const char *site;   /* names the link in errors ("fc1.weight"); copied */
+    int priority;       /* as kolo_request_opts.priority */
+} kolo_mesh_link_opts;
+
+/* Plans the moves and allocates what lies between them. ARG, as kolo_redistribution_plan; NOMEM. */
+kolo_status kolo_mesh_link_create(const kolo_mesh_link_opts *opts, kolo_mesh_link **link);
+void kolo_mesh_link_destroy(kolo_mesh_link *link);
+/* Makes the requests. All ranks of the mesh attach their links in the same order. ARG; NOMEM; the
+ * errors of kolo_comm_split. */
+kolo_status kolo_mesh_link_attach(kolo_mesh_link *link, kolo_mesh_comms *comms);
+void kolo_mesh_link_detach(kolo_mesh_link *link);
+/* Starts; does not block. ARG: not attached. */
+kolo_status kolo_mesh_link_post(kolo_mesh_link *link);
+/* Completes; blocks. The errors of kolo_request_wait. */
+kolo_status kolo_mesh_link_wait(kolo_mesh_link *link);

@@ -1,0 +1,334 @@
+/* Placements and the regions that follow from them. See placement.h. */
+#include "mesh/placement.h"
+
+#include "base/integer.h"
+#include "base/text.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *const kind_names[KOLO_PLACEMENT_COUNT] = {
+    [KOLO_PLACEMENT_INVARIANT] = "invariant",
+    [KOLO_PLACEMENT_REPLICATED] = "replicated",
+    [KOLO_PLACEMENT_SHARDED] = "sharded",
+    [KOLO_PLACEMENT_PARTIAL] = "partial",
+    [KOLO_PLACEMENT_AT] = "at",
+    [KOLO_PLACEMENT_LOCAL] = "local",
+};
+
+static int blocks_of(const kolo_placement *p) { return p->blocks > 1 ? p->blocks : 1; }
+
+/* ---- comparing, checking ---- */
+
+bool kolo_placement_equal(const kolo_placement *a, const kolo_placement *b, int axis_size) {
+    if (a->kind != b->kind) return false;
+    switch (a->kind) {
+    case KOLO_PLACEMENT_SHARDED:
+        if (a->dim != b->dim || a->depth != b->depth || blocks_of(a) != blocks_of(b) ||
+            a->rotation % axis_size != b->rotation % axis_size || !a->cuts != !b->cuts) {
+            return false;
+        }
+        return !a->cuts || memcmp(a->cuts, b->cuts, ((size_t)axis_size + 1) * sizeof *a->cuts) == 0;
+    case KOLO_PLACEMENT_PARTIAL:
+        return a->op == b->op;
+    case KOLO_PLACEMENT_AT:
+        return a->at == b->at;
+    default:
+        return true;
+    }
+}
+
+static kolo_status check_sharded(const kolo_mesh_axis *axis, const kolo_placement *p,
+                                 const kolo_shape *shape) {
+    if (p->dim == KOLO_DIM_FLAT) {
+        if (blocks_of(p) == 1 && p->rotation == 0 && !p->cuts) return KOLO_OK;
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "placement on %s: a flat shard has neither cuts, blocks nor rotation",
+                         axis->name);
+    }
+    if (p->dim < 0 || p->dim >= shape->rank) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "placement on %s: dimension %d of a tensor of %d",
+                         axis->name, p->dim, shape->rank);
+    }
+    if (p->rotation < 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "placement on %s: rotation %d is negative", axis->name,
+                         p->rotation);
+    }
+    return KOLO_OK;
+}
+
+static kolo_status check_axis(const kolo_mesh_axis *axis, const kolo_placement *p,
+                              const kolo_shape *shape) {
+    switch (p->kind) {
+    case KOLO_PLACEMENT_INVARIANT:
+    case KOLO_PLACEMENT_REPLICATED:
+    case KOLO_PLACEMENT_LOCAL:
+        return KOLO_OK;
+    case KOLO_PLACEMENT_SHARDED:
+        return check_sharded(axis, p, shape);
+    case KOLO_PLACEMENT_PARTIAL:
+        if (p->op == KOLO_SUM || p->op == KOLO_MIN || p->op == KOLO_MAX) return KOLO_OK;
+        return KOLO_FAIL(KOLO_ERR_ARG, "placement on %s: partial values are sums, minima or maxima",
+                         axis->name);
+    case KOLO_PLACEMENT_AT:
+        if (p->at >= 0 && p->at < axis->size) return KOLO_OK;
+        return KOLO_FAIL(KOLO_ERR_ARG, "placement on %s: coordinate %d outside [0, %d)", axis->name,
+                         p->at, axis->size);
+    case KOLO_PLACEMENT_COUNT:
+        break;
+    }
+    return KOLO_FAIL(KOLO_ERR_ARG, "placement on %s: unknown kind %d", axis->name, (int)p->kind);
+}
+
+/* The axes that cut `dim`, in the order in which they do. */
+static int sharders_of(const kolo_mesh *mesh, const kolo_placements *placements, int dim,
+                       int axes[KOLO_MESH_AXES]) {
+    int n = 0;
+    for (int a = 0; a < mesh->n_axes; a++) {
+        const kolo_placement *p = &placements->axis[a];
+        if (p->kind != KOLO_PLACEMENT_SHARDED || p->dim != dim) continue;
+        int at = n++;
+        while (at > 0 && placements->axis[axes[at - 1]].depth > p->depth) {
+            axes[at] = axes[at - 1];
+            at--;
+        }
+        axes[at] = a;
+    }
+    return n;
+}
+
+/* Cuts that are given must ascend from 0 to the length of a part, whoever cut the dimension before:
+ * then that length must be the same on all coordinates. */
+static kolo_status check_cuts(const kolo_mesh *mesh, const kolo_placements *placements, int dim,
+                              int64_t extent) {
+    int axes[KOLO_MESH_AXES];
+    int n = sharders_of(mesh, placements, dim, axes);
+    bool even = true; /* every coordinate so far has `extent` elements */
+    for (int i = 0; i < n; i++) {
+        const kolo_mesh_axis *axis = &mesh->axes[axes[i]];
+        const kolo_placement *p = &placements->axis[axes[i]];
+        int blocks = blocks_of(p);
+        if (even ? extent % blocks != 0 : blocks > 1) {
+            return KOLO_FAIL(KOLO_ERR_ARG, "placement on %s: %lld elements are not %d equal parts",
+                             axis->name, (long long)extent, blocks);
+        }
+        int64_t part = extent / blocks, longest = (part + axis->size - 1) / axis->size;
+        if (p->cuts) {
+            bool good = even && p->cuts[0] == 0 && p->cuts[axis->size] == part;
+            for (int c = 0; good && c < axis->size; c++) good = p->cuts[c] <= p->cuts[c + 1];
+            if (!good) {
+                return KOLO_FAIL(
+                    KOLO_ERR_ARG,
+                    "placement on %s: cuts do not ascend from 0 to %lld, the length of "
+                    "dimension %d on every rank",
+                    axis->name, (long long)part, dim);
+            }
+            for (int c = 0; c < axis->size; c++) {
+                even = even && p->cuts[c + 1] - p->cuts[c] == p->cuts[1];
+            }
+            longest = p->cuts[1];
+        } else {
+            even = even && part % axis->size == 0;
+        }
+        extent = longest * blocks;
+    }
+    return KOLO_OK;
+}
+
+kolo_status kolo_placements_check(const kolo_mesh *mesh, const kolo_placements *placements,
+                                  const kolo_shape *shape) {
+    for (int a = 0; a < mesh->n_axes; a++) {
+        KOLO_TRY(check_axis(&mesh->axes[a], &placements->axis[a], shape));
+    }
+    for (int d = 0; d < shape->rank; d++) {
+        KOLO_TRY(check_cuts(mesh, placements, d, shape->dim[d]));
+    }
+    return KOLO_OK;
+}
+
+kolo_status kolo_placements_gradient(const kolo_mesh *mesh, const kolo_placements *placements,
+                                     kolo_placements *gradient) {
+    kolo_placements g = *placements;
+    for (int a = 0; a < mesh->n_axes; a++) {
+        kolo_placement *p = &g.axis[a];
+        if (p->kind == KOLO_PLACEMENT_REPLICATED) {
+            *p = (kolo_placement){.kind = KOLO_PLACEMENT_PARTIAL, .op = KOLO_SUM};
+        } else if (p->kind == KOLO_PLACEMENT_PARTIAL && p->op == KOLO_SUM) {
+            *p = (kolo_placement){.kind = KOLO_PLACEMENT_REPLICATED};
+        } else if (p->kind == KOLO_PLACEMENT_PARTIAL) {
+            return KOLO_FAIL(KOLO_ERR_ARG,
+                             "a tensor that is a %s over %s has no gradient: reduce it first",
+                             p->op == KOLO_MAX ? "maximum" : "minimum", mesh->axes[a].name);
+        }
+    }
+    *gradient = g;
+    return KOLO_OK;
+}
+
+/* ---- text ---- */
+
+static void placement_text(const kolo_placement *p, kolo_text *text) {
+    kolo_text_add(text, "%s", kind_names[p->kind]);
+    if (p->kind == KOLO_PLACEMENT_AT) kolo_text_add(text, "%d", p->at);
+    if (p->kind == KOLO_PLACEMENT_PARTIAL && p->op != KOLO_SUM) {
+        kolo_text_add(text, "(%s)", p->op == KOLO_MAX ? "max" : "min");
+    }
+    if (p->kind != KOLO_PLACEMENT_SHARDED) return;
+    if (p->dim == KOLO_DIM_FLAT) {
+        kolo_text_add(text, "(flat)");
+    } else {
+        kolo_text_add(text, "%d", p->dim);
+    }
+    if (blocks_of(p) > 1) kolo_text_add(text, "/%d", blocks_of(p));
+    if (p->rotation) kolo_text_add(text, "+%d", p->rotation);
+    if (p->cuts) kolo_text_add(text, "*");
+}
+
+const char *kolo_placements_text(const kolo_mesh *mesh, const kolo_placements *placements,
+                                 char text[KOLO_PLACEMENT_TEXT]) {
+    kolo_text t = {0};
+    for (int a = 0; a < mesh->n_axes; a++) {
+        if (placements->axis[a].kind == KOLO_PLACEMENT_INVARIANT) continue;
+        kolo_text_add(&t, "%s%s:", t.length ? " " : "", mesh->axes[a].name);
+        placement_text(&placements->axis[a], &t);
+    }
+    snprintf(text, KOLO_PLACEMENT_TEXT, "%s", t.text ? t.text : "invariant");
+    kolo_text_fini(&t);
+    return text;
+}
+
+/* ---- regions ---- */
+
+/* Where slice `index` of `size` begins in a part of `length` elements. */
+static int64_t cut_of(const kolo_placement *p, int64_t length, int size, int index) {
+    if (p->cuts) return p->cuts[index];
+    int64_t rest = length % size;
+    return length / size * index + (index < rest ? index : rest);
+}
+
+/* Replaces the intervals of one dimension by those of this rank's slice: positions [first, end) of
+ * each part, counted along the intervals. */
+static kolo_status cut_intervals(const kolo_placement *p, int size, int coordinate,
+                                 kolo_arena *arena, int *n, kolo_interval **intervals) {
+    int blocks = blocks_of(p), slice = (coordinate + p->rotation) % size;
+    int64_t length = 0;
+    for (int i = 0; i < *n; i++) length += (*intervals)[i].end - (*intervals)[i].first;
+    int64_t part = length / blocks;
+    size_t most = (size_t)*n + (size_t)blocks;
+    kolo_interval *cut = kolo_arena_alloc(arena, most * sizeof *cut);
+    if (!cut) return KOLO_NOMEM(most * sizeof *cut);
+    int made = 0, i = 0;
+    int64_t passed = 0; /* elements before interval i */
+    for (int b = 0; b < blocks; b++) {
+        int64_t first = b * part + cut_of(p, part, size, slice);
+        int64_t end = b * part + cut_of(p, part, size, slice + 1);
+        while (first < end) {
+            const kolo_interval *in = &(*intervals)[i];
+            int64_t here = in->end - in->first;
+            if (passed + here <= first) {
+                passed += here;
+                i++;
+                continue;
+            }
+            int64_t stop = kolo_min_i64(end, passed + here);
+            cut[made++] = (kolo_interval){in->first + first - passed, in->first + stop - passed};
+            first = stop;
+        }
+    }
+    *n = made;
+    *intervals = cut;
+    return KOLO_OK;
+}
+
+/* The intervals of one dimension, whole at first, after all axes that cut it. */
+static kolo_status shard_dim(const kolo_mesh *mesh, const kolo_placements *placements, int rank,
+                             int dim, kolo_arena *arena, int *n, kolo_interval **intervals) {
+    int axes[KOLO_MESH_AXES];
+    int sharders = sharders_of(mesh, placements, dim, axes);
+    for (int i = 0; i < sharders; i++) {
+        KOLO_TRY(cut_intervals(&placements->axis[axes[i]], mesh->axes[axes[i]].size,
+                               kolo_mesh_coordinate(mesh, rank, axes[i]), arena, n, intervals));
+    }
+    return KOLO_OK;
+}
+
+static kolo_status whole_dim(int64_t extent, kolo_arena *arena, int *n, kolo_interval **intervals) {
+    *intervals = kolo_arena_alloc(arena, sizeof **intervals);
+    if (!*intervals) return KOLO_NOMEM(sizeof **intervals);
+    **intervals = (kolo_interval){0, extent};
+    *n = extent > 0;
+    return KOLO_OK;
+}
+
+/* Whether the rank holds nothing because the tensor is on another coordinate. */
+static bool elsewhere(const kolo_mesh *mesh, const kolo_placements *placements, int rank) {
+    for (int a = 0; a < mesh->n_axes; a++) {
+        const kolo_placement *p = &placements->axis[a];
+        if (p->kind == KOLO_PLACEMENT_AT && kolo_mesh_coordinate(mesh, rank, a) != p->at)
+            return true;
+    }
+    return false;
+}
+
+static void measure(kolo_mesh_region *r) {
+    r->shape.rank = r->rank;
+    for (int d = 0; d < r->rank; d++) {
+        r->shape.dim[d] = 0;
+        for (int i = 0; i < r->n[d]; i++) {
+            r->shape.dim[d] += r->intervals[d][i].end - r->intervals[d][i].first;
+        }
+    }
+}
+
+kolo_status kolo_mesh_region_of(const kolo_mesh *mesh, const kolo_placements *placements,
+                                const kolo_shape *shape, int rank, bool flat, kolo_arena *arena,
+                                kolo_mesh_region *region) {
+    kolo_mesh_region r = {.rank = shape->rank};
+    if (shape->rank == 0) { /* a scalar is as a vector of one element */
+        r.rank = 1;
+        KOLO_TRY(whole_dim(1, arena, &r.n[0], &r.intervals[0]));
+    }
+    for (int d = 0; d < shape->rank; d++) {
+        KOLO_TRY(whole_dim(shape->dim[d], arena, &r.n[d], &r.intervals[d]));
+        KOLO_TRY(shard_dim(mesh, placements, rank, d, arena, &r.n[d], &r.intervals[d]));
+    }
+    measure(&r);
+    if (flat) {
+        int64_t count = kolo_mesh_region_count(&r);
+        r = (kolo_mesh_region){.rank = 1};
+        KOLO_TRY(whole_dim(count, arena, &r.n[0], &r.intervals[0]));
+        KOLO_TRY(shard_dim(mesh, placements, rank, KOLO_DIM_FLAT, arena, &r.n[0], &r.intervals[0]));
+    }
+    if (elsewhere(mesh, placements, rank)) r.n[0] = 0;
+    measure(&r);
+    *region = r;
+    return KOLO_OK;
+}
+
+int64_t kolo_mesh_region_count(const kolo_mesh_region *region) {
+    return kolo_shape_count(&region->shape);
+}
+
+static bool contains_interval(const kolo_mesh_region *outer, int dim, kolo_interval inner) {
+    while (inner.first <
+           inner.end) { /* neighbours of `outer` may share what one of `inner` spans */
+        int64_t reached = inner.first;
+        for (int i = 0; i < outer->n[dim]; i++) {
+            const kolo_interval *o = &outer->intervals[dim][i];
+            if (o->first <= inner.first && inner.first < o->end) reached = o->end;
+        }
+        if (reached == inner.first) return false;
+        inner.first = reached;
+    }
+    return true;
+}
+
+bool kolo_mesh_region_contains(const kolo_mesh_region *outer, const kolo_mesh_region *inner) {
+    if (kolo_mesh_region_count(inner) == 0) return true;
+    for (int d = 0; d < inner->rank; d++) {
+        for (int i = 0; i < inner->n[d]; i++) {
+            if (!contains_interval(outer, d, inner->intervals[d][i])) return false;
+        }
+    }
+    return true;
+}
