@@ -9,13 +9,12 @@
 extern "C" {
 #endif
 
-/* The list of what can be printed: code, name, description. The schedule excludes tables with
- * sparse gradients, which it names. */
+/* The list of what can be printed: code, name, description. */
 #define KOLO_DUMP_LIST(X)                                                                    \
     X(KOLO_DUMP_GRAPH, "graph", "the graph as the model builds it")                          \
     X(KOLO_DUMP_PASSES, "passes", "the graph after all passes: gradients, layouts, buckets") \
     X(KOLO_DUMP_PLAN, "plan", "memory, buckets, and the kernel of each step")                \
-    X(KOLO_DUMP_SCHEDULE, "schedule", "each rank's part in an allreduce of the parameters")
+    X(KOLO_DUMP_SCHEDULE, "schedule", "each collective of a step: algorithm, chunk, schedules")
 
 typedef enum kolo_dump_what {
 #define KOLO_DUMP_ENUM(code, name, help) code,

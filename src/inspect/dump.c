@@ -1,12 +1,10 @@
 /* `kolo dump`: builds what would run and prints it instead of running it. */
 #include "kolo/dump.h"
 
-#include "comm/schedule/algorithms.h"
+#include "inspect/dump_requests.h"
 #include "kolo/train.h"
 #include "plan/plan.h"
 #include "train/tuning.h"
-
-#include <inttypes.h>
 
 static kolo_status build(const kolo_dump_opts *o, kolo_graph **graph) {
     const kolo_model *model;
@@ -60,73 +58,34 @@ static kolo_status dump_graph(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_t
     return status;
 }
 
-/* A plan as one rank of a group has it: with POST and WAIT, on a group of this process alone. */
+/* A plan as rank 0 of a group compiles it. The ranks are threads, of which only this one exists:
+ * compiling is local to each rank. */
 static kolo_status dump_plan(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_text *text) {
+    bool schedule = o->what == KOLO_DUMP_SCHEDULE;
+    int ranks = schedule ? o->ranks : 1;
     kolo_graph *g;
     kolo_store *store = NULL;
-    kolo_comm *comm = NULL;
     kolo_plan *plan = NULL;
     kolo_status status = KOLO_OK;
+    kolo_comm **comms = kolo_zalloc((size_t)ranks * sizeof *comms);
+    if (!comms) return KOLO_NOMEM((size_t)ranks * sizeof *comms);
     KOLO_TRY_GOTO(kolo_store_create(&store), done);
-    KOLO_TRY_GOTO(kolo_comm_create_threads(1, NULL, &comm), done);
+    KOLO_TRY_GOTO(kolo_comm_create_threads(ranks, NULL, comms), done);
     KOLO_TRY_GOTO(build(o, &g), done);
     kolo_plan_opts opts = plan_opts(o, tuner);
-    KOLO_TRY_GOTO(kolo_plan_compile(g, &opts, store, comm, &plan), done);
-    kolo_plan_print(plan, text);
+    if (schedule) opts.algorithm = o->algorithm;
+    KOLO_TRY_GOTO(kolo_plan_compile(g, &opts, store, comms[0], &plan), done);
+    if (schedule) {
+        status = kolo_dump_requests(plan, text);
+    } else {
+        kolo_plan_print(plan, text);
+    }
 done:
     kolo_plan_destroy(plan);
     kolo_store_destroy(store);
-    kolo_comm_destroy(comm);
+    for (int r = 0; r < ranks; r++) kolo_comm_destroy(comms[r]);
+    kolo_free((void *)comms);
     return status;
-}
-
-/* Elements of all parameters whose gradients an allreduce sums. Tables with row-sparse gradients
- * are none of them, and are named. */
-static kolo_status count_parameters(const kolo_dump_opts *o, kolo_text *text, size_t *count) {
-    kolo_graph *g;
-    KOLO_TRY(build(o, &g));
-    kolo_status status = KOLO_OK;
-    if (o->sparse_embedding) status = kolo_pass_sparse(g, &(kolo_sparse_opts){.ranks = o->ranks});
-    *count = 0;
-    for (int32_t v = 0; status == KOLO_OK && v < g->n_values; v++) {
-        const kolo_value_info *p = &g->values[v];
-        if (p->kind != KOLO_VALUE_PARAM) continue;
-        if (p->rows == 0) {
-            *count += (size_t)kolo_shape_count(&p->tensor.shape);
-        } else {
-            kolo_text_add(text,
-                          "%s: not summed; up to %" PRId64 " of its %" PRId64
-                          " rows of each rank are gathered\n",
-                          p->name, p->rows, p->tensor.shape.dim[0]);
-        }
-    }
-    kolo_graph_destroy(g);
-    return status;
-}
-
-static kolo_status dump_schedule(const kolo_dump_opts *o, kolo_text *text) {
-    enum { CHUNK = 1 << 16 };
-    kolo_algorithm algorithm =
-        o->algorithm == KOLO_ALGORITHM_AUTO ? KOLO_ALGORITHM_DIRECT : o->algorithm;
-    bool direct = algorithm == KOLO_ALGORITHM_DIRECT;
-    const kolo_algorithm_row *row = kolo_algorithm_find(
-        KOLO_COLLECTIVE_ALLREDUCE, algorithm, direct ? KOLO_VARIANT_WINDOW : KOLO_VARIANT_MESSAGES);
-    KOLO_ASSERT(row);
-    kolo_schedule_spec spec = {.kind = KOLO_COLLECTIVE_ALLREDUCE,
-                               .size = o->ranks,
-                               .in_place = true,
-                               .chunk = CHUNK,
-                               .align = 16};
-    KOLO_TRY(count_parameters(o, text, &spec.count));
-    for (spec.rank = 0; spec.rank < spec.size; spec.rank++) {
-        kolo_schedule schedule = {0};
-        KOLO_TRY(kolo_schedule_build(row, &spec, &schedule));
-        kolo_text_add(text, "%s, rank %d of %d, %zu elements\n", row->name, spec.rank, spec.size,
-                      spec.count);
-        kolo_schedule_print(&schedule, text);
-        kolo_schedule_fini(&schedule);
-    }
-    return KOLO_OK;
 }
 
 static kolo_status resolve(const kolo_dump_opts *in, kolo_dump_opts *out) {
@@ -157,10 +116,9 @@ static kolo_status dump_what(const kolo_dump_opts *o, kolo_text *text) {
                                  .reference_kernels = o->reference_kernels,
                                  .notice = o->notice,
                                  .notice_arg = o->notice_arg}};
-    if (o->what == KOLO_DUMP_SCHEDULE) return dump_schedule(o, text);
     KOLO_TRY(kolo_tuning_begin(&setup, NULL));
-    kolo_status status = o->what == KOLO_DUMP_PLAN ? dump_plan(o, setup.tuner, text)
-                                                   : dump_graph(o, setup.tuner, text);
+    bool graph = o->what == KOLO_DUMP_GRAPH || o->what == KOLO_DUMP_PASSES;
+    kolo_status status = graph ? dump_graph(o, setup.tuner, text) : dump_plan(o, setup.tuner, text);
     kolo_setup_close(&setup);
     return status;
 }

@@ -88,6 +88,8 @@ static kolo_step_info describe(const kolo_plan *p, const kolo_step *step, kolo_p
 }
 
 int kolo_plan_n_steps(const kolo_plan *p) { return p->n_steps; }
+int kolo_plan_n_requests(const kolo_plan *p) { return p->requests ? p->map.n_buckets : 0; }
+kolo_request *kolo_plan_request(const kolo_plan *p, int bucket) { return p->requests[bucket]; }
 
 kolo_status kolo_plan_describe(const kolo_plan *p, kolo_step_info *infos) {
     const kolo_graph *g = p->graph;

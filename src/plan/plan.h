@@ -156,6 +156,9 @@ typedef struct kolo_step_info {
 } kolo_step_info;
 
 int kolo_plan_n_steps(const kolo_plan *plan);
+/* The collectives of a step, one per bucket; none without a group. */
+int kolo_plan_n_requests(const kolo_plan *plan);
+kolo_request *kolo_plan_request(const kolo_plan *plan, int bucket);
 /* Fills infos[0..kolo_plan_n_steps). NOMEM. */
 kolo_status kolo_plan_describe(const kolo_plan *plan, kolo_step_info *infos);
 /* Runs the kernel of a step once more on what memory holds, inside an observer's call for that

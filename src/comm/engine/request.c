@@ -22,8 +22,11 @@ kolo_schedule *kolo_request_schedule(kolo_request *q) {
 }
 
 const char *kolo_request_schedule_name(const kolo_request *q) {
-    return q->schedule ? q->schedule->name : q->schedules[0].name;
+    return (q->schedule ? q->schedule : &q->schedules[0])->row->name;
 }
+
+const kolo_schedule_spec *kolo_request_spec(const kolo_request *q) { return &q->spec; }
+kolo_dtype kolo_request_dtype(const kolo_request *q) { return q->dtype; }
 
 int kolo_request_exposed(const kolo_request *q, int rank) {
     return q->spec.shards > 0 ? 1 + kolo_tree_nodes(q->spec.shards, q->comm->size, rank, NULL)

@@ -91,6 +91,9 @@ static inline bool kolo_collective_has_parts(kolo_collective kind) {
 KOLO_SHARED kolo_traffic kolo_request_traffic(const kolo_request *request);
 KOLO_SHARED const char *kolo_request_schedule_name(const kolo_request *request);
 KOLO_SHARED kolo_schedule *kolo_request_schedule(kolo_request *request);
+/* The specification that the schedules were built for, and the element type. */
+KOLO_SHARED const kolo_schedule_spec *kolo_request_spec(const kolo_request *request);
+KOLO_SHARED kolo_dtype kolo_request_dtype(const kolo_request *request);
 /* The number of its latest start on this communicator, its site, and whether it is in flight. */
 KOLO_SHARED uint64_t kolo_request_sequence(const kolo_request *request);
 KOLO_SHARED const char *kolo_request_site(const kolo_request *request);

@@ -237,7 +237,7 @@ kolo_status kolo_schedule_build(const kolo_algorithm_row *row, const kolo_schedu
     KOLO_ASSERT(spec.chunk >= 1 && spec.align >= 1);
     spec.source = kolo_spec_source(&spec, spec.rank);
     bool offloaded = row->variant == KOLO_VARIANT_OFFLOADED;
-    kolo_schedule s = {.name = row->name,
+    kolo_schedule s = {.row = row,
                        .windows = row->variant != KOLO_VARIANT_MESSAGES && !offloaded,
                        .offloaded = offloaded && spec.size > 1};
     add_entrance(&spec, &s);

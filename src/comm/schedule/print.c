@@ -34,6 +34,15 @@ kolo_traffic kolo_schedule_traffic(const kolo_schedule *s) {
     return traffic;
 }
 
+const char *kolo_variant_name(kolo_variant variant) {
+    static const char *const names[] = {
+#define VARIANT_NAME(code, name) name,
+        KOLO_VARIANT_LIST(VARIANT_NAME)
+#undef VARIANT_NAME
+    };
+    return names[variant];
+}
+
 static void print_range(kolo_text *text, kolo_buffer buffer, size_t first, size_t count) {
     static const char *const names[] = {"data", "input", "scratch", "sum"};
     kolo_text_add(text, " %s[%zu,%zu)", names[buffer], first, first + count);
@@ -63,7 +72,7 @@ void kolo_schedule_print(const kolo_schedule *s, kolo_text *text) {
     kolo_text_add(text,
                   "schedule %s rounds %zu entries %zu scratch %zu sent %llu received %llu reduced "
                   "%llu copied %llu\n",
-                  s->name, s->n_rounds, s->n_entries, s->scratch, (unsigned long long)t.sent,
+                  s->row->name, s->n_rounds, s->n_entries, s->scratch, (unsigned long long)t.sent,
                   (unsigned long long)t.received, (unsigned long long)t.reduced,
                   (unsigned long long)t.copied);
     for (size_t r = 0; r < s->n_rounds; r++) {

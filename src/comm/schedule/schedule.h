@@ -61,9 +61,9 @@ typedef struct kolo_entry {
 
 /* One rank's schedule. Zero-initialise; a failed append sets `failed` and later ones do nothing. */
 typedef struct kolo_schedule {
-    const char *name; /* of the row that wrote it */
-    bool windows;     /* needs a transport whose peers reach each other's memory */
-    bool offloaded;   /* has an OFFLOADED entry */
+    const struct kolo_algorithm_row *row; /* that wrote it */
+    bool windows;   /* needs a transport whose peers reach each other's memory */
+    bool offloaded; /* has an OFFLOADED entry */
     bool failed;
     size_t prologue; /* rounds before the announcement */
     size_t scratch;  /* elements of SCRATCH */
@@ -119,13 +119,19 @@ bool kolo_tree_has(uint32_t v, uint32_t shards);
 /* Where rank p has its contribution. */
 kolo_buffer kolo_spec_source(const kolo_schedule_spec *spec, int rank);
 
-/* How a schedule moves its data, which decides when it can be used. */
+/* The one list of variants, how a schedule moves its data: code, name. */
+#define KOLO_VARIANT_LIST(X)                                                                     \
+    X(KOLO_VARIANT_MESSAGES, "messages") /* sends and receives only: any transport */            \
+    X(KOLO_VARIANT_WINDOW,                                                                       \
+      "window") /* needs access to DATA of all ranks (hierarchical: of the host) */              \
+    X(KOLO_VARIANT_STAGED, "staged") /* through SCRATCH of all ranks, in chunks: private data */ \
+    X(KOLO_VARIANT_EAGER, "eager")   /* data is sent with the announcement: tiny sizes */        \
+    X(KOLO_VARIANT_OFFLOADED, "offloaded") /* carried out by a backend (backend.h) */
+
 typedef enum kolo_variant {
-    KOLO_VARIANT_MESSAGES,  /* sends and receives only: any transport */
-    KOLO_VARIANT_WINDOW,    /* DATA of all ranks (hierarchical: of the host) must be reachable */
-    KOLO_VARIANT_STAGED,    /* through SCRATCH of all ranks, in chunks: for private buffers */
-    KOLO_VARIANT_EAGER,     /* data travels with the announcement: for tiny sizes */
-    KOLO_VARIANT_OFFLOADED, /* a backend does it (backend.h) */
+#define KOLO_VARIANT_ENUM(code, name) code,
+    KOLO_VARIANT_LIST(KOLO_VARIANT_ENUM)
+#undef KOLO_VARIANT_ENUM
 } kolo_variant;
 
 /* One way to carry out one kind of collective. `algorithm` is AUTO for other kinds than allreduce,
@@ -176,6 +182,7 @@ KOLO_SHARED kolo_traffic kolo_schedule_traffic(const kolo_schedule *schedule);
 /* Adds what `count` elements of one entry mean to `traffic`. */
 void kolo_traffic_add(kolo_traffic *traffic, kolo_entry_kind kind, uint64_t count);
 
+KOLO_SHARED const char *kolo_variant_name(kolo_variant variant);
 /* The schedule as text, a line per entry, for `kolo dump`. */
 KOLO_SHARED void kolo_schedule_print(const kolo_schedule *schedule, kolo_text *text);
 

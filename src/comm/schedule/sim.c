@@ -245,7 +245,7 @@ static kolo_status issue(sim *s, int rank, const kolo_entry *e, size_t left, siz
     }
     return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
                      "schedule %s needs the peers' memory: a modelled network has messages only",
-                     r->schedule->name);
+                     r->schedule->row->name);
 }
 
 /* Issues what the rank can: up to the next entry that takes its time, or the end of the round. */
@@ -348,7 +348,7 @@ static kolo_status close_result(sim *s, kolo_sim_result *result) {
         if (!s->ranks[r].done) {
             return KOLO_FAIL(
                 KOLO_ERR_FORMAT, "rank %d of schedule %s waits for ever in round %zu of %zu", r,
-                s->ranks[r].schedule->name, s->ranks[r].round, s->ranks[r].schedule->n_rounds);
+                s->ranks[r].schedule->row->name, s->ranks[r].round, s->ranks[r].schedule->n_rounds);
         }
         end_ps = kolo_max_i64(end_ps, s->ranks[r].ps);
     }

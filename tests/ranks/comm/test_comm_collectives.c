@@ -108,16 +108,16 @@ static kolo_status run_case(kolo_comm *comm, const one_case *c, const buffers *b
     }
     /* The engine has moved what the schedule says, twice. */
     const kolo_schedule *schedule = kolo_request_schedule(request);
-    if (strcmp(kolo_request_schedule_name(request), schedule->name) == 0) {
+    if (strcmp(kolo_request_schedule_name(request), schedule->row->name) == 0) {
         kolo_traffic is = kolo_request_traffic(request), one = kolo_schedule_traffic(schedule);
         if (is.sent != 2 * one.sent || is.received != 2 * one.received ||
             is.reduced != 2 * one.reduced || is.copied != 2 * one.copied) {
             return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: counters differ from the schedule",
-                             schedule->name);
+                             schedule->row->name);
         }
     } else if (c->where != PRIVATE_ON_RANK_0 && c->algorithm != KOLO_ALGORITHM_HIERARCHICAL) {
         return KOLO_FAIL(KOLO_ERR_FORMAT, "ran %s, not %s", kolo_request_schedule_name(request),
-                         schedule->name);
+                         schedule->row->name);
     }
     KOLO_TRY(check_windows(comm, c, kolo_request_schedule_name(request)));
     kolo_request_destroy(request);

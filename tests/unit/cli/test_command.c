@@ -495,19 +495,30 @@ static void a_dump_has_the_runs_optimizer(void **state) {
     }
 }
 
-/* A table whose rows are gathered is no part of the allreduce; the graph has no word of it. */
-static void dumps_say_where_tables_are_sparse(void **state) {
+/* A dump of schedules has the plan's own requests: each bucket with its algorithm, variant and
+ * chunk, and the schedules of all ranks. Rows of sparse tables are gathered, not reduced. */
+static void a_dump_has_the_plans_collectives(void **state) {
     const char *model = "lstm_lm:layers=1,vocab=50,hidden=4,context=8 --batch 2 --ranks 2";
     char words[192];
     snprintf(words, sizeof words, "dump --what schedule --model %s", model);
     assert_int_equal(test_run(words), 0);
-    assert_true(test_says("out", "rank 1 of 2, 610 elements\n")); /* 200 + 4 * 4 * 10 + 250 */
+    assert_true(test_says("out", "bucket 0    allreduce          2688          672 f32    direct "
+                                 "           window          262144\n"));
+    assert_true(test_says("out", "\nbucket 0: 672 elements\nrank 0 of 2: schedule direct rounds"));
+    assert_true(test_says("out", "\nrank 1 of 2: schedule direct rounds"));
+    snprintf(words, sizeof words,
+             "dump --what schedule --algorithm ring --bucket-bytes 1 --model %s", model);
+    assert_int_equal(test_run(words), 0);
+    assert_true(test_says("out", "f32    ring              messages        262144\nbucket 1 "));
+    assert_true(test_says("out", "\nrank 1 of 2: schedule ring rounds"));
     snprintf(words, sizeof words, "dump --what schedule --sparse-embedding --model %s", model);
     assert_int_equal(test_run(words), 0);
-    assert_true(test_says("out",
-                          "encoder.weight: not summed; up to 16 of its 50 rows of each rank are "
-                          "gathered\n"));
-    assert_true(test_says("out", "rank 1 of 2, 410 elements\n"));
+    assert_true(test_says("out", "bucket 0    allreduce          1856          464 f32 "));
+    assert_true(test_says("out", "bucket 1    allgather           512          128 f32    - "));
+    assert_true(test_says("out", "\nrank 1 of 2: schedule allgather-direct rounds"));
+    snprintf(words, sizeof words, "dump --what schedule --forward --model %s", model);
+    assert_int_equal(test_run(words), 0);
+    assert_true(test_says("out", "no collectives: only a training step has them\n"));
     test_run_fails("dump --what schedule --sparse-embedding --model mlp", 2,
                    "kolo: the model has no embedding table to train sparsely: leave "
                    "--sparse-embedding out, or choose a model of tokens\n");
@@ -551,7 +562,7 @@ TEST_MAIN(test_command) {
         cmocka_unit_test(weights_go_in_and_out),
         cmocka_unit_test(models_know_their_samples),
         cmocka_unit_test(a_dump_has_the_runs_optimizer),
-        cmocka_unit_test(dumps_say_where_tables_are_sparse),
+        cmocka_unit_test(a_dump_has_the_plans_collectives),
         cmocka_unit_test(no_memory_comes_with_advice),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);

@@ -80,9 +80,10 @@ static void ranks_of_a_host_share_its_link(void **state) {
     assert_true(together.us <= apart.us && together.us > 0.9 * apart.us);
 
     /* All ranks send to all others at once: a link carries its messages one after the other. */
+    static const kolo_algorithm_row row = {.name = "all"};
     kolo_schedule all[4] = {{0}};
     for (int r = 0; r < 4; r++) {
-        all[r] = (kolo_schedule){.name = "all", .scratch = 4000};
+        all[r] = (kolo_schedule){.row = &row, .scratch = 4000};
         kolo_schedule_round(&all[r]);
         for (int p = 0; p < 4; p++) {
             if (p / 2 == r / 2) continue; /* to the other host alone */
