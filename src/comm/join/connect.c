@@ -24,7 +24,7 @@
 /* Data that two ranks exchange, besides their segments; `ucx` only if they use it. */
 typedef struct peer_info {
     uint64_t segment_bytes;
-    kolo_ucx_card ucx;
+    kolo_ucx_address ucx;
 } peer_info;
 
 static bool is_local(const kolo_joining *j, int peer) {
@@ -41,7 +41,7 @@ static kolo_status exchange_info(kolo_joining *j, int peer, int fd, const kolo_n
     int segment_own = j->transport->segment.fd;
     size_t bytes = by_ucx ? sizeof own : offsetof(peer_info, ucx);
     const char *labels[2] = {"kolo segment of the client", "kolo segment of the server"};
-    kolo_status status = by_ucx ? kolo_ucx_invite(j->ucx, peer, &own.ucx) : KOLO_OK;
+    kolo_status status = by_ucx ? kolo_ucx_get_address(j->ucx, peer, &own.ucx) : KOLO_OK;
     for (int turn = 0; turn < 2 && status == KOLO_OK;
          turn++) { /* the server sends its proof first */
         if ((turn == 0) == server) {
@@ -208,7 +208,7 @@ static kolo_status create_network(kolo_joining *j, size_t segment_bytes, kolo_tr
     *network = j->tcp;
     if (!j->ucx) return KOLO_OK;
     *network = j->ucx;
-    return kolo_ucx_control(j->ucx, j->tcp, segment_bytes);
+    return kolo_ucx_set_control(j->ucx, j->tcp, segment_bytes);
 }
 
 static kolo_status create_transport(kolo_joining *j) {

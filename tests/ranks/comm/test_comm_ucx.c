@@ -100,7 +100,7 @@ static void without_a_device_one_line_says_so(void **state) {
                                                   .bare = true});
     assert_int_equal(status, KOLO_ERR_UNSUPPORTED);
     for (int r = 0; r < 2; r++) {
-        assert_non_null(strstr(outcomes[r].error, "no device that can be used"));
+        assert_non_null(strstr(outcomes[r].error, "no usable device"));
         assert_non_null(strstr(outcomes[r].error, "--transport tcp"));
         assert_null(strchr(outcomes[r].error, '\n'));
     }

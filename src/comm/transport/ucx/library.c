@@ -1,4 +1,4 @@
-/* Finds the library that stands on UCX. */
+/* Loads the library that links UCX. */
 #include "comm/transport/ucx/library.h"
 
 #include "base/compiler.h"
@@ -9,8 +9,8 @@
 #include <signal.h>
 #include <stdlib.h>
 
-/* UCX takes over the signals of crashes when it is loaded, to print where they were; that is for
- * the program to decide, unless its user says so by UCX's own variable. */
+/* When it is loaded UCX installs handlers for crash signals, which print a backtrace. They are
+ * removed, unless the user has set UCX's own variable: the program decides on its handlers. */
 static void *load_quietly(const char *file) {
     static const int signals[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE};
     struct sigaction before[KOLO_COUNT(signals)];
@@ -28,15 +28,16 @@ kolo_status kolo_ucx_load(const kolo_ucx_ops **ops) {
     const kolo_ucx_ops *found = library ? dlsym(library, "kolo_ucx_table") : NULL;
     if (!found) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "transport ucx is not there (%s): install libucx-dev, and build Kolo on "
-                         "a machine that has it",
+                         "transport ucx is not available (%s): install libucx-dev and rebuild "
+                         "Kolo",
                          dlerror());
     }
-    if (found->issue != KOLO_UCX_ISSUE) {
-        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "libkolo-ucx.so is of another build of Kolo (issue %d, not %d): install "
-                         "both from the same one",
-                         found->issue, KOLO_UCX_ISSUE);
+    if (found->version != KOLO_UCX_VERSION) {
+        return KOLO_FAIL(
+            KOLO_ERR_UNSUPPORTED,
+            "libkolo-ucx.so is from another build of Kolo (version %d, not %d): install "
+            "both from the same build",
+            found->version, KOLO_UCX_VERSION);
     }
     *ops = found;
     return KOLO_OK;

@@ -1,12 +1,13 @@
 #pragma once
-/* UCX as a carrier of messages between ranks, in a library of its own that is loaded when it is
- * asked for (ucx_module.c), so that nothing else depends on UCX.
+/* UCX as a carrier of messages between ranks, in a library of its own that is loaded on demand
+ * (ucx_module.c), so that nothing else depends on UCX.
  *
- * A message is a head of a few bytes and a body. A body that is long may stay with its sender until
- * the receiver fetches it. The library exports one kolo_ucx_ops under the name kolo_ucx_table.
+ * A message is a header of a few bytes and a body. A long body may stay at its sender until the
+ * receiver fetches it (rendezvous). The library exports one kolo_ucx_ops with the name
+ * kolo_ucx_table.
  *
- * UCX proves nothing about who sends and encrypts nothing: what comes must be checked by the
- * receiver (ucx/ucx.c). */
+ * UCX neither authenticates senders nor encrypts; the receiver must check all messages
+ * (ucx/receive.c). */
 
 #include "kolo/status.h"
 
@@ -14,70 +15,70 @@
 #include <stddef.h>
 
 enum {
-    KOLO_UCX_ISSUE = 1,          /* of what is below; another one is of another build */
-    KOLO_UCX_ADDRESS_MOST = 8192 /* bytes of an address of UCX's */
+    KOLO_UCX_VERSION = 1,       /* of this interface; libraries of other versions are refused */
+    KOLO_UCX_ADDRESS_MAX = 8192 /* bytes of a UCX worker address */
 };
 
-/* An operation under way; it lies in what its owner knows it by. */
-typedef struct kolo_ucx_ticket {
-    /* It is over, for better or worse: the memory that it used is the caller's again. Called from
-     * `progress`, or before the call that starts it returns. */
-    void (*done)(struct kolo_ucx_ticket *ticket, bool good);
-} kolo_ucx_ticket;
+/* An operation in flight; embedded in the state of its owner. */
+typedef struct kolo_ucx_request {
+    /* Completion callback, successful or not: the memory used may be reused. Called from
+     * `progress`, or before the call that starts the operation returns. */
+    void (*done)(struct kolo_ucx_request *request, bool good);
+} kolo_ucx_request;
 
-typedef enum kolo_ucx_place {
-    KOLO_UCX_PASSING, /* here, until the call returns */
-    KOLO_UCX_STAYING, /* here, until it is given back, if it is kept */
-    KOLO_UCX_AWAY,    /* at its sender; if it is kept: to be fetched or given back */
-} kolo_ucx_place;
+typedef enum kolo_ucx_location {
+    KOLO_UCX_BORROWED, /* valid until the callback returns */
+    KOLO_UCX_BUFFERED, /* in UCX's buffers; if kept: until `release` */
+    KOLO_UCX_REMOTE,   /* at its sender; if kept: until `fetch` or `release` */
+} kolo_ucx_location;
 
 typedef struct kolo_ucx_body {
-    void *data; /* AWAY: only a name */
+    void *data; /* REMOTE: a descriptor */
     size_t bytes;
-    kolo_ucx_place place;
+    kolo_ucx_location location;
 } kolo_ucx_body;
 
-/* Whom the library tells; called from `progress` alone. */
-typedef struct kolo_ucx_listener {
+/* Callbacks, called from `progress` only. */
+typedef struct kolo_ucx_callbacks {
     void *arg;
-    /* A message; true keeps a body that is STAYING or AWAY. */
+    /* A message has arrived; returns true to keep a body that is BUFFERED or REMOTE. */
     bool (*arrived)(void *arg, const void *head, size_t head_bytes, const kolo_ucx_body *body);
-    /* Nothing more will come from or go to that peer. `why` is short, and UCX's. */
+    /* The peer is unreachable from now on. `why` is UCX's short reason. */
     void (*lost)(void *arg, int peer, const char *why);
-} kolo_ucx_listener;
+} kolo_ucx_callbacks;
 
 typedef struct kolo_ucx_opts {
     int size;              /* ranks */
-    const char *interface; /* of the network; NULL: UCX's choice */
-    kolo_ucx_listener listener;
+    const char *interface; /* of the network; NULL: chosen by UCX */
+    kolo_ucx_callbacks callbacks;
 } kolo_ucx_opts;
 
-/* All calls belong to one thread at a time; none but `close` blocks. */
+/* All calls are made by one thread at a time; only `close` blocks. */
 typedef struct kolo_ucx_ops {
-    int issue; /* KOLO_UCX_ISSUE */
-    /* `events` is readable when there is something to do, and belongs to the library. UNSUPPORTED:
-     * no device that can be used; NOMEM; IO. */
+    int version; /* KOLO_UCX_VERSION */
+    /* `events` is readable if `progress` has work to do; owned by the library. UNSUPPORTED: no
+     * usable device; NOMEM; IO. */
     kolo_status (*open)(const kolo_ucx_opts *opts, void **state, int *events);
-    /* Bytes of a body that travel best in one message. */
-    size_t (*piece)(const void *state);
-    /* What peers need to reach this rank. UNSUPPORTED: longer than KOLO_UCX_ADDRESS_MOST. */
+    /* Preferred number of bytes per message. */
+    size_t (*message_bytes)(const void *state);
+    /* Address by which peers connect to this rank. UNSUPPORTED: more than KOLO_UCX_ADDRESS_MAX. */
     kolo_status (*address)(void *state, void *address, size_t *bytes);
-    /* UNSUPPORTED: no common way; PEER. */
+    /* UNSUPPORTED: no common device; PEER. */
     kolo_status (*connect)(void *state, int peer, const void *address);
     void (*send)(void *state, int peer, const void *head, size_t head_bytes, const void *body,
-                 size_t bytes, kolo_ucx_ticket *ticket);
-    /* The body that is AWAY; it needs no giving back then. */
-    void (*fetch)(void *state, void *data, void *to, size_t bytes, kolo_ucx_ticket *ticket);
-    void (*give_back)(void *state, void *data);
-    /* True when anything has moved. */
+                 size_t bytes, kolo_ucx_request *request);
+    /* Fetches a REMOTE body, and releases it. */
+    void (*fetch)(void *state, void *data, void *to, size_t bytes, kolo_ucx_request *request);
+    void (*release)(void *state, void *data);
+    /* True if there was any event. */
     bool (*progress)(void *state);
-    /* From now on `events` tells; false when there is something to do already. */
+    /* Arms `events`; false if there already is work to do. */
     bool (*arm)(void *state);
-    /* Ends all connections at once; what is under way ends, badly, in `progress`. */
-    void (*cut)(void *state);
-    /* Lets what has been sent go out first, within a moment. */
+    /* Closes all connections at once; operations in flight complete with an error in `progress`. */
+    void (*abort)(void *state);
+    /* Flushes sent messages for a short time, and closes. */
     void (*close)(void *state);
 } kolo_ucx_ops;
 
-/* The library. UNSUPPORTED when it, or UCX, is not there or does not fit. */
+/* Loads the library. UNSUPPORTED if it or UCX is not installed, or has another version. */
 kolo_status kolo_ucx_load(const kolo_ucx_ops **ops);

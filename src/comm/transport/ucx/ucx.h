@@ -1,27 +1,27 @@
 #pragma once
-/* Transport `ucx`: ranks that reach each other by UCX: over RDMA where there is, else over TCP. */
+/* Transport `ucx`: data over UCX, which uses RDMA if available, else TCP. */
 
 #include "comm/transport/transport.h"
 #include "comm/transport/ucx/library.h"
 
 enum { KOLO_UCX_TOKEN_BYTES = 16 };
 
-/* What a rank gives a peer, over a proven connection. */
-typedef struct kolo_ucx_card {
-    unsigned char token[KOLO_UCX_TOKEN_BYTES]; /* which that peer's messages must bear */
+/* Sent by a rank to a peer, over an authenticated connection. */
+typedef struct kolo_ucx_address {
+    unsigned char token[KOLO_UCX_TOKEN_BYTES]; /* to be put on all messages of that peer */
     uint64_t bytes;
-    unsigned char address[KOLO_UCX_ADDRESS_MOST];
-} kolo_ucx_card;
+    unsigned char worker[KOLO_UCX_ADDRESS_MAX];
+} kolo_ucx_address;
 
-/* This rank's end of UCX, without peers; not yet a transport. `interface` NULL: UCX's choice.
- * UNSUPPORTED: no UCX here, or no device; NOMEM; IO. */
+/* Opens UCX on this rank, without peers; not yet usable as a transport. `interface` NULL: chosen by
+ * UCX. UNSUPPORTED: UCX is not installed, or has no device; NOMEM; IO. */
 kolo_status kolo_ucx_create(int rank, int size, const char *interface, kolo_transport **transport);
-/* Makes it one: takes over `control`, also on failure, the transport `tcp` to the same peers.
- * NOMEM.
- */
-kolo_status kolo_ucx_control(kolo_transport *base, kolo_transport *control, size_t segment_bytes);
-/* The card for a peer; one for each, made once. The errors of kolo_ucx_ops.address. */
-kolo_status kolo_ucx_invite(kolo_transport *base, int peer, kolo_ucx_card *card);
-/* Connects to the peer whose card this is. Peers that are reached otherwise stay without. FORMAT;
+/* Completes the transport with `control`, the transport `tcp` to the same peers, which it takes
+ * over, also on failure. NOMEM. */
+kolo_status kolo_ucx_set_control(kolo_transport *base, kolo_transport *control,
+                                 size_t segment_bytes);
+/* Makes the address for a peer, once per peer. The errors of kolo_ucx_ops.address. */
+kolo_status kolo_ucx_get_address(kolo_transport *base, int peer, kolo_ucx_address *address);
+/* Connects to a peer by its address. Peers connected by another transport are not attached. FORMAT;
  * NOMEM; the errors of kolo_ucx_ops.connect. */
-kolo_status kolo_ucx_attach(kolo_transport *base, int peer, const kolo_ucx_card *card);
+kolo_status kolo_ucx_attach(kolo_transport *base, int peer, const kolo_ucx_address *address);

@@ -1,16 +1,16 @@
-/* The library libkolo-ucx.so: messages by UCX's active messages. See ucx/library.h.
+/* libkolo-ucx.so: messages as UCX active messages. See ucx/library.h.
  *
- * The only file that includes UCX. One context and one worker for each communicator, one endpoint
- * for each peer, with UCX's handling of lost peers, without which nothing under way could be ended.
- * When a peer is lost UCX may take very long to say so; who uses this watches the peers by other
- * means and then cuts.
+ * The only file that includes UCX. Each communicator has one context and one worker, with one
+ * endpoint per peer. Endpoints use UCX's peer error handling, without which operations in flight
+ * could not be aborted. UCX may report a lost peer very late; the caller monitors the peers by
+ * other means and then calls `abort`.
  *
- * UCX is configured here, unless the user has set the same variable: TCP carries a piece in one
- * segment, and without a device for RDMA bodies are always sent at once, since fetching them over
- * sockets costs more than it saves. UCX's own shared memory cannot tell that a peer has died, so
- * UCX leaves it out (unless UCX_MM_ERROR_HANDLING=y); memory inside a host is `shm+ucx`'s. UCX
- * allocates requests and buffers as they are first needed, and keeps them; a message of several
- * segments (UCX_TCP_TX_SEG_SIZE less than ours) takes a block each time. */
+ * Unless the user has set the same variable, UCX is configured here: TCP carries a message in one
+ * segment, and without an RDMA device bodies are always sent eagerly, since fetching them over
+ * sockets costs more than it saves. UCX's own shared memory cannot detect that a peer has died, so
+ * UCX leaves it out (unless UCX_MM_ERROR_HANDLING=y); use the transport `shm+ucx` inside a host.
+ * UCX allocates requests and buffers on first use and keeps them; a message of several segments
+ * (UCX_TCP_TX_SEG_SIZE less than ours) allocates a block each time. */
 #include "base/clock.h"
 #include "base/memory.h"
 #include "comm/transport/ucx/library.h"
@@ -23,10 +23,10 @@
 #include <ucs/config/global_opts.h>
 
 enum {
-    MESSAGE = 0, /* the number of our one active message */
+    MESSAGE_ID = 0, /* id of the active message */
     SEGMENT = 256 << 10,
-    SEGMENT_HEADS = 1 << 10, /* of a segment: ours and UCX's heads */
-    PIECE_RDMA = 1 << 20,
+    SEGMENT_HEADERS = 1 << 10, /* of a segment: Kolo's and UCX's headers */
+    MESSAGE_RDMA = 1 << 20,
     CLOSE_NS = 200000000,
     DEVICES_BYTES = 512,
 };
@@ -36,12 +36,12 @@ typedef struct ucx_state ucx_state;
 typedef struct ucx_peer {
     ucx_state *state;
     ucp_ep_h ep;   /* NULL: not connected, or closed */
-    void *closing; /* the request of its closing; NULL: none */
+    void *closing; /* the request of its close; NULL: none */
     bool lost;
 } ucx_peer;
 
 struct ucx_state {
-    kolo_ucx_listener listener;
+    kolo_ucx_callbacks callbacks;
     ucp_context_h context;
     ucp_worker_h worker;
     bool rdma;
@@ -56,7 +56,7 @@ static kolo_status failed(kolo_status status, const char *what, ucs_status_t cod
 
 /* ---- configuration ---- */
 
-/* The first thing in a folder that is none of "." and ".."; false when there is none. */
+/* Gets the first entry of a directory, besides "." and ".."; false if there is none. */
 static bool first_in(const char *folder, char name[256]) {
     DIR *dir = opendir(folder);
     if (!dir) return false;
@@ -69,7 +69,7 @@ static bool first_in(const char *folder, char name[256]) {
     return found;
 }
 
-/* UCX's names of an interface: its own for TCP, and that of the device behind it for RDMA. */
+/* Lists UCX's device names of an interface: the interface for TCP, and its device for RDMA. */
 static void list_devices(const char *interface, char list[DEVICES_BYTES]) {
     char folder[320], device[256];
     int n = snprintf(list, DEVICES_BYTES, "%.64s", interface);
@@ -83,7 +83,7 @@ static void list_devices(const char *interface, char list[DEVICES_BYTES]) {
     snprintf(list + n, (size_t)(DEVICES_BYTES - n), ",%s:%d", device, port + 1);
 }
 
-/* The user's own word, in the variable UCX_<name>, comes first. */
+/* Sets a configuration variable, unless the user has set UCX_<name>. */
 static kolo_status set(ucp_config_t *config, const char *name, const char *value) {
     char variable[64];
     snprintf(variable, sizeof variable, "UCX_%s", name);
@@ -105,23 +105,24 @@ static kolo_status configure(const kolo_ucx_opts *opts, bool rdma, ucp_config_t 
 
 /* ---- opening ---- */
 
-static ucs_status_t hear(void *arg, const void *head, size_t head_bytes, void *data, size_t bytes,
-                         const ucp_am_recv_param_t *param) {
-    const kolo_ucx_listener *l = &((ucx_state *)arg)->listener;
+static ucs_status_t receive(void *arg, const void *head, size_t head_bytes, void *data,
+                            size_t bytes, const ucp_am_recv_param_t *param) {
+    const kolo_ucx_callbacks *l = &((ucx_state *)arg)->callbacks;
     kolo_ucx_body body = {.data = data, .bytes = bytes};
     if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) {
-        body.place = KOLO_UCX_AWAY;
+        body.location = KOLO_UCX_REMOTE;
     } else if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_DATA) {
-        body.place = KOLO_UCX_STAYING;
+        body.location = KOLO_UCX_BUFFERED;
     }
     bool kept = l->arrived(l->arg, head, head_bytes, &body);
-    return kept && body.place != KOLO_UCX_PASSING ? UCS_INPROGRESS : UCS_OK;
+    return kept && body.location != KOLO_UCX_BORROWED ? UCS_INPROGRESS : UCS_OK;
 }
 
 static kolo_status open_context(ucx_state *s, const kolo_ucx_opts *opts) {
     ucp_config_t *config;
     ucs_status_t code = ucp_config_read(NULL, NULL, &config);
-    if (code != UCS_OK) return failed(KOLO_ERR_UNSUPPORTED, "its configuration (UCX_*)", code);
+    if (code != UCS_OK)
+        return failed(KOLO_ERR_UNSUPPORTED, "cannot read its configuration (UCX_*)", code);
     kolo_status status = configure(opts, s->rdma, config);
     ucp_params_t params = {.field_mask =
                                UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS,
@@ -131,8 +132,8 @@ static kolo_status open_context(ucx_state *s, const kolo_ucx_opts *opts) {
     ucp_config_release(config);
     if (status != KOLO_OK || code == UCS_OK) return status;
     return failed(KOLO_ERR_UNSUPPORTED,
-                  "no device that can be used (see --interface, UCX_TLS and UCX_NET_DEVICES; or "
-                  "take --transport tcp)",
+                  "no usable device (check --interface, UCX_TLS and UCX_NET_DEVICES, or use "
+                  "--transport tcp)",
                   code);
 }
 
@@ -140,18 +141,20 @@ static kolo_status open_worker(ucx_state *s, int *events) {
     ucp_worker_params_t params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
                                   .thread_mode = UCS_THREAD_MODE_SERIALIZED};
     ucs_status_t code = ucp_worker_create(s->context, &params, &s->worker);
-    if (code != UCS_OK) return failed(KOLO_ERR_UNSUPPORTED, "no worker", code);
+    if (code != UCS_OK) return failed(KOLO_ERR_UNSUPPORTED, "cannot create a worker", code);
     ucp_am_handler_param_t handler = {
         .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
                       UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG,
-        .id = MESSAGE,
+        .id = MESSAGE_ID,
         .flags = UCP_AM_FLAG_WHOLE_MSG,
-        .cb = hear,
+        .cb = receive,
         .arg = s};
     code = ucp_worker_set_am_recv_handler(s->worker, &handler);
-    if (code != UCS_OK) return failed(KOLO_ERR_UNSUPPORTED, "no active messages", code);
+    if (code != UCS_OK)
+        return failed(KOLO_ERR_UNSUPPORTED, "active messages are not supported", code);
     code = ucp_worker_get_efd(s->worker, events);
-    return code == UCS_OK ? KOLO_OK : failed(KOLO_ERR_UNSUPPORTED, "nothing to wait on", code);
+    return code == UCS_OK ? KOLO_OK
+                          : failed(KOLO_ERR_UNSUPPORTED, "cannot get its event descriptor", code);
 }
 
 static void free_state(ucx_state *s) {
@@ -165,10 +168,10 @@ static kolo_status ucx_open(const kolo_ucx_opts *opts, void **state, int *events
     size_t bytes = sizeof(ucx_state) + (size_t)opts->size * sizeof(ucx_peer);
     ucx_state *s = kolo_zalloc(bytes);
     if (!s) return KOLO_NOMEM(bytes);
-    *s = (ucx_state){.listener = opts->listener,
+    *s = (ucx_state){.callbacks = opts->callbacks,
                      .size = opts->size,
                      .rdma = first_in("/sys/class/infiniband", unused)};
-    /* A library does not print; what fails comes back as an error. */
+    /* The library must not print; failures are returned as errors. */
     if (!getenv("UCX_LOG_LEVEL")) (void)ucs_global_opts_set_value("LOG_LEVEL", "fatal");
     kolo_status status = open_context(s, opts);
     if (status == KOLO_OK) status = open_worker(s, events);
@@ -180,8 +183,8 @@ static kolo_status ucx_open(const kolo_ucx_opts *opts, void **state, int *events
     return KOLO_OK;
 }
 
-static size_t ucx_piece(const void *state) {
-    return ((const ucx_state *)state)->rdma ? PIECE_RDMA : SEGMENT - SEGMENT_HEADS;
+static size_t ucx_message_bytes(const void *state) {
+    return ((const ucx_state *)state)->rdma ? MESSAGE_RDMA : SEGMENT - SEGMENT_HEADERS;
 }
 
 /* ---- peers ---- */
@@ -190,20 +193,20 @@ static kolo_status ucx_address(void *state, void *address, size_t *bytes) {
     ucx_state *s = state;
     ucp_address_t *own;
     ucs_status_t code = ucp_worker_get_address(s->worker, &own, bytes);
-    if (code != UCS_OK) return failed(KOLO_ERR_IO, "its address", code);
-    bool fits = *bytes <= KOLO_UCX_ADDRESS_MOST;
+    if (code != UCS_OK) return failed(KOLO_ERR_IO, "cannot get its address", code);
+    bool fits = *bytes <= KOLO_UCX_ADDRESS_MAX;
     if (fits) memcpy(address, own, *bytes);
     ucp_worker_release_address(s->worker, own);
     if (fits) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                     "UCX has an address of %zu bytes, of so many devices: %d can be; name the "
-                     "network (--interface)",
-                     *bytes, KOLO_UCX_ADDRESS_MOST);
+                     "UCX has an address of %zu bytes, for all its devices; at most %d are "
+                     "supported: select a network (--interface)",
+                     *bytes, KOLO_UCX_ADDRESS_MAX);
 }
 
-static void lose(void *arg, ucp_ep_h ep, ucs_status_t code) {
+static void peer_lost(void *arg, ucp_ep_h ep, ucs_status_t code) {
     ucx_peer *p = arg;
-    const kolo_ucx_listener *l = &p->state->listener;
+    const kolo_ucx_callbacks *l = &p->state->callbacks;
     if (p->lost) return;
     p->lost = true;
     l->lost(l->arg, (int)(p - p->state->peers), ucs_status_string(code));
@@ -218,54 +221,54 @@ static kolo_status ucx_connect(void *state, int peer, const void *address) {
                                             UCP_EP_PARAM_FIELD_ERR_HANDLER,
                               .address = address,
                               .err_mode = UCP_ERR_HANDLING_MODE_PEER,
-                              .err_handler = {.cb = lose, .arg = p}};
+                              .err_handler = {.cb = peer_lost, .arg = p}};
     ucs_status_t code = ucp_ep_create(s->worker, &params, &p->ep);
     if (code == UCS_OK) return KOLO_OK;
     p->ep = NULL;
     return failed(KOLO_ERR_UNSUPPORTED,
-                  "no way to that rank (both need a device of the same kind: --interface, "
-                  "UCX_TLS, UCX_NET_DEVICES; or take --transport tcp)",
+                  "cannot connect (both ranks need a device of the same kind: check --interface, "
+                  "UCX_TLS and UCX_NET_DEVICES, or use --transport tcp)",
                   code);
 }
 
 /* ---- messages ---- */
 
-static void end(kolo_ucx_ticket *ticket, ucs_status_ptr_t request) {
-    if (!UCS_PTR_IS_PTR(request)) ticket->done(ticket, request == NULL);
+static void end(kolo_ucx_request *own, ucs_status_ptr_t request) {
+    if (!UCS_PTR_IS_PTR(request)) own->done(own, request == NULL);
 }
 
-static void sent(void *request, ucs_status_t code, void *ticket) {
+static void sent(void *request, ucs_status_t code, void *own) {
     ucp_request_free(request);
-    ((kolo_ucx_ticket *)ticket)->done(ticket, code == UCS_OK);
+    ((kolo_ucx_request *)own)->done(own, code == UCS_OK);
 }
 
-static void fetched(void *request, ucs_status_t code, size_t bytes, void *ticket) {
-    sent(request, code, ticket);
+static void fetched(void *request, ucs_status_t code, size_t bytes, void *own) {
+    sent(request, code, own);
 }
 
 static void ucx_send(void *state, int peer, const void *head, size_t head_bytes, const void *body,
-                     size_t bytes, kolo_ucx_ticket *ticket) {
+                     size_t bytes, kolo_ucx_request *request) {
     const ucx_peer *p = &((ucx_state *)state)->peers[peer];
     ucp_request_param_t param = {.op_attr_mask =
                                      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
                                  .cb.send = sent,
-                                 .user_data = ticket};
+                                 .user_data = request};
     if (!p->ep || p->lost) {
-        ticket->done(ticket, false);
+        request->done(request, false);
         return;
     }
-    end(ticket, ucp_am_send_nbx(p->ep, MESSAGE, head, head_bytes, body, bytes, &param));
+    end(request, ucp_am_send_nbx(p->ep, MESSAGE_ID, head, head_bytes, body, bytes, &param));
 }
 
-static void ucx_fetch(void *state, void *data, void *to, size_t bytes, kolo_ucx_ticket *ticket) {
+static void ucx_fetch(void *state, void *data, void *to, size_t bytes, kolo_ucx_request *request) {
     ucp_request_param_t param = {.op_attr_mask =
                                      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
                                  .cb.recv_am = fetched,
-                                 .user_data = ticket};
-    end(ticket, ucp_am_recv_data_nbx(((ucx_state *)state)->worker, data, to, bytes, &param));
+                                 .user_data = request};
+    end(request, ucp_am_recv_data_nbx(((ucx_state *)state)->worker, data, to, bytes, &param));
 }
 
-static void ucx_give_back(void *state, void *data) {
+static void ucx_release(void *state, void *data) {
     ucp_am_data_release(((ucx_state *)state)->worker, data);
 }
 
@@ -275,7 +278,7 @@ static bool ucx_progress(void *state) {
 
 static bool ucx_arm(void *state) { return ucp_worker_arm(((ucx_state *)state)->worker) == UCS_OK; }
 
-/* ---- the end ---- */
+/* ---- close ---- */
 
 static void close_peer(ucx_peer *p, bool force) {
     if (!p->ep) return;
@@ -286,7 +289,7 @@ static void close_peer(ucx_peer *p, bool force) {
     if (UCS_PTR_IS_PTR(request)) p->closing = request;
 }
 
-static void ucx_cut(void *state) {
+static void ucx_abort(void *state) {
     ucx_state *s = state;
     for (int p = 0; p < s->size; p++) close_peer(&s->peers[p], true);
 }
@@ -318,16 +321,16 @@ static void ucx_close(void *state) {
 }
 
 KOLO_API const kolo_ucx_ops kolo_ucx_table = {
-    .issue = KOLO_UCX_ISSUE,
+    .version = KOLO_UCX_VERSION,
     .open = ucx_open,
-    .piece = ucx_piece,
+    .message_bytes = ucx_message_bytes,
     .address = ucx_address,
     .connect = ucx_connect,
     .send = ucx_send,
     .fetch = ucx_fetch,
-    .give_back = ucx_give_back,
+    .release = ucx_release,
     .progress = ucx_progress,
     .arm = ucx_arm,
-    .cut = ucx_cut,
+    .abort = ucx_abort,
     .close = ucx_close,
 };
