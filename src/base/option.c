@@ -58,7 +58,7 @@ static kolo_status fail_unknown(const kolo_options *o, const char *where, const 
         return KOLO_FAIL(KOLO_ERR_ARG, "%sunknown %s %s%s: did you mean %s%s?", where, what, dashes,
                          name, dashes, closest);
     }
-    return KOLO_FAIL(KOLO_ERR_ARG, "%sunknown %s %s%s: '%s %s --help' lists what there is", where,
+    return KOLO_FAIL(KOLO_ERR_ARG, "%sunknown %s %s%s: '%s %s --help' lists the options", where,
                      what, dashes, name, t->program, o->command->name);
 }
 
@@ -101,12 +101,6 @@ static bool parse_float(const char *text, double *value) {
 static bool parse_flag(const char *text, int64_t *value) {
     *value = strcmp(text, "true") == 0;
     return *value || strcmp(text, "false") == 0;
-}
-
-int kolo_option_choices(const kolo_option *row) {
-    int n = 0;
-    while (row->choices[n].name && (row->n_choices == 0 || n < row->n_choices)) n++;
-    return n;
 }
 
 static bool parse_choice(const kolo_option *row, const char *text, int64_t *value) {
@@ -246,7 +240,7 @@ static kolo_status parse_letter(kolo_options *o, const char *arg, const char *ne
         if ((r->commands & o->command->bit) && r->letter == arg[1]) row = r;
     }
     if (!row) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "unknown option %s: '%s %s --help' lists what there is", arg,
+        return KOLO_FAIL(KOLO_ERR_ARG, "unknown option %s: '%s %s --help' lists the options", arg,
                          o->table->program, o->command->name);
     }
     const char *value = arg[2] ? arg + 2 : row->type == KOLO_OPTION_FLAG ? "true" : next;
@@ -366,6 +360,8 @@ int kolo_options_choice(const kolo_options *o, const char *name) {
     const kolo_option_value *v = get(o, name, KOLO_OPTION_CHOICE);
     return v->source == KOLO_OPTION_UNSET ? -1 : (int)v->integer;
 }
+
+bool kolo_options_has(const kolo_options *o, const char *name) { return find_row(o, name) != NULL; }
 
 bool kolo_options_given(const kolo_options *o, const char *name) {
     const kolo_option *row = find_row(o, name);

@@ -127,6 +127,8 @@ KOLO_SHARED double kolo_options_float(const kolo_options *o, const char *name);
 KOLO_SHARED bool kolo_options_flag(const kolo_options *o, const char *name);
 /* Index in the row's choices; -1 when unset. */
 KOLO_SHARED int kolo_options_choice(const kolo_options *o, const char *name);
+/* Whether the command has an option of this name. */
+KOLO_SHARED bool kolo_options_has(const kolo_options *o, const char *name);
 /* True when a flag or the file gave the value; when a flag did. */
 KOLO_SHARED bool kolo_options_given(const kolo_options *o, const char *name);
 KOLO_SHARED bool kolo_options_typed(const kolo_options *o, const char *name);

@@ -40,6 +40,12 @@ static void add_range(const kolo_option *row, kolo_text *t) {
     add_limit(row, t, row->max);
 }
 
+int kolo_option_choices(const kolo_option *row) {
+    int n = 0;
+    while (row->choices[n].name && (row->n_choices == 0 || n < row->n_choices)) n++;
+    return n;
+}
+
 static void add_choices(const kolo_option *row, kolo_text *t, const char *between) {
     for (int i = 0; i < kolo_option_choices(row); i++) {
         kolo_text_add(t, "%s%s", i ? between : "", row->choices[i].name);

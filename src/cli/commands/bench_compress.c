@@ -1,7 +1,9 @@
 /* kolo bench compress: how fast the codecs are, how small, and what they lose. */
 #include "base/integer.h"
 #include "base/json.h"
-#include "cli/cli.h"
+#include "cli/commands/commands.h"
+#include "cli/launcher/report.h"
+#include "cli/output/output.h"
 #include "kolo/bench.h"
 
 #include <stdio.h>
@@ -72,13 +74,13 @@ static kolo_status bench_codecs(kolo_options *o, const codec_list *list, kolo_te
 int cmd_bench_compress(kolo_options *o) {
     codec_list list;
     kolo_status status = parse_codecs(kolo_options_text(o, "codecs"), &list);
-    if (status == KOLO_OK) status = cli_check_json(kolo_options_text(o, "json"));
-    if (status != KOLO_OK) return cli_fail(status);
+    if (status == KOLO_OK) status = output_check_json(kolo_options_text(o, "json"));
+    if (status != KOLO_OK) return report_failure(status);
     kolo_text table = {0}, text = {0};
     kolo_json json = {.out = &text, .indent = 2};
     status = bench_codecs(o, &list, &table, &json);
-    if (status == KOLO_OK) status = cli_report(&table, kolo_options_text(o, "json"), &text);
+    if (status == KOLO_OK) status = output_result(&table, kolo_options_text(o, "json"), &text);
     kolo_text_fini(&table);
     kolo_text_fini(&text);
-    return status == KOLO_OK ? 0 : cli_fail(status);
+    return status == KOLO_OK ? 0 : report_failure(status);
 }

@@ -1,6 +1,9 @@
 /* kolo bench sim: what allreduces would take on a modelled network. */
 #include "base/json.h"
-#include "cli/cli.h"
+#include "cli/commands/commands.h"
+#include "cli/launcher/report.h"
+#include "cli/options/sizes.h"
+#include "cli/output/output.h"
 #include "kolo/sim.h"
 
 #include <stdio.h>
@@ -115,17 +118,17 @@ static kolo_status bench_sim(kolo_options *o, const size_t *sizes, int n, kolo_t
 }
 
 int cmd_bench_sim(kolo_options *o) {
-    size_t sizes[CLI_SIZES];
+    size_t sizes[MAX_SIZES];
     int n;
-    kolo_status status = cli_parse_sizes(kolo_options_text(o, "sizes"), KOLO_DTYPE_F32, sizes, &n);
+    kolo_status status = sizes_parse(kolo_options_text(o, "sizes"), KOLO_DTYPE_F32, sizes, &n);
     if (status == KOLO_OK) status = check_algorithm(o);
-    if (status == KOLO_OK) status = cli_check_json(kolo_options_text(o, "json"));
-    if (status != KOLO_OK) return cli_fail(status);
+    if (status == KOLO_OK) status = output_check_json(kolo_options_text(o, "json"));
+    if (status != KOLO_OK) return report_failure(status);
     kolo_text table = {0}, text = {0};
     kolo_json json = {.out = &text, .indent = 2};
     status = bench_sim(o, sizes, n, &table, &json);
-    if (status == KOLO_OK) status = cli_report(&table, kolo_options_text(o, "json"), &text);
+    if (status == KOLO_OK) status = output_result(&table, kolo_options_text(o, "json"), &text);
     kolo_text_fini(&table);
     kolo_text_fini(&text);
-    return status == KOLO_OK ? 0 : cli_fail(status);
+    return status == KOLO_OK ? 0 : report_failure(status);
 }

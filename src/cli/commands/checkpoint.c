@@ -1,7 +1,9 @@
 /* kolo checkpoint info | verify | diff | export: what is in files of weights. */
 #include "kolo/checkpoint.h"
 
-#include "cli/cli.h"
+#include "cli/commands/commands.h"
+#include "cli/launcher/report.h"
+#include "cli/output/output.h"
 
 #include <stdio.h>
 
@@ -15,13 +17,13 @@ static bool wants(const kolo_options *o, int n) {
 
 /* Prints a text of the library's and frees it. */
 static int print(kolo_status status, char *made) {
-    if (status != KOLO_OK) return cli_fail(status);
+    if (status != KOLO_OK) return report_failure(status);
     kolo_text text = {0};
     kolo_text_add(&text, "%s", made);
     kolo_checkpoint_text_free(made);
-    status = cli_print(&text);
+    status = output_print(&text);
     kolo_text_fini(&text);
-    return status == KOLO_OK ? 0 : cli_fail(status);
+    return status == KOLO_OK ? 0 : report_failure(status);
 }
 
 int cmd_checkpoint_info(kolo_options *o) {
@@ -31,7 +33,7 @@ int cmd_checkpoint_info(kolo_options *o) {
     int failed = print(status, text);
     if (failed) return failed;
     status = kolo_checkpoint_check(o->rest[0]); /* what it says of itself may be all that is good */
-    return status == KOLO_OK ? 0 : cli_fail(status);
+    return status == KOLO_OK ? 0 : report_failure(status);
 }
 
 int cmd_checkpoint_verify(kolo_options *o) {
@@ -56,5 +58,5 @@ int cmd_checkpoint_export(kolo_options *o) {
     kolo_status status =
         kolo_checkpoint_export(o->rest[0], kolo_options_text(o, "out"),
                                (kolo_checkpoint_format)kolo_options_choice(o, "format"));
-    return status == KOLO_OK ? 0 : cli_fail(status);
+    return status == KOLO_OK ? 0 : report_failure(status);
 }

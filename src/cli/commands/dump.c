@@ -2,8 +2,10 @@
 #include "kolo/dump.h"
 
 #include "base/process.h"
-#include "cli/cli.h"
+#include "cli/commands/commands.h"
+#include "cli/launcher/report.h"
 #include "cli/options/train_opts.h"
+#include "cli/output/output.h"
 
 static kolo_status print_dump(const kolo_dump_opts *opts) {
     char *dump;
@@ -11,7 +13,7 @@ static kolo_status print_dump(const kolo_dump_opts *opts) {
     kolo_text text = {0};
     kolo_text_add(&text, "%s", dump);
     kolo_dump_free(dump);
-    kolo_status status = cli_print(&text);
+    kolo_status status = output_print(&text);
     kolo_text_fini(&text);
     return status;
 }
@@ -39,5 +41,5 @@ int cmd_dump(kolo_options *o) {
     kolo_status status = train_opts_tuning(o, &opts.tuning);
     if (status == KOLO_OK) status = train_opts_model(o, &opts.model, &opts.model_options);
     if (status == KOLO_OK) status = print_dump(&opts);
-    return status == KOLO_OK ? 0 : cli_fail(status);
+    return status == KOLO_OK ? 0 : report_failure(status);
 }

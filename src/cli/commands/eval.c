@@ -1,6 +1,6 @@
 /* kolo eval: a checkpoint on the test split of a data set. */
-#include "cli/cli.h"
-#include "cli/launcher/job.h"
+#include "cli/commands/commands.h"
+#include "cli/launcher/run_on_ranks.h"
 #include "cli/options/train_opts.h"
 #include "cli/output/result.h"
 
@@ -22,8 +22,8 @@ static kolo_status evaluate_as_rank(kolo_comm *comm, int threads, kolo_options *
 }
 
 int cmd_eval(kolo_options *o) {
-    job_opts opts = job_opts_of(o, "workers");
+    ranks_opts opts = ranks_opts_of(o, "workers");
     opts.threads = (int)kolo_options_int(o, "threads");
     opts.no_bind = !kolo_options_flag(o, "bind");
-    return job_run(o, &opts, evaluate_as_rank);
+    return run_on_ranks(o, &opts, evaluate_as_rank);
 }

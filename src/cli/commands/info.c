@@ -1,8 +1,10 @@
 /* kolo info: what this build is, what it runs on, what it stands on. */
 #include "base/isa.h"
 #include "base/process.h"
-#include "cli/cli.h"
+#include "cli/commands/commands.h"
+#include "cli/launcher/report.h"
 #include "cli/launcher/topology.h"
+#include "cli/output/output.h"
 #include "kolo/comm.h"
 #include "kolo/dump.h"
 
@@ -78,7 +80,7 @@ int cmd_info(kolo_options *o) {
     kolo_text_add(&t, "%-*s%d\n", NAME_WIDTH, "usable processors", kolo_processors());
     add_communication(&t);
     add_libraries(&t);
-    kolo_status status = cli_print(&t);
+    kolo_status status = output_print(&t);
     kolo_text_fini(&t);
-    return status == KOLO_OK ? 0 : cli_fail(status);
+    return status == KOLO_OK ? 0 : report_failure(status);
 }

@@ -2,9 +2,10 @@
 #include "kolo/profile.h"
 
 #include "base/json.h"
-#include "cli/cli.h"
-#include "cli/launcher/job.h"
+#include "cli/commands/commands.h"
+#include "cli/launcher/run_on_ranks.h"
 #include "cli/options/train_opts.h"
+#include "cli/output/output.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -209,7 +210,7 @@ static kolo_status report(const kolo_profile *p, kolo_options *o) {
     add_memory(&table, p);
     add_warnings(&table, p);
     add_json(&json, p, model);
-    kolo_status status = cli_report(&table, kolo_options_text(o, "json"), &json);
+    kolo_status status = output_result(&table, kolo_options_text(o, "json"), &json);
     kolo_free(kinds);
     kolo_text_fini(&table);
     kolo_text_fini(&json);
@@ -228,7 +229,7 @@ static kolo_status profile_as_rank(kolo_comm *comm, int threads, kolo_options *o
 }
 
 int cmd_profile(kolo_options *o) {
-    job_opts opts = job_opts_of(o, "workers");
+    ranks_opts opts = ranks_opts_of(o, "workers");
     opts.threads = (int)kolo_options_int(o, "threads");
-    return job_run(o, &opts, profile_as_rank);
+    return run_on_ranks(o, &opts, profile_as_rank);
 }

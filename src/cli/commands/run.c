@@ -2,8 +2,9 @@
 #define _GNU_SOURCE
 #include "base/file.h"
 #include "base/process.h"
-#include "cli/cli.h"
+#include "cli/commands/commands.h"
 #include "cli/launcher/launch.h"
+#include "cli/launcher/report.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -55,7 +56,7 @@ int cmd_run(kolo_options *o) {
     int exit_status;
     kolo_status status = find_program(o->rest[0], &exit_status);
     if (status != KOLO_OK) {
-        cli_fail(status);
+        report_failure(status);
         return exit_status;
     }
     if ((int64_t)opts.threads * opts.n_ranks > kolo_processors()) {
@@ -65,5 +66,5 @@ int cmd_run(kolo_options *o) {
                 opts.n_ranks, opts.threads, kolo_processors());
     }
     status = launch_job(&opts, &exit_status);
-    return status == KOLO_OK ? exit_status : cli_fail(status);
+    return status == KOLO_OK ? exit_status : report_failure(status);
 }

@@ -1,9 +1,10 @@
 /* kolo train: the options of a job become a kolo_train_opts; rank 0 shows progress and the result.
  */
-#include "cli/cli.h"
-#include "cli/launcher/job.h"
+#include "cli/commands/commands.h"
+#include "cli/launcher/report.h"
+#include "cli/launcher/run_on_ranks.h"
 #include "cli/options/train_opts.h"
-#include "cli/output/progress.h"
+#include "cli/output/progress_bar.h"
 #include "cli/output/result.h"
 
 #include <errno.h>
@@ -87,11 +88,11 @@ static kolo_status train_as_rank(kolo_comm *comm, int threads, kolo_options *o) 
     }
     opts.resolved_config = config.text;
     bool talks = kolo_comm_rank(comm) == 0;
-    progress shown = progress_make((progress_style)kolo_options_choice(o, "progress"));
+    progress_bar shown = progress_bar_make((progress_style)kolo_options_choice(o, "progress"));
     if (kolo_options_choice(o, "progress") == PROGRESS_NONE) opts.notice = train_opts_warning;
     kolo_train_result result;
-    kolo_status status = kolo_train(comm, &opts, talks ? progress_show : NULL, &shown, &result);
-    progress_end(&shown);
+    kolo_status status = kolo_train(comm, &opts, talks ? progress_bar_show : NULL, &shown, &result);
+    progress_bar_end(&shown);
     kolo_text_fini(&config);
     if (status != KOLO_OK || !talks) return status;
     result_about about = {.model = kolo_options_text(o, "model"),
@@ -142,10 +143,10 @@ static void settle_length(kolo_options *o) {
 int cmd_train(kolo_options *o) {
     settle_length(o);
     kolo_status status = check_usage(o);
-    if (status != KOLO_OK) return cli_fail(status);
-    job_opts opts = job_opts_of(o, "workers");
+    if (status != KOLO_OK) return report_failure(status);
+    ranks_opts opts = ranks_opts_of(o, "workers");
     opts.threads = (int)kolo_options_int(o, "threads");
     opts.no_bind = !kolo_options_flag(o, "bind");
     opts.check = check_job;
-    return job_run(o, &opts, train_as_rank);
+    return run_on_ranks(o, &opts, train_as_rank);
 }

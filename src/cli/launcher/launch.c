@@ -1,4 +1,4 @@
-/* The local launcher: the job from start to end. What ranks are given is in contract.c. */
+/* The local launcher: the job from start to end. What ranks inherit is in rank_env.c. */
 #define _GNU_SOURCE
 #include "cli/launcher/launch.h"
 
@@ -6,10 +6,11 @@
 #include "base/file.h"
 #include "base/integer.h"
 #include "base/process.h"
-#include "cli/cli.h"
+#include "base/text.h"
 #include "cli/launcher/guard.h"
-#include "cli/launcher/lines.h"
 #include "cli/launcher/rank_env.h"
+#include "cli/launcher/rank_output.h"
+#include "cli/output/exit_status.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -43,7 +44,7 @@ typedef struct job {
     rank *ranks;
     int n_ended;
     kolo_signals signals;
-    contract contract;
+    rank_env env;
     guard guard;
     line_queue output;
     phase phase;
@@ -76,12 +77,12 @@ static kolo_status open_streams(job *j, int r, kolo_process_opts *process) {
 /* The program behind the shim. Rank 0 may read standard input unless it is a terminal: in a process
  * group that is not the terminal's it would be stopped by the attempt. */
 static kolo_status start_rank(job *j, int r, char **argv) {
-    int keep[CONTRACT_FDS];
+    int keep[RANK_ENV_FDS];
     kolo_process_opts process = {.program = "/proc/self/exe", .argv = argv, .own_group = true};
     process.in = r == 0 && !isatty(STDIN_FILENO) ? KOLO_FD_INHERIT : KOLO_FD_NULL;
     process.keep = keep;
-    KOLO_TRY(contract_of_rank(&j->contract, r, keep, &process.n_keep));
-    process.env = j->contract.env.vars;
+    KOLO_TRY(rank_env_prepare(&j->env, r, keep, &process.n_keep));
+    process.env = j->env.vars.vars;
     kolo_status status = open_streams(j, r, &process);
     if (status == KOLO_OK) status = kolo_process_start(&process, &j->ranks[r].process);
     if (process.out > 0) close(process.out);
@@ -105,7 +106,7 @@ static kolo_status start_ranks(job *j) {
     kolo_status status = guard_open(&j->guard);
     for (int r = 0; r < j->opts->n_ranks && status == KOLO_OK; r++) status = start_rank(j, r, argv);
     kolo_free(argv);
-    contract_close_shared(&j->contract); /* what is left of them belongs to the ranks */
+    rank_env_close_inherited(&j->env); /* what is left of them belongs to the ranks */
     return status;
 }
 
@@ -184,7 +185,7 @@ static kolo_status give_verdict(job *j) {
         if (more > 0 || (more == 0 && earlier)) worst = k;
     }
     j->verdict_given = true;
-    j->verdict = worst->report && !worst->how.signal ? cli_exit_status(worst->reported) : 1;
+    j->verdict = worst->report && !worst->how.signal ? exit_status_of(worst->reported) : 1;
     if (worst->report && worst->how.signal == 0) {
         if (worst == j->ranks) return say(j, "%s", worst->report);
         return say(j, "rank %d: %s", (int)(worst - j->ranks), worst->report);
@@ -205,11 +206,11 @@ static kolo_status take_end(job *j, rank *k) {
     k->ended = true;
     k->order = j->n_ended++;
     for (int i = 0; i < 2; i++) KOLO_TRY(line_stream_read(&k->streams[i], &j->output, true));
-    KOLO_TRY(contract_read_report(&j->contract, (int)(k - j->ranks), &k->reported, &k->report));
+    KOLO_TRY(rank_env_read_report(&j->env, (int)(k - j->ranks), &k->reported, &k->report));
     if (explanation(k) > 0) {
         j->failed = true;
     } else {
-        contract_tell_end(&j->contract, (int)(k - j->ranks));
+        rank_env_notify_exit(&j->env, (int)(k - j->ranks));
     }
     return KOLO_OK;
 }
@@ -365,7 +366,7 @@ static kolo_status open_job(job *j) {
         for (int i = 0; i < 2; i++) j->ranks[r].streams[i].fd = -1;
     }
     KOLO_TRY(open_signals(&j->signals));
-    return contract_open(&j->contract, j->opts);
+    return rank_env_open(&j->env, j->opts);
 }
 
 /* Ends whatever still runs, at once. */
@@ -383,7 +384,7 @@ static void close_job(job *j) {
         kolo_free(k->report);
     }
     guard_close(&j->guard);
-    contract_close(&j->contract);
+    rank_env_close(&j->env);
     line_queue_fini(&j->output);
     kolo_signals_close(&j->signals);
     kolo_free(j->ranks);

@@ -42,11 +42,5 @@ kolo_status launch_job(const launch_opts *opts, int *exit_status);
  * the program cannot be executed: the exit status. */
 int launch_become_rank(int argc, char **argv);
 
-/* Whether this process is a rank of `launch_job` with own_command. */
-bool launch_started_us(void);
-
-/* Tells the launcher how this rank failed; false when there is no launcher to tell. */
-bool launch_report(kolo_status status, const char *text);
-
 /* Threads for each of `n_ranks`: an equal share of the processors, at least 1. */
 int launch_thread_share(int processors, int n_ranks);

@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "base/integer.h"
+#include "cli/launcher/report.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -67,14 +68,14 @@ static kolo_status open_socket(bool listens, int *fd, int *port) {
 /* Where the ranks meet: KOLO_MASTER_PORT, at which rank 0's socket listens already. MASTER_PORT is
  * left to the program, such as one that calls PyTorch, whose rank 0 wants to listen there itself: a
  * port that is free now. */
-static kolo_status set_ports(contract *c) {
+static kolo_status set_ports(rank_env *e) {
     int port = 0, spare = 0, spare_fd = -1;
-    KOLO_TRY(open_socket(true, &c->listen_fd, &port));
+    KOLO_TRY(open_socket(true, &e->listen_fd, &port));
     KOLO_TRY(open_socket(false, &spare_fd, &spare));
     close(spare_fd);
-    KOLO_TRY(kolo_env_set(&c->env, "MASTER_ADDR", "127.0.0.1"));
-    KOLO_TRY(kolo_env_set(&c->env, "MASTER_PORT", "%d", spare));
-    return kolo_env_set(&c->env, "KOLO_MASTER_PORT", "%d", port);
+    KOLO_TRY(kolo_env_set(&e->vars, "MASTER_ADDR", "127.0.0.1"));
+    KOLO_TRY(kolo_env_set(&e->vars, "MASTER_PORT", "%d", spare));
+    return kolo_env_set(&e->vars, "KOLO_MASTER_PORT", "%d", port);
 }
 
 int launch_thread_share(int processors, int n_ranks) {
@@ -99,52 +100,52 @@ static kolo_status set_openmp(kolo_env *env, const launch_opts *opts) {
     return kolo_env_set(env, "GOMP_SPINCOUNT", "%d", room ? LAUNCH_SPINS : 0);
 }
 
-kolo_status contract_open(contract *c, const launch_opts *opts) {
-    *c = (contract){.opts = opts,
+kolo_status rank_env_open(rank_env *e, const launch_opts *opts) {
+    *e = (rank_env){.opts = opts,
                     .secret_fd = -1,
                     .listen_fd = -1,
                     .report_fds = {-1, -1},
                     .ended_fds = {-1, -1},
                     .leader_fds = {-1, -1}};
-    KOLO_TRY(open_secret(&c->secret_fd));
+    KOLO_TRY(open_secret(&e->secret_fd));
     if (opts->own_command) {
         size_t n = (size_t)opts->n_ranks;
-        c->reports = kolo_alloc(n * sizeof *c->reports);
-        if (!c->reports) return KOLO_NOMEM(n * sizeof *c->reports);
-        for (size_t r = 0; r < n; r++) c->reports[r] = -1;
+        e->reports = kolo_alloc(n * sizeof *e->reports);
+        if (!e->reports) return KOLO_NOMEM(n * sizeof *e->reports);
+        for (size_t r = 0; r < n; r++) e->reports[r] = -1;
     }
-    KOLO_TRY(kolo_pipe(c->ended_fds));
-    KOLO_TRY(kolo_pipe(c->leader_fds));
-    fcntl(c->ended_fds[1], F_SETFL, O_NONBLOCK);
-    KOLO_TRY(kolo_env_copy(&c->env));
-    KOLO_TRY(set_openmp(&c->env, opts));
-    KOLO_TRY(kolo_env_set(&c->env, "WORLD_SIZE", "%d", opts->n_ranks));
-    KOLO_TRY(kolo_env_set(&c->env, "LOCAL_WORLD_SIZE", "%d", opts->n_ranks));
-    KOLO_TRY(set_ports(c));
-    return kolo_env_set(&c->env, "KOLO_SECRET_FILE", "/proc/self/fd/%d", c->secret_fd);
+    KOLO_TRY(kolo_pipe(e->ended_fds));
+    KOLO_TRY(kolo_pipe(e->leader_fds));
+    fcntl(e->ended_fds[1], F_SETFL, O_NONBLOCK);
+    KOLO_TRY(kolo_env_copy(&e->vars));
+    KOLO_TRY(set_openmp(&e->vars, opts));
+    KOLO_TRY(kolo_env_set(&e->vars, "WORLD_SIZE", "%d", opts->n_ranks));
+    KOLO_TRY(kolo_env_set(&e->vars, "LOCAL_WORLD_SIZE", "%d", opts->n_ranks));
+    KOLO_TRY(set_ports(e));
+    return kolo_env_set(&e->vars, "KOLO_SECRET_FILE", "/proc/self/fd/%d", e->secret_fd);
 }
 
-kolo_status contract_of_rank(contract *c, int r, int keep[CONTRACT_FDS], int *n_keep) {
+kolo_status rank_env_prepare(rank_env *e, int r, int keep[RANK_ENV_FDS], int *n_keep) {
     int n = 0;
-    keep[n++] = c->secret_fd;
-    KOLO_TRY(kolo_env_set(&c->env, "RANK", "%d", r));
-    KOLO_TRY(kolo_env_set(&c->env, "LOCAL_RANK", "%d", r));
-    kolo_env_unset(&c->env, "KOLO_LISTEN_FD");
-    kolo_env_unset(&c->env, "KOLO_REPORT_FD");
+    keep[n++] = e->secret_fd;
+    KOLO_TRY(kolo_env_set(&e->vars, "RANK", "%d", r));
+    KOLO_TRY(kolo_env_set(&e->vars, "LOCAL_RANK", "%d", r));
+    kolo_env_unset(&e->vars, "KOLO_LISTEN_FD");
+    kolo_env_unset(&e->vars, REPORT_FD_ENV);
     if (r == 0) {
-        keep[n++] = c->listen_fd;
-        KOLO_TRY(kolo_env_set(&c->env, "KOLO_LISTEN_FD", "%d", c->listen_fd));
+        keep[n++] = e->listen_fd;
+        KOLO_TRY(kolo_env_set(&e->vars, "KOLO_LISTEN_FD", "%d", e->listen_fd));
     }
-    int ended_fd = r == 0 ? c->ended_fds[0] : c->leader_fds[0];
+    int ended_fd = r == 0 ? e->ended_fds[0] : e->leader_fds[0];
     keep[n++] = ended_fd;
-    KOLO_TRY(kolo_env_set(&c->env, "KOLO_ENDED_FD", "%d", ended_fd));
-    if (c->reports) {
-        if (c->report_fds[1] >= 0) close(c->report_fds[1]); /* the rank before has it */
-        KOLO_TRY(kolo_pipe(c->report_fds));
-        c->reports[r] = c->report_fds[0];
-        fcntl(c->report_fds[0], F_SETFL, O_NONBLOCK);
-        keep[n++] = c->report_fds[1];
-        KOLO_TRY(kolo_env_set(&c->env, "KOLO_REPORT_FD", "%d", c->report_fds[1]));
+    KOLO_TRY(kolo_env_set(&e->vars, "KOLO_ENDED_FD", "%d", ended_fd));
+    if (e->reports) {
+        if (e->report_fds[1] >= 0) close(e->report_fds[1]); /* the rank before has it */
+        KOLO_TRY(kolo_pipe(e->report_fds));
+        e->reports[r] = e->report_fds[0];
+        fcntl(e->report_fds[0], F_SETFL, O_NONBLOCK);
+        keep[n++] = e->report_fds[1];
+        KOLO_TRY(kolo_env_set(&e->vars, REPORT_FD_ENV, "%d", e->report_fds[1]));
     }
     *n_keep = n;
     return KOLO_OK;
@@ -155,52 +156,34 @@ static void close_one(int *fd) {
     *fd = -1;
 }
 
-void contract_close_shared(contract *c) {
-    close_one(&c->secret_fd);
-    close_one(&c->listen_fd);
-    close_one(&c->report_fds[1]);
-    close_one(&c->ended_fds[0]);
-    close_one(&c->leader_fds[0]);
+void rank_env_close_inherited(rank_env *e) {
+    close_one(&e->secret_fd);
+    close_one(&e->listen_fd);
+    close_one(&e->report_fds[1]);
+    close_one(&e->ended_fds[0]);
+    close_one(&e->leader_fds[0]);
 }
 
-void contract_tell_end(contract *c, int r) {
+void rank_env_notify_exit(rank_env *e, int r) {
     int32_t ended[2] = {r, 0};
-    if (r == 0) close_one(&c->leader_fds[1]);
-    (void)!write(c->ended_fds[1], ended, sizeof ended); /* it may be gone, or have long joined */
+    if (r == 0) close_one(&e->leader_fds[1]);
+    (void)!write(e->ended_fds[1], ended, sizeof ended); /* it may be gone, or have long joined */
 }
 
-/* A report is one write of at most PIPE_BUF bytes: the status as a character, then the text. */
-kolo_status contract_read_report(contract *c, int r, kolo_status *reported, char **text) {
-    if (!c->reports) return KOLO_OK;
-    char report[PIPE_BUF + 1];
-    ssize_t n = read(c->reports[r], report, PIPE_BUF);
-    close_one(&c->reports[r]);
-    if (n < 2) return KOLO_OK;
-    report[n] = '\0';
-    *text = kolo_strdup(report + 1);
-    if (!*text) return KOLO_NOMEM(n);
-    *reported = (kolo_status)(report[0] - 'a');
-    return KOLO_OK;
+kolo_status rank_env_read_report(rank_env *e, int r, kolo_status *reported, char **text) {
+    if (!e->reports) return KOLO_OK;
+    kolo_status status = report_read(e->reports[r], reported, text);
+    close_one(&e->reports[r]);
+    return status;
 }
 
-bool launch_started_us(void) { return getenv("KOLO_REPORT_FD") != NULL; }
-
-bool launch_report(kolo_status status, const char *text) {
-    const char *fd = getenv("KOLO_REPORT_FD");
-    if (!fd) return false;
-    char report[PIPE_BUF];
-    int n = snprintf(report, sizeof report, "%c%s", 'a' + (int)status, text);
-    size_t bytes = (size_t)n < sizeof report ? (size_t)n : sizeof report - 1;
-    return write((int)strtol(fd, NULL, 10), report, bytes) == (ssize_t)bytes;
-}
-
-void contract_close(contract *c) {
-    if (!c->opts) return;
-    contract_close_shared(c);
-    close_one(&c->ended_fds[1]);
-    close_one(&c->leader_fds[1]);
-    for (int r = 0; c->reports && r < c->opts->n_ranks; r++) close_one(&c->reports[r]);
-    kolo_free(c->reports);
-    kolo_env_fini(&c->env);
-    *c = (contract){0};
+void rank_env_close(rank_env *e) {
+    if (!e->opts) return;
+    rank_env_close_inherited(e);
+    close_one(&e->ended_fds[1]);
+    close_one(&e->leader_fds[1]);
+    for (int r = 0; e->reports && r < e->opts->n_ranks; r++) close_one(&e->reports[r]);
+    kolo_free(e->reports);
+    kolo_env_fini(&e->vars);
+    *e = (rank_env){0};
 }

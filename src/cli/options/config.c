@@ -1,7 +1,8 @@
 /* Config files: a YAML mapping from option names to values, read by libfyaml. An error says file,
  * line and column. */
+#include "cli/options/config.h"
+
 #include "base/file.h"
-#include "cli/cli.h"
 
 #include <errno.h>
 #include <libfyaml.h>
@@ -108,7 +109,7 @@ static kolo_status take_text(kolo_options *o, const char *path, const char *text
     return status;
 }
 
-kolo_status cli_read_config(kolo_options *o, const char *path) {
+kolo_status config_read(kolo_options *o, const char *path) {
     kolo_file_view view; /* no pipe: each rank reads the file, and a pipe gives it to one */
     KOLO_TRY(kolo_file_map(path, &view));
     kolo_status status;
@@ -125,7 +126,7 @@ kolo_status cli_read_config(kolo_options *o, const char *path) {
     return status;
 }
 
-kolo_status cli_read_run_config(kolo_options *o, const char *resume) {
+kolo_status config_read_run(kolo_options *o, const char *resume) {
     if (!resume) return KOLO_OK;
     if (strcmp(resume, "latest") == 0) {
         if (kolo_options_given(o, "model")) return KOLO_OK;
@@ -150,7 +151,7 @@ kolo_status cli_read_run_config(kolo_options *o, const char *resume) {
                      : kolo_file_fail("resume", resume, ENOENT);
     }
     if (there) {
-        status = cli_read_config(o, config);
+        status = config_read(o, config);
         if (status == KOLO_OK) status = kolo_options_set_from_file(o, "--resume", "out", folder);
     }
     kolo_free(folder);

@@ -1,7 +1,9 @@
 /* The table of every option of every command. */
-#include "cli/cli.h"
+#include "cli/options/options.h"
+
+#include "cli/options/command_list.h"
 #include "cli/options/train_opts.h"
-#include "cli/output/progress.h"
+#include "cli/output/progress_bar.h"
 #include "kolo/checkpoint.h"
 #include "kolo/comm.h"
 #include "kolo/dump.h"
@@ -46,7 +48,7 @@ static const kolo_choice transports[] = {{"auto", NULL}, {"shm", NULL}, {"tcp", 
 
 /* A row is a few lines here, not one line for each field. */
 /* clang-format off */
-static const kolo_option rows[] = {
+const kolo_option cli_options[] = {
     /* ---- what ---- */
     {.name = "model", .type = KOLO_OPTION_TEXT, .metavar = "NAME[:KEY=VALUE,...]",
      .commands = MODEL, .required = MODEL, .help = "the model, such as lenet, resnet18 or mlp:hidden=256; all: 'kolo help models'"},
@@ -314,10 +316,4 @@ static const kolo_option rows[] = {
 };
 /* clang-format on */
 
-const kolo_option_table cli_table = {
-    .program = "kolo",
-    .rows = rows,
-    .n_rows = KOLO_COUNT(rows),
-    .commands = cli_commands,
-    .n_commands = CLI_N_COMMANDS,
-};
+const size_t cli_n_options = KOLO_COUNT(cli_options);

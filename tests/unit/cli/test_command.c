@@ -86,9 +86,9 @@ static void wrong_use_is_one_line_and_exit_2(void **state) {
     static const struct {
         const char *arguments, *text;
     } cases[] = {
-        {"", "kolo: which command? 'kolo --help' lists what there is\n"},
+        {"", "kolo: no command: 'kolo --help' lists the commands\n"},
         {"tarin", "kolo: unknown command 'tarin': did you mean 'train'?\n"},
-        {"zzzzzzzz", "kolo: unknown command 'zzzzzzzz': 'kolo --help' lists what there is\n"},
+        {"zzzzzzzz", "kolo: unknown command 'zzzzzzzz': 'kolo --help' lists the commands\n"},
         {"bench tarin", "kolo: unknown command 'bench tarin': did you mean 'bench train'?\n"},
         {"help tarin", "kolo: unknown command 'tarin': did you mean 'train'?\n"},
         {"train --modle lenet", "kolo: unknown option --modle: did you mean --model?\n"},
@@ -156,8 +156,7 @@ static void wrong_use_is_one_line_and_exit_2(void **state) {
          "tokens:FILE or synthetic-tokens, or a model without them (nsp=0)\n"},
         {"help bench tarin", "kolo: unknown command 'bench tarin': did you mean 'bench train'?\n"},
         {"bench", "kolo: 'bench' needs one of: train, allreduce, compress, sim\n"},
-        {"train --sync ps",
-         "kolo: unknown option --sync: 'kolo train --help' lists what there is\n"},
+        {"train --sync ps", "kolo: unknown option --sync: 'kolo train --help' lists the options\n"},
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         test_run_fails(cases[i].arguments, 2, cases[i].text);

@@ -1,6 +1,6 @@
 /* Lines of many streams brought together whole. */
 #define _GNU_SOURCE
-#include "cli/launcher/lines.h"
+#include "cli/launcher/rank_output.h"
 
 #include "base/file.h"
 #include "base/memory.h"

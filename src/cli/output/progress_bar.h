@@ -16,17 +16,17 @@ typedef enum progress_style {
 #undef PROGRESS_STYLE_ENUM
 } progress_style;
 
-typedef struct progress {
+typedef struct progress_bar {
     progress_style style;
     bool bar_drawn;
     double last_line_seconds; /* of the run, when the last plain line was printed */
     int64_t samples;          /* seen since then, */
     kolo_metrics sums;        /* of the metrics times the samples, */
     double step_seconds;      /* and the time that they took */
-} progress;
+} progress_bar;
 
-progress progress_make(progress_style style);
-/* A kolo_train_observer; `arg` is a progress. */
-void progress_show(void *arg, const kolo_train_progress *p);
+progress_bar progress_bar_make(progress_style style);
+/* A kolo_train_observer; `arg` is a progress_bar. */
+void progress_bar_show(void *arg, const kolo_train_progress *p);
 /* Takes the bar away. */
-void progress_end(progress *state);
+void progress_bar_end(progress_bar *state);

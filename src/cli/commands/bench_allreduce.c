@@ -1,65 +1,17 @@
-/* kolo bench: how fast training steps are, with the data in memory; how fast allreduces are. */
-#include "kolo/bench.h"
-
+/* kolo bench allreduce: the time of allreduces between ranks. */
 #include "base/json.h"
-#include "cli/cli.h"
-#include "cli/launcher/job.h"
+#include "cli/commands/commands.h"
+#include "cli/launcher/report.h"
+#include "cli/launcher/run_on_ranks.h"
 #include "cli/options/costs_file.h"
+#include "cli/options/sizes.h"
 #include "cli/options/train_opts.h"
+#include "cli/output/output.h"
 #include "cli/output/result.h"
+#include "kolo/bench.h"
 
 #include <stdio.h>
 #include <string.h>
-
-static kolo_status bench_train_as_rank(kolo_comm *comm, int threads, kolo_options *o) {
-    kolo_train_opts opts;
-    kolo_train_result result;
-    KOLO_TRY(train_opts_make(o, threads, &opts));
-    opts.in_memory = true;
-    opts.steps = kolo_options_int(o, "steps");
-    opts.lr = kolo_options_float(o, "lr");
-    opts.seed = (uint64_t)kolo_options_int(o, "seed");
-    KOLO_TRY(kolo_train(comm, &opts, NULL, NULL, &result));
-    if (kolo_comm_rank(comm) != 0) return KOLO_OK;
-    result_about about = {.model = kolo_options_text(o, "model"),
-                          .data = opts.data,
-                          .batch = opts.batch,
-                          .accumulate = opts.accumulate,
-                          .trained = true};
-    return result_report(&result, &about, kolo_options_text(o, "json"));
-}
-
-int cmd_bench_train(kolo_options *o) {
-    job_opts opts = job_opts_of(o, "workers");
-    opts.threads = (int)kolo_options_int(o, "threads");
-    opts.no_bind = !kolo_options_flag(o, "bind");
-    return job_run(o, &opts, bench_train_as_rank);
-}
-
-/* ---- allreduce ---- */
-
-kolo_status cli_parse_sizes(const char *list, kolo_dtype dtype, size_t sizes[CLI_SIZES], int *n) {
-    *n = 0;
-    for (const char *at = list;; at++) {
-        char word[32];
-        int64_t bytes;
-        size_t length = strcspn(at, ",");
-        snprintf(word, sizeof word, "%.*s", (int)length, at);
-        bool good = length < sizeof word && kolo_parse_bytes(word, &bytes) && bytes > 0;
-        if (!good || (size_t)bytes % kolo_dtype_bytes(dtype) != 0) {
-            return KOLO_FAIL(
-                KOLO_ERR_ARG,
-                "--sizes %s: '%s' must be a whole number of bytes, as 8, or of K, M or "
-                "G (1024 bytes, ...), as 64K, that %s elements fill (multiples of %zu "
-                "bytes)",
-                list, word, kolo_dtype_name(dtype), kolo_dtype_bytes(dtype));
-        }
-        if (*n == CLI_SIZES) return KOLO_FAIL(KOLO_ERR_ARG, "--sizes: at most %d", CLI_SIZES);
-        sizes[(*n)++] = (size_t)bytes;
-        at += length;
-        if (!*at) return KOLO_OK;
-    }
-}
 
 static const char *algorithm_of(const kolo_bench_allreduce_opts *opts, const kolo_bench_row *row) {
     return opts->shards > 0 ? "reproducible" : kolo_algorithm_name(row->algorithm);
@@ -119,8 +71,8 @@ static kolo_status calibrate(kolo_comm *comm) {
 }
 
 static kolo_status bench_allreduce_as_rank(kolo_comm *comm, int threads, kolo_options *o) {
-    size_t sizes[CLI_SIZES];
-    kolo_bench_row rows[CLI_SIZES];
+    size_t sizes[MAX_SIZES];
+    kolo_bench_row rows[MAX_SIZES];
     kolo_bench_allreduce_opts opts = {
         .sizes = sizes,
         .dtype = (kolo_dtype)kolo_options_choice(o, "dtype"),
@@ -132,8 +84,8 @@ static kolo_status bench_allreduce_as_rank(kolo_comm *comm, int threads, kolo_op
         .dirty = kolo_options_flag(o, "dirty"),
         .budget_ms = (int64_t)(1000 * kolo_options_float(o, "seconds")),
     };
-    KOLO_TRY(cli_parse_sizes(kolo_options_text(o, "sizes"), opts.dtype, sizes, &opts.n_sizes));
-    int n_rows = CLI_SIZES;
+    KOLO_TRY(sizes_parse(kolo_options_text(o, "sizes"), opts.dtype, sizes, &opts.n_sizes));
+    int n_rows = MAX_SIZES;
     if (kolo_options_flag(o, "calibrate")) KOLO_TRY(calibrate(comm));
     KOLO_TRY(kolo_bench_allreduce(comm, &opts, rows, &n_rows));
     if (kolo_comm_rank(comm) != 0) return KOLO_OK;
@@ -141,20 +93,20 @@ static kolo_status bench_allreduce_as_rank(kolo_comm *comm, int threads, kolo_op
     const char *op = kolo_reduce_op_name(opts.op);
     add_table(&table, comm, &opts, op, rows, n_rows);
     add_json(&json, comm, &opts, op, rows, n_rows);
-    kolo_status status = cli_report(&table, kolo_options_text(o, "json"), &json);
+    kolo_status status = output_result(&table, kolo_options_text(o, "json"), &json);
     kolo_text_fini(&table);
     kolo_text_fini(&json);
     return status;
 }
 
 int cmd_bench_allreduce(kolo_options *o) {
-    size_t sizes[CLI_SIZES];
+    size_t sizes[MAX_SIZES];
     int n;
     kolo_dtype dtype = (kolo_dtype)kolo_options_choice(o, "dtype");
-    kolo_status status = cli_parse_sizes(kolo_options_text(o, "sizes"), dtype, sizes, &n);
-    if (status != KOLO_OK) return cli_fail(status);
-    job_opts opts = job_opts_of(o, "ranks");
+    kolo_status status = sizes_parse(kolo_options_text(o, "sizes"), dtype, sizes, &n);
+    if (status != KOLO_OK) return report_failure(status);
+    ranks_opts opts = ranks_opts_of(o, "ranks");
     opts.threads = 1;
     opts.no_bind = true; /* it binds ranks itself while it measures */
-    return job_run(o, &opts, bench_allreduce_as_rank);
+    return run_on_ranks(o, &opts, bench_allreduce_as_rank);
 }

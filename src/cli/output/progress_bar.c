@@ -1,6 +1,6 @@
 /* The progress bar and the plain lines of a run. Each is composed whole and written at once. */
 #define _GNU_SOURCE
-#include "cli/output/progress.h"
+#include "cli/output/progress_bar.h"
 
 #include "base/file.h"
 #include "base/integer.h"
@@ -15,9 +15,9 @@
 
 enum { MIN_CELLS = 4, MAX_CELLS = 30, PLAIN_SECONDS = 10, WIDTH = 80 };
 
-progress progress_make(progress_style style) {
+progress_bar progress_bar_make(progress_style style) {
     if (style == PROGRESS_AUTO) style = isatty(STDERR_FILENO) ? PROGRESS_BAR : PROGRESS_PLAIN;
-    return (progress){.style = style};
+    return (progress_bar){.style = style};
 }
 
 static int terminal_width(void) {
@@ -43,7 +43,7 @@ static void add_time(kolo_text *t, double seconds) {
 
 /* "epoch 2 [=====>    ]  52% loss 0.4123 acc 0.8471 20110 samples/s 0:12 left": the cells take the
  * room that the terminal leaves. */
-static void draw_bar(progress *state, const kolo_train_progress *p) {
+static void draw_bar(progress_bar *state, const kolo_train_progress *p) {
     const kolo_metric *metrics = kolo_metric_table();
     double done = p->total_steps > 0 ? (double)p->step / (double)p->total_steps : 0;
     kolo_text figures = {0}, line = {0};
@@ -104,14 +104,14 @@ static void print_line(const kolo_train_progress *p) {
     write_text(&t);
 }
 
-void progress_end(progress *state) {
+void progress_bar_end(progress_bar *state) {
     if (!state->bar_drawn) return;
     (void)kolo_write_all(STDERR_FILENO, "\r\033[K", 4);
     state->bar_drawn = false;
 }
 
 /* Reports come ten times a second; a plain line is about all since the last one. */
-static void add_report(progress *state, const kolo_train_progress *p) {
+static void add_report(progress_bar *state, const kolo_train_progress *p) {
     state->samples += p->samples;
     for (int i = 0; i < KOLO_MAX_METRICS; i++) {
         state->sums.value[i] += p->train.value[i] * (double)p->samples;
@@ -121,7 +121,7 @@ static void add_report(progress *state, const kolo_train_progress *p) {
     }
 }
 
-static void print_stretch(progress *state, const kolo_train_progress *p) {
+static void print_stretch(progress_bar *state, const kolo_train_progress *p) {
     kolo_train_progress line = *p;
     if (!p->epoch_end && state->samples > 0) {
         for (int i = 0; i < KOLO_MAX_METRICS; i++) {
@@ -138,13 +138,13 @@ static void print_stretch(progress *state, const kolo_train_progress *p) {
     state->step_seconds = 0;
 }
 
-void progress_show(void *arg, const kolo_train_progress *p) {
-    progress *state = arg;
+void progress_bar_show(void *arg, const kolo_train_progress *p) {
+    progress_bar *state = arg;
     if (state->style == PROGRESS_NONE) return;
     add_report(state, p);
     bool due = p->seconds - state->last_line_seconds >= PLAIN_SECONDS;
     if (p->epoch_end || p->evaluated || (due && state->style == PROGRESS_PLAIN)) {
-        progress_end(state);
+        progress_bar_end(state);
         print_stretch(state, p);
     } else if (state->style == PROGRESS_BAR) {
         draw_bar(state, p);

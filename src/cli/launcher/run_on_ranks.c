@@ -1,12 +1,13 @@
 /* Commands that run as a job of ranks. */
 #define _GNU_SOURCE
-#include "cli/launcher/job.h"
+#include "cli/launcher/run_on_ranks.h"
 
 #include "base/process.h"
-#include "cli/cli.h"
 #include "cli/launcher/launch.h"
+#include "cli/launcher/report.h"
 #include "cli/launcher/topology.h"
 #include "cli/options/costs_file.h"
+#include "cli/output/output.h"
 
 #include <limits.h>
 #include <signal.h>
@@ -39,16 +40,16 @@ static char **same_command(const kolo_options *o, char **words) {
     return argv;
 }
 
-static int start_ranks(kolo_options *o, const job_opts *opts) {
+static int start_ranks(kolo_options *o, const ranks_opts *opts) {
     char *words, **argv = same_command(o, &words);
-    if (!argv) return cli_fail(KOLO_NOMEM((size_t)o->argc * sizeof *argv));
+    if (!argv) return report_failure(KOLO_NOMEM((size_t)o->argc * sizeof *argv));
     launch_opts launch = {
         .n_ranks = opts->workers, .threads = opts->threads, .argv = argv, .own_command = true};
     int exit_status = 1;
     kolo_status status = launch_job(&launch, &exit_status);
     kolo_free(argv);
     kolo_free(words);
-    return status == KOLO_OK ? exit_status : cli_fail(status);
+    return status == KOLO_OK ? exit_status : report_failure(status);
 }
 
 /* How many other threads of the machine run now: the least of a few looks, since some only pass by.
@@ -68,7 +69,7 @@ static int running_others(void) {
 
 /* OpenMP reads how its threads wait when it is loaded: a process that nobody has told begins once
  * more, with what our launcher tells its ranks. Where it cannot, threads spin for longer. */
-static void tell_openmp(const kolo_options *o, const job_opts *opts) {
+static void tell_openmp(const kolo_options *o, const ranks_opts *opts) {
     if (opts->threads == 1 || getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT")) return;
     char self[PATH_MAX], spins[16], *words, **argv;
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
@@ -87,7 +88,7 @@ static void tell_openmp(const kolo_options *o, const job_opts *opts) {
 }
 
 /* What an outer launcher made must agree with what was asked for. */
-static kolo_status check_world(const kolo_comm *comm, const job_opts *opts) {
+static kolo_status check_world(const kolo_comm *comm, const ranks_opts *opts) {
     int world = kolo_comm_size(comm);
     if (opts->workers == 0 || opts->workers == world) return KOLO_OK;
     if (world == 1 && strcmp(kolo_comm_transport(comm), "mpi") == 0) {
@@ -102,7 +103,7 @@ static kolo_status check_world(const kolo_comm *comm, const job_opts *opts) {
 
 /* Gives each rank of our own launcher cores of its own; another launcher has its own idea of that.
  * Threads that outnumber the processors are worth a word. */
-static void place(const kolo_comm *comm, const job_opts *opts, int ranks, int threads) {
+static void place(const kolo_comm *comm, const ranks_opts *opts, int ranks, int threads) {
     int processors = kolo_comm_local_processors(comm);
     bool crowded = ranks * threads > processors;
     if (crowded && kolo_comm_rank(comm) == 0) {
@@ -111,11 +112,11 @@ static void place(const kolo_comm *comm, const job_opts *opts, int ranks, int th
                 "faster\n",
                 ranks, threads, processors);
     }
-    bool ours = ranks > 1 && launch_started_us();
+    bool ours = ranks > 1 && report_to_launcher();
     if (ours && !crowded && !opts->no_bind) topology_bind(kolo_comm_local_rank(comm), ranks);
 }
 
-static kolo_status run_as_rank(kolo_options *o, const job_opts *opts, job_body body) {
+static kolo_status run_as_rank(kolo_options *o, const ranks_opts *opts, rank_body body) {
     kolo_comm *comm;
     kolo_comm_opts comm_opts = {
         .timeout_ms = opts->timeout_ms,
@@ -174,16 +175,16 @@ static void end_with_launcher(void) {
 /* Ranks that have a processor each find out as soon whether they refuse the job, and together; a
  * thousand that take turns are a long time in starting, beside which one look at the data is short.
  */
-static kolo_status check_before(kolo_options *o, const job_opts *opts) {
-    KOLO_TRY(cli_check_json(opts->json));
+static kolo_status check_before(kolo_options *o, const ranks_opts *opts) {
+    KOLO_TRY(output_check_json(opts->json));
     bool crowd = opts->check && opts->workers > kolo_processors();
     return crowd ? opts->check(o, opts->workers) : KOLO_OK;
 }
 
-int job_run(kolo_options *o, const job_opts *opts, job_body body) {
+int run_on_ranks(kolo_options *o, const ranks_opts *opts, rank_body body) {
     bool rank = is_rank(o);
     kolo_status status = rank ? KOLO_OK : check_before(o, opts);
-    if (status != KOLO_OK) return cli_fail(status);
+    if (status != KOLO_OK) return report_failure(status);
     if (!rank && opts->workers > 1) return start_ranks(o, opts);
     tell_openmp(o, opts);
     /* Rank 0 draws on the terminal from a process group that is not the terminal's own. */
@@ -191,14 +192,14 @@ int job_run(kolo_options *o, const job_opts *opts, job_body body) {
     if (rank) end_with_launcher();
     if (!rank) catch_stops();
     status = run_as_rank(o, opts, body);
-    return status == KOLO_OK ? 0 : cli_fail(status);
+    return status == KOLO_OK ? 0 : report_failure(status);
 }
 
-job_opts job_opts_of(const kolo_options *o, const char *option) {
+ranks_opts ranks_opts_of(const kolo_options *o, const char *option) {
     /* Only what was typed can contradict an outer launcher: no preset, and no file of another job.
      */
     bool counts = !is_rank(o) || kolo_options_typed(o, option);
-    return (job_opts){
+    return (ranks_opts){
         .option = option,
         .workers = counts ? (int)kolo_options_int(o, option) : 0,
         .timeout_ms = (int64_t)(1000 * kolo_options_float(o, "timeout")),

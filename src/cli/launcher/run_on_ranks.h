@@ -7,24 +7,25 @@
 #include "kolo/comm.h"
 
 /* What would make that many ranks refuse the job, found out without starting any. */
-typedef kolo_status (*job_check)(kolo_options *o, int workers);
+typedef kolo_status (*ranks_check)(kolo_options *o, int workers);
 
-typedef struct job_opts {
+typedef struct ranks_opts {
     const char *option; /* the one that says how many ranks: "workers" */
     int workers;        /* 0: as many as an outer launcher has started */
     int threads;        /* per rank; 0: an equal share of the processors */
     int64_t timeout_ms; /* of communication */
     const char *json;   /* --json */
     bool no_bind;       /* local ranks may run anywhere */
-    job_check check; /* called before more ranks are started than there are processors; NULL: no */
-} job_opts;
+    ranks_check
+        check; /* called before more ranks are started than there are processors; NULL: no */
+} ranks_opts;
 
 /* From --timeout, --json and the option for the ranks. */
-job_opts job_opts_of(const kolo_options *o, const char *option);
+ranks_opts ranks_opts_of(const kolo_options *o, const char *option);
 
 /* What each rank does; `threads` is resolved. Rank 0 does the talking. */
-typedef kolo_status (*job_body)(kolo_comm *comm, int threads, kolo_options *o);
+typedef kolo_status (*rank_body)(kolo_comm *comm, int threads, kolo_options *o);
 
 /* Runs `body` on every rank. Gives the exit status of the command. A JSON file that could not be
  * written is found out before anything starts. */
-int job_run(kolo_options *o, const job_opts *opts, job_body body);
+int run_on_ranks(kolo_options *o, const ranks_opts *opts, rank_body body);

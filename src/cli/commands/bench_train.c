@@ -1,0 +1,30 @@
+/* kolo bench train: training steps on a batch in memory. */
+#include "cli/commands/commands.h"
+#include "cli/launcher/run_on_ranks.h"
+#include "cli/options/train_opts.h"
+#include "cli/output/result.h"
+
+static kolo_status bench_train_as_rank(kolo_comm *comm, int threads, kolo_options *o) {
+    kolo_train_opts opts;
+    kolo_train_result result;
+    KOLO_TRY(train_opts_make(o, threads, &opts));
+    opts.in_memory = true;
+    opts.steps = kolo_options_int(o, "steps");
+    opts.lr = kolo_options_float(o, "lr");
+    opts.seed = (uint64_t)kolo_options_int(o, "seed");
+    KOLO_TRY(kolo_train(comm, &opts, NULL, NULL, &result));
+    if (kolo_comm_rank(comm) != 0) return KOLO_OK;
+    result_about about = {.model = kolo_options_text(o, "model"),
+                          .data = opts.data,
+                          .batch = opts.batch,
+                          .accumulate = opts.accumulate,
+                          .trained = true};
+    return result_report(&result, &about, kolo_options_text(o, "json"));
+}
+
+int cmd_bench_train(kolo_options *o) {
+    ranks_opts opts = ranks_opts_of(o, "workers");
+    opts.threads = (int)kolo_options_int(o, "threads");
+    opts.no_bind = !kolo_options_flag(o, "bind");
+    return run_on_ranks(o, &opts, bench_train_as_rank);
+}

@@ -1,0 +1,52 @@
+#pragma once
+/* The list of commands: bit, function, name, arguments after the options, summary.
+ *
+ * A command is a file src/cli/commands/NAME.c, a row here and rows for its options in options.c.
+ * The function gets resolved options and returns the exit status (output/exit_status.h). */
+
+/* clang-format off */
+#define CLI_COMMAND_LIST(X)                                                                      \
+    X(CMD_TRAIN, cmd_train, "train", NULL,                                                       \
+      "Trains a model on a data set with any number of workers")                                 \
+    X(CMD_EVAL, cmd_eval, "eval", NULL,                                                          \
+      "Evaluates a checkpoint on the test split of a data set")                                  \
+    X(CMD_BENCH_TRAIN, cmd_bench_train, "bench train", NULL,                                     \
+      "Measures training steps on a batch in memory")                                            \
+    X(CMD_BENCH_ALLREDUCE, cmd_bench_allreduce, "bench allreduce", NULL,                         \
+      "Measures allreduces between ranks")                                                       \
+    X(CMD_BENCH_COMPRESS, cmd_bench_compress, "bench compress", NULL,                            \
+      "Measures codecs: speed, compression ratio and error")                                     \
+    X(CMD_BENCH_SIM, cmd_bench_sim, "bench sim", NULL,                                           \
+      "Predicts allreduces on a modelled network")                           \
+    X(CMD_PROFILE, cmd_profile, "profile", NULL,                                                 \
+      "Profiles a training step by phase, op and kernel")                                        \
+    X(CMD_RUN, cmd_run, "run", "-- program [args]",                                              \
+      "Runs any program as local ranks, output prefixed with [rank]")                 \
+    X(CMD_CHECKPOINT_INFO, cmd_checkpoint_info, "checkpoint info", "FILE",                       \
+      "Prints the metadata and tensors of a weights file")                                       \
+    X(CMD_CHECKPOINT_VERIFY, cmd_checkpoint_verify, "checkpoint verify", "FILE",                 \
+      "Checks that a checkpoint is complete and matches its model")                              \
+    X(CMD_CHECKPOINT_DIFF, cmd_checkpoint_diff, "checkpoint diff", "FILE FILE",                  \
+      "Compares two weights files; exits with 1 if they differ")                                 \
+    X(CMD_CHECKPOINT_EXPORT, cmd_checkpoint_export, "checkpoint export", "FILE",                 \
+      "Writes a checkpoint's weights for another framework")                                     \
+    X(CMD_DUMP, cmd_dump, "dump", NULL,                                                          \
+      "Prints a model's graph, plan or allreduce schedule")                 \
+    X(CMD_INFO, cmd_info, "info", NULL,                                                          \
+      "Prints the build, the machine, and the libraries in use")                                 \
+    X(CMD_HELP, cmd_help, "help", "[command]",                                                   \
+      "Prints the help of a command, or the whole manual")
+/* clang-format on */
+
+enum {
+#define CLI_COMMAND_INDEX(bit, run, name, arguments, summary) bit##_INDEX,
+    CLI_COMMAND_LIST(CLI_COMMAND_INDEX)
+#undef CLI_COMMAND_INDEX
+        CLI_N_COMMANDS
+};
+
+enum {
+#define CLI_COMMAND_BIT(bit, run, name, arguments, summary) bit = 1 << bit##_INDEX,
+    CLI_COMMAND_LIST(CLI_COMMAND_BIT)
+#undef CLI_COMMAND_BIT
+};

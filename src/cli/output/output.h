@@ -1,0 +1,13 @@
+#pragma once
+/* Standard output, and results as JSON. */
+
+#include "base/text.h"
+#include "kolo/status.h"
+
+/* Prints a text on standard output. IO: it cannot be written. */
+kolo_status output_print(const kolo_text *text);
+/* Checks whether the file of --json can be written, before the work starts. IO. */
+kolo_status output_check_json(const char *path);
+/* Prints a result as a table and writes it as JSON to `path`: NULL is nowhere; "-" is standard
+ * output, and the table then goes to standard error. */
+kolo_status output_result(const kolo_text *table, const char *path, kolo_text *json);
