@@ -1,14 +1,17 @@
-/* Collectives straight through memory that all ranks reach.
+/* Collectives in memory that all ranks access.
  *
- * Allreduce: rank r owns slice r. It reads the slice from every rank in rank order, combines, and
- * writes the result into every rank's vector: one pass over memory, and all replicas have the same
- * bits in every variant because each element is always combined in rank order. window  in place, in
- * every rank's own vector; one barrier at the end. staged  private vectors pass, but for each
- * rank's own slices, through two halves of SCRATCH: while chunk k is combined in one half, chunk k
- * + 1 is copied into the other, so there is one barrier per chunk. eager   tiny vectors: a copy
- * travels with the announcement and every rank combines all of it for itself; no barrier at all.
- * Copies lie in a place that is not used again before all ranks are through. Broadcast has the same
- * three variants. A barrier is the announcement itself, which all must make. */
+ * Allreduce: rank r owns slice r. It reads the slice from every rank in rank order, reduces, and
+ * writes the result to every rank's vector, in one pass over memory. Each element is reduced in
+ * rank order in every variant, so all ranks and variants give the same bits.
+ *
+ * window  In place in every rank's vector, with one barrier at the end.
+ * staged  For private vectors: data outside the rank's own slice passes through two halves of
+ *         SCRATCH. While chunk k is reduced in one half, chunk k + 1 is copied into the other, with
+ *         one barrier per chunk.
+ * eager   For tiny vectors: a copy is sent with the announcement and every rank reduces all of it.
+ *         No barrier: the copies' memory is reused only after all ranks have finished.
+ *
+ * Broadcast has the same three variants. A barrier is the announcement itself. */
 #include "comm/schedule/writers.h"
 
 static void add_barrier(kolo_schedule *s) {
@@ -17,19 +20,20 @@ static void add_barrier(kolo_schedule *s) {
     kolo_schedule_round(s);
 }
 
-/* The sum over all ranks of buffer[first, +count), in rank order, into SUM. */
-static void add_gather(const kolo_schedule_spec *spec, kolo_schedule *s, kolo_buffer buffer,
-                       size_t first, size_t count) {
-    for (int p = 0; p < spec->size; p++) kolo_schedule_gather(s, p, buffer, first, count, p == 0);
+/* Reduces buffer[first, +count) of all ranks into SUM, in rank order. */
+static void add_sum(const kolo_schedule_spec *spec, kolo_schedule *s, kolo_buffer buffer,
+                    size_t first, size_t count) {
+    for (int p = 0; p < spec->size; p++)
+        kolo_schedule_accumulate(s, p, buffer, first, count, p == 0);
 }
 
-/* This rank's slice of buffer[base, +count): combined from all ranks and written to all ranks. */
+/* Reduces this rank's slice of buffer[base, +count) from all ranks and writes it to all ranks. */
 static void add_slice(const kolo_schedule_spec *spec, kolo_schedule *s, kolo_buffer buffer,
                       size_t base, size_t count) {
     size_t first = kolo_slice_first(count, spec->size, spec->rank, spec->align);
     size_t end = kolo_slice_first(count, spec->size, spec->rank + 1, spec->align);
     if (first == end) return;
-    add_gather(spec, s, buffer, base + first, end - first);
+    add_sum(spec, s, buffer, base + first, end - first);
     for (int p = 0; p < spec->size; p++)
         kolo_schedule_store(s, p, buffer, base + first, end - first);
 }
@@ -52,12 +56,12 @@ static void allreduce_window(const kolo_schedule_spec *spec, kolo_schedule *s) {
     add_barrier(s);
 }
 
-/* A chunk: DATA[first, +count), which has the place SCRATCH[half, +count) on every rank. */
+/* A chunk: DATA[first, +count), staged in SCRATCH[half, +count) of every rank. */
 typedef struct piece {
     size_t first, half, count;
 } piece;
 
-/* All of a chunk but the own slice, between DATA and SCRATCH: that one is never staged. */
+/* Copies a chunk between DATA and SCRATCH, except this rank's own slice, which is never staged. */
 static void copy_others(const kolo_schedule_spec *spec, kolo_schedule *s, piece p, bool in) {
     size_t own = kolo_slice_first(p.count, spec->size, spec->rank, spec->align);
     size_t end = kolo_slice_first(p.count, spec->size, spec->rank + 1, spec->align);
@@ -74,19 +78,20 @@ static void copy_others(const kolo_schedule_spec *spec, kolo_schedule *s, piece 
     }
 }
 
-/* The own slice of a chunk: from the own DATA and the others' SCRATCH, and back. */
+/* Reduces this rank's slice of a chunk from its own DATA and the others' SCRATCH, and writes it
+ * back to all of them. */
 static void add_staged_slice(const kolo_schedule_spec *spec, kolo_schedule *s, piece c) {
     size_t own = kolo_slice_first(c.count, spec->size, spec->rank, spec->align);
     size_t count = kolo_slice_first(c.count, spec->size, spec->rank + 1, spec->align) - own;
     for (int p = 0; p < spec->size; p++) {
-        bool here = p == spec->rank;
-        kolo_schedule_gather(s, p, here ? KOLO_BUFFER_DATA : KOLO_BUFFER_SCRATCH,
-                             own + (here ? c.first : c.half), count, p == 0);
+        bool own_rank = p == spec->rank;
+        kolo_schedule_accumulate(s, p, own_rank ? KOLO_BUFFER_DATA : KOLO_BUFFER_SCRATCH,
+                                 own + (own_rank ? c.first : c.half), count, p == 0);
     }
     for (int p = 0; p < spec->size; p++) {
-        bool here = p == spec->rank;
-        kolo_schedule_store(s, p, here ? KOLO_BUFFER_DATA : KOLO_BUFFER_SCRATCH,
-                            own + (here ? c.first : c.half), count);
+        bool own_rank = p == spec->rank;
+        kolo_schedule_store(s, p, own_rank ? KOLO_BUFFER_DATA : KOLO_BUFFER_SCRATCH,
+                            own + (own_rank ? c.first : c.half), count);
     }
 }
 
@@ -116,7 +121,7 @@ static void allreduce_eager(const kolo_schedule_spec *spec, kolo_schedule *s) {
     kolo_schedule_copy(s, KOLO_BUFFER_SCRATCH, 0, KOLO_BUFFER_DATA, 0, spec->count);
     s->prologue = s->n_rounds;
     kolo_schedule_round(s);
-    add_gather(spec, s, KOLO_BUFFER_SCRATCH, 0, spec->count);
+    add_sum(spec, s, KOLO_BUFFER_SCRATCH, 0, spec->count);
     kolo_schedule_store(s, spec->rank, KOLO_BUFFER_DATA, 0, spec->count);
 }
 
@@ -129,7 +134,7 @@ static void broadcast_window(const kolo_schedule_spec *spec, kolo_schedule *s) {
     add_barrier(s);
 }
 
-/* The root fills one half while the others empty the other one. */
+/* The root fills one half while the other ranks read the other half. */
 static void broadcast_staged(const kolo_schedule_spec *spec, kolo_schedule *s) {
     if (spec->count == 0) return;
     bool root = spec->rank == spec->root;

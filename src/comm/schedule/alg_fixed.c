@@ -85,8 +85,8 @@ static place leaf_place(const fixed *x, int slot, size_t c) {
 
 /* left op right, into SUM. */
 static void add_pair(kolo_schedule *s, place left, place right, size_t count) {
-    kolo_schedule_gather(s, left.rank, left.buffer, left.first, count, true);
-    kolo_schedule_gather(s, right.rank, right.buffer, right.first, count, false);
+    kolo_schedule_accumulate(s, left.rank, left.buffer, left.first, count, true);
+    kolo_schedule_accumulate(s, right.rank, right.buffer, right.first, count, false);
 }
 
 /* The value of node v for chunk c; `*at` is the next leaf in the order of shards. */

@@ -1,39 +1,39 @@
 /* Allreduce by recursive vector halving and distance doubling (Rabenseifner, "Optimization of
  * collective reduction operations", ICCS 2004), for any number of ranks.
  *
- * With n = 2^k ranks, in k steps each rank exchanges half of what it still works on with a partner
- * at half the distance of the step before, and combines the half that it keeps; it ends with one
- * slice complete. In k more steps, the other way round, the complete slices come together. So the
- * bytes are those of a ring in 2 log2 n steps.
+ * With n = 2^k ranks, in each of k steps a rank exchanges half of its current range with a partner
+ * at half the previous distance and reduces the half that it keeps, until it holds one complete
+ * slice. k steps in reverse order gather the complete slices. The bytes are those of a ring, in
+ * 2 log2 n steps.
  *
- * With other numbers the ranks beyond the largest power of two, p, are folded in: of the first
- * 2 (n - p) ranks each even one gives all its data to its odd neighbour before, and gets the result
- * from it behind. Data goes in chunks, as in alg_ring.c. */
+ * Otherwise, with p the largest power of two below n, the ranks beyond p are folded in: of the
+ * first 2 (n - p) ranks, each even one first sends all its data to its odd neighbour, and finally
+ * receives the result from it. Data is sent in chunks, as in alg_ring.c. */
 #include "comm/schedule/writers.h"
 
 typedef struct halving {
     const kolo_schedule_spec *spec;
     int power, folded; /* p, n - p */
-    int place;         /* among the p ranks that work; -1: folded away */
+    int index;         /* index among the p active ranks; -1: folded away */
     size_t chunk, scratch;
 } halving;
 
-static int place_of(const halving *h, int rank) {
+static int index_of(const halving *h, int rank) {
     if (rank >= 2 * h->folded) return rank - h->folded;
     return rank % 2 == 1 ? rank / 2 : -1;
 }
 
-static int rank_at(const halving *h, int place) {
-    return place < h->folded ? 2 * place + 1 : place + h->folded;
+static int rank_at(const halving *h, int index) {
+    return index < h->folded ? 2 * index + 1 : index + h->folded;
 }
 
-/* Where slice `place` starts. */
-static size_t first_of(const halving *h, int place) {
-    return kolo_slice_first(h->spec->count, h->power, place, h->spec->align);
+/* The first element of slice `index`. */
+static size_t first_of(const halving *h, int index) {
+    return kolo_slice_first(h->spec->count, h->power, index, h->spec->align);
 }
 
-/* Sends `out` to a peer and combines what comes from it with `in`, in chunks; either may be empty.
- */
+/* Sends `out` to a peer and reduces the data received from it into `in`, in chunks; either may be
+ * empty. */
 static void exchange(const halving *h, kolo_schedule *s, int peer, range out, range in) {
     size_t longest = out.count > in.count ? out.count : in.count;
     range before = {0, 0};
@@ -56,19 +56,19 @@ static range slices(const halving *h, int first, int count) {
     return (range){from, first_of(h, first + count) - from};
 }
 
-/* The steps of one of the p ranks; `low` is the first of the `width` slices that it works on. */
+/* The steps of an active rank; `low` is the first of the `width` slices of its current range. */
 static void halve_and_double(const halving *h, kolo_schedule *s) {
     int low = 0;
     for (int width = h->power / 2; width > 0; width /= 2) {
-        bool upper = h->place & width;
+        bool upper = h->index & width;
         int keep = upper ? low + width : low, give = upper ? low : low + width;
-        exchange(h, s, rank_at(h, h->place ^ width), slices(h, give, width),
+        exchange(h, s, rank_at(h, h->index ^ width), slices(h, give, width),
                  slices(h, keep, width));
         low = keep;
     }
     for (int width = 1; width < h->power; width *= 2) {
-        int other = h->place & width ? low - width : low + width;
-        int peer = rank_at(h, h->place ^ width);
+        int other = h->index & width ? low - width : low + width;
+        int peer = rank_at(h, h->index ^ width);
         range out = slices(h, low, width), in = slices(h, other, width);
         kolo_schedule_round(s);
         kolo_schedule_send(s, peer, KOLO_BUFFER_DATA, out.first, out.count);
@@ -83,9 +83,9 @@ static void halving_write(const kolo_schedule_spec *spec, kolo_schedule *s) {
     halving h = {.spec = spec, .power = 1};
     while (2 * h.power <= spec->size) h.power *= 2;
     h.folded = spec->size - h.power;
-    h.place = place_of(&h, spec->rank);
+    h.index = index_of(&h, spec->rank);
     h.chunk = spec->count < spec->chunk ? spec->count : spec->chunk;
-    if (h.place < 0) {
+    if (h.index < 0) {
         kolo_schedule_round(s);
         exchange(&h, s, spec->rank + 1, all, none);
         kolo_schedule_round(s);
@@ -101,7 +101,7 @@ static void halving_write(const kolo_schedule_spec *spec, kolo_schedule *s) {
     kolo_schedule_send(s, spec->rank - 1, KOLO_BUFFER_DATA, 0, spec->count);
 }
 
-/* Folding takes the place of the step that rounding up adds. */
+/* Folding replaces the step that rounding up adds. */
 static double halving_steps(int n, int hosts) { return 2 * kolo_log2_up(n); }
 
 static double halving_volume(int n, int hosts) {

@@ -1,23 +1,23 @@
-/* Allreduce in three stages, for hosts whose ranks reach each other faster than other hosts.
+/* Allreduce in three stages, for hosts whose ranks communicate faster within the host than with
+ * other hosts.
  *
- * Within each host the vector is cut into slices, one for each of its first `lanes` ranks (lanes is
- * the number of ranks of the smallest host), and reduce-scattered: local rank l holds the host's
- * sum of slice l. Then lane l, the local ranks l of all hosts, does a ring allreduce of that slice;
- * all lanes use the network at once, and a byte crosses it as often as in a ring of hosts with one
- * rank each. Then the host gathers the slices. Bytes from each host to the next: 2 (h-1)/h of the
- * vector, where a ring over all n ranks sends 2 (n-1)/n.
+ * `lanes` is the number of ranks of the smallest host. (1) Each host reduce-scatters the vector to
+ * its first `lanes` ranks: local rank l holds the host's sum of slice l. (2) Lane l, the local
+ * ranks l of all hosts, runs a ring allreduce of slice l; all lanes use the network at once.
+ * (3) Each host allgathers the slices. Each host sends 2 (h-1)/h of the vector to the next host; a
+ * ring over all n ranks sends 2 (n-1)/n.
  *
- * messages  the stages inside a host are those of alg_mesh.c.
- * window    ranks of a host reach each other's vectors: local rank l combines slice l of all of
- *           them, and writes what the lane makes of it to all of them. Only it ever reads or writes
- *           that slice, so one barrier at the end is enough. */
+ * messages  Stages 1 and 3 are those of alg_mesh.c.
+ * window    Ranks of a host access each other's vectors: local rank l reduces slice l of all of
+ *           them and writes the result of stage 2 to all of them. No other rank accesses that
+ *           slice, so one barrier at the end is enough. */
 #include "base/memory.h"
 #include "comm/schedule/writers.h"
 
-/* Who is where. */
+/* Hosts and lanes. */
 typedef struct layout {
-    kolo_team host; /* the ranks of the own host */
-    kolo_team lane; /* the ranks of the own lane, size 0 for a rank that has none */
+    kolo_team host; /* the ranks of this host */
+    kolo_team lane; /* the ranks of this lane; size 0: this rank is in none */
     int lanes;
 } layout;
 
@@ -25,14 +25,14 @@ static int host_of(const kolo_schedule_spec *spec, int rank) {
     return spec->hosts ? spec->hosts[rank] : 0;
 }
 
-/* How many ranks of the same host come before this one. */
+/* The number of lower ranks on the same host. */
 static int local_index(const kolo_schedule_spec *spec, int rank) {
     int n = 0;
     for (int p = 0; p < rank; p++) n += host_of(spec, p) == host_of(spec, rank);
     return n;
 }
 
-/* Ranks of the smallest host: the least number of ranks that share one. */
+/* The number of ranks of the smallest host. */
 static int count_lanes(const kolo_schedule_spec *spec) {
     int least = spec->size;
     for (int r = 0; r < spec->size; r++) {
@@ -43,7 +43,7 @@ static int count_lanes(const kolo_schedule_spec *spec) {
     return least;
 }
 
-/* `ranks` is room for two lists of all. */
+/* `ranks` has room for 2 * size ranks. */
 static layout find_layout(const kolo_schedule_spec *spec, int *ranks) {
     layout l = {.host.ranks = ranks, .lane.ranks = ranks + spec->size};
     int own = local_index(spec, spec->rank);
@@ -78,21 +78,21 @@ static void hierarchical_write(const kolo_schedule_spec *spec, kolo_schedule *s)
     kolo_free(ranks);
 }
 
-/* DATA[slice] of all ranks of the host, combined in the own one. */
+/* Reduces DATA[slice] of all ranks of the host into this rank's DATA. */
 static void add_host_sum(const kolo_schedule_spec *spec, kolo_schedule *s, const kolo_team *host,
                          range slice) {
     if (host->size == 1) return;
     for (int i = 0; i < host->size; i++) {
-        kolo_schedule_gather(s, kolo_team_rank(host, i), KOLO_BUFFER_DATA, slice.first, slice.count,
-                             i == 0);
+        kolo_schedule_accumulate(s, kolo_team_rank(host, i), KOLO_BUFFER_DATA, slice.first,
+                                 slice.count, i == 0);
     }
     kolo_schedule_store(s, spec->rank, KOLO_BUFFER_DATA, slice.first, slice.count);
 }
 
-/* The own DATA[slice] to the other ranks of the host. */
+/* Copies this rank's DATA[slice] to the other ranks of the host. */
 static void add_host_copies(kolo_schedule *s, const kolo_team *host, range slice) {
     kolo_schedule_round(s);
-    for (int i = 1; i < host->size && slice.count > 0; i++) { /* not all to the same rank at once */
+    for (int i = 1; i < host->size && slice.count > 0; i++) { /* staggered, to spread the load */
         kolo_schedule_add(s, (kolo_entry){.kind = KOLO_ENTRY_COPY_TO,
                                           .peer = kolo_team_rank(host, (host->me + i) % host->size),
                                           .to_first = slice.first,

@@ -39,8 +39,8 @@ static void add_sum(const exchange *x, kolo_schedule *s, size_t c) {
     if (own.count == 0) return;
     for (int i = 0; i < x->team->size; i++) {
         bool here = i == x->team->me;
-        kolo_schedule_gather(s, spec->rank, here ? spec->source : KOLO_BUFFER_SCRATCH,
-                             here ? own.first : base + (size_t)i * x->chunk, own.count, i == 0);
+        kolo_schedule_accumulate(s, spec->rank, here ? spec->source : KOLO_BUFFER_SCRATCH,
+                                 here ? own.first : base + (size_t)i * x->chunk, own.count, i == 0);
     }
     kolo_schedule_store(s, spec->rank, KOLO_BUFFER_DATA, x->to_first + c * x->chunk, own.count);
 }

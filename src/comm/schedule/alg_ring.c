@@ -1,15 +1,15 @@
 /* Allreduce around a ring, pipelined by chunk (Patarasuk and Yuan, "Bandwidth optimal all-reduce
  * algorithms for clusters of workstations", JPDC 2009).
  *
- * The vector is cut into one slice per rank. In n - 1 steps each rank passes a slice to its
- * successor and adds the one that comes from its predecessor; then rank r holds slice r + 1
- * complete. In n - 1 more steps the complete slices go once around. Each rank sends and receives 2
- * (n-1)/n of the vector, which is the least possible.
+ * The vector is cut into one slice per rank. Reduce-scatter: in n - 1 steps each rank sends a slice
+ * to its successor and reduces the slice from its predecessor, after which rank r holds the
+ * complete slice r + 1. Allgather: in n - 1 steps the complete slices go once around the ring. Each
+ * rank sends and receives 2 (n-1)/n of the vector, the lower bound.
  *
- * A slice travels in chunks. Message m (step m / chunks, chunk m % chunks) is sent and received in
- * round m, and added in round m + 1, while message m + 1 is on its way: SCRATCH holds two chunks in
- * turn. The ring may be a part of the group and the vector a part of DATA: hierarchical.c joins the
- * hosts so. */
+ * Slices are sent in chunks. Message m (step m / chunks, chunk m % chunks) is sent and received in
+ * round m and reduced in round m + 1, while message m + 1 is in transit; SCRATCH is a double buffer
+ * of two chunks. The ring may cover a subset of the ranks and a range of DATA, as
+ * alg_hierarchical.c uses it. */
 #include "comm/schedule/writers.h"
 
 typedef struct ring {
@@ -23,7 +23,7 @@ static int wrap(int rank, int size) { return (rank % size + size) % size; }
 
 static int member(const ring *g, int i) { return kolo_team_rank(g->team, wrap(i, g->team->size)); }
 
-/* Chunk `chunk` of slice `slice` (any integer, taken around the ring); may be empty. */
+/* Chunk `chunk` of slice `slice` modulo the ring's size; may be empty. */
 static range chunk_of(const ring *g, int slice, size_t chunk) {
     range all = kolo_team_slice(g->whole, g->team->size, wrap(slice, g->team->size), g->align);
     return kolo_range_chunk(all, g->chunk, chunk);
@@ -37,17 +37,17 @@ static void add_recv(const ring *g, kolo_schedule *s, kolo_buffer to, size_t fir
     kolo_schedule_recv(s, member(g, g->team->me - 1), to, first, count);
 }
 
-/* Steps 0 .. n-2: pass on slice r - step, receive and add slice r - step - 1. */
+/* Steps 0 .. n-2: send slice r - step, receive and reduce slice r - step - 1. */
 static void reduce_scatter(const ring *g, kolo_schedule *s) {
     int me = g->team->me;
-    range before = {0, 0}; /* what the round before has received */
+    range before = {0, 0}; /* received in the previous round */
     size_t half = g->scratch;
     for (int step = 0; step < g->team->size - 1; step++) {
         for (size_t c = 0; c < g->chunks; c++) {
             range in = chunk_of(g, me - step - 1, c);
             kolo_schedule_round(s);
-            /* With one chunk in a slice the addition makes what is sent; else the link comes first.
-             */
+            /* With one chunk per slice the reduction produces the data to send; otherwise send
+             * first to keep the link busy. */
             if (g->chunks > 1) add_send(g, s, chunk_of(g, me - step, c));
             kolo_schedule_reduce(s, before.first, half, before.count);
             half = half == g->scratch ? g->scratch + g->chunk : g->scratch;
@@ -62,13 +62,13 @@ static void reduce_scatter(const ring *g, kolo_schedule *s) {
     if (g->chunks == 1) add_send(g, s, chunk_of(g, me + 1, 0));
 }
 
-/* Steps 0 .. n-2: pass on slice r + 1 - step, receive slice r - step in its place. */
+/* Steps 0 .. n-2: send slice r + 1 - step, receive slice r - step. */
 static void allgather(const ring *g, kolo_schedule *s) {
     int me = g->team->me;
     for (int step = 0; step < g->team->size - 1; step++) {
         for (size_t c = 0; c < g->chunks; c++) {
             range in = chunk_of(g, me - step, c);
-            if (step > 0 || c > 0) { /* else it shares a round with the last addition */
+            if (step > 0 || c > 0) { /* otherwise it shares a round with the last reduction */
                 kolo_schedule_round(s);
                 add_send(g, s, chunk_of(g, me + 1 - step, c));
             }

@@ -63,10 +63,10 @@ static void reduce_chunk(const kolo_schedule_spec *spec, kolo_schedule *s, const
     size_t sum = t->slots + (size_t)n->n_children * t->chunk;
     if (n->n_children > 0) {
         kolo_schedule_round(s);
-        kolo_schedule_gather(s, spec->rank, spec->source, part.first, part.count, true);
+        kolo_schedule_accumulate(s, spec->rank, spec->source, part.first, part.count, true);
         for (int i = 0; i < n->n_children; i++) {
-            kolo_schedule_gather(s, spec->rank, KOLO_BUFFER_SCRATCH,
-                                 t->slots + (size_t)i * t->chunk, part.count, false);
+            kolo_schedule_accumulate(s, spec->rank, KOLO_BUFFER_SCRATCH,
+                                     t->slots + (size_t)i * t->chunk, part.count, false);
         }
         kolo_schedule_store(s, spec->rank, root ? KOLO_BUFFER_DATA : KOLO_BUFFER_SCRATCH,
                             root ? part.first : sum, part.count);

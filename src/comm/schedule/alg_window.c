@@ -1,9 +1,9 @@
-/* Reduce, reduce-scatter and allgather straight through memory that all ranks reach: each element
- * is combined in the order of ranks, as in alg_direct.c, and moves once.
+/* Reduce, reduce-scatter and allgather in memory that all ranks access. Elements are reduced in
+ * rank order, as in alg_direct.c, and each moves once.
  *
- * Reduce: every rank combines a slice from all ranks and writes it to the root, so that the work is
- * shared. Reduce-scatter: every rank combines its own slice. Allgather: every rank fetches the
- * others' slices. One barrier at the end: nobody's data is needed any more. */
+ * Reduce: every rank reduces one slice and writes it to the root, which spreads the work.
+ * Reduce-scatter: every rank reduces its own slice. Allgather: every rank copies the other ranks'
+ * slices. A barrier at the end keeps all data valid until no rank reads it. */
 #include "comm/schedule/writers.h"
 
 static void add_barrier(kolo_schedule *s) {
@@ -11,12 +11,12 @@ static void add_barrier(kolo_schedule *s) {
     kolo_schedule_add(s, (kolo_entry){.kind = KOLO_ENTRY_BARRIER});
 }
 
-/* [first, +count) of every rank's contribution, combined, to DATA[to_first, ...) of rank `to`. */
+/* Reduces [first, +count) of all contributions into DATA[to_first, ...) of rank `to`. */
 static void add_sum(const kolo_schedule_spec *spec, kolo_schedule *s, size_t first, size_t count,
                     int to, size_t to_first) {
     if (count == 0) return;
     for (int p = 0; p < spec->size; p++) {
-        kolo_schedule_gather(s, p, kolo_spec_source(spec, p), first, count, p == 0);
+        kolo_schedule_accumulate(s, p, kolo_spec_source(spec, p), first, count, p == 0);
     }
     kolo_schedule_store(s, to, KOLO_BUFFER_DATA, to_first, count);
 }
@@ -38,7 +38,7 @@ static void reduce_scatter_write(const kolo_schedule_spec *spec, kolo_schedule *
 
 static void allgather_write(const kolo_schedule_spec *spec, kolo_schedule *s) {
     if (spec->count == 0) return;
-    for (int i = 1; i < spec->size; i++) { /* not all from the same rank at once */
+    for (int i = 1; i < spec->size; i++) { /* staggered, to spread the load */
         int p = (spec->rank + i) % spec->size;
         size_t first = spec->firsts[p], count = spec->firsts[p + 1] - first;
         if (count == 0) continue;

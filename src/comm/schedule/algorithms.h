@@ -14,20 +14,20 @@ typedef struct kolo_comm_cost {
 
 enum { KOLO_ALGORITHM_ROWS = 3 };
 
-/* An allreduce algorithm: every field is required, but for `several_hosts`. */
+/* An allreduce algorithm. All fields but `several_hosts` are required. */
 typedef struct kolo_algorithm_info {
-    /* How many times the last rank waits for another; the part of the vector that passes through
-     * the busiest rank, or through the busiest host's link if there are several hosts. */
+    /* steps: how often the last rank to finish waits for another rank. volume: the part of the
+     * vector that passes through the busiest rank, with several hosts through the busiest link. */
     double (*steps)(int ranks, int hosts);
     double (*volume)(int ranks, int hosts);
-    /* Built-in cost constants, of which the order of magnitude decides. Memory: processes on one
-     * host, measured by kolo bench allreduce --calibrate with 2 processes on two cores (AMD EPYC).
-     * Network: 10 Gbit/s; bytes cost about the same everywhere, plus a share for messages that
-     * collide at one rank (mesh) and for exchanges that overlap with nothing (halving). */
+    /* Built-in cost constants; the choice depends on their order of magnitude. Memory: processes on
+     * one host, measured by kolo bench allreduce --calibrate with 2 processes on two cores (AMD
+     * EPYC). Network: 10 Gbit/s; a byte costs about the same in all algorithms, more where messages
+     * collide at one rank (mesh) or exchanges do not overlap (halving-doubling). */
     kolo_comm_cost memory_cost, network_cost;
-    bool several_hosts; /* pointless on one host */
-    /* One row per variant, ends with a row without a writer. Without a MESSAGES row the algorithm
-     * needs a transport whose ranks reach each other's memory. */
+    bool several_hosts; /* useless on one host */
+    /* One row per variant, terminated by a row without a writer. An algorithm without a MESSAGES
+     * row needs a transport with windows: ranks access each other's memory. */
     kolo_algorithm_row rows[KOLO_ALGORITHM_ROWS + 1];
 } kolo_algorithm_info;
 
@@ -55,10 +55,10 @@ extern const kolo_algorithm_row kolo_offloaded, kolo_offloaded_packed;
 
 /* Of an algorithm other than AUTO. */
 KOLO_SHARED const kolo_algorithm_info *kolo_algorithm_info_of(kolo_algorithm algorithm);
-/* Whether `algorithm` suits a group on `hosts` hosts; `windows`: its ranks reach each other's
+/* Whether a group on `hosts` hosts can use `algorithm`; `windows`: its ranks access each other's
  * memory. */
 bool kolo_algorithm_usable(kolo_algorithm algorithm, bool windows, int hosts);
-/* Row i of all collectives and variants, NULL past the last. */
+/* Row i of the rows of all collectives, NULL past the last. */
 KOLO_SHARED const kolo_algorithm_row *kolo_algorithm_row_at(size_t i);
 /* The row of a collective, NULL if there is none. */
 KOLO_SHARED const kolo_algorithm_row *

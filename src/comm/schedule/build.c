@@ -67,8 +67,8 @@ void kolo_schedule_reduce(kolo_schedule *s, size_t to_first, size_t scratch, siz
                                       .count = count});
 }
 
-void kolo_schedule_gather(kolo_schedule *s, int peer, kolo_buffer from, size_t first, size_t count,
-                          bool start) {
+void kolo_schedule_accumulate(kolo_schedule *s, int peer, kolo_buffer from, size_t first,
+                              size_t count, bool start) {
     if (count == 0) return;
     kolo_schedule_add(s, (kolo_entry){.kind = start ? KOLO_ENTRY_COPY_FROM : KOLO_ENTRY_REDUCE_FROM,
                                       .peer = peer,
@@ -111,7 +111,7 @@ size_t kolo_schedule_widest(const kolo_schedule *s) {
     return widest;
 }
 
-/* ---- what every algorithm needs around it ---- */
+/* ---- rounds that all algorithms share ---- */
 
 static size_t slice_of(const size_t *firsts, int rank) { return firsts[rank + 1] - firsts[rank]; }
 
@@ -186,18 +186,17 @@ static void add_scale(kolo_schedule *s, kolo_entry_kind kind, kolo_buffer buffer
                       (kolo_entry){.kind = kind, .to = buffer, .to_first = first, .count = count});
 }
 
-/* The rounds before the algorithm: the own contribution goes to `source`. */
-static void add_entrance(const kolo_schedule_spec *spec, kolo_schedule *s) {
+/* The rounds before the writer's: move this rank's contribution to `source` and prescale it. */
+static void add_input_rounds(const kolo_schedule_spec *spec, kolo_schedule *s) {
     bool root = spec->rank == spec->root;
     size_t own = spec->firsts ? spec->firsts[spec->rank] : 0;
     size_t slice = spec->firsts ? slice_of(spec->firsts, spec->rank) : 0;
     kolo_schedule_round(s);
-    bool nothing = spec->shards > 0 || (spec->size == 1 && spec->kind == KOLO_COLLECTIVE_ALLTOALL);
-    if (nothing) return;
+    if (spec->shards > 0 || (spec->size == 1 && spec->kind == KOLO_COLLECTIVE_ALLTOALL)) return;
     if (spec->source == KOLO_BUFFER_SCRATCH) {
         bool in_place = spec->in_place && spec->kind != KOLO_COLLECTIVE_REDUCE; /* not the root */
         kolo_buffer from = in_place ? KOLO_BUFFER_DATA : KOLO_BUFFER_INPUT;
-        size_t to = kolo_schedule_scratch(s, spec->count); /* 0: peers count on it */
+        size_t to = kolo_schedule_scratch(s, spec->count); /* 0, which peers rely on */
         kolo_schedule_copy(s, KOLO_BUFFER_SCRATCH, to, from, 0, spec->count);
     } else if (!spec->in_place && (spec->kind == KOLO_COLLECTIVE_ALLREDUCE ||
                                    (spec->kind == KOLO_COLLECTIVE_REDUCE && root))) {
@@ -212,16 +211,16 @@ static void add_entrance(const kolo_schedule_spec *spec, kolo_schedule *s) {
     s->prologue = s->n_rounds > 0 && s->rounds[s->n_rounds - 1] < s->n_entries ? s->n_rounds : 0;
 }
 
-/* What the algorithm would do if there were anybody else. */
-static void add_alone(const kolo_schedule_spec *spec, kolo_schedule *s) {
+/* A group of one rank, for which no writer runs. */
+static void add_single_rank(const kolo_schedule_spec *spec, kolo_schedule *s) {
     bool moves =
         spec->kind == KOLO_COLLECTIVE_ALLTOALL || spec->kind == KOLO_COLLECTIVE_REDUCE_SCATTER;
     if (moves && !spec->in_place)
         kolo_schedule_copy(s, KOLO_BUFFER_DATA, 0, spec->source, 0, spec->count);
 }
 
-/* The round behind the algorithm. */
-static void add_exit(const kolo_schedule_spec *spec, kolo_schedule *s) {
+/* The round after the writer's: postscale the result. */
+static void add_output_round(const kolo_schedule_spec *spec, kolo_schedule *s) {
     if (!spec->postscale) return;
     bool slice = spec->kind == KOLO_COLLECTIVE_REDUCE_SCATTER;
     size_t first = slice && spec->in_place ? spec->firsts[spec->rank] : 0;
@@ -240,19 +239,19 @@ kolo_status kolo_schedule_build(const kolo_algorithm_row *row, const kolo_schedu
     kolo_schedule s = {.row = row,
                        .windows = row->variant != KOLO_VARIANT_MESSAGES && !offloaded,
                        .offloaded = offloaded && spec.size > 1};
-    add_entrance(&spec, &s);
+    add_input_rounds(&spec, &s);
     kolo_schedule_round(&s);
     if (spec.size > 1 || spec.shards > 0) {
         row->write(&spec, &s);
     } else {
-        add_alone(&spec, &s);
+        add_single_rank(&spec, &s);
     }
-    add_exit(&spec, &s);
+    add_output_round(&spec, &s);
     if (s.n_rounds > 0 && s.rounds[s.n_rounds - 1] == s.n_entries) s.n_rounds--;
     if (s.failed) {
         kolo_schedule_fini(&s);
-        return KOLO_FAIL(KOLO_ERR_NOMEM, "no memory for the %s schedule of %zu elements", row->name,
-                         spec.count);
+        return KOLO_FAIL(KOLO_ERR_NOMEM, "out of memory for the %s schedule of %zu elements",
+                         row->name, spec.count);
     }
     *schedule = s;
     return KOLO_OK;

@@ -1,4 +1,4 @@
-/* The cost model of allreduces, its built-in constants and its file. See costs.h. */
+/* The cost model of allreduces and its file; see costs.h. */
 #include "comm/schedule/costs.h"
 
 #include "base/file.h"
@@ -45,13 +45,13 @@ kolo_algorithm kolo_comm_costs_choose(const kolo_comm_costs *costs, bool windows
 
 enum { LINE_MOST = 128, WORD_MOST = 32 };
 
-/* A line of the file, and its words. */
+/* A line of the file and its fields. */
 typedef struct cost_line {
     char text[LINE_MOST], transport[WORD_MOST], name[WORD_MOST];
     kolo_comm_cost cost;
 } cost_line;
 
-/* Reads the line at *text and goes on behind it; false when it is no line of costs. */
+/* Parses the line at *text and advances past it; false if it is malformed. */
 static bool read_line(const char **text, cost_line *line) {
     char rest[2];
     size_t n = strcspn(*text, "\n");
@@ -76,11 +76,11 @@ kolo_status kolo_comm_costs_read(const char *path, const char *transport, kolo_c
         kolo_algorithm algorithm;
         if (!read_line(&at, &line) || kolo_algorithm_parse(line.name, &algorithm) != KOLO_OK ||
             algorithm == KOLO_ALGORITHM_AUTO) {
-            status =
-                KOLO_FAIL(KOLO_ERR_FORMAT,
-                          "%s:%d: not 'transport algorithm step_us mib_us'; remove the file, or "
-                          "make it anew with kolo bench allreduce --calibrate",
-                          path, number);
+            status = KOLO_FAIL(
+                KOLO_ERR_FORMAT,
+                "%s:%d: expected 'transport algorithm step_us mib_us': remove the file, or "
+                "write it again with kolo bench allreduce --calibrate",
+                path, number);
         } else if (strcmp(line.transport, transport) == 0) {
             read.of[algorithm] = line.cost;
         }
@@ -90,7 +90,7 @@ kolo_status kolo_comm_costs_read(const char *path, const char *transport, kolo_c
     return status;
 }
 
-/* The lines of an older file that stay. */
+/* Copies the lines of other transports from the existing file. */
 static void keep_others(const char *path, const char *transport, kolo_text *out) {
     char *text;
     size_t bytes;

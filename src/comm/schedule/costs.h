@@ -1,11 +1,10 @@
 #pragma once
-/* What an allreduce costs by each algorithm: the model from which `auto` chooses.
+/* The cost model from which `auto` chooses an allreduce algorithm.
  *
- * The time is steps(n) * step_us + volume(n) * MiB * mib_us, where steps is the number of times
- * that the last rank waits for another, and volume is the part of the vector that goes through the
- * busiest rank, or through the busiest host's link where there are several hosts (alpha-beta model;
- * Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH",
- * 2005). Combining values is part of mib_us. */
+ * The time is steps * step_us + volume * MiB * mib_us (alpha-beta model; Thakur, Rabenseifner,
+ * Gropp, "Optimization of collective communication operations in MPICH", 2005). steps and volume
+ * follow from the algorithm and the group (kolo_algorithm_info); the constants step_us and mib_us
+ * are built in or measured. mib_us includes the reduction. */
 
 #include "comm/schedule/algorithms.h"
 
@@ -13,16 +12,17 @@ typedef struct kolo_comm_costs {
     kolo_comm_cost of[KOLO_ALGORITHM_COUNT];
 } kolo_comm_costs;
 
-/* Constants for memory that ranks share, or for a network of 10 Gbit/s. */
+/* Constants for ranks that share memory (`windows`), or for a network of 10 Gbit/s. */
 kolo_comm_costs kolo_comm_costs_builtin(bool windows);
 double kolo_comm_cost_us(const kolo_comm_costs *costs, kolo_algorithm algorithm, int n, int hosts,
                          size_t bytes);
-/* The cheapest one: direct only with windows, hierarchical only with several hosts. */
+/* The cheapest usable algorithm (kolo_algorithm_usable). */
 kolo_algorithm kolo_comm_costs_choose(const kolo_comm_costs *costs, bool windows, int n, int hosts,
                                       size_t bytes);
 
-/* A file of constants: lines "transport algorithm step_us mib_us". Reading changes what the file
- * has for the transport. IO; FORMAT, with the line. Writing keeps the lines of other transports. */
+/* The file of constants has lines "transport algorithm step_us mib_us". Reading replaces the
+ * constants that the file has for the transport. IO; FORMAT, with the line number. Writing keeps
+ * the lines of other transports. */
 kolo_status kolo_comm_costs_read(const char *path, const char *transport, kolo_comm_costs *costs);
 kolo_status kolo_comm_costs_write(const char *path, const char *transport,
                                   const kolo_comm_costs *costs);

@@ -1,4 +1,4 @@
-/* Traffic of a schedule, and its text for `kolo dump`. */
+/* Counts the traffic of a schedule and prints it for `kolo dump`. */
 #include "comm/schedule/schedule.h"
 
 void kolo_traffic_add(kolo_traffic *traffic, kolo_entry_kind kind, uint64_t count) {
@@ -21,7 +21,7 @@ void kolo_traffic_add(kolo_traffic *traffic, kolo_entry_kind kind, uint64_t coun
     case KOLO_ENTRY_PRESCALE:
     case KOLO_ENTRY_POSTSCALE:
     case KOLO_ENTRY_BARRIER:
-    case KOLO_ENTRY_OFFLOADED: /* the backend knows */
+    case KOLO_ENTRY_OFFLOADED: /* not counted: the backend moves the data */
         break;
     }
 }

@@ -1,24 +1,25 @@
 #pragma once
-/* An algorithm is data: what one rank does in one collective, as rounds of entries.
+/* Schedules: the part of one rank in one collective, as data.
  *
- * Entries move elements between four buffers. DATA is the vector of results (the request's parts,
- * taken as one). INPUT is what the rank contributes, never written, and empty when the collective
- * works in place. SCRATCH is working memory of `scratch` elements; peers reach it where the
- * transport has windows. SUM is an accumulator that never is in memory: a run of
- * COPY_FROM/REDUCE_FROM entries into SUM, followed by the COPY_TO entries out of it, is one sweep
- * over the range.
+ * A schedule is a list of rounds, a round is a list of entries. Entries move elements between four
+ * buffers:
+ *   DATA     the result vector, the concatenated parts of the request;
+ *   INPUT    this rank's contribution, read-only; empty in an in-place collective;
+ *   SCRATCH  working memory of `scratch` elements, accessible to peers on transports with windows;
+ *   SUM      an accumulator that exists only in registers: a run of COPY_FROM and REDUCE_FROM
+ *            entries into SUM and the COPY_TO entries out of it form one sweep over a range.
  *
- * Rounds run one after the other. Entries of a round are issued in order: local and window entries
- * are done when issued; SEND, RECV and BARRIER complete later, and the round with them. So data
- * that a RECV brings is used in a later round. A round has at most one SEND to a peer and one RECV
- * from a peer; a BARRIER stands alone. A SEND completes when the peer has taken the data (no
- * buffering is assumed). While a round does nothing but receive, the SENDs that the next one begins
- * with may go already, if they read nothing of what is to come: so a writer lists first in a round
- * what shall keep the link busy.
+ * Rounds run in order, and so do the entries of a round. Local and window entries complete when
+ * they are issued; SEND, RECV and BARRIER complete later, and the round ends when all entries are
+ * complete. Therefore data that a RECV delivers is used in a later round. A round has at most one
+ * SEND to and one RECV from each peer; a BARRIER is alone in its round. A SEND completes when the
+ * peer has received the data: no buffering is assumed. While a round only waits for receives, the
+ * leading SENDs of the next round may start early if they do not read the data being received, so
+ * writers put the sends that keep a link busy first in a round.
  *
- * A schedule that uses windows, or a backend, starts on no rank before all ranks have announced the
- * collective, so its first round may read any rank's DATA; its `prologue` rounds run before the
- * announcement and are local. Other schedules are synchronised by their messages only. */
+ * A schedule with window or OFFLOADED entries starts once all ranks have announced the collective;
+ * its first round may read any rank's DATA. Its first `prologue` rounds are local and run before
+ * the announcement. Other schedules are synchronised by their messages alone. */
 
 #include "base/compiler.h"
 #include "base/text.h"
@@ -33,18 +34,18 @@ typedef enum kolo_buffer {
 } kolo_buffer;
 
 /* The one list of entry kinds: code, name in dumps. */
-#define KOLO_ENTRY_LIST(X)                                                      \
-    X(KOLO_ENTRY_SEND, "send")               /* from -> peer */                 \
-    X(KOLO_ENTRY_RECV, "recv")               /* to <- peer */                   \
-    X(KOLO_ENTRY_REDUCE, "reduce")           /* to = to op from, both here */   \
-    X(KOLO_ENTRY_COPY, "copy")               /* to = from, both here */         \
-    X(KOLO_ENTRY_REDUCE_FROM, "reduce_from") /* to here op= from at the peer */ \
-    X(KOLO_ENTRY_COPY_FROM, "copy_from")     /* to here = from at the peer */   \
-    X(KOLO_ENTRY_COPY_TO, "copy_to")         /* to at the peer = from here */   \
-    X(KOLO_ENTRY_PRESCALE, "prescale")       /* to = to * prescale, here */     \
-    X(KOLO_ENTRY_POSTSCALE, "postscale")     /* to = to * postscale, here */    \
-    X(KOLO_ENTRY_BARRIER, "barrier")         /* all ranks have come this far */ \
-    X(KOLO_ENTRY_OFFLOADED, "offloaded")     /* the collective, by the backend */
+#define KOLO_ENTRY_LIST(X)                                                    \
+    X(KOLO_ENTRY_SEND, "send")               /* from -> peer */               \
+    X(KOLO_ENTRY_RECV, "recv")               /* to <- peer */                 \
+    X(KOLO_ENTRY_REDUCE, "reduce")           /* to = to op from, local */     \
+    X(KOLO_ENTRY_COPY, "copy")               /* to = from, local */           \
+    X(KOLO_ENTRY_REDUCE_FROM, "reduce_from") /* local to op= peer's from */   \
+    X(KOLO_ENTRY_COPY_FROM, "copy_from")     /* local to = peer's from */     \
+    X(KOLO_ENTRY_COPY_TO, "copy_to")         /* peer's to = local from */     \
+    X(KOLO_ENTRY_PRESCALE, "prescale")       /* to = to * prescale, local */  \
+    X(KOLO_ENTRY_POSTSCALE, "postscale")     /* to = to * postscale, local */ \
+    X(KOLO_ENTRY_BARRIER, "barrier")         /* wait for all ranks */         \
+    X(KOLO_ENTRY_OFFLOADED, "offloaded")     /* the whole collective, by a backend */
 
 typedef enum kolo_entry_kind {
 #define KOLO_ENTRY_ENUM(code, name) code,
@@ -54,16 +55,17 @@ typedef enum kolo_entry_kind {
 
 typedef struct kolo_entry {
     kolo_entry_kind kind;
-    int peer; /* may be this rank itself for window entries */
+    int peer; /* in window entries possibly this rank */
     kolo_buffer to, from;
     size_t to_first, from_first, count; /* elements */
 } kolo_entry;
 
-/* One rank's schedule. Zero-initialise; a failed append sets `failed` and later ones do nothing. */
+/* One rank's schedule. Zero-initialise it. Once an append has failed, `failed` is set and further
+ * appends do nothing. */
 typedef struct kolo_schedule {
-    const struct kolo_algorithm_row *row; /* that wrote it */
-    bool windows;   /* needs a transport whose peers reach each other's memory */
-    bool offloaded; /* has an OFFLOADED entry */
+    const struct kolo_algorithm_row *row; /* whose writer made it */
+    bool windows;                         /* ranks access each other's memory */
+    bool offloaded;                       /* has an OFFLOADED entry */
     bool failed;
     size_t prologue; /* rounds before the announcement */
     size_t scratch;  /* elements of SCRATCH */
@@ -78,55 +80,54 @@ static inline bool kolo_collective_reduces(kolo_collective kind) {
            kind == KOLO_COLLECTIVE_REDUCE_SCATTER;
 }
 
-/* Each rank has a part of the whole vector of its own. */
+/* Whether each rank owns a slice of the vector. */
 static inline bool kolo_collective_has_slices(kolo_collective kind) {
     return kind == KOLO_COLLECTIVE_REDUCE_SCATTER || kind == KOLO_COLLECTIVE_ALLGATHER ||
            kind == KOLO_COLLECTIVE_GATHER || kind == KOLO_COLLECTIVE_SCATTER ||
            kind == KOLO_COLLECTIVE_ALLTOALL;
 }
 
-/* What a schedule is written for.
+/* The input of a writer.
  *
- * `firsts` are where the ranks' slices of the whole vector start. The kinds with slices (all but
- * allreduce, reduce, broadcast and barrier) have count = firsts[size].
+ * Collectives with slices (reduce-scatter, allgather, gather, scatter, all-to-all) have
+ * count = firsts[size].
  *
- * The build function adds what every algorithm needs around it, so that the writers see fewer
- * cases. Before: the own input is copied to its place in DATA where it has one (allreduce; the root
- * of reduce, gather and scatter; allgather); what must be changed or kept and has no such place
- * (prescaled input, an all-to-all in place) goes to SCRATCH; then it is scaled. So a writer finds
- * the own contribution at `source`. Behind: the result is scaled. */
+ * kolo_schedule_build adds the rounds that all algorithms share. Before the writer's rounds, this
+ * rank's input is copied to its location in DATA, if it has one (allreduce; allgather; the root of
+ * reduce, gather and scatter), otherwise to SCRATCH if it will be modified or overwritten
+ * (prescaled input, in-place all-to-all), and prescaled. The writer finds the contribution in
+ * `source`. After the writer's rounds, the result is postscaled. */
 typedef struct kolo_schedule_spec {
     kolo_collective kind;
     int rank, size, root;
-    size_t count;                /* elements of the whole vector */
-    const size_t *firsts;        /* [size + 1] */
-    const size_t *output_firsts; /* [size + 1]: all-to-all, slices as they come in */
-    const int *hosts;            /* [size]: the host of each rank; NULL: all on one */
-    int shards;                  /* fixed-tree: logical shards; 0 elsewhere */
-    bool in_place;               /* no INPUT; of a scatter's root: no DATA */
+    size_t count;                /* elements of the vector */
+    const size_t *firsts;        /* [size + 1]: where each rank's slice of the vector starts */
+    const size_t *output_firsts; /* [size + 1]: all-to-all, slices of the output */
+    const int *hosts;            /* [size]: host of each rank; NULL: one host */
+    int shards;                  /* reproducible allreduce: logical shards; else 0 */
+    bool in_place;               /* no INPUT; at the root of a scatter: no DATA */
     bool prescale, postscale;
-    size_t chunk;       /* most elements of one message or of one staged piece; >= 1 */
+    size_t chunk;       /* most elements of one message or staged piece; >= 1 */
     size_t align;       /* slices of an allreduce start at multiples of this many elements; >= 1 */
-    kolo_buffer source; /* filled in by the build function */
+    kolo_buffer source; /* filled in by kolo_schedule_build */
 } kolo_schedule_spec;
 
-/* Elements of this rank's INPUT and DATA. */
+/* Elements of this rank's INPUT, of its DATA. */
 KOLO_SHARED size_t kolo_spec_input(const kolo_schedule_spec *spec);
 KOLO_SHARED size_t kolo_spec_data(const kolo_schedule_spec *spec);
-/* The shards below node v of the fixed tree: [first, end); and whether there are any. */
+/* The shards [first, end) below node v of the fixed tree (shard_tree.c); whether there are any. */
 void kolo_tree_span(uint32_t v, uint32_t shards, uint32_t *first, uint32_t *end);
 bool kolo_tree_has(uint32_t v, uint32_t shards);
-/* Where rank p has its contribution. */
+/* The buffer that holds rank's contribution when the writer's rounds start. */
 kolo_buffer kolo_spec_source(const kolo_schedule_spec *spec, int rank);
 
-/* The one list of variants, how a schedule moves its data: code, name. */
-#define KOLO_VARIANT_LIST(X)                                                                     \
-    X(KOLO_VARIANT_MESSAGES, "messages") /* sends and receives only: any transport */            \
-    X(KOLO_VARIANT_WINDOW,                                                                       \
-      "window") /* needs access to DATA of all ranks (hierarchical: of the host) */              \
-    X(KOLO_VARIANT_STAGED, "staged") /* through SCRATCH of all ranks, in chunks: private data */ \
-    X(KOLO_VARIANT_EAGER, "eager")   /* data is sent with the announcement: tiny sizes */        \
-    X(KOLO_VARIANT_OFFLOADED, "offloaded") /* carried out by a backend (backend.h) */
+/* The one list of variants: code, name. The variant decides which memory a schedule needs. */
+#define KOLO_VARIANT_LIST(X)                                                                   \
+    X(KOLO_VARIANT_MESSAGES, "messages")   /* none: sends and receives on any transport */     \
+    X(KOLO_VARIANT_WINDOW, "window")       /* DATA of all ranks (hierarchical: of the host) */ \
+    X(KOLO_VARIANT_STAGED, "staged")       /* SCRATCH of all ranks; private data, in chunks */ \
+    X(KOLO_VARIANT_EAGER, "eager")         /* none: tiny data is sent with the announcement */ \
+    X(KOLO_VARIANT_OFFLOADED, "offloaded") /* none: a backend runs it (backend.h) */
 
 typedef enum kolo_variant {
 #define KOLO_VARIANT_ENUM(code, name) code,
@@ -144,49 +145,50 @@ typedef struct kolo_algorithm_row {
     void (*write)(const kolo_schedule_spec *spec, kolo_schedule *schedule);
 } kolo_algorithm_row;
 
-/* Writes the schedule of one rank. NOMEM. */
+/* Builds one rank's schedule. NOMEM. */
 KOLO_SHARED kolo_status kolo_schedule_build(const kolo_algorithm_row *row,
                                             const kolo_schedule_spec *spec,
                                             kolo_schedule *schedule);
 KOLO_SHARED void kolo_schedule_fini(kolo_schedule *schedule);
-/* For the writers: opens the next round (an empty round is used again); appends to it. */
+/* For writers: starts a round, unless the current one is empty; appends an entry to it. */
 void kolo_schedule_round(kolo_schedule *schedule);
 void kolo_schedule_add(kolo_schedule *schedule, kolo_entry entry);
-/* Takes `count` elements of SCRATCH; where they start. */
+/* Reserves `count` elements of SCRATCH and returns the index of the first. */
 size_t kolo_schedule_scratch(kolo_schedule *schedule, size_t count);
-/* Short forms of kolo_schedule_add. Nothing is added for no elements. */
+/* Short forms of kolo_schedule_add. A count of 0 adds nothing. */
 void kolo_schedule_copy(kolo_schedule *s, kolo_buffer to, size_t to_first, kolo_buffer from,
                         size_t from_first, size_t count);
 void kolo_schedule_send(kolo_schedule *s, int peer, kolo_buffer from, size_t first, size_t count);
 void kolo_schedule_recv(kolo_schedule *s, int peer, kolo_buffer to, size_t first, size_t count);
 /* DATA[to_first, +count) op= SCRATCH[scratch, +count). */
 void kolo_schedule_reduce(kolo_schedule *s, size_t to_first, size_t scratch, size_t count);
-/* A sweep: SUM = (start) or op= a rank's buffer, again and again; then SUM to ranks' buffers. The
- * rank may be this one. */
-void kolo_schedule_gather(kolo_schedule *s, int peer, kolo_buffer from, size_t first, size_t count,
-                          bool start);
+/* A sweep: accumulate ranges of any rank's buffers into SUM, `start` with the first; then store SUM
+ * to any rank's buffers. */
+void kolo_schedule_accumulate(kolo_schedule *s, int peer, kolo_buffer from, size_t first,
+                              size_t count, bool start);
 void kolo_schedule_store(kolo_schedule *s, int peer, kolo_buffer to, size_t first, size_t count);
-/* Takes entry `index` out, for tests that show that every entry is needed. */
+/* Removes entry `index`, for tests that every entry is needed. */
 KOLO_SHARED void kolo_schedule_remove(kolo_schedule *schedule, size_t index);
-/* Index behind the last entry of a round. */
+/* Index past the last entry of a round. */
 KOLO_SHARED size_t kolo_schedule_round_end(const kolo_schedule *schedule, size_t round);
-/* Most entries of any round. */
+/* Number of entries of the largest round. */
 size_t kolo_schedule_widest(const kolo_schedule *schedule);
 
-/* Elements that this rank sends, receives, combines with another value, and moves without
- * arithmetic (to and from SCRATCH or a peer's memory). */
+/* Elements that one rank sends, receives, reduces, and copies to and from SCRATCH or a peer's
+ * memory. */
 typedef struct kolo_traffic {
     uint64_t sent, received, reduced, copied;
 } kolo_traffic;
 KOLO_SHARED kolo_traffic kolo_schedule_traffic(const kolo_schedule *schedule);
-/* Adds what `count` elements of one entry mean to `traffic`. */
+/* Adds `count` elements of an entry of that kind. */
 void kolo_traffic_add(kolo_traffic *traffic, kolo_entry_kind kind, uint64_t count);
 
 KOLO_SHARED const char *kolo_variant_name(kolo_variant variant);
-/* The schedule as text, a line per entry, for `kolo dump`. */
+/* Appends the schedule as text, one line per entry, for `kolo dump`. */
 KOLO_SHARED void kolo_schedule_print(const kolo_schedule *schedule, kolo_text *text);
 
-/* Where slice `part` of `parts` of `count` elements starts (parts: the end of the last one). */
+/* The first element of slice `part`, if `count` elements are cut into `parts` slices; `count` for
+ * part == parts. */
 static inline size_t kolo_slice_first(size_t count, int parts, int part, size_t align) {
     if (part >= parts || parts < 1) return count;
     size_t units = (count + align - 1) / align, n = (size_t)parts, p = (size_t)part;
@@ -194,10 +196,9 @@ static inline size_t kolo_slice_first(size_t count, int parts, int part, size_t 
     return first < count ? first : count;
 }
 
-/* Runs the schedules of all ranks of a group on symbolic values (which element, whose
- * contributions) and says whether every rank ends with every contribution exactly once, without
- * deadlock, without reading what is not there, without writing input and without two ranks touching
- * the same element in one phase. specs[r] and schedules[r] are rank r's; size at most 64. FORMAT
- * with the first fault; NOMEM. */
+/* Executes the schedules of all ranks of a group symbolically. Checks that every rank ends with
+ * every contribution exactly once, and that no rank deadlocks, reads uninitialised elements, writes
+ * input, or accesses an element in the same phase as another rank that writes it. specs[r] and
+ * schedules[r] belong to rank r; at most 64 ranks. FORMAT: the first fault; NOMEM. */
 KOLO_SHARED kolo_status kolo_schedule_check(const kolo_schedule_spec *specs,
                                             const kolo_schedule *schedules, int size);
