@@ -16,6 +16,7 @@ BEGIN {
     rooms["comm"] = "reduce, codec, schedule, transport, engine, join, api, sync bench"
     rooms["graph"] = "., ops"
     rooms["data"] = ". safetensors, readers"
+    rooms["train"] = "session, checkpoint, ."
     rooms["cli"] = "output, options, launcher, commands, ."
     for (top in rooms) {
         n = split(rooms[top], levels, ",")

@@ -1,9 +1,9 @@
-/* Prefetch: one producer thread, one consumer, a ring of slots between them.
+/* Prefetching: one producer thread and one consumer with a ring of slots between them.
  *
- * Slot i % slots holds batch i. The producer fills batch `made` when made - used < slots, the
- * consumer takes batch `used` when used < made and gives it back at its next call, by counting
- * `used` up. The fields of struct kolo_loader under `lock` say who owns a slot; a slot's contents
- * belong to the producer until `made` passes it and to the consumer until `used` does. */
+ * Slot i % slots holds batch i. The producer fills batch `made` while made - used < slots. The
+ * consumer takes batch `used` once used < made, and returns it in its next call by incrementing
+ * `used`. `made` and `used` are protected by `lock` and determine the owner of a slot: the producer
+ * until `made` passes it, then the consumer until `used` does. */
 #include "data/prefetch.h"
 
 #include "base/file.h"
@@ -25,22 +25,22 @@ typedef struct slot {
 } slot;
 
 struct kolo_loader {
-    kolo_loader_opts opts; /* resolved; constant once the thread runs */
+    kolo_loader_opts opts; /* resolved; constant while the thread runs */
     kolo_sampler_opts order;
     kolo_sampler *sampler; /* the producer's */
     slot *ring;
     void *samples, *labels; /* of all slots */
-    uint8_t *work;          /* the producer's: room for a sample that is augmented */
+    uint8_t *work;          /* the producer's: scratch memory of augmentation */
     pthread_t thread;
     bool started;
-    bool lent; /* the consumer's: it holds slot `used` */
+    bool lent; /* the consumer's: it owns slot `used` */
 
     pthread_mutex_t lock;
     pthread_cond_t filled; /* made, failed; the consumer waits */
     pthread_cond_t freed;  /* used, stop; the producer waits */
-    int64_t made, used;    /* under lock: batches filled, batches given back */
+    int64_t made, used;    /* under lock: batches filled, batches returned */
     bool stop;             /* under lock: destroy was called */
-    kolo_status failed;    /* under lock: why the producer ended before its time */
+    kolo_status failed;    /* under lock: the error that ended the producer */
     char *failed_text;     /* under lock */
 };
 
@@ -72,7 +72,7 @@ static kolo_status fill(kolo_loader *l, int64_t number, slot *s) {
     return KOLO_OK;
 }
 
-/* Waits for a free slot; false when the loader is to end. */
+/* Waits for a free slot; false if the loader is being destroyed. */
 static bool wait_for_room(kolo_loader *l) {
     pthread_mutex_lock(&l->lock);
     while (!l->stop && l->made - l->used == l->opts.slots) pthread_cond_wait(&l->freed, &l->lock);
@@ -87,7 +87,7 @@ static void *produce(void *arg) {
     int64_t total = l->opts.end - l->opts.first;
     for (int64_t i = 0; i < total && status == KOLO_OK && wait_for_room(l); i++) {
         status = fill(l, l->opts.first + i, &l->ring[i % l->opts.slots]);
-        /* The text goes with the failure: the error slot is this thread's own. */
+        /* The error text is thread-local, so it is copied for the consumer. */
         char *text = status == KOLO_OK ? NULL : kolo_strdup(kolo_last_error());
         pthread_mutex_lock(&l->lock);
         if (status == KOLO_OK) l->made++;
@@ -145,7 +145,7 @@ static kolo_status make_ring(kolo_loader *l) {
         return KOLO_FAIL(KOLO_ERR_ARG, "a batch of %zu samples of %zu bytes: choose a smaller one",
                          largest, sample);
     }
-    /* Slots begin on cache lines, so that the two threads never write to the same one. */
+    /* Slots begin on cache lines: the two threads never write to the same one. */
     size_t samples = kolo_round_up(largest * sample, 64);
     size_t labels = kolo_round_up(largest * label, 64);
     l->ring = kolo_zalloc(slots * sizeof *l->ring);
@@ -162,7 +162,7 @@ static kolo_status make_ring(kolo_loader *l) {
 }
 
 static kolo_status start(kolo_loader *l) {
-    /* Signals are for the program's own threads. */
+    /* Signals are delivered to the program's own threads. */
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -267,64 +267,4 @@ kolo_status kolo_loader_next(kolo_loader *l, kolo_batch *batch) {
         *batch = l->ring[number % l->opts.slots].batch;
     }
     return KOLO_OK;
-}
-
-kolo_batch kolo_batch_part(const kolo_batch *batch, int64_t first, int64_t count) {
-    KOLO_ASSERT(first >= 0 && count >= 0 && first + count <= batch->count);
-    kolo_batch part = *batch;
-    part.count = count;
-    part.first += first;
-    if (count == 0) return part;
-    size_t sample = (size_t)kolo_shape_count(&batch->info->sample);
-    part.samples += (size_t)first * sample * kolo_dtype_bytes(batch->info->dtype);
-    part.labels += first * kolo_shape_count(&batch->info->label);
-    return part;
-}
-
-int64_t kolo_batch_labels(const kolo_batch *batch) {
-    int64_t n = batch->count * kolo_shape_count(&batch->info->label), count = 0;
-    for (int64_t i = 0; i < n; i++) count += batch->labels[i] >= 0;
-    return count;
-}
-
-/* ---- normalisation ---- */
-
-/* `n` values of one channel. The compiler makes vectors of it. */
-static void scale(const uint8_t *restrict src, int64_t n, float a, float b, float *restrict dst) {
-    for (int64_t i = 0; i < n; i++) dst[i] = (float)src[i] * a + b;
-}
-
-/* C,H,W to H,W,C of one sample. */
-static void scale_interleaved(const uint8_t *restrict src, int64_t pixels, int64_t channels,
-                              const float *a, const float *b, float *restrict dst) {
-    for (int64_t p = 0; p < pixels; p++) {
-        for (int64_t c = 0; c < channels; c++) {
-            dst[p * channels + c] = (float)src[c * pixels + p] * a[c] + b[c];
-        }
-    }
-}
-
-void kolo_batch_normalize(const kolo_batch *batch, kolo_image_order order, float *dst) {
-    const kolo_dataset_info *info = batch->info;
-    int64_t channels = info->sample.dim[0], pixels = info->sample.dim[1] * info->sample.dim[2];
-    float a[KOLO_MAX_CHANNELS], b[KOLO_MAX_CHANNELS];
-    for (int64_t c = 0; c < channels; c++) {
-        a[c] = (float)(1.0 / (255.0 * (double)info->std[c]));
-        b[c] = (float)(-(double)info->mean[c] / (double)info->std[c]);
-    }
-    if (channels == 1) { /* both orders are the same */
-        scale(batch->samples, batch->count * pixels, a[0], b[0], dst);
-        return;
-    }
-    for (int64_t n = 0; n < batch->count; n++) {
-        const uint8_t *src = batch->samples + n * channels * pixels;
-        float *to = dst + n * channels * pixels;
-        if (order == KOLO_NHWC) {
-            scale_interleaved(src, pixels, channels, a, b, to);
-            continue;
-        }
-        for (int64_t c = 0; c < channels; c++) {
-            scale(src + c * pixels, pixels, a[c], b[c], to + c * pixels);
-        }
-    }
 }

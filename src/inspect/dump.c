@@ -4,7 +4,7 @@
 #include "inspect/dump_requests.h"
 #include "kolo/train.h"
 #include "plan/plan.h"
-#include "train/tuning.h"
+#include "train/session/tuning.h"
 
 static kolo_status build(const kolo_dump_opts *o, kolo_graph **graph) {
     const kolo_model *model;

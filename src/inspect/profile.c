@@ -10,10 +10,10 @@
 #include "base/process.h"
 #include "inspect/machine.h"
 #include "kernel/simd/simd.h"
-#include "train/agree.h"
-#include "train/resident_batch.h"
+#include "train/session/agree.h"
+#include "train/session/resident_batch.h"
+#include "train/session/tuning.h"
 #include "train/trace.h"
-#include "train/tuning.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,7 @@ static const double lr = 1e-3;
 typedef struct profiler {
     kolo_comm *comm;
     kolo_setup setup;
-    kolo_fixed_batch fixed;
+    kolo_resident_batch resident;
     kolo_session *session;
     kolo_plan *plan;
     kolo_trace *trace;
@@ -46,15 +46,6 @@ typedef struct owned_profile {
     kolo_profile_row *rows;
     kolo_arena texts;
 } owned_profile;
-
-const char *kolo_phase_name(kolo_phase phase) {
-    static const char *const names[KOLO_PHASES] = {
-        [KOLO_PHASE_INPUT] = "input",       [KOLO_PHASE_FORWARD] = "forward",
-        [KOLO_PHASE_BACKWARD] = "backward", [KOLO_PHASE_SYNCHRONISE] = "synchronise",
-        [KOLO_PHASE_UPDATE] = "update",
-    };
-    return names[phase];
-}
 
 /* ---- watching ---- */
 
@@ -87,7 +78,7 @@ static void repeat(void *arg, int step, kolo_step_kind kind, int bucket, int64_t
 static kolo_status one_step(profiler *p, double *ms) {
     kolo_sums sums;
     int64_t begin = kolo_now_ns();
-    KOLO_TRY(kolo_session_step(p->session, &p->fixed.batch, lr, &sums));
+    KOLO_TRY(kolo_session_step(p->session, &p->resident.batch, lr, &sums));
     *ms = (double)(kolo_now_ns() - begin) / 1e6;
     return KOLO_OK;
 }
@@ -215,14 +206,15 @@ static kolo_status prepare(profiler *p) {
     KOLO_TRY(kolo_plan_describe(p->plan, p->infos));
     kolo_plan_memory memory = kolo_plan_memory_of(p->plan);
     size_t touched = memory.arena + memory.scratch + memory.gradients + memory.store;
-    KOLO_TRY(kolo_fixed_batch_load(&p->setup, p->comm ? kolo_comm_rank(p->comm) : 0, &p->fixed));
+    KOLO_TRY(
+        kolo_resident_batch_load(&p->setup, p->comm ? kolo_comm_rank(p->comm) : 0, &p->resident));
     return kolo_machine_measure(p->setup.opts.threads, kolo_simd_parallel, touched, &p->machine);
 }
 
 static void release(profiler *p) {
     kolo_trace_destroy(p->trace);
     kolo_session_destroy(p->session);
-    kolo_fixed_batch_fini(&p->fixed);
+    kolo_resident_batch_fini(&p->resident);
     kolo_setup_close(&p->setup);
     kolo_free(p->infos);
     kolo_free(p->ms);

@@ -7,6 +7,15 @@
 
 #include <string.h>
 
+const char *kolo_phase_name(kolo_phase phase) {
+    static const char *const names[KOLO_PHASES] = {
+        [KOLO_PHASE_INPUT] = "input",       [KOLO_PHASE_FORWARD] = "forward",
+        [KOLO_PHASE_BACKWARD] = "backward", [KOLO_PHASE_SYNCHRONISE] = "synchronise",
+        [KOLO_PHASE_UPDATE] = "update",
+    };
+    return names[phase];
+}
+
 static const kolo_phase nobody = (kolo_phase)KOLO_PHASES; /* reads it: behind all phases */
 
 /* The value that the gradient starts from; none in a plan that does not train. */

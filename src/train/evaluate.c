@@ -4,10 +4,11 @@
 
 #include "base/clock.h"
 #include "base/process.h"
+#include "data/prefetch.h"
 #include "kolo/train.h"
-#include "train/agree.h"
 #include "train/checkpoint/checkpoint.h"
-#include "train/tuning.h"
+#include "train/session/agree.h"
+#include "train/session/tuning.h"
 
 #include <inttypes.h>
 #include <math.h>

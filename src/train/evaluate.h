@@ -1,7 +1,7 @@
 #pragma once
 /* Evaluation of a session on a data set, shared between the ranks. */
 
-#include "train/session.h"
+#include "train/session/session.h"
 
 typedef struct kolo_evaluation {
     kolo_metrics metrics;

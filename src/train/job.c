@@ -9,21 +9,22 @@
 #include "base/file.h"
 #include "base/integer.h"
 #include "base/process.h"
+#include "data/prefetch.h"
 #include "kolo/train.h"
-#include "train/agree.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/folder.h"
 #include "train/checkpoint/resume.h"
 #include "train/checkpoint/weights.h"
 #include "train/evaluate.h"
-#include "train/learning_rate.h"
-#include "train/metrics.h"
-#include "train/resident_batch.h"
 #include "train/run_files.h"
-#include "train/setup.h"
+#include "train/session/agree.h"
+#include "train/session/learning_rate.h"
+#include "train/session/metrics.h"
+#include "train/session/resident_batch.h"
+#include "train/session/setup.h"
+#include "train/session/tuning.h"
 #include "train/step_times.h"
 #include "train/trace.h"
-#include "train/tuning.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -45,7 +46,7 @@ typedef struct job {
     kolo_trace *trace; /* NULL: none */
 
     kolo_loader *loader;
-    kolo_fixed_batch fixed; /* in_memory, and then: */
+    kolo_resident_batch resident; /* in_memory, and then: */
     double first_losses[CHECKED_STEPS];
 
     int64_t started, reported; /* when */
@@ -62,7 +63,7 @@ typedef struct job {
 
 static kolo_status open_batches(job *j) {
     KOLO_TRY(kolo_step_times_init(&j->times, j->setup.total_steps));
-    if (j->setup.opts.in_memory) return kolo_fixed_batch_load(&j->setup, j->rank, &j->fixed);
+    if (j->setup.opts.in_memory) return kolo_resident_batch_load(&j->setup, j->rank, &j->resident);
     kolo_loader_opts opts = {
         .dataset = j->setup.train,
         .global_batch = j->setup.global_batch,
@@ -86,7 +87,7 @@ static kolo_status open_files(job *j) {
     if (!o->out_dir || j->rank != 0) return KOLO_OK;
     int64_t step = j->resume.here ? j->state.steps : 0;
     bool named = j->resume.here && !kolo_folder_exists(o->resume); /* not the latest of all */
-    if (named) KOLO_TRY(kolo_saves_refuse_later(o->out_dir, step));
+    if (named) KOLO_TRY(kolo_checkpoint_folder_check_latest(o->out_dir, step));
     return kolo_run_files_open(o->out_dir, step, &j->files);
 }
 
@@ -159,7 +160,7 @@ static void end(job *j) {
     kolo_resume_close(&j->resume);
     kolo_setup_close(&j->setup);
     kolo_step_times_fini(&j->times);
-    kolo_fixed_batch_fini(&j->fixed);
+    kolo_resident_batch_fini(&j->resident);
 }
 
 /* ---- one step ---- */
@@ -182,7 +183,7 @@ static kolo_status check_loss(const job *j, int64_t k, double lr, const kolo_sum
 static kolo_status step(job *j, int64_t k) {
     int64_t start = kolo_now_ns();
     double lr = kolo_lr_at(&j->schedule, k);
-    kolo_batch batch = j->fixed.batch;
+    kolo_batch batch = j->resident.batch;
     kolo_sums sums;
     if (j->loader) KOLO_TRY(kolo_loader_next(j->loader, &batch));
     if (j->trace) kolo_trace_add(j->trace, "next batch", start, kolo_now_ns());
@@ -297,10 +298,11 @@ static kolo_status save_on_the_way(const job *j) {
     if (!wants_checkpoint(j)) return KOLO_OK;
     kolo_status status = KOLO_OK;
     if (j->rank == 0) {
-        char *path = kolo_saves_path(o->out_dir, j->state.steps);
+        char *path = kolo_checkpoint_folder_path(o->out_dir, j->state.steps);
         status = save(j, path, true);
         kolo_free(path);
-        if (status == KOLO_OK) status = kolo_saves_done(o->out_dir, j->state.steps, o->keep);
+        if (status == KOLO_OK)
+            status = kolo_checkpoint_folder_commit(o->out_dir, j->state.steps, o->keep);
     }
     return kolo_agree(j->comm, status);
 }

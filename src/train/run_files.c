@@ -59,7 +59,7 @@ static size_t bytes_until(const char *text, int64_t step) {
 kolo_status kolo_run_files_begin(kolo_run_files *f, const char *config, int64_t step) {
     char *text;
     size_t bytes;
-    KOLO_TRY(kolo_saves_begin(f->folder, step));
+    KOLO_TRY(kolo_checkpoint_folder_begin(f->folder, step));
     KOLO_TRY(kolo_file_read(f->metrics, metrics_most, &text, &bytes));
     bytes = bytes_until(text, step);
     kolo_free(text);
@@ -80,7 +80,7 @@ kolo_status kolo_run_files_open(const char *folder, int64_t step, kolo_run_files
     kolo_run_files *f = kolo_zalloc(sizeof *f);
     if (!f) return KOLO_NOMEM(sizeof *f);
     kolo_status status = open_files(f, folder);
-    if (status == KOLO_OK && step == 0) status = kolo_saves_refuse(folder);
+    if (status == KOLO_OK && step == 0) status = kolo_checkpoint_folder_check_empty(folder);
     if (status != KOLO_OK) {
         kolo_run_files_close(f);
         return status;

@@ -4,7 +4,7 @@
 #include "base/file.h"
 #include "base/integer.h"
 #include "base/json.h"
-#include "train/agree.h"
+#include "train/session/agree.h"
 
 #include <stdio.h>
 #include <string.h>

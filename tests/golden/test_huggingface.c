@@ -9,7 +9,7 @@
 #include "support/support.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/weights.h"
-#include "train/session.h"
+#include "train/session/session.h"
 
 #include <math.h>
 #include <stdio.h>

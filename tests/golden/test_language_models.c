@@ -4,7 +4,7 @@
  * parameters are; make_sparse.py those of sparse gradients. */
 #include "data/safetensors/safetensors.h"
 #include "support/support.h"
-#include "train/session.h"
+#include "train/session/session.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -11,7 +11,7 @@
 #include "kolo/dump.h"
 #include "support/ranks.h"
 #include "support/support.h"
-#include "train/session.h"
+#include "train/session/session.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  * and with the best kernels. tools/golden/make_resnet20.py makes resnet20.safetensors. */
 #include "data/safetensors/safetensors.h"
 #include "support/support.h"
-#include "train/session.h"
+#include "train/session/session.h"
 
 #include <math.h>
 #include <stdio.h>

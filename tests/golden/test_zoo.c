@@ -6,7 +6,7 @@
 #include "base/file.h"
 #include "support/fewer.h"
 #include "support/support.h"
-#include "train/session.h"
+#include "train/session/session.h"
 
 #include <jansson.h>
 #include <math.h>

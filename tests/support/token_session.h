@@ -2,8 +2,9 @@
 /* What trains a model of tokens in a test: made-up windows, a loader of this rank's share of each
  * step, and a session, for all ranks of a communicator. */
 
+#include "data/prefetch.h"
 #include "kolo/data.h"
-#include "train/session.h"
+#include "train/session/session.h"
 
 typedef struct token_session {
     kolo_dataset *set, *test;

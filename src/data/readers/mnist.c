@@ -3,8 +3,8 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "data/dataset.h"
 #include "data/readers/idx.h"
+#include "data/readers/readers.h"
 
 #include <errno.h>
 #include <inttypes.h>

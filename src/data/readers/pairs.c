@@ -9,7 +9,7 @@
  * as kolo/data.h says. */
 #include "base/memory.h"
 #include "base/rng.h"
-#include "data/dataset.h"
+#include "data/readers/readers.h"
 
 #include <string.h>
 
@@ -73,7 +73,8 @@ kolo_status kolo_pairs_open(const kolo_reader *reader, const char *argument, kol
                          "data set %s: pairs of sentences need windows of %d tokens or more",
                          reader->name, 2 + ADDED);
     }
-    KOLO_TRY(kolo_dataset_open_with(reader, argument, d->info.split, &opts, &beneath));
+    KOLO_TRY(
+        kolo_dataset_open_with(reader, reader->open, argument, d->info.split, &opts, &beneath));
     d->own = beneath;
     d->close = close_pairs;
     if (beneath->info.dtype != KOLO_DTYPE_I32) {

@@ -7,6 +7,7 @@
 #include "base/integer.h"
 #include "base/memory.h"
 #include "base/rng.h"
+#include "data/readers/readers.h"
 
 #include <errno.h>
 #include <inttypes.h>

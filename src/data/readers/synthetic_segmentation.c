@@ -6,6 +6,7 @@
 #include "base/integer.h"
 #include "base/memory.h"
 #include "base/rng.h"
+#include "data/readers/readers.h"
 #include "data/readers/synthetic.h"
 
 #include <inttypes.h>

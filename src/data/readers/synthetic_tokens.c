@@ -5,7 +5,7 @@
  * pure function of the seed, the window and the tokens before. */
 #include "base/memory.h"
 #include "base/rng.h"
-#include "data/dataset.h"
+#include "data/readers/readers.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -8,7 +8,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "data/dataset.h"
+#include "data/readers/readers.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -32,6 +32,9 @@ typedef struct kolo_checkpoint_info {
     const char *options, *progress; /* both NULL: the parameters alone */
 } kolo_checkpoint_info;
 
+/* Metadata keys that describe the model and the run, NULL-terminated. */
+extern const char *const kolo_checkpoint_keys[];
+
 /* Writes the parameters of `store`, with `options` and `progress` the optimiser's state too. IO:
  * the file cannot be written; NOMEM. */
 kolo_status kolo_checkpoint_save(const char *path, const kolo_store *store,

@@ -13,7 +13,7 @@
 static const char prefix[] = "checkpoint-", suffix[] = ".safetensors";
 enum { MOST_NAME = 255 };
 
-char *kolo_saves_path(const char *folder, int64_t step) {
+char *kolo_checkpoint_folder_path(const char *folder, int64_t step) {
     return kolo_format("%s/%s%" PRId64 "%s", folder, prefix, step, suffix);
 }
 
@@ -90,7 +90,7 @@ static kolo_status newest_before(const char *folder, int64_t step, char **name) 
     return *name ? KOLO_OK : KOLO_NOMEM(strlen(folder));
 }
 
-kolo_status kolo_saves_older(const char *path, char **older) {
+kolo_status kolo_checkpoint_folder_older(const char *path, char **older) {
     const char *slash = strrchr(path, '/'), *own = slash ? slash + 1 : path;
     int64_t step;
     char *name;
@@ -108,7 +108,7 @@ kolo_status kolo_saves_older(const char *path, char **older) {
     return status;
 }
 
-kolo_status kolo_saves_find(const char *where, bool if_any, char **path) {
+kolo_status kolo_checkpoint_folder_find(const char *where, bool if_any, char **path) {
     char *name;
     *path = NULL;
     if (!kolo_folder_exists(where)) {
@@ -167,7 +167,7 @@ static int newest_first(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
-kolo_status kolo_saves_done(const char *folder, int64_t step, int64_t keep) {
+kolo_status kolo_checkpoint_folder_commit(const char *folder, int64_t step, int64_t keep) {
     sweep s = {.folder = folder};
     KOLO_TRY(write_latest(folder, step));
     if (keep == 0) return KOLO_OK;
@@ -181,7 +181,7 @@ kolo_status kolo_saves_done(const char *folder, int64_t step, int64_t keep) {
     return status;
 }
 
-kolo_status kolo_saves_refuse(const char *folder) {
+kolo_status kolo_checkpoint_folder_check_empty(const char *folder) {
     char *name = NULL;
     KOLO_TRY(read_latest(folder, &name));
     if (!name && kolo_folder_exists(folder)) KOLO_TRY(newest_before(folder, INT64_MAX, &name));
@@ -194,7 +194,7 @@ kolo_status kolo_saves_refuse(const char *folder) {
     return status;
 }
 
-kolo_status kolo_saves_refuse_later(const char *folder, int64_t step) {
+kolo_status kolo_checkpoint_folder_check_latest(const char *folder, int64_t step) {
     search s = {.before = INT64_MAX, .best = -1};
     KOLO_TRY(kolo_folder_each(folder, try_name, &s));
     if (s.best <= step) return KOLO_OK;
@@ -205,11 +205,11 @@ kolo_status kolo_saves_refuse_later(const char *folder, int64_t step) {
                      folder, s.best, step);
 }
 
-kolo_status kolo_saves_begin(const char *folder, int64_t step) {
+kolo_status kolo_checkpoint_folder_begin(const char *folder, int64_t step) {
     sweep s = {.folder = folder, .from = step + 1, .to = INT64_MAX, .temporary = true};
     if (!kolo_folder_exists(folder)) return KOLO_OK;
     KOLO_TRY(kolo_folder_each(folder, sweep_one, &s));
-    char *path = kolo_saves_path(folder, step);
+    char *path = kolo_checkpoint_folder_path(folder, step);
     if (!path) return KOLO_NOMEM(strlen(folder));
     bool here = kolo_file_exists(path); /* not of step 0, nor one that was given another name */
     kolo_free(path);

@@ -1,16 +1,15 @@
-/* Looking into files of weights, comparing them, writing them under other names. */
+/* Inspecting weight files: description, verification, comparison. */
 #include "data/safetensors/safetensors.h"
 #include "kolo/checkpoint.h"
 #include "train/checkpoint/checkpoint.h"
-#include "train/checkpoint/names.h"
-#include "train/session.h"
+#include "train/session/session.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Hands a text to the caller. */
+/* Passes a text on to the caller. */
 static kolo_status give(kolo_text *text, char **out) {
     if (text->failed || !text->text) {
         kolo_text_fini(text);
@@ -24,15 +23,12 @@ void kolo_checkpoint_text_free(char *text) { kolo_free(text); }
 
 /* ---- describing ---- */
 
-static const char *const keys[] = {"kolo", "model",  "model_options", "sample", "classes",
-                                   "data", "epochs", "steps",         "seed",   "format"};
-
-/* What a run that goes on from the file must share with it, a line each. */
+/* The options that a run resumed from the file must have, one per line. */
 static void describe_training(const kolo_safetensors *file, kolo_text *text) {
     const char *version = kolo_safetensors_metadata(file, "training");
     const char *line = kolo_safetensors_metadata(file, "options");
     if (!version || !line) return;
-    kolo_text_add(text, "%-14s version %s: a run can go on from it\n", "training", version);
+    kolo_text_add(text, "%-14s version %s: a run can be resumed from it\n", "training", version);
     while (*line) {
         size_t length = strcspn(line, "\n");
         const char *colon = memchr(line, ':', length);
@@ -46,9 +42,9 @@ kolo_status kolo_checkpoint_describe(const char *path, char **out) {
     kolo_safetensors *file;
     kolo_text text = {0};
     KOLO_TRY(kolo_safetensors_open(path, &file));
-    for (size_t i = 0; i < KOLO_COUNT(keys); i++) {
-        const char *value = kolo_safetensors_metadata(file, keys[i]);
-        if (value && *value) kolo_text_add(&text, "%-14s %s\n", keys[i], value);
+    for (const char *const *key = kolo_checkpoint_keys; *key; key++) {
+        const char *value = kolo_safetensors_metadata(file, *key);
+        if (value && *value) kolo_text_add(&text, "%-14s %s\n", *key, value);
     }
     describe_training(file, &text);
     int64_t elements = 0;
@@ -101,18 +97,17 @@ static kolo_status check_finite(const kolo_safetensors *file, const char *path) 
         int64_t bad = 0, count = kolo_shape_count(&e->shape);
         for (int64_t i = 0; has_reals(e) && i < count; i++) bad += !isfinite(element(e, i));
         if (bad > 0) {
-            return KOLO_FAIL(
-                KOLO_ERR_FORMAT,
-                "%s: %" PRId64 " of the %" PRId64
-                " numbers of %s are infinite or none: the run diverged, or the file is "
-                "damaged",
-                path, bad, count, e->name);
+            return KOLO_FAIL(KOLO_ERR_FORMAT,
+                             "%s: %" PRId64 " of the %" PRId64
+                             " numbers of %s are NaN or infinite: the run diverged, or the file is "
+                             "damaged",
+                             path, bad, count, e->name);
         }
     }
     return KOLO_OK;
 }
 
-/* Builds the model that the file names and loads it. */
+/* Builds the model that the file names and loads the parameters. */
 static kolo_status try_loading(const char *path) {
     kolo_checkpoint c;
     const kolo_model *model;
@@ -148,7 +143,7 @@ kolo_status kolo_checkpoint_verify(const char *path, char **out) {
     if (status == KOLO_OK) {
         kolo_text_add(&text, "%s: %d tensors, all numbers finite; %s%s\n", path,
                       kolo_safetensors_count(file),
-                      model ? "they are those of model " : "it names no model to hold them against",
+                      model ? "they match model " : "it names no model to compare them with",
                       model ? model : "");
         status = give(&text, out);
     }
@@ -168,7 +163,7 @@ static double distance(const kolo_safetensors_entry *a, const kolo_safetensors_e
     return norm > 0 ? sqrt(difference / norm) : sqrt(difference);
 }
 
-/* Adds a line when the tensors differ. */
+/* Adds a line if the tensors differ. */
 static bool compare_two(const kolo_safetensors_entry *a, const kolo_safetensors_entry *b,
                         kolo_text *text) {
     char one[KOLO_SHAPE_TEXT], other[KOLO_SHAPE_TEXT];
@@ -182,7 +177,7 @@ static bool compare_two(const kolo_safetensors_entry *a, const kolo_safetensors_
     if (has_reals(a)) {
         kolo_text_add(text, "%s: relative distance %.3g\n", a->name, distance(a, b));
     } else {
-        kolo_text_add(text, "%s: other contents\n", a->name);
+        kolo_text_add(text, "%s: different contents\n", a->name);
     }
     return false;
 }
@@ -216,102 +211,4 @@ kolo_status kolo_checkpoint_compare(const char *a, const char *b, bool *equal, c
     kolo_safetensors_close(first);
     kolo_safetensors_close(second);
     return give(&text, out);
-}
-
-/* ---- exporting ---- */
-
-static const char *const formats[] = {
-#define NAME(code, name, help) name,
-    KOLO_CHECKPOINT_FORMAT_LIST(NAME)
-#undef NAME
-};
-
-static kolo_status find_names(const kolo_checkpoint *c, kolo_checkpoint_format format,
-                              const kolo_names **names) {
-    *names = NULL;
-    if ((size_t)format >= KOLO_FORMAT_COUNT) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "unknown checkpoint format %d: choose 0 to %d", (int)format,
-                         KOLO_FORMAT_COUNT - 1);
-    }
-    if (format == KOLO_FORMAT_NATIVE) return KOLO_OK;
-    const kolo_names *known = kolo_names_of(c->info.model);
-    if (known && known->format == format) {
-        *names = known;
-        return KOLO_OK;
-    }
-    return KOLO_FAIL(KOLO_ERR_ARG, "%s is of model %s, which %s does not have: export it as %s",
-                     c->path, c->info.model, formats[format],
-                     formats[known ? known->format : KOLO_FORMAT_NATIVE]);
-}
-
-/* Columns and rows of a matrix change places; the copy lives in `arena`. */
-static kolo_status transpose(kolo_dtype dtype, kolo_arena *arena, kolo_shape *shape,
-                             const void **data) {
-    size_t bytes = kolo_dtype_bytes(dtype), all = bytes * (size_t)kolo_shape_count(shape);
-    char *copy = kolo_arena_alloc(arena, all);
-    if (!copy) return KOLO_NOMEM(all);
-    int64_t rows = shape->dim[0], columns = shape->dim[1];
-    for (int64_t i = 0; i < rows * columns; i++) {
-        memcpy(copy + (size_t)(i % columns * rows + i / columns) * bytes,
-               (const char *)*data + (size_t)i * bytes, bytes);
-    }
-    *shape = kolo_shape_2(columns, rows);
-    *data = copy;
-    return KOLO_OK;
-}
-
-/* A tensor of ours as the one, or those, of theirs. */
-static kolo_status add_tensor(kolo_safetensors_writer *writer, const kolo_safetensors_entry *e,
-                              const kolo_names *names, kolo_arena *arena) {
-    for (int part = 0, parts = 1; part < parts; part++) {
-        kolo_tensor_name name = kolo_name_theirs(names, e->name, part);
-        kolo_shape shape = e->shape;
-        parts = name.parts;
-        if (parts > 1) shape.dim[0] /= parts;
-        const void *data = (const char *)e->data + e->bytes / (size_t)parts * (size_t)part;
-        if (name.kind == KOLO_NAME_TRANSPOSED && shape.rank == 2) {
-            KOLO_TRY(transpose(e->dtype, arena, &shape, &data));
-        }
-        KOLO_TRY(kolo_safetensors_add(writer, name.text, e->dtype, &shape, data));
-    }
-    return KOLO_OK;
-}
-
-static kolo_status add_tensors(kolo_safetensors_writer *writer, const kolo_checkpoint *c,
-                               const kolo_names *names, kolo_arena *arena) {
-    for (int i = 0; i < kolo_safetensors_count(c->file); i++) {
-        const kolo_safetensors_entry *e = kolo_safetensors_get(c->file, i);
-        if (c->info.options && kolo_name_is_optimizer(e->name)) continue;
-        KOLO_TRY(add_tensor(writer, e, names, arena));
-    }
-    return KOLO_OK;
-}
-
-/* A file of theirs says no more than that it is PyTorch's; one of ours keeps what it says. */
-static kolo_status add_metadata(kolo_safetensors_writer *writer, const kolo_checkpoint *c,
-                                const kolo_names *names) {
-    if (names) return kolo_safetensors_set(writer, "format", "pt");
-    for (size_t i = 0; i < KOLO_COUNT(keys); i++) {
-        const char *value = kolo_safetensors_metadata(c->file, keys[i]);
-        if (value) KOLO_TRY(kolo_safetensors_set(writer, keys[i], value));
-    }
-    return KOLO_OK;
-}
-
-kolo_status kolo_checkpoint_export(const char *from, const char *to,
-                                   kolo_checkpoint_format format) {
-    kolo_checkpoint c;
-    const kolo_names *names;
-    kolo_safetensors_writer *writer = NULL;
-    kolo_arena arena = {0};
-    KOLO_TRY(kolo_checkpoint_open(from, &c));
-    kolo_status status = find_names(&c, format, &names);
-    if (status == KOLO_OK) status = kolo_safetensors_create(to, &writer);
-    if (status == KOLO_OK) status = add_metadata(writer, &c, names);
-    if (status == KOLO_OK) status = add_tensors(writer, &c, names, &arena);
-    if (status == KOLO_OK) status = kolo_safetensors_finish(writer);
-    kolo_safetensors_destroy(writer);
-    kolo_arena_fini(&arena);
-    kolo_checkpoint_close(&c);
-    return status;
 }

@@ -5,8 +5,8 @@
 #include "train/checkpoint/resume.h"
 
 #include "base/file.h"
-#include "train/agree.h"
 #include "train/checkpoint/folder.h"
+#include "train/session/agree.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -174,7 +174,7 @@ static kolo_status open_whole(const kolo_setup *setup, char **path, kolo_checkpo
         if (!lost || !kolo_folder_exists(o->resume)) return status;
         char *why = kolo_strdup(kolo_last_error());
         if (!why) return KOLO_NOMEM(strlen(*path));
-        kolo_status found = kolo_saves_older(*path, &older);
+        kolo_status found = kolo_checkpoint_folder_older(*path, &older);
         if (found != KOLO_OK) {
             status = found;
         } else if (!older) {
@@ -194,7 +194,7 @@ static kolo_status open_whole(const kolo_setup *setup, char **path, kolo_checkpo
 
 static kolo_status read_checkpoint(kolo_setup *setup, kolo_resume *r) {
     char *path;
-    KOLO_TRY(kolo_saves_find(setup->opts.resume, setup->opts.resume_if_any, &path));
+    KOLO_TRY(kolo_checkpoint_folder_find(setup->opts.resume, setup->opts.resume_if_any, &path));
     if (!path) {
         tell(setup, r, NULL);
         return KOLO_OK;

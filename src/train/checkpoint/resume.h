@@ -3,8 +3,8 @@
  * against what the job is, and reads it; the others get everything from rank 0. */
 
 #include "train/checkpoint/checkpoint.h"
-#include "train/run_state.h"
-#include "train/setup.h"
+#include "train/session/run_state.h"
+#include "train/session/setup.h"
 
 typedef struct kolo_resume {
     kolo_run_state state;       /* where to go on; zeroed at the beginning of a run */

@@ -3,7 +3,7 @@
  * state from before that step, the table that is updated in place included. */
 #include "support/ranks.h"
 #include "support/support.h"
-#include "train/session.h"
+#include "train/session/session.h"
 
 #include <dirent.h>
 #include <signal.h>

@@ -3,7 +3,7 @@
 #include "base/memory.h"
 #include "support/ranks.h"
 #include "support/support.h"
-#include "train/agree.h"
+#include "train/session/agree.h"
 
 #include <string.h>
 

@@ -2,10 +2,11 @@
  * B against one with N*B, ring against direct, threads against processes, a run against its
  * repetition. lenet on Fashion-MNIST, or on made-up images where the package is missing, and under
  * sanitizers. */
+#include "data/prefetch.h"
 #include "support/fewer.h"
 #include "support/ranks.h"
 #include "support/support.h"
-#include "train/session.h"
+#include "train/session/session.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -8,7 +8,7 @@
 #include "support/ranks.h"
 #include "support/support.h"
 #include "train/checkpoint/folder.h"
-#include "train/run_state.h"
+#include "train/session/run_state.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -509,7 +509,7 @@ static void parameters_are_read_without_the_state(void **state) {
     ASSERT_OK(kolo_checkpoint_verify(path, &text));
     kolo_checkpoint_text_free(text);
     ASSERT_OK(kolo_checkpoint_describe(path, &text));
-    assert_non_null(strstr(text, "training       version 1: a run can go on from it\n"));
+    assert_non_null(strstr(text, "training       version 1: a run can be resumed from it\n"));
     assert_non_null(strstr(text, "optimizer: adam\n"));
     assert_non_null(strstr(text, "steps          4\n"));
     kolo_checkpoint_text_free(text);
@@ -573,19 +573,19 @@ static void the_newest_stay(void **state) {
                             "checkpoint-x.safetensors checkpoint-5.safetensors "
                             "checkpoint-40.safetensors checkpoint-300.safetensors"),
                      0);
-    ASSERT_OK(kolo_saves_done("run", 300, 0));
+    ASSERT_OK(kolo_checkpoint_folder_commit("run", 300, 0));
     assert_true(kolo_file_exists("run/checkpoint-5.safetensors"));
-    ASSERT_OK(kolo_saves_done("run", 300, 2));
+    ASSERT_OK(kolo_checkpoint_folder_commit("run", 300, 2));
     assert_false(kolo_file_exists("run/checkpoint-5.safetensors"));
     assert_true(kolo_file_exists("run/checkpoint-40.safetensors"));
     assert_int_equal(system("touch run/.checkpoint-400.safetensors.77.tmp run/.latest.77.tmp"), 0);
-    ASSERT_OK(kolo_saves_begin("run", 40));
+    ASSERT_OK(kolo_checkpoint_folder_begin("run", 40));
     assert_false(kolo_file_exists("run/checkpoint-300.safetensors"));
     assert_false(kolo_file_exists("run/.checkpoint-400.safetensors.77.tmp"));
     assert_false(kolo_file_exists("run/.latest.77.tmp"));
     assert_true(kolo_file_exists("run/mine") && kolo_file_exists("run/checkpoint-x.safetensors"));
     char *path;
-    ASSERT_OK(kolo_saves_find("run", false, &path));
+    ASSERT_OK(kolo_checkpoint_folder_find("run", false, &path));
     assert_string_equal(path, "run/checkpoint-40.safetensors");
     kolo_free(path);
     forget();

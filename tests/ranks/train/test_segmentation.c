@@ -5,7 +5,7 @@
 #include "support/folder.h"
 #include "support/ranks.h"
 #include "support/support.h"
-#include "train/session.h"
+#include "train/session/session.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,9 +1,10 @@
 /* Batch normalisation over several ranks: each normalises by its own batch, all keep the same
  * running statistics, which are the mean of the ranks' by their samples, also where shares are
  * unequal and where ranks have no samples at all. Micro-batches update them one after the other. */
+#include "data/prefetch.h"
 #include "support/ranks.h"
 #include "support/support.h"
-#include "train/session.h"
+#include "train/session/session.h"
 
 #include <math.h>
 #include <stdio.h>

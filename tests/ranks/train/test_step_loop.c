@@ -6,9 +6,10 @@
  * again, stops itself before and after the steps that count. */
 #define _GNU_SOURCE
 #include "base/process.h"
+#include "data/prefetch.h"
 #include "support/ranks.h"
 #include "support/support.h"
-#include "train/session.h"
+#include "train/session/session.h"
 
 #include <errno.h>
 #include <signal.h>

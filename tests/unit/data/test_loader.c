@@ -2,6 +2,7 @@
 #include "base/compiler.h"
 #include "base/memory.h"
 #include "data/dataset.h"
+#include "data/normalize.h"
 #include "data/prefetch.h"
 #include "data/sampler.h"
 #include "support/support.h"

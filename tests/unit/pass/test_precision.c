@@ -2,12 +2,13 @@
  * near those of f32 over many steps. */
 #include "base/bf16.h"
 #include "base/isa.h"
+#include "data/prefetch.h"
 #include "kernel/simd/simd.h"
 #include "pass/pass.h"
 #include "support/fewer.h"
 #include "support/kernel_check.h"
 #include "support/support.h"
-#include "train/session.h"
+#include "train/session/session.h"
 
 #include <math.h>
 #include <string.h>

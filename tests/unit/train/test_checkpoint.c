@@ -3,7 +3,7 @@
 #include "base/file.h"
 #include "support/support.h"
 #include "train/checkpoint/checkpoint.h"
-#include "train/session.h"
+#include "train/session/session.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* The table of metrics, and values from sums. */
 #include "base/compiler.h"
 #include "support/support.h"
-#include "train/metrics.h"
+#include "train/session/metrics.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* The files of a run. */
 #include "base/file.h"
 #include "support/support.h"
-#include "train/metrics.h"
 #include "train/run_files.h"
+#include "train/session/metrics.h"
 
 #include <jansson.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* Learning-rate schedules against values worked out by hand. */
 #include "base/compiler.h"
 #include "support/support.h"
-#include "train/learning_rate.h"
+#include "train/session/learning_rate.h"
 
 #include <math.h>
 

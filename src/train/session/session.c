@@ -1,8 +1,9 @@
 /* Sessions: the plan cache, the training step, evaluation. */
-#include "train/session.h"
+#include "train/session/session.h"
 
 #include "base/integer.h"
 #include "base/rng.h"
+#include "data/normalize.h"
 #include "kolo/train.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
 /* Learning-rate schedules. */
-#include "train/learning_rate.h"
+#include "train/session/learning_rate.h"
 
 #include "base/integer.h"
 #include "base/status.h"

@@ -1,5 +1,5 @@
 /* Setting up a training job: defaults, ranges, data, sizes, a trial of the model. */
-#include "train/setup.h"
+#include "train/session/setup.h"
 
 #include "base/integer.h"
 #include "base/json.h"

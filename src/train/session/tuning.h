@@ -3,7 +3,7 @@
  * is asked for, writes the file again, and gives every rank the times that it has: so all choose
  * the same kernels and layouts. */
 
-#include "train/setup.h"
+#include "train/session/setup.h"
 
 /* Makes setup->tuner and gives it to the session's plans; does nothing with KOLO_AUTOTUNE_OFF or
  * reference kernels. Collective. A file that cannot be read or written is told to the notice of the

@@ -3,7 +3,7 @@
  * run reports what an uninterrupted one would have reported. */
 
 #include "kolo/train.h"
-#include "train/metrics.h"
+#include "train/session/metrics.h"
 
 typedef struct kolo_run_state {
     int64_t steps;                     /* completed; sampler, learning rate and draws follow it */

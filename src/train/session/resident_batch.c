@@ -1,14 +1,15 @@
-/* Loading the batch that stays in memory. */
-#include "train/resident_batch.h"
+/* Loading the resident batch. */
+#include "train/session/resident_batch.h"
 
-kolo_status kolo_fixed_batch_load(const kolo_setup *setup, int rank, kolo_fixed_batch *fixed) {
+kolo_status kolo_resident_batch_load(const kolo_setup *setup, int rank,
+                                     kolo_resident_batch *resident) {
     const kolo_dataset_info *info = kolo_dataset_describe(setup->train);
     int64_t n = setup->opts.batch * setup->opts.accumulate;
     size_t bytes =
         (size_t)n * (size_t)kolo_shape_count(&info->sample) * kolo_dtype_bytes(info->dtype);
     size_t labels = (size_t)n * (size_t)kolo_shape_count(&info->label);
-    kolo_fixed_batch f = {.samples = kolo_alloc(bytes),
-                          .labels = kolo_alloc(labels * sizeof *f.labels)};
+    kolo_resident_batch f = {.samples = kolo_alloc(bytes),
+                             .labels = kolo_alloc(labels * sizeof *f.labels)};
     int64_t *indices = kolo_alloc((size_t)n * sizeof *indices);
     kolo_status status = KOLO_OK;
     if (!f.samples || !f.labels || !indices) {
@@ -19,7 +20,7 @@ kolo_status kolo_fixed_batch_load(const kolo_setup *setup, int rank, kolo_fixed_
     }
     kolo_free(indices);
     if (status != KOLO_OK) {
-        kolo_fixed_batch_fini(&f);
+        kolo_resident_batch_fini(&f);
         return status;
     }
     f.batch = (kolo_batch){
@@ -30,12 +31,12 @@ kolo_status kolo_fixed_batch_load(const kolo_setup *setup, int rank, kolo_fixed_
         .labels = f.labels,
         .info = info,
     };
-    *fixed = f;
+    *resident = f;
     return KOLO_OK;
 }
 
-void kolo_fixed_batch_fini(kolo_fixed_batch *fixed) {
-    kolo_free(fixed->samples);
-    kolo_free(fixed->labels);
-    *fixed = (kolo_fixed_batch){0};
+void kolo_resident_batch_fini(kolo_resident_batch *resident) {
+    kolo_free(resident->samples);
+    kolo_free(resident->labels);
+    *resident = (kolo_resident_batch){0};
 }

@@ -1,11 +1,11 @@
 /* Autotuning of a job. Rank 0 compiles the plan of a full batch once for its measurements alone and
  * drops it; the group waits for it in a broadcast. */
-#include "train/tuning.h"
+#include "train/session/tuning.h"
 
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/isa.h"
-#include "train/agree.h"
+#include "train/session/agree.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Agreeing on a status: a maximum finds the lowest rank that failed, a broadcast brings its text.
  * Without a failure it costs one collective of four bytes. */
-#include "train/agree.h"
+#include "train/session/agree.h"
 
 #include "base/memory.h"
 #include "base/rng.h"

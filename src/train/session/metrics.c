@@ -1,5 +1,5 @@
 /* The table of metrics, and their values from sums. */
-#include "train/metrics.h"
+#include "train/session/metrics.h"
 
 #include "base/compiler.h"
 

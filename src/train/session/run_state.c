@@ -1,7 +1,7 @@
 /* The state of a run as text: integers, and doubles in the shortest form that reads back exactly,
  * in a fixed order, each followed by a blank. Sums that only some models report stand at the end.
  */
-#include "train/run_state.h"
+#include "train/session/run_state.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -18,9 +18,9 @@
  *
  * Not thread-safe: one thread at a time. */
 
-#include "data/prefetch.h"
+#include "data/batch.h"
 #include "plan/plan.h"
-#include "train/metrics.h"
+#include "train/session/metrics.h"
 
 /* Zero means the default. */
 typedef struct kolo_session_opts {

@@ -10,6 +10,10 @@
 static const uint64_t training_version = 1;
 static const int64_t max_dim = 1 << 20, max_count = INT64_C(1) << 32; /* of one sample */
 
+const char *const kolo_checkpoint_keys[] = {"kolo", "model",  "model_options", "sample", "classes",
+                                            "data", "epochs", "steps",         "seed",   "format",
+                                            NULL};
+
 /* ---- writing ---- */
 
 enum { SAMPLE_TEXT = 24 * KOLO_MAX_RANK };

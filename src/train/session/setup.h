@@ -5,7 +5,7 @@
 #include "data/augment.h"
 #include "kernel/tune.h"
 #include "kolo/train.h"
-#include "train/session.h"
+#include "train/session/session.h"
 
 typedef struct kolo_setup {
     kolo_train_opts opts;       /* resolved; texts are the caller's */

@@ -1,0 +1,106 @@
+/* Opening a data set by name: the table of readers. */
+#include "data/readers/readers.h"
+
+#include "base/compiler.h"
+#include "base/status.h"
+#include "base/text.h"
+
+#include <string.h>
+
+const kolo_reader kolo_readers[] = {
+    {
+        .name = "fashion-mnist",
+        .argument = "[:DIR]",
+        .help = "Fashion-MNIST, 28x28 grey images of 10 kinds of clothing",
+        .open = kolo_read_mnist,
+        .folder = "/usr/share/datasets/fashion-mnist",
+        .package = "dataset-fashion-mnist",
+        .classes = 10,
+        .mean = 0.2860F,
+        .std = 0.3530F,
+    },
+    {
+        .name = "mnist",
+        .argument = ":DIR",
+        .help = "MNIST, 28x28 grey images of handwritten digits",
+        .open = kolo_read_mnist,
+        .classes = 10,
+        .mean = 0.1307F,
+        .std = 0.3081F,
+    },
+    {
+        .name = "synthetic",
+        .argument = "[:N=60000,test=10000,shape=1x28x28,classes=10,seed=0]",
+        .help =
+            "synthetic images in memory; one noisy pattern per class, so that training converges",
+        .open = kolo_read_synthetic,
+    },
+    {
+        .name = "synthetic-seg",
+        .argument = "[:N=1000,test=200,shape=3x128x128,classes=5,seed=0]",
+        .help = "synthetic images of discs and boxes on a background, with a label for each pixel",
+        .open = kolo_read_synthetic_seg,
+    },
+    {
+        .name = "text",
+        .argument = ":FILE",
+        .help = "the bytes of a file as tokens",
+        .open = kolo_read_tokens,
+        .token_bytes = 1,
+    },
+    {
+        .name = "tokens",
+        .argument = ":FILE or :DIR",
+        .help = "tokens of two bytes in a file (of four in *.u32), or in train.bin and val.bin",
+        .open = kolo_read_tokens,
+        .token_bytes = 2,
+    },
+    {
+        .name = "synthetic-tokens",
+        .argument = "[:N=65536,test=1024,seed=0]",
+        .help = "windows of synthetic tokens, most of which follow from the one before",
+        .open = kolo_read_synthetic_tokens,
+    },
+    {.name = NULL},
+};
+
+static kolo_status unknown_name(const char *name) {
+    const char *names[KOLO_COUNT(kolo_readers)] = {NULL};
+    kolo_text known = {0};
+    for (size_t i = 0; kolo_readers[i].name; i++) {
+        names[i] = kolo_readers[i].name;
+        kolo_text_add(&known, "%s%s", i ? ", " : "", names[i]);
+    }
+    const char *closest = kolo_closest(name, names);
+    kolo_status status =
+        closest
+            ? KOLO_FAIL(KOLO_ERR_ARG, "unknown data set \"%s\": did you mean %s?", name, closest)
+            : KOLO_FAIL(KOLO_ERR_ARG, "unknown data set \"%s\": known are %s", name,
+                        known.failed ? "fashion-mnist" : known.text);
+    kolo_text_fini(&known);
+    return status;
+}
+
+kolo_status kolo_dataset_open(const char *spec, kolo_split split, kolo_dataset **dataset) {
+    return kolo_dataset_open_for(spec, split, NULL, dataset);
+}
+
+kolo_status kolo_dataset_open_for(const char *spec, kolo_split split, const kolo_dataset_opts *opts,
+                                  kolo_dataset **dataset) {
+    if (!spec || !*spec) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "no data set named: write for example fashion-mnist");
+    }
+    const char *colon = strchr(spec, ':');
+    size_t length = colon ? (size_t)(colon - spec) : strlen(spec);
+    for (const kolo_reader *r = kolo_readers; r->name; r++) {
+        if (strlen(r->name) == length && strncmp(r->name, spec, length) == 0) {
+            kolo_reader_open *open = opts && opts->pairs ? kolo_pairs_open : r->open;
+            return kolo_dataset_open_with(r, open, colon ? colon + 1 : NULL, split, opts, dataset);
+        }
+    }
+    char name[64];
+    size_t shown = length < sizeof name ? length : sizeof name - 1;
+    memcpy(name, spec, shown);
+    name[shown] = '\0';
+    return unknown_name(name);
+}
