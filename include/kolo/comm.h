@@ -326,8 +326,12 @@ KOLO_API kolo_status kolo_request_start(kolo_request *request);
 KOLO_API kolo_status kolo_request_test(kolo_request *request, bool *complete);
 /* Blocks until the request is complete. timeout_ms 0: the communicator's. */
 KOLO_API kolo_status kolo_request_wait(kolo_request *request, int64_t timeout_ms);
-/* The algorithm of an allreduce: what AUTO has become. AUTO for a reproducible one, and where there
- * is no choice. */
+/* The algorithm that an allreduce runs. Known at creation, except where the requested one (or the one
+ * that AUTO chose) needs the memory of all ranks and some rank's may be private: direct is then
+ * replaced by mesh for vectors of 64 KiB or more, if the ranks can read each other's private memory
+ * efficiently. Until such a request has been started this is the choice for this rank's own memory;
+ * once it has completed, what the latest start ran. AUTO for a reproducible allreduce, for other
+ * collectives, and with transport mpi. */
 KOLO_API kolo_algorithm kolo_request_algorithm(const kolo_request *request);
 /* Frees a request that is not in flight. NULL is allowed. */
 KOLO_API void kolo_request_destroy(kolo_request *request);

@@ -217,7 +217,8 @@ static kolo_status copy_parts(kolo_request *q, const kolo_request_opts *o) {
     return KOLO_OK;
 }
 
-/* The line that names the request in errors: "reduce 'loss' (1 x f32, sum, to rank 0)". */
+/* The line that names the request in errors, with the requested algorithm or the one that AUTO
+ * chose: "reduce 'loss' (1 x f32, sum, to rank 0)". */
 static void name_request(kolo_request *q, kolo_algorithm algorithm) {
     kolo_collective kind = q->kind;
     char what[64] = "";

@@ -3,9 +3,17 @@
 
 #include "comm/engine/lock.h"
 
-kolo_algorithm kolo_request_algorithm(const kolo_request *q) {
-    return q->algorithm < KOLO_ALGORITHM_COUNT ? q->algorithm : KOLO_ALGORITHM_AUTO;
+/* The schedule of the latest start; before the first one, the one that this rank expects to run. */
+static const kolo_schedule *latest(const kolo_request *q) {
+    return q->schedule ? q->schedule : &q->schedules[q->private_data ? q->n_schedules - 1 : 0];
 }
+
+kolo_algorithm kolo_request_algorithm(const kolo_request *q) {
+    KOLO_COMM_LOCK_SCOPE(q->comm);
+    const kolo_algorithm_row *row = latest(q)->row; /* NULL: a send or receive */
+    return row && row->algorithm < KOLO_ALGORITHM_COUNT ? row->algorithm : KOLO_ALGORITHM_AUTO;
+}
+
 uint64_t kolo_request_sequence(const kolo_request *q) { return q->seq; }
 const char *kolo_request_site(const kolo_request *q) { return q->site; }
 bool kolo_request_in_flight(const kolo_request *q) {
@@ -22,7 +30,8 @@ kolo_schedule *kolo_request_schedule(kolo_request *q) {
 }
 
 const char *kolo_request_schedule_name(const kolo_request *q) {
-    return (q->schedule ? q->schedule : &q->schedules[0])->row->name;
+    KOLO_COMM_LOCK_SCOPE(q->comm);
+    return latest(q)->row->name;
 }
 
 const kolo_schedule_spec *kolo_request_spec(const kolo_request *q) { return &q->spec; }
