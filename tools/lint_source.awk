@@ -29,7 +29,8 @@ BEGIN {
     owner["status"] = owner["dtype"] = "base"
     owner["kolo"] = owner["model"] = "models"
     owner["dump"] = "inspect"
-    owner["profile"] = "plan"
+    owner["profile"] = "inspect"
+    owner["phase"] = "plan"
     split("assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal stdalign " \
           "stdarg stdatomic stdbool stddef stdint stdio stdlib stdnoreturn string tgmath threads time uchar " \
           "wchar wctype", t, " ")

@@ -13,6 +13,7 @@
 #include "kolo/models.h"
 #include "kolo/named.h"
 #include "kolo/pass.h"
+#include "kolo/phase.h"
 #include "kolo/profile.h"
 #include "kolo/reducer.h"
 #include "kolo/sim.h"

@@ -2,6 +2,7 @@
 /* Where the time of a training step goes: each op, each phase, beside what the machine could do. */
 
 #include "kolo/comm.h"
+#include "kolo/phase.h"
 #include "kolo/train.h"
 
 #include <stdbool.h>
@@ -10,17 +11,6 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-typedef enum kolo_phase {
-    KOLO_PHASE_INPUT, /* making the batch what the plan reads */
-    KOLO_PHASE_FORWARD,
-    KOLO_PHASE_BACKWARD,
-    KOLO_PHASE_SYNCHRONISE, /* starting collectives and waiting for them */
-    KOLO_PHASE_UPDATE,      /* of parameters, optimiser state and statistics */
-} kolo_phase;
-enum { KOLO_PHASES = KOLO_PHASE_UPDATE + 1 };
-/* "forward" and so on. */
-KOLO_API const char *kolo_phase_name(kolo_phase phase);
 
 /* One kernel, POST or WAIT of the step, in the order in which they run. */
 typedef struct kolo_profile_row {

@@ -41,7 +41,7 @@ static void find_phases(const kolo_graph *g, kolo_phase *phases, kolo_phase *of_
             if (in != KOLO_PHASE_FORWARD) phase = in;
         }
         if (makes_next(g, n)) phase = KOLO_PHASE_UPDATE;
-        bool is_comm = n->op == &kolo_op_post || n->op == &kolo_op_wait;
+        bool is_comm = n->op->comm != KOLO_OP_LOCAL;
         phases[i] = is_comm ? KOLO_PHASE_SYNCHRONISE : phase;
         for (int k = 0; k < n->n_out && !is_comm; k++) of_value[n->out[k].id] = phase;
     }

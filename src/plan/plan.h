@@ -21,7 +21,7 @@
 #include "kernel/kernel.h"
 #include "kolo/comm.h"
 #include "kolo/pass.h"
-#include "kolo/profile.h"
+#include "kolo/phase.h"
 #include "pass/pass.h"
 
 /* ---- the store: parameters and optimiser state; memory that its plans take turns in ---- */

@@ -1,6 +1,7 @@
 /* Inspecting weight files: description, verification, comparison. */
 #include "data/safetensors/safetensors.h"
 #include "kolo/checkpoint.h"
+#include "kolo/train.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/session/session.h"
 

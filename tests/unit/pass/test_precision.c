@@ -4,6 +4,7 @@
 #include "base/isa.h"
 #include "data/prefetch.h"
 #include "kernel/simd/simd.h"
+#include "kolo/models.h"
 #include "pass/pass.h"
 #include "support/fewer.h"
 #include "support/kernel_check.h"

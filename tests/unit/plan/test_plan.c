@@ -3,7 +3,8 @@
  * agree. Banks, tail plans on a shared store, memory places and bucket order are checked on the
  * way. */
 #include "base/rng.h"
-#include "graph/op.h"
+#include "graph/ops/ops.h"
+#include "kolo/models.h"
 #include "plan/internal.h"
 #include "support/support.h"
 
