@@ -44,6 +44,7 @@ static kolo_status dump_graph(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_t
     if (o->what == KOLO_DUMP_PASSES) {
         kolo_plan_opts plan = plan_opts(o, tuner);
         kolo_pipeline_opts passes = kolo_plan_passes(&plan);
+        kolo_pipeline_print(&passes, text);
         status = kolo_pipeline_run(g, &passes);
     }
     if (status == KOLO_OK) kolo_graph_print(g, text);

@@ -27,7 +27,7 @@ typedef struct kolo_sparse_opts {
     int ranks;
 } kolo_sparse_opts;
 
-/* Marks the tables that embeddings read: their gradients become row-sparse (graph/op.h), their
+/* Marks the tables that embeddings read: their gradients become row-sparse (graph/ops/ops.h), their
  * updates change the rows that occur and lie in place. For every plan of a store alike, also those
  * that do not train. Runs before the forward graph is rewritten. ARG: something else reads a table
  * too; there is no table. */
@@ -137,5 +137,7 @@ typedef struct kolo_pipeline_opts {
     void *fixed_arg;
 } kolo_pipeline_opts;
 
-/* All passes in order, verified after each. */
+/* Runs the passes that the options ask for, in order, and verifies the graph after each. */
 kolo_status kolo_pipeline_run(kolo_graph *g, const kolo_pipeline_opts *opts);
+/* Appends the names of those passes, a line. */
+void kolo_pipeline_print(const kolo_pipeline_opts *opts, kolo_text *text);

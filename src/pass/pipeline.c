@@ -1,14 +1,7 @@
-/* The passes in order. Each leaves a graph that the verifier accepts.
- *
- *     to train
- *         [sparse], fold, statistics, gradient, optimiser, fuse, prune, recompute, [precision],
- *         layout, [accumulate], bucket
- *
- *     to evaluate
- *         [sparse], inference, fold, prune, [precision], layout
- *
- * and then memory, which only reads the graph (plan/compile.c calls it). */
-#include "graph/op.h"
+/* The pass pipeline: a table of passes in order, each with its condition. The runner verifies the
+ * graph after every pass. The memory pass, which only reads the graph, runs later
+ * (plan/compile.c). */
+#include "base/compiler.h"
 #include "pass/pass.h"
 
 #include <string.h>
@@ -16,82 +9,137 @@
 /* Drops the outputs that this kind of plan does not compute. A training step keeps the scalars but
  * "aux_loss": sums over the batch that it reports; this frees the memory of logits. Evaluation
  * drops "aux_loss". Pruning then removes the nodes that lead to them alone. */
-static void drop_outputs(kolo_graph *g, bool train) {
+static kolo_status drop_outputs(kolo_graph *g, const kolo_pipeline_opts *opts) {
     int32_t kept = 0;
     for (int32_t i = 0; i < g->n_outputs; i++) {
         bool scalar = kolo_info(g, g->outputs[i].value)->tensor.shape.rank == 0;
-        bool keep = (scalar || !train) && strcmp(g->outputs[i].name, "aux_loss") != 0;
+        bool keep = (scalar || !opts->train) && strcmp(g->outputs[i].name, "aux_loss") != 0;
         if (keep) g->outputs[kept++] = g->outputs[i];
     }
     g->n_outputs = kept;
+    return KOLO_OK;
 }
 
-/* The loss that is made small, which is what a training step reports: "loss" and, where there is
- * one, "aux_loss". */
-static kolo_status training_loss(kolo_graph *g, kolo_value *loss) {
-    kolo_value aux = kolo_graph_output(g, "aux_loss");
-    *loss = kolo_graph_output(g, "loss");
-    if (!kolo_value_ok(*loss)) {
+/* The objective: the output "loss" becomes the sum of "loss" and, if there is one, "aux_loss". Adds
+ * the scalar "grad_scale", the gradient of the objective. */
+static kolo_status add_objective(kolo_graph *g, const kolo_pipeline_opts *opts) {
+    (void)opts;
+    kolo_value aux = kolo_graph_output(g, "aux_loss"), loss = kolo_graph_output(g, "loss");
+    if (!kolo_value_ok(loss)) {
         return KOLO_FAIL(KOLO_ERR_ARG, "a graph to train needs an output named \"loss\"");
     }
-    if (!kolo_value_ok(aux)) return KOLO_OK;
-    *loss = kolo_add(g, *loss, aux);
-    for (int32_t i = 0; i < g->n_outputs; i++) {
-        if (strcmp(g->outputs[i].name, "loss") == 0) g->outputs[i].value = *loss;
+    if (kolo_value_ok(aux)) {
+        kolo_value sum = kolo_add(g, loss, aux);
+        for (int32_t i = 0; i < g->n_outputs; i++) {
+            if (strcmp(g->outputs[i].name, "loss") == 0) g->outputs[i].value = sum;
+        }
     }
+    if (!kolo_value_ok(kolo_graph_find(g, "grad_scale"))) (void)kolo_scalar(g, "grad_scale");
     return kolo_graph_check(g);
 }
 
-static kolo_status add_training(kolo_graph *g, const kolo_pipeline_opts *opts) {
-    kolo_value loss;
-    KOLO_TRY(training_loss(g, &loss));
-    drop_outputs(g, true);
-    kolo_value seed = kolo_graph_find(g, "grad_scale");
-    if (!kolo_value_ok(seed)) seed = kolo_scalar(g, "grad_scale");
-    KOLO_TRY(kolo_pass_statistics(g));
-    KOLO_TRY(kolo_graph_verify(g));
-    KOLO_TRY(kolo_pass_gradient(g, loss, seed));
-    KOLO_TRY(kolo_graph_verify(g));
-    KOLO_TRY(kolo_pass_optimizer(g, &opts->optimizer));
-    KOLO_TRY(kolo_graph_verify(g));
+/* ---- the passes under one signature ---- */
+
+static int ranks_of(const kolo_pipeline_opts *opts) { return opts->ranks ? opts->ranks : 1; }
+
+static kolo_status sparse(kolo_graph *g, const kolo_pipeline_opts *opts) {
+    return kolo_pass_sparse(g, &(kolo_sparse_opts){opts->most_samples, ranks_of(opts)});
+}
+static kolo_status inference(kolo_graph *g, const kolo_pipeline_opts *opts) {
+    (void)opts;
+    return kolo_pass_inference(g);
+}
+static kolo_status fold(kolo_graph *g, const kolo_pipeline_opts *opts) {
+    return kolo_pass_fold(g, opts->train);
+}
+static kolo_status statistics(kolo_graph *g, const kolo_pipeline_opts *opts) {
+    (void)opts;
+    return kolo_pass_statistics(g);
+}
+static kolo_status gradient(kolo_graph *g, const kolo_pipeline_opts *opts) {
+    (void)opts;
+    return kolo_pass_gradient(g, kolo_graph_output(g, "loss"), kolo_graph_find(g, "grad_scale"));
+}
+static kolo_status optimizer(kolo_graph *g, const kolo_pipeline_opts *opts) {
+    return kolo_pass_optimizer(g, &opts->optimizer);
+}
+static kolo_status fuse(kolo_graph *g, const kolo_pipeline_opts *opts) {
+    (void)opts;
     return kolo_pass_fuse(g);
 }
+static kolo_status prune(kolo_graph *g, const kolo_pipeline_opts *opts) {
+    (void)opts;
+    return kolo_graph_prune(g);
+}
+static kolo_status recompute(kolo_graph *g, const kolo_pipeline_opts *opts) {
+    return kolo_pass_recompute(g, opts->recompute, kolo_graph_find(g, "grad_scale"));
+}
+static kolo_status precision(kolo_graph *g, const kolo_pipeline_opts *opts) {
+    (void)opts;
+    return kolo_pass_precision(g, kolo_kernel_has_bf16());
+}
+static kolo_status layout(kolo_graph *g, const kolo_pipeline_opts *opts) {
+    return kolo_pass_layout(g, opts->kernels, opts->tuner, opts->threads, opts->fixed,
+                            opts->fixed_arg);
+}
+static kolo_status accumulate(kolo_graph *g, const kolo_pipeline_opts *opts) {
+    return kolo_pass_accumulate(g, opts->micro_batches);
+}
+static kolo_status bucket(kolo_graph *g, const kolo_pipeline_opts *opts) {
+    return kolo_pass_bucket(g, opts->bucket_bytes, ranks_of(opts));
+}
+
+static bool always(const kolo_pipeline_opts *o) { return o != NULL; }
+static bool trains(const kolo_pipeline_opts *o) { return o->train; }
+static bool evaluates(const kolo_pipeline_opts *o) { return !o->train; }
+static bool is_sparse(const kolo_pipeline_opts *o) { return o->sparse_embedding; }
+static bool recomputes(const kolo_pipeline_opts *o) {
+    return o->train && o->recompute != KOLO_RECOMPUTE_NONE;
+}
+static bool is_mixed(const kolo_pipeline_opts *o) { return o->precision == KOLO_PRECISION_BF16; }
+static bool accumulates(const kolo_pipeline_opts *o) { return o->train && o->micro_batches > 1; }
+
+/* ---- the table ---- */
+
+static const struct {
+    const char *name;
+    kolo_status (*run)(kolo_graph *g, const kolo_pipeline_opts *opts);
+    bool (*when)(const kolo_pipeline_opts *opts);
+} passes[] = {
+    {"sparse", sparse, is_sparse},
+    {"inference", inference, evaluates},
+    {"fold", fold, always}, /* before outputs go: all plans then see parameters in one shape */
+    {"objective", add_objective, trains},
+    {"outputs", drop_outputs, always},
+    {"statistics", statistics, trains},
+    {"gradient", gradient, trains},
+    {"optimizer", optimizer, trains},
+    {"fuse", fuse, trains},
+    {"prune", prune, always},
+    {"recompute", recompute, recomputes},
+    {"precision", precision, is_mixed},
+    {"layout", layout, always},
+    {"accumulate", accumulate, accumulates},
+    {"bucket", bucket, trains},
+};
 
 kolo_status kolo_pipeline_run(kolo_graph *g, const kolo_pipeline_opts *opts) {
-    int ranks = opts->ranks ? opts->ranks : 1;
     KOLO_TRY(kolo_graph_verify(g));
-    if (opts->sparse_embedding) {
-        KOLO_TRY(kolo_pass_sparse(g, &(kolo_sparse_opts){opts->most_samples, ranks}));
+    for (size_t i = 0; i < KOLO_COUNT(passes); i++) {
+        if (!passes[i].when(opts)) continue;
+        KOLO_TRY(passes[i].run(g, opts));
+        kolo_status status = kolo_graph_verify(g);
+        if (status != KOLO_OK) return kolo_fail_in(status, "after the pass %s", passes[i].name);
     }
-    if (!opts->train) {
-        KOLO_TRY(kolo_pass_inference(g));
-        KOLO_TRY(kolo_graph_verify(g));
+    return KOLO_OK;
+}
+
+void kolo_pipeline_print(const kolo_pipeline_opts *opts, kolo_text *text) {
+    const char *separator = "passes: ";
+    for (size_t i = 0; i < KOLO_COUNT(passes); i++) {
+        if (!passes[i].when(opts)) continue;
+        kolo_text_add(text, "%s%s", separator, passes[i].name);
+        separator = ", ";
     }
-    KOLO_TRY(kolo_pass_fold(g, opts->train));
-    KOLO_TRY(kolo_graph_verify(g));
-    /* Outputs go after folding, so that both kinds of plan see the parameters alike. */
-    if (opts->train) {
-        KOLO_TRY(add_training(g, opts));
-    } else {
-        drop_outputs(g, false);
-    }
-    KOLO_TRY(kolo_graph_prune(g));
-    KOLO_TRY(kolo_graph_verify(g));
-    if (opts->train) {
-        kolo_value seed = kolo_graph_find(g, "grad_scale");
-        KOLO_TRY(kolo_pass_recompute(g, opts->recompute, seed));
-        KOLO_TRY(kolo_graph_verify(g));
-    }
-    if (opts->precision == KOLO_PRECISION_BF16) {
-        KOLO_TRY(kolo_pass_precision(g, kolo_kernel_has_bf16()));
-        KOLO_TRY(kolo_graph_verify(g));
-    }
-    KOLO_TRY(kolo_pass_layout(g, opts->kernels, opts->tuner, opts->threads, opts->fixed,
-                              opts->fixed_arg));
-    KOLO_TRY(kolo_graph_verify(g));
-    if (!opts->train) return KOLO_OK;
-    if (opts->micro_batches > 1) KOLO_TRY(kolo_pass_accumulate(g, opts->micro_batches));
-    KOLO_TRY(kolo_graph_verify(g));
-    KOLO_TRY(kolo_pass_bucket(g, opts->bucket_bytes, ranks));
-    return kolo_graph_verify(g);
+    kolo_text_add(text, "\n");
 }
