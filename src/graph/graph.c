@@ -5,7 +5,6 @@
 #include "graph/graph.h"
 
 #include "base/integer.h"
-#include "graph/op.h"
 
 #include <math.h>
 #include <string.h>
@@ -308,4 +307,17 @@ bool kolo_value_needs_sync(const kolo_graph *g, kolo_value v) {
     const kolo_value_info *info = kolo_info(g, v);
     if (info->kind != KOLO_VALUE_TEMP) return false;
     return info->producer < 0 || !kolo_node_is_update(g, g->nodes[info->producer]);
+}
+
+bool kolo_value_is_read(const kolo_graph *g, kolo_value v) {
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        const kolo_node *n = g->nodes[i];
+        for (int k = 0; k < n->n_in; k++) {
+            if (n->in[k].id == v.id) return true;
+        }
+    }
+    for (int32_t i = 0; i < g->n_outputs; i++) {
+        if (g->outputs[i].value.id == v.id) return true;
+    }
+    return false;
 }

@@ -100,30 +100,76 @@ typedef struct kolo_cost {
     double flops, bytes; /* multiply-add is two; bytes read and written once each */
 } kolo_cost;
 
+/* Names an attribute in a descriptor, where 0 means none. */
+#define KOLO_ATTR(attribute) ((attribute) + 1)
+
+/* Communication nodes, which a plan turns into steps of their own. */
+typedef enum kolo_op_comm { KOLO_OP_LOCAL, KOLO_OP_POST, KOLO_OP_WAIT } kolo_op_comm;
+
+/* An op: its rules, then the facts that passes and kernels read. Bits and letters count inputs and
+ * outputs from 0. */
 typedef struct kolo_op {
     const char *name;
     int min_in, max_in;
-    const char *const *attrs; /* their names in order, NULL-terminated; "%name" marks a double */
+    const char *const *attrs; /* attribute names in order, NULL-terminated; "%name" is a double */
     kolo_status (*shape)(kolo_shape_query *q);
-    /* Adds the nodes that compute the gradients of the inputs. d_out[i] is none where nothing flows
-     * into output i; d_in[i] is to be set where wants[i] (none is allowed: zero gradient). NULL:
-     * the op has no gradient, and asking for one is an error. */
+    /* Adds the nodes that compute the gradients of the inputs. d_out[i] is none if output i has no
+     * gradient; sets d_in[i] where wants[i] (none is allowed: zero gradient). NULL: the op is not
+     * differentiable. */
     void (*grad)(kolo_graph *g, const kolo_node *n, const kolo_value *d_out, const bool *wants,
                  kolo_value *d_in);
-    kolo_cost (*cost)(
-        const kolo_shape_query *q); /* NULL: no flops, bytes of all inputs and outputs */
-    bool with_updates;              /* reads reduced gradients, as updates do */
-    bool in_place; /* leaves most of what it updates as it was, and so may lie upon it */
-    bool view;     /* output 0 is input 0 under another shape: no kernel, no memory */
-    bool cheap; /* costs no more than its memory traffic: rather made again than kept, if asked */
-    unsigned bf16;   /* bit i: input i is taken in bf16, where a model computes in that */
-    bool bf16_joins; /* and only beside one that is: sums of losses and gradients stay f32 */
-    unsigned
-        overwrite;  /* bit i: an output may take the memory of input i, if that is not used again */
-    int overwriter; /* which output may */
-    /* By bits: inputs and outputs whose dimension 0 runs over samples of which none sees another,
-     * and outputs that are sums over them. No input: not such an op. So it can be run on some
-     * samples at a time. */
+    /* NULL: no flops, the bytes of all inputs and outputs. */
+    kolo_cost (*cost)(const kolo_shape_query *q);
+    /* Rewrites a node for evaluation. Sets *by to a value that replaces output 0, if the node is
+     * not needed. NULL: training and evaluation compute the same. */
+    kolo_status (*evaluate)(const kolo_graph *g, kolo_node *n, kolo_value *by);
+
+    /* Memory layout of each input and output, a letter each. Required unless `view`.
+     *   a  activation: images (4-D) of one size share a layout, which the layout pass chooses
+     *   w  weights, or their gradient: the first kernel that reads them chooses the layout
+     *   e  elementwise: all tensors of the node with this letter share a layout
+     *   p  plain (row-major), and scalars
+     *   x  any layout */
+    struct {
+        const char *in, *out;
+    } layout;
+    bool view;          /* output 0 is input 0 under another shape: no kernel, no memory */
+    unsigned overwrite; /* bit i: output `overwriter` may reuse the memory of input i after its
+                           last use */
+    int overwriter;
+    bool in_place; /* changes only part of what it updates, so its output may overwrite input 0 */
+
+    unsigned bf16;   /* bit i: mixed precision passes input i in bf16 */
+    bool bf16_joins; /* only if another input is bf16 already: sums of losses stay f32 */
+
+    bool cheap; /* bound by memory traffic: a candidate for recomputation */
+    /* Recomputes output 0 with this op. The other outputs are kept from the forward pass and
+     * replace the inputs from `kept` on. NULL: the op itself. */
+    struct {
+        const struct kolo_op *op;
+        int kept;
+    } recompute;
+
+    /* What the fold pass may merge into a node of this op. */
+    struct {
+        int bias;     /* input that takes a bias per output channel; 0: none */
+        int residual; /* input that takes a tensor to add to output 0; 0: none */
+        int relu;     /* KOLO_ATTR of the flag that applies a ReLU to output 0; 0: none */
+    } fuse;
+
+    kolo_op_comm comm;
+    bool with_updates; /* reads synchronised gradients, as updates do */
+    bool gathered;     /* outputs are row-sparse: ranks gather them instead of summing */
+    bool lookup;       /* reads only the rows of input 0 that the ids, input 1, name */
+    struct {
+        int keep; /* updates a running average: KOLO_ATTR of the weight of the old value */
+    } average;
+
+    bool tuned; /* kernels differ enough by shape and layout that autotuning measures them */
+
+    /* Batching, as bits: inputs and outputs whose dimension 0 runs over independent samples, and
+     * outputs that are sums over them. Such a node can be run on a part of the samples at a time.
+     * No input: not such an op. */
     struct {
         unsigned in, out, sums;
     } samples;
@@ -167,6 +213,14 @@ bool kolo_node_is_update(const kolo_graph *g, const kolo_node *n);
 /* Of what an update reads: whether it is a result of the step that ranks sum, not a leaf, nor made
  * by a node that stands with the updates itself. */
 bool kolo_value_needs_sync(const kolo_graph *g, kolo_value v);
+
+/* Attribute `attribute` (KOLO_ATTR) of a node. */
+static inline kolo_attr *kolo_node_attr(kolo_node *n, int attribute) {
+    KOLO_ASSERT(attribute > 0);
+    return &n->attr[attribute - 1];
+}
+/* Whether a node or an output of the graph reads v. */
+bool kolo_value_is_read(const kolo_graph *g, kolo_value v);
 
 /* Checks every invariant that this header states; FORMAT with the node named. Passes run it. */
 kolo_status kolo_graph_verify(const kolo_graph *g);

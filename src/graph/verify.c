@@ -1,7 +1,6 @@
 /* The verifier: every invariant of graph.h, checked after each pass. What it finds is our bug or a
  * hand-made graph's; either way it is reported, with the node, not asserted. */
 #include "graph/graph.h"
-#include "graph/op.h"
 
 #include <inttypes.h>
 #include <string.h>

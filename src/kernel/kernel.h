@@ -11,7 +11,7 @@
 
 #include "base/isa.h"
 #include "graph/graph.h"
-#include "graph/op.h"
+#include "graph/ops/ops.h"
 
 /* Which kernels a plan may use. */
 typedef enum kolo_kernel_set {

@@ -180,23 +180,11 @@ static void add_key(const kolo_tuner *t, const kolo_kernel *kernel, const kolo_k
     add_tensors(key, spec->out, spec->n_out, kernel != NULL);
 }
 
-static bool is_tuned(const kolo_op *op) {
-    static const kolo_op *const tuned[] = {
-        &kolo_op_conv2d, &kolo_op_conv2d_bwd_data, &kolo_op_conv2d_bwd_weights,
-        &kolo_op_linear, &kolo_op_linear_bwd_data, &kolo_op_linear_bwd_weights,
-        &kolo_op_matmul,
-    };
-    for (size_t i = 0; i < KOLO_COUNT(tuned); i++) {
-        if (tuned[i] == op) return true;
-    }
-    return false;
-}
-
 uint64_t kolo_tuner_kernels(void) {
     uint64_t hash = 0;
     const kolo_kernel *kernel;
     for (size_t i = 0; (kernel = kolo_kernel_at(i)); i++) {
-        if (is_tuned(kernel->op)) hash += kolo_hash_text(kernel->name); /* in any order */
+        if (kernel->op->tuned) hash += kolo_hash_text(kernel->name); /* in any order */
     }
     return hash;
 }
@@ -284,7 +272,7 @@ static void note_work(kolo_tuner *t, const char *key, double seconds) {
 
 double kolo_tuner_seconds(kolo_tuner *t, const kolo_kernel *kernel, const kolo_kernel_spec *spec,
                           double estimate) {
-    if (!is_tuned(spec->op)) return -1;
+    if (!spec->op->tuned) return -1;
     kolo_text key = {0}, work = {0};
     add_key(t, kernel, spec, &key);
     add_key(t, NULL, spec, &work);

@@ -10,7 +10,7 @@
  * Running statistics follow each other as in PyTorch: K micro-batches with statistics s1 .. sK and
  * momentum m leave (1-m)^K r + m ((1-m)^(K-1) s1 + ... + sK). Their sums therefore keep 1-m of what
  * they have with each new one, and the update, which stands once in a step, keeps (1-m)^K. */
-#include "graph/op.h"
+#include "graph/ops/ops.h"
 #include "pass/pass.h"
 
 #include <math.h>
@@ -34,9 +34,10 @@ static kolo_value sum_of(accumulator *a, kolo_value v, double keep) {
 
 static void sum_for_update(accumulator *a, kolo_node *n, int64_t micro_batches) {
     double keep = 1;
-    if (n->op == &kolo_op_batch_norm_update) {
-        keep = n->attr[KOLO_NORM_UPDATE_KEEP].f;
-        n->attr[KOLO_NORM_UPDATE_KEEP].f = pow(keep, (double)micro_batches);
+    if (n->op->average.keep) {
+        double *weight = &kolo_node_attr(n, n->op->average.keep)->f;
+        keep = *weight;
+        *weight = pow(keep, (double)micro_batches);
     }
     for (int k = 0; k < n->n_in; k++) {
         if (!kolo_value_needs_sync(a->g, n->in[k])) continue;

@@ -14,7 +14,7 @@
  * buckets each is one of its own, of equal slices from all ranks. Updates in place are the last of
  * all: with no WAIT behind them the step cannot be broken off any more.
  */
-#include "graph/op.h"
+#include "graph/ops/ops.h"
 #include "pass/pass.h"
 
 #include <stdlib.h>
@@ -97,7 +97,7 @@ static kolo_status collect_members(bucketer *b) {
             KOLO_TRY(kolo_graph_check(g));
             if (own.id != v.id) replace_in_updates(g, v, own);
             int32_t made = kolo_info(g, own)->producer;
-            bool gathered = g->nodes[made]->op == &kolo_op_embedding_bwd_rows;
+            bool gathered = g->nodes[made]->op->gathered;
             b->members[b->n_members++] = (member){own, made, made, gathered};
             b->n_summed += !gathered;
         }

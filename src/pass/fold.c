@@ -1,17 +1,16 @@
-/* Folding: forward rewrites that make fewer, larger nodes of the same numbers.
+/* Folding: forward rewrites into fewer, larger nodes with the same results.
  *
- *   bias(conv2d(x, w), b)       -> conv2d(x, w, b)           the same for linear
- *   relu(conv2d(...))           -> conv2d(...) relu=1        the same for linear
- *   gelu(linear(...))           -> linear_gelu(...)          keeps linear's result to train
- *   add(batch_norm(...), r)     -> batch_norm(..., r)        where r is made before it
- *   relu(batch_norm(...))       -> batch_norm(...) relu=1    the same for add
+ *   bias(conv2d(x, w), b)       -> conv2d(x, w, b)           any op with fuse.bias
+ *   relu(conv2d(...))           -> conv2d(...) relu=1        any op with fuse.relu
+ *   gelu(linear(...))           -> linear_gelu(...)          keeps linear's result for training
+ *   add(batch_norm(...), r)     -> batch_norm(..., r)        any op with fuse.residual, after r
  *   max_pool2d(relu(x))         -> max_pool2d(x) relu=1      max and ReLU commute; less work
  *   softmax_xent(x, labels) and accuracy(x, labels) -> softmax_xent(x, labels) count=1
- *   linear(flatten(x), w)       -> linear(x, w as [O,C,H,W]) w may then be ordered as x is
+ *   linear(flatten(x), w)       -> linear(x, w as [O,C,H,W]) w may then share the layout of x
  *
- * A node is folded away only if nothing else reads its result. One walk in order; `alias` says
- * which value stands for one that is gone. */
-#include "graph/op.h"
+ * Each rewrite is a row of `patterns`. A node is folded only if it is the one reader of the value
+ * that it continues. One walk in node order; `alias` maps a folded value to its replacement. */
+#include "graph/ops/ops.h"
 #include "pass/pass.h"
 
 #include <string.h>
@@ -19,41 +18,22 @@
 typedef struct folder {
     kolo_graph *g;
     bool train;
-    int *uses;         /* of each value, by nodes and outputs */
-    kolo_value *alias; /* the value that stands for it now */
+    int *uses;         /* by value: readers, nodes and outputs */
+    kolo_value *alias; /* by value: its replacement, or itself */
 } folder;
 
-static bool is_product(const kolo_node *n) {
-    return n->op == &kolo_op_conv2d || n->op == &kolo_op_linear;
-}
-
-static bool is_norm(const kolo_node *n) {
-    return n->op == &kolo_op_batch_norm || n->op == &kolo_op_batch_norm_infer;
-}
-
-/* Whether a ReLU may be a part of the node. */
-static bool takes_relu(const kolo_node *n) {
-    return is_product(n) || is_norm(n) || n->op == &kolo_op_add;
-}
-
-/* The ReLU attribute of such a node. */
-static int64_t *relu_of(kolo_node *n) {
-    if (is_norm(n)) return &n->attr[KOLO_NORM_RELU].i;
-    if (n->op == &kolo_op_add) return &n->attr[KOLO_ADD_RELU].i;
-    return n->op == &kolo_op_conv2d ? &n->attr[KOLO_CONV_RELU].i : &n->attr[KOLO_LINEAR_RELU].i;
-}
-
-/* The node that makes v, if its one result is read once only. */
+/* The producer of v, if v is read once. */
 static kolo_node *only_maker(const folder *f, kolo_value v) {
     int32_t producer = kolo_info(f->g, v)->producer;
     return producer >= 0 && f->uses[v.id] == 1 ? f->g->nodes[producer] : NULL;
 }
 
-/* The only node that reads v (before folding), NULL when there are several or an output is. */
-static const kolo_node *only_reader(const folder *f, kolo_value v) {
+/* The one reader of v among the nodes that are not folded yet; NULL if there are several, or it is
+ * an output. */
+static kolo_node *only_reader(const folder *f, kolo_value v) {
     if (f->uses[v.id] != 1) return NULL;
     for (int32_t i = 0; i < f->g->n_nodes; i++) {
-        const kolo_node *n = f->g->nodes[i];
+        kolo_node *n = f->g->nodes[i];
         for (int k = 0; k < n->n_in; k++) {
             if (n->in[k].id == v.id) return n;
         }
@@ -70,8 +50,14 @@ static kolo_status append_input(kolo_graph *g, kolo_node *n, kolo_value v) {
     return KOLO_OK;
 }
 
-/* dropout(flatten(x)) that only n reads becomes dropout(x), whose draws are the same: plans to
- * train and to evaluate then see n's weights alike. */
+/* ---- patterns ---- */
+
+/* Folds node n if its surroundings match: sets *by to the value that replaces output 0, which is
+ * output 0 itself if another node writes it now. Leaves *by alone if n stays. */
+typedef kolo_status (*fold_function)(const folder *f, kolo_node *n, kolo_value *by);
+
+/* dropout(flatten(x)) with n as its one reader becomes dropout(x), which draws the same: training
+ * and evaluation plans then see the weights of n in the same shape. */
 static void lift_dropout(const folder *f, const kolo_node *n) {
     kolo_node *dropout = only_maker(f, n->in[0]);
     if (!dropout || dropout->op != &kolo_op_dropout) return;
@@ -84,37 +70,64 @@ static void lift_dropout(const folder *f, const kolo_node *n) {
     kolo_info(f->g, n->in[0])->tensor = x;
 }
 
-/* Sees the weights of a linear layer as [O,C,H,W] and lets it read what its flatten reads. */
-static void fold_flatten(const folder *f, kolo_node *n) {
+/* linear(flatten(x), w): views the weights as [O,C,H,W] and reads x. */
+static kolo_status fold_flatten(const folder *f, kolo_node *n, kolo_value *by) {
+    (void)by;
     kolo_value_info *w = kolo_info(f->g, n->in[1]);
-    if (w->kind != KOLO_VALUE_PARAM || f->uses[n->in[1].id] != 1) return;
-    if (kolo_info(f->g, n->in[0])->tensor.shape.rank > 2) return; /* tokens, or folded already */
+    if (w->kind != KOLO_VALUE_PARAM || f->uses[n->in[1].id] != 1) return KOLO_OK;
+    if (kolo_info(f->g, n->in[0])->tensor.shape.rank > 2) return KOLO_OK; /* tokens, or folded */
     lift_dropout(f, n);
     const kolo_node *maker = only_maker(f, n->in[0]);
     bool flat = maker && maker->op == &kolo_op_flatten;
     kolo_shape shape = kolo_info(f->g, flat ? maker->in[0] : n->in[0])->tensor.shape;
     /* A flatten gives a vector the dimension that linear needs. */
-    if (shape.rank < 2 || shape.rank == w->tensor.shape.rank) return;
+    if (shape.rank < 2 || shape.rank == w->tensor.shape.rank) return KOLO_OK;
     shape.dim[0] = w->tensor.shape.dim[0];
     w->tensor = kolo_tensor_plain(w->tensor.dtype, shape);
     if (flat) n->in[0] = maker->in[0];
+    return KOLO_OK;
 }
 
-/* Lets the normalisation that makes one side of an addition add the other, when that is made before
- * it; gives which side it is, -1 when there is none. */
-static int norm_side(const folder *f, const kolo_node *add) {
-    for (int side = 0; side < 2; side++) {
-        const kolo_node *norm = only_maker(f, add->in[side]);
-        if (!norm || !is_norm(norm) || norm->n_in != 5 || norm->attr[KOLO_NORM_RELU].i) continue;
-        if (norm->out[0].id != add->in[side].id) continue; /* it is a statistic */
-        int32_t other = kolo_info(f->g, add->in[1 - side])->producer;
-        if (other < kolo_info(f->g, add->in[side])->producer) return side;
+/* Whether a node applies a ReLU already. */
+static bool has_relu(kolo_node *n) {
+    return n->op->fuse.relu && kolo_node_attr(n, n->op->fuse.relu)->i != 0;
+}
+
+/* bias(f(x), b) -> f(x, b). */
+static kolo_status fold_bias(const folder *f, kolo_node *n, kolo_value *by) {
+    kolo_node *maker = only_maker(f, n->in[0]);
+    if (!maker || !maker->op->fuse.bias || maker->n_in != maker->op->fuse.bias) return KOLO_OK;
+    if (has_relu(maker) || kolo_info(f->g, n->in[1])->producer >= 0) return KOLO_OK;
+    KOLO_TRY(append_input(f->g, maker, n->in[1]));
+    *by = n->in[0];
+    return KOLO_OK;
+}
+
+/* max_pool2d(relu(x)) -> max_pool2d(x) relu=1. */
+static kolo_status fold_relu_into_pool(const folder *f, kolo_node *n, kolo_value *by) {
+    kolo_node *reader = only_reader(f, n->out[0]);
+    if (!reader || reader->op != &kolo_op_max_pool2d) return KOLO_OK;
+    reader->attr[KOLO_POOL_RELU].i = 1;
+    *by = n->in[0];
+    return KOLO_OK;
+}
+
+/* relu(f(x)) -> f(x) relu=1. */
+static kolo_status fold_relu(const folder *f, kolo_node *n, kolo_value *by) {
+    kolo_node *maker = only_maker(f, n->in[0]);
+    if (!maker || !maker->op->fuse.relu || has_relu(maker)) return KOLO_OK;
+    kolo_node_attr(maker, maker->op->fuse.relu)->i = 1;
+    *by = n->in[0];
+    return KOLO_OK;
+}
+
+/* gelu(linear(x)) -> linear_gelu(x), which also writes linear's result for training. */
+static kolo_status fold_gelu(const folder *f, kolo_node *n, kolo_value *by) {
+    kolo_node *linear = only_maker(f, n->in[0]);
+    if (!linear || linear->op != &kolo_op_linear || has_relu(linear) ||
+        kolo_info(f->g, linear->in[1])->tensor.shape.rank != 2) {
+        return KOLO_OK;
     }
-    return -1;
-}
-
-/* linear, whose one reader is n, gives n's result besides its own, or in its place. */
-static kolo_status fold_gelu(const folder *f, kolo_node *linear, const kolo_node *n) {
     kolo_value *out = kolo_arena_alloc(&f->g->arena, 2 * sizeof *out);
     if (!out) return KOLO_NOMEM(2 * sizeof *out);
     out[0] = n->out[0];
@@ -125,12 +138,26 @@ static kolo_status fold_gelu(const folder *f, kolo_node *linear, const kolo_node
     memset(linear->attr, 0, sizeof linear->attr);
     linear->attr[KOLO_LINEAR_GELU_TANH] = n->attr[KOLO_GELU_TANH];
     linear->attr[KOLO_LINEAR_GELU_KEEP].i = f->train;
+    *by = n->out[0];
     return KOLO_OK;
 }
 
-static bool takes_gelu(const folder *f, const kolo_node *n) {
-    return n->op == &kolo_op_linear && !n->attr[KOLO_LINEAR_RELU].i &&
-           kolo_info(f->g, n->in[1])->tensor.shape.rank == 2;
+/* add(f(x), r) -> f(x, r), if r is made before f(x). */
+static kolo_status fold_residual(const folder *f, kolo_node *n, kolo_value *by) {
+    for (int side = 0; side < 2; side++) {
+        kolo_node *maker = only_maker(f, n->in[side]);
+        if (!maker || !maker->op->fuse.residual || maker->n_in != maker->op->fuse.residual ||
+            has_relu(maker)) {
+            continue;
+        }
+        if (maker->out[0].id != n->in[side].id) continue; /* a statistic */
+        int32_t other = kolo_info(f->g, n->in[1 - side])->producer;
+        if (other >= kolo_info(f->g, n->in[side])->producer) continue;
+        KOLO_TRY(append_input(f->g, maker, n->in[1 - side]));
+        *by = n->in[side];
+        return KOLO_OK;
+    }
+    return KOLO_OK;
 }
 
 static bool same_labels(const kolo_node *a, const kolo_node *b) {
@@ -139,8 +166,8 @@ static bool same_labels(const kolo_node *a, const kolo_node *b) {
            a->attr[KOLO_LOSS_IGNORE_INDEX].i == b->attr[KOLO_LOSS_IGNORE_INDEX].i;
 }
 
-/* The loss of the same logits and labels, if it stands before the count n. */
-static kolo_node *loss_beside(const folder *f, const kolo_node *n) {
+/* The loss of the same logits and labels before node n. */
+static kolo_node *loss_before(const folder *f, const kolo_node *n) {
     for (int32_t i = 0; f->g->nodes[i] != n; i++) {
         kolo_node *loss = f->g->nodes[i];
         if (loss->op == &kolo_op_softmax_xent && !loss->attr[KOLO_LOSS_COUNT].i &&
@@ -151,9 +178,9 @@ static kolo_node *loss_beside(const folder *f, const kolo_node *n) {
     return NULL;
 }
 
-/* Folds a count of correct samples into the loss; true when it is gone. */
-static kolo_status fold_count(const folder *f, const kolo_node *n, bool *gone) {
-    kolo_node *loss = loss_beside(f, n);
+/* accuracy(x, labels) -> output 2 of softmax_xent(x, labels) count=1. */
+static kolo_status fold_count(const folder *f, kolo_node *n, kolo_value *by) {
+    kolo_node *loss = loss_before(f, n);
     if (!loss) return KOLO_OK;
     kolo_value *out = kolo_arena_alloc(&f->g->arena, 3 * sizeof *out);
     if (!out) return KOLO_NOMEM(3 * sizeof *out);
@@ -163,58 +190,35 @@ static kolo_status fold_count(const folder *f, const kolo_node *n, bool *gone) {
     loss->out = out;
     loss->n_out = 3;
     loss->attr[KOLO_LOSS_COUNT].i = 1;
-    *gone = true;
+    *by = n->out[0];
     return KOLO_OK;
 }
 
-/* Folds one node; true when it is gone. */
-static kolo_status fold_node(folder *f, kolo_node *n, bool *gone) {
-    *gone = false;
-    kolo_node *maker = n->n_in ? only_maker(f, n->in[0]) : NULL;
-    if (n->op == &kolo_op_linear) {
-        fold_flatten(f, n);
-    } else if (n->op == &kolo_op_bias && maker && is_product(maker) && maker->n_in == 2 &&
-               !*relu_of(maker) && kolo_info(f->g, n->in[1])->producer < 0) {
-        KOLO_TRY(append_input(f->g, maker, n->in[1]));
-        *gone = true;
-    } else if (n->op == &kolo_op_accuracy) {
-        return fold_count(f, n, gone);
-    } else if (n->op == &kolo_op_gelu && maker && takes_gelu(f, maker)) {
-        *gone = true;
-        return fold_gelu(f, maker, n);
-    } else if (n->op == &kolo_op_relu) {
-        const kolo_node *reader = only_reader(f, n->out[0]);
-        if (reader && reader->op == &kolo_op_max_pool2d) {
-            *gone = true; /* the pool does it: see below */
-        } else if (maker && takes_relu(maker) && !*relu_of(maker)) {
-            *relu_of(maker) = 1;
-            *gone = true;
-        }
+/* The patterns, by the op of the node that is folded. The first row that folds a node wins. */
+static const struct {
+    const kolo_op *op;
+    fold_function fold;
+} patterns[] = {
+    {&kolo_op_linear, fold_flatten},      {&kolo_op_bias, fold_bias},
+    {&kolo_op_relu, fold_relu_into_pool}, {&kolo_op_relu, fold_relu},
+    {&kolo_op_gelu, fold_gelu},           {&kolo_op_add, fold_residual},
+    {&kolo_op_accuracy, fold_count},
+};
+
+/* ---- the walk ---- */
+
+/* Folds one node; *gone tells whether it is to be removed. */
+static kolo_status fold_node(const folder *f, kolo_node *n, bool *gone) {
+    kolo_value by = KOLO_NONE;
+    for (size_t i = 0; i < KOLO_COUNT(patterns) && !kolo_value_ok(by); i++) {
+        if (patterns[i].op == n->op) KOLO_TRY(patterns[i].fold(f, n, &by));
     }
-    int side = n->op == &kolo_op_add ? norm_side(f, n) : -1;
-    if (side >= 0) {
-        kolo_node *norm = only_maker(f, n->in[side]);
-        KOLO_TRY(append_input(f->g, norm, n->in[1 - side]));
-        f->alias[n->out[0].id] = n->in[side];
-        f->uses[n->in[side].id] += f->uses[n->out[0].id] - 1;
-        *gone = true;
-        return KOLO_OK;
-    }
-    if (*gone) {
-        f->alias[n->out[0].id] = n->in[0];
-        f->uses[n->in[0].id] += f->uses[n->out[0].id] - 1;
+    *gone = kolo_value_ok(by);
+    if (*gone && by.id != n->out[0].id) {
+        f->alias[n->out[0].id] = by;
+        f->uses[by.id] += f->uses[n->out[0].id] - 1;
     }
     return KOLO_OK;
-}
-
-/* Before folding starts: marks each max pool whose input is a ReLU that only it reads. */
-static void mark_pools(const folder *f) {
-    for (int32_t i = 0; i < f->g->n_nodes; i++) {
-        kolo_node *n = f->g->nodes[i];
-        if (n->op != &kolo_op_max_pool2d) continue;
-        const kolo_node *maker = only_maker(f, n->in[0]);
-        if (maker && maker->op == &kolo_op_relu) n->attr[KOLO_POOL_RELU].i = 1;
-    }
 }
 
 kolo_status kolo_pass_fold(kolo_graph *g, bool train) {
@@ -232,7 +236,6 @@ kolo_status kolo_pass_fold(kolo_graph *g, bool train) {
         for (int k = 0; k < g->nodes[i]->n_in; k++) f.uses[g->nodes[i]->in[k].id]++;
     }
     for (int32_t i = 0; i < g->n_outputs; i++) f.uses[g->outputs[i].value.id]++;
-    mark_pools(&f);
     int32_t n_kept = 0;
     for (int32_t i = 0; i < g->n_nodes; i++) {
         kolo_node *n = g->nodes[i];

@@ -3,7 +3,7 @@
  *   relu_bwd(add(a, b), y) -> relu_bwd(a, y, b)     where a value that two nodes read was a ReLU's
  *
  * What can be folded before the gradient is (fold.c); here stands what the gradient makes. */
-#include "graph/op.h"
+#include "graph/ops/ops.h"
 #include "pass/pass.h"
 
 #include <string.h>

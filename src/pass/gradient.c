@@ -4,7 +4,7 @@
  * whose output has a gradient asks its op's rule for the gradients of the inputs that need one; a
  * value that is used several times (branches, shared weights, diamonds) adds what comes, the last
  * use first. */
-#include "graph/op.h"
+#include "graph/ops/ops.h"
 #include "pass/pass.h"
 
 /* needs[v]: a parameter reaches v. */

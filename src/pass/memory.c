@@ -7,7 +7,7 @@
  * travel lie adjacent in the order of their POSTs; scalars lie in the table; parameters and state
  * in the store. */
 #include "base/integer.h"
-#include "graph/op.h"
+#include "graph/ops/ops.h"
 #include "pass/pass.h"
 
 #include <stdlib.h>
@@ -91,12 +91,13 @@ static void locate_synced(planner *p, kolo_value v) {
 static kolo_status place_buckets(planner *p) {
     const kolo_graph *g = p->g;
     kolo_memory_map *map = p->map;
-    for (int32_t i = 0; i < g->n_nodes; i++) map->n_buckets += g->nodes[i]->op == &kolo_op_post;
+    for (int32_t i = 0; i < g->n_nodes; i++)
+        map->n_buckets += g->nodes[i]->op->comm == KOLO_OP_POST;
     map->buckets = kolo_zalloc((size_t)(map->n_buckets + 1) * sizeof *map->buckets);
     if (!map->buckets) return KOLO_NOMEM((size_t)map->n_buckets * sizeof *map->buckets);
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *n = g->nodes[i];
-        if (n->op != &kolo_op_post) continue;
+        if (n->op->comm != KOLO_OP_POST) continue;
         kolo_bucket *bucket = &map->buckets[n->attr[KOLO_COMM_BUCKET].i];
         bucket->offset = map->bucket_bytes = kolo_round_up(map->bucket_bytes, 4096);
         bucket->n_values = n->n_in;
@@ -106,7 +107,7 @@ static kolo_status place_buckets(planner *p) {
     }
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *n = g->nodes[i];
-        if (n->op != &kolo_op_wait || p->groups[root_of(p, n->out[0].id)].fixed) continue;
+        if (n->op->comm != KOLO_OP_WAIT || p->groups[root_of(p, n->out[0].id)].fixed) continue;
         map->bucket_bytes = kolo_round_up(map->bucket_bytes, 4096);
         locate_synced(p, n->out[0]);
     }

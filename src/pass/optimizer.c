@@ -4,7 +4,7 @@
  * sums over the ranks. So does what merges the rows of all ranks, for a row-sparse gradient, whose
  * update changes those rows alone. */
 #include "base/range.h"
-#include "graph/op.h"
+#include "graph/ops/ops.h"
 #include "pass/pass.h"
 
 #include <string.h>

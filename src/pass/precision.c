@@ -8,7 +8,7 @@
  * readers. Where kernels multiply bf16 parameters are narrowed, once in a step, and the f32 value
  * is what is updated; elsewhere they would only be widened again, and are read as they are. So are
  * inputs of the graph. */
-#include "graph/op.h"
+#include "graph/ops/ops.h"
 #include "pass/pass.h"
 
 typedef struct converter {

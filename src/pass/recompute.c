@@ -18,7 +18,7 @@
  *           n equal segments cost 2 sqrt(n) of n. Segments here end where the fewest bytes cross,
  *           once a budget is full; of several budgets the one stays that leaves the least in
  *           memory, crossing values and the largest segment together. */
-#include "graph/op.h"
+#include "graph/graph.h"
 #include "pass/pass.h"
 
 #include <stdlib.h>
@@ -85,15 +85,14 @@ static kolo_status copy_node(recomputer *r, const kolo_node *n, int32_t target, 
     kolo_value in[KOLO_MAX_IO];
     kolo_tensor out[KOLO_MAX_IO];
     const kolo_op *op = n->op;
-    int n_out = n->n_out;
+    const int n_out = op->recompute.op ? 1 : n->n_out;
+    KOLO_ASSERT(n_out > 0 && n->n_in <= KOLO_MAX_IO);
     for (int k = 0; k < n->n_in; k++) in[k] = alias[n->in[k].id];
-    for (int k = 0; k < n_out; k++) out[k] = kolo_info(r->g, n->out[k])->tensor;
-    if (op == &kolo_op_batch_norm) { /* mean and variance stay */
-        op = &kolo_op_batch_norm_infer;
-        n_out = 1;
-        in[3] = n->out[1];
-        in[4] = n->out[2];
+    if (op->recompute.op) {
+        for (int k = 1; k < n->n_out; k++) in[op->recompute.kept + k - 1] = n->out[k];
+        op = op->recompute.op;
     }
+    for (int k = 0; k < n_out; k++) out[k] = kolo_info(r->g, n->out[k])->tensor;
     kolo_node *copy = kolo_graph_add_raw(r->g, op, in, n->n_in, n_out, out, n->attr);
     if (!copy) return kolo_graph_check(r->g);
     copy->recomputed = true;
@@ -201,10 +200,10 @@ typedef struct cutter {
     int32_t n;         /* forward nodes */
 } cutter;
 
-/* Mean and variance of a batch are kept wherever they are from. */
-static bool is_moment(const recomputer *r, kolo_value v) {
+/* Outputs that the recomputation of output 0 reads, such as the mean and variance of a batch. */
+static bool is_kept(const recomputer *r, kolo_value v) {
     const kolo_node *maker = maker_of(r, v);
-    return maker->op == &kolo_op_batch_norm && v.id != maker->out[0].id;
+    return maker->op->recompute.op && v.id != maker->out[0].id;
 }
 
 static kolo_status measure(cutter *c) {
@@ -285,13 +284,13 @@ static int32_t mark_copies(const cutter *c, int32_t first, int32_t end, bool *co
         if (stays(c, i, end)) continue;
         for (int k = 0; k < node->n_out; k++) {
             int32_t reader = c->reader[node->out[k].id];
-            if (reader < 0 || is_moment(r, node->out[k])) continue;
+            if (reader < 0 || is_kept(r, node->out[k])) continue;
             copy[i] = true;
             if (reader < target) target = reader;
         }
         for (int k = 0; copy[i] && k < node->n_in; k++) {
             int32_t maker = kolo_info(r->g, node->in[k])->producer;
-            if (maker < first || stays(c, maker, end) || is_moment(r, node->in[k])) continue;
+            if (maker < first || stays(c, maker, end) || is_kept(r, node->in[k])) continue;
             copy[maker] = true;
         }
     }

@@ -1,5 +1,5 @@
-/* Sparse embeddings: which parameters have row-sparse gradients (graph/op.h), and with room for how
- * many rows.
+/* Sparse embeddings: which parameters have row-sparse gradients (graph/ops/ops.h), and with room
+ * for how many rows.
  *
  * Where a table is read by an embedding and nothing else, a step changes only the rows of the ids
  * that its batch has. The mark that this pass leaves makes the embedding's gradient rule give rows,
@@ -10,7 +10,7 @@
  *
  * The room is what the largest batch of a rank can fill, since ranks gather equal slices. */
 #include "base/integer.h"
-#include "graph/op.h"
+#include "graph/graph.h"
 #include "pass/pass.h"
 
 #include <inttypes.h>
@@ -30,7 +30,7 @@ static kolo_status check_readers(const kolo_graph *g, kolo_value table) {
         const kolo_node *n = g->nodes[i];
         for (int k = 0; k < n->n_in; k++) {
             if (n->in[k].id != table.id) continue;
-            bool looks_up = n->op == &kolo_op_embedding && k == 0;
+            bool looks_up = n->op->lookup && k == 0;
             if (!looks_up || embeddings++ > 0) return refuse_reader(g, table, n);
         }
     }
@@ -58,7 +58,7 @@ kolo_status kolo_pass_sparse(kolo_graph *g, const kolo_sparse_opts *opts) {
     int marked = 0;
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *n = g->nodes[i];
-        if (n->op != &kolo_op_embedding) continue;
+        if (!n->op->lookup) continue;
         if (kolo_info(g, n->in[0])->kind != KOLO_VALUE_PARAM) continue;
         KOLO_TRY(mark(g, n, opts));
         marked++;

@@ -6,7 +6,7 @@
  * scalar "share", before: the sum is then their mean, equal on all ranks, also when ranks have
  * unequal shares or none. The variance that is kept is the unbiased one, n / (n - 1) times the
  * batch's, as in PyTorch. */
-#include "graph/op.h"
+#include "graph/ops/ops.h"
 #include "pass/pass.h"
 
 static kolo_value scaled(kolo_graph *g, kolo_value x, kolo_value share, double factor) {

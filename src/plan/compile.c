@@ -48,7 +48,7 @@ static kolo_status check_overwrites(const kolo_plan *p) {
         kolo_value old = g->values[v].next_of;
         if (!kolo_value_ok(old) || !entry_of(p, old.id)->single) continue;
         for (int32_t i = g->values[v].producer + 1; i < g->n_nodes; i++) {
-            if (p->comm && !p->store->alone && g->nodes[i]->op == &kolo_op_wait) {
+            if (p->comm && !p->store->alone && g->nodes[i]->op->comm == KOLO_OP_WAIT) {
                 return KOLO_FAIL(KOLO_ERR_FORMAT, "%s is overwritten before the step is sure",
                                  kolo_info(g, old)->name);
             }
@@ -133,7 +133,7 @@ static kolo_status add_kernel(kolo_plan *p, int32_t node, const kolo_plan_opts *
  * the nodes before. */
 static bool is_once_per_step(const kolo_graph *g, int32_t i, const bool *once) {
     const kolo_node *n = g->nodes[i];
-    bool is = n->op == &kolo_op_post || kolo_node_is_update(g, n);
+    bool is = n->op->comm == KOLO_OP_POST || kolo_node_is_update(g, n);
     for (int k = 0; !is && k < n->n_in; k++) {
         int32_t producer = kolo_info(g, n->in[k])->producer;
         is = producer >= 0 && once[producer];
@@ -154,10 +154,9 @@ static kolo_status add_steps(kolo_plan *p, const kolo_plan_opts *opts) {
     if (!p->steps) return KOLO_NOMEM((size_t)g->n_nodes * sizeof *p->steps);
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *n = g->nodes[i];
-        bool is_comm = n->op == &kolo_op_post || n->op == &kolo_op_wait;
-        if (is_comm && p->comm) {
+        if (n->op->comm && p->comm) {
             p->steps[p->n_steps++] = (kolo_step){
-                .kind = n->op == &kolo_op_post ? KOLO_STEP_POST : KOLO_STEP_WAIT,
+                .kind = n->op->comm == KOLO_OP_POST ? KOLO_STEP_POST : KOLO_STEP_WAIT,
                 .node = i,
                 .bucket = (int)n->attr[KOLO_COMM_BUCKET].i,
             };
@@ -251,7 +250,7 @@ static kolo_status make_requests(kolo_plan *p, kolo_algorithm algorithm) {
     p->requests = kolo_zalloc((size_t)p->map.n_buckets * sizeof(kolo_request *));
     if (!p->requests) return KOLO_NOMEM((size_t)p->map.n_buckets * sizeof(kolo_request *));
     for (int32_t i = 0; i < g->n_nodes; i++) {
-        if (g->nodes[i]->op != &kolo_op_wait) continue;
+        if (g->nodes[i]->op->comm != KOLO_OP_WAIT) continue;
         const kolo_node *post = g->nodes[kolo_info(g, g->nodes[i]->in[0])->producer];
         KOLO_TRY(make_request(p, post, g->nodes[i]->out[0], algorithm));
     }

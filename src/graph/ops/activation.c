@@ -1,7 +1,7 @@
 /* Smooth activations with their gradients (Hendrycks, Gimpel, "Gaussian error linear units", 2016;
  * Elfwing et al., "Sigmoid-weighted linear units", 2018), and the product of two tensors. gelu and
  * silu derive from their input, sigmoid and tanh from their output. */
-#include "graph/op.h"
+#include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 
 static const char *const no_attrs[] = {NULL}, *const gelu_attrs[] = {"tanh", NULL};
@@ -62,6 +62,7 @@ static void mul_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
         .name = #op_name "_bwd",                            \
         .min_in = 2,                                        \
         .max_in = 2,                                        \
+        .layout = {.in = "aa", .out = "ap"},                \
         .attrs = op_attrs,                                  \
         .shape = shape_rule,                                \
         .cost = activation_cost,                            \
@@ -74,6 +75,7 @@ static void mul_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
         .name = #op_name,                     \
         .min_in = 1,                          \
         .max_in = 1,                          \
+        .layout = {.in = "a", .out = "a"},    \
         .attrs = op_attrs,                    \
         .shape = pointwise_shape,             \
         .grad = op_name##_grad,               \
@@ -95,6 +97,7 @@ const kolo_op kolo_op_mul = {
     .name = "mul",
     .min_in = 2,
     .max_in = 2,
+    .layout = {.in = "aa", .out = "a"},
     .attrs = no_attrs,
     .shape = pointwise_shape,
     .grad = mul_grad,

@@ -4,7 +4,7 @@
  * heads side by side in each: nothing is transposed. What the gradient needs besides are the rows'
  * log-sum-exp and the output; the probabilities are computed again. Dao et al., "FlashAttention",
  * NeurIPS 2022. Weights that are dropped are drawn again too, from the same numbers. */
-#include "graph/op.h"
+#include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 
 #include <inttypes.h>
@@ -88,20 +88,36 @@ static kolo_cost attention_cost(const kolo_shape_query *q) {
 }
 static kolo_cost bwd_cost(const kolo_shape_query *q) { return cost_of(q, &q->in[1].shape, 5); }
 
+/* Evaluation drops no weights. */
+static kolo_status attention_evaluate(const kolo_graph *g, kolo_node *n, kolo_value *by) {
+    (void)g;
+    (void)by;
+    int draws = kolo_attention_draws(n->attr);
+    if (draws == 0) return KOLO_OK;
+    for (int i = KOLO_ATTENTION_INPUTS; i + draws < n->n_in; i++) n->in[i] = n->in[i + draws];
+    n->n_in -= draws;
+    n->attr[KOLO_ATTENTION_P].f = 0;
+    n->attr[KOLO_ATTENTION_LAYER].i = 0;
+    return KOLO_OK;
+}
+
 const kolo_op kolo_op_attention = {
     .name = "attention",
     .min_in = 1,
     .max_in = 4,
+    .layout = {.in = "appp", .out = "aa"},
     .attrs = attrs,
     .shape = attention_shape,
     .grad = attention_grad,
     .cost = attention_cost,
     .bf16 = 1u << 0,
+    .evaluate = attention_evaluate,
 };
 const kolo_op kolo_op_attention_bwd = {
     .name = "attention_bwd",
     .min_in = 4,
     .max_in = 7,
+    .layout = {.in = "aaaappp", .out = "a"},
     .attrs = attrs,
     .shape = bwd_shape,
     .cost = bwd_cost,

@@ -1,6 +1,6 @@
 /* Ops on ranges of channels: concat, and the window that is its gradient and a gradient of itself.
  */
-#include "graph/op.h"
+#include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 
 #include <inttypes.h>
@@ -66,6 +66,7 @@ const kolo_op kolo_op_concat = {
     .name = "concat",
     .min_in = 1,
     .max_in = KOLO_MAX_IO,
+    .layout = {.in = "aaaaaaaa", .out = "a"},
     .attrs = concat_attrs,
     .shape = concat_shape,
     .grad = concat_grad,
@@ -77,6 +78,7 @@ const kolo_op kolo_op_channel_window = {
     .name = "channel_window",
     .min_in = 1,
     .max_in = 1,
+    .layout = {.in = "a", .out = "a"},
     .attrs = window_attrs,
     .shape = window_shape,
     .grad = window_grad,

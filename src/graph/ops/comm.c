@@ -1,7 +1,7 @@
 /* post and wait: where gradients leave for the other ranks and come back. They take any number of
  * values and are made with kolo_graph_add_raw, so they have no shape rule. No kernel runs them; the
  * plan turns them into steps of its own. */
-#include "graph/op.h"
+#include "graph/ops/ops.h"
 
 #include <limits.h>
 
@@ -13,6 +13,7 @@ const kolo_op kolo_op_post = {
     .max_in = INT_MAX,
     .attrs = attrs,
     .view = true,
+    .comm = KOLO_OP_POST,
 };
 const kolo_op kolo_op_wait = {
     .name = "wait",
@@ -20,4 +21,5 @@ const kolo_op kolo_op_wait = {
     .max_in = INT_MAX,
     .attrs = attrs,
     .view = true,
+    .comm = KOLO_OP_WAIT,
 };

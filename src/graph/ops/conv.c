@@ -1,6 +1,6 @@
 /* conv2d and its gradients. With F the window of the kernel, forward is y = F(x, w) + b; the two
  * gradients run the same loop nest with another of the three tensors as the sum. */
-#include "graph/op.h"
+#include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 
 #include <inttypes.h>
@@ -144,32 +144,39 @@ const kolo_op kolo_op_conv2d = {
     .name = "conv2d",
     .min_in = 2,
     .max_in = 3,
+    .layout = {.in = "awp", .out = "a"},
     .attrs = attrs,
     .shape = conv2d_shape,
     .grad = conv2d_grad,
     .cost = conv2d_cost,
     .bf16 = 1u << 0 | 1u << 1,
     .samples = {.in = 0x1u, .out = 0x1u},
+    .fuse = {.bias = 2, .relu = KOLO_ATTR(KOLO_CONV_RELU)},
+    .tuned = true,
 };
 const kolo_op kolo_op_conv2d_bwd_data = {
     .name = "conv2d_bwd_data",
     .min_in = 2,
     .max_in = 2,
+    .layout = {.in = "aw", .out = "a"},
     .attrs = attrs,
     .shape = bwd_data_shape,
     .cost = bwd_data_cost,
     .bf16 = 1u << 0 | 1u << 1,
     .samples = {.in = 0x1u, .out = 0x1u},
+    .tuned = true,
 };
 const kolo_op kolo_op_conv2d_bwd_weights = {
     .name = "conv2d_bwd_weights",
     .min_in = 2,
     .max_in = 2,
+    .layout = {.in = "aa", .out = "wp"},
     .attrs = attrs,
     .shape = bwd_weights_shape,
     .cost = bwd_weights_cost,
     .bf16 = 1u << 0 | 1u << 1,
     .samples = {.in = 0x3u, .sums = 0x3u},
+    .tuned = true,
 };
 
 kolo_value kolo_conv2d(kolo_graph *g, kolo_value x, kolo_value w, const kolo_conv2d_opts *opts) {

@@ -5,7 +5,7 @@
  * Which elements is a pure function of the step, the layer and the element's place in the *global*
  * batch, so nothing is remembered for the gradient, which is the same dropout of dy, and ranks draw
  * what one rank with the whole batch would. */
-#include "graph/op.h"
+#include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 
 static const char *const attrs[] = {"%p", "layer", NULL};
@@ -27,16 +27,25 @@ static void dropout_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_
     d_in[0] = kolo_graph_add1(g, &kolo_op_dropout, in, 3, n->attr);
 }
 
+/* Evaluation keeps every element. */
+static kolo_status dropout_evaluate(const kolo_graph *g, kolo_node *n, kolo_value *by) {
+    (void)g;
+    *by = n->in[0];
+    return KOLO_OK;
+}
+
 const kolo_op kolo_op_dropout = {
     .name = "dropout",
     .min_in = 3,
     .max_in = 3,
+    .layout = {.in = "app", .out = "a"},
     .attrs = attrs,
     .shape = dropout_shape,
     .grad = dropout_grad,
     .overwrite = 1u << 0,
     .cheap = true,
     .bf16 = 1u << 0,
+    .evaluate = dropout_evaluate,
 };
 
 static kolo_value scalar(kolo_graph *g, const char *name) {

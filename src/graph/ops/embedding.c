@@ -1,7 +1,7 @@
 /* Embedding: rows of a table by token, plus, where positions are given, a row by place. The
  * gradient is dense, a row for each token of the vocabulary, zero for those that do not occur;
  * where the table is marked for it, row-sparse (ops/rows.c). */
-#include "graph/op.h"
+#include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 
 #include <inttypes.h>
@@ -85,15 +85,18 @@ const kolo_op kolo_op_embedding = {
     .name = "embedding",
     .min_in = 2,
     .max_in = 3,
+    .layout = {.in = "ppp", .out = "a"},
     .attrs = no_attrs,
     .shape = embedding_shape,
     .grad = embedding_grad,
     .cost = embedding_cost,
+    .lookup = true,
 };
 const kolo_op kolo_op_embedding_bwd = {
     .name = "embedding_bwd",
     .min_in = 2,
     .max_in = 2,
+    .layout = {.in = "ap", .out = "p"},
     .attrs = rows_attrs,
     .shape = embedding_bwd_shape,
     .bf16 = 1u << 0,
@@ -102,6 +105,7 @@ const kolo_op kolo_op_position_bwd = {
     .name = "position_bwd",
     .min_in = 1,
     .max_in = 1,
+    .layout = {.in = "a", .out = "p"},
     .attrs = rows_attrs,
     .shape = position_bwd_shape,
     .bf16 = 1u << 0,

@@ -1,7 +1,7 @@
 /* Layer normalisation over the last dimension: each row has mean 0 and variance 1 before a scale
  * and an offset per channel. Ba, Kiros, Hinton, "Layer normalization", 2016. What the gradient
  * needs of the forward pass are the rows' means and 1 / standard deviations. */
-#include "graph/op.h"
+#include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 
 #include <inttypes.h>
@@ -73,6 +73,7 @@ const kolo_op kolo_op_layer_norm = {
     .name = "layer_norm",
     .min_in = 3,
     .max_in = 3,
+    .layout = {.in = "app", .out = "app"},
     .attrs = attrs,
     .shape = norm_shape,
     .grad = norm_grad,
@@ -84,6 +85,7 @@ const kolo_op kolo_op_layer_norm_bwd = {
     .name = "layer_norm_bwd",
     .min_in = 5,
     .max_in = 5,
+    .layout = {.in = "aappp", .out = "app"},
     .attrs = no_attrs,
     .shape = bwd_shape,
     .cost = norm_cost,

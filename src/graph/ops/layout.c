@@ -1,7 +1,7 @@
 /* Ops that change how a tensor is seen or lies in memory, never its numbers: the views flatten and
  * reshape, and reorder, which the layout pass places (after the gradient pass, so it has no
  * gradient). */
-#include "graph/op.h"
+#include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 
 #include <inttypes.h>
@@ -77,6 +77,7 @@ const kolo_op kolo_op_reorder = {
     .name = "reorder",
     .min_in = 1,
     .max_in = 1,
+    .layout = {.in = "x", .out = "x"},
     .attrs = no_attrs,
     .shape = reorder_shape,
 };
@@ -87,6 +88,7 @@ const kolo_op kolo_op_convert = {
     .name = "convert",
     .min_in = 1,
     .max_in = 1,
+    .layout = {.in = "e", .out = "e"},
     .attrs = convert_attrs,
     .shape = convert_shape,
 };

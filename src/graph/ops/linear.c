@@ -3,7 +3,7 @@
  * w [O,I] meets x of more dimensions, x are tokens: all dimensions but the last count the rows.
  * linear_gelu is linear and gelu in one; its gradient takes the bias's from the sweep that makes
  * gelu's. */
-#include "graph/op.h"
+#include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 
 #include <inttypes.h>
@@ -178,17 +178,21 @@ const kolo_op kolo_op_linear = {
     .name = "linear",
     .min_in = 2,
     .max_in = 3,
+    .layout = {.in = "awp", .out = "a"},
     .attrs = linear_attrs,
     .shape = linear_shape,
     .grad = linear_grad,
     .cost = linear_cost,
     .bf16 = 1u << 0 | 1u << 1,
     .samples = {.in = 0x1u, .out = 0x1u},
+    .fuse = {.bias = 2, .relu = KOLO_ATTR(KOLO_LINEAR_RELU)},
+    .tuned = true,
 };
 const kolo_op kolo_op_linear_gelu = {
     .name = "linear_gelu",
     .min_in = 2,
     .max_in = 3,
+    .layout = {.in = "awp", .out = "aa"},
     .attrs = gelu_attrs,
     .shape = gelu_shape,
     .grad = gelu_grad,
@@ -200,21 +204,25 @@ const kolo_op kolo_op_linear_bwd_data = {
     .name = "linear_bwd_data",
     .min_in = 2,
     .max_in = 2,
+    .layout = {.in = "aw", .out = "a"},
     .attrs = (const char *const[]){NULL},
     .shape = bwd_data_shape,
     .cost = bwd_data_cost,
     .bf16 = 1u << 0 | 1u << 1,
     .samples = {.in = 0x1u, .out = 0x1u},
+    .tuned = true,
 };
 const kolo_op kolo_op_linear_bwd_weights = {
     .name = "linear_bwd_weights",
     .min_in = 2,
     .max_in = 2,
+    .layout = {.in = "aa", .out = "wp"},
     .attrs = bwd_weights_attrs,
     .shape = bwd_weights_shape,
     .cost = bwd_weights_cost,
     .bf16 = 1u << 0 | 1u << 1,
     .samples = {.in = 0x3u, .sums = 0x3u},
+    .tuned = true,
 };
 
 kolo_value kolo_linear(kolo_graph *g, kolo_value x, kolo_value w) {

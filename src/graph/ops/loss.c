@@ -2,7 +2,7 @@
  * sample or one a place. The forward op keeps the probabilities, which are all that its gradient
  * needs besides the labels. Label smoothing: Szegedy et al., "Rethinking the Inception
  * architecture", CVPR 2016, section 7. */
-#include "graph/op.h"
+#include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 
 #include <inttypes.h>
@@ -79,6 +79,7 @@ const kolo_op kolo_op_softmax_xent = {
     .name = "softmax_xent",
     .min_in = 2,
     .max_in = 2,
+    .layout = {.in = "ap", .out = "pap"},
     .attrs = xent_attrs,
     .shape = softmax_xent_shape,
     .grad = softmax_xent_grad,
@@ -91,6 +92,7 @@ const kolo_op kolo_op_softmax_xent_bwd = {
     .name = "softmax_xent_bwd",
     .min_in = 3,
     .max_in = 3,
+    .layout = {.in = "app", .out = "a"},
     .attrs = attrs,
     .shape = softmax_xent_bwd_shape,
     .overwrite = 1u << 0,
@@ -101,6 +103,7 @@ const kolo_op kolo_op_accuracy = {
     .name = "accuracy",
     .min_in = 2,
     .max_in = 2,
+    .layout = {.in = "ap", .out = "p"},
     .attrs = attrs,
     .shape = accuracy_shape,
     .bf16 = 1u << 0,
@@ -110,6 +113,7 @@ const kolo_op kolo_op_confusion = {
     .name = "confusion",
     .min_in = 2,
     .max_in = 2,
+    .layout = {.in = "ap", .out = "p"},
     .attrs = attrs,
     .shape = confusion_shape,
     .bf16 = 1u << 0,

@@ -7,7 +7,7 @@
  *     dx_i = dy_i s_i^-b - 2 (alpha / size) b x_i * sum_j dy_j x_j s_j^(-b - 1)
  *
  * over the channels j whose window holds i, which are those of the mirrored window. */
-#include "graph/op.h"
+#include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 
 #include <inttypes.h>
@@ -68,6 +68,7 @@ const kolo_op kolo_op_lrn = {
     .name = "lrn",
     .min_in = 1,
     .max_in = 1,
+    .layout = {.in = "a", .out = "aa"},
     .attrs = attrs,
     .shape = lrn_shape,
     .grad = lrn_grad,
@@ -79,6 +80,7 @@ const kolo_op kolo_op_lrn_bwd = {
     .name = "lrn_bwd",
     .min_in = 3,
     .max_in = 3,
+    .layout = {.in = "aaa", .out = "a"},
     .attrs = attrs,
     .shape = bwd_shape,
     .cost = lrn_cost,

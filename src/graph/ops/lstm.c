@@ -6,7 +6,7 @@
  * The input's part of the gates, gx, is one linear layer over all steps; only the product with
  * h[t-1] is sequential. Backwards likewise: lstm_bwd goes through the steps once and gives dgx, and
  * the gradients of w and b are those of one linear layer that read h one step late: shift. */
-#include "graph/op.h"
+#include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 
 #include <inttypes.h>
@@ -96,6 +96,7 @@ const kolo_op kolo_op_lstm = {
     .name = "lstm",
     .min_in = 3,
     .max_in = 3,
+    .layout = {.in = "app", .out = "aaa"},
     .attrs = no_attrs,
     .shape = lstm_shape,
     .grad = lstm_grad,
@@ -106,6 +107,7 @@ const kolo_op kolo_op_lstm_bwd = {
     .name = "lstm_bwd",
     .min_in = 4,
     .max_in = 4,
+    .layout = {.in = "aaap", .out = "a"},
     .attrs = no_attrs,
     .shape = bwd_shape,
     .cost = lstm_cost,
@@ -115,6 +117,7 @@ const kolo_op kolo_op_shift = {
     .name = "shift",
     .min_in = 1,
     .max_in = 1,
+    .layout = {.in = "a", .out = "a"},
     .attrs = shift_attrs,
     .shape = shift_shape,
     .grad = shift_grad,

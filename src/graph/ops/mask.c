@@ -4,7 +4,7 @@
  * Which ones is a pure function of the step and the window's place in the global batch, as in
  * dropout. Each of `count` nearly equal stretches of a window gives one place, so that every window
  * has as many labels: the mean over a batch does not depend on how it is cut. */
-#include "graph/op.h"
+#include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 
 #include <inttypes.h>
@@ -30,6 +30,7 @@ const kolo_op kolo_op_mask_tokens = {
     .name = "mask_tokens",
     .min_in = 4,
     .max_in = 4,
+    .layout = {.in = "pppp", .out = "pppp"},
     .attrs = attrs,
     .shape = mask_shape,
 };

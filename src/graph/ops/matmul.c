@@ -1,5 +1,5 @@
 /* The product of two matrices for each of a batch; its gradients are such products too. */
-#include "graph/op.h"
+#include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 
 #include <inttypes.h>
@@ -38,12 +38,14 @@ const kolo_op kolo_op_matmul = {
     .name = "matmul",
     .min_in = 2,
     .max_in = 2,
+    .layout = {.in = "aa", .out = "a"},
     .attrs = attrs,
     .shape = matmul_shape,
     .grad = matmul_grad,
     .cost = matmul_cost,
     .bf16 = 1u << 0 | 1u << 1,
     .samples = {.in = 0x3u, .out = 0x1u},
+    .tuned = true,
 };
 
 kolo_value kolo_matmul(kolo_graph *g, kolo_value a, kolo_value b, bool transpose_a,

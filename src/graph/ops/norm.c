@@ -4,7 +4,7 @@
  * Training normalises by the batch and keeps running statistics for later; evaluation
  * (pass/inference.c) normalises by those. Their update is a node like any other update
  * (pass/statistics.c). */
-#include "graph/op.h"
+#include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 
 #include <inttypes.h>
@@ -87,6 +87,19 @@ static void norm_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out
     }
 }
 
+/* Evaluation normalises by the running statistics. */
+static kolo_status norm_evaluate(const kolo_graph *g, kolo_node *n, kolo_value *by) {
+    (void)by;
+    if (kolo_value_is_read(g, n->out[1]) || kolo_value_is_read(g, n->out[2])) {
+        return KOLO_FAIL(
+            KOLO_ERR_UNSUPPORTED,
+            "batch_norm: evaluation has no batch statistics, but the graph reads them");
+    }
+    n->op = &kolo_op_batch_norm_infer;
+    n->n_out = 1;
+    return KOLO_OK;
+}
+
 /* Sums and the elements themselves: a handful of operations an element. */
 static kolo_cost norm_cost(const kolo_shape_query *q) {
     return (kolo_cost){7.0 * (double)kolo_shape_count(&q->in[0].shape), kolo_query_bytes(q)};
@@ -96,6 +109,7 @@ const kolo_op kolo_op_batch_norm = {
     .name = "batch_norm",
     .min_in = 5,
     .max_in = 6,
+    .layout = {.in = "appppa", .out = "app"},
     .attrs = attrs,
     .shape = norm_shape,
     .grad = norm_grad,
@@ -103,11 +117,15 @@ const kolo_op kolo_op_batch_norm = {
     .overwrite = 1u << 5,
     .cheap = true,
     .bf16 = 1u << 0 | 1u << 5,
+    .evaluate = norm_evaluate,
+    .recompute = {.op = &kolo_op_batch_norm_infer, .kept = 3},
+    .fuse = {.residual = 5, .relu = KOLO_ATTR(KOLO_NORM_RELU)},
 };
 const kolo_op kolo_op_batch_norm_bwd = {
     .name = "batch_norm_bwd",
     .min_in = 5,
     .max_in = 6,
+    .layout = {.in = "aapppp", .out = "app"},
     .attrs = attrs,
     .shape = bwd_shape,
     .cost = norm_cost,
@@ -118,18 +136,22 @@ const kolo_op kolo_op_batch_norm_infer = {
     .name = "batch_norm_infer",
     .min_in = 5,
     .max_in = 6,
+    .layout = {.in = "appppa", .out = "a"},
     .attrs = attrs,
     .shape = infer_shape,
     .overwrite = 1u << 0 | 1u << 5,
     .cheap = true,
     .bf16 = 1u << 0 | 1u << 5,
+    .fuse = {.residual = 5, .relu = KOLO_ATTR(KOLO_NORM_RELU)},
 };
 const kolo_op kolo_op_batch_norm_update = {
     .name = "batch_norm_update",
     .min_in = 4,
     .max_in = 4,
+    .layout = {.in = "pppp", .out = "pp"},
     .attrs = update_attrs,
     .shape = update_shape,
+    .average = {.keep = KOLO_ATTR(KOLO_NORM_UPDATE_KEEP)},
 };
 /* ---- builder ---- */
 

@@ -1,5 +1,5 @@
 /* bias, relu and add, with their gradients; scale. */
-#include "graph/op.h"
+#include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 
 #include <inttypes.h>
@@ -74,6 +74,7 @@ const kolo_op kolo_op_bias = {
     .name = "bias",
     .min_in = 2,
     .max_in = 2,
+    .layout = {.in = "ap", .out = "a"},
     .attrs = no_attrs,
     .shape = bias_shape,
     .grad = bias_grad,
@@ -86,6 +87,7 @@ const kolo_op kolo_op_bias_bwd = {
     .name = "bias_bwd",
     .min_in = 1,
     .max_in = 1,
+    .layout = {.in = "a", .out = "p"},
     .attrs = no_attrs,
     .shape = bias_bwd_shape,
     .bf16 = 1u << 0,
@@ -95,6 +97,7 @@ const kolo_op kolo_op_relu = {
     .name = "relu",
     .min_in = 1,
     .max_in = 1,
+    .layout = {.in = "a", .out = "a"},
     .attrs = no_attrs,
     .shape = pointwise_shape,
     .grad = relu_grad,
@@ -107,6 +110,7 @@ const kolo_op kolo_op_relu_bwd = {
     .name = "relu_bwd",
     .min_in = 2,
     .max_in = 3,
+    .layout = {.in = "aaa", .out = "a"},
     .attrs = no_attrs,
     .shape = pointwise_shape,
     .overwrite = 1u << 0 | 1u << 1 | 1u << 2,
@@ -117,6 +121,7 @@ const kolo_op kolo_op_add = {
     .name = "add",
     .min_in = 2,
     .max_in = 2,
+    .layout = {.in = "ee", .out = "e"},
     .attrs = add_attrs,
     .shape = pointwise_shape,
     .grad = add_grad,
@@ -125,11 +130,13 @@ const kolo_op kolo_op_add = {
     .bf16 = 1u << 0 | 1u << 1,
     .bf16_joins = true,
     .samples = {.in = 0x3u, .out = 0x1u},
+    .fuse = {.relu = KOLO_ATTR(KOLO_ADD_RELU)},
 };
 const kolo_op kolo_op_scale = {
     .name = "scale",
     .min_in = 1,
     .max_in = 2,
+    .layout = {.in = "ep", .out = "e"},
     .attrs = scale_attrs,
     .shape = scale_shape,
     .grad = scale_grad,

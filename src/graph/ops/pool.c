@@ -1,6 +1,6 @@
 /* Max and average pooling and their gradients. Max pooling remembers where in each window its
  * result came from, a byte an output, so its gradient needs no input. */
-#include "graph/op.h"
+#include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 
 #include <inttypes.h>
@@ -108,6 +108,7 @@ const kolo_op kolo_op_max_pool2d = {
     .name = "max_pool2d",
     .min_in = 1,
     .max_in = 1,
+    .layout = {.in = "a", .out = "aa"},
     .attrs = attrs,
     .shape = max_shape,
     .grad = max_grad,
@@ -118,6 +119,7 @@ const kolo_op kolo_op_max_pool2d_bwd = {
     .name = "max_pool2d_bwd",
     .min_in = 2,
     .max_in = 3,
+    .layout = {.in = "aaa", .out = "a"},
     .attrs = attrs,
     .shape = max_bwd_shape,
     .bf16 = 1u << 0 | 1u << 2,
@@ -127,6 +129,7 @@ const kolo_op kolo_op_avg_pool2d = {
     .name = "avg_pool2d",
     .min_in = 1,
     .max_in = 1,
+    .layout = {.in = "a", .out = "a"},
     .attrs = attrs,
     .shape = pool_shape,
     .grad = avg_grad,
@@ -137,6 +140,7 @@ const kolo_op kolo_op_avg_pool2d_bwd = {
     .name = "avg_pool2d_bwd",
     .min_in = 1,
     .max_in = 1,
+    .layout = {.in = "a", .out = "a"},
     .attrs = attrs,
     .shape = avg_bwd_shape,
     .bf16 = 1u << 0,

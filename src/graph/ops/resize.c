@@ -1,6 +1,6 @@
 /* Ops whose output has a size of its own: adaptive average pooling, bilinear resizing, and their
  * gradients. Both are linear in x, so a gradient needs the sizes alone. */
-#include "graph/op.h"
+#include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 
 #include <inttypes.h>
@@ -62,6 +62,7 @@ const kolo_op kolo_op_adaptive_avg_pool2d = {
     .name = "adaptive_avg_pool2d",
     .min_in = 1,
     .max_in = 1,
+    .layout = {.in = "a", .out = "a"},
     .attrs = pool_attrs,
     .shape = size_shape,
     .grad = pool_grad,
@@ -73,6 +74,7 @@ const kolo_op kolo_op_adaptive_avg_pool2d_bwd = {
     .name = "adaptive_avg_pool2d_bwd",
     .min_in = 1,
     .max_in = 1,
+    .layout = {.in = "a", .out = "a"},
     .attrs = pool_attrs,
     .shape = size_shape,
     .cost = pool_cost,
@@ -83,6 +85,7 @@ const kolo_op kolo_op_resize = {
     .name = "resize",
     .min_in = 1,
     .max_in = 1,
+    .layout = {.in = "a", .out = "a"},
     .attrs = resize_attrs,
     .shape = size_shape,
     .grad = resize_grad,
@@ -94,6 +97,7 @@ const kolo_op kolo_op_resize_bwd = {
     .name = "resize_bwd",
     .min_in = 1,
     .max_in = 1,
+    .layout = {.in = "a", .out = "a"},
     .attrs = resize_attrs,
     .shape = size_shape,
     .cost = resize_cost,

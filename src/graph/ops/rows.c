@@ -8,7 +8,7 @@
  * updates change the rows of ids and nothing else: their next versions may lie where the old ones
  * do. */
 #include "base/integer.h"
-#include "graph/op.h"
+#include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 
 #include <inttypes.h>
@@ -93,14 +93,17 @@ const kolo_op kolo_op_embedding_bwd_rows = {
     .name = "embedding_bwd_rows",
     .min_in = 2,
     .max_in = 2,
+    .layout = {.in = "ap", .out = "pp"},
     .attrs = rows_attrs,
     .shape = embedding_bwd_rows_shape,
     .bf16 = 1u << 0,
+    .gathered = true,
 };
 const kolo_op kolo_op_merge_rows = {
     .name = "merge_rows",
     .min_in = 2,
     .max_in = 2,
+    .layout = {.in = "pp", .out = "pp"},
     .attrs = rows_attrs,
     .shape = merge_rows_shape,
     .with_updates = true,
@@ -109,6 +112,7 @@ const kolo_op kolo_op_sgd_rows = {
     .name = "sgd_rows",
     .min_in = 4,
     .max_in = 4,
+    .layout = {.in = "pppp", .out = "p"},
     .attrs = no_attrs,
     .shape = sgd_rows_shape,
     .cost = update_cost,
@@ -118,6 +122,7 @@ const kolo_op kolo_op_adam_rows = {
     .name = "adam_rows",
     .min_in = 7,
     .max_in = 7,
+    .layout = {.in = "ppppppp", .out = "ppp"},
     .attrs = adam_attrs,
     .shape = adam_rows_shape,
     .cost = update_cost,

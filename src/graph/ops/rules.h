@@ -3,7 +3,7 @@
  * themselves, and small things for gradients and costs. The graph puts the op's name before a
  * rule's text. */
 
-#include "graph/op.h"
+#include "graph/graph.h"
 
 /* A failure about the inputs: the text, then dtype and shape of each input. Gives KOLO_ERR_ARG. */
 #define KOLO_RULE_FAIL(q, ...) kolo_rule_fail((q), __FILE__, __LINE__, __VA_ARGS__)

@@ -1,6 +1,6 @@
 /* Optimisers as ops: the next version of a parameter and of its state from the gradient; the sum of
  * gradients over micro-batches. */
-#include "graph/op.h"
+#include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 
 static const char *const sgd_attrs[] = {"%momentum", "%weight_decay", "nesterov", NULL};
@@ -67,6 +67,7 @@ const kolo_op kolo_op_sgd = {
     .name = "sgd",
     .min_in = 3,
     .max_in = 4,
+    .layout = {.in = "eepe", .out = "ee"},
     .attrs = sgd_attrs,
     .shape = sgd_shape,
 };
@@ -74,6 +75,7 @@ const kolo_op kolo_op_adam = {
     .name = "adam",
     .min_in = 6,
     .max_in = 6,
+    .layout = {.in = "eeppee", .out = "eee"},
     .attrs = adam_attrs,
     .shape = adam_shape,
 };
@@ -81,6 +83,7 @@ const kolo_op kolo_op_square_sum = {
     .name = "square_sum",
     .min_in = 1,
     .max_in = 2,
+    .layout = {.in = "ep", .out = "p"},
     .attrs = no_attrs,
     .shape = square_sum_shape,
     .with_updates = true,
@@ -89,6 +92,7 @@ const kolo_op kolo_op_clip_factor = {
     .name = "clip_factor",
     .min_in = 1,
     .max_in = 1,
+    .layout = {.in = "p", .out = "p"},
     .attrs = clip_attrs,
     .shape = clip_factor_shape,
     .with_updates = true,
@@ -97,6 +101,7 @@ const kolo_op kolo_op_accumulate = {
     .name = "accumulate",
     .min_in = 2,
     .max_in = 2,
+    .layout = {.in = "ep", .out = "e"},
     .attrs = accumulate_attrs,
     .shape = accumulate_shape,
 };

@@ -1,6 +1,6 @@
 /* Reference kernels against numbers worked out by hand, in f64 and f32. (Other kernels are compared
  * with reference kernels; these with arithmetic.) */
-#include "graph/op.h"
+#include "graph/ops/ops.h"
 #include "kernel/kernel.h"
 #include "support/shapes.h"
 #include "support/support.h"

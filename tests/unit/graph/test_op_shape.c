@@ -1,5 +1,5 @@
 /* Shape rules: what comes out of each builder call, and what a call that does not fit says. */
-#include "graph/op.h"
+#include "graph/ops/ops.h"
 #include "support/support.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* oneDNN convolutions against the reference, over sizes, layouts, weights' layouts and threads. */
-#include "graph/op.h"
+#include "graph/ops/ops.h"
 #include "support/dnn_check.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* oneDNN linear layers against the reference, over sizes, orders of a folded flatten, weights'
  * layouts and threads. */
-#include "graph/op.h"
+#include "graph/ops/ops.h"
 #include "support/dnn_check.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* Layouts between Kolo and oneDNN, and the reorder kernel. */
-#include "graph/op.h"
+#include "graph/ops/ops.h"
 #include "support/dnn_check.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* Dropout: what is drawn, that rows of the global batch draw alike wherever they are, that ours is
  * the reference, and that evaluation has none of it. */
 #include "base/rng.h"
-#include "graph/op.h"
+#include "graph/ops/ops.h"
 #include "kernel/simd/simd.h"
 #include "pass/pass.h"
 #include "support/kernel_check.h"

@@ -7,7 +7,7 @@
  * pass/fold.c) and must give the same loss and gradients. */
 #include "base/integer.h"
 #include "base/rng.h"
-#include "graph/op.h"
+#include "graph/ops/ops.h"
 #include "pass/pass.h"
 #include "support/graph_eval.h"
 #include "support/support.h"

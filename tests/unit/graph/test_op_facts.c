@@ -1,0 +1,87 @@
+/* The facts in the descriptors of all ops: each op that a kernel runs states a layout for all of
+ * its inputs and outputs, and facts that depend on each other agree. test_op_gradient.c compares
+ * the layouts of weights with those of their gradients. */
+#include "graph/ops/ops.h"
+#include "support/support.h"
+
+#include <string.h>
+
+static const char letters[] = "awepx";
+
+static void check_letters(const kolo_op *op, const char *side, const char *layout) {
+    if (!layout) fail_msg("%s: no layout of its %s; see kolo_op in graph/graph.h", op->name, side);
+    if (strspn(layout, letters) != strlen(layout) || strlen(layout) > KOLO_MAX_IO) {
+        fail_msg("%s: layout \"%s\" of its %s", op->name, layout, side);
+    }
+}
+
+static void every_op_states_its_layouts(void **state) {
+    for (const kolo_op *const *op = kolo_ops; *op; op++) {
+        if ((*op)->view) continue;
+        check_letters(*op, "inputs", (*op)->layout.in);
+        check_letters(*op, "outputs", (*op)->layout.out);
+        if (strlen((*op)->layout.in) != (size_t)(*op)->max_in) {
+            fail_msg("%s: layout \"%s\" for %d inputs", (*op)->name, (*op)->layout.in,
+                     (*op)->max_in);
+        }
+        assert_true(strlen((*op)->layout.out) > 0);
+    }
+}
+
+/* What is shared by all samples is no activation: weights, or plain. */
+static void layouts_agree_with_batching(void **state) {
+    for (const kolo_op *const *op = kolo_ops; *op; op++) {
+        const char *in = (*op)->layout.in, *out = (*op)->layout.out;
+        if ((*op)->view || (*op)->samples.in == 0) continue;
+        for (int i = 0; in[i]; i++) {
+            bool by_sample = (*op)->samples.in >> i & 1;
+            if (in[i] == (by_sample ? 'w' : 'a')) {
+                fail_msg("%s: input %d is \"%c\", but %s per sample", (*op)->name, i, in[i],
+                         by_sample ? "is" : "is not");
+            }
+        }
+        for (int i = 0; out[i]; i++) {
+            bool sum = (*op)->samples.sums >> i & 1;
+            if (out[i] == (sum ? 'a' : 'w')) {
+                fail_msg("%s: output %d is \"%c\", but %s over samples", (*op)->name, i, out[i],
+                         sum ? "a sum" : "no sum");
+            }
+        }
+    }
+}
+
+static void check_attr(const kolo_op *op, int attribute, const char *name) {
+    if (attribute == 0) return;
+    for (int i = 0; i < attribute; i++) assert_non_null(op->attrs[i]);
+    assert_string_equal(op->attrs[attribute - 1], name);
+}
+
+static void facts_name_attributes_and_inputs(void **state) {
+    for (const kolo_op *const *op = kolo_ops; *op; op++) {
+        check_attr(*op, (*op)->fuse.relu, "relu");
+        check_attr(*op, (*op)->average.keep, "%keep");
+        assert_in_range((*op)->fuse.bias, 0, (*op)->max_in - 1);
+        assert_in_range((*op)->fuse.residual, 0, (*op)->max_in - 1);
+        assert_true((*op)->overwriter < KOLO_MAX_IO);
+        assert_false((*op)->comm && !(*op)->view);
+        const kolo_op *again = (*op)->recompute.op;
+        if (again) assert_true((*op)->cheap && again->max_in == (*op)->max_in);
+    }
+}
+
+static void names_are_unique(void **state) {
+    for (size_t i = 0; kolo_ops[i]; i++) {
+        for (size_t k = 0; k < i; k++)
+            assert_string_not_equal(kolo_ops[i]->name, kolo_ops[k]->name);
+    }
+}
+
+TEST_MAIN(test_op_facts) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_op_states_its_layouts),
+        cmocka_unit_test(layouts_agree_with_batching),
+        cmocka_unit_test(facts_name_attributes_and_inputs),
+        cmocka_unit_test(names_are_unique),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
