@@ -1,4 +1,4 @@
-/* kolo bench sim: what allreduces would take on a modelled network. */
+/* kolo bench sim: predicts allreduces on a modelled network. */
 #include "base/json.h"
 #include "cli/commands/commands.h"
 #include "cli/launcher/report.h"
@@ -45,7 +45,7 @@ static void add_row(kolo_text *table, kolo_json *json, size_t bytes, int ranks,
     kolo_json_close(json);
 }
 
-/* What cannot work by messages is told with what can, before anything is predicted. */
+/* Rejects an algorithm that needs more than messages, with a list of the others. */
 static kolo_status check_algorithm(const kolo_options *o) {
     kolo_algorithm wanted = (kolo_algorithm)kolo_options_choice(o, "algorithm");
     kolo_sim_network network = network_of(o);
@@ -64,7 +64,7 @@ static kolo_status check_algorithm(const kolo_options *o) {
         status = KOLO_NOMEM(possible.length);
     } else if (!found) {
         status = KOLO_FAIL(KOLO_ERR_ARG,
-                           "--algorithm %s reads the peers' memory, and a modelled network has "
+                           "--algorithm %s accesses the peers' memory, a modelled network supports "
                            "messages only: choose auto%s",
                            kolo_algorithm_name(wanted), possible.text);
     }

@@ -1,10 +1,9 @@
-/* How long an allreduce takes. See kolo/bench.h for what is measured.
+/* Times allreduces; see kolo/bench.h.
  *
- * Each iteration: both sides of the timed call are barriers, the first so that all ranks start
- * together, the second so that the rewriting of "dirty" buffers does not run into another rank's
- * call. The times of all ranks are combined after the last iteration: the maximum of each iteration
- * (as an allreduce of its own), then the median. Iterations go on until the budget is used; rank 0
- * decides, and tells the others by broadcast every few iterations, outside of the timed part. */
+ * A barrier before the timed call starts all ranks together; with `dirty`, a barrier after it keeps
+ * ranks from rewriting buffers during another rank's call. After the last iteration an allreduce
+ * takes the maximum over ranks of each iteration. Every few iterations, outside the timed part,
+ * rank 0 broadcasts whether the time budget is used up. */
 #define _GNU_SOURCE
 #include "kolo/bench.h"
 
@@ -23,7 +22,7 @@ enum {
     ITERATIONS_LEAST = 16,
     WARM_UP = 4,
     DECIDE_EVERY = 8,
-    SKEW_BYTES = 5 * 4096, /* vectors at multiples of their large sizes would share cache sets */
+    SKEW_BYTES = 5 * 4096, /* between vectors, which would otherwise share cache sets */
 };
 
 static const size_t sizes_default[] = {8, 1 << 10, 16 << 10, 256 << 10, 1 << 20, 16 << 20};
@@ -33,13 +32,13 @@ typedef struct bench {
     const kolo_bench_allreduce_opts *opts;
     int64_t budget_ns;
     void *data;
-    char *nodes; /* [n_nodes][elements of the size, and a skew]: what a reproducible one takes */
-    int n_nodes; /* 0: it works in place */
+    char *nodes; /* [n_nodes][bytes of the size + SKEW_BYTES]: inputs of a reproducible allreduce */
+    int n_nodes; /* 0: in place */
     double *us;  /* [ITERATIONS_MOST] of one size */
 } bench;
 
-/* Binds this thread to a processor, as MPI's launchers can: one for each local rank, or, with more
- * ranks than processors, as many ranks to each; `before` is what to go back to. */
+/* Binds this thread to one processor, as MPI launchers do; with more local ranks than processors,
+ * each gets the same number of ranks. `before` is the affinity to restore. */
 static bool bind_rank(const kolo_comm *comm, cpu_set_t *before) {
     if (sched_getaffinity(0, sizeof *before, before) != 0) return false;
     int n = CPU_COUNT(before), left = kolo_comm_local_rank(comm) % n, cpu = 0;
@@ -51,7 +50,8 @@ static bool bind_rank(const kolo_comm *comm, cpu_set_t *before) {
     return sched_setaffinity(0, sizeof own, &own) == 0;
 }
 
-/* What rank `rank` contributes: small, so that every type holds it and the result exactly. */
+/* The value that a rank contributes: small enough to be exact in every type, and so is the result.
+ */
 static int value_of(const bench *b, int rank) {
     if (kolo_comm_size(b->comm) > 10 || b->opts->op == KOLO_PROD) return 1;
     return b->opts->op == KOLO_MEAN ? 2 * (rank + 1) : rank + 1;
@@ -66,11 +66,11 @@ static int result_of(const bench *b) {
     return result;
 }
 
-/* The bytes of a small positive whole number in any type. */
+/* A small positive integer as an element of any type. */
 static void encode(kolo_dtype dtype, int value, char element[8]) {
     float f = (float)value;
     double d = value;
-    int64_t k = value; /* little end first: its start is that of the shorter types */
+    int64_t k = value; /* little endian: starts with the bytes of the shorter types */
     uint32_t bits;
     memcpy(&bits, &f, sizeof bits);
     uint16_t bf16 = (uint16_t)(bits >> 16), f16 = (uint16_t)((bits >> 13) - (112 << 10));
@@ -85,7 +85,7 @@ static void fill(kolo_dtype dtype, char *data, size_t count, int value) {
     size_t e = kolo_dtype_bytes(dtype), done = count < 8 ? count : 8, bytes = count * e;
     encode(dtype, value, element);
     for (size_t i = 0; i < done; i++) memcpy(data + i * e, element, e);
-    for (size_t at = done * e; at < bytes; at *= 2) { /* doubles what is there */
+    for (size_t at = done * e; at < bytes; at *= 2) { /* doubles the filled part */
         memcpy(data + at, data, bytes - at < at ? bytes - at : at);
     }
 }
@@ -94,7 +94,7 @@ static char *node_at(const bench *b, int i, size_t bytes) {
     return b->nodes + (size_t)i * (bytes + SKEW_BYTES);
 }
 
-/* What this rank contributes; of several nodes it is all in the first. */
+/* Writes this rank's contribution, all of it into the first node. */
 static void rewrite(const bench *b, size_t count, int value) {
     size_t bytes = count * kolo_dtype_bytes(b->opts->dtype);
     if (b->n_nodes == 0) fill(b->opts->dtype, b->data, count, value);
@@ -103,7 +103,7 @@ static void rewrite(const bench *b, size_t count, int value) {
     }
 }
 
-/* One size: `*n` times of this rank. */
+/* Measures one size on this rank: `*n` times. */
 static kolo_status measure(const bench *b, kolo_request *request, kolo_request *barrier,
                            size_t count, int *n) {
     int rank = kolo_comm_rank(b->comm);
@@ -157,7 +157,7 @@ static void fill_row(const bench *b, size_t bytes, int n, kolo_algorithm algorit
                             .busbw_gigabytes_per_s = gigabytes_per_s * (2.0 * (ranks - 1) / ranks)};
 }
 
-/* The result of one more call on fresh data is what it must be. */
+/* Checks the result of a call on fresh data. */
 static kolo_status check_result(const bench *b, kolo_request *request, size_t count) {
     size_t e = kolo_dtype_bytes(b->opts->dtype);
     char want[8];
@@ -167,8 +167,10 @@ static kolo_status check_result(const bench *b, kolo_request *request, size_t co
     encode(b->opts->dtype, result_of(b), want);
     for (size_t i = 0; i < count; i++) {
         if (memcmp((const char *)b->data + i * e, want, e) != 0) {
-            return KOLO_FAIL(KOLO_ERR_FORMAT, "an allreduce of %zu x %s gave not %d at %zu", count,
-                             kolo_dtype_name(b->opts->dtype), result_of(b), i);
+            return KOLO_FAIL(
+                KOLO_ERR_FORMAT,
+                "an allreduce of %zu x %s gave a wrong result, expected %d at element %zu", count,
+                kolo_dtype_name(b->opts->dtype), result_of(b), i);
         }
     }
     return kolo_barrier(b->comm);
@@ -205,12 +207,12 @@ static kolo_status bench_size(const bench *b, size_t bytes, kolo_bench_row *row)
     KOLO_TRY_GOTO(create_request(b, count, &request), done);
     KOLO_TRY_GOTO(kolo_barrier_create(b->comm, "bench", &barrier), done);
     KOLO_TRY_GOTO(check_result(b, request, count), done);
-    if (b->n_nodes == 0) memset(b->data, 0, count * e); /* sums of sums would overflow */
+    if (b->n_nodes == 0) memset(b->data, 0, count * e); /* repeated sums would overflow */
     KOLO_TRY_GOTO(measure(b, request, barrier, count, &n), done);
     KOLO_TRY_GOTO(kolo_allreduce(b->comm, b->us, (size_t)n, KOLO_DTYPE_F64, KOLO_MAX), done);
     fill_row(b, bytes, n, kolo_request_algorithm(request), row);
 done:
-    if (status == KOLO_OK) { /* in flight requests of a broken communicator go with it */
+    if (status == KOLO_OK) { /* a broken communicator frees its requests */
         kolo_request_destroy(request);
         kolo_request_destroy(barrier);
     }
@@ -219,41 +221,43 @@ done:
 
 static kolo_status check_opts(const kolo_bench_allreduce_opts *o, int ranks) {
     if ((size_t)o->dtype >= KOLO_DTYPE_COUNT || (size_t)o->op > KOLO_MEAN || o->hosts < 0) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "a measurement of element type %d, operation %d, %d hosts",
+        return KOLO_FAIL(KOLO_ERR_ARG, "invalid benchmark: element type %d, operation %d, %d hosts",
                          (int)o->dtype, (int)o->op, o->hosts);
     }
     if (o->hosts > ranks) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "%d ranks cannot be on %d hosts (--pretend-hosts)", ranks,
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "%d ranks on %d hosts: at most one host per rank (--pretend-hosts)", ranks,
                          o->hosts);
     }
     if (o->shards != 0 && (o->shards < ranks || (o->op != KOLO_SUM && o->op != KOLO_MEAN))) {
         return KOLO_FAIL(KOLO_ERR_ARG,
-                         "a reproducible allreduce of %d shards: a sum or mean of at least as many "
-                         "as ranks (%d) is measured",
+                         "a reproducible allreduce of %d shards: needs op sum or mean and at least "
+                         "one shard per rank (%d ranks)",
                          o->shards, ranks);
     }
     if (o->shards != 0 && o->algorithm != KOLO_ALGORITHM_AUTO) {
         return KOLO_FAIL(
             KOLO_ERR_ARG,
-            "algorithm %s for a reproducible allreduce (--shards), which has one of its "
-            "own: leave --algorithm out",
+            "algorithm %s with --shards: a reproducible allreduce has an algorithm of its "
+            "own; leave --algorithm out",
             kolo_algorithm_name(o->algorithm));
     }
     size_t e = kolo_dtype_bytes(o->dtype);
     for (int i = 0; i < o->n_sizes; i++) {
         if (o->sizes[i] < e || o->sizes[i] % e != 0) {
             return KOLO_FAIL(KOLO_ERR_ARG,
-                             "a size of %zu bytes: a positive multiple of %zu is needed",
-                             o->sizes[i], e);
+                             "a size of %zu bytes: must be a positive multiple of %zu", o->sizes[i],
+                             e);
         }
     }
     if (o->budget_ms < 0) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "a budget of %lld ms", (long long)o->budget_ms);
+        return KOLO_FAIL(KOLO_ERR_ARG, "a budget of %lld ms: must not be negative",
+                         (long long)o->budget_ms);
     }
     return KOLO_OK;
 }
 
-/* Spreads the ranks over so many hosts. */
+/* Treats the ranks as spread over `hosts` hosts. */
 static kolo_status pretend_hosts(kolo_comm *comm, int hosts) {
     int n = kolo_comm_size(comm);
     int *host_of = kolo_alloc((size_t)n * sizeof *host_of);
@@ -275,7 +279,7 @@ kolo_status kolo_bench_allreduce(kolo_comm *comm, const kolo_bench_allreduce_opt
     KOLO_TRY(check_opts(&o, kolo_comm_size(comm)));
     if (o.hosts > 0) KOLO_TRY(pretend_hosts(comm, o.hosts));
     if (*n_rows < o.n_sizes) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "room for %d rows, %d are made", *n_rows, o.n_sizes);
+        return KOLO_FAIL(KOLO_ERR_ARG, "room for %d rows, %d are needed", *n_rows, o.n_sizes);
     }
     size_t most = 0;
     for (int i = 0; i < o.n_sizes; i++) most = o.sizes[i] > most ? o.sizes[i] : most;
@@ -283,8 +287,7 @@ kolo_status kolo_bench_allreduce(kolo_comm *comm, const kolo_bench_allreduce_opt
     if (o.shards > 0) {
         b.n_nodes = kolo_tree_nodes(o.shards, kolo_comm_size(comm), kolo_comm_rank(comm), NULL);
     }
-    size_t bytes =
-        (most + SKEW_BYTES) * (size_t)(1 + b.n_nodes); /* the result and what goes into it */
+    size_t bytes = (most + SKEW_BYTES) * (size_t)(1 + b.n_nodes); /* the result and its inputs */
     void *memory = NULL;
     if (!o.private_buffers) KOLO_TRY(kolo_comm_alloc(comm, bytes, &memory));
     void *own = o.private_buffers ? kolo_pages_map(bytes) : NULL;
@@ -305,10 +308,10 @@ kolo_status kolo_bench_allreduce(kolo_comm *comm, const kolo_bench_allreduce_opt
     return status;
 }
 
-/* ---- constants for AUTO ---- */
+/* ---- calibration ---- */
 
-/* One algorithm, from a time at a small size and one at a large one: the least ones, since what
- * else the machine does only adds to them. */
+/* Solves the cost model for one algorithm from its times at a small and a large size. Minima,
+ * because other load only adds to them. */
 static kolo_comm_cost solve(kolo_algorithm algorithm, int n, int hosts,
                             const kolo_bench_row rows[2]) {
     const kolo_algorithm_info *info = kolo_algorithm_info_of(algorithm);
@@ -323,9 +326,10 @@ static kolo_comm_cost solve(kolo_algorithm algorithm, int n, int hosts,
 kolo_status kolo_bench_calibrate(kolo_comm *comm, const char *path, int64_t budget_ms) {
     static const size_t sizes[] = {8, 4 << 20};
     int n = kolo_comm_size(comm), hosts = kolo_comm_host_count(comm);
-    if (n < 2) return KOLO_FAIL(KOLO_ERR_ARG, "a group of one rank has nothing to measure");
+    if (n < 2) return KOLO_FAIL(KOLO_ERR_ARG, "calibration needs at least 2 ranks");
     if (comm->backend) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "with transport %s there is no choice to calibrate",
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "nothing to calibrate: transport %s chooses its own algorithms",
                          kolo_comm_transport(comm));
     }
     kolo_comm_costs costs = comm->costs;

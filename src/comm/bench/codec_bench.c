@@ -1,4 +1,4 @@
-/* What codecs cost and lose. See kolo/bench.h. */
+/* Speed and error of codecs; see kolo/bench.h. */
 #include "base/clock.h"
 #include "base/integer.h"
 #include "base/memory.h"
@@ -18,7 +18,7 @@ typedef struct codec_bench {
     void *code;
 } codec_bench;
 
-/* Vector number `round` of an endless row. */
+/* Random vector number `round`. */
 static void fill(float *values, size_t n, uint64_t round) {
     kolo_rng rng = kolo_rng_make(1, KOLO_RNG_BENCH, round);
     for (size_t i = 0; i < n; i++) values[i] = kolo_rng_normal(&rng, i);
@@ -63,8 +63,8 @@ done:
     return status;
 }
 
-/* Errors on the first elements: after one vector, and of the sums over many. */
-static kolo_status lose(codec_bench b, kolo_bench_codec_row *row) {
+/* Errors on the first elements: of one vector, and of sums with error feedback. */
+static kolo_status measure_error(codec_bench b, kolo_bench_codec_row *row) {
     if (b.count > ERROR_COUNT) b.count = ERROR_COUNT;
     b.code_bytes = kolo_codec_bytes(b.codec, b.count);
     double *exact = kolo_zalloc(b.count * sizeof *exact);
@@ -94,12 +94,12 @@ done:
 kolo_status kolo_bench_codec(const kolo_codec *codec, size_t count, int64_t budget_ms,
                              kolo_bench_codec_row *row) {
     if (count == 0 || count > SIZE_MAX / 64 || budget_ms < 0) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "a codec on %zu floats for %lld ms", count,
-                         (long long)budget_ms);
+        return KOLO_FAIL(KOLO_ERR_ARG, "codec benchmark of %zu floats for %lld ms: out of range",
+                         count, (long long)budget_ms);
     }
     size_t bytes = count * sizeof(float);
     codec_bench b = {.codec = codec, .count = count};
-    KOLO_TRY(kolo_codec_encode(codec, NULL, 0, NULL, NULL, 0)); /* a sound codec? */
+    KOLO_TRY(kolo_codec_encode(codec, NULL, 0, NULL, NULL, 0)); /* checks the codec */
     b.code_bytes = kolo_codec_bytes(codec, count);
     b.values = kolo_pages_map(3 * bytes);
     b.code = kolo_pages_map(b.code_bytes);
@@ -112,7 +112,7 @@ kolo_status kolo_bench_codec(const kolo_codec *codec, size_t count, int64_t budg
         b.sum = b.residual + count;
         fill(b.values, count, 0);
         status = measure(&b, kolo_ms_to_ns(budget_ms ? budget_ms : 500), &r);
-        if (status == KOLO_OK) status = lose(b, &r);
+        if (status == KOLO_OK) status = measure_error(b, &r);
     }
     kolo_pages_unmap(b.values, 3 * bytes);
     kolo_pages_unmap(b.code, b.code_bytes);

@@ -1,34 +1,35 @@
-/* Allreduce whose bits depend on the number of logical shards alone.
+/* Reproducible allreduce: the bits of the result depend on the number of logical shards only.
  *
- * The shards 0 .. L-1 are the leaves of one binary tree: node v has the children 2v and 2v + 1, the
- * root is 1, and all leaves that there could be, the smallest power of two not below L, are on one
- * level. A node's value is that of its left child combined with that of its right one, or the left
- * one alone where the right subtree has no shards. Each rank holds contiguous shards and has
- * combined them as far as whole subtrees go; its INPUT is the list of these nodes' values, one
- * behind the other (kolo_tree_nodes). Every rank knows from L and the group which nodes the others
- * have.
+ * All sums follow the fixed tree of shard_tree.c. A node's value is the reduction of its left and
+ * its right child, or the left child's value if the right subtree has no shards. Each rank has
+ * reduced its shards up to its largest whole subtrees; its INPUT holds the values of these nodes,
+ * one after the other (kolo_tree_nodes). Every rank derives the nodes of all ranks from the number
+ * of shards and the group.
  *
- * Rank r combines slice r of all nodes' values along the tree and serves the result to all. By
- * messages it gets them first, as in alg_mesh.c. Through memory that all ranks reach it reads them
- * where they are, in pieces that stay in the cache while they are combined, and writes the result
- * into every rank's vector; tiny values travel with the announcement, and every rank combines all
- * of them for itself. Each element goes through the same operations in the same order, each rounded
- * to its type, whatever the way, the ranks, slices and chunks. */
+ * Rank r reduces slice r of all nodes' values along the tree and distributes the result.
+ *
+ * messages  The values are sent to the slice's owner, as in alg_mesh.c.
+ * window    The owner reads all values in place, in pieces that stay in the cache, and writes the
+ *           result to every rank's vector.
+ * eager     Tiny values are sent with the announcement; every rank reduces all of them.
+ *
+ * Each element goes through the same operations in the same order, each rounded to its type,
+ * independent of variant, ranks, slices and chunks. */
 #include "base/memory.h"
 #include "comm/schedule/writers.h"
 
 enum { LEVELS_MOST = 31, PIECE = 4096 /* elements */ };
 
-/* A value that has come in, and where it is. */
+/* A node of some rank's INPUT. */
 typedef struct leaf {
     uint32_t node;
-    int rank, index; /* among that rank's nodes */
+    int rank, index; /* among the rank's nodes */
 } leaf;
 
 typedef struct fixed {
     const kolo_schedule_spec *spec;
     kolo_variant variant;
-    leaf *leaves;       /* of all ranks, in the order of shards */
+    leaf *leaves;       /* of all ranks, in shard order */
     int n_leaves, most; /* most nodes of one rank */
     size_t chunk, half, scratch;
 } fixed;
@@ -55,55 +56,56 @@ static range chunk_of(const fixed *x, int rank, size_t c) {
                             c);
 }
 
-/* What this rank combines in turn c. */
+/* The range that this rank reduces as chunk c. */
 static range own_chunk(const fixed *x, size_t c) {
     return x->variant == KOLO_VARIANT_EAGER ? (range){0, x->spec->count}
                                             : chunk_of(x, x->spec->rank, c);
 }
 
-/* Where a value is while chunk c is combined. */
-typedef struct place {
+/* The location of a value while chunk c is reduced. */
+typedef struct location {
     int rank;
     kolo_buffer buffer;
     size_t first;
-    int slot; /* its place in the own SCRATCH, for what is combined with it */
-} place;
+    int slot; /* of this rank's SCRATCH, for the result of reducing into it */
+} location;
 
 static size_t slot_first(const fixed *x, size_t c, int slot) {
     return x->scratch + c % 2 * x->half + (size_t)slot * x->chunk;
 }
 
-static place leaf_place(const fixed *x, int slot, size_t c) {
+static location leaf_location(const fixed *x, int slot, size_t c) {
     const leaf *l = &x->leaves[slot];
     size_t first = (size_t)l->index * x->spec->count + own_chunk(x, c).first;
-    if (x->variant == KOLO_VARIANT_EAGER) return (place){l->rank, KOLO_BUFFER_SCRATCH, first, slot};
+    if (x->variant == KOLO_VARIANT_EAGER)
+        return (location){l->rank, KOLO_BUFFER_SCRATCH, first, slot};
     if (x->variant == KOLO_VARIANT_WINDOW || l->rank == x->spec->rank) {
-        return (place){l->rank, KOLO_BUFFER_INPUT, first, slot};
+        return (location){l->rank, KOLO_BUFFER_INPUT, first, slot};
     }
-    return (place){x->spec->rank, KOLO_BUFFER_SCRATCH, slot_first(x, c, slot), slot};
+    return (location){x->spec->rank, KOLO_BUFFER_SCRATCH, slot_first(x, c, slot), slot};
 }
 
-/* left op right, into SUM. */
-static void add_pair(kolo_schedule *s, place left, place right, size_t count) {
+/* SUM = left op right. */
+static void add_pair(kolo_schedule *s, location left, location right, size_t count) {
     kolo_schedule_accumulate(s, left.rank, left.buffer, left.first, count, true);
     kolo_schedule_accumulate(s, right.rank, right.buffer, right.first, count, false);
 }
 
-/* The value of node v for chunk c; `*at` is the next leaf in the order of shards. */
-static place add_node(const fixed *x, kolo_schedule *s, uint32_t v, size_t c, int *at) {
+/* Computes node v for chunk c; `*at` is the next leaf in shard order. */
+static location add_node(const fixed *x, kolo_schedule *s, uint32_t v, size_t c, int *at) {
     const kolo_schedule_spec *spec = x->spec;
-    if (x->leaves[*at].node == v) return leaf_place(x, (*at)++, c);
-    place left = add_node(x, s, 2 * v, c, at);
+    if (x->leaves[*at].node == v) return leaf_location(x, (*at)++, c);
+    location left = add_node(x, s, 2 * v, c, at);
     if (!kolo_tree_has(2 * v + 1, (uint32_t)spec->shards)) return left;
-    place right = add_node(x, s, 2 * v + 1, c, at);
+    location right = add_node(x, s, 2 * v + 1, c, at);
     size_t first = slot_first(x, c, left.slot), count = own_chunk(x, c).count;
     add_pair(s, left, right, count);
     kolo_schedule_store(s, spec->rank, KOLO_BUFFER_SCRATCH, first, count);
-    return (place){spec->rank, KOLO_BUFFER_SCRATCH, first, left.slot};
+    return (location){spec->rank, KOLO_BUFFER_SCRATCH, first, left.slot};
 }
 
-/* One rank has it all: its value, unchanged, to this rank's DATA and, through memory, to all. */
-static void add_only(const fixed *x, kolo_schedule *s, range own, place value) {
+/* One rank holds the root: copies its value to this rank's DATA and, with windows, to all ranks. */
+static void add_only(const fixed *x, kolo_schedule *s, range own, location value) {
     kolo_entry e = {.kind = KOLO_ENTRY_COPY_FROM,
                     .peer = value.rank,
                     .to = KOLO_BUFFER_DATA,
@@ -122,16 +124,16 @@ static void add_only(const fixed *x, kolo_schedule *s, range own, place value) {
     }
 }
 
-/* The root's value for chunk c, all that it is made of being there. */
+/* Computes the root for chunk c from values that are available. */
 static void add_root(const fixed *x, kolo_schedule *s, size_t c) {
     range own = own_chunk(x, c);
     int at = 0;
     if (own.count == 0) return;
     if (x->n_leaves == 1) {
-        add_only(x, s, own, leaf_place(x, 0, c));
+        add_only(x, s, own, leaf_location(x, 0, c));
         return;
     }
-    place left = add_node(x, s, 2, c, &at), right = add_node(x, s, 3, c, &at);
+    location left = add_node(x, s, 2, c, &at), right = add_node(x, s, 3, c, &at);
     add_pair(s, left, right, own.count);
     for (int p = 0; p < x->spec->size; p++) {
         if (p == x->spec->rank || x->variant == KOLO_VARIANT_WINDOW)
@@ -139,7 +141,7 @@ static void add_root(const fixed *x, kolo_schedule *s, size_t c) {
     }
 }
 
-/* Chunk c of every slice goes to its owner: the i-th node of each rank in round i. */
+/* Sends chunk c of every slice to its owner: the i-th node of each rank in round i. */
 static void add_exchange(const fixed *x, kolo_schedule *s, size_t c) {
     const kolo_schedule_spec *spec = x->spec;
     for (int i = 0; i < x->most; i++) {
@@ -184,7 +186,7 @@ static void fixed_write(const kolo_schedule_spec *spec, kolo_schedule *s) {
     kolo_free(x.leaves);
 }
 
-/* Pieces of the own slice, one after the other. A single sum needs no room in between. */
+/* Reduces this rank's slice piece by piece. A single sum needs no SCRATCH. */
 static void window_write(const kolo_schedule_spec *spec, kolo_schedule *s) {
     fixed x = {.spec = spec, .variant = KOLO_VARIANT_WINDOW};
     size_t longest = kolo_slice_first(spec->count, spec->size, 1, spec->align);
@@ -202,7 +204,7 @@ static void window_write(const kolo_schedule_spec *spec, kolo_schedule *s) {
     kolo_free(x.leaves);
 }
 
-/* SCRATCH begins with the own values, which the others read; behind them is room for sums. */
+/* SCRATCH starts with this rank's values, which the others read, followed by room for sums. */
 static void eager_write(const kolo_schedule_spec *spec, kolo_schedule *s) {
     fixed x = {.spec = spec, .variant = KOLO_VARIANT_EAGER, .chunk = spec->count};
     if (spec->count == 0) return;

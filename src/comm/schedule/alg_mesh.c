@@ -1,24 +1,24 @@
-/* Direct exchange by messages: every rank sends to every other what that one needs, in one step.
- * The bytes are the least possible, the steps few; links and peers must bear all at once.
+/* Direct exchange by messages: every rank sends its data to all others in one step. Bytes and steps
+ * are minimal; links and receivers must handle all messages at once.
  *
- * Reduce-scatter: each rank sends slice p to rank p and combines what comes in, in the order of
- * ranks, so the result has the bits of the variants through memory. It goes in chunks: while those
- * of chunk c are on their way, those of chunk c - 1 are combined; SCRATCH holds two chunks of every
- * peer in turn. Allgather: each rank sends its slice to all. An allreduce is the one and then the
- * other (each node serves one slice, as a parameter server would). Gather, scatter and all-to-all
- * are a single step. */
+ * Reduce-scatter: each rank sends slice p to rank p and reduces the received slices in rank order,
+ * so the result has the same bits as the variants in memory. Slices are sent in chunks: chunk c is
+ * in transit while chunk c - 1 is reduced; SCRATCH is a double buffer with one chunk per peer.
+ * Allgather: each rank sends its slice to all others. An allreduce is a reduce-scatter and an
+ * allgather: each rank acts as the parameter server of one slice. Gather, scatter and all-to-all
+ * are single steps. */
 #include "comm/schedule/writers.h"
 
-/* A reduce-scatter among a team: slice i of everybody's `source` is combined in member i. */
+/* A reduce-scatter in a team: member i reduces slice i of all members' `source`. */
 typedef struct exchange {
     const kolo_schedule_spec *spec;
     const kolo_team *team;
-    const size_t *firsts; /* of the slices; NULL: `whole` is cut evenly for `owners` members */
+    const size_t *firsts; /* of the slices; NULL: `whole` is cut evenly among `owners` members */
     range whole;
     int owners;
-    size_t to_first;      /* where in DATA the own slice goes */
+    size_t to_first;      /* of this member's slice in DATA */
     size_t chunk;         /* elements */
-    size_t scratch, half; /* two halves, a chunk for each member in each */
+    size_t scratch, half; /* a double buffer, one chunk per member in each half */
 } exchange;
 
 static range slice_of(const exchange *x, int i) {
@@ -31,16 +31,17 @@ static range chunk_of(const exchange *x, int i, size_t c) {
     return kolo_range_chunk(slice_of(x, i), x->chunk, c);
 }
 
-/* All members' values of chunk c of the own slice, in their order. */
+/* Reduces chunk c of this member's slice, in the order of members. */
 static void add_sum(const exchange *x, kolo_schedule *s, size_t c) {
     const kolo_schedule_spec *spec = x->spec;
     range own = chunk_of(x, x->team->me, c);
     size_t base = x->scratch + c % 2 * x->half;
     if (own.count == 0) return;
     for (int i = 0; i < x->team->size; i++) {
-        bool here = i == x->team->me;
-        kolo_schedule_accumulate(s, spec->rank, here ? spec->source : KOLO_BUFFER_SCRATCH,
-                                 here ? own.first : base + (size_t)i * x->chunk, own.count, i == 0);
+        bool own_data = i == x->team->me;
+        kolo_schedule_accumulate(s, spec->rank, own_data ? spec->source : KOLO_BUFFER_SCRATCH,
+                                 own_data ? own.first : base + (size_t)i * x->chunk, own.count,
+                                 i == 0);
     }
     kolo_schedule_store(s, spec->rank, KOLO_BUFFER_DATA, x->to_first + c * x->chunk, own.count);
 }
@@ -72,7 +73,7 @@ static void add_reduce_scatter(exchange *x, kolo_schedule *s) {
     add_sum(x, s, chunks - 1);
 }
 
-/* Each member's slice of DATA to all. */
+/* Each member sends its slice of DATA to all others. */
 static void add_allgather(const exchange *x, kolo_schedule *s) {
     const kolo_team *team = x->team;
     range own = slice_of(x, team->me);

@@ -1,29 +1,29 @@
 /* Reduce, broadcast and allreduce along trees, and the dissemination barrier (Hensgen, Finkel,
- * Manber, "Two algorithms for barrier synchronization", 1988): all by messages alone, in about
- * log2 n steps.
+ * Manber, "Two algorithms for barrier synchronization", 1988), in about log2 n steps of messages.
  *
- * A rank combines its own chunk with those of its children in SCRATCH (the root in DATA) and passes
- * the sum on to its parent; complete chunks come back from the parent and go on to the children.
- * Chunks follow each other, so that a rank deep in the tree works on chunk c while its parent has
- * the one before or behind. An allreduce is a reduce and then a broadcast.
+ * Reduce: a rank reduces its own chunk and its children's in SCRATCH (the root in DATA) and sends
+ * the sum to its parent. Broadcast: complete chunks are received from the parent and sent to the
+ * children. Chunks are pipelined: ranks at different depths work on different chunks. An allreduce
+ * is a reduce followed by a broadcast.
  *
- * Binomial tree: ranks are counted from the root; rank m's parent is m without its highest bit.
- * Double tree: two binary trees with a half of the vector each, such that no rank has children in
- * both; so each rank sends and receives each half once up and once down, as in a ring, in a number
- * of steps that grows as the logarithm (Sanders, Speck, Traeff, "Two-tree algorithms for full
- * bandwidth broadcast, reduction and scan", Parallel Computing 2009). Nodes are numbered in order
- * from 1, odd ones are leaves; the second tree is the first one mirrored (even n) or shifted by one
- * (odd n), which turns its leaves into inner nodes.
+ * Binomial tree: ranks are numbered from the root; the parent of m is m without its highest bit.
+ * Double tree: two binary trees, each for half of the vector, in which no rank is an inner node
+ * twice. Each rank sends and receives each half once upwards and once downwards, the volume of a
+ * ring in logarithmic steps (Sanders, Speck, Traeff, "Two-tree algorithms for full bandwidth
+ * broadcast, reduction and scan", Parallel Computing 2009). Nodes are numbered in order from 1, odd
+ * nodes are leaves; the second tree is the first one mirrored (even n) or shifted by one (odd n),
+ * which turns leaves into inner nodes.
  *
- * Barrier: in the step of distance d each rank sends an empty message d ranks on and waits for the
- * one from d ranks back; after the last step it has heard, over others, of every rank. */
+ * Barrier: in the step of distance d = 1, 2, 4, ... each rank sends an empty message to the rank d
+ * above and receives one from the rank d below; after the last step all ranks are known to have
+ * arrived. */
 #include "comm/schedule/writers.h"
 
-enum { CHILDREN_MOST = 32, NOBODY = -1 };
+enum { CHILDREN_MOST = 32, NO_PARENT = -1 };
 
-/* A rank's place in a tree. */
+/* A rank's parent and children. */
 typedef struct node {
-    int parent; /* NOBODY: the root */
+    int parent; /* NO_PARENT at the root */
     int children[CHILDREN_MOST], n_children;
 } node;
 
@@ -32,15 +32,15 @@ typedef struct tree {
     node node;
     range whole;  /* of DATA */
     size_t chunk; /* elements */
-    size_t slots; /* in SCRATCH: a chunk from every child, and the sum */
+    size_t slots; /* in SCRATCH: one chunk per child and the sum */
 } tree;
 
-static tree tree_make(const kolo_schedule_spec *spec, kolo_schedule *s, node place, range whole,
+static tree tree_make(const kolo_schedule_spec *spec, kolo_schedule *s, node self, range whole,
                       bool reduces) {
-    tree t = {.node = place, .whole = whole};
+    tree t = {.node = self, .whole = whole};
     t.chunk = whole.count < spec->chunk ? whole.count : spec->chunk;
-    if (reduces && place.n_children > 0) {
-        t.slots = kolo_schedule_scratch(s, (size_t)(place.n_children + 1) * t.chunk);
+    if (reduces && self.n_children > 0) {
+        t.slots = kolo_schedule_scratch(s, (size_t)(self.n_children + 1) * t.chunk);
     }
     return t;
 }
@@ -49,12 +49,12 @@ static size_t chunks_of(const tree *t) {
     return t->whole.count ? (t->whole.count + t->chunk - 1) / t->chunk : 0;
 }
 
-/* One chunk: from the children, combined, to the parent. */
+/* Reduces one chunk from the children and sends it to the parent. */
 static void reduce_chunk(const kolo_schedule_spec *spec, kolo_schedule *s, const tree *t,
                          size_t c) {
     const node *n = &t->node;
     range part = kolo_range_chunk(t->whole, t->chunk, c);
-    bool root = n->parent == NOBODY;
+    bool root = n->parent == NO_PARENT;
     kolo_schedule_round(s);
     for (int i = 0; i < n->n_children; i++) {
         kolo_schedule_recv(s, n->children[i], KOLO_BUFFER_SCRATCH, t->slots + (size_t)i * t->chunk,
@@ -80,12 +80,12 @@ static void reduce_chunk(const kolo_schedule_spec *spec, kolo_schedule *s, const
     }
 }
 
-/* One chunk: from the parent to the children. */
+/* Receives one chunk from the parent and sends it to the children. */
 static void broadcast_chunk(kolo_schedule *s, const tree *t, size_t c) {
     const node *n = &t->node;
     range part = kolo_range_chunk(t->whole, t->chunk, c);
     kolo_schedule_round(s);
-    if (n->parent != NOBODY) {
+    if (n->parent != NO_PARENT) {
         kolo_schedule_recv(s, n->parent, KOLO_BUFFER_DATA, part.first, part.count);
         kolo_schedule_round(s);
     }
@@ -98,13 +98,13 @@ static void broadcast_chunk(kolo_schedule *s, const tree *t, size_t c) {
 
 static node binomial(const kolo_schedule_spec *spec) {
     int n = spec->size, me = (spec->rank - spec->root + n) % n, bit = 1;
-    node place = {.parent = NOBODY};
-    while (bit <= me) bit *= 2; /* the lowest bit above all of mine */
-    if (me > 0) place.parent = (me - bit / 2 + spec->root) % n;
+    node self = {.parent = NO_PARENT};
+    while (bit <= me) bit *= 2; /* the lowest bit above the highest of `me` */
+    if (me > 0) self.parent = (me - bit / 2 + spec->root) % n;
     for (; me + bit < n; bit *= 2) {
-        place.children[place.n_children++] = (me + bit + spec->root) % n;
+        self.children[self.n_children++] = (me + bit + spec->root) % n;
     }
-    return place;
+    return self;
 }
 
 static void broadcast_write(const kolo_schedule_spec *spec, kolo_schedule *s) {
@@ -129,7 +129,7 @@ static int left_child(int k) {
     return low > 1 ? k - low / 2 : 0;
 }
 
-/* Of n nodes; a right subtree that would not fit is replaced by the part of it that does. */
+/* In a tree of n nodes; a right subtree with nodes above n is replaced by its part up to n. */
 static int right_child(int k, int n) {
     for (int step = (k & -k) / 2; step > 0; step /= 2) {
         if (k + step <= n) return k + step;
@@ -137,12 +137,12 @@ static int right_child(int k, int n) {
     return 0;
 }
 
-/* Node `k`'s place, as node numbers (0: none). */
+/* The parent and children of node k, as node numbers (0: none). */
 static void find_node(int k, int n, int *parent, int children[2]) {
     int root = 1;
     while (2 * root <= n) root *= 2;
     *parent = 0;
-    for (int at = root; at != k;) { /* the numbers are in order: left is less */
+    for (int at = root; at != k;) { /* in-order numbering: left is less */
         *parent = at;
         at = k < at ? left_child(at) : right_child(at, n);
     }
@@ -150,7 +150,7 @@ static void find_node(int k, int n, int *parent, int children[2]) {
     children[1] = right_child(k, n);
 }
 
-/* The rank that is node k of the first or second tree, and the other way. */
+/* Converts between nodes of the first or second tree and ranks. */
 static int rank_of(int k, int n, bool second) {
     if (!second) return k - 1;
     return n % 2 == 0 ? n - k : (k - 2 + n) % n;
@@ -164,15 +164,16 @@ static int node_of(int rank, int n, bool second) {
 static node in_order(const kolo_schedule_spec *spec, bool second) {
     int n = spec->size, parent, children[2];
     find_node(node_of(spec->rank, n, second), n, &parent, children);
-    node place = {.parent = parent ? rank_of(parent, n, second) : NOBODY};
+    node self = {.parent = parent ? rank_of(parent, n, second) : NO_PARENT};
     for (int i = 0; i < 2; i++) {
-        if (children[i]) place.children[place.n_children++] = rank_of(children[i], n, second);
+        if (children[i]) self.children[self.n_children++] = rank_of(children[i], n, second);
     }
-    return place;
+    return self;
 }
 
-/* Chunk by chunk, of one tree and then of the other, in the same order on all ranks: a rank waits
- * only for what stands earlier in that order, or deeper or higher in the same tree. */
+/* Alternates between chunks of the two trees, in the same order on all ranks. A rank waits only for
+ * chunks that are earlier in this order, or at another depth of the same tree, so no cycle of waits
+ * exists. */
 static void double_tree_write(const kolo_schedule_spec *spec, kolo_schedule *s) {
     size_t half = kolo_slice_first(spec->count, 2, 1, spec->align);
     tree t[2] = {

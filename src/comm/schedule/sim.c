@@ -1,10 +1,10 @@
 /* The event loop of the modelled network; see sim.h for the model.
  *
- * Two kinds of event wait in a heap, ordered by time and then by the order in which they were made:
- * a rank goes on, a message arrives. A rank's round is issued entry by entry; an entry that takes
- * the rank's own time ends its turn until then. A schedule has at most one message from one rank to
- * another on its way (a send is over only when it was taken), so two tables of ranks by ranks hold
- * which receive waits for which sender and which message waits to be taken. */
+ * A heap holds two kinds of events, ordered by time and then by creation: a rank continues, a
+ * message arrives. A rank issues the entries of a round one by one, and yields at an entry that
+ * takes time of its own. At most one message from one rank to another is outstanding (a send
+ * completes with its receive), so two tables of ranks by ranks hold the open receives and the
+ * messages. */
 #include "comm/schedule/sim.h"
 
 #include "base/integer.h"
@@ -24,10 +24,10 @@ typedef struct wake {
     int64_t ps;
     uint64_t order;
     wake_kind kind;
-    int rank, peer; /* a message: to rank, from peer */
+    int rank, peer; /* WAKE_MESSAGE: to rank, from peer */
 } wake;
 
-/* A message under way or waiting to be taken. */
+/* A message in transit, or arrived and not yet received. */
 typedef struct message {
     const kolo_entry *send; /* NULL: none */
     bool arrived;
@@ -38,14 +38,14 @@ typedef struct sim_rank {
     float *data, *scratch; /* NULL: only time is modelled */
     const float *input;
     size_t round;
-    size_t next;   /* entry to be issued */
-    size_t open;   /* entries of the round that are not complete, and one until all are issued */
+    size_t next;   /* next entry to issue */
+    size_t open;   /* incomplete entries of the round, plus one until all are issued */
     int64_t ps;    /* its clock */
     uint64_t sent; /* messages so far */
     bool done;
 } sim_rank;
 
-/* Both directions of a link are free from then on. */
+/* When each direction of a link becomes free, and its traffic. */
 typedef struct sim_link {
     int64_t out_ps, in_ps;
     uint64_t out_bytes, in_bytes;
@@ -114,14 +114,14 @@ static int64_t transfer_ps(size_t bytes, double gbit_per_s) {
     return (int64_t)llround((double)bytes * 8e3 / gbit_per_s);
 }
 
-/* An exponentially distributed number of mean 1. */
+/* An exponentially distributed random number with mean 1. */
 static double exponential(uint64_t seed, uint64_t index, uint64_t i) {
     kolo_rng rng = kolo_rng_make(seed, KOLO_RNG_NETWORK, index);
     return -log(1 - (double)kolo_rng_uniform(&rng, i));
 }
 
-/* Books both links for a message that rank hands over at `ps`; gives the time when it is there. */
-static int64_t book(sim *s, int from, int to, size_t bytes, int64_t ps) {
+/* Reserves both links for a message sent at `ps`; returns its time of arrival. */
+static int64_t reserve_links(sim *s, int from, int to, size_t bytes, int64_t ps) {
     int per_host = s->net.ranks_per_host, host[2] = {from / per_host, to / per_host};
     bool local = host[0] == host[1];
     sim_link *out = local ? &s->local[from] : &s->host[host[0]];
@@ -146,19 +146,19 @@ static int64_t book(sim *s, int from, int to, size_t bytes, int64_t ps) {
 
 /* ---- entries ---- */
 
-static float *place(const sim_rank *r, kolo_buffer buffer, size_t first) {
+static float *location(const sim_rank *r, kolo_buffer buffer, size_t first) {
     if (!r->data) return NULL;
     return (buffer == KOLO_BUFFER_SCRATCH ? r->scratch : r->data) + first;
 }
 
 static const float *source(const sim_rank *r, kolo_buffer buffer, size_t first) {
-    if (!r->data || buffer != KOLO_BUFFER_INPUT) return place(r, buffer, first);
+    if (!r->data || buffer != KOLO_BUFFER_INPUT) return location(r, buffer, first);
     return r->input + first;
 }
 
-/* An entry without a peer; takes its time on the rank's clock. */
+/* Runs an entry without a peer and advances the rank's clock. */
 static void run_local(sim *s, sim_rank *r, const kolo_entry *e) {
-    float *to = place(r, e->to, e->to_first);
+    float *to = location(r, e->to, e->to_first);
     const float *from = source(r, e->from, e->from_first);
     r->ps += transfer_ps(e->count * sizeof *to, s->net.reduce_gbit_per_s);
     r->open--;
@@ -170,8 +170,8 @@ static void run_local(sim *s, sim_rank *r, const kolo_entry *e) {
     }
 }
 
-/* Entries into SUM and then out of it, all of them this rank's own: one pass, which takes the time
- * of its additions. Returns how many entries that was. */
+/* Runs the entries of a local sweep, into SUM and out of it, in the time of its additions. Returns
+ * the number of entries. */
 static size_t run_sweep(sim *s, sim_rank *r, const kolo_entry *e, size_t left) {
     size_t n_from = 0, n_to = 0;
     while (n_from < left && e[n_from].to == KOLO_BUFFER_SUM) n_from++;
@@ -182,12 +182,13 @@ static size_t run_sweep(sim *s, sim_rank *r, const kolo_entry *e, size_t left) {
     for (size_t i = 0; r->data && i < e->count; i++) {
         float sum = source(r, e->from, e->from_first)[i];
         for (size_t k = 1; k < n_from; k++) sum += source(r, e[k].from, e[k].from_first)[i];
-        for (size_t k = n_from; k < n_from + n_to; k++) place(r, e[k].to, e[k].to_first)[i] = sum;
+        for (size_t k = n_from; k < n_from + n_to; k++)
+            location(r, e[k].to, e[k].to_first)[i] = sum;
     }
     return n_from + n_to;
 }
 
-/* One entry of a rank's round is complete; after the last the rank goes on. */
+/* Completes an entry of a rank's round; the last one wakes the rank. */
 static kolo_status close_entry(sim *s, int rank, int64_t ps) {
     sim_rank *r = &s->ranks[rank];
     r->ps = kolo_max_i64(r->ps, ps);
@@ -196,15 +197,15 @@ static kolo_status close_entry(sim *s, int rank, int64_t ps) {
     return push(s, (wake){.ps = r->ps, .rank = rank});
 }
 
-/* The message is there and a receive waits for it: both sides are done with it. */
-static kolo_status take(sim *s, int to, int from, int64_t ps) {
+/* Delivers an arrived message to an open receive, which completes both sides. */
+static kolo_status deliver(sim *s, int to, int from, int64_t ps) {
     size_t at = (size_t)to * (size_t)s->n + (size_t)from;
     const kolo_entry *send = s->messages[at].send, *receive = s->receives[at];
     if (send->count != receive->count) {
-        return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d sends %zu elements, rank %d expects %zu", from,
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d sends %zu elements, rank %d receives %zu", from,
                          send->count, to, receive->count);
     }
-    float *into = place(&s->ranks[to], receive->to, receive->to_first);
+    float *into = location(&s->ranks[to], receive->to, receive->to_first);
     const float *data = source(&s->ranks[from], send->from, send->from_first);
     if (into && data) memcpy(into, data, send->count * sizeof *into);
     s->messages[at] = (message){0};
@@ -214,7 +215,7 @@ static kolo_status take(sim *s, int to, int from, int64_t ps) {
     return close_entry(s, from, ps);
 }
 
-/* Issues the first of `left` entries of the round; `*n_issued`: a sweep takes several. */
+/* Issues the first of `left` entries of the round; a sweep issues several at once. */
 static kolo_status issue(sim *s, int rank, const kolo_entry *e, size_t left, size_t *n_issued) {
     sim_rank *r = &s->ranks[rank];
     *n_issued = 1;
@@ -226,12 +227,13 @@ static kolo_status issue(sim *s, int rank, const kolo_entry *e, size_t left, siz
         size_t bytes = e->count * sizeof(float);
         *m = (message){.send = e};
         log_event(s, r->ps, KOLO_SIM_SEND, rank, e->peer, bytes);
-        int64_t there_ps = book(s, rank, e->peer, bytes, r->ps);
-        return push(s, (wake){.ps = there_ps, .kind = WAKE_MESSAGE, .rank = e->peer, .peer = rank});
+        int64_t arrival_ps = reserve_links(s, rank, e->peer, bytes, r->ps);
+        return push(s,
+                    (wake){.ps = arrival_ps, .kind = WAKE_MESSAGE, .rank = e->peer, .peer = rank});
     }
     case KOLO_ENTRY_RECV:
         s->receives[own * n + peer] = e;
-        return s->messages[own * n + peer].arrived ? take(s, rank, e->peer, r->ps) : KOLO_OK;
+        return s->messages[own * n + peer].arrived ? deliver(s, rank, e->peer, r->ps) : KOLO_OK;
     case KOLO_ENTRY_REDUCE:
     case KOLO_ENTRY_COPY:
         run_local(s, r, e);
@@ -243,17 +245,18 @@ static kolo_status issue(sim *s, int rank, const kolo_entry *e, size_t left, siz
     default:
         break;
     }
-    return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                     "schedule %s needs the peers' memory: a modelled network has messages only",
-                     r->schedule->row->name);
+    return KOLO_FAIL(
+        KOLO_ERR_UNSUPPORTED,
+        "schedule %s accesses the peers' memory: a modelled network supports messages only",
+        r->schedule->row->name);
 }
 
-/* Issues what the rank can: up to the next entry that takes its time, or the end of the round. */
-static kolo_status go_on(sim *s, int rank, int64_t ps) {
+/* Issues entries up to the next one that takes time, or to the end of the round. */
+static kolo_status advance(sim *s, int rank, int64_t ps) {
     sim_rank *r = &s->ranks[rank];
     const kolo_schedule *schedule = r->schedule;
     r->ps = kolo_max_i64(r->ps, ps);
-    if (r->open == 0) { /* a new round */
+    if (r->open == 0) { /* start the next round */
         if (r->round == schedule->n_rounds) {
             r->done = true;
             log_event(s, r->ps, KOLO_SIM_END, rank, rank, 0);
@@ -278,31 +281,32 @@ static kolo_status run_events(sim *s) {
         wake w = pop(s);
         if (w.kind != WAKE_MESSAGE) {
             if (w.kind == WAKE_START) log_event(s, w.ps, KOLO_SIM_START, w.rank, w.rank, 0);
-            KOLO_TRY(go_on(s, w.rank, w.ps));
+            KOLO_TRY(advance(s, w.rank, w.ps));
             continue;
         }
         size_t at = (size_t)w.rank * (size_t)s->n + (size_t)w.peer;
         s->messages[at].arrived = true;
         log_event(s, w.ps, KOLO_SIM_ARRIVE, w.rank, w.peer,
                   s->messages[at].send->count * sizeof(float));
-        if (s->receives[at]) KOLO_TRY(take(s, w.rank, w.peer, w.ps));
+        if (s->receives[at]) KOLO_TRY(deliver(s, w.rank, w.peer, w.ps));
     }
     return KOLO_OK;
 }
 
-/* ---- all of it ---- */
+/* ---- a run ---- */
 
 static kolo_status resolve(const kolo_sim_network *network, int ranks, kolo_sim_network *out) {
     kolo_sim_network net = network ? *network : (kolo_sim_network){0};
     if (ranks < 1 || ranks > RANKS_MOST) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "a modelled network of %d ranks: 1 to %d can be", ranks,
-                         RANKS_MOST);
+        return KOLO_FAIL(KOLO_ERR_ARG, "a modelled network of %d ranks: 1 to %d are supported",
+                         ranks, RANKS_MOST);
     }
     if (!(net.latency_us >= 0 && net.gbit_per_s >= 0 && net.local_latency_us >= 0 &&
           net.local_gbit_per_s >= 0 && net.reduce_gbit_per_s >= 0 && net.jitter >= 0 &&
           net.late_us >= 0) ||
         net.ranks_per_host < 0) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "a modelled network with negative numbers");
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "a modelled network needs latencies, bandwidths and delays >= 0");
     }
     if (net.ranks_per_host == 0) net.ranks_per_host = 1;
     if (net.latency_us == 0) net.latency_us = 5;
@@ -347,7 +351,7 @@ static kolo_status close_result(sim *s, kolo_sim_result *result) {
     for (int r = 0; r < s->n; r++) {
         if (!s->ranks[r].done) {
             return KOLO_FAIL(
-                KOLO_ERR_FORMAT, "rank %d of schedule %s waits for ever in round %zu of %zu", r,
+                KOLO_ERR_FORMAT, "deadlock: rank %d of schedule %s is stuck in round %zu of %zu", r,
                 s->ranks[r].schedule->row->name, s->ranks[r].round, s->ranks[r].schedule->n_rounds);
         }
         end_ps = kolo_max_i64(end_ps, s->ranks[r].ps);
@@ -400,9 +404,10 @@ static kolo_status find_row(allreduce *a, kolo_algorithm algorithm) {
     kolo_algorithm row = a->shards > 0 ? KOLO_ALGORITHM_REPRODUCIBLE : algorithm;
     a->row = kolo_algorithm_find(KOLO_COLLECTIVE_ALLREDUCE, row, KOLO_VARIANT_MESSAGES);
     if (a->row) return KOLO_OK;
-    return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                     "algorithm %s needs the peers' memory: a modelled network has messages only",
-                     kolo_algorithm_name(algorithm));
+    return KOLO_FAIL(
+        KOLO_ERR_UNSUPPORTED,
+        "algorithm %s accesses the peers' memory: a modelled network supports messages only",
+        kolo_algorithm_name(algorithm));
 }
 
 static kolo_status build_schedules(allreduce *a) {
@@ -424,10 +429,10 @@ static kolo_status build_schedules(allreduce *a) {
     return KOLO_OK;
 }
 
-/* Small integers, so that sums are exact in any order. */
+/* Small integers, whose sums are exact in any order. */
 static float value_of(size_t contribution, size_t i) { return (float)(contribution % 8 + i % 16); }
 
-/* Shard s, or rank s where there are none, contributes value_of(s, i); a node what is below it. */
+/* Shard s (without shards: rank s) contributes value_of(s, i); a node is the sum of its shards. */
 static void fill_nodes(const allreduce *a, int rank, float *input) {
     uint32_t nodes[64];
     int n = kolo_tree_nodes(a->shards, a->ranks, rank, nodes);
@@ -449,7 +454,7 @@ static kolo_status check_sums(const allreduce *a, const kolo_sim_data *data) {
         for (size_t i = 0; i < a->count; i++) {
             float want = (float)(of_all + n * (i % 16));
             if (data[r].elements[i] == want) continue;
-            return KOLO_FAIL(KOLO_ERR_FORMAT, "element %zu of rank %d is %g, not %g", i, r,
+            return KOLO_FAIL(KOLO_ERR_FORMAT, "element %zu of rank %d is %g, expected %g", i, r,
                              (double)data[r].elements[i], (double)want);
         }
     }
@@ -457,7 +462,8 @@ static kolo_status check_sums(const allreduce *a, const kolo_sim_data *data) {
 }
 
 static kolo_status run_with_data(const allreduce *a, kolo_sim_result *result) {
-    size_t total = a->count * (size_t)(a->ranks + a->shards); /* nodes are not more than shards */
+    size_t total =
+        a->count * (size_t)(a->ranks + a->shards); /* there are at most as many nodes as shards */
     float *all = kolo_zalloc((total + 1) * sizeof *all), *next = all;
     kolo_sim_data *data = kolo_alloc((size_t)a->ranks * sizeof *data);
     kolo_status status = KOLO_OK;
@@ -494,7 +500,7 @@ kolo_status kolo_sim_allreduce(const kolo_sim_network *network, int ranks, size_
     kolo_sim_result r = {0};
     KOLO_TRY(resolve(network, ranks, &a.network));
     if (shards < 0 || shards > SHARDS_MOST) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "%d shards: an allreduce takes up to %d", shards,
+        return KOLO_FAIL(KOLO_ERR_ARG, "%d shards: an allreduce supports 0 to %d", shards,
                          SHARDS_MOST);
     }
     KOLO_TRY(find_row(&a, algorithm));

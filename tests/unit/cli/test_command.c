@@ -119,7 +119,8 @@ static void wrong_use_is_one_line_and_exit_2(void **state) {
          "kolo: --sizes 12: '12' must be a whole number of bytes, as 8, or of K, M or G (1024 "
          "bytes, ...), as 64K, that f64 elements fill (multiples of 8 bytes)\n"},
         {"bench allreduce -n 2 --shards 5 --algorithm ring",
-         "kolo: algorithm ring for a reproducible allreduce (--shards), which has one of its own: "
+         "kolo: algorithm ring with --shards: a reproducible allreduce has an algorithm of its "
+         "own; "
          "leave --algorithm out\n"},
         {"train --model lnet --data synthetic",
          "kolo: unknown model \"lnet\": did you mean \"lenet\"?\n"},

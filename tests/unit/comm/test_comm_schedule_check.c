@@ -1,4 +1,4 @@
-/* Schedules: proven for any group size; every entry is needed; counts and text. */
+/* Schedules: correct for any group size; every entry is needed; counts and text. */
 #include "base/memory.h"
 #include "comm/schedule/algorithms.h"
 #include "support/support.h"
@@ -91,7 +91,7 @@ static void fail_case(const one_case *c, const char *what) {
              c->out_of_place ? ", out of place" : "", c->scaled ? ", scaled" : "", what);
 }
 
-static void prove(const one_case *c) {
+static void check(const one_case *c) {
     static group g;
     group_write(&g, c);
     if (kolo_schedule_check(g.specs, g.schedules, c->size) != KOLO_OK)
@@ -101,7 +101,7 @@ static void prove(const one_case *c) {
 
 /* In every form that its kind has: in place and not, scaled and not, with even and uneven slices.
  */
-static void prove_forms(one_case c) {
+static void check_forms(one_case c) {
     kolo_collective kind = c.row->kind;
     if (kind == KOLO_COLLECTIVE_BARRIER) c.count = 0;
     bool has_input = kind != KOLO_COLLECTIVE_BARRIER && kind != KOLO_COLLECTIVE_BROADCAST;
@@ -113,7 +113,7 @@ static void prove_forms(one_case c) {
                 c.out_of_place = out;
                 c.scaled = scaled;
                 c.slicing = uneven ? UNEVEN : EVEN;
-                prove(&c);
+                check(&c);
             }
         }
     }
@@ -124,7 +124,7 @@ static bool has_root(kolo_collective kind) {
            kind == KOLO_COLLECTIVE_GATHER || kind == KOLO_COLLECTIVE_SCATTER;
 }
 
-static void every_algorithm_is_proven_for_any_size(void **state) {
+static void every_algorithm_is_correct_for_any_size(void **state) {
     static const struct {
         size_t count, chunk;
     } cases[] = {{0, 4},   {1, 4},   {7, 4},      {67, 4}, {15, 16},
@@ -134,7 +134,7 @@ static void every_algorithm_is_proven_for_any_size(void **state) {
         for (size_t c = 0; c < KOLO_COUNT(cases); c++) {
             for (int size = 1; size <= SIZE_MOST; size = size < 9 ? size + 1 : 2 * size - 1) {
                 for (int root = 0; root<size; root += size> 8 ? 7 : 1) {
-                    prove_forms((one_case){.row = row,
+                    check_forms((one_case){.row = row,
                                            .size = size,
                                            .root = root,
                                            .count = cases[c].count,
@@ -144,7 +144,7 @@ static void every_algorithm_is_proven_for_any_size(void **state) {
             }
         }
         for (int size = 1; size <= SIZE_MOST; size++) {
-            prove(&(one_case){.row = row,
+            check(&(one_case){.row = row,
                               .size = size,
                               .root = size / 2,
                               .count = 67,
@@ -155,7 +155,7 @@ static void every_algorithm_is_proven_for_any_size(void **state) {
 }
 
 /* The sums of the fixed tree are the same for any group; the check knows its nodes. */
-static void the_fixed_tree_is_proven_for_any_shards(void **state) {
+static void the_fixed_tree_is_correct_for_any_shards(void **state) {
     static const kolo_variant variants[] = {KOLO_VARIANT_MESSAGES, KOLO_VARIANT_WINDOW,
                                             KOLO_VARIANT_EAGER};
     for (size_t v = 0; v < KOLO_COUNT(variants); v++) {
@@ -163,7 +163,7 @@ static void the_fixed_tree_is_proven_for_any_shards(void **state) {
             KOLO_COLLECTIVE_ALLREDUCE, KOLO_ALGORITHM_REPRODUCIBLE, variants[v]);
         for (int size = 1; size <= SIZE_MOST; size = size < 9 ? size + 1 : 2 * size - 1) {
             for (int shards = 1; shards <= 70; shards += shards < 10 ? 1 : 6) {
-                prove(&(one_case){
+                check(&(one_case){
                     .row = row, .size = size, .count = 19, .chunk = 4, .shards = shards});
             }
         }
@@ -192,13 +192,13 @@ static const kolo_algorithm_row *hierarchical(kolo_variant variant) {
     return kolo_algorithm_find(KOLO_COLLECTIVE_ALLREDUCE, KOLO_ALGORITHM_HIERARCHICAL, variant);
 }
 
-static void hierarchical_is_proven_on_any_hosts(void **state) {
+static void hierarchical_is_correct_on_any_hosts(void **state) {
     static const kolo_variant variants[] = {KOLO_VARIANT_MESSAGES, KOLO_VARIANT_WINDOW};
     for (size_t i = 0; i < 2 * KOLO_COUNT(variants); i++) {
         const kolo_algorithm_row *row = hierarchical(variants[i / 2]);
         for (int size = 1; size <= SIZE_MOST; size = size < 13 ? size + 1 : 2 * size - 3) {
             for (int h = PAIRS; h < HOSTINGS; h++) {
-                prove(&(one_case){.row = row,
+                check(&(one_case){.row = row,
                                   .size = size,
                                   .count = i % 2 ? 67 : 3,
                                   .chunk = 4,
@@ -208,8 +208,8 @@ static void hierarchical_is_proven_on_any_hosts(void **state) {
     }
 }
 
-/* Takes each entry of each rank out in turn. */
-static void prove_every_entry(const one_case *c) {
+/* Removes each entry of each rank in turn. */
+static void check_every_entry(const one_case *c) {
     static group g;
     for (int rank = 0; rank < c->size; rank++) {
         size_t n = 1;
@@ -220,7 +220,7 @@ static void prove_every_entry(const one_case *c) {
                 kolo_schedule_remove(&g.schedules[rank], i);
                 if (kolo_schedule_check(g.specs, g.schedules, c->size) == KOLO_OK) {
                     char what[80];
-                    snprintf(what, sizeof what, "proven without entry %zu of rank %d", i, rank);
+                    snprintf(what, sizeof what, "correct without entry %zu of rank %d", i, rank);
                     fail_case(c, what);
                 }
             }
@@ -236,10 +236,10 @@ static void no_entry_can_be_left_out(void **state) {
         bool has_input =
             row->kind != KOLO_COLLECTIVE_BARRIER && row->kind != KOLO_COLLECTIVE_BROADCAST;
         for (int size = 2; size <= 5; size++) {
-            prove_every_entry(
+            check_every_entry(
                 &(one_case){.row = row, .size = size, .root = 0, .count = count, .chunk = 4});
             if (has_input) {
-                prove_every_entry(&(one_case){.row = row,
+                check_every_entry(&(one_case){.row = row,
                                               .size = size,
                                               .root = size - 1,
                                               .count = count,
@@ -253,7 +253,7 @@ static void no_entry_can_be_left_out(void **state) {
     const kolo_algorithm_row *ring = by_messages(KOLO_ALGORITHM_RING);
     for (int h = PAIRS; h < HOSTINGS; h++) {
         for (int window = 0; window < 2; window++) {
-            prove_every_entry(&(one_case){
+            check_every_entry(&(one_case){
                 .row = hierarchical(window ? KOLO_VARIANT_WINDOW : KOLO_VARIANT_MESSAGES),
                 .size = 5,
                 .count = 23,
@@ -261,11 +261,11 @@ static void no_entry_can_be_left_out(void **state) {
                 .hosts = (hosting)h});
         }
     }
-    prove_every_entry(&(one_case){.row = ring, .size = 8, .root = 0, .count = 64, .chunk = 4});
+    check_every_entry(&(one_case){.row = ring, .size = 8, .root = 0, .count = 64, .chunk = 4});
 }
 
 /* The check itself: wrong schedules get the right error. */
-static void faults_are_told_apart(void **state) {
+static void faults_are_distinguished(void **state) {
     const kolo_algorithm_row *ring = by_messages(KOLO_ALGORITHM_RING);
     const kolo_algorithm_row *direct =
         kolo_algorithm_find(KOLO_COLLECTIVE_ALLREDUCE, KOLO_ALGORITHM_DIRECT, KOLO_VARIANT_WINDOW);
@@ -294,7 +294,7 @@ static void faults_are_told_apart(void **state) {
     assert_int_equal(kolo_schedule_check(NULL, NULL, 65), KOLO_ERR_ARG);
 }
 
-static void ring_moves_the_least_that_is_possible(void **state) {
+static void ring_moves_the_minimum(void **state) {
     const kolo_algorithm_row *ring = by_messages(KOLO_ALGORITHM_RING);
     for (int size = 2; size <= 8; size++) {
         static group g;
@@ -461,12 +461,12 @@ static void names_are_parsed_with_suggestions(void **state) {
 
 TEST_MAIN(test_comm_schedule_check) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_algorithm_is_proven_for_any_size),
-        cmocka_unit_test(the_fixed_tree_is_proven_for_any_shards),
-        cmocka_unit_test(hierarchical_is_proven_on_any_hosts),
+        cmocka_unit_test(every_algorithm_is_correct_for_any_size),
+        cmocka_unit_test(the_fixed_tree_is_correct_for_any_shards),
+        cmocka_unit_test(hierarchical_is_correct_on_any_hosts),
         cmocka_unit_test(no_entry_can_be_left_out),
-        cmocka_unit_test(faults_are_told_apart),
-        cmocka_unit_test(ring_moves_the_least_that_is_possible),
+        cmocka_unit_test(faults_are_distinguished),
+        cmocka_unit_test(ring_moves_the_minimum),
         cmocka_unit_test(hierarchical_spares_the_links_between_hosts),
         cmocka_unit_test(double_tree_shares_the_work),
         cmocka_unit_test(halving_doubling_takes_logarithmic_steps),
