@@ -1,4 +1,5 @@
-/* A rank of the allreduce benchmark, to be started by kolo run or any launcher of the contract:
+/* A rank of the allreduce benchmark, started by kolo run or any launcher that sets the rank
+ * environment:
  *
  *     bench_allreduce ALGORITHM registered|private clean|dirty BUDGET_MS BYTES...
  *

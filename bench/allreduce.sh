@@ -1,13 +1,13 @@
 #!/bin/sh
-# Allreduce of Kolo and of its peers, alternately in one run, at the same sizes; prints a table of times
-# and of ratios to Kolo's.
+# Times the allreduce of Kolo and of its peers, alternating in one run, at the same sizes. Prints a table of
+# times and of ratios to Kolo's.
 #
 #     bench/allreduce.sh [RANKS [ROUNDS [BUILD]]]      default: 2 ranks, 3 rounds, build/release
 #
-# A peer that is not installed is left out, and said so. Each gets its best settings: Open MPI with its
-# ranks bound to processors, as many to each, MPICH with a processor for each rank, Gloo with one thread per
-# rank over the loopback interface. `bound` is what the additions and the memory alone take
-# (bench/allreduce_bound.c), `bound-dirty` the same on rewritten buffers. SIZES gives other sizes.
+# Peers that are not installed are skipped with a message. Each peer gets its best settings: Open MPI with
+# ranks bound evenly to processors, MPICH with a processor per rank, Gloo with one thread per rank over the
+# loopback interface. `bound` is the time of the additions and memory accesses alone (bench/allreduce_bound.c),
+# `bound-dirty` the same on rewritten buffers. SIZES overrides the sizes.
 set -eu
 ranks=${1:-2} rounds=${2:-3}
 root=$(cd "$(dirname "$0")/.." && pwd)

@@ -1,12 +1,12 @@
-/* What an allreduce in shared memory costs at least on this machine:
+/* Measures the lower bound of an allreduce in shared memory on this machine:
  *
  *     allreduce_bound RANKS clean|dirty SECONDS BYTES...
  *
- * RANKS processes, one to a processor while there are as many, hold a buffer each in memory that
- * all see. In a call each waits until all have come, then adds its slice of all buffers and writes
- * the sum to all: every byte is read once and written once, by somebody, and nothing else is done.
- * With `dirty` each rewrites its buffer before a call, outside the time. Rank 0 prints a line per
- * size: bytes, median and minimum in us. */
+ * RANKS processes, one per processor as far as possible, hold a buffer each in shared memory. In a
+ * call each process waits for all others, then adds its slice of all buffers and writes the sum to
+ * all of them: every byte is read once and written once, and nothing else happens. With `dirty`
+ * each process rewrites its buffer before a call, untimed. Rank 0 prints a line per size: bytes,
+ * median and minimum in us. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <signal.h>
@@ -31,7 +31,7 @@ typedef struct group {
 static group *all;
 static float *buffers[RANKS_MOST];
 static int n_ranks;
-static bool crowded;
+static bool oversubscribed;
 static unsigned generation;
 
 static double now(void) {
@@ -46,7 +46,7 @@ static void meet(int rank) {
         for (int spins = 0; (int)(atomic_load_explicit(&all->arrived[r][0], memory_order_acquire) -
                                   generation) < 0;
              spins++) {
-            if (spins >= SPINS || crowded) sched_yield();
+            if (spins >= SPINS || oversubscribed) sched_yield();
         }
     }
 }
@@ -137,7 +137,7 @@ int main(int argc, char **argv) {
     }
     all = map_shared(sizeof *all);
     for (int r = 0; r < n_ranks; r++) buffers[r] = map_shared(most + sizeof(float));
-    crowded = n_ranks > sysconf(_SC_NPROCESSORS_ONLN);
+    oversubscribed = n_ranks > sysconf(_SC_NPROCESSORS_ONLN);
     bool dirty = strcmp(argv[2], "dirty") == 0;
     for (int r = 1; r < n_ranks; r++) {
         if (fork() == 0) {

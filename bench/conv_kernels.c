@@ -1,8 +1,8 @@
-/* Times every kernel that fits the convolutions of the model zoo, forward (f), data's gradient (d)
- * and weights' gradient (w), in each layout of images, on one thread: conv-kernels [SHAPE [PASS
- * [LAYOUT [KERNEL]]]]. SHAPE, LAYOUT and KERNEL are parts of names. GFLOP/s count the direct form's
- * operations, so that Winograd's may exceed the processor's peak. The estimates of kernels are set
- * with it. */
+/* Times every kernel that supports the convolutions of the model zoo, forward (f), data gradient
+ * (d) and weight gradient (w), in each layout of images, on one thread: conv-kernels [SHAPE [PASS
+ * [LAYOUT [KERNEL]]]]. SHAPE, LAYOUT and KERNEL are parts of names. GFLOP/s count the operations of
+ * the direct form, so Winograd may exceed the processor's peak. Used to calibrate the estimates of
+ * kernels. */
 #include "base/clock.h"
 #include "kernel/kernel.h"
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Allreduce between hosts, which are network namespaces with 1 Gbit/s links, as a share of the bound
-# 2 (n-1)/n bytes / goodput; goodput is that of plain TCP between the same namespaces, measured in the same run.
+# Times the allreduce between hosts (network namespaces with 1 Gbit/s links) as a share of the bound
+# 2 (n-1)/n bytes / goodput, where goodput is that of plain TCP between the same namespaces in the same run.
 #     bench/hosts.sh [BUILD_FOLDER]        default build/release; needs root
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)

@@ -1,6 +1,6 @@
-/* Times every kernel that fits the nodes of LeNet-5's training step at batch 64 on one thread, in
- * each layout of the list, beside the time that its fit estimates: lenet_kernels [NODE]. The
- * estimates of kernels are set with it. The network's input stays plain. */
+/* Times every kernel that supports the nodes of LeNet-5's training step at batch 64 on one thread,
+ * in each layout of the list, next to the time that its fit estimates: lenet_kernels [NODE]. Used
+ * to calibrate the estimates of kernels. The network's input stays plain. */
 #include "base/clock.h"
 #include "kernel/kernel.h"
 

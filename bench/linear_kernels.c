@@ -1,6 +1,6 @@
-/* Times every kernel that fits a linear layer, forward (f), data's gradient (d) and weights'
- * gradient (w), on one thread: linear-kernels [ROWS INPUTS OUTPUTS]; without them, the classifiers
- * of the model zoo. The kernels of a layer take turns. The estimates of kernels are set with it. */
+/* Times every kernel that supports a linear layer, forward (f), data gradient (d) and weight
+ * gradient (w), on one thread: linear-kernels [ROWS INPUTS OUTPUTS]; by default the classifiers of
+ * the model zoo. The kernels of a layer alternate. Used to calibrate the estimates of kernels. */
 #include "base/clock.h"
 #include "kernel/kernel.h"
 

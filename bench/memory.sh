@@ -3,7 +3,7 @@
 #
 #     bench/memory.sh [BATCH [THREADS [STEPS [BUILD]]]]     default: 16 2 2 build/release
 #
-# PyTorch runs in both layouts, the smaller peak counts. PyTorch is left out, with a word, where it is not.
+# PyTorch runs in both layouts; the smaller peak counts. If PyTorch is not installed, it is skipped with a message.
 set -eu
 batch=${1:-16} threads=${2:-2} steps=${3:-2}
 root=$(cd "$(dirname "$0")/.." && pwd)

@@ -1,13 +1,13 @@
 #!/bin/sh
-# One training step of Kolo and of PyTorch, alternately in one run: prints the medians and the ratio.
+# Times a training step of Kolo and of PyTorch, alternating in one run. Prints the medians and their ratio.
 #
 #     bench/train.sh [MODEL [BATCH [THREADS [ROUNDS [BUILD]]]]]     default: lenet 64 1 5 build/release
 #
-# Images are of the model's usual size, those of SIZE when that is set in the environment. PyTorch is that
-# of PYTHON (/usr/bin/python3). Its defaults come first, then malloc that keeps its pages, the other layout and
-# each OPENBLAS_CORETYPE of CORES (those that this processor can run), kept where faster; the fastest goes on to
-# the rounds, and every trial is printed. Kolo measures its kernels for the shapes before, as --autotune on does,
-# unless TUNE=0. `gpt` is a gpt2 of 6 layers, width 384, 256 tokens, vocabulary 8192.
+# Images have the model's usual size unless SIZE is set. PYTHON selects the PyTorch (default /usr/bin/python3).
+# PyTorch's defaults are tried first, then a malloc that keeps its pages, the other layout, and each
+# OPENBLAS_CORETYPE of CORES that this processor supports; the fastest combination is used in the rounds, and every
+# trial is printed. Kolo autotunes its kernels beforehand, as with --autotune on, unless TUNE=0. `gpt` is a gpt2
+# of 6 layers, width 384, 256 tokens, vocabulary 8192.
 set -eu
 model=${1:-lenet} batch=${2:-64} threads=${3:-1} rounds=${4:-5}
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -61,7 +61,7 @@ esac
 best=1e9 layout='' core='' malloc=''
 try() {
     ms=$(torch "$@" | field step_ms_median)
-    [ -n "$ms" ] || exit 1 # it has said why
+    [ -n "$ms" ] || exit 1 # the error is printed already
     printf '# pytorch %s, core type %s, malloc %s: %s ms\n' "$@" "$ms"
     if awk "BEGIN { exit !($ms < $best) }"; then
         best=$ms layout=$1 core=$2 malloc=$3

@@ -1,9 +1,8 @@
 #!/bin/sh
-# Runs tests of the release build on an emulated processor with AVX-512, for machines that have none.
-# Bochs boots Debian's kernel on a CD image that holds nothing but the tests, the libraries they load,
-# the golden files and busybox; what they print comes over a serial line. Needs Debian 12 and no root:
-# packages are unpacked under build/emulate, not installed. Choose tests of well under a second: they
-# take hundreds of times as long here (docs/avx512.md).
+# Runs tests of the release build on an emulated processor with AVX-512. Bochs boots Debian's kernel from a CD
+# image that holds only the tests, their libraries, the golden files and busybox; output arrives over a serial
+# line. Needs Debian 12 but no root: packages are unpacked under build/emulate, not installed. Choose tests of
+# well under a second: emulation is hundreds of times slower (docs/avx512.md).
 #     emulate.sh REGEX             tests whose ctest names match
 #     emulate.sh -- COMMAND...     one command, such as: build/release/kolo info
 # Exits 1 when something failed. In the environment:
@@ -108,7 +107,7 @@ END
         -boot-load-size 4 -boot-info-table "$cd"
 }
 
-# Bochs, until it powers off; Debian's has a debugger, which is told to go on, and wants a terminal.
+# Bochs, until it powers off. Debian's has a debugger, which needs a terminal and the command to continue.
 emulate() {
     share=$root/usr/share/bochs
     : >"$out/serial.log"

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds the fuzzers with clang's libFuzzer and the sanitizers and runs each for some seconds, one
-# on each processor, from the seeds in tests/fuzz/corpus/NAME. What they find stays in build/fuzz/found.
+# on each processor, from the seeds in tests/fuzz/corpus/NAME. Findings are kept in build/fuzz/found.
 #     fuzz.sh [SECONDS]      default 60
 set -u
 cd "$(dirname "$0")/.." || exit 1

@@ -8,7 +8,7 @@
     sub(/".*/, "", name)
     bad = / status="fail"/
     whole = / status="(notrun|disabled)"/
-    ok = failures = skips = told = 0
+    ok = failures = skips = given = 0
 }
 /^(.*>)?\[       OK \]/ { ok++ }
 /^(.*>)?\[  FAILED  \] [0-9]+ test\(s\)/ { failures = number_after("FAILED  ] ") }
@@ -17,13 +17,13 @@
     why = $0
     sub(/.*skip: /, "", why)
     print name ": " why >>reasons
-    told++
+    given++
 }
 /<\/testcase>/ {
     if (bad && failures == 0) failures = 1
     if (!bad && !whole && ok == 0 && skips == 0) ok = 1
     if (whole && skips == 0) skips = 1
-    if (skips > 0 && told == 0) print name ": no reason given" >>reasons
+    if (skips > 0 && given == 0) print name ": no reason given" >>reasons
     passed += ok
     failed += failures
     skipped += skips

@@ -1,6 +1,6 @@
 #!/bin/sh
-# All that is checked without running the product. Prints "ok" or "FAILED" for each check, with what it
-# found; exits 1 when one failed. Needs the release build (for compile commands and objects).
+# Static checks. Prints "ok" or "FAILED" for each check, with its findings; exits 1 if one failed. Needs the
+# release build (compile commands and object files).
 #     lint.sh [BUILD_FOLDER]     default build/release
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -12,7 +12,7 @@ trap 'exit 1' INT TERM
 jobs=$(nproc)
 status=0
 
-# check NAME COMMAND...: runs one check and shows what it said if it failed.
+# check NAME COMMAND...: runs one check and shows its output if it failed.
 check() {
     what=$1
     shift

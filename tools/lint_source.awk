@@ -1,4 +1,4 @@
-# The rules that a reader of single files can check, over src, models and include:
+# Rules that can be checked file by file, over src, models and include:
 #   layers        includes point down; folders on one level never include each other, nor do the rooms
 #                 (sub-folders) of a folder that stand on one level
 #   tags          a struct, enum or union tag of the library or of a header is defined once
@@ -106,7 +106,7 @@ function include(name, quoted,    top, own, other) {
         if (!header && (("src/" own) in files) && name != own)
             breach("includes \"" name "\" before its own header \"" own "\"")
     } else if (!header && quoted && !seen_quoted)
-        breach("includes a system header before those of the project")
+        breach("includes a system header before the project's headers")
     if (quoted) seen_quoted = 1
 
     top = name
@@ -167,7 +167,7 @@ function include(name, quoted,    top, own, other) {
         if (calls(code, loud) || code ~ /fprintf[ ]*\([ ]*std(out|err)/)
             breach("the library neither prints nor exits: " code)
         if (folder !~ /^(comm|base)$/ && calls(code, environment))
-            breach("the library reads no environment but the rank contract: " code)
+            breach("the library reads no environment variables but those of the rank environment: " code)
     }
 }
 

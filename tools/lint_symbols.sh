@@ -1,5 +1,5 @@
 #!/bin/sh
-# What the compiled objects tell:
+# Checks on object files:
 #   exports   the two libraries export exactly what is declared KOLO_API or KOLO_SHARED, all named kolo_*
 #   statics   a global that only its own file uses is static, unless it is public or there for a test
 #     lint_symbols.sh BUILD_FOLDER

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Innermost loops of a compiled copy of our kernels, as llvm-mca sees them on a processor that
-need not be at hand: the cycles of a round, and what a good loop has little of. All comes from the
-object file in build/release; nothing is run (docs/avx512.md).
+"""Analyses the innermost loops of a compiled copy of our kernels with llvm-mca, for a processor that
+need not be available: cycles per iteration, and the overheads that a good loop avoids. Works on the
+object file in build/release; nothing is executed (docs/avx512.md).
 
     loops.py [-c CPU] [-m LEAST] OBJECT [FUNCTION]
 
 OBJECT is a source's name and its copy, such as wino.avx512; FUNCTION a part of names; loops of
 less than LEAST arithmetic instructions on vectors are left out. A loop is the code between a jump
-back and its target, without loops inside; branches within count as not taken. llvm-mca takes every
-load to hit the first cache and knows no addresses: what is printed is a bound from below.
+back and its target, without loops inside; branches within count as not taken. llvm-mca assumes that
+every load hits the L1 cache and ignores address conflicts: the result is a lower bound.
 
-The columns: cycles of a round; arithmetic instructions on whole vectors and, of those,
+The columns: cycles per iteration; arithmetic instructions on whole vectors and, of those,
 multiply-adds; the share of the ports' limit, two a cycle; operands in memory and, of those, stores;
 moves of vectors to or from the stack; instructions on mask registers; gathers and scatters;
 arithmetic on single numbers."""

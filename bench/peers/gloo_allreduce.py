@@ -1,4 +1,4 @@
-"""torch.distributed's gloo allreduce, in-place float sum, by the protocol of kolo_bench_allreduce.
+"""torch.distributed's gloo allreduce, in-place float sum, measured as kolo_bench_allreduce does.
 
     gloo_allreduce.py RANKS BUDGET_SECONDS BYTES...
 

@@ -1,4 +1,4 @@
-/* MPI_Allreduce, in-place float sum, by the protocol of kolo_bench_allreduce: per size a barrier,
+/* MPI_Allreduce, in-place float sum, measured as kolo_bench_allreduce does: per size a barrier,
  * the timed call, the maximum over ranks, the median over iterations.
  *
  *     mpicc -O2 mpi_allreduce.c -o mpi_allreduce

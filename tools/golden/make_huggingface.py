@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes small networks of Hugging Face's as its users export them, and what they make of some tokens.
+"""Writes small Hugging Face networks as their users export them, and their outputs for some tokens.
 
     tools/golden/make_huggingface.py write DIR
     tools/golden/make_huggingface.py check MODEL FILE
@@ -9,7 +9,7 @@ BertForPreTraining with all that it names, tied tensors twice, and beside each .
 network makes of the tokens (7 i + 3) mod V of a batch [2,8], in evaluation (raw f32; then, for bert, the two
 logits of each window for the next sentence, its second half being one). The second loads a file
 into such a network, which must find all that it does not tie, and compares the tensors with those
-that it was made from, to the bit. Needs transformers (4.30.2 runs on Debian's python3-torch).
+that it was made from, bitwise. Needs transformers (4.30.2 runs on Debian's python3-torch).
 """
 import sys
 from pathlib import Path

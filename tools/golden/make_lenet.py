@@ -6,7 +6,7 @@
 Needs PyTorch and NumPy (Debian: python3-torch). The file holds what a test needs to repeat the run:
 
     start.NAME    initial parameters, under the names that kolo gives them
-    images        u8 [2,64,1,28,28], two batches that are used in turn: made-up patterns and noise
+    images        u8 [2,64,1,28,28], two batches that are used in turn: synthetic patterns and noise
     labels        i32 [2,64]
     losses        f64 [10], the mean loss of each step before its update
     end.NAME      parameters after the last step

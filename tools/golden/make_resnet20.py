@@ -6,7 +6,7 @@
 Needs PyTorch and NumPy (Debian: python3-torch). The file holds what a test needs to repeat the run:
 
     start.NAME    initial parameters, under the names that kolo gives them
-    images        u8 [3,16,3,16,16], a batch a step: made-up patterns and noise
+    images        u8 [3,16,3,16,16], a batch a step: synthetic patterns and noise
     labels        i32 [3,16]
     losses        f64 [3], the mean loss of each step before its update
     evaluated     f64 [1], the mean loss of the first batch after the last step, in evaluation

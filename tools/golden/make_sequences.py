@@ -139,8 +139,8 @@ MASK_STREAM = 9 << 56
 
 
 def hide(ids, labels, draw, count, mask, vocab):
-    """Masked ids and what is to be told, -1 where nothing is."""
-    masked, told = ids.copy(), np.full_like(ids, -1)
+    """Masked ids and their targets, -1 where there is none."""
+    masked, targets = ids.copy(), np.full_like(ids, -1)
     length = ids.shape[1]
     for n in range(len(ids)):
         for k in range(count):
@@ -151,13 +151,13 @@ def hide(ids, labels, draw, count, mask, vocab):
             place = next((p for p in places if labels[n, p] >= 0), None)
             if place is None:
                 continue
-            told[n, place] = ids[n, place]
+            targets[n, place] = ids[n, place]
             tenth = four[1] * 10 >> 32
             if tenth < 8:
                 masked[n, place] = mask
             elif tenth == 8:
                 masked[n, place] = four[2] * vocab >> 32
-    return masked, told
+    return masked, targets
 
 
 def pairs(rng, length, vocab, cls, sep):
@@ -195,15 +195,15 @@ def next_token(tokens):
 def masked_pairs(ids, labels, count, mask, vocab):
     """The loss of a step of pairs, and of what it consists."""
     def loss_of(model, step):
-        masked, told = hide(ids[step % STEPS], labels[step % STEPS], DRAWS[step], count, mask, vocab)
+        masked, targets = hide(ids[step % STEPS], labels[step % STEPS], DRAWS[step], count, mask, vocab)
         codes = np.where(labels[step % STEPS] < 0, -2 - labels[step % STEPS], labels[step % STEPS])
         logits, second = model(torch.from_numpy(masked).long(), torch.from_numpy(codes % 2).long())
-        logits, told = logits.flatten(0, 1), torch.from_numpy(told).long().flatten()
+        logits, targets = logits.flatten(0, 1), torch.from_numpy(targets).long().flatten()
         other = torch.from_numpy(codes[:, 0] // 2).long()
         next_loss = F.cross_entropy(second, other)
-        figures = dict(accuracies=(logits.argmax(1) == told)[told >= 0].double().mean(), next_losses=next_loss,
+        figures = dict(accuracies=(logits.argmax(1) == targets)[targets >= 0].double().mean(), next_losses=next_loss,
                        next_accuracies=(second.argmax(1) == other).double().mean())
-        return F.cross_entropy(logits, told, ignore_index=-1) + next_loss, {k: v.item() for k, v in figures.items()}
+        return F.cross_entropy(logits, targets, ignore_index=-1) + next_loss, {k: v.item() for k, v in figures.items()}
     return loss_of
 
 

@@ -5,7 +5,7 @@ has sparse gradients (nn.Embedding(sparse=True)), by SGD, and by SparseAdam with
     tools/golden/make_sparse.py
 
 Needs PyTorch and NumPy (Debian: python3-torch). Initial parameters, and what the files hold, are as
-make_sequences.py says; besides there is the embedding itself after the last step, end_table f64 [vocab,width].
+in make_sequences.py; in addition there is the embedding itself after the last step, end_table f64 [vocab,width].
 Tokens of one step are few of those of the next: most rows are touched once or never.
 """
 from pathlib import Path

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes weights of torchvision's networks as its users export them, and what the networks make of them.
+"""Writes weights of torchvision's networks as their users export them, and the networks' outputs.
 
     tools/golden/make_torchvision.py small FILE
     tools/golden/make_torchvision.py write DIR MODEL...

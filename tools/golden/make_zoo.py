@@ -15,7 +15,7 @@ file holds a few numbers for each network:
 
 The networks are torchvision's, made narrow: every channel count is a quarter, dropout is off. They run in
 f64, so that the file holds the numbers themselves and not one processor's rounding of them; the deepest
-ones blow rounding up, and `rounding` says by how much. Their learning rate is therefore small.
+ones amplify rounding; `rounding` is the factor. Their learning rate is therefore small.
 """
 import json
 import sys
