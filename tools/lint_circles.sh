@@ -10,7 +10,8 @@ trap 'rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM
 
 # user definer symbol: one line for each symbol that one file takes from another.
-find "$build/CMakeFiles" -name '*.o' -path '*/kolo*.dir/*' -exec nm -A -P -g {} + |
+ninja -C "$build" -t targets all | sed -n 's|^\(CMakeFiles/kolo[^:]*\.o\): .*|\1|p' >"$work/objects" # not those of old sources
+(cd "$build" && xargs nm -A -P -g) <"$work/objects" |
     awk '
         {
             sub(/:$/, "", $1)

@@ -40,12 +40,13 @@ grep -v '^kolo_' "$work/exported" >"$work/foreign" || true
 complain "exported without the prefix kolo_:" <"$work/foreign"
 
 # Public names are free to have no user here; all others need one in another object, tests included.
-find "$build" -name '*.o' -exec nm -A -P -g {} + |
+ninja -C "$build" -t targets all | sed -n 's|^\([^:]*\.o\): .*|\1|p' >"$work/objects" # not those of old sources
+(cd "$build" && xargs ls 2>/dev/null | xargs nm -A -P -g) <"$work/objects" |
     awk -v declared="$work/declared" '
         BEGIN { while ((getline name <declared) > 0) public[name] = 1 }
         { sub(/:$/, "", $1) }
         $3 == "U" || $3 == "u" { used[$2] = used[$2] " " $1; next }
-        $1 ~ /\/kolo(_comm_objects|_objects|-cli)\.dir\// { home[$2] = $1 }
+        $1 ~ /(^|\/)kolo(_comm_objects|_objects|-cli)\.dir\// { home[$2] = $1 }
         END {
             for (name in home)
                 if (!(name in used) && name != "main" && !(name in public)) {

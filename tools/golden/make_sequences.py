@@ -14,7 +14,7 @@ with base 1 and scale 0.2 for names that end in "norm.weight" or "Norm.weight" o
 last step, f64 [1], and under end.NAME a few sums of each parameter: its sum and its sum of squares; as
 metadata the settings. bert's also have, of these four, the accuracies over hidden tokens, the next_losses
 (which the losses contain) and the next_accuracies, f64 [4]; they are pairs of sentences, its file holds ids i32 [3,batch,T] and labels i32
-[3,batch,T] as kolo/data.h says; what it hides is drawn here as src/graph/ops/ops.h says (Philox4x32-10) by the
+[3,batch,T] as in kolo/data.h; masks are drawn as documented in src/graph/ops/ops.h (Philox4x32-10) by the
 numbers that a session has for its first three steps under seed 1. It runs in f64, so that the numbers are no one processor's rounding.
 """
 from pathlib import Path
