@@ -1,15 +1,19 @@
 #pragma once
 /* Collective communication between the ranks of a job.
  *
- * A kolo_comm is one rank's view of a group. Collectives are *persistent requests*: created once
- * (their schedule is built then), started any number of times, tested or waited for. Every rank of
- * the group must create its requests in the same order and start them in the same order. Several
- * may be in flight. A communicator and its requests belong to one thread at a time.
+ * A kolo_comm is one rank's handle to a group. Collectives are *persistent requests*: created once,
+ * which builds their schedule, then started, tested and waited for any number of times. All ranks
+ * of a group must create their requests in the same order and start them in the same order. Several
+ * requests may be in flight.
  *
- * Failure. Every wait has a deadline. When a peer dies, or a deadline passes, or ranks disagree on
- * what they have started, the communicator is broken on all ranks: all its calls fail at once with
- * the same error, which names the rank. Destroy it then; until that, peers may still write into the
- * data of requests that were in flight.
+ * Threads. A communicator, its sub-groups and their requests may be used by one thread at a time.
+ * Only the functions documented to block do so.
+ *
+ * Failure. Every wait has a deadline. If a peer dies, a deadline passes, or ranks disagree about
+ * the collective they start, the communicator breaks on all ranks: all its calls then fail with the
+ * same error, which names the rank. Any call that communicates can return these errors: PEER,
+ * TIMEOUT, or ARG for a disagreement. Destroy a broken communicator; until then, peers may still
+ * write into the data of requests that were in flight.
  *
  *     kolo_comm *comm;
  *     KOLO_TRY(kolo_comm_create(NULL, &comm));           // RANK, WORLD_SIZE, ... from kolo run
@@ -44,10 +48,10 @@ typedef enum kolo_reduce_op {
     KOLO_REDUCE_OP_LIST(KOLO_REDUCE_OP_ENUM)
 #undef KOLO_REDUCE_OP_ENUM
 } kolo_reduce_op;
-/* "sum" and so on, "unknown" for no operation; static storage. */
+/* The name of an operation ("sum"), "unknown" for an invalid one; static storage. */
 KOLO_API const char *kolo_reduce_op_name(kolo_reduce_op op);
 
-/* The one list of what a request can do: code, name. */
+/* The list of collectives and messages: code, name. */
 #define KOLO_COLLECTIVE_LIST(X)                         \
     X(KOLO_COLLECTIVE_ALLREDUCE, "allreduce")           \
     X(KOLO_COLLECTIVE_BROADCAST, "broadcast")           \
@@ -98,153 +102,154 @@ KOLO_API kolo_status kolo_algorithm_parse(const char *name, kolo_algorithm *algo
 KOLO_API const char *kolo_algorithm_name(kolo_algorithm algorithm);
 KOLO_API const char *kolo_algorithm_description(kolo_algorithm algorithm);
 
-/* How ranks reach each other. */
+/* How data moves between ranks. */
 typedef enum kolo_transport_choice {
-    KOLO_TRANSPORT_AUTO, /* shared memory inside a host, TCP between hosts */
-    KOLO_TRANSPORT_SHM,  /* shared memory; an error with several hosts */
-    KOLO_TRANSPORT_TCP,  /* TCP, inside a host too */
-    KOLO_TRANSPORT_MPI,  /* whole collectives are handed to Open MPI or MPICH; see kolo_comm_opts */
-    KOLO_TRANSPORT_UCX,  /* data by UCX, inside a host too; see kolo_comm_opts */
-    KOLO_TRANSPORT_SHM_UCX, /* shared memory inside a host, data by UCX between hosts */
+    KOLO_TRANSPORT_AUTO,    /* shared memory inside a host, TCP between hosts */
+    KOLO_TRANSPORT_SHM,     /* shared memory; an error with several hosts */
+    KOLO_TRANSPORT_TCP,     /* TCP, also inside a host */
+    KOLO_TRANSPORT_MPI,     /* collectives are offloaded to Open MPI or MPICH; see kolo_comm_opts */
+    KOLO_TRANSPORT_UCX,     /* UCX, also inside a host; see kolo_comm_opts */
+    KOLO_TRANSPORT_SHM_UCX, /* shared memory inside a host, UCX between hosts */
 } kolo_transport_choice;
 
-/* Zero means the default. */
+/* Zero means the default. Strings are copied. */
 typedef struct kolo_comm_opts {
-    /* This rank's place. When world is 0 all of it is read from the environment contract: RANK,
-     * WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT (or KOLO_MASTER_PORT,
-     * which comes first, where MASTER_PORT is for another library) and the job's secret in
-     * the file that KOLO_SECRET_FILE names (at least 16 bytes, readable by nobody else; a memory
-     * file or a pipe of the launcher serves as well). KOLO_LISTEN_FD may give rank 0 a socket that
-     * listens on that address already. With none of RANK, WORLD_SIZE, LOCAL_RANK and
-     * LOCAL_WORLD_SIZE set, a process that mpirun, mpiexec or srun has started learns all of it
-     * from them, by PMIx or PMI; rank 0 then draws a secret, unless KOLO_SECRET_FILE names one on
-     * all ranks, and listens at KOLO_MASTER_PORT or any port. Any other process is a group alone.
-     * Ranks find out by themselves which of them share a host; KOLO_HOST_ID overrules that. */
+    /* The rank environment. If world is 0, it is read from the environment variables RANK,
+     * WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT (KOLO_MASTER_PORT takes
+     * precedence, where MASTER_PORT belongs to another library). KOLO_SECRET_FILE names the file
+     * with the job's secret: at least 16 bytes, readable only by its owner; a memory file or a pipe
+     * from the launcher also works. KOLO_LISTEN_FD may give rank 0 a socket that already listens on
+     * that address.
+     *
+     * If none of RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE is set, a process started by
+     * mpirun, mpiexec or srun gets its environment from them by PMIx or PMI. Rank 0 then generates
+     * a secret, unless KOLO_SECRET_FILE is set on all ranks, and listens on KOLO_MASTER_PORT or any
+     * free port. Any other process forms a group of one.
+     *
+     * Ranks that share a host are detected; KOLO_HOST_ID overrides the detection. */
     int rank, world, local_rank, local_world;
     const char *master_addr; /* default 127.0.0.1 */
     int master_port;
     const char *secret_file;
     int64_t timeout_ms;       /* deadline of joining and of each wait; default 300000 */
-    kolo_algorithm algorithm; /* of requests that say AUTO */
-    int64_t segment_bytes;    /* address space of a rank's registered memory, the same on all
-                                 ranks; at least 1 MiB, default 64 GiB, backed by pages only as they
-                                 are touched. Collectives take their working memory there too: for
-                                 some algorithms up to three times the vector, at most some MiB for
-                                 each rank. */
+    kolo_algorithm algorithm; /* of requests with algorithm AUTO */
+    int64_t segment_bytes;    /* address space of a rank's registered memory, the same on all ranks;
+                                 at least 1 MiB, default 64 GiB. Pages are allocated when touched.
+                                 Collectives use it for working memory: some algorithms up to three
+                                 times the vector, others at most a few MiB per rank. */
     kolo_transport_choice transport;
-    /* With MPI the job is one of mpirun: MPI says which rank this is (a `rank` and `world` here are
-     * checked, if given), and carries a secret of its own drawing to the others. MPI is started
-     * unless the program has done so (with MPI_THREAD_SERIALIZED or more), and then ended at the
-     * exit of the process. Collectives are MPI's, on memory of any kind, in the order of their
-     * start whatever their priority; joining, sends and receives, sub-groups, reproducible
-     * allreduces and the watch over the peers remain Kolo's. What MPI lacks is UNSUPPORTED:
-     * reductions of f16 and bf16, slices of more than 2^31 - 1 elements in all, algorithms other
-     * than AUTO (ARG). After a failure MPI's part cannot be repaired: the process does not wait
-     * for MPI's end, the launcher ends the job, and there is no next generation.
+    /* MPI: the ranks of the group are those of MPI_COMM_WORLD; `rank` and `world`, if given, are
+     * checked against them. MPI also distributes a generated secret. It is initialised unless the
+     * program has done so (with MPI_THREAD_SERIALIZED or higher), and then finalised at process
+     * exit. Collectives on any memory run in MPI, in the order of their start; priorities have no
+     * effect. Joining, sends and receives, sub-groups, reproducible allreduces and the detection of
+     * lost peers remain Kolo's. UNSUPPORTED: f16 and bf16 reductions, slices of more than 2^31 - 1
+     * elements in total. ARG: an algorithm other than AUTO. After a failure the MPI part cannot be
+     * repaired: MPI is not finalised, the launcher ends the job, and no next generation can form.
      *
-     * UCX takes RDMA where it finds it, else TCP; AUTO never takes it, since it neither proves who
-     * sends nor encrypts: it is for networks whose members are trusted. Announcements, heartbeats
-     * and failures stay on proven connections of Kolo's. The user's UCX_* variables hold;
-     * `interface` is UCX_NET_DEVICES. UNSUPPORTED: UCX is not there, or has no device. */
-    const char *interface; /* the network between hosts: the name of an interface, or how this
-                              host's address begins ("10.1."); default: the one that leads to
-                              rank 0 */
-    int64_t heartbeat_ms;  /* after so long a silence a peer on another host is lost; default
+     * UCX: uses RDMA if available, else TCP. AUTO never selects it, because it neither
+     * authenticates peers nor encrypts: use it on trusted networks. Announcements, heartbeats and
+     * failures use Kolo's authenticated connections. UCX_* environment variables take effect;
+     * `interface` sets UCX_NET_DEVICES. UNSUPPORTED: UCX is not installed or finds no device. */
+    const char *interface; /* network between hosts: an interface name, or a prefix of this host's
+                              address ("10.1."); default: the interface that routes to rank 0 */
+    int64_t heartbeat_ms;  /* a peer on another host that sends nothing for so long is lost; default
                               10000, at least 100 */
-    bool insecure;         /* there is no secret, and whoever reaches the port may join */
-    uint32_t generation;   /* of the group. After a failure the survivors, and newcomers, may form
-                              the next one in the same processes: each calls kolo_comm_create again
-                              with its new rank, the new world and the next number; who comes with
-                              another number is refused, and disturbs nobody */
-    /* A signal, such as SIGUSR1, on which this process writes kolo_comm_report's line to the
-     * descriptor report_fd (0: standard error), at once while it waits, else when it next does. The
-     * signal is blocked in this thread and so in those made later. 0: no signal is touched. */
+    bool insecure;         /* no secret: anyone who can reach the port may join */
+    uint32_t generation;   /* of the group. After a failure, the remaining ranks and new processes
+                              can form the next generation without a restart: each calls
+                              kolo_comm_create again with its new rank, the new world and the next
+                              number. A process with another generation is rejected. */
+    /* A signal, such as SIGUSR1, that makes this process write the line of kolo_comm_report to the
+     * descriptor report_fd (0: standard error): at once while it waits, else in the next wait. The
+     * signal is blocked in this thread and in threads created later. 0: none. */
     int report_signal, report_fd;
 } kolo_comm_opts;
 
-/* Joins the group; blocks until all ranks have, or the deadline. `opts` may be NULL.
- * ARG: contradictory options or environment, no secret, ranks that do not fit together;
- * UNSUPPORTED: shared memory between hosts; IO: no connection; PEER: a peer died while joining, or
- * could not prove that it knows the secret; TIMEOUT, which names the ranks that are missing. */
+/* Joins the group. Blocks until all ranks have joined, or the deadline. `opts` may be NULL.
+ * ARG: contradictory options or environment, no secret, or ranks that disagree; UNSUPPORTED: shared
+ * memory between hosts, a transport that is not installed; IO: no connection; PEER: a peer died
+ * while joining or failed authentication; TIMEOUT: names the missing ranks; NOMEM. */
 KOLO_API kolo_status kolo_comm_create(const kolo_comm_opts *opts, kolo_comm **comm);
 
-/* Whether a launcher has started this process as a rank: kolo_comm_create(NULL) then joins its
- * group, and does not make one of this process alone. */
+/* Whether a launcher started this process as a rank, so that kolo_comm_create(NULL) joins its group
+ * instead of forming a group of one. */
 KOLO_API bool kolo_comm_launched(void);
-/* What can start the ranks of a group here, in words; static storage. */
+/* Describes the launchers available here; static storage. */
 KOLO_API const char *kolo_comm_launchers(void);
-/* Whether transport ucx is there: the library for it, and UCX, which this loads. */
+/* Whether transport ucx is available: Kolo's module for it and UCX, which this call loads. */
 KOLO_API bool kolo_comm_has_ucx(void);
 
-/* `n` communicators of one group whose ranks are threads of this process: comms[r] is for the
- * thread that plays rank r. Only algorithm, timeout and segment_bytes of `opts` are read. The ranks
- * read each other's buffers in place: after an error of one, its buffers must stay until the calls
- * of the others have returned too. */
+/* Creates a group of `n` ranks that are threads of this process; comms[r] is for the thread of rank
+ * r. Only algorithm, timeout_ms and segment_bytes of `opts` are used. Does not block. Ranks read
+ * each other's buffers in place: after an error of one rank, its buffers must stay valid until the
+ * calls of the others have returned. ARG; NOMEM. */
 KOLO_API kolo_status kolo_comm_create_threads(int n, const kolo_comm_opts *opts, kolo_comm **comms);
 
-/* Leaves the group and frees registered memory and requests. NULL is allowed. Never blocks for
- * long: a rank that leaves while others still communicate is a lost peer to them, unless every rank
- * has passed its last collective. */
+/* Leaves the group and frees its requests, sub-groups and registered memory. NULL is allowed. Does
+ * not wait for other ranks: if one of them still communicates, this rank is a lost peer to it,
+ * unless both have completed their last collective. */
 KOLO_API void kolo_comm_destroy(kolo_comm *comm);
 
+/* This rank's number and the number of ranks: in the group, and on this host. */
 KOLO_API int kolo_comm_rank(const kolo_comm *comm);
 KOLO_API int kolo_comm_size(const kolo_comm *comm);
 KOLO_API int kolo_comm_local_rank(const kolo_comm *comm);
 KOLO_API int kolo_comm_local_size(const kolo_comm *comm);
-/* How many processors the ranks of this host may run on together. */
+/* Number of processors available to the ranks of this host together. */
 KOLO_API int kolo_comm_local_processors(const kolo_comm *comm);
-/* The hosts of the group, and which of them a rank is on: hosts are counted in the order of their
- * lowest ranks. */
+/* Number of hosts in the group, and the index of a rank's host. Hosts are numbered in the order of
+ * their lowest ranks. */
 KOLO_API int kolo_comm_host_count(const kolo_comm *comm);
 KOLO_API int kolo_comm_host(const kolo_comm *comm, int rank);
-/* The transport in use ("thread", "shm", "tcp", "shm+tcp", "ucx", "shm+ucx", "mpi",
+/* Name of the transport in use ("thread", "shm", "tcp", "shm+tcp", "ucx", "shm+ucx", "mpi",
  * "self"); static storage. */
 KOLO_API const char *kolo_comm_transport(const kolo_comm *comm);
 
-/* A sub-group for each colour, of the ranks that give it; in it they are counted by key, and by
- * rank where keys are equal. Every rank of `comm` must call it; one that gives a negative colour
- * gets NULL. It goes through memory where all its members are on one host (but not under ucx),
- * else over the connections of `comm`; where collectives are MPI's, those of sub-groups are Kolo's.
- * Memory registered with either of the two serves both. A communicator and its sub-groups belong to
- * one thread, and a failure in one breaks all of them, on all members; errors call it by the
- * colours that lead to it ("sub-group 2/0"), and a rank by its number in the whole group. Destroy
- * it before `comm`, which otherwise destroys it. The errors of any collective; NOMEM on all ranks
- * when one has no memory for it. */
+/* Splits the group into one sub-group per colour. Ranks in it are ordered by key, then by rank in
+ * `comm`. A collective call of all ranks of `comm`; blocks. A rank with a negative colour gets
+ * NULL.
+ *
+ * A sub-group uses shared memory if all its members are on one host (not with ucx), else the
+ * connections of `comm`; with transport mpi its collectives are Kolo's. Memory registered with
+ * `comm` or the sub-group serves both. A failure in one breaks both, on all members; errors name a
+ * sub-group by its colours ("sub-group 2/0") and ranks by their number in the whole group. Destroy
+ * it before `comm`; otherwise kolo_comm_destroy(comm) does so. Errors: those of a collective;
+ * UNSUPPORTED: the transport has no sub-groups; NOMEM, on all ranks if any has no memory. */
 KOLO_API kolo_status kolo_comm_split(kolo_comm *comm, int colour, int key, kolo_comm **sub);
 
-/* Takes the constants from which AUTO chooses out of a file that kolo_bench_calibrate has written;
- * without it they are built in. All ranks call it; rank 0 reads the file and tells the others.
- * IO; FORMAT. */
+/* Loads the cost constants by which AUTO chooses, from a file written by kolo_bench_calibrate; the
+ * defaults are built in. A collective call; rank 0 reads the file and broadcasts it. Blocks. IO;
+ * FORMAT. */
 KOLO_API kolo_status kolo_comm_load_costs(kolo_comm *comm, const char *path);
 
-/* Writes into `text`, as much as fits, one line that says which ranks this one waits for, in what,
- * and what they and this one finished last. Belongs to the communicator's thread; never blocks. */
+/* Writes one line into `text`, truncated to `bytes`: which ranks this one waits for, in which
+ * request, and what they and this rank finished last. Does not block. */
 KOLO_API void kolo_comm_report(kolo_comm *comm, char *text, size_t bytes);
 
-/* Registered memory: zeroed, 64-byte aligned, visible to the peers of this host, so that
- * collectives on it copy nothing (when the data of all ranks lies in it; else the data is staged
- * through it). A local call: ranks need not call it alike. Freed with the communicator. NOMEM when
- * the segment is full. */
+/* Allocates registered memory: zeroed, 64-byte aligned, accessible to the peers of this host. If
+ * the data of all ranks is registered, collectives inside a host copy nothing; otherwise they stage
+ * it through registered memory. A local call: other ranks need not make it. Does not block. Freed
+ * with the communicator. NOMEM: the segment is full. */
 KOLO_API kolo_status kolo_comm_alloc(kolo_comm *comm, size_t bytes, void **memory);
 
-/* A part of a collective's data: `count` elements at `data`. `tree_node` is its node of the fixed
- * summation tree of a reproducible allreduce (see `shards`), and names a part elsewhere: parts with
- * the same name and place on different ranks are reduced with each other. */
+/* A part of a collective's data: `count` elements at `data`. In a reproducible allreduce
+ * `tree_node` is its node of the fixed summation tree (see `shards`); elsewhere it identifies the
+ * part: parts with the same index and tree_node on all ranks are reduced with each other. */
 typedef struct kolo_part {
     uint32_t tree_node;
     void *data;
     size_t count;
 } kolo_part;
 
-/* What a request does. Zero means the default. All ranks of a collective give the same, but for the
- * addresses, the priority and the prescale. The vectors, in elements:
+/* Describes a request. Zero means the default. All ranks must give the same options, except for
+ * addresses, priority and prescale. Vectors, in elements:
  *
- *     kind            input                     output                    input NULL means
+ *     kind            input                     output                    if input is NULL
  *     allreduce       count                     count                     output holds the input
  *     reduce          count                     count, at the root        likewise, on every rank
- *     reduce-scatter  all slices                this rank's slice         output is all slices,
- *                                                                         reduced in the own one;
- *                                                                         others are undefined
+ *     reduce-scatter  all slices                this rank's slice         output is all slices and
+ *                                                                         ends with the own one
  *     broadcast       -                         count, from the root's
  *     allgather       this rank's slice         all slices                own slice is in place
  *     gather          this rank's slice         all slices, at the root   the root's is in place
@@ -253,21 +258,21 @@ typedef struct kolo_part {
  *     send            count
  *     receive                                   count
  *
- * In a scatter the root may give no output: its slice stays where it is. The input is never
- * changed; apart from the cases above, input and output do not overlap. Slices lie one behind the
- * other in the order of ranks: `count` elements each, or counts[rank] if `counts` is given. In an
- * all-to-all counts[p] goes to rank p, and output_counts[p] comes from it (default: counts).
+ * The root of a scatter may give no output: its slice stays in the input. Inputs are never
+ * modified. Input and output must not overlap, except as in the table. Slices are consecutive, in
+ * rank order, of `count` elements each, or counts[rank] if `counts` is given. In an all-to-all,
+ * counts[p] elements go to rank p and output_counts[p] come from it (default: counts).
  *
- * Reproducible allreduce (`shards` = L > 0): the input is cut into L logical shards, of which rank
- * r has [r L / size, (r + 1) L / size) (a longer part where that is uneven). The bits of the result
- * depend on L and the shards' values alone, not on the number of ranks, on buckets or on timing:
- * all sums follow one binary tree over the shards. A rank combines its own shards with kolo_combine
- * up to the nodes that kolo_tree_nodes lists, gives their values as `parts`, each with its
- * tree_node and `count` elements, and gets the root's value in `output`, which may be the first
- * part's data.
+ * Reproducible allreduce (`shards` = L > 0): the input is divided into L logical shards; rank r has
+ * shards [r L / size, (r + 1) L / size), or a longer range if that is uneven. The bits of the
+ * result depend only on L and the shards' values, not on the number of ranks, buckets or timing,
+ * because all sums follow one binary tree over the shards. A rank combines its own shards with
+ * kolo_combine up to the nodes listed by kolo_tree_nodes, and passes their values as `parts`, each
+ * with its tree_node and `count` elements. The root's value goes to `output`, which may be the
+ * first part's data.
  *
- * Each rank's input is multiplied by prescale before it is combined, the result by postscale
- * (floating point only; reductions only). */
+ * Each rank's input is multiplied by prescale before it is combined, and the result by postscale
+ * (reductions of floating point only). */
 typedef struct kolo_request_opts {
     kolo_collective kind;
     kolo_dtype dtype;
@@ -278,73 +283,76 @@ typedef struct kolo_request_opts {
     const size_t *counts, *output_counts; /* [size], copied */
     const kolo_part *parts;               /* allreduce, broadcast: instead of output and count */
     int n_parts;
-    int root; /* send, receive: the other rank, which may not be the own one */
-    int tag;  /* send, receive: messages of one pair of ranks with one tag match in order */
+    int root; /* send, receive: the other rank */
+    int tag;  /* send, receive: messages between two ranks with the same tag match in order */
     double prescale, postscale;
-    int shards;               /* reproducible allreduce; see below */
-    kolo_algorithm algorithm; /* of an allreduce; see kolo_comm_opts */
-    int priority;             /* of several requests in flight the highest moves first */
-    const char *site;         /* names the call in errors ("bucket 3"); copied */
+    int shards;               /* reproducible allreduce; see above */
+    kolo_algorithm algorithm; /* of an allreduce; default: the communicator's */
+    int priority;             /* requests in flight progress by descending priority */
+    const char *site;         /* names the request in errors ("bucket 3"); copied */
 } kolo_request_opts;
 
-/* The nodes of the fixed tree over `shards` that rank `rank` of `size` brings, by their shards;
- * room for 62, or NULL to count them. Node v's children are 2v and 2v + 1, the root is 1; shard s
- * is the leaf P + s, where P is the smallest power of two that is not below `shards`. A node's
- * value is kolo_combine(left, right), or the left one where no shard is below the right one. */
+/* Lists the nodes of the fixed tree over `shards` that rank `rank` of `size` contributes, in the
+ * order of their shards, and returns their number. `nodes` has room for 62, or is NULL. The root is
+ * node 1; node v's children are 2v and 2v + 1; shard s is leaf P + s, where P is the smallest power
+ * of two that is not below `shards`. A node's value is kolo_combine(left, right), or the left value
+ * if no shard is below the right child. */
 KOLO_API int kolo_tree_nodes(int shards, int size, int rank, uint32_t *nodes);
-/* to[i] = to[i] op from[i], with the bits that a collective gives. ARG. */
+/* Computes to[i] = to[i] op from[i], bitwise equal to a collective. ARG: invalid type or operation.
+ */
 KOLO_API kolo_status kolo_combine(void *to, const void *from, size_t count, kolo_dtype dtype,
                                   kolo_reduce_op op);
 
-/* Makes a request, which may be started any number of times. The data is borrowed until it is
- * destroyed; between start and completion it belongs to the request. Sends and receives need be in
- * no order with collectives; a send completes when the peer has received. ARG; NOMEM. */
+/* Creates a request, which may be started any number of times. Does not block. The data is borrowed
+ * until the request is destroyed, and must not be accessed from start to completion. Sends and
+ * receives need no common order with collectives; a send completes when the peer has received. ARG:
+ * invalid options, or an algorithm that the transport does not support; UNSUPPORTED; NOMEM. */
 KOLO_API kolo_status kolo_request_create(kolo_comm *comm, const kolo_request_opts *opts,
                                          kolo_request **request);
 
-/* Shorter forms.
- *
- * Allreduce, in place, over the parts taken as one long vector. The data is borrowed until the
- * request is destroyed; between start and completion it belongs to the request. Every rank ends
- * with the same bits. `site` names the call in errors ("bucket 3"); copied. */
+/* Short forms of kolo_request_create. */
+
+/* Allreduce in place over the parts as one long vector. All ranks get bitwise equal results. */
 KOLO_API kolo_status kolo_allreduce_create(kolo_comm *comm, const kolo_part *parts, int n_parts,
                                            kolo_dtype dtype, kolo_reduce_op op,
                                            kolo_algorithm algorithm, const char *site,
                                            kolo_request **request);
-/* Broadcast of root's parts to all. */
+/* Broadcast of the root's parts to all ranks. */
 KOLO_API kolo_status kolo_broadcast_create(kolo_comm *comm, const kolo_part *parts, int n_parts,
                                            kolo_dtype dtype, int root, const char *site,
                                            kolo_request **request);
-/* A barrier: completes on no rank before every rank has started it. */
+/* A barrier: completes on no rank before all ranks have started it. */
 KOLO_API kolo_status kolo_barrier_create(kolo_comm *comm, const char *site, kolo_request **request);
 
-/* Starts a request; does not block. ARG when it is in flight already; NOMEM, which breaks the
- * communicator, when no registered memory is left to work in (segment_bytes). */
+/* Starts a request. Does not block. ARG: it is in flight, or too many requests are; NOMEM, which
+ * breaks the communicator: the segment has no working memory left (segment_bytes). */
 KOLO_API kolo_status kolo_request_start(kolo_request *request);
-/* Makes progress on everything in flight and says whether this request is complete. Never blocks.
- */
+/* Makes progress on all requests in flight and sets `complete` if this one is complete. Does not
+ * block. */
 KOLO_API kolo_status kolo_request_test(kolo_request *request, bool *complete);
-/* Blocks until the request is complete. timeout_ms 0: the communicator's. */
+/* Blocks until the request is complete. timeout_ms 0: the communicator's. TIMEOUT: names the ranks
+ * that were waited for. */
 KOLO_API kolo_status kolo_request_wait(kolo_request *request, int64_t timeout_ms);
-/* The algorithm that an allreduce runs. Known at creation, except where the requested one (or the one
- * that AUTO chose) needs the memory of all ranks and some rank's may be private: direct is then
- * replaced by mesh for vectors of 64 KiB or more, if the ranks can read each other's private memory
- * efficiently. Until such a request has been started this is the choice for this rank's own memory;
- * once it has completed, what the latest start ran. AUTO for a reproducible allreduce, for other
- * collectives, and with transport mpi. */
+/* The algorithm that an allreduce runs. Known at creation, with one exception: `direct` needs the
+ * registered memory of all ranks. If some rank's data is private and the ranks can read each
+ * other's private memory efficiently, vectors of 64 KiB or more run `mesh` instead. So after
+ * creation the result is the algorithm for this rank's own data; after completion it is the one
+ * that the latest start ran. AUTO for a reproducible allreduce, for other collectives, and with
+ * transport mpi. */
 KOLO_API kolo_algorithm kolo_request_algorithm(const kolo_request *request);
-/* Frees a request that is not in flight. NULL is allowed. */
+/* Frees a request. NULL is allowed. Destroying a request in flight breaks the communicator. */
 KOLO_API void kolo_request_destroy(kolo_request *request);
-/* Makes progress on everything in flight; never blocks. The step loop calls it between kernels. */
+/* Makes progress on all requests in flight. Does not block. Call it between long computations. */
 KOLO_API kolo_status kolo_comm_progress(kolo_comm *comm);
 
-/* One-time forms: create, start, wait, destroy. */
+/* One-shot collectives: create a request, start it, wait for it, destroy it. All block, and a
+ * failure breaks the communicator. */
 KOLO_API kolo_status kolo_allreduce(kolo_comm *comm, void *data, size_t count, kolo_dtype dtype,
                                     kolo_reduce_op op);
 KOLO_API kolo_status kolo_broadcast(kolo_comm *comm, void *data, size_t count, kolo_dtype dtype,
                                     int root);
 KOLO_API kolo_status kolo_barrier(kolo_comm *comm);
-/* In place when input is NULL, with slices of `count` elements; see kolo_request_opts. */
+/* In place if input is NULL; slices have `count` elements each; see kolo_request_opts. */
 KOLO_API kolo_status kolo_reduce(kolo_comm *comm, const void *input, void *output, size_t count,
                                  kolo_dtype dtype, kolo_reduce_op op, int root);
 KOLO_API kolo_status kolo_reduce_scatter(kolo_comm *comm, const void *input, void *output,
@@ -361,7 +369,7 @@ KOLO_API kolo_status kolo_send(kolo_comm *comm, const void *data, size_t count, 
                                int to, int tag);
 KOLO_API kolo_status kolo_recv(kolo_comm *comm, void *data, size_t count, kolo_dtype dtype,
                                int from, int tag);
-/* Create, start, wait, destroy, of anything; timeout_ms 0: the communicator's. */
+/* Any request; timeout_ms 0: the communicator's. */
 KOLO_API kolo_status kolo_request_run(kolo_comm *comm, const kolo_request_opts *opts,
                                       int64_t timeout_ms);
 

@@ -1,24 +1,25 @@
 #pragma once
 /* Allreduces of named tensors, posted in any order.
  *
- * Collectives of a communicator must be started in one order by all ranks. Programs that cannot
- * promise that post their tensors by name. The ranks then agree, again and again, on what all of
- * them have posted, and reduce that: an agreement is one small allreduce of a byte per name that
- * was ever posted (the smallest of the ranks' bytes says whether all have). Names that are new on
- * some rank are told to all once, with their type, size and operation, and so get the number under
- * which they are agreed on from then on. Tensors that become ready together and have one type and
- * operation travel together, in a buffer of at most `fusion_bytes`. (The idea is that of Sergeev,
- * Del Balso, "Horovod: fast and easy distributed deep learning in TensorFlow", 2018.)
+ * All ranks must start the collectives of a communicator in the same order. Programs that cannot
+ * guarantee this post their tensors by name instead. The ranks repeatedly agree on which tensors
+ * all of them have posted, and reduce those. An agreement is one small allreduce (minimum) of a
+ * byte per known name. A name that is new on some rank is first announced to all ranks once, with
+ * its type, size and operation, and gets a number for later agreements. Tensors that become ready
+ * together and have the same type and operation are fused in a buffer of at most `fusion_bytes`
+ * (after Sergeev, Del Balso, "Horovod: fast and easy distributed deep learning in TensorFlow",
+ * 2018).
  *
  *     int a, b;
  *     KOLO_TRY(kolo_named_post(named, "conv1.weight", w, n, KOLO_DTYPE_F32, KOLO_MEAN, &a));
  *     KOLO_TRY(kolo_named_post(named, "conv1.bias", v, m, KOLO_DTYPE_F32, KOLO_MEAN, &b));
  *     KOLO_TRY(kolo_named_wait_all(named, 0));
  *
- * There is no thread: agreements and reductions go on while a rank posts, tests, waits or calls
- * kolo_named_progress. While some posted tensor is not complete, a rank calls no other collective
- * of the communicator; when none is, it may, if all ranks do so at the same point. An object
- * belongs to the communicator's thread. Failures break the communicator, on all ranks. */
+ * There is no background thread: agreements and reductions make progress while a rank posts, tests,
+ * waits or calls kolo_named_progress. While a posted tensor is incomplete, the rank must not call
+ * other collectives of the communicator; once all are complete it may, if all ranks do so at the
+ * same point. An object belongs to the thread of its communicator. Failures break the communicator,
+ * on all ranks. */
 
 #include "kolo/comm.h"
 
@@ -30,46 +31,48 @@ typedef struct kolo_named kolo_named;
 
 /* Zero means the default. All ranks must give the same fusion_bytes. */
 typedef struct kolo_named_opts {
-    size_t fusion_bytes; /* of tensors that travel together; default 64 MiB; 1: each alone */
-    int64_t cycle_us;    /* least time from one agreement to the next, in which more tensors can
-                            come together; a rank that waits agrees at once on what it has posted
-                            since, and after this time on the rest; default 1000 */
-    int64_t stall_ms;    /* a wait that lasts so long asks all ranks what they have posted, for
-                            on_stall and for the text of the deadline; default 60000, at most half
-                            of the wait's deadline */
-    /* Is told, in one line, which ranks have not posted what this one has waited for so long; once
-     * per wait. */
+    size_t fusion_bytes; /* maximum size of fused tensors; default 64 MiB; 1: no fusion */
+    int64_t cycle_us;    /* minimum time between two agreements, in which more tensors may become
+                            ready; a waiting rank agrees at once on what it has posted since the last
+                            one, and after this time on the rest; default 1000 */
+    int64_t stall_ms; /* after waiting for so long, query all ranks for what they have posted, for
+                         on_stall and the text of a TIMEOUT; default 60000, at most half of the
+                         wait's deadline */
+    /* Called once per wait with one line: which ranks have not posted the tensor that this rank has
+     * been waiting for. */
     void (*on_stall)(void *arg, const char *text);
     void *arg;
 } kolo_named_opts;
 
-/* `opts` may be NULL. Every rank calls it at the same point; does not block. ARG; NOMEM. */
+/* Creates the object; a collective call. Does not block. `opts` may be NULL. ARG; NOMEM. */
 KOLO_API kolo_status kolo_named_create(kolo_comm *comm, const kolo_named_opts *opts,
                                        kolo_named **named);
-/* Before the communicator. Tensors that are not complete break it. NULL is allowed. */
+/* Frees the object, before its communicator; breaks it if a tensor is incomplete. NULL is allowed.
+ */
 KOLO_API void kolo_named_destroy(kolo_named *named);
 
-/* Posts `count` elements at `data` for an allreduce in place; they are borrowed until it is
- * complete. The name (1 to 255 bytes) is copied and stands for one type, size and operation for
- * good. `*handle` is the name's number in this process, the same at every post. Does not block.
- * ARG: the name is posted and not complete, or stands for something else, here or on another rank,
- * which the text shows; then all ranks fail. */
+/* Posts `count` elements at `data` for an allreduce in place. They are borrowed until it is
+ * complete. Does not block. The name (1 to 255 bytes) is copied and keeps its type, size and
+ * operation. `*handle` is the number of the name in this process, the same at every post. ARG: the
+ * name is posted and incomplete; or it has another type, size or operation, here or on another
+ * rank, which the error shows: then all ranks fail. */
 KOLO_API kolo_status kolo_named_post(kolo_named *named, const char *name, void *data, size_t count,
                                      kolo_dtype dtype, kolo_reduce_op op, int *handle);
-/* Makes progress, and says whether the tensor is complete. Never blocks. */
+/* Makes progress and sets `complete` if the tensor is complete. Does not block. */
 KOLO_API kolo_status kolo_named_test(kolo_named *named, int handle, bool *complete);
-/* Blocks until the tensor is complete; at once if it is not posted. timeout_ms 0: the
- * communicator's. TIMEOUT names the tensor and the ranks that have not posted it. */
+/* Blocks until the tensor is complete; returns at once if it is not posted. timeout_ms 0: the
+ * communicator's. TIMEOUT: names the tensor and the ranks that have not posted it. */
 KOLO_API kolo_status kolo_named_wait(kolo_named *named, int handle, int64_t timeout_ms);
-/* Blocks until all that this rank has posted is complete. */
+/* Blocks until all tensors posted by this rank are complete. Errors as for kolo_named_wait. */
 KOLO_API kolo_status kolo_named_wait_all(kolo_named *named, int64_t timeout_ms);
-/* Never blocks. */
+/* Makes progress. Does not block. */
 KOLO_API kolo_status kolo_named_progress(kolo_named *named);
 
-/* Counters since the creation; the same on all ranks that have come equally far. */
+/* Counters since creation, equal on ranks that have completed the same agreements. */
 typedef struct kolo_named_counts {
-    uint64_t agreements, tensors, reductions,
-        names; /* reductions: requests, of fused tensors one */
+    uint64_t agreements, tensors;
+    uint64_t reductions; /* requests; one for several fused tensors */
+    uint64_t names;
 } kolo_named_counts;
 KOLO_API kolo_named_counts kolo_named_count(const kolo_named *named);
 

@@ -1,9 +1,9 @@
 #pragma once
-/* Gradients of a program's own training loop, averaged over the ranks while they are made.
+/* Averages the gradients of a program's own training loop over the ranks, during the backward pass.
  *
- * A reducer is given the program's gradient buffers once. In each step the program says of each
- * buffer, as soon as its backward pass has made it and in any order, that it is ready, and waits
- * before it uses them:
+ * A reducer is created once with the program's gradient buffers. In each step the program marks
+ * each buffer as ready, in any order, as soon as its backward pass has computed it, and waits
+ * before it uses the results:
  *
  *     kolo_reducer *reducer;                                            // once
  *     KOLO_TRY(kolo_reducer_create(comm, buffers, n, KOLO_DTYPE_F32, NULL, &reducer));
@@ -11,15 +11,17 @@
  *     KOLO_TRY(kolo_reducer_ready(reducer, i));                         // in each step
  *     KOLO_TRY(kolo_reducer_wait(reducer));
  *
- * Buffers travel in buckets, each as soon as all of its buffers are ready, in an order that is the
- * same on all ranks: at first that of the buffers from the last to the first, which is how backward
- * passes make them; from the second step on the one in which rank 0's became ready in the first
- * (Li et al., "PyTorch distributed: experiences on accelerating data parallel training", VLDB
- * 2020). Each kolo_reducer_ready gives the communication some time; a program with long kernels may
- * also call kolo_comm_progress between them.
+ * Buffers are grouped into buckets. A bucket is reduced once all its buffers are ready, in an order
+ * that is the same on all ranks: in the first step from the last buffer to the first, the usual
+ * order of a backward pass; from the second step on, the order in which rank 0's buffers became
+ * ready in the first (Li et al., "PyTorch distributed: experiences on accelerating data parallel
+ * training", VLDB 2020). kolo_reducer_ready makes progress on the communication; a program with
+ * long kernels may also call kolo_comm_progress between them.
  *
- * If all buffers of all ranks are in registered memory (kolo_comm_alloc), they are reduced where
- * they lie; otherwise a bucket is gathered in registered memory and copied back. */
+ * If all buffers of all ranks are in registered memory (kolo_comm_alloc), they are reduced in
+ * place; otherwise each bucket is copied to registered memory and back.
+ *
+ * A reducer belongs to the thread of its communicator. */
 
 #include "kolo/codec.h"
 #include "kolo/comm.h"
@@ -32,27 +34,27 @@ typedef struct kolo_reducer kolo_reducer;
 
 /* Zero means the default. All ranks must give the same. */
 typedef struct kolo_reducer_opts {
-    size_t bucket_bytes; /* least bytes of a bucket, but for the last; default 1 MiB */
-    bool sum;            /* default: the mean */
-    kolo_codec codec;    /* f32 only: what travels; default: the buffers themselves. With f16 and
-                            bf16 sums are made in that type, with the others from every rank's code.
-                            Error feedback is kept for each buffer. */
+    size_t bucket_bytes; /* minimum size of a bucket, except the last; default 1 MiB */
+    bool sum;            /* compute the sum; default: the mean */
+    kolo_codec codec;    /* f32 only: compression of the data sent; default: none. f16 and bf16 are
+                            summed in that type; the other codecs are decoded and summed from the
+                            codes of all ranks. Error feedback is kept per buffer. */
 } kolo_reducer_opts;
 
-/* All ranks call it at the same point with buffers of the same counts (the parts' tree_node is not
- * used); the buffers are borrowed until the reducer is destroyed. Blocks for a small exchange. ARG:
- * a codec for another type than f32, no buffers, ranks that disagree; NOMEM; any error of an
- * allreduce. */
+/* Creates a reducer. A collective call: all ranks give buffers of the same counts (tree_node is
+ * ignored). Blocks for a small exchange. The buffers are borrowed until the reducer is destroyed.
+ * ARG: no buffers, a codec with a type other than f32, or ranks that disagree; NOMEM; the errors of
+ * an allreduce. */
 KOLO_API kolo_status kolo_reducer_create(kolo_comm *comm, const kolo_part *buffers, int n,
                                          kolo_dtype dtype, const kolo_reducer_opts *opts,
                                          kolo_reducer **reducer);
-/* Buffer i holds this rank's gradient and is the reducer's until the wait. Does not block. ARG: no
- * such buffer, or ready already in this step. */
+/* Marks buffer i, which holds this rank's gradient, as ready. It must not be accessed until the
+ * wait. Does not block. ARG: no such buffer, or already marked in this step. */
 KOLO_API kolo_status kolo_reducer_ready(kolo_reducer *reducer, int i);
-/* Blocks until every buffer holds the result, on all ranks the same bits; ends the step. ARG, and
- * nothing is waited for: a buffer is not ready, which is named. */
+/* Blocks until every buffer holds the result, bitwise equal on all ranks, and ends the step. ARG:
+ * some buffer, which the error names, is not ready; then the call does not wait. */
 KOLO_API kolo_status kolo_reducer_wait(kolo_reducer *reducer);
-/* Before the communicator, between steps. NULL is allowed. */
+/* Frees a reducer, between steps and before its communicator. NULL is allowed. */
 KOLO_API void kolo_reducer_destroy(kolo_reducer *reducer);
 
 #ifdef __cplusplus
