@@ -102,15 +102,31 @@ KOLO_API kolo_status kolo_algorithm_parse(const char *name, kolo_algorithm *algo
 KOLO_API const char *kolo_algorithm_name(kolo_algorithm algorithm);
 KOLO_API const char *kolo_algorithm_description(kolo_algorithm algorithm);
 
-/* How data moves between ranks. */
+/* The one list of transports: code, whether ranks of a host use shared memory, network between
+ * hosts, name, description. The network is kolo_network_NAME, in its folder src/comm/transport/. */
+#define KOLO_TRANSPORT_LIST(X)                                                                  \
+    X(KOLO_TRANSPORT_AUTO, true, tcp, "auto", "shared memory inside a host, TCP between hosts") \
+    X(KOLO_TRANSPORT_SHM, true, none, "shm", "shared memory, for ranks on one host")            \
+    X(KOLO_TRANSPORT_TCP, false, tcp, "tcp", "TCP, also inside a host")                         \
+    X(KOLO_TRANSPORT_MPI, true, none, "mpi",                                                    \
+      "offload collectives to the MPI whose mpirun started the job")                            \
+    X(KOLO_TRANSPORT_UCX, false, ucx, "ucx",                                                    \
+      "UCX (RDMA if available, else TCP), also inside a host, for trusted networks")            \
+    X(KOLO_TRANSPORT_SHM_UCX, true, ucx, "shm+ucx",                                             \
+      "shared memory inside a host, UCX between hosts, for trusted networks")
+
+/* How data moves between ranks. For MPI and UCX see kolo_comm_opts. */
 typedef enum kolo_transport_choice {
-    KOLO_TRANSPORT_AUTO,    /* shared memory inside a host, TCP between hosts */
-    KOLO_TRANSPORT_SHM,     /* shared memory; an error with several hosts */
-    KOLO_TRANSPORT_TCP,     /* TCP, also inside a host */
-    KOLO_TRANSPORT_MPI,     /* collectives are offloaded to Open MPI or MPICH; see kolo_comm_opts */
-    KOLO_TRANSPORT_UCX,     /* UCX, also inside a host; see kolo_comm_opts */
-    KOLO_TRANSPORT_SHM_UCX, /* shared memory inside a host, UCX between hosts */
+#define KOLO_TRANSPORT_ENUM(code, memory, network, name, description) code,
+    KOLO_TRANSPORT_LIST(KOLO_TRANSPORT_ENUM)
+#undef KOLO_TRANSPORT_ENUM
+        KOLO_TRANSPORT_COUNT
 } kolo_transport_choice;
+
+/* The transport of that name. ARG: unknown name; the error suggests one. */
+KOLO_API kolo_status kolo_transport_parse(const char *name, kolo_transport_choice *transport);
+/* Its name, "unknown" for no transport; static storage. */
+KOLO_API const char *kolo_transport_name(kolo_transport_choice transport);
 
 /* Zero means the default. Strings are copied. */
 typedef struct kolo_comm_opts {

@@ -154,10 +154,14 @@ def _bytes(text):
     return text.encode() if text is not None else None
 
 
-def _algorithm(name):
+def _parse(parser, name):
     number = ctypes.c_int()
-    _check(_lib.kolo_algorithm_parse(name.encode(), ctypes.byref(number)))
+    _check(parser(name.encode(), ctypes.byref(number)))
     return number.value
+
+
+def _algorithm(name):
+    return _parse(_lib.kolo_algorithm_parse, name)
 
 
 def combine(data, other, op="sum"):
@@ -182,9 +186,9 @@ def init(rank=0, world=0, local_rank=0, local_world=0, master_addr=None, master_
     Without ``world`` it is the one that the environment describes: RANK, WORLD_SIZE, LOCAL_RANK,
     LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, KOLO_SECRET_FILE, or what mpirun, mpiexec or srun
     offer; with none of them the group is this process alone. The arguments are kolo_comm_opts';
-    ``transport`` is "auto", "shm", "tcp", "mpi", "ucx" or "shm+ucx".
+    ``transport`` is a name of ``kolo run --transport``, such as "auto", "tcp" or "shm+ucx".
     """
-    way = _number(transport, _l.TRANSPORTS, "transport")
+    way = _parse(_lib.kolo_transport_parse, transport)
     opts = _l.CommOpts(rank=rank, world=world, local_rank=local_rank, local_world=local_world,
                        master_addr=_bytes(master_addr), master_port=master_port,
                        secret_file=_bytes(secret_file), timeout_ms=_milliseconds(timeout_s),

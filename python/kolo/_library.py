@@ -87,7 +87,6 @@ STATUSES = ("KOLO_OK", "KOLO_ERR_ARG", "KOLO_ERR_NOMEM", "KOLO_ERR_IO", "KOLO_ER
             "KOLO_ERR_DIVERGED")
 DTYPES = ("f32", "f64", "f16", "bf16", "i8", "u8", "i32", "i64")
 OPS = ("sum", "min", "max", "prod", "mean")
-TRANSPORTS = ("auto", "shm", "tcp", "mpi", "ucx", "shm+ucx")
 COLLECTIVES = ("allreduce", "broadcast", "barrier", "reduce", "reduce_scatter", "allgather",
                "gather", "scatter", "alltoall", "send", "recv")
 
@@ -108,6 +107,7 @@ _SIGNATURES = {
     "kolo_comm_alloc": (c_int, [_P, c_size_t, POINTER(_P)]),
     "kolo_comm_progress": (c_int, [_P]),
     "kolo_algorithm_parse": (c_int, [c_char_p, POINTER(c_int)]),
+    "kolo_transport_parse": (c_int, [c_char_p, POINTER(c_int)]),
     "kolo_tree_nodes": (c_int, [c_int, c_int, c_int, POINTER(c_uint32)]),
     "kolo_combine": (c_int, [_P, _P, c_size_t, c_int, c_int]),
     "kolo_request_create": (c_int, [_P, POINTER(RequestOpts), POINTER(_P)]),

@@ -59,7 +59,7 @@ def check_numbers(comm):
     expect_error(ValueError, "count -5: give a whole number from 0 to", comm.alloc, -5)
     expect_error(TypeError, "count 1.5: give", comm.alloc, 1.5)
     expect_error(ValueError, "shards -1: give a whole number from 1 to", comm.tree_nodes, -1)
-    expect_error(ValueError, "'shm_ucx': choose one of auto, shm, tcp, mpi, ucx, shm+ucx", kolo.init,
+    expect_error(kolo.Error, "unknown transport 'shm_ucx': did you mean 'shm+ucx'?", kolo.init,
                  transport="shm_ucx")
 
 

@@ -32,7 +32,6 @@ for structure in _library.STRUCTURES:
 for i, status in enumerate(_library.STATUSES):
     ask(status, status, i)
 for prefix, names in (("KOLO_DTYPE_", _library.DTYPES), ("KOLO_", _library.OPS),
-                      ("KOLO_TRANSPORT_", _library.TRANSPORTS),
                       ("KOLO_COLLECTIVE_", _library.COLLECTIVES)):
     for i, name in enumerate(names):
         constant = prefix + name.upper().replace("+", "_")

@@ -26,6 +26,7 @@ enum {
 #define CHOICE(code, name, help) {name, help},
 #define CHOICE_2(code, name) {name, NULL},
 #define CHOICE_ALGORITHM(code, row, name, help) {name, help},
+#define CHOICE_TRANSPORT(code, memory, network, name, help) {name, help},
 #define CHOICE_DTYPE(code, name, bytes) {name, NULL},
 /* clang-format off */
 static const kolo_choice schedules[] = {KOLO_LR_SCHEDULE_LIST(CHOICE) {0}};
@@ -41,10 +42,8 @@ static const kolo_choice dtypes[] = {KOLO_DTYPE_LIST(CHOICE_DTYPE) {0}};
 static const kolo_choice reductions[] = {KOLO_REDUCE_OP_LIST(CHOICE_2) {0}};
 static const kolo_choice algorithms[] = {
     {"auto", "selected by size, group and transport"}, KOLO_ALGORITHM_LIST(CHOICE_ALGORITHM) {0}};
+static const kolo_choice transports[] = {KOLO_TRANSPORT_LIST(CHOICE_TRANSPORT) {0}};
 /* clang-format on */
-static const kolo_choice transports[] = {{"auto", NULL}, {"shm", NULL}, {"tcp", NULL},
-                                         {"mpi", NULL},  {"ucx", NULL}, {"shm+ucx", NULL},
-                                         {NULL, NULL}};
 
 /* A row is a few lines here, not one line for each field. */
 /* clang-format off */
@@ -269,10 +268,7 @@ const kolo_option cli_options[] = {
 
     {.name = "transport", .type = KOLO_OPTION_CHOICE, .choices = transports, .preset = "auto",
      .commands = JOB,
-     .help = "how workers reach each other; auto is shared memory inside a host, TCP between hosts; "
-             "ucx is UCX (RDMA where there is, else TCP), for networks whose members are trusted, "
-             "shm+ucx the same between hosts and shared memory inside; "
-             "mpi hands collectives to the MPI whose mpirun has started the job"},
+     .help = "how workers exchange data"},
     {.name = "interface", .type = KOLO_OPTION_TEXT, .metavar = "NAME", .commands = JOB,
      .without = "the one that leads to rank 0",
      .help = "the network between hosts: an interface such as eth1, or how its address begins"},

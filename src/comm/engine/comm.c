@@ -22,7 +22,7 @@ int kolo_comm_host(const kolo_comm *comm, int rank) {
     return comm->host_of && rank >= 0 && rank < comm->size ? comm->host_of[rank] : 0;
 }
 const char *kolo_comm_transport(const kolo_comm *comm) {
-    return comm->backend ? comm->backend->ops->name : comm->transport->ops->name;
+    return comm->backend ? comm->backend->ops->name : comm->transport->name;
 }
 
 kolo_status kolo_comm_alloc(kolo_comm *comm, size_t bytes, void **memory) {

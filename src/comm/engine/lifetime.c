@@ -37,7 +37,7 @@ kolo_status kolo_comm_resolve(const kolo_comm_opts *opts, kolo_comm_opts *resolv
         return KOLO_FAIL(KOLO_ERR_ARG, "a heartbeat of %lld ms: at least %d is needed",
                          (long long)o.heartbeat_ms, HEARTBEAT_MS_LEAST);
     }
-    if ((size_t)o.transport > KOLO_TRANSPORT_SHM_UCX) {
+    if ((size_t)o.transport >= KOLO_TRANSPORT_COUNT) {
         return KOLO_FAIL(KOLO_ERR_ARG, "unknown transport %d", (int)o.transport);
     }
     if (o.timeout_ms == 0) o.timeout_ms = TIMEOUT_MS_DEFAULT;

@@ -12,8 +12,6 @@
 #include "comm/join/join.h"
 #include "comm/transport/multihost.h"
 #include "comm/transport/shm/shm.h"
-#include "comm/transport/tcp/tcp.h"
-#include "comm/transport/ucx/ucx.h"
 
 #include <sodium.h>
 #include <stddef.h>
@@ -21,27 +19,27 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Data that two ranks exchange, besides their segments; `ucx` only if they use it. */
+/* Data that two ranks exchange, besides their segments. */
 typedef struct peer_info {
     uint64_t segment_bytes;
-    kolo_ucx_address ucx;
+    _Alignas(8) unsigned char address[KOLO_NETWORK_ADDRESS_MAX]; /* only between hosts */
 } peer_info;
 
 static bool is_local(const kolo_joining *j, int peer) {
-    bool memory =
-        j->opts.transport != KOLO_TRANSPORT_TCP && j->opts.transport != KOLO_TRANSPORT_UCX;
-    return memory && j->table[peer].host == j->own.host;
+    return j->choice->memory && j->table[peer].host == j->own.host;
 }
 
 /* Sends this rank's information, with its segment, and receives the peer's. */
 static kolo_status exchange_info(kolo_joining *j, int peer, int fd, const kolo_nonces *nonces,
                                  bool server, int *segment, peer_info *other) {
+    const kolo_network *network = j->choice->network;
     peer_info own = {.segment_bytes = j->transport->segment.bytes};
-    bool local = is_local(j, peer), by_ucx = !local && j->ucx;
+    bool local = is_local(j, peer);
     int segment_own = j->transport->segment.fd;
-    size_t bytes = by_ucx ? sizeof own : offsetof(peer_info, ucx);
+    size_t bytes = offsetof(peer_info, address) + (local ? 0 : network->address_bytes);
     const char *labels[2] = {"kolo segment of the client", "kolo segment of the server"};
-    kolo_status status = by_ucx ? kolo_ucx_get_address(j->ucx, peer, &own.ucx) : KOLO_OK;
+    kolo_status status = KOLO_OK;
+    if (!local && network->address) status = network->address(j->network, peer, own.address);
     for (int turn = 0; turn < 2 && status == KOLO_OK;
          turn++) { /* the server sends its proof first */
         if ((turn == 0) == server) {
@@ -65,12 +63,6 @@ static kolo_status exchange_info(kolo_joining *j, int peer, int fd, const kolo_n
     return KOLO_OK;
 }
 
-/* Attaches a peer on another host. */
-static kolo_status attach(kolo_joining *j, int peer, int fd, const peer_info *other) {
-    KOLO_TRY(kolo_tcp_attach(j->tcp, peer, fd));
-    return j->ucx ? kolo_ucx_attach(j->ucx, peer, &other->ucx) : KOLO_OK;
-}
-
 /* Completes a connection, on both sides; the transport takes it over. */
 static kolo_status complete(kolo_joining *j, int peer, int fd, const kolo_nonces *nonces,
                             bool server) {
@@ -82,7 +74,7 @@ static kolo_status complete(kolo_joining *j, int peer, int fd, const kolo_nonces
     } else if (is_local(j, peer)) {
         status = kolo_shm_attach(j->transport, peer, segment, fd);
     } else {
-        status = attach(j, peer, fd, &other);
+        status = j->choice->network->attach(j->network, peer, fd, other.address);
     }
     sodium_memzero(&other, sizeof other);
     if (segment >= 0) close(segment);
@@ -201,44 +193,33 @@ static void map_hosts(kolo_joining *j) {
     }
 }
 
-/* Creates the transport for peers without shared memory. */
-static kolo_status create_network(kolo_joining *j, size_t segment_bytes, kolo_transport **network) {
-    KOLO_TRY(
-        kolo_tcp_create(j->env.rank, j->env.world, segment_bytes, j->opts.heartbeat_ms, &j->tcp));
-    *network = j->tcp;
-    if (!j->ucx) return KOLO_OK;
-    *network = j->ucx;
-    return kolo_ucx_set_control(j->ucx, j->tcp, segment_bytes);
-}
-
 static kolo_status create_transport(kolo_joining *j) {
     const kolo_rank_env *c = &j->env;
     int local = 0; /* ranks in shared memory, including this one */
     for (int p = 0; p < c->world; p++) local += is_local(j, p);
-    size_t segment_bytes =
-        kolo_segment_fit((size_t)j->opts.segment_bytes, c->local_world, local > 1);
+    kolo_network_opts opts = {.rank = c->rank,
+                              .size = c->world,
+                              .heartbeat_ms = j->opts.heartbeat_ms,
+                              .segment_bytes = kolo_segment_fit((size_t)j->opts.segment_bytes,
+                                                                c->local_world, local > 1)};
     if (local == c->world) {
-        return kolo_shm_create(c->rank, c->world, segment_bytes, &j->transport);
+        return kolo_shm_create(c->rank, c->world, opts.segment_bytes, &j->transport);
     }
-    if (j->opts.transport == KOLO_TRANSPORT_SHM) {
-        int far = 0;
-        while (is_local(j, far)) far++;
+    if (!j->choice->network->create) {
+        int remote = 0;
+        while (is_local(j, remote)) remote++;
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "--transport shm: ranks %d and %d are on different hosts; use --transport "
+                         "--transport %s: ranks %d and %d are on different hosts; use --transport "
                          "auto",
-                         c->rank, far);
+                         j->choice->name, c->rank, remote);
     }
-    kolo_transport *network;
-    KOLO_TRY(create_network(j, segment_bytes, &network));
+    KOLO_TRY(j->choice->network->create(&opts, &j->network));
+    j->owns_network = false;
     if (local <= 1) {
-        j->transport = network;
+        j->transport = j->network;
         return KOLO_OK;
     }
-    bool by_ucx = j->ucx != NULL;
-    kolo_status status =
-        kolo_hosts_create(c->rank, c->world, segment_bytes, network, by_ucx, &j->transport);
-    if (status != KOLO_OK) j->ucx = NULL; /* destroyed */
-    return status;
+    return kolo_hosts_create(c->rank, c->world, opts.segment_bytes, j->network, &j->transport);
 }
 
 kolo_status kolo_mesh_connect(kolo_joining *j) {

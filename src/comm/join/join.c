@@ -10,7 +10,6 @@
 #include "base/status.h"
 #include "comm/engine/lifetime.h"
 #include "comm/engine/report.h"
-#include "comm/transport/ucx/ucx.h"
 
 #include <sodium.h>
 #include <stdio.h>
@@ -38,8 +37,12 @@ static kolo_status join_group(kolo_joining *j) {
     if (j->opts.interface) {
         KOLO_TRY(kolo_socket_find_address(j->opts.interface, j->own.address, interface));
     }
-    if (j->opts.transport == KOLO_TRANSPORT_UCX || j->opts.transport == KOLO_TRANSPORT_SHM_UCX) {
-        KOLO_TRY(kolo_ucx_create(c->rank, c->world, j->opts.interface ? interface : NULL, &j->ucx));
+    j->choice = kolo_transport_info_of(j->opts.transport);
+    if (j->choice->network->open) {
+        kolo_network_opts opts = {
+            .rank = c->rank, .size = c->world, .interface = j->opts.interface ? interface : NULL};
+        KOLO_TRY(j->choice->network->open(&opts, &j->network));
+        j->owns_network = true;
     }
     KOLO_TRY(open_local(j));
     KOLO_TRY(kolo_rendezvous(j));
@@ -52,7 +55,7 @@ static void joining_fini(kolo_joining *j) {
         if (j->members[r].fd >= 0) close(j->members[r].fd);
     }
     if (j->leader.fd >= 0) close(j->leader.fd);
-    if (j->ucx && !j->transport) j->ucx->ops->destroy(j->ucx);
+    if (j->owns_network) j->network->ops->destroy(j->network);
     if (j->local_listener >= 0) close(j->local_listener);
     kolo_joining_close_tcp(j);
     if (j->env.listen_fd >= 0) close(j->env.listen_fd);

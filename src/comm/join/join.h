@@ -4,7 +4,7 @@
 
 #include "comm/join/handshake.h"
 #include "comm/join/rank_env.h"
-#include "comm/transport/transport.h"
+#include "comm/transport/network.h"
 
 typedef struct kolo_joining {
     kolo_rank_env env;
@@ -18,8 +18,9 @@ typedef struct kolo_joining {
     kolo_hello *table;                /* [world] */
     int *host_of, n_hosts;            /* [world]; see kolo_comm_host */
     kolo_transport *transport;
-    kolo_transport *tcp, *ucx; /* network parts of `transport`; NULL: none. Until `transport`
-                                  exists, `ucx` is owned by this struct */
+    const kolo_transport_info *choice; /* row of opts.transport */
+    kolo_transport *network;           /* for peers without shared memory; NULL: none */
+    bool owns_network;                 /* `network` is not a part of `transport` yet */
 } kolo_joining;
 
 /* kolo_comm_create for a rank whose environment and key are known; frees what `j` owns. */

@@ -33,7 +33,7 @@ static bool several_addresses(const kolo_joining *j) {
  * the ranks on its host, publish none: each peer uses the one at which it reached rank 0. */
 static kolo_status open_tcp(kolo_joining *j, int near) {
     int unused;
-    if (j->opts.transport == KOLO_TRANSPORT_SHM || j->tcp_listener >= 0) return KOLO_OK;
+    if (!j->choice->network->create || j->tcp_listener >= 0) return KOLO_OK;
     char *address = j->own.address, found[KOLO_ADDRESS_BYTES];
     bool with_leader = j->env.rank == 0;
     if (!j->opts.interface) KOLO_TRY(kolo_socket_own_address(near, address, &unused));
@@ -63,8 +63,10 @@ static kolo_status check_hello(const kolo_joining *j, const kolo_hello *h) {
                          (int)h->rank, (int)h->world, own->world);
     }
     if (h->transport != j->own.transport) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "ranks 0 and %d disagree on the transport (--transport)",
-                         (int)h->rank);
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "ranks 0 and %d disagree on the transport (--transport): %s and %s",
+                         (int)h->rank, j->choice->name,
+                         kolo_transport_name((kolo_transport_choice)h->transport));
     }
     if (h->rank < 0 || h->rank >= own->world) {
         return KOLO_FAIL(KOLO_ERR_ARG, "rank %d joined, outside the world of %d", (int)h->rank,

@@ -1,4 +1,4 @@
-/* Transports `shm+tcp` and `shm+ucx`: one group over several hosts. Calls about a peer of this host
+/* Transports `shm+tcp`, `shm+ucx`: one group over several hosts. Calls about a peer of this host
  * go to shared memory, calls about other peers to the transport `tcp` or `ucx`, and calls about all
  * peers to both.
  *
@@ -117,27 +117,35 @@ static kolo_status hosts_attach(kolo_transport *t, int peer, const kolo_subgroup
     return remote(t)->ops->attach(remote(t), peer, address);
 }
 
-#define HOSTS_OPS(text)                                                                     \
-    {                                                                                       \
-        .name = (text), .start = hosts_start, .signal = hosts_signal, .query = hosts_query, \
-        .finish = hosts_finish, .send = hosts_send, .sent = hosts_sent, .recv = hosts_recv, \
-        .handle = hosts_handle, .window = hosts_window, .reaches = is_local,                \
-        .progress = hosts_progress, .arm = hosts_arm, .peer_state = hosts_peer_state,       \
-        .report = hosts_report, .subgroup = hosts_sub, .attach = hosts_attach,              \
-        .destroy = hosts_destroy,                                                           \
-    }
-
-static const kolo_transport_ops hosts_tcp_ops = HOSTS_OPS("shm+tcp");
-static const kolo_transport_ops hosts_ucx_ops = HOSTS_OPS("shm+ucx");
+static const kolo_transport_ops hosts_ops = {
+    .start = hosts_start,
+    .signal = hosts_signal,
+    .query = hosts_query,
+    .finish = hosts_finish,
+    .send = hosts_send,
+    .sent = hosts_sent,
+    .recv = hosts_recv,
+    .handle = hosts_handle,
+    .window = hosts_window,
+    .reaches = is_local,
+    .progress = hosts_progress,
+    .arm = hosts_arm,
+    .peer_state = hosts_peer_state,
+    .report = hosts_report,
+    .subgroup = hosts_sub,
+    .attach = hosts_attach,
+    .destroy = hosts_destroy,
+};
 
 /* Turns a shared-memory transport into the combined one. */
-static void join_parts(kolo_transport *t, kolo_transport *far, const kolo_transport_ops *ops) {
+static void join_parts(kolo_transport *t, kolo_transport *network) {
     kolo_block_transport *b = (kolo_block_transport *)t;
     b->memory = t->ops;
-    b->remote = far;
-    t->ops = ops;
+    b->remote = network;
+    t->ops = &hosts_ops;
+    t->name = network->multihost_name;
     t->windows = false;
-    t->events = far->events;
+    t->events = network->events;
 }
 
 static kolo_status hosts_sub(kolo_transport *parent, const int *members, int size, int rank,
@@ -145,34 +153,34 @@ static kolo_status hosts_sub(kolo_transport *parent, const int *members, int siz
     int local = 0;
     for (int p = 0; p < size; p++) local += is_local(parent, members[p]);
     if (local == size) return kolo_subgroup_create(parent, members, size, rank, subgroup, address);
-    kolo_transport *far;
-    KOLO_TRY(remote(parent)->ops->subgroup(remote(parent), members, size, rank, &far, address));
-    far->no_wakeup = true; /* other groups of this rank use shared memory */
-    far->segment.of = &parent->segment;
+    kolo_transport *network;
+    KOLO_TRY(remote(parent)->ops->subgroup(remote(parent), members, size, rank, &network, address));
+    network->no_wakeup = true; /* other groups of this rank use shared memory */
+    network->segment.of = &parent->segment;
     if (local == 1) {
-        *subgroup = far;
+        *subgroup = network;
         return KOLO_OK;
     }
     uint64_t group = address->group;
     kolo_status status = kolo_subgroup_create(parent, members, size, rank, subgroup, address);
     if (status != KOLO_OK) {
-        far->ops->destroy(far);
+        network->ops->destroy(network);
         return status;
     }
     address->group = group;
-    join_parts(*subgroup, far, &hosts_tcp_ops);
+    join_parts(*subgroup, network);
     return KOLO_OK;
 }
 
-kolo_status kolo_hosts_create(int rank, int size, size_t segment_bytes, kolo_transport *far,
-                              bool is_ucx, kolo_transport **transport) {
+kolo_status kolo_hosts_create(int rank, int size, size_t segment_bytes, kolo_transport *network,
+                              kolo_transport **transport) {
     kolo_transport *t;
     kolo_status status = kolo_shm_create(rank, size, segment_bytes, &t);
     if (status != KOLO_OK) {
-        far->ops->destroy(far);
+        network->ops->destroy(network);
         return status;
     }
-    join_parts(t, far, is_ucx ? &hosts_ucx_ops : &hosts_tcp_ops);
+    join_parts(t, network);
     *transport = t;
     return KOLO_OK;
 }

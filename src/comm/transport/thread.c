@@ -40,18 +40,22 @@ static void thread_destroy(kolo_transport *t) {
     }
 }
 
-#define THREAD_OPS(text)                                                                           \
-    {                                                                                              \
-        .name = (text), .start = kolo_block_start, .signal = kolo_block_signal,                    \
-        .query = kolo_block_query, .finish = kolo_block_finish, .send = kolo_block_send,           \
-        .sent = kolo_block_sent, .recv = kolo_block_recv, .handle = thread_handle,                 \
-        .window = thread_window, .peer_state = kolo_block_peer_state, .report = kolo_block_report, \
-        .subgroup = kolo_subgroup_create, .attach = kolo_subgroup_attach,                          \
-        .destroy = thread_destroy,                                                                 \
-    }
-
-static const kolo_transport_ops thread_ops = THREAD_OPS("thread");
-static const kolo_transport_ops self_ops = THREAD_OPS("self");
+static const kolo_transport_ops thread_ops = {
+    .start = kolo_block_start,
+    .signal = kolo_block_signal,
+    .query = kolo_block_query,
+    .finish = kolo_block_finish,
+    .send = kolo_block_send,
+    .sent = kolo_block_sent,
+    .recv = kolo_block_recv,
+    .handle = thread_handle,
+    .window = thread_window,
+    .peer_state = kolo_block_peer_state,
+    .report = kolo_block_report,
+    .subgroup = kolo_subgroup_create,
+    .attach = kolo_subgroup_attach,
+    .destroy = thread_destroy,
+};
 
 kolo_status kolo_thread_transports(int n, size_t segment_bytes, kolo_transport **out) {
     thread_group *group = kolo_zalloc(sizeof *group + (size_t)n * sizeof group->ranks[0]);
@@ -60,12 +64,13 @@ kolo_status kolo_thread_transports(int n, size_t segment_bytes, kolo_transport *
     segment_bytes = kolo_segment_fit(segment_bytes, n, false);
     atomic_init(&group->members, n);
     for (int r = 0; r < n; r++) {
-        const kolo_transport_ops *ops = n == 1 ? &self_ops : &thread_ops;
-        kolo_status status = kolo_block_init(&group->ranks[r], ops, r, n, segment_bytes, false);
+        kolo_status status =
+            kolo_block_init(&group->ranks[r], &thread_ops, r, n, segment_bytes, false);
         if (status != KOLO_OK) {
             free_group(group, r);
             return status;
         }
+        group->ranks[r].base.name = n == 1 ? "self" : "thread";
         group->ranks[r].base.reaches_all = true;
     }
     for (int r = 0; r < n; r++) {

@@ -63,7 +63,6 @@ typedef struct kolo_subgroup_address {
 } kolo_subgroup_address;
 
 typedef struct kolo_transport_ops {
-    const char *name;
     /* Prepares collective `seq`. `*payload` points to KOLO_EAGER_BYTES that the peers receive with
      * the announcement, to be filled before the first `signal`; NULL without windows. Returns false
      * while a peer may still use the slot of an older collective. */
@@ -117,6 +116,8 @@ typedef struct kolo_transport_ops {
 /* The part of every transport that the engine uses. */
 struct kolo_transport {
     const kolo_transport_ops *ops;
+    const char *name;
+    const char *multihost_name; /* combined with shared memory; NULL: it cannot be combined */
     int rank, size;
     bool windows;       /* peers can map each other's segments by `handle` and `window` */
     bool reaches_all;   /* any memory can be mapped, not just segments */

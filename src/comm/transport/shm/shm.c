@@ -60,7 +60,6 @@ static void shm_destroy(kolo_transport *t) {
 }
 
 static const kolo_transport_ops shm_ops = {
-    .name = "shm",
     .start = kolo_block_start,
     .signal = kolo_block_signal,
     .query = kolo_block_query,
@@ -85,6 +84,7 @@ kolo_status kolo_shm_create(int rank, int size, size_t segment_bytes, kolo_trans
         kolo_free(s);
         return status;
     }
+    s->transport.base.name = "shm";
     for (int p = 0; p < size; p++) s->peers[p].control = -1;
     kolo_block_offer_memory(&s->transport);
     s->peers[rank].base = s->transport.base.segment.base;

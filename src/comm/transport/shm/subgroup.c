@@ -118,35 +118,37 @@ static void sub_destroy(kolo_transport *t) {
     kolo_free(t);
 }
 
-#define SUB_OPS(text)                                                                             \
-    {                                                                                             \
-        .name = (text), .start = kolo_block_start, .signal = kolo_block_signal,                   \
-        .query = kolo_block_query, .finish = kolo_block_finish, .send = kolo_block_send,          \
-        .sent = kolo_block_sent, .recv = kolo_block_recv, .handle = sub_handle,                   \
-        .window = sub_window, .peer_state = sub_peer_state, .report = kolo_block_report,          \
-        .subgroup = kolo_subgroup_create, .attach = kolo_subgroup_attach, .destroy = sub_destroy, \
-    }
-
-static const kolo_transport_ops shm_ops = SUB_OPS("shm");
-static const kolo_transport_ops thread_ops = SUB_OPS("thread");
-static const kolo_transport_ops self_ops = SUB_OPS("self");
+static const kolo_transport_ops sub_ops = {
+    .start = kolo_block_start,
+    .signal = kolo_block_signal,
+    .query = kolo_block_query,
+    .finish = kolo_block_finish,
+    .send = kolo_block_send,
+    .sent = kolo_block_sent,
+    .recv = kolo_block_recv,
+    .handle = sub_handle,
+    .window = sub_window,
+    .peer_state = sub_peer_state,
+    .report = kolo_block_report,
+    .subgroup = kolo_subgroup_create,
+    .attach = kolo_subgroup_attach,
+    .destroy = sub_destroy,
+};
 
 kolo_status kolo_subgroup_create(kolo_transport *parent, const int *members, int size, int rank,
                                  kolo_transport **transport, kolo_subgroup_address *address) {
     size_t bytes = sizeof(sub_transport) + (size_t)size * sizeof(int);
     sub_transport *s = kolo_zalloc(bytes);
     if (!s) return KOLO_NOMEM(bytes);
-    const kolo_transport_ops *ops = size == 1             ? &self_ops
-                                    : parent->reaches_all ? &thread_ops
-                                                          : &shm_ops;
     s->root = parent->segment.of ? sub(parent)->root : (kolo_block_transport *)parent;
-    kolo_status status = kolo_block_init_in(&s->transport, ops, rank, size, &parent->segment,
+    kolo_status status = kolo_block_init_in(&s->transport, &sub_ops, rank, size, &parent->segment,
                                             reuse_retired(s->root, size));
     if (status != KOLO_OK) {
         kolo_free(s);
         return status;
     }
     s->parent = parent;
+    s->transport.base.name = size == 1 ? "self" : parent->reaches_all ? "thread" : "shm";
     memcpy(s->members, members, (size_t)size * sizeof(int));
     s->transport.base.reaches_all = parent->reaches_all;
     uint64_t handle =

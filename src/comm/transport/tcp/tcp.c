@@ -26,6 +26,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "comm/transport/network.h"
 #include "comm/transport/tcp/internal.h"
 
 #include <stdio.h>
@@ -329,8 +330,13 @@ static kolo_tcp_transport *alloc_transport(const kolo_transport_ops *ops, int ra
         kolo_free(ranks);
         return NULL;
     }
-    t->base =
-        (kolo_transport){.ops = ops, .rank = rank, .size = size, .events = -1, .segment.fd = -1};
+    t->base = (kolo_transport){.ops = ops,
+                               .name = "tcp",
+                               .multihost_name = "shm+tcp",
+                               .rank = rank,
+                               .size = size,
+                               .events = -1,
+                               .segment.fd = -1};
     t->ranks = ranks;
     for (int p = 0; p < wire_size; p++) ranks[p] = -1;
     return t;
@@ -351,13 +357,13 @@ static kolo_status tcp_sub(kolo_transport *parent_base, const int *members, int 
                            kolo_transport **sub, kolo_subgroup_address *address);
 
 /* The operations of the root group and of sub-groups. */
-#define TCP_OPS(pump_)                                                               \
-    {                                                                                \
-        .name = "tcp", .start = tcp_start, .signal = tcp_signal, .query = tcp_query, \
-        .finish = tcp_finish, .send = tcp_send, .sent = tcp_sent, .recv = tcp_recv,  \
-        .handle = tcp_handle, .window = tcp_window, .progress = (pump_),             \
-        .peer_state = tcp_peer_state, .report = tcp_report, .subgroup = tcp_sub,     \
-        .attach = tcp_sub_attach, .destroy = tcp_destroy,                            \
+#define TCP_OPS(pump_)                                                                      \
+    {                                                                                       \
+        .start = tcp_start, .signal = tcp_signal, .query = tcp_query, .finish = tcp_finish, \
+        .send = tcp_send, .sent = tcp_sent, .recv = tcp_recv, .handle = tcp_handle,         \
+        .window = tcp_window, .progress = (pump_), .peer_state = tcp_peer_state,            \
+        .report = tcp_report, .subgroup = tcp_sub, .attach = tcp_sub_attach,                \
+        .destroy = tcp_destroy,                                                             \
     }
 
 static const kolo_transport_ops tcp_ops = TCP_OPS(tcp_progress);
@@ -425,3 +431,13 @@ kolo_status kolo_tcp_attach(kolo_transport *base, int peer, int fd) {
     t->ranks[peer] = peer;
     return add_peer(t, peer, peer);
 }
+
+static kolo_status create(const kolo_network_opts *opts, kolo_transport **t) {
+    return kolo_tcp_create(opts->rank, opts->size, opts->segment_bytes, opts->heartbeat_ms, t);
+}
+
+static kolo_status attach(kolo_transport *t, int peer, int fd, const void *address) {
+    return kolo_tcp_attach(t, peer, fd);
+}
+
+const kolo_network kolo_network_tcp = {.create = create, .attach = attach};

@@ -1,9 +1,11 @@
 #pragma once
 /* Internals of the transport `ucx`, shared by send.c, receive.c and ucx.c. */
 
-#include "comm/transport/ucx/ucx.h"
+#include "comm/transport/transport.h"
+#include "comm/transport/ucx/library.h"
 
 enum {
+    KOLO_UCX_TOKEN_BYTES = 16,
     KOLO_UCX_CHANNELS = KOLO_FLIGHT_MAX + 1, /* the last one is KOLO_SEQ_P2P */
     KOLO_UCX_WINDOW = 4 << 20,
     KOLO_UCX_CHARGE_MIN = 1 << 10,

@@ -17,12 +17,12 @@
  * UCX accesses the memory of requests while they are in flight. If the group fails, all operations
  * are aborted and awaited before that memory is released. A rank that leaves in order sends LEAVE
  * over UCX, after all data, and waits for the acknowledgements. */
-#include "comm/transport/ucx/ucx.h"
-
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "comm/transport/network.h"
+#include "comm/transport/tcp/tcp.h"
 #include "comm/transport/ucx/internal.h"
 
 #include <errno.h>
@@ -206,7 +206,6 @@ static void ucx_destroy(kolo_transport *base) {
 }
 
 static const kolo_transport_ops ucx_ops = {
-    .name = "ucx",
     .start = ucx_start,
     .signal = ucx_signal,
     .query = ucx_query,
@@ -224,23 +223,29 @@ static const kolo_transport_ops ucx_ops = {
     .destroy = ucx_destroy,
 };
 
-kolo_status kolo_ucx_create(int rank, int size, const char *interface, kolo_transport **transport) {
-    size_t bytes = sizeof(kolo_ucx_transport) + (size_t)size * sizeof(kolo_ucx_peer *);
+/* Opens UCX; `control` and the segment are added by `create`. */
+static kolo_status open_ucx(const kolo_network_opts *opts, kolo_transport **transport) {
+    size_t bytes = sizeof(kolo_ucx_transport) + (size_t)opts->size * sizeof(kolo_ucx_peer *);
     const kolo_ucx_ops *ops;
     KOLO_TRY(kolo_ucx_load(&ops));
     kolo_ucx_transport *t = kolo_zalloc(bytes);
     if (!t) return KOLO_NOMEM(bytes);
-    t->base = (kolo_transport){
-        .ops = &ucx_ops, .rank = rank, .size = size, .events = -1, .segment.fd = -1};
+    t->base = (kolo_transport){.ops = &ucx_ops,
+                               .name = "ucx",
+                               .multihost_name = "shm+ucx",
+                               .rank = opts->rank,
+                               .size = opts->size,
+                               .events = -1,
+                               .segment.fd = -1};
     t->ops = ops;
-    t->tokens = kolo_zalloc((size_t)size * sizeof *t->tokens);
+    t->tokens = kolo_zalloc((size_t)opts->size * sizeof *t->tokens);
     int events = -1;
-    kolo_ucx_opts opts = {
-        .size = size,
-        .interface = interface,
+    kolo_ucx_opts library_opts = {
+        .size = opts->size,
+        .interface = opts->interface,
         .callbacks = {.arg = t, .arrived = kolo_ucx_arrived, .lost = kolo_ucx_lost}};
-    kolo_status status = t->tokens ? ops->open(&opts, &t->ucx, &events)
-                                   : KOLO_NOMEM((size_t)size * sizeof *t->tokens);
+    kolo_status status = t->tokens ? ops->open(&library_opts, &t->ucx, &events)
+                                   : KOLO_NOMEM((size_t)opts->size * sizeof *t->tokens);
     if (status == KOLO_OK) {
         t->message_bytes = ops->message_bytes(t->ucx);
         t->base.events = epoll_create1(EPOLL_CLOEXEC);
@@ -257,39 +262,57 @@ kolo_status kolo_ucx_create(int rank, int size, const char *interface, kolo_tran
     return KOLO_OK;
 }
 
-kolo_status kolo_ucx_set_control(kolo_transport *base, kolo_transport *control,
-                                 size_t segment_bytes) {
-    kolo_ucx_transport *t = ucx(base);
+static kolo_status create(const kolo_network_opts *opts, kolo_transport **transport) {
+    kolo_ucx_transport *t = ucx(*transport);
+    KOLO_TRY(kolo_tcp_create(opts->rank, opts->size, opts->segment_bytes, opts->heartbeat_ms,
+                             &t->control));
+    KOLO_TRY(kolo_segment_init(&t->base.segment, opts->segment_bytes, false));
     struct epoll_event event = {.events = EPOLLIN};
-    t->control = control;
-    KOLO_TRY(kolo_segment_init(&base->segment, segment_bytes, false));
-    if (epoll_ctl(base->events, EPOLL_CTL_ADD, control->events, &event) != 0) {
+    if (epoll_ctl(t->base.events, EPOLL_CTL_ADD, t->control->events, &event) != 0) {
         return KOLO_FAIL(KOLO_ERR_IO, "epoll: %s", kolo_errno_text(errno));
     }
     return KOLO_OK;
 }
 
-kolo_status kolo_ucx_get_address(kolo_transport *base, int peer, kolo_ucx_address *address) {
+/* Sent to a peer over the authenticated connection. */
+typedef struct peer_address {
+    unsigned char token[KOLO_UCX_TOKEN_BYTES]; /* to be put on all messages of that peer */
+    uint64_t bytes;
+    unsigned char worker[KOLO_UCX_ADDRESS_MAX];
+} peer_address;
+
+_Static_assert(sizeof(peer_address) <= KOLO_NETWORK_ADDRESS_MAX, "KOLO_NETWORK_ADDRESS_MAX");
+
+static kolo_status get_address(kolo_transport *base, int peer, void *address) {
     kolo_ucx_transport *t = ucx(base);
+    peer_address *a = address;
     size_t bytes;
-    KOLO_TRY(t->ops->address(t->ucx, address->worker, &bytes));
-    address->bytes = bytes;
+    KOLO_TRY(t->ops->address(t->ucx, a->worker, &bytes));
+    a->bytes = bytes;
     randombytes_buf(t->tokens[peer], sizeof t->tokens[peer]);
-    memcpy(address->token, t->tokens[peer], sizeof address->token);
+    memcpy(a->token, t->tokens[peer], sizeof a->token);
     return KOLO_OK;
 }
 
-kolo_status kolo_ucx_attach(kolo_transport *base, int peer, const kolo_ucx_address *address) {
+static kolo_status attach(kolo_transport *base, int peer, int fd, const void *address) {
     kolo_ucx_transport *t = ucx(base);
+    const peer_address *a = address;
     KOLO_ASSERT(peer != base->rank && !t->peers[peer]);
-    if (address->bytes == 0 || address->bytes > sizeof address->worker) {
+    KOLO_TRY(kolo_tcp_attach(t->control, peer, fd));
+    if (a->bytes == 0 || a->bytes > sizeof a->worker) {
         return KOLO_FAIL(KOLO_ERR_FORMAT, "invalid UCX address of %llu bytes",
-                         (unsigned long long)address->bytes);
+                         (unsigned long long)a->bytes);
     }
     kolo_ucx_peer *p = kolo_zalloc(sizeof *p);
     if (!p) return KOLO_NOMEM(sizeof *p);
-    memcpy(p->token, address->token, sizeof p->token);
+    memcpy(p->token, a->token, sizeof p->token);
     for (size_t c = 0; c < KOLO_FLIGHT_MAX; c++) p->channels[c].seq = UINT64_MAX;
     t->peers[peer] = p;
-    return t->ops->connect(t->ucx, peer, address->worker);
+    return t->ops->connect(t->ucx, peer, a->worker);
 }
+
+const kolo_network kolo_network_ucx = {.open = open_ucx,
+                                       .create = create,
+                                       .address_bytes = sizeof(peer_address),
+                                       .address = get_address,
+                                       .attach = attach};
