@@ -5,6 +5,7 @@
  * kernels. */
 #include "base/clock.h"
 #include "kernel/kernel.h"
+#include "kernel/select/select.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,6 +3,7 @@
  * to calibrate the estimates of kernels. The network's input stays plain. */
 #include "base/clock.h"
 #include "kernel/kernel.h"
+#include "kernel/select/families.h"
 
 #include <stdio.h>
 #include <stdlib.h>

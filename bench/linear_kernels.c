@@ -3,6 +3,7 @@
  * the model zoo. The kernels of a layer alternate. Used to calibrate the estimates of kernels. */
 #include "base/clock.h"
 #include "kernel/kernel.h"
+#include "kernel/select/families.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -112,7 +112,7 @@ endfunction()
 
 # Kernels share their work by OpenMP, in the one runtime that oneDNN brings: gcc's.
 if(KOLO_DNNL AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
-  set_source_files_properties(${PROJECT_SOURCE_DIR}/src/kernel/simd/simd.c
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/src/kernel/parallel.c
     PROPERTIES COMPILE_OPTIONS -fopenmp)
 endif()
 

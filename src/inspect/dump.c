@@ -2,6 +2,7 @@
 #include "kolo/dump.h"
 
 #include "inspect/dump_requests.h"
+#include "kernel/select/families.h"
 #include "kolo/train.h"
 #include "plan/plan.h"
 #include "train/session/tuning.h"

@@ -9,7 +9,7 @@
 #include "base/integer.h"
 #include "base/process.h"
 #include "inspect/machine.h"
-#include "kernel/simd/simd.h"
+#include "kernel/parallel.h"
 #include "train/session/agree.h"
 #include "train/session/resident_batch.h"
 #include "train/session/tuning.h"
@@ -208,7 +208,7 @@ static kolo_status prepare(profiler *p) {
     size_t touched = memory.arena + memory.scratch + memory.gradients + memory.store;
     KOLO_TRY(
         kolo_resident_batch_load(&p->setup, p->comm ? kolo_comm_rank(p->comm) : 0, &p->resident));
-    return kolo_machine_measure(p->setup.opts.threads, kolo_simd_parallel, touched, &p->machine);
+    return kolo_machine_measure(p->setup.opts.threads, kolo_kernel_parallel, touched, &p->machine);
 }
 
 static void release(profiler *p) {

@@ -26,6 +26,13 @@ static inline kolo_kernel_set kolo_kernel_set_of(bool reference, bool no_winogra
 }
 
 struct kolo_tuner;
+struct kolo_kernel;
+struct kolo_kernel_spec;
+
+/* kolo_kernel_select_tuned of select/select.h. */
+typedef kolo_status (*kolo_kernel_selector)(kolo_kernel_set set, struct kolo_tuner *tuner,
+                                            struct kolo_kernel_spec *spec,
+                                            const struct kolo_kernel **kernel, double *seconds);
 
 /* A node with everything resolved: what a kernel is made from. */
 typedef struct kolo_kernel_spec {
@@ -33,7 +40,8 @@ typedef struct kolo_kernel_spec {
     const kolo_attr *attr;
     int n_in, n_out, threads;
     kolo_tensor in[KOLO_MAX_IO], out[KOLO_MAX_IO];
-    /* Set by the selection, for kernels that select others in `fit` and `prepare`. */
+    /* Set by the selection, for kernels that run other kernels: see kolo_kernel_select_inner. */
+    kolo_kernel_selector select;
     kolo_kernel_set kernels;
     struct kolo_tuner *tuner; /* may be NULL */
 } kolo_kernel_spec;
@@ -77,37 +85,9 @@ typedef struct kolo_kernel {
     bool bf16;
 } kolo_kernel;
 
-/* The kernel with the least time for the spec among the set, its open layouts chosen; *seconds (may
- * be NULL) is its estimate. UNSUPPORTED, naming op, dtypes and layouts, when none fits. */
-kolo_status kolo_kernel_select(kolo_kernel_set set, kolo_kernel_spec *spec,
-                               const kolo_kernel **kernel, double *seconds);
-/* The same by the times that `tuner` (may be NULL) knows or measures; where it has one of any
- * kernel for the spec, those without count for nothing. */
-kolo_status kolo_kernel_select_tuned(kolo_kernel_set set, struct kolo_tuner *tuner,
-                                     kolo_kernel_spec *spec, const kolo_kernel **kernel,
-                                     double *seconds);
-/* Kernel number i of all, in no particular order; NULL past the last. */
-const kolo_kernel *kolo_kernel_at(size_t i);
-/* True for reference kernels. */
-bool kolo_kernel_is_ref(const kolo_kernel *kernel);
 /* Fills a spec from a node (layouts as they stand in the graph). */
 void kolo_kernel_spec_init(kolo_kernel_spec *spec, const kolo_graph *g, const kolo_node *n,
                            int threads);
-
-/* ARG, with what is missing, when the best kernels have no bf16 with this instruction set, that of
- * kolo_isa_best. (The reference kernels have it everywhere.) With it tensors are kept in bf16;
- * where kolo_kernel_has_bf16 convolutions and linear layers compute in it too, all else in f32. */
-kolo_status kolo_kernel_check_bf16(kolo_isa isa);
-/* Whether oneDNN multiplies bf16 by instructions of this processor: AVX512-BF16, perhaps AMX. */
-bool kolo_kernel_has_bf16(void);
-/* Test hook: for this thread it does from now on, by emulation (on AVX-512); or, with `on` false,
- * as it is. */
-void kolo_kernel_pin_bf16(bool on);
-
-/* ---- what kernels share ---- */
-
-/* Appends what the kernels are made of here: "avx2, oneDNN 2.6.3". */
-void kolo_kernel_describe(kolo_text *text);
 
 /* True when every tensor of the spec has the dtype (inputs and outputs that are not i32 or u8). */
 bool kolo_spec_floats_are(const kolo_kernel_spec *spec, kolo_dtype dtype);
@@ -117,3 +97,11 @@ bool kolo_spec_is_plain(const kolo_kernel_spec *spec);
  * machine (32 flops a cycle with avx2, 64 with avx512, at 3 GHz; 10 GB/s): the scale on which fits
  * compare. */
 double kolo_kernel_seconds(double flops, double bytes, double efficiency);
+
+/* In `fit` and `prepare` of a kernel that runs others: selects the kernel of `inner` by the rules
+ * that selected `outer`. Kernels do not call the selection directly: it is above all of them. */
+static inline kolo_status kolo_kernel_select_inner(const kolo_kernel_spec *outer,
+                                                   kolo_kernel_spec *inner,
+                                                   const kolo_kernel **kernel, double *seconds) {
+    return outer->select(outer->kernels, outer->tuner, inner, kernel, seconds);
+}

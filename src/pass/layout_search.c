@@ -1,6 +1,7 @@
 /* Layout search: the time of an assignment of layouts, from the estimates of the kernels, and the
  * choice of the fastest. */
 #include "graph/ops/ops.h"
+#include "kernel/select/select.h"
 #include "pass/layout.h"
 
 #include <math.h>

@@ -2,6 +2,7 @@
  * graph after every pass. The memory pass, which only reads the graph, runs later
  * (plan/compile.c). */
 #include "base/compiler.h"
+#include "kernel/select/families.h"
 #include "pass/pass.h"
 
 #include <string.h>

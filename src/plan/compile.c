@@ -4,6 +4,7 @@
  * that a step only picks the bank's half. Views become no step. Each POST becomes a persistent
  * allreduce over its bucket; with no communicator POST and WAIT become no step either. */
 #include "base/integer.h"
+#include "kernel/select/select.h"
 #include "plan/internal.h"
 
 #include <string.h>

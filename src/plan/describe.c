@@ -3,6 +3,7 @@
  * The phase of a node follows from the graph alone: what depends on the gradient's seed is
  * backward, what makes a next version is update; the rest is forward when a forward node or an
  * output reads it, else it belongs to the phase that reads it first. */
+#include "kernel/select/families.h"
 #include "plan/internal.h"
 
 #include <string.h>

@@ -10,6 +10,7 @@
 #include "base/integer.h"
 #include "base/process.h"
 #include "data/prefetch.h"
+#include "kernel/select/families.h"
 #include "kolo/train.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/folder.h"

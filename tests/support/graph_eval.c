@@ -2,6 +2,7 @@
 #include "support/graph_eval.h"
 
 #include "base/rng.h"
+#include "kernel/select/select.h"
 
 struct graph_eval_step {
     const kolo_kernel *kernel; /* NULL: a view */

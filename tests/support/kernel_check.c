@@ -3,6 +3,7 @@
 
 #include "base/bf16.h"
 #include "base/rng.h"
+#include "kernel/select/select.h"
 
 #include <string.h>
 
@@ -45,8 +46,11 @@ void test_kernel_spec(kolo_kernel_spec *spec, const kolo_op *op, const kolo_attr
                       const kolo_shape *in, const char *const *in_layouts, int n_out,
                       const char *const *out_layouts, int threads) {
     static const kolo_attr none[KOLO_MAX_ATTRS];
-    *spec =
-        (kolo_kernel_spec){.op = op, .attr = attr ? attr : none, .n_in = n_in, .threads = threads};
+    *spec = (kolo_kernel_spec){.op = op,
+                               .attr = attr ? attr : none,
+                               .n_in = n_in,
+                               .threads = threads,
+                               .select = kolo_kernel_select_tuned};
     for (int i = 0; i < n_in; i++)
         spec->in[i] = kolo_tensor_plain(dtype_of(op, spec->attr, i), in[i]);
     kolo_shape_query query = {.attr = spec->attr, .n_in = n_in, .in = spec->in, .out = spec->out};

@@ -16,7 +16,7 @@
  * holds for the bits of weight gradients. Each run sets the calling thread's OpenMP team to it.
  * Binding writes nothing into the memory that it binds. */
 
-#include "kernel/kernel.h"
+#include "kernel/dnn/kernels.h"
 
 #include <dnnl.h>
 
@@ -148,19 +148,3 @@ const char *kolo_dnn_implementation(const void *state);
         .bf16 = bf16_,                                                             \
     }
 #define KOLO_DNN_KERNEL(op_) KOLO_DNN_KERNEL_AS(op_, op_, false, true)
-
-extern const kolo_kernel kolo_dnn_conv2d, kolo_dnn_conv2d_bwd_data, kolo_dnn_conv2d_bwd_weights;
-extern const kolo_kernel kolo_dnn_linear, kolo_dnn_linear_bwd_data, kolo_dnn_linear_bwd_weights;
-extern const kolo_kernel kolo_dnn_reorder, kolo_dnn_matmul;
-extern const kolo_kernel kolo_dnn_wino, kolo_dnn_wino_bwd_data, kolo_dnn_wino_bwd_weights;
-extern const kolo_kernel kolo_dnn_conv2d_split, kolo_dnn_conv2d_bwd_data_split;
-extern const kolo_kernel kolo_dnn_linear_split, kolo_dnn_linear_bwd_data_split;
-extern const kolo_kernel kolo_dnn_matmul_split;
-
-/* Of the library that runs. */
-void kolo_dnn_version(int version[3]);
-/* Whether it takes this processor to multiply bf16: it may be told not to (ONEDNN_MAX_CPU_ISA). */
-bool kolo_dnn_has_bf16(void);
-
-/* Every kernel above, NULL-terminated. */
-extern const kolo_kernel *const kolo_dnn_kernels[];

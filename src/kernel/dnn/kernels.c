@@ -1,5 +1,7 @@
 /* The oneDNN kernels. Pooling, element-wise ops and losses are not among them: what oneDNN has
  * there is no faster than plain loops (and its pooling many times slower on some processors). */
+#include "kernel/dnn/kernels.h"
+
 #include "kernel/dnn/dnn.h"
 
 void kolo_dnn_version(int version[3]) {
@@ -13,22 +15,5 @@ bool kolo_dnn_has_bf16(void) {
     return (~dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) == 0;
 }
 
-const kolo_kernel *const kolo_dnn_kernels[] = {
-    &kolo_dnn_conv2d,
-    &kolo_dnn_conv2d_bwd_data,
-    &kolo_dnn_conv2d_bwd_weights,
-    &kolo_dnn_wino,
-    &kolo_dnn_wino_bwd_data,
-    &kolo_dnn_wino_bwd_weights,
-    &kolo_dnn_linear,
-    &kolo_dnn_linear_bwd_data,
-    &kolo_dnn_linear_bwd_weights,
-    &kolo_dnn_reorder,
-    &kolo_dnn_matmul,
-    &kolo_dnn_conv2d_split,
-    &kolo_dnn_conv2d_bwd_data_split,
-    &kolo_dnn_linear_split,
-    &kolo_dnn_linear_bwd_data_split,
-    &kolo_dnn_matmul_split,
-    NULL,
-};
+#define ADDRESS(name) &kolo_dnn_##name,
+const kolo_kernel *const kolo_dnn_kernels[] = {KOLO_DNN_KERNELS(ADDRESS) NULL};

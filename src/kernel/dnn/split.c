@@ -9,7 +9,7 @@
  * Scratch: that of an inner kernel for each thread. */
 #include "base/integer.h"
 #include "kernel/dnn/dnn.h"
-#include "kernel/simd/simd.h"
+#include "kernel/parallel.h"
 
 /* The kernel inside, and which tensors have the batch. */
 typedef struct split_row {
@@ -143,7 +143,7 @@ static void run_shares(const void *job, int part, int64_t begin, int64_t end) {
 
 static void run(const kolo_call *call) {
     const split_bound *b = call->bound;
-    kolo_simd_parallel(b->threads, b->threads, run_shares, b);
+    kolo_kernel_parallel(b->threads, b->threads, run_shares, b);
 }
 
 static const char *implementation(const void *state) {

@@ -1,7 +1,9 @@
 /* gelu, silu, sigmoid, tanh, their gradients, and mul, in f32 or bf16, on any layouts that are all
  * equal (each of them keeps padding zero: f(0) = 0, or a factor dy of zero; sigmoid is for plain
  * tensors). */
-#include "kernel/simd/simd.h"
+#include "kernel/simd/activation.h"
+
+#include "kernel/simd/point.h"
 
 static double fit(kolo_kernel_spec *spec) {
     double bytes = 0;
@@ -15,7 +17,7 @@ static double fit(kolo_kernel_spec *spec) {
     return kolo_kernel_seconds(0, bytes + (double)kolo_tensor_bytes(&spec->out[0]), 2);
 }
 
-static kolo_simd_loop loop_of(const kolo_kernel_spec *spec) {
+static kolo_kernel_loop loop_of(const kolo_kernel_spec *spec) {
     const kolo_simd_activation_table *t = KOLO_ISA_PICK(kolo_simd_activation);
     const kolo_op *op = spec->op;
     if (op == &kolo_op_gelu) return t->gelu[spec->attr[KOLO_GELU_TANH].i != 0];
@@ -32,7 +34,7 @@ static kolo_simd_loop loop_of(const kolo_kernel_spec *spec) {
 }
 
 static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *scratch_bytes) {
-    kolo_simd_loop *loop = kolo_alloc(sizeof *loop);
+    kolo_kernel_loop *loop = kolo_alloc(sizeof *loop);
     if (!loop) return KOLO_NOMEM(sizeof *loop);
     *loop = loop_of(spec);
     *state = (void *)loop;
@@ -42,17 +44,17 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
 
 static void run(const kolo_call *call) {
     const kolo_kernel_spec *spec = call->spec;
-    const kolo_simd_loop *loop = call->state;
+    const kolo_kernel_loop *loop = call->state;
     kolo_simd_pair_job job = {.a = call->in[0],
                               .b = spec->n_in > 1 ? call->in[1] : NULL,
                               .out = call->out[0],
                               .half = kolo_simd_is_half(spec)};
-    kolo_simd_parallel(spec->threads, kolo_tensor_elements(&spec->out[0]), *loop, &job);
+    kolo_kernel_parallel(spec->threads, kolo_tensor_elements(&spec->out[0]), *loop, &job);
 }
 
 static void run_gelu_bwd(const kolo_call *call) {
     const kolo_kernel_spec *spec = call->spec;
-    const kolo_simd_loop *loop = call->state;
+    const kolo_kernel_loop *loop = call->state;
     if (!spec->attr[KOLO_GELU_BWD_BIAS].i) {
         run(call);
         return;
@@ -67,7 +69,7 @@ static void run_gelu_bwd(const kolo_call *call) {
         .channels = channels,
         .half = kolo_simd_is_half(spec),
     };
-    kolo_simd_parallel(spec->threads, channels, *loop, &job);
+    kolo_kernel_parallel(spec->threads, channels, *loop, &job);
 }
 
 #define ACTIVATION(op_name) KOLO_SIMD_KERNEL(op_name, run)

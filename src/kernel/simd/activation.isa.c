@@ -1,7 +1,9 @@
 /* Loops of the smooth activations, their gradients and mul. A tail goes through the same arithmetic
  * as a whole vector, so where a range is cut changes no bit. */
+#include "kernel/simd/activation.h"
+
 #include "kernel/simd/math.h"
-#include "kernel/simd/simd.h"
+#include "kernel/simd/point.h"
 
 static const float root_2_pi = 0.797884561f; /* sqrt(2 / pi) */
 

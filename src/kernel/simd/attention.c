@@ -1,13 +1,14 @@
 /* Attention and its gradient (loops: attention.isa.c). Heads of samples are dealt to threads; each
  * thread has scratch memory for one head: keys and values in tiles, and blocks of scores. */
+#include "kernel/simd/attention.h"
+
 #include "base/rng.h"
-#include "kernel/simd/simd.h"
 
 enum { ATTENTION_QKV };
 enum { BWD_DO, BWD_QKV, BWD_O, BWD_LSE };
 
 typedef struct attention_state {
-    kolo_simd_loop loop;
+    kolo_kernel_loop loop;
     int64_t part_stride;
 } attention_state;
 
@@ -77,7 +78,7 @@ static void run_forward(const kolo_call *call) {
     kolo_simd_attention_job job = job_of(call, ATTENTION_QKV, KOLO_ATTENTION_INPUTS);
     job.lse_out = call->out[1];
     int64_t items = call->spec->in[ATTENTION_QKV].shape.dim[0] * job.heads;
-    kolo_simd_parallel(call->spec->threads, items, s->loop, &job);
+    kolo_kernel_parallel(call->spec->threads, items, s->loop, &job);
 }
 
 static void run_backward(const kolo_call *call) {
@@ -87,7 +88,7 @@ static void run_backward(const kolo_call *call) {
     job.o = call->in[BWD_O];
     job.lse = call->in[BWD_LSE];
     int64_t items = call->spec->in[BWD_QKV].shape.dim[0] * job.heads;
-    kolo_simd_parallel(call->spec->threads, items, s->loop, &job);
+    kolo_kernel_parallel(call->spec->threads, items, s->loop, &job);
 }
 
 const kolo_kernel kolo_simd_attention = {

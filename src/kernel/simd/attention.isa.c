@@ -8,9 +8,10 @@
  *     dV = P^T dO,  dP = dO V^T,  dS = s P (dP - d),  dQ = dS K,  dK = dS^T Q.
  * Where weights are dropped P stands for R P in o and dV, and dP for R dP, R being 0 or 1 / (1 -
  * p). R is drawn a row of a block of keys at a time, in both directions. */
+#include "kernel/simd/attention.h"
+
 #include "kernel/simd/math.h"
 #include "kernel/simd/philox.h"
-#include "kernel/simd/simd.h"
 #include "kernel/simd/tile.h"
 
 #include <math.h>

@@ -87,8 +87,8 @@ static void window(const void *arg, int part, int64_t begin, int64_t end) {
 
 static void run(const kolo_call *call) {
     bool joins = call->spec->op == &kolo_op_concat;
-    kolo_simd_parallel(call->spec->threads, call->spec->out[0].shape.dim[0],
-                       joins ? concat : window, call);
+    kolo_kernel_parallel(call->spec->threads, call->spec->out[0].shape.dim[0],
+                         joins ? concat : window, call);
 }
 
 const kolo_kernel kolo_simd_concat = {

@@ -7,7 +7,10 @@
  * Scratch: packed weights (or sums of the gradient, a block of them for each part), bias, then a
  * piece for each part. bwd_weights adds the parts' sums in their order, so its result depends on
  * the number of threads, but on nothing else. */
-#include "kernel/simd/simd.h"
+
+#include "kernel/simd/conv.h"
+
+#include "kernel/simd/point.h"
 
 #include <string.h>
 
@@ -19,7 +22,7 @@ enum {
 
 typedef struct conv_state {
     const kolo_simd_conv_table *table;
-    kolo_simd_loop bias_bwd;
+    kolo_kernel_loop bias_bwd;
     kolo_simd_conv_job job; /* but for the addresses */
     int64_t n_packed;
     int32_t *place; /* offset in the weights of each packed element, -1 for zeros */
@@ -170,7 +173,7 @@ static void run_conv2d(const kolo_call *call) {
     job.bias = bias;
     job.out = call->out[0];
     job.scratch = bias + round_up_to(job.lanes, 16);
-    kolo_simd_parallel(call->spec->threads, job.x.n, s->table->forward, &job);
+    kolo_kernel_parallel(call->spec->threads, job.x.n, s->table->forward, &job);
 }
 
 static void run_bwd_data(const kolo_call *call) {
@@ -180,7 +183,7 @@ static void run_bwd_data(const kolo_call *call) {
     job.in_dy = call->in[0];
     job.packed = call->scratch;
     job.out = call->out[0];
-    kolo_simd_parallel(call->spec->threads, job.x.n, s->table->bwd_data, &job);
+    kolo_kernel_parallel(call->spec->threads, job.x.n, s->table->bwd_data, &job);
 }
 
 static void run_bwd_weights(const kolo_call *call) {
@@ -191,7 +194,7 @@ static void run_bwd_weights(const kolo_call *call) {
     job.in_x = call->in[1];
     job.out = call->scratch;
     job.scratch = job.out + round_up_to(s->n_packed * threads, 16);
-    kolo_simd_parallel(threads, job.x.n, s->table->bwd_weights, &job);
+    kolo_kernel_parallel(threads, job.x.n, s->table->bwd_weights, &job);
     float *dw = call->out[0];
     memset(dw, 0, kolo_tensor_bytes(&call->spec->out[0]));
     for (int64_t i = 0; i < s->n_packed; i++) {
@@ -202,7 +205,7 @@ static void run_bwd_weights(const kolo_call *call) {
     }
     if (call->spec->n_out == 1) return;
     kolo_simd_bias_job bias = {.image = job.y, .x = job.in_dy, .out = call->out[1]};
-    kolo_simd_parallel(threads, kolo_simd_slices(&job.y), s->bias_bwd, &bias);
+    kolo_kernel_parallel(threads, kolo_simd_slices(&job.y), s->bias_bwd, &bias);
 }
 
 const kolo_kernel kolo_simd_conv2d = {

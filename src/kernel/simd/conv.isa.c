@@ -15,8 +15,9 @@
  * Strides and kernels that are compile-time numbers (plain planes, blocks of channels) let the
  * addresses of a tile be constants; 0 stands for what is known at run time only. Tiles are sized by
  * the registers: sixteen, 32 with AVX-512. */
+#include "kernel/simd/conv.h"
+
 #include "base/integer.h"
-#include "kernel/simd/simd.h"
 #include "kernel/simd/vector.h"
 
 enum {

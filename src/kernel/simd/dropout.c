@@ -1,7 +1,8 @@
 /* dropout: many draws at a time on plain tensors of f32 or bf16 (dropout.isa.c), one by one where
  * channels are elsewhere, in f32 only; there items are images. */
+#include "kernel/simd/dropout.h"
+
 #include "base/rng.h"
-#include "kernel/simd/simd.h"
 
 #include <math.h>
 
@@ -71,7 +72,7 @@ static void drop_images(const void *arg, int part, int64_t begin, int64_t end) {
 }
 
 static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *scratch_bytes) {
-    kolo_simd_loop *loop = kolo_alloc(sizeof *loop);
+    kolo_kernel_loop *loop = kolo_alloc(sizeof *loop);
     if (!loop) return KOLO_NOMEM(sizeof *loop);
     *loop = KOLO_ISA_PICK(kolo_simd_dropout)->dropout;
     *state = (void *)loop;
@@ -83,7 +84,7 @@ static void run(const kolo_call *call) {
     const kolo_kernel_spec *spec = call->spec;
     const kolo_tensor *x = &spec->in[0];
     if (!kolo_layout_is_plain(&x->layout)) {
-        kolo_simd_parallel(spec->threads, x->shape.dim[0], drop_images, call);
+        kolo_kernel_parallel(spec->threads, x->shape.dim[0], drop_images, call);
         return;
     }
     dice d = dice_of(call);
@@ -97,8 +98,8 @@ static void run(const kolo_call *call) {
         .limit = d.limit,
         .scale = d.scale,
     };
-    kolo_simd_parallel(spec->threads, kolo_shape_count(&x->shape), *(kolo_simd_loop *)call->state,
-                       &job);
+    kolo_kernel_parallel(spec->threads, kolo_shape_count(&x->shape),
+                         *(kolo_kernel_loop *)call->state, &job);
 }
 
 const kolo_kernel kolo_simd_dropout = {

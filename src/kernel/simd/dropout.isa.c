@@ -1,6 +1,7 @@
 /* dropout of elements that lie as they are drawn, 64 draws at a time. */
+#include "kernel/simd/dropout.h"
+
 #include "kernel/simd/philox.h"
-#include "kernel/simd/simd.h"
 
 enum { DRAWS = 4 * KOLO_PHILOX_COUNTERS };
 

@@ -3,8 +3,9 @@
  *
  * x and w are matrices in whatever equal order their dimensions after the first have, padding
  * included, as in oneDNN's kernels. */
+#include "kernel/simd/linear.h"
+
 #include "base/integer.h"
-#include "kernel/simd/simd.h"
 
 enum {
     LEAST_ROWS = 4, /* fewer fill no tile */
@@ -116,8 +117,8 @@ static void run(const kolo_call *call) {
     job.w = call->in[1];
     job.b = call->spec->n_in > 2 ? call->in[2] : NULL;
     int64_t blocks = parts_of(job.inner, s->table->depth);
-    kolo_simd_parallel(threads, blocks, s->table->pack_rows, &job);
-    kolo_simd_parallel(threads, job.outer, s->table->forward, &job);
+    kolo_kernel_parallel(threads, blocks, s->table->pack_rows, &job);
+    kolo_kernel_parallel(threads, job.outer, s->table->forward, &job);
 }
 
 static void run_bwd_data(const kolo_call *call) {
@@ -127,8 +128,8 @@ static void run_bwd_data(const kolo_call *call) {
     job.dy = call->in[0];
     job.w = call->in[1];
     int64_t tiles = parts_of(job.outer, s->table->terms);
-    kolo_simd_parallel(threads, tiles, s->table->pack_terms, &job);
-    kolo_simd_parallel(threads, parts_of(job.inner, job.strip), s->table->bwd_data, &job);
+    kolo_kernel_parallel(threads, tiles, s->table->pack_terms, &job);
+    kolo_kernel_parallel(threads, parts_of(job.inner, job.strip), s->table->bwd_data, &job);
 }
 
 KOLO_SIMD_KERNEL(linear, run);

@@ -8,9 +8,10 @@
  *
  * A sum has one order whatever the parts: forwards a lane takes every VL-th term and the lanes add
  * up at the end; backwards terms are added one by one. */
+#include "kernel/simd/linear.h"
+
 #include "base/integer.h"
 #include "kernel/simd/math.h"
-#include "kernel/simd/simd.h"
 
 enum {
     ROWS = 4,                       /* of x, in a tile of the forward product, */

@@ -8,6 +8,8 @@
  * The blocks are equal but for the last, so the linear kernel is prepared for at most two numbers
  * of rows. A block has no less rows than a kernel needs to repay the packing of its weights. */
 #include "base/integer.h"
+#include "kernel/simd/activation.h"
+#include "kernel/simd/point.h"
 #include "kernel/simd/simd.h"
 
 enum { X, W, B };
@@ -24,7 +26,7 @@ typedef struct state {
     int64_t rows, rows_of_block;
     block block, last;
     bool half; /* in bf16 */
-    kolo_simd_loop gelu, widen, narrow;
+    kolo_kernel_loop gelu, widen, narrow;
 } state;
 
 typedef struct bound {
@@ -65,7 +67,7 @@ static kolo_status select_linear(const kolo_kernel_spec *spec, int64_t rows,
                                  kolo_kernel_spec *linear, const kolo_kernel **kernel,
                                  double *seconds) {
     *linear = linear_of(spec, rows);
-    return kolo_kernel_select_tuned(spec->kernels, spec->tuner, linear, kernel, seconds);
+    return kolo_kernel_select_inner(spec, linear, kernel, seconds);
 }
 
 /* All f32, or all bf16 but the bias. */
@@ -166,9 +168,9 @@ static void half_gelu(const void *arg, int part, int64_t begin, int64_t end) {
 
 static void gelu(const state *s, int threads, const void *z, void *y, int64_t count) {
     if (s->half) {
-        kolo_simd_parallel(threads, count, half_gelu, &(half_job){s, z, y});
+        kolo_kernel_parallel(threads, count, half_gelu, &(half_job){s, z, y});
     } else {
-        kolo_simd_parallel(threads, count, s->gelu, &(kolo_simd_pair_job){.a = z, .out = y});
+        kolo_kernel_parallel(threads, count, s->gelu, &(kolo_simd_pair_job){.a = z, .out = y});
     }
 }
 

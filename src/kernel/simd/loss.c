@@ -1,7 +1,8 @@
 /* softmax_xent, its backward, accuracy and confusion, on logits in any layout that kolo_simd_image
  * covers, with a label for each place (loops: loss.isa.c). Places are dealt to threads; what each
  * gives is summed afterwards, in order, so that the sum does not depend on the threads. */
-#include "kernel/simd/simd.h"
+
+#include "kernel/simd/loss.h"
 
 #include <string.h>
 
@@ -67,7 +68,7 @@ static void run_softmax_xent(const kolo_call *call) {
     kolo_simd_loss_job job = job_of(call);
     job.out = call->out[1];
     if (call->spec->attr[KOLO_LOSS_COUNT].i) job.right = job.per_place + s->places;
-    kolo_simd_parallel(call->spec->threads, s->places, s->table->softmax_xent, &job);
+    kolo_kernel_parallel(call->spec->threads, s->places, s->table->softmax_xent, &job);
     *(float *)call->out[0] = sum_places(job.per_place, s->places);
     if (job.right) *(float *)call->out[2] = sum_places(job.right, s->places);
 }
@@ -77,13 +78,13 @@ static void run_softmax_xent_bwd(const kolo_call *call) {
     kolo_simd_loss_job job = job_of(call);
     job.out = call->out[0];
     job.dloss = call->in[DLOSS];
-    kolo_simd_parallel(call->spec->threads, s->places, s->table->softmax_xent_bwd, &job);
+    kolo_kernel_parallel(call->spec->threads, s->places, s->table->softmax_xent_bwd, &job);
 }
 
 static void run_accuracy(const kolo_call *call) {
     const loss_state *s = call->state;
     kolo_simd_loss_job job = job_of(call);
-    kolo_simd_parallel(call->spec->threads, s->places, s->table->accuracy, &job);
+    kolo_kernel_parallel(call->spec->threads, s->places, s->table->accuracy, &job);
     *(float *)call->out[0] = sum_places(job.per_place, s->places);
 }
 
@@ -92,7 +93,7 @@ static void run_confusion(const kolo_call *call) {
     kolo_simd_loss_job job = job_of(call);
     int64_t classes = s->image.c;
     float *counts = call->out[0];
-    kolo_simd_parallel(call->spec->threads, s->places, s->table->predict, &job);
+    kolo_kernel_parallel(call->spec->threads, s->places, s->table->predict, &job);
     memset(counts, 0, sizeof *counts * (size_t)(classes * classes));
     for (int64_t i = 0; i < s->places; i++) {
         int64_t label = kolo_simd_label(&job, i);

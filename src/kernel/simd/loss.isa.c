@@ -1,8 +1,9 @@
 /* Softmax with cross-entropy, place by place: the classes of a place are a row, used where it lies
  * when they are side by side, else gathered. */
 
+#include "kernel/simd/loss.h"
+
 #include "kernel/simd/math.h"
-#include "kernel/simd/simd.h"
 
 #include <math.h>
 

@@ -1,9 +1,9 @@
 /* Local response normalisation and its gradient on images of f32 or bf16 of any kind that
  * kolo_simd_image covers (loops: lrn.isa.c). */
-#include "kernel/simd/simd.h"
+#include "kernel/simd/lrn.h"
 
 typedef struct lrn_state {
-    kolo_simd_loop loop;
+    kolo_kernel_loop loop;
     kolo_simd_lrn_job job; /* but for the addresses */
 } lrn_state;
 
@@ -57,7 +57,7 @@ static void run(const kolo_call *call) {
         job.s = call->in[2];
         job.dx = call->out[0];
     }
-    kolo_simd_parallel(call->spec->threads, job.image.n * job.tiles, s->loop, &job);
+    kolo_kernel_parallel(call->spec->threads, job.image.n * job.tiles, s->loop, &job);
 }
 
 const kolo_kernel kolo_simd_lrn = {

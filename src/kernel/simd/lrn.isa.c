@@ -2,8 +2,9 @@
  * [channel][pixel], where the sum over a window is the sum of as many rows shifted by whole
  * channels; the same code serves one pixel with its channels side by side and sixteen pixels of
  * planes. */
+#include "kernel/simd/lrn.h"
+
 #include "base/integer.h"
-#include "kernel/simd/simd.h"
 #include "kernel/simd/vector.h"
 
 #include <math.h>

@@ -1,6 +1,7 @@
 /* LSTM and its gradient (loops: lstm.isa.c), and shift. The recurrent weights are packed into tiles
  * once; then, step by step, one product of all samples with them and the gates. */
-#include "kernel/simd/simd.h"
+
+#include "kernel/simd/lstm.h"
 
 #include <string.h>
 
@@ -66,10 +67,10 @@ static void run_forward(const kolo_call *call) {
     job.h = call->out[0];
     job.gates = call->out[1];
     job.c = call->out[2];
-    kolo_simd_parallel(threads, s->panels, s->loops->pack, &job);
+    kolo_kernel_parallel(threads, s->panels, s->loops->pack, &job);
     for (job.step = 0; job.step < job.length; job.step++) {
-        if (job.step > 0) kolo_simd_parallel(threads, s->panels, s->loops->multiply, &job);
-        kolo_simd_parallel(threads, job.samples, s->loops->gates, &job);
+        if (job.step > 0) kolo_kernel_parallel(threads, s->panels, s->loops->multiply, &job);
+        kolo_kernel_parallel(threads, job.samples, s->loops->gates, &job);
     }
 }
 
@@ -82,12 +83,12 @@ static void run_backward(const kolo_call *call) {
     job.c = call->in[BWD_C];
     job.w = call->in[BWD_W];
     job.dgx = call->out[0];
-    kolo_simd_parallel(threads, s->panels, s->loops->pack_bwd, &job);
+    kolo_kernel_parallel(threads, s->panels, s->loops->pack_bwd, &job);
     for (job.step = job.length - 1; job.step >= 0; job.step--) {
         if (job.step < job.length - 1) {
-            kolo_simd_parallel(threads, s->panels, s->loops->multiply_bwd, &job);
+            kolo_kernel_parallel(threads, s->panels, s->loops->multiply_bwd, &job);
         }
-        kolo_simd_parallel(threads, job.samples, s->loops->gates_bwd, &job);
+        kolo_kernel_parallel(threads, job.samples, s->loops->gates_bwd, &job);
     }
 }
 

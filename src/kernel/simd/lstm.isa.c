@@ -1,6 +1,7 @@
 /* Loops of the LSTM: its weights packed once for all steps, the product of a step, its gates. */
+#include "kernel/simd/lstm.h"
+
 #include "kernel/simd/math.h"
-#include "kernel/simd/simd.h"
 #include "kernel/simd/tile.h"
 
 enum { INPUT, FORGET, CELL, OUTPUT }; /* gates, H of each */

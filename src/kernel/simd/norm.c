@@ -4,8 +4,9 @@
  * Forwards: sums of each plane, the channels' mean and variance from these, then y. Backwards: the
  * sums of dy and of dy (x - mean) alike, then dx. Each reads what it needs twice: a slab of
  * channels at a time, and the second time in the opposite order, so that it is still in a cache. */
+#include "kernel/simd/norm.h"
+
 #include "base/integer.h"
-#include "kernel/simd/simd.h"
 
 #include <string.h>
 
@@ -75,7 +76,7 @@ static kolo_simd_norm_job job_of(const kolo_call *call) {
 
 /* One pass over a slab. */
 typedef struct pass {
-    kolo_simd_loop loop;
+    kolo_kernel_loop loop;
     bool channels; /* its items */
 } pass;
 
@@ -95,7 +96,7 @@ static void run_passes(const kolo_call *call, kolo_simd_norm_job *job, int tenso
         int64_t channels = kolo_min_i64(job->planes * v->inner, v->c - job->first * v->inner);
         for (int k = 0; k < n; k++) {
             int64_t items = passes[k].channels ? channels : v->n * job->planes;
-            kolo_simd_parallel(threads, items, passes[k].loop, job);
+            kolo_kernel_parallel(threads, items, passes[k].loop, job);
         }
     }
 }
@@ -190,7 +191,7 @@ static void run_update(const kolo_call *call) {
                                    .keep = (float)attr[KOLO_NORM_UPDATE_KEEP].f,
                                    .factor = (float)attr[KOLO_NORM_UPDATE_FACTOR].f,
                                    .out = call->out[k]};
-        kolo_simd_parallel(call->spec->threads, s->lanes, s->loops->blend, &job);
+        kolo_kernel_parallel(call->spec->threads, s->lanes, s->loops->blend, &job);
     }
 }
 
@@ -199,7 +200,7 @@ static void run_scale(const kolo_call *call) {
     double factor = call->spec->attr[KOLO_SCALE_FACTOR].f;
     if (call->spec->n_in == 2) factor *= *(const float *)call->in[1];
     kolo_simd_blend_job job = {.a = call->in[0], .factor = (float)factor, .out = call->out[0]};
-    kolo_simd_parallel(call->spec->threads, s->lanes, s->loops->blend, &job);
+    kolo_kernel_parallel(call->spec->threads, s->lanes, s->loops->blend, &job);
 }
 
 #define VECTORS_KERNEL(text, op_name, run_)   \

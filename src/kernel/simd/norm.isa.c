@@ -1,7 +1,8 @@
 /* Batch normalisation loops, on images of f32 or bf16. Sums run over one plane of one image at a
  * time, in floats over at most CHUNK blocks of pixels, and are added up over the images in doubles;
  * moments are taken about the plane's first pixel, so a large mean costs no precision. */
-#include "kernel/simd/simd.h"
+#include "kernel/simd/norm.h"
+
 #include "kernel/simd/vector.h"
 
 #include <math.h>

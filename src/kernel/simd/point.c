@@ -1,9 +1,9 @@
 /* Pointwise kernels: relu, relu_bwd, add, sgd and accumulate on any layouts that are all equal
  * (padding stays zero by itself), bias and bias_bwd on images. */
-#include "kernel/simd/simd.h"
+#include "kernel/simd/point.h"
 
 typedef struct point_state {
-    kolo_simd_loop loop;
+    kolo_kernel_loop loop;
     int64_t items;
     kolo_simd_image image; /* bias, bias_bwd */
 } point_state;
@@ -33,7 +33,7 @@ static double fit_equal(kolo_kernel_spec *spec) {
     return kolo_spec_floats_are(spec, KOLO_DTYPE_F32) ? fit_layouts(spec) : -1;
 }
 
-static kolo_status keep(kolo_simd_loop loop, int64_t items, void **state) {
+static kolo_status keep(kolo_kernel_loop loop, int64_t items, void **state) {
     point_state *s = kolo_zalloc(sizeof *s);
     if (!s) return KOLO_NOMEM(sizeof *s);
     s->loop = loop;
@@ -50,10 +50,10 @@ static double fit_pair(kolo_kernel_spec *spec) {
 
 static kolo_status prepare_pair(const kolo_kernel_spec *spec, void **state, size_t *scratch_bytes) {
     const kolo_simd_point_table *table = KOLO_ISA_PICK(kolo_simd_point);
-    kolo_simd_loop loop = spec->op == &kolo_op_relu       ? table->relu
-                          : spec->op == &kolo_op_relu_bwd ? table->relu_bwd
-                          : spec->attr[KOLO_ADD_RELU].i   ? table->add_relu
-                                                          : table->add;
+    kolo_kernel_loop loop = spec->op == &kolo_op_relu       ? table->relu
+                            : spec->op == &kolo_op_relu_bwd ? table->relu_bwd
+                            : spec->attr[KOLO_ADD_RELU].i   ? table->add_relu
+                                                            : table->add;
     *scratch_bytes = 0;
     return keep(loop, kolo_tensor_elements(&spec->out[0]), state);
 }
@@ -66,7 +66,7 @@ static void run_pair(const kolo_call *call) {
                               .c = n > 2 ? call->in[2] : NULL,
                               .out = call->out[0],
                               .half = kolo_simd_is_half(call->spec)};
-    kolo_simd_parallel(call->spec->threads, s->items, s->loop, &job);
+    kolo_kernel_parallel(call->spec->threads, s->items, s->loop, &job);
 }
 
 #define PAIR(text, op_name)                   \
@@ -116,7 +116,7 @@ static void run_sgd(const kolo_call *call) {
     /* In place a line is in the cache when it is written: nothing is spared by going past that. */
     job.streams = speed && s->items >= STREAMED && job.w_next != job.w && is_aligned(job.w_next) &&
                   is_aligned(job.v_next);
-    kolo_simd_parallel(spec->threads, s->items, s->loop, &job);
+    kolo_kernel_parallel(spec->threads, s->items, s->loop, &job);
 }
 
 const kolo_kernel kolo_simd_sgd = {
@@ -145,7 +145,7 @@ static void run_accumulate(const kolo_call *call) {
         .keep = (float)call->spec->attr[KOLO_ACCUMULATE_KEEP].f,
         .fresh = *(const float *)call->in[1] != 0,
     };
-    kolo_simd_parallel(call->spec->threads, s->items, s->loop, &job);
+    kolo_kernel_parallel(call->spec->threads, s->items, s->loop, &job);
 }
 
 const kolo_kernel kolo_simd_accumulate = {
@@ -175,7 +175,7 @@ static kolo_status prepare_convert(const kolo_kernel_spec *spec, void **state,
 static void run_convert(const kolo_call *call) {
     const point_state *s = call->state;
     kolo_simd_convert_job job = {call->in[0], call->out[0]};
-    kolo_simd_parallel(call->spec->threads, s->items, s->loop, &job);
+    kolo_kernel_parallel(call->spec->threads, s->items, s->loop, &job);
 }
 
 const kolo_kernel kolo_simd_convert = {
@@ -219,7 +219,7 @@ static void run_bias(const kolo_call *call) {
                               .b = backwards ? NULL : call->in[1],
                               .out = call->out[0],
                               .half = kolo_simd_is_half(call->spec)};
-    kolo_simd_parallel(call->spec->threads, s->items, s->loop, &job);
+    kolo_kernel_parallel(call->spec->threads, s->items, s->loop, &job);
 }
 
 #define BIAS(text, op_name)                   \

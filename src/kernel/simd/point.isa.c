@@ -1,10 +1,11 @@
 /* Pointwise loops, compiled for each instruction set. Without contraction every set, and body and
  * tail of a loop, give the same bits. Sums run over a fixed
  * number of lanes for the same reason. */
+#include "kernel/simd/point.h"
+
 #include "base/bf16.h"
 #include "base/integer.h"
 #include "kernel/simd/math.h"
-#include "kernel/simd/simd.h"
 
 #include <math.h>
 

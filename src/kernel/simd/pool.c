@@ -1,9 +1,9 @@
 /* Max and average pooling, forwards and backwards, on images of f32 or bf16 of any kind (see
  * simd.h); what goes in and what comes out have the same layout. */
-#include "kernel/simd/simd.h"
+#include "kernel/simd/pool.h"
 
 typedef struct pool_state {
-    kolo_simd_loop loop;
+    kolo_kernel_loop loop;
     kolo_simd_pool_job job; /* but for the addresses */
 } pool_state;
 
@@ -99,7 +99,7 @@ static void run(const kolo_call *call) {
         job.index = call->in[1];
         job.y = call->spec->n_in == 3 ? call->in[2] : NULL;
     }
-    kolo_simd_parallel(call->spec->threads, job.big.n * job.big.planes, s->loop, &job);
+    kolo_kernel_parallel(call->spec->threads, job.big.n * job.big.planes, s->loop, &job);
 }
 
 #define POOL(text, op_name)                   \

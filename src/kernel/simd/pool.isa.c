@@ -1,7 +1,8 @@
 /* Pooling loops, on f32 or bf16: eight numbers at a time where as many lie side by side, else one
  * by one. Both give the same bits, in every layout. */
+#include "kernel/simd/pool.h"
+
 #include "base/integer.h"
-#include "kernel/simd/simd.h"
 #include "kernel/simd/vector.h"
 
 /* One window, clipped to the image. */

@@ -98,8 +98,8 @@ static void run(const kolo_call *call) {
     const kolo_kernel_spec *spec = call->spec;
     reorder_job job = {.src = call->in[0], .dst = call->out[0]};
     KOLO_ASSERT(images_of(spec, &job.from, &job.to));
-    kolo_simd_parallel(spec->threads, job.to.n * job.to.planes,
-                       spec->in[0].dtype == KOLO_DTYPE_BF16 ? half_planes : planes, &job);
+    kolo_kernel_parallel(spec->threads, job.to.n * job.to.planes,
+                         spec->in[0].dtype == KOLO_DTYPE_BF16 ? half_planes : planes, &job);
 }
 
 const kolo_kernel kolo_simd_reorder = {

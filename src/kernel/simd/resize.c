@@ -1,13 +1,14 @@
 /* Bilinear resizing and its gradient on images of f32 or bf16 of any kind that kolo_simd_image
  * covers (loops: resize.isa.c). Where a pixel lies between others is worked out beforehand, in
  * doubles. */
+#include "kernel/simd/resize.h"
+
 #include "base/integer.h"
-#include "kernel/simd/simd.h"
 
 #include <math.h>
 
 typedef struct resize_state {
-    kolo_simd_loop loop;
+    kolo_kernel_loop loop;
     kolo_simd_resize_job job; /* but for the addresses */
     kolo_simd_between *table; /* of rows, then of columns */
 } resize_state;
@@ -80,7 +81,7 @@ static void run(const kolo_call *call) {
     job.in = call->in[0];
     job.out = call->out[0];
     job.scratch = call->scratch;
-    kolo_simd_parallel(call->spec->threads, job.x.n * job.x.planes, s->loop, &job);
+    kolo_kernel_parallel(call->spec->threads, job.x.n * job.x.planes, s->loop, &job);
 }
 
 const kolo_kernel kolo_simd_resize = {

@@ -1,6 +1,7 @@
 /* Bilinear loops. A row of y comes from one row of x that lies between two others: that row is made
  * first, in whole vectors, then its pixels are mixed. Backwards the same steps are turned round. */
-#include "kernel/simd/simd.h"
+#include "kernel/simd/resize.h"
+
 #include "kernel/simd/vector.h"
 
 /* out = a + part * (b - a), over n numbers of x that begin at a and b, to y from `to` on. */

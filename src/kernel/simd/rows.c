@@ -4,6 +4,7 @@
  * sums the rows of some ids, each in the order of places. The updates lie upon what they update;
  * where the two are apart, as in tests, all of it is copied first. */
 #include "kernel/simd/simd.h"
+#include "kernel/simd/token.h"
 
 #include <math.h>
 #include <string.h>
@@ -92,7 +93,7 @@ static void run_sum(const kolo_call *call) {
         .x = call->in[0],
         .out = call->out[0],
     };
-    kolo_simd_parallel(spec->threads, room, (*table)->sum_rows, &job);
+    kolo_kernel_parallel(spec->threads, room, (*table)->sum_rows, &job);
 }
 
 /* ---- updates ---- */
@@ -115,7 +116,7 @@ static void run_sgd(const kolo_call *call) {
         .lr = *(const float *)call->in[IN_LR],
         .out = upon(call, 0, IN_W),
     };
-    kolo_simd_parallel(call->spec->threads, rows->dim[0], (*table)->sgd_rows, &job);
+    kolo_kernel_parallel(call->spec->threads, rows->dim[0], (*table)->sgd_rows, &job);
 }
 
 static void run_adam(const kolo_call *call) {
@@ -137,7 +138,7 @@ static void run_adam(const kolo_call *call) {
         .mean = upon(call, 1, IN_MEAN),
         .square = upon(call, 2, IN_SQUARE),
     };
-    kolo_simd_parallel(call->spec->threads, rows->dim[0], (*table)->adam_rows, &job);
+    kolo_kernel_parallel(call->spec->threads, rows->dim[0], (*table)->adam_rows, &job);
 }
 
 KOLO_SIMD_KERNEL(embedding_bwd_rows, run_sum);

@@ -1,76 +1,5 @@
-/* The list of our vectorised kernels, the choice of instruction set, and what their files share. */
+/* What the vectorised kernels share: images in any supported layout, and their dtypes. */
 #include "kernel/simd/simd.h"
-
-const kolo_kernel *const kolo_simd_kernels[] = {
-    &kolo_simd_relu,
-    &kolo_simd_relu_bwd,
-    &kolo_simd_add,
-    &kolo_simd_sgd,
-    &kolo_simd_adam,
-    &kolo_simd_square_sum,
-    &kolo_simd_clip_factor,
-    &kolo_simd_accumulate,
-    &kolo_simd_bias,
-    &kolo_simd_bias_bwd,
-    &kolo_simd_softmax_xent,
-    &kolo_simd_softmax_xent_bwd,
-    &kolo_simd_accuracy,
-    &kolo_simd_confusion,
-    &kolo_simd_max_pool2d,
-    &kolo_simd_max_pool2d_bwd,
-    &kolo_simd_avg_pool2d,
-    &kolo_simd_avg_pool2d_bwd,
-    &kolo_simd_adaptive_avg_pool2d,
-    &kolo_simd_adaptive_avg_pool2d_bwd,
-    &kolo_simd_resize,
-    &kolo_simd_resize_bwd,
-    &kolo_simd_lrn,
-    &kolo_simd_lrn_bwd,
-    &kolo_simd_batch_norm,
-    &kolo_simd_batch_norm_bwd,
-    &kolo_simd_batch_norm_infer,
-    &kolo_simd_batch_norm_update,
-    &kolo_simd_scale,
-    &kolo_simd_concat,
-    &kolo_simd_channel_window,
-    &kolo_simd_dropout,
-    &kolo_simd_conv2d,
-    &kolo_simd_conv2d_bwd_data,
-    &kolo_simd_conv2d_bwd_weights,
-    &kolo_simd_wino,
-    &kolo_simd_wino_bwd_data,
-    &kolo_simd_wino_bwd_weights,
-    &kolo_simd_linear,
-    &kolo_simd_linear_bwd_data,
-    &kolo_simd_reorder,
-    &kolo_simd_convert,
-    &kolo_simd_gelu,
-    &kolo_simd_gelu_bwd,
-    &kolo_simd_linear_gelu,
-    &kolo_simd_silu,
-    &kolo_simd_silu_bwd,
-    &kolo_simd_sigmoid,
-    &kolo_simd_sigmoid_bwd,
-    &kolo_simd_tanh,
-    &kolo_simd_tanh_bwd,
-    &kolo_simd_mul,
-    &kolo_simd_layer_norm,
-    &kolo_simd_layer_norm_bwd,
-    &kolo_simd_embedding,
-    &kolo_simd_embedding_bwd,
-    &kolo_simd_embedding_bwd_rows,
-    &kolo_simd_merge_rows,
-    &kolo_simd_sgd_rows,
-    &kolo_simd_adam_rows,
-    &kolo_simd_position_bwd,
-    &kolo_simd_mask_tokens,
-    &kolo_simd_attention,
-    &kolo_simd_attention_bwd,
-    &kolo_simd_lstm,
-    &kolo_simd_lstm_bwd,
-    &kolo_simd_shift,
-    NULL,
-};
 
 bool kolo_simd_takes(const kolo_kernel_spec *spec) {
     const kolo_tensor *first = &spec->in[0];
@@ -82,21 +11,6 @@ bool kolo_simd_takes(const kolo_kernel_spec *spec) {
         if (!integer && t->dtype != (activation ? first->dtype : KOLO_DTYPE_F32)) return false;
     }
     return true;
-}
-
-/* ---- jobs ---- */
-
-void kolo_simd_parallel(int threads, int64_t items, kolo_simd_loop loop, const void *job) {
-    if (threads <= 1) {
-        loop(job, 0, 0, items);
-        return;
-    }
-#ifdef _OPENMP
-#pragma omp parallel for num_threads(threads) schedule(static, 1)
-#endif
-    for (int part = 0; part < threads; part++) {
-        loop(job, part, items * part / threads, items * (part + 1) / threads);
-    }
 }
 
 bool kolo_simd_image_of(const kolo_tensor *tensor, kolo_simd_image *image) {

@@ -1,5 +1,7 @@
 /* Layer normalisation and embedding with their gradients, on plain tensors (loops: token.isa.c). */
-#include "kernel/simd/simd.h"
+#include "kernel/simd/token.h"
+
+#include "kernel/simd/point.h"
 
 static double fit(kolo_kernel_spec *spec) {
     if (!kolo_spec_floats_are(spec, KOLO_DTYPE_F32) || !kolo_spec_is_plain(spec)) return -1;
@@ -43,7 +45,7 @@ static void run_layer_norm(const kolo_call *call) {
         .mean = call->out[1],
         .rstd = call->out[2],
     };
-    kolo_simd_parallel(spec->threads, job.rows, (*table)->layer_norm, &job);
+    kolo_kernel_parallel(spec->threads, job.rows, (*table)->layer_norm, &job);
 }
 
 static void run_layer_norm_bwd(const kolo_call *call) {
@@ -63,8 +65,8 @@ static void run_layer_norm_bwd(const kolo_call *call) {
         .dbeta = call->out[2],
     };
     /* The sums come first: dx may lie where dy or x is. */
-    kolo_simd_parallel(spec->threads, slices_of(channels), (*table)->layer_norm_sums, &job);
-    kolo_simd_parallel(spec->threads, job.rows, (*table)->layer_norm_bwd, &job);
+    kolo_kernel_parallel(spec->threads, slices_of(channels), (*table)->layer_norm_sums, &job);
+    kolo_kernel_parallel(spec->threads, job.rows, (*table)->layer_norm_bwd, &job);
 }
 
 /* ---- embedding ---- */
@@ -83,7 +85,7 @@ static void run_embedding(const kolo_call *call) {
         .positions = spec->n_in > 2 ? call->in[2] : NULL,
         .out = call->out[0],
     };
-    kolo_simd_parallel(spec->threads, job.tokens, (*table)->embedding, &job);
+    kolo_kernel_parallel(spec->threads, job.tokens, (*table)->embedding, &job);
 }
 
 static void run_embedding_bwd(const kolo_call *call) {
@@ -101,9 +103,9 @@ static void run_embedding_bwd(const kolo_call *call) {
         .out = call->out[0],
     };
     if (ids) {
-        kolo_simd_parallel(spec->threads, slices_of(dim[2]), (*table)->embedding_bwd, &job);
+        kolo_kernel_parallel(spec->threads, slices_of(dim[2]), (*table)->embedding_bwd, &job);
     } else {
-        kolo_simd_parallel(spec->threads, job.rows, (*table)->position_bwd, &job);
+        kolo_kernel_parallel(spec->threads, job.rows, (*table)->position_bwd, &job);
     }
 }
 

@@ -1,9 +1,11 @@
 /* Loops over tokens: layer normalisation, embedding, row-sparse gradients. Rows are dealt to
  * threads; the parameters' gradients are summed over slices of channels, whose rows every thread
  * walks in order, so that they do not depend on the threads. */
+#include "kernel/simd/token.h"
+
 #include "base/integer.h"
 #include "kernel/simd/math.h"
-#include "kernel/simd/simd.h"
+#include "kernel/simd/point.h"
 
 #include <math.h>
 

@@ -1,5 +1,6 @@
 /* Adam, and clipping by the norm of all gradients (loops: point.isa.c), on any layouts that are all
  * equal: padding stays zero, and adds nothing to a norm. */
+#include "kernel/simd/point.h"
 #include "kernel/simd/simd.h"
 
 #include <math.h>
@@ -7,7 +8,7 @@
 enum { ADAM_W, ADAM_G, ADAM_LR, ADAM_UPDATE, ADAM_M, ADAM_V };
 
 typedef struct update_state {
-    kolo_simd_loop loop;
+    kolo_kernel_loop loop;
     int64_t items;
 } update_state;
 
@@ -64,7 +65,7 @@ static void run_adam(const kolo_call *call) {
         .step = (float)(lr / (1 - pow(beta1, update))),
         .narrow = (float)(1 / sqrt(1 - pow(beta2, update))),
     };
-    kolo_simd_parallel(call->spec->threads, s->items, s->loop, &job);
+    kolo_kernel_parallel(call->spec->threads, s->items, s->loop, &job);
 }
 
 static void run_square_sum(const kolo_call *call) {
@@ -74,7 +75,7 @@ static void run_square_sum(const kolo_call *call) {
         .count = kolo_tensor_elements(&call->spec->in[0]),
         .sums = call->scratch,
     };
-    kolo_simd_parallel(call->spec->threads, s->items, s->loop, &job);
+    kolo_kernel_parallel(call->spec->threads, s->items, s->loop, &job);
     double sum = call->spec->n_in == 2 ? (double)*(const float *)call->in[1] : 0;
     for (int64_t i = 0; i < s->items; i++) sum += (double)job.sums[i];
     *(float *)call->out[0] = (float)sum;

@@ -11,8 +11,10 @@
  * transforms by tiles, then the products by points. No result depends on the number of threads.
  *
  * Scratch: filters, bias, then windows and tiles of a block: a piece for each thread, or one. */
+#include "kernel/simd/wino.h"
+
 #include "base/integer.h"
-#include "kernel/simd/simd.h"
+#include "kernel/simd/point.h"
 
 #include <string.h>
 
@@ -20,7 +22,7 @@ enum { WINDOW = KOLO_SIMD_WINO_WINDOW, POINTS = WINDOW * WINDOW, MOST_TAPS = 5 }
 
 typedef struct wino_state {
     const kolo_simd_wino_table *table;
-    kolo_simd_loop bias_bwd;
+    kolo_kernel_loop bias_bwd;
     kolo_simd_wino_job job; /* but for the addresses */
     int64_t tiles;          /* of all images */
     bool padded;            /* the weights' layout has padding, to be zero in the gradient */
@@ -198,12 +200,12 @@ static void run(const kolo_call *call) {
     if (call->spec->n_in > 2) memcpy(bias, call->in[2], sizeof(float) * (size_t)job.lanes);
     job.weights = call->in[1];
     job.filters = call->scratch;
-    kolo_simd_parallel(threads, job.panels * job.rows, s->table->read_filters, &job);
+    kolo_kernel_parallel(threads, job.panels * job.rows, s->table->read_filters, &job);
     job.in_x = call->in[0];
     job.bias = bias;
     job.scratch = bias + round_up_to(lanes, 16);
     job.out = call->out[0];
-    kolo_simd_parallel(threads, s->tiles, s->table->forward, &job);
+    kolo_kernel_parallel(threads, s->tiles, s->table->forward, &job);
 }
 
 static void run_bwd_weights(const kolo_call *call) {
@@ -217,15 +219,15 @@ static void run_bwd_weights(const kolo_call *call) {
                   round_up_to(job.panels * 2 * s->table->vector, 16);
     for (; job.first < s->tiles; job.first += job.block) {
         job.count = kolo_min_i64(job.block, s->tiles - job.first);
-        kolo_simd_parallel(threads, job.count, s->table->read_block, &job);
-        kolo_simd_parallel(threads, POINTS * job.panels, s->table->multiply_block, &job);
+        kolo_kernel_parallel(threads, job.count, s->table->read_block, &job);
+        kolo_kernel_parallel(threads, POINTS * job.panels, s->table->multiply_block, &job);
     }
     job.out = call->out[0];
     if (s->padded) memset(job.out, 0, kolo_tensor_bytes(&call->spec->out[0]));
-    kolo_simd_parallel(threads, job.panels * job.rows, s->table->write_filters, &job);
+    kolo_kernel_parallel(threads, job.panels * job.rows, s->table->write_filters, &job);
     if (call->spec->n_out == 1) return;
     kolo_simd_bias_job bias = {.image = job.y, .x = job.in_y, .out = call->out[1]};
-    kolo_simd_parallel(threads, kolo_simd_slices(&job.y), s->bias_bwd, &bias);
+    kolo_kernel_parallel(threads, kolo_simd_slices(&job.y), s->bias_bwd, &bias);
 }
 
 const kolo_kernel kolo_simd_wino = {

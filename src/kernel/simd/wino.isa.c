@@ -14,8 +14,9 @@
  * as at 0, +-1, +-2 (measured; docs/winograd.md). Both forms have the same windows and points, and
  * their loops are one, unrolled for each number of taps. Sums run over channels in their order and
  * over tiles in the order of the job's blocks: how items are cut changes no bit. */
+#include "kernel/simd/wino.h"
+
 #include "base/integer.h"
-#include "kernel/simd/simd.h"
 #include "kernel/simd/vector.h"
 
 enum {

@@ -4,6 +4,7 @@
 #include "base/integer.h"
 #include "base/json.h"
 #include "base/range.h"
+#include "kernel/select/families.h"
 
 #include <inttypes.h>
 #include <math.h>

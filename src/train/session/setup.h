@@ -3,7 +3,7 @@
  * checked, data open, sizes worked out, the model known to take the samples. */
 
 #include "data/augment.h"
-#include "kernel/tune.h"
+#include "kernel/select/tune.h"
 #include "kolo/train.h"
 #include "train/session/session.h"
 

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/isa.h"
+#include "kernel/select/families.h"
 #include "train/session/agree.h"
 
 #include <inttypes.h>

@@ -2,6 +2,7 @@
  * with reference kernels; these with arithmetic.) */
 #include "graph/ops/ops.h"
 #include "kernel/kernel.h"
+#include "kernel/select/select.h"
 #include "support/shapes.h"
 #include "support/support.h"
 

@@ -1,5 +1,6 @@
 /* oneDNN convolutions against the reference, over sizes, layouts, weights' layouts and threads. */
 #include "graph/ops/ops.h"
+#include "kernel/select/select.h"
 #include "support/dnn_check.h"
 
 #include <stdio.h>

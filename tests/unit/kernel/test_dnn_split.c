@@ -1,4 +1,5 @@
 /* oneDNN's kernels with the batch shared out among threads, against the reference. */
+#include "kernel/select/select.h"
 #include "support/kernel_check.h"
 
 #include <stdio.h>

@@ -1,8 +1,10 @@
 /* Dropout: what is drawn, that rows of the global batch draw alike wherever they are, that ours is
  * the reference, and that evaluation has none of it. */
+#include "base/isa.h"
 #include "base/rng.h"
 #include "graph/ops/ops.h"
-#include "kernel/simd/simd.h"
+#include "kernel/select/select.h"
+#include "kernel/simd/kernels.h"
 #include "pass/pass.h"
 #include "support/kernel_check.h"
 

@@ -2,6 +2,7 @@
  * place. */
 #include "base/rng.h"
 #include "kernel/kernel.h"
+#include "kernel/select/select.h"
 #include "support/graph_eval.h"
 #include "support/support.h"
 

@@ -1,6 +1,7 @@
 /* Our concat and channel_window against the reference, to the bit, over layouts whose blocks do and
  * do not meet. */
-#include "kernel/simd/simd.h"
+#include "base/isa.h"
+#include "kernel/simd/kernels.h"
 #include "support/kernel_check.h"
 
 static const char *const layouts[] = {"abcd", "acdb", "aBcd8b", "aBcd16b"};

@@ -1,6 +1,7 @@
 /* Our convolutions of every instruction set that this machine has, against the reference, over
  * sizes, layouts of images and of weights, and threads. */
-#include "kernel/simd/simd.h"
+#include "base/isa.h"
+#include "kernel/simd/kernels.h"
 #include "support/kernel_check.h"
 
 #include <string.h>

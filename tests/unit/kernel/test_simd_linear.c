@@ -1,6 +1,7 @@
 /* Linear layers on few rows, of every instruction set that this machine has, against the reference,
  * over sizes, layouts and threads; the same bits for any number of threads. */
-#include "kernel/simd/simd.h"
+#include "base/isa.h"
+#include "kernel/simd/kernels.h"
 #include "support/kernel_check.h"
 
 typedef struct linear_case {

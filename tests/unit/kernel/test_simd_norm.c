@@ -1,8 +1,9 @@
 /* Our batch normalisation of every instruction set that this machine has, against the reference,
  * over shapes, layouts and threads; with means far from zero, and channels that do not vary. */
 #include "base/bf16.h"
+#include "base/isa.h"
 #include "base/rng.h"
-#include "kernel/simd/simd.h"
+#include "kernel/simd/kernels.h"
 #include "support/kernel_check.h"
 
 #include <string.h>

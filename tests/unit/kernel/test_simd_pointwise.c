@@ -2,8 +2,10 @@
  * against the reference, over shapes, layouts and threads. What is one rounded operation must give
  * the reference's very bits. */
 #include "base/bf16.h"
+#include "base/isa.h"
 #include "base/rng.h"
-#include "kernel/simd/simd.h"
+#include "kernel/select/select.h"
+#include "kernel/simd/kernels.h"
 #include "support/kernel_check.h"
 
 #include <math.h>

@@ -2,8 +2,10 @@
  * activations, layer normalisation, embedding, attention, LSTM; over shapes with and without rests
  * of vectors, tiles and blocks, and over threads. */
 #include "base/bf16.h"
+#include "base/isa.h"
 #include "base/rng.h"
-#include "kernel/simd/simd.h"
+#include "kernel/select/select.h"
+#include "kernel/simd/kernels.h"
 #include "support/kernel_check.h"
 
 #include <math.h>

@@ -2,8 +2,9 @@
  * with all their conventions, resizing, local response normalisation, and the loss, accuracy and
  * confusion of maps of labels. */
 #include "base/bf16.h"
+#include "base/isa.h"
 #include "base/rng.h"
-#include "kernel/simd/simd.h"
+#include "kernel/simd/kernels.h"
 #include "support/kernel_check.h"
 
 #include <string.h>

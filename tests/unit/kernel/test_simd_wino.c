@@ -1,6 +1,8 @@
 /* Winograd convolutions of every instruction set that this machine has, against the reference, over
  * sizes, layouts of images and of weights, and threads; the same bits for any number of threads. */
-#include "kernel/simd/simd.h"
+#include "base/isa.h"
+#include "kernel/select/select.h"
+#include "kernel/simd/kernels.h"
 #include "support/fewer.h"
 #include "support/kernel_check.h"
 

@@ -1,7 +1,9 @@
 /* Tuners: their text, what they measure, and what selection makes of it. */
-#include "kernel/simd/simd.h"
-#include "kernel/tune.h"
-#include "kernel/via_f32.h"
+#include "base/isa.h"
+#include "kernel/select/select.h"
+#include "kernel/select/tune.h"
+#include "kernel/select/via_f32.h"
+#include "kernel/simd/kernels.h"
 #include "support/kernel_check.h"
 
 #include <stdio.h>
@@ -174,7 +176,7 @@ static void known_times_choose_inside_a_kernel(void **state) {
 
 /* Of what computes in bf16 and f32 between copies the one that was measured as faster is taken. */
 static void f32_between_copies_is_a_candidate(void **state) {
-    const kolo_kernel *const kernels[] = {&kolo_wide_kernel, test_kernel("dnn_linear")};
+    const kolo_kernel *const kernels[] = {&kolo_via_f32_kernel, test_kernel("dnn_linear")};
     const kolo_shape in[] = {kolo_shape_2(16, 64), kolo_shape_2(32, 64)};
     const int n = kernels[1] && kolo_isa_best() >= KOLO_ISA_AVX512 ? 2 : 1;
     kolo_text all = {0};

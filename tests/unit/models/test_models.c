@@ -1,6 +1,7 @@
 /* The zoo: what each model is made of, which samples and options it takes, what it says of others.
  */
 #include "graph/graph.h"
+#include "kernel/select/families.h"
 #include "kolo/models.h"
 #include "plan/internal.h"
 #include "support/support.h"

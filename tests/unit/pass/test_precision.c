@@ -3,7 +3,7 @@
 #include "base/bf16.h"
 #include "base/isa.h"
 #include "data/prefetch.h"
-#include "kernel/simd/simd.h"
+#include "kernel/select/families.h"
 #include "kolo/models.h"
 #include "pass/pass.h"
 #include "support/fewer.h"

@@ -4,6 +4,7 @@
  * way. */
 #include "base/rng.h"
 #include "graph/ops/ops.h"
+#include "kernel/select/select.h"
 #include "kolo/models.h"
 #include "plan/internal.h"
 #include "support/support.h"

@@ -5,11 +5,12 @@
  * all that disturbs a measurement makes it longer. What is hopeless is not measured, or not again:
  * a kernel whose estimate, or first run, is a multiple of the best time of the same work in any
  * layout. */
-#include "kernel/tune.h"
+#include "kernel/select/tune.h"
 
 #include "base/bf16.h"
 #include "base/clock.h"
 #include "base/rng.h"
+#include "kernel/select/families.h"
 
 #include <inttypes.h>
 #include <stdio.h>

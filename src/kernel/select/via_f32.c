@@ -6,9 +6,10 @@
  * efficient, which make ready all of their parameters for each. Then scratch memory is that of one
  * slice, and what is a sum over samples is added up. How it is cut depends on the
  * shapes and the threads alone. */
-#include "kernel/via_f32.h"
+#include "kernel/select/via_f32.h"
 
 #include "base/integer.h"
+#include "kernel/simd/point.h"
 #include "kernel/simd/simd.h"
 
 #include <string.h>
@@ -20,17 +21,17 @@ enum { FLOPS_A_BYTE = 8 }; /* from which an op computes */
 
 static _Thread_local size_t pinned_slice;
 
-void kolo_wide_pin_slice(size_t bytes) { pinned_slice = bytes; }
+void kolo_via_f32_pin_slice(size_t bytes) { pinned_slice = bytes; }
 
-typedef struct wide_state {
+typedef struct via_state {
     const kolo_kernel *kernel;
     kolo_kernel_spec spec; /* in f32, of a slice */
     int64_t slices;
     void *state;
     size_t offset[2 * KOLO_MAX_IO]; /* in scratch: copies of inputs, then of outputs */
     size_t inner;                   /* scratch of the kernel */
-    kolo_simd_loop widen, narrow, add;
-} wide_state;
+    kolo_kernel_loop widen, narrow, add;
+} via_state;
 
 static const kolo_tensor *tensor_of(const kolo_kernel_spec *spec, int i) {
     return i < spec->n_in ? &spec->in[i] : &spec->out[i - spec->n_in];
@@ -141,7 +142,7 @@ static double fit(kolo_kernel_spec *spec) {
     if (!any) return -1;
     int64_t slices = slices_of(spec);
     kolo_kernel_spec wide = slice_of(spec, slices);
-    if (kolo_kernel_select_tuned(spec->kernels, spec->tuner, &wide, &kernel, &seconds) != KOLO_OK) {
+    if (kolo_kernel_select_inner(spec, &wide, &kernel, &seconds) != KOLO_OK) {
         return -1;
     }
     for (int i = 0; i < spec->n_in; i++) spec->in[i].layout = wide.in[i].layout;
@@ -152,7 +153,7 @@ static double fit(kolo_kernel_spec *spec) {
 }
 
 static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *scratch_bytes) {
-    wide_state *s = kolo_zalloc(sizeof *s);
+    via_state *s = kolo_zalloc(sizeof *s);
     if (!s) return KOLO_NOMEM(sizeof *s);
     *state = s;
     s->widen = KOLO_ISA_PICK(kolo_simd_point)->widen;
@@ -160,7 +161,7 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
     s->add = KOLO_ISA_PICK(kolo_simd_point)->add;
     s->slices = slices_of(spec);
     s->spec = slice_of(spec, s->slices);
-    KOLO_TRY(kolo_kernel_select_tuned(spec->kernels, spec->tuner, &s->spec, &s->kernel, NULL));
+    KOLO_TRY(kolo_kernel_select_inner(spec, &s->spec, &s->kernel, NULL));
     if (s->kernel->prepare) KOLO_TRY(s->kernel->prepare(&s->spec, &s->state, &s->inner));
     size_t bytes = kolo_round_up(s->inner, 64);
     for (int i = 0; i < spec->n_in + spec->n_out; i++) {
@@ -173,17 +174,17 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
 }
 
 /* The call of the f32 kernel: of what is copied, the copies. */
-typedef struct wide_bound {
+typedef struct via_bound {
     const kolo_kernel *kernel;
     kolo_call inner;
-} wide_bound;
+} via_bound;
 
 static kolo_status bind(kolo_call *call) {
-    const wide_state *s = call->state;
+    const via_state *s = call->state;
     const kolo_kernel_spec *spec = call->spec;
-    wide_bound *bound = kolo_alloc(sizeof *bound);
+    via_bound *bound = kolo_alloc(sizeof *bound);
     if (!bound) return KOLO_NOMEM(sizeof *bound);
-    *bound = (wide_bound){s->kernel, *call};
+    *bound = (via_bound){s->kernel, *call};
     kolo_call *inner = &bound->inner;
     inner->spec = &s->spec;
     inner->state = s->state;
@@ -197,12 +198,12 @@ static kolo_status bind(kolo_call *call) {
 }
 
 /* Runs a loop over the elements of a slice of tensor i, or copies its bytes. */
-static void copy(const kolo_call *call, int i, kolo_simd_loop loop, const void *from, void *to) {
-    const wide_state *s = call->state;
+static void copy(const kolo_call *call, int i, kolo_kernel_loop loop, const void *from, void *to) {
+    const via_state *s = call->state;
     const kolo_tensor *t = tensor_of(&s->spec, i);
     if (is_half(call->spec, i)) {
         kolo_simd_convert_job job = {from, to};
-        kolo_simd_parallel(call->spec->threads, kolo_tensor_elements(t), loop, &job);
+        kolo_kernel_parallel(call->spec->threads, kolo_tensor_elements(t), loop, &job);
     } else {
         memcpy(to, from, kolo_tensor_bytes(t));
     }
@@ -210,7 +211,7 @@ static void copy(const kolo_call *call, int i, kolo_simd_loop loop, const void *
 
 /* Where slice k of what is cut begins. */
 static void *at(const kolo_call *call, int i, int64_t k) {
-    const wide_state *s = call->state;
+    const via_state *s = call->state;
     const kolo_kernel_spec *spec = call->spec;
     char *begin = i < spec->n_in ? call->in[i] : call->out[i - spec->n_in];
     size_t bytes = kolo_tensor_bytes(tensor_of(&s->spec, i)) / (is_half(spec, i) ? 2 : 1);
@@ -218,21 +219,21 @@ static void *at(const kolo_call *call, int i, int64_t k) {
 }
 
 static void put(const kolo_call *call, int i, int64_t k, void *from) {
-    const wide_state *s = call->state;
+    const via_state *s = call->state;
     if (!is_sum(call->spec, i) || k == 0) {
         copy(call, i, s->narrow, from, at(call, i, k));
         return;
     }
     float *sum = at(call, i, k);
     kolo_simd_pair_job job = {.a = sum, .b = from, .out = sum};
-    kolo_simd_parallel(call->spec->threads, kolo_tensor_elements(tensor_of(&s->spec, i)), s->add,
-                       &job);
+    kolo_kernel_parallel(call->spec->threads, kolo_tensor_elements(tensor_of(&s->spec, i)), s->add,
+                         &job);
 }
 
 static void run(const kolo_call *call) {
-    const wide_state *s = call->state;
+    const via_state *s = call->state;
     const kolo_kernel_spec *spec = call->spec;
-    const kolo_call *inner = &((const wide_bound *)call->bound)->inner;
+    const kolo_call *inner = &((const via_bound *)call->bound)->inner;
     for (int64_t k = 0; k < s->slices; k++) {
         for (int i = 0; i < spec->n_in; i++) {
             bool fresh = k == 0 || is_by_sample(spec, i);
@@ -250,18 +251,18 @@ static void run(const kolo_call *call) {
 }
 
 static void unbind(void *bound) {
-    wide_bound *b = bound;
+    via_bound *b = bound;
     if (b->kernel->unbind && b->inner.bound) b->kernel->unbind(b->inner.bound);
     kolo_free(b);
 }
 
 static void release(void *state) {
-    wide_state *s = state;
+    via_state *s = state;
     if (s->kernel && s->kernel->release && s->state) s->kernel->release(s->state);
     kolo_free(s);
 }
 
-const kolo_kernel kolo_wide_kernel = {
+const kolo_kernel kolo_via_f32_kernel = {
     .name = "bf16_by_f32",
     .fit = fit,
     .prepare = prepare,

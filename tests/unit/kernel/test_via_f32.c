@@ -1,20 +1,21 @@
 /* bf16 by way of f32 against the reference: of every op whose samples can be cut, whole and in
  * slices of one sample, of two, and with parameters in f32. */
-#include "kernel/via_f32.h"
+#include "kernel/select/families.h"
+#include "kernel/select/via_f32.h"
 #include "support/kernel_check.h"
 #include "support/shapes.h"
 
 #include <stdio.h>
 #include <string.h>
 
-typedef struct wide_case {
+typedef struct via_case {
     const kolo_op *op;
     int n_in, n_out;
     kolo_shape in[5];
     kolo_attr attr[KOLO_MAX_ATTRS];
     int labels, classes; /* number of the input of labels, or 0 */
     const char *layout;  /* of images; NULL: plain */
-} wide_case;
+} via_case;
 
 /* 3 x 3, padded; and more. */
 #define CONV(...)                                                                            \
@@ -28,7 +29,7 @@ typedef struct wide_case {
         {.i = 2}, {.i = 2}, {.i = 2}, { .i = 2 } \
     }
 
-static const wide_case cases[] = {
+static const via_case cases[] = {
     {&kolo_op_conv2d, 3, 1, .in = {S4(6, 8, 5, 5), S4(16, 8, 3, 3), S1(16)},
      .attr = CONV([KOLO_CONV_BIAS].i = 0)},
     {&kolo_op_conv2d, 2, 1, .in = {S4(6, 8, 5, 5), S4(16, 8, 3, 3)},
@@ -66,7 +67,7 @@ static const wide_case cases[] = {
 };
 
 /* A label for each place, one of them of no class. */
-static int32_t *labels_of(const wide_case *c, const kolo_kernel_spec *spec) {
+static int32_t *labels_of(const via_case *c, const kolo_kernel_spec *spec) {
     int64_t n = kolo_shape_count(&spec->in[c->labels].shape);
     int32_t *labels = kolo_alloc((size_t)n * sizeof *labels);
     assert_non_null(labels);
@@ -74,7 +75,7 @@ static int32_t *labels_of(const wide_case *c, const kolo_kernel_spec *spec) {
     return labels;
 }
 
-static void check(const wide_case *c, bool parameters_too, int threads) {
+static void check(const via_case *c, bool parameters_too, int threads) {
     const char *layouts[] = {c->layout, NULL, NULL, NULL, NULL};
     kolo_kernel_spec spec;
     const void *inputs[KOLO_MAX_IO] = {0};
@@ -82,8 +83,8 @@ static void check(const wide_case *c, bool parameters_too, int threads) {
     test_kernel_in_bf16(&spec, parameters_too ? -1 : 1);
     int32_t *labels = c->labels ? labels_of(c, &spec) : NULL;
     if (labels) inputs[c->labels] = labels;
-    if (!(kolo_wide_kernel.fit(&spec) >= 0)) fail_msg("%s: does not fit", c->op->name);
-    test_kernel_on(&kolo_wide_kernel, &spec, inputs, 1e-3);
+    if (!(kolo_via_f32_kernel.fit(&spec) >= 0)) fail_msg("%s: does not fit", c->op->name);
+    test_kernel_on(&kolo_via_f32_kernel, &spec, inputs, 1e-3);
     kolo_free(labels);
 }
 
@@ -91,12 +92,12 @@ static void slices_are_the_reference(void **state) {
     static const size_t slices[] = {0, 1, 1000};
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         for (size_t k = 0; k < KOLO_COUNT(slices); k++) {
-            kolo_wide_pin_slice(slices[k]);
+            kolo_via_f32_pin_slice(slices[k]);
             check(&cases[i], true, 1 + (int)k % 2);
             if (cases[i].n_in > 1 && cases[i].op->bf16 >> 1 & 1) check(&cases[i], false, 1);
         }
     }
-    kolo_wide_pin_slice(0);
+    kolo_via_f32_pin_slice(0);
 }
 
 /* Every op that says how its samples are cut is among the cases, or is the like of one. */
@@ -131,15 +132,15 @@ static void scratch_is_that_of_a_slice(void **state) {
                          (kolo_shape[]){kolo_shape_2(cuts[i].rows, 64), kolo_shape_2(2048, 64)},
                          NULL, 1, NULL, 1);
         test_kernel_in_bf16(&spec, 1);
-        assert_true(kolo_wide_kernel.fit(&spec) >= 0);
-        ASSERT_OK(kolo_wide_kernel.prepare(&spec, &kept, &scratch));
+        assert_true(kolo_via_f32_kernel.fit(&spec) >= 0);
+        ASSERT_OK(kolo_via_f32_kernel.prepare(&spec, &kept, &scratch));
         assert_int_equal(scratch < whole, cuts[i].cut);
         if (cuts[i].cut) assert_true(scratch < (size_t)20 << 20);
-        kolo_wide_kernel.release(kept);
+        kolo_via_f32_kernel.release(kept);
     }
 }
 
-TEST_MAIN(test_wide) {
+TEST_MAIN(test_via_f32) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slices_are_the_reference),
         cmocka_unit_test(ops_that_are_cut_are_tried),

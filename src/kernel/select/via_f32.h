@@ -5,7 +5,7 @@
 #include "kernel/kernel.h"
 
 /* Of no op: it fits any whose f32 form a kernel fits. */
-extern const kolo_kernel kolo_wide_kernel;
+extern const kolo_kernel kolo_via_f32_kernel;
 
 /* Test hook: for this thread copies of a slice are this small, if that can be; 0: as it is. */
-void kolo_wide_pin_slice(size_t bytes);
+void kolo_via_f32_pin_slice(size_t bytes);

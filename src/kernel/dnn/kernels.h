@@ -1,0 +1,35 @@
+#pragma once
+/* The oneDNN kernels. No header of oneDNN is needed to list them. */
+
+#include "kernel/kernel.h"
+
+/* One row per kernel, X(name): kolo_dnn_<name>, which is called "dnn_<name>" in plans. Of kernels
+ * with equal estimates the first is selected. */
+#define KOLO_DNN_KERNELS(X)  \
+    X(conv2d)                \
+    X(conv2d_bwd_data)       \
+    X(conv2d_bwd_weights)    \
+    X(wino)                  \
+    X(wino_bwd_data)         \
+    X(wino_bwd_weights)      \
+    X(linear)                \
+    X(linear_bwd_data)       \
+    X(linear_bwd_weights)    \
+    X(reorder)               \
+    X(matmul)                \
+    X(conv2d_split)          \
+    X(conv2d_bwd_data_split) \
+    X(linear_split)          \
+    X(linear_bwd_data_split) \
+    X(matmul_split)
+
+#define KOLO_DNN_EXTERN(name) extern const kolo_kernel kolo_dnn_##name;
+KOLO_DNN_KERNELS(KOLO_DNN_EXTERN)
+
+/* All of them, NULL-terminated. */
+extern const kolo_kernel *const kolo_dnn_kernels[];
+
+/* The version of the library: major, minor, patch. */
+void kolo_dnn_version(int version[3]);
+/* Whether oneDNN multiplies bf16 with instructions of this processor: AVX512-BF16, AMX. */
+bool kolo_dnn_has_bf16(void);

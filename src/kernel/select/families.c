@@ -1,0 +1,62 @@
+/* The families of kernels and the facts that depend on which of them are built in. */
+#include "kernel/select/families.h"
+
+#include "base/isa.h"
+#include "base/status.h"
+#include "kernel/ref/kernels.h"
+#include "kernel/simd/kernels.h"
+#if KOLO_HAS_DNNL
+#include "kernel/dnn/kernels.h"
+#endif
+
+static const kolo_kernel *const *const families[] = {
+    kolo_ref_kernels,
+    kolo_simd_kernels,
+#if KOLO_HAS_DNNL
+    kolo_dnn_kernels,
+#endif
+};
+
+const kolo_kernel *kolo_kernel_at(size_t i) {
+    for (size_t f = 0; f < KOLO_COUNT(families); f++) {
+        for (const kolo_kernel *const *k = families[f]; *k; k++) {
+            if (i-- == 0) return *k;
+        }
+    }
+    return NULL;
+}
+
+bool kolo_kernel_is_ref(const kolo_kernel *kernel) {
+    for (const kolo_kernel *const *k = kolo_ref_kernels; *k; k++) {
+        if (*k == kernel) return true;
+    }
+    return false;
+}
+
+static _Thread_local bool pinned_bf16;
+
+void kolo_kernel_pin_bf16(bool on) { pinned_bf16 = on; }
+
+bool kolo_kernel_has_bf16(void) {
+#if KOLO_HAS_DNNL
+    return pinned_bf16 || kolo_dnn_has_bf16();
+#else
+    return pinned_bf16;
+#endif
+}
+
+kolo_status kolo_kernel_check_bf16(kolo_isa isa) {
+    if (isa > KOLO_ISA_BASELINE) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "precision bf16 takes a processor with AVX2 or AVX-512; this one has neither: "
+                     "use f32, or the reference kernels");
+}
+
+void kolo_kernel_describe(kolo_text *text) {
+    kolo_text_add(text, "%s", kolo_isa_describe(kolo_isa_best())->name);
+#if KOLO_HAS_DNNL
+    int version[3];
+    kolo_dnn_version(version);
+    kolo_text_add(text, ", oneDNN %d.%d.%d", version[0], version[1], version[2]);
+#endif
+}

@@ -1,0 +1,104 @@
+/* Selects the kernel of a node: the least estimated or measured time among those that fit. */
+#include "kernel/select/select.h"
+
+#include "base/status.h"
+#include "base/text.h"
+#include "kernel/select/via_f32.h"
+
+/* "f32 [8,1,28,28] abcd, f32 [6,1,5,5] any". */
+static void describe(kolo_text *text, const kolo_tensor *tensors, int n) {
+    char shape[KOLO_SHAPE_TEXT], layout[KOLO_LAYOUT_TEXT];
+    for (int i = 0; i < n; i++) {
+        const kolo_tensor *t = &tensors[i];
+        kolo_text_add(text, "%s%s %s", i ? ", " : "", kolo_dtype_name(t->dtype),
+                      kolo_shape_text(&t->shape, shape));
+        if (t->shape.rank == 0) continue;
+        kolo_text_add(text, " %s",
+                      kolo_layout_is_open(t) ? "any" : kolo_layout_text(&t->layout, layout));
+    }
+}
+
+static kolo_status none_fits(kolo_kernel_set set, const kolo_kernel_spec *spec) {
+    kolo_text text = {0};
+    describe(&text, spec->in, spec->n_in);
+    kolo_text_add(&text, " -> ");
+    describe(&text, spec->out, spec->n_out);
+    kolo_status status =
+        KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                  "%s: no %skernel of this build takes %s; give it f32 tensors in plain layouts",
+                  spec->op->name, set == KOLO_KERNELS_REF ? "reference " : "",
+                  text.text ? text.text : "these tensors");
+    kolo_text_fini(&text);
+    return status;
+}
+
+/* A kernel that takes a spec. */
+typedef struct choice {
+    const kolo_kernel *kernel; /* NULL: none */
+    kolo_kernel_spec spec;     /* its open layouts chosen */
+    double seconds;
+    bool measured;
+} choice;
+
+/* Keeps the better of the best so far and a kernel, if that takes the spec. */
+static void consider(const kolo_kernel *kernel, const kolo_kernel_spec *spec, choice *best) {
+    choice c = {.kernel = kernel, .spec = *spec};
+    c.seconds = kernel->fit(&c.spec);
+    if (c.seconds < 0) return;
+    bool tune = spec->tuner && !kolo_kernel_is_ref(kernel);
+    double known = tune ? kolo_tuner_seconds(spec->tuner, kernel, &c.spec, c.seconds) : -1;
+    c.measured = known >= 0;
+    if (c.measured) c.seconds = known;
+    if (best->kernel && c.measured < best->measured) return;
+    if (best->kernel && c.measured == best->measured && c.seconds >= best->seconds) return;
+    *best = c;
+}
+
+static bool has_half(const kolo_kernel_spec *spec) {
+    for (int i = 0; i < spec->n_in + spec->n_out; i++) {
+        const kolo_tensor *t = i < spec->n_in ? &spec->in[i] : &spec->out[i - spec->n_in];
+        if (t->dtype == KOLO_DTYPE_BF16) return true;
+    }
+    return false;
+}
+
+/* f32 between copies stands in for a kernel that is missing. Where there is one that computes in
+ * bf16, a measured time may put it first, an estimate never. */
+static void consider_wide(const kolo_kernel_spec *spec, choice *best) {
+    choice wide = {0};
+    bool missing = !best->kernel || kolo_kernel_is_ref(best->kernel);
+    if (!missing && !spec->tuner) return;
+    consider(&kolo_via_f32_kernel, spec, &wide);
+    if (!wide.kernel || (!missing && !wide.measured)) return;
+    if (best->measured && wide.seconds >= best->seconds) return;
+    if (missing && best->kernel && wide.seconds >= best->seconds) return;
+    *best = wide;
+}
+
+kolo_status kolo_kernel_select_tuned(kolo_kernel_set set, kolo_tuner *tuner, kolo_kernel_spec *spec,
+                                     const kolo_kernel **kernel, double *seconds) {
+    choice best = {0};
+    const kolo_kernel *candidate;
+    bool half = has_half(spec);
+    spec->select = kolo_kernel_select_tuned;
+    spec->kernels = set;
+    spec->tuner = tuner;
+    for (size_t i = 0; (candidate = kolo_kernel_at(i)); i++) {
+        if (candidate->op != spec->op) continue;
+        if (set == KOLO_KERNELS_REF && !kolo_kernel_is_ref(candidate)) continue;
+        if (set == KOLO_KERNELS_DIRECT && candidate->winograd) continue;
+        if (half && candidate->bf16 && !kolo_kernel_has_bf16()) continue;
+        consider(candidate, spec, &best);
+    }
+    if (half && set != KOLO_KERNELS_REF) consider_wide(spec, &best);
+    if (!best.kernel) return none_fits(set, spec);
+    *spec = best.spec;
+    *kernel = best.kernel;
+    if (seconds) *seconds = best.seconds;
+    return KOLO_OK;
+}
+
+kolo_status kolo_kernel_select(kolo_kernel_set set, kolo_kernel_spec *spec,
+                               const kolo_kernel **kernel, double *seconds) {
+    return kolo_kernel_select_tuned(set, NULL, spec, kernel, seconds);
+}

@@ -1,0 +1,81 @@
+#pragma once
+/* The vectorised kernels. */
+
+#include "kernel/kernel.h"
+
+/* One row per kernel, X(name): kolo_simd_<name>, which is called "simd_<name>" in plans. Of kernels
+ * with equal estimates the first is selected. */
+#define KOLO_SIMD_KERNELS(X)   \
+    X(relu)                    \
+    X(relu_bwd)                \
+    X(add)                     \
+    X(sgd)                     \
+    X(adam)                    \
+    X(square_sum)              \
+    X(clip_factor)             \
+    X(accumulate)              \
+    X(bias)                    \
+    X(bias_bwd)                \
+    X(softmax_xent)            \
+    X(softmax_xent_bwd)        \
+    X(accuracy)                \
+    X(confusion)               \
+    X(max_pool2d)              \
+    X(max_pool2d_bwd)          \
+    X(avg_pool2d)              \
+    X(avg_pool2d_bwd)          \
+    X(adaptive_avg_pool2d)     \
+    X(adaptive_avg_pool2d_bwd) \
+    X(resize)                  \
+    X(resize_bwd)              \
+    X(lrn)                     \
+    X(lrn_bwd)                 \
+    X(batch_norm)              \
+    X(batch_norm_bwd)          \
+    X(batch_norm_infer)        \
+    X(batch_norm_update)       \
+    X(scale)                   \
+    X(concat)                  \
+    X(channel_window)          \
+    X(dropout)                 \
+    X(conv2d)                  \
+    X(conv2d_bwd_data)         \
+    X(conv2d_bwd_weights)      \
+    X(wino)                    \
+    X(wino_bwd_data)           \
+    X(wino_bwd_weights)        \
+    X(linear)                  \
+    X(linear_bwd_data)         \
+    X(reorder)                 \
+    X(convert)                 \
+    X(gelu)                    \
+    X(gelu_bwd)                \
+    X(linear_gelu)             \
+    X(silu)                    \
+    X(silu_bwd)                \
+    X(sigmoid)                 \
+    X(sigmoid_bwd)             \
+    X(tanh)                    \
+    X(tanh_bwd)                \
+    X(mul)                     \
+    X(layer_norm)              \
+    X(layer_norm_bwd)          \
+    X(embedding)               \
+    X(embedding_bwd)           \
+    X(embedding_bwd_rows)      \
+    X(merge_rows)              \
+    X(sgd_rows)                \
+    X(adam_rows)               \
+    X(position_bwd)            \
+    X(mask_tokens)             \
+    X(attention)               \
+    X(attention_bwd)           \
+    X(lstm)                    \
+    X(lstm_bwd)                \
+    X(shift)
+
+#define KOLO_SIMD_EXTERN(name) extern const kolo_kernel kolo_simd_##name;
+KOLO_SIMD_KERNELS(KOLO_SIMD_EXTERN)
+
+/* All of them, NULL-terminated. */
+extern const kolo_kernel *const kolo_simd_kernels[];

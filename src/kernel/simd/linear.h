@@ -1,0 +1,23 @@
+#pragma once
+/* Linear layers on few rows. */
+
+#include "kernel/simd/simd.h"
+
+typedef struct kolo_simd_linear_job { /* y = x w^T + b: x [rows][inner], w [outer][inner] */
+    int64_t rows, inner, outer;
+    int64_t strip; /* columns of dx that are summed at a time */
+    bool relu;
+    const float *x, *w, *b, *dy;
+    float *out;     /* y, dx */
+    float *packed;  /* x in blocks of columns; dy in tiles */
+    float *scratch; /* of part 0 */
+    int64_t part_stride;
+} kolo_simd_linear_job;
+
+typedef struct kolo_simd_linear_table {
+    kolo_kernel_loop pack_rows, forward;   /* items: blocks of columns; lines of w */
+    kolo_kernel_loop pack_terms, bwd_data; /* items: tiles of dy; strips */
+    int64_t rows, depth, sums; /* forward: of a tile and a block; sums for a tile's rows */
+    int64_t terms, width;      /* bwd_data: lines of a tile; strips are multiples */
+} kolo_simd_linear_table;
+KOLO_ISA_TABLE(kolo_simd_linear_table, kolo_simd_linear);

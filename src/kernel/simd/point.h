@@ -1,0 +1,69 @@
+#pragma once
+/* Element-wise kernels, updates, conversions and bias. Items are elements unless noted. */
+
+#include "kernel/simd/simd.h"
+
+typedef struct kolo_simd_pair_job { /* relu, relu_bwd, add */
+    const void *a, *b, *c;          /* relu_bwd: dy, y, dy2 or NULL */
+    void *out;
+    bool half; /* all are bf16 */
+} kolo_simd_pair_job;
+
+typedef struct kolo_simd_sgd_job {
+    const float *w, *g, *v;
+    float *w_next, *v_next;
+    float lr, momentum, weight_decay;
+    bool nesterov;
+    bool streams; /* the results go past the caches; they lie at multiples of 64 bytes */
+} kolo_simd_sgd_job;
+
+typedef struct kolo_simd_convert_job {
+    const void *from;
+    void *to;
+} kolo_simd_convert_job;
+
+typedef struct kolo_simd_accumulate_job {
+    const float *x;
+    float *sum;
+    float keep;
+    bool fresh;
+} kolo_simd_accumulate_job;
+
+typedef struct kolo_simd_adam_job {
+    const float *w, *g, *m, *v;
+    float *w_next, *m_next, *v_next;
+    float beta1, beta2, eps;
+    float keep;   /* what is left of w: less than 1 by decoupled decay */
+    float decay;  /* what is added to g, as a multiple of w */
+    float step;   /* lr / (1 - beta1^update) */
+    float narrow; /* 1 / sqrt(1 - beta2^update) */
+} kolo_simd_adam_job;
+
+typedef struct kolo_simd_square_job { /* items: blocks of KOLO_SIMD_SQUARES elements */
+    const float *g;
+    int64_t count;
+    float *sums; /* of each block */
+} kolo_simd_square_job;
+
+enum { KOLO_SIMD_SQUARES = 4096 };
+
+typedef struct kolo_simd_bias_job { /* items: bias: planes of all images; bias_bwd: slices */
+    kolo_simd_image image;
+    const void *x; /* bias_bwd: dy */
+    const float *b;
+    void *out; /* bias: y; bias_bwd: db, which is f32 */
+    bool half; /* x, dy and y are bf16 */
+} kolo_simd_bias_job;
+
+/* Channels that one item of bias_bwd sums. */
+enum { KOLO_SIMD_SLICE = 64 };
+static inline int64_t kolo_simd_slices(const kolo_simd_image *v) {
+    return v->planes * ((v->inner + KOLO_SIMD_SLICE - 1) / KOLO_SIMD_SLICE);
+}
+
+typedef struct kolo_simd_point_table {
+    kolo_kernel_loop relu, relu_bwd, add, add_relu, sgd, sgd_plain, adam, square_sum, accumulate;
+    kolo_kernel_loop bias, bias_bwd;
+    kolo_kernel_loop widen, narrow; /* bf16 to f32 and back */
+} kolo_simd_point_table;
+KOLO_ISA_TABLE(kolo_simd_point_table, kolo_simd_point);

@@ -1,0 +1,40 @@
+#pragma once
+/* Kernels on rows of channels, one row per token: layer normalisation, embeddings, row-sparse
+ * updates. */
+
+#include "kernel/simd/simd.h"
+
+typedef struct kolo_simd_layer_norm_job { /* items: rows; layer_norm_sums: slices of channels */
+    int64_t rows, channels;
+    float eps;
+    const float *x, *gamma, *beta, *dy;
+    float *mean, *rstd;
+    float *out; /* y; dx */
+    float *dgamma, *dbeta;
+} kolo_simd_layer_norm_job;
+
+typedef struct kolo_simd_embedding_job { /* items: tokens; embedding_bwd: slices of channels;
+                                            position_bwd: positions */
+    int64_t tokens, length, channels;
+    int64_t rows; /* of the table; position_bwd: of the gradient */
+    const int32_t *ids;
+    const float *table, *positions, *dy;
+    float *out; /* y; the gradient */
+} kolo_simd_embedding_job;
+
+typedef struct kolo_simd_rows_job { /* items: rows */
+    int64_t channels;
+    const int32_t *ids;           /* below 0: none */
+    const int32_t *order, *first; /* sum: x's rows in the order of their ids; where each begins */
+    const float *x;               /* what is summed; the gradient's rows */
+    float lr;                     /* sgd; adam: with its corrections */
+    float beta1, beta2, eps;      /* adam */
+    float *out, *mean, *square;   /* sums; the table, and its moments */
+} kolo_simd_rows_job;
+
+typedef struct kolo_simd_token_table {
+    kolo_kernel_loop sum_rows, sgd_rows, adam_rows;
+    kolo_kernel_loop layer_norm, layer_norm_bwd, layer_norm_sums;
+    kolo_kernel_loop embedding, embedding_bwd, position_bwd;
+} kolo_simd_token_table;
+KOLO_ISA_TABLE(kolo_simd_token_table, kolo_simd_token);
