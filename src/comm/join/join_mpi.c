@@ -1,8 +1,8 @@
 /* Joining through MPI: loads the backend that links MPI, and lets it act as the process manager.
  *
- * MPI already knows the ranks, so the backend only has to distribute rank 0's address and a secret;
- * the group then forms as any other. The launcher's own process manager is not used: it accepts one
- * connection, which is MPI's. */
+ * MPI provides rank and world size, so the backend only has to broadcast rank 0's address and a
+ * secret; the group then forms as any other. The launcher's own process manager is not used: it
+ * accepts one connection, which is MPI's. */
 #include "comm/join/join_mpi.h"
 
 #include "base/clock.h"
@@ -20,7 +20,7 @@
 
 static const char *const mpis[] = {"openmpi", "mpich"};
 
-/* The library for the MPI of that name; NULL, with the reason in `why`. */
+/* Loads the library for an MPI; NULL on failure, with the reason in `why`. */
 static const kolo_backend_ops *load_mpi(const char *mpi, char why[256]) {
     char file[64];
     snprintf(file, sizeof file, "libkolo-mpi-%s.so", mpi);
@@ -30,7 +30,7 @@ static const kolo_backend_ops *load_mpi(const char *mpi, char why[256]) {
     return ops;
 }
 
-/* The MPI whose launcher has started this process, else whichever there is. */
+/* Loads the library for the MPI whose launcher started this process, else any. */
 static kolo_status load(const char *launcher, const kolo_backend_ops **ops) {
     char why[256] = "";
     *ops = NULL;
@@ -39,7 +39,7 @@ static kolo_status load(const char *launcher, const kolo_backend_ops **ops) {
     }
     if (*ops) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                     "transport mpi is not there (%s): build Kolo with -DKOLO_MPI=%s", why,
+                     "transport mpi is not available (%s): build Kolo with -DKOLO_MPI=%s", why,
                      launcher ? launcher : "openmpi or mpich");
 }
 
@@ -56,72 +56,70 @@ static kolo_status share(kolo_manager *m, char text[KOLO_MANAGER_TEXT_BYTES], in
     return b->ops->share(b->state, text, KOLO_MANAGER_TEXT_BYTES);
 }
 
-static void stay(kolo_manager *m) {} /* it is the communicator's */
+static void keep_open(kolo_manager *m) {} /* closed with the communicator */
 
-static kolo_status meet(const kolo_backend *b, const kolo_backend_place *place, kolo_joining *j,
-                        kolo_comm **comm) {
-    static const kolo_manager_ops ops = {.name = "mpi", .share = share, .close = stay};
-    backend_manager m = {.base = {.ops = &ops,
-                                  .rank = place->rank,
-                                  .world = place->world,
-                                  .one_host = place->one_host},
-                         .backend = b};
+static kolo_status join_group(const kolo_backend *b, const kolo_backend_env *env, kolo_joining *j,
+                              kolo_comm **comm) {
+    static const kolo_manager_ops ops = {.name = "mpi", .share = share, .close = keep_open};
+    backend_manager m = {
+        .base = {.ops = &ops, .rank = env->rank, .world = env->world, .one_host = env->one_host},
+        .backend = b};
     j->opts.transport = KOLO_TRANSPORT_AUTO;
     KOLO_TRY(kolo_rank_env_from_manager(&m.base, &j->opts, j->deadline_ns, &j->env, &j->key));
     return kolo_comm_join(j, comm);
 }
 
-/* Ranks that the launcher of another MPI has started would each be alone. */
-static kolo_status check_world(const kolo_joining *j, long launched,
-                               const kolo_backend_place *place) {
+/* If the launcher belongs to another MPI, each process gets a world of its own. */
+static kolo_status check_world(const kolo_joining *j, long launched, const kolo_backend_env *env) {
     long world = j->opts.world ? j->opts.world : launched;
-    if (world == 0 || world == place->world) return KOLO_OK;
+    if (world == 0 || world == env->world) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_ARG,
-                     "a job of %ld ranks, of which MPI knows %d: start it with the mpirun of an "
-                     "MPI for which Kolo was built",
-                     world, place->world);
+                     "a job of %ld ranks, but MPI has %d: start it with the mpirun of an MPI for "
+                     "which Kolo was built",
+                     world, env->world);
 }
 
-/* All ranks see this alike, so that all can leave MPI in order. */
-static kolo_status check_wait(const kolo_backend_place *place) {
-    if (place->waited_ns <= place->timeout_ns) return KOLO_OK;
+/* The result is the same on all ranks, so all can finalize MPI in order. */
+static kolo_status check_wait(const kolo_backend_env *env) {
+    if (env->waited_ns <= env->timeout_ns) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_TIMEOUT,
                      "rank %d: MPI has waited %.1f s for the last of its %d ranks to start, more "
-                     "than the %.1f s allowed: see why that one was late, or allow more time "
-                     "(--timeout, timeout_ms)",
-                     place->rank, (double)place->waited_ns * 1e-9, place->world,
-                     (double)place->timeout_ns * 1e-9);
+                     "than the timeout of %.1f s: check why that rank was late, or raise the "
+                     "timeout (--timeout, timeout_ms)",
+                     env->rank, (double)env->waited_ns * 1e-9, env->world,
+                     (double)env->timeout_ns * 1e-9);
 }
 
 kolo_status kolo_join_mpi(kolo_joining *j, kolo_comm **comm) {
     long launched;
     const char *launcher = kolo_bootstrap_mpi(&launched);
-    kolo_backend_place place;
+    kolo_backend_env env;
     if (j->opts.algorithm != KOLO_ALGORITHM_AUTO) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "algorithm %s: with transport mpi, MPI chooses; take auto",
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "algorithm %s: with transport mpi, MPI selects the algorithm; use auto",
                          kolo_algorithm_name(j->opts.algorithm));
     }
     kolo_backend *b = kolo_zalloc(sizeof *b);
     if (!b) return KOLO_NOMEM(sizeof *b);
     kolo_status status = load(launcher, &b->ops);
     if (status == KOLO_OK)
-        status = b->ops->open(&b->state, j->started_ns, kolo_ms_to_ns(j->opts.timeout_ms), &place);
+        status = b->ops->open(&b->state, j->started_ns, kolo_ms_to_ns(j->opts.timeout_ms), &env);
     if (status != KOLO_OK) {
         kolo_free(b);
         return status;
     }
     kolo_comm *made = NULL;
-    status = check_world(j, launched, &place);
-    if (status == KOLO_OK) status = check_wait(&place);
+    status = check_world(j, launched, &env);
+    if (status == KOLO_OK) status = check_wait(&env);
     bool late = status == KOLO_ERR_TIMEOUT;
-    if (status == KOLO_OK) status = meet(b, &place, j, &made);
+    if (status == KOLO_OK) status = join_group(b, &env, j, &made);
     if (status != KOLO_OK) {
         b->ops->close(b->state, late);
         kolo_free(b);
         return status;
     }
     made->backend = b;
-    made->transport->no_wakeup = true; /* MPI has nothing to sleep on */
+    made->transport->no_wakeup = true; /* MPI has no event descriptor */
     *comm = made;
     return KOLO_OK;
 }

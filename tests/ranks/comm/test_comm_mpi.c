@@ -174,7 +174,7 @@ static kolo_status refused_body(kolo_comm *comm, const void *arg, void *result) 
          "algorithm ring: transport mpi chooses by itself"},
         {{.kind = KOLO_COLLECTIVE_ALLGATHER, .output = data, .count = 1u << 30},
          KOLO_ERR_UNSUPPORTED,
-         "MPI counts up to 2147483647"},
+         "MPI supports at most 2147483647"},
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         kolo_status status = kolo_request_create(comm, &cases[i].opts, &q);

@@ -1,14 +1,12 @@
-/* The backend `mpi`: whole collectives by the non-blocking collectives of MPI-3.
+/* The backend `mpi`: collectives by the non-blocking collectives of MPI-3.
  *
- * The only file that includes mpi.h. It is built once for each MPI, as a library that is loaded
- * when it is asked for (backend.c). MPI is started unless the program has done so, and then ended
- * at the exit of the process: what it needs to know for that is, like MPI, one per process. A
- * communicator of its own keeps its collectives apart from the program's.
+ * The only file that includes mpi.h. It is built once per MPI, as a library loaded on demand
+ * (join/join_mpi.c). It initializes MPI unless the program has, and then finalizes it at the exit
+ * of the process; like MPI, the state for that exists once per process. A duplicated communicator
+ * separates its collectives from the program's.
  *
- * MPI counts elements in an int. Allreduce, reduce and broadcast of more are cut into pieces, which
- * go side by side; where slices are counted, more is refused. */
-#include "base/memory.h"
-#include "base/status.h"
+ * MPI counts elements in an int. Larger allreduces, reduces and broadcasts are split into pieces
+ * that run concurrently; larger collectives with slices are refused. */
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/status.h"
@@ -53,7 +51,7 @@ static kolo_status checked(int code, const char *what) {
 
 #define MPI_TRY(call) KOLO_TRY(checked((call), #call))
 
-/* What only moves needs no more of its type than the width. */
+/* For collectives that only move data, the width of the type is enough. */
 static MPI_Datatype type_of(kolo_dtype dtype) {
     switch (dtype) {
     case KOLO_DTYPE_F32:
@@ -86,9 +84,9 @@ static MPI_Op op_of(kolo_reduce_op op) {
     }
 }
 
-/* ---- the life of MPI ---- */
+/* ---- initialization and finalization ---- */
 
-static atomic_bool ends_in_order; /* the process may wait for the others in MPI_Finalize */
+static atomic_bool ends_in_order; /* MPI_Finalize may wait for the other ranks */
 
 static void finalize(void) {
     int over = 1;
@@ -101,7 +99,7 @@ static kolo_status start_mpi(void) {
     MPI_TRY(MPI_Finalized(&over));
     if (over) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "MPI has been finalized in this process, and cannot be started again");
+                         "MPI was finalized in this process and cannot be initialized again");
     }
     MPI_TRY(MPI_Initialized(&started));
     if (!started) {
@@ -111,22 +109,23 @@ static kolo_status start_mpi(void) {
     }
     MPI_TRY(MPI_Query_thread(&level));
     if (level >= MPI_THREAD_SERIALIZED) return KOLO_OK;
-    return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                     "the program has started MPI for one thread, and a communicator may have one "
-                     "of its own: MPI_Init_thread with MPI_THREAD_SERIALIZED or more");
+    return KOLO_FAIL(
+        KOLO_ERR_UNSUPPORTED,
+        "the program initialized MPI for a single thread, but a communicator may use a "
+        "thread of its own: call MPI_Init_thread with MPI_THREAD_SERIALIZED or more");
 }
 
-/* How long the first has waited for the last, and the least patience of all. */
+/* The longest wait of any rank, and the shortest timeout. */
 static kolo_status measure_wait(const mpi_state *mpi, int64_t started_ns, int64_t timeout_ns,
-                                kolo_backend_place *place) {
+                                kolo_backend_env *env) {
     int64_t most[2] = {kolo_now_ns() - started_ns, -timeout_ns};
     MPI_TRY(MPI_Allreduce(MPI_IN_PLACE, most, 2, MPI_INT64_T, MPI_MAX, mpi->comm));
-    place->waited_ns = most[0];
-    place->timeout_ns = -most[1];
+    env->waited_ns = most[0];
+    env->timeout_ns = -most[1];
     return KOLO_OK;
 }
 
-static kolo_status find_place(mpi_state *mpi, kolo_backend_place *place) {
+static kolo_status get_env(mpi_state *mpi, kolo_backend_env *env) {
     MPI_Comm host;
     MPI_TRY(MPI_Comm_dup(MPI_COMM_WORLD, &mpi->comm));
     MPI_TRY(MPI_Comm_set_errhandler(mpi->comm, MPI_ERRORS_RETURN));
@@ -135,18 +134,17 @@ static kolo_status find_place(mpi_state *mpi, kolo_backend_place *place) {
     MPI_TRY(MPI_Comm_split_type(mpi->comm, MPI_COMM_TYPE_SHARED, mpi->rank, MPI_INFO_NULL, &host));
     int here;
     MPI_TRY(MPI_Comm_size(host, &here));
-    *place =
-        (kolo_backend_place){.rank = mpi->rank, .world = mpi->size, .one_host = here == mpi->size};
+    *env = (kolo_backend_env){.rank = mpi->rank, .world = mpi->size, .one_host = here == mpi->size};
     return checked(MPI_Comm_free(&host), "MPI_Comm_free");
 }
 
 static kolo_status mpi_open(void **state, int64_t started_ns, int64_t timeout_ns,
-                            kolo_backend_place *place) {
+                            kolo_backend_env *env) {
     KOLO_TRY(start_mpi());
     mpi_state *mpi = kolo_zalloc(sizeof *mpi);
     if (!mpi) return KOLO_NOMEM(sizeof *mpi);
-    kolo_status status = find_place(mpi, place);
-    if (status == KOLO_OK) status = measure_wait(mpi, started_ns, timeout_ns, place);
+    kolo_status status = get_env(mpi, env);
+    if (status == KOLO_OK) status = measure_wait(mpi, started_ns, timeout_ns, env);
     if (status != KOLO_OK) {
         kolo_free(mpi);
         return status;
@@ -165,7 +163,7 @@ static void mpi_close(void *state, bool sound) {
     if (sound) {
         (void)MPI_Comm_free(&mpi->comm);
     } else {
-        atomic_store(&ends_in_order, false); /* the launcher sees that, and ends the job */
+        atomic_store(&ends_in_order, false); /* the launcher detects that, and ends the job */
     }
     kolo_free(mpi);
 }
@@ -176,14 +174,14 @@ static kolo_status check(const kolo_schedule_spec *spec, kolo_dtype dtype) {
     bool half = dtype == KOLO_DTYPE_F16 || dtype == KOLO_DTYPE_BF16;
     if (half && kolo_collective_reduces(spec->kind)) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "MPI does not reduce %s: convert to f32, or take another transport",
+                         "MPI does not reduce %s: convert to f32, or use another transport",
                          kolo_dtype_name(dtype));
     }
     bool slices = kolo_collective_has_slices(spec->kind);
     size_t in = spec->firsts[spec->size], out = spec->output_firsts[spec->size];
     if (slices && (in > INT_MAX || out > INT_MAX)) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "%zu elements in slices: MPI counts up to %d; take another transport",
+                         "%zu elements in slices: MPI supports at most %d; use another transport",
                          in > out ? in : out, INT_MAX);
     }
     return KOLO_OK;
@@ -198,7 +196,7 @@ static void cut(const size_t *firsts, int size, int *counts, int *displacements)
 
 static void mpi_release(void *p) {
     mpi_call *c = p;
-    if (!c || c->active) return; /* MPI may still read and write what belongs to it */
+    if (!c || c->active) return; /* MPI may still use its memory */
     kolo_free(c->counts);
     kolo_free(c);
 }
@@ -238,7 +236,7 @@ static kolo_status mpi_prepare(void *state, const kolo_schedule_spec *spec, kolo
     return KOLO_OK;
 }
 
-/* Piece i of a collective without slices. */
+/* Starts piece i of a collective without slices. */
 static int start_piece(mpi_call *c, int i, const void *input, void *output) {
     size_t first = (size_t)i * PIECE, left = c->count - first;
     int n = (int)(left < PIECE ? left : PIECE);
@@ -272,7 +270,7 @@ static int start_slices(mpi_call *c, const void *input, void *output) {
     case KOLO_COLLECTIVE_GATHER:
         return MPI_Igatherv(from, own, type, output, c->counts, c->firsts, type, c->root, comm,
                             request);
-    case KOLO_COLLECTIVE_SCATTER: /* the root's own slice is where it belongs */
+    case KOLO_COLLECTIVE_SCATTER: /* the root's own slice is in place */
         return MPI_Iscatterv(input, c->counts, c->firsts, type, root ? MPI_IN_PLACE : output, own,
                              type, c->root, comm, request);
     default:
@@ -296,7 +294,7 @@ static kolo_status mpi_test(void *p, bool *complete) {
     mpi_call *c = p;
     MPI_Status status;
     int done = 1;
-    for (int i = 0; i < c->n_pieces && done; i++) { /* of a null request it is true */
+    for (int i = 0; i < c->n_pieces && done; i++) { /* true for a null request */
         MPI_TRY(MPI_Test(&c->pieces[i], &done, &status));
     }
     *complete = done;
