@@ -264,8 +264,9 @@ typedef struct kolo_part {
  *     kind            input                     output                    if input is NULL
  *     allreduce       count                     count                     output holds the input
  *     reduce          count                     count, at the root        likewise, on every rank
- *     reduce-scatter  all slices                this rank's slice         output is all slices and
- *                                                                         ends with the own one
+ *     reduce-scatter  all slices                this rank's slice         output is all slices; the
+ *                                                                         own one is reduced, the
+ *                                                                         others are undefined
  *     broadcast       -                         count, from the root's
  *     allgather       this rank's slice         all slices                own slice is in place
  *     gather          this rank's slice         all slices, at the root   the root's is in place

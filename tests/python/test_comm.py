@@ -96,7 +96,7 @@ def check_others(comm):
     readonly.setflags(write=False)
     assert (comm.allgather(readonly, gathered) == np.arange(n)[:, None]).all()
     comm.barrier()
-    assert f"rank {rank} of {n} waits for nobody" in comm.report()
+    assert f"rank {rank} of {n} waits for no rank" in comm.report()
 
 
 def check_slices(comm):

@@ -58,7 +58,7 @@ static kolo_status wait_for(kolo_request *request, int64_t timeout_ns) {
         bool moved;
         KOLO_TRY(kolo_engine_progress(comm, &moved));
         if (request->state == REQUEST_IDLE) break;
-        KOLO_TRY(kolo_idle_turn(comm, &w, moved));
+        KOLO_TRY(kolo_idle_step(comm, &w, moved));
         int64_t waited_ns = w.now_ns - w.started_ns;
         if (waited_ns > timeout_ns) return timed_out(comm, waited_ns);
     }

@@ -1,35 +1,36 @@
-/* Waiting: giving time to the engine and looking after the peers.
+/* Backoff of a wait: spin, yield, sleep.
  *
- * A wait spins for a moment while the ranks have a processor each (a peer on another core answers
- * within a fraction of a microsecond), then yields, then sleeps in short naps. With more ranks than
- * processors it yields at once, since the peer may need this very core. A yield that lasts long
- * means that strangers compete for the processors: whoever yields to them waits for a whole time
- * slice, while a sleeper is let in soon after it wakes. What long yields have lost is held against
- * what naps would have cost all waits meanwhile; when it is more, all waits are naps for a while.
- * Every millisecond of waiting it looks whether all peers are still there. */
+ * A wait first spins, because a peer on another core responds within a fraction of a microsecond;
+ * then it yields; then it sleeps in short naps. If the host is oversubscribed it yields at once,
+ * since the peer may need this core.
+ *
+ * A long yield means that other programs compete for the processors: a thread that yields to them
+ * waits for a whole time slice, whereas a thread that sleeps is scheduled soon after it wakes. The
+ * time lost in long yields is compared with what naps would have cost all waits meanwhile; if it is
+ * larger, all waits nap for a while. The peers are checked every millisecond. */
 #define _GNU_SOURCE
 #include "comm/engine/backoff.h"
+
+#include "base/clock.h"
+#include "base/integer.h"
 #include "comm/engine/family.h"
 #include "comm/engine/progress_thread.h"
 #include "comm/engine/report.h"
 #include "comm/engine/watch.h"
 
-#include "base/clock.h"
-#include "base/integer.h"
-
 #include <sched.h>
 #include <time.h>
 
 enum {
-    SPINS_LEAST = 4,
-    SPIN_AGAIN = 64,    /* waits after which a long spin is tried again */
-    WATCH_NS = 1000000, /* between looks at the peers */
+    SPINS_MIN = 4,
+    SPIN_RETRY = 64,    /* waits after which a long spin is tried again */
+    WATCH_NS = 1000000, /* between checks of the peers */
     YIELD_NS = 2000000, /* of yielding before sleeping */
     NAP_NS = 5000,
-    LONG_YIELD_NS = 1000000, /* others use the processor */
-    NAP_COST_NS = 60000,     /* what a wait with a nap lasts longer than one without */
-    LOST_MOST_NS = 5000000,  /* in long yields, beyond what naps would have cost */
-    BUSY_NS = 50000000,      /* for how long that is believed */
+    LONG_YIELD_NS = 1000000, /* a yield of at least this means that the processors are busy */
+    NAP_COST_NS = 60000,     /* a nap makes a wait this much longer */
+    LOST_MAX_NS = 5000000,   /* in long yields, beyond the cost of naps */
+    BUSY_NS = 50000000,      /* for which waits then nap */
 };
 
 static void relax(void) {
@@ -45,14 +46,13 @@ kolo_status kolo_comm_watch_sometimes(kolo_comm *comm, int64_t now_ns) {
     return kolo_family_watch(comm);
 }
 
-/* Gives the processor away for a moment. */
-static void step_aside(kolo_comm *comm, kolo_idle *w) {
+/* Releases the processor for a moment. */
+static void yield_or_nap(kolo_comm *comm, kolo_idle *w) {
     int64_t before_ns = w->now_ns;
     bool nap = before_ns - w->since_ns > YIELD_NS || before_ns < comm->busy_until_ns;
-    nap = nap && kolo_comm_whole(comm)->n_offloaded ==
-                     0; /* a backend moves data only while it is asked how it is */
+    if (kolo_comm_whole(comm)->n_offloaded > 0) nap = false; /* a backend must be polled */
     const kolo_transport *t = comm->transport;
-    if (t->events >= 0 && (nap || !t->no_wakeup)) { /* who is waited for will wake this thread */
+    if (t->events >= 0 && (nap || !t->no_wakeup)) { /* the peer will wake this thread */
         kolo_progress_sleep(comm, t->no_wakeup ? NAP_NS : WATCH_NS);
         nap = true;
     } else if (nap) {
@@ -63,15 +63,15 @@ static void step_aside(kolo_comm *comm, kolo_idle *w) {
     w->now_ns = kolo_now_ns();
     if (nap || w->now_ns - before_ns <= LONG_YIELD_NS) return;
     comm->lost_ns += w->now_ns - before_ns;
-    if (comm->lost_ns > LOST_MOST_NS) comm->busy_until_ns = w->now_ns + BUSY_NS;
+    if (comm->lost_ns > LOST_MAX_NS) comm->busy_until_ns = w->now_ns + BUSY_NS;
 }
 
-kolo_status kolo_idle_turn(kolo_comm *comm, kolo_idle *w, bool moved) {
+kolo_status kolo_idle_step(kolo_comm *comm, kolo_idle *w, bool moved) {
     if (moved) {
-        w->turns = 0;
+        w->polls = 0;
         w->since_ns = 0;
     }
-    if (w->turns++ < comm->spins) {
+    if (w->polls++ < comm->spins) {
         relax();
         return KOLO_OK;
     }
@@ -82,16 +82,15 @@ kolo_status kolo_idle_turn(kolo_comm *comm, kolo_idle *w, bool moved) {
         }
     }
     if (!w->started_ns) w->started_ns = w->since_ns;
-    step_aside(comm, w);
+    yield_or_nap(comm, w);
     return kolo_comm_watch_sometimes(comm, w->now_ns);
 }
 
-/* Spinning pays when it is what ends a wait. When yielding is, at once, the peer shares this
- * processor and could not run meanwhile: then spin less, and see now and then whether that still
- * holds. */
+/* If the first yield ends a wait, the peer shares this processor and could not run while this
+ * thread was spinning: spin less, and retry a long spin from time to time. */
 void kolo_idle_learn(kolo_comm *comm, const kolo_idle *w) {
     if (comm->oversubscribed) return;
-    bool spun_in_vain = w->turns > comm->spins && w->turns <= comm->spins + 2;
-    if (spun_in_vain && comm->spins > SPINS_LEAST) comm->spins /= 2;
-    if (++comm->waits % SPIN_AGAIN == 0) comm->spins = KOLO_SPINS;
+    bool spun_in_vain = w->polls > comm->spins && w->polls <= comm->spins + 2;
+    if (spun_in_vain && comm->spins > SPINS_MIN) comm->spins /= 2;
+    if (++comm->waits % SPIN_RETRY == 0) comm->spins = KOLO_SPINS;
 }

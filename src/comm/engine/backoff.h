@@ -3,16 +3,16 @@
 
 #include "comm/engine/comm.h"
 
-/* How long a wait has lasted. The clock is not read while it spins; 0: not read yet. */
+/* State of a wait. The clock is not read while the wait spins; 0: not read yet. */
 typedef struct kolo_idle {
     int64_t started_ns;
-    int64_t since_ns, now_ns; /* without progress since */
-    unsigned turns;           /* since then */
+    int64_t since_ns, now_ns; /* of the latest progress, of the latest poll */
+    unsigned polls;           /* since the latest progress */
 } kolo_idle;
 
 /* One step of a wait after a poll that did or did not make progress (`moved`): spins, yields or
  * sleeps for a moment, and checks the peers from time to time. */
-kolo_status kolo_idle_turn(kolo_comm *comm, kolo_idle *w, bool moved);
+kolo_status kolo_idle_step(kolo_comm *comm, kolo_idle *w, bool moved);
 /* Adapts the number of spins after a wait. */
 void kolo_idle_learn(kolo_comm *comm, const kolo_idle *w);
 /* Checks the peers and writes a requested report, at a limited rate; called when nothing moves. */

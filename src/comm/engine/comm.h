@@ -7,12 +7,11 @@
 #include "comm/schedule/costs.h"
 #include "comm/transport/transport.h"
 
-/* Sizes that decide how data is cut. All ranks must use the same (it is checked). Zero: default. */
+/* Sizes by which data is divided. All ranks must use the same, which is checked. Zero: default. */
 typedef struct kolo_comm_tuning {
-    size_t chunk_bytes; /* of ring messages and staged pieces; default 256 KiB, and
-                           2 MiB where there is a network */
-    size_t eager_bytes; /* up to here data travels with the announcement; default and most 1024;
-                           1: never (no element fits) */
+    size_t chunk_bytes; /* of messages and staged pieces; default 256 KiB, 2 MiB over a network */
+    size_t eager_bytes; /* largest vector sent with the announcement; default and maximum 1024; 1:
+                           none */
 } kolo_comm_tuning;
 
 typedef struct kolo_backend kolo_backend;
@@ -31,20 +30,20 @@ struct kolo_comm {
     kolo_transport *transport;
     struct kolo_progress_thread *progress; /* of the whole group; NULL: none, or a sub-group */
     struct kolo_comm_lock *lock;           /* the family's; NULL: no thread makes progress */
-    kolo_backend *backend; /* takes whole collectives (backend.h); NULL: schedules */
-    int n_offloaded;       /* requests in its hands */
+    kolo_backend *backend;                 /* runs offloaded collectives; NULL: none */
+    int n_offloaded;                       /* requests that the backend runs now */
     int rank, size, local_rank, local_size;
     int *host_of, n_hosts;                  /* [size]; NULL: one host */
     kolo_comm *parent, *children, *sibling; /* sub-groups: a list of children, linked by sibling */
-    int *whole_rank;                        /* [size]: in the whole group; NULL: this is it */
-    char group[KOLO_GROUP_BYTES];           /* "sub-group 2/0", by colours; "" for the whole */
+    int *whole_rank; /* [size]: number in the whole group; NULL: this is the whole group */
+    char group[KOLO_GROUP_BYTES]; /* "sub-group 2/0", by colours; "" for the whole group */
     kolo_algorithm algorithm;
     kolo_comm_tuning tuning;
     kolo_comm_costs costs; /* the same on all ranks */
     int64_t timeout_ns;
     const kolo_reduce_table *reduce;
-    int processors;      /* that the ranks of this host may run on together */
-    bool oversubscribed; /* more ranks than processors: yield at once */
+    int processors;      /* available to the ranks of this host together */
+    bool oversubscribed; /* more ranks than processors on this host */
 
     kolo_request *requests;
     kolo_request *flight[KOLO_FLIGHT_MAX * 4]; /* collectives, in order of start */
@@ -58,16 +57,16 @@ struct kolo_comm {
 
     kolo_comm_gate gate;
     void *gate_arg;
-    unsigned spins, waits; /* turns of spinning before a wait yields; waits so far */
-    int64_t watched_ns;    /* when the peers were looked after */
-    int64_t busy_until_ns; /* until then others are taken to use the processors: waits sleep */
-    int64_t lost_ns;       /* in long yields, less what naps would have cost (backoff.c) */
+    unsigned spins, waits; /* polls before a wait yields; waits so far */
+    int64_t watched_ns;    /* time of the latest check of the peers */
+    int64_t busy_until_ns; /* until then processors are assumed busy: waits sleep */
+    int64_t lost_ns;       /* time lost in long yields, minus the cost of naps (backoff.c) */
 
-    char last_title[KOLO_TITLE_BYTES]; /* of the collective completed last; "" before the first */
-    kolo_signals report_signal;        /* asks for a report; fd -1: nobody does */
+    char last_title[KOLO_TITLE_BYTES]; /* of the collective completed last; "": none */
+    kolo_signals report_signal;        /* requests a report; fd -1: none */
     int report_fd;
 
-    kolo_status broken; /* KOLO_OK: sound */
+    kolo_status broken; /* KOLO_OK: not broken */
     char broken_text[KOLO_REPORT_BYTES];
 };
 

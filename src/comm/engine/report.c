@@ -1,9 +1,8 @@
-/* Who waits for whom: the text of deadlines and of reports on request.
+/* Which ranks wait for which: the text of TIMEOUT errors and of reports on request.
  *
- * A report is made of what the communicator knows by itself: its oldest request in flight, which
- * everything else hangs on, what the peers have announced, and how far they say they are. A signal
- * that asks for reports is read as an event, at the rate at which a wait looks after its peers, so
- * nothing runs in a signal handler. */
+ * A report uses local state only: the oldest request in flight, on which all others depend, the
+ * peers' announcements and their published progress. The signal that requests a report is read from
+ * a descriptor, each time that a wait checks its peers, so no code runs in a signal handler. */
 #include "comm/engine/report.h"
 
 #include "base/text.h"
@@ -16,9 +15,9 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { NAMED = 3 }; /* ranks that a report names, the first of them with what it finished last */
+enum { NAMED = 3 }; /* ranks that a report names, the first with what it finished last */
 
-/* Whether a request waits for that peer, in one of several ways. */
+/* Whether a request waits for a peer, for one of several reasons. */
 typedef bool (*waits_for)(const kolo_request *q, int peer);
 
 static bool not_announced(const kolo_request *q, int peer) {
@@ -52,7 +51,7 @@ static void add_finished(kolo_text *text, uint64_t finished, const char *title) 
                   finished == 1 ? "" : "s", title[0] ? ", last " : "", title);
 }
 
-/* The title of what a peer finished last, while its place still holds it. */
+/* The title of the collective that a peer finished last, if its slot still holds it. */
 static void last_of(const kolo_comm *comm, int peer, uint64_t finished,
                     char title[KOLO_TITLE_BYTES]) {
     kolo_peer_call call;
@@ -92,14 +91,14 @@ static void add_reason(kolo_text *text, const kolo_request *q) {
     if (q->comm->gate && !q->comm->gate(q->comm->gate_arg, q)) {
         kolo_text_add(text, ": its gate is closed");
     } else if (q->state == REQUEST_QUEUED) {
-        kolo_text_add(text, ": the peers are still in collectives that are %d older",
+        kolo_text_add(text, ": the peers are still in collectives that started %d earlier",
                       KOLO_FLIGHT_MAX);
     } else if (q->offloaded) {
-        kolo_text_add(text, ": all ranks have started it, and %s has not finished it",
+        kolo_text_add(text, ": started by all ranks, not finished by %s",
                       kolo_comm_transport(q->comm));
     } else if (!add_ranks(text, q, not_announced, "not started by")) {
-        if (!add_ranks(text, q, message_open, "messages are open with")) {
-            add_ranks(text, q, behind, "waits at a barrier for");
+        if (!add_ranks(text, q, message_open, "messages in transfer with")) {
+            add_ranks(text, q, behind, "at a barrier, waits for");
         }
     }
 }
@@ -111,10 +110,10 @@ static void add_message_reason(kolo_text *text, const kolo_request *q) {
     if (q->comm->gate && !q->comm->gate(q->comm->gate_arg, q)) {
         kolo_text_add(text, ": its gate is closed");
     } else if (send ? q->granted : q->state == REQUEST_RUNNING) {
-        kolo_text_add(text, ": rank %d has stopped in the middle of it", peer);
+        kolo_text_add(text, ": rank %d stopped in the middle of the transfer", peer);
     } else {
-        kolo_text_add(text, ": rank %d has started no %s with tag %d", peer,
-                      send ? "receive" : "send", q->tag);
+        kolo_text_add(text, ": no %s with tag %d was started by rank %d", send ? "receive" : "send",
+                      q->tag, peer);
     }
 }
 
@@ -145,7 +144,7 @@ void kolo_comm_report(kolo_comm *comm, char *text, size_t bytes) {
         kolo_text_add(&line, "waits in ");
         kolo_comm_describe(comm, &line);
     } else {
-        kolo_text_add(&line, "waits for nobody; it finished ");
+        kolo_text_add(&line, "waits for no rank; it finished ");
         add_finished(&line, comm->next_seq, comm->last_title);
     }
     snprintf(text, bytes, "%s", line.failed ? "no memory for a report" : line.text);
@@ -165,7 +164,7 @@ void kolo_report_if_signalled(kolo_comm *comm) {
     kolo_comm_report(comm, text + n, sizeof text - n - 1);
     n = strlen(text);
     text[n++] = '\n';
-    ssize_t written; /* who does not read gets no report */
+    ssize_t written; /* an error loses the report */
     do {
         written = write(whole->report_fd, text, n);
     } while (written < 0 && errno == EINTR);

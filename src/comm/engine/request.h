@@ -6,14 +6,14 @@
 
 typedef enum request_state {
     REQUEST_IDLE,
-    REQUEST_QUEUED,  /* started, waits for its place */
-    REQUEST_RUNNING, /* announced; a send or receive: in the hands of p2p.c */
+    REQUEST_QUEUED,  /* started, waits for a slot of the transport */
+    REQUEST_RUNNING, /* announced */
 } request_state;
 
 /* Progress of one entry of the current round. */
 typedef struct entry_progress {
-    size_t moved;         /* elements handed over, taken or copied */
-    size_t partial_bytes; /* bytes of the next one that have moved: networks know no elements */
+    size_t moved;         /* elements sent, received or copied */
+    size_t partial_bytes; /* of the next element, which a network may split */
     bool issued, done;
 } entry_progress;
 
@@ -25,54 +25,52 @@ struct kolo_request {
     kolo_collective kind;
     kolo_dtype dtype;
     kolo_reduce_op op;
-    kolo_algorithm algorithm; /* what AUTO has become; COUNT: reproducible */
+    kolo_algorithm algorithm; /* requested, or chosen by AUTO; it may run another (request.c) */
     int root, tag;            /* send and receive: root is the peer */
     double prescale, postscale;
     int priority;
     size_t count;    /* elements of the whole vector */
-    uint64_t agreed; /* what of it must be the same on all ranks */
+    uint64_t agreed; /* the count that must agree on all ranks; UINT64_MAX: uneven all-to-all */
     uint64_t shape;
     uint32_t number;
     size_t element_bytes;
 
-    const char *input;     /* INPUT; NULL where there is none */
-    kolo_part *nodes;      /* a reproducible allreduce: INPUT is these, `count` elements each */
+    const char *input;     /* INPUT; NULL: none */
+    kolo_part *nodes;      /* reproducible allreduce: the parts of INPUT, `count` elements each */
     size_t *slices;        /* [2][size + 1]: spec.firsts, spec.output_firsts */
     uint64_t *peer_counts; /* [size]: elements for each rank, in an uneven all-to-all; else NULL */
     kolo_part *parts;      /* DATA */
-    size_t *firsts;        /* [n_parts + 1]: where each part starts in DATA */
+    size_t *firsts;        /* [n_parts + 1]: start of each part in DATA */
     int n_parts;
-    uint64_t
-        *handles; /* the parts' names in this rank's segment, for the peers; several parts only */
-    uint64_t handle;   /* the name of the only part, or of INPUT, whichever the peers read */
-    bool private_data; /* peers need this rank's DATA or INPUT and cannot reach it */
+    uint64_t *handles; /* [n_exposed]: in the segment, read by the peers; NULL: only one */
+    uint64_t handle;   /* of the only part, or of INPUT, whichever the peers read */
+    bool private_data; /* peers need this rank's DATA or INPUT, and cannot map it */
     bool eager;
-    bool offloaded; /* this start has been given to the backend */
+    bool offloaded; /* this start has been passed to the backend */
 
     kolo_schedule_spec spec;
-    kolo_schedule
-        schedules[2]; /* [1]: for private memory, when [0] needs all DATA to be reachable */
+    kolo_schedule schedules[2]; /* [1]: used if some rank's data is private */
     int n_schedules;
 
     request_state state;
     uint64_t seq; /* of a send and its receive: the sender's count of sends to that peer */
     const kolo_schedule
-        *schedule; /* of this start; NULL while it hangs on what the peers announce */
+        *schedule; /* of the latest start; it may change until all peers are matched */
     size_t round;
     uint32_t phase;
-    int matched;                 /* ranks below this one have announced this start */
+    int matched;                 /* ranks [0, matched) have announced this start */
     entry_progress *entries;     /* of the current round */
-    entry_progress *ahead;       /* of the next one: sends that went already */
-    void *scratch;               /* this start's */
-    size_t scratch_bytes;        /* of the block to give back; 0: the place's payload */
-    size_t moved;                /* send and receive: bytes that have come */
-    bool granted;                /* send: the peer waits for the data */
-    void *call;                  /* the backend's; NULL: it runs schedules of ours */
-    int n_exposed, exposed_most; /* addresses that peers need of this rank; most of any: DATA's, and
-                                the nodes' behind it */
-    void **peer_data;            /* [size][exposed_most]; filled when first met */
+    entry_progress *ahead;       /* of the next round: sends already posted */
+    void *scratch;               /* SCRATCH of this start */
+    size_t scratch_bytes;        /* of its block in the segment; 0: it is the slot's payload */
+    size_t moved;                /* receive: bytes received */
+    bool granted;                /* send: the receiver is ready for the data */
+    void *call;                  /* the backend's handle; NULL: not offloaded */
+    int n_exposed, exposed_most; /* addresses of this rank that peers need, DATA first, then
+                                    nodes; the maximum over ranks */
+    void **peer_data;            /* [size][exposed_most]; mapped at the first match */
     void **peer_scratch;         /* [size] */
-    uint64_t *matched_seq; /* [size]: start of which the peer's call has been checked, plus 1 */
+    uint64_t *matched_seq; /* [size]: number of the start whose announcement was checked, plus 1 */
     const void **from;     /* [size]: pointers of a sweep */
     void **to;             /* [size] */
     kolo_traffic traffic;

@@ -588,7 +588,7 @@ static kolo_status wait_for(kolo_named *m, int handle, int64_t timeout_ns) {
         KOLO_TRY(advance(m, true, &moved));
         const kolo_named_tensor *t = &m->names.tensors[handle];
         if (t->state == KOLO_TENSOR_IDLE) break;
-        KOLO_TRY(kolo_idle_turn(m->comm, &w, moved));
+        KOLO_TRY(kolo_idle_step(m->comm, &w, moved));
         int64_t waited_ns = w.now_ns - w.started_ns;
         if (waited_ns > timeout_ns) return timed_out(m, t, waited_ns);
         if (waited_ns > stall_ns && !asked) asked = m->want_table = true;

@@ -305,7 +305,7 @@ static void a_signal_asks_for_a_report(void **state) {
     for (int r = 0; r < RANKS; r++) {
         char start[64], idle[96];
         snprintf(idle, sizeof idle,
-                 "rank %d of 3 waits for nobody; it finished 2 collectives, last barrier", r);
+                 "rank %d of 3 waits for no rank; it finished 2 collectives, last barrier", r);
         assert_string_equal(reports[r], idle);
         if (r == VICTIM) continue;
         snprintf(start, sizeof start, "kolo: rank %d of 3 waits in barrier, sequence 1: ", r);

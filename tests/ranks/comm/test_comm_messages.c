@@ -218,7 +218,7 @@ static kolo_status alone_body(kolo_comm *comm, const void *arg, void *result) {
                            .tag = 9};
     kolo_status status = kolo_request_run(comm, &o, 30);
     bool told = status == KOLO_ERR_TIMEOUT &&
-                strstr(kolo_last_error(), "rank 0 has started no send with tag 9");
+                strstr(kolo_last_error(), "no send with tag 9 was started by rank 0");
     return told
                ? KOLO_OK
                : KOLO_FAIL(KOLO_ERR_FORMAT, "%d: %s", (int)status, status ? kolo_last_error() : "");
