@@ -1,4 +1,4 @@
-/* Communicators: how they are created, and the cost model they read. */
+/* Creation of communicators, and loading of cost constants. */
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/process.h"

@@ -1,7 +1,7 @@
-/* Requests: what they check, which schedules they get, starting and ending them. */
+/* Creation of requests: validation, and the layout of their data. */
 #include "base/memory.h"
 #include "base/status.h"
-#include "comm/api/create.h"
+#include "comm/api/select.h"
 #include "comm/engine/failure.h"
 #include "comm/engine/lifetime.h"
 #include "comm/engine/lock.h"
@@ -21,15 +21,17 @@ static bool is_float(kolo_dtype dtype) {
            dtype == KOLO_DTYPE_BF16;
 }
 
-/* ---- what is asked for makes sense ---- */
+/* ---- validation ---- */
 
 static kolo_status check_shards(const kolo_request_opts *o, const char *name) {
     if (o->shards < 0 || o->shards > 1 << 24 || o->kind != KOLO_COLLECTIVE_ALLREDUCE) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "%s with %d shards: an allreduce takes up to %d", name,
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "%s with %d shards: only an allreduce has shards, at most %d", name,
                          o->shards, 1 << 24);
     }
     if (o->input || (o->prescale != 0 && o->prescale != 1)) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "%s: shards come as parts, and without prescale", name);
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "%s: shards need parts, and allow neither input nor prescale", name);
     }
     for (int i = 0; i < o->n_parts; i++) {
         if (o->parts[i].count != o->count || (o->count > 0 && !o->parts[i].data)) {
@@ -42,11 +44,11 @@ static kolo_status check_shards(const kolo_request_opts *o, const char *name) {
 
 static kolo_status check_parts(const kolo_request_opts *o, const char *name) {
     if (o->n_parts < 0 || (o->n_parts > 0 && !o->parts)) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "%s: %d parts at no address", name, o->n_parts);
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s: parts is NULL, n_parts is %d", name, o->n_parts);
     }
     if (o->shards != 0) return check_shards(o, name);
     if (o->parts && (!kolo_collective_has_parts(o->kind) || o->input || o->output)) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "%s: parts are for allreduce and broadcast in place", name);
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s: parts need an allreduce or broadcast in place", name);
     }
     size_t limit = (size_t)INT64_MAX / kolo_dtype_bytes(o->dtype), count = 0;
     for (int i = 0; i < o->n_parts; i++) {
@@ -65,7 +67,8 @@ static kolo_status check_parts(const kolo_request_opts *o, const char *name) {
 static kolo_status check_scale(const kolo_request_opts *o, const char *name) {
     bool scales = o->prescale != 0 || o->postscale != 0;
     if (scales && (!kolo_collective_reduces(o->kind) || !is_float(o->dtype))) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "%s of %s: only reductions of floating point are scaled",
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "%s of %s: prescale and postscale need a reduction of floating point",
                          name, kolo_dtype_name(o->dtype));
     }
     return KOLO_OK;
@@ -91,22 +94,23 @@ static kolo_status check_opts(const kolo_comm *comm, const kolo_request_opts *o)
                          comm->size);
     }
     if (kolo_collective_is_message(o->kind) && o->root == comm->rank) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "%s: rank %d is this rank itself", name, o->root);
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s: rank %d is this rank", name, o->root);
     }
     KOLO_TRY(check_parts(o, name));
     return check_scale(o, name);
 }
 
-/* A vector of `count` elements at `data` is there, or not needed. */
+/* A vector may be NULL only if it has no elements. */
 static kolo_status check_vector(const kolo_request *q, const void *data, size_t count,
                                 const char *what) {
     if (count == 0 || data) return KOLO_OK;
-    return KOLO_FAIL(KOLO_ERR_ARG, "%s: no %s of %zu elements", kind_names[q->kind], what, count);
+    return KOLO_FAIL(KOLO_ERR_ARG, "%s: the %s of %zu elements is NULL", kind_names[q->kind], what,
+                     count);
 }
 
-/* ---- where the data is ---- */
+/* ---- data ---- */
 
-/* Where slices start; the sum of all must be small enough to count its bytes. */
+/* Sets the starts of the slices; checks that their total size in bytes does not overflow. */
 static kolo_status add_slices(const kolo_request *q, size_t *firsts, const size_t *counts,
                               size_t count) {
     size_t limit = (size_t)INT64_MAX / q->element_bytes;
@@ -122,7 +126,7 @@ static kolo_status add_slices(const kolo_request *q, size_t *firsts, const size_
     return KOLO_OK;
 }
 
-/* Slices, and what of the schedules' spec hangs on the data. */
+/* Sets the slices and the specification of the schedules. */
 static kolo_status make_spec(kolo_request *q, const kolo_request_opts *o) {
     size_t n = (size_t)q->comm->size + 1;
     q->slices = kolo_zalloc(2 * n * sizeof *q->slices);
@@ -160,17 +164,19 @@ static kolo_status make_spec(kolo_request *q, const kolo_request_opts *o) {
     };
     bool in_place = q->kind == KOLO_COLLECTIVE_ALLTOALL && q->spec.in_place;
     if (in_place && memcmp(q->slices, q->slices + n, n * sizeof *q->slices) != 0) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "an all-to-all in place needs slices alike in both ways");
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "an all-to-all in place needs equal counts and output_counts");
     }
     return KOLO_OK;
 }
 
-/* The parts of a reproducible allreduce are the nodes that this rank should have. */
+/* Checks that the parts of a reproducible allreduce are the nodes of this rank. */
 static kolo_status set_nodes(kolo_request *q, const kolo_request_opts *o) {
     uint32_t nodes[64];
     int n = kolo_tree_nodes(o->shards, q->comm->size, q->comm->rank, nodes);
     if (o->n_parts != n) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "allreduce of %d shards: %d parts, rank %d of %d brings %d",
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "allreduce of %d shards: %d parts, but rank %d of %d has %d nodes",
                          o->shards, o->n_parts, q->comm->rank, q->comm->size, n);
     }
     q->nodes = kolo_zalloc((size_t)(n + 1) * sizeof *q->nodes);
@@ -184,11 +190,11 @@ static kolo_status set_nodes(kolo_request *q, const kolo_request_opts *o) {
     return KOLO_OK;
 }
 
-/* INPUT and DATA, and that they are where they are needed. */
+/* Sets and checks INPUT and DATA. */
 static kolo_status set_data(kolo_request *q, const kolo_request_opts *o, kolo_part *whole) {
     bool message = kolo_collective_is_message(q->kind), send = q->kind == KOLO_COLLECTIVE_SEND;
     bool reduce = q->kind == KOLO_COLLECTIVE_REDUCE && q->comm->rank != q->root;
-    q->input = reduce && !o->input ? o->output : o->input; /* elsewhere the output is one */
+    q->input = reduce && !o->input ? o->output : o->input; /* at the root the output is in DATA */
     size_t n_input = message ? (send ? q->count : 0) : kolo_spec_input(&q->spec);
     size_t n_data = message ? (send ? 0 : q->count) : kolo_spec_data(&q->spec);
     *whole = (kolo_part){.data = o->output, .count = n_data};
@@ -200,7 +206,7 @@ static kolo_status set_data(kolo_request *q, const kolo_request_opts *o, kolo_pa
     return o->parts ? KOLO_OK : check_vector(q, o->output, n_data, "output");
 }
 
-/* Copies the parts; a request without any has one empty part, so that all have a first one. */
+/* Copies the parts; a request without parts gets one. */
 static kolo_status copy_parts(kolo_request *q, const kolo_request_opts *o) {
     kolo_part whole;
     KOLO_TRY(set_data(q, o, &whole));
@@ -247,7 +253,8 @@ static void name_request(kolo_request *q, kolo_algorithm algorithm) {
 
 kolo_status kolo_request_create(kolo_comm *comm, const kolo_request_opts *o,
                                 kolo_request **request) {
-    if (!comm || !o || !request) return KOLO_FAIL(KOLO_ERR_ARG, "a request needs a communicator");
+    if (!comm || !o || !request)
+        return KOLO_FAIL(KOLO_ERR_ARG, "kolo_request_create: an argument is NULL");
     KOLO_COMM_LOCK_SCOPE(comm);
     KOLO_TRY(kolo_comm_check(comm));
     KOLO_TRY(check_opts(comm, o));

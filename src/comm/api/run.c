@@ -17,17 +17,17 @@ kolo_status kolo_request_start(kolo_request *q) {
     KOLO_COMM_LOCK_SCOPE(comm);
     KOLO_TRY(kolo_comm_check(comm));
     if (q->state != REQUEST_IDLE) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "%s is in flight already: wait for it before starting again",
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s is in flight: wait for it before starting it again",
                          q->title);
     }
-    bool moved; /* at best everything is here already; at least the peers see the announcement */
+    bool moved; /* the announcement is sent at once */
     if (kolo_collective_is_message(q->kind)) {
         KOLO_TRY(kolo_p2p_start(q));
         return kolo_engine_progress(comm, &moved);
     }
     if (comm->n_flight == KOLO_FLIGHT_QUEUE) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "%s: %d requests are in flight, which is the most", q->title,
-                         comm->n_flight);
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s: too many requests in flight (%d): wait for some first",
+                         q->title, comm->n_flight);
     }
     q->state = REQUEST_QUEUED;
     q->seq = comm->next_seq++;
@@ -44,7 +44,7 @@ static kolo_status timed_out(kolo_comm *comm, int64_t waited_ns) {
     kolo_comm_describe(comm, &text);
     kolo_status status = kolo_comm_break(
         comm, KOLO_ERR_TIMEOUT,
-        "waited %.1f s in %s; see what that rank does, or allow more time (--timeout, timeout_ms)",
+        "waited %.1f s in %s; check that rank, or allow more time (--timeout, timeout_ms)",
         (double)waited_ns * 1e-9, text.text ? text.text : "a collective");
     kolo_text_fini(&text);
     return status;
@@ -69,7 +69,7 @@ static kolo_status wait_for(kolo_request *request, int64_t timeout_ns) {
 kolo_status kolo_request_wait(kolo_request *request, int64_t timeout_ms) {
     kolo_comm *comm = request->comm;
     if (timeout_ms < 0) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "a wait of %lld ms", (long long)timeout_ms);
+        return KOLO_FAIL(KOLO_ERR_ARG, "timeout_ms %lld is negative", (long long)timeout_ms);
     }
     KOLO_COMM_LOCK_SCOPE(comm);
     kolo_progress_drive(comm, true);
@@ -87,7 +87,7 @@ kolo_status kolo_request_test(kolo_request *request, bool *complete) {
 }
 
 kolo_status kolo_comm_progress(kolo_comm *comm) {
-    if (!kolo_comm_enter_if_free(comm)) return KOLO_OK; /* the thread is at it */
+    if (!kolo_comm_enter_if_free(comm)) return KOLO_OK; /* another thread makes progress */
     bool moved;
     kolo_status status = kolo_engine_progress(comm, &moved);
     if (status == KOLO_OK && !moved && kolo_family_in_flight(comm)) {

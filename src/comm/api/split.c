@@ -1,8 +1,9 @@
 /* Sub-groups by colour and key.
  *
- * A split is a collective of the parent: all ranks tell each other colour and key, each finds the
- * members of its sub-group, makes a transport over the parent's (boards in its memory, numbers on
- * its connections), and tells the others its name. */
+ * A split is a collective of the parent. An allgather distributes colours and keys, from which each
+ * rank finds the members of its sub-group. It creates a transport over the parent's (control blocks
+ * in its segment, group numbers on its connections). A second allgather distributes the addresses
+ * of these transports, to which the members attach. */
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/engine/failure.h"
@@ -13,18 +14,18 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What a rank says in a split. */
-typedef struct wish {
+/* What a rank gives to a split. */
+typedef struct split_key {
     int32_t colour, key;
-} wish;
+} split_key;
 
-/* The members of this rank's sub-group, by key and then by rank; returns how many. */
-static int find_members(const wish *wishes, int size, int rank, int *members) {
+/* Lists the members of this rank's sub-group, by key and then by rank; returns their number. */
+static int find_members(const split_key *keys, int size, int rank, int *members) {
     int n = 0;
     for (int r = 0; r < size; r++) {
-        if (wishes[r].colour != wishes[rank].colour) continue;
+        if (keys[r].colour != keys[rank].colour) continue;
         int at = n++;
-        while (at > 0 && wishes[members[at - 1]].key > wishes[r].key) {
+        while (at > 0 && keys[members[at - 1]].key > keys[r].key) {
             members[at] = members[at - 1];
             at--;
         }
@@ -38,7 +39,7 @@ static void adopt(kolo_comm *parent, kolo_comm *child, const int *members) {
     child->sibling = parent->children;
     parent->children = child;
     child->lock = parent->lock;
-    if (child->transport->windows == parent->transport->windows) { /* else the defaults */
+    if (child->transport->windows == parent->transport->windows) { /* else it keeps the defaults */
         child->tuning = parent->tuning;
         child->costs = parent->costs;
     }
@@ -52,7 +53,7 @@ static void adopt(kolo_comm *parent, kolo_comm *child, const int *members) {
     }
 }
 
-/* What the group is called in messages, and who its ranks are in the whole. */
+/* Sets the sub-group's name for messages and its ranks' numbers in the whole group. */
 static kolo_status set_names(const kolo_comm *parent, kolo_comm *child, int colour,
                              const int *members) {
     child->whole_rank = kolo_zalloc((size_t)child->size * sizeof(int));
@@ -72,18 +73,18 @@ static kolo_status set_hosts(const kolo_comm *parent, kolo_comm *child, const in
     return kolo_comm_set_hosts(child, hosts);
 }
 
-/* The sub-group with those members, as far as this rank alone can make it. */
+/* Creates this rank's part of the sub-group: the address of its transport is `address`. */
 static kolo_status make_child(kolo_comm *parent, int colour, const int *members, int n, int *hosts,
-                              kolo_subgroup_address *name, kolo_comm **child) {
+                              kolo_subgroup_address *address, kolo_comm **child) {
     KOLO_COMM_LOCK_SCOPE(parent);
     const kolo_transport_ops *ops = parent->transport->ops;
-    int place = 0;
-    while (members[place] != parent->rank) place++;
+    int rank = 0;
+    while (members[rank] != parent->rank) rank++;
     kolo_transport *t;
     kolo_comm_opts opts = {.algorithm = parent->algorithm,
                            .timeout_ms = parent->timeout_ns / 1000000};
     kolo_comm *made;
-    KOLO_TRY(ops->subgroup(parent->transport, members, n, place, &t, name));
+    KOLO_TRY(ops->subgroup(parent->transport, members, n, rank, &t, address));
     KOLO_TRY(kolo_comm_over(t, &opts, 0, n, parent->processors, &made));
     kolo_status status = set_hosts(parent, made, members, hosts);
     if (status == KOLO_OK) status = set_names(parent, made, colour, members);
@@ -96,50 +97,50 @@ static kolo_status make_child(kolo_comm *parent, int colour, const int *members,
     return KOLO_OK;
 }
 
-/* Whether all ranks have come so far, by what each says: a name, or 0. */
-static kolo_status attach(kolo_comm *parent, kolo_comm *child, const kolo_subgroup_address *names,
-                          const int *members) {
+/* Attaches to the members' transports. An address of zeros is that of a rank that failed. */
+static kolo_status attach(kolo_comm *parent, kolo_comm *child,
+                          const kolo_subgroup_address *addresses, const int *members) {
     KOLO_COMM_LOCK_SCOPE(parent);
     for (int r = 0; r < parent->size; r++) {
-        if (names[r].block == 0 && names[r].group == 0) {
+        if (addresses[r].block == 0 && addresses[r].group == 0) {
             return KOLO_FAIL(KOLO_ERR_NOMEM, "rank %d has no memory for its sub-group",
                              kolo_comm_whole_rank(parent, r));
         }
     }
     for (int i = 0; child && i < child->size; i++) {
         kolo_transport *t = child->transport;
-        KOLO_TRY(t->ops->attach(t, i, &names[members[i]]));
+        KOLO_TRY(t->ops->attach(t, i, &addresses[members[i]]));
     }
     return KOLO_OK;
 }
 
-static kolo_status split(kolo_comm *comm, wish own, wish *wishes, kolo_subgroup_address *names,
-                         int *members, kolo_comm **sub) {
+static kolo_status split(kolo_comm *comm, split_key own, split_key *keys,
+                         kolo_subgroup_address *addresses, int *members, kolo_comm **sub) {
     kolo_comm *child = NULL;
-    kolo_subgroup_address name = {.block = 1};
+    kolo_subgroup_address address = {.block = 1};
     KOLO_TRY(kolo_request_run(comm,
                               &(kolo_request_opts){.kind = KOLO_COLLECTIVE_ALLGATHER,
                                                    .dtype = KOLO_DTYPE_I32,
                                                    .input = &own,
-                                                   .output = wishes,
+                                                   .output = keys,
                                                    .count = 2,
                                                    .site = "split"},
                               0));
     if (own.colour >= 0) {
-        int n = find_members(wishes, comm->size, comm->rank, members);
+        int n = find_members(keys, comm->size, comm->rank, members);
         kolo_status made =
-            make_child(comm, own.colour, members, n, members + comm->size, &name, &child);
-        if (made != KOLO_OK) name = (kolo_subgroup_address){0};
+            make_child(comm, own.colour, members, n, members + comm->size, &address, &child);
+        if (made != KOLO_OK) address = (kolo_subgroup_address){0};
     }
     kolo_status status = kolo_request_run(comm,
                                           &(kolo_request_opts){.kind = KOLO_COLLECTIVE_ALLGATHER,
                                                                .dtype = KOLO_DTYPE_I64,
-                                                               .input = &name,
-                                                               .output = names,
+                                                               .input = &address,
+                                                               .output = addresses,
                                                                .count = 2,
                                                                .site = "split"},
                                           0);
-    if (status == KOLO_OK) status = attach(comm, child, names, members);
+    if (status == KOLO_OK) status = attach(comm, child, addresses, members);
     if (status != KOLO_OK) {
         kolo_comm_destroy(child);
         return status;
@@ -150,22 +151,23 @@ static kolo_status split(kolo_comm *comm, wish own, wish *wishes, kolo_subgroup_
 
 kolo_status kolo_comm_split(kolo_comm *comm, int colour, int key, kolo_comm **sub) {
     if (!comm->transport->ops->subgroup) {
-        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "the transport %s has no sub-groups; take another",
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "transport %s does not support sub-groups: use another one",
                          kolo_comm_transport(comm));
     }
     size_t n = (size_t)comm->size;
-    wish *wishes = kolo_zalloc(n * sizeof *wishes);
-    kolo_subgroup_address *names = kolo_zalloc(n * sizeof *names);
-    int *members = kolo_zalloc(2 * n * sizeof *members); /* and their hosts */
+    split_key *keys = kolo_zalloc(n * sizeof *keys);
+    kolo_subgroup_address *addresses = kolo_zalloc(n * sizeof *addresses);
+    int *members = kolo_zalloc(2 * n * sizeof *members); /* [n], and their hosts: [n] */
     kolo_status status = KOLO_OK;
-    if (!wishes || !names || !members) status = KOLO_NOMEM(2 * n * sizeof *members);
+    if (!keys || !addresses || !members) status = KOLO_NOMEM(2 * n * sizeof *members);
     if (status == KOLO_OK) {
-        status = split(comm, (wish){colour, key}, wishes, names, members, sub);
-    } else { /* the others wait for this rank */
+        status = split(comm, (split_key){colour, key}, keys, addresses, members, sub);
+    } else { /* the other ranks already wait */
         status = kolo_comm_break(comm, status, "%s", kolo_last_error());
     }
-    kolo_free(wishes);
-    kolo_free(names);
+    kolo_free(keys);
+    kolo_free(addresses);
     kolo_free(members);
     return status;
 }

@@ -1,11 +1,13 @@
 /* The engine: runs the schedules of the requests in flight over any transport, without blocking.
  *
- * A start goes through these stages. Queued: until the transport has a place for its number. Then
- * SCRATCH is taken, the prologue runs, and the call is announced. A schedule that uses windows
- * waits for the announcements of all ranks (checked one by one: a mismatch breaks the
- * communicator), and chooses between its two schedules by whether some rank's data is private; one
- * that uses messages checks a peer when it first meets it. Then round after round: an entry that
- * cannot complete now is looked at again in the next call. */
+ * A started request is queued until the transport has a slot for its number. Then the engine
+ * allocates SCRATCH, runs the prologue and announces the request. It checks each peer's
+ * announcement against the request; a mismatch breaks the communicator. A schedule that uses
+ * windows waits for all announcements, which also decide between its two schedules: the second one
+ * runs if some rank's data is private. A schedule of messages matches a peer before the first
+ * message to or from it. Then the rounds run in order; an entry that cannot complete is polled
+ * again in the next call.
+ */
 #include "comm/engine/engine.h"
 
 #include "base/status.h"
@@ -18,7 +20,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- where elements are ---- */
+/* ---- addresses ---- */
 
 /* The part that holds element `first` of DATA. */
 static int part_of(const kolo_request *q, size_t first) {
@@ -34,8 +36,8 @@ static int part_of(const kolo_request *q, size_t first) {
     return low;
 }
 
-/* Element `first` of a buffer at `rank`; `*run` is lowered to the elements that lie together there.
- */
+/* Address of element `first` of a buffer of `rank`; reduces `*run` to the elements that are
+ * contiguous there. */
 static char *locate(const kolo_request *q, int rank, kolo_buffer buffer, size_t first,
                     size_t *run) {
     bool own = rank == q->comm->rank;
@@ -52,7 +54,7 @@ static char *locate(const kolo_request *q, int rank, kolo_buffer buffer, size_t 
         return (char *)node + first % q->count * q->element_bytes;
     }
     if (buffer == KOLO_BUFFER_INPUT && own) return (char *)q->input + first * q->element_bytes;
-    if (q->n_parts == 1) { /* a peer's: whatever it shows to the others */
+    if (q->n_parts == 1) { /* of a peer: the address that it exposes */
         char *base = own ? q->parts[0].data : q->peer_data[rank * q->exposed_most];
         return base + first * q->element_bytes;
     }
@@ -63,7 +65,7 @@ static char *locate(const kolo_request *q, int rank, kolo_buffer buffer, size_t 
     return base + (first - q->firsts[part]) * q->element_bytes;
 }
 
-/* ---- meeting the peers ---- */
+/* ---- matching the peers ---- */
 
 static kolo_status mismatch(kolo_request *q, int peer, const kolo_peer_call *other) {
     char title[KOLO_TITLE_BYTES];
@@ -84,12 +86,12 @@ static size_t expected_of(const kolo_request *q, int peer) {
     return q->spec.output_firsts[peer + 1] - q->spec.output_firsts[peer];
 }
 
-/* Slices of an all-to-all: the peer sends another number of elements than this rank expects. */
+/* An all-to-all in which the peer sends another number of elements than this rank expects. */
 static kolo_status uneven(kolo_request *q, int peer, const kolo_peer_call *other) {
     return kolo_comm_break(q->comm, KOLO_ERR_ARG,
                            "ranks disagree on collective %llu: in %s rank %d expects %zu elements "
-                           "of rank %d, which sends %llu; the output count of the one must be the "
-                           "count of the other",
+                           "from rank %d, which sends %llu; the output_count of the receiver must "
+                           "equal the count of the sender",
                            (unsigned long long)q->seq, q->title,
                            kolo_comm_whole_rank(q->comm, q->comm->rank), expected_of(q, peer),
                            kolo_comm_whole_rank(q->comm, peer),
@@ -98,12 +100,11 @@ static kolo_status uneven(kolo_request *q, int peer, const kolo_peer_call *other
 
 static kolo_status bad_handle(kolo_request *q, int peer) {
     return kolo_comm_break(q->comm, KOLO_ERR_FORMAT,
-                           "rank %d announced memory that is not its own in %s",
+                           "rank %d announced an invalid memory handle in %s",
                            kolo_comm_whole_rank(q->comm, peer), q->title);
 }
 
-/* The addresses of a peer's DATA, and of its nodes, once: a request has the same memory for life.
- */
+/* Maps a peer's DATA and nodes, once: the memory of a request never changes. */
 static kolo_status open_data(kolo_request *q, int peer, uint64_t handle) {
     kolo_transport *t = q->comm->transport;
     void **data = &q->peer_data[peer * q->exposed_most];
@@ -122,7 +123,7 @@ static kolo_status open_data(kolo_request *q, int peer, uint64_t handle) {
     return KOLO_OK;
 }
 
-/* Elements of SCRATCH that a start needs, whichever schedule it runs. */
+/* Elements of SCRATCH that a start needs, whichever of its schedules runs. */
 static size_t scratch_of(const kolo_request *q) {
     size_t most = 0;
     for (int i = 0; i < q->n_schedules; i++) {
@@ -131,8 +132,7 @@ static size_t scratch_of(const kolo_request *q) {
     return most;
 }
 
-/* Checks what the peer announced against the own call; `ready` false when it has not announced yet.
- */
+/* Checks the announcement of a peer against the request; `ready` is false if there is none yet. */
 static kolo_status match_peer(kolo_request *q, int peer, bool *ready) {
     kolo_transport *t = q->comm->transport;
     *ready = true;
@@ -164,7 +164,7 @@ static kolo_status match_peer(kolo_request *q, int peer, bool *ready) {
     return KOLO_OK;
 }
 
-/* All ranks have announced this start; then it is known which schedule it runs. */
+/* Matches all peers, which decides which schedule runs. */
 static kolo_status match_all(kolo_request *q, bool *ready) {
     *ready = true;
     while (q->matched < q->comm->size && *ready) {
@@ -178,7 +178,7 @@ static kolo_status match_all(kolo_request *q, bool *ready) {
 
 static int kernel_of(kolo_reduce_op op) { return op == KOLO_MEAN ? KOLO_SUM : (int)op; }
 
-/* Copies an entry's range from one rank's memory to another's. */
+/* Copies the range of an entry from one rank's memory to another's. */
 static void copy_range(kolo_request *q, const kolo_entry *e, int to_rank, int from_rank) {
     for (size_t done = 0, run; done < e->count; done += run) {
         run = e->count - done;
@@ -205,8 +205,8 @@ static void scale_range(kolo_request *q, const kolo_entry *e, double factor) {
     }
 }
 
-/* Entries into SUM and then out of it: the result of all sources goes to all destinations in one
- * pass. Returns how many entries that was. */
+/* Runs entries into SUM and the following ones out of it in one pass: combines all sources, stores
+ * to all destinations. Returns the number of entries. */
 static size_t sweep(kolo_request *q, const kolo_entry *e, size_t left) {
     size_t n_from = 0, n_to = 0;
     while (n_from < left && e[n_from].to == KOLO_BUFFER_SUM) n_from++;
@@ -226,7 +226,7 @@ static size_t sweep(kolo_request *q, const kolo_entry *e, size_t left) {
     return n_from + n_to;
 }
 
-/* So many more bytes have gone or come. */
+/* Counts bytes sent or received. */
 static void add_bytes(const kolo_request *q, entry_progress *p, size_t bytes) {
     p->partial_bytes += bytes;
     p->moved += p->partial_bytes / q->element_bytes;
@@ -276,7 +276,8 @@ static void run_barrier(kolo_request *q, entry_progress *p) {
         p->issued = true;
         t->ops->signal(t, q->seq, ++q->phase, NULL, NULL, NULL);
     }
-    for (; (int)p->moved < q->comm->size; p->moved++) { /* `moved` counts ranks that have come */
+    for (; (int)p->moved < q->comm->size;
+         p->moved++) { /* `moved` counts the ranks that have arrived */
         int peer = (int)p->moved;
         kolo_peer_call other;
         if (peer == q->comm->rank) continue;
@@ -289,8 +290,9 @@ static void count_entry(kolo_request *q, const kolo_entry *e) {
     kolo_traffic_add(&q->traffic, e->kind, e->count);
 }
 
-/* One entry of the current round; `*n` says how many entries were dealt with (a sweep takes
- * several). */
+/* Runs one entry of the current round; `*n` is the number of entries processed (several in a
+ * sweep).
+ */
 static kolo_status run_entry(kolo_request *q, size_t i, size_t end, entry_progress *p, size_t *n) {
     const kolo_entry *e = &q->schedule->entries[i];
     int rank = q->comm->rank;
@@ -345,8 +347,8 @@ static kolo_status run_entry(kolo_request *q, size_t i, size_t end, entry_progre
 
 /* ---- rounds and stages ---- */
 
-/* Whether a send of the next round may go while this one, [first, end), still receives: it reads
- * nothing that is to come, and no earlier send to anybody is open. */
+/* Whether a send of the next round may start while this round, [first, end), still receives: it
+ * must read nothing that is still to be received, and all earlier sends must be complete. */
 static bool may_go_ahead(const kolo_request *q, const kolo_entry *send, size_t first, size_t end) {
     for (size_t i = first; i < end; i++) {
         const kolo_entry *e = &q->schedule->entries[i];
@@ -358,8 +360,8 @@ static bool may_go_ahead(const kolo_request *q, const kolo_entry *send, size_t f
     return true;
 }
 
-/* Starts the sends that the next round begins with, so that a link is not idle from the end of one
- * message until this rank has noticed the end of another. */
+/* Posts the sends at the start of the next round early, so that the link is not idle until this
+ * rank has detected the end of the round. */
 static kolo_status send_ahead(kolo_request *q, size_t first, size_t end, bool *moved) {
     const kolo_schedule *s = q->schedule;
     if (q->round + 1 == s->n_rounds) return KOLO_OK;
@@ -375,7 +377,7 @@ static kolo_status send_ahead(kolo_request *q, size_t first, size_t end, bool *m
     return KOLO_OK;
 }
 
-/* To the next round, of which some sends may have gone. */
+/* Advances to the next round, some sends of which may have been posted. */
 static void end_round(kolo_request *q, size_t n) {
     entry_progress *through = q->entries;
     memset(through, 0, n * sizeof *through);
@@ -384,7 +386,7 @@ static void end_round(kolo_request *q, size_t n) {
     q->round++;
 }
 
-/* Runs the current round; `complete` when all its entries are. */
+/* Runs the current round; sets `complete` if all its entries are complete. */
 static kolo_status run_round(kolo_request *q, bool *complete, bool *moved) {
     size_t first = q->schedule->rounds[q->round];
     size_t end = kolo_schedule_round_end(q->schedule, q->round);
@@ -403,7 +405,7 @@ static kolo_status run_round(kolo_request *q, bool *complete, bool *moved) {
     return KOLO_OK;
 }
 
-/* SCRATCH of this start: the payload of an eager request, else a block of the segment. */
+/* Allocates SCRATCH: the payload of an eager request, else a block of the segment. */
 static kolo_status take_scratch(kolo_request *q, void *payload) {
     size_t bytes = scratch_of(q) * q->element_bytes;
     q->scratch = payload;
@@ -414,7 +416,7 @@ static kolo_status take_scratch(kolo_request *q, void *payload) {
     return KOLO_OK;
 }
 
-/* From queued to announced, if the transport has a place. */
+/* Announces a queued request, if the transport has a slot. */
 static kolo_status announce(kolo_request *q, bool *moved) {
     kolo_transport *t = q->comm->transport;
     void *payload;
@@ -451,7 +453,7 @@ static kolo_status announce(kolo_request *q, bool *moved) {
     return KOLO_OK;
 }
 
-/* Moves one request as far as it goes. */
+/* Advances one request as far as possible. */
 static kolo_status advance(kolo_request *q, bool *moved) {
     if (q->state == REQUEST_QUEUED) KOLO_TRY(announce(q, moved));
     if (q->state != REQUEST_RUNNING) return KOLO_OK;
@@ -468,7 +470,7 @@ static kolo_status advance(kolo_request *q, bool *moved) {
 
 /* ---- all requests ---- */
 
-/* Moves every request of one communicator as far as it goes. */
+/* Advances every request of one communicator as far as possible. */
 static kolo_status progress_one(kolo_comm *comm, bool *moved) {
     KOLO_TRY(kolo_comm_check(comm));
     bool completed = false;

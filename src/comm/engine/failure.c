@@ -1,4 +1,4 @@
-/* Breaking a communicator. */
+/* Failure of a communicator. */
 #include "comm/engine/failure.h"
 
 #include "base/status.h"
@@ -10,15 +10,13 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- breaking ---- */
-
 kolo_status kolo_comm_check(kolo_comm *comm) {
     return comm->broken == KOLO_OK ? KOLO_OK : KOLO_FAIL(comm->broken, "%s", comm->broken_text);
 }
 
 kolo_status kolo_comm_break(kolo_comm *comm, kolo_status status, const char *fmt, ...) {
     KOLO_COMM_LOCK_SCOPE(comm);
-    char text[sizeof((kolo_comm){0}.broken_text)]; /* an argument may be the error slot */
+    char text[sizeof((kolo_comm){0}.broken_text)]; /* an argument may point to the error slot */
     va_list args;
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);

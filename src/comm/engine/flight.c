@@ -1,4 +1,4 @@
-/* The collectives in flight. */
+/* The lists of collectives in flight. */
 #include "comm/engine/flight.h"
 
 #include <string.h>
@@ -13,7 +13,7 @@ void kolo_flight_add(kolo_comm *comm, kolo_request *q) {
     comm->flight[comm->n_flight++] = q;
 }
 
-/* Returns the SCRATCH of a start. */
+/* Returns SCRATCH to the segment. */
 static void release_scratch(kolo_request *q) {
     if (q->scratch_bytes > 0) {
         kolo_segment_give(&q->comm->transport->segment, q->scratch, q->scratch_bytes);

@@ -16,7 +16,7 @@
 enum {
     TIMEOUT_MS_DEFAULT = 300000,
     HEARTBEAT_MS_DEFAULT = 10000,
-    HEARTBEAT_MS_LEAST = 100,
+    HEARTBEAT_MS_MIN = 100,
 };
 
 static const int64_t segment_default = (int64_t)64 << 30;
@@ -25,7 +25,7 @@ kolo_status kolo_comm_resolve(const kolo_comm_opts *opts, kolo_comm_opts *resolv
     kolo_comm_opts o = opts ? *opts : (kolo_comm_opts){0};
     if (o.timeout_ms < 0 || o.segment_bytes < 0) {
         return KOLO_FAIL(KOLO_ERR_ARG,
-                         "negative option of a communicator: timeout_ms %lld, "
+                         "a communicator option is negative: timeout_ms %lld, "
                          "segment_bytes %lld",
                          (long long)o.timeout_ms, (long long)o.segment_bytes);
     }
@@ -33,9 +33,9 @@ kolo_status kolo_comm_resolve(const kolo_comm_opts *opts, kolo_comm_opts *resolv
         return KOLO_FAIL(KOLO_ERR_ARG, "unknown algorithm %d", (int)o.algorithm);
     }
     if (o.heartbeat_ms == 0) o.heartbeat_ms = HEARTBEAT_MS_DEFAULT;
-    if (o.heartbeat_ms < HEARTBEAT_MS_LEAST) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "a heartbeat of %lld ms: at least %d is needed",
-                         (long long)o.heartbeat_ms, HEARTBEAT_MS_LEAST);
+    if (o.heartbeat_ms < HEARTBEAT_MS_MIN) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "heartbeat_ms %lld: the minimum is %d",
+                         (long long)o.heartbeat_ms, HEARTBEAT_MS_MIN);
     }
     if ((size_t)o.transport >= KOLO_TRANSPORT_COUNT) {
         return KOLO_FAIL(KOLO_ERR_ARG, "unknown transport %d", (int)o.transport);
@@ -88,7 +88,7 @@ kolo_status kolo_comm_of_transport(kolo_transport *transport, const kolo_comm_op
     return KOLO_OK;
 }
 
-/* Takes a request out of the list of its communicator. */
+/* Removes a request from its communicator's list. */
 static void unlink_request(kolo_request *q) {
     kolo_request **p = &q->comm->requests;
     while (*p && *p != q) p = &(*p)->next;
@@ -140,7 +140,7 @@ static void destroy(kolo_comm *comm) {
 
 void kolo_comm_destroy(kolo_comm *comm) {
     if (comm && comm->parent) {
-        KOLO_COMM_LOCK_SCOPE(comm->parent); /* the family's thread must not meet it half gone */
+        KOLO_COMM_LOCK_SCOPE(comm->parent); /* the progress thread must not see it half destroyed */
         destroy(comm);
     } else if (comm) {
         destroy(comm);

@@ -1,7 +1,7 @@
-/* Offloaded collectives: requests that a backend carries out instead of a schedule of ours.
+/* Offloaded collectives: requests that run in a backend instead of a schedule.
  *
- * All backends run the collectives of a communicator in the order of their start, so a request
- * waits until all that were started before it have been passed on. */
+ * A backend runs the collectives of a communicator in the order of their start, so a request waits
+ * until all that were started before it have been passed to the backend. */
 #include "comm/engine/offload.h"
 
 #include "base/memory.h"
@@ -20,13 +20,13 @@ kolo_status kolo_offload_prepare(kolo_request *q) {
     const kolo_backend *b = q->comm->backend;
     kolo_reduce_op op = q->op == KOLO_MEAN ? KOLO_SUM : q->op;
     const kolo_algorithm_row *row = q->n_parts > 1 ? &kolo_offloaded_packed : &kolo_offloaded;
-    q->spec.chunk = q->spec.align = 1; /* the backend's business */
+    q->spec.chunk = q->spec.align = 1; /* the backend chooses */
     KOLO_TRY(kolo_schedule_build(row, &q->spec, &q->schedules[0]));
     q->n_schedules = 1;
     return b->ops->prepare(b->state, &q->spec, q->dtype, op, &q->call);
 }
 
-/* Every request that was started before has been handed over, if it is the backend's. */
+/* Whether all offloaded requests that were started earlier have been passed to the backend. */
 static bool is_next(const kolo_request *q) {
     const kolo_comm *comm = q->comm;
     for (int i = 0; i < comm->n_flight && comm->flight[i] != q; i++) {
@@ -35,7 +35,7 @@ static bool is_next(const kolo_request *q) {
     return true;
 }
 
-/* Where an entry's buffer starts. */
+/* Address of element `first` of an entry's buffer. */
 static void *base_of(const kolo_request *q, kolo_buffer buffer, size_t first) {
     char *base = buffer == KOLO_BUFFER_SCRATCH ? q->scratch
                  : buffer == KOLO_BUFFER_INPUT ? (char *)q->input
@@ -44,13 +44,13 @@ static void *base_of(const kolo_request *q, kolo_buffer buffer, size_t first) {
 }
 
 kolo_status kolo_offload_run(kolo_request *q, const kolo_entry *e, entry_progress *p) {
-    static const char nothing;
+    static const char empty;
     const kolo_backend_ops *ops = q->comm->backend->ops;
     if (!q->offloaded) {
         if (!is_next(q)) return KOLO_OK;
         const void *input = NULL;
         if (e->from != e->to) input = base_of(q, e->from, e->from_first);
-        if (e->from != e->to && !input) input = &nothing; /* no elements are not "in place" */
+        if (e->from != e->to && !input) input = &empty; /* NULL would mean in place */
         q->offloaded = true;
         q->comm->n_offloaded++;
         p->issued = true;

@@ -1,13 +1,14 @@
-/* Sends and receives between two ranks, in any order relative to collectives.
+/* Sends and receives between two ranks, in any order relative to collectives: a rendezvous
+ * protocol.
  *
- * Between two ranks run frames, in both directions: a header, which a body may follow. A send
- * offers: its tag, type, count and title. A receive takes the oldest offer with its tag, and grants
- * it; the body comes then, straight into the receiver's memory. So no message is ever buffered,
- * messages of different tags do not hold each other up, and two that do not fit together are found
- * before anything moves. Frames are read only while a send or receive with that rank is in flight.
+ * Two ranks exchange frames: a header, which may be followed by a body. A send posts an offer with
+ * its tag, type, count and title. A receive takes the oldest offer with its tag and answers with a
+ * grant; then the body arrives directly in the receiver's memory. So messages are never buffered,
+ * messages of different tags do not block each other, and a mismatch is detected before any data
+ * moves. Frames are received only while a send or receive with that rank is in flight.
  *
- * Everything from a peer is checked: kinds, sizes, and that a grant or body belongs to something
- * that is open. */
+ * All input from a peer is validated: kinds, sizes, and that a grant or body belongs to a request
+ * in flight. */
 #include "comm/engine/p2p.h"
 
 #include "base/memory.h"
@@ -20,16 +21,16 @@ typedef enum frame_kind { FRAME_OFFER, FRAME_GRANT, FRAME_BODY, FRAME_KINDS } fr
 typedef struct frame {
     uint32_t kind, dtype;
     int32_t tag;
-    uint32_t request_kind; /* keeps the struct without holes */
-    uint64_t serial;       /* of the send, by the sender's count */
+    uint32_t request_kind; /* fills what would be padding */
+    uint64_t serial;       /* number of the send, counted by the sender */
     uint64_t count;        /* elements */
     char title[KOLO_TITLE_BYTES];
 } frame;
 
-/* A frame on its way out; it stays where it is until the peer has taken it. */
+/* A frame being sent. The transport reads it in place until it is sent. */
 typedef struct outgoing {
     frame head;
-    kolo_request *body; /* whose data follows; NULL: none */
+    kolo_request *body; /* request whose data follows; NULL: none */
 } outgoing;
 
 typedef struct lane {
@@ -40,13 +41,13 @@ typedef struct lane {
     outgoing *queue;
     size_t n_queue, cap_queue;
     bool sending;
-    size_t out_bytes; /* of `now` that the transport has taken */
+    size_t out_bytes; /* of `now` that the transport has accepted */
 
     frame in; /* being received */
     size_t in_bytes;
-    kolo_request *body; /* whose data follows `in`; NULL: none */
+    kolo_request *body; /* request whose data follows `in`; NULL: none */
 
-    frame *offers; /* without a receive, in order of arrival */
+    frame *offers; /* unmatched, in order of arrival */
     size_t n_offers, cap_offers;
 } lane;
 
@@ -115,7 +116,7 @@ static void complete(kolo_request *q) {
     q->state = REQUEST_IDLE;
 }
 
-/* ---- out ---- */
+/* ---- sending ---- */
 
 static kolo_status push(lane *l, frame_kind kind, kolo_request *q, kolo_request *body) {
     outgoing out = {.head = {.kind = kind,
@@ -131,7 +132,7 @@ static kolo_status push(lane *l, frame_kind kind, kolo_request *q, kolo_request 
     return KOLO_OK;
 }
 
-/* Hands the transport what it takes of the frame that is being sent. */
+/* Sends as much of the current frame as the transport accepts. */
 static kolo_status send_some(kolo_comm *comm, int peer, lane *l, bool *accepted) {
     kolo_transport *t = comm->transport;
     const kolo_request *q = l->now.body;
@@ -181,7 +182,7 @@ static kolo_status pump_out(kolo_comm *comm, int peer, bool *moved) {
     }
 }
 
-/* ---- in ---- */
+/* ---- receiving ---- */
 
 static kolo_request *find_open(const kolo_comm *comm, int peer, kolo_collective kind,
                                uint64_t serial) {
@@ -194,7 +195,7 @@ static kolo_request *find_open(const kolo_comm *comm, int peer, kolo_collective 
     return NULL;
 }
 
-/* A whole header has come. */
+/* Processes a complete header. */
 static kolo_status take_frame(kolo_comm *comm, int peer, lane *l) {
     const frame *f = &l->in;
     if (f->kind == FRAME_OFFER) {
@@ -207,8 +208,8 @@ static kolo_status take_frame(kolo_comm *comm, int peer, lane *l) {
     kolo_request *q =
         find_open(comm, peer, grant ? KOLO_COLLECTIVE_SEND : KOLO_COLLECTIVE_RECV, f->serial);
     if (f->kind >= FRAME_KINDS || !q || q->count != f->count || (grant && q->granted)) {
-        return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d sends a frame that fits nothing (kind %u)", peer,
-                         (unsigned)f->kind);
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d sent a frame that matches no request (kind %u)",
+                         peer, (unsigned)f->kind);
     }
     if (grant) {
         q->granted = true;
@@ -236,7 +237,7 @@ static kolo_status pump_in(kolo_comm *comm, int peer, bool *moved) {
             take_body(l);
             continue;
         }
-        if (l->open == 0) return KOLO_OK; /* the rest can wait until somebody asks for it */
+        if (l->open == 0) return KOLO_OK; /* the rest is received by a later request */
         char *to = l->body ? (char *)l->body->parts[0].data + l->body->moved
                            : (char *)&l->in + l->in_bytes;
         size_t left = l->body ? body - l->body->moved : sizeof(frame) - l->in_bytes;
@@ -260,7 +261,7 @@ static kolo_status mismatch(kolo_request *q, frame *offer) {
                      q->root, offer->title, q->comm->rank, q->title);
 }
 
-/* Gives a receive the oldest offer with its tag. */
+/* Matches a receive with the oldest offer of its tag. */
 static kolo_status match(kolo_request *q, bool *moved) {
     lane *l = &q->comm->p2p->lanes[q->root];
     for (size_t i = 0; i < l->n_offers; i++) {
@@ -276,7 +277,7 @@ static kolo_status match(kolo_request *q, bool *moved) {
     return KOLO_OK;
 }
 
-/* What has not said anything to the peer yet. */
+/* Starts a queued request: posts the offer of a send, matches a receive. */
 static kolo_status begin(kolo_request *q, bool *moved) {
     lane *l = &q->comm->p2p->lanes[q->root];
     if (q->state != REQUEST_QUEUED) return KOLO_OK;

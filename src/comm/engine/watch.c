@@ -10,8 +10,6 @@
 
 #include <stdio.h>
 
-/* ---- looking after the peers ---- */
-
 static void add_where(const kolo_comm *comm, char *where, size_t n) {
     where[0] = '\0';
     const kolo_request *q = kolo_comm_oldest(comm);
@@ -35,7 +33,7 @@ kolo_status kolo_comm_watch(kolo_comm *comm) {
                                    state.report[0] ? state.report : "process ended", where);
         }
         if (state.condition == KOLO_PEER_LEFT && kolo_p2p_open_with(comm, p)) {
-            bool moved; /* it left behind its last message, of which this rank has not heard yet */
+            bool moved; /* receive the messages that it sent before it left */
             kolo_status status = kolo_p2p_progress(comm, &moved);
             if (status != KOLO_OK) return kolo_comm_break(comm, status, "%s", kolo_last_error());
         }
@@ -65,6 +63,6 @@ static kolo_status watch_below(kolo_comm *comm) {
 
 kolo_status kolo_family_watch(kolo_comm *comm) {
     KOLO_COMM_LOCK_SCOPE(comm);
-    KOLO_TRY(kolo_comm_watch(comm)); /* its failures come first */
+    KOLO_TRY(kolo_comm_watch(comm)); /* reports its failures first */
     return watch_below(kolo_comm_whole(comm));
 }

@@ -474,26 +474,28 @@ static void what_makes_no_sense_is_refused(void **state) {
     } cases[] = {
         {{.kind = (kolo_collective)99}, "unknown kind of request 99"},
         {{.kind = KOLO_COLLECTIVE_GATHER, .root = 2}, "root 2 outside [0, 2)"},
-        {{.kind = KOLO_COLLECTIVE_SEND, .input = data, .count = 1}, "rank 0 is this rank itself"},
-        {{.kind = KOLO_COLLECTIVE_RECV, .root = 1, .count = 1}, "no output of 1 elements"},
-        {{.kind = KOLO_COLLECTIVE_ALLGATHER, .parts = &part, .n_parts = 1}, "parts are for"},
-        {{.kind = KOLO_COLLECTIVE_ALLREDUCE, .count = 3}, "no output of 3 elements"},
-        {{.kind = KOLO_COLLECTIVE_SCATTER, .output = data, .count = 3}, "no input of 6 elements"},
+        {{.kind = KOLO_COLLECTIVE_SEND, .input = data, .count = 1}, "rank 0 is this rank"},
+        {{.kind = KOLO_COLLECTIVE_RECV, .root = 1, .count = 1}, "the output of 1 elements is NULL"},
+        {{.kind = KOLO_COLLECTIVE_ALLGATHER, .parts = &part, .n_parts = 1},
+         "parts need an allreduce"},
+        {{.kind = KOLO_COLLECTIVE_ALLREDUCE, .count = 3}, "the output of 3 elements is NULL"},
+        {{.kind = KOLO_COLLECTIVE_SCATTER, .output = data, .count = 3},
+         "the input of 6 elements is NULL"},
         {{.kind = KOLO_COLLECTIVE_ALLGATHER, .output = data, .counts = huge}, "too long"},
         {{.kind = KOLO_COLLECTIVE_ALLREDUCE, .output = data, .count = SIZE_MAX}, "too many"},
         {{.kind = KOLO_COLLECTIVE_ALLTOALL,
           .output = data,
           .counts = counts,
           .output_counts = others},
-         "slices alike"},
+         "equal counts"},
         {{.kind = KOLO_COLLECTIVE_ALLREDUCE,
           .output = data,
           .count = 1,
           .dtype = KOLO_DTYPE_I32,
           .postscale = 2},
-         "only reductions of floating point"},
+         "need a reduction of floating point"},
         {{.kind = KOLO_COLLECTIVE_ALLGATHER, .output = data, .count = 1, .prescale = 2},
-         "only reductions of floating point"},
+         "need a reduction of floating point"},
     };
     ASSERT_OK(kolo_comm_create_threads(2, NULL, comms));
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
@@ -578,7 +580,7 @@ static kolo_status uneven_body(kolo_comm *comm, const void *arg, void *result) {
     if (rank == 2) output_counts[1] = c.expected;
     kolo_status status = kolo_request_run(comm, &opts, 0);
     if (status == KOLO_OK) status = kolo_barrier(comm); /* rank 0 may be through before it hears */
-    snprintf(want, sizeof want, "rank 2 expects %zu elements of rank 1, which sends %zu",
+    snprintf(want, sizeof want, "rank 2 expects %zu elements from rank 1, which sends %zu",
              c.expected, c.sent);
     return status == KOLO_ERR_ARG && strstr(kolo_last_error(), want)
                ? KOLO_OK

@@ -171,7 +171,7 @@ static kolo_status refused_body(kolo_comm *comm, const void *arg, void *result) 
          "MPI does not reduce bf16"},
         {{.output = data, .count = 4, .algorithm = KOLO_ALGORITHM_RING},
          KOLO_ERR_ARG,
-         "algorithm ring: transport mpi chooses by itself"},
+         "algorithm ring: transport mpi selects the algorithm itself"},
         {{.kind = KOLO_COLLECTIVE_ALLGATHER, .output = data, .count = 1u << 30},
          KOLO_ERR_UNSUPPORTED,
          "MPI supports at most 2147483647"},

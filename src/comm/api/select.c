@@ -1,5 +1,8 @@
-/* Which algorithm and schedules a collective gets. */
-#include "comm/api/create.h"
+/* Selection of algorithm and schedules.
+ *
+ * A request gets up to two schedules: the second one is for the case that some rank's memory is
+ * private, which is known only when all ranks have announced the collective. */
+#include "comm/api/select.h"
 
 #include "base/memory.h"
 #include "base/rng.h"
@@ -10,11 +13,11 @@
 
 enum {
     SLICE_ALIGN_BYTES = 64,
-    PRIVATE_MESH_BYTES = 64 << 10, /* from here private data goes as messages, which peers may read
-                                      where it lies; below, through SCRATCH */
+    PRIVATE_MESH_BYTES = 64 << 10, /* from here private data is sent by mesh, whose messages peers
+                                      may read in place; below, it is staged through SCRATCH */
 };
 
-/* Whether some peer looks at this rank's memory, and whether all that do have it in reach. */
+/* Whether some peer reads this rank's memory, and whether all that do can map it. */
 static bool is_read(const kolo_request *q, bool *reached) {
     kolo_transport *t = q->comm->transport;
     bool needed = false;
@@ -27,9 +30,9 @@ static bool is_read(const kolo_request *q, bool *reached) {
     return needed;
 }
 
-/* Whether the peers need this rank's memory and cannot reach it; its names. Peers look at what the
- * rank contributes, but the root of a reduce shows where the result goes (and has its own share
- * there). */
+/* Gets the handles of this rank's memory, and whether peers need it but cannot map it. Peers read
+ * what a rank contributes; the root of a reduce exposes its output, which holds its contribution.
+ */
 static kolo_status find_handles(kolo_request *q) {
     kolo_transport *t = q->comm->transport;
     bool reached, needed = is_read(q, &reached);
@@ -64,15 +67,14 @@ static kolo_status add_schedule(kolo_request *q, kolo_algorithm algorithm, kolo_
     size_t chunk = comm->tuning.chunk_bytes / q->element_bytes;
     size_t align = SLICE_ALIGN_BYTES / q->element_bytes;
     q->spec.chunk = chunk > 0 ? chunk : 1;
-    q->spec.align = chunk < align ? 1 : align; /* tiny chunks, in tests, cut tiny slices */
+    q->spec.align = chunk < align ? 1 : align; /* tiny chunks, in tests, give tiny slices */
     KOLO_TRY(kolo_schedule_build(row, &q->spec, &q->schedules[q->n_schedules]));
     q->n_schedules++;
     return KOLO_OK;
 }
 
-/* Through the memory of each host, with an alternative for the case that some rank's is out of the
- * others' reach; this does not depend on the transport, which a rank alone on its host may have of
- * another kind. */
+/* Windows inside each host, and messages in case some rank's memory is private. The choice must not
+ * depend on the transport, since a rank that is alone on its host may have another one. */
 static kolo_status choose_hierarchical(kolo_request *q) {
     const kolo_algorithm algorithm = KOLO_ALGORITHM_HIERARCHICAL;
     if (kolo_comm_host_count(q->comm) < q->comm->size) {
@@ -82,8 +84,8 @@ static kolo_status choose_hierarchical(kolo_request *q) {
     return add_schedule(q, algorithm, KOLO_VARIANT_MESSAGES);
 }
 
-/* Messages where the algorithm or the transport has nothing else. Else memory: eager when tiny, and
- * in place, with an alternative for the case that some rank's data turns out to be private. */
+/* Messages, unless the algorithm and the transport support windows. With windows: eager for tiny
+ * vectors, else in place, with an alternative in case some rank's data is private. */
 static kolo_status choose_schedules(kolo_request *q, kolo_algorithm algorithm) {
     const kolo_comm *comm = q->comm;
     size_t bytes = q->count * q->element_bytes;
@@ -101,10 +103,11 @@ static kolo_status choose_schedules(kolo_request *q, kolo_algorithm algorithm) {
         KOLO_TRY(add_schedule(q, algorithm, KOLO_VARIANT_EAGER));
         q->eager = q->schedules[0].scratch * q->element_bytes <= comm->tuning.eager_bytes;
         if (q->eager) {
-            q->private_data = false; /* the copies that travel are what peers look at */
+            q->private_data = false; /* peers read the copy in the announcement */
             return KOLO_OK;
         }
-        kolo_schedule_fini(&q->schedules[--q->n_schedules]); /* all nodes are too much */
+        kolo_schedule_fini(
+            &q->schedules[--q->n_schedules]); /* the nodes of all ranks are too large */
     }
     KOLO_TRY(add_schedule(q, algorithm, KOLO_VARIANT_WINDOW));
     if (comm->transport->reaches_all || barrier) return KOLO_OK;
@@ -128,7 +131,7 @@ static kolo_status make_tables(kolo_request *q) {
     q->peer_data = kolo_zalloc(n * (size_t)q->exposed_most * sizeof *q->peer_data);
     q->peer_scratch = kolo_zalloc(n * sizeof *q->peer_scratch);
     q->matched_seq = kolo_zalloc(n * sizeof *q->matched_seq);
-    q->from = kolo_zalloc((n + 1) * sizeof *q->from); /* two, in a sum of a rank alone */
+    q->from = kolo_zalloc((n + 1) * sizeof *q->from); /* a group of one sums two */
     q->to = kolo_zalloc(n * sizeof *q->to);
     if (!q->entries || !q->ahead || !q->peer_data || !q->peer_scratch || !q->matched_seq ||
         !q->from || !q->to) {
@@ -137,7 +140,7 @@ static kolo_status make_tables(kolo_request *q) {
     return KOLO_OK;
 }
 
-/* The hash of all that must agree and has no field of its own in an announcement. */
+/* Hashes everything that must agree and has no field of its own in an announcement. */
 static void hash_request(kolo_request *q, kolo_algorithm algorithm) {
     uint64_t scale;
     memcpy(&scale, &q->postscale, sizeof scale);
@@ -173,8 +176,6 @@ static void hash_request(kolo_request *q, kolo_algorithm algorithm) {
     }
 }
 
-/* What the algorithm of a request is. Only an allreduce has a choice; the others go through memory
- * where all ranks reach it. */
 kolo_algorithm kolo_request_resolve(const kolo_request *q, const kolo_request_opts *o) {
     const kolo_comm *comm = q->comm;
     bool windows = comm->transport->windows;
@@ -188,7 +189,7 @@ kolo_algorithm kolo_request_resolve(const kolo_request *q, const kolo_request_op
     return windows ? KOLO_ALGORITHM_DIRECT : KOLO_ALGORITHM_RING;
 }
 
-/* What an uneven all-to-all tells each rank: the elements that it will get. */
+/* The elements that an uneven all-to-all sends to each rank, for the announcement. */
 static kolo_status set_peer_counts(kolo_request *q) {
     size_t n = (size_t)q->comm->size;
     if (q->agreed != UINT64_MAX) return KOLO_OK;
@@ -198,17 +199,17 @@ static kolo_status set_peer_counts(kolo_request *q) {
     return KOLO_OK;
 }
 
-/* What a collective has and a message has not: schedules, and a number. */
 kolo_status kolo_request_make_collective(kolo_request *q, kolo_algorithm algorithm) {
     if (q->comm->backend && algorithm != KOLO_ALGORITHM_AUTO && q->spec.shards == 0) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "algorithm %s: transport %s chooses by itself; take auto",
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "algorithm %s: transport %s selects the algorithm itself; use auto",
                          kolo_algorithm_name(algorithm), kolo_comm_transport(q->comm));
     }
     if (algorithm == KOLO_ALGORITHM_DIRECT && !q->comm->transport->windows) {
         return KOLO_FAIL(
             KOLO_ERR_ARG,
-            "algorithm direct reads all ranks' memory, which transport %s cannot: take "
-            "another or auto",
+            "algorithm direct needs access to the memory of all ranks, which transport %s "
+            "does not give: use another algorithm or auto",
             kolo_comm_transport(q->comm));
     }
     for (int r = 0; r < q->comm->size; r++) {
