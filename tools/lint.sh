@@ -1,10 +1,12 @@
 #!/bin/sh
 # Static checks. Prints "ok" or "FAILED" for each check, with its findings; exits 1 if one failed. Needs the
 # release build (compile commands and object files).
-#     lint.sh [BUILD_FOLDER]     default build/release
+#     lint.sh [BUILD_FOLDER [CHECK...]]     default build/release and all checks
 set -u
 cd "$(dirname "$0")/.." || exit 1
 build=${1:-build/release}
+[ $# = 0 ] || shift
+only=$*
 [ -f "$build/compile_commands.json" ] || { echo "lint: no build in $build: run make first" >&2; exit 1; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -16,6 +18,7 @@ status=0
 check() {
     what=$1
     shift
+    case " $only " in "  " | *" $what "*) ;; *) return ;; esac
     if "$@" >"$work/out" 2>&1; then
         echo "ok     lint/$what"
     else
@@ -30,18 +33,6 @@ product() { find src models include -name '*.[ch]' | sort; }
 format() {
     find src models include tests bench -name '*.[ch]' -print0 |
         xargs -0 -r -n 20 -P "$jobs" clang-format --dry-run -Werror
-}
-
-# One process per file. An instruction-set source is read once, with the options of its baseline copy.
-tidy() {
-    sed "s|$(cd "$build" && pwd)/isa/\([^ \"]*\)\.baseline\.c|$(pwd)/\1.isa.c|g" \
-        "$build/compile_commands.json" >"$work/compile_commands.json"
-    awk -F'"' '$2 == "file" { print $4 }' "$work/compile_commands.json" |
-        grep -E '/(src|models)/[^"]*\.c$' | grep -vE '\.(avx2|avx512)\.c$' | sort -u |
-        xargs ls -S | # the longest first: none is left over at the end
-        xargs -r -n 1 -P "$jobs" sh -c '
-            clang-tidy -p "$0" --quiet "$1" >"$0/tidy.$$" 2>/dev/null || { cat "$0/tidy.$$"; exit 1; }
-        ' "$work"
 }
 
 sources() {
@@ -65,7 +56,7 @@ paths() {
 }
 
 check format format
-check tidy tidy
+check tidy sh tools/lint_tidy.sh "$build"
 check source sources
 check headers headers
 check symbols sh tools/lint_symbols.sh "$build"
