@@ -1,7 +1,8 @@
 #!/bin/sh
-# Does what the README says, as a newcomer would: each block fenced as ```sh test is run by a shell of its
-# own, in order, in a fresh copy of the tree, within a time limit. Blocks fenced ```sh are only shown.
-# Also holds the README's packages against tools/packages.txt. Prints "ok" or "FAILED" for each.
+# Runs the commands of the README as a newcomer would: each block fenced as ```sh test is run by a shell of
+# its own, in order, in a fresh copy of the tree, within a time limit. Blocks fenced ```sh are not run. When
+# build/release is up to date, the copy's build takes its object files from there (reuse.sh).
+# Also compares the packages that the README lists with tools/packages.txt. Prints "ok" or "FAILED" for each.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 limit=600
@@ -10,10 +11,16 @@ trap 'rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM
 status=0
 
-# say NAME STATUS: the verdict on one check.
-say() {
+# report NAME STATUS: the result of one check.
+report() {
     if [ "$2" = 0 ]; then echo "ok     readme/$1"; else echo "FAILED readme/$1"; status=1; fi
 }
+
+if ninja -C build/release -n 2>/dev/null | grep -q 'no work to do'; then
+    KOLO_REUSE=$(pwd)/build/release
+    CMAKE_C_COMPILER_LAUNCHER=$(pwd)/tests/readme/reuse.sh
+    export KOLO_REUSE CMAKE_C_COMPILER_LAUNCHER
+fi
 
 mkdir "$work/copy"
 if [ -e .git ]; then
@@ -30,7 +37,7 @@ awk -v work="$work" '
 ' README.md
 
 for block in "$work"/block*; do
-    [ -f "$block" ] || { echo "README.md has no block fenced as \`\`\`sh test"; say blocks 1; break; }
+    [ -f "$block" ] || { echo "README.md has no block fenced as \`\`\`sh test"; report blocks 1; break; }
     name=$(awk 'NF && !/^#/ { sub(/ *#.*/, ""); print; exit }' "$block")
     (cd "$work/copy" && timeout "$limit" sh -e "$block") </dev/null >"$work/out" 2>&1
     ended=$?
@@ -39,7 +46,7 @@ for block in "$work"/block*; do
         echo "exit status $ended of:"
         cat "$block"
     fi
-    say "$name" $ended
+    report "$name" $ended
 done
 
 missing=$(awk '!/^#/ { print $1 }' tools/packages.txt | while read -r package; do
@@ -47,5 +54,5 @@ missing=$(awk '!/^#/ { print $1 }' tools/packages.txt | while read -r package; d
 done)
 [ -z "$missing" ] || echo "packages that README.md does not name in backquotes:" $missing
 [ -z "$missing" ]
-say packages $?
+report packages $?
 exit $status
