@@ -1,5 +1,5 @@
-# A thin front to CMake; `make help` lists the targets. All results lie in build/.
-.PHONY: all quickstart check check-slurm lint format asan tsan fuzz bench soak install clean help
+# A thin front end to CMake; `make help` lists the targets. All results are in build/.
+.PHONY: all quickstart check quick check-slurm lint format asan tsan fuzz bench soak install clean help
 
 PREFIX ?= /usr/local
 build = cmake --preset $(1) >build/$(1).log 2>&1 || { cat build/$(1).log; exit 1; }; cmake --build --preset $(1)
@@ -19,13 +19,16 @@ check: ## install what is missing, build, run every test
 	@tools/install-deps.sh
 	@tools/check.sh
 
-check-slurm: ## jobs that srun starts, on a Slurm of three nodes that is set up for them (root)
+quick: ## format, source rules and unit tests, after a build
+	@tools/check.sh quick
+
+check-slurm: ## jobs started by srun, on a three-node Slurm cluster set up for the test (root)
 	@tools/install-deps.sh --slurm
 	@mkdir -p build
 	@$(call build,release) --target kolo-cli
 	@tests/launchers/slurm.sh build/release
 
-lint: all ## format, clang-tidy, layers, headers, symbols
+lint: all ## format, clang-tidy, source rules, headers, symbols
 	@tools/lint.sh
 
 format: ## put all sources into the common style
@@ -44,7 +47,7 @@ bench: all ## training and allreduce, as JSON
 	build/release/kolo bench train --model lenet --batch 64 --threads 1 --json -
 	build/release/kolo bench allreduce --ranks 2 --sizes 8,1K,1M,16M --algorithm auto --json -
 
-soak: all ## the tests with their full numbers, long
+soak: all ## the tests with their longest tables (hours)
 	@tools/check.sh soak
 
 install: all ## install to PREFIX (default /usr/local)

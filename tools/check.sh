@@ -1,19 +1,55 @@
 #!/bin/sh
-# Builds and tests everything, suite by suite, and ends with one line: "N passed, N failed", and ", N
-# skipped" when there were any. Exits 1 when something failed. What counts as one: a case of a cmocka
-# test, any other test of ctest, a build, a check of lint, a fuzzer, a command block of the README.
-#     check.sh               all suites but dev and soak
-#     check.sh SUITE...      some of: dev release lint asan tsan fuzz readme soak
+# Builds and tests everything, suite by suite, and ends with a table and one line: "N passed, N failed",
+# and ", N skipped" if there were any. Exits 1 if anything failed. Each of these counts as one: a case of a
+# cmocka test, any other test of ctest, a build, a check of lint, a fuzzer, a command block of the README.
+#     check.sh               release lint asan tsan fuzz readme
+#     check.sh SUITE...      some of: release quick dev lint asan tsan fuzz readme soak
+# After the release build, the builds of the later suites and clang-tidy run ahead of their turn at the
+# lowest priority, in the time that waiting tests leave the processors idle. Each suite prints its results
+# when its turn comes.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 out=build/check
+jobs=$(nproc)
+
+# ahead SUITE...: what the suites will find done, in a process of its own.
+ahead() {
+    for name; do
+        case $name in
+        asan | tsan) cmake --preset "$name" && cmake --build --preset "$name" -- -k 0 -j "$jobs" ;;
+        fuzz) tools/fuzz.sh --build ;;
+        lint) tools/lint_tidy.sh build/release ;;
+        esac >"$out/ahead-$name.log" 2>&1
+        : >"$out/ahead-$name"
+    done
+}
+if [ "${1:-}" = --ahead ]; then
+    shift
+    ahead "$@"
+    exit 0
+fi
+
+[ $# -gt 0 ] || set -- release lint asan tsan fuzz readme # asan's warnings are errors, as dev's are
 rm -rf "$out"
 mkdir -p "$out"
 : >"$out/table"
 : >"$out/skips"
-: >"$out/twice"
-jobs=$(nproc)
 passed=0 failed=0 skipped=0
+ahead_pid=
+
+# start_ahead SUITE...: timeout makes a process group of it all, which it ends with itself.
+start_ahead() {
+    nice -n 19 timeout 3600 "$0" --ahead "$@" </dev/null >/dev/null 2>&1 &
+    ahead_pid=$!
+    trap 'kill $ahead_pid 2>/dev/null' EXIT
+    trap 'exit 1' INT TERM
+}
+
+# await_ahead SUITE: waits until what was started ahead for the suite is done.
+await_ahead() {
+    [ "$ahead_pid" ] || return 0
+    while [ ! -e "$out/ahead-$1" ] && kill -0 "$ahead_pid" 2>/dev/null; do sleep 0.2; done
+}
 
 # count SUITE PASSED FAILED SKIPPED: adds to the sums; `began` is when the suite began.
 count() {
@@ -34,29 +70,27 @@ build() {
     return 1
 }
 
-# tests PRESET [CTEST OPTIONS]: builds, runs ctest, counts from its JUnit file.
-tests() {
+# run_tests PRESET [CTEST OPTIONS]: runs ctest, counts from its JUnit file.
+run_tests() {
     preset=$1
     shift
-    build "$preset" || { count "$preset" 0 1 0; return; }
     echo "== test $preset"
-    # The thread sanitizer wants the address space of a plain process, where the system allows it.
+    # The thread sanitizer needs the address space of a plain process, where the system allows it.
     wrapper=
     ! setarch -R true 2>/dev/null || wrapper="setarch -R"
     rm -f "$out/$preset.xml"
-    # One failure on a crowded machine need not be a bug: there is a second try, and the end names it.
     $wrapper ctest --test-dir "build/$preset" -j "$jobs" --output-on-failure --no-tests=error \
-        --test-output-size-passed 1000000 --test-output-size-failed 1000000 --repeat until-pass:2 \
-        --output-junit "$(pwd)/$out/$preset.xml" "$@" | tee "$out/$preset.log"
+        --test-output-size-passed 1000000 --test-output-size-failed 1000000 \
+        --output-junit "$(pwd)/$out/$preset.xml" "$@"
     [ -f "$out/$preset.xml" ] ||
         { echo "FAILED test/$preset: ctest did not finish"; count "$preset" 1 1 0; return; }
-    awk -v preset="$preset" '/^ *([0-9]+\/[0-9]+ +)?Test +#/ && /\*\*\*| Passed / {
-            sub(/^.*Test +#[0-9]+: /, "")
-            if (/ Passed / && $1 in failed) print preset ": " $1
-            if (/\*\*\*/) failed[$1]
-        }' "$out/$preset.log" >>"$out/twice"
     # shellcheck disable=SC2046 # three numbers
     count "$preset" $(awk -v reasons="$out/skips" -f tools/junit.awk "$out/$preset.xml")
+}
+
+# tests PRESET [CTEST OPTIONS]: builds and runs ctest.
+tests() {
+    if build "$1"; then run_tests "$@"; else count "$1" 0 1 0; fi
 }
 
 # lines SUITE COMMAND...: counts the "ok NAME" and "FAILED NAME" lines that a script prints.
@@ -69,33 +103,52 @@ lines() {
     bad=$(grep -c '^FAILED ' "$out/$suite.log")
     sed -n "s|^skip: |$suite: |p" "$out/$suite.log" >>"$out/skips"
     skip=$(grep -c '^skip: ' "$out/$suite.log")
-    [ $((good + bad + skip)) -gt 0 ] || bad=1 # it said nothing: it did not run
+    [ $((good + bad + skip)) -gt 0 ] || bad=1 # no result: it did not run
     count "$suite" "$good" "$bad" "$skip"
 }
 
+# suite NAME [LATER SUITES]
 suite() {
     began=$(date +%s)
+    await_ahead "$1"
     case $1 in
     dev) if build dev; then count dev 1 0 0; else count dev 0 1 0; fi ;;
-    release) tests release ;;
+    release)
+        if build release; then
+            shift
+            [ $# = 0 ] || start_ahead "$@"
+            run_tests release
+        else
+            count release 0 1 0
+        fi
+        ;;
+    quick)
+        if build release; then
+            lines rules tools/lint.sh build/release format source
+            run_tests release -L unit
+        else
+            count release 0 1 0
+        fi
+        ;;
     lint) if build release; then lines lint tools/lint.sh; else count lint 0 1 0; fi ;;
-    asan) tests asan ;;
-    tsan) tests tsan ;;
+    asan | tsan) tests "$1" ;;
     fuzz) lines fuzz tools/fuzz.sh 10 ;;
-    readme) lines readme tests/readme/run.sh ;;
+    readme) if build release; then lines readme tests/readme/run.sh; else count readme 0 1 0; fi ;;
     soak)
         KOLO_SOAK=1 tests soak
         lines fuzz tools/fuzz.sh 600
         ;;
     *)
-        echo "check: no suite $1; there are dev release lint asan tsan fuzz readme soak" >&2
+        echo "check: no suite $1; there are release quick dev lint asan tsan fuzz readme soak" >&2
         exit 2
         ;;
     esac
 }
 
-[ $# -gt 0 ] || set -- release lint asan tsan fuzz readme # asan's warnings are errors, as dev's are
-for name; do suite "$name"; done
+while [ $# -gt 0 ]; do
+    suite "$@"
+    shift
+done
 
 echo
 printf '%-12s %7s %7s %7s %7s\n' suite passed failed skipped time
@@ -104,11 +157,6 @@ if [ -s "$out/skips" ]; then
     echo
     echo "skipped:"
     sed 's/^/    /' "$out/skips"
-fi
-if [ -s "$out/twice" ]; then
-    echo
-    echo "passed at the second try only (look into it: the first one's output is above):"
-    sed 's/^/    /' "$out/twice"
 fi
 echo
 [ $skipped = 0 ] || rest=", $skipped skipped"

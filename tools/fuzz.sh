@@ -2,6 +2,7 @@
 # Builds the fuzzers with clang's libFuzzer and the sanitizers and runs each for some seconds, one
 # on each processor, from the seeds in tests/fuzz/corpus/NAME. Findings are kept in build/fuzz/found.
 #     fuzz.sh [SECONDS]      default 60
+#     fuzz.sh --build        only builds
 set -u
 cd "$(dirname "$0")/.." || exit 1
 seconds=${1:-60}
@@ -11,6 +12,7 @@ if ! { cmake --preset fuzz && cmake --build --preset fuzz --target fuzzers; } >b
     echo "FAILED fuzz/build"
     exit 1
 fi
+[ "$seconds" != --build ] || exit 0
 find build/fuzz/tests/fuzz -maxdepth 1 -type f -perm -u+x -name 'fuzz_*' | sort |
     xargs -r -n 1 -P "$(nproc)" sh -c '
         name=${1##*/fuzz_}
