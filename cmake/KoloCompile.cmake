@@ -1,25 +1,25 @@
-# How Kolo's C is compiled: warnings, visibility, sanitizers, and sources built once per instruction set.
+# Compiler options: warnings, visibility, sanitizers, and sources compiled once per instruction set.
 
 set(CMAKE_C_STANDARD 11)
 set(CMAKE_C_STANDARD_REQUIRED ON)
 set(CMAKE_C_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
-# Stack traces and profiles want lines (-g1); where variables live takes the compiler a third of its time.
+# Stack traces and profiles need line numbers (-g1); locations of variables take a third of the compile time.
 set(CMAKE_C_FLAGS_RELEASE "-O3 -g1")
 set(CMAKE_C_FLAGS_DEBUG "-O1 -g")
 if(KOLO_SANITIZE)
   set(CMAKE_C_FLAGS_DEBUG "-O1 -g1")
 endif()
 
-# kolo_compile_options(TARGET): warnings, include paths and sanitizers of a target of ours.
+# kolo_compile_options(TARGET): warnings, include paths and sanitizers.
 function(kolo_compile_options target)
   target_compile_options(${target} PRIVATE
     -Wall -Wextra -pedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
     -Werror=implicit-function-declaration
     -Wno-unused-parameter -fvisibility=hidden -fno-semantic-interposition
     -ffp-contract=off -fno-math-errno
-    # Failures name their file as "src/comm/ring.c", wherever the tree was built.
+    # Error messages name files relative to the tree.
     -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
   if(KOLO_WERROR)
     target_compile_options(${target} PRIVATE -Werror)
@@ -90,7 +90,7 @@ if(KOLO_SANITIZE AND NOT KOLO_FUZZ)
 endif()
 
 # kolo_isa_sources(OBJECTS SOURCE): adds the copies of one *.isa.c to an object library. A copy is a
-# generated file that includes the source, so that all copies are sources of the one target.
+# generated file that includes the source, because a target compiles a source only once.
 function(kolo_isa_sources objects source)
   file(RELATIVE_PATH path ${PROJECT_SOURCE_DIR} ${source})
   foreach(isa ${KOLO_ISA_LIST})
@@ -102,15 +102,15 @@ function(kolo_isa_sources objects source)
   endforeach()
 endfunction()
 
-# kolo_objects(NAME FOLDERS a b): one object library of src/a/*.c and src/b/*.c (and their subfolders).
-# Folders named dnn are left out without oneDNN; *_module.c are loaded, not linked.
+# kolo_objects(NAME FOLDERS a b): an object library of src/a/**/*.c and src/b/**/*.c. Leaves out folders
+# named dnn without oneDNN, and *_module.c, which are loaded at run time.
 function(kolo_objects name)
   cmake_parse_arguments(arg "" "" "FOLDERS" ${ARGN})
   add_library(${name} OBJECT)
   kolo_compile_options(${name})
   foreach(folder ${arg_FOLDERS})
     file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${folder}/*.c)
-    list(FILTER sources EXCLUDE REGEX "/[^/]*_module\\.c$") # libraries of their own
+    list(FILTER sources EXCLUDE REGEX "/[^/]*_module\\.c$")
     if(NOT KOLO_DNNL)
       list(FILTER sources EXCLUDE REGEX "/dnn/")
     endif()
@@ -124,13 +124,13 @@ function(kolo_objects name)
   endforeach()
 endfunction()
 
-# Kernels share their work by OpenMP, in the one runtime that oneDNN brings: gcc's.
+# Kernels are parallelised with OpenMP on gcc's runtime, which oneDNN also uses.
 if(KOLO_DNNL AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
   set_source_files_properties(${PROJECT_SOURCE_DIR}/src/kernel/parallel.c
     PROPERTIES COMPILE_OPTIONS -fopenmp)
 endif()
 
-# kolo_library(NAME OBJECTS): the shared library libNAME of an object library.
+# kolo_library(NAME OBJECTS): a shared library libNAME of an object library.
 function(kolo_library name objects)
   add_library(${name} SHARED $<TARGET_OBJECTS:${objects}>)
   get_target_property(links ${objects} LINK_LIBRARIES)
@@ -138,12 +138,12 @@ function(kolo_library name objects)
   kolo_compile_options(${name})
   set_target_properties(${name} PROPERTIES
     VERSION ${PROJECT_VERSION} SOVERSION 0 LINKER_LANGUAGE C BUILD_RPATH "$ORIGIN" INSTALL_RPATH "$ORIGIN")
-  if(NOT KOLO_SANITIZE) # clang's sanitizers are found in the program
+  if(NOT KOLO_SANITIZE) # with clang the program brings the sanitizer's runtime
     target_link_options(${name} PRIVATE -Wl,--no-undefined)
   endif()
 endfunction()
 
-# kolo_module(NAME SOURCE LIBRARY): libNAME.so, which libkolo-comm loads when it is asked for.
+# kolo_module(NAME SOURCE LIBRARY): libNAME.so, which libkolo-comm loads on demand.
 function(kolo_module name source library)
   add_library(${name} MODULE ${source})
   kolo_compile_options(${name})

@@ -1,9 +1,9 @@
-# The libraries that Kolo stands on, found or named with the Debian package that brings them.
+# Finds the libraries that Kolo depends on; an error names the Debian package of a missing one.
 
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 
-# kolo_need(VARIABLE package): stops with the package to install when VARIABLE was not found.
+# kolo_need(VARIABLE package): stops and names the package to install when VARIABLE is not set.
 function(kolo_need variable package)
   if(NOT ${variable})
     message(FATAL_ERROR "${package} is missing: run tools/install-deps.sh, or apt-get install ${package}")
@@ -29,7 +29,7 @@ add_library(kolo_comm_dependencies INTERFACE)
 target_link_libraries(kolo_comm_dependencies INTERFACE
   PkgConfig::sodium PkgConfig::xxhash Threads::Threads m)
 target_include_directories(kolo_comm_dependencies INTERFACE ${RANDOM123_INCLUDE})
-# PMIx, to be started by mpirun and srun: its headers are for the build; the library is loaded when it is wanted.
+# PMIx, for jobs started by mpirun and srun: the build needs its headers; the library is loaded on demand.
 if(KOLO_PMIX)
   pkg_check_modules(pmix QUIET pmix)
 endif()
@@ -40,7 +40,7 @@ if(pmix_FOUND)
 elseif(KOLO_PMIX)
   message(STATUS "no PMIx: jobs cannot be started by mpirun or srun (libpmix-dev is missing)")
 endif()
-# UCX, which no library of ours is linked to: it makes a module.
+# UCX, linked only to a module.
 if(KOLO_UCX)
   pkg_check_modules(ucx QUIET IMPORTED_TARGET ucx)
 endif()
@@ -49,7 +49,7 @@ add_library(kolo_dependencies INTERFACE)
 target_link_libraries(kolo_dependencies INTERFACE
   PkgConfig::zlib PkgConfig::jansson Threads::Threads m)
 if(KOLO_DNNL)
-  # Debian's dnnl CMake package wants OpenCL development files, and there is no .pc: look by hand.
+  # Debian's CMake package of oneDNN requires OpenCL headers, and there is no .pc file.
   find_path(DNNL_INCLUDE dnnl.h)
   find_library(DNNL_LIBRARY dnnl)
   kolo_need(DNNL_LIBRARY libdnnl-dev)
@@ -62,7 +62,7 @@ add_library(kolo_cli_dependencies INTERFACE)
 target_link_libraries(kolo_cli_dependencies INTERFACE
   PkgConfig::fyaml PkgConfig::hwloc PkgConfig::jansson m)
 
-# MPI, which no library of ours is linked to: each makes a module. KOLO_MPI_FOUND: those to build.
+# MPI libraries, each linked only to a module. KOLO_MPI_FOUND: the modules to build.
 set(openmpi_module ompi-c)
 set(mpich_module mpich)
 set(KOLO_MPI_FOUND "")

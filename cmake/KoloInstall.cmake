@@ -1,6 +1,6 @@
 # cmake --install: headers, the two libraries, the command, pkg-config files and the CMake package. The
-# installed tree can be moved: the command finds its libraries, and the package its files, relative to
-# themselves. What the libraries stand on is linked into them and asked of nobody who uses them.
+# installed tree can be moved, as all paths in it are relative. Programs that use the libraries need not link
+# their dependencies.
 include(CMakePackageConfigHelpers)
 
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/kolo)
@@ -44,7 +44,7 @@ if(TARGET kolo-cli)
   endif()
 endif()
 
-# The Python module: sources, and where the library is from there.
+# The Python module: its sources and the relative path to the library.
 if(KOLO_PYTHON)
   set(KOLO_PYTHON_DIR lib/python3/dist-packages CACHE STRING "where the Python module is installed")
   install(DIRECTORY python/kolo DESTINATION ${KOLO_PYTHON_DIR} FILES_MATCHING PATTERN "*.py"

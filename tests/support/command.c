@@ -16,7 +16,7 @@ int test_run(const char *arguments) {
     return WEXITSTATUS(status);
 }
 
-/* The text behind the word about ranks that outnumber the processors, which some machines earn. */
+/* The text after the warning that ranks outnumber the processors, which small machines print. */
 static const char *behind_crowding(const char *text) {
     const char *end = strchr(text, '\n');
     bool crowded = strncmp(text, "kolo: warning: ", 15) == 0 && strstr(text, " take turns on ");

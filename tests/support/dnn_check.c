@@ -1,4 +1,4 @@
-/* What the tests of oneDNN kernels share. */
+/* Shared by the tests of oneDNN kernels. */
 #include "support/dnn_check.h"
 
 #if KOLO_HAS_DNNL
@@ -22,7 +22,7 @@ static void no_primitive_is_a_reference(const kolo_kernel *kernel, const kolo_ke
     kernel->release(state);
 }
 
-/* Of an x in f32 beside bf16 the kernel takes eight bits; products of bf16 are exact in f32. */
+/* The kernel rounds an f32 x beside bf16 to eight bits; products of bf16 are exact in f32. */
 static double tolerance_of(const kolo_kernel_spec *spec) {
     bool narrows = spec->n_in > 1 && spec->in[0].dtype != spec->in[1].dtype;
     return narrows ? 8e-3 : 1e-5;

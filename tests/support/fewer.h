@@ -1,7 +1,7 @@
 #pragma once
-/* TEST_FEWER(few, all): how much of a table a test goes through. It is `few` under sanitizers,
- * which make code ten times slower, where so many take every path that all take; `all` in other
- * builds, and so in `make soak`. */
+/* TEST_FEWER(few, all): how many rows of a table a test uses. `few` under sanitizers, which slow
+ * code down by ten, provided that the few rows cover the same paths; `all` in other builds,
+ * including `make soak`. */
 
 #ifdef __has_feature /* clang */
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)

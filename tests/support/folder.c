@@ -1,4 +1,4 @@
-/* A temporary folder of the test's own, and commands started from it. */
+/* A temporary working folder per test, and commands started from it. */
 #define _GNU_SOURCE
 #include "support/folder.h"
 

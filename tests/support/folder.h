@@ -1,20 +1,20 @@
 #pragma once
-/* A temporary folder of the test's own to work in, and commands started from it. */
+/* A temporary working folder per test, and commands started from it. */
 
 #include "base/process.h"
 
-/* Group set-up and tear-down: makes a folder under /tmp and enters it; leaves and removes it. */
+/* Group set-up and tear-down: creates a folder under /tmp and enters it; leaves and removes it. */
 int test_folder_enter(void **state);
 int test_folder_leave(void **state);
 
-/* What a small file holds; the caller frees it with kolo_free. */
+/* The contents of a small file; the caller frees them with kolo_free. */
 char *test_contents(const char *path);
 
-/* Starts a program, in a process group of its own, that dies with this test. */
+/* Starts a program in a process group of its own; it is killed when this test ends. */
 kolo_process test_job_start(char *const *argv);
-/* Waits for a job, which must end before it counts as hanging, and frees it. */
+/* Waits for a job and frees it; fails the test if the job hangs. */
 kolo_exit test_job_end(kolo_process *job);
 
-/* When what begins now counts as hanging: on kolo_now_ns()'s clock, so late that a slow or crowded
- * machine never gets there, which tells nothing, and a job that waits for ever does. */
+/* The time on kolo_now_ns()'s clock when an operation that starts now counts as hanging: late
+ * enough that a slow or oversubscribed machine does not get there. */
 int64_t test_hangs_ns(void);

@@ -1,4 +1,4 @@
-/* The tests' interpreter of graphs. */
+/* The graph interpreter of the tests. */
 #include "support/graph_eval.h"
 
 #include "base/rng.h"

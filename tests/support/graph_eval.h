@@ -1,6 +1,6 @@
 #pragma once
-/* Runs a graph for tests: node after node in order, each value in a buffer of its own, nothing
- * re-used, nothing in place. The plan, which does all that, is compared to this.
+/* A graph interpreter for tests: runs the nodes in order, each value in a buffer of its own,
+ * without reuse or in-place updates. The plan, which does both, is compared with it.
  *
  *     graph_eval e;
  *     ASSERT_OK(graph_eval_init(&e, g, KOLO_KERNELS_REF));
@@ -15,28 +15,29 @@
 
 typedef struct graph_eval {
     const kolo_graph *g;
-    void **data;                   /* by value id; a view has the buffer of what it sees */
-    bool *owned;                   /* by value id: the buffer is its own */
+    void **data;                   /* by value id; a view shares the buffer of its base */
+    bool *owned;                   /* by value id: not a view */
     struct graph_eval_step *steps; /* by node */
     void *scratch;
 } graph_eval;
 
-/* Kernels and zeroed buffers for all of the graph, which must not change after. One thread. */
+/* Selects kernels and allocates zeroed buffers; the graph must not change afterwards. One thread.
+ */
 kolo_status graph_eval_init(graph_eval *e, const kolo_graph *g, kolo_kernel_set set);
 /* Runs nodes [0, n_nodes). */
 void graph_eval_run(graph_eval *e, int32_t n_nodes);
-/* Zeroed evals are allowed. */
+/* Accepts a zeroed struct. */
 void graph_eval_fini(graph_eval *e);
 
-/* The buffer of a value of that dtype. */
+/* The buffer of a value of the dtype. */
 double *graph_eval_f64(const graph_eval *e, kolo_value v);
 float *graph_eval_f32(const graph_eval *e, kolo_value v);
 int32_t *graph_eval_i32(const graph_eval *e, kolo_value v);
 int64_t graph_eval_count(const graph_eval *e, kolo_value v);
 
-/* Fills a float value with numbers in (-scale, scale) that are all different, nearly evenly spread
- * in an order drawn from `seed`, and never nearer to zero than 0.2 scale / count: no maximum has a
- * rival and no ReLU sits on its kink. */
+/* Fills a float value with distinct numbers in (-scale, scale), nearly evenly spread, in an order
+ * drawn from `seed`, and at least 0.2 scale / count away from zero: no maximum is tied and no ReLU
+ * is at its kink. */
 void graph_eval_fill(graph_eval *e, kolo_value v, uint64_t seed, double scale);
 /* Fills an i32 value with labels in [0, classes). */
 void graph_eval_fill_labels(graph_eval *e, kolo_value v, uint64_t seed, int64_t classes);

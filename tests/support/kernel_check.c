@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { GUARD = 256 }; /* bytes after each buffer that nobody may write */
+enum { GUARD = 256 }; /* bytes after each buffer that must stay unchanged */
 
 const kolo_kernel *test_kernel(const char *name) {
     const kolo_kernel *k;
@@ -27,7 +27,7 @@ static void set_layout(kolo_tensor *t, const char *text) {
     }
 }
 
-/* Labels, token ids, masks and the indices of max pooling are integers, all else is f32. */
+/* Labels, token ids, masks and the indices of max pooling are integers, all others are f32. */
 static kolo_dtype dtype_of(const kolo_op *op, const kolo_attr *attr, int input) {
     bool labels = op == &kolo_op_softmax_xent || op == &kolo_op_softmax_xent_bwd ||
                   op == &kolo_op_accuracy || op == &kolo_op_confusion;
@@ -124,7 +124,7 @@ static void fill_random(const kolo_tensor *t, void *p, uint64_t seed) {
     }
 }
 
-/* Fails the test, saying what ran on what. */
+/* Fails the test with the kernel and the spec in the message. */
 static void fail_call(const test_call *b, const char *what, int i, double value) {
     const kolo_kernel_spec *spec = b->call.spec;
     kolo_text text = {0};
@@ -201,7 +201,7 @@ static kolo_kernel_spec plain_spec(const kolo_kernel_spec *spec) {
     return plain;
 }
 
-/* Runs the kernel of `own`, which has run, with the output that may overwrite an input upon each:
+/* Runs the kernel of `own` again with the output in place of each input that it may overwrite:
  * the same bits. */
 static void check_overwriting(const test_call *own) {
     const kolo_kernel_spec *spec = own->call.spec;

@@ -22,11 +22,9 @@ enum { RANKS_MOST = 64, DEADLINE_MS = 60000, TIMEOUT_MS = 20000, SECRET_BYTES = 
 
 static const int64_t segment_default = (int64_t)1 << 30;
 
-/* What a child process needs to know, at the start of the shared block; outcomes and results
- * follow. */
+/* Input of a child process, at the start of the shared block; argument and results follow. */
 typedef struct job_block {
-    intptr_t
-        body; /* distance of the body from run_rank_job: the binary is the same, its base not */
+    intptr_t body; /* its distance from run_rank_job, as the program's base address differs */
     size_t arg_bytes, result_bytes;
     int64_t timeout_ms, segment_bytes, heartbeat_ms;
     rank_transport transport;
@@ -115,7 +113,7 @@ static int listening_socket(int *port) {
     return fd;
 }
 
-/* The descriptors that a child gets, under the same numbers. */
+/* Descriptors that a child inherits under the same numbers. */
 typedef struct job_files {
     int block, secret, listener, port;
 } job_files;
@@ -133,7 +131,7 @@ static void spawn_rank(const rank_job *job, const job_files *files, int rank, ko
            kolo_env_set(&env, "KOLO_TEST_RANK", "/proc/self/fd/%d", files->block) == KOLO_OK;
     bool ucx = job->transport == RANKS_UCX || job->transport == RANKS_HOSTS_UCX;
     const char *asan = getenv("ASAN_OPTIONS");
-    if (ucx && asan) { /* the leak check itself crashes beside UCX's threads */
+    if (ucx && asan) { /* the leak check crashes beside UCX's threads */
         made = made && kolo_env_set(&env, "ASAN_OPTIONS", "%s:detect_leaks=0", asan) == KOLO_OK;
     }
     if (job->transport == RANKS_HOSTS || job->transport == RANKS_HOSTS_UCX) {
@@ -178,9 +176,8 @@ bool ranks_have(rank_transport transport) {
     return !by_mpi(transport) || ranks_mpiexec(transport);
 }
 
-/* All ranks by their launcher, which hands on no descriptors: the block is opened as this
- * process's.
- */
+/* Starts all ranks by their launcher, which passes no descriptors on: ranks open the shared block
+ * through this process's /proc entry. */
 static void spawn_mpi(const rank_job *job, const job_files *files, kolo_process *child) {
     char n[16], self[PATH_MAX] = "";
     snprintf(n, sizeof n, "%d", job->n);

@@ -13,9 +13,10 @@
 /* `comm` is the rank's communicator, NULL in a job that is `bare`. */
 typedef kolo_status (*rank_body)(kolo_comm *comm, const void *arg, void *result);
 
-/* TCP and UCX: processes that use it inside the host; HOSTS: each two ranks pretend to be a host of
- * their own, so that shared memory and TCP are used side by side, HOSTS_UCX: or UCX; OPENMPI and
- * MPICH: started by that MPI's mpiexec, with transport mpi. */
+/* THREAD: threads of this process. All others are processes: SHM, TCP and UCX use that transport on
+ * one host; HOSTS gives every two ranks a host id of their own, so that shared memory and TCP are
+ * used side by side, and HOSTS_UCX does the same with UCX; OPENMPI and MPICH are started by that
+ * MPI's mpiexec and use transport mpi. */
 typedef enum rank_transport {
     RANKS_THREAD,
     RANKS_SHM,
@@ -27,16 +28,16 @@ typedef enum rank_transport {
     RANKS_MPICH
 } rank_transport;
 
-/* Whether a transport is there: those of MPI need its module and its mpiexec, those of UCX its
- * module. Tables of transports leave out what is not; test_comm_ucx says so. */
+/* Whether a transport is available: MPI needs its module and its mpiexec, UCX its module. Tables of
+ * transports skip the missing ones; test_comm_ucx reports them. */
 bool ranks_have(rank_transport transport);
-/* The mpiexec of a transport; NULL when Kolo was built without that MPI. */
+/* The mpiexec of a transport; NULL when Kolo was built without that MPI library. */
 const char *ranks_mpiexec(rank_transport transport);
 
 /* How a rank ended. */
 typedef struct rank_outcome {
     kolo_status status;
-    int signal; /* that ended its process, 0 if none */
+    int signal; /* that killed its process, 0 if none */
     int64_t ended_ns;
     char error[640]; /* kolo_last_error() when status is not OK */
 } rank_outcome;
@@ -49,21 +50,21 @@ typedef struct rank_job {
     size_t arg_bytes;
     void *results; /* [n] of result_bytes each; zeroed first */
     size_t result_bytes;
-    rank_outcome *outcomes; /* [n], NULL if not wanted */
+    rank_outcome *outcomes; /* [n], or NULL */
     int64_t timeout_ms;     /* of the communicator; default 20000 */
     int64_t segment_bytes;  /* default 1 GiB */
     int64_t heartbeat_ms;   /* default the communicator's */
-    bool bare;              /* the body makes its own communicator; processes only */
+    bool bare;              /* the body creates its communicator itself; processes only */
 } rank_job;
 
-/* OK when every rank's body returned OK; else the first failure, its text with the rank's number. A
- * job that takes more than a minute is ended. */
+/* Returns OK when every rank's body returned OK, else the first failure, with the rank in its text.
+ * A job that takes more than a minute is killed. */
 kolo_status run_rank_job(const rank_job *job);
 /* The common case: `body(comm, arg, NULL)` on n ranks. */
 kolo_status run_ranks(int n, rank_transport transport, rank_body body, const void *arg,
                       size_t arg_bytes);
 
-/* In a bare body: this process's rank, and what its communicator is to be created with. */
+/* In a bare body: this process's rank, and the options to create its communicator with. */
 int ranks_own_rank(void);
 kolo_comm_opts ranks_own_opts(void);
 

@@ -1,4 +1,4 @@
-/* What tests share. */
+/* Shared by all tests. */
 #include "support/support.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
 #pragma once
-/* What tests share. */
+/* Shared by all tests. */
 
 #include "kolo/status.h"
 
@@ -17,7 +17,7 @@
     int name##_main(int argc, char **argv); \
     int name##_main(int argc, char **argv)
 
-/* Fails the test with the library's own text when `call` does not give KOLO_OK. */
+/* Fails the test with kolo_last_error() when `call` does not return KOLO_OK. */
 #define ASSERT_OK(call)                                                                          \
     do {                                                                                         \
         kolo_status assert_status_ = (call);                                                     \

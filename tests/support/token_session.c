@@ -1,4 +1,4 @@
-/* Sessions of models of tokens. */
+/* Sessions of token models. */
 #include "support/token_session.h"
 
 #include "base/integer.h"

@@ -32,7 +32,7 @@ double value_input(int rank, size_t i) {
     return (double)(1 + mixed % 3);
 }
 
-/* By memcpy: data may stand at any address. */
+/* By memcpy, as data may be unaligned. */
 #define PUT(type, value)                                                        \
     do {                                                                        \
         type element_ = (value);                                                \
@@ -89,7 +89,7 @@ double value_get(const void *data, size_t i, kolo_dtype dtype) {
     }
 }
 
-/* What the type keeps of a result: integers wrap around. */
+/* A result converted to the type: integers wrap around. */
 double value_kept(kolo_dtype dtype, double v) {
     if (dtype == KOLO_DTYPE_I8) return (int8_t)(uint8_t)(int64_t)v;
     if (dtype == KOLO_DTYPE_U8) return (uint8_t)(int64_t)v;

@@ -1,5 +1,5 @@
 #pragma once
-/* Values of test data in every element type: what each rank contributes, and what must come out. */
+/* Test data in every element type: the contribution of each rank and the expected result. */
 
 #include "kolo/comm.h"
 
@@ -7,9 +7,9 @@
 double value_input(int rank, size_t i);
 void value_put(void *data, size_t i, kolo_dtype dtype, double v);
 double value_get(const void *data, size_t i, kolo_dtype dtype);
-/* What `op` makes of element i of n ranks (of MEAN: the sum), in double. */
+/* The result of `op` on element i of n ranks (for MEAN: the sum), in double. */
 double value_reference(int n, size_t i, kolo_reduce_op op);
-/* What the type keeps of it: integers wrap around. */
+/* The value converted to the type: integers wrap around. */
 double value_kept(kolo_dtype dtype, double v);
-/* Relative error that rounding explains. */
+/* Relative error allowed for rounding. */
 double value_tolerance(kolo_dtype dtype, int n);
