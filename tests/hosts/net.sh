@@ -1,9 +1,9 @@
-# Several hosts on one machine: network namespaces on a bridge in one of their own, joined by veth pairs, each
-# host's way out limited by a token bucket. To be read by other scripts (. net.sh), which then call
+# Several hosts on one machine: network namespaces, connected by veth pairs to a bridge in another one, with each
+# host's outgoing rate limited by a token bucket. To be sourced by other scripts (. net.sh), which then call
 #     hosts_up N [RATE]       RATE as tc has it (1gbit), or none
 #     on_host I COMMAND...    runs a command on host I (1..N), whose address is 10.77.0.I on interface eth0
 #     hosts_cut I, hosts_heal I
-# What was made is removed when the script ends, however it does.
+# Everything is removed when the script ends in any way.
 net=kolo$$
 hosts_n=0
 
@@ -49,5 +49,5 @@ on_host() {
 hosts_cut() { ip -n "$net-sw" link set "p$1" down; }
 hosts_heal() { ip -n "$net-sw" link set "p$1" up; }
 
-# The counter of bytes that host I has sent.
+# Bytes sent by host I.
 hosts_sent() { on_host "$1" cat /sys/class/net/eth0/statistics/tx_bytes; }

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Jobs over several hosts, by the environment contract; see net.sh for what a host is. Exits with 77 where
-# there are no network namespaces.
+# Jobs over several hosts (see net.sh), started by the rank environment. Exits with 77 without network
+# namespaces.
 #     run.sh BUILD_FOLDER
 set -u
 kolo=$(realpath "$1")/kolo
@@ -22,7 +22,7 @@ fail() {
     failures=$((failures + 1))
 }
 
-# start RANKS_PER_HOST COMMAND...: a rank for each place on every host; output of rank r in out.r.
+# start RANKS_PER_HOST COMMAND...: starts the ranks on every host; output of rank r in out.r.
 start() {
     per=$1
     shift
@@ -36,7 +36,7 @@ start() {
     done
 }
 
-# finish: waits for all ranks; true when all have ended well.
+# finish: waits for all ranks; true if all exited with status 0.
 finish() {
     r=0 good=true
     while [ $r -lt $world ]; do
@@ -47,7 +47,7 @@ finish() {
     $good
 }
 
-# every_line RANKS TEXT...: each of these ranks has failed with one line that holds all the texts.
+# every_line RANKS TEXT...: each of these ranks has failed with one line that contains all the texts.
 every_line() {
     ranks=$1
     shift
@@ -57,7 +57,7 @@ every_line() {
         *) fail "rank $r ended with $(cat "$work/rc.$r")"; return ;;
         esac
         for text; do
-            grep -q "^kolo: .*$text" "$work/out.$r" || { fail "rank $r does not say '$text'"; return; }
+            grep -q "^kolo: .*$text" "$work/out.$r" || { fail "rank $r no output '$text'"; return; }
         done
     done
 }
@@ -82,7 +82,7 @@ finish || fail "--interface eth0"
 start 1 $allreduce --sizes 1M --interface 10.77.
 finish || fail "--interface 10.77."
 # crosses ALGORITHM PERCENT: on 2 hosts x 2 ranks each host sends PERCENT % of the vector per allreduce, as its
-# counter shows; TCP and what ranks say beside the data may add 8 %. The measurement makes 5 calls more than it counts.
+# counter shows; TCP and control messages may add 8 %. The measurement makes 5 calls more than it counts.
 crosses() {
     sent_1=$(hosts_sent 1) sent_2=$(hosts_sent 2)
     start 2 $allreduce --sizes 4M --algorithm "$1"
@@ -104,7 +104,7 @@ start 2 "$tests" test_comm_split rank
 finish || fail "rows and columns on 2 hosts x 2 ranks"
 grep -q "well over shm+tcp" "$work/out.0" || fail "sub-groups on 2 hosts did not use memory and TCP"
 
-# What cannot be is said in one line.
+# Errors are reported in one line.
 start 1 $allreduce --interface eth7
 finish
 every_line "0 1" "no network interface or address matches 'eth7'"
@@ -128,7 +128,7 @@ start 1 env RANK=1 $allreduce --timeout 2
 finish
 every_line "0 1" "rank"
 
-# A killed process is noticed at once.
+# A killed process is detected at once.
 start 2 $allreduce --sizes 1M --seconds 60
 sleep 1.5
 before=$(now_ms)

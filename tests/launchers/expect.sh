@@ -1,5 +1,5 @@
-# What the tests of launchers share, to be read by them (. expect.sh): a folder $work with a secret in it, and
-# the count of $failures.
+# Common functions of the launcher tests, to be sourced (. expect.sh): a folder $work with a secret file, and
+# the number of $failures.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM
@@ -8,7 +8,7 @@ failures=0
 limit=60 # seconds of a job
 export TMPDIR="$work" # Open MPI keeps the state of a job there
 
-# open_mpi: true when Open MPI is there; $mpirun then starts it, also as root and with more ranks than cores.
+# open_mpi: true if Open MPI is installed; $mpirun then starts it, also as root and with more ranks than cores.
 open_mpi() {
     for mpirun in mpirun.openmpi mpirun; do
         "$mpirun" --version 2>/dev/null | grep -q "Open MPI" || continue
@@ -25,8 +25,8 @@ fail() {
     failures=$((failures + 1))
 }
 
-# job COMMAND...: runs it; what it said is in $work/out, how it ended in $ended, how long it took in $took. Hydra's proxy
-# breaks when it answers a process that it has just ended, and what ranks said last is lost with it: then once more.
+# job COMMAND...: runs it; its output is in $work/out, its exit status in $ended, its duration in $took. Hydra's proxy
+# crashes when it answers a process that it has just ended, and loses the last output of ranks: then runs it again.
 job() {
     asked="$*"
     for try in 1 2 3; do
@@ -39,12 +39,12 @@ job() {
 }
 
 all_well() { [ $ended = 0 ] || fail "$1: ended with $ended: $asked"; }
-says() { grep -q -- "$1" "$work/out" || fail "does not say '$1': $asked"; }
+output_has() { grep -q -- "$1" "$work/out" || fail "no output '$1': $asked"; }
 
-# fails_with TEXT: some rank (the launcher may end the others first) has said why in one line, in good time.
+# fails_with TEXT: some rank (the launcher may end the others first) has reported the error in one line, in time.
 fails_with() {
     [ $ended != 0 ] || fail "should fail: $asked"
-    grep -q -- "^kolo: .*$1" "$work/out" || fail "does not say '$1': $asked"
+    grep -q -- "^kolo: .*$1" "$work/out" || fail "no output '$1': $asked"
     [ $took -lt 14 ] || fail "took $took s: $asked"
 }
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Jobs over several hosts, which Open MPI's mpirun starts through remote.sh in the place of ssh; a host is a
-# network namespace (tests/hosts/net.sh). Exits with 77 where there is no Open MPI or no such namespaces.
+# Jobs over several hosts, started by Open MPI's mpirun through remote.sh in place of ssh; a host is a network
+# namespace (tests/hosts/net.sh). Exits with 77 without Open MPI or network namespaces.
 #     hosts.sh BUILD_FOLDER
 set -u
 kolo=$(realpath "$1")/kolo
@@ -24,10 +24,10 @@ allreduce="$kolo bench allreduce --seconds 0.1 --timeout 20"
 
 on_both $allreduce --sizes 8,64K,1M
 all_well "allreduce on 2 hosts x 2 ranks"
-says "4 ranks, transport shm+tcp"
+output_has "4 ranks, transport shm+tcp"
 on_both "$kolo" train --model lenet --data synthetic:N=512 --steps 4 --batch 16 --timeout 20 --progress none
 all_well "training on 2 hosts x 2 ranks"
-says "workers  *4, threads 1 each"
+output_has "workers  *4, threads 1 each"
 on_both $allreduce --sizes 64K --interface eth0
 all_well "--interface eth0"
 on_both env KOLO_MASTER_PORT=29513 $allreduce --sizes 64K
@@ -37,10 +37,10 @@ all_well "KOLO_MASTER_PORT"
 if [ -e "${kolo%/*}/libkolo-mpi-openmpi.so" ]; then
     on_both $allreduce --sizes 8,64K,1M --transport mpi
     all_well "allreduce by MPI on 2 hosts x 2 ranks"
-    says "4 ranks, transport mpi"
+    output_has "4 ranks, transport mpi"
 fi
 
-# Rank 0's first address is one that leads nowhere from the other host.
+# Rank 0's first address is unreachable from the other host.
 ip -n "$net-h1" addr add 10.98.0.1/24 dev eth0
 ip -n "$net-h1" addr del 10.77.0.1/24 dev eth0
 ip -n "$net-h1" addr add 10.77.0.1/24 dev eth0
@@ -51,14 +51,14 @@ for kind in unreachable blackhole; do
     ip -n "$net-h2" route del $kind 10.98.0.0/24
 done
 
-# An address at which nobody is.
+# An address at which nothing listens.
 on_both "$kolo" bench allreduce --sizes 8 --timeout 2 --interface lo
 fails_with "joining rank 0 at 127.0.0.1:[0-9]*: rank 0 did not listen within"
 on_both "$kolo" bench allreduce --sizes 8 --timeout 2 --interface eth7
 fails_with "no network interface or address matches 'eth7'"
 
-# A killed rank, where mpirun leaves the others alone (it then never ends by itself): the start of the job is
-# over when all have met, so its death is theirs to notice.
+# A killed rank, with an mpirun that does not end the others (and then never ends by itself): the launcher is
+# not used after the rendezvous, so the other ranks must detect the death.
 kill_rank_3() {
     for p in $(ip netns pids "$net-h2"); do
         grep -zqsx OMPI_COMM_WORLD_RANK=3 "/proc/$p/environ" && grep -qs allreduce "/proc/$p/cmdline" &&

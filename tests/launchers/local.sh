@@ -1,6 +1,6 @@
 #!/bin/sh
-# Jobs that Open MPI's mpirun and MPICH's mpiexec start on this host, with nothing else said. Exits with 77
-# where neither is installed.
+# Jobs on this host started by Open MPI's mpirun and MPICH's mpiexec, without a rank environment. Exits with 77
+# if neither is installed.
 #     local.sh BUILD_FOLDER
 set -u
 kolo=$(realpath "$1")/kolo
@@ -12,7 +12,7 @@ lenet="$kolo train --model lenet --data synthetic:N=512 --steps 4 --batch 16 --t
 endless="$kolo train --model lenet --data synthetic:N=512 --steps 1000000 --batch 16 --progress none"
 ran=no
 
-# Ranks end with what has started them.
+# Ranks end with their launcher.
 a_killed_launcher() {
     "$@" -n 2 $endless --out "$work/endless" >"$work/out" 2>&1 &
     for _ in $(seq 200); do [ -s "$work/endless/metrics.jsonl" ] && break; sleep 0.05; done
@@ -23,26 +23,26 @@ a_killed_launcher() {
     rm -r "$work/endless"
 }
 
-# What a launcher of either kind is asked to do; "$@" starts ranks and takes -n N COMMAND.
+# The tests for both launchers; "$@" starts ranks and takes -n N COMMAND.
 any_launcher() {
     job "$@" -n 4 $lenet
     all_well "train on 4 ranks"
-    says "workers  *4, threads 1 each"
+    output_has "workers  *4, threads 1 each"
     job "$@" -n 2 $lenet --checkpoint-every 2 --out "$work/run"
     all_well "a run that leaves checkpoints"
     job "$@" -n 2 $kolo train --resume "$work/run" --steps 6
     all_well "a run that goes on"
-    says "workers  *2, threads 1 each"
+    output_has "workers  *2, threads 1 each"
     rm -r "$work/run"
     a_killed_launcher "$@"
     job "$@" -n 3 $bench
     all_well "allreduce on 3 ranks"
-    says "allreduce (sum), 3 ranks, transport shm"
+    output_has "allreduce (sum), 3 ranks, transport shm"
     job "$@" -n 2 $bench --transport tcp
     all_well "allreduce over TCP"
     job "$@" -n 1 $bench --ranks 2 # a job of one process may start ranks itself
     all_well "a job in a job"
-    says "2 ranks"
+    output_has "2 ranks"
     job "$@" -n 2 $lenet --workers 3
     fails_with "--workers 3, but the launcher started 2"
     job "$@" -n 2 env KOLO_SECRET_FILE="$work/none" $bench
@@ -67,14 +67,14 @@ any_launcher() {
     if ls "${kolo%/*}"/libkolo-mpi-*.so >/dev/null 2>&1; then
         job "$@" -n 2 $bench --transport mpi
         all_well "allreduce by MPI"
-        says "transport mpi"
+        output_has "transport mpi"
         job "$@" -n 2 sh -c "[ \$$rank = 1 ] && sleep 4; exec $hasty --transport mpi"
         fails_with "rank 0: MPI has waited [0-9.]* s for the last of its 2 ranks to start"
         fails_with "rank 1: MPI has waited [0-9.]* s for the last of its 2 ranks to start"
         job "$@" -n 2 sh -c "[ \$$rank = 0 ] && by=mpi; exec $hasty --transport \${by:-tcp}"
         fails_with "all ranks must use the same transport"
         job "$@" -n 3 sh -c "[ \$$rank = 2 ] && by=mpi; exec $hasty --transport \${by:-tcp}"
-        fails_with "--transport.*mpi" # in the words of who misses it
+        fails_with "--transport.*mpi" # as reported by the rank that detects it
     fi
     # A rank that never joins; two with one number, where the environment speaks.
     job "$@" -n 2 sh -c "[ \$$rank = 1 ] && exec sleep 15; exec $hasty"
@@ -85,7 +85,7 @@ any_launcher() {
     fails_with "ranks disagree on the world size"
 }
 
-# Where ranks meet that are told a port.
+# The rendezvous at a given port.
 port=$((20000 + $$ % 10000))
 
 if open_mpi; then
@@ -110,7 +110,7 @@ else
     echo "skip: no MPICH (mpich)"
 fi
 
-# Several processes that cannot know of each other do not train alone side by side.
+# Several processes without a process manager do not train independently.
 job env SLURM_STEP_NUM_TASKS=4 $lenet
 fails_with "srun has started 4 processes but provides no process manager"
 job env PMI_SIZE=2 PMI_RANK=0 $lenet

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Stands in for ssh where hosts are network namespaces (tests/hosts/net.sh): runs a command as if on the host
-# of that name, in its network namespace, with a host name and a hosts file (KOLO_TEST_HOSTS) of its own.
+# Replaces ssh where hosts are network namespaces (tests/hosts/net.sh): runs a command in the network namespace
+# of that host, with its own host name and hosts file (KOLO_TEST_HOSTS).
 #     remote.sh [OPTIONS] HOST COMMAND...
 while [ "${1#-}" != "$1" ]; do
     case $1 in -l | -p | -o) shift ;; esac

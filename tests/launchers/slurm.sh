@@ -1,8 +1,8 @@
 #!/bin/sh
-# Jobs that srun starts, on a Slurm of three nodes on this machine: slurmctld and three slurmd, each in a network
-# namespace of its own (tests/hosts/net.sh), with a munged and a key of their own; nothing of an installed Slurm
-# is touched, and all of it is gone at the end. Run by `make check-slurm`; needs root and the packages of the group
-# "slurm" in tools/packages.txt. Exits with 77, and says why, where something is missing.
+# Jobs started by srun, on a Slurm of three nodes on this machine: slurmctld and three slurmd, each in its own
+# network namespace (tests/hosts/net.sh), with their own munged and key; an installed Slurm is not touched, and
+# everything is removed at the end. Run by `make check-slurm`; needs root and the packages of the group
+# "slurm" in tools/packages.txt. Exits with 77 and the reason if something is missing.
 #     slurm.sh BUILD_FOLDER
 set -u
 kolo=$(realpath "$1")/kolo
@@ -33,7 +33,7 @@ export KOLO_TEST_HOSTS="$work/hosts" SLURM_CONF="$work/slurm.conf"
 chmod 755 "$work"
 mkdir "$work/state" "$work/log" "$work/spool" "$work/munge"
 
-# A munged of this test's own, as root, which every other daemon finds by its socket.
+# The test's own munged, as root; all other daemons use its socket.
 (umask 077; head -c 128 /dev/urandom >"$work/munge/key")
 munged --foreground --force --key-file="$work/munge/key" --socket="$work/munge/socket" \
     --pid-file="$work/munge/pid" --seed-file="$work/munge/seed" --log-file="$work/munge/log" \
@@ -95,14 +95,14 @@ hasty="$kolo bench allreduce --sizes 8 --timeout 2"
 for mpi in pmix pmi2; do
     by_srun --mpi=$mpi -N 3 -n 6 $allreduce --sizes 8,64K
     all_well "allreduce on 3 nodes x 2 ranks, $mpi"
-    says "6 ranks, transport shm+tcp"
+    output_has "6 ranks, transport shm+tcp"
     by_srun --mpi=$mpi -N 3 -n 3 "$kolo" train --model lenet --data synthetic:N=512 --steps 4 --batch 16 \
         --timeout 20 --progress none
     all_well "training on 3 nodes, $mpi"
-    says "workers  *3, threads"
+    output_has "workers  *3, threads"
     by_srun --mpi=$mpi -N 1 -n 2 $allreduce --sizes 8
     all_well "two ranks on one node, $mpi"
-    says "2 ranks, transport shm"
+    output_has "2 ranks, transport shm"
     by_srun --mpi=$mpi -N 2 -n 2 $hasty --interface lo
     fails_with "joining rank 0 at 127.0.0.1:[0-9]*: rank 0 did not listen within"
     by_srun --mpi=$mpi -N 2 -n 2 sh -c '"[ \$SLURM_PROCID = 1 ] && exec sleep 5; exec '"$hasty"'"'

@@ -1,5 +1,4 @@
-/* Joining a group: bad environments, wrong secrets, invalid clients, ranks that do not fit
- * together. */
+/* Joining a group: invalid environments, wrong secrets, invalid clients, inconsistent ranks. */
 #include "base/clock.h"
 #include "base/compiler.h"
 #include "base/memory.h"
@@ -29,7 +28,7 @@ static kolo_status join(int64_t timeout_ms, kolo_comm **comm) {
                             comm);
 }
 
-/* Joins, adds up, leaves. */
+/* Joins, runs an allreduce, leaves. */
 static kolo_status join_and_add(int64_t timeout_ms) {
     kolo_comm *comm;
     float x = 1;
@@ -55,7 +54,7 @@ static void expect(const rank_outcome *outcome, kolo_status status, const char *
     }
 }
 
-/* ---- what works ---- */
+/* ---- success ---- */
 
 static kolo_status plain_body(kolo_comm *comm, const void *arg, void *result) {
     return join_and_add(20000);
@@ -68,7 +67,7 @@ static kolo_status alone_body(kolo_comm *comm, const void *arg, void *result) {
     return join_and_add(SOON_MS);
 }
 
-/* Without the launcher's socket: rank 0 listens by itself, the others may be there before it. */
+/* Without the launcher's socket: rank 0 opens its own, possibly after the others try to connect. */
 static kolo_status no_listener_body(kolo_comm *comm, const void *arg, void *result) {
     char *fd = getenv("KOLO_LISTEN_FD");
     if (fd) {
@@ -88,7 +87,7 @@ static void groups_form_from_the_environment(void **state) {
     ASSERT_OK(run_bare(3, no_listener_body, outcomes));
 }
 
-/* ---- environments that cannot be ---- */
+/* ---- invalid environments ---- */
 
 typedef struct env_case {
     const char *name, *value; /* value NULL: unset */
@@ -111,7 +110,7 @@ static const env_case env_cases[] = {
     {"KOLO_SECRET_FILE", "/etc/hostname", KOLO_ERR_ARG, "is readable by other users"},
 };
 
-static void environments_that_cannot_be_are_refused(void **state) {
+static void invalid_environments_are_refused(void **state) {
     static const char *const own[] = {
         "RANK",        "WORLD_SIZE",  "LOCAL_RANK",      "LOCAL_WORLD_SIZE",
         "MASTER_ADDR", "MASTER_PORT", "KOLO_SECRET_FILE"};
@@ -134,7 +133,7 @@ static void environments_that_cannot_be_are_refused(void **state) {
     for (size_t k = 0; k < KOLO_COUNT(own); k++) unsetenv(own[k]);
 }
 
-static void options_that_cannot_be_are_refused(void **state) {
+static void invalid_options_are_refused(void **state) {
     kolo_comm *comm;
     static const kolo_comm_opts cases[] = {
         {.world = 2, .rank = 2, .master_port = 29500, .secret_file = "x"},
@@ -165,7 +164,7 @@ static kolo_status wrong_secret_body(kolo_comm *comm, const void *arg, void *res
     return join_and_add(SOON_MS);
 }
 
-static void a_wrong_secret_keeps_a_rank_out(void **state) {
+static void a_wrong_secret_is_rejected(void **state) {
     rank_outcome outcomes[3];
     assert_int_not_equal(run_bare(3, wrong_secret_body, outcomes), KOLO_OK);
     expect(&outcomes[1], KOLO_ERR_PEER, "the secrets (KOLO_SECRET_FILE) differ");
@@ -190,7 +189,7 @@ static void a_short_secret_is_refused(void **state) {
     for (int r = 0; r < 2; r++) expect(&outcomes[r], KOLO_ERR_ARG, "at least 16 are required");
 }
 
-/* ---- ranks that do not fit together ---- */
+/* ---- inconsistent ranks ---- */
 
 static kolo_status same_number_body(kolo_comm *comm, const void *arg, void *result) {
     if (ranks_own_rank() == 2) setenv("RANK", "1", 1);
@@ -202,10 +201,10 @@ static kolo_status other_world_body(kolo_comm *comm, const void *arg, void *resu
         setenv("WORLD_SIZE", "4", 1);
         setenv("LOCAL_WORLD_SIZE", "4", 1);
     }
-    return join_and_add(2 * SOON_MS); /* rank 2 may come when all is over */
+    return join_and_add(2 * SOON_MS); /* rank 2 may start after the others have failed */
 }
 
-static void ranks_that_do_not_fit_end_the_job_at_once(void **state) {
+static void inconsistent_ranks_end_the_job_at_once(void **state) {
     rank_outcome outcomes[3];
     assert_int_equal(run_bare(3, same_number_body, outcomes), KOLO_ERR_ARG);
     for (int r = 0; r < 3; r++)
@@ -216,13 +215,13 @@ static void ranks_that_do_not_fit_end_the_job_at_once(void **state) {
 }
 
 static kolo_status missing_body(kolo_comm *comm, const void *arg, void *result) {
-    if (ranks_own_rank() == 1) return KOLO_OK; /* never comes */
+    if (ranks_own_rank() == 1) return KOLO_OK; /* never joins */
     return join_and_add(SOON_MS);
 }
 
 static kolo_status killed_while_joining_body(kolo_comm *comm, const void *arg, void *result) {
     if (ranks_own_rank() == 2) return KOLO_OK; /* so that rank 1 has to wait */
-    if (ranks_own_rank() == 1) alarm(1);       /* it dies by a signal in kolo_comm_create */
+    if (ranks_own_rank() == 1) alarm(1);       /* killed by a signal in kolo_comm_create */
     return join_and_add(20000);
 }
 
@@ -252,8 +251,8 @@ static bool say(int fd, const void *data, size_t bytes) {
     return send(fd, data, bytes, MSG_NOSIGNAL) == (ssize_t)bytes;
 }
 
-/* Rank 3 of four knows the secret, learns who the others are, and may visit rank 0 as connect.c
- * does; then its process ends, and the others wait for it at different places. */
+/* Rank 3 of four authenticates, gets the table of addresses, and may connect to rank 0 as connect.c
+ * does; then its process ends, while the others wait for it in different calls. */
 static kolo_status visit_rank_0(const kolo_key *key, const kolo_hello *own, int port,
                                 int64_t deadline_ns) {
     int fd;
@@ -285,7 +284,7 @@ static kolo_status killed_while_connecting_body(kolo_comm *comm, const void *arg
 }
 
 /* Not after the deadline: then it would be a TIMEOUT. */
-static void a_rank_that_ends_while_others_connect_is_missed(void **state) {
+static void a_rank_that_ends_while_others_connect_is_detected(void **state) {
     for (int visits = 0; visits < 2; visits++) {
         rank_outcome outcomes[4];
         bool arg = visits;
@@ -304,13 +303,13 @@ static void a_rank_that_ends_while_others_connect_is_missed(void **state) {
     }
 }
 
-/* Rank 1 first throws junk at rank 0, more than it keeps: silence, garbage, the start of a message.
- */
+/* Rank 1 first opens invalid connections to rank 0, more than its pending list holds: idle ones,
+ * garbage, the start of a message. */
 static kolo_status junk_body(kolo_comm *comm, const void *arg, void *result) {
     if (ranks_own_rank() == 1) {
         char junk[4096];
         for (size_t i = 0; i < sizeof junk; i++) junk[i] = (char)(i * 37 + 5);
-        for (int i = 0; i < 100; i++) { /* left open: the kernel closes them at the end */
+        for (int i = 0; i < 100; i++) { /* left open until the process ends */
             int fd = connect_to_master();
             if (fd < 0) return KOLO_FAIL(KOLO_ERR_IO, "no connection for junk");
             if (i % 3 == 1) (void)say(fd, junk, (size_t)(1 + i * 40));
@@ -320,7 +319,7 @@ static kolo_status junk_body(kolo_comm *comm, const void *arg, void *result) {
     return join_and_add(20000);
 }
 
-/* A recorded join of one connection, sent again on another: the nonce is another one. */
+/* Replays the join message of another connection, which has another nonce. */
 static kolo_status replay_body(kolo_comm *comm, const void *arg, void *result) {
     if (ranks_own_rank() == 0) return join_and_add(SOON_MS);
     kolo_key key;
@@ -330,7 +329,7 @@ static kolo_status replay_body(kolo_comm *comm, const void *arg, void *result) {
     if (fd < 0 || socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0) return KOLO_ERR_IO;
     unsigned char greeting[40], message[512];
     KOLO_TRY(kolo_socket_recv(fd, greeting, sizeof greeting, NULL, deadline_ns));
-    greeting[39] ^= 1; /* the greeting of another connection, answered with the right secret */
+    greeting[39] ^= 1; /* a greeting with another nonce */
     if (!say(pair[0], greeting, sizeof greeting)) return KOLO_ERR_IO;
     kolo_nonces nonces;
     kolo_hello hello = {.rank = 1, .world = 2};
@@ -342,7 +341,7 @@ static kolo_status replay_body(kolo_comm *comm, const void *arg, void *result) {
     return status == KOLO_ERR_PEER ? KOLO_OK : KOLO_FAIL(KOLO_ERR_FORMAT, "it was not rejected");
 }
 
-static void junk_is_dropped_and_stops_nobody(void **state) {
+static void invalid_clients_are_rejected(void **state) {
     rank_outcome outcomes[2];
     ASSERT_OK(run_bare(2, junk_body, outcomes));
     assert_int_not_equal(run_bare(2, replay_body, outcomes), KOLO_OK);
@@ -350,7 +349,7 @@ static void junk_is_dropped_and_stops_nobody(void **state) {
     assert_int_equal(outcomes[1].status, KOLO_OK);
 }
 
-/* Somebody else listens where rank 0 should: it has no secret to prove. */
+/* Another process listens at rank 0's address, without the secret. */
 static kolo_status impostor_body(kolo_comm *comm, const void *arg, void *result) {
     if (ranks_own_rank() == 1) return join_and_add(SOON_MS);
     int fd = accept(atoi(getenv("KOLO_LISTEN_FD")), NULL, NULL);
@@ -377,7 +376,7 @@ static kolo_status stranger_body(kolo_comm *comm, const void *arg, void *result)
     return recv(fd, message, sizeof message, 0) >= 0 ? KOLO_OK : KOLO_ERR_IO;
 }
 
-static void a_false_rank_0_is_not_believed(void **state) {
+static void a_false_rank_0_is_rejected(void **state) {
     rank_outcome outcomes[2];
     assert_int_not_equal(run_bare(2, impostor_body, outcomes), KOLO_OK);
     expect(&outcomes[1], KOLO_ERR_PEER, "authentication failed");
@@ -385,10 +384,10 @@ static void a_false_rank_0_is_not_believed(void **state) {
     expect(&outcomes[1], KOLO_ERR_FORMAT, "not a kolo rank");
 }
 
-/* ---- lack of memory ---- */
+/* ---- out of memory ---- */
 
-/* Fails each allocation of joining in turn, in a group of one, until it works. */
-static void joining_survives_lack_of_memory(void **state) {
+/* Fails each allocation in turn, in a group of one, until joining succeeds. */
+static void joining_survives_out_of_memory(void **state) {
     kolo_status status = KOLO_ERR_NOMEM;
     for (long nth = 1; status != KOLO_OK; nth++) {
         kolo_comm *comm;
@@ -407,7 +406,7 @@ static kolo_status nomem_body(kolo_comm *comm, const void *arg, void *result) {
     return join_and_add(SOON_MS);
 }
 
-/* The same for one rank of two: it reports its own failure, the other does not hang. */
+/* The same on one rank of two: it reports its own error, the other does not hang. */
 static void a_rank_that_cannot_join_does_not_hang_the_other(void **state) {
     for (long nth = 1; nth <= 9; nth++) {
         rank_outcome outcomes[2];
@@ -437,14 +436,15 @@ static size_t fit_under(int limit, rlim_t most, int ranks) {
     return bytes;
 }
 
-/* Limits of the process leave a segment that fits, and room beside it. */
+/* Segments fit the limits of the process, and leave room for other memory. */
 static void segments_fit_under_limits(void **state) {
     assert_int_equal(kolo_segment_fit(12345678, 4, true), 12345678);
     assert_int_equal(fit_under(RLIMIT_AS, 1 << 30, 1), 1 << 28);
     assert_int_equal(fit_under(RLIMIT_AS, 1 << 30, 3), 1 << 27);
     assert_int_equal(fit_under(RLIMIT_AS, 1 << 20, 1), 1 << 20);
     assert_int_equal(fit_under(RLIMIT_FSIZE, 50 << 20, 2), 50 << 20);
-    assert_int_equal(fit_under(RLIMIT_FSIZE, 50 << 20, 1), (size_t)64 << 30); /* it is no file */
+    assert_int_equal(fit_under(RLIMIT_FSIZE, 50 << 20, 1),
+                     (size_t)64 << 30); /* a private segment is not a file */
 }
 
 /* Without a free descriptor the listener fails at once. */
@@ -481,16 +481,16 @@ static void a_listener_without_descriptors_fails(void **state) {
 TEST_MAIN(test_comm_join) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(groups_form_from_the_environment),
-        cmocka_unit_test(environments_that_cannot_be_are_refused),
-        cmocka_unit_test(options_that_cannot_be_are_refused),
-        cmocka_unit_test(a_wrong_secret_keeps_a_rank_out),
+        cmocka_unit_test(invalid_environments_are_refused),
+        cmocka_unit_test(invalid_options_are_refused),
+        cmocka_unit_test(a_wrong_secret_is_rejected),
         cmocka_unit_test(a_short_secret_is_refused),
-        cmocka_unit_test(ranks_that_do_not_fit_end_the_job_at_once),
+        cmocka_unit_test(inconsistent_ranks_end_the_job_at_once),
         cmocka_unit_test(missing_and_dying_ranks_are_named),
-        cmocka_unit_test(a_rank_that_ends_while_others_connect_is_missed),
-        cmocka_unit_test(junk_is_dropped_and_stops_nobody),
-        cmocka_unit_test(a_false_rank_0_is_not_believed),
-        cmocka_unit_test(joining_survives_lack_of_memory),
+        cmocka_unit_test(a_rank_that_ends_while_others_connect_is_detected),
+        cmocka_unit_test(invalid_clients_are_rejected),
+        cmocka_unit_test(a_false_rank_0_is_rejected),
+        cmocka_unit_test(joining_survives_out_of_memory),
         cmocka_unit_test(segments_fit_under_limits),
         cmocka_unit_test(a_rank_that_cannot_join_does_not_hang_the_other),
         cmocka_unit_test(a_listener_without_descriptors_fails),

@@ -1,6 +1,6 @@
-/* Transport mpi: several collectives in flight, started and waited for in any order; parts; equal
- * bits; what MPI cannot do is refused; a rank that does not come is named; training gives the
- * numbers of Kolo's own transports. All with Open MPI and with MPICH, where they are. */
+/* Transport mpi: several collectives in flight, started and awaited in any order; parts; bitwise
+ * equal results; unsupported calls are refused; a missing rank is named; training gives the same
+ * results as with Kolo's own transports. All with Open MPI and with MPICH, if installed. */
 #include "base/compiler.h"
 #include "base/memory.h"
 #include "base/process.h"
@@ -41,8 +41,8 @@ static kolo_status check_value(const float *data, size_t n, float want, const ch
     return KOLO_OK;
 }
 
-/* Collectives of all priorities at once, looked at in another order on each rank; what is found
- * complete must be right. */
+/* Collectives of all priorities at once, tested in a different order on each rank; the results of
+ * completed ones must be correct. */
 static kolo_status flight_body(kolo_comm *comm, const void *arg, void *result) {
     static float data[N_FLIGHT][COUNT];
     kolo_request *requests[N_FLIGHT];
@@ -82,7 +82,7 @@ static kolo_status flight_body(kolo_comm *comm, const void *arg, void *result) {
 
 static void several_are_in_flight_in_any_order(void **state) { run_by_each(3, flight_body); }
 
-/* ---- parts, bits, what remains ours ---- */
+/* ---- parts, bits, calls that are not offloaded ---- */
 
 static kolo_status parts_body(kolo_comm *comm, const void *arg, void *result) {
     float a[7], b[1000], c[1];
@@ -108,7 +108,7 @@ static kolo_status parts_body(kolo_comm *comm, const void *arg, void *result) {
     return KOLO_OK;
 }
 
-/* Sums whose rounding depends on their order end with the same bits on all ranks. */
+/* Sums whose rounding depends on the order are bitwise equal on all ranks. */
 static kolo_status bits_body(kolo_comm *comm, const void *arg, void *result) {
     static float sums[COUNT], others[COUNT];
     int rank = kolo_comm_rank(comm);
@@ -120,7 +120,7 @@ static kolo_status bits_body(kolo_comm *comm, const void *arg, void *result) {
     return same ? KOLO_OK : KOLO_FAIL(KOLO_ERR_FORMAT, "ranks end with different bits");
 }
 
-/* Messages, sub-groups and reproducible sums go beside MPI. */
+/* Messages, sub-groups and reproducible sums are not offloaded. */
 static kolo_status own_body(kolo_comm *comm, const void *arg, void *result) {
     int n = kolo_comm_size(comm), rank = kolo_comm_rank(comm), next = (rank + 1) % n;
     int32_t own = rank, got = -1, sum = rank;
@@ -156,7 +156,7 @@ static kolo_status all_body(kolo_comm *comm, const void *arg, void *result) {
 
 static void parts_are_packed_and_bits_are_equal(void **state) { run_by_each(3, all_body); }
 
-/* ---- what goes wrong ---- */
+/* ---- errors ---- */
 
 static kolo_status refused_body(kolo_comm *comm, const void *arg, void *result) {
     float data[4] = {0};
@@ -183,12 +183,12 @@ static kolo_status refused_body(kolo_comm *comm, const void *arg, void *result) 
                              kolo_last_error());
         }
     }
-    return kolo_barrier(comm); /* and it goes on */
+    return kolo_barrier(comm); /* the communicator is still usable */
 }
 
-static void what_mpi_lacks_is_refused(void **state) { run_by_each(2, refused_body); }
+static void unsupported_by_mpi_is_refused(void **state) { run_by_each(2, refused_body); }
 
-/* Rank 1 stays away for longer than rank 0 waits. */
+/* Rank 1 is away for longer than the timeout of rank 0. */
 static kolo_status late_body(kolo_comm *comm, const void *arg, void *result) {
     float data = 1;
     if (kolo_comm_rank(comm) == 1) nanosleep(&(struct timespec){.tv_nsec = 500000000}, NULL);
@@ -199,8 +199,8 @@ static kolo_status late_body(kolo_comm *comm, const void *arg, void *result) {
     return right ? KOLO_OK : KOLO_FAIL(KOLO_ERR_FORMAT, "%d: %s", (int)status, kolo_last_error());
 }
 
-/* Its launcher ends the job when rank 0 does not wait for MPI's end: rank 1 has nothing to say. */
-static void a_deadline_names_who_is_late(void **state) {
+/* The launcher ends the job when rank 0 exits without MPI_Finalize, so rank 1 reports nothing. */
+static void a_timeout_names_the_late_rank(void **state) {
     for (size_t i = 0; i < KOLO_COUNT(mpis); i++) {
         rank_outcome outcomes[2];
         rank_job job = {.n = 2, .transport = mpis[i], .body = late_body, .outcomes = outcomes};
@@ -230,7 +230,7 @@ static void train(const char *launcher, const char *how, char hash[64]) {
     kolo_free(text);
 }
 
-/* Two ranks add two numbers, which has one result. */
+/* A sum of two numbers has one result, whatever the algorithm. */
 static void training_gives_the_same_parameters(void **state) {
     char own[64], mpi[64], launcher[256];
     train("", "--workers 2", own);
@@ -246,8 +246,8 @@ TEST_MAIN(test_comm_mpi) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(several_are_in_flight_in_any_order),
         cmocka_unit_test(parts_are_packed_and_bits_are_equal),
-        cmocka_unit_test(what_mpi_lacks_is_refused),
-        cmocka_unit_test(a_deadline_names_who_is_late),
+        cmocka_unit_test(unsupported_by_mpi_is_refused),
+        cmocka_unit_test(a_timeout_names_the_late_rank),
         cmocka_unit_test(training_gives_the_same_parameters),
     };
     return cmocka_run_group_tests_name("comm_mpi", tests, test_folder_enter, test_folder_leave);

@@ -1,5 +1,5 @@
-/* Transport ucx, in what it has for itself; what all transports do is in the tables of the other
- * tests. Its bodies make their communicators, since what UCX does hangs on the environment. */
+/* Features of the transport ucx; the other tests of communicators cover it in their tables. The
+ * bodies create their communicators, since UCX is configured by the environment. */
 #include "base/compiler.h"
 #include "base/memory.h"
 #include "kolo/comm.h"
@@ -34,7 +34,7 @@ static kolo_status sums(kolo_comm *comm, int32_t *data, size_t count) {
     return KOLO_OK;
 }
 
-/* Counts below, at and above what goes in one message and what a window holds. */
+/* Counts below, at and above the size of a message and of the window. */
 static kolo_status sizes_body(kolo_comm *none, const void *arg, void *result) {
     static const size_t counts[] = {1, 300, 1000, 65000, 65536, 262144, MOST};
     kolo_comm *comm;
@@ -67,12 +67,13 @@ static void run_sizes(rank_transport transport, int n, const setting *s, const c
     for (int r = 0; r < n; r++) assert_string_equal(names[r], name);
 }
 
-static void data_go_at_once_or_are_fetched(void **state) {
-    static const setting settings[] = {{"", ""},
-                                       {"UCX_TLS", "tcp"},
-                                       {"UCX_RNDV_THRESH", "2000"}, /* longer ones are fetched */
-                                       {"UCX_RNDV_THRESH", "200000"},
-                                       {"UCX_TCP_TX_SEG_SIZE", "9000"}}; /* in many segments */
+static void data_is_sent_eagerly_or_fetched(void **state) {
+    static const setting settings[] = {
+        {"", ""},
+        {"UCX_TLS", "tcp"},
+        {"UCX_RNDV_THRESH", "2000"}, /* longer messages are fetched */
+        {"UCX_RNDV_THRESH", "200000"},
+        {"UCX_TCP_TX_SEG_SIZE", "9000"}}; /* in many segments */
     for (size_t i = 0; i < KOLO_COUNT(settings); i++) {
         run_sizes(RANKS_UCX, RANKS, &settings[i], "ucx");
     }
@@ -88,7 +89,7 @@ static kolo_status refused_body(kolo_comm *none, const void *arg, void *result) 
     return status;
 }
 
-static void without_a_device_one_line_says_so(void **state) {
+static void a_missing_device_is_reported(void **state) {
     static const setting nothing = {"UCX_TLS", "ud"};
     rank_outcome outcomes[2];
     kolo_status status = run_rank_job(&(rank_job){.n = 2,
@@ -106,10 +107,10 @@ static void without_a_device_one_line_says_so(void **state) {
     }
 }
 
-static struct sigaction before, after; /* UCX was loaded */
+static struct sigaction before, after; /* before and after UCX was loaded */
 
-/* What the program does about its crashes is its own affair. */
-static void loading_ucx_leaves_signals_alone(void **state) {
+/* The program's handlers of crash signals stay installed. */
+static void loading_ucx_keeps_signal_handlers(void **state) {
     assert_ptr_equal(before.sa_handler, after.sa_handler);
 }
 
@@ -122,9 +123,9 @@ TEST_MAIN(test_comm_ucx) {
         return 77;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(loading_ucx_leaves_signals_alone),
-        cmocka_unit_test(data_go_at_once_or_are_fetched),
-        cmocka_unit_test(without_a_device_one_line_says_so),
+        cmocka_unit_test(loading_ucx_keeps_signal_handlers),
+        cmocka_unit_test(data_is_sent_eagerly_or_fetched),
+        cmocka_unit_test(a_missing_device_is_reported),
     };
     return cmocka_run_group_tests_name("comm_ucx", tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* The transport `tcp` by itself, two ranks of it in this thread: what comes before its receive. */
+/* The transport `tcp` alone, with two ranks in this thread: the unexpected-message queue. */
 #include "base/memory.h"
 #include "comm/transport/tcp/internal.h"
 #include "support/support.h"
@@ -25,7 +25,7 @@ static void progress(kolo_transport *t[2]) {
 static char byte_of(size_t i) { return (char)(i * 7 + i / 4096); }
 
 /* The unexpected queue of a receiver that always lags behind its sender holds a few windows, not
- * all that has ever come. */
+ * all data received. */
 static void unexpected_queue_is_bounded(void **state) {
     enum { PIECE = 48 << 10, TOTAL = 64 << 20, BEHIND = KOLO_TCP_WINDOW / 2 };
     kolo_transport *t[2];
