@@ -26,15 +26,15 @@ typedef struct leaf {
     int rank, index; /* among the rank's nodes */
 } leaf;
 
-typedef struct fixed {
+typedef struct reproducible {
     const kolo_schedule_spec *spec;
     kolo_variant variant;
     leaf *leaves;       /* of all ranks, in shard order */
     int n_leaves, most; /* most nodes of one rank */
     size_t chunk, half, scratch;
-} fixed;
+} reproducible;
 
-static bool find_leaves(fixed *x) {
+static bool find_leaves(reproducible *x) {
     const kolo_schedule_spec *spec = x->spec;
     uint32_t nodes[2 * LEVELS_MOST];
     for (int r = 0; r < spec->size; r++)
@@ -50,14 +50,14 @@ static bool find_leaves(fixed *x) {
     return true;
 }
 
-static range chunk_of(const fixed *x, int rank, size_t c) {
+static range chunk_of(const reproducible *x, int rank, size_t c) {
     range whole = {0, x->spec->count};
     return kolo_range_chunk(kolo_team_slice(whole, x->spec->size, rank, x->spec->align), x->chunk,
                             c);
 }
 
 /* The range that this rank reduces as chunk c. */
-static range own_chunk(const fixed *x, size_t c) {
+static range own_chunk(const reproducible *x, size_t c) {
     return x->variant == KOLO_VARIANT_EAGER ? (range){0, x->spec->count}
                                             : chunk_of(x, x->spec->rank, c);
 }
@@ -70,11 +70,11 @@ typedef struct location {
     int slot; /* of this rank's SCRATCH, for the result of reducing into it */
 } location;
 
-static size_t slot_first(const fixed *x, size_t c, int slot) {
+static size_t slot_first(const reproducible *x, size_t c, int slot) {
     return x->scratch + c % 2 * x->half + (size_t)slot * x->chunk;
 }
 
-static location leaf_location(const fixed *x, int slot, size_t c) {
+static location leaf_location(const reproducible *x, int slot, size_t c) {
     const leaf *l = &x->leaves[slot];
     size_t first = (size_t)l->index * x->spec->count + own_chunk(x, c).first;
     if (x->variant == KOLO_VARIANT_EAGER)
@@ -92,7 +92,7 @@ static void add_pair(kolo_schedule *s, location left, location right, size_t cou
 }
 
 /* Computes node v for chunk c; `*at` is the next leaf in shard order. */
-static location add_node(const fixed *x, kolo_schedule *s, uint32_t v, size_t c, int *at) {
+static location add_node(const reproducible *x, kolo_schedule *s, uint32_t v, size_t c, int *at) {
     const kolo_schedule_spec *spec = x->spec;
     if (x->leaves[*at].node == v) return leaf_location(x, (*at)++, c);
     location left = add_node(x, s, 2 * v, c, at);
@@ -105,7 +105,7 @@ static location add_node(const fixed *x, kolo_schedule *s, uint32_t v, size_t c,
 }
 
 /* One rank holds the root: copies its value to this rank's DATA and, with windows, to all ranks. */
-static void add_only(const fixed *x, kolo_schedule *s, range own, location value) {
+static void add_only(const reproducible *x, kolo_schedule *s, range own, location value) {
     kolo_entry e = {.kind = KOLO_ENTRY_COPY_FROM,
                     .peer = value.rank,
                     .to = KOLO_BUFFER_DATA,
@@ -125,7 +125,7 @@ static void add_only(const fixed *x, kolo_schedule *s, range own, location value
 }
 
 /* Computes the root for chunk c from values that are available. */
-static void add_root(const fixed *x, kolo_schedule *s, size_t c) {
+static void add_root(const reproducible *x, kolo_schedule *s, size_t c) {
     range own = own_chunk(x, c);
     int at = 0;
     if (own.count == 0) return;
@@ -142,7 +142,7 @@ static void add_root(const fixed *x, kolo_schedule *s, size_t c) {
 }
 
 /* Sends chunk c of every slice to its owner: the i-th node of each rank in round i. */
-static void add_exchange(const fixed *x, kolo_schedule *s, size_t c) {
+static void add_exchange(const reproducible *x, kolo_schedule *s, size_t c) {
     const kolo_schedule_spec *spec = x->spec;
     for (int i = 0; i < x->most; i++) {
         if (i > 0) kolo_schedule_round(s);
@@ -161,10 +161,10 @@ static void add_exchange(const fixed *x, kolo_schedule *s, size_t c) {
     }
 }
 
-static void fixed_write(const kolo_schedule_spec *spec, kolo_schedule *s) {
+static void messages_write(const kolo_schedule_spec *spec, kolo_schedule *s) {
     range whole = {0, spec->count};
     size_t longest = kolo_team_slice(whole, spec->size, 0, spec->align).count;
-    fixed x = {.spec = spec, .variant = KOLO_VARIANT_MESSAGES};
+    reproducible x = {.spec = spec, .variant = KOLO_VARIANT_MESSAGES};
     if (longest == 0) return;
     if (!find_leaves(&x)) {
         s->failed = true;
@@ -188,7 +188,7 @@ static void fixed_write(const kolo_schedule_spec *spec, kolo_schedule *s) {
 
 /* Reduces this rank's slice piece by piece. A single sum needs no SCRATCH. */
 static void window_write(const kolo_schedule_spec *spec, kolo_schedule *s) {
-    fixed x = {.spec = spec, .variant = KOLO_VARIANT_WINDOW};
+    reproducible x = {.spec = spec, .variant = KOLO_VARIANT_WINDOW};
     size_t longest = kolo_slice_first(spec->count, spec->size, 1, spec->align);
     if (longest == 0) return;
     if (!find_leaves(&x)) {
@@ -206,7 +206,7 @@ static void window_write(const kolo_schedule_spec *spec, kolo_schedule *s) {
 
 /* SCRATCH starts with this rank's values, which the others read, followed by room for sums. */
 static void eager_write(const kolo_schedule_spec *spec, kolo_schedule *s) {
-    fixed x = {.spec = spec, .variant = KOLO_VARIANT_EAGER, .chunk = spec->count};
+    reproducible x = {.spec = spec, .variant = KOLO_VARIANT_EAGER, .chunk = spec->count};
     if (spec->count == 0) return;
     if (!find_leaves(&x)) {
         s->failed = true;
@@ -221,15 +221,15 @@ static void eager_write(const kolo_schedule_spec *spec, kolo_schedule *s) {
     kolo_free(x.leaves);
 }
 
-const kolo_algorithm_row kolo_fixed_allreduce = {
+const kolo_algorithm_row kolo_reproducible_allreduce = {
     .name = "fixed-tree",
     .kind = KOLO_COLLECTIVE_ALLREDUCE,
     .algorithm = KOLO_ALGORITHM_REPRODUCIBLE,
     .variant = KOLO_VARIANT_MESSAGES,
-    .write = fixed_write,
+    .write = messages_write,
 };
 
-const kolo_algorithm_row kolo_fixed_window_allreduce = {
+const kolo_algorithm_row kolo_reproducible_window_allreduce = {
     .name = "fixed-tree-direct",
     .kind = KOLO_COLLECTIVE_ALLREDUCE,
     .algorithm = KOLO_ALGORITHM_REPRODUCIBLE,
@@ -237,7 +237,7 @@ const kolo_algorithm_row kolo_fixed_window_allreduce = {
     .write = window_write,
 };
 
-const kolo_algorithm_row kolo_fixed_eager_allreduce = {
+const kolo_algorithm_row kolo_reproducible_eager_allreduce = {
     .name = "fixed-tree-eager",
     .kind = KOLO_COLLECTIVE_ALLREDUCE,
     .algorithm = KOLO_ALGORITHM_REPRODUCIBLE,

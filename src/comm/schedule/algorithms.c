@@ -13,12 +13,24 @@ static const kolo_algorithm_info *const infos[KOLO_ALGORITHM_COUNT] = {
 
 /* The reproducible allreduce and the other collectives. */
 static const kolo_algorithm_row *const rows[] = {
-    &kolo_fixed_allreduce,       &kolo_fixed_window_allreduce, &kolo_fixed_eager_allreduce,
-    &kolo_tree_broadcast,        &kolo_direct_broadcast,       &kolo_staged_broadcast,
-    &kolo_eager_broadcast,       &kolo_dissemination_barrier,  &kolo_direct_barrier,
-    &kolo_tree_reduce,           &kolo_window_reduce,          &kolo_mesh_reduce_scatter,
-    &kolo_window_reduce_scatter, &kolo_mesh_allgather,         &kolo_window_allgather,
-    &kolo_mesh_gather,           &kolo_mesh_scatter,           &kolo_mesh_alltoall,
+    &kolo_reproducible_allreduce,
+    &kolo_reproducible_window_allreduce,
+    &kolo_reproducible_eager_allreduce,
+    &kolo_tree_broadcast,
+    &kolo_direct_broadcast,
+    &kolo_staged_broadcast,
+    &kolo_eager_broadcast,
+    &kolo_dissemination_barrier,
+    &kolo_direct_barrier,
+    &kolo_tree_reduce,
+    &kolo_window_reduce,
+    &kolo_mesh_reduce_scatter,
+    &kolo_window_reduce_scatter,
+    &kolo_mesh_allgather,
+    &kolo_window_allgather,
+    &kolo_mesh_gather,
+    &kolo_mesh_scatter,
+    &kolo_mesh_alltoall,
 };
 
 const kolo_algorithm_info *kolo_algorithm_info_of(kolo_algorithm algorithm) {

@@ -38,8 +38,8 @@ KOLO_ALGORITHM_LIST(KOLO_ALGORITHM_EXTERN)
 
 /* `algorithm` of the reproducible allreduce, which is chosen by kolo_request_opts.shards. */
 #define KOLO_ALGORITHM_REPRODUCIBLE KOLO_ALGORITHM_COUNT
-extern const kolo_algorithm_row kolo_fixed_allreduce, kolo_fixed_window_allreduce,
-    kolo_fixed_eager_allreduce;
+extern const kolo_algorithm_row kolo_reproducible_allreduce, kolo_reproducible_window_allreduce,
+    kolo_reproducible_eager_allreduce;
 
 /* The other collectives. */
 extern const kolo_algorithm_row kolo_tree_broadcast, kolo_direct_broadcast, kolo_staged_broadcast,
