@@ -1,6 +1,6 @@
 #pragma once
-/* Files of weights: looking into them, comparing them, handing them to other programs. They are
- * safetensors files; a checkpoint that kolo wrote also says which model it is of. */
+/* Weight files: inspection, verification, comparison, export. They are safetensors files; the
+ * metadata of Kolo's checkpoints also names the model. */
 
 #include "kolo/status.h"
 
@@ -10,23 +10,23 @@
 extern "C" {
 #endif
 
-/* What a file holds: its metadata, and name, type and shape of each tensor. Any safetensors file.
- * The numbers are not read: damage in them is for kolo_checkpoint_check to find. *text is freed
- * with kolo_checkpoint_text_free. IO: it cannot be read; FORMAT: it is none. */
+/* Lists the metadata, and name, type and shape of each tensor, of any safetensors file. The tensor
+ * data are not read (see kolo_checkpoint_check). Free *text with kolo_checkpoint_text_free. IO: the
+ * file cannot be read; FORMAT: it is not a safetensors file. */
 KOLO_API kolo_status kolo_checkpoint_describe(const char *path, char **text);
 
-/* Reads all of a file and holds it against the hashes that it carries; one without passes. FORMAT,
- * naming what is not what was written; IO. */
+/* Reads a whole file and verifies its hashes; a file without hashes passes. FORMAT, naming what is
+ * damaged; IO. */
 KOLO_API kolo_status kolo_checkpoint_check(const char *path);
 
-/* Finds out whether a checkpoint is whole: its header, the tensors of its model with their shapes,
- * all numbers finite. Of a file that kolo did not write, which names no model: header and numbers.
- * *text says what was found good. FORMAT: what is not. */
+/* Verifies a checkpoint: header and hashes, that its tensors match the model, that all values are
+ * finite. For files of other programs, which name no model: header and values. *text describes what
+ * was verified. FORMAT: the check that failed. */
 KOLO_API kolo_status kolo_checkpoint_verify(const char *path, char **text);
 
-/* Compares the tensors of two files: *equal when they have the same names, types, shapes and bits.
- * *text has a line for each tensor that differs, with the relative L2 distance of two tensors of
- * one shape. */
+/* Compares the tensors of two files. *equal: same names, types and shapes, and bitwise equal data.
+ * *text has a line for each tensor that differs, with the relative L2 distance if the shapes are
+ * equal. */
 KOLO_API kolo_status kolo_checkpoint_compare(const char *a, const char *b, bool *equal,
                                              char **text);
 

@@ -1,5 +1,5 @@
 #pragma once
-/* Looking inside: graphs, plans and schedules as text. */
+/* Graphs, plans and communication schedules as text. */
 
 #include "kolo/comm.h"
 #include "kolo/tensor.h"
@@ -31,7 +31,7 @@ typedef struct kolo_dump_opts {
     int64_t classes;    /* default the model's */
     int64_t batch;      /* default 64 */
     int64_t accumulate; /* micro-batches of a step; default 1 */
-    bool evaluate;      /* the forward pass alone, instead of training */
+    bool evaluate;      /* the forward pass alone */
     kolo_optimizer_opts optimizer;
     bool sparse_embedding; /* see kolo_train_opts */
     int64_t bucket_bytes;  /* default 1 MiB */
@@ -39,24 +39,25 @@ typedef struct kolo_dump_opts {
     bool reference_kernels, no_winograd;
     kolo_recompute recompute; /* default none */
     kolo_precision precision; /* default f32 */
-    bool cached;              /* choose by the times in the file `tuning`, as training does; */
-    const char *tuning;       /* NULL: there is none */
-    kolo_train_notice notice; /* hears when that file is no good, or an option shows elsewhere */
+    bool cached;              /* select kernels by the times in the file `tuning` */
+    const char *tuning;       /* NULL: no file */
+    kolo_train_notice notice; /* warnings: the file is unusable, an option has no effect here */
     void *notice_arg;
     int ranks;                /* SCHEDULE: size of the group; default 2 */
     kolo_algorithm algorithm; /* SCHEDULE */
 } kolo_dump_opts;
 
-/* Writes the text into *text, which the caller frees with kolo_dump_free. ARG: unknown model, or an
- * option that does not suit; UNSUPPORTED: an op without a kernel; NOMEM. */
+/* Returns the dump in *text; free it with kolo_dump_free. ARG: unknown model or invalid option;
+ * UNSUPPORTED: an op without a kernel; NOMEM. */
 KOLO_API kolo_status kolo_dump(const kolo_dump_opts *opts, char **text);
-/* What the kernels are made of here, "avx2, oneDNN 2.6.3"; freed as a dump is. */
+/* The instruction set and library of the kernels, "avx2, oneDNN 2.6.3". Free with kolo_dump_free.
+ */
 KOLO_API kolo_status kolo_dump_kernels(char **text);
-/* Whether precision bf16 is for speed here: convolutions and linear layers then compute in bf16 by
- * instructions of the processor; else in f32, on copies of what is kept in bf16. */
+/* Whether the processor has bf16 arithmetic: convolutions and linear layers then compute in bf16;
+ * otherwise they convert to f32, and precision bf16 saves memory only. */
 KOLO_API bool kolo_dump_has_bf16(void);
-/* The zoo: each model with its sample, classes, parameters and options, as plain text or as the
- * page docs/models.md; freed as a dump is. NOMEM. */
+/* All models with their sample, classes, parameters and options, as plain text or as the page
+ * docs/models.md. Free with kolo_dump_free. NOMEM. */
 KOLO_API kolo_status kolo_dump_models(bool markdown, char **text);
 KOLO_API void kolo_dump_free(char *text);
 

@@ -1,5 +1,6 @@
 #pragma once
-/* Where the time of a training step goes: each op, each phase, beside what the machine could do. */
+/* Profiles of a training step: the time of each op and phase, and its lower bound on this machine.
+ */
 
 #include "kolo/comm.h"
 #include "kolo/phase.h"
@@ -12,32 +13,32 @@
 extern "C" {
 #endif
 
-/* One kernel, POST or WAIT of the step, in the order in which they run. */
+/* One kernel, POST or WAIT of the step, in execution order. */
 typedef struct kolo_profile_row {
     kolo_phase phase;
     const char *op;        /* "conv2d_bwd_data" */
     const char *kernel;    /* "dnn_conv2d_bwd_data"; "" for POST and WAIT */
-    const char *library;   /* the library's name for what runs, "brgconv:avx2"; "" where none */
-    const char *parameter; /* that it is about, "conv1.weight"; "" where there is none */
+    const char *library;   /* the library's name of the implementation, "brgconv:avx2", or "" */
+    const char *parameter; /* "conv1.weight", or "" */
     const char *shape;     /* of its first output */
-    /* All of a whole step, in which kernels run once for each micro-batch. */
+    /* Per step; kernels run once for each micro-batch. */
     double ms;           /* median over the steps */
-    double alone_ms;     /* least time when repeated at once, its data in the caches */
+    double alone_ms;     /* minimum when repeated at once, with warm caches */
     double bound_ms;     /* see kolo_profile */
-    double flops, bytes; /* as the op's cost says; a multiply-add is two */
-    bool slow;           /* a reference loop, Kolo's or the library's */
+    double flops, bytes; /* by the cost formula of the op; a multiply-add is two */
+    bool slow;           /* a reference implementation, Kolo's or the library's */
 } kolo_profile_row;
 
-/* What a profile found. The bound of a row is its time alone where it computes, that is where
- * its flops at the machine's peak take longer than its bytes at the memory's; else the time of its
- * bytes at the memory's rate, or its time alone where that is less. */
+/* A profile. The bound of a row is a lower bound of its time. Compute-bound rows (flops at peak
+ * rate take longer than bytes at memory bandwidth): alone_ms. Others: bytes at memory bandwidth, or
+ * alone_ms if that is less. */
 typedef struct kolo_profile {
     int threads, workers;
     int64_t batch, accumulate, parameters, steps;
     const char *isa;
-    double peak_flops, peak_bytes; /* a second, measured here by short loops, of all threads */
-    int64_t swept_bytes;           /* of memory, for peak_bytes: as much as the step touches */
-    double step_ms, fastest_ms;    /* the median step and the fastest, input included */
+    double peak_flops, peak_bytes; /* per second, of all threads, measured by short loops */
+    int64_t swept_bytes;           /* working set of peak_bytes: as much as a step touches */
+    double step_ms, fastest_ms;    /* median and fastest step, input included */
     double bound_ms;               /* sum over rows */
     double phase_ms[KOLO_PHASES];  /* medians */
     int64_t arena_bytes, scratch_bytes, gradient_bytes, store_bytes, peak_rss_bytes;
@@ -47,13 +48,12 @@ typedef struct kolo_profile {
 
 /* Zero means the default. */
 typedef struct kolo_profile_opts {
-    int64_t steps; /* to take medians over, after two that warm up; default 10 */
+    int64_t steps; /* measured, after two warm-up steps; default 10 */
 } kolo_profile_opts;
 
-/* Profiles the training step that `train` describes, with its data in memory (as
- * kolo_train_opts.in_memory), as this rank of `comm` (NULL: alone); all ranks call it. The numbers
- * are this rank's. Blocks. Free the result with kolo_profile_destroy.
- * Errors: those of kolo_train; IO: the trace cannot be written. */
+/* Profiles the training step that `train` describes, with in_memory data, as this rank of `comm`
+ * (NULL: a single rank). Collective; the numbers are of this rank. Blocks. Free the result with
+ * kolo_profile_destroy. Errors of kolo_train; IO: the trace cannot be written. */
 KOLO_API kolo_status kolo_profile_train(kolo_comm *comm, const kolo_train_opts *train,
                                         const kolo_profile_opts *opts, kolo_profile **profile);
 /* NULL is allowed. */

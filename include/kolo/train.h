@@ -1,5 +1,5 @@
 #pragma once
-/* Training: the whole job behind one call.
+/* Training jobs: one call runs a whole job.
  *
  *     kolo_comm *comm;
  *     KOLO_TRY(kolo_comm_create(NULL, &comm));
@@ -7,10 +7,10 @@
  *     kolo_train_result result;
  *     KOLO_TRY(kolo_train(comm, &opts, NULL, NULL, &result));
  *
- * Ranks fail together. What one rank meets before the first step (data that it cannot read, a
- * folder that it cannot write) or all meet in the same step (a loss that is no number) makes all
- * fail with the same status; the rank that met it has the plain text, the others "rank N: " before
- * it. What one rank meets later ends its run alone; the others then lose a peer. */
+ * Errors before the first step (unreadable data, a folder that cannot be written) and errors that
+ * all ranks detect in the same step (a NaN loss) fail on all ranks with one status; the other ranks
+ * prefix the message with "rank N: ". An error of a single rank in a later step ends that rank; the
+ * others return PEER. */
 
 #include "kolo/comm.h"
 #include "kolo/metric.h"
@@ -59,68 +59,66 @@ typedef enum kolo_autotune {
 KOLO_API const char *kolo_autotune_name(kolo_autotune autotune);
 
 typedef enum kolo_notice_kind {
-    KOLO_NOTICE_TRANSIENT, /* stands for the moment, until the next */
+    KOLO_NOTICE_TRANSIENT, /* replaced by the next notice */
     KOLO_NOTICE_INFO,
-    KOLO_NOTICE_WARNING, /* something was not as it should be, and the job goes on */
+    KOLO_NOTICE_WARNING, /* a problem that the job works around */
 } kolo_notice_kind;
 
-/* A line for the user about what is going on before the first step. */
+/* Receives status lines for the user before the first step. */
 typedef void (*kolo_train_notice)(void *arg, const char *line, kolo_notice_kind kind);
 
-/* What a job does, as its ranks agree on it. Zero means the default, which each line names. */
+/* Options of a job; the same on all ranks. Zero means the default, which each comment gives. */
 typedef struct kolo_train_opts {
-    const char *model, *model_options; /* name in the zoo; the model's own options */
-    const char *data; /* "fashion-mnist", "mnist:DIR", ...; required unless in_memory */
-    const char
-        *init;             /* weights to begin with: a safetensors file of kolo's or with the names
-                              that torchvision or Hugging Face gives the model; NULL: drawn from the seed */
+    const char *model, *model_options; /* name of the model; its options */
+    const char *data;      /* "fashion-mnist", "mnist:DIR", ...; required unless in_memory */
+    const char *init;      /* initial weights: a safetensors file with the tensor names of Kolo,
+                              torchvision or Hugging Face; NULL: drawn from the seed */
     int64_t batch;         /* per worker; 64 */
-    int64_t accumulate;    /* micro-batches of `batch` samples per worker in each step; 1 */
-    int64_t epochs, steps; /* the first reached ends the run; both 0: one epoch */
+    int64_t accumulate;    /* micro-batches of `batch` samples per worker and step; 1 */
+    int64_t epochs, steps; /* the run ends at the first limit reached; both 0: one epoch */
     double lr;             /* 0.01 */
     kolo_optimizer_opts optimizer;
-    bool sparse_embedding; /* embedding tables have row-sparse gradients: a step exchanges
-                              and updates the rows that occur; SGD without momentum, or Adam
-                              as PyTorch's SparseAdam; ARG with weight decay, accumulation, a
-                              table that more than an embedding reads, or none */
+    bool sparse_embedding; /* row-sparse gradients of embedding tables: a step exchanges and updates
+                              only the rows of its tokens. For SGD without momentum, and Adam as
+                              PyTorch's SparseAdam. ARG with weight decay, with accumulation, if
+                              another op reads the table, or without a table */
     kolo_lr_schedule schedule;
     double lr_min;          /* end of the cosine; 0 */
     double lr_step_factor;  /* 0.1 */
     int64_t lr_step_epochs; /* 30 */
-    double warmup_epochs;   /* linear from lr/(warm-up's steps) up to lr; 0; Goyal et al., 2017 */
-    const char *augment;    /* changes to training images, "flip,crop=2,erase=8", any part of it, as
-                               src/data/augment.h says; NULL: none */
+    double warmup_epochs;   /* linear from lr / warm-up steps to lr; 0; Goyal et al., 2017 */
+    const char *augment;    /* of training images, such as "flip,crop=2,erase=8"; NULL: none */
     uint64_t seed;          /* 0 */
     int threads;            /* of kernels, per rank; 1 */
     bool reference_kernels;
-    bool no_winograd; /* convolutions in their direct form only */
+    bool no_winograd; /* direct convolutions only */
     kolo_autotune autotune;
-    const char *tuning; /* file of measured times, read and kept by rank 0; NULL: none. With out_dir
-                           the times that were used also go into tuning.txt there */
+    const char *tuning; /* file of measured times, read and written by rank 0; NULL: none. The times
+                           that were used are also written to tuning.txt in out_dir */
     kolo_train_notice notice; /* called on rank 0; may be NULL */
     void *notice_arg;
     int64_t bucket_bytes;     /* 1 MiB */
     kolo_recompute recompute; /* none */
     kolo_precision precision; /* f32 */
     kolo_algorithm algorithm;
-    const char *out_dir; /* where metrics.jsonl, config.yaml, checkpoint go; NULL: nowhere. Files
-                            of these names that are there already are replaced */
-    const char *resolved_config; /* text of config.yaml; written into out_dir */
-    const char *trace; /* file for the newest steps on full batches, every rank's, as a Chrome
-                          trace,  which Perfetto opens; NULL: none */
-    /* A checkpoint that a run can go on from, checkpoint-STEP.safetensors in out_dir, after every
-     * so many steps or epochs (one of the two, or neither) and at the end; "latest" there names the
-     * newest. Of them `keep` stay, 0: all. */
+    const char *out_dir; /* folder of metrics.jsonl, config.yaml and checkpoints, which replace
+                            existing files; NULL: none are written */
+    const char *resolved_config; /* contents of config.yaml */
+    const char *trace; /* output file: the latest steps on full batches of all ranks as a Chrome
+                          trace (open it in Perfetto); NULL: none */
+    /* Interval of resumable checkpoints, checkpoint-STEP.safetensors in out_dir, in steps or in
+     * epochs; both 0: none. The last step writes one too. The file "latest" names the newest; the
+     * newest `keep` are kept, 0: all. */
     int64_t checkpoint_steps, checkpoint_epochs, keep;
-    const char *resume; /* such a checkpoint, or the out_dir of a run, whose latest it is: the run
-                           goes on behind it, with the bits that it would have had. What the run
-                           wrote after it is replaced where out_dir is its folder. NULL: begin */
-    bool resume_if_any; /* a folder without a checkpoint is no error: begin */
+    const char *resume; /* a resumable checkpoint, or a folder: its latest. The run continues after
+                           that step, bitwise equal to an uninterrupted run. If out_dir is the same
+                           folder, later output of the run is replaced. NULL: start a new run */
+    bool resume_if_any; /* start a new run if the folder has no checkpoint */
     int64_t eval_every; /* epochs between evaluations; 0: at the end only */
     bool no_eval;
-    bool in_memory; /* benchmark: each rank trains on its part of the first global batch of the
-                       data (made-up images without `data`) again and again; no loader, no
-                       evaluation, `epochs` means nothing, `steps` is 100 by default */
+    bool in_memory; /* benchmark: each rank trains on its share of the first global batch in every
+                       step (synthetic images without `data`). No loader and no evaluation; `epochs`
+                       is ignored and `steps` defaults to 100 */
 } kolo_train_opts;
 
 /* Progress of a run; passed to the observer on rank 0. */
@@ -158,40 +156,39 @@ typedef struct kolo_train_result {
                                   else 0 */
 } kolo_train_result;
 
-/* Called on rank 0 about ten times a second and at the end of epochs; must be quick. */
+/* Called on rank 0 about ten times a second and at the end of epochs; must return quickly. */
 typedef void (*kolo_train_observer)(void *arg, const kolo_train_progress *progress);
 
-/* Finds out, without starting anything, what would make `workers` ranks refuse these options: a
- * value out of range, an unknown model or data set, samples that the model does not take, more
- * workers than samples, a folder that cannot be written (it is made if it is not there). The
- * status and text are those that kolo_train would give. */
+/* Validates the options for `workers` ranks without starting them: value ranges, the model, the
+ * data set and its fit to the model, the number of samples, write access to out_dir (which is
+ * created). Status and message are those of kolo_train. */
 KOLO_API kolo_status kolo_train_check(const kolo_train_opts *opts, int workers);
 
-/* Runs a whole training job as this rank of `comm` (NULL: alone); blocks until it is done. Rank 0
- * writes config.yaml, metrics.jsonl and checkpoints as it goes, checkpoint-final.safetensors at the
- * end. `observer` may be NULL. The result of a job that goes on with a run is the whole run's, but
- * for step_ms_median.
- * ARG: as kolo_train_check; DIVERGED: the loss is no number any more, or a benchmark's is not that
- * of training; FORMAT, IO: data or files;
- * PEER: a rank died, or ranks ended with different parameters. */
+/* Runs a training job as this rank of `comm` (NULL: a single rank) and blocks until it is done.
+ * Rank 0 writes config.yaml, metrics.jsonl and checkpoints during the run and
+ * checkpoint-final.safetensors at the end. `observer` may be NULL. The result of a resumed run
+ * covers the whole run, except step_ms_median.
+ * ARG: as kolo_train_check; DIVERGED: the loss is NaN or infinite, or a benchmark computed other
+ * losses than training; FORMAT, IO: data or files; PEER: a rank failed, or the ranks ended with
+ * different parameters. */
 KOLO_API kolo_status kolo_train(kolo_comm *comm, const kolo_train_opts *opts,
                                 kolo_train_observer observer, void *arg, kolo_train_result *result);
 
 /* Zero means the default. */
 typedef struct kolo_eval_opts {
     const char *checkpoint, *data; /* required */
-    int64_t batch;                 /* samples at a time on each rank; 64 */
+    int64_t batch;                 /* samples per rank; 64 */
     int threads;                   /* of kernels, per rank; 1 */
-    kolo_autotune autotune;        /* as in kolo_train_opts, */
-    const char *tuning;            /* and this */
-    kolo_train_notice notice;      /* and these */
+    kolo_autotune autotune;        /* this and the rest as in kolo_train_opts */
+    const char *tuning;
+    kolo_train_notice notice;
     void *notice_arg;
 } kolo_eval_opts;
 
-/* Evaluates a checkpoint on the test split of `data`, shared between the ranks of `comm` (NULL:
- * alone). Of the result, `steps` and `epochs` are those of the checkpoint, `samples` those
- * evaluated, samples_per_second is evaluation's; losses and times of training are 0.
- * FORMAT: no checkpoint, or not one of the model that it names; ARG: data of another shape. */
+/* Evaluates a checkpoint on the test split of `data`, divided among the ranks of `comm` (NULL: a
+ * single rank). In the result, `steps` and `epochs` are those of the checkpoint, `samples` and
+ * samples_per_second are of the evaluation; training times are 0 and training metrics NaN.
+ * FORMAT: not a checkpoint, or its tensors do not match its model; ARG: data of another shape. */
 KOLO_API kolo_status kolo_evaluate(kolo_comm *comm, const kolo_eval_opts *opts,
                                    kolo_train_result *result);
 

@@ -13,7 +13,7 @@ typedef enum kolo_rng_use {
     KOLO_RNG_INIT = 1,       /* initial weights; index: hash of the parameter's name */
     KOLO_RNG_SHUFFLE = 2,    /* order of samples; index: epoch */
     KOLO_RNG_TEST = 3,       /* tests; index: free */
-    KOLO_RNG_SYNTHETIC = 4,  /* made-up data; index: what is made */
+    KOLO_RNG_SYNTHETIC = 4,  /* synthetic data; index: what is made */
     KOLO_RNG_DROPOUT = 5,    /* what is dropped; index: layer */
     KOLO_RNG_AUGMENT = 6,    /* how training images are changed; index: epoch */
     KOLO_RNG_BENCH = 7,      /* data of benchmarks; index: free */

@@ -1,6 +1,6 @@
-/* Flip and crop are one copy of the sample through `work`; erasing then overwrites a square. The
- * draws of a sample are blocks 2 index and 2 index + 1 of the epoch's stream: {flip, dy, dx, -} and
- * {centre y, centre x, -, -}. */
+/* Augmentation. Flip and crop are one copy of the sample through `work`; erasing then overwrites a
+ * square. Sample `index` uses draws 2 index and 2 index + 1 of the epoch's stream:
+ * {flip, dy, dx, -} and {centre y, centre x, -, -}. */
 #include "data/augment.h"
 
 #include "base/rng.h"
@@ -54,16 +54,16 @@ kolo_status kolo_augment_parse(const char *text, kolo_augment *augment) {
     return KOLO_OK;
 }
 
-/* A draw as a number in [0, bound). */
+/* Maps a draw to [0, bound). */
 static int64_t below(uint32_t draw, int64_t bound) {
     return (int64_t)((uint64_t)draw * (uint64_t)bound >> 32);
 }
 
-/* One plane of elements of `size` bytes: to[y][x] = from[y + dy][x + dx], then mirrored; what comes
- * in has all its bytes `fill`. */
+/* Shifts one plane of elements of `size` bytes, to[y][x] = from[y + dy][x + dx], then mirrors it.
+ * Bytes shifted in are `fill`. */
 static void move_plane(const uint8_t *from, int64_t height, int64_t width, int64_t size, int fill,
                        int64_t dy, int64_t dx, bool flip, uint8_t *to) {
-    int64_t left = dx < 0 ? -dx : 0; /* columns that come in on the left */
+    int64_t left = dx < 0 ? -dx : 0; /* columns shifted in on the left */
     int64_t kept = width - (dx < 0 ? -dx : dx);
     memset(to, fill, (size_t)(height * width * size));
     for (int64_t y = 0; y < height && kept > 0; y++) {

@@ -1,36 +1,36 @@
 #pragma once
-/* Augmentation: random changes of training images that leave their labels true, applied to the
- * bytes of a sample after it has been gathered.
+/* Augmentation: random transforms of training images that keep their labels valid, applied to the
+ * bytes of a gathered sample.
  *
- * What is drawn for a sample depends on (seed, epoch, sample) alone, so an epoch sees the same
- * images for any number of ranks, any batch and any number of threads.
+ * The draws of a sample depend on (seed, epoch, sample) only, so an epoch has the same images for
+ * any number of ranks and threads and any batch size.
  *
  *     flip        mirrors left and right with probability 1/2
- *     crop=P      shifts by up to P pixels each way, uniformly; what comes in is 0, as if the image
- *                 had been padded by P and cropped at random (He et al., 2016, section 4.2)
- *     erase=S     sets an S x S square, centred anywhere in the image, to its channel's mean:
- *                 cutout (DeVries, Taylor, 2017) */
+ *     crop=P      shifts by up to P pixels each way, uniformly, and fills with 0: padding by P and
+ *                 random cropping (He et al., 2016, section 4.2)
+ *     erase=S     sets an S x S square, centred anywhere in the image, to the channel means: cutout
+ *                 (DeVries, Taylor, 2017) */
 
 #include "kolo/data.h"
 
-/* All zero: images stay as they are. */
+/* Zero: no augmentation. */
 typedef struct kolo_augment {
     bool flip;
     int crop, erase; /* pixels */
 } kolo_augment;
 
-/* Reads "flip,crop=2,erase=8", any part of it; NULL or empty: none. ARG, naming the part. */
+/* Parses a list such as "flip,crop=2,erase=8"; NULL or empty: none. ARG, naming the item. */
 kolo_status kolo_augment_parse(const char *text, kolo_augment *augment);
 
-/* Changes `sample` (C,H,W bytes of `info`'s shape), which is number `index` of its set, and moves
- * `labels` with it where they are a map of its pixels; what comes in has no label, and what is
- * erased keeps its own. `work` has room for kolo_augment_work bytes. Any thread. */
+/* Augments `sample` (C,H,W bytes), which has index `index` in its data set. Per-pixel `labels` are
+ * shifted with it; pixels shifted in get no label, erased pixels keep theirs. `work` is scratch
+ * memory of kolo_augment_work bytes. Any thread. */
 void kolo_augment_apply(const kolo_augment *augment, uint64_t seed, int64_t epoch, int64_t index,
                         const kolo_dataset_info *info, uint8_t *sample, int32_t *labels,
                         uint8_t *work);
 size_t kolo_augment_work(const kolo_dataset_info *info);
 
-/* True when something may change. */
+/* True if any transform is enabled. */
 static inline bool kolo_augment_any(const kolo_augment *augment) {
     return augment->flip || augment->crop > 0 || augment->erase > 0;
 }

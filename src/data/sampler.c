@@ -1,5 +1,4 @@
-/* Which samples a step takes: the permutation of an epoch and its division among steps and ranks.
- */
+/* The permutation of an epoch and its division among steps and ranks. */
 #include "data/sampler.h"
 
 #include "base/integer.h"
@@ -10,7 +9,7 @@
 
 struct kolo_sampler {
     kolo_sampler_opts opts;
-    int64_t epoch; /* that `perm` is of; -1: none yet */
+    int64_t epoch; /* of `perm`; -1: none yet */
     int64_t *perm;
 };
 
@@ -23,7 +22,7 @@ kolo_share kolo_sampler_share(const kolo_sampler_opts *opts, int64_t step, int r
     KOLO_ASSERT(step >= 0 && step < kolo_sampler_steps(opts));
     int64_t start = step * opts->global_batch;
     int64_t taken = kolo_min_i64(opts->global_batch, opts->samples - start);
-    int64_t each = taken / world, larger = taken % world; /* ranks that get one more */
+    int64_t each = taken / world, larger = taken % world; /* ranks with one sample more */
     return (kolo_share){
         .first = start + rank * each + kolo_min_i64(rank, larger),
         .count = each + (rank < larger),

@@ -1,4 +1,4 @@
-/* `kolo dump`: builds what would run and prints it instead of running it. */
+/* `kolo dump`: compiles a graph or plan and prints it. */
 #include "kolo/dump.h"
 
 #include "inspect/dump_requests.h"
@@ -53,8 +53,8 @@ static kolo_status dump_graph(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_t
     if (status == KOLO_OK && o->what == KOLO_DUMP_GRAPH && o->sparse_embedding && o->notice) {
         o->notice(
             o->notice_arg,
-            "dump: sparse embeddings are made by the passes: --what passes or plan shows them, "
-            "the graph is as the model makes it",
+            "dump: --sparse-embedding takes effect in the passes: use --what passes or plan; the "
+            "graph is as the model builds it",
             KOLO_NOTICE_INFO);
     }
     return status;
@@ -92,7 +92,7 @@ done:
 
 static kolo_status resolve(const kolo_dump_opts *in, kolo_dump_opts *out) {
     *out = *in;
-    if (!out->model) return KOLO_FAIL(KOLO_ERR_ARG, "which model? give its name, such as lenet");
+    if (!out->model) return KOLO_FAIL(KOLO_ERR_ARG, "no model: give its name, such as lenet");
     const kolo_model *model;
     KOLO_TRY(kolo_model_find(out->model, &model));
     kolo_shape sample;

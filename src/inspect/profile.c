@@ -1,8 +1,8 @@
-/* kolo_profile_train: some steps watched, then one in which every kernel is repeated at once for
- * its time alone; the machine measured; the numbers put together.
+/* kolo_profile_train: records some steps, then repeats each kernel within one step for its time
+ * with warm caches, measures the machine, and computes the profile.
  *
- * The last step spoils the parameters (kernels that overwrite their inputs run more than once), so
- * nothing is trained here. */
+ * Kernels that overwrite their inputs run several times in the last step, so its parameters are
+ * garbage: nothing is trained here. */
 #include "kolo/profile.h"
 
 #include "base/clock.h"
@@ -31,13 +31,13 @@ typedef struct profiler {
     kolo_trace *trace;
     kolo_step_info *infos;
     kolo_machine machine;
-    int n_steps;       /* of the plan */
-    int64_t runs, run; /* of the plan, to watch; the one at hand */
+    int n_steps;       /* steps of the plan */
+    int64_t runs, run; /* recorded steps; the current one */
     double *ms;        /* [n_steps][runs] */
     double *step_ms;   /* [runs] */
     double *phase_ms;  /* [KOLO_PHASES][runs] */
     double *alone_ms;  /* [n_steps] */
-    int *times; /* [n_steps], that it runs in an optimiser step: once a micro-batch, or once */
+    int *times;        /* [n_steps] executions in an optimizer step: one per micro-batch, or one */
 } profiler;
 
 /* A profile and what it owns. */
@@ -47,10 +47,10 @@ typedef struct owned_profile {
     kolo_arena texts;
 } owned_profile;
 
-/* ---- watching ---- */
+/* ---- recording ---- */
 
-static void watch(void *arg, int step, kolo_step_kind kind, int bucket, int64_t begin_ns,
-                  int64_t end_ns) {
+static void record(void *arg, int step, kolo_step_kind kind, int bucket, int64_t begin_ns,
+                   int64_t end_ns) {
     profiler *p = arg;
     double ms = (double)(end_ns - begin_ns) / 1e6;
     p->ms[(int64_t)step * p->runs + p->run] += ms;
@@ -58,13 +58,13 @@ static void watch(void *arg, int step, kolo_step_kind kind, int bucket, int64_t 
     p->phase_ms[(int64_t)p->infos[step].phase * p->runs + p->run] += ms;
 }
 
-/* Repeats the kernel that has just run. */
+/* Repeats the kernel that just ran. */
 static void repeat(void *arg, int step, kolo_step_kind kind, int bucket, int64_t begin_ns,
                    int64_t end_ns) {
     profiler *p = arg;
     int64_t best = end_ns - begin_ns, start = kolo_now_ns(), spent = 0;
     if (kind != KOLO_STEP_KERNEL || p->alone_ms[step] > 0)
-        return; /* the first micro-batch will do */
+        return; /* the first micro-batch suffices */
     for (int i = 0; i < REPEATS && (i < LEAST_REPEATS || spent < repeat_ns); i++) {
         int64_t begin = kolo_now_ns();
         kolo_plan_repeat(p->plan, step);
@@ -83,18 +83,18 @@ static kolo_status one_step(profiler *p, double *ms) {
     return KOLO_OK;
 }
 
-static kolo_status watch_steps(profiler *p) {
+static kolo_status record_steps(profiler *p) {
     const char *trace = p->setup.opts.trace;
     double unused;
     for (int i = 0; i < WARM_UP; i++) KOLO_TRY(one_step(p, &unused));
-    kolo_plan_observe(p->plan, watch, p);
+    kolo_plan_observe(p->plan, record, p);
     for (p->run = 0; p->run < p->runs; p->run++) {
         KOLO_TRY(one_step(p, &p->step_ms[p->run]));
         double rest = p->step_ms[p->run];
         for (int phase = 1; phase < KOLO_PHASES; phase++) {
             rest -= p->phase_ms[phase * p->runs + p->run];
         }
-        p->phase_ms[KOLO_PHASE_INPUT * p->runs + p->run] = rest; /* and the loop, which is little */
+        p->phase_ms[KOLO_PHASE_INPUT * p->runs + p->run] = rest; /* with the overhead of the loop */
     }
     kolo_plan_observe(p->plan, NULL, NULL);
     if (trace) {
@@ -110,7 +110,7 @@ static kolo_status watch_steps(profiler *p) {
     return KOLO_OK;
 }
 
-/* ---- putting together ---- */
+/* ---- the profile ---- */
 
 static int ascending(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
@@ -123,7 +123,7 @@ static double median(double *values, int64_t n) {
     return (values[(n - 1) / 2] + values[n / 2]) / 2;
 }
 
-/* Of one run of the kernel. */
+/* The bound of one execution of a kernel. */
 static double bound_of(const profiler *p, const kolo_step_info *s, double alone_ms) {
     double compute = 1e3 * s->cost.flops / p->machine.flops_per_s;
     double memory = 1e3 * s->cost.bytes / p->machine.bytes_per_s;
@@ -176,7 +176,7 @@ static kolo_status put_together(const profiler *p, owned_profile *o) {
         .peak_rss_bytes = kolo_peak_rss_bytes(),
         .n_rows = p->n_steps,
     };
-    o->profile.fastest_ms = p->step_ms[0]; /* the median put them in order */
+    o->profile.fastest_ms = p->step_ms[0]; /* sorted by median() */
     for (int i = 0; i < KOLO_PHASES; i++) {
         o->profile.phase_ms[i] = median(p->phase_ms + i * p->runs, p->runs);
     }
@@ -188,7 +188,7 @@ static kolo_status put_together(const profiler *p, owned_profile *o) {
     return KOLO_OK;
 }
 
-/* ---- the whole ---- */
+/* ---- entry points ---- */
 
 static kolo_status prepare(profiler *p) {
     p->plan = kolo_session_plan(p->session);
@@ -234,7 +234,7 @@ static kolo_status run(profiler *p, const kolo_train_opts *train, owned_profile 
     KOLO_TRY(kolo_session_create(&p->setup.session, p->comm, &p->session));
     KOLO_TRY(kolo_session_init(p->session, p->setup.opts.seed));
     KOLO_TRY(kolo_agree(p->comm, prepare(p)));
-    KOLO_TRY(watch_steps(p));
+    KOLO_TRY(record_steps(p));
     owned_profile *o = kolo_zalloc(sizeof *o);
     if (!o) return KOLO_NOMEM(sizeof *o);
     o->rows = kolo_zalloc(((size_t)p->n_steps + 1) * sizeof *o->rows);
@@ -266,7 +266,7 @@ kolo_status kolo_profile_train(kolo_comm *comm, const kolo_train_opts *train,
 
 void kolo_profile_destroy(kolo_profile *profile) {
     if (!profile) return;
-    owned_profile *o = (owned_profile *)profile; /* its first member */
+    owned_profile *o = (owned_profile *)profile; /* the first member */
     kolo_arena_fini(&o->texts);
     kolo_free(o->rows);
     kolo_free(o);

@@ -1,5 +1,5 @@
-/* Evaluation: ranks walk the data set in its order, each taking a contiguous part of every global
- * batch; the sums of all ranks are added at the end, in double precision. */
+/* Evaluation: the ranks walk the data set in order, each with a contiguous part of every global
+ * batch. At the end the sums are reduced over the ranks, in double precision. */
 #include "train/evaluate.h"
 
 #include "base/clock.h"
@@ -124,13 +124,13 @@ kolo_status kolo_session_evaluate_all(kolo_session *session, kolo_comm *comm,
     return status;
 }
 
-/* ---- a checkpoint on its own ---- */
+/* ---- evaluating a checkpoint ---- */
 
 typedef struct job {
     kolo_eval_opts opts; /* resolved */
     kolo_checkpoint checkpoint;
     kolo_dataset *dataset;
-    kolo_setup setup; /* what tuning looks at */
+    kolo_setup setup; /* input of tuning */
     kolo_session *session;
 } job;
 
@@ -140,13 +140,13 @@ static kolo_status check_fit(const kolo_checkpoint *c, const kolo_dataset_info *
         return KOLO_OK;
     }
     return KOLO_FAIL(KOLO_ERR_ARG,
-                     "%s is for samples %s in %" PRId64 " classes, and %s has samples %s in %d: "
+                     "%s takes samples %s in %" PRId64 " classes, and %s has samples %s in %d: "
                      "choose the data that it was trained on",
                      c->path, kolo_shape_text(&c->info.sample, want), c->info.classes, data->name,
                      kolo_shape_text(&data->sample, have), data->classes);
 }
 
-/* What a rank can find out alone. */
+/* Opens and checks everything that needs no other rank. */
 static kolo_status open_all(job *j) {
     const kolo_eval_opts *o = &j->opts;
     if (o->batch < 1) {
@@ -196,8 +196,8 @@ static kolo_status run(job *j, kolo_comm *comm, kolo_train_result *result) {
     if (!isfinite(evaluation.metrics.value[KOLO_METRIC_LOSS])) {
         return KOLO_FAIL(
             KOLO_ERR_FORMAT,
-            "%s: the test loss is not a number: its parameters are damaged or of a run "
-            "that diverged; use another checkpoint",
+            "%s: the test loss is NaN: the parameters are damaged or the run diverged; use another "
+            "checkpoint",
             j->checkpoint.path);
     }
     double seconds = (double)(kolo_now_ns() - start) / 1e9;

@@ -1,5 +1,5 @@
 #pragma once
-/* Evaluation of a session on a data set, shared between the ranks. */
+/* Evaluation of a session on a data set, divided among the ranks. */
 
 #include "train/session/session.h"
 
@@ -8,9 +8,9 @@ typedef struct kolo_evaluation {
     int64_t samples;
 } kolo_evaluation;
 
-/* Runs every sample of `dataset` once through the forward pass, `batch` at a time on each rank, and
- * gives every rank the means over all. Collective; `comm` may be NULL: this rank alone. Fails on
- * all ranks when it fails on one. */
+/* Evaluates all samples of `dataset` once, in batches of `batch` per rank; every rank gets the
+ * metrics over all samples. Collective; `comm` NULL: a single rank. An error on one rank fails on
+ * all. */
 kolo_status kolo_session_evaluate_all(kolo_session *session, kolo_comm *comm,
                                       const kolo_dataset *dataset, int64_t batch,
                                       kolo_evaluation *evaluation);

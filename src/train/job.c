@@ -1,10 +1,10 @@
-/* kolo_train: set up, agree, train, evaluate, report, write the checkpoint.
+/* kolo_train: a training job from its options to the final checkpoint.
  *
- * The order of collectives is the same on all ranks: agree on the set-up, find the checkpoint to go
- * on from, agree on the files, make the session, agree on the loader, then per step the plan's, at
- * epochs' ends evaluation's, where one is due the verdict on a checkpoint, at the end the
- * comparison of replicas, the result and the verdict on the last checkpoint; of a benchmark, its
- * first steps again. */
+ * All ranks call the same collectives in the same order: agree on the options; find the checkpoint
+ * to resume from; agree on the files; create the session; agree on the loader; then in each step
+ * those of the plan, of evaluation at the end of epochs, and of agreeing on a checkpoint; at the
+ * end the comparison of parameters, the result, and agreeing on the final checkpoint. A benchmark
+ * then repeats its first steps. */
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/integer.h"
@@ -33,7 +33,7 @@
 
 static const int64_t report_ns = 100000000;
 
-enum { CHECKED_STEPS = 2 }; /* of a benchmark: a loss before any update, and one behind an update */
+enum { CHECKED_STEPS = 2 }; /* repeated after a benchmark: a loss before and one after an update */
 
 typedef struct job {
     kolo_comm *comm;
@@ -44,20 +44,20 @@ typedef struct job {
     kolo_lr schedule;
     kolo_run_files *files; /* rank 0, with out_dir */
     kolo_session *session;
-    kolo_trace *trace; /* NULL: none */
+    kolo_trace *trace; /* NULL: not recorded */
 
     kolo_loader *loader;
-    kolo_resident_batch resident; /* in_memory, and then: */
-    double first_losses[CHECKED_STEPS];
+    kolo_resident_batch resident;       /* in_memory */
+    double first_losses[CHECKED_STEPS]; /* in_memory */
 
-    int64_t started, reported; /* when */
+    int64_t started, reported; /* times of the first step and the last report, ns */
     kolo_resume resume;
-    kolo_run_state state; /* of the whole run, resumed part included */
-    kolo_accumulator report;
+    kolo_run_state state;    /* of the whole run, resumed part included */
+    kolo_accumulator report; /* since the last report */
     kolo_step_times times;
     kolo_evaluation evaluation;
-    bool evaluated; /* ever */
-    bool tokens;    /* are what the model is trained on */
+    bool evaluated; /* `evaluation` is valid */
+    bool tokens;    /* the data are tokens */
 } job;
 
 /* ---- beginning ---- */
@@ -80,20 +80,20 @@ static kolo_status open_batches(job *j) {
 
 static kolo_status open_files(job *j) {
     const kolo_train_opts *o = &j->setup.opts;
-    if (o->trace && j->rank == 0) { /* it is written at the end: better to know now */
+    if (o->trace && j->rank == 0) { /* written at the end: detect an unwritable path now */
         kolo_file_writer *writer;
         KOLO_TRY(kolo_file_create(o->trace, &writer));
         kolo_file_abandon(writer);
     }
     if (!o->out_dir || j->rank != 0) return KOLO_OK;
     int64_t step = j->resume.here ? j->state.steps : 0;
-    bool named = j->resume.here && !kolo_folder_exists(o->resume); /* not the latest of all */
+    bool named = j->resume.here && !kolo_folder_exists(o->resume); /* maybe not the latest */
     if (named) KOLO_TRY(kolo_checkpoint_folder_check_latest(o->out_dir, step));
     return kolo_run_files_open(o->out_dir, step, &j->files);
 }
 
-/* From here on the folder is this run's: whatever could fail before has not, and what it began with
- * may have been a file there. */
+/* Removes the output of earlier runs from the folder: after everything that can fail, and after the
+ * initial weights, which may be a file there, were read. */
 static kolo_status begin_files(const job *j) {
     int64_t step = j->resume.here ? j->state.steps : 0;
     return j->files ? kolo_run_files_begin(j->files, j->setup.opts.resolved_config, step) : KOLO_OK;
@@ -108,17 +108,17 @@ static kolo_status compare_options(const job *j) {
     return status;
 }
 
-/* What is asked for is done, but is not all that one might hope for. */
-static void tell_precision(const job *j) {
+/* Tells the user that bf16 saves memory only on this processor. */
+static void notify_precision(const job *j) {
     const kolo_train_opts *o = &j->setup.opts;
     bool half = o->precision == KOLO_PRECISION_BF16 && !o->reference_kernels;
     if (j->rank != 0 || !o->notice || !half || kolo_kernel_has_bf16()) return;
     o->notice(o->notice_arg,
-              "precision bf16 is for memory here: this processor does not multiply it",
+              "precision bf16 saves memory only: this processor has no bf16 arithmetic",
               KOLO_NOTICE_INFO);
 }
 
-/* Rank 0 reads the weights that training begins with; the others get them from it. */
+/* Rank 0 reads the initial weights and broadcasts them. */
 static kolo_status load_weights(const job *j) {
     const kolo_train_opts *o = &j->setup.opts;
     kolo_store *store = kolo_session_store(j->session);
@@ -135,7 +135,7 @@ static kolo_status begin(job *j, const kolo_train_opts *opts) {
     KOLO_TRY(kolo_resume_open(&j->setup, j->comm, &j->resume));
     j->state = j->resume.state;
     KOLO_TRY(kolo_agree(j->comm, open_files(j)));
-    tell_precision(j);
+    notify_precision(j);
     KOLO_TRY(kolo_tuning_begin(&j->setup, j->comm));
     KOLO_TRY(kolo_session_create(&j->setup.session, j->comm, &j->session));
     kolo_status recorded = KOLO_OK;
@@ -169,7 +169,7 @@ static void end(job *j) {
 static kolo_status check_loss(const job *j, int64_t k, double lr, const kolo_sums *sums) {
     double loss = sums->metric[KOLO_METRIC_LOSS];
     if (isfinite(loss)) return KOLO_OK;
-    /* The sum is the same on all ranks: they all come here. */
+    /* The sum is equal on all ranks, so all ranks fail here. */
     kolo_status status =
         j->rank != 0
             ? KOLO_OK
@@ -243,7 +243,7 @@ static kolo_status evaluate(job *j) {
                                      &j->evaluation);
 }
 
-/* What follows step k: perhaps a report, at an epoch's end perhaps evaluation. */
+/* After step k: evaluation and reports where they are due. */
 static kolo_status after_step(job *j, int64_t k) {
     int64_t done = k + 1;
     if (done % j->setup.epoch_steps != 0 && done != j->setup.total_steps) {
@@ -293,8 +293,8 @@ static bool wants_checkpoint(const job *j) {
     return every > 0 && (done % every == 0 || done == j->setup.total_steps);
 }
 
-/* One that the run can go on from; rank 0 has all that there is to write. */
-static kolo_status save_on_the_way(const job *j) {
+/* Writes a resumable checkpoint if one is due, on rank 0. */
+static kolo_status save_resumable(const job *j) {
     const kolo_train_opts *o = &j->setup.opts;
     if (!wants_checkpoint(j)) return KOLO_OK;
     kolo_status status = KOLO_OK;
@@ -310,7 +310,7 @@ static kolo_status save_on_the_way(const job *j) {
 
 /* ---- ending ---- */
 
-/* Every rank must have the same parameters, to the bit. */
+/* The parameters must be bitwise equal on all ranks. */
 static kolo_status compare_replicas(const job *j, uint64_t hash) {
     if (j->size == 1) return KOLO_OK;
     int64_t range[2] = {(int64_t)hash, (int64_t)~hash};
@@ -318,8 +318,8 @@ static kolo_status compare_replicas(const job *j, uint64_t hash) {
     if (range[0] == ~range[1]) return KOLO_OK;
     return KOLO_FAIL(
         KOLO_ERR_PEER,
-        "the ranks ended with different parameters: run the same kolo on the same kind "
-        "of processor everywhere");
+        "the ranks ended with different parameters: use the same build of kolo and the same kind "
+        "of processor on all ranks");
 }
 
 static kolo_sums last_steps(const job *j) {
@@ -359,9 +359,9 @@ static kolo_status finish(job *j, kolo_train_result *result) {
     return KOLO_OK;
 }
 
-/* ---- a benchmark's losses ---- */
+/* ---- losses of a benchmark ---- */
 
-/* The batch that stays in memory, as training gets it: from a loader, whose first one it is. */
+/* A step on the resident batch, read through a loader as in training. */
 static kolo_status step_by_loader(job *j, double lr, kolo_sums *sums) {
     kolo_loader_opts opts = {
         .dataset = j->setup.train,
@@ -381,8 +381,8 @@ static kolo_status step_by_loader(job *j, double lr, kolo_sums *sums) {
     return status;
 }
 
-/* Takes the first steps once more, from the same parameters: the losses must have the same bits.
- * The sums are the same on all ranks: they fail together. */
+/* Repeats the first steps from the same parameters: the losses must be bitwise equal. The sums are
+ * equal on all ranks, so all ranks fail together. */
 static kolo_status check_losses(job *j, kolo_train_result *result) {
     const kolo_train_opts *o = &j->setup.opts;
     KOLO_TRY(kolo_session_init(j->session, o->seed));
@@ -395,24 +395,24 @@ static kolo_status check_losses(job *j, kolo_train_result *result) {
         if (loss == j->first_losses[k]) continue;
         return KOLO_FAIL(KOLO_ERR_DIVERGED,
                          "the sum of losses of step %" PRId64
-                         " was %.17g in the benchmark and is %.17g in training: what was measured "
-                         "is not what training does",
+                         " was %.17g in the benchmark and is %.17g in training: the benchmark does "
+                         "not measure training",
                          k + 1, j->first_losses[k], loss);
     }
     result->losses_checked = steps;
     return KOLO_OK;
 }
 
-/* ---- the whole ---- */
+/* ---- the job ---- */
 
 static kolo_status run(job *j, const kolo_train_opts *opts, kolo_train_result *result) {
     KOLO_TRY(begin(j, opts));
     j->started = j->reported = kolo_now_ns();
-    if (j->state.steps == j->setup.total_steps) KOLO_TRY(evaluate(j)); /* all that is left */
+    if (j->state.steps == j->setup.total_steps) KOLO_TRY(evaluate(j)); /* nothing to train */
     for (int64_t k = j->state.steps; k < j->setup.total_steps; k++) {
         KOLO_TRY(step(j, k));
         KOLO_TRY(after_step(j, k));
-        KOLO_TRY(save_on_the_way(j));
+        KOLO_TRY(save_resumable(j));
     }
     KOLO_TRY(finish(j, result));
     return j->setup.opts.in_memory ? check_losses(j, result) : KOLO_OK;

@@ -22,7 +22,7 @@ struct kolo_run_files {
     FILE *lines;
 };
 
-/* The checkpoint is written last; a folder that will not take it is found out first. */
+/* The checkpoint is written at the end; detects early that this would fail. */
 static kolo_status try_checkpoint(const char *path) {
     kolo_safetensors_writer *writer;
     KOLO_TRY(kolo_safetensors_create(path, &writer));
@@ -30,7 +30,7 @@ static kolo_status try_checkpoint(const char *path) {
     return KOLO_OK;
 }
 
-/* One job writes a folder: metrics.jsonl is locked for as long as it is open. */
+/* metrics.jsonl is locked while it is open: one job writes to a folder. */
 static kolo_status open_files(kolo_run_files *f, const char *folder) {
     f->folder = kolo_strdup(folder);
     f->config = kolo_format("%s/config.yaml", folder);
@@ -43,7 +43,7 @@ static kolo_status open_files(kolo_run_files *f, const char *folder) {
     return try_checkpoint(f->checkpoint);
 }
 
-/* Bytes of the whole lines of reports up to `step`; they stand in the order of steps. */
+/* Bytes of the complete lines up to `step`; lines are in the order of steps. */
 static size_t bytes_until(const char *text, int64_t step) {
     static const char key[] = "\"step\": ";
     const char *line = text, *end;
@@ -55,7 +55,7 @@ static size_t bytes_until(const char *text, int64_t step) {
     return (size_t)(line - text);
 }
 
-/* What an earlier run left behind `step` goes first, so a folder never mixes two runs. */
+/* Removes the later output of an earlier run first: a folder never mixes two runs. */
 kolo_status kolo_run_files_begin(kolo_run_files *f, const char *config, int64_t step) {
     char *text;
     size_t bytes;

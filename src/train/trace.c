@@ -13,15 +13,15 @@ enum { CAPACITY = 1 << 14 };
 
 typedef struct event {
     int64_t begin_ns, end_ns;
-    const char *name; /* of what is no step; else NULL */
+    const char *name; /* of an interval outside the plan; else NULL */
     int step;
 } event;
 
 struct kolo_trace {
     kolo_plan *plan;
     kolo_step_info *steps;
-    event *events; /* a ring */
-    int64_t count; /* ever */
+    event *events; /* ring */
+    int64_t count; /* of all events recorded */
 };
 
 static void record(kolo_trace *t, event e) { t->events[t->count++ % CAPACITY] = e; }
@@ -62,7 +62,7 @@ void kolo_trace_destroy(kolo_trace *t) {
 
 /* ---- writing ---- */
 
-/* Microseconds, as the format wants them. */
+/* The format has microseconds. */
 static double us(int64_t ns) { return (double)ns / 1e3; }
 
 static void begin_event(kolo_json *j, const char *phase, int rank, int track) {
@@ -112,7 +112,7 @@ static void add_step(kolo_json *j, int rank, const kolo_step_info *s, const even
     kolo_json_close(j);
 }
 
-/* A bucket under way, from its POST to the end of its WAIT, on the second track. */
+/* A bucket in flight, from its POST to the end of its WAIT, on the second track. */
 static void add_flight(kolo_json *j, int rank, const kolo_step_info *s, const event *e) {
     char name[32];
     snprintf(name, sizeof name, "bucket %d", s->bucket);
@@ -157,7 +157,7 @@ static void print_events(const kolo_trace *t, int rank, kolo_text *out) {
     kolo_text_fini(&name);
 }
 
-/* Gives rank 0 the text of rank `from`, in *text, which it frees; the others get NULL. */
+/* Sends the text of rank `from` to rank 0, which frees *text; NULL on the others. */
 static kolo_status fetch(kolo_comm *comm, int from, const kolo_text *own, char **text) {
     int rank = comm ? kolo_comm_rank(comm) : 0;
     int64_t bytes = (int64_t)own->length + 1;
@@ -177,7 +177,7 @@ static kolo_status fetch(kolo_comm *comm, int from, const kolo_text *own, char *
     return status;
 }
 
-/* One rank's array, without its brackets, behind those before it. */
+/* Appends one rank's array, without its brackets. */
 static kolo_status append(kolo_file_writer *file, char *events, bool first) {
     size_t length = strlen(events);
     if (!first) KOLO_TRY(kolo_file_append(file, ",\n", 2));

@@ -285,7 +285,7 @@ static void what_does_not_fit_is_named(void **state) {
     for (size_t i = 0; i < KOLO_COUNT(numbers); i++) assert_true(numbers[i] == 0);
     kolo_session_destroy(untied);
     assert_refused(&gpt2, "untied.safetensors",
-                   "with other numbers than what they copy (lm_head.weight unlike "
+                   "different from what they duplicate (lm_head.weight unlike "
                    "transformer.wte.weight)");
 }
 

@@ -157,7 +157,7 @@ static void what_does_not_fit_is_named(void **state) {
         {"resnet18", "width=3",
          "101 of another type or shape (conv1.weight f32 [2,3,7,7], not [3,3,7,7], "},
         {"resnet18", "width=2,classes=7",
-         "does not fit model resnet18; of its tensors 2 of another type or shape (fc.weight f32 "
+         "does not match model resnet18; of its tensors 2 of another type or shape (fc.weight f32 "
          "[5,16], "
          "not [7,16], fc.bias f32 [5], not [7]): give weights of that model"},
     };

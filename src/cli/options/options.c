@@ -55,13 +55,13 @@ const kolo_option cli_options[] = {
      .required = CMD_EVAL, .help = "the checkpoint, a .safetensors file"},
     {.name = "data", .type = KOLO_OPTION_TEXT, .metavar = "NAME[:DIR]",
      .commands = CMD_TRAIN | CMD_EVAL, .required = CMD_TRAIN | CMD_EVAL,
-     .help = "the data set: fashion-mnist, fashion-mnist:DIR, mnist:DIR, or made up: synthetic or "
-             "synthetic:KEY=VALUE,... with the keys N, test, shape (1x28x28), classes and seed, and "
-             "synthetic-seg the same way, with a label for each pixel; of tokens: text:FILE, "
-             "tokens:FILE, synthetic-tokens:KEY=VALUE,... (N, test, seed)"},
+     .help = "the data set: fashion-mnist, fashion-mnist:DIR, mnist:DIR; synthetic images: synthetic "
+             "or synthetic:KEY=VALUE,... with the keys N, test, shape (1x28x28), classes and seed, and "
+             "synthetic-seg alike, with a label for each pixel; tokens: text:FILE, tokens:FILE, "
+             "synthetic-tokens:KEY=VALUE,... (N, test, seed)"},
     {.name = "data", .type = KOLO_OPTION_TEXT, .metavar = "NAME[:DIR]",
      .commands = CMD_BENCH_TRAIN | CMD_PROFILE,
-     .without = "made-up images such as the model is usually trained on",
+     .without = "synthetic images such as the model is usually trained on",
      .help = "the data set"},
     {.name = "init", .type = KOLO_OPTION_TEXT, .metavar = "FILE", .commands = CMD_TRAIN,
      .without = "weights are drawn from the seed",

@@ -1,7 +1,7 @@
-/* The IDX reader. A plain file is used where it lies; a gzipped one is unpacked into one block of
- * exactly the size that its header promises, so a small file that unpacks to something huge (a
- * "gzip bomb") is stopped after one byte too many. Promises that no deflate stream of that length
- * could keep are refused before memory is asked for. */
+/* The IDX reader. A plain file is used in place. A gzipped one is decompressed into one block of
+ * the size that its header announces; decompression stops at the first byte beyond it, so a gzip
+ * bomb costs nothing. Sizes that no deflate stream of that length can reach are refused before
+ * memory is allocated. */
 #include "data/readers/idx.h"
 
 #include "base/memory.h"
@@ -13,13 +13,13 @@
 
 enum { HEADER_MAX = 4 + 3 * 4 };
 
-/* Deflate packs at most 258 bytes into two bits: no stream expands by more than this. */
+/* Deflate encodes at most 258 bytes in two bits: the largest expansion of a stream. */
 enum { DEFLATE_MAX_RATIO = 1032 };
 
 typedef struct header {
     int64_t dim[3];
     size_t bytes;      /* of the header */
-    size_t data_bytes; /* that must follow */
+    size_t data_bytes; /* after the header */
 } header;
 
 static uint32_t big_endian_32(const uint8_t *p) {
@@ -27,7 +27,7 @@ static uint32_t big_endian_32(const uint8_t *p) {
 }
 
 static const char *kind_name(uint32_t magic) {
-    return magic == 0x801 ? "labels" : magic == 0x803 ? "images" : "no IDX file of bytes";
+    return magic == 0x801 ? "labels" : magic == 0x803 ? "images" : "not an IDX file of bytes";
 }
 
 static size_t header_bytes(kolo_idx_kind kind) { return 4 + 4 * (size_t)kind; }
@@ -38,14 +38,14 @@ static kolo_status read_header(const uint8_t *p, size_t length, kolo_idx_kind ki
     uint32_t wanted = 0x800 | (uint32_t)kind;
     if (length >= 4 && big_endian_32(p) != wanted) {
         return KOLO_FAIL(KOLO_ERR_FORMAT,
-                         "%s: magic number 0x%08" PRIx32 " (%s), want 0x%08" PRIx32
+                         "%s: magic number 0x%08" PRIx32 " (%s), expected 0x%08" PRIx32
                          " (%s): check that this is the right file",
                          where, big_endian_32(p), kind_name(big_endian_32(p)), wanted,
                          kind_name(wanted));
     }
     if (length < read.bytes) {
         return KOLO_FAIL(KOLO_ERR_FORMAT,
-                         "%s: cut short: %zu bytes where the header alone takes %zu: fetch the "
+                         "%s: truncated: %zu bytes, the header alone takes %zu: download the "
                          "file again",
                          where, length, read.bytes);
     }
@@ -54,13 +54,13 @@ static kolo_status read_header(const uint8_t *p, size_t length, kolo_idx_kind ki
         read.dim[i] = big_endian_32(p + 4 + 4 * i);
         if (read.dim[i] == 0) {
             return KOLO_FAIL(KOLO_ERR_FORMAT,
-                             "%s: dimension %d is 0, so the file holds nothing: fetch it again",
-                             where, i);
+                             "%s: dimension %d is 0, the file is empty: download it again", where,
+                             i);
         }
         if (total > (size_t)PTRDIFF_MAX / (size_t)read.dim[i]) {
             return KOLO_FAIL(KOLO_ERR_FORMAT,
                              "%s: dimensions up to number %d (%" PRId64
-                             ") promise more bytes than there can be: the file is damaged",
+                             ") exceed the address space: the file is damaged",
                              where, i, read.dim[i]);
         }
         total *= (size_t)read.dim[i];
@@ -72,22 +72,22 @@ static kolo_status read_header(const uint8_t *p, size_t length, kolo_idx_kind ki
 
 static kolo_status wrong_length(const char *where, const header *h, size_t found, bool more) {
     return KOLO_FAIL(KOLO_ERR_FORMAT,
-                     "%s: %s: its header promises %zu bytes (%" PRId64 "x%" PRId64 "x%" PRId64
-                     ") after itself, found %s%zu: fetch the file again",
-                     where, more ? "too long" : "cut short", h->data_bytes, h->dim[0], h->dim[1],
+                     "%s: %s: the header announces %zu bytes (%" PRId64 "x%" PRId64 "x%" PRId64
+                     "), found %s%zu: download the file again",
+                     where, more ? "too long" : "truncated", h->data_bytes, h->dim[0], h->dim[1],
                      h->dim[2], more ? "at least " : "", found);
 }
 
-/* A gzip file in memory on its way through zlib: one or more members, back to back. */
+/* State of decompressing a gzip file in memory: one or more members, back to back. */
 typedef struct unpacker {
     z_stream z;
     const uint8_t *next;
     size_t left;
     const char *where;
-    bool ended; /* the last member is complete and no bytes are left */
+    bool ended; /* the last member is complete and no input is left */
 } unpacker;
 
-/* Unpacks up to `want` bytes to `out`; fewer only at the end of the file. */
+/* Decompresses up to `want` bytes to `out`; fewer only at the end of the file. */
 static kolo_status unpack(unpacker *u, uint8_t *out, size_t want, size_t *got) {
     size_t done = 0;
     while (done < want && !u->ended) {
@@ -102,19 +102,20 @@ static kolo_status unpack(unpacker *u, uint8_t *out, size_t want, size_t *got) {
         u->left -= in - u->z.avail_in;
         done += room - u->z.avail_out;
         if (rc == Z_MEM_ERROR)
-            return KOLO_FAIL(KOLO_ERR_NOMEM, "%s: no memory to unpack", u->where);
+            return KOLO_FAIL(KOLO_ERR_NOMEM, "%s: no memory to decompress it", u->where);
         if (rc == Z_STREAM_END) {
             u->ended = u->left == 0;
             if (inflateReset(&u->z) != Z_OK) {
-                return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: cannot unpack", u->where);
+                return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: decompression failed", u->where);
             }
         } else if (rc == Z_BUF_ERROR || (rc == Z_OK && u->left == 0 && u->z.avail_out > 0)) {
             return KOLO_FAIL(KOLO_ERR_FORMAT,
-                             "%s: cut short: the gzip stream ends too early: fetch the file again",
+                             "%s: truncated: the gzip stream ends early: download the file again",
                              u->where);
         } else if (rc != Z_OK) {
-            return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: damaged gzip stream (%s): fetch the file again",
-                             u->where, u->z.msg ? u->z.msg : "unknown cause");
+            return KOLO_FAIL(KOLO_ERR_FORMAT,
+                             "%s: damaged gzip stream (%s): download the file again", u->where,
+                             u->z.msg ? u->z.msg : "unknown cause");
         }
     }
     *got = done;
@@ -128,17 +129,18 @@ static kolo_status parse_gzip_with(unpacker *u, size_t length, kolo_idx_kind kin
     KOLO_TRY(unpack(u, start, header_bytes(kind), &got));
     KOLO_TRY(read_header(start, got, kind, u->where, &h));
     if (h.data_bytes / DEFLATE_MAX_RATIO > length) {
-        return KOLO_FAIL(KOLO_ERR_FORMAT,
-                         "%s: its header promises %zu bytes, more than %zu gzipped bytes can hold: "
-                         "the file is damaged",
-                         u->where, h.data_bytes, length);
+        return KOLO_FAIL(
+            KOLO_ERR_FORMAT,
+            "%s: the header announces %zu bytes, more than %zu gzipped bytes can hold: "
+            "the file is damaged",
+            u->where, h.data_bytes, length);
     }
     uint8_t *data = kolo_alloc(h.data_bytes);
     if (!data) return KOLO_NOMEM(h.data_bytes);
     uint8_t extra;
     size_t more = 0;
     kolo_status status = unpack(u, data, h.data_bytes, &got);
-    /* Also makes zlib check the length and checksum that end the stream. */
+    /* zlib verifies the length and checksum at the end of the stream. */
     if (status == KOLO_OK) status = unpack(u, &extra, 1, &more);
     if (status == KOLO_OK && got + more != h.data_bytes) {
         status = wrong_length(u->where, &h, got + more, more > 0);
@@ -156,7 +158,7 @@ static kolo_status parse_gzip(const uint8_t *bytes, size_t length, kolo_idx_kind
                               const char *where, kolo_idx *idx) {
     unpacker u = {.next = bytes, .left = length, .where = where};
     if (inflateInit2(&u.z, 15 + 16) != Z_OK) { /* largest window, gzip wrapper */
-        return KOLO_FAIL(KOLO_ERR_NOMEM, "%s: no memory to unpack", where);
+        return KOLO_FAIL(KOLO_ERR_NOMEM, "%s: no memory to decompress it", where);
     }
     kolo_status status = parse_gzip_with(&u, length, kind, idx);
     inflateEnd(&u.z);

@@ -1,9 +1,8 @@
 #pragma once
 /* IDX, the file format of MNIST: two zero bytes, an element type (8: unsigned byte), the number of
  * dimensions, each dimension as a big-endian 32-bit number, then the elements, row-major. Here:
- * images (three dimensions N,H,W) and labels (one). A file may be gzipped; its content decides, not
- * its name. Nothing in a file is believed before it is checked against the number of bytes there.
- */
+ * images (three dimensions N,H,W) and labels (one). Gzipped files are detected by their contents.
+ * Header fields are validated against the file size before use. */
 
 #include "base/file.h"
 
@@ -14,15 +13,15 @@ typedef enum kolo_idx_kind { KOLO_IDX_LABELS = 1, KOLO_IDX_IMAGES = 3 } kolo_idx
 typedef struct kolo_idx {
     int64_t dim[3];      /* N,H,W; labels: N,1,1 */
     const uint8_t *data; /* dim[0] * dim[1] * dim[2] elements; no alignment */
-    uint8_t *unpacked;   /* what was gzipped; `data` points into it */
-    kolo_file_view view; /* what was opened by name */
+    uint8_t *unpacked;   /* contents of a gzipped file; `data` points into it */
+    kolo_file_view view; /* mapping of a file opened by name */
 } kolo_idx;
 
-/* Reads an IDX file from memory, which must outlive `idx` when it is not gzipped. `where` names it
- * in errors. FORMAT: not what `kind` says, damaged, cut short, too long; NOMEM. */
+/* Parses an IDX file in memory, which must outlive `idx` unless it is gzipped. `where` names it in
+ * errors. FORMAT: not of this kind, damaged, truncated, too long; NOMEM. */
 kolo_status kolo_idx_parse(const uint8_t *bytes, size_t length, kolo_idx_kind kind,
                            const char *where, kolo_idx *idx);
-/* The same from a file, mapped while `idx` lives. */
+/* The same from a file, which stays mapped until fini. */
 kolo_status kolo_idx_open(const char *path, kolo_idx_kind kind, kolo_idx *idx);
-/* Frees what the two above made; a zeroed idx is allowed. */
+/* Zeroed is allowed. */
 void kolo_idx_fini(kolo_idx *idx);

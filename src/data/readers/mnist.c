@@ -1,5 +1,5 @@
-/* The MNIST family: four IDX files in one folder, images and labels of two splits. Each may be
- * plain or gzipped, under its name with or without ".gz". */
+/* MNIST-like data sets: four IDX files in one folder, images and labels of two splits, plain or
+ * gzipped, with or without the suffix ".gz". */
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -13,10 +13,10 @@
 
 typedef struct mnist {
     kolo_idx images, labels;
-    int32_t *wide_labels; /* what kolo_dataset wants: the file has bytes */
+    int32_t *wide_labels; /* widened from the bytes of the file */
 } mnist;
 
-/* The mapping, or unpacked block, of the images is the data set's memory: nothing is copied. */
+/* The samples point into the mapped or decompressed images: nothing is copied. */
 static void close_mnist(kolo_dataset *d) {
     mnist *m = d->own;
     if (!m) return;
@@ -35,13 +35,13 @@ static kolo_status check_folder(const kolo_reader *reader, const char *folder, b
     }
     const char *why = kolo_errno_text(errno);
     if (!given) {
-        return KOLO_FAIL(KOLO_ERR_IO, "%s: %s: apt-get install %s, or name another folder: %s:DIR",
+        return KOLO_FAIL(KOLO_ERR_IO, "%s: %s: apt-get install %s, or give another folder: %s:DIR",
                          folder, why, reader->package, reader->name);
     }
     return KOLO_FAIL(KOLO_ERR_IO, "%s: %s: give the folder that holds the IDX files", folder, why);
 }
 
-/* Opens folder/file, or folder/file.gz when that is missing. */
+/* Opens folder/file, else folder/file.gz. */
 static kolo_status open_one(const char *folder, const char *file, kolo_idx_kind kind,
                             kolo_idx *idx) {
     char *plain = kolo_format("%s/%s", folder, file),
@@ -55,7 +55,7 @@ static kolo_status open_one(const char *folder, const char *file, kolo_idx_kind 
     } else if (stat(packed, &st) == 0) {
         status = kolo_idx_open(packed, kind, idx);
     } else {
-        status = KOLO_FAIL(KOLO_ERR_IO, "%s: neither %s nor %s.gz is there", folder, file, file);
+        status = KOLO_FAIL(KOLO_ERR_IO, "%s: neither %s nor %s.gz exists", folder, file, file);
     }
     kolo_free(plain);
     kolo_free(packed);
@@ -84,7 +84,7 @@ kolo_status kolo_read_mnist(const kolo_reader *reader, const char *argument, kol
     if (m->labels.dim[0] != count) {
         return KOLO_FAIL(KOLO_ERR_FORMAT,
                          "%s: %" PRId64 " images in %s but %" PRId64
-                         " labels in %s: fetch both files again",
+                         " labels in %s: download both files again",
                          folder, count, images, m->labels.dim[0], labels);
     }
     m->wide_labels = kolo_alloc((size_t)count * sizeof *m->wide_labels);

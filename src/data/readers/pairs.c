@@ -1,12 +1,11 @@
-/* Pairs of sentences, as BERT is trained on: Devlin et al., 2019, appendix A.2. A window of T
- * tokens
+/* Pairs of sentences for BERT (Devlin et al., 2019, appendix A.2). A window of T tokens
  *
  *     [first] A ... A [separator] B ... B [separator]
  *
- * is made of windows of T - 3 tokens of the set beneath. A is the front half of one; B is what
- * follows, or, of every second pair at random, the rear half of any other window. Which one is a
- * pure function of the split and the pair's number, as in data that was prepared once. Labels are
- * as kolo/data.h says. */
+ * is built from windows of T - 3 tokens of the underlying data set. A is the first half of a
+ * window. B is its second half, or, with probability 1/2, the second half of another window. The
+ * choice is a pure function of the split and the index, as in data prepared in advance. kolo/data.h
+ * describes the labels. */
 #include "base/memory.h"
 #include "base/rng.h"
 #include "data/readers/readers.h"
@@ -17,7 +16,7 @@ enum { ADDED = 3 };
 
 static void close_pairs(kolo_dataset *d) { kolo_dataset_close(d->own); }
 
-/* Which window the second half of pair i is of: i itself when it is what follows. */
+/* The window of the second half of pair i; i itself if it follows the first. */
 static int64_t second_of(const kolo_dataset *d, int64_t i) {
     kolo_rng rng = kolo_rng_make(0, KOLO_RNG_PAIR, (uint64_t)d->info.split);
     uint32_t draw[4];
@@ -28,7 +27,7 @@ static int64_t second_of(const kolo_dataset *d, int64_t i) {
     return (i + 1 + (int64_t)step) % d->info.count;
 }
 
-/* Tokens x [T] and labels y [T] of a pair from its halves; windows are [T - ADDED]. */
+/* Builds tokens x [T] and labels y [T] of a pair from two windows [T - ADDED]. */
 static void make_pair(const kolo_dataset *d, const int32_t *window, const int32_t *other,
                       int32_t *x, int32_t *y) {
     int64_t length = d->info.sample.dim[0], tokens = length - ADDED, front = tokens / 2;
@@ -45,7 +44,7 @@ static void make_pair(const kolo_dataset *d, const int32_t *window, const int32_
 
 static kolo_status gather(const kolo_dataset *d, const int64_t *indices, int64_t n,
                           uint8_t *samples, int32_t *labels) {
-    const kolo_dataset *beneath = d->own;
+    const kolo_dataset *base = d->own;
     int64_t length = d->info.sample.dim[0], tokens = length - ADDED;
     int32_t *x = (int32_t *)(void *)samples, *room = kolo_alloc(3 * (size_t)tokens * sizeof *room);
     if (!room) return KOLO_NOMEM(3 * (size_t)tokens * sizeof *room);
@@ -53,9 +52,9 @@ static kolo_status gather(const kolo_dataset *d, const int64_t *indices, int64_t
     for (int64_t i = 0; i < n && status == KOLO_OK; i++) {
         const int64_t pair[] = {indices[i], second_of(d, indices[i])};
         int32_t *second = pair[1] != pair[0] ? room + tokens : room;
-        status = beneath->gather(beneath, &pair[0], 1, (uint8_t *)room, room + 2 * tokens);
+        status = base->gather(base, &pair[0], 1, (uint8_t *)room, room + 2 * tokens);
         if (status == KOLO_OK && second != room) {
-            status = beneath->gather(beneath, &pair[1], 1, (uint8_t *)second, room + 2 * tokens);
+            status = base->gather(base, &pair[1], 1, (uint8_t *)second, room + 2 * tokens);
         }
         if (status == KOLO_OK) make_pair(d, room, second, x + i * length, labels + i * length);
     }
@@ -65,7 +64,7 @@ static kolo_status gather(const kolo_dataset *d, const int64_t *indices, int64_t
 
 kolo_status kolo_pairs_open(const kolo_reader *reader, const char *argument, kolo_dataset *d) {
     kolo_dataset_opts opts = d->opts;
-    kolo_dataset *beneath;
+    kolo_dataset *base;
     opts.pairs = false;
     opts.context -= ADDED;
     if (opts.context < 2) {
@@ -73,19 +72,18 @@ kolo_status kolo_pairs_open(const kolo_reader *reader, const char *argument, kol
                          "data set %s: pairs of sentences need windows of %d tokens or more",
                          reader->name, 2 + ADDED);
     }
-    KOLO_TRY(
-        kolo_dataset_open_with(reader, reader->open, argument, d->info.split, &opts, &beneath));
-    d->own = beneath;
+    KOLO_TRY(kolo_dataset_open_with(reader, reader->open, argument, d->info.split, &opts, &base));
+    d->own = base;
     d->close = close_pairs;
-    if (beneath->info.dtype != KOLO_DTYPE_I32) {
+    if (base->info.dtype != KOLO_DTYPE_I32) {
         return KOLO_FAIL(KOLO_ERR_ARG,
                          "data set %s has no pairs of sentences: choose data such as text:FILE, "
                          "tokens:FILE or synthetic-tokens, or a model without them (nsp=0)",
                          reader->name);
     }
     d->gather = gather;
-    d->info = beneath->info;
+    d->info = base->info;
     d->info.sample = d->info.label = kolo_shape_1(d->opts.context);
-    KOLO_ASSERT(beneath->gather);
+    KOLO_ASSERT(base->gather);
     return KOLO_OK;
 }

@@ -1,7 +1,6 @@
-/* A data set made in memory: every class has a random pattern, every sample is the mean of its
- * class's pattern and noise. So a benchmark needs no files, and its loss still falls. The patterns
- * depend on the seed only, so that what is learnt on the training split holds for the test split.
- */
+/* Synthetic images. Each class has a random pattern, and a sample is the mean of its class's
+ * pattern and noise: benchmarks need no files, and training converges. Patterns depend on the seed
+ * only, so training generalizes to the test split. */
 #include "data/readers/synthetic.h"
 
 #include "base/integer.h"
@@ -17,7 +16,7 @@
 
 static const size_t max_bytes = (size_t)16 << 30;
 
-/* Reads a number in [1, max] that ends at `end`. */
+/* Parses a number in [1, max] that ends at `end`. */
 static bool parse_count(const char *text, const char *end, int64_t max, int64_t *value) {
     char *stop;
     errno = 0;
@@ -112,7 +111,7 @@ static void close_synthetic(kolo_dataset *d) {
     kolo_free(own);
 }
 
-/* `pattern` is room for one sample. */
+/* Fills all samples; `pattern` is scratch memory of one sample. */
 static void make(const kolo_synthetic *s, kolo_split split, int64_t count, size_t bytes,
                  uint8_t *pattern, synthetic *own) {
     kolo_rng patterns = kolo_rng_make(s->seed, KOLO_RNG_SYNTHETIC, KOLO_SYNTHETIC_PATTERNS);
@@ -120,7 +119,7 @@ static void make(const kolo_synthetic *s, kolo_split split, int64_t count, size_
         kolo_rng_make(s->seed, KOLO_RNG_SYNTHETIC,
                       split == KOLO_SPLIT_TRAIN ? KOLO_SYNTHETIC_TRAIN : KOLO_SYNTHETIC_TEST);
     size_t stride = kolo_round_up(bytes, 16);
-    /* The draw after a sample's noise gives its label. */
+    /* The label of a sample is drawn after its noise. */
     for (int64_t i = 0; i < count; i++) {
         uint64_t first = (uint64_t)i * (stride + 16);
         uint8_t *sample = own->samples + (size_t)i * bytes;

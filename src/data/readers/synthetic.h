@@ -1,5 +1,5 @@
 #pragma once
-/* What the made-up data sets have in common: their argument "N=1000,shape=3x64x64,classes=5". */
+/* Common to the synthetic image data sets: the argument "N=1000,shape=3x64x64,classes=5". */
 
 #include "base/rng.h"
 #include "data/dataset.h"
@@ -9,13 +9,13 @@ typedef struct kolo_synthetic {
     uint64_t seed;
 } kolo_synthetic;
 
-/* Reads `text` (NULL: none) over the defaults in `s`. ARG, naming the data set `name`. */
+/* Parses `text` (NULL: none) over the defaults in `s`. ARG, naming the data set `name`. */
 kolo_status kolo_synthetic_parse(const char *name, const char *text, kolo_synthetic *s);
-/* The samples of a split. */
+/* Samples of a split. */
 static inline int64_t kolo_synthetic_count(const kolo_synthetic *s, kolo_split split) {
     return split == KOLO_SPLIT_TRAIN ? s->n : s->test;
 }
-/* Streams of draws under KOLO_RNG_SYNTHETIC. */
+/* Random streams of KOLO_RNG_SYNTHETIC. */
 enum {
     KOLO_SYNTHETIC_PATTERNS,
     KOLO_SYNTHETIC_TRAIN,
@@ -23,5 +23,5 @@ enum {
     KOLO_SYNTHETIC_TRAIN_SHAPES,
     KOLO_SYNTHETIC_TEST_SHAPES,
 };
-/* Fills `n` bytes with draws number first/16 and on; `first` is a multiple of 16. */
+/* Fills `n` bytes with random bytes, starting at draw first / 16; `first` is a multiple of 16. */
 void kolo_synthetic_fill(const kolo_rng *rng, uint64_t first, uint8_t *out, size_t n);

@@ -1,8 +1,7 @@
-/* A data set with a label for each pixel, made when a sample is asked for: before a background of
- * class 0 stand one to four discs and boxes of other classes, the later before the earlier, each
- * with a border of one pixel that has no label, as annotators leave. Each class has a colour, and a
- * pixel is the mean of its class's colour and noise. The colours depend on the seed only, so that
- * what is learnt on the training split holds for the test split. */
+/* Synthetic images for segmentation, generated on access. One to four discs and boxes of other
+ * classes lie on a background of class 0, later shapes on top, each with an unlabelled border of
+ * one pixel, as annotations have. Each class has a colour, and a pixel is the mean of its class's
+ * colour and noise. Colours depend on the seed only, so training generalizes to the test split. */
 #include "base/integer.h"
 #include "base/memory.h"
 #include "base/rng.h"
@@ -20,17 +19,17 @@ typedef struct synthetic_seg {
 } synthetic_seg;
 
 typedef struct shape {
-    int64_t y, x, height, width; /* centre; half the height and width */
+    int64_t y, x, height, width; /* centre; half of height and width */
     int32_t label;
     bool disc;
 } shape;
 
-/* A draw as a number in [0, bound). */
+/* Maps a draw to [0, bound). */
 static int64_t below(uint32_t draw, int64_t bound) {
     return (int64_t)((uint64_t)draw * (uint64_t)bound >> 32);
 }
 
-/* Half a size between a tenth and a third of the whole. */
+/* Half a size, between a tenth and a third of the image. */
 static int64_t half_size(uint32_t draw, int64_t whole) {
     return whole / 10 + 1 + below(draw, whole / 4 + 1);
 }
@@ -50,7 +49,7 @@ static shape draw_shape(const synthetic_seg *own, uint64_t counter) {
     };
 }
 
-/* Whether a pixel is within a shape that is `by` pixels smaller all round. */
+/* Whether a pixel is inside a shape shrunk by `by` pixels on all sides. */
 static bool within(const shape *s, int64_t y, int64_t x, int64_t by) {
     double h = (double)(s->height - by), w = (double)(s->width - by);
     double dy = (double)(y - s->y), dx = (double)(x - s->x);
@@ -77,7 +76,7 @@ static void make_labels(const synthetic_seg *own, int64_t index, int32_t *labels
     }
 }
 
-/* The pixel without a label has no colour but noise. */
+/* Pixels without a label are noise. */
 static void paint(const synthetic_seg *own, int64_t index, const int32_t *labels, uint8_t *sample) {
     const kolo_synthetic *s = &own->settings;
     int64_t pixels = s->height * s->width;

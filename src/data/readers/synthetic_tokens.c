@@ -1,8 +1,8 @@
-/* Made-up tokens with something to learn: three of four tokens are the one that follows the token
- * before by a fixed table, the others are any. The table depends on the seed only, so that what is
- * learnt on the training split holds for the test split. A model that has learnt it all is left
- * with a loss of about 0.75 ln(4/3) + 0.25 ln(4 V) for V tokens. Nothing is stored: each token is a
- * pure function of the seed, the window and the tokens before. */
+/* Synthetic tokens. With probability 3/4 a token is the successor of the previous one in a fixed
+ * table, otherwise it is uniform. The table depends on the seed only, so training generalizes to
+ * the test split. The loss of a model that has learned the table is about 0.75 ln(4/3) + 0.25 ln(4
+ * V) for a vocabulary of V. Nothing is stored: a token is a pure function of the seed, the window
+ * and the tokens before it. */
 #include "base/memory.h"
 #include "base/rng.h"
 #include "data/readers/readers.h"
@@ -12,17 +12,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FOLLOWS = 16, TRAIN, TEST }; /* streams of draws, apart from those of made-up images */
+enum { FOLLOWS = 16, TRAIN, TEST }; /* random streams, distinct from those of synthetic images */
 
-typedef struct made_up {
+typedef struct synthetic_tokens {
     kolo_rng follows, draws;
-} made_up;
+} synthetic_tokens;
 
-static void close_made_up(kolo_dataset *d) { kolo_free(d->own); }
+static void close_tokens(kolo_dataset *d) { kolo_free(d->own); }
 
 static kolo_status gather(const kolo_dataset *d, const int64_t *indices, int64_t n,
                           uint8_t *samples, int32_t *labels) {
-    const made_up *own = d->own;
+    const synthetic_tokens *own = d->own;
     int64_t length = d->info.sample.dim[0];
     uint64_t vocabulary = (uint64_t)d->info.classes;
     int32_t *x = (int32_t *)(void *)samples;
@@ -42,7 +42,7 @@ static kolo_status gather(const kolo_dataset *d, const int64_t *indices, int64_t
     return KOLO_OK;
 }
 
-/* One KEY=VALUE that ends at `end`. */
+/* Parses one KEY=VALUE that ends at `end`. */
 static kolo_status parse_one(const char *text, const char *end, int64_t *n, int64_t *test,
                              int64_t *seed) {
     static const char *const keys[] = {"N", "test", "seed", NULL};
@@ -81,9 +81,9 @@ kolo_status kolo_read_synthetic_tokens(const kolo_reader *reader, const char *ar
         text = *end ? end + 1 : end;
     }
     bool train = d->info.split == KOLO_SPLIT_TRAIN;
-    d->close = close_made_up;
+    d->close = close_tokens;
     d->info.place = d->place = kolo_strdup(argument ? argument : "");
-    made_up *own = d->own = kolo_zalloc(sizeof *own);
+    synthetic_tokens *own = d->own = kolo_zalloc(sizeof *own);
     if (!d->place || !own) return KOLO_NOMEM(sizeof *own);
     own->follows = kolo_rng_make((uint64_t)seed, KOLO_RNG_SYNTHETIC, FOLLOWS);
     own->draws = kolo_rng_make((uint64_t)seed, KOLO_RNG_SYNTHETIC, train ? TRAIN : TEST);

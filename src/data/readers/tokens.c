@@ -1,10 +1,10 @@
-/* Tokens from files: the bytes of a text, or numbers of two or four bytes, little-endian, one after
- * the other with no header, as preprocessing scripts leave them in train.bin and val.bin.
+/* Tokens from files: the bytes of a text, or little-endian numbers of two or four bytes without a
+ * header, as preprocessing scripts write them to train.bin and val.bin.
  *
- * A sample is a window of T tokens, its labels the token behind each; windows lie side by side, so
- * every token but the file's first is a label once an epoch, and what does not fill a window is
- * left out. Of a single file the last tenth of the windows, at least one, is the test split. The
- * file is mapped, and every token is checked against the vocabulary when it is opened. */
+ * A sample is a window of T tokens; the label of a token is the next one. Windows do not overlap,
+ * so every token but the first is a label once per epoch; an incomplete last window is dropped. Of
+ * a single file, the last tenth of the windows, at least one, is the test split. The file is
+ * mapped, and all tokens are checked against the vocabulary on opening. */
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -16,8 +16,8 @@
 
 typedef struct tokens {
     kolo_file_view view;
-    int bytes;     /* of a token: 1, 2 or 4 */
-    int64_t first; /* window of the file that is sample 0 */
+    int bytes;     /* per token: 1, 2 or 4 */
+    int64_t first; /* window of sample 0 in the file */
 } tokens;
 
 static void close_tokens(kolo_dataset *d) {
@@ -48,7 +48,7 @@ static kolo_status gather(const kolo_dataset *d, const int64_t *indices, int64_t
     return KOLO_OK;
 }
 
-/* Which file a split is in; *whole: the split is all of it. The text is for kolo_free. */
+/* The file of a split; *whole: the split is all of it. Free *path with kolo_free. */
 static kolo_status find_file(const kolo_reader *reader, const char *argument, kolo_split split,
                              char **path, bool *whole) {
     struct stat st;
@@ -66,19 +66,20 @@ static kolo_status check_tokens(const kolo_dataset *d, const tokens *t, int64_t 
     for (int64_t i = 0; i < count; i++) {
         if ((int64_t)token_at(t, i) < d->opts.vocabulary) continue;
         return KOLO_FAIL(KOLO_ERR_ARG,
-                         "%s: token %" PRIu32 " at place %" PRId64 ", but the model knows %" PRId64
-                         ": give it a larger vocabulary, or the file that it is for",
+                         "%s: token %" PRIu32 " at index %" PRId64
+                         " exceeds the vocabulary of %" PRId64
+                         ": give the model a larger vocabulary, or another file",
                          d->info.place, token_at(t, i), i, d->opts.vocabulary);
     }
     return KOLO_OK;
 }
 
-/* Cuts the file into windows and takes the split's. */
+/* Divides the file into windows and selects those of the split. */
 static kolo_status take_windows(kolo_dataset *d, tokens *t, bool whole) {
     int64_t count = (int64_t)t->view.bytes / t->bytes, length = d->opts.context;
     if (t->view.bytes % (size_t)t->bytes != 0) {
         return KOLO_FAIL(KOLO_ERR_FORMAT,
-                         "%s: %zu bytes are no whole number of tokens of %d bytes each: is it a "
+                         "%s: %zu bytes are not a multiple of the token size of %d bytes: is it a "
                          "file of tokens?",
                          d->info.place, t->view.bytes, t->bytes);
     }

@@ -1,6 +1,6 @@
-/* safetensors files: the reader. The JSON is jansson's; what it means is checked here: each tensor
- * has exactly dtype, shape and data_offsets, shape times dtype is the length of its range, and the
- * ranges, sorted, cover the data from 0 to its end without gap or overlap. */
+/* The safetensors reader. jansson parses the JSON; the checks here are that each tensor has exactly
+ * dtype, shape and data_offsets, that its range has the size of its shape, and that the sorted
+ * ranges cover the data without gap or overlap. */
 #include "base/file.h"
 #include "base/memory.h"
 #include "data/safetensors/names.h"
@@ -10,18 +10,18 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files hold little-endian elements");
 
-/* As in the format's own library. */
+/* As in the reference implementation. */
 static const uint64_t max_header_bytes = 100000000;
 
 struct kolo_safetensors {
     kolo_safetensors_entry *entries;
     int count;
-    json_t *root;        /* holds the names and the metadata */
-    kolo_file_view view; /* what was opened by name */
+    json_t *root;        /* owns the names and the metadata */
+    kolo_file_view view; /* mapping of a file opened by name */
     char *where;
 };
 
-/* What is being read, for errors. */
+/* The input, with its name for errors. */
 typedef struct source {
     const char *where;
     const uint8_t *data;
@@ -40,16 +40,17 @@ static kolo_status load_header(const uint8_t *bytes, size_t length, const char *
     memcpy(&n, bytes, sizeof n);
     if (n > max_header_bytes) {
         return KOLO_FAIL(KOLO_ERR_FORMAT,
-                         "%s: no safetensors file: its header would take %" PRIu64 " bytes", where,
-                         n);
+                         "%s: not a safetensors file: its header would take %" PRIu64 " bytes",
+                         where, n);
     }
     if (n > length - 8) {
         return KOLO_FAIL(KOLO_ERR_FORMAT,
-                         "%s: cut short: the header takes %" PRIu64 " bytes, %zu are there", where,
-                         n, length - 8);
+                         "%s: truncated: the header takes %" PRIu64 " bytes, %zu remain", where, n,
+                         length - 8);
     }
     if (n < 2 || bytes[8] != '{') {
-        return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: no safetensors file: the header is not JSON", where);
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: not a safetensors file: the header is not JSON",
+                         where);
     }
     json_error_t error;
     json_t *loaded = json_loadb((const char *)bytes + 8, n, JSON_REJECT_DUPLICATES, &error);
@@ -58,19 +59,19 @@ static kolo_status load_header(const uint8_t *bytes, size_t length, const char *
                          error.position, error.text);
     }
     *header_bytes = n;
-    *root = loaded; /* an object: nothing else begins with { */
+    *root = loaded; /* an object: the text begins with { */
     return KOLO_OK;
 }
 
 static kolo_status check_metadata(const json_t *metadata, const char *where) {
     if (!json_is_object(metadata)) {
-        return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: __metadata__ is not an object of texts", where);
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: __metadata__ is not an object of strings", where);
     }
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)metadata, key, value) {
         if (!json_is_string(value)) {
-            return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: metadata \"%s\" is not a text", where, key);
+            return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: metadata \"%s\" is not a string", where, key);
         }
     }
     return KOLO_OK;
@@ -91,11 +92,11 @@ static kolo_status read_dtype(const json_t *value, const char *name, const sourc
         }
     }
     return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                     "%s: tensor \"%s\" has element type \"%.16s\", which Kolo does not know",
+                     "%s: tensor \"%s\" has element type \"%.16s\", which Kolo does not support",
                      src->where, name, text);
 }
 
-/* Reads the shape, and the bytes that such a tensor takes. */
+/* Parses the shape and computes the size in bytes. */
 static kolo_status read_shape(const json_t *value, const char *name, const source *src,
                               kolo_safetensors_entry *entry) {
     if (!json_is_array(value)) {
@@ -104,7 +105,7 @@ static kolo_status read_shape(const json_t *value, const char *name, const sourc
     size_t rank = json_array_size(value);
     if (rank > KOLO_MAX_RANK) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "%s: tensor \"%s\" has %zu dimensions, Kolo's have %d", src->where, name,
+                         "%s: tensor \"%s\" has %zu dimensions, Kolo supports %d", src->where, name,
                          rank, KOLO_MAX_RANK);
     }
     uint64_t bytes = kolo_dtype_bytes(entry->dtype);
@@ -114,7 +115,7 @@ static kolo_status read_shape(const json_t *value, const char *name, const sourc
         const json_t *item = json_array_get(value, i);
         int64_t dim = json_integer_value(item);
         if (!json_is_integer(item) || dim < 0) {
-            return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: tensor \"%s\": dimension %zu is no count",
+            return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: tensor \"%s\": dimension %zu is not a count",
                              src->where, name, i);
         }
         entry->shape.dim[i] = dim;
@@ -125,9 +126,9 @@ static kolo_status read_shape(const json_t *value, const char *name, const sourc
             bytes *= (uint64_t)dim;
         }
     }
-    /* Also for empty tensors, so that no product over part of a shape can overflow later. */
+    /* Also for empty tensors: products over part of a shape must not overflow later. */
     if (too_large) {
-        return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: tensor \"%s\": its shape is larger than memory",
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: tensor \"%s\": the shape exceeds the address space",
                          src->where, name);
     }
     entry->bytes = empty ? 0 : (size_t)bytes;
@@ -146,7 +147,7 @@ static kolo_status read_range(const json_t *value, const char *name, const sourc
         return KOLO_FAIL(KOLO_ERR_FORMAT,
                          "%s: tensor \"%s\": data_offsets [%" PRId64 ",%" PRId64
                          "] outside the %" PRIu64
-                         " bytes of data: the file is cut short or damaged",
+                         " bytes of data: the file is truncated or damaged",
                          src->where, name, begin, end, src->data_bytes);
     }
     if ((uint64_t)(end - begin) != entry->bytes) {
@@ -178,7 +179,7 @@ static kolo_status read_entry(const char *name, const json_t *value, const sourc
 
 /* ---- all tensors ---- */
 
-/* By place in the data; empty tensors before what begins at the same place. */
+/* By offset; empty tensors before others at the same offset. */
 static int by_data(const void *a, const void *b) {
     const kolo_safetensors_entry *x = a, *y = b;
     const uint8_t *p = x->data, *q = y->data;
@@ -274,7 +275,7 @@ kolo_status kolo_safetensors_open(const char *path, kolo_safetensors **file) {
 
 /* ---- hashes ---- */
 
-/* Hash number i of the text; a digit that is none gives false. */
+/* Parses hash i of the text; false if a digit is invalid. */
 static bool hash_at(const char *text, int i, uint64_t *hash) {
     char digits[KOLO_SAFETENSORS_DIGITS + 1], *end;
     memcpy(digits, text + (size_t)i * KOLO_SAFETENSORS_DIGITS, KOLO_SAFETENSORS_DIGITS);
@@ -284,7 +285,7 @@ static bool hash_at(const char *text, int i, uint64_t *hash) {
            strspn(digits, "0123456789abcdef") == KOLO_SAFETENSORS_DIGITS;
 }
 
-/* The header as it was before the hashes came to it. */
+/* The header without the hashes. */
 static kolo_status check_header(const kolo_safetensors *file, const char *hashes) {
     uint64_t should, hash = 0;
     json_t *bare = json_deep_copy(file->root);
@@ -298,7 +299,7 @@ static kolo_status check_header(const kolo_safetensors *file, const char *hashes
     json_decref(bare);
     if (!made) return KOLO_NOMEM(json_object_size(file->root));
     if (hash_at(hashes, 0, &should) && hash == should) return KOLO_OK;
-    return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: its header is not what was written: the file is damaged",
+    return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: the header does not match its hash: the file is damaged",
                      file->where);
 }
 
@@ -306,10 +307,11 @@ kolo_status kolo_safetensors_check(const kolo_safetensors *file) {
     const char *hashes = kolo_safetensors_metadata(file, kolo_safetensors_hashes);
     if (!hashes) return KOLO_OK;
     if (strlen(hashes) != ((size_t)file->count + 1) * KOLO_SAFETENSORS_DIGITS) {
-        return KOLO_FAIL(KOLO_ERR_FORMAT,
-                         "%s: its metadata has not one hash for each of %d tensors: the file is "
-                         "damaged",
-                         file->where, file->count);
+        return KOLO_FAIL(
+            KOLO_ERR_FORMAT,
+            "%s: the metadata do not have one hash for each of %d tensors: the file is "
+            "damaged",
+            file->where, file->count);
     }
     KOLO_TRY(check_header(file, hashes));
     for (int i = 0; i < file->count; i++) {
@@ -317,7 +319,7 @@ kolo_status kolo_safetensors_check(const kolo_safetensors *file) {
         uint64_t should;
         if (!hash_at(hashes, i + 1, &should) || kolo_hash_bytes(e->data, e->bytes) != should) {
             return KOLO_FAIL(KOLO_ERR_FORMAT,
-                             "%s: the bytes of tensor \"%s\" are not what was written: the file is "
+                             "%s: the data of tensor \"%s\" do not match their hash: the file is "
                              "damaged",
                              file->where, e->name);
         }

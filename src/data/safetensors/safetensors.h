@@ -1,20 +1,19 @@
 #pragma once
-/* safetensors, the file format of weights that other frameworks read: a 64-bit little-endian
- * length, that many bytes of JSON
+/* safetensors, the common file format of weights: a 64-bit little-endian length, that many bytes of
+ * JSON
  *
  *     {"__metadata__": {"key": "text"},
  *      "name": {"dtype": "F32", "shape": [10,84], "data_offsets": [begin,end]}, ...}
  *
- * padded with spaces, then the data: the tensors' elements, little-endian and row-major, back to
- * back without a gap; offsets count from the end of the JSON.
+ * padded with spaces, then the data: the elements of the tensors, little-endian and row-major,
+ * without gaps. Offsets count from the end of the JSON.
  *
- * Reading maps the file and checks all of the header before anything is believed. Writing goes to a
- * file beside the target that takes its name when it is complete and on disk: whatever happens, the
- * target is the old file or the new one.
+ * The reader maps the file and validates the whole header before use. The writer writes a temporary
+ * file, syncs it, and renames it: the target is always the old file or the new one.
  *
- * A file that is written here holds hashes of what is in it, in its metadata: "kolo_xxh3" is XXH3
- * of the header without them, then of each tensor's bytes in the order of the data, 16 digits each.
- * They find damage, no forgery. Files of others lack them. */
+ * Files written here have hashes in the metadata: "kolo_xxh3" is the XXH3 of the header without
+ * hashes, then of the bytes of each tensor in data order, 16 digits each. They detect corruption,
+ * not forgery. Files of other programs have none. */
 
 #include "kolo/tensor.h"
 
@@ -26,47 +25,47 @@ typedef struct kolo_safetensors_entry {
     const char *name;
     kolo_dtype dtype;
     kolo_shape shape;
-    const void *data; /* as aligned as the file's writer made it: copy, don't dereference */
+    const void *data; /* of any alignment: copy it */
     size_t bytes;
 } kolo_safetensors_entry;
 
-/* Maps and checks a file. IO: cannot be read; FORMAT: no safetensors file, or damaged; UNSUPPORTED:
- * a tensor's element type or rank is one that Kolo does not have; NOMEM. */
+/* Maps and validates a file. IO: cannot be read; FORMAT: not a safetensors file, or damaged;
+ * UNSUPPORTED: an element type or rank that Kolo does not have; NOMEM. */
 kolo_status kolo_safetensors_open(const char *path, kolo_safetensors **file);
 /* The same from memory, which must outlive `file`; `where` names it in errors. */
 kolo_status kolo_safetensors_parse(const uint8_t *bytes, size_t length, const char *where,
                                    kolo_safetensors **file);
-/* Reads all of the file and holds it against its hashes; a file without them passes. FORMAT, naming
- * the file and the tensor that is not what was written; NOMEM. */
+/* Reads the whole file and verifies its hashes; a file without hashes passes. FORMAT, naming the
+ * damaged tensor; NOMEM. */
 kolo_status kolo_safetensors_check(const kolo_safetensors *file);
-/* Frees the file and all pointers it gave. NULL is allowed. */
+/* Frees the file and all pointers into it. NULL is allowed. */
 void kolo_safetensors_close(kolo_safetensors *file);
 
-/* Tensors, in the order of their data. */
+/* Tensors, in data order. */
 int kolo_safetensors_count(const kolo_safetensors *file);
 const kolo_safetensors_entry *kolo_safetensors_get(const kolo_safetensors *file, int i);
 /* The tensor of that name, or NULL. */
 const kolo_safetensors_entry *kolo_safetensors_find(const kolo_safetensors *file, const char *name);
-/* The metadata text under `key`, or NULL. */
+/* The metadata value of `key`, or NULL. */
 const char *kolo_safetensors_metadata(const kolo_safetensors *file, const char *key);
 
 /* ---- writing ---- */
 
 typedef struct kolo_safetensors_writer kolo_safetensors_writer;
 
-/* Creates the file beside `path`, at once, so that a folder that cannot be written is known before
- * there is anything to lose. IO, NOMEM. */
+/* Creates the temporary file beside `path`, so that a folder without write access is detected
+ * early. IO, NOMEM. */
 kolo_status kolo_safetensors_create(const char *path, kolo_safetensors_writer **writer);
-/* Adds a text to the metadata. ARG: the key is there already, or is that of the hashes, or a text
- * is not UTF-8. */
+/* Adds a metadata entry. ARG: the key exists or is reserved for the hashes, or a string is not
+ * UTF-8. */
 kolo_status kolo_safetensors_set(kolo_safetensors_writer *writer, const char *key,
                                  const char *value);
-/* Adds a tensor; `data` is plain row-major and borrowed until finish. ARG: the name is taken,
- * reserved or not UTF-8, or a dimension is negative. */
+/* Adds a tensor; `data` is row-major and borrowed until finish. ARG: the name exists, is reserved
+ * or not UTF-8, or a dimension is negative. */
 kolo_status kolo_safetensors_add(kolo_safetensors_writer *writer, const char *name,
                                  kolo_dtype dtype, const kolo_shape *shape, const void *data);
-/* Hashes and writes everything, waits until it is on disk, and gives the file its name. Call
- * destroy next, whether it worked or not. IO: disk full, ...: the target is as it was. */
+/* Hashes and writes everything, syncs the file and renames it to `path`. Call destroy afterwards in
+ * any case. IO (disk full, ...): the target is unchanged. */
 kolo_status kolo_safetensors_finish(kolo_safetensors_writer *writer);
-/* Frees the writer; without a finish that worked, also deletes what it wrote. NULL is allowed. */
+/* Frees the writer; deletes the temporary file unless finish succeeded. NULL is allowed. */
 void kolo_safetensors_destroy(kolo_safetensors_writer *writer);

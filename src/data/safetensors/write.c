@@ -1,6 +1,6 @@
-/* safetensors files: the writer. Tensors are noted as they are added; finish hashes them and writes
- * length, header and data, in this order, to the file beside the target, which kolo_file_commit
- * puts in its place. The header is padded so that the data begins at a multiple of 64 bytes. */
+/* The safetensors writer. `add` records tensors; `finish` hashes them, writes length, header and
+ * data to the temporary file, and renames it by kolo_file_commit. The header is padded so that the
+ * data begin at a multiple of 64 bytes. */
 #include "base/file.h"
 #include "base/integer.h"
 #include "base/memory.h"
@@ -19,7 +19,7 @@ typedef struct piece {
 
 struct kolo_safetensors_writer {
     char *path;
-    kolo_file_writer *file; /* NULL once finish has given it back */
+    kolo_file_writer *file; /* NULL after finish */
     json_t *header;
     piece *pieces;
     size_t n_pieces, cap_pieces;
@@ -50,16 +50,16 @@ void kolo_safetensors_destroy(kolo_safetensors_writer *writer) {
     kolo_free(writer);
 }
 
-/* Puts `value` (whose reference it takes) under a new key. */
+/* Stores `value`, whose reference it takes, under a new key. */
 static kolo_status put_new(json_t *object, const char *key, json_t *value,
                            const kolo_safetensors_writer *w) {
     if (json_object_get(object, key)) {
         json_decref(value);
-        return KOLO_FAIL(KOLO_ERR_ARG, "%s: \"%s\" is there already", w->path, key);
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s: \"%s\" exists already", w->path, key);
     }
-    /* jansson does not say which of the two it was. */
+    /* jansson does not distinguish the two causes. */
     if (!value || json_object_set_new(object, key, value) != 0) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "%s: \"%s\" cannot be written: no UTF-8, or no memory",
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s: \"%s\" cannot be written: not UTF-8, or no memory",
                          w->path, key);
     }
     return KOLO_OK;
@@ -77,12 +77,12 @@ static kolo_status set(kolo_safetensors_writer *writer, const char *key, const c
 kolo_status kolo_safetensors_set(kolo_safetensors_writer *writer, const char *key,
                                  const char *value) {
     if (strcmp(key, kolo_safetensors_hashes) == 0) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "%s: \"%s\" is kept for hashes", writer->path, key);
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s: \"%s\" is reserved for hashes", writer->path, key);
     }
     return set(writer, key, value);
 }
 
-/* The bytes of a tensor that begins at `begin`; false when no file could hold it. */
+/* The bytes of a tensor at offset `begin`; false if they exceed the range of offsets. */
 static bool count_bytes(kolo_dtype dtype, const kolo_shape *shape, int64_t begin, int64_t *bytes) {
     int64_t product = (int64_t)kolo_dtype_bytes(dtype);
     for (int i = 0; i < shape->rank; i++) {
@@ -94,7 +94,7 @@ static bool count_bytes(kolo_dtype dtype, const kolo_shape *shape, int64_t begin
     return true;
 }
 
-/* What the header says of a tensor; NULL when there is no memory. */
+/* The header entry of a tensor; NULL: no memory. */
 static json_t *describe(kolo_dtype dtype, const kolo_shape *shape, int64_t begin, int64_t end) {
     json_t *dims = json_array();
     bool good = dims != NULL;
@@ -113,7 +113,7 @@ kolo_status kolo_safetensors_add(kolo_safetensors_writer *writer, const char *na
                                  kolo_dtype dtype, const kolo_shape *shape, const void *data) {
     int64_t begin = writer->data_bytes, bytes;
     if (strcmp(name, "__metadata__") == 0) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "%s: no tensor can be named \"%s\"", writer->path, name);
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s: the name \"%s\" is reserved", writer->path, name);
     }
     if (!count_bytes(dtype, shape, begin, &bytes)) {
         char text[KOLO_SHAPE_TEXT];

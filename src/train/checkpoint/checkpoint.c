@@ -1,4 +1,4 @@
-/* Checkpoints: saving, reading metadata, loading with every tensor checked first. */
+/* Checkpoints: saving, reading metadata, loading after all tensors are checked. */
 #include "train/checkpoint/checkpoint.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@ const char *const kolo_checkpoint_keys[] = {"kolo", "model",  "model_options", "
 
 enum { SAMPLE_TEXT = 24 * KOLO_MAX_RANK };
 
-/* "1x28x28"; a sample of no dimensions is "". */
+/* "1x28x28"; "" without dimensions. */
 static const char *sample_text(const kolo_shape *shape, char text[SAMPLE_TEXT]) {
     int length = 0;
     text[0] = '\0';
@@ -54,8 +54,8 @@ static kolo_status add_metadata(kolo_safetensors_writer *writer, const kolo_chec
     return kolo_safetensors_set(writer, "progress", info->progress);
 }
 
-/* Adds every parameter and statistic, with `training` the optimiser's state too; canonical copies
- * live in `arena`, until the file is written. */
+/* Adds all parameters and running statistics, with `training` the optimizer state. Canonical copies
+ * live in `arena` until the file is written. */
 static kolo_status add_tensors(kolo_safetensors_writer *writer, const kolo_store *store,
                                bool training, kolo_arena *arena) {
     for (int i = 0; i < kolo_store_count(store); i++) {
@@ -163,7 +163,7 @@ static kolo_status read_metadata(kolo_checkpoint *c) {
     info->options = kolo_safetensors_metadata(c->file, "options");
     info->progress = kolo_safetensors_metadata(c->file, "progress");
     if (info->options && info->progress) return KOLO_OK;
-    return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: its metadata has no %s: the file is damaged", c->path,
+    return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: the metadata have no %s: the file is damaged", c->path,
                      info->options ? "progress" : "options");
 }
 
@@ -194,7 +194,7 @@ static kolo_status check_parameter(const kolo_checkpoint *c, const kolo_store_en
     if (!stored) {
         return KOLO_FAIL(
             KOLO_ERR_FORMAT,
-            "%s: no tensor \"%s\", which model %s has: give a checkpoint of that model", c->path,
+            "%s: tensor \"%s\" of model %s is missing: give a checkpoint of that model", c->path,
             entry->name, c->info.model);
     }
     char want[KOLO_SHAPE_TEXT], have[KOLO_SHAPE_TEXT];
@@ -210,8 +210,8 @@ static kolo_status check_parameter(const kolo_checkpoint *c, const kolo_store_en
     return KOLO_OK;
 }
 
-/* Of the optimiser's state, in a file that has it, and not wanted. */
-static bool is_passed_over(const kolo_checkpoint *c, const char *name, bool training) {
+/* Optimizer state that is not to be loaded. */
+static bool is_skipped(const kolo_checkpoint *c, const char *name, bool training) {
     return !training && c->info.options && kolo_name_is_optimizer(name);
 }
 
@@ -223,12 +223,12 @@ static kolo_status check_all(const kolo_checkpoint *c, const kolo_store *store, 
     for (int i = 0; i < kolo_safetensors_count(c->file); i++) {
         const char *name = kolo_safetensors_get(c->file, i)->name;
         const kolo_store_entry *entry = kolo_store_find(store, name);
-        if (is_passed_over(c, name, training)) continue;
+        if (is_skipped(c, name, training)) continue;
         if (!entry || !(training || kolo_store_entry_is_model(entry))) {
             return KOLO_FAIL(KOLO_ERR_FORMAT,
-                             "%s: tensor \"%s\" is none of model %s: give a checkpoint of that "
+                             "%s: model %s has no tensor \"%s\": give a checkpoint of that "
                              "model",
-                             c->path, name, c->info.model);
+                             c->path, c->info.model, name);
         }
     }
     return KOLO_OK;
@@ -236,7 +236,7 @@ static kolo_status check_all(const kolo_checkpoint *c, const kolo_store *store, 
 
 static kolo_status load(const kolo_checkpoint *checkpoint, kolo_store *store, bool training) {
     KOLO_TRY(check_all(checkpoint, store, training));
-    /* Tensors of a file may stand at any byte; the copies are aligned. */
+    /* Tensors in a file have any alignment; the copies are aligned. */
     size_t largest = 0;
     for (int i = 0; i < kolo_safetensors_count(checkpoint->file); i++) {
         size_t bytes = kolo_safetensors_get(checkpoint->file, i)->bytes;
@@ -246,7 +246,7 @@ static kolo_status load(const kolo_checkpoint *checkpoint, kolo_store *store, bo
     if (!copy) return KOLO_NOMEM(largest);
     for (int i = 0; i < kolo_safetensors_count(checkpoint->file); i++) {
         const kolo_safetensors_entry *stored = kolo_safetensors_get(checkpoint->file, i);
-        if (is_passed_over(checkpoint, stored->name, training)) continue;
+        if (is_skipped(checkpoint, stored->name, training)) continue;
         memcpy(copy, stored->data, stored->bytes);
         kolo_store_write(store, kolo_store_find(store, stored->name), copy);
     }

@@ -1,4 +1,4 @@
-/* The checkpoints of a run: names, the pointer to the latest, which of them stay. */
+/* The checkpoint folder: file names, the pointer to the latest, removal of old ones. */
 #include "train/checkpoint/folder.h"
 
 #include "base/file.h"
@@ -17,7 +17,7 @@ char *kolo_checkpoint_folder_path(const char *folder, int64_t step) {
     return kolo_format("%s/%s%" PRId64 "%s", folder, prefix, step, suffix);
 }
 
-/* The step of "checkpoint-500.safetensors"; false for all other names. */
+/* Parses "checkpoint-500.safetensors"; false for other names. */
 static bool parse_name(const char *name, int64_t *step) {
     if (strncmp(name, prefix, sizeof prefix - 1) != 0) return false;
     const char *digits = name + sizeof prefix - 1;
@@ -39,8 +39,8 @@ static kolo_status remove_from(const char *folder, const char *name) {
 
 /* ---- the latest ---- */
 
-/* The name that folder/latest holds; *name is for kolo_free, NULL where there is no such file, or
- * it holds something else, as a power cut may leave it. */
+/* Reads the name in folder/latest; free it with kolo_free. *name NULL: no such file, or other
+ * contents, as after a power failure. */
 static kolo_status read_latest(const char *folder, char **name) {
     char *path = kolo_format("%s/latest", folder), *text = NULL;
     size_t bytes;
@@ -70,7 +70,7 @@ static kolo_status write_latest(const char *folder, int64_t step) {
 }
 
 typedef struct search {
-    int64_t before, best; /* the newest step below `before`; -1: none yet */
+    int64_t before, best; /* largest step below `before`; -1: none yet */
 } search;
 
 static kolo_status try_name(void *arg, const char *name) {
@@ -80,7 +80,7 @@ static kolo_status try_name(void *arg, const char *name) {
     return KOLO_OK;
 }
 
-/* The name of the newest checkpoint before a step, for kolo_free; NULL when there is none. */
+/* The name of the newest checkpoint before a step; free it with kolo_free. NULL: there is none. */
 static kolo_status newest_before(const char *folder, int64_t step, char **name) {
     search s = {.before = step, .best = -1};
     *name = NULL;
@@ -121,8 +121,7 @@ kolo_status kolo_checkpoint_folder_find(const char *where, bool if_any, char **p
     if (!name) {
         if (if_any) return KOLO_OK;
         return KOLO_FAIL(KOLO_ERR_IO,
-                         "%s holds no checkpoint to go on from: a run writes them with "
-                         "--checkpoint-every",
+                         "%s holds no checkpoint to resume from: --checkpoint-every writes them",
                          where);
     }
     *path = kolo_format("%s/%s", where, name);
@@ -130,13 +129,13 @@ kolo_status kolo_checkpoint_folder_find(const char *where, bool if_any, char **p
     return *path ? KOLO_OK : KOLO_NOMEM(strlen(where));
 }
 
-/* ---- which of them stay ---- */
+/* ---- removal ---- */
 
 typedef struct sweep {
     const char *folder;
-    int64_t from, to; /* steps of [from, to] go */
-    bool temporary;   /* and what a killed writer left */
-    int64_t *steps;   /* that there are, when not NULL */
+    int64_t from, to; /* steps [from, to] are removed */
+    bool temporary;   /* so are temporary files of killed writers */
+    int64_t *steps;   /* found, if not NULL */
     size_t n, capacity;
 } sweep;
 
@@ -187,8 +186,8 @@ kolo_status kolo_checkpoint_folder_check_empty(const char *folder) {
     if (!name && kolo_folder_exists(folder)) KOLO_TRY(newest_before(folder, INT64_MAX, &name));
     if (!name) return KOLO_OK;
     kolo_status status = KOLO_FAIL(KOLO_ERR_ARG,
-                                   "%s holds %s of an earlier run: go on with it by --resume %s, "
-                                   "or choose another folder by --out",
+                                   "%s holds %s of an earlier run: resume it with --resume %s, "
+                                   "or choose another folder with --out",
                                    folder, name, folder);
     kolo_free(name);
     return status;
@@ -200,8 +199,8 @@ kolo_status kolo_checkpoint_folder_check_latest(const char *folder, int64_t step
     if (s.best <= step) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_ARG,
                      "%s holds checkpoint-%" PRId64 ", later than step %" PRId64
-                     ", from which the run would go on: go on with the latest, choose another "
-                     "folder by --out, or remove what is later",
+                     " that the run resumes from: resume from the latest, choose another "
+                     "folder with --out, or remove the later checkpoints",
                      folder, s.best, step);
 }
 
@@ -211,7 +210,7 @@ kolo_status kolo_checkpoint_folder_begin(const char *folder, int64_t step) {
     KOLO_TRY(kolo_folder_each(folder, sweep_one, &s));
     char *path = kolo_checkpoint_folder_path(folder, step);
     if (!path) return KOLO_NOMEM(strlen(folder));
-    bool here = kolo_file_exists(path); /* not of step 0, nor one that was given another name */
+    bool here = kolo_file_exists(path); /* not for step 0, nor if it was renamed */
     kolo_free(path);
     return here ? write_latest(folder, step) : remove_from(folder, "latest");
 }

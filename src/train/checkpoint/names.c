@@ -1,4 +1,4 @@
-/* Conventions of naming tensors, and matching names by their patterns. */
+/* Naming conventions of other programs, and pattern matching. */
 #include "train/checkpoint/names.h"
 
 #include "base/compiler.h"
@@ -8,8 +8,8 @@
 
 /* ---- the conventions ---- */
 
-/* Modules are named here as torchvision names them; it also counts the batches that a normalisation
- * has seen, which nothing depends on. */
+/* Our module names are torchvision's. Its batch normalization also counts batches, which is unused
+ * here. */
 static const char *const torchvision_models[] = {
     "alexnet", "googlenet",           "resnet18", "resnet34", "resnet50", "resnet101",
     "vgg16",   "deeplabv3_resnet101", NULL};
@@ -17,13 +17,13 @@ static const kolo_name_rule torchvision_rules[] = {
     {.theirs = "*.num_batches_tracked"},
 };
 
-/* Hugging Face's GPT2LMHeadModel, and GPT2Model, which has no prefix. Its linear layers keep their
- * weights [inputs,outputs]; bias and masked_bias of its attention are masks. */
+/* Hugging Face's GPT2LMHeadModel, and GPT2Model, which has no prefix. Weights of its linear layers
+ * are [inputs,outputs]; bias and masked_bias of its attention are masks. */
 static const char *const gpt2_models[] = {"gpt2",       "gpt2_tiny", "gpt2_medium",
                                           "gpt2_large", "gpt2_xl",   NULL};
 static const kolo_name_rule gpt2_rules[] = {
     {.theirs = "lm_head.weight", .ours = "wte.weight", .kind = KOLO_NAME_COPY},
-    {.theirs = "lm_head.weight", .ours = "lm_head.weight"}, /* of a model that does not tie it */
+    {.theirs = "lm_head.weight", .ours = "lm_head.weight"}, /* untied */
     {.theirs = "transformer.h.*.attn.bias"},
     {.theirs = "transformer.h.*.attn.masked_bias"},
     {.theirs = "h.*.attn.bias"},
@@ -35,8 +35,8 @@ static const kolo_name_rule gpt2_rules[] = {
     {.theirs = "h.*.c_*.weight", .ours = "h.*.c_*.weight", .kind = KOLO_NAME_TRANSPOSED},
 };
 
-/* Hugging Face's BertForMaskedLM and BertForPreTraining, whose first checkpoints say gamma and beta
- * as TensorFlow's did. */
+/* Hugging Face's BertForMaskedLM and BertForPreTraining. Early checkpoints use gamma and beta, as
+ * in TensorFlow. */
 static const char *const bert_models[] = {"bert_tiny", "bert_mini",  "bert_small", "bert_medium",
                                           "bert_base", "bert_large", NULL};
 static const kolo_name_rule bert_rules[] = {
@@ -86,7 +86,7 @@ typedef struct span {
     size_t length;
 } span;
 
-/* Whether `text` fits `pattern`; the stars take as little as they can. */
+/* Whether `text` matches `pattern`, with shortest matches of the stars. */
 static bool fits(const char *pattern, const char *text, span *stars) {
     for (; *pattern && *pattern != '*'; pattern++, text++) {
         if (*pattern != *text) return false;

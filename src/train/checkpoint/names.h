@@ -1,13 +1,13 @@
 #pragma once
-/* What tensors are called in the files of other programs.
+/* Tensor names in the files of other programs.
  *
- * A convention (torchvision's, ...) is a list of rules for some of the models. A rule pairs a
- * pattern of a foreign name with one of ours, in which '*' stands for the same text, of one
- * character or more; the first rule that fits counts, and a name that none fits is the same on both
- * sides. So a network whose names are ours already needs no rule but those for tensors that it does
- * not have. Where several of their patterns mean one of ours, the first is written and the others
- * are understood. A tensor of ours may be several of theirs, one above the other. Adding a
- * convention is a list of rules and a row of the table in names.c. */
+ * A naming convention (torchvision, ...) is a list of rules for some of the models. A rule pairs a
+ * pattern of their names with one of ours; '*' matches the same text, of one character or more, in
+ * both. The first matching rule applies; a name without one is equal on both sides, so a model with
+ * our names only needs rules for tensors that it lacks. If several of their patterns map to one of
+ * ours, the first is written and all are read. One of our tensors may be the concatenation of
+ * several of theirs. Adding a convention takes a list of rules and a row of the table in names.c.
+ */
 
 #include "kolo/checkpoint.h"
 
@@ -15,16 +15,16 @@
 
 typedef enum kolo_name_kind {
     KOLO_NAME_SAME,
-    KOLO_NAME_TRANSPOSED, /* a matrix whose two dimensions are the other way round there */
-    KOLO_NAME_COPY,       /* the same numbers as another tensor of theirs; never written */
-    KOLO_NAME_OPTIONAL,   /* of no use to models that do not have it */
+    KOLO_NAME_TRANSPOSED, /* their matrix is the transpose of ours */
+    KOLO_NAME_COPY,       /* a duplicate of another of their tensors; never written */
+    KOLO_NAME_OPTIONAL,   /* ignored by models that lack it */
 } kolo_name_kind;
 
 typedef struct kolo_name_rule {
     const char *theirs;
-    const char *ours; /* NULL: a tensor that is not needed here */
+    const char *ours; /* NULL: not used here */
     kolo_name_kind kind;
-    int part, parts; /* theirs is that part, from 0, of the rows of ours; parts 0: all of them */
+    int part, parts; /* theirs is part `part` (from 0) of the rows of ours; parts 0: all rows */
 } kolo_name_rule;
 
 typedef struct kolo_names {
@@ -36,7 +36,7 @@ typedef struct kolo_names {
 
 enum { KOLO_TENSOR_NAME = 256, KOLO_NAME_PARTS = 3 };
 
-/* A name on the other side. */
+/* A translated name. */
 typedef struct kolo_tensor_name {
     char text[KOLO_TENSOR_NAME];
     bool ignored;
@@ -44,11 +44,11 @@ typedef struct kolo_tensor_name {
     int part, parts; /* parts is 1 or more */
 } kolo_tensor_name;
 
-/* The convention by which other programs exchange weights of `model`; NULL: there is none. */
+/* The naming convention of other programs for `model`; NULL: none. */
 const kolo_names *kolo_names_of(const char *model);
 
-/* What a tensor of theirs is called here, and the other way round: what the part of one of ours is
- * called there; every tensor has a part 0, which says how many there are. `names` NULL: the same.
- * A name that is too long gives a text that is none of a model's. */
+/* Translates one of their names to ours, and the name of a part of one of our tensors to theirs.
+ * Part 0 always exists; its result has the number of parts. `names` NULL: names are equal. A name
+ * that is too long gives a text that no model has. */
 kolo_tensor_name kolo_name_ours(const kolo_names *names, const char *theirs);
 kolo_tensor_name kolo_name_theirs(const kolo_names *names, const char *ours, int part);

@@ -1,7 +1,7 @@
-/* Going on with a run. What must agree are the lines of kolo_setup_describe_learning, which the
- * checkpoint holds as they were: a job that has them computes what the run would have computed, to
- * the bit with as many workers, threads and the same kernels, else to rounding. A folder's latest
- * that is lost or damaged is passed over for the one before. */
+/* Resuming a run. The lines of kolo_setup_describe_learning, which the checkpoint stores, must
+ * match those of the job: it then computes what the run would have computed, bitwise with the same
+ * number of workers and threads and the same kernels, otherwise up to rounding. If the latest
+ * checkpoint of a folder is lost or damaged, the previous one is used. */
 #include "train/checkpoint/resume.h"
 
 #include "base/file.h"
@@ -12,12 +12,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The samples of a step and what they are the product of; 0: a checkpoint of old does not say. */
+/* The samples of a step and their factors; 0: not recorded in older checkpoints. */
 typedef struct step_samples {
     int64_t all, batch, accumulate, workers;
 } step_samples;
 
-/* Reads the line of them. */
+/* Parses the line of samples. */
 static bool read_samples(const char *line, step_samples *s) {
     *s = (step_samples){0};
     int n = sscanf(line, KOLO_STEP_SAMPLES "%" SCNd64 " = %" SCNd64 " x %" SCNd64 " x %" SCNd64,
@@ -25,7 +25,7 @@ static bool read_samples(const char *line, step_samples *s) {
     return n == 1 || n == 4;
 }
 
-/* What makes the product theirs, changing one option. */
+/* Suggests one option that makes the products equal. */
 static void add_advice(kolo_text *text, const step_samples *theirs, const step_samples *ours,
                        bool normalizes) {
     int64_t least = ours->batch * ours->workers, step = ours->accumulate * ours->workers;
@@ -34,7 +34,7 @@ static void add_advice(kolo_text *text, const step_samples *theirs, const step_s
     } else if (!normalizes && theirs->all % step == 0) {
         kolo_text_add(text, "give --batch %" PRId64, theirs->all / step);
     } else {
-        kolo_text_add(text, "give a batch, accumulate and workers of which that is the product");
+        kolo_text_add(text, "give batch, accumulate and workers with that product");
     }
 }
 
@@ -45,7 +45,7 @@ static void add_samples(kolo_text *text, const step_samples *s) {
                   s->batch, s->accumulate, s->workers, s->workers == 1 ? "" : "s");
 }
 
-/* A line as the user said it: "lr: 0.1" is --lr 0.1. */
+/* A line as a command-line option: "lr: 0.1" is --lr 0.1. */
 static void add_line(kolo_text *text, const char *line, int length) {
     int key = (int)strcspn(line, ":"), value = key + 2;
     bool option = !memchr(line, ' ', (size_t)key) && strncmp(line, "samples:", 8) != 0;
@@ -66,7 +66,7 @@ static kolo_status fail_difference(const char *path, const char *theirs, const c
                                    bool normalizes) {
     kolo_text text = {0};
     step_samples a, b;
-    kolo_text_add(&text, "%s is of a run with ", path);
+    kolo_text_add(&text, "%s belongs to a run with ", path);
     if (read_samples(theirs, &a) && read_samples(ours, &b)) {
         add_samples(&text, &a);
         kolo_text_add(&text, ", this job has ");
@@ -77,16 +77,16 @@ static kolo_status fail_difference(const char *path, const char *theirs, const c
         add_line(&text, theirs, (int)strcspn(theirs, "\n"));
         kolo_text_add(&text, ", this job has ");
         add_line(&text, ours, (int)strcspn(ours, "\n"));
-        kolo_text_add(&text, ": give it what the run had");
+        kolo_text_add(&text, ": use the option of the run");
     }
-    kolo_text_add(&text, ", or begin a new run with its weights by --init");
+    kolo_text_add(&text, ", or start a new run from its weights with --init");
     kolo_status status =
         text.failed ? KOLO_NOMEM(text.length) : KOLO_FAIL(KOLO_ERR_ARG, "%s", text.text);
     kolo_text_fini(&text);
     return status;
 }
 
-/* ARG with the first line in which two texts differ. */
+/* ARG with the first line that differs. */
 static kolo_status compare(const char *path, const char *theirs, const char *ours,
                            bool normalizes) {
     const char *a = theirs, *b = ours;
@@ -107,8 +107,8 @@ static kolo_status check_options(const kolo_setup *setup, const kolo_checkpoint 
     kolo_text ours = {0};
     if (!c->info.options) {
         return KOLO_FAIL(KOLO_ERR_ARG,
-                         "%s holds parameters alone, a run cannot go on from it: begin a new run "
-                         "with them by --init, or choose a checkpoint of --checkpoint-every",
+                         "%s holds parameters only and cannot be resumed: start a new run from "
+                         "them with --init, or choose a checkpoint of --checkpoint-every",
                          c->path);
     }
     kolo_setup_describe_learning(setup, &ours);
@@ -121,18 +121,19 @@ static kolo_status check_options(const kolo_setup *setup, const kolo_checkpoint 
 
 static kolo_status check_steps(const kolo_setup *setup, const kolo_resume *r) {
     if (r->state.steps != r->checkpoint.info.steps) {
-        return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: its metadata contradicts itself: it is damaged",
+        return KOLO_FAIL(KOLO_ERR_FORMAT,
+                         "%s: the metadata contradict each other: the file is damaged",
                          r->checkpoint.path);
     }
     if (r->state.steps <= setup->total_steps) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_ARG,
-                     "%s is of step %" PRId64 ", and the job ends with step %" PRId64
-                     ": give it more --epochs or --steps",
+                     "%s is of step %" PRId64 ", and the job ends at step %" PRId64
+                     ": increase --epochs or --steps",
                      r->checkpoint.path, r->state.steps, setup->total_steps);
 }
 
-/* The folder of the file, and what of it matters. */
-static kolo_status look_around(kolo_setup *setup, const char *path, kolo_resume *r) {
+/* Whether the folder of the file is out_dir, and its tuning file. */
+static kolo_status inspect_folder(kolo_setup *setup, const char *path, kolo_resume *r) {
     const char *slash = strrchr(path, '/');
     char *folder = slash ? kolo_format("%.*s", (int)(slash + 1 - path), path) : kolo_strdup("./");
     if (!folder) return KOLO_NOMEM(strlen(path));
@@ -144,28 +145,28 @@ static kolo_status look_around(kolo_setup *setup, const char *path, kolo_resume 
     return KOLO_OK;
 }
 
-static void tell(const kolo_setup *setup, const kolo_resume *r, const char *path) {
+static void notify(const kolo_setup *setup, const kolo_resume *r, const char *path) {
     const kolo_train_opts *o = &setup->opts;
     kolo_text line = {0};
     if (!o->notice) return;
     if (path && r->state.steps == setup->total_steps) {
         kolo_text_add(&line,
-                      "resume: nothing is left to do: %s is of the last step, %" PRId64
-                      "; more --steps or --epochs, whichever ends the run, would go on",
+                      "resume: nothing to do: %s is of the last step, %" PRId64
+                      "; increase --steps or --epochs to continue",
                       path, r->state.steps);
     } else if (path) {
-        kolo_text_add(&line, "resume: goes on behind step %" PRId64 " of %" PRId64 ", from %s",
+        kolo_text_add(&line, "resume: continuing after step %" PRId64 " of %" PRId64 ", from %s",
                       r->state.steps, setup->total_steps, path);
     } else {
-        kolo_text_add(&line, "resume: no checkpoint in %s yet: the run begins", o->resume);
+        kolo_text_add(&line, "resume: no checkpoint in %s yet: starting a new run", o->resume);
     }
     if (!line.failed) o->notice(o->notice_arg, line.text, KOLO_NOTICE_INFO);
     kolo_text_fini(&line);
 }
 
-/* Opens *path, or, when it is the latest of a folder and is not whole, the newest older one that
- * is, whose path it becomes, with a line for each that is passed over. */
-static kolo_status open_whole(const kolo_setup *setup, char **path, kolo_checkpoint *checkpoint) {
+/* Opens *path. If it is the latest of a folder and damaged, opens the newest intact older one
+ * instead, replaces *path, and warns about each that is skipped. */
+static kolo_status open_intact(const kolo_setup *setup, char **path, kolo_checkpoint *checkpoint) {
     const kolo_train_opts *o = &setup->opts;
     for (;;) {
         char *older = NULL;
@@ -178,10 +179,10 @@ static kolo_status open_whole(const kolo_setup *setup, char **path, kolo_checkpo
         if (found != KOLO_OK) {
             status = found;
         } else if (!older) {
-            status = KOLO_FAIL(status, "no checkpoint in %s is whole; %s", o->resume, why);
+            status = KOLO_FAIL(status, "no checkpoint in %s is intact; %s", o->resume, why);
         } else if (o->notice) {
             kolo_text line = {0};
-            kolo_text_add(&line, "resume: %s; tries the one before, %s", why, older);
+            kolo_text_add(&line, "resume: %s; trying the previous one, %s", why, older);
             if (!line.failed) o->notice(o->notice_arg, line.text, KOLO_NOTICE_WARNING);
             kolo_text_fini(&line);
         }
@@ -196,17 +197,17 @@ static kolo_status read_checkpoint(kolo_setup *setup, kolo_resume *r) {
     char *path;
     KOLO_TRY(kolo_checkpoint_folder_find(setup->opts.resume, setup->opts.resume_if_any, &path));
     if (!path) {
-        tell(setup, r, NULL);
+        notify(setup, r, NULL);
         return KOLO_OK;
     }
-    kolo_status status = open_whole(setup, &path, &r->checkpoint);
+    kolo_status status = open_intact(setup, &path, &r->checkpoint);
     if (status == KOLO_OK) status = check_options(setup, &r->checkpoint);
     if (status == KOLO_OK) {
         status = kolo_run_state_read(path, r->checkpoint.info.progress, &setup->zero, &r->state);
     }
     if (status == KOLO_OK) status = check_steps(setup, r);
-    if (status == KOLO_OK) status = look_around(setup, path, r);
-    if (status == KOLO_OK) tell(setup, r, path);
+    if (status == KOLO_OK) status = inspect_folder(setup, path, r);
+    if (status == KOLO_OK) notify(setup, r, path);
     kolo_free(path);
     return status;
 }

@@ -1,25 +1,25 @@
 #pragma once
-/* Going on with a run from one of its checkpoints. Rank 0 finds the file, holds what the run was
- * against what the job is, and reads it; the others get everything from rank 0. */
+/* Resuming a run from a checkpoint. Rank 0 finds the file, compares the options of the run with
+ * those of the job, and reads it; the other ranks receive everything by broadcast. */
 
 #include "train/checkpoint/checkpoint.h"
 #include "train/session/run_state.h"
 #include "train/session/setup.h"
 
 typedef struct kolo_resume {
-    kolo_run_state state;       /* where to go on; zeroed at the beginning of a run */
+    kolo_run_state state;       /* to continue from; zeroed in a new run */
     kolo_checkpoint checkpoint; /* rank 0's, open until it is loaded */
-    char *tuning;               /* rank 0's: the times that the run chose kernels by */
-    bool here;                  /* rank 0's: the checkpoint is of the folder that the job writes */
+    char *tuning;               /* rank 0's: file of the times that the run selected kernels by */
+    bool here;                  /* rank 0's: the checkpoint is in out_dir */
 } kolo_resume;
 
-/* Finds the checkpoint that setup->opts.resume means and makes the job choose kernels by the file
- * tuning.txt beside it, where there is one. Without `resume`, or where there is nothing and that is
- * allowed, the progress stays zero. ARG, one line: the job differs from the run in more than what
- * changes no more than rounding; IO, FORMAT, UNSUPPORTED. Collective. */
+/* Opens the checkpoint setup->opts.resume, and makes the job select kernels by the file tuning.txt
+ * beside it, if it exists. Without `resume`, or if there is no checkpoint and that is allowed, the
+ * state stays zero. ARG: an option differs that affects more than rounding; IO, FORMAT,
+ * UNSUPPORTED. Collective. */
 kolo_status kolo_resume_open(kolo_setup *setup, kolo_comm *comm, kolo_resume *resume);
-/* Gives the session the parameters, the optimiser's state and the step. Collective; nothing to do
- * at the beginning of a run. */
+/* Loads parameters, optimizer state and the step into the session. Collective; no effect in a new
+ * run. */
 kolo_status kolo_resume_load(kolo_resume *resume, kolo_session *session, kolo_comm *comm);
-/* A zeroed one is allowed. */
+/* Zeroed is allowed. */
 void kolo_resume_close(kolo_resume *resume);

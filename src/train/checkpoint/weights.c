@@ -1,4 +1,4 @@
-/* Loading weights: every tensor of the file finds its place in the store before any is copied. */
+/* Loading weights: all tensors are matched with the store before any is copied. */
 #include "train/checkpoint/weights.h"
 
 #include "base/bf16.h"
@@ -9,16 +9,16 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SHOWN = 4 }; /* tensors that a failure names of each kind */
+enum { SHOWN = 4 }; /* tensors of each kind that an error lists */
 
-/* Where a tensor of the store comes from: a tensor of the file for each of its parts. */
+/* The source of a tensor of the store: a tensor of the file for each part. */
 typedef struct source {
     const kolo_safetensors_entry *stored[KOLO_NAME_PARTS]; /* NULL: none yet */
     int parts;
     bool transposed;
 } source;
 
-/* Tensors with one kind of fault. */
+/* Tensors with one kind of mismatch. */
 typedef struct faults {
     const char *what;
     int count;
@@ -46,7 +46,7 @@ static bool is_float(kolo_dtype dtype) {
            dtype == KOLO_DTYPE_BF16;
 }
 
-/* The shape that a part of an entry has in the file. */
+/* The shape of a part of an entry in the file. */
 static kolo_shape shape_there(const kolo_store_entry *entry, const kolo_tensor_name *name) {
     kolo_shape s = entry->canon;
     if (name->parts > 1) {
@@ -84,8 +84,8 @@ static void place(loading *l, const kolo_safetensors_entry *stored, const kolo_t
     add_fault(&l->shapes, stored->name, more);
 }
 
-/* A copy stands in for a tensor that the file leaves out, and must else be equal to it; a model
- * that keeps the two apart has it under its own name. */
+/* A duplicate replaces a tensor that the file lacks; otherwise the two must be equal. An untied
+ * model has it under its own name. */
 static void place_copy(loading *l, const kolo_safetensors_entry *stored,
                        const kolo_tensor_name *name) {
     if (entry_index(l->store, stored->name) >= 0) {
@@ -106,7 +106,7 @@ static void place_copy(loading *l, const kolo_safetensors_entry *stored,
     }
 }
 
-/* The tensors of the file, those that are copies last; an own file may hold optimiser state too. */
+/* All tensors of the file, duplicates last. Our own files may hold optimizer state too. */
 static void place_all(loading *l, const kolo_names *names, bool own) {
     for (int copies = 0; copies < 2; copies++) {
         for (int i = 0; i < kolo_safetensors_count(l->file); i++) {
@@ -155,8 +155,8 @@ static kolo_status find_sources(loading *l) {
     describe(&text, &l->copies);
     kolo_status status = KOLO_FAIL(
         KOLO_ERR_FORMAT,
-        "%s does not fit model %s; of its tensors %s: give weights of that model, and the "
-        "model the options that they were made with",
+        "%s does not match model %s; of its tensors %s: give weights of that model, and the "
+        "model the options that they were trained with",
         l->path, l->model, text.text ? text.text : "some do not");
     kolo_text_fini(&text);
     return status;
@@ -177,7 +177,7 @@ static float from_f16(uint16_t half) {
     return from_bits(sign | (exponent + 112) << 23 | part << 13);
 }
 
-/* Element i, wherever the file put it. */
+/* Element i, of any alignment. */
 static float element(const kolo_safetensors_entry *stored, int64_t i) {
     const char *at = (const char *)stored->data + (size_t)i * kolo_dtype_bytes(stored->dtype);
     uint16_t half;
@@ -232,7 +232,7 @@ kolo_status kolo_weights_load(const char *path, const char *model, kolo_store *s
                  .missing = {.what = "missing"},
                  .unexpected = {.what = "unexpected"},
                  .shapes = {.what = "of another type or shape"},
-                 .copies = {.what = "with other numbers than what they copy"}};
+                 .copies = {.what = "different from what they duplicate"}};
     KOLO_TRY(kolo_safetensors_open(path, &l.file));
     kolo_status status = kolo_safetensors_check(l.file);
     l.sources = kolo_zalloc(((size_t)kolo_store_count(store) + 1) * sizeof *l.sources);

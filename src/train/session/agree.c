@@ -1,5 +1,5 @@
-/* Agreeing on a status: a maximum finds the lowest rank that failed, a broadcast brings its text.
- * Without a failure it costs one collective of four bytes. */
+/* Agreement on a status: an allreduce (max) finds the lowest rank that failed, which broadcasts its
+ * message. Without a failure it costs one collective of four bytes. */
 #include "train/session/agree.h"
 
 #include "base/memory.h"
@@ -7,16 +7,16 @@
 
 #include <string.h>
 
-typedef struct verdict {
+typedef struct failure {
     int32_t status;
     char text[1020];
-} verdict;
+} failure;
 
 kolo_status kolo_agree(kolo_comm *comm, kolo_status status) {
     int size = comm ? kolo_comm_size(comm) : 1;
     if (size == 1) return status;
     int rank = kolo_comm_rank(comm);
-    verdict v = {.status = (int32_t)status};
+    failure v = {.status = (int32_t)status};
     if (status != KOLO_OK) strncpy(v.text, kolo_last_error(), sizeof v.text - 1);
 
     int32_t failed = status == KOLO_OK ? 0 : size - rank;
@@ -29,19 +29,19 @@ kolo_status kolo_agree(kolo_comm *comm, kolo_status status) {
         return KOLO_FAIL((kolo_status)v.status, "rank %d: %s", who, v.text);
     }
     if (sent == KOLO_OK) sent = kolo_broadcast(comm, &v, sizeof v, KOLO_DTYPE_U8, rank);
-    /* A group that broke meanwhile is no news next to a failure of our own. */
+    /* Our own failure takes precedence over a group that broke meanwhile. */
     return status == KOLO_OK ? sent : KOLO_FAIL(status, "%s", v.text);
 }
 
-/* ARG with the first line in which two texts differ; they do differ. */
+/* ARG with the first line that differs; the texts differ. */
 static kolo_status differs(int rank, const char *own, const char *rank0) {
     const char *a = own, *b = rank0;
     for (;;) {
         size_t n = strcspn(a, "\n"), m = strcspn(b, "\n");
         if (n != m || memcmp(a, b, n) != 0) {
             return KOLO_FAIL(KOLO_ERR_ARG,
-                             "the ranks were given different options: rank %d has \"%.*s\", rank 0 "
-                             "has \"%.*s\"; give all the same",
+                             "the ranks have different options: rank %d has \"%.*s\", rank 0 has "
+                             "\"%.*s\"; give all ranks the same",
                              rank, (int)n, a, (int)m, b);
         }
         KOLO_ASSERT(a[n] && b[m]);

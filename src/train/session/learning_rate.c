@@ -36,6 +36,6 @@ double kolo_lr_at(const kolo_lr *s, int64_t k) {
     case KOLO_LR_SCHEDULE_COUNT:
         break;
     }
-    KOLO_ASSERT(!"a schedule of the list");
+    KOLO_ASSERT(!"unknown schedule");
     return 0;
 }

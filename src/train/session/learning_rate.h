@@ -1,7 +1,7 @@
 #pragma once
-/* The learning rate of each step: a pure function of the step, so every rank has the same.
+/* Learning-rate schedules: the rate is a pure function of the step, hence equal on all ranks.
  *
- * With k the step (from 0), W the warm-up's steps and T the run's:
+ * Of step k (from 0), with W warm-up steps and T steps in total:
  *
  *     warm-up   k < W:  lr (k + 1) / W
  *               Goyal et al., "Accurate, Large Minibatch SGD", 2017, section 2.2
@@ -23,7 +23,7 @@ typedef struct kolo_lr {
     int64_t total;      /* steps */
 } kolo_lr;
 
-/* The schedule of resolved options: epochs become steps. */
+/* The schedule of resolved options, with epochs converted to steps. */
 kolo_lr kolo_lr_make(const kolo_train_opts *opts, int64_t epoch_steps, int64_t total);
 /* The learning rate of step 0 <= k < total. */
 double kolo_lr_at(const kolo_lr *schedule, int64_t k);

@@ -1,4 +1,4 @@
-/* Setting up a training job: defaults, ranges, data, sizes, a trial of the model. */
+/* Set-up of a training job: defaults, ranges, data, sizes, a trial build of the model. */
 #include "train/session/setup.h"
 
 #include "base/integer.h"
@@ -37,10 +37,11 @@ static kolo_status check_checkpoints(const kolo_train_opts *o) {
                          o->checkpoint_steps, o->checkpoint_epochs);
     }
     if ((o->checkpoint_steps > 0 || o->checkpoint_epochs > 0) && !o->out_dir) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "checkpoints on the way need a folder: give --out");
+        return KOLO_FAIL(KOLO_ERR_ARG, "checkpoints need a folder: give --out");
     }
     if (o->in_memory && (o->checkpoint_steps || o->checkpoint_epochs || o->resume)) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "a benchmark writes no checkpoints and goes on from none");
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "a benchmark neither writes checkpoints nor resumes from one");
     }
     return KOLO_OK;
 }
@@ -89,9 +90,9 @@ static kolo_status resolve(const kolo_train_opts *given, kolo_train_opts *opts) 
 
 /* ---- data ---- */
 
-static kolo_status open_made_up(const kolo_shape *sample, int64_t classes, bool label_maps,
-                                const kolo_dataset_opts *opts, int64_t samples,
-                                kolo_dataset **dataset) {
+static kolo_status open_synthetic(const kolo_shape *sample, int64_t classes, bool label_maps,
+                                  const kolo_dataset_opts *opts, int64_t samples,
+                                  kolo_dataset **dataset) {
     char spec[128];
     if (sample->rank == 1) {
         snprintf(spec, sizeof spec, "synthetic-tokens:N=%" PRId64 ",test=1", samples);
@@ -113,7 +114,7 @@ static kolo_status check_test(const kolo_dataset_info *train, const kolo_dataset
     char a[KOLO_SHAPE_TEXT], b[KOLO_SHAPE_TEXT];
     return KOLO_FAIL(KOLO_ERR_FORMAT,
                      "%s: training samples are %s in %d classes, test samples %s in %d: the files "
-                     "do not belong together",
+                     "do not match",
                      train->place, kolo_shape_text(&train->sample, a), train->classes,
                      kolo_shape_text(&test->sample, b), test->classes);
 }
@@ -126,8 +127,8 @@ static kolo_status open_data(kolo_setup *s, const kolo_model *model) {
     kolo_dataset_opts opts = {0};
     if (model->windows) KOLO_TRY(model->windows(o->model_options, &opts));
     KOLO_TRY(o->data ? kolo_dataset_open_for(o->data, KOLO_SPLIT_TRAIN, &opts, &s->train)
-                     : open_made_up(&sample, classes, model->label_maps, &opts, s->global_batch,
-                                    &s->train));
+                     : open_synthetic(&sample, classes, model->label_maps, &opts, s->global_batch,
+                                      &s->train));
     if (o->no_eval) return KOLO_OK;
     KOLO_TRY(kolo_dataset_open_for(o->data, KOLO_SPLIT_TEST, &opts, &s->test));
     return check_test(kolo_dataset_describe(s->train), kolo_dataset_describe(s->test));
@@ -135,12 +136,12 @@ static kolo_status open_data(kolo_setup *s, const kolo_model *model) {
 
 /* ---- sizes ---- */
 
-static kolo_status work_out_steps(kolo_setup *s, int workers) {
+static kolo_status compute_steps(kolo_setup *s, int workers) {
     const kolo_dataset_info *info = kolo_dataset_describe(s->train);
     if (workers > info->count) {
         return KOLO_FAIL(KOLO_ERR_ARG,
-                         "%d workers and only %" PRId64
-                         " training samples in %s: use at most %" PRId64 " workers",
+                         "%d workers for %" PRId64 " training samples in %s: use at most %" PRId64
+                         " workers",
                          workers, info->count, info->name, info->count);
     }
     if (s->opts.in_memory) {
@@ -162,9 +163,9 @@ static kolo_status work_out_steps(kolo_setup *s, int workers) {
     return KOLO_OK;
 }
 
-/* ---- the whole ---- */
+/* ---- opening ---- */
 
-/* A model that refuses the samples says so here, on every rank alike, before any collective. */
+/* Detects samples that the model does not accept, on all ranks alike, before any collective. */
 static kolo_status try_model(kolo_setup *s) {
     kolo_graph *graph;
     KOLO_TRY(kolo_session_build(&s->session, 1, &graph));
@@ -184,13 +185,13 @@ static kolo_status open_all(kolo_setup *s, const kolo_train_opts *given, int wor
     s->global_batch = s->opts.batch * s->opts.accumulate * workers;
     KOLO_TRY(kolo_augment_parse(s->opts.augment, &s->augment));
     if (s->opts.in_memory && kolo_augment_any(&s->augment)) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "a benchmark on a batch in memory augments nothing");
+        return KOLO_FAIL(KOLO_ERR_ARG, "a benchmark on a resident batch has no augmentation");
     }
     KOLO_TRY(open_data(s, model));
-    KOLO_TRY(work_out_steps(s, workers));
+    KOLO_TRY(compute_steps(s, workers));
     const kolo_dataset_info *info = kolo_dataset_describe(s->train);
     if (kolo_augment_any(&s->augment) && info->dtype != KOLO_DTYPE_U8) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "only images are augmented, and %s holds none", info->name);
+        return KOLO_FAIL(KOLO_ERR_ARG, "augmentation is for images, and %s has none", info->name);
     }
     s->session = (kolo_session_opts){
         .model = s->opts.model,

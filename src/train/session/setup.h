@@ -1,6 +1,6 @@
 #pragma once
-/* What a training job needs before its first step and a rank can find out alone: options filled and
- * checked, data open, sizes worked out, the model known to take the samples. */
+/* Set-up of a training job, as far as it needs no other rank: resolved options, open data sets,
+ * sizes, and a check that the model accepts the samples. */
 
 #include "data/augment.h"
 #include "kernel/select/tune.h"
@@ -8,26 +8,26 @@
 #include "train/session/session.h"
 
 typedef struct kolo_setup {
-    kolo_train_opts opts;       /* resolved; texts are the caller's */
-    kolo_dataset *train, *test; /* test: NULL without evaluation */
+    kolo_train_opts opts;       /* resolved; strings belong to the caller */
+    kolo_dataset *train, *test; /* test NULL: no evaluation */
     kolo_augment augment;
-    kolo_tuner *tuner; /* see train/tuning.h; NULL: estimates */
+    kolo_tuner *tuner; /* see tuning.h; NULL: cost formulas */
     kolo_session_opts session;
     int64_t global_batch;
     kolo_sums zero;      /* of the outputs that the model reports */
-    bool normalizes;     /* the model normalises by the statistics of a micro-batch */
-    int64_t epoch_steps; /* in_memory: all steps are one epoch */
+    bool normalizes;     /* the model has batch normalization */
+    int64_t epoch_steps; /* in_memory: all steps form one epoch */
     int64_t total_steps;
 } kolo_setup;
 
-/* Errors: those of kolo_train_check but the folder's. Close it on success. */
+/* Errors of kolo_train_check, except those of the folder. Close the set-up on success. */
 kolo_status kolo_setup_open(const kolo_train_opts *opts, int workers, kolo_setup *setup);
-/* Appends what jobs must have in common to compute the same but for rounding, a line each:
- * "lr: 0.1". The numbers of workers and micro-batches are none of it, their product with the batch
- * is: of that line what stands behind "=" may differ. */
+/* Appends the options that determine the result up to rounding, one line each: "lr: 0.1". Resumed
+ * jobs must have equal lines. Workers, micro-batches and batch count by their product only: in that
+ * line the part after "=" may differ. */
 #define KOLO_STEP_SAMPLES "batch x accumulate x workers: "
 void kolo_setup_describe_learning(const kolo_setup *setup, kolo_text *text);
-/* Appends what all ranks of a job must have in common: that and more. */
+/* Appends all options that must be equal on all ranks of a job. */
 void kolo_setup_describe(const kolo_setup *setup, kolo_text *text);
-/* A zeroed setup is allowed. */
+/* Zeroed is allowed. */
 void kolo_setup_close(kolo_setup *setup);

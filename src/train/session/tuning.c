@@ -1,5 +1,5 @@
-/* Autotuning of a job. Rank 0 compiles the plan of a full batch once for its measurements alone and
- * drops it; the group waits for it in a broadcast. */
+/* Autotuning of a job. Rank 0 compiles the plan of a full batch for the measurements and discards
+ * it; the other ranks wait in a broadcast. */
 #include "train/session/tuning.h"
 
 #include "base/clock.h"
@@ -98,7 +98,7 @@ static void show_measured(void *arg, int measured, const kolo_kernel *kernel,
            kernel->name, kolo_shape_text(&spec->out[0].shape, shape), 1e3 * seconds);
 }
 
-/* Compiles the plan of a full batch, which asks for every time that it could need. */
+/* Compiles the plan of a full batch, which requests all times that it may use. */
 static kolo_status measure(tuning *t) {
     const kolo_session_opts *o = &t->setup->session;
     kolo_graph *graph;
@@ -128,7 +128,7 @@ static kolo_status fill(tuning *t) {
 
 /* ---- all ranks ---- */
 
-/* Rank 0's times to all others. */
+/* Broadcasts the times of rank 0. */
 static kolo_status share(kolo_tuner *tuner, kolo_comm *comm) {
     if (!comm || kolo_comm_size(comm) == 1) return KOLO_OK;
     bool root = kolo_comm_rank(comm) == 0;
@@ -144,7 +144,7 @@ static kolo_status share(kolo_tuner *tuner, kolo_comm *comm) {
     if (status == KOLO_OK) {
         status = kolo_broadcast(comm, theirs, (size_t)length, KOLO_DTYPE_U8, 0);
     }
-    if (status == KOLO_OK && !root) status = kolo_tuner_read(tuner, "rank 0's times", theirs);
+    if (status == KOLO_OK && !root) status = kolo_tuner_read(tuner, "times of rank 0", theirs);
     if (!root) kolo_free(theirs);
     kolo_text_fini(&text);
     return kolo_agree(comm, status);

@@ -242,7 +242,7 @@ static void what_all_ranks_meet_is_said_once(void **state) {
         {"train --model lnet --data synthetic --workers 3",
          "kolo: unknown model \"lnet\": did you mean \"lenet\"?\n", 2},
         {"train --model mlp --data synthetic:N=2,test=2 --workers 3 --batch 1",
-         "kolo: 3 workers and only 2 training samples in synthetic: use at most 2 workers\n", 2},
+         "kolo: 3 workers for 2 training samples in synthetic: use at most 2 workers\n", 2},
         {"eval --checkpoint absent --data synthetic --workers 3",
          "kolo: cannot open absent: No such file or directory: check the path\n", 1},
         {"train --model mlp --data synthetic --workers 3 --steps 1 --out out/folder",

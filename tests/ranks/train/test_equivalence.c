@@ -1,6 +1,6 @@
 /* Training is the same computation however its global batch is shared out: N ranks with a batch of
  * B against one with N*B, ring against direct, threads against processes, a run against its
- * repetition. lenet on Fashion-MNIST, or on made-up images where the package is missing, and under
+ * repetition. lenet on Fashion-MNIST, or on synthetic images where the package is missing, and under
  * sanitizers. */
 #include "data/prefetch.h"
 #include "support/fewer.h"
@@ -224,7 +224,7 @@ TEST_MAIN(test_equivalence) {
     if (kolo_dataset_open(data, KOLO_SPLIT_TEST, &dataset) == KOLO_OK) {
         kolo_dataset_close(dataset);
     } else {
-        printf("skip: real images: %s; made-up ones instead\n", kolo_last_error());
+        printf("skip: real images: %s; synthetic ones instead\n", kolo_last_error());
         data = "synthetic";
     }
     const struct CMUnitTest tests[] = {

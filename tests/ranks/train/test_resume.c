@@ -197,9 +197,8 @@ static void a_finished_run_may_go_on(void **state) {
     notices[0] = '\0';
     kolo_train_result again = train_well(2, &opts);
     assert_same_run("nothing left to do", &two, &again);
-    assert_string_equal(notices, "resume: nothing is left to do: run/checkpoint-10.safetensors is "
-                                 "of the last step, 10; more --steps or --epochs, whichever ends "
-                                 "the run, would go on");
+    assert_string_equal(notices, "resume: nothing to do: run/checkpoint-10.safetensors is of the "
+                                 "last step, 10; increase --steps or --epochs to continue");
     opts.epochs = 3;
     kolo_train_result three = train_well(2, &opts);
     assert_same_run("one more epoch", &straight, &three);
@@ -207,7 +206,7 @@ static void a_finished_run_may_go_on(void **state) {
     opts.epochs = 1;
     const outcome *o = train(2, &opts);
     assert_int_equal(o[0].status, KOLO_ERR_ARG);
-    assert_non_null(strstr(o[0].error, "is of step 15, and the job ends with step 5"));
+    assert_non_null(strstr(o[0].error, "is of step 15, and the job ends at step 5"));
     forget();
 }
 
@@ -234,10 +233,10 @@ static void other_workers_go_on_where_the_mathematics_allows(void **state) {
     const outcome *o = train(1, &opts);
     assert_int_equal(o->status, KOLO_ERR_ARG);
     assert_string_equal(o->error,
-                        "run/checkpoint-15.safetensors is of a run with 10 samples a step (--batch "
-                        "5, --accumulate 1, 2 workers), this job has 5 samples a step (--batch 5, "
-                        "--accumulate 1, 1 worker): give --accumulate 2, or begin a new run with "
-                        "its weights by --init");
+                        "run/checkpoint-15.safetensors belongs to a run with 10 samples a step "
+                        "(--batch 5, --accumulate 1, 2 workers), this job has 5 samples a step "
+                        "(--batch 5, --accumulate 1, 1 worker): give --accumulate 2, or start a "
+                        "new run from its weights with --init");
     static const struct {
         int ranks;
         int64_t batch, accumulate;
@@ -245,7 +244,7 @@ static void other_workers_go_on_where_the_mathematics_allows(void **state) {
     } others[] = {{1, 20, 1, ": give --batch 10, "},
                   {1, 5, 3, ": give --accumulate 2, "},
                   {2, 10, 1, ": give --batch 5, "},
-                  {3, 5, 1, ": give a batch, accumulate and workers of which that is the product"}};
+                  {3, 5, 1, ": give batch, accumulate and workers with that product"}};
     for (size_t i = 0; i < KOLO_COUNT(others); i++) {
         opts.batch = others[i].batch;
         opts.accumulate = others[i].accumulate;
@@ -267,7 +266,7 @@ static void other_workers_go_on_where_the_mathematics_allows(void **state) {
     net.batch = 8;
     o = train(1, &net);
     assert_int_equal(o->status, KOLO_ERR_ARG);
-    assert_non_null(strstr(o->error, "a run with --batch 4, this job has --batch 8: give"));
+    assert_non_null(strstr(o->error, "a run with --batch 4, this job has --batch 8: use"));
     forget();
 }
 
@@ -318,15 +317,15 @@ static void a_job_that_differs_is_told_in_what(void **state) {
     opts.resume = "run/checkpoint-final.safetensors";
     const outcome *o = train(2, &opts);
     assert_int_equal(o[0].status, KOLO_ERR_ARG);
-    assert_non_null(strstr(o[0].error, "holds parameters alone, a run cannot go on from it"));
+    assert_non_null(strstr(o[0].error, "holds parameters only and cannot be resumed"));
     opts.resume = "nowhere";
     assert_int_equal(train(1, &opts)->status, KOLO_ERR_IO);
     assert_int_equal(system("mkdir other"), 0);
     opts.resume = "other";
     o = train(2, &opts);
     assert_int_equal(o[1].status, KOLO_ERR_IO);
-    assert_string_equal(o[1].error, "rank 0: other holds no checkpoint to go on from: a run writes "
-                                    "them with --checkpoint-every");
+    assert_string_equal(o[1].error, "rank 0: other holds no checkpoint to resume from: "
+                                    "--checkpoint-every writes them");
     opts.resume_if_any = true;
     opts.out_dir = "other";
     assert_int_equal(train_well(1, &opts).steps, 3);
@@ -351,8 +350,8 @@ static void what_can_go_on_is_kept(void **state) {
     const outcome *o = train(1, &opts);
     assert_int_equal(o->status, KOLO_ERR_ARG);
     assert_string_equal(o->error,
-                        "run holds checkpoint-4.safetensors of an earlier run: go on with it by "
-                        "--resume run, or choose another folder by --out");
+                        "run holds checkpoint-4.safetensors of an earlier run: resume it with "
+                        "--resume run, or choose another folder with --out");
     assert_true(kolo_file_exists("run/checkpoint-2.safetensors"));
     opts.resume = "run";
     train_well(1, &opts);
@@ -380,10 +379,10 @@ static void damage_is_named(void **state) {
     } damages[] = {
         {"\"training\":\"1\"", "\"training\":\"7\"", "has version 7, of a newer kolo"},
         {"\"training\":\"1\"", "\"training\":\"x\"", "which is no number"},
-        {"\"progress\":\"4", "\"progress\":\"5", "its metadata contradicts itself"},
+        {"\"progress\":\"4", "\"progress\":\"5", "the metadata contradict each other"},
         {"\"progress\":\"4", "\"progress\":\"-", "a run state that kolo does not write"},
-        {"\"options\"", "\"optionx\"", "has no options"},
-        {"\"optimizer.velocity.fc1.bias\"", "\"optimizer.velocity.fc1.bius\"", "no tensor"},
+        {"\"options\"", "\"optionx\"", "have no options"},
+        {"\"optimizer.velocity.fc1.bias\"", "\"optimizer.velocity.fc1.bius\"", "is missing"},
     };
     kolo_train_opts opts = {.model = "mlp",
                             .data = images,
@@ -445,8 +444,8 @@ static void an_older_one_stands_in(void **state) {
     flip(six, 2);
     assert_int_equal(kolo_evaluate(NULL, &eval, &evaluated), KOLO_ERR_FORMAT);
     assert_string_equal(kolo_last_error(),
-                        "run/checkpoint-6.safetensors: the bytes of tensor "
-                        "\"optimizer.velocity.fc3.bias\" are not what was written: the file is "
+                        "run/checkpoint-6.safetensors: the data of tensor "
+                        "\"optimizer.velocity.fc3.bias\" do not match their hash: the file is "
                         "damaged");
     assert_int_equal(train(1, &init)->status, KOLO_ERR_FORMAT);
     assert_int_equal(kolo_checkpoint_export(six, "run/x.safetensors", KOLO_FORMAT_NATIVE),
@@ -464,8 +463,8 @@ static void an_older_one_stands_in(void **state) {
         notices[0] = '\0';
         kolo_train_result resumed = train_well(1, &opts);
         assert_same_run(losses[i], &straight, &resumed);
-        bool said = strstr(notices, "tries the one before, run/checkpoint-4.safetensors");
-        if (said != (i < 3) || !strstr(notices, "behind step 4 of 6")) fail_msg("%s", notices);
+        bool said = strstr(notices, "trying the previous one, run/checkpoint-4.safetensors");
+        if (said != (i < 3) || !strstr(notices, "after step 4 of 6")) fail_msg("%s", notices);
     }
     opts.resume = six; /* the file itself has no other in its place */
     flip(six, 2);
@@ -482,10 +481,10 @@ static void an_older_one_stands_in(void **state) {
     flip("run/checkpoint-4.safetensors", 2);
     o = train(1, &opts);
     assert_int_equal(o->status, KOLO_ERR_FORMAT);
-    assert_non_null(strstr(o->error, "no checkpoint in run is whole; run/checkpoint-2"));
+    assert_non_null(strstr(o->error, "no checkpoint in run is intact; run/checkpoint-2"));
     assert_int_equal(system("rm run/checkpoint-[0-9]*; echo checkpoint-6.safetensors >run/latest"),
                      0);
-    assert_non_null(strstr(train(1, &opts)->error, "no checkpoint in run is whole; "));
+    assert_non_null(strstr(train(1, &opts)->error, "no checkpoint in run is intact; "));
     forget();
 }
 

@@ -164,9 +164,8 @@ static void a_run_reports_evaluates_and_saves(void **state) {
 
     eval.data = "synthetic";
     assert_int_equal(kolo_evaluate(NULL, &eval, &again), KOLO_ERR_ARG);
-    assert_non_null(strstr(kolo_last_error(),
-                           "is for samples [1,14,14] in 10 classes, and synthetic"
-                           " has samples [1,28,28] in 10"));
+    assert_non_null(strstr(kolo_last_error(), "takes samples [1,14,14] in 10 classes, and synthetic"
+                                              " has samples [1,28,28] in 10"));
     remove_run("test_train_run");
 }
 
@@ -216,10 +215,7 @@ static const refusal refusals[] = {
     {1, {.model = "lenett", .data = "synthetic"}, KOLO_ERR_ARG, "did you mean \"lenet\"?"},
     {1, {.model = "mlp", .data = "sinthetic"}, KOLO_ERR_ARG, "did you mean"},
     {1, {BASE, .model_options = "x=1"}, KOLO_ERR_ARG, "model mlp has no option \"x\""},
-    {51,
-     {BASE},
-     KOLO_ERR_ARG,
-     "51 workers and only 50 training samples in synthetic: use at most 50"},
+    {51, {BASE}, KOLO_ERR_ARG, "51 workers for 50 training samples in synthetic: use at most 50"},
     {0, {BASE}, KOLO_ERR_ARG, "the number of workers is 0"},
     {1, {BASE, .batch = -1}, KOLO_ERR_ARG, "batch is -1: choose 1 to 16777216"},
     {1, {BASE, .epochs = -1}, KOLO_ERR_ARG, "epochs is -1"},

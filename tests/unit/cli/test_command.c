@@ -129,7 +129,7 @@ static void wrong_use_is_one_line_and_exit_2(void **state) {
         {"train --model mlp --data synthetic --checkpoint-every 5 --steps 1",
          "kolo: --checkpoint-every needs --out DIR, the folder of the checkpoints\n"},
         {"train --model mlp --data synthetic:N=900 --workers 1000 --steps 1", /* and none starts */
-         "kolo: 1000 workers and only 900 training samples in synthetic: use at most 900 "
+         "kolo: 1000 workers for 900 training samples in synthetic: use at most 900 "
          "workers\n"},
         {"train --model mlp --data synthetic --resume latest --steps 1",
          "kolo: --resume latest needs --out DIR, the folder of the checkpoints\n"},
@@ -167,9 +167,10 @@ static void wrong_use_is_one_line_and_exit_2(void **state) {
 /* A text is no failure of its own where only the model cannot take it. */
 static void texts_that_a_model_does_not_take_are_wrong_use(void **state) {
     ASSERT_OK(kolo_file_write("ten", "pytorch!!!", 10));
-    test_run_fails("train --model lstm_lm:vocab=121,context=4 --data text:ten", 2,
-                   "kolo: ten: token 121 at place 1, but the model knows 121: give it a larger "
-                   "vocabulary, or the file that it is for\n");
+    test_run_fails(
+        "train --model lstm_lm:vocab=121,context=4 --data text:ten", 2,
+        "kolo: ten: token 121 at index 1 exceeds the vocabulary of 121: give the model a "
+        "larger vocabulary, or another file\n");
     test_run_fails(
         "train --model bert_tiny --data text:ten", 2,
         "kolo: ten: 10 tokens are too few for windows of 512: give a longer file, or the "
@@ -389,8 +390,8 @@ static void a_run_is_longer_or_shorter_as_typed(void **state) {
         json_decref(result);
     }
     test_run_fails("train --config long/config.yaml --progress none", 2,
-                   "kolo: long holds checkpoint-11.safetensors of an earlier run: go on with it by "
-                   "--resume long, or choose another folder by --out\n");
+                   "kolo: long holds checkpoint-11.safetensors of an earlier run: resume it with "
+                   "--resume long, or choose another folder with --out\n");
 }
 
 /* Models of tokens report perplexity wherever they report a loss; those of pairs both parts. */
@@ -425,7 +426,7 @@ static void bf16_is_what_info_says(void **state) {
     bool none = test_says("out", "bf16              no: ");
     bool memory_alone = test_says("out", "multiplied in f32: for memory\n");
     assert_int_equal(test_run(train), none ? 2 : 0);
-    bool told = test_says("err", "precision bf16 is for memory here");
+    bool told = test_says("err", "precision bf16 saves memory only");
     assert_true(told == memory_alone && none == test_says("err", "precision bf16 takes"));
 }
 
@@ -462,7 +463,7 @@ static void weights_go_in_and_out(void **state) {
                    "kolo: cannot open nowhere: No such file or directory: check the path\n");
     assert_int_equal(test_run("train --model lenet --data synthetic --init w --workers 2"), 1);
     assert_true(test_says("err",
-                          "w does not fit model lenet; of its tensors 4 missing (conv1.weight, "
+                          "w does not match model lenet; of its tensors 4 missing (conv1.weight, "
                           "conv1.bias, conv2.weight, conv2.bias), 5 of another type or shape ("));
 }
 
@@ -524,7 +525,7 @@ static void a_dump_has_the_plans_collectives(void **state) {
                    "--sparse-embedding out, or choose a model of tokens\n");
     snprintf(words, sizeof words, "dump --sparse-embedding --model %s", model);
     assert_int_equal(test_run(words), 0);
-    assert_true(test_says("err", "dump: sparse embeddings are made by the passes: "));
+    assert_true(test_says("err", "dump: --sparse-embedding takes effect in the passes: "));
 }
 
 /* What does not fit says what to do. */

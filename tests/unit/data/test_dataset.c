@@ -135,7 +135,7 @@ static void files_missing_or_at_odds_are_refused(void **state) {
     refuses("mnist:" FOLDER "/t10k-images-idx3-ubyte", KOLO_SPLIT_TRAIN, KOLO_ERR_IO,
             "not a folder");
     remove_file("train-images-idx3-ubyte");
-    refuses("mnist:" FOLDER, KOLO_SPLIT_TRAIN, KOLO_ERR_IO, "train-images-idx3-ubyte.gz is there");
+    refuses("mnist:" FOLDER, KOLO_SPLIT_TRAIN, KOLO_ERR_IO, "train-images-idx3-ubyte.gz exists");
     fresh_folder();
     put_split("train-images-idx3-ubyte", "train-labels-idx1-ubyte", IMAGES + 1);
     refuses("mnist:" FOLDER, KOLO_SPLIT_TRAIN, KOLO_ERR_FORMAT, "5 images in");
@@ -143,7 +143,7 @@ static void files_missing_or_at_odds_are_refused(void **state) {
     put_file("train-labels-idx1-ubyte", labels, sizeof labels);
     refuses("mnist:" FOLDER, KOLO_SPLIT_TRAIN, KOLO_ERR_FORMAT, "label 10 of sample 3");
     put_split("train-labels-idx1-ubyte", "train-images-idx3-ubyte", IMAGES);
-    refuses("mnist:" FOLDER, KOLO_SPLIT_TRAIN, KOLO_ERR_FORMAT, "(images), want 0x00000801");
+    refuses("mnist:" FOLDER, KOLO_SPLIT_TRAIN, KOLO_ERR_FORMAT, "(images), expected 0x00000801");
 
     kolo_reader elsewhere = kolo_readers[0];
     elsewhere.folder = FOLDER "/not-installed";

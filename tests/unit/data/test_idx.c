@@ -82,20 +82,22 @@ static void bad_contents_are_refused(void **state) {
         kolo_idx_kind kind;
         const char *text;
     } cases[] = {
-        {{.n = 0}, KOLO_IDX_IMAGES, "cut short"},
-        {{.data = {0, 0, 8}, .n = 3}, KOLO_IDX_IMAGES, "cut short"},
-        {make(0x803, 2, (uint32_t[]){4, 5}, 0), KOLO_IDX_IMAGES, "cut short"},
+        {{.n = 0}, KOLO_IDX_IMAGES, "truncated"},
+        {{.data = {0, 0, 8}, .n = 3}, KOLO_IDX_IMAGES, "truncated"},
+        {make(0x803, 2, (uint32_t[]){4, 5}, 0), KOLO_IDX_IMAGES, "truncated"},
         {make(0x803, 3, (uint32_t[]){4, 5, 3}, 59), KOLO_IDX_IMAGES, "found 59"},
         {make(0x803, 3, (uint32_t[]){4, 5, 3}, 61), KOLO_IDX_IMAGES, "too long"},
         {make(0x803, 3, (uint32_t[]){4, 0, 3}, 0), KOLO_IDX_IMAGES, "dimension 1 is 0"},
         {make(0x801, 1, (uint32_t[]){0}, 0), KOLO_IDX_LABELS, "dimension 0 is 0"},
-        {make(0x803, 3, (uint32_t[]){~0U, ~0U, ~0U}, 9), KOLO_IDX_IMAGES, "more bytes than"},
+        {make(0x803, 3, (uint32_t[]){~0U, ~0U, ~0U}, 9), KOLO_IDX_IMAGES,
+         "exceed the address space"},
         {make(0x803, 3, (uint32_t[]){1U << 30, 1U << 30, 8}, 9), KOLO_IDX_IMAGES,
-         "more bytes than"},
-        {make(0x803, 3, (uint32_t[]){4, 5, 3}, 60), KOLO_IDX_LABELS, "(images), want 0x00000801"},
-        {make(0x801, 1, (uint32_t[]){4}, 4), KOLO_IDX_IMAGES, "(labels), want 0x00000803"},
-        {make(0xd03, 3, (uint32_t[]){1, 1, 1}, 4), KOLO_IDX_IMAGES, "no IDX file"},
-        {make(0x03080000, 3, (uint32_t[]){1, 1, 1}, 1), KOLO_IDX_IMAGES, "no IDX file"},
+         "exceed the address space"},
+        {make(0x803, 3, (uint32_t[]){4, 5, 3}, 60), KOLO_IDX_LABELS,
+         "(images), expected 0x00000801"},
+        {make(0x801, 1, (uint32_t[]){4}, 4), KOLO_IDX_IMAGES, "(labels), expected 0x00000803"},
+        {make(0xd03, 3, (uint32_t[]){1, 1, 1}, 4), KOLO_IDX_IMAGES, "not an IDX file"},
+        {make(0x03080000, 3, (uint32_t[]){1, 1, 1}, 1), KOLO_IDX_IMAGES, "not an IDX file"},
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         rejects(&cases[i].file, cases[i].kind, cases[i].text);
@@ -109,7 +111,7 @@ static void damaged_gzip_is_refused(void **state) {
     for (size_t n = 2; n < packed.n; n++) { /* every truncation */
         bytes cut = packed;
         cut.n = n;
-        rejects(&cut, KOLO_IDX_IMAGES, "cut short");
+        rejects(&cut, KOLO_IDX_IMAGES, "truncated");
     }
     for (size_t i = packed.n - 8; i < packed.n; i++) { /* checksum and length at the end */
         bytes wrong = packed;
@@ -139,7 +141,7 @@ static void gzip_bombs_are_stopped(void **state) {
     kolo_idx idx;
     assert_int_equal(kolo_idx_parse(packed, z.total_out, KOLO_IDX_IMAGES, "bomb", &idx),
                      KOLO_ERR_FORMAT);
-    assert_non_null(strstr(kolo_last_error(), "promises 60 bytes"));
+    assert_non_null(strstr(kolo_last_error(), "announces 60 bytes"));
     assert_non_null(strstr(kolo_last_error(), "found at least 61"));
     free(bomb);
     free(packed);

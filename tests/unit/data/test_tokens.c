@@ -1,4 +1,4 @@
-/* Sets of tokens: windows of files and of made-up tokens, their splits, what is refused. */
+/* Sets of tokens: windows of files and of synthetic tokens, their splits, what is refused. */
 #include "base/file.h"
 #include "data/prefetch.h"
 #include "kolo/data.h"
@@ -180,7 +180,7 @@ static void what_does_not_suit_is_refused(void **state) {
         {"text:ten",
          {.context = 4, .vocabulary = 121},
          KOLO_ERR_ARG,
-         "token 121 at place 1, but the model knows 121"},
+         "token 121 at index 1 exceeds the vocabulary of 121"},
         {"text:ten",
          {.context = 9, .vocabulary = 300},
          KOLO_ERR_ARG,
@@ -188,7 +188,7 @@ static void what_does_not_suit_is_refused(void **state) {
         {"tokens:odd",
          {.context = 1, .vocabulary = 70000},
          KOLO_ERR_FORMAT,
-         "11 bytes are no whole number of tokens"},
+         "11 bytes are not a multiple of the token size"},
         {"tokens:empty", {.context = 1, .vocabulary = 300}, KOLO_ERR_ARG, "0 tokens are too few"},
         {"synthetic-tokens",
          {.context = 0, .vocabulary = 0},
