@@ -1,22 +1,17 @@
 /* Announcements, phases, messages and failure reports in shared memory. */
-#define _GNU_SOURCE
 #include "comm/transport/shm/control_block.h"
 
-#include "base/clock.h"
-#include "base/file.h"
 #include "base/memory.h"
+#include "base/status.h"
+#include "comm/transport/shm/private_memory.h"
 
-#include <errno.h>
 #include <stddef.h>
 #include <string.h>
-#include <sys/types.h>
-#include <sys/uio.h>
-#include <unistd.h>
 
 enum {
     STAGE_BYTES = 256 << 10,
     PHASE_BITS = 24,
-    PEER_COUNTS_MOST = KOLO_EAGER_BYTES / sizeof(uint64_t),
+    PEER_COUNTS_MAX = KOLO_EAGER_BYTES / sizeof(uint64_t),
     /* Rank r leaves r times this much address space unused. Segments are mapped at multiples of
      * their large size, so equal offsets differ only in the highest bits; first-level caches that
      * predict ways by a hash of the lower bits (AMD) mistake such addresses for each other, and a
@@ -80,43 +75,6 @@ static kolo_status alloc_block(kolo_block_transport *t) {
     t->blocks[t->base.rank] = block;
     t->blocks[t->base.rank]->generation = 1;
     return KOLO_OK;
-}
-
-/* Nanoseconds to copy `bytes`, the minimum of a few runs. */
-static int64_t time_copy(char *to, const char *from, size_t bytes, bool by_system) {
-    int64_t best = INT64_MAX;
-    for (int i = 0; i < 5; i++) {
-        struct iovec here = {to, bytes}, there = {(char *)from, bytes};
-        int64_t start = kolo_now_ns();
-        if (!by_system) memcpy(to, from, bytes);
-        bool done =
-            !by_system || process_vm_readv(getpid(), &here, 1, &there, 1, 0) == (ssize_t)bytes;
-        int64_t time = kolo_now_ns() - start;
-        if (!done) return INT64_MAX;
-        if (time < best) best = time;
-    }
-    return best;
-}
-
-/* Whether reading private memory is faster than staging: a staged message is copied twice, by two
- * processors; a read pins pages, which is slow on some virtual machines. */
-static bool reads_pay(void) {
-    enum { BYTES = 128 << 10 };
-    char *to = kolo_zalloc(BYTES), *from = kolo_zalloc(BYTES);
-    bool pay =
-        to && from && time_copy(to, from, BYTES, true) / 2 < time_copy(to, from, BYTES, false);
-    kolo_free(to);
-    kolo_free(from);
-    return pay;
-}
-
-void kolo_block_offer_memory(kolo_block_transport *t) {
-    kolo_control_block *own = t->blocks[t->base.rank];
-    t->secret = (uint64_t)kolo_now_ns() ^ (uint64_t)(uintptr_t)t ^ ((uint64_t)getpid() << 32);
-    own->secret = t->secret;
-    own->probe = (uint64_t)(uintptr_t)&t->secret;
-    own->pid = (int32_t)getpid();
-    own->reads_pay = t->base.rank == 0 && reads_pay();
 }
 
 kolo_status kolo_block_init(kolo_block_transport *t, const kolo_transport_ops *ops, int rank,
@@ -191,7 +149,7 @@ void kolo_block_signal(kolo_transport *base, uint64_t seq, uint32_t phase,
             strncpy(slot->title, title, sizeof slot->title);
         }
         slot->call = *call;
-        if (peer_counts && base->size <= PEER_COUNTS_MOST) {
+        if (peer_counts && base->size <= PEER_COUNTS_MAX) {
             memcpy(slot->payload, peer_counts, (size_t)base->size * sizeof *peer_counts);
         }
     }
@@ -208,7 +166,7 @@ bool kolo_block_query(kolo_transport *base, uint64_t seq, int peer, kolo_peer_ca
         .title = slot->title,
         .phase = (uint32_t)(state & phase_mask) - 1,
         .peer_count =
-            base->size <= PEER_COUNTS_MOST ? (const uint64_t *)slot->payload + base->rank : NULL,
+            base->size <= PEER_COUNTS_MAX ? (const uint64_t *)slot->payload + base->rank : NULL,
     };
     return true;
 }
@@ -231,37 +189,6 @@ void kolo_block_finish(kolo_transport *base, uint64_t finished) {
     uint64_t before = atomic_load_explicit(&own->finished, memory_order_relaxed);
     if (t->staged) free_stages(t, before, finished);
     atomic_store_explicit(&own->finished, finished, memory_order_release);
-}
-
-/* Copies from a peer's private memory. */
-static kolo_status read_peer(const kolo_control_block *block, int peer, void *to, uint64_t from,
-                             size_t bytes) {
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of another process
-    struct iovec here = {to, bytes}, there = {(void *)(uintptr_t)from, bytes};
-    while (here.iov_len > 0) {
-        ssize_t n = process_vm_readv(block->pid, &here, 1, &there, 1, 0);
-        if (n <= 0) {
-            return KOLO_FAIL(KOLO_ERR_PEER, "cannot read the memory of rank %d: %s", peer,
-                             kolo_errno_text(n < 0 ? errno : EFAULT));
-        }
-        here.iov_base = (char *)here.iov_base + n;
-        there.iov_base = (char *)there.iov_base + n;
-        here.iov_len -= (size_t)n;
-        there.iov_len -= (size_t)n;
-    }
-    return KOLO_OK;
-}
-
-/* Tests once whether this rank can read the peer's private memory, and sets `reads` if so. */
-static void probe_peer(const kolo_control_block *block, int peer, kolo_channel *channel,
-                       kolo_channel_end *end) {
-    uint64_t secret = 0;
-    end->probed = true;
-    if (block->pid == 0) return;
-    bool reads = read_peer(block, peer, &secret, block->probe, sizeof secret) == KOLO_OK;
-    if (reads && secret == block->secret) {
-        atomic_store_explicit(&channel->reads, 1, memory_order_release);
-    }
 }
 
 /* Gets a handle for the data that the peer can use: of the data itself, its private address
@@ -338,12 +265,13 @@ kolo_status kolo_block_recv(kolo_transport *base, uint64_t seq, int peer, void *
         }
         *received = left < bytes ? left : bytes;
         if (private_data) {
-            KOLO_TRY(read_peer(t->blocks[peer], peer, data, handle + end->offset, *received));
+            KOLO_TRY(kolo_private_memory_read(t->blocks[peer], peer, data, handle + end->offset,
+                                              *received));
         } else {
             memcpy(data, from + end->offset, *received);
         }
         if (!end->probed && size >= KOLO_READ_MIN) {
-            probe_peer(t->blocks[peer], peer, channel, end);
+            kolo_private_memory_probe(t->blocks[peer], peer, channel, end);
         }
     }
     end->offset += *received;

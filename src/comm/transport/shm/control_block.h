@@ -58,9 +58,9 @@ typedef struct kolo_control_block {
     _Atomic uint32_t left;   /* 1: the owner has left in order */
     _Atomic uint32_t broken; /* 1: status and report are set */
     int32_t status;
-    int32_t pid;            /* of the owner; 0: ranks are threads */
-    int32_t reads_pay;      /* 1: reading private memory is faster than staging */
-    uint64_t probe, secret; /* an address in its private memory, and the value there */
+    int32_t pid;                         /* of the owner; 0: ranks are threads */
+    int32_t prefers_reads;               /* 1: reading private memory is faster than staging */
+    uint64_t probe_address, probe_value; /* an address in its private memory, and the value there */
     char report[KOLO_REPORT_BYTES];
     kolo_slot slots[KOLO_FLIGHT_MAX];
     kolo_channel channels[]; /* [KOLO_BLOCK_CHANNELS][peer] */
@@ -85,7 +85,7 @@ typedef struct kolo_block_transport {
     struct kolo_retired *retired; /* control blocks of left sub-groups (shm/subgroup.c) */
     kolo_control_block **blocks;  /* [size], including its own */
     kolo_channel_end *ends;       /* [KOLO_BLOCK_CHANNELS][peer] */
-    uint64_t secret;              /* read by peers to test their access; in private memory */
+    uint64_t probe_value;         /* read by peers to test their access; in private memory */
     uint64_t settled;             /* all peers have finished all collectives below */
     size_t stage_bytes;
     bool staged; /* a stage block has been used */
@@ -108,10 +108,6 @@ void kolo_block_give_stages(kolo_segment *segment, kolo_channel_end *ends, int s
                             size_t stage_bytes);
 /* Bytes of a control block in a group of `size`. */
 size_t kolo_control_block_bytes(int size);
-
-/* Publishes what peers in other processes need to read this one's private memory; rank 0 measures,
- * for all, whether that is faster than staging. */
-void kolo_block_offer_memory(kolo_block_transport *t);
 
 /* Operations of kolo_transport_ops. */
 bool kolo_block_start(kolo_transport *base, uint64_t seq, void **payload);

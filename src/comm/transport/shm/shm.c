@@ -6,6 +6,7 @@
 
 #include "base/memory.h"
 #include "comm/transport/shm/control_block.h"
+#include "comm/transport/shm/private_memory.h"
 #include "comm/transport/shm/subgroup.h"
 #include "comm/transport/socket.h"
 
@@ -86,10 +87,10 @@ kolo_status kolo_shm_create(int rank, int size, size_t segment_bytes, kolo_trans
     }
     s->transport.base.name = "shm";
     for (int p = 0; p < size; p++) s->peers[p].control = -1;
-    kolo_block_offer_memory(&s->transport);
+    kolo_private_memory_offer(&s->transport);
     s->peers[rank].base = s->transport.base.segment.base;
     s->transport.base.reads_private =
-        s->transport.blocks[rank]->reads_pay; /* rank 0 decides for all */
+        s->transport.blocks[rank]->prefers_reads; /* rank 0 decides for all */
     *transport = &s->transport.base;
     return KOLO_OK;
 }
@@ -100,6 +101,6 @@ kolo_status kolo_shm_attach(kolo_transport *t, int peer, int segment, int contro
     p->control = control;
     KOLO_TRY(kolo_segment_map(segment, t->segment.bytes, &p->base));
     shm(t)->transport.blocks[peer] = (kolo_control_block *)p->base;
-    if (peer == 0) t->reads_private = shm(t)->transport.blocks[0]->reads_pay;
+    if (peer == 0) t->reads_private = shm(t)->transport.blocks[0]->prefers_reads;
     return KOLO_OK;
 }
