@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs a build into a temporary prefix, moves the tree (an installed Kolo may stand anywhere), then
-# builds and runs a project that knows nothing of this one, through CMake and through pkg-config.
+# Installs a build into a temporary prefix, moves the tree (an installed Kolo is relocatable), then builds and runs
+# an independent project against it, with CMake and with pkg-config.
 #     run.sh BUILD_FOLDER
 set -eu
 
@@ -16,7 +16,7 @@ mv "$work/first" "$work/prefix"
 prefix=$work/prefix
 lib=$(dirname "$(find "$prefix" -name libkolo.so)")
 
-# Nothing installed tells where it was built. Debug information may, so it is set aside.
+# Installed files contain no path of the build tree, debug information aside.
 for file in "$lib"/libkolo*.so "$prefix"/bin/*; do
     strip -o "$work/stripped" "$file"
     if grep -aqF -e "$source" -e "$build" "$work/stripped"; then
@@ -38,7 +38,7 @@ export PKG_CONFIG_PATH="$lib/pkgconfig"
 for program in comm kolo; do
     module=kolo
     [ $program = comm ] && module=kolo-comm
-    # Word splitting is wanted: pkg-config prints several options.
+    # Word splitting is intended: pkg-config prints several options.
     cc -std=c11 -pedantic -Wall -Wextra -Werror "$here/outside_$program.c" -o "$work/$program" \
         $(pkg-config --cflags --libs $module) -Wl,-rpath,"$lib"
     "$work/$program"

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Runs one Python test: run.sh KOLO LIBRARY TEST.py. A line of the test says what it needs:
+# Runs one Python test: run.sh KOLO LIBRARY TEST.py. A line of the test declares its requirements:
 #     # needs numpy; ranks 2
-# "needs" names modules; "ranks 0" runs it alone. Looks for a Python 3 that has them; skips, and says so,
-# where there is none.
+# "needs" names modules; "ranks 0" runs it alone. Searches for a Python 3 that has them; without
+# one, the test is skipped with a message.
 set -eu
 kolo=$1 library=$2 test=$3
 needs=$(sed -n 's/^# needs \([a-z ]*\);.*/\1/p' "$test")
