@@ -1,17 +1,18 @@
-/* Named tensors: agreeing on what all ranks have posted, and reducing it. See kolo/named.h.
+/* Named tensors: agreement on what all ranks have posted, and its reduction. See kolo/named.h.
  *
- * All collectives of a kolo_named follow from what was agreed on, so every rank starts the same
- * ones in the same order:
+ * All collectives of a kolo_named follow from the result of an agreement, so every rank starts the
+ * same ones in the same order:
  *
- *     agreement     allreduce, smallest: byte 0, no new names here; byte 1, nobody asks who has
- *                   posted what; byte 2 + id, this rank has posted it
- *     groups        an allreduce for each group of tensors that all have posted, by ascending id
- *     sizes, names  if byte 0 says so: allgathers of what each rank has to tell; new names get ids
- *     table         if byte 1 says so: allgather of all ranks' bytes
+ *     agreement     allreduce, minimum, of bytes that are 0 or 1. Byte 0: this rank has no new
+ *                   names; byte 1: it does not request the table; byte 2 + id: it has posted
+ *                   tensor id
+ *     groups        an allreduce for each group of tensors posted by all ranks, by ascending id
+ *     sizes, names  if byte 0 is 0: allgathers of the announcements of new names, which get ids
+ *     table         if byte 1 is 0: an allgather of which rank has posted which tensor
  *
- * A rank takes part in an agreement only while it has posted what is not agreed on. One that has
- * not, has nothing that all could have posted: until it has, the others' agreement rests, and costs
- * nothing. */
+ * A rank joins an agreement only while it has posted a tensor that is not agreed on. Otherwise
+ * there is no tensor that all ranks can have posted: the agreement waits until this rank posts one.
+ */
 #include "comm/sync/named.h"
 
 #include "base/clock.h"
@@ -32,53 +33,53 @@
 
 enum {
     HEAD = 2, /* bytes of an agreement before those of the names */
-    IDS_LEAST = 254,
-    NAMES_MOST = 1 << 28,              /* bytes of one rank's new names */
-    FLIGHT_MOST = KOLO_FLIGHT_MAX / 2, /* requests on their way before groups queue */
+    IDS_MIN = 254,
+    NAMES_MAX = 1 << 28,              /* bytes of one rank's announcement */
+    FLIGHT_MAX = KOLO_FLIGHT_MAX / 2, /* requests in flight; further groups are queued */
     CYCLE_US_DEFAULT = 1000,
     STALL_MS_DEFAULT = 60000,
     NAMED_IN_TEXTS = 3,
-    ABSENT_NS = 100000000, /* a rank that has posted something joins much sooner */
+    ABSENT_NS = 100000000, /* a rank that has posted a tensor joins much sooner */
 };
 
 static const size_t fusion_default = (size_t)64 << 20;
 
-/* Tensors that travel together. */
+/* Fused tensors. */
 typedef struct group {
     struct group *next;
     kolo_request *request; /* NULL: not started */
-    void *buffer;          /* of several tensors; a block of the segment */
+    void *buffer;          /* of several tensors, in the segment; NULL: one tensor */
     size_t bytes;
     kolo_dtype dtype;
     kolo_reduce_op op;
     int n, handles[];
 } group;
 
-typedef enum phase { REST, AGREEING, STARTING, SIZES, NAMES, TABLE } phase;
+typedef enum phase { IDLE, AGREEING, STARTING, SIZES, NAMES, TABLE } phase;
 
 struct kolo_named {
     kolo_comm *comm;
     kolo_named_opts opts;
     kolo_name_table names;
     phase phase;
-    kolo_request *agreement; /* kept from one to the next */
-    kolo_request *exchange;  /* of the phases behind it */
-    uint8_t *bytes;          /* of agreements, [HEAD + ids_room] */
+    kolo_request *agreement; /* persistent */
+    kolo_request *exchange;  /* of the phases after it */
+    uint8_t *bytes;          /* [HEAD + ids_room]: of the agreement */
     size_t ids_room;
-    bool tell_names, tell_table; /* what the agreement has asked for */
-    uint64_t *sizes;             /* [size]: bytes of each rank's message */
-    char *own, *all;             /* messages; owned */
+    bool needs_names, needs_table; /* requested by the agreement */
+    uint64_t *sizes;               /* [size]: bytes of each rank's message */
+    char *own, *all;               /* announcements of this rank and of all; owned */
     size_t own_bytes;
     size_t *counts; /* [size] */
-    uint8_t *table; /* [size][table_ids]: who had posted what */
+    uint8_t *table; /* [size][table_ids]: 1: the rank has posted the tensor */
     size_t table_ids;
     group *first, **last; /* in the order of ids */
-    int posted, unknown;  /* tensors that are not agreed on; those of them without an id */
-    int open;             /* tensors that are not complete */
-    bool fresh;           /* something was posted since the last agreement began */
+    int posted, unknown;  /* tensors not agreed on; those of them without id */
+    int open;             /* incomplete tensors */
+    bool fresh;           /* a tensor was posted since the last agreement began */
     bool want_table;
     int64_t begun_ns; /* when this rank joined the agreement */
-    int64_t next_ns;  /* when the next agreement may begin without need */
+    int64_t next_ns;  /* earliest start of the next agreement, unless a wait needs it */
     kolo_named_counts counted;
 };
 
@@ -92,7 +93,7 @@ static kolo_status resolve(const kolo_named_opts *opts, kolo_named_opts *out) {
     kolo_named_opts o = opts ? *opts : (kolo_named_opts){0};
     if (o.cycle_us < 0 || o.stall_ms < 0) {
         return KOLO_FAIL(KOLO_ERR_ARG,
-                         "negative option of named tensors: cycle_us %lld, stall_ms %lld",
+                         "an option of named tensors is negative: cycle_us %lld, stall_ms %lld",
                          (long long)o.cycle_us, (long long)o.stall_ms);
     }
     if (o.fusion_bytes == 0) o.fusion_bytes = fusion_default;
@@ -102,10 +103,10 @@ static kolo_status resolve(const kolo_named_opts *opts, kolo_named_opts *out) {
     return KOLO_OK;
 }
 
-/* Makes room for the bytes of all ids, and a request on it. */
+/* Makes room for the bytes of all ids, and recreates the agreement request. */
 static kolo_status make_room(kolo_named *m) {
     if (m->bytes && m->names.n_ids <= m->ids_room) return KOLO_OK;
-    size_t room = m->ids_room ? 2 * m->ids_room : IDS_LEAST;
+    size_t room = m->ids_room ? 2 * m->ids_room : IDS_MIN;
     while (room < m->names.n_ids) room *= 2;
     kolo_request_destroy(m->agreement);
     m->agreement = NULL;
@@ -119,12 +120,12 @@ static kolo_status make_room(kolo_named *m) {
                                                     .op = KOLO_MIN,
                                                     .output = m->bytes,
                                                     .count = HEAD + room,
-                                                    .site = "what all ranks have posted"},
+                                                    .site = "agreement on posted tensors"},
                                &m->agreement);
 }
 
 kolo_status kolo_named_create(kolo_comm *comm, const kolo_named_opts *opts, kolo_named **named) {
-    if (!comm || !named) return KOLO_FAIL(KOLO_ERR_ARG, "named tensors need a communicator");
+    if (!comm || !named) return KOLO_FAIL(KOLO_ERR_ARG, "kolo_named_create: an argument is NULL");
     kolo_named_opts o;
     KOLO_TRY(resolve(opts, &o));
     kolo_named *m = kolo_zalloc(sizeof *m);
@@ -183,11 +184,12 @@ static kolo_named_tensor *tensor_of_id(kolo_named *m, size_t id) {
     return &m->names.tensors[m->names.by_id[id]];
 }
 
-static size_t bytes_of(const kolo_named_tensor *t) {
+static size_t tensor_bytes(const kolo_named_tensor *t) {
     return t->signature.count * kolo_dtype_bytes(t->signature.dtype);
 }
 
-/* A group of the tensor with this id and those of like kind behind it, as long as they fit. */
+/* Creates a group: the tensor with this id, and later ones of the same type and operation that fit.
+ */
 static kolo_status make_group(kolo_named *m, size_t first, size_t *left) {
     const kolo_signature *kind = &tensor_of_id(m, first)->signature;
     group *g = kolo_zalloc(sizeof *g + *left * sizeof g->handles[0]);
@@ -196,7 +198,7 @@ static kolo_status make_group(kolo_named *m, size_t first, size_t *left) {
     g->op = kind->op;
     for (size_t id = first; id < m->names.n_ids; id++) {
         kolo_named_tensor *t = tensor_of_id(m, id);
-        size_t bytes = bytes_of(t);
+        size_t bytes = tensor_bytes(t);
         bool like = t->signature.dtype == g->dtype && t->signature.op == g->op;
         if (m->bytes[HEAD + id] != 1 || t->state != KOLO_TENSOR_POSTED || !like) continue;
         bool fits = bytes <= m->opts.fusion_bytes && g->bytes <= m->opts.fusion_bytes - bytes;
@@ -218,7 +220,7 @@ static kolo_status make_groups(kolo_named *m) {
         if (m->bytes[HEAD + id] != 1) continue;
         if (tensor_of_id(m, id)->state != KOLO_TENSOR_POSTED) {
             return KOLO_FAIL(KOLO_ERR_FORMAT,
-                             "the ranks agreed on tensor '%.100s', which this one "
+                             "the ranks agreed on tensor '%.100s', which this rank "
                              "has not posted",
                              tensor_of_id(m, id)->name);
         }
@@ -242,8 +244,8 @@ static kolo_status start_group(kolo_named *m, group *g) {
         char *to = data;
         for (int i = 0; i < g->n; i++) {
             const kolo_named_tensor *t = &m->names.tensors[g->handles[i]];
-            if (bytes_of(t) > 0) memcpy(to, t->data, bytes_of(t));
-            to += bytes_of(t);
+            if (tensor_bytes(t) > 0) memcpy(to, t->data, tensor_bytes(t));
+            to += tensor_bytes(t);
         }
     }
     char site[KOLO_NAME_BYTES + 24];
@@ -261,12 +263,12 @@ static kolo_status start_group(kolo_named *m, group *g) {
     return kolo_request_start(g->request);
 }
 
-/* Starts what the transport has room for, in order; `all` when every group is on its way. */
+/* Starts groups in order, up to FLIGHT_MAX requests in flight; sets `all` if none is left. */
 static kolo_status start_groups(kolo_named *m, bool *all) {
     *all = true;
     for (group *g = m->first; g; g = g->next) {
         if (g->request) continue;
-        *all = m->comm->n_flight < FLIGHT_MOST;
+        *all = m->comm->n_flight < FLIGHT_MAX;
         if (!*all) return KOLO_OK;
         KOLO_TRY(start_group(m, g));
     }
@@ -277,8 +279,8 @@ static void complete_group(kolo_named *m, group *g) {
     const char *from = g->buffer;
     for (int i = 0; i < g->n; i++) {
         kolo_named_tensor *t = &m->names.tensors[g->handles[i]];
-        if (from && bytes_of(t) > 0) memcpy(t->data, from, bytes_of(t));
-        if (from) from += bytes_of(t);
+        if (from && tensor_bytes(t) > 0) memcpy(t->data, from, tensor_bytes(t));
+        if (from) from += tensor_bytes(t);
         t->state = KOLO_TENSOR_IDLE;
     }
     m->open -= g->n;
@@ -316,15 +318,15 @@ static kolo_status begin_agreement(kolo_named *m) {
 
 static kolo_status end_agreement(kolo_named *m) {
     m->counted.agreements++;
-    m->tell_names = m->bytes[0] == 0;
-    m->tell_table = m->bytes[1] == 0;
+    m->needs_names = m->bytes[0] == 0;
+    m->needs_table = m->bytes[1] == 0;
     m->phase = STARTING;
     return make_groups(m);
 }
 
 /* ---- what follows an agreement ---- */
 
-/* An allgather of bytes, `counts` of each rank, into `output`, where the own ones are already. */
+/* Starts an allgather in place of `counts` bytes per rank. */
 static kolo_status gather(kolo_named *m, phase next, void *output, const char *site) {
     m->phase = next;
     KOLO_TRY(kolo_request_create(m->comm,
@@ -337,18 +339,18 @@ static kolo_status gather(kolo_named *m, phase next, void *output, const char *s
     return kolo_request_start(m->exchange);
 }
 
-static kolo_status tell_sizes(kolo_named *m) {
+static kolo_status gather_sizes(kolo_named *m) {
     KOLO_TRY(kolo_names_write(&m->names, &m->own, &m->own_bytes));
     for (int r = 0; r < m->comm->size; r++) m->counts[r] = sizeof *m->sizes;
     m->sizes[m->comm->rank] = m->own_bytes;
-    return gather(m, SIZES, m->sizes, "sizes of new names");
+    return gather(m, SIZES, m->sizes, "sizes of announcements");
 }
 
-static kolo_status tell_names(kolo_named *m) {
+static kolo_status gather_names(kolo_named *m) {
     size_t total = 0, before = 0;
     for (int r = 0; r < m->comm->size; r++) {
-        if (m->sizes[r] > NAMES_MOST) {
-            return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d has %llu bytes of new names", r,
+        if (m->sizes[r] > NAMES_MAX) {
+            return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d announces %llu bytes of names", r,
                              (unsigned long long)m->sizes[r]);
         }
         if (r < m->comm->rank) before += (size_t)m->sizes[r];
@@ -361,7 +363,7 @@ static kolo_status tell_names(kolo_named *m) {
     return gather(m, NAMES, m->all, "new names");
 }
 
-static kolo_status learn_names(kolo_named *m) {
+static kolo_status add_names(kolo_named *m) {
     const char *at = m->all;
     for (int r = 0; r < m->comm->size; r++) {
         KOLO_TRY(kolo_names_read(&m->names, r, at, m->counts[r]));
@@ -370,14 +372,14 @@ static kolo_status learn_names(kolo_named *m) {
     kolo_free(m->own);
     kolo_free(m->all);
     m->own = m->all = NULL;
-    m->unknown = 0; /* but for names that were posted since the own message was written */
+    m->unknown = 0; /* except names posted since the announcement was written */
     for (size_t h = 0; h < m->names.n; h++) m->unknown += m->names.tensors[h].id < 0;
-    m->tell_names = false;
-    m->fresh = true; /* what has a number now may be ready everywhere */
+    m->needs_names = false;
+    m->fresh = true; /* tensors with a new id may be ready on all ranks */
     return KOLO_OK;
 }
 
-static kolo_status tell_table(kolo_named *m) {
+static kolo_status gather_table(kolo_named *m) {
     size_t n = (size_t)m->comm->size;
     m->table_ids = m->names.n_ids;
     kolo_free(m->table);
@@ -388,62 +390,62 @@ static kolo_status tell_table(kolo_named *m) {
         own[id] = tensor_of_id(m, id)->state != KOLO_TENSOR_IDLE;
     }
     for (size_t r = 0; r < n; r++) m->counts[r] = m->table_ids;
-    m->tell_table = m->want_table = false;
-    return gather(m, TABLE, m->table, "who has posted what");
+    m->needs_table = m->want_table = false;
+    return gather(m, TABLE, m->table, "table of posted tensors");
 }
 
 /* ---- progress ---- */
 
-/* Whether an agreement is due: not before there is something to agree on. */
+/* Whether to begin an agreement. */
 static bool may_agree(const kolo_named *m, bool waiting) {
     if (m->posted == 0) return false;
     return (waiting && m->fresh) || kolo_now_ns() >= m->next_ns;
 }
 
-static kolo_status rest(kolo_named *m) {
-    m->phase = REST;
+static kolo_status end_cycle(kolo_named *m) {
+    m->phase = IDLE;
     m->next_ns = kolo_now_ns() + kolo_min_i64(m->opts.cycle_us, INT64_MAX / 4000) * 1000;
     return KOLO_OK;
 }
 
-/* The next phase, when this one is over; `moved` when it was. */
+/* Begins the next phase if this one is complete; then sets `moved`. */
 static kolo_status next_phase(kolo_named *m, bool waiting, bool *moved) {
     bool all;
     *moved = true;
     switch (m->phase) {
-    case REST:
+    case IDLE:
         if (may_agree(m, waiting)) return begin_agreement(m);
         break;
     case AGREEING:
         if (!kolo_request_in_flight(m->agreement)) return end_agreement(m);
         break;
-    case STARTING: /* nothing else may come between the groups, wherever they have to queue */
+    case STARTING: /* all groups start before any later collective */
         KOLO_TRY(start_groups(m, &all));
         if (!all) break;
-        if (m->tell_names) return tell_sizes(m);
-        return m->tell_table ? tell_table(m) : rest(m);
+        if (m->needs_names) return gather_sizes(m);
+        return m->needs_table ? gather_table(m) : end_cycle(m);
     case SIZES:
     case NAMES:
     case TABLE:
         if (kolo_request_in_flight(m->exchange)) break;
         kolo_request_destroy(m->exchange);
         m->exchange = NULL;
-        if (m->phase == SIZES) return tell_names(m);
-        if (m->phase == NAMES) KOLO_TRY(learn_names(m));
-        return m->tell_table ? tell_table(m) : rest(m);
+        if (m->phase == SIZES) return gather_names(m);
+        if (m->phase == NAMES) KOLO_TRY(add_names(m));
+        return m->needs_table ? gather_table(m) : end_cycle(m);
     }
     *moved = false;
     return KOLO_OK;
 }
 
-/* Everything that can happen now. */
+/* Advances as far as possible. */
 static kolo_status advance(kolo_named *m, bool waiting, bool *moved) {
     KOLO_TRY(kolo_engine_progress(m->comm, moved));
     complete_groups(m, moved);
-    for (bool again = true; again;) {
-        kolo_status status = next_phase(m, waiting, &again);
+    for (bool more = true; more;) {
+        kolo_status status = next_phase(m, waiting, &more);
         if (status != KOLO_OK) return fail(m, status);
-        *moved = *moved || again;
+        *moved = *moved || more;
     }
     return KOLO_OK;
 }
@@ -452,7 +454,7 @@ kolo_status kolo_named_progress(kolo_named *m) {
     KOLO_COMM_LOCK_SCOPE(m->comm);
     bool moved;
     KOLO_TRY(advance(m, false, &moved));
-    return moved ? KOLO_OK : kolo_comm_progress(m->comm); /* which looks after the peers */
+    return moved ? KOLO_OK : kolo_comm_progress(m->comm); /* checks the peers */
 }
 
 /* ---- posting ---- */
@@ -463,8 +465,8 @@ kolo_status kolo_named_post(kolo_named *m, const char *name, void *data, size_t 
     KOLO_TRY(kolo_comm_check(m->comm));
     size_t length = name ? strlen(name) : 0;
     if (length == 0 || length >= KOLO_NAME_BYTES) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "a tensor's name of %zu bytes: 1 to %d are needed", length,
-                         KOLO_NAME_BYTES - 1);
+        return KOLO_FAIL(KOLO_ERR_ARG, "a tensor name of %zu bytes: the length must be 1 to %d",
+                         length, KOLO_NAME_BYTES - 1);
     }
     if ((size_t)dtype >= KOLO_DTYPE_COUNT || (size_t)op > KOLO_MEAN || (count > 0 && !data) ||
         count > (size_t)INT64_MAX / kolo_dtype_bytes(dtype)) {
@@ -476,7 +478,7 @@ kolo_status kolo_named_post(kolo_named *m, const char *name, void *data, size_t 
     if (h < 0) KOLO_TRY(kolo_names_add(&m->names, name, length, &signature, &h));
     kolo_named_tensor *t = &m->names.tensors[h];
     if (t->state != KOLO_TENSOR_IDLE) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "tensor '%.100s' is posted already: wait for it first",
+        return KOLO_FAIL(KOLO_ERR_ARG, "tensor '%.100s' is already posted: wait for it first",
                          name);
     }
     kolo_status status = kolo_names_check(t, &signature, m->comm->rank);
@@ -493,17 +495,17 @@ kolo_status kolo_named_post(kolo_named *m, const char *name, void *data, size_t 
 
 kolo_status kolo_named_test(kolo_named *m, int handle, bool *complete) {
     if (handle < 0 || (size_t)handle >= m->names.n) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "no tensor has handle %d", handle);
+        return KOLO_FAIL(KOLO_ERR_ARG, "handle %d belongs to no tensor", handle);
     }
     KOLO_TRY(kolo_named_progress(m));
     *complete = m->names.tensors[handle].state == KOLO_TENSOR_IDLE;
     return KOLO_OK;
 }
 
-/* ---- waiting, and saying for whom ---- */
+/* ---- waiting and stalls ---- */
 
-/* Adds the ranks that have not joined the agreement that has been on its way for long: they have
- * posted nothing that is not agreed on. */
+/* Adds the ranks that have not joined an agreement for long: they have posted no tensor that is not
+ * agreed on. */
 static bool add_absent(kolo_named *m, kolo_text *text) {
     kolo_transport *transport = m->comm->transport;
     int n = 0;
@@ -516,11 +518,12 @@ static bool add_absent(kolo_named *m, kolo_text *text) {
         n++;
     }
     if (n > NAMED_IN_TEXTS) kolo_text_add(text, " and %d more", n - NAMED_IN_TEXTS);
-    if (n > 0) kolo_text_add(text, ", which %s posted nothing else either", n > 1 ? "have" : "has");
+    if (n > 0)
+        kolo_text_add(text, ", which %s posted no other tensor either", n > 1 ? "have" : "has");
     return n > 0;
 }
 
-/* " (but 'a', 'b' and 3 more)" of what a rank has posted and somebody has not. */
+/* Adds " (but 'a', 'b' and 3 more)": what a rank has posted and another one has not. */
 static void add_others(kolo_named *m, kolo_text *text, int rank) {
     const uint8_t *own = m->table + (size_t)rank * m->table_ids;
     int n = 0;
@@ -555,13 +558,13 @@ static void add_stall(kolo_named *m, kolo_text *text, const kolo_named_tensor *t
     kolo_signature_text(&t->signature, what, sizeof what);
     kolo_text_add(text, "tensor '%.100s' (%s): ", t->name, what);
     if (t->state == KOLO_TENSOR_REDUCED) {
-        kolo_text_add(text, "posted by all ranks, its reduction is on its way");
+        kolo_text_add(text, "posted by all ranks, its reduction is in flight");
     } else if (!add_absent(m, text) && !add_from_table(m, text, t)) {
         kolo_text_add(text, "not posted by all ranks");
     }
 }
 
-static void tell_stall(kolo_named *m, const kolo_named_tensor *t) {
+static void report_stall(kolo_named *m, const kolo_named_tensor *t) {
     kolo_text text = {0};
     add_stall(m, &text, t);
     if (!text.failed) m->opts.on_stall(m->opts.arg, text.text);
@@ -581,9 +584,9 @@ static kolo_status timed_out(kolo_named *m, const kolo_named_tensor *t, int64_t 
 
 static kolo_status wait_for(kolo_named *m, int handle, int64_t timeout_ns) {
     int64_t stall_ns = kolo_min_i64(kolo_ms_to_ns(m->opts.stall_ms), timeout_ns / 2);
-    bool asked = false, told = m->opts.on_stall == NULL;
+    bool requested = false, reported = m->opts.on_stall == NULL;
     kolo_idle w = {0};
-    while (m->names.tensors[handle].state != KOLO_TENSOR_IDLE) { /* tensors may move in memory */
+    while (m->names.tensors[handle].state != KOLO_TENSOR_IDLE) { /* `tensors` may be reallocated */
         bool moved;
         KOLO_TRY(advance(m, true, &moved));
         const kolo_named_tensor *t = &m->names.tensors[handle];
@@ -591,11 +594,11 @@ static kolo_status wait_for(kolo_named *m, int handle, int64_t timeout_ns) {
         KOLO_TRY(kolo_idle_step(m->comm, &w, moved));
         int64_t waited_ns = w.now_ns - w.started_ns;
         if (waited_ns > timeout_ns) return timed_out(m, t, waited_ns);
-        if (waited_ns > stall_ns && !asked) asked = m->want_table = true;
-        bool answered = asked && !m->want_table && m->phase != TABLE;
-        if (!told && (answered || waited_ns > stall_ns + stall_ns / 2)) {
-            tell_stall(m, t);
-            told = true;
+        if (waited_ns > stall_ns && !requested) requested = m->want_table = true;
+        bool answered = requested && !m->want_table && m->phase != TABLE;
+        if (!reported && (answered || waited_ns > stall_ns + stall_ns / 2)) {
+            report_stall(m, t);
+            reported = true;
         }
     }
     return KOLO_OK;
@@ -603,8 +606,8 @@ static kolo_status wait_for(kolo_named *m, int handle, int64_t timeout_ns) {
 
 kolo_status kolo_named_wait(kolo_named *m, int handle, int64_t timeout_ms) {
     if (handle < 0 || (size_t)handle >= m->names.n || timeout_ms < 0) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "a wait of %lld ms for handle %d", (long long)timeout_ms,
-                         handle);
+        return KOLO_FAIL(KOLO_ERR_ARG, "invalid wait: timeout_ms %lld, handle %d",
+                         (long long)timeout_ms, handle);
     }
     KOLO_COMM_LOCK_SCOPE(m->comm);
     kolo_progress_drive(m->comm, true);

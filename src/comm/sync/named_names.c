@@ -1,8 +1,8 @@
-/* Names of tensors: the table, and the message that tells new ones to all ranks.
+/* Names of tensors: a hash table, and the message that announces new names.
  *
- * A message is a row of: length of the name (2 bytes), type, operation (1 byte each), elements (8
- * bytes), the name. All ranks read the messages of all ranks in the order of ranks, so they give
- * the same ids, and find the same differences. */
+ * A message is a sequence of entries: length of the name (2 bytes), type and operation (1 byte
+ * each), number of elements (8 bytes), name. All ranks read the messages of all ranks in rank
+ * order, so they assign the same ids and detect the same differences. */
 #include "base/memory.h"
 #include "base/rng.h"
 #include "base/text.h"
@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { HEAD_BYTES = 12, SLOTS_LEAST = 64, MESSAGE_MOST = 1 << 28 };
+enum { HEAD_BYTES = 12, SLOTS_MIN = 64, MESSAGE_MAX = 1 << 28 };
 
 /* ---- the table ---- */
 
@@ -39,7 +39,7 @@ static void enter(kolo_name_table *t, int handle) {
 /* Keeps at least half of the slots empty. */
 static kolo_status make_slots(kolo_name_table *t) {
     if (2 * (t->n + 1) <= t->n_slots) return KOLO_OK;
-    size_t n_slots = t->n_slots ? 2 * t->n_slots : SLOTS_LEAST;
+    size_t n_slots = t->n_slots ? 2 * t->n_slots : SLOTS_MIN;
     int *slots = kolo_zalloc(n_slots * sizeof *slots);
     if (!slots) return KOLO_NOMEM(n_slots * sizeof *slots);
     kolo_free(t->slots);
@@ -73,7 +73,7 @@ void kolo_names_fini(kolo_name_table *t) {
     *t = (kolo_name_table){0};
 }
 
-/* ---- differences ---- */
+/* ---- signatures ---- */
 
 void kolo_signature_text(const kolo_signature *s, char *text, size_t bytes) {
     snprintf(text, bytes, "%zu x %s, %s", s->count, kolo_dtype_name(s->dtype),
@@ -87,12 +87,12 @@ kolo_status kolo_names_check(const kolo_named_tensor *tensor, const kolo_signatu
         known->op == signature->op) {
         return KOLO_OK;
     }
-    char before[64], now[64], who[24] = "it stood for";
+    char before[64], now[64], who[24] = "known as";
     kolo_signature_text(known, before, sizeof before);
     kolo_signature_text(signature, now, sizeof now);
     if (tensor->first_rank >= 0) snprintf(who, sizeof who, "rank %d posted", tensor->first_rank);
     return KOLO_FAIL(KOLO_ERR_ARG,
-                     "tensor '%.100s': %s (%s), rank %d posts (%s); a name stands for one type, "
+                     "tensor '%.100s': %s (%s), rank %d posts (%s); a name must have one type, "
                      "size and operation on all ranks",
                      tensor->name, who, before, rank, now);
 }
@@ -104,9 +104,9 @@ kolo_status kolo_names_write(const kolo_name_table *t, char **bytes, size_t *len
     for (size_t i = 0; i < t->n; i++) {
         if (t->tensors[i].id < 0) n += HEAD_BYTES + strlen(t->tensors[i].name);
     }
-    if (n > MESSAGE_MOST) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "%zu bytes of new names of tensors: at most %d can be", n,
-                         MESSAGE_MOST);
+    if (n > MESSAGE_MAX) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%zu bytes of new tensor names: the maximum is %d", n,
+                         MESSAGE_MAX);
     }
     char *at = kolo_alloc(n ? n : 1);
     if (!at) return KOLO_NOMEM(n);
@@ -127,8 +127,8 @@ kolo_status kolo_names_write(const kolo_name_table *t, char **bytes, size_t *len
     return KOLO_OK;
 }
 
-/* Gives the next id to a name that has none. */
-static kolo_status number(kolo_name_table *t, int handle, int rank) {
+/* Assigns the next id to a name. */
+static kolo_status assign_id(kolo_name_table *t, int handle, int rank) {
     if (!KOLO_GROW(t->by_id, t->n_ids, t->ids_capacity)) return KOLO_NOMEM(sizeof *t->by_id);
     t->tensors[handle].id = (int)t->n_ids;
     t->tensors[handle].first_rank = rank;
@@ -144,36 +144,36 @@ static kolo_status read_name(kolo_name_table *t, int rank, const char *name, siz
     }
     if (handle < 0) {
         KOLO_TRY(kolo_names_add(t, name, length, signature, &handle));
-        return number(t, handle, rank);
+        return assign_id(t, handle, rank);
     }
-    /* Posted here too, perhaps as something else: then the own message, which all ranks read, shows
-     * the difference to what the first rank said. */
+    /* Posted here too, perhaps with another signature: then this rank's own message, which all
+     * ranks read, differs from that of the first rank. */
     t->tensors[handle].signature = *signature;
-    return number(t, handle, rank);
+    return assign_id(t, handle, rank);
 }
 
-static kolo_status garbled(int rank, const char *what) {
-    return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d sent a list of names with %s", rank, what);
+static kolo_status malformed(int rank, const char *what) {
+    return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d sent an invalid list of names: %s", rank, what);
 }
 
 kolo_status kolo_names_read(kolo_name_table *t, int rank, const char *bytes, size_t length) {
     while (length > 0) {
-        if (length < HEAD_BYTES) return garbled(rank, "half an entry");
+        if (length < HEAD_BYTES) return malformed(rank, "a truncated entry");
         uint16_t name_bytes;
         uint64_t count;
         memcpy(&name_bytes, bytes, 2);
         memcpy(&count, bytes + 4, sizeof count);
         unsigned dtype = (unsigned char)bytes[2], op = (unsigned char)bytes[3];
         if (dtype >= KOLO_DTYPE_COUNT || op > KOLO_MEAN) {
-            return garbled(rank, "an unknown type or operation");
+            return malformed(rank, "an unknown type or operation");
         }
         if (count > (uint64_t)INT64_MAX / kolo_dtype_bytes((kolo_dtype)dtype)) {
-            return garbled(rank, "an impossible size");
+            return malformed(rank, "an invalid size");
         }
         const char *name = bytes + HEAD_BYTES;
         if (name_bytes == 0 || name_bytes >= KOLO_NAME_BYTES || name_bytes > length - HEAD_BYTES ||
             memchr(name, '\0', name_bytes)) {
-            return garbled(rank, "an impossible name");
+            return malformed(rank, "an invalid name");
         }
         kolo_signature signature = {
             .count = (size_t)count, .dtype = (kolo_dtype)dtype, .op = (kolo_reduce_op)op};

@@ -1,14 +1,14 @@
-/* The reducer: buckets of a foreign program's gradients. See kolo/reducer.h.
+/* The reducer: gradients of a program's own training loop, in buckets. See kolo/reducer.h.
  *
- * A bucket owns a persistent request, made anew only when the order of buffers changes. How its
- * data travels is one of four ways, the same on all ranks:
+ * A bucket owns a persistent request, recreated only when the order of the buffers changes. Buckets
+ * are reduced by one of four methods, the same on all ranks:
  *
  *     in place     an allreduce over the buffers as parts
- *     gathered     an allreduce over a copy of the buffers in registered memory
- *     f16, bf16    the copy is encoded, the codes are numbers that an allreduce sums
- *     other codes  the copy is encoded, an allgather brings all ranks' codes, which each adds up
+ *     copied       an allreduce over a copy of the buffers in registered memory
+ *     f16, bf16    the copy is encoded, and an allreduce sums the codes as numbers of that type
+ *     other codecs the copy is encoded, an allgather distributes the codes, and each rank sums them
  *
- * Every rank adds the same codes in the same order, so results are equal to the bit. */
+ * All ranks sum the same codes in the same order, so the results are bitwise equal. */
 #include "kolo/reducer.h"
 
 #include "base/memory.h"
@@ -20,15 +20,15 @@
 #include <stdio.h>
 #include <string.h>
 
-typedef enum way { WAY_IN_PLACE, WAY_COPY, WAY_HALF, WAY_CODES } way;
+typedef enum method { METHOD_IN_PLACE, METHOD_COPY, METHOD_HALF, METHOD_CODES } method;
 
 typedef struct bucket {
-    int first, n; /* buffers order[first .. first + n) */
-    int ready;    /* of them, in this step */
-    size_t count; /* elements */
-    char *data; /* [count]: the copy; a block of the segment unless it is encoded; NULL in place */
-    float *residual; /* [count], of codecs */
-    char *codes;     /* of this rank (WAY_HALF), of all ranks (WAY_CODES); a block of the segment */
+    int first, n;    /* buffers order[first .. first + n) */
+    int ready;       /* number of them that are ready in this step */
+    size_t count;    /* elements */
+    char *data;      /* [count]: the copy; in the segment unless it is encoded; NULL in place */
+    float *residual; /* [count]: error feedback of a codec */
+    char *codes;     /* of this rank (half), of all ranks (codes); in the segment */
     size_t data_bytes, codes_bytes, code_bytes; /* blocks; one rank's code */
     kolo_request *request;
 } bucket;
@@ -38,18 +38,18 @@ struct kolo_reducer {
     kolo_reducer_opts opts;
     kolo_dtype dtype;
     size_t element_bytes;
-    way way;
+    method method;
     int n;
     kolo_part *buffers;
-    size_t *offsets; /* [n]: of each in its bucket's data, elements */
-    int *order;      /* [n]: of buffers in buckets */
+    size_t *offsets; /* [n]: of each buffer in its bucket, elements */
+    int *order;      /* [n]: buffers in the order of buckets */
     int *bucket_of;  /* [n] */
     bool *ready;     /* [n] */
-    int *came;       /* [n]: buffers in the order in which they became ready in this step */
-    int n_came;
+    int *arrived;    /* [n]: buffers in the order in which they became ready in this step */
+    int n_arrived;
     bucket *buckets;
-    int n_buckets, started; /* buckets below that are on their way */
-    bool ordered;           /* the order is rank 0's */
+    int n_buckets, started; /* buckets [0, started) are in flight or complete */
+    bool ordered;           /* the order is that of rank 0's first step */
 };
 
 /* ---- buckets ---- */
@@ -61,7 +61,7 @@ static void free_buckets(kolo_reducer *r) {
         bucket *k = &r->buckets[b];
         kolo_request_destroy(k->request);
         kolo_segment_give(segment, k->codes, k->codes_bytes);
-        if (r->way == WAY_COPY) {
+        if (r->method == METHOD_COPY) {
             kolo_segment_give(segment, k->data, k->data_bytes);
         } else {
             kolo_free(k->data);
@@ -73,8 +73,8 @@ static void free_buckets(kolo_reducer *r) {
     r->n_buckets = 0;
 }
 
-/* Cuts the order into buckets. */
-static kolo_status cut(kolo_reducer *r) {
+/* Divides the buffers into buckets. */
+static kolo_status divide(kolo_reducer *r) {
     r->buckets = kolo_zalloc((size_t)r->n * sizeof *r->buckets);
     if (!r->buckets) return KOLO_NOMEM((size_t)r->n * sizeof *r->buckets);
     bucket *k = NULL;
@@ -92,18 +92,18 @@ static kolo_status cut(kolo_reducer *r) {
     return KOLO_OK;
 }
 
-static kolo_status take_memory(kolo_reducer *r, bucket *k) {
+static kolo_status alloc_memory(kolo_reducer *r, bucket *k) {
     kolo_segment *segment = &r->comm->transport->segment;
     void *block;
-    if (r->way == WAY_IN_PLACE || k->count == 0) return KOLO_OK;
+    if (r->method == METHOD_IN_PLACE || k->count == 0) return KOLO_OK;
     k->data_bytes = k->count * r->element_bytes;
-    if (r->way == WAY_COPY) {
+    if (r->method == METHOD_COPY) {
         KOLO_TRY(kolo_segment_take(segment, k->data_bytes, &block));
         k->data = block;
         return KOLO_OK;
     }
     k->code_bytes = kolo_codec_bytes(&r->opts.codec, k->count);
-    k->codes_bytes = k->code_bytes * (r->way == WAY_CODES ? (size_t)r->comm->size : 1);
+    k->codes_bytes = k->code_bytes * (r->method == METHOD_CODES ? (size_t)r->comm->size : 1);
     k->data = kolo_alloc(k->data_bytes);
     k->residual = kolo_zalloc(k->data_bytes);
     if (!k->data || !k->residual) return KOLO_NOMEM(k->data_bytes);
@@ -112,7 +112,7 @@ static kolo_status take_memory(kolo_reducer *r, bucket *k) {
     return KOLO_OK;
 }
 
-static kolo_status make_request(kolo_reducer *r, bucket *k) {
+static kolo_status create_request(kolo_reducer *r, bucket *k) {
     char site[32];
     kolo_part *parts = NULL;
     snprintf(site, sizeof site, "reducer, bucket %d", (int)(k - r->buckets));
@@ -122,18 +122,18 @@ static kolo_status make_request(kolo_reducer *r, bucket *k) {
                               .output = k->data,
                               .count = k->count,
                               .site = site};
-    if (r->way == WAY_HALF) {
+    if (r->method == METHOD_HALF) {
         opts.dtype = r->opts.codec.kind == KOLO_CODEC_F16 ? KOLO_DTYPE_F16 : KOLO_DTYPE_BF16;
         opts.op = KOLO_SUM;
         opts.output = k->codes;
         if (!r->opts.sum) opts.prescale = 1.0 / r->comm->size; /* the sum could overflow */
-    } else if (r->way == WAY_CODES) {
+    } else if (r->method == METHOD_CODES) {
         opts.kind = KOLO_COLLECTIVE_ALLGATHER;
         opts.dtype = KOLO_DTYPE_U8;
         opts.op = KOLO_SUM;
         opts.output = k->codes;
         opts.count = k->code_bytes;
-    } else if (r->way == WAY_IN_PLACE) {
+    } else if (r->method == METHOD_IN_PLACE) {
         parts = kolo_zalloc((size_t)k->n * sizeof *parts);
         if (!parts) return KOLO_NOMEM((size_t)k->n * sizeof *parts);
         for (int i = 0; i < k->n; i++) {
@@ -150,12 +150,12 @@ static kolo_status make_request(kolo_reducer *r, bucket *k) {
     return status;
 }
 
-static kolo_status make_buckets(kolo_reducer *r) {
+static kolo_status create_buckets(kolo_reducer *r) {
     KOLO_COMM_LOCK_SCOPE(r->comm);
-    KOLO_TRY(cut(r));
+    KOLO_TRY(divide(r));
     for (int b = 0; b < r->n_buckets; b++) {
-        KOLO_TRY(take_memory(r, &r->buckets[b]));
-        KOLO_TRY(make_request(r, &r->buckets[b]));
+        KOLO_TRY(alloc_memory(r, &r->buckets[b]));
+        KOLO_TRY(create_request(r, &r->buckets[b]));
     }
     return KOLO_OK;
 }
@@ -165,16 +165,16 @@ static kolo_status make_buckets(kolo_reducer *r) {
 static kolo_status check(const kolo_part *buffers, int n, kolo_dtype dtype,
                          const kolo_reducer_opts *opts) {
     if (n < 1 || !buffers || (size_t)dtype >= KOLO_DTYPE_COUNT) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "a reducer of %d buffers of type %d", n, (int)dtype);
+        return KOLO_FAIL(KOLO_ERR_ARG, "invalid reducer: %d buffers of type %d", n, (int)dtype);
     }
     if (opts->codec.kind != KOLO_CODEC_NONE && dtype != KOLO_DTYPE_F32) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "codec %s is for f32, the buffers are %s",
+        return KOLO_FAIL(KOLO_ERR_ARG, "codec %s needs f32 buffers, these are %s",
                          kolo_codec_name(opts->codec.kind), kolo_dtype_name(dtype));
     }
     size_t left = (size_t)INT64_MAX / kolo_dtype_bytes(dtype);
     for (int i = 0; i < n; i++) {
         if (buffers[i].count > 0 && !buffers[i].data) {
-            return KOLO_FAIL(KOLO_ERR_ARG, "buffer %d of a reducer is at no address", i);
+            return KOLO_FAIL(KOLO_ERR_ARG, "buffer %d of a reducer is NULL", i);
         }
         if (buffers[i].count > left) {
             return KOLO_FAIL(KOLO_ERR_ARG, "buffer %d of a reducer, of %zu elements, is too long",
@@ -182,23 +182,23 @@ static kolo_status check(const kolo_part *buffers, int n, kolo_dtype dtype,
         }
         left -= buffers[i].count;
     }
-    return kolo_codec_encode(&opts->codec, NULL, 0, NULL, NULL, 0); /* a sound codec? */
+    return kolo_codec_encode(&opts->codec, NULL, 0, NULL, NULL, 0); /* validates the codec */
 }
 
-static way way_of(const kolo_reducer_opts *opts) {
+static method method_of(const kolo_reducer_opts *opts) {
     switch (opts->codec.kind) {
     case KOLO_CODEC_NONE:
-        return WAY_COPY;
+        return METHOD_COPY;
     case KOLO_CODEC_F16:
     case KOLO_CODEC_BF16:
-        return WAY_HALF;
+        return METHOD_HALF;
     default:
-        return WAY_CODES;
+        return METHOD_CODES;
     }
 }
 
-/* In place where every buffer of every rank can be reached by the peers. */
-static kolo_status agree_on_place(kolo_reducer *r) {
+/* Reduces in place if every buffer of every rank is registered memory. */
+static kolo_status agree_on_method(kolo_reducer *r) {
     kolo_transport *t = r->comm->transport;
     uint8_t reachable = 1;
     for (int i = 0; i < r->n; i++) {
@@ -206,7 +206,7 @@ static kolo_status agree_on_place(kolo_reducer *r) {
         if (bytes > 0 && t->ops->handle(t, r->buffers[i].data, bytes) == 0) reachable = 0;
     }
     KOLO_TRY(kolo_allreduce(r->comm, &reachable, 1, KOLO_DTYPE_U8, KOLO_MIN));
-    if (reachable && r->way == WAY_COPY) r->way = WAY_IN_PLACE;
+    if (reachable && r->method == METHOD_COPY) r->method = METHOD_IN_PLACE;
     return KOLO_OK;
 }
 
@@ -217,19 +217,20 @@ static kolo_status open_reducer(kolo_reducer *r, const kolo_part *buffers) {
     r->order = kolo_zalloc(n * sizeof *r->order);
     r->bucket_of = kolo_zalloc(n * sizeof *r->bucket_of);
     r->ready = kolo_zalloc(n * sizeof *r->ready);
-    r->came = kolo_zalloc(n * sizeof *r->came);
-    if (!r->buffers || !r->offsets || !r->order || !r->bucket_of || !r->ready || !r->came) {
+    r->arrived = kolo_zalloc(n * sizeof *r->arrived);
+    if (!r->buffers || !r->offsets || !r->order || !r->bucket_of || !r->ready || !r->arrived) {
         return KOLO_NOMEM(n * sizeof *r->buffers);
     }
     memcpy(r->buffers, buffers, n * sizeof *buffers);
     for (int i = 0; i < r->n; i++) r->order[i] = r->n - 1 - i;
-    KOLO_TRY(agree_on_place(r));
-    return make_buckets(r);
+    KOLO_TRY(agree_on_method(r));
+    return create_buckets(r);
 }
 
 kolo_status kolo_reducer_create(kolo_comm *comm, const kolo_part *buffers, int n, kolo_dtype dtype,
                                 const kolo_reducer_opts *opts, kolo_reducer **reducer) {
-    if (!comm || !reducer) return KOLO_FAIL(KOLO_ERR_ARG, "a reducer needs a communicator");
+    if (!comm || !reducer)
+        return KOLO_FAIL(KOLO_ERR_ARG, "kolo_reducer_create: an argument is NULL");
     kolo_reducer_opts o = opts ? *opts : (kolo_reducer_opts){0};
     if (o.bucket_bytes == 0) o.bucket_bytes = 1 << 20;
     KOLO_TRY(check(buffers, n, dtype, &o));
@@ -239,7 +240,7 @@ kolo_status kolo_reducer_create(kolo_comm *comm, const kolo_part *buffers, int n
                         .opts = o,
                         .dtype = dtype,
                         .element_bytes = kolo_dtype_bytes(dtype),
-                        .way = way_of(&o),
+                        .method = method_of(&o),
                         .n = n};
     kolo_status status = open_reducer(r, buffers);
     if (status == KOLO_OK) {
@@ -258,7 +259,7 @@ void kolo_reducer_destroy(kolo_reducer *r) {
     kolo_free(r->order);
     kolo_free(r->bucket_of);
     kolo_free(r->ready);
-    kolo_free(r->came);
+    kolo_free(r->arrived);
     kolo_free(r);
 }
 
@@ -266,7 +267,7 @@ void kolo_reducer_destroy(kolo_reducer *r) {
 
 static kolo_status start_bucket(kolo_reducer *r, bucket *k) {
     char *own = k->codes;
-    if (r->way == WAY_CODES && own) own += (size_t)r->comm->rank * k->code_bytes;
+    if (r->method == METHOD_CODES && own) own += (size_t)r->comm->rank * k->code_bytes;
     if (own) {
         KOLO_TRY(kolo_codec_encode(&r->opts.codec, (const float *)(const void *)k->data, k->count,
                                    k->residual, own, k->code_bytes));
@@ -277,11 +278,12 @@ static kolo_status start_bucket(kolo_reducer *r, bucket *k) {
 kolo_status kolo_reducer_ready(kolo_reducer *r, int i) {
     KOLO_COMM_LOCK_SCOPE(r->comm);
     KOLO_TRY(kolo_comm_check(r->comm));
-    if (i < 0 || i >= r->n) return KOLO_FAIL(KOLO_ERR_ARG, "buffer %d of %d", i, r->n);
-    if (r->ready[i]) return KOLO_FAIL(KOLO_ERR_ARG, "buffer %d is ready already", i);
+    if (i < 0 || i >= r->n) return KOLO_FAIL(KOLO_ERR_ARG, "buffer %d outside [0, %d)", i, r->n);
+    if (r->ready[i])
+        return KOLO_FAIL(KOLO_ERR_ARG, "buffer %d is already marked as ready in this step", i);
     bucket *k = &r->buckets[r->bucket_of[i]];
     r->ready[i] = true;
-    r->came[r->n_came++] = i;
+    r->arrived[r->n_arrived++] = i;
     k->ready++;
     size_t bytes = r->buffers[i].count * r->element_bytes;
     if (k->data && bytes > 0) {
@@ -293,14 +295,14 @@ kolo_status kolo_reducer_ready(kolo_reducer *r, int i) {
         if (k->ready < k->n || r->comm->n_flight == KOLO_FLIGHT_QUEUE) break;
         KOLO_TRY(start_bucket(r, k));
     }
-    return any ? KOLO_OK : kolo_comm_progress(r->comm); /* a start makes progress too */
+    return any ? KOLO_OK : kolo_comm_progress(r->comm); /* a start also makes progress */
 }
 
-/* The sum of all ranks' codes, or of one, into the copy. */
+/* Decodes into the copy: the codes of all ranks, which it sums, or the summed code. */
 static kolo_status decode(kolo_reducer *r, bucket *k) {
     float *sum = (float *)(void *)k->data;
     if (!k->codes) return KOLO_OK;
-    if (r->way == WAY_HALF) {
+    if (r->method == METHOD_HALF) {
         return kolo_codec_decode(&r->opts.codec, k->codes, k->code_bytes, sum, k->count);
     }
     float scale = r->opts.sum ? 1 : 1 / (float)r->comm->size;
@@ -325,7 +327,7 @@ static kolo_status finish_bucket(kolo_reducer *r, bucket *k) {
     return KOLO_OK;
 }
 
-/* Whether an order from rank 0 has every buffer once; `seen` is room for a mark of each, all 0. */
+/* Whether an order received from rank 0 is a permutation; `seen` is [n], zeroed. */
 static bool is_order(const int *order, int n, int *seen) {
     for (int i = 0; i < n; i++) {
         if (order[i] < 0 || order[i] >= n || seen[order[i]]++) return false;
@@ -333,13 +335,13 @@ static bool is_order(const int *order, int n, int *seen) {
     return true;
 }
 
-/* After the first step: buckets in the order in which rank 0's buffers became ready. What the codes
- * of that step did not hold goes with its buffers. */
+/* After the first step: recreates the buckets in the order in which rank 0's buffers became ready.
+ * The error feedback of each buffer is kept. */
 static kolo_status reorder(kolo_reducer *r) {
     size_t n = (size_t)r->n;
     r->ordered = true;
-    KOLO_TRY(kolo_broadcast(r->comm, r->came, n, KOLO_DTYPE_I32, 0));
-    if (memcmp(r->came, r->order, n * sizeof *r->order) == 0) return KOLO_OK;
+    KOLO_TRY(kolo_broadcast(r->comm, r->arrived, n, KOLO_DTYPE_I32, 0));
+    if (memcmp(r->arrived, r->order, n * sizeof *r->order) == 0) return KOLO_OK;
     bucket *old = r->buckets;
     kolo_reducer before = *r;
     size_t *offsets = kolo_alloc(n * sizeof *offsets);
@@ -347,16 +349,16 @@ static kolo_status reorder(kolo_reducer *r) {
     kolo_status status = KOLO_OK;
     if (!offsets || !bucket_of) {
         status = KOLO_NOMEM(n * sizeof *offsets);
-    } else if (!is_order(r->came, r->n, bucket_of)) {
-        status =
-            KOLO_FAIL(KOLO_ERR_FORMAT, "rank 0 sent an order of %d buffers that is none", r->n);
+    } else if (!is_order(r->arrived, r->n, bucket_of)) {
+        status = KOLO_FAIL(KOLO_ERR_FORMAT,
+                           "the order of %d buffers received from rank 0 is no permutation", r->n);
     } else {
         memcpy(offsets, r->offsets, n * sizeof *offsets);
         memcpy(bucket_of, r->bucket_of, n * sizeof *bucket_of);
-        memcpy(r->order, r->came, n * sizeof *r->order);
+        memcpy(r->order, r->arrived, n * sizeof *r->order);
         r->buckets = NULL;
         r->n_buckets = 0;
-        status = make_buckets(r);
+        status = create_buckets(r);
         for (int i = 0; i < r->n && status == KOLO_OK; i++) {
             const float *from = old[bucket_of[i]].residual;
             float *to = r->buckets[r->bucket_of[i]].residual;
@@ -375,12 +377,12 @@ kolo_status kolo_reducer_wait(kolo_reducer *r) {
     for (int i = 0; i < r->n; i++) {
         if (r->ready[i]) continue;
         return KOLO_FAIL(KOLO_ERR_ARG,
-                         "buffer %d of %d is not ready: every one must be said to be ready in each "
-                         "step before the wait",
+                         "buffer %d of %d is not ready: call kolo_reducer_ready for every buffer "
+                         "in each step before the wait",
                          i, r->n);
     }
     for (int b = 0; b < r->n_buckets; b++) {
-        if (b >= r->started) { /* there were too many on their way */
+        if (b >= r->started) { /* too many requests were in flight */
             KOLO_TRY(start_bucket(r, &r->buckets[b]));
             r->started = b + 1;
         }
@@ -388,7 +390,7 @@ kolo_status kolo_reducer_wait(kolo_reducer *r) {
     }
     if (!r->ordered) KOLO_TRY(reorder(r));
     memset(r->ready, 0, (size_t)r->n * sizeof *r->ready);
-    r->n_came = 0;
+    r->n_arrived = 0;
     r->started = 0;
     return KOLO_OK;
 }

@@ -244,7 +244,7 @@ static void a_stall_names_who_has_not_posted_what(void **state) {
                             .result_bytes = sizeof notes[0],
                             .timeout_ms = TIMEOUT_MS};
             const char *why = silent ? "tensor 'left' (4 x f32, sum): not posted by rank 1, which "
-                                       "has posted nothing else either"
+                                       "has posted no other tensor either"
                                      : "tensor 'left' (4 x f32, sum): not posted by rank 1 (but "
                                        "'right')";
             assert_int_equal(run_rank_job(&job), KOLO_ERR_TIMEOUT);
