@@ -26,7 +26,7 @@ kolo_status kolo_optimizer_resolve(const kolo_optimizer_opts *in, kolo_optimizer
     KOLO_TRY(kolo_check_real("beta1", o.beta1, 0, false, 0.999999));
     KOLO_TRY(kolo_check_real("beta2", o.beta2, 0, false, 0.999999));
     KOLO_TRY(kolo_check_real("eps", o.eps, 0, false, 1));
-    KOLO_TRY(kolo_check_real("largest norm of the gradients", o.clip, 0, false, 1e12));
+    KOLO_TRY(kolo_check_real("maximum norm of the gradients", o.clip, 0, false, 1e12));
     *out = o;
     return KOLO_OK;
 }

@@ -1,7 +1,6 @@
-/* Weights in Hugging Face's files: gpt2 and bert that begin with them give its logits, what kolo
- * writes back is what was read, and a file that contradicts itself is refused.
- * tools/golden/make_huggingface.py makes the files; where transformers is installed it also reads
- * one back. */
+/* Weights in Hugging Face's format: gpt2 and bert initialized from them give its logits, export
+ * writes what was read, and inconsistent files are refused. tools/golden/make_huggingface.py makes
+ * the files; where transformers is installed it also reads one back. */
 #include "base/file.h"
 #include "data/safetensors/safetensors.h"
 #include "kolo/checkpoint.h"

@@ -86,7 +86,7 @@ kolo_status kolo_checkpoint_save(const char *path, const kolo_store *store,
 
 /* ---- opening ---- */
 
-/* Reads a number of [min, max] that `end` follows. */
+/* Parses a number in [min, max] that is followed by `end`. */
 static bool parse_number(const char *text, const char *end, uint64_t min, uint64_t max,
                          uint64_t *number) {
     char *stop;
@@ -114,13 +114,13 @@ static bool parse_sample(const char *text, kolo_shape *shape) {
     return true;
 }
 
-/* A number of the metadata; FORMAT when it is missing or is none in [min, max]. */
+/* Reads a number of the metadata. FORMAT: it is missing or outside [min, max]. */
 static kolo_status get_number(const kolo_checkpoint *c, const char *key, uint64_t min, uint64_t max,
                               uint64_t *number) {
     const char *text = kolo_safetensors_metadata(c->file, key);
     if (text && parse_number(text, text + strlen(text), min, max, number)) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_FORMAT,
-                     "%s: its metadata has %s \"%.40s\", which is no number that kolo writes: the "
+                     "%s: the metadata have %s \"%.40s\", which is not a valid number: the "
                      "file is damaged",
                      c->path, key, text ? text : "");
 }
@@ -133,15 +133,16 @@ static kolo_status read_metadata(kolo_checkpoint *c) {
     const char *sample = kolo_safetensors_metadata(c->file, "sample");
     if (!info->model || !info->model_options || !sample) {
         return KOLO_FAIL(KOLO_ERR_FORMAT,
-                         "%s: a safetensors file that does not say which model it is of: give a "
-                         "checkpoint that kolo train wrote",
+                         "%s: the metadata name no model: give a checkpoint that kolo train "
+                         "wrote",
                          c->path);
     }
     if (!parse_sample(sample, &info->sample)) {
-        return KOLO_FAIL(KOLO_ERR_FORMAT,
-                         "%s: its metadata has sample \"%.40s\", which is no shape: the file is "
-                         "damaged",
-                         c->path, sample);
+        return KOLO_FAIL(
+            KOLO_ERR_FORMAT,
+            "%s: the metadata have sample \"%.40s\", which is not a shape: the file is "
+            "damaged",
+            c->path, sample);
     }
     uint64_t classes, epochs, steps, version;
     KOLO_TRY(get_number(c, "classes", 1, (uint64_t)max_dim, &classes));
@@ -155,8 +156,8 @@ static kolo_status read_metadata(kolo_checkpoint *c) {
     KOLO_TRY(get_number(c, "training", 1, UINT64_MAX, &version));
     if (version > training_version) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "%s: its training state has version %" PRIu64
-                         ", of a newer kolo, and this one reads up to %" PRIu64
+                         "%s: the training state has version %" PRIu64
+                         ", of a newer kolo; this one reads up to %" PRIu64
                          ": use that kolo, or export the parameters with it",
                          c->path, version, training_version);
     }

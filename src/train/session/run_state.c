@@ -120,7 +120,7 @@ kolo_status kolo_run_state_read(const char *where, const char *text, const kolo_
     for (int i = 0; i < KOLO_LAST_STEPS; i++) next_metrics(&r, zero, false, &s.recent[i]);
     if (r.failed || *r.at) {
         return KOLO_FAIL(KOLO_ERR_FORMAT,
-                         "%s: its metadata holds a run state that kolo does not write: the file is "
+                         "%s: the metadata have an invalid run state: the file is "
                          "damaged",
                          where);
     }

@@ -59,11 +59,10 @@ static kolo_status check_ranges(const kolo_train_opts *o) {
     KOLO_TRY(kolo_check_count("epochs between checkpoints", o->checkpoint_epochs, 0, 1 << 30));
     KOLO_TRY(kolo_check_count("checkpoints to keep", o->keep, 0, many));
     KOLO_TRY(check_checkpoints(o));
-    KOLO_TRY(kolo_check_count("epochs between steps of the learning rate", o->lr_step_epochs, 1,
-                              1 << 30));
+    KOLO_TRY(kolo_check_count("epochs between learning-rate steps", o->lr_step_epochs, 1, 1 << 30));
     KOLO_TRY(kolo_check_real("learning rate", o->lr, 0, true, 1e6));
-    KOLO_TRY(kolo_check_real("least learning rate", o->lr_min, 0, false, o->lr));
-    KOLO_TRY(kolo_check_real("factor of the learning rate", o->lr_step_factor, 0, true, 1));
+    KOLO_TRY(kolo_check_real("minimum learning rate", o->lr_min, 0, false, o->lr));
+    KOLO_TRY(kolo_check_real("learning-rate factor", o->lr_step_factor, 0, true, 1));
     KOLO_TRY(kolo_check_real("warm-up epochs", o->warmup_epochs, 0, false, 1e6));
     KOLO_TRY(kolo_check_count("precision", o->precision, 0, KOLO_PRECISION_COUNT - 1));
     if (o->precision == KOLO_PRECISION_BF16 && !o->reference_kernels) {
@@ -76,10 +75,10 @@ static kolo_status check_ranges(const kolo_train_opts *o) {
 static kolo_status resolve(const kolo_train_opts *given, kolo_train_opts *opts) {
     kolo_train_opts o = *given;
     if (!o.model || !*o.model) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "no model is named: choose one, such as lenet");
+        return KOLO_FAIL(KOLO_ERR_ARG, "no model: choose one, such as lenet");
     }
     if (!o.in_memory && (!o.data || !*o.data)) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "no data set is named: choose one, such as fashion-mnist");
+        return KOLO_FAIL(KOLO_ERR_ARG, "no data set: choose one, such as fashion-mnist");
     }
     fill_defaults(&o);
     KOLO_TRY(check_ranges(&o));
@@ -179,7 +178,7 @@ static kolo_status try_model(kolo_setup *s) {
 
 static kolo_status open_all(kolo_setup *s, const kolo_train_opts *given, int workers) {
     KOLO_TRY(resolve(given, &s->opts));
-    KOLO_TRY(kolo_check_count("the number of workers", workers, 1, 1 << 16));
+    KOLO_TRY(kolo_check_count("number of workers", workers, 1, 1 << 16));
     const kolo_model *model;
     KOLO_TRY(kolo_model_find(s->opts.model, &model));
     s->global_batch = s->opts.batch * s->opts.accumulate * workers;

@@ -1,5 +1,5 @@
-/* Jobs that are killed (SIGKILL) while they write a checkpoint: what is there stays whole, and the
- * same command goes on to the same bits as a run that nobody killed. */
+/* Jobs killed by SIGKILL while writing a checkpoint: existing files stay intact, and the same
+ * command continues, bitwise equal to an uninterrupted run. */
 #define _GNU_SOURCE
 #include "base/clock.h"
 #include "base/file.h"
@@ -34,14 +34,14 @@ static kolo_status count_temporary(void *arg, const char *name) {
     return KOLO_OK;
 }
 
-/* Temporary files of checkpoints: one that is being written, or was. */
+/* A temporary file of a checkpoint. */
 static int temporary(void) {
     int n = 0;
     if (kolo_folder_exists("run")) ASSERT_OK(kolo_folder_each("run", count_temporary, &n));
     return n;
 }
 
-/* Ranks outlive their launcher by a moment. */
+/* Ranks may live a little longer than their launcher. */
 static void await_the_end_of_ranks(void) {
     int fd = open("run/metrics.jsonl", O_RDWR | O_CLOEXEC);
     assert_true(fd >= 0);
@@ -59,8 +59,8 @@ static void assert_latest_is_whole(void) {
     kolo_free(latest);
 }
 
-/* Starts or goes on, and kills the job at the sight of a file that it writes; gives whether that
- * was in the middle of writing. */
+/* Starts or resumes the job and kills it as soon as it writes a file; returns whether that
+ * interrupted the writing. */
 static bool kill_writer(int workers) {
     kolo_process job = start(workers, "--out run --checkpoint-every 1 --resume latest");
     int64_t hangs = test_hangs_ns();

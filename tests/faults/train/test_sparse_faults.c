@@ -1,6 +1,6 @@
-/* A rank that dies while tables are trained row by row: those that are in the step with it, at
- * whatever point of it, all end with an error that names it, with the parameters and the optimiser
- * state from before that step, the table that is updated in place included. */
+/* A rank that dies during training with row-sparse gradients: the other ranks, at any point of the
+ * step, fail with an error that names it and keep the parameters and optimizer state from before
+ * the step, including tables that are updated in place. */
 #include "support/ranks.h"
 #include "support/support.h"
 #include "train/session/session.h"
@@ -19,7 +19,7 @@ typedef struct setting {
 } setting;
 
 typedef struct outcome {
-    int64_t steps;          /* that were whole */
+    int64_t steps;          /* completed */
     uint64_t before, after; /* hashes of the store: before the step that failed, behind it */
 } outcome;
 
@@ -132,7 +132,7 @@ static void survivors_name_it_and_keep_the_last_whole_step(void **state) {
             for (int r = 0; r < RANKS; r++) {
                 if (r != VICTIM) check_survivor(r, &outcomes[r], &results[r]);
             }
-            /* One may still be in the step that the victim has just finished. */
+            /* A rank may still be in the step that the victim has finished. */
             if (!s->us) assert_in_range(results[0].steps, 3, 4);
             if (results[0].steps == results[2].steps) {
                 assert_true(results[0].after == results[2].after);

@@ -1,5 +1,5 @@
-/* Profiles and traces: which phase each step is in, that the numbers add up, that the trace is what
- * its viewer reads. No time is compared with another machine's. */
+/* Profiles and traces: the phase of each step, consistent sums, a valid trace file. No times are
+ * compared. */
 #include "base/file.h"
 #include "base/memory.h"
 #include "inspect/machine.h"
@@ -75,7 +75,7 @@ static kolo_phase phase_of(const outcome *o, const char *op) {
     return KOLO_PHASE_INPUT;
 }
 
-/* Rows are of a whole step: what runs in each micro-batch counts as often. */
+/* Rows are of a whole step: kernels count once for each micro-batch. */
 static void micro_batches_count(void **state) {
     kolo_train_opts opts = {
         .model = "lenet", .batch = BATCH, .optimizer.momentum = 0.9, .accumulate = 3};
@@ -195,7 +195,7 @@ static const char *text_of(json_t *event, const char *key) {
     return text ? text : "";
 }
 
-/* Both ranks' steps are there, each within time, every collective begun is ended. */
+/* The trace has the steps of both ranks, each within the run, and every collective ends. */
 static void check_trace(const char *path) {
     char *text;
     size_t bytes, at;

@@ -1,5 +1,5 @@
-/* Agreeing: the failure of one rank is everybody's, and options that differ are shown from both
- * sides; without memory on one rank too. */
+/* Agreement: the failure of one rank fails all, differing options are named with both values, also
+ * if one rank is out of memory. */
 #include "base/memory.h"
 #include "support/ranks.h"
 #include "support/support.h"
@@ -50,7 +50,7 @@ static void both_sides_of_a_difference_are_shown(void **state) {
     }
 }
 
-/* Each allocation of rank 1 fails in turn; nothing is lost on either side (under ASan). */
+/* Each allocation of rank 1 fails in turn; no leaks on either side (under ASan). */
 static void lack_of_memory_is_a_failure_of_all(void **state) {
     rank_outcome outcomes[2] = {{KOLO_OK}};
     for (long nth = 1; outcomes[0].status != KOLO_ERR_ARG; nth++) {

@@ -1,7 +1,6 @@
-/* Training is the same computation however its global batch is shared out: N ranks with a batch of
- * B against one with N*B, ring against direct, threads against processes, a run against its
- * repetition. lenet on Fashion-MNIST, or on synthetic images where the package is missing, and under
- * sanitizers. */
+/* Training computes the same for any division of the global batch: N ranks with batch B against one
+ * with N*B, ring against direct, threads against processes, a run against its repetition. lenet on
+ * Fashion-MNIST, or on synthetic images where the package is missing, and under sanitizers. */
 #include "data/prefetch.h"
 #include "support/fewer.h"
 #include "support/ranks.h"
@@ -15,7 +14,7 @@ enum { STEPS = TEST_FEWER(4, 20), PARAMETERS = 61706, MAX_RANKS = 4 };
 
 static const double tolerance = 1e-5;
 
-/* Each rank of each run unpacks real images anew. */
+/* Each rank of each run decompresses the images again. */
 static const char *data = TEST_FEWER("synthetic:test=320", "fashion-mnist");
 
 typedef struct setting {
@@ -99,7 +98,7 @@ done:
     return status;
 }
 
-/* Trains; every rank must end like rank 0, whose outcome is given. */
+/* Trains; returns the outcome of rank 0, which all ranks must share. */
 static const outcome *run(setting s, rank_transport transport) {
     static outcome results[2][MAX_RANKS];
     static int turn;
@@ -166,8 +165,8 @@ static void ranks_without_samples_add_nothing(void **state) {
     assert_close(shared, run(alone, RANKS_THREAD), "a tail of one sample on 3 ranks");
 }
 
-/* Micro-batches are one batch to rounding, whatever the ranks. Epochs of 50 samples end in a step
- * of 18: micro-batches of 9, or of 5 and 4 on each of two ranks, or of 6. */
+/* Micro-batches equal one batch up to rounding, on any number of ranks. Epochs of 50 samples end in
+ * a step of 18: micro-batches of 9, or of 5 and 4 on each of two ranks, or of 6. */
 static void micro_batches_add_up_to_one_batch(void **state) {
     static const char *const sets[] = {"synthetic:test=320", "synthetic:test=50"};
     static const setting cut[] = {

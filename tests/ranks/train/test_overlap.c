@@ -1,9 +1,9 @@
-/* Communication under computation, by the order of events and not by time; and a step as a
+/* Overlap of communication and computation, tested by the order of events; and a step as a
  * transaction.
  *
- * Overlap: a gate holds the allreduce of each bucket but the last until a kernel has run after its
- * POST. A plan that waited before it computes on would stand in WAIT for ever (that is, until the
- * deadline, which fails the test). */
+ * Overlap: a gate blocks the allreduce of each bucket but the last until a kernel has run after its
+ * POST. A plan that waits before computing would block in WAIT until the deadline, which fails the
+ * test. */
 #include "base/compiler.h"
 #include "base/memory.h"
 #include "base/status.h"
@@ -121,8 +121,7 @@ static void a_kernel_runs_between_post_and_completion(void **state) {
     }
 }
 
-/* Rank 1 leaves before the second step; rank 0's step fails and its parameters stay as they were.
- */
+/* Rank 1 leaves before the second step: rank 0's step fails and leaves its parameters unchanged. */
 static kolo_status run_alone(kolo_comm *comm, const void *arg, void *out) {
     result *r = out;
     kolo_store *store = NULL;

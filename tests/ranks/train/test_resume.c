@@ -1,5 +1,5 @@
-/* Checkpoints on the way and going on from them: the same bits as a run without a break, which of
- * them stay, what is refused. */
+/* Resumable checkpoints: resumed runs are bitwise equal to uninterrupted ones; which checkpoints
+ * are kept; what is refused. */
 #include "base/file.h"
 #include "kolo/checkpoint.h"
 #include "kolo/train.h"
@@ -17,7 +17,7 @@
 
 enum { MAX_RANKS = 4, EVERY = 7 };
 
-/* What a rank saw; the body itself always succeeds. */
+/* The outcome of a rank; the body itself always succeeds. */
 typedef struct outcome {
     kolo_status status;
     char error[640];
@@ -64,7 +64,7 @@ static void note(void *arg, const char *line, kolo_notice_kind kind) {
 
 static void forget(void) { assert_int_equal(system("rm -rf run other"), 0); }
 
-/* ---- the same bits ---- */
+/* ---- bitwise equality ---- */
 
 static const char images[] = "synthetic:N=90,test=20,shape=1x14x14,seed=2";
 
@@ -147,7 +147,7 @@ static void a_run_goes_on_to_the_same_bits(void **state) {
     }
 }
 
-/* The whole folder goes on: reports behind the step are replaced. */
+/* The folder is continued: reports after the step are replaced. */
 static void a_folder_goes_on(void **state) {
     kolo_train_opts opts = {.model = "mlp",
                             .data = images,
@@ -169,7 +169,7 @@ static void a_folder_goes_on(void **state) {
     opts.steps = 0;
     kolo_train_result resumed = train_well(1, &opts);
     assert_same_run("the folder", &straight, &resumed);
-    /* The report of the second epoch is over all of it. */
+    /* The report of the second epoch covers the whole epoch. */
     char *again = test_contents("run/metrics.jsonl");
     char *line = strstr(metrics, "\"step\": 18"), *other = strstr(again, "\"step\": 18");
     assert_non_null(line);
@@ -183,7 +183,7 @@ static void a_folder_goes_on(void **state) {
     forget();
 }
 
-/* A run that is done may be given more epochs, or be evaluated once more. */
+/* A finished run can be given more epochs, or be evaluated again. */
 static void a_finished_run_may_go_on(void **state) {
     kolo_train_opts opts = {.model = "mlp", .data = images, .batch = 10, .epochs = 3};
     kolo_train_result straight = train_well(2, &opts);
@@ -210,8 +210,8 @@ static void a_finished_run_may_go_on(void **state) {
     forget();
 }
 
-/* Another number of workers computes the same to rounding where the product stays; a model that
- * normalises wants the same batch as well. */
+/* Another number of workers computes the same up to rounding if the product is equal; models with
+ * batch normalization also need the same batch. */
 static void other_workers_go_on_where_the_mathematics_allows(void **state) {
     kolo_train_opts opts = {.model = "mlp",
                             .data = images,
@@ -310,7 +310,7 @@ static void a_job_that_differs_is_told_in_what(void **state) {
         const outcome *o = train(1, &others[i]);
         assert_int_equal(o->status, KOLO_ERR_ARG);
         if (!strstr(o->error, texts[i])) fail_msg("%s: not %s", o->error, texts[i]);
-        /* It was told before anything was changed. */
+        /* Refused before anything was changed. */
         assert_true(kolo_file_exists("run/checkpoint-final.safetensors"));
     }
     kolo_train_opts opts = base;
@@ -335,8 +335,7 @@ static void a_job_that_differs_is_told_in_what(void **state) {
     forget();
 }
 
-/* What a run could go on from is not thrown away by one that begins, whether it has ended or not.
- */
+/* A new run does not remove the resumable checkpoints of an earlier one, finished or not. */
 static void what_can_go_on_is_kept(void **state) {
     kolo_train_opts opts = {.model = "mlp",
                             .data = images,
@@ -357,7 +356,7 @@ static void what_can_go_on_is_kept(void **state) {
     train_well(1, &opts);
     opts.resume = NULL;
     assert_int_equal(train(1, &opts)->status, KOLO_ERR_ARG); /* also when it has ended */
-    /* Final weights give way to a new run's, when that has read what it begins with. */
+    /* Final weights are replaced by those of a new run, after it has read its initial weights. */
     assert_int_equal(system("rm run/latest run/checkpoint-[0-9]*"), 0);
     opts.init = "run/missing.safetensors";
     assert_int_equal(train(1, &opts)->status, KOLO_ERR_IO);
@@ -378,9 +377,9 @@ static void damage_is_named(void **state) {
         const char *from, *to, *text; /* of one length, in the metadata */
     } damages[] = {
         {"\"training\":\"1\"", "\"training\":\"7\"", "has version 7, of a newer kolo"},
-        {"\"training\":\"1\"", "\"training\":\"x\"", "which is no number"},
+        {"\"training\":\"1\"", "\"training\":\"x\"", "which is not a valid number"},
         {"\"progress\":\"4", "\"progress\":\"5", "the metadata contradict each other"},
-        {"\"progress\":\"4", "\"progress\":\"-", "a run state that kolo does not write"},
+        {"\"progress\":\"4", "\"progress\":\"-", "an invalid run state"},
         {"\"options\"", "\"optionx\"", "have no options"},
         {"\"optimizer.velocity.fc1.bias\"", "\"optimizer.velocity.fc1.bius\"", "is missing"},
     };
@@ -397,7 +396,8 @@ static void damage_is_named(void **state) {
     size_t bytes;
     ASSERT_OK(kolo_file_read("run/checkpoint-4.safetensors", 1 << 24, &good, &bytes));
     opts.resume = "run/bad.safetensors";
-    memcpy(find(good, bytes, "kolo_xxh3"), "none_xxh3", 9); /* else the hashes alone would tell */
+    memcpy(find(good, bytes, "kolo_xxh3"), "none_xxh3",
+           9); /* otherwise the hashes detect the damage */
     for (size_t i = 0; i < KOLO_COUNT(damages); i++) {
         size_t n = strlen(damages[i].from);
         assert_int_equal(strlen(damages[i].to), n);
@@ -425,7 +425,7 @@ static void flip(const char *path, size_t back) {
     kolo_free(text);
 }
 
-/* The latest is passed over when it is damaged, cut or gone, with a line, for the one before. */
+/* If the latest is damaged, truncated or missing, the previous one is used, with a notice. */
 static void an_older_one_stands_in(void **state) {
     static const char six[] = "run/checkpoint-6.safetensors";
     kolo_train_opts opts = {.model = "mlp",
@@ -466,11 +466,11 @@ static void an_older_one_stands_in(void **state) {
         bool said = strstr(notices, "trying the previous one, run/checkpoint-4.safetensors");
         if (said != (i < 3) || !strstr(notices, "after step 4 of 6")) fail_msg("%s", notices);
     }
-    opts.resume = six; /* the file itself has no other in its place */
+    opts.resume = six; /* a named file is not replaced by another */
     flip(six, 2);
     assert_int_equal(train(1, &opts)->status, KOLO_ERR_FORMAT);
     flip(six, 2);
-    opts.resume = "run/checkpoint-4.safetensors"; /* nor does that throw away what is later */
+    opts.resume = "run/checkpoint-4.safetensors"; /* and does not overwrite later ones */
     const outcome *o = train(1, &opts);
     assert_int_equal(o->status, KOLO_ERR_ARG);
     assert_non_null(strstr(o->error, "run holds checkpoint-6, later than step 4"));
@@ -488,7 +488,7 @@ static void an_older_one_stands_in(void **state) {
     forget();
 }
 
-/* ---- what others see of such a file ---- */
+/* ---- other readers of such a file ---- */
 
 static void parameters_are_read_without_the_state(void **state) {
     kolo_train_opts opts = {.model = "lenet",
@@ -522,7 +522,7 @@ static void parameters_are_read_without_the_state(void **state) {
     forget();
 }
 
-/* ---- the pieces ---- */
+/* ---- units ---- */
 
 static int row(const char *name) {
     const kolo_metric *m = kolo_metric_table();

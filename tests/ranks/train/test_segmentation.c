@@ -1,6 +1,6 @@
-/* Labels for each pixel: training and evaluation on maps, shared between ranks. The loss is a mean
- * over all labelled pixels of the global batch however they are shared out, and intersections over
- * unions are of the whole test data. */
+/* Segmentation: training and evaluation with a label for each pixel, on several ranks. The loss is
+ * the mean over all labelled pixels of the global batch for any division among ranks, and the mean
+ * IoU covers the whole test split. */
 #include "kolo/train.h"
 #include "support/folder.h"
 #include "support/ranks.h"
@@ -42,7 +42,7 @@ static void run(int ranks, rank_body body, int arg, kolo_train_result *results) 
     ASSERT_OK(run_rank_job(&job));
 }
 
-/* kolo_train compares the replicas itself. */
+/* kolo_train compares the parameters of the ranks itself. */
 static void maps_are_trained_on_and_evaluated(void **state) {
     kolo_train_result trained[2], alone;
     run(2, train_body, 3, trained); /* of the test data one rank has three, the other two */
@@ -61,7 +61,7 @@ static void maps_are_trained_on_and_evaluated(void **state) {
     }
 }
 
-/* One rank's step on images of which few pixels are labelled, against what the labels say. */
+/* One step on images with few labelled pixels. */
 static kolo_status count_body(kolo_comm *comm, const void *arg, void *result) {
     kolo_dataset_info info = {
         .sample = {3, {3, 32, 32}}, .label = {2, {32, 32}}, .classes = 2, .count = 4};

@@ -1,6 +1,5 @@
-/* Models of tokens: N ranks with a batch of B, or micro-batches, compute what one with N*B does,
- * dropout included and whatever the split, and report it; the loss falls; evaluation counts every
- * window once. */
+/* Token models: N ranks with batch B, or micro-batches, compute and report the same as one rank
+ * with N*B, dropout included; the loss decreases; evaluation counts every window once. */
 #include "support/ranks.h"
 #include "support/support.h"
 #include "support/token_session.h"
@@ -94,7 +93,7 @@ static outcome run(setting s) {
     return results[0];
 }
 
-/* An epoch of 131 windows in steps of 12 ends with 11, which three ranks share unequally. */
+/* An epoch of 131 windows in steps of 12 ends with 11, unequal shares for three ranks. */
 static void ranks_compute_what_one_does(void **state) {
     static const struct {
         const char *model, *options;
@@ -134,8 +133,8 @@ static double tested(const outcome *o, const char *name) {
     return kolo_metrics_get(&o->evaluation.metrics, name);
 }
 
-/* The loss of hidden tokens and that of next sentences are told apart, over ranks and
- * micro-batches; perplexity is of the tokens. */
+/* Masked-token and next-sentence losses are reported separately, over ranks and micro-batches;
+ * perplexity is of the tokens. */
 static void what_pairs_report_is_of_all(void **state) {
     static const setting cases[] = {
         {.ranks = 1, .batch = 12},

@@ -1,6 +1,6 @@
-/* Training with row-sparse gradients of the embedding: with SGD what the dense gradient computes,
- * with Adam what one rank does, for any number of ranks and unequal shares; the same bits on all
- * ranks and again; a tail of an epoch in which ranks have no sample; what is refused. */
+/* Training with row-sparse gradients of the embedding: SGD equals the dense gradient, Adam on
+ * several ranks equals one rank, with unequal shares too; bitwise equal on all ranks and in
+ * repetitions; last batches without samples on some ranks; what is refused. */
 #include "support/ranks.h"
 #include "support/support.h"
 #include "support/token_session.h"
@@ -104,8 +104,8 @@ static void check_alike(const setting *s, int ranks, const outcome *got, const o
              ranks, losses, table, evaluated);
 }
 
-/* An epoch of 131 windows in steps of 12 ends with 11, which three ranks share unequally; one of 25
- * ends with 1, of which two ranks have nothing. */
+/* An epoch of 131 windows in steps of 12 ends with 11, unequal shares for three ranks; one of 25
+ * ends with 1, so two ranks have no sample. */
 static void ranks_compute_what_one_does(void **state) {
     static const setting settings[] = {
         {.name = "sgd"},

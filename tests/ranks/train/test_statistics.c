@@ -1,6 +1,6 @@
-/* Batch normalisation over several ranks: each normalises by its own batch, all keep the same
- * running statistics, which are the mean of the ranks' by their samples, also where shares are
- * unequal and where ranks have no samples at all. Micro-batches update them one after the other. */
+/* Batch normalization on several ranks: each normalizes by its own batch; all keep the same running
+ * statistics, the mean over the ranks weighted by samples, also with unequal shares and ranks
+ * without samples. Micro-batches update them one after the other. */
 #include "data/prefetch.h"
 #include "support/ranks.h"
 #include "support/support.h"
@@ -80,7 +80,7 @@ done:
     return status;
 }
 
-/* Trains; gives rank 0's outcome, which all others must share. */
+/* Trains; returns the outcome of rank 0, which all ranks must share. */
 static outcome run(setting s, rank_transport transport) {
     outcome results[MAX_RANKS];
     if (!s.accumulate) s.accumulate = 1;
@@ -111,20 +111,20 @@ static void all_ranks_keep_the_same_statistics(void **state) {
     }
 }
 
-/* The first normalisation sees the same numbers however they are shared out, so in the first step
- * the mean that is kept must be that of one rank. Ten samples are 4, 3 and 3 of three ranks. */
+/* The input of the first normalization does not depend on the division, so after one step the
+ * running mean must be that of one rank. Ten samples are 4, 3 and 3 on three ranks. */
 static void shares_count_by_their_samples(void **state) {
     setting alone = {.ranks = 1, .steps = 1, .batch = 12, .lr = 0.05, .data = "synthetic:test=10"};
     setting shared = {.ranks = 3, .steps = 1, .batch = 4, .lr = 0.05, .data = "synthetic:test=10"};
     outcome one = run(alone, RANKS_THREAD), three = run(shared, RANKS_THREAD);
     double distance = test_relative_l2_f32(three.mean, one.mean, WIDTH);
     if (!(distance < 1e-5)) fail_msg("means differ by %g", distance);
-    /* Variances are of each rank's own batch: near, but not the same. */
+    /* Variances are of each rank's batch: close, but not equal. */
     distance = test_relative_l2_f32(three.var, one.var, WIDTH);
     assert_true(distance > 0 && distance < 0.1);
 }
 
-/* Without learning, K micro-batches of a step leave what K steps leave: the rule of PyTorch. */
+/* With lr 0, K micro-batches of a step update like K steps, as in PyTorch. */
 static void micro_batches_update_in_turn(void **state) {
     setting steps = {.ranks = 1, .steps = 3, .batch = 4, .data = "synthetic:test=12"};
     setting micro = steps;

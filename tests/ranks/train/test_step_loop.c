@@ -1,9 +1,9 @@
-/* The step loop after its warm-up: no memory is allocated, by us or by a library that our kernels
- * call for lenet and mlp, and no system call is made, but for waiting.
+/* The step loop after warm-up allocates no memory, also not in the libraries that lenet and mlp
+ * call, and makes no system call except to wait.
  *
- * Allocations are counted by taking malloc's place in this program, for each thread by itself.
- * System calls are counted by ptrace from a second process: the traced one, this program started
- * again, stops itself before and after the steps that count. */
+ * Allocations are counted per thread by replacing malloc in this program. System calls are counted
+ * by ptrace: the traced process, this program started again, stops itself before and after the
+ * counted steps. */
 #define _GNU_SOURCE
 #include "base/process.h"
 #include "data/prefetch.h"
@@ -215,7 +215,7 @@ typedef struct trace {
     long last; /* number of the last call that is no waiting */
 } trace;
 
-/* Follows the child from its first stop by itself to its second, call by call. */
+/* Traces the system calls of the child between its two stops. */
 static bool follow(pid_t child, trace *t) {
     int status, stops = 0;
     *t = (trace){0};

@@ -1,4 +1,4 @@
-/* Whole jobs: what kolo_train reports, writes and refuses, and that ranks fail together. */
+/* Training jobs: results, files, refused options, and that ranks fail together. */
 #include "base/file.h"
 #include "base/memory.h"
 #include "kolo/train.h"
@@ -15,7 +15,7 @@
 
 enum { MAX_RANKS = 3 };
 
-/* What a rank saw; `status` is the body's business here, the body itself always succeeds. */
+/* The outcome of a rank with its status; the body itself always succeeds. */
 typedef struct outcome {
     kolo_status status;
     char error[640];
@@ -78,7 +78,7 @@ static void all_is_well(const outcome *o, int ranks) {
     }
 }
 
-/* ---- what a run gives ---- */
+/* ---- results ---- */
 
 static const char data[] = "synthetic:N=500,test=101,shape=1x14x14,seed=2";
 
@@ -149,7 +149,7 @@ static void a_run_reports_evaluates_and_saves(void **state) {
     assert_int_equal(lines, o[0].reports);
     assert_int_equal(epochs, 4);
 
-    /* The checkpoint alone gives the same evaluation. */
+    /* The checkpoint gives the same evaluation. */
     kolo_train_result again;
     kolo_eval_opts eval = {
         .checkpoint = "test_train_run/checkpoint-final.safetensors", .data = data, .batch = 7};
@@ -210,13 +210,13 @@ typedef struct refusal {
 #define BASE .model = "mlp", .data = "synthetic:N=50,test=9"
 
 static const refusal refusals[] = {
-    {1, {.data = "synthetic"}, KOLO_ERR_ARG, "no model is named"},
-    {1, {.model = "mlp"}, KOLO_ERR_ARG, "no data set is named"},
+    {1, {.data = "synthetic"}, KOLO_ERR_ARG, "no model: choose"},
+    {1, {.model = "mlp"}, KOLO_ERR_ARG, "no data set: choose"},
     {1, {.model = "lenett", .data = "synthetic"}, KOLO_ERR_ARG, "did you mean \"lenet\"?"},
     {1, {.model = "mlp", .data = "sinthetic"}, KOLO_ERR_ARG, "did you mean"},
     {1, {BASE, .model_options = "x=1"}, KOLO_ERR_ARG, "model mlp has no option \"x\""},
     {51, {BASE}, KOLO_ERR_ARG, "51 workers for 50 training samples in synthetic: use at most 50"},
-    {0, {BASE}, KOLO_ERR_ARG, "the number of workers is 0"},
+    {0, {BASE}, KOLO_ERR_ARG, "number of workers is 0"},
     {1, {BASE, .batch = -1}, KOLO_ERR_ARG, "batch is -1: choose 1 to 16777216"},
     {1, {BASE, .epochs = -1}, KOLO_ERR_ARG, "epochs is -1"},
     {1, {BASE, .steps = -1}, KOLO_ERR_ARG, "steps is -1"},
@@ -228,11 +228,11 @@ static const refusal refusals[] = {
     {1,
      {BASE, .lr_min = 1},
      KOLO_ERR_ARG,
-     "least learning rate is 1: choose a number from 0, at most 0.01"},
+     "minimum learning rate is 1: choose a number from 0, at most 0.01"},
     {1, {BASE, .optimizer.momentum = 1.5}, KOLO_ERR_ARG, "momentum is 1.5"},
     {1, {BASE, .optimizer.weight_decay = -1}, KOLO_ERR_ARG, "weight decay is -1"},
     {1, {BASE, .warmup_epochs = -1}, KOLO_ERR_ARG, "warm-up epochs is -1"},
-    {1, {BASE, .lr_step_factor = 2}, KOLO_ERR_ARG, "factor of the learning rate is 2"},
+    {1, {BASE, .lr_step_factor = 2}, KOLO_ERR_ARG, "learning-rate factor is 2"},
     {1,
      {BASE, .optimizer.kind = KOLO_OPTIMIZER_NESTEROV},
      KOLO_ERR_ARG,
@@ -243,8 +243,8 @@ static const refusal refusals[] = {
     {1, {.model = "lenet", .data = "synthetic:shape=1x8x8"}, KOLO_ERR_ARG, "at least 12x12"},
 };
 
-/* The losses of a benchmark are those of training: on data of one global batch the two differ in
- * the loader and in nothing else. */
+/* A benchmark has the losses of training: with one global batch of data they differ in the loader
+ * only. */
 static void a_benchmark_trains(void **state) {
     for (int ranks = 1; ranks <= 2; ranks++) {
         setting bench = {.opts = {.model = "lenet",
@@ -286,7 +286,7 @@ static void bad_jobs_are_refused_before_they_start(void **state) {
     assert_int_equal(remove("test_train_check"), 0);
 }
 
-/* Rank `who` has its own text, the others have it with its rank before it. */
+/* The message of rank `who`; the others have it with the prefix "rank N: ". */
 static void all_fail(const outcome *o, int ranks, int who, kolo_status status, const char *text) {
     char told[640];
     snprintf(told, sizeof told, "rank %d: %.600s", who, o[who].error);
@@ -306,7 +306,7 @@ static void ranks_fail_together(void **state) {
     all_fail(train(3, &one), 3, 1, KOLO_ERR_IO, "/nowhere");
 }
 
-/* Options on which ranks differ are named before anything is trained. */
+/* Options that differ between ranks are named before training. */
 static void different_options_are_named(void **state) {
     setting s = {.opts = {.model = "mlp", .data = data, .batch = 20, .steps = 2}};
     s.seed_of_rank_1 = 3;
@@ -319,7 +319,7 @@ static void different_options_are_named(void **state) {
     all_fail(train(2, &s), 2, 1, KOLO_ERR_ARG, "rank 1 has \"samples: 400\"");
 }
 
-/* A folder belongs to one job at a time, and a new run leaves nothing of an old one. */
+/* One job at a time writes to a folder, and a new run replaces the files of an old one. */
 static void a_folder_holds_one_run(void **state) {
     setting s = {.opts = {.model = "mlp", .data = data, .batch = 20, .steps = 2, .out_dir = "one"}};
     all_is_well(train(1, &s), 1);
@@ -350,7 +350,7 @@ static void divergence_is_named_by_its_step(void **state) {
     assert_int_equal(remove("test_train_nan"), 0); /* no checkpoint */
 }
 
-/* Each allocation of a job fails once: the job says so and frees what it has. */
+/* Each allocation of a job fails once: the job returns NOMEM and frees everything. */
 static void no_allocation_goes_unchecked(void **state) {
     kolo_train_opts opts = {.model = "mlp",
                             .model_options = "hidden=4,layers=1",

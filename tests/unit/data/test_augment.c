@@ -1,4 +1,5 @@
-/* Augmentation: what is drawn, that it is drawn alike for any split of the work, and bad texts. */
+/* Augmentation: the transforms and their distribution, equal draws for any number of ranks, invalid
+ * options. */
 #include "base/compiler.h"
 #include "data/augment.h"
 #include "data/prefetch.h"
@@ -15,7 +16,7 @@ static void fill(uint8_t *sample) {
     for (int i = 0; i < BYTES; i++) sample[i] = (uint8_t)(1 + i);
 }
 
-/* The image moved and mirrored, pixel by pixel. */
+/* The image shifted and mirrored, pixel by pixel. */
 static void expect(const uint8_t *from, int dy, int dx, bool flip, uint8_t *to) {
     for (int c = 0; c < 2; c++) {
         for (int y = 0; y < HEIGHT; y++) {
@@ -29,7 +30,8 @@ static void expect(const uint8_t *from, int dy, int dx, bool flip, uint8_t *to) 
     }
 }
 
-/* Every sample is one of the moves that the options allow, and all of them occur about alike. */
+/* Every sample is one of the transforms that the options allow, and all occur about equally often.
+ */
 static void moves_are_those_allowed(void **state) {
     const kolo_augment cases[] = {
         {.flip = true}, {.crop = 2}, {.flip = true, .crop = 1}, {.flip = true, .crop = 9}};
@@ -59,7 +61,7 @@ static void moves_are_those_allowed(void **state) {
     }
 }
 
-/* A map of labels moves as its image does; what comes in has no label. */
+/* Per-pixel labels are shifted with the image; pixels shifted in have none. */
 static void maps_move_with_their_images(void **state) {
     const kolo_augment a = {.flip = true, .crop = 2, .erase = 2};
     const kolo_augment moves = {.flip = true, .crop = 2};
@@ -124,7 +126,7 @@ static void epochs_and_seeds_differ(void **state) {
     assert_true(same[1] < 20 && same[2] < 20);
 }
 
-/* What a step sees does not depend on the number of ranks. */
+/* The images of a step do not depend on the number of ranks. */
 static void ranks_see_the_images_of_one(void **state) {
     kolo_dataset *dataset;
     ASSERT_OK(kolo_dataset_open("synthetic:N=50,test=1,shape=3x6x5", KOLO_SPLIT_TRAIN, &dataset));

@@ -1,4 +1,4 @@
-/* Data sets: names and arguments, the MNIST family from files, the synthetic set, gathering. */
+/* Data sets: names and arguments, MNIST-like files, synthetic data, gathering. */
 #include "base/file.h"
 #include "base/memory.h"
 #include "data/readers/readers.h"
@@ -55,7 +55,7 @@ static void bad_names_and_arguments_are_refused(void **state) {
     refuses("synthetic", (kolo_split)7, KOLO_ERR_ARG, "choose train or test");
 }
 
-/* ---- the MNIST family ---- */
+/* ---- MNIST-like files ---- */
 
 enum { IMAGES = 5, HEIGHT = 2, WIDTH = 3, PIXELS = HEIGHT * WIDTH };
 
@@ -120,7 +120,7 @@ static void idx_files_in_any_folder_are_a_data_set(void **state) {
     }
     kolo_dataset_close(d);
 
-    /* A file of the gzipped name will do, whatever it holds. */
+    /* The format is detected by contents, not by the suffix. */
     assert_int_equal(
         rename(FOLDER "/train-images-idx3-ubyte", FOLDER "/train-images-idx3-ubyte.gz"), 0);
     ASSERT_OK(kolo_dataset_open("fashion-mnist:" FOLDER, KOLO_SPLIT_TRAIN, &d));
@@ -316,7 +316,7 @@ static void maps_mark_what_is_seen(void **state) {
     ASSERT_OK(kolo_dataset_gather(test, &indices[7], 1, again, labels_again));
     assert_memory_not_equal(labels_again, labels + (ptrdiff_t)7 * H * W, sizeof labels_again);
 
-    /* Every class occurs, some pixels have none, and a pixel is as bright as its class. */
+    /* Every class occurs, some pixels have no label, and a pixel has the colour of its class. */
     double sum[CLASSES + 1][C] = {{0}}, squares[CLASSES + 1][C] = {{0}};
     int64_t count[CLASSES + 1] = {0};
     for (int64_t i = 0; i < (int64_t)N * H * W; i++) {

@@ -1,4 +1,4 @@
-/* The IDX reader: good files plain and gzipped, and every way in which a file can be bad. */
+/* The IDX reader: valid files, plain and gzipped, and all kinds of invalid ones. */
 #include "base/memory.h"
 #include "data/readers/idx.h"
 #include "support/support.h"
@@ -43,7 +43,7 @@ static bytes gzip(const uint8_t *data, size_t n) {
 
 static void good_files_are_read_plain_and_gzipped(void **state) {
     bytes plain = images(60), packed = gzip(plain.data, plain.n);
-    /* A gzip file may have several members: their contents follow each other. */
+    /* A gzip file may have several members, which are concatenated. */
     bytes first = gzip(plain.data, 10), second = gzip(plain.data + 10, plain.n - 10), both = first;
     memcpy(both.data + both.n, second.data, second.n);
     both.n += second.n;
@@ -75,7 +75,7 @@ static void rejects(const bytes *b, kolo_idx_kind kind, const char *text) {
     assert_string_equal(idx.data, "untouched");
 }
 
-/* Each bad file, plain and gzipped, gives one line that names it and says what is wrong. */
+/* Each invalid file, plain and gzipped, gives one line with its name and the cause. */
 static void bad_contents_are_refused(void **state) {
     const struct {
         bytes file;
@@ -123,8 +123,8 @@ static void damaged_gzip_is_refused(void **state) {
     rejects(&garbage, KOLO_IDX_IMAGES, "");
 }
 
-/* 64 MiB of zeros in 64 KiB of gzip: only what the header promises is unpacked, and a promise that
- * the stream cannot keep asks for no memory. */
+/* 64 MiB of zeros in 64 KiB of gzip: decompression stops at the announced size, and a size that the
+ * stream cannot reach allocates no memory. */
 static void gzip_bombs_are_stopped(void **state) {
     size_t room = 256 << 10, bomb_bytes = 64 << 20;
     uint8_t *bomb = calloc(1, bomb_bytes), *packed = malloc(room);

@@ -1,4 +1,5 @@
-/* The loader: batches in the sampler's order for every world, errors, early ends, normalisation. */
+/* The loader: batches in the sampler's order for any number of ranks, errors, early destruction,
+ * normalization. */
 #include "base/compiler.h"
 #include "base/memory.h"
 #include "data/dataset.h"
@@ -11,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A data set whose sample i holds the bytes of i, whose label is i % 10, and whose gathering can be
- * told to fail at one sample or to wait until a gate is opened. */
+/* A data set with sample i the bytes of i and label i % 10, whose gather can fail at a sample or
+ * block on a gate. */
 typedef struct fake {
     kolo_dataset dataset;
     int64_t fails_at; /* -1: never */
@@ -74,7 +75,7 @@ static void open_gate(fake *f) {
     pthread_mutex_unlock(&f->lock);
 }
 
-/* Checks every batch of one loader against a sampler of the test's own. */
+/* Compares every batch of a loader with a sampler. */
 static void check_batches(fake *f, const kolo_loader_opts *opts, int64_t first, int64_t end) {
     kolo_loader *loader;
     kolo_sampler *sampler;
@@ -141,7 +142,7 @@ static void batches_come_in_the_samplers_order(void **state) {
     fake_fini(&f);
 }
 
-/* While the consumer holds batch 0 the thread fills the other slots, and no more. */
+/* While the consumer holds batch 0, the thread fills the other slots and then waits. */
 static void thread_runs_ahead_by_the_slots(void **state) {
     fake f;
     fake_init(&f, 1000);
@@ -212,7 +213,8 @@ static void waiting_has_a_deadline(void **state) {
     fake_fini(&f);
 }
 
-/* Before the first batch, in the middle, with a full ring, after the end, after a failure. */
+/* Destruction before the first batch, in between, with a full ring, after the end, after an error.
+ */
 static void loaders_end_at_any_moment(void **state) {
     fake f;
     fake_init(&f, 64);
@@ -263,7 +265,7 @@ static void bad_options_and_failing_memory_are_reported(void **state) {
     fake_fini(&f);
 }
 
-/* Against the formula in double, in both orders, with channels of their own mean and deviation. */
+/* Against the formula in double, in both orders, with a mean and deviation per channel. */
 static void normalisation_follows_the_formula(void **state) {
     enum { N = 3, P = 5 * 7, CHANNELS = 3 };
     for (int64_t channels = 1; channels <= CHANNELS; channels++) {

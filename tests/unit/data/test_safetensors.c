@@ -1,4 +1,4 @@
-/* safetensors: a file of the format's own library, files of ours read back, and bad files. */
+/* safetensors: a file of the reference implementation, round trips, and invalid files. */
 #include "base/file.h"
 #include "base/memory.h"
 #include "data/safetensors/safetensors.h"
@@ -11,7 +11,7 @@
 
 #define OUTPUT "test_safetensors.tmp"
 
-/* What tools/make_safetensors.py puts into tests/golden/python.safetensors. */
+/* The contents of tests/golden/python.safetensors, written by tools/make_safetensors.py. */
 static const float conv[18] = {-3,    -2.75F, -2.5F, -2.25F, -2,   -1.75F, -1.5F, -1.25F, -1,
                                -.75F, -.5F,   -.25F, 0,      .25F, .5F,    .75F,  1,      1.25F};
 static const double third = 1.0 / 3;
@@ -88,7 +88,7 @@ static void what_is_written_is_read_back(void **state) {
     assert_int_equal((uintptr_t)kolo_safetensors_get(file, 0)->data % 64, 0);
     kolo_safetensors_close(file);
 
-    /* A file with nothing in it. */
+    /* A file without tensors. */
     ASSERT_OK(kolo_safetensors_create(OUTPUT ".empty", &writer));
     ASSERT_OK(kolo_safetensors_finish(writer));
     kolo_safetensors_destroy(writer);
@@ -114,7 +114,7 @@ static void without_a_finish_the_old_file_stays(void **state) {
     unlink(path);
     assert_int_equal(kolo_safetensors_create("no/such/folder/x", &writer), KOLO_ERR_IO);
     assert_non_null(strstr(kolo_last_error(), "no/such/folder/x"));
-    /* A full disk shows at finish. */
+    /* A full disk is detected by finish. */
     ASSERT_OK(kolo_safetensors_create("/dev/full", &writer));
     assert_int_equal(kolo_safetensors_finish(writer), KOLO_ERR_IO);
     assert_non_null(strstr(kolo_last_error(), "/dev/full"));
@@ -145,7 +145,7 @@ static void writing_refuses_what_the_format_cannot_hold(void **state) {
     ASSERT_OK(kolo_safetensors_set(writer, "k", "v"));
     assert_int_equal(kolo_safetensors_set(writer, "k", "w"), KOLO_ERR_ARG);
     assert_int_equal(kolo_safetensors_set(writer, "l", "\xc0"), KOLO_ERR_ARG);
-    /* What was refused left no trace. */
+    /* Refused entries leave no trace. */
     ASSERT_OK(kolo_safetensors_finish(writer));
     kolo_safetensors_destroy(writer);
     kolo_safetensors *file;
@@ -293,7 +293,7 @@ static void damaged_files_are_refused(void **state) {
     unlink(OUTPUT ".zero");
 }
 
-/* Every bit of a file that was written here, but for the name of the hashes. */
+/* Flips every bit of a file, except in the key of the hashes. */
 static void a_flipped_bit_is_found(void **state) {
     char *data;
     size_t n;

@@ -1,4 +1,4 @@
-/* The sampler: every sample once per epoch, in contiguous even parts, the same for every world. */
+/* The sampler: every sample once per epoch, in contiguous even shares, for any number of ranks. */
 #include "base/compiler.h"
 #include "base/integer.h"
 #include "base/memory.h"
@@ -13,7 +13,7 @@ static const struct {
 } sizes[] = {{1, 1},  {1, 64},   {7, 7},    {7, 3},    {8, 5},    {13, 64},
              {64, 8}, {100, 64}, {101, 10}, {997, 60}, {1000, 1}, {60, 60}};
 
-/* The shares of all ranks, put together in rank order, are the steps one after the other. */
+/* The shares of all ranks, concatenated in rank order, are the steps in order. */
 static void shares_cover_each_epoch_once_in_even_contiguous_parts(void **state) {
     for (size_t s = 0; s < KOLO_COUNT(sizes); s++) {
         kolo_sampler_opts o = {.samples = sizes[s].samples, .global_batch = sizes[s].batch};
@@ -69,7 +69,7 @@ static void epochs_are_permutations(void **state) {
     }
 }
 
-/* Writes the permutation of one epoch, from a sampler that has been elsewhere before. */
+/* Returns the permutation of an epoch, from a sampler that was at another epoch before. */
 static void permute(uint64_t seed, int64_t batch, int64_t epoch, bool no_shuffle, int64_t n,
                     int64_t *out) {
     kolo_sampler_opts o = {
@@ -93,7 +93,7 @@ static void order_depends_on_seed_and_epoch_only(void **state) {
     assert_memory_not_equal(a, b, sizeof a);
     permute(1, 64, 2, true, N, b);
     for (int64_t i = 0; i < N; i++) assert_int_equal(b[i], i);
-    /* Runs must be repeatable by later versions too: this order is part of the contract. */
+    /* Runs must be reproducible by later versions: this order must never change. */
     permute(42, 1, 0, false, 8, a);
     const int64_t known[8] = {4, 5, 0, 3, 1, 7, 2, 6};
     assert_memory_equal(a, known, sizeof known);

@@ -1,4 +1,4 @@
-/* Sets of tokens: windows of files and of synthetic tokens, their splits, what is refused. */
+/* Token data sets: windows of files and of synthetic tokens, splits, refused files. */
 #include "base/file.h"
 #include "data/prefetch.h"
 #include "kolo/data.h"
@@ -13,7 +13,7 @@ static void write_file(const char *path, const void *data, size_t bytes) {
     ASSERT_OK(kolo_file_write(path, data, bytes));
 }
 
-/* Checks sample i of a set: its tokens begin with `first`, and each follows the one before by 1. */
+/* Checks sample i: its tokens are first, first + 1, ... */
 static void check_count_up(const kolo_dataset *d, int64_t i, int32_t first) {
     int32_t x[4], y[4];
     ASSERT_OK(kolo_dataset_gather(d, &i, 1, (uint8_t *)x, y));
@@ -72,7 +72,7 @@ static void tokens_of_two_bytes_are_little_endian(void **state) {
     kolo_dataset_close(d);
 }
 
-/* Made-up tokens are the same at every reading, and most follow from the one before. */
+/* Synthetic tokens are equal in every reading, and most follow from the previous one. */
 static void made_up_tokens_follow_each_other(void **state) {
     enum { N = 200, T = 16, V = 50 };
     static int32_t x[N][T], again[N][T], y[N][T];
@@ -101,7 +101,7 @@ static void made_up_tokens_follow_each_other(void **state) {
     kolo_dataset_close(d);
 }
 
-/* The loader's batches and parts of batches carry all labels of their samples. */
+/* Batches and parts of batches have all labels of their samples. */
 static void batches_hold_windows(void **state) {
     const kolo_dataset_opts opts = {.context = 3, .vocabulary = 10};
     kolo_dataset *d;
@@ -123,7 +123,7 @@ static void batches_hold_windows(void **state) {
     kolo_dataset_close(d);
 }
 
-/* Sentences are the halves of windows of the set beneath; every second pair is of two windows. */
+/* Sentences are halves of windows of the underlying data set; half of the pairs mix two windows. */
 static void pairs_are_of_sentences(void **state) {
     enum { N = 400, T = 10, TOKENS = T - 3, FRONT = TOKENS / 2, CLS = 300, SEP = 301 };
     static int32_t plain[N][TOKENS], unused[N][TOKENS], x[N][T], y[N][T], again[T];

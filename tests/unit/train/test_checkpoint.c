@@ -1,5 +1,5 @@
-/* Checkpoints: what is saved comes back, also into other layouts; what is not of the model, or no
- * checkpoint, is refused in words and changes nothing. */
+/* Checkpoints: saving and loading, also into other layouts; files of another model and damaged
+ * files are refused and change nothing. */
 #include "base/file.h"
 #include "support/support.h"
 #include "train/checkpoint/checkpoint.h"
@@ -39,7 +39,7 @@ static kolo_checkpoint_info info_of(const char *model, const char *options) {
     };
 }
 
-/* True when both have the same parameters in canonical order. */
+/* Whether both have equal parameters in canonical order. */
 static bool same_parameters(const kolo_session *a, const kolo_session *b) {
     const kolo_store *x = kolo_session_store(a), *y = kolo_session_store(b);
     bool same = true;
@@ -81,7 +81,7 @@ static void what_is_saved_comes_back_in_any_layout(void **state) {
         assert_true(same_parameters(saved, loaded[i]));
         kolo_session_destroy(loaded[i]);
     }
-    /* The file shows parameters only, with the shapes that the model's builder gave. */
+    /* The file has parameters only, with the shapes of the model's builder. */
     assert_int_equal(kolo_safetensors_count(c.file), 10);
     kolo_shape fc1 = kolo_shape_2(120, 400);
     assert_true(kolo_shape_equal(&kolo_safetensors_find(c.file, "fc1.weight")->shape, &fc1));
@@ -92,7 +92,7 @@ static void what_is_saved_comes_back_in_any_layout(void **state) {
 
 typedef struct other_model {
     const char *model, *options; /* that the checkpoint holds */
-    const char *text;            /* what loading it into mlp with hidden=16 says */
+    const char *text;            /* error of loading it into mlp with hidden=16 */
 } other_model;
 
 static const other_model others[] = {
@@ -104,7 +104,7 @@ static const other_model others[] = {
     {"lenet", NULL, "is f32 [120,400] and model mlp has f32 [16,784]"},
 };
 
-/* Parameters of one draw have one hash, be they in blocks or not. */
+/* The hash does not depend on the layout. */
 static void a_hash_is_of_numbers_in_any_layout(void **state) {
     kolo_session *blocked = make_session("resnet20", "width=16", KOLO_KERNELS_BEST, 1);
     kolo_session *plain = make_session("resnet20", "width=16", KOLO_KERNELS_REF, 1);
@@ -130,7 +130,7 @@ static void another_model_is_refused_and_changes_nothing(void **state) {
     for (size_t i = 0; i < KOLO_COUNT(others); i++) {
         kolo_session *other =
             make_session(others[i].model, others[i].options, KOLO_KERNELS_BEST, 2);
-        /* The metadata names the model that the session has: the tensors give it away. */
+        /* The metadata name the session's model, but the tensors differ. */
         kolo_checkpoint_info info = info_of("mlp", "hidden=16");
         kolo_checkpoint c;
         ASSERT_OK(kolo_checkpoint_save(path, kolo_session_store(other), &info));
@@ -170,18 +170,18 @@ static void metadata_is_checked(void **state) {
     static const struct {
         const char *pairs[16], *text;
     } cases[] = {
-        {{NULL}, "does not say which model it is of"},
-        {{"model", "mlp"}, "does not say which model it is of"},
-        {METADATA("1x28x28x", "10", "1", "1"), "sample \"1x28x28x\", which is no shape"},
-        {METADATA("0x28", "10", "1", "1"), "which is no shape"},
-        {METADATA("-1", "10", "1", "1"), "which is no shape"},
-        {METADATA("1x1x1x1x1x1x1", "10", "1", "1"), "which is no shape"},
-        {METADATA("1048576x1048576", "10", "1", "1"), "which is no shape"},
-        {METADATA("28", "0", "1", "1"), "classes \"0\", which is no number"},
-        {METADATA("28", "ten", "1", "1"), "classes \"ten\", which is no number"},
-        {METADATA("28", "10", "", "1"), "steps \"\", which is no number"},
-        {METADATA("28", "10", " 1", "1"), "steps \" 1\", which is no number"},
-        {METADATA("28", "10", "1", "18446744073709551616"), "which is no number"},
+        {{NULL}, "the metadata name no model"},
+        {{"model", "mlp"}, "the metadata name no model"},
+        {METADATA("1x28x28x", "10", "1", "1"), "sample \"1x28x28x\", which is not a shape"},
+        {METADATA("0x28", "10", "1", "1"), "which is not a shape"},
+        {METADATA("-1", "10", "1", "1"), "which is not a shape"},
+        {METADATA("1x1x1x1x1x1x1", "10", "1", "1"), "which is not a shape"},
+        {METADATA("1048576x1048576", "10", "1", "1"), "which is not a shape"},
+        {METADATA("28", "0", "1", "1"), "classes \"0\", which is not a valid number"},
+        {METADATA("28", "ten", "1", "1"), "classes \"ten\", which is not a valid number"},
+        {METADATA("28", "10", "", "1"), "steps \"\", which is not a valid number"},
+        {METADATA("28", "10", " 1", "1"), "steps \" 1\", which is not a valid number"},
+        {METADATA("28", "10", "1", "18446744073709551616"), "which is not a valid number"},
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         kolo_checkpoint c;
@@ -205,7 +205,7 @@ static void missing_and_foreign_tensors_are_named(void **state) {
     assert_non_null(strstr(kolo_last_error(), "tensor \"fc1.weight\" of model mlp is missing"));
     kolo_checkpoint_close(&c);
 
-    /* All that the model has, and one more: the optimiser's state is none of its tensors either. */
+    /* All tensors of the model and one more; optimizer state is unexpected too. */
     kolo_session *bigger = make_session("mlp", "layers=0", KOLO_KERNELS_REF, 1);
     kolo_safetensors_writer *writer;
     ASSERT_OK(kolo_safetensors_create(path, &writer));

@@ -41,7 +41,7 @@ static void reports_are_lines_of_json(void **state) {
     set(&epoch.test, "next_accuracy", 0.875);
     ASSERT_OK(kolo_run_files_report(files, &train));
     ASSERT_OK(kolo_run_files_report(files, &epoch));
-    /* Both lines can be read while the run goes on. */
+    /* Both lines are readable during the run. */
     char *text;
     size_t bytes;
     ASSERT_OK(kolo_file_read("test_run_files/a/b/metrics.jsonl", 4096, &text, &bytes));

@@ -1,4 +1,4 @@
-/* Learning-rate schedules against values worked out by hand. */
+/* Learning-rate schedules against values computed by hand. */
 #include "base/compiler.h"
 #include "support/support.h"
 #include "train/session/learning_rate.h"
@@ -58,7 +58,7 @@ static void epochs_become_steps(void **state) {
     assert_int_equal(s.warmup, 150);
     assert_int_equal(s.step_every, 300);
     assert_int_equal(s.total, 1000);
-    /* A warm-up longer than the run is cut: its last step reaches lr. */
+    /* A warm-up longer than the run is shortened: its last step reaches lr. */
     s = kolo_lr_make(&opts, 100, 20);
     assert_int_equal(s.warmup, 20);
     assert_true(fabs(kolo_lr_at(&s, 19) - 0.1) < 1e-15);

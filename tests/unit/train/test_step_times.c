@@ -25,7 +25,7 @@ static void medians_are_exact_while_all_is_kept(void **state) {
     }
 }
 
-/* A million times 0, 1, 2, ... ms: what is kept stays spread over all of them. */
+/* A million times 0, 1, 2, ... ms: the recorded ones stay evenly spread. */
 static void long_runs_keep_an_even_part(void **state) {
     const int64_t n = 1000000;
     kolo_step_times times;
