@@ -59,10 +59,15 @@ static kolo_status find_handles(kolo_request *q) {
 
 /* ---- schedules ---- */
 
+static const kolo_algorithm_row *find_row(const kolo_request *q, kolo_algorithm algorithm,
+                                          kolo_variant variant) {
+    bool allreduce = q->kind == KOLO_COLLECTIVE_ALLREDUCE;
+    return kolo_algorithm_find(q->kind, allreduce ? algorithm : KOLO_ALGORITHM_AUTO, variant);
+}
+
 static kolo_status add_schedule(kolo_request *q, kolo_algorithm algorithm, kolo_variant variant) {
     const kolo_comm *comm = q->comm;
-    if (q->kind != KOLO_COLLECTIVE_ALLREDUCE) algorithm = KOLO_ALGORITHM_AUTO;
-    const kolo_algorithm_row *row = kolo_algorithm_find(q->kind, algorithm, variant);
+    const kolo_algorithm_row *row = find_row(q, algorithm, variant);
     KOLO_ASSERT(row);
     size_t chunk = comm->tuning.chunk_bytes / q->element_bytes;
     size_t align = SLICE_ALIGN_BYTES / q->element_bytes;
@@ -75,8 +80,7 @@ static kolo_status add_schedule(kolo_request *q, kolo_algorithm algorithm, kolo_
 
 /* Windows inside each host, and messages in case some rank's memory is private. The choice must not
  * depend on the transport, since a rank that is alone on its host may have another one. */
-static kolo_status choose_hierarchical(kolo_request *q) {
-    const kolo_algorithm algorithm = KOLO_ALGORITHM_HIERARCHICAL;
+static kolo_status choose_within_hosts(kolo_request *q, kolo_algorithm algorithm) {
     if (kolo_comm_host_count(q->comm) < q->comm->size) {
         KOLO_TRY(add_schedule(q, algorithm, KOLO_VARIANT_WINDOW));
         if (q->comm->transport->reaches_all) return KOLO_OK;
@@ -89,17 +93,14 @@ static kolo_status choose_hierarchical(kolo_request *q) {
 static kolo_status choose_schedules(kolo_request *q, kolo_algorithm algorithm) {
     const kolo_comm *comm = q->comm;
     size_t bytes = q->count * q->element_bytes;
-    if (algorithm == KOLO_ALGORITHM_HIERARCHICAL) return choose_hierarchical(q);
-    bool window =
-        kolo_algorithm_find(q->kind,
-                            q->kind == KOLO_COLLECTIVE_ALLREDUCE ? algorithm : KOLO_ALGORITHM_AUTO,
-                            KOLO_VARIANT_WINDOW) != NULL;
-    bool shards = q->spec.shards > 0 && comm->transport->windows;
-    if ((algorithm != KOLO_ALGORITHM_DIRECT && !shards) || !window) {
+    if (kolo_algorithm_spans_hosts(algorithm)) return choose_within_hosts(q, algorithm);
+    bool allreduce = q->kind == KOLO_COLLECTIVE_ALLREDUCE;
+    bool windows = allreduce ? comm->transport->windows : algorithm == KOLO_ALGORITHM_DIRECT;
+    if (!windows || !find_row(q, algorithm, KOLO_VARIANT_WINDOW)) {
         return add_schedule(q, algorithm, KOLO_VARIANT_MESSAGES);
     }
-    bool barrier = q->kind == KOLO_COLLECTIVE_BARRIER, staged = kolo_collective_has_parts(q->kind);
-    if (staged && bytes <= comm->tuning.eager_bytes) {
+    bool eager = find_row(q, algorithm, KOLO_VARIANT_EAGER) != NULL;
+    if (eager && bytes <= comm->tuning.eager_bytes) {
         KOLO_TRY(add_schedule(q, algorithm, KOLO_VARIANT_EAGER));
         q->eager = q->schedules[0].scratch * q->element_bytes <= comm->tuning.eager_bytes;
         if (q->eager) {
@@ -110,12 +111,12 @@ static kolo_status choose_schedules(kolo_request *q, kolo_algorithm algorithm) {
             &q->schedules[--q->n_schedules]); /* the nodes of all ranks are too large */
     }
     KOLO_TRY(add_schedule(q, algorithm, KOLO_VARIANT_WINDOW));
-    if (comm->transport->reaches_all || barrier) return KOLO_OK;
-    if (shards) return add_schedule(q, algorithm, KOLO_VARIANT_MESSAGES);
+    if (comm->transport->reaches_all || q->kind == KOLO_COLLECTIVE_BARRIER) return KOLO_OK;
     bool reads = comm->transport->reads_private && bytes >= PRIVATE_MESH_BYTES;
-    if (q->kind == KOLO_COLLECTIVE_ALLREDUCE && reads) {
+    if (reads && !find_row(q, algorithm, KOLO_VARIANT_MESSAGES)) {
         return add_schedule(q, KOLO_ALGORITHM_MESH, KOLO_VARIANT_MESSAGES);
     }
+    bool staged = find_row(q, algorithm, KOLO_VARIANT_STAGED) != NULL;
     return add_schedule(q, algorithm, staged ? KOLO_VARIANT_STAGED : KOLO_VARIANT_MESSAGES);
 }
 
@@ -164,7 +165,7 @@ static void hash_request(kolo_request *q, kolo_algorithm algorithm) {
         uint64_t prescaled[2] = {q->shape, q->spec.prescale};
         q->shape = kolo_hash_bytes(prescaled, sizeof prescaled);
     }
-    if (algorithm == KOLO_ALGORITHM_HIERARCHICAL && q->comm->host_of) {
+    if (kolo_algorithm_spans_hosts(algorithm) && q->comm->host_of) {
         size_t bytes = (size_t)q->comm->size * sizeof *q->comm->host_of;
         uint64_t hosts[2] = {q->shape, kolo_hash_bytes(q->comm->host_of, bytes)};
         q->shape = kolo_hash_bytes(hosts, sizeof hosts);
@@ -205,12 +206,12 @@ kolo_status kolo_request_make_collective(kolo_request *q, kolo_algorithm algorit
                          "algorithm %s: transport %s selects the algorithm itself; use auto",
                          kolo_algorithm_name(algorithm), kolo_comm_transport(q->comm));
     }
-    if (algorithm == KOLO_ALGORITHM_DIRECT && !q->comm->transport->windows) {
-        return KOLO_FAIL(
-            KOLO_ERR_ARG,
-            "algorithm direct needs access to the memory of all ranks, which transport %s "
-            "does not give: use another algorithm or auto",
-            kolo_comm_transport(q->comm));
+    bool named = algorithm > KOLO_ALGORITHM_AUTO && algorithm < KOLO_ALGORITHM_COUNT;
+    if (named && !kolo_algorithm_usable(algorithm, q->comm->transport->windows, 2)) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "algorithm %s needs access to the memory of all ranks, which transport %s "
+                         "does not give: use another algorithm or auto",
+                         kolo_algorithm_name(algorithm), kolo_comm_transport(q->comm));
     }
     for (int r = 0; r < q->comm->size; r++) {
         int exposed = kolo_request_exposed(q, r);

@@ -44,6 +44,6 @@ int kolo_request_exposed(const kolo_request *q, int rank) {
 
 bool kolo_request_reads_from(const kolo_request *q, int rank, int owner) {
     if (q->kind == KOLO_COLLECTIVE_BROADCAST) return owner == q->root;
-    if (q->algorithm != KOLO_ALGORITHM_HIERARCHICAL) return true;
+    if (!kolo_algorithm_spans_hosts(q->algorithm)) return true;
     return kolo_comm_host(q->comm, rank) == kolo_comm_host(q->comm, owner);
 }

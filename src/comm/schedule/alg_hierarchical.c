@@ -131,7 +131,7 @@ const kolo_algorithm_info kolo_allreduce_hierarchical = {
     .volume = hierarchical_volume,
     .memory_cost = {0.4, 60},
     .network_cost = {30, 900},
-    .several_hosts = true,
+    .spans_hosts = true,
     .rows = {{.name = "hierarchical",
               .algorithm = KOLO_ALGORITHM_HIERARCHICAL,
               .variant = KOLO_VARIANT_MESSAGES,

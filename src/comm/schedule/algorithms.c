@@ -45,8 +45,13 @@ static const kolo_algorithm_row *find_variant(kolo_algorithm algorithm, kolo_var
     return row->write ? row : NULL;
 }
 
+bool kolo_algorithm_spans_hosts(kolo_algorithm algorithm) {
+    bool named = algorithm > KOLO_ALGORITHM_AUTO && algorithm < KOLO_ALGORITHM_COUNT;
+    return named && infos[algorithm]->spans_hosts;
+}
+
 bool kolo_algorithm_usable(kolo_algorithm algorithm, bool windows, int hosts) {
-    if (hosts == 1 && kolo_algorithm_info_of(algorithm)->several_hosts) return false;
+    if (hosts == 1 && kolo_algorithm_spans_hosts(algorithm)) return false;
     return windows || find_variant(algorithm, KOLO_VARIANT_MESSAGES);
 }
 

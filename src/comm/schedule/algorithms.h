@@ -14,7 +14,7 @@ typedef struct kolo_comm_cost {
 
 enum { KOLO_ALGORITHM_ROWS = 3 };
 
-/* An allreduce algorithm. All fields but `several_hosts` are required. */
+/* An allreduce algorithm. All fields but `spans_hosts` are required. */
 typedef struct kolo_algorithm_info {
     /* steps: how often the last rank to finish waits for another rank. volume: the part of the
      * vector that passes through the busiest rank, with several hosts through the busiest link. */
@@ -25,7 +25,7 @@ typedef struct kolo_algorithm_info {
      * EPYC). Network: 10 Gbit/s; a byte costs about the same in all algorithms, more where messages
      * collide at one rank (mesh) or exchanges do not overlap (halving-doubling). */
     kolo_comm_cost memory_cost, network_cost;
-    bool several_hosts; /* useless on one host */
+    bool spans_hosts; /* WINDOW needs DATA of the same host only; useless on one host */
     /* One row per variant, terminated by a row without a writer. An algorithm without a MESSAGES
      * row needs a transport with windows: ranks access each other's memory. */
     kolo_algorithm_row rows[KOLO_ALGORITHM_ROWS + 1];
@@ -58,6 +58,8 @@ KOLO_SHARED const kolo_algorithm_info *kolo_algorithm_info_of(kolo_algorithm alg
 /* Whether a group on `hosts` hosts can use `algorithm`; `windows`: its ranks access each other's
  * memory. */
 bool kolo_algorithm_usable(kolo_algorithm algorithm, bool windows, int hosts);
+/* Whether `algorithm` uses windows within each host and messages between hosts. */
+bool kolo_algorithm_spans_hosts(kolo_algorithm algorithm);
 /* Row i of the rows of all collectives, NULL past the last. */
 KOLO_SHARED const kolo_algorithm_row *kolo_algorithm_row_at(size_t i);
 /* The row of a collective, NULL if there is none. */

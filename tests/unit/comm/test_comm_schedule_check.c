@@ -434,6 +434,9 @@ static void every_algorithm_is_complete(void **state) {
         assert_true(info->network_cost.step_us > 0 && info->network_cost.mib_us > 0);
         assert_non_null(info->rows[0].write);
         assert_null(info->rows[KOLO_ALGORITHM_ROWS].write);
+        /* Private data needs one of these. */
+        assert_true(kolo_algorithm_find(KOLO_COLLECTIVE_ALLREDUCE, a, KOLO_VARIANT_MESSAGES) ||
+                    kolo_algorithm_find(KOLO_COLLECTIVE_ALLREDUCE, a, KOLO_VARIANT_STAGED));
         for (const kolo_algorithm_row *row = info->rows; row->write; row++) {
             assert_true(row->name && row->name[0]);
             assert_int_equal(row->kind, KOLO_COLLECTIVE_ALLREDUCE);
