@@ -144,7 +144,7 @@ static kolo_status run_fence(pmix_manager *m, int64_t deadline_ns) {
     f->collect.value.type = PMIX_BOOL;
     f->collect.value.data.flag = true;
     pmix_status_t status = m->pmix.fence(NULL, 0, &f->collect, 1, fence_done, f);
-    if (status != PMIX_SUCCESS) { /* then no callback comes */
+    if (status != PMIX_SUCCESS) { /* the callback will not be called */
         fence_free(f);
         return fail(m, "waiting for the other ranks", status);
     }

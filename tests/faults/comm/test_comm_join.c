@@ -143,10 +143,25 @@ static void invalid_options_are_refused(void **state) {
         {.timeout_ms = -1},
         {.segment_bytes = -1},
         {.algorithm = (kolo_algorithm)9},
+        {.transport = KOLO_TRANSPORT_COUNT},
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         assert_int_equal(kolo_comm_create(&cases[i], &comm), KOLO_ERR_ARG);
     }
+}
+
+static void transports_are_found_by_name(void **state) {
+    kolo_transport_choice choice;
+    for (int t = 0; t < KOLO_TRANSPORT_COUNT; t++) {
+        ASSERT_OK(kolo_transport_parse(kolo_transport_name(t), &choice));
+        assert_int_equal(choice, t);
+    }
+    assert_int_equal(kolo_transport_parse("shm_ucx", &choice), KOLO_ERR_ARG);
+    assert_non_null(strstr(kolo_last_error(), "did you mean 'shm+ucx'?"));
+    assert_int_equal(kolo_transport_parse("pigeon", &choice), KOLO_ERR_ARG);
+    assert_non_null(strstr(kolo_last_error(), " tcp"));
+    assert_int_equal(kolo_transport_parse(NULL, &choice), KOLO_ERR_ARG);
+    assert_string_equal(kolo_transport_name(KOLO_TRANSPORT_COUNT), "unknown");
 }
 
 /* ---- secrets ---- */
@@ -483,6 +498,7 @@ TEST_MAIN(test_comm_join) {
         cmocka_unit_test(groups_form_from_the_environment),
         cmocka_unit_test(invalid_environments_are_refused),
         cmocka_unit_test(invalid_options_are_refused),
+        cmocka_unit_test(transports_are_found_by_name),
         cmocka_unit_test(a_wrong_secret_is_rejected),
         cmocka_unit_test(a_short_secret_is_refused),
         cmocka_unit_test(inconsistent_ranks_end_the_job_at_once),

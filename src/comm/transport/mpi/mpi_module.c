@@ -34,7 +34,7 @@ typedef struct mpi_call {
     int root;
     bool active;
     int *counts, *firsts;               /* [size]: slices */
-    int *output_counts, *output_firsts; /* [size]: all-to-all, as they come in */
+    int *output_counts, *output_firsts; /* [size]: received slices of all-to-all */
     int n_pieces;
     MPI_Request pieces[];
 } mpi_call;
