@@ -4,9 +4,9 @@
 # cmocka test, any other test of ctest, a build, a check of lint, a fuzzer, a command block of the README.
 #     check.sh               release lint asan tsan fuzz readme
 #     check.sh SUITE...      some of: release quick dev lint asan tsan fuzz readme soak
-# After the release build, the builds of the later suites and clang-tidy run ahead of their turn at the
-# lowest priority, in the time that waiting tests leave the processors idle. Each suite prints its results
-# when its turn comes.
+# While the tests of a suite run, the builds of the later suites and clang-tidy go ahead at the lowest priority,
+# in the time that waiting tests leave the processors idle. When the turn of a suite comes, what is left of its
+# build is done at normal priority. Each suite prints its results in one piece.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 out=build/check
@@ -20,7 +20,6 @@ ahead() {
         fuzz) tools/fuzz.sh --build ;;
         lint) tools/lint_tidy.sh build/release ;;
         esac >"$out/ahead-$name.log" 2>&1
-        : >"$out/ahead-$name"
     done
 }
 if [ "${1:-}" = --ahead ]; then
@@ -37,19 +36,22 @@ mkdir -p "$out"
 passed=0 failed=0 skipped=0
 ahead_pid=
 
-# start_ahead SUITE...: timeout makes a process group of it all, which it ends with itself.
+# start_ahead SUITE...: timeout makes a process group of it, and ends the group when it is killed.
 start_ahead() {
+    [ $# -gt 0 ] || return 0
     nice -n 19 timeout 3600 "$0" --ahead "$@" </dev/null >/dev/null 2>&1 &
     ahead_pid=$!
-    trap 'kill $ahead_pid 2>/dev/null' EXIT
-    trap 'exit 1' INT TERM
 }
 
-# await_ahead SUITE: waits until what was started ahead for the suite is done.
-await_ahead() {
+stop_ahead() {
     [ "$ahead_pid" ] || return 0
-    while [ ! -e "$out/ahead-$1" ] && kill -0 "$ahead_pid" 2>/dev/null; do sleep 0.2; done
+    kill "$ahead_pid" 2>/dev/null
+    wait "$ahead_pid" 2>/dev/null
+    while kill -0 "-$ahead_pid" 2>/dev/null; do sleep 0.1; done # ninja, which removes unfinished files
+    ahead_pid=
 }
+trap stop_ahead EXIT
+trap 'exit 1' INT TERM
 
 # count SUITE PASSED FAILED SKIPPED: adds to the sums; `began` is when the suite began.
 count() {
@@ -79,18 +81,14 @@ run_tests() {
     wrapper=
     ! setarch -R true 2>/dev/null || wrapper="setarch -R"
     rm -f "$out/$preset.xml"
-    $wrapper ctest --test-dir "build/$preset" -j "$jobs" --output-on-failure --no-tests=error \
+    # Tests count halves of processors (tests/CMakeLists.txt).
+    $wrapper ctest --test-dir "build/$preset" -j "$((2 * jobs))" --output-on-failure --no-tests=error \
         --test-output-size-passed 1000000 --test-output-size-failed 1000000 \
         --output-junit "$(pwd)/$out/$preset.xml" "$@"
     [ -f "$out/$preset.xml" ] ||
         { echo "FAILED test/$preset: ctest did not finish"; count "$preset" 1 1 0; return; }
     # shellcheck disable=SC2046 # three numbers
     count "$preset" $(awk -v reasons="$out/skips" -f tools/junit.awk "$out/$preset.xml")
-}
-
-# tests PRESET [CTEST OPTIONS]: builds and runs ctest.
-tests() {
-    if build "$1"; then run_tests "$@"; else count "$1" 0 1 0; fi
 }
 
 # lines SUITE COMMAND...: counts the "ok NAME" and "FAILED NAME" lines that a script prints.
@@ -110,37 +108,37 @@ lines() {
 # suite NAME [LATER SUITES]
 suite() {
     began=$(date +%s)
-    await_ahead "$1"
-    case $1 in
-    dev) if build dev; then count dev 1 0 0; else count dev 0 1 0; fi ;;
-    release)
-        if build release; then
-            shift
-            [ $# = 0 ] || start_ahead "$@"
-            run_tests release
-        else
-            count release 0 1 0
-        fi
-        ;;
-    quick)
-        if build release; then
-            lines rules tools/lint.sh build/release format source
-            run_tests release -L unit
-        else
-            count release 0 1 0
-        fi
-        ;;
-    lint) if build release; then lines lint tools/lint.sh; else count lint 0 1 0; fi ;;
-    asan | tsan) tests "$1" ;;
-    fuzz) lines fuzz tools/fuzz.sh 10 ;;
-    readme) if build release; then lines readme tests/readme/run.sh; else count readme 0 1 0; fi ;;
-    soak)
-        KOLO_SOAK=1 tests soak
-        lines fuzz tools/fuzz.sh 600
+    name=$1
+    shift
+    stop_ahead
+    case $name in
+    quick | lint | readme) preset=release ;;
+    *) preset=$name ;;
+    esac
+    case $name in
+    fuzz) ;;
+    release | quick | dev | lint | asan | tsan | readme | soak)
+        build "$preset" || { count "$name" 0 1 0; return; }
+        start_ahead "$@"
         ;;
     *)
-        echo "check: no suite $1; there are release quick dev lint asan tsan fuzz readme soak" >&2
+        echo "check: no suite $name; there are release quick dev lint asan tsan fuzz readme soak" >&2
         exit 2
+        ;;
+    esac
+    case $name in
+    dev) count dev 1 0 0 ;;
+    release | asan | tsan) run_tests "$name" ;;
+    quick)
+        lines rules tools/lint.sh build/release format source
+        run_tests release -L unit
+        ;;
+    lint) lines lint tools/lint.sh ;;
+    fuzz) lines fuzz tools/fuzz.sh 10 ;;
+    readme) lines readme tests/readme/run.sh ;;
+    soak)
+        KOLO_SOAK=1 run_tests soak
+        lines fuzz tools/fuzz.sh 600
         ;;
     esac
 }
