@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-enum { RANKS_MOST = 1024 };
+enum { RANKS_MAX = 1024 };
 
 kolo_status kolo_comm_create(const kolo_comm_opts *opts, kolo_comm **comm) {
     kolo_joining j = {
@@ -21,8 +21,9 @@ kolo_status kolo_comm_create(const kolo_comm_opts *opts, kolo_comm **comm) {
 }
 
 kolo_status kolo_comm_create_threads(int n, const kolo_comm_opts *opts, kolo_comm **comms) {
-    if (n < 1 || n > RANKS_MOST) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "a group of %d threads: 1 to %d can be", n, RANKS_MOST);
+    if (n < 1 || n > RANKS_MAX) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "a group of %d threads: the size must be 1 to %d", n,
+                         RANKS_MAX);
     }
     kolo_comm_opts o;
     KOLO_TRY(kolo_comm_resolve(opts, &o));
@@ -33,7 +34,7 @@ kolo_status kolo_comm_create_threads(int n, const kolo_comm_opts *opts, kolo_com
     for (; status == KOLO_OK && made < n; made++) {
         status =
             kolo_comm_of_transport(transports[made], &o, made, n, kolo_processors(), &comms[made]);
-        if (status != KOLO_OK) { /* that one's transport is gone; the others are still here */
+        if (status != KOLO_OK) { /* which has destroyed this transport, but not the others */
             for (int r = 0; r < made; r++) kolo_comm_destroy(comms[r]);
             for (int r = made + 1; r < n; r++) transports[r]->ops->destroy(transports[r]);
         }
@@ -42,7 +43,7 @@ kolo_status kolo_comm_create_threads(int n, const kolo_comm_opts *opts, kolo_com
     return status;
 }
 
-/* What rank 0 has read, or why it could not. */
+/* What rank 0 has read, or its error. */
 typedef struct read_costs {
     int32_t status;
     kolo_comm_costs costs;

@@ -43,7 +43,7 @@ static void run_faulty(int n, rank_transport transport, rank_body body, int64_t 
 
 /* ---- a killed rank ---- */
 
-/* While the communicator's own thread makes progress, the call has nothing to do and says OK. */
+/* While the progress thread is active, the call has nothing to do and returns OK. */
 static kolo_status progress_until_it_fails(kolo_comm *comm) {
     kolo_status status;
     do {
@@ -125,7 +125,7 @@ static void leaving_early_is_told_from_dying(void **state) {
 
 static kolo_status in_order_body(kolo_comm *comm, const void *arg, void *result) {
     for (int i = 0; i < 20; i++) KOLO_TRY(kolo_barrier(comm));
-    return KOLO_OK; /* whoever is first leaves while the others may still be in the last one */
+    return KOLO_OK; /* the first rank leaves while others may still be in the last collective */
 }
 
 static void leaving_in_order_is_no_failure(void **state) {
@@ -229,7 +229,7 @@ static void a_deadline_says_who_waits_for_whom(void **state) {
         if (!ranks_have((rank_transport)t)) continue;
         rank_outcome outcomes[RANKS];
         run_faulty(RANKS, (rank_transport)t, late_body, 700, outcomes, NULL, 0);
-        /* Over TCP ranks tell each other only now and then how far they are. */
+        /* Over TCP ranks publish their progress only from time to time. */
         const char *who = t <= RANKS_SHM ? "sequence 1: not started by rank 1 (finished 1 "
                                            "collective, last barrier)"
                                          : "sequence 1: not started by rank 1 (finished ";
@@ -243,7 +243,7 @@ static void a_deadline_says_who_waits_for_whom(void **state) {
     }
 }
 
-/* Waits in a barrier until the report is there that this process asked itself for. */
+/* Waits in a barrier until the report that this process requested has been written. */
 static kolo_status report_in_barrier(kolo_comm *comm, int fd, char *text, size_t bytes) {
     kolo_request *barrier;
     KOLO_TRY(kolo_barrier_create(comm, NULL, &barrier));
@@ -311,7 +311,7 @@ static void a_signal_asks_for_a_report(void **state) {
         snprintf(start, sizeof start, "kolo: rank %d of 3 waits in barrier, sequence 1: ", r);
         const char *line = reports[r] + 256;
         assert_memory_equal(line, start, strlen(start));
-        /* What it has heard of the others' progress hangs on the clock. */
+        /* The published state of the others depends on timing. */
         assert_non_null(strstr(line, "not started by "));
         assert_non_null(strstr(line, "rank 1 (finished "));
         assert_non_null(strstr(line, "; this rank finished 1 collective, last barrier\n"));
@@ -321,7 +321,7 @@ static void a_signal_asks_for_a_report(void **state) {
 static kolo_status stopped_body(kolo_comm *comm, const void *arg, void *result) {
     KOLO_TRY(kolo_barrier(comm));
     if (kolo_comm_rank(comm) == VICTIM)
-        pause(); /* alive, and silent; killed by the end of the job */
+        pause(); /* alive without progress; killed at the end of the job */
     return kolo_barrier(comm);
 }
 

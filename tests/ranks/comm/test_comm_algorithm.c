@@ -45,7 +45,7 @@ static kolo_status run_case(kolo_comm *comm, const request_case *c, float *own, 
     kolo_request *q;
     KOLO_TRY(kolo_allreduce_create(comm, &part, 1, KOLO_DTYPE_F32, KOLO_SUM, c->asked, "case", &q));
     kolo_algorithm want = expected(comm, c), planned = kolo_request_algorithm(q);
-    if (planned != (private ? want : c->asked)) { /* what this rank can tell already */
+    if (planned != (private ? want : c->asked)) { /* by its own memory */
         return KOLO_FAIL(KOLO_ERR_FORMAT, "created as %s, not %s", kolo_algorithm_name(planned),
                          kolo_algorithm_name(want));
     }

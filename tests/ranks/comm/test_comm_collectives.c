@@ -106,7 +106,7 @@ static kolo_status run_case(kolo_comm *comm, const one_case *c, const buffers *b
         KOLO_TRY(kolo_request_wait(request, 0));
         KOLO_TRY(check_case(comm, c, parts, n_parts, hash));
     }
-    /* The engine has moved what the schedule says, twice. */
+    /* The engine has moved what the schedule contains, twice. */
     const kolo_schedule *schedule = kolo_request_schedule(request);
     if (strcmp(kolo_request_schedule_name(request), schedule->row->name) == 0) {
         kolo_traffic is = kolo_request_traffic(request), one = kolo_schedule_traffic(schedule);
@@ -138,7 +138,7 @@ typedef struct matrix_result {
     int cases;
 } matrix_result;
 
-/* One case by direct and by one of the others in turn; by all of them when asked for. */
+/* One case by direct and by one of the others in turn; by all of them if requested. */
 static kolo_status run_algorithms(kolo_comm *comm, const matrix *m, one_case *c, const buffers *b,
                                   matrix_result *r) {
     int chosen = r->cases % (KOLO_ALGORITHM_COUNT - 1);
@@ -161,7 +161,8 @@ static kolo_status matrix_body(kolo_comm *comm, const void *arg, void *result) {
     static const size_t every[] = {0, 1, 7, 15, 16, 17, 67, 127, 128, 129, 1009, 70001};
     const size_t *counts = m->all_types ? few : every;
     size_t n_counts = m->all_types ? KOLO_COUNT(few) : KOLO_COUNT(every);
-    if (!m->all_types && m->tuning.chunk_bytes) n_counts--; /* thousands of chunks tell no more */
+    if (!m->all_types && m->tuning.chunk_bytes)
+        n_counts--; /* thousands of chunks test nothing more */
     void *memory;
     KOLO_TRY(kolo_comm_alloc(comm, b.bytes, &memory));
     b.registered = memory;
@@ -296,7 +297,7 @@ static void broadcast_reaches_all_from_any_root(void **state) {
         for (size_t w = 0; w < KOLO_COUNT(worlds); w++) {
             for (int t = RANKS_THREAD; t <= RANKS_HOSTS_UCX; t++) {
                 if (!ranks_have((rank_transport)t)) continue;
-                if (t == RANKS_SHM && worlds[w] >= 4) continue; /* 2 and 3 tell the same */
+                if (t == RANKS_SHM && worlds[w] >= 4) continue; /* 2 and 3 test the same */
                 if (t >= RANKS_TCP && (direct || worlds[w] > 5)) continue;
                 ASSERT_OK(run_ranks(worlds[w], (rank_transport)t, broadcast_body, &cases[c],
                                     sizeof cases[c]));

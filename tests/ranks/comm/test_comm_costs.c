@@ -1,4 +1,4 @@
-/* The choice of an algorithm: what the model says, its file, constants that all ranks share, and
+/* The choice of an algorithm: the cost model, its file, constants that all ranks share, and
  * measuring them. */
 #include "base/compiler.h"
 #include "base/file.h"
@@ -98,7 +98,7 @@ static void all_ranks_choose_by_rank_0(void **state) {
     ASSERT_OK(kolo_file_remove(path));
 }
 
-/* Measures, and says what was run; in every type and operation. */
+/* Measures and reports what ran, in every type and operation. */
 static kolo_status bench_body(kolo_comm *comm, const void *arg, void *result) {
     static const size_t sizes[] = {8, 4096};
     KOLO_TRY(kolo_bench_calibrate(comm, NULL, 1));

@@ -40,7 +40,7 @@ static kolo_status make(kolo_comm *comm, void *data, size_t n, kolo_algorithm al
 
 /* ---- progress ---- */
 
-/* Completes by kolo_comm_progress alone; test only looks. */
+/* Completes by kolo_comm_progress alone; the test only polls. */
 static kolo_status progress_body(kolo_comm *comm, const void *arg, void *result) {
     for (int a = KOLO_ALGORITHM_RING; a < KOLO_ALGORITHM_COUNT; a++) {
         void *data;
@@ -234,7 +234,7 @@ static kolo_status removal_body(kolo_comm *comm, const void *arg, void *result) 
     kolo_schedule *s = kolo_request_schedule(q);
     mine->n_entries = s->n_entries;
     if (kolo_comm_rank(comm) == r->rank && r->entry < s->n_entries) {
-        /* Without a barrier this rank would look while others write: left to the schedule check. */
+        /* Without a barrier this rank would read while others write: left to the schedule check. */
         if (s->entries[r->entry].kind == KOLO_ENTRY_BARRIER) return KOLO_ERR_PEER;
         kolo_schedule_remove(s, r->entry);
     }
@@ -345,7 +345,8 @@ static void a_deadline_may_be_as_far_as_can_be(void **state) {
     }
 }
 
-/* A peer hears something four times in a heartbeat: when this rank rests, from its thread alone. */
+/* Heartbeats are sent four times in their period, by the progress thread alone if the rank is idle.
+ */
 static void the_thread_wakes_for_any_heartbeat(void **state) {
     static const int64_t heartbeats_ms[] = {100, 150, 1000, 10000, INT64_MAX};
     for (size_t i = 0; i < KOLO_COUNT(heartbeats_ms); i++) {
@@ -371,8 +372,7 @@ static void registered_memory_is_zeroed_aligned_and_bounded(void **state) {
     assert_int_equal(kolo_comm_alloc(comm, SIZE_MAX, &b), KOLO_ERR_NOMEM);
     ASSERT_OK(kolo_comm_alloc(comm, 0, &b));
     kolo_segment *segment = &comm->transport->segment;
-    for (int k = 25; k < 64;
-         k++) { /* working blocks: of the sizes of vectors, whatever is asked for */
+    for (int k = 25; k < 64; k++) { /* working blocks have the sizes of vectors */
         assert_int_equal(kolo_segment_take(segment, (size_t)1 << k, &b), KOLO_ERR_NOMEM);
     }
     kolo_comm_destroy(comm);

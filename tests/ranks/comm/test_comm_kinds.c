@@ -199,7 +199,7 @@ static void prepare(const one_case *c, const buffers *b, int n, int rank, prepar
     };
 }
 
-/* MPI knows no 16-bit floats. */
+/* MPI has no 16-bit floats. */
 static bool lacks(const kolo_comm *comm, const one_case *c) {
     bool half = c->dtype == KOLO_DTYPE_F16 || c->dtype == KOLO_DTYPE_BF16;
     return comm->backend && half && kolo_collective_reduces(c->kind);
@@ -229,7 +229,7 @@ static kolo_status run_case(kolo_comm *comm, const one_case *c, const buffers *b
                 return KOLO_FAIL(KOLO_ERR_FORMAT, "kind %d changes its input", (int)c->kind);
             }
         }
-        KOLO_TRY(kolo_barrier(comm)); /* nobody rewrites what others still check */
+        KOLO_TRY(kolo_barrier(comm)); /* before a rank rewrites what others still check */
     }
     kolo_request_destroy(request);
     return KOLO_OK;
@@ -538,7 +538,7 @@ static kolo_status mismatch_body(kolo_comm *comm, const void *arg, void *result)
         {.kind = KOLO_COLLECTIVE_ALLREDUCE, .output = data, .count = 2, .postscale = odd ? 2 : 3},
     };
     kolo_status status = kolo_request_run(comm, &opts[what], 0);
-    /* A rank that none of the others' disagreement touches may be through before it hears of it. */
+    /* A rank that is not part of the disagreement may complete before the failure reaches it. */
     if (status == KOLO_OK) status = kolo_barrier(comm);
     return status == KOLO_ERR_ARG && strstr(kolo_last_error(), "ranks disagree")
                ? KOLO_OK
@@ -579,7 +579,8 @@ static kolo_status uneven_body(kolo_comm *comm, const void *arg, void *result) {
     if (rank == 1) counts[2] = c.sent;
     if (rank == 2) output_counts[1] = c.expected;
     kolo_status status = kolo_request_run(comm, &opts, 0);
-    if (status == KOLO_OK) status = kolo_barrier(comm); /* rank 0 may be through before it hears */
+    if (status == KOLO_OK)
+        status = kolo_barrier(comm); /* rank 0 may complete before the failure reaches it */
     snprintf(want, sizeof want, "rank 2 expects %zu elements from rank 1, which sends %zu",
              c.expected, c.sent);
     return status == KOLO_ERR_ARG && strstr(kolo_last_error(), want)
@@ -611,7 +612,7 @@ static void every_kind_by_mpi(rank_transport mpi) {
     }
     ASSERT_OK(run_ranks(3, mpi, matrix_body, &all_types, sizeof all_types));
     ASSERT_OK(run_ranks(3, mpi, short_body, NULL, 0));
-    for (int what = 0; what < 2; what++) { /* found before MPI hears of it */
+    for (int what = 0; what < 2; what++) { /* detected before MPI is called */
         ASSERT_OK(run_ranks(3, mpi, mismatch_body, &what, sizeof what));
     }
 }

@@ -1,5 +1,5 @@
 /* Sends and receives: order within a tag, several in flight, any size, beside collectives; what
- * does not match, and who is waited for. */
+ * does not match, and which rank is waited for. */
 #include "base/compiler.h"
 #include "base/memory.h"
 #include "base/status.h"
@@ -203,7 +203,7 @@ static void messages_that_do_not_fit_are_an_error_on_both_sides(void **state) {
     ASSERT_OK(run_ranks(2, RANKS_THREAD, mismatch_body, NULL, 0));
 }
 
-/* A receive that nobody sends to: the deadline names the rank and the tag. */
+/* A receive without a send: the deadline names the rank and the tag. */
 static kolo_status alone_body(kolo_comm *comm, const void *arg, void *result) {
     int32_t one;
     if (kolo_comm_rank(comm) == 0) {

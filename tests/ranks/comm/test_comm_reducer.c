@@ -1,5 +1,5 @@
 /* The reducer: the mean of gradients whatever the order in which they become ready, where they lie
- * and how they travel; its buckets follow rank 0; wrong use. */
+ * and how they are reduced; its buckets follow rank 0; wrong use. */
 #include "base/compiler.h"
 #include "base/memory.h"
 #include "base/rng.h"

@@ -226,8 +226,8 @@ static void a_group_knows_its_hosts(void **state) {
     ASSERT_OK(run_ranks(4, RANKS_THREAD, hosts_body, NULL, 0));
 }
 
-/* A rank's process ends while its sub-group waits for it: its members are told which rank that is
- * in the whole, and in which group; the members of the other sub-group go on. */
+/* A rank's process ends while its sub-group waits for it: its members get an error that names the
+ * rank in the whole, and in which group; the members of the other sub-group go on. */
 static kolo_status death_body(kolo_comm *comm, const void *arg, void *result) {
     int rank = kolo_comm_rank(comm);
     kolo_comm *sub;
@@ -238,7 +238,7 @@ static kolo_status death_body(kolo_comm *comm, const void *arg, void *result) {
         nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
         raise(SIGKILL);
     }
-    if (status == KOLO_ERR_PEER) return KOLO_OK; /* so late that the whole has told it */
+    if (status == KOLO_ERR_PEER) return KOLO_OK; /* so late that the whole group has failed */
     for (int i = 0; i < 3 && status == KOLO_OK; i++) {
         status = kolo_allreduce(sub, data, 40000, KOLO_DTYPE_F32, KOLO_SUM);
     }
@@ -265,8 +265,8 @@ static void a_dead_member_is_named(void **state) {
     }
 }
 
-/* Members that disagree, and one that is late: the words say in which group, and who by his number
- * in the whole. */
+/* Members that disagree, and one that is late: the error names the group, and the rank by its
+ * number in the whole. */
 static kolo_status mismatch_body(kolo_comm *comm, const void *arg, void *result) {
     int rank = kolo_comm_rank(comm);
     kolo_comm *sub, *inner;
@@ -315,8 +315,9 @@ static kolo_status failure_body(kolo_comm *comm, const void *arg, void *result) 
     kolo_comm *sub;
     float data[400] = {0};
     KOLO_TRY(kolo_comm_split(comm, rank % 2, 0, &sub));
-    kolo_status met = kolo_barrier(comm); /* whoever is late learns of the loss here */
-    if (rank == 1 || (met != KOLO_OK && met != KOLO_ERR_PEER)) return KOLO_ERR_PEER; /* gone */
+    kolo_status status_late = kolo_barrier(comm); /* a late rank detects the loss here */
+    if (rank == 1 || (status_late != KOLO_OK && status_late != KOLO_ERR_PEER))
+        return KOLO_ERR_PEER; /* gone */
     kolo_status status =
         kolo_allreduce(rank == 3 ? sub : comm, data, 400, KOLO_DTYPE_F32, KOLO_SUM);
     if (status != KOLO_ERR_PEER) return wrong("the loss was not noticed", rank);
