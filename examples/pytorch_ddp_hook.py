@@ -1,10 +1,10 @@
-"""PyTorch's DistributedDataParallel with Kolo for its gradients.
+"""Averages the gradients of PyTorch's DistributedDataParallel with Kolo.
 
-    kolo run -n 2 -- python3 pytorch_ddp_hook.py            # trains with gloo and with Kolo, compares
-    kolo run -n 2 -- python3 pytorch_ddp_hook.py --bench    # and times the steps of both
+    kolo run -n 2 -- python3 pytorch_ddp_hook.py            # compares training with gloo and Kolo
+    kolo run -n 2 -- python3 pytorch_ddp_hook.py --bench    # also measures step times
 
-DistributedDataParallel keeps its own process group (gloo here, at MASTER_PORT, which kolo run leaves
-free) for what it exchanges at the start; register_comm_hook gives the buckets of gradients to Kolo.
+DistributedDataParallel uses its own process group (gloo, at MASTER_PORT, which kolo run leaves free) for
+its initial exchange; register_comm_hook passes the gradient buckets to Kolo.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def kolo_hook(comm, bucket):
-    """Averages one bucket of gradients in place; DDP asks for its buckets in one order on all ranks."""
+    """Averages a gradient bucket in place; DDP calls the hook in the same order on all ranks."""
     gradients = bucket.buffer()
     comm.allreduce(gradients.numpy(), op="mean")
     done = torch.futures.Future()
@@ -34,7 +34,7 @@ def make_model(width):
 
 
 def train(rank, width, steps, comm=None):
-    """The parameters after some steps, and the median time of one in milliseconds."""
+    """The parameters after `steps` steps, and the median step time in milliseconds."""
     model = DistributedDataParallel(make_model(width), bucket_cap_mb=1)
     if comm:
         model.register_comm_hook(comm, kolo_hook)
@@ -55,7 +55,7 @@ def train(rank, width, steps, comm=None):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--bench", action="store_true", help="a larger model, and times")
+    parser.add_argument("--bench", action="store_true", help="train a larger model and print step times")
     bench = parser.parse_args().bench
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(1)

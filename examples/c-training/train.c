@@ -1,6 +1,6 @@
-/* A small training program in plain C: a network of one hidden layer learns which of three spiral
- * arms a point lies on, by gradient descent with momentum. train_kolo.c is the same program,
- * data-parallel; `diff train.c train_kolo.c` shows what that takes.
+/* A small training program in plain C: a network with one hidden layer classifies points on three
+ * spiral arms, trained by SGD with momentum. train_kolo.c is the data-parallel version; `diff train.c
+ * train_kolo.c` shows the changes.
  *
  *     cc -O2 train.c -o train -lm && ./train */
 #include <math.h>
@@ -41,7 +41,7 @@ static void make_data(void) {
     }
 }
 
-/* Adds one sample's part to the gradients; gives its loss. */
+/* Accumulates the gradients of one sample; returns its loss. */
 static float learn(const float *x, int arm, tensor *w1, tensor *b1, tensor *w2, tensor *b2) {
     float hidden[HIDDEN], score[OUT], top = -1e30F, sum = 0;
     for (int h = 0; h < HIDDEN; h++) {

@@ -1,5 +1,5 @@
-/* train.c on any number of ranks: each takes its part of every batch, and a reducer sums the
- * gradients, and the loss with them.
+/* train.c on any number of ranks: each processes its share of every batch, and a reducer sums the
+ * gradients and the loss.
  *
  *     cc -O2 train_kolo.c -o train_kolo -lm -lkolo-comm && kolo run -n 2 -- ./train_kolo */
 #include <kolo/reducer.h>
@@ -42,7 +42,7 @@ static void make_data(void) {
     }
 }
 
-/* Adds one sample's part to the gradients; gives its loss. */
+/* Accumulates the gradients of one sample; returns its loss. */
 static float learn(const float *x, int arm, tensor *w1, tensor *b1, tensor *w2, tensor *b2) {
     float hidden[HIDDEN], score[OUT], top = -1e30F, sum = 0;
     for (int h = 0; h < HIDDEN; h++) {

@@ -1,5 +1,5 @@
 #pragma once
-/* Types of elements, shared by tensors and collectives. */
+/* Element types of tensors and collectives. */
 
 #include "kolo/status.h"
 
@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-/* The one list of element types: code, name (as in safetensors files, lower case), bytes. */
+/* The list of element types: code, name (as in safetensors files, in lower case), bytes. */
 #define KOLO_DTYPE_LIST(X)        \
     X(KOLO_DTYPE_F32, "f32", 4)   \
     X(KOLO_DTYPE_F64, "f64", 8)   \
@@ -29,7 +29,7 @@ typedef enum kolo_dtype {
 
 /* Bytes of one element. */
 KOLO_API size_t kolo_dtype_bytes(kolo_dtype dtype);
-/* "f32" and so on; static storage. */
+/* The name in the list; static storage. */
 KOLO_API const char *kolo_dtype_name(kolo_dtype dtype);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
 #pragma once
-/* All of Kolo's public interface. Programs that only synchronise buffers need kolo/comm.h alone. */
+/* The whole public interface. Programs that only communicate need just kolo/comm.h. */
 
 #include "kolo/bench.h"
 #include "kolo/checkpoint.h"

@@ -1,10 +1,10 @@
 #pragma once
-/* What every call of Kolo returns, and where the text of its last failure is found.
+/* Status codes and error messages.
  *
- * A function that can fail because of its user, a file, a peer or the system returns a kolo_status.
- * The first place that notices writes one line that says what, where and what to do; it stays in a
- * slot of the calling thread until that thread's next failure. Outputs are written only on success.
- */
+ * A function that can fail because of its caller, a file, a peer or the system returns a
+ * kolo_status. On failure it sets the last error of the calling thread, a line that says what
+ * failed, where, and what to do; it is valid until the thread's next failure. Outputs are written
+ * only on success. */
 
 #ifdef __cplusplus
 extern "C" {
@@ -12,7 +12,7 @@ extern "C" {
 
 #define KOLO_API __attribute__((visibility("default")))
 
-/* The one list of status codes: name, text. */
+/* The list of status codes: code, description. */
 #define KOLO_STATUS_LIST(X)                  \
     X(KOLO_OK, "ok")                         \
     X(KOLO_ERR_ARG, "invalid argument")      \
@@ -30,20 +30,19 @@ typedef enum kolo_status {
 #undef KOLO_STATUS_ENUM
 } kolo_status;
 
-/* The short text of a status ("invalid argument"); static storage, any thread. */
+/* The description of a status ("invalid argument"); static storage, thread-safe. */
 KOLO_API const char *kolo_status_text(kolo_status status);
 
-/* The line that this thread's latest failure left, or "" if there was none. Valid until this
- * thread's next failure. */
+/* This thread's last error, or "" if there was none. Valid until this thread's next failure. */
 KOLO_API const char *kolo_last_error(void);
 
-/* Leaves a formatted line in this thread's slot and gives `status` back: for failures of a
- * program's own callbacks, such as model builders. */
+/* Sets this thread's last error and returns `status`: for errors in callbacks of a program, such as
+ * model builders. */
 KOLO_API kolo_status kolo_error_set(kolo_status status, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* The entry of `names` (NULL-terminated) closest to `word` by edit distance, if it is close enough
- * to be worth suggesting in such a line, else NULL. */
+/* The entry of `names` (NULL-terminated) closest to `word` by edit distance, for suggestions in
+ * error messages; NULL if none is close. */
 KOLO_API const char *kolo_closest(const char *word, const char *const *names);
 
 /* The version of the library as "major.minor.patch"; static storage. */

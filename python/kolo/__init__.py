@@ -1,7 +1,7 @@
 """Kolo's collective communication for Python programs.
 
-Started by ``kolo run -n 4 -- python3 train.py``, or by any launcher that sets the environment
-contract:
+Start the program with ``kolo run -n 4 -- python3 train.py`` or any launcher that sets the rank
+environment:
 
     import kolo
     import numpy as np
@@ -10,12 +10,12 @@ contract:
     gradient = np.ones(1000, np.float32)
     comm.allreduce(gradient, op="mean")         # in place
 
-Arguments are anything with the buffer protocol that is contiguous and writable: numpy arrays,
-array.array, memoryview, mmap; PyTorch tensors by their ``.numpy()``; and kolo.Buffer for memory at
-an address, which is also how bfloat16 is named. Nothing is copied on the way. Booleans travel as bytes;
-they are combined by "max" (or) and "min" (and) only. Integers wrap around, and their mean is rounded
-towards zero. A communicator belongs to one thread at a time. Failures raise kolo.Error with the library's text; after one that involves
-other ranks the communicator is broken, on all ranks.
+Arguments are contiguous, writable objects with the buffer protocol: numpy arrays, array.array,
+memoryview, mmap; PyTorch tensors through ``.numpy()``; and kolo.Buffer for memory at an address or of
+type bfloat16. Data is not copied. Booleans are sent as bytes and support only "max" (or) and "min"
+(and). Integers wrap around, and their mean is rounded towards zero. A communicator may be used by one
+thread at a time. Errors raise kolo.Error with the library's message; after an error that involves
+other ranks the communicator is broken on all ranks.
 """
 
 import ctypes
@@ -31,7 +31,7 @@ __all__ = ["init", "combine", "Comm", "Request", "Reducer", "Handle", "Buffer", 
 
 
 class Error(RuntimeError):
-    """A call failed; ``status`` is its name, such as "KOLO_ERR_ARG"."""
+    """A call failed; ``status`` is the status code, such as "KOLO_ERR_ARG"."""
 
     def __init__(self, status, text):
         super().__init__(text)
@@ -43,7 +43,7 @@ class PeerError(Error):
 
 
 class TimeoutError(Error):  # pylint: disable=redefined-builtin
-    """A deadline passed; the text says which rank was waited for."""
+    """A deadline passed; the message names the rank that was waited for."""
 
 
 def _check(code):
@@ -57,8 +57,7 @@ def _check(code):
 
 # ---- memory ----
 
-# Types of elements by the struct module's letters: those with a size that hangs on the machine by
-# the size.
+# Element types by format character of the struct module; those of platform-dependent size by size.
 _BY_FORMAT = {"f": "f32", "d": "f64", "e": "f16", "b": "i8", "B": "u8", "c": "u8", "?": "u8"}
 _BY_SIZE = {4: "i32", 8: "i64"}
 
@@ -66,7 +65,7 @@ _BY_SIZE = {4: "i32", 8: "i64"}
 class Buffer:
     """``count`` elements of type ``dtype`` ("f32", "bf16", ...) at ``address``.
 
-    ``owner`` is kept alive with it.
+    Keeps a reference to ``owner``.
     """
 
     def __init__(self, address, count, dtype, owner=None):
@@ -86,7 +85,7 @@ def _dtype_of(view):
 
 
 def _buffer(data, writable=True):
-    """The memory of a buffer object."""
+    """The memory of an object with the buffer protocol."""
     if isinstance(data, Buffer):
         return data
     view = memoryview(data)
@@ -95,7 +94,7 @@ def _buffer(data, writable=True):
     if view.readonly and writable:
         raise ValueError("the array is read-only")
     if view.format[0] in ">!" and view.itemsize > 1:
-        raise TypeError(f"elements of format {view.format!r} are of another byte order")
+        raise TypeError(f"elements of format {view.format!r} have a foreign byte order")
     dtype, count = _dtype_of(view), view.nbytes // view.itemsize
     memory = Buffer(_address_of(view) if view.nbytes else None, count, dtype, view)
     memory.logical = view.format.endswith("?")
@@ -111,7 +110,7 @@ class _PyBuffer(ctypes.Structure):  # Py_buffer of the C interface
 
 
 def _address_of(view):
-    """Where the memory of a view is; it stays there as long as the view lives."""
+    """The address of a view's memory, valid as long as the view."""
     held = _PyBuffer()
     ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(view), ctypes.byref(held), 0)
     address = held.buf
@@ -126,27 +125,27 @@ def _number(name, names, what):
 
 
 def _op(name, *memory):
-    """The number of an operation that may combine these elements."""
+    """The code of an operation that supports these elements."""
     number = _number(name, _l.OPS, "operation")
     if name not in ("min", "max") and any(m.logical for m in memory if m):
-        raise TypeError(f"operation {name!r} on booleans: take 'max' (or) or 'min' (and), or count "
-                        "in an array of integers")
+        raise TypeError(f"operation {name!r} on booleans: use 'max' (or) or 'min' (and), or an "
+                        "array of integers")
     return number
 
 
-def _whole(what, value, least, most=2**31 - 1):
+def _integer(what, value, least, most=2**31 - 1):
     try:
         number = operator.index(value)
     except TypeError:
-        raise TypeError(f"{what} {value!r}: give a whole number") from None
+        raise TypeError(f"{what} {value!r}: give an integer") from None
     if not least <= number <= most:
-        raise ValueError(f"{what} {number}: give a whole number from {least} to {most}")
+        raise ValueError(f"{what} {number}: give an integer from {least} to {most}")
     return number
 
 
 def _milliseconds(seconds):
     if seconds < 0:
-        raise ValueError(f"a wait of {seconds} s: give 0 or more; 0 is the default")
+        raise ValueError(f"timeout of {seconds} s: give 0 (the default) or more")
     return int(seconds * 1000)
 
 
@@ -165,7 +164,7 @@ def _algorithm(name):
 
 
 def combine(data, other, op="sum"):
-    """data = data op other, with the bits that a collective gives."""
+    """data = data op other, bitwise as in a collective."""
     to, source = _buffer(data), _buffer(other, writable=False)
     if (to.dtype, to.count) != (source.dtype, source.count):
         raise ValueError(f"combine: {to.count} x {to.dtype} with {source.count} x {source.dtype}")
@@ -181,12 +180,12 @@ def combine(data, other, op="sum"):
 def init(rank=0, world=0, local_rank=0, local_world=0, master_addr=None, master_port=0,
          secret_file=None, timeout_s=0, algorithm="auto", transport="auto", interface=None,
          heartbeat_s=0, insecure=False, generation=0):
-    """Joins a group; blocks until all its ranks have.
+    """Joins a group; blocks until all ranks have joined.
 
-    Without ``world`` it is the one that the environment describes: RANK, WORLD_SIZE, LOCAL_RANK,
-    LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, KOLO_SECRET_FILE, or what mpirun, mpiexec or srun
-    offer; with none of them the group is this process alone. The arguments are kolo_comm_opts';
-    ``transport`` is a name of ``kolo run --transport``, such as "auto", "tcp" or "shm+ucx".
+    Without ``world`` the group comes from the environment: RANK, WORLD_SIZE, LOCAL_RANK,
+    LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, KOLO_SECRET_FILE, or that of mpirun, mpiexec or srun;
+    without any of them the group has one rank. The arguments are those of kolo_comm_opts;
+    ``transport`` is a name of --transport, such as "auto", "tcp" or "shm+ucx".
     """
     way = _parse(_lib.kolo_transport_parse, transport)
     opts = _l.CommOpts(rank=rank, world=world, local_rank=local_rank, local_world=local_world,
@@ -201,8 +200,8 @@ def init(rank=0, world=0, local_rank=0, local_world=0, master_addr=None, master_
 
 
 class Comm:
-    """One rank's view of the group. Every rank makes the same calls in the same order, but for
-    named tensors, sends and receives, which may come in any order."""
+    """A group of ranks. All ranks make the same calls in the same order, except for named tensors,
+    sends and receives."""
 
     def __init__(self, handle, parent=None):
         self._handle = handle
@@ -214,8 +213,8 @@ class Comm:
         self.local_size = _lib.kolo_comm_local_size(handle)
         self.transport = _lib.kolo_comm_transport(handle).decode()
         self.hosts = [_lib.kolo_comm_host(handle, r) for r in range(self.size)]
-        self._owned = []  # reducers, which must go first
-        self._groups = weakref.WeakSet()  # sub-groups, likewise
+        self._owned = []  # reducers, to be closed first
+        self._groups = weakref.WeakSet()  # sub-groups, to be closed first
         self._flying = set()  # requests that are started
 
     def __enter__(self):
@@ -225,7 +224,7 @@ class Comm:
         self.close()
 
     def close(self):
-        """Leaves the group and its sub-groups. Memory of ``alloc`` must not be used afterwards."""
+        """Leaves the group and its sub-groups. Memory from ``alloc`` becomes invalid."""
         if not self._handle:
             return
         for group in list(self._groups):
@@ -248,9 +247,9 @@ class Comm:
         return self._handle
 
     def split(self, colour, key=0):
-        """The sub-group of the ranks that give the same ``colour``, counted by ``key``; None for a
-        negative colour. Every rank of this group calls it."""
-        colour, key = _whole("colour", colour, -2**31), _whole("key", key, -2**31)
+        """The sub-group of the ranks with the same ``colour``, ordered by ``key``; None for a negative
+        colour. Collective."""
+        colour, key = _integer("colour", colour, -2**31), _integer("key", key, -2**31)
         handle = ctypes.c_void_p()
         _check(_lib.kolo_comm_split(self._open(), colour, key, ctypes.byref(handle)))
         if not handle:
@@ -260,8 +259,8 @@ class Comm:
         return group
 
     def load_costs(self, path):
-        """Takes the constants from which "auto" chooses out of a file of ``--calibrate``; every
-        rank calls it, rank 0 reads."""
+        """Loads the cost constants of "auto" from a file of ``--calibrate`` that rank 0 reads.
+        Collective."""
         _check(_lib.kolo_comm_load_costs(self._open(), path.encode()))
 
     def _counts(self, counts):
@@ -272,7 +271,7 @@ class Comm:
         return (ctypes.c_size_t * self.size)(*counts)
 
     def _needs(self, kind, count, counts, output_counts):
-        """The elements that this rank's data and output must have."""
+        """The number of elements that this rank's data and output must have."""
         share = counts[self.rank] if counts is not None else count
         whole = sum(counts) if counts is not None else count * self.size
         if kind in ("allgather", "gather"):
@@ -286,7 +285,7 @@ class Comm:
     def _options(self, kind, output, given=None, count=None, op="sum", root=0, tag=0, counts=None,
                  output_counts=None, prescale=0, postscale=0, algorithm="auto", priority=0,
                  site=None):
-        """The options of a request, and the memory that they name."""
+        """The options of a request and the memory they refer to."""
         result = _buffer(output) if output is not None else None
         source = _buffer(given, writable=False) if given is not None else None
         if result and source and result.dtype != source.dtype:
@@ -320,33 +319,33 @@ class Comm:
         return output
 
     def request(self, kind, output, data=None, **options):
-        """A collective, send or receive that can be started again and again, several at once.
+        """A persistent collective, send or receive; several may be in flight.
 
         ``kind`` is the name of a method ("allreduce", "reduce_scatter", "send", ...), ``output``
-        what it writes (or both reads and writes) and ``data`` what it only reads. ``options``:
-        ``count`` (elements; of the kinds with slices: of a slice), ``counts``, ``output_counts``,
-        ``op``, ``root`` (of messages: the other rank), ``tag``, ``prescale``, ``postscale``,
-        ``algorithm``, ``priority`` and ``site``, which names it in errors.
+        the memory that is written (or read and written) and ``data`` the memory that is read.
+        ``options``: ``count`` (elements, or elements per slice), ``counts``, ``output_counts``,
+        ``op``, ``root`` (of messages: the peer), ``tag``, ``prescale``, ``postscale``,
+        ``algorithm``, ``priority`` and ``site``, its name in errors.
         """
         opts, memory = self._options(kind, output, data, **options)
         return Request(self, opts, memory)
 
     def allreduce(self, data, op="sum", timeout_s=0, **options):
         """Combines ``data`` of all ranks in place: sum, min, max, prod or mean (of integers rounded
-        towards zero). ``options`` as of ``request``."""
+        towards zero). ``options`` as for ``request``."""
         return self._run("allreduce", data, op=op, timeout_s=timeout_s, **options)
 
     def tree_nodes(self, shards):
-        """The nodes of the fixed tree over ``shards`` that this rank brings to
-        ``allreduce_shards``: shard s is leaf P + s, P the least power of two not below
-        ``shards``; a node's value is its children's, 2v and 2v + 1, combined."""
-        shards = _whole("shards", shards, 1)
+        """The nodes of the fixed tree over ``shards`` whose values this rank passes to
+        ``allreduce_shards``: shard s is leaf P + s, where P is ``shards`` rounded up to a power of
+        two; the value of node v combines those of its children, 2v and 2v + 1."""
+        shards = _integer("shards", shards, 1)
         nodes = (ctypes.c_uint32 * 62)()
         return nodes[:_lib.kolo_tree_nodes(shards, self.size, self.rank, nodes)]
 
     def allreduce_shards(self, values, output, shards, op="sum", timeout_s=0):
-        """Combines ``shards`` values, of which each rank brings its nodes' (``tree_nodes``), with
-        bits that do not depend on the number of ranks."""
+        """Combines ``shards`` values; each rank passes those of its ``tree_nodes``. The result is
+        bitwise independent of the number of ranks."""
         result, memory = _buffer(output), [_buffer(v) for v in values]
         names = self.tree_nodes(shards)
         if len(memory) != len(names) or any(m.dtype != result.dtype for m in memory):
@@ -361,22 +360,22 @@ class Comm:
         return output
 
     def broadcast(self, data, root=0, timeout_s=0):
-        """The root's ``data`` for all."""
+        """Copies the root's ``data`` to all ranks."""
         return self._run("broadcast", data, root=root, timeout_s=timeout_s)
 
     def reduce(self, data, op="sum", root=0, timeout_s=0):
-        """As allreduce, but the result is the root's alone; others' ``data`` stays or is used up."""
+        """Like allreduce, with the result on the root only; ``data`` of others may be overwritten."""
         return self._run("reduce", data, op=op, root=root, timeout_s=timeout_s)
 
     def allgather(self, data, output, counts=None, timeout_s=0):
-        """``output`` becomes the ranks' ``data`` one after the other: as many elements of each, or
+        """Concatenates the ``data`` of all ranks in ``output``: equal numbers of elements, or
         ``counts[rank]``."""
         count = self._share("allgather", output, data, counts)
         return self._run("allgather", output, data, count=count, counts=counts,
                          timeout_s=timeout_s)
 
     def gather(self, data, output=None, root=0, counts=None, timeout_s=0):
-        """As allgather, for the root alone; the others need no ``output``."""
+        """Like allgather, on the root only; the others need no ``output``."""
         mine = output if self.rank == root else None
         count = self._share("gather", mine, data, counts)
         self._run("gather", mine, data, count=count, counts=counts, root=root,
@@ -384,22 +383,22 @@ class Comm:
         return output
 
     def scatter(self, data, output, root=0, counts=None, timeout_s=0):
-        """Slice r of the root's ``data``, which the others need not give, becomes ``output`` of
-        rank r."""
+        """Copies slice r of the root's ``data`` to ``output`` of rank r. The others need no
+        ``data``."""
         given = data if self.rank == root else None
         count = self._share("scatter", given, output, counts)
         return self._run("scatter", output, given, count=count, counts=counts, root=root,
                          timeout_s=timeout_s)
 
     def reduce_scatter(self, data, output, op="sum", counts=None, timeout_s=0):
-        """``data`` has a slice for each rank; this rank's, combined, is ``output``."""
+        """``data`` has a slice for each rank; ``output`` is this rank's slice, reduced."""
         count = self._share("reduce_scatter", data, output, counts)
         return self._run("reduce_scatter", output, data, count=count, counts=counts, op=op,
                          timeout_s=timeout_s)
 
     def alltoall(self, data, output, counts=None, output_counts=None, timeout_s=0):
         """Slice r of ``data`` goes to rank r; slice r of ``output`` comes from it. The slices are
-        equal, or counts[r] elements go to rank r, and output_counts[r] come from it."""
+        equal, or counts[r] elements go to rank r and output_counts[r] come from it."""
         sent, come = _buffer(data, writable=False).count, _buffer(output).count
         if counts is None:
             good = sent == come and sent % self.size == 0
@@ -412,7 +411,7 @@ class Comm:
                          output_counts=output_counts, timeout_s=timeout_s)
 
     def _share(self, kind, whole, share, counts):
-        """Elements of a slice; ``whole`` is None on ranks that have none."""
+        """The number of elements of a slice; ``whole`` is None on ranks without it."""
         share = _buffer(share, writable=False).count
         want = share * self.size
         if counts is not None:
@@ -427,34 +426,34 @@ class Comm:
         return share
 
     def send(self, data, to, tag=0, timeout_s=0):
-        """Sends ``data`` to rank ``to``; returns when that one has received it. Messages of two
-        ranks with one tag come in their order."""
+        """Sends ``data`` to rank ``to``; returns when it has been received. Messages between two ranks
+        with the same tag arrive in order."""
         self._run("send", None, data, root=to, tag=tag, timeout_s=timeout_s)
 
     def recv(self, data, source, tag=0, timeout_s=0):
-        """Receives ``data`` from rank ``source``: as many elements as that one sends."""
+        """Receives ``data`` from rank ``source``; the number of elements must match."""
         return self._run("recv", data, root=source, tag=tag, timeout_s=timeout_s)
 
     def barrier(self):
-        """Returns on no rank before all have come."""
+        """Blocks until all ranks have called it."""
         _check(_lib.kolo_barrier(self._open()))
 
     def alloc(self, count, dtype="f32"):
-        """Registered memory, zeroed: collectives on it copy nothing. It lives as long as the
-        communicator. A memoryview; numpy.asarray() makes it an array. f16 and bf16 come as "H"."""
+        """A memoryview of zeroed, registered memory, on which collectives are zero-copy. It is valid
+        as long as the communicator. f16 and bf16 have format "H"."""
         sizes = {"f32": (4, "f"), "f64": (8, "d"), "f16": (2, "H"), "bf16": (2, "H"),
                  "i8": (1, "b"), "u8": (1, "B"), "i32": (4, "i"), "i64": (8, "q")}
         size, letter = sizes[_l.DTYPES[_number(dtype, _l.DTYPES, "type")]]
-        count = _whole("count", count, 0, (2**63 - 1) // size)
+        count = _integer("count", count, 0, (2**63 - 1) // size)
         address = ctypes.c_void_p()
         _check(_lib.kolo_comm_alloc(self._open(), count * size, ctypes.byref(address)))
         memory = (ctypes.c_char * (count * size)).from_address(address.value)
-        memory.comm = self  # keeps the communicator
+        memory.comm = self  # keeps the communicator alive
         return memoryview(memory).cast("B").cast(letter)
 
     def allreduce_async(self, name, data, op="sum"):
-        """Posts a named tensor for an allreduce in place, in any order on any rank; ``wait`` for the
-        handle before using ``data``. A name stands for one type, size and operation for good."""
+        """Posts a named tensor for an in-place allreduce; the order may differ between ranks. ``wait``
+        for the handle before using ``data``. Type, size and operation of a name are fixed."""
         if not self._named:
             self._named = ctypes.c_void_p()
             _check(_lib.kolo_named_create(self._open(), None, ctypes.byref(self._named)))
@@ -465,18 +464,18 @@ class Comm:
         return Handle(self, number.value, memory, data)
 
     def progress(self):
-        """Gives the communication some time; never blocks."""
+        """Advances communication; does not block."""
         _check(_lib.kolo_comm_progress(self._open()))
 
     def report(self):
-        """Which ranks this one waits for, in what, and what they finished last."""
+        """The ranks that this one waits for, in which call, and what they completed last."""
         text = ctypes.create_string_buffer(1024)
         _lib.kolo_comm_report(self._open(), text, len(text))
         return text.value.decode(errors="replace")
 
 
 class Handle:
-    """A named tensor on its way; keeps its memory until then."""
+    """A named tensor in flight; keeps its memory alive."""
 
     def __init__(self, comm, number, memory, data):
         self._comm, self._number, self._memory, self._data = comm, number, memory, data
@@ -489,15 +488,15 @@ class Handle:
         return complete.value
 
     def wait(self, timeout_s=0):
-        """Blocks until it is complete; gives the data back."""
+        """Blocks until it is complete; returns the data."""
         self._comm._open()
         _check(_lib.kolo_named_wait(self._comm._named, self._number, _milliseconds(timeout_s)))
         return self._data
 
 
 class Request:
-    """A collective or message of ``Comm.request``; its memory belongs to it from ``start`` until
-    it is complete."""
+    """A collective or message of ``Comm.request``. Its memory must not be used between ``start`` and
+    completion."""
 
     def __init__(self, comm, opts, memory):
         self._comm, self._memory, self._handle = comm, memory, ctypes.c_void_p()
@@ -515,9 +514,9 @@ class Request:
         return self._handle
 
     def start(self):
-        """Starts it; does not block. Gives itself back."""
+        """Starts it; does not block. Returns self."""
         _check(_lib.kolo_request_start(self._open()))
-        self._comm._flying.add(self)  # it must not go meanwhile
+        self._comm._flying.add(self)  # keeps it alive while in flight
         return self
 
     def test(self):
@@ -534,23 +533,23 @@ class Request:
         self._comm._flying.discard(self)
 
     def close(self):
-        """Frees it; not while it is on its way."""
+        """Frees it; not while it is in flight."""
         if self._handle and self._comm._handle:
             _lib.kolo_request_destroy(self._handle)
         self._handle = None
 
 
 class Reducer:
-    """Averages a program's gradients while they are made.
+    """Averages gradients during the backward pass.
 
-    ``buffers`` are the gradients, all of one type; in each step ``ready(i)`` as soon as buffer i
-    holds this rank's, in any order, then ``wait()``. ``codec`` is "none", "f16", "bf16", "int8",
+    ``buffers`` are the gradients, all of one type. In each step call ``ready(i)`` when buffer i is
+    filled, in any order, then ``wait()``. ``codec`` is "none", "f16", "bf16", "int8",
     "onebit" or "topk:0.01", with error feedback.
     """
 
     def __init__(self, comm, buffers, bucket_bytes=0, op="mean", codec="none"):
         if op not in ("mean", "sum"):
-            raise ValueError(f"operation {op!r}: a reducer makes the mean or the sum")
+            raise ValueError(f"operation {op!r}: a reducer supports mean and sum")
         self._comm = comm
         self._memory = [_buffer(b) for b in buffers]
         _op(op, *self._memory)
@@ -567,9 +566,9 @@ class Reducer:
         comm._owned.append(self)
 
     def ready(self, i):
-        """Buffer i holds this rank's gradient, and is the reducer's until ``wait``."""
+        """Marks buffer i as filled; it must not be used until ``wait``."""
         self._open()
-        _check(_lib.kolo_reducer_ready(self._handle, _whole("buffer", i, 0)))
+        _check(_lib.kolo_reducer_ready(self._handle, _integer("buffer", i, 0)))
 
     def wait(self):
         """Blocks until every buffer holds the result; ends the step."""
@@ -577,7 +576,7 @@ class Reducer:
         _check(_lib.kolo_reducer_wait(self._handle))
 
     def close(self):
-        """Frees it; between steps only."""
+        """Frees it; allowed between steps only."""
         if self._handle and self._comm._handle:
             _lib.kolo_reducer_destroy(self._handle)
         self._handle = None
@@ -588,7 +587,7 @@ class Reducer:
 
 
 class Codec:
-    """Lossy compression of vectors of f32 with error feedback, without any group:
+    """Lossy compression of f32 vectors with error feedback, without a group:
     ``Codec("int8")``, ``Codec("topk:0.01")``."""
 
     def __init__(self, name):
@@ -602,11 +601,11 @@ class Codec:
         return memory
 
     def bytes(self, count):
-        """The size of the code of ``count`` elements."""
+        """The encoded size of ``count`` elements."""
         return _lib.kolo_codec_bytes(ctypes.byref(self.value), count)
 
     def encode(self, data, residual=None):
-        """The code of data + residual; leaves in ``residual`` what it does not hold."""
+        """Encodes data + residual; stores the compression error in ``residual``."""
         memory = self._floats(data, writable=False)
         rest = self._floats(residual) if residual is not None else None
         if rest and rest.count != memory.count:
@@ -618,14 +617,14 @@ class Codec:
         return code
 
     def decode(self, code, output):
-        """``output`` becomes what the code holds."""
+        """Decodes into ``output``."""
         memory, source = self._floats(output), _buffer(code, writable=False)
         _check(_lib.kolo_codec_decode(ctypes.byref(self.value), source.address, source.count,
                                       memory.address, memory.count))
         return output
 
     def add(self, code, output, scale=1.0):
-        """Adds scale times what the code holds."""
+        """Adds scale times the decoded values to ``output``."""
         memory, source = self._floats(output), _buffer(code, writable=False)
         _check(_lib.kolo_codec_add(ctypes.byref(self.value), source.address, source.count,
                                    memory.address, memory.count, scale))

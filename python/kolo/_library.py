@@ -1,4 +1,4 @@
-"""Finds libkolo-comm and says what its functions and structures are.
+"""Loads libkolo-comm and declares its functions and structures.
 
 The structures mirror include/kolo/*.h; tests/python/test_layout.py compares them with the headers.
 """
@@ -11,8 +11,8 @@ from ctypes import (CFUNCTYPE, POINTER, Structure, c_bool, c_char_p, c_double, c
 NAME = "libkolo-comm.so.0"
 
 
-def _places():
-    """Where the library may be: named by the user, beside an installed module, the system's."""
+def _paths():
+    """Candidate paths: KOLO_LIBRARY, the folder of an installed module, the system's search path."""
     if os.environ.get("KOLO_LIBRARY"):
         yield os.environ["KOLO_LIBRARY"]
         return
@@ -27,9 +27,9 @@ def _places():
 
 def _load():
     tried = []
-    for place in _places():
+    for path in _paths():
         try:
-            return ctypes.CDLL(place)
+            return ctypes.CDLL(path)
         except OSError as error:
             tried.append(str(error))
     raise ImportError(f"cannot load {NAME}: {'; '.join(tried)}; "

@@ -1,6 +1,6 @@
 #pragma once
-/* bf16: the upper half of an f32. Widening is exact; narrowing rounds to nearest even, and keeps a
- * nan a nan. */
+/* bf16: the upper half of an f32. Widening is exact; narrowing rounds to nearest even and preserves
+ * NaN. */
 
 #include <stdint.h>
 #include <string.h>

@@ -1,5 +1,4 @@
-/* "did you mean": the nearest of several names to a word that is none of them, by the edits between
- * them (Damerau, 1964). */
+/* "did you mean": the name closest to a word by edit distance (Damerau, 1964). */
 
 #include "kolo/status.h"
 
@@ -7,8 +6,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* Edits (a letter more, less, other, or two swapped) between two short words; -1 when one is too
- * long to bother. */
+/* Number of insertions, deletions, substitutions and transpositions between two words; -1 if one is
+ * too long. */
 static int edit_distance(const char *a, const char *b) {
     enum { LONGEST = 63 };
     size_t n = strlen(a), m = strlen(b);
@@ -39,6 +38,6 @@ const char *kolo_closest(const char *word, const char *const *names) {
             best = *names;
         }
     }
-    int allowed = (int)(strlen(word) + 2) / 3; /* a third of the word may be wrong */
+    int allowed = (int)(strlen(word) + 2) / 3; /* up to a third of the word */
     return best && best_distance <= allowed ? best : NULL;
 }

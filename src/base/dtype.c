@@ -1,4 +1,4 @@
-/* Sizes and names of element types, from the one list. */
+/* Sizes and names of element types, from their list. */
 #include "kolo/dtype.h"
 
 #include "base/compiler.h"

@@ -1,5 +1,4 @@
-/* Files: read whole, map, write atomically (temporary file, fsync, rename, fsync of the folder),
- * make folders. */
+/* Files and folders. Atomic writes: temporary file, fsync, rename, fsync of the folder. */
 #define _GNU_SOURCE
 #include "base/file.h"
 
@@ -33,7 +32,7 @@ static const char *advice(int error) {
         return "check the path";
     case EACCES:
     case EPERM:
-        return "check who owns it and its permissions";
+        return "check its owner and permissions";
     case EROFS:
         return "choose a folder on a writable file system";
     case EFBIG:
@@ -57,8 +56,8 @@ kolo_status kolo_file_fail(const char *verb, const char *path, int error) {
                      hint ? ": " : "", hint ? hint : "");
 }
 
-/* Opens a file for reading. Refuses folders, which open() alone would let through, and pipes, which
- * would be waited for, perhaps for ever. */
+/* Opens a file for reading. Rejects folders, which open() accepts, and pipes, which could block
+ * forever. */
 static kolo_status open_to_read(const char *path, int *fd, struct stat *info) {
     if (stat(path, info) == 0 && !S_ISREG(info->st_mode) && !S_ISDIR(info->st_mode)) {
         return KOLO_FAIL(KOLO_ERR_IO, "cannot read %s: it is a pipe or a device: give a file",
@@ -75,8 +74,9 @@ static kolo_status open_to_read(const char *path, int *fd, struct stat *info) {
     return KOLO_OK;
 }
 
-/* Reads to the end of `fd` into a growing block; the size that fstat gives is only a first guess
- * (it is 0 in /proc). */
+/* Reads to the end of `fd` into a growing block; the size from fstat is only an estimate (0 in
+ * /proc).
+ */
 static kolo_status read_all(int fd, const char *path, size_t max_bytes, size_t guess, char **data,
                             size_t *bytes) {
     size_t capacity = (guess < max_bytes ? guess : max_bytes) + 2, n = 0;
@@ -94,8 +94,8 @@ static kolo_status read_all(int fd, const char *path, size_t max_bytes, size_t g
         n += (size_t)got;
         if (n > max_bytes) {
             kolo_free(block);
-            return KOLO_FAIL(KOLO_ERR_FORMAT, "%s holds more than %zu bytes: is it the right file?",
-                             path, max_bytes);
+            return KOLO_FAIL(KOLO_ERR_FORMAT, "%s exceeds %zu bytes: is it the right file?", path,
+                             max_bytes);
         }
         if (n < capacity - 1) continue;
         char *bigger = kolo_realloc(block, 2 * capacity);
@@ -155,12 +155,13 @@ bool kolo_write_all(int fd, const void *data, size_t bytes) {
 
 struct kolo_file_writer {
     int fd;
-    char *path; /* the target, symbolic links resolved */
-    char *temp; /* NULL when the target is written straight */
+    char *path; /* the target, with symbolic links resolved */
+    char *temp; /* NULL: the target is written directly */
 };
 
-/* Makes the folder's entry for a renamed file durable. Some file systems cannot sync a folder and
- * say EINVAL; there is nothing better to do there. */
+/* Makes a rename durable. Some file systems cannot sync a folder and return EINVAL, which is
+ * ignored.
+ */
 static int sync_folder_of(const char *path) {
     char *copy = kolo_strdup(path);
     if (!copy) return ENOMEM;
@@ -179,8 +180,8 @@ static void destroy_writer(kolo_file_writer *w) {
     kolo_free(w);
 }
 
-/* The temporary file's name lies in the target's folder, so that rename() stays in one file
- * system, and holds the process id, so that two writers do not meet. */
+/* The temporary file is in the target's folder, so that rename() does not cross file systems, and
+ * its name contains the process id, so that two writers do not collide. */
 static char *temp_name(const char *path) {
     const char *slash = strrchr(path, '/');
     int folder = slash ? (int)(slash + 1 - path) : 0;
@@ -190,7 +191,7 @@ static char *temp_name(const char *path) {
 static kolo_status open_temp(kolo_file_writer *w, mode_t mode) {
     w->temp = temp_name(w->path);
     if (!w->temp) return KOLO_NOMEM(strlen(w->path));
-    /* One left over by a killed process of the same id would be in the way. */
+    /* A killed process with the same id may have left one. */
     unlink(w->temp);
     w->fd = open(w->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     if (w->fd >= 0) return KOLO_OK;
@@ -208,16 +209,14 @@ kolo_status kolo_file_create(const char *path, kolo_file_writer **writer) {
     if (!w) return KOLO_NOMEM(sizeof *w);
     *w = (kolo_file_writer){.fd = -1};
     char *real = exists ? realpath(path, NULL) : NULL;
-    bool pipe = real && S_ISFIFO(info.st_mode); /* by name; one that is open has no path */
+    bool pipe = real && S_ISFIFO(info.st_mode); /* a named one; an open one has no path */
     w->path = kolo_strdup(real ? real : path);
     free(real);
     kolo_status status = KOLO_OK;
     if (!w->path) {
         status = KOLO_NOMEM(strlen(path));
     } else if (pipe) {
-        status = KOLO_FAIL(KOLO_ERR_IO,
-                           "cannot write %s: it is a pipe, which would be waited for: give a file",
-                           path);
+        status = KOLO_FAIL(KOLO_ERR_IO, "cannot write %s: it is a named pipe: give a file", path);
     } else if (exists && !S_ISREG(info.st_mode)) {
         w->fd = open(path, O_WRONLY | O_CLOEXEC);
         if (w->fd < 0) status = kolo_file_fail("write", path, errno);
@@ -269,13 +268,13 @@ kolo_status kolo_file_write(const char *path, const void *data, size_t bytes) {
     return kolo_file_commit(w);
 }
 
-/* mkdir that is content with a folder that exists; gives errno. */
+/* mkdir that accepts an existing folder; returns errno. */
 static int make_one(const char *path) {
     if (mkdir(path, 0777) == 0) return 0;
     int error = errno;
     struct stat info;
     if (error == EEXIST && stat(path, &info) == 0) return S_ISDIR(info.st_mode) ? 0 : ENOTDIR;
-    /* A parent that may not be written but exists (EROFS, EACCES on "/") is fine too. */
+    /* A parent without write permission exists too (EROFS, EACCES on "/"). */
     if (stat(path, &info) == 0 && S_ISDIR(info.st_mode)) return 0;
     return error;
 }
@@ -291,10 +290,10 @@ kolo_status kolo_folder_make(const char *path) {
     }
     if (!error) error = make_one(part);
     kolo_free(part);
-    return error ? kolo_file_fail("make the folder", path, error) : KOLO_OK;
+    return error ? kolo_file_fail("create the folder", path, error) : KOLO_OK;
 }
 
-kolo_status kolo_file_open_alone(const char *path, FILE **file) {
+kolo_status kolo_file_open_locked(const char *path, FILE **file) {
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0) return kolo_file_fail("write", path, errno);
     if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
@@ -314,7 +313,7 @@ kolo_status kolo_file_open_alone(const char *path, FILE **file) {
     return KOLO_OK;
 }
 
-kolo_status kolo_file_cut(FILE *file, const char *path, size_t bytes) {
+kolo_status kolo_file_truncate(FILE *file, const char *path, size_t bytes) {
     if (fflush(file) != 0 || ftruncate(fileno(file), (off_t)bytes) != 0 ||
         fseeko(file, (off_t)bytes, SEEK_SET) != 0) {
         return kolo_file_fail("write", path, errno);

@@ -1,5 +1,5 @@
-/* The streaming JSON printer. Two words of bits remember, for each open level, whether it is an
- * array and whether it has a value, which decides commas and keys. */
+/* The streaming JSON writer. Two bit masks hold, for each open level, whether it is an array and
+ * whether it has a value, which determines commas and keys. */
 #include "base/json.h"
 
 #include "base/status.h"
@@ -11,7 +11,7 @@ static void add_line_break(kolo_json *j) {
     if (j->indent) kolo_text_add(j->out, "\n%*s", j->indent * j->depth, "");
 }
 
-/* What stands before every value: comma, line break, key. */
+/* Prints what precedes a value: comma, line break, key. */
 static void begin_value(kolo_json *j, const char *key) {
     uint64_t bit = UINT64_C(1) << j->depth;
     bool in_object = j->depth > 0 && !(j->arrays & bit);

@@ -1,5 +1,5 @@
-/* Values of options: read from arguments and config files, checked against the table, handed out
- * by type. What is written from the table (help, manual, YAML) is in option_text.c. */
+/* Values of options: parsing of arguments and config files, checks, typed access. Output generated
+ * from the table (help, manual, YAML) is in option_text.c. */
 #include "base/option.h"
 
 #include <ctype.h>
@@ -23,7 +23,7 @@ static kolo_option_value *value_of(const kolo_options *o, const kolo_option *row
     return &o->values[row - o->table->rows];
 }
 
-/* The command that takes an option of this name, when it is not this one. */
+/* The first command that takes an option of this name. */
 static const char *other_command(const kolo_options *o, const char *name) {
     for (size_t i = 0; i < o->table->n_rows; i++) {
         const kolo_option *row = &o->table->rows[i];
@@ -35,7 +35,7 @@ static const char *other_command(const kolo_options *o, const char *name) {
     return NULL;
 }
 
-/* A name that is no option of this command. `dashes` is "--" for flags and "" for keys. */
+/* An unknown option of this command. `dashes` is "--" on the command line and "" in a file. */
 static kolo_status fail_unknown(const kolo_options *o, const char *where, const char *dashes,
                                 const char *name) {
     const kolo_option_table *t = o->table;
@@ -112,7 +112,7 @@ static bool parse_choice(const kolo_option *row, const char *text, int64_t *valu
     return false;
 }
 
-/* Reads `text` as the row's type and checks the range. */
+/* Parses `text` as the row's type and checks the range. */
 static bool parse_value(const kolo_option *row, const char *text, kolo_option_value *v) {
     const char *end = "";
     bool read = false;
@@ -164,7 +164,7 @@ static kolo_status fail_value(const kolo_option *row, const char *where, const c
     return status;
 }
 
-/* Checks `text` and stores it unless a stronger source has spoken. */
+/* Checks `text` and stores it unless a source of higher precedence has set the value. */
 static kolo_status set_value(kolo_options *o, const kolo_option *row, kolo_option_source source,
                              const char *where, const char *text) {
     kolo_option_value *v = value_of(o, row), read = {.source = source};
@@ -200,8 +200,8 @@ void kolo_options_fini(kolo_options *o) {
     *o = (kolo_options){0};
 }
 
-/* One argument that starts with a dash; `next` is what follows it, or NULL. Says in `used` whether
- * it took `next` as its value. */
+/* Parses an argument that starts with two dashes; `next` is the following argument or NULL. Sets
+ * `used` if `next` is its value. */
 static kolo_status parse_long(kolo_options *o, const char *arg, const char *next, bool *used) {
     char name[64];
     size_t length = strcspn(arg + 2, "=");
@@ -220,8 +220,8 @@ static kolo_status parse_long(kolo_options *o, const char *arg, const char *next
     if (!row) return fail_unknown(o, "", "--", name);
     if (row->type == KOLO_OPTION_FLAG && !value) value = preset;
     if (!value) {
-        /* A value that looks like a flag is a forgotten value; --name=--odd is the way to mean it.
-         */
+        /* An option in place of the value means that the value is missing; --name=--value is
+         * allowed. */
         if (!next || strncmp(next, "--", 2) == 0) {
             return KOLO_FAIL(KOLO_ERR_ARG, "--%s needs a value: --%s %s", name, name,
                              row->metavar ? row->metavar : "VALUE");
@@ -232,7 +232,7 @@ static kolo_status parse_long(kolo_options *o, const char *arg, const char *next
     return set_value(o, row, KOLO_OPTION_ARGUMENT, "", value);
 }
 
-/* -n 4 or -n4. */
+/* Parses -n 4 or -n4. */
 static kolo_status parse_letter(kolo_options *o, const char *arg, const char *next, bool *used) {
     const kolo_option *row = NULL;
     for (size_t i = 0; i < o->table->n_rows && !row; i++) {
@@ -253,7 +253,7 @@ static kolo_status parse_letter(kolo_options *o, const char *arg, const char *ne
 }
 
 kolo_status kolo_options_parse(kolo_options *o, int argc, char **argv) {
-    /* Another program's arguments follow all options; files may stand among them. */
+    /* The arguments of another program follow all options; file arguments may precede some. */
     const bool among = o->command->arguments && strncmp(o->command->arguments, "--", 2) != 0;
     int i = 0;
     o->argv = argv;
@@ -306,7 +306,7 @@ kolo_status kolo_options_set_from_file(kolo_options *o, const char *where, const
     if (!row && in_files_of_others(o, name)) return KOLO_OK;
     if (!row) return fail_unknown(o, prefix, "", name);
     if (row->not_in_file) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "%s%s can stand on the command line only", prefix, name);
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s%s is allowed on the command line only", prefix, name);
     }
     return set_value(o, row, KOLO_OPTION_FILE, prefix, text);
 }

@@ -1,5 +1,4 @@
-/* What is written from the option table: help pages, the manual, a config file that repeats a run.
- */
+/* Output generated from the option table: help pages, the manual, config files. */
 #include "base/json.h"
 #include "base/option.h"
 
@@ -8,7 +7,7 @@
 
 enum { WIDTH = 80, HELP_COLUMN = 26 };
 
-/* ---- what a row allows ---- */
+/* ---- allowed values ---- */
 
 static void add_bytes(kolo_text *t, double bytes) {
     static const char suffixes[] = {'K', 'M', 'G'};
@@ -55,7 +54,7 @@ static void add_choices(const kolo_option *row, kolo_text *t, const char *betwee
 void kolo_option_allowed(const kolo_option *row, kolo_text *t) {
     switch (row->type) {
     case KOLO_OPTION_TEXT:
-        kolo_text_add(t, "a text that is not empty");
+        kolo_text_add(t, "a non-empty string");
         break;
     case KOLO_OPTION_FLAG:
         kolo_text_add(t, "true or false");
@@ -65,7 +64,7 @@ void kolo_option_allowed(const kolo_option *row, kolo_text *t) {
         add_choices(row, t, ", ");
         break;
     case KOLO_OPTION_INT:
-        kolo_text_add(t, "a whole number");
+        kolo_text_add(t, "an integer");
         break;
     case KOLO_OPTION_FLOAT:
         kolo_text_add(t, "a number");
@@ -79,7 +78,7 @@ void kolo_option_allowed(const kolo_option *row, kolo_text *t) {
 
 /* ---- help pages ---- */
 
-/* Prints words, wrapped, from column `column` (where the cursor stands already) on. */
+/* Prints words wrapped between `column`, the current column, and WIDTH. */
 static void add_wrapped(kolo_text *t, const char *words, int column) {
     int at = column;
     for (const char *word = words; *word;) {
@@ -114,9 +113,9 @@ static void add_facts(const kolo_option *row, uint32_t command, kolo_text *t) {
     kolo_text facts = {0};
     if (row->required & command) kolo_text_add(&facts, "; required");
     if (row->preset && row->type != KOLO_OPTION_FLAG) {
-        kolo_text_add(&facts, "; default %s", row->preset);
-    } else if (row->without) {
-        kolo_text_add(&facts, "; without it: %s", row->without);
+        kolo_text_add(&facts, "; default: %s", row->preset);
+    } else if (row->unset) {
+        kolo_text_add(&facts, "; default: %s", row->unset);
     }
     if (row->min != 0 || row->max != 0) {
         kolo_text_add(&facts, ";");
@@ -131,7 +130,7 @@ static bool has_choice_help(const kolo_option *row) {
     return row->type == KOLO_OPTION_CHOICE && row->choices[0].help;
 }
 
-/* ": none, keep all; cheap, ..." in running text. */
+/* ". none: nothing; cheap: ..." in running text. */
 static void add_choice_text(const kolo_option *row, kolo_text *t) {
     if (!has_choice_help(row)) return;
     for (int i = 0; i < kolo_option_choices(row); i++) {
@@ -224,7 +223,7 @@ void kolo_options_help_program(const kolo_option_table *table, const char *word,
 
 /* ---- the manual ---- */
 
-/* Text of a table's cell: a bar would end it. */
+/* Escapes bars, which end a table cell. */
 static void add_cell(kolo_text *t, const char *text) {
     for (const char *c = text; *c; c++) kolo_text_add(t, *c == '|' ? "\\|" : "%c", *c);
 }
@@ -266,7 +265,7 @@ void kolo_options_markdown(const kolo_option_table *table, kolo_text *t) {
 
 /* ---- the page for man ---- */
 
-/* Text as troff takes it: a hyphen that stays one, and no line that begins with a request. */
+/* Escapes text for troff: hyphens, backslashes, and lines that start like a request. */
 static void add_troff(kolo_text *t, const char *text) {
     if (*text == '.' || *text == '\'') kolo_text_add(t, "\\&");
     for (const char *c = text; *c; c++) {
@@ -329,7 +328,7 @@ void kolo_options_yaml(const kolo_options *o, kolo_text *t) {
         if (v->source == KOLO_OPTION_UNSET || row->not_in_file || row->not_kept) continue;
         kolo_text_add(t, "%s: ", row->name);
         if (row->type == KOLO_OPTION_TEXT || row->type == KOLO_OPTION_CHOICE) {
-            /* Quoted, since plain words like no and null mean something else in YAML. */
+            /* Quoted, since plain words like no and null are not strings in YAML. */
             kolo_text_add_quoted(t, v->text);
         } else if (row->type == KOLO_OPTION_FLOAT) {
             char text[32];

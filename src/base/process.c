@@ -23,7 +23,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { POLL_STEP_MS = 5 }; /* how often a child without a pidfd is asked */
+enum { POLL_STEP_MS = 5 }; /* polling interval for a child without a pidfd */
 
 extern char **environ;
 
@@ -36,7 +36,7 @@ static size_t env_find(const kolo_env *env, const char *name) {
     return i;
 }
 
-/* Puts `var` at place i (at most n) and keeps the NULL at the end. */
+/* Stores `var` at index i (at most n) and keeps the terminating NULL. */
 static kolo_status env_put(kolo_env *env, size_t i, char *var) {
     if (!var || !KOLO_GROW(env->vars, env->n + 1, env->capacity)) return KOLO_NOMEM(sizeof var);
     env->vars[i] = var;
@@ -83,8 +83,8 @@ void kolo_env_fini(kolo_env *env) {
 
 /* ---- children ---- */
 
-/* The descriptors of the child. A dup2 of a descriptor onto itself clears its close-on-exec flag
- * in the child, which is how those in `keep` get through. */
+/* Sets up the descriptors of the child. dup2 of a descriptor onto itself clears its close-on-exec
+ * flag in the child, which preserves those in `keep`. */
 static int add_descriptors(posix_spawn_file_actions_t *actions, const kolo_process_opts *opts) {
     const int wanted[3] = {opts->in, opts->out, opts->err};
     int error = 0;
@@ -101,8 +101,8 @@ static int add_descriptors(posix_spawn_file_actions_t *actions, const kolo_proce
     return error;
 }
 
-/* No signal blocked, and perhaps a group of its own. Signals that are ignored here stay ignored
- * there, as nohup wants it. */
+/* No blocked signals, and optionally a new process group. Ignored signals stay ignored, as nohup
+ * requires. */
 static int set_attributes(posix_spawnattr_t *attributes, const kolo_process_opts *opts) {
     sigset_t none;
     sigemptyset(&none);
@@ -131,7 +131,7 @@ kolo_status kolo_process_start(const kolo_process_opts *opts, kolo_process *proc
     }
     posix_spawn_file_actions_destroy(&actions);
     if (error) return kolo_file_fail("start", program, error);
-    /* Pidfds are close-on-exec by themselves. */
+    /* A pidfd is always close-on-exec. */
     *process = (kolo_process){.pid = pid, .pidfd = (int)syscall(SYS_pidfd_open, pid, 0)};
     return KOLO_OK;
 }
@@ -142,7 +142,7 @@ bool kolo_process_ended(const kolo_process *process) {
     return rc != 0 || info.si_pid == process->pid;
 }
 
-/* Waits for the end of a child up to a deadline (-1: none); it is not reaped. */
+/* Waits for the end of a child until a deadline (-1: none) without reaping it. */
 static bool wait_for_end(const kolo_process *process, int64_t deadline_ns) {
     while (!kolo_process_ended(process)) {
         int64_t left = deadline_ns < 0 ? INT64_MAX : deadline_ns - kolo_now_ns();
@@ -162,7 +162,8 @@ kolo_status kolo_process_wait(kolo_process *process, int64_t timeout_ms, kolo_ex
     }
     int code;
     if (waitpid(process->pid, &code, 0) != process->pid) {
-        return KOLO_FAIL(KOLO_ERR_IO, "process %ld is no child of this one", (long)process->pid);
+        return KOLO_FAIL(KOLO_ERR_IO, "process %ld is not a child of this process",
+                         (long)process->pid);
     }
     bool killed = WIFSIGNALED(code);
     *how =
@@ -191,7 +192,7 @@ void kolo_exit_describe(kolo_exit how, char *text, size_t bytes) {
 int kolo_processors(void) {
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
-    /* More processors than the set can name. */
+    /* More processors than cpu_set_t can represent. */
     long n = sysconf(_SC_NPROCESSORS_ONLN);
     return n > 0 ? (int)n : 1;
 }
@@ -203,7 +204,7 @@ uint64_t kolo_processors_key(void) {
 }
 
 int64_t kolo_peak_rss_bytes(void) {
-    /* Not getrusage first: its figure begins with the peak of the process that started this one. */
+    /* Not getrusage first: its value starts with the peak of the parent process. */
     long long kib = 0;
     FILE *status = fopen("/proc/self/status", "re");
     char line[256];
@@ -219,7 +220,7 @@ int64_t kolo_peak_rss_bytes(void) {
 /* ---- pipes and signals ---- */
 
 kolo_status kolo_pipe(int fds[2]) {
-    if (pipe2(fds, O_CLOEXEC) != 0) return kolo_file_fail("make", "a pipe", errno);
+    if (pipe2(fds, O_CLOEXEC) != 0) return kolo_file_fail("create", "a pipe", errno);
     return KOLO_OK;
 }
 
@@ -242,7 +243,7 @@ int kolo_signals_next(kolo_signals *events) {
 
 void kolo_signals_close(kolo_signals *events) {
     if (events->fd <= 0) return;
-    while (kolo_signals_next(events)) continue; /* one still pending would strike now */
+    while (kolo_signals_next(events)) continue; /* a pending one would be delivered now */
     close(events->fd);
     pthread_sigmask(SIG_SETMASK, &events->before, NULL);
     *events = (kolo_signals){.fd = -1};

@@ -1,4 +1,4 @@
-/* Counter-based random numbers on Random123's Philox4x32-10 and hashing on XXH3. */
+/* Random numbers by Random123's Philox4x32-10, hashes by XXH3. */
 #include "base/rng.h"
 
 #include "base/status.h"

@@ -1,4 +1,4 @@
-/* The error slot, one per thread, and assertion failures. */
+/* The thread-local last error, and assertion failures. */
 #include "base/status.h"
 
 #include <stdarg.h>
@@ -27,7 +27,7 @@ const char *kolo_last_error_place(void) { return slot.place; }
 
 const char *kolo_version(void) { return KOLO_VERSION; }
 
-/* An error is one line of plain text, whatever a file, a user or a peer put into it. */
+/* Replaces control characters, which may come from a file, user or peer: an error is one line. */
 static void make_one_line(char *text) {
     for (; *text; text++) {
         if ((unsigned char)*text < ' ' || *text == 0x7f) *text = '?';
@@ -35,7 +35,7 @@ static void make_one_line(char *text) {
 }
 
 static void set_text(const char *fmt, va_list args) {
-    char text[sizeof slot.text]; /* an argument may be the slot's own text */
+    char text[sizeof slot.text]; /* an argument may be the current text */
     vsnprintf(text, sizeof text, fmt, args);
     make_one_line(text);
     memcpy(slot.text, text, sizeof text);

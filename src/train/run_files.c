@@ -39,7 +39,7 @@ static kolo_status open_files(kolo_run_files *f, const char *folder) {
     if (!f->folder || !f->config || !f->metrics || !f->checkpoint)
         return KOLO_NOMEM(strlen(folder));
     KOLO_TRY(kolo_folder_make(folder));
-    KOLO_TRY(kolo_file_open_alone(f->metrics, &f->lines));
+    KOLO_TRY(kolo_file_open_locked(f->metrics, &f->lines));
     return try_checkpoint(f->checkpoint);
 }
 
@@ -63,7 +63,7 @@ kolo_status kolo_run_files_begin(kolo_run_files *f, const char *config, int64_t 
     KOLO_TRY(kolo_file_read(f->metrics, metrics_most, &text, &bytes));
     bytes = bytes_until(text, step);
     kolo_free(text);
-    KOLO_TRY(kolo_file_cut(f->lines, f->metrics, bytes));
+    KOLO_TRY(kolo_file_truncate(f->lines, f->metrics, bytes));
     KOLO_TRY(kolo_file_remove(f->checkpoint));
     return config ? kolo_file_write(f->config, config, strlen(config)) : KOLO_OK;
 }

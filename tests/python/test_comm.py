@@ -53,12 +53,12 @@ def check_booleans(comm):
 
 def check_numbers(comm):
     """What is no number, or none that can be, is told before the library sees it."""
-    expect_error(TypeError, "colour 'a': give a whole number", comm.split, "a")
-    expect_error(TypeError, "key 0.5: give a whole number", comm.split, 0, key=0.5)
-    expect_error(ValueError, "colour 4294967296: give a whole number from", comm.split, 2**32)
-    expect_error(ValueError, "count -5: give a whole number from 0 to", comm.alloc, -5)
+    expect_error(TypeError, "colour 'a': give an integer", comm.split, "a")
+    expect_error(TypeError, "key 0.5: give an integer", comm.split, 0, key=0.5)
+    expect_error(ValueError, "colour 4294967296: give an integer from", comm.split, 2**32)
+    expect_error(ValueError, "count -5: give an integer from 0 to", comm.alloc, -5)
     expect_error(TypeError, "count 1.5: give", comm.alloc, 1.5)
-    expect_error(ValueError, "shards -1: give a whole number from 1 to", comm.tree_nodes, -1)
+    expect_error(ValueError, "shards -1: give an integer from 1 to", comm.tree_nodes, -1)
     expect_error(kolo.Error, "unknown transport 'shm_ucx': did you mean 'shm+ucx'?", kolo.init,
                  transport="shm_ucx")
 

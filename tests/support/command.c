@@ -19,7 +19,7 @@ int test_run(const char *arguments) {
 /* The text after the warning that ranks outnumber the processors, which small machines print. */
 static const char *behind_crowding(const char *text) {
     const char *end = strchr(text, '\n');
-    bool crowded = strncmp(text, "kolo: warning: ", 15) == 0 && strstr(text, " take turns on ");
+    bool crowded = strncmp(text, "kolo: warning: ", 15) == 0 && strstr(text, " threads share ");
     return crowded && end ? end + 1 : text;
 }
 

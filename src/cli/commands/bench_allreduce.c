@@ -17,7 +17,7 @@ static const char *algorithm_of(const kolo_bench_allreduce_opts *opts, const kol
     return opts->shards > 0 ? "reproducible" : kolo_algorithm_name(row->algorithm);
 }
 
-/* The columns of nccl-tests and of the OSU benchmarks, with the median besides their mean. */
+/* The columns of nccl-tests and the OSU benchmarks, and the median. */
 static void add_table(kolo_text *t, const kolo_comm *comm, const kolo_bench_allreduce_opts *opts,
                       const char *op, const kolo_bench_row *rows, int n) {
     const char *type = kolo_dtype_name(opts->dtype);
@@ -107,6 +107,6 @@ int cmd_bench_allreduce(kolo_options *o) {
     if (status != KOLO_OK) return report_failure(status);
     ranks_opts opts = ranks_opts_of(o, "ranks");
     opts.threads = 1;
-    opts.no_bind = true; /* it binds ranks itself while it measures */
+    opts.no_bind = true; /* the benchmark binds ranks itself */
     return run_on_ranks(o, &opts, bench_allreduce_as_rank);
 }

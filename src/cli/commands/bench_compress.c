@@ -1,4 +1,4 @@
-/* kolo bench compress: how fast the codecs are, how small, and what they lose. */
+/* kolo bench compress: speed, compression ratio and error of the codecs. */
 #include "base/integer.h"
 #include "base/json.h"
 #include "cli/commands/commands.h"
@@ -22,7 +22,7 @@ static kolo_status parse_codecs(const char *text, codec_list *list) {
     for (const char *at = text;; at++) {
         size_t length = strcspn(at, ",");
         if (list->n == MAX_CODECS || length >= NAME_BYTES) {
-            return KOLO_FAIL(KOLO_ERR_ARG, "--codecs %s: at most %d short names", text, MAX_CODECS);
+            return KOLO_FAIL(KOLO_ERR_ARG, "--codecs %s: at most %d names", text, MAX_CODECS);
         }
         snprintf(list->name[list->n], NAME_BYTES, "%.*s", (int)length, at);
         KOLO_TRY(kolo_codec_parse(list->name[list->n], &list->codec[list->n]));

@@ -72,8 +72,8 @@ static kolo_status check_algorithm(const kolo_options *o) {
     return status;
 }
 
-/* One size with one algorithm, or with each that works by messages; and the reproducible one of so
- * many shards. */
+/* Predicts one size with one algorithm or with all that use messages, and with the reproducible
+ * allreduce of `shards` if not 0. */
 static kolo_status predict(const kolo_sim_network *network, int ranks, size_t bytes,
                            kolo_algorithm wanted, int shards, kolo_text *table, kolo_json *json) {
     bool all = wanted == KOLO_ALGORITHM_AUTO;

@@ -1,4 +1,4 @@
-/* kolo checkpoint info | verify | diff | export: what is in files of weights. */
+/* kolo checkpoint info | verify | diff | export: weights files. */
 #include "kolo/checkpoint.h"
 
 #include "cli/commands/commands.h"
@@ -7,15 +7,15 @@
 
 #include <stdio.h>
 
-/* Wrong usage unless `n` files are named. */
-static bool wants(const kolo_options *o, int n) {
+/* Checks that `n` files are given. */
+static bool check_files(const kolo_options *o, int n) {
     if (o->n_rest == n) return true;
     fprintf(stderr, "kolo: 'kolo %s' takes %s\n", o->command->name,
             n == 1 ? "one file" : "two files");
     return false;
 }
 
-/* Prints a text of the library's and frees it. */
+/* Prints and frees a text from the library. */
 static int print(kolo_status status, char *made) {
     if (status != KOLO_OK) return report_failure(status);
     kolo_text text = {0};
@@ -28,33 +28,33 @@ static int print(kolo_status status, char *made) {
 
 int cmd_checkpoint_info(kolo_options *o) {
     char *text = NULL;
-    if (!wants(o, 1)) return 2;
+    if (!check_files(o, 1)) return 2;
     kolo_status status = kolo_checkpoint_describe(o->rest[0], &text);
     int failed = print(status, text);
     if (failed) return failed;
-    status = kolo_checkpoint_check(o->rest[0]); /* what it says of itself may be all that is good */
+    status = kolo_checkpoint_check(o->rest[0]); /* the description covers the header only */
     return status == KOLO_OK ? 0 : report_failure(status);
 }
 
 int cmd_checkpoint_verify(kolo_options *o) {
     char *text = NULL;
-    if (!wants(o, 1)) return 2;
+    if (!check_files(o, 1)) return 2;
     kolo_status status = kolo_checkpoint_verify(o->rest[0], &text);
     return print(status, text);
 }
 
-/* As diff does, gives 1 when the files differ. */
+/* Exits with 1 if the files differ, like diff. */
 int cmd_checkpoint_diff(kolo_options *o) {
     char *text = NULL;
     bool equal = false;
-    if (!wants(o, 2)) return 2;
+    if (!check_files(o, 2)) return 2;
     kolo_status status = kolo_checkpoint_compare(o->rest[0], o->rest[1], &equal, &text);
     int failed = print(status, text);
     return failed ? failed : !equal;
 }
 
 int cmd_checkpoint_export(kolo_options *o) {
-    if (!wants(o, 1)) return 2;
+    if (!check_files(o, 1)) return 2;
     kolo_status status =
         kolo_checkpoint_export(o->rest[0], kolo_options_text(o, "out"),
                                (kolo_checkpoint_format)kolo_options_choice(o, "format"));

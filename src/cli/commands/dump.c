@@ -1,4 +1,4 @@
-/* kolo dump: a model's graph, what the passes make of it, its plan, its allreduce. */
+/* kolo dump: a model's graph, plan and allreduce schedule. */
 #include "kolo/dump.h"
 
 #include "base/process.h"

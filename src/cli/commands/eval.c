@@ -1,4 +1,4 @@
-/* kolo eval: a checkpoint on the test split of a data set. */
+/* kolo eval: evaluates a checkpoint on the test split of a data set. */
 #include "cli/commands/commands.h"
 #include "cli/launcher/run_on_ranks.h"
 #include "cli/options/train_opts.h"

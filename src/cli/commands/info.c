@@ -1,4 +1,4 @@
-/* kolo info: what this build is, what it runs on, what it stands on. */
+/* kolo info: the build, the machine, and the libraries in use. */
 #include "base/isa.h"
 #include "base/process.h"
 #include "cli/commands/commands.h"
@@ -29,7 +29,7 @@ static void add_processor_name(kolo_text *t) {
 
 static void add_kernels(kolo_text *t) {
     add_row(t, "instruction set", kolo_isa_describe(kolo_isa_best())->label);
-    char *kernels; /* what is chosen, and the library's version */
+    char *kernels; /* the kernel set and the version of oneDNN */
     if (kolo_dump_kernels(&kernels) != KOLO_OK) return;
     add_row(t, "kernels", kernels);
     kolo_dump_free(kernels);
@@ -37,11 +37,11 @@ static void add_kernels(kolo_text *t) {
 
 static void add_precision(kolo_text *t) {
     const char *without = kolo_isa_best() == KOLO_ISA_BASELINE
-                              ? "no: takes AVX2 or AVX-512 (or the reference kernels)"
-                              : "kept in bf16, multiplied in f32: for memory";
+                              ? "unsupported: requires AVX2 or AVX-512, or the reference kernels"
+                              : "stored in bf16, computed in f32: saves memory";
     add_row(t, "bf16",
             kolo_dump_has_bf16()
-                ? "convolutions and linear layers compute in it: for memory and for time"
+                ? "convolutions and linear layers compute in bf16: saves memory and time"
                 : without);
 }
 
@@ -56,12 +56,12 @@ static void add_communication(kolo_text *t) {
     add_row(t, "started by", kolo_comm_launchers());
     add_row(
         t, "transports",
-        "shm between processes, tcp between hosts, thread between threads; mpi under the mpirun "
-        "of an MPI that Kolo was built with");
+        "shm between processes, tcp between hosts, thread between threads; mpi under mpirun, if "
+        "built with its MPI library");
     add_row(t, "",
             kolo_comm_has_ucx()
-                ? "ucx and shm+ucx, by UCX"
-                : "not ucx: UCX is not installed, or was not where Kolo was built (libucx-dev)");
+                ? "ucx and shm+ucx"
+                : "ucx unavailable: UCX is not installed, or libucx-dev was missing at build time");
     for (int i = KOLO_ALGORITHM_AUTO + 1; i < KOLO_ALGORITHM_COUNT; i++) {
         kolo_algorithm a = (kolo_algorithm)i;
         kolo_text_add(t, "%-*s%s: %s\n", NAME_WIDTH, i == 1 ? "algorithms" : "",

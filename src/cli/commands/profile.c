@@ -1,4 +1,4 @@
-/* kolo profile: the time of a training step by phase, by op and by kernel, as tables and JSON. */
+/* kolo profile: the time of a training step by phase, op and kernel. */
 #include "kolo/profile.h"
 
 #include "base/json.h"
@@ -22,7 +22,7 @@ typedef struct kind {
 
 static double share(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
 
-/* The larger part of the machine's peak that was used: of multiply-adds or of memory. */
+/* The fraction of the machine's peak compute or memory rate, whichever is larger, in percent. */
 static double of_peak(const kolo_profile *p, double flops, double bytes, double ms) {
     double compute = flops / p->peak_flops, memory = bytes / p->peak_bytes;
     return share(1e3 * (compute > memory ? compute : memory), ms);
@@ -58,7 +58,8 @@ static int by_time(const void *a, const void *b) {
     return x > y ? -1 : x < y;
 }
 
-/* The rows grouped; kinds has room for one a row. Gives their number, the longest first. */
+/* Groups the rows by op and kernel, the slowest first. `kinds` has room for one per row. Returns
+ * the number of groups. */
 static int group(const kolo_profile *p, kind *kinds) {
     int n = 0;
     for (int i = 0; i < p->n_rows; i++) {
@@ -98,7 +99,7 @@ static void add_kinds(kolo_text *t, const kolo_profile *p, const kind *kinds, in
     }
 }
 
-/* `rows` single kernels, the longest first; 0: all as they run. */
+/* The slowest `rows` kernels; 0: all in execution order. */
 static void add_rows(kolo_text *t, const kolo_profile *p, kind *kinds, int64_t rows) {
     for (int i = 0; i < p->n_rows; i++) {
         const kolo_profile_row *r = &p->rows[i];
@@ -131,7 +132,7 @@ static void add_memory(kolo_text *t, const kolo_profile *p) {
     }
 }
 
-/* A reference loop is slower by factors up to a thousand: never without a word. */
+/* A reference loop can be a thousand times slower: always warn. */
 static void add_warnings(kolo_text *t, const kolo_profile *p) {
     for (int i = 0; i < p->n_rows; i++) {
         const kolo_profile_row *r = &p->rows[i];

@@ -1,10 +1,11 @@
-/* kolo run: any program as local ranks. */
+/* kolo run: runs any program as local ranks. */
 #define _GNU_SOURCE
 #include "base/file.h"
 #include "base/process.h"
 #include "cli/commands/commands.h"
 #include "cli/launcher/launch.h"
 #include "cli/launcher/report.h"
+#include "cli/output/exit_status.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -12,23 +13,21 @@
 #include <string.h>
 #include <unistd.h>
 
-/* As shells say it. */
-enum { NO_PROGRAM = 127, NOT_RUNNABLE = 126 };
-
-/* 0 or why a file cannot be run. */
+/* 0, or the errno value that describes why a file cannot be executed. */
 static int try_program(const char *path) {
     if (access(path, X_OK) != 0) return errno;
     return kolo_folder_exists(path) ? EISDIR : 0;
 }
 
-/* Looks for the program as execvp would, so that one that is not there is one error and not one for
- * each rank. */
+/* Searches for the program like execvp, so that a missing program is one error and not one per
+ * rank.
+ */
 static kolo_status find_program(const char *program, int *exit_status) {
-    *exit_status = NO_PROGRAM;
+    *exit_status = EXIT_STATUS_NOT_FOUND;
     if (strchr(program, '/')) {
         int error = try_program(program);
         if (error == 0) return KOLO_OK;
-        if (error != ENOENT && error != ENOTDIR) *exit_status = NOT_RUNNABLE;
+        if (error != ENOENT && error != ENOTDIR) *exit_status = EXIT_STATUS_NOT_EXECUTABLE;
         return kolo_file_fail("start", program, error);
     }
     const char *path = getenv("PATH");
@@ -41,14 +40,14 @@ static kolo_status find_program(const char *program, int *exit_status) {
         if (found) return KOLO_OK;
         folder += n + (folder[n] == ':');
     }
-    return KOLO_FAIL(KOLO_ERR_IO, "cannot start %s: there is no such program in PATH", program);
+    return KOLO_FAIL(KOLO_ERR_IO, "cannot start %s: not found in PATH", program);
 }
 
 int cmd_run(kolo_options *o) {
     if (o->n_rest == 0) {
         fprintf(stderr, "kolo: 'kolo run' needs a program: kolo run -n %d -- program args\n",
                 (int)kolo_options_int(o, "ranks"));
-        return 2;
+        return EXIT_STATUS_USAGE;
     }
     launch_opts opts = {.n_ranks = (int)kolo_options_int(o, "ranks"),
                         .threads = (int)kolo_options_int(o, "threads"),
@@ -61,8 +60,8 @@ int cmd_run(kolo_options *o) {
     }
     if ((int64_t)opts.threads * opts.n_ranks > kolo_processors()) {
         fprintf(stderr,
-                "kolo: warning: %d ranks of %d threads take turns on %d processors; fewer would be "
-                "faster\n",
+                "kolo: warning: %d ranks of %d threads share %d processors: use fewer ranks or "
+                "threads\n",
                 opts.n_ranks, opts.threads, kolo_processors());
     }
     status = launch_job(&opts, &exit_status);

@@ -1,5 +1,4 @@
-/* kolo train: the options of a job become a kolo_train_opts; rank 0 shows progress and the result.
- */
+/* kolo train: trains a model; rank 0 prints progress and the result. */
 #include "cli/commands/commands.h"
 #include "cli/launcher/report.h"
 #include "cli/launcher/run_on_ranks.h"
@@ -66,11 +65,12 @@ static kolo_status record(kolo_options *o, const char *name, int value) {
 static kolo_status train_as_rank(kolo_comm *comm, int threads, kolo_options *o) {
     kolo_train_opts opts;
     KOLO_TRY(resolve(o, threads, &opts));
-    /* The bits depend on these: they are part of the config, whoever chose them. */
+    /* Results depend on these: record them in the config even if they were not given. */
     if (!kolo_options_given(o, "threads")) KOLO_TRY(record(o, "threads", threads));
     if (!kolo_options_typed(o, "workers")) KOLO_TRY(record(o, "workers", kolo_comm_size(comm)));
     if (opts.out_dir && opts.autotune != KOLO_AUTOTUNE_OFF && !kolo_options_given(o, "tuning")) {
-        char *path = kolo_format("%s/tuning.txt", opts.out_dir); /* so the config repeats the run */
+        char *path =
+            kolo_format("%s/tuning.txt", opts.out_dir); /* so that the config reproduces the run */
         if (!path) return KOLO_NOMEM(strlen(opts.out_dir));
         kolo_status set = kolo_options_set_from_file(o, "tuning", "tuning", path);
         kolo_free(path);
@@ -87,14 +87,15 @@ static kolo_status train_as_rank(kolo_comm *comm, int threads, kolo_options *o) 
         return status;
     }
     opts.resolved_config = config.text;
-    bool talks = kolo_comm_rank(comm) == 0;
+    bool prints = kolo_comm_rank(comm) == 0;
     progress_bar shown = progress_bar_make((progress_style)kolo_options_choice(o, "progress"));
     if (kolo_options_choice(o, "progress") == PROGRESS_NONE) opts.notice = train_opts_warning;
     kolo_train_result result;
-    kolo_status status = kolo_train(comm, &opts, talks ? progress_bar_show : NULL, &shown, &result);
+    kolo_status status =
+        kolo_train(comm, &opts, prints ? progress_bar_show : NULL, &shown, &result);
     progress_bar_end(&shown);
     kolo_text_fini(&config);
-    if (status != KOLO_OK || !talks) return status;
+    if (status != KOLO_OK || !prints) return status;
     result_about about = {.model = kolo_options_text(o, "model"),
                           .data = opts.data,
                           .out = opts.out_dir,
@@ -110,21 +111,19 @@ static kolo_status check_job(kolo_options *o, int workers) {
     return kolo_train_check(&opts, workers);
 }
 
-/* Wrong usage is told before any rank starts. */
+/* Checks usage before any rank is started. */
 static kolo_status check_usage(kolo_options *o) {
     kolo_train_opts every = {0};
     KOLO_TRY(parse_every(o, &every));
     const char *resume = kolo_options_text(o, "resume");
-    bool latest = resume && strcmp(resume, "latest") == 0; /* if there is one yet */
+    bool latest = resume && strcmp(resume, "latest") == 0; /* may start a new run */
     if (resume && !latest && kolo_options_typed(o, "init")) {
         return KOLO_FAIL(KOLO_ERR_ARG,
-                         "--resume takes the weights of its checkpoint: leave --init out");
+                         "--resume loads the weights of the checkpoint: remove --init");
     }
     bool writes = every.checkpoint_steps || every.checkpoint_epochs;
     if (kolo_options_typed(o, "keep") && !writes) {
-        return KOLO_FAIL(KOLO_ERR_ARG,
-                         "--keep is of the checkpoints that --checkpoint-every N writes: give that "
-                         "too");
+        return KOLO_FAIL(KOLO_ERR_ARG, "--keep requires --checkpoint-every N");
     }
     if ((writes || latest) && !kolo_options_text(o, "out")) {
         return KOLO_FAIL(KOLO_ERR_ARG, "--%s needs --out DIR, the folder of the checkpoints",
@@ -133,15 +132,15 @@ static kolo_status check_usage(kolo_options *o) {
     return KOLO_OK;
 }
 
-/* How long a run is has two options: one that is typed replaces both of the file's. */
-static void settle_length(kolo_options *o) {
+/* --epochs or --steps, if given alone on the command line, replaces both values of the file. */
+static void resolve_length(kolo_options *o) {
     bool epochs = kolo_options_typed(o, "epochs"), steps = kolo_options_typed(o, "steps");
     if (epochs && !steps) kolo_options_unset(o, "steps");
     if (steps && !epochs) kolo_options_unset(o, "epochs");
 }
 
 int cmd_train(kolo_options *o) {
-    settle_length(o);
+    resolve_length(o);
     kolo_status status = check_usage(o);
     if (status != KOLO_OK) return report_failure(status);
     ranks_opts opts = ranks_opts_of(o, "workers");

@@ -1,4 +1,4 @@
-/* The guard of process groups. A message is one number: a leader to watch, or its negative. */
+/* The guard. A message is a number: a group leader to add, or its negative to remove it. */
 #include "cli/launcher/guard.h"
 
 #include <errno.h>
@@ -26,15 +26,15 @@ kolo_status guard_open(guard *g) {
     return status;
 }
 
-/* Less than a pipe takes at once, so it arrives whole; a guard that is gone guards nothing. */
-static void tell(const guard *g, int64_t message) {
+/* Smaller than PIPE_BUF, so the write is atomic. Errors are ignored: the guard may have ended. */
+static void send_message(const guard *g, int64_t message) {
     if (g->fd < 0) return;
     ssize_t written = write(g->fd, &message, sizeof message);
     (void)written;
 }
 
-void guard_watch(const guard *g, pid_t leader) { tell(g, leader); }
-void guard_forget(const guard *g, pid_t leader) { tell(g, -(int64_t)leader); }
+void guard_watch(const guard *g, pid_t leader) { send_message(g, leader); }
+void guard_forget(const guard *g, pid_t leader) { send_message(g, -(int64_t)leader); }
 
 void guard_close(guard *g) {
     kolo_exit how;
@@ -45,8 +45,8 @@ void guard_close(guard *g) {
     kolo_process_fini(&g->process);
 }
 
-/* The next message; false at the end. */
-static bool listen_to(int64_t *message) {
+/* Reads the next message; false at the end. */
+static bool read_message(int64_t *message) {
     ssize_t n;
     do n = read(STDIN_FILENO, message, sizeof *message);
     while (n < 0 && errno == EINTR);
@@ -58,7 +58,7 @@ int guard_main(void) {
     int64_t *leaders = NULL, message;
     size_t n = 0, capacity = 0;
     for (size_t i = 0; i < KOLO_COUNT(ignored); i++) signal(ignored[i], SIG_IGN);
-    while (listen_to(&message)) {
+    while (read_message(&message)) {
         if (message > 0) {
             if (!KOLO_GROW(leaders, n, capacity)) return 1;
             leaders[n++] = message;

@@ -1,23 +1,22 @@
 #pragma once
-/* A guard outlives the launcher for a moment: should the launcher be killed, the kernel ends the
- * ranks (launch_become_rank), and the guard what the ranks have started. It is this command again,
- * `kolo __guard`, asleep on a pipe of which the launcher alone has the other end; what it reads are
- * the process groups to end when the pipe does. */
+/* The guard: a process that kills the descendants of the ranks if the launcher is killed; the
+ * kernel kills the ranks themselves (launch_become_rank). It runs as `kolo __guard` and reads a
+ * pipe whose only writer is the launcher: the process groups to kill when the pipe is closed. */
 
 #include "base/process.h"
 
 typedef struct guard {
     kolo_process process;
-    int fd; /* what it reads is written here; -1: no guard */
+    int fd; /* the writing end of its pipe; -1: no guard */
 } guard;
 
-/* Starts a guard. IO when it cannot be started. */
+/* Starts the guard. IO: it cannot be started. */
 kolo_status guard_open(guard *g);
-/* The group of that leader is to end with the launcher; or is no longer its business. */
+/* Adds or removes the process group of `leader`. */
 void guard_watch(const guard *g, pid_t leader);
 void guard_forget(const guard *g, pid_t leader);
-/* Lets the guard end and waits for it. Closed guards are allowed. */
+/* Closes the pipe and waits for the guard. A closed guard is allowed. */
 void guard_close(guard *g);
 
-/* What the guard's process does: reads standard input to its end. Gives the exit status. */
+/* The guard's process: reads standard input to its end. Returns the exit status. */
 int guard_main(void);

@@ -1,4 +1,4 @@
-/* The local launcher: the job from start to end. What ranks inherit is in rank_env.c. */
+/* The local launcher: a job from start to end. */
 #define _GNU_SOURCE
 #include "cli/launcher/launch.h"
 
@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 enum {
-    GRACE_MS = 1000,     /* for the others to notice a lost peer */
+    GRACE_MS = 1000,     /* for the others to detect a lost peer */
     INTERRUPT_MS = 1500, /* for ranks to end after Ctrl-C, before SIGTERM */
     TERM_MS = 2000,      /* from SIGTERM to SIGKILL */
     FLUSH_MS = 1000,     /* for the output of a job that failed, once its ranks are gone */
@@ -29,11 +29,11 @@ enum {
 
 typedef struct rank {
     kolo_process process;
-    line_stream streams[2]; /* standard output and error; fd -1 where the rank has the terminal */
+    line_stream streams[2]; /* standard output and error; fd -1: the rank has the terminal */
     bool started, ended;
-    int order; /* how many ranks had ended before */
+    int order; /* number of ranks that ended before */
     kolo_exit how;
-    kolo_status reported; /* KOLO_OK: nothing */
+    kolo_status reported; /* KOLO_OK: no report */
     char *report;
 } rank;
 
@@ -49,9 +49,9 @@ typedef struct job {
     line_queue output;
     phase phase;
     int64_t deadline_ns; /* of the phase */
-    int stop_signal;     /* the signal that asked for the end, or 0 */
-    bool failed, verdict_given;
-    int verdict;          /* the exit status of a job that failed */
+    int stop_signal;     /* the signal that stopped the job, or 0 */
+    bool failed, failure_reported;
+    int failed_status;    /* the exit status of a failed job */
     struct pollfd *polls; /* signals, output, two per rank */
     rank **polled;        /* the rank of each entry after the first two */
 } job;
@@ -74,8 +74,8 @@ static kolo_status open_streams(job *j, int r, kolo_process_opts *process) {
     return KOLO_OK;
 }
 
-/* The program behind the shim. Rank 0 may read standard input unless it is a terminal: in a process
- * group that is not the terminal's it would be stopped by the attempt. */
+/* Starts a rank through the shim. Rank 0 inherits standard input unless that is a terminal: reading
+ * from a background process group would stop it. */
 static kolo_status start_rank(job *j, int r, char **argv) {
     int keep[RANK_ENV_FDS];
     kolo_process_opts process = {.program = "/proc/self/exe", .argv = argv, .own_group = true};
@@ -106,19 +106,20 @@ static kolo_status start_ranks(job *j) {
     kolo_status status = guard_open(&j->guard);
     for (int r = 0; r < j->opts->n_ranks && status == KOLO_OK; r++) status = start_rank(j, r, argv);
     kolo_free(argv);
-    rank_env_close_inherited(&j->env); /* what is left of them belongs to the ranks */
+    rank_env_close_inherited(&j->env); /* now open in the ranks only */
     return status;
 }
 
 int launch_become_rank(int argc, char **argv) {
     if (argc < 2) return 2;
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) {
-        fprintf(stderr, "kolo: cannot bind a rank to its launcher: %s\n", kolo_errno_text(errno));
+        fprintf(stderr, "kolo: cannot set the parent-death signal of a rank: %s\n",
+                kolo_errno_text(errno));
         return 1;
     }
     char parent[24];
     snprintf(parent, sizeof parent, "%ld", (long)getppid());
-    if (strcmp(parent, argv[0]) != 0) return 1; /* the launcher died before we asked */
+    if (strcmp(parent, argv[0]) != 0) return 1; /* the launcher died before prctl */
     execvp(argv[1], argv + 1);
     int error = errno;
     fprintf(stderr, "kolo: cannot start %s: %s\n", argv[1], kolo_errno_text(error));
@@ -139,15 +140,15 @@ static void enter_phase(job *j, phase next, int64_t ms) {
     j->deadline_ns = kolo_now_ns() + ms * 1000000;
     if (next == TERMINATING) {
         signal_ranks(j, SIGTERM);
-        signal_ranks(j, SIGCONT); /* a stopped rank could not end */
+        signal_ranks(j, SIGCONT); /* stopped ranks cannot handle it */
     } else if (next == KILLING) {
         signal_ranks(j, SIGKILL);
     }
 }
 
-static kolo_status say(job *j, const char *fmt, ...) KOLO_PRINTF(2, 3);
-static kolo_status say(job *j, const char *fmt, ...) {
-    /* Rank 0 may have died in the middle of a progress bar: its line goes first. */
+static kolo_status print_message(job *j, const char *fmt, ...) KOLO_PRINTF(2, 3);
+static kolo_status print_message(job *j, const char *fmt, ...) {
+    /* Rank 0 may have died while it showed a progress bar: clear the line. */
     bool bar = j->opts->own_command && isatty(STDERR_FILENO);
     kolo_text text = {0};
     va_list args;
@@ -165,40 +166,40 @@ static kolo_status say(job *j, const char *fmt, ...) {
     return status;
 }
 
-/* How much a rank's end explains: a signal most, then an error of its own, an exit status without
- * a word, and least an error that only says that a peer is gone or late. 0: it did not fail. */
-static int explanation(const rank *k) {
+/* Ranks failures by how close they are to the root cause: a signal, an error, an exit status
+ * without a report, and last the error of a lost or late peer. 0: the rank did not fail. */
+static int severity(const rank *k) {
     if (!k->ended || (k->how.signal == 0 && k->how.code == 0)) return 0;
     if (k->how.signal) return 4;
     if (k->reported == KOLO_OK) return 2;
     return k->reported == KOLO_ERR_PEER || k->reported == KOLO_ERR_TIMEOUT ? 1 : 3;
 }
 
-/* The one line about a failed job: the rank whose end explains most, the earliest of equals. When
- * ranks fail together they agree on the text, and rank 0's is right as it stands. */
-static kolo_status give_verdict(job *j) {
+/* Prints the error of a failed job: that of the rank with the highest severity, the earliest among
+ * equals. Ranks that fail together agree on the text, so rank 0's is printed without a prefix. */
+static kolo_status report_job_failure(job *j) {
     const rank *worst = &j->ranks[0];
     for (int r = 1; r < j->opts->n_ranks; r++) {
         const rank *k = &j->ranks[r];
-        int more = explanation(k) - explanation(worst);
+        int more = severity(k) - severity(worst);
         bool earlier = k->order < worst->order && !worst->report;
         if (more > 0 || (more == 0 && earlier)) worst = k;
     }
-    j->verdict_given = true;
-    j->verdict = worst->report && !worst->how.signal ? exit_status_of(worst->reported) : 1;
+    j->failure_reported = true;
+    j->failed_status = worst->report && !worst->how.signal ? exit_status_of(worst->reported) : 1;
     if (worst->report && worst->how.signal == 0) {
-        if (worst == j->ranks) return say(j, "%s", worst->report);
-        return say(j, "rank %d: %s", (int)(worst - j->ranks), worst->report);
+        if (worst == j->ranks) return print_message(j, "%s", worst->report);
+        return print_message(j, "rank %d: %s", (int)(worst - j->ranks), worst->report);
     }
     char how[64];
     kolo_exit_describe(worst->how, how, sizeof how);
-    return say(j, "rank %d (pid %ld) %s; the job ends", (int)(worst - j->ranks),
-               (long)worst->process.pid, how);
+    return print_message(j, "rank %d (pid %ld) %s; the job ends", (int)(worst - j->ranks),
+                         (long)worst->process.pid, how);
 }
 
-/* Takes in the end of a rank: what its group still runs ends too, while the unreaped child keeps
- * the group's id from being given to others. */
-static kolo_status take_end(job *j, rank *k) {
+/* Handles the end of a rank: kills the rest of its process group before the child is reaped, since
+ * until then no other group can get its id. */
+static kolo_status handle_end(job *j, rank *k) {
     kolo_process_signal(&k->process, SIGKILL, true);
     guard_forget(&j->guard, k->process.pid);
     KOLO_TRY(kolo_process_wait(&k->process, -1, &k->how));
@@ -207,7 +208,7 @@ static kolo_status take_end(job *j, rank *k) {
     k->order = j->n_ended++;
     for (int i = 0; i < 2; i++) KOLO_TRY(line_stream_read(&k->streams[i], &j->output, true));
     KOLO_TRY(rank_env_read_report(&j->env, (int)(k - j->ranks), &k->reported, &k->report));
-    if (explanation(k) > 0) {
+    if (severity(k) > 0) {
         j->failed = true;
     } else {
         rank_env_notify_exit(&j->env, (int)(k - j->ranks));
@@ -215,20 +216,21 @@ static kolo_status take_end(job *j, rank *k) {
     return KOLO_OK;
 }
 
-static kolo_status take_ends(job *j) {
+static kolo_status handle_ends(job *j) {
     for (int r = 0; r < j->opts->n_ranks; r++) {
         rank *k = &j->ranks[r];
-        if (k->started && !k->ended && kolo_process_ended(&k->process)) KOLO_TRY(take_end(j, k));
+        if (k->started && !k->ended && kolo_process_ended(&k->process)) KOLO_TRY(handle_end(j, k));
     }
     if (j->failed && j->phase == RUNNING) enter_phase(j, GRACE, GRACE_MS);
     return KOLO_OK;
 }
 
-/* Moves a job that is ending on when the phase's time is over. */
-static kolo_status watch_clock(job *j) {
+/* Advances a job that is ending to its next phase at the phase's deadline. */
+static kolo_status advance_phase(job *j) {
     bool all_ended = j->n_ended == j->opts->n_ranks, late = kolo_now_ns() >= j->deadline_ns;
     bool decided = all_ended || (late && j->phase == GRACE) || j->phase > GRACE;
-    if (j->failed && !j->stop_signal && !j->verdict_given && decided) KOLO_TRY(give_verdict(j));
+    if (j->failed && !j->stop_signal && !j->failure_reported && decided)
+        KOLO_TRY(report_job_failure(j));
     if (all_ended || !late) return KOLO_OK;
     if (j->phase == GRACE)
         enter_phase(j, TERMINATING, TERM_MS);
@@ -239,7 +241,7 @@ static kolo_status watch_clock(job *j) {
 
 /* ---- events ---- */
 
-/* A signal that asks for the end goes on to the ranks; a second one has no patience. */
+/* Forwards a stop signal to the ranks; a second one kills them. */
 static kolo_status stop_job(job *j, int signal) {
     if (j->stop_signal) {
         enter_phase(j, KILLING, 0);
@@ -251,17 +253,17 @@ static kolo_status stop_job(job *j, int signal) {
         enter_phase(j, GRACE, INTERRUPT_MS);
     }
     if (signal == SIGPIPE) return KOLO_OK;
-    return say(j, "stopped by signal %d (%s); the job ends", signal, sigdescr_np(signal));
+    return print_message(j, "stopped by signal %d (%s); the job ends", signal, sigdescr_np(signal));
 }
 
-/* Ctrl-Z: the ranks are in groups of their own, so the terminal has stopped none of them. */
+/* Ctrl-Z: the terminal does not stop the ranks, which are in process groups of their own. */
 static void pause_job(job *j) {
     signal_ranks(j, SIGSTOP);
     raise(SIGSTOP);
     signal_ranks(j, SIGCONT);
 }
 
-static kolo_status take_signals(job *j) {
+static kolo_status handle_signals(job *j) {
     for (int signal; (signal = kolo_signals_next(&j->signals));) {
         if (signal == SIGTSTP)
             pause_job(j);
@@ -270,11 +272,11 @@ static kolo_status take_signals(job *j) {
         else if (signal != SIGCHLD && signal != SIGPIPE)
             KOLO_TRY(stop_job(j, signal));
     }
-    return take_ends(j);
+    return handle_ends(j);
 }
 
-/* Fills in what to wait for; gives the number of entries. */
-static nfds_t arm_polls(job *j) {
+/* Fills the poll entries; returns their number. */
+static nfds_t fill_polls(job *j) {
     j->polls[0] = (struct pollfd){.fd = j->signals.fd, .events = POLLIN};
     j->polls[1] = (struct pollfd){.fd = line_queue_sink(&j->output), .events = POLLOUT};
     nfds_t n = 2;
@@ -301,7 +303,7 @@ static kolo_status read_streams(job *j, nfds_t n) {
     return KOLO_OK;
 }
 
-/* Passes lines on. A reader that has gone away (kolo run ... | head) ends the job in silence. */
+/* Writes queued lines. A closed output (kolo run ... | head) stops the job without a message. */
 static kolo_status write_output(job *j) {
     kolo_status status = line_queue_write(&j->output);
     if (status == KOLO_OK || errno != EPIPE) return status;
@@ -314,17 +316,17 @@ static kolo_status wait_for_events(job *j) {
     if (j->phase != RUNNING && j->phase != KILLING) {
         left_ms = kolo_max_i64(0, (j->deadline_ns - kolo_now_ns()) / 1000000 + 1);
     }
-    nfds_t n = arm_polls(j);
+    nfds_t n = fill_polls(j);
     if (poll(j->polls, n, (int)left_ms) < 0) {
         return errno == EINTR ? KOLO_OK : kolo_file_fail("wait for", "the ranks", errno);
     }
     KOLO_TRY(read_streams(j, n));
     if (j->polls[1].revents) KOLO_TRY(write_output(j));
-    if (j->polls[0].revents) KOLO_TRY(take_signals(j));
-    return watch_clock(j);
+    if (j->polls[0].revents) KOLO_TRY(handle_signals(j));
+    return advance_phase(j);
 }
 
-/* Writes what is still queued: for as long as the reader likes after a good end, else briefly. */
+/* Writes the remaining lines, with a time limit if the job failed. */
 static kolo_status flush_output(job *j) {
     int64_t deadline = kolo_now_ns() + FLUSH_MS * INT64_C(1000000);
     while (line_queue_sink(&j->output) >= 0) {
@@ -336,14 +338,14 @@ static kolo_status flush_output(job *j) {
         if (hurry && kolo_now_ns() >= deadline) break;
         poll(polls, 2, hurry ? 50 : -1);
         if (polls[0].revents) KOLO_TRY(write_output(j));
-        if (polls[1].revents) KOLO_TRY(take_signals(j));
+        if (polls[1].revents) KOLO_TRY(handle_signals(j));
     }
     return KOLO_OK;
 }
 
 /* ---- the job ---- */
 
-/* Stops that a parent lets it ignore, as nohup does, stay ignored, also in the ranks. */
+/* Signals that the parent set to be ignored, as nohup does, stay ignored, also in the ranks. */
 static kolo_status open_signals(kolo_signals *opened) {
     static const int stops[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
     int events[4 + KOLO_COUNT(stops)] = {SIGCHLD, SIGTSTP, SIGPIPE, SIGUSR1}, n = 4;
@@ -369,7 +371,7 @@ static kolo_status open_job(job *j) {
     return rank_env_open(&j->env, j->opts);
 }
 
-/* Ends whatever still runs, at once. */
+/* Kills all ranks that still run and frees the job. */
 static void close_job(job *j) {
     for (int r = 0; j->ranks && r < j->opts->n_ranks; r++) {
         rank *k = &j->ranks[r];
@@ -398,7 +400,7 @@ kolo_status launch_job(const launch_opts *opts, int *exit_status) {
     if (status == KOLO_OK) status = start_ranks(&j);
     while (status == KOLO_OK && j.n_ended < opts->n_ranks) status = wait_for_events(&j);
     if (status == KOLO_OK) status = flush_output(&j);
-    if (status == KOLO_OK) *exit_status = j.stop_signal ? 128 + j.stop_signal : j.verdict;
+    if (status == KOLO_OK) *exit_status = j.stop_signal ? 128 + j.stop_signal : j.failed_status;
     close_job(&j);
     return status;
 }

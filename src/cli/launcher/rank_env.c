@@ -1,4 +1,4 @@
-/* What the launcher gives its ranks: environment, secret, listening socket, report pipe. */
+/* The environment of ranks. */
 #define _GNU_SOURCE
 #include "cli/launcher/rank_env.h"
 
@@ -22,13 +22,14 @@
 
 enum { SECRET_BYTES = 32 };
 
-/* The secret in a sealed memory file: no name, gone with the last rank, and in nobody's environment
- * or arguments. Ranks open it through /proc/self/fd, each with an offset of its own. */
+/* Stores the secret in a sealed memfd: it has no name, is freed with the last rank, and appears in
+ * no environment or argument list. Ranks open it through /proc/self/fd, each with its own offset.
+ */
 static kolo_status open_secret(int *fd) {
     unsigned char secret[SECRET_BYTES];
     char hex[2 * SECRET_BYTES + 1];
     if (getrandom(secret, sizeof secret, 0) != (ssize_t)sizeof secret) {
-        return kolo_file_fail("draw", "a secret", errno);
+        return kolo_file_fail("create", "the job's secret", errno);
     }
     for (int i = 0; i < SECRET_BYTES; i++) snprintf(hex + 2 * i, 3, "%02x", secret[i]);
     int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL;
@@ -40,14 +41,13 @@ static kolo_status open_secret(int *fd) {
     explicit_bzero(hex, sizeof hex);
     if (!good) {
         if (made >= 0) close(made);
-        return kolo_file_fail("keep", "the job's secret", error);
+        return kolo_file_fail("store", "the job's secret", error);
     }
     *fd = made;
     return KOLO_OK;
 }
 
-/* A socket that is bound to the loopback interface, at a port that the kernel picks, and may listen
- * there. */
+/* Binds a socket to a free port of the loopback interface and optionally listens on it. */
 static kolo_status open_socket(bool listens, int *fd, int *port) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t length = sizeof address;
@@ -65,9 +65,9 @@ static kolo_status open_socket(bool listens, int *fd, int *port) {
     return KOLO_OK;
 }
 
-/* Where the ranks meet: KOLO_MASTER_PORT, at which rank 0's socket listens already. MASTER_PORT is
- * left to the program, such as one that calls PyTorch, whose rank 0 wants to listen there itself: a
- * port that is free now. */
+/* Ranks connect to KOLO_MASTER_PORT, on which rank 0's inherited socket listens. MASTER_PORT is a
+ * currently free port for the program itself, such as one that uses PyTorch, whose rank 0 listens
+ * on it. */
 static kolo_status set_ports(rank_env *e) {
     int port = 0, spare = 0, spare_fd = -1;
     KOLO_TRY(open_socket(true, &e->listen_fd, &port));
@@ -82,8 +82,8 @@ int launch_thread_share(int processors, int n_ranks) {
     return (int)kolo_max_i64(1, processors / n_ranks);
 }
 
-/* Threads of OpenMP programs. A waiting thread sleeps rather than burn a core that another rank
- * needs; a short spin first is worth it where every thread has a core of its own. */
+/* Threads of OpenMP programs. Waiting threads sleep instead of using a core that another rank
+ * needs; they spin briefly first if every thread has its own core. */
 static kolo_status set_openmp(kolo_env *env, const launch_opts *opts) {
     if (opts->threads > 0) {
         KOLO_TRY(kolo_env_set(env, "OMP_NUM_THREADS", "%d", opts->threads));
@@ -96,8 +96,8 @@ static kolo_status set_openmp(kolo_env *env, const launch_opts *opts) {
     }
     if (kolo_env_get(env, "GOMP_SPINCOUNT")) return KOLO_OK;
     int64_t threads = strtol(kolo_env_get(env, "OMP_NUM_THREADS"), NULL, 10);
-    bool room = threads * opts->n_ranks <= kolo_processors();
-    return kolo_env_set(env, "GOMP_SPINCOUNT", "%d", room ? LAUNCH_SPINS : 0);
+    bool own_cores = threads * opts->n_ranks <= kolo_processors();
+    return kolo_env_set(env, "GOMP_SPINCOUNT", "%d", own_cores ? LAUNCH_SPINS : 0);
 }
 
 kolo_status rank_env_open(rank_env *e, const launch_opts *opts) {
@@ -140,7 +140,7 @@ kolo_status rank_env_prepare(rank_env *e, int r, int keep[RANK_ENV_FDS], int *n_
     keep[n++] = ended_fd;
     KOLO_TRY(kolo_env_set(&e->vars, "KOLO_ENDED_FD", "%d", ended_fd));
     if (e->reports) {
-        if (e->report_fds[1] >= 0) close(e->report_fds[1]); /* the rank before has it */
+        if (e->report_fds[1] >= 0) close(e->report_fds[1]); /* inherited by the previous rank */
         KOLO_TRY(kolo_pipe(e->report_fds));
         e->reports[r] = e->report_fds[0];
         fcntl(e->report_fds[0], F_SETFL, O_NONBLOCK);
@@ -167,7 +167,7 @@ void rank_env_close_inherited(rank_env *e) {
 void rank_env_notify_exit(rank_env *e, int r) {
     int32_t ended[2] = {r, 0};
     if (r == 0) close_one(&e->leader_fds[1]);
-    (void)!write(e->ended_fds[1], ended, sizeof ended); /* it may be gone, or have long joined */
+    (void)!write(e->ended_fds[1], ended, sizeof ended); /* rank 0 may have ended */
 }
 
 kolo_status rank_env_read_report(rank_env *e, int r, kolo_status *reported, char **text) {

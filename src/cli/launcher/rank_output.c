@@ -1,4 +1,4 @@
-/* Lines of many streams brought together whole. */
+/* Merges the output of ranks line by line. */
 #define _GNU_SOURCE
 #include "cli/launcher/rank_output.h"
 
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A chunk holds whole lines for one sink; small lines share one. */
+/* A chunk holds complete lines for one sink. */
 struct line_chunk {
     struct line_chunk *next;
     int sink;
@@ -85,8 +85,8 @@ kolo_status line_stream_init(line_stream *s, int fd, int sink, const char *prefi
     return KOLO_OK;
 }
 
-/* Hands on the complete lines among what is held, or all of it when no more fits or will come. */
-static kolo_status hand_on(line_stream *s, line_queue *q, bool all) {
+/* Queues the complete lines held, or everything if the buffer is full or the stream has ended. */
+static kolo_status queue_lines(line_stream *s, line_queue *q, bool all) {
     char *line = s->held, *end = s->held + s->n_held, *stop;
     while ((stop = memchr(line, '\n', (size_t)(end - line)))) {
         KOLO_TRY(line_queue_add(q, s->sink, s->prefix, line, (size_t)(stop - line)));
@@ -109,12 +109,12 @@ kolo_status line_stream_read(line_stream *s, line_queue *q, bool to_end) {
         bool closed = n == 0 || (n < 0 && (errno != EAGAIN || to_end));
         if (n > 0) s->n_held += (size_t)n;
         if (n > 0) taken += (size_t)n;
-        if (taken >= QUEUE_LIMIT) closed = true; /* someone else holds the pipe and goes on */
+        if (taken >= QUEUE_LIMIT) closed = true; /* another process keeps writing */
         if (closed) {
             close(s->fd);
             s->fd = -1;
         }
-        KOLO_TRY(hand_on(s, q, closed));
+        KOLO_TRY(queue_lines(s, q, closed));
         if (!to_end || closed) break;
     }
     return KOLO_OK;

@@ -1,10 +1,9 @@
 #pragma once
-/* Lines of many streams brought together whole.
+/* Merges the output of ranks line by line.
  *
- * A line_stream collects what a rank writes into one of its pipes and hands on complete lines, each
- * with the rank's prefix. A line_queue holds lines on their way to standard output and error, in
- * the order in which they came, and never blocks: it writes at most what poll promised. A line
- * longer than LINE_LIMIT goes on in pieces, each a line of its own. */
+ * A line_stream reads one pipe of a rank and queues complete lines with the rank's prefix. A
+ * line_queue holds lines for standard output and error in order of arrival and writes them without
+ * blocking. A line longer than LINE_LIMIT is split. */
 
 #include "kolo/status.h"
 
@@ -13,7 +12,7 @@
 
 enum {
     LINE_LIMIT = 32 * 1024,
-    QUEUE_LIMIT = 1024 * 1024, /* above it, streams are better left unread for a while */
+    QUEUE_LIMIT = 1024 * 1024, /* above it, the launcher stops reading streams */
 };
 
 typedef struct line_queue {
@@ -21,28 +20,28 @@ typedef struct line_queue {
     size_t bytes;
 } line_queue;
 
-/* Appends a line (it gets a line break) for descriptor `sink`. */
+/* Appends a line, to which a newline is added, for descriptor `sink`. */
 kolo_status line_queue_add(line_queue *q, int sink, const char *prefix, const char *line,
                            size_t bytes);
-/* The descriptor of the oldest line, -1 when there is none. */
+/* The descriptor of the oldest line; -1 if the queue is empty. */
 int line_queue_sink(const line_queue *q);
-/* Writes a part of the oldest lines, no more than a descriptor that poll calls writable takes
- * without blocking. IO when it cannot be written (its reader is gone: errno is EPIPE). */
+/* Writes some of the oldest lines, at most PIPE_BUF bytes, which a descriptor that poll reports as
+ * writable accepts without blocking. IO: the write failed; errno is EPIPE if the reader is gone. */
 kolo_status line_queue_write(line_queue *q);
 void line_queue_fini(line_queue *q);
 
 typedef struct line_stream {
-    int fd; /* the pipe's reading end, non-blocking; -1 when closed */
+    int fd; /* the reading end of the pipe, non-blocking; -1 if closed */
     int sink;
     char prefix[16];
-    char *held; /* the start of a line whose end has not come */
+    char *held; /* an incomplete line */
     size_t n_held;
 } line_stream;
 
-/* Takes over `fd`. */
+/* Takes ownership of `fd`. */
 kolo_status line_stream_init(line_stream *s, int fd, int sink, const char *prefix);
-/* Moves what the pipe holds to the queue; closes the stream at its end. With `to_end` all that is
- * there now is taken, and the stream is closed though others may still hold the pipe. */
+/* Moves available data to the queue; closes the stream at its end. With `to_end` reads all
+ * available data and closes the stream even if other processes still hold the pipe. */
 kolo_status line_stream_read(line_stream *s, line_queue *q, bool to_end);
-/* Zeroed streams with fd -1 are allowed. */
+/* A zeroed stream with fd -1 is allowed. */
 void line_stream_fini(line_stream *s);

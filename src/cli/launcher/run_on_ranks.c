@@ -1,4 +1,4 @@
-/* Commands that run as a job of ranks. */
+/* Runs a command on ranks. */
 #define _GNU_SOURCE
 #include "cli/launcher/run_on_ranks.h"
 
@@ -18,8 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* "kolo train --workers 2 ..." once more: the program, the words of the command, its arguments. For
- * kolo_free, as *words is, which holds what does not come from `o`; NULL: no memory. */
+/* The argv of this command: program, words of the command name, arguments. Free it and *words,
+ * which holds the strings that do not come from `o`, with kolo_free; NULL: out of memory. */
 static char **same_command(const kolo_options *o, char **words) {
     enum { MOST_WORDS = 4 };
     int n = 0;
@@ -52,8 +52,8 @@ static int start_ranks(kolo_options *o, const ranks_opts *opts) {
     return status == KOLO_OK ? exit_status : report_failure(status);
 }
 
-/* How many other threads of the machine run now: the least of a few looks, since some only pass by.
- * 0 where that cannot be known. */
+/* Number of other running threads on the machine: the minimum of a few samples, to exclude short
+ * bursts. 0 if unknown. */
 static int running_others(void) {
     long least = LONG_MAX, running;
     for (int look = 0; look < 5; look++) {
@@ -67,19 +67,20 @@ static int running_others(void) {
     return (int)least - 1;
 }
 
-/* OpenMP reads how its threads wait when it is loaded: a process that nobody has told begins once
- * more, with what our launcher tells its ranks. Where it cannot, threads spin for longer. */
-static void tell_openmp(const kolo_options *o, const ranks_opts *opts) {
+/* OpenMP reads its wait policy when it is loaded. Unless the environment sets one, this process
+ * executes itself again with the policy that the launcher sets for its ranks. If that fails,
+ * threads spin longer. */
+static void set_openmp_policy(const kolo_options *o, const ranks_opts *opts) {
     if (opts->threads == 1 || getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT")) return;
     char self[PATH_MAX], spins[16], *words, **argv;
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
     if (length <= 0 || !(argv = same_command(o, &words))) return;
     self[length] = '\0';
-    argv[0] = self; /* what it is listed by */
+    argv[0] = self; /* the name in process lists */
     int threads = opts->threads ? opts->threads : kolo_processors();
-    bool room =
+    bool own_cores =
         threads <= kolo_processors() && threads + running_others() <= sysconf(_SC_NPROCESSORS_ONLN);
-    snprintf(spins, sizeof spins, "%d", room ? LAUNCH_SPINS : 0);
+    snprintf(spins, sizeof spins, "%d", own_cores ? LAUNCH_SPINS : 0);
     setenv("OMP_WAIT_POLICY", "passive", 1);
     setenv("GOMP_SPINCOUNT", spins, 1);
     execv(self, argv);
@@ -87,33 +88,33 @@ static void tell_openmp(const kolo_options *o, const ranks_opts *opts) {
     kolo_free(words);
 }
 
-/* What an outer launcher made must agree with what was asked for. */
+/* The number of ranks that an outer launcher started must match the option. */
 static kolo_status check_world(const kolo_comm *comm, const ranks_opts *opts) {
     int world = kolo_comm_size(comm);
     if (opts->workers == 0 || opts->workers == world) return KOLO_OK;
     if (world == 1 && strcmp(kolo_comm_transport(comm), "mpi") == 0) {
         return KOLO_FAIL(KOLO_ERR_ARG,
-                         "transport mpi has its workers from mpirun: leave --%s out, and start "
+                         "the workers of transport mpi are started by mpirun: remove --%s and run "
                          "mpirun -n %d kolo ...",
                          opts->option, opts->workers);
     }
-    return KOLO_FAIL(KOLO_ERR_ARG, "--%s %d, but the launcher started %d: leave --%s out",
+    return KOLO_FAIL(KOLO_ERR_ARG, "--%s %d, but the launcher started %d: remove --%s",
                      opts->option, opts->workers, world, opts->option);
 }
 
-/* Gives each rank of our own launcher cores of its own; another launcher has its own idea of that.
- * Threads that outnumber the processors are worth a word. */
-static void place(const kolo_comm *comm, const ranks_opts *opts, int ranks, int threads) {
+/* Binds each rank of Kolo's launcher to cores of its own; other launchers have their own binding.
+ * Warns about oversubscription. */
+static void bind_rank(const kolo_comm *comm, const ranks_opts *opts, int ranks, int threads) {
     int processors = kolo_comm_local_processors(comm);
-    bool crowded = ranks * threads > processors;
-    if (crowded && kolo_comm_rank(comm) == 0) {
+    bool oversubscribed = ranks * threads > processors;
+    if (oversubscribed && kolo_comm_rank(comm) == 0) {
         fprintf(stderr,
-                "kolo: warning: %d ranks of %d threads take turns on %d processors; fewer would be "
-                "faster\n",
+                "kolo: warning: %d ranks of %d threads share %d processors: use fewer ranks or "
+                "threads\n",
                 ranks, threads, processors);
     }
     bool ours = ranks > 1 && report_to_launcher();
-    if (ours && !crowded && !opts->no_bind) topology_bind(kolo_comm_local_rank(comm), ranks);
+    if (ours && !oversubscribed && !opts->no_bind) topology_bind(kolo_comm_local_rank(comm), ranks);
 }
 
 static kolo_status run_as_rank(kolo_options *o, const ranks_opts *opts, rank_body body) {
@@ -131,14 +132,14 @@ static kolo_status run_as_rank(kolo_options *o, const ranks_opts *opts, rank_bod
     int threads = opts->threads, ranks = kolo_comm_local_size(comm);
     if (threads == 0) threads = launch_thread_share(kolo_comm_local_processors(comm), ranks);
     if (status == KOLO_OK) status = costs_file_load(comm);
-    if (status == KOLO_OK) place(comm, opts, ranks, threads);
+    if (status == KOLO_OK) bind_rank(comm, opts, ranks, threads);
     if (status == KOLO_OK) status = body(comm, threads, o);
     kolo_comm_destroy(comm);
     return status;
 }
 
-/* A job of one process has no launcher to say why it ends. */
-static void say_stopped(int signal) {
+/* Prints the message that the launcher would print, for a job of one process. */
+static void handle_stop(int signal) {
     static const char clear[] = "\r\033[K";
     static const char *const lines[] = {
         [SIGHUP] = "kolo: stopped by signal 1 (Hangup); the job ends\n",
@@ -151,34 +152,33 @@ static void say_stopped(int signal) {
     _exit(128 + signal);
 }
 
-/* Those that a parent lets it ignore, as nohup does, stay ignored. */
+/* Signals that the parent set to be ignored, as nohup does, stay ignored. */
 static void catch_stops(void) {
     static const int signals[] = {SIGHUP, SIGINT, SIGTERM};
     for (size_t i = 0; i < KOLO_COUNT(signals); i++) {
-        struct sigaction now, stop = {.sa_handler = say_stopped};
+        struct sigaction now, stop = {.sa_handler = handle_stop};
         sigaction(signals[i], NULL, &now);
         if (now.sa_handler != SIG_IGN) sigaction(signals[i], &stop, NULL);
     }
 }
 
-/* An outer launcher, or ours, has started this process as one of several. */
+/* Whether a launcher started this process as one of several. */
 static bool is_rank(const kolo_options *o) {
     return kolo_comm_launched() || kolo_options_choice(o, "transport") == KOLO_TRANSPORT_MPI;
 }
 
-/* Ranks of ours end with their launcher (launch.c), whatever ends it; so do those of mpirun and
- * srun. Where RANK is set, who has started this process may well end before it. */
+/* Makes ranks of mpirun and srun end with their launcher, as those of Kolo's launcher do. With RANK
+ * set, the parent may be a script that ends before the rank. */
 static void end_with_launcher(void) {
     if (kolo_comm_launched() && !getenv("RANK")) prctl(PR_SET_PDEATHSIG, SIGTERM);
 }
 
-/* Ranks that have a processor each find out as soon whether they refuse the job, and together; a
- * thousand that take turns are a long time in starting, beside which one look at the data is short.
- */
+/* Checks the job before ranks are started if they would be oversubscribed: starting a thousand
+ * ranks takes long compared to one check. Otherwise the ranks check it themselves, in parallel. */
 static kolo_status check_before(kolo_options *o, const ranks_opts *opts) {
     KOLO_TRY(output_check_json(opts->json));
-    bool crowd = opts->check && opts->workers > kolo_processors();
-    return crowd ? opts->check(o, opts->workers) : KOLO_OK;
+    bool check = opts->check && opts->workers > kolo_processors();
+    return check ? opts->check(o, opts->workers) : KOLO_OK;
 }
 
 int run_on_ranks(kolo_options *o, const ranks_opts *opts, rank_body body) {
@@ -186,8 +186,8 @@ int run_on_ranks(kolo_options *o, const ranks_opts *opts, rank_body body) {
     kolo_status status = rank ? KOLO_OK : check_before(o, opts);
     if (status != KOLO_OK) return report_failure(status);
     if (!rank && opts->workers > 1) return start_ranks(o, opts);
-    tell_openmp(o, opts);
-    /* Rank 0 draws on the terminal from a process group that is not the terminal's own. */
+    set_openmp_policy(o, opts);
+    /* Rank 0 writes to the terminal from a background process group. */
     if (rank) signal(SIGTTOU, SIG_IGN);
     if (rank) end_with_launcher();
     if (!rank) catch_stops();
@@ -196,8 +196,8 @@ int run_on_ranks(kolo_options *o, const ranks_opts *opts, rank_body body) {
 }
 
 ranks_opts ranks_opts_of(const kolo_options *o, const char *option) {
-    /* Only what was typed can contradict an outer launcher: no preset, and no file of another job.
-     */
+    /* With an outer launcher only a number on the command line counts: not the preset, nor the
+     * config file of another job. */
     bool counts = !is_rank(o) || kolo_options_typed(o, option);
     return (ranks_opts){
         .option = option,

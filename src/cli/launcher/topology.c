@@ -1,4 +1,4 @@
-/* hwloc: shares of cores, and what the machine has. */
+/* Binding and description by hwloc. */
 #include "cli/launcher/topology.h"
 
 #include "base/memory.h"
@@ -7,14 +7,14 @@
 #include <limits.h>
 #include <stdio.h>
 
-/* The topology of what this process may use; NULL when hwloc cannot tell. */
+/* The topology of the processors available to this process; NULL if hwloc fails. */
 static hwloc_topology_t load(void) {
     hwloc_topology_t topology;
     if (hwloc_topology_init(&topology) != 0) return NULL;
     hwloc_bitmap_t mine = hwloc_bitmap_alloc();
     bool good = mine && hwloc_topology_load(topology) == 0;
     if (good && hwloc_get_cpubind(topology, mine, HWLOC_CPUBIND_PROCESS) == 0) {
-        (void)hwloc_topology_restrict(topology, mine, 0); /* else all that is allowed */
+        (void)hwloc_topology_restrict(topology, mine, 0); /* on failure: all allowed processors */
     }
     hwloc_bitmap_free(mine);
     if (good) return topology;
@@ -37,7 +37,7 @@ void topology_bind(int rank, int ranks) {
     hwloc_topology_destroy(topology);
 }
 
-/* "L2 1 MiB x 2" of the caches of one level; nothing where there are none. */
+/* Appends "L2 1 MiB x 2" for the caches of one level, if any. */
 static void add_cache(kolo_text *t, hwloc_topology_t topology, hwloc_obj_type_t type,
                       const char *name, bool *any) {
     int n = hwloc_get_nbobjs_by_type(topology, type);

@@ -1,13 +1,13 @@
 #pragma once
-/* The processors of the machine, from hwloc: which of them a local rank is to use, and a few lines
- * about all of them. */
+/* The processors of the machine, from hwloc: binding of ranks and a description. */
 
 #include "base/text.h"
 
-/* Restricts this thread, and those that it starts later, to local rank `rank`'s share of the cores
- * that this process may use: `ranks` disjoint shares as equal and as near in the machine as can be.
- * Does nothing where there are fewer cores than ranks, or where the system refuses. */
+/* Binds this thread, and threads started later, to the share of local rank `rank` of `ranks`: the
+ * cores available to this process are divided into disjoint shares of about equal size, each
+ * compact in the topology. Does nothing if there are fewer cores than ranks or if the system
+ * refuses. */
 void topology_bind(int rank, int ranks);
 
-/* Appends rows about cores, caches and NUMA nodes: a name of `width` characters, then the text. */
+/* Appends rows about cores, caches and NUMA nodes, with names padded to `width`. */
 void topology_describe(kolo_text *text, int width);

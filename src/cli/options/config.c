@@ -1,5 +1,4 @@
-/* Config files: a YAML mapping from option names to values, read by libfyaml. An error says file,
- * line and column. */
+/* Config files, parsed by libfyaml. Errors name file, line and column. */
 #include "cli/options/config.h"
 
 #include "base/file.h"
@@ -10,55 +9,55 @@
 
 enum { CONFIG_LIMIT = 1 << 20 };
 
-/* "job.yaml:3:8" for a node; libfyaml counts from 0. */
-static void place_of(struct fy_node *node, const char *path, char *place, size_t bytes) {
+/* Formats the position of a node, "job.yaml:3:8"; libfyaml counts from 0. */
+static void format_position(struct fy_node *node, const char *path, char *position, size_t bytes) {
     const struct fy_mark *mark = NULL;
     if (fy_node_is_scalar(node)) mark = fy_token_start_mark(fy_node_get_scalar_token(node));
     if (mark) {
-        snprintf(place, bytes, "%s:%d:%d", path, mark->line + 1, mark->column + 1);
+        snprintf(position, bytes, "%s:%d:%d", path, mark->line + 1, mark->column + 1);
     } else {
-        snprintf(place, bytes, "%s", path);
+        snprintf(position, bytes, "%s", path);
     }
 }
 
-static kolo_status take_pair(kolo_options *o, const char *path, struct fy_node_pair *pair) {
+static kolo_status read_pair(kolo_options *o, const char *path, struct fy_node_pair *pair) {
     struct fy_node *key = fy_node_pair_key(pair), *value = fy_node_pair_value(pair);
-    char place[512];
-    place_of(key, path, place, sizeof place);
+    char position[512];
+    format_position(key, path, position, sizeof position);
     const char *name = fy_node_get_scalar0(key);
-    if (!name) return KOLO_FAIL(KOLO_ERR_ARG, "%s: a key must be the name of an option", place);
+    if (!name) return KOLO_FAIL(KOLO_ERR_ARG, "%s: a key must be the name of an option", position);
     if (fy_node_is_alias(value)) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "%s: %s is an alias of nothing that is in the file", place,
-                         name);
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s: %s is an undefined alias", position, name);
     }
-    if (fy_node_is_null(value)) return KOLO_FAIL(KOLO_ERR_ARG, "%s: %s has no value", place, name);
+    if (fy_node_is_null(value))
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s: %s has no value", position, name);
     const char *text = fy_node_get_scalar0(value);
-    if (!text) return KOLO_FAIL(KOLO_ERR_ARG, "%s: %s must have one plain value", place, name);
-    return kolo_options_set_from_file(o, place, name, text);
+    if (!text) return KOLO_FAIL(KOLO_ERR_ARG, "%s: %s must have a scalar value", position, name);
+    return kolo_options_set_from_file(o, position, name, text);
 }
 
-static kolo_status take_document(kolo_options *o, const char *path, struct fy_document *document) {
+static kolo_status read_document(kolo_options *o, const char *path, struct fy_document *document) {
     struct fy_node *root = fy_document_root(document);
-    if (!root || fy_node_is_null(root)) return KOLO_OK; /* nothing but comments */
+    if (!root || fy_node_is_null(root)) return KOLO_OK; /* only comments */
     if (!fy_node_is_mapping(root)) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "%s: must hold lines of the form 'option: value'", path);
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s: must consist of lines 'option: value'", path);
     }
     void *at = NULL;
     for (struct fy_node_pair *pair; (pair = fy_node_mapping_iterate(root, &at));) {
-        KOLO_TRY(take_pair(o, path, pair));
+        KOLO_TRY(read_pair(o, path, pair));
     }
     return KOLO_OK;
 }
 
-/* The first thing that libfyaml did not like. */
+/* The first error of libfyaml. */
 static kolo_status fail_syntax(const char *path, struct fy_diag *diag) {
     void *at = NULL;
     struct fy_diag_error *error = fy_diag_errors_iterate(diag, &at);
-    if (!error) return KOLO_FAIL(KOLO_ERR_ARG, "%s: cannot be read as YAML", path);
+    if (!error) return KOLO_FAIL(KOLO_ERR_ARG, "%s: is not valid YAML", path);
     return KOLO_FAIL(KOLO_ERR_ARG, "%s:%d:%d: %s", path, error->line, error->column, error->msg);
 }
 
-/* True for a text without content: blank lines, comments, the marks of a document. */
+/* Whether a text has no content but blank lines, comments and document markers. */
 static bool is_empty(const char *text, size_t bytes) {
     for (const char *line = text, *end = text + bytes; line < end;) {
         const char *stop = memchr(line, '\n', (size_t)(end - line));
@@ -71,11 +70,11 @@ static bool is_empty(const char *text, size_t bytes) {
     return true;
 }
 
-static kolo_status take_stream(kolo_options *o, const char *path, struct fy_parser *parser,
+static kolo_status read_stream(kolo_options *o, const char *path, struct fy_parser *parser,
                                struct fy_diag *diag) {
     struct fy_document *document = fy_parse_load_document(parser);
     if (!document) return fail_syntax(path, diag);
-    kolo_status status = take_document(o, path, document);
+    kolo_status status = read_document(o, path, document);
     fy_parse_document_destroy(parser, document);
     if (status != KOLO_OK) return status;
     document = fy_parse_load_document(parser);
@@ -85,10 +84,10 @@ static kolo_status take_stream(kolo_options *o, const char *path, struct fy_pars
     return fy_diag_got_error(diag) ? fail_syntax(path, diag) : KOLO_OK;
 }
 
-/* libfyaml would print some of its errors though it collects them. */
+/* libfyaml prints some errors even when it collects them. */
 static void discard(struct fy_diag *diag, void *user, const char *text, size_t bytes) {}
 
-static kolo_status take_text(kolo_options *o, const char *path, const char *text, size_t bytes) {
+static kolo_status read_text(kolo_options *o, const char *path, const char *text, size_t bytes) {
     struct fy_diag_cfg diag_cfg;
     fy_diag_cfg_default(&diag_cfg);
     diag_cfg.fp = NULL;
@@ -102,7 +101,7 @@ static kolo_status take_text(kolo_options *o, const char *path, const char *text
     if (!parser || fy_parser_set_string(parser, text, bytes) != 0) {
         status = KOLO_NOMEM(bytes);
     } else {
-        status = take_stream(o, path, parser, diag);
+        status = read_stream(o, path, parser, diag);
     }
     fy_parser_destroy(parser);
     fy_diag_destroy(diag);
@@ -110,17 +109,17 @@ static kolo_status take_text(kolo_options *o, const char *path, const char *text
 }
 
 kolo_status config_read(kolo_options *o, const char *path) {
-    kolo_file_view view; /* no pipe: each rank reads the file, and a pipe gives it to one */
+    kolo_file_view view; /* not a pipe: every rank reads the file */
     KOLO_TRY(kolo_file_map(path, &view));
     kolo_status status;
     if (view.bytes > CONFIG_LIMIT) {
-        status = KOLO_FAIL(KOLO_ERR_ARG, "%s holds more than %d bytes: is it the right file?", path,
+        status = KOLO_FAIL(KOLO_ERR_ARG, "%s exceeds %d bytes: is it the right file?", path,
                            CONFIG_LIMIT);
     } else if (memchr(view.data, '\0', view.bytes)) {
-        status = KOLO_FAIL(KOLO_ERR_ARG, "%s holds a NUL byte: it is no text", path);
+        status = KOLO_FAIL(KOLO_ERR_ARG, "%s contains a NUL byte: is it the right file?", path);
     } else {
         status =
-            is_empty(view.data, view.bytes) ? KOLO_OK : take_text(o, path, view.data, view.bytes);
+            is_empty(view.data, view.bytes) ? KOLO_OK : read_text(o, path, view.data, view.bytes);
     }
     kolo_file_unmap(&view);
     return status;
@@ -131,9 +130,9 @@ kolo_status config_read_run(kolo_options *o, const char *resume) {
     if (strcmp(resume, "latest") == 0) {
         if (kolo_options_given(o, "model")) return KOLO_OK;
         return KOLO_FAIL(KOLO_ERR_ARG,
-                         "--resume latest stands in the command that begins the run, which is then "
-                         "given again: --model, --data, --out and the others; a run goes on by its "
-                         "folder alone with --resume DIR");
+                         "--resume latest requires all options of the run, such as --model, --data "
+                         "and --out: repeat the command that started it, or resume by its folder "
+                         "alone with --resume DIR");
     }
     const char *slash = strrchr(resume, '/');
     char *folder = kolo_folder_exists(resume) ? kolo_strdup(resume)
@@ -143,12 +142,13 @@ kolo_status config_read_run(kolo_options *o, const char *resume) {
     kolo_status status = config ? KOLO_OK : KOLO_NOMEM(strlen(resume));
     bool there = status == KOLO_OK && kolo_file_exists(config);
     if (status == KOLO_OK && !there && !kolo_options_given(o, "model")) {
-        status = kolo_file_exists(resume)
-                     ? KOLO_FAIL(KOLO_ERR_ARG,
-                                 "--resume %s: there is no config.yaml, so the job's "
-                                 "options must be given: --model and the others",
-                                 resume)
-                     : kolo_file_fail("resume", resume, ENOENT);
+        status =
+            kolo_file_exists(resume)
+                ? KOLO_FAIL(KOLO_ERR_ARG,
+                            "--resume %s: no config.yaml found: give --model and the other options "
+                            "of the run",
+                            resume)
+                : kolo_file_fail("resume", resume, ENOENT);
     }
     if (there) {
         status = config_read(o, config);

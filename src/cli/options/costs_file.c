@@ -1,4 +1,4 @@
-/* The file of constants for the choice of algorithms. */
+/* The file of cost constants. */
 #include "cli/options/costs_file.h"
 
 #include "base/file.h"

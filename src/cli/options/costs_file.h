@@ -1,11 +1,11 @@
 #pragma once
-/* Where the constants of `kolo bench allreduce --calibrate` are kept: in the user's cache folder, a
- * file for each machine. */
+/* The file of cost constants that `kolo bench allreduce --calibrate` writes: one per machine, in
+ * the user's cache folder. */
 
 #include "kolo/comm.h"
 
-/* The path of allreduce-HOST.costs in the user's cache folder (cache.h), which the caller frees.
- * With `make` the folders are made. ARG when the user has none. */
+/* The path of allreduce-HOST.costs in the user's cache folder (cache.h), for kolo_free. With `make`
+ * creates the folders. ARG: the user has no cache folder. */
 kolo_status costs_file_path(bool make, char **path);
-/* Lets AUTO choose by that file if rank 0 has one. All ranks call it. */
+/* Makes AUTO use the constants of that file if rank 0 has it. Collective. */
 kolo_status costs_file_load(kolo_comm *comm);

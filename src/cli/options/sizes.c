@@ -16,9 +16,8 @@ kolo_status sizes_parse(const char *list, kolo_dtype dtype, size_t sizes[MAX_SIZ
         if (!good || (size_t)bytes % kolo_dtype_bytes(dtype) != 0) {
             return KOLO_FAIL(
                 KOLO_ERR_ARG,
-                "--sizes %s: '%s' must be a whole number of bytes, as 8, or of K, M or "
-                "G (1024 bytes, ...), as 64K, that %s elements fill (multiples of %zu "
-                "bytes)",
+                "--sizes %s: '%s' must be a number of bytes, such as 8 or 64K (K, M, G: "
+                "powers of 1024), and a multiple of the %s size, %zu",
                 list, word, kolo_dtype_name(dtype), kolo_dtype_bytes(dtype));
         }
         if (*n == MAX_SIZES) return KOLO_FAIL(KOLO_ERR_ARG, "--sizes: at most %d", MAX_SIZES);

@@ -1,4 +1,4 @@
-/* Options of training, from the table to the library's struct. */
+/* Converts command-line options to the options of kolo_train. */
 #include "cli/options/train_opts.h"
 
 #include "cli/options/cache.h"

@@ -1,5 +1,5 @@
 #pragma once
-/* Options of training, from the table to the library's struct. */
+/* Converts command-line options to the options of kolo_train. */
 
 #include "base/option.h"
 #include "kolo/train.h"
@@ -15,21 +15,21 @@ typedef enum kernel_set {
 #undef KERNEL_SET_ENUM
 } kernel_set;
 
-/* Splits "resnet50:width=0.5" of --model into the model and its own options (NULL: none). */
+/* Splits "resnet50:width=0.5" of --model into the model and its options (NULL: none). */
 kolo_status train_opts_model(kolo_options *o, const char **model, const char **model_options);
 
-/* --tuning, else kolo/tuning.txt in the user's cache folder; NULL where there is none. */
+/* --tuning, or kolo/tuning.txt in the user's cache folder; NULL if there is none. */
 kolo_status train_opts_tuning(kolo_options *o, const char **path);
 
-/* A kolo_train_notice: a line on standard error, one that passes only where it can be written over.
- */
+/* A kolo_train_notice: prints a line on standard error; transient lines only on a terminal, where
+ * they are overwritten. */
 void train_opts_notice(void *arg, const char *line, kolo_notice_kind kind);
-/* The same of warnings alone. */
+/* The same, for warnings only. */
 void train_opts_warning(void *arg, const char *line, kolo_notice_kind kind);
 
 /* The optimizer and its hyperparameters. */
 kolo_optimizer_opts train_opts_optimizer(const kolo_options *o);
 
-/* What train and bench train share: model, data, batch, optimiser, kernels, buckets. Texts live as
- * long as `o`. */
+/* The options that all training commands share: model, data, batch, optimizer, kernels, buckets.
+ * The strings are valid as long as `o`. */
 kolo_status train_opts_make(kolo_options *o, int threads, kolo_train_opts *opts);

@@ -1,4 +1,4 @@
-/* The progress bar and the plain lines of a run. Each is composed whole and written at once. */
+/* The progress bar and the plain lines of a run. Each update is one write. */
 #define _GNU_SOURCE
 #include "cli/output/progress_bar.h"
 
@@ -27,7 +27,9 @@ static int terminal_width(void) {
 }
 
 static void write_text(kolo_text *t) {
-    if (!t->failed) (void)kolo_write_all(STDERR_FILENO, t->text, t->length); /* only for the eye */
+    if (!t->failed)
+        (void)kolo_write_all(STDERR_FILENO, t->text,
+                             t->length); /* informational: errors are ignored */
     kolo_text_fini(t);
 }
 
@@ -41,8 +43,8 @@ static void add_time(kolo_text *t, double seconds) {
     }
 }
 
-/* "epoch 2 [=====>    ]  52% loss 0.4123 acc 0.8471 20110 samples/s 0:12 left": the cells take the
- * room that the terminal leaves. */
+/* "epoch 2 [=====>    ]  52% loss 0.4123 acc 0.8471 20110 samples/s 0:12 left": the cells fill
+ * the width of the terminal. */
 static void draw_bar(progress_bar *state, const kolo_train_progress *p) {
     const kolo_metric *metrics = kolo_metric_table();
     double done = p->total_steps > 0 ? (double)p->step / (double)p->total_steps : 0;
@@ -60,7 +62,7 @@ static void draw_bar(progress_bar *state, const kolo_train_progress *p) {
     kolo_text_add(&line, "\r\033[K");
     size_t start = line.length;
     kolo_text_add(&line, "epoch %" PRId64 " [", p->epoch);
-    /* One column less than the terminal has, or it might wrap. */
+    /* One column less than the terminal, which might wrap. */
     int width = terminal_width() - 1, used = (int)(line.length - start + figures.length);
     int cells = (int)kolo_max_i64(MIN_CELLS, kolo_min_i64(MAX_CELLS, width - used));
     int full = (int)(done * cells);
@@ -110,7 +112,7 @@ void progress_bar_end(progress_bar *state) {
     state->bar_drawn = false;
 }
 
-/* Reports come ten times a second; a plain line is about all since the last one. */
+/* Reports arrive ten times a second; a plain line covers all since the previous line. */
 static void add_report(progress_bar *state, const kolo_train_progress *p) {
     state->samples += p->samples;
     for (int i = 0; i < KOLO_MAX_METRICS; i++) {

@@ -1,5 +1,5 @@
 #pragma once
-/* How a run looks while it runs: a bar on a terminal, plain lines elsewhere, on standard error. */
+/* Progress of a run on standard error: a bar or plain lines. */
 
 #include "kolo/train.h"
 
@@ -28,5 +28,5 @@ typedef struct progress_bar {
 progress_bar progress_bar_make(progress_style style);
 /* A kolo_train_observer; `arg` is a progress_bar. */
 void progress_bar_show(void *arg, const kolo_train_progress *p);
-/* Takes the bar away. */
+/* Clears the bar. */
 void progress_bar_end(progress_bar *state);

@@ -1,4 +1,4 @@
-/* What a run came to: a table for people, JSON for programs. */
+/* The result of a run, as a table and as JSON. */
 #include "cli/output/result.h"
 
 #include "base/integer.h"
@@ -68,7 +68,7 @@ static void add_table(kolo_text *t, const kolo_train_result *r, const result_abo
         add_loss(t, "training loss", &r->final, kolo_min_i64(r->steps, KOLO_LAST_STEPS));
         if (r->losses_checked > 0) {
             add_row(t, "losses checked",
-                    "of the first %" PRId64 " steps: taken again as by kolo train, the same bits",
+                    "first %" PRId64 " steps, bitwise equal to those of kolo train",
                     r->losses_checked);
         }
     }

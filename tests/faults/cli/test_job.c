@@ -246,7 +246,7 @@ static void what_all_ranks_meet_is_said_once(void **state) {
         {"eval --checkpoint absent --data synthetic --workers 3",
          "kolo: cannot open absent: No such file or directory: check the path\n", 1},
         {"train --model mlp --data synthetic --workers 3 --steps 1 --out out/folder",
-         "kolo: cannot make the folder out/folder: Not a directory: check the path\n", 1},
+         "kolo: cannot create the folder out/folder: Not a directory: check the path\n", 1},
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         kolo_process job = start_job(cases[i].arguments);
@@ -263,7 +263,7 @@ static void a_foreign_launcher_must_agree_on_the_workers(void **state) {
                                  "--no-eval --workers 3 --progress none");
     assert_int_equal(test_job_end(&job).code, 1);
     char *err = errors();
-    assert_non_null(strstr(err, "--workers 3, but the launcher started 2: leave --workers out"));
+    assert_non_null(strstr(err, "--workers 3, but the launcher started 2: remove --workers"));
     kolo_free(err);
     job = start_job("run -n 2 -- '" KOLO_COMMAND
                     "' train --model mlp --data synthetic --steps 2 --batch 8 --no-eval "

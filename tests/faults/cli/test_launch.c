@@ -408,10 +408,9 @@ static void wrong_use_is_one_line(void **state) {
         const char *arguments, *text;
         int code;
     } cases[] = {
-        {"run -n 0 -- true", "kolo: --ranks 0: must be a whole number from 1 to 1024\n", 2},
+        {"run -n 0 -- true", "kolo: --ranks 0: must be an integer from 1 to 1024\n", 2},
         {"run -n 2", "kolo: 'kolo run' needs a program: kolo run -n 2 -- program args\n", 2},
-        {"run -- no-such-program",
-         "kolo: cannot start no-such-program: there is no such program in PATH\n", 127},
+        {"run -- no-such-program", "kolo: cannot start no-such-program: not found in PATH\n", 127},
         {"run -- ./absent",
          "kolo: cannot start ./absent: No such file or directory: check the path\n", 127},
         {"run -n 2 -- /tmp", "kolo: cannot start /tmp: Is a directory: check the path\n", 126},

@@ -61,7 +61,7 @@ static void size_limit_is_exact(void **state) {
     ASSERT_OK(kolo_file_read("ten", 10, &data, &bytes));
     kolo_free(data);
     assert_int_equal(kolo_file_read("ten", 9, &data, &bytes), KOLO_ERR_FORMAT);
-    assert_string_equal(kolo_last_error(), "ten holds more than 9 bytes: is it the right file?");
+    assert_string_equal(kolo_last_error(), "ten exceeds 9 bytes: is it the right file?");
     unlink("ten");
 }
 
@@ -137,7 +137,7 @@ static void pipes_are_written_where_they_are_open(void **state) {
     char path[32], got[8] = "";
     assert_int_equal(mkfifo("fifo", 0600), 0);
     assert_int_equal(kolo_file_write("fifo", "x", 1), KOLO_ERR_IO);
-    assert_non_null(strstr(kolo_last_error(), "cannot write fifo: it is a pipe"));
+    assert_non_null(strstr(kolo_last_error(), "cannot write fifo: it is a named pipe"));
     unlink("fifo");
     assert_int_equal(pipe(fds), 0);
     snprintf(path, sizeof path, "/dev/fd/%d", fds[1]);
@@ -162,7 +162,7 @@ static void folders_are_made_with_their_parents(void **state) {
     assert_int_equal(kolo_folder_make("a/file/x"), KOLO_ERR_IO);
     assert_int_equal(kolo_folder_make(""), KOLO_ERR_IO);
     assert_int_equal(kolo_folder_make("/proc/nothing"), KOLO_ERR_IO);
-    assert_non_null(strstr(kolo_last_error(), "cannot make the folder /proc/nothing"));
+    assert_non_null(strstr(kolo_last_error(), "cannot create the folder /proc/nothing"));
 }
 
 static void each_failed_allocation_is_reported(void **state) {

@@ -60,7 +60,7 @@ static const kolo_option rows[] = {
      .metavar = "N",
      .commands = COOK,
      .help = "any number",
-     .without = "what is left"},
+     .unset = "what is left"},
     {.name = "book",
      .type = KOLO_OPTION_TEXT,
      .metavar = "FILE",
@@ -171,14 +171,14 @@ static void errors_say_option_value_and_what_is_allowed(void **state) {
     static const struct {
         const char *line, *text;
     } cases[] = {
-        {"--pans 0", "--pans 0: must be a whole number from 1 to 64"},
-        {"--pans -3", "--pans -3: must be a whole number from 1 to 64"},
-        {"--pans 65", "--pans 65: must be a whole number from 1 to 64"},
-        {"--pans 2.5", "--pans 2.5: must be a whole number from 1 to 64"},
+        {"--pans 0", "--pans 0: must be an integer from 1 to 64"},
+        {"--pans -3", "--pans -3: must be an integer from 1 to 64"},
+        {"--pans 65", "--pans 65: must be an integer from 1 to 64"},
+        {"--pans 2.5", "--pans 2.5: must be an integer from 1 to 64"},
         {"--pans 99999999999999999999",
-         "--pans 99999999999999999999: must be a whole number from 1 to 64"},
-        {"--pans=", "--pans '': must be a whole number from 1 to 64"},
-        {"-n x", "--pans x: must be a whole number from 1 to 64"},
+         "--pans 99999999999999999999: must be an integer from 1 to 64"},
+        {"--pans=", "--pans '': must be an integer from 1 to 64"},
+        {"-n x", "--pans x: must be an integer from 1 to 64"},
         {"--salt nan", "--salt nan: must be a number from 0 to 10"},
         {"--salt inf", "--salt inf: must be a number from 0 to 10"},
         {"--salt -0.1", "--salt -0.1: must be a number from 0 to 10"},
@@ -190,7 +190,7 @@ static void errors_say_option_value_and_what_is_allowed(void **state) {
         {"--heat hihg", "--heat hihg: must be one of low, medium, high; did you mean high?"},
         {"--heat 7", "--heat 7: must be one of low, medium, high"},
         {"--lid=perhaps", "--lid perhaps: must be true or false"},
-        {"--dish=", "--dish '': must be a text that is not empty"},
+        {"--dish=", "--dish '': must be a non-empty string"},
         {"--pan 3", "unknown option --pan: did you mean --pans?"},
         {"--no-pans", "unknown option --no-pans: did you mean --pans?"},
         {"--zzzzzz", "unknown option --zzzzzz: 'chef cook --help' lists the options"},
@@ -222,9 +222,9 @@ static void keys_of_files_are_checked_and_flags_win(void **state) {
     static const struct {
         const char *name, *value, *text;
     } cases[] = {
-        {"pans", "0", "f:3:1: pans 0: must be a whole number from 1 to 64"},
+        {"pans", "0", "f:3:1: pans 0: must be an integer from 1 to 64"},
         {"heats", "low", "f:3:1: unknown key heats: did you mean heat?"},
-        {"book", "x", "f:3:1: book can stand on the command line only"},
+        {"book", "x", "f:3:1: book is allowed on the command line only"},
         {"lid", "yes", "f:3:1: lid yes: must be true or false"},
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
@@ -270,14 +270,14 @@ static void help_is_written_from_the_table(void **state) {
                         "With love.\n"
                         "\n"
                         "options:\n"
-                        "  -n, --pans N            number of pans (default 1; from 1 to 64)\n"
-                        "  --salt G                salt in grams (default 0.5; from 0 to 10)\n"
-                        "  --heat low|medium|high  how hot (default medium)\n"
-                        "  --oil BYTES             how much oil (default 4K; from 1K to 1G)\n"
+                        "  -n, --pans N            number of pans (default: 1; from 1 to 64)\n"
+                        "  --salt G                salt in grams (default: 0.5; from 0 to 10)\n"
+                        "  --heat low|medium|high  how hot (default: medium)\n"
+                        "  --oil BYTES             how much oil (default: 4K; from 1K to 1G)\n"
                         "  --lid                   put the lid on\n"
                         "  --no-stir               do not stir\n"
                         "  --dish NAME             what to cook (required)\n"
-                        "  --delta N               any number (without it: what is left)\n"
+                        "  --delta N               any number (default: what is left)\n"
                         "  --book FILE             a book of recipes\n");
     kolo_text_fini(&t);
     kolo_options_help(&table, &commands[2], &t);
@@ -294,7 +294,7 @@ static void help_is_written_from_the_table(void **state) {
     kolo_options_markdown(&table, &t);
     assert_non_null(strstr(t.text, "\n## chef eat\n\n    chef eat [options] -- how\n"));
     assert_non_null(
-        strstr(t.text, "| `--heat low\\|medium\\|high` | how hot (default medium) |\n"));
+        strstr(t.text, "| `--heat low\\|medium\\|high` | how hot (default: medium) |\n"));
     assert_non_null(strstr(
         t.text, "| `--speed HOW` | how fast. slow: takes all night; fast: takes an hour |\n"));
     kolo_text_fini(&t);

@@ -93,9 +93,9 @@ static void wrong_use_is_one_line_and_exit_2(void **state) {
         {"help tarin", "kolo: unknown command 'tarin': did you mean 'train'?\n"},
         {"train --modle lenet", "kolo: unknown option --modle: did you mean --model?\n"},
         {"train --model lenet --data x --batch 0",
-         "kolo: --batch 0: must be a whole number from 1 to 1048576\n"},
+         "kolo: --batch 0: must be an integer from 1 to 1048576\n"},
         {"train --model lenet --data x --workers -3",
-         "kolo: --workers -3: must be a whole number from 1 to 1024\n"},
+         "kolo: --workers -3: must be an integer from 1 to 1024\n"},
         {"train --model lenet --data x --lr nan",
          "kolo: --lr nan: must be a number from 1e-12 to 1e+06\n"},
         {"train --model lenet --data x --lr 0",
@@ -103,21 +103,21 @@ static void wrong_use_is_one_line_and_exit_2(void **state) {
         {"train --model lenet --data x --schedule cosin",
          "kolo: --schedule cosin: must be one of constant, step, cosine; did you mean cosine?\n"},
         {"train --data fashion-mnist",
-         "kolo: 'kolo train' needs --model NAME[:KEY=VALUE,...] (the model, such as lenet, "
-         "resnet18 or mlp:hidden=256; all: 'kolo help models')\n"},
+         "kolo: 'kolo train' needs --model NAME[:KEY=VALUE,...] (model, such as lenet, "
+         "resnet18 or mlp:hidden=256; 'kolo help models' lists all)\n"},
         {"train lenet",
          "kolo: unexpected argument 'lenet': options of 'kolo train' start with --\n"},
         {"train --checkpoint x",
          "kolo: --checkpoint is an option of 'kolo eval', not of 'kolo train'\n"},
         {"bench allreduce --sizes 8,7",
-         "kolo: --sizes 8,7: '7' must be a whole number of bytes, as 8, or of K, M or G (1024 "
-         "bytes, ...), as 64K, that f32 elements fill (multiples of 4 bytes)\n"},
+         "kolo: --sizes 8,7: '7' must be a number of bytes, such as 8 or 64K (K, M, G: powers of "
+         "1024), and a multiple of the f32 size, 4\n"},
         {"bench sim --sizes 1T",
-         "kolo: --sizes 1T: '1T' must be a whole number of bytes, as 8, or of K, M or G (1024 "
-         "bytes, ...), as 64K, that f32 elements fill (multiples of 4 bytes)\n"},
+         "kolo: --sizes 1T: '1T' must be a number of bytes, such as 8 or 64K (K, M, G: powers of "
+         "1024), and a multiple of the f32 size, 4\n"},
         {"bench allreduce --dtype f64 --sizes 12",
-         "kolo: --sizes 12: '12' must be a whole number of bytes, as 8, or of K, M or G (1024 "
-         "bytes, ...), as 64K, that f64 elements fill (multiples of 8 bytes)\n"},
+         "kolo: --sizes 12: '12' must be a number of bytes, such as 8 or 64K (K, M, G: powers of "
+         "1024), and a multiple of the f64 size, 8\n"},
         {"bench allreduce -n 2 --shards 5 --algorithm ring",
          "kolo: algorithm ring with --shards: a reproducible allreduce has an algorithm of its "
          "own; "
@@ -134,21 +134,20 @@ static void wrong_use_is_one_line_and_exit_2(void **state) {
         {"train --model mlp --data synthetic --resume latest --steps 1",
          "kolo: --resume latest needs --out DIR, the folder of the checkpoints\n"},
         {"train --resume latest",
-         "kolo: --resume latest stands in the command that begins the run, which is then given "
-         "again: --model, --data, --out and the others; a run goes on by its folder alone with "
-         "--resume DIR\n"},
+         "kolo: --resume latest requires all options of the run, such as --model, --data and "
+         "--out: "
+         "repeat the command that started it, or resume by its folder alone with --resume DIR\n"},
         {"train --model mlp --data synthetic --checkpoint-every 2x --out o",
          "kolo: --checkpoint-every 2x: must be a number of steps, such as 500, or of epochs, such "
          "as "
          "1e\n"},
         {"train --model mlp --data synthetic --resume o/latest --init f.safetensors",
-         "kolo: --resume takes the weights of its checkpoint: leave --init out\n"},
+         "kolo: --resume loads the weights of the checkpoint: remove --init\n"},
         {"train --model mlp --data synthetic --no-eval=true", "kolo: --no-eval takes no value\n"},
         {"train --model mlp --data synthetic --keep 3 --out o",
-         "kolo: --keep is of the checkpoints that --checkpoint-every N writes: give that too\n"},
+         "kolo: --keep requires --checkpoint-every N\n"},
         {"train --resume .",
-         "kolo: --resume .: there is no config.yaml, so the job's options must be given: --model "
-         "and the others\n"},
+         "kolo: --resume .: no config.yaml found: give --model and the other options of the run\n"},
         {"train --model gpt2_tiny:dropout=1.5 --data synthetic-tokens",
          "kolo: model gpt2_tiny: \"dropout=1.5\": give dropout a whole number of percent, or a "
          "share as 0.5, from 0 to 99, as in dropout=0\n"},
@@ -184,9 +183,9 @@ static void failures_are_one_line_and_exit_1(void **state) {
         {"train --model mlp --data synthetic --json no/where",
          "kolo: cannot write no/where: No such file or directory: check the path\n"},
         {"train --model mlp --data synthetic --json fifo",
-         "kolo: cannot write fifo: it is a pipe, which would be waited for: give a file\n"},
+         "kolo: cannot write fifo: it is a named pipe: give a file\n"},
         {"bench sim -n 2 --sizes 4 --json fifo",
-         "kolo: cannot write fifo: it is a pipe, which would be waited for: give a file\n"},
+         "kolo: cannot write fifo: it is a named pipe: give a file\n"},
         {"train --model mlp --data synthetic --config absent.yaml",
          "kolo: cannot open absent.yaml: No such file or directory: check the path\n"},
         {"train --resume absent",
@@ -251,7 +250,7 @@ static void output_that_goes_nowhere_is_a_failure(void **state) {
 static void config_files_are_texts(void **state) {
     ASSERT_OK(kolo_file_write("job.yaml", "model: ml\0p\n", 12));
     test_run_fails("train --config job.yaml --data synthetic", 2,
-                   "kolo: job.yaml holds a NUL byte: it is no text\n");
+                   "kolo: job.yaml contains a NUL byte: is it the right file?\n");
     assert_int_equal(system("mkfifo fifo.yaml"), 0);
     test_run_fails("train --config fifo.yaml --data synthetic", 1,
                    "kolo: cannot read fifo.yaml: it is a pipe or a device: give a file\n");
@@ -308,19 +307,18 @@ static void config_files_are_checked_to_the_column(void **state) {
     static const struct {
         const char *yaml, *text;
     } cases[] = {
-        {"model: mlp\nbatch: 0\n",
-         "job.yaml:2:1: batch 0: must be a whole number from 1 to 1048576"},
+        {"model: mlp\nbatch: 0\n", "job.yaml:2:1: batch 0: must be an integer from 1 to 1048576"},
         {"# a job\nmodel: mlp\n\nbacth: 8\n",
          "job.yaml:4:1: unknown key bacth: did you mean batch?"},
         {"{model: mlp, sede: 3}", "job.yaml:1:14: unknown key sede: did you mean seed?"},
         {"model:\n", "job.yaml:1:1: model has no value"},
-        {"model: [a, b]\n", "job.yaml:1:1: model must have one plain value"},
-        {"- model\n", "job.yaml: must hold lines of the form 'option: value'"},
+        {"model: [a, b]\n", "job.yaml:1:1: model must have a scalar value"},
+        {"- model\n", "job.yaml: must consist of lines 'option: value'"},
         {"model: mlp\nmodel: mlp\n", "job.yaml:2:1: duplicate key"},
         {"model: \"mlp\n", "job.yaml:1:9: double-quoted scalar without closing quote"},
         {"model: *nothing\n", "job.yaml:1:9: invalid alias"},
         {"model: mlp\n---\nseed: 1\n", "job.yaml: holds more than one YAML document"},
-        {"config: job.yaml\n", "job.yaml:1:1: config can stand on the command line only"},
+        {"config: job.yaml\n", "job.yaml:1:1: config is allowed on the command line only"},
         {"\x01\x02\x03\xff\n", "job.yaml:1:1: plain scalar is malformed UTF8"},
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
