@@ -1,4 +1,4 @@
-/* Measuring the machine: the best of several timed rounds, since whatever else runs only slows. */
+/* Measures the machine: the best of several timed rounds, since disturbances only add time. */
 #include "inspect/machine.h"
 
 #include "base/clock.h"
@@ -6,11 +6,11 @@
 #include "base/memory.h"
 #include "inspect/machine_loops.h"
 
-static const int64_t budget_ns = 80000000; /* of each of the two */
+static const int64_t budget_ns = 80000000; /* per measurement */
 static const int64_t fma_rounds = 1 << 19; /* a few milliseconds */
 static const size_t least = 1 << 16, most = (size_t)512 << 20;
 
-/* The least time of `loop` within the budget, at least three rounds. */
+/* The minimum time of `loop` within the budget, at least three rounds. */
 static double least_seconds(int threads, kolo_machine_team team, int64_t items,
                             kolo_machine_loop loop, const void *job) {
     int64_t begin = kolo_now_ns(), best = INT64_MAX;
@@ -40,11 +40,11 @@ static kolo_status measure_memory(int threads, kolo_machine_team team, const kol
     if (!memory) return KOLO_NOMEM(bytes);
     kolo_perf_triad job = {
         .a = memory, .b = memory + count, .c = memory + 2 * count, .factor = 0.5F};
-    int sweeps = 1; /* in one timed round: short ones would measure the clock */
+    int sweeps = 1; /* per timed round: short rounds would measure the clock */
     while ((size_t)sweeps * bytes < (size_t)4 << 20) sweeps *= 2;
     double best = 0;
     int64_t begin = kolo_now_ns();
-    team(threads, count, table->triad, &job); /* makes the pages */
+    team(threads, count, table->triad, &job); /* first touch of the pages */
     for (int round = 0; round < 3 || kolo_now_ns() - begin < budget_ns; round++) {
         int64_t start = kolo_now_ns();
         for (int i = 0; i < sweeps; i++) team(threads, count, table->triad, &job);

@@ -1,5 +1,5 @@
 /* Multiply-adds in registers, and the triad of McCalpin's STREAM, compiled once per instruction
- * set. Twelve chains of multiply-adds hide their latency on every processor that has two units. */
+ * set. Twelve independent chains hide the latency of two FMA units. */
 #include "inspect/machine_loops.h"
 
 #include <stddef.h>
@@ -23,7 +23,8 @@ static inline __attribute__((always_inline)) vf mul_add(vf a, vf b, vf c) {
 #endif
 }
 
-/* Each chain is a variable of its own, which stays in a register; an array would not. */
+/* Each chain is a separate variable, which the compiler keeps in a register; an array would be
+ * spilled. */
 #define EACH_CHAIN(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
 #define MAKE(i) vf chain##i = (vf){0} + (float)i;
 #define STEP(i) chain##i = mul_add(chain##i, factor, term);

@@ -1,4 +1,4 @@
-/* What kernels and their callers share: specs, and the scale of time estimates. */
+/* Kernel specs, and the nominal machine behind time estimates. */
 #include "kernel/kernel.h"
 
 #include "base/isa.h"

@@ -1,24 +1,27 @@
 #pragma once
-/* Kernels: what runs a node of the graph.
+/* The kernel interface: the code that executes a node of the graph.
  *
- * Each op has several kernels, listed in kernel.c: ref_* (plain C, plain layouts, f32 and f64: the
- * truth), simd_* (ours, vectorised per instruction set), dnn_* (oneDNN). All that is slow happens
- * when a plan is compiled: `fit` says whether and how well a kernel suits, `prepare` makes its
- * primitives, `bind` ties them to addresses; `run` only runs: it allocates nothing and cannot fail.
+ * Each op has kernels from up to three families: ref_* (plain C loops on plain layouts, in f64:
+ * the reference for tests), simd_* (vectorised, one copy per instruction set) and dnn_*
+ * (oneDNN). select/ lists the families and picks the kernel of a node; the families see this
+ * interface only.
  *
- * Threads: a prepared kernel belongs to one plan and so to one thread at a time; inside `run` it
- * may use up to spec->threads OpenMP threads. */
+ * All expensive work happens while a plan is compiled: `fit` estimates the time, `prepare`
+ * creates primitives and tables, `bind` attaches them to addresses. `run` does not allocate and
+ * cannot fail.
+ *
+ * Threads: a prepared kernel belongs to one plan and is used by one thread at a time; `run` may
+ * use up to spec->threads OpenMP threads. */
 
 #include "base/isa.h"
 #include "graph/graph.h"
 #include "graph/ops/ops.h"
 
-/* Which kernels a plan may use. */
+/* The kernels that a plan may use. */
 typedef enum kolo_kernel_set {
-    KOLO_KERNELS_BEST,   /* the fastest that fits */
+    KOLO_KERNELS_BEST,   /* the fastest kernel that fits */
     KOLO_KERNELS_REF,    /* reference kernels only */
-    KOLO_KERNELS_DIRECT, /* the fastest that fits and multiplies each number with each as the op
-                            says: no Winograd */
+    KOLO_KERNELS_DIRECT, /* as BEST, without Winograd kernels */
 } kolo_kernel_set;
 
 static inline kolo_kernel_set kolo_kernel_set_of(bool reference, bool no_winograd) {
@@ -29,12 +32,12 @@ struct kolo_tuner;
 struct kolo_kernel;
 struct kolo_kernel_spec;
 
-/* kolo_kernel_select_tuned of select/select.h. */
+/* The type of kolo_kernel_select_tuned (select/select.h). */
 typedef kolo_status (*kolo_kernel_selector)(kolo_kernel_set set, struct kolo_tuner *tuner,
                                             struct kolo_kernel_spec *spec,
                                             const struct kolo_kernel **kernel, double *seconds);
 
-/* A node with everything resolved: what a kernel is made from. */
+/* A node with resolved tensors: the input of kernel selection and preparation. */
 typedef struct kolo_kernel_spec {
     const kolo_op *op;
     const kolo_attr *attr;
@@ -46,46 +49,47 @@ typedef struct kolo_kernel_spec {
     struct kolo_tuner *tuner; /* may be NULL */
 } kolo_kernel_spec;
 
-/* A layout that `fit` may choose: rank 0 on a tensor of higher rank. Only weights (input 1 of
- * conv2d, linear and linear_gelu) are ever left open. */
+/* True for a layout that `fit` may choose: rank 0 on a tensor of higher rank. Only weights
+ * (input 1 of conv2d, linear and linear_gelu) have open layouts. */
 static inline bool kolo_layout_is_open(const kolo_tensor *t) {
     return t->layout.rank == 0 && t->shape.rank > 0;
 }
 
-/* One node's run: addresses of its tensors in one bank of the plan's memory. */
+/* One execution of a node: the addresses of its tensors. */
 typedef struct kolo_call {
     const kolo_kernel_spec *spec;
-    void *state;           /* of prepare */
-    void *bound;           /* of bind */
-    void *in[KOLO_MAX_IO]; /* addresses, in the order of the node's inputs */
+    void *state;           /* from prepare */
+    void *bound;           /* from bind */
+    void *in[KOLO_MAX_IO]; /* in the order of the node's inputs */
     void *out[KOLO_MAX_IO];
-    void *scratch; /* scratch_bytes of prepare, 64-byte aligned, shared between nodes */
+    void *scratch; /* scratch_bytes bytes, 64-byte aligned, shared between nodes */
 } kolo_call;
 
 typedef struct kolo_kernel {
     const char *name; /* "dnn_conv2d" */
     const kolo_op *op;
-    /* Whether this kernel runs the spec, and the time it would take, in seconds (an estimate that
-     * ranks kernels and layouts, never a promise); negative: it does not. Chooses open layouts. */
+    /* Returns the estimated time in seconds, or a negative number when the kernel does not
+     * support the spec. The estimate only ranks kernels and layouts. Sets open layouts to the
+     * kernel's choice. */
     double (*fit)(kolo_kernel_spec *spec);
-    /* Makes what the kernel keeps for a spec that fits: *state (may stay NULL) and the scratch
-     * memory that a run needs. NULL: nothing to prepare. */
+    /* Creates the kernel's state for a spec that fits: *state (may stay NULL) and the size of
+     * the scratch memory of a run. NULL: no preparation. */
     kolo_status (*prepare)(const kolo_kernel_spec *spec, void **state, size_t *scratch_bytes);
-    /* Ties the state to the addresses of `call`, leaving its result in call->bound. NULL: nothing.
-     */
+    /* Attaches the state to the addresses of `call`; the result goes to call->bound. NULL: no
+     * binding. */
     kolo_status (*bind)(kolo_call *call);
     void (*run)(const kolo_call *call);
-    void (*unbind)(void *bound);  /* frees what bind made; NULL when bind is NULL */
-    void (*release)(void *state); /* frees what prepare made; NULL when prepare is NULL */
-    /* The library's own name for the code that runs, valid as long as the state. NULL: none. */
+    void (*unbind)(void *bound);  /* frees call->bound; NULL when bind is NULL */
+    void (*release)(void *state); /* frees the state; NULL when prepare is NULL */
+    /* The library's name of the implementation, valid as long as the state. NULL: none. */
     const char *(*implementation)(const void *state);
-    bool winograd; /* saves multiplications, and rounds more */
-    /* Computes in bf16 on tensors of bf16, by emulation where kolo_kernel_has_bf16 is false: it is
-     * not chosen for them there. */
+    bool winograd; /* fewer multiplications, larger rounding errors */
+    /* Computes in bf16. Without native support (kolo_kernel_has_bf16) it would emulate bf16, so
+     * it is not selected for bf16 tensors. */
     bool bf16;
 } kolo_kernel;
 
-/* Fills a spec from a node (layouts as they stand in the graph). */
+/* Fills a spec from a node, with the layouts that the graph has now. */
 void kolo_kernel_spec_init(kolo_kernel_spec *spec, const kolo_graph *g, const kolo_node *n,
                            int threads);
 
@@ -93,13 +97,14 @@ void kolo_kernel_spec_init(kolo_kernel_spec *spec, const kolo_graph *g, const ko
 bool kolo_spec_floats_are(const kolo_kernel_spec *spec, kolo_dtype dtype);
 /* True when every tensor of the spec is in plain layout. */
 bool kolo_spec_is_plain(const kolo_kernel_spec *spec);
-/* Seconds that `flops` and `bytes` would take on one core at the given fractions of a nominal
- * machine (32 flops a cycle with avx2, 64 with avx512, at 3 GHz; 10 GB/s): the scale on which fits
- * compare. */
+/* The time in seconds of `flops` and `bytes` on one core of a nominal machine, divided by
+ * `efficiency`: the larger of compute time (32 flops per cycle with AVX2, 64 with AVX-512, at 3
+ * GHz) and memory time (10 GB/s). All estimates use this scale. */
 double kolo_kernel_seconds(double flops, double bytes, double efficiency);
 
-/* In `fit` and `prepare` of a kernel that runs others: selects the kernel of `inner` by the rules
- * that selected `outer`. Kernels do not call the selection directly: it is above all of them. */
+/* Selects the kernel of `inner` by the rules that selected `outer`: for the `fit` and `prepare`
+ * of kernels that run other kernels. The function pointer keeps the families independent of the
+ * selection, which lists them. */
 static inline kolo_status kolo_kernel_select_inner(const kolo_kernel_spec *outer,
                                                    kolo_kernel_spec *inner,
                                                    const kolo_kernel **kernel, double *seconds) {

@@ -1,10 +1,10 @@
-/* The body of mask_tokens, which both the reference and the vectorised family use: it draws random
- * numbers and computes nothing in floating point. */
+/* The computation of mask_tokens, shared by the reference and simd kernels. It draws random
+ * numbers and moves integers, so one version serves both. */
 #include "kernel/mask_tokens.h"
 
 #include "base/rng.h"
 
-/* The first place of [begin, end) from `at` on, and around, that may be hidden; -1: none. */
+/* The first position from `at` on, cyclic within [begin, end), that may be masked; -1: none. */
 static int64_t place_from(const int32_t *y, int64_t begin, int64_t end, int64_t at) {
     for (int64_t k = 0; k < end - begin; k++) {
         int64_t place = at + k < end ? at + k : at + k - (end - begin);
@@ -13,7 +13,7 @@ static int64_t place_from(const int32_t *y, int64_t begin, int64_t end, int64_t 
     return -1;
 }
 
-/* One window [T], number `window` of the global batch. */
+/* One window of T tokens, number `window` of the global batch. */
 static void mask_window(const kolo_attr *attr, const kolo_rng *rng, uint64_t window, int64_t length,
                         const int32_t *ids, const int32_t *y, int32_t *masked, int32_t *labels) {
     int64_t count = attr[KOLO_MASK_COUNT].i;
@@ -35,7 +35,7 @@ static void mask_window(const kolo_attr *attr, const kolo_rng *rng, uint64_t win
     }
 }
 
-/* What a label of a pair says, whether the token counts or not. */
+/* Decodes the label of a sentence pair, for tokens that count and for those that do not. */
 static int32_t pair_code(int32_t y) { return y >= -1 ? y : -2 - y; }
 
 void kolo_kernel_mask_tokens(const kolo_call *call, double draw, double first) {

@@ -1,4 +1,4 @@
-/* The one source that is compiled with OpenMP (cmake/KoloCompile.cmake). */
+/* The only source that is compiled with OpenMP (cmake/KoloCompile.cmake). */
 #include "kernel/parallel.h"
 
 void kolo_kernel_parallel(int threads, int64_t items, kolo_kernel_loop loop, const void *job) {

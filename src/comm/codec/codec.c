@@ -1,4 +1,5 @@
-/* Codecs: names, sizes, checks, and the walk over blocks. The loops are in codec.isa.c. */
+/* Codecs: names, sizes, argument checks, and the iteration over blocks. The loops are in
+ * codec.isa.c. */
 #include "kolo/codec.h"
 
 #include "base/integer.h"
@@ -31,20 +32,20 @@ static kolo_status parse_ratio(const char *text, double *ratio) {
     *ratio = strtod(text, &end);
     if (end != text && *end == '\0' && *ratio > 0 && *ratio <= 1) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_ARG,
-                     "topk:%s: the part to keep must be above 0 and at most 1, as in "
+                     "topk:%s: the ratio must be in (0, 1], for instance "
                      "topk:0.01",
                      text);
 }
 
 kolo_status kolo_codec_parse(const char *text, kolo_codec *codec) {
-    if (!text) return KOLO_FAIL(KOLO_ERR_ARG, "the name of a codec is missing");
+    if (!text) return KOLO_FAIL(KOLO_ERR_ARG, "the codec name is NULL");
     size_t length = strcspn(text, ":");
     for (int i = 0; names[i]; i++) {
         if (strlen(names[i]) != length || strncmp(text, names[i], length) != 0) continue;
         kolo_codec found = {.kind = (kolo_codec_kind)i};
         if (text[length] == ':') {
             if (i != KOLO_CODEC_TOPK) {
-                return KOLO_FAIL(KOLO_ERR_ARG, "%s: only topk takes a number", text);
+                return KOLO_FAIL(KOLO_ERR_ARG, "%s: only topk takes a ratio", text);
             }
             KOLO_TRY(parse_ratio(text + length + 1, &found.ratio));
         }
@@ -60,7 +61,8 @@ kolo_status kolo_codec_parse(const char *text, kolo_codec *codec) {
 
 /* ---- sizes ---- */
 
-/* Of a block codec: floats of its head for each so many elements, bits of its body per element. */
+/* A block codec's format: `heads` floats per `head_block` elements, `body_bits` bits per
+ * element. */
 static const struct layout {
     size_t heads, head_block, body_bits;
 } layouts[KOLO_CODEC_COUNT] = {
@@ -95,14 +97,14 @@ static kolo_status check(const kolo_codec *codec, size_t count, size_t bytes, ko
     }
     if (codec->kind == KOLO_CODEC_TOPK) {
         if (!(codec->ratio >= 0 && codec->ratio <= 1)) {
-            return KOLO_FAIL(KOLO_ERR_ARG, "topk keeps a part of %g: above 0 to 1 can be",
-                             codec->ratio);
+            return KOLO_FAIL(KOLO_ERR_ARG, "topk: ratio %g is outside (0, 1]", codec->ratio);
         }
         if (count > UINT32_MAX) {
-            return KOLO_FAIL(KOLO_ERR_ARG, "topk of %zu elements: its indices have 32 bits", count);
+            return KOLO_FAIL(KOLO_ERR_ARG, "topk: %zu elements exceed 32-bit indices", count);
         }
     }
-    if (count > SIZE_MAX / 32) return KOLO_FAIL(KOLO_ERR_ARG, "a vector of %zu elements", count);
+    if (count > SIZE_MAX / 32)
+        return KOLO_FAIL(KOLO_ERR_ARG, "%zu elements are too many for a codec", count);
     if (bytes != kolo_codec_bytes(codec, count)) {
         return KOLO_FAIL(wrong, "a %s code of %zu elements has %zu bytes, not %zu",
                          kolo_codec_name(codec->kind), count, kolo_codec_bytes(codec, count),
@@ -111,7 +113,7 @@ static kolo_status check(const kolo_codec *codec, size_t count, size_t bytes, ko
     return KOLO_OK;
 }
 
-/* Indices must ascend, so that none comes twice. */
+/* Indices must be strictly ascending, so that none occurs twice. */
 static kolo_status check_indices(const char *code, size_t kept, size_t count) {
     uint64_t least = 0;
     for (size_t i = 0; i < kept; i++) {
@@ -119,8 +121,8 @@ static kolo_status check_indices(const char *code, size_t kept, size_t count) {
         memcpy(&index, code + i * sizeof index, sizeof index);
         if (index < least || index >= count) {
             return KOLO_FAIL(KOLO_ERR_FORMAT,
-                             "a topk code of %zu elements has index %u in place "
-                             "%zu: indices ascend and stay below that",
+                             "a topk code of %zu elements has index %u at position "
+                             "%zu: indices must ascend and stay below the count",
                              count, index, i);
         }
         least = (uint64_t)index + 1;
@@ -130,7 +132,8 @@ static kolo_status check_indices(const char *code, size_t kept, size_t count) {
 
 /* ---- encoding ---- */
 
-/* Where block `at` (elements) has its heads and its body in a code of `count` elements. */
+/* The offsets of the heads and the body of the block at element `at`, in a code of `count`
+ * elements. */
 typedef struct place {
     size_t heads, head_at, body_at, body_bytes;
 } place;
@@ -206,7 +209,7 @@ kolo_status kolo_codec_encode(const kolo_codec *codec, const float *values, size
 
 /* ---- decoding ---- */
 
-/* Decodes one block of n elements into v, which has room for a block. */
+/* Decodes one block of n elements into v, which has room for a whole block. */
 static void decode_block(const kolo_codec_table *table, const kolo_codec *codec, const char *code,
                          size_t count, size_t at, size_t n, float *v) {
     const struct layout *l = &layouts[codec->kind];

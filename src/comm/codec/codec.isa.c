@@ -1,9 +1,9 @@
-/* Loops of the codecs that work block by block, compiled once per instruction set.
+/* Loops of the block codecs, compiled once per instruction set.
  *
- * A block stays in the first-level cache, so each kernel goes over it as often as it likes: once
- * for the scale or the means, once to write the code and what it leaves. The result must not hang
- * on the width of vectors, so sums run in sixteen lanes everywhere, whatever a vector holds, and no
- * multiplication is fused with an addition. */
+ * A block stays in the L1 cache, so a kernel can make several passes: one for the scale or the
+ * means, one to write the code and the residual. Results must not depend on the vector width:
+ * sums use sixteen lanes with every instruction set, and multiplications are never fused with
+ * additions. */
 #include "comm/codec/kernels.h"
 #include "comm/reduce/vector.isa.h"
 
@@ -29,7 +29,7 @@ ALWAYS_INLINE f32v pick(i32v mask, f32v yes, f32v no) {
     return (f32v)((mask & (i32v)yes) | (~mask & (i32v)no));
 }
 
-/* What the code left of v; nothing where v is, or was decoded as, no number. */
+/* The residual of v; zero where v or its decoded value is not finite. */
 ALWAYS_INLINE f32v rest(f32v v, f32v decoded) {
     f32v left = v - decoded;
     i32v finite = ((i32v)left & 0x7f800000) != 0x7f800000;
@@ -38,7 +38,7 @@ ALWAYS_INLINE f32v rest(f32v v, f32v decoded) {
 
 /* ---- f16, bf16 ---- */
 
-/* Finite values beyond the largest half become that. */
+/* Finite values beyond the largest half saturate. */
 ALWAYS_INLINE f32v clamp_to_half(f32v v) {
     i32v bits = (i32v)v, magnitude = bits & 0x7fffffff;
     i32v large = (magnitude > 0x477fe000) & (magnitude < 0x7f800000);
@@ -81,7 +81,7 @@ static void bf16_decode(float *v, size_t n, const float *head, const void *body)
 
 /* ---- int8 ---- */
 
-/* Four vectors of integers in [-128, 127] as one vector of bytes, in order. */
+/* Packs four vectors of integers in [-128, 127] into one vector of bytes, in order. */
 ALWAYS_INLINE void store_bytes(void *to, i32v a, i32v b, i32v c, i32v d) {
 #if KOLO_VECTOR_BYTES == 64
     const i32v words[4] = {a, b, c, d};
@@ -91,7 +91,8 @@ ALWAYS_INLINE void store_bytes(void *to, i32v a, i32v b, i32v c, i32v d) {
 #elif KOLO_VECTOR_BYTES == 32
     __m256i ab = _mm256_packs_epi32((__m256i)a, (__m256i)b);
     __m256i cd = _mm256_packs_epi32((__m256i)c, (__m256i)d);
-    __m256i mixed = _mm256_packs_epi16(ab, cd); /* within halves: a0 b0 c0 d0, a1 b1 c1 d1 */
+    __m256i mixed = _mm256_packs_epi16(ab, cd); /* within 128-bit halves: a0 b0 c0 d0, a1 b1 c1
+                                                 * d1 */
     __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
     _mm256_storeu_si256(to, _mm256_permutevar8x32_epi32(mixed, order));
 #elif defined(__SSE2__)
@@ -104,7 +105,7 @@ ALWAYS_INLINE void store_bytes(void *to, i32v a, i32v b, i32v c, i32v d) {
 #endif
 }
 
-/* A vector's lanes from as many bytes. */
+/* Widens bytes to the lanes of a vector. */
 ALWAYS_INLINE f32v load_bytes(const int8_t *from) {
 #if KOLO_VECTOR_BYTES == 64
     return (f32v)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)from)));
@@ -117,7 +118,7 @@ ALWAYS_INLINE f32v load_bytes(const int8_t *from) {
 #endif
 }
 
-/* Bits of the largest magnitude; those of a NaN are above all others. */
+/* The bit pattern of the largest magnitude; NaNs compare above all numbers. */
 static int32_t largest(const float *v, size_t n) {
     i32v most[4] = {{0}, {0}, {0}, {0}};
     for (size_t i = 0; i < n; i += (size_t)4 * LANES) {
@@ -134,19 +135,19 @@ static int32_t largest(const float *v, size_t n) {
     return result;
 }
 
-/* To the nearest integer, of two the even one: the addition leaves no room for a fraction. */
+/* Rounds to the nearest integer, ties to even: the addition pushes out the fraction bits. */
 ALWAYS_INLINE i32v round_to_int(f32v x) {
-    return (i32v)(x + 0x1.8p23f) - 0x4b400000; /* x within 2^22 */
+    return (i32v)(x + 0x1.8p23f) - 0x4b400000; /* requires |x| <= 2^22 */
 }
 
 static void int8_block(float *v, float *scale_out, int8_t *body) {
     int32_t bits = largest(v, KOLO_INT8_BLOCK);
     float most, scale, inverse;
     memcpy(&most, &bits, sizeof most);
-    if (bits >= 0x7f800000) { /* not finite: the block decodes as NaN */
+    if (bits >= 0x7f800000) { /* not finite: the block decodes to NaN */
         scale = __builtin_nanf("");
         inverse = 0;
-    } else { /* too small to divide by: 0, and all of it is left over */
+    } else { /* too small to divide by: encodes zeros, everything stays in the residual */
         bool some = most > 1e-36f;
         scale = some ? most / 127 : 0;
         inverse = some ? 127 / most : 0;
@@ -178,7 +179,7 @@ static void int8_decode(float *v, size_t n, const float *head, const void *body)
 
 /* ---- onebit ---- */
 
-/* Bit i is the sign of lane i of a mask. */
+/* Packs the signs of a mask's lanes into bits. */
 ALWAYS_INLINE uint32_t mask_bits(i32v mask) {
 #if KOLO_VECTOR_BYTES == 64
     return _mm512_movepi32_mask((__m512i)mask);
@@ -193,14 +194,14 @@ ALWAYS_INLINE uint32_t mask_bits(i32v mask) {
 #endif
 }
 
-/* The mask whose lane i is bit i. */
+/* Expands bits into a lane mask. */
 ALWAYS_INLINE i32v bits_mask(uint32_t bits) {
     i32v lane = {0};
     for (int i = 0; i < LANES; i++) lane[i] = 1 << i;
     return (((int32_t)bits - (i32v){0}) & lane) != 0;
 }
 
-/* Sixteen lanes, folded in one order. */
+/* Sums sixteen lanes in a fixed order. */
 static float fold(const f32v sums[SUMS]) {
     float lanes[16];
     memcpy(lanes, sums, sizeof lanes);

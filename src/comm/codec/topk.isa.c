@@ -1,11 +1,10 @@
-/* The k elements of the largest magnitude, compiled once per instruction set.
+/* Top-k selection by magnitude, compiled once per instruction set.
  *
- * A float's magnitude is ordered like its bits without the sign, so the k-th largest is found by
- * radix selection from the top: a histogram of the upper 11 bits says in which bucket it lies,
- * histograms of the next 10 and the last 10 bits of the bucket's elements make it exact. No memory
- * is needed beyond the histograms, and no order of the elements matters but that of equals, of
- * which the first are taken. All passes but the first look at whole vectors and go into one only
- * where it holds something of interest. */
+ * The magnitudes of floats are ordered like their bits without the sign, so a radix select finds
+ * the k-th largest: a histogram of the upper 11 bits gives its bucket, histograms of the next 10
+ * and the last 10 bits within the bucket make it exact. No memory is needed beyond the
+ * histograms. Among equal magnitudes the first elements are taken. All passes but the first test
+ * whole vectors and only process those that contain a candidate. */
 #include "comm/codec/kernels.h"
 #include "comm/reduce/vector.isa.h"
 
@@ -17,8 +16,8 @@ static inline uint32_t magnitude(float x) {
     return bits & 0x7fffffff;
 }
 
-/* Neighbours count in different tables, so that a run of like magnitudes does not wait for itself.
- */
+/* Adjacent elements use different tables, so that runs of similar magnitudes do not serialise on
+ * one counter. */
 static void count_top_bits(const float *v, size_t n, uint32_t counts[BUCKETS]) {
     uint32_t tables[TABLES][BUCKETS] = {{0}};
     size_t i = 0;
@@ -29,7 +28,7 @@ static void count_top_bits(const float *v, size_t n, uint32_t counts[BUCKETS]) {
     for (int b = 0; b < BUCKETS; b++) counts[b] = tables[0][b] + tables[1][b];
 }
 
-/* Some lane of the STEP elements at v has a magnitude of at least `least`. */
+/* True when one of the STEP elements at v has a magnitude of at least `least`. */
 ALWAYS_INLINE bool any_from(const float *v, uint32_t least) {
     i32v found = {0};
     for (int k = 0; k < 4; k++) {
@@ -43,8 +42,7 @@ ALWAYS_INLINE bool any_from(const float *v, uint32_t least) {
     return any != 0;
 }
 
-/* Of the elements whose magnitude above bit `shift + 10` is `prefix`: how many have which 10 bits
- * from `shift` on. */
+/* Histogram of the 10 bits from `shift` on, over the elements whose higher bits equal `prefix`. */
 static void count_bits(const float *v, size_t n, uint32_t prefix, int shift,
                        uint32_t counts[BUCKETS]) {
     memset(counts, 0, BUCKETS * sizeof *counts);
@@ -58,7 +56,7 @@ static void count_bits(const float *v, size_t n, uint32_t prefix, int shift,
     }
 }
 
-/* The bucket that holds the element of rank `*k` from the top; `*k` becomes its rank in there. */
+/* The bucket of the element with rank `*k` from the top; `*k` becomes its rank in the bucket. */
 static uint32_t find_bucket(const uint32_t counts[BUCKETS], uint32_t buckets, size_t *k) {
     uint32_t b = buckets - 1;
     while (*k > counts[b]) *k -= counts[b--];
@@ -73,7 +71,7 @@ static void emit(const float *v, size_t i, size_t at, void *indices, void *value
 
 void KOLO_ISA_SYMBOL(kolo_top)(const float *v, size_t n, size_t k, void *indices, void *values) {
     uint32_t counts[BUCKETS];
-    size_t ties = k, done = 0; /* of the least magnitude that is taken */
+    size_t ties = k, done = 0; /* elements to take of the smallest selected magnitude */
     if (k == 0) return;
     count_top_bits(v, n, counts);
     uint32_t least = find_bucket(counts, BUCKETS, &ties);

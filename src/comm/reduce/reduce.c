@@ -1,4 +1,4 @@
-/* The run-time choice between the copies of reduce.isa.c, and the names of operations. */
+/* Dispatch of the reduction loops, and the names of operations. */
 #include "comm/reduce/reduce.h"
 
 #include "base/isa.h"

@@ -1,20 +1,20 @@
 #pragma once
-/* Reduction loops: one function per element type and operation, built once per instruction set. */
+/* Reduction loops: one function per element type and operation, one copy per instruction set. */
 
 #include "base/isa.h"
 #include "kolo/comm.h"
 
-enum { KOLO_REDUCE_OPS = 4 }; /* MEAN is a SUM that is scaled afterwards */
+enum { KOLO_REDUCE_OPS = 4 }; /* MEAN is a SUM followed by a scaling */
 
-/* to[0..n_to)[i] = from[0][i] op from[1][i] op ... in that order, for i < count. A `to` may be one
- * of the `from`, never overlap it otherwise. f16 and bf16 are combined as f32 and rounded once.
- * Every element is computed in the same way wherever it stands, so results do not depend on how a
- * vector is cut. */
+/* to[0..n_to)[i] = from[0][i] op from[1][i] op ..., in this order, for i < count. A `to` may
+ * equal one of the `from` but must not overlap it otherwise. f16 and bf16 are combined in f32
+ * and rounded once. The result of an element does not depend on its position, so vectors can be
+ * cut anywhere. */
 typedef void (*kolo_reduce_fn)(void *const *to, int n_to, const void *const *from, int n_from,
                                size_t count);
 
-/* data[i] *= factor, rounded once to nearest even (the product is taken in f64, of f16 and bf16 in
- * f32). Of integers data[i] /= 1 / factor, a whole number, towards zero. */
+/* data[i] *= factor, rounded once to nearest even (computed in f64; f16 and bf16 in f32).
+ * Integers: data[i] /= 1 / factor, which is an integer, rounded towards zero. */
 typedef void (*kolo_scale_fn)(void *data, size_t count, double factor);
 
 typedef struct kolo_reduce_table {
@@ -23,7 +23,7 @@ typedef struct kolo_reduce_table {
 } kolo_reduce_table;
 KOLO_ISA_TABLE(kolo_reduce_table, kolo_reduce);
 
-/* The loops of the best instruction set that this processor has. */
+/* The loops of the best instruction set. */
 KOLO_SHARED const kolo_reduce_table *kolo_reduce_best(void);
-/* Those of one set; NULL when this processor lacks it. */
+/* The loops of one instruction set; NULL when the processor or the build lacks it. */
 KOLO_SHARED const kolo_reduce_table *kolo_reduce_of(kolo_isa isa);

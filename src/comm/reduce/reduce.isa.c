@@ -1,12 +1,13 @@
 /* Reduction loops, compiled once per instruction set.
  *
- * A kernel walks the vectors in tiles of four machine vectors: loads the tile of the first source,
- * combines those of the others into it, stores it to every destination. What is left goes one
- * vector at a time, padded; the arithmetic is the same operation on the same lanes, so the tail has
- * the bits of the main loop. Written with the compilers' vector extensions: REDUCE_KERNEL is one
- * type and one operation, KERNELS_OF the four operations of one type.
+ * A kernel processes tiles of four machine vectors: it loads the tile of the first source,
+ * combines those of the other sources and stores the result to every destination. The remainder
+ * goes through one zero-padded vector at a time, with the same operation per lane, so it has the
+ * same bits as the main loop. Written with the compilers' vector extensions: REDUCE_KERNEL is
+ * one type and operation, KERNELS_OF all four operations of a type.
  *
- * Integers wrap around (sum and product are taken unsigned). min and max give NaN if either is. */
+ * Integers wrap around (sum and product are computed unsigned). min and max return NaN if either
+ * operand is NaN. */
 #include "comm/reduce/reduce.h"
 
 #include "comm/reduce/vector.isa.h"
@@ -22,8 +23,8 @@
 
 /* ---- kernels ---- */
 
-/* name: of the kernel; element bytes; memory: the vector as it lies in memory; vector: as it is
- * combined; widen and narrow go between the two. */
+/* name: prefix of the functions; bytes: size of an element; memory: the vector type in memory;
+ * vector: the type of the computation; widen and narrow convert between the two. */
 #define REDUCE_KERNEL(name, bytes, memory, vector, mask, widen, narrow, COMBINE)                   \
     ALWAYS_INLINE vector name##_load(const void *from, size_t at) {                                \
         memory m;                                                                                  \
@@ -75,7 +76,7 @@
                      size_t count) {                                                               \
         enum { TILE = 4 * sizeof(memory) };                                                        \
         size_t at = 0, end = count * (bytes), tiles = end / TILE * TILE;                           \
-        if (n_from == 2 && n_to == 2) { /* two ranks: pointers stay in registers */                \
+        if (n_from == 2 && n_to == 2) { /* two ranks: keep the pointers in registers */            \
             void *const t[2] = {to[0], to[1]};                                                     \
             const void *const f[2] = {from[0], from[1]};                                           \
             for (; at < tiles; at += TILE) name##_tile(t, 2, f, 2, at);                            \
@@ -126,7 +127,7 @@ REDUCE_KERNEL(i64_prod, 8, u64v, u64v, u64v, SAME, SAME, PROD)
         int64_t divisor = (int64_t)(1 / factor + 0.5);                       \
         for (size_t i = 0; i < count; i++) x[i] = (element)(x[i] / divisor); \
     }
-/* A vector at a time; what is left goes through a padded vector. */
+/* One vector at a time; the remainder through a padded vector. */
 #define SCALE_HALF_KERNEL(type)                                         \
     static void type##_scale(void *data, size_t count, double factor) { \
         size_t end = count * sizeof(uint16_t);                          \

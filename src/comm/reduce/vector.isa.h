@@ -1,8 +1,9 @@
 #pragma once
-/* Vectors of the instruction set that an *.isa.c source is compiled for, and f16 and bf16 in them.
+/* Vector types of the instruction set that an *.isa.c source is compiled for, with f16 and bf16
+ * conversions.
  *
- * Written with the compilers' vector extensions; V is the bytes of a vector. Included by *.isa.c
- * sources alone. */
+ * Written with the compilers' vector extensions; V is the size of a vector in bytes. Only for
+ * *.isa.c sources. */
 
 #include <stdint.h>
 #include <string.h>
@@ -28,7 +29,7 @@ VECTOR(u16h, uint16_t, V / 2); /* as many lanes as f32v */
 
 /* ---- f16 and bf16 to f32 and back, to nearest even ---- */
 
-/* GCC makes two halves of what AVX-512 converts at once. */
+/* GCC would split this AVX-512 conversion into two halves. */
 #if KOLO_VECTOR_BYTES == 64
 static inline u32v u16_widen(u16h h) { return (u32v)_mm512_cvtepu16_epi32((__m256i)h); }
 static inline u16h u16_narrow(u32v v) { return (u16h)_mm512_cvtepi32_epi16((__m512i)v); }
@@ -86,8 +87,7 @@ static inline uint16_t f16_narrow_one(float f) {
         uint32_t rounded = magnitude + 0xfff + (magnitude >> 13 & 1);
         return (uint16_t)(sign | ((rounded - 0x38000000) >> 13));
     }
-    /* Subnormal: adding 0.5 leaves the multiple of 2^-24, rounded by the addition, in the low bits.
-     */
+    /* Subnormal: adding 0.5 rounds to a multiple of 2^-24, which is then in the low bits. */
     float shifted;
     memcpy(&shifted, &magnitude, sizeof shifted);
     shifted += 0.5f;

@@ -1,13 +1,14 @@
-/* Convolution on oneDNN: forward with bias and ReLU, gradients of data and of weights with bias.
+/* Convolution on oneDNN: forward with bias and ReLU, data gradient, weight gradient with bias.
  *
- * oneDNN knows a convolution by the memory formats of its three tensors, and what is fast for one
- * set of them is a reference loop for another that is the same bytes. So a plan is the best of
- * several attempts: each tensor as it stands, in an equivalent format (channels of one; blocks
- * counted as channels), weights in the node's layout or in the one oneDNN likes with a reorder
- * between.
+ * oneDNN selects an implementation by the memory formats of the three tensors. A format that is
+ * fast may have equivalents, describing the same bytes, that only a reference loop supports. The
+ * plan is therefore the best of several attempts: each tensor in its own format or in an
+ * equivalent one (a single channel; blocks counted as channels), weights in the node's layout or
+ * in oneDNN's preferred one with a reorder.
  *
- * oneDNN's Winograd, F(4x4, 3x3), is three kernels more. oneDNN 2.6 has it for AVX-512 alone, on
- * channels in blocks of 16, with weights in an ordinary layout that it transforms in each run. */
+ * oneDNN's Winograd, F(4x4, 3x3), provides three more kernels. oneDNN 2.6 has it for AVX-512
+ * only, with channels in blocks of 16 and weights in an ordinary layout, which it transforms in
+ * every run. */
 #include "kernel/dnn/dnn.h"
 
 #include <math.h>
@@ -15,7 +16,7 @@
 
 typedef enum conv_pass { CONV_FWD, CONV_BWD_DATA, CONV_BWD_WEIGHTS } conv_pass;
 
-/* A node, whichever of the three, and the tensors of one attempt. */
+/* A convolution node in any direction, and the tensors of one attempt. */
 typedef struct conv {
     const kolo_kernel_spec *spec;
     conv_pass pass;
@@ -28,9 +29,10 @@ typedef struct conv {
 
 /* ---- estimate ---- */
 
-/* The share of the processor's peak that oneDNN reaches, as far as a name and the channels say it;
- * `in` and `out` are those that a pass sums over and those it writes (for weights: C and O). The
- * last vector of output channels is filled in part, and few vectors leave little to reuse. */
+/* The estimated fraction of peak that oneDNN reaches, from the implementation's name and the
+ * channel counts. `in` are the channels that a pass reduces over, `out` those that it writes
+ * (for weights: C and O). The last vector of output channels is partly empty, and few vectors
+ * allow little register reuse. */
 static double conv_efficiency(const char *impl, conv_pass pass, double in, double out, bool nhwc) {
     if (strstr(impl, "gemm")) {
         return 0.9 * out / (out + 30) * (pass == CONV_BWD_WEIGHTS ? 0.8 : 1);
@@ -45,9 +47,10 @@ static double conv_efficiency(const char *impl, conv_pass pass, double in, doubl
     return share;
 }
 
-/* Seconds of Winograd, in which a last tile may stand over the image, and transformed filters, 36
- * points each, may leave the caches. It is taken to be a little slower than our own, whose bits no
- * number of threads changes: where it is the faster, a measured time says so. */
+/* The estimate of Winograd. Tiles at the border may extend past the image; transformed filters,
+ * 36 points each, may exceed the caches. The estimate is slightly above that of the simd
+ * Winograd kernel, whose bits do not depend on the thread count: only a measured time prefers
+ * oneDNN's. */
 static double wino_seconds(const conv *c, double flops, double bytes, const kolo_tensor *w,
                            const kolo_tensor *y) {
     double h = (double)y->shape.dim[2], wide = (double)y->shape.dim[3];
@@ -57,7 +60,7 @@ static double wino_seconds(const conv *c, double flops, double bytes, const kolo
     return kolo_kernel_seconds(flops, bytes, efficiency) + kolo_kernel_seconds(0, filters, 1.2);
 }
 
-/* Seconds of a primitive on x, w, y. */
+/* The estimate of a primitive on x, w, y. */
 static double conv_seconds(const conv *c, const char *impl, const kolo_tensor *x,
                            const kolo_tensor *w, const kolo_tensor *y) {
     const int64_t *wd = w->shape.dim;
@@ -77,7 +80,7 @@ static double conv_seconds(const conv *c, const char *impl, const kolo_tensor *x
 
 /* ---- one attempt ---- */
 
-/* What a primitive sees; bias has y's channels. */
+/* The tensors of a primitive; the bias has y's channels. */
 typedef struct formats {
     dnnl_memory_desc_t x, w, y, bias;
 } formats;
@@ -85,9 +88,9 @@ typedef struct formats {
 static dnnl_primitive_desc_t create_conv(const conv *c, kolo_dnn_plan *plan, const formats *f) {
     dnnl_convolution_desc_t forward, op;
     dnnl_memory_desc_t w = f->w;
-    /* The gradient of weights is f32 where they are bf16. */
+    /* With bf16 weights, the weight gradient is f32. */
     if (c->pass == CONV_BWD_WEIGHTS) w.data_type = f->y.data_type;
-    /* What is only a hint to a gradient is direct: Winograd need not have all directions. */
+    /* The forward hint of a gradient is direct: Winograd need not support all directions. */
     dnnl_alg_kind_t algorithm = c->pass == CONV_FWD ? c->algorithm : dnnl_convolution_direct;
     if (dnnl_dilated_convolution_forward_desc_init(&forward, dnnl_forward_training, algorithm,
                                                    &f->x, &w, &f->bias, &f->y, c->strides,
@@ -122,8 +125,8 @@ static kolo_dnn_place x_place(const conv *c) {
                                          : kolo_dnn_in(0);
 }
 
-/* The tensor of the node's weights under the layout that a primitive took for them: the node's
- * sizes where the primitive counts padding. False when the layout leaves no room for padding. */
+/* The node's weights in the layout that a primitive chose, with the node's sizes where the
+ * primitive's include padding. False when the layout has no room for padding. */
 static bool weights_as(const kolo_tensor *node, const kolo_tensor *primitive, kolo_tensor *as) {
     kolo_tensor t = *node;
     t.layout = primitive->layout;
@@ -132,8 +135,8 @@ static bool weights_as(const kolo_tensor *node, const kolo_tensor *primitive, ko
     return true;
 }
 
-/* Appends the steps of `desc`, with reorders and copies around it where the node's tensors differ
- * from the primitive's. False when they cannot be had. Takes `desc` in any case. */
+/* Appends the steps of `desc`, with reorders and copies where the node's tensors differ from the
+ * primitive's. False when oneDNN cannot do them. Takes ownership of `desc` in any case. */
 static bool add_steps(const conv *c, kolo_dnn_plan *plan, dnnl_primitive_desc_t desc,
                       const formats *f, kolo_dnn_place x_at) {
     bool backward_weights = c->pass == CONV_BWD_WEIGHTS;
@@ -173,12 +176,12 @@ static bool add_steps(const conv *c, kolo_dnn_plan *plan, dnnl_primitive_desc_t 
     return true;
 }
 
-/* The plan for x and y in these forms, weights as the node has them (`any` false) or as oneDNN
- * likes them; empty when there is none. */
+/* The plan for x and y in these formats, with weights in the node's layout (`any` false) or in
+ * oneDNN's preferred one; empty when there is none. */
 static kolo_status try_formats(const conv *c, const kolo_tensor *x, const kolo_tensor *y, bool any,
                                kolo_dnn_plan *plan) {
     formats f = {0};
-    kolo_tensor w = c->w, x_in = *x; /* as the primitive sees them */
+    kolo_tensor w = c->w, x_in = *x; /* in the primitive's formats */
     kolo_dnn_place x_at = x_place(c);
     w.shape.dim[0] = y->shape.dim[1];
     w.shape.dim[1] = x->shape.dim[1] / c->groups;
@@ -219,8 +222,8 @@ none:
 
 enum { MAX_FORMS = 4 };
 
-/* The forms under which oneDNN may see an activation: as it is; plain or NHWC when that is the same
- * memory; with its padding as channels. */
+/* The equivalent formats of an activation: as it is; plain or NHWC when these describe the same
+ * bytes; with its padding counted as channels. */
 static int forms_of(const kolo_tensor *t, bool may_pad, kolo_tensor forms[MAX_FORMS]) {
     int n = 0;
     forms[n++] = *t;
@@ -299,7 +302,7 @@ KOLO_DNN_KERNEL(conv2d_bwd_weights);
 
 /* ---- Winograd ---- */
 
-/* Its transformed images, for the whole batch, may take many times the images' own memory. */
+/* Its transformed images, for the whole batch, may need many times the memory of the images. */
 enum { MOST_WINO_SCRATCH = 256 << 20 };
 
 static kolo_status build_wino(const kolo_kernel_spec *spec, conv_pass pass, kolo_dnn_plan *plan) {

@@ -1,20 +1,20 @@
 #pragma once
-/* What the oneDNN kernels share. Vendor types stay in this header and the files of this folder.
+/* Shared by the oneDNN kernels. Vendor types stay within this folder.
  *
- * A node becomes a kolo_dnn_plan: the node's primitive with what must happen around it, as a few
- * steps (a reorder of weights into scratch memory, the primitive, a copy of the bias gradient).
- * What a model reads comes in f32, also where all else is bf16: a step narrows it.
- * Each kernel has one function that builds the plan of a spec, with primitive descriptors only.
- * `fit` builds it for the estimate and the layout of the weights and drops it; `prepare` builds it
- * again, to the same result, and makes the primitives. The rest is common.
+ * A node becomes a kolo_dnn_plan: its primitive, with reorders and copies around it as separate
+ * steps (a reorder of weights into scratch memory, a copy of the bias gradient). Model
+ * inputs are f32 even when all else is bf16; a step narrows them. Each kernel has one function that
+ * builds the plan of a spec from primitive descriptors alone. `fit` builds it for the estimate and
+ * the layout of the weights and drops it; `prepare` builds the same plan again and creates the
+ * primitives. Everything else is common.
  *
- * oneDNN takes a tensor in blocks either by its logical size or by its padded one, since the
- * padding holds zeros; the padded form spares it the tails, which some of its implementations
- * cannot do. Reference implementations of oneDNN, slower by factors up to a thousand, never fit.
+ * oneDNN accepts a blocked tensor either by its logical or by its padded sizes, since padding
+ * holds zeros. Padded sizes avoid remainder loops, which some of its implementations do not
+ * support. Reference implementations of oneDNN, up to a thousand times slower, never fit.
  *
- * Threads: primitives split their work for the thread count at their creation, spec->threads; this
- * holds for the bits of weight gradients. Each run sets the calling thread's OpenMP team to it.
- * Binding writes nothing into the memory that it binds. */
+ * Threads: primitives partition their work for the thread count at creation, spec->threads,
+ * which also determines the bits of weight gradients. Every run sets the calling thread's OpenMP
+ * team size to it. Binding does not write to the bound memory. */
 
 #include "kernel/dnn/kernels.h"
 
@@ -22,7 +22,7 @@
 
 enum { KOLO_DNN_ARGS = 6, KOLO_DNN_STEPS = 4 };
 
-/* Where bytes lie in a call: tensor `index` of its inputs or outputs, or in its scratch memory. */
+/* A location in a call: tensor `index` of the inputs or outputs, or an offset in scratch memory. */
 typedef enum kolo_dnn_side { KOLO_DNN_IN, KOLO_DNN_OUT, KOLO_DNN_SCRATCH } kolo_dnn_side;
 typedef struct kolo_dnn_place {
     kolo_dnn_side side;
@@ -36,8 +36,8 @@ typedef struct kolo_dnn_arg {
     kolo_dnn_place place;
 } kolo_dnn_arg;
 
-/* A primitive, or a copy when `desc` is NULL: `bytes` from `from` to `to`, then `zeros` zero bytes.
- */
+/* A primitive; or, when `desc` is NULL, a copy of `bytes` from `from` to `to`, then `zeros` zero
+ * bytes. */
 typedef struct kolo_dnn_step {
     dnnl_primitive_desc_t desc;
     dnnl_primitive_t primitive;
@@ -53,23 +53,23 @@ typedef struct kolo_dnn_plan {
     int threads, n_steps;
     kolo_dnn_step steps[KOLO_DNN_STEPS];
     size_t scratch_bytes;
-    double seconds;        /* of one run, estimated */
-    kolo_tensor weights;   /* what the primitive wants as weights, where the op has some */
-    bool weights_in_place; /* the node's weights are laid out so; else a step reorders them */
+    double seconds;        /* estimated seconds of one run */
+    kolo_tensor weights;   /* the weights as the primitive expects them, for ops with weights */
+    bool weights_in_place; /* the node's weights have that layout; else a step reorders them */
 } kolo_dnn_plan;
 
 /* ---- dnn/layout.c ---- */
 
-/* oneDNN's descriptor of a tensor of f32 or bf16; false where it has none. With groups > 1 the
- * tensor holds convolution weights, which become [G, O/G, I, H, W]. */
+/* The oneDNN descriptor of an f32 or bf16 tensor; false when oneDNN cannot describe it. With
+ * groups > 1 the tensor holds convolution weights, which become [G, O/G, I, H, W]. */
 bool kolo_dnn_desc(const kolo_tensor *tensor, int64_t groups, dnnl_memory_desc_t *desc);
-/* The layout behind a descriptor, the inverse of kolo_dnn_desc; false for opaque formats and for
- * those that no layout can say. */
+/* The layout of a descriptor, the inverse of kolo_dnn_desc; false for opaque formats and for
+ * those that kolo_layout cannot express. */
 bool kolo_dnn_layout(const dnnl_memory_desc_t *desc, int64_t groups, kolo_layout *layout);
-/* True when two tensors have each element at the same place: equal up to dimensions of one and to
- * padding, which may count as elements in one and as padding in the other. */
+/* True when every element has the same offset in both tensors: they are equal up to dimensions
+ * of one and up to padding, which may count as elements in one and as padding in the other. */
 bool kolo_dnn_same_memory(const kolo_tensor *a, const kolo_tensor *b);
-/* Dimension `dim` as large as its blocks make it in memory. */
+/* The padded size of dimension `dim`. */
 kolo_tensor kolo_dnn_pad(const kolo_tensor *tensor, int dim);
 
 /* ---- dnn/plan.c ---- */
@@ -77,31 +77,32 @@ kolo_tensor kolo_dnn_pad(const kolo_tensor *tensor, int dim);
 kolo_status kolo_dnn_plan_init(kolo_dnn_plan *plan, int threads);
 /* NULL members are allowed. */
 void kolo_dnn_plan_fini(kolo_dnn_plan *plan);
-/* Takes the better of two plans, drops the other; either may be empty (n_steps 0). */
+/* Keeps the faster of two plans and frees the other; either may be empty (n_steps 0). */
 void kolo_dnn_plan_keep_best(kolo_dnn_plan *best, kolo_dnn_plan *other);
 
-/* The primitive descriptor of an operation; NULL when oneDNN has none but a reference one. */
+/* The primitive descriptor of an operation; NULL when oneDNN supports it only by a reference
+ * implementation. */
 dnnl_primitive_desc_t kolo_dnn_create(kolo_dnn_plan *plan, const void *op_desc, bool relu,
                                       const_dnnl_primitive_desc_t hint);
-/* oneDNN's name for the implementation. */
+/* oneDNN's name of the implementation. */
 const char *kolo_dnn_impl(const_dnnl_primitive_desc_t desc);
-/* How many times faster than f32 it multiplies numbers of a type, about. */
+/* The approximate speedup of products in `dtype` over f32. */
 double kolo_dnn_gain(const char *impl, kolo_dtype dtype);
 
-/* A place of `bytes` in scratch memory that no other step of the plan uses. */
+/* Allocates `bytes` of scratch memory that no other step of the plan uses. */
 kolo_dnn_place kolo_dnn_scratch(kolo_dnn_plan *plan, size_t bytes);
-/* Appends a step: a primitive (the plan owns its descriptor from here on), or a copy. */
+/* Appends a step: a primitive (the plan takes ownership of its descriptor) or a copy. */
 kolo_dnn_step *kolo_dnn_add(kolo_dnn_plan *plan, dnnl_primitive_desc_t desc);
 void kolo_dnn_add_copy(kolo_dnn_plan *plan, kolo_dnn_place from, kolo_dnn_place to, size_t bytes,
                        size_t zeros);
-/* Appends a reorder between two tensors of one shape; false when oneDNN has no fast one. */
+/* Appends a reorder between two tensors of equal shape; false when oneDNN has no optimised one. */
 bool kolo_dnn_add_reorder(kolo_dnn_plan *plan, const kolo_tensor *from, kolo_dnn_place from_place,
                           const kolo_tensor *to, kolo_dnn_place to_place, int64_t groups);
-/* x as an operation takes it whose other tensors have the type `dtype`, and where it lies: as the
- * node has it, or, where that is f32 beside bf16, narrowed by a step that this appends. False when
- * oneDNN has no fast one. */
+/* x as an operation of type `dtype` reads it, and its location: the node's tensor, or, for f32
+ * in a bf16 operation, a copy narrowed by a step that this appends. False when oneDNN has no
+ * optimised reorder. */
 bool kolo_dnn_narrow(kolo_dnn_plan *plan, kolo_tensor *x, kolo_dnn_place *place, kolo_dtype dtype);
-/* Gives a step's primitive an argument. */
+/* Adds an argument to a step's primitive. */
 void kolo_dnn_arg_at(kolo_dnn_step *step, int arg, const dnnl_memory_desc_t *desc,
                      kolo_dnn_place place);
 static inline kolo_dnn_place kolo_dnn_in(int index) {
@@ -111,11 +112,11 @@ static inline kolo_dnn_place kolo_dnn_out(int index) {
     return (kolo_dnn_place){KOLO_DNN_OUT, index, 0};
 }
 
-/* Builds the plan of a spec; leaves it empty (n_steps 0) when the spec does not fit. The plan's
- * engine is made; primitives are not. */
+/* Builds the plan of a spec; leaves it empty (n_steps 0) when the spec is not supported. The
+ * engine exists, primitives are not created yet. */
 typedef kolo_status (*kolo_dnn_builder)(const kolo_kernel_spec *spec, kolo_dnn_plan *plan);
 
-/* The kernel functions, given the builder. */
+/* The kernel functions, for a given builder. */
 double kolo_dnn_fit(kolo_kernel_spec *spec, kolo_dnn_builder build);
 kolo_status kolo_dnn_prepare(const kolo_kernel_spec *spec, kolo_dnn_builder build, void **state,
                              size_t *scratch_bytes);
@@ -125,7 +126,7 @@ void kolo_dnn_unbind(void *bound);
 void kolo_dnn_release(void *state);
 const char *kolo_dnn_implementation(const void *state);
 
-/* A kernel row: `name` is also the start of its builder's. */
+/* Defines a kernel; `name` is also the prefix of its builder. */
 #define KOLO_DNN_KERNEL_AS(name_, op_, winograd_, bf16_)                           \
     static double name_##_fit(kolo_kernel_spec *spec) {                            \
         return kolo_dnn_fit(spec, name_##_build);                                  \

@@ -1,5 +1,6 @@
-/* The oneDNN kernels. Pooling, element-wise ops and losses are not among them: what oneDNN has
- * there is no faster than plain loops (and its pooling many times slower on some processors). */
+/* The list of the oneDNN kernels. There are none for pooling, element-wise ops and losses:
+ * oneDNN is no faster than plain loops there (and its pooling is many times slower on some
+ * processors). */
 #include "kernel/dnn/kernels.h"
 
 #include "kernel/dnn/dnn.h"

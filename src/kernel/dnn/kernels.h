@@ -1,5 +1,5 @@
 #pragma once
-/* The oneDNN kernels. No header of oneDNN is needed to list them. */
+/* The oneDNN kernels. Needs no header of oneDNN. */
 
 #include "kernel/kernel.h"
 

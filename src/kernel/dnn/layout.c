@@ -1,16 +1,16 @@
-/* Layouts between Kolo and oneDNN.
+/* Translates layouts between Kolo and oneDNN.
  *
- * Both know strides of the outer dimensions and inner blocks, so the translation is exact. What
- * differs: oneDNN keeps strides, where a layout keeps an order; the order of dimensions of one is
- * then free, and is chosen so that common layouts get their common names. Grouped weights have a
- * dimension of their own for the group in oneDNN: the layout says it when group and O/G follow
- * each other in memory as one dimension, which they do when no block of O crosses two groups. */
+ * Both describe outer strides and inner blocks, so the translation is exact. oneDNN stores
+ * strides, kolo_layout an order of dimensions; the order of dimensions of size one is then
+ * arbitrary and is chosen such that common layouts get their common names. oneDNN gives grouped
+ * weights a separate group dimension. kolo_layout can express this when group and O/G are
+ * adjacent in memory and no block of O crosses a group boundary. */
 #include "base/integer.h"
 #include "kernel/dnn/dnn.h"
 
 #include <string.h>
 
-/* Elements of `dim` that the blocks hold together. */
+/* The product of the block sizes of `dim`. */
 static int64_t layout_block(const kolo_layout *layout, int dim) {
     int64_t block = 1;
     for (int i = 0; i < layout->n_blocks; i++) {
@@ -44,13 +44,13 @@ bool kolo_dnn_desc(const kolo_tensor *tensor, int64_t groups, dnnl_memory_desc_t
         blocking->strides[dim + extra] = stride;
         stride *= d.padded_dims[dim + extra] / layout_block(layout, dim);
     }
-    if (extra) { /* O becomes G, O/G */
+    if (extra) { /* O is split into G, O/G */
         int64_t block = layout_block(layout, 0), per_group = shape->dim[0] / groups;
         if (per_group % block == 0) {
             d.dims[0] = d.padded_dims[0] = groups;
             d.dims[1] = d.padded_dims[1] = per_group;
             blocking->strides[0] = blocking->strides[1] * (per_group / block);
-        } else if (per_group == 1) { /* depthwise: the blocks are of groups */
+        } else if (per_group == 1) { /* depthwise: the blocks are over groups */
             d.dims[0] = d.dims[1];
             d.padded_dims[0] = d.padded_dims[1];
             blocking->strides[0] = blocking->strides[1];
@@ -66,7 +66,7 @@ bool kolo_dnn_desc(const kolo_tensor *tensor, int64_t groups, dnnl_memory_desc_t
     return true;
 }
 
-/* Joins dimensions 0 and 1, group and O/G, into one; false when memory does not. */
+/* Merges dimensions 0 and 1, group and O/G; false when they are not adjacent in memory. */
 static bool join_groups(dnnl_memory_desc_t *d) {
     dnnl_blocking_desc_t *blocking = &d->format_desc.blocking;
     int64_t block = 1;
@@ -98,8 +98,8 @@ static bool join_groups(dnnl_memory_desc_t *d) {
     return true;
 }
 
-/* Fills the outer order: by stride, the largest first; equal strides mean that all but one of the
- * dimensions are of one, and the one that is not comes first. */
+/* Sets the outer order by descending stride. Of dimensions with equal strides all but one have
+ * size one; that one comes first. */
 static void sort_order(const int64_t *strides, const int64_t *outer, int rank, uint8_t *order) {
     for (int i = 0; i < rank; i++) order[i] = (uint8_t)i;
     for (int i = 1; i < rank; i++) {
@@ -149,7 +149,7 @@ bool kolo_dnn_layout(const dnnl_memory_desc_t *desc, int64_t groups, kolo_layout
     return true;
 }
 
-/* The outer order without dimensions of one. Returns how many are left. */
+/* The outer order without dimensions of size one. Returns their number. */
 static int real_order(const kolo_tensor *t, uint8_t *order) {
     int n = 0;
     for (int i = 0; i < t->layout.rank; i++) {

@@ -1,13 +1,13 @@
 /* Linear layers on oneDNN's inner product: forward with bias and ReLU, gradients.
  *
- * Whatever order the dimensions after the first have in memory, x and w that agree on it are two
- * plain matrices [N,K] and [O,K], their padding a part of K (zeros times zeros). So open weights
- * take the order of x, and weights in another one are reordered into scratch memory. The plain
- * matrices are also what oneDNN is fastest on: its own blocked choice costs more than it gains. */
+ * When x and w agree on the memory order of the dimensions after the first, they are two plain
+ * matrices [N,K] and [O,K] whose padding is part of K (zero times zero). Open weights therefore
+ * take the order of x, and weights in another order are reordered into scratch memory. oneDNN is
+ * fastest on plain matrices: its own blocked choice costs more than it gains. */
 #include "base/integer.h"
 #include "kernel/dnn/dnn.h"
 
-/* A node, whichever of the three. */
+/* A linear node in any direction. */
 typedef struct linear {
     const kolo_kernel_spec *spec;
     kolo_tensor x, w, y;
@@ -15,7 +15,7 @@ typedef struct linear {
     bool relu, bias;
 } linear;
 
-/* [first, K] with every other dimension in K, as it lies in memory; false when it is no matrix. */
+/* The tensor as a matrix [first, K] in memory order; false when it is not one. */
 static bool fold(const kolo_tensor *t, kolo_tensor *matrix) {
     if (t->shape.rank < 2 || t->shape.dim[0] == 0 || t->layout.order[0] != 0) return false;
     for (int i = 0; i < t->layout.n_blocks; i++) {
@@ -26,7 +26,7 @@ static bool fold(const kolo_tensor *t, kolo_tensor *matrix) {
     return true;
 }
 
-/* The share of the peak that a product with this many inner and output columns reaches. */
+/* The estimated fraction of peak of a product with these numbers of inner and output columns. */
 static double gemm_efficiency(int64_t a, int64_t b) {
     double least = (double)kolo_min_i64(a, b);
     return 0.95 * least / (least + 10);
@@ -38,7 +38,7 @@ static dnnl_primitive_desc_t create_linear(const linear *l, kolo_dnn_plan *plan,
                                            const dnnl_memory_desc_t *bias) {
     dnnl_inner_product_desc_t forward, op;
     dnnl_memory_desc_t w_forward = *w;
-    /* The gradient of weights is f32 where they are bf16. */
+    /* With bf16 weights, the weight gradient is f32. */
     if (l->spec->op == &kolo_op_linear_bwd_weights) w_forward.data_type = y->data_type;
     if (dnnl_inner_product_forward_desc_init(&forward, dnnl_forward_training, x, &w_forward, bias,
                                              y) != dnnl_success) {
@@ -77,7 +77,7 @@ static bool add_steps(const linear *l, kolo_dnn_plan *plan) {
     double bytes = (double)(kolo_tensor_bytes(&x) + kolo_tensor_bytes(&w) + kolo_tensor_bytes(&y));
     plan->seconds += kolo_kernel_seconds(flops / kolo_dnn_gain(kolo_dnn_impl(desc), y.dtype), bytes,
                                          gemm_efficiency(w.shape.dim[0], w.shape.dim[1]));
-    if (!backward_weights) { /* the weights are packed first */
+    if (!backward_weights) { /* includes packing of the weights */
         plan->seconds += kolo_kernel_seconds(0, (double)kolo_tensor_bytes(&w), 0.75);
     }
 
@@ -103,7 +103,7 @@ static bool add_steps(const linear *l, kolo_dnn_plan *plan) {
            kolo_dnn_add_reorder(plan, &plan->weights, w_at, &l->w, l->w_at, 1);
 }
 
-/* Tokens [N,...,C] as the matrix of rows that they are; other tensors stay. */
+/* Tokens [N,...,C] as a matrix of rows; other tensors unchanged. */
 static void flatten_rows(kolo_tensor *t, const kolo_tensor *w) {
     if (w->shape.rank != 2 || t->shape.rank == 2 || !kolo_layout_is_plain(&t->layout)) return;
     int64_t columns = t->shape.dim[t->shape.rank - 1], count = kolo_shape_count(&t->shape);

@@ -1,5 +1,5 @@
-/* Batched products of matrices by oneDNN's sgemm, which on plain matrices is faster than its matmul
- * primitive: one call for each matrix of the batch. */
+/* Batched matrix products by oneDNN's sgemm, one call per matrix. On plain matrices it is faster
+ * than oneDNN's matmul primitive. */
 #include "kernel/dnn/dnn.h"
 
 #include <omp.h>

@@ -1,7 +1,7 @@
-/* Plans of oneDNN primitives: building, binding, running. See dnn.h.
+/* Plans of oneDNN primitives: building, binding, running (see dnn.h).
  *
- * An engine on the CPU costs microseconds, so each plan has its own and nothing is global; oneDNN
- * keeps compiled code in a cache of its own, keyed by what the primitive does. */
+ * Creating a CPU engine takes microseconds, so each plan has its own and there is no global
+ * state. oneDNN caches compiled code itself, by the primitive's parameters. */
 #include "base/integer.h"
 #include "kernel/dnn/dnn.h"
 
@@ -14,7 +14,7 @@ kolo_status kolo_dnn_plan_init(kolo_dnn_plan *plan, int threads) {
     *plan = (kolo_dnn_plan){.threads = threads};
     dnnl_status_t status = dnnl_engine_create(&plan->engine, dnnl_cpu, 0);
     if (status != dnnl_success) {
-        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "oneDNN gives no engine for this processor (%d)",
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "oneDNN cannot create a CPU engine (%d)",
                          (int)status);
     }
     return KOLO_OK;
@@ -39,7 +39,7 @@ void kolo_dnn_plan_keep_best(kolo_dnn_plan *best, kolo_dnn_plan *other) {
     kolo_dnn_plan_fini(other);
 }
 
-/* Attributes that every primitive has: user scratchpad; `relu` appended to its output. */
+/* The attributes of every primitive: user scratchpad, and `relu` as a post-op. */
 static dnnl_primitive_attr_t make_attr(bool relu) {
     dnnl_primitive_attr_t attr = NULL;
     dnnl_post_ops_t ops = NULL;
@@ -67,7 +67,7 @@ double kolo_dnn_gain(const char *impl, kolo_dtype dtype) {
     return dtype != KOLO_DTYPE_BF16 ? 1 : strstr(impl, "amx") ? 8 : 2;
 }
 
-/* Drops a descriptor of a reference implementation. */
+/* Frees a descriptor of a reference implementation. */
 static dnnl_primitive_desc_t refuse_reference(dnnl_primitive_desc_t desc) {
     if (desc && strncmp(kolo_dnn_impl(desc), "ref", 3) == 0) {
         dnnl_primitive_desc_destroy(desc);
@@ -132,7 +132,7 @@ bool kolo_dnn_add_reorder(kolo_dnn_plan *plan, const kolo_tensor *from, kolo_dnn
     kolo_dnn_arg_at(step, DNNL_ARG_FROM, &source, from_place);
     kolo_dnn_arg_at(step, DNNL_ARG_TO, &target, to_place);
     double bytes = (double)kolo_tensor_bytes(from) + (double)kolo_tensor_bytes(to);
-    /* Where it has no code of its own for bf16 it converts number by number, by function calls. */
+    /* Without native bf16 code it converts element by element, through function calls. */
     bool slow = from->dtype == KOLO_DTYPE_BF16 && strcmp(kolo_dnn_impl(desc), "simple:any") == 0;
     plan->seconds += kolo_kernel_seconds(0, bytes, slow ? 0.003 : 1);
     return true;
@@ -157,7 +157,7 @@ void kolo_dnn_arg_at(kolo_dnn_step *step, int arg, const dnnl_memory_desc_t *des
 
 /* ---- kernel functions ---- */
 
-/* The plan of a spec, made with the spec's thread count. */
+/* Builds the plan of a spec with the spec's thread count. */
 static kolo_status build_plan(const kolo_kernel_spec *spec, kolo_dnn_builder build,
                               kolo_dnn_plan *plan) {
     int threads = omp_get_max_threads();
@@ -184,12 +184,12 @@ kolo_status kolo_dnn_prepare(const kolo_kernel_spec *spec, kolo_dnn_builder buil
     if (!plan) return KOLO_NOMEM(sizeof *plan);
     kolo_status status = build_plan(spec, build, plan);
     if (status == KOLO_OK && plan->n_steps == 0) {
-        status = KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "oneDNN has no fast %s for these shapes",
+        status = KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "oneDNN has no optimised %s for these shapes",
                            spec->op->name);
     }
     if (status == KOLO_OK &&
         dnnl_stream_create(&plan->stream, plan->engine, dnnl_stream_in_order) != dnnl_success) {
-        status = KOLO_FAIL(KOLO_ERR_NOMEM, "oneDNN gives no stream");
+        status = KOLO_FAIL(KOLO_ERR_NOMEM, "oneDNN cannot create a stream");
     }
     int threads = omp_get_max_threads();
     omp_set_num_threads(spec->threads);
@@ -197,7 +197,7 @@ kolo_status kolo_dnn_prepare(const kolo_kernel_spec *spec, kolo_dnn_builder buil
         kolo_dnn_step *step = &plan->steps[i];
         if (step->desc && dnnl_primitive_create(&step->primitive, step->desc) != dnnl_success) {
             step->primitive = NULL;
-            status = KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "oneDNN cannot make %s (%s)", spec->op->name,
+            status = KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "oneDNN cannot create %s (%s)", spec->op->name,
                                kolo_dnn_impl(step->desc));
         }
     }
@@ -217,7 +217,7 @@ void kolo_dnn_release(void *state) {
     kolo_free(state);
 }
 
-/* That of the primitive that does the node's work: what changes layouts around it is no news. */
+/* The implementation of the main primitive; reorders around it are not reported. */
 const char *kolo_dnn_implementation(const void *state) {
     const kolo_dnn_plan *plan = state;
     const char *name = "";
@@ -230,7 +230,7 @@ const char *kolo_dnn_implementation(const void *state) {
     return name;
 }
 
-/* A plan's memory objects, ready to execute. */
+/* The memory objects of a bound plan. */
 typedef struct dnn_bound {
     dnnl_exec_arg_t args[KOLO_DNN_STEPS][KOLO_DNN_ARGS];
 } dnn_bound;
@@ -255,7 +255,7 @@ kolo_status kolo_dnn_bind(kolo_call *call) {
                                    address(call, step->args[j].place)) != dnnl_success) {
                 arg->memory = NULL;
                 kolo_dnn_unbind(bound);
-                return KOLO_FAIL(KOLO_ERR_NOMEM, "oneDNN gives no memory object");
+                return KOLO_FAIL(KOLO_ERR_NOMEM, "oneDNN cannot create a memory object");
             }
         }
     }

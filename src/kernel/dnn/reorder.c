@@ -1,4 +1,4 @@
-/* Changing layouts on oneDNN. */
+/* Layout conversions on oneDNN. */
 #include "kernel/dnn/dnn.h"
 
 static kolo_status reorder_build(const kolo_kernel_spec *spec, kolo_dnn_plan *plan) {

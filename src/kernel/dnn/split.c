@@ -1,20 +1,21 @@
-/* Another split between threads: the batch. oneDNN's kernels give each thread a part of the images,
- * channels and rows of one operation; here each thread runs an operation of its own, on one thread,
- * on its share of the batch. Weights are read by all. Which is faster depends on the shapes; the
- * estimate is a little above the other's, so that only a measured time chooses it.
+/* Batch parallelism around single-threaded oneDNN kernels. oneDNN partitions one operation over
+ * images, channels and rows; here each thread runs its own operation on its share of the batch,
+ * with shared weights. Which is faster depends on the shapes. The estimate is slightly above
+ * oneDNN's, so that only a measured time selects these kernels.
  *
- * For batches that the threads divide, of tensors with the batch outermost. Gradients of weights
- * are sums over the batch and stay with oneDNN, which splits them over the batch as well.
+ * Requires a batch size divisible by the thread count and the batch as outermost dimension.
+ * Weight gradients are sums over the batch and stay with oneDNN, which partitions them over the
+ * batch as well.
  *
- * Scratch: that of an inner kernel for each thread. */
+ * Scratch memory: that of one inner kernel per thread. */
 #include "base/integer.h"
 #include "kernel/dnn/dnn.h"
 #include "kernel/parallel.h"
 
-/* The kernel inside, and which tensors have the batch. */
+/* The inner kernel, and the tensors that are split over the batch. */
 typedef struct split_row {
     const kolo_kernel *inner;
-    bool splits[KOLO_MAX_IO]; /* inputs; output 0 is always split */
+    bool splits[KOLO_MAX_IO]; /* inputs; output 0 always is */
 } split_row;
 
 static const split_row rows[] = {
@@ -30,7 +31,7 @@ static const split_row *row_of(const kolo_op *op) {
     return NULL;
 }
 
-/* Takes a thread's share of a tensor's batch; false when it cannot be cut so. */
+/* Reduces a tensor to one thread's share of the batch; false when it cannot be split. */
 static bool take_share(kolo_tensor *t, int threads) {
     const kolo_layout *l = &t->layout;
     if (t->shape.rank < 2 || l->rank != t->shape.rank || l->order[0] != 0) return false;
@@ -59,7 +60,7 @@ static double fit(kolo_kernel_spec *spec) {
     double seconds = row_of(spec->op)->inner->fit(&share);
     if (seconds < 0) return -1;
     if (kolo_layout_is_open(&spec->in[1])) spec->in[1].layout = share.in[1].layout;
-    return 1.02 * seconds * spec->threads; /* estimates are of one core */
+    return 1.02 * seconds * spec->threads; /* estimates are for one core */
 }
 
 /* ---- prepare and bind ---- */
@@ -69,7 +70,7 @@ typedef struct split_state {
     kolo_kernel_spec share;
     int threads;
     size_t scratch_bytes; /* of a thread */
-    void *states[];       /* of each thread, NULL where the kernel has none */
+    void *states[];       /* of each thread; NULL when the kernel does not bind */
 } split_state;
 
 static void release(void *state) {
@@ -84,7 +85,7 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
     size_t bytes = sizeof(split_state) + (size_t)spec->threads * sizeof(void *);
     split_state *s = kolo_zalloc(bytes);
     if (!s) return KOLO_NOMEM(bytes);
-    *state = s; /* released by the caller, also on failure */
+    *state = s; /* the caller releases it, also on failure */
     s->inner = row_of(spec->op)->inner;
     s->threads = spec->threads;
     KOLO_ASSERT(share_of(spec, &s->share));
@@ -117,7 +118,7 @@ static kolo_status bind(kolo_call *call) {
     size_t bytes = sizeof(split_bound) + (size_t)s->threads * sizeof(kolo_call);
     split_bound *b = kolo_zalloc(bytes);
     if (!b) return KOLO_NOMEM(bytes);
-    call->bound = b; /* unbound by the caller, also on failure */
+    call->bound = b; /* the caller unbinds it, also on failure */
     b->inner = s->inner;
     b->threads = s->threads;
     for (int i = 0; i < s->threads; i++) {

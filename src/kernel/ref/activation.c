@@ -1,4 +1,4 @@
-/* gelu, silu, sigmoid, tanh with their gradients, mul. */
+/* GELU, SiLU, sigmoid and tanh with their gradients; element-wise product. */
 #include "kernel/ref/ref.h"
 
 #include <math.h>
@@ -25,7 +25,8 @@ static double silu_slope(double x) {
     return s * (1 + x * (1 - s));
 }
 
-/* y = f(a, b) for each element; b is NULL where there is one input. `tanh` is gelu's attribute. */
+/* y = f(a, b) element-wise; b is NULL for ops of one input. `tanh` selects GELU's tanh
+ * approximation. */
 #define BODY(name, expression)                                                         \
     static void name##_body(const kolo_call *call) {                                   \
         const double *a = call->in[0], *b = call->in[1];                               \

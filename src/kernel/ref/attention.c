@@ -1,29 +1,30 @@
-/* Attention and its gradient, a query at a time: its probabilities p over the keys are all that is
- * held, computed from the scores forwards and again, by the log-sum-exp, backwards. */
+/* Attention and its gradient, one query at a time. Only the query's probabilities over the keys
+ * are stored: computed from the scores in the forward pass, recomputed from the log-sum-exp in
+ * the backward pass. */
 #include "base/rng.h"
 #include "kernel/ref/ref.h"
 
 #include <math.h>
 #include <string.h>
 
-/* What becomes of weights: drawn for row i of a head and key j. */
+/* Dropout of attention weights: the factor of row i of a head and key j. */
 typedef struct draws {
-    uint32_t limit; /* of 16 bits; 0: all stay */
+    uint32_t limit; /* 16-bit threshold; 0: no dropout */
     kolo_rng rng;
-    uint64_t first; /* row 0's place among all rows */
+    uint64_t first; /* index of row 0 in the global batch */
 } draws;
 
-/* One head of one sample: rows of the three parts of qkv, `stride` apart. */
+/* One head of one sample; rows of q, k and v are `stride` apart. */
 typedef struct head {
     draws dice;
     const double *q, *k, *v;
-    const int32_t *mask; /* NULL: all keys count */
+    const int32_t *mask; /* NULL: no mask */
     int64_t length, width, stride;
     double scale;
     bool causal;
 } head;
 
-/* `more` is the number of the first input that is a draw or the mask. */
+/* `more` is the index of the first optional input (a random-number key or the mask). */
 static head head_of(const kolo_call *call, int qkv, int more, int64_t n, int64_t h) {
     const kolo_kernel_spec *spec = call->spec;
     int mask = more + kolo_attention_draws(spec->attr);
@@ -61,7 +62,7 @@ static double score(const head *a, int64_t i, int64_t j) {
     return sum * a->scale;
 }
 
-/* What the weight of query i and key j is multiplied by. */
+/* The dropout factor of query i and key j. */
 static double kept(const head *a, int64_t i, int64_t j) {
     uint32_t four[4];
     if (a->dice.limit == 0) return 1;
@@ -71,7 +72,7 @@ static double kept(const head *a, int64_t i, int64_t j) {
     return draw < a->dice.limit ? 0 : 0x1p16 / (0x1p16 - a->dice.limit);
 }
 
-/* o, row i of this head, is `channels` apart from the next. */
+/* Row i of o in this head; rows are `channels` apart. */
 static double attend(const head *a, int64_t i, double *o) {
     double max = -INFINITY, sum = 0;
     memset(o, 0, sizeof(double) * (size_t)a->width);
@@ -101,9 +102,9 @@ static void attention(const kolo_call *call) {
     }
 }
 
-/* Adds what query i gives to dq, dk, dv (rows as in qkv). With p the probabilities and
- * d = <do, o>: dv = p do, ds = p (<do, v> - d) scale, dq = ds k, dk = ds q; where weights are
- * multiplied by r, dv = r p do and ds = p (r <do, v> - d) scale. */
+/* Adds the contribution of query i to dq, dk, dv (rows as in qkv). With p the probabilities and
+ * d = <do, o>: dv = p do, ds = p (<do, v> - d) scale, dq = ds k, dk = ds q. With dropout factors
+ * r: dv = r p do, ds = p (r <do, v> - d) scale. */
 static void attend_bwd(const head *a, int64_t i, const double *d_o, const double *o, double lse,
                        double *dq, double *dk, double *dv) {
     double d = 0;

@@ -1,11 +1,11 @@
-/* conv2d and its gradients. The three are one loop nest over rows: forward adds w x to y, the data
- * gradient w dy to dx, the weight gradient dy x to dw; only the innermost loop, along a row of the
- * output, differs. */
+/* conv2d and its gradients. All three are one loop nest over rows: forward adds w x to y, the
+ * data gradient adds w dy to dx, the weight gradient adds dy x to dw. Only the innermost loop,
+ * along a row of the output, differs. */
 #include "kernel/ref/ref.h"
 
 #include <string.h>
 
-/* Everything but the numbers; y is the side of the output (dy in the gradients). */
+/* Shapes and strides; y is the output side (dy in the gradients). */
 typedef struct conv {
     int64_t batch, groups;
     int64_t c, o;             /* channels of x and y in each group */
@@ -13,7 +13,7 @@ typedef struct conv {
     const kolo_attr *attr;
 } conv;
 
-/* One row: y[i], x[i * step] for i in [0, n), and the one weight that joins them. */
+/* One row: y[i] and x[i * step] for i in [0, n), and the weight that connects them. */
 typedef void row_fn(double *y, double *x, double *w, int64_t n, int64_t step);
 
 static void row_forward(double *y, double *x, double *w, int64_t n, int64_t step) {
@@ -42,18 +42,18 @@ static conv conv_of(const kolo_kernel_spec *s, const kolo_tensor *x, const kolo_
     };
 }
 
-/* Where kernel column kw meets x in output column `at`. */
+/* The column of x under kernel column kw at output column `at`. */
 static int64_t column(const conv *s, int64_t at, int64_t kw) {
     return at * s->attr[KOLO_CONV_STRIDE_W].i + kw * s->attr[KOLO_CONV_DILATION_W].i -
            s->attr[KOLO_CONV_PAD_W].i;
 }
 
-/* All rows that join one plane of x, one of y and one kernel. */
+/* All rows of one plane of x, one plane of y and one kernel. */
 static void plane(const conv *s, row_fn *row, double *x, double *w, double *y) {
     int64_t step = s->attr[KOLO_CONV_STRIDE_W].i;
     for (int64_t kh = 0; kh < s->w[0]; kh++) {
         for (int64_t kw = 0; kw < s->w[1]; kw++) {
-            int64_t first = 0, end = s->y[1]; /* output columns whose x is no padding */
+            int64_t first = 0, end = s->y[1]; /* output columns whose x is not padding */
             while (first < end && column(s, first, kw) < 0) first++;
             while (end > first && column(s, end - 1, kw) >= s->x[1]) end--;
             if (first == end) continue;

@@ -1,5 +1,6 @@
-/* Layer normalisation and its gradient. An output may lie on an input (op->overwrite): each row's
- * sums come before its elements, and those of the parameters with it. */
+/* Layer normalisation and its gradient. An output may alias an input (op->overwrite): the sums
+ * of a row, and its share of the parameter gradients, are computed before its elements are
+ * written. */
 #include "kernel/ref/ref.h"
 
 #include <math.h>
@@ -22,7 +23,7 @@ static void forward(const kolo_call *call) {
     }
 }
 
-/* With h = (x - mean) rstd and k = dy gamma: dx = rstd (k - mean of k - h mean of k h). */
+/* With h = (x - mean) rstd and k = dy gamma: dx = rstd (k - mean(k) - h mean(k h)). */
 static void backward(const kolo_call *call) {
     const kolo_shape *s = &call->spec->in[1].shape;
     int64_t channels = s->dim[s->rank - 1], rows = kolo_shape_count(s) / channels;

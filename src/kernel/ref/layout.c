@@ -1,4 +1,4 @@
-/* reorder, between any two layouts, of any dtype; convert. */
+/* reorder between any two layouts, for any dtype; convert. */
 #include "kernel/ref/ref.h"
 
 #include <string.h>

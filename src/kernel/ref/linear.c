@@ -1,5 +1,5 @@
-/* linear, y = x w^T + b, alone and with gelu, and its gradients dx = dy w, dw = dy^T x, db = column
- * sums of dy. */
+/* linear, y = x w^T + b, also fused with GELU, and its gradients dx = dy w, dw = dy^T x, db =
+ * column sums of dy. */
 #include "kernel/ref/ref.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@
 static int64_t inner_of(const kolo_tensor *w) {
     return kolo_shape_count(&w->shape) / w->shape.dim[0];
 }
-/* Rows of x, or of y with as many columns: the batch, or all tokens. */
+/* Rows of x, or of y: the samples of the batch, or all tokens. */
 static int64_t rows_of(const kolo_tensor *t, int64_t columns) {
     return kolo_shape_count(&t->shape) / columns;
 }

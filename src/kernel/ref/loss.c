@@ -1,12 +1,12 @@
-/* Softmax with cross-entropy, its gradient, accuracy and confusion. A place's maximum is subtracted
- * before exp, so nothing overflows; a label that is ignored or outside [0, C) adds nothing. */
+/* Softmax cross-entropy and its gradient, accuracy, confusion matrix. The maximum logit is
+ * subtracted before exp, so nothing overflows. Labels equal to ignore_index or outside [0, C)
+ * contribute nothing. */
 #include "kernel/ref/ref.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Labels of [N,...] beside logits of [N,C,...]: the classes of a place are `places` elements apart.
- */
+/* Labels [N,...] with logits [N,C,...]: the logits of one position are `places` elements apart. */
 typedef struct view {
     int64_t n, classes, places;
     const int32_t *labels;
@@ -23,7 +23,7 @@ static view view_of(const kolo_call *call) {
     return v;
 }
 
-/* The label of place `p` of sample `n`, -1 where it does not count. */
+/* The label of position `p` of sample `n`; -1 when it does not count. */
 static int64_t label_of(const view *v, int64_t n, int64_t p) {
     int32_t label = v->labels[n * v->places + p];
     bool is_ignored =
@@ -31,7 +31,7 @@ static int64_t label_of(const view *v, int64_t n, int64_t p) {
     return is_ignored || label < 0 || label >= v->classes ? -1 : label;
 }
 
-/* Where class 0 of a place lies. */
+/* The index of class 0 of a position. */
 static int64_t place_of(const view *v, int64_t n, int64_t p) {
     return n * v->classes * v->places + p;
 }
@@ -51,7 +51,7 @@ static void loss(const kolo_call *call) {
             int64_t label = label_of(&v, n, p);
             for (int64_t c = 1; c < v.classes; c++) max = fmax(max, x[c * v.places]);
             for (int64_t c = 0; c < v.classes; c++) sum += exp(x[c * v.places] - max);
-            for (int64_t c = 0; c < v.classes; c++) { /* probs may lie on x */
+            for (int64_t c = 0; c < v.classes; c++) { /* probs may alias x */
                 double above = x[c * v.places] - max;
                 probs[c * v.places] = exp(above) / sum;
                 if (label < 0 || target(&v, label, c) == 0) continue;
@@ -75,12 +75,14 @@ static void softmax_xent_bwd(const kolo_call *call) {
                 dx[c * v.places] = d;
                 rest += c == label ? 0 : d;
             }
-            if (label >= 0) dx[label * v.places] = -rest; /* they add up to zero */
+            if (label >= 0)
+                dx[label * v.places] = -rest; /* the gradients of a position sum to
+                                               * zero */
         }
     }
 }
 
-/* The class with the largest logit, the first among equals. */
+/* The class of the largest logit; the first of equals. */
 static int64_t largest(const view *v, const double *x) {
     int64_t best = 0;
     for (int64_t c = 1; c < v->classes; c++) {
@@ -111,7 +113,7 @@ static void softmax_xent(const kolo_call *call) {
     kolo_call count = *call;
     count.out[0] = call->out[2];
     if (call->spec->attr[KOLO_LOSS_COUNT].i) count_pairs(&count, false);
-    loss(call); /* whose probabilities may overwrite the logits */
+    loss(call); /* probs may overwrite the logits */
 }
 static void accuracy(const kolo_call *call) { count_pairs(call, false); }
 static void confusion(const kolo_call *call) { count_pairs(call, true); }

@@ -1,4 +1,4 @@
-/* Local response normalisation and its gradient, as the formulas of ops/lrn.c are written. */
+/* Local response normalisation and its gradient, written as the formulas of ops/lrn.c. */
 #include "base/integer.h"
 #include "kernel/ref/ref.h"
 

@@ -1,4 +1,4 @@
-/* LSTM and its gradient, step by step; shift. */
+/* LSTM and its gradient, one time step after the other; shift. */
 #include "kernel/ref/ref.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@ enum { INPUT, FORGET, CELL, OUTPUT }; /* gates, H of each */
 
 static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 
-/* One sample: rows of 4H gates, of H for h and c. */
+/* One sample: rows of 4H gates, rows of H for h and c. */
 static void forward_sample(const double *gx, const double *w, const double *b, int64_t length,
                            int64_t hidden, double *h, double *gates, double *c) {
     for (int64_t t = 0; t < length; t++) {
@@ -40,7 +40,7 @@ static void lstm(const kolo_call *call) {
     }
 }
 
-/* dc [H] holds what flows into the cell from the step after. */
+/* dc [H] is the cell's gradient from the following time step. */
 static void backward_sample(const double *dh, const double *gates, const double *c, const double *w,
                             int64_t length, int64_t hidden, double *dc, double *dgx) {
     memset(dc, 0, sizeof(double) * (size_t)hidden);
@@ -65,7 +65,7 @@ static void backward_sample(const double *dh, const double *gates, const double 
     }
 }
 
-/* Scratch memory: what kolo_ref_run takes, then dc. */
+/* Scratch memory: that of kolo_ref_run, then dc. */
 static kolo_status prepare_bwd(const kolo_kernel_spec *spec, void **state, size_t *scratch_bytes) {
     KOLO_TRY(kolo_ref_prepare(spec, state, scratch_bytes));
     *scratch_bytes += sizeof(double) * (size_t)spec->in[0].shape.dim[2];
@@ -77,7 +77,7 @@ static void lstm_bwd(const kolo_call *call) {
     int64_t sample = dim[1] * dim[2];
     void *none = NULL;
     size_t offset = 0;
-    (void)kolo_ref_prepare(call->spec, &none, &offset); /* cannot fail: only counts */
+    (void)kolo_ref_prepare(call->spec, &none, &offset); /* cannot fail: it only counts bytes */
     double *dc = (double *)((char *)call->scratch + offset);
     for (int64_t n = 0; n < dim[0]; n++) {
         backward_sample((const double *)call->in[0] + n * sample,

@@ -1,4 +1,4 @@
-/* Batched products of matrices. */
+/* Batched matrix products. */
 #include "kernel/ref/ref.h"
 
 static void matmul(const kolo_call *call) {

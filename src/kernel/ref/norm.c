@@ -1,12 +1,11 @@
-/* Batch normalisation and its gradient; what keeps its running statistics; scale. An output may lie
- * on an input (op->overwrite): sums come first. */
+/* Batch normalisation and its gradient, the update of running statistics, and scale. An output
+ * may alias an input (op->overwrite): sums are computed first. */
 #include "kernel/ref/ref.h"
 
 #include <math.h>
 
-/* A tensor [N,C,...] as rows of `plane` numbers: channel c of image i begins at (i * c + c) *
- * plane.
- */
+/* A tensor [N,C,...] as rows of `plane` elements: channel c of image i starts at (i * C + c) *
+ * plane. */
 typedef struct rows {
     int64_t n, c, plane;
 } rows;
@@ -50,7 +49,7 @@ static void batch_norm(const kolo_call *call) {
     double *mean = call->out[1], *var = call->out[2];
     for (int64_t c = 0; c < r.c; c++) {
         moments(&r, c, x, &mean[c], &var[c]);
-        if (call->spec->out[1].dtype == KOLO_DTYPE_F32) { /* as they are given, so as infer */
+        if (call->spec->out[1].dtype == KOLO_DTYPE_F32) { /* as in inference: given statistics */
             mean[c] = (float)mean[c];
             var[c] = (float)var[c];
         }

@@ -1,11 +1,11 @@
-/* bias, relu and add, with their gradients. An output may lie on an input (op->overwrite). */
+/* bias, relu and add with their gradients. An output may alias an input (op->overwrite). */
 #include "kernel/ref/ref.h"
 
 #include <string.h>
 
 static int64_t count_of(const kolo_tensor *t) { return kolo_shape_count(&t->shape); }
 
-/* Elements under each index of dimension 1. */
+/* Elements per index of dimension 1. */
 static int64_t plane_of(const kolo_tensor *t) {
     return count_of(t) / (t->shape.dim[0] * t->shape.dim[1]);
 }

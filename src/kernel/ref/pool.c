@@ -1,20 +1,21 @@
-/* Max and average pooling and their gradients: one walk over the windows of all planes, and what
- * to do in each. */
+/* Max and average pooling and their gradients: one loop over the windows of all planes, with a
+ * callback per window. */
 #include "base/integer.h"
 #include "kernel/ref/ref.h"
 
 #include <string.h>
 
-/* One window: its rectangle within a plane of x (no padding), and where its result lies. */
+/* One window: its rectangle within a plane of x (clipped to the image) and the index of its
+ * result. */
 typedef struct window {
     int64_t top, bottom, left, right; /* rows [top, bottom), columns [left, right) */
-    int64_t first_h, first_w;         /* corner of the window, which may lie in the padding */
-    int64_t size;                     /* elements that a mean counts */
+    int64_t first_h, first_w;         /* unclipped corner, possibly in the padding */
+    int64_t size;                     /* divisor of the mean */
     int64_t width;                    /* of the plane */
     int64_t plane, out;               /* offsets of the plane in x and of the result in y */
 } window;
 
-/* Where the windows of a pool lie. */
+/* The geometry of the windows. */
 static void pool_window(const kolo_attr *attr, const int64_t *xd, const int64_t *yd, int64_t h,
                         int64_t w, window *at) {
     (void)yd;

@@ -15,7 +15,7 @@ double kolo_ref_seconds(const kolo_kernel_spec *spec) {
     return 1e-3 + kolo_kernel_seconds(flops, bytes, 1e-3);
 }
 
-/* Floats are f64, or f32 and bf16 in any mixture. */
+/* True when all floating-point tensors are f64, or each is f32 or bf16. */
 static bool floats_mix(const kolo_kernel_spec *spec) {
     kolo_kernel_spec wide = *spec;
     for (int i = 0; i < spec->n_in; i++) {
@@ -43,7 +43,7 @@ static bool is_narrow(const kolo_tensor *t) {
     return t->dtype == KOLO_DTYPE_F32 || t->dtype == KOLO_DTYPE_BF16;
 }
 
-/* Bytes that the doubles of an f32 or bf16 tensor take in scratch memory. */
+/* Scratch bytes for the f64 copy of an f32 or bf16 tensor. */
 static size_t wide_bytes(const kolo_tensor *t) {
     if (!is_narrow(t)) return 0;
     return kolo_round_up((size_t)kolo_shape_count(&t->shape) * sizeof(double), 64);

@@ -1,30 +1,31 @@
 #pragma once
-/* What the reference kernels share.
+/* Shared by the reference kernels.
  *
- * Each is written once, in double: kolo_ref_run widens f32 and bf16 inputs into scratch memory,
- * runs the body on doubles and rounds its outputs, so that an f32 result is the exact one rounded
- * once, and f64 tensors are used where they lie. Tensors of i32 and u8 pass as they are. Plain
- * layouts only; loops as the formulas are written; one thread. */
+ * Each kernel is written once, in f64: kolo_ref_run widens f32 and bf16 inputs into scratch
+ * memory, runs the body on doubles and rounds the outputs. An f32 result is thus the f64 result
+ * rounded once; f64 tensors are used in place, i32 and u8 tensors are passed through. Plain
+ * layouts only, loops as in the formulas, one thread. */
 
 #include "kernel/ref/kernels.h"
 
-/* Fits plain f32 or f64 tensors, at a time so long that any other kernel that fits is preferred. */
+/* Fits plain f32, bf16 or f64 tensors, with an estimate so large that any other kernel that fits
+ * is preferred. */
 double kolo_ref_fit(kolo_kernel_spec *spec);
 kolo_status kolo_ref_prepare(const kolo_kernel_spec *spec, void **state, size_t *scratch_bytes);
-/* Runs `body`, which sees doubles in place of floats. */
+/* Runs `body` with doubles in place of all floating-point tensors. */
 void kolo_ref_run(const kolo_call *call, void (*body)(const kolo_call *call));
 
-/* The time of reference kernels: a thousandth of what the nominal machine does. */
+/* The estimate of reference kernels: a thousandth of the nominal machine's speed. */
 double kolo_ref_seconds(const kolo_kernel_spec *spec);
 
-/* gelu of one number. */
+/* GELU of one value. */
 double kolo_ref_gelu_at(double x, bool by_tanh);
 
-/* A kernel of the usual kind: `run` calls kolo_ref_run with its body. */
+/* The initialiser of a kernel whose `run` calls kolo_ref_run with its body. */
 #define KOLO_REF_KERNEL(kernel_name, kernel_op, kernel_run)                           \
     {                                                                                 \
         .name = (kernel_name), .op = (kernel_op), .fit = kolo_ref_fit,                \
         .prepare = kolo_ref_prepare, .run = (kernel_run), .release = kolo_ref_release \
     }
-/* Nothing was made, nothing is freed. */
+/* There is no state to free. */
 void kolo_ref_release(void *state);

@@ -5,8 +5,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Between which two pixels of a dimension one pixel of the output lies, and how near to the second.
- */
+/* The two input pixels of a dimension that an output pixel lies between, and its distance from
+ * the first. */
 typedef struct between {
     int64_t low, high;
     double part;
@@ -21,7 +21,7 @@ static between between_of(int64_t i, int64_t from, int64_t to, bool align) {
     return b;
 }
 
-/* `x` is on the side of the input, forwards and backwards. */
+/* `x` is the input side, in both directions. */
 static void resize(const kolo_call *call, const kolo_tensor *in, double *x, const kolo_tensor *out,
                    double *y, bool backwards) {
     const int64_t *xd = in->shape.dim, *yd = out->shape.dim;

@@ -1,11 +1,11 @@
-/* Row-sparse gradients of tables, and the updates by them; the updates may lie upon what they
- * update. */
+/* Row-sparse gradients of embedding tables, and the optimizer updates that use them. Updates may
+ * run in place. */
 #include "kernel/ref/ref.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Goes through the ids that occur, smallest first, and sums the rows of each. */
+/* Sums the rows of each id that occurs, in ascending order of ids. */
 static void sum_rows(const kolo_call *call) {
     const kolo_kernel_spec *spec = call->spec;
     int64_t room = spec->out[0].shape.dim[0], channels = spec->out[0].shape.dim[1];
@@ -29,7 +29,7 @@ static void sum_rows(const kolo_call *call) {
     }
 }
 
-/* Output i begins as what input `from` is. */
+/* Output i starts as a copy of input `from`. */
 static double *copy(const kolo_call *call, int i, int from) {
     size_t count = (size_t)kolo_shape_count(&call->spec->out[i].shape);
     if (call->out[i] != call->in[from])

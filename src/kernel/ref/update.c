@@ -28,7 +28,7 @@ const kolo_kernel kolo_ref_sgd = KOLO_REF_KERNEL("ref_sgd", &kolo_op_sgd, run_sg
 
 /* ---- sums over micro-batches ---- */
 
-/* Reads its output, which kolo_ref_run would not bring along. */
+/* Runs in place: kolo_ref_run would not copy the output in. */
 static void run_accumulate(const kolo_call *call) {
     const kolo_kernel_spec *spec = call->spec;
     int64_t count = kolo_shape_count(&spec->out[0].shape);

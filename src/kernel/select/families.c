@@ -1,4 +1,4 @@
-/* The families of kernels and the facts that depend on which of them are built in. */
+/* The families of kernels, and capabilities that depend on which families are built. */
 #include "kernel/select/families.h"
 
 #include "base/isa.h"
@@ -48,8 +48,8 @@ bool kolo_kernel_has_bf16(void) {
 kolo_status kolo_kernel_check_bf16(kolo_isa isa) {
     if (isa > KOLO_ISA_BASELINE) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_ARG,
-                     "precision bf16 takes a processor with AVX2 or AVX-512; this one has neither: "
-                     "use f32, or the reference kernels");
+                     "precision bf16 requires AVX2 or AVX-512, which this processor lacks: "
+                     "use f32 or the reference kernels");
 }
 
 void kolo_kernel_describe(kolo_text *text) {

@@ -1,4 +1,5 @@
-/* Selects the kernel of a node: the least estimated or measured time among those that fit. */
+/* Kernel selection: the kernel with the smallest measured or estimated time among those that
+ * fit. */
 #include "kernel/select/select.h"
 
 #include "base/status.h"
@@ -25,22 +26,22 @@ static kolo_status none_fits(kolo_kernel_set set, const kolo_kernel_spec *spec) 
     describe(&text, spec->out, spec->n_out);
     kolo_status status =
         KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                  "%s: no %skernel of this build takes %s; give it f32 tensors in plain layouts",
+                  "%s: no %skernel of this build supports %s; use f32 tensors in plain layouts",
                   spec->op->name, set == KOLO_KERNELS_REF ? "reference " : "",
                   text.text ? text.text : "these tensors");
     kolo_text_fini(&text);
     return status;
 }
 
-/* A kernel that takes a spec. */
+/* A candidate that fits the spec. */
 typedef struct choice {
     const kolo_kernel *kernel; /* NULL: none */
-    kolo_kernel_spec spec;     /* its open layouts chosen */
+    kolo_kernel_spec spec;     /* with its choice of open layouts */
     double seconds;
     bool measured;
 } choice;
 
-/* Keeps the better of the best so far and a kernel, if that takes the spec. */
+/* Replaces *best by the kernel when that fits and is faster. */
 static void consider(const kolo_kernel *kernel, const kolo_kernel_spec *spec, choice *best) {
     choice c = {.kernel = kernel, .spec = *spec};
     c.seconds = kernel->fit(&c.spec);
@@ -62,8 +63,8 @@ static bool has_half(const kolo_kernel_spec *spec) {
     return false;
 }
 
-/* f32 between copies stands in for a kernel that is missing. Where there is one that computes in
- * bf16, a measured time may put it first, an estimate never. */
+/* Running in f32 between conversions replaces a missing bf16 kernel. If a bf16 kernel exists,
+ * only a measured time can prefer the conversions, never an estimate. */
 static void consider_wide(const kolo_kernel_spec *spec, choice *best) {
     choice wide = {0};
     bool missing = !best->kernel || kolo_kernel_is_ref(best->kernel);

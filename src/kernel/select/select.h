@@ -4,12 +4,14 @@
 #include "kernel/select/families.h"
 #include "kernel/select/tune.h"
 
-/* The kernel with the least time for the spec among the set, its open layouts chosen; *seconds (may
- * be NULL) is its estimate. UNSUPPORTED, naming op, dtypes and layouts, when none fits. */
+/* Selects the kernel of `set` with the smallest estimate and sets the open layouts of `spec`;
+ * *seconds (may be NULL) is the estimate. UNSUPPORTED, naming op, dtypes and layouts, when no
+ * kernel fits. */
 kolo_status kolo_kernel_select(kolo_kernel_set set, kolo_kernel_spec *spec,
                                const kolo_kernel **kernel, double *seconds);
-/* The same by the times that `tuner` (may be NULL) knows or measures; where it has one of any
- * kernel for the spec, those without count for nothing. */
+/* As kolo_kernel_select, with measured times in place of estimates. `tuner` (may be NULL) looks
+ * them up or measures them. If any kernel for the spec has a measured time, kernels without one
+ * are not considered. */
 kolo_status kolo_kernel_select_tuned(kolo_kernel_set set, struct kolo_tuner *tuner,
                                      kolo_kernel_spec *spec, const kolo_kernel **kernel,
                                      double *seconds);

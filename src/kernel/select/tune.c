@@ -1,10 +1,9 @@
-/* Tuners: a hash table of times by key, its text form, and the measuring.
+/* The tuner: a hash table of times by key, its text form, and measuring.
  *
- * Measured are the kernels of convolutions and products of matrices alone: elsewhere there is
- * hardly a choice. Each is run once to warm up, then a few times more; the least time counts, since
- * all that disturbs a measurement makes it longer. What is hopeless is not measured, or not again:
- * a kernel whose estimate, or first run, is a multiple of the best time of the same work in any
- * layout. */
+ * Only kernels of convolutions and matrix products are measured; other ops have hardly any
+ * choice. Each kernel runs once to warm up and then a few times; the minimum counts, because
+ * every disturbance makes a run longer. A kernel is skipped when its estimate, and abandoned
+ * when its first run, exceeds the best time of the same work in any layout by a factor. */
 #include "kernel/select/tune.h"
 
 #include "base/bf16.h"
@@ -19,8 +18,8 @@
 
 enum { BUCKETS = 4096, RUNS = 5 };
 static const char *const head = "kolo tuning 1\n";
-static const double hopeless = 2.5; /* times the best of the same work */
-static const int64_t enough = 60e6; /* nanoseconds in measured runs of one kernel */
+static const double hopeless = 2.5; /* multiple of the best time of the same work */
+static const int64_t enough = 60e6; /* nanoseconds of measured runs per kernel */
 
 typedef struct entry {
     struct entry *next;
@@ -32,8 +31,7 @@ typedef struct entry {
 struct kolo_tuner {
     char *machine;
     entry *times[BUCKETS];
-    entry *works[BUCKETS]; /* best time of the same work, by everything in a key but kernel and
-                              layouts */
+    entry *works[BUCKETS]; /* best time by work: the key without kernel and layouts */
     kolo_arena arena;
     bool measures;
     int measured;
@@ -53,7 +51,7 @@ static entry *find(entry **table, const char *key) {
     return e;
 }
 
-/* The entry of a key, made when there is none; NULL when there is no memory. */
+/* The entry of a key, created when missing; NULL when out of memory. */
 static entry *put(kolo_tuner *t, entry **table, const char *key, double seconds) {
     entry *e = find(table, key);
     if (!e) {
@@ -95,7 +93,7 @@ void kolo_tuner_measure(kolo_tuner *t, bool on, kolo_tuner_observer observer, vo
 
 /* ---- text ---- */
 
-/* One line without its end: "seconds key". False when it is none. With `t` the entry is taken. */
+/* Parses one line, "seconds key", and adds it to `t` unless NULL. False when malformed. */
 static bool read_line(kolo_tuner *t, const char *line, size_t length, kolo_status *status) {
     char *copy = kolo_alloc(length + 1), *end;
     *status = copy ? KOLO_OK : KOLO_NOMEM(length + 1);
@@ -117,7 +115,7 @@ static kolo_status read_lines(kolo_tuner *t, const char *name, const char *text)
         bool good = read_line(t, line, length, &status);
         KOLO_TRY(status);
         if (!good || !line[length]) {
-            return KOLO_FAIL(KOLO_ERR_FORMAT, "%s, line %d: not a time and what took it", name,
+            return KOLO_FAIL(KOLO_ERR_FORMAT, "%s, line %d: expected \"seconds key\"", name,
                              number);
         }
         line += length + 1;
@@ -168,7 +166,7 @@ static void add_tensors(kolo_text *key, const kolo_tensor *tensors, int n, bool 
     }
 }
 
-/* The key of a kernel on a spec; without a kernel, of the work. */
+/* The key of a kernel on a spec; with `kernel` NULL, the key of the work. */
 static void add_key(const kolo_tuner *t, const kolo_kernel *kernel, const kolo_kernel_spec *spec,
                     kolo_text *key) {
     kolo_text_add(key, "%s, %d threads: %s", t->machine, spec->threads,
@@ -185,15 +183,14 @@ uint64_t kolo_tuner_kernels(void) {
     uint64_t hash = 0;
     const kolo_kernel *kernel;
     for (size_t i = 0; (kernel = kolo_kernel_at(i)); i++) {
-        if (kernel->op->tuned) hash += kolo_hash_text(kernel->name); /* in any order */
+        if (kernel->op->tuned) hash += kolo_hash_text(kernel->name); /* independent of the order */
     }
     return hash;
 }
 
 /* ---- measuring ---- */
 
-/* A call with buffers of its own; inputs of f32 and bf16 hold numbers between -1 and 1, all else
- * zeros. */
+/* A call with its own buffers: f32 and bf16 inputs hold values in [-1, 1), the rest zeros. */
 typedef struct trial {
     const kolo_kernel *kernel;
     kolo_call call;
@@ -246,8 +243,8 @@ static bool open_trial(trial *r) {
     return r->call.scratch && (!r->kernel->bind || r->kernel->bind(&r->call) == KOLO_OK);
 }
 
-/* Seconds of the fastest run; negative when the kernel cannot be run here. `best`: of the same work
- * so far, 0 when there is none. */
+/* Seconds of the fastest run; negative when the kernel cannot run. `best`: the best time of the
+ * same work so far, 0 for none. */
 static double measure(const kolo_kernel *kernel, const kolo_kernel_spec *spec, double best) {
     trial r = {.kernel = kernel, .call = {.spec = spec}};
     int64_t least = -1, total = 0;
@@ -265,7 +262,7 @@ static double measure(const kolo_kernel *kernel, const kolo_kernel_spec *spec, d
     return (double)least * 1e-9;
 }
 
-/* Keeps the best time of the work. */
+/* Updates the best time of the work. */
 static void note_work(kolo_tuner *t, const char *key, double seconds) {
     entry *e = find(t->works, key);
     if (!e || seconds < e->seconds) put(t, t->works, key, seconds);

@@ -1,12 +1,11 @@
 #pragma once
-/* Measured times of kernels: what a tuner knows ranks kernels and layouts in place of the estimates
- * of `fit`.
+/* Autotuning: measured times, which replace the estimates of `fit` in the selection of kernels
+ * and layouts.
  *
- * An entry is a time in seconds under a key: the machine, the threads, the kernel, and the spec
- * with its shapes, layouts and attributes. Entries come from text (a file, another rank) or from
- * measurements, made when a time is asked for that no entry has. Text has a line an entry, "seconds
- * key", under a first line that names the format; it may hold entries of other machines, which are
- * kept.
+ * An entry maps a key (machine, threads, kernel, shapes, layouts, attributes) to a time in
+ * seconds. Entries are read from text (a file, another rank) or measured on lookup. The text
+ * form is a header line with the format's version, then one line per entry, "seconds key".
+ * Entries of other machines are kept.
  *
  * A tuner belongs to one thread at a time. */
 
@@ -14,29 +13,30 @@
 
 typedef struct kolo_tuner kolo_tuner;
 
-/* Told after each measurement. */
+/* Called after each measurement. */
 typedef void (*kolo_tuner_observer)(void *arg, int measured, const kolo_kernel *kernel,
                                     const kolo_kernel_spec *spec, double seconds);
 
-/* An empty tuner for machine `machine`, any text without a line end. */
+/* Creates an empty tuner. `machine` is any text without a newline. */
 kolo_status kolo_tuner_create(const char *machine, kolo_tuner **tuner);
 /* NULL is allowed. */
 void kolo_tuner_destroy(kolo_tuner *tuner);
-/* A hash of the names of the kernels that are measured, for the machine's text: where a kernel has
- * come since, what was measured without it decides nothing. */
+/* A hash of the names of all tunable kernels, to be part of the machine's text: a new kernel
+ * invalidates older measurements. */
 uint64_t kolo_tuner_kernels(void);
 
-/* Takes the entries of `text` over those it has. FORMAT, with `name` and the line, when it is none;
- * nothing is taken then. */
+/* Adds the entries of `text`, replacing those with the same key. FORMAT, with `name` and the
+ * line number, on malformed text; no entry is added then. */
 kolo_status kolo_tuner_read(kolo_tuner *tuner, const char *name, const char *text);
-/* Appends all entries, or those of this machine that were asked for, sorted by key. */
+/* Appends all entries, or with `asked_only` those of this machine that were looked up, sorted by
+ * key. */
 void kolo_tuner_write(const kolo_tuner *tuner, bool asked_only, kolo_text *text);
 
-/* From now on times that are not known are measured, on buffers of the tuner's own, and `observer`
- * (may be NULL) hears of each; or, with `on` false, no longer. */
+/* Enables or disables measurements of unknown times, on buffers of the tuner's own. `observer`
+ * (may be NULL) is called after each. */
 void kolo_tuner_measure(kolo_tuner *tuner, bool on, kolo_tuner_observer observer, void *arg);
 
-/* The time of a kernel whose `fit` took the spec and estimated it; negative when it is not known:
- * not measured, or not worth it, being estimated far above what the same work takes elsewhere. */
+/* The measured time of a kernel for a spec that fits; negative when there is none: measuring is
+ * off, the op is not tunable, or `estimate` is far above the best known time of the same work. */
 double kolo_tuner_seconds(kolo_tuner *tuner, const kolo_kernel *kernel,
                           const kolo_kernel_spec *spec, double estimate);

@@ -1,11 +1,11 @@
-/* bf16 by way of f32: widen the inputs, run, narrow the outputs. All copies lie in scratch memory,
- * so an output may lie on an input.
+/* bf16 via f32: widens the inputs, runs the f32 kernel, narrows the outputs. All copies are in
+ * scratch memory, so an output may alias an input.
  *
- * Where an op can be run on some samples at a time (op->samples), it is: in slices whose copies
- * stay in a cache, if it only moves memory, else in slices as large as leaves the library's kernels
- * efficient, which make ready all of their parameters for each. Then scratch memory is that of one
- * slice, and what is a sum over samples is added up. How it is cut depends on the
- * shapes and the threads alone. */
+ * Ops that can run on a subset of the samples (op->samples) run in slices of the batch, which
+ * bounds the scratch memory. Slices of memory-bound ops keep their copies in cache. Slices of
+ * compute-bound ops are larger, since kernels prepare all of their parameters in every slice.
+ * Outputs that are sums over samples are accumulated. The slicing depends only on shapes and
+ * threads. */
 #include "kernel/select/via_f32.h"
 
 #include "base/integer.h"
@@ -14,10 +14,10 @@
 
 #include <string.h>
 
-/* Bytes of the copies of a slice: of what moves memory, for each thread, and of what computes. */
+/* Bytes of the copies of a slice: per thread for memory-bound ops; for compute-bound ops. */
 #define CACHED ((size_t)256 << 10)
 #define LARGE ((size_t)16 << 20)
-enum { FLOPS_A_BYTE = 8 }; /* from which an op computes */
+enum { FLOPS_A_BYTE = 8 }; /* arithmetic intensity from which an op counts as compute-bound */
 
 static _Thread_local size_t pinned_slice;
 
@@ -25,11 +25,11 @@ void kolo_via_f32_pin_slice(size_t bytes) { pinned_slice = bytes; }
 
 typedef struct via_state {
     const kolo_kernel *kernel;
-    kolo_kernel_spec spec; /* in f32, of a slice */
+    kolo_kernel_spec spec; /* of a slice, in f32 */
     int64_t slices;
     void *state;
-    size_t offset[2 * KOLO_MAX_IO]; /* in scratch: copies of inputs, then of outputs */
-    size_t inner;                   /* scratch of the kernel */
+    size_t offset[2 * KOLO_MAX_IO]; /* in scratch memory: copies of inputs, then of outputs */
+    size_t inner;                   /* scratch bytes of the f32 kernel */
     kolo_kernel_loop widen, narrow, add;
 } via_state;
 
@@ -55,14 +55,14 @@ static bool is_sum(const kolo_kernel_spec *spec, int i) {
     return i >= spec->n_in && spec->op->samples.sums >> (i - spec->n_in) & 1;
 }
 
-/* Whether a tensor is used by way of a copy: in one slice, that of bf16 alone. */
+/* True when the kernel sees a copy of tensor i. With one slice, only bf16 tensors are copied. */
 static bool is_copied(const kolo_kernel_spec *spec, int i, int64_t slices) {
     return is_half(spec, i) || (slices > 1 && (is_by_sample(spec, i) || is_sum(spec, i)));
 }
 
 /* ---- slices ---- */
 
-/* Whether samples follow each other in memory. */
+/* True when samples are contiguous and in order. */
 static bool is_by_rows(const kolo_tensor *t) {
     const kolo_layout *layout = &t->layout;
     if (t->shape.rank == 0 || layout->rank != t->shape.rank || layout->order[0] != 0) return false;
@@ -72,7 +72,7 @@ static bool is_by_rows(const kolo_tensor *t) {
     return true;
 }
 
-/* The samples of a spec that can be cut; 1 of another. */
+/* The number of samples that the spec can be cut into; 1 when it cannot be cut. */
 static int64_t samples_of(const kolo_kernel_spec *spec) {
     int64_t samples = 1;
     if (!spec->op->samples.in) return 1;
@@ -90,19 +90,19 @@ static int64_t samples_of(const kolo_kernel_spec *spec) {
     return samples;
 }
 
-/* Whether an op computes, rather than moves memory. Of shapes alone: parameters may have no layout
- * yet, and how the op is cut must not change when they get theirs. */
+/* True for compute-bound ops. Uses shapes only: weights may have no layout yet, and slicing must
+ * not change when they get one. */
 static bool computes(const kolo_kernel_spec *spec) {
     double bytes = 0;
     kolo_shape_query q = {
         .attr = spec->attr, .n_in = spec->n_in, .in = spec->in, .n_out = spec->n_out};
-    q.out = (kolo_tensor *)spec->out; /* a cost reads them */
+    q.out = (kolo_tensor *)spec->out; /* cost functions only read them */
     for (int i = 0; i < spec->n_in + spec->n_out; i++) bytes += (double)plain_bytes(spec, i);
     return spec->op->cost && spec->op->cost(&q).flops >= FLOPS_A_BYTE * bytes;
 }
 
-/* The least number of equal slices whose copies are small enough. What computes stays whole rather
- * than fall into slices that are far too small, as a prime number of samples does. */
+/* The smallest number of equal slices whose copies fit the limit. Compute-bound ops stay whole
+ * when only far too small slices divide the batch (a prime number of samples). */
 static int64_t slices_of(const kolo_kernel_spec *spec) {
     bool whole = computes(spec) && !pinned_slice;
     int64_t samples = samples_of(spec);
@@ -114,7 +114,7 @@ static int64_t slices_of(const kolo_kernel_spec *spec) {
         if (whole && i < spec->n_in && !is_by_sample(spec, i)) limit += 2 * each;
         if (is_by_sample(spec, i)) bytes += each * (is_half(spec, i) ? 2 : 1);
     }
-    if (sums > bytes / 2 && !pinned_slice) return 1; /* they would be copied for each slice */
+    if (sums > bytes / 2 && !pinned_slice) return 1; /* sums would be copied in every slice */
     int64_t n = 1;
     while (n < samples && (samples % n != 0 || bytes / (size_t)n > limit)) n++;
     return whole && (size_t)n > 4 * (bytes / limit + 1) ? 1 : n;
@@ -173,7 +173,7 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
     return KOLO_OK;
 }
 
-/* The call of the f32 kernel: of what is copied, the copies. */
+/* The call of the f32 kernel, with the addresses of the copies. */
 typedef struct via_bound {
     const kolo_kernel *kernel;
     kolo_call inner;
@@ -193,11 +193,11 @@ static kolo_status bind(kolo_call *call) {
         void **address = i < spec->n_in ? &inner->in[i] : &inner->out[i - spec->n_in];
         if (is_copied(spec, i, s->slices)) *address = (char *)call->scratch + s->offset[i];
     }
-    call->bound = bound; /* unbound by the caller, also on failure */
+    call->bound = bound; /* the caller unbinds it, also on failure */
     return s->kernel->bind ? s->kernel->bind(inner) : KOLO_OK;
 }
 
-/* Runs a loop over the elements of a slice of tensor i, or copies its bytes. */
+/* Converts a slice of tensor i with `loop`, or copies its bytes. */
 static void copy(const kolo_call *call, int i, kolo_kernel_loop loop, const void *from, void *to) {
     const via_state *s = call->state;
     const kolo_tensor *t = tensor_of(&s->spec, i);
@@ -209,7 +209,7 @@ static void copy(const kolo_call *call, int i, kolo_kernel_loop loop, const void
     }
 }
 
-/* Where slice k of what is cut begins. */
+/* The address of slice k of tensor i. */
 static void *at(const kolo_call *call, int i, int64_t k) {
     const via_state *s = call->state;
     const kolo_kernel_spec *spec = call->spec;

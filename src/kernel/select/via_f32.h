@@ -1,11 +1,11 @@
 #pragma once
-/* bf16 by way of f32: runs a node that has bf16 tensors on the f32 kernel that is best for it,
- * between copies in scratch memory. For what no kernel takes in bf16, or none fast. */
+/* bf16 via f32: runs a node with bf16 tensors on the best f32 kernel, between conversions in
+ * scratch memory. For ops without a (fast) bf16 kernel. */
 
 #include "kernel/kernel.h"
 
-/* Of no op: it fits any whose f32 form a kernel fits. */
+/* Has no op of its own: fits every op that has a kernel for the f32 form of the spec. */
 extern const kolo_kernel kolo_via_f32_kernel;
 
-/* Test hook: for this thread copies of a slice are this small, if that can be; 0: as it is. */
+/* Test hook: limits the converted copies of a slice to `bytes` on this thread; 0: the default. */
 void kolo_via_f32_pin_slice(size_t bytes);

@@ -1,6 +1,6 @@
-/* gelu, silu, sigmoid, tanh, their gradients, and mul, in f32 or bf16, on any layouts that are all
- * equal (each of them keeps padding zero: f(0) = 0, or a factor dy of zero; sigmoid is for plain
- * tensors). */
+/* GELU, SiLU, sigmoid, tanh, their gradients, and element-wise products, in f32 or bf16. All
+ * tensors share one layout, which may have padding: each op maps zeros to zeros (f(0) = 0, or a
+ * factor dy of zero). Sigmoid, which does not, requires plain tensors. */
 #include "kernel/simd/activation.h"
 
 #include "kernel/simd/point.h"

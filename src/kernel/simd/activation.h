@@ -11,9 +11,9 @@ typedef struct kolo_simd_gelu_bias_job { /* items: channels */
     bool half; /* dy, x and dx are bf16 */
 } kolo_simd_gelu_bias_job;
 
-typedef struct kolo_simd_activation_table { /* kolo_simd_pair_job; a is x or dy, b what it derives
-                                               from */
-    kolo_kernel_loop gelu[2], gelu_bwd[2];  /* by the error function, by tanh */
+typedef struct kolo_simd_activation_table { /* kolo_simd_pair_job: a is x or dy, b the tensor
+                                             * that the derivative needs */
+    kolo_kernel_loop gelu[2], gelu_bwd[2];  /* [0]: by the error function, [1]: by tanh */
     kolo_kernel_loop gelu_bwd_bias[2];      /* kolo_simd_gelu_bias_job */
     kolo_kernel_loop silu, silu_bwd, sigmoid, sigmoid_bwd, tanh, tanh_bwd, mul;
 } kolo_simd_activation_table;

@@ -1,5 +1,5 @@
-/* Loops of the smooth activations, their gradients and mul. A tail goes through the same arithmetic
- * as a whole vector, so where a range is cut changes no bit. */
+/* Loops of the smooth activations, their gradients and element-wise products. Remainders use the
+ * same vector arithmetic as whole vectors, so results do not depend on how a range is divided. */
 #include "kernel/simd/activation.h"
 
 #include "kernel/simd/math.h"
@@ -40,7 +40,7 @@ INLINE vf tanh_of(vf x, vf unused) { return hyperbolic_tangent(x); }
 INLINE vf tanh_bwd(vf dy, vf y) { return dy * (1.0f - y * y); }
 INLINE vf mul(vf a, vf b) { return a * b; }
 
-/* One op on numbers [begin, end); those of one input find it as b too. */
+/* Applies an op to elements [begin, end); ops of one input get it as b too. */
 typedef vf vector_function(vf a, vf b);
 
 INLINE void map(vector_function *function, const kolo_simd_pair_job *job, const void *second,
@@ -78,7 +78,7 @@ LOOP(tanh, tanh_of, 1)
 LOOP(tanh_bwd, tanh_bwd, 2)
 LOOP(mul, mul, 2)
 
-/* The gradient of gelu, and of the bias that was added before it, row by row. */
+/* The gradient of GELU and of the bias added before it, row by row. */
 INLINE void map_and_sum(vector_function *function, const kolo_simd_gelu_bias_job *job,
                         int64_t begin, int64_t end, bool half) {
     int64_t whole = begin + (end - begin) / VL * VL, rest = end - whole;

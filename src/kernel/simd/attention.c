@@ -1,5 +1,5 @@
-/* Attention and its gradient (loops: attention.isa.c). Heads of samples are dealt to threads; each
- * thread has scratch memory for one head: keys and values in tiles, and blocks of scores. */
+/* Attention and its gradient (loops: attention.isa.c). Parallel over heads of samples. Each
+ * thread has scratch memory for one head: packed keys and values, and blocks of scores. */
 #include "kernel/simd/attention.h"
 
 #include "base/rng.h"
@@ -21,7 +21,7 @@ static double fit(kolo_kernel_spec *spec) {
     return kolo_kernel_seconds(cost.flops, cost.bytes, 0.5);
 }
 
-/* Floats of one part's scratch memory, in whole cache lines: see workspace_of. */
+/* Floats of scratch memory per part, in whole cache lines: see workspace_of. */
 static int64_t part_floats(const kolo_kernel_spec *spec, int64_t tile) {
     bool backwards = spec->op == &kolo_op_attention_bwd;
     const int64_t *dim = spec->in[backwards ? BWD_QKV : ATTENTION_QKV].shape.dim;
@@ -43,8 +43,8 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
     return KOLO_OK;
 }
 
-/* A job with what both directions have; `qkv` is an input's number, and `more` that of the first of
- * those that there may be. */
+/* The part of a job that both directions share. `qkv` is the index of that input, `more` the
+ * index of the first optional input. */
 static kolo_simd_attention_job job_of(const kolo_call *call, int qkv, int more) {
     const kolo_kernel_spec *spec = call->spec;
     const attention_state *s = call->state;

@@ -1,13 +1,13 @@
-/* Attention, a head of a sample at a time, in blocks of queries and keys. Dao et al.,
+/* Attention of one head of one sample at a time, in blocks of queries and keys: Dao et al.,
  * "FlashAttention: fast and memory-efficient exact attention with IO-awareness", NeurIPS 2022.
  *
- * Forwards: scores of a block against a block of keys are in scratch memory; each row keeps its
- * largest score and sum so far, and what was summed before is scaled when a larger one comes.
- * Backwards: the probabilities are computed again from the rows' log-sum-exp. With P the
- * probabilities, d = rows' <do, o>, and s the scale:
+ * Forward: the scores of a block of queries and keys are in scratch memory. Each row keeps a
+ * running maximum and sum; earlier results are rescaled when the maximum grows. Backward: the
+ * probabilities are recomputed from the rows' log-sum-exp. With P the probabilities, d = <do, o>
+ * per row, and s the scale:
  *     dV = P^T dO,  dP = dO V^T,  dS = s P (dP - d),  dQ = dS K,  dK = dS^T Q.
- * Where weights are dropped P stands for R P in o and dV, and dP for R dP, R being 0 or 1 / (1 -
- * p). R is drawn a row of a block of keys at a time, in both directions. */
+ * With dropout, R P replaces P in o and dV, and R dP replaces dP, where R is 0 or 1 / (1 - p). R
+ * is drawn for one row of a block of keys at a time, identically in both directions. */
 #include "kernel/simd/attention.h"
 
 #include "kernel/simd/math.h"
@@ -21,13 +21,13 @@ enum { QUERIES = KOLO_SIMD_QUERIES, KEYS = KOLO_SIMD_KEYS };
 /* One head of one sample. */
 typedef struct head {
     const float *q, *k, *v; /* rows `stride` apart */
-    const int32_t *mask;    /* NULL: all keys count */
+    const int32_t *mask;    /* NULL: no mask */
     int64_t length, width, stride;
-    int64_t padded; /* width in whole tiles */
+    int64_t padded; /* head width rounded up to whole tiles */
     float scale;
     bool causal;
     const kolo_simd_attention_job *job;
-    uint64_t row; /* row 0's place among all rows of the global batch */
+    uint64_t row; /* index of row 0 among all rows of the global batch */
 } head;
 
 static head head_of(const kolo_simd_attention_job *job, int64_t item) {
@@ -52,7 +52,7 @@ static head head_of(const kolo_simd_attention_job *job, int64_t item) {
 enum { LANES = 8, GROUPS = KEYS / LANES };
 _Static_assert((int)GROUPS == (int)KOLO_PHILOX_COUNTERS, "a row of a block is drawn at once");
 
-/* What the weights of query i and of a block of keys from j on are multiplied by. */
+/* The dropout factors of query i and a block of keys from j on. */
 static void draw_row(const head *a, int64_t i, int64_t j, float factors[KEYS]) {
     uint32_t numbers[4 * GROUPS], limit = a->job->limit;
     uint64_t groups = (uint64_t)(a->length + LANES - 1) / LANES;
@@ -71,14 +71,14 @@ static void multiply_rows(float *row, const float *factors, int64_t columns) {
     for (int64_t c = 0; c < columns; c += VL) store(row + c, load(row + c) * load(factors + c));
 }
 
-/* Scratch memory of a part, in the order of kolo_simd_attention_floats. */
+/* The scratch memory of a part, in the order of kolo_simd_attention_floats. */
 typedef struct workspace {
-    float *keys, *values;   /* packed; forwards keys transposed; backwards both transposed */
-    float *plain_keys;      /* backwards: packed as they are */
+    float *keys, *values;   /* packed; forward: keys transposed; backward: both transposed */
+    float *plain_keys;      /* backward: packed untransposed */
     float *scores, *slopes; /* [QUERIES][KEYS] */
     float *out;             /* [QUERIES][padded]: o, dq */
-    float *queries, *d_out; /* backwards: a block of each, packed */
-    float *dk, *dv;         /* [length in whole blocks of keys][padded] */
+    float *queries, *d_out; /* backward: a block of each, packed */
+    float *dk, *dv;         /* [length rounded up to whole blocks of keys][padded] */
 } workspace;
 
 static workspace workspace_of(const kolo_simd_attention_job *job, int part) {
@@ -99,7 +99,7 @@ static workspace workspace_of(const kolo_simd_attention_job *job, int part) {
     return w;
 }
 
-/* Keys that a block of queries [i, i + rows) may see. */
+/* The number of keys visible to a block of queries [i, i + rows). */
 static int64_t seen_by(const head *a, int64_t i, int64_t rows) {
     return a->causal ? kolo_min_i64(a->length, i + rows) : a->length;
 }
@@ -121,8 +121,8 @@ static void score(const head *a, int64_t i, int64_t rows, int64_t j, int64_t col
     multiply(&p, 0, panels_of(columns));
 }
 
-/* Scales a row of scores of query i; keys that it does not see, and columns beyond, become
- * -infinity. Gives the largest. */
+/* Scales the scores of query i; masked keys and columns past the end become -infinity. Returns
+ * the maximum. */
 static float scale_row(const head *a, int64_t i, int64_t j, int64_t columns, float *row) {
     int64_t whole = panels_of(columns) * TILE;
     int64_t seen = a->causal ? kolo_min_i64(columns, i - j + 1) : columns;
@@ -143,7 +143,7 @@ static void multiply_row(float *row, int64_t count, float by) {
     for (int64_t c = 0; c < count; c += VL) store(row + c, load(row + c) * by);
 }
 
-/* A block of queries: o, and lse, of its rows. */
+/* Forward of a block of queries: o and lse of its rows. */
 static void attend(const head *a, int64_t i, int64_t rows, const workspace *w, float *o,
                    int64_t pitch, float *lse) {
     float largest[QUERIES], sum[QUERIES], factors[KEYS];
@@ -160,7 +160,8 @@ static void attend(const head *a, int64_t i, int64_t rows, const workspace *w, f
             float *row = w->scores + r * KEYS, *out = w->out + r * a->padded;
             float here = scale_row(a, i + r, j, columns, row);
             float most = here > largest[r] ? here : largest[r];
-            float base = most == -INFINITY ? 0 : most; /* no key yet: every e^ is zero */
+            float base = most == -INFINITY ? 0 : most; /* no key visible yet: every exponential
+                                                        * is zero */
             float old = largest[r] == -INFINITY ? 0 : expf(largest[r] - base);
             if (old != 1 && j > 0) multiply_row(out, a->padded, old);
             sum[r] = sum[r] * old + exponentials(row, base, panels_of(columns) * TILE, row);
@@ -210,7 +211,7 @@ static void forward(const void *arg, int part, int64_t begin, int64_t end) {
 
 /* ---- backwards ---- */
 
-/* What a block of queries needs of the forward pass. */
+/* The inputs of the backward pass for a block of queries. */
 typedef struct block {
     int64_t i, rows;
     const float *d_o; /* rows `channels` apart */
@@ -219,7 +220,7 @@ typedef struct block {
     float inner[QUERIES]; /* <do, o> */
 } block;
 
-/* scores become the probabilities as they are used, slopes, which holds dP, becomes dS. */
+/* Replaces scores by the probabilities as used in the product, and slopes (dP) by dS. */
 static void slope(const head *a, const block *b, int64_t j, int64_t columns, const workspace *w) {
     bool drops = a->job->limit > 0;
     float factors[KEYS];
@@ -241,8 +242,8 @@ static void slope(const head *a, const block *b, int64_t j, int64_t columns, con
     }
 }
 
-/* Sums over the block's queries for each of its keys: out [columns][padded] += m^T b, where m is
- * [rows][KEYS] and b packed. */
+/* Accumulates over the block's queries for each of its keys: out [columns][padded] += m^T b,
+ * with m [rows][KEYS] and b packed. */
 static void add_transposed(const head *a, const block *b, int64_t columns, const float *m,
                            const float *packed, float *out) {
     const product p = {

@@ -1,6 +1,5 @@
-/* concat and channel_window on images of f32 or bf16 in any layouts that kolo_simd_image covers:
- * copies of runs of channels that are adjacent on both sides, whole planes where they can be. Items
- * are images. */
+/* concat and channel_window on f32 or bf16 images in any layout of kolo_simd_image. Copies runs
+ * of channels that are adjacent on both sides, whole planes where possible. Items are images. */
 #include "base/integer.h"
 #include "kernel/simd/simd.h"
 
@@ -18,7 +17,7 @@ static double fit(kolo_kernel_spec *spec) {
     return kolo_kernel_seconds(0, bytes, 1);
 }
 
-/* One image of a tensor whose numbers have `size` bytes. */
+/* One image of a tensor with elements of `size` bytes. */
 typedef struct picture {
     kolo_simd_image image;
     char *bytes; /* NULL: zeros */
@@ -32,7 +31,8 @@ static picture picture_of(const kolo_tensor *tensor, void *bytes, int64_t n) {
     return p;
 }
 
-/* Copies `count` channels of one image, from x's from_c on to y's to_c on; zeros without x. */
+/* Copies `count` channels of one image, from channel from_c of x to channel to_c of y; zeros
+ * when x is NULL. */
 static void copy(picture y, int64_t to_c, const picture *x, int64_t from_c, int64_t count) {
     const kolo_simd_image *to = &y.image, *from = x ? &x->image : NULL;
     int64_t pixels = to->h * to->w;

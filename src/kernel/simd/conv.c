@@ -1,12 +1,13 @@
 /* Direct convolution for few channels: conv2d and its gradients (loops: conv.isa.c).
  *
- * Weights may have any layout: each run packs them into scratch by a table of offsets made in
- * `prepare` (they are few), and the gradient goes back the same way. An open layout becomes plain.
- * y and dy of forward and bwd_weights have channels in eights; all other images may be of any kind.
+ * Weights may have any layout: every run packs them into scratch memory through a table of
+ * offsets built in `prepare` (they are small), and the weight gradient is unpacked the same way.
+ * Open layouts become plain. y and dy of forward and bwd_weights need channels in multiples of
+ * eight; all other images may have any layout of kolo_simd_image.
  *
- * Scratch: packed weights (or sums of the gradient, a block of them for each part), bias, then a
- * piece for each part. bwd_weights adds the parts' sums in their order, so its result depends on
- * the number of threads, but on nothing else. */
+ * Scratch memory: packed weights (or one block of partial sums per part), bias, then a workspace
+ * per part. bwd_weights adds the partial sums in order, so its result depends on the number of
+ * threads, but on nothing else. */
 
 #include "kernel/simd/conv.h"
 
@@ -15,7 +16,7 @@
 #include <string.h>
 
 enum {
-    MAX_CHANNELS = 16, /* beyond, oneDNN is better */
+    MAX_CHANNELS = 16, /* above this, oneDNN is faster */
     MAX_OUTPUTS = 64,
     MAX_KERNEL = 11,
 };
@@ -23,12 +24,12 @@ enum {
 typedef struct conv_state {
     const kolo_simd_conv_table *table;
     kolo_kernel_loop bias_bwd;
-    kolo_simd_conv_job job; /* but for the addresses */
+    kolo_simd_conv_job job; /* without the addresses */
     int64_t n_packed;
-    int32_t *place; /* offset in the weights of each packed element, -1 for zeros */
+    int32_t *place; /* weight offset of each packed element, -1 for zero padding */
 } conv_state;
 
-/* Which tensors of a spec are what. */
+/* The roles of a spec's tensors. */
 typedef struct conv_roles {
     const kolo_tensor *x, *y, *w;
 } conv_roles;
@@ -45,8 +46,8 @@ static int64_t round_up_to(int64_t n, int64_t to) { return (n + to - 1) / to * t
 
 /* ---- fit ---- */
 
-/* Of the multiplications that are done, padding included: a single vector of sums has fewer numbers
- * to use at a time than two. Images of few channels are small enough for caches. */
+/* Estimated fraction of peak, counting padded multiplications: one vector of accumulators has
+ * fewer independent chains than two. Images of few channels are small enough for the caches. */
 static double seconds(const kolo_kernel_spec *spec, const kolo_simd_image *x,
                       const kolo_simd_image *y) {
     conv_roles role = roles_of(spec);
@@ -87,10 +88,10 @@ static int64_t part_size(const kolo_simd_conv_job *job) {
 
 static int64_t part_size_bwd_data(const kolo_simd_conv_job *job) {
     int64_t row = (job->x.w + 2 * job->pad_w) * round_up_to(job->x.c, 8);
-    return row + job->y.w * job->lanes + 16; /* loads of eight floats go over the end */
+    return row + job->y.w * job->lanes + 16; /* vector loads read past the end */
 }
 
-/* The table for packed weights: [C][KH][KW][lanes of o], or [KH][O][lanes of kw * C + c]. */
+/* Builds the table of packed weights: [C][KH][KW][lanes of o], or [KH][O][lanes of kw * C + c]. */
 static kolo_status make_places(conv_state *s, const kolo_tensor *w, bool data) {
     const kolo_simd_conv_job *job = &s->job;
     int64_t rows = data ? job->y.c * job->kernel_h : job->x.c * job->kernel_h * job->kernel_w;
@@ -156,7 +157,7 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
 
 /* ---- run ---- */
 
-/* Weights into scratch; gives the end of what they take. */
+/* Packs the weights into scratch memory; returns the end. */
 static float *pack(const conv_state *s, const float *w, float *scratch) {
     for (int64_t i = 0; i < s->n_packed; i++) scratch[i] = s->place[i] < 0 ? 0 : w[s->place[i]];
     return scratch + round_up_to(s->n_packed, 16);

@@ -3,21 +3,21 @@
 
 #include "kernel/simd/simd.h"
 
-/* Weights are packed in scratch, padded with zeros to whole vectors: forwards, and their gradients,
- * [C][KH][KW][lanes >= O]; for the data's gradient [KH][O][lanes >= KW * C]. */
+/* Weights are packed into scratch memory and zero-padded to whole vectors: [C][KH][KW][lanes >=
+ * O] for forward and the weight gradient, [KH][O][lanes >= KW * C] for the data gradient. */
 typedef struct kolo_simd_conv_job {
     kolo_simd_image x, y;
     int64_t kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
     int64_t lanes;
     bool relu;
     const float *in_x, *in_dy, *packed;
-    const float *bias; /* lanes floats */
-    float *out;        /* y; dx; sums of the weights' gradient, one block of them a part */
+    const float *bias; /* [lanes] */
+    float *out;        /* y; dx; partial sums of the weight gradient, one block per part */
     float *scratch;    /* of part 0 */
     int64_t part_stride;
 } kolo_simd_conv_job;
 
-/* x of one image with the convolution's margins of zeros around it. */
+/* Size of one image of x with the convolution's zero padding. */
 static inline int64_t kolo_simd_padded_row(const kolo_simd_conv_job *job) {
     return (job->x.w + 2 * job->pad_w) * job->x.inner;
 }
@@ -27,6 +27,6 @@ static inline int64_t kolo_simd_padded_plane(const kolo_simd_conv_job *job) {
 
 typedef struct kolo_simd_conv_table {
     kolo_kernel_loop forward, bwd_data, bwd_weights;
-    int vector; /* floats of a vector */
+    int vector; /* floats per vector */
 } kolo_simd_conv_table;
 KOLO_ISA_TABLE(kolo_simd_conv_table, kolo_simd_conv);

@@ -1,34 +1,34 @@
-/* Direct convolution for few channels, where the time of a general implementation goes into
- * padding and packing. All three loops are outer products in registers: a tile of sums, vectors of
- * one operand times single numbers of the other.
+/* Direct convolution for few channels, where general implementations spend their time on padding
+ * and packing. All three loops are outer products with register blocking: a tile of
+ * accumulators, vectors of one operand times scalars of the other.
  *
- * forward: sums [T pixels of a row][Z vectors of output channels]. With one vector and a stride of
- * one, a number of x is used for all KW pixels that it touches while it is at hand.
+ * forward: accumulators [T pixels of a row][Z vectors of output channels]. With one vector and
+ * stride one, each element of x is used for all KW output pixels that it contributes to.
  *
- * weights: sums [R pairs of (c, kh)][Q kernel columns][Z vectors of output channels] over all
- * pixels of an image; images are added up one by one.
+ * weights: accumulators [R pairs of (c, kh)][Q kernel columns][Z vectors of output channels],
+ * over all pixels of an image; images are added one after the other.
  *
- * data: row by row of dx. For each pixel of the rows of dy above it, KW * C products, vectors
- * across (kw, c), are summed over kh and o in a tile [P pixels][F vectors], then added to the
- * pixels of dx that they belong to.
+ * data: one row of dx at a time. For each pixel of the contributing rows of dy, KW * C products,
+ * vectorised over (kw, c), are accumulated over kh and o in a tile [P pixels][F vectors], then
+ * added to the pixels of dx that they belong to.
  *
- * Strides and kernels that are compile-time numbers (plain planes, blocks of channels) let the
- * addresses of a tile be constants; 0 stands for what is known at run time only. Tiles are sized by
- * the registers: sixteen, 32 with AVX-512. */
+ * Strides and kernel sizes known at compile time (plain planes, channel blocks) make the
+ * addresses within a tile constant; 0 stands for a run-time value. Tiles are sized by the
+ * register file: 16 registers, 32 with AVX-512. */
 #include "kernel/simd/conv.h"
 
 #include "base/integer.h"
 #include "kernel/simd/vector.h"
 
 enum {
-    BLOCK = VL == 16 ? 16 : 8,     /* channels of a pixel, in the layout of blocks */
-    MAX_T1 = VL == 16 ? 14 : 7,    /* pixels of a tile with one vector of channels */
+    BLOCK = VL == 16 ? 16 : 8,     /* channels of a pixel in a blocked layout */
+    MAX_T1 = VL == 16 ? 14 : 7,    /* pixels per tile with one vector of channels */
     MAX_T2 = VL == 16 ? 14 : 6,    /* with two */
     MAX_P = VL == 16 ? 12 : 6,     /* pixels of dy, and */
     MAX_F = 4,                     /* vectors of their products */
     MAX_R = 8,                     /* rows and */
     MAX_Q = 5,                     /* columns of kernels */
-    MAX_SUMS = VL == 16 ? 24 : 12, /* sums that leave registers for operands */
+    MAX_SUMS = VL == 16 ? 24 : 12, /* accumulators, leaving registers for operands */
 };
 
 #define UNROLL _Pragma("GCC unroll 32")
@@ -41,8 +41,8 @@ static int64_t even_part(int64_t n, int64_t most) {
 
 /* ---- vectors of output channels, in images of any kind ---- */
 
-/* Where one vector of channels begins in an image. A vector of 16 may lie in two blocks of eight;
- * the second half is -1 where the channels end. */
+/* The offsets of one vector of channels in an image. A vector of 16 may span two blocks of
+ * eight; the second half is -1 past the last channel. */
 typedef struct group {
     int64_t half[VL == 16 ? 2 : 1];
 } group;
@@ -88,7 +88,7 @@ static void clear_margins(const kolo_simd_conv_job *job, float *padded) {
     memset(padded, 0, sizeof(float) * (size_t)(job->x.planes * kolo_simd_padded_plane(job)));
 }
 
-/* The image at x with margins: x itself when there are none. */
+/* The image at x with zero padding; x itself when there is no padding. */
 static const float *with_margins(const kolo_simd_conv_job *job, const float *x, float *padded) {
     if (!has_margins(job)) return x;
     int64_t row = kolo_simd_padded_row(job), from_row = job->x.w * job->x.inner;
@@ -102,14 +102,14 @@ static const float *with_margins(const kolo_simd_conv_job *job, const float *x, 
     return padded;
 }
 
-/* Where channel c of the padded image begins. */
+/* The offset of channel c in the padded image. */
 static int64_t padded_channel(const kolo_simd_conv_job *job, int64_t c) {
     return c / job->x.inner * kolo_simd_padded_plane(job) + c % job->x.inner;
 }
 
 /* ---- forward ---- */
 
-/* One row of the kernel, one number of x after the other, for all pixels that it counts in. */
+/* One kernel row: each element of x in turn, for all output pixels that it contributes to. */
 INLINE void forward_sweep(vf sum[MAX_T1][2], const float *at, const float *w, int64_t lanes,
                           const int T, const int STEP, const int KW) {
     vf weight[5];
@@ -200,7 +200,7 @@ INLINE void forward_row(const kolo_simd_conv_job *job, const float *x, int64_t l
 
 typedef void (*row_loop)(const kolo_simd_conv_job *job, const float *x, int64_t lane, float *y);
 
-/* A function each, lest one grows too large for compilers to bear: forward_Z_STEP_KW. */
+/* Separate functions keep compile times bounded: forward_Z_STEP_KW. */
 #define FORWARD(z, step, kw)                                                                   \
     static NOINLINE void forward_##z##_##step##_##kw(const kolo_simd_conv_job *job,            \
                                                      const float *x, int64_t lane, float *y) { \
@@ -247,8 +247,8 @@ static void forward(const void *arg, int part, int64_t begin, int64_t end) {
 
 /* ---- gradient of the weights ---- */
 
-/* Adds one image's part of rows (c, kh) = first .. first + R, columns kw .. kw + Q and Z vectors
- * from `lane` to the sums of the part. */
+/* Adds one image's contribution to rows (c, kh) = first .. first + R, columns kw .. kw + Q and Z
+ * vectors from `lane` of the partial sums. */
 INLINE void weights_tile(const kolo_simd_conv_job *job, const float *x, const float *dy,
                          int64_t first, int64_t kw, int64_t lane, float *sums, const int R,
                          const int Q, const int Z) {
@@ -292,7 +292,7 @@ INLINE void weights_tile(const kolo_simd_conv_job *job, const float *x, const fl
         if ((r) <= most) weights_tile(job, x, dy, at, kw, lane, sums, r, Q, Z); \
         break;
 
-/* All rows for Q columns and Z vectors, in tiles of nearly one height. */
+/* All rows for Q columns and Z vectors, in tiles of nearly equal height. */
 INLINE void weights_rows(const kolo_simd_conv_job *job, const float *x, const float *dy, int64_t kw,
                          int64_t lane, float *sums, const int Q, const int Z) {
     const int most = MAX_SUMS / (Q * Z) < MAX_R ? MAX_SUMS / (Q * Z) : MAX_R;
@@ -364,9 +364,9 @@ static void bwd_weights(const void *arg, int part, int64_t begin, int64_t end) {
 
 /* ---- gradient of the data ---- */
 
-/* The rows of dy, by kh from `first` in steps of the stride, that touch one row of dx. */
+/* The rows of dy, with kh = first, first + stride, ..., that contribute to one row of dx. */
 typedef struct dy_rows {
-    const float *dy; /* the row that kernel row `first` multiplies; the next lies one row before */
+    const float *dy; /* the row for kernel row `first`; the next is one row before */
     int64_t first, count;
 } dy_rows;
 
@@ -406,7 +406,7 @@ INLINE void products_tile(const kolo_simd_conv_job *job, const dy_rows *rows, in
         if ((p) <= most) products_tile(job, rows, ow, vector, products, p, F, STEP); \
         break;
 
-/* F vectors of the products of each pixel. */
+/* F vectors of products for each pixel. */
 INLINE void products_row(const kolo_simd_conv_job *job, const dy_rows *rows, int64_t vector,
                          float *products, const int F, const int STEP) {
     const int most = MAX_SUMS / F < MAX_P ? MAX_SUMS / F : MAX_P;
@@ -461,8 +461,8 @@ static void all_products(const kolo_simd_conv_job *job, const dy_rows *rows, flo
     }
 }
 
-/* Adds the products to a row of dx with margins, whose pixels hold `octets` times eight floats;
- * lanes above C gather what belongs to other pixels and are dropped by copy_row. */
+/* Adds the products to a padded row of dx, whose pixels hold `octets` times eight floats; lanes
+ * above C accumulate values of other pixels, which copy_row drops. */
 static void add_products(const kolo_simd_conv_job *job, const float *products, float *row,
                          int64_t octets) {
     for (int64_t i = 0; i < octets; i++) {
@@ -478,7 +478,7 @@ static void add_products(const kolo_simd_conv_job *job, const float *products, f
     }
 }
 
-/* From the row without its margins to the row of dx. */
+/* Copies the row without padding to the row of dx. */
 static void copy_row(const kolo_simd_conv_job *job, const float *row, float *dx, int64_t octets) {
     int64_t inner = job->x.inner;
     const v8i lane = {0, 1, 2, 3, 4, 5, 6, 7};
@@ -498,7 +498,7 @@ static void copy_row(const kolo_simd_conv_job *job, const float *row, float *dx,
     }
 }
 
-/* The rows of `dy`, one image, that touch row h of dx. */
+/* The rows of one image of `dy` that contribute to row h of dx. */
 static dy_rows rows_above(const kolo_simd_conv_job *job, const float *dy, int64_t h) {
     int64_t stride = job->stride_h, top = h + job->pad_h; /* = oh * stride + kh */
     dy_rows rows = {.first = top % stride};

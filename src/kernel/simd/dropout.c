@@ -1,5 +1,5 @@
-/* dropout: many draws at a time on plain tensors of f32 or bf16 (dropout.isa.c), one by one where
- * channels are elsewhere, in f32 only; there items are images. */
+/* dropout: vectorised on plain f32 or bf16 tensors (dropout.isa.c); element by element, f32
+ * only, in other layouts, where items are images. */
 #include "kernel/simd/dropout.h"
 
 #include "base/rng.h"
@@ -20,11 +20,11 @@ static double fit(kolo_kernel_spec *spec) {
 
 typedef struct dice {
     kolo_rng rng;
-    uint32_t limit; /* of 24 bits: what is drawn below it is dropped */
+    uint32_t limit; /* 24-bit threshold: random numbers below it drop the element */
     float scale;
 } dice;
 
-/* One image, whose first element is number `place`. */
+/* One image; `place` is the random-number counter of its first element. */
 static void drop_image(const dice *d, const kolo_simd_image *v, uint64_t place, const float *x,
                        float *y) {
     int64_t pixels = v->h * v->w;
@@ -51,7 +51,7 @@ static dice dice_of(const kolo_call *call) {
     };
 }
 
-/* Which draw is that of row n's first element. */
+/* The random-number counter of row n's first element. */
 static uint64_t place_of(const kolo_call *call, int64_t n) {
     const kolo_shape *s = &call->spec->in[0].shape;
     int64_t first = (int64_t) * (const float *)call->in[2];

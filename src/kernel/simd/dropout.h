@@ -7,9 +7,9 @@ typedef struct kolo_simd_dropout_job {
     const void *x;
     void *y;
     bool half;             /* both are bf16 */
-    uint64_t seed, stream; /* of the draws */
-    uint64_t place;        /* which draw is x[0]'s */
-    uint32_t limit;        /* of 24 bits: what is drawn below it is dropped */
+    uint64_t seed, stream; /* of the random-number stream */
+    uint64_t place;        /* counter of x[0]'s random number */
+    uint32_t limit;        /* 24-bit threshold: random numbers below it drop the element */
     float scale;
 } kolo_simd_dropout_job;
 

@@ -1,4 +1,4 @@
-/* dropout of elements that lie as they are drawn, 64 draws at a time. */
+/* dropout of elements stored in the order of their random numbers, 64 at a time. */
 #include "kernel/simd/dropout.h"
 
 #include "kernel/simd/philox.h"
@@ -17,7 +17,8 @@ INLINE void drop(const kolo_simd_dropout_job *job, int64_t begin, int64_t end, b
         for (; i + VL <= n; i += VL) {
             vu drawn;
             memcpy(&drawn, &draws[skip + i], sizeof drawn);
-            vi kept = (vi)(drawn >> 8) >= (int32_t)job->limit; /* of 24 bits: no signs */
+            vi kept = (vi)(drawn >> 8) >= (int32_t)job->limit; /* 24 bits: signed comparison is
+                                                                * safe */
             store_at(y, i, (vf)(kept & (vi)(load_at(x, i, half) * job->scale)), half);
         }
         for (; i < n; i++) {

@@ -1,20 +1,20 @@
-/* Linear layers on few rows and their data's gradient (loops: linear.isa.c): the classifiers of
- * images. The weights' gradient, and all of it on many rows, is oneDNN's.
+/* Linear layers on few rows (image classifiers): forward and data gradient (loops:
+ * linear.isa.c). The weight gradient, and layers on many rows, use oneDNN.
  *
- * x and w are matrices in whatever equal order their dimensions after the first have, padding
- * included, as in oneDNN's kernels. */
+ * x and w are matrices in any common order of the dimensions after the first, padding included,
+ * as in the oneDNN kernels. */
 #include "kernel/simd/linear.h"
 
 #include "base/integer.h"
 
 enum {
-    LEAST_ROWS = 4, /* fewer fill no tile */
+    LEAST_ROWS = 4, /* fewer do not fill a tile */
     MOST_ROWS = 64,
-    STRIP = 6144,    /* floats of a strip of dx, which stays in a first cache, */
-    MOST_UNITS = 32, /* and its width at most, in what the loop works on at once */
+    STRIP = 6144,    /* floats of a strip of dx, which fits the L1 cache, */
+    MOST_UNITS = 32, /* and its maximum width, in units of the loop */
 };
 
-/* x (or dx), weights, y (or dy) of a spec. */
+/* x (or dx), weights and y (or dy) of a spec. */
 typedef struct linear_roles {
     const kolo_tensor *x, *w, *y;
 } linear_roles;
@@ -30,7 +30,7 @@ static linear_roles roles_of(const kolo_kernel_spec *spec) {
 
 typedef struct linear_state {
     const kolo_simd_linear_table *table;
-    kolo_simd_linear_job job; /* but for the addresses */
+    kolo_simd_linear_job job; /* without the addresses */
     int64_t packed;           /* floats */
 } linear_state;
 
@@ -43,8 +43,8 @@ static bool leads_with_rows(const kolo_layout *layout) {
     return layout->order[0] == 0;
 }
 
-/* Products, and one pass over the weights; set by measurements of 4 to 64 rows
- * (bench/linear_kernels). */
+/* The estimate: products, and one pass over the weights. Calibrated by measurements of 4 to 64
+ * rows (bench/linear_kernels). */
 static double seconds(double rows, double inner, double outer) {
     return kolo_kernel_seconds(2 * rows * inner * outer, 0, 0.85 * inner / (inner + 400)) +
            kolo_kernel_seconds(0, 4 * inner * outer, 2);

@@ -1,11 +1,11 @@
 #pragma once
-/* Linear layers on few rows. */
+/* Linear layers on few rows (skinny matrix products). */
 
 #include "kernel/simd/simd.h"
 
 typedef struct kolo_simd_linear_job { /* y = x w^T + b: x [rows][inner], w [outer][inner] */
     int64_t rows, inner, outer;
-    int64_t strip; /* columns of dx that are summed at a time */
+    int64_t strip; /* columns of dx that are accumulated at a time */
     bool relu;
     const float *x, *w, *b, *dy;
     float *out;     /* y, dx */
@@ -15,9 +15,10 @@ typedef struct kolo_simd_linear_job { /* y = x w^T + b: x [rows][inner], w [oute
 } kolo_simd_linear_job;
 
 typedef struct kolo_simd_linear_table {
-    kolo_kernel_loop pack_rows, forward;   /* items: blocks of columns; lines of w */
+    kolo_kernel_loop pack_rows, forward;   /* items: blocks of columns; rows of w */
     kolo_kernel_loop pack_terms, bwd_data; /* items: tiles of dy; strips */
-    int64_t rows, depth, sums; /* forward: of a tile and a block; sums for a tile's rows */
-    int64_t terms, width;      /* bwd_data: lines of a tile; strips are multiples */
+    int64_t rows, depth, sums; /* forward: rows of a tile, columns of a block, accumulators per
+                                * tile */
+    int64_t terms, width;      /* bwd_data: rows of w per tile; strips are multiples of `width` */
 } kolo_simd_linear_table;
 KOLO_ISA_TABLE(kolo_simd_linear_table, kolo_simd_linear);

@@ -1,13 +1,13 @@
-/* Loops of linear layers on few rows (a batch of images, not of tokens), whose weights are far
- * larger than the rest: they are read once, where they lie and in their order, while the rows stay
- * in the first caches. Packing them, as products of large matrices do, would take as long as the
- * products.
+/* Skinny matrix products: linear layers on few rows (a batch of images, not of tokens), whose
+ * weights are much larger than the activations. The weights are streamed once, in place and in
+ * order, while the rows stay in L1. Packing them, as GEMM does, would take as long as the
+ * product.
  *
  *     forward    y[n][o]  = sum over k of x[n][k] w[o][k]
  *     bwd_data   dx[n][k] = sum over o of dy[n][o] w[o][k]
  *
- * A sum has one order whatever the parts: forwards a lane takes every VL-th term and the lanes add
- * up at the end; backwards terms are added one by one. */
+ * The order of each sum is fixed, whatever the partition: in forward, a lane accumulates every
+ * VL-th term and the lanes are added at the end; in backward, terms are added one by one. */
 #include "kernel/simd/linear.h"
 
 #include "base/integer.h"
@@ -16,16 +16,16 @@
 enum {
     ROWS = 4,                       /* of x, in a tile of the forward product, */
     LINES = 3,                      /* and of w */
-    GROUP = 12,                     /* lines that share a pass over x */
-    DEPTH = VL > 8 ? 256 : 32 * VL, /* columns of such a pass, in a first cache */
-    TERMS = VL == 16 ? 8 : 4,       /* lines of w that bwd_data adds at a time, */
+    GROUP = 12,                     /* rows of w that share a pass over x */
+    DEPTH = VL > 8 ? 256 : 32 * VL, /* columns of such a pass, in L1 */
+    TERMS = VL == 16 ? 8 : 4,       /* rows of w that bwd_data adds at a time, */
     WIDTH = 3 * VL,                 /* and columns of them, in registers */
-    LINE = 16,                      /* floats of a cache line */
+    LINE = 16,                      /* floats per cache line */
 };
 
 #define UNROLL _Pragma("GCC unroll 16")
 
-/* Makes v a register: of AVX-512's multiply-adds GCC lets each load its operand anew. */
+/* Forces v into a register: GCC would reload the operand of each AVX-512 FMA from memory. */
 #if KOLO_VECTOR_BYTES == 64
 #define HOLD(v) __asm__("" : "+v"(v))
 #else
@@ -39,8 +39,7 @@ INLINE vf get(const float *p, int64_t n) {
 
 /* ---- forward ---- */
 
-/* x in blocks of DEPTH columns, [block][row][DEPTH], zeros past the last row and column. Items:
- * blocks. */
+/* Packs x in blocks of DEPTH columns, [block][row][DEPTH], zero-padded. Items: blocks. */
 static void pack_rows(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_linear_job *job = arg;
     int64_t rows = (job->rows + ROWS - 1) / ROWS * ROWS;
@@ -54,8 +53,8 @@ static void pack_rows(const void *arg, int part, int64_t begin, int64_t end) {
     }
 }
 
-/* sums[ROWS][LINES] += x w over `depth` columns, for rows of x that are DEPTH apart. The lines'
- * next columns are fetched on the first pass over them. */
+/* sums[ROWS][LINES] += x w over `depth` columns, for rows of x that are DEPTH apart. The first
+ * pass over the rows of w prefetches their next columns. */
 INLINE void add_columns(const float *x, const float *const w[LINES], int64_t depth, bool fetch,
                         float *sums) {
     vf sum[ROWS][LINES], line[LINES];
@@ -86,7 +85,7 @@ INLINE void add_columns(const float *x, const float *const w[LINES], int64_t dep
     }
 }
 
-/* Lines [first, end) of w, at most GROUP; sums: [tile of rows][tile of lines][ROWS][LINES][VL]. */
+/* Rows [first, end) of w, at most GROUP; sums: [tile of rows][tile of lines][ROWS][LINES][VL]. */
 static void add_group(const kolo_simd_linear_job *job, int64_t first, int64_t end, float *sums) {
     const float *x = job->packed;
     for (int64_t k = 0; k < job->inner; k += DEPTH) {
@@ -94,7 +93,7 @@ static void add_group(const kolo_simd_linear_job *job, int64_t first, int64_t en
         float *sum = sums;
         for (int64_t n = 0; n < job->rows; n += ROWS, x += ROWS * DEPTH) {
             for (int64_t o = first; o < end; o += LINES, sum += ROWS * LINES * VL) {
-                const float *w[LINES]; /* past the end: the last again */
+                const float *w[LINES]; /* past the end: repeats the last row */
                 for (int l = 0; l < LINES; l++) {
                     w[l] = job->w + kolo_min_i64(o + l, end - 1) * job->inner + k;
                 }
@@ -108,7 +107,7 @@ static void add_group(const kolo_simd_linear_job *job, int64_t first, int64_t en
     }
 }
 
-/* y of lines [first, end) from their sums. */
+/* Computes y of rows [first, end) of w from the accumulators. */
 static void write_group(const kolo_simd_linear_job *job, int64_t first, int64_t end,
                         const float *sum) {
     for (int64_t n = 0; n < job->rows; n += ROWS) {
@@ -123,7 +122,7 @@ static void write_group(const kolo_simd_linear_job *job, int64_t first, int64_t 
     }
 }
 
-/* Items: lines of w. */
+/* Items: rows of w. */
 static void forward(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_linear_job *job = arg;
     float *sums = job->scratch + part * job->part_stride;
@@ -137,7 +136,7 @@ static void forward(const void *arg, int part, int64_t begin, int64_t end) {
 
 /* ---- bwd_data ---- */
 
-/* dy in tiles of TERMS columns, zeros past the last: [tile][row][TERMS]. Items: tiles. */
+/* Packs dy in tiles of TERMS columns, zero-padded: [tile][row][TERMS]. Items: tiles. */
 static void pack_terms(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_linear_job *job = arg;
     for (int64_t tile = begin; tile < end; tile++) {
@@ -150,8 +149,8 @@ static void pack_terms(const void *arg, int part, int64_t begin, int64_t end) {
     }
 }
 
-/* dx[all rows][WIDTH] += dy w for TERMS lines of w, which lie in registers; of those `columns` are
- * left. Rows of dx are `pitch` apart. */
+/* dx[all rows][WIDTH] += dy w for TERMS rows of w held in registers, of which `columns` remain.
+ * Rows of dx are `pitch` apart. */
 INLINE void add_terms(int64_t rows, const float *dy, const float *const w[TERMS], int64_t k,
                       int64_t columns, float *dx, int64_t pitch) {
     vf line[TERMS][3], sum[3];
@@ -168,12 +167,12 @@ INLINE void add_terms(int64_t rows, const float *dy, const float *const w[TERMS]
     }
 }
 
-/* One strip of dx, [rows][job->strip]; its lines' next columns are fetched meanwhile. */
+/* One strip of dx, [rows][job->strip]; prefetches the next columns of w. */
 static void add_strip(const kolo_simd_linear_job *job, int64_t first, int64_t width, float *dx) {
     memset(dx, 0, sizeof(float) * (size_t)(job->rows * job->strip));
     for (int64_t o = 0; o < job->outer; o += TERMS) {
         const float *dy = job->packed + o * job->rows,
-                    *w[TERMS]; /* past the last: the last again */
+                    *w[TERMS]; /* past the last: repeats the last row */
         for (int t = 0; t < TERMS; t++) {
             w[t] = job->w + kolo_min_i64(o + t, job->outer - 1) * job->inner + first;
         }
@@ -192,8 +191,8 @@ static void add_strip(const kolo_simd_linear_job *job, int64_t first, int64_t wi
     }
 }
 
-/* Items: strips of columns. A strip is summed side by side and copied to its place then: in place
- * its rows may lie so that all fall into the same lines of a cache. */
+/* Items: strips of columns. A strip is accumulated in a compact buffer and then copied: in
+ * place, its rows could map to the same cache sets. */
 static void bwd_data(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_linear_job *job = arg;
     float *dx = job->scratch + part * job->part_stride;

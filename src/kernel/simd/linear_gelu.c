@@ -1,12 +1,12 @@
-/* linear_gelu: the rows go through the best kernel of linear some at a time, and through gelu while
- * what came out is still in a cache: it is written once and not read from memory again. Without
- * `keep` gelu overwrites it.
+/* linear_gelu: a linear layer fused with GELU. Blocks of rows run through the best kernel of
+ * linear; GELU follows while the block is in cache, so the result is written once and not read
+ * back from memory. Without `keep`, GELU runs in place.
  *
- * In bf16 the product is what it is to its kernel; gelu is computed in f32, some elements at a
- * time.
+ * In bf16 the product is computed by the inner kernel in its own way; GELU is computed in f32, a
+ * few elements at a time.
  *
- * The blocks are equal but for the last, so the linear kernel is prepared for at most two numbers
- * of rows. A block has no less rows than a kernel needs to repay the packing of its weights. */
+ * All blocks but the last have equal size, so at most two linear kernels are prepared. A block
+ * has at least as many rows as it takes to amortise the packing of the weights. */
 #include "base/integer.h"
 #include "kernel/simd/activation.h"
 #include "kernel/simd/point.h"
@@ -15,7 +15,7 @@
 enum { X, W, B };
 enum { BLOCK_ELEMENTS = 1 << 18, LEAST_ROWS = 1024, SOME = 1024 };
 
-/* Rows of one call of a linear kernel. */
+/* The linear kernel of one block of rows. */
 typedef struct block {
     const kolo_kernel *kernel;
     kolo_kernel_spec spec;
@@ -45,7 +45,7 @@ static kolo_tensor with_rows(const kolo_tensor *t, int64_t rows) {
     return kolo_tensor_plain(t->dtype, kolo_shape_2(rows, columns_of(t)));
 }
 
-/* The linear layer of `rows` rows inside a spec. */
+/* The spec of the linear layer on `rows` rows. */
 static kolo_kernel_spec linear_of(const kolo_kernel_spec *spec, int64_t rows) {
     static const kolo_attr no_attrs[KOLO_MAX_ATTRS];
     kolo_kernel_spec linear = *spec;
@@ -62,7 +62,7 @@ static int64_t rows_of_block(const kolo_kernel_spec *spec) {
     return kolo_min_i64(rows_of(&spec->in[X]), kolo_max_i64(fit_cache, LEAST_ROWS));
 }
 
-/* The kernel of a linear layer of `rows` rows, and its layout of weights. */
+/* Selects the kernel of the linear layer on `rows` rows, and its layout of weights. */
 static kolo_status select_linear(const kolo_kernel_spec *spec, int64_t rows,
                                  kolo_kernel_spec *linear, const kolo_kernel **kernel,
                                  double *seconds) {
@@ -70,7 +70,7 @@ static kolo_status select_linear(const kolo_kernel_spec *spec, int64_t rows,
     return kolo_kernel_select_inner(spec, linear, kernel, seconds);
 }
 
-/* All f32, or all bf16 but the bias. */
+/* All tensors f32, or all bf16 except the bias. */
 static bool types_fit(const kolo_kernel_spec *spec) {
     kolo_dtype dtype = spec->out[0].dtype;
     return (dtype == KOLO_DTYPE_F32 || dtype == KOLO_DTYPE_BF16) && spec->in[X].dtype == dtype &&
@@ -117,7 +117,7 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **made, size_t *sc
     return rest ? prepare_block(&s->last, spec, rest, scratch_bytes) : KOLO_OK;
 }
 
-/* The block of call i of a linear kernel. */
+/* The block of call i. */
 static const block *block_of(const state *s, int64_t i) {
     return (i + 1) * s->rows_of_block <= s->rows ? &s->block : &s->last;
 }
@@ -128,7 +128,7 @@ static kolo_status bind(kolo_call *call) {
     int64_t n = (s->rows + s->rows_of_block - 1) / s->rows_of_block;
     bound *b = kolo_zalloc(sizeof *b + (size_t)n * sizeof *b->calls);
     if (!b) return KOLO_NOMEM((size_t)n * sizeof *b->calls);
-    call->bound = b; /* unbound by the caller, also on failure */
+    call->bound = b; /* the caller unbinds it, also on failure */
     char *x = call->in[X], *z = call->out[spec->n_out - 1];
     int64_t bytes = (int64_t)kolo_dtype_bytes(spec->out[0].dtype);
     for (int64_t i = 0; i < n; i++) {

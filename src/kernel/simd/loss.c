@@ -1,6 +1,6 @@
-/* softmax_xent, its backward, accuracy and confusion, on logits in any layout that kolo_simd_image
- * covers, with a label for each place (loops: loss.isa.c). Places are dealt to threads; what each
- * gives is summed afterwards, in order, so that the sum does not depend on the threads. */
+/* Softmax cross-entropy, its gradient, accuracy and confusion matrix, on logits in any layout of
+ * kolo_simd_image, with one label per position (loops: loss.isa.c). Parallel over positions; the
+ * results per position are then summed in order, so the sums do not depend on the thread count. */
 
 #include "kernel/simd/loss.h"
 

@@ -5,20 +5,20 @@
 
 typedef struct kolo_simd_loss_job {
     kolo_simd_image image;
-    const float *in; /* logits; of softmax_xent_bwd: probs */
+    const float *in; /* logits; softmax_xent_bwd: probabilities */
     const int32_t *labels;
     bool has_ignore_index;
     int32_t ignore_index;
     float smoothing;
     const float *dloss;
-    float *out;         /* probs, dlogits */
-    float *per_place;   /* loss, or 1 where accuracy counts the place */
-    float *right;       /* softmax_xent: what accuracy has there; NULL: not asked for */
+    float *out;         /* probabilities; dlogits */
+    float *per_place;   /* loss per position; accuracy: 1 for positions that count */
+    float *right;       /* softmax_xent: 1 for correct predictions; NULL: not requested */
     int32_t *predicted; /* confusion: the class of the largest logit */
-    float *rows;        /* two rows of classes for each part */
+    float *rows;        /* scratch: two rows of classes per part */
 } kolo_simd_loss_job;
 
-/* The label of a place, -1 where it does not count. */
+/* The label of a position; -1 when it does not count. */
 static inline int64_t kolo_simd_label(const kolo_simd_loss_job *job, int64_t place) {
     int32_t label = job->labels[place];
     bool is_ignored = job->has_ignore_index && label == job->ignore_index;

@@ -1,5 +1,5 @@
-/* Softmax with cross-entropy, place by place: the classes of a place are a row, used where it lies
- * when they are side by side, else gathered. */
+/* Softmax cross-entropy, position by position. The classes of a position form a row, used in
+ * place when they are adjacent, otherwise gathered. */
 
 #include "kernel/simd/loss.h"
 
@@ -7,16 +7,16 @@
 
 #include <math.h>
 
-/* Where class 0 of a place lies. */
+/* The index of class 0 of a position. */
 INLINE int64_t place_at(const kolo_simd_image *v, int64_t place) {
     int64_t pixels = v->h * v->w;
     return place / pixels * kolo_simd_image_size(v) + place % pixels * v->inner;
 }
 
-/* Whether the classes of a place lie side by side. */
+/* True when the classes of a position are adjacent. */
 INLINE bool is_row(const kolo_simd_image *v) { return v->planes == 1; }
 
-/* The logits of a place; `row` is room for them. */
+/* The logits of a position; `row` is a buffer for gathering. */
 INLINE const float *row_of(const kolo_simd_loss_job *job, int64_t place, float *row) {
     const kolo_simd_image *v = &job->image;
     const float *x = job->in + place_at(v, place);
@@ -25,13 +25,13 @@ INLINE const float *row_of(const kolo_simd_loss_job *job, int64_t place, float *
     return row;
 }
 
-/* Writes a row to its place; nothing to do when it lies there. Zeros for channels of padding. */
+/* Scatters a row unless it is already in place. Padding channels become zero. */
 INLINE void put_row(const kolo_simd_image *v, const float *row, float *to) {
     for (int64_t c = 0; c < v->c && row != to; c++) to[kolo_simd_channel(v, c)] = row[c];
     for (int64_t c = v->c; c < v->planes * v->inner; c++) to[kolo_simd_channel(v, c)] = 0;
 }
 
-/* The first of the largest; the first of all where none is a number. */
+/* The index of the maximum, the first of equals; the first of all when every value is NaN. */
 INLINE int64_t largest_of(const float *logits, int64_t classes) {
     float largest = largest_in(logits, classes);
     for (int64_t i = 0; i < classes; i++) {
@@ -40,7 +40,7 @@ INLINE int64_t largest_of(const float *logits, int64_t classes) {
     return 0;
 }
 
-/* Whether `label` is largest_of, given the largest. */
+/* True when `label` is largest_of, given the maximum. */
 INLINE bool is_largest(const float *logits, float largest, int64_t label) {
     if (largest != largest) return label == 0;
     if (label < 0 || logits[label] != largest) return false;
@@ -65,7 +65,7 @@ static void softmax_xent(const void *arg, int part, int64_t begin, int64_t end) 
             for (int64_t i = 0; i < classes; i++) all += logits[i] - largest;
         }
         if (job->right) job->right[place] = is_largest(logits, largest, label) ? 1 : 0;
-        /* The logits end here: probs may overwrite them. */
+        /* The logits are no longer needed: probs may overwrite them. */
         float sum = exponentials(logits, largest, classes, probs), part_of = 1 / sum;
         for (int64_t i = 0; i < classes; i++) probs[i] *= part_of;
         float loss = logf(sum) - below;
@@ -78,7 +78,7 @@ static void softmax_xent(const void *arg, int part, int64_t begin, int64_t end) 
     }
 }
 
-/* out = (probs - share) * by, and the sum of that; out may lie on probs. */
+/* out = (probs - share) * by; returns the sum. out may alias probs. */
 INLINE float less_share(const float *probs, float share, float by, int64_t n, float *out) {
     vf sum = {0};
     int64_t i = 0;
@@ -92,8 +92,8 @@ INLINE float less_share(const float *probs, float share, float by, int64_t n, fl
     return total;
 }
 
-/* The gradients of a place add up to zero, which gives that of its label: a probability near 1 that
- * has been rounded, to bf16, says less than what the others leave. */
+/* The gradients of a position sum to zero, which determines that of the label: 1 - p computed
+ * from a rounded probability near 1 (in bf16) is less accurate than the sum of the others. */
 static void softmax_xent_bwd(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_loss_job *job = arg;
     const kolo_simd_image *v = &job->image;

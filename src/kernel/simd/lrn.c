@@ -1,10 +1,10 @@
-/* Local response normalisation and its gradient on images of f32 or bf16 of any kind that
- * kolo_simd_image covers (loops: lrn.isa.c). */
+/* Local response normalisation and its gradient on f32 or bf16 images in any layout of
+ * kolo_simd_image (loops: lrn.isa.c). */
 #include "kernel/simd/lrn.h"
 
 typedef struct lrn_state {
     kolo_kernel_loop loop;
-    kolo_simd_lrn_job job; /* but for the addresses */
+    kolo_simd_lrn_job job; /* without the addresses */
 } lrn_state;
 
 static double fit(kolo_kernel_spec *spec) {
@@ -35,7 +35,8 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
     job->alpha = (float)(attr[KOLO_LRN_ALPHA].f / (double)job->size);
     job->beta = (float)attr[KOLO_LRN_BETA].f;
     job->k = (float)attr[KOLO_LRN_K].f;
-    /* x, and squares or products with a margin of zeros for a window on either side; sums. */
+    /* Scratch memory: x; squares or products with a zero margin of one window on either side;
+     * sums. */
     int64_t channels = job->image.planes * job->image.inner;
     job->part_stride = job->tile * (3 * channels + job->size);
     *state = s;

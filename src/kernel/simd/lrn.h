@@ -3,17 +3,17 @@
 
 #include "kernel/simd/simd.h"
 
-/* Pixels of a tile: vectors of them where a pixel holds one channel, else one. */
+/* Pixels per tile where a pixel holds one channel (a vector of pixels); otherwise one. */
 enum { KOLO_SIMD_LRN_TILE = 16 };
 
 typedef struct kolo_simd_lrn_job {
     kolo_simd_image image;
-    int64_t size, tile, tiles; /* pixels of a tile, tiles of an image */
+    int64_t size, tile, tiles; /* pixels per tile, tiles per image */
     float alpha, beta, k;      /* alpha divided by the size */
     bool half;                 /* all tensors are bf16 */
     const void *x, *dy, *s;
     void *y, *s_out, *dx;
-    float *scratch; /* for each part */
+    float *scratch; /* per part */
     int64_t part_stride;
 } kolo_simd_lrn_job;
 

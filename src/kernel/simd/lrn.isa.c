@@ -1,7 +1,6 @@
-/* Local response normalisation, tile by tile. A tile's channels are gathered into a row
- * [channel][pixel], where the sum over a window is the sum of as many rows shifted by whole
- * channels; the same code serves one pixel with its channels side by side and sixteen pixels of
- * planes. */
+/* Local response normalisation, tile by tile. The channels of a tile are gathered into a row
+ * [channel][pixel], where the sum over a window is the sum of rows shifted by whole channels.
+ * The same code handles one pixel with adjacent channels and sixteen pixels of planes. */
 #include "kernel/simd/lrn.h"
 
 #include "base/integer.h"
@@ -11,7 +10,7 @@
 
 typedef struct tile {
     const kolo_simd_image *image;
-    int64_t at, pixels; /* its first element in the tensor, its pixels */
+    int64_t at, pixels; /* index of its first element in the tensor, number of pixels */
 } tile;
 
 INLINE tile tile_at(const kolo_simd_lrn_job *job, int64_t i) {
@@ -21,7 +20,7 @@ INLINE tile tile_at(const kolo_simd_lrn_job *job, int64_t i) {
                   kolo_min_i64(job->tile, v->h * v->w - first)};
 }
 
-/* Copies a tile's channels, those of padding included, to or from a row of floats. */
+/* Gathers a tile's channels, including padding, into a row of floats, or scatters them. */
 INLINE void gather(tile t, const void *x, float *row, bool half) {
     int64_t run = t.pixels * t.image->inner;
     for (int64_t p = 0; p < t.image->planes; p++, row += run) {
@@ -46,7 +45,7 @@ INLINE void scatter(tile t, const float *row, void *y, bool half) {
     }
 }
 
-/* s^-beta; the usual 3/4 by roots, which vectors have. */
+/* s^-beta; beta = 3/4, the usual value, by square roots, which are vectorised. */
 INLINE void power(const float *s, float beta, int64_t n, float *out) {
     if (beta == 0.75F) {
         for (int64_t i = 0; i < n; i++) {
@@ -68,7 +67,7 @@ INLINE void sum_windows(const float *values, int64_t size, int64_t step, float s
     for (int64_t i = 0; i < n; i++) out[i] = start + factor * out[i];
 }
 
-/* Zeros for the channels of padding, which a sum must not see and no tensor may hold. */
+/* Zeroes the padding channels, which must not enter a sum and must stay zero in tensors. */
 INLINE void clear_padding(tile t, float *row) {
     int64_t n = t.image->c * t.pixels, all = t.image->planes * t.image->inner * t.pixels;
     memset(row + n, 0, sizeof *row * (size_t)(all - n));
@@ -101,7 +100,8 @@ static void backward(const void *arg, int part, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i++) {
         tile t = tile_at(job, i);
         int64_t n = job->image.planes * job->image.inner * t.pixels;
-        int64_t counted = job->image.c * t.pixels; /* s is zero in padding: no power of it */
+        int64_t counted = job->image.c * t.pixels; /* s is zero in padding, where no power is
+                                                    * defined */
         int64_t before = (job->size - 1) / 2 * t.pixels, behind = job->size / 2 * t.pixels;
         float *a = scratch, *b = a + n, *ratios = b + n; /* with margins */
         float *middle = ratios + before;

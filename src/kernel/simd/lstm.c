@@ -1,5 +1,5 @@
-/* LSTM and its gradient (loops: lstm.isa.c), and shift. The recurrent weights are packed into tiles
- * once; then, step by step, one product of all samples with them and the gates. */
+/* LSTM and its gradient (loops: lstm.isa.c), and shift. The recurrent weights are packed into
+ * tiles once; each time step is then one matrix product for all samples, followed by the gates. */
 
 #include "kernel/simd/lstm.h"
 
@@ -10,7 +10,7 @@ enum { BWD_DH, BWD_GATES, BWD_C, BWD_W };
 
 typedef struct lstm_state {
     const kolo_simd_lstm_table *loops;
-    int64_t panels, packed, product; /* the weights', and floats of both in scratch memory */
+    int64_t panels, packed, product; /* of the weights; floats of both in scratch memory */
 } lstm_state;
 
 static double fit(kolo_kernel_spec *spec) {

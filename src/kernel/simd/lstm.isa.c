@@ -1,4 +1,4 @@
-/* Loops of the LSTM: its weights packed once for all steps, the product of a step, its gates. */
+/* Loops of the LSTM: packing of the weights, the product of a time step, the gates. */
 #include "kernel/simd/lstm.h"
 
 #include "kernel/simd/math.h"
@@ -40,7 +40,7 @@ static void multiply_step(const void *arg, int part, int64_t begin, int64_t end)
     multiply(&p, begin, end);
 }
 
-/* The value of gate `gate` before its activation, for channels from c on. */
+/* The pre-activation of gate `gate` for channels from c on. */
 INLINE vf raw(const kolo_simd_lstm_job *job, const float *gx, const float *of_h, int gate,
               int64_t c, int64_t n) {
     int64_t at = gate * job->hidden + c;

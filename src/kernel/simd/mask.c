@@ -1,4 +1,4 @@
-/* mask_tokens on f32 scalars, without conversions to double in scratch memory. */
+/* mask_tokens with f32 scalars, without the conversions of the reference kernels. */
 #include "kernel/mask_tokens.h"
 #include "kernel/simd/simd.h"
 

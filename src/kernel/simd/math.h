@@ -1,6 +1,5 @@
 #pragma once
-/* Vector arithmetic for sources that are compiled once per instruction set: exponential, sigmoid,
- * tanh, error function, sums over lanes. What is no number stays none. */
+/* Vector math for *.isa.c sources: exp, sigmoid, tanh, erf, horizontal sums. NaN propagates. */
 
 #include "kernel/simd/vector.h"
 
@@ -9,7 +8,7 @@ INLINE vf select(vi mask, vf a, vf b) { return (vf)((mask & (vi)a) | (~mask & (v
 #if KOLO_VECTOR_BYTES == 64 && defined(__AVX512F__)
 INLINE __mmask16 lanes_below(int64_t n) { return (__mmask16)((1U << n) - 1); }
 
-/* The first n < VL floats, zeros behind. */
+/* Loads the first n < VL floats, the rest zero. */
 INLINE vf load_part(const float *p, int64_t n) {
     return (vf)_mm512_maskz_loadu_ps(lanes_below(n), p);
 }
@@ -18,7 +17,7 @@ INLINE void store_part(float *p, vf v, int64_t n) {
 }
 
 INLINE float sum_lanes(vf v) { return _mm512_reduce_add_ps((__m512)v); }
-/* Of lanes that are numbers. */
+/* Ignores NaN lanes. */
 INLINE float largest_lane(vf v) { return _mm512_reduce_max_ps((__m512)v); }
 #else
 INLINE vf load_part(const float *p, int64_t n) {
@@ -52,7 +51,7 @@ INLINE float largest_lane(vf v) {
 }
 #endif
 
-/* Numbers i to i + n of a tensor of f32 or bf16, n below VL. */
+/* Elements [i, i + n) of an f32 or bf16 tensor, n < VL. */
 INLINE vf load_part_at(const void *p, int64_t i, int64_t n, bool half) {
     uint16_t lanes[VL] = {0};
     if (!half) return load_part((const float *)p + i, n);
@@ -69,9 +68,9 @@ INLINE void store_part_at(void *p, int64_t i, vf v, int64_t n, bool half) {
     }
 }
 
-/* e^x = 2^n e^r with n = round(x / ln 2) and |r| <= ln 2 / 2, where what Taylor's polynomial of
- * degree six leaves out, r^7 / 7!, is below 2^-23. Zero below -87, where a float's smallest normal
- * number lies; above 88 as for 88. */
+/* exp(x) = 2^n e^r with n = round(x / ln 2) and |r| <= ln 2 / 2. The Taylor polynomial of degree
+ * six leaves out r^7 / 7!, which is below 2^-23. Zero below -87, near the smallest normal float;
+ * clamped above 88. */
 INLINE vf exponential(vf x) {
     const vf shift = splat(12582912.0f); /* 1.5 * 2^23: adding it rounds to an integer */
     vi vanishes = x < splat(-87.0f);
@@ -87,14 +86,14 @@ INLINE vf exponential(vf x) {
     p = mul_add(p, r, splat(0.5f));
     p = mul_add(p, r, splat(1));
     p = mul_add(p, r, splat(1));
-    vi power = ((vi)t + 127) << 23; /* the low bits of t hold n */
+    vi power = ((vi)t + 127) << 23; /* the low bits of t are n */
     return select(vanishes, splat(0), p * (vf)power);
 }
 
 INLINE vf sigmoid(vf x) { return 1.0f / (1.0f + exponential(-x)); }
 
-/* By the exponential, and where that loses digits, near zero, by its series: the next term,
- * 17 x^7 / 315, is below 2^-23 of x for |x| < 0.1. */
+/* By the exponential; near zero, where that cancels, by the Taylor series: for |x| < 0.1 the
+ * next term, 17 x^7 / 315, is below 2^-23 of x. */
 INLINE vf hyperbolic_tangent(vf x) {
     vf square = x * x;
     vf series = x * mul_add(square, mul_add(square, splat(2.0f / 15), splat(-1.0f / 3)), splat(1));
@@ -102,8 +101,8 @@ INLINE vf hyperbolic_tangent(vf x) {
     return select(square < splat(0.01f), series, whole);
 }
 
-/* 1 - erf(|x|) = p(t) e^(-x^2), t = 1 / (1 + 0.3275911 |x|), to 1.5e-7; Abramowitz, Stegun, 7.1.26.
- * `gauss` is e^(-x^2). */
+/* 1 - erf(|x|) = p(t) e^(-x^2), t = 1 / (1 + 0.3275911 |x|), with an error of 1.5e-7
+ * (Abramowitz, Stegun, 7.1.26). `gauss` is e^(-x^2). */
 INLINE vf error_function(vf x, vf gauss) {
     vf size = larger(x, -x);
     vf t = 1.0f / mul_add(size, splat(0.3275911f), splat(1));
@@ -133,7 +132,7 @@ INLINE float largest_in(const float *x, int64_t n) {
     return largest;
 }
 
-/* out = e^(x - by), which may lie on x; gives the sum. */
+/* out = exp(x - by), which may alias x; returns the sum. */
 INLINE float exponentials(const float *x, float by, int64_t n, float *out) {
     vf sum = splat(0);
     int64_t i = 0;

@@ -1,9 +1,9 @@
-/* Batch normalisation on images in any layout that kolo_simd_image covers, what keeps its running
- * statistics, and scale (loops: norm.isa.c).
+/* Batch normalisation, the update of its running statistics, and scale, on images in any layout
+ * of kolo_simd_image (loops: norm.isa.c).
  *
- * Forwards: sums of each plane, the channels' mean and variance from these, then y. Backwards: the
- * sums of dy and of dy (x - mean) alike, then dx. Each reads what it needs twice: a slab of
- * channels at a time, and the second time in the opposite order, so that it is still in a cache. */
+ * Forward: sums per plane, mean and variance per channel, then y. Backward: the sums of dy and
+ * of dy (x - mean), then dx. Both read their inputs twice. They work on a slab of channels at a
+ * time, and the second pass runs in reverse order, so that the data is still in cache. */
 #include "kernel/simd/norm.h"
 
 #include "base/integer.h"
@@ -13,12 +13,15 @@
 typedef struct norm_state {
     const kolo_simd_norm_table *loops;
     kolo_simd_image image;
-    int64_t lanes; /* channels, with those of padding */
+    int64_t lanes; /* channels including padding */
 } norm_state;
 
 enum { BWD_DY, BWD_X, BWD_GAMMA, BWD_MEAN, BWD_VAR, BWD_BETA };
 enum { X, GAMMA, BETA, MEAN, VAR, RESIDUAL };
-enum { VECTORS = 6 }; /* coefficients in scratch: center, slope, offset, tilt, those of the gate */
+enum {
+    VECTORS = 6
+}; /* coefficients in scratch memory: center, slope, offset, tilt, and those
+    * of the gate */
 
 static double seconds(const kolo_kernel_spec *spec) {
     double bytes = 0;
@@ -27,7 +30,7 @@ static double seconds(const kolo_kernel_spec *spec) {
     return kolo_kernel_seconds(0, bytes, 2);
 }
 
-/* Every tensor of x's rank has its layout and type; vectors are f32. */
+/* True when every tensor of x's rank has x's layout and dtype, and vectors are f32. */
 static double fit(kolo_kernel_spec *spec) {
     kolo_simd_image image;
     const kolo_tensor *x = &spec->in[0];
@@ -55,7 +58,7 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
     return KOLO_OK;
 }
 
-/* A job with its places in scratch memory; the coefficients of padding are zero. */
+/* A job with its buffers in scratch memory; coefficients of padding channels are zero. */
 static kolo_simd_norm_job job_of(const kolo_call *call) {
     const norm_state *s = call->state;
     float *scratch = call->scratch;
@@ -77,14 +80,14 @@ static kolo_simd_norm_job job_of(const kolo_call *call) {
 /* One pass over a slab. */
 typedef struct pass {
     kolo_kernel_loop loop;
-    bool channels; /* its items */
+    bool channels; /* its number of items */
 } pass;
 
-/* What a slab holds of the tensors that are read twice, for each thread. */
+/* Bytes per thread of the tensors that a slab reads twice. */
 enum { SLAB_BYTES = 256 << 10 };
 
-/* All passes over one slab after the other; `tensors` are read twice. A slab has as many planes of
- * each image for one thread as for another, and at least one. */
+/* Runs all passes, slab after slab; `tensors` tensors are read twice. A slab has the same number
+ * of planes of each image for every thread, at least one. */
 static void run_passes(const kolo_call *call, kolo_simd_norm_job *job, int tensors,
                        const pass *passes, int n) {
     const kolo_simd_image *v = &job->image;
@@ -130,7 +133,7 @@ static void run_bwd(const kolo_call *call) {
     job.gamma = call->in[BWD_GAMMA];
     job.mean = call->in[BWD_MEAN];
     job.var = call->in[BWD_VAR];
-    if (call->spec->n_in > BWD_BETA) { /* padded with zeros, as all coefficients are */
+    if (call->spec->n_in > BWD_BETA) { /* zero-padded, as all coefficients are */
         float *beta = (float *)call->scratch + 5 * s->lanes;
         job.beta = memcpy(beta, call->in[BWD_BETA], sizeof(float) * (size_t)s->image.c);
     }
@@ -158,7 +161,7 @@ NORM("simd_batch_norm_bwd", batch_norm_bwd, run_bwd);
 
 /* ---- batch_norm_update, scale ---- */
 
-/* Elements in whatever order, the same in all tensors but scalars. */
+/* Element-wise in memory order, which all non-scalar tensors share. */
 static double fit_vectors(kolo_kernel_spec *spec) {
     if (!kolo_spec_floats_are(spec, KOLO_DTYPE_F32)) return -1;
     for (int i = 0; i < spec->n_in; i++) {

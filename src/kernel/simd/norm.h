@@ -1,6 +1,6 @@
 #pragma once
-/* Batch normalisation. Items are planes of all images, or channels (_end, _begin), of a slab: of
- * planes [first, first + planes) of every image. */
+/* Batch normalisation. It works on slabs: planes [first, first + planes) of every image. Items
+ * are planes of all images in the slab, or its channels (_end, _begin). */
 
 #include "kernel/simd/simd.h"
 
@@ -11,16 +11,17 @@ typedef struct kolo_simd_norm_job {
     bool half; /* x, residual, dy and out are bf16 */
     double eps;
     const void *x;
-    const void *residual; /* added before relu; NULL: none */
-    const void *dy;       /* backwards */
-    void *out;            /* y; backwards: dx */
+    const void *residual; /* added before ReLU; NULL: none */
+    const void *dy;       /* backward only */
+    void *out;            /* y; backward: dx */
     const float *gamma, *mean, *var;
-    const float *beta;         /* backwards: NULL without relu */
-    float *mean_out, *var_out; /* of the batch */
+    const float *beta;         /* backward: NULL without ReLU */
+    float *mean_out, *var_out; /* batch statistics */
     float *dgamma, *dbeta;
-    float *sums;                           /* [image][3][channels]: two sums, the first pixel */
-    float *center, *slope, *offset, *tilt; /* [channels], by which the elements are computed */
-    float *gate_slope; /* [channels], backwards: y = gate_slope (x - center) + beta */
+    float *sums;                           /* [image][3][channels]: two sums and the value of the
+                                            * first pixel */
+    float *center, *slope, *offset, *tilt; /* [channels]: coefficients of the element-wise pass */
+    float *gate_slope; /* [channels], backward: y = gate_slope (x - center) + beta */
 } kolo_simd_norm_job;
 
 typedef struct kolo_simd_blend_job { /* items: elements */

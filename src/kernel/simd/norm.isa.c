@@ -1,6 +1,6 @@
-/* Batch normalisation loops, on images of f32 or bf16. Sums run over one plane of one image at a
- * time, in floats over at most CHUNK blocks of pixels, and are added up over the images in doubles;
- * moments are taken about the plane's first pixel, so a large mean costs no precision. */
+/* Batch normalisation loops, on f32 or bf16 images. Sums run over one plane of one image at a
+ * time: in floats over at most CHUNK blocks of pixels, then in doubles over blocks and images.
+ * Moments are taken about the plane's first pixel, so a large mean does not cost precision. */
 #include "kernel/simd/norm.h"
 
 #include "kernel/simd/vector.h"
@@ -9,20 +9,20 @@
 
 enum { GROUP = 4, BLOCK = GROUP * VL, CHUNK = 128, PATTERN = 64 };
 
-/* A plane is a flat run of numbers when the channels of a pixel divide a block: lane i of a block
- * is then channel i % inner. */
+/* A plane is a flat array when the channels of a pixel divide a block: lane i of a block then is
+ * channel i % inner. */
 INLINE bool is_flat(const kolo_simd_image *v) { return v->inner <= BLOCK && BLOCK % v->inner == 0; }
 
 /* ---- sums ---- */
 
-/* What is summed: v and v * (x - center), where v is x - center itself (moments: dy is NULL), or dy
- * where y > 0 (masked). That y is computed again, to the bit as `apply` did. */
+/* Accumulates v and v * (x - center), where v is x - center (moments: dy is NULL) or dy where y
+ * > 0 (masked). y is recomputed, bitwise as in `apply`. */
 typedef struct source {
     const void *x, *dy;
-    bool half; /* they are bf16; a constant where this is inlined */
+    bool half; /* bf16 inputs; constant after inlining */
 } source;
 
-/* Of the channels at hand. Without a mask only the first is read. */
+/* Coefficients of the current channels. Without a mask only the first is used. */
 typedef struct coefficients {
     const float *center, *gate_slope, *beta;
 } coefficients;
@@ -42,10 +42,10 @@ INLINE coefficients of_channel(coefficients k, int64_t c) {
     return k;
 }
 
-/* dy where the output of the forward pass was positive; x is centered. */
+/* dy where the forward output was positive; x is centered. */
 INLINE vf gated(vf dy, vf x, vf slope, vf beta) { return (vf)((x * slope + beta > 0) & (vi)dy); }
 
-/* Adds to sum[0..groups*VL) and product[] over `count` blocks that lie `stride` apart. */
+/* Accumulates sum[0..groups*VL) and product[] over `count` blocks, `stride` apart. */
 INLINE void sum_vectors(source s, int64_t count, int64_t stride, int groups, bool moments,
                         bool masked, coefficients k, float *sum, float *product) {
     vf middle[GROUP], slope[GROUP], beta[GROUP], total[GROUP], total_product[GROUP];
@@ -80,7 +80,7 @@ INLINE void sum_vectors(source s, int64_t count, int64_t stride, int groups, boo
     }
 }
 
-/* The same for one lane. */
+/* Scalar version for one lane. */
 INLINE void sum_lane(source s, int64_t count, int64_t stride, bool moments, bool masked,
                      coefficients k, float *sum, float *product) {
     for (int64_t p = 0; p < count; p++) {
@@ -92,16 +92,16 @@ INLINE void sum_lane(source s, int64_t count, int64_t stride, bool moments, bool
     }
 }
 
-/* lanes[0..n) = from[0..inner), again and again; inner divides n, which is a power of two. */
+/* Repeats from[0..inner) over lanes[0..n); inner divides n, a power of two. */
 INLINE void repeat(const float *from, int64_t inner, int64_t n, float *lanes) {
-    if (inner == 8) { /* most often */
+    if (inner == 8) { /* the common case */
         for (int64_t i = 0; i < n; i += 8) store8(lanes + i, load8(from));
     } else {
         for (int64_t i = 0; i < n; i++) lanes[i] = from[i & (inner - 1)];
     }
 }
 
-/* Sums of one plane; the coefficients, sum and product are of its `inner` channels. */
+/* Sums of one plane, for its `inner` channels. */
 INLINE void sum_plane(const kolo_simd_image *v, source s, bool moments, bool masked, coefficients k,
                       float *sum, float *product) {
     int64_t pixels = v->h * v->w, inner = v->inner;
@@ -140,12 +140,12 @@ INLINE void sum_plane(const kolo_simd_image *v, source s, bool moments, bool mas
     }
 }
 
-/* Where the sums of one item lie: sums[image][3][lanes]. */
+/* The sums of one item: sums[image][3][lanes]. */
 INLINE float *sums_of(const kolo_simd_norm_job *job, int64_t image, int64_t plane) {
     return job->sums + (image * 3 * job->image.planes + plane) * job->image.inner;
 }
 
-/* Item i: its sums, and the first pixel that they are about. */
+/* Item i: its sums, and the first pixel, which they are centered on. */
 INLINE void moments_of(const kolo_simd_norm_job *job, int64_t i, bool half) {
     const kolo_simd_image *v = &job->image;
     int64_t lanes = v->planes * v->inner;
@@ -155,12 +155,12 @@ INLINE void moments_of(const kolo_simd_norm_job *job, int64_t i, bool half) {
     sum_plane(v, s, true, false, (coefficients){.center = first}, sum, sum + lanes);
 }
 
-/* The plane, among those of all images, that is item `item` of the slab at hand. */
+/* The index, among the planes of all images, of item `item` of the slab. */
 INLINE int64_t plane_of(const kolo_simd_norm_job *job, int64_t item) {
     return item / job->planes * job->image.planes + job->first + item % job->planes;
 }
 
-/* Its first channel. */
+/* The first channel of a plane. */
 INLINE int64_t first_channel(const kolo_simd_norm_job *job) {
     return job->first * job->image.inner;
 }
@@ -203,8 +203,8 @@ static void products(const void *arg, int part, int64_t begin, int64_t end) {
 
 /* ---- coefficients: items are channels ---- */
 
-/* Of y = slope (x - center) + beta. The backward pass must find the same float: both begin with the
- * variance as it is kept. */
+/* The slope of y = slope (x - center) + beta. The backward pass must compute the same float:
+ * both start from the stored variance. */
 INLINE float line_slope(const kolo_simd_norm_job *job, int64_t c, float var) {
     return (float)((double)job->gamma[c] / sqrt((double)var + job->eps));
 }
@@ -228,7 +228,8 @@ static void moments_end(const void *arg, int part, int64_t begin, int64_t end) {
             mean += (double)first[n * lanes] + (double)sum[n * lanes] / pixels;
         }
         mean /= images;
-        for (int64_t n = 0; n < 3 * v->n; n += 3) { /* about the plane's mean, and that about all */
+        for (int64_t n = 0; n < 3 * v->n; n += 3) { /* about the plane's mean, and about the
+                                                     * overall mean */
             double here = sum[n * lanes], away = (double)first[n * lanes] + here / pixels - mean;
             squares += (double)product[n * lanes] - here * here / pixels;
             squares += pixels * away * away;
@@ -280,8 +281,7 @@ static void products_end(const void *arg, int part, int64_t begin, int64_t end) 
 
 /* ---- the elements ---- */
 
-/* Elements [i, end) of a plane; the coefficients are of element i and those behind it. Without a
- * residual that is NULL. */
+/* Elements [i, end) of a plane; the coefficients start at element i. `residual` may be NULL. */
 typedef struct plane {
     const void *x, *residual;
     void *y;
@@ -303,12 +303,12 @@ INLINE void line(plane p, const float *center, const float *slope, const float *
     }
 }
 
-/* Coefficients of the gradient's elements; the gate's are read with a mask only. */
+/* Coefficients of the backward pass; those of the gate are read only with a mask. */
 typedef struct tilts {
     const float *center, *slope, *offset, *tilt, *gate_slope, *beta;
 } tilts;
 
-/* Elements [i, end) of a plane, from coefficients as in `line`. */
+/* Elements [i, end) of a plane, with coefficients as in `line`. */
 INLINE void tilted(source s, tilts k, bool masked, int64_t i, int64_t end, void *dx) {
     int64_t c = 0;
     for (; i + VL <= end; i += VL, c += VL) {
@@ -324,8 +324,8 @@ INLINE void tilted(source s, tilts k, bool masked, int64_t i, int64_t end, void 
     }
 }
 
-/* Coefficients of a plane's channels, repeated over PATTERN lanes where pixels divide that; else as
- * they stand. Gives the number of lanes. */
+/* Coefficients of a plane's channels, repeated over PATTERN lanes when the channels of a pixel
+ * divide that. Returns the number of lanes. */
 INLINE int64_t spread(const kolo_simd_image *v, const float *from, float *lanes,
                       const float **spread_to) {
     *spread_to = from;
@@ -357,7 +357,7 @@ INLINE void apply_plane(const kolo_simd_norm_job *job, int64_t item, bool relu, 
     }
 }
 
-/* Backwards over the items: what the sums read last is still in a cache. */
+/* In reverse order of items: the data that the sums read last is still in cache. */
 INLINE void apply_planes(const kolo_simd_norm_job *job, int64_t begin, int64_t end, bool half) {
     for (int64_t i = end - 1; i >= begin; i--) {
         if (job->residual) {

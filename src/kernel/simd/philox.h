@@ -1,8 +1,8 @@
 #pragma once
-/* Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011), as
- * kolo_rng_draw has it, at many counters at once, for sources that are compiled once per
- * instruction set. A counter's words lie in lanes of 64 bits, of which a multiplication reads the
- * lower half: what stands in the upper one is of no concern until the end. */
+/* Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011), as in
+ * kolo_rng_draw, vectorised over counters. A counter's words are kept in 64-bit lanes.
+ * Multiplication reads only the lower half of a lane, so the upper half is ignored until the
+ * end. */
 
 #include "kernel/simd/vector.h"
 
@@ -11,7 +11,7 @@ enum { KOLO_PHILOX_COUNTERS = 16 };
 typedef uint64_t vu64 __attribute__((vector_size(KOLO_VECTOR_BYTES)));
 enum { PHILOX_LANES = KOLO_VECTOR_BYTES / 8 };
 
-/* Products of the lanes' lower halves. */
+/* Products of the lower halves of the lanes. */
 INLINE vu64 multiply_low(vu64 a, uint32_t b) {
 #if KOLO_VECTOR_BYTES == 64 && defined(__AVX512F__)
     return (vu64)_mm512_mul_epu32((__m512i)a, _mm512_set1_epi64(b));
@@ -22,7 +22,8 @@ INLINE vu64 multiply_low(vu64 a, uint32_t b) {
 #endif
 }
 
-/* The numbers at each of the counters from `counter` on: four of the first, then of the next. */
+/* The random numbers of the counters from `counter` on: four of the first, then four of the
+ * next. */
 INLINE void philox(uint64_t seed, uint64_t stream, uint64_t counter,
                    uint32_t numbers[4 * KOLO_PHILOX_COUNTERS]) {
     for (int first = 0; first < KOLO_PHILOX_COUNTERS; first += PHILOX_LANES) {

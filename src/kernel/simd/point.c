@@ -1,5 +1,5 @@
-/* Pointwise kernels: relu, relu_bwd, add, sgd and accumulate on any layouts that are all equal
- * (padding stays zero by itself), bias and bias_bwd on images. */
+/* Element-wise kernels: relu, relu_bwd, add, sgd and accumulate when all tensors share one
+ * layout (padding stays zero); bias and bias_bwd on images. */
 #include "kernel/simd/point.h"
 
 typedef struct point_state {
@@ -12,10 +12,10 @@ static double seconds(const kolo_kernel_spec *spec) {
     double bytes = 0;
     for (int i = 0; i < spec->n_in; i++) bytes += (double)kolo_tensor_bytes(&spec->in[i]);
     for (int i = 0; i < spec->n_out; i++) bytes += (double)kolo_tensor_bytes(&spec->out[i]);
-    return kolo_kernel_seconds(0, bytes, 4); /* what was just computed is still in a cache */
+    return kolo_kernel_seconds(0, bytes, 4); /* recent results are still in cache */
 }
 
-/* Elementwise kernels: every tensor that is no scalar has the layout of the first output. */
+/* Element-wise kernels: every non-scalar tensor has the layout of the first output. */
 static double fit_layouts(const kolo_kernel_spec *spec) {
     const kolo_layout *layout = &spec->out[0].layout;
     for (int i = 0; i < spec->n_in; i++) {
@@ -86,7 +86,7 @@ PAIR("simd_add", add);
 
 enum { SGD_W, SGD_G, SGD_LR, SGD_V };
 
-/* Elements from which a tensor is not worth its place in the caches until the next step. */
+/* Number of elements from which a tensor is not worth caching until the next step. */
 enum { STREAMED = 1 << 18 };
 
 static bool is_aligned(const void *p) { return (uintptr_t)p % 64 == 0; }
@@ -113,7 +113,7 @@ static void run_sgd(const kolo_call *call) {
         .weight_decay = (float)spec->attr[KOLO_SGD_WEIGHT_DECAY].f,
         .nesterov = spec->attr[KOLO_SGD_NESTEROV].i != 0,
     };
-    /* In place a line is in the cache when it is written: nothing is spared by going past that. */
+    /* In place, the line is already in cache: non-temporal stores save nothing. */
     job.streams = speed && s->items >= STREAMED && job.w_next != job.w && is_aligned(job.w_next) &&
                   is_aligned(job.v_next);
     kolo_kernel_parallel(spec->threads, s->items, s->loop, &job);

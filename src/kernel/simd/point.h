@@ -14,7 +14,7 @@ typedef struct kolo_simd_sgd_job {
     float *w_next, *v_next;
     float lr, momentum, weight_decay;
     bool nesterov;
-    bool streams; /* the results go past the caches; they lie at multiples of 64 bytes */
+    bool streams; /* results are written with non-temporal stores; they are 64-byte aligned */
 } kolo_simd_sgd_job;
 
 typedef struct kolo_simd_convert_job {
@@ -33,8 +33,8 @@ typedef struct kolo_simd_adam_job {
     const float *w, *g, *m, *v;
     float *w_next, *m_next, *v_next;
     float beta1, beta2, eps;
-    float keep;   /* what is left of w: less than 1 by decoupled decay */
-    float decay;  /* what is added to g, as a multiple of w */
+    float keep;   /* factor of w; below 1 with decoupled weight decay */
+    float decay;  /* multiple of w added to g (coupled weight decay) */
     float step;   /* lr / (1 - beta1^update) */
     float narrow; /* 1 / sqrt(1 - beta2^update) */
 } kolo_simd_adam_job;
@@ -42,12 +42,13 @@ typedef struct kolo_simd_adam_job {
 typedef struct kolo_simd_square_job { /* items: blocks of KOLO_SIMD_SQUARES elements */
     const float *g;
     int64_t count;
-    float *sums; /* of each block */
+    float *sums; /* per block */
 } kolo_simd_square_job;
 
 enum { KOLO_SIMD_SQUARES = 4096 };
 
-typedef struct kolo_simd_bias_job { /* items: bias: planes of all images; bias_bwd: slices */
+typedef struct kolo_simd_bias_job { /* items of bias: planes of all images; of bias_bwd: slices
+                                     * of channels */
     kolo_simd_image image;
     const void *x; /* bias_bwd: dy */
     const float *b;
@@ -55,7 +56,7 @@ typedef struct kolo_simd_bias_job { /* items: bias: planes of all images; bias_b
     bool half; /* x, dy and y are bf16 */
 } kolo_simd_bias_job;
 
-/* Channels that one item of bias_bwd sums. */
+/* Channels per item of bias_bwd. */
 enum { KOLO_SIMD_SLICE = 64 };
 static inline int64_t kolo_simd_slices(const kolo_simd_image *v) {
     return v->planes * ((v->inner + KOLO_SIMD_SLICE - 1) / KOLO_SIMD_SLICE);

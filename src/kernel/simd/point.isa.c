@@ -1,6 +1,5 @@
-/* Pointwise loops, compiled for each instruction set. Without contraction every set, and body and
- * tail of a loop, give the same bits. Sums run over a fixed
- * number of lanes for the same reason. */
+/* Element-wise loops. Contraction is off, so all instruction sets, and the body and remainder of
+ * a loop, give the same bits. Sums use a fixed number of lanes for the same reason. */
 #include "kernel/simd/point.h"
 
 #include "base/bf16.h"
@@ -9,8 +8,8 @@
 
 #include <math.h>
 
-/* An output may lie on an input, which keeps the compiler from making vectors by itself. One vector
- * of the op at a time. */
+/* An output may alias an input, which prevents auto-vectorisation: one explicit vector at a
+ * time. */
 typedef enum pair_kind { RELU, RELU_BWD, RELU_BWD_OF_TWO, ADD, ADD_RELU } pair_kind;
 
 INLINE vf pair_vector(pair_kind kind, vf a, vf b, vf c) {
@@ -77,7 +76,7 @@ static void add_relu(const void *job, int part, int64_t begin, int64_t end) {
 
 /* ---- stochastic gradient descent ---- */
 
-/* One element's step, and one vector's: the same operations in the same order. */
+/* The update of one element and of one vector: the same operations in the same order. */
 #define SGD_STEP(w, g, v, speed, next)                                                         \
     do {                                                                                       \
         (speed) = momentum * (v) + ((g) + decay * (w));                                        \
@@ -85,7 +84,7 @@ static void add_relu(const void *job, int part, int64_t begin, int64_t end) {
             nesterov ? (w)-lr * (((g) + decay * (w)) + momentum * (speed)) : (w)-lr * (speed); \
     } while (0)
 
-/* Elements [begin, end), one at a time. */
+/* Elements [begin, end), scalar. */
 INLINE void sgd_single(const kolo_simd_sgd_job *job, bool nesterov, int64_t begin, int64_t end) {
     const float lr = job->lr, momentum = job->momentum, decay = job->weight_decay;
     for (int64_t i = begin; i < end; i++) {
@@ -96,9 +95,9 @@ INLINE void sgd_single(const kolo_simd_sgd_job *job, bool nesterov, int64_t begi
     }
 }
 
-/* Whole vectors from `begin`, where the results are aligned; gives the first element that is left.
- * The results of a large tensor go past the caches: it is read next in another step, and a write
- * that need not read its line first spares two of seven transfers. */
+/* Whole vectors from `begin`, where the results are aligned; returns the first remaining
+ * element. Large results bypass the caches with non-temporal stores: they are read again only in
+ * the next step, and avoiding the read-for-ownership saves two of seven transfers. */
 INLINE int64_t sgd_vectors(const kolo_simd_sgd_job *job, bool nesterov, int64_t begin,
                            int64_t end) {
     const vf lr = splat(job->lr), momentum = splat(job->momentum);
@@ -119,7 +118,7 @@ INLINE int64_t sgd_vectors(const kolo_simd_sgd_job *job, bool nesterov, int64_t 
 }
 
 INLINE void sgd_range(const kolo_simd_sgd_job *job, bool nesterov, int64_t begin, int64_t end) {
-    /* Tensors begin at a multiple of 64 bytes; parts of them need not. */
+    /* Tensors are 64-byte aligned; parts of them need not be. */
     int64_t aligned = kolo_min_i64((begin + VL - 1) / VL * VL, end);
     sgd_single(job, nesterov, begin, aligned);
     sgd_single(job, nesterov, sgd_vectors(job, nesterov, aligned, end), end);
@@ -168,7 +167,7 @@ INLINE adam_state adam_step(const kolo_simd_adam_job *job, adam_state s, vf g) {
     return s;
 }
 
-/* What is written may lie on what is read, which keeps the compiler from making vectors. */
+/* Outputs may alias inputs, which prevents auto-vectorisation. */
 static void adam(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_adam_job job = *(const kolo_simd_adam_job *)arg;
     int64_t i = begin;
@@ -187,7 +186,7 @@ static void adam(const void *arg, int part, int64_t begin, int64_t end) {
     store_part(job.w_next + i, s.w, n);
 }
 
-/* Each block is summed in 16 lanes; the blocks' sums are added up elsewhere, in order. */
+/* Each block is summed in 16 lanes; the caller adds the block sums in order. */
 static void square_sum(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_square_job *job = arg;
     for (int64_t block = begin; block < end; block++) {
@@ -222,7 +221,7 @@ static void narrow(const void *arg, int part, int64_t begin, int64_t end) {
 
 /* ---- bias ---- */
 
-/* Numbers from `at` on: of `pixels` pixels with `inner` channels each. */
+/* Elements from `at` on: `pixels` pixels of `inner` channels each. */
 INLINE void bias_plane(const kolo_simd_bias_job *job, int64_t at, const float *b, int64_t pixels,
                        int64_t inner, bool half) {
     const void *x = ahead(job->x, at, half);
@@ -273,7 +272,8 @@ INLINE void sum_pixels(const void *dy, int64_t pixels, int64_t stride, int64_t l
     for (int64_t i = 0; i < lanes; i++) sum[i] += here[i];
 }
 
-/* The same for planes of one channel: pixels are dealt to 16 lanes, which are then added up. */
+/* As above for planes of one channel: pixels are distributed over 16 lanes, which are then
+ * added. */
 INLINE float sum_plane(const void *dy, int64_t pixels, bool half) {
     float lane[16] = {0};
     int64_t p = 0;

@@ -1,10 +1,10 @@
-/* Max and average pooling, forwards and backwards, on images of f32 or bf16 of any kind (see
- * simd.h); what goes in and what comes out have the same layout. */
+/* Max and average pooling and their gradients, on f32 or bf16 images in any layout of
+ * kolo_simd_image; input and output have the same layout. */
 #include "kernel/simd/pool.h"
 
 typedef struct pool_state {
     kolo_kernel_loop loop;
-    kolo_simd_pool_job job; /* but for the addresses */
+    kolo_simd_pool_job job; /* without the addresses */
 } pool_state;
 
 static bool is_bwd(const kolo_op *op) {
@@ -29,7 +29,8 @@ static double fit(kolo_kernel_spec *spec) {
         if (!kolo_layout_equal(&spec->out[i].layout, layout)) return -1;
         bytes += (double)kolo_tensor_bytes(&spec->out[i]);
     }
-    /* Pixels of whole vectors go as fast as caches do; plain planes go channel by channel. */
+    /* The estimate: pixels of whole vectors run at cache speed; plain planes run channel by
+     * channel. */
     double speed = image.inner % 8 == 0 ? 3 : image.inner == 1 ? 1 : 0.3;
     return kolo_kernel_seconds(0, bytes, speed);
 }
@@ -48,7 +49,7 @@ static void set_windows(kolo_simd_pool_job *job, const kolo_attr *attr) {
                  2 * job->small.w == job->big.w;
 }
 
-/* Floats of scratch memory that each part takes. */
+/* Floats of scratch memory per part. */
 static int64_t part_floats(const kolo_kernel_spec *spec, const kolo_simd_pool_job *job) {
     int64_t row = job->small.w * job->small.inner;
     if (spec->op == &kolo_op_max_pool2d) return job->tiles ? 0 : 2 * job->kernel_h * row;
@@ -72,7 +73,7 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
     bool bwd = is_bwd(spec->op);
     KOLO_ASSERT(kolo_simd_image_of(bwd ? &spec->out[0] : &spec->in[0], &job->big));
     KOLO_ASSERT(kolo_simd_image_of(bwd ? &spec->in[0] : &spec->out[0], &job->small));
-    /* An image of one pixel may be seen two ways; both sides must be seen alike. */
+    /* An image of one pixel has two views; both sides must use the same. */
     if (job->small.inner != job->big.inner) {
         kolo_simd_image *other = job->small.inner > job->big.inner ? &job->small : &job->big;
         other->planes = other->c;

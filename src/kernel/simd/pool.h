@@ -4,23 +4,23 @@
 #include "kernel/simd/simd.h"
 
 typedef struct kolo_simd_pool_job {
-    kolo_simd_image big, small; /* before and after pooling */
+    kolo_simd_image big, small; /* input and output side */
     int64_t kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
-    bool relu, tiles; /* tiles: windows of 2 x 2 cover the big image, each pixel once */
-    bool exclude_padding, adaptive; /* of means; windows of an adaptive pool */
-    const void *in;                 /* x; backwards: dy */
-    const void *y;                  /* max_pool2d_bwd with relu, else NULL */
+    bool relu, tiles;               /* tiles: 2 x 2 windows that partition the image */
+    bool exclude_padding, adaptive; /* average pooling: padding does not count; adaptive windows */
+    const void *in;                 /* x; backward: dy */
+    const void *y;                  /* max_pool2d_bwd with ReLU, else NULL */
     void *out;
-    uint8_t *index; /* written forwards, read backwards */
+    uint8_t *index; /* written in forward, read in backward */
     bool half;      /* in, y and out are bf16 */
-    float *scratch; /* for each part. max without tiles: rows of small's width, kernel_h of maxima
-                     * and as many of their places; max_bwd: reach of kernel_h rows of dy, with a
-                     * reach of kernel_w pixels at both ends, and as many of places; means
-                     * backwards, with half: a plane of dx */
+    float *scratch; /* per part. max without `tiles`: rows of the output's width, kernel_h of
+                     * maxima and as many of their indices. max_bwd: reach of kernel_h rows of
+                     * dy, with margins of reach of kernel_w pixels at both ends, and as many of
+                     * indices. Average pooling backward in bf16: a plane of dx in f32 */
     int64_t part_stride;
 } kolo_simd_pool_job;
 
-/* How many windows along one axis hold one pixel, at the most. */
+/* The maximum number of windows along one axis that contain a pixel. */
 static inline int64_t kolo_simd_reach(int64_t kernel, int64_t stride) {
     return (kernel - 1) / stride + 1;
 }

@@ -1,5 +1,5 @@
-/* Pooling loops, on f32 or bf16: eight numbers at a time where as many lie side by side, else one
- * by one. Both give the same bits, in every layout. */
+/* Pooling loops, on f32 or bf16: eight elements at a time when as many are adjacent, otherwise
+ * one by one. Both give the same bits, in every layout. */
 #include "kernel/simd/pool.h"
 
 #include "base/integer.h"
@@ -7,12 +7,12 @@
 
 /* One window, clipped to the image. */
 typedef struct window {
-    int64_t top, bottom, left, right; /* rows and columns of the big image */
-    int64_t small;                    /* its pixel in the small image */
-    float size;                       /* elements that a mean counts */
+    int64_t top, bottom, left, right; /* rows and columns of the input image */
+    int64_t small;                    /* its pixel in the output image */
+    float size;                       /* divisor of the mean */
 } window;
 
-/* The windows of an adaptive pool. */
+/* The windows of adaptive pooling. */
 INLINE window share_at(const kolo_simd_pool_job *job, int64_t oh, int64_t ow) {
     window at = {
         .top = oh * job->big.h / job->small.h,
@@ -48,7 +48,7 @@ INLINE v8i load8i(const int32_t *p) {
 }
 INLINE void store8i(int32_t *p, v8i v) { memcpy(p, &v, sizeof v); }
 
-/* Eight places, each below 256, as bytes. (GCC converts such a vector lane by lane.) */
+/* Eight indices below 256, as bytes. (GCC converts such a vector lane by lane.) */
 INLINE void store_places(uint8_t *index, v8i place) {
 #ifdef __AVX2__
     __m256i all = (__m256i)place;
@@ -60,14 +60,14 @@ INLINE void store_places(uint8_t *index, v8i place) {
 #endif
 }
 
-enum { MOST_PLACES = 256 }; /* that an index tells apart */
+enum { MOST_PLACES = 256 }; /* that an index can distinguish */
 
 /* ---- maximum: the first of the largest ----
  *
  * The largest of each row of a window first, then the largest of these: windows that overlap share
  * the rows. */
 
-/* One plane: a pixel is `inner` numbers from the next. */
+/* One plane: pixels are `inner` elements apart. */
 typedef struct max_job {
     const void *x;
     void *y;
@@ -78,7 +78,7 @@ typedef struct max_job {
 
 INLINE v8i selecti(v8i mask, v8i a, v8i b) { return (v8i)select8(mask, (v8f)a, (v8f)b); }
 
-/* y and index, from number `to` on. */
+/* y and index, from element `to` on. */
 INLINE void put_8(max_job m, int64_t to, v8f best, v8i place) {
     store8_at(m.y, to, m.relu ? positive8(best) : best, m.half);
     store_places(m.index + to, place);
@@ -88,7 +88,7 @@ INLINE void put_1(max_job m, int64_t to, float best, int32_t place) {
     m.index[to] = (uint8_t)place;
 }
 
-/* The largest of `columns` pixels, from number x_at of x on, and which it is; the first is column
+/* The maximum of `columns` pixels from element x_at of x on, and its index; the first is column
  * `first` of the window. */
 INLINE void max_across_8(max_job m, int64_t x_at, int64_t columns, int64_t first, v8f *best,
                          v8i *place) {
@@ -112,7 +112,7 @@ INLINE void max_across_1(max_job m, int64_t x_at, int64_t columns, int64_t first
     }
 }
 
-/* Windows of 2 x 2 that tile the plane share nothing. */
+/* 2 x 2 windows that partition the plane share no pixels. */
 INLINE void max_plane_2x2(const kolo_simd_pool_job *job, max_job m, int64_t inner) {
     int64_t to = 0, row = job->big.w * inner;
     m.inner = inner;
@@ -139,13 +139,13 @@ INLINE void max_plane_2x2(const kolo_simd_pool_job *job, max_job m, int64_t inne
     }
 }
 
-/* A row of windows, as far as one row of pixels goes: of each the largest number and its column. */
+/* A row of windows, restricted to one row of pixels: the maximum of each and its column. */
 typedef struct row_max {
     float *best;
     int32_t *place;
 } row_max;
 
-/* Numbers [to, to + length) of the row; the first pixels of their windows lie side by side. */
+/* Elements [to, to + length) of the row; the first pixels of their windows are adjacent. */
 INLINE void max_run(max_job m, int64_t x_at, int64_t columns, int64_t first, row_max row,
                     int64_t to, int64_t length) {
     int64_t j = 0;
@@ -164,14 +164,14 @@ INLINE void max_run(max_job m, int64_t x_at, int64_t columns, int64_t first, row
 INLINE void max_row(const kolo_simd_pool_job *job, max_job m, int64_t h, int64_t kernel_w,
                     row_max row) {
     int64_t width = job->big.w, stride = job->stride_w, pad = job->pad_w, inner = m.inner;
-    int64_t whole = (pad + stride - 1) / stride; /* the first window without padding */
+    int64_t whole = (pad + stride - 1) / stride; /* first window without padding */
     int64_t last = kolo_min_i64((width + pad - kernel_w) / stride, job->small.w - 1);
     for (int64_t ow = 0; ow < job->small.w; ow++) {
         int64_t w = ow * stride - pad, at = (h * width + w) * inner;
         if (ow < whole || ow > last) {
             int64_t first = w < 0 ? -w : 0, columns = kolo_min_i64(kernel_w, width - w) - first;
             max_run(m, at + first * inner, columns, first, row, ow * inner, inner);
-        } else if (stride == 1) { /* all of them at once */
+        } else if (stride == 1) { /* all at once */
             max_run(m, at, kernel_w, 0, row, ow * inner, (last + 1 - ow) * inner);
             ow = last;
         } else {
@@ -180,8 +180,8 @@ INLINE void max_row(const kolo_simd_pool_job *job, max_job m, int64_t h, int64_t
     }
 }
 
-/* A row of n results: the largest of `rows` rows of maxima, which lie at[0], at[1], ... numbers
- * after `best` and `place`; the first is row `first` of the windows. */
+/* A row of n results: the maximum over `rows` rows of maxima, at offsets at[0], at[1], ... of
+ * `best` and `place`; the first is row `first` of the windows. */
 INLINE void max_down(max_job m, const float *best, const int32_t *place, const int64_t *at,
                      int64_t rows, int64_t first, int64_t kernel_w, int64_t n, int64_t to) {
     int64_t j = 0;
@@ -208,7 +208,7 @@ INLINE void max_down(max_job m, const float *best, const int32_t *place, const i
     }
 }
 
-/* Each row's maxima are found once and stay in `best` and `place` until no window needs them. */
+/* The maxima of a row are computed once and kept in `best` and `place` while windows need them. */
 INLINE void max_plane(const kolo_simd_pool_job *job, max_job m, int part, int64_t kernel_h,
                       int64_t kernel_w) {
     int64_t n = job->small.w * m.inner, found = 0, at[MOST_PLACES];
@@ -217,13 +217,13 @@ INLINE void max_plane(const kolo_simd_pool_job *job, max_job m, int part, int64_
     for (int64_t oh = 0; oh < job->small.h; oh++) {
         int64_t h = oh * job->stride_h - job->pad_h, top = kolo_max_i64(h, 0);
         int64_t bottom = kolo_min_i64(h + kernel_h, job->big.h);
-        KOLO_ASSERT(top < bottom); /* no window lies in the padding whole */
+        KOLO_ASSERT(top < bottom); /* no window lies entirely in the padding */
         for (found = kolo_max_i64(found, top); found < bottom; found++) {
             int64_t to = found % kernel_h * n;
             max_row(job, m, found, kernel_w, (row_max){best + to, place + to});
         }
         for (int64_t k = top; k < bottom; k++) at[k - top] = k % kernel_h * n;
-        if (bottom - top == kernel_h) { /* a known number: no loop */
+        if (bottom - top == kernel_h) { /* compile-time constant: unrolled */
             max_down(m, best, place, at, kernel_h, 0, kernel_w, n, oh * n);
         } else {
             max_down(m, best, place, at, bottom - top, top - h, kernel_w, n, oh * n);
@@ -231,7 +231,7 @@ INLINE void max_plane(const kolo_simd_pool_job *job, max_job m, int part, int64_
     }
 }
 
-/* Windows that begin in the padding name a place even for channels that are padding: clear it. */
+/* Windows that start in the padding set indices of padding channels too: clear them. */
 static void clear_index(const kolo_simd_pool_job *job, uint8_t *index, int64_t channels) {
     for (int64_t p = 0; p < job->small.h * job->small.w; p++) {
         for (int64_t i = channels; i < job->small.inner; i++) index[p * job->small.inner + i] = 0;
@@ -250,7 +250,7 @@ INLINE void max_planes(const kolo_simd_pool_job *job, int part, int64_t begin, i
             .relu = job->relu,
             .half = half,
         };
-        if (job->tiles && m.inner == 8) { /* known numbers: no loop */
+        if (job->tiles && m.inner == 8) { /* compile-time constants: unrolled */
             max_plane_2x2(job, m, 8);
         } else if (job->tiles && m.inner == 16) {
             max_plane_2x2(job, m, 16);
@@ -270,7 +270,7 @@ INLINE void max_planes(const kolo_simd_pool_job *job, int part, int64_t begin, i
 }
 
 static void max(const void *arg, int part, int64_t begin, int64_t end) {
-    const kolo_simd_pool_job job = *(const kolo_simd_pool_job *)arg; /* which no store changes */
+    const kolo_simd_pool_job job = *(const kolo_simd_pool_job *)arg; /* not aliased by stores */
     if (job.half) {
         max_planes(&job, part, begin, end, true);
     } else {
@@ -299,7 +299,7 @@ INLINE float dy_1(const kolo_simd_pool_job *job, int64_t at, bool half) {
     return !job->y || number_at(job->y, at, half) > 0 ? number_at(job->in, at, half) : 0;
 }
 
-/* Windows of 2 x 2 that tile plane i. */
+/* 2 x 2 windows that partition plane i. */
 INLINE void max_bwd_2x2(const kolo_simd_pool_job *job, int64_t i, int64_t inner, bool half) {
     int64_t from = i * job->small.h * job->small.w * inner, row = job->big.w * inner;
     for (int64_t h = 0; h < job->big.h; h += 2) {
@@ -325,16 +325,18 @@ INLINE void max_bwd_2x2(const kolo_simd_pool_job *job, int64_t i, int64_t inner,
     }
 }
 
-/* Windows of any kind: each pixel gathers what those give that hold it, in row-major order. Their
- * rows are laid out first, as often as needed: what a window gives and the place it chose, between
- * margins of windows that chose none. */
+/* General windows: each pixel gathers from the windows that contain it, in row-major order. The
+ * rows of windows are first expanded (gradient and chosen index), with margins of windows that
+ * chose nothing. */
 typedef struct windows {
     float *dy;
     int32_t *place;
-    int64_t rows, margin, row; /* how many rows there is room for; in numbers: margin, whole row */
+    int64_t rows, margin, row; /* number of rows in the buffer; lengths in elements: margin, row
+                                * with margins */
 } windows;
 
-/* A window that holds a pixel: where it lies from the pixel's own, and what it calls the pixel. */
+/* A window that contains a pixel: its offset from the pixel's own window, and the index by which
+ * it refers to the pixel. */
 typedef struct giver {
     int64_t at;
     int32_t place;
@@ -350,7 +352,7 @@ INLINE windows windows_of(const kolo_simd_pool_job *job, int part) {
     return ws;
 }
 
-/* Row oh of windows, whose first lies at `from`. */
+/* Row oh of windows, the first at `from`. */
 INLINE void lay_out(const kolo_simd_pool_job *job, windows ws, int64_t oh, int64_t from,
                     bool half) {
     int64_t n = job->small.w * job->small.inner, k = 0;
@@ -366,7 +368,7 @@ INLINE void lay_out(const kolo_simd_pool_job *job, windows ws, int64_t oh, int64
     }
 }
 
-/* Numbers [to, to + length) of dx, whose own windows lie from number `at` of a row on. */
+/* Elements [to, to + length) of dx, whose own windows start at element `at` of a row. */
 INLINE void gather(const kolo_simd_pool_job *job, windows ws, const giver *givers, int n,
                    int64_t at, int64_t to, int64_t length, bool half) {
     int64_t j = 0;
@@ -388,8 +390,8 @@ INLINE void gather(const kolo_simd_pool_job *job, windows ws, const giver *giver
     }
 }
 
-/* The pixels of a row of dx that lie `phase` after the beginning of a window: every stride_w-th.
- * `to` is the row's first number. */
+/* Every stride_w-th pixel of a row of dx: those `phase` after the start of a window. `to` is the
+ * row's first element. */
 INLINE void gather_phase(const kolo_simd_pool_job *job, windows ws, const giver *givers, int n,
                          int64_t phase, int64_t to, int64_t inner, bool half) {
     int64_t stride = job->stride_w, pad = job->pad_w;
@@ -411,7 +413,7 @@ INLINE void max_bwd_plane(const kolo_simd_pool_job *job, windows ws, int64_t i, 
     int64_t small_row = job->small.w * inner, from = i * job->small.h * small_row;
     giver givers[MOST_PLACES];
     for (int64_t h = 0; h < job->big.h; h++) {
-        int64_t p = h + job->pad_h; /* windows [first, end) hold it */
+        int64_t p = h + job->pad_h; /* windows [first, end) contain it */
         while (first * job->stride_h + job->kernel_h <= p) first++;
         for (; end < job->small.h && end * job->stride_h <= p; end++) {
             lay_out(job, ws, end, from + end * small_row, half);
@@ -428,7 +430,7 @@ INLINE void max_bwd_plane(const kolo_simd_pool_job *job, windows ws, int64_t i, 
                     givers[n++].place = (int32_t)(place + back * stride);
                 }
             }
-            if (n == 1) { /* known numbers: no loop */
+            if (n == 1) { /* compile-time constants: unrolled */
                 gather_phase(job, ws, givers, 1, phase, to, inner, half);
             } else if (n == 2) {
                 gather_phase(job, ws, givers, 2, phase, to, inner, half);
@@ -448,7 +450,7 @@ INLINE void max_bwd_planes(const kolo_simd_pool_job *job, int part, int64_t begi
     windows ws = {0};
     if (!job->tiles) ws = windows_of(job, part);
     for (int64_t i = begin; i < end; i++) {
-        if (!job->tiles && job->big.inner == 8) { /* known numbers: no loop */
+        if (!job->tiles && job->big.inner == 8) { /* compile-time constants: unrolled */
             max_bwd_plane(job, ws, i, 8, half);
         } else if (!job->tiles) {
             max_bwd_plane(job, ws, i, job->big.inner, half);
@@ -465,7 +467,7 @@ INLINE void max_bwd_planes(const kolo_simd_pool_job *job, int part, int64_t begi
 }
 
 static void max_bwd(const void *arg, int part, int64_t begin, int64_t end) {
-    const kolo_simd_pool_job job = *(const kolo_simd_pool_job *)arg; /* which no store changes */
+    const kolo_simd_pool_job job = *(const kolo_simd_pool_job *)arg; /* not aliased by stores */
     if (job.half) {
         max_bwd_planes(&job, part, begin, end, true);
     } else {
@@ -475,7 +477,7 @@ static void max_bwd(const void *arg, int part, int64_t begin, int64_t end) {
 
 /* ---- mean ---- */
 
-/* Where the floats of plane i of dx are made: of bf16 in scratch memory, since they are sums. */
+/* The buffer of plane i of dx: in scratch memory for bf16, because it accumulates in f32. */
 INLINE float *begin_dx(const kolo_simd_pool_job *job, int part, int64_t i, bool half) {
     return half ? job->scratch + part * job->part_stride
                 : (float *)job->out + i * kolo_simd_plane_size(&job->big);

@@ -1,7 +1,6 @@
-/* reorder of images, f32 or bf16, between plain, NHWC and channels in blocks: a walk over the
- * pixels of dst, which is written in order; runs of channels that lie side by side in both are
- * copied whole. The loops are written once, for both sizes of a number (`half`, a constant wherever
- * they are inlined); places are counted in numbers. */
+/* reorder of f32 or bf16 images between plain, NHWC and blocked channels. Writes dst in order;
+ * runs of channels that are adjacent on both sides are copied whole. The loops are written once
+ * for both element sizes (`half`, constant after inlining); offsets count elements. */
 #include "base/integer.h"
 #include "kernel/simd/simd.h"
 
@@ -26,8 +25,8 @@ INLINE void clear_run(const reorder_job *job, bool half, int64_t dst, int64_t co
     memset((char *)job->dst + dst * size, 0, (size_t)(count * size));
 }
 
-/* One plane of dst whose pixels hold `inner` channels, the first `here` of which are no padding; in
- * src the channels lie `next` apart, pixels `step`. */
+/* One plane of dst, whose pixels hold `inner` channels, of which the first `here` are not
+ * padding; in src, channels are `next` apart and pixels `step`. */
 INLINE void gather(const reorder_job *job, bool half, int64_t src, int64_t step, int64_t next,
                    int64_t dst, int64_t inner, int64_t here) {
     int64_t pixels = job->to.h * job->to.w;
@@ -37,8 +36,8 @@ INLINE void gather(const reorder_job *job, bool half, int64_t src, int64_t step,
     }
 }
 
-/* A plane of dst from a src that has several planes of several channels, c being the first: run by
- * run. */
+/* A plane of dst from several planes of src with several channels each, from channel c on: run
+ * by run. */
 INLINE void stitch(const reorder_job *job, bool half, int64_t src, int64_t c, int64_t dst,
                    int64_t here) {
     const kolo_simd_image *from = &job->from;
@@ -91,7 +90,7 @@ static double fit(kolo_kernel_spec *spec) {
     if (dtype != KOLO_DTYPE_F32 && dtype != KOLO_DTYPE_BF16) return -1;
     if (!images_of(spec, &from, &to)) return -1;
     double bytes = (double)(kolo_tensor_bytes(&spec->in[0]) + kolo_tensor_bytes(&spec->out[0]));
-    return kolo_kernel_seconds(0, bytes, 0.8); /* oneDNN's, where there is one, is faster */
+    return kolo_kernel_seconds(0, bytes, 0.8); /* oneDNN's reorder is faster where it exists */
 }
 
 static void run(const kolo_call *call) {

@@ -1,6 +1,5 @@
-/* Bilinear resizing and its gradient on images of f32 or bf16 of any kind that kolo_simd_image
- * covers (loops: resize.isa.c). Where a pixel lies between others is worked out beforehand, in
- * doubles. */
+/* Bilinear resizing and its gradient on f32 or bf16 images in any layout of kolo_simd_image
+ * (loops: resize.isa.c). Interpolation weights are precomputed in doubles. */
 #include "kernel/simd/resize.h"
 
 #include "base/integer.h"
@@ -9,8 +8,8 @@
 
 typedef struct resize_state {
     kolo_kernel_loop loop;
-    kolo_simd_resize_job job; /* but for the addresses */
-    kolo_simd_between *table; /* of rows, then of columns */
+    kolo_simd_resize_job job; /* without the addresses */
+    kolo_simd_between *table; /* for rows, then for columns */
 } resize_state;
 
 static bool is_bwd(const kolo_kernel_spec *spec) { return spec->op == &kolo_op_resize_bwd; }
@@ -33,7 +32,7 @@ static void fill(kolo_simd_between *table, int64_t from, int64_t to, bool align)
     }
 }
 
-/* Both sides must be seen alike: an image of one pixel may be seen two ways. */
+/* Both sides must use the same view: an image of one pixel has two. */
 static void see_alike(kolo_simd_image *a, kolo_simd_image *b) {
     if (a->inner == b->inner) return;
     kolo_simd_image *other = a->inner > b->inner ? a : b;

@@ -3,8 +3,8 @@
 
 #include "kernel/simd/simd.h"
 
-/* Between which two rows (columns) one of the large image lies: part of the way from low to high.
- */
+/* Interpolation along one axis: the two rows (columns) of the input that an output row (column)
+ * lies between, and the weight of the second. */
 typedef struct kolo_simd_between {
     int32_t low, high;
     float part;
@@ -13,10 +13,10 @@ typedef struct kolo_simd_between {
 typedef struct kolo_simd_resize_job {
     kolo_simd_image x, y;
     const kolo_simd_between *rows, *columns; /* of y */
-    const void *in;                          /* x; backwards: dy */
-    void *out;                               /* y; backwards: dx */
+    const void *in;                          /* x; backward: dy */
+    void *out;                               /* y; backward: dx */
     bool half;                               /* both are bf16 */
-    float *scratch; /* for each part: a row of x; backwards with half then a plane of it */
+    float *scratch; /* per part: a row of x; backward in bf16: then a plane of dx in f32 */
     int64_t part_stride;
 } kolo_simd_resize_job;
 

@@ -1,10 +1,10 @@
-/* Bilinear loops. A row of y comes from one row of x that lies between two others: that row is made
- * first, in whole vectors, then its pixels are mixed. Backwards the same steps are turned round. */
+/* Bilinear loops. A row of y is interpolated in two steps: vertically between two rows of x, in
+ * whole vectors, then horizontally. The backward pass is the transpose. */
 #include "kernel/simd/resize.h"
 
 #include "kernel/simd/vector.h"
 
-/* out = a + part * (b - a), over n numbers of x that begin at a and b, to y from `to` on. */
+/* out = a + part * (b - a), over n elements of x at a and b, to y from `to` on. */
 INLINE void mix(const void *x, int64_t a, int64_t b, float part, int64_t n, bool half_x, void *y,
                 int64_t to, bool half_y) {
     int64_t i = 0;
@@ -18,7 +18,7 @@ INLINE void mix(const void *x, int64_t a, int64_t b, float part, int64_t n, bool
     }
 }
 
-/* out += part * a, a being n numbers of dy from `from` on. */
+/* out += part * a, where a is n elements of dy from `from` on. */
 INLINE void add_part(const void *dy, int64_t from, float part, int64_t n, float *out, bool half) {
     int64_t i = 0;
     for (; i + VL <= n; i += VL) {
@@ -53,7 +53,7 @@ static void forward(const void *arg, int part, int64_t begin, int64_t end) {
     }
 }
 
-/* dx is a sum, of bf16 therefore made in scratch memory. */
+/* dx accumulates: for bf16 in scratch memory. */
 INLINE void gather(const kolo_simd_resize_job *job, int part, int64_t begin, int64_t end,
                    bool half) {
     int64_t inner = job->x.inner, row = job->x.w * inner, size = kolo_simd_plane_size(&job->x);

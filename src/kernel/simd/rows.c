@@ -1,8 +1,9 @@
-/* Row-sparse gradients of tables, and the updates by them (loops: token.isa.c), on plain tensors.
+/* Row-sparse gradients of embedding tables and the updates that use them (loops: token.isa.c),
+ * on plain tensors.
  *
- * Ids are sorted with their places, by digits, which keeps the order of places; then each thread
- * sums the rows of some ids, each in the order of places. The updates lie upon what they update;
- * where the two are apart, as in tests, all of it is copied first. */
+ * Ids are sorted together with their positions by a stable radix sort; each thread then sums the
+ * rows of some ids, in the order of positions. Updates run in place; when input and output
+ * differ, as in tests, the input is copied first. */
 #include "kernel/simd/simd.h"
 #include "kernel/simd/token.h"
 
@@ -24,7 +25,8 @@ static int64_t count_of(const kolo_kernel_spec *spec) {
 }
 static int64_t room_of(const kolo_kernel_spec *spec) { return spec->out[0].shape.dim[0]; }
 
-/* Places of ids in two arrays, ids in two more, where the sums begin; see sort and run_sum. */
+/* Buffers: two arrays of positions, two of ids, and the starts of the sums; see sort and
+ * run_sum. */
 static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *scratch_bytes) {
     const kolo_simd_token_table **table = kolo_alloc(sizeof *table);
     if (!table) return KOLO_NOMEM(sizeof *table);
@@ -41,7 +43,7 @@ typedef struct keyed {
     int32_t id, place;
 } keyed;
 
-/* One digit of the sort, from the bit `shift` on. */
+/* One pass of the sort, over the digit from bit `shift` on. */
 static void sort_digit(const keyed *from, keyed *to, int64_t n, int shift) {
     int64_t begin[DIGITS] = {0};
     for (int64_t i = 0; i < n; i++) begin[from[i].id >> shift & (DIGITS - 1)]++;
@@ -53,7 +55,7 @@ static void sort_digit(const keyed *from, keyed *to, int64_t n, int shift) {
     for (int64_t i = 0; i < n; i++) to[begin[from[i].id >> shift & (DIGITS - 1)]++] = from[i];
 }
 
-/* The ids of the table with their places, sorted, in one of the two arrays. */
+/* The ids with their positions, sorted, in one of the two arrays. */
 static const keyed *sort(const int32_t *ids, int64_t *count, int64_t table, keyed *a, keyed *b) {
     int64_t n = 0;
     for (int64_t i = 0; i < *count; i++) {
@@ -98,7 +100,7 @@ static void run_sum(const kolo_call *call) {
 
 /* ---- updates ---- */
 
-/* Output i, which begins as what input `from` is. */
+/* Output i, which starts as a copy of input `from`. */
 static float *upon(const kolo_call *call, int i, int from) {
     if (call->out[i] != call->in[from]) {
         memcpy(call->out[i], call->in[from], kolo_tensor_bytes(&call->spec->out[i]));

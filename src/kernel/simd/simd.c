@@ -1,4 +1,4 @@
-/* What the vectorised kernels share: images in any supported layout, and their dtypes. */
+/* Shared by the vectorised kernels: views of images, dtype checks. */
 #include "kernel/simd/simd.h"
 
 bool kolo_simd_takes(const kolo_kernel_spec *spec) {

@@ -1,27 +1,29 @@
 #pragma once
-/* Our own vectorised kernels: what oneDNN has not, or has slow for small images and few channels.
- * They compute in f32; some read and write bf16 (vector.h).
+/* The vectorised kernels: ops that oneDNN lacks, or is slow at for small images and few
+ * channels. They compute in f32; some also read and write bf16 (vector.h).
  *
- * Each subject is a pair: X.c holds the kernels (fit, prepare, run), X.isa.c the loops, compiled
- * once per instruction set; a copy exports one const table of its loops. The copy is chosen when a
- * kernel is prepared. A loop runs over a range of a job that `run` fills in; ranges are given to
- * threads by kolo_kernel_parallel; how the range is cut changes no result but conv2d_bwd_weights's.
+ * A subject X consists of X.c, the kernels (fit, prepare, run), X.isa.c, the inner loops,
+ * compiled once per instruction set, and X.h, the jobs and the table of loops that connect them.
+ * `prepare` picks the table of the best instruction set (KOLO_ISA_PICK). `run` fills in a job;
+ * kolo_kernel_parallel distributes its items over threads. The distribution does not affect
+ * results, except those of conv2d_bwd_weights.
  *
- * Images are seen through kolo_simd_image, which covers abcd, acdb and channels in blocks alike. */
+ * Images are accessed through kolo_simd_image, which covers abcd (NCHW), acdb (NHWC) and blocked
+ * channels (NCHWc) alike. */
 
 #include "base/isa.h"
 #include "kernel/parallel.h"
 #include "kernel/simd/kernels.h"
 
-/* An N,C,H,W tensor as planes of pixels: image i starts at i * planes * h * w * inner, plane p in
- * it at p * h * w * inner, each of its h * w pixels holds `inner` channels, the first being p *
- * inner. The last plane may end in padding. */
+/* An N,C,H,W tensor as planes of pixels. Image i starts at i * planes * h * w * inner, its plane
+ * p at p * h * w * inner. Each of the h * w pixels of a plane holds `inner` adjacent channels,
+ * starting with channel p * inner. The last plane may end in padding. */
 typedef struct kolo_simd_image {
     int64_t n, c, h, w, planes, inner;
 } kolo_simd_image;
 
-/* False when the layout is none of this kind. Tensors of other ranks than four, in plain layout,
- * are seen with all dimensions after the second in w. */
+/* False when the layout is not of this kind. Tensors in plain layout whose rank is not four are
+ * viewed with all dimensions after the second in w. */
 bool kolo_simd_image_of(const kolo_tensor *tensor, kolo_simd_image *image);
 
 static inline int64_t kolo_simd_plane_size(const kolo_simd_image *v) {
@@ -30,21 +32,21 @@ static inline int64_t kolo_simd_plane_size(const kolo_simd_image *v) {
 static inline int64_t kolo_simd_image_size(const kolo_simd_image *v) {
     return v->planes * kolo_simd_plane_size(v);
 }
-/* Where channel c of the first pixel of an image lies. */
+/* The offset of channel c in the first pixel of an image. */
 static inline int64_t kolo_simd_channel(const kolo_simd_image *v, int64_t c) {
     return c / v->inner * kolo_simd_plane_size(v) + c % v->inner;
 }
 
-/* True when every tensor of the rank of input 0 is f32, or every one bf16, and all else is f32 (or
- * integers): what a kernel takes whose activations may be bf16 and whose parameters, statistics and
- * sums may not. */
+/* True when all tensors of input 0's rank are f32, or all are bf16, and all others are f32 or
+ * integers: the requirement of kernels with bf16 activations but f32 parameters, statistics and
+ * sums. */
 bool kolo_simd_takes(const kolo_kernel_spec *spec);
-/* Of a spec that kolo_simd_takes: its activations are bf16. */
+/* True when the activations of a spec that kolo_simd_takes are bf16. */
 static inline bool kolo_simd_is_half(const kolo_kernel_spec *spec) {
     return spec->in[0].dtype == KOLO_DTYPE_BF16;
 }
 
-/* A kernel with the file's own `fit` and `prepare`, whose state is one block of memory. */
+/* Defines a kernel by the source's static `fit` and `prepare`; its state is one heap block. */
 #define KOLO_SIMD_KERNEL(op_name, run_)       \
     const kolo_kernel kolo_simd_##op_name = { \
         .name = "simd_" #op_name,             \

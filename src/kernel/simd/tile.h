@@ -1,17 +1,18 @@
 #pragma once
-/* Products of small matrices, for kernels that have more to do with the result than to store it
- * (attention), or multiply by the same matrix again and again (LSTM): b is packed once, a is read
- * where it lies. Large products that stand alone are oneDNN's. */
+/* Small matrix products, for kernels that process the result further (attention) or multiply by
+ * the same matrix many times (LSTM). b is packed once; a is read in place. Large isolated
+ * products use oneDNN. */
 
 #include "base/integer.h"
 #include "kernel/simd/vector.h"
 
-/* Columns of a tile, and its rows at most: two sums a row, two of b and one of a fill the sixteen
- * registers of most sets and the 32 of AVX-512. */
+/* Register blocking: columns of a tile and its maximum number of rows. Two accumulators per row,
+ * two vectors of b and one of a fill the 16 registers of most instruction sets and the 32 of
+ * AVX-512. */
 enum { TILE = 2 * VL, TILE_ROWS = VL == 16 ? 14 : 6 };
 
-/* c [rows][TILE] (+)= a b for `rows`, a constant where this is inlined: a(i, k) lies at
- * a[i * row + k * step], b is [inner][TILE], rows of c are `pitch` apart. */
+/* The microkernel: c [rows][TILE] (+)= a b, `rows` a compile-time constant after inlining. a(i,
+ * k) is a[i * row + k * step], b is [inner][TILE], rows of c are `pitch` apart. */
 INLINE void tile(int rows, int64_t inner, const float *a, int64_t row, int64_t step, const float *b,
                  float *c, int64_t pitch, bool add) {
     vf sum[TILE_ROWS][2];
@@ -33,12 +34,12 @@ INLINE void tile(int rows, int64_t inner, const float *a, int64_t row, int64_t s
     }
 }
 
-/* A product of matrices c (+)= a b, b packed: panels of TILE columns, `panel` floats apart, each
+/* A matrix product c (+)= a b with packed b: panels of TILE columns, `panel` floats apart, each
  * [inner][TILE]. */
 typedef struct product {
     int64_t rows, inner;
     const float *a;
-    int64_t row, step; /* of a, as in tile */
+    int64_t row, step; /* strides of a, as in tile */
     const float *b;
     int64_t panel;
     float *c;
@@ -51,8 +52,9 @@ typedef struct product {
         tile(n, p->inner, a, p->row, p->step, b, c, p->pitch, p->add); \
         break;
 
-/* Panels [begin, end) of the product; c is written in whole panels. Rows are cut into tiles of
- * nearly one height, so that none is too low to hide the latency of its sums. */
+/* Computes panels [begin, end) of the product, writing c in whole panels. The rows are divided
+ * into tiles of nearly equal height, since low tiles do not hide the latency of their
+ * accumulators. */
 static void multiply(const product *p, int64_t begin, int64_t end) {
     int64_t tiles = (p->rows + TILE_ROWS - 1) / TILE_ROWS;
     for (int64_t j = begin; j < end; j++) {
@@ -86,7 +88,7 @@ static void multiply(const product *p, int64_t begin, int64_t end) {
 static inline int64_t panels_of(int64_t columns) { return (columns + TILE - 1) / TILE; }
 
 /* Packs rows [0, inner) of `columns` floats, `stride` apart, into panels [inner][TILE]; panel j
- * begins at out + j * panel. Columns beyond are zero. */
+ * starts at out + j * panel. Missing columns are zero. */
 static void pack(const float *from, int64_t inner, int64_t columns, int64_t stride, float *out,
                  int64_t panel) {
     for (int64_t j = 0; j < panels_of(columns); j++) {
@@ -104,8 +106,8 @@ static void pack(const float *from, int64_t inner, int64_t columns, int64_t stri
     }
 }
 
-/* The same of the transpose: from(i, k) = from[i * stride + k] becomes b(k, i), so `columns` counts
- * rows of `from` and `inner` what each holds. */
+/* As pack, for the transpose: b(k, i) = from[i * stride + k], so `columns` counts the rows of
+ * `from` and `inner` their length. */
 static void pack_transposed(const float *from, int64_t inner, int64_t columns, int64_t stride,
                             float *out, int64_t panel) {
     for (int64_t j = 0; j < panels_of(columns); j++) {

@@ -64,7 +64,7 @@ static void run_layer_norm_bwd(const kolo_call *call) {
         .dgamma = call->out[1],
         .dbeta = call->out[2],
     };
-    /* The sums come first: dx may lie where dy or x is. */
+    /* The sums come first: dx may alias dy or x. */
     kolo_kernel_parallel(spec->threads, slices_of(channels), (*table)->layer_norm_sums, &job);
     kolo_kernel_parallel(spec->threads, job.rows, (*table)->layer_norm_bwd, &job);
 }

@@ -1,5 +1,5 @@
 #pragma once
-/* Kernels on rows of channels, one row per token: layer normalisation, embeddings, row-sparse
+/* Kernels on rows of channels, one per token: layer normalisation, embeddings, row-sparse
  * updates. */
 
 #include "kernel/simd/simd.h"
@@ -14,7 +14,7 @@ typedef struct kolo_simd_layer_norm_job { /* items: rows; layer_norm_sums: slice
 } kolo_simd_layer_norm_job;
 
 typedef struct kolo_simd_embedding_job { /* items: tokens; embedding_bwd: slices of channels;
-                                            position_bwd: positions */
+                                          * position_bwd: positions */
     int64_t tokens, length, channels;
     int64_t rows; /* of the table; position_bwd: of the gradient */
     const int32_t *ids;
@@ -24,12 +24,12 @@ typedef struct kolo_simd_embedding_job { /* items: tokens; embedding_bwd: slices
 
 typedef struct kolo_simd_rows_job { /* items: rows */
     int64_t channels;
-    const int32_t *ids;           /* below 0: none */
-    const int32_t *order, *first; /* sum: x's rows in the order of their ids; where each begins */
-    const float *x;               /* what is summed; the gradient's rows */
-    float lr;                     /* sgd; adam: with its corrections */
+    const int32_t *ids;           /* negative: no row */
+    const int32_t *order, *first; /* sum: rows of x sorted by id, and the start of each id's run */
+    const float *x;               /* rows to sum; rows of the gradient */
+    float lr;                     /* sgd: learning rate; adam: with bias correction */
     float beta1, beta2, eps;      /* adam */
-    float *out, *mean, *square;   /* sums; the table, and its moments */
+    float *out, *mean, *square;   /* sums; the table and its moments */
 } kolo_simd_rows_job;
 
 typedef struct kolo_simd_token_table {

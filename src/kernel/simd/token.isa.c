@@ -1,6 +1,6 @@
-/* Loops over tokens: layer normalisation, embedding, row-sparse gradients. Rows are dealt to
- * threads; the parameters' gradients are summed over slices of channels, whose rows every thread
- * walks in order, so that they do not depend on the threads. */
+/* Loops over tokens: layer normalisation, embedding, row-sparse gradients. Parallel over rows.
+ * Parameter gradients are parallel over slices of channels instead: each thread adds all rows in
+ * order, so they do not depend on the thread count. */
 #include "kernel/simd/token.h"
 
 #include "base/integer.h"
@@ -11,7 +11,7 @@
 
 /* ---- layer normalisation ---- */
 
-/* Sums go in as many chains, each of which would wait for its own additions. */
+/* Independent accumulators, to hide the latency of additions. */
 enum { CHAINS = 4 };
 
 INLINE float sum_chains(const vf sum[CHAINS]) {
@@ -29,7 +29,7 @@ INLINE float sum_row(const float *x, int64_t n) {
     return sum_chains(sum);
 }
 
-/* Of squares, about `mean`. */
+/* The sum of squares about `mean`. */
 INLINE float sum_squares(const float *x, float mean, int64_t n) {
     vf sum[CHAINS] = {{0}};
     int64_t c = 0;
@@ -67,7 +67,7 @@ static void layer_norm(const void *arg, int part, int64_t begin, int64_t end) {
     }
 }
 
-/* dx of rows; see kernel/ref_layer_norm.c for the formula. dx may be dy or x. */
+/* dx of rows; the formula is in kernel/ref/layer_norm.c. dx may alias dy or x. */
 static void layer_norm_bwd(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_layer_norm_job *job = arg;
     int64_t n = job->channels;
@@ -83,7 +83,7 @@ static void layer_norm_bwd(const void *arg, int part, int64_t begin, int64_t end
         }
         vf k = load_part(dy + c, n - c) * load_part(gamma + c, n - c);
         of_k += k;
-        of_kh += k * (load_part(x + c, n - c) - mean); /* k is zero beyond the row */
+        of_kh += k * (load_part(x + c, n - c) - mean); /* k is zero past the end of the row */
         float shift = sum_lanes(of_k) / (float)n, tilt = sum_lanes(of_kh) * rstd * rstd / (float)n;
         for (c = 0; c + VL <= n; c += VL) {
             vf d = load(dy + c) * load(gamma + c) - shift - (load(x + c) - mean) * tilt;
@@ -141,7 +141,7 @@ static void embedding(const void *arg, int part, int64_t begin, int64_t end) {
     }
 }
 
-/* Items are slices of channels; each takes all tokens in order. */
+/* Items are slices of channels; each processes all tokens in order. */
 static void embedding_bwd(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_embedding_job *job = arg;
     int64_t n = job->channels, first = begin * KOLO_SIMD_SLICE;
@@ -171,7 +171,7 @@ static void position_bwd(const void *arg, int part, int64_t begin, int64_t end) 
 
 /* ---- row-sparse gradients ---- */
 
-/* Items are rows of the result: the sum of x's rows that order[first[k] .. first[k + 1]) names. */
+/* Items are rows of the result: the sum of x's rows order[first[k] .. first[k + 1]). */
 static void sum_rows(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_rows_job *job = arg;
     int64_t n = job->channels;

@@ -1,5 +1,5 @@
-/* Adam, and clipping by the norm of all gradients (loops: point.isa.c), on any layouts that are all
- * equal: padding stays zero, and adds nothing to a norm. */
+/* Adam, and clipping by the global gradient norm (loops: point.isa.c), when all tensors share
+ * one layout: padding stays zero and adds nothing to a norm. */
 #include "kernel/simd/point.h"
 #include "kernel/simd/simd.h"
 

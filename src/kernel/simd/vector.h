@@ -1,7 +1,7 @@
 #pragma once
-/* Vectors for sources that are compiled once per instruction set: of the set's own width (vf), and
- * of eight lanes (v8f), which is the width of a block of channels. GCC's and clang's vector types
- * serve all widths; where a set has no such register the compiler splits it. */
+/* Vector types for *.isa.c sources: the native width of the instruction set (vf), and eight
+ * lanes (v8f), the width of a channel block. Uses the vector extensions of GCC and clang; the
+ * compiler splits vectors wider than the registers. */
 
 #include "base/bf16.h"
 
@@ -13,7 +13,7 @@
 #include <immintrin.h>
 #endif
 
-/* Vectors are passed between inlined functions only, so the calling convention is of no concern. */
+/* Vectors are only passed between inlined functions, so the calling convention does not matter. */
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wpsabi"
 #endif
@@ -37,7 +37,7 @@ INLINE void store(float *p, vf v) { *(vf_any *)p = v; }
 INLINE v8f load8(const float *p) { return *(const v8f_any *)p; }
 INLINE void store8(float *p, v8f v) { *(v8f_any *)p = v; }
 INLINE vf splat(float x) { return x - (vf){0}; }
-/* a where a comparison held, else b. */
+/* mask ? a : b. */
 INLINE v8f select8(v8i mask, v8f a, v8f b) {
 #ifdef __AVX2__
     return (v8f)_mm256_blendv_ps((__m256)b, (__m256)a, (__m256)mask);
@@ -46,7 +46,7 @@ INLINE v8f select8(v8i mask, v8f a, v8f b) {
 #endif
 }
 
-/* a * b + c, rounded once where the set can. */
+/* a * b + c, fused where the instruction set has FMA. */
 INLINE vf mul_add(vf a, vf b, vf c) {
 #if KOLO_VECTOR_BYTES == 64 && defined(__AVX512F__)
     return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
@@ -57,8 +57,8 @@ INLINE vf mul_add(vf a, vf b, vf c) {
 #endif
 }
 
-/* Stores whole vectors past the caches, to an address that is a multiple of a vector: for what is
- * not read soon. stream_end comes before others read it. */
+/* Non-temporal stores of whole, aligned vectors, for data that is not read soon. stream_end must
+ * precede reads by other threads. */
 INLINE void stream(float *p, vf v) {
 #if KOLO_VECTOR_BYTES == 64 && defined(__AVX512F__)
     _mm512_stream_ps(p, (__m512)v);
@@ -74,7 +74,7 @@ INLINE void stream_end(void) {
 #endif
 }
 
-/* a where it is larger (smaller) than b, else b: where either is no number, b. */
+/* max (min) of a and b; b where either is NaN. */
 INLINE vf larger(vf a, vf b) {
 #if KOLO_VECTOR_BYTES == 64 && defined(__AVX512F__)
     return (vf)_mm512_max_ps((__m512)a, (__m512)b);
@@ -107,7 +107,7 @@ INLINE vf square_root(vf x) {
 #endif
 }
 
-/* x where it is positive, else zero. */
+/* max(x, 0). */
 INLINE vf positive(vf x) { return larger(x, (vf){0}); }
 
 /* ---- f32 or bf16 ----
@@ -116,7 +116,7 @@ INLINE vf positive(vf x) { return larger(x, (vf){0}); }
  * is f32 or, with `half`, bf16, and they compute in f32. `half` is a constant wherever such a loop
  * is inlined. */
 
-/* Where number i of a tensor lies. */
+/* The address of element i. */
 INLINE const void *ahead(const void *p, int64_t i, bool half) {
     return (const char *)p + i * (half ? 2 : 4);
 }
@@ -146,7 +146,7 @@ INLINE vf widen_vector(const uint16_t *p) {
 #endif
 }
 
-/* Narrowing has the bits of kolo_bf16_narrow. */
+/* Narrowing rounds exactly as kolo_bf16_narrow does. */
 INLINE void narrow8(uint16_t *p, v8f v) {
     v8u bits = (v8u)v, quiet = bits | 0x400000;
     v8u rounded = bits + 0x7FFF + (bits >> 16 & 1);
@@ -178,7 +178,7 @@ INLINE void narrow_vector(uint16_t *p, vf v) {
 #endif
 }
 
-/* Numbers i, i + 1, ... of a tensor, a vector of them or one. */
+/* Loads and stores of elements i, i + 1, ...: one vector or one element. */
 INLINE vf load_at(const void *p, int64_t i, bool half) {
     return half ? widen_vector((const uint16_t *)p + i) : load((const float *)p + i);
 }
@@ -210,7 +210,7 @@ INLINE void set_number(void *p, int64_t i, float number, bool half) {
     }
 }
 
-/* n numbers of a tensor, from number i on, to floats and back. */
+/* Converts n elements from element i on to floats, and back. */
 INLINE void read_numbers(const void *p, int64_t i, int64_t n, float *to, bool half) {
     int64_t k = 0;
     for (; k + VL <= n; k += VL) store(to + k, load_at(p, i + k, half));

@@ -1,16 +1,16 @@
-/* Convolution of 3 x 3 by Winograd's F(4x4, 3x3), of 5 x 5 by F(2x2, 5x5): conv2d and its gradients
- * (loops: wino.isa.c).
+/* Winograd convolution, F(4x4, 3x3) and F(2x2, 5x5): conv2d and its gradients (loops:
+ * wino.isa.c).
  *
- * For images whose channels lie in whole vectors: blocks, or NHWC with such a number of channels.
- * Weights may have any layout: they are transformed in each run through tables of offsets made in
- * `prepare`. An open layout becomes the one that oneDNN likes for such images, so that kernels of
- * both kinds can share the weights.
+ * Requires channels in whole vectors: blocked, or NHWC with a suitable number of channels.
+ * Weights may have any layout: every run transforms them through tables of offsets built in
+ * `prepare`. Open layouts become the one that oneDNN prefers for such images, so that both
+ * families can share the weights.
  *
- * Forwards and for the data's gradient each thread takes a range of tiles, in blocks small enough
- * for its cache. For the weights' gradient all threads work on one block at a time: first its
- * transforms by tiles, then the products by points. No result depends on the number of threads.
+ * In forward and data gradient each thread processes a range of tiles, in blocks that fit its
+ * cache. In the weight gradient all threads work on one block at a time: transforms in parallel
+ * over tiles, then products in parallel over points. Results do not depend on the thread count.
  *
- * Scratch: filters, bias, then windows and tiles of a block: a piece for each thread, or one. */
+ * Scratch memory: filters, bias, then windows and tiles of a block, per thread or shared. */
 #include "kernel/simd/wino.h"
 
 #include "base/integer.h"
@@ -23,17 +23,18 @@ enum { WINDOW = KOLO_SIMD_WINO_WINDOW, POINTS = WINDOW * WINDOW, MOST_TAPS = 5 }
 typedef struct wino_state {
     const kolo_simd_wino_table *table;
     kolo_kernel_loop bias_bwd;
-    kolo_simd_wino_job job; /* but for the addresses */
-    int64_t tiles;          /* of all images */
-    bool padded;            /* the weights' layout has padding, to be zero in the gradient */
+    kolo_simd_wino_job job; /* without the addresses */
+    int64_t tiles;          /* over all images */
+    bool padded;            /* the weights' layout has padding, which must be zero in the
+                             * gradient */
     int32_t tap_at[MOST_TAPS * MOST_TAPS];
-    int32_t *offsets; /* of rows, then of lanes */
+    int32_t *offsets; /* for rows, then for lanes */
 } wino_state;
 
-/* Which tensors of a spec are what, with x the one that is read through windows. */
+/* The roles of a spec's tensors; x is the one read in windows. */
 typedef struct wino_roles {
     const kolo_tensor *x, *y, *w;
-    int row_dim; /* of w: the dimension that x's channels are */
+    int row_dim; /* of w: the dimension of x's channels */
 } wino_roles;
 
 static wino_roles roles_of(const kolo_kernel_spec *spec) {
@@ -44,7 +45,7 @@ static wino_roles roles_of(const kolo_kernel_spec *spec) {
     return (wino_roles){&spec->in[0], &spec->out[0], &spec->in[1], row_dim};
 }
 
-/* Rows and columns of filters; 0 where there is no form for them. */
+/* Filter size; 0 when it is not supported. */
 static int64_t taps_of(const wino_roles *role) {
     int64_t taps = role->w->shape.dim[2];
     return (taps == 3 || taps == 5) && role->w->shape.dim[3] == taps ? taps : 0;
@@ -54,14 +55,14 @@ static int64_t tiles_of(int64_t size, int64_t tile) { return (size + tile - 1) /
 
 static int64_t round_up_to(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-/* Floats between points: whole cache lines, an odd number of them, so that the 36 lines that a
- * transform writes fall into different sets of a cache. */
+/* Floats between points: an odd number of cache lines, so that the 36 lines that a transform
+ * writes map to different cache sets. */
 static int64_t point_stride(int64_t floats) { return ((floats + 15) / 16 | 1) * 16; }
 
 /* ---- fit ---- */
 
-/* Products at most of the peak, and beside them what goes through memory: windows and products of
- * tiles, which mostly stay in a cache, images, and filters. */
+/* The estimate: products at most of the peak rate, plus memory traffic of windows and tile
+ * products (mostly in cache), images and filters. */
 static double seconds(const kolo_kernel_spec *spec, const kolo_simd_image *x,
                       const kolo_simd_image *y) {
     wino_roles role = roles_of(spec);
@@ -101,7 +102,7 @@ static double fit(kolo_kernel_spec *spec) {
 
 /* ---- prepare ---- */
 
-/* Offsets add up: each dimension's index has a part of its own in every layout. */
+/* Offsets are separable: in every layout each dimension's index contributes its own term. */
 static int32_t offset_of(const kolo_tensor *w, int dim, int64_t i) {
     int64_t index[4] = {0};
     index[dim] = i;
@@ -119,7 +120,7 @@ static kolo_status make_offsets(wino_state *s, const wino_roles *role) {
     }
     int64_t taps = taps_of(role), last = taps * taps - 1;
     for (int64_t i = 0; i <= last; i++) {
-        int64_t tap = role->row_dim == 0 ? last - i : i; /* backwards filters are turned round */
+        int64_t tap = role->row_dim == 0 ? last - i : i; /* the data gradient rotates the filters */
         s->tap_at[i] = offset_of(role->w, 2, tap / taps) + offset_of(role->w, 3, tap % taps);
     }
     job->row_at = s->offsets;
@@ -134,9 +135,9 @@ static void release(void *state) {
     kolo_free(s);
 }
 
-/* Tiles of a block: as many as leave their windows and products in a cache, but, where filters are
- * large, not so few that reading them takes longer than multiplying by them. The weights' gradient
- * adds to all filters once a block. Set by measurements, of shapes from resnet20's to vgg16's. */
+/* Tiles per block: few enough that windows and products stay in cache, but with large filters
+ * enough to amortise reading them. The weight gradient accumulates into all filters once per
+ * block. Calibrated by measurements on shapes from resnet20 to vgg16. */
 static int64_t block_of(const wino_state *s, bool weights) {
     enum { LEAST = 24, MOST = 96, CACHE = 384 << 10, LARGE = 8 << 20 };
     const kolo_simd_wino_job *job = &s->job;
@@ -168,7 +169,7 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
     job->block = block_of(s, weights);
     job->rows = job->x.c;
     job->lanes = job->y.c;
-    int64_t lanes = 2 * s->table->vector; /* of a panel */
+    int64_t lanes = 2 * s->table->vector; /* per panel */
     job->panels = (job->y.planes * job->y.inner + lanes - 1) / lanes;
     job->x_stride = point_stride(round_up_to(job->x.planes * job->x.inner, lanes) * job->block);
     job->y_stride = point_stride(job->panels * lanes * job->block);

@@ -1,19 +1,20 @@
-/* Convolution by Winograd's minimal filtering, F(4x4, 3x3) and F(2x2, 5x5): 36 multiplications a
- * tile of 4 x 4 results where the direct form has 144, and of 2 x 2 where it has 100 (Lavin, Gray:
- * Fast Algorithms for Convolutional Neural Networks, CVPR 2016, section 4).
+/* Convolution by Winograd's minimal filtering, F(4x4, 3x3) and F(2x2, 5x5): 36 multiplications
+ * for a tile of 4 x 4 results, where direct convolution needs 144, and for 2 x 2 results, where
+ * it needs 100 (Lavin, Gray: Fast Algorithms for Convolutional Neural Networks, CVPR 2016,
+ * section 4).
  *
  * With tiles y of the result, windows d of the image (6 x 6, overlapping) and filters g:
  *
  *     y = A' [(G g G') . (B' d B)] A          dg = G' [(A dy A') . (B' d B)] G
  *
- * The products at one of the 36 points, summed over channels (or, for the gradient, over tiles),
- * are a matrix product. Its operands lie as panels of P lanes, [point][panel][tile or row][P]: a
- * transform writes whole lines, and the product reads lines one after the other.
+ * The products at each of the 36 points, summed over channels (for the gradient: over tiles),
+ * are a matrix product. Its operands are packed as panels of P lanes, [point][panel][tile or
+ * row][P]: transforms write whole cache lines, and the product reads lines in sequence.
  *
- * The transforms interpolate at 0, +-5/8, +-3/2 and infinity, which rounds off about half as much
- * as at 0, +-1, +-2 (measured; docs/winograd.md). Both forms have the same windows and points, and
- * their loops are one, unrolled for each number of taps. Sums run over channels in their order and
- * over tiles in the order of the job's blocks: how items are cut changes no bit. */
+ * The interpolation points are 0, +-5/8, +-3/2 and infinity, with about half the rounding error
+ * of 0, +-1, +-2 (measured; docs/winograd.md). Both forms use the same windows and points and
+ * share their loops, unrolled for each number of taps. Sums run over channels in order and over
+ * tiles in the order of the job's blocks, so the partition of items does not affect the result. */
 #include "kernel/simd/wino.h"
 
 #include "base/integer.h"
@@ -22,10 +23,10 @@
 enum {
     WINDOW = KOLO_SIMD_WINO_WINDOW,
     POINTS = WINDOW * WINDOW,
-    MOST = 5,                  /* taps or rows of a tile */
-    P = 2 * VL,                /* lanes of a panel */
-    MAX_R = VL == 16 ? 14 : 6, /* rows of a product held in registers, two vectors each */
-    DEPTH = 256,               /* channels whose filters stay in the first cache */
+    MOST = 5,                  /* taps, or rows of a tile */
+    P = 2 * VL,                /* lanes per panel */
+    MAX_R = VL == 16 ? 14 : 6, /* rows of a product in registers, two vectors each */
+    DEPTH = 256,               /* channels whose filters stay in L1 */
 };
 
 #define UNROLL _Pragma("GCC unroll 36")
@@ -37,7 +38,9 @@ enum {
 #define B1 1.5F
 #define B2 (B1 * B1)
 #define B3 (B2 * B1)
-#define OF_0 (1 / (A2 * B2)) /* 1 / m'(point), m the polynomial of the finite points */
+#define OF_0                                                                           \
+    (1 / (A2 * B2)) /* 1 / m'(point), where m is the polynomial with the finite points \
+                     * as roots */
 #define OF_A (1 / (2 * A2 * (A2 - B2)))
 #define OF_B (1 / (2 * B2 * (B2 - A2)))
 
@@ -45,7 +48,7 @@ enum {
 
 INLINE vf times(float a, vf x, vf plus) { return mul_add(splat(a), x, plus); }
 
-/* B': a window to points. */
+/* B': transforms a window to points. */
 INLINE void window_points(const vf d[WINDOW], vf p[WINDOW]) {
     vf even_a = times(-B2, d[2], d[4]), odd_a = times(-B2, d[1], d[3]);
     vf even_b = times(-A2, d[2], d[4]), odd_b = times(-A2, d[1], d[3]);
@@ -60,8 +63,8 @@ INLINE void window_points(const vf d[WINDOW], vf p[WINDOW]) {
 /* The n-th power of a point. */
 static const float a_to[MOST] = {1, A1, A2, A3, A2 *A2}, b_to[MOST] = {1, B1, B2, B3, B2 *B2};
 
-/* The values of a polynomial of n coefficients at the points: its even and odd part at 5/8 and 3/2,
- * each times a factor, and the last coefficient for infinity. */
+/* Evaluates a polynomial of n coefficients at the points: even and odd part at 5/8 and 3/2,
+ * scaled, and the last coefficient for infinity. */
 INLINE void evaluate(const vf c[], const int n, float of_0, float of_a, float of_b, vf p[WINDOW]) {
     vf even_a = splat(of_a) * c[0], even_b = splat(of_b) * c[0];
     vf odd_a = splat(of_a * A1) * c[1], odd_b = splat(of_b * B1) * c[1];
@@ -78,7 +81,7 @@ INLINE void evaluate(const vf c[], const int n, float of_0, float of_a, float of
     p[5] = c[n - 1];
 }
 
-/* Its transpose. */
+/* The transpose of the above. */
 INLINE void accumulate(const vf p[WINDOW], const int n, float of_0, float of_a, float of_b,
                        vf c[]) {
     vf even_a = splat(of_a) * (p[1] + p[2]), odd_a = splat(of_a) * (p[1] - p[2]);
@@ -91,13 +94,13 @@ INLINE void accumulate(const vf p[WINDOW], const int n, float of_0, float of_a, 
     }
 }
 
-/* A: a tile of n rows to points, and A': points to a tile. */
+/* A: transforms a tile of n rows to points; A': points to a tile. */
 INLINE void tile_points(const vf y[], const int n, vf p[WINDOW]) { evaluate(y, n, 1, 1, 1, p); }
 INLINE void tile_of_points(const vf p[WINDOW], const int n, vf y[]) {
     accumulate(p, n, 1, 1, 1, y);
 }
 
-/* G: a filter of n taps to points, and G': points to a filter. */
+/* G: transforms a filter of n taps to points; G': points to a filter. */
 INLINE void filter_points(const vf g[], const int n, vf p[WINDOW]) {
     evaluate(g, n, OF_0, OF_A, OF_B, p);
 }
@@ -107,9 +110,9 @@ INLINE void filter_of_points(const vf p[WINDOW], const int n, vf g[]) {
 
 /* ---- tiles of images ---- */
 
-/* One tile: which image, and where in it. */
+/* One tile: its image and position. */
 typedef struct place {
-    int64_t n, h, w; /* image; row and column of tiles */
+    int64_t n, h, w; /* image, row and column of the tile */
 } place;
 
 static place place_of(const kolo_simd_wino_job *job, int64_t tile) {
@@ -125,8 +128,8 @@ static void next_place(const kolo_simd_wino_job *job, place *at) {
     at->n++;
 }
 
-/* The part of a square of pixels that lies in an image: rows [h, h_end), columns [w, w_end) of the
- * square, whose first pixel is `offset` floats from the image's (it may lie outside). */
+/* The part of a square of pixels inside an image: rows [h, h_end), columns [w, w_end) of the
+ * square, whose first pixel is `offset` floats from the image's (possibly outside). */
 typedef struct square {
     int64_t offset;
     int h, h_end, w, w_end;
@@ -146,8 +149,8 @@ static bool is_whole(const square *s, int size) {
     return s->h == 0 && s->w == 0 && s->h_end == size && s->w_end == size;
 }
 
-/* Where a vector of channels lies in an image's first pixel, and the channels left in its plane:
- * kolo_simd_channel one after the other, without dividing. */
+/* Iterates over vectors of channels: the offset in an image's first pixel, and the channels left
+ * in its plane. As kolo_simd_channel, without divisions. */
 typedef struct channel_place {
     int64_t offset, left;
 } channel_place;
@@ -160,7 +163,7 @@ INLINE void next_channels(const kolo_simd_image *v, channel_place *at) {
     at->left = v->inner;
 }
 
-/* `to`: first vector of the tile at point 0; the image at the vector's channel. */
+/* `to`: first vector of the tile at point 0; the image starts at the vector's channel. */
 INLINE void transform_window(const float *image, const kolo_simd_image *v, square s, bool whole,
                              float *to, int64_t point_stride) {
     const int64_t row = v->w * v->inner, step = v->inner;
@@ -198,8 +201,8 @@ INLINE void transform_tile(const float *image, const kolo_simd_image *v, square 
     }
 }
 
-/* All channels of one square, a tile of that size or (0) a window; `to` is the square's row of the
- * first panel. */
+/* All channels of one square: a tile of that size, or (0) a window; `to` is the square's row of
+ * the first panel. */
 INLINE void transform_square(const float *image, const kolo_simd_image *v, square s, const int tile,
                              const bool whole, float *to, int64_t rows, int64_t point_stride) {
     int64_t channels = v->planes * v->inner;
@@ -212,7 +215,7 @@ INLINE void transform_square(const float *image, const kolo_simd_image *v, squar
             transform_tile(image + x.offset, v, s, tile, whole, at, point_stride);
         }
     }
-    if (tile == 0 || channels % P == 0) return; /* lanes of windows are read one by one */
+    if (tile == 0 || channels % P == 0) return; /* scalar reads of window lanes */
     for (int i = 0; i < POINTS; i++) {
         store(to + channels / P * rows * P + VL + i * point_stride, (vf){0});
     }
@@ -233,7 +236,7 @@ SQUARE(part_tile_4, 4, false)
 SQUARE(whole_tile_2, 2, true)
 SQUARE(part_tile_2, 2, false)
 
-/* Windows of x of tiles [first, first + count), to rows 0, 1, ... of the panels at v. */
+/* Transforms the windows of tiles [first, first + count) into rows 0, 1, ... of the panels at v. */
 static void read_windows(const kolo_simd_wino_job *job, int64_t first, int64_t count, float *v) {
     place at = place_of(job, first);
     for (int64_t i = 0; i < count; i++, next_place(job, &at)) {
@@ -258,7 +261,7 @@ static void read_tiles(const kolo_simd_wino_job *job, int64_t first, int64_t cou
     }
 }
 
-/* One vector of channels of one tile: from the products to y. */
+/* Transforms one vector of channels of one tile from products to y. */
 INLINE void write_vector(const kolo_simd_wino_job *job, const float *from, vf bias, square s,
                          const int tile, float *y) {
     const int64_t row = job->y.w * job->y.inner, step = job->y.inner;
@@ -314,7 +317,7 @@ INLINE int vectors_of(const kolo_simd_wino_job *job, int64_t panel) {
     return job->y.planes * job->y.inner - panel * P > VL ? 2 : 1;
 }
 
-/* VL lanes of one tap: zeros past the last. */
+/* VL lanes of one tap, zero-padded. */
 INLINE vf load_lanes(const kolo_simd_wino_job *job, const float *w, int64_t lane) {
     const int32_t *at = job->lane_at + lane;
     if (lane + VL <= job->lanes && at[VL - 1] - at[0] == VL - 1) return load(w + at[0]);
@@ -406,9 +409,10 @@ static void write_filters(const void *arg, int part, int64_t begin, int64_t end)
 
 /* ---- products ---- */
 
-/* sums[r][P] (+)= sum over `depth` terms of a[r] b[P]. Forward: a are R tiles, whose channels lie
- * side by side in a panel's row and P to a panel; gradient: a are R channels of a panel's row, and
- * terms are rows. b: one row of P a term, of which Z vectors count. */
+/* The microkernel: sums[r][P] (+)= sum over `depth` terms of a[r] b[P]. Forward: a holds R
+ * tiles, whose channels are adjacent within a panel's row and P apart between panels. Gradient:
+ * a holds R channels of a panel's row, terms are rows. b: one row of P per term, of which Z
+ * vectors count. */
 INLINE void product(const float *a, int64_t panel, const float *b, int64_t depth, float *sums,
                     bool more, const int R, const int Z, const bool over_rows) {
     vf sum[MAX_R][2] = {0};
@@ -475,7 +479,7 @@ PRODUCTS(14)
 #define LOOPS(name, z) \
     { LOOPS_6(name, z) }
 #endif
-/* By vectors that count, less one, and R. */
+/* Indexed by the number of vectors minus one, and R. */
 static const product_loop channel_loops[2][MAX_R + 1] = {LOOPS(channels, 1), LOOPS(channels, 2)};
 static const product_loop tile_loops[2][MAX_R + 1] = {LOOPS(tiles, 1), LOOPS(tiles, 2)};
 

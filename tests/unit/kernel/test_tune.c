@@ -213,11 +213,11 @@ static void broken_texts_are_refused_whole(void **state) {
     static const char *const texts[][2] = {
         {"", "text does not begin with \"kolo tuning 1\""},
         {"kolo tuning 2\n", "text does not begin with \"kolo tuning 1\""},
-        {"kolo tuning 1\n0.5 a\nx b\n", "text, line 3: not a time and what took it"},
-        {"kolo tuning 1\n0.5 a\n-1 b\n", "text, line 3: not a time and what took it"},
-        {"kolo tuning 1\n0.5 a\nnan b\n", "text, line 3: not a time and what took it"},
-        {"kolo tuning 1\n0.5 a\n1\n", "text, line 3: not a time and what took it"},
-        {"kolo tuning 1\n0.5 a\n1 b", "text, line 3: not a time and what took it"},
+        {"kolo tuning 1\n0.5 a\nx b\n", "text, line 3: expected \"seconds key\""},
+        {"kolo tuning 1\n0.5 a\n-1 b\n", "text, line 3: expected \"seconds key\""},
+        {"kolo tuning 1\n0.5 a\nnan b\n", "text, line 3: expected \"seconds key\""},
+        {"kolo tuning 1\n0.5 a\n1\n", "text, line 3: expected \"seconds key\""},
+        {"kolo tuning 1\n0.5 a\n1 b", "text, line 3: expected \"seconds key\""},
     };
     kolo_tuner *tuner;
     ASSERT_OK(kolo_tuner_create("machine", &tuner));
