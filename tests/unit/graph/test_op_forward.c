@@ -552,6 +552,7 @@ static void best_is_a_reference_kernel_only_when_alone(void **state) {
         const kolo_kernel *k;
         for (size_t i = 0; (k = kolo_kernel_at(i)); i++) {
             kolo_kernel_spec trial = spec;
+            trial.select = kolo_kernel_select_tuned;
             if (k->op != spec.op || kolo_kernel_is_ref(k)) continue;
             other_fits |= k->fit(&trial) >= 0;
         }
