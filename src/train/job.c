@@ -186,10 +186,13 @@ static kolo_status step(job *j, int64_t k) {
     double lr = kolo_lr_at(&j->schedule, k);
     kolo_batch batch = j->resident.batch;
     kolo_sums sums;
+    /* The next batch. */
     if (j->loader) KOLO_TRY(kolo_loader_next(j->loader, &batch));
     if (j->trace) kolo_trace_add(j->trace, "next batch", start, kolo_now_ns());
+    /* Forward, backward, allreduce of the gradients, update. */
     KOLO_TRY(kolo_session_step(j->session, &batch, lr, &sums));
     KOLO_TRY(check_loss(j, k, lr, &sums));
+    /* Record the time and the metrics. */
     int64_t ns = kolo_now_ns() - start;
     kolo_step_times_add(&j->times, ns);
     kolo_accumulator_add(&j->state.run, &sums, ns);

@@ -328,19 +328,19 @@ kolo_status kolo_session_step(kolo_session *s, const kolo_batch *batch, double l
     const int64_t global = batch->global_count, n = micro_batches(s, global);
     const int64_t last = part_count(batch->count, n, n - 1); /* samples of the last micro-batch */
     const double draw = step_draw(s);
-    const cached *full, *c;
+    const cached *finish, *c; /* finish: the plan that ends the step */
     int64_t labels;
     if (n > 1) KOLO_TRY(check_share(s, batch));
     KOLO_TRY(count_labels(s, batch, &labels));
-    KOLO_TRY(get_plan(s, FINISH, global, last, &full));
+    KOLO_TRY(get_plan(s, FINISH, global, last, &finish));
     for (int64_t i = 0; i < n; i++) {
-        /* The samples of micro-batch i and the plan for so many. */
+        /* Input: the samples of micro-batch i, into the plan of that size. */
         int64_t count = part_count(batch->count, n, i);
         kolo_batch micro = kolo_batch_part(batch, part_first(batch->count, n, i), count);
-        c = full;
+        c = finish;
         if (count != last) KOLO_TRY(get_plan(s, ADD, global, count, &c));
         feed(c, &micro);
-        /* The scalars of the step. The loss is the mean over all labels of the global batch. */
+        /* Scalars. The loss is the mean over all labels of the global batch. */
         kolo_plan_set(c->plan, c->lr, lr);
         kolo_plan_set(c->plan, c->update, (double)(s->steps + 1));
         kolo_plan_set(c->plan, c->grad_scale, labels > 0 ? 1.0 / (double)labels : 0);
@@ -348,13 +348,14 @@ kolo_status kolo_session_step(kolo_session *s, const kolo_batch *batch, double l
         kolo_plan_set(c->plan, c->first_sample, (double)micro.first);
         kolo_plan_set(c->plan, c->share, (double)count / (double)micro_global(s, global, n, i));
         kolo_plan_set(c->plan, c->fresh, i == 0);
-        /* Forward and backward; gradients and sums add up in place. */
-        if (i < n - 1) KOLO_TRY(kolo_plan_accumulate(c->plan));
+        if (i == n - 1) break;
+        /* Forward and backward; gradients and sums are accumulated. */
+        KOLO_TRY(kolo_plan_accumulate(c->plan));
     }
-    /* The last micro-batch: forward; backward, which posts the allreduce of each bucket as soon as
-     * its gradients are complete; wait for the buckets; update into the other bank; commit. */
-    KOLO_TRY(kolo_plan_run(full->plan));
-    *sums = read_sums(full, global, labels);
+    /* The last micro-batch: forward; backward, with an allreduce posted for each bucket as soon as
+     * its gradients are complete; waits for the buckets; update into the other bank; commit. */
+    KOLO_TRY(kolo_plan_run(finish->plan));
+    *sums = read_sums(finish, global, labels);
     s->steps++; /* a failed step repeats its draws */
     return KOLO_OK;
 }

@@ -64,7 +64,7 @@ static void epochs_become_steps(void **state) {
     assert_true(fabs(kolo_lr_at(&s, 19) - 0.1) < 1e-15);
 }
 
-TEST_MAIN(test_schedule) {
+TEST_MAIN(test_learning_rate) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_point_has_its_value),
         cmocka_unit_test(epochs_become_steps),
