@@ -83,7 +83,7 @@ static kolo_status begin(recomputer *r, kolo_value seed) {
  * `alias`, and the results of the copy become the alias of the results of n. */
 static kolo_status copy_node(recomputer *r, const kolo_node *n, int32_t target, kolo_value *alias) {
     kolo_value in[KOLO_MAX_IO];
-    kolo_tensor out[KOLO_MAX_IO];
+    kolo_tensor out[KOLO_MAX_IO] = {0};
     const kolo_op *op = n->op;
     const int n_out = op->recompute.op ? 1 : n->n_out;
     KOLO_ASSERT(n_out > 0 && n->n_in <= KOLO_MAX_IO);
