@@ -16,11 +16,12 @@ int test_run(const char *arguments) {
     return WEXITSTATUS(status);
 }
 
-/* The text after the warning that ranks outnumber the processors, which small machines print. */
+/* The text after the oversubscription warning, which small machines print. */
 static const char *behind_crowding(const char *text) {
     const char *end = strchr(text, '\n');
-    bool crowded = strncmp(text, "kolo: warning: ", 15) == 0 && strstr(text, " threads share ");
-    return crowded && end ? end + 1 : text;
+    bool oversubscribed =
+        strncmp(text, "kolo: warning: ", 15) == 0 && strstr(text, " threads share ");
+    return oversubscribed && end ? end + 1 : text;
 }
 
 void test_run_fails(const char *arguments, int code, const char *text) {

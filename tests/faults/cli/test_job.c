@@ -17,14 +17,14 @@
 
 enum { WORKERS = 3 };
 
-/* A job under way; its output goes to the files "out" and "err". It dies with this test. */
+/* A running job; its output goes to the files "out" and "err". It is killed with this test. */
 static kolo_process start_job(const char *arguments) {
     char line[512];
     snprintf(line, sizeof line, "exec '%s' %s >out 2>err", KOLO_COMMAND, arguments);
     return test_job_start((char *[]){"sh", "-c", line, NULL});
 }
 
-/* What the job said, but for the warning that there are more ranks than processors. */
+/* The standard error of the job without the oversubscription warning. */
 static char *errors(void) {
     static const char warning[] = "kolo: warning: ";
     char *text = test_contents("err");
@@ -35,7 +35,7 @@ static char *errors(void) {
     return text;
 }
 
-/* The value of a variable in a process's environment, -1 when it has none. */
+/* The value of a variable in a process's environment; -1 if unset. */
 static int environment_of(long pid, const char *name) {
     char path[64];
     snprintf(path, sizeof path, "/proc/%ld/environ", pid);
@@ -95,7 +95,7 @@ static void assert_nothing_left(const long pids[WORKERS]) {
     closedir(shared);
 }
 
-/* A job that would run for hours. */
+/* A job that runs for hours. */
 static kolo_process start_workers(int workers, const char *more, long *pids) {
     char arguments[256];
     snprintf(arguments, sizeof arguments,
@@ -133,7 +133,7 @@ static void a_killed_rank_is_named_and_the_job_ends(void **state) {
     }
 }
 
-/* A stopped rank is alive, but does not answer: the others must not wait for ever. */
+/* A stopped rank is alive but does not respond: the others must time out. */
 static void a_rank_that_hangs_ends_the_job_at_the_deadline(void **state) {
     long pids[WORKERS];
     kolo_process job =
@@ -163,7 +163,7 @@ static void an_interrupt_ends_the_job(void **state) {
     forget_run();
 }
 
-static void alone_an_interrupt_is_said_too(void **state) {
+static void an_interrupt_of_a_single_process_is_reported(void **state) {
     kolo_process job =
         start_job("train --model mlp --data synthetic --steps 100000000 --out run --progress none");
     char *metrics;
@@ -193,8 +193,8 @@ static void processors_of(long pid, char list[64]) {
     if (file) fclose(file);
 }
 
-/* Two ranks of one thread on two processors or more have none in common, unless they are let. */
-static void ranks_have_processors_of_their_own(void **state) {
+/* With two processors or more, two ranks share none unless --no-bind is given. */
+static void ranks_are_bound_to_distinct_processors(void **state) {
     if (kolo_processors() < 2) {
         printf("skip: one processor for two ranks\n");
         skip();
@@ -212,13 +212,13 @@ static void ranks_have_processors_of_their_own(void **state) {
     }
 }
 
-static void a_killed_launcher_leaves_nothing(void **state) {
+static void a_killed_launcher_leaves_no_processes(void **state) {
     long pids[WORKERS];
     kolo_process job = start_training(pids);
     kolo_process_signal(&job, SIGKILL, false);
     assert_int_equal(test_job_end(&job).signal, SIGKILL);
     for (int r = 0; r < WORKERS; r++) {
-        /* Orphans are reaped by whoever adopts them, or stay as zombies where nobody does. */
+        /* Orphans are reaped by the process that adopts them, or stay zombies. */
         char path[64], state_line[256] = "";
         snprintf(path, sizeof path, "/proc/%ld/stat", pids[r]);
         for (int64_t hangs = test_hangs_ns();; poll(NULL, 0, 1)) {
@@ -234,7 +234,7 @@ static void a_killed_launcher_leaves_nothing(void **state) {
     forget_run();
 }
 
-static void what_all_ranks_meet_is_said_once(void **state) {
+static void an_error_of_all_ranks_is_printed_once(void **state) {
     static const struct {
         const char *arguments, *text;
         int code;
@@ -257,7 +257,7 @@ static void what_all_ranks_meet_is_said_once(void **state) {
     }
 }
 
-static void a_foreign_launcher_must_agree_on_the_workers(void **state) {
+static void workers_must_match_the_outer_launcher(void **state) {
     kolo_process job = start_job("run -n 2 -- '" KOLO_COMMAND
                                  "' train --model mlp --data synthetic --steps 2 --batch 8 "
                                  "--no-eval --workers 3 --progress none");
@@ -280,11 +280,11 @@ TEST_MAIN(test_job) {
         cmocka_unit_test(a_killed_rank_is_named_and_the_job_ends),
         cmocka_unit_test(a_rank_that_hangs_ends_the_job_at_the_deadline),
         cmocka_unit_test(an_interrupt_ends_the_job),
-        cmocka_unit_test(alone_an_interrupt_is_said_too),
-        cmocka_unit_test(ranks_have_processors_of_their_own),
-        cmocka_unit_test(a_killed_launcher_leaves_nothing),
-        cmocka_unit_test(what_all_ranks_meet_is_said_once),
-        cmocka_unit_test(a_foreign_launcher_must_agree_on_the_workers),
+        cmocka_unit_test(an_interrupt_of_a_single_process_is_reported),
+        cmocka_unit_test(ranks_are_bound_to_distinct_processors),
+        cmocka_unit_test(a_killed_launcher_leaves_no_processes),
+        cmocka_unit_test(an_error_of_all_ranks_is_printed_once),
+        cmocka_unit_test(workers_must_match_the_outer_launcher),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
 }

@@ -44,7 +44,7 @@ static void assert_contains(const char *path, const char *part) {
     kolo_free(text);
 }
 
-/* Waits for a file with a number in it, and gives the number. */
+/* Waits for a file that contains a number and returns it. */
 static long number_in(const char *path) {
     for (int64_t hangs = test_hangs_ns(); kolo_now_ns() < hangs; poll(NULL, 0, 1)) {
         FILE *file = fopen(path, "r");
@@ -59,7 +59,7 @@ static long number_in(const char *path) {
     return 0;
 }
 
-/* The state letter of a process, 'X' when it is gone. */
+/* The state letter of a process; 'X' after its end. */
 static char state_of(long pid) {
     char path[64], line[512] = "";
     snprintf(path, sizeof path, "/proc/%ld/stat", pid);
@@ -99,9 +99,9 @@ static kolo_process start_sleepers(int n, const char *script, long pids[MAX_RANK
     return job;
 }
 
-/* ---- what ranks are given ---- */
+/* ---- rank environment ---- */
 
-static void ranks_get_the_contract(void **state) {
+static void ranks_get_the_rank_environment(void **state) {
     kolo_exit how =
         run_job(3, "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR $MASTER_PORT "
                    "${KOLO_LISTEN_FD:+listens} $OMP_WAIT_POLICY >env.$RANK");
@@ -124,7 +124,7 @@ static void ranks_get_the_contract(void **state) {
 
 /* /proc/net/tcp lists listening sockets (state 0A) by inode, which is the name of the descriptor.
  */
-static void rank_0_has_a_socket_that_listens_at_the_port(void **state) {
+static void rank_0_inherits_the_listening_socket(void **state) {
     kolo_exit how =
         run_job(2, "[ $RANK = 0 ] || exit 0; name=$(readlink /proc/self/fd/$KOLO_LISTEN_FD); "
                    "inode=${name#socket:?}; inode=${inode%?}; "
@@ -134,15 +134,15 @@ static void rank_0_has_a_socket_that_listens_at_the_port(void **state) {
     assert_contains("socket", "0100007F");
 }
 
-/* Two listeners: ours, and one of the program at the port that is left to it. */
-static void a_program_may_listen_at_the_master_port_itself(void **state) {
+/* Two listeners: Kolo's, and the program's on MASTER_PORT. */
+static void the_master_port_is_free_for_the_program(void **state) {
     kolo_exit how =
         run_job(2, "[ $RANK = 0 ] || exit 0; [ $MASTER_PORT != $KOLO_MASTER_PORT ] && "
                    "! grep -i \"0100007F:$(printf %04X $MASTER_PORT) \" /proc/net/tcp >taken");
     assert_int_equal(how.code, 0);
 }
 
-static void a_request_for_reports_reaches_the_ranks(void **state) {
+static void sigusr1_is_forwarded_to_the_ranks(void **state) {
     kolo_exit how = run_job(
         2, "trap 'echo asked >asked.$RANK; exit 0' USR1; echo >ready.$RANK; "
            "[ $RANK = 1 ] || { until [ -e ready.1 ]; do sleep 0.05; done; kill -USR1 $PPID; }; "
@@ -152,7 +152,7 @@ static void a_request_for_reports_reaches_the_ranks(void **state) {
     assert_contains("asked.1", "asked");
 }
 
-static void the_secret_is_shared_hidden_and_fixed(void **state) {
+static void the_secret_is_shared_hidden_and_sealed(void **state) {
     const char *script =
         "cat $KOLO_SECRET_FILE >secret.$RANK; tr '\\0' '\\n' </proc/$$/environ >environ.$RANK; "
         "tr '\\0' '\\n' </proc/$PPID/cmdline >>environ.$RANK; "
@@ -182,7 +182,7 @@ static void the_secret_is_shared_hidden_and_fixed(void **state) {
     kolo_free(first);
 }
 
-static void threads_are_shared_out_unless_the_user_says(void **state) {
+static void threads_default_to_an_equal_share(void **state) {
     char expected[16];
     assert_int_equal(run_job(1, "echo $OMP_NUM_THREADS >threads").code, 0);
     snprintf(expected, sizeof expected, "%d\n", kolo_processors());
@@ -205,8 +205,8 @@ static void rank_0_reads_standard_input(void **state) {
 
 /* ---- lines ---- */
 
-/* Each rank writes its lines in two pieces; all must come out whole, in order, on their stream. */
-static void lines_come_out_whole_and_prefixed(void **state) {
+/* Each rank writes its lines in two pieces; they must be complete, in order, on the same stream. */
+static void lines_are_complete_and_prefixed(void **state) {
     enum { LINES = 300 };
     kolo_exit how = run_job(3, "i=0; while [ $i -lt 300 ]; do printf 'line '; echo $i; "
                                "echo error $i >&2; i=$((i+1)); done");
@@ -227,8 +227,8 @@ static void lines_come_out_whole_and_prefixed(void **state) {
     }
 }
 
-/* A line without end is passed on in bounded pieces, and nothing of it is lost. */
-static void endless_lines_are_bounded(void **state) {
+/* A line without end is forwarded in bounded pieces without loss. */
+static void long_lines_are_split(void **state) {
     kolo_exit how = run_job(1, "head -c 100000 /dev/zero | tr '\\0' x; printf 'end'");
     assert_int_equal(how.code, 0);
     char *text = test_contents("out");
@@ -245,7 +245,7 @@ static void endless_lines_are_bounded(void **state) {
     assert_contains("out", "end\n");
 }
 
-static void a_reader_that_goes_away_ends_the_job(void **state) {
+static void a_closed_output_ends_the_job(void **state) {
     char line[512];
     unlink("pid.0");
     unlink("pid.1");
@@ -309,7 +309,7 @@ static void the_first_cause_is_named(void **state) {
     assert_contains("err", "was killed by signal 15 (Terminated)");
 }
 
-static void ranks_that_ignore_requests_are_killed(void **state) {
+static void ranks_that_ignore_sigterm_are_killed(void **state) {
     long pids[MAX_RANKS];
     kolo_process job = start_sleepers(
         2,
@@ -321,7 +321,7 @@ static void ranks_that_ignore_requests_are_killed(void **state) {
     assert_all_gone(pids, 2);
 }
 
-static void what_a_rank_started_ends_with_it(void **state) {
+static void descendants_of_a_rank_end_with_it(void **state) {
     unlink("child");
     kolo_exit how = run_job(1, "sh -c 'echo $$ >child; exec sleep 1000' & "
                                "while [ ! -s child ]; do sleep 0.01; done");
@@ -344,7 +344,7 @@ static void signals_to_the_launcher_end_the_job(void **state) {
     }
 }
 
-/* As under nohup. */
+/* As with nohup. */
 static void an_ignored_hangup_stays_ignored(void **state) {
     unlink("begun");
     kolo_process job = test_job_start((char *[]){"sh", "-c",
@@ -356,7 +356,7 @@ static void an_ignored_hangup_stays_ignored(void **state) {
     assert_int_equal(test_job_end(&job).code, 0);
 }
 
-static void a_stopped_job_goes_on(void **state) {
+static void a_stopped_job_continues(void **state) {
     long pids[MAX_RANKS];
     kolo_process job = start_sleepers(2, sleepers, pids);
     kolo_process_signal(&job, SIGTSTP, false);
@@ -379,8 +379,8 @@ static void a_killed_launcher_leaves_no_ranks(void **state) {
     assert_all_gone(pids, 4);
 }
 
-/* Nor what they have started: each rank is a shell whose child sleeps. */
-static void a_killed_launcher_leaves_nothing_of_its_ranks(void **state) {
+/* Each rank is a shell with a sleeping child. */
+static void a_killed_launcher_leaves_no_descendants(void **state) {
     long pids[MAX_RANKS];
     kolo_process job = start_sleepers(2, "sleep 1000 & echo $! >pid.$RANK; wait", pids);
     kolo_process_signal(&job, SIGKILL, false);
@@ -390,7 +390,7 @@ static void a_killed_launcher_leaves_nothing_of_its_ranks(void **state) {
 
 /* One that ends well without having joined is no failure of its own, but the others need not wait
  * for it until the deadline. */
-static void a_rank_that_ends_before_it_joins_is_noticed(void **state) {
+static void the_end_of_a_rank_before_joining_is_detected(void **state) {
     kolo_process job =
         start_job(2, "[ $RANK = 1 ] && exit 0; exec '" KOLO_COMMAND "' bench allreduce --sizes 8");
     assert_int_equal(test_job_end(&job).code, 1);
@@ -401,9 +401,9 @@ static void a_rank_that_ends_before_it_joins_is_noticed(void **state) {
     assert_contains("err", "rank 0 exited (status 0) without forming the group");
 }
 
-/* ---- wrong use ---- */
+/* ---- usage errors ---- */
 
-static void wrong_use_is_one_line(void **state) {
+static void usage_errors_are_one_line(void **state) {
     static const struct {
         const char *arguments, *text;
         int code;
@@ -431,28 +431,28 @@ static void wrong_use_is_one_line(void **state) {
 
 TEST_MAIN(test_launch) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_get_the_contract),
-        cmocka_unit_test(rank_0_has_a_socket_that_listens_at_the_port),
-        cmocka_unit_test(a_program_may_listen_at_the_master_port_itself),
-        cmocka_unit_test(a_request_for_reports_reaches_the_ranks),
-        cmocka_unit_test(the_secret_is_shared_hidden_and_fixed),
-        cmocka_unit_test(threads_are_shared_out_unless_the_user_says),
+        cmocka_unit_test(ranks_get_the_rank_environment),
+        cmocka_unit_test(rank_0_inherits_the_listening_socket),
+        cmocka_unit_test(the_master_port_is_free_for_the_program),
+        cmocka_unit_test(sigusr1_is_forwarded_to_the_ranks),
+        cmocka_unit_test(the_secret_is_shared_hidden_and_sealed),
+        cmocka_unit_test(threads_default_to_an_equal_share),
         cmocka_unit_test(rank_0_reads_standard_input),
-        cmocka_unit_test(lines_come_out_whole_and_prefixed),
-        cmocka_unit_test(endless_lines_are_bounded),
-        cmocka_unit_test(a_reader_that_goes_away_ends_the_job),
+        cmocka_unit_test(lines_are_complete_and_prefixed),
+        cmocka_unit_test(long_lines_are_split),
+        cmocka_unit_test(a_closed_output_ends_the_job),
         cmocka_unit_test(a_killed_rank_is_named_and_ends_the_job),
         cmocka_unit_test(an_exit_status_is_named_and_ends_the_job),
         cmocka_unit_test(the_first_cause_is_named),
-        cmocka_unit_test(ranks_that_ignore_requests_are_killed),
-        cmocka_unit_test(what_a_rank_started_ends_with_it),
+        cmocka_unit_test(ranks_that_ignore_sigterm_are_killed),
+        cmocka_unit_test(descendants_of_a_rank_end_with_it),
         cmocka_unit_test(signals_to_the_launcher_end_the_job),
         cmocka_unit_test(an_ignored_hangup_stays_ignored),
-        cmocka_unit_test(a_stopped_job_goes_on),
+        cmocka_unit_test(a_stopped_job_continues),
         cmocka_unit_test(a_killed_launcher_leaves_no_ranks),
-        cmocka_unit_test(a_killed_launcher_leaves_nothing_of_its_ranks),
-        cmocka_unit_test(a_rank_that_ends_before_it_joins_is_noticed),
-        cmocka_unit_test(wrong_use_is_one_line),
+        cmocka_unit_test(a_killed_launcher_leaves_no_descendants),
+        cmocka_unit_test(the_end_of_a_rank_before_joining_is_detected),
+        cmocka_unit_test(usage_errors_are_one_line),
     };
     return cmocka_run_group_tests(tests, enter_folder, test_folder_leave);
 }

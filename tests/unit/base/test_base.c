@@ -1,4 +1,4 @@
-/* base: failing, memory, arenas, text, suggestions, random numbers. */
+/* base: errors, memory, arenas, text, suggestions, random numbers. */
 #include "base/memory.h"
 #include "base/rng.h"
 #include "base/text.h"
@@ -15,7 +15,7 @@ static kolo_status passes_on(int n) {
     return KOLO_OK;
 }
 
-static void failure_leaves_text_and_place(void **state) {
+static void failures_set_text_and_location(void **state) {
     assert_int_equal(passes_on(3), KOLO_ERR_ARG);
     assert_string_equal(kolo_last_error(), "n is 3");
     assert_non_null(strstr(kolo_last_error_place(), "test_base.c:"));
@@ -59,7 +59,7 @@ static void memory_is_aligned_grows_and_can_fail(void **state) {
     kolo_pages_unmap(pages, 3 << 20);
 }
 
-static void arena_keeps_what_it_gave(void **state) {
+static void arena_allocations_stay_valid(void **state) {
     kolo_arena arena = {0};
     char *texts[200];
     for (int i = 0; i < 200; i++) {
@@ -125,9 +125,9 @@ static void draws_have_the_right_moments_and_bounds(void **state) {
 
 TEST_MAIN(test_base) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(failure_leaves_text_and_place),
+        cmocka_unit_test(failures_set_text_and_location),
         cmocka_unit_test(memory_is_aligned_grows_and_can_fail),
-        cmocka_unit_test(arena_keeps_what_it_gave),
+        cmocka_unit_test(arena_allocations_stay_valid),
         cmocka_unit_test(text_grows_and_reports_failure),
         cmocka_unit_test(closest_word_is_suggested_only_when_close),
         cmocka_unit_test(philox_known_answer),

@@ -1,4 +1,4 @@
-/* base/file: reading, mapping, atomic writing, folders; each failure's text. */
+/* base/file: reading, mapping, atomic writing, folders, error messages. */
 #include "base/file.h"
 #include "base/text.h"
 #include "support/folder.h"
@@ -74,7 +74,7 @@ static void files_without_a_size_are_read_to_their_end(void **state) {
     kolo_free(data);
 }
 
-static void failures_say_what_and_why(void **state) {
+static void errors_name_path_and_reason(void **state) {
     char *data;
     size_t bytes;
     kolo_file_view view;
@@ -92,7 +92,7 @@ static void failures_say_what_and_why(void **state) {
     assert_non_null(strstr(kolo_last_error(), "cannot write /dev/full: No space left on device"));
 }
 
-/* Until commit the old contents stay, and nothing is left beside after commit or abandon. */
+/* The old contents stay until commit; commit and abandon leave no temporary file. */
 static void writing_is_atomic(void **state) {
     ASSERT_OK(kolo_file_write("old", "old", 3));
     assert_int_equal(chmod("old", 0640), 0);
@@ -116,7 +116,7 @@ static void writing_is_atomic(void **state) {
     unlink("old");
 }
 
-static void links_are_followed_and_devices_written_straight(void **state) {
+static void links_are_followed_and_devices_written_directly(void **state) {
     ASSERT_OK(kolo_file_write("real", "1", 1));
     assert_int_equal(symlink("real", "link"), 0);
     ASSERT_OK(kolo_file_write("link", "2", 1));
@@ -131,8 +131,8 @@ static void links_are_followed_and_devices_written_straight(void **state) {
     unlink("real");
 }
 
-/* A pipe by its name might wait for a reader for ever; one that is open has one. */
-static void pipes_are_written_where_they_are_open(void **state) {
+/* Opening a named pipe could block forever; an open one has a reader. */
+static void only_open_pipes_are_written(void **state) {
     int fds[2];
     char path[32], got[8] = "";
     assert_int_equal(mkfifo("fifo", 0600), 0);
@@ -148,7 +148,7 @@ static void pipes_are_written_where_they_are_open(void **state) {
     close(fds[1]);
 }
 
-static void folders_are_made_with_their_parents(void **state) {
+static void folders_are_created_with_their_parents(void **state) {
     ASSERT_OK(kolo_folder_make("a/b//c/"));
     ASSERT_OK(kolo_folder_make("a/b/c"));
     char here[512];
@@ -175,7 +175,7 @@ static void each_failed_allocation_is_reported(void **state) {
         assert_true(status == KOLO_ERR_NOMEM || status == KOLO_ERR_IO);
     }
     unlink("memory");
-    assert_int_equal(entries_of("."), 1); /* "a", of the test before */
+    assert_int_equal(entries_of("."), 1); /* "a", of the previous test */
 }
 
 TEST_MAIN(test_file) {
@@ -183,11 +183,11 @@ TEST_MAIN(test_file) {
         cmocka_unit_test(reads_back_what_was_written),
         cmocka_unit_test(size_limit_is_exact),
         cmocka_unit_test(files_without_a_size_are_read_to_their_end),
-        cmocka_unit_test(failures_say_what_and_why),
+        cmocka_unit_test(errors_name_path_and_reason),
         cmocka_unit_test(writing_is_atomic),
-        cmocka_unit_test(links_are_followed_and_devices_written_straight),
-        cmocka_unit_test(pipes_are_written_where_they_are_open),
-        cmocka_unit_test(folders_are_made_with_their_parents),
+        cmocka_unit_test(links_are_followed_and_devices_written_directly),
+        cmocka_unit_test(only_open_pipes_are_written),
+        cmocka_unit_test(folders_are_created_with_their_parents),
         cmocka_unit_test(each_failed_allocation_is_reported),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);

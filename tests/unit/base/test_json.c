@@ -1,4 +1,4 @@
-/* base/json: what is printed, checked as text and read back by jansson. */
+/* base/json: output compared as text and parsed by jansson. */
 #include "base/json.h"
 #include "base/memory.h"
 #include "support/support.h"
@@ -132,7 +132,7 @@ static void jansson_accepts_any_string(void **state) {
     }
 }
 
-static void want_of_memory_shows_in_the_text(void **state) {
+static void out_of_memory_sets_failed(void **state) {
     kolo_text text = {0};
     kolo_json j = {.out = &text};
     kolo_alloc_fail_nth(2);
@@ -149,7 +149,7 @@ TEST_MAIN(test_json) {
         cmocka_unit_test(doubles_read_back_exactly),
         cmocka_unit_test(strings_are_escaped_and_always_utf8),
         cmocka_unit_test(jansson_accepts_any_string),
-        cmocka_unit_test(want_of_memory_shows_in_the_text),
+        cmocka_unit_test(out_of_memory_sets_failed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -101,7 +101,7 @@ static kolo_status parse(kolo_options *o, int c, const char *line, char store[25
     return kolo_options_parse(o, argc, argv);
 }
 
-static void presets_stand_until_something_else_is_said(void **state) {
+static void presets_apply_until_overridden(void **state) {
     kolo_options o;
     char store[256];
     ASSERT_OK(parse(&o, 0, "", store));
@@ -119,7 +119,7 @@ static void presets_stand_until_something_else_is_said(void **state) {
     kolo_options_fini(&o);
 }
 
-static void every_form_of_argument_is_read(void **state) {
+static void every_form_of_argument_is_parsed(void **state) {
     kolo_options o;
     char store[256];
     ASSERT_OK(parse(&o, 0,
@@ -145,7 +145,7 @@ static void every_form_of_argument_is_read(void **state) {
     kolo_options_fini(&o);
 }
 
-static void the_rest_is_left_to_commands_that_take_it(void **state) {
+static void remaining_arguments_are_kept_for_the_command(void **state) {
     static const struct {
         const char *line;
         int n_rest;
@@ -167,7 +167,7 @@ static void the_rest_is_left_to_commands_that_take_it(void **state) {
     }
 }
 
-static void errors_say_option_value_and_what_is_allowed(void **state) {
+static void errors_name_option_value_and_allowed_values(void **state) {
     static const struct {
         const char *line, *text;
     } cases[] = {
@@ -210,7 +210,7 @@ static void errors_say_option_value_and_what_is_allowed(void **state) {
     }
 }
 
-static void keys_of_files_are_checked_and_flags_win(void **state) {
+static void file_values_are_checked_and_overridden_by_flags(void **state) {
     kolo_options o;
     char store[256];
     ASSERT_OK(parse(&o, 0, "--pans 3", store));
@@ -218,7 +218,7 @@ static void keys_of_files_are_checked_and_flags_win(void **state) {
     ASSERT_OK(kolo_options_set_from_file(&o, "f:2:1", "salt", "2"));
     assert_int_equal(kolo_options_int(&o, "pans"), 3);
     assert_true(kolo_options_float(&o, "salt") == 2);
-    ASSERT_OK(kolo_options_set_from_file(&o, "f:2:1", "fork", "x")); /* 'chef eat' has it */
+    ASSERT_OK(kolo_options_set_from_file(&o, "f:2:1", "fork", "x")); /* an option of 'chef eat' */
     static const struct {
         const char *name, *value, *text;
     } cases[] = {
@@ -235,7 +235,7 @@ static void keys_of_files_are_checked_and_flags_win(void **state) {
     kolo_options_fini(&o);
 }
 
-static void help_stops_the_reading(void **state) {
+static void help_stops_parsing(void **state) {
     kolo_options o;
     char store[256];
     ASSERT_OK(parse(&o, 0, "--lid --help --nonsense", store));
@@ -246,7 +246,7 @@ static void help_stops_the_reading(void **state) {
 static void sizes_are_powers_of_1024(void **state) {
     static const struct {
         const char *text;
-        int64_t bytes; /* -1: refused */
+        int64_t bytes; /* -1: rejected */
     } cases[] = {
         {"0", 0},          {"8", 8},   {"1K", 1024}, {"3k", 3072},        {"16M", 16 << 20},
         {"2G", 2LL << 30}, {"-1", -1}, {"", -1},     {"K", -1},           {"1KB", -1},
@@ -337,7 +337,7 @@ static void each_failed_allocation_is_reported(void **state) {
         if (status == KOLO_OK) status = kolo_options_parse(&o, 6, argv);
         kolo_alloc_fail_nth(0);
         kolo_options_fini(&o);
-        if (status == KOLO_ERR_ARG) break; /* the unknown option: all allocations were granted */
+        if (status == KOLO_ERR_ARG) break; /* the unknown option: no allocation failed */
         assert_int_equal(status, KOLO_ERR_NOMEM);
         assert_true(n < 100);
     }
@@ -345,12 +345,12 @@ static void each_failed_allocation_is_reported(void **state) {
 
 TEST_MAIN(test_option) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(presets_stand_until_something_else_is_said),
-        cmocka_unit_test(every_form_of_argument_is_read),
-        cmocka_unit_test(the_rest_is_left_to_commands_that_take_it),
-        cmocka_unit_test(errors_say_option_value_and_what_is_allowed),
-        cmocka_unit_test(keys_of_files_are_checked_and_flags_win),
-        cmocka_unit_test(help_stops_the_reading),
+        cmocka_unit_test(presets_apply_until_overridden),
+        cmocka_unit_test(every_form_of_argument_is_parsed),
+        cmocka_unit_test(remaining_arguments_are_kept_for_the_command),
+        cmocka_unit_test(errors_name_option_value_and_allowed_values),
+        cmocka_unit_test(file_values_are_checked_and_overridden_by_flags),
+        cmocka_unit_test(help_stops_parsing),
         cmocka_unit_test(sizes_are_powers_of_1024),
         cmocka_unit_test(help_is_written_from_the_table),
         cmocka_unit_test(only_the_first_choices_are_allowed),

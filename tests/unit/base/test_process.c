@@ -1,4 +1,4 @@
-/* base/process: children, what they inherit, how they end; environments; signals as events. */
+/* base/process: children, their descriptors and exit; environments; signals as events. */
 #define _GNU_SOURCE
 #include "base/process.h"
 #include "support/support.h"
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Runs a shell line; its standard output lands in `out`. */
+/* Runs a shell command; its standard output goes to `out`. */
 static kolo_exit run_shell(const char *line, kolo_process_opts opts, char *out, size_t bytes) {
     int fds[2];
     ASSERT_OK(kolo_pipe(fds));
@@ -34,7 +34,7 @@ static kolo_exit run_shell(const char *line, kolo_process_opts opts, char *out, 
     return how;
 }
 
-static void endings_are_told_apart(void **state) {
+static void exit_and_signal_are_distinguished(void **state) {
     static const struct {
         const char *line, *text;
         kolo_exit how;
@@ -54,7 +54,7 @@ static void endings_are_told_apart(void **state) {
     }
 }
 
-static void a_program_that_is_not_there_is_named(void **state) {
+static void a_missing_program_is_named(void **state) {
     char *argv[] = {"/no/such/program", NULL};
     kolo_process child;
     assert_int_equal(kolo_process_start(&(kolo_process_opts){.argv = argv}, &child), KOLO_ERR_IO);
@@ -62,7 +62,7 @@ static void a_program_that_is_not_there_is_named(void **state) {
                         "cannot start /no/such/program: No such file or directory: check the path");
 }
 
-static void children_get_named_descriptors_only(void **state) {
+static void children_inherit_given_descriptors_only(void **state) {
     int kept[2], hidden[2];
     ASSERT_OK(kolo_pipe(kept));
     ASSERT_OK(kolo_pipe(hidden));
@@ -144,14 +144,14 @@ static void signals_arrive_as_events_and_children_have_none_blocked(void **state
     char out[64];
     run_shell("grep SigBlk /proc/self/status", (kolo_process_opts){0}, out, sizeof out);
     assert_string_equal(out, "SigBlk:\t0000000000000000\n");
-    raise(SIGTERM); /* left waiting: closing must drop it */
+    raise(SIGTERM); /* left pending: closing must discard it */
     kolo_signals_close(&events);
     sigset_t mask;
     pthread_sigmask(SIG_BLOCK, NULL, &mask);
     assert_false(sigismember(&mask, SIGTERM));
 }
 
-static void there_is_a_processor(void **state) {
+static void at_least_one_processor(void **state) {
     assert_true(kolo_processors() >= 1);
     cpu_set_t before, one;
     assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
@@ -166,14 +166,14 @@ static void there_is_a_processor(void **state) {
 
 TEST_MAIN(test_process) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(endings_are_told_apart),
-        cmocka_unit_test(a_program_that_is_not_there_is_named),
-        cmocka_unit_test(children_get_named_descriptors_only),
+        cmocka_unit_test(exit_and_signal_are_distinguished),
+        cmocka_unit_test(a_missing_program_is_named),
+        cmocka_unit_test(children_inherit_given_descriptors_only),
         cmocka_unit_test(environments_are_copied_changed_and_passed),
         cmocka_unit_test(waiting_has_a_deadline),
         cmocka_unit_test(waiting_works_without_a_pidfd),
         cmocka_unit_test(signals_arrive_as_events_and_children_have_none_blocked),
-        cmocka_unit_test(there_is_a_processor),
+        cmocka_unit_test(at_least_one_processor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

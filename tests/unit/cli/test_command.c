@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static void pages_are_what_the_command_says(void **state) {
+static void pages_match_the_manual(void **state) {
     static const struct {
         const char *arguments, *page;
     } pages[] = {
@@ -35,7 +35,7 @@ static void pages_are_what_the_command_says(void **state) {
     }
 }
 
-static void every_command_explains_itself(void **state) {
+static void every_command_has_help(void **state) {
     static const char *const commands[] = {"train",
                                            "eval",
                                            "bench train",
@@ -61,7 +61,7 @@ static void every_command_explains_itself(void **state) {
         assert_int_equal(test_run(words), 0);
         char *page = test_contents("out");
         assert_memory_equal(page, usage, strlen(usage));
-        /* No line is wider than a terminal. */
+        /* No line is longer than 80 columns. */
         for (char *row = strtok(page, "\n"); row; row = strtok(NULL, "\n")) {
             if (strncmp(row, "usage:", 6) != 0) assert_true(strlen(row) <= 80);
         }
@@ -82,7 +82,7 @@ static void every_command_explains_itself(void **state) {
     kolo_free(info);
 }
 
-static void wrong_use_is_one_line_and_exit_2(void **state) {
+static void usage_errors_are_one_line_and_exit_2(void **state) {
     static const struct {
         const char *arguments, *text;
     } cases[] = {
@@ -128,7 +128,8 @@ static void wrong_use_is_one_line_and_exit_2(void **state) {
          "kolo: unknown data set \"syntetic\": did you mean synthetic?\n"},
         {"train --model mlp --data synthetic --checkpoint-every 5 --steps 1",
          "kolo: --checkpoint-every needs --out DIR, the folder of the checkpoints\n"},
-        {"train --model mlp --data synthetic:N=900 --workers 1000 --steps 1", /* and none starts */
+        {"train --model mlp --data synthetic:N=900 --workers 1000 --steps 1", /* and no rank starts
+                                                                               */
          "kolo: 1000 workers for 900 training samples in synthetic: use at most 900 "
          "workers\n"},
         {"train --model mlp --data synthetic --resume latest --steps 1",
@@ -163,8 +164,8 @@ static void wrong_use_is_one_line_and_exit_2(void **state) {
     }
 }
 
-/* A text is no failure of its own where only the model cannot take it. */
-static void texts_that_a_model_does_not_take_are_wrong_use(void **state) {
+/* A text that the model cannot use is a usage error. */
+static void unsuitable_texts_are_usage_errors(void **state) {
     ASSERT_OK(kolo_file_write("ten", "pytorch!!!", 10));
     test_run_fails(
         "train --model lstm_lm:vocab=121,context=4 --data text:ten", 2,
@@ -199,10 +200,10 @@ static void failures_are_one_line_and_exit_1(void **state) {
     }
 }
 
-/* As clusters set limits: of virtual memory, and of files, which shared memory is to the kernel. */
+/* Limits as on clusters: virtual memory, and file size, which applies to shared memory. */
 static void limits_leave_room_for_work(void **state) {
     static const char *const limits[] = {"-v 4000000", "-f 100000"};
-    if (TEST_FEWER(true, false)) return; /* sanitizers take all address space there is */
+    if (TEST_FEWER(true, false)) return; /* sanitizers need all of the address space */
     for (int i = 0; i < 4; i++) {
         char line[512];
         snprintf(line, sizeof line,
@@ -213,8 +214,8 @@ static void limits_leave_room_for_work(void **state) {
     }
 }
 
-/* Standard output that cannot be written is a failure of every command, and before the work. */
-static void output_that_goes_nowhere_is_a_failure(void **state) {
+/* Every command fails on unwritable standard output, before the work. */
+static void unwritable_output_is_a_failure(void **state) {
     static const struct {
         const char *arguments, *error;
     } cases[] = {
@@ -247,7 +248,7 @@ static void output_that_goes_nowhere_is_a_failure(void **state) {
     assert_int_not_equal(access("never", F_OK), 0);
 }
 
-static void config_files_are_texts(void **state) {
+static void config_files_must_be_text(void **state) {
     ASSERT_OK(kolo_file_write("job.yaml", "model: ml\0p\n", 12));
     test_run_fails("train --config job.yaml --data synthetic", 2,
                    "kolo: job.yaml contains a NUL byte: is it the right file?\n");
@@ -260,11 +261,11 @@ static void config_files_are_texts(void **state) {
     const char *yaml = "data: &set synthetic\nmodel: mlp\nout: *set\nsteps: 1\neval: false\n";
     ASSERT_OK(kolo_file_write("job.yaml", yaml, strlen(yaml)));
     assert_int_equal(test_run("train --config job.yaml --progress none"), 0);
-    assert_int_equal(access("synthetic/config.yaml", F_OK), 0); /* an alias is what it stands for */
+    assert_int_equal(access("synthetic/config.yaml", F_OK), 0); /* aliases are resolved */
 }
 
-/* One file for several commands: the options of others are passed over, what none has is not. */
-static void the_config_of_a_run_serves_other_commands(void **state) {
+/* One file for several commands: options of other commands are skipped, unknown ones rejected. */
+static void other_commands_accept_the_config_of_a_run(void **state) {
     assert_int_equal(
         test_run("train --model mlp:hidden=8 --data synthetic:N=40,test=20 --batch 10 "
                  "--optimizer adam --epochs 2 --threads 1 --out served --progress none"),
@@ -283,7 +284,7 @@ static void the_config_of_a_run_serves_other_commands(void **state) {
     assert_int_equal(test_run("eval --config job.yaml --checkpoint x --data synthetic"), 2);
 }
 
-static void families_and_pages(void **state) {
+static void families_and_man_pages(void **state) {
     static const char *const asks[] = {"help bench", "bench --help", "bench -h"};
     for (size_t i = 0; i < KOLO_COUNT(asks); i++) {
         assert_int_equal(test_run(asks[i]), 0);
@@ -298,12 +299,12 @@ static void families_and_pages(void **state) {
     assert_memory_equal(page, ".TH kolo 1", 10);
     assert_non_null(strstr(page, ".B \\-\\-resume DIR|FILE|latest\n"));
     kolo_free(page);
-    if (system("command -v groff >/dev/null") == 0) { /* who has it sees that the page is one */
+    if (system("command -v groff >/dev/null") == 0) { /* if installed, checks the page */
         assert_int_equal(system("groff -man -ww -Tutf8 out >page 2>err && test ! -s err"), 0);
     }
 }
 
-static void config_files_are_checked_to_the_column(void **state) {
+static void config_errors_have_line_and_column(void **state) {
     static const struct {
         const char *yaml, *text;
     } cases[] = {
@@ -331,7 +332,7 @@ static void config_files_are_checked_to_the_column(void **state) {
 
 /* A file gives values, a flag wins over it; what was resolved is written down, and repeats the run
  * to the bit. */
-static void a_run_is_repeated_from_its_config(void **state) {
+static void a_config_reproduces_its_run(void **state) {
     const char *yaml = "model: mlp\ndata: synthetic\nbatch: 8\nsteps: 3\nseed: 7\nprogress: none\n";
     ASSERT_OK(kolo_file_write("job.yaml", yaml, strlen(yaml)));
     assert_int_equal(
@@ -349,7 +350,7 @@ static void a_run_is_repeated_from_its_config(void **state) {
         assert_true(json_is_number(json_object_get(a, numbers[i])));
     }
     assert_int_equal(test_run("train --config first/config.yaml --out second --json -"), 0);
-    json_t *b = test_json("out"); /* nothing else may stand on standard output */
+    json_t *b = test_json("out"); /* standard output has nothing else */
     assert_string_equal(json_string_value(json_object_get(a, "parameter_hash")),
                         json_string_value(json_object_get(b, "parameter_hash")));
     json_decref(a);
@@ -358,13 +359,13 @@ static void a_run_is_repeated_from_its_config(void **state) {
     assert_non_null(strstr(first, "\nsteps: 4\n"));
     assert_non_null(strstr(first, "\nseed: 7\n"));
     assert_non_null(strstr(first, "\nmodel: \"mlp\"\n"));
-    assert_null(strstr(first, "\njson: ")); /* what comes next would write over it */
+    assert_null(strstr(first, "\njson: ")); /* the next run would overwrite it */
     kolo_free(first);
 }
 
 /* A folder's config.yaml begins the run again elsewhere, and goes on with it here; of epochs and
  * steps what is typed counts alone. */
-static void a_run_is_longer_or_shorter_as_typed(void **state) {
+static void the_command_line_sets_the_length_of_a_run(void **state) {
     static const struct {
         const char *arguments;
         int64_t steps;
@@ -392,7 +393,7 @@ static void a_run_is_longer_or_shorter_as_typed(void **state) {
                    "--resume long, or choose another folder with --out\n");
 }
 
-/* Models of tokens report perplexity wherever they report a loss; those of pairs both parts. */
+/* Token models report perplexity with every loss; models of sentence pairs report both parts. */
 static void models_of_tokens_report_perplexity(void **state) {
     assert_int_equal(
         test_run("train --model bert_tiny:layers=1,width=32,context=12,vocab=50,nsp=1 --data "
@@ -416,8 +417,8 @@ static void models_of_tokens_report_perplexity(void **state) {
     json_decref(epoch);
 }
 
-/* bf16 is refused, or does what `kolo info` says of it, in as many words. */
-static void bf16_is_what_info_says(void **state) {
+/* bf16 is rejected or works, in agreement with `kolo info`. */
+static void bf16_matches_info(void **state) {
     const char *train = "train --model mlp --data synthetic:N=64,test=8 --batch 8 --steps 2 "
                         "--threads 1 --progress plain --precision bf16";
     assert_int_equal(test_run("info"), 0);
@@ -465,8 +466,8 @@ static void weights_go_in_and_out(void **state) {
                           "conv1.bias, conv2.weight, conv2.bias), 5 of another type or shape ("));
 }
 
-/* Without data a model sees the shape that it was made for. */
-static void models_know_their_samples(void **state) {
+/* Without data a model uses its default sample shape. */
+static void models_have_default_samples(void **state) {
     static const struct {
         const char *command, *samples, *logits;
     } cases[] = {
@@ -526,9 +527,9 @@ static void a_dump_has_the_plans_collectives(void **state) {
     assert_true(test_says("err", "dump: --sparse-embedding takes effect in the passes: "));
 }
 
-/* What does not fit says what to do. */
-static void no_memory_comes_with_advice(void **state) {
-    if (TEST_FEWER(true, false)) return; /* sanitizers take all address space there is */
+/* Out-of-memory errors contain advice. */
+static void out_of_memory_has_advice(void **state) {
+    if (TEST_FEWER(true, false)) return; /* sanitizers need all of the address space */
     char line[256];
     snprintf(line, sizeof line,
              "ulimit -v 4000000; '%s' bench train --model lstm_lm:vocab=10000000,width=512 --batch "
@@ -543,26 +544,26 @@ static void no_memory_comes_with_advice(void **state) {
 
 TEST_MAIN(test_command) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pages_are_what_the_command_says),
-        cmocka_unit_test(every_command_explains_itself),
-        cmocka_unit_test(wrong_use_is_one_line_and_exit_2),
-        cmocka_unit_test(texts_that_a_model_does_not_take_are_wrong_use),
+        cmocka_unit_test(pages_match_the_manual),
+        cmocka_unit_test(every_command_has_help),
+        cmocka_unit_test(usage_errors_are_one_line_and_exit_2),
+        cmocka_unit_test(unsuitable_texts_are_usage_errors),
         cmocka_unit_test(failures_are_one_line_and_exit_1),
         cmocka_unit_test(limits_leave_room_for_work),
-        cmocka_unit_test(output_that_goes_nowhere_is_a_failure),
-        cmocka_unit_test(config_files_are_texts),
-        cmocka_unit_test(the_config_of_a_run_serves_other_commands),
-        cmocka_unit_test(families_and_pages),
-        cmocka_unit_test(config_files_are_checked_to_the_column),
-        cmocka_unit_test(a_run_is_repeated_from_its_config),
-        cmocka_unit_test(a_run_is_longer_or_shorter_as_typed),
+        cmocka_unit_test(unwritable_output_is_a_failure),
+        cmocka_unit_test(config_files_must_be_text),
+        cmocka_unit_test(other_commands_accept_the_config_of_a_run),
+        cmocka_unit_test(families_and_man_pages),
+        cmocka_unit_test(config_errors_have_line_and_column),
+        cmocka_unit_test(a_config_reproduces_its_run),
+        cmocka_unit_test(the_command_line_sets_the_length_of_a_run),
         cmocka_unit_test(models_of_tokens_report_perplexity),
-        cmocka_unit_test(bf16_is_what_info_says),
+        cmocka_unit_test(bf16_matches_info),
         cmocka_unit_test(weights_go_in_and_out),
-        cmocka_unit_test(models_know_their_samples),
+        cmocka_unit_test(models_have_default_samples),
         cmocka_unit_test(a_dump_has_the_runs_optimizer),
         cmocka_unit_test(a_dump_has_the_plans_collectives),
-        cmocka_unit_test(no_memory_comes_with_advice),
+        cmocka_unit_test(out_of_memory_has_advice),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
 }

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A benchmark takes its first steps again as training does, and says how many. */
+/* A benchmark verifies its first steps against training, and reports their number. */
 static void a_benchmark_checks_its_losses(void **state) {
     static const struct {
         const char *arguments;
@@ -33,8 +33,8 @@ static void a_benchmark_checks_its_losses(void **state) {
         json_t *result = test_json("out");
         char *table = test_contents("err");
         assert_int_equal(test_json_int(result, "losses_checked"), cases[i].checked);
-        snprintf(row, sizeof row,
-                 "\nlosses checked    first %d steps, bitwise equal ", (int)cases[i].checked);
+        snprintf(row, sizeof row, "\nlosses checked    first %d steps, bitwise equal ",
+                 (int)cases[i].checked);
         assert_non_null(strstr(table, row));
         kolo_free(table);
         json_decref(result);
@@ -53,8 +53,8 @@ static long spins_of_command(void) {
     return spins;
 }
 
-/* Alone too a command tells OpenMP not to wait by burning a core, unless the user says how. */
-static void waiting_threads_do_not_burn_cores(void **state) {
+/* A single process also sets a sleeping wait policy for OpenMP, unless the user sets one. */
+static void waiting_threads_sleep(void **state) {
     unsetenv("OMP_WAIT_POLICY");
     unsetenv("GOMP_SPINCOUNT");
     setenv("OMP_DISPLAY_ENV", "VERBOSE", 1);
@@ -88,7 +88,7 @@ static json_t *hash_of(const char *path) {
 
 /* What one run measures the next finds; the run's folder repeats it; a broken file is no failure.
  */
-static void measured_times_are_kept(void **state) {
+static void measured_times_are_stored(void **state) {
     const char *train = "train --model lenet --data synthetic:N=64,test=8 --batch 16 --workers 2 "
                         "--threads 1 --steps 2 --tuning times/tuning.txt";
     char command[512];
@@ -117,7 +117,7 @@ static void measured_times_are_kept(void **state) {
     json_decref(b);
     json_decref(c);
 
-    /* Evaluation and dumps choose by them too. */
+    /* Evaluation and dumps use them too. */
     assert_int_equal(
         test_run("eval --checkpoint tuned/checkpoint-final.safetensors --batch 16 --data "
                  "synthetic:N=64,test=32 --threads 1 --tuning eval/tuning.txt --autotune on"),
@@ -153,7 +153,7 @@ static void allreduces_are_measured(void **state) {
         const json_t *row = json_array_get(rows, i);
         assert_int_equal(test_json_int(row, "bytes"), i ? 1024 : 8);
         assert_int_equal(test_json_int(row, "ranks"), 2);
-        /* What was run, not what was asked for. */
+        /* The algorithm that ran, not the requested one. */
         assert_string_not_equal(json_string_value(json_object_get(row, "algorithm")), "auto");
         double us = json_number_value(json_object_get(row, "us_median"));
         double bandwidth = json_number_value(json_object_get(row, "algbw_gigabytes_per_s"));
@@ -222,12 +222,9 @@ static void training_steps_are_measured(void **state) {
 
 TEST_MAIN(test_command_bench) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_benchmark_checks_its_losses),
-        cmocka_unit_test(waiting_threads_do_not_burn_cores),
-        cmocka_unit_test(measured_times_are_kept),
-        cmocka_unit_test(allreduces_are_measured),
-        cmocka_unit_test(codecs_are_measured),
-        cmocka_unit_test(allreduces_are_predicted),
+        cmocka_unit_test(a_benchmark_checks_its_losses), cmocka_unit_test(waiting_threads_sleep),
+        cmocka_unit_test(measured_times_are_stored),     cmocka_unit_test(allreduces_are_measured),
+        cmocka_unit_test(codecs_are_measured),           cmocka_unit_test(allreduces_are_predicted),
         cmocka_unit_test(training_steps_are_measured),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
