@@ -553,27 +553,32 @@ static bool add_from_table(kolo_named *m, kolo_text *text, const kolo_named_tens
     return n > 0;
 }
 
-static void add_stall(kolo_named *m, kolo_text *text, const kolo_named_tensor *t) {
+/* `answered`: the table is the answer to this wait's request. Then it comes first: a rank of an
+ * oversubscribed host may be absent from an agreement for long although it has posted its tensors.
+ */
+static void add_stall(kolo_named *m, kolo_text *text, const kolo_named_tensor *t, bool answered) {
     char what[64];
     kolo_signature_text(&t->signature, what, sizeof what);
     kolo_text_add(text, "tensor '%.100s' (%s): ", t->name, what);
     if (t->state == KOLO_TENSOR_REDUCED) {
         kolo_text_add(text, "posted by all ranks, its reduction is in flight");
-    } else if (!add_absent(m, text) && !add_from_table(m, text, t)) {
+    } else if (!(answered && add_from_table(m, text, t)) && !add_absent(m, text) &&
+               !add_from_table(m, text, t)) {
         kolo_text_add(text, "not posted by all ranks");
     }
 }
 
-static void report_stall(kolo_named *m, const kolo_named_tensor *t) {
+static void report_stall(kolo_named *m, const kolo_named_tensor *t, bool answered) {
     kolo_text text = {0};
-    add_stall(m, &text, t);
+    add_stall(m, &text, t, answered);
     if (!text.failed) m->opts.on_stall(m->opts.arg, text.text);
     kolo_text_fini(&text);
 }
 
-static kolo_status timed_out(kolo_named *m, const kolo_named_tensor *t, int64_t waited_ns) {
+static kolo_status timed_out(kolo_named *m, const kolo_named_tensor *t, int64_t waited_ns,
+                             bool answered) {
     kolo_text text = {0};
-    add_stall(m, &text, t);
+    add_stall(m, &text, t, answered);
     kolo_status status = kolo_comm_break(
         m->comm, KOLO_ERR_TIMEOUT,
         "waited %.1f s for %s; all ranks must post the same names, or allow more time (timeout_ms)",
@@ -593,11 +598,11 @@ static kolo_status wait_for(kolo_named *m, int handle, int64_t timeout_ns) {
         if (t->state == KOLO_TENSOR_IDLE) break;
         KOLO_TRY(kolo_idle_step(m->comm, &w, moved));
         int64_t waited_ns = w.now_ns - w.started_ns;
-        if (waited_ns > timeout_ns) return timed_out(m, t, waited_ns);
-        if (waited_ns > stall_ns && !requested) requested = m->want_table = true;
         bool answered = requested && !m->want_table && m->phase != TABLE;
+        if (waited_ns > timeout_ns) return timed_out(m, t, waited_ns, answered);
+        if (waited_ns > stall_ns && !requested) requested = m->want_table = true;
         if (!reported && (answered || waited_ns > stall_ns + stall_ns / 2)) {
-            report_stall(m, t);
+            report_stall(m, t, answered);
             reported = true;
         }
     }
