@@ -165,10 +165,11 @@ static kolo_value add_clip(kolo_graph *g, double norm) {
     return kolo_graph_add1(g, &kolo_op_clip_factor, &sum, 1, attr);
 }
 
-kolo_status kolo_pass_optimizer(kolo_graph *g, const kolo_optimizer_opts *given) {
+kolo_status kolo_pass_optimizer(kolo_graph *g, const kolo_optimizer_opts *opts) {
     const int32_t n_values = g->n_values;
-    kolo_optimizer_opts resolved, *opts = &resolved;
-    KOLO_TRY(kolo_optimizer_resolve(given, opts));
+    kolo_optimizer_opts resolved;
+    KOLO_TRY(kolo_optimizer_resolve(opts, &resolved));
+    opts = &resolved;
     bool adam = opts->kind == KOLO_OPTIMIZER_ADAM || opts->kind == KOLO_OPTIMIZER_ADAMW;
     for (int32_t v = 0; v < n_values; v++) {
         if (is_trained(g, v) && g->values[v].all_rows > 0) merge_ranks(g, (kolo_value){v});
