@@ -114,6 +114,12 @@ kolo_value kolo_scalar(kolo_graph *g, const char *name) {
     return add_leaf(g, name, KOLO_VALUE_SCALAR, g->dtype, &scalar);
 }
 
+kolo_value kolo_graph_scalar(kolo_graph *g, const char *name, kolo_dtype dtype) {
+    kolo_shape scalar = kolo_shape_0();
+    kolo_value v = kolo_graph_find(g, name);
+    return kolo_value_ok(v) ? v : add_leaf(g, name, KOLO_VALUE_SCALAR, dtype, &scalar);
+}
+
 kolo_init kolo_init_fan_in(int64_t fan_in) {
     return (kolo_init){KOLO_INIT_UNIFORM, 1.0 / sqrt((double)kolo_max_i64(fan_in, 1))};
 }

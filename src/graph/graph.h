@@ -188,6 +188,8 @@ kolo_node *kolo_graph_add_raw(kolo_graph *g, const kolo_op *op, const kolo_value
 /* A leaf that is zero at first and kept between steps, shaped like `like`, and in place as it is.
  */
 kolo_value kolo_graph_state(kolo_graph *g, const char *name, kolo_value like);
+/* The scalar of that name, added if there is none. I64: whole numbers and random-number keys. */
+kolo_value kolo_graph_scalar(kolo_graph *g, const char *name, kolo_dtype dtype);
 /* Remembers the first failure. */
 void kolo_graph_set_failed(kolo_graph *g, kolo_status status);
 

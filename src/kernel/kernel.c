@@ -13,7 +13,8 @@ void kolo_kernel_spec_init(kolo_kernel_spec *spec, const kolo_graph *g, const ko
 bool kolo_spec_floats_are(const kolo_kernel_spec *spec, kolo_dtype dtype) {
     for (int i = 0; i < spec->n_in + spec->n_out; i++) {
         const kolo_tensor *t = i < spec->n_in ? &spec->in[i] : &spec->out[i - spec->n_in];
-        bool integer = t->dtype == KOLO_DTYPE_I32 || t->dtype == KOLO_DTYPE_U8;
+        bool integer =
+            t->dtype == KOLO_DTYPE_I32 || t->dtype == KOLO_DTYPE_I64 || t->dtype == KOLO_DTYPE_U8;
         if (!integer && t->dtype != dtype) return false;
     }
     return true;

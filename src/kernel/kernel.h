@@ -93,7 +93,7 @@ typedef struct kolo_kernel {
 void kolo_kernel_spec_init(kolo_kernel_spec *spec, const kolo_graph *g, const kolo_node *n,
                            int threads);
 
-/* True when every tensor of the spec has the dtype (inputs and outputs that are not i32 or u8). */
+/* True when every tensor of the spec has the dtype (inputs and outputs that are not integers). */
 bool kolo_spec_floats_are(const kolo_kernel_spec *spec, kolo_dtype dtype);
 /* True when every tensor of the spec is in plain layout. */
 bool kolo_spec_is_plain(const kolo_kernel_spec *spec);

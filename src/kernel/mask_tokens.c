@@ -38,13 +38,14 @@ static void mask_window(const kolo_attr *attr, const kolo_rng *rng, uint64_t win
 /* Decodes the label of a sentence pair, for tokens that count and for those that do not. */
 static int32_t pair_code(int32_t y) { return y >= -1 ? y : -2 - y; }
 
-void kolo_kernel_mask_tokens(const kolo_call *call, double draw, double first) {
+void kolo_kernel_mask_tokens(const kolo_call *call) {
+    const int64_t *key = call->in[0], *first = call->in[1];
     const kolo_attr *attr = call->spec->attr;
     const int64_t *dim = call->spec->in[2].shape.dim;
     const int32_t *ids = call->in[2], *y = call->in[3];
     int32_t *masked = call->out[0], *labels = call->out[1], *segments = call->out[2];
     int32_t *random = attr[KOLO_MASK_PAIRS].i ? call->out[3] : NULL;
-    kolo_rng rng = kolo_rng_make((uint64_t)(int64_t)draw, KOLO_RNG_MASK, 0);
+    kolo_rng rng = kolo_rng_make((uint64_t)*key, KOLO_RNG_MASK, 0);
     for (int64_t i = 0; i < dim[0] * dim[1]; i++) {
         masked[i] = ids[i];
         labels[i] = -1;
@@ -53,7 +54,7 @@ void kolo_kernel_mask_tokens(const kolo_call *call, double draw, double first) {
     for (int64_t n = 0; n < dim[0]; n++) {
         int64_t at = n * dim[1];
         if (random) random[n] = y[at] == -1 ? -1 : pair_code(y[at]) / 2;
-        mask_window(attr, &rng, (uint64_t)((int64_t)first + n), dim[1], ids + at, y + at,
+        mask_window(attr, &rng, (uint64_t)(*first + n), dim[1], ids + at, y + at,
                     masked + at, labels + at);
     }
 }

@@ -3,6 +3,6 @@
 
 #include "kernel/kernel.h"
 
-/* Runs the call: `draw` is the key of this step's random numbers, `first` the index in the global
- * batch of the first window of this batch. */
-void kolo_kernel_mask_tokens(const kolo_call *call, double draw, double first);
+/* Runs the call: input 0 is the random-number key of the step, input 1 the index of the first window
+ * in the global batch. */
+void kolo_kernel_mask_tokens(const kolo_call *call);

@@ -32,8 +32,7 @@ kolo_status kolo_optimizer_resolve(const kolo_optimizer_opts *in, kolo_optimizer
 }
 
 static kolo_value scalar(kolo_graph *g, const char *name) {
-    kolo_value v = kolo_graph_find(g, name);
-    return kolo_value_ok(v) ? v : kolo_scalar(g, name);
+    return kolo_graph_scalar(g, name, g->dtype);
 }
 
 /* State of parameter w: "optimizer.velocity.conv1.weight". */

@@ -374,11 +374,19 @@ kolo_value kolo_plan_find_output(const kolo_plan *p, const char *name) {
 void kolo_plan_set(kolo_plan *p, kolo_value scalar, double number) {
     if (!kolo_value_ok(scalar)) return;
     void *data = address_of(p, scalar.id, 0);
-    if (p->graph->dtype == KOLO_DTYPE_F64) {
+    kolo_dtype dtype = kolo_info(p->graph, scalar)->tensor.dtype;
+    KOLO_ASSERT(dtype == KOLO_DTYPE_F32 || dtype == KOLO_DTYPE_F64);
+    if (dtype == KOLO_DTYPE_F64) {
         *(double *)data = number;
     } else {
         *(float *)data = (float)number;
     }
+}
+
+void kolo_plan_set_integer(kolo_plan *p, kolo_value scalar, int64_t number) {
+    if (!kolo_value_ok(scalar)) return;
+    KOLO_ASSERT(kolo_info(p->graph, scalar)->tensor.dtype == KOLO_DTYPE_I64);
+    *(int64_t *)address_of(p, scalar.id, 0) = number;
 }
 
 void kolo_plan_set_scalar(kolo_plan *p, const char *name, double number) {

@@ -121,8 +121,9 @@ kolo_value kolo_plan_find_scalar(const kolo_plan *plan, const char *name);
 kolo_value kolo_plan_find_output(const kolo_plan *plan, const char *name);
 /* The address of an input, as kolo_plan_input. */
 void *kolo_plan_data(const kolo_plan *plan, kolo_value input);
-/* Sets a scalar; no effect on KOLO_NONE. */
+/* Sets a scalar; no effect on KOLO_NONE. KOLO_ASSERTs its type: float, or i64. */
 void kolo_plan_set(kolo_plan *plan, kolo_value scalar, double number);
+void kolo_plan_set_integer(kolo_plan *plan, kolo_value scalar, int64_t number);
 /* The number in a scalar output, as kolo_plan_scalar. */
 double kolo_plan_get(const kolo_plan *plan, kolo_value output);
 

@@ -27,17 +27,21 @@ static void set_layout(kolo_tensor *t, const char *text) {
     }
 }
 
-/* Labels, token ids, masks and the indices of max pooling are integers, all others are f32. */
+/* Labels, token ids, masks, indices of max pooling and random-number keys are integers, all else is
+ * f32. */
 static kolo_dtype dtype_of(const kolo_op *op, const kolo_attr *attr, int input) {
     bool labels = op == &kolo_op_softmax_xent || op == &kolo_op_softmax_xent_bwd ||
                   op == &kolo_op_accuracy || op == &kolo_op_confusion;
     bool ids = op == &kolo_op_embedding || op == &kolo_op_embedding_bwd ||
                op == &kolo_op_embedding_bwd_rows || op == &kolo_op_merge_rows;
     if (input == 2 && op->in_place) return KOLO_DTYPE_I32;
+    if (input > 0 && op == &kolo_op_dropout) return KOLO_DTYPE_I64;
     if (input == 1 && (labels || ids)) return KOLO_DTYPE_I32;
     if (op == &kolo_op_attention || op == &kolo_op_attention_bwd) {
         int more = op == &kolo_op_attention ? KOLO_ATTENTION_INPUTS : KOLO_ATTENTION_BWD_INPUTS;
-        return input == more + kolo_attention_draws(attr) ? KOLO_DTYPE_I32 : KOLO_DTYPE_F32;
+        int mask = more + kolo_attention_draws(attr);
+        if (input >= more && input < mask) return KOLO_DTYPE_I64;
+        return input == mask ? KOLO_DTYPE_I32 : KOLO_DTYPE_F32;
     }
     return input == 1 && op == &kolo_op_max_pool2d_bwd ? KOLO_DTYPE_U8 : KOLO_DTYPE_F32;
 }

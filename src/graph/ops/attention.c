@@ -45,7 +45,7 @@ static kolo_shape lse_of(const kolo_shape_query *q, const kolo_shape *qkv) {
 }
 
 static kolo_status attention_shape(kolo_shape_query *q) {
-    KOLO_TRY(kolo_rule_types(q, kolo_attention_draws(q->attr) ? "fffi" : "fi"));
+    KOLO_TRY(kolo_rule_types(q, kolo_attention_draws(q->attr) ? "flli" : "fi"));
     KOLO_TRY(check_qkv(q, 0, KOLO_ATTENTION_INPUTS));
     const kolo_shape *qkv = &q->in[0].shape;
     KOLO_TRY(kolo_rule_out(q, 0, q->in[0].dtype, output_of(qkv)));
@@ -53,7 +53,7 @@ static kolo_status attention_shape(kolo_shape_query *q) {
 }
 
 static kolo_status bwd_shape(kolo_shape_query *q) {
-    KOLO_TRY(kolo_rule_types(q, kolo_attention_draws(q->attr) ? "ffffffi" : "ffffi"));
+    KOLO_TRY(kolo_rule_types(q, kolo_attention_draws(q->attr) ? "fffflli" : "ffffi"));
     KOLO_TRY(check_qkv(q, 1, KOLO_ATTENTION_BWD_INPUTS));
     const kolo_shape *qkv = &q->in[1].shape;
     kolo_shape o = output_of(qkv), lse = lse_of(q, qkv);
@@ -124,11 +124,6 @@ const kolo_op kolo_op_attention_bwd = {
     .bf16 = 1u << 0 | 1u << 1 | 1u << 2,
 };
 
-static kolo_value scalar(kolo_graph *g, const char *name) {
-    kolo_value v = kolo_graph_find(g, name);
-    return kolo_value_ok(v) ? v : kolo_scalar(g, name);
-}
-
 kolo_value kolo_attention(kolo_graph *g, kolo_value qkv, const kolo_attention_opts *opts) {
     int64_t layer = 0;
     for (int32_t i = 0; i < g->n_nodes; i++) layer += g->nodes[i]->op == &kolo_op_attention;
@@ -141,8 +136,8 @@ kolo_value kolo_attention(kolo_graph *g, kolo_value qkv, const kolo_attention_op
     kolo_value in[4] = {qkv};
     int n = 1;
     if (opts->dropout > 0) {
-        in[n++] = scalar(g, "draw");
-        in[n++] = scalar(g, "first_sample");
+        in[n++] = kolo_graph_scalar(g, "rng_key", KOLO_DTYPE_I64);
+        in[n++] = kolo_graph_scalar(g, "first_sample", KOLO_DTYPE_I64);
     }
     if (opts->use_mask) in[n++] = opts->mask;
     return kolo_graph_add1(g, &kolo_op_attention, in, n, attr);

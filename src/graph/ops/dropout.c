@@ -11,7 +11,7 @@
 static const char *const attrs[] = {"%p", "layer", NULL};
 
 static kolo_status dropout_shape(kolo_shape_query *q) {
-    KOLO_TRY(kolo_rule_types(q, "fff"));
+    KOLO_TRY(kolo_rule_types(q, "fll"));
     if (q->in[0].shape.rank < 1) return KOLO_RULE_FAIL(q, "a scalar has no batch");
     KOLO_TRY(kolo_rule_rank(q, 1, 0, "a scalar"));
     KOLO_TRY(kolo_rule_rank(q, 2, 0, "a scalar"));
@@ -48,15 +48,11 @@ const kolo_op kolo_op_dropout = {
     .evaluate = dropout_evaluate,
 };
 
-static kolo_value scalar(kolo_graph *g, const char *name) {
-    kolo_value v = kolo_graph_find(g, name);
-    return kolo_value_ok(v) ? v : kolo_scalar(g, name);
-}
-
 kolo_value kolo_dropout(kolo_graph *g, kolo_value x, double p) {
     int64_t layer = 0;
     for (int32_t i = 0; i < g->n_nodes; i++) layer += g->nodes[i]->op == &kolo_op_dropout;
-    const kolo_value in[] = {x, scalar(g, "draw"), scalar(g, "first_sample")};
+    const kolo_value in[] = {x, kolo_graph_scalar(g, "rng_key", KOLO_DTYPE_I64),
+                             kolo_graph_scalar(g, "first_sample", KOLO_DTYPE_I64)};
     const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_DROPOUT_P].f = p, [KOLO_DROPOUT_LAYER].i = layer};
     return kolo_graph_add1(g, &kolo_op_dropout, in, 3, attr);
 }

@@ -12,7 +12,7 @@
 static const char *const attrs[] = {"count", "mask", "vocabulary", "pairs", NULL};
 
 static kolo_status mask_shape(kolo_shape_query *q) {
-    KOLO_TRY(kolo_rule_types(q, "ffii"));
+    KOLO_TRY(kolo_rule_types(q, "llii"));
     for (int i = 0; i < 2; i++) KOLO_TRY(kolo_rule_rank(q, i, 0, "a scalar"));
     KOLO_TRY(kolo_rule_rank(q, 2, 2, "N,T"));
     KOLO_TRY(kolo_rule_same(q, 2, 3));
@@ -35,14 +35,10 @@ const kolo_op kolo_op_mask_tokens = {
     .shape = mask_shape,
 };
 
-static kolo_value scalar(kolo_graph *g, const char *name) {
-    kolo_value v = kolo_graph_find(g, name);
-    return kolo_value_ok(v) ? v : kolo_scalar(g, name);
-}
-
 void kolo_mask_tokens(kolo_graph *g, kolo_value ids, kolo_value y, const kolo_mask_opts *opts,
                       kolo_value out[4]) {
-    const kolo_value in[] = {scalar(g, "draw"), scalar(g, "first_sample"), ids, y};
+    const kolo_value in[] = {kolo_graph_scalar(g, "rng_key", KOLO_DTYPE_I64),
+                             kolo_graph_scalar(g, "first_sample", KOLO_DTYPE_I64), ids, y};
     const kolo_attr attr[KOLO_MAX_ATTRS] = {
         [KOLO_MASK_COUNT].i = opts->count,
         [KOLO_MASK_ID].i = opts->mask,

@@ -130,25 +130,28 @@ extern const kolo_op kolo_op_embedding_bwd_rows, kolo_op_merge_rows;
  * fade only when their row occurs. The first three attributes are adam's. */
 extern const kolo_op kolo_op_sgd_rows, kolo_op_adam_rows;
 
-/* mask_tokens: draw [], first_sample [], ids i32 [N,T], y i32 [N,T] -> masked, labels, segments,
- * all i32 [N,T], [random i32 [N]]: of each window `count` places are drawn, one of each of as many
- * nearly equal stretches; their labels are their ids, all others -1; of the drawn ids eight of ten
- * become `mask`, one any id below `vocabulary`, one stays. A place where y is below 0 gives way to
- * the next in its stretch where it is not; if there is none nothing is hidden. Segments are 0. With
- * `pairs` y is as kolo/data.h says: segments are 1 for tokens of second sentences, and random says
- * of each window whether that one is any, -1 where the first y is -1. Draws are as dropout's. */
+/* mask_tokens: rng_key i64 [], first_sample i64 [], ids i32 [N,T], y i32 [N,T] -> masked, labels,
+ * segments, all i32 [N,T], [random i32 [N]]: of each window `count` places are drawn, one of each
+ * of as many nearly equal stretches; their labels are their ids, all others -1; of the drawn ids
+ * eight of ten become `mask`, one any id below `vocabulary`, one stays. A place where y is below 0
+ * gives way to the next in its stretch where it is not; if there is none nothing is hidden.
+ * Segments are 0. With `pairs` y is as kolo/data.h says: segments are 1 for tokens of second
+ * sentences, and random says of each window whether that one is any, -1 where the first y is -1.
+ * Draws are as dropout's. */
 enum { KOLO_MASK_COUNT, KOLO_MASK_ID, KOLO_MASK_VOCABULARY, KOLO_MASK_PAIRS };
 extern const kolo_op kolo_op_mask_tokens;
 
-/* attention: qkv [N,T,3C] (queries, keys, values, each heads times C/heads), when p > 0 also draw
- * [], first_sample [], then [mask i32 [N,T]] -> o [N,T,C], lse [N,heads,T]: per head softmax(q k^T
- * / sqrt(C/heads)) v over the keys whose mask is not 0, causal: up to the query's own; lse is the
- * logarithm of the softmax's denominator, infinite where there is no key (then o is 0). With p > 0
- * each weight of the softmax is zeroed when its draw, of 16 bits, is below p, and else divided by 1
+/* attention: qkv [N,T,3C] (queries, keys, values, each heads times C/heads), when p > 0 also
+ * rng_key i64 [], first_sample i64 [], then [mask i32 [N,T]] -> o [N,T,C], lse [N,heads,T]: per
+ * head softmax(q k^T / sqrt(C/heads)) v over the keys whose mask is not 0, causal: up to the
+ * query's own; lse is the logarithm of the softmax's denominator, infinite where there is no key
+ * (then o is 0). With p > 0 each weight of the softmax is zeroed when its draw, of 16 bits, is
+ * below p, and else divided by 1
  * - p, p being a multiple of 2^-16: the nearest to what is given. Draws are as dropout's: those of
  * query i, head h of window n are lanes j % 8 of Philox's numbers at counter ((n heads + h) T + i)
  * ceil(T / 8) + j / 8, lane l being the lower half of number l, or from 4 on the upper half of
- * number l - 4. attention_bwd: do, qkv, o, lse, when p > 0 draw, first_sample, then [mask] -> dqkv.
+ * number l - 4. attention_bwd: do, qkv, o, lse, when p > 0 rng_key, first_sample, then [mask] ->
+ * dqkv.
  */
 enum {
     KOLO_ATTENTION_HEADS,
@@ -162,7 +165,7 @@ enum {
 static inline uint32_t kolo_attention_limit(const kolo_attr *attr) {
     return (uint32_t)(attr[KOLO_ATTENTION_P].f * 0x1p16 + 0.5);
 }
-/* Inputs that the draws take: draw and first_sample, or none. */
+/* Inputs that dropout takes: rng_key and first_sample, or none. */
 static inline int kolo_attention_draws(const kolo_attr *attr) {
     return attr[KOLO_ATTENTION_P].f > 0 ? 2 : 0;
 }
@@ -189,9 +192,10 @@ extern const kolo_op kolo_op_scale;
 enum { KOLO_WINDOW_FIRST, KOLO_WINDOW_COUNT };
 extern const kolo_op kolo_op_concat, kolo_op_channel_window;
 
-/* dropout: x [N,...], draw [], first_sample [] -> y: zero where the draw for that place of the
- * layer under the seed `draw` is below p, else x / (1 - p). The first row of x is row first_sample
- * of the global batch. draw is a whole number below 2^24. Its gradient is the same dropout of dy.
+/* dropout: x [N,...], rng_key i64 [], first_sample i64 [] -> y: 0 where the random number of the
+ * element is below p, else x / (1 - p). The numbers are those of kolo_rng_make(rng_key,
+ * KOLO_RNG_DROPOUT, layer), indexed by the place of the element in the global batch, in which row 0
+ * of x is row first_sample. All 64 bits of rng_key count. The gradient is the same dropout of dy.
  */
 enum { KOLO_DROPOUT_P, KOLO_DROPOUT_LAYER };
 extern const kolo_op kolo_op_dropout;

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 kolo_status kolo_rule_fail(const kolo_shape_query *q, const char *file, int line, const char *fmt,
                            ...) {
@@ -19,12 +20,15 @@ kolo_status kolo_rule_fail(const kolo_shape_query *q, const char *file, int line
 }
 
 kolo_status kolo_rule_types(const kolo_shape_query *q, const char *letters) {
-    kolo_dtype real = kolo_dtype_wide(q->in[0].dtype); /* input 0 of every op is a float */
+    const char *first = strchr(letters, 'f');
+    kolo_dtype real = first ? kolo_dtype_wide(q->in[first - letters].dtype) : KOLO_DTYPE_F32;
     if (real != KOLO_DTYPE_F32 && real != KOLO_DTYPE_F64) {
-        return KOLO_RULE_FAIL(q, "input 0 is %s; it must be f32 or f64", kolo_dtype_name(real));
+        return KOLO_RULE_FAIL(q, "input %d is %s; it must be f32 or f64", (int)(first - letters),
+                              kolo_dtype_name(real));
     }
     for (int i = 0; i < q->n_in; i++) {
         kolo_dtype want = letters[i] == 'i'   ? KOLO_DTYPE_I32
+                          : letters[i] == 'l' ? KOLO_DTYPE_I64
                           : letters[i] == 'b' ? KOLO_DTYPE_U8
                                               : real;
         if (q->in[i].dtype != want && !(want == real && kolo_dtype_wide(q->in[i].dtype) == real)) {

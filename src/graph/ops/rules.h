@@ -20,7 +20,7 @@ static inline kolo_dtype kolo_rule_product(const kolo_shape_query *q) {
     return q->in[0].dtype == KOLO_DTYPE_BF16 ? KOLO_DTYPE_BF16 : q->in[1].dtype;
 }
 
-/* Types of the inputs, a letter each: 'f' f64, or f32 and bf16 mixed; 'i' i32; 'b' u8. */
+/* Types of the inputs, a letter each: 'f' f64, or f32 and bf16 mixed; 'i' i32; 'l' i64; 'b' u8. */
 kolo_status kolo_rule_types(const kolo_shape_query *q, const char *letters);
 /* Input i has `rank` dimensions, which `dims` names: "N,C,H,W". */
 kolo_status kolo_rule_rank(const kolo_shape_query *q, int i, int rank, const char *dims);

@@ -30,10 +30,10 @@ static head head_of(const kolo_call *call, int qkv, int more, int64_t n, int64_t
     int mask = more + kolo_attention_draws(spec->attr);
     draws dice = {0};
     if (mask > more) {
-        const double *draw = call->in[more], *first = call->in[more + 1];
-        int64_t window = (int64_t)*first + n, heads = spec->attr[KOLO_ATTENTION_HEADS].i;
+        const int64_t *key = call->in[more], *first = call->in[more + 1];
+        int64_t window = *first + n, heads = spec->attr[KOLO_ATTENTION_HEADS].i;
         dice.limit = kolo_attention_limit(spec->attr);
-        dice.rng = kolo_rng_make((uint64_t)(int64_t)*draw, KOLO_RNG_ATTENTION,
+        dice.rng = kolo_rng_make((uint64_t)*key, KOLO_RNG_ATTENTION,
                                  (uint64_t)spec->attr[KOLO_ATTENTION_LAYER].i);
         dice.first = (uint64_t)((window * heads + h) * spec->in[qkv].shape.dim[1]);
     }

@@ -4,13 +4,14 @@
 
 static void dropout(const kolo_call *call) {
     const kolo_kernel_spec *spec = call->spec;
-    const double *x = call->in[0], *draw = call->in[1], *first = call->in[2];
+    const double *x = call->in[0];
+    const int64_t *key = call->in[1], *first = call->in[2];
     double *y = call->out[0], p = spec->attr[KOLO_DROPOUT_P].f;
     int64_t count = kolo_shape_count(&spec->in[0].shape), row = count / spec->in[0].shape.dim[0];
-    kolo_rng rng = kolo_rng_make((uint64_t)(int64_t)*draw, KOLO_RNG_DROPOUT,
-                                 (uint64_t)spec->attr[KOLO_DROPOUT_LAYER].i);
+    kolo_rng rng =
+        kolo_rng_make((uint64_t)*key, KOLO_RNG_DROPOUT, (uint64_t)spec->attr[KOLO_DROPOUT_LAYER].i);
     for (int64_t i = 0; i < count; i++) {
-        uint64_t place = (uint64_t)((int64_t)*first * row + i);
+        uint64_t place = (uint64_t)(*first * row + i);
         y[i] = (double)kolo_rng_uniform(&rng, place) < p ? 0 : x[i] / (1 - p);
     }
 }

@@ -50,17 +50,17 @@ static kolo_simd_attention_job job_of(const kolo_call *call, int qkv, int more) 
     const attention_state *s = call->state;
     const int64_t *dim = spec->in[qkv].shape.dim;
     int draws = kolo_attention_draws(spec->attr), mask = more + draws;
-    const float *draw = call->in[more], *first = call->in[more + 1];
+    const int64_t *key = call->in[more], *first = call->in[more + 1];
     kolo_rng rng = {0};
     if (draws) {
-        rng = kolo_rng_make((uint64_t)(int64_t)*draw, KOLO_RNG_ATTENTION,
+        rng = kolo_rng_make((uint64_t)*key, KOLO_RNG_ATTENTION,
                             (uint64_t)spec->attr[KOLO_ATTENTION_LAYER].i);
     }
     return (kolo_simd_attention_job){
         .limit = draws ? kolo_attention_limit(spec->attr) : 0,
         .seed = rng.seed,
         .stream = rng.stream,
-        .first = draws ? (int64_t)*first : 0,
+        .first = draws ? *first : 0,
         .heads = spec->attr[KOLO_ATTENTION_HEADS].i,
         .length = dim[1],
         .channels = dim[2] / 3,

@@ -44,7 +44,7 @@ static dice dice_of(const kolo_call *call) {
     const kolo_attr *attr = call->spec->attr;
     double p = attr[KOLO_DROPOUT_P].f;
     return (dice){
-        .rng = kolo_rng_make((uint64_t)(int64_t) * (const float *)call->in[1], KOLO_RNG_DROPOUT,
+        .rng = kolo_rng_make((uint64_t) * (const int64_t *)call->in[1], KOLO_RNG_DROPOUT,
                              (uint64_t)attr[KOLO_DROPOUT_LAYER].i),
         .limit = (uint32_t)ceil(p * 0x1p24),
         .scale = (float)(1 / (1 - p)),
@@ -54,8 +54,8 @@ static dice dice_of(const kolo_call *call) {
 /* The random-number counter of row n's first element. */
 static uint64_t place_of(const kolo_call *call, int64_t n) {
     const kolo_shape *s = &call->spec->in[0].shape;
-    int64_t first = (int64_t) * (const float *)call->in[2];
-    return (uint64_t)((first + n) * (kolo_shape_count(s) / s->dim[0]));
+    const int64_t *first = call->in[2];
+    return (uint64_t)((*first + n) * (kolo_shape_count(s) / s->dim[0]));
 }
 
 static void drop_images(const void *arg, int part, int64_t begin, int64_t end) {

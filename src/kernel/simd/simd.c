@@ -6,7 +6,8 @@ bool kolo_simd_takes(const kolo_kernel_spec *spec) {
     if (first->dtype != KOLO_DTYPE_F32 && first->dtype != KOLO_DTYPE_BF16) return false;
     for (int i = 0; i < spec->n_in + spec->n_out; i++) {
         const kolo_tensor *t = i < spec->n_in ? &spec->in[i] : &spec->out[i - spec->n_in];
-        bool integer = t->dtype == KOLO_DTYPE_I32 || t->dtype == KOLO_DTYPE_U8;
+        bool integer =
+            t->dtype == KOLO_DTYPE_I32 || t->dtype == KOLO_DTYPE_I64 || t->dtype == KOLO_DTYPE_U8;
         bool activation = t->shape.rank == first->shape.rank;
         if (!integer && t->dtype != (activation ? first->dtype : KOLO_DTYPE_F32)) return false;
     }

@@ -28,7 +28,7 @@ typedef struct cached {
     int64_t labels; /* elements of y */
     kolo_value x, y;
     /* Scalars; KOLO_NONE where the graph does not use them. */
-    kolo_value lr, update, grad_scale, draw, first_sample, share, fresh;
+    kolo_value lr, update, grad_scale, rng_key, first_sample, share, fresh;
     kolo_value metrics[KOLO_MAX_METRICS]; /* scalar outputs, by row of the table */
 } cached;
 
@@ -111,7 +111,7 @@ static void resolve_handles(cached *c) {
     c->lr = kolo_plan_find_scalar(c->plan, "lr");
     c->update = kolo_plan_find_scalar(c->plan, "update");
     c->grad_scale = kolo_plan_find_scalar(c->plan, "grad_scale");
-    c->draw = kolo_plan_find_scalar(c->plan, "draw");
+    c->rng_key = kolo_plan_find_scalar(c->plan, "rng_key");
     c->first_sample = kolo_plan_find_scalar(c->plan, "first_sample");
     c->share = kolo_plan_find_scalar(c->plan, "share");
     c->fresh = kolo_plan_find_scalar(c->plan, "fresh");
@@ -316,10 +316,11 @@ static kolo_status check_share(const kolo_session *s, const kolo_batch *batch) {
                      batch->count, batch->global_count, rank, share);
 }
 
-/* 24 random bits of the step, from which dropout and masking draw. */
-static double step_draw(const kolo_session *s) {
+/* The random-number key of the step, for dropout and masking. It has 24 bits, which all recorded
+ * runs were made with, although kernels take any key of 64. */
+static int64_t step_key(const kolo_session *s) {
     const uint64_t step[] = {s->seed, s->steps};
-    return (double)(kolo_hash_bytes(step, sizeof step) >> 40);
+    return (int64_t)(kolo_hash_bytes(step, sizeof step) >> 40);
 }
 
 kolo_status kolo_session_step(kolo_session *s, const kolo_batch *batch, double lr,
@@ -327,7 +328,7 @@ kolo_status kolo_session_step(kolo_session *s, const kolo_batch *batch, double l
     KOLO_ASSERT(!s->opts.evaluate_only && batch->global_count > 0);
     const int64_t global = batch->global_count, n = micro_batches(s, global);
     const int64_t last = part_count(batch->count, n, n - 1); /* samples of the last micro-batch */
-    const double draw = step_draw(s);
+    const int64_t rng_key = step_key(s);
     const cached *finish, *c; /* finish: the plan that ends the step */
     int64_t labels;
     if (n > 1) KOLO_TRY(check_share(s, batch));
@@ -344,8 +345,8 @@ kolo_status kolo_session_step(kolo_session *s, const kolo_batch *batch, double l
         kolo_plan_set(c->plan, c->lr, lr);
         kolo_plan_set(c->plan, c->update, (double)(s->steps + 1));
         kolo_plan_set(c->plan, c->grad_scale, labels > 0 ? 1.0 / (double)labels : 0);
-        kolo_plan_set(c->plan, c->draw, draw);
-        kolo_plan_set(c->plan, c->first_sample, (double)micro.first);
+        kolo_plan_set_integer(c->plan, c->rng_key, rng_key);
+        kolo_plan_set_integer(c->plan, c->first_sample, micro.first);
         kolo_plan_set(c->plan, c->share, (double)count / (double)micro_global(s, global, n, i));
         kolo_plan_set(c->plan, c->fresh, i == 0);
         if (i == n - 1) break;
@@ -365,7 +366,7 @@ kolo_status kolo_session_evaluate(kolo_session *s, const kolo_batch *batch, kolo
     const cached *c;
     KOLO_TRY(get_plan(s, EVALUATE, batch->count, batch->count, &c));
     feed(c, batch);
-    kolo_plan_set(c->plan, c->first_sample, (double)batch->first);
+    kolo_plan_set_integer(c->plan, c->first_sample, batch->first);
     s->evaluated = c->plan;
     KOLO_TRY(kolo_plan_run(c->plan));
     bool maps = s->opts.label.rank > 0;

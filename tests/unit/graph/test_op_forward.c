@@ -16,7 +16,7 @@ typedef struct forward_case {
     const kolo_op *op;
     int n_in;
     kolo_shape in[MAX_INPUTS];
-    const char *types; /* of the inputs: f float, i i32, b u8; NULL: all f */
+    const char *types; /* of the inputs: f float, i i32, l i64, b u8; NULL: all f */
     kolo_attr attr[KOLO_MAX_ATTRS];
     double data[MAX_INPUTS][MAX_NUMBERS]; /* of each input */
     double out[MAX_OUTPUTS][MAX_NUMBERS]; /* of each output, and of nothing else */
@@ -168,7 +168,7 @@ static const forward_case cases[] = {
     {"over both ends", &kolo_op_channel_window, 1, .in = {S4(2, 2, 1, 1)}, .attr = {{-1}, {4}},
      .data = {{1, 2, 3, 4}}, .out = {{0, 1, 2, 0, 0, 3, 4, 0}}},
 
-    {"nothing dropped", &kolo_op_dropout, 3, .in = {S2(2, 2), {0, {0}}, {0, {0}}},
+    {"nothing dropped", &kolo_op_dropout, 3, .in = {S2(2, 2), {0, {0}}, {0, {0}}}, .types = "fll",
      .data = {{1, 2, 3, 4}, {7}, {5}}, .out = {{1, 2, 3, 4}}},
 
     {"count", &kolo_op_softmax_xent, 2, .in = {S2(5, 3), S1(5)}, .types = "fi",
@@ -391,7 +391,7 @@ static const forward_case cases[] = {
     {"below", &kolo_op_clip_factor, 1, .in = {{0, {0}}}, .attr = {{.f = 4.5}}, .data = {{16}},
      .out = {{1}}},
     {"one id", &kolo_op_mask_tokens, 4, .in = {{0, {0}}, {0, {0}}, S2(1, 3), S2(1, 3)},
-     .types = "ffii", .attr = {{3}, {0}, {1}}, .data = {{7}, {0}, {0, 0, 0}, {0, -1, 1}},
+     .types = "llii", .attr = {{3}, {0}, {1}}, .data = {{7}, {0}, {0, 0, 0}, {0, -1, 1}},
      .out = {{0, 0, 0}, {0, -1, 0}, {0, 0, 0}}},
 };
 
@@ -401,6 +401,7 @@ typedef union buffer {
     double f64[MAX_NUMBERS];
     float f32[MAX_NUMBERS];
     int32_t i32[MAX_NUMBERS];
+    int64_t i64[MAX_NUMBERS];
     uint8_t u8[MAX_NUMBERS];
 } buffer;
 
@@ -415,6 +416,9 @@ static void store(const kolo_tensor *t, buffer *to, const double *from) {
             break;
         case KOLO_DTYPE_I32:
             to->i32[i] = (int32_t)from[i];
+            break;
+        case KOLO_DTYPE_I64:
+            to->i64[i] = (int64_t)from[i];
             break;
         default:
             to->u8[i] = (uint8_t)from[i];
@@ -431,6 +435,8 @@ static double load(const kolo_tensor *t, const buffer *from, int64_t i) {
         return from->f32[i];
     case KOLO_DTYPE_I32:
         return from->i32[i];
+    case KOLO_DTYPE_I64:
+        return (double)from->i64[i];
     default:
         return from->u8[i];
     }
@@ -440,7 +446,10 @@ static kolo_kernel_spec spec_of(const forward_case *c, kolo_dtype dtype) {
     kolo_kernel_spec spec = {.op = c->op, .attr = c->attr, .n_in = c->n_in, .threads = 1};
     for (int i = 0; i < c->n_in; i++) {
         char type = c->types ? c->types[i] : 'f';
-        kolo_dtype of = type == 'i' ? KOLO_DTYPE_I32 : type == 'b' ? KOLO_DTYPE_U8 : dtype;
+        kolo_dtype of = type == 'i'   ? KOLO_DTYPE_I32
+                        : type == 'l' ? KOLO_DTYPE_I64
+                        : type == 'b' ? KOLO_DTYPE_U8
+                                      : dtype;
         spec.in[i] = kolo_tensor_plain(of, c->in[i]);
         assert_in_range(kolo_shape_count(&c->in[i]), 1, MAX_NUMBERS);
     }
@@ -465,7 +474,8 @@ static void run_case(const forward_case *c, kolo_dtype dtype, double tolerance) 
     for (int i = 0; i < spec.n_out; i++) call.out[i] = &out[i];
     size_t scratch_bytes = 0;
     ASSERT_OK(kernel->prepare(&spec, &call.state, &scratch_bytes));
-    assert_true(dtype != KOLO_DTYPE_F32 || scratch_bytes > 0);
+    bool floats = !c->types || strchr(c->types, 'f');
+    assert_true(dtype != KOLO_DTYPE_F32 || !floats || scratch_bytes > 0);
     call.scratch = kolo_alloc(scratch_bytes);
     assert_non_null(call.scratch);
     kernel->run(&call);

@@ -193,6 +193,12 @@ typedef struct rig {
     int32_t n_forward;
 } rig;
 
+/* The random-number key, or the first sample: both 0 here. */
+static bool is_key(const gradient_case *c, int i) {
+    if (c->op == &kolo_op_dropout) return i > 0;
+    return c->op == &kolo_op_attention && i > 0 && i <= kolo_attention_draws(c->attr);
+}
+
 static void rig_create(rig *t, const gradient_case *c) {
     ASSERT_OK(kolo_graph_create(&(kolo_graph_opts){KOLO_DTYPE_F64}, &t->g));
     bool wants[KOLO_MAX_IO];
@@ -200,8 +206,9 @@ static void rig_create(rig *t, const gradient_case *c) {
         char name[8];
         snprintf(name, sizeof name, "in%d", i);
         bool integer = c->below > 0 && i == c->input;
-        t->in[i] = integer ? kolo_input(t->g, name, KOLO_DTYPE_I32, c->in[i])
-                           : kolo_param(t->g, name, c->in[i], (kolo_init){KOLO_INIT_ZERO, 0});
+        t->in[i] = is_key(c, i) ? kolo_graph_scalar(t->g, name, KOLO_DTYPE_I64)
+                   : integer    ? kolo_input(t->g, name, KOLO_DTYPE_I32, c->in[i])
+                                : kolo_param(t->g, name, c->in[i], (kolo_init){KOLO_INIT_ZERO, 0});
         t->d_in[i] = KOLO_NONE;
         wants[i] = !(c->skip >> i & 1);
     }
@@ -215,6 +222,7 @@ static void rig_create(rig *t, const gradient_case *c) {
     ASSERT_OK(kolo_graph_verify(t->g));
     ASSERT_OK(graph_eval_init(&t->e, t->g, KOLO_KERNELS_REF));
     for (int i = 0; i < c->n_in; i++) {
+        if (is_key(c, i)) continue;
         if (c->below == 0 || i != c->input) {
             graph_eval_fill(&t->e, t->in[i], 10 + (uint64_t)i, 1);
             continue;

@@ -13,7 +13,7 @@
 enum { ROWS = 40, COLUMNS = 500 };
 
 /* Runs the best kernel on rows [first, first + rows) of ones. */
-static void drop(float *y, int64_t rows, float draw, float first, double p, int64_t layer) {
+static void drop(float *y, int64_t rows, int64_t key, int64_t first, double p, int64_t layer) {
     const kolo_shape in[] = {kolo_shape_2(rows, COLUMNS), kolo_shape_0(), kolo_shape_0()};
     const kolo_attr attr[KOLO_MAX_ATTRS] = {{.f = p}, {layer}};
     static float ones[ROWS * COLUMNS];
@@ -23,7 +23,7 @@ static void drop(float *y, int64_t rows, float draw, float first, double p, int6
     const kolo_kernel *kernel;
     ASSERT_OK(kolo_kernel_select(KOLO_KERNELS_BEST, &spec, &kernel, NULL));
     assert_ptr_equal(kernel, &kolo_simd_dropout);
-    kolo_call call = {.spec = &spec, .in = {ones, &draw, &first}, .out = {y}};
+    kolo_call call = {.spec = &spec, .in = {ones, &key, &first}, .out = {y}};
     size_t scratch_bytes;
     ASSERT_OK(kernel->prepare(&spec, &call.state, &scratch_bytes));
     kernel->run(&call);
@@ -48,13 +48,25 @@ static void draws_depend_on_step_layer_and_place_alone(void **state) {
     static float all[ROWS * COLUMNS], other[ROWS * COLUMNS];
     drop(all, ROWS, 9, 0, 0.5, 1);
     for (int64_t first = 0; first < ROWS; first += 8) { /* five ranks of eight rows */
-        drop(other, 8, 9, (float)first, 0.5, 1);
+        drop(other, 8, 9, first, 0.5, 1);
         assert_memory_equal(other, all + first * COLUMNS, 8 * COLUMNS * sizeof *all);
     }
     drop(other, ROWS, 10, 0, 0.5, 1);
     assert_memory_not_equal(other, all, sizeof all);
     drop(other, ROWS, 9, 0, 0.5, 2);
     assert_memory_not_equal(other, all, sizeof all);
+}
+
+/* Keys that differ in any one of their 64 bits, among them those that a float could not hold, give
+ * other draws. */
+static void all_bits_of_the_key_count(void **state) {
+    static float one[ROWS * COLUMNS], other[ROWS * COLUMNS];
+    const int64_t key = 0x123456789abcdef;
+    drop(one, ROWS, key, 0, 0.5, 0);
+    for (int bit = 0; bit < 64; bit++) {
+        drop(other, ROWS, (int64_t)((uint64_t)key ^ (uint64_t)1 << bit), 0, 0.5, 0);
+        assert_memory_not_equal(other, one, sizeof one);
+    }
 }
 
 static void ours_is_the_reference(void **state) {
@@ -64,8 +76,8 @@ static void ours_is_the_reference(void **state) {
     for (size_t i = 0; i < 2 * KOLO_COUNT(shapes); i++) {
         const kolo_shape in[] = {shapes[i / 2], kolo_shape_0(), kolo_shape_0()};
         const kolo_attr attr[KOLO_MAX_ATTRS] = {{.f = 0.3}, {(int64_t)i}};
-        float draw = 16777215, first = 11;
-        const void *data[] = {NULL, &draw, &first};
+        const int64_t key = 16777215, first = 11;
+        const void *data[] = {NULL, &key, &first};
         const char *layout[] = {layouts[i / 2], NULL, NULL};
         kolo_kernel_spec spec;
         test_kernel_spec(&spec, &kolo_op_dropout, attr, 3, in, layout, 1, layout, i % 2 ? 3 : 1);
@@ -82,7 +94,7 @@ static void ours_is_the_reference(void **state) {
  * the counter's lower half is full (2^32 counters are 134217728 rows of 128). */
 static void each_set_draws_the_same(void **state) {
     enum { N = 10 * 128 };
-    static const float firsts[] = {0, 3, 134217720, 1099511627776};
+    static const int64_t firsts[] = {0, 3, 134217720, 1099511627776};
     static float x[N], y[N];
     const kolo_shape in[] = {kolo_shape_2(10, 128), kolo_shape_0(), kolo_shape_0()};
     const kolo_attr attr[KOLO_MAX_ATTRS] = {{.f = 0.4}, {7}};
@@ -90,17 +102,17 @@ static void each_set_draws_the_same(void **state) {
     for (int isa = 0; isa <= (int)kolo_isa_best(); isa++) {
         kolo_isa_pin(isa);
         for (size_t f = 0; f < KOLO_COUNT(firsts); f++) {
-            float draw = 77, first = firsts[f];
+            int64_t key = 77, first = firsts[f];
             kolo_kernel_spec spec;
             test_kernel_spec(&spec, &kolo_op_dropout, attr, 3, in, NULL, 1, NULL, 1 + (int)f % 3);
-            kolo_call call = {.spec = &spec, .in = {x, &draw, &first}, .out = {y}};
+            kolo_call call = {.spec = &spec, .in = {x, &key, &first}, .out = {y}};
             size_t scratch_bytes;
             ASSERT_OK(kolo_simd_dropout.prepare(&spec, &call.state, &scratch_bytes));
             kolo_simd_dropout.run(&call);
             kolo_simd_dropout.release(call.state);
             kolo_rng rng = kolo_rng_make(77, KOLO_RNG_DROPOUT, 7);
             for (int i = 0; i < N; i++) {
-                uint64_t place = (uint64_t)((int64_t)first * 128 + i);
+                uint64_t place = (uint64_t)(first * 128 + i);
                 bool drops = (double)kolo_rng_uniform(&rng, place) < 0.4;
                 float want = drops ? 0 : x[i] * (float)(1 / (1 - 0.4));
                 assert_memory_equal(&y[i], &want, sizeof want);
@@ -128,6 +140,7 @@ TEST_MAIN(test_dropout) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_share_is_p_and_the_mean_stays),
         cmocka_unit_test(draws_depend_on_step_layer_and_place_alone),
+        cmocka_unit_test(all_bits_of_the_key_count),
         cmocka_unit_test(ours_is_the_reference),
         cmocka_unit_test(each_set_draws_the_same),
         cmocka_unit_test(evaluation_drops_nothing),

@@ -23,25 +23,23 @@ static void run_call(const kolo_kernel *kernel, kolo_call *call) {
     if (kernel->release) kernel->release(call->state);
 }
 
-/* Windows [first, first + n) of a batch whose ids count up, under draw number `draw`. */
-static void run(const char *kernel_name, int64_t first, int64_t n, float draw, masked *out) {
+/* Windows [first, first + n) of a batch whose ids count up, under a random-number key. */
+static void run(const char *kernel_name, int64_t first, int64_t n, int64_t key, masked *out) {
     const kolo_attr attr[KOLO_MAX_ATTRS] = {{COUNT}, {MASK}, {VOCABULARY}};
     const kolo_kernel *kernel = test_kernel(kernel_name);
     kolo_kernel_spec spec = {.op = &kolo_op_mask_tokens, .attr = attr, .n_in = 4, .threads = 1};
     int32_t ids[N * T], y[N * T];
-    float start = (float)first;
     for (int i = 0; i < N * T; i++) {
         ids[i] = (int32_t)((first * T + i) % VOCABULARY);
         y[i] = 0;
     }
-    spec.in[0] = spec.in[1] = kolo_tensor_plain(KOLO_DTYPE_F32, kolo_shape_0());
+    spec.in[0] = spec.in[1] = kolo_tensor_plain(KOLO_DTYPE_I64, kolo_shape_0());
     spec.in[2] = spec.in[3] = kolo_tensor_plain(KOLO_DTYPE_I32, kolo_shape_2(n, T));
     kolo_shape_query q = {.attr = attr, .n_in = 4, .in = spec.in, .out = spec.out};
     ASSERT_OK(kolo_op_mask_tokens.shape(&q));
     spec.n_out = q.n_out;
-    kolo_call call = {.spec = &spec,
-                      .in = {&draw, &start, ids, y},
-                      .out = {out->ids, out->labels, out->segments}};
+    kolo_call call = {
+        .spec = &spec, .in = {&key, &first, ids, y}, .out = {out->ids, out->labels, out->segments}};
     run_call(kernel, &call);
 }
 
@@ -88,23 +86,19 @@ static void pairs_keep_their_specials(void **state) {
         for (int draw_number = 0; draw_number < 50; draw_number++) {
             int32_t ids[WINDOWS * LENGTH], random[WINDOWS];
             int32_t out[WINDOWS * LENGTH], labels[WINDOWS * LENGTH], segments[WINDOWS * LENGTH];
-            double wide[2] = {draw_number, 0};
-            float narrow[2] = {(float)draw_number, 0};
-            kolo_dtype dtype = k == 0 ? KOLO_DTYPE_F64 : KOLO_DTYPE_F32;
+            int64_t key = draw_number, first = 0;
             kolo_kernel_spec spec = {
                 .op = &kolo_op_mask_tokens, .attr = attr, .n_in = 4, .threads = 1};
             for (int i = 0; i < WINDOWS * LENGTH; i++) ids[i] = 100 + i;
-            spec.in[0] = spec.in[1] = kolo_tensor_plain(dtype, kolo_shape_0());
+            spec.in[0] = spec.in[1] = kolo_tensor_plain(KOLO_DTYPE_I64, kolo_shape_0());
             spec.in[2] = spec.in[3] =
                 kolo_tensor_plain(KOLO_DTYPE_I32, kolo_shape_2(WINDOWS, LENGTH));
             kolo_shape_query q = {.attr = attr, .n_in = 4, .in = spec.in, .out = spec.out};
             ASSERT_OK(kolo_op_mask_tokens.shape(&q));
             spec.n_out = q.n_out;
             assert_int_equal(q.n_out, 4);
-            void *scalars[2] = {k == 0 ? (void *)&wide[0] : (void *)&narrow[0],
-                                k == 0 ? (void *)&wide[1] : (void *)&narrow[1]};
             kolo_call call = {.spec = &spec,
-                              .in = {scalars[0], scalars[1], ids, (void *)y},
+                              .in = {&key, &first, ids, (void *)y},
                               .out = {out, labels, segments, random}};
             run_call(test_kernel(kernels[k]), &call);
             assert_memory_equal(random, kinds, sizeof random);

@@ -248,7 +248,7 @@ static void attention(int threads) {
         const double p = attentions[i].p;
         int draws = p > 0 ? 2 : 0;
         const kolo_attr attr[KOLO_MAX_ATTRS] = {{heads}, {attentions[i].causal}, {.f = p}, {3}};
-        const float draw = 12345, first = 7;
+        const int64_t draw = 12345, first = 7;
         const kolo_shape none = kolo_shape_0(), keys = kolo_shape_2(n, t);
         const kolo_shape in[] = {x, draws ? none : keys, none, keys};
         const void *data[] = {qkv, draws ? (const void *)&draw : mask, &first, mask};
@@ -274,7 +274,7 @@ static void weights_are_dropped_as_often_as_is_said(void **state) {
     static float qkv[T * 3 * C], o[T * C], again[T * C], lse[T * HEADS];
     const kolo_attr attr[KOLO_MAX_ATTRS] = {{HEADS}, {0}, {.f = 0.1}, {0}};
     const kolo_shape in[] = {{3, {1, T, 3 * C}}, kolo_shape_0(), kolo_shape_0()};
-    float draw = 5, first = 0;
+    int64_t draw = 5, first = 0;
     const void *data[] = {qkv, &draw, &first};
     for (int t = 0; t < T; t++) {
         for (int c = 2 * C; c < 3 * C; c++) qkv[t * 3 * C + c] = 1;
