@@ -1,22 +1,22 @@
-/* bert and its sizes, to be pre-trained as a masked language model, on pairs of sentences with
- * nsp=1. Devlin, Chang, Lee, Toutanova,
- * "BERT: pre-training of deep bidirectional transformers", NAACL 2019; the small sizes: Turc et
+/* BERT for pre-training as a masked language model; with nsp=1 also for next sentence prediction.
+ * Devlin, Chang, Lee, Toutanova,
+ * "BERT: pre-training of deep bidirectional transformers", NAACL 2019; small sizes: Turc et
  * al., "Well-read students learn better", 2019.
  *
- *     tokens, some of them hidden -> words + positions + segments, LayerNorm -> layers -> transform
- *     -> logits by the words again
+ *     masked tokens -> words + positions + segments, LayerNorm -> layers -> transform
+ *     -> logits, with tied word embeddings
  *     layer: LayerNorm(x + output(attention(qkv(x)))), LayerNorm(x + output(GELU(intermediate(x))))
  *
- * Each step hides `percent` of each window's tokens anew (kolo_mask_tokens), and the loss is over
- * those alone. Without nsp=1 there is one segment and no prediction of the next sentence, which
- * later work found of no use (Liu et al., "RoBERTa", 2019). With it windows are pairs, and
+ * Each step masks other `percent` of the tokens of each window (kolo_mask_tokens); the loss is over
+ * masked tokens. Without nsp=1 there is one segment and no next sentence prediction, which later
+ * work found to be of no use (Liu et al., "RoBERTa", 2019). With it windows are sentence pairs, and
  *
- *     the first token's h -> pooler -> tanh -> whether the second sentence is any
+ *     h of the first token -> pooler -> tanh -> whether the second sentence is random
  *
- * has a loss of its own, whose mean over the windows is added; it and the count of what was told
- * rightly are outputs too, "next_loss" and "next_correct". Weights are drawn with a deviation
- * of 0.02. Parameters are named as in Hugging Face's BertForMaskedLM and BertForPreTraining, but
- * for query, key and value, which are one: qkv. */
+ * has a loss of its own, whose mean over the windows is added. Its sum and the count of correct
+ * predictions are the outputs "next_loss" and "next_correct". Weights are initially normal with
+ * standard deviation 0.02. Parameter names of Hugging Face's BertForMaskedLM and
+ * BertForPreTraining, except for query, key and value, which are one parameter: qkv. */
 #include "models/options.h"
 #include "models/sequence.h"
 #include "models/zoo.h"
@@ -47,7 +47,7 @@ static kolo_status parse(bert_size *m, const char *options) {
     };
     kolo_status status = model_options_parse(m->name, options, table, 11);
     if (status == KOLO_OK && m->width % m->heads != 0) {
-        return kolo_error_set(KOLO_ERR_ARG, "model %s: width %d is no multiple of its %d heads",
+        return kolo_error_set(KOLO_ERR_ARG, "model %s: width %d is not a multiple of %d heads",
                               m->name, (int)m->width, (int)m->heads);
     }
     return status;
@@ -111,7 +111,7 @@ static next_outputs next_sentence(kolo_graph *g, const bert_size *m, int64_t bat
     return (next_outputs){logits, loss, correct};
 }
 
-/* A token that the vocabulary has; small ones leave out the published numbers. */
+/* A token id within the vocabulary, which may be smaller than the published one. */
 static int64_t token(int64_t id, int64_t last, int64_t vocabulary) {
     int64_t other = vocabulary - last > 0 ? vocabulary - last : 0;
     return id < vocabulary ? id : other;
@@ -169,10 +169,10 @@ static kolo_status windows(const char *options, kolo_dataset_opts *windows, bert
         .name = #id,                                                                              \
         .summary = "BERT as a masked language model, " help " (Devlin et al., 2019)",             \
         .options_help = "layers=" #n_layers ", width=" #n_width ", heads=" #n_heads               \
-                        ", context=512 (tokens of a window), vocab=30522, mask=103 (its token), " \
-                        "percent=15 (of tokens hidden), dropout=0 (percent), nsp=0 (1: pairs of " \
+                        ", context=512 (tokens of a window), vocab=30522, mask=103 (token id), "  \
+                        "percent=15 (of tokens masked), dropout=0 (percent), nsp=0 (1: pairs of " \
                         "sentences and whether one follows the other), cls=101, sep=102 (tokens " \
-                        "before a pair and behind each sentence)",                                \
+                        "before a pair and after each sentence)",                                 \
         .sample = {1, {512}},                                                                     \
         .classes = 30522,                                                                         \
         .windows = windows_##id,                                                                  \

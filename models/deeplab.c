@@ -1,13 +1,14 @@
-/* deeplabv3_resnet101: a class for each pixel.
+/* deeplabv3_resnet101: semantic segmentation.
  * Chen, Papandreou, Schroff, Adam, "Rethinking atrous convolution for semantic image segmentation",
  * 2017; as in torchvision.
  *
- *     resnet101 whose last two stages dilate instead of striding (output stride 8)
- *       -> five branches: 1x1; 3x3 dilated by 12, 24, 36; the mean of the image, 1x1, spread again
- *       -> joined, 1x1, dropout -> 3x3 -> 1x1 to classes -> bilinear to the size of the image
+ *     resnet101 with dilation instead of stride in the last two stages (output stride 8)
+ *       -> five branches: 1x1; 3x3 dilated by 12, 24, 36; global mean, 1x1, broadcast
+ *       -> concatenated, 1x1, dropout -> 3x3 -> 1x1 to classes -> bilinear to the size of the image
  *
- * With aux=1 a second head stands behind the stage before the last in training, and the loss has
- * 0.5 of its. The backbone begins as resnet101 does, the heads as PyTorch's convolutions. */
+ * With aux=1 training adds an auxiliary head after the second last stage, with loss weight 0.5. The
+ * backbone has the initial distributions of resnet101, the heads those of PyTorch's convolutions.
+ */
 #include "models/layers.h"
 #include "models/options.h"
 #include "models/resnet.h"
@@ -26,7 +27,7 @@ typedef struct head {
     kolo_shape images; /* of the input */
 } head;
 
-/* Convolution "HEAD.LAYER.conv", normalisation "HEAD.LAYER.norm", ReLU; `layer` ends in a dot. */
+/* Convolution, normalization and ReLU; `layer` ends in a dot. */
 static kolo_value conv(const head *h, const char *layer, int number, kolo_value x, int64_t inputs,
                        int64_t kernel, int64_t dilation) {
     char conv_name[64], norm_name[64];
@@ -41,7 +42,7 @@ static kolo_value conv(const head *h, const char *layer, int number, kolo_value 
     return kolo_relu(h->g, model_conv_norm(h->g, conv_name, norm_name, x, &how));
 }
 
-/* The last convolution and the way back to the size of the images. */
+/* The last convolution, resized to the images. */
 static kolo_value to_pixels(const head *h, kolo_value x, int64_t inputs) {
     char name[64];
     snprintf(name, sizeof name, "%s.4", h->name);
@@ -62,7 +63,7 @@ static kolo_value pyramid(const head *h, kolo_value x, int64_t inputs, int64_t r
     return h->dropout > 0 ? kolo_dropout(h->g, x, h->dropout) : x;
 }
 
-/* What three halvings of the stem and the second stage leave of a size. */
+/* The size after three halvings, by the stem and the second stage. */
 static int64_t eighth(int64_t size) {
     for (int i = 0; i < 3; i++) size = (size + 1) / 2;
     return size;

@@ -1,12 +1,12 @@
-/* googlenet: rows of inception modules.
+/* googlenet: a sequence of inception modules.
  * Szegedy et al., "Going deeper with convolutions", CVPR 2015; as in torchvision, with batch
- * normalisation behind each convolution and 3x3 in place of the 5x5 convolutions.
+ * normalization after each convolution and 3x3 instead of 5x5 convolutions.
  *
  *     7x7, pool, 1x1, 3x3, pool -> 3a 3b -> pool -> 4a .. 4e -> pool -> 5a 5b -> mean -> fc
  *
- * A module joins four branches along the channels: 1x1; 1x1 and 3x3; 1x1 and 3x3; a 3x3 maximum and
- * 1x1. With aux=1 two more classifiers stand behind 4a and 4d in training, and the loss has 0.3 of
- * theirs (section 5). Weights begin normal with deviation 0.01. */
+ * A module concatenates four branches: 1x1; 1x1 and 3x3; 1x1 and 3x3; 3x3 max pool and 1x1. With
+ * aux=1 training adds auxiliary classifiers after 4a and 4d, with loss weight 0.3 (section 5).
+ * Weights are initially normal with standard deviation 0.01. */
 #include "models/layers.h"
 #include "models/options.h"
 #include "models/zoo.h"
@@ -19,9 +19,9 @@ static const char model_name[] = "googlenet";
 
 typedef struct module {
     const char *name;
-    /* Channels of the branches: 1x1; its 1x1 and 3x3; its 1x1 and 3x3; behind the maximum. */
+    /* Channels of the branches: 1x1; 1x1 and 3x3; 1x1 and 3x3; 1x1 after the max pool. */
     int64_t one, reduce, three, reduce2, three2, pooled;
-    int64_t pool; /* size of the maximum of stride 2 behind it; 0: none */
+    int64_t pool; /* size of the max pool that follows, with stride 2; 0: none */
 } module;
 
 static const module modules[MODULES] = {
@@ -35,7 +35,7 @@ static const module modules[MODULES] = {
     {"inception5a", 256, 160, 320, 32, 128, 128, 0},
     {"inception5b", 384, 192, 384, 48, 128, 128, 0},
 };
-enum { FIRST_AUX = 2, SECOND_AUX = 5 }; /* the modules that these classifiers stand behind */
+enum { FIRST_AUX = 2, SECOND_AUX = 5 }; /* modules followed by auxiliary classifiers */
 
 typedef struct net {
     kolo_graph *g;
@@ -49,7 +49,7 @@ static int64_t part_of(const net *n, int64_t channels) {
     return (channels * n->percent + 99) / 100;
 }
 
-/* Convolution, normalisation, ReLU; its inputs are x's channels. */
+/* Convolution, normalization, ReLU. */
 static kolo_value conv(const net *n, const char *name, kolo_value x, int64_t *channels,
                        int64_t outputs, int64_t kernel, int64_t stride) {
     char conv_name[NAME + 8], norm_name[NAME + 8];
@@ -77,7 +77,7 @@ static kolo_value pool(const net *n, kolo_value x, int64_t size, int64_t stride,
     return kolo_max_pool2d(n->g, x, &opts);
 }
 
-/* A branch of 1x1 (when `reduce` is set) and a convolution of `kernel`; its channels are added. */
+/* A branch: 1x1 (if `reduce` is set) and a convolution of `kernel`; adds its channels. */
 static kolo_value branch(const net *n, const char *name, kolo_value x, int64_t inputs,
                          int64_t reduce, int64_t outputs, int64_t kernel, int64_t *channels) {
     char layer[NAME];
@@ -122,7 +122,7 @@ static kolo_value drop(const net *n, kolo_value x, double p) {
     return p > 0 ? kolo_dropout(n->g, x, p) : x;
 }
 
-/* The loss of a classifier beside the main one. */
+/* The loss of an auxiliary classifier. */
 static kolo_value aux_loss(const net *n, const char *name, kolo_value x, int64_t channels,
                            kolo_value y) {
     char layer[NAME];
@@ -178,9 +178,9 @@ static kolo_status build(kolo_graph *g, const kolo_model_opts *opts) {
 
 const kolo_model kolo_model_googlenet = {
     .name = "googlenet",
-    .summary = "GoogLeNet with batch normalisation (Szegedy et al., 2015)",
+    .summary = "GoogLeNet with batch normalization (Szegedy et al., 2015)",
     .options_help =
-        "aux=1 (two more classifiers in training), width=100 (percent of the channels), "
+        "aux=1 (two auxiliary classifiers in training), width=100 (percent of the channels), "
         "dropout=20, aux_dropout=70 (percent), classes",
     .sample = {3, {3, 224, 224}},
     .classes = 1000,

@@ -1,12 +1,12 @@
-/* gpt2 and its sizes. Radford, Wu, Child, Luan, Amodei, Sutskever, "Language models are
+/* GPT-2 in several sizes. Radford, Wu, Child, Luan, Amodei, Sutskever, "Language models are
  * unsupervised multitask learners", 2019.
  *
- *     tokens -> wte + wpe -> layers -> ln_f -> logits by wte again, or with tied=0 by lm_head
+ *     tokens -> wte + wpe -> layers -> ln_f -> logits, by wte or with tied=0 by lm_head
  *     layer: x + c_proj(attention(c_attn(ln_1(x)))), then x + c_proj(GELU(c_fc(ln_2(x))))
  *
- * Weights are drawn with a deviation of 0.02, those of the projections back into the residual
- * stream with 0.02 / sqrt(2 layers) (section 2.3), positions with 0.01 as OpenAI's code has it;
- * GELU is by tanh. Parameters are named as in the published checkpoints; 124,439,808 of them for
+ * Weights are initially normal with standard deviation 0.02, those of the projections into the
+ * residual stream 0.02 / sqrt(2 layers) (section 2.3), positions 0.01 as in OpenAI's code. GELU is
+ * the tanh approximation. Parameter names of the published checkpoints; 124,439,808 parameters for
  * gpt2. */
 #include "models/options.h"
 #include "models/sequence.h"
@@ -29,7 +29,7 @@ static kolo_status parse(gpt2_size *m, const char *options) {
     };
     kolo_status status = model_options_parse(m->name, options, table, 7);
     if (status == KOLO_OK && m->width % m->heads != 0) {
-        return kolo_error_set(KOLO_ERR_ARG, "model %s: width %d is no multiple of its %d heads",
+        return kolo_error_set(KOLO_ERR_ARG, "model %s: width %d is not a multiple of %d heads",
                               m->name, (int)m->width, (int)m->heads);
     }
     return status;
@@ -97,7 +97,7 @@ static kolo_status windows(const char *options, kolo_dataset_opts *windows, gpt2
         .summary = help " (Radford et al., 2019)",                                                 \
         .options_help = "layers=" #n_layers ", width=" #n_width ", heads=" #n_heads                \
                         ", context=" #n_context " (tokens of a window), vocab=" #n_vocabulary      \
-                        ", tied=1 (0: an output matrix of its own), dropout=0 (percent)",          \
+                        ", tied=1 (0: separate output matrix), dropout=0 (percent)",               \
         .sample = {1, {n_context}},                                                                \
         .classes = n_vocabulary,                                                                   \
         .windows = windows_##id,                                                                   \

@@ -1,4 +1,4 @@
-/* Layers with their parameters; inputs and outputs of classifiers. */
+/* Layers with their parameters; inputs and outputs of image classifiers. */
 #include "models/layers.h"
 
 #include <inttypes.h>

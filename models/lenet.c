@@ -1,16 +1,17 @@
-/* lenet: LeNet-5 with ReLU and max pooling in place of the original's tanh and trained pooling.
+/* lenet: LeNet-5 with ReLU and max pooling instead of the original tanh and trainable pooling.
  * LeCun, Bottou, Bengio, Haffner, "Gradient-based learning applied to document recognition",
  * Proceedings of the IEEE 86(11), 1998.
  *
  *     x [N,C,H,W] -> conv1 6 5x5 pad 2, ReLU, pool 2 -> conv2 16 5x5, ReLU, pool 2
  *                 -> fc1 120, ReLU -> fc2 84, ReLU -> fc3 classes
  *
- * Parameters are named and drawn as PyTorch would. 61,706 of them for 1x28x28 and ten classes. */
+ * PyTorch's parameter names and initial distributions. 61,706 parameters for 1x28x28 and 10
+ * classes. */
 #include "models/layers.h"
 #include "models/options.h"
 #include "models/zoo.h"
 
-enum { SMALLEST = 12 }; /* height and width that leave conv2 and its pool one element */
+enum { SMALLEST = 12 }; /* minimum height and width for one element after the second pool */
 
 static kolo_value relu_pool(kolo_graph *g, kolo_value x) {
     return kolo_max_pool2d(g, kolo_relu(g, x), &(kolo_pool2d_opts){.kernel_h = 2, .kernel_w = 2});

@@ -1,11 +1,11 @@
 /* lstm_lm: a language model of LSTM layers. Zaremba, Sutskever, Vinyals, "Recurrent neural network
- * regularization", 2014: dropout before, between and behind the layers, never in the recurrence.
+ * regularization", 2014: dropout before, between and after the layers, not in the recurrence.
  *
  *     tokens -> embedding -> lstm layers -> decoder -> logits
  *
- * tied=1 uses the embedding as the decoder's weights (Press, Wolf, 2017); it must then be as wide
- * as the layers. Parameters are named as in PyTorch's word_language_model; embedding and decoder
- * are uniform within 0.1 as there, the LSTM's as nn.LSTM draws them. */
+ * tied=1 shares the weights of embedding and decoder (Press, Wolf, 2017), which requires equal
+ * widths of embedding and layers. Parameter names of PyTorch's word_language_model; embedding and
+ * decoder are initially uniform in [-0.1, 0.1), the LSTM as nn.LSTM. */
 #include "models/options.h"
 #include "models/sequence.h"
 #include "models/zoo.h"
@@ -70,7 +70,8 @@ const kolo_model kolo_model_lstm_lm = {
     .name = "lstm_lm",
     .summary = "language model of LSTM layers (Zaremba et al., 2014)",
     .options_help = "layers=2, hidden=512, width=512 (of the embedding), context=64 (tokens of a "
-                    "window), vocab=10000, tied=0 (1: the embedding decodes), dropout=0 (percent)",
+                    "window), vocab=10000, tied=0 (1: the decoder shares the weights of the "
+                    "embedding), dropout=0 (percent)",
     .sample = {1, {64}},
     .classes = 10000,
     .windows = windows,

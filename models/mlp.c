@@ -1,4 +1,4 @@
-/* mlp: a multi-layer perceptron. flatten, then `layers` times linear and ReLU, then linear. */
+/* mlp: a multi-layer perceptron: flatten, `layers` times linear and ReLU, linear. */
 #include "models/layers.h"
 #include "models/options.h"
 #include "models/zoo.h"

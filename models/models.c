@@ -1,4 +1,4 @@
-/* The zoo: one file a model, one row each here. */
+/* The table of models, one file each. */
 #include "models/options.h"
 #include "models/zoo.h"
 
@@ -67,5 +67,5 @@ kolo_status kolo_model_find(const char *name, const kolo_model **model) {
         length += snprintf(known + length, sizeof known - (size_t)length, "%s%s", i ? ", " : "",
                            zoo[i]->name);
     }
-    return kolo_error_set(KOLO_ERR_ARG, "unknown model \"%s\": known are %s", name, known);
+    return kolo_error_set(KOLO_ERR_ARG, "unknown model \"%s\": choose one of %s", name, known);
 }

@@ -1,4 +1,4 @@
-/* Options of models: NAME=NUMBER, separated by commas. */
+/* Parser of model options: NAME=NUMBER, separated by commas. */
 #include "models/options.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 
 enum { MAX_OPTIONS = 16 };
 
-/* The names of the table as kolo_closest wants them. */
+/* The closest option name. */
 static const char *suggest(const char *name, const model_option *table, int n) {
     const char *names[MAX_OPTIONS + 1] = {NULL};
     for (int i = 0; i < n; i++) names[i] = table[i].name;
@@ -37,7 +37,7 @@ static kolo_status fail_unknown(const char *model, const char *name, const model
                           known);
 }
 
-/* The number that is all of text[0..length): whole, or a share of `one`. */
+/* Parses all of text[0..length) as an integer, or as a fraction of `one`. */
 static bool read_number(const char *text, size_t length, int64_t one, int64_t *number) {
     char *end;
     errno = 0;

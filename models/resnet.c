@@ -3,16 +3,16 @@
  *
  *     stem -> stage 1 -> ... -> stage 3 or 4 -> mean of each channel -> fc classes
  *
- * A stage is a row of blocks; the first block of all stages but the first halves the image, and
- * each stage doubles the channels. A block is x + f(x), ReLU, where f is two 3x3 convolutions
+ * A stage is a sequence of blocks; the first block of each stage but the first halves the image and
+ * doubles the channels. A block is x + f(x), ReLU, where f is two 3x3 convolutions
  * (basic) or 1x1, 3x3, 1x1 with four times the channels at the end (bottleneck; the 3x3 has the
- * stride, as in torchvision), each with batch normalisation.
+ * stride, as in torchvision), each with batch normalization.
  *
  * resnet18 to resnet101 are table 1 of the paper: stem 7x7 stride 2 and max pool, projections where
- * the shape changes; names, counts and initial values are torchvision's. resnet20 is section 4.2:
- * stem 3x3, three stages of 16, 32, 64 channels, shortcuts without parameters (every second pixel,
- * zeros for the new channels, half on either side). Convolutions begin normal with a variance of 2
- * by kernel area times outputs (He et al., ICCV 2015). */
+ * the shape changes; parameter names and initial distributions of torchvision. resnet20 is
+ * section 4.2: stem 3x3, three stages of 16, 32, 64 channels, shortcuts without parameters (every
+ * second pixel, zeros for the new channels, half on either side). Convolution weights are initially
+ * normal with variance 2 / (kernel^2 outputs) (He et al., ICCV 2015). */
 #include "models/resnet.h"
 
 #include "models/layers.h"
@@ -25,7 +25,7 @@ enum { NAME = 64 };
 
 /* ---- layers ---- */
 
-/* Convolution "BLOCK.CONV" with normalisation "BLOCK.NORM", padded to keep the size. */
+/* Convolution "BLOCK.CONV" with normalization "BLOCK.NORM", padded to preserve the size. */
 static kolo_value conv_norm(kolo_graph *g, const char *block, const char *conv, const char *norm,
                             kolo_value x, model_conv how) {
     char conv_name[NAME], norm_name[NAME];
@@ -36,7 +36,7 @@ static kolo_value conv_norm(kolo_graph *g, const char *block, const char *conv, 
     return model_conv_norm(g, conv_name, norm_name, x, &how);
 }
 
-/* A block: its convolutions of 3x3 have the stride and the dilation. */
+/* A block; stride and dilation apply to its 3x3 convolutions. */
 typedef struct block {
     char name[NAME]; /* with its dot */
     int64_t inputs, channels, outputs, stride, dilation;
@@ -109,7 +109,7 @@ resnet_body resnet_add(kolo_graph *g, const resnet *net, kolo_value x, int64_t c
                      stage + 1, i);
             body.last = add_block(g, net, &b, body.last);
             body.last_channels = b.outputs;
-            if (dilates && i == 0) dilation *= 2; /* the first block still sees the finer grid */
+            if (dilates && i == 0) dilation *= 2; /* the first block keeps the previous dilation */
         }
     }
     return body;

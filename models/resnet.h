@@ -1,5 +1,5 @@
 #pragma once
-/* The body of a residual network, which other models build on. */
+/* The backbone of a residual network, for other models. */
 
 #include "kolo/models.h"
 
@@ -7,14 +7,14 @@
 
 typedef struct resnet {
     const char *name;
-    const char *prefix; /* of the names of its parameters: "backbone."; NULL: none */
-    int blocks[4];      /* of each stage; 0: there is no such stage */
+    const char *prefix; /* of parameter names, "backbone."; NULL: none */
+    int blocks[4];      /* per stage; 0: no such stage */
     int64_t width;      /* channels of the first stage */
     bool bottleneck, small;
-    int dilated; /* so many of the last stages keep the size of their images and dilate instead */
+    int dilated; /* number of last stages with dilation instead of stride */
 } resnet;
 
-/* What comes out of the last stage and of the one before, with its channels. */
+/* The outputs of the last two stages, with their channels. */
 typedef struct resnet_body {
     kolo_value last, before;
     int64_t last_channels, before_channels;

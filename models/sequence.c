@@ -1,4 +1,4 @@
-/* What models of tokens share. */
+/* Inputs, layers and outputs shared by language models. */
 #include "models/sequence.h"
 
 #include <stdio.h>

@@ -1,24 +1,24 @@
 #pragma once
-/* What models of tokens share. */
+/* Inputs, layers and outputs shared by language models. */
 
 #include "kolo/models.h"
 
-/* The inputs x and y, i32 [batch,T]; ARG when the samples are no windows. */
+/* Adds the inputs x and y, i32 [batch,T]. ARG: the samples are not windows of tokens. */
 kolo_status model_token_inputs(kolo_graph *g, const char *model, const kolo_model_opts *opts,
                                kolo_value *x, kolo_value *y);
 
-/* x [N,T,inputs] -> [N,T,outputs], with parameters NAME.weight, normal with that standard
- * deviation, and NAME.bias, zero. */
+/* x [N,T,inputs] -> [N,T,outputs]. NAME.weight is initially normal with standard deviation
+ * `deviation`, NAME.bias zero. */
 kolo_value model_token_linear(kolo_graph *g, const char *name, kolo_value x, int64_t inputs,
                               int64_t outputs, double deviation);
 
-/* Outputs logits, loss and correct of logits [rows,classes] for labels [rows]. A label counts with
- * `weight`: tokens of a window for each that has one, since means are over all of them. `also` is
- * added to the loss, unless its id is below 0. */
+/* Adds the outputs logits [rows,classes], loss and correct for labels [rows]. `weight` multiplies
+ * loss and count: the tokens of a window per label, since means are over all tokens. `also` (id
+ * below 0: none) is added to the loss. */
 void model_token_outputs(kolo_graph *g, kolo_value logits, kolo_value labels, double weight,
                          kolo_value also);
 
-/* Dropout of `percent` of 100; 0: x itself. */
+/* Dropout with a probability of `percent` / 100; 0: returns x. */
 kolo_value model_dropout(kolo_graph *g, kolo_value x, int64_t percent);
 
 enum { MODEL_NAME = 64 }; /* bytes of a layer's name */

@@ -2,8 +2,8 @@
  *
  * alexnet is torchvision's: Krizhevsky, "One weird trick for parallelizing convolutional neural
  * networks", 2014. vgg16 is configuration D of Simonyan, Zisserman, "Very deep convolutional
- * networks for large-scale image recognition", ICLR 2015. Names, counts and initial values are
- * torchvision's. */
+ * networks for large-scale image recognition", ICLR 2015. Parameter names and initial distributions
+ * are those of torchvision. */
 #include "models/layers.h"
 #include "models/options.h"
 #include "models/zoo.h"
@@ -12,18 +12,18 @@
 
 typedef struct layer {
     int number; /* in "features.NUMBER", as torchvision counts; ReLUs and pools count too */
-    int64_t outputs, kernel, stride, pad,
-        pool; /* pool: the size of the max pool behind, of stride 2 */
+    int64_t outputs, kernel, stride, pad;
+    int64_t pool; /* size of the max pool that follows, with stride 2; 0: none */
 } layer;
 
 typedef struct plain_net {
     const char *name;
     const layer *layers; /* up to outputs 0 */
     int linear[3];       /* numbers in "classifier.NUMBER" */
-    bool dropout_first;  /* before each of the first two linear layers, not behind */
-    bool kaiming;        /* how weights begin: normal by outputs, else as PyTorch's layers */
+    bool dropout_first;  /* before each of the first two linear layers, else after */
+    bool kaiming;        /* initial weights: He normal by outputs, else PyTorch's defaults */
     int64_t units;
-    int64_t size; /* of the images that the linear layers take */
+    int64_t size; /* height and width at the first linear layer */
 } plain_net;
 
 static kolo_value linear(kolo_graph *g, const plain_net *net, int i, kolo_value x, int64_t inputs,
@@ -61,8 +61,8 @@ static kolo_value conv(kolo_graph *g, const plain_net *net, const layer *l, kolo
     return kolo_max_pool2d(g, x, &pool);
 }
 
-/* What is left of a height or width behind all layers; below 1: too small. */
-static int64_t size_behind(const plain_net *net, int64_t size) {
+/* The height or width after all layers; below 1: the image is too small. */
+static int64_t size_after(const plain_net *net, int64_t size) {
     for (const layer *l = net->layers; l->outputs; l++) {
         size = size + 2 * l->pad >= l->kernel ? (size + 2 * l->pad - l->kernel) / l->stride + 1 : 0;
         if (l->pool) size = size >= l->pool ? (size - l->pool) / 2 + 1 : 0;
@@ -80,8 +80,8 @@ static kolo_status build(kolo_graph *g, const kolo_model_opts *opts, const plain
     if (status == KOLO_OK) status = model_check_classes(net->name, classes, opts);
     if (status != KOLO_OK) return status;
     const kolo_shape *s = &opts->sample;
-    int64_t rows = s->rank == 3 ? size_behind(net, s->dim[1]) : 0;
-    int64_t columns = s->rank == 3 ? size_behind(net, s->dim[2]) : 0;
+    int64_t rows = s->rank == 3 ? size_after(net, s->dim[1]) : 0;
+    int64_t columns = s->rank == 3 ? size_after(net, s->dim[2]) : 0;
     if (rows < 1 || columns < 1) {
         char text[KOLO_SHAPE_TEXT];
         return kolo_error_set(KOLO_ERR_ARG,

@@ -1,5 +1,5 @@
 #pragma once
-/* Building a model: a graph of ops over values with fixed shapes.
+/* Builds a model: a graph of ops over values with static shapes.
  *
  *     kolo_graph *g;
  *     KOLO_TRY(kolo_graph_create(NULL, &g));
@@ -8,9 +8,9 @@
  *     kolo_value y = kolo_relu(g, kolo_conv2d(g, x, w, &(kolo_conv2d_opts){.pad_h = 2, .pad_w =
  * 2})); kolo_output(g, "y", y); KOLO_TRY(kolo_graph_check(g));
  *
- * The builder calls chain: the first failure (a shape that does not fit, no memory) stays in the
- * graph, later calls return an invalid value at once, and kolo_graph_check reports it, naming the
- * op and the shapes. A graph belongs to one thread at a time. Names are copied. */
+ * The graph stores the first failure of a builder call (a shape mismatch, out of memory). Later
+ * calls then return an invalid value, and kolo_graph_check reports the failure with the op and the
+ * shapes. A graph belongs to one thread at a time. Names are copied. */
 
 #include "kolo/status.h"
 #include "kolo/tensor.h"
@@ -24,7 +24,7 @@ extern "C" {
 
 typedef struct kolo_graph kolo_graph;
 
-/* A handle of a value in one graph; id < 0: none, or invalid. */
+/* A handle to a value of one graph; id < 0: none, or invalid. */
 typedef struct kolo_value {
     int32_t id;
 } kolo_value;
@@ -34,20 +34,20 @@ typedef struct kolo_graph_opts {
     kolo_dtype dtype; /* of parameters and scalars: KOLO_DTYPE_F32 (default) or KOLO_DTYPE_F64 */
 } kolo_graph_opts;
 
-/* An empty graph; `opts` may be NULL. NOMEM. */
+/* Creates an empty graph. `opts` may be NULL. NOMEM. */
 KOLO_API kolo_status kolo_graph_create(const kolo_graph_opts *opts, kolo_graph **graph);
 /* Frees the graph and all its values. NULL is allowed. */
 KOLO_API void kolo_graph_destroy(kolo_graph *graph);
 /* The first failure of the builder calls so far, or OK. */
 KOLO_API kolo_status kolo_graph_check(const kolo_graph *graph);
-/* The number of trained numbers: elements of all parameters so far. */
+/* The number of trainable elements: those of all parameters so far. */
 KOLO_API int64_t kolo_graph_parameters(const kolo_graph *graph);
 
 /* ---- leaves ---- */
 
-/* A tensor that is filled before each step, such as images or labels. */
+/* A tensor that the caller fills before each step, such as images or labels. */
 KOLO_API kolo_value kolo_input(kolo_graph *g, const char *name, kolo_dtype dtype, kolo_shape shape);
-/* A number that is set before each step, such as the learning rate. */
+/* A number that the caller sets before each step, such as the learning rate. */
 KOLO_API kolo_value kolo_scalar(kolo_graph *g, const char *name);
 
 typedef enum kolo_init_kind {
@@ -57,20 +57,20 @@ typedef enum kolo_init_kind {
     KOLO_INIT_NORMAL,  /* mean 0, standard deviation `scale` */
 } kolo_init_kind;
 
-/* How a parameter begins; the same draws for any number of workers. */
+/* The initial distribution of a parameter; its values do not depend on the number of workers. */
 typedef struct kolo_init {
     kolo_init_kind kind;
     double scale;
 } kolo_init;
 
-/* Uniform within 1/sqrt(fan_in): what PyTorch gives convolutions, linear layers and their biases.
- */
+/* Uniform in [-1/sqrt(fan_in), 1/sqrt(fan_in)): PyTorch's default for convolutions, linear layers
+ * and their biases. */
 KOLO_API kolo_init kolo_init_fan_in(int64_t fan_in);
 
-/* A trained tensor of the graph's dtype. Its name is unique in the graph and its name in files. */
+/* A trainable tensor of the graph's dtype. Its name is unique in the graph; files use it too. */
 KOLO_API kolo_value kolo_param(kolo_graph *g, const char *name, kolo_shape shape, kolo_init init);
 
-/* Names a value as a result of the graph, such as "loss" or "logits". */
+/* Makes a value an output of the graph, such as "loss" or "logits". */
 KOLO_API void kolo_output(kolo_graph *g, const char *name, kolo_value value);
 
 /* ---- ops ---- */
@@ -92,19 +92,19 @@ typedef struct kolo_pool2d_opts {
     bool exclude_padding; /* avg_pool2d: divide by the number of image elements in the window */
 } kolo_pool2d_opts;
 
-/* The largest element of each window; padding never wins. Padding is at most half the kernel. */
+/* The maximum of each window; padding counts as -infinity and is at most half the kernel. */
 KOLO_API kolo_value kolo_max_pool2d(kolo_graph *g, kolo_value x, const kolo_pool2d_opts *opts);
 /* The mean of each window, padding counted as zeros unless exclude_padding. */
 KOLO_API kolo_value kolo_avg_pool2d(kolo_graph *g, kolo_value x, const kolo_pool2d_opts *opts);
 
 /* The mean of each channel: [N,C,H,W] -> [N,C,1,1]. */
 KOLO_API kolo_value kolo_global_avg_pool2d(kolo_graph *g, kolo_value x);
-/* Means over h x w windows that cover x evenly: [N,C,H,W] -> [N,C,h,w]. Window i of a dimension is
+/* Adaptive average pooling: [N,C,H,W] -> [N,C,h,w]. Window i of a dimension is
  * [floor(i H / h), ceil((i + 1) H / h)), as in PyTorch. */
 KOLO_API kolo_value kolo_adaptive_avg_pool2d(kolo_graph *g, kolo_value x, int64_t h, int64_t w);
 
-/* Bilinear resizing: [N,C,H,W] -> [N,C,h,w]. With align_corners the corner pixels' centres stay
- * where they are, else the image's borders, as in PyTorch's interpolate. */
+/* Bilinear interpolation: [N,C,H,W] -> [N,C,h,w]. align_corners as in PyTorch's interpolate: aligns
+ * the centres of the corner pixels, else the borders of the image. */
 KOLO_API kolo_value kolo_resize(kolo_graph *g, kolo_value x, int64_t h, int64_t w,
                                 bool align_corners);
 
@@ -119,11 +119,10 @@ typedef struct kolo_lrn_opts {
  * al., 2012, section 3.3, with PyTorch's division by size). `opts` may be NULL. */
 KOLO_API kolo_value kolo_lrn(kolo_graph *g, kolo_value x, const kolo_lrn_opts *opts);
 
-/* The channels of x[0], then those of x[1], ...: n (1 to 8) values [N,C,...] that differ in C
- * alone. */
+/* Concatenates n (1 to 8) values [N,C,...] along dimension 1; all other dimensions are equal. */
 KOLO_API kolo_value kolo_concat(kolo_graph *g, const kolo_value *x, int n);
-/* `count` channels of x [N,C,...] from `first` on; where x has none (first may be negative), zeros.
- */
+/* `count` channels of x [N,C,...] from `first` on, which may be negative; channels outside x are
+ * zero. */
 KOLO_API kolo_value kolo_channel_window(kolo_graph *g, kolo_value x, int64_t first, int64_t count);
 
 /* y = x w^T: x [N,I], w [O,I] -> [N,O]; or tokens: x [N,T,I] -> [N,T,O]. */
@@ -133,22 +132,22 @@ KOLO_API kolo_value kolo_linear_bias(kolo_graph *g, kolo_value x, kolo_value w, 
 /* Adds b[C] along dimension 1 of x. */
 KOLO_API kolo_value kolo_bias(kolo_graph *g, kolo_value x, kolo_value b);
 KOLO_API kolo_value kolo_relu(kolo_graph *g, kolo_value x);
-/* a + b and a b, element by element, of equal shapes. */
+/* Elementwise a + b and a b; equal shapes. */
 KOLO_API kolo_value kolo_add(kolo_graph *g, kolo_value a, kolo_value b);
 KOLO_API kolo_value kolo_mul(kolo_graph *g, kolo_value a, kolo_value b);
 KOLO_API kolo_value kolo_tanh(kolo_graph *g, kolo_value x);
 KOLO_API kolo_value kolo_sigmoid(kolo_graph *g, kolo_value x);
-/* x times the normal distribution function of x (Hendrycks, Gimpel, 2016); tanh: by the
- * approximation 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). */
+/* GELU (Hendrycks, Gimpel, 2016): x times the normal cumulative distribution function of x; with
+ * `tanh` the approximation 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). */
 KOLO_API kolo_value kolo_gelu(kolo_graph *g, kolo_value x, bool tanh);
-/* x sigmoid(x). */
+/* SiLU: x sigmoid(x). */
 KOLO_API kolo_value kolo_silu(kolo_graph *g, kolo_value x);
 /* x * factor. */
 KOLO_API kolo_value kolo_scale(kolo_graph *g, kolo_value x, double factor);
 
-/* In training sets each element of x [N,...] to zero with probability p, in [0, 1), and divides the
- * others by 1 - p; in evaluation gives x. The draws depend on the seed, the step, the layer and the
- * sample's place in the global batch, not on the number of ranks. */
+/* Dropout: training zeroes each element of x [N,...] with probability p, in [0, 1), and divides the
+ * others by 1 - p; evaluation returns x. The random numbers depend on the seed, the step, the layer
+ * and the index of the sample in the global batch, not on the number of ranks. */
 KOLO_API kolo_value kolo_dropout(kolo_graph *g, kolo_value x, double p);
 
 /* Zero means the default. */
@@ -157,63 +156,62 @@ typedef struct kolo_batch_norm_opts {
     double momentum; /* weight of a new batch in the running statistics; default 0.1 */
 } kolo_batch_norm_opts;
 
-/* Batch normalisation of each channel of x [N,C,...] (Ioffe, Szegedy, 2015): by mean and variance
- * of this rank's batch in training, by running statistics in evaluation. Makes the parameters
- * NAME.weight (ones) and NAME.bias (zeros), [C] each, and the statistics NAME.running_mean and
- * NAME.running_var, which training updates as PyTorch does, averaged over the ranks. `opts` may be
- * NULL. */
+/* Batch normalization of each channel of x [N,C,...] (Ioffe, Szegedy, 2015): with the mean and
+ * variance of this rank's batch in training, with running statistics in evaluation. Adds the
+ * parameters NAME.weight (ones) and NAME.bias (zeros), [C] each, and the statistics
+ * NAME.running_mean and NAME.running_var, which training updates as PyTorch does, averaged over the
+ * ranks. `opts` may be NULL. */
 KOLO_API kolo_value kolo_batch_norm(kolo_graph *g, kolo_value x, const char *name,
                                     const kolo_batch_norm_opts *opts);
-/* Layer normalisation over the last dimension of x [...,C] (Ba, Kiros, Hinton, 2016). Makes the
+/* Layer normalization over the last dimension of x [...,C] (Ba, Kiros, Hinton, 2016). Adds the
  * parameters NAME.weight (ones) and NAME.bias (zeros), [C] each. eps 0: 1e-5. */
 KOLO_API kolo_value kolo_layer_norm(kolo_graph *g, kolo_value x, const char *name, double eps);
 
-/* Rows of w [V,C] by ids i32 [N,T], plus row t of the positions p [P,C], P >= T (or p.id < 0: none)
- * -> [N,T,C]. An id outside [0, V) counts as a row of zeros. */
+/* Embedding lookup: rows of w [V,C] by ids i32 [N,T], plus row t of the position table p [P,C],
+ * P >= T (p.id < 0: none) -> [N,T,C]. An id outside [0, V) selects a row of zeros. */
 KOLO_API kolo_value kolo_embedding(kolo_graph *g, kolo_value w, kolo_value ids, kolo_value p);
 
 typedef struct kolo_mask_opts {
-    int64_t count;      /* tokens of each window that are to be told */
-    int64_t mask;       /* the id that stands for a hidden one */
-    int64_t vocabulary; /* ids are below */
-    bool pairs;         /* windows are pairs of sentences, and y says so as kolo/data.h has it */
+    int64_t count;      /* tokens to mask in each window */
+    int64_t mask;       /* id of the mask token */
+    int64_t vocabulary; /* ids are below this */
+    bool pairs;         /* windows are sentence pairs, encoded in y as in kolo/data.h */
 } kolo_mask_opts;
 
-/* Hides tokens of ids [N,T] as BERT does (Devlin et al., 2019): out[0] are the ids with `count` of
- * each window hidden (eight of ten by `mask`, one of ten by any id, one of ten not at all), out[1]
- * the labels, -1 where nothing was drawn, out[2] the segments, all 0. Tokens whose y are below 0
- * are never hidden. With pairs the segments are 0 and 1, and out[3] [N] is 1 where the second
- * sentence is not the one behind the first, else 0. Drawn by step and place in the global batch, as
- * dropout. */
+/* Masks tokens of ids [N,T] for a masked language model (Devlin et al., 2019). out[0]: the ids with
+ * `count` tokens of each window masked (80 % become `mask`, 10 % a random id, 10 % stay). out[1]:
+ * the labels, -1 at unmasked tokens. out[2]: the segments, all 0. Tokens with y below 0 are never
+ * masked. With pairs the segments are 0 and 1, and out[3] [N] is 1 if the second sentence does not
+ * follow the first, else 0. Random numbers as for dropout. */
 KOLO_API void kolo_mask_tokens(kolo_graph *g, kolo_value ids, kolo_value y,
                                const kolo_mask_opts *opts, kolo_value out[4]);
 
 typedef struct kolo_attention_opts {
     int64_t heads;   /* required; divides C */
-    bool causal;     /* a token sees itself and those before it */
-    kolo_value mask; /* i32 [N,T]: keys that are 0 are seen by none; used when use_mask */
+    bool causal;     /* a token attends to itself and earlier tokens only */
+    kolo_value mask; /* i32 [N,T]: no token attends to keys that are 0; used if use_mask */
     bool use_mask;
-    double dropout; /* in training each weight is dropped with this probability, as kolo_dropout
-                       drops elements; 0: none */
+    double dropout; /* probability of dropping an attention weight in training, see kolo_dropout;
+                       0: none */
 } kolo_attention_opts;
 
-/* Scaled dot-product attention of several heads (Vaswani et al., 2017): qkv [N,T,3C] holds queries,
- * keys and values side by side -> [N,T,C]. Never stores T x T numbers (Dao et al., 2022). */
+/* Multi-head scaled dot-product attention (Vaswani et al., 2017): qkv [N,T,3C] holds queries, keys
+ * and values, concatenated -> [N,T,C]. Never stores a T x T matrix (Dao et al., 2022). */
 KOLO_API kolo_value kolo_attention(kolo_graph *g, kolo_value qkv, const kolo_attention_opts *opts);
 
-/* a b for each matrix of a batch: a [B,M,K] (transpose_a: [B,K,M]), b [B,K,N] (transpose_b:
+/* Batched matrix product: a [B,M,K] (transpose_a: [B,K,M]), b [B,K,N] (transpose_b:
  * [B,N,K]) -> [B,M,N]. */
 KOLO_API kolo_value kolo_matmul(kolo_graph *g, kolo_value a, kolo_value b, bool transpose_a,
                                 bool transpose_b);
 
-/* One layer of long short-term memory (Hochreiter, Schmidhuber, 1997; Gers et al., 2000) over x
- * [N,T,I] -> [N,T,hidden], from a state of zeros. Makes the parameters that PyTorch's nn.LSTM has:
+/* One LSTM layer (Hochreiter, Schmidhuber, 1997; Gers et al., 2000) over x [N,T,I] ->
+ * [N,T,hidden], with an initial state of zeros. Adds the parameters of PyTorch's nn.LSTM:
  * NAME.weight_ih_lLAYER [4H,I], NAME.weight_hh_lLAYER [4H,H] and the biases bias_ih, bias_hh [4H],
  * gates in the order input, forget, cell, output, all uniform within 1/sqrt(H). */
 KOLO_API kolo_value kolo_lstm(kolo_graph *g, kolo_value x, const char *name, int layer,
                               int64_t hidden);
 
-/* x under another shape of as many elements. */
+/* x with another shape of the same number of elements. */
 KOLO_API kolo_value kolo_reshape(kolo_graph *g, kolo_value x, kolo_shape shape);
 /* [N, ...] -> [N, product of the rest], in the order of the logical shape. */
 KOLO_API kolo_value kolo_flatten(kolo_graph *g, kolo_value x);
@@ -222,22 +220,21 @@ KOLO_API kolo_value kolo_flatten(kolo_graph *g, kolo_value x);
 typedef struct kolo_loss_opts {
     bool has_ignore_index; /* `ignore_index` is in use */
     int32_t ignore_index;  /* a label that adds nothing, even if it is one of the classes */
-    double smoothing; /* in [0, 1): this part of the target is spread over all classes; Szegedy et
-                         al., 2016 */
+    double smoothing;      /* label smoothing in [0, 1); Szegedy et al., 2016 */
 } kolo_loss_opts;
 
-/* The *sum* over all labels of -log softmax(logits)[label]: logits [N,C,...], labels i32 [N,...]
- * -> []. A sum, not a mean, so that parts of a batch on several ranks add up; divide by the global
- * count. A label outside [0, C) adds nothing. */
+/* Cross-entropy: the *sum* over all labels of -log softmax(logits)[label]; logits [N,C,...], labels
+ * i32 [N,...] -> []. A sum, not a mean, so that ranks can add their parts of a batch; divide by the
+ * global count. A label outside [0, C) contributes nothing. */
 KOLO_API kolo_value kolo_softmax_xent(kolo_graph *g, kolo_value logits, kolo_value labels);
 /* The same with options, which may be NULL. */
 KOLO_API kolo_value kolo_softmax_xent_opts(kolo_graph *g, kolo_value logits, kolo_value labels,
                                            const kolo_loss_opts *opts);
-/* The number of labels whose logit is the largest (the first, among equals): -> []. */
+/* The number of labels whose logit is the largest (the first of equals): -> []. */
 KOLO_API kolo_value kolo_accuracy(kolo_graph *g, kolo_value logits, kolo_value labels);
-/* How often each class was taken for each: -> counts [C,C], those of label i whose largest logit is
- * j (the first, among equals) at [i,j]. Counts of parts of a batch add up; intersections over
- * unions, and their mean, follow from them. */
+/* Confusion matrix: counts [C,C] of labels i whose largest logit is j (the first of equals) at
+ * [i,j]. Counts of parts of a batch add up; the intersection over union of each class follows from
+ * them. */
 KOLO_API kolo_value kolo_confusion(kolo_graph *g, kolo_value logits, kolo_value labels);
 
 #ifdef __cplusplus

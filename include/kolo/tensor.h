@@ -1,6 +1,6 @@
 #pragma once
 /* Shapes of tensors. A shape is logical: images are always N,C,H,W and convolution weights O,I,H,W,
- * whatever order the elements have in memory. */
+ * in any memory layout. */
 
 #include "kolo/dtype.h"
 
@@ -13,7 +13,7 @@ extern "C" {
 
 enum { KOLO_MAX_RANK = 6 };
 
-/* Rank 0 is a scalar, of one element. */
+/* Rank 0 is a scalar. */
 typedef struct kolo_shape {
     int rank;
     int64_t dim[KOLO_MAX_RANK];
@@ -41,9 +41,9 @@ static inline kolo_shape kolo_shape_4(int64_t a, int64_t b, int64_t c, int64_t d
 KOLO_API int64_t kolo_shape_count(const kolo_shape *shape);
 KOLO_API bool kolo_shape_equal(const kolo_shape *a, const kolo_shape *b);
 
-/* Room for the text of any shape. */
+/* Size of a buffer for the text of any shape. */
 enum { KOLO_SHAPE_TEXT = 128 };
-/* Writes "[64,1,28,28]" into `text` and gives it back. */
+/* Writes "[64,1,28,28]" into `text` and returns it. */
 KOLO_API const char *kolo_shape_text(const kolo_shape *shape, char text[KOLO_SHAPE_TEXT]);
 
 #ifdef __cplusplus

@@ -1,7 +1,7 @@
-/* The graph core: values, nodes, leaves, outputs; adding, finding, renumbering, pruning.
+/* The graph core: values, nodes, leaves and outputs.
  *
- * A builder call that fails leaves its text in the graph and gives an invalid value; later calls
- * see that and do nothing, so a model is written without a check on each line. */
+ * A failing builder call stores its error in the graph and returns an invalid value. Later calls do
+ * nothing, so that a model builder needs no check on each line. */
 #include "graph/graph.h"
 
 #include "base/integer.h"
@@ -12,7 +12,7 @@
 kolo_status kolo_graph_create(const kolo_graph_opts *opts, kolo_graph **graph) {
     kolo_dtype dtype = opts ? opts->dtype : KOLO_DTYPE_F32;
     if (dtype != KOLO_DTYPE_F32 && dtype != KOLO_DTYPE_F64) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "a graph computes in f32 or f64, not in %s",
+        return KOLO_FAIL(KOLO_ERR_ARG, "the dtype of a graph is %s; choose f32 or f64",
                          kolo_dtype_name(dtype));
     }
     kolo_graph *g = kolo_zalloc(sizeof *g);
@@ -35,12 +35,12 @@ void kolo_graph_destroy(kolo_graph *g) {
 void kolo_graph_set_failed(kolo_graph *g, kolo_status status) {
     if (g->status != KOLO_OK) return;
     g->status = status;
-    g->failure = kolo_strdup(kolo_last_error()); /* NULL only if there is no memory: text is lost */
+    g->failure = kolo_strdup(kolo_last_error()); /* NULL if out of memory */
 }
 
 kolo_status kolo_graph_check(const kolo_graph *g) {
     if (g->status == KOLO_OK) return KOLO_OK;
-    return KOLO_FAIL(g->status, "%s", g->failure ? g->failure : "no memory for the graph");
+    return KOLO_FAIL(g->status, "%s", g->failure ? g->failure : "out of memory for the graph");
 }
 
 int64_t kolo_graph_parameters(const kolo_graph *g) {
@@ -54,7 +54,7 @@ int64_t kolo_graph_parameters(const kolo_graph *g) {
 
 /* ---- values ---- */
 
-/* A new value; name may be NULL. None when the graph has failed. */
+/* Adds a value; name may be NULL. KOLO_NONE if the graph has failed. */
 static kolo_value add_value(kolo_graph *g, const char *name, kolo_value_kind kind,
                             kolo_tensor tensor) {
     if (g->status != KOLO_OK) return KOLO_NONE;
@@ -75,14 +75,14 @@ static kolo_value add_value(kolo_graph *g, const char *name, kolo_value_kind kin
     return (kolo_value){g->n_values++};
 }
 
-/* A leaf with a unique name and a sensible shape. */
+/* Adds a leaf; checks that its name is unique and its shape valid. */
 static kolo_value add_leaf(kolo_graph *g, const char *name, kolo_value_kind kind, kolo_dtype dtype,
                            const kolo_shape *shape) {
     if (g->status != KOLO_OK) return KOLO_NONE;
     char text[KOLO_SHAPE_TEXT];
     kolo_status status = KOLO_OK;
     if (!name || !*name) {
-        status = KOLO_FAIL(KOLO_ERR_ARG, "an input or parameter needs a name");
+        status = KOLO_FAIL(KOLO_ERR_ARG, "an input or parameter has no name; give it one");
     } else if (kolo_value_ok(kolo_graph_find(g, name))) {
         status = KOLO_FAIL(KOLO_ERR_ARG, "\"%s\" is defined twice; names are unique", name);
     } else if (shape->rank < 0 || shape->rank > KOLO_MAX_RANK) {
@@ -92,8 +92,9 @@ static kolo_value add_leaf(kolo_graph *g, const char *name, kolo_value_kind kind
     int64_t count = 1;
     for (int i = 0; status == KOLO_OK && i < shape->rank; i++) {
         if (shape->dim[i] < 1 || count > INT64_MAX / 64 / shape->dim[i]) {
-            status = KOLO_FAIL(KOLO_ERR_ARG, "%s: shape %s has a dimension below 1, or is too big",
-                               name, kolo_shape_text(shape, text));
+            status = KOLO_FAIL(KOLO_ERR_ARG,
+                               "%s: shape %s has a dimension below 1, or too many elements", name,
+                               kolo_shape_text(shape, text));
         } else {
             count *= shape->dim[i];
         }
@@ -145,7 +146,7 @@ kolo_value kolo_graph_state(kolo_graph *g, const char *name, kolo_value like) {
 void kolo_output(kolo_graph *g, const char *name, kolo_value value) {
     if (g->status != KOLO_OK) return;
     if (value.id < 0 || value.id >= g->n_values || kolo_value_ok(kolo_graph_output(g, name))) {
-        const char *why = value.id < 0 || value.id >= g->n_values ? "is no value of this graph"
+        const char *why = value.id < 0 || value.id >= g->n_values ? "is not a value of this graph"
                                                                   : "is named twice";
         kolo_graph_set_failed(g, KOLO_FAIL(KOLO_ERR_ARG, "output \"%s\" %s", name, why));
         return;
@@ -174,13 +175,12 @@ kolo_value kolo_graph_output(const kolo_graph *g, const char *name) {
 
 /* ---- nodes ---- */
 
-/* Whether an op may be added; an input that is none, in a graph that has not failed yet, fails it.
- */
+/* Whether a node can be added. An invalid input fails the graph. */
 static bool may_add(kolo_graph *g, const kolo_op *op, const kolo_value *in, int n) {
     for (int i = 0; i < n && g->status == KOLO_OK; i++) {
         if (in[i].id >= 0 && in[i].id < g->n_values) continue;
         kolo_graph_set_failed(
-            g, KOLO_FAIL(KOLO_ERR_ARG, "%s: input %d is no value of this graph", op->name, i));
+            g, KOLO_FAIL(KOLO_ERR_ARG, "%s: input %d is not a value of this graph", op->name, i));
     }
     return g->status == KOLO_OK;
 }

@@ -1,13 +1,13 @@
 #pragma once
-/* The graph as passes see it: values, nodes, ops.
+/* The graph: values, nodes, and the descriptor of an op.
  *
- * Values are numbered; each is a leaf (input, scalar, parameter, state) or the output of one node.
- * Nodes stand in an order in which each follows the producers of its inputs; passes keep it so.
- * Everything lives in the graph's arena; node pointers stay valid while nodes are added.
+ * Values are numbered. Each is a leaf (input, scalar, parameter, state) or an output of one node.
+ * Nodes are in topological order, which all passes preserve. Everything is allocated in the graph's
+ * arena; node pointers stay valid while nodes are added.
  *
- * An op is a const descriptor: its shape rule, its gradient as further nodes, its cost. What runs
- * it is a kernel (kernel/kernel.h). The ops, one file a family (ops/), are listed in op.c; their
- * inputs, outputs and attributes are documented in op.h. */
+ * An op is a const descriptor: its shape rule, gradient rule and cost, and the facts that passes
+ * read. Kernels (kernel/kernel.h) execute ops. The ops are in ops/: one file per family, ops.c is
+ * their table, ops.h documents their inputs, outputs and attributes. */
 
 #include "base/memory.h"
 #include "base/text.h"
@@ -16,15 +16,15 @@
 
 enum {
     KOLO_MAX_ATTRS = 12,
-    KOLO_MAX_IO = 8, /* inputs or outputs of a node that a kernel runs; POST and WAIT have more */
+    KOLO_MAX_IO = 8, /* inputs or outputs of a node that a kernel runs; post and wait have more */
 };
 
 typedef enum kolo_value_kind {
     KOLO_VALUE_TEMP,   /* output of a node */
     KOLO_VALUE_INPUT,  /* filled before the step */
     KOLO_VALUE_SCALAR, /* set before the step, in the binding table */
-    KOLO_VALUE_PARAM,  /* trained; two versions, see plan/plan.h */
-    KOLO_VALUE_STATE,  /* of the optimiser, and running statistics; two versions too */
+    KOLO_VALUE_PARAM,  /* trainable; two versions, see plan/plan.h */
+    KOLO_VALUE_STATE,  /* optimizer state and running statistics; two versions too */
 } kolo_value_kind;
 
 typedef struct kolo_value_info {
@@ -33,13 +33,12 @@ typedef struct kolo_value_info {
     kolo_tensor tensor;
     int32_t producer; /* index of the node in graph->nodes, -1 for leaves */
     kolo_init init;   /* PARAM, STATE */
-    kolo_shape
-        canon; /* PARAM, STATE: the shape that files show; tensor.shape may split it further */
-    kolo_value grad;    /* PARAM: its gradient, once the gradient pass has run; else none */
+    kolo_shape canon; /* PARAM, STATE: the shape in files; tensor.shape may split its dimensions */
+    kolo_value grad;  /* PARAM: its gradient, once the gradient pass has run; else none */
     kolo_value next_of; /* TEMP: the PARAM or STATE whose next version this is, else none */
-    bool in_place;      /* PARAM, STATE: kept in one version, into which its update writes */
-    int64_t rows;       /* PARAM: room of its row-sparse gradient (op.h); 0: it is dense */
-    int64_t all_rows;   /* and of that of all ranks; 0: there is one */
+    bool in_place;      /* PARAM, STATE: one version, which its update overwrites */
+    int64_t rows;       /* PARAM: capacity of its row-sparse gradient (ops.h); 0: dense */
+    int64_t all_rows;   /* capacity of that of all ranks; 0: one rank */
 } kolo_value_info;
 
 typedef union kolo_attr {
@@ -52,7 +51,7 @@ typedef struct kolo_node {
     int n_in, n_out;
     kolo_value *in, *out;
     kolo_attr attr[KOLO_MAX_ATTRS];
-    bool recomputed; /* makes for the backward pass what the forward pass made and did not keep */
+    bool recomputed; /* a copy of a forward node, for the backward pass */
 } kolo_node;
 
 typedef struct kolo_named_value {
@@ -84,20 +83,19 @@ static inline kolo_value_info *kolo_info(const kolo_graph *g, kolo_value v) {
 
 /* ---- ops ---- */
 
-/* What a shape rule sees: descriptors of the inputs, attributes; it fills n_out and out[]. A
- * failure is a text about the shapes; the caller puts the op's name before it. Layouts come out
- * plain. */
+/* The arguments of a shape rule: tensors of the inputs and the attributes. The rule sets n_out and
+ * out[], in plain layouts. Its error text describes the shapes; the caller adds the op's name. */
 typedef struct kolo_shape_query {
     const kolo_attr *attr;
     int n_in;
     const kolo_tensor *in;
     int n_out;
-    kolo_tensor *out; /* room for KOLO_MAX_IO */
+    kolo_tensor *out; /* [KOLO_MAX_IO] */
 } kolo_shape_query;
 
 /* Work of one run of a node. */
 typedef struct kolo_cost {
-    double flops, bytes; /* multiply-add is two; bytes read and written once each */
+    double flops, bytes; /* a multiply-add is 2 flops; each tensor is read or written once */
 } kolo_cost;
 
 /* Names an attribute in a descriptor, where 0 means none. */
@@ -175,45 +173,43 @@ typedef struct kolo_op {
     } samples;
 } kolo_op;
 
-/* Adds a node of `op`; its outputs go to out[0..n_out), which has room for KOLO_MAX_IO. Any invalid
- * input, or a failed graph, makes the outputs invalid and adds nothing. Attributes may be NULL. */
+/* Adds a node of `op` and stores its outputs in out[0..n_out), of size KOLO_MAX_IO. On an invalid
+ * input or a failed graph, adds nothing and returns invalid outputs. Attributes may be NULL. */
 void kolo_graph_add(kolo_graph *g, const kolo_op *op, const kolo_value *in, int n_in,
                     const kolo_attr *attr, kolo_value *out);
-/* As kolo_graph_add, for nodes whose first output alone matters. */
+/* As kolo_graph_add, but returns the first output only. */
 kolo_value kolo_graph_add1(kolo_graph *g, const kolo_op *op, const kolo_value *in, int n_in,
                            const kolo_attr *attr);
-/* A node with any number of inputs and outputs whose tensors are given: POST, WAIT. */
+/* Adds a node without its shape rule, with any number of inputs and given output tensors. */
 kolo_node *kolo_graph_add_raw(kolo_graph *g, const kolo_op *op, const kolo_value *in, int n_in,
                               int n_out, const kolo_tensor *out, const kolo_attr *attr);
-/* A leaf that is zero at first and kept between steps, shaped like `like`, and in place as it is.
- */
+/* Adds a state: a leaf, initially zero, that persists between steps; with the tensor and in_place
+ * of `like`. */
 kolo_value kolo_graph_state(kolo_graph *g, const char *name, kolo_value like);
 /* The scalar of that name, added if there is none. I64: whole numbers and random-number keys. */
 kolo_value kolo_graph_scalar(kolo_graph *g, const char *name, kolo_dtype dtype);
-/* Remembers the first failure. */
+/* Stores the first failure, with the text of kolo_last_error. */
 void kolo_graph_set_failed(kolo_graph *g, kolo_status status);
 
-/* Finds a leaf by name; none when there is no such. */
+/* Finds a leaf by name; KOLO_NONE if there is none. */
 kolo_value kolo_graph_find(const kolo_graph *g, const char *name);
-/* Finds a named output; none when there is no such. */
+/* Finds an output by name; KOLO_NONE if there is none. */
 kolo_value kolo_graph_output(const kolo_graph *g, const char *name);
 
-/* Takes nodes[0..n) as the graph's new node list (a permutation, subset or extension of the old
- * one, in a valid order) and renumbers producers. */
+/* Replaces the node list by nodes[0..n), in topological order, and renumbers producers. */
 kolo_status kolo_graph_set_nodes(kolo_graph *g, kolo_node *const *nodes, int32_t n);
-/* Removes nodes none of whose outputs is used by a node, an output or a next version. */
+/* Removes nodes without a reader, a graph output or a next version among their outputs. */
 kolo_status kolo_graph_prune(kolo_graph *g);
 
-/* Fills a query from a node: descriptors of its inputs and outputs; in and out have room for
- * KOLO_MAX_IO. */
+/* The shape query of an existing node; `in` and `out`, of size KOLO_MAX_IO, receive its tensors. */
 kolo_shape_query kolo_node_query(const kolo_graph *g, const kolo_node *n, kolo_tensor *in,
                                  kolo_tensor *out);
 kolo_cost kolo_node_cost(const kolo_graph *g, const kolo_node *n);
-/* Whether the node is an update: it makes the next version of a parameter or state; or stands with
- * them: its op does, or it reads what such an op makes. */
+/* Whether the node is an update: it writes the next version of a parameter or state, its op is
+ * `with_updates`, or it reads an output of such an op. */
 bool kolo_node_is_update(const kolo_graph *g, const kolo_node *n);
-/* Of what an update reads: whether it is a result of the step that ranks sum, not a leaf, nor made
- * by a node that stands with the updates itself. */
+/* Whether ranks have to synchronise value v, an input of an update: a result of the step (such as a
+ * gradient), not a leaf and not the output of another update. */
 bool kolo_value_needs_sync(const kolo_graph *g, kolo_value v);
 
 /* Attribute `attribute` (KOLO_ATTR) of a node. */
@@ -224,11 +220,11 @@ static inline kolo_attr *kolo_node_attr(kolo_node *n, int attribute) {
 /* Whether a node or an output of the graph reads v. */
 bool kolo_value_is_read(const kolo_graph *g, kolo_value v);
 
-/* Checks every invariant that this header states; FORMAT with the node named. Passes run it. */
+/* Checks every invariant of this header. FORMAT, with the node: a violation. */
 kolo_status kolo_graph_verify(const kolo_graph *g);
 
-/* Appends the graph as text, a line a node: `%7 y f32 [64,6,28,28] acdb = conv2d(%0 x, %1 w)
+/* Appends the graph as text, one line per node: `%7 y f32 [64,6,28,28] acdb = conv2d(%0 x, %1 w)
  * pad_h=2`. */
 void kolo_graph_print(const kolo_graph *g, kolo_text *text);
-/* One node's line without its end. */
+/* Appends the line of one node, without a line break. */
 void kolo_node_print(const kolo_graph *g, const kolo_node *n, kolo_text *text);

@@ -1,4 +1,4 @@
-/* The graph as text: leaves first, then a line a node, then the outputs. `kolo dump` shows it and
+/* The graph as text: leaves, then one line per node, then the outputs. `kolo dump` prints it and
  * golden tests compare it, so the format is stable. */
 #include "graph/graph.h"
 

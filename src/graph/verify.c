@@ -1,11 +1,11 @@
-/* The verifier: every invariant of graph.h, checked after each pass. What it finds is our bug or a
- * hand-made graph's; either way it is reported, with the node, not asserted. */
+/* The verifier: checks every invariant of graph.h. The pipeline runs it after each pass. A
+ * violation is a bug, which is reported with the node rather than asserted. */
 #include "graph/graph.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-/* FORMAT with the node's line after the text. */
+/* FORMAT, with the text and the line of the node. */
 static kolo_status bad_node(const kolo_graph *g, int32_t i, const char *what) {
     kolo_text line = {0};
     kolo_node_print(g, g->nodes[i], &line);
@@ -28,39 +28,40 @@ static kolo_status verify_handles(const kolo_graph *g, int32_t i) {
     return KOLO_OK;
 }
 
-/* Each input is a leaf or comes from an earlier node; each output says that this node makes it. */
+/* Each input is a leaf or the output of an earlier node; each output names this node as producer.
+ */
 static kolo_status verify_order(const kolo_graph *g, int32_t i) {
     const kolo_node *n = g->nodes[i];
     for (int k = 0; k < n->n_in; k++) {
         const kolo_value_info *in = kolo_info(g, n->in[k]);
         if (in->kind == KOLO_VALUE_TEMP && (in->producer < 0 || in->producer >= i)) {
-            return bad_node(g, i, "reads a value before it is made");
+            return bad_node(g, i, "reads a value before its producer");
         }
     }
     for (int k = 0; k < n->n_out; k++) {
         const kolo_value_info *out = kolo_info(g, n->out[k]);
         if (out->kind != KOLO_VALUE_TEMP || out->producer != i) {
-            return bad_node(g, i, "writes a value that is not its own");
+            return bad_node(g, i, "writes a value of another producer");
         }
     }
     return KOLO_OK;
 }
 
-/* The shape rule gives what the outputs say. */
+/* The outputs agree with the shape rule. */
 static kolo_status verify_shapes(const kolo_graph *g, int32_t i) {
     const kolo_node *n = g->nodes[i];
     if (!n->op->shape) return KOLO_OK;
     if (n->n_in < n->op->min_in || n->n_in > n->op->max_in) {
-        return bad_node(g, i, "has a wrong number of inputs");
+        return bad_node(g, i, "has the wrong number of inputs");
     }
     kolo_tensor in[KOLO_MAX_IO], have[KOLO_MAX_IO], want[KOLO_MAX_IO];
     kolo_shape_query q = kolo_node_query(g, n, in, have);
     q.out = want;
     if (n->op->shape(&q) != KOLO_OK) return bad_node(g, i, kolo_last_error());
-    if (q.n_out != n->n_out) return bad_node(g, i, "has a wrong number of outputs");
+    if (q.n_out != n->n_out) return bad_node(g, i, "has the wrong number of outputs");
     for (int k = 0; k < n->n_out; k++) {
         if (have[k].dtype != want[k].dtype || !kolo_shape_equal(&have[k].shape, &want[k].shape)) {
-            return bad_node(g, i, "has an output that its shape rule does not give");
+            return bad_node(g, i, "has an output that disagrees with its shape rule");
         }
     }
     return KOLO_OK;

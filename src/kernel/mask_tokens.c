@@ -54,7 +54,7 @@ void kolo_kernel_mask_tokens(const kolo_call *call) {
     for (int64_t n = 0; n < dim[0]; n++) {
         int64_t at = n * dim[1];
         if (random) random[n] = y[at] == -1 ? -1 : pair_code(y[at]) / 2;
-        mask_window(attr, &rng, (uint64_t)(*first + n), dim[1], ids + at, y + at,
-                    masked + at, labels + at);
+        mask_window(attr, &rng, (uint64_t)(*first + n), dim[1], ids + at, y + at, masked + at,
+                    labels + at);
     }
 }

@@ -1,15 +1,16 @@
-/* Accumulation: what updates read of a step's results becomes a sum over the step's micro-batches,
- * and so do the outputs, which are sums over the batch.
+/* Gradient accumulation: sums the inputs of updates over the micro-batches of a step, and the
+ * outputs, which are sums over the batch.
  *
  *     sgd(w, g)  ->  sgd(w, accumulate(g, fresh))
  *
- * The sum lies where the gradient will travel from (pass/bucket.c); the gradient of one micro-batch
- * is read once, right behind its maker, and gone. The scalar "fresh" is 1 in the first micro-batch
- * of a step and 0 in the others.
+ * The sum is in the memory from which the gradient is synchronised (pass/bucket.c); the gradient of
+ * one micro-batch is read once, right after its producer. The scalar "fresh" is 1 in the first
+ * micro-batch of a step and 0 in the others.
  *
- * Running statistics follow each other as in PyTorch: K micro-batches with statistics s1 .. sK and
- * momentum m leave (1-m)^K r + m ((1-m)^(K-1) s1 + ... + sK). Their sums therefore keep 1-m of what
- * they have with each new one, and the update, which stands once in a step, keeps (1-m)^K. */
+ * Running statistics are updated as by K steps of PyTorch: K micro-batches with statistics s1 .. sK
+ * and momentum m result in (1-m)^K r + m ((1-m)^(K-1) s1 + ... + sK). Each new micro-batch
+ * therefore scales the sum by 1-m, and the update, once per step, scales the old value by (1-m)^K.
+ */
 #include "graph/ops/ops.h"
 #include "pass/pass.h"
 
@@ -18,11 +19,11 @@
 typedef struct accumulator {
     kolo_graph *g;
     kolo_value fresh;
-    kolo_value *sums; /* by value: its sum, or none */
+    kolo_value *sums; /* by value: its sum, or KOLO_NONE */
     int32_t n_old;
 } accumulator;
 
-/* The sum of v, which keeps `keep` of itself with each micro-batch. */
+/* The sum of v, scaled by `keep` before each addition. */
 static kolo_value sum_of(accumulator *a, kolo_value v, double keep) {
     if (kolo_value_ok(a->sums[v.id])) return a->sums[v.id];
     const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_ACCUMULATE_KEEP].f = keep};
@@ -52,7 +53,7 @@ static void sum_metrics(accumulator *a) {
     }
 }
 
-/* Moves each accumulate node, all of which stand at the end, behind the maker of what it reads. */
+/* Moves the accumulate nodes, appended at the end, behind the producers of their inputs. */
 static kolo_status reorder(const accumulator *a) {
     kolo_graph *g = a->g;
     kolo_node **order = kolo_alloc((size_t)g->n_nodes * sizeof *order);
@@ -76,10 +77,11 @@ kolo_status kolo_pass_accumulate(kolo_graph *g, int64_t micro_batches) {
     const int32_t n_values = g->n_values;
     for (int32_t v = 0; v < n_values; v++) {
         if (g->values[v].rows == 0) continue;
-        return KOLO_FAIL(KOLO_ERR_ARG,
-                         "%s has a sparse gradient, which is not summed over micro-batches: give a "
-                         "larger batch instead of accumulating, or leave --sparse-embedding out",
-                         g->values[v].name);
+        return KOLO_FAIL(
+            KOLO_ERR_ARG,
+            "%s has a sparse gradient, which cannot be accumulated over micro-batches: use a "
+            "larger batch without accumulation, or omit --sparse-embedding",
+            g->values[v].name);
     }
     a.sums = kolo_alloc((size_t)n_values * sizeof *a.sums);
     if (!a.sums) return KOLO_NOMEM((size_t)n_values * sizeof *a.sums);

@@ -1,19 +1,18 @@
-/* Buckets: which gradients travel together, where they are handed over and where they are awaited.
+/* Gradient bucketing: groups gradients for synchronisation and places the POST and WAIT of each
+ * group.
  *
- * Gradients are taken in the order in which the backward pass makes them, and a bucket is closed as
- * soon as it holds bucket_bytes. POST stands behind the last maker of the bucket's gradients *and*
- * the last reader of its parameters: 'all ranks posted' is then the permission to overwrite
- * parameters that ranks share. The updates move to the end, bucket by bucket, each behind its WAIT,
- * so that the first buckets travel under the rest of the backward pass and the last ones under the
- * first updates.
+ * Gradients are taken in the order in which the backward pass computes them; a bucket is closed
+ * once it holds bucket_bytes. POST follows the last producer of the gradients of the bucket *and*
+ * the last reader of its parameters: once all ranks have posted, shared parameters may be
+ * overwritten. The updates move to the end, bucket by bucket, each after its WAIT. The first
+ * buckets thus overlap with the rest of the backward pass, the last ones with the first updates.
  *
- * The result is a new order of the nodes: everything but the updates as it was, POSTs in between,
+ * The result is a new order of the nodes: all but the updates as before, with POSTs in between,
  * then WAIT and updates of bucket 0, of bucket 1, ... Li et al., "PyTorch Distributed", VLDB 2020.
  *
- * Rows and ids of row-sparse gradients are gathered in the place of summed: behind the other
- * buckets each is one of its own, of equal slices from all ranks. Updates in place are the last of
- * all: with no WAIT behind them the step cannot be broken off any more.
- */
+ * Rows and ids of row-sparse gradients are gathered instead of summed: each is a bucket of its own
+ * after the others, of equal slices from all ranks. In-place updates are last: with no WAIT after
+ * them, the step cannot fail any more. */
 #include "graph/ops/ops.h"
 #include "pass/pass.h"
 
@@ -21,15 +20,15 @@
 #include <string.h>
 
 typedef struct member {
-    kolo_value value; /* what travels */
-    int32_t made;     /* node that makes it */
-    int32_t ready;    /* node after which it may go */
+    kolo_value value; /* synchronised */
+    int32_t made;     /* its producer */
+    int32_t ready;    /* node after which it may be posted */
     bool gathered;    /* else summed */
 } member;
 
 typedef struct bucketer {
     kolo_graph *g;
-    member *members;         /* what updates read, in the order it is made; then the metrics */
+    member *members;         /* inputs of updates, by producer; then the outputs */
     int n_members, n_summed; /* those that are summed come first */
     int ranks;
     int *bucket_of;      /* by member */
@@ -40,7 +39,7 @@ typedef struct bucketer {
     int32_t n_old; /* nodes before this pass (copies included) */
 } bucketer;
 
-/* The value whose memory v is, through views. */
+/* The value that owns the memory of v, through views. */
 static kolo_value root_of(const kolo_graph *g, kolo_value v) {
     int32_t p = kolo_info(g, v)->producer;
     while (p >= 0 && g->nodes[p]->op->view) {
@@ -64,8 +63,8 @@ static int member_of(const bucketer *b, kolo_value v) {
     return -1;
 }
 
-/* A value that is memory of its own: a copy of it where it is a view of, or the same as, something
- * that is no kernel's result or travels already. */
+/* A value with memory of its own: v, or a copy of v if its memory is that of a leaf or of another
+ * member. */
 static kolo_value own_memory(const bucketer *b, kolo_value v) {
     kolo_value root = root_of(b->g, v);
     bool own = kolo_info(b->g, root)->producer >= 0;
@@ -84,7 +83,7 @@ static void replace_in_updates(kolo_graph *g, kolo_value old, kolo_value by) {
     }
 }
 
-/* Collects what the updates read, each value once, however many updates read it. */
+/* Collects the inputs of updates, each value once. */
 static kolo_status collect_members(bucketer *b) {
     kolo_graph *g = b->g;
     int32_t n_nodes = g->n_nodes; /* copies are added behind */
@@ -107,8 +106,8 @@ static kolo_status collect_members(bucketer *b) {
     return KOLO_OK;
 }
 
-/* Holds each member back until the parameters that it will change are read for the last time;
- * last_reader has room for every value. */
+/* Delays each member until the last reader of the parameters that it updates. last_reader: by
+ * value, allocated by the caller. */
 static void hold_back(bucketer *b, int32_t *last_reader) {
     const kolo_graph *g = b->g;
     for (int32_t i = 0; i < g->n_nodes; i++) {
@@ -144,7 +143,7 @@ static void add_metrics(bucketer *b) {
     }
 }
 
-/* Cuts the members into buckets; the metrics, which are scalars, ride in the last of sums. */
+/* Divides the members into buckets. Outputs, which are scalars, join the last summed bucket. */
 static void cut(bucketer *b, size_t bucket_bytes) {
     size_t filled = 0;
     for (int i = 0; i < b->n_members; i++) {
@@ -161,7 +160,7 @@ static void cut(bucketer *b, size_t bucket_bytes) {
     }
 }
 
-/* Makes POST and WAIT of one bucket. */
+/* Adds POST and WAIT of one bucket. */
 static kolo_status add_bucket(bucketer *b, int bucket, kolo_value *values, kolo_tensor *tensors) {
     kolo_attr attr[KOLO_MAX_ATTRS] = {0};
     attr[KOLO_COMM_BUCKET].i = bucket;
@@ -190,8 +189,8 @@ static kolo_status add_bucket(bucketer *b, int bucket, kolo_value *values, kolo_
     return KOLO_OK;
 }
 
-/* The last bucket that an update waits for, itself or by what it reads of nodes before, whose
- * buckets are in `due`; its inputs become what arrives. */
+/* The last bucket that an update depends on, directly or through earlier updates, whose buckets are
+ * in `due`. Redirects its inputs to the outputs of WAIT. */
 static int await(const bucketer *b, kolo_node *update, const int *due) {
     int bucket = update->op->in_place ? b->n_buckets - 1 : 0;
     for (int k = 0; k < update->n_in; k++) {
@@ -205,7 +204,7 @@ static int await(const bucketer *b, kolo_node *update, const int *due) {
     return bucket;
 }
 
-/* The new order of the nodes; `due` has room for every node. */
+/* The new order of the nodes. due: by node, allocated by the caller. */
 static kolo_status reorder(bucketer *b, int *due) {
     kolo_graph *g = b->g;
     kolo_node **order = kolo_alloc((size_t)g->n_nodes * sizeof *order);
@@ -231,7 +230,7 @@ static kolo_status reorder(bucketer *b, int *due) {
     return status;
 }
 
-/* Outputs that travelled are read where they arrive. */
+/* Redirects synchronised outputs to the outputs of WAIT. */
 static void redirect_outputs(const bucketer *b) {
     for (int32_t i = 0; i < b->g->n_outputs; i++) {
         int m = member_of(b, b->g->outputs[i].value);
@@ -258,7 +257,7 @@ kolo_status kolo_pass_bucket(kolo_graph *g, size_t bucket_bytes, int ranks) {
         goto done;
     }
     KOLO_TRY_GOTO(collect_members(&b), done);
-    if (b.n_members == 0) goto done; /* nothing is trained */
+    if (b.n_members == 0) goto done; /* no trainable parameter */
     int32_t *last_reader = kolo_arena_alloc(&arena, (size_t)g->n_values * sizeof *last_reader);
     int *due = kolo_arena_alloc(&arena, (size_t)g->n_nodes * sizeof *due);
     if (!last_reader || !due) {

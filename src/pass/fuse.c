@@ -1,14 +1,12 @@
-/* Fusing: rewrites of the whole graph, gradients included, that spare sweeps over memory.
+/* Fusion of backward nodes, to save memory traffic. Forward nodes are folded before (fold.c).
  *
- *   relu_bwd(add(a, b), y) -> relu_bwd(a, y, b)     where a value that two nodes read was a ReLU's
- *
- * What can be folded before the gradient is (fold.c); here stands what the gradient makes. */
+ *   relu_bwd(add(a, b), y) -> relu_bwd(a, y, b)     the gradient of a ReLU with two readers */
 #include "graph/ops/ops.h"
 #include "pass/pass.h"
 
 #include <string.h>
 
-/* How often each value is read, by nodes and as an output; to be freed. */
+/* The number of readers of each value, nodes and outputs; the caller frees it. */
 static int *count_uses(const kolo_graph *g) {
     int *uses = kolo_zalloc(((size_t)g->n_values + 1) * sizeof *uses);
     if (!uses) return NULL;
@@ -19,7 +17,7 @@ static int *count_uses(const kolo_graph *g) {
     return uses;
 }
 
-/* The addition whose result n masks and nobody else reads; NULL when there is none. */
+/* The addition whose result only n, a relu_bwd, reads; NULL: none. */
 static const kolo_node *masked_sum(const kolo_graph *g, const kolo_node *n, const int *uses) {
     if (n->op != &kolo_op_relu_bwd || n->n_in != 2 || uses[n->in[0].id] != 1) return NULL;
     int32_t producer = kolo_info(g, n->in[0])->producer;

@@ -1,9 +1,9 @@
-/* Reverse-mode differentiation of any graph, from each op's rule.
+/* Reverse-mode automatic differentiation by the gradient rules of the ops.
  *
- * Forward: a value needs a gradient if a parameter reaches it. Backward, from the loss: each node
- * whose output has a gradient asks its op's rule for the gradients of the inputs that need one; a
- * value that is used several times (branches, shared weights, diamonds) adds what comes, the last
- * use first. */
+ * Forward: a value needs a gradient if a parameter reaches it. Backward, from the loss: for each
+ * node whose output has a gradient, the rule of its op adds the nodes for the gradients of the
+ * inputs that need one. The gradients of a value with several readers are summed, the last reader
+ * first. */
 #include "graph/ops/ops.h"
 #include "pass/pass.h"
 
@@ -40,7 +40,7 @@ static kolo_status differentiate(kolo_graph *g, const kolo_node *n, const bool *
     if (!any_out || !any_in) return KOLO_OK;
     if (!n->op->grad) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "%s has no gradient, but lies between a parameter and the loss",
+                         "%s has no gradient rule, but is on the path from a parameter to the loss",
                          n->op->name);
     }
     n->op->grad(g, n, d_out, wants, d_in);

@@ -1,11 +1,11 @@
-/* Memory planning: a place for every value.
+/* Memory planning: assigns a location to every value.
  *
- * Values that share memory form a group: views with what they view, and an output that overwrites
- * an input which nobody reads again. A group of the arena lives from its first maker to its last
- * reader; two groups may overlap in memory only if they never live together. Groups are placed
- * largest first, each in the smallest gap that fits among those alive with it. Gradients that
- * travel lie adjacent in the order of their POSTs; scalars lie in the table; parameters and state
- * in the store. */
+ * Values that share memory form a group: views of one value, and an output that overwrites an input
+ * after its last reader. A group of the arena is alive from its first producer to its last reader;
+ * groups may overlap only if they are not alive at the same time. Groups are placed largest first,
+ * each in the smallest sufficient gap between groups alive with it. Synchronised gradients are
+ * contiguous in the order of their posts; scalars are in the table, parameters and state in the
+ * store. */
 #include "base/integer.h"
 #include "graph/ops/ops.h"
 #include "pass/pass.h"
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGN = 64, NEVER = -1 /* made by no node: a pruned value */ };
+enum { ALIGN = 64, NEVER = -1 /* without producer: a pruned value */ };
 
 typedef struct group {
     int32_t first, last; /* node indices: alive in [first, last] */
@@ -44,7 +44,7 @@ static void merge(planner *p, int32_t into, int32_t v) {
     a->bytes = a->bytes > b->bytes ? a->bytes : b->bytes;
 }
 
-/* Whether a WAIT gives more than this rank's slice, which then lies apart. */
+/* Whether the output of a wait is larger than the slice of this rank, and so separate memory. */
 static bool widens(const kolo_graph *g, const kolo_node *n) {
     return kolo_tensor_bytes(&kolo_info(g, n->in[0])->tensor) !=
            kolo_tensor_bytes(&kolo_info(g, n->out[0])->tensor);
@@ -86,8 +86,7 @@ static void locate_synced(planner *p, kolo_value v) {
     p->map->bucket_bytes += p->groups[r].bytes;
 }
 
-/* Places the values of POST nodes: the members of each POST, adjacent; behind them what is
- * gathered. */
+/* Places the values of posts: those of each post contiguously, then gathered values. */
 static kolo_status place_buckets(planner *p) {
     const kolo_graph *g = p->g;
     kolo_memory_map *map = p->map;
@@ -114,7 +113,7 @@ static kolo_status place_buckets(planner *p) {
     return KOLO_OK;
 }
 
-/* Lets outputs take the memory of inputs that nobody reads again. */
+/* Lets outputs reuse the memory of inputs after their last reader. */
 static void overwrite(planner *p) {
     for (int32_t i = 0; i < p->g->n_nodes; i++) {
         const kolo_node *n = p->g->nodes[i];

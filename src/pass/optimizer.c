@@ -1,8 +1,8 @@
-/* The update of each parameter, as nodes of the graph: SGD with momentum, or Adam. Clipping
- * (Pascanu, Mikolov, Bengio, "On the difficulty of training recurrent neural networks", ICML 2013)
- * sums the squares of all gradients and scales each; these nodes stand with the updates, behind the
- * sums over the ranks. So does what merges the rows of all ranks, for a row-sparse gradient, whose
- * update changes those rows alone. */
+/* The optimizer: adds the update of each parameter as nodes of the graph, SGD with momentum or
+ * Adam. Clipping by norm (Pascanu, Mikolov, Bengio, "On the difficulty of training recurrent neural
+ * networks", ICML 2013) sums the squares of all gradients and scales each. These nodes are updates
+ * too: they read synchronised gradients. So is the merge of the rows of all ranks, for a row-sparse
+ * gradient. */
 #include "base/range.h"
 #include "graph/ops/ops.h"
 #include "pass/pass.h"
@@ -103,15 +103,16 @@ static kolo_status check_rows(const kolo_graph *g, kolo_value w, const kolo_opti
     double decay = decay_of(g, w, opts);
     bool momentum = opts->momentum != 0;
     if (!momentum && decay == 0) return KOLO_OK;
-    return KOLO_FAIL(KOLO_ERR_ARG,
-                     "a %s of %g moves rows of %s that a batch does not touch: with a sparse "
-                     "embedding %s, or leave --sparse-embedding out",
-                     momentum ? "momentum" : "weight decay", momentum ? opts->momentum : decay,
-                     kolo_info(g, w)->name,
-                     momentum ? "take SGD without it, or Adam" : "take a weight decay of 0");
+    return KOLO_FAIL(
+        KOLO_ERR_ARG,
+        "a %s of %g changes rows of %s without a gradient: with a sparse embedding %s, "
+        "or omit --sparse-embedding",
+        momentum ? "momentum" : "weight decay", momentum ? opts->momentum : decay,
+        kolo_info(g, w)->name,
+        momentum ? "take SGD without it, or Adam" : "take a weight decay of 0");
 }
 
-/* Puts the rows of all ranks in the place of this rank's. */
+/* Replaces the rows of this rank by the merged rows of all ranks. */
 static void merge_ranks(kolo_graph *g, kolo_value w) {
     const kolo_value_info *info = kolo_info(g, w);
     const kolo_node *maker = g->nodes[kolo_info(g, info->grad)->producer];
@@ -150,7 +151,7 @@ static kolo_status add_rows_update(kolo_graph *g, kolo_value w, kolo_value rows,
 
 /* ---- the whole ---- */
 
-/* What every gradient is multiplied by. */
+/* The factor of all gradients. */
 static kolo_value add_clip(kolo_graph *g, double norm) {
     const int32_t n_values = g->n_values;
     kolo_value sum = KOLO_NONE;
@@ -159,7 +160,7 @@ static kolo_value add_clip(kolo_graph *g, double norm) {
         const kolo_value in[] = {g->values[v].grad, sum};
         sum = kolo_graph_add1(g, &kolo_op_square_sum, in, kolo_value_ok(sum) ? 2 : 1, NULL);
     }
-    if (!kolo_value_ok(sum)) return KOLO_NONE; /* nothing is trained */
+    if (!kolo_value_ok(sum)) return KOLO_NONE; /* no trainable parameter */
     const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_CLIP_NORM].f = norm};
     return kolo_graph_add1(g, &kolo_op_clip_factor, &sum, 1, attr);
 }
@@ -175,7 +176,7 @@ kolo_status kolo_pass_optimizer(kolo_graph *g, const kolo_optimizer_opts *opts) 
     }
     KOLO_TRY(kolo_graph_check(g));
     kolo_value factor = opts->clip > 0 ? add_clip(g, opts->clip) : KOLO_NONE;
-    (void)scalar(g, "lr"); /* also where nothing is trained */
+    (void)scalar(g, "lr"); /* even without a trainable parameter */
     for (int32_t v = 0; v < n_values; v++) {
         if (!is_trained(g, v)) continue;
         kolo_value w = {v}, gradient = g->values[v].grad;

@@ -3,17 +3,17 @@
  * bf16, whose range needs no scaling of the loss (Kalamkar et al., "A study of bfloat16 for deep
  * learning training", 2019).
  *
- * One walk in order. Each op says which of its inputs it takes in bf16 (op->bf16) and by its shape
- * rule what comes out; a `convert` node stands where a value has the other type, once for all its
- * readers. Where kernels multiply bf16 parameters are narrowed, once in a step, and the f32 value
- * is what is updated; elsewhere they would only be widened again, and are read as they are. So are
- * inputs of the graph. */
+ * One walk in node order. The descriptor of an op (op->bf16) lists the inputs that it reads in
+ * bf16, its shape rule the types of its outputs. Where a value has the other type, a `convert` node
+ * is inserted, one for all readers. If kernels multiply bf16, parameters are converted once per
+ * step, and updates change the f32 value; otherwise parameters stay f32. So do inputs of the graph.
+ */
 #include "graph/ops/ops.h"
 #include "pass/pass.h"
 
 typedef struct converter {
     kolo_graph *g;
-    kolo_value *other; /* by value: it in the other type, or none */
+    kolo_value *other; /* by value: its conversion to the other type, or KOLO_NONE */
     bool *as_it_is;    /* by value: an input of the graph or a parameter, or a view of one */
     int32_t n_values;  /* before nodes are added */
     kolo_node **order;
@@ -24,7 +24,7 @@ static kolo_dtype dtype_of(const converter *c, kolo_value v) {
     return kolo_info(c->g, v)->tensor.dtype;
 }
 
-/* v in `dtype`; the node that converts it stands where the walk is now. */
+/* v in `dtype`, converted at the current position of the walk if necessary. */
 static kolo_value in_dtype(converter *c, kolo_value v, kolo_dtype dtype) {
     if (dtype_of(c, v) == dtype) return v;
     if (kolo_value_ok(c->other[v.id])) return c->other[v.id];
@@ -46,7 +46,7 @@ static bool any_is_half(const converter *c, const kolo_node *n) {
     return false;
 }
 
-/* Gives each input the type that the op takes it in. */
+/* Converts each input to the type that the op reads. */
 static void convert_inputs(converter *c, kolo_node *n) {
     if (n->op->bf16_joins && !any_is_half(c, n)) return;
     for (int k = 0; k < n->n_in; k++) {
@@ -91,7 +91,7 @@ static kolo_status convert_outputs(converter *c) {
 
 kolo_status kolo_pass_precision(kolo_graph *g, bool narrow_parameters) {
     if (g->dtype != KOLO_DTYPE_F32) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "precision bf16 is for models in f32, not in %s",
+        return KOLO_FAIL(KOLO_ERR_ARG, "precision bf16 requires a model in f32; this one is in %s",
                          kolo_dtype_name(g->dtype));
     }
     converter c = {.g = g, .n_values = g->n_values};

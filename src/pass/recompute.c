@@ -1,30 +1,28 @@
-/* Recomputation: what the forward pass made and the backward pass reads again is made a second time
- * instead of being kept in between. The same ops on the same numbers: the same bits.
+/* Recomputation (activation checkpointing): recomputes forward values for the backward pass instead
+ * of keeping them. The same ops on the same inputs: bitwise the same results.
  *
  * A value is *held* if a node of the backward pass (one that depends on the gradient's seed) reads
- * it. A held value that is made again gets a copy of its maker right before the first backward node
- * that reads it, and all backward nodes read the copy's result; what the first result then lacks is
- * a reader late in the step. A batch normalisation is made again as batch_norm_infer by the batch's
- * mean and variance, which are small and stay.
+ * it. To recompute a held value, its producer is copied right before the first backward reader, and
+ * all backward nodes read the copy; the original value then dies in the forward pass. A batch
+ * normalization is recomputed as batch_norm_infer with the mean and variance of the batch, which
+ * are small and kept.
  *
- *   cheap   outputs of ops that cost no more than their memory traffic (op->cheap) are made again
- *           where everything that this takes stays anyway: held values that are not made again
- *           themselves, or cheap values that nobody else holds. In a chain of residual sums that
- *           makes again every second one.
- *   full    first, the forward pass is cut into segments; of a segment's values only those that
- *           later segments read are kept, and the rest is made again, all of it, before the
- *           segment's backward pass; the last segment keeps its own. Then as cheap, with the copies
- *           too. Chen, Xu, Zhang, Guestrin, "Training deep nets with sublinear memory cost", 2016:
- *           n equal segments cost 2 sqrt(n) of n. Segments here end where the fewest bytes cross,
- *           once a budget is full; of several budgets the one stays that leaves the least in
- *           memory, crossing values and the largest segment together. */
+ *   cheap   recomputes outputs of memory-bound ops (op->cheap) whose inputs are kept anyway: held
+ *           values that are not recomputed themselves, or cheap values that are not held. In a
+ * chain of residual sums that is every second one. full    first divides the forward pass into
+ * segments. Of a segment, only values that later segments read are kept; all others are recomputed
+ * before the segment's backward pass, except in the last segment. Then as cheap, copies included.
+ * Chen, Xu, Zhang, Guestrin, "Training deep nets with sublinear memory cost", 2016: with n layers,
+ * 2 sqrt(n) of the memory. A segment ends where the fewest bytes cross, once a budget is full; of
+ * several budgets, the one with the least memory for crossing values and the largest segment is
+ *           chosen. */
 #include "graph/graph.h"
 #include "pass/pass.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* A copied node and the one that it is to stand before. */
+/* A copied node and the position of the copy: before node `target`. */
 typedef struct copied {
     kolo_node *node;
     int32_t target;
@@ -56,7 +54,7 @@ static void identity(kolo_value *alias, int32_t n) {
     for (int32_t v = 0; v < n; v++) alias[v] = (kolo_value){v};
 }
 
-/* Starts over on the graph as it is. */
+/* Restarts on the current graph. */
 static kolo_status begin(recomputer *r, kolo_value seed) {
     kolo_graph *g = r->g;
     size_t n_values = (size_t)g->n_values;
@@ -102,7 +100,8 @@ static kolo_status copy_node(recomputer *r, const kolo_node *n, int32_t target, 
     return KOLO_OK;
 }
 
-/* Backward nodes read the copies; these, at the end as yet, go before their targets. */
+/* Redirects backward nodes to the copies and moves the copies, appended at the end, before their
+ * targets. */
 static kolo_status finish(recomputer *r) {
     kolo_graph *g = r->g;
     kolo_node **order = kolo_alloc((size_t)g->n_nodes * sizeof *order);
@@ -124,7 +123,7 @@ static kolo_status finish(recomputer *r) {
     return status;
 }
 
-/* The first backward node that reads each value that the forward pass made; -1 where none does. */
+/* By value of the forward pass: its first backward reader, or -1. */
 static int32_t *find_readers(recomputer *r) {
     size_t n = (size_t)r->g->n_values;
     int32_t *reader = kolo_arena_alloc(&r->arena, n * sizeof *reader);
@@ -145,8 +144,8 @@ static int32_t *find_readers(recomputer *r) {
 
 typedef enum fate { FREE /* not held */, KEPT, RECOMPUTED } fate;
 
-/* Whether all that making n's result again takes stays anyway. Inputs that nobody holds are made
- * again too, if they are cheap themselves. */
+/* Whether all inputs to recompute node n are kept anyway. Inputs that are not held are recomputed
+ * too, if they are cheap. */
 static bool can_repeat(const recomputer *r, const kolo_node *n, const fate *fates) {
     if (!n->op->cheap) return false;
     for (int k = 0; k < n->n_in; k++) {
@@ -157,7 +156,7 @@ static bool can_repeat(const recomputer *r, const kolo_node *n, const fate *fate
     return true;
 }
 
-/* Copies n and, before it, what it needs of cheap values that nobody holds. */
+/* Copies n and, before it, the producers of its inputs that are not held. */
 static kolo_status repeat(recomputer *r, const kolo_node *n, int32_t target, const fate *fates,
                           kolo_value *alias) {
     for (int k = 0; k < n->n_in; k++) {
@@ -168,8 +167,7 @@ static kolo_status repeat(recomputer *r, const kolo_node *n, int32_t target, con
     return copy_node(r, n, target, alias);
 }
 
-/* Decides the fate of each held value, the earliest first, and copies the makers of those that go.
- */
+/* Decides for each held value, in node order, whether to recompute it, and copies its producer. */
 static kolo_status repeat_cheap(recomputer *r) {
     const int32_t n_values = r->g->n_values;
     const int32_t *reader = find_readers(r);
@@ -230,8 +228,8 @@ static kolo_status measure(cutter *c) {
     return KOLO_OK;
 }
 
-/* The end of the segment that begins at node `first` under a budget: past the node, at or behind
- * which the budget is full, where the fewest bytes cross, the latest of equals. */
+/* The end of the segment that starts at node `first`: where the fewest bytes cross (the last of
+ * equals) before the held bytes exceed the budget. */
 static int32_t segment_end(const cutter *c, int32_t first, int64_t budget) {
     int32_t best = first;
     int64_t held = 0;
@@ -243,7 +241,7 @@ static int32_t segment_end(const cutter *c, int32_t first, int64_t budget) {
     return c->n;
 }
 
-/* Bytes that stay under a budget: those that cross, and the largest segment. */
+/* Bytes kept under a budget: those that cross, and the largest segment. */
 static int64_t cost(const cutter *c, int64_t budget) {
     int64_t crossing = 0, largest = 0;
     for (int32_t first = 0, end; first < c->n; first = end) {
@@ -256,7 +254,7 @@ static int64_t cost(const cutter *c, int64_t budget) {
     return crossing + largest;
 }
 
-/* Budgets from everything down to a sixty-fourth of it. */
+/* Tries budgets from all held bytes down to 1/64 of them. */
 static int64_t best_budget(const cutter *c) {
     int64_t total = 0, best = 0, least = INT64_MAX;
     for (int32_t i = 0; i < c->n; i++) total += c->held[i];
@@ -269,13 +267,13 @@ static int64_t best_budget(const cutter *c) {
     return best;
 }
 
-/* Whether node i, of a segment that ends at `end`, is kept as a whole: later segments read it. */
+/* Whether node i of a segment that ends at `end` is kept: later segments read it. */
 static bool stays(const cutter *c, int32_t i, int32_t end) {
     return c->last[c->r->g->nodes[i]->out[0].id] >= end;
 }
 
-/* Marks which nodes of segment [first, end) are to be copied for its backward pass; gives the node
- * that the copies are to stand before. */
+/* Marks the nodes of segment [first, end) to copy for its backward pass; returns the node before
+ * which the copies go. */
 static int32_t mark_copies(const cutter *c, int32_t first, int32_t end, bool *copy) {
     const recomputer *r = c->r;
     int32_t target = INT32_MAX;

@@ -1,14 +1,13 @@
-/* Sparse embeddings: which parameters have row-sparse gradients (graph/ops/ops.h), and with room
- * for how many rows.
+/* Sparse embeddings: marks the parameters with row-sparse gradients (graph/ops/ops.h) and sets the
+ * capacity of these in rows.
  *
- * Where a table is read by an embedding and nothing else, a step changes only the rows of the ids
- * that its batch has. The mark that this pass leaves makes the embedding's gradient rule give rows,
- * the optimiser update rows, in place, and the bucket pass gather the rows of all ranks where it
- * sums other gradients. What cannot be had is refused, here and in those passes, and never becomes
- * dense in silence: updates that go on without a gradient (momentum, weight decay) touch every row,
- * and a table with other readers has a gradient in every row.
+ * If an embedding is the only reader of a table, a step changes only the rows of the ids in its
+ * batch. For a marked table, the gradient rule of the embedding returns rows, the optimizer updates
+ * rows in place, and the bucket pass gathers the rows of all ranks instead of summing. Unsupported
+ * combinations are errors, here and in those passes, and never become dense silently: momentum and
+ * weight decay change rows without a gradient, and a table with other readers has a dense gradient.
  *
- * The room is what the largest batch of a rank can fill, since ranks gather equal slices. */
+ * The capacity is that of the largest batch of any rank, since ranks gather equal slices. */
 #include "base/integer.h"
 #include "graph/graph.h"
 #include "pass/pass.h"
@@ -17,13 +16,13 @@
 
 static kolo_status refuse_reader(const kolo_graph *g, kolo_value table, const kolo_node *n) {
     return KOLO_FAIL(KOLO_ERR_ARG,
-                     "%s is read by %s too, whose gradient has every row: a sparse embedding is "
-                     "read by one embedding alone; leave --sparse-embedding out, or untie the two "
-                     "where the model can (tied=0)",
+                     "%s is also read by %s, whose gradient is dense: a sparse embedding table has "
+                     "one reader; omit --sparse-embedding, or untie the two if the model can "
+                     "(tied=0)",
                      kolo_info(g, table)->name, n->op->name);
 }
 
-/* The one embedding that reads the table. */
+/* One embedding is the only reader of the table. */
 static kolo_status check_readers(const kolo_graph *g, kolo_value table) {
     int embeddings = 0;
     for (int32_t i = 0; i < g->n_nodes; i++) {
@@ -44,7 +43,7 @@ static kolo_status mark(kolo_graph *g, const kolo_node *n, const kolo_sparse_opt
     KOLO_TRY(check_readers(g, n->in[0]));
     if (samples < ids->dim[0]) {
         return KOLO_FAIL(KOLO_ERR_ARG,
-                         "a batch of %" PRId64 " samples, and the largest is said to have %" PRId64,
+                         "the batch has %" PRId64 " samples, above the given maximum of %" PRId64,
                          ids->dim[0], samples);
     }
     int64_t height = table->tensor.shape.dim[0];
@@ -64,6 +63,6 @@ kolo_status kolo_pass_sparse(kolo_graph *g, const kolo_sparse_opts *opts) {
         marked++;
     }
     if (marked) return KOLO_OK;
-    return KOLO_FAIL(KOLO_ERR_ARG, "the model has no embedding table to train sparsely: leave "
-                                   "--sparse-embedding out, or choose a model of tokens");
+    return KOLO_FAIL(KOLO_ERR_ARG, "the model has no embedding table for sparse gradients: omit "
+                                   "--sparse-embedding, or choose a language model");
 }

@@ -1,11 +1,9 @@
-/* Running statistics: for each batch normalisation whose running mean and variance are state, the
- * update of these by the batch's.
+/* Running statistics: adds the update of the running mean and variance of each batch normalization.
  *
- * What an update reads of the step's results travels, summed over the ranks (pass/bucket.c). The
- * batch's mean and variance are therefore multiplied by this rank's share of the global batch, the
- * scalar "share", before: the sum is then their mean, equal on all ranks, also when ranks have
- * unequal shares or none. The variance that is kept is the unbiased one, n / (n - 1) times the
- * batch's, as in PyTorch. */
+ * The bucket pass sums the inputs of updates over the ranks. The mean and variance of the batch are
+ * therefore multiplied by this rank's fraction of the global batch, the scalar "share": the sum is
+ * then their mean, equal on all ranks, even if the fractions differ or are zero. The running
+ * variance is unbiased, n / (n - 1) times that of the batch, as in PyTorch. */
 #include "graph/ops/ops.h"
 #include "pass/pass.h"
 
@@ -24,9 +22,10 @@ static bool has_next(const kolo_graph *g, kolo_value state) {
 static kolo_status update(kolo_graph *g, const kolo_node *n, kolo_value share) {
     const kolo_value mean = n->in[3], var = n->in[4];
     if (has_next(g, mean) || has_next(g, var)) {
-        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "two batch_norm share the running statistics \"%s\": give each its own",
-                         kolo_info(g, mean)->name);
+        return KOLO_FAIL(
+            KOLO_ERR_UNSUPPORTED,
+            "two batch_norm nodes share the running statistics \"%s\": give each its own",
+            kolo_info(g, mean)->name);
     }
     const kolo_shape *x = &kolo_info(g, n->in[0])->tensor.shape;
     double count = (double)(kolo_shape_count(x) / x->dim[1]);

@@ -1,15 +1,15 @@
-/* Compiling: graph -> passes -> memory -> kernels -> steps.
+/* Compilation: graph -> passes -> memory -> kernels -> steps.
  *
- * Every kernel is selected, prepared and bound here, twice: once for each bank of the store, so
- * that a step only picks the bank's half. Views become no step. Each POST becomes a persistent
- * allreduce over its bucket; with no communicator POST and WAIT become no step either. */
+ * Selects and prepares every kernel, and binds it to addresses twice, once for each bank of the
+ * store. Views need no step. Each post becomes a persistent request over its bucket; without a
+ * communicator, post and wait need no step either. */
 #include "base/integer.h"
 #include "kernel/select/select.h"
 #include "plan/internal.h"
 
 #include <string.h>
 
-/* ---- what the store fixes ---- */
+/* ---- the store ---- */
 
 static bool layout_in_store(void *arg, const char *name, kolo_tensor *tensor) {
     const kolo_store_entry *entry = kolo_store_find(arg, name);
@@ -21,7 +21,7 @@ static const kolo_store_entry *entry_of(const kolo_plan *p, int32_t v) {
     return kolo_store_entry_at(p->store, p->entries[v]);
 }
 
-/* Ties the graph's parameters and state to the store's entries, adding those it lacks. */
+/* Maps parameters and state to the entries of the store; adds missing entries. */
 static kolo_status tie_store(kolo_plan *p) {
     const kolo_graph *g = p->graph;
     for (int32_t v = 0; v < g->n_values; v++) {
@@ -41,8 +41,7 @@ static kolo_status tie_store(kolo_plan *p) {
     return kolo_store_grow(p->store);
 }
 
-/* Updates that overwrite what they read stand behind all that reads it, and where there are other
- * ranks behind every WAIT. */
+/* In-place updates follow all readers of the old version and, with other ranks, every WAIT. */
 static kolo_status check_overwrites(const kolo_plan *p) {
     const kolo_graph *g = p->graph;
     for (int32_t v = 0; v < g->n_values; v++) {
@@ -50,7 +49,7 @@ static kolo_status check_overwrites(const kolo_plan *p) {
         if (!kolo_value_ok(old) || !entry_of(p, old.id)->single) continue;
         for (int32_t i = g->values[v].producer + 1; i < g->n_nodes; i++) {
             if (p->comm && !p->store->alone && g->nodes[i]->op->comm == KOLO_OP_WAIT) {
-                return KOLO_FAIL(KOLO_ERR_FORMAT, "%s is overwritten before the step is sure",
+                return KOLO_FAIL(KOLO_ERR_FORMAT, "%s is overwritten before the last WAIT",
                                  kolo_info(g, old)->name);
             }
             for (int k = 0; k < g->nodes[i]->n_in; k++) {
@@ -65,7 +64,7 @@ static kolo_status check_overwrites(const kolo_plan *p) {
 
 /* ---- addresses ---- */
 
-/* Where value v lies when `bank` of the store is current. */
+/* The address of value v while `bank` of the store is current. */
 static void *address_of(const kolo_plan *p, int32_t v, int bank) {
     const kolo_location *location = &p->map.locations[v];
     switch (location->region) {
@@ -130,8 +129,8 @@ static kolo_status add_kernel(kolo_plan *p, int32_t node, const kolo_plan_opts *
     return KOLO_OK;
 }
 
-/* Whether node i runs in the last micro-batch only: POST, and what needs it. `once` has that of
- * the nodes before. */
+/* Whether node i runs once per step, in the last micro-batch: POST, updates, and nodes that depend
+ * on them. `once` has the result for earlier nodes. */
 static bool is_once_per_step(const kolo_graph *g, int32_t i, const bool *once) {
     const kolo_node *n = g->nodes[i];
     bool is = n->op->comm == KOLO_OP_POST || kolo_node_is_update(g, n);
@@ -175,7 +174,7 @@ static kolo_status add_steps(kolo_plan *p, const kolo_plan_opts *opts) {
 
 /* ---- memory ---- */
 
-/* Whether two plans of one model have every gradient at the same place. */
+/* Whether two plans of one model have the same memory layout of gradients. */
 static bool gradients_agree(const kolo_plan *p, const kolo_plan *other) {
     const kolo_memory_map *a = &p->map, *b = &other->map;
     if (a->bucket_bytes != b->bucket_bytes || a->n_buckets != b->n_buckets) return false;
@@ -192,9 +191,10 @@ static bool gradients_agree(const kolo_plan *p, const kolo_plan *other) {
 
 static kolo_status check_gradients(const kolo_plan *p) {
     if (!gradients_agree(p, p->adds_to)) {
-        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "micro-batches of unequal sizes order their gradients differently: choose "
-                         "a batch that divides the samples of each worker");
+        return KOLO_FAIL(
+            KOLO_ERR_UNSUPPORTED,
+            "micro-batches of unequal sizes have different layouts of gradients: choose "
+            "a batch that divides the samples of each worker");
     }
     KOLO_ASSERT(p->gradients == p->adds_to->gradients);
     return KOLO_OK;
@@ -211,7 +211,7 @@ static kolo_status map_memory(kolo_plan *p) {
     return p->adds_to ? check_gradients(p) : KOLO_OK;
 }
 
-/* The allreduce or allgather of a POST, whose WAIT gives `arrives`. */
+/* The allreduce or allgather of a POST; `arrives` is the output of its WAIT. */
 static kolo_status make_request(kolo_plan *p, const kolo_node *post, kolo_value arrives,
                                 kolo_algorithm algorithm) {
     int i = (int)post->attr[KOLO_COMM_BUCKET].i;
@@ -232,7 +232,7 @@ static kolo_status make_request(kolo_plan *p, const kolo_node *post, kolo_value 
         opts = (kolo_request_opts){
             .kind = KOLO_COLLECTIVE_ALLGATHER,
             .dtype = first->dtype,
-            .input = own != all ? own : NULL, /* NULL: in its place, of one rank */
+            .input = own != all ? own : NULL, /* NULL: in place, one rank */
             .output = all,
             .count = (size_t)kolo_shape_count(&first->shape),
         };

@@ -1,8 +1,8 @@
-/* What each step of a plan is, for profiles and traces.
+/* Describes the steps of a plan, for profiles and traces.
  *
- * The phase of a node follows from the graph alone: what depends on the gradient's seed is
- * backward, what makes a next version is update; the rest is forward when a forward node or an
- * output reads it, else it belongs to the phase that reads it first. */
+ * The phase of a node follows from the graph: nodes that depend on the gradient's seed are
+ * backward, those that write a next version are update. All others are forward if a forward node or
+ * an output reads them, else they belong to the phase of their first reader. */
 #include "kernel/select/families.h"
 #include "plan/internal.h"
 
@@ -17,9 +17,9 @@ const char *kolo_phase_name(kolo_phase phase) {
     return names[phase];
 }
 
-static const kolo_phase nobody = (kolo_phase)KOLO_PHASES; /* reads it: behind all phases */
+static const kolo_phase nobody = (kolo_phase)KOLO_PHASES; /* no reader: after all phases */
 
-/* The value that the gradient starts from; none in a plan that does not train. */
+/* The seed of the gradient; KOLO_NONE in evaluation plans. */
 static kolo_value seed_of(const kolo_graph *g) { return kolo_graph_find(g, "grad_scale"); }
 
 static bool makes_next(const kolo_graph *g, const kolo_node *n) {
@@ -29,7 +29,7 @@ static bool makes_next(const kolo_graph *g, const kolo_node *n) {
     return false;
 }
 
-/* The phase of each node; `of_value` is room for as many as there are values. */
+/* The phase of each node. of_value: by value, allocated by the caller. */
 static void find_phases(const kolo_graph *g, kolo_phase *phases, kolo_phase *of_value) {
     kolo_value seed = seed_of(g);
     for (int32_t v = 0; v < g->n_values; v++) of_value[v] = KOLO_PHASE_FORWARD;
@@ -46,7 +46,7 @@ static void find_phases(const kolo_graph *g, kolo_phase *phases, kolo_phase *of_
         phases[i] = is_comm ? KOLO_PHASE_SYNCHRONISE : phase;
         for (int k = 0; k < n->n_out && !is_comm; k++) of_value[n->out[k].id] = phase;
     }
-    /* Backwards: the earliest phase that reads a value; what nobody reads is an output. */
+    /* Backwards: the earliest phase that reads each value. */
     for (int32_t v = 0; v < g->n_values; v++) of_value[v] = nobody;
     for (int32_t i = 0; i < g->n_outputs; i++) {
         of_value[g->outputs[i].value.id] = KOLO_PHASE_FORWARD;
@@ -59,7 +59,7 @@ static void find_phases(const kolo_graph *g, kolo_phase *phases, kolo_phase *of_
         }
         bool moves = phases[i] == KOLO_PHASE_FORWARD && readers < nobody;
         if (moves && readers > KOLO_PHASE_FORWARD) phases[i] = readers;
-        bool is_comm = phases[i] == KOLO_PHASE_SYNCHRONISE; /* passes values on, k to k */
+        bool is_comm = phases[i] == KOLO_PHASE_SYNCHRONISE; /* output k is input k */
         for (int k = 0; k < n->n_in; k++) {
             kolo_phase *in = &of_value[n->in[k].id];
             kolo_phase reader = is_comm ? of_value[n->out[k].id] : phases[i];
@@ -68,7 +68,7 @@ static void find_phases(const kolo_graph *g, kolo_phase *phases, kolo_phase *of_
     }
 }
 
-/* The parameter that a node is about: the first that it reads or whose gradient it makes. */
+/* The first parameter that a node reads or whose gradient it computes. */
 static const char *parameter_of(const kolo_graph *g, const kolo_node *n) {
     for (int k = 0; k < n->n_in; k++) {
         const kolo_value_info *in = kolo_info(g, n->in[k]);

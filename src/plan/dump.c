@@ -1,4 +1,4 @@
-/* The plan as text: its memory, its buckets, its steps with the kernel of each. */
+/* The plan as text: memory, buckets, and steps with their kernels. */
 #include "plan/internal.h"
 
 #include <inttypes.h>
@@ -21,7 +21,7 @@ static void print_step(const kolo_plan *p, int i, kolo_text *text) {
     kolo_text_add(text, "\n");
 }
 
-/* Values that are copied into another layout in each step. */
+/* The reorders of a step: count and bytes. */
 static void print_reorders(const kolo_plan *p, kolo_text *text) {
     int n = 0;
     size_t bytes = 0;

@@ -1,5 +1,5 @@
 #pragma once
-/* The plan's own structures, shared by compile.c, run.c and dump.c. */
+/* The structures of a plan. */
 
 #include "pass/pass.h"
 #include "plan/plan.h"
@@ -22,13 +22,13 @@ struct kolo_plan {
     kolo_comm *comm;         /* borrowed; NULL: no communication */
     kolo_request **requests; /* by bucket */
     bool train;
-    bool accumulates;         /* over several micro-batches */
-    const kolo_plan *adds_to; /* borrowed; NULL: its gradients are its own */
+    bool accumulates;         /* several micro-batches per step */
+    const kolo_plan *adds_to; /* borrowed; NULL: completes steps itself */
     kolo_memory_map map;
-    int *entries;    /* by value id: of parameters and state, which entry of the store */
-    char *gradients; /* registered, and so for ever where it is; NULL: the store's */
+    int *entries;    /* by value id: store entry of a parameter or state */
+    char *gradients; /* registered memory, at a fixed address; NULL: that of the store */
     char *table;
-    size_t values_bytes, scratch_bytes; /* in the store's arena, scratch behind the values */
+    size_t values_bytes, scratch_bytes; /* in the arena of the store: values, then scratch */
     kolo_step *steps;
     int n_steps;
     int bound_at; /* store->moves when the steps were bound */
@@ -37,5 +37,5 @@ struct kolo_plan {
     void *observer_arg;
 };
 
-/* Binds every step to the addresses as they are now. */
+/* Binds every step to the current addresses. */
 kolo_status kolo_plan_bind(kolo_plan *plan);

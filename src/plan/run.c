@@ -36,7 +36,7 @@ static kolo_status run_steps(kolo_plan *p, bool last_micro_batch) {
 kolo_status kolo_plan_run(kolo_plan *p) {
     KOLO_ASSERT(!p->adds_to);
     KOLO_TRY(run_steps(p, true));
-    if (p->train) p->store->current = !p->store->current; /* the commit */
+    if (p->train) p->store->current = !p->store->current; /* commit */
     return KOLO_OK;
 }
 

@@ -1,8 +1,8 @@
-/* The store: parameters and optimiser state in two banks, or kept once, see plan.h.
+/* The store: parameters and optimizer state in two banks, or in one version, see plan.h.
  *
- * Entries are added when the first plan that has them is compiled, so the banks may grow then; they
- * never move within a step. Initial values are drawn in canonical order from a stream keyed by the
- * seed and the parameter's name, so neither the layout nor the number of workers changes them. */
+ * Compiling a plan adds its missing entries, which may move the banks; they never move within a
+ * step. Initial values are drawn in canonical order from a random stream keyed by the seed and the
+ * name of the parameter, so that they depend neither on the layout nor on the number of workers. */
 #include "plan/store.h"
 
 #include "base/integer.h"
@@ -65,11 +65,11 @@ kolo_status kolo_store_add(kolo_store *s, const kolo_value_info *value) {
     return KOLO_OK;
 }
 
-/* Gives *memory, of *mapped bytes, room for `bytes`. What it held goes with it, or is lost. Without
- * memory all stays as it was. */
+/* Grows *memory, of *mapped bytes, to at least `bytes`; keeps its contents if `keep`. NOMEM: no
+ * change. */
 static kolo_status grow(kolo_store *s, char **memory, size_t *mapped, size_t bytes, bool keep) {
     if (bytes <= *mapped) return KOLO_OK;
-    char *bigger = kolo_pages_map(bytes); /* takes no memory before it is written to */
+    char *bigger = kolo_pages_map(bytes); /* uses no memory until written */
     if (!bigger) return KOLO_NOMEM(bytes);
     if (keep && *mapped) memcpy(bigger, *memory, *mapped);
     kolo_pages_unmap(*memory, *mapped);
@@ -95,7 +95,7 @@ kolo_status kolo_store_reserve(kolo_store *s, size_t bytes) {
 
 kolo_status kolo_store_reserve_gradients(kolo_store *s, kolo_comm *comm, size_t bytes) {
     if (bytes <= s->gradient_bytes) return KOLO_OK;
-    /* What is a communicator's stays there: requests may point to it. */
+    /* Memory of the communicator is not freed: requests may point to it. */
     char *memory = s->own_gradients ? s->gradients : NULL;
     size_t mapped = s->own_gradients ? s->gradient_bytes : 0;
     if (comm) {
@@ -123,7 +123,7 @@ void *kolo_store_data(const kolo_store *s, const kolo_store_entry *entry) {
     return kolo_store_at(s, entry, s->current);
 }
 
-/* The entry as files see it. */
+/* The tensor of an entry in files. */
 static kolo_tensor canonical_of(const kolo_store_entry *entry) {
     return kolo_tensor_plain(entry->tensor.dtype, entry->tensor.shape);
 }
@@ -176,7 +176,7 @@ kolo_status kolo_store_init(kolo_store *s, uint64_t seed) {
     return KOLO_OK;
 }
 
-/* A hash of all that ranks must have in common before they exchange raw memory. */
+/* A hash of the layouts, which have to agree before ranks exchange raw memory. */
 static uint64_t hash_layouts(const kolo_store *s) {
     uint64_t hash = s->bytes + s->single_bytes;
     for (size_t e = 0; e < s->n_entries; e++) {
@@ -214,9 +214,9 @@ kolo_status kolo_store_broadcast(kolo_store *s, kolo_comm *comm) {
     return KOLO_OK;
 }
 
-enum { HASHED = 1024 }; /* elements at a time */
+enum { HASHED = 1024 }; /* elements per block */
 
-/* Elements of a tensor in canonical order, from *index on, which moves with them. */
+/* Copies n elements in canonical order from *index on, and advances *index. */
 static void gather(const kolo_tensor *t, const char *data, int64_t *index, int64_t n, char *to) {
     size_t size = kolo_dtype_bytes(t->dtype);
     for (int64_t k = 0; k < n; k++) {

@@ -1,4 +1,4 @@
-/* Layouts: names, sizes, offsets, and the plain element-by-element reorder. */
+/* Layouts: text, sizes, offsets, and a reorder one element at a time. */
 #include "base/status.h"
 #include "tensor/tensor.h"
 
@@ -42,7 +42,7 @@ kolo_status kolo_layout_parse(const char *text, kolo_layout *layout) {
     *layout = parsed;
     return KOLO_OK;
 bad:
-    return KOLO_FAIL(KOLO_ERR_ARG, "\"%s\" is no layout; write it like acdb or aBcd8b", text);
+    return KOLO_FAIL(KOLO_ERR_ARG, "\"%s\" is not a layout; give one such as acdb or aBcd8b", text);
 }
 
 const char *kolo_layout_text(const kolo_layout *layout, char text[KOLO_LAYOUT_TEXT]) {
@@ -73,7 +73,7 @@ bool kolo_layout_is_plain(const kolo_layout *layout) {
     return kolo_layout_equal(layout, &plain);
 }
 
-/* Elements of `dim` that the inner blocks hold together. */
+/* The product of the sizes of the inner blocks of `dim`. */
 static int64_t block_of(const kolo_layout *layout, int dim) {
     int64_t block = 1;
     for (int i = 0; i < layout->n_blocks; i++) {
@@ -101,7 +101,7 @@ size_t kolo_tensor_bytes(const kolo_tensor *tensor) {
 
 int64_t kolo_layout_offset(const kolo_layout *layout, const kolo_shape *shape,
                            const int64_t *index) {
-    /* From the innermost block outwards; `rest` is what of each index the blocks have not used. */
+    /* From the innermost block outwards; `rest` is each index divided by the blocks so far. */
     int64_t rest[KOLO_MAX_RANK] = {0}, offset = 0, stride = 1;
     for (int i = 0; i < shape->rank; i++) rest[i] = index[i];
     for (int i = layout->n_blocks - 1; i >= 0; i--) {

@@ -1,4 +1,4 @@
-/* Shapes: counting, comparing, printing. */
+/* Shapes: number of elements, comparison, text. */
 #include "kolo/tensor.h"
 
 #include <inttypes.h>

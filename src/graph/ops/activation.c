@@ -1,13 +1,13 @@
 /* Smooth activations with their gradients (Hendrycks, Gimpel, "Gaussian error linear units", 2016;
- * Elfwing et al., "Sigmoid-weighted linear units", 2018), and the product of two tensors. gelu and
- * silu derive from their input, sigmoid and tanh from their output. */
+ * Elfwing et al., "Sigmoid-weighted linear units", 2018), and the product of two tensors. The
+ * gradients of gelu and silu read their input, those of sigmoid and tanh their output. */
 #include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 
 static const char *const no_attrs[] = {NULL}, *const gelu_attrs[] = {"tanh", NULL};
 static const char *const gelu_bwd_attrs[] = {"tanh", "bias", NULL};
 
-/* One float input, or two of one shape; the output is like them. */
+/* One or two float inputs of equal shape; the output has that shape. */
 static kolo_status pointwise_shape(kolo_shape_query *q) {
     KOLO_TRY(kolo_rule_types(q, "ff"));
     for (int i = 1; i < q->n_in; i++) KOLO_TRY(kolo_rule_same(q, 0, i));
@@ -18,11 +18,12 @@ static kolo_status gelu_bwd_shape(kolo_shape_query *q) {
     KOLO_TRY(pointwise_shape(q));
     if (!q->attr[KOLO_GELU_BWD_BIAS].i) return KOLO_OK;
     const kolo_shape *x = &q->in[0].shape;
-    if (x->rank < 2) return KOLO_RULE_FAIL(q, "a bias is of two or more dimensions: N,...,C");
+    if (x->rank < 2)
+        return KOLO_RULE_FAIL(q, "with bias x must have two or more dimensions: N,...,C");
     return kolo_rule_out(q, 1, kolo_dtype_wide(q->in[0].dtype), kolo_shape_1(x->dim[x->rank - 1]));
 }
 
-/* An exponential and a division: as many operations as a vector unit does in their time. */
+/* An exponential and a division, in units of vector operations of the same time. */
 static kolo_cost activation_cost(const kolo_shape_query *q) {
     return (kolo_cost){20.0 * (double)kolo_shape_count(&q->in[0].shape), kolo_query_bytes(q)};
 }

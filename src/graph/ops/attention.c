@@ -1,9 +1,9 @@
-/* Scaled dot-product attention of several heads. Vaswani et al., "Attention is all you need", 2017.
+/* Multi-head scaled dot-product attention. Vaswani et al., "Attention is all you need", 2017.
  *
- * Queries, keys and values stand side by side in one tensor, as one linear layer makes them, and
- * heads side by side in each: nothing is transposed. What the gradient needs besides are the rows'
- * log-sum-exp and the output; the probabilities are computed again. Dao et al., "FlashAttention",
- * NeurIPS 2022. Weights that are dropped are drawn again too, from the same numbers. */
+ * Queries, keys and values are concatenated in one tensor, the output of one linear layer, and
+ * heads within each: no transposition. The backward pass reads the output and the log-sum-exp of
+ * each row, and recomputes the probabilities (Dao et al., "FlashAttention", NeurIPS 2022) and the
+ * dropout of weights, from the same random numbers. */
 #include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 
@@ -11,8 +11,8 @@
 
 static const char *const attrs[] = {"heads", "causal", "%p", "layer", NULL};
 
-/* Input `qkv` is [N,T,3C] with heads that divide C; from input `more` on come draw and first_sample
- * if weights are dropped, then the mask, where there is one, [N,T]. */
+/* Input `qkv` is [N,T,3C] with heads that divide C. From input `more` on: rng_key and first_sample
+ * with dropout, then the optional mask [N,T]. */
 static kolo_status check_qkv(const kolo_shape_query *q, int qkv, int more) {
     int mask = more + kolo_attention_draws(q->attr);
     double p = q->attr[KOLO_ATTENTION_P].f;

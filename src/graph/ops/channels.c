@@ -1,5 +1,4 @@
-/* Ops on ranges of channels: concat, and the window that is its gradient and a gradient of itself.
- */
+/* Ops on ranges of channels: concat and channel_window, which is the gradient of both. */
 #include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 

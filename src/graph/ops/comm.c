@@ -1,6 +1,6 @@
-/* post and wait: where gradients leave for the other ranks and come back. They take any number of
- * values and are made with kolo_graph_add_raw, so they have no shape rule. No kernel runs them; the
- * plan turns them into steps of its own. */
+/* post and wait: start and completion of the synchronisation of gradients. They have any number of
+ * values and no shape rule; the bucket pass adds them with kolo_graph_add_raw. The plan executes
+ * them as steps of its own, without a kernel. */
 #include "graph/ops/ops.h"
 
 #include <limits.h>

@@ -1,5 +1,5 @@
-/* conv2d and its gradients. With F the window of the kernel, forward is y = F(x, w) + b; the two
- * gradients run the same loop nest with another of the three tensors as the sum. */
+/* conv2d and its gradients. All three run the same loop nest over x, w and y, with a different one
+ * of the three tensors as the sum. */
 #include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 
@@ -22,13 +22,13 @@ static kolo_status places_of(const kolo_shape_query *q, const int64_t *size, con
     return KOLO_OK;
 }
 
-/* The same, where dy is given and must agree. */
+/* Checks that dy has the size of the output. */
 static kolo_status check_places(const kolo_shape_query *q, const int64_t *size,
                                 const int64_t *kernel, const int64_t *dy) {
     int64_t places[2];
     KOLO_TRY(places_of(q, size, kernel, places));
     if (places[0] == dy[2] && places[1] == dy[3]) return KOLO_OK;
-    return KOLO_RULE_FAIL(q, "the output would be %" PRId64 " x %" PRId64 "; dy must be that",
+    return KOLO_RULE_FAIL(q, "dy must be %" PRId64 " x %" PRId64 ", the size of the output",
                           places[0], places[1]);
 }
 
@@ -50,8 +50,9 @@ static kolo_status conv2d_shape(kolo_shape_query *q) {
     int64_t takes = x[1] / q->attr[KOLO_CONV_GROUPS].i, places[2];
     if (w[1] != takes) {
         return KOLO_RULE_FAIL(q,
-                              "weights for %" PRId64 " channels a group meet %" PRId64
-                              "; dimension 1 of the weights must be that",
+                              "the weights are for %" PRId64
+                              " channels per group, but x has %" PRId64
+                              "; dimension 1 of the weights must equal that",
                               w[1], takes);
     }
     if (q->n_in == 3) {
@@ -125,7 +126,7 @@ static void conv2d_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_o
     }
 }
 
-/* All three do a multiply-add for each element of y and of the weights of its output channel. */
+/* One multiply-add for each element of y and each weight of its output channel. */
 static kolo_cost cost_of(const kolo_shape_query *q, const kolo_tensor *y, const kolo_tensor *w) {
     double taps = (double)kolo_shape_count(&w->shape) / (double)w->shape.dim[0];
     return (kolo_cost){2 * taps * (double)kolo_shape_count(&y->shape), kolo_query_bytes(q)};

@@ -1,10 +1,9 @@
-/* Dropout: elements are zeroed at random and the others scaled up, so that the mean stays.
- * Srivastava et al., "Dropout: a simple way to prevent neural networks from overfitting", JMLR 15,
- * 2014.
+/* Dropout: zeroes random elements and scales the others up, which preserves the mean. Srivastava et
+ * al., "Dropout: a simple way to prevent neural networks from overfitting", JMLR 15, 2014.
  *
- * Which elements is a pure function of the step, the layer and the element's place in the *global*
- * batch, so nothing is remembered for the gradient, which is the same dropout of dy, and ranks draw
- * what one rank with the whole batch would. */
+ * The random numbers are a pure function of the step, the layer and the index of the element in the
+ * *global* batch. The gradient is therefore the same dropout of dy, without a stored mask, and N
+ * ranks drop the same elements as one rank with the whole batch. */
 #include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 

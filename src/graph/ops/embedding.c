@@ -1,6 +1,5 @@
-/* Embedding: rows of a table by token, plus, where positions are given, a row by place. The
- * gradient is dense, a row for each token of the vocabulary, zero for those that do not occur;
- * where the table is marked for it, row-sparse (ops/rows.c). */
+/* Embedding lookup: rows of a table by token id, plus an optional row by position. The gradient of
+ * the table is dense, or row-sparse if the table is marked (ops/rows.c). */
 #include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 

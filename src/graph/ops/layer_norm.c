@@ -53,8 +53,8 @@ static void norm_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out
                       kolo_value *d_in) {
     if (kolo_value_ok(d_out[1]) || kolo_value_ok(d_out[2])) {
         kolo_graph_set_failed(g, KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                                           "layer_norm: no gradient flows through the statistics "
-                                           "that it gives"));
+                                           "layer_norm: its statistics outputs are not "
+                                           "differentiable"));
         return;
     }
     const kolo_value in[] = {d_out[0], n->in[0], n->in[1], n->out[1], n->out[2]};

@@ -1,6 +1,6 @@
-/* Ops that change how a tensor is seen or lies in memory, never its numbers: the views flatten and
- * reshape, and reorder, which the layout pass places (after the gradient pass, so it has no
- * gradient). */
+/* Ops that change the shape, layout or dtype of a tensor: the views flatten and reshape, reorder
+ * and convert. Passes after the gradient pass add reorder and convert, which have no gradient rule.
+ */
 #include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 

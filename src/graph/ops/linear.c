@@ -1,8 +1,7 @@
 /* linear, y = x w^T + b, and its gradients dx = dy w, dw = dy^T x, db = sum of dy over the batch.
- * The dimensions after the first count as one, so that a flatten before it costs nothing; where
- * w [O,I] meets x of more dimensions, x are tokens: all dimensions but the last count the rows.
- * linear_gelu is linear and gelu in one; its gradient takes the bias's from the sweep that makes
- * gelu's. */
+ * Dimensions after the first are flattened, so that no flatten is needed before it. With w [O,I]
+ * and x of more dimensions, x are tokens: all dimensions but the last are rows. linear_gelu fuses
+ * linear and gelu; gelu_bwd then also computes the gradient of the bias. */
 #include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 

@@ -1,7 +1,7 @@
-/* Softmax with cross-entropy, its gradient, accuracy and the confusion of classes, over one label a
- * sample or one a place. The forward op keeps the probabilities, which are all that its gradient
- * needs besides the labels. Label smoothing: Szegedy et al., "Rethinking the Inception
- * architecture", CVPR 2016, section 7. */
+/* Softmax cross-entropy, its gradient, accuracy and the confusion matrix, with one label per sample
+ * or per pixel. The forward op stores the probabilities; its gradient reads these and the labels.
+ * Label smoothing: Szegedy et al., "Rethinking the Inception architecture", CVPR 2016, section 7.
+ */
 #include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 

@@ -2,11 +2,11 @@
  * classification with deep convolutional neural networks", NIPS 2012, section 3.3; alpha is divided
  * by the size of the window, as PyTorch does.
  *
- * The forward op keeps what it divides by (before the power): with it the gradient is
+ * The forward op stores the divisor before the power, s. With it the gradient is
  *
  *     dx_i = dy_i s_i^-b - 2 (alpha / size) b x_i * sum_j dy_j x_j s_j^(-b - 1)
  *
- * over the channels j whose window holds i, which are those of the mirrored window. */
+ * over the channels j whose windows contain i: those of the mirrored window. */
 #include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 
@@ -22,11 +22,12 @@ static kolo_status check_attrs(const kolo_shape_query *q) {
         return KOLO_RULE_FAIL(q, "x must have two or more dimensions: N,C,...");
     }
     if (size < 1 || size > 1 << 16) {
-        return KOLO_RULE_FAIL(q, "a window of %" PRId64 " channels; choose 1 to 65536", size);
+        return KOLO_RULE_FAIL(q, "the window size is %" PRId64 "; choose 1 to 65536", size);
     }
     if (!(alpha >= 0 && beta > 0 && k > 0)) {
         return KOLO_RULE_FAIL(
-            q, "alpha %g, beta %g, k %g; alpha must be 0 or more, the others more", alpha, beta, k);
+            q, "alpha %g, beta %g, k %g; alpha must be 0 or more, beta and k above 0", alpha, beta,
+            k);
     }
     return KOLO_OK;
 }
@@ -48,16 +49,15 @@ static kolo_status bwd_shape(kolo_shape_query *q) {
 static void lrn_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out, const bool *wants,
                      kolo_value *d_in) {
     if (kolo_value_ok(d_out[1])) {
-        kolo_graph_set_failed(
-            g, KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "lrn: no gradient flows through the sums that it gives; derive from y"));
+        kolo_graph_set_failed(g, KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                                           "lrn: its sums are not differentiable; use output y"));
         return;
     }
     const kolo_value in[] = {d_out[0], n->in[0], n->out[1]};
     if (wants[0]) d_in[0] = kolo_graph_add1(g, &kolo_op_lrn_bwd, in, 3, n->attr);
 }
 
-/* A product and a sum for each element of each window, and about ten for the power. */
+/* A multiply-add per element of a window, and about ten operations for the power. */
 static kolo_cost lrn_cost(const kolo_shape_query *q) {
     double per_element = 2 * (double)q->attr[KOLO_LRN_SIZE].i + 10;
     return (kolo_cost){per_element * (double)kolo_shape_count(&q->in[0].shape),

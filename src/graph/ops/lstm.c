@@ -3,9 +3,10 @@
  *     i, f, g, o = gx[t] + w h[t-1] + b        sigmoid of i, f, o; tanh of g
  *     c[t] = f c[t-1] + i g,  h[t] = o tanh(c[t])
  *
- * The input's part of the gates, gx, is one linear layer over all steps; only the product with
- * h[t-1] is sequential. Backwards likewise: lstm_bwd goes through the steps once and gives dgx, and
- * the gradients of w and b are those of one linear layer that read h one step late: shift. */
+ * The contribution of the input to the gates, gx, is one linear layer over all steps; only the
+ * product with h[t-1] is sequential. Likewise in the backward pass: lstm_bwd computes dgx step by
+ * step, and the gradients of w and b are those of a linear layer over h delayed by one step
+ * (shift). */
 #include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 
@@ -64,7 +65,7 @@ static void lstm_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out
                       kolo_value *d_in) {
     if (kolo_value_ok(d_out[1]) || kolo_value_ok(d_out[2])) {
         kolo_graph_set_failed(
-            g, KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "lstm: gradients flow through h alone"));
+            g, KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "lstm: only output h is differentiable"));
         return;
     }
     const kolo_value in[] = {d_out[0], n->out[1], n->out[2], n->in[1]};

@@ -1,9 +1,10 @@
-/* Masking for masked language models: some tokens of each window are hidden, and are what is to be
- * told. Devlin, Chang, Lee, Toutanova, "BERT", NAACL 2019, section 3.1.
+/* Masking for masked language models: masks random tokens of each window and makes them the labels.
+ * Devlin, Chang, Lee, Toutanova, "BERT", NAACL 2019, section 3.1.
  *
- * Which ones is a pure function of the step and the window's place in the global batch, as in
- * dropout. Each of `count` nearly equal stretches of a window gives one place, so that every window
- * has as many labels: the mean over a batch does not depend on how it is cut. */
+ * The selection is a pure function of the step and the index of the window in the global batch, as
+ * for dropout. It takes one token from each of `count` nearly equal sections of a window, so that
+ * every window has the same number of labels and the mean over a batch does not depend on its
+ * partition. */
 #include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 
@@ -18,7 +19,8 @@ static kolo_status mask_shape(kolo_shape_query *q) {
     KOLO_TRY(kolo_rule_same(q, 2, 3));
     int64_t length = q->in[2].shape.dim[1], count = q->attr[KOLO_MASK_COUNT].i;
     if (count < 1 || count > length) {
-        return KOLO_RULE_FAIL(q, "%" PRId64 " places of %" PRId64 " tokens", count, length);
+        return KOLO_RULE_FAIL(q, "%" PRId64 " tokens to mask of %" PRId64 "; choose 1 to all",
+                              count, length);
     }
     if (q->attr[KOLO_MASK_VOCABULARY].i < 1) return KOLO_RULE_FAIL(q, "the vocabulary is empty");
     for (int i = 0; i < 3; i++) KOLO_TRY(kolo_rule_out(q, i, KOLO_DTYPE_I32, q->in[2].shape));

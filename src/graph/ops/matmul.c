@@ -1,4 +1,4 @@
-/* The product of two matrices for each of a batch; its gradients are such products too. */
+/* Batched matrix product; its gradients are batched matrix products too. */
 #include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 
@@ -12,7 +12,8 @@ static kolo_status matmul_shape(kolo_shape_query *q) {
     const int64_t *a = q->in[0].shape.dim, *b = q->in[1].shape.dim;
     bool ta = q->attr[KOLO_MATMUL_TRANSPOSE_A].i, tb = q->attr[KOLO_MATMUL_TRANSPOSE_B].i;
     if (a[0] != b[0] || a[ta ? 1 : 2] != b[tb ? 2 : 1]) {
-        return KOLO_RULE_FAIL(q, "batches must be equal, and the columns of a the rows of b");
+        return KOLO_RULE_FAIL(
+            q, "batch sizes must be equal, and the columns of a must equal the rows of b");
     }
     return kolo_rule_out(q, 0, q->in[0].dtype,
                          (kolo_shape){3, {a[0], a[ta ? 2 : 1], b[tb ? 1 : 2]}});

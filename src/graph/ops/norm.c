@@ -1,9 +1,8 @@
-/* Batch normalisation: each channel shifted and scaled to mean 0 and variance 1 over the batch,
- * then by what is learnt. Ioffe, Szegedy, "Batch normalization", ICML 2015.
+/* Batch normalization: normalizes each channel to mean 0 and variance 1 over the batch, then
+ * applies a learned scale and shift. Ioffe, Szegedy, "Batch normalization", ICML 2015.
  *
- * Training normalises by the batch and keeps running statistics for later; evaluation
- * (pass/inference.c) normalises by those. Their update is a node like any other update
- * (pass/statistics.c). */
+ * Training uses the statistics of the batch; evaluation uses running statistics
+ * (pass/inference.c), whose update is a node like that of a parameter (pass/statistics.c). */
 #include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 
@@ -61,19 +60,19 @@ static void norm_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out
                       kolo_value *d_in) {
     if (kolo_value_ok(d_out[1]) || kolo_value_ok(d_out[2])) {
         kolo_graph_set_failed(g, KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                                           "batch_norm: no gradient flows through the statistics "
-                                           "that it gives"));
+                                           "batch_norm: its statistics outputs are not "
+                                           "differentiable"));
         return;
     }
     if (wants[3] || wants[4]) {
         kolo_graph_set_failed(
-            g, KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "batch_norm: running statistics are not trained"));
+            g, KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "batch_norm: running statistics are not trainable"));
         return;
     }
     kolo_value in[6] = {d_out[0], n->in[0], n->in[1], n->out[1], n->out[2], n->in[2]};
     kolo_value out[KOLO_MAX_IO];
     bool relu = n->attr[KOLO_NORM_RELU].i, residual = n->n_in == 6;
-    if (relu && residual) { /* both branches want it */
+    if (relu && residual) { /* the gradient of both branches */
         in[0] = kolo_graph_add1(g, &kolo_op_relu_bwd, (kolo_value[]){in[0], n->out[0]}, 2, NULL);
     }
     if (residual && wants[5]) d_in[5] = in[0];
@@ -100,7 +99,7 @@ static kolo_status norm_evaluate(const kolo_graph *g, kolo_node *n, kolo_value *
     return KOLO_OK;
 }
 
-/* Sums and the elements themselves: a handful of operations an element. */
+/* About seven operations per element, sums included. */
 static kolo_cost norm_cost(const kolo_shape_query *q) {
     return (kolo_cost){7.0 * (double)kolo_shape_count(&q->in[0].shape), kolo_query_bytes(q)};
 }

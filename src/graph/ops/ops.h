@@ -1,15 +1,14 @@
 #pragma once
-/* The ops: what goes in, what comes out, which attributes. Shapes are logical (N,C,H,W); [x] is an
- * optional input or output. Ops that end in _bwd... are what gradients are made of. */
+/* The ops: inputs, outputs, attributes. Shapes are logical (N,C,H,W); [x] is an optional input or
+ * output. Ops with _bwd in their names compute gradients. */
 
 #include "graph/graph.h"
 
 /* conv2d: x [N,C,H,W], w [O,C/groups,KH,KW], [b [O]] -> y [N,O,H',W']; relu: y = max(0, .).
  * conv2d_bwd_data: dy, w -> dx [N,C,in_h,in_w].
  * conv2d_bwd_weights: dy, x -> dw, [db] (db when bias is 1).
- * All three take these attributes, at these places; the last three are zero where they mean
- * nothing: size_h, size_w are in_h, in_w for bwd_data and KH, KW for bwd_weights. `relu` is of
- * conv2d only. */
+ * All three have these attributes; those that an op does not use are 0. size_h, size_w: in_h, in_w
+ * for bwd_data, KH, KW for bwd_weights. relu: conv2d only. */
 enum {
     KOLO_CONV_STRIDE_H,
     KOLO_CONV_STRIDE_W,
@@ -26,11 +25,12 @@ enum {
 extern const kolo_op kolo_op_conv2d, kolo_op_conv2d_bwd_data, kolo_op_conv2d_bwd_weights;
 
 /* max_pool2d: x -> y, index (u8: kh * KW + kw of the first largest element in its window; KH * KW
- * is at most 256); relu: y = max(0, .), index as without. max_pool2d_bwd: dy, index, [y] -> dx
- * [N,C,in_h,in_w]; with y (when relu): dy counts where y > 0. avg_pool2d: x -> y (sum over the
- * window / (KH KW)). avg_pool2d_bwd: dy -> dx. With `ceil` a window that begins within the image or
- * the padding before it counts even if it ends behind the padding after it; no element behind the
- * padding is part of a mean. With `exclude_padding` a mean is over the elements of the image alone.
+ * is at most 256); relu: y = max(0, .), same index. max_pool2d_bwd: dy, index, [y] -> dx
+ * [N,C,in_h,in_w]; with y (for relu): only dy where y > 0. avg_pool2d: x -> y (sum over the
+ * window / (KH KW)). avg_pool2d_bwd: dy -> dx. `ceil`
+ * rounds the number of windows up, for windows that start in the image or the leading padding;
+ * elements beyond the trailing padding are not part of a mean. With `exclude_padding` a mean is
+ * over the elements of the image alone.
  */
 enum {
     KOLO_POOL_KERNEL_H,
@@ -56,8 +56,8 @@ enum { KOLO_SIZE_H, KOLO_SIZE_W, KOLO_SIZE_ALIGN };
 extern const kolo_op kolo_op_adaptive_avg_pool2d, kolo_op_adaptive_avg_pool2d_bwd;
 extern const kolo_op kolo_op_resize, kolo_op_resize_bwd;
 
-/* lrn: x [N,C,...] -> y, s: s = k + alpha / size * (sum of x^2 over the channels from size / 2
- * before to (size - 1) / 2 behind), y = x s^-beta. lrn_bwd: dy, x, s -> dx. */
+/* lrn: x [N,C,...] -> y, s: s = k + alpha / size * (sum of x^2 over the channels c - size / 2
+ * to c + (size - 1) / 2), y = x s^-beta. lrn_bwd: dy, x, s -> dx. */
 enum { KOLO_LRN_SIZE, KOLO_LRN_ALPHA, KOLO_LRN_BETA, KOLO_LRN_K };
 extern const kolo_op kolo_op_lrn, kolo_op_lrn_bwd;
 
@@ -68,7 +68,7 @@ enum { KOLO_LINEAR_RELU };     /* linear */
 enum { KOLO_LINEAR_BWD_BIAS }; /* linear_bwd_weights: 1 gives db */
 extern const kolo_op kolo_op_linear, kolo_op_linear_bwd_data, kolo_op_linear_bwd_weights;
 
-/* linear_gelu: as linear, w [O,I] -> y = gelu(z), [z]: what linear gives, when keep is 1. */
+/* linear_gelu: x, w [O,I], [b [O]] -> y = gelu(z), [z] with z = linear(x, w, b), if keep is 1. */
 enum { KOLO_LINEAR_GELU_TANH, KOLO_LINEAR_GELU_KEEP };
 extern const kolo_op kolo_op_linear_gelu;
 
@@ -82,10 +82,10 @@ extern const kolo_op kolo_op_bias, kolo_op_bias_bwd, kolo_op_relu, kolo_op_relu_
 extern const kolo_op kolo_op_flatten, kolo_op_reshape;
 
 /* batch_norm: x [N,C,...], gamma, beta, running_mean, running_var [C], [r like x] -> y, mean, var
- * [C]: mean and (biased) variance of the batch; y = gamma (x - mean) / sqrt(var + eps) + beta + r;
- * relu: y = max(0, .). The running statistics and momentum are for the passes alone.
- * batch_norm_bwd: dy, x, gamma, mean, var, [beta] -> dx, dgamma, dbeta; with beta (when relu): dy
- * counts where y, which is computed again, is positive. batch_norm_infer: the inputs of batch_norm
+ * [C]: mean and biased variance of the batch; y = gamma (x - mean) / sqrt(var + eps) + beta + r;
+ * relu: y = max(0, .). Only passes read the running statistics and the momentum.
+ * batch_norm_bwd: dy, x, gamma, mean, var, [beta] -> dx, dgamma, dbeta; with beta (for relu): only
+ * dy where y, recomputed, is positive. batch_norm_infer: the inputs of batch_norm
  * -> y by the running statistics. batch_norm_update: running_mean,
  * running_var, mean, var -> the next running statistics, keep old + factor new. */
 enum { KOLO_NORM_EPS, KOLO_NORM_MOMENTUM, KOLO_NORM_RELU };
@@ -109,59 +109,58 @@ enum { KOLO_LAYER_NORM_EPS };
 extern const kolo_op kolo_op_layer_norm, kolo_op_layer_norm_bwd;
 
 /* embedding: w [V,C], ids i32 [N,T], [p [P,C]] -> y [N,T,C] with y[n,t] = w[ids[n,t]] + p[t]. An id
- * outside [0, V) counts as a row of zeros. embedding_bwd: dy, ids -> dw [rows,C].
+ * outside [0, V) selects a row of zeros. embedding_bwd: dy, ids -> dw [rows,C].
  * position_bwd: dy [N,T,C] -> dp [rows,C], zero from T on. */
 enum { KOLO_EMBEDDING_ROWS };
 extern const kolo_op kolo_op_embedding, kolo_op_embedding_bwd, kolo_op_position_bwd;
 
-/* Row-sparse gradients, {rows [R,C], ids i32 [R]}, of tables [V,C]: ids ascend, each once, and
- * behind the last are -1, with rows of zeros. embedding_bwd_rows: dy [N,T,C], ids i32 [N,T] ->
- * rows, ids, where embedding_bwd's dw is not of ids that do not occur; merge_rows: rows [M,C], ids
+/* Row-sparse gradients, {rows [R,C], ids i32 [R]}, of tables [V,C]: ids are unique and
+ * ascending, followed by -1 with rows of zeros. embedding_bwd_rows: dy [N,T,C], ids i32 [N,T] ->
+ * rows, ids, the rows of embedding_bwd's dw for the ids that occur; merge_rows: rows [M,C], ids
  * i32 [M] in any order, or -1 -> rows, ids; rows of one id are summed in their order. V is `table`,
- * R is `room`, at least the smaller of V and the ids that come in. merge_rows stands with the
- * updates. */
+ * R is the capacity `room`, at least the minimum of V and the number of input ids. merge_rows is
+ * with_updates. */
 enum { KOLO_ROWS_TABLE, KOLO_ROWS_ROOM };
 extern const kolo_op kolo_op_embedding_bwd_rows, kolo_op_merge_rows;
 
 /* sgd_rows: w [V,C], rows, ids, lr [] -> w': w - lr times the rows. adam_rows: w, rows, ids, lr [],
- * update [], m, v -> w', m', v': where ids are, m' = beta1 m + (1 - beta1) row, v' = beta2 v + (1 -
- * beta2) row^2 and w' = w - lr sqrt(1 - beta2^update) / (1 - beta1^update) m' / (sqrt(v') + eps);
- * all else is as it was. As PyTorch's SparseAdam: eps is not as kolo_op_adam has it, and moments
- * fade only when their row occurs. The first three attributes are adam's. */
+ * update [], m, v -> w', m', v': for rows in ids, m' = beta1 m + (1 - beta1) row, v' = beta2 v + (1
+ * - beta2) row^2 and w' = w - lr sqrt(1 - beta2^update) / (1 - beta1^update) m' / (sqrt(v') + eps);
+ * other rows keep their values. As PyTorch's SparseAdam: eps differs from kolo_op_adam, and the
+ * moments of a row decay only when it occurs. The first three attributes are adam's. */
 extern const kolo_op kolo_op_sgd_rows, kolo_op_adam_rows;
 
 /* mask_tokens: rng_key i64 [], first_sample i64 [], ids i32 [N,T], y i32 [N,T] -> masked, labels,
- * segments, all i32 [N,T], [random i32 [N]]: of each window `count` places are drawn, one of each
- * of as many nearly equal stretches; their labels are their ids, all others -1; of the drawn ids
- * eight of ten become `mask`, one any id below `vocabulary`, one stays. A place where y is below 0
- * gives way to the next in its stretch where it is not; if there is none nothing is hidden.
- * Segments are 0. With `pairs` y is as kolo/data.h says: segments are 1 for tokens of second
- * sentences, and random says of each window whether that one is any, -1 where the first y is -1.
- * Draws are as dropout's. */
+ * segments, all i32 [N,T], [random i32 [N]]: selects `count` tokens of
+ * each window, one from each of as many nearly equal sections. Their labels are their ids, all
+ * others -1. Of the selected ids 80 % become `mask`, 10 % a random id below `vocabulary`, 10 %
+ * stay. A token with y below 0 is replaced by the next in its section with y of 0 or more; without
+ * one the section is skipped. Segments are 0. With `pairs`, y is encoded as in kolo/data.h:
+ * segments are 1 for tokens of second sentences; random is 1 for windows with a random second
+ * sentence, else 0, and -1 if the first y is -1. Random numbers as for dropout. */
 enum { KOLO_MASK_COUNT, KOLO_MASK_ID, KOLO_MASK_VOCABULARY, KOLO_MASK_PAIRS };
 extern const kolo_op kolo_op_mask_tokens;
 
 /* attention: qkv [N,T,3C] (queries, keys, values, each heads times C/heads), when p > 0 also
  * rng_key i64 [], first_sample i64 [], then [mask i32 [N,T]] -> o [N,T,C], lse [N,heads,T]: per
  * head softmax(q k^T / sqrt(C/heads)) v over the keys whose mask is not 0, causal: up to the
- * query's own; lse is the logarithm of the softmax's denominator, infinite where there is no key
- * (then o is 0). With p > 0 each weight of the softmax is zeroed when its draw, of 16 bits, is
- * below p, and else divided by 1
- * - p, p being a multiple of 2^-16: the nearest to what is given. Draws are as dropout's: those of
- * query i, head h of window n are lanes j % 8 of Philox's numbers at counter ((n heads + h) T + i)
- * ceil(T / 8) + j / 8, lane l being the lower half of number l, or from 4 on the upper half of
- * number l - 4. attention_bwd: do, qkv, o, lse, when p > 0 rng_key, first_sample, then [mask] ->
- * dqkv.
+ * query's own; lse is
+ * the logarithm of the softmax denominator, infinite without keys (then o is 0). With p > 0 a
+ * weight of the softmax is zeroed if its random number, of 16 bits, is below p, else divided by 1 -
+ * p; p is rounded to a multiple of 2^-16. Random numbers as for dropout: those of query i, head h
+ * of window n are lanes j % 8 of Philox's numbers at counter ((n heads + h) T + i) ceil(T / 8) + j
+ * / 8, lane l being the lower half of number l, or from 4 on the upper half of number l - 4.
+ * attention_bwd: do, qkv, o, lse, when p > 0 rng_key, first_sample, then [mask] -> dqkv.
  */
 enum {
     KOLO_ATTENTION_HEADS,
     KOLO_ATTENTION_CAUSAL,
     KOLO_ATTENTION_P,
     KOLO_ATTENTION_LAYER,
-    KOLO_ATTENTION_INPUTS = 1, /* of attention before draw or mask */
+    KOLO_ATTENTION_INPUTS = 1, /* of attention, before rng_key or mask */
     KOLO_ATTENTION_BWD_INPUTS = 4,
 };
-/* The draws below which weights are dropped, of 16 bits. */
+/* Weights with 16-bit random numbers below this are dropped. */
 static inline uint32_t kolo_attention_limit(const kolo_attr *attr) {
     return (uint32_t)(attr[KOLO_ATTENTION_P].f * 0x1p16 + 0.5);
 }
@@ -175,7 +174,8 @@ extern const kolo_op kolo_op_attention, kolo_op_attention_bwd;
 enum { KOLO_MATMUL_TRANSPOSE_A, KOLO_MATMUL_TRANSPOSE_B };
 extern const kolo_op kolo_op_matmul;
 
-/* lstm: gx [N,T,4H] (the input's part of the gates: input, forget, cell, output), w [4H,H], b [4H]
+/* lstm: gx [N,T,4H] (gate contributions of the input: input, forget, cell, output), w [4H,H], b
+ * [4H]
  * -> h [N,T,H], gates [N,T,4H] (after sigmoid or tanh), c [N,T,H]; state before the first is zero.
  * lstm_bwd: dh, gates, c, w -> dgx. shift: x [N,T,C] -> y[n,t] = x[n,t-1], zero for t = 0;
  * back: y[n,t] = x[n,t+1], zero for the last. */
@@ -187,8 +187,8 @@ enum { KOLO_SCALE_FACTOR };
 extern const kolo_op kolo_op_scale;
 
 /* concat: x0, x1, ... [N,Ci,...] -> [N, sum of Ci, ...].
- * channel_window: x [N,C,...] -> [N,count,...]: channel i is channel first + i of x, zeros where x
- * has none. Its gradient is a window too. */
+ * channel_window: x [N,C,...] -> [N,count,...]: channel i is channel first + i of x, zero outside
+ * x. Its gradient is a channel_window too. */
 enum { KOLO_WINDOW_FIRST, KOLO_WINDOW_COUNT };
 extern const kolo_op kolo_op_concat, kolo_op_channel_window;
 
@@ -202,11 +202,11 @@ extern const kolo_op kolo_op_dropout;
 
 /* softmax_xent: logits [N,C,...], labels i32 [N,...] -> loss [] (sum over all labels), probs
  * [N,C,...]. With the target t = (1 - smoothing) onehot + smoothing / C a label's loss is
- * -sum t log probs. With count a third output, what accuracy gives. softmax_xent_bwd: probs,
+ * -sum t log probs. With count, output 2 is that of accuracy. softmax_xent_bwd: probs,
  * labels, dloss [] -> dlogits = (probs - t) * dloss. accuracy: logits, labels -> count [] (of the
  * graph's dtype). confusion: logits, labels -> counts [C,C]: those of label i whose largest logit
- * is j at [i,j]. A label outside [0, C), or the one to ignore, adds nothing: no loss, no gradient,
- * no count. */
+ * is j at [i,j]. A label outside [0, C), or the ignore index, contributes no loss, gradient or
+ * count. */
 enum {
     KOLO_LOSS_HAS_IGNORE_INDEX,
     KOLO_LOSS_IGNORE_INDEX,
@@ -222,10 +222,10 @@ extern const kolo_op kolo_op_confusion;
 enum { KOLO_SGD_MOMENTUM, KOLO_SGD_WEIGHT_DECAY, KOLO_SGD_NESTEROV };
 extern const kolo_op kolo_op_sgd;
 
-/* adam: w, g, lr [], update [], m, v -> w', m', v', `update` being the number of this update from 1
- * on; with d = g + weight_decay w (decoupled: d = g, and w is multiplied by 1 - lr weight_decay
- * first): m' = beta1 m + (1 - beta1) d, v' = beta2 v + (1 - beta2) d^2 and
- * w' = w - lr (m' / (1 - beta1^update)) / (sqrt(v' / (1 - beta2^update)) + eps). */
+/* adam: w, g, lr [], update [], m, v -> w', m', v', `update` counts updates from 1; with d = g +
+ * weight_decay w (decoupled: d = g, and w is multiplied by 1 - lr weight_decay first): m' = beta1 m
+ * + (1 - beta1) d, v' = beta2 v + (1 - beta2) d^2 and w' = w - lr (m' / (1 - beta1^update)) /
+ * (sqrt(v' / (1 - beta2^update)) + eps). */
 enum {
     KOLO_ADAM_BETA1,
     KOLO_ADAM_BETA2,
@@ -236,30 +236,29 @@ enum {
 extern const kolo_op kolo_op_adam;
 
 /* square_sum: g, [sum []] -> sum + the sum of the squares of g. clip_factor: sum [] -> min(1, norm
- * / (sqrt(sum) + 1e-6)). Both stand with the updates: they read reduced gradients. */
+ * / (sqrt(sum) + 1e-6)). Both are with_updates: they read synchronised gradients. */
 enum { KOLO_CLIP_NORM };
 extern const kolo_op kolo_op_square_sum, kolo_op_clip_factor;
 
-/* accumulate: x, fresh [] -> sum, over the micro-batches of a step: where fresh is not 0, x; else
- * keep * sum + x, sum being what its memory held. That memory is therefore the sum's alone, from
- * run to run: sums travel. Placed by the accumulate pass. */
+/* accumulate: x, fresh [] -> sum over the micro-batches of a step: x if fresh is not 0, else
+ * keep * sum + x, with the previous contents of its memory as sum. No other value may share that
+ * memory. Added by the accumulate pass. */
 enum { KOLO_ACCUMULATE_KEEP };
 extern const kolo_op kolo_op_accumulate;
 
-/* convert: x -> the same in another dtype, f32 or bf16. Placed by the precision pass. */
+/* convert: x -> x in another dtype, f32 or bf16. Added by the precision pass. */
 enum { KOLO_CONVERT_DTYPE };
 extern const kolo_op kolo_op_convert;
 
-/* reorder: x -> the same in another layout, that of the output's tensor. */
+/* reorder: x -> x in the layout of the output's tensor. */
 extern const kolo_op kolo_op_reorder;
 
-/* post: gradients of one bucket -> the same values, now in flight (no one reads them before wait).
- * wait: what post gave -> the reduced gradients. Both only pass memory on: all are views, output i
- * of input i. Or, with `gathers`, one value is posted, and wait gives the values of all ranks, one
- * behind the other in dimension 0, in memory of their own where there are several. Placed by the
- * bucket pass. */
+/* post: gradients of one bucket -> the same values, in flight: only wait may read them. wait:
+ * outputs of post -> the reduced gradients. Both are views, output i of input i. With `gathers` one
+ * value is posted, and wait returns the values of all ranks, concatenated along dimension 0, in
+ * separate memory if there are several ranks. Added by the bucket pass. */
 enum { KOLO_COMM_BUCKET, KOLO_COMM_GATHERS };
 extern const kolo_op kolo_op_post, kolo_op_wait;
 
-/* Every op above, NULL-terminated. */
+/* The table of all ops, NULL-terminated. */
 extern const kolo_op *const kolo_ops[];

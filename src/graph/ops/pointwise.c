@@ -26,7 +26,7 @@ static kolo_status bias_bwd_shape(kolo_shape_query *q) {
     return kolo_rule_out(q, 0, kolo_dtype_wide(q->in[0].dtype), kolo_shape_1(dy->dim[1]));
 }
 
-/* One float input, or more of one shape; the output is like them. */
+/* Float inputs of equal shape; the output has that shape. */
 static kolo_status pointwise_shape(kolo_shape_query *q) {
     KOLO_TRY(kolo_rule_types(q, "fff"));
     for (int i = 1; i < q->n_in; i++) KOLO_TRY(kolo_rule_same(q, 0, i));
@@ -63,7 +63,7 @@ static void add_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
     }
 }
 
-/* Of x alone: the scalar is none that is trained. */
+/* The gradient of x; the scalar is not trainable. */
 static void scale_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
                        const bool *wants, kolo_value *d_in) {
     const kolo_value in[2] = {d_out[0], n->n_in == 2 ? n->in[1] : KOLO_NONE};

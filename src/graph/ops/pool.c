@@ -1,5 +1,5 @@
-/* Max and average pooling and their gradients. Max pooling remembers where in each window its
- * result came from, a byte an output, so its gradient needs no input. */
+/* Max and average pooling and their gradients. Max pooling stores the index of the maximum in each
+ * window, one byte per output, so that its gradient does not read the input. */
 #include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 
@@ -18,7 +18,7 @@ static kolo_status places_of(const kolo_shape_query *q, const int64_t *size, int
                               .pad = q->attr[KOLO_POOL_PAD_H + axis].i,
                               .dilation = 1};
         KOLO_TRY(kolo_rule_window(q, name, size[axis], window, &places[axis]));
-        /* One more window where there is room left and it begins before the padding behind. */
+        /* ceil: one more window if elements are left and it starts before the trailing padding. */
         bool more =
             q->attr[KOLO_POOL_CEIL].i &&
             (places[axis] - 1) * window.stride + window.kernel < size[axis] + 2 * window.pad;
@@ -52,7 +52,7 @@ static kolo_status max_shape(kolo_shape_query *q) {
     return kolo_rule_out(q, 1, KOLO_DTYPE_U8, q->out[0].shape);
 }
 
-/* Of both gradients; dy is input 0. */
+/* The rule of both gradients; dy is input 0. */
 static kolo_status pool_bwd_shape(kolo_shape_query *q) {
     KOLO_TRY(kolo_rule_rank(q, 0, 4, "N,C,H',W'"));
     const int64_t *dy = q->in[0].shape.dim;
@@ -60,7 +60,7 @@ static kolo_status pool_bwd_shape(kolo_shape_query *q) {
     int64_t places[2];
     KOLO_TRY(places_of(q, size, places));
     if (places[0] != dy[2] || places[1] != dy[3]) {
-        return KOLO_RULE_FAIL(q, "the output would be %" PRId64 " x %" PRId64 "; dy must be that",
+        return KOLO_RULE_FAIL(q, "dy must be %" PRId64 " x %" PRId64 ", the size of the output",
                               places[0], places[1]);
     }
     return kolo_rule_out(q, 0, q->in[0].dtype, kolo_shape_4(dy[0], dy[1], size[0], size[1]));

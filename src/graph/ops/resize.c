@@ -1,5 +1,5 @@
-/* Ops whose output has a size of its own: adaptive average pooling, bilinear resizing, and their
- * gradients. Both are linear in x, so a gradient needs the sizes alone. */
+/* Ops with a given output size: adaptive average pooling and bilinear resizing, and their
+ * gradients. Both are linear in x, so that a gradient does not read x. */
 #include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 
@@ -44,14 +44,14 @@ static void resize_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_o
     size_grad(g, n, &kolo_op_resize_bwd, d_out, wants, d_in);
 }
 
-/* Four products and their sum for each element of the larger side. */
+/* Four multiply-adds per element of the larger tensor. */
 static kolo_cost resize_cost(const kolo_shape_query *q) {
     double in = (double)kolo_shape_count(&q->in[0].shape);
     double out = (double)kolo_shape_count(&q->out[0].shape);
     return (kolo_cost){8 * (in > out ? in : out), kolo_query_bytes(q)};
 }
 
-/* About one addition for each element of the larger side. */
+/* About one addition per element of the larger tensor. */
 static kolo_cost pool_cost(const kolo_shape_query *q) {
     double in = (double)kolo_shape_count(&q->in[0].shape);
     double out = (double)kolo_shape_count(&q->out[0].shape);
@@ -111,7 +111,7 @@ static bool is_image(const kolo_graph *g, kolo_value x) {
     return x.id >= 0 && x.id < g->n_values && kolo_info(g, x)->tensor.shape.rank == 4;
 }
 
-/* Where all windows are alike it is a pool like any other. */
+/* With equal windows it is an ordinary average pool. */
 kolo_value kolo_adaptive_avg_pool2d(kolo_graph *g, kolo_value x, int64_t h, int64_t w) {
     const int64_t *dim = is_image(g, x) ? kolo_info(g, x)->tensor.shape.dim : NULL;
     if (dim && h > 0 && w > 0 && dim[2] % h == 0 && dim[3] % w == 0) {

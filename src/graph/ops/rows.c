@@ -1,12 +1,11 @@
-/* Row-sparse gradients of tables: {rows [R,C], ids i32 [R]} stands for a table of zeros that has
- * rows[k] at ids[k]. Ids ascend, each once; behind the last are ids of -1 with rows of zeros, so
- * that what works element by element (scales, norms) needs no count. R is fixed, room for every row
- * that a batch can touch.
+/* Row-sparse gradients of embedding tables: {rows [R,C], ids i32 [R]} represents a table of zeros
+ * with rows[k] at ids[k]. Ids are unique and ascending, followed by -1 with rows of zeros, so that
+ * elementwise ops (scale, norms) need no count. The capacity R is static: every row that a batch
+ * can touch.
  *
- * embedding_bwd_rows makes one of a batch, merge_rows one of those of all ranks. What a row has
- * several times is summed in the order of its places, so the bits depend on nothing else. The
- * updates change the rows of ids and nothing else: their next versions may lie where the old ones
- * do. */
+ * embedding_bwd_rows computes that of a batch, merge_rows combines those of all ranks. Duplicate
+ * rows are summed in the order of their positions, which makes the result bitwise reproducible. The
+ * updates write only the rows in ids, so the next version may overwrite the old one. */
 #include "base/integer.h"
 #include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
@@ -16,13 +15,13 @@
 static const char *const rows_attrs[] = {"table", "room", NULL}, *const no_attrs[] = {NULL};
 static const char *const adam_attrs[] = {"%beta1", "%beta2", "%eps", NULL};
 
-/* Outputs with enough room for `count` ids and channels. */
+/* Sets the outputs, with capacity for `count` ids. */
 static kolo_status rows_out(kolo_shape_query *q, int64_t count, int64_t channels) {
     int64_t table = q->attr[KOLO_ROWS_TABLE].i, room = q->attr[KOLO_ROWS_ROOM].i;
     int64_t least = kolo_min_i64(table, count);
     if (table < 1) return KOLO_RULE_FAIL(q, "a table of %" PRId64 " rows", table);
     if (room < least) {
-        return KOLO_RULE_FAIL(q, "room for %" PRId64 " rows; there must be %" PRId64 " or more",
+        return KOLO_RULE_FAIL(q, "a capacity of %" PRId64 " rows; it must be %" PRId64 " or more",
                               room, least);
     }
     KOLO_TRY(kolo_rule_out(q, 0, kolo_dtype_wide(q->in[0].dtype), kolo_shape_2(room, channels)));
@@ -52,7 +51,7 @@ static kolo_status merge_rows_shape(kolo_shape_query *q) {
     return rows_out(q, q->in[0].shape.dim[0], q->in[0].shape.dim[1]);
 }
 
-/* What both updates take first: w, rows, ids, lr. */
+/* The first inputs of both updates: w, rows, ids, lr. */
 static kolo_status check_update(const kolo_shape_query *q) {
     KOLO_TRY(kolo_rule_rank(q, 0, 2, "V,C"));
     KOLO_TRY(check_rows(q, 1));
@@ -83,7 +82,7 @@ static kolo_status adam_rows_shape(kolo_shape_query *q) {
     return KOLO_OK;
 }
 
-/* Of each table the rows that change, read and written, besides the gradient. */
+/* The gradient, and the rows of each table that change, read and written. */
 static kolo_cost update_cost(const kolo_shape_query *q) {
     double rows = (double)kolo_tensor_bytes(&q->in[1]);
     return (kolo_cost){0, rows * (1 + 2 * q->n_out) + (double)kolo_tensor_bytes(&q->in[2])};

@@ -47,7 +47,7 @@ kolo_status kolo_rule_rank(const kolo_shape_query *q, int i, int rank, const cha
 
 kolo_status kolo_rule_same(const kolo_shape_query *q, int i, int j) {
     if (kolo_shape_equal(&q->in[i].shape, &q->in[j].shape)) return KOLO_OK;
-    return KOLO_RULE_FAIL(q, "inputs %d and %d differ; they must have one shape", i, j);
+    return KOLO_RULE_FAIL(q, "inputs %d and %d differ; they must have equal shapes", i, j);
 }
 
 kolo_status kolo_rule_window(const kolo_shape_query *q, const char *axis, int64_t size,
@@ -59,9 +59,9 @@ kolo_status kolo_rule_window(const kolo_shape_query *q, const char *axis, int64_
                               " along the %s; the first three must be 1 or more, padding 0 or more",
                               window.kernel, window.stride, window.dilation, window.pad, axis);
     }
-    /* Within 31 bits each, nothing below overflows. */
+    /* With at most 31 bits each, nothing below overflows. */
     if ((size | window.kernel | window.stride | window.dilation | window.pad) > INT32_MAX) {
-        return KOLO_RULE_FAIL(q, "a number above %d along the %s; give smaller ones", INT32_MAX,
+        return KOLO_RULE_FAIL(q, "a size above %d along the %s; choose a smaller one", INT32_MAX,
                               axis);
     }
     int64_t span = window.dilation * (window.kernel - 1) + 1, room = size + 2 * window.pad;
@@ -76,11 +76,11 @@ kolo_status kolo_rule_window(const kolo_shape_query *q, const char *axis, int64_
 }
 
 kolo_status kolo_rule_out(kolo_shape_query *q, int i, kolo_dtype dtype, kolo_shape shape) {
-    int64_t bytes = 64; /* room for the padding of blocks and for sums over a few tensors */
+    int64_t bytes = 64; /* margin for the padding of blocks and for sums over a few tensors */
     for (int d = 0; d < shape.rank; d++) {
         if (__builtin_mul_overflow(bytes, shape.dim[d], &bytes)) {
             char text[KOLO_SHAPE_TEXT];
-            return KOLO_RULE_FAIL(q, "output %d would be %s; no memory holds that", i,
+            return KOLO_RULE_FAIL(q, "output %d would be %s, which exceeds the address space", i,
                                   kolo_shape_text(&shape, text));
         }
     }

@@ -1,21 +1,20 @@
 #pragma once
-/* What the ops/ files share: checks for shape rules, whose failures name the shapes by
- * themselves, and small things for gradients and costs. The graph puts the op's name before a
- * rule's text. */
+/* Checks for the shape rules of ops, whose error texts include the input shapes, and helpers for
+ * costs. The graph prefixes the op's name. */
 
 #include "graph/graph.h"
 
-/* A failure about the inputs: the text, then dtype and shape of each input. Gives KOLO_ERR_ARG. */
+/* Fails with KOLO_ERR_ARG: the text, then dtype and shape of each input. */
 #define KOLO_RULE_FAIL(q, ...) kolo_rule_fail((q), __FILE__, __LINE__, __VA_ARGS__)
 kolo_status kolo_rule_fail(const kolo_shape_query *q, const char *file, int line, const char *fmt,
                            ...) KOLO_PRINTF(4, 5);
 
-/* The type in which what is no activation stands beside activations of this type: of bf16, f32. */
+/* The type of parameters and sums beside activations of this type: f32 for bf16. */
 static inline kolo_dtype kolo_dtype_wide(kolo_dtype dtype) {
     return dtype == KOLO_DTYPE_BF16 ? KOLO_DTYPE_F32 : dtype;
 }
 
-/* The type of what comes out of input 0 and a parameter, input 1: bf16 where either is. */
+/* The type of a product of input 0 and the parameter input 1: bf16 if either is. */
 static inline kolo_dtype kolo_rule_product(const kolo_shape_query *q) {
     return q->in[0].dtype == KOLO_DTYPE_BF16 ? KOLO_DTYPE_BF16 : q->in[1].dtype;
 }
@@ -24,20 +23,20 @@ static inline kolo_dtype kolo_rule_product(const kolo_shape_query *q) {
 kolo_status kolo_rule_types(const kolo_shape_query *q, const char *letters);
 /* Input i has `rank` dimensions, which `dims` names: "N,C,H,W". */
 kolo_status kolo_rule_rank(const kolo_shape_query *q, int i, int rank, const char *dims);
-/* Inputs i and j have one shape. */
+/* Inputs i and j have equal shapes. */
 kolo_status kolo_rule_same(const kolo_shape_query *q, int i, int j);
 
 /* One spatial dimension under a sliding window. */
 typedef struct kolo_window {
     int64_t kernel, stride, pad, dilation;
 } kolo_window;
-/* Places of the window along a dimension of `size`; the attributes may hold anything. `axis` is
+/* The number of window positions along a dimension of `size`. Checks all attributes. `axis` is
  * "height" or "width". */
 kolo_status kolo_rule_window(const kolo_shape_query *q, const char *axis, int64_t size,
                              kolo_window window, int64_t *places);
 
-/* Sets output i, plain, and the number of outputs to i + 1. Fails when the shape has more elements
- * than can be counted. */
+/* Sets output i, in plain layout, and the number of outputs to i + 1. Fails if the number of
+ * elements overflows. */
 kolo_status kolo_rule_out(kolo_shape_query *q, int i, kolo_dtype dtype, kolo_shape shape);
 
 /* Bytes of all inputs and outputs. */

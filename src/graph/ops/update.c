@@ -1,5 +1,5 @@
-/* Optimisers as ops: the next version of a parameter and of its state from the gradient; the sum of
- * gradients over micro-batches. */
+/* Optimizer updates as ops: the next version of a parameter and its state from the gradient; the
+ * sum of gradients over micro-batches; gradient clipping. */
 #include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 

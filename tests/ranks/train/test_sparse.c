@@ -145,14 +145,14 @@ static void what_cannot_be_had_is_refused(void **state) {
         setting s;
         const char *what;
     } cases[] = {
-        {{.plan = {.optimizer.momentum = 0.9}}, "momentum of 0.9 moves rows of encoder.weight"},
-        {{.plan = {.optimizer.weight_decay = 0.1}}, "weight decay of 0.1 moves rows"},
+        {{.plan = {.optimizer.momentum = 0.9}}, "momentum of 0.9 changes rows of encoder.weight"},
+        {{.plan = {.optimizer.weight_decay = 0.1}}, "weight decay of 0.1 changes rows"},
         {{.plan = {.optimizer.kind = KOLO_OPTIMIZER_ADAMW,
                    .optimizer.weight_decay = 0.1,
                    .optimizer.decay_matrices_only = true}},
-         "weight decay of 0.1 moves rows"},
+         "weight decay of 0.1 changes rows"},
         {{.accumulate = 2}, "larger batch instead of accumulating"},
-        {{.options = "layers=1,hidden=8,tied=1"}, "encoder.weight is read by linear too"},
+        {{.options = "layers=1,hidden=8,tied=1"}, "encoder.weight is also read by linear"},
     };
     static outcome results[MAX_RANKS];
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {

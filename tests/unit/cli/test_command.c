@@ -520,8 +520,8 @@ static void a_dump_has_the_plans_collectives(void **state) {
     assert_int_equal(test_run(words), 0);
     assert_true(test_says("out", "no collectives: only a training step has them\n"));
     test_run_fails("dump --what schedule --sparse-embedding --model mlp", 2,
-                   "kolo: the model has no embedding table to train sparsely: leave "
-                   "--sparse-embedding out, or choose a model of tokens\n");
+                   "kolo: the model has no embedding table for sparse gradients: omit "
+                   "--sparse-embedding, or choose a language model\n");
     snprintf(words, sizeof words, "dump --sparse-embedding --model %s", model);
     assert_int_equal(test_run(words), 0);
     assert_true(test_says("err", "dump: --sparse-embedding takes effect in the passes: "));
