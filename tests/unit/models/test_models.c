@@ -143,10 +143,12 @@ typedef struct refusal {
 static const refusal refusals[] = {
     {"lenett", NULL, IMAGE, "unknown model \"lenett\": did you mean \"lenet\"?"},
     {"transformer", NULL, IMAGE,
-     "unknown model \"transformer\": known are lenet, mlp, resnet20, resnet18, resnet34, resnet50, "
+     "unknown model \"transformer\": choose one of lenet, mlp, resnet20, resnet18, resnet34, "
+     "resnet50, "
      "resnet101"},
     {"", NULL, IMAGE,
-     "unknown model \"\": known are lenet, mlp, resnet20, resnet18, resnet34, resnet50, resnet101, "
+     "unknown model \"\": choose one of lenet, mlp, resnet20, resnet18, resnet34, resnet50, "
+     "resnet101, "
      "alexnet, vgg16, googlenet, deeplabv3_resnet101, lstm_lm, gpt2, gpt2_tiny, gpt2_medium, "
      "gpt2_large, gpt2_xl, bert_tiny, bert_mini, bert_small, bert_medium, bert_base, bert_large"},
     {"lenet", "hidden=3", IMAGE, "model lenet has no options: drop \"hidden\""},
@@ -184,7 +186,7 @@ static const refusal refusals[] = {
     {"googlenet", "aux=2", {3, {3, 64, 64}}, "give aux a whole number from 0 to 1"},
     {"deeplabv3_resnet101", NULL, {1, {784}}, "takes images [C,H,W], not samples of shape [784]"},
     {"gpt2", NULL, IMAGE, "takes windows of tokens, not samples of shape [1,28,28]"},
-    {"gpt2", "width=10,heads=3", {1, {4}}, "width 10 is no multiple of its 3 heads"},
+    {"gpt2", "width=10,heads=3", {1, {4}}, "width 10 is not a multiple of 3 heads"},
     {"gpt2", "context=3", {1, {4}}, "[P,768] with P 4 or more"},
     {"lstm_lm", "tied=1,width=7", {1, {4}}, "tied=1 needs a width of 512"},
     {"mlp", NULL, {6, {1, 1, 1, 1, 1, 1}}, "samples have 6 dimensions: at most 5 fit"},
