@@ -23,11 +23,11 @@ bool kolo_dnn_desc(const kolo_tensor *tensor, int64_t groups, dnnl_memory_desc_t
     const kolo_layout *layout = &tensor->layout;
     const kolo_shape *shape = &tensor->shape;
     int rank = shape->rank, extra = groups > 1;
-    bool half = tensor->dtype == KOLO_DTYPE_BF16;
-    if (!half && tensor->dtype != KOLO_DTYPE_F32) return false;
+    bool bf16 = tensor->dtype == KOLO_DTYPE_BF16;
+    if (!bf16 && tensor->dtype != KOLO_DTYPE_F32) return false;
     if (rank == 0 || layout->rank != rank) return false;
     dnnl_memory_desc_t d = {.ndims = rank + extra,
-                            .data_type = half ? dnnl_bf16 : dnnl_f32,
+                            .data_type = bf16 ? dnnl_bf16 : dnnl_f32,
                             .format_kind = dnnl_blocked};
     dnnl_blocking_desc_t *blocking = &d.format_desc.blocking;
     int64_t stride = 1;

@@ -140,11 +140,11 @@ bool kolo_dnn_add_reorder(kolo_dnn_plan *plan, const kolo_tensor *from, kolo_dnn
 
 bool kolo_dnn_narrow(kolo_dnn_plan *plan, kolo_tensor *x, kolo_dnn_place *place, kolo_dtype dtype) {
     if (x->dtype != KOLO_DTYPE_F32 || dtype != KOLO_DTYPE_BF16) return true;
-    kolo_tensor half = *x;
-    half.dtype = dtype;
-    kolo_dnn_place to = kolo_dnn_scratch(plan, kolo_tensor_bytes(&half));
-    if (!kolo_dnn_add_reorder(plan, x, *place, &half, to, 1)) return false;
-    *x = half;
+    kolo_tensor narrowed = *x;
+    narrowed.dtype = dtype;
+    kolo_dnn_place to = kolo_dnn_scratch(plan, kolo_tensor_bytes(&narrowed));
+    if (!kolo_dnn_add_reorder(plan, x, *place, &narrowed, to, 1)) return false;
+    *x = narrowed;
     *place = to;
     return true;
 }

@@ -60,20 +60,20 @@ void kolo_ref_release(void *state) { KOLO_ASSERT(!state); }
 
 static void widen(const kolo_tensor *t, const void *from, double *to) {
     const float *number = from;
-    const uint16_t *half = from;
-    bool is_half = t->dtype == KOLO_DTYPE_BF16;
+    const uint16_t *bf16 = from;
+    bool is_bf16 = t->dtype == KOLO_DTYPE_BF16;
     for (int64_t k = 0, n = kolo_shape_count(&t->shape); k < n; k++) {
-        to[k] = (double)(is_half ? kolo_bf16_widen(half[k]) : number[k]);
+        to[k] = (double)(is_bf16 ? kolo_bf16_widen(bf16[k]) : number[k]);
     }
 }
 
 static void narrow(const kolo_tensor *t, const double *from, void *to) {
     float *number = to;
-    uint16_t *half = to;
-    bool is_half = t->dtype == KOLO_DTYPE_BF16;
+    uint16_t *bf16 = to;
+    bool is_bf16 = t->dtype == KOLO_DTYPE_BF16;
     for (int64_t k = 0, n = kolo_shape_count(&t->shape); k < n; k++) {
-        if (is_half) {
-            half[k] = kolo_bf16_narrow((float)from[k]);
+        if (is_bf16) {
+            bf16[k] = kolo_bf16_narrow((float)from[k]);
         } else {
             number[k] = (float)from[k];
         }

@@ -55,7 +55,7 @@ static void consider(const kolo_kernel *kernel, const kolo_kernel_spec *spec, ch
     *best = c;
 }
 
-static bool has_half(const kolo_kernel_spec *spec) {
+static bool has_bf16(const kolo_kernel_spec *spec) {
     for (int i = 0; i < spec->n_in + spec->n_out; i++) {
         const kolo_tensor *t = i < spec->n_in ? &spec->in[i] : &spec->out[i - spec->n_in];
         if (t->dtype == KOLO_DTYPE_BF16) return true;
@@ -65,22 +65,22 @@ static bool has_half(const kolo_kernel_spec *spec) {
 
 /* Running in f32 between conversions replaces a missing bf16 kernel. If a bf16 kernel exists,
  * only a measured time can prefer the conversions, never an estimate. */
-static void consider_wide(const kolo_kernel_spec *spec, choice *best) {
-    choice wide = {0};
+static void consider_via_f32(const kolo_kernel_spec *spec, choice *best) {
+    choice converted = {0};
     bool missing = !best->kernel || kolo_kernel_is_ref(best->kernel);
     if (!missing && !spec->tuner) return;
-    consider(&kolo_via_f32_kernel, spec, &wide);
-    if (!wide.kernel || (!missing && !wide.measured)) return;
-    if (best->measured && wide.seconds >= best->seconds) return;
-    if (missing && best->kernel && wide.seconds >= best->seconds) return;
-    *best = wide;
+    consider(&kolo_via_f32_kernel, spec, &converted);
+    if (!converted.kernel || (!missing && !converted.measured)) return;
+    if (best->measured && converted.seconds >= best->seconds) return;
+    if (missing && best->kernel && converted.seconds >= best->seconds) return;
+    *best = converted;
 }
 
 kolo_status kolo_kernel_select_tuned(kolo_kernel_set set, kolo_tuner *tuner, kolo_kernel_spec *spec,
                                      const kolo_kernel **kernel, double *seconds) {
     choice best = {0};
     const kolo_kernel *candidate;
-    bool half = has_half(spec);
+    bool bf16 = has_bf16(spec);
     spec->select = kolo_kernel_select_tuned;
     spec->kernels = set;
     spec->tuner = tuner;
@@ -88,10 +88,10 @@ kolo_status kolo_kernel_select_tuned(kolo_kernel_set set, kolo_tuner *tuner, kol
         if (candidate->op != spec->op) continue;
         if (set == KOLO_KERNELS_REF && !kolo_kernel_is_ref(candidate)) continue;
         if (set == KOLO_KERNELS_DIRECT && candidate->winograd) continue;
-        if (half && candidate->bf16 && !kolo_kernel_has_bf16()) continue;
+        if (bf16 && candidate->bf16 && !kolo_kernel_has_bf16()) continue;
         consider(candidate, spec, &best);
     }
-    if (half && set != KOLO_KERNELS_REF) consider_wide(spec, &best);
+    if (bf16 && set != KOLO_KERNELS_REF) consider_via_f32(spec, &best);
     if (!best.kernel) return none_fits(set, spec);
     *spec = best.spec;
     *kernel = best.kernel;

@@ -213,11 +213,11 @@ static void close_trial(trial *r) {
 static void *map_tensor(const kolo_tensor *tensor, bool numbers) {
     size_t bytes = kolo_tensor_bytes(tensor);
     void *data = kolo_pages_map(bytes);
-    bool half = tensor->dtype == KOLO_DTYPE_BF16;
-    if (!data || !numbers || (!half && tensor->dtype != KOLO_DTYPE_F32)) return data;
+    bool bf16 = tensor->dtype == KOLO_DTYPE_BF16;
+    if (!data || !numbers || (!bf16 && tensor->dtype != KOLO_DTYPE_F32)) return data;
     for (size_t i = 0; i < bytes / kolo_dtype_bytes(tensor->dtype); i++) {
         float number = (float)(i * 2654435761U % 1024) / 512 - 1;
-        if (half) {
+        if (bf16) {
             ((uint16_t *)data)[i] = kolo_bf16_narrow(number);
         } else {
             ((float *)data)[i] = number;

@@ -42,7 +42,7 @@ static size_t plain_bytes(const kolo_kernel_spec *spec, int i) {
     return (size_t)kolo_shape_count(&t->shape) * kolo_dtype_bytes(t->dtype);
 }
 
-static bool is_half(const kolo_kernel_spec *spec, int i) {
+static bool is_bf16(const kolo_kernel_spec *spec, int i) {
     return tensor_of(spec, i)->dtype == KOLO_DTYPE_BF16;
 }
 
@@ -57,7 +57,7 @@ static bool is_sum(const kolo_kernel_spec *spec, int i) {
 
 /* True when the kernel sees a copy of tensor i. With one slice, only bf16 tensors are copied. */
 static bool is_copied(const kolo_kernel_spec *spec, int i, int64_t slices) {
-    return is_half(spec, i) || (slices > 1 && (is_by_sample(spec, i) || is_sum(spec, i)));
+    return is_bf16(spec, i) || (slices > 1 && (is_by_sample(spec, i) || is_sum(spec, i)));
 }
 
 /* ---- slices ---- */
@@ -112,7 +112,7 @@ static int64_t slices_of(const kolo_kernel_spec *spec) {
         size_t each = plain_bytes(spec, i);
         if (is_sum(spec, i)) sums += each;
         if (whole && i < spec->n_in && !is_by_sample(spec, i)) limit += 2 * each;
-        if (is_by_sample(spec, i)) bytes += each * (is_half(spec, i) ? 2 : 1);
+        if (is_by_sample(spec, i)) bytes += each * (is_bf16(spec, i) ? 2 : 1);
     }
     if (sums > bytes / 2 && !pinned_slice) return 1; /* sums would be copied in every slice */
     int64_t n = 1;
@@ -122,13 +122,13 @@ static int64_t slices_of(const kolo_kernel_spec *spec) {
 
 /* The spec of a slice, in f32. */
 static kolo_kernel_spec slice_of(const kolo_kernel_spec *spec, int64_t slices) {
-    kolo_kernel_spec wide = *spec;
+    kolo_kernel_spec slice = *spec;
     for (int i = 0; i < spec->n_in + spec->n_out; i++) {
-        kolo_tensor *t = i < spec->n_in ? &wide.in[i] : &wide.out[i - spec->n_in];
-        if (is_half(spec, i)) t->dtype = KOLO_DTYPE_F32;
+        kolo_tensor *t = i < spec->n_in ? &slice.in[i] : &slice.out[i - spec->n_in];
+        if (is_bf16(spec, i)) t->dtype = KOLO_DTYPE_F32;
         if (is_by_sample(spec, i)) t->shape.dim[0] /= slices;
     }
-    return wide;
+    return slice;
 }
 
 /* ---- the kernel ---- */
@@ -138,16 +138,16 @@ static double fit(kolo_kernel_spec *spec) {
     double bytes = 0, seconds;
     const kolo_kernel *kernel;
     if (spec->op == &kolo_op_convert || spec->op == &kolo_op_reorder) return -1;
-    for (int i = 0; i < spec->n_in + spec->n_out; i++) any |= is_half(spec, i);
+    for (int i = 0; i < spec->n_in + spec->n_out; i++) any |= is_bf16(spec, i);
     if (!any) return -1;
     int64_t slices = slices_of(spec);
-    kolo_kernel_spec wide = slice_of(spec, slices);
-    if (kolo_kernel_select_inner(spec, &wide, &kernel, &seconds) != KOLO_OK) {
+    kolo_kernel_spec slice = slice_of(spec, slices);
+    if (kolo_kernel_select_inner(spec, &slice, &kernel, &seconds) != KOLO_OK) {
         return -1;
     }
-    for (int i = 0; i < spec->n_in; i++) spec->in[i].layout = wide.in[i].layout;
+    for (int i = 0; i < spec->n_in; i++) spec->in[i].layout = slice.in[i].layout;
     for (int i = 0; i < spec->n_in + spec->n_out; i++) {
-        if (is_half(spec, i)) bytes += 3.0 * (double)kolo_tensor_bytes(tensor_of(spec, i));
+        if (is_bf16(spec, i)) bytes += 3.0 * (double)kolo_tensor_bytes(tensor_of(spec, i));
     }
     return (double)slices * seconds + kolo_kernel_seconds(0, bytes, 1);
 }
@@ -201,7 +201,7 @@ static kolo_status bind(kolo_call *call) {
 static void copy(const kolo_call *call, int i, kolo_kernel_loop loop, const void *from, void *to) {
     const via_state *s = call->state;
     const kolo_tensor *t = tensor_of(&s->spec, i);
-    if (is_half(call->spec, i)) {
+    if (is_bf16(call->spec, i)) {
         kolo_simd_convert_job job = {from, to};
         kolo_kernel_parallel(call->spec->threads, kolo_tensor_elements(t), loop, &job);
     } else {
@@ -214,7 +214,7 @@ static void *at(const kolo_call *call, int i, int64_t k) {
     const via_state *s = call->state;
     const kolo_kernel_spec *spec = call->spec;
     char *begin = i < spec->n_in ? call->in[i] : call->out[i - spec->n_in];
-    size_t bytes = kolo_tensor_bytes(tensor_of(&s->spec, i)) / (is_half(spec, i) ? 2 : 1);
+    size_t bytes = kolo_tensor_bytes(tensor_of(&s->spec, i)) / (is_bf16(spec, i) ? 2 : 1);
     return is_by_sample(spec, i) ? begin + (size_t)k * bytes : begin;
 }
 

@@ -7,7 +7,7 @@
 
 static double fit(kolo_kernel_spec *spec) {
     double bytes = 0;
-    if (!kolo_simd_takes(spec)) return -1;
+    if (!kolo_simd_supports(spec)) return -1;
     bool sums = spec->op == &kolo_op_gelu_bwd && spec->attr[KOLO_GELU_BWD_BIAS].i;
     if ((spec->op == &kolo_op_sigmoid || sums) && !kolo_spec_is_plain(spec)) return -1;
     for (int i = 0; i < spec->n_in; i++) {
@@ -48,7 +48,7 @@ static void run(const kolo_call *call) {
     kolo_simd_pair_job job = {.a = call->in[0],
                               .b = spec->n_in > 1 ? call->in[1] : NULL,
                               .out = call->out[0],
-                              .half = kolo_simd_is_half(spec)};
+                              .bf16 = kolo_simd_is_bf16(spec)};
     kolo_kernel_parallel(spec->threads, kolo_tensor_elements(&spec->out[0]), *loop, &job);
 }
 
@@ -67,7 +67,7 @@ static void run_gelu_bwd(const kolo_call *call) {
         .db = call->out[1],
         .rows = kolo_shape_count(&spec->out[0].shape) / channels,
         .channels = channels,
-        .half = kolo_simd_is_half(spec),
+        .bf16 = kolo_simd_is_bf16(spec),
     };
     kolo_kernel_parallel(spec->threads, channels, *loop, &job);
 }

@@ -8,7 +8,7 @@ typedef struct kolo_simd_gelu_bias_job { /* items: channels */
     void *dx;
     float *db;
     int64_t rows, channels;
-    bool half; /* dy, x and dx are bf16 */
+    bool bf16; /* dy, x and dx are bf16 */
 } kolo_simd_gelu_bias_job;
 
 typedef struct kolo_simd_activation_table { /* kolo_simd_pair_job: a is x or dy, b the tensor

@@ -8,13 +8,13 @@
 static const float root_2_pi = 0.797884561f; /* sqrt(2 / pi) */
 
 INLINE vf gelu_erf(vf x, vf unused) {
-    vf half = x * 0.707106781f;
-    return 0.5f * x * (1.0f + error_function(half, exponential(-half * half)));
+    vf scaled = x * 0.707106781f;
+    return 0.5f * x * (1.0f + error_function(scaled, exponential(-scaled * scaled)));
 }
 
 INLINE vf gelu_erf_bwd(vf dy, vf x) {
-    vf half = x * 0.707106781f, gauss = exponential(-half * half);
-    return dy * (0.5f * (1.0f + error_function(half, gauss)) + 0.5f * root_2_pi * x * gauss);
+    vf scaled = x * 0.707106781f, gauss = exponential(-scaled * scaled);
+    return dy * (0.5f * (1.0f + error_function(scaled, gauss)) + 0.5f * root_2_pi * x * gauss);
 }
 
 /* (1 + tanh(u)) / 2 = sigmoid(2u) */
@@ -44,23 +44,23 @@ INLINE vf mul(vf a, vf b) { return a * b; }
 typedef vf vector_function(vf a, vf b);
 
 INLINE void map(vector_function *function, const kolo_simd_pair_job *job, const void *second,
-                int64_t begin, int64_t end, bool half) {
+                int64_t begin, int64_t end, bool bf16) {
     int64_t i = begin;
     for (; i + VL <= end; i += VL) {
-        vf a = load_at(job->a, i, half), b = load_at(second, i, half);
-        store_at(job->out, i, function(a, b), half);
+        vf a = load_at(job->a, i, bf16), b = load_at(second, i, bf16);
+        store_at(job->out, i, function(a, b), bf16);
     }
     int64_t n = end - i;
     if (n == 0) return;
-    vf a = load_part_at(job->a, i, n, half), b = load_part_at(second, i, n, half);
-    store_part_at(job->out, i, function(a, b), n, half);
+    vf a = load_part_at(job->a, i, n, bf16), b = load_part_at(second, i, n, bf16);
+    store_part_at(job->out, i, function(a, b), n, bf16);
 }
 
 #define LOOP(name, function, inputs)                                                 \
     static void name##_loop(const void *arg, int part, int64_t begin, int64_t end) { \
         const kolo_simd_pair_job *job = arg;                                         \
         const void *second = (inputs) == 2 ? job->b : job->a;                        \
-        if (job->half) {                                                             \
+        if (job->bf16) {                                                             \
             map(function, job, second, begin, end, true);                            \
         } else {                                                                     \
             map(function, job, second, begin, end, false);                           \
@@ -80,21 +80,21 @@ LOOP(mul, mul, 2)
 
 /* The gradient of GELU and of the bias added before it, row by row. */
 INLINE void map_and_sum(vector_function *function, const kolo_simd_gelu_bias_job *job,
-                        int64_t begin, int64_t end, bool half) {
+                        int64_t begin, int64_t end, bool bf16) {
     int64_t whole = begin + (end - begin) / VL * VL, rest = end - whole;
     memset(job->db + begin, 0, sizeof(float) * (size_t)(end - begin));
     for (int64_t row = 0; row < job->rows; row++) {
         int64_t at = row * job->channels;
         for (int64_t c = begin; c < whole; c += VL) {
-            vf dx = function(load_at(job->dy, at + c, half), load_at(job->x, at + c, half));
-            store_at(job->dx, at + c, dx, half);
+            vf dx = function(load_at(job->dy, at + c, bf16), load_at(job->x, at + c, bf16));
+            store_at(job->dx, at + c, dx, bf16);
             store(job->db + c, load(job->db + c) + dx);
         }
         if (rest == 0) continue;
         at += whole;
         vf dx =
-            function(load_part_at(job->dy, at, rest, half), load_part_at(job->x, at, rest, half));
-        store_part_at(job->dx, at, dx, rest, half);
+            function(load_part_at(job->dy, at, rest, bf16), load_part_at(job->x, at, rest, bf16));
+        store_part_at(job->dx, at, dx, rest, bf16);
         store_part(job->db + whole, load_part(job->db + whole, rest) + dx, rest);
     }
 }
@@ -102,7 +102,7 @@ INLINE void map_and_sum(vector_function *function, const kolo_simd_gelu_bias_job
 #define BIAS_LOOP(name, function)                                                         \
     static void name##_bias_loop(const void *arg, int part, int64_t begin, int64_t end) { \
         const kolo_simd_gelu_bias_job *job = arg;                                         \
-        if (job->half) {                                                                  \
+        if (job->bf16) {                                                                  \
             map_and_sum(function, job, begin, end, true);                                 \
         } else {                                                                          \
             map_and_sum(function, job, begin, end, false);                                \

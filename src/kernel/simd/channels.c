@@ -8,7 +8,7 @@
 static double fit(kolo_kernel_spec *spec) {
     kolo_simd_image image;
     double bytes = 0;
-    if (!kolo_simd_takes(spec)) return -1;
+    if (!kolo_simd_supports(spec)) return -1;
     for (int i = 0; i < spec->n_in + spec->n_out; i++) {
         const kolo_tensor *t = i < spec->n_in ? &spec->in[i] : &spec->out[i - spec->n_in];
         if (!kolo_simd_image_of(t, &image)) return -1;

@@ -10,7 +10,7 @@ static double fit(kolo_kernel_spec *spec) {
     kolo_simd_image image;
     const kolo_tensor *x = &spec->in[0];
     bool plain = kolo_spec_is_plain(spec);
-    if (!kolo_simd_takes(spec)) return -1;
+    if (!kolo_simd_supports(spec)) return -1;
     if (!plain && (x->dtype != KOLO_DTYPE_F32 || !kolo_simd_image_of(x, &image) ||
                    !kolo_layout_equal(&x->layout, &spec->out[0].layout))) {
         return -1;
@@ -91,7 +91,7 @@ static void run(const kolo_call *call) {
     kolo_simd_dropout_job job = {
         .x = call->in[0],
         .y = call->out[0],
-        .half = kolo_simd_is_half(spec),
+        .bf16 = kolo_simd_is_bf16(spec),
         .seed = d.rng.seed,
         .stream = d.rng.stream,
         .place = place_of(call, 0),

@@ -6,7 +6,7 @@
 typedef struct kolo_simd_dropout_job {
     const void *x;
     void *y;
-    bool half;             /* both are bf16 */
+    bool bf16;             /* both are bf16 */
     uint64_t seed, stream; /* of the random-number stream */
     uint64_t place;        /* counter of x[0]'s random number */
     uint32_t limit;        /* 24-bit threshold: random numbers below it drop the element */

@@ -25,7 +25,7 @@ typedef struct block {
 typedef struct state {
     int64_t rows, rows_of_block;
     block block, last;
-    bool half; /* in bf16 */
+    bool bf16; /* in bf16 */
     kolo_kernel_loop gelu, widen, narrow;
 } state;
 
@@ -109,7 +109,7 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **made, size_t *sc
     s->gelu = KOLO_ISA_PICK(kolo_simd_activation)->gelu[spec->attr[KOLO_LINEAR_GELU_TANH].i != 0];
     s->widen = KOLO_ISA_PICK(kolo_simd_point)->widen;
     s->narrow = KOLO_ISA_PICK(kolo_simd_point)->narrow;
-    s->half = spec->out[0].dtype == KOLO_DTYPE_BF16;
+    s->bf16 = spec->out[0].dtype == KOLO_DTYPE_BF16;
     s->rows = rows_of(&spec->in[X]);
     s->rows_of_block = rows_of_block(spec);
     KOLO_TRY(prepare_block(&s->block, spec, s->rows_of_block, scratch_bytes));
@@ -149,14 +149,14 @@ static kolo_status bind(kolo_call *call) {
     return KOLO_OK;
 }
 
-typedef struct half_job { /* items: elements */
+typedef struct bf16_job { /* items: elements */
     const state *state;
     const uint16_t *z;
     uint16_t *y;
-} half_job;
+} bf16_job;
 
-static void half_gelu(const void *arg, int part, int64_t begin, int64_t end) {
-    const half_job *job = arg;
+static void bf16_gelu(const void *arg, int part, int64_t begin, int64_t end) {
+    const bf16_job *job = arg;
     float wide[SOME];
     for (int64_t i = begin; i < end; i += SOME) {
         int64_t n = kolo_min_i64(SOME, end - i);
@@ -167,8 +167,8 @@ static void half_gelu(const void *arg, int part, int64_t begin, int64_t end) {
 }
 
 static void gelu(const state *s, int threads, const void *z, void *y, int64_t count) {
-    if (s->half) {
-        kolo_kernel_parallel(threads, count, half_gelu, &(half_job){s, z, y});
+    if (s->bf16) {
+        kolo_kernel_parallel(threads, count, bf16_gelu, &(bf16_job){s, z, y});
     } else {
         kolo_kernel_parallel(threads, count, s->gelu, &(kolo_simd_pair_job){.a = z, .out = y});
     }

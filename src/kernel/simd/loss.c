@@ -51,15 +51,15 @@ static kolo_simd_loss_job job_of(const kolo_call *call) {
         .has_ignore_index = attr[KOLO_LOSS_HAS_IGNORE_INDEX].i,
         .ignore_index = (int32_t)attr[KOLO_LOSS_IGNORE_INDEX].i,
         .smoothing = (float)attr[KOLO_LOSS_SMOOTHING].f,
-        .per_place = call->scratch,
+        .per_position = call->scratch,
         .predicted = call->scratch,
         .rows = (float *)call->scratch + 2 * s->places,
     };
 }
 
-static float sum_places(const float *per_place, int64_t places) {
+static float sum_places(const float *per_position, int64_t places) {
     double sum = 0;
-    for (int64_t i = 0; i < places; i++) sum += per_place[i];
+    for (int64_t i = 0; i < places; i++) sum += per_position[i];
     return (float)sum;
 }
 
@@ -67,10 +67,10 @@ static void run_softmax_xent(const kolo_call *call) {
     const loss_state *s = call->state;
     kolo_simd_loss_job job = job_of(call);
     job.out = call->out[1];
-    if (call->spec->attr[KOLO_LOSS_COUNT].i) job.right = job.per_place + s->places;
+    if (call->spec->attr[KOLO_LOSS_COUNT].i) job.correct = job.per_position + s->places;
     kolo_kernel_parallel(call->spec->threads, s->places, s->table->softmax_xent, &job);
-    *(float *)call->out[0] = sum_places(job.per_place, s->places);
-    if (job.right) *(float *)call->out[2] = sum_places(job.right, s->places);
+    *(float *)call->out[0] = sum_places(job.per_position, s->places);
+    if (job.correct) *(float *)call->out[2] = sum_places(job.correct, s->places);
 }
 
 static void run_softmax_xent_bwd(const kolo_call *call) {
@@ -85,7 +85,7 @@ static void run_accuracy(const kolo_call *call) {
     const loss_state *s = call->state;
     kolo_simd_loss_job job = job_of(call);
     kolo_kernel_parallel(call->spec->threads, s->places, s->table->accuracy, &job);
-    *(float *)call->out[0] = sum_places(job.per_place, s->places);
+    *(float *)call->out[0] = sum_places(job.per_position, s->places);
 }
 
 static void run_confusion(const kolo_call *call) {

@@ -11,11 +11,11 @@ typedef struct kolo_simd_loss_job {
     int32_t ignore_index;
     float smoothing;
     const float *dloss;
-    float *out;         /* probabilities; dlogits */
-    float *per_place;   /* loss per position; accuracy: 1 for positions that count */
-    float *right;       /* softmax_xent: 1 for correct predictions; NULL: not requested */
-    int32_t *predicted; /* confusion: the class of the largest logit */
-    float *rows;        /* scratch: two rows of classes per part */
+    float *out;          /* probabilities; dlogits */
+    float *per_position; /* loss per position; accuracy: 1 for positions that count */
+    float *correct;      /* softmax_xent: 1 for correct predictions; NULL: not requested */
+    int32_t *predicted;  /* confusion: the class of the largest logit */
+    float *rows;         /* scratch: two rows of classes per part */
 } kolo_simd_loss_job;
 
 /* The label of a position; -1 when it does not count. */

@@ -64,7 +64,7 @@ static void softmax_xent(const void *arg, int part, int64_t begin, int64_t end) 
         if (job->smoothing > 0) {
             for (int64_t i = 0; i < classes; i++) all += logits[i] - largest;
         }
-        if (job->right) job->right[place] = is_largest(logits, largest, label) ? 1 : 0;
+        if (job->correct) job->correct[place] = is_largest(logits, largest, label) ? 1 : 0;
         /* The logits are no longer needed: probs may overwrite them. */
         float sum = exponentials(logits, largest, classes, probs), part_of = 1 / sum;
         for (int64_t i = 0; i < classes; i++) probs[i] *= part_of;
@@ -73,7 +73,7 @@ static void softmax_xent(const void *arg, int part, int64_t begin, int64_t end) 
             float mean = logf(sum) - all / (float)classes;
             loss = (1 - job->smoothing) * loss + job->smoothing * mean;
         }
-        job->per_place[place] = label >= 0 ? loss : 0;
+        job->per_position[place] = label >= 0 ? loss : 0;
         put_row(v, probs, to);
     }
 }
@@ -120,7 +120,7 @@ static void accuracy(const void *arg, int part, int64_t begin, int64_t end) {
     for (int64_t place = begin; place < end; place++) {
         int64_t label = kolo_simd_label(job, place);
         bool right = label >= 0 && label == largest_of(row_of(job, place, row), job->image.c);
-        job->per_place[place] = right ? 1 : 0;
+        job->per_position[place] = right ? 1 : 0;
     }
 }
 

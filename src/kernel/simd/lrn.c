@@ -10,7 +10,7 @@ typedef struct lrn_state {
 static double fit(kolo_kernel_spec *spec) {
     kolo_simd_image image;
     double bytes = 0;
-    if (!kolo_simd_takes(spec) || !kolo_simd_image_of(&spec->in[0], &image)) return -1;
+    if (!kolo_simd_supports(spec) || !kolo_simd_image_of(&spec->in[0], &image)) return -1;
     for (int i = 0; i < spec->n_in + spec->n_out; i++) {
         const kolo_tensor *t = i < spec->n_in ? &spec->in[i] : &spec->out[i - spec->n_in];
         if (!kolo_layout_equal(&t->layout, &spec->in[0].layout)) return -1;
@@ -27,7 +27,7 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
     s->loop = spec->op == &kolo_op_lrn ? table->forward : table->backward;
     kolo_simd_lrn_job *job = &s->job;
     KOLO_ASSERT(kolo_simd_image_of(&spec->in[0], &job->image));
-    job->half = kolo_simd_is_half(spec);
+    job->bf16 = kolo_simd_is_bf16(spec);
     int64_t pixels = job->image.h * job->image.w;
     job->size = attr[KOLO_LRN_SIZE].i;
     job->tile = job->image.inner == 1 ? KOLO_SIMD_LRN_TILE : 1;

@@ -10,7 +10,7 @@ typedef struct kolo_simd_lrn_job {
     kolo_simd_image image;
     int64_t size, tile, tiles; /* pixels per tile, tiles per image */
     float alpha, beta, k;      /* alpha divided by the size */
-    bool half;                 /* all tensors are bf16 */
+    bool bf16;                 /* all tensors are bf16 */
     const void *x, *dy, *s;
     void *y, *s_out, *dx;
     float *scratch; /* per part */

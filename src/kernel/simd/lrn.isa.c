@@ -21,11 +21,11 @@ INLINE tile tile_at(const kolo_simd_lrn_job *job, int64_t i) {
 }
 
 /* Gathers a tile's channels, including padding, into a row of floats, or scatters them. */
-INLINE void gather(tile t, const void *x, float *row, bool half) {
+INLINE void gather(tile t, const void *x, float *row, bool bf16) {
     int64_t run = t.pixels * t.image->inner;
     for (int64_t p = 0; p < t.image->planes; p++, row += run) {
         int64_t from = t.at + p * kolo_simd_plane_size(t.image);
-        if (half) {
+        if (bf16) {
             read_numbers(x, from, run, row, true);
         } else {
             memcpy(row, (const float *)x + from, (size_t)run * sizeof *row);
@@ -33,11 +33,11 @@ INLINE void gather(tile t, const void *x, float *row, bool half) {
     }
 }
 
-INLINE void scatter(tile t, const float *row, void *y, bool half) {
+INLINE void scatter(tile t, const float *row, void *y, bool bf16) {
     int64_t run = t.pixels * t.image->inner;
     for (int64_t p = 0; p < t.image->planes; p++, row += run) {
         int64_t to = t.at + p * kolo_simd_plane_size(t.image);
-        if (half) {
+        if (bf16) {
             write_numbers(row, run, y, to, true);
         } else {
             memcpy((float *)y + to, row, (size_t)run * sizeof *row);
@@ -81,7 +81,7 @@ static void forward(const void *arg, int part, int64_t begin, int64_t end) {
         int64_t n = job->image.planes * job->image.inner * t.pixels;
         int64_t before = job->size / 2 * t.pixels, behind = (job->size - 1) / 2 * t.pixels;
         float *x = scratch, *s = x + n, *squares = s + n;
-        gather(t, job->x, x, job->half);
+        gather(t, job->x, x, job->bf16);
         memset(squares, 0, sizeof *squares * (size_t)before);
         for (int64_t j = 0; j < n; j++) squares[before + j] = x[j] * x[j];
         memset(squares + before + n, 0, sizeof *squares * (size_t)behind);
@@ -89,8 +89,8 @@ static void forward(const void *arg, int part, int64_t begin, int64_t end) {
         power(s, job->beta, n, squares);
         for (int64_t j = 0; j < n; j++) x[j] *= squares[j];
         clear_padding(t, s);
-        scatter(t, x, job->y, job->half);
-        scatter(t, s, job->s_out, job->half);
+        scatter(t, x, job->y, job->bf16);
+        scatter(t, s, job->s_out, job->bf16);
     }
 }
 
@@ -106,22 +106,22 @@ static void backward(const void *arg, int part, int64_t begin, int64_t end) {
         float *a = scratch, *b = a + n, *ratios = b + n; /* with margins */
         float *middle = ratios + before;
         memset(ratios, 0, sizeof *ratios * (size_t)(n + before + behind));
-        gather(t, job->s, a, job->half);
+        gather(t, job->s, a, job->bf16);
         power(a, job->beta, counted, b);
         for (int64_t j = 0; j < counted; j++) a[j] = b[j] / a[j]; /* s^(-beta - 1) */
-        gather(t, job->x, middle, job->half);
+        gather(t, job->x, middle, job->bf16);
         for (int64_t j = 0; j < counted; j++) middle[j] *= a[j];
-        gather(t, job->dy, a, job->half);
+        gather(t, job->dy, a, job->bf16);
         for (int64_t j = 0; j < counted; j++) {
             middle[j] *= a[j];
             b[j] *= a[j];
         }
         clear_padding(t, middle);
         sum_windows(ratios, job->size, t.pixels, 0, -2 * job->alpha * job->beta, n, a);
-        gather(t, job->x, ratios, job->half);
+        gather(t, job->x, ratios, job->bf16);
         for (int64_t j = 0; j < counted; j++) b[j] += a[j] * ratios[j];
         clear_padding(t, b);
-        scatter(t, b, job->dx, job->half);
+        scatter(t, b, job->dx, job->bf16);
     }
 }
 

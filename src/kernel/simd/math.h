@@ -52,14 +52,14 @@ INLINE float largest_lane(vf v) {
 #endif
 
 /* Elements [i, i + n) of an f32 or bf16 tensor, n < VL. */
-INLINE vf load_part_at(const void *p, int64_t i, int64_t n, bool half) {
+INLINE vf load_part_at(const void *p, int64_t i, int64_t n, bool bf16) {
     uint16_t lanes[VL] = {0};
-    if (!half) return load_part((const float *)p + i, n);
+    if (!bf16) return load_part((const float *)p + i, n);
     for (int64_t k = 0; k < n; k++) lanes[k] = ((const uint16_t *)p)[i + k];
     return widen_vector(lanes);
 }
-INLINE void store_part_at(void *p, int64_t i, vf v, int64_t n, bool half) {
-    if (half) {
+INLINE void store_part_at(void *p, int64_t i, vf v, int64_t n, bool bf16) {
+    if (bf16) {
         uint16_t lanes[VL];
         narrow_vector(lanes, v);
         for (int64_t k = 0; k < n; k++) ((uint16_t *)p)[i + k] = lanes[k];

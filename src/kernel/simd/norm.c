@@ -34,7 +34,7 @@ static double seconds(const kolo_kernel_spec *spec) {
 static double fit(kolo_kernel_spec *spec) {
     kolo_simd_image image;
     const kolo_tensor *x = &spec->in[0];
-    if (!kolo_simd_takes(spec) || !kolo_simd_image_of(x, &image)) return -1;
+    if (!kolo_simd_supports(spec) || !kolo_simd_image_of(x, &image)) return -1;
     for (int i = 0; i < spec->n_in + spec->n_out; i++) {
         const kolo_tensor *t = i < spec->n_in ? &spec->in[i] : &spec->out[i - spec->n_in];
         bool vector = t->shape.rank == 1;
@@ -65,7 +65,7 @@ static kolo_simd_norm_job job_of(const kolo_call *call) {
     memset(scratch, 0, sizeof(float) * (size_t)(s->lanes * VECTORS));
     return (kolo_simd_norm_job){
         .image = s->image,
-        .half = kolo_simd_is_half(call->spec),
+        .bf16 = kolo_simd_is_bf16(call->spec),
         .eps = call->spec->attr[KOLO_NORM_EPS].f,
         .out = call->out[0],
         .center = scratch,
@@ -92,7 +92,7 @@ static void run_passes(const kolo_call *call, kolo_simd_norm_job *job, int tenso
                        const pass *passes, int n) {
     const kolo_simd_image *v = &job->image;
     int threads = call->spec->threads;
-    int64_t bytes = tensors * v->n * kolo_simd_plane_size(v) * (job->half ? 2 : 4);
+    int64_t bytes = tensors * v->n * kolo_simd_plane_size(v) * (job->bf16 ? 2 : 4);
     int64_t slab = threads * kolo_max_i64(1, SLAB_BYTES / bytes);
     for (job->first = 0; job->first < v->planes; job->first += job->planes) {
         job->planes = kolo_min_i64(slab, v->planes - job->first);

@@ -19,7 +19,7 @@ INLINE bool is_flat(const kolo_simd_image *v) { return v->inner <= BLOCK && BLOC
  * > 0 (masked). y is recomputed, bitwise as in `apply`. */
 typedef struct source {
     const void *x, *dy;
-    bool half; /* bf16 inputs; constant after inlining */
+    bool bf16; /* bf16 inputs; constant after inlining */
 } source;
 
 /* Coefficients of the current channels. Without a mask only the first is used. */
@@ -28,8 +28,8 @@ typedef struct coefficients {
 } coefficients;
 
 INLINE source at(source s, int64_t offset) {
-    s.x = ahead(s.x, offset, s.half);
-    if (s.dy) s.dy = ahead(s.dy, offset, s.half);
+    s.x = ahead(s.x, offset, s.bf16);
+    if (s.dy) s.dy = ahead(s.dy, offset, s.bf16);
     return s;
 }
 
@@ -62,8 +62,8 @@ INLINE void sum_vectors(source s, int64_t count, int64_t stride, int groups, boo
         for (int64_t p = begin; p < end; p++) {
             for (int g = 0; g < groups; g++) {
                 int64_t at = p * stride + g * VL;
-                vf x = load_at(s.x, at, s.half) - middle[g], v = x;
-                if (!moments) v = load_at(s.dy, at, s.half);
+                vf x = load_at(s.x, at, s.bf16) - middle[g], v = x;
+                if (!moments) v = load_at(s.dy, at, s.bf16);
                 if (masked) v = gated(v, x, slope[g], beta[g]);
                 here[g] += v;
                 here_product[g] = mul_add(v, x, here_product[g]);
@@ -84,8 +84,8 @@ INLINE void sum_vectors(source s, int64_t count, int64_t stride, int groups, boo
 INLINE void sum_lane(source s, int64_t count, int64_t stride, bool moments, bool masked,
                      coefficients k, float *sum, float *product) {
     for (int64_t p = 0; p < count; p++) {
-        float x = number_at(s.x, p * stride, s.half) - *k.center, v = x;
-        if (!moments) v = number_at(s.dy, p * stride, s.half);
+        float x = element_at(s.x, p * stride, s.bf16) - *k.center, v = x;
+        if (!moments) v = element_at(s.dy, p * stride, s.bf16);
         if (masked && !(x * *k.gate_slope + *k.beta > 0)) v = 0;
         *sum += v;
         *product += v * x;
@@ -146,12 +146,12 @@ INLINE float *sums_of(const kolo_simd_norm_job *job, int64_t image, int64_t plan
 }
 
 /* Item i: its sums, and the first pixel, which they are centered on. */
-INLINE void moments_of(const kolo_simd_norm_job *job, int64_t i, bool half) {
+INLINE void moments_of(const kolo_simd_norm_job *job, int64_t i, bool bf16) {
     const kolo_simd_image *v = &job->image;
     int64_t lanes = v->planes * v->inner;
     float *sum = sums_of(job, i / v->planes, i % v->planes), *first = sum + 2 * lanes;
-    source s = at((source){job->x, NULL, half}, i * kolo_simd_plane_size(v));
-    for (int64_t c = 0; c < v->inner; c++) first[c] = number_at(s.x, c, half);
+    source s = at((source){job->x, NULL, bf16}, i * kolo_simd_plane_size(v));
+    for (int64_t c = 0; c < v->inner; c++) first[c] = element_at(s.x, c, bf16);
     sum_plane(v, s, true, false, (coefficients){.center = first}, sum, sum + lanes);
 }
 
@@ -168,7 +168,7 @@ INLINE int64_t first_channel(const kolo_simd_norm_job *job) {
 static void moments(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_norm_job *job = arg;
     for (int64_t i = begin; i < end; i++) {
-        if (job->half) {
+        if (job->bf16) {
             moments_of(job, plane_of(job, i), true);
         } else {
             moments_of(job, plane_of(job, i), false);
@@ -176,12 +176,12 @@ static void moments(const void *arg, int part, int64_t begin, int64_t end) {
     }
 }
 
-INLINE void products_of(const kolo_simd_norm_job *job, int64_t i, bool half) {
+INLINE void products_of(const kolo_simd_norm_job *job, int64_t i, bool bf16) {
     const kolo_simd_image *v = &job->image;
     int64_t plane = i % v->planes, offset = i * kolo_simd_plane_size(v);
     float *sum = sums_of(job, i / v->planes, plane), *product = sum + v->planes * v->inner;
     coefficients k = {job->center, job->gate_slope, job->beta};
-    source s = at((source){job->x, job->dy, half}, offset);
+    source s = at((source){job->x, job->dy, bf16}, offset);
     k = of_channel(k, plane * v->inner);
     if (job->beta) {
         sum_plane(v, s, false, true, k, sum, product);
@@ -193,7 +193,7 @@ INLINE void products_of(const kolo_simd_norm_job *job, int64_t i, bool half) {
 static void products(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_norm_job *job = arg;
     for (int64_t i = begin; i < end; i++) {
-        if (job->half) {
+        if (job->bf16) {
             products_of(job, plane_of(job, i), true);
         } else {
             products_of(job, plane_of(job, i), false);
@@ -285,21 +285,21 @@ static void products_end(const void *arg, int part, int64_t begin, int64_t end) 
 typedef struct plane {
     const void *x, *residual;
     void *y;
-    bool half, relu;
+    bool bf16, relu;
 } plane;
 
 INLINE void line(plane p, const float *center, const float *slope, const float *offset, int64_t i,
                  int64_t end) {
     int64_t k = 0;
     for (; i + VL <= end; i += VL, k += VL) {
-        vf v = (load_at(p.x, i, p.half) - load(center + k)) * load(slope + k) + load(offset + k);
-        if (p.residual) v += load_at(p.residual, i, p.half);
-        store_at(p.y, i, p.relu ? positive(v) : v, p.half);
+        vf v = (load_at(p.x, i, p.bf16) - load(center + k)) * load(slope + k) + load(offset + k);
+        if (p.residual) v += load_at(p.residual, i, p.bf16);
+        store_at(p.y, i, p.relu ? positive(v) : v, p.bf16);
     }
     for (; i < end; i++, k++) {
-        float v = (number_at(p.x, i, p.half) - center[k]) * slope[k] + offset[k];
-        if (p.residual) v += number_at(p.residual, i, p.half);
-        set_number(p.y, i, p.relu && !(v > 0) ? 0 : v, p.half);
+        float v = (element_at(p.x, i, p.bf16) - center[k]) * slope[k] + offset[k];
+        if (p.residual) v += element_at(p.residual, i, p.bf16);
+        set_element(p.y, i, p.relu && !(v > 0) ? 0 : v, p.bf16);
     }
 }
 
@@ -312,15 +312,15 @@ typedef struct tilts {
 INLINE void tilted(source s, tilts k, bool masked, int64_t i, int64_t end, void *dx) {
     int64_t c = 0;
     for (; i + VL <= end; i += VL, c += VL) {
-        vf dy = load_at(s.dy, i, s.half), x = load_at(s.x, i, s.half) - load(k.center + c);
+        vf dy = load_at(s.dy, i, s.bf16), x = load_at(s.x, i, s.bf16) - load(k.center + c);
         if (masked) dy = gated(dy, x, load(k.gate_slope + c), load(k.beta + c));
         vf v = load(k.slope + c) * (dy - load(k.offset + c) - x * load(k.tilt + c));
-        store_at(dx, i, v, s.half);
+        store_at(dx, i, v, s.bf16);
     }
     for (; i < end; i++, c++) {
-        float x = number_at(s.x, i, s.half) - k.center[c], dy = number_at(s.dy, i, s.half);
+        float x = element_at(s.x, i, s.bf16) - k.center[c], dy = element_at(s.dy, i, s.bf16);
         if (masked && !(x * k.gate_slope[c] + k.beta[c] > 0)) dy = 0;
-        set_number(dx, i, k.slope[c] * (dy - k.offset[c] - x * k.tilt[c]), s.half);
+        set_element(dx, i, k.slope[c] * (dy - k.offset[c] - x * k.tilt[c]), s.bf16);
     }
 }
 
@@ -336,14 +336,14 @@ INLINE int64_t spread(const kolo_simd_image *v, const float *from, float *lanes,
 }
 
 INLINE void apply_plane(const kolo_simd_norm_job *job, int64_t item, bool relu, bool adds,
-                        bool half) {
+                        bool bf16) {
     const kolo_simd_image *v = &job->image;
     int64_t size = kolo_simd_plane_size(v), c = item % v->planes * v->inner, i = 0;
     const float *center, *slope, *offset;
-    plane p = {.x = ahead(job->x, item * size, half),
-               .residual = adds ? ahead(job->residual, item * size, half) : NULL,
-               .y = ahead_to(job->out, item * size, half),
-               .half = half,
+    plane p = {.x = ahead(job->x, item * size, bf16),
+               .residual = adds ? ahead(job->residual, item * size, bf16) : NULL,
+               .y = ahead_to(job->out, item * size, bf16),
+               .bf16 = bf16,
                .relu = relu};
     float lanes[3][PATTERN];
     int64_t step = spread(v, job->center + c, lanes[0], &center);
@@ -358,38 +358,38 @@ INLINE void apply_plane(const kolo_simd_norm_job *job, int64_t item, bool relu, 
 }
 
 /* In reverse order of items: the data that the sums read last is still in cache. */
-INLINE void apply_planes(const kolo_simd_norm_job *job, int64_t begin, int64_t end, bool half) {
+INLINE void apply_planes(const kolo_simd_norm_job *job, int64_t begin, int64_t end, bool bf16) {
     for (int64_t i = end - 1; i >= begin; i--) {
         if (job->residual) {
             if (job->relu) {
-                apply_plane(job, plane_of(job, i), true, true, half);
+                apply_plane(job, plane_of(job, i), true, true, bf16);
             } else {
-                apply_plane(job, plane_of(job, i), false, true, half);
+                apply_plane(job, plane_of(job, i), false, true, bf16);
             }
         } else if (job->relu) {
-            apply_plane(job, plane_of(job, i), true, false, half);
+            apply_plane(job, plane_of(job, i), true, false, bf16);
         } else {
-            apply_plane(job, plane_of(job, i), false, false, half);
+            apply_plane(job, plane_of(job, i), false, false, bf16);
         }
     }
 }
 
 static void apply(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_norm_job *job = arg;
-    if (job->half) {
+    if (job->bf16) {
         apply_planes(job, begin, end, true);
     } else {
         apply_planes(job, begin, end, false);
     }
 }
 
-INLINE void apply_bwd_plane(const kolo_simd_norm_job *job, int64_t item, bool masked, bool half) {
+INLINE void apply_bwd_plane(const kolo_simd_norm_job *job, int64_t item, bool masked, bool bf16) {
     const kolo_simd_image *v = &job->image;
     int64_t size = kolo_simd_plane_size(v), c = item % v->planes * v->inner, i = 0;
-    source s = at((source){job->x, job->dy, half}, item * size);
+    source s = at((source){job->x, job->dy, bf16}, item * size);
     tilts k = {0};
     float lanes[6][PATTERN];
-    void *dx = ahead_to(job->out, item * size, half);
+    void *dx = ahead_to(job->out, item * size, bf16);
     int64_t step = spread(v, job->center + c, lanes[0], &k.center);
     (void)spread(v, job->slope + c, lanes[1], &k.slope);
     (void)spread(v, job->offset + c, lanes[2], &k.offset);
@@ -406,19 +406,19 @@ INLINE void apply_bwd_plane(const kolo_simd_norm_job *job, int64_t item, bool ma
     }
 }
 
-INLINE void apply_bwd_planes(const kolo_simd_norm_job *job, int64_t begin, int64_t end, bool half) {
+INLINE void apply_bwd_planes(const kolo_simd_norm_job *job, int64_t begin, int64_t end, bool bf16) {
     for (int64_t i = end - 1; i >= begin; i--) {
         if (job->beta) {
-            apply_bwd_plane(job, plane_of(job, i), true, half);
+            apply_bwd_plane(job, plane_of(job, i), true, bf16);
         } else {
-            apply_bwd_plane(job, plane_of(job, i), false, half);
+            apply_bwd_plane(job, plane_of(job, i), false, bf16);
         }
     }
 }
 
 static void apply_bwd(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_norm_job *job = arg;
-    if (job->half) {
+    if (job->bf16) {
         apply_bwd_planes(job, begin, end, true);
     } else {
         apply_bwd_planes(job, begin, end, false);

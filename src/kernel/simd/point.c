@@ -45,7 +45,7 @@ static kolo_status keep(kolo_kernel_loop loop, int64_t items, void **state) {
 /* ---- relu, relu_bwd, add ---- */
 
 static double fit_pair(kolo_kernel_spec *spec) {
-    return kolo_simd_takes(spec) ? fit_layouts(spec) : -1;
+    return kolo_simd_supports(spec) ? fit_layouts(spec) : -1;
 }
 
 static kolo_status prepare_pair(const kolo_kernel_spec *spec, void **state, size_t *scratch_bytes) {
@@ -65,7 +65,7 @@ static void run_pair(const kolo_call *call) {
                               .b = n > 1 ? call->in[1] : NULL,
                               .c = n > 2 ? call->in[2] : NULL,
                               .out = call->out[0],
-                              .half = kolo_simd_is_half(call->spec)};
+                              .bf16 = kolo_simd_is_bf16(call->spec)};
     kolo_kernel_parallel(call->spec->threads, s->items, s->loop, &job);
 }
 
@@ -191,7 +191,7 @@ const kolo_kernel kolo_simd_convert = {
 
 static double fit_bias(kolo_kernel_spec *spec) {
     kolo_simd_image image;
-    if (!kolo_simd_takes(spec) || !kolo_simd_image_of(&spec->in[0], &image)) return -1;
+    if (!kolo_simd_supports(spec) || !kolo_simd_image_of(&spec->in[0], &image)) return -1;
     if (spec->op == &kolo_op_bias &&
         !kolo_layout_equal(&spec->in[0].layout, &spec->out[0].layout)) {
         return -1;
@@ -218,7 +218,7 @@ static void run_bias(const kolo_call *call) {
                               .x = call->in[0],
                               .b = backwards ? NULL : call->in[1],
                               .out = call->out[0],
-                              .half = kolo_simd_is_half(call->spec)};
+                              .bf16 = kolo_simd_is_bf16(call->spec)};
     kolo_kernel_parallel(call->spec->threads, s->items, s->loop, &job);
 }
 

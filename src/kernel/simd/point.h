@@ -6,7 +6,7 @@
 typedef struct kolo_simd_pair_job { /* relu, relu_bwd, add */
     const void *a, *b, *c;          /* relu_bwd: dy, y, dy2 or NULL */
     void *out;
-    bool half; /* all are bf16 */
+    bool bf16; /* all are bf16 */
 } kolo_simd_pair_job;
 
 typedef struct kolo_simd_sgd_job {
@@ -53,7 +53,7 @@ typedef struct kolo_simd_bias_job { /* items of bias: planes of all images; of b
     const void *x; /* bias_bwd: dy */
     const float *b;
     void *out; /* bias: y; bias_bwd: db, which is f32 */
-    bool half; /* x, dy and y are bf16 */
+    bool bf16; /* x, dy and y are bf16 */
 } kolo_simd_bias_job;
 
 /* Channels per item of bias_bwd. */

@@ -29,24 +29,24 @@ INLINE vf pair_vector(pair_kind kind, vf a, vf b, vf c) {
 }
 
 INLINE void pair_range(pair_kind kind, const kolo_simd_pair_job *job, int64_t begin, int64_t end,
-                       bool half) {
+                       bool bf16) {
     bool two = kind != RELU, three = kind == RELU_BWD_OF_TWO;
     const void *in_a = job->a, *in_b = job->b, *in_c = job->c;
     void *out = job->out;
     const vf none = {0};
     int64_t i = begin;
     for (; i + VL <= end; i += VL) {
-        vf b = two ? load_at(in_b, i, half) : none, c = three ? load_at(in_c, i, half) : none;
-        store_at(out, i, pair_vector(kind, load_at(in_a, i, half), b, c), half);
+        vf b = two ? load_at(in_b, i, bf16) : none, c = three ? load_at(in_c, i, bf16) : none;
+        store_at(out, i, pair_vector(kind, load_at(in_a, i, bf16), b, c), bf16);
     }
     int64_t n = end - i;
-    vf b = two ? load_part_at(in_b, i, n, half) : none;
-    vf c = three ? load_part_at(in_c, i, n, half) : none;
-    store_part_at(out, i, pair_vector(kind, load_part_at(in_a, i, n, half), b, c), n, half);
+    vf b = two ? load_part_at(in_b, i, n, bf16) : none;
+    vf c = three ? load_part_at(in_c, i, n, bf16) : none;
+    store_part_at(out, i, pair_vector(kind, load_part_at(in_a, i, n, bf16), b, c), n, bf16);
 }
 
 INLINE void pair(pair_kind kind, const kolo_simd_pair_job *job, int64_t begin, int64_t end) {
-    if (job->half) {
+    if (job->bf16) {
         pair_range(kind, job, begin, end, true);
     } else {
         pair_range(kind, job, begin, end, false);
@@ -223,17 +223,17 @@ static void narrow(const void *arg, int part, int64_t begin, int64_t end) {
 
 /* Elements from `at` on: `pixels` pixels of `inner` channels each. */
 INLINE void bias_plane(const kolo_simd_bias_job *job, int64_t at, const float *b, int64_t pixels,
-                       int64_t inner, bool half) {
-    const void *x = ahead(job->x, at, half);
-    void *y = ahead_to(job->out, at, half);
+                       int64_t inner, bool bf16) {
+    const void *x = ahead(job->x, at, bf16);
+    void *y = ahead_to(job->out, at, bf16);
     for (int64_t p = 0; p < pixels; p++) {
         for (int64_t k = 0, i = p * inner; k < inner; k++, i++) {
-            set_number(y, i, number_at(x, i, half) + b[k], half);
+            set_element(y, i, element_at(x, i, bf16) + b[k], bf16);
         }
     }
 }
 
-INLINE void bias_planes(const kolo_simd_bias_job *job, int64_t begin, int64_t end, bool half) {
+INLINE void bias_planes(const kolo_simd_bias_job *job, int64_t begin, int64_t end, bool bf16) {
     const kolo_simd_image *v = &job->image;
     int64_t size = kolo_simd_plane_size(v), pixels = v->h * v->w;
     for (int64_t i = begin; i < end; i++) {
@@ -242,20 +242,20 @@ INLINE void bias_planes(const kolo_simd_bias_job *job, int64_t begin, int64_t en
         const float *b = job->b + c;
         if (here < v->inner) b = memcpy(padded, b, sizeof(float) * (size_t)here);
         if (v->inner == 1) {
-            bias_plane(job, i * size, b, pixels, 1, half);
+            bias_plane(job, i * size, b, pixels, 1, bf16);
         } else if (v->inner == 8) {
-            bias_plane(job, i * size, b, pixels, 8, half);
+            bias_plane(job, i * size, b, pixels, 8, bf16);
         } else if (v->inner == 16) {
-            bias_plane(job, i * size, b, pixels, 16, half);
+            bias_plane(job, i * size, b, pixels, 16, bf16);
         } else {
-            bias_plane(job, i * size, b, pixels, v->inner, half);
+            bias_plane(job, i * size, b, pixels, v->inner, bf16);
         }
     }
 }
 
 static void bias(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_bias_job *job = arg;
-    if (job->half) {
+    if (job->bf16) {
         bias_planes(job, begin, end, true);
     } else {
         bias_planes(job, begin, end, false);
@@ -264,30 +264,30 @@ static void bias(const void *arg, int part, int64_t begin, int64_t end) {
 
 /* sum[i] += the sum over pixels of lane i. */
 INLINE void sum_pixels(const void *dy, int64_t pixels, int64_t stride, int64_t lanes, float *sum,
-                       bool half) {
+                       bool bf16) {
     float here[KOLO_SIMD_SLICE] = {0};
     for (int64_t p = 0; p < pixels; p++) {
-        for (int64_t i = 0; i < lanes; i++) here[i] += number_at(dy, p * stride + i, half);
+        for (int64_t i = 0; i < lanes; i++) here[i] += element_at(dy, p * stride + i, bf16);
     }
     for (int64_t i = 0; i < lanes; i++) sum[i] += here[i];
 }
 
 /* As above for planes of one channel: pixels are distributed over 16 lanes, which are then
  * added. */
-INLINE float sum_plane(const void *dy, int64_t pixels, bool half) {
+INLINE float sum_plane(const void *dy, int64_t pixels, bool bf16) {
     float lane[16] = {0};
     int64_t p = 0;
     for (; p + 16 <= pixels; p += 16) {
-        for (int i = 0; i < 16; i++) lane[i] += number_at(dy, p + i, half);
+        for (int i = 0; i < 16; i++) lane[i] += element_at(dy, p + i, bf16);
     }
-    for (int i = 0; p < pixels; p++, i++) lane[i] += number_at(dy, p, half);
+    for (int i = 0; p < pixels; p++, i++) lane[i] += element_at(dy, p, bf16);
     for (int middle = 8; middle > 0; middle /= 2) {
         for (int i = 0; i < middle; i++) lane[i] += lane[i + middle];
     }
     return lane[0];
 }
 
-INLINE void bias_sums(const kolo_simd_bias_job *job, int64_t begin, int64_t end, bool half) {
+INLINE void bias_sums(const kolo_simd_bias_job *job, int64_t begin, int64_t end, bool bf16) {
     const kolo_simd_image *v = &job->image;
     int64_t slices = kolo_simd_slices(v) / v->planes, pixels = v->h * v->w;
     for (int64_t i = begin; i < end; i++) {
@@ -297,15 +297,15 @@ INLINE void bias_sums(const kolo_simd_bias_job *job, int64_t begin, int64_t end,
         float sum[KOLO_SIMD_SLICE] = {0}, *db = job->out;
         for (int64_t n = 0; n < v->n; n++) {
             int64_t at = n * kolo_simd_image_size(v) + plane * kolo_simd_plane_size(v) + first;
-            const void *dy = ahead(job->x, at, half);
+            const void *dy = ahead(job->x, at, bf16);
             if (v->inner == 1) {
-                sum[0] += sum_plane(dy, pixels, half);
+                sum[0] += sum_plane(dy, pixels, bf16);
             } else if (lanes == 8) {
-                sum_pixels(dy, pixels, v->inner, 8, sum, half);
+                sum_pixels(dy, pixels, v->inner, 8, sum, bf16);
             } else if (lanes == 16) {
-                sum_pixels(dy, pixels, v->inner, 16, sum, half);
+                sum_pixels(dy, pixels, v->inner, 16, sum, bf16);
             } else {
-                sum_pixels(dy, pixels, v->inner, lanes, sum, half);
+                sum_pixels(dy, pixels, v->inner, lanes, sum, bf16);
             }
         }
         memcpy(db + c, sum, sizeof(float) * (size_t)kolo_min_i64(lanes, v->c - c));
@@ -314,7 +314,7 @@ INLINE void bias_sums(const kolo_simd_bias_job *job, int64_t begin, int64_t end,
 
 static void bias_bwd(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_bias_job *job = arg;
-    if (job->half) {
+    if (job->bf16) {
         bias_sums(job, begin, end, true);
     } else {
         bias_sums(job, begin, end, false);

@@ -19,7 +19,7 @@ static bool is_adaptive(const kolo_op *op) {
 static double fit(kolo_kernel_spec *spec) {
     kolo_simd_image image;
     const kolo_layout *layout = &spec->in[0].layout;
-    if (!kolo_simd_takes(spec) || !kolo_simd_image_of(&spec->in[0], &image)) return -1;
+    if (!kolo_simd_supports(spec) || !kolo_simd_image_of(&spec->in[0], &image)) return -1;
     double bytes = 0;
     for (int i = 0; i < spec->n_in; i++) {
         if (!kolo_layout_equal(&spec->in[i].layout, layout)) return -1;
@@ -58,7 +58,7 @@ static int64_t part_floats(const kolo_kernel_spec *spec, const kolo_simd_pool_jo
         row += 2 * kolo_simd_reach(job->kernel_w, job->stride_w) * job->small.inner;
         return job->tiles ? 0 : 2 * rows * row;
     }
-    return is_bwd(spec->op) && job->half ? kolo_simd_plane_size(&job->big) : 0;
+    return is_bwd(spec->op) && job->bf16 ? kolo_simd_plane_size(&job->big) : 0;
 }
 
 static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *scratch_bytes) {
@@ -80,7 +80,7 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
         other->inner = 1;
     }
     *state = s;
-    job->half = kolo_simd_is_half(spec);
+    job->bf16 = kolo_simd_is_bf16(spec);
     job->adaptive = is_adaptive(spec->op);
     if (!job->adaptive) set_windows(job, spec->attr);
     job->part_stride = part_floats(spec, job);

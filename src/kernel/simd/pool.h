@@ -12,7 +12,7 @@ typedef struct kolo_simd_pool_job {
     const void *y;                  /* max_pool2d_bwd with ReLU, else NULL */
     void *out;
     uint8_t *index; /* written in forward, read in backward */
-    bool half;      /* in, y and out are bf16 */
+    bool bf16;      /* in, y and out are bf16 */
     float *scratch; /* per part. max without `tiles`: rows of the output's width, kernel_h of
                      * maxima and as many of their indices. max_bwd: reach of kernel_h rows of
                      * dy, with margins of reach of kernel_w pixels at both ends, and as many of

@@ -73,18 +73,18 @@ typedef struct max_job {
     void *y;
     uint8_t *index;
     int64_t inner;
-    bool relu, half;
+    bool relu, bf16;
 } max_job;
 
 INLINE v8i selecti(v8i mask, v8i a, v8i b) { return (v8i)select8(mask, (v8f)a, (v8f)b); }
 
 /* y and index, from element `to` on. */
 INLINE void put_8(max_job m, int64_t to, v8f best, v8i place) {
-    store8_at(m.y, to, m.relu ? positive8(best) : best, m.half);
+    store8_at(m.y, to, m.relu ? positive8(best) : best, m.bf16);
     store_places(m.index + to, place);
 }
 INLINE void put_1(max_job m, int64_t to, float best, int32_t place) {
-    set_number(m.y, to, m.relu && !(best > 0) ? 0 : best, m.half);
+    set_element(m.y, to, m.relu && !(best > 0) ? 0 : best, m.bf16);
     m.index[to] = (uint8_t)place;
 }
 
@@ -92,10 +92,10 @@ INLINE void put_1(max_job m, int64_t to, float best, int32_t place) {
  * `first` of the window. */
 INLINE void max_across_8(max_job m, int64_t x_at, int64_t columns, int64_t first, v8f *best,
                          v8i *place) {
-    *best = load8_at(m.x, x_at, m.half);
+    *best = load8_at(m.x, x_at, m.bf16);
     *place = splat8i((int32_t)first);
     for (int64_t w = 1; w < columns; w++) {
-        v8f value = load8_at(m.x, x_at + w * m.inner, m.half);
+        v8f value = load8_at(m.x, x_at + w * m.inner, m.bf16);
         v8i larger = value > *best;
         *best = select8(larger, value, *best);
         *place = selecti(larger, splat8i((int32_t)(first + w)), *place);
@@ -103,10 +103,10 @@ INLINE void max_across_8(max_job m, int64_t x_at, int64_t columns, int64_t first
 }
 INLINE void max_across_1(max_job m, int64_t x_at, int64_t columns, int64_t first, float *best,
                          int32_t *place) {
-    *best = number_at(m.x, x_at, m.half);
+    *best = element_at(m.x, x_at, m.bf16);
     *place = (int32_t)first;
     for (int64_t w = 1; w < columns; w++) {
-        float value = number_at(m.x, x_at + w * m.inner, m.half);
+        float value = element_at(m.x, x_at + w * m.inner, m.bf16);
         *place = value > *best ? (int32_t)(first + w) : *place;
         *best = value > *best ? value : *best;
     }
@@ -239,16 +239,16 @@ static void clear_index(const kolo_simd_pool_job *job, uint8_t *index, int64_t c
 }
 
 INLINE void max_planes(const kolo_simd_pool_job *job, int part, int64_t begin, int64_t end,
-                       bool half) {
+                       bool bf16) {
     int64_t big = kolo_simd_plane_size(&job->big), small = kolo_simd_plane_size(&job->small);
     for (int64_t i = begin; i < end; i++) {
         max_job m = {
-            .x = ahead(job->in, i * big, half),
-            .y = ahead_to(job->out, i * small, half),
+            .x = ahead(job->in, i * big, bf16),
+            .y = ahead_to(job->out, i * small, bf16),
             .index = job->index + i * small,
             .inner = job->big.inner,
             .relu = job->relu,
-            .half = half,
+            .bf16 = bf16,
         };
         if (job->tiles && m.inner == 8) { /* compile-time constants: unrolled */
             max_plane_2x2(job, m, 8);
@@ -271,7 +271,7 @@ INLINE void max_planes(const kolo_simd_pool_job *job, int part, int64_t begin, i
 
 static void max(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_pool_job job = *(const kolo_simd_pool_job *)arg; /* not aliased by stores */
-    if (job.half) {
+    if (job.bf16) {
         max_planes(&job, part, begin, end, true);
     } else {
         max_planes(&job, part, begin, end, false);
@@ -290,35 +290,35 @@ INLINE v8i places_8(const uint8_t *index) {
 #endif
 }
 
-INLINE v8f dy_8(const kolo_simd_pool_job *job, int64_t at, bool half) {
-    v8f dy = load8_at(job->in, at, half);
-    return job->y ? select8(load8_at(job->y, at, half) > 0, dy, (v8f){0}) : dy;
+INLINE v8f dy_8(const kolo_simd_pool_job *job, int64_t at, bool bf16) {
+    v8f dy = load8_at(job->in, at, bf16);
+    return job->y ? select8(load8_at(job->y, at, bf16) > 0, dy, (v8f){0}) : dy;
 }
 
-INLINE float dy_1(const kolo_simd_pool_job *job, int64_t at, bool half) {
-    return !job->y || number_at(job->y, at, half) > 0 ? number_at(job->in, at, half) : 0;
+INLINE float dy_1(const kolo_simd_pool_job *job, int64_t at, bool bf16) {
+    return !job->y || element_at(job->y, at, bf16) > 0 ? element_at(job->in, at, bf16) : 0;
 }
 
 /* 2 x 2 windows that partition plane i. */
-INLINE void max_bwd_2x2(const kolo_simd_pool_job *job, int64_t i, int64_t inner, bool half) {
+INLINE void max_bwd_2x2(const kolo_simd_pool_job *job, int64_t i, int64_t inner, bool bf16) {
     int64_t from = i * job->small.h * job->small.w * inner, row = job->big.w * inner;
     for (int64_t h = 0; h < job->big.h; h += 2) {
         int64_t to = (i * job->big.h + h) * row;
         for (int64_t ow = 0; ow < job->small.w; ow++, from += inner, to += 2 * inner) {
             int64_t at[] = {to, to + inner, to + row, to + row + inner}, c = 0;
             for (; c + 8 <= inner; c += 8) {
-                v8f dy = dy_8(job, from + c, half);
+                v8f dy = dy_8(job, from + c, bf16);
                 v8i place = places_8(job->index + from + c);
                 for (int k = 0; k < 4; k++) {
                     v8i here = place == splat8i(k);
-                    store8_at(job->out, at[k] + c, (v8f)(here & (v8i)dy), half);
+                    store8_at(job->out, at[k] + c, (v8f)(here & (v8i)dy), bf16);
                 }
             }
             for (; c < inner; c++) {
-                float dy = dy_1(job, from + c, half);
+                float dy = dy_1(job, from + c, bf16);
                 int place = job->index[from + c];
                 for (int k = 0; k < 4; k++) {
-                    set_number(job->out, at[k] + c, place == k ? dy : 0, half);
+                    set_element(job->out, at[k] + c, place == k ? dy : 0, bf16);
                 }
             }
         }
@@ -354,23 +354,23 @@ INLINE windows windows_of(const kolo_simd_pool_job *job, int part) {
 
 /* Row oh of windows, the first at `from`. */
 INLINE void lay_out(const kolo_simd_pool_job *job, windows ws, int64_t oh, int64_t from,
-                    bool half) {
+                    bool bf16) {
     int64_t n = job->small.w * job->small.inner, k = 0;
     float *dy = ws.dy + oh % ws.rows * ws.row + ws.margin;
     int32_t *place = ws.place + oh % ws.rows * ws.row + ws.margin;
     for (; k + 8 <= n; k += 8) {
-        store8(dy + k, dy_8(job, from + k, half));
+        store8(dy + k, dy_8(job, from + k, bf16));
         store8i(place + k, places_8(job->index + from + k));
     }
     for (; k < n; k++) {
-        dy[k] = dy_1(job, from + k, half);
+        dy[k] = dy_1(job, from + k, bf16);
         place[k] = job->index[from + k];
     }
 }
 
 /* Elements [to, to + length) of dx, whose own windows start at element `at` of a row. */
 INLINE void gather(const kolo_simd_pool_job *job, windows ws, const giver *givers, int n,
-                   int64_t at, int64_t to, int64_t length, bool half) {
+                   int64_t at, int64_t to, int64_t length, bool bf16) {
     int64_t j = 0;
     for (; j + 8 <= length; j += 8) {
         v8f sum = {0};
@@ -378,7 +378,7 @@ INLINE void gather(const kolo_simd_pool_job *job, windows ws, const giver *giver
             v8i here = load8i(ws.place + givers[k].at + at + j) == splat8i(givers[k].place);
             sum += (v8f)(here & (v8i)load8(ws.dy + givers[k].at + at + j));
         }
-        store8_at(job->out, to + j, sum, half);
+        store8_at(job->out, to + j, sum, bf16);
     }
     for (; j < length; j++) {
         float sum = 0;
@@ -386,29 +386,29 @@ INLINE void gather(const kolo_simd_pool_job *job, windows ws, const giver *giver
             int64_t from = givers[k].at + at + j;
             sum += ws.place[from] == givers[k].place ? ws.dy[from] : 0;
         }
-        set_number(job->out, to + j, sum, half);
+        set_element(job->out, to + j, sum, bf16);
     }
 }
 
 /* Every stride_w-th pixel of a row of dx: those `phase` after the start of a window. `to` is the
  * row's first element. */
 INLINE void gather_phase(const kolo_simd_pool_job *job, windows ws, const giver *givers, int n,
-                         int64_t phase, int64_t to, int64_t inner, bool half) {
+                         int64_t phase, int64_t to, int64_t inner, bool bf16) {
     int64_t stride = job->stride_w, pad = job->pad_w;
     int64_t first = phase < pad ? (pad - phase + stride - 1) / stride : 0;
     int64_t end = (job->big.w + pad - phase + stride - 1) / stride;
     to += (phase - pad) * inner;
     if (stride == 1) {
-        gather(job, ws, givers, n, first * inner, to + first * inner, (end - first) * inner, half);
+        gather(job, ws, givers, n, first * inner, to + first * inner, (end - first) * inner, bf16);
         return;
     }
     for (int64_t m = first; m < end; m++) {
-        gather(job, ws, givers, n, m * inner, to + m * stride * inner, inner, half);
+        gather(job, ws, givers, n, m * inner, to + m * stride * inner, inner, bf16);
     }
 }
 
 INLINE void max_bwd_plane(const kolo_simd_pool_job *job, windows ws, int64_t i, int64_t inner,
-                          bool half) {
+                          bool bf16) {
     int64_t stride = job->stride_w, first = 0, end = 0;
     int64_t small_row = job->small.w * inner, from = i * job->small.h * small_row;
     giver givers[MOST_PLACES];
@@ -416,7 +416,7 @@ INLINE void max_bwd_plane(const kolo_simd_pool_job *job, windows ws, int64_t i, 
         int64_t p = h + job->pad_h; /* windows [first, end) contain it */
         while (first * job->stride_h + job->kernel_h <= p) first++;
         for (; end < job->small.h && end * job->stride_h <= p; end++) {
-            lay_out(job, ws, end, from + end * small_row, half);
+            lay_out(job, ws, end, from + end * small_row, bf16);
         }
         int64_t to = (i * job->big.h + h) * job->big.w * inner;
         for (int64_t phase = 0; phase < stride; phase++) {
@@ -431,44 +431,44 @@ INLINE void max_bwd_plane(const kolo_simd_pool_job *job, windows ws, int64_t i, 
                 }
             }
             if (n == 1) { /* compile-time constants: unrolled */
-                gather_phase(job, ws, givers, 1, phase, to, inner, half);
+                gather_phase(job, ws, givers, 1, phase, to, inner, bf16);
             } else if (n == 2) {
-                gather_phase(job, ws, givers, 2, phase, to, inner, half);
+                gather_phase(job, ws, givers, 2, phase, to, inner, bf16);
             } else if (n == 4) {
-                gather_phase(job, ws, givers, 4, phase, to, inner, half);
+                gather_phase(job, ws, givers, 4, phase, to, inner, bf16);
             } else if (n == 9) {
-                gather_phase(job, ws, givers, 9, phase, to, inner, half);
+                gather_phase(job, ws, givers, 9, phase, to, inner, bf16);
             } else {
-                gather_phase(job, ws, givers, n, phase, to, inner, half);
+                gather_phase(job, ws, givers, n, phase, to, inner, bf16);
             }
         }
     }
 }
 
 INLINE void max_bwd_planes(const kolo_simd_pool_job *job, int part, int64_t begin, int64_t end,
-                           bool half) {
+                           bool bf16) {
     windows ws = {0};
     if (!job->tiles) ws = windows_of(job, part);
     for (int64_t i = begin; i < end; i++) {
         if (!job->tiles && job->big.inner == 8) { /* compile-time constants: unrolled */
-            max_bwd_plane(job, ws, i, 8, half);
+            max_bwd_plane(job, ws, i, 8, bf16);
         } else if (!job->tiles) {
-            max_bwd_plane(job, ws, i, job->big.inner, half);
+            max_bwd_plane(job, ws, i, job->big.inner, bf16);
         } else if (job->big.inner == 8) {
-            max_bwd_2x2(job, i, 8, half);
+            max_bwd_2x2(job, i, 8, bf16);
         } else if (job->big.inner == 16) {
-            max_bwd_2x2(job, i, 16, half);
+            max_bwd_2x2(job, i, 16, bf16);
         } else if (job->big.inner == 1) {
-            max_bwd_2x2(job, i, 1, half);
+            max_bwd_2x2(job, i, 1, bf16);
         } else {
-            max_bwd_2x2(job, i, job->big.inner, half);
+            max_bwd_2x2(job, i, job->big.inner, bf16);
         }
     }
 }
 
 static void max_bwd(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_pool_job job = *(const kolo_simd_pool_job *)arg; /* not aliased by stores */
-    if (job.half) {
+    if (job.bf16) {
         max_bwd_planes(&job, part, begin, end, true);
     } else {
         max_bwd_planes(&job, part, begin, end, false);
@@ -478,17 +478,17 @@ static void max_bwd(const void *arg, int part, int64_t begin, int64_t end) {
 /* ---- mean ---- */
 
 /* The buffer of plane i of dx: in scratch memory for bf16, because it accumulates in f32. */
-INLINE float *begin_dx(const kolo_simd_pool_job *job, int part, int64_t i, bool half) {
-    return half ? job->scratch + part * job->part_stride
+INLINE float *begin_dx(const kolo_simd_pool_job *job, int part, int64_t i, bool bf16) {
+    return bf16 ? job->scratch + part * job->part_stride
                 : (float *)job->out + i * kolo_simd_plane_size(&job->big);
 }
 
-INLINE void end_dx(const kolo_simd_pool_job *job, const float *dx, int64_t i, bool half) {
+INLINE void end_dx(const kolo_simd_pool_job *job, const float *dx, int64_t i, bool bf16) {
     int64_t size = kolo_simd_plane_size(&job->big);
-    if (half) write_numbers(dx, size, job->out, i * size, true);
+    if (bf16) write_numbers(dx, size, job->out, i * size, true);
 }
 
-INLINE void avg_plane(const kolo_simd_pool_job *job, const void *x, void *y, bool half) {
+INLINE void avg_plane(const kolo_simd_pool_job *job, const void *x, void *y, bool bf16) {
     int64_t inner = job->big.inner, row = job->big.w * inner;
     for (int64_t oh = 0; oh < job->small.h; oh++) {
         for (int64_t ow = 0; ow < job->small.w; ow++) {
@@ -498,19 +498,19 @@ INLINE void avg_plane(const kolo_simd_pool_job *job, const void *x, void *y, boo
                 v8f sum = {0};
                 for (int64_t h = at.top; h < at.bottom; h++) {
                     for (int64_t w = at.left; w < at.right; w++) {
-                        sum += load8_at(x, h * row + w * inner + i, half);
+                        sum += load8_at(x, h * row + w * inner + i, bf16);
                     }
                 }
-                store8_at(y, to + i, sum / at.size, half);
+                store8_at(y, to + i, sum / at.size, bf16);
             }
             for (; i < inner; i++) {
                 float sum = 0;
                 for (int64_t h = at.top; h < at.bottom; h++) {
                     for (int64_t w = at.left; w < at.right; w++) {
-                        sum += number_at(x, h * row + w * inner + i, half);
+                        sum += element_at(x, h * row + w * inner + i, bf16);
                     }
                 }
-                set_number(y, to + i, sum / at.size, half);
+                set_element(y, to + i, sum / at.size, bf16);
             }
         }
     }
@@ -520,9 +520,9 @@ static void avg(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_pool_job *job = arg;
     int64_t big = kolo_simd_plane_size(&job->big), small = kolo_simd_plane_size(&job->small);
     for (int64_t i = begin; i < end; i++) {
-        const void *x = ahead(job->in, i * big, job->half);
-        void *y = ahead_to(job->out, i * small, job->half);
-        if (job->half) {
+        const void *x = ahead(job->in, i * big, job->bf16);
+        void *y = ahead_to(job->out, i * small, job->bf16);
+        if (job->bf16) {
             avg_plane(job, x, y, true);
         } else {
             avg_plane(job, x, y, false);
@@ -530,7 +530,7 @@ static void avg(const void *arg, int part, int64_t begin, int64_t end) {
     }
 }
 
-INLINE void avg_bwd_plane(const kolo_simd_pool_job *job, const void *dy, float *dx, bool half) {
+INLINE void avg_bwd_plane(const kolo_simd_pool_job *job, const void *dy, float *dx, bool bf16) {
     int64_t inner = job->big.inner, row = job->big.w * inner;
     memset(dx, 0, sizeof(float) * (size_t)kolo_simd_plane_size(&job->big));
     for (int64_t oh = 0; oh < job->small.h; oh++) {
@@ -538,7 +538,7 @@ INLINE void avg_bwd_plane(const kolo_simd_pool_job *job, const void *dy, float *
             window at = job->adaptive ? share_at(job, oh, ow) : window_at(job, oh, ow);
             int64_t from = at.small * inner, i = 0;
             for (; i + 8 <= inner; i += 8) {
-                v8f share = load8_at(dy, from + i, half) / at.size;
+                v8f share = load8_at(dy, from + i, bf16) / at.size;
                 for (int64_t h = at.top; h < at.bottom; h++) {
                     for (int64_t w = at.left; w < at.right; w++) {
                         float *to = dx + h * row + w * inner + i;
@@ -547,7 +547,7 @@ INLINE void avg_bwd_plane(const kolo_simd_pool_job *job, const void *dy, float *
                 }
             }
             for (; i < inner; i++) {
-                float share = number_at(dy, from + i, half) / at.size;
+                float share = element_at(dy, from + i, bf16) / at.size;
                 for (int64_t h = at.top; h < at.bottom; h++) {
                     for (int64_t w = at.left; w < at.right; w++)
                         dx[h * row + w * inner + i] += share;
@@ -561,14 +561,14 @@ static void avg_bwd(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_pool_job *job = arg;
     int64_t small = kolo_simd_plane_size(&job->small);
     for (int64_t i = begin; i < end; i++) {
-        const void *dy = ahead(job->in, i * small, job->half);
-        float *dx = begin_dx(job, part, i, job->half);
-        if (job->half) {
+        const void *dy = ahead(job->in, i * small, job->bf16);
+        float *dx = begin_dx(job, part, i, job->bf16);
+        if (job->bf16) {
             avg_bwd_plane(job, dy, dx, true);
         } else {
             avg_bwd_plane(job, dy, dx, false);
         }
-        end_dx(job, dx, i, job->half);
+        end_dx(job, dx, i, job->bf16);
     }
 }
 

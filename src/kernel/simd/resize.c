@@ -16,7 +16,7 @@ static bool is_bwd(const kolo_kernel_spec *spec) { return spec->op == &kolo_op_r
 
 static double fit(kolo_kernel_spec *spec) {
     kolo_simd_image image;
-    if (!kolo_simd_takes(spec) || !kolo_simd_image_of(&spec->in[0], &image)) return -1;
+    if (!kolo_simd_supports(spec) || !kolo_simd_image_of(&spec->in[0], &image)) return -1;
     if (!kolo_layout_equal(&spec->in[0].layout, &spec->out[0].layout)) return -1;
     double bytes =
         (double)kolo_tensor_bytes(&spec->in[0]) + (double)kolo_tensor_bytes(&spec->out[0]);
@@ -67,9 +67,9 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
     job->columns = s->table + job->y.h;
     s->loop = is_bwd(spec) ? loops->backward : loops->forward;
     *state = s;
-    job->half = kolo_simd_is_half(spec);
+    job->bf16 = kolo_simd_is_bf16(spec);
     job->part_stride = job->x.w * job->x.inner;
-    if (job->half && is_bwd(spec)) job->part_stride += kolo_simd_plane_size(&job->x);
+    if (job->bf16 && is_bwd(spec)) job->part_stride += kolo_simd_plane_size(&job->x);
     *scratch_bytes = sizeof(float) * (size_t)(spec->threads * job->part_stride);
     return KOLO_OK;
 }

@@ -15,7 +15,7 @@ typedef struct kolo_simd_resize_job {
     const kolo_simd_between *rows, *columns; /* of y */
     const void *in;                          /* x; backward: dy */
     void *out;                               /* y; backward: dx */
-    bool half;                               /* both are bf16 */
+    bool bf16;                               /* both are bf16 */
     float *scratch; /* per part: a row of x; backward in bf16: then a plane of dx in f32 */
     int64_t part_stride;
 } kolo_simd_resize_job;

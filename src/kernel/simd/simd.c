@@ -1,7 +1,7 @@
 /* Shared by the vectorised kernels: views of images, dtype checks. */
 #include "kernel/simd/simd.h"
 
-bool kolo_simd_takes(const kolo_kernel_spec *spec) {
+bool kolo_simd_supports(const kolo_kernel_spec *spec) {
     const kolo_tensor *first = &spec->in[0];
     if (first->dtype != KOLO_DTYPE_F32 && first->dtype != KOLO_DTYPE_BF16) return false;
     for (int i = 0; i < spec->n_in + spec->n_out; i++) {

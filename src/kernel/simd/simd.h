@@ -40,9 +40,9 @@ static inline int64_t kolo_simd_channel(const kolo_simd_image *v, int64_t c) {
 /* True when all tensors of input 0's rank are f32, or all are bf16, and all others are f32 or
  * integers: the requirement of kernels with bf16 activations but f32 parameters, statistics and
  * sums. */
-bool kolo_simd_takes(const kolo_kernel_spec *spec);
-/* True when the activations of a spec that kolo_simd_takes are bf16. */
-static inline bool kolo_simd_is_half(const kolo_kernel_spec *spec) {
+bool kolo_simd_supports(const kolo_kernel_spec *spec);
+/* True when the activations of a spec that kolo_simd_supports are bf16. */
+static inline bool kolo_simd_is_bf16(const kolo_kernel_spec *spec) {
     return spec->in[0].dtype == KOLO_DTYPE_BF16;
 }
 

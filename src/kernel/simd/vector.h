@@ -113,14 +113,14 @@ INLINE vf positive(vf x) { return larger(x, (vf){0}); }
 /* ---- f32 or bf16 ----
  *
  * Loops over tensors that may be either are written once, for `void *`: what they read and write
- * is f32 or, with `half`, bf16, and they compute in f32. `half` is a constant wherever such a loop
+ * is f32 or, with `bf16`, bf16, and they compute in f32. `bf16` is a constant wherever such a loop
  * is inlined. */
 
 /* The address of element i. */
-INLINE const void *ahead(const void *p, int64_t i, bool half) {
-    return (const char *)p + i * (half ? 2 : 4);
+INLINE const void *ahead(const void *p, int64_t i, bool bf16) {
+    return (const char *)p + i * (bf16 ? 2 : 4);
 }
-INLINE void *ahead_to(void *p, int64_t i, bool half) { return (char *)p + i * (half ? 2 : 4); }
+INLINE void *ahead_to(void *p, int64_t i, bool bf16) { return (char *)p + i * (bf16 ? 2 : 4); }
 
 INLINE v8f widen8(const uint16_t *p) {
 #ifdef __AVX2__
@@ -179,31 +179,31 @@ INLINE void narrow_vector(uint16_t *p, vf v) {
 }
 
 /* Loads and stores of elements i, i + 1, ...: one vector or one element. */
-INLINE vf load_at(const void *p, int64_t i, bool half) {
-    return half ? widen_vector((const uint16_t *)p + i) : load((const float *)p + i);
+INLINE vf load_at(const void *p, int64_t i, bool bf16) {
+    return bf16 ? widen_vector((const uint16_t *)p + i) : load((const float *)p + i);
 }
-INLINE void store_at(void *p, int64_t i, vf v, bool half) {
-    if (half) {
+INLINE void store_at(void *p, int64_t i, vf v, bool bf16) {
+    if (bf16) {
         narrow_vector((uint16_t *)p + i, v);
     } else {
         store((float *)p + i, v);
     }
 }
-INLINE v8f load8_at(const void *p, int64_t i, bool half) {
-    return half ? widen8((const uint16_t *)p + i) : load8((const float *)p + i);
+INLINE v8f load8_at(const void *p, int64_t i, bool bf16) {
+    return bf16 ? widen8((const uint16_t *)p + i) : load8((const float *)p + i);
 }
-INLINE void store8_at(void *p, int64_t i, v8f v, bool half) {
-    if (half) {
+INLINE void store8_at(void *p, int64_t i, v8f v, bool bf16) {
+    if (bf16) {
         narrow8((uint16_t *)p + i, v);
     } else {
         store8((float *)p + i, v);
     }
 }
-INLINE float number_at(const void *p, int64_t i, bool half) {
-    return half ? kolo_bf16_widen(((const uint16_t *)p)[i]) : ((const float *)p)[i];
+INLINE float element_at(const void *p, int64_t i, bool bf16) {
+    return bf16 ? kolo_bf16_widen(((const uint16_t *)p)[i]) : ((const float *)p)[i];
 }
-INLINE void set_number(void *p, int64_t i, float number, bool half) {
-    if (half) {
+INLINE void set_element(void *p, int64_t i, float number, bool bf16) {
+    if (bf16) {
         ((uint16_t *)p)[i] = kolo_bf16_narrow(number);
     } else {
         ((float *)p)[i] = number;
@@ -211,13 +211,13 @@ INLINE void set_number(void *p, int64_t i, float number, bool half) {
 }
 
 /* Converts n elements from element i on to floats, and back. */
-INLINE void read_numbers(const void *p, int64_t i, int64_t n, float *to, bool half) {
+INLINE void read_numbers(const void *p, int64_t i, int64_t n, float *to, bool bf16) {
     int64_t k = 0;
-    for (; k + VL <= n; k += VL) store(to + k, load_at(p, i + k, half));
-    for (; k < n; k++) to[k] = number_at(p, i + k, half);
+    for (; k + VL <= n; k += VL) store(to + k, load_at(p, i + k, bf16));
+    for (; k < n; k++) to[k] = element_at(p, i + k, bf16);
 }
-INLINE void write_numbers(const float *from, int64_t n, void *p, int64_t i, bool half) {
+INLINE void write_numbers(const float *from, int64_t n, void *p, int64_t i, bool bf16) {
     int64_t k = 0;
-    for (; k + VL <= n; k += VL) store_at(p, i + k, load(from + k), half);
-    for (; k < n; k++) set_number(p, i + k, from[k], half);
+    for (; k + VL <= n; k += VL) store_at(p, i + k, load(from + k), bf16);
+    for (; k < n; k++) set_element(p, i + k, from[k], bf16);
 }
