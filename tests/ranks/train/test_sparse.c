@@ -151,7 +151,7 @@ static void what_cannot_be_had_is_refused(void **state) {
                    .optimizer.weight_decay = 0.1,
                    .optimizer.decay_matrices_only = true}},
          "weight decay of 0.1 changes rows"},
-        {{.accumulate = 2}, "larger batch instead of accumulating"},
+        {{.accumulate = 2}, "larger batch without accumulation"},
         {{.options = "layers=1,hidden=8,tied=1"}, "encoder.weight is also read by linear"},
     };
     static outcome results[MAX_RANKS];
