@@ -2,7 +2,7 @@
 /* Status codes and error messages.
  *
  * A function that can fail because of its caller, a file, a peer or the system returns a
- * kolo_status. On failure it sets the last error of the calling thread, a line that says what
+ * kolo_status. On failure it sets the last error of the calling thread, a line that names what
  * failed, where, and what to do; it is valid until the thread's next failure. Outputs are written
  * only on success. */
 

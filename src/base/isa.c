@@ -25,8 +25,8 @@ const kolo_isa_info *kolo_isa_describe(kolo_isa isa) { return &infos[isa]; }
 #if defined(__x86_64__)
 #include <cpuid.h>
 
-/* Clang's __builtin_cpu_supports does not know F16C: bit 29 of ecx in leaf 1. GCC's does, and costs
- * no cpuid instruction, which in a virtual machine traps to the host. */
+/* Clang's __builtin_cpu_supports does not support F16C: bit 29 of ecx in leaf 1. GCC's does, and
+ * costs no cpuid instruction, which in a virtual machine traps to the host. */
 static bool has_f16c(void) {
 #if !defined __clang__
     return __builtin_cpu_supports("f16c");

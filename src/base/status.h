@@ -16,7 +16,7 @@ KOLO_SHARED kolo_status kolo_fail_in(kolo_status status, const char *fmt, ...) K
 /* "file:line" of this thread's last error, for logs. */
 KOLO_SHARED const char *kolo_last_error_place(void);
 
-/* Tells compilers and analyzers that a failure is never KOLO_OK. */
+/* Informs compilers and analyzers that a failure is never KOLO_OK. */
 static inline kolo_status kolo_failed(kolo_status status) {
     if (status == KOLO_OK) __builtin_unreachable();
     return status;

@@ -207,7 +207,7 @@ static const struct {
 
 /* ---- the walk ---- */
 
-/* Folds one node; *gone tells whether it is to be removed. */
+/* Folds one node; *gone: whether it is to be removed. */
 static kolo_status fold_node(const folder *f, kolo_node *n, bool *gone) {
     kolo_value by = KOLO_NONE;
     for (size_t i = 0; i < KOLO_COUNT(patterns) && !kolo_value_ok(by); i++) {

@@ -194,7 +194,7 @@ typedef struct cutter {
     const int32_t *reader; /* by value */
     int32_t *last;         /* by value: the last forward node that reads it */
     int64_t *held;         /* by forward node: bytes of its results that are held and not cheap */
-    int64_t *crossing; /* by forward node: bytes made up to it that forward nodes behind it read */
+    int64_t *crossing; /* by forward node: bytes produced up to it that later forward nodes read */
     int32_t n;         /* forward nodes */
 } cutter;
 

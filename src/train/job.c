@@ -108,7 +108,7 @@ static kolo_status compare_options(const job *j) {
     return status;
 }
 
-/* Tells the user that bf16 saves memory only on this processor. */
+/* Informs the user that bf16 saves memory only on this processor. */
 static void notify_precision(const job *j) {
     const kolo_train_opts *o = &j->setup.opts;
     bool half = o->precision == KOLO_PRECISION_BF16 && !o->reference_kernels;

@@ -1,5 +1,6 @@
-/* Codes from anywhere: the first bytes say which codec and how many elements, the rest is the code.
- * A code that is refused changes nothing; one that is accepted writes no element but its own. */
+/* Codes from anywhere: the first bytes select the codec and the number of elements, the rest is the
+ * code. A code that is refused changes nothing; one that is accepted writes no element but its own.
+ */
 #include "base/memory.h"
 #include "fuzz/fuzz.h"
 #include "kolo/codec.h"

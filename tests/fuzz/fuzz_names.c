@@ -1,12 +1,12 @@
-/* Lists of new tensor names from a peer: the first byte says which rank sends. What is accepted can
- * be written and read again, and gives the same table. */
+/* Lists of new tensor names from a peer: the first byte selects the sending rank. What is accepted
+ * can be written and read again, and gives the same table. */
 #include "base/memory.h"
 #include "comm/sync/named.h"
 #include "fuzz/fuzz.h"
 
 #include <string.h>
 
-/* All names of a table once more, as a rank would tell them that has no ids yet. */
+/* All names of a table once more, as sent by a rank that has no ids yet. */
 static void read_again(const kolo_name_table *table) {
     kolo_name_table own = {0}, other = {0};
     char *bytes = NULL;

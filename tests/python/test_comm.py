@@ -52,7 +52,7 @@ def check_booleans(comm):
 
 
 def check_numbers(comm):
-    """What is no number, or none that can be, is told before the library sees it."""
+    """Values that are not numbers, or out of range, are rejected before the library is called."""
     expect_error(TypeError, "colour 'a': give an integer", comm.split, "a")
     expect_error(TypeError, "key 0.5: give an integer", comm.split, 0, key=0.5)
     expect_error(ValueError, "colour 4294967296: give an integer from", comm.split, 2**32)
@@ -238,7 +238,7 @@ def check_errors(comm):
     expect_error(ValueError, "a wait of -1 s", comm.allreduce, few, timeout_s=-1)
     error = expect_error(kolo.Error, "root 9 outside", comm.broadcast, np.zeros(4), root=9)
     assert error.status == "KOLO_ERR_ARG"
-    # The last: what ranks disagree on ends the group, and all are told both sides. main() has left
+    # Last: a mismatch between ranks breaks the group, and all ranks report both sides. main() has left
     # them time to come out of the collective before it.
     expect_error(kolo.Error, "ranks disagree", comm.allreduce, np.zeros(4 + comm.rank))
     expect_error(kolo.Error, "ranks disagree", comm.barrier)

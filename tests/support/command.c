@@ -34,7 +34,7 @@ void test_run_fails(const char *arguments, int code, const char *text) {
     kolo_free(out);
 }
 
-bool test_says(const char *path, const char *text) {
+bool test_contains(const char *path, const char *text) {
     char *contents = test_contents(path);
     bool found = strstr(contents, text) != NULL;
     kolo_free(contents);
@@ -56,6 +56,6 @@ int64_t test_json_int(const json_t *object, const char *key) {
 
 double test_json_number(const json_t *object, const char *key) {
     const json_t *value = json_object_get(object, key);
-    if (!json_is_number(value)) fail_msg("%s is no number", key);
+    if (!json_is_number(value)) fail_msg("%s is not a number", key);
     return json_number_value(value);
 }

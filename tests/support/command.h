@@ -12,7 +12,7 @@ int test_run(const char *arguments);
  * that ranks outnumber the processors. */
 void test_run_fails(const char *arguments, int code, const char *text);
 /* Whether a file contains a text. */
-bool test_says(const char *path, const char *text);
+bool test_contains(const char *path, const char *text);
 
 /* Parses the JSON in a file; the caller releases it with json_decref. */
 json_t *test_json(const char *path);

@@ -166,11 +166,11 @@ static bool by_mpi(rank_transport transport) {
 }
 
 bool ranks_have(rank_transport transport) {
-    static bool said;
+    static bool reported;
     if (transport == RANKS_UCX || transport == RANKS_HOSTS_UCX) {
         bool has = kolo_comm_has_ucx();
-        if (!has && !said) printf("skip: no module for UCX: rows without it\n");
-        said = said || !has;
+        if (!has && !reported) printf("skip: no module for UCX: rows without it\n");
+        reported = reported || !has;
         return has;
     }
     return !by_mpi(transport) || ranks_mpiexec(transport);

@@ -53,9 +53,9 @@ static void add_line(kolo_text *text, const char *line, int length) {
         kolo_text_add(text, "\"%.*s\"", length, line);
         return;
     }
-    const char *said = line + value;
-    bool off = value == length || strncmp(said, "false\n", 6) == 0;
-    if (off || strncmp(said, "true\n", 5) == 0) {
+    const char *state = line + value;
+    bool off = value == length || strncmp(state, "false\n", 6) == 0;
+    if (off || strncmp(state, "true\n", 5) == 0) {
         kolo_text_add(text, "%s--%.*s", off ? "no " : "", key, line);
     } else {
         kolo_text_add(text, "--%.*s %.*s", key, line, length - value, line + value);

@@ -5,8 +5,8 @@
  * Plans have fixed shapes, so there is one for each batch size, compiled when it is first needed:
  * the full batch, the last batch of an epoch, evaluation. Training plans contain collectives, which
  * all ranks must create in one order. They are therefore cached by the *global* batch size, which
- * all ranks know, and a rank's share of one global size must never change. Evaluation plans contain
- * no collectives and are cached by the local size.
+ * all ranks agree on, and a rank's share of one global size must never change. Evaluation plans
+ * contain no collectives and are cached by the local size.
  *
  * A step may split its share into micro-batches, whose gradients are summed; only the last one
  * communicates and updates. All ranks use the same number, the smallest that the largest share

@@ -112,7 +112,7 @@ static kolo_status leaver_body(kolo_comm *comm, const void *arg, void *result) {
     return kolo_barrier(comm);
 }
 
-static void leaving_early_is_told_from_dying(void **state) {
+static void leaving_early_differs_from_dying(void **state) {
     for (int t = RANKS_THREAD; t <= RANKS_HOSTS_UCX; t++) {
         if (!ranks_have((rank_transport)t)) continue;
         rank_outcome outcomes[RANKS];
@@ -228,7 +228,7 @@ static kolo_status late_body(kolo_comm *comm, const void *arg, void *result) {
     return start_and_wait(q);
 }
 
-static void a_deadline_says_who_waits_for_whom(void **state) {
+static void a_deadline_reports_who_waits_for_whom(void **state) {
     for (int t = RANKS_THREAD; t <= RANKS_HOSTS_UCX; t++) {
         if (!ranks_have((rank_transport)t)) continue;
         rank_outcome outcomes[RANKS];
@@ -259,8 +259,8 @@ static kolo_status report_in_barrier(kolo_comm *comm, int fd, char *text, size_t
     if (status == KOLO_OK && read(fd, text, bytes) <= 0) {
         status = KOLO_FAIL(KOLO_ERR_IO, "no report");
     }
-    int32_t told = 1; /* now the victim may come */
-    if (status == KOLO_OK) status = kolo_send(comm, &told, 1, KOLO_DTYPE_I32, VICTIM, 7);
+    int32_t go = 1; /* now the victim may come */
+    if (status == KOLO_OK) status = kolo_send(comm, &go, 1, KOLO_DTYPE_I32, VICTIM, 7);
     if (status == KOLO_OK) status = kolo_request_wait(barrier, 0);
     kolo_request_destroy(barrier);
     return status;
@@ -268,8 +268,8 @@ static kolo_status report_in_barrier(kolo_comm *comm, int fd, char *text, size_t
 
 static kolo_status late_barrier(kolo_comm *comm) {
     for (int r = 0; r < RANKS; r++) {
-        int32_t told;
-        if (r != VICTIM) KOLO_TRY(kolo_recv(comm, &told, 1, KOLO_DTYPE_I32, r, 7));
+        int32_t go;
+        if (r != VICTIM) KOLO_TRY(kolo_recv(comm, &go, 1, KOLO_DTYPE_I32, r, 7));
     }
     return kolo_barrier(comm);
 }
@@ -455,10 +455,10 @@ static void survivors_and_newcomers_form_the_next_generation(void **state) {
 TEST_MAIN(test_comm_faults) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_survivor_names_the_killed_rank),
-        cmocka_unit_test(leaving_early_is_told_from_dying),
+        cmocka_unit_test(leaving_early_differs_from_dying),
         cmocka_unit_test(leaving_in_order_is_no_failure),
         cmocka_unit_test(a_mismatch_shows_both_sides_on_all_ranks),
-        cmocka_unit_test(a_deadline_says_who_waits_for_whom),
+        cmocka_unit_test(a_deadline_reports_who_waits_for_whom),
         cmocka_unit_test(a_signal_asks_for_a_report),
         cmocka_unit_test(a_silent_rank_is_a_timeout_not_a_hang),
         cmocka_unit_test(survivors_and_newcomers_form_the_next_generation),

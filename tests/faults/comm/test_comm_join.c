@@ -262,7 +262,7 @@ static int connect_to_master(void) {
     return -1;
 }
 
-static bool say(int fd, const void *data, size_t bytes) {
+static bool send_all(int fd, const void *data, size_t bytes) {
     return send(fd, data, bytes, MSG_NOSIGNAL) == (ssize_t)bytes;
 }
 
@@ -327,8 +327,8 @@ static kolo_status junk_body(kolo_comm *comm, const void *arg, void *result) {
         for (int i = 0; i < 100; i++) { /* left open until the process ends */
             int fd = connect_to_master();
             if (fd < 0) return KOLO_FAIL(KOLO_ERR_IO, "no connection for junk");
-            if (i % 3 == 1) (void)say(fd, junk, (size_t)(1 + i * 40));
-            if (i % 3 == 2) (void)say(fd, "KOLO-2\r\nhello", 13);
+            if (i % 3 == 1) (void)send_all(fd, junk, (size_t)(1 + i * 40));
+            if (i % 3 == 2) (void)send_all(fd, "KOLO-2\r\nhello", 13);
         }
     }
     return join_and_add(20000);
@@ -345,12 +345,12 @@ static kolo_status replay_body(kolo_comm *comm, const void *arg, void *result) {
     unsigned char greeting[40], message[512];
     KOLO_TRY(kolo_socket_recv(fd, greeting, sizeof greeting, NULL, deadline_ns));
     greeting[39] ^= 1; /* a greeting with another nonce */
-    if (!say(pair[0], greeting, sizeof greeting)) return KOLO_ERR_IO;
+    if (!send_all(pair[0], greeting, sizeof greeting)) return KOLO_ERR_IO;
     kolo_nonces nonces;
     kolo_hello hello = {.rank = 1, .world = 2};
     KOLO_TRY(kolo_handshake_connect(pair[1], &key, &hello, deadline_ns, &nonces));
     ssize_t n = recv(pair[0], message, sizeof message, 0);
-    if (n <= 0 || !say(fd, message, (size_t)n)) return KOLO_ERR_IO;
+    if (n <= 0 || !send_all(fd, message, (size_t)n)) return KOLO_ERR_IO;
     char byte;
     kolo_status status = kolo_socket_recv(fd, &byte, 1, NULL, deadline_ns);
     return status == KOLO_ERR_PEER ? KOLO_OK : KOLO_FAIL(KOLO_ERR_FORMAT, "it was not rejected");
@@ -375,9 +375,9 @@ static kolo_status impostor_body(kolo_comm *comm, const void *arg, void *result)
         unsigned char body[2 * sizeof(kolo_hello)], proof[KOLO_PROOF_BYTES];
     } answer = {.magic = {'K', 'O', 'L', 'O', '-', '2', '\r', '\n'},
                 .bytes = 2 * sizeof(kolo_hello)};
-    if (fd < 0 || !say(fd, greeting, sizeof greeting)) return KOLO_ERR_IO;
+    if (fd < 0 || !send_all(fd, greeting, sizeof greeting)) return KOLO_ERR_IO;
     if (recv(fd, message, sizeof message, 0) <= 0) return KOLO_ERR_IO;
-    if (!say(fd, &answer, sizeof answer)) return KOLO_ERR_IO;
+    if (!send_all(fd, &answer, sizeof answer)) return KOLO_ERR_IO;
     return recv(fd, message, sizeof message, 0) >= 0 ? KOLO_OK : KOLO_ERR_IO;
 }
 
@@ -385,7 +385,7 @@ static kolo_status stranger_body(kolo_comm *comm, const void *arg, void *result)
     if (ranks_own_rank() == 1) return join_and_add(SOON_MS);
     int fd = accept(atoi(getenv("KOLO_LISTEN_FD")), NULL, NULL);
     char message[512];
-    if (fd < 0 || !say(fd, "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n", 47)) {
+    if (fd < 0 || !send_all(fd, "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n", 47)) {
         return KOLO_ERR_IO;
     }
     return recv(fd, message, sizeof message, 0) >= 0 ? KOLO_OK : KOLO_ERR_IO;
@@ -434,9 +434,9 @@ static void a_rank_that_cannot_join_does_not_hang_the_other(void **state) {
                                                       .outcomes = outcomes});
         assert_int_not_equal(status, KOLO_OK);
         assert_true(outcomes[1].status == KOLO_ERR_NOMEM);
-        bool told = outcomes[0].status == KOLO_ERR_NOMEM && strstr(outcomes[0].error, "rank 1");
+        bool reported = outcomes[0].status == KOLO_ERR_NOMEM && strstr(outcomes[0].error, "rank 1");
         assert_true(outcomes[0].status == KOLO_ERR_TIMEOUT || outcomes[0].status == KOLO_ERR_PEER ||
-                    told);
+                    reported);
     }
 }
 

@@ -186,13 +186,13 @@ static void run_rounds(rank_transport transport, const char *name) {
     }
 }
 
-static void survivors_of_shared_memory_know(void **state) { run_rounds(RANKS_SHM, "shm"); }
+static void survivors_of_shared_memory_detect_it(void **state) { run_rounds(RANKS_SHM, "shm"); }
 
-static void survivors_of_a_network_know(void **state) { run_rounds(RANKS_TCP, "tcp"); }
+static void survivors_of_a_network_detect_it(void **state) { run_rounds(RANKS_TCP, "tcp"); }
 
-static void survivors_of_hosts_know(void **state) { run_rounds(RANKS_HOSTS, "shm+tcp"); }
+static void survivors_of_hosts_detect_it(void **state) { run_rounds(RANKS_HOSTS, "shm+tcp"); }
 
-static void survivors_of_ucx_know(void **state) {
+static void survivors_of_ucx_detect_it(void **state) {
     if (!ranks_have(RANKS_UCX)) {
         print_message("skip: no module for UCX\n");
         skip();
@@ -202,10 +202,10 @@ static void survivors_of_ucx_know(void **state) {
 
 TEST_MAIN(test_comm_soak) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(survivors_of_shared_memory_know),
-        cmocka_unit_test(survivors_of_a_network_know),
-        cmocka_unit_test(survivors_of_hosts_know),
-        cmocka_unit_test(survivors_of_ucx_know),
+        cmocka_unit_test(survivors_of_shared_memory_detect_it),
+        cmocka_unit_test(survivors_of_a_network_detect_it),
+        cmocka_unit_test(survivors_of_hosts_detect_it),
+        cmocka_unit_test(survivors_of_ucx_detect_it),
     };
     return cmocka_run_group_tests_name("comm_soak", tests, NULL, NULL);
 }

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static void the_model_knows_when_which_pays(void **state) {
+static void the_model_picks_the_cheapest(void **state) {
     kolo_comm_costs memory = kolo_comm_costs_builtin(true),
                     network = kolo_comm_costs_builtin(false);
     for (int n = 2; n <= 64; n++) {
@@ -123,17 +123,17 @@ static kolo_status bench_body(kolo_comm *comm, const void *arg, void *result) {
     return KOLO_OK;
 }
 
-static void measuring_tells_what_was_run(void **state) {
+static void measurements_name_what_ran(void **state) {
     ASSERT_OK(run_ranks(2, RANKS_THREAD, bench_body, NULL, 0));
     ASSERT_OK(run_ranks(3, RANKS_SHM, bench_body, NULL, 0));
 }
 
 TEST_MAIN(test_comm_costs) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_model_knows_when_which_pays),
+        cmocka_unit_test(the_model_picks_the_cheapest),
         cmocka_unit_test(constants_survive_their_file),
         cmocka_unit_test(all_ranks_choose_by_rank_0),
-        cmocka_unit_test(measuring_tells_what_was_run),
+        cmocka_unit_test(measurements_name_what_ran),
     };
     return cmocka_run_group_tests_name("comm_costs", tests, test_folder_enter, test_folder_leave);
 }

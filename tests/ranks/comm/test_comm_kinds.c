@@ -455,7 +455,7 @@ static kolo_status short_body(kolo_comm *comm, const void *arg, void *result) {
     return right ? KOLO_OK : KOLO_FAIL(KOLO_ERR_FORMAT, "a short form is wrong");
 }
 
-static void short_forms_do_what_they_say(void **state) {
+static void short_forms_equal_requests(void **state) {
     for (int n = 1; n <= 4; n++) ASSERT_OK(run_ranks(n, RANKS_THREAD, short_body, NULL, 0));
     for (int t = RANKS_SHM; t <= RANKS_HOSTS_UCX; t++) {
         if (!ranks_have((rank_transport)t)) continue;
@@ -626,7 +626,7 @@ TEST_MAIN(test_comm_kinds) {
         cmocka_unit_test(every_kind_by_messages),
         cmocka_unit_test(every_type_and_operation),
         cmocka_unit_test(a_real_run_fails_without_any_one_entry),
-        cmocka_unit_test(short_forms_do_what_they_say),
+        cmocka_unit_test(short_forms_equal_requests),
         cmocka_unit_test(what_makes_no_sense_is_refused),
         cmocka_unit_test(a_mismatch_is_an_error_everywhere),
         cmocka_unit_test(slices_that_do_not_fit_are_an_error_everywhere),

@@ -192,9 +192,10 @@ static kolo_status mismatch_body(kolo_comm *comm, const void *arg, void *result)
     int32_t data[8] = {0};
     kolo_status status = kolo_comm_rank(comm) == 0 ? kolo_send(comm, data, 8, KOLO_DTYPE_I32, 1, 4)
                                                    : kolo_recv(comm, data, 7, KOLO_DTYPE_I32, 0, 4);
-    bool told = status == KOLO_ERR_ARG && strstr(kolo_last_error(), "send (8 x i32, to rank 1)") &&
-                strstr(kolo_last_error(), "receive (7 x i32, from rank 0)");
-    return told
+    bool reported = status == KOLO_ERR_ARG &&
+                    strstr(kolo_last_error(), "send (8 x i32, to rank 1)") &&
+                    strstr(kolo_last_error(), "receive (7 x i32, from rank 0)");
+    return reported
                ? KOLO_OK
                : KOLO_FAIL(KOLO_ERR_FORMAT, "%d: %s", (int)status, status ? kolo_last_error() : "");
 }
@@ -217,9 +218,9 @@ static kolo_status alone_body(kolo_comm *comm, const void *arg, void *result) {
                            .root = 0,
                            .tag = 9};
     kolo_status status = kolo_request_run(comm, &o, 30);
-    bool told = status == KOLO_ERR_TIMEOUT &&
-                strstr(kolo_last_error(), "no send with tag 9 was started by rank 0");
-    return told
+    bool reported = status == KOLO_ERR_TIMEOUT &&
+                    strstr(kolo_last_error(), "no send with tag 9 was started by rank 0");
+    return reported
                ? KOLO_OK
                : KOLO_FAIL(KOLO_ERR_FORMAT, "%d: %s", (int)status, status ? kolo_last_error() : "");
 }
@@ -233,8 +234,9 @@ static kolo_status leave_body(kolo_comm *comm, const void *arg, void *result) {
     int32_t one;
     if (kolo_comm_rank(comm) == 0) return KOLO_OK;
     kolo_status status = kolo_recv(comm, &one, 1, KOLO_DTYPE_I32, 0, 0);
-    bool told = status == KOLO_ERR_PEER && strstr(kolo_last_error(), "rank 0 has left the group");
-    return told
+    bool reported =
+        status == KOLO_ERR_PEER && strstr(kolo_last_error(), "rank 0 has left the group");
+    return reported
                ? KOLO_OK
                : KOLO_FAIL(KOLO_ERR_FORMAT, "%d: %s", (int)status, status ? kolo_last_error() : "");
 }

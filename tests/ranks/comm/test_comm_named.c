@@ -257,8 +257,8 @@ static void a_stall_names_who_has_not_posted_what(void **state) {
             /* Whoever gave up first: its text is everybody's. */
             const char *other = "tensor 'right' (4 x f32, sum): not posted by rank 0 (but 'left'), "
                                 "2 (but 'left')";
-            bool told = strstr(outcomes[0].error, why) || strstr(outcomes[0].error, other);
-            if (!told) fail_msg("%s", outcomes[0].error);
+            bool reported = strstr(outcomes[0].error, why) || strstr(outcomes[0].error, other);
+            if (!reported) fail_msg("%s", outcomes[0].error);
         }
     }
 }

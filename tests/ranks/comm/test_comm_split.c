@@ -222,7 +222,7 @@ static kolo_status hosts_body(kolo_comm *comm, const void *arg, void *result) {
                                                                        : wrong("local rank", rank);
 }
 
-static void a_group_knows_its_hosts(void **state) {
+static void a_group_has_its_hosts(void **state) {
     ASSERT_OK(run_ranks(4, RANKS_THREAD, hosts_body, NULL, 0));
 }
 
@@ -290,7 +290,7 @@ static kolo_status mismatch_body(kolo_comm *comm, const void *arg, void *result)
     return status == want && named ? KOLO_OK : wrong("the words", rank);
 }
 
-static void words_say_which_group(void **state) {
+static void errors_name_the_group(void **state) {
     for (size_t t = 0; t < KOLO_COUNT(transports); t++) {
         if (transports[t] == RANKS_OPENMPI || transports[t] == RANKS_MPICH) continue;
         for (int late = 0; late < 2; late++) {
@@ -355,7 +355,7 @@ static kolo_status starved_body(kolo_comm *comm, const void *arg, void *result) 
     return KOLO_OK;
 }
 
-static void lack_of_memory_is_told_to_all(void **state) {
+static void lack_of_memory_is_reported_to_all(void **state) {
     for (int t = RANKS_THREAD; t <= RANKS_HOSTS_UCX; t++) {
         if (!ranks_have((rank_transport)t)) continue;
         ASSERT_OK(run_rank_job(&(rank_job){.n = t >= RANKS_HOSTS ? 3 : 2,
@@ -387,10 +387,10 @@ TEST_MAIN(test_comm_split) {
         cmocka_unit_test(groups_of_a_grid),
         cmocka_unit_test(groups_of_groups_come_and_go),
         cmocka_unit_test(a_dead_member_is_named),
-        cmocka_unit_test(words_say_which_group),
-        cmocka_unit_test(a_group_knows_its_hosts),
+        cmocka_unit_test(errors_name_the_group),
+        cmocka_unit_test(a_group_has_its_hosts),
         cmocka_unit_test(a_lost_rank_breaks_groups_and_whole),
-        cmocka_unit_test(lack_of_memory_is_told_to_all),
+        cmocka_unit_test(lack_of_memory_is_reported_to_all),
     };
     return cmocka_run_group_tests_name("comm_split", tests, NULL, NULL);
 }

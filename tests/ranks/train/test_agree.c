@@ -56,7 +56,8 @@ static void lack_of_memory_is_a_failure_of_all(void **state) {
     for (long nth = 1; outcomes[0].status != KOLO_ERR_ARG; nth++) {
         (void)run_texts(nth, outcomes);
         for (int r = 0; r < 2; r++) assert_int_not_equal(outcomes[r].status, KOLO_OK);
-        kolo_status own = outcomes[1].status; /* it may know already that the texts differ */
+        kolo_status own =
+            outcomes[1].status; /* it may have detected already that the texts differ */
         assert_true(own == KOLO_ERR_NOMEM || own == KOLO_ERR_ARG);
     }
 }

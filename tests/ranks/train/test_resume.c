@@ -272,7 +272,7 @@ static void other_workers_go_on_where_the_mathematics_allows(void **state) {
 
 /* ---- what is refused ---- */
 
-static void a_job_that_differs_is_told_in_what(void **state) {
+static void a_job_that_differs_names_the_difference(void **state) {
     const kolo_train_opts base = {.model = "mlp",
                                   .model_options = "hidden=8",
                                   .data = images,
@@ -463,8 +463,8 @@ static void an_older_one_stands_in(void **state) {
         notices[0] = '\0';
         kolo_train_result resumed = train_well(1, &opts);
         assert_same_run(losses[i], &straight, &resumed);
-        bool said = strstr(notices, "trying the previous one, run/checkpoint-4.safetensors");
-        if (said != (i < 3) || !strstr(notices, "after step 4 of 6")) fail_msg("%s", notices);
+        bool output = strstr(notices, "trying the previous one, run/checkpoint-4.safetensors");
+        if (output != (i < 3) || !strstr(notices, "after step 4 of 6")) fail_msg("%s", notices);
     }
     opts.resume = six; /* a named file is not replaced by another */
     flip(six, 2);
@@ -596,7 +596,7 @@ TEST_MAIN(test_resume) {
         cmocka_unit_test(a_folder_goes_on),
         cmocka_unit_test(a_finished_run_may_go_on),
         cmocka_unit_test(other_workers_go_on_where_the_mathematics_allows),
-        cmocka_unit_test(a_job_that_differs_is_told_in_what),
+        cmocka_unit_test(a_job_that_differs_names_the_difference),
         cmocka_unit_test(what_can_go_on_is_kept),
         cmocka_unit_test(damage_is_named),
         cmocka_unit_test(an_older_one_stands_in),

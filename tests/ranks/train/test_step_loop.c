@@ -36,11 +36,11 @@ enum { WARM_UP = 5, COUNTED = 20, BATCH = 8 };
 
 /* ---- counting allocations ---- */
 
-typedef struct tally {
+typedef struct counters {
     int64_t ours, others;
-} tally;
+} counters;
 
-static _Thread_local tally allocations;
+static _Thread_local counters allocations;
 
 #if OWN_MALLOC
 void *__libc_malloc(size_t bytes);
@@ -105,7 +105,7 @@ static const setting settings[] = {
 static void nothing(void) {}
 
 /* Trains for WARM_UP steps and then COUNTED, around which `mark` is called. */
-static kolo_status train(const setting *s, kolo_comm *comm, void (*mark)(void), tally *counted) {
+static kolo_status train(const setting *s, kolo_comm *comm, void (*mark)(void), counters *counted) {
     kolo_dataset *data = NULL;
     kolo_loader *loader = NULL;
     kolo_session *session = NULL;
@@ -129,7 +129,7 @@ static kolo_status train(const setting *s, kolo_comm *comm, void (*mark)(void), 
     };
     KOLO_TRY_GOTO(kolo_session_create(&opts, comm, &session), done);
     KOLO_TRY_GOTO(kolo_session_init(session, 1), done);
-    tally before = {0, 0};
+    counters before = {0, 0};
     for (int k = 0; k < WARM_UP + COUNTED; k++) {
         kolo_batch batch;
         kolo_sums sums;
@@ -140,7 +140,7 @@ static kolo_status train(const setting *s, kolo_comm *comm, void (*mark)(void), 
         KOLO_TRY_GOTO(kolo_loader_next(loader, &batch), done);
         KOLO_TRY_GOTO(kolo_session_step(session, &batch, 0.01, &sums), done);
     }
-    *counted = (tally){allocations.ours - before.ours, allocations.others - before.others};
+    *counted = (counters){allocations.ours - before.ours, allocations.others - before.others};
     mark();
 done:
     kolo_session_destroy(session);
@@ -171,7 +171,7 @@ static void steps_allocate_nothing(void **state) {
     for (size_t i = 0; i < KOLO_COUNT(settings) * KOLO_COUNT(groups); i++) {
         const size_t number = i / KOLO_COUNT(groups);
         const setting *s = &settings[number];
-        tally counts[2] = {{0, 0}, {0, 0}};
+        counters counts[2] = {{0, 0}, {0, 0}};
         rank_job job = {
             .n = groups[i % KOLO_COUNT(groups)].n,
             .transport = groups[i % KOLO_COUNT(groups)].transport,
@@ -200,7 +200,7 @@ static void stop(void) { raise(SIGSTOP); }
 
 /* The traced process: setting number `number`. */
 static int traced_main(const char *number) {
-    tally unused;
+    counters unused;
     if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0) return 77;
     return train(&settings[atoi(number)], NULL, stop, &unused) == KOLO_OK ? 0 : 1;
 }

@@ -288,13 +288,13 @@ static void bad_jobs_are_refused_before_they_start(void **state) {
 
 /* The message of rank `who`; the others have it with the prefix "rank N: ". */
 static void all_fail(const outcome *o, int ranks, int who, kolo_status status, const char *text) {
-    char told[640];
-    snprintf(told, sizeof told, "rank %d: %.600s", who, o[who].error);
+    char reported[640];
+    snprintf(reported, sizeof reported, "rank %d: %.600s", who, o[who].error);
     for (int rank = 0; rank < ranks; rank++) {
         assert_int_equal(o[rank].status, status);
-        assert_string_equal(o[rank].error, rank == who ? o[who].error : told);
+        assert_string_equal(o[rank].error, rank == who ? o[who].error : reported);
     }
-    if (!strstr(o[who].error, text)) fail_msg("\"%s\" does not say \"%s\"", o[who].error, text);
+    if (!strstr(o[who].error, text)) fail_msg("\"%s\" lacks \"%s\"", o[who].error, text);
 }
 
 static void ranks_fail_together(void **state) {
@@ -365,8 +365,8 @@ static void no_allocation_goes_unchecked(void **state) {
         kolo_alloc_fail_nth(n);
         status = kolo_train(NULL, &opts, NULL, NULL, &result);
         kolo_alloc_fail_nth(0);
-        bool told = status == KOLO_ERR_NOMEM || strstr(kolo_last_error(), "memory");
-        if (status != KOLO_OK && !told) {
+        bool reported = status == KOLO_ERR_NOMEM || strstr(kolo_last_error(), "memory");
+        if (status != KOLO_OK && !reported) {
             fail_msg("allocation %ld: %s", n, kolo_last_error());
         }
     }

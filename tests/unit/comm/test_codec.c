@@ -102,7 +102,7 @@ static void expect(const kolo_codec *codec, const float *v, size_t n, float *dec
     if (codec->kind == KOLO_CODEC_TOPK) top_of(v, n, kolo_codec_kept(codec, n), decoded);
 }
 
-static void codes_are_what_they_are_said_to_be(void **state) {
+static void codes_match_their_documentation(void **state) {
     static float values[MOST], residual[MOST], before[MOST], sum[MOST], want[MOST], got[MOST];
     static char code[MOST * 8 + 64];
     for (size_t c = 0; c < KOLO_COUNT(codecs); c++) {
@@ -280,7 +280,7 @@ static void names_are_read(void **state) {
 
 TEST_MAIN(test_codec) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(codes_are_what_they_are_said_to_be),
+        cmocka_unit_test(codes_match_their_documentation),
         cmocka_unit_test(sizes_are_known),
         cmocka_unit_test(every_instruction_set_gives_the_same_bits),
         cmocka_unit_test(what_is_no_number_shows),

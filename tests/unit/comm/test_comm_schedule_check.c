@@ -154,7 +154,7 @@ static void every_algorithm_is_correct_for_any_size(void **state) {
     }
 }
 
-/* The sums of the fixed tree are the same for any group; the check knows its nodes. */
+/* The sums of the fixed tree are the same for any group; the check follows its nodes. */
 static void the_fixed_tree_is_correct_for_any_shards(void **state) {
     static const kolo_variant variants[] = {KOLO_VARIANT_MESSAGES, KOLO_VARIANT_WINDOW,
                                             KOLO_VARIANT_EAGER};

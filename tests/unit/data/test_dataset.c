@@ -220,7 +220,7 @@ static void free_copy(copy *c) {
     free(c->labels);
 }
 
-static void synthetic_samples_repeat_and_can_be_told_apart(void **state) {
+static void synthetic_samples_repeat_and_differ_by_class(void **state) {
     const char *spec = "synthetic:N=600,shape=3x5x7,classes=4,seed=3";
     copy a = copy_all(spec, KOLO_SPLIT_TRAIN), b = copy_all(spec, KOLO_SPLIT_TRAIN);
     copy test = copy_all(spec, KOLO_SPLIT_TEST);
@@ -347,7 +347,7 @@ TEST_MAIN(test_dataset) {
         cmocka_unit_test(idx_files_in_any_folder_are_a_data_set),
         cmocka_unit_test(files_missing_or_at_odds_are_refused),
         cmocka_unit_test(debian_package_is_the_published_set),
-        cmocka_unit_test(synthetic_samples_repeat_and_can_be_told_apart),
+        cmocka_unit_test(synthetic_samples_repeat_and_differ_by_class),
         cmocka_unit_test(maps_mark_what_is_seen),
         cmocka_unit_test(failing_memory_is_reported),
     };

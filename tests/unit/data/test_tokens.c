@@ -215,8 +215,7 @@ static void what_does_not_suit_is_refused(void **state) {
         assert_int_equal(kolo_dataset_open_for(cases[i].spec, KOLO_SPLIT_TRAIN, &cases[i].opts, &d),
                          cases[i].status);
         if (!strstr(kolo_last_error(), cases[i].text)) {
-            fail_msg("%s: \"%s\" does not say \"%s\"", cases[i].spec, kolo_last_error(),
-                     cases[i].text);
+            fail_msg("%s: \"%s\" lacks \"%s\"", cases[i].spec, kolo_last_error(), cases[i].text);
         }
     }
 }

@@ -1,4 +1,4 @@
-/* Shape rules: what comes out of each builder call, and what a call that does not fit says. */
+/* Shape rules: the output of each builder call, and the error of each invalid call. */
 #include "graph/ops/ops.h"
 #include "support/support.h"
 

@@ -49,7 +49,7 @@ static void layouts_go_to_onednn_and_back(void **state) {
     }
 }
 
-/* Formats that no layout can say: opaque, with gaps, of another start. */
+/* Formats that no layout can express: opaque, with gaps, of another start. */
 static void foreign_formats_are_refused(void **state) {
     kolo_tensor t = kolo_tensor_plain(KOLO_DTYPE_F32, kolo_shape_2(4, 6));
     kolo_layout layout;

@@ -90,7 +90,7 @@ static void ours_is_the_reference(void **state) {
     }
 }
 
-/* Each set draws what kolo_rng_draw draws, to the bit, from any place on; across and beyond where
+/* Each set draws what kolo_rng_draw draws, bitwise, from any place on; across and beyond where
  * the counter's lower half is full (2^32 counters are 134217728 rows of 128). */
 static void each_set_draws_the_same(void **state) {
     enum { N = 10 * 128 };

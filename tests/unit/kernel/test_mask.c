@@ -71,7 +71,7 @@ static void every_window_has_its_labels(void **state) {
     for (int t = 0; t < T; t++) assert_in_range(places[t], 1, 25);
 }
 
-/* Specials are never hidden, every window has its labels all the same, and what y says of the
+/* Specials are never hidden, every window has its labels all the same, and what y holds for the
  * sentences comes out. */
 static void pairs_keep_their_specials(void **state) {
     enum { WINDOWS = 3, LENGTH = 9, HIDDEN = 3 };

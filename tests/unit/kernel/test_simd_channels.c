@@ -1,4 +1,4 @@
-/* Our concat and channel_window against the reference, to the bit, over layouts whose blocks do and
+/* Our concat and channel_window against the reference, bitwise, over layouts whose blocks do and
  * do not meet. */
 #include "base/isa.h"
 #include "kernel/simd/kernels.h"

@@ -269,7 +269,7 @@ static void attention(int threads) {
 
 /* With queries of zeros every key weighs the same, so an output of ones is the share that stayed.
  */
-static void weights_are_dropped_as_often_as_is_said(void **state) {
+static void weights_are_dropped_at_the_given_rate(void **state) {
     enum { T = 256, HEADS = 2, C = HEADS * 8 };
     static float qkv[T * 3 * C], o[T * C], again[T * C], lse[T * HEADS];
     const kolo_attr attr[KOLO_MAX_ATTRS] = {{HEADS}, {0}, {.f = 0.1}, {0}};
@@ -371,7 +371,7 @@ TEST_MAIN(test_simd_sequence) {
         cmocka_unit_test(rows_are_the_reference),
         cmocka_unit_test(row_updates_are_the_reference),
         cmocka_unit_test(attention_is_the_reference),
-        cmocka_unit_test(weights_are_dropped_as_often_as_is_said),
+        cmocka_unit_test(weights_are_dropped_at_the_given_rate),
         cmocka_unit_test(lstm_is_the_reference),
         cmocka_unit_test(updates_are_the_reference),
     };

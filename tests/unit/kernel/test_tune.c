@@ -17,14 +17,14 @@ static void make_spec(kolo_kernel_spec *spec, const char *layout) {
                      (const char *[]){layout, "any"}, 1, &layout, 1);
 }
 
-typedef struct heard {
+typedef struct observed {
     int times;
     double last;
-} heard;
+} observed;
 
-static void hear(void *arg, int measured, const kolo_kernel *kernel, const kolo_kernel_spec *spec,
-                 double seconds) {
-    heard *h = arg;
+static void observe(void *arg, int measured, const kolo_kernel *kernel,
+                    const kolo_kernel_spec *spec, double seconds) {
+    observed *h = arg;
     assert_int_equal(measured, ++h->times);
     assert_ptr_equal(kernel->op, spec->op);
     assert_true(seconds > 0);
@@ -36,11 +36,11 @@ static void times_are_measured_once_and_kept(void **state) {
     kolo_tuner *tuner, *other;
     const kolo_kernel *kernel, *again;
     kolo_kernel_spec spec;
-    heard h = {0};
+    observed h = {0};
     double seconds, known;
     ASSERT_OK(kolo_tuner_create("machine", &tuner));
     make_spec(&spec, "aBcd16b");
-    kolo_tuner_measure(tuner, true, hear, &h);
+    kolo_tuner_measure(tuner, true, observe, &h);
     ASSERT_OK(kolo_kernel_select_tuned(KOLO_KERNELS_BEST, tuner, &spec, &kernel, &seconds));
     int measured = h.times;
     assert_true(measured >= 1);
@@ -119,9 +119,9 @@ static void known_times_choose(void **state) {
 static void hopeless_kernels_are_not_measured(void **state) {
     kolo_tuner *tuner;
     kolo_kernel_spec spec;
-    heard h = {0};
+    observed h = {0};
     ASSERT_OK(kolo_tuner_create("machine", &tuner));
-    kolo_tuner_measure(tuner, true, hear, &h);
+    kolo_tuner_measure(tuner, true, observe, &h);
     make_spec(&spec, "aBcd16b");
     assert_true(kolo_simd_wino.fit(&spec) >= 0);
     double best = kolo_tuner_seconds(tuner, &kolo_simd_wino, &spec, 1);
@@ -134,7 +134,7 @@ static void hopeless_kernels_are_not_measured(void **state) {
     kolo_tuner_destroy(tuner);
 }
 
-/* The linear layer inside linear_gelu is one of those that the tuner knows. */
+/* The linear layer inside linear_gelu is one that the tuner measures. */
 static void known_times_choose_inside_a_kernel(void **state) {
     static const char *const linear[] = {"dnn_linear", "simd_linear"};
     const kolo_kernel *const outer = &kolo_simd_linear_gelu;

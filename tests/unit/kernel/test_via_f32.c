@@ -100,7 +100,7 @@ static void slices_are_the_reference(void **state) {
     kolo_via_f32_pin_slice(0);
 }
 
-/* Every op that says how its samples are cut is among the cases, or is the like of one. */
+/* Every op that declares how its samples are cut is among the cases, or equivalent to one. */
 static void ops_that_are_cut_are_tried(void **state) {
     static const kolo_op *const alike[] = {
         &kolo_op_relu,     &kolo_op_gelu,           &kolo_op_sigmoid,

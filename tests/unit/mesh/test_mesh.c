@@ -81,7 +81,7 @@ static void the_last_axis_varies_fastest(void **state) {
         assert_int_equal(kolo_mesh_coordinate(&mesh, r, 2), r % 2);
     }
     assert_int_equal(kolo_mesh_neighbour(&mesh, 7, 1, 2), 11);
-    /* Groups of every set of axes: places and ranks belong together, colours tell groups apart. */
+    /* Groups of every set of axes: places and ranks correspond, colours distinguish groups. */
     for (kolo_axes axes = 0; axes <= kolo_mesh_all(&mesh); axes++) {
         int size = kolo_mesh_group_size(&mesh, axes), seen[12] = {0};
         for (int r = 0; r < 12; r++) {

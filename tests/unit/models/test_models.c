@@ -1,4 +1,4 @@
-/* The zoo: what each model is made of, which samples and options it takes, what it says of others.
+/* The zoo: structure of each model, the samples and options it takes, errors for others.
  */
 #include "graph/graph.h"
 #include "kernel/select/families.h"
@@ -199,7 +199,7 @@ static void what_does_not_suit_is_refused_in_words(void **state) {
         kolo_graph *g;
         assert_int_equal(build(r->model, &opts, &g), KOLO_ERR_ARG);
         if (!strstr(kolo_last_error(), r->text)) {
-            fail_msg("\"%s\" does not say \"%s\"", kolo_last_error(), r->text);
+            fail_msg("\"%s\" lacks \"%s\"", kolo_last_error(), r->text);
         }
     }
 }
@@ -350,7 +350,7 @@ static void gpt2_is_drawn_as_published(void **state) {
     kolo_graph_destroy(g);
 }
 
-/* A model's options say how long windows are and how many tokens there are. */
+/* A model's options define the window length and the vocabulary. */
 static void windows_are_the_options(void **state) {
     const kolo_model *model;
     kolo_shape sample;
@@ -365,7 +365,7 @@ static void windows_are_the_options(void **state) {
     }
 }
 
-/* Made-up data has the classes that the options ask for. */
+/* Synthetic data has the classes given by the options. */
 static void classes_are_the_options(void **state) {
     static const struct {
         const char *options;
@@ -401,7 +401,7 @@ static void the_zoo_is_complete(void **state) {
 }
 
 /* The names of options in their help, "width=100 (percent of it), classes", as the list of what the
- * builder knows: "width, classes". With `given`, as the option text of the defaults instead. */
+ * builder takes: "width, classes". With `given`, as the option text of the defaults instead. */
 static void names_in_help(const char *help, kolo_text *known, kolo_text *given) {
     for (const char *at = help; *at;) {
         size_t name = strcspn(at, "=, "), item = strcspn(at, ", ");
@@ -446,8 +446,8 @@ static void a_number_with_a_point_is_a_share(void **state) {
     }
 }
 
-/* What a model says of its options is what its builder takes, and its defaults change nothing. */
-static void options_are_as_they_are_told(void **state) {
+/* A model's option list is what its builder takes, and its defaults change nothing. */
+static void options_match_their_documentation(void **state) {
     for (const kolo_model *const *each = kolo_models(); *each; each++) {
         const kolo_model *m = *each;
         if (!m->options_help[0]) continue;
@@ -461,7 +461,7 @@ static void options_are_as_they_are_told(void **state) {
         assert_string_equal(a.text, b.text);
         assert_int_equal(build(m->name, &opts, &g), KOLO_ERR_ARG);
         if (!strstr(kolo_last_error(), known.text)) {
-            fail_msg("\"%s\" does not say \"%s\"", kolo_last_error(), known.text);
+            fail_msg("\"%s\" lacks \"%s\"", kolo_last_error(), known.text);
         }
         kolo_text_fini(&known);
         kolo_text_fini(&given);
@@ -481,7 +481,7 @@ TEST_MAIN(test_models) {
         cmocka_unit_test(windows_are_the_options),
         cmocka_unit_test(classes_are_the_options),
         cmocka_unit_test(the_zoo_is_complete),
-        cmocka_unit_test(options_are_as_they_are_told),
+        cmocka_unit_test(options_match_their_documentation),
         cmocka_unit_test(a_number_with_a_point_is_a_share),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

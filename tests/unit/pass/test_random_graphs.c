@@ -225,14 +225,14 @@ static double forward(rig *t, uint64_t *side) {
     return graph_eval_f64(&t->e, t->m.loss)[0];
 }
 
-typedef struct tally {
+typedef struct counters {
     int checks, kinks, without_gradient, shared, ops[128];
-} tally;
+} counters;
 
 /* Compares the gradient of parameter p along `direction`, of unit length, with the difference
  * quotient. A ReLU or maximum of several values has kinks everywhere near; so the step is small. */
 static void check_direction(rig *t, kolo_value p, const double *direction, const double *gradient,
-                            tally *sum) {
+                            counters *sum) {
     const double step = 1e-5;
     int64_t count = graph_eval_count(&t->e, p);
     double *x = graph_eval_f64(&t->e, p), *old = kolo_alloc((size_t)count * sizeof *x);
@@ -262,7 +262,7 @@ static void check_direction(rig *t, kolo_value p, const double *direction, const
     }
 }
 
-static void check_param(rig *t, kolo_value p, tally *sum) {
+static void check_param(rig *t, kolo_value p, counters *sum) {
     int64_t count = graph_eval_count(&t->e, p);
     kolo_value grad = kolo_info(t->m.g, p)->grad;
     double *direction = kolo_zalloc((size_t)count * sizeof *direction);
@@ -290,7 +290,7 @@ static void check_param(rig *t, kolo_value p, tally *sum) {
     kolo_free(gradient);
 }
 
-static void count_ops(const rig *t, tally *sum) {
+static void count_ops(const rig *t, counters *sum) {
     const kolo_graph *g = t->m.g;
     for (int32_t i = 0; i < g->n_nodes; i++) {
         for (int k = 0; kolo_ops[k]; k++) sum->ops[k] += g->nodes[i]->op == kolo_ops[k];
@@ -305,7 +305,7 @@ static void count_ops(const rig *t, tally *sum) {
 }
 
 static void gradients_equal_differences(void **state) {
-    tally sum = {0};
+    counters sum = {0};
     for (uint64_t seed = 0; seed < GRAPHS; seed++) {
         rig t;
         rig_create(&t, seed, false);

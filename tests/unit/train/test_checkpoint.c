@@ -138,7 +138,7 @@ static void another_model_is_refused_and_changes_nothing(void **state) {
         assert_int_equal(kolo_checkpoint_load(&c, kolo_session_store(session)), KOLO_ERR_FORMAT);
         assert_non_null(strstr(kolo_last_error(), path));
         if (!strstr(kolo_last_error(), others[i].text)) {
-            fail_msg("\"%s\" does not say \"%s\"", kolo_last_error(), others[i].text);
+            fail_msg("\"%s\" lacks \"%s\"", kolo_last_error(), others[i].text);
         }
         assert_int_equal(kolo_store_hash(kolo_session_store(session)), before);
         kolo_checkpoint_close(&c);
@@ -189,7 +189,7 @@ static void metadata_is_checked(void **state) {
         assert_int_equal(kolo_checkpoint_open(path, &c), KOLO_ERR_FORMAT);
         assert_non_null(strstr(kolo_last_error(), path));
         if (!strstr(kolo_last_error(), cases[i].text)) {
-            fail_msg("\"%s\" does not say \"%s\"", kolo_last_error(), cases[i].text);
+            fail_msg("\"%s\" lacks \"%s\"", kolo_last_error(), cases[i].text);
         }
     }
     remove(path);
