@@ -55,7 +55,21 @@ paths() {
     ! grep -rnIE --exclude-dir=build --exclude-dir=.git -e "(^|[^a-zA-Z0-9_./])($(pwd)|/home/[a-z]+)/" .
 }
 
+# Words of tools/words.txt, with their replacements.
+words() {
+    grep -v '^#' tools/words.txt | while IFS='	' read -r pattern instead; do
+        git ls-files -z --cached --others --exclude-standard |
+            grep -zE '^(src|include|models|python|examples|docs|tests|bench|tools|cmake|README|Makefile|CMakeLists)' |
+            grep -zvE '^tools/words.txt$|^tests/(golden|fuzz/corpus)/' |
+            xargs -0 grep -nHiIE "(^|[^a-z-])($pattern)([^a-z]|\$)" /dev/null |
+            sed "s|\$|    [write: $instead]|"
+    done >"$work/words"
+    cat "$work/words"
+    [ ! -s "$work/words" ]
+}
+
 check format format
+check words words
 check tidy sh tools/lint_tidy.sh "$build"
 check source sources
 check headers headers

@@ -1,5 +1,5 @@
 /* Training jobs of several processes: a rank that dies is named and the job ends; an interrupt ends
- * it; an error that all ranks meet is said once. Nothing is left behind. */
+ * it; an error of all ranks is printed once. Nothing is left behind. */
 #define _GNU_SOURCE
 #include "base/clock.h"
 #include "base/file.h"

@@ -55,7 +55,7 @@ static long number_in(const char *path) {
             if (whole) return strtol(line, NULL, 10);
         }
     }
-    fail_msg("no number in %s", path);
+    fail_msg("no digits in %s", path);
     return 0;
 }
 

@@ -331,7 +331,7 @@ static void config_errors_have_line_and_column(void **state) {
 }
 
 /* A file gives values, a flag wins over it; what was resolved is written down, and repeats the run
- * to the bit. */
+ * bitwise. */
 static void a_config_reproduces_its_run(void **state) {
     const char *yaml = "model: mlp\ndata: synthetic\nbatch: 8\nsteps: 3\nseed: 7\nprogress: none\n";
     ASSERT_OK(kolo_file_write("job.yaml", yaml, strlen(yaml)));
@@ -408,11 +408,11 @@ static void models_of_tokens_report_perplexity(void **state) {
                 test_json_number(epoch, "test_perplexity"));
     double masked = exp(test_json_number(epoch, "masked_loss")), of_line = 0;
     assert_true(fabs(test_json_number(epoch, "perplexity") / masked - 1) < 1e-9);
-    char *said = test_contents("err");
-    const char *at = strstr(said, "  perplexity ");
+    char *output = test_contents("err");
+    const char *at = strstr(output, "  perplexity ");
     assert_true(at && strstr(at, "  test perplexity ") && sscanf(at, " perplexity %lf", &of_line));
     assert_true(fabs(of_line / masked - 1) < 1e-3);
-    kolo_free(said);
+    kolo_free(output);
     json_decref(result);
     json_decref(epoch);
 }
@@ -422,11 +422,11 @@ static void bf16_matches_info(void **state) {
     const char *train = "train --model mlp --data synthetic:N=64,test=8 --batch 8 --steps 2 "
                         "--threads 1 --progress plain --precision bf16";
     assert_int_equal(test_run("info"), 0);
-    bool none = test_says("out", "bf16              no: ");
-    bool memory_alone = test_says("out", "multiplied in f32: for memory\n");
+    bool none = test_contains("out", "bf16              no: ");
+    bool memory_alone = test_contains("out", "multiplied in f32: for memory\n");
     assert_int_equal(test_run(train), none ? 2 : 0);
-    bool told = test_says("err", "precision bf16 saves memory only");
-    assert_true(told == memory_alone && none == test_says("err", "precision bf16 takes"));
+    bool warned = test_contains("err", "precision bf16 saves memory only");
+    assert_true(warned == memory_alone && none == test_contains("err", "precision bf16 takes"));
 }
 
 static void weights_go_in_and_out(void **state) {
@@ -434,25 +434,25 @@ static void weights_go_in_and_out(void **state) {
     char line[512];
     snprintf(line, sizeof line, "%s --out old", train);
     assert_int_equal(test_run(line), 0);
-    assert_true(test_says("out", ", mean of the last 4 steps\n"));
+    assert_true(test_contains("out", ", mean of the last 4 steps\n"));
     assert_int_equal(test_run("checkpoint verify old/checkpoint-final.safetensors"), 0);
     assert_int_equal(test_run("checkpoint info old/checkpoint-final.safetensors"), 0);
-    assert_true(test_says("out", "model_options  hidden=4\n"));
+    assert_true(test_contains("out", "model_options  hidden=4\n"));
     assert_int_equal(system("cp old/checkpoint-final.safetensors damaged && "
                             "printf x | dd of=damaged bs=1 conv=notrunc status=none "
                             "seek=$(($(stat -c %s damaged) - 1))"),
                      0);
     assert_int_equal(test_run("checkpoint info damaged"), 1);
-    assert_true(test_says("out", "model_options  hidden=4\n"));
-    assert_true(test_says("err", "kolo: damaged: "));
+    assert_true(test_contains("out", "model_options  hidden=4\n"));
+    assert_true(test_contains("err", "kolo: damaged: "));
     assert_int_equal(
         test_run("checkpoint export old/checkpoint-final.safetensors --out w --format native"), 0);
     assert_int_equal(test_run("checkpoint diff w old/checkpoint-final.safetensors"), 0);
-    assert_true(test_says("out", "6 tensors are the same, 0 differ\n"));
+    assert_true(test_contains("out", "6 tensors are the same, 0 differ\n"));
     snprintf(line, sizeof line, "%s --init w --workers 2 --steps 1 --out new", train);
     assert_int_equal(test_run(line), 0);
     assert_int_equal(test_run("checkpoint diff w new/checkpoint-final.safetensors"), 1);
-    assert_true(test_says("out", "0 tensors are the same, 6 differ\n"));
+    assert_true(test_contains("out", "0 tensors are the same, 6 differ\n"));
 
     test_run_fails("checkpoint diff w", 2, "kolo: 'kolo checkpoint diff' takes two files\n");
     test_run_fails(
@@ -461,9 +461,9 @@ static void weights_go_in_and_out(void **state) {
     test_run_fails("checkpoint info nowhere", 1,
                    "kolo: cannot open nowhere: No such file or directory: check the path\n");
     assert_int_equal(test_run("train --model lenet --data synthetic --init w --workers 2"), 1);
-    assert_true(test_says("err",
-                          "w does not match model lenet; of its tensors 4 missing (conv1.weight, "
-                          "conv1.bias, conv2.weight, conv2.bias), 5 of another type or shape ("));
+    assert_true(test_contains(
+        "err", "w does not match model lenet; of its tensors 4 missing (conv1.weight, "
+               "conv1.bias, conv2.weight, conv2.bias), 5 of another type or shape ("));
 }
 
 /* Without data a model uses its default sample shape. */
@@ -491,7 +491,7 @@ static void a_dump_has_the_runs_optimizer(void **state) {
                  "dump --model mlp:hidden=8 --optimizer adam --beta1 0.5 --clip 2 --what %s",
                  whats[i]);
         assert_int_equal(test_run(words), 0);
-        assert_true(test_says("out", "beta1=0.5") && test_says("out", " = clip_factor("));
+        assert_true(test_contains("out", "beta1=0.5") && test_contains("out", " = clip_factor("));
     }
 }
 
@@ -502,29 +502,31 @@ static void a_dump_has_the_plans_collectives(void **state) {
     char words[192];
     snprintf(words, sizeof words, "dump --what schedule --model %s", model);
     assert_int_equal(test_run(words), 0);
-    assert_true(test_says("out", "bucket 0    allreduce          2688          672 f32    direct "
-                                 "           window          262144\n"));
-    assert_true(test_says("out", "\nbucket 0: 672 elements\nrank 0 of 2: schedule direct rounds"));
-    assert_true(test_says("out", "\nrank 1 of 2: schedule direct rounds"));
+    assert_true(test_contains("out",
+                              "bucket 0    allreduce          2688          672 f32    direct "
+                              "           window          262144\n"));
+    assert_true(
+        test_contains("out", "\nbucket 0: 672 elements\nrank 0 of 2: schedule direct rounds"));
+    assert_true(test_contains("out", "\nrank 1 of 2: schedule direct rounds"));
     snprintf(words, sizeof words,
              "dump --what schedule --algorithm ring --bucket-bytes 1 --model %s", model);
     assert_int_equal(test_run(words), 0);
-    assert_true(test_says("out", "f32    ring              messages        262144\nbucket 1 "));
-    assert_true(test_says("out", "\nrank 1 of 2: schedule ring rounds"));
+    assert_true(test_contains("out", "f32    ring              messages        262144\nbucket 1 "));
+    assert_true(test_contains("out", "\nrank 1 of 2: schedule ring rounds"));
     snprintf(words, sizeof words, "dump --what schedule --sparse-embedding --model %s", model);
     assert_int_equal(test_run(words), 0);
-    assert_true(test_says("out", "bucket 0    allreduce          1856          464 f32 "));
-    assert_true(test_says("out", "bucket 1    allgather           512          128 f32    - "));
-    assert_true(test_says("out", "\nrank 1 of 2: schedule allgather-direct rounds"));
+    assert_true(test_contains("out", "bucket 0    allreduce          1856          464 f32 "));
+    assert_true(test_contains("out", "bucket 1    allgather           512          128 f32    - "));
+    assert_true(test_contains("out", "\nrank 1 of 2: schedule allgather-direct rounds"));
     snprintf(words, sizeof words, "dump --what schedule --forward --model %s", model);
     assert_int_equal(test_run(words), 0);
-    assert_true(test_says("out", "no collectives: only a training step has them\n"));
+    assert_true(test_contains("out", "no collectives: only a training step has them\n"));
     test_run_fails("dump --what schedule --sparse-embedding --model mlp", 2,
                    "kolo: the model has no embedding table for sparse gradients: omit "
                    "--sparse-embedding, or choose a language model\n");
     snprintf(words, sizeof words, "dump --sparse-embedding --model %s", model);
     assert_int_equal(test_run(words), 0);
-    assert_true(test_says("err", "dump: --sparse-embedding takes effect in the passes: "));
+    assert_true(test_contains("err", "dump: --sparse-embedding takes effect in the passes: "));
 }
 
 /* Out-of-memory errors contain advice. */
@@ -537,9 +539,9 @@ static void out_of_memory_has_advice(void **state) {
              KOLO_COMMAND);
     int status = system(line);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
-    assert_true(test_says("err",
-                          " bytes: take a smaller model, batch or buffer, or raise the limit of "
-                          "virtual memory (ulimit -v)\n"));
+    assert_true(
+        test_contains("err", " bytes: take a smaller model, batch or buffer, or raise the limit of "
+                             "virtual memory (ulimit -v)\n"));
 }
 
 TEST_MAIN(test_command) {
