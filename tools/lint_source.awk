@@ -15,6 +15,7 @@ BEGIN {
     # The rooms of a folder, from the lowest up: commas part the levels; a point is the folder itself.
     rooms["comm"] = "reduce, codec, schedule, transport, engine, join, api, sync bench"
     rooms["graph"] = "., ops"
+    rooms["kernel"] = "., ref simd dnn, select"
     rooms["data"] = ". safetensors, readers"
     rooms["train"] = "session, checkpoint, ."
     rooms["cli"] = "output, options, launcher, commands, ."
