@@ -18,7 +18,7 @@ mkdir -p "$cache" "$work/keys"
 sed "s|$full/isa/\([^ \"]*\)\.baseline\.c|$top/\1.isa.c|g" "$build/compile_commands.json" \
     >"$work/compile_commands.json"
 awk -F'"' '$2 == "command" { command = $0 } $2 == "file" { print $4 "\t" command }' \
-    "$work/compile_commands.json" | grep -E '^[^	]*/(src|models)/[^	]*\.c	' |
+    "$work/compile_commands.json" | grep -E "^$top/(src|models)/[^	]*\.c	" |
     grep -vE '^[^	]*\.(avx2|avx512)\.c	' | sort -u >"$work/commands"
 
 # Source and included file, a pair per line: the headers that the build recorded for the source's object.

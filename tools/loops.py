@@ -5,7 +5,7 @@ object file in build/release; nothing is executed (docs/avx512.md).
 
     loops.py [-c CPU] [-m LEAST] OBJECT [FUNCTION]
 
-OBJECT is a source's name and its copy, such as wino.avx512; FUNCTION a part of names; loops of
+OBJECT is a source's name and its copy, such as winograd.avx512; FUNCTION a part of names; loops of
 less than LEAST arithmetic instructions on vectors are left out. A loop is the code between a jump
 back and its target, without loops inside; branches within count as not taken. llvm-mca assumes that
 every load hits the L1 cache and ignores address conflicts: the result is a lower bound.

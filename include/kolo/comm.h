@@ -1,13 +1,13 @@
 #pragma once
 /* Collective communication between the ranks of a job.
  *
- * A kolo_comm is one rank's handle to a group. Collectives are *persistent requests*: created once,
- * which builds their schedule, then started, tested and waited for any number of times. All ranks
+ * A kolo_comm is one rank's handle to a group. Collectives are *persistent requests*: creating one
+ * builds its schedule; it can then be started, tested and waited for any number of times. All ranks
  * of a group must create their requests in the same order and start them in the same order. Several
  * requests may be in flight.
  *
  * Threads. A communicator, its sub-groups and their requests may be used by one thread at a time.
- * Only the functions documented to block do so.
+ * Functions block only where documented.
  *
  * Failure. Every wait has a deadline. If a peer dies, a deadline passes, or ranks disagree about
  * the collective they start, the communicator breaks on all ranks: all its calls then fail with the
@@ -177,8 +177,9 @@ typedef struct kolo_comm_opts {
                               kolo_comm_create again with its new rank, the new world and the next
                               number. A process with another generation is rejected. */
     /* A signal, such as SIGUSR1, that makes this process write the line of kolo_comm_report to the
-     * descriptor report_fd (0: standard error): at once while it waits, else in the next wait. The
-     * signal is blocked in this thread and in threads created later. 0: none. */
+     * descriptor report_fd (0: standard error): immediately if it is waiting, otherwise at its next
+     * wait. The signal is blocked in this thread and in threads created later. report_signal 0: no
+     * signal. */
     int report_signal, report_fd;
 } kolo_comm_opts;
 
@@ -203,8 +204,8 @@ KOLO_API bool kolo_comm_has_ucx(void);
 KOLO_API kolo_status kolo_comm_create_threads(int n, const kolo_comm_opts *opts, kolo_comm **comms);
 
 /* Leaves the group and frees its requests, sub-groups and registered memory. NULL is allowed. Does
- * not wait for other ranks: if one of them still communicates, this rank is a lost peer to it,
- * unless both have completed their last collective. */
+ * not wait for other ranks: a rank that still communicates reports this one as lost, unless both
+ * have completed their last collective. */
 KOLO_API void kolo_comm_destroy(kolo_comm *comm);
 
 /* This rank's number and the number of ranks: in the group, and on this host. */
@@ -281,7 +282,7 @@ typedef struct kolo_part {
  * counts[p] elements go to rank p and output_counts[p] come from it (default: counts).
  *
  * Reproducible allreduce (`shards` = L > 0): the input is divided into L logical shards; rank r has
- * shards [r L / size, (r + 1) L / size), or a longer range if that is uneven. The bits of the
+ * shards [r L / size, (r + 1) L / size), rounded down. The bits of the
  * result depend only on L and the shards' values, not on the number of ranks, buckets or timing,
  * because all sums follow one binary tree over the shards. A rank combines its own shards with
  * kolo_combine up to the nodes listed by kolo_tree_nodes, and passes their values as `parts`, each
@@ -352,10 +353,10 @@ KOLO_API kolo_status kolo_request_test(kolo_request *request, bool *complete);
 KOLO_API kolo_status kolo_request_wait(kolo_request *request, int64_t timeout_ms);
 /* The algorithm that an allreduce runs. Known at creation, with one exception: `direct` needs the
  * registered memory of all ranks. If some rank's data is private and the ranks can read each
- * other's private memory efficiently, vectors of 64 KiB or more run `mesh` instead. So after
- * creation the result is the algorithm for this rank's own data; after completion it is the one
- * that the latest start ran. AUTO for a reproducible allreduce, for other collectives, and with
- * transport mpi. */
+ * other's private memory efficiently, vectors of 64 KiB or more run `mesh` instead. Until the
+ * request completes, the result assumes that the data of all ranks is like this rank's; afterwards
+ * it is the algorithm of the latest start. AUTO for a reproducible allreduce, for other
+ * collectives, and with transport mpi. */
 KOLO_API kolo_algorithm kolo_request_algorithm(const kolo_request *request);
 /* Frees a request. NULL is allowed. Destroying a request in flight breaks the communicator. */
 KOLO_API void kolo_request_destroy(kolo_request *request);

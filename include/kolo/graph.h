@@ -5,8 +5,10 @@
  *     KOLO_TRY(kolo_graph_create(NULL, &g));
  *     kolo_value x = kolo_input(g, "x", KOLO_DTYPE_F32, kolo_shape_4(64, 1, 28, 28));
  *     kolo_value w = kolo_param(g, "conv1.weight", kolo_shape_4(6, 1, 5, 5), kolo_init_fan_in(25));
- *     kolo_value y = kolo_relu(g, kolo_conv2d(g, x, w, &(kolo_conv2d_opts){.pad_h = 2, .pad_w =
- * 2})); kolo_output(g, "y", y); KOLO_TRY(kolo_graph_check(g));
+ *     kolo_conv2d_opts same = {.pad_h = 2, .pad_w = 2};
+ *     kolo_value y = kolo_relu(g, kolo_conv2d(g, x, w, &same));
+ *     kolo_output(g, "y", y);
+ *     KOLO_TRY(kolo_graph_check(g));
  *
  * The graph stores the first failure of a builder call (a shape mismatch, out of memory). Later
  * calls then return an invalid value, and kolo_graph_check reports the failure with the op and the
@@ -115,13 +117,13 @@ typedef struct kolo_lrn_opts {
 } kolo_lrn_opts;
 
 /* Local response normalisation across channels of x [N,C,...]: y = x / (k + alpha / size *
- * sum)^beta, the sum being that of the squares of the `size` channels around each (Krizhevsky et
- * al., 2012, section 3.3, with PyTorch's division by size). `opts` may be NULL. */
+ * sum)^beta, where sum is over the squares of the `size` channels centred on the element's channel
+ * (Krizhevsky et al., 2012, section 3.3, with PyTorch's division by size). `opts` may be NULL. */
 KOLO_API kolo_value kolo_lrn(kolo_graph *g, kolo_value x, const kolo_lrn_opts *opts);
 
 /* Concatenates n (1 to 8) values [N,C,...] along dimension 1; all other dimensions are equal. */
 KOLO_API kolo_value kolo_concat(kolo_graph *g, const kolo_value *x, int n);
-/* `count` channels of x [N,C,...] from `first` on, which may be negative; channels outside x are
+/* Channels [first, first + count) of x [N,C,...]; `first` may be negative; channels outside x are
  * zero. */
 KOLO_API kolo_value kolo_channel_window(kolo_graph *g, kolo_value x, int64_t first, int64_t count);
 
@@ -180,9 +182,9 @@ typedef struct kolo_mask_opts {
 
 /* Masks tokens of ids [N,T] for a masked language model (Devlin et al., 2019). out[0]: the ids with
  * `count` tokens of each window masked (80 % become `mask`, 10 % a random id, 10 % stay). out[1]:
- * the labels, -1 at unmasked tokens. out[2]: the segments, all 0. Tokens with y below 0 are never
- * masked. With pairs the segments are 0 and 1, and out[3] [N] is 1 if the second sentence does not
- * follow the first, else 0. Random numbers as for dropout. */
+ * the labels, -1 at unmasked tokens. out[2]: the segment ids, 0 and 1 with `pairs`, else all 0.
+ * Tokens with y below 0 are never masked. With `pairs`, out[3] [N] is 1 if the second sentence does
+ * not follow the first, else 0. Random numbers as for dropout. */
 KOLO_API void kolo_mask_tokens(kolo_graph *g, kolo_value ids, kolo_value y,
                                const kolo_mask_opts *opts, kolo_value out[4]);
 
@@ -219,7 +221,7 @@ KOLO_API kolo_value kolo_flatten(kolo_graph *g, kolo_value x);
 /* Zero means the default. */
 typedef struct kolo_loss_opts {
     bool has_ignore_index; /* `ignore_index` is in use */
-    int32_t ignore_index;  /* a label that adds nothing, even if it is one of the classes */
+    int32_t ignore_index;  /* labels of this value are ignored, even if it is a valid class */
     double smoothing;      /* label smoothing in [0, 1); Szegedy et al., 2016 */
 } kolo_loss_opts;
 
@@ -233,8 +235,8 @@ KOLO_API kolo_value kolo_softmax_xent_opts(kolo_graph *g, kolo_value logits, kol
 /* The number of labels whose logit is the largest (the first of equals): -> []. */
 KOLO_API kolo_value kolo_accuracy(kolo_graph *g, kolo_value logits, kolo_value labels);
 /* Confusion matrix: counts [C,C] of labels i whose largest logit is j (the first of equals) at
- * [i,j]. Counts of parts of a batch add up; the intersection over union of each class follows from
- * them. */
+ * [i,j]. Matrices of parts of a batch can be added; the intersection over union of each class
+ * follows from them. */
 KOLO_API kolo_value kolo_confusion(kolo_graph *g, kolo_value logits, kolo_value labels);
 
 #ifdef __cplusplus

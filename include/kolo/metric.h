@@ -4,7 +4,7 @@
  * Each metric is one row of a table. The row names the graph output that is summed over samples,
  * micro-batches and ranks, the denominator of the sum, and the format of the value. Progress
  * reports, metrics.jsonl, results and evaluation loop over the rows, so a new metric takes a graph
- * output and a row (src/train/metrics.c). */
+ * output and a row (src/train/session/metrics.c). */
 
 #include "kolo/status.h"
 #include "kolo/tensor.h"

@@ -9,6 +9,9 @@
 extern "C" {
 #endif
 
+/* The default size of a bucket of gradients, which are reduced together. */
+enum { KOLO_BUCKET_BYTES = 1 << 20 };
+
 /* The list of optimizers: code, name, description. Adam: Kingma, Ba, 2015. AdamW: Loshchilov,
  * Hutter, 2019. */
 #define KOLO_OPTIMIZER_LIST(X)                                                     \

@@ -8,9 +8,9 @@
  *     KOLO_TRY(kolo_train(comm, &opts, NULL, NULL, &result));
  *
  * Errors before the first step (unreadable data, a folder that cannot be written) and errors that
- * all ranks detect in the same step (a NaN loss) fail on all ranks with one status; the other ranks
- * prefix the message with "rank N: ". An error of a single rank in a later step ends that rank; the
- * others return PEER. */
+ * all ranks detect in the same step (a NaN loss) fail on all ranks with the same status. Ranks
+ * other than N, where the error occurred, prefix the message with "rank N: ". An error of a single
+ * rank in a later step ends that rank; the others return PEER. */
 
 #include "kolo/comm.h"
 #include "kolo/metric.h"
@@ -73,23 +73,23 @@ typedef struct kolo_train_opts {
     const char *data;      /* "fashion-mnist", "mnist:DIR", ...; required unless in_memory */
     const char *init;      /* initial weights: a safetensors file with the tensor names of Kolo,
                               torchvision or Hugging Face; NULL: drawn from the seed */
-    int64_t batch;         /* per worker; 64 */
-    int64_t accumulate;    /* micro-batches of `batch` samples per worker and step; 1 */
+    int64_t batch;         /* per worker; default 64 */
+    int64_t accumulate;    /* micro-batches of `batch` samples per worker and step; default 1 */
     int64_t epochs, steps; /* the run ends at the first limit reached; both 0: one epoch */
-    double lr;             /* 0.01 */
+    double lr;             /* default 0.01 */
     kolo_optimizer_opts optimizer;
     bool sparse_embedding; /* row-sparse gradients of embedding tables: a step exchanges and updates
                               only the rows of its tokens. For SGD without momentum, and Adam as
                               PyTorch's SparseAdam. ARG with weight decay, with accumulation, if
                               another op reads the table, or without a table */
     kolo_lr_schedule schedule;
-    double lr_min;          /* end of the cosine; 0 */
-    double lr_step_factor;  /* 0.1 */
-    int64_t lr_step_epochs; /* 30 */
-    double warmup_epochs;   /* linear from lr / warm-up steps to lr; 0; Goyal et al., 2017 */
-    const char *augment;    /* of training images, such as "flip,crop=2,erase=8"; NULL: none */
-    uint64_t seed;          /* 0 */
-    int threads;            /* of kernels, per rank; 1 */
+    double lr_min;          /* end of the cosine; default 0 */
+    double lr_step_factor;  /* default 0.1 */
+    int64_t lr_step_epochs; /* default 30 */
+    double warmup_epochs; /* linear warm-up from lr / steps to lr (Goyal et al., 2017); default 0 */
+    const char *augment;  /* of training images, such as "flip,crop=2,erase=8"; NULL: none */
+    uint64_t seed;        /* 0 */
+    int threads;          /* of kernels, per rank; default 1 */
     bool reference_kernels;
     bool no_winograd; /* direct convolutions only */
     kolo_autotune autotune;
@@ -97,12 +97,12 @@ typedef struct kolo_train_opts {
                            that were used are also written to tuning.txt in out_dir */
     kolo_train_notice notice; /* called on rank 0; may be NULL */
     void *notice_arg;
-    int64_t bucket_bytes;     /* 1 MiB */
-    kolo_recompute recompute; /* none */
-    kolo_precision precision; /* f32 */
+    int64_t bucket_bytes;     /* default KOLO_BUCKET_BYTES */
+    kolo_recompute recompute; /* default none */
+    kolo_precision precision; /* default f32 */
     kolo_algorithm algorithm;
-    const char *out_dir; /* folder of metrics.jsonl, config.yaml and checkpoints, which replace
-                            existing files; NULL: none are written */
+    const char *out_dir; /* output folder of metrics.jsonl, config.yaml and checkpoints; existing
+                            files of these names are overwritten; NULL: none */
     const char *resolved_config; /* contents of config.yaml */
     const char *trace; /* output file: the latest steps on full batches of all ranks as a Chrome
                           trace (open it in Perfetto); NULL: none */
@@ -127,10 +127,11 @@ typedef struct kolo_train_progress {
     kolo_metrics train;               /* since the last report; with epoch_end, over the epoch */
     int64_t samples;                  /* that `train` covers */
     double samples_per_second;
-    kolo_metrics test;            /* if `evaluated` */
-    double lr;                    /* of this step */
-    double seconds, seconds_left; /* since the first step, with evaluation; until the last step */
-    bool epoch_end;               /* the last step of an epoch or of the run */
+    kolo_metrics test; /* if `evaluated` */
+    double lr;         /* of this step */
+    double seconds,
+        seconds_left; /* elapsed since the first step, including evaluation; estimated remaining */
+    bool epoch_end;   /* the last step of an epoch or of the run */
     bool evaluated;
 } kolo_train_progress;
 
@@ -151,9 +152,8 @@ typedef struct kolo_train_result {
     double step_ms_median;     /* on rank 0 */
     int64_t peak_rss_bytes;    /* of this process */
     uint64_t parameter_hash;   /* of the final parameters and optimizer state */
-    int64_t losses_checked;    /* in_memory: the first so many steps were repeated with batches from
-                                  a loader, as in training, and the losses were bitwise equal;
-                                  else 0 */
+    int64_t losses_checked;    /* in_memory: number of initial steps repeated with batches of the
+                                  loader, whose losses were bitwise equal; else 0 */
 } kolo_train_result;
 
 /* Called on rank 0 about ten times a second and at the end of epochs; must return quickly. */

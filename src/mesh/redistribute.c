@@ -247,19 +247,19 @@ static kolo_status exchange_axes(const planner *p, kolo_axes changed, kolo_arena
         kolo_placement_kind kind = p->now.axis[a].kind;
         if (kind == KOLO_PLACEMENT_SHARDED || kind == KOLO_PLACEMENT_AT) candidates |= bit(a);
     }
-    kolo_axes group = changed & candidates;
-    for (int a = p->mesh->n_axes;; a--) {
+    kolo_axes group = changed & candidates, others = candidates & ~group;
+    for (;;) {
         bool complete;
         KOLO_TRY(is_complete(p, group, arena, &complete));
         if (complete) break;
-        do {
-            if (--a < 0) {
-                return KOLO_FAIL(KOLO_ERR_ARG,
-                                 "redistribution: the target needs elements that no rank holds");
-            }
-        } while (!has(candidates & ~group, a));
-        group |= bit(a);
-        a++;
+        int inner = KOLO_MESH_AXES - 1;
+        while (inner >= 0 && !has(others, inner)) inner--;
+        if (inner < 0) {
+            return KOLO_FAIL(KOLO_ERR_ARG,
+                             "redistribution: the target needs elements that no rank holds");
+        }
+        group |= bit(inner);
+        others &= ~bit(inner);
     }
     *axes = group;
     return KOLO_OK;

@@ -13,9 +13,10 @@
  *     PARTIAL -> AT                                           reduce
  *     SHARDED -> INVARIANT or REPLICATED                      allgather
  *     SHARDED -> AT                                           gather
- *     SHARDED -> another dimension, cuts, blocks or rotation  all-to-all; a rotation: neighbours
- * only AT -> INVARIANT or REPLICATED                           broadcast AT -> SHARDED scatter AT
- * -> AT                                                send and receive
+ *     SHARDED -> another dimension, cuts, blocks or rotation  all-to-all or neighbours
+ *     AT -> INVARIANT or REPLICATED                           broadcast
+ *     AT -> SHARDED                                           scatter
+ *     AT -> AT                                                send and receive
  *
  * The gradient of `from -> to` is the redistribution `gradient(to) -> gradient(from)`
  * (kolo_placements_gradient); the table is closed under it. LOCAL is neither source nor target.

@@ -10,9 +10,10 @@
  * The result is a new order of the nodes: all but the updates as before, with POSTs in between,
  * then WAIT and updates of bucket 0, of bucket 1, ... Li et al., "PyTorch Distributed", VLDB 2020.
  *
- * Rows and ids of row-sparse gradients are gathered instead of summed: each is a bucket of its own
- * after the others, of equal slices from all ranks. In-place updates are last: with no WAIT after
- * them, the step cannot fail any more. */
+ * Rows and ids of row-sparse gradients are gathered instead of summed: each forms
+ * its own bucket, after the summed ones, to which all ranks contribute slices of equal size.
+ * In-place updates come last: no WAIT follows them, so the step can no longer fail after parameters
+ * have changed. The default bucket size is KOLO_BUCKET_BYTES (kolo/pass.h). */
 #include "graph/ops/ops.h"
 #include "pass/pass.h"
 

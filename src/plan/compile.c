@@ -262,7 +262,7 @@ static kolo_status make_requests(kolo_plan *p, kolo_algorithm algorithm) {
 
 static kolo_status resolve(const kolo_plan_opts *in, kolo_plan_opts *out) {
     *out = in ? *in : (kolo_plan_opts){0};
-    if (!out->bucket_bytes) out->bucket_bytes = 1 << 20;
+    if (!out->bucket_bytes) out->bucket_bytes = KOLO_BUCKET_BYTES;
     if (!out->threads) out->threads = 1;
     if (out->threads < 0) return KOLO_FAIL(KOLO_ERR_ARG, "threads is %d", out->threads);
     return KOLO_OK;

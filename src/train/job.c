@@ -1,10 +1,10 @@
 /* kolo_train: a training job from its options to the final checkpoint.
  *
  * All ranks call the same collectives in the same order: agree on the options; find the checkpoint
- * to resume from; agree on the files; create the session; agree on the loader; then in each step
- * those of the plan, of evaluation at the end of epochs, and of agreeing on a checkpoint; at the
- * end the comparison of parameters, the result, and agreeing on the final checkpoint. A benchmark
- * then repeats its first steps. */
+ * to resume from; agree on the files; create the session; agree on the loader. Each step runs the
+ * collectives of the plan, those of evaluation at the end of an epoch, and agreement on a
+ * checkpoint if one is due. At the end: comparison of parameters, result, agreement on the final
+ * checkpoint. A benchmark then repeats its first steps. */
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/integer.h"

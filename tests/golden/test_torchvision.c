@@ -7,7 +7,7 @@
 #include "support/folder.h"
 #include "support/support.h"
 #include "train/checkpoint/checkpoint.h"
-#include "train/checkpoint/names.h"
+#include "train/checkpoint/name_conventions.h"
 #include "train/checkpoint/weights.h"
 #include "train/session/session.h"
 

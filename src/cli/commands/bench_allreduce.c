@@ -1,7 +1,7 @@
 /* kolo bench allreduce: the time of allreduces between ranks. */
 #include "base/json.h"
 #include "cli/commands/commands.h"
-#include "cli/launcher/report.h"
+#include "cli/launcher/error_report.h"
 #include "cli/launcher/run_on_ranks.h"
 #include "cli/options/costs_file.h"
 #include "cli/options/sizes.h"

@@ -2,7 +2,7 @@
 #include "base/integer.h"
 #include "base/json.h"
 #include "cli/commands/commands.h"
-#include "cli/launcher/report.h"
+#include "cli/launcher/error_report.h"
 #include "cli/output/output.h"
 #include "kolo/bench.h"
 

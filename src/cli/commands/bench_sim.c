@@ -1,7 +1,7 @@
 /* kolo bench sim: predicts allreduces on a modelled network. */
 #include "base/json.h"
 #include "cli/commands/commands.h"
-#include "cli/launcher/report.h"
+#include "cli/launcher/error_report.h"
 #include "cli/options/sizes.h"
 #include "cli/output/output.h"
 #include "kolo/sim.h"

@@ -2,7 +2,7 @@
 #include "kolo/checkpoint.h"
 
 #include "cli/commands/commands.h"
-#include "cli/launcher/report.h"
+#include "cli/launcher/error_report.h"
 #include "cli/output/output.h"
 
 #include <stdio.h>

@@ -3,7 +3,7 @@
 
 #include "base/process.h"
 #include "cli/commands/commands.h"
-#include "cli/launcher/report.h"
+#include "cli/launcher/error_report.h"
 #include "cli/options/train_opts.h"
 #include "cli/output/output.h"
 

@@ -2,7 +2,7 @@
 #include "cli/commands/help.h"
 
 #include "cli/commands/commands.h"
-#include "cli/launcher/report.h"
+#include "cli/launcher/error_report.h"
 #include "cli/options/command_name.h"
 #include "cli/output/output.h"
 #include "kolo/dump.h"

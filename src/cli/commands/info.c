@@ -2,7 +2,7 @@
 #include "base/isa.h"
 #include "base/process.h"
 #include "cli/commands/commands.h"
-#include "cli/launcher/report.h"
+#include "cli/launcher/error_report.h"
 #include "cli/launcher/topology.h"
 #include "cli/output/output.h"
 #include "kolo/comm.h"

@@ -3,8 +3,8 @@
 #include "base/file.h"
 #include "base/process.h"
 #include "cli/commands/commands.h"
+#include "cli/launcher/error_report.h"
 #include "cli/launcher/launch.h"
-#include "cli/launcher/report.h"
 #include "cli/output/exit_status.h"
 
 #include <errno.h>

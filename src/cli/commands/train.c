@@ -1,6 +1,6 @@
 /* kolo train: trains a model; rank 0 prints progress and the result. */
 #include "cli/commands/commands.h"
-#include "cli/launcher/report.h"
+#include "cli/launcher/error_report.h"
 #include "cli/launcher/run_on_ranks.h"
 #include "cli/options/train_opts.h"
 #include "cli/output/progress_bar.h"

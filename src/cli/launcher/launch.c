@@ -8,7 +8,7 @@
 #include "base/process.h"
 #include "base/text.h"
 #include "cli/launcher/guard.h"
-#include "cli/launcher/rank_env.h"
+#include "cli/launcher/launch_env.h"
 #include "cli/launcher/rank_output.h"
 #include "cli/output/exit_status.h"
 
@@ -62,14 +62,12 @@ static kolo_status open_streams(job *j, int r, kolo_process_opts *process) {
     rank *k = &j->ranks[r];
     bool own = j->opts->own_command;
     if (own && r == 0) return KOLO_OK;
-    char prefix[16];
-    snprintf(prefix, sizeof prefix, "[%d] ", r);
     int *const ends[2] = {&process->out, &process->err};
     for (int i = 0; i < 2; i++) {
         int fds[2], sink = i == 0 && !own ? STDOUT_FILENO : STDERR_FILENO;
         KOLO_TRY(kolo_pipe(fds));
         *ends[i] = fds[1];
-        KOLO_TRY(line_stream_init(&k->streams[i], fds[0], sink, prefix));
+        KOLO_TRY(line_stream_init(&k->streams[i], fds[0], sink, r));
     }
     return KOLO_OK;
 }

@@ -13,7 +13,8 @@
  * MASTER_PORT (a free port for the program's own use); KOLO_SECRET_FILE names the job's secret (an
  * inherited, sealed memfd); KOLO_LISTEN_FD, on rank 0, is a socket that already listens on
  * KOLO_MASTER_PORT, so that no other program can take the port; OMP_NUM_THREADS and the wait policy
- * of OpenMP, unless set by the user. With `own_command` also KOLO_REPORT_FD, the pipe of report.h.
+ * of OpenMP, unless set by the user. With `own_command` also KOLO_REPORT_FD, the pipe of
+ * error_report.h.
  */
 
 #include "kolo/status.h"

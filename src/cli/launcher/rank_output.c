@@ -76,9 +76,9 @@ void line_queue_fini(line_queue *q) {
     *q = (line_queue){0};
 }
 
-kolo_status line_stream_init(line_stream *s, int fd, int sink, const char *prefix) {
+kolo_status line_stream_init(line_stream *s, int fd, int sink, int rank) {
     *s = (line_stream){.fd = fd, .sink = sink};
-    snprintf(s->prefix, sizeof s->prefix, "%s", prefix);
+    snprintf(s->prefix, sizeof s->prefix, "[%d] ", rank);
     s->held = kolo_alloc(LINE_LIMIT);
     if (!s->held) return KOLO_NOMEM(LINE_LIMIT);
     if (fcntl(fd, F_SETFL, O_NONBLOCK) != 0) return kolo_file_fail("read", "a pipe", errno);

@@ -38,8 +38,8 @@ typedef struct line_stream {
     size_t n_held;
 } line_stream;
 
-/* Takes ownership of `fd`. */
-kolo_status line_stream_init(line_stream *s, int fd, int sink, const char *prefix);
+/* Takes ownership of `fd`. Lines get the prefix "[rank] ". */
+kolo_status line_stream_init(line_stream *s, int fd, int sink, int rank);
 /* Moves available data to the queue; closes the stream at its end. With `to_end` reads all
  * available data and closes the stream even if other processes still hold the pipe. */
 kolo_status line_stream_read(line_stream *s, line_queue *q, bool to_end);

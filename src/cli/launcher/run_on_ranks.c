@@ -3,8 +3,8 @@
 #include "cli/launcher/run_on_ranks.h"
 
 #include "base/process.h"
+#include "cli/launcher/error_report.h"
 #include "cli/launcher/launch.h"
-#include "cli/launcher/report.h"
 #include "cli/launcher/topology.h"
 #include "cli/options/costs_file.h"
 #include "cli/output/output.h"

@@ -4,7 +4,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "cli/options/cache.h"
+#include "cli/options/cache_folder.h"
 
 #include <stdio.h>
 #include <unistd.h>

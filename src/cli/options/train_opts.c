@@ -1,7 +1,7 @@
 /* Converts command-line options to the options of kolo_train. */
 #include "cli/options/train_opts.h"
 
-#include "cli/options/cache.h"
+#include "cli/options/cache_folder.h"
 
 #include <stdio.h>
 #include <string.h>

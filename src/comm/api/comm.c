@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "base/process.h"
 #include "base/status.h"
+#include "comm/engine/comm_opts.h"
 #include "comm/engine/lifetime.h"
 #include "comm/join/join_mpi.h"
 

@@ -1,7 +1,7 @@
 /* Creation of requests: validation, and the layout of their data. */
 #include "base/memory.h"
 #include "base/status.h"
-#include "comm/api/select.h"
+#include "comm/api/choose_schedule.h"
 #include "comm/engine/failure.h"
 #include "comm/engine/lifetime.h"
 #include "comm/engine/lock.h"

@@ -5,9 +5,10 @@
  * since the peer may need this core.
  *
  * A long yield means that other programs compete for the processors: a thread that yields to them
- * waits for a whole time slice, whereas a thread that sleeps is scheduled soon after it wakes. The
- * time lost in long yields is compared with what naps would have cost all waits meanwhile; if it is
- * larger, all waits nap for a while. The peers are checked every millisecond. */
+ * waits for a whole time slice, whereas a thread that sleeps is scheduled soon after it wakes. If
+ * long yields have cost more time than naps in every wait would have, all waits nap for a while.
+ * The peers are checked every millisecond. The constants are below and in backoff.h (KOLO_SPINS).
+ */
 #define _GNU_SOURCE
 #include "comm/engine/backoff.h"
 

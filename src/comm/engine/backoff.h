@@ -1,7 +1,9 @@
 #pragma once
-/* What a wait does while nothing moves: spin, yield, sleep. */
+/* What a waiting thread does while no request makes progress: spin, yield, sleep. */
 
 #include "comm/engine/comm.h"
+
+enum { KOLO_SPINS = 400 }; /* polls before the first yield, about 20 us */
 
 /* State of a wait. The clock is not read while the wait spins; 0: not read yet. */
 typedef struct kolo_idle {

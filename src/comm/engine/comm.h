@@ -23,7 +23,6 @@ typedef bool (*kolo_comm_gate)(void *arg, const kolo_request *request);
 enum {
     KOLO_FLIGHT_QUEUE = KOLO_FLIGHT_MAX * 4, /* collectives in flight */
     KOLO_GROUP_BYTES = 40,
-    KOLO_SPINS = 400, /* polls before the first yield, about 20 us */
 };
 
 struct kolo_comm {

@@ -1,8 +1,9 @@
 #pragma once
 /* A family: a communicator and all sub-groups below it.
  *
- * A wait in one of them moves the requests of all, since a peer may wait for this rank in another
- * one first. A failure in one breaks all that are above and below it. */
+ * A wait in one communicator makes progress on the requests of the whole family, since a peer may
+ * wait for this rank in another one first. A failure in one breaks all that are above and below it.
+ */
 
 #include "comm/engine/comm.h"
 

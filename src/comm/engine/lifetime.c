@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "comm/engine/backoff.h"
 #include "comm/engine/failure.h"
 #include "comm/engine/family.h"
 #include "comm/engine/lock.h"
@@ -12,39 +13,6 @@
 #include "comm/engine/progress_thread.h"
 
 #include <unistd.h>
-
-enum {
-    TIMEOUT_MS_DEFAULT = 300000,
-    HEARTBEAT_MS_DEFAULT = 10000,
-    HEARTBEAT_MS_MIN = 100,
-};
-
-static const int64_t segment_default = (int64_t)64 << 30;
-
-kolo_status kolo_comm_resolve(const kolo_comm_opts *opts, kolo_comm_opts *resolved) {
-    kolo_comm_opts o = opts ? *opts : (kolo_comm_opts){0};
-    if (o.timeout_ms < 0 || o.segment_bytes < 0) {
-        return KOLO_FAIL(KOLO_ERR_ARG,
-                         "a communicator option is negative: timeout_ms %lld, "
-                         "segment_bytes %lld",
-                         (long long)o.timeout_ms, (long long)o.segment_bytes);
-    }
-    if ((size_t)o.algorithm >= KOLO_ALGORITHM_COUNT) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "unknown algorithm %d", (int)o.algorithm);
-    }
-    if (o.heartbeat_ms == 0) o.heartbeat_ms = HEARTBEAT_MS_DEFAULT;
-    if (o.heartbeat_ms < HEARTBEAT_MS_MIN) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "heartbeat_ms %lld: the minimum is %d",
-                         (long long)o.heartbeat_ms, HEARTBEAT_MS_MIN);
-    }
-    if ((size_t)o.transport >= KOLO_TRANSPORT_COUNT) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "unknown transport %d", (int)o.transport);
-    }
-    if (o.timeout_ms == 0) o.timeout_ms = TIMEOUT_MS_DEFAULT;
-    if (o.segment_bytes == 0) o.segment_bytes = segment_default;
-    *resolved = o;
-    return KOLO_OK;
-}
 
 kolo_status kolo_comm_over(kolo_transport *transport, const kolo_comm_opts *opts, int local_rank,
                            int local_size, int processors, kolo_comm **comm) {

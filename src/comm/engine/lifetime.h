@@ -3,8 +3,6 @@
 
 #include "comm/engine/request.h"
 
-/* Checks the options and fills in the defaults. ARG. */
-kolo_status kolo_comm_resolve(const kolo_comm_opts *opts, kolo_comm_opts *resolved);
 /* Takes over the transport; destroys it on failure. `kolo_comm_of_transport` also starts the
  * progress thread where there is a network; `kolo_comm_over` does not: sub-groups use their
  * parent's. NOMEM; IO. */

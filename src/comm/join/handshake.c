@@ -1,4 +1,5 @@
-/* Authenticated connections: the listener, and the messages of handshake.h. */
+/* Authenticated connections: the listener, and the messages of handshake.h. Decides who is
+ * rejected, and with which error. */
 #define _GNU_SOURCE
 #include "comm/join/handshake.h"
 

@@ -1,11 +1,12 @@
 /* The rank environment: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR,
  * MASTER_PORT as set by torchrun and the Kubernetes operators, and Kolo's own KOLO_SECRET_FILE,
  * KOLO_HOST_ID, KOLO_LISTEN_FD and KOLO_ENDED_FD. It takes precedence over the process managers of
- * mpirun and srun (bootstrap.c), so another launcher may be started by them.
+ * mpirun and srun (bootstrap.c), so that torchrun, for example, can be started by srun.
  *
  * LOCAL_RANK and LOCAL_WORLD_SIZE do not decide which ranks share a host. Each rank sends a host
  * id, a hash of the kernel's boot id and the network namespace: ranks with the same one can share
- * memory. KOLO_HOST_ID, any text, replaces it: ranks with different texts use the network. */
+ * memory. KOLO_HOST_ID (an arbitrary string) overrides it: ranks with different ids communicate
+ * over the network. cli/launcher/launch_env.c sets these variables for `kolo run`. */
 #include "comm/join/rank_env.h"
 
 #include "base/process.h"

@@ -1,8 +1,8 @@
 /* Collectives that a backend carries out (backend.h), as a single OFFLOADED entry.
  *
  * Scaling, the copy of an input to its location and the packing of several parts into SCRATCH stay
- * in the schedule. These writers are not in the table of algorithms: the schedule check cannot see
- * into a backend. */
+ * in the schedule. These writers are not in the table of algorithms: the schedule check does not
+ * model backends. */
 #include "comm/schedule/algorithms.h"
 
 static void add_offloaded(const kolo_schedule_spec *spec, kolo_schedule *s, kolo_buffer to,

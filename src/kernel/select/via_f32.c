@@ -9,7 +9,7 @@
 #include "kernel/select/via_f32.h"
 
 #include "base/integer.h"
-#include "kernel/simd/point.h"
+#include "kernel/simd/pointwise.h"
 #include "kernel/simd/simd.h"
 
 #include <string.h>

@@ -3,7 +3,7 @@
  * factor dy of zero). Sigmoid, which does not, requires plain tensors. */
 #include "kernel/simd/activation.h"
 
-#include "kernel/simd/point.h"
+#include "kernel/simd/pointwise.h"
 
 static double fit(kolo_kernel_spec *spec) {
     double bytes = 0;

@@ -3,7 +3,7 @@
 #include "kernel/simd/activation.h"
 
 #include "kernel/simd/math.h"
-#include "kernel/simd/point.h"
+#include "kernel/simd/pointwise.h"
 
 static const float root_2_pi = 0.797884561f; /* sqrt(2 / pi) */
 

@@ -11,7 +11,7 @@
 
 #include "kernel/simd/conv.h"
 
-#include "kernel/simd/point.h"
+#include "kernel/simd/pointwise.h"
 
 #include <string.h>
 

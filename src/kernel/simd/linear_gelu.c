@@ -9,7 +9,7 @@
  * has at least as many rows as it takes to amortise the packing of the weights. */
 #include "base/integer.h"
 #include "kernel/simd/activation.h"
-#include "kernel/simd/point.h"
+#include "kernel/simd/pointwise.h"
 #include "kernel/simd/simd.h"
 
 enum { X, W, B };

@@ -1,4 +1,5 @@
-/* mask_tokens for plans of the fast kernels: the common body, with the estimate of a fast kernel. */
+/* mask_tokens for plans of the fast kernels: the common body, with the estimate of a fast kernel.
+ */
 #include "kernel/mask_tokens.h"
 #include "kernel/simd/simd.h"
 

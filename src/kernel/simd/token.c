@@ -1,7 +1,7 @@
 /* Layer normalisation and embedding with their gradients, on plain tensors (loops: token.isa.c). */
 #include "kernel/simd/token.h"
 
-#include "kernel/simd/point.h"
+#include "kernel/simd/pointwise.h"
 
 static double fit(kolo_kernel_spec *spec) {
     if (!kolo_spec_floats_are(spec, KOLO_DTYPE_F32) || !kolo_spec_is_plain(spec)) return -1;

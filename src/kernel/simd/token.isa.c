@@ -5,7 +5,7 @@
 
 #include "base/integer.h"
 #include "kernel/simd/math.h"
-#include "kernel/simd/point.h"
+#include "kernel/simd/pointwise.h"
 
 #include <math.h>
 

@@ -1,6 +1,6 @@
-/* Adam, and clipping by the global gradient norm (loops: point.isa.c), when all tensors share
+/* Adam, and clipping by the global gradient norm (loops: pointwise.isa.c), when all tensors share
  * one layout: padding stays zero and adds nothing to a norm. */
-#include "kernel/simd/point.h"
+#include "kernel/simd/pointwise.h"
 #include "kernel/simd/simd.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
 #include "base/memory.h"
 #include "kolo/checkpoint.h"
 #include "train/checkpoint/checkpoint.h"
-#include "train/checkpoint/names.h"
+#include "train/checkpoint/name_conventions.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 
 #include "base/bf16.h"
 #include "data/safetensors/safetensors.h"
-#include "train/checkpoint/names.h"
+#include "train/checkpoint/name_conventions.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 #pragma once
 /* Initial weights from safetensors files, with our tensor names or those of another convention
- * (names.h). */
+ * (name_conventions.h). */
 
 #include "plan/plan.h"
 

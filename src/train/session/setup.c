@@ -26,7 +26,7 @@ static void fill_defaults(kolo_train_opts *o) {
     if (o->lr_step_factor == 0) o->lr_step_factor = 0.1;
     if (o->lr_step_epochs == 0) o->lr_step_epochs = 30;
     if (o->threads == 0) o->threads = 1;
-    if (o->bucket_bytes == 0) o->bucket_bytes = 1 << 20;
+    if (o->bucket_bytes == 0) o->bucket_bytes = KOLO_BUCKET_BYTES;
 }
 
 static kolo_status check_checkpoints(const kolo_train_opts *o) {

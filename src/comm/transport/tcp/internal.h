@@ -6,7 +6,9 @@
 
 enum {
     KOLO_TCP_CHANNELS = KOLO_FLIGHT_MAX + 1, /* the last one is KOLO_SEQ_P2P */
-    KOLO_TCP_WINDOW = 4 << 20,
+    KOLO_TCP_WINDOW = 4 << 20,               /* unconsumed bytes that a sender may have in flight */
+    KOLO_TCP_CREDIT_BYTES =
+        KOLO_TCP_WINDOW / 4, /* consumed bytes that a receiver acknowledges at once */
 };
 
 /* Unexpected-message queue: data that arrived before its receive was posted. */

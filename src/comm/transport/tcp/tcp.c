@@ -9,7 +9,7 @@
  * receiver's memory if the receive is posted. Data that arrives earlier goes to the unexpected
  * queue of its collective, so that it never blocks the frames after it. Credits bound the queue: in
  * each collective a sender has at most KOLO_TCP_WINDOW bytes outstanding that the receiver has not
- * consumed. The receiver returns credits every CREDIT_BYTES.
+ * consumed. The receiver returns credits every KOLO_TCP_CREDIT_BYTES.
  *
  * FINISHED frames release the slots of collectives, as the control blocks of shm do, which bounds
  * the announcements of a peer too. All frames are checked against these bounds.
@@ -20,8 +20,8 @@
  * ends; a rank that leaves in order sends LEAVE first, and waits until its peers' kernels have all
  * data.
  *
- * All calls are made by the thread that holds the communicator (progress.c), except waiting for
- * `events`. */
+ * All calls are made by the thread that holds the communicator (progress_thread.c), except waiting
+ * for `events`. */
 #include "comm/transport/tcp/tcp.h"
 
 #include "base/clock.h"
@@ -34,7 +34,6 @@
 #include <time.h>
 
 enum {
-    CREDIT_BYTES = KOLO_TCP_WINDOW / 4,
     FINISHED_INTERVAL = KOLO_FLIGHT_MAX / 4,
     LINGER_NS = 2000000000,
     GROUPS_MAX = 1 << 24, /* per root group; see kolo_frame */
@@ -162,7 +161,7 @@ static bool tcp_sent(kolo_transport *base, uint64_t seq, int peer) {
 }
 
 static kolo_status send_credit(kolo_tcp_transport *t, kolo_tcp_channel *c, uint64_t seq, int peer) {
-    if (c->consumed - c->credited < CREDIT_BYTES) return KOLO_OK;
+    if (c->consumed - c->credited < KOLO_TCP_CREDIT_BYTES) return KOLO_OK;
     c->credited = c->consumed;
     kolo_frame f = {.kind = KOLO_FRAME_CREDIT, .seq = seq, .value = c->consumed};
     return send_frame(t, peer, f, NULL);

@@ -6,7 +6,8 @@
  * both. The first matching rule applies; a name without one is equal on both sides, so a model with
  * our names only needs rules for tensors that it lacks. If several of their patterns map to one of
  * ours, the first is written and all are read. One of our tensors may be the concatenation of
- * several of theirs. Adding a convention takes a list of rules and a row of the table in names.c.
+ * several of theirs. Adding a convention takes a list of rules and a row of the table in
+ * name_conventions.c.
  */
 
 #include "kolo/checkpoint.h"

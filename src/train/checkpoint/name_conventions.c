@@ -1,5 +1,5 @@
 /* Naming conventions of other programs, and pattern matching. */
-#include "train/checkpoint/names.h"
+#include "train/checkpoint/name_conventions.h"
 
 #include "base/compiler.h"
 

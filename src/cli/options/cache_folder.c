@@ -1,4 +1,5 @@
-#include "cli/options/cache.h"
+/* The user's cache folder: $XDG_CACHE_HOME/kolo or ~/.cache/kolo. */
+#include "cli/options/cache_folder.h"
 
 #include "base/file.h"
 #include "base/memory.h"

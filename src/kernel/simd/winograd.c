@@ -1,5 +1,5 @@
 /* Winograd convolution, F(4x4, 3x3) and F(2x2, 5x5): conv2d and its gradients (loops:
- * wino.isa.c).
+ * winograd.isa.c).
  *
  * Requires channels in whole vectors: blocked, or NHWC with a suitable number of channels.
  * Weights may have any layout: every run transforms them through tables of offsets built in
@@ -11,10 +11,10 @@
  * over tiles, then products in parallel over points. Results do not depend on the thread count.
  *
  * Scratch memory: filters, bias, then windows and tiles of a block, per thread or shared. */
-#include "kernel/simd/wino.h"
+#include "kernel/simd/winograd.h"
 
 #include "base/integer.h"
-#include "kernel/simd/point.h"
+#include "kernel/simd/pointwise.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* Element-wise kernels: relu, relu_bwd, add, sgd and accumulate when all tensors share one
  * layout (padding stays zero); bias and bias_bwd on images. */
-#include "kernel/simd/point.h"
+#include "kernel/simd/pointwise.h"
 
 typedef struct point_state {
     kolo_kernel_loop loop;

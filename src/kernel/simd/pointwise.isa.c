@@ -1,6 +1,6 @@
 /* Element-wise loops. Contraction is off, so all instruction sets, and the body and remainder of
  * a loop, give the same bits. Sums use a fixed number of lanes for the same reason. */
-#include "kernel/simd/point.h"
+#include "kernel/simd/pointwise.h"
 
 #include "base/bf16.h"
 #include "base/integer.h"

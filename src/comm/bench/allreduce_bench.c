@@ -5,13 +5,12 @@
  * takes the maximum over ranks of each iteration. Every few iterations, outside the timed part,
  * rank 0 broadcasts whether the time budget is used up. */
 #define _GNU_SOURCE
-#include "kolo/bench.h"
-
 #include "base/clock.h"
 #include "base/compiler.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/engine/comm.h"
+#include "kolo/bench.h"
 
 #include <sched.h>
 #include <stdlib.h>

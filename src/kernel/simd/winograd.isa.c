@@ -15,7 +15,7 @@
  * of 0, +-1, +-2 (measured; docs/winograd.md). Both forms use the same windows and points and
  * share their loops, unrolled for each number of taps. Sums run over channels in order and over
  * tiles in the order of the job's blocks, so the partition of items does not affect the result. */
-#include "kernel/simd/wino.h"
+#include "kernel/simd/winograd.h"
 
 #include "base/integer.h"
 #include "kernel/simd/vector.h"

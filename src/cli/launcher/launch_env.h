@@ -1,6 +1,6 @@
 #pragma once
-/* The environment of ranks: variables, and the descriptors of the secret, the listening socket, the
- * report pipe and the pipes that announce the end of ranks. */
+/* The environment that `kolo run` gives to its ranks: variables, and the descriptors of the secret,
+ * the listening socket, the report pipe and the pipes that announce the end of ranks. */
 
 #include "base/process.h"
 #include "cli/launcher/launch.h"

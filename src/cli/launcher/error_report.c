@@ -1,4 +1,4 @@
-#include "cli/launcher/report.h"
+#include "cli/launcher/error_report.h"
 
 #include "base/memory.h"
 #include "cli/output/exit_status.h"

@@ -1,10 +1,10 @@
-/* The environment of ranks. */
+/* Sets the environment of ranks; comm/join/rank_env.c reads it. */
 #define _GNU_SOURCE
-#include "cli/launcher/rank_env.h"
+#include "cli/launcher/launch_env.h"
 
 #include "base/file.h"
 #include "base/integer.h"
-#include "cli/launcher/report.h"
+#include "cli/launcher/error_report.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,8 +1,9 @@
-/* Selection of algorithm and schedules.
+/* Choice of algorithm and schedules. AUTO follows the cost model (schedule/costs.h), whose
+ * constants are in the rows of schedule/alg_*.c.
  *
  * A request gets up to two schedules: the second one is for the case that some rank's memory is
  * private, which is known only when all ranks have announced the collective. */
-#include "comm/api/select.h"
+#include "comm/api/choose_schedule.h"
 
 #include "base/memory.h"
 #include "base/rng.h"
