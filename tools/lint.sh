@@ -68,8 +68,20 @@ words() {
     [ ! -s "$work/words" ]
 }
 
+# Files that documents and comments name by their path exist.
+mentions() {
+    grep -rnoE '\b(src|include|tests|tools|bench|models|docs|examples|python|cmake)/[A-Za-z0-9_./*-]*\.(isa\.c|[ch]|md|sh|py|awk|txt|cmake|json)\b' \
+        README.md docs src include models tests/*/*/*.c tests/support tools Makefile |
+        grep -vE '[*]|NAME|alg_X|/X\.' | while IFS=: read -r file line path; do
+        [ -e "$path" ] || echo "$file:$line: there is no $path"
+    done >"$work/mentions"
+    cat "$work/mentions"
+    [ ! -s "$work/mentions" ]
+}
+
 check format format
 check words words
+check mentions mentions
 check tidy sh tools/lint_tidy.sh "$build"
 check source sources
 check headers headers
