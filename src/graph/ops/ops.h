@@ -22,7 +22,6 @@ enum {
     KOLO_CONV_SIZE_W,
     KOLO_CONV_BIAS,
 };
-extern const kolo_op kolo_op_conv2d, kolo_op_conv2d_bwd_data, kolo_op_conv2d_bwd_weights;
 
 /* max_pool2d: x -> y, index (u8: kh * KW + kw of the first largest element in its window; KH * KW
  * is at most 256); relu: y = max(0, .), same index. max_pool2d_bwd: dy, index, [y] -> dx
@@ -45,32 +44,25 @@ enum {
     KOLO_POOL_CEIL,
     KOLO_POOL_EXCLUDE_PADDING,
 };
-extern const kolo_op kolo_op_max_pool2d, kolo_op_max_pool2d_bwd;
-extern const kolo_op kolo_op_avg_pool2d, kolo_op_avg_pool2d_bwd;
 
 /* adaptive_avg_pool2d: x -> y [N,C,h,w], the attributes; y at i is the mean of x over [floor(i H /
  * h), ceil((i + 1) H / h)), in each dimension. adaptive_avg_pool2d_bwd: dy -> dx [N,C,h,w]. resize:
  * x -> y [N,C,h,w], bilinear; y at i is x at i H / h - 1/2 + H / 2h, not below 0 (align: at i (H -
  * 1) / (h - 1)). resize_bwd: dy -> dx [N,C,h,w]. */
 enum { KOLO_SIZE_H, KOLO_SIZE_W, KOLO_SIZE_ALIGN };
-extern const kolo_op kolo_op_adaptive_avg_pool2d, kolo_op_adaptive_avg_pool2d_bwd;
-extern const kolo_op kolo_op_resize, kolo_op_resize_bwd;
 
 /* lrn: x [N,C,...] -> y, s: s = k + alpha / size * (sum of x^2 over the channels c - size / 2
  * to c + (size - 1) / 2), y = x s^-beta. lrn_bwd: dy, x, s -> dx. */
 enum { KOLO_LRN_SIZE, KOLO_LRN_ALPHA, KOLO_LRN_BETA, KOLO_LRN_K };
-extern const kolo_op kolo_op_lrn, kolo_op_lrn_bwd;
 
 /* linear: x [N,I...], w [O,I...], [b [O]] -> y [N,O]; the dimensions after the first may be several
  * (a flatten folded in), and must be the same in x and w. Or tokens: x [N,...,I], w [O,I] -> y
  * [N,...,O]. linear_bwd_data: dy, w -> dx. linear_bwd_weights: dy, x -> dw, [db]. */
 enum { KOLO_LINEAR_RELU };     /* linear */
 enum { KOLO_LINEAR_BWD_BIAS }; /* linear_bwd_weights: 1 gives db */
-extern const kolo_op kolo_op_linear, kolo_op_linear_bwd_data, kolo_op_linear_bwd_weights;
 
 /* linear_gelu: x, w [O,I], [b [O]] -> y = gelu(z), [z] with z = linear(x, w, b), if keep is 1. */
 enum { KOLO_LINEAR_GELU_TANH, KOLO_LINEAR_GELU_KEEP };
-extern const kolo_op kolo_op_linear_gelu;
 
 /* bias: x [N,C,...], b [C] -> y. bias_bwd: dy -> db (sum over all but dimension 1).
  * relu: x -> y. relu_bwd: dy, y, [dy2] -> dx = y > 0 ? dy + dy2 : 0. add: a, b -> a + b; relu:
@@ -78,8 +70,6 @@ extern const kolo_op kolo_op_linear_gelu;
  * attributes, a view. */
 enum { KOLO_ADD_RELU };
 enum { KOLO_RESHAPE_RANK, KOLO_RESHAPE_DIM /* first of six */ };
-extern const kolo_op kolo_op_bias, kolo_op_bias_bwd, kolo_op_relu, kolo_op_relu_bwd, kolo_op_add;
-extern const kolo_op kolo_op_flatten, kolo_op_reshape;
 
 /* batch_norm: x [N,C,...], gamma, beta, running_mean, running_var [C], [r like x] -> y, mean, var
  * [C]: mean and biased variance of the batch; y = gamma (x - mean) / sqrt(var + eps) + beta + r;
@@ -90,29 +80,22 @@ extern const kolo_op kolo_op_flatten, kolo_op_reshape;
  * running_var, mean, var -> the next running statistics, keep old + factor new. */
 enum { KOLO_NORM_EPS, KOLO_NORM_MOMENTUM, KOLO_NORM_RELU };
 enum { KOLO_NORM_UPDATE_KEEP, KOLO_NORM_UPDATE_FACTOR };
-extern const kolo_op kolo_op_batch_norm, kolo_op_batch_norm_bwd, kolo_op_batch_norm_infer;
-extern const kolo_op kolo_op_batch_norm_update;
 
 /* gelu: x -> x Phi(x), or with tanh x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2.
  * silu: x -> x sigmoid(x). gelu_bwd: dy, x -> dx, [db], the sum of dx over all but its last
  * dimension, when bias is 1. silu_bwd: dy, x -> dx. sigmoid_bwd, tanh_bwd: dy, y -> dx. mul: a, b
  * -> a b. */
 enum { KOLO_GELU_TANH, KOLO_GELU_BWD_BIAS };
-extern const kolo_op kolo_op_gelu, kolo_op_gelu_bwd, kolo_op_silu, kolo_op_silu_bwd;
-extern const kolo_op kolo_op_sigmoid, kolo_op_sigmoid_bwd, kolo_op_tanh, kolo_op_tanh_bwd;
-extern const kolo_op kolo_op_mul;
 
 /* layer_norm: x [...,C], gamma, beta [C] -> y = gamma (x - mean) rstd + beta, mean, rstd [...] with
  * rstd = 1 / sqrt(variance + eps). layer_norm_bwd: dy, x, gamma, mean, rstd -> dx, dgamma, dbeta.
  */
 enum { KOLO_LAYER_NORM_EPS };
-extern const kolo_op kolo_op_layer_norm, kolo_op_layer_norm_bwd;
 
 /* embedding: w [V,C], ids i32 [N,T], [p [P,C]] -> y [N,T,C] with y[n,t] = w[ids[n,t]] + p[t]. An id
  * outside [0, V) selects a row of zeros. embedding_bwd: dy, ids -> dw [rows,C].
  * position_bwd: dy [N,T,C] -> dp [rows,C], zero from T on. */
 enum { KOLO_EMBEDDING_ROWS };
-extern const kolo_op kolo_op_embedding, kolo_op_embedding_bwd, kolo_op_position_bwd;
 
 /* Row-sparse gradients, {rows [R,C], ids i32 [R]}, of tables [V,C]: ids are unique and
  * ascending, followed by -1 with rows of zeros. embedding_bwd_rows: dy [N,T,C], ids i32 [N,T] ->
@@ -121,14 +104,12 @@ extern const kolo_op kolo_op_embedding, kolo_op_embedding_bwd, kolo_op_position_
  * R is the capacity `room`, at least the minimum of V and the number of input ids. merge_rows is
  * with_updates. */
 enum { KOLO_ROWS_TABLE, KOLO_ROWS_ROOM };
-extern const kolo_op kolo_op_embedding_bwd_rows, kolo_op_merge_rows;
 
 /* sgd_rows: w [V,C], rows, ids, lr [] -> w': w - lr times the rows. adam_rows: w, rows, ids, lr [],
  * update [], m, v -> w', m', v': for rows in ids, m' = beta1 m + (1 - beta1) row, v' = beta2 v + (1
  * - beta2) row^2 and w' = w - lr sqrt(1 - beta2^update) / (1 - beta1^update) m' / (sqrt(v') + eps);
  * other rows keep their values. As PyTorch's SparseAdam: eps differs from kolo_op_adam, and the
  * moments of a row decay only when it occurs. The first three attributes are adam's. */
-extern const kolo_op kolo_op_sgd_rows, kolo_op_adam_rows;
 
 /* mask_tokens: rng_key i64 [], first_sample i64 [], ids i32 [N,T], y i32 [N,T] -> masked, labels,
  * segments, all i32 [N,T], [random i32 [N]]: selects `count` tokens of
@@ -139,7 +120,6 @@ extern const kolo_op kolo_op_sgd_rows, kolo_op_adam_rows;
  * segments are 1 for tokens of second sentences; random is 1 for windows with a random second
  * sentence, else 0, and -1 if the first y is -1. Random numbers as for dropout. */
 enum { KOLO_MASK_COUNT, KOLO_MASK_ID, KOLO_MASK_VOCABULARY, KOLO_MASK_PAIRS };
-extern const kolo_op kolo_op_mask_tokens;
 
 /* attention: qkv [N,T,3C] (queries, keys, values, each heads times C/heads), when p > 0 also
  * rng_key i64 [], first_sample i64 [], then [mask i32 [N,T]] -> o [N,T,C], lse [N,heads,T]: per
@@ -168,11 +148,9 @@ static inline uint32_t kolo_attention_limit(const kolo_attr *attr) {
 static inline int kolo_attention_draws(const kolo_attr *attr) {
     return attr[KOLO_ATTENTION_P].f > 0 ? 2 : 0;
 }
-extern const kolo_op kolo_op_attention, kolo_op_attention_bwd;
 
 /* matmul: a [B,M,K] (transpose_a: [B,K,M]), b [B,K,N] (transpose_b: [B,N,K]) -> [B,M,N]. */
 enum { KOLO_MATMUL_TRANSPOSE_A, KOLO_MATMUL_TRANSPOSE_B };
-extern const kolo_op kolo_op_matmul;
 
 /* lstm: gx [N,T,4H] (gate contributions of the input: input, forget, cell, output), w [4H,H], b
  * [4H]
@@ -180,17 +158,14 @@ extern const kolo_op kolo_op_matmul;
  * lstm_bwd: dh, gates, c, w -> dgx. shift: x [N,T,C] -> y[n,t] = x[n,t-1], zero for t = 0;
  * back: y[n,t] = x[n,t+1], zero for the last. */
 enum { KOLO_SHIFT_BACK };
-extern const kolo_op kolo_op_lstm, kolo_op_lstm_bwd, kolo_op_shift;
 
 /* scale: x, [s []] -> x * s * factor. */
 enum { KOLO_SCALE_FACTOR };
-extern const kolo_op kolo_op_scale;
 
 /* concat: x0, x1, ... [N,Ci,...] -> [N, sum of Ci, ...].
  * channel_window: x [N,C,...] -> [N,count,...]: channel i is channel first + i of x, zero outside
  * x. Its gradient is a channel_window too. */
 enum { KOLO_WINDOW_FIRST, KOLO_WINDOW_COUNT };
-extern const kolo_op kolo_op_concat, kolo_op_channel_window;
 
 /* dropout: x [N,...], rng_key i64 [], first_sample i64 [] -> y: 0 where the random number of the
  * element is below p, else x / (1 - p). The numbers are those of kolo_rng_make(rng_key,
@@ -198,7 +173,6 @@ extern const kolo_op kolo_op_concat, kolo_op_channel_window;
  * of x is row first_sample. All 64 bits of rng_key count. The gradient is the same dropout of dy.
  */
 enum { KOLO_DROPOUT_P, KOLO_DROPOUT_LAYER };
-extern const kolo_op kolo_op_dropout;
 
 /* softmax_xent: logits [N,C,...], labels i32 [N,...] -> loss [] (sum over all labels), probs
  * [N,C,...]. With the target t = (1 - smoothing) onehot + smoothing / C a label's loss is
@@ -213,14 +187,11 @@ enum {
     KOLO_LOSS_SMOOTHING,
     KOLO_LOSS_COUNT /* xent */
 };
-extern const kolo_op kolo_op_softmax_xent, kolo_op_softmax_xent_bwd, kolo_op_accuracy;
-extern const kolo_op kolo_op_confusion;
 
 /* sgd: w, g, lr [], [v] -> w', [v']; with d = g + weight_decay w: v' = momentum v + d and
  * w' = w - lr v' (nesterov: w' = w - lr (d + momentum v')); without v (momentum 0): w' = w - lr d.
  * As in PyTorch (dampening 0); the first step has v = 0, so v' = d. */
 enum { KOLO_SGD_MOMENTUM, KOLO_SGD_WEIGHT_DECAY, KOLO_SGD_NESTEROV };
-extern const kolo_op kolo_op_sgd;
 
 /* adam: w, g, lr [], update [], m, v -> w', m', v', `update` counts updates from 1; with d = g +
  * weight_decay w (decoupled: d = g, and w is multiplied by 1 - lr weight_decay first): m' = beta1 m
@@ -233,32 +204,103 @@ enum {
     KOLO_ADAM_WEIGHT_DECAY,
     KOLO_ADAM_DECOUPLED,
 };
-extern const kolo_op kolo_op_adam;
 
 /* square_sum: g, [sum []] -> sum + the sum of the squares of g. clip_factor: sum [] -> min(1, norm
  * / (sqrt(sum) + 1e-6)). Both are with_updates: they read synchronised gradients. */
 enum { KOLO_CLIP_NORM };
-extern const kolo_op kolo_op_square_sum, kolo_op_clip_factor;
 
 /* accumulate: x, fresh [] -> sum over the micro-batches of a step: x if fresh is not 0, else
  * keep * sum + x, with the previous contents of its memory as sum. No other value may share that
  * memory. Added by the accumulate pass. */
 enum { KOLO_ACCUMULATE_KEEP };
-extern const kolo_op kolo_op_accumulate;
 
 /* convert: x -> x in another dtype, f32 or bf16. Added by the precision pass. */
 enum { KOLO_CONVERT_DTYPE };
-extern const kolo_op kolo_op_convert;
 
 /* reorder: x -> x in the layout of the output's tensor. */
-extern const kolo_op kolo_op_reorder;
 
 /* post: gradients of one bucket -> the same values, in flight: only wait may read them. wait:
  * outputs of post -> the reduced gradients. Both are views, output i of input i. With `gathers` one
  * value is posted, and wait returns the values of all ranks, concatenated along dimension 0, in
  * separate memory if there are several ranks. Added by the bucket pass. */
 enum { KOLO_COMM_BUCKET, KOLO_COMM_GATHERS };
-extern const kolo_op kolo_op_post, kolo_op_wait;
+
+/* All ops; a row declares the op and adds it to the table. */
+#define KOLO_OP_LIST(X)                \
+    X(kolo_op_conv2d)                  \
+    X(kolo_op_conv2d_bwd_data)         \
+    X(kolo_op_conv2d_bwd_weights)      \
+    X(kolo_op_max_pool2d)              \
+    X(kolo_op_max_pool2d_bwd)          \
+    X(kolo_op_avg_pool2d)              \
+    X(kolo_op_avg_pool2d_bwd)          \
+    X(kolo_op_adaptive_avg_pool2d)     \
+    X(kolo_op_adaptive_avg_pool2d_bwd) \
+    X(kolo_op_resize)                  \
+    X(kolo_op_resize_bwd)              \
+    X(kolo_op_lrn)                     \
+    X(kolo_op_lrn_bwd)                 \
+    X(kolo_op_linear)                  \
+    X(kolo_op_linear_gelu)             \
+    X(kolo_op_linear_bwd_data)         \
+    X(kolo_op_linear_bwd_weights)      \
+    X(kolo_op_bias)                    \
+    X(kolo_op_bias_bwd)                \
+    X(kolo_op_relu)                    \
+    X(kolo_op_relu_bwd)                \
+    X(kolo_op_add)                     \
+    X(kolo_op_flatten)                 \
+    X(kolo_op_reshape)                 \
+    X(kolo_op_batch_norm)              \
+    X(kolo_op_batch_norm_bwd)          \
+    X(kolo_op_batch_norm_infer)        \
+    X(kolo_op_batch_norm_update)       \
+    X(kolo_op_gelu)                    \
+    X(kolo_op_gelu_bwd)                \
+    X(kolo_op_silu)                    \
+    X(kolo_op_silu_bwd)                \
+    X(kolo_op_sigmoid)                 \
+    X(kolo_op_sigmoid_bwd)             \
+    X(kolo_op_tanh)                    \
+    X(kolo_op_tanh_bwd)                \
+    X(kolo_op_mul)                     \
+    X(kolo_op_layer_norm)              \
+    X(kolo_op_layer_norm_bwd)          \
+    X(kolo_op_embedding)               \
+    X(kolo_op_embedding_bwd)           \
+    X(kolo_op_embedding_bwd_rows)      \
+    X(kolo_op_merge_rows)              \
+    X(kolo_op_sgd_rows)                \
+    X(kolo_op_adam_rows)               \
+    X(kolo_op_position_bwd)            \
+    X(kolo_op_mask_tokens)             \
+    X(kolo_op_attention)               \
+    X(kolo_op_attention_bwd)           \
+    X(kolo_op_matmul)                  \
+    X(kolo_op_lstm)                    \
+    X(kolo_op_lstm_bwd)                \
+    X(kolo_op_shift)                   \
+    X(kolo_op_scale)                   \
+    X(kolo_op_concat)                  \
+    X(kolo_op_channel_window)          \
+    X(kolo_op_dropout)                 \
+    X(kolo_op_softmax_xent)            \
+    X(kolo_op_softmax_xent_bwd)        \
+    X(kolo_op_accuracy)                \
+    X(kolo_op_confusion)               \
+    X(kolo_op_sgd)                     \
+    X(kolo_op_adam)                    \
+    X(kolo_op_square_sum)              \
+    X(kolo_op_clip_factor)             \
+    X(kolo_op_accumulate)              \
+    X(kolo_op_reorder)                 \
+    X(kolo_op_convert)                 \
+    X(kolo_op_post)                    \
+    X(kolo_op_wait)
+
+#define KOLO_OP_DECLARE(op) extern const kolo_op op;
+KOLO_OP_LIST(KOLO_OP_DECLARE)
+#undef KOLO_OP_DECLARE
 
 /* The table of all ops, NULL-terminated. */
 extern const kolo_op *const kolo_ops[];
