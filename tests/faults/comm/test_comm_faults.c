@@ -222,8 +222,9 @@ static kolo_status late_body(kolo_comm *comm, const void *arg, void *result) {
     KOLO_TRY(kolo_allreduce_create(comm, &part, 1, KOLO_DTYPE_F32, KOLO_SUM, KOLO_ALGORITHM_RING,
                                    "bucket 7", &q));
     if (kolo_comm_rank(comm) == VICTIM) {
-        while (kolo_comm_watch(comm) == KOLO_OK) nap(); /* until the others give up */
-        return kolo_comm_progress(comm);
+        kolo_status status; /* of the others' failure; progress may be made by another thread */
+        while ((status = kolo_comm_watch(comm)) == KOLO_OK) nap();
+        return status;
     }
     return start_and_wait(q);
 }
