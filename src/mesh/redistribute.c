@@ -30,19 +30,22 @@ const char *kolo_move_name(kolo_move_kind kind) { return move_names[kind]; }
 
 /* ---- overlaps ---- */
 
-static kolo_status overlap_dim(const kolo_mesh_region *source, const kolo_mesh_region *target,
-                               int dim, kolo_arena *arena, int *n, kolo_run **runs) {
-    size_t most = (size_t)source->n[dim] + (size_t)target->n[dim] + 1;
-    *runs = kolo_arena_alloc(arena, most * sizeof **runs);
-    if (!*runs) return KOLO_NOMEM(most * sizeof **runs);
-    int64_t in_source = 0, in_target = 0; /* local indices of intervals i and k */
-    int made = 0;
+/* Walks along one dimension of two regions: the elements that both have. Writes their runs to
+ * `runs`, unless that is NULL, and their number to *n. */
+static int64_t walk_dim(const kolo_mesh_region *source, const kolo_mesh_region *target, int dim,
+                        kolo_run *runs, int *n) {
+    int64_t in_source = 0, in_target = 0, common = 0; /* local indices of intervals i and k */
+    *n = 0;
     for (int i = 0, k = 0; i < source->n[dim] && k < target->n[dim];) {
         const kolo_interval *s = &source->intervals[dim][i], *t = &target->intervals[dim][k];
         int64_t first = kolo_max_i64(s->first, t->first), end = kolo_min_i64(s->end, t->end);
         if (first < end) {
-            (*runs)[made++] =
-                (kolo_run){in_source + first - s->first, in_target + first - t->first, end - first};
+            if (runs) {
+                runs[*n] = (kolo_run){in_source + first - s->first, in_target + first - t->first,
+                                      end - first};
+            }
+            ++*n;
+            common += end - first;
         }
         if (s->end < t->end) {
             in_source += s->end - s->first;
@@ -52,8 +55,15 @@ static kolo_status overlap_dim(const kolo_mesh_region *source, const kolo_mesh_r
             k++;
         }
     }
-    *n = made;
-    return KOLO_OK;
+    return common;
+}
+
+/* The number of elements that two regions of one tensor have in common. */
+static int64_t count_common(const kolo_mesh_region *source, const kolo_mesh_region *target) {
+    int64_t count = 1;
+    int n;
+    for (int d = 0; d < source->rank; d++) count *= walk_dim(source, target, d, NULL, &n);
+    return count;
 }
 
 /* The common part of two regions of one tensor. */
@@ -62,10 +72,10 @@ static kolo_status overlap_of(const kolo_mesh_region *source, const kolo_mesh_re
     kolo_overlap o = {
         .rank = source->rank, .source = source->shape, .target = target->shape, .count = 1};
     for (int d = 0; d < o.rank; d++) {
-        KOLO_TRY(overlap_dim(source, target, d, arena, &o.n[d], &o.runs[d]));
-        int64_t length = 0;
-        for (int i = 0; i < o.n[d]; i++) length += o.runs[d][i].length;
-        o.count *= length;
+        size_t most = (size_t)source->n[d] + (size_t)target->n[d] + 1;
+        o.runs[d] = kolo_arena_alloc(arena, most * sizeof *o.runs[d]);
+        if (!o.runs[d]) return KOLO_NOMEM(most * sizeof *o.runs[d]);
+        o.count *= walk_dim(source, target, d, o.runs[d], &o.n[d]);
     }
     *overlap = o;
     return KOLO_OK;
@@ -221,37 +231,29 @@ static kolo_status reduce_partials(planner *p, kolo_arena *arena) {
 
 /* Whether every rank finds all that it is to hold within its group. The axes of a group are those
  * whose ranks hold different elements, so no element is found twice, and counting is enough. */
-static kolo_status is_complete(const planner *p, kolo_axes axes, kolo_arena *arena,
-                               bool *complete) {
+static bool is_complete(const planner *p, kolo_axes axes) {
     int ranks = kolo_mesh_size(p->mesh), size = kolo_mesh_group_size(p->mesh, axes);
-    *complete = true;
-    for (int r = 0; r < ranks && *complete; r++) {
+    for (int r = 0; r < ranks; r++) {
         int64_t found = 0;
         for (int i = 0; i < size; i++) {
             int source = kolo_mesh_group_rank(p->mesh, axes, r, i);
-            kolo_overlap overlap;
-            KOLO_TRY(overlap_of(&p->before[source], &p->after[r], arena, &overlap));
-            found += overlap.count;
+            found += count_common(&p->before[source], &p->after[r]);
         }
-        *complete = found == kolo_mesh_region_count(&p->after[r]);
+        if (found != kolo_mesh_region_count(&p->after[r])) return false;
     }
-    return KOLO_OK;
+    return true;
 }
 
 /* The axes of an exchange: those that change and whose ranks differ in what they hold, and, while
  * something is missing, others whose ranks do, the innermost first. */
-static kolo_status exchange_axes(const planner *p, kolo_axes changed, kolo_arena *arena,
-                                 kolo_axes *axes) {
+static kolo_status exchange_axes(const planner *p, kolo_axes changed, kolo_axes *axes) {
     kolo_axes candidates = 0;
     for (int a = 0; a < p->mesh->n_axes; a++) {
         kolo_placement_kind kind = p->now.axis[a].kind;
         if (kind == KOLO_PLACEMENT_SHARDED || kind == KOLO_PLACEMENT_AT) candidates |= bit(a);
     }
     kolo_axes group = changed & candidates, others = candidates & ~group;
-    for (;;) {
-        bool complete;
-        KOLO_TRY(is_complete(p, group, arena, &complete));
-        if (complete) break;
+    while (!is_complete(p, group)) {
         int inner = KOLO_MESH_AXES - 1;
         while (inner >= 0 && !has(others, inner)) inner--;
         if (inner < 0) {
@@ -267,8 +269,7 @@ static kolo_status exchange_axes(const planner *p, kolo_axes changed, kolo_arena
 
 /* Which collective moves what the ranks of a group give each other, by what it looks like from all
  * of them. */
-static kolo_status classify(const planner *p, kolo_axes axes, kolo_arena *arena,
-                            kolo_move_kind *kind, int *root) {
+static kolo_move_kind classify(const planner *p, kolo_axes axes, int *root) {
     int ranks = kolo_mesh_size(p->mesh), size = kolo_mesh_group_size(p->mesh, axes);
     bool one_source = true, one_target = true, to_all = true, neighbour = true;
     int source_at = -1, target_at = -1;
@@ -286,33 +287,30 @@ static kolo_status classify(const planner *p, kolo_axes axes, kolo_arena *arena,
         }
         for (int i = 0; i < size; i++) {
             int other = kolo_mesh_group_rank(p->mesh, axes, r, i);
-            kolo_overlap out, in;
-            KOLO_TRY(overlap_of(&p->before[r], &p->after[other], arena, &out));
-            KOLO_TRY(overlap_of(&p->before[other], &p->after[r], arena, &in));
-            to_all = to_all && out.count == held;
-            sends += other != r && out.count > 0;
-            receives += other != r && in.count > 0;
+            int64_t out = count_common(&p->before[r], &p->after[other]);
+            int64_t in = count_common(&p->before[other], &p->after[r]);
+            to_all = to_all && out == held;
+            sends += other != r && out > 0;
+            receives += other != r && in > 0;
         }
         neighbour = neighbour && sends <= 1 && receives <= 1;
     }
     *root = 0;
-    if (to_all && !one_source) {
-        *kind = KOLO_MOVE_ALLGATHER;
-    } else if (to_all) {
-        *kind = KOLO_MOVE_BROADCAST;
+    if (to_all && !one_source) return KOLO_MOVE_ALLGATHER;
+    if (to_all) {
         *root = source_at;
-    } else if (one_source && one_target) {
-        *kind = KOLO_MOVE_NEIGHBOUR;
-    } else if (one_target) {
-        *kind = KOLO_MOVE_GATHER;
-        *root = target_at;
-    } else if (one_source) {
-        *kind = KOLO_MOVE_SCATTER;
-        *root = source_at;
-    } else {
-        *kind = neighbour ? KOLO_MOVE_NEIGHBOUR : KOLO_MOVE_EXCHANGE;
+        return KOLO_MOVE_BROADCAST;
     }
-    return KOLO_OK;
+    if (one_source && one_target) return KOLO_MOVE_NEIGHBOUR;
+    if (one_target) {
+        *root = target_at;
+        return KOLO_MOVE_GATHER;
+    }
+    if (one_source) {
+        *root = source_at;
+        return KOLO_MOVE_SCATTER;
+    }
+    return neighbour ? KOLO_MOVE_NEIGHBOUR : KOLO_MOVE_EXCHANGE;
 }
 
 /* From what is no sum to what is none: nothing, a slice or an exchange. */
@@ -334,10 +332,9 @@ static kolo_status exchange(planner *p, const kolo_placements *to, kolo_arena *a
         return KOLO_OK;
     }
     kolo_axes axes = 0;
-    kolo_move_kind kind;
     int root;
-    KOLO_TRY(exchange_axes(p, changed, arena, &axes));
-    KOLO_TRY(classify(p, axes, arena, &kind, &root));
+    KOLO_TRY(exchange_axes(p, changed, &axes));
+    kolo_move_kind kind = classify(p, axes, &root);
     add_move(p, kind, axes, root, KOLO_SUM, &after);
     return KOLO_OK;
 }
