@@ -9,22 +9,12 @@
 #include "base/memory.h"
 #include "mesh/link.h"
 #include "support/fewer.h"
+#include "support/placements.h"
 #include "support/ranks.h"
 #include "support/support.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#define INVARIANT \
-    { .kind = KOLO_PLACEMENT_INVARIANT }
-#define REPLICATED \
-    { .kind = KOLO_PLACEMENT_REPLICATED }
-#define SHARDED(...) \
-    { .kind = KOLO_PLACEMENT_SHARDED, __VA_ARGS__ }
-#define PARTIAL \
-    { .kind = KOLO_PLACEMENT_PARTIAL }
-#define AT(k) \
-    { .kind = KOLO_PLACEMENT_AT, .at = (k) }
 
 /* The tensor: [7, 6, 4]; cuts for axes of two and of three ranks. */
 enum { ROWS = 7, COLUMNS = 6, DEPTH = 4, ELEMENTS = ROWS * COLUMNS * DEPTH };
@@ -305,6 +295,37 @@ static kolo_status groups_body(kolo_comm *comm, const void *arg, void *result) {
     return KOLO_FAIL(KOLO_ERR_FORMAT, "a mesh of 5 for 6 ranks is accepted");
 }
 
+/* Tensors without elements and scalars: each move runs, and scalars add up. */
+static kolo_status edges_body(kolo_comm *comm, const void *arg, void *result) {
+    static const kolo_placement ends[] = {
+        INVARIANT,         PARTIAL,           AT(1),
+        SHARDED(.dim = 0), SHARDED(.dim = 1), SHARDED(.dim = KOLO_DIM_FLAT)};
+    enum { N = KOLO_COUNT(ends) };
+    trial t = {.world = comm, .rank = kolo_comm_rank(comm), .shape = {2, {0, 5}}};
+    double one[ELEMENTS] = {1}, two[ELEMENTS] = {0};
+    KOLO_TRY(kolo_mesh_parse("dp=3", kolo_comm_size(comm), &t.mesh));
+    KOLO_TRY(kolo_mesh_comms_create(&t.mesh, comm, &t.comms));
+    kolo_status status = KOLO_OK;
+    for (int i = 0; i < N * N && status == KOLO_OK; i++) {
+        kolo_placements from = {.axis = {ends[i % N]}}, to = {.axis = {ends[i / N]}};
+        bool flat = from.axis[0].dim == KOLO_DIM_FLAT || to.axis[0].dim == KOLO_DIM_FLAT;
+        bool both = from.axis[0].kind == to.axis[0].kind;
+        if (!(flat && both)) status = move(&t, &from, &to, one, two);
+    }
+    t.shape = (kolo_shape){0, {0}};
+    kolo_placements partial = {.axis = {PARTIAL}}, invariant = {.axis = {INVARIANT}};
+    if (status == KOLO_OK) status = move(&t, &partial, &invariant, one, two);
+    if (status == KOLO_OK && two[0] != 3) status = fault(&t, "scalar", &partial, &invariant);
+    kolo_mesh_comms_destroy(t.comms);
+    return status;
+}
+
+static void empty_tensors_and_scalars(void **state) {
+    (void)state;
+    ASSERT_OK(run_ranks(3, RANKS_THREAD, edges_body, NULL, 0));
+    ASSERT_OK(run_ranks(3, RANKS_TCP, edges_body, NULL, 0));
+}
+
 static void groups_have_communicators(void **state) {
     (void)state;
     ASSERT_OK(run_ranks(6, RANKS_THREAD, groups_body, NULL, 0));
@@ -331,9 +352,8 @@ static void pairs_between_processes(void **state) {
 
 TEST_MAIN(test_redistribute) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(groups_have_communicators),
-        cmocka_unit_test(pairs_on_two_by_two),
-        cmocka_unit_test(pairs_on_two_by_three),
+        cmocka_unit_test(groups_have_communicators), cmocka_unit_test(empty_tensors_and_scalars),
+        cmocka_unit_test(pairs_on_two_by_two),       cmocka_unit_test(pairs_on_two_by_three),
         cmocka_unit_test(pairs_between_processes),
     };
     return cmocka_run_group_tests_name("redistribute", tests, NULL, NULL);

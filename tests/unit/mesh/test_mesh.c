@@ -2,23 +2,11 @@
  * moves a redistribution takes. */
 #include "base/memory.h"
 #include "mesh/link.h"
+#include "support/placements.h"
 #include "support/support.h"
 
 #include <stdio.h>
 #include <string.h>
-
-#define INVARIANT \
-    { .kind = KOLO_PLACEMENT_INVARIANT }
-#define REPLICATED \
-    { .kind = KOLO_PLACEMENT_REPLICATED }
-#define SHARDED(...) \
-    { .kind = KOLO_PLACEMENT_SHARDED, __VA_ARGS__ }
-#define PARTIAL \
-    { .kind = KOLO_PLACEMENT_PARTIAL }
-#define AT(k) \
-    { .kind = KOLO_PLACEMENT_AT, .at = (k) }
-#define LOCAL \
-    { .kind = KOLO_PLACEMENT_LOCAL }
 
 static kolo_mesh mesh_of(const char *text) {
     kolo_mesh mesh;
