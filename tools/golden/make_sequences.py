@@ -14,8 +14,8 @@ with base 1 and scale 0.2 for names that end in "norm.weight" or "Norm.weight" o
 last step, f64 [1], and under end.NAME a few sums of each parameter: its sum and its sum of squares; as
 metadata the settings. bert's also have, of these four, the accuracies over hidden tokens, the next_losses
 (which the losses contain) and the next_accuracies, f64 [4]; they are pairs of sentences, its file holds ids i32 [3,batch,T] and labels i32
-[3,batch,T] as in kolo/data.h; masks are drawn as documented in src/graph/ops/ops.h (Philox4x32-10) by the
-numbers that a session has for its first three steps under seed 1. It runs in f64, so that the numbers are no one processor's rounding.
+[3,batch,T] as in kolo/data.h; masks are drawn as documented in src/graph/ops/ops.h (Philox4x32-10), with the
+keys of a session's first three steps under seed 1. It runs in f64, so that the numbers are no one processor's rounding.
 """
 from pathlib import Path
 
@@ -133,18 +133,18 @@ def philox(seed, stream, counter):
     return c
 
 
-# The upper 24 bits of XXH3 of (seed, step) as two u64; then what evaluation draws by.
-DRAWS = [2552481, 7120889, 519814, 0]
+# The random-number keys of three steps under seed 1, XXH3 of (seed, step) as two u64, and that of evaluation.
+KEYS = [0x26f2a1148cf52011, 0x6ca7f978e15828a6, 0x07ee86c281446bef, 0]
 MASK_STREAM = 9 << 56
 
 
-def hide(ids, labels, draw, count, mask, vocab):
+def hide(ids, labels, key, count, mask, vocab):
     """Masked ids and their targets, -1 where there is none."""
     masked, targets = ids.copy(), np.full_like(ids, -1)
     length = ids.shape[1]
     for n in range(len(ids)):
         for k in range(count):
-            four = philox(draw, MASK_STREAM, n * count + k)
+            four = philox(key, MASK_STREAM, n * count + k)
             begin, end = length * k // count, length * (k + 1) // count
             at = four[0] * (end - begin) >> 32
             places = [begin + (at + i) % (end - begin) for i in range(end - begin)]
@@ -195,7 +195,7 @@ def next_token(tokens):
 def masked_pairs(ids, labels, count, mask, vocab):
     """The loss of a step of pairs, and of what it consists."""
     def loss_of(model, step):
-        masked, targets = hide(ids[step % STEPS], labels[step % STEPS], DRAWS[step], count, mask, vocab)
+        masked, targets = hide(ids[step % STEPS], labels[step % STEPS], KEYS[step], count, mask, vocab)
         codes = np.where(labels[step % STEPS] < 0, -2 - labels[step % STEPS], labels[step % STEPS])
         logits, second = model(torch.from_numpy(masked).long(), torch.from_numpy(codes % 2).long())
         logits, targets = logits.flatten(0, 1), torch.from_numpy(targets).long().flatten()

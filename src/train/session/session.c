@@ -316,11 +316,10 @@ static kolo_status check_share(const kolo_session *s, const kolo_batch *batch) {
                      batch->count, batch->global_count, rank, share);
 }
 
-/* The random-number key of the step, for dropout and masking. It has 24 bits, which all recorded
- * runs were made with, although kernels take any key of 64. */
+/* The random-number key of the step, for dropout and masking. */
 static int64_t step_key(const kolo_session *s) {
     const uint64_t step[] = {s->seed, s->steps};
-    return (int64_t)(kolo_hash_bytes(step, sizeof step) >> 40);
+    return (int64_t)kolo_hash_bytes(step, sizeof step);
 }
 
 kolo_status kolo_session_step(kolo_session *s, const kolo_batch *batch, double lr,
