@@ -101,8 +101,8 @@ typedef struct kolo_train_opts {
     kolo_recompute recompute; /* default none */
     kolo_precision precision; /* default f32 */
     kolo_algorithm algorithm;
-    const char *out_dir; /* output folder of metrics.jsonl, config.yaml and checkpoints; existing
-                            files of these names are overwritten; NULL: none */
+    const char *out_dir; /* output folder of metrics.jsonl, config.yaml and checkpoints; ARG if it
+                            holds a checkpoint of another run; NULL: none */
     const char *resolved_config; /* contents of config.yaml */
     const char *trace; /* output file: the latest steps on full batches of all ranks as a Chrome
                           trace (open it in Perfetto); NULL: none */

@@ -92,8 +92,7 @@ static kolo_status open_files(job *j) {
     return kolo_run_files_open(o->out_dir, step, &j->files);
 }
 
-/* Removes the output of earlier runs from the folder: after everything that can fail, and after the
- * initial weights, which may be a file there, were read. */
+/* Replaces config.yaml and the metrics of an earlier run: after everything that can fail. */
 static kolo_status begin_files(const job *j) {
     int64_t step = j->resume.here ? j->state.steps : 0;
     return j->files ? kolo_run_files_begin(j->files, j->setup.opts.resolved_config, step) : KOLO_OK;
@@ -439,5 +438,5 @@ kolo_status kolo_train_check(const kolo_train_opts *opts, int workers) {
     kolo_setup setup;
     KOLO_TRY(kolo_setup_open(opts, workers, &setup));
     kolo_setup_close(&setup);
-    return opts->out_dir ? kolo_run_files_try(opts->out_dir) : KOLO_OK;
+    return opts->out_dir ? kolo_run_files_try(opts->out_dir, opts->resume) : KOLO_OK;
 }

@@ -43,6 +43,16 @@ static kolo_status open_files(kolo_run_files *f, const char *folder) {
     return try_checkpoint(f->checkpoint);
 }
 
+/* A new run does not replace what an earlier one trained. */
+static kolo_status check_new(const kolo_run_files *f) {
+    KOLO_TRY(kolo_checkpoint_folder_check_empty(f->folder));
+    if (!kolo_file_exists(f->checkpoint)) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "%s is of a finished run: choose another folder with --out, or remove %s; "
+                     "--init with that file starts from its weights",
+                     f->checkpoint, f->folder);
+}
+
 /* Bytes of the complete lines up to `step`; lines are in the order of steps. */
 static size_t bytes_until(const char *text, int64_t step) {
     static const char key[] = "\"step\": ";
@@ -55,7 +65,8 @@ static size_t bytes_until(const char *text, int64_t step) {
     return (size_t)(line - text);
 }
 
-/* Removes the later output of an earlier run first: a folder never mixes two runs. */
+/* Lines of an earlier run after the step go, as the run writes them again. Checkpoints stay until
+ * newer ones are complete. */
 kolo_status kolo_run_files_begin(kolo_run_files *f, const char *config, int64_t step) {
     char *text;
     size_t bytes;
@@ -64,14 +75,14 @@ kolo_status kolo_run_files_begin(kolo_run_files *f, const char *config, int64_t 
     bytes = bytes_until(text, step);
     kolo_free(text);
     KOLO_TRY(kolo_file_truncate(f->lines, f->metrics, bytes));
-    KOLO_TRY(kolo_file_remove(f->checkpoint));
     return config ? kolo_file_write(f->config, config, strlen(config)) : KOLO_OK;
 }
 
-kolo_status kolo_run_files_try(const char *folder) {
+kolo_status kolo_run_files_try(const char *folder, bool resumes) {
     kolo_run_files *f = kolo_zalloc(sizeof *f);
     if (!f) return KOLO_NOMEM(sizeof *f);
     kolo_status status = open_files(f, folder);
+    if (status == KOLO_OK && !resumes) status = check_new(f);
     kolo_run_files_close(f);
     return status;
 }
@@ -80,7 +91,7 @@ kolo_status kolo_run_files_open(const char *folder, int64_t step, kolo_run_files
     kolo_run_files *f = kolo_zalloc(sizeof *f);
     if (!f) return KOLO_NOMEM(sizeof *f);
     kolo_status status = open_files(f, folder);
-    if (status == KOLO_OK && step == 0) status = kolo_checkpoint_folder_check_empty(folder);
+    if (status == KOLO_OK && step == 0) status = check_new(f);
     if (status != KOLO_OK) {
         kolo_run_files_close(f);
         return status;

@@ -109,6 +109,19 @@ kolo_status kolo_checkpoint_folder_older(const char *path, char **older) {
     return status;
 }
 
+/* The newest checkpoint of a folder: of the file "latest" and the names of the files, the one of
+ * the later step, as a kill may come between a checkpoint and "latest". */
+static kolo_status newest_name(const char *folder, char **name) {
+    char *latest, *newest;
+    int64_t a, b;
+    KOLO_TRY(read_latest(folder, &latest));
+    kolo_status status = newest_before(folder, INT64_MAX, &newest);
+    bool later = latest && newest && parse_name(latest, &a) && parse_name(newest, &b) && b > a;
+    *name = latest && !later ? latest : newest;
+    kolo_free(*name == latest ? newest : latest);
+    return status;
+}
+
 kolo_status kolo_checkpoint_folder_find(const char *where, bool if_any, char **path) {
     char *name;
     *path = NULL;
@@ -117,8 +130,7 @@ kolo_status kolo_checkpoint_folder_find(const char *where, bool if_any, char **p
         *path = kolo_strdup(where);
         return *path ? KOLO_OK : KOLO_NOMEM(strlen(where));
     }
-    KOLO_TRY(read_latest(where, &name));
-    if (!name) KOLO_TRY(newest_before(where, INT64_MAX, &name));
+    KOLO_TRY(newest_name(where, &name));
     if (!name) {
         if (if_any) return KOLO_OK;
         return KOLO_FAIL(KOLO_ERR_IO,
@@ -170,10 +182,14 @@ static int newest_first(const void *a, const void *b) {
 kolo_status kolo_checkpoint_folder_commit(const char *folder, int64_t step, int64_t keep) {
     sweep s = {.folder = folder};
     KOLO_TRY(write_latest(folder, step));
+    s.from = step + 1; /* could not be read when the run was resumed */
+    s.to = INT64_MAX;
+    KOLO_TRY(kolo_folder_each(folder, sweep_one, &s));
     if (keep == 0) return KOLO_OK;
     kolo_status status = kolo_folder_each(folder, note_one, &s);
     if (status == KOLO_OK && (int64_t)s.n > keep) {
         qsort(s.steps, s.n, sizeof *s.steps, newest_first);
+        s.from = 0;
         s.to = s.steps[keep];
         status = kolo_folder_each(folder, sweep_one, &s);
     }
@@ -206,7 +222,7 @@ kolo_status kolo_checkpoint_folder_check_latest(const char *folder, int64_t step
 }
 
 kolo_status kolo_checkpoint_folder_begin(const char *folder, int64_t step) {
-    sweep s = {.folder = folder, .from = step + 1, .to = INT64_MAX, .temporary = true};
+    sweep s = {.folder = folder, .from = 1, .to = 0, .temporary = true};
     if (!kolo_folder_exists(folder)) return KOLO_OK;
     KOLO_TRY(kolo_folder_each(folder, sweep_one, &s));
     char *path = kolo_checkpoint_folder_path(folder, step);

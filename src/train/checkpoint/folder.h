@@ -11,7 +11,8 @@
 /* The path of the checkpoint of a step; free it with kolo_free. NULL: no memory. */
 char *kolo_checkpoint_folder_path(const char *folder, int64_t step);
 
-/* Makes the checkpoint of `step` the latest, then keeps only the newest `keep` (0: all). */
+/* Makes the checkpoint of `step` the latest, removes those of later steps, which were damaged when
+ * the run was resumed, and keeps only the newest `keep` (0: all). */
 kolo_status kolo_checkpoint_folder_commit(const char *folder, int64_t step, int64_t keep);
 
 /* ARG, naming the latest, if the folder holds checkpoints: a new run does not overwrite them. */
@@ -21,11 +22,11 @@ kolo_status kolo_checkpoint_folder_check_empty(const char *folder);
  * not overwrite them. */
 kolo_status kolo_checkpoint_folder_check_latest(const char *folder, int64_t step);
 
-/* Prepares the folder for a run that starts or resumes at `step`: removes checkpoints of later
- * steps and temporary files of killed writers. No effect without the folder. */
+/* Prepares the folder for a run that starts or resumes at `step`: makes its checkpoint the latest
+ * and removes temporary files of killed writers. No effect without the folder. */
 kolo_status kolo_checkpoint_folder_begin(const char *folder, int64_t step);
 
-/* Finds the checkpoint `where`: a file, or the latest of a folder (the newest if "latest" is lost).
+/* Finds the checkpoint `where`: a file, or the newest of a folder.
  * Free *path with kolo_free. IO: there is none; with `if_any`, *path is NULL instead if the folder
  * is missing or has none. */
 kolo_status kolo_checkpoint_folder_find(const char *where, bool if_any, char **path);

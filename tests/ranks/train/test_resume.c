@@ -8,6 +8,7 @@
 #include "support/ranks.h"
 #include "support/support.h"
 #include "train/checkpoint/folder.h"
+#include "train/run_files.h"
 #include "train/session/run_state.h"
 
 #include <math.h>
@@ -356,12 +357,45 @@ static void what_can_go_on_is_kept(void **state) {
     train_well(1, &opts);
     opts.resume = NULL;
     assert_int_equal(train(1, &opts)->status, KOLO_ERR_ARG); /* also when it has ended */
-    /* Final weights are replaced by those of a new run, after it has read its initial weights. */
-    assert_int_equal(system("rm run/latest run/checkpoint-[0-9]*"), 0);
-    opts.init = "run/missing.safetensors";
-    assert_int_equal(train(1, &opts)->status, KOLO_ERR_IO);
+    /* Final weights, config and metrics stay too, also if the new run starts from those weights. */
+    assert_int_equal(system("rm run/latest run/checkpoint-[0-9]* && cp -r run other"), 0);
     opts.init = "run/checkpoint-final.safetensors";
+    opts.resolved_config = "another";
+    assert_int_equal(train(1, &opts)->status, KOLO_ERR_ARG);
+    opts.init = NULL;
+    o = train(2, &opts);
+    assert_int_equal(o->status, KOLO_ERR_ARG);
+    assert_string_equal(o->error,
+                        "run/checkpoint-final.safetensors is of a finished run: choose another "
+                        "folder with --out, or remove run; --init with that file starts from its "
+                        "weights");
+    assert_int_equal(kolo_train_check(&opts, 1), KOLO_ERR_ARG);
+    assert_string_equal(kolo_last_error(), o->error);
+    assert_int_equal(system("diff -r run other"), 0);
+    forget();
+}
+
+/* A resumed run replaces the final weights and the checkpoints only when it has newer ones. */
+static void what_was_trained_stays_until_it_is_replaced(void **state) {
+    kolo_train_opts opts = {.model = "mlp",
+                            .data = images,
+                            .batch = 10,
+                            .steps = 4,
+                            .no_eval = true,
+                            .out_dir = "run",
+                            .checkpoint_steps = 2};
     train_well(1, &opts);
+    kolo_run_files *files; /* of a run that goes on from step 2 and is killed */
+    ASSERT_OK(kolo_run_files_open("run", 2, &files));
+    ASSERT_OK(kolo_run_files_begin(files, NULL, 2));
+    kolo_run_files_close(files);
+    assert_true(kolo_file_exists("run/checkpoint-final.safetensors"));
+    /* "latest" names checkpoint-2; the run goes on from the newest. */
+    opts.resume = "run";
+    opts.notice = note;
+    notices[0] = '\0';
+    train_well(1, &opts);
+    assert_non_null(strstr(notices, "nothing to do: run/checkpoint-4.safetensors"));
     forget();
 }
 
@@ -579,6 +613,8 @@ static void the_newest_stay(void **state) {
     assert_true(kolo_file_exists("run/checkpoint-40.safetensors"));
     assert_int_equal(system("touch run/.checkpoint-400.safetensors.77.tmp run/.latest.77.tmp"), 0);
     ASSERT_OK(kolo_checkpoint_folder_begin("run", 40));
+    assert_true(kolo_file_exists("run/checkpoint-300.safetensors"));
+    ASSERT_OK(kolo_checkpoint_folder_commit("run", 40, 2));
     assert_false(kolo_file_exists("run/checkpoint-300.safetensors"));
     assert_false(kolo_file_exists("run/.checkpoint-400.safetensors.77.tmp"));
     assert_false(kolo_file_exists("run/.latest.77.tmp"));
@@ -598,6 +634,7 @@ TEST_MAIN(test_resume) {
         cmocka_unit_test(other_workers_go_on_where_the_mathematics_allows),
         cmocka_unit_test(a_job_that_differs_names_the_difference),
         cmocka_unit_test(what_can_go_on_is_kept),
+        cmocka_unit_test(what_was_trained_stays_until_it_is_replaced),
         cmocka_unit_test(damage_is_named),
         cmocka_unit_test(an_older_one_stands_in),
         cmocka_unit_test(parameters_are_read_without_the_state),

@@ -319,7 +319,7 @@ static void different_options_are_named(void **state) {
     all_fail(train(2, &s), 2, 1, KOLO_ERR_ARG, "rank 1 has \"samples: 400\"");
 }
 
-/* One job at a time writes to a folder, and a new run replaces the files of an old one. */
+/* One job at a time writes to a folder, and a new run replaces nothing that was trained. */
 static void a_folder_holds_one_run(void **state) {
     setting s = {.opts = {.model = "mlp", .data = data, .batch = 20, .steps = 2, .out_dir = "one"}};
     all_is_well(train(1, &s), 1);
@@ -331,10 +331,15 @@ static void a_folder_holds_one_run(void **state) {
     assert_non_null(strstr(o->error, "one/metrics.jsonl is being written by another job"));
     assert_int_equal(access("one/checkpoint-final.safetensors", F_OK), 0);
     close(fd);
-    s.opts.lr = 1e6; /* diverges: the old checkpoint must not pass for this run's */
+    assert_int_equal(train(1, &s)->status, KOLO_ERR_ARG);
+    assert_int_equal(unlink("one/checkpoint-final.safetensors"), 0);
+    s.opts.lr = 1e6; /* diverges and leaves nothing: the folder can be used again */
     s.opts.steps = 20;
     assert_int_equal(train(1, &s)->status, KOLO_ERR_DIVERGED);
     assert_int_equal(access("one/checkpoint-final.safetensors", F_OK), -1);
+    s.opts.lr = 0;
+    all_is_well(train(1, &s), 1);
+    assert_int_equal(unlink("one/checkpoint-final.safetensors"), 0);
     assert_int_equal(unlink("one/metrics.jsonl"), 0);
     assert_int_equal(rmdir("one"), 0);
 }
