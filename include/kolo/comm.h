@@ -281,13 +281,14 @@ typedef struct kolo_part {
  * rank order, of `count` elements each, or counts[rank] if `counts` is given. In an all-to-all,
  * counts[p] elements go to rank p and output_counts[p] come from it (default: counts).
  *
- * Reproducible allreduce (`shards` = L > 0): the input is divided into L logical shards; rank r has
- * shards [r L / size, (r + 1) L / size), rounded down. The bits of the
- * result depend only on L and the shards' values, not on the number of ranks, buckets or timing,
- * because all sums follow one binary tree over the shards. A rank combines its own shards with
- * kolo_combine up to the nodes listed by kolo_tree_nodes, and passes their values as `parts`, each
- * with its tree_node and `count` elements. The root's value goes to `output`, which may be the
- * first part's data.
+ * Reproducible allreduce (`shards` = L > 0): the input is divided into L logical shards, which are
+ * dealt to the ranks in order: counts[r] shards to rank r, or, without `counts`, shards
+ * [r L / size, (r + 1) L / size), rounded down. The bits of the
+ * result depend only on L and the shards' values, not on the number of ranks, their shards, buckets
+ * or timing, because all sums follow one binary tree over the shards. A rank combines its own
+ * shards with kolo_combine up to the nodes listed by kolo_tree_nodes, and passes their values as
+ * `parts`, each with its tree_node and `count` elements. The root's value goes to `output`, which
+ * may be the data of one of the parts.
  *
  * Each rank's input is multiplied by prescale before it is combined, and the result by postscale
  * (reductions of floating point only). */
@@ -316,6 +317,8 @@ typedef struct kolo_request_opts {
  * of two that is not below `shards`. A node's value is kolo_combine(left, right), or the left value
  * if no shard is below the right child. */
 KOLO_API int kolo_tree_nodes(int shards, int size, int rank, uint32_t *nodes);
+/* The same for a rank that has the shards [first, end). */
+KOLO_API int kolo_tree_range_nodes(int shards, int first, int end, uint32_t *nodes);
 /* Computes to[i] = to[i] op from[i], bitwise equal to a collective. ARG: invalid type or operation.
  */
 KOLO_API kolo_status kolo_combine(void *to, const void *from, size_t count, kolo_dtype dtype,

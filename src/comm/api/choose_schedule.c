@@ -171,7 +171,8 @@ static void hash_request(kolo_request *q, kolo_algorithm algorithm) {
         uint64_t hosts[2] = {q->shape, kolo_hash_bytes(q->comm->host_of, bytes)};
         q->shape = kolo_hash_bytes(hosts, sizeof hosts);
     }
-    if (kolo_collective_has_slices(q->kind) && q->kind != KOLO_COLLECTIVE_ALLTOALL) {
+    bool sliced = kolo_collective_has_slices(q->kind) && q->kind != KOLO_COLLECTIVE_ALLTOALL;
+    if (sliced || q->spec.shard_firsts) {
         size_t bytes = (size_t)(q->comm->size + 1) * sizeof *q->slices;
         uint64_t slices[2] = {q->shape, kolo_hash_bytes(q->slices, bytes)};
         q->shape = kolo_hash_bytes(slices, sizeof slices);

@@ -126,11 +126,22 @@ static kolo_status add_slices(const kolo_request *q, size_t *firsts, const size_
     return KOLO_OK;
 }
 
+/* Sets the first shard of each rank. */
+static kolo_status add_shards(const kolo_request *q, const kolo_request_opts *o) {
+    int size = q->comm->size;
+    KOLO_TRY(add_slices(q, q->slices, o->counts, 0));
+    if (q->slices[size] == (size_t)o->shards) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG, "allreduce of %d shards: the ranks have %zu together", o->shards,
+                     q->slices[size]);
+}
+
 /* Sets the slices and the specification of the schedules. */
 static kolo_status make_spec(kolo_request *q, const kolo_request_opts *o) {
     size_t n = (size_t)q->comm->size + 1;
+    bool uneven = o->shards > 0 && o->counts;
     q->slices = kolo_zalloc(2 * n * sizeof *q->slices);
     if (!q->slices) return KOLO_NOMEM(2 * n * sizeof *q->slices);
+    if (uneven) KOLO_TRY(add_shards(q, o));
     if (kolo_collective_has_slices(q->kind)) {
         const size_t *out = o->output_counts ? o->output_counts : o->counts;
         KOLO_TRY(add_slices(q, q->slices, o->counts, o->count));
@@ -158,6 +169,7 @@ static kolo_status make_spec(kolo_request *q, const kolo_request_opts *o) {
         .output_firsts = q->slices + n,
         .hosts = q->comm->host_of,
         .shards = o->shards,
+        .shard_firsts = uneven ? q->slices : NULL,
         .in_place = scatter ? !o->output : !o->input && o->shards == 0,
         .prescale = q->prescale != 1,
         .postscale = q->postscale != 1,
@@ -173,7 +185,7 @@ static kolo_status make_spec(kolo_request *q, const kolo_request_opts *o) {
 /* Checks that the parts of a reproducible allreduce are the nodes of this rank. */
 static kolo_status set_nodes(kolo_request *q, const kolo_request_opts *o) {
     uint32_t nodes[64];
-    int n = kolo_tree_nodes(o->shards, q->comm->size, q->comm->rank, nodes);
+    int n = kolo_spec_nodes(&q->spec, q->comm->rank, nodes);
     if (o->n_parts != n) {
         return KOLO_FAIL(KOLO_ERR_ARG,
                          "allreduce of %d shards: %d parts, but rank %d of %d has %d nodes",

@@ -38,8 +38,7 @@ const kolo_schedule_spec *kolo_request_spec(const kolo_request *q) { return &q->
 kolo_dtype kolo_request_dtype(const kolo_request *q) { return q->dtype; }
 
 int kolo_request_exposed(const kolo_request *q, int rank) {
-    return q->spec.shards > 0 ? 1 + kolo_tree_nodes(q->spec.shards, q->comm->size, rank, NULL)
-                              : q->n_parts;
+    return q->spec.shards > 0 ? 1 + kolo_spec_nodes(&q->spec, rank, NULL) : q->n_parts;
 }
 
 bool kolo_request_reads_from(const kolo_request *q, int rank, int owner) {

@@ -3,8 +3,8 @@
  * All sums follow the fixed tree of shard_tree.c. A node's value is the reduction of its left and
  * its right child, or the left child's value if the right subtree has no shards. Each rank has
  * reduced its shards up to its largest whole subtrees; its INPUT holds the values of these nodes,
- * one after the other (kolo_tree_nodes). Every rank derives the nodes of all ranks from the number
- * of shards and the group.
+ * one after the other (kolo_spec_nodes). Every rank derives the nodes of all ranks from the number
+ * of shards and each rank's part of them.
  *
  * Rank r reduces slice r of all nodes' values along the tree and distributes the result.
  *
@@ -37,13 +37,12 @@ typedef struct reproducible {
 static bool find_leaves(reproducible *x) {
     const kolo_schedule_spec *spec = x->spec;
     uint32_t nodes[2 * LEVELS_MOST];
-    for (int r = 0; r < spec->size; r++)
-        x->n_leaves += kolo_tree_nodes(spec->shards, spec->size, r, NULL);
+    for (int r = 0; r < spec->size; r++) x->n_leaves += kolo_spec_nodes(spec, r, NULL);
     x->leaves = kolo_alloc((size_t)x->n_leaves * sizeof *x->leaves);
     if (!x->leaves) return false;
     int at = 0;
     for (int r = 0; r < spec->size; r++) {
-        int n = kolo_tree_nodes(spec->shards, spec->size, r, nodes);
+        int n = kolo_spec_nodes(spec, r, nodes);
         for (int i = 0; i < n; i++) x->leaves[at++] = (leaf){nodes[i], r, i};
         if (n > x->most) x->most = n;
     }

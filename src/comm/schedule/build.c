@@ -118,7 +118,7 @@ static size_t slice_of(const size_t *firsts, int rank) { return firsts[rank + 1]
 size_t kolo_spec_input(const kolo_schedule_spec *spec) {
     bool root = spec->rank == spec->root;
     if (spec->shards > 0) {
-        int nodes = kolo_tree_nodes(spec->shards, spec->size, spec->rank, NULL);
+        int nodes = kolo_spec_nodes(spec, spec->rank, NULL);
         return (size_t)nodes * spec->count;
     }
     switch (spec->kind) {

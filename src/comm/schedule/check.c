@@ -395,7 +395,7 @@ static void set_nodes(checker *p, int rank) {
     const kolo_schedule_spec *spec = &p->specs[rank];
     memory *input = &p->buffers[rank][KOLO_BUFFER_INPUT];
     uint32_t nodes[64];
-    kolo_tree_nodes(spec->shards, spec->size, rank, nodes);
+    kolo_spec_nodes(spec, rank, nodes);
     for (size_t i = 0; i < input->count; i++) {
         input->values[i] = (value){.element = i % spec->count,
                                    .ranks = (uint64_t)1 << rank,

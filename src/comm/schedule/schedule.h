@@ -105,6 +105,7 @@ typedef struct kolo_schedule_spec {
     const size_t *output_firsts; /* [size + 1]: all-to-all, slices of the output */
     const int *hosts;            /* [size]: host of each rank; NULL: one host */
     int shards;                  /* reproducible allreduce: logical shards; else 0 */
+    const size_t *shard_firsts;  /* [size + 1]: each rank's first shard; NULL: equal parts */
     bool in_place;               /* no INPUT; at the root of a scatter: no DATA */
     bool prescale, postscale;
     size_t chunk;       /* most elements of one message or staged piece; >= 1 */
@@ -118,6 +119,8 @@ KOLO_SHARED size_t kolo_spec_data(const kolo_schedule_spec *spec);
 /* The shards [first, end) below node v of the fixed tree (shard_tree.c); whether there are any. */
 void kolo_tree_span(uint32_t v, uint32_t shards, uint32_t *first, uint32_t *end);
 bool kolo_tree_has(uint32_t v, uint32_t shards);
+/* The nodes that `rank` contributes, as kolo_tree_nodes. */
+int kolo_spec_nodes(const kolo_schedule_spec *spec, int rank, uint32_t *nodes);
 /* The buffer that holds rank's contribution when the writer's rounds start. */
 kolo_buffer kolo_spec_source(const kolo_schedule_spec *spec, int rank);
 

@@ -35,9 +35,20 @@ static int list_nodes(uint32_t v, uint32_t shards, uint32_t from, uint32_t to, u
     return left + list_nodes(2 * v + 1, shards, from, to, nodes ? nodes + left : NULL);
 }
 
+int kolo_tree_range_nodes(int shards, int first, int end, uint32_t *nodes) {
+    if (shards < 1 || first < 0 || end > shards || first >= end) return 0;
+    return list_nodes(1, (uint32_t)shards, (uint32_t)first, (uint32_t)end, nodes);
+}
+
 int kolo_tree_nodes(int shards, int size, int rank, uint32_t *nodes) {
     if (shards < 1 || size < 1 || rank < 0 || rank >= size) return 0;
-    size_t from = kolo_slice_first((size_t)shards, size, rank, 1);
-    size_t to = kolo_slice_first((size_t)shards, size, rank + 1, 1);
-    return list_nodes(1, (uint32_t)shards, (uint32_t)from, (uint32_t)to, nodes);
+    int first = (int)kolo_slice_first((size_t)shards, size, rank, 1);
+    int end = (int)kolo_slice_first((size_t)shards, size, rank + 1, 1);
+    return kolo_tree_range_nodes(shards, first, end, nodes);
+}
+
+int kolo_spec_nodes(const kolo_schedule_spec *spec, int rank, uint32_t *nodes) {
+    const size_t *firsts = spec->shard_firsts;
+    if (!firsts) return kolo_tree_nodes(spec->shards, spec->size, rank, nodes);
+    return kolo_tree_range_nodes(spec->shards, (int)firsts[rank], (int)firsts[rank + 1], nodes);
 }

@@ -21,7 +21,27 @@ typedef struct setting {
     size_t count;
     size_t bucket; /* elements of one request; 0: all in one */
     size_t chunk_bytes;
+    bool uneven; /* the ranks have unequal numbers of shards, some none */
 } setting;
+
+/* The number of shards of each rank of an uneven setting: 0, 1, 2, 3, 0, ...; the last takes the
+ * rest. */
+static void deal(int shards, int size, size_t *counts) {
+    int left = shards;
+    for (int r = 0; r < size; r++) {
+        int n = r % 4 < left ? r % 4 : left;
+        counts[r] = (size_t)(r == size - 1 ? left : n);
+        left -= (int)counts[r];
+    }
+}
+
+/* The nodes of this rank. */
+static int list_nodes(const setting *s, int size, int rank, const size_t *counts, uint32_t *nodes) {
+    size_t first = 0;
+    if (!s->uneven) return kolo_tree_nodes(s->shards, size, rank, nodes);
+    for (int r = 0; r < rank; r++) first += counts[r];
+    return kolo_tree_range_nodes(s->shards, (int)first, (int)(first + counts[rank]), nodes);
+}
 
 /* Element i of a shard: sizes far apart, so that the order of additions shows in the last bits. */
 static void fill(void *data, int shard, size_t count, kolo_dtype dtype) {
@@ -55,7 +75,7 @@ static bool node_value(const setting *s, uint32_t node, void *to) {
 }
 
 static kolo_status reduce_buckets(kolo_comm *comm, const setting *s, const uint32_t *nodes, int n,
-                                  char **values, char *result) {
+                                  const size_t *counts, char **values, char *result) {
     size_t e = kolo_dtype_bytes(s->dtype), bucket = s->bucket ? s->bucket : s->count;
     for (size_t first = 0; first < s->count; first += bucket) {
         kolo_part parts[62];
@@ -67,6 +87,7 @@ static kolo_status reduce_buckets(kolo_comm *comm, const setting *s, const uint3
                                .dtype = s->dtype,
                                .op = s->op,
                                .shards = s->shards,
+                               .counts = s->uneven ? counts : NULL,
                                .parts = parts,
                                .n_parts = n,
                                .output = result + first * e,
@@ -80,16 +101,18 @@ static kolo_status reduce_buckets(kolo_comm *comm, const setting *s, const uint3
 static kolo_status sum_body(kolo_comm *comm, const void *arg, void *result) {
     const setting *s = arg;
     uint32_t nodes[62];
+    size_t counts[8];
     char *values[62] = {NULL}, *sum = kolo_zalloc(MOST * 4);
-    int n = kolo_tree_nodes(s->shards, kolo_comm_size(comm), kolo_comm_rank(comm), nodes);
+    deal(s->shards, kolo_comm_size(comm), counts);
+    int n = list_nodes(s, kolo_comm_size(comm), kolo_comm_rank(comm), counts, nodes);
     kolo_comm_set_tuning(comm, (kolo_comm_tuning){.chunk_bytes = s->chunk_bytes});
     for (int i = 0; i < n; i++) {
         values[i] = kolo_zalloc(MOST * 4);
         if (!values[i] || !node_value(s, nodes[i], values[i])) return KOLO_NOMEM(MOST);
     }
-    /* The first part's own memory may take the result. */
-    char *to = n > 0 && s->bucket ? values[0] : sum;
-    kolo_status status = reduce_buckets(comm, s, nodes, n, values, to);
+    /* The memory of a part may take the result. */
+    char *to = n > 0 && s->bucket ? values[s->uneven ? n - 1 : 0] : sum;
+    kolo_status status = reduce_buckets(comm, s, nodes, n, counts, values, to);
     *(uint64_t *)result = kolo_hash_bytes(to, s->count * kolo_dtype_bytes(s->dtype));
     for (int i = 0; i < n; i++) kolo_free(values[i]);
     kolo_free(sum);
@@ -98,11 +121,19 @@ static kolo_status sum_body(kolo_comm *comm, const void *arg, void *result) {
 
 static void bits_depend_on_the_shards_alone(void **state) {
     static const setting settings[] = {
-        {KOLO_DTYPE_F32, KOLO_SUM, 8, MOST, 0, 0},      {KOLO_DTYPE_F32, KOLO_SUM, 8, MOST, 0, 256},
-        {KOLO_DTYPE_F32, KOLO_SUM, 8, MOST, 1000, 128}, {KOLO_DTYPE_F32, KOLO_SUM, 12, MOST, 0, 0},
-        {KOLO_DTYPE_F32, KOLO_SUM, 5, MOST, 700, 0},    {KOLO_DTYPE_F32, KOLO_SUM, 1, 100, 0, 0},
-        {KOLO_DTYPE_F32, KOLO_PROD, 12, 77, 0, 64},     {KOLO_DTYPE_BF16, KOLO_SUM, 8, MOST, 0, 64},
-        {KOLO_DTYPE_F32, KOLO_SUM, 3, 1, 0, 0},         {KOLO_DTYPE_F32, KOLO_SUM, 3, 0, 0, 0},
+        {KOLO_DTYPE_F32, KOLO_SUM, 8, MOST, 0, 0, false},
+        {KOLO_DTYPE_F32, KOLO_SUM, 8, MOST, 0, 256, false},
+        {KOLO_DTYPE_F32, KOLO_SUM, 8, MOST, 1000, 128, false},
+        {KOLO_DTYPE_F32, KOLO_SUM, 12, MOST, 0, 0, false},
+        {KOLO_DTYPE_F32, KOLO_SUM, 5, MOST, 700, 0, false},
+        {KOLO_DTYPE_F32, KOLO_SUM, 1, 100, 0, 0, false},
+        {KOLO_DTYPE_F32, KOLO_PROD, 12, 77, 0, 64, false},
+        {KOLO_DTYPE_BF16, KOLO_SUM, 8, MOST, 0, 64, false},
+        {KOLO_DTYPE_F32, KOLO_SUM, 3, 1, 0, 0, false},
+        {KOLO_DTYPE_F32, KOLO_SUM, 3, 0, 0, 0, false},
+        {KOLO_DTYPE_F32, KOLO_SUM, 8, MOST, 0, 0, true},
+        {KOLO_DTYPE_F32, KOLO_SUM, 11, MOST, 1000, 128, true},
+        {KOLO_DTYPE_F32, KOLO_SUM, 7, 3, 1, 0, true},
     };
     static const int worlds[] = {1, 2, 3, 4, 5, 8};
     for (size_t i = 0; i < KOLO_COUNT(settings); i++) {
