@@ -70,13 +70,21 @@ typedef void (*kolo_train_notice)(void *arg, const char *line, kolo_notice_kind 
 /* Options of a job; the same on all ranks. Zero means the default, which each comment gives. */
 typedef struct kolo_train_opts {
     const char *model, *model_options; /* name of the model; its options */
-    const char *data;      /* "fashion-mnist", "mnist:DIR", ...; required unless in_memory */
-    const char *init;      /* initial weights: a safetensors file with the tensor names of Kolo,
-                              torchvision or Hugging Face; NULL: drawn from the seed */
-    int64_t batch;         /* per worker; default 64 */
-    int64_t accumulate;    /* micro-batches of `batch` samples per worker and step; default 1 */
-    int64_t epochs, steps; /* the run ends at the first limit reached; both 0: one epoch */
-    double lr;             /* default 0.01 */
+    const char *data;     /* "fashion-mnist", "mnist:DIR", ...; required unless in_memory */
+    const char *init;     /* initial weights: a safetensors file with the tensor names of Kolo,
+                             torchvision or Hugging Face; NULL: drawn from the seed */
+    int64_t batch;        /* per worker; default 64 */
+    int64_t accumulate;   /* micro-batches of `batch` samples per worker and step; default 1 */
+    int64_t global_batch; /* samples of a step over all workers, in the place of `batch`; 0: the
+                             product of batch, accumulate and workers */
+    /* Logical shards of a reproducible run; 0: none. They divide the global batch, which must be
+     * given. The bits of all results then depend on the shards, not on the number of workers, with
+     * equal threads, kernels and processors; shards are also the micro-batches. */
+    int64_t reproducible;
+    const char *worker_weights; /* relative speeds of the workers of a reproducible run, by rank:
+                                   "1,1,0.5"; they get shards in proportion. NULL: equal */
+    int64_t epochs, steps;      /* the run ends at the first limit reached; both 0: one epoch */
+    double lr;                  /* default 0.01 */
     kolo_optimizer_opts optimizer;
     bool sparse_embedding; /* row-sparse gradients of embedding tables: a step exchanges and updates
                               only the rows of its tokens. For SGD without momentum, and Adam as

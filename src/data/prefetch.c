@@ -20,17 +20,24 @@
 
 typedef struct slot {
     kolo_batch batch;
+    int64_t room; /* samples */
     uint8_t *samples;
     int32_t *labels;
 } slot;
+
+/* The shards of this rank from a step on. */
+typedef struct deal {
+    int64_t from;
+    int first, end;
+} deal;
 
 struct kolo_loader {
     kolo_loader_opts opts; /* resolved; constant while the thread runs */
     kolo_sampler_opts order;
     kolo_sampler *sampler; /* the producer's */
     slot *ring;
-    void *samples, *labels; /* of all slots */
-    uint8_t *work;          /* the producer's: scratch memory of augmentation */
+    deal now;      /* the producer's */
+    uint8_t *work; /* the producer's: scratch memory of augmentation */
     pthread_t thread;
     bool started;
     bool lent; /* the consumer's: it owns slot `used` */
@@ -39,6 +46,7 @@ struct kolo_loader {
     pthread_cond_t filled; /* made, failed; the consumer waits */
     pthread_cond_t freed;  /* used, stop; the producer waits */
     int64_t made, used;    /* under lock: batches filled, batches returned */
+    deal next;             /* under lock: replaces `now` when its step comes */
     bool stop;             /* under lock: destroy was called */
     kolo_status failed;    /* under lock: the error that ended the producer */
     char *failed_text;     /* under lock */
@@ -46,9 +54,38 @@ struct kolo_loader {
 
 /* ---- producer ---- */
 
+static kolo_share share_of(const kolo_loader *l, int64_t step, deal d) {
+    const kolo_loader_opts *o = &l->opts;
+    return o->shards > 0 ? kolo_sampler_shards(&l->order, step, o->shards, d.first, d.end)
+                         : kolo_sampler_share(&l->order, step, o->rank, o->world);
+}
+
+/* Gives a slot room for `count` samples. Slots begin on cache lines: the two threads never write to
+ * the same one. */
+static kolo_status reserve(const kolo_loader *l, slot *s, int64_t count) {
+    const kolo_dataset_info *info = kolo_dataset_describe(l->opts.dataset);
+    size_t sample = (size_t)kolo_shape_count(&info->sample) * kolo_dtype_bytes(info->dtype);
+    size_t label = (size_t)kolo_shape_count(&info->label) * sizeof(int32_t), n = (size_t)count;
+    if (s->samples && count <= s->room) return KOLO_OK;
+    if (n > PTRDIFF_MAX / (size_t)l->opts.slots / (sample + label)) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "a batch of %zu samples of %zu bytes: choose a smaller one",
+                         n, sample);
+    }
+    kolo_free(s->samples);
+    kolo_free(s->labels);
+    s->room = count;
+    s->samples = kolo_alloc(kolo_round_up(n * sample + 1, 64));
+    s->labels = kolo_alloc(kolo_round_up(n * label + 1, 64));
+    return s->samples && s->labels ? KOLO_OK : KOLO_NOMEM(n * (sample + label));
+}
+
 static kolo_status fill(kolo_loader *l, int64_t number, slot *s) {
     int64_t steps = kolo_sampler_steps(&l->order), epoch = number / steps, step = number % steps;
-    kolo_share share = kolo_sampler_share(&l->order, step, l->opts.rank, l->opts.world);
+    pthread_mutex_lock(&l->lock);
+    if (l->next.from <= number) l->now = l->next;
+    pthread_mutex_unlock(&l->lock);
+    kolo_share share = share_of(l, step, l->now);
+    KOLO_TRY(reserve(l, s, share.count));
     s->batch = (kolo_batch){
         .epoch = epoch,
         .step = step,
@@ -114,6 +151,13 @@ static kolo_status resolve(const kolo_loader_opts *given, kolo_loader *l) {
         return KOLO_FAIL(KOLO_ERR_ARG, "global batch %" PRId64 ": choose at least 1",
                          o.global_batch);
     }
+    if (o.shards > 0 && (o.global_batch % o.shards != 0 || o.first_shard < 0 ||
+                         o.end_shard < o.first_shard || o.end_shard > o.shards)) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "shards %d to %d of %d for a global batch of %" PRId64
+                         ": the batch must be a multiple of the shards",
+                         o.first_shard, o.end_shard, o.shards, o.global_batch);
+    }
     if (o.slots < 2 || o.slots > 1024) {
         return KOLO_FAIL(KOLO_ERR_ARG, "%d loader slots: choose 2 to 1024", o.slots);
     }
@@ -133,31 +177,16 @@ static kolo_status resolve(const kolo_loader_opts *given, kolo_loader *l) {
         return KOLO_FAIL(KOLO_ERR_ARG, "loader steps from %" PRId64 " to %" PRId64, o.first, o.end);
     }
     l->opts = o;
+    l->now = l->next = (deal){.first = o.first_shard, .end = o.end_shard};
     return KOLO_OK;
 }
 
 static kolo_status make_ring(kolo_loader *l) {
-    const kolo_dataset_info *info = kolo_dataset_describe(l->opts.dataset);
-    size_t sample = (size_t)kolo_shape_count(&info->sample) * kolo_dtype_bytes(info->dtype);
-    size_t label = (size_t)kolo_shape_count(&info->label) * sizeof(int32_t);
-    size_t largest = (size_t)kolo_loader_largest(l), slots = (size_t)l->opts.slots;
-    if (largest > PTRDIFF_MAX / slots / (sample + label)) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "a batch of %zu samples of %zu bytes: choose a smaller one",
-                         largest, sample);
-    }
-    /* Slots begin on cache lines: the two threads never write to the same one. */
-    size_t samples = kolo_round_up(largest * sample, 64);
-    size_t labels = kolo_round_up(largest * label, 64);
+    size_t slots = (size_t)l->opts.slots;
     l->ring = kolo_zalloc(slots * sizeof *l->ring);
-    l->samples = kolo_alloc(slots * samples);
-    l->labels = kolo_alloc(slots * labels);
-    l->work = kolo_alloc(kolo_augment_work(info));
-    if (!l->ring || !l->samples || !l->labels || !l->work)
-        return KOLO_NOMEM(slots * (samples + labels));
-    for (size_t i = 0; i < slots; i++) {
-        l->ring[i].samples = (uint8_t *)l->samples + i * samples;
-        l->ring[i].labels = (int32_t *)((char *)l->labels + i * labels);
-    }
+    l->work = kolo_alloc(kolo_augment_work(kolo_dataset_describe(l->opts.dataset)));
+    if (!l->ring || !l->work) return KOLO_NOMEM(slots * sizeof *l->ring);
+    for (size_t i = 0; i < slots; i++) KOLO_TRY(reserve(l, &l->ring[i], kolo_loader_largest(l)));
     return KOLO_OK;
 }
 
@@ -211,17 +240,30 @@ void kolo_loader_destroy(kolo_loader *loader) {
     pthread_mutex_destroy(&loader->lock);
     kolo_sampler_destroy(loader->sampler);
     kolo_free(loader->failed_text);
+    for (int i = 0; loader->ring && i < loader->opts.slots; i++) {
+        kolo_free(loader->ring[i].samples);
+        kolo_free(loader->ring[i].labels);
+    }
     kolo_free(loader->ring);
-    kolo_free(loader->samples);
     kolo_free(loader->work);
-    kolo_free(loader->labels);
     kolo_free(loader);
 }
 
 int64_t kolo_loader_steps(const kolo_loader *loader) { return kolo_sampler_steps(&loader->order); }
 
 int64_t kolo_loader_largest(const kolo_loader *loader) {
-    return kolo_sampler_share(&loader->order, 0, loader->opts.rank, loader->opts.world).count;
+    return share_of(loader, 0,
+                    (deal){.first = loader->opts.first_shard, .end = loader->opts.end_shard})
+        .count;
+}
+
+void kolo_loader_deal(kolo_loader *l, int64_t from, int first_shard, int end_shard) {
+    int64_t number = from - l->opts.first;
+    KOLO_ASSERT(first_shard >= 0 && first_shard <= end_shard && end_shard <= l->opts.shards);
+    pthread_mutex_lock(&l->lock);
+    KOLO_ASSERT(number >= l->used + l->opts.slots);
+    l->next = (deal){from, first_shard, end_shard};
+    pthread_mutex_unlock(&l->lock);
 }
 
 /* ---- consumer ---- */

@@ -22,19 +22,26 @@ typedef struct kolo_loader_opts {
     const kolo_dataset *dataset; /* borrowed until the loader is destroyed */
     int64_t global_batch;        /* samples of a step over all ranks; required */
     uint64_t seed;
-    int64_t first, end;   /* steps, counted from the start of epoch 0 through all epochs; end is
-                             exclusive, 0: the end of the epoch of `first` */
-    int64_t timeout_ms;   /* of one kolo_loader_next; default 300000 */
-    int rank, world;      /* world 0: a single rank */
-    int slots;            /* batches in memory, with the consumer's; default 4, at least 2 */
-    bool no_shuffle;      /* data set order in every epoch: for evaluation */
-    kolo_augment augment; /* drawn from `seed` */
+    int64_t first, end; /* steps, counted from the start of epoch 0 through all epochs; end is
+                           exclusive, 0: the end of the epoch of `first` */
+    int64_t timeout_ms; /* of one kolo_loader_next; default 300000 */
+    int rank, world;    /* world 0: a single rank */
+    int shards;         /* logical shards of the global batch (data/sampler.h); 0: none */
+    int first_shard, end_shard; /* of this rank */
+    int slots;                  /* batches in memory, with the consumer's; default 4, at least 2 */
+    bool no_shuffle;            /* data set order in every epoch: for evaluation */
+    kolo_augment augment;       /* drawn from `seed` */
 } kolo_loader_opts;
 
 /* Starts the thread. ARG: contradictory options; NOMEM; IO: the thread cannot be created. */
 kolo_status kolo_loader_create(const kolo_loader_opts *opts, kolo_loader **loader);
 /* Ends the thread; waits for at most one batch to be gathered. NULL is allowed. */
 void kolo_loader_destroy(kolo_loader *loader);
+
+/* Deals this rank other shards. Takes effect in `from`, counted as opts.first, which is a step that
+ * the loader has not begun: at least `slots` after the latest batch; earlier calls have been for
+ * earlier steps and are replaced. */
+void kolo_loader_deal(kolo_loader *loader, int64_t from, int first_shard, int end_shard);
 
 /* Steps of an epoch, and the samples of this rank in a full step: the size of its largest batch. */
 int64_t kolo_loader_steps(const kolo_loader *loader);

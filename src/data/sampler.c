@@ -30,6 +30,32 @@ kolo_share kolo_sampler_share(const kolo_sampler_opts *opts, int64_t step, int r
     };
 }
 
+kolo_share kolo_sampler_shards(const kolo_sampler_opts *opts, int64_t step, int shards, int first,
+                               int end) {
+    KOLO_ASSERT(shards > 0 && opts->global_batch % shards == 0);
+    KOLO_ASSERT(first >= 0 && first <= end && end <= shards);
+    int64_t start = step * opts->global_batch, size = opts->global_batch / shards;
+    int64_t taken = kolo_min_i64(opts->global_batch, opts->samples - start);
+    int64_t from = kolo_min_i64(first * size, taken), to = kolo_min_i64(end * size, taken);
+    return (kolo_share){.first = start + from, .count = to - from, .global_count = taken};
+}
+
+/* Each shard goes to the rank that would be done first with it; of equal ones to the lowest. */
+void kolo_deal_shards(int shards, int ranks, const double *weights, int *counts) {
+    for (int r = 0; r < ranks; r++) counts[r] = 0;
+    for (int s = 0; s < shards; s++) {
+        int best = 0;
+        double least = 0;
+        for (int r = 0; r < ranks; r++) {
+            double time = (counts[r] + 1) / (weights ? weights[r] : 1);
+            if (r > 0 && time >= least) continue;
+            best = r;
+            least = time;
+        }
+        counts[best]++;
+    }
+}
+
 static void fill_in_order(int64_t *perm, int64_t n) {
     for (int64_t i = 0; i < n; i++) perm[i] = i;
 }

@@ -7,6 +7,10 @@
  * number of ranks. The last step of an epoch takes the remaining R <= G samples, split the same
  * way, so a rank may have none. Every sample is taken exactly once per epoch.
  *
+ * With L logical shards, a batch is cut into shards of G / L samples instead; in the last step of
+ * an epoch the first shards are full, the next has what is left, and the others are empty. A rank
+ * takes consecutive shards. The samples of a shard depend on G, L and the step only.
+ *
  * The permutation is a Fisher-Yates shuffle of 0 .. n-1: for i from 0, position i is swapped with
  * position i + (draw i of stream (seed, KOLO_RNG_SHUFFLE, e), below n - i). */
 
@@ -28,6 +32,14 @@ typedef struct kolo_share {
     int64_t count;        /* samples of this rank; may be 0 */
     int64_t global_count; /* samples of all ranks: G, or R in the last step */
 } kolo_share;
+
+/* The share of a rank that has the shards [first, end) of `shards`, which divide the global batch.
+ * A pure function of its arguments. */
+kolo_share kolo_sampler_shards(const kolo_sampler_opts *opts, int64_t step, int shards, int first,
+                               int end);
+/* Deals `shards` to `ranks` ranks in proportion to their weights, which are positive; NULL: equal.
+ * Fills counts[rank]; the largest count / weight is as small as possible. */
+void kolo_deal_shards(int shards, int ranks, const double *weights, int *counts);
 
 /* Steps of an epoch: ceil(samples / global_batch). */
 int64_t kolo_sampler_steps(const kolo_sampler_opts *opts);

@@ -154,7 +154,7 @@ static kolo_status add_steps(kolo_plan *p, const kolo_plan_opts *opts) {
     if (!p->steps) return KOLO_NOMEM((size_t)g->n_nodes * sizeof *p->steps);
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *n = g->nodes[i];
-        if (n->op->comm && p->comm) {
+        if (n->op->comm && (p->comm || opts->shards > 0)) {
             p->steps[p->n_steps++] = (kolo_step){
                 .kind = n->op->comm == KOLO_OP_POST ? KOLO_STEP_POST : KOLO_STEP_WAIT,
                 .node = i,
@@ -193,14 +193,14 @@ static kolo_status check_gradients(const kolo_plan *p) {
     if (!gradients_agree(p, p->adds_to)) {
         return KOLO_FAIL(
             KOLO_ERR_UNSUPPORTED,
-            "micro-batches of unequal sizes have different layouts of gradients: choose "
-            "a batch that divides the samples of each worker");
+            "micro-batches or shards of unequal sizes have different layouts of gradients: choose "
+            "a batch that divides the samples of each worker, or shards that divide every batch");
     }
     KOLO_ASSERT(p->gradients == p->adds_to->gradients);
     return KOLO_OK;
 }
 
-static kolo_status map_memory(kolo_plan *p) {
+static kolo_status map_memory(kolo_plan *p, int shards) {
     p->values_bytes = kolo_round_up(p->map.arena_bytes, 4096);
     KOLO_TRY(kolo_store_reserve(p->store, p->values_bytes + p->scratch_bytes + 1));
     p->table = kolo_zalloc(p->map.table_bytes + 1);
@@ -208,12 +208,13 @@ static kolo_status map_memory(kolo_plan *p) {
     if (p->map.bucket_bytes == 0) return KOLO_OK;
     KOLO_TRY(kolo_store_reserve_gradients(p->store, p->comm, p->map.bucket_bytes));
     if (!p->store->own_gradients) p->gradients = p->store->gradients;
-    return p->adds_to ? check_gradients(p) : KOLO_OK;
+    if (p->adds_to) return check_gradients(p);
+    return shards > 0 ? kolo_shard_sum_create(shards, p->map.bucket_bytes, p->comm, &p->sum)
+                      : KOLO_OK;
 }
 
 /* The allreduce or allgather of a POST; `arrives` is the output of its WAIT. */
-static kolo_status make_request(kolo_plan *p, const kolo_node *post, kolo_value arrives,
-                                kolo_algorithm algorithm) {
+static kolo_status make_request(kolo_plan *p, const kolo_node *post, kolo_value arrives) {
     int i = (int)post->attr[KOLO_COMM_BUCKET].i;
     const kolo_bucket *bucket = &p->map.buckets[i];
     const kolo_tensor *first = &kolo_info(p->graph, post->in[0])->tensor;
@@ -224,8 +225,10 @@ static kolo_status make_request(kolo_plan *p, const kolo_node *post, kolo_value 
         .op = KOLO_SUM,
         .output = p->gradients + bucket->offset,
         .count = bucket->bytes / element,
-        .algorithm = algorithm,
+        .algorithm = p->algorithm,
     };
+    kolo_part parts[KOLO_SHARD_NODES];
+    if (p->sum) kolo_shard_sum_request(p->sum, p->gradients, bucket->offset, &opts, parts);
     if (post->attr[KOLO_COMM_GATHERS].i) {
         const void *own = address_of(p, post->in[0].id, 0);
         void *all = address_of(p, arrives.id, 0);
@@ -245,7 +248,13 @@ static kolo_status make_request(kolo_plan *p, const kolo_node *post, kolo_value 
     return status;
 }
 
-static kolo_status make_requests(kolo_plan *p, kolo_algorithm algorithm) {
+static void destroy_requests(kolo_plan *p) {
+    for (int i = 0; p->requests && i < p->map.n_buckets; i++) kolo_request_destroy(p->requests[i]);
+    kolo_free((void *)p->requests);
+    p->requests = NULL;
+}
+
+static kolo_status make_requests(kolo_plan *p) {
     const kolo_graph *g = p->graph;
     if (!p->comm || p->map.n_buckets == 0) return KOLO_OK;
     p->requests = kolo_zalloc((size_t)p->map.n_buckets * sizeof(kolo_request *));
@@ -253,9 +262,17 @@ static kolo_status make_requests(kolo_plan *p, kolo_algorithm algorithm) {
     for (int32_t i = 0; i < g->n_nodes; i++) {
         if (g->nodes[i]->op->comm != KOLO_OP_WAIT) continue;
         const kolo_node *post = g->nodes[kolo_info(g, g->nodes[i]->in[0])->producer];
-        KOLO_TRY(make_request(p, post, g->nodes[i]->out[0], algorithm));
+        KOLO_TRY(make_request(p, post, g->nodes[i]->out[0]));
     }
     return KOLO_OK;
+}
+
+kolo_status kolo_plan_deal(kolo_plan *p, const int *counts) {
+    KOLO_ASSERT(!p->adds_to);
+    if (!p->sum) return KOLO_OK; /* nothing to sum */
+    destroy_requests(p);
+    KOLO_TRY(kolo_shard_sum_deal(p->sum, counts));
+    return make_requests(p);
 }
 
 /* ---- the whole ---- */
@@ -301,7 +318,15 @@ kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kol
     p->train = o.train;
     p->accumulates = o.micro_batches > 1;
     p->adds_to = o.adds_to;
-    KOLO_ASSERT(!o.adds_to || (p->accumulates && !p->comm));
+    p->algorithm = o.algorithm;
+    if (o.adds_to) p->sum = o.adds_to->sum;
+    KOLO_ASSERT(!o.adds_to || ((p->accumulates || p->sum) && !p->comm));
+    if (o.shards > 0 && o.sparse_embedding) {
+        status = KOLO_FAIL(
+            KOLO_ERR_ARG,
+            "row-sparse gradients cannot be summed over logical shards: omit --sparse-embedding");
+        goto fail;
+    }
     kolo_pipeline_opts pipeline = kolo_plan_passes(&o);
     if (p->comm) pipeline.ranks = kolo_comm_size(p->comm);
     pipeline.fixed = layout_in_store;
@@ -316,9 +341,9 @@ kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kol
     KOLO_TRY_GOTO(tie_store(p), fail);
     KOLO_TRY_GOTO(check_overwrites(p), fail);
     KOLO_TRY_GOTO(add_steps(p, &o), fail);
-    KOLO_TRY_GOTO(map_memory(p), fail);
+    KOLO_TRY_GOTO(map_memory(p, o.shards), fail);
     KOLO_TRY_GOTO(kolo_plan_bind(p), fail);
-    KOLO_TRY_GOTO(make_requests(p, o.algorithm), fail);
+    if (!p->sum) KOLO_TRY_GOTO(make_requests(p), fail);
     *plan = p;
     return KOLO_OK;
 fail:
@@ -328,13 +353,13 @@ fail:
 
 void kolo_plan_destroy(kolo_plan *p) {
     if (!p) return;
-    for (int i = 0; p->requests && i < p->map.n_buckets; i++) kolo_request_destroy(p->requests[i]);
+    destroy_requests(p);
+    if (!p->adds_to) kolo_shard_sum_destroy(p->sum);
     for (int i = 0; i < p->n_steps; i++) {
         unbind(&p->steps[i]);
         const kolo_kernel *kernel = p->steps[i].kernel;
         if (kernel && kernel->release && p->steps[i].state) kernel->release(p->steps[i].state);
     }
-    kolo_free((void *)p->requests);
     kolo_free(p->table);
     kolo_free(p->steps);
     kolo_free(p->entries);

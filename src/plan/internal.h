@@ -3,6 +3,7 @@
 
 #include "pass/pass.h"
 #include "plan/plan.h"
+#include "plan/shards.h"
 #include "plan/store.h"
 
 typedef struct kolo_step {
@@ -24,6 +25,8 @@ struct kolo_plan {
     bool train;
     bool accumulates;         /* several micro-batches per step */
     const kolo_plan *adds_to; /* borrowed; NULL: completes steps itself */
+    kolo_shard_sum *sum;      /* of logical shards, that of adds_to; NULL: none */
+    kolo_algorithm algorithm;
     kolo_memory_map map;
     int *entries;    /* by value id: store entry of a parameter or state */
     char *gradients; /* registered memory, at a fixed address; NULL: that of the store */

@@ -75,8 +75,10 @@ typedef struct kolo_plan_opts {
     /* Micro-batches per step, default 1. Above 1 the plan runs one of them, and the scalar "fresh"
      * is 1 in the first and 0 in the others. */
     int64_t micro_batches;
-    /* Another training plan of the same model and micro_batches: this plan adds to its gradients,
-     * and only the other plan completes steps. It must outlive this one. */
+    /* Logical shards per step; 0: none. The graph is of one shard; see kolo_plan_deal. */
+    int shards;
+    /* Another training plan of the same model and micro_batches or shards: this plan adds to its
+     * gradients, and only the other plan completes steps. It must outlive this one. */
     const kolo_plan *adds_to;
     kolo_recompute recompute; /* default none */
     kolo_precision precision; /* default f32 */
@@ -131,6 +133,25 @@ kolo_status kolo_plan_run(kolo_plan *plan);
 /* Runs a micro-batch other than the last of its step: accumulates gradients and scalar outputs,
  * without communication and updates. kolo_plan_run runs the last one. */
 kolo_status kolo_plan_accumulate(kolo_plan *plan);
+
+/* ---- logical shards: reproducible steps ----
+ *
+ * The gradients, scalar outputs and statistics of a step are summed over its shards along one
+ * binary tree, so that all results depend on the shards alone, not on the ranks that ran them. Each
+ * rank runs its shards in order, on the plan for their size, and completes the step on the plan
+ * that was dealt. */
+
+/* Deals the shards: counts[r] of them, consecutive in rank order, to rank r (without communicator:
+ * all to the only one). Needed before the first step, allowed between steps. Collective. */
+kolo_status kolo_plan_deal(kolo_plan *plan, const int *counts);
+/* Runs shard `shard` of this rank. `complete`: and the rest of the step, as kolo_plan_run; only for
+ * the rank's last shard. */
+kolo_status kolo_plan_run_shard(kolo_plan *plan, int shard, bool complete);
+/* In the place of running a shard without samples. */
+void kolo_plan_skip_shard(kolo_plan *plan, int shard);
+/* Completes a step after the shards: for a rank that has none, or that ran its last one on a plan
+ * of another size or skipped it. */
+kolo_status kolo_plan_complete(kolo_plan *plan);
 
 /* Appends the plan as text: memory, buckets, then one line per step. */
 void kolo_plan_print(const kolo_plan *plan, kolo_text *text);

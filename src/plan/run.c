@@ -2,47 +2,91 @@
 #include "base/clock.h"
 #include "plan/internal.h"
 
-static kolo_status run_step(kolo_plan *p, const kolo_step *step, int bank, int *in_flight) {
+#include <string.h>
+
+/* What a run does: the steps of each micro-batch or shard, those that run once per step, or both.
+ */
+typedef struct part {
+    bool compute, complete;
+} part;
+
+static char *gradients_of(const kolo_plan *p) {
+    return p->gradients ? p->gradients : p->store->gradients;
+}
+
+static void fold(const kolo_plan *p, int bucket) {
+    const kolo_bucket *b = &p->map.buckets[bucket];
+    kolo_shard_sum_fold(p->sum, gradients_of(p), b->offset, b->bytes, p->graph->dtype);
+}
+
+static kolo_status run_step(kolo_plan *p, const kolo_step *step, part run, int bank,
+                            int *in_flight) {
     switch (step->kind) {
     case KOLO_STEP_KERNEL:
         step->kernel->run(&step->calls[bank]);
         return *in_flight ? kolo_comm_progress(p->comm) : KOLO_OK;
     case KOLO_STEP_POST:
+        if (p->sum && run.compute) fold(p, step->bucket);
+        if (!run.complete || !p->requests) return KOLO_OK;
         ++*in_flight;
         return kolo_request_start(p->requests[step->bucket]);
     case KOLO_STEP_WAIT:
+        if (!p->requests) return KOLO_OK;
         --*in_flight;
         return kolo_request_wait(p->requests[step->bucket], 0);
     }
     return KOLO_OK;
 }
 
-static kolo_status run_steps(kolo_plan *p, bool last_micro_batch) {
+/* A POST completes the gradients of a shard, and starts the sum over the ranks once per step. */
+static bool is_due(const kolo_plan *p, const kolo_step *step, part run) {
+    bool folds = step->kind == KOLO_STEP_POST && p->sum && run.compute;
+    return folds || (step->once_per_step ? run.complete : run.compute);
+}
+
+static kolo_status run_steps(kolo_plan *p, part run) {
     if (p->bound_at != p->store->moves) KOLO_TRY(kolo_plan_bind(p));
     int bank = p->store->current, in_flight = 0;
     p->ran_bank = bank;
     for (int i = 0; i < p->n_steps; i++) {
         const kolo_step *step = &p->steps[i];
-        if (step->once_per_step && !last_micro_batch) continue;
+        if (!is_due(p, step, run)) continue;
         int64_t begin = p->observer ? kolo_now_ns() : 0;
-        KOLO_TRY(run_step(p, step, bank, &in_flight));
+        KOLO_TRY(run_step(p, step, run, bank, &in_flight));
         if (p->observer) {
             p->observer(p->observer_arg, i, step->kind, step->bucket, begin, kolo_now_ns());
         }
     }
+    if (p->train && run.complete) p->store->current = !p->store->current; /* commit */
     return KOLO_OK;
 }
 
 kolo_status kolo_plan_run(kolo_plan *p) {
     KOLO_ASSERT(!p->adds_to);
-    KOLO_TRY(run_steps(p, true));
-    if (p->train) p->store->current = !p->store->current; /* commit */
-    return KOLO_OK;
+    return run_steps(p, (part){.compute = true, .complete = true});
 }
 
 kolo_status kolo_plan_accumulate(kolo_plan *p) {
     KOLO_ASSERT(p->accumulates);
-    return run_steps(p, false);
+    return run_steps(p, (part){.compute = true});
+}
+
+kolo_status kolo_plan_run_shard(kolo_plan *p, int shard, bool complete) {
+    KOLO_ASSERT(!complete || !p->adds_to);
+    if (p->sum) kolo_shard_sum_begin(p->sum, shard);
+    return run_steps(p, (part){.compute = true, .complete = complete});
+}
+
+void kolo_plan_skip_shard(kolo_plan *p, int shard) {
+    if (!p->sum) return;
+    kolo_shard_sum_begin(p->sum, shard);
+    memset(gradients_of(p), 0, p->map.bucket_bytes);
+    for (int i = 0; i < p->map.n_buckets; i++) fold(p, i);
+}
+
+kolo_status kolo_plan_complete(kolo_plan *p) {
+    KOLO_ASSERT(!p->adds_to);
+    return run_steps(p, (part){.complete = true});
 }
 
 void kolo_plan_observe(kolo_plan *p, kolo_plan_observer observer, void *arg) {

@@ -112,6 +112,11 @@ kolo_status kolo_session_evaluate_all(kolo_session *session, kolo_comm *comm,
         .rank = rank_of(comm),
         .world = size_of(comm),
     };
+    if (kolo_session_is_reproducible(session)) { /* the same batches for any number of ranks */
+        loader_opts.shards = size_of(comm);
+        loader_opts.first_shard = rank_of(comm);
+        loader_opts.end_shard = rank_of(comm) + 1;
+    }
     total t = {0};
     kolo_loader *loader = NULL;
     kolo_status status = kolo_loader_create(&loader_opts, &loader);

@@ -19,6 +19,7 @@
 #include "train/evaluate.h"
 #include "train/run_files.h"
 #include "train/session/agree.h"
+#include "train/session/agree_kernels.h"
 #include "train/session/learning_rate.h"
 #include "train/session/metrics.h"
 #include "train/session/resident_batch.h"
@@ -62,6 +63,12 @@ typedef struct job {
 
 /* ---- beginning ---- */
 
+/* Lets the loader read this rank's shards. */
+static void add_shards(const job *j, kolo_loader_opts *opts) {
+    opts->shards = (int)j->setup.opts.reproducible;
+    kolo_session_shards(j->session, &opts->first_shard, &opts->end_shard);
+}
+
 static kolo_status open_batches(job *j) {
     KOLO_TRY(kolo_step_times_init(&j->times, j->setup.total_steps));
     if (j->setup.opts.in_memory) return kolo_resident_batch_load(&j->setup, j->rank, &j->resident);
@@ -75,6 +82,7 @@ static kolo_status open_batches(job *j) {
         .end = j->setup.total_steps,
         .augment = j->setup.augment,
     };
+    add_shards(j, &opts);
     return kolo_loader_create(&opts, &j->loader);
 }
 
@@ -137,6 +145,8 @@ static kolo_status begin(job *j, const kolo_train_opts *opts) {
     notify_precision(j);
     KOLO_TRY(kolo_tuning_begin(&j->setup, j->comm));
     KOLO_TRY(kolo_session_create(&j->setup.session, j->comm, &j->session));
+    if (j->setup.opts.reproducible > 0)
+        KOLO_TRY(kolo_agree_kernels(j->comm, kolo_session_plan(j->session)));
     kolo_status recorded = KOLO_OK;
     if (j->files) recorded = kolo_tuning_record(&j->setup, j->setup.opts.out_dir);
     KOLO_TRY(kolo_agree(j->comm, recorded));
@@ -375,6 +385,7 @@ static kolo_status step_by_loader(job *j, double lr, kolo_sums *sums) {
     };
     kolo_loader *loader = NULL;
     kolo_batch batch;
+    add_shards(j, &opts);
     kolo_status status = kolo_loader_create(&opts, &loader);
     if (status == KOLO_OK) status = kolo_loader_next(loader, &batch);
     status = kolo_agree(j->comm, status);

@@ -8,6 +8,7 @@ static kolo_status bench_train_as_rank(kolo_comm *comm, int threads, kolo_option
     kolo_train_opts opts;
     kolo_train_result result;
     KOLO_TRY(train_opts_make(o, threads, &opts));
+    train_opts_shards(o, &opts);
     opts.in_memory = true;
     opts.steps = kolo_options_int(o, "steps");
     opts.lr = kolo_options_float(o, "lr");
@@ -18,13 +19,16 @@ static kolo_status bench_train_as_rank(kolo_comm *comm, int threads, kolo_option
                           .data = opts.data,
                           .batch = opts.batch,
                           .accumulate = opts.accumulate,
+                          .global_batch = opts.global_batch,
+                          .shards = opts.reproducible,
                           .trained = true};
     return result_report(&result, &about, kolo_options_text(o, "json"));
 }
 
 int cmd_bench_train(kolo_options *o) {
+    train_opts_prepare(o);
     ranks_opts opts = ranks_opts_of(o, "workers");
-    opts.threads = (int)kolo_options_int(o, "threads");
+    opts.threads = train_opts_threads(o);
     opts.no_bind = !kolo_options_flag(o, "bind");
     return run_on_ranks(o, &opts, bench_train_as_rank);
 }

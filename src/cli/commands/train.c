@@ -33,6 +33,7 @@ static kolo_status parse_every(kolo_options *o, kolo_train_opts *opts) {
 
 static kolo_status resolve(kolo_options *o, int threads, kolo_train_opts *opts) {
     KOLO_TRY(train_opts_make(o, threads, opts));
+    train_opts_shards(o, opts);
     opts->epochs = kolo_options_int(o, "epochs");
     opts->steps = kolo_options_int(o, "steps");
     opts->lr = kolo_options_float(o, "lr");
@@ -67,6 +68,8 @@ static kolo_status train_as_rank(kolo_comm *comm, int threads, kolo_options *o) 
     KOLO_TRY(resolve(o, threads, &opts));
     /* Results depend on these: record them in the config even if they were not given. */
     if (!kolo_options_given(o, "threads")) KOLO_TRY(record(o, "threads", threads));
+    if (opts.batch > 0 && !kolo_options_given(o, "batch"))
+        KOLO_TRY(record(o, "batch", (int)opts.batch));
     if (!kolo_options_typed(o, "workers")) KOLO_TRY(record(o, "workers", kolo_comm_size(comm)));
     if (opts.out_dir && opts.autotune != KOLO_AUTOTUNE_OFF && !kolo_options_given(o, "tuning")) {
         char *path =
@@ -101,13 +104,15 @@ static kolo_status train_as_rank(kolo_comm *comm, int threads, kolo_options *o) 
                           .out = opts.out_dir,
                           .batch = opts.batch,
                           .accumulate = opts.accumulate,
+                          .global_batch = opts.global_batch,
+                          .shards = opts.reproducible,
                           .trained = true};
     return result_report(&result, &about, kolo_options_text(o, "json"));
 }
 
 static kolo_status check_job(kolo_options *o, int workers) {
     kolo_train_opts opts;
-    KOLO_TRY(resolve(o, (int)kolo_options_int(o, "threads"), &opts));
+    KOLO_TRY(resolve(o, train_opts_threads(o), &opts));
     return kolo_train_check(&opts, workers);
 }
 
@@ -141,10 +146,11 @@ static void resolve_length(kolo_options *o) {
 
 int cmd_train(kolo_options *o) {
     resolve_length(o);
+    train_opts_prepare(o);
     kolo_status status = check_usage(o);
     if (status != KOLO_OK) return report_failure(status);
     ranks_opts opts = ranks_opts_of(o, "workers");
-    opts.threads = (int)kolo_options_int(o, "threads");
+    opts.threads = train_opts_threads(o);
     opts.no_bind = !kolo_options_flag(o, "bind");
     opts.check = check_job;
     return run_on_ranks(o, &opts, train_as_rank);

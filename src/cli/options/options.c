@@ -105,8 +105,25 @@ const kolo_option cli_options[] = {
 
     /* ---- amount of work ---- */
     {.name = "batch", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "64", .min = 1,
-     .max = 1 << 20, .commands = MODEL | CMD_EVAL,
+     .max = 1 << 20, .commands = (MODEL | CMD_EVAL) & ~(CMD_TRAIN | CMD_BENCH_TRAIN),
      .help = "samples per worker in a step, or in each micro-batch of it"},
+    {.name = "batch", .type = KOLO_OPTION_INT, .metavar = "N", .min = 1, .max = 1 << 20,
+     .commands = CMD_TRAIN | CMD_BENCH_TRAIN, .unset = "64 unless --global-batch is given",
+     .help = "samples per worker in a step, or in each micro-batch of it"},
+    {.name = "global-batch", .type = KOLO_OPTION_INT, .metavar = "N", .min = 1, .max = MANY,
+     .commands = CMD_TRAIN | CMD_BENCH_TRAIN, .unset = "--batch of each worker",
+     .help = "samples of a step over all workers, whatever their number; in the place of --batch. "
+             "Given alone on the command line, either replaces that of a config file"},
+    {.name = "reproducible", .type = KOLO_OPTION_INT, .metavar = "L", .min = 1, .max = 1 << 16,
+     .commands = CMD_TRAIN | CMD_BENCH_TRAIN, .unset = "sums over the workers",
+     .help = "divide the global batch into L logical shards and sum over these: all results are "
+             "then bitwise equal for any number of workers, with the same threads and kind of "
+             "processor. Batch normalization uses the samples of a shard. Implies --threads 1 "
+             "unless given"},
+    {.name = "worker-weights", .type = KOLO_OPTION_TEXT, .metavar = "X,...",
+     .commands = CMD_TRAIN | CMD_BENCH_TRAIN, .unset = "equal shares",
+     .help = "relative speeds of the workers, in the order of ranks, with --reproducible: each "
+             "runs logical shards in proportion"},
     {.name = "accumulate", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "1", .min = 1,
      .max = 1 << 20, .commands = STEPS | CMD_DUMP,
      .help = "micro-batches per step; their gradients are accumulated before the update"},

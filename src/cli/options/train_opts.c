@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { DEFAULT_BATCH = 64 };
+
 kolo_status train_opts_model(kolo_options *o, const char **model, const char **model_options) {
     char *name = kolo_arena_strdup(&o->arena, kolo_options_text(o, "model"));
     if (!name) return KOLO_NOMEM(strlen(kolo_options_text(o, "model")));
@@ -49,6 +51,24 @@ kolo_optimizer_opts train_opts_optimizer(const kolo_options *o) {
         .decay_matrices_only = kolo_options_flag(o, "decay-matrices-only"),
         .clip = kolo_options_float(o, "clip"),
     };
+}
+
+void train_opts_shards(const kolo_options *o, kolo_train_opts *opts) {
+    opts->global_batch = kolo_options_int(o, "global-batch");
+    opts->reproducible = kolo_options_int(o, "reproducible");
+    opts->worker_weights = kolo_options_text(o, "worker-weights");
+    if (opts->batch == 0 && opts->global_batch == 0) opts->batch = DEFAULT_BATCH;
+}
+
+void train_opts_prepare(kolo_options *o) {
+    bool batch = kolo_options_typed(o, "batch"), global = kolo_options_typed(o, "global-batch");
+    if (batch && !global) kolo_options_unset(o, "global-batch");
+    if (global && !batch) kolo_options_unset(o, "batch");
+}
+
+int train_opts_threads(const kolo_options *o) {
+    bool one = kolo_options_given(o, "reproducible") && !kolo_options_given(o, "threads");
+    return one ? 1 : (int)kolo_options_int(o, "threads");
 }
 
 kolo_status train_opts_make(kolo_options *o, int threads, kolo_train_opts *opts) {

@@ -30,6 +30,14 @@ void train_opts_warning(void *arg, const char *line, kolo_notice_kind kind);
 /* The optimizer and its hyperparameters. */
 kolo_optimizer_opts train_opts_optimizer(const kolo_options *o);
 
+/* Adds the global batch and its division into logical shards, which train and bench train have. */
+void train_opts_shards(const kolo_options *o, kolo_train_opts *opts);
+/* Options of which one, typed alone, replaces the other in a config file: before they are read. */
+void train_opts_prepare(kolo_options *o);
+/* --threads; 0: an equal share of the processors. Reproducible runs have one unless it is given:
+ * the share depends on the number of workers. */
+int train_opts_threads(const kolo_options *o);
+
 /* The options that all training commands share: model, data, batch, optimizer, kernels, buckets.
  * The strings are valid as long as `o`. */
 kolo_status train_opts_make(kolo_options *o, int threads, kolo_train_opts *opts);

@@ -54,14 +54,27 @@ static void add_test(kolo_text *t, const kolo_metrics *values) {
     }
 }
 
+static void describe_batch(const result_about *about, char *text, size_t bytes) {
+    int64_t times = about->accumulate;
+    if (about->shards > 0) {
+        snprintf(text, bytes, "global batch %" PRId64 " in %" PRId64 " shards", about->global_batch,
+                 about->shards);
+    } else if (about->global_batch > 0) {
+        snprintf(text, bytes, "global batch %" PRId64, about->global_batch);
+    } else if (times > 1) {
+        snprintf(text, bytes, "batch %" PRId64 " x %" PRId64 " each", times, about->batch);
+    } else {
+        snprintf(text, bytes, "batch %" PRId64 " each", about->batch);
+    }
+}
+
 static void add_table(kolo_text *t, const kolo_train_result *r, const result_about *about) {
     add_row(t, "model", "%s%s%" PRId64 " parameters", about->model ? about->model : "",
             about->model ? ", " : "", r->parameters);
     if (about->data) add_row(t, "data", "%s", about->data);
-    char times[32] = "";
-    if (about->accumulate > 1) snprintf(times, sizeof times, "%" PRId64 " x ", about->accumulate);
-    add_row(t, "workers", "%d, threads %d each, batch %s%" PRId64 " each", r->workers, r->threads,
-            times, about->batch);
+    char batch[96];
+    describe_batch(about, batch, sizeof batch);
+    add_row(t, "workers", "%d, threads %d each, %s", r->workers, r->threads, batch);
     if (about->trained) {
         add_row(t, "trained", "%" PRId64 " steps, %" PRId64 " epochs, %" PRId64 " samples",
                 r->steps, r->epochs, r->samples);
@@ -101,7 +114,12 @@ static void add_json(kolo_text *t, const kolo_train_result *r, const result_abou
     kolo_json_string(&j, "data", about->data);
     kolo_json_int(&j, "workers", r->workers);
     kolo_json_int(&j, "threads", r->threads);
-    kolo_json_int(&j, "batch", about->batch);
+    if (about->global_batch > 0) {
+        kolo_json_int(&j, "global_batch", about->global_batch);
+    } else {
+        kolo_json_int(&j, "batch", about->batch);
+    }
+    if (about->shards > 0) kolo_json_int(&j, "shards", about->shards);
     if (about->trained) kolo_json_int(&j, "accumulate", about->accumulate);
     kolo_json_int(&j, "parameters", r->parameters);
     kolo_json_int(&j, "steps", r->steps);

@@ -10,8 +10,10 @@ typedef struct result_about {
     const char *data;
     const char *out; /* folder of the run's files, or NULL */
     int64_t batch;
-    int64_t accumulate; /* micro-batches of `batch` samples per step; 0: no steps */
-    bool trained;       /* false: an evaluation */
+    int64_t accumulate;   /* micro-batches of `batch` samples per step; 0: no steps */
+    int64_t global_batch; /* 0: that of `batch` samples per worker */
+    int64_t shards;       /* logical shards of the global batch; 0: none */
+    bool trained;         /* false: an evaluation */
 } result_about;
 
 /* Prints the table and writes the JSON as output_result does. */

@@ -1,10 +1,24 @@
 /* Loading the resident batch. */
 #include "train/session/resident_batch.h"
 
+#include "data/sampler.h"
+
+/* This rank's part of the first global batch. */
+static kolo_share share_of(const kolo_setup *setup, int rank) {
+    const kolo_sampler_opts order = {.samples = setup->global_batch,
+                                     .global_batch = setup->global_batch};
+    if (!setup->counts) return kolo_sampler_share(&order, 0, rank, setup->workers);
+    int first = 0;
+    for (int r = 0; r < rank; r++) first += setup->counts[r];
+    return kolo_sampler_shards(&order, 0, (int)setup->opts.reproducible, first,
+                               first + setup->counts[rank]);
+}
+
 kolo_status kolo_resident_batch_load(const kolo_setup *setup, int rank,
                                      kolo_resident_batch *resident) {
     const kolo_dataset_info *info = kolo_dataset_describe(setup->train);
-    int64_t n = setup->opts.batch * setup->opts.accumulate;
+    kolo_share share = share_of(setup, rank);
+    int64_t n = share.count;
     size_t bytes =
         (size_t)n * (size_t)kolo_shape_count(&info->sample) * kolo_dtype_bytes(info->dtype);
     size_t labels = (size_t)n * (size_t)kolo_shape_count(&info->label);
@@ -15,7 +29,7 @@ kolo_status kolo_resident_batch_load(const kolo_setup *setup, int rank,
     if (!f.samples || !f.labels || !indices) {
         status = KOLO_NOMEM(bytes);
     } else {
-        for (int64_t i = 0; i < n; i++) indices[i] = rank * n + i;
+        for (int64_t i = 0; i < n; i++) indices[i] = share.first + i;
         status = kolo_dataset_gather(setup->train, indices, n, f.samples, f.labels);
     }
     kolo_free(indices);
@@ -25,7 +39,7 @@ kolo_status kolo_resident_batch_load(const kolo_setup *setup, int rank,
     }
     f.batch = (kolo_batch){
         .count = n,
-        .first = rank * n,
+        .first = share.first,
         .global_count = setup->global_batch,
         .samples = f.samples,
         .labels = f.labels,

@@ -4,6 +4,7 @@
 #include "base/integer.h"
 #include "base/rng.h"
 #include "data/normalize.h"
+#include "data/sampler.h"
 #include "kolo/train.h"
 
 #include <inttypes.h>
@@ -38,6 +39,7 @@ struct kolo_session {
     kolo_comm *comm;
     kolo_store *store;
     uint64_t seed, steps;       /* steps: completed */
+    int first_shard, end_shard; /* of this rank */
     const kolo_plan *evaluated; /* the plan that evaluated last */
     cached **plans;
     size_t n_plans, cap_plans;
@@ -131,11 +133,27 @@ static const cached *find_plan(const kolo_session *s, purpose use, int64_t key) 
 
 static int64_t ranks_of(const kolo_session *s) { return s->comm ? kolo_comm_size(s->comm) : 1; }
 
+static int64_t rank_of(const kolo_session *s) { return s->comm ? kolo_comm_rank(s->comm) : 0; }
+
 static int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/* Splits `n` samples into `parts`: the first n % parts have one more. */
+static int64_t part_first(int64_t n, int64_t parts, int64_t i) {
+    return i * (n / parts) + kolo_min_i64(i, n % parts);
+}
+static int64_t part_count(int64_t n, int64_t parts, int64_t i) {
+    return n / parts + (i < n % parts);
+}
 
 /* Micro-batches of a step: as many as the largest share needs, the same on all ranks. */
 static int64_t micro_batches(const kolo_session *s, int64_t global) {
     return divide_up(divide_up(global, ranks_of(s)), s->opts.batch);
+}
+
+/* The key of the plan that ends the step of a plan that adds to it. Plans of shards have the size
+ * of the shard as their key. */
+static int64_t finished_by(const kolo_session *s, int64_t key) {
+    return s->opts.shards > 0 ? s->opts.batch : key;
 }
 
 static kolo_status compile(kolo_session *s, cached *c) {
@@ -143,9 +161,10 @@ static kolo_status compile(kolo_session *s, cached *c) {
     KOLO_TRY(kolo_session_build(&s->opts, kolo_max_i64(c->local, 1), &graph));
     kolo_plan_opts opts = s->opts.plan;
     opts.train = c->purpose != EVALUATE;
-    if (opts.train) opts.micro_batches = micro_batches(s, c->key);
+    opts.shards = opts.train ? s->opts.shards : 0;
+    if (opts.train && !opts.shards) opts.micro_batches = micro_batches(s, c->key);
     if (c->purpose == FINISH) opts.most_samples = divide_up(c->key, ranks_of(s));
-    if (c->purpose == ADD) opts.adds_to = find_plan(s, FINISH, c->key)->plan;
+    if (c->purpose == ADD) opts.adds_to = find_plan(s, FINISH, finished_by(s, c->key))->plan;
     return kolo_plan_compile(graph, &opts, s->store, c->purpose == FINISH ? s->comm : NULL,
                              &c->plan);
 }
@@ -188,6 +207,30 @@ static kolo_status get_plan(kolo_session *s, purpose use, int64_t key, int64_t l
     return KOLO_OK;
 }
 
+static kolo_status compile_shards(kolo_session *s) {
+    const cached *unused;
+    KOLO_TRY(get_plan(s, FINISH, s->opts.batch, s->opts.batch, &unused));
+    int64_t rest = s->opts.short_shard; /* now: an error should not end the first epoch */
+    if (rest > 0) KOLO_TRY(get_plan(s, ADD, rest, rest, &unused));
+    if (s->opts.counts) return kolo_session_deal(s, s->opts.counts);
+    int *counts = kolo_alloc((size_t)ranks_of(s) * sizeof *counts);
+    if (!counts) return KOLO_NOMEM((size_t)ranks_of(s) * sizeof *counts);
+    kolo_deal_shards(s->opts.shards, (int)ranks_of(s), NULL, counts);
+    kolo_status status = kolo_session_deal(s, counts);
+    kolo_free(counts);
+    return status;
+}
+
+/* The plan of full batches, which fixes the layouts. */
+static kolo_status compile_first(kolo_session *s) {
+    const cached *unused;
+    const int64_t batch = s->opts.batch, global = s->opts.global_batch;
+    if (s->opts.evaluate_only) return get_plan(s, EVALUATE, batch, batch, &unused);
+    if (s->opts.shards > 0) return compile_shards(s);
+    int64_t n = micro_batches(s, global), share = part_count(global, ranks_of(s), rank_of(s));
+    return get_plan(s, FINISH, global, part_count(share, n, n - 1), &unused);
+}
+
 kolo_status kolo_session_create(const kolo_session_opts *opts, kolo_comm *comm,
                                 kolo_session **session) {
     kolo_status status;
@@ -205,13 +248,9 @@ kolo_status kolo_session_create(const kolo_session_opts *opts, kolo_comm *comm,
     }
     KOLO_TRY_GOTO(kolo_store_create(&s->store), fail);
     if (ranks_of(s) == 1) kolo_store_set_alone(s->store);
-    int64_t global = opts->batch * s->opts.accumulate * ranks_of(s);
-    const cached *unused;
-    if (opts->evaluate_only) {
-        KOLO_TRY_GOTO(get_plan(s, EVALUATE, opts->batch, opts->batch, &unused), fail);
-    } else {
-        KOLO_TRY_GOTO(get_plan(s, FINISH, global, opts->batch, &unused), fail);
-    }
+    if (s->opts.global_batch == 0)
+        s->opts.global_batch = opts->batch * s->opts.accumulate * ranks_of(s);
+    KOLO_TRY_GOTO(compile_first(s), fail);
     *session = s;
     return KOLO_OK;
 fail:
@@ -288,14 +327,6 @@ static kolo_status count_labels(const kolo_session *s, const kolo_batch *batch, 
     return s->comm ? kolo_allreduce(s->comm, labels, 1, KOLO_DTYPE_I64, KOLO_SUM) : KOLO_OK;
 }
 
-/* Splits `n` samples into `parts`: the first n % parts have one more. */
-static int64_t part_first(int64_t n, int64_t parts, int64_t i) {
-    return i * (n / parts) + kolo_min_i64(i, n % parts);
-}
-static int64_t part_count(int64_t n, int64_t parts, int64_t i) {
-    return n / parts + (i < n % parts);
-}
-
 /* Samples of all ranks in micro-batch i. Shares have one of two sizes (data/sampler.h). */
 static int64_t micro_global(const kolo_session *s, int64_t global, int64_t parts, int64_t i) {
     int64_t ranks = ranks_of(s), larger = global % ranks, share = global / ranks;
@@ -307,8 +338,7 @@ static int64_t micro_global(const kolo_session *s, int64_t global, int64_t parts
 /* With micro-batches, shares must be the sampler's: the sizes of the other ranks' follow from it.
  */
 static kolo_status check_share(const kolo_session *s, const kolo_batch *batch) {
-    int64_t rank = s->comm ? kolo_comm_rank(s->comm) : 0;
-    int64_t share = part_count(batch->global_count, ranks_of(s), rank);
+    int64_t rank = rank_of(s), share = part_count(batch->global_count, ranks_of(s), rank);
     if (batch->count == share) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_ARG,
                      "%" PRId64 " samples of %" PRId64 " on rank %" PRId64
@@ -322,42 +352,121 @@ static int64_t step_key(const kolo_session *s) {
     return (int64_t)kolo_hash_bytes(step, sizeof step);
 }
 
-kolo_status kolo_session_step(kolo_session *s, const kolo_batch *batch, double lr,
-                              kolo_sums *sums) {
-    KOLO_ASSERT(!s->opts.evaluate_only && batch->global_count > 0);
+/* What the plans of a step have in common. */
+typedef struct scalars {
+    double lr, update, grad_scale;
+    int64_t rng_key;
+} scalars;
+
+static scalars step_scalars(const kolo_session *s, double lr, int64_t labels) {
+    return (scalars){
+        .lr = lr,
+        .update = (double)(s->steps + 1),
+        .grad_scale = labels > 0 ? 1.0 / (double)labels : 0, /* the loss is their mean */
+        .rng_key = step_key(s),
+    };
+}
+
+/* Sets the inputs and scalars of a plan for `part` of the batch, `share` of what is summed. */
+static void prepare(const cached *c, const kolo_batch *part, const scalars *x, double share,
+                    bool fresh) {
+    feed(c, part);
+    kolo_plan_set(c->plan, c->lr, x->lr);
+    kolo_plan_set(c->plan, c->update, x->update);
+    kolo_plan_set(c->plan, c->grad_scale, x->grad_scale);
+    kolo_plan_set_integer(c->plan, c->rng_key, x->rng_key);
+    kolo_plan_set_integer(c->plan, c->first_sample, part->first);
+    kolo_plan_set(c->plan, c->share, share);
+    kolo_plan_set(c->plan, c->fresh, fresh);
+}
+
+static kolo_status run_micro_batches(kolo_session *s, const kolo_batch *batch, const scalars *x,
+                                     const cached **finish) {
     const int64_t global = batch->global_count, n = micro_batches(s, global);
     const int64_t last = part_count(batch->count, n, n - 1); /* samples of the last micro-batch */
-    const int64_t rng_key = step_key(s);
-    const cached *finish, *c; /* finish: the plan that ends the step */
-    int64_t labels;
     if (n > 1) KOLO_TRY(check_share(s, batch));
-    KOLO_TRY(count_labels(s, batch, &labels));
-    KOLO_TRY(get_plan(s, FINISH, global, last, &finish));
+    KOLO_TRY(get_plan(s, FINISH, global, last, finish));
     for (int64_t i = 0; i < n; i++) {
-        /* Input: the samples of micro-batch i, into the plan of that size. */
+        const cached *c = *finish;
         int64_t count = part_count(batch->count, n, i);
         kolo_batch micro = kolo_batch_part(batch, part_first(batch->count, n, i), count);
-        c = finish;
         if (count != last) KOLO_TRY(get_plan(s, ADD, global, count, &c));
-        feed(c, &micro);
-        /* Scalars. The loss is the mean over all labels of the global batch. */
-        kolo_plan_set(c->plan, c->lr, lr);
-        kolo_plan_set(c->plan, c->update, (double)(s->steps + 1));
-        kolo_plan_set(c->plan, c->grad_scale, labels > 0 ? 1.0 / (double)labels : 0);
-        kolo_plan_set_integer(c->plan, c->rng_key, rng_key);
-        kolo_plan_set_integer(c->plan, c->first_sample, micro.first);
-        kolo_plan_set(c->plan, c->share, (double)count / (double)micro_global(s, global, n, i));
-        kolo_plan_set(c->plan, c->fresh, i == 0);
-        if (i == n - 1) break;
+        prepare(c, &micro, x, (double)count / (double)micro_global(s, global, n, i), i == 0);
         /* Forward and backward; gradients and sums are accumulated. */
-        KOLO_TRY(kolo_plan_accumulate(c->plan));
+        if (i < n - 1) KOLO_TRY(kolo_plan_accumulate(c->plan));
     }
     /* The last micro-batch: forward; backward, with an allreduce posted for each bucket as soon as
      * its gradients are complete; waits for the buckets; update into the other bank; commit. */
-    KOLO_TRY(kolo_plan_run(finish->plan));
-    *sums = read_sums(finish, global, labels);
+    return kolo_plan_run((*finish)->plan);
+}
+
+/* This rank's shards. The last one completes the step, as above, if it is a full one. */
+static kolo_status run_shards(kolo_session *s, const kolo_batch *batch, const scalars *x,
+                              const cached **finish) {
+    const int64_t global = batch->global_count, size = s->opts.batch;
+    bool complete = false;
+    KOLO_TRY(get_plan(s, FINISH, size, size, finish));
+    for (int k = s->first_shard; k < s->end_shard; k++) {
+        const cached *c = *finish;
+        int64_t count = kolo_max_i64(kolo_min_i64(size, global - k * size), 0);
+        if (count == 0) {
+            kolo_plan_skip_shard(c->plan, k);
+            continue;
+        }
+        if (count != size) KOLO_TRY(get_plan(s, ADD, count, count, &c));
+        kolo_batch shard = kolo_batch_part(batch, k * size - batch->first, count);
+        prepare(c, &shard, x, (double)count / (double)global, true);
+        complete = k == s->end_shard - 1 && count == size;
+        KOLO_TRY(kolo_plan_run_shard(c->plan, k, complete));
+    }
+    if (complete) return KOLO_OK;
+    kolo_plan_set((*finish)->plan, (*finish)->lr, x->lr);
+    kolo_plan_set((*finish)->plan, (*finish)->update, x->update);
+    return kolo_plan_complete((*finish)->plan);
+}
+
+/* A rank's batch must consist of its shards. */
+static kolo_status check_shards(const kolo_session *s, const kolo_batch *batch) {
+    int64_t global = batch->global_count, size = s->opts.batch;
+    int64_t first = kolo_min_i64(s->first_shard * size, global);
+    int64_t count = kolo_min_i64(s->end_shard * size, global) - first;
+    if (batch->count == count && (count == 0 || batch->first == first)) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "samples %" PRId64 " to %" PRId64 " of %" PRId64 " on rank %" PRId64
+                     ", whose shards have %" PRId64 " to %" PRId64,
+                     batch->first, batch->first + batch->count, global, rank_of(s), first,
+                     first + count);
+}
+
+kolo_status kolo_session_step(kolo_session *s, const kolo_batch *batch, double lr,
+                              kolo_sums *sums) {
+    KOLO_ASSERT(!s->opts.evaluate_only && batch->global_count > 0);
+    const bool shards = s->opts.shards > 0;
+    const cached *finish; /* the plan that ends the step */
+    int64_t labels;
+    if (shards) KOLO_TRY(check_shards(s, batch));
+    KOLO_TRY(count_labels(s, batch, &labels));
+    const scalars x = step_scalars(s, lr, labels);
+    KOLO_TRY(shards ? run_shards(s, batch, &x, &finish) : run_micro_batches(s, batch, &x, &finish));
+    *sums = read_sums(finish, batch->global_count, labels);
     s->steps++; /* a failed step repeats its draws */
     return KOLO_OK;
+}
+
+kolo_status kolo_session_deal(kolo_session *s, const int *counts) {
+    int64_t rank = rank_of(s);
+    KOLO_TRY(kolo_plan_deal(find_plan(s, FINISH, s->opts.batch)->plan, counts));
+    s->first_shard = 0;
+    for (int64_t r = 0; r < rank; r++) s->first_shard += counts[r];
+    s->end_shard = s->first_shard + counts[rank];
+    return KOLO_OK;
+}
+
+bool kolo_session_is_reproducible(const kolo_session *s) { return s->opts.shards > 0; }
+
+void kolo_session_shards(const kolo_session *s, int *first, int *end) {
+    *first = s->first_shard;
+    *end = s->end_shard;
 }
 
 kolo_status kolo_session_evaluate(kolo_session *s, const kolo_batch *batch, kolo_sums *sums) {

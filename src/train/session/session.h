@@ -13,8 +13,14 @@
  * allows. If a share does not divide evenly, the first micro-batches have one sample more and a
  * plan of their own.
  *
- * A rank without samples in a step (a short last batch) runs a plan of one sample whose labels are
- * -1: it adds nothing to the loss or to any gradient.
+ * A reproducible session divides the global batch into L logical shards instead and deals them to
+ * the ranks. All ranks run the plan of one shard, whose gradients, metrics and statistics are
+ * summed along one tree (plan/plan.h): the bits of a step do not depend on the ranks. The last
+ * batch of an epoch has full shards, one with the rest, for which there is a plan of its own, and
+ * empty ones.
+ *
+ * Otherwise a rank without samples in a step (a short last batch) runs a plan of one sample whose
+ * labels are -1: it adds nothing to the loss or to any gradient.
  *
  * Not thread-safe: one thread at a time. */
 
@@ -28,10 +34,14 @@ typedef struct kolo_session_opts {
     kolo_shape sample;
     kolo_shape label; /* of the labels of one sample, as in kolo/data.h */
     int64_t classes;
-    int64_t batch;       /* samples of this rank in a micro-batch; the same on all ranks */
-    int64_t accumulate;  /* micro-batches of a full step; default 1 */
-    bool evaluate_only;  /* forward pass alone: no gradients, optimizer or collectives */
-    kolo_plan_opts plan; /* the session sets `train` */
+    int64_t batch;        /* samples of this rank in a micro-batch; of a logical shard */
+    int64_t accumulate;   /* micro-batches of a full step; default 1 */
+    int64_t global_batch; /* samples of a step over all ranks; default batch x accumulate x ranks */
+    int shards;           /* logical shards of a reproducible step; 0: none */
+    const int *counts;    /* of shards, by rank; copied; NULL: equal ones */
+    int64_t short_shard;  /* samples of the shorter shard of the last batch; 0: there is none */
+    bool evaluate_only;   /* forward pass alone: no gradients, optimizer or collectives */
+    kolo_plan_opts plan;  /* the session sets `train` */
 } kolo_session_opts;
 
 typedef struct kolo_session kolo_session;
@@ -54,6 +64,14 @@ kolo_status kolo_session_init(kolo_session *session, uint64_t seed);
 /* Sets the number of completed steps. Per-step random draws and Adam's bias correction depend on
  * it. */
 void kolo_session_set_steps(kolo_session *session, int64_t steps);
+
+/* Deals the shards anew: counts[rank]. Between steps. Collective. ARG: other ranks have other
+ * counts, or not all shards. */
+kolo_status kolo_session_deal(kolo_session *session, const int *counts);
+/* Whether the steps have logical shards. */
+bool kolo_session_is_reproducible(const kolo_session *session);
+/* This rank's shards, [*first, *end); none without logical shards. */
+void kolo_session_shards(const kolo_session *session, int *first, int *end);
 
 kolo_store *kolo_session_store(const kolo_session *session);
 /* The training plan of full batches. */

@@ -4,17 +4,19 @@
 #include "base/integer.h"
 #include "base/json.h"
 #include "base/range.h"
+#include "data/sampler.h"
 #include "kernel/select/families.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- options ---- */
 
 static void fill_defaults(kolo_train_opts *o) {
-    if (o->batch == 0) o->batch = 64;
+    if (o->batch == 0 && o->global_batch == 0) o->batch = 64;
     if (o->accumulate == 0) o->accumulate = 1;
     if (o->in_memory) {
         o->epochs = 0;
@@ -46,9 +48,41 @@ static kolo_status check_checkpoints(const kolo_train_opts *o) {
     return KOLO_OK;
 }
 
+static kolo_status check_batches(const kolo_train_opts *o) {
+    if (o->global_batch > 0 && o->batch > 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "a batch of %" PRId64 " per worker and a global batch of %" PRId64
+                         ": choose one of the two",
+                         o->batch, o->global_batch);
+    }
+    if (o->worker_weights && o->reproducible == 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "worker weights distribute the logical shards of a "
+                                       "reproducible run: give --reproducible too");
+    }
+    if (o->reproducible == 0) return KOLO_OK;
+    if (o->global_batch == 0 || o->global_batch % o->reproducible != 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "%" PRId64 " logical shards need a global batch that is a multiple of "
+                         "them: give --global-batch %" PRId64 ", for example",
+                         o->reproducible,
+                         o->reproducible * kolo_max_i64(o->global_batch / o->reproducible, 8));
+    }
+    if (o->accumulate > 1) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "logical shards are the micro-batches of a reproducible "
+                                       "run: omit --accumulate, and give more shards");
+    }
+    if (o->sparse_embedding) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "row-sparse gradients cannot be summed over logical shards: "
+                                       "omit --sparse-embedding or --reproducible");
+    }
+    return KOLO_OK;
+}
+
 static kolo_status check_ranges(const kolo_train_opts *o) {
     const int64_t many = INT64_C(1) << 40;
-    KOLO_TRY(kolo_check_count("batch", o->batch, 1, 1 << 24));
+    KOLO_TRY(kolo_check_count("batch", o->batch, 0, 1 << 24));
+    KOLO_TRY(kolo_check_count("global batch", o->global_batch, 0, many));
+    KOLO_TRY(kolo_check_count("logical shards", o->reproducible, 0, 1 << 16));
     KOLO_TRY(kolo_check_count("micro-batches", o->accumulate, 1, 1 << 20));
     KOLO_TRY(kolo_check_count("epochs", o->epochs, 0, 1 << 30));
     KOLO_TRY(kolo_check_count("steps", o->steps, 0, many));
@@ -59,6 +93,7 @@ static kolo_status check_ranges(const kolo_train_opts *o) {
     KOLO_TRY(kolo_check_count("epochs between checkpoints", o->checkpoint_epochs, 0, 1 << 30));
     KOLO_TRY(kolo_check_count("checkpoints to keep", o->keep, 0, many));
     KOLO_TRY(check_checkpoints(o));
+    KOLO_TRY(check_batches(o));
     KOLO_TRY(kolo_check_count("epochs between learning-rate steps", o->lr_step_epochs, 1, 1 << 30));
     KOLO_TRY(kolo_check_real("learning rate", o->lr, 0, true, 1e6));
     KOLO_TRY(kolo_check_real("minimum learning rate", o->lr_min, 0, false, o->lr));
@@ -162,6 +197,55 @@ static kolo_status compute_steps(kolo_setup *s, int workers) {
     return KOLO_OK;
 }
 
+/* The samples of a step, and of a worker's micro-batch or a logical shard. */
+static void compute_batches(kolo_setup *s) {
+    kolo_train_opts *o = &s->opts;
+    s->global_batch = o->global_batch ? o->global_batch : o->batch * o->accumulate * s->workers;
+    int64_t parts = o->reproducible ? o->reproducible : s->workers * o->accumulate;
+    o->batch = (s->global_batch - 1) / parts + 1;
+}
+
+static kolo_status parse_weights(const char *text, int workers, double *weights) {
+    const char *at = text;
+    int n = 0;
+    for (bool more = true; more; n++) {
+        char *end;
+        double weight = strtod(at, &end);
+        more = *end == ',';
+        if (end == at || (*end && !more) || !(weight > 0 && weight < 1e9)) {
+            return KOLO_FAIL(KOLO_ERR_ARG,
+                             "worker weights \"%s\": must be positive numbers, such as 1,1,0.5",
+                             text);
+        }
+        if (n < workers) weights[n] = weight;
+        at = end + 1;
+    }
+    if (n == workers) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG, "%d worker weights for %d workers: give one each", n, workers);
+}
+
+static kolo_status deal_shards(kolo_setup *s, int workers) {
+    const char *text = s->opts.worker_weights;
+    if (s->opts.reproducible == 0) return KOLO_OK;
+    s->counts = kolo_alloc((size_t)workers * sizeof *s->counts);
+    double *weights = kolo_alloc((size_t)workers * sizeof *weights);
+    kolo_status status = KOLO_OK;
+    if (!s->counts || !weights) status = KOLO_NOMEM((size_t)workers * sizeof *weights);
+    if (status == KOLO_OK && text) status = parse_weights(text, workers, weights);
+    if (status == KOLO_OK) {
+        kolo_deal_shards((int)s->opts.reproducible, workers, text ? weights : NULL, s->counts);
+    }
+    kolo_free(weights);
+    return status;
+}
+
+/* Samples of the shard in the last batch of an epoch that is not full; 0: there is none. */
+static int64_t short_shard(const kolo_setup *s) {
+    bool all = s->opts.reproducible > 0 && !s->opts.in_memory && s->total_steps >= s->epoch_steps;
+    int64_t samples = kolo_dataset_describe(s->train)->count;
+    return all ? samples % s->global_batch % s->opts.batch : 0;
+}
+
 /* ---- opening ---- */
 
 /* Detects samples that the model does not accept, on all ranks alike, before any collective. */
@@ -181,7 +265,9 @@ static kolo_status open_all(kolo_setup *s, const kolo_train_opts *given, int wor
     KOLO_TRY(kolo_check_count("number of workers", workers, 1, 1 << 16));
     const kolo_model *model;
     KOLO_TRY(kolo_model_find(s->opts.model, &model));
-    s->global_batch = s->opts.batch * s->opts.accumulate * workers;
+    s->workers = workers;
+    compute_batches(s);
+    KOLO_TRY(deal_shards(s, workers));
     KOLO_TRY(kolo_augment_parse(s->opts.augment, &s->augment));
     if (s->opts.in_memory && kolo_augment_any(&s->augment)) {
         return KOLO_FAIL(KOLO_ERR_ARG, "a benchmark on a resident batch has no augmentation");
@@ -200,6 +286,10 @@ static kolo_status open_all(kolo_setup *s, const kolo_train_opts *given, int wor
         .classes = info->classes,
         .batch = s->opts.batch,
         .accumulate = s->opts.accumulate,
+        .global_batch = s->global_batch,
+        .shards = (int)s->opts.reproducible,
+        .counts = s->counts,
+        .short_shard = short_shard(s),
         .plan =
             {
                 .optimizer = s->opts.optimizer,
@@ -280,14 +370,18 @@ void kolo_setup_describe_learning(const kolo_setup *setup, kolo_text *text) {
                   o->model_options ? o->model_options : "");
     kolo_text_add(text, "data: %s\nsamples: %" PRId64 "\nseed: %" PRIu64 "\naugment: %s\n",
                   info->name, info->count, o->seed, o->augment ? o->augment : "");
-    int64_t workers = setup->global_batch / (o->batch * o->accumulate);
-    kolo_text_add(text, KOLO_STEP_SAMPLES "%" PRId64 " = %" PRId64 " x %" PRId64 " x %" PRId64 "\n",
-                  setup->global_batch, o->batch, o->accumulate, workers);
+    kolo_text_add(text, KOLO_STEP_SAMPLES "%" PRId64, setup->global_batch);
+    if (o->global_batch == 0) {
+        kolo_text_add(text, " = %" PRId64 " x %" PRId64 " x %" PRId64, o->batch, o->accumulate,
+                      (int64_t)setup->workers);
+    }
+    kolo_text_add(text, "\n");
     if (setup->normalizes) kolo_text_add(text, "batch: %" PRId64 "\n", o->batch);
     describe_optimizer(&o->optimizer, text);
     kolo_text_add(text, "sparse-embedding: %s\n", o->sparse_embedding ? "true" : "false");
     describe_schedule(setup, text);
     kolo_text_add(text, "precision: %s\n", kolo_precision_name(o->precision));
+    if (o->reproducible > 0) kolo_text_add(text, "reproducible: %" PRId64 "\n", o->reproducible);
 }
 
 void kolo_setup_describe(const kolo_setup *setup, kolo_text *text) {
@@ -298,6 +392,8 @@ void kolo_setup_describe(const kolo_setup *setup, kolo_text *text) {
                   "batch: %" PRId64 "\naccumulate: %" PRId64 "\nepochs: %" PRId64
                   "\nsteps: %" PRId64 "\n",
                   o->batch, o->accumulate, o->epochs, o->steps);
+    kolo_text_add(text, "global-batch: %" PRId64 "\nworker-weights: %s\n", o->global_batch,
+                  o->worker_weights ? o->worker_weights : "");
     kolo_text_add(text, "kernels: %s\nalgorithm: %s\nautotune: %s\nbucket-bytes: %" PRId64 "\n",
                   o->reference_kernels ? "ref"
                   : o->no_winograd     ? "direct"
@@ -314,5 +410,6 @@ void kolo_setup_close(kolo_setup *setup) {
     kolo_dataset_close(setup->train);
     kolo_dataset_close(setup->test);
     kolo_tuner_destroy(setup->tuner);
+    kolo_free(setup->counts);
     *setup = (kolo_setup){0};
 }

@@ -13,7 +13,9 @@ typedef struct kolo_setup {
     kolo_augment augment;
     kolo_tuner *tuner; /* see tuning.h; NULL: cost formulas */
     kolo_session_opts session;
+    int workers;
     int64_t global_batch;
+    int *counts;         /* of logical shards, by rank; NULL: none */
     kolo_sums zero;      /* of the outputs that the model reports */
     bool normalizes;     /* the model has batch normalization */
     int64_t epoch_steps; /* in_memory: all steps form one epoch */

@@ -300,6 +300,44 @@ static void normalisation_follows_the_formula(void **state) {
     }
 }
 
+/* The shards of a rank change at a step that the loader has not begun; batches grow if needed. */
+static void shards_are_dealt_anew_between_steps(void **state) {
+    fake f;
+    fake_init(&f, 101);
+    kolo_loader_opts opts = {.dataset = &f.dataset,
+                             .global_batch = 24,
+                             .shards = 8,
+                             .first_shard = 1,
+                             .end_shard = 2,
+                             .first = 2,
+                             .end = 30,
+                             .no_shuffle = true,
+                             .slots = 2};
+    kolo_sampler_opts order = {.samples = 101, .global_batch = 24};
+    kolo_loader *loader;
+    ASSERT_OK(kolo_loader_create(&opts, &loader));
+    for (int k = 2; k < 30; k++) {
+        kolo_batch batch;
+        ASSERT_OK(kolo_loader_next(loader, &batch));
+        int first = k < 8 ? 1 : k < 20 ? 0 : 5, end = k < 8 ? 2 : k < 20 ? 8 : 5;
+        kolo_share share = kolo_sampler_shards(&order, k % 5, 8, first, end);
+        assert_int_equal(batch.count, share.count);
+        assert_int_equal(batch.global_count, share.global_count);
+        for (int64_t i = 0; i < share.count; i++) {
+            uint32_t value;
+            memcpy(&value, batch.samples + i * SAMPLE, SAMPLE);
+            assert_int_equal(value, share.first + i);
+        }
+        if (k == 5) kolo_loader_deal(loader, 8, 0, 8);
+        if (k == 15) kolo_loader_deal(loader, 20, 5, 5);
+    }
+    kolo_loader_destroy(loader);
+    opts.global_batch = 25;
+    assert_int_equal(kolo_loader_create(&opts, &loader), KOLO_ERR_ARG);
+    assert_non_null(strstr(kolo_last_error(), "a multiple of the shards"));
+    fake_fini(&f);
+}
+
 TEST_MAIN(test_loader) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(batches_come_in_the_samplers_order),
@@ -308,6 +346,7 @@ TEST_MAIN(test_loader) {
         cmocka_unit_test(waiting_has_a_deadline),
         cmocka_unit_test(loaders_end_at_any_moment),
         cmocka_unit_test(bad_options_and_failing_memory_are_reported),
+        cmocka_unit_test(shards_are_dealt_anew_between_steps),
         cmocka_unit_test(normalisation_follows_the_formula),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -51,6 +51,61 @@ static void more_ranks_than_samples_leave_some_with_none(void **state) {
     assert_int_equal(with, 3);
 }
 
+/* The shards of a batch are its samples in order, full ones first; ranks do not change them. */
+static void shards_depend_on_the_batch_alone(void **state) {
+    static const int counts[] = {1, 2, 4, 5, 8};
+    for (size_t s = 0; s < KOLO_COUNT(sizes); s++) {
+        for (size_t c = 0; c < KOLO_COUNT(counts); c++) {
+            int shards = counts[c];
+            kolo_sampler_opts o = {.samples = sizes[s].samples,
+                                   .global_batch = sizes[s].batch * shards};
+            int64_t size = sizes[s].batch, next = 0;
+            for (int64_t step = 0; step < kolo_sampler_steps(&o); step++) {
+                int64_t left = kolo_min_i64(o.samples - next, o.global_batch), all = left;
+                for (int k = 0; k < shards; k++) {
+                    kolo_share share = kolo_sampler_shards(&o, step, shards, k, k + 1);
+                    kolo_share rest = kolo_sampler_shards(&o, step, shards, k, shards);
+                    assert_int_equal(share.count, kolo_min_i64(size, left));
+                    assert_int_equal(share.global_count, all);
+                    if (left > 0) assert_int_equal(share.first, next);
+                    assert_int_equal(rest.count, left);
+                    next += share.count;
+                    left -= share.count;
+                }
+            }
+            assert_int_equal(next, o.samples);
+        }
+    }
+}
+
+static void shards_are_dealt_by_weight(void **state) {
+    static const struct {
+        int shards, ranks;
+        double weights[4];
+        int counts[4];
+    } deals[] = {
+        {8, 1, {1}, {8}},
+        {8, 3, {1, 1, 1}, {3, 3, 2}},
+        {2, 4, {1, 1, 1, 1}, {1, 1, 0, 0}},
+        {8, 2, {3, 1}, {6, 2}},
+        {10, 2, {1, 4}, {2, 8}},
+        {7, 3, {0.5, 0.5, 0.01}, {4, 3, 0}},
+        {9, 3, {1, 1, 0.25}, {4, 4, 1}},
+        {64, 4, {1, 1, 1, 5}, {8, 8, 8, 40}},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(deals); i++) {
+        int counts[4] = {-1, -1, -1, -1};
+        kolo_deal_shards(deals[i].shards, deals[i].ranks, deals[i].weights, counts);
+        for (int r = 0; r < deals[i].ranks; r++) {
+            if (counts[r] != deals[i].counts[r]) fail_msg("deal %zu, rank %d: %d", i, r, counts[r]);
+        }
+    }
+    int equal[3];
+    kolo_deal_shards(8, 3, NULL, equal);
+    assert_int_equal(equal[0] + equal[1] + equal[2], 8);
+    assert_int_equal(equal[2], 2);
+}
+
 static void epochs_are_permutations(void **state) {
     for (size_t s = 0; s < KOLO_COUNT(sizes); s++) {
         kolo_sampler_opts o = {.samples = sizes[s].samples, .global_batch = sizes[s].batch};
@@ -148,6 +203,8 @@ TEST_MAIN(test_sampler) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shares_cover_each_epoch_once_in_even_contiguous_parts),
         cmocka_unit_test(more_ranks_than_samples_leave_some_with_none),
+        cmocka_unit_test(shards_depend_on_the_batch_alone),
+        cmocka_unit_test(shards_are_dealt_by_weight),
         cmocka_unit_test(epochs_are_permutations),
         cmocka_unit_test(order_depends_on_seed_and_epoch_only),
         cmocka_unit_test(shuffles_are_uniform),
