@@ -274,11 +274,20 @@ void test_kernel_on(const kolo_kernel *kernel, const kolo_kernel_spec *spec,
 }
 
 void *test_kernel_result(const kolo_kernel *kernel, const kolo_kernel_spec *spec) {
+    return test_kernel_result_on(kernel, spec, NULL);
+}
+
+void *test_kernel_result_on(const kolo_kernel *kernel, const kolo_kernel_spec *spec,
+                            const void *const *inputs) {
     test_call own = open_call(kernel, spec);
     for (int i = 0; i < spec->n_in; i++) {
         kolo_tensor plain = kolo_tensor_plain(spec->in[i].dtype, spec->in[i].shape);
         void *numbers = buffer(kolo_tensor_bytes(&plain));
-        fill_random(&plain, numbers, (uint64_t)i + 1);
+        if (inputs && inputs[i]) {
+            memcpy(numbers, inputs[i], kolo_tensor_bytes(&plain));
+        } else {
+            fill_random(&plain, numbers, (uint64_t)i + 1);
+        }
         kolo_tensor_reorder(&spec->in[i], own.call.in[i], &plain, numbers);
         kolo_free(numbers);
     }

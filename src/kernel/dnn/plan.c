@@ -39,7 +39,9 @@ void kolo_dnn_plan_keep_best(kolo_dnn_plan *best, kolo_dnn_plan *other) {
     kolo_dnn_plan_fini(other);
 }
 
-/* The attributes of every primitive: user scratchpad, and `relu` as a post-op. */
+/* The attributes of every primitive: user scratchpad, and `relu` as a post-op. oneDNN's ReLU turns
+ * NaN into 0, unlike all other kernels; its post-ops that keep NaN (PReLU) are not supported by its
+ * fast implementations. */
 static dnnl_primitive_attr_t make_attr(bool relu) {
     dnnl_primitive_attr_t attr = NULL;
     dnnl_post_ops_t ops = NULL;

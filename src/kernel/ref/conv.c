@@ -96,7 +96,7 @@ static void conv2d(const kolo_call *call) {
     for (int64_t i = 0; i < count; i++) y[i] = b ? b[i / y_plane % channels] : 0;
     each_plane(&s, row_forward, call->in[0], call->in[1], y);
     if (!spec->attr[KOLO_CONV_RELU].i) return;
-    for (int64_t i = 0; i < count; i++) y[i] = y[i] > 0 ? y[i] : 0;
+    for (int64_t i = 0; i < count; i++) y[i] = y[i] < 0 ? 0 : y[i];
 }
 
 static void bwd_data(const kolo_call *call) {

@@ -33,7 +33,7 @@ static void linear(const kolo_call *call) {
     product(call, y);
     if (!call->spec->attr[KOLO_LINEAR_RELU].i) return;
     for (int64_t i = 0; i < kolo_shape_count(&call->spec->out[0].shape); i++) {
-        y[i] = y[i] > 0 ? y[i] : 0;
+        y[i] = y[i] < 0 ? 0 : y[i];
     }
 }
 

@@ -22,7 +22,7 @@ static void normalise(const rows *r, int64_t c, const double *x, double mean, do
     for (int64_t n = 0; n < r->n; n++) {
         for (int64_t i = (n * r->c + c) * r->plane, end = i + r->plane; i < end; i++) {
             double v = scale * (x[i] - mean) + beta + (residual ? residual[i] : 0);
-            y[i] = relu && !(v > 0) ? 0 : v;
+            y[i] = relu && v < 0 ? 0 : v;
         }
     }
 }

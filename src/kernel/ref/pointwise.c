@@ -30,7 +30,7 @@ static void bias_bwd(const kolo_call *call) {
 static void relu(const kolo_call *call) {
     const double *x = call->in[0];
     double *y = call->out[0];
-    for (int64_t i = 0; i < count_of(&call->spec->in[0]); i++) y[i] = x[i] > 0 ? x[i] : 0;
+    for (int64_t i = 0; i < count_of(&call->spec->in[0]); i++) y[i] = x[i] < 0 ? 0 : x[i];
 }
 
 static void relu_bwd(const kolo_call *call) {
@@ -49,7 +49,7 @@ static void add(const kolo_call *call) {
     bool relu = call->spec->attr[KOLO_ADD_RELU].i;
     for (int64_t i = 0; i < count_of(&call->spec->in[0]); i++) {
         double v = a[i] + b[i];
-        y[i] = relu && !(v > 0) ? 0 : v;
+        y[i] = relu && v < 0 ? 0 : v;
     }
 }
 

@@ -3,6 +3,7 @@
 #include "base/integer.h"
 #include "kernel/ref/ref.h"
 
+#include <math.h>
 #include <string.h>
 
 /* One window: its rectangle within a plane of x (clipped to the image) and the index of its
@@ -70,12 +71,14 @@ static void max_of(const kolo_call *call, const window *at) {
     int64_t best_h = at->top, best_w = at->left;
     for (int64_t h = at->top; h < at->bottom; h++) {
         for (int64_t w = at->left; w < at->right; w++) {
-            if (x[h * at->width + w] > x[best_h * at->width + best_w]) best_h = h, best_w = w;
+            double value = x[h * at->width + w];
+            bool larger = value > x[best_h * at->width + best_w] || isnan(value);
+            if (larger) best_h = h, best_w = w;
         }
     }
     double best = x[best_h * at->width + best_w];
     bool relu = call->spec->attr[KOLO_POOL_RELU].i;
-    ((double *)call->out[0])[at->out] = relu && !(best > 0) ? 0 : best;
+    ((double *)call->out[0])[at->out] = relu && best < 0 ? 0 : best;
     ((uint8_t *)call->out[1])[at->out] =
         (uint8_t)((best_h - at->first_h) * call->spec->attr[KOLO_POOL_KERNEL_W].i + best_w -
                   at->first_w);

@@ -116,7 +116,7 @@ static void write_group(const kolo_simd_linear_job *job, int64_t first, int64_t 
                 int64_t row = n + i / LINES, line = o + i % LINES;
                 if (row >= job->rows || line >= end) continue;
                 float y = sum_lanes(load(sum)) + (job->b ? job->b[line] : 0);
-                job->out[row * job->outer + line] = job->relu && !(y > 0) ? 0 : y;
+                job->out[row * job->outer + line] = job->relu ? positive_1(y) : y;
             }
         }
     }

@@ -299,7 +299,7 @@ INLINE void line(plane p, const float *center, const float *slope, const float *
     for (; i < end; i++, k++) {
         float v = (element_at(p.x, i, p.bf16) - center[k]) * slope[k] + offset[k];
         if (p.residual) v += element_at(p.residual, i, p.bf16);
-        set_element(p.y, i, p.relu && !(v > 0) ? 0 : v, p.bf16);
+        set_element(p.y, i, p.relu ? positive_1(v) : v, p.bf16);
     }
 }
 

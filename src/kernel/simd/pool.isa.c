@@ -5,6 +5,8 @@
 #include "base/integer.h"
 #include "kernel/simd/vector.h"
 
+#include <math.h>
+
 /* One window, clipped to the image. */
 typedef struct window {
     int64_t top, bottom, left, right; /* rows and columns of the input image */
@@ -39,7 +41,7 @@ INLINE window window_at(const kolo_simd_pool_job *job, int64_t oh, int64_t ow) {
 }
 
 INLINE v8i splat8i(int32_t x) { return x - (v8i){0}; }
-INLINE v8f positive8(v8f x) { return select8(x > 0, x, (v8f){0}); }
+INLINE v8f positive8(v8f x) { return select8(x < 0, (v8f){0}, x); } /* NaN stays */
 
 INLINE v8i load8i(const int32_t *p) {
     v8i v;
@@ -62,7 +64,7 @@ INLINE void store_places(uint8_t *index, v8i place) {
 
 enum { MOST_PLACES = 256 }; /* that an index can distinguish */
 
-/* ---- maximum: the first of the largest ----
+/* ---- maximum: the first of the largest, or a NaN ----
  *
  * The largest of each row of a window first, then the largest of these: windows that overlap share
  * the rows. */
@@ -84,9 +86,21 @@ INLINE void put_8(max_job m, int64_t to, v8f best, v8i place) {
     store_places(m.index + to, place);
 }
 INLINE void put_1(max_job m, int64_t to, float best, int32_t place) {
-    set_element(m.y, to, m.relu && !(best > 0) ? 0 : best, m.bf16);
+    set_element(m.y, to, m.relu ? positive_1(best) : best, m.bf16);
     m.index[to] = (uint8_t)place;
 }
+
+INLINE v8i unordered8(v8f a, v8f b) {
+#ifdef __AVX2__
+    return (v8i)_mm256_cmp_ps((__m256)a, (__m256)b, _CMP_UNORD_Q);
+#else
+    return (a != a) | (b != b);
+#endif
+}
+
+/* Whether a value replaces the largest so far: a NaN does, and is not replaced by a number. */
+INLINE v8i beats8(v8f value, v8f best) { return (value > best) | (value != value); }
+INLINE bool beats(float value, float best) { return value > best || isnan(value); }
 
 /* The maximum of `columns` pixels from element x_at of x on, and its index; the first is column
  * `first` of the window. */
@@ -96,7 +110,7 @@ INLINE void max_across_8(max_job m, int64_t x_at, int64_t columns, int64_t first
     *place = splat8i((int32_t)first);
     for (int64_t w = 1; w < columns; w++) {
         v8f value = load8_at(m.x, x_at + w * m.inner, m.bf16);
-        v8i larger = value > *best;
+        v8i larger = beats8(value, *best);
         *best = select8(larger, value, *best);
         *place = selecti(larger, splat8i((int32_t)(first + w)), *place);
     }
@@ -107,8 +121,9 @@ INLINE void max_across_1(max_job m, int64_t x_at, int64_t columns, int64_t first
     *place = (int32_t)first;
     for (int64_t w = 1; w < columns; w++) {
         float value = element_at(m.x, x_at + w * m.inner, m.bf16);
-        *place = value > *best ? (int32_t)(first + w) : *place;
-        *best = value > *best ? value : *best;
+        bool larger = beats(value, *best);
+        *place = larger ? (int32_t)(first + w) : *place;
+        *best = larger ? value : *best;
     }
 }
 
@@ -120,19 +135,23 @@ INLINE void max_plane_2x2(const kolo_simd_pool_job *job, max_job m, int64_t inne
         for (int64_t ow = 0; ow < job->small.w; ow++, to += inner) {
             int64_t at = 2 * oh * row + 2 * ow * inner, i = 0;
             for (; i + 8 <= inner; i += 8) {
-                v8f upper, lower;
-                v8i first, second;
-                max_across_8(m, at + i, 2, 0, &upper, &first);
-                max_across_8(m, at + row + i, 2, 2, &lower, &second);
-                v8i larger = lower > upper;
-                put_8(m, to + i, select8(larger, lower, upper), selecti(larger, second, first));
+                v8f a = load8_at(m.x, at + i, m.bf16), b = load8_at(m.x, at + inner + i, m.bf16);
+                v8f c = load8_at(m.x, at + row + i, m.bf16);
+                v8f d = load8_at(m.x, at + row + inner + i, m.bf16);
+                v8i nan = unordered8(a, b) | unordered8(c, d); /* all bits set: a NaN */
+                v8i right = b > a, right_below = d > c;
+                v8f upper = select8(right, b, a), lower = select8(right_below, d, c);
+                v8i below = lower > upper;
+                v8i first = splat8i(1) & right, second = splat8i(2) + (splat8i(1) & right_below);
+                v8f best = select8(below, lower, upper);
+                put_8(m, to + i, (v8f)((v8i)best | nan), selecti(below, second, first));
             }
             for (; i < inner; i++) {
                 float upper, lower;
                 int32_t first, second;
                 max_across_1(m, at + i, 2, 0, &upper, &first);
                 max_across_1(m, at + row + i, 2, 2, &lower, &second);
-                bool larger = lower > upper;
+                bool larger = beats(lower, upper);
                 put_1(m, to + i, larger ? lower : upper, larger ? second : first);
             }
         }
@@ -190,7 +209,7 @@ INLINE void max_down(max_job m, const float *best, const int32_t *place, const i
         v8i where = load8i(place + at[0] + j) + splat8i((int32_t)(first * kernel_w));
         for (int64_t k = 1; k < rows; k++) {
             v8f value = load8(best + at[k] + j);
-            v8i larger = value > most;
+            v8i larger = beats8(value, most);
             v8i here = load8i(place + at[k] + j) + splat8i((int32_t)((first + k) * kernel_w));
             most = select8(larger, value, most);
             where = selecti(larger, here, where);
@@ -200,7 +219,7 @@ INLINE void max_down(max_job m, const float *best, const int32_t *place, const i
     for (; j < n; j++) {
         int64_t most = at[0], row = first;
         for (int64_t k = 1; k < rows; k++) {
-            bool larger = best[at[k] + j] > best[most + j];
+            bool larger = beats(best[at[k] + j], best[most + j]);
             most = larger ? at[k] : most;
             row = larger ? first + k : row;
         }

@@ -107,8 +107,9 @@ INLINE vf square_root(vf x) {
 #endif
 }
 
-/* max(x, 0). */
-INLINE vf positive(vf x) { return larger(x, (vf){0}); }
+/* ReLU: max(x, 0), and NaN for NaN. */
+INLINE vf positive(vf x) { return larger((vf){0}, x); }
+INLINE float positive_1(float x) { return x < 0 ? 0 : x; }
 
 /* ---- f32 or bf16 ----
  *
