@@ -13,6 +13,7 @@
 #include "kernel/select/families.h"
 #include "kolo/train.h"
 #include "train/checkpoint/checkpoint.h"
+#include "train/checkpoint/finite.h"
 #include "train/checkpoint/folder.h"
 #include "train/checkpoint/resume.h"
 #include "train/checkpoint/weights.h"
@@ -30,6 +31,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 static const int64_t report_ns = 100000000;
@@ -175,18 +177,42 @@ static void end(job *j) {
 
 /* ---- one step ---- */
 
-static kolo_status check_loss(const job *j, int64_t k, double lr, const kolo_sums *sums) {
-    double loss = sums->metric[KOLO_METRIC_LOSS];
-    if (isfinite(loss)) return KOLO_OK;
+/* The largest plausible loss: far above the first one and that of uniform guesses, ln(classes). */
+static double most_loss(const job *j) {
+    return 1e4 * fmax(1, fmax(j->state.first_loss, log((double)j->setup.session.classes)));
+}
+
+/* `what` states what shows that training diverged, after step k. */
+static kolo_status fail_diverged(const job *j, const char *what, int64_t k) {
+    return KOLO_FAIL(KOLO_ERR_DIVERGED,
+                     "%s at step %" PRId64 " (epoch %" PRId64
+                     "): training diverged; lower the learning rate, which is %g here, or warm it "
+                     "up over more epochs%s",
+                     what, k + 1, k / j->setup.epoch_steps + 1, kolo_lr_at(&j->schedule, k),
+                     j->setup.opts.checkpoint_steps + j->setup.opts.checkpoint_epochs > 0
+                         ? "; earlier checkpoints are kept"
+                         : "");
+}
+
+static kolo_status check_loss(const job *j, int64_t k, const kolo_sums *sums) {
+    double loss = kolo_sums_loss(sums);
+    char what[64];
+    if (isfinite(loss) && loss <= most_loss(j)) return KOLO_OK;
     /* The sum is equal on all ranks, so all ranks fail here. */
-    kolo_status status =
-        j->rank != 0
-            ? KOLO_OK
-            : KOLO_FAIL(KOLO_ERR_DIVERGED,
-                        "the loss is %s at step %" PRId64 " (epoch %" PRId64
-                        "): training diverged; lower the learning rate, which is %g here, or warm "
-                        "it up over more epochs",
-                        isnan(loss) ? "nan" : "infinite", k + 1, k / j->setup.epoch_steps + 1, lr);
+    snprintf(what, sizeof what, "the loss is %.4g", isnan(loss) ? NAN : loss); /* never -nan */
+    return kolo_agree(j->comm, j->rank == 0 ? fail_diverged(j, what, k) : KOLO_OK);
+}
+
+/* Parameters, statistics and optimizer state must be finite wherever they are kept. They are equal
+ * on all ranks; rank 0 reads them. */
+static kolo_status check_parameters(const job *j) {
+    kolo_text what = {0};
+    kolo_status status = KOLO_OK;
+    if (j->rank == 0) {
+        status = kolo_store_find_not_finite(kolo_session_store(j->session), &what);
+    }
+    if (status == KOLO_OK && what.text) status = fail_diverged(j, what.text, j->state.steps - 1);
+    kolo_text_fini(&what);
     return kolo_agree(j->comm, status);
 }
 
@@ -200,7 +226,8 @@ static kolo_status step(job *j, int64_t k) {
     if (j->trace) kolo_trace_add(j->trace, "next batch", start, kolo_now_ns());
     /* Forward, backward, allreduce of the gradients, update. */
     KOLO_TRY(kolo_session_step(j->session, &batch, lr, &sums));
-    KOLO_TRY(check_loss(j, k, lr, &sums));
+    if (k == 0) j->state.first_loss = kolo_sums_loss(&sums);
+    KOLO_TRY(check_loss(j, k, &sums));
     /* Record the time and the metrics. */
     int64_t ns = kolo_now_ns() - start;
     kolo_step_times_add(&j->times, ns);
@@ -210,7 +237,6 @@ static kolo_status step(job *j, int64_t k) {
     j->state.recent[k % KOLO_LAST_STEPS] = sums;
     j->state.steps = k + 1;
     if (k < CHECKED_STEPS) j->first_losses[k] = sums.metric[KOLO_METRIC_LOSS];
-    if (k == 0) j->state.first_loss = kolo_sums_loss(&sums);
     return KOLO_OK;
 }
 
@@ -309,6 +335,7 @@ static bool wants_checkpoint(const job *j) {
 static kolo_status save_resumable(const job *j) {
     const kolo_train_opts *o = &j->setup.opts;
     if (!wants_checkpoint(j)) return KOLO_OK;
+    KOLO_TRY(check_parameters(j));
     kolo_status status = KOLO_OK;
     if (j->rank == 0) {
         char *path = kolo_checkpoint_folder_path(o->out_dir, j->state.steps);
@@ -344,6 +371,7 @@ static kolo_sums last_steps(const job *j) {
 static kolo_status finish(job *j, kolo_train_result *result) {
     uint64_t hash = kolo_store_hash(kolo_session_store(j->session));
     KOLO_TRY(compare_replicas(j, hash));
+    KOLO_TRY(check_parameters(j));
     double times[3] = {(double)j->state.run.ns / 1e9, kolo_accumulator_rate(&j->state.run),
                        kolo_step_times_median_ms(&j->times)};
     if (j->comm) KOLO_TRY(kolo_broadcast(j->comm, times, 3, KOLO_DTYPE_F64, 0));

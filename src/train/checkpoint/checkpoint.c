@@ -1,6 +1,8 @@
 /* Checkpoints: saving, reading metadata, loading after all tensors are checked. */
 #include "train/checkpoint/checkpoint.h"
 
+#include "train/checkpoint/finite.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -235,8 +237,18 @@ static kolo_status check_all(const kolo_checkpoint *c, const kolo_store *store, 
     return KOLO_OK;
 }
 
+static kolo_status check_finite(const kolo_checkpoint *c, bool training) {
+    for (int i = 0; i < kolo_safetensors_count(c->file); i++) {
+        const kolo_safetensors_entry *e = kolo_safetensors_get(c->file, i);
+        if (is_skipped(c, e->name, training)) continue;
+        KOLO_TRY(kolo_check_finite(c->path, e));
+    }
+    return KOLO_OK;
+}
+
 static kolo_status load(const kolo_checkpoint *checkpoint, kolo_store *store, bool training) {
     KOLO_TRY(check_all(checkpoint, store, training));
+    KOLO_TRY(check_finite(checkpoint, training));
     /* Tensors in a file have any alignment; the copies are aligned. */
     size_t largest = 0;
     for (int i = 0; i < kolo_safetensors_count(checkpoint->file); i++) {

@@ -3,6 +3,7 @@
 #include "kolo/checkpoint.h"
 #include "kolo/train.h"
 #include "train/checkpoint/checkpoint.h"
+#include "train/checkpoint/finite.h"
 #include "train/session/session.h"
 
 #include <inttypes.h>
@@ -93,17 +94,8 @@ static bool has_reals(const kolo_safetensors_entry *e) {
 }
 
 static kolo_status check_finite(const kolo_safetensors *file, const char *path) {
-    for (int k = 0; k < kolo_safetensors_count(file); k++) {
-        const kolo_safetensors_entry *e = kolo_safetensors_get(file, k);
-        int64_t bad = 0, count = kolo_shape_count(&e->shape);
-        for (int64_t i = 0; has_reals(e) && i < count; i++) bad += !isfinite(element(e, i));
-        if (bad > 0) {
-            return KOLO_FAIL(KOLO_ERR_FORMAT,
-                             "%s: %" PRId64 " of the %" PRId64
-                             " numbers of %s are NaN or infinite: the run diverged, or the file is "
-                             "damaged",
-                             path, bad, count, e->name);
-        }
+    for (int i = 0; i < kolo_safetensors_count(file); i++) {
+        KOLO_TRY(kolo_check_finite(path, kolo_safetensors_get(file, i)));
     }
     return KOLO_OK;
 }

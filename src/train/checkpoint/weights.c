@@ -3,6 +3,7 @@
 
 #include "base/bf16.h"
 #include "data/safetensors/safetensors.h"
+#include "train/checkpoint/finite.h"
 #include "train/checkpoint/name_conventions.h"
 
 #include <inttypes.h>
@@ -162,6 +163,15 @@ static kolo_status find_sources(loading *l) {
     return status;
 }
 
+static kolo_status check_finite(const loading *l) {
+    for (int i = 0; i < kolo_store_count(l->store); i++) {
+        for (int part = 0; part < l->sources[i].parts; part++) {
+            KOLO_TRY(kolo_check_finite(l->path, l->sources[i].stored[part]));
+        }
+    }
+    return KOLO_OK;
+}
+
 /* ---- numbers ---- */
 
 static float from_bits(uint32_t bits) {
@@ -239,6 +249,7 @@ kolo_status kolo_weights_load(const char *path, const char *model, kolo_store *s
     if (status == KOLO_OK && !l.sources)
         status = KOLO_NOMEM((size_t)kolo_store_count(store) * sizeof *l.sources);
     if (status == KOLO_OK) status = find_sources(&l);
+    if (status == KOLO_OK) status = check_finite(&l);
     for (int i = 0; status == KOLO_OK && i < kolo_store_count(store); i++) {
         if (l.sources[i].parts == 0) continue;
         status = copy_one(store, kolo_store_entry_at(store, i), &l.sources[i]);

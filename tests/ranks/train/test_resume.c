@@ -449,6 +449,65 @@ static void damage_is_named(void **state) {
     forget();
 }
 
+/* Weights that are not finite are refused wherever they are read. */
+static void nan_is_refused(void **state) {
+    kolo_train_opts opts = {.model = "mlp",
+                            .data = images,
+                            .batch = 10,
+                            .steps = 4,
+                            .no_eval = true,
+                            .out_dir = "run",
+                            .checkpoint_steps = 4};
+    static const char four[] = "run/checkpoint-4.safetensors";
+    static const char error[] = "run/checkpoint-4.safetensors: 1 of the 10 numbers of fc3.bias are "
+                                "NaN or infinite: the run diverged, or the file is damaged";
+    train_well(1, &opts);
+    char *file;
+    size_t bytes;
+    const float nan = NAN;
+    ASSERT_OK(kolo_file_read(four, 1 << 24, &file, &bytes));
+    memcpy(find(file, bytes, "kolo_xxh3"), "none_xxh3", 9); /* the hashes would detect it */
+    memcpy(file + bytes - sizeof nan, &nan, sizeof nan);
+    ASSERT_OK(kolo_file_write(four, file, bytes));
+    kolo_free(file);
+    kolo_train_opts init = {.model = "mlp", .data = images, .init = four};
+    const outcome *o = train(2, &init);
+    assert_int_equal(o->status, KOLO_ERR_FORMAT);
+    assert_non_null(strstr(o->error, error));
+    opts.resume = four;
+    o = train(1, &opts);
+    assert_int_equal(o->status, KOLO_ERR_FORMAT);
+    assert_non_null(strstr(o->error, error));
+    forget();
+}
+
+/* A run that diverges ends with an error, also while its loss is finite, and leaves the checkpoints
+ * of better times. */
+static void a_diverging_run_keeps_what_was_good(void **state) {
+    kolo_train_opts opts = {.model = "resnet20",
+                            .model_options = "width=4",
+                            .data = images,
+                            .batch = 10,
+                            .steps = 40,
+                            .lr = 20,
+                            .optimizer.momentum = 0.9,
+                            .no_eval = true,
+                            .out_dir = "run",
+                            .keep = 1,
+                            .checkpoint_steps = 1};
+    const outcome *o = train(2, &opts);
+    assert_int_equal(o->status, KOLO_ERR_DIVERGED);
+    assert_non_null(strstr(o->error, "training diverged; lower the learning rate, which is 20"));
+    assert_non_null(strstr(o->error, "earlier checkpoints are kept"));
+    assert_false(kolo_file_exists("run/checkpoint-final.safetensors"));
+    char *path, *text;
+    ASSERT_OK(kolo_checkpoint_folder_find("run", false, &path));
+    ASSERT_OK(kolo_checkpoint_verify(path, &text));
+    kolo_checkpoint_text_free(text);
+    kolo_free(path);
+    forget();
+}
+
 /* Flips a bit of a file; `back` is from its end. */
 static void flip(const char *path, size_t back) {
     char *text;
@@ -636,6 +695,8 @@ TEST_MAIN(test_resume) {
         cmocka_unit_test(what_can_go_on_is_kept),
         cmocka_unit_test(what_was_trained_stays_until_it_is_replaced),
         cmocka_unit_test(damage_is_named),
+        cmocka_unit_test(nan_is_refused),
+        cmocka_unit_test(a_diverging_run_keeps_what_was_good),
         cmocka_unit_test(an_older_one_stands_in),
         cmocka_unit_test(parameters_are_read_without_the_state),
         cmocka_unit_test(run_states_are_read_back_exactly),
