@@ -1,6 +1,5 @@
 /* The table of ops. */
 #include "graph/ops/ops.h"
 
-#define ROW(op) &op,
-const kolo_op *const kolo_ops[] = {KOLO_OP_LIST(ROW) NULL};
-#undef ROW
+#define ADDRESS(name) &kolo_op_##name,
+const kolo_op *const kolo_ops[] = {KOLO_OP_LIST(ADDRESS) KOLO_OP_LIST_NO_KERNEL(ADDRESS) NULL};

@@ -225,81 +225,86 @@ enum { KOLO_CONVERT_DTYPE };
  * separate memory if there are several ranks. Added by the bucket pass. */
 enum { KOLO_COMM_BUCKET, KOLO_COMM_GATHERS };
 
-/* All ops; a row declares the op and adds it to the table. */
-#define KOLO_OP_LIST(X)                \
-    X(kolo_op_conv2d)                  \
-    X(kolo_op_conv2d_bwd_data)         \
-    X(kolo_op_conv2d_bwd_weights)      \
-    X(kolo_op_max_pool2d)              \
-    X(kolo_op_max_pool2d_bwd)          \
-    X(kolo_op_avg_pool2d)              \
-    X(kolo_op_avg_pool2d_bwd)          \
-    X(kolo_op_adaptive_avg_pool2d)     \
-    X(kolo_op_adaptive_avg_pool2d_bwd) \
-    X(kolo_op_resize)                  \
-    X(kolo_op_resize_bwd)              \
-    X(kolo_op_lrn)                     \
-    X(kolo_op_lrn_bwd)                 \
-    X(kolo_op_linear)                  \
-    X(kolo_op_linear_gelu)             \
-    X(kolo_op_linear_bwd_data)         \
-    X(kolo_op_linear_bwd_weights)      \
-    X(kolo_op_bias)                    \
-    X(kolo_op_bias_bwd)                \
-    X(kolo_op_relu)                    \
-    X(kolo_op_relu_bwd)                \
-    X(kolo_op_add)                     \
-    X(kolo_op_flatten)                 \
-    X(kolo_op_reshape)                 \
-    X(kolo_op_batch_norm)              \
-    X(kolo_op_batch_norm_bwd)          \
-    X(kolo_op_batch_norm_infer)        \
-    X(kolo_op_batch_norm_update)       \
-    X(kolo_op_gelu)                    \
-    X(kolo_op_gelu_bwd)                \
-    X(kolo_op_silu)                    \
-    X(kolo_op_silu_bwd)                \
-    X(kolo_op_sigmoid)                 \
-    X(kolo_op_sigmoid_bwd)             \
-    X(kolo_op_tanh)                    \
-    X(kolo_op_tanh_bwd)                \
-    X(kolo_op_mul)                     \
-    X(kolo_op_layer_norm)              \
-    X(kolo_op_layer_norm_bwd)          \
-    X(kolo_op_embedding)               \
-    X(kolo_op_embedding_bwd)           \
-    X(kolo_op_embedding_bwd_rows)      \
-    X(kolo_op_merge_rows)              \
-    X(kolo_op_sgd_rows)                \
-    X(kolo_op_adam_rows)               \
-    X(kolo_op_position_bwd)            \
-    X(kolo_op_mask_tokens)             \
-    X(kolo_op_attention)               \
-    X(kolo_op_attention_bwd)           \
-    X(kolo_op_matmul)                  \
-    X(kolo_op_lstm)                    \
-    X(kolo_op_lstm_bwd)                \
-    X(kolo_op_shift)                   \
-    X(kolo_op_scale)                   \
-    X(kolo_op_concat)                  \
-    X(kolo_op_channel_window)          \
-    X(kolo_op_dropout)                 \
-    X(kolo_op_softmax_xent)            \
-    X(kolo_op_softmax_xent_bwd)        \
-    X(kolo_op_accuracy)                \
-    X(kolo_op_confusion)               \
-    X(kolo_op_sgd)                     \
-    X(kolo_op_adam)                    \
-    X(kolo_op_square_sum)              \
-    X(kolo_op_clip_factor)             \
-    X(kolo_op_accumulate)              \
-    X(kolo_op_reorder)                 \
-    X(kolo_op_convert)                 \
-    X(kolo_op_post)                    \
-    X(kolo_op_wait)
+/* All ops. A row X(name) declares the op kolo_op_<name>, defined in this folder, and its reference
+ * kernel kolo_ref_<name>, defined in src/kernel/ref/. */
+#define KOLO_OP_LIST(X)        \
+    X(conv2d)                  \
+    X(conv2d_bwd_data)         \
+    X(conv2d_bwd_weights)      \
+    X(max_pool2d)              \
+    X(max_pool2d_bwd)          \
+    X(avg_pool2d)              \
+    X(avg_pool2d_bwd)          \
+    X(adaptive_avg_pool2d)     \
+    X(adaptive_avg_pool2d_bwd) \
+    X(resize)                  \
+    X(resize_bwd)              \
+    X(lrn)                     \
+    X(lrn_bwd)                 \
+    X(linear)                  \
+    X(linear_gelu)             \
+    X(linear_bwd_data)         \
+    X(linear_bwd_weights)      \
+    X(bias)                    \
+    X(bias_bwd)                \
+    X(relu)                    \
+    X(relu_bwd)                \
+    X(add)                     \
+    X(batch_norm)              \
+    X(batch_norm_bwd)          \
+    X(batch_norm_infer)        \
+    X(batch_norm_update)       \
+    X(gelu)                    \
+    X(gelu_bwd)                \
+    X(silu)                    \
+    X(silu_bwd)                \
+    X(sigmoid)                 \
+    X(sigmoid_bwd)             \
+    X(tanh)                    \
+    X(tanh_bwd)                \
+    X(mul)                     \
+    X(layer_norm)              \
+    X(layer_norm_bwd)          \
+    X(embedding)               \
+    X(embedding_bwd)           \
+    X(embedding_bwd_rows)      \
+    X(merge_rows)              \
+    X(sgd_rows)                \
+    X(adam_rows)               \
+    X(position_bwd)            \
+    X(mask_tokens)             \
+    X(attention)               \
+    X(attention_bwd)           \
+    X(matmul)                  \
+    X(lstm)                    \
+    X(lstm_bwd)                \
+    X(shift)                   \
+    X(scale)                   \
+    X(concat)                  \
+    X(channel_window)          \
+    X(dropout)                 \
+    X(softmax_xent)            \
+    X(softmax_xent_bwd)        \
+    X(accuracy)                \
+    X(confusion)               \
+    X(sgd)                     \
+    X(adam)                    \
+    X(square_sum)              \
+    X(clip_factor)             \
+    X(accumulate)              \
+    X(reorder)                 \
+    X(convert)
 
-#define KOLO_OP_DECLARE(op) extern const kolo_op op;
+/* Ops without kernels: views, and communication, which the step loop executes. */
+#define KOLO_OP_LIST_NO_KERNEL(X) \
+    X(flatten)                    \
+    X(reshape)                    \
+    X(post)                       \
+    X(wait)
+
+#define KOLO_OP_DECLARE(name) extern const kolo_op kolo_op_##name;
 KOLO_OP_LIST(KOLO_OP_DECLARE)
+KOLO_OP_LIST_NO_KERNEL(KOLO_OP_DECLARE)
 #undef KOLO_OP_DECLARE
 
 /* The table of all ops, NULL-terminated. */
