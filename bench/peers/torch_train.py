@@ -1,4 +1,4 @@
-"""One training configuration in PyTorch: the same net, batch and optimiser as `kolo bench train`.
+"""One training configuration in PyTorch: the same net, batch and optimizer as `kolo bench train`.
 
     torch_train.py MODEL BATCH THREADS nchw|nhwc SECONDS [--size N] [--profile]
 

@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-/* Zero means the default. */
+/* A zero field takes its default. */
 typedef struct kolo_bench_allreduce_opts {
     const size_t *sizes; /* bytes, multiples of the element size; default 8, 1 Ki, 16 Ki, 256 Ki,
                             1 Mi and 16 Mi */

@@ -25,13 +25,16 @@ extern "C" {
 #endif
 
 /* The list of codecs: constant, name. The code of n elements is
+ *
  *     NONE    n floats
  *     F16     n IEEE half floats, rounded to nearest even; finite overflows saturate at +-65504
  *     BF16    n floats without their lower 16 bits, rounded to nearest even
- *     INT8    per 256 elements a scale, max |v| / 127; then n integers, v / scale rounded to
- * nearest even ONEBIT  per 2048 elements two floats: the mean of the elements >= 0 and the mean of
- * those below; then one bit per element, set for those below TOPK    the k = ceil(ratio n) elements
- * with the largest magnitude, the first of equals: k ascending 32-bit indices, then k floats
+ *     INT8    a scale per 256 elements, max |v| / 127; then n integers,
+ *             v / scale rounded to nearest even
+ *     ONEBIT  two floats per 2048 elements, the mean of the elements >= 0 and the mean
+ *             of those below; then one bit per element, set for those below
+ *     TOPK    k ascending 32-bit indices, then k floats: the k = ceil(ratio n) elements
+ *             with the largest magnitude, the first of equals
  *
  * Infinities and NaN are never lost: the element (in INT8 and ONEBIT its block, or the sign's
  * half of the block) decodes to NaN or infinity, and the residual of such elements becomes 0. */

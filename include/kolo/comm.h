@@ -72,8 +72,8 @@ typedef enum kolo_collective {
         KOLO_COLLECTIVE_COUNT
 } kolo_collective;
 
-/* The one list of allreduce algorithms: code, row, name, description. Costs and writers of an
- * algorithm are in kolo_allreduce_ROW, in its file src/comm/schedule/alg_*.c. */
+/* The list of allreduce algorithms: code, row, name, description. kolo_allreduce_ROW, defined in
+ * src/comm/schedule/alg_*.c, holds the algorithm's schedule writers and default costs. */
 #define KOLO_ALGORITHM_LIST(X)                                                                     \
     X(KOLO_ALGORITHM_RING, ring, "ring", "reduce-scatter and allgather around a ring")             \
     X(KOLO_ALGORITHM_DIRECT, direct, "direct",                                                     \
@@ -102,7 +102,7 @@ KOLO_API kolo_status kolo_algorithm_parse(const char *name, kolo_algorithm *algo
 KOLO_API const char *kolo_algorithm_name(kolo_algorithm algorithm);
 KOLO_API const char *kolo_algorithm_description(kolo_algorithm algorithm);
 
-/* The one list of transports: code, whether ranks of a host use shared memory, network between
+/* The list of transports: code, whether ranks of a host use shared memory, network between
  * hosts, name, description. The network is kolo_network_NAME, in its folder src/comm/transport/. */
 #define KOLO_TRANSPORT_LIST(X)                                                                  \
     X(KOLO_TRANSPORT_AUTO, true, tcp, "auto", "shared memory inside a host, TCP between hosts") \
@@ -128,7 +128,7 @@ KOLO_API kolo_status kolo_transport_parse(const char *name, kolo_transport_choic
 /* Its name, "unknown" for no transport; static storage. */
 KOLO_API const char *kolo_transport_name(kolo_transport_choice transport);
 
-/* Zero means the default. Strings are copied. */
+/* Options of kolo_comm_create. A zero field takes its default. Strings are copied. */
 typedef struct kolo_comm_opts {
     /* The rank environment. If world is 0, it is read from the environment variables RANK,
      * WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT (KOLO_MASTER_PORT takes
@@ -155,7 +155,7 @@ typedef struct kolo_comm_opts {
                                  times the vector, others at most a few MiB per rank. */
     kolo_transport_choice transport;
     /* MPI: the ranks of the group are those of MPI_COMM_WORLD; `rank` and `world`, if given, are
-     * checked against them. MPI also distributes a generated secret. It is initialised unless the
+     * checked against them. MPI also distributes a generated secret. It is initialized unless the
      * program has done so (with MPI_THREAD_SERIALIZED or higher), and then finalised at process
      * exit. Collectives on any memory run in MPI, in the order of their start; priorities have no
      * effect. Joining, sends and receives, sub-groups, reproducible allreduces and the detection of
@@ -169,8 +169,8 @@ typedef struct kolo_comm_opts {
      * `interface` sets UCX_NET_DEVICES. UNSUPPORTED: UCX is not installed or finds no device. */
     const char *interface; /* network between hosts: an interface name, or a prefix of this host's
                               address ("10.1."); default: the interface that routes to rank 0 */
-    int64_t heartbeat_ms;  /* a peer on another host that sends nothing for so long is lost; default
-                              10000, at least 100 */
+    int64_t heartbeat_ms;  /* a peer on another host that has been silent this long counts as lost;
+                              default 10000, at least 100 */
     bool insecure;         /* no secret: anyone who can reach the port may join */
     uint32_t generation;   /* of the group. After a failure, the remaining ranks and new processes
                               can form the next generation without a restart: each calls
@@ -259,8 +259,8 @@ typedef struct kolo_part {
     size_t count;
 } kolo_part;
 
-/* Describes a request. Zero means the default. All ranks must give the same options, except for
- * addresses, priority and prescale. Vectors, in elements:
+/* Describes a request. A zero field takes its default. All ranks must pass the same options, except
+ * for addresses, priority and prescale. Vectors, in elements:
  *
  *     kind            input                     output                    if input is NULL
  *     allreduce       count                     count                     output holds the input
@@ -276,7 +276,7 @@ typedef struct kolo_part {
  *     send            count
  *     receive                                   count
  *
- * The root of a scatter may give no output: its slice stays in the input. Inputs are never
+ * The root of a scatter may pass no output; its slice then stays in the input. Inputs are never
  * modified. Input and output must not overlap, except as in the table. Slices are consecutive, in
  * rank order, of `count` elements each, or counts[rank] if `counts` is given. In an all-to-all,
  * counts[p] elements go to rank p and output_counts[p] come from it (default: counts).
@@ -357,9 +357,9 @@ KOLO_API kolo_status kolo_request_wait(kolo_request *request, int64_t timeout_ms
 /* The algorithm that an allreduce runs. Known at creation, with one exception: `direct` needs the
  * registered memory of all ranks. If some rank's data is private and the ranks can read each
  * other's private memory efficiently, vectors of 64 KiB or more run `mesh` instead. Until the
- * request completes, the result assumes that the data of all ranks is like this rank's; afterwards
- * it is the algorithm of the latest start. AUTO for a reproducible allreduce, for other
- * collectives, and with transport mpi. */
+ * request completes, the result assumes that the data of all ranks is registered or private like
+ * this rank's; afterwards it is the algorithm of the latest start. AUTO for a reproducible
+ * allreduce, for other collectives, and with transport mpi. */
 KOLO_API kolo_algorithm kolo_request_algorithm(const kolo_request *request);
 /* Frees a request. NULL is allowed. Destroying a request in flight breaks the communicator. */
 KOLO_API void kolo_request_destroy(kolo_request *request);

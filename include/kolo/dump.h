@@ -23,7 +23,7 @@ typedef enum kolo_dump_what {
         KOLO_DUMP_COUNT
 } kolo_dump_what;
 
-/* Zero means the default. */
+/* A zero field takes its default. */
 typedef struct kolo_dump_opts {
     kolo_dump_what what;
     const char *model, *model_options;

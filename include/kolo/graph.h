@@ -31,7 +31,7 @@ typedef struct kolo_value {
     int32_t id;
 } kolo_value;
 
-/* Zero means the default. */
+/* A zero field takes its default. */
 typedef struct kolo_graph_opts {
     kolo_dtype dtype; /* of parameters and scalars: KOLO_DTYPE_F32 (default) or KOLO_DTYPE_F64 */
 } kolo_graph_opts;
@@ -72,12 +72,12 @@ KOLO_API kolo_init kolo_init_fan_in(int64_t fan_in);
 /* A trainable tensor of the graph's dtype. Its name is unique in the graph; files use it too. */
 KOLO_API kolo_value kolo_param(kolo_graph *g, const char *name, kolo_shape shape, kolo_init init);
 
-/* Makes a value an output of the graph, such as "loss" or "logits". */
+/* Declares a value to be an output of the graph, such as "loss" or "logits". */
 KOLO_API void kolo_output(kolo_graph *g, const char *name, kolo_value value);
 
 /* ---- ops ---- */
 
-/* Zero means the default: strides 1, no padding, dilation 1, one group. */
+/* A zero field takes its default: strides 1, no padding, dilation 1, one group. */
 typedef struct kolo_conv2d_opts {
     int64_t stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups;
 } kolo_conv2d_opts;
@@ -87,7 +87,7 @@ typedef struct kolo_conv2d_opts {
 KOLO_API kolo_value kolo_conv2d(kolo_graph *g, kolo_value x, kolo_value w,
                                 const kolo_conv2d_opts *opts);
 
-/* Zero means the default: stride = kernel, no padding. */
+/* A zero field takes its default: stride = kernel, no padding. */
 typedef struct kolo_pool2d_opts {
     int64_t kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
     bool ceil;            /* round the output size up, as PyTorch's ceil_mode */
@@ -110,13 +110,13 @@ KOLO_API kolo_value kolo_adaptive_avg_pool2d(kolo_graph *g, kolo_value x, int64_
 KOLO_API kolo_value kolo_resize(kolo_graph *g, kolo_value x, int64_t h, int64_t w,
                                 bool align_corners);
 
-/* Zero means the default, which is PyTorch's. */
+/* A zero field takes its default, which is PyTorch's. */
 typedef struct kolo_lrn_opts {
     int64_t size;          /* channels of a window; 5 */
     double alpha, beta, k; /* 1e-4, 0.75, 1 */
 } kolo_lrn_opts;
 
-/* Local response normalisation across channels of x [N,C,...]: y = x / (k + alpha / size *
+/* Local response normalization across channels of x [N,C,...]: y = x / (k + alpha / size *
  * sum)^beta, where sum is over the squares of the `size` channels centred on the element's channel
  * (Krizhevsky et al., 2012, section 3.3, with PyTorch's division by size). `opts` may be NULL. */
 KOLO_API kolo_value kolo_lrn(kolo_graph *g, kolo_value x, const kolo_lrn_opts *opts);
@@ -152,7 +152,7 @@ KOLO_API kolo_value kolo_scale(kolo_graph *g, kolo_value x, double factor);
  * and the index of the sample in the global batch, not on the number of ranks. */
 KOLO_API kolo_value kolo_dropout(kolo_graph *g, kolo_value x, double p);
 
-/* Zero means the default. */
+/* A zero field takes its default. */
 typedef struct kolo_batch_norm_opts {
     double eps;      /* added to the variance; default 1e-5 */
     double momentum; /* weight of a new batch in the running statistics; default 0.1 */
@@ -218,7 +218,7 @@ KOLO_API kolo_value kolo_reshape(kolo_graph *g, kolo_value x, kolo_shape shape);
 /* [N, ...] -> [N, product of the rest], in the order of the logical shape. */
 KOLO_API kolo_value kolo_flatten(kolo_graph *g, kolo_value x);
 
-/* Zero means the default. */
+/* A zero field takes its default. */
 typedef struct kolo_loss_opts {
     bool has_ignore_index; /* `ignore_index` is in use */
     int32_t ignore_index;  /* labels of this value are ignored, even if it is a valid class */
@@ -232,7 +232,7 @@ KOLO_API kolo_value kolo_softmax_xent(kolo_graph *g, kolo_value logits, kolo_val
 /* The same with options, which may be NULL. */
 KOLO_API kolo_value kolo_softmax_xent_opts(kolo_graph *g, kolo_value logits, kolo_value labels,
                                            const kolo_loss_opts *opts);
-/* The number of labels whose logit is the largest (the first of equals): -> []. */
+/* The number of positions whose largest logit (the first of equals) is that of the label: -> []. */
 KOLO_API kolo_value kolo_accuracy(kolo_graph *g, kolo_value logits, kolo_value labels);
 /* Confusion matrix: counts [C,C] of labels i whose largest logit is j (the first of equals) at
  * [i,j]. Matrices of parts of a batch can be added; the intersection over union of each class

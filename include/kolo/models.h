@@ -3,13 +3,15 @@
  *
  * A builder adds the inputs "x" (samples) and "y" (labels, i32 [batch]), the parameters, and the
  * outputs "logits" [batch,classes], "loss" (sum over the batch) and "correct" (count).
- *   segmentation      "y" [batch,H,W], "logits" [batch,classes,H,W], sums over all pixels, and the
- *                     confusion matrix "confusion" [classes,classes]
- *   auxiliary heads   the output "aux_loss" is added to the loss in training and dropped in
- *                     evaluation
- *   language models   x and y are i32 [batch,T], "logits" [batch * T, classes], sums over all
- * tokens next sentence prediction "next_loss", which "loss" includes, and "next_correct"; a window
- * counts as often as it has tokens */
+ *
+ *     segmentation      "y" [batch,H,W], "logits" [batch,classes,H,W], sums over all pixels,
+ *                       and the confusion matrix "confusion" [classes,classes]
+ *     auxiliary heads   "aux_loss", added to the loss in training and dropped in evaluation
+ *     language models   "x" and "y" are i32 [batch,T], "logits" [batch * T, classes], sums
+ *                       over all tokens
+ *     next sentence     "next_loss", which "loss" includes, and "next_correct"; each window
+ *                       counts once per token
+ */
 
 #include "kolo/data.h"
 #include "kolo/graph.h"

@@ -29,15 +29,15 @@ extern "C" {
 
 typedef struct kolo_named kolo_named;
 
-/* Zero means the default. All ranks must give the same fusion_bytes. */
+/* A zero field takes its default. All ranks must pass the same fusion_bytes. */
 typedef struct kolo_named_opts {
     size_t fusion_bytes; /* maximum size of fused tensors; default 64 MiB; 1: no fusion */
-    int64_t cycle_us;    /* minimum time between two agreements, in which more tensors may become
-                            ready; a waiting rank agrees at once on what it has posted since the last
-                            one, and after this time on the rest; default 1000 */
-    int64_t stall_ms; /* after waiting for so long, query all ranks for what they have posted, for
-                         on_stall and the text of a TIMEOUT; default 60000, at most half of the
-                         wait's deadline */
+    int64_t cycle_us;    /* minimum time between two agreements, during which more tensors may
+                            become ready. A waiting rank starts an agreement at once if it has posted
+                            tensors since the last one, otherwise after this time; default 1000 */
+    int64_t stall_ms;    /* after a wait of this length, ask all ranks what they have posted, for
+                            on_stall and the text of a TIMEOUT; default 60000, at most half of the
+                            wait's deadline */
     /* Called once per wait with one line: which ranks have not posted the tensor that this rank has
      * been waiting for. */
     void (*on_stall)(void *arg, const char *text);

@@ -27,7 +27,7 @@ typedef enum kolo_optimizer {
         KOLO_OPTIMIZER_COUNT
 } kolo_optimizer;
 
-/* The optimizer and its hyperparameters. Zero means the default. */
+/* The optimizer and its hyperparameters. A zero field takes its default. */
 typedef struct kolo_optimizer_opts {
     kolo_optimizer kind;      /* SGD */
     double momentum;          /* SGD; 0 */

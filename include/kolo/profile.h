@@ -46,7 +46,7 @@ typedef struct kolo_profile {
     int n_rows;
 } kolo_profile;
 
-/* Zero means the default. */
+/* A zero field takes its default. */
 typedef struct kolo_profile_opts {
     int64_t steps; /* measured, after two warm-up steps; default 10 */
 } kolo_profile_opts;

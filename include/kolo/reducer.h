@@ -32,7 +32,7 @@ extern "C" {
 
 typedef struct kolo_reducer kolo_reducer;
 
-/* Zero means the default. All ranks must give the same. */
+/* A zero field takes its default. All ranks must pass the same options. */
 typedef struct kolo_reducer_opts {
     size_t bucket_bytes; /* minimum size of a bucket, except the last; default 1 MiB */
     bool sum;            /* compute the sum; default: the mean */
@@ -41,7 +41,7 @@ typedef struct kolo_reducer_opts {
                             codes of all ranks. Error feedback is kept per buffer. */
 } kolo_reducer_opts;
 
-/* Creates a reducer. A collective call: all ranks give buffers of the same counts (tree_node is
+/* Creates a reducer. A collective call: all ranks pass buffers of the same counts (tree_node is
  * ignored). Blocks for a small exchange. The buffers are borrowed until the reducer is destroyed.
  * ARG: no buffers, a codec with a type other than f32, or ranks that disagree; NOMEM; the errors of
  * an allreduce. */

@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-/* The modelled network. Zero means the default. */
+/* The modelled network. A zero field takes its default. */
 typedef struct kolo_sim_network {
     int ranks_per_host; /* default 1 */
     /* Between hosts, each way: default 5 us, 100 Gbit/s. */

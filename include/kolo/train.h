@@ -67,7 +67,8 @@ typedef enum kolo_notice_kind {
 /* Receives status lines for the user before the first step. */
 typedef void (*kolo_train_notice)(void *arg, const char *line, kolo_notice_kind kind);
 
-/* Options of a job; the same on all ranks. Zero means the default, which each comment gives. */
+/* Options of a job; the same on all ranks. A zero field takes its default, which each comment
+ * gives. */
 typedef struct kolo_train_opts {
     const char *model, *model_options; /* name of the model; its options */
     const char *data;     /* "fashion-mnist", "mnist:DIR", ...; required unless in_memory */
@@ -183,7 +184,7 @@ KOLO_API kolo_status kolo_train_check(const kolo_train_opts *opts, int workers);
 KOLO_API kolo_status kolo_train(kolo_comm *comm, const kolo_train_opts *opts,
                                 kolo_train_observer observer, void *arg, kolo_train_result *result);
 
-/* Zero means the default. */
+/* A zero field takes its default. */
 typedef struct kolo_eval_opts {
     const char *checkpoint, *data; /* required */
     int64_t batch;                 /* samples per rank; 64 */

@@ -35,7 +35,7 @@ KOLO_SHARED void kolo_alloc_fail_nth(long n);
 KOLO_SHARED void *kolo_pages_map(size_t bytes);
 KOLO_SHARED void kolo_pages_unmap(void *pages, size_t bytes);
 
-/* An arena: many small allocations with one lifetime. Zero-initialise it, then allocate. */
+/* An arena: many small allocations with one lifetime. Zero-initialize it, then allocate. */
 typedef struct kolo_arena {
     struct kolo_arena_block *head;
 } kolo_arena;

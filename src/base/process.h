@@ -15,7 +15,7 @@
 
 /* ---- environment ---- */
 
-/* A modifiable copy of the environment for children. Zero-initialise it, then copy. */
+/* A modifiable copy of the environment for children. Zero-initialize it, then copy. */
 typedef struct kolo_env {
     kolo_arena arena;
     char **vars; /* "NAME=value" ..., NULL at the end */

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* A growing string. Zero-initialise it; `text` is NULL or NUL-terminated. When an append runs out
+/* A growing string. Zero-initialize it; `text` is NULL or NUL-terminated. When an append runs out
  * of memory it sets `failed` and later appends do nothing, so one check at the end is enough. */
 typedef struct kolo_text {
     char *text;

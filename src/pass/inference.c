@@ -1,5 +1,5 @@
 /* Inference: rewrites ops that compute something else in evaluation than in training, each by its
- * own rule (kolo_op.evaluate): batch normalisation uses its running statistics, dropout and the
+ * own rule (kolo_op.evaluate): batch normalization uses its running statistics, dropout and the
  * dropout of attention weights disappear. */
 #include "graph/graph.h"
 #include "pass/pass.h"

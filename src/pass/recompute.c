@@ -7,15 +7,16 @@
  * normalization is recomputed as batch_norm_infer with the mean and variance of the batch, which
  * are small and kept.
  *
- *   cheap   recomputes outputs of memory-bound ops (op->cheap) whose inputs are kept anyway: held
- *           values that are not recomputed themselves, or cheap values that are not held. In a
- * chain of residual sums that is every second one. full    first divides the forward pass into
- * segments. Of a segment, only values that later segments read are kept; all others are recomputed
- * before the segment's backward pass, except in the last segment. Then as cheap, copies included.
- * Chen, Xu, Zhang, Guestrin, "Training deep nets with sublinear memory cost", 2016: with n layers,
- * 2 sqrt(n) of the memory. A segment ends where the fewest bytes cross, once a budget is full; of
- * several budgets, the one with the least memory for crossing values and the largest segment is
- *           chosen. */
+ * `cheap` recomputes outputs of memory-bound ops (op->cheap) whose inputs are kept anyway: held
+ * values that are not recomputed themselves, or cheap values that are not held. In a chain of
+ * residual sums that is every second one.
+ *
+ * `full` first divides the forward pass into segments. Of a segment, only values that later
+ * segments read are kept; all others are recomputed before the segment's backward pass, except in
+ * the last segment. Then as `cheap`, copies included. Chen, Xu, Zhang, Guestrin, "Training deep
+ * nets with sublinear memory cost", 2016: with n layers, 2 sqrt(n) of the memory. A segment ends
+ * where the fewest bytes cross, once a budget is full; of several budgets, the one with the least
+ * memory for crossing values and the largest segment is chosen. */
 #include "graph/graph.h"
 #include "pass/pass.h"
 

@@ -56,7 +56,7 @@ void kolo_store_write(kolo_store *store, const kolo_store_entry *entry, const vo
  * "optimizer.". */
 bool kolo_store_entry_is_model(const kolo_store_entry *entry);
 bool kolo_name_is_optimizer(const char *name);
-/* Initialises every entry, in both banks, from random numbers keyed by `seed` and its name. */
+/* Initializes every entry, in both banks, from random numbers keyed by `seed` and its name. */
 kolo_status kolo_store_init(kolo_store *store, uint64_t seed);
 /* Broadcasts the current bank of rank 0 to both banks of all ranks. Collective. ARG: the ranks have
  * different layouts. PEER, TIMEOUT. */

@@ -135,7 +135,7 @@ static kolo_optimizer optimizer(void) {
     for (size_t i = 0; i < KOLO_COUNT(names); i++) {
         if (strcmp(name, names[i]) == 0) return (kolo_optimizer)i;
     }
-    fail_msg("the optimiser %s", name);
+    fail_msg("the optimizer %s", name);
     return KOLO_OPTIMIZER_SGD;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-/* Shapes as initialisers, for tables of cases. */
+/* Shapes as initializers, for tables of cases. */
 
 #define S1(a)    \
     {            \

@@ -59,7 +59,7 @@ def draw(name, count):
 
 
 def in_block(name):
-    """Normalisations in the branches of residual blocks begin small: deep sums then stay tame."""
+    """Normalizations in the branches of residual blocks begin small: deep sums then stay tame."""
     return "layer" in name and "downsample" not in name
 
 

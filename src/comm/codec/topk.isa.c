@@ -16,7 +16,7 @@ static inline uint32_t magnitude(float x) {
     return bits & 0x7fffffff;
 }
 
-/* Adjacent elements use different tables, so that runs of similar magnitudes do not serialise on
+/* Adjacent elements use different tables, so that runs of similar magnitudes do not serialize on
  * one counter. */
 static void count_top_bits(const float *v, size_t n, uint32_t counts[BUCKETS]) {
     uint32_t tables[TABLES][BUCKETS] = {{0}};

@@ -16,7 +16,7 @@ enum { RANKS_MAX = 64, NO_RANK = -1, SEVERAL = -2 };
 
 typedef struct value {
     size_t element;
-    uint64_t ranks; /* whose contributions it holds; 0: uninitialised */
+    uint64_t ranks; /* whose contributions it holds; 0: uninitialized */
     uint32_t node;  /* of the fixed tree; else 0 */
     bool prescaled, postscaled;
 } value;
@@ -121,7 +121,7 @@ static kolo_status apply(checker *p, int rank, const kolo_entry *e, int to_rank,
         if (combine && (to->element != from->element || !to->ranks || !from->ranks)) {
             return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d reduces element %zu with element %zu%s",
                              rank, to->element, from->element,
-                             to->ranks && from->ranks ? "" : ", which is uninitialised");
+                             to->ranks && from->ranks ? "" : ", which is uninitialized");
         }
         bool nodes = p->specs[rank].shards > 0; /* of which a rank may have several */
         if (combine && !nodes && (to->ranks & from->ranks)) {

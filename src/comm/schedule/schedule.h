@@ -60,7 +60,7 @@ typedef struct kolo_entry {
     size_t to_first, from_first, count; /* elements */
 } kolo_entry;
 
-/* One rank's schedule. Zero-initialise it. Once an append has failed, `failed` is set and further
+/* One rank's schedule. Zero-initialize it. Once an append has failed, `failed` is set and further
  * appends do nothing. */
 typedef struct kolo_schedule {
     const struct kolo_algorithm_row *row; /* whose writer made it */
@@ -200,7 +200,7 @@ static inline size_t kolo_slice_first(size_t count, int parts, int part, size_t 
 }
 
 /* Executes the schedules of all ranks of a group symbolically. Checks that every rank ends with
- * every contribution exactly once, and that no rank deadlocks, reads uninitialised elements, writes
+ * every contribution exactly once, and that no rank deadlocks, reads uninitialized elements, writes
  * input, or accesses an element in the same phase as another rank that writes it. specs[r] and
  * schedules[r] belong to rank r; at most 64 ranks. FORMAT: the first fault; NOMEM. */
 KOLO_SHARED kolo_status kolo_schedule_check(const kolo_schedule_spec *specs,

@@ -29,7 +29,7 @@ typedef struct kolo_named_tensor {
     void *data;
 } kolo_named_tensor;
 
-/* Tensors by handle, and the handles by hash and by id. Zero-initialise. */
+/* Tensors by handle, and the handles by hash and by id. Zero-initialize. */
 typedef struct kolo_name_table {
     kolo_named_tensor *tensors;
     size_t n, capacity;

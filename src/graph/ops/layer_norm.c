@@ -1,4 +1,4 @@
-/* Layer normalisation over the last dimension: each row has mean 0 and variance 1 before a scale
+/* Layer normalization over the last dimension: each row has mean 0 and variance 1 before a scale
  * and an offset per channel. Ba, Kiros, Hinton, "Layer normalization", 2016. What the gradient
  * needs of the forward pass are the rows' means and 1 / standard deviations. */
 #include "graph/ops/ops.h"

@@ -1,4 +1,4 @@
-/* Local response normalisation across channels. Krizhevsky, Sutskever, Hinton, "ImageNet
+/* Local response normalization across channels. Krizhevsky, Sutskever, Hinton, "ImageNet
  * classification with deep convolutional neural networks", NIPS 2012, section 3.3; alpha is divided
  * by the size of the window, as PyTorch does.
  *

@@ -86,7 +86,7 @@ static void norm_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out
     }
 }
 
-/* Evaluation normalises by the running statistics. */
+/* Evaluation normalizes by the running statistics. */
 static kolo_status norm_evaluate(const kolo_graph *g, kolo_node *n, kolo_value *by) {
     (void)by;
     if (kolo_value_is_read(g, n->out[1]) || kolo_value_is_read(g, n->out[2])) {

@@ -1,4 +1,4 @@
-/* Layer normalisation and its gradient. An output may alias an input (op->overwrite): the sums
+/* Layer normalization and its gradient. An output may alias an input (op->overwrite): the sums
  * of a row, and its share of the parameter gradients, are computed before its elements are
  * written. */
 #include "kernel/ref/ref.h"

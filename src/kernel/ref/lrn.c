@@ -1,4 +1,4 @@
-/* Local response normalisation and its gradient, written as the formulas of ops/lrn.c. */
+/* Local response normalization and its gradient, written as the formulas of ops/lrn.c. */
 #include "base/integer.h"
 #include "kernel/ref/ref.h"
 

@@ -1,4 +1,4 @@
-/* Batch normalisation and its gradient, the update of running statistics, and scale. An output
+/* Batch normalization and its gradient, the update of running statistics, and scale. An output
  * may alias an input (op->overwrite): sums are computed first. */
 #include "kernel/ref/ref.h"
 
@@ -17,7 +17,7 @@ static rows rows_of(const kolo_tensor *t) {
 }
 
 /* y = relu(scale * (x - mean) + beta + residual) for one channel; residual may be NULL. */
-static void normalise(const rows *r, int64_t c, const double *x, double mean, double scale,
+static void normalize(const rows *r, int64_t c, const double *x, double mean, double scale,
                       double beta, const double *residual, bool relu, double *y) {
     for (int64_t n = 0; n < r->n; n++) {
         for (int64_t i = (n * r->c + c) * r->plane, end = i + r->plane; i < end; i++) {
@@ -54,7 +54,7 @@ static void batch_norm(const kolo_call *call) {
             var[c] = (float)var[c];
         }
         double scale = gamma[c] / sqrt(var[c] + attr[KOLO_NORM_EPS].f);
-        normalise(&r, c, x, mean[c], scale, beta[c], residual, attr[KOLO_NORM_RELU].i,
+        normalize(&r, c, x, mean[c], scale, beta[c], residual, attr[KOLO_NORM_RELU].i,
                   call->out[0]);
     }
 }
@@ -67,7 +67,7 @@ static void batch_norm_infer(const kolo_call *call) {
     const double *residual = call->spec->n_in > 5 ? call->in[5] : NULL;
     for (int64_t c = 0; c < r.c; c++) {
         double scale = gamma[c] / sqrt(var[c] + attr[KOLO_NORM_EPS].f);
-        normalise(&r, c, x, mean[c], scale, beta[c], residual, attr[KOLO_NORM_RELU].i,
+        normalize(&r, c, x, mean[c], scale, beta[c], residual, attr[KOLO_NORM_RELU].i,
                   call->out[0]);
     }
 }

@@ -21,7 +21,7 @@ double kolo_ref_seconds(const kolo_kernel_spec *spec);
 /* GELU of one value. */
 double kolo_ref_gelu_at(double x, bool by_tanh);
 
-/* The initialiser of a kernel whose `run` calls kolo_ref_run with its body. */
+/* The initializer of a kernel whose `run` calls kolo_ref_run with its body. */
 #define KOLO_REF_KERNEL(kernel_name, kernel_op, kernel_run)                           \
     {                                                                                 \
         .name = (kernel_name), .op = (kernel_op), .fit = kolo_ref_fit,                \

@@ -1,9 +1,9 @@
 #pragma once
-/* Activation functions. Items are elements. */
+/* Activation functions. Parallel over elements. */
 
 #include "kernel/simd/simd.h"
 
-typedef struct kolo_simd_gelu_bias_job { /* items: channels */
+typedef struct kolo_simd_gelu_bias_job { /* parallel over channels */
     const void *dy, *x;
     void *dx;
     float *db;

@@ -1,5 +1,5 @@
 #pragma once
-/* Attention. Items are heads of samples. */
+/* Attention. Parallel over heads of samples. */
 
 #include "kernel/simd/simd.h"
 

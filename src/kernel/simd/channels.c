@@ -1,5 +1,6 @@
 /* concat and channel_window on f32 or bf16 images in any layout of kolo_simd_image. Copies runs
- * of channels that are adjacent on both sides, whole planes where possible. Items are images. */
+ * of channels that are adjacent on both sides, whole planes where possible. Parallel over images.
+ */
 #include "base/integer.h"
 #include "kernel/simd/simd.h"
 

@@ -1,5 +1,5 @@
 #pragma once
-/* Direct convolution. Items are images. */
+/* Direct convolution. Parallel over images. */
 
 #include "kernel/simd/simd.h"
 

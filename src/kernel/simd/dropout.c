@@ -1,5 +1,5 @@
 /* dropout: vectorised on plain f32 or bf16 tensors (dropout.isa.c); element by element, f32
- * only, in other layouts, where items are images. */
+ * only, in other layouts, parallel over images. */
 #include "kernel/simd/dropout.h"
 
 #include "base/rng.h"

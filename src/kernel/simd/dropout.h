@@ -1,5 +1,5 @@
 #pragma once
-/* Dropout. Items are elements. */
+/* Dropout. Parallel over elements. */
 
 #include "kernel/simd/simd.h"
 

@@ -15,8 +15,8 @@ typedef struct kolo_simd_linear_job { /* y = x w^T + b: x [rows][inner], w [oute
 } kolo_simd_linear_job;
 
 typedef struct kolo_simd_linear_table {
-    kolo_kernel_loop pack_rows, forward;   /* items: blocks of columns; rows of w */
-    kolo_kernel_loop pack_terms, bwd_data; /* items: tiles of dy; strips */
+    kolo_kernel_loop pack_rows, forward;   /* parallel over blocks of columns; rows of w */
+    kolo_kernel_loop pack_terms, bwd_data; /* parallel over tiles of dy; strips */
     int64_t rows, depth, sums; /* forward: rows of a tile, columns of a block, accumulators per
                                 * tile */
     int64_t terms, width;      /* bwd_data: rows of w per tile; strips are multiples of `width` */

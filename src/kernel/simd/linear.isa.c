@@ -39,7 +39,7 @@ INLINE vf get(const float *p, int64_t n) {
 
 /* ---- forward ---- */
 
-/* Packs x in blocks of DEPTH columns, [block][row][DEPTH], zero-padded. Items: blocks. */
+/* Packs x in blocks of DEPTH columns, [block][row][DEPTH], zero-padded. Parallel over blocks. */
 static void pack_rows(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_linear_job *job = arg;
     int64_t rows = (job->rows + ROWS - 1) / ROWS * ROWS;
@@ -122,7 +122,7 @@ static void write_group(const kolo_simd_linear_job *job, int64_t first, int64_t 
     }
 }
 
-/* Items: rows of w. */
+/* Parallel over rows of w. */
 static void forward(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_linear_job *job = arg;
     float *sums = job->scratch + part * job->part_stride;
@@ -191,7 +191,7 @@ static void add_strip(const kolo_simd_linear_job *job, int64_t first, int64_t wi
     }
 }
 
-/* Items: strips of columns. A strip is accumulated in a compact buffer and then copied: in
+/* Parallel over strips of columns. A strip is accumulated in a compact buffer and then copied: in
  * place, its rows could map to the same cache sets. */
 static void bwd_data(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_linear_job *job = arg;

@@ -149,7 +149,7 @@ static kolo_status bind(kolo_call *call) {
     return KOLO_OK;
 }
 
-typedef struct bf16_job { /* items: elements */
+typedef struct bf16_job { /* parallel over elements */
     const state *state;
     const uint16_t *z;
     uint16_t *y;

@@ -1,5 +1,5 @@
 #pragma once
-/* Losses and metrics of labels. Items are positions, one label each. */
+/* Losses and metrics of labels. Parallel over positions, one label each. */
 
 #include "kernel/simd/simd.h"
 

@@ -1,4 +1,4 @@
-/* Local response normalisation and its gradient on f32 or bf16 images in any layout of
+/* Local response normalization and its gradient on f32 or bf16 images in any layout of
  * kolo_simd_image (loops: lrn.isa.c). */
 #include "kernel/simd/lrn.h"
 

@@ -1,5 +1,5 @@
 #pragma once
-/* Local response normalisation. Items are tiles of pixels. */
+/* Local response normalization. Parallel over tiles of pixels. */
 
 #include "kernel/simd/simd.h"
 

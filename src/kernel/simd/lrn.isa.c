@@ -1,4 +1,4 @@
-/* Local response normalisation, tile by tile. The channels of a tile are gathered into a row
+/* Local response normalization, tile by tile. The channels of a tile are gathered into a row
  * [channel][pixel], where the sum over a window is the sum of rows shifted by whole channels.
  * The same code handles one pixel with adjacent channels and sixteen pixels of planes. */
 #include "kernel/simd/lrn.h"

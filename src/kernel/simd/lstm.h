@@ -1,5 +1,5 @@
 #pragma once
-/* LSTM. Items are panels of weights (packing, products) or samples. */
+/* LSTM. Parallel over panels of weights (packing, products) or samples. */
 
 #include "kernel/simd/simd.h"
 

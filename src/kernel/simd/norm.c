@@ -1,4 +1,4 @@
-/* Batch normalisation, the update of its running statistics, and scale, on images in any layout
+/* Batch normalization, the update of its running statistics, and scale, on images in any layout
  * of kolo_simd_image (loops: norm.isa.c).
  *
  * Forward: sums per plane, mean and variance per channel, then y. Backward: the sums of dy and

@@ -1,6 +1,6 @@
 #pragma once
-/* Batch normalisation. It works on slabs: planes [first, first + planes) of every image. Items
- * are planes of all images in the slab, or its channels (_end, _begin). */
+/* Batch normalization. It works on slabs: planes [first, first + planes) of every image. Parallel
+ * over planes of all images in the slab, or its channels (_end, _begin). */
 
 #include "kernel/simd/simd.h"
 
@@ -24,7 +24,7 @@ typedef struct kolo_simd_norm_job {
     float *gate_slope; /* [channels], backward: y = gate_slope (x - center) + beta */
 } kolo_simd_norm_job;
 
-typedef struct kolo_simd_blend_job { /* items: elements */
+typedef struct kolo_simd_blend_job { /* parallel over elements */
     const float *a, *b;
     float keep, factor;
     float *out;

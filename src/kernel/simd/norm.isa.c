@@ -1,4 +1,4 @@
-/* Batch normalisation loops, on f32 or bf16 images. Sums run over one plane of one image at a
+/* Batch normalization loops, on f32 or bf16 images. Sums run over one plane of one image at a
  * time: in floats over at most CHUNK blocks of pixels, then in doubles over blocks and images.
  * Moments are taken about the plane's first pixel, so a large mean does not cost precision. */
 #include "kernel/simd/norm.h"
@@ -140,7 +140,7 @@ INLINE void sum_plane(const kolo_simd_image *v, source s, bool moments, bool mas
     }
 }
 
-/* The sums of one item: sums[image][3][lanes]. */
+/* The sums of one plane: sums[image][3][lanes]. */
 INLINE float *sums_of(const kolo_simd_norm_job *job, int64_t image, int64_t plane) {
     return job->sums + (image * 3 * job->image.planes + plane) * job->image.inner;
 }
@@ -155,7 +155,7 @@ INLINE void moments_of(const kolo_simd_norm_job *job, int64_t i, bool bf16) {
     sum_plane(v, s, true, false, (coefficients){.center = first}, sum, sum + lanes);
 }
 
-/* The index, among the planes of all images, of item `item` of the slab. */
+/* The index, among the planes of all images, of plane `item` of the slab. */
 INLINE int64_t plane_of(const kolo_simd_norm_job *job, int64_t item) {
     return item / job->planes * job->image.planes + job->first + item % job->planes;
 }
@@ -201,7 +201,7 @@ static void products(const void *arg, int part, int64_t begin, int64_t end) {
     }
 }
 
-/* ---- coefficients: items are channels ---- */
+/* ---- coefficients, parallel over channels ---- */
 
 /* The slope of y = slope (x - center) + beta. The backward pass must compute the same float:
  * both start from the stored variance. */
@@ -357,7 +357,7 @@ INLINE void apply_plane(const kolo_simd_norm_job *job, int64_t item, bool relu, 
     }
 }
 
-/* In reverse order of items: the data that the sums read last is still in cache. */
+/* In reverse order: the data that the sums read last is still in cache. */
 INLINE void apply_planes(const kolo_simd_norm_job *job, int64_t begin, int64_t end, bool bf16) {
     for (int64_t i = end - 1; i >= begin; i--) {
         if (job->residual) {

@@ -1,5 +1,6 @@
 #pragma once
-/* Element-wise kernels, updates, conversions and bias. Items are elements unless noted. */
+/* Element-wise kernels, updates, conversions and bias. Parallel over elements unless noted
+ * otherwise. */
 
 #include "kernel/simd/simd.h"
 
@@ -39,7 +40,7 @@ typedef struct kolo_simd_adam_job {
     float narrow; /* 1 / sqrt(1 - beta2^update) */
 } kolo_simd_adam_job;
 
-typedef struct kolo_simd_square_job { /* items: blocks of KOLO_SIMD_SQUARES elements */
+typedef struct kolo_simd_square_job { /* parallel over blocks of KOLO_SIMD_SQUARES elements */
     const float *g;
     int64_t count;
     float *sums; /* per block */
@@ -47,7 +48,7 @@ typedef struct kolo_simd_square_job { /* items: blocks of KOLO_SIMD_SQUARES elem
 
 enum { KOLO_SIMD_SQUARES = 4096 };
 
-typedef struct kolo_simd_bias_job { /* items of bias: planes of all images; of bias_bwd: slices
+typedef struct kolo_simd_bias_job { /* parallel over planes of all images; bias_bwd: over slices
                                      * of channels */
     kolo_simd_image image;
     const void *x; /* bias_bwd: dy */
@@ -56,7 +57,7 @@ typedef struct kolo_simd_bias_job { /* items of bias: planes of all images; of b
     bool bf16; /* x, dy and y are bf16 */
 } kolo_simd_bias_job;
 
-/* Channels per item of bias_bwd. */
+/* Channels per slice of bias_bwd. */
 enum { KOLO_SIMD_SLICE = 64 };
 static inline int64_t kolo_simd_slices(const kolo_simd_image *v) {
     return v->planes * ((v->inner + KOLO_SIMD_SLICE - 1) / KOLO_SIMD_SLICE);

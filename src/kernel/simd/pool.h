@@ -1,5 +1,5 @@
 #pragma once
-/* Pooling. Items are planes of all images. */
+/* Pooling. Parallel over planes of all images. */
 
 #include "kernel/simd/simd.h"
 

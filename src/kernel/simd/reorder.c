@@ -71,7 +71,7 @@ INLINE void reorder_planes(const reorder_job *job, bool bf16, int64_t begin, int
     }
 }
 
-/* Items are planes of all images of dst. */
+/* Parallel over planes of all images of dst. */
 static void planes(const void *job, int part, int64_t begin, int64_t end) {
     reorder_planes(job, false, begin, end);
 }

@@ -1,5 +1,5 @@
 #pragma once
-/* Bilinear resizing. Items are planes of all images. */
+/* Bilinear resizing. Parallel over planes of all images. */
 
 #include "kernel/simd/simd.h"
 

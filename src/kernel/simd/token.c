@@ -1,4 +1,4 @@
-/* Layer normalisation and embedding with their gradients, on plain tensors (loops: token.isa.c). */
+/* Layer normalization and embedding with their gradients, on plain tensors (loops: token.isa.c). */
 #include "kernel/simd/token.h"
 
 #include "kernel/simd/pointwise.h"
@@ -25,7 +25,7 @@ static int64_t slices_of(int64_t channels) {
     return (channels + KOLO_SIMD_SLICE - 1) / KOLO_SIMD_SLICE;
 }
 
-/* ---- layer normalisation ---- */
+/* ---- layer normalization ---- */
 
 enum { NORM_X, NORM_GAMMA, NORM_BETA };
 enum { BWD_DY, BWD_X, BWD_GAMMA, BWD_MEAN, BWD_RSTD };

@@ -1,10 +1,11 @@
 #pragma once
-/* Kernels on rows of channels, one per token: layer normalisation, embeddings, row-sparse
+/* Kernels on rows of channels, one per token: layer normalization, embeddings, row-sparse
  * updates. */
 
 #include "kernel/simd/simd.h"
 
-typedef struct kolo_simd_layer_norm_job { /* items: rows; layer_norm_sums: slices of channels */
+/* Parallel over rows; layer_norm_sums: over slices of channels. */
+typedef struct kolo_simd_layer_norm_job {
     int64_t rows, channels;
     float eps;
     const float *x, *gamma, *beta, *dy;
@@ -13,7 +14,7 @@ typedef struct kolo_simd_layer_norm_job { /* items: rows; layer_norm_sums: slice
     float *dgamma, *dbeta;
 } kolo_simd_layer_norm_job;
 
-typedef struct kolo_simd_embedding_job { /* items: tokens; embedding_bwd: slices of channels;
+typedef struct kolo_simd_embedding_job { /* parallel over tokens; embedding_bwd: slices of channels;
                                           * position_bwd: positions */
     int64_t tokens, length, channels;
     int64_t rows; /* of the table; position_bwd: of the gradient */
@@ -22,7 +23,7 @@ typedef struct kolo_simd_embedding_job { /* items: tokens; embedding_bwd: slices
     float *out; /* y; the gradient */
 } kolo_simd_embedding_job;
 
-typedef struct kolo_simd_rows_job { /* items: rows */
+typedef struct kolo_simd_rows_job { /* parallel over rows */
     int64_t channels;
     const int32_t *ids;           /* negative: no row */
     const int32_t *order, *first; /* sum: rows of x sorted by id, and the start of each id's run */

@@ -1,4 +1,4 @@
-/* Loops over tokens: layer normalisation, embedding, row-sparse gradients. Parallel over rows.
+/* Loops over tokens: layer normalization, embedding, row-sparse gradients. Parallel over rows.
  * Parameter gradients are parallel over slices of channels instead: each thread adds all rows in
  * order, so they do not depend on the thread count. */
 #include "kernel/simd/token.h"
@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-/* ---- layer normalisation ---- */
+/* ---- layer normalization ---- */
 
 /* Independent accumulators, to hide the latency of additions. */
 enum { CHAINS = 4 };
@@ -141,7 +141,7 @@ static void embedding(const void *arg, int part, int64_t begin, int64_t end) {
     }
 }
 
-/* Items are slices of channels; each processes all tokens in order. */
+/* Parallel over slices of channels; each processes all tokens in order. */
 static void embedding_bwd(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_embedding_job *job = arg;
     int64_t n = job->channels, first = begin * KOLO_SIMD_SLICE;
@@ -157,7 +157,7 @@ static void embedding_bwd(const void *arg, int part, int64_t begin, int64_t end)
     }
 }
 
-/* Items are positions. */
+/* Parallel over positions. */
 static void position_bwd(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_embedding_job *job = arg;
     int64_t n = job->channels;
@@ -171,7 +171,7 @@ static void position_bwd(const void *arg, int part, int64_t begin, int64_t end) 
 
 /* ---- row-sparse gradients ---- */
 
-/* Items are rows of the result: the sum of x's rows order[first[k] .. first[k + 1]). */
+/* Parallel over rows of the result: the sum of x's rows order[first[k] .. first[k + 1]). */
 static void sum_rows(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_rows_job *job = arg;
     int64_t n = job->channels;

@@ -32,12 +32,12 @@ typedef struct kolo_simd_wino_job {
 } kolo_simd_wino_job;
 
 typedef struct kolo_simd_wino_table {
-    kolo_kernel_loop read_filters;   /* items: panels * rows; weights -> filters */
-    kolo_kernel_loop forward;        /* items: tiles of all images; in_x, filters -> out */
-    kolo_kernel_loop read_block;     /* items: tiles of the block; in_x, in_y -> scratch */
-    kolo_kernel_loop multiply_block; /* items: 36 * panels; accumulates into filters, overwrites
-                                      * when `first` is 0 */
-    kolo_kernel_loop write_filters;  /* items: panels * rows; filters -> out */
+    kolo_kernel_loop read_filters;   /* parallel over panels * rows; weights -> filters */
+    kolo_kernel_loop forward;        /* parallel over tiles of all images; in_x, filters -> out */
+    kolo_kernel_loop read_block;     /* parallel over tiles of the block; in_x, in_y -> scratch */
+    kolo_kernel_loop multiply_block; /* parallel over 36 * panels; accumulates into filters,
+                                      * overwrites when `first` is 0 */
+    kolo_kernel_loop write_filters;  /* parallel over panels * rows; filters -> out */
     int vector;                      /* floats per vector; images need multiples of it as
                                       * channels */
 } kolo_simd_wino_table;

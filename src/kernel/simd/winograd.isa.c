@@ -14,7 +14,7 @@
  * The interpolation points are 0, +-5/8, +-3/2 and infinity, with about half the rounding error
  * of 0, +-1, +-2 (measured; docs/winograd.md). Both forms use the same windows and points and
  * share their loops, unrolled for each number of taps. Sums run over channels in order and over
- * tiles in the order of the job's blocks, so the partition of items does not affect the result. */
+ * tiles in the order of the job's blocks, so the partition does not affect the result. */
 #include "kernel/simd/winograd.h"
 
 #include "base/integer.h"
@@ -387,7 +387,7 @@ INLINE void write_filters_of(const kolo_simd_wino_job *job, const int taps, int6
     }
 }
 
-/* Items: rows of all panels. */
+/* Parallel over rows of all panels. */
 static void read_filters(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_wino_job *job = arg;
     if (job->tile == 4) {
@@ -397,7 +397,7 @@ static void read_filters(const void *arg, int part, int64_t begin, int64_t end) 
     }
 }
 
-/* Items: rows of all panels. */
+/* Parallel over rows of all panels. */
 static void write_filters(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_wino_job *job = arg;
     if (job->tile == 4) {
@@ -514,7 +514,7 @@ static void multiply(const kolo_simd_wino_job *job, int64_t count, const float *
     }
 }
 
-/* Items: tiles. */
+/* Parallel over tiles. */
 static void forward(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_wino_job *job = arg;
     float *v = job->scratch + part * job->part_stride, *m = v + POINTS * job->x_stride;
@@ -526,7 +526,7 @@ static void forward(const void *arg, int part, int64_t begin, int64_t end) {
     }
 }
 
-/* Items: tiles of the job's block. */
+/* Parallel over tiles of the job's block. */
 static void read_block(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_wino_job *job = arg;
     float *v = job->scratch, *z = v + POINTS * job->x_stride;
@@ -534,7 +534,8 @@ static void read_block(const void *arg, int part, int64_t begin, int64_t end) {
     read_tiles(job, job->first + begin, end - begin, z + begin * P);
 }
 
-/* Items: panels of all points: filters (+)= sum over the block's tiles of windows times tiles. */
+/* Parallel over panels of all points: filters (+)= sum over the block's tiles of windows times
+ * tiles. */
 static void multiply_block(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_wino_job *job = arg;
     int64_t panels = job->panels;

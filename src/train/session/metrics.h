@@ -22,7 +22,7 @@ kolo_metrics kolo_sums_metrics(const kolo_sums *sums, bool tokens);
 /* The mean loss; 0 without labels. */
 double kolo_sums_loss(const kolo_sums *sums);
 
-/* Sums over consecutive steps, with their time. Zero-initialise. */
+/* Sums over consecutive steps, with their time. Zero-initialize. */
 typedef struct kolo_accumulator {
     kolo_sums sums;
     int64_t ns; /* spent in steps */

@@ -266,7 +266,7 @@ static void bad_options_and_failing_memory_are_reported(void **state) {
 }
 
 /* Against the formula in double, in both orders, with a mean and deviation per channel. */
-static void normalisation_follows_the_formula(void **state) {
+static void normalization_follows_the_formula(void **state) {
     enum { N = 3, P = 5 * 7, CHANNELS = 3 };
     for (int64_t channels = 1; channels <= CHANNELS; channels++) {
         kolo_dataset_info info = {.sample = {3, {channels, 5, 7}},
@@ -347,7 +347,7 @@ TEST_MAIN(test_loader) {
         cmocka_unit_test(loaders_end_at_any_moment),
         cmocka_unit_test(bad_options_and_failing_memory_are_reported),
         cmocka_unit_test(shards_are_dealt_anew_between_steps),
-        cmocka_unit_test(normalisation_follows_the_formula),
+        cmocka_unit_test(normalization_follows_the_formula),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -79,7 +79,7 @@ static kolo_value adaptive_tiles(kolo_graph *g) {
 static kolo_value resized(kolo_graph *g) {
     return kolo_resize(g, image(g, 2, 4, 9, 7), 20, 5, false);
 }
-static kolo_value normalised(kolo_graph *g) { return kolo_lrn(g, image(g, 2, 4, 9, 7), NULL); }
+static kolo_value normalized(kolo_graph *g) { return kolo_lrn(g, image(g, 2, 4, 9, 7), NULL); }
 static kolo_value scaled(kolo_graph *g) { return kolo_scale(g, image(g, 2, 4, 9, 7), 0.5); }
 static kolo_value linear_plain(kolo_graph *g) {
     return kolo_linear(g, matrix(g, "x", 5, 7), weight(g, kolo_shape_2(3, 7)));
@@ -166,7 +166,7 @@ static void shapes_come_out(void **state) {
         {adaptive_pool, "[2,4,4,7]"},
         {adaptive_tiles, "[2,4,3,1]"},
         {resized, "[2,4,20,5]"},
-        {normalised, "[2,4,9,7]"},
+        {normalized, "[2,4,9,7]"},
         {scaled, "[2,4,9,7]"},
         {loss_maps, "[]"},
         {accuracy_maps, "[]"},

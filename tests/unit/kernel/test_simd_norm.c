@@ -1,4 +1,4 @@
-/* Our batch normalisation of every instruction set that this machine has, against the reference,
+/* Our batch normalization of every instruction set that this machine has, against the reference,
  * over shapes, layouts and threads; with means far from zero, and channels that do not vary. */
 #include "base/bf16.h"
 #include "base/isa.h"

@@ -1,5 +1,5 @@
 /* Our kernels for sequences of every instruction set that this machine has, against the reference:
- * activations, layer normalisation, embedding, attention, LSTM; over shapes with and without rests
+ * activations, layer normalization, embedding, attention, LSTM; over shapes with and without rests
  * of vectors, tiles and blocks, and over threads. */
 #include "base/bf16.h"
 #include "base/isa.h"
@@ -109,7 +109,7 @@ static void gelu_of_linear(int threads) {
 
 static void gelu_of_linear_is_the_reference(void **state) { each_set(gelu_of_linear); }
 
-/* ---- layer normalisation ---- */
+/* ---- layer normalization ---- */
 
 static void layer_norm(int threads) {
     static const kolo_shape shapes[] = {

@@ -1,5 +1,5 @@
 /* Our kernels for images against the reference, over layouts, instruction sets and threads: pools
- * with all their conventions, resizing, local response normalisation, and the loss, accuracy and
+ * with all their conventions, resizing, local response normalization, and the loss, accuracy and
  * confusion of maps of labels. */
 #include "base/bf16.h"
 #include "base/isa.h"

@@ -27,7 +27,7 @@ static kolo_value head(kolo_graph *g, kolo_value features, kolo_value labels) {
     return logits;
 }
 
-/* Without a bias, whose gradient a batch normalisation behind it would make zero. */
+/* Without a bias, whose gradient a batch normalization behind it would make zero. */
 static kolo_value bare_conv(kolo_graph *g, const char *name, kolo_value x, int64_t out,
                             int64_t kernel, int64_t groups, int64_t stride) {
     if (kolo_graph_check(g) != KOLO_OK) return x;
@@ -105,7 +105,7 @@ static void net_odd(kolo_graph *g, int64_t batch) {
     head(g, kolo_add(g, kolo_flatten(g, x), kolo_flatten(g, flat)), y);
 }
 
-/* Batch normalisation with and without ReLU, before a pool, in a shortcut, and on rows. */
+/* Batch normalization with and without ReLU, before a pool, in a shortcut, and on rows. */
 static void net_norm(kolo_graph *g, int64_t batch) {
     kolo_value x = images(g, batch, 3, 9), y = labels_of(g, batch);
     x = kolo_relu(g, kolo_batch_norm(g, bare_conv(g, "stem", x, 8, 3, 1, 1), "bn0", NULL));

@@ -3,7 +3,7 @@
  *
  * Sub-groups share the connections of the root group. A rank numbers its groups in order of
  * creation and sends the number to the members; a frame carries the number that its receiver uses.
- * Numbers are never reused, so late frames of a destroyed group are recognised and dropped.
+ * Numbers are never reused, so late frames of a destroyed group are recognized and dropped.
  *
  * Data is copied from the sender's memory to the kernel, and from the kernel directly to the
  * receiver's memory if the receive is posted. Data that arrives earlier goes to the unexpected
