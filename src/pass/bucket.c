@@ -103,7 +103,6 @@ static kolo_status collect_members(bucketer *b) {
         }
     }
     qsort(b->members, (size_t)b->n_members, sizeof *b->members, by_made);
-    b->n_old = g->n_nodes;
     return KOLO_OK;
 }
 
@@ -132,16 +131,23 @@ static void hold_back(bucketer *b, int32_t *last_reader) {
     }
 }
 
-/* Outputs, sums over the batch, share the last bucket that is summed. */
-static void add_metrics(bucketer *b) {
-    for (int32_t i = 0; i < b->g->n_outputs; i++) {
-        kolo_value v = b->g->outputs[i].value;
-        if (kolo_info(b->g, v)->producer < 0) continue;
-        int32_t made = kolo_info(b->g, v)->producer;
+/* Outputs, sums over the batch, share the last bucket that is summed. Names of one value share its
+ * member; views of it get copies. */
+static kolo_status collect_outputs(bucketer *b) {
+    kolo_graph *g = b->g;
+    for (int32_t i = 0; i < g->n_outputs; i++) {
+        kolo_value v = g->outputs[i].value;
+        if (kolo_info(g, v)->producer < 0 || member_of(b, v) >= 0) continue;
+        v = own_memory(b, v);
+        KOLO_TRY(kolo_graph_check(g));
+        g->outputs[i].value = v;
+        int32_t made = kolo_info(g, v)->producer;
         member *place = &b->members[b->n_summed++];
         memmove(place + 1, place, (size_t)(&b->members[b->n_members++] - place) * sizeof *place);
         *place = (member){v, made, made, false};
     }
+    b->n_old = g->n_nodes;
+    return KOLO_OK;
 }
 
 /* Divides the members into buckets. Outputs, which are scalars, join the last summed bucket. */
@@ -258,7 +264,8 @@ kolo_status kolo_pass_bucket(kolo_graph *g, size_t bucket_bytes, int ranks) {
         goto done;
     }
     KOLO_TRY_GOTO(collect_members(&b), done);
-    if (b.n_members == 0) goto done; /* no trainable parameter */
+    KOLO_TRY_GOTO(collect_outputs(&b), done);
+    if (b.n_members == 0) goto done;
     int32_t *last_reader = kolo_arena_alloc(&arena, (size_t)g->n_values * sizeof *last_reader);
     int *due = kolo_arena_alloc(&arena, (size_t)g->n_nodes * sizeof *due);
     if (!last_reader || !due) {
@@ -266,7 +273,6 @@ kolo_status kolo_pass_bucket(kolo_graph *g, size_t bucket_bytes, int ranks) {
         goto done;
     }
     hold_back(&b, last_reader);
-    add_metrics(&b);
     cut(&b, bucket_bytes);
     for (int k = 0; k < b.n_buckets; k++) {
         KOLO_TRY_GOTO(add_bucket(&b, k, values, tensors), done);

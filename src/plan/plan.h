@@ -133,6 +133,9 @@ kolo_status kolo_plan_run(kolo_plan *plan);
 /* Runs a micro-batch other than the last of its step: accumulates gradients and scalar outputs,
  * without communication and updates. kolo_plan_run runs the last one. */
 kolo_status kolo_plan_accumulate(kolo_plan *plan);
+/* A micro-batch without samples: every gradient and sum of this rank is zero, whatever the forward
+ * pass would compute. kolo_plan_complete follows the last micro-batch. */
+void kolo_plan_skip(kolo_plan *plan);
 
 /* ---- logical shards: reproducible steps ----
  *

@@ -1,5 +1,6 @@
 /* The step loop. */
 #include "base/clock.h"
+#include "graph/ops/ops.h"
 #include "plan/internal.h"
 
 #include <string.h>
@@ -82,6 +83,35 @@ void kolo_plan_skip_shard(kolo_plan *p, int shard) {
     kolo_shard_sum_begin(p->sum, shard);
     memset(gradients_of(p), 0, p->map.bucket_bytes);
     for (int i = 0; i < p->map.n_buckets; i++) fold(p, i);
+}
+
+/* Adds zero to the sum over the micro-batches that an accumulate node keeps. */
+static void add_zero(const kolo_plan *p, const kolo_node *n) {
+    const kolo_tensor *t = &kolo_info(p->graph, n->out[0])->tensor;
+    const double keep = n->attr[KOLO_ACCUMULATE_KEEP].f;
+    const size_t bytes = kolo_tensor_bytes(t), count = bytes / kolo_dtype_bytes(t->dtype);
+    void *sum = kolo_plan_data(p, n->out[0]), *fresh = kolo_plan_data(p, n->in[1]);
+    const bool is_f64 = t->dtype == KOLO_DTYPE_F64;
+    if (is_f64 ? *(double *)fresh != 0 : *(float *)fresh != 0) memset(sum, 0, bytes);
+    for (size_t i = 0; i < count && keep != 1; i++) {
+        if (is_f64) {
+            ((double *)sum)[i] *= keep;
+        } else {
+            ((float *)sum)[i] = (float)(keep * (double)((float *)sum)[i]);
+        }
+    }
+}
+
+void kolo_plan_skip(kolo_plan *p) {
+    for (int32_t i = 0; i < p->graph->n_nodes; i++) {
+        const kolo_node *n = p->graph->nodes[i];
+        if (n->op == &kolo_op_accumulate) add_zero(p, n);
+        for (int k = 0; !p->accumulates && n->op->comm == KOLO_OP_POST && k < n->n_in; k++) {
+            const kolo_tensor *t = &kolo_info(p->graph, n->in[k])->tensor;
+            bool ids = t->dtype == KOLO_DTYPE_I32; /* of a row-sparse gradient: -1 selects no row */
+            memset(kolo_plan_data(p, n->in[k]), ids ? 0xff : 0, kolo_tensor_bytes(t));
+        }
+    }
 }
 
 kolo_status kolo_plan_complete(kolo_plan *p) {

@@ -6,6 +6,7 @@
 #include "data/normalize.h"
 #include "data/sampler.h"
 #include "kolo/train.h"
+#include "train/session/model_check.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -21,12 +22,12 @@ typedef enum purpose {
 typedef struct cached {
     purpose purpose;
     int64_t key;
-    int64_t local; /* this rank's samples; 0: the plan has one without effect */
+    int64_t local; /* this rank's samples; 0: a plan of one sample, of which no kernel runs */
     kolo_plan *plan;
     bool tokens; /* x is i32 tokens, else f32 images */
     kolo_image_order order;
     size_t x_bytes;
-    int64_t labels; /* elements of y */
+    int64_t labels; /* elements of y; 0: the graph has none */
     kolo_value x, y;
     /* Scalars; KOLO_NONE where the graph does not use them. */
     kolo_value lr, update, grad_scale, rng_key, first_sample, share, fresh;
@@ -40,6 +41,7 @@ struct kolo_session {
     kolo_store *store;
     uint64_t seed, steps;       /* steps: completed */
     int first_shard, end_shard; /* of this rank */
+    kolo_label_rule rule;       /* the labels that count */
     const kolo_plan *evaluated; /* the plan that evaluated last */
     cached **plans;
     size_t n_plans, cap_plans;
@@ -47,25 +49,9 @@ struct kolo_session {
 
 /* ---- life ---- */
 
-/* The labels that the graph takes must be those of the data. */
-static kolo_status check_labels(const kolo_session_opts *opts, const kolo_graph *g) {
-    const kolo_shape *y = &kolo_info(g, kolo_graph_find(g, "y"))->tensor.shape;
-    kolo_shape want = {y->rank - 1, {0}};
-    for (int i = 1; i < y->rank; i++) want.dim[i - 1] = y->dim[i];
-    if (kolo_shape_equal(&want, &opts->label)) return KOLO_OK;
-    char model[KOLO_SHAPE_TEXT], data[KOLO_SHAPE_TEXT];
-    return KOLO_FAIL(
-        KOLO_ERR_ARG,
-        "model %s takes labels of shape %s for each sample, and the data has %s: choose "
-        "%s",
-        opts->model, kolo_shape_text(&want, model), kolo_shape_text(&opts->label, data),
-        want.rank > 0 ? "data with a label for each pixel, such as synthetic-seg"
-                      : "data with one label a sample, or a model for segmentation");
-}
-
 kolo_status kolo_session_build(const kolo_session_opts *opts, int64_t batch, kolo_graph **graph) {
-    const kolo_model *model;
-    KOLO_TRY(kolo_model_find(opts->model, &model));
+    const kolo_model *model = NULL;
+    if (!opts->build) KOLO_TRY(kolo_model_find(opts->model, &model));
     kolo_graph *g;
     KOLO_TRY(kolo_graph_create(NULL, &g));
     kolo_model_opts model_opts = {
@@ -74,9 +60,10 @@ kolo_status kolo_session_build(const kolo_session_opts *opts, int64_t batch, kol
         .classes = opts->classes,
         .options = opts->model_options,
     };
-    kolo_status status = model->build(g, &model_opts);
+    kolo_status status =
+        model ? model->build(g, &model_opts) : opts->build(g, &model_opts, opts->build_arg);
     if (status == KOLO_OK) status = kolo_graph_check(g);
-    if (status == KOLO_OK) status = check_labels(opts, g);
+    if (status == KOLO_OK) status = kolo_model_check(opts, batch, g);
     if (status != KOLO_OK) {
         kolo_graph_destroy(g);
         return status;
@@ -89,10 +76,12 @@ kolo_status kolo_session_build(const kolo_session_opts *opts, int64_t batch, kol
 static kolo_status describe_inputs(cached *c) {
     kolo_tensor x, y;
     (void)kolo_plan_input(c->plan, "x", &x);
-    (void)kolo_plan_input(c->plan, "y", &y);
     c->tokens = x.dtype == KOLO_DTYPE_I32;
     c->x_bytes = kolo_tensor_bytes(&x);
-    c->labels = kolo_shape_count(&y.shape);
+    if (kolo_value_ok(kolo_plan_find_input(c->plan, "y"))) {
+        (void)kolo_plan_input(c->plan, "y", &y);
+        c->labels = kolo_shape_count(&y.shape);
+    }
     char text[KOLO_LAYOUT_TEXT];
     kolo_layout_text(&x.layout, text);
     if (kolo_layout_is_plain(&x.layout)) {
@@ -159,6 +148,11 @@ static int64_t finished_by(const kolo_session *s, int64_t key) {
 static kolo_status compile(kolo_session *s, cached *c) {
     kolo_graph *graph;
     KOLO_TRY(kolo_session_build(&s->opts, kolo_max_i64(c->local, 1), &graph));
+    kolo_status status = kolo_label_rule_find(graph, &s->rule);
+    if (status != KOLO_OK) {
+        kolo_graph_destroy(graph);
+        return status;
+    }
     kolo_plan_opts opts = s->opts.plan;
     opts.train = c->purpose != EVALUATE;
     opts.shards = opts.train ? s->opts.shards : 0;
@@ -239,12 +233,12 @@ kolo_status kolo_session_create(const kolo_session_opts *opts, kolo_comm *comm,
     s->opts = *opts;
     s->comm = comm;
     if (s->opts.accumulate == 0) s->opts.accumulate = 1;
-    s->opts.model = s->model = kolo_strdup(opts->model);
+    s->opts.model = s->model = kolo_strdup(opts->model ? opts->model : "of the caller");
     s->opts.model_options = s->model_options =
         kolo_strdup(opts->model_options ? opts->model_options : "");
     if (!s->model || !s->model_options) {
         kolo_session_destroy(s);
-        return KOLO_NOMEM(strlen(opts->model));
+        return KOLO_NOMEM(64);
     }
     KOLO_TRY_GOTO(kolo_store_create(&s->store), fail);
     if (ranks_of(s) == 1) kolo_store_set_alone(s->store);
@@ -292,22 +286,36 @@ int64_t kolo_session_parameters(const kolo_session *s) {
 
 /* ---- running ---- */
 
+/* The data must be of the kind that the plan takes. */
+static kolo_status check_batch(const kolo_session *s, const kolo_batch *batch) {
+    const kolo_dataset_info *info = batch->info;
+    const cached *c = s->plans[0];
+    if (c->tokens == (info->dtype == KOLO_DTYPE_I32) &&
+        kolo_shape_equal(&info->sample, &s->opts.sample) &&
+        (c->labels == 0 || kolo_shape_equal(&info->label, &s->opts.label))) {
+        return KOLO_OK;
+    }
+    char have[KOLO_SHAPE_TEXT], want[KOLO_SHAPE_TEXT];
+    return KOLO_FAIL(KOLO_ERR_ARG, "samples are %s of %s, and model %s takes %s of %s",
+                     kolo_dtype_name(info->dtype), kolo_shape_text(&info->sample, have),
+                     s->opts.model, c->tokens ? "i32 tokens" : "images",
+                     kolo_shape_text(&s->opts.sample, want));
+}
+
 /* Copies the samples and labels of a batch into the inputs of a plan. Plans share one arena, which
  * may move when a plan is added, so the addresses are looked up each time. */
 static void feed(const cached *c, const kolo_batch *batch) {
+    if (batch->count == 0) return;
     void *x = kolo_plan_data(c->plan, c->x);
-    int32_t *y = kolo_plan_data(c->plan, c->y);
-    if (batch->count == 0) {                         /* one sample without effect */
-        memset(x, c->tokens ? 0xff : 0, c->x_bytes); /* token -1 selects no row of a table */
-        for (int64_t i = 0; i < c->labels; i++) y[i] = -1;
-        return;
-    }
     if (c->tokens) {
         memcpy(x, batch->samples, c->x_bytes);
     } else {
         kolo_batch_normalize(batch, c->order, x);
     }
-    memcpy(y, batch->labels, (size_t)c->labels * sizeof *y);
+    if (c->labels) {
+        int32_t *y = kolo_plan_data(c->plan, c->y);
+        memcpy(y, batch->labels, (size_t)c->labels * sizeof *y);
+    }
 }
 
 static kolo_sums read_sums(const cached *c, int64_t samples, int64_t labels) {
@@ -319,12 +327,25 @@ static kolo_sums read_sums(const cached *c, int64_t samples, int64_t labels) {
     return sums;
 }
 
-/* Labels of the batch over all ranks: the loss is the mean over them. */
-static kolo_status count_labels(const kolo_session *s, const kolo_batch *batch, int64_t *labels) {
-    *labels = batch->global_count;
-    if (s->opts.label.rank == 0) return KOLO_OK; /* one for each sample */
-    *labels = batch->count > 0 ? kolo_batch_labels(batch) : 0;
-    return s->comm ? kolo_allreduce(s->comm, labels, 1, KOLO_DTYPE_I64, KOLO_SUM) : KOLO_OK;
+/* Labels of this rank's batch that count. */
+static int64_t count_labels(const kolo_session *s, const kolo_batch *batch) {
+    const kolo_label_rule *rule = &s->rule;
+    if (batch->count == 0 || rule->none) return batch->count;
+    if (!rule->ignores) return s->opts.label.rank ? kolo_batch_labels(batch) : batch->count;
+    int64_t n = batch->count * kolo_shape_count(&s->opts.label), count = 0;
+    for (int64_t i = 0; i < n; i++) {
+        int32_t label = batch->labels[i];
+        count += label >= 0 && label < rule->classes && label != rule->ignored;
+    }
+    return count;
+}
+
+/* Labels of the global batch: the loss is the mean over them. */
+static kolo_status sum_labels(const kolo_session *s, const kolo_batch *batch, int64_t *labels) {
+    const bool known = s->rule.none || (!s->rule.ignores && s->opts.label.rank == 0);
+    *labels = known ? batch->global_count : count_labels(s, batch);
+    if (known || !s->comm) return KOLO_OK;
+    return kolo_allreduce(s->comm, labels, 1, KOLO_DTYPE_I64, KOLO_SUM);
 }
 
 /* Samples of all ranks in micro-batch i. Shares have one of two sizes (data/sampler.h). */
@@ -393,11 +414,15 @@ static kolo_status run_micro_batches(kolo_session *s, const kolo_batch *batch, c
         if (count != last) KOLO_TRY(get_plan(s, ADD, global, count, &c));
         prepare(c, &micro, x, (double)count / (double)micro_global(s, global, n, i), i == 0);
         /* Forward and backward; gradients and sums are accumulated. */
-        if (i < n - 1) KOLO_TRY(kolo_plan_accumulate(c->plan));
+        if (count == 0) {
+            kolo_plan_skip(c->plan);
+        } else if (i < n - 1) {
+            KOLO_TRY(kolo_plan_accumulate(c->plan));
+        }
     }
     /* The last micro-batch: forward; backward, with an allreduce posted for each bucket as soon as
      * its gradients are complete; waits for the buckets; update into the other bank; commit. */
-    return kolo_plan_run((*finish)->plan);
+    return last > 0 ? kolo_plan_run((*finish)->plan) : kolo_plan_complete((*finish)->plan);
 }
 
 /* This rank's shards. The last one completes the step, as above, if it is a full one. */
@@ -445,7 +470,8 @@ kolo_status kolo_session_step(kolo_session *s, const kolo_batch *batch, double l
     const cached *finish; /* the plan that ends the step */
     int64_t labels;
     if (shards) KOLO_TRY(check_shards(s, batch));
-    KOLO_TRY(count_labels(s, batch, &labels));
+    KOLO_TRY(check_batch(s, batch));
+    KOLO_TRY(sum_labels(s, batch, &labels));
     const scalars x = step_scalars(s, lr, labels);
     KOLO_TRY(shards ? run_shards(s, batch, &x, &finish) : run_micro_batches(s, batch, &x, &finish));
     *sums = read_sums(finish, batch->global_count, labels);
@@ -472,13 +498,13 @@ void kolo_session_shards(const kolo_session *s, int *first, int *end) {
 kolo_status kolo_session_evaluate(kolo_session *s, const kolo_batch *batch, kolo_sums *sums) {
     KOLO_ASSERT(batch->count > 0);
     const cached *c;
+    KOLO_TRY(check_batch(s, batch));
     KOLO_TRY(get_plan(s, EVALUATE, batch->count, batch->count, &c));
     feed(c, batch);
     kolo_plan_set_integer(c->plan, c->first_sample, batch->first);
     s->evaluated = c->plan;
     KOLO_TRY(kolo_plan_run(c->plan));
-    bool maps = s->opts.label.rank > 0;
-    *sums = read_sums(c, batch->count, maps ? kolo_batch_labels(batch) : batch->count);
+    *sums = read_sums(c, batch->count, count_labels(s, batch));
     return KOLO_OK;
 }
 

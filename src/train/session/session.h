@@ -19,8 +19,8 @@
  * batch of an epoch has full shards, one with the rest, for which there is a plan of its own, and
  * empty ones.
  *
- * Otherwise a rank without samples in a step (a short last batch) runs a plan of one sample whose
- * labels are -1: it adds nothing to the loss or to any gradient.
+ * Otherwise a rank without samples in a step or micro-batch (a short last batch) runs no forward
+ * and backward pass: it adds zeros to every sum over the ranks.
  *
  * Not thread-safe: one thread at a time. */
 
@@ -28,9 +28,15 @@
 #include "plan/plan.h"
 #include "train/session/metrics.h"
 
+struct kolo_model_opts; /* kolo/models.h */
+
 /* Zero means the default. */
 typedef struct kolo_session_opts {
     const char *model, *model_options;
+    /* Builds the graph in place of a model of the zoo, with the inputs and outputs that
+     * kolo/models.h names; "y" and all outputs but "loss" may be missing. */
+    kolo_status (*build)(kolo_graph *g, const struct kolo_model_opts *opts, void *arg);
+    void *build_arg;
     kolo_shape sample;
     kolo_shape label; /* of the labels of one sample, as in kolo/data.h */
     int64_t classes;

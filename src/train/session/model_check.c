@@ -1,0 +1,158 @@
+/* Checks of a model's graph against the data: the session fills "x" with the samples, "y" with the
+ * labels, and the scalars below. Any other leaf without a value would be read as leftover memory.
+ */
+#include "train/session/model_check.h"
+
+#include "graph/ops/ops.h"
+
+#include <string.h>
+
+/* Scalars that the session sets, or passes add. */
+static const char *const scalars[] = {"rng_key", "first_sample", "lr",   "update",
+                                      "share",   "grad_scale",   "fresh"};
+
+static const char *name_of(const kolo_session_opts *opts) {
+    return opts->model ? opts->model : "of the caller";
+}
+
+/* ---- inputs ---- */
+
+/* The shape of `batch` samples or labels; rank 0 if they have too many dimensions. */
+static kolo_shape batch_of(int64_t batch, const kolo_shape *each) {
+    kolo_shape shape = {0};
+    if (each->rank >= KOLO_MAX_RANK) return shape;
+    shape.rank = each->rank + 1;
+    shape.dim[0] = batch;
+    for (int i = 0; i < each->rank; i++) shape.dim[i + 1] = each->dim[i];
+    return shape;
+}
+
+static kolo_status check_samples(const kolo_session_opts *opts, int64_t batch,
+                                 const kolo_tensor *x) {
+    kolo_shape want = batch_of(batch, &opts->sample);
+    char have[KOLO_SHAPE_TEXT], needed[KOLO_SHAPE_TEXT];
+    bool typed = x->dtype == KOLO_DTYPE_F32 || x->dtype == KOLO_DTYPE_I32;
+    if (typed && kolo_shape_equal(&x->shape, &want)) return KOLO_OK;
+    return KOLO_FAIL(
+        KOLO_ERR_ARG,
+        "model %s: the input \"x\" is %s %s; for a batch of these samples it must be f32 (images) "
+        "or i32 (tokens) %s",
+        name_of(opts), kolo_dtype_name(x->dtype), kolo_shape_text(&x->shape, have),
+        kolo_shape_text(&want, needed));
+}
+
+static kolo_status check_labels(const kolo_session_opts *opts, int64_t batch,
+                                const kolo_tensor *y) {
+    kolo_shape want = batch_of(batch, &opts->label), each = {y->shape.rank - 1, {0}};
+    char model[KOLO_SHAPE_TEXT], data[KOLO_SHAPE_TEXT];
+    if (y->dtype == KOLO_DTYPE_I32 && kolo_shape_equal(&y->shape, &want)) return KOLO_OK;
+    if (y->dtype != KOLO_DTYPE_I32 || y->shape.rank < 1 || y->shape.dim[0] != batch) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "model %s: the input \"y\" is %s %s; labels are i32, %s for this batch",
+                         name_of(opts), kolo_dtype_name(y->dtype),
+                         kolo_shape_text(&y->shape, model), kolo_shape_text(&want, data));
+    }
+    for (int i = 0; i < each.rank; i++) each.dim[i] = y->shape.dim[i + 1];
+    return KOLO_FAIL(
+        KOLO_ERR_ARG,
+        "model %s takes labels of shape %s for each sample, and the data has %s: choose %s",
+        name_of(opts), kolo_shape_text(&each, model), kolo_shape_text(&opts->label, data),
+        each.rank > 0 ? "data with a label for each pixel, such as synthetic-seg"
+                      : "data with one label a sample, or a model for segmentation");
+}
+
+static kolo_status check_leaf(const kolo_session_opts *opts, int64_t batch,
+                              const kolo_value_info *v) {
+    if (v->kind == KOLO_VALUE_INPUT) {
+        if (strcmp(v->name, "x") == 0) return check_samples(opts, batch, &v->tensor);
+        if (strcmp(v->name, "y") == 0) return check_labels(opts, batch, &v->tensor);
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "model %s: nothing fills the input \"%s\": samples are the input \"x\", "
+                         "labels \"y\"",
+                         name_of(opts), v->name);
+    }
+    if (v->kind != KOLO_VALUE_SCALAR) return KOLO_OK;
+    for (size_t i = 0; i < KOLO_COUNT(scalars); i++) {
+        if (strcmp(v->name, scalars[i]) == 0) return KOLO_OK;
+    }
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "model %s: nothing sets the scalar \"%s\": use a parameter, or kolo_scale for "
+                     "a constant factor",
+                     name_of(opts), v->name);
+}
+
+/* ---- outputs ---- */
+
+static kolo_status check_output(const kolo_session_opts *opts, const kolo_graph *g,
+                                const kolo_metric *metric) {
+    kolo_value v = kolo_graph_output(g, metric->output);
+    if (!kolo_value_ok(v)) return KOLO_OK;
+    const kolo_value_info *info = kolo_info(g, v);
+    const kolo_shape *shape = &info->tensor.shape;
+    if (info->kind != KOLO_VALUE_TEMP) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "model %s: the output \"%s\" is the leaf \"%s\"; it must be computed from "
+                         "the samples",
+                         name_of(opts), metric->output, info->name);
+    }
+    bool fits =
+        metric->reduce ? shape->rank == 2 && shape->dim[0] == shape->dim[1] : shape->rank == 0;
+    if (fits) return KOLO_OK;
+    char text[KOLO_SHAPE_TEXT];
+    return KOLO_FAIL(KOLO_ERR_ARG, "model %s: the output \"%s\" is %s; it must be %s",
+                     name_of(opts), metric->output, kolo_shape_text(shape, text),
+                     metric->reduce ? "a square matrix" : "a scalar, a sum over the batch");
+}
+
+kolo_status kolo_model_check(const kolo_session_opts *opts, int64_t batch, const kolo_graph *g) {
+    if (!kolo_value_ok(kolo_graph_find(g, "x"))) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "model %s has no input \"x\" for the samples",
+                         name_of(opts));
+    }
+    if (!opts->evaluate_only && !kolo_value_ok(kolo_graph_output(g, "loss"))) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "model %s has no output \"loss\" to train on",
+                         name_of(opts));
+    }
+    for (int32_t v = 0; v < g->n_values; v++) {
+        KOLO_TRY(check_leaf(opts, batch, &g->values[v]));
+    }
+    for (const kolo_metric *m = kolo_metric_table(); m->name; m++) {
+        if (m->output) KOLO_TRY(check_output(opts, g, m));
+    }
+    return KOLO_OK;
+}
+
+/* ---- labels ---- */
+
+/* The leaf that v is a view of, or v. */
+static kolo_value through_views(const kolo_graph *g, kolo_value v) {
+    int32_t producer = kolo_info(g, v)->producer;
+    while (producer >= 0 && g->nodes[producer]->op->view) {
+        v = g->nodes[producer]->in[0];
+        producer = kolo_info(g, v)->producer;
+    }
+    return v;
+}
+
+kolo_status kolo_label_rule_find(const kolo_graph *g, kolo_label_rule *rule) {
+    kolo_value y = kolo_graph_find(g, "y");
+    bool first = true;
+    *rule = (kolo_label_rule){.none = !kolo_value_ok(y)};
+    for (int32_t i = 0; i < g->n_nodes && kolo_value_ok(y); i++) {
+        const kolo_node *n = g->nodes[i];
+        if (n->op != &kolo_op_softmax_xent || through_views(g, n->in[1]).id != y.id) continue;
+        kolo_label_rule own = {
+            .ignores = n->attr[KOLO_LOSS_HAS_IGNORE_INDEX].i,
+            .ignored = (int32_t)n->attr[KOLO_LOSS_IGNORE_INDEX].i,
+            .classes = kolo_info(g, n->in[0])->tensor.shape.dim[1],
+        };
+        if (!first && (own.ignores != rule->ignores || own.ignored != rule->ignored)) {
+            return KOLO_FAIL(KOLO_ERR_ARG,
+                             "two losses ignore different labels of \"y\": the mean divides by one "
+                             "number of labels; give both the same ignore_index");
+        }
+        *rule = own;
+        first = false;
+    }
+    return KOLO_OK;
+}

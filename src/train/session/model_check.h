@@ -1,0 +1,19 @@
+#pragma once
+/* What a session requires of the graph of a model, and what it reads from it. */
+
+#include "train/session/session.h"
+
+/* The labels that the loss divides by. */
+typedef struct kolo_label_rule {
+    bool none;    /* the graph has no labels: a sample counts as one */
+    bool ignores; /* a loss ignores `ignored`: only labels of [0, classes) other than it count */
+    int64_t classes;
+    int32_t ignored;
+} kolo_label_rule;
+
+/* Checks that the session can fill every input and scalar of a graph for `batch` samples, and that
+ * the outputs which metrics are computed from are scalars computed from them. ARG, with the name.
+ */
+kolo_status kolo_model_check(const kolo_session_opts *opts, int64_t batch, const kolo_graph *g);
+/* ARG: two losses of the same labels ignore different ones. */
+kolo_status kolo_label_rule_find(const kolo_graph *g, kolo_label_rule *rule);

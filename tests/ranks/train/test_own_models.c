@@ -1,0 +1,365 @@
+/* Models that are not in the zoo: losses that read no labels, ranks without samples, labels that
+ * are ignored, missing outputs, and inputs that no session can fill. */
+#include "base/integer.h"
+#include "kolo/models.h"
+#include "support/ranks.h"
+#include "support/support.h"
+#include "train/session/session.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { CHANNELS = 2, SIDE = 3, ELEMENTS = CHANNELS * SIDE * SIDE, CLASSES = 4, SAMPLES = 16 };
+
+static uint8_t samples[SAMPLES * ELEMENTS];
+static int32_t labels[SAMPLES];
+static kolo_dataset_info info = {.sample = {3, {CHANNELS, SIDE, SIDE}},
+                                 .dtype = KOLO_DTYPE_U8,
+                                 .classes = CLASSES,
+                                 .count = SAMPLES,
+                                 .std = {0.5F, 0.25F}};
+
+static int fill(void **state) {
+    for (int i = 0; i < SAMPLES * ELEMENTS; i++) samples[i] = (uint8_t)(i * 37 % 251);
+    for (int i = 0; i < SAMPLES; i++) labels[i] = i % CLASSES;
+    return 0;
+}
+
+/* ---- models ---- */
+
+static kolo_value images(kolo_graph *g, const kolo_model_opts *o) {
+    return kolo_input(g, "x", KOLO_DTYPE_F32, kolo_shape_4(o->batch, CHANNELS, SIDE, SIDE));
+}
+
+static kolo_value classes_of(kolo_graph *g, const kolo_model_opts *o) {
+    return kolo_input(g, "y", KOLO_DTYPE_I32, kolo_shape_1(o->batch));
+}
+
+static kolo_value dense(kolo_graph *g, kolo_value x, const char *name, int64_t in, int64_t out) {
+    return kolo_linear(g, x, kolo_param(g, name, kolo_shape_2(out, in), kolo_init_fan_in(in)));
+}
+
+/* The sum of the squares of v, of `count` elements. */
+static kolo_value squares(kolo_graph *g, kolo_value v, int64_t count) {
+    kolo_shape row = {3, {1, 1, count}}, column = {3, {1, count, 1}};
+    kolo_value a = kolo_reshape(g, v, row), b = kolo_reshape(g, v, column);
+    return kolo_reshape(g, kolo_matmul(g, a, b, false, false), kolo_shape_0());
+}
+
+/* An autoencoder, whose loss reads no labels. The bias gives a sample of zeros a loss. */
+static kolo_status build_autoencoder(kolo_graph *g, const kolo_model_opts *o, void *arg) {
+    kolo_value x = kolo_flatten(g, images(g, o));
+    kolo_value b = kolo_param(g, "bias", kolo_shape_1(5), kolo_init_fan_in(3));
+    kolo_value h = kolo_tanh(g, kolo_bias(g, dense(g, x, "in.weight", ELEMENTS, 5), b));
+    kolo_value d = kolo_add(g, dense(g, h, "out.weight", 5, ELEMENTS), kolo_scale(g, x, -1));
+    kolo_output(g, "loss", kolo_scale(g, squares(g, d, o->batch * ELEMENTS), 0.1));
+    return KOLO_OK;
+}
+
+/* The same without a parameter. */
+static kolo_status build_norm(kolo_graph *g, const kolo_model_opts *o, void *arg) {
+    kolo_output(g, "loss", squares(g, images(g, o), o->batch * ELEMENTS));
+    return KOLO_OK;
+}
+
+/* Batch normalization of the images. */
+static kolo_status build_normalized(kolo_graph *g, const kolo_model_opts *o, void *arg) {
+    kolo_value x = kolo_batch_norm(g, images(g, o), "bn", NULL);
+    kolo_output(g, "loss", squares(g, x, o->batch * ELEMENTS));
+    return KOLO_OK;
+}
+
+static const kolo_loss_opts ignore_1 = {.has_ignore_index = true, .ignore_index = 1};
+
+/* A classifier that ignores label 1. It has no output "correct". */
+static kolo_status build_ignoring(kolo_graph *g, const kolo_model_opts *o, void *arg) {
+    kolo_value x = kolo_flatten(g, images(g, o)), y = classes_of(g, o);
+    kolo_value logits = dense(g, x, "weight", ELEMENTS, CLASSES);
+    kolo_value loss = kolo_softmax_xent_opts(g, logits, y, &ignore_1);
+    kolo_output(g, "loss", loss);
+    kolo_output(g, "total", loss); /* a second name */
+    kolo_output(g, "total again", kolo_reshape(g, loss, kolo_shape_0()));
+    return KOLO_OK;
+}
+
+/* ---- training ---- */
+
+typedef struct setting {
+    kolo_status (*build)(kolo_graph *g, const kolo_model_opts *opts, void *arg);
+    int ranks;
+    int64_t batch, accumulate, total; /* samples of one pass: the last step may be short */
+} setting;
+
+enum { PARAMETERS = 256 };
+
+typedef struct outcome {
+    int64_t labels;
+    double loss;
+    float parameters[PARAMETERS];
+} outcome;
+
+static void read_entries(const kolo_store *store, float *to) {
+    for (int i = 0; i < kolo_store_count(store); i++) {
+        const kolo_store_entry *entry = kolo_store_entry_at(store, i);
+        kolo_store_read(store, entry, to);
+        to += kolo_shape_count(&entry->canon);
+    }
+}
+
+/* One pass over the first s->total samples; the sums are those of the last step. */
+static kolo_status train(const setting *s, kolo_session *session, int rank, outcome *result) {
+    const int64_t global = s->batch * s->accumulate * s->ranks;
+    kolo_sums sums = {0};
+    KOLO_TRY(kolo_session_init(session, 5));
+    for (int64_t at = 0; at < s->total; at += global) {
+        int64_t count = kolo_min_i64(global, s->total - at);
+        int64_t first = rank * (count / s->ranks) + kolo_min_i64(rank, count % s->ranks);
+        kolo_batch batch = {
+            .count = count / s->ranks + (rank < count % s->ranks),
+            .first = first,
+            .global_count = count,
+            .samples = samples + (at + first) * ELEMENTS,
+            .labels = labels + at + first,
+            .info = &info,
+        };
+        KOLO_TRY(kolo_session_step(session, &batch, 0.05, &sums));
+    }
+    result->labels = sums.labels;
+    result->loss = kolo_sums_loss(&sums);
+    read_entries(kolo_session_store(session), result->parameters);
+    return KOLO_OK;
+}
+
+static kolo_session_opts session_of(const setting *s) {
+    return (kolo_session_opts){
+        .build = s->build,
+        .sample = info.sample,
+        .classes = CLASSES,
+        .batch = s->batch,
+        .accumulate = s->accumulate,
+    };
+}
+
+static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
+    kolo_session_opts opts = session_of(arg);
+    kolo_session *session;
+    KOLO_TRY(kolo_session_create(&opts, comm, &session));
+    kolo_status status = train(arg, session, kolo_comm_rank(comm), result);
+    kolo_session_destroy(session);
+    return status;
+}
+
+enum { MAX_RANKS = 7 };
+
+/* Trains; returns the outcome of rank 0, which all ranks must share. */
+static outcome run(setting s) {
+    static outcome results[MAX_RANKS];
+    if (!s.accumulate) s.accumulate = 1;
+    rank_job job = {.n = s.ranks,
+                    .transport = RANKS_THREAD,
+                    .body = body,
+                    .arg = &s,
+                    .arg_bytes = sizeof s,
+                    .results = results,
+                    .result_bytes = sizeof *results};
+    ASSERT_OK(run_rank_job(&job));
+    for (int rank = 1; rank < s.ranks; rank++) {
+        assert_memory_equal(&results[rank], &results[0], sizeof *results);
+    }
+    return results[0];
+}
+
+static void assert_close(const outcome *a, const outcome *b) {
+    assert_int_equal(a->labels, b->labels);
+    assert_true(fabs(a->loss - b->loss) < 1e-5 * fabs(b->loss));
+    assert_true(test_relative_l2_f32(a->parameters, b->parameters, PARAMETERS) < 1e-5);
+}
+
+/* ---- tests ---- */
+
+static void ranks_without_samples_add_nothing(void **state) {
+    outcome alone = run((setting){build_autoencoder, 1, 14, 1, 15});
+    outcome ranks = run((setting){build_autoencoder, 7, 2, 1, 15}); /* the last step: one sample */
+    outcome micro = run((setting){build_autoencoder, 7, 1, 2, 15});
+    assert_close(&ranks, &alone);
+    assert_close(&micro, &alone);
+    /* In the last step rank 0 has two micro-batches, the others one and none. */
+    alone = run((setting){build_autoencoder, 1, 6, 1, 10});
+    micro = run((setting){build_autoencoder, 3, 1, 2, 10});
+    assert_close(&micro, &alone);
+}
+
+/* Three samples on two ranks: rank 1 has none in the second micro-batch, whose statistics are those
+ * of rank 0 alone. */
+static void ranks_without_samples_keep_statistics(void **state) {
+    outcome o = run((setting){build_normalized, 2, 1, 2, 3});
+    for (int c = 0; c < CHANNELS; c++) {
+        double mean[3] = {0};
+        for (int i = 0; i < 3 * SIDE * SIDE; i++) {
+            int at = i / (SIDE * SIDE) * ELEMENTS + c * SIDE * SIDE + i % (SIDE * SIDE);
+            mean[i / (SIDE * SIDE)] += samples[at] / 255.0 / (double)info.std[c] / (SIDE * SIDE);
+        }
+        /* Rank 0 has samples 0 and 1. */
+        double want = 0.9 * 0.1 * (mean[0] + mean[2]) / 2 + 0.1 * mean[1];
+        float have = o.parameters[2 * CHANNELS + c]; /* after weight and bias */
+        assert_true(fabs((double)have - want) < 1e-5 * fabs(want));
+    }
+}
+
+static void losses_without_parameters_are_summed(void **state) {
+    outcome alone = run((setting){build_norm, 1, 12, 1, 12});
+    outcome ranks = run((setting){build_norm, 3, 4, 1, 12});
+    outcome micro = run((setting){build_norm, 3, 2, 2, 12});
+    assert_true(alone.loss > 1);
+    assert_close(&ranks, &alone);
+    assert_close(&micro, &alone);
+}
+
+/* The mean is over the labels that count, as in PyTorch's reduction="mean" with ignore_index. */
+static void means_leave_out_ignored_labels(void **state) {
+    outcome alone = run((setting){build_ignoring, 1, 11, 1, 11});
+    outcome ranks = run((setting){build_ignoring, 3, 4, 1, 11});
+    outcome micro = run((setting){build_ignoring, 2, 2, 3, 11});
+    assert_int_equal(alone.labels, 8); /* of 11, three are 1 */
+    assert_close(&ranks, &alone);
+    assert_close(&micro, &alone);
+
+    /* The first loss, of the initial weights, against the definition. */
+    setting s = {build_ignoring, 1, 11, 1, 11};
+    kolo_session_opts opts = session_of(&s);
+    kolo_session *session;
+    ASSERT_OK(kolo_session_create(&opts, NULL, &session));
+    ASSERT_OK(kolo_session_init(session, 5));
+    float w[PARAMETERS];
+    read_entries(kolo_session_store(session), w);
+    kolo_session_destroy(session);
+    double sum = 0;
+    for (int n = 0; n < 11; n++) {
+        double logit[CLASSES] = {0}, total = 0;
+        for (int k = 0; k < CLASSES; k++) {
+            for (int i = 0; i < ELEMENTS; i++) {
+                double x = samples[n * ELEMENTS + i] / 255.0 / (double)info.std[i / (SIDE * SIDE)];
+                logit[k] += x * (double)w[k * ELEMENTS + i];
+            }
+            total += exp(logit[k]);
+        }
+        if (labels[n] != 1) sum += log(total) - logit[labels[n]];
+    }
+    assert_true(fabs(alone.loss - sum / 8) < 1e-5 * alone.loss);
+}
+
+/* ---- graphs that a session refuses ---- */
+
+typedef struct flaw {
+    const char *text; /* of the error */
+    kolo_status (*build)(kolo_graph *g, const kolo_model_opts *opts, void *arg);
+} flaw;
+
+static kolo_status build_larger(kolo_graph *g, const kolo_model_opts *o, void *arg) {
+    kolo_shape shape = kolo_shape_4(o->batch, CHANNELS, SIDE + 1, SIDE);
+    kolo_output(g, "loss",
+                squares(g, kolo_input(g, "x", KOLO_DTYPE_F32, shape), kolo_shape_count(&shape)));
+    return KOLO_OK;
+}
+
+static kolo_status build_bytes(kolo_graph *g, const kolo_model_opts *o, void *arg) {
+    (void)kolo_input(g, "x", KOLO_DTYPE_U8, kolo_shape_4(o->batch, CHANNELS, SIDE, SIDE));
+    return build_norm(g, o, arg);
+}
+
+static kolo_status build_wide_labels(kolo_graph *g, const kolo_model_opts *o, void *arg) {
+    (void)kolo_input(g, "y", KOLO_DTYPE_F32, kolo_shape_1(o->batch));
+    return build_norm(g, o, arg);
+}
+
+static kolo_status build_mask(kolo_graph *g, const kolo_model_opts *o, void *arg) {
+    (void)kolo_input(g, "mask", KOLO_DTYPE_F32, kolo_shape_1(o->batch));
+    return build_norm(g, o, arg);
+}
+
+static kolo_status build_temperature(kolo_graph *g, const kolo_model_opts *o, void *arg) {
+    (void)kolo_scalar(g, "temperature");
+    return build_norm(g, o, arg);
+}
+
+static kolo_status build_input_as_loss(kolo_graph *g, const kolo_model_opts *o, void *arg) {
+    kolo_output(g, "loss", images(g, o));
+    return KOLO_OK;
+}
+
+static kolo_status build_vector_as_loss(kolo_graph *g, const kolo_model_opts *o, void *arg) {
+    kolo_output(g, "loss", kolo_flatten(g, images(g, o)));
+    return KOLO_OK;
+}
+
+static kolo_status build_without_loss(kolo_graph *g, const kolo_model_opts *o, void *arg) {
+    kolo_output(g, "logits", images(g, o));
+    return KOLO_OK;
+}
+
+static kolo_status build_without_x(kolo_graph *g, const kolo_model_opts *o, void *arg) {
+    kolo_value w = kolo_param(g, "w", kolo_shape_1(3), kolo_init_fan_in(3));
+    kolo_output(g, "loss", squares(g, w, 3));
+    return KOLO_OK;
+}
+
+static kolo_status build_two_rules(kolo_graph *g, const kolo_model_opts *o, void *arg) {
+    kolo_value x = kolo_flatten(g, images(g, o)), y = classes_of(g, o);
+    kolo_value logits = dense(g, x, "weight", ELEMENTS, CLASSES);
+    kolo_value all = kolo_softmax_xent(g, logits, y);
+    kolo_output(g, "loss", kolo_add(g, all, kolo_softmax_xent_opts(g, logits, y, &ignore_1)));
+    return KOLO_OK;
+}
+
+static void other_graphs_are_refused(void **state) {
+    static const flaw flaws[] = {
+        {"the input \"x\" is f32 [2,2,4,3]; for a batch", build_larger},
+        {"\"x\" is defined twice", build_bytes},
+        {"the input \"y\" is f32 [2]; labels are i32", build_wide_labels},
+        {"nothing fills the input \"mask\"", build_mask},
+        {"nothing sets the scalar \"temperature\"", build_temperature},
+        {"the output \"loss\" is the leaf \"x\"", build_input_as_loss},
+        {"the output \"loss\" is [2,18]; it must be a scalar", build_vector_as_loss},
+        {"no output \"loss\"", build_without_loss},
+        {"no input \"x\"", build_without_x},
+        {"ignore different labels", build_two_rules},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(flaws); i++) {
+        setting s = {flaws[i].build, 1, 2, 1, 2};
+        kolo_session_opts opts = session_of(&s);
+        kolo_session *session;
+        assert_int_equal(kolo_session_create(&opts, NULL, &session), KOLO_ERR_ARG);
+        if (!strstr(kolo_last_error(), flaws[i].text)) fail_msg("%s", kolo_last_error());
+    }
+}
+
+/* Samples of another data set than the session was created for. */
+static void other_samples_are_refused(void **state) {
+    setting s = {build_norm, 1, 2, 1, 2};
+    kolo_session_opts opts = session_of(&s);
+    kolo_session *session;
+    kolo_sums sums;
+    ASSERT_OK(kolo_session_create(&opts, NULL, &session));
+    kolo_dataset_info other = info;
+    other.sample.dim[2]++;
+    kolo_batch batch = {
+        .count = 2, .global_count = 2, .samples = samples, .labels = labels, .info = &other};
+    assert_int_equal(kolo_session_step(session, &batch, 0.1, &sums), KOLO_ERR_ARG);
+    assert_non_null(strstr(kolo_last_error(), "samples are u8 of [2,3,4]"));
+    other = info;
+    other.dtype = KOLO_DTYPE_I32;
+    assert_int_equal(kolo_session_evaluate(session, &batch, &sums), KOLO_ERR_ARG);
+    kolo_session_destroy(session);
+}
+
+TEST_MAIN(test_own_models) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_without_samples_add_nothing),
+        cmocka_unit_test(ranks_without_samples_keep_statistics),
+        cmocka_unit_test(losses_without_parameters_are_summed),
+        cmocka_unit_test(means_leave_out_ignored_labels),
+        cmocka_unit_test(other_graphs_are_refused),
+        cmocka_unit_test(other_samples_are_refused),
+    };
+    return cmocka_run_group_tests(tests, fill, NULL);
+}
