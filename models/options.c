@@ -37,17 +37,26 @@ static kolo_status fail_unknown(const char *model, const char *name, const model
                           known);
 }
 
+/* Parses all of text[0..length), digits and a point in every locale, as a fraction of `one`. */
+static bool read_share(const char *text, size_t length, int64_t one, int64_t *number) {
+    double digits = 0, scale = 0; /* scale: 1 at the point, 10 after one more digit */
+    for (size_t i = 0; i < length; i++) {
+        bool digit = text[i] >= '0' && text[i] <= '9', point = text[i] == '.' && scale == 0;
+        if (!(digit || point) || length < 2) return false;
+        if (digit) digits = 10 * digits + (text[i] - '0');
+        scale = point ? 1 : digit ? 10 * scale : scale;
+    }
+    if (!(digits / scale <= INT32_MAX)) return false;
+    *number = llround(digits / scale * (double)one);
+    return true;
+}
+
 /* Parses all of text[0..length) as an integer, or as a fraction of `one`. */
 static bool read_number(const char *text, size_t length, int64_t one, int64_t *number) {
     char *end;
     errno = 0;
-    if (one > 0 && memchr(text, '.', length)) {
-        double share = strtod(text, &end);
-        if (!(fabs(share) <= INT32_MAX)) return false;
-        *number = llround(share * (double)one);
-    } else {
-        *number = strtoll(text, &end, 10);
-    }
+    if (one > 0 && memchr(text, '.', length)) return read_share(text, length, one, number);
+    *number = strtoll(text, &end, 10);
     return length > 0 && end == text + length && errno == 0;
 }
 

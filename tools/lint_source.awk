@@ -37,7 +37,7 @@ BEGIN {
           "wchar wctype", t, " ")
     for (i in t) standard[t[i] ".h"] = 1
     unsafe = "strcpy|strcat|stpcpy|sprintf|vsprintf|gets|system|popen|fork|vfork|alloca|__builtin_alloca|" \
-             "setjmp|sigsetjmp|longjmp|siglongjmp|strtok|atoi|atol|atoll|atof|rand|srand|random|tmpnam|mktemp"
+             "setjmp|sigsetjmp|longjmp|siglongjmp|strtok|atoi|atol|atoll|atof|strtof|strtold|setlocale|rand|srand|random|tmpnam|mktemp"
     heap = "malloc|calloc|realloc|strdup|strndup|asprintf|aligned_alloc|posix_memalign"
     loud = "printf|vprintf|puts|putchar|perror|exit|_exit|quick_exit|abort"
     environment = "getenv|secure_getenv|setenv|putenv|unsetenv"
@@ -162,6 +162,10 @@ function include(name, quoted,    top, own, other) {
         if (shared) tag_shared[tag] = 1
     }
     if (calls(code, unsafe)) breach("banned call: " code)
+    if (calls(code, "strtod"))
+        breach("kolo_parse_double parses numbers in every locale: " code)
+    if (folder != "cli" && calls(code, "snprintf|vsnprintf") && $0 ~ /%[0-9.*+-]*l?[efgEFG]/)
+        breach("kolo_snprintf formats numbers in every locale: " code)
     if (FILENAME != "src/base/memory.c" && calls(code, heap))
         breach("heap memory comes from kolo_alloc: " code)
     if (folder != "cli" && FILENAME != "src/base/status.c") {

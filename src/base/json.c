@@ -2,6 +2,7 @@
  * whether it has a value, which determines commas and keys. */
 #include "base/json.h"
 
+#include "base/number.h"
 #include "base/status.h"
 
 #include <inttypes.h>

@@ -2,6 +2,8 @@
  * from the table (help, manual, YAML) is in option_text.c. */
 #include "base/option.h"
 
+#include "base/number.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -94,7 +96,7 @@ bool kolo_parse_bytes(const char *text, int64_t *bytes) {
 static bool parse_float(const char *text, double *value) {
     if (!*text || isspace((unsigned char)*text)) return false;
     char *end;
-    *value = strtod(text, &end);
+    *value = kolo_parse_double(text, &end);
     return *end == '\0' && isfinite(*value);
 }
 

@@ -1,5 +1,6 @@
 /* Output generated from the option table: help pages, the manual, config files. */
 #include "base/json.h"
+#include "base/number.h"
 #include "base/option.h"
 
 #include <inttypes.h>

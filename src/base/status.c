@@ -1,6 +1,8 @@
 /* The thread-local last error, and assertion failures. */
 #include "base/status.h"
 
+#include "base/number.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +38,7 @@ static void make_one_line(char *text) {
 
 static void set_text(const char *fmt, va_list args) {
     char text[sizeof slot.text]; /* an argument may be the current text */
-    vsnprintf(text, sizeof text, fmt, args);
+    kolo_vsnprintf(text, sizeof text, fmt, args);
     make_one_line(text);
     memcpy(slot.text, text, sizeof text);
 }
@@ -63,7 +65,7 @@ kolo_status kolo_fail_in(kolo_status status, const char *fmt, ...) {
     char context[256], text[sizeof slot.text + sizeof context + 2];
     va_list args;
     va_start(args, fmt);
-    vsnprintf(context, sizeof context, fmt, args);
+    kolo_vsnprintf(context, sizeof context, fmt, args);
     make_one_line(context);
     va_end(args);
     snprintf(text, sizeof text, "%s: %s", context, slot.text);

@@ -1,17 +1,15 @@
 #include "base/text.h"
 
 #include "base/memory.h"
+#include "base/number.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 void kolo_text_addv(kolo_text *t, const char *fmt, va_list args) {
     if (t->failed) return;
     va_list copy;
     va_copy(copy, args);
-    int n = vsnprintf(NULL, 0, fmt, args);
+    int n = kolo_vsnprintf(NULL, 0, fmt, args);
     size_t need = t->length + (size_t)(n > 0 ? n : 0) + 1;
     if (need > t->capacity) {
         size_t capacity = need > 2 * t->capacity ? need : 2 * t->capacity;
@@ -23,7 +21,7 @@ void kolo_text_addv(kolo_text *t, const char *fmt, va_list args) {
         }
     }
     if (!t->failed) {
-        vsnprintf(t->text + t->length, t->capacity - t->length, fmt, copy);
+        kolo_vsnprintf(t->text + t->length, t->capacity - t->length, fmt, copy);
         t->length = need - 1;
     }
     va_end(copy);
@@ -92,19 +90,4 @@ char *kolo_format(const char *fmt, ...) {
     va_end(args);
     if (t.failed) kolo_text_fini(&t);
     return t.text;
-}
-
-void kolo_double_text(double value, char text[32]) {
-    if (!isfinite(value)) {
-        snprintf(text, 32, "%s", isnan(value) ? "nan" : value < 0 ? "-inf" : "inf");
-        return;
-    }
-    for (int digits = 15; digits <= 17; digits++) {
-        snprintf(text, 32, "%.*g", digits, value);
-        if (strtod(text, NULL) == value) break;
-    }
-    /* The host program may have set a locale with a decimal comma. */
-    for (char *c = text; *c; c++) {
-        if (!strchr("0123456789+-e", *c)) *c = '.';
-    }
 }

@@ -1,5 +1,5 @@
 #pragma once
-/* Growing strings and number formatting. */
+/* Growing strings. Numbers have a decimal point in every locale. */
 
 #include "base/compiler.h"
 
@@ -23,7 +23,3 @@ KOLO_SHARED void kolo_text_fini(kolo_text *t);
 
 /* A formatted string for kolo_free; NULL when out of memory. */
 KOLO_SHARED char *kolo_format(const char *fmt, ...) KOLO_PRINTF(1, 2);
-
-/* Formats a double in at most 31 characters, independent of the locale: the shortest form that
- * parses to the same value, or "nan", "inf", "-inf". */
-KOLO_SHARED void kolo_double_text(double value, char text[32]);

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/integer.h"
+#include "base/number.h"
 #include "base/process.h"
 #include "data/prefetch.h"
 #include "kernel/select/families.h"
@@ -199,7 +200,7 @@ static kolo_status check_loss(const job *j, int64_t k, const kolo_sums *sums) {
     char what[64];
     if (isfinite(loss) && loss <= most_loss(j)) return KOLO_OK;
     /* The sum is equal on all ranks, so all ranks fail here. */
-    snprintf(what, sizeof what, "the loss is %.4g", isnan(loss) ? NAN : loss); /* never -nan */
+    kolo_snprintf(what, sizeof what, "the loss is %.4g", isnan(loss) ? NAN : loss); /* never -nan */
     return kolo_agree(j->comm, j->rank == 0 ? fail_diverged(j, what, k) : KOLO_OK);
 }
 

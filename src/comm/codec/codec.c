@@ -3,6 +3,7 @@
 #include "kolo/codec.h"
 
 #include "base/integer.h"
+#include "base/number.h"
 #include "base/status.h"
 #include "comm/codec/kernels.h"
 
@@ -29,7 +30,7 @@ const char *kolo_codec_name(kolo_codec_kind kind) {
 
 static kolo_status parse_ratio(const char *text, double *ratio) {
     char *end;
-    *ratio = strtod(text, &end);
+    *ratio = kolo_parse_double(text, &end);
     if (end != text && *end == '\0' && *ratio > 0 && *ratio <= 1) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_ARG,
                      "topk:%s: the ratio must be in (0, 1], for instance "

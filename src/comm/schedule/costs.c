@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/number.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -53,15 +54,19 @@ typedef struct cost_line {
 
 /* Parses the line at *text and advances past it; false if it is malformed. */
 static bool read_line(const char **text, cost_line *line) {
-    char rest[2];
+    char step[WORD_MOST], mib[WORD_MOST], rest[2], *step_end, *mib_end;
     size_t n = strcspn(*text, "\n");
     snprintf(line->text, sizeof line->text, "%.*s", (int)(n < LINE_MOST ? n : LINE_MOST), *text);
     *text += n + 1;
     kolo_comm_cost *c = &line->cost;
-    return n < LINE_MOST &&
-           sscanf(line->text, "%31s %31s %lf %lf %1s", line->transport, line->name, &c->step_us,
-                  &c->mib_us, rest) == 4 &&
-           c->step_us >= 0 && c->mib_us >= 0 && c->step_us < 1e12 && c->mib_us < 1e12;
+    if (n >= LINE_MOST || sscanf(line->text, "%31s %31s %31s %31s %1s", line->transport, line->name,
+                                 step, mib, rest) != 4) {
+        return false;
+    }
+    c->step_us = kolo_parse_double(step, &step_end);
+    c->mib_us = kolo_parse_double(mib, &mib_end);
+    return *step_end == '\0' && *mib_end == '\0' && c->step_us >= 0 && c->mib_us >= 0 &&
+           c->step_us < 1e12 && c->mib_us < 1e12;
 }
 
 kolo_status kolo_comm_costs_read(const char *path, const char *transport, kolo_comm_costs *costs) {

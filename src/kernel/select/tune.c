@@ -8,6 +8,7 @@
 
 #include "base/bf16.h"
 #include "base/clock.h"
+#include "base/number.h"
 #include "base/rng.h"
 #include "kernel/select/families.h"
 
@@ -100,7 +101,7 @@ static bool read_line(kolo_tuner *t, const char *line, size_t length, kolo_statu
     if (!copy) return true;
     memcpy(copy, line, length);
     copy[length] = '\0';
-    double seconds = strtod(copy, &end);
+    double seconds = kolo_parse_double(copy, &end);
     bool good = end > copy && *end == ' ' && end[1] && seconds > 0 && seconds < 1e6;
     if (good && t && !put(t, t->times, end + 1, seconds)) *status = KOLO_NOMEM(length);
     kolo_free(copy);

@@ -3,6 +3,8 @@
  */
 #include "train/session/run_state.h"
 
+#include "base/number.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -81,7 +83,7 @@ static int64_t next_int(reader *r) {
 static double next_double(reader *r) {
     char *end;
     errno = 0;
-    double number = strtod(r->at, &end);
+    double number = kolo_parse_double(r->at, &end);
     if (errno == ERANGE && number < 1) errno = 0; /* denormals are valid */
     pass(r, end);
     return number;

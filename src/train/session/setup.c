@@ -3,6 +3,7 @@
 
 #include "base/integer.h"
 #include "base/json.h"
+#include "base/number.h"
 #include "base/range.h"
 #include "data/sampler.h"
 #include "kernel/select/families.h"
@@ -210,7 +211,7 @@ static kolo_status parse_weights(const char *text, int workers, double *weights)
     int n = 0;
     for (bool more = true; more; n++) {
         char *end;
-        double weight = strtod(at, &end);
+        double weight = kolo_parse_double(at, &end);
         more = *end == ',';
         if (end == at || (*end && !more) || !(weight > 0 && weight < 1e9)) {
             return KOLO_FAIL(KOLO_ERR_ARG,

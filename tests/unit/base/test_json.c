@@ -1,6 +1,7 @@
 /* base/json: output compared as text and parsed by jansson. */
 #include "base/json.h"
 #include "base/memory.h"
+#include "base/number.h"
 #include "support/support.h"
 
 #include <float.h>

@@ -26,6 +26,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/number.h"
 #include "comm/transport/network.h"
 #include "comm/transport/tcp/internal.h"
 
@@ -220,7 +221,7 @@ static void watch_link(const kolo_wire *w, const kolo_stream *s, kolo_peer_state
         memcpy(state->report, s->why, sizeof s->why);
     } else if (idle_ns > w->heartbeat_ns) {
         state->condition = KOLO_PEER_LOST;
-        snprintf(state->report, sizeof state->report, "no data for %.1f s", (double)idle_ns * 1e-9);
+        kolo_snprintf(state->report, sizeof state->report, "no data for %.1f s", (double)idle_ns * 1e-9);
     }
 }
 
