@@ -60,6 +60,9 @@ typedef struct kolo_dataset_info {
     float mean[KOLO_MAX_CHANNELS], std[KOLO_MAX_CHANNELS];
 } kolo_dataset_info;
 
+/* The path in a spec, "DIR" of "mnist:DIR"; NULL: it holds none. Points into `spec`. */
+KOLO_API const char *kolo_dataset_path(const char *spec);
+
 /* Opens one split of the data set `spec`. Reads and checks all headers and labels. ARG: unknown
  * name (the message suggests one) or argument; IO: a file or folder is missing or cannot be read;
  * FORMAT: a file is damaged, or files do not match; NOMEM. */

@@ -326,6 +326,12 @@ kolo_status kolo_file_remove(const char *path) {
     return kolo_file_fail("remove", path, errno);
 }
 
+char *kolo_file_absolute(const char *path) {
+    char here[PATH_MAX];
+    if (*path == '/' || !getcwd(here, sizeof here)) return kolo_strdup(path);
+    return kolo_format("%s/%s", here, path);
+}
+
 bool kolo_folder_exists(const char *path) {
     struct stat info;
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);

@@ -59,6 +59,9 @@ KOLO_SHARED kolo_status kolo_file_truncate(FILE *file, const char *path, size_t 
 /* Removes a file; a missing one is not an error. */
 KOLO_SHARED kolo_status kolo_file_remove(const char *path);
 
+/* A path that does not depend on the working folder, for kolo_free; NULL: no memory. */
+KOLO_SHARED char *kolo_file_absolute(const char *path);
+
 /* Whether a path is a folder; whether it exists; whether two paths are the same file. */
 KOLO_SHARED bool kolo_folder_exists(const char *path);
 KOLO_SHARED bool kolo_file_exists(const char *path);

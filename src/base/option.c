@@ -300,6 +300,18 @@ static bool in_files_of_others(const kolo_options *o, const char *name) {
     return false;
 }
 
+/* A relative path in a config file refers to the file's folder. */
+static kolo_status resolve_path(kolo_options *o, const kolo_option *row, const char **text) {
+    const char *path = row->path && o->folder ? row->path(*text) : NULL;
+    if (!path || !*path || *path == '/') return KOLO_OK;
+    bool same = strcmp(path, ".") == 0;
+    char *joined = kolo_format("%.*s%s%s%s", (int)(path - *text), *text, o->folder, same ? "" : "/",
+                               same ? "" : path);
+    *text = joined ? kolo_arena_strdup(&o->arena, joined) : NULL;
+    kolo_free(joined);
+    return *text ? KOLO_OK : KOLO_NOMEM(strlen(o->folder));
+}
+
 kolo_status kolo_options_set_from_file(kolo_options *o, const char *where, const char *name,
                                        const char *text) {
     char prefix[512];
@@ -310,6 +322,7 @@ kolo_status kolo_options_set_from_file(kolo_options *o, const char *where, const
     if (row->not_in_file) {
         return KOLO_FAIL(KOLO_ERR_ARG, "%s%s is allowed on the command line only", prefix, name);
     }
+    KOLO_TRY(resolve_path(o, row, &text));
     return set_value(o, row, KOLO_OPTION_FILE, prefix, text);
 }
 

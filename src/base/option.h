@@ -38,9 +38,12 @@ typedef struct kolo_choice {
 typedef struct kolo_option {
     const char *name; /* without dashes */
     kolo_option_type type;
-    char letter;                /* short form, or 0 */
-    bool not_in_file;           /* allowed on the command line only */
-    bool not_kept;              /* not written to the config of a run */
+    char letter;      /* short form, or 0 */
+    bool not_in_file; /* allowed on the command line only */
+    bool not_kept;    /* not written to the config of a run */
+    /* Where a value holds a path, which in a config file refers to the file's folder; NULL, also
+     * as its result: it holds none. */
+    const char *(*path)(const char *text);
     const char *metavar;        /* the value's name in help; NULL for flags, and for choices that
                                    are listed in its place */
     const char *preset;         /* default, as written by a user; NULL: none */
@@ -94,6 +97,7 @@ struct kolo_options {
     const kolo_option_command *command;
     kolo_arena arena;
     kolo_option_value *values; /* one for each row */
+    const char *folder;        /* of the config file that is read; NULL: the working folder */
     bool help;                 /* --help was given; parsing stopped there */
     char **argv;               /* the parsed arguments; borrowed */
     int argc;
@@ -109,7 +113,8 @@ KOLO_SHARED kolo_status kolo_options_init(kolo_options *o, const kolo_option_tab
  * other commands, arguments and options may be mixed. `argv` is borrowed. */
 KOLO_SHARED kolo_status kolo_options_parse(kolo_options *o, int argc, char **argv);
 /* Sets a value from a config file; `where` is file:line:col. It is checked, but does not override
- * the command line. Options of other commands are skipped: a file may serve several commands. */
+ * the command line. Relative paths refer to o->folder. Options of other commands are skipped: a
+ * file may serve several commands. */
 KOLO_SHARED kolo_status kolo_options_set_from_file(kolo_options *o, const char *where,
                                                    const char *name, const char *text);
 /* Removes the value of an option without a preset. */
@@ -148,8 +153,9 @@ KOLO_SHARED void kolo_options_markdown(const kolo_option_table *table, kolo_text
 /* The manual as a man page. `exits` describes the exit statuses. */
 KOLO_SHARED void kolo_options_man(const kolo_option_table *table, const char *version,
                                   const char *exits, kolo_text *t);
-/* The resolved values as a config file that reproduces the command. */
-KOLO_SHARED void kolo_options_yaml(const kolo_options *o, kolo_text *t);
+/* The resolved values as a config file in `folder` (NULL: any) that reproduces the command from any
+ * working folder: paths are relative to it if they lie in it, otherwise absolute. */
+KOLO_SHARED void kolo_options_yaml(const kolo_options *o, const char *folder, kolo_text *t);
 /* The number of values that a row of type KOLO_OPTION_CHOICE allows. */
 int kolo_option_choices(const kolo_option *row);
 /* The allowed values of a row: "an integer from 1 to 512". */

@@ -1,4 +1,5 @@
 /* Output generated from the option table: help pages, the manual, config files. */
+#include "base/file.h"
 #include "base/json.h"
 #include "base/number.h"
 #include "base/option.h"
@@ -322,7 +323,27 @@ void kolo_options_man(const kolo_option_table *table, const char *version, const
 
 /* ---- config files ---- */
 
-void kolo_options_yaml(const kolo_options *o, kolo_text *t) {
+/* A value as a config file in `folder` has it. */
+static void add_text_value(kolo_text *t, const kolo_option *row, const char *text,
+                           const char *folder) {
+    const char *path = row->path ? row->path(text) : NULL;
+    if (!path || !*path || *path == '/') {
+        kolo_text_add_quoted(t, text);
+        return;
+    }
+    size_t length = folder ? strlen(folder) : 0;
+    bool within = length > 0 && strncmp(path, folder, length) == 0;
+    char *own = within && !path[length]         ? kolo_strdup(".")
+                : within && path[length] == '/' ? kolo_strdup(path + length + 1)
+                                                : kolo_file_absolute(path);
+    char *value = own ? kolo_format("%.*s%s", (int)(path - text), text, own) : NULL;
+    if (value) kolo_text_add_quoted(t, value);
+    t->failed |= !value;
+    kolo_free(own);
+    kolo_free(value);
+}
+
+void kolo_options_yaml(const kolo_options *o, const char *folder, kolo_text *t) {
     for (size_t i = 0; i < o->table->n_rows; i++) {
         const kolo_option *row = &o->table->rows[i];
         const kolo_option_value *v = &o->values[i];
@@ -330,7 +351,7 @@ void kolo_options_yaml(const kolo_options *o, kolo_text *t) {
         kolo_text_add(t, "%s: ", row->name);
         if (row->type == KOLO_OPTION_TEXT || row->type == KOLO_OPTION_CHOICE) {
             /* Quoted, since plain words like no and null are not strings in YAML. */
-            kolo_text_add_quoted(t, v->text);
+            add_text_value(t, row, v->text, folder);
         } else if (row->type == KOLO_OPTION_FLOAT) {
             char text[32];
             kolo_double_text(v->number, text);

@@ -37,6 +37,7 @@ typedef kolo_status kolo_reader_open(const kolo_reader *reader, const char *argu
 struct kolo_reader {
     const char *name;
     const char *argument; /* what follows the name, for help: ":DIR" */
+    bool path;            /* the argument is a file or a folder */
     const char *help;
     kolo_reader_open *open;
     int token_bytes; /* token readers */

@@ -83,7 +83,7 @@ static kolo_status train_as_rank(kolo_comm *comm, int threads, kolo_options *o) 
     kolo_text_add(&config,
                   "# The options of a run; 'kolo train --config FILE --out DIR' repeats it "
                   "in DIR.\n");
-    kolo_options_yaml(o, &config);
+    kolo_options_yaml(o, opts.out_dir, &config);
     if (config.failed) {
         kolo_status status = KOLO_NOMEM(config.length);
         kolo_text_fini(&config);

@@ -26,9 +26,8 @@ static kolo_status read_pair(kolo_options *o, const char *path, struct fy_node_p
     format_position(key, path, position, sizeof position);
     const char *name = fy_node_get_scalar0(key);
     if (!name) return KOLO_FAIL(KOLO_ERR_ARG, "%s: a key must be the name of an option", position);
-    if (fy_node_is_alias(value)) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "%s: %s is an undefined alias", position, name);
-    }
+    if (fy_node_is_alias(value)) value = fy_node_resolve_alias(value);
+    if (!value) return KOLO_FAIL(KOLO_ERR_ARG, "%s: %s is an undefined alias", position, name);
     if (fy_node_is_null(value))
         return KOLO_FAIL(KOLO_ERR_ARG, "%s: %s has no value", position, name);
     const char *text = fy_node_get_scalar0(value);
@@ -95,7 +94,8 @@ static kolo_status read_text(kolo_options *o, const char *path, const char *text
     struct fy_diag *diag = fy_diag_create(&diag_cfg);
     if (!diag) return KOLO_NOMEM(sizeof diag_cfg);
     fy_diag_set_collect_errors(diag, true);
-    struct fy_parse_cfg cfg = {.flags = FYPCF_DEFAULT_PARSE | FYPCF_RESOLVE_DOCUMENT, .diag = diag};
+    /* Without FYPCF_RESOLVE_DOCUMENT: nested aliases would expand to any size. */
+    struct fy_parse_cfg cfg = {.flags = FYPCF_DEFAULT_PARSE, .diag = diag};
     struct fy_parser *parser = fy_parser_create(&cfg);
     kolo_status status = KOLO_OK;
     if (!parser || fy_parser_set_string(parser, text, bytes) != 0) {
@@ -108,8 +108,20 @@ static kolo_status read_text(kolo_options *o, const char *path, const char *text
     return status;
 }
 
+/* Sets the folder that relative paths of the file refer to; NULL: the working folder. */
+static kolo_status set_folder(kolo_options *o, const char *path) {
+    const char *slash = strrchr(path, '/');
+    if (!slash) return KOLO_OK;
+    char *folder = kolo_arena_strdup(&o->arena, path);
+    if (!folder) return KOLO_NOMEM(strlen(path));
+    folder[slash > path ? slash - path : 1] = '\0';
+    o->folder = folder;
+    return KOLO_OK;
+}
+
 kolo_status config_read(kolo_options *o, const char *path) {
     kolo_file_view view; /* not a pipe: every rank reads the file */
+    KOLO_TRY(set_folder(o, path));
     KOLO_TRY(kolo_file_map(path, &view));
     kolo_status status;
     if (view.bytes > CONFIG_LIMIT) {
@@ -122,6 +134,7 @@ kolo_status config_read(kolo_options *o, const char *path) {
             is_empty(view.data, view.bytes) ? KOLO_OK : read_text(o, path, view.data, view.bytes);
     }
     kolo_file_unmap(&view);
+    o->folder = NULL;
     return status;
 }
 

@@ -6,8 +6,11 @@
 #include "cli/output/progress_bar.h"
 #include "kolo/checkpoint.h"
 #include "kolo/comm.h"
+#include "kolo/data.h"
 #include "kolo/dump.h"
 #include "kolo/train.h"
+
+#include <string.h>
 
 enum {
     MAX_RANKS = 1024,
@@ -47,6 +50,10 @@ static const kolo_choice simulated[] = {
 static const kolo_choice transports[] = {KOLO_TRANSPORT_LIST(CHOICE_TRANSPORT) {0}};
 /* clang-format on */
 
+/* Where values hold paths. */
+static const char *whole(const char *text) { return text; }
+static const char *whole_file(const char *text) { return strcmp(text, "-") == 0 ? NULL : text; }
+
 /* A row is a few lines here, not one line for each field. */
 /* clang-format off */
 const kolo_option cli_options[] = {
@@ -54,18 +61,18 @@ const kolo_option cli_options[] = {
     {.name = "model", .type = KOLO_OPTION_TEXT, .metavar = "NAME[:KEY=VALUE,...]",
      .commands = MODEL, .required = MODEL,
      .help = "model, such as lenet, resnet18 or mlp:hidden=256; 'kolo help models' lists all"},
-    {.name = "checkpoint", .type = KOLO_OPTION_TEXT, .metavar = "FILE", .commands = CMD_EVAL,
+    {.name = "checkpoint", .type = KOLO_OPTION_TEXT, .path = whole, .metavar = "FILE", .commands = CMD_EVAL,
      .required = CMD_EVAL, .help = "checkpoint, a .safetensors file"},
-    {.name = "data", .type = KOLO_OPTION_TEXT, .metavar = "NAME[:ARG]",
+    {.name = "data", .type = KOLO_OPTION_TEXT, .path = kolo_dataset_path, .metavar = "NAME[:ARG]",
      .commands = CMD_TRAIN | CMD_EVAL, .required = CMD_TRAIN | CMD_EVAL,
      .help = "data set: fashion-mnist[:DIR], mnist:DIR, text:FILE, tokens:FILE; or synthetic: "
              "synthetic[:KEY=VALUE,...] with the keys N, test, shape (1x28x28), classes and seed, "
              "synthetic-seg with the same keys and a label for each pixel, synthetic-tokens with "
              "the keys N, test and seed"},
-    {.name = "data", .type = KOLO_OPTION_TEXT, .metavar = "NAME[:ARG]",
+    {.name = "data", .type = KOLO_OPTION_TEXT, .path = kolo_dataset_path, .metavar = "NAME[:ARG]",
      .commands = CMD_BENCH_TRAIN | CMD_PROFILE,
      .unset = "synthetic samples of the model's usual shape", .help = "data set"},
-    {.name = "init", .type = KOLO_OPTION_TEXT, .metavar = "FILE", .commands = CMD_TRAIN,
+    {.name = "init", .type = KOLO_OPTION_TEXT, .path = whole, .metavar = "FILE", .commands = CMD_TRAIN,
      .unset = "random, from the seed",
      .help = "initial weights: a .safetensors file with the names of Kolo, torchvision or Hugging "
              "Face"},
@@ -261,7 +268,7 @@ const kolo_option cli_options[] = {
     {.name = "autotune", .type = KOLO_OPTION_CHOICE, .choices = autotunes,
      .n_choices = KOLO_AUTOTUNE_CACHED + 1, .preset = "cached", .commands = CMD_DUMP,
      .help = "selection of kernels and layouts"},
-    {.name = "tuning", .type = KOLO_OPTION_TEXT, .metavar = "FILE", .commands = WORK | CMD_DUMP,
+    {.name = "tuning", .type = KOLO_OPTION_TEXT, .path = whole, .metavar = "FILE", .commands = WORK | CMD_DUMP,
      .unset = "kolo/tuning.txt in the user's cache folder", .help = "file of measured times"},
     {.name = "winograd", .type = KOLO_OPTION_FLAG, .preset = "true", .commands = MODEL,
      .help = "do not use Winograd convolutions, whose rounding errors are larger"},
@@ -289,7 +296,7 @@ const kolo_option cli_options[] = {
      .help = "do not evaluate on the test data"},
     {.name = "eval-every", .type = KOLO_OPTION_INT, .metavar = "N", .min = 1, .max = 1 << 30,
      .commands = CMD_TRAIN, .unset = "only at the end", .help = "epochs between evaluations"},
-    {.name = "out", .type = KOLO_OPTION_TEXT, .metavar = "DIR", .commands = CMD_TRAIN,
+    {.name = "out", .type = KOLO_OPTION_TEXT, .metavar = "DIR", .path = whole, .commands = CMD_TRAIN,
      .unset = "no files",
      .help = "folder for config.yaml, metrics.jsonl and checkpoints"},
     {.name = "checkpoint-every", .type = KOLO_OPTION_TEXT, .metavar = "N|Ne", .commands = CMD_TRAIN,
@@ -302,17 +309,18 @@ const kolo_option cli_options[] = {
      .commands = CMD_TRAIN, .not_in_file = true, .unset = "start a new run",
      .help = "resume the run in this folder, with its options, from its latest intact checkpoint "
              "or from this one; latest: resume the run in --out, or start it if there is none"},
-    {.name = "json", .type = KOLO_OPTION_TEXT, .metavar = "FILE", .not_kept = true,
+    {.name = "json", .type = KOLO_OPTION_TEXT, .path = whole_file, .metavar = "FILE", .not_kept = true,
      .commands = JOB | CMD_BENCH_COMPRESS | CMD_BENCH_SIM,
      .help = "write the result as JSON; -: to standard output"},
-    {.name = "trace", .type = KOLO_OPTION_TEXT, .metavar = "FILE", .not_kept = true,
+    {.name = "trace", .type = KOLO_OPTION_TEXT, .path = whole, .metavar = "FILE", .not_kept = true,
      .commands = STEPS,
      .help = "write a trace of the last steps for Perfetto or chrome://tracing"},
     {.name = "progress", .type = KOLO_OPTION_CHOICE, .choices = progress_styles, .preset = "auto",
      .commands = CMD_TRAIN, .help = "progress on standard error"},
     {.name = "config", .type = KOLO_OPTION_TEXT, .metavar = "FILE",
      .commands = JOB | CMD_DUMP | CMD_BENCH_COMPRESS | CMD_BENCH_SIM, .not_in_file = true,
-     .help = "YAML file with any of these options; the command line takes precedence"},
+     .help = "YAML file with any of these options; the command line takes precedence. Relative "
+             "paths in it refer to its folder"},
     {.name = "markdown", .type = KOLO_OPTION_FLAG, .commands = CMD_HELP, .not_in_file = true,
      .help = "print the manual, or the page of models, as Markdown"},
     {.name = "man", .type = KOLO_OPTION_FLAG, .commands = CMD_HELP, .not_in_file = true,

@@ -11,6 +11,7 @@ const kolo_reader kolo_readers[] = {
     {
         .name = "fashion-mnist",
         .argument = "[:DIR]",
+        .path = true,
         .help = "Fashion-MNIST, 28x28 grey images of 10 kinds of clothing",
         .open = kolo_read_mnist,
         .folder = "/usr/share/datasets/fashion-mnist",
@@ -22,6 +23,7 @@ const kolo_reader kolo_readers[] = {
     {
         .name = "mnist",
         .argument = ":DIR",
+        .path = true,
         .help = "MNIST, 28x28 grey images of handwritten digits",
         .open = kolo_read_mnist,
         .classes = 10,
@@ -44,6 +46,7 @@ const kolo_reader kolo_readers[] = {
     {
         .name = "text",
         .argument = ":FILE",
+        .path = true,
         .help = "the bytes of a file as tokens",
         .open = kolo_read_tokens,
         .token_bytes = 1,
@@ -51,6 +54,7 @@ const kolo_reader kolo_readers[] = {
     {
         .name = "tokens",
         .argument = ":FILE or :DIR",
+        .path = true,
         .help = "tokens of two bytes in a file (of four in *.u32), or in train.bin and val.bin",
         .open = kolo_read_tokens,
         .token_bytes = 2,
@@ -85,19 +89,33 @@ kolo_status kolo_dataset_open(const char *spec, kolo_split split, kolo_dataset *
     return kolo_dataset_open_for(spec, split, NULL, dataset);
 }
 
+/* The reader of a spec; NULL: the name is unknown. */
+static const kolo_reader *find_reader(const char *spec) {
+    size_t length = strcspn(spec, ":");
+    for (const kolo_reader *r = kolo_readers; r->name; r++) {
+        if (strlen(r->name) == length && strncmp(r->name, spec, length) == 0) return r;
+    }
+    return NULL;
+}
+
+const char *kolo_dataset_path(const char *spec) {
+    const kolo_reader *r = find_reader(spec);
+    const char *colon = strchr(spec, ':');
+    return r && r->path && colon ? colon + 1 : NULL;
+}
+
 kolo_status kolo_dataset_open_for(const char *spec, kolo_split split, const kolo_dataset_opts *opts,
                                   kolo_dataset **dataset) {
     if (!spec || !*spec) {
         return KOLO_FAIL(KOLO_ERR_ARG, "no data set named: write for example fashion-mnist");
     }
     const char *colon = strchr(spec, ':');
-    size_t length = colon ? (size_t)(colon - spec) : strlen(spec);
-    for (const kolo_reader *r = kolo_readers; r->name; r++) {
-        if (strlen(r->name) == length && strncmp(r->name, spec, length) == 0) {
-            kolo_reader_open *open = opts && opts->pairs ? kolo_pairs_open : r->open;
-            return kolo_dataset_open_with(r, open, colon ? colon + 1 : NULL, split, opts, dataset);
-        }
+    const kolo_reader *r = find_reader(spec);
+    if (r) {
+        kolo_reader_open *open = opts && opts->pairs ? kolo_pairs_open : r->open;
+        return kolo_dataset_open_with(r, open, colon ? colon + 1 : NULL, split, opts, dataset);
     }
+    size_t length = strcspn(spec, ":");
     char name[64];
     size_t shown = length < sizeof name ? length : sizeof name - 1;
     memcpy(name, spec, shown);

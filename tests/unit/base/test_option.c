@@ -316,7 +316,7 @@ static void resolved_values_are_written_as_a_config_file(void **state) {
     char store[256];
     ASSERT_OK(parse(&o, 0, "--dish=a\"b --salt 0.1 --oil 1M --lid --book b", store));
     kolo_text t = {0};
-    kolo_options_yaml(&o, &t);
+    kolo_options_yaml(&o, NULL, &t);
     assert_string_equal(t.text, "pans: 1\n"
                                 "salt: 0.1\n"
                                 "heat: \"medium\"\n"

@@ -2,6 +2,7 @@
  * report. test_command_bench.c has those that measure. */
 #define _GNU_SOURCE
 #include "base/file.h"
+#include "base/text.h"
 #include "support/command.h"
 #include "support/fewer.h"
 #include "support/folder.h"
@@ -317,7 +318,7 @@ static void config_errors_have_line_and_column(void **state) {
         {"- model\n", "job.yaml: must consist of lines 'option: value'"},
         {"model: mlp\nmodel: mlp\n", "job.yaml:2:1: duplicate key"},
         {"model: \"mlp\n", "job.yaml:1:9: double-quoted scalar without closing quote"},
-        {"model: *nothing\n", "job.yaml:1:9: invalid alias"},
+        {"model: *nothing\n", "job.yaml:1:1: model is an undefined alias"},
         {"model: mlp\n---\nseed: 1\n", "job.yaml: holds more than one YAML document"},
         {"config: job.yaml\n", "job.yaml:1:1: config is allowed on the command line only"},
         {"\x01\x02\x03\xff\n", "job.yaml:1:1: plain scalar is malformed UTF8"},
@@ -361,6 +362,51 @@ static void a_config_reproduces_its_run(void **state) {
     assert_non_null(strstr(first, "\nmodel: \"mlp\"\n"));
     assert_null(strstr(first, "\njson: ")); /* the next run would overwrite it */
     kolo_free(first);
+}
+
+/* Relative paths refer to the folder of the file: the config of a run repeats it from any working
+ * folder, and a file may be written beside its data. */
+static void paths_in_a_config_refer_to_its_folder(void **state) {
+    assert_int_equal(system("mkdir -p deep/er && printf '%2000s' x >deep/words.txt"), 0);
+    const char *yaml = "model: lstm_lm:layers=1,hidden=4,context=4\ndata: text:words.txt\n"
+                       "batch: 10\nsteps: 2\nthreads: 1\nout: found\nprogress: none\n";
+    ASSERT_OK(kolo_file_write("deep/job.yaml", yaml, strlen(yaml)));
+    assert_int_equal(test_run("train --config deep/job.yaml --json a.json"), 0);
+    assert_int_equal(access("deep/found/checkpoint-final.safetensors", F_OK), 0);
+    assert_true(test_contains("deep/found/config.yaml", "/deep/words.txt\"\n"));
+    assert_true(test_contains("deep/found/config.yaml", "tuning: \"tuning.txt\"\n"));
+    assert_true(test_contains("deep/found/config.yaml", "out: \".\"\n"));
+    assert_int_equal(chdir("deep/er"), 0);
+    assert_int_equal(test_run("train --config ../found/config.yaml --out again --json b.json"), 0);
+    assert_int_equal(chdir("../.."), 0);
+    json_t *a = test_json("a.json"), *b = test_json("deep/er/b.json");
+    assert_string_equal(json_string_value(json_object_get(a, "parameter_hash")),
+                        json_string_value(json_object_get(b, "parameter_hash")));
+    json_decref(a);
+    json_decref(b);
+    test_run_fails("train --config deep/found/config.yaml", 2,
+                   "kolo: deep/found/checkpoint-final.safetensors is of a finished run: choose "
+                   "another folder with --out, or remove deep/found; --init with that file starts "
+                   "from its weights\n");
+}
+
+/* A small file of nested aliases would expand to any size. */
+static void nested_aliases_are_not_expanded(void **state) {
+    kolo_text yaml = {0};
+    kolo_text_add(&yaml, "model: &a0 [x, x]\n");
+    static const char *const keys[] = {"data", "init", "tuning", "out", "augment", "trace"};
+    for (int i = 0; i < 6; i++) {
+        kolo_text_add(&yaml, "%s: &a%d [*a%d", keys[i], i + 1, i);
+        for (int k = 0; k < 999; k++) kolo_text_add(&yaml, ", *a%d", i);
+        kolo_text_add(&yaml, "]\n");
+    }
+    ASSERT_OK(kolo_file_write("job.yaml", yaml.text, yaml.length));
+    kolo_text_fini(&yaml);
+    test_run_fails("train --config job.yaml", 2,
+                   "kolo: job.yaml:1:1: model must have a scalar value\n");
+    const char *loop = "model: &a *b\ndata: &b *a\n";
+    ASSERT_OK(kolo_file_write("job.yaml", loop, strlen(loop)));
+    assert_int_equal(test_run("train --config job.yaml"), 2);
 }
 
 /* A folder's config.yaml begins the run again elsewhere, and goes on with it here; of epochs and
@@ -558,6 +604,8 @@ TEST_MAIN(test_command) {
         cmocka_unit_test(families_and_man_pages),
         cmocka_unit_test(config_errors_have_line_and_column),
         cmocka_unit_test(a_config_reproduces_its_run),
+        cmocka_unit_test(paths_in_a_config_refer_to_its_folder),
+        cmocka_unit_test(nested_aliases_are_not_expanded),
         cmocka_unit_test(the_command_line_sets_the_length_of_a_run),
         cmocka_unit_test(models_of_tokens_report_perplexity),
         cmocka_unit_test(bf16_matches_info),

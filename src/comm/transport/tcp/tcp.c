@@ -221,7 +221,8 @@ static void watch_link(const kolo_wire *w, const kolo_stream *s, kolo_peer_state
         memcpy(state->report, s->why, sizeof s->why);
     } else if (idle_ns > w->heartbeat_ns) {
         state->condition = KOLO_PEER_LOST;
-        kolo_snprintf(state->report, sizeof state->report, "no data for %.1f s", (double)idle_ns * 1e-9);
+        kolo_snprintf(state->report, sizeof state->report, "no data for %.1f s",
+                      (double)idle_ns * 1e-9);
     }
 }
 
