@@ -80,7 +80,7 @@ static kolo_value embed(kolo_graph *g, const bert_size *m, kolo_value words, kol
         table(g, "bert.embeddings.position_embeddings.weight", m->context, m->width);
     kolo_value types = table(g, "bert.embeddings.token_type_embeddings.weight", 2, m->width);
     kolo_value x = kolo_add(g, kolo_embedding(g, words, ids, positions),
-                            kolo_embedding(g, types, segments, (kolo_value){-1}));
+                            kolo_embedding(g, types, segments, (kolo_value){.id = -1}));
     return model_dropout(g, kolo_layer_norm(g, x, "bert.embeddings.LayerNorm", eps), m->dropout);
 }
 
@@ -132,7 +132,7 @@ static kolo_status build(kolo_graph *g, const kolo_model_opts *opts, bert_size m
     kolo_value h = embed(g, &m, words, hidden[0], hidden[2]);
     for (int i = 0; i < m.layers; i++) h = layer(g, &m, i, h);
     kolo_value logits = predict(g, &m, opts, words, h);
-    next_outputs next = {.loss = {-1}};
+    next_outputs next = {.loss = {.id = -1}};
     if (m.nsp) next = next_sentence(g, &m, opts->batch, (double)ours, h, hidden[3]);
     model_token_outputs(g, logits, kolo_reshape(g, hidden[1], kolo_shape_1(tokens)),
                         (double)ours / (double)count, next.loss);

@@ -74,7 +74,8 @@ static kolo_status build(kolo_graph *g, const kolo_model_opts *opts, gpt2_size m
     int64_t tokens = opts->batch * length;
     kolo_value head = m.tied ? wte : kolo_param(g, "lm_head.weight", table, normal);
     kolo_value logits = kolo_linear(g, kolo_reshape(g, h, kolo_shape_2(tokens, m.width)), head);
-    model_token_outputs(g, logits, kolo_reshape(g, y, kolo_shape_1(tokens)), 1, (kolo_value){-1});
+    model_token_outputs(g, logits, kolo_reshape(g, y, kolo_shape_1(tokens)), 1,
+                        (kolo_value){.id = -1});
     return kolo_graph_check(g);
 }
 

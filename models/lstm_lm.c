@@ -51,7 +51,7 @@ static kolo_status build(kolo_graph *g, const kolo_model_opts *opts) {
     if (status != KOLO_OK) return status;
     kolo_value table =
         kolo_param(g, "encoder.weight", kolo_shape_2(opts->classes, m.embedding), uniform);
-    kolo_value h = kolo_embedding(g, table, x, (kolo_value){-1});
+    kolo_value h = kolo_embedding(g, table, x, (kolo_value){.id = -1});
     for (int i = 0; i < m.layers; i++) {
         h = kolo_lstm(g, model_dropout(g, h, m.dropout), "rnn", i, m.hidden);
     }
@@ -62,7 +62,8 @@ static kolo_status build(kolo_graph *g, const kolo_model_opts *opts) {
                : kolo_param(g, "decoder.weight", kolo_shape_2(opts->classes, m.hidden), uniform);
     kolo_value b = kolo_param(g, "decoder.bias", kolo_shape_1(opts->classes), zero);
     kolo_value logits = kolo_linear_bias(g, h, w, b);
-    model_token_outputs(g, logits, kolo_reshape(g, y, kolo_shape_1(tokens)), 1, (kolo_value){-1});
+    model_token_outputs(g, logits, kolo_reshape(g, y, kolo_shape_1(tokens)), 1,
+                        (kolo_value){.id = -1});
     return kolo_graph_check(g);
 }
 

@@ -38,6 +38,7 @@ const kolo_model *const *kolo_models(void) { return zoo; }
 
 kolo_status kolo_model_sample(const kolo_model *model, const char *options, kolo_shape *sample,
                               int64_t *classes) {
+    if (!model) return kolo_error_set(KOLO_ERR_ARG, "no model: find one with kolo_model_find");
     *sample = model->sample;
     *classes = model_options_number(options, "classes", model->classes);
     if (!model->windows) return KOLO_OK;
@@ -50,6 +51,7 @@ kolo_status kolo_model_sample(const kolo_model *model, const char *options, kolo
 
 kolo_status kolo_model_find(const char *name, const kolo_model **model) {
     const char *names[MODELS] = {NULL};
+    if (!name) return kolo_error_set(KOLO_ERR_ARG, "no model: give the name of one");
     for (int i = 0; zoo[i]; i++) {
         if (strcmp(zoo[i]->name, name) == 0) {
             *model = zoo[i];

@@ -12,7 +12,12 @@
  *
  * The graph stores the first failure of a builder call (a shape mismatch, out of memory). Later
  * calls then return an invalid value, and kolo_graph_check reports the failure with the op and the
- * shapes. A graph belongs to one thread at a time. Names are copied. */
+ * shapes and, for each input, its name or the nearest named one before it. A graph belongs to one
+ * thread at a time.
+ *
+ * Names are copied. They are UTF-8 without control characters, of 1 to 200 bytes, and begin neither
+ * with "__" nor, but for outputs, with "optimizer.". Scalars of training (lr, update, grad_scale,
+ * share, fresh, rng_key, first_sample) are not names of inputs and parameters. */
 
 #include "kolo/status.h"
 #include "kolo/tensor.h"
@@ -29,6 +34,7 @@ typedef struct kolo_graph kolo_graph;
 /* A handle to a value of one graph; id < 0: none, or invalid. */
 typedef struct kolo_value {
     int32_t id;
+    uint32_t graph; /* identifies the graph; 0: any */
 } kolo_value;
 
 /* A zero field takes its default. */

@@ -9,11 +9,13 @@
 #include <math.h>
 #include <string.h>
 
+enum { MOST_NAME = 200 }; /* bytes */
+
 kolo_status kolo_graph_create(const kolo_graph_opts *opts, kolo_graph **graph) {
+    if (!graph) return KOLO_FAIL(KOLO_ERR_ARG, "kolo_graph_create: no place for the graph");
     kolo_dtype dtype = opts ? opts->dtype : KOLO_DTYPE_F32;
     if (dtype != KOLO_DTYPE_F32 && dtype != KOLO_DTYPE_F64) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "the dtype of a graph is %s; choose f32 or f64",
-                         kolo_dtype_name(dtype));
+        return KOLO_FAIL(KOLO_ERR_ARG, "a graph of dtype %d; choose f32 or f64", (int)dtype);
     }
     kolo_graph *g = kolo_zalloc(sizeof *g);
     if (!g) return KOLO_NOMEM(sizeof *g);
@@ -39,13 +41,14 @@ void kolo_graph_set_failed(kolo_graph *g, kolo_status status) {
 }
 
 kolo_status kolo_graph_check(const kolo_graph *g) {
+    if (!g) return KOLO_FAIL(KOLO_ERR_ARG, "kolo_graph_check: no graph");
     if (g->status == KOLO_OK) return KOLO_OK;
     return KOLO_FAIL(g->status, "%s", g->failure ? g->failure : "out of memory for the graph");
 }
 
 int64_t kolo_graph_parameters(const kolo_graph *g) {
     int64_t total = 0;
-    for (int i = 0; i < g->n_values; i++) {
+    for (int i = 0; g && i < g->n_values; i++) {
         const kolo_value_info *v = &g->values[i];
         if (v->kind == KOLO_VALUE_PARAM) total += kolo_shape_count(&v->canon);
     }
@@ -53,6 +56,19 @@ int64_t kolo_graph_parameters(const kolo_graph *g) {
 }
 
 /* ---- values ---- */
+
+/* Identifies a graph among those that exist: their addresses differ in these bits. Never 0. */
+static uint32_t tag_of(const kolo_graph *g) { return (uint32_t)((uintptr_t)g >> 4) | 1U << 31; }
+
+bool kolo_value_is_of(const kolo_graph *g, kolo_value v) {
+    return v.id >= 0 && v.id < g->n_values && (v.graph == 0 || v.graph == tag_of(g));
+}
+
+/* "is not a value of this graph", more exactly if possible. */
+static const char *why_not(const kolo_graph *g, kolo_value v) {
+    bool other = v.id >= 0 && v.graph != 0 && v.graph != tag_of(g);
+    return other ? "is a value of another graph" : "is not a value of this graph";
+}
 
 /* Adds a value; name may be NULL. KOLO_NONE if the graph has failed. */
 static kolo_value add_value(kolo_graph *g, const char *name, kolo_value_kind kind,
@@ -72,7 +88,68 @@ static kolo_value add_value(kolo_graph *g, const char *name, kolo_value_kind kin
         .grad = KOLO_NONE,
         .next_of = KOLO_NONE,
     };
-    return (kolo_value){g->n_values++};
+    return (kolo_value){.id = g->n_values++, .graph = tag_of(g)};
+}
+
+/* Whether text is UTF-8 (RFC 3629; overlong forms and surrogates aside). */
+static bool is_utf8(const char *text) {
+    const unsigned char *c = (const unsigned char *)text;
+    while (*c) {
+        int more = *c < 0x80 ? 0 : *c >> 5 == 6 ? 1 : *c >> 4 == 14 ? 2 : *c >> 3 == 30 ? 3 : -1;
+        if (more < 0) return false;
+        for (c++; more > 0; more--, c++) {
+            if (*c >> 6 != 2) return false;
+        }
+    }
+    return true;
+}
+
+static bool has_control(const char *text) {
+    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
+        if (*c < 0x20 || *c == 0x7f) return true;
+    }
+    return false;
+}
+
+/* Whether a value may have this name: files store it. If not, fails the graph. */
+static bool may_name(kolo_graph *g, const char *what, const char *name) {
+    if (g->status != KOLO_OK) return false;
+    kolo_status status = KOLO_OK;
+    if (!name || !*name) {
+        status = KOLO_FAIL(KOLO_ERR_ARG, "%s: no name; give it one", what);
+    } else if (strlen(name) > MOST_NAME) {
+        status = KOLO_FAIL(KOLO_ERR_ARG, "%s %.20s...: a name of %zu characters; at most %d fit",
+                           what, name, strlen(name), MOST_NAME);
+    } else if (!is_utf8(name)) {
+        status = KOLO_FAIL(KOLO_ERR_ARG, "%s: a name that is not UTF-8", what);
+    } else if (has_control(name)) {
+        status = KOLO_FAIL(KOLO_ERR_ARG, "%s \"%s\": a name with a control character", what, name);
+    } else if (strncmp(name, "__", 2) == 0) {
+        status = KOLO_FAIL(
+            KOLO_ERR_ARG, "%s %s: names that begin with \"__\" are reserved for files", what, name);
+    }
+    if (status != KOLO_OK) kolo_graph_set_failed(g, status);
+    return status == KOLO_OK;
+}
+
+/* The same for an input or parameter. */
+static bool may_name_leaf(kolo_graph *g, const char *what, const char *name) {
+    static const char *const scalars[] = {"lr",    "update",  "grad_scale",  "share",
+                                          "fresh", "rng_key", "first_sample"};
+    if (!may_name(g, what, name)) return false;
+    kolo_status status = KOLO_OK;
+    if (strncmp(name, "optimizer.", 10) == 0) {
+        status = KOLO_FAIL(KOLO_ERR_ARG,
+                           "%s %s: names that begin with \"optimizer.\" are reserved for its state",
+                           what, name);
+    }
+    for (size_t i = 0; i < KOLO_COUNT(scalars); i++) {
+        if (strcmp(name, scalars[i]) != 0) continue;
+        status = KOLO_FAIL(KOLO_ERR_ARG, "%s %s: the name of a scalar of training; choose another",
+                           what, name);
+    }
+    if (status != KOLO_OK) kolo_graph_set_failed(g, status);
+    return status == KOLO_OK;
 }
 
 /* Adds a leaf; checks that its name is unique and its shape valid. */
@@ -81,8 +158,8 @@ static kolo_value add_leaf(kolo_graph *g, const char *name, kolo_value_kind kind
     if (g->status != KOLO_OK) return KOLO_NONE;
     char text[KOLO_SHAPE_TEXT];
     kolo_status status = KOLO_OK;
-    if (!name || !*name) {
-        status = KOLO_FAIL(KOLO_ERR_ARG, "an input or parameter has no name; give it one");
+    if ((unsigned)dtype >= KOLO_DTYPE_COUNT) {
+        status = KOLO_FAIL(KOLO_ERR_ARG, "%s: no such dtype: %d", name, (int)dtype);
     } else if (kolo_value_ok(kolo_graph_find(g, name))) {
         status = KOLO_FAIL(KOLO_ERR_ARG, "\"%s\" is defined twice; names are unique", name);
     } else if (shape->rank < 0 || shape->rank > KOLO_MAX_RANK) {
@@ -107,10 +184,12 @@ static kolo_value add_leaf(kolo_graph *g, const char *name, kolo_value_kind kind
 }
 
 kolo_value kolo_input(kolo_graph *g, const char *name, kolo_dtype dtype, kolo_shape shape) {
+    if (!may_name_leaf(g, "input", name)) return KOLO_NONE;
     return add_leaf(g, name, KOLO_VALUE_INPUT, dtype, &shape);
 }
 
 kolo_value kolo_scalar(kolo_graph *g, const char *name) {
+    if (!may_name(g, "scalar", name)) return KOLO_NONE;
     kolo_shape scalar = kolo_shape_0();
     return add_leaf(g, name, KOLO_VALUE_SCALAR, g->dtype, &scalar);
 }
@@ -125,7 +204,22 @@ kolo_init kolo_init_fan_in(int64_t fan_in) {
     return (kolo_init){KOLO_INIT_UNIFORM, 1.0 / sqrt((double)kolo_max_i64(fan_in, 1))};
 }
 
+/* Fails the graph if the initial distribution of parameter `name` is invalid. */
+static bool may_init(kolo_graph *g, const char *name, kolo_init init) {
+    kolo_status status = KOLO_OK;
+    if ((unsigned)init.kind > KOLO_INIT_NORMAL) {
+        status =
+            KOLO_FAIL(KOLO_ERR_ARG, "%s: no such initial distribution: %d", name, (int)init.kind);
+    } else if (!isfinite(init.scale)) {
+        status = KOLO_FAIL(KOLO_ERR_ARG, "%s: initial values with a scale of %g; give a finite one",
+                           name, init.scale);
+    }
+    if (status != KOLO_OK) kolo_graph_set_failed(g, status);
+    return status == KOLO_OK;
+}
+
 kolo_value kolo_param(kolo_graph *g, const char *name, kolo_shape shape, kolo_init init) {
+    if (!may_name_leaf(g, "parameter", name) || !may_init(g, name, init)) return KOLO_NONE;
     kolo_value v = add_leaf(g, name, KOLO_VALUE_PARAM, g->dtype, &shape);
     if (kolo_value_ok(v)) kolo_info(g, v)->init = init;
     return v;
@@ -144,10 +238,9 @@ kolo_value kolo_graph_state(kolo_graph *g, const char *name, kolo_value like) {
 }
 
 void kolo_output(kolo_graph *g, const char *name, kolo_value value) {
-    if (g->status != KOLO_OK) return;
-    if (value.id < 0 || value.id >= g->n_values || kolo_value_ok(kolo_graph_output(g, name))) {
-        const char *why = value.id < 0 || value.id >= g->n_values ? "is not a value of this graph"
-                                                                  : "is named twice";
+    if (!may_name(g, "output", name)) return;
+    if (!kolo_value_is_of(g, value) || kolo_value_ok(kolo_graph_output(g, name))) {
+        const char *why = kolo_value_is_of(g, value) ? "is named twice" : why_not(g, value);
         kolo_graph_set_failed(g, KOLO_FAIL(KOLO_ERR_ARG, "output \"%s\" %s", name, why));
         return;
     }
@@ -161,7 +254,7 @@ void kolo_output(kolo_graph *g, const char *name, kolo_value value) {
 
 kolo_value kolo_graph_find(const kolo_graph *g, const char *name) {
     for (int32_t i = 0; i < g->n_values; i++) {
-        if (g->values[i].name && strcmp(g->values[i].name, name) == 0) return (kolo_value){i};
+        if (g->values[i].name && strcmp(g->values[i].name, name) == 0) return (kolo_value){.id = i};
     }
     return KOLO_NONE;
 }
@@ -178,9 +271,9 @@ kolo_value kolo_graph_output(const kolo_graph *g, const char *name) {
 /* Whether a node can be added. An invalid input fails the graph. */
 static bool may_add(kolo_graph *g, const kolo_op *op, const kolo_value *in, int n) {
     for (int i = 0; i < n && g->status == KOLO_OK; i++) {
-        if (in[i].id >= 0 && in[i].id < g->n_values) continue;
+        if (kolo_value_is_of(g, in[i])) continue;
         kolo_graph_set_failed(
-            g, KOLO_FAIL(KOLO_ERR_ARG, "%s: input %d is not a value of this graph", op->name, i));
+            g, KOLO_FAIL(KOLO_ERR_ARG, "%s: input %d %s", op->name, i, why_not(g, in[i])));
     }
     return g->status == KOLO_OK;
 }
@@ -206,6 +299,36 @@ kolo_node *kolo_graph_add_raw(kolo_graph *g, const kolo_op *op, const kolo_value
     return n;
 }
 
+/* Appends the name of v, or "relu after conv1.weight": its op and the nearest name before it. */
+static void add_origin(const kolo_graph *g, kolo_value v, kolo_text *text) {
+    const kolo_value_info *info = kolo_info(g, v);
+    if (info->producer >= 0) kolo_text_add(text, "%s after ", g->nodes[info->producer]->op->name);
+    while (info->producer >= 0) {
+        const kolo_node *n = g->nodes[info->producer];
+        kolo_value from = n->in[0];
+        for (int k = 0; k < n->n_in; k++) {
+            if (kolo_info(g, n->in[k])->kind != KOLO_VALUE_PARAM) continue;
+            from = n->in[k];
+            break;
+        }
+        info = kolo_info(g, from);
+    }
+    kolo_text_add(text, "%s", info->name);
+}
+
+/* Stores the error of a shape rule, with the op and the names of its inputs. */
+static void fail_rule(kolo_graph *g, kolo_status status, const kolo_op *op, const kolo_value *in,
+                      int n_in) {
+    kolo_text text = {0};
+    kolo_text_add(&text, "%s: %s", op->name, kolo_last_error());
+    for (int i = 0; i < n_in; i++) {
+        kolo_text_add(&text, "%s", i ? ", " : ": ");
+        add_origin(g, in[i], &text);
+    }
+    kolo_graph_set_failed(g, text.failed ? status : KOLO_FAIL(status, "%s", text.text));
+    kolo_text_fini(&text);
+}
+
 void kolo_graph_add(kolo_graph *g, const kolo_op *op, const kolo_value *in, int n_in,
                     const kolo_attr *attr, kolo_value *out) {
     for (int i = 0; i < KOLO_MAX_IO; i++) out[i] = KOLO_NONE;
@@ -217,7 +340,7 @@ void kolo_graph_add(kolo_graph *g, const kolo_op *op, const kolo_value *in, int 
     kolo_shape_query q = {.attr = attr ? attr : none, .n_in = n_in, .in = in_desc, .out = out_desc};
     kolo_status status = op->shape(&q);
     if (status != KOLO_OK) {
-        kolo_graph_set_failed(g, kolo_fail_in(status, "%s", op->name));
+        fail_rule(g, status, op, in, n_in);
         return;
     }
     kolo_node *n = kolo_graph_add_raw(g, op, in, n_in, q.n_out, out_desc, q.attr);

@@ -73,9 +73,11 @@ struct kolo_graph {
     char *failure;
 };
 
-#define KOLO_NONE ((kolo_value){-1})
+#define KOLO_NONE ((kolo_value){.id = -1})
 
 static inline bool kolo_value_ok(kolo_value v) { return v.id >= 0; }
+/* Whether v is a value of g. */
+bool kolo_value_is_of(const kolo_graph *g, kolo_value v);
 static inline kolo_value_info *kolo_info(const kolo_graph *g, kolo_value v) {
     KOLO_ASSERT(v.id >= 0 && v.id < g->n_values);
     return &g->values[v.id];

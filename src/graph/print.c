@@ -56,7 +56,7 @@ void kolo_graph_print(const kolo_graph *g, kolo_text *text) {
     for (int32_t i = 0; i < g->n_values; i++) {
         if (g->values[i].kind == KOLO_VALUE_TEMP) continue;
         kolo_text_add(text, "%s ", kinds[g->values[i].kind]);
-        print_value(g, (kolo_value){i}, text);
+        print_value(g, (kolo_value){.id = i}, text);
         kolo_text_add(text, "\n");
     }
     for (int32_t i = 0; i < g->n_nodes; i++) {

@@ -231,7 +231,7 @@ kolo_status kolo_pass_fold(kolo_graph *g, bool train) {
         status = KOLO_NOMEM((size_t)g->n_values * sizeof *f.uses);
         goto done;
     }
-    for (int32_t v = 0; v < g->n_values; v++) f.alias[v] = (kolo_value){v};
+    for (int32_t v = 0; v < g->n_values; v++) f.alias[v] = (kolo_value){.id = v};
     for (int32_t i = 0; i < g->n_nodes; i++) {
         for (int k = 0; k < g->nodes[i]->n_in; k++) f.uses[g->nodes[i]->in[k].id]++;
     }

@@ -67,11 +67,11 @@ kolo_status kolo_layout_find_components(layouter *l, kolo_fixed_layout fixed, vo
     }
     for (int32_t i = 0; i < g->n_nodes; i++) join_node(l, g->nodes[i]);
     for (int32_t v = 0; v < g->n_values; v++) {
-        if (kolo_value_ok(g->values[v].grad)) join(l, (kolo_value){v}, g->values[v].grad);
+        if (kolo_value_ok(g->values[v].grad)) join(l, (kolo_value){.id = v}, g->values[v].grad);
     }
     for (int32_t v = 0; v < g->n_values; v++) {
         const kolo_value_info *info = &g->values[v];
-        component *c = component_of(l, (kolo_value){v});
+        component *c = component_of(l, (kolo_value){.id = v});
         kolo_tensor known;
         if (l->root[v] == v) {
             c->layout = kolo_layout_plain(info->tensor.shape.rank);

@@ -19,7 +19,7 @@ kolo_status kolo_layout_add_borders(kolo_graph *g) {
         goto done;
     }
     int32_t n_values = g->n_values;
-    for (int32_t v = 0; v < n_values; v++) alias[v] = (kolo_value){v};
+    for (int32_t v = 0; v < n_values; v++) alias[v] = (kolo_value){.id = v};
     for (int32_t i = 0; i < n_old; i++) {
         kolo_node *node = g->nodes[i];
         for (int k = 0; k < node->n_in; k++) node->in[k] = alias[node->in[k].id];
@@ -129,8 +129,8 @@ kolo_status kolo_layout_apply(layouter *l) {
     kolo_status status = KOLO_OK;
     if (!alias) return KOLO_NOMEM((size_t)n_values * sizeof *alias);
     for (int32_t v = 0; v < n_values; v++) {
-        alias[v] = (kolo_value){v};
-        g->values[v].tensor.layout = component_of(l, (kolo_value){v})->layout;
+        alias[v] = (kolo_value){.id = v};
+        g->values[v].tensor.layout = component_of(l, (kolo_value){.id = v})->layout;
     }
     for (int32_t i = 0; i < n_old; i++) {
         kolo_node *node = g->nodes[i];

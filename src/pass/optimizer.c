@@ -172,14 +172,14 @@ kolo_status kolo_pass_optimizer(kolo_graph *g, const kolo_optimizer_opts *opts) 
     opts = &resolved;
     bool adam = opts->kind == KOLO_OPTIMIZER_ADAM || opts->kind == KOLO_OPTIMIZER_ADAMW;
     for (int32_t v = 0; v < n_values; v++) {
-        if (is_trained(g, v) && g->values[v].all_rows > 0) merge_ranks(g, (kolo_value){v});
+        if (is_trained(g, v) && g->values[v].all_rows > 0) merge_ranks(g, (kolo_value){.id = v});
     }
     KOLO_TRY(kolo_graph_check(g));
     kolo_value factor = opts->clip > 0 ? add_clip(g, opts->clip) : KOLO_NONE;
     (void)scalar(g, "lr"); /* even without a trainable parameter */
     for (int32_t v = 0; v < n_values; v++) {
         if (!is_trained(g, v)) continue;
-        kolo_value w = {v}, gradient = g->values[v].grad;
+        kolo_value w = {.id = v}, gradient = g->values[v].grad;
         if (kolo_value_ok(factor)) {
             const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_SCALE_FACTOR].f = 1};
             const kolo_value in[] = {gradient, factor};

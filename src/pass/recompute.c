@@ -52,7 +52,7 @@ static const kolo_node *maker_of(const recomputer *r, kolo_value v) {
 }
 
 static void identity(kolo_value *alias, int32_t n) {
-    for (int32_t v = 0; v < n; v++) alias[v] = (kolo_value){v};
+    for (int32_t v = 0; v < n; v++) alias[v] = (kolo_value){.id = v};
 }
 
 /* Restarts on the current graph. */

@@ -154,6 +154,9 @@ static kolo_status check_fit(const kolo_checkpoint *c, const kolo_dataset_info *
 /* Opens and checks everything that needs no other rank. */
 static kolo_status open_all(job *j) {
     const kolo_eval_opts *o = &j->opts;
+    if (!o->checkpoint || !o->data) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "no %s: give one", o->checkpoint ? "data" : "checkpoint");
+    }
     if (o->batch < 1) {
         return KOLO_FAIL(KOLO_ERR_ARG, "batch %" PRId64 ": choose at least 1", o->batch);
     }
@@ -225,7 +228,7 @@ static kolo_status run(job *j, kolo_comm *comm, kolo_train_result *result) {
 }
 
 kolo_status kolo_evaluate(kolo_comm *comm, const kolo_eval_opts *opts, kolo_train_result *result) {
-    job j = {.opts = *opts};
+    job j = {.opts = opts ? *opts : (kolo_eval_opts){0}};
     if (j.opts.batch == 0) j.opts.batch = 64;
     if (j.opts.threads == 0) j.opts.threads = 1;
     kolo_status status = run(&j, comm, result);

@@ -125,6 +125,8 @@ const kolo_op kolo_op_attention_bwd = {
 };
 
 kolo_value kolo_attention(kolo_graph *g, kolo_value qkv, const kolo_attention_opts *opts) {
+    const kolo_attention_opts none = {0};
+    if (!opts) opts = &none;
     int64_t layer = 0;
     for (int32_t i = 0; i < g->n_nodes; i++) layer += g->nodes[i]->op == &kolo_op_attention;
     const kolo_attr attr[KOLO_MAX_ATTRS] = {

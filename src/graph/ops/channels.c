@@ -87,9 +87,9 @@ const kolo_op kolo_op_channel_window = {
 };
 
 kolo_value kolo_concat(kolo_graph *g, const kolo_value *x, int n) {
-    if (n < 1 || n > KOLO_MAX_IO) {
-        kolo_graph_set_failed(
-            g, KOLO_FAIL(KOLO_ERR_ARG, "concat: %d inputs; 1 to %d fit", n, (int)KOLO_MAX_IO));
+    if (!x || n < 1 || n > KOLO_MAX_IO) {
+        kolo_graph_set_failed(g, KOLO_FAIL(KOLO_ERR_ARG, "concat: %d inputs; 1 to %d fit",
+                                           x ? n : 0, (int)KOLO_MAX_IO));
         return KOLO_NONE;
     }
     return kolo_graph_add1(g, &kolo_op_concat, x, n, NULL);

@@ -98,7 +98,7 @@ const kolo_op kolo_op_layer_norm_bwd = {
 
 static kolo_value vector(kolo_graph *g, const char *name, const char *suffix, int64_t channels,
                          kolo_init_kind init) {
-    char *full = kolo_format("%s.%s", name, suffix);
+    char *full = name ? kolo_format("%s.%s", name, suffix) : kolo_strdup("");
     if (!full) {
         kolo_graph_set_failed(g, KOLO_NOMEM(64));
         return KOLO_NONE;
@@ -109,7 +109,7 @@ static kolo_value vector(kolo_graph *g, const char *name, const char *suffix, in
 }
 
 kolo_value kolo_layer_norm(kolo_graph *g, kolo_value x, const char *name, double eps) {
-    bool known = x.id >= 0 && x.id < g->n_values && kolo_info(g, x)->tensor.shape.rank >= 1;
+    bool known = kolo_value_is_of(g, x) && kolo_info(g, x)->tensor.shape.rank >= 1;
     kolo_shape s = known ? kolo_info(g, x)->tensor.shape : kolo_shape_1(1); /* the rule refuses x */
     int64_t channels = s.dim[s.rank - 1];
     const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_LAYER_NORM_EPS].f = eps != 0 ? eps : 1e-5};

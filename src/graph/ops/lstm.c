@@ -129,7 +129,7 @@ const kolo_op kolo_op_shift = {
 
 static kolo_value param(kolo_graph *g, const char *name, const char *what, int layer,
                         kolo_shape shape, kolo_init init) {
-    char *full = kolo_format("%s.%s_l%d", name, what, layer);
+    char *full = name ? kolo_format("%s.%s_l%d", name, what, layer) : kolo_strdup("");
     if (!full) {
         kolo_graph_set_failed(g, KOLO_NOMEM(64));
         return KOLO_NONE;
@@ -140,7 +140,7 @@ static kolo_value param(kolo_graph *g, const char *name, const char *what, int l
 }
 
 kolo_value kolo_lstm(kolo_graph *g, kolo_value x, const char *name, int layer, int64_t hidden) {
-    bool known = x.id >= 0 && x.id < g->n_values && kolo_info(g, x)->tensor.shape.rank == 3;
+    bool known = kolo_value_is_of(g, x) && kolo_info(g, x)->tensor.shape.rank == 3;
     int64_t inputs = known ? kolo_info(g, x)->tensor.shape.dim[2] : 1; /* the rule refuses x */
     kolo_init init = kolo_init_fan_in(hidden);
     kolo_value w_ih = param(g, name, "weight_ih", layer, kolo_shape_2(4 * hidden, inputs), init);

@@ -39,15 +39,16 @@ const kolo_op kolo_op_mask_tokens = {
 
 void kolo_mask_tokens(kolo_graph *g, kolo_value ids, kolo_value y, const kolo_mask_opts *opts,
                       kolo_value out[4]) {
+    kolo_mask_opts o = opts ? *opts : (kolo_mask_opts){0};
     const kolo_value in[] = {kolo_graph_scalar(g, "rng_key", KOLO_DTYPE_I64),
                              kolo_graph_scalar(g, "first_sample", KOLO_DTYPE_I64), ids, y};
     const kolo_attr attr[KOLO_MAX_ATTRS] = {
-        [KOLO_MASK_COUNT].i = opts->count,
-        [KOLO_MASK_ID].i = opts->mask,
-        [KOLO_MASK_VOCABULARY].i = opts->vocabulary,
-        [KOLO_MASK_PAIRS].i = opts->pairs,
+        [KOLO_MASK_COUNT].i = o.count,
+        [KOLO_MASK_ID].i = o.mask,
+        [KOLO_MASK_VOCABULARY].i = o.vocabulary,
+        [KOLO_MASK_PAIRS].i = o.pairs,
     };
     kolo_value all[KOLO_MAX_IO];
     kolo_graph_add(g, &kolo_op_mask_tokens, in, 4, attr, all);
-    for (int i = 0; i < (opts->pairs ? 4 : 3); i++) out[i] = all[i];
+    for (int i = 0; i < (o.pairs ? 4 : 3); i++) out[i] = all[i];
 }

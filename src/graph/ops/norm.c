@@ -157,7 +157,7 @@ const kolo_op kolo_op_batch_norm_update = {
 /* A parameter "NAME.suffix", or a state when `state`; it begins as all zeros or all ones. */
 static kolo_value leaf(kolo_graph *g, const char *name, const char *suffix, kolo_value like,
                        int64_t channels, kolo_init_kind init) {
-    char *full = kolo_format("%s.%s", name, suffix);
+    char *full = name ? kolo_format("%s.%s", name, suffix) : kolo_strdup("");
     if (!full) {
         kolo_graph_set_failed(g, KOLO_NOMEM(64));
         return KOLO_NONE;
@@ -177,7 +177,7 @@ kolo_value kolo_batch_norm(kolo_graph *g, kolo_value x, const char *name,
         [KOLO_NORM_EPS].f = o.eps != 0 ? o.eps : 1e-5,
         [KOLO_NORM_MOMENTUM].f = o.momentum != 0 ? o.momentum : 0.1,
     };
-    bool image = x.id >= 0 && x.id < g->n_values && kolo_info(g, x)->tensor.shape.rank >= 2;
+    bool image = kolo_value_is_of(g, x) && kolo_info(g, x)->tensor.shape.rank >= 2;
     int64_t channels = image ? kolo_info(g, x)->tensor.shape.dim[1] : 1; /* the rule refuses x */
     kolo_value gamma = leaf(g, name, "weight", KOLO_NONE, channels, KOLO_INIT_ONE);
     kolo_value in[] = {

@@ -169,7 +169,7 @@ kolo_value kolo_max_pool2d(kolo_graph *g, kolo_value x, const kolo_pool2d_opts *
 
 kolo_value kolo_global_avg_pool2d(kolo_graph *g, kolo_value x) {
     kolo_pool2d_opts opts = {0}; /* of anything but images: the rule refuses it */
-    if (x.id >= 0 && x.id < g->n_values && kolo_info(g, x)->tensor.shape.rank == 4) {
+    if (kolo_value_is_of(g, x) && kolo_info(g, x)->tensor.shape.rank == 4) {
         opts.kernel_h = kolo_info(g, x)->tensor.shape.dim[2];
         opts.kernel_w = kolo_info(g, x)->tensor.shape.dim[3];
     }

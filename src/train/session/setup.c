@@ -109,6 +109,7 @@ static kolo_status check_ranges(const kolo_train_opts *o) {
 }
 
 static kolo_status resolve(const kolo_train_opts *given, kolo_train_opts *opts) {
+    if (!given) return KOLO_FAIL(KOLO_ERR_ARG, "no options: give at least a model and data");
     kolo_train_opts o = *given;
     if (!o.model || !*o.model) {
         return KOLO_FAIL(KOLO_ERR_ARG, "no model: choose one, such as lenet");
@@ -254,7 +255,7 @@ static kolo_status try_model(kolo_setup *s) {
     kolo_graph *graph;
     KOLO_TRY(kolo_session_build(&s->session, 1, &graph));
     for (int32_t v = 0; v < graph->n_values; v++) {
-        s->normalizes |= kolo_info(graph, (kolo_value){v})->kind == KOLO_VALUE_STATE;
+        s->normalizes |= kolo_info(graph, (kolo_value){.id = v})->kind == KOLO_VALUE_STATE;
     }
     s->zero = kolo_sums_zero(graph);
     kolo_graph_destroy(graph);

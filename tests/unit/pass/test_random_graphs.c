@@ -43,7 +43,7 @@ static kolo_value param(maker *m, kolo_shape shape, int64_t fan_in) {
     for (int32_t v = 0; v < m->g->n_values; v++) {
         const kolo_value_info *info = &m->g->values[v];
         bool same = info->kind == KOLO_VALUE_PARAM && kolo_shape_equal(&info->canon, &shape);
-        if (same && below(m, 2)) return (kolo_value){v};
+        if (same && below(m, 2)) return (kolo_value){.id = v};
     }
     char name[16];
     snprintf(name, sizeof name, "p%d", m->n_params++);
@@ -187,7 +187,7 @@ static void rig_create(rig *t, uint64_t seed, bool fold) {
             graph_eval_fill_labels(&t->e, t->m.labels, seed, CLASSES);
         } else if (is_param || info->kind == KOLO_VALUE_INPUT) {
             uint64_t key = seed ^ kolo_hash_text(info->name);
-            graph_eval_fill(&t->e, (kolo_value){v}, key, is_param ? info->init.scale : 1);
+            graph_eval_fill(&t->e, (kolo_value){.id = v}, key, is_param ? info->init.scale : 1);
         }
     }
     graph_eval_f64(&t->e, scale)[0] = loss_scale;
@@ -312,7 +312,7 @@ static void gradients_equal_differences(void **state) {
         count_ops(&t, &sum);
         for (int32_t v = 0; v < t.m.g->n_values; v++) {
             bool is_param = t.m.g->values[v].kind == KOLO_VALUE_PARAM;
-            if (is_param) check_param(&t, (kolo_value){v}, &sum);
+            if (is_param) check_param(&t, (kolo_value){.id = v}, &sum);
         }
         rig_destroy(&t);
     }
