@@ -12,9 +12,11 @@
 #include "kolo/reducer.h"
 
 #include "base/memory.h"
+#include "base/rng.h"
 #include "base/status.h"
 #include "comm/engine/comm.h"
 #include "comm/engine/failure.h"
+#include "comm/engine/family.h"
 #include "comm/engine/lock.h"
 
 #include <stdio.h>
@@ -197,17 +199,142 @@ static method method_of(const kolo_reducer_opts *opts) {
     }
 }
 
-/* Reduces in place if every buffer of every rank is registered memory. */
-static kolo_status agree_on_method(kolo_reducer *r) {
+/* ---- agreement of the ranks ---- */
+
+/* What a rank gives to a reducer; equal on all ranks, except for the last one. */
+typedef enum term {
+    TERM_BUFFERS,
+    TERM_DTYPE,
+    TERM_OP,
+    TERM_BUCKET,
+    TERM_CODEC,
+    TERM_RATIO,
+    TERM_COUNTS,     /* hash of the buffers' counts */
+    TERM_REGISTERED, /* all buffers are in registered memory */
+    TERMS
+} term;
+
+static bool all_registered(const kolo_reducer *r) {
     kolo_transport *t = r->comm->transport;
-    uint8_t reachable = 1;
     for (int i = 0; i < r->n; i++) {
         size_t bytes = r->buffers[i].count * r->element_bytes;
-        if (bytes > 0 && t->ops->handle(t, r->buffers[i].data, bytes) == 0) reachable = 0;
+        if (bytes > 0 && t->ops->handle(t, r->buffers[i].data, bytes) == 0) return false;
     }
-    KOLO_TRY(kolo_allreduce(r->comm, &reachable, 1, KOLO_DTYPE_U8, KOLO_MIN));
-    if (reachable && r->method == METHOD_COPY) r->method = METHOD_IN_PLACE;
+    return true;
+}
+
+static void set_terms(const kolo_reducer *r, const uint64_t *counts, uint64_t terms[TERMS]) {
+    terms[TERM_BUFFERS] = (uint64_t)r->n;
+    terms[TERM_DTYPE] = r->dtype;
+    terms[TERM_OP] = r->opts.sum ? KOLO_SUM : KOLO_MEAN;
+    terms[TERM_BUCKET] = r->opts.bucket_bytes;
+    terms[TERM_CODEC] = r->opts.codec.kind;
+    memcpy(&terms[TERM_RATIO], &r->opts.codec.ratio, sizeof(double));
+    terms[TERM_COUNTS] = kolo_hash_bytes(counts, (size_t)r->n * sizeof *counts);
+    terms[TERM_REGISTERED] = all_registered(r);
+}
+
+/* Writes a term as the caller gave it. */
+static void print_term(term which, uint64_t value, char *text, size_t bytes) {
+    double ratio;
+    memcpy(&ratio, &value, sizeof ratio);
+    switch (which) {
+    case TERM_DTYPE:
+        snprintf(text, bytes, "type %s", kolo_dtype_name((kolo_dtype)value));
+        break;
+    case TERM_OP:
+        snprintf(text, bytes, "operation %s", kolo_reduce_op_name((kolo_reduce_op)value));
+        break;
+    case TERM_BUCKET:
+        snprintf(text, bytes, "bucket_bytes %llu", (unsigned long long)value);
+        break;
+    case TERM_CODEC:
+        snprintf(text, bytes, "codec %s", kolo_codec_name((kolo_codec_kind)value));
+        break;
+    case TERM_RATIO:
+        snprintf(text, bytes, "codec ratio %g", ratio);
+        break;
+    default:
+        snprintf(text, bytes, "%llu buffers", (unsigned long long)value);
+    }
+}
+
+static kolo_status disagree(const kolo_reducer *r, int rank, const char *first, const char *other) {
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "ranks disagree on a reducer: rank %d has %s, rank %d has %s; all ranks must "
+                     "give the same buffers and options",
+                     kolo_comm_whole_rank(r->comm, 0), first, kolo_comm_whole_rank(r->comm, rank),
+                     other);
+}
+
+static kolo_status gather_terms(kolo_reducer *r, const uint64_t *own, uint64_t *all, size_t count) {
+    kolo_request_opts o = {.kind = KOLO_COLLECTIVE_ALLGATHER,
+                           .dtype = KOLO_DTYPE_I64,
+                           .input = own,
+                           .output = all,
+                           .count = count,
+                           .site = "reducer"};
+    return kolo_request_run(r->comm, &o, 0);
+}
+
+/* Finds the first buffer whose count differs from rank 0's; `all` has room for TERMS per rank. */
+static kolo_status compare_counts(kolo_reducer *r, const uint64_t *counts, uint64_t *all) {
+    size_t n = (size_t)r->n, i = 0;
+    uint64_t *first = kolo_alloc(n * sizeof *first);
+    if (!first) {
+        return kolo_comm_break(r->comm, KOLO_ERR_NOMEM, "no memory to compare %d buffers", r->n);
+    }
+    memcpy(first, counts, n * sizeof *first);
+    kolo_status status = kolo_broadcast(r->comm, first, n, KOLO_DTYPE_I64, 0);
+    while (i < n && first[i] == counts[i]) i++;
+    uint64_t own[3] = {i, i < n ? counts[i] : 0, i < n ? first[i] : 0};
+    kolo_free(first);
+    KOLO_TRY(status);
+    KOLO_TRY(gather_terms(r, own, all, 3));
+    for (int p = 1; p < r->comm->size; p++) {
+        const uint64_t *other = all + (size_t)p * 3;
+        char text[2][64];
+        if (other[0] >= n) continue;
+        for (int side = 0; side < 2; side++) {
+            snprintf(text[side], sizeof text[side], "%llu elements in buffer %llu",
+                     (unsigned long long)other[2 - side], (unsigned long long)other[0]);
+        }
+        return disagree(r, p, text[0], text[1]);
+    }
     return KOLO_OK;
+}
+
+static kolo_status compare_terms(kolo_reducer *r, const uint64_t *counts, uint64_t *all) {
+    bool registered = true, same_counts = true;
+    uint64_t own[TERMS];
+    set_terms(r, counts, own);
+    KOLO_TRY(gather_terms(r, own, all, TERMS));
+    for (int p = 0; p < r->comm->size; p++) {
+        const uint64_t *other = all + (size_t)p * TERMS;
+        for (int t = 0; t < TERM_COUNTS; t++) {
+            char text[2][64];
+            if (other[t] == all[t]) continue;
+            print_term((term)t, all[t], text[0], sizeof text[0]);
+            print_term((term)t, other[t], text[1], sizeof text[1]);
+            return disagree(r, p, text[0], text[1]);
+        }
+        same_counts = same_counts && other[TERM_COUNTS] == all[TERM_COUNTS];
+        registered = registered && other[TERM_REGISTERED];
+    }
+    if (registered && r->method == METHOD_COPY) r->method = METHOD_IN_PLACE;
+    return same_counts ? KOLO_OK : compare_counts(r, counts, all);
+}
+
+/* Compares what the ranks give. Buffers that are registered on all of them are reduced in place. */
+static kolo_status agree(kolo_reducer *r) {
+    uint64_t *all = kolo_alloc((size_t)r->comm->size * TERMS * sizeof *all);
+    uint64_t *counts = kolo_alloc((size_t)r->n * sizeof *counts);
+    kolo_status status = all && counts ? KOLO_OK : KOLO_NOMEM((size_t)r->n * sizeof *counts);
+    for (int i = 0; i < r->n && status == KOLO_OK; i++) counts[i] = r->buffers[i].count;
+    if (status == KOLO_OK) status = compare_terms(r, counts, all);
+    kolo_free(all);
+    kolo_free(counts);
+    return status;
 }
 
 static kolo_status open_reducer(kolo_reducer *r, const kolo_part *buffers) {
@@ -223,7 +350,7 @@ static kolo_status open_reducer(kolo_reducer *r, const kolo_part *buffers) {
     }
     memcpy(r->buffers, buffers, n * sizeof *buffers);
     for (int i = 0; i < r->n; i++) r->order[i] = r->n - 1 - i;
-    KOLO_TRY(agree_on_method(r));
+    KOLO_TRY(agree(r));
     return create_buckets(r);
 }
 

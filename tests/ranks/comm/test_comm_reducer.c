@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "base/rng.h"
 #include "base/status.h"
+#include "comm/engine/comm.h"
 #include "kolo/reducer.h"
 #include "support/fewer.h"
 #include "support/ranks.h"
@@ -206,32 +207,73 @@ static void wrong_use_is_refused_and_harmless(void **state) {
     }
 }
 
-/* Rank 0 makes a reducer's calls by hand, up to an order of buffers that is none. */
+/* ---- ranks that disagree ---- */
+
+typedef struct disagreement {
+    int buffers, count; /* of the last rank; the others have 3 buffers of 8 elements */
+    kolo_dtype dtype;
+    kolo_reducer_opts opts;
+    const char text[96];
+} disagreement;
+
+static const disagreement disagreements[] = {
+    {2, 8, KOLO_DTYPE_F32, {0}, "rank 0 has 3 buffers, rank 2 has 2 buffers"},
+    {3, 8, KOLO_DTYPE_I32, {0}, "rank 0 has type f32, rank 2 has type i32"},
+    {3, 8, KOLO_DTYPE_F32, {.sum = true}, "rank 0 has operation mean, rank 2 has operation sum"},
+    {3, 8, KOLO_DTYPE_F32, {.bucket_bytes = 7}, "bucket_bytes 1048576, rank 2 has bucket_bytes 7"},
+    {3, 8, KOLO_DTYPE_F32, {.codec.kind = KOLO_CODEC_INT8}, "codec none, rank 2 has codec int8"},
+    {3, 9, KOLO_DTYPE_F32, {0}, "has 8 elements in buffer 1, rank 2 has 9 elements in buffer 1"},
+};
+
+static kolo_status disagreement_body(kolo_comm *comm, const void *arg, void *result) {
+    char(*texts)[200] = result;
+    bool last = kolo_comm_rank(comm) == kolo_comm_size(comm) - 1;
+    for (size_t i = 0; i < KOLO_COUNT(disagreements); i++) {
+        const disagreement *d = &disagreements[i];
+        float x[3][9] = {{0}};
+        kolo_part parts[3] = {{0, x[0], 8}, {0, x[1], last ? (size_t)d->count : 8}, {0, x[2], 8}};
+        kolo_reducer *r;
+        kolo_status status =
+            kolo_reducer_create(comm, parts, last ? d->buffers : 3,
+                                last ? d->dtype : KOLO_DTYPE_F32, last ? &d->opts : NULL, &r);
+        if (status != KOLO_ERR_ARG) return KOLO_FAIL(KOLO_ERR_FORMAT, "case %zu is accepted", i);
+        strncpy(texts[i], kolo_last_error(), sizeof texts[i] - 1);
+    }
+    return kolo_barrier(comm); /* the communicator remains usable */
+}
+
+static void ranks_that_disagree_get_an_error(void **state) {
+    static char texts[3][KOLO_COUNT(disagreements)][200];
+    rank_job job = {
+        .n = 3, .body = disagreement_body, .results = texts, .result_bytes = sizeof texts[0]};
+    ASSERT_OK(run_rank_job(&job));
+    for (int r = 0; r < 3; r++) {
+        for (size_t i = 0; i < KOLO_COUNT(disagreements); i++) {
+            if (!strstr(texts[r][i], disagreements[i].text)) {
+                fail_msg("rank %d, case %zu: %s", r, i, texts[r][i]);
+            }
+        }
+    }
+}
+
+/* Rank 0 makes the calls of a step by hand, up to an order of buffers that is none. */
 static kolo_status bad_order_body(kolo_comm *comm, const void *arg, void *result) {
     static const int32_t orders[][2] = {{5, 0}, {-1, 0}, {1, 1}};
     kolo_status *status = result;
     for (size_t c = 0; c < KOLO_COUNT(orders); c++) {
         float x[2][8] = {{0}};
         kolo_part parts[2] = {{.data = x[0], .count = 8}, {.data = x[1], .count = 8}};
+        kolo_reducer *r;
+        KOLO_TRY(kolo_reducer_create(comm, parts, 2, KOLO_DTYPE_F32, NULL, &r));
+        for (int i = 0; i < 2; i++) KOLO_TRY(kolo_reducer_ready(r, i));
         if (kolo_comm_rank(comm) == 0) {
             int32_t order[2] = {orders[c][0], orders[c][1]};
-            uint8_t in_place = 0;
-            kolo_part whole = {.data = x, .count = 16};
-            kolo_request *q;
-            KOLO_TRY(kolo_allreduce(comm, &in_place, 1, KOLO_DTYPE_U8, KOLO_MIN));
-            KOLO_TRY(kolo_allreduce_create(comm, &whole, 1, KOLO_DTYPE_F32, KOLO_MEAN,
-                                           KOLO_ALGORITHM_AUTO, "reducer, bucket 0", &q));
-            KOLO_TRY(kolo_request_start(q));
-            KOLO_TRY(kolo_request_wait(q, 0));
+            while (comm->n_flight > 0) KOLO_TRY(kolo_comm_progress(comm));
             KOLO_TRY(kolo_broadcast(comm, order, 2, KOLO_DTYPE_I32, 0));
-            kolo_request_destroy(q);
         } else {
-            kolo_reducer *r;
-            KOLO_TRY(kolo_reducer_create(comm, parts, 2, KOLO_DTYPE_F32, NULL, &r));
-            for (int i = 0; i < 2; i++) KOLO_TRY(kolo_reducer_ready(r, i));
             status[c] = kolo_reducer_wait(r);
-            kolo_reducer_destroy(r);
         }
+        kolo_reducer_destroy(r);
     }
     return KOLO_OK;
 }
@@ -249,6 +291,7 @@ TEST_MAIN(test_comm_reducer) {
         cmocka_unit_test(gradients_are_averaged),
         cmocka_unit_test(what_a_code_leaves_out_comes_later),
         cmocka_unit_test(wrong_use_is_refused_and_harmless),
+        cmocka_unit_test(ranks_that_disagree_get_an_error),
         cmocka_unit_test(an_order_that_is_none_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
