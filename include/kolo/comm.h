@@ -34,8 +34,9 @@ typedef struct kolo_comm kolo_comm;
 typedef struct kolo_request kolo_request;
 
 /* The list of reduction operations: code, name. Integers wrap around. f16 and bf16 are combined as
- * f32 and rounded to nearest even. MEAN is the sum divided by the number of ranks (integers:
- * towards zero). */
+ * f32 and rounded to nearest even. MEAN is the sum divided by the number of ranks, or of shards in
+ * a reproducible allreduce (integers: towards zero). f16 and bf16 are scaled by a power of two
+ * before they are added, so that the sum does not overflow; values of shards are not. */
 #define KOLO_REDUCE_OP_LIST(X) \
     X(KOLO_SUM, "sum")         \
     X(KOLO_MIN, "min")         \

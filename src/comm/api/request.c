@@ -263,6 +263,19 @@ static void name_request(kolo_request *q, kolo_algorithm algorithm) {
              q->site[0] ? " " : "", quote, q->site, quote, what, group[0] ? " in " : "", group);
 }
 
+/* A mean is a sum with a factor. In f16 and bf16, whose sums could overflow, a power of two of it,
+ * which is exact, is applied before the sum. Values of shards are not scaled before it. */
+static void set_scales(kolo_request *q, const kolo_request_opts *o) {
+    q->prescale = o->prescale != 0 ? o->prescale : 1;
+    q->postscale = o->postscale != 0 ? o->postscale : 1;
+    if (!kolo_collective_reduces(o->kind) || o->op != KOLO_MEAN) return;
+    int terms = o->shards > 0 ? o->shards : q->comm->size, before = 1;
+    bool half = o->dtype == KOLO_DTYPE_F16 || o->dtype == KOLO_DTYPE_BF16;
+    while (half && o->shards == 0 && before < terms) before *= 2;
+    q->prescale /= before;
+    q->postscale *= (double)before / terms;
+}
+
 kolo_status kolo_request_create(kolo_comm *comm, const kolo_request_opts *o,
                                 kolo_request **request) {
     if (!comm || !o || !request)
@@ -272,7 +285,6 @@ kolo_status kolo_request_create(kolo_comm *comm, const kolo_request_opts *o,
     KOLO_TRY(check_opts(comm, o));
     kolo_request *q = kolo_zalloc(sizeof *q);
     if (!q) return KOLO_NOMEM(sizeof *q);
-    double mean = kolo_collective_reduces(o->kind) && o->op == KOLO_MEAN ? 1.0 / comm->size : 1;
     *q = (kolo_request){
         .comm = comm,
         .kind = o->kind,
@@ -280,11 +292,10 @@ kolo_status kolo_request_create(kolo_comm *comm, const kolo_request_opts *o,
         .op = kolo_collective_reduces(o->kind) ? o->op : KOLO_SUM,
         .root = o->root,
         .tag = o->tag,
-        .prescale = o->prescale != 0 ? o->prescale : 1,
-        .postscale = (o->postscale != 0 ? o->postscale : 1) * mean,
         .priority = o->priority,
         .element_bytes = kolo_dtype_bytes(o->dtype),
     };
+    set_scales(q, o);
     bool message = kolo_collective_is_message(q->kind);
     kolo_status status = KOLO_OK;
     KOLO_TRY_GOTO(make_spec(q, o), fail);

@@ -344,6 +344,45 @@ static void every_type_and_operation(void **state) {
     run_matrix(&(matrix){.all_types = true, .algorithm = KOLO_ALGORITHM_RING}, 3);
 }
 
+/* Large values whose sum is infinite and whose mean is not. */
+static kolo_status large_mean_body(kolo_comm *comm, const void *arg, void *result) {
+    enum { N = 300 };
+    static const struct {
+        kolo_dtype dtype;
+        double value;
+    } types[] = {{KOLO_DTYPE_F16, 60000}, {KOLO_DTYPE_BF16, 3e38}};
+    static const kolo_collective reductions[] = {KOLO_COLLECTIVE_ALLREDUCE, KOLO_COLLECTIVE_REDUCE,
+                                                 KOLO_COLLECTIVE_REDUCE_SCATTER};
+    int size = kolo_comm_size(comm);
+    for (size_t t = 0; t < 2 * KOLO_COUNT(reductions); t++) {
+        uint16_t input[N], output[N];
+        kolo_dtype dtype = types[t % 2].dtype;
+        kolo_collective kind = reductions[t / 2];
+        for (size_t i = 0; i < N; i++) value_put(input, i, dtype, types[t % 2].value);
+        kolo_request_opts o = {.kind = kind,
+                               .dtype = dtype,
+                               .op = KOLO_MEAN,
+                               .input = input,
+                               .output = output,
+                               .count = kind == KOLO_COLLECTIVE_REDUCE_SCATTER ? N / size : N};
+        KOLO_TRY(kolo_request_run(comm, &o, 0));
+        if (kind == KOLO_COLLECTIVE_REDUCE && kolo_comm_rank(comm) != 0) continue;
+        for (size_t i = 0; i < o.count; i++) {
+            double mean = value_get(output, i, dtype) / types[t % 2].value;
+            if (fabs(mean - 1) <= 0.02) continue;
+            return KOLO_FAIL(KOLO_ERR_FORMAT, "case %zu: mean %g", t, mean);
+        }
+    }
+    return KOLO_OK;
+}
+
+static void the_mean_of_large_halves_is_finite(void **state) {
+    for (int n = 1; n <= 3; n++) {
+        ASSERT_OK(run_ranks(n, RANKS_THREAD, large_mean_body, NULL, 0));
+        ASSERT_OK(run_ranks(n, RANKS_TCP, large_mean_body, NULL, 0));
+    }
+}
+
 /* ---- missing entries ---- */
 
 typedef struct removal {
@@ -625,6 +664,7 @@ TEST_MAIN(test_comm_kinds) {
         cmocka_unit_test(every_kind_through_memory),
         cmocka_unit_test(every_kind_by_messages),
         cmocka_unit_test(every_type_and_operation),
+        cmocka_unit_test(the_mean_of_large_halves_is_finite),
         cmocka_unit_test(a_real_run_fails_without_any_one_entry),
         cmocka_unit_test(short_forms_equal_requests),
         cmocka_unit_test(what_makes_no_sense_is_refused),

@@ -159,6 +159,41 @@ static void bits_depend_on_the_shards_alone(void **state) {
     }
 }
 
+/* Shard s has the value s + 1; its mean does not depend on the ranks that hold the shards. */
+static kolo_status mean_body(kolo_comm *comm, const void *arg, void *result) {
+    enum { SHARDS = 12 };
+    kolo_part parts[62];
+    float values[62] = {0};
+    uint32_t nodes[62];
+    int size = kolo_comm_size(comm), rank = kolo_comm_rank(comm);
+    int n = kolo_tree_nodes(SHARDS, size, rank, nodes);
+    for (int i = 0; i < n; i++) {
+        uint32_t first = nodes[i], end = nodes[i] + 1;
+        for (; first < 16; end *= 2) first *= 2;
+        for (uint32_t leaf = first; leaf < end && leaf < 16 + SHARDS; leaf++) {
+            values[i] += (float)(leaf - 15);
+        }
+        parts[i] = (kolo_part){nodes[i], &values[i], 1};
+    }
+    kolo_request_opts o = {.kind = KOLO_COLLECTIVE_ALLREDUCE,
+                           .op = KOLO_MEAN,
+                           .shards = SHARDS,
+                           .parts = parts,
+                           .n_parts = n,
+                           .output = result,
+                           .count = 1};
+    return kolo_request_run(comm, &o, 0);
+}
+
+static void a_mean_is_divided_by_the_shards(void **state) {
+    for (int n = 1; n <= 4; n++) {
+        float means[4];
+        ASSERT_OK(run_rank_job(&(rank_job){
+            .n = n, .body = mean_body, .results = means, .result_bytes = sizeof means[0]}));
+        for (int r = 0; r < n; r++) assert_float_equal(means[r], 6.5F, 0);
+    }
+}
+
 /* ---- the ways that values take ---- */
 
 typedef struct way {
@@ -271,6 +306,7 @@ static void wrong_parts_are_refused(void **state) {
 TEST_MAIN(test_comm_reproducible) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bits_depend_on_the_shards_alone),
+        cmocka_unit_test(a_mean_is_divided_by_the_shards),
         cmocka_unit_test(all_ways_give_the_same_bits),
         cmocka_unit_test(wrong_parts_are_refused),
     };
