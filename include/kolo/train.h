@@ -67,6 +67,8 @@ typedef enum kolo_notice_kind {
 /* Receives status lines for the user before the first step. */
 typedef void (*kolo_train_notice)(void *arg, const char *line, kolo_notice_kind kind);
 
+#define KOLO_WEIGHTS_MEASURED "measured"
+
 /* Options of a job; the same on all ranks. A zero field takes its default, which each comment
  * gives. */
 typedef struct kolo_train_opts {
@@ -83,7 +85,8 @@ typedef struct kolo_train_opts {
      * equal threads, kernels and processors; shards are also the micro-batches. */
     int64_t reproducible;
     const char *worker_weights; /* relative speeds of the workers of a reproducible run, by rank:
-                                   "1,1,0.5"; they get shards in proportion. NULL: equal */
+                                   "1,1,0.5", or "measured": during the run. They get shards in
+                                   proportion, which changes no result. NULL: equal */
     int64_t epochs, steps;      /* the run ends at the first limit reached; both 0: one epoch */
     double lr;                  /* default 0.01 */
     kolo_optimizer_opts optimizer;

@@ -34,8 +34,9 @@ struct kolo_plan {
     size_t values_bytes, scratch_bytes; /* in the arena of the store: values, then scratch */
     kolo_step *steps;
     int n_steps;
-    int bound_at; /* store->moves when the steps were bound */
-    int ran_bank; /* the store's bank in the latest run */
+    int bound_at;      /* store->moves when the steps were bound */
+    int64_t waited_ns; /* for other ranks, in the latest run; with shards only */
+    int ran_bank;      /* the store's bank in the latest run */
     kolo_plan_observer observer;
     void *observer_arg;
 };

@@ -155,6 +155,8 @@ void kolo_plan_skip_shard(kolo_plan *plan, int shard);
 /* Completes a step after the shards: for a rank that has none, or that ran its last one on a plan
  * of another size or skipped it. */
 kolo_status kolo_plan_complete(kolo_plan *plan);
+/* How long the latest run waited for other ranks. */
+int64_t kolo_plan_waited_ns(const kolo_plan *plan);
 
 /* Appends the plan as text: memory, buckets, then one line per step. */
 void kolo_plan_print(const kolo_plan *plan, kolo_text *text);

@@ -20,6 +20,13 @@ static void fold(const kolo_plan *p, int bucket) {
     kolo_shard_sum_fold(p->sum, gradients_of(p), b->offset, b->bytes, p->graph->dtype);
 }
 
+static kolo_status wait(kolo_plan *p, int bucket) {
+    int64_t begin = p->sum ? kolo_now_ns() : 0;
+    KOLO_TRY(kolo_request_wait(p->requests[bucket], 0));
+    if (p->sum) p->waited_ns += kolo_now_ns() - begin;
+    return KOLO_OK;
+}
+
 static kolo_status run_step(kolo_plan *p, const kolo_step *step, part run, int bank,
                             int *in_flight) {
     switch (step->kind) {
@@ -34,7 +41,7 @@ static kolo_status run_step(kolo_plan *p, const kolo_step *step, part run, int b
     case KOLO_STEP_WAIT:
         if (!p->requests) return KOLO_OK;
         --*in_flight;
-        return kolo_request_wait(p->requests[step->bucket], 0);
+        return wait(p, step->bucket);
     }
     return KOLO_OK;
 }
@@ -49,6 +56,7 @@ static kolo_status run_steps(kolo_plan *p, part run) {
     if (p->bound_at != p->store->moves) KOLO_TRY(kolo_plan_bind(p));
     int bank = p->store->current, in_flight = 0;
     p->ran_bank = bank;
+    p->waited_ns = 0;
     for (int i = 0; i < p->n_steps; i++) {
         const kolo_step *step = &p->steps[i];
         if (!is_due(p, step, run)) continue;
@@ -118,6 +126,8 @@ kolo_status kolo_plan_complete(kolo_plan *p) {
     KOLO_ASSERT(!p->adds_to);
     return run_steps(p, (part){.complete = true});
 }
+
+int64_t kolo_plan_waited_ns(const kolo_plan *p) { return p->waited_ns; }
 
 void kolo_plan_observe(kolo_plan *p, kolo_plan_observer observer, void *arg) {
     p->observer = observer;

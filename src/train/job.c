@@ -22,6 +22,7 @@
 #include "train/run_files.h"
 #include "train/session/agree.h"
 #include "train/session/agree_kernels.h"
+#include "train/session/balance.h"
 #include "train/session/learning_rate.h"
 #include "train/session/metrics.h"
 #include "train/session/resident_batch.h"
@@ -37,6 +38,7 @@
 
 static const int64_t report_ns = 100000000;
 
+enum { LOADER_SLOTS = 4 };
 enum { CHECKED_STEPS = 2 }; /* repeated after a benchmark: a loss before and one after an update */
 
 typedef struct job {
@@ -49,6 +51,9 @@ typedef struct job {
     kolo_run_files *files; /* rank 0, with out_dir */
     kolo_session *session;
     kolo_trace *trace; /* NULL: not recorded */
+
+    kolo_balance *balance; /* worker weights are measured; else NULL */
+    int64_t dealt_from;    /* the step from which its counts hold; 0: already */
 
     kolo_loader *loader;
     kolo_resident_batch resident;       /* in_memory */
@@ -84,9 +89,16 @@ static kolo_status open_batches(job *j) {
         .first = j->state.steps,
         .end = j->setup.total_steps,
         .augment = j->setup.augment,
+        .slots = LOADER_SLOTS,
     };
     add_shards(j, &opts);
     return kolo_loader_create(&opts, &j->loader);
+}
+
+static kolo_status open_balance(job *j) {
+    if (!j->setup.measured) return KOLO_OK;
+    return kolo_balance_create(j->comm, (int)j->setup.opts.reproducible, j->setup.counts,
+                               LOADER_SLOTS, &j->balance);
 }
 
 static kolo_status open_files(job *j) {
@@ -162,11 +174,13 @@ static kolo_status begin(job *j, const kolo_train_opts *opts) {
     }
     KOLO_TRY(kolo_agree(j->comm, begin_files(j)));
     j->schedule = kolo_lr_make(&j->setup.opts, j->setup.epoch_steps, j->setup.total_steps);
-    return kolo_agree(j->comm, open_batches(j));
+    KOLO_TRY(kolo_agree(j->comm, open_batches(j)));
+    return kolo_agree(j->comm, open_balance(j));
 }
 
 static void end(job *j) {
     kolo_loader_destroy(j->loader);
+    kolo_balance_destroy(j->balance);
     kolo_trace_destroy(j->trace);
     kolo_session_destroy(j->session);
     kolo_run_files_close(j->files);
@@ -217,11 +231,47 @@ static kolo_status check_parameters(const job *j) {
     return kolo_agree(j->comm, status);
 }
 
+/* ---- unequal ranks ---- */
+
+/* Deals the shards of step k as decided some steps before. */
+static kolo_status deal(job *j, int64_t k) {
+    if (j->dealt_from == 0 || k < j->dealt_from) return KOLO_OK;
+    j->dealt_from = 0;
+    return kolo_session_deal(j->session, kolo_balance_counts(j->balance));
+}
+
+/* Informs the user of a new deal: "shards of ranks from step 9 on: 6 2". */
+static void notify_deal(const job *j, const int *counts) {
+    const kolo_train_opts *o = &j->setup.opts;
+    if (j->rank != 0 || !o->notice) return;
+    kolo_text text = {0};
+    kolo_text_add(&text, "shards of the workers from step %" PRId64 " on:", j->dealt_from + 1);
+    for (int r = 0; r < j->size; r++) kolo_text_add(&text, " %d", counts[r]);
+    if (!text.failed) o->notice(o->notice_arg, text.text, KOLO_NOTICE_INFO);
+    kolo_text_fini(&text);
+}
+
+/* After step k: measures, and announces another deal to the loader. */
+static kolo_status balance(job *j, int64_t k) {
+    int64_t from;
+    if (!j->balance || !j->loader) return KOLO_OK;
+    KOLO_TRY(kolo_balance_add(j->balance, k, kolo_session_busy_ns(j->session), &from));
+    if (from == 0) return KOLO_OK;
+    const int *counts = kolo_balance_counts(j->balance);
+    int first = 0;
+    for (int r = 0; r < j->rank; r++) first += counts[r];
+    kolo_loader_deal(j->loader, from, first, first + counts[j->rank]);
+    j->dealt_from = from;
+    notify_deal(j, counts);
+    return KOLO_OK;
+}
+
 static kolo_status step(job *j, int64_t k) {
     int64_t start = kolo_now_ns();
     double lr = kolo_lr_at(&j->schedule, k);
     kolo_batch batch = j->resident.batch;
     kolo_sums sums;
+    KOLO_TRY(deal(j, k));
     /* The next batch. */
     if (j->loader) KOLO_TRY(kolo_loader_next(j->loader, &batch));
     if (j->trace) kolo_trace_add(j->trace, "next batch", start, kolo_now_ns());
@@ -229,6 +279,7 @@ static kolo_status step(job *j, int64_t k) {
     KOLO_TRY(kolo_session_step(j->session, &batch, lr, &sums));
     if (k == 0) j->state.first_loss = kolo_sums_loss(&sums);
     KOLO_TRY(check_loss(j, k, &sums));
+    KOLO_TRY(balance(j, k));
     /* Record the time and the metrics. */
     int64_t ns = kolo_now_ns() - start;
     kolo_step_times_add(&j->times, ns);

@@ -127,10 +127,11 @@ const kolo_option cli_options[] = {
              "then bitwise equal for any number of workers, with the same threads and kind of "
              "processor. Batch normalization uses the samples of a shard. Implies --threads 1 "
              "unless given"},
-    {.name = "worker-weights", .type = KOLO_OPTION_TEXT, .metavar = "X,...",
+    {.name = "worker-weights", .type = KOLO_OPTION_TEXT, .metavar = "X,...|measured",
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN, .unset = "equal shares",
      .help = "relative speeds of the workers, in the order of ranks, with --reproducible: each "
-             "runs logical shards in proportion"},
+             "runs logical shards in proportion, which changes no result; measured: during the "
+             "run"},
     {.name = "accumulate", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "1", .min = 1,
      .max = 1 << 20, .commands = STEPS | CMD_DUMP,
      .help = "micro-batches per step; their gradients are accumulated before the update"},

@@ -1,6 +1,7 @@
 /* Sessions: the plan cache, the training step, evaluation. */
 #include "train/session/session.h"
 
+#include "base/clock.h"
 #include "base/integer.h"
 #include "base/rng.h"
 #include "data/normalize.h"
@@ -42,6 +43,7 @@ struct kolo_session {
     uint64_t seed, steps;       /* steps: completed */
     int first_shard, end_shard; /* of this rank */
     kolo_label_rule rule;       /* the labels that count */
+    int64_t busy_ns;            /* in the latest step */
     const kolo_plan *evaluated; /* the plan that evaluated last */
     cached **plans;
     size_t n_plans, cap_plans;
@@ -428,6 +430,7 @@ static kolo_status run_micro_batches(kolo_session *s, const kolo_batch *batch, c
 /* This rank's shards. The last one completes the step, as above, if it is a full one. */
 static kolo_status run_shards(kolo_session *s, const kolo_batch *batch, const scalars *x,
                               const cached **finish) {
+    const int64_t begin = kolo_now_ns();
     const int64_t global = batch->global_count, size = s->opts.batch;
     bool complete = false;
     KOLO_TRY(get_plan(s, FINISH, size, size, finish));
@@ -444,10 +447,13 @@ static kolo_status run_shards(kolo_session *s, const kolo_batch *batch, const sc
         complete = k == s->end_shard - 1 && count == size;
         KOLO_TRY(kolo_plan_run_shard(c->plan, k, complete));
     }
-    if (complete) return KOLO_OK;
-    kolo_plan_set((*finish)->plan, (*finish)->lr, x->lr);
-    kolo_plan_set((*finish)->plan, (*finish)->update, x->update);
-    return kolo_plan_complete((*finish)->plan);
+    if (!complete) {
+        kolo_plan_set((*finish)->plan, (*finish)->lr, x->lr);
+        kolo_plan_set((*finish)->plan, (*finish)->update, x->update);
+        KOLO_TRY(kolo_plan_complete((*finish)->plan));
+    }
+    s->busy_ns = kolo_now_ns() - begin - kolo_plan_waited_ns((*finish)->plan);
+    return KOLO_OK;
 }
 
 /* A rank's batch must consist of its shards. */
@@ -487,6 +493,8 @@ kolo_status kolo_session_deal(kolo_session *s, const int *counts) {
     s->end_shard = s->first_shard + counts[rank];
     return KOLO_OK;
 }
+
+int64_t kolo_session_busy_ns(const kolo_session *s) { return s->busy_ns; }
 
 bool kolo_session_is_reproducible(const kolo_session *s) { return s->opts.shards > 0; }
 

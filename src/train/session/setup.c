@@ -81,7 +81,7 @@ static kolo_status check_batches(const kolo_train_opts *o) {
 
 static kolo_status check_ranges(const kolo_train_opts *o) {
     const int64_t many = INT64_C(1) << 40;
-    KOLO_TRY(kolo_check_count("batch", o->batch, 0, 1 << 24));
+    KOLO_TRY(kolo_check_count("batch", o->batch, o->global_batch == 0, 1 << 24));
     KOLO_TRY(kolo_check_count("global batch", o->global_batch, 0, many));
     KOLO_TRY(kolo_check_count("logical shards", o->reproducible, 0, 1 << 16));
     KOLO_TRY(kolo_check_count("micro-batches", o->accumulate, 1, 1 << 20));
@@ -216,7 +216,8 @@ static kolo_status parse_weights(const char *text, int workers, double *weights)
         more = *end == ',';
         if (end == at || (*end && !more) || !(weight > 0 && weight < 1e9)) {
             return KOLO_FAIL(KOLO_ERR_ARG,
-                             "worker weights \"%s\": must be positive numbers, such as 1,1,0.5",
+                             "worker weights \"%s\": must be positive numbers, such as 1,1,0.5, "
+                             "or " KOLO_WEIGHTS_MEASURED,
                              text);
         }
         if (n < workers) weights[n] = weight;
@@ -233,9 +234,11 @@ static kolo_status deal_shards(kolo_setup *s, int workers) {
     double *weights = kolo_alloc((size_t)workers * sizeof *weights);
     kolo_status status = KOLO_OK;
     if (!s->counts || !weights) status = KOLO_NOMEM((size_t)workers * sizeof *weights);
-    if (status == KOLO_OK && text) status = parse_weights(text, workers, weights);
+    s->measured = text && strcmp(text, KOLO_WEIGHTS_MEASURED) == 0;
+    bool given = text && !s->measured;
+    if (status == KOLO_OK && given) status = parse_weights(text, workers, weights);
     if (status == KOLO_OK) {
-        kolo_deal_shards((int)s->opts.reproducible, workers, text ? weights : NULL, s->counts);
+        kolo_deal_shards((int)s->opts.reproducible, workers, given ? weights : NULL, s->counts);
     }
     kolo_free(weights);
     return status;

@@ -16,6 +16,7 @@ typedef struct kolo_setup {
     int workers;
     int64_t global_batch;
     int *counts;         /* of logical shards, by rank; NULL: none */
+    bool measured;       /* they follow the measured speeds of the ranks */
     kolo_sums zero;      /* of the outputs that the model reports */
     bool normalizes;     /* the model has batch normalization */
     int64_t epoch_steps; /* in_memory: all steps form one epoch */
