@@ -150,6 +150,8 @@ KOLO_API kolo_value kolo_sigmoid(kolo_graph *g, kolo_value x);
 KOLO_API kolo_value kolo_gelu(kolo_graph *g, kolo_value x, bool tanh);
 /* SiLU: x sigmoid(x). */
 KOLO_API kolo_value kolo_silu(kolo_graph *g, kolo_value x);
+/* The sum of all elements of x, a scalar. */
+KOLO_API kolo_value kolo_sum(kolo_graph *g, kolo_value x);
 /* x * factor. */
 KOLO_API kolo_value kolo_scale(kolo_graph *g, kolo_value x, double factor);
 

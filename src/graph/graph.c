@@ -432,12 +432,6 @@ bool kolo_node_is_update(const kolo_graph *g, const kolo_node *n) {
     return false;
 }
 
-bool kolo_value_needs_sync(const kolo_graph *g, kolo_value v) {
-    const kolo_value_info *info = kolo_info(g, v);
-    if (info->kind != KOLO_VALUE_TEMP) return false;
-    return info->producer < 0 || !kolo_node_is_update(g, g->nodes[info->producer]);
-}
-
 bool kolo_value_is_read(const kolo_graph *g, kolo_value v) {
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *n = g->nodes[i];

@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "kolo/graph.h"
+#include "mesh/placement.h"
 #include "tensor/tensor.h"
 
 enum {
@@ -39,6 +40,9 @@ typedef struct kolo_value_info {
     bool in_place;      /* PARAM, STATE: one version, which its update overwrites */
     int64_t rows;       /* PARAM: capacity of its row-sparse gradient (ops.h); 0: dense */
     int64_t all_rows;   /* capacity of that of all ranks; 0: one rank */
+    /* How the ranks of the mesh hold it; of TEMPs as of the last propagation (graph/propagate.h).
+     */
+    kolo_placements placements;
 } kolo_value_info;
 
 typedef union kolo_attr {
@@ -51,8 +55,14 @@ typedef struct kolo_node {
     int n_in, n_out;
     kolo_value *in, *out;
     kolo_attr attr[KOLO_MAX_ATTRS];
-    bool recomputed; /* a copy of a forward node, for the backward pass */
+    bool recomputed;                        /* a copy of a forward node, for the backward pass */
+    const struct kolo_redistribution *move; /* of a redistribute or post; else NULL */
 } kolo_node;
+
+/* A change of placements. */
+typedef struct kolo_redistribution {
+    kolo_placements from, to;
+} kolo_redistribution;
 
 typedef struct kolo_named_value {
     const char *name;
@@ -62,6 +72,7 @@ typedef struct kolo_named_value {
 struct kolo_graph {
     kolo_arena arena;
     kolo_dtype dtype;
+    kolo_mesh mesh; /* of the ranks that run it; no axes: one rank, placements are not used */
     kolo_value_info *values;
     int32_t n_values;
     kolo_node **nodes;
@@ -104,7 +115,12 @@ typedef struct kolo_cost {
 #define KOLO_ATTR(attribute) ((attribute) + 1)
 
 /* Communication nodes, which a plan turns into steps of their own. */
-typedef enum kolo_op_comm { KOLO_OP_LOCAL, KOLO_OP_POST, KOLO_OP_WAIT } kolo_op_comm;
+typedef enum kolo_op_comm {
+    KOLO_OP_LOCAL,
+    KOLO_OP_REDISTRIBUTE, /* what a post and a wait are made from */
+    KOLO_OP_POST,
+    KOLO_OP_WAIT
+} kolo_op_comm;
 
 /* An op: its rules, then the facts that passes and kernels read. Bits and letters count inputs and
  * outputs from 0. */
@@ -123,6 +139,12 @@ typedef struct kolo_op {
     /* Rewrites a node for evaluation. Sets *by to a value that replaces output 0, if the node is
      * not needed. NULL: training and evaluation compute the same. */
     kolo_status (*evaluate)(const kolo_graph *g, kolo_node *n, kolo_value *by);
+
+    /* What the op does along each dimension, in index notation (graph/index.h): placements follow
+     * from it. index_of: it depends on attributes. */
+    const char *index;
+    const char *(*index_of)(const kolo_attr *attr);
+    unsigned linear; /* bit i: linear in input i; those of all addends at once */
 
     /* Memory layout of each input and output, a letter each. Required unless `view`.
      *   a  activation: images (4-D) of one size share a layout, which the layout pass chooses
@@ -159,7 +181,6 @@ typedef struct kolo_op {
 
     kolo_op_comm comm;
     bool with_updates; /* reads synchronised gradients, as updates do */
-    bool gathered;     /* outputs are row-sparse: ranks gather them instead of summing */
     bool lookup;       /* reads only the rows of input 0 that the ids, input 1, name */
     struct {
         int keep; /* updates a running average: KOLO_ATTR of the weight of the old value */
@@ -210,10 +231,6 @@ kolo_cost kolo_node_cost(const kolo_graph *g, const kolo_node *n);
 /* Whether the node is an update: it writes the next version of a parameter or state, its op is
  * `with_updates`, or it reads an output of such an op. */
 bool kolo_node_is_update(const kolo_graph *g, const kolo_node *n);
-/* Whether ranks have to synchronise value v, an input of an update: a result of the step (such as a
- * gradient), not a leaf and not the output of another update. */
-bool kolo_value_needs_sync(const kolo_graph *g, kolo_value v);
-
 /* Attribute `attribute` (KOLO_ATTR) of a node. */
 static inline kolo_attr *kolo_node_attr(kolo_node *n, int attribute) {
     KOLO_ASSERT(attribute > 0);

@@ -3,6 +3,7 @@
 #include "graph/graph.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 static void print_handle(const kolo_graph *g, kolo_value v, kolo_text *text) {
     const char *name = kolo_info(g, v)->name;
@@ -19,6 +20,10 @@ static void print_value(const kolo_graph *g, kolo_value v, kolo_text *text) {
     const kolo_value_info *info = kolo_info(g, v);
     print_handle(g, v, text);
     print_tensor(&info->tensor, text);
+    char placements[KOLO_PLACEMENT_TEXT];
+    if (strcmp(kolo_placements_text(&g->mesh, &info->placements, placements), "invariant") != 0) {
+        kolo_text_add(text, " %s", placements);
+    }
     if (kolo_value_ok(info->next_of)) {
         kolo_text_add(text, " next of %%%" PRId32, info->next_of.id);
     }

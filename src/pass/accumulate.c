@@ -1,9 +1,9 @@
-/* Gradient accumulation: sums the inputs of updates over the micro-batches of a step, and the
- * outputs, which are sums over the batch.
+/* Gradient accumulation: sums what is redistributed for updates and outputs over the micro-batches
+ * of a step.
  *
- *     sgd(w, g)  ->  sgd(w, accumulate(g, fresh))
+ *     sgd(w, redistribute(g))  ->  sgd(w, redistribute(accumulate(g, fresh)))
  *
- * The sum is in the memory from which the gradient is synchronised (pass/bucket.c); the gradient of
+ * The sum is in the memory from which the gradient is synchronised (lower_comm.c); the gradient of
  * one micro-batch is read once, right after its producer. The scalar "fresh" is 1 in the first
  * micro-batch of a step and 0 in the others.
  *
@@ -33,6 +33,14 @@ static kolo_value sum_of(accumulator *a, kolo_value v, double keep) {
     return a->sums[v.id] = n ? n->out[0] : KOLO_NONE;
 }
 
+/* Sums what becomes v, if v is redistributed: the ranks then exchange the sum. */
+static void sum_before(accumulator *a, kolo_value v, double keep) {
+    int32_t producer = kolo_info(a->g, v)->producer;
+    if (producer < 0 || a->g->nodes[producer]->op->comm != KOLO_OP_REDISTRIBUTE) return;
+    kolo_value *in = &a->g->nodes[producer]->in[0];
+    if (kolo_info(a->g, *in)->producer < a->n_old) *in = sum_of(a, *in, keep);
+}
+
 static void sum_for_update(accumulator *a, kolo_node *n, int64_t micro_batches) {
     double keep = 1;
     if (n->op->average.keep) {
@@ -40,17 +48,7 @@ static void sum_for_update(accumulator *a, kolo_node *n, int64_t micro_batches) 
         keep = *weight;
         *weight = pow(keep, (double)micro_batches);
     }
-    for (int k = 0; k < n->n_in; k++) {
-        if (!kolo_value_needs_sync(a->g, n->in[k])) continue;
-        n->in[k] = sum_of(a, n->in[k], keep);
-    }
-}
-
-static void sum_metrics(accumulator *a) {
-    for (int32_t i = 0; i < a->g->n_outputs; i++) {
-        kolo_value *v = &a->g->outputs[i].value;
-        if (kolo_info(a->g, *v)->kind == KOLO_VALUE_TEMP) *v = sum_of(a, *v, 1);
-    }
+    for (int k = 0; k < n->n_in; k++) sum_before(a, n->in[k], keep);
 }
 
 /* Moves the accumulate nodes, appended at the end, behind the producers of their inputs. */
@@ -89,7 +87,7 @@ kolo_status kolo_pass_accumulate(kolo_graph *g, int64_t micro_batches) {
     for (int32_t i = 0; i < a.n_old; i++) {
         if (kolo_node_is_update(g, g->nodes[i])) sum_for_update(&a, g->nodes[i], micro_batches);
     }
-    sum_metrics(&a);
+    for (int32_t i = 0; i < g->n_outputs; i++) sum_before(&a, g->outputs[i].value, 1);
     for (int32_t v = 0; v < n_values; v++) {
         kolo_value *grad = &g->values[v].grad;
         if (kolo_value_ok(*grad) && kolo_value_ok(a.sums[grad->id])) *grad = a.sums[grad->id];

@@ -47,8 +47,7 @@ typedef struct layouter {
     kolo_layout families[N_FAMILIES];
     int32_t *root;          /* by value */
     component *components;  /* by root value */
-    int32_t *twin;          /* by node: the first node that kernels cannot tell from it */
-    memo **memos;           /* by twin */
+    memo **memos;           /* by node */
     kolo_layout *reordered; /* by node: layout that its weights need first; rank 0: none */
     int *detour;            /* by node */
     copy **copies;          /* by value, while reorders are placed */

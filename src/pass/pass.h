@@ -15,6 +15,15 @@ kolo_status kolo_pass_fold(kolo_graph *g, bool train);
  * Runs first. UNSUPPORTED: the graph reads a value that only training computes. */
 kolo_status kolo_pass_inference(kolo_graph *g);
 
+/* Gives every leaf its placements on the mesh by the recipe of data parallelism, and completes sums
+ * in which one addend is the same on all ranks: it is multiplied by the scalar "once", which is 1
+ * in one micro-batch of one rank and 0 elsewhere. From here on kolo_graph_propagate finds the
+ * placements of all values. ARG: an op cannot run on what the ranks hold, with the op, the input
+ * and what it needs. */
+kolo_status kolo_pass_shard(kolo_graph *g, const kolo_mesh *mesh);
+/* Gives a leaf that a later pass adds its placements; returns it. */
+kolo_value kolo_shard_leaf(kolo_graph *g, kolo_value leaf);
+
 /* Adds the update of the running statistics of each batch normalization. Uses the scalar "share",
  * the fraction of the global batch on this rank. Runs before the gradient pass. */
 kolo_status kolo_pass_statistics(kolo_graph *g);
@@ -70,12 +79,18 @@ kolo_status kolo_pass_layout(kolo_graph *g, kolo_kernel_set kernels, struct kolo
  * Adds the scalar "fresh". Runs after the layout pass. ARG: a row-sparse gradient. */
 kolo_status kolo_pass_accumulate(kolo_graph *g, int64_t micro_batches);
 
-/* Groups the gradients into buckets of at least bucket_bytes, in the order in which they are
- * computed. Inserts a post after the last producer of a bucket and the last reader of its
- * parameters, and a wait before its first use. Outputs share the last summed bucket. Row-sparse
- * gradients are gathered from `ranks` ranks, each value in a bucket of its own after those.
- * In-place updates follow the last wait, after which the step cannot fail. */
-kolo_status kolo_pass_bucket(kolo_graph *g, size_t bucket_bytes, int ranks);
+/* Redistributes what updates and outputs read to where all ranks hold it. Runs before the pass
+ * accumulate: ranks exchange sums over the micro-batches. From here on the pipeline verifies
+ * placements after each pass. The errors of kolo_graph_propagate. */
+kolo_status kolo_pass_synchronise(kolo_graph *g);
+
+/* Lowers redistributions to communication. Groups summed values into buckets of at least
+ * bucket_bytes, in the order in which they are computed. Inserts a post after the last producer of
+ * a bucket and the last reader of its parameters, and a wait before its first use. Outputs share
+ * the last summed bucket. Gathered values (row-sparse gradients) are in buckets of their own after
+ * those. In-place updates follow the last wait, after which the step cannot fail. UNSUPPORTED: a
+ * redistribution that is neither. */
+kolo_status kolo_pass_lower_comm(kolo_graph *g, size_t bucket_bytes);
 
 /* ---- memory ---- */
 
@@ -121,7 +136,7 @@ typedef struct kolo_pipeline_opts {
     kolo_precision precision;
     bool sparse_embedding;
     int64_t most_samples;  /* see kolo_sparse_opts */
-    int ranks;             /* 0: 1 */
+    kolo_mesh mesh;        /* of the job; no axes: dp=1 */
     int64_t micro_batches; /* per step; above 1: gradient accumulation */
     size_t bucket_bytes;
     kolo_kernel_set kernels;

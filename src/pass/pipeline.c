@@ -2,6 +2,7 @@
  * graph after every pass. The memory pass, which only reads the graph, runs later
  * (plan/compile.c). */
 #include "base/compiler.h"
+#include "graph/propagate.h"
 #include "kernel/select/families.h"
 #include "pass/pass.h"
 
@@ -41,10 +42,9 @@ static kolo_status add_objective(kolo_graph *g, const kolo_pipeline_opts *opts) 
 
 /* ---- the passes under one signature ---- */
 
-static int ranks_of(const kolo_pipeline_opts *opts) { return opts->ranks ? opts->ranks : 1; }
-
 static kolo_status sparse(kolo_graph *g, const kolo_pipeline_opts *opts) {
-    return kolo_pass_sparse(g, &(kolo_sparse_opts){opts->most_samples, ranks_of(opts)});
+    const kolo_sparse_opts sparse_opts = {opts->most_samples, kolo_mesh_size(&opts->mesh)};
+    return kolo_pass_sparse(g, &sparse_opts);
 }
 static kolo_status inference(kolo_graph *g, const kolo_pipeline_opts *opts) {
     (void)opts;
@@ -52,6 +52,14 @@ static kolo_status inference(kolo_graph *g, const kolo_pipeline_opts *opts) {
 }
 static kolo_status fold(kolo_graph *g, const kolo_pipeline_opts *opts) {
     return kolo_pass_fold(g, opts->train);
+}
+static kolo_status shard(kolo_graph *g, const kolo_pipeline_opts *opts) {
+    const kolo_mesh alone = {1, {{"dp", 1}}};
+    return kolo_pass_shard(g, opts->mesh.n_axes > 0 ? &opts->mesh : &alone);
+}
+static kolo_status synchronise(kolo_graph *g, const kolo_pipeline_opts *opts) {
+    (void)opts;
+    return kolo_pass_synchronise(g);
 }
 static kolo_status statistics(kolo_graph *g, const kolo_pipeline_opts *opts) {
     (void)opts;
@@ -86,8 +94,8 @@ static kolo_status layout(kolo_graph *g, const kolo_pipeline_opts *opts) {
 static kolo_status accumulate(kolo_graph *g, const kolo_pipeline_opts *opts) {
     return kolo_pass_accumulate(g, opts->micro_batches);
 }
-static kolo_status bucket(kolo_graph *g, const kolo_pipeline_opts *opts) {
-    return kolo_pass_bucket(g, opts->bucket_bytes, ranks_of(opts));
+static kolo_status lower_comm(kolo_graph *g, const kolo_pipeline_opts *opts) {
+    return kolo_pass_lower_comm(g, opts->bucket_bytes);
 }
 
 static bool always(const kolo_pipeline_opts *o) { return o != NULL; }
@@ -112,6 +120,7 @@ static const struct {
     {"fold", fold, always}, /* before outputs go: all plans then see parameters in one shape */
     {"objective", add_objective, trains},
     {"outputs", drop_outputs, always},
+    {"shard", shard, trains},
     {"statistics", statistics, trains},
     {"gradient", gradient, trains},
     {"optimizer", optimizer, trains},
@@ -120,16 +129,33 @@ static const struct {
     {"recompute", recompute, recomputes},
     {"precision", precision, is_mixed},
     {"layout", layout, always},
+    {"synchronise", synchronise, trains}, /* placements are verified from here on */
     {"accumulate", accumulate, accumulates},
-    {"bucket", bucket, trains},
+    {"lower_comm", lower_comm, trains},
 };
 
+/* Every op can run on what its rank holds, and all ranks hold what is reported. */
+static kolo_status verify_placements(kolo_graph *g) {
+    KOLO_TRY(kolo_graph_propagate(g));
+    for (int32_t i = 0; i < g->n_outputs; i++) {
+        const kolo_placements *is = &kolo_info(g, g->outputs[i].value)->placements;
+        if (kolo_placements_same_data(&g->mesh, is, &(kolo_placements){0})) continue;
+        char text[KOLO_PLACEMENT_TEXT];
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "output \"%s\" is placed [%s]", g->outputs[i].name,
+                         kolo_placements_text(&g->mesh, is, text));
+    }
+    return KOLO_OK;
+}
+
 kolo_status kolo_pipeline_run(kolo_graph *g, const kolo_pipeline_opts *opts) {
+    bool placed = false;
     KOLO_TRY(kolo_graph_verify(g));
     for (size_t i = 0; i < KOLO_COUNT(passes); i++) {
         if (!passes[i].when(opts)) continue;
         KOLO_TRY(passes[i].run(g, opts));
+        placed |= passes[i].run == synchronise;
         kolo_status status = kolo_graph_verify(g);
+        if (status == KOLO_OK && placed) status = verify_placements(g);
         if (status != KOLO_OK) return kolo_fail_in(status, "after the pass %s", passes[i].name);
     }
     return KOLO_OK;

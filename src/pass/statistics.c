@@ -1,9 +1,9 @@
 /* Running statistics: adds the update of the running mean and variance of each batch normalization.
  *
- * The bucket pass sums the inputs of updates over the ranks. The mean and variance of the batch are
- * therefore multiplied by this rank's fraction of the global batch, the scalar "share": the sum is
- * then their mean, equal on all ranks, even if the fractions differ or are zero. The running
- * variance is unbiased, n / (n - 1) times that of the batch, as in PyTorch. */
+ * Each rank has the mean and variance of its shard of the batch. Multiplied by its fraction of the
+ * global batch, the scalar "share", they are summands of their mean over the ranks, even if the
+ * fractions differ or are zero; the pass synchronise adds them up. The running variance is
+ * unbiased, n / (n - 1) times that of the batch, as in PyTorch. */
 #include "graph/ops/ops.h"
 #include "pass/pass.h"
 
@@ -58,7 +58,7 @@ kolo_status kolo_pass_statistics(kolo_graph *g) {
     const int32_t n_nodes = g->n_nodes;
     for (int32_t i = 0; i < n_nodes; i++) {
         if (!keeps_statistics(g, g->nodes[i])) continue;
-        if (!kolo_value_ok(share)) share = kolo_scalar(g, "share");
+        if (!kolo_value_ok(share)) share = kolo_shard_leaf(g, kolo_scalar(g, "share"));
         KOLO_TRY(update(g, g->nodes[i], share));
     }
     return kolo_graph_check(g);

@@ -293,7 +293,7 @@ kolo_pipeline_opts kolo_plan_passes(const kolo_plan_opts *o) {
         .precision = o->precision,
         .sparse_embedding = o->sparse_embedding,
         .most_samples = o->most_samples,
-        .ranks = 1,
+        .mesh = o->mesh,
         .micro_batches = o->micro_batches,
         .bucket_bytes = o->bucket_bytes,
         .kernels = o->kernels,
@@ -328,7 +328,9 @@ kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kol
         goto fail;
     }
     kolo_pipeline_opts pipeline = kolo_plan_passes(&o);
-    if (p->comm) pipeline.ranks = kolo_comm_size(p->comm);
+    if (p->comm && o.mesh.n_axes == 0) {
+        pipeline.mesh = (kolo_mesh){1, {{"dp", kolo_comm_size(p->comm)}}};
+    }
     pipeline.fixed = layout_in_store;
     pipeline.fixed_arg = store;
     KOLO_TRY_GOTO(kolo_pipeline_run(graph, &pipeline), fail);

@@ -80,6 +80,7 @@ typedef struct kolo_plan_opts {
     /* Another training plan of the same model and micro_batches or shards: this plan adds to its
      * gradients, and only the other plan completes steps. It must outlive this one. */
     const kolo_plan *adds_to;
+    kolo_mesh mesh;           /* of the job; default: all ranks of the communicator are on dp */
     kolo_recompute recompute; /* default none */
     kolo_precision precision; /* default f32 */
     bool sparse_embedding;    /* see kolo_pass_sparse; the same for all plans of a store */
@@ -98,7 +99,8 @@ kolo_pipeline_opts kolo_plan_passes(const kolo_plan_opts *opts);
  * communication. Adds missing entries to the store (zeroed; see kolo_store_init). A training plan
  * needs the output "loss"; the scalar "grad_scale" is the gradient of the loss, updates use the
  * scalar "lr" and Adam "update". Scalar outputs, which are sums over the batch, are summed over
- * micro-batches and ranks. Collective if `comm` is given. */
+ * micro-batches and ranks. The scalar "once", if there is one after compilation, is 1 in one
+ * micro-batch of one rank and 0 in all others. Collective if `comm` is given. */
 kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kolo_store *store,
                               kolo_comm *comm, kolo_plan **plan);
 void kolo_plan_destroy(kolo_plan *plan);

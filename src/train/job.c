@@ -25,7 +25,6 @@
 #include "train/session/balance.h"
 #include "train/session/learning_rate.h"
 #include "train/session/metrics.h"
-#include "train/session/replicas.h"
 #include "train/session/resident_batch.h"
 #include "train/session/setup.h"
 #include "train/session/tuning.h"
@@ -267,15 +266,6 @@ static kolo_status balance(job *j, int64_t k) {
     return KOLO_OK;
 }
 
-/* After step k, if it is due: the parameters must be bitwise equal on all ranks. */
-static kolo_status check_replicas(const job *j, int64_t k) {
-    int64_t every = j->setup.opts.check_replicas;
-    char when[48];
-    if (every == 0 || (k + 1) % every != 0) return KOLO_OK;
-    snprintf(when, sizeof when, "after step %" PRId64, k + 1);
-    return kolo_compare_replicas(j->comm, kolo_session_store(j->session), when);
-}
-
 static kolo_status step(job *j, int64_t k) {
     int64_t start = kolo_now_ns();
     double lr = kolo_lr_at(&j->schedule, k);
@@ -289,7 +279,6 @@ static kolo_status step(job *j, int64_t k) {
     KOLO_TRY(kolo_session_step(j->session, &batch, lr, &sums));
     if (k == 0) j->state.first_loss = kolo_sums_loss(&sums);
     KOLO_TRY(check_loss(j, k, &sums));
-    KOLO_TRY(check_replicas(j, k));
     KOLO_TRY(balance(j, k));
     /* Record the time and the metrics. */
     int64_t ns = kolo_now_ns() - start;
@@ -412,6 +401,18 @@ static kolo_status save_resumable(const job *j) {
 
 /* ---- ending ---- */
 
+/* The parameters must be bitwise equal on all ranks. */
+static kolo_status compare_replicas(const job *j, uint64_t hash) {
+    if (j->size == 1) return KOLO_OK;
+    int64_t range[2] = {(int64_t)hash, (int64_t)~hash};
+    KOLO_TRY(kolo_allreduce(j->comm, range, 2, KOLO_DTYPE_I64, KOLO_MAX));
+    if (range[0] == ~range[1]) return KOLO_OK;
+    return KOLO_FAIL(
+        KOLO_ERR_PEER,
+        "the ranks ended with different parameters: use the same build of kolo and the same kind "
+        "of processor on all ranks");
+}
+
 static kolo_sums last_steps(const job *j) {
     kolo_sums last = {0};
     int64_t n = kolo_min_i64(KOLO_LAST_STEPS, j->setup.total_steps);
@@ -421,7 +422,7 @@ static kolo_sums last_steps(const job *j) {
 
 static kolo_status finish(job *j, kolo_train_result *result) {
     uint64_t hash = kolo_store_hash(kolo_session_store(j->session));
-    KOLO_TRY(kolo_compare_replicas(j->comm, kolo_session_store(j->session), "at the end"));
+    KOLO_TRY(compare_replicas(j, hash));
     KOLO_TRY(check_parameters(j));
     double times[3] = {(double)j->state.run.ns / 1e9, kolo_accumulator_rate(&j->state.run),
                        kolo_step_times_median_ms(&j->times)};

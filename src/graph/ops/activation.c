@@ -61,6 +61,8 @@ static void mul_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
 #define ACTIVATION_BWD(op_name, op_attrs, shape_rule)       \
     const kolo_op kolo_op_##op_name##_bwd = {               \
         .name = #op_name "_bwd",                            \
+        .index = "*k,*k->*k,k",                             \
+        .linear = 0x1u,                                     \
         .min_in = 2,                                        \
         .max_in = 2,                                        \
         .layout = {.in = "aa", .out = "ap"},                \
@@ -74,6 +76,7 @@ static void mul_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
 #define ACTIVATION(op_name, op_attrs)         \
     const kolo_op kolo_op_##op_name = {       \
         .name = #op_name,                     \
+        .index = "*->*",                      \
         .min_in = 1,                          \
         .max_in = 1,                          \
         .layout = {.in = "a", .out = "a"},    \
@@ -96,6 +99,8 @@ ACTIVATION_BWD(tanh, no_attrs, pointwise_shape);
 
 const kolo_op kolo_op_mul = {
     .name = "mul",
+    .index = "*,*->*",
+    .linear = 0x3u,
     .min_in = 2,
     .max_in = 2,
     .layout = {.in = "aa", .out = "a"},

@@ -103,6 +103,7 @@ static kolo_status attention_evaluate(const kolo_graph *g, kolo_node *n, kolo_va
 
 const kolo_op kolo_op_attention = {
     .name = "attention",
+    .index = "nTQ,,s,nT->nTC,nHT|nTQ,nT->nTC,nHT",
     .min_in = 1,
     .max_in = 4,
     .layout = {.in = "appp", .out = "aa"},
@@ -115,6 +116,7 @@ const kolo_op kolo_op_attention = {
 };
 const kolo_op kolo_op_attention_bwd = {
     .name = "attention_bwd",
+    .index = "nTC,nTQ,nTC,nHT,,s,nT->nTQ|nTC,nTQ,nTC,nHT,nT->nTQ",
     .min_in = 4,
     .max_in = 7,
     .layout = {.in = "aaaappp", .out = "a"},

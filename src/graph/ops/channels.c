@@ -63,6 +63,8 @@ static void window_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_o
 
 const kolo_op kolo_op_concat = {
     .name = "concat",
+    .index = "nC*+nC*+nC*+nC*+nC*+nC*+nC*+nC*->nC*",
+    .linear = 0xffu,
     .min_in = 1,
     .max_in = KOLO_MAX_IO,
     .layout = {.in = "aaaaaaaa", .out = "a"},
@@ -75,6 +77,8 @@ const kolo_op kolo_op_concat = {
 };
 const kolo_op kolo_op_channel_window = {
     .name = "channel_window",
+    .index = "nC*->nD*",
+    .linear = 0x1u,
     .min_in = 1,
     .max_in = 1,
     .layout = {.in = "a", .out = "a"},

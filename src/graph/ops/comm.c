@@ -1,12 +1,37 @@
-/* post and wait: start and completion of the synchronisation of gradients. They have any number of
- * values and no shape rule; the bucket pass adds them with kolo_graph_add_raw. The plan executes
- * them as steps of its own, without a kernel. */
+/* redistribute, and what the pass lower_comm makes of it: post and wait, the start and completion
+ * of the collective of a bucket. The latter have any number of values. None has a shape rule or a
+ * kernel; the plan executes post and wait as steps of their own. */
 #include "graph/ops/ops.h"
+#include "graph/propagate.h"
 
 #include <limits.h>
 
+static const char *const no_attrs[] = {NULL};
 static const char *const attrs[] = {"bucket", "gathers", NULL};
 
+/* The gradient of from -> to is gradient(to) -> gradient(from). */
+static void redistribute_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
+                              const bool *wants, kolo_value *d_in) {
+    kolo_placements from, to;
+    if (!wants[0]) return;
+    kolo_status status = kolo_placements_gradient(&g->mesh, &n->move->to, &from);
+    if (status == KOLO_OK) status = kolo_placements_gradient(&g->mesh, &n->move->from, &to);
+    if (status != KOLO_OK) {
+        kolo_graph_set_failed(g, status);
+        return;
+    }
+    d_in[0] = kolo_redistribute(g, d_out[0], &from, &to);
+}
+
+const kolo_op kolo_op_redistribute = {
+    .name = "redistribute",
+    .min_in = 1,
+    .max_in = 1,
+    .attrs = no_attrs,
+    .grad = redistribute_grad,
+    .view = true,
+    .comm = KOLO_OP_REDISTRIBUTE,
+};
 const kolo_op kolo_op_post = {
     .name = "post",
     .min_in = 1,
@@ -23,3 +48,33 @@ const kolo_op kolo_op_wait = {
     .view = true,
     .comm = KOLO_OP_WAIT,
 };
+
+/* The tensor that a rank holds afterwards: the versions of all ranks, one after the other, where a
+ * LOCAL tensor is gathered. */
+static kolo_tensor moved(const kolo_graph *g, kolo_value v, const kolo_redistribution *move) {
+    kolo_tensor tensor = kolo_info(g, v)->tensor;
+    for (int a = 0; a < g->mesh.n_axes; a++) {
+        if (move->from.axis[a].kind != KOLO_PLACEMENT_LOCAL) continue;
+        kolo_shape all = tensor.shape;
+        all.dim[0] *= g->mesh.axes[a].size;
+        tensor = kolo_tensor_plain(tensor.dtype, all);
+    }
+    return tensor;
+}
+
+kolo_value kolo_redistribute(kolo_graph *g, kolo_value v, const kolo_placements *from,
+                             const kolo_placements *to) {
+    if (g->status != KOLO_OK || kolo_placements_same_data(&g->mesh, from, to)) return v;
+    kolo_redistribution *move = kolo_arena_alloc(&g->arena, sizeof *move);
+    if (!move) {
+        kolo_graph_set_failed(g, KOLO_NOMEM(sizeof *move));
+        return KOLO_NONE;
+    }
+    *move = (kolo_redistribution){*from, *to};
+    const kolo_tensor tensor = moved(g, v, move);
+    kolo_node *n = kolo_graph_add_raw(g, &kolo_op_redistribute, &v, 1, 1, &tensor, NULL);
+    if (!n) return KOLO_NONE;
+    n->move = move;
+    kolo_info(g, n->out[0])->placements = *to;
+    return n->out[0];
+}

@@ -141,8 +141,21 @@ static kolo_cost bwd_weights_cost(const kolo_shape_query *q) {
     return cost_of(q, &q->in[0], &q->out[0]);
 }
 
+/* With groups, channels are not summed over as a whole. */
+static const char *conv_index(const kolo_attr *attr) {
+    return attr[KOLO_CONV_GROUPS].i > 1 ? "nCHW,OCKL,O->nOPQ" : "ncHW,ocKL+o->noPQ";
+}
+static const char *conv_bwd_data_index(const kolo_attr *attr) {
+    return attr[KOLO_CONV_GROUPS].i > 1 ? "nOPQ,OCKL->nCHW" : "noPQ,ocKL->ncHW";
+}
+static const char *conv_bwd_weights_index(const kolo_attr *attr) {
+    return attr[KOLO_CONV_GROUPS].i > 1 ? "nOPQ,nCHW->OCKL,O" : "noPQ,ncHW->ocKL,o/c";
+}
+
 const kolo_op kolo_op_conv2d = {
     .name = "conv2d",
+    .index_of = conv_index,
+    .linear = 0x7u,
     .min_in = 2,
     .max_in = 3,
     .layout = {.in = "awp", .out = "a"},
@@ -157,6 +170,8 @@ const kolo_op kolo_op_conv2d = {
 };
 const kolo_op kolo_op_conv2d_bwd_data = {
     .name = "conv2d_bwd_data",
+    .index_of = conv_bwd_data_index,
+    .linear = 0x3u,
     .min_in = 2,
     .max_in = 2,
     .layout = {.in = "aw", .out = "a"},
@@ -169,6 +184,8 @@ const kolo_op kolo_op_conv2d_bwd_data = {
 };
 const kolo_op kolo_op_conv2d_bwd_weights = {
     .name = "conv2d_bwd_weights",
+    .index_of = conv_bwd_weights_index,
+    .linear = 0x1u,
     .min_in = 2,
     .max_in = 2,
     .layout = {.in = "aa", .out = "wp"},

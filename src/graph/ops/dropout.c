@@ -35,6 +35,8 @@ static kolo_status dropout_evaluate(const kolo_graph *g, kolo_node *n, kolo_valu
 
 const kolo_op kolo_op_dropout = {
     .name = "dropout",
+    .index = "n#,,s->n#",
+    .linear = 0x1u,
     .min_in = 3,
     .max_in = 3,
     .layout = {.in = "app", .out = "a"},

@@ -82,6 +82,8 @@ static kolo_cost embedding_cost(const kolo_shape_query *q) {
 
 const kolo_op kolo_op_embedding = {
     .name = "embedding",
+    .index = "Vc,nT+Pc->nTc",
+    .linear = 0x5u,
     .min_in = 2,
     .max_in = 3,
     .layout = {.in = "ppp", .out = "a"},
@@ -93,6 +95,8 @@ const kolo_op kolo_op_embedding = {
 };
 const kolo_op kolo_op_embedding_bwd = {
     .name = "embedding_bwd",
+    .index = "ntc,nt->Vc",
+    .linear = 0x1u,
     .min_in = 2,
     .max_in = 2,
     .layout = {.in = "ap", .out = "p"},
@@ -102,6 +106,8 @@ const kolo_op kolo_op_embedding_bwd = {
 };
 const kolo_op kolo_op_position_bwd = {
     .name = "position_bwd",
+    .index = "nTc->Pc",
+    .linear = 0x1u,
     .min_in = 1,
     .max_in = 1,
     .layout = {.in = "a", .out = "p"},

@@ -71,6 +71,7 @@ static kolo_cost norm_cost(const kolo_shape_query *q) {
 
 const kolo_op kolo_op_layer_norm = {
     .name = "layer_norm",
+    .index = "*C,C,C->*C,*,*",
     .min_in = 3,
     .max_in = 3,
     .layout = {.in = "app", .out = "app"},
@@ -83,6 +84,8 @@ const kolo_op kolo_op_layer_norm = {
 };
 const kolo_op kolo_op_layer_norm_bwd = {
     .name = "layer_norm_bwd",
+    .index = "*C,*C,C,*,*->*C,C,C",
+    .linear = 0x1u,
     .min_in = 5,
     .max_in = 5,
     .layout = {.in = "aappp", .out = "app"},

@@ -57,6 +57,8 @@ static void view_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out
 
 const kolo_op kolo_op_flatten = {
     .name = "flatten",
+    .index = "n#->nF",
+    .linear = 0x1u,
     .min_in = 1,
     .max_in = 1,
     .attrs = no_attrs,
@@ -66,6 +68,8 @@ const kolo_op kolo_op_flatten = {
 };
 const kolo_op kolo_op_reshape = {
     .name = "reshape",
+    .index = "n#->n#|#->#", /* samples stay outermost, alone or merged with others */
+    .linear = 0x1u,
     .min_in = 1,
     .max_in = 1,
     .attrs = reshape_attrs,
@@ -75,6 +79,8 @@ const kolo_op kolo_op_reshape = {
 };
 const kolo_op kolo_op_reorder = {
     .name = "reorder",
+    .index = "*->*",
+    .linear = 0x1u,
     .min_in = 1,
     .max_in = 1,
     .layout = {.in = "x", .out = "x"},
@@ -86,6 +92,8 @@ static const char *const convert_attrs[] = {"dtype", NULL};
 
 const kolo_op kolo_op_convert = {
     .name = "convert",
+    .index = "*->*",
+    .linear = 0x1u,
     .min_in = 1,
     .max_in = 1,
     .layout = {.in = "e", .out = "e"},

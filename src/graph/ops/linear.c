@@ -175,6 +175,8 @@ static kolo_cost bwd_weights_cost(const kolo_shape_query *q) {
 
 const kolo_op kolo_op_linear = {
     .name = "linear",
+    .index = "n*i,oi+o->n*o|ni*,oi*+o->no",
+    .linear = 0x7u,
     .min_in = 2,
     .max_in = 3,
     .layout = {.in = "awp", .out = "a"},
@@ -189,6 +191,7 @@ const kolo_op kolo_op_linear = {
 };
 const kolo_op kolo_op_linear_gelu = {
     .name = "linear_gelu",
+    .index = "n*I,oI,o->n*o,n*o",
     .min_in = 2,
     .max_in = 3,
     .layout = {.in = "awp", .out = "aa"},
@@ -201,6 +204,8 @@ const kolo_op kolo_op_linear_gelu = {
 };
 const kolo_op kolo_op_linear_bwd_data = {
     .name = "linear_bwd_data",
+    .index = "n*o,oi->n*i|no,oi*->ni*",
+    .linear = 0x3u,
     .min_in = 2,
     .max_in = 2,
     .layout = {.in = "aw", .out = "a"},
@@ -213,6 +218,8 @@ const kolo_op kolo_op_linear_bwd_data = {
 };
 const kolo_op kolo_op_linear_bwd_weights = {
     .name = "linear_bwd_weights",
+    .index = "n*o,n*i->oi,o/i|no,ni*->oi*,o/i*",
+    .linear = 0x1u,
     .min_in = 2,
     .max_in = 2,
     .layout = {.in = "aa", .out = "wp"},

@@ -77,6 +77,7 @@ static void softmax_xent_grad(kolo_graph *g, const kolo_node *n, const kolo_valu
 
 const kolo_op kolo_op_softmax_xent = {
     .name = "softmax_xent",
+    .index = "nC*,n*->,nC*,",
     .min_in = 2,
     .max_in = 2,
     .layout = {.in = "ap", .out = "pap"},
@@ -90,6 +91,8 @@ const kolo_op kolo_op_softmax_xent = {
 };
 const kolo_op kolo_op_softmax_xent_bwd = {
     .name = "softmax_xent_bwd",
+    .index = "nC*,n*,->nC*",
+    .linear = 0x4u,
     .min_in = 3,
     .max_in = 3,
     .layout = {.in = "app", .out = "a"},
@@ -101,6 +104,7 @@ const kolo_op kolo_op_softmax_xent_bwd = {
 };
 const kolo_op kolo_op_accuracy = {
     .name = "accuracy",
+    .index = "nC*,n*->",
     .min_in = 2,
     .max_in = 2,
     .layout = {.in = "ap", .out = "p"},
@@ -111,6 +115,7 @@ const kolo_op kolo_op_accuracy = {
 };
 const kolo_op kolo_op_confusion = {
     .name = "confusion",
+    .index = "nC*,n*->CC",
     .min_in = 2,
     .max_in = 2,
     .layout = {.in = "ap", .out = "p"},

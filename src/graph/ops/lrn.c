@@ -66,6 +66,7 @@ static kolo_cost lrn_cost(const kolo_shape_query *q) {
 
 const kolo_op kolo_op_lrn = {
     .name = "lrn",
+    .index = "nC*->nC*,nC*",
     .min_in = 1,
     .max_in = 1,
     .layout = {.in = "a", .out = "aa"},
@@ -78,6 +79,8 @@ const kolo_op kolo_op_lrn = {
 };
 const kolo_op kolo_op_lrn_bwd = {
     .name = "lrn_bwd",
+    .index = "nC*,nC*,nC*->nC*",
+    .linear = 0x1u,
     .min_in = 3,
     .max_in = 3,
     .layout = {.in = "aaa", .out = "a"},

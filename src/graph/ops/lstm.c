@@ -95,6 +95,7 @@ static kolo_cost lstm_cost(const kolo_shape_query *q) {
 
 const kolo_op kolo_op_lstm = {
     .name = "lstm",
+    .index = "nTG,GH,G->nTH,nTG,nTH",
     .min_in = 3,
     .max_in = 3,
     .layout = {.in = "app", .out = "aaa"},
@@ -106,6 +107,8 @@ const kolo_op kolo_op_lstm = {
 };
 const kolo_op kolo_op_lstm_bwd = {
     .name = "lstm_bwd",
+    .index = "nTH,nTG,nTH,GH->nTG",
+    .linear = 0x1u,
     .min_in = 4,
     .max_in = 4,
     .layout = {.in = "aaap", .out = "a"},
@@ -116,6 +119,8 @@ const kolo_op kolo_op_lstm_bwd = {
 };
 const kolo_op kolo_op_shift = {
     .name = "shift",
+    .index = "nTc->nTc",
+    .linear = 0x1u,
     .min_in = 1,
     .max_in = 1,
     .layout = {.in = "a", .out = "a"},

@@ -30,6 +30,7 @@ static kolo_status mask_shape(kolo_shape_query *q) {
 
 const kolo_op kolo_op_mask_tokens = {
     .name = "mask_tokens",
+    .index = ",s,nT,nT->nT,nT,nT,n",
     .min_in = 4,
     .max_in = 4,
     .layout = {.in = "pppp", .out = "pppp"},

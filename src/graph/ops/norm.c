@@ -106,6 +106,7 @@ static kolo_cost norm_cost(const kolo_shape_query *q) {
 
 const kolo_op kolo_op_batch_norm = {
     .name = "batch_norm",
+    .index = "nc#,c,c,c,c,nc#->nc#,sc,sc",
     .min_in = 5,
     .max_in = 6,
     .layout = {.in = "appppa", .out = "app"},
@@ -122,6 +123,7 @@ const kolo_op kolo_op_batch_norm = {
 };
 const kolo_op kolo_op_batch_norm_bwd = {
     .name = "batch_norm_bwd",
+    .index = "nc#,nc#,c,sc,sc,c->nc#,c,c",
     .min_in = 5,
     .max_in = 6,
     .layout = {.in = "aapppp", .out = "app"},
@@ -133,6 +135,7 @@ const kolo_op kolo_op_batch_norm_bwd = {
 };
 const kolo_op kolo_op_batch_norm_infer = {
     .name = "batch_norm_infer",
+    .index = "nc*,c,c,sc,sc,nc*->nc*",
     .min_in = 5,
     .max_in = 6,
     .layout = {.in = "appppa", .out = "a"},
@@ -145,6 +148,7 @@ const kolo_op kolo_op_batch_norm_infer = {
 };
 const kolo_op kolo_op_batch_norm_update = {
     .name = "batch_norm_update",
+    .index = "c,c,c,c->c,c",
     .min_in = 4,
     .max_in = 4,
     .layout = {.in = "pppp", .out = "pp"},

@@ -159,6 +159,8 @@ enum { KOLO_MATMUL_TRANSPOSE_A, KOLO_MATMUL_TRANSPOSE_B };
  * back: y[n,t] = x[n,t+1], zero for the last. */
 enum { KOLO_SHIFT_BACK };
 
+/* sum: x -> the sum of its elements []. sum_bwd: dy [], x -> dx, like x, all dy. */
+
 /* scale: x, [s []] -> x * s * factor. */
 enum { KOLO_SCALE_FACTOR };
 
@@ -219,10 +221,17 @@ enum { KOLO_CONVERT_DTYPE };
 
 /* reorder: x -> x in the layout of the output's tensor. */
 
+/* redistribute: x -> x under other placements (kolo_node.move), the only op that communicates until
+ * the pass lower_comm makes posts and waits of it. A LOCAL tensor becomes whole by gathering: the
+ * versions of all ranks lie one after the other along dimension 0. kolo_redistribute adds one; it
+ * returns v where no rank would hold other data. */
+kolo_value kolo_redistribute(kolo_graph *g, kolo_value v, const kolo_placements *from,
+                             const kolo_placements *to);
+
 /* post: gradients of one bucket -> the same values, in flight: only wait may read them. wait:
  * outputs of post -> the reduced gradients. Both are views, output i of input i. With `gathers` one
  * value is posted, and wait returns the values of all ranks, concatenated along dimension 0, in
- * separate memory if there are several ranks. Added by the bucket pass. */
+ * separate memory if there are several ranks. Added by the pass lower_comm. */
 enum { KOLO_COMM_BUCKET, KOLO_COMM_GATHERS };
 
 /* All ops. A row X(name) declares the op kolo_op_<name>, defined in this folder, and its reference
@@ -279,6 +288,8 @@ enum { KOLO_COMM_BUCKET, KOLO_COMM_GATHERS };
     X(lstm)                    \
     X(lstm_bwd)                \
     X(shift)                   \
+    X(sum)                     \
+    X(sum_bwd)                 \
     X(scale)                   \
     X(concat)                  \
     X(channel_window)          \
@@ -299,6 +310,7 @@ enum { KOLO_COMM_BUCKET, KOLO_COMM_GATHERS };
 #define KOLO_OP_LIST_NO_KERNEL(X) \
     X(flatten)                    \
     X(reshape)                    \
+    X(redistribute)               \
     X(post)                       \
     X(wait)
 

@@ -72,6 +72,8 @@ static void scale_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_ou
 
 const kolo_op kolo_op_bias = {
     .name = "bias",
+    .index = "nc*+c->nc*",
+    .linear = 0x3u,
     .min_in = 2,
     .max_in = 2,
     .layout = {.in = "ap", .out = "a"},
@@ -85,6 +87,8 @@ const kolo_op kolo_op_bias = {
 };
 const kolo_op kolo_op_bias_bwd = {
     .name = "bias_bwd",
+    .index = "nc*->c",
+    .linear = 0x1u,
     .min_in = 1,
     .max_in = 1,
     .layout = {.in = "a", .out = "p"},
@@ -95,6 +99,7 @@ const kolo_op kolo_op_bias_bwd = {
 };
 const kolo_op kolo_op_relu = {
     .name = "relu",
+    .index = "*->*",
     .min_in = 1,
     .max_in = 1,
     .layout = {.in = "a", .out = "a"},
@@ -108,6 +113,8 @@ const kolo_op kolo_op_relu = {
 };
 const kolo_op kolo_op_relu_bwd = {
     .name = "relu_bwd",
+    .index = "*,*+*->*",
+    .linear = 0x5u,
     .min_in = 2,
     .max_in = 3,
     .layout = {.in = "aaa", .out = "a"},
@@ -119,6 +126,8 @@ const kolo_op kolo_op_relu_bwd = {
 };
 const kolo_op kolo_op_add = {
     .name = "add",
+    .index = "*+*->*",
+    .linear = 0x3u,
     .min_in = 2,
     .max_in = 2,
     .layout = {.in = "ee", .out = "e"},
@@ -134,6 +143,8 @@ const kolo_op kolo_op_add = {
 };
 const kolo_op kolo_op_scale = {
     .name = "scale",
+    .index = "*,->*",
+    .linear = 0x3u,
     .min_in = 1,
     .max_in = 2,
     .layout = {.in = "ep", .out = "e"},

@@ -106,6 +106,7 @@ static void avg_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
 
 const kolo_op kolo_op_max_pool2d = {
     .name = "max_pool2d",
+    .index = "ncHW->ncPQ,ncPQ",
     .min_in = 1,
     .max_in = 1,
     .layout = {.in = "a", .out = "aa"},
@@ -117,6 +118,8 @@ const kolo_op kolo_op_max_pool2d = {
 };
 const kolo_op kolo_op_max_pool2d_bwd = {
     .name = "max_pool2d_bwd",
+    .index = "ncPQ,ncPQ,ncPQ->ncHW",
+    .linear = 0x1u,
     .min_in = 2,
     .max_in = 3,
     .layout = {.in = "aaa", .out = "a"},
@@ -127,6 +130,8 @@ const kolo_op kolo_op_max_pool2d_bwd = {
 };
 const kolo_op kolo_op_avg_pool2d = {
     .name = "avg_pool2d",
+    .index = "ncHW->ncPQ",
+    .linear = 0x1u,
     .min_in = 1,
     .max_in = 1,
     .layout = {.in = "a", .out = "a"},
@@ -138,6 +143,8 @@ const kolo_op kolo_op_avg_pool2d = {
 };
 const kolo_op kolo_op_avg_pool2d_bwd = {
     .name = "avg_pool2d_bwd",
+    .index = "ncPQ->ncHW",
+    .linear = 0x1u,
     .min_in = 1,
     .max_in = 1,
     .layout = {.in = "a", .out = "a"},

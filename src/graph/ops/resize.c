@@ -60,6 +60,8 @@ static kolo_cost pool_cost(const kolo_shape_query *q) {
 
 const kolo_op kolo_op_adaptive_avg_pool2d = {
     .name = "adaptive_avg_pool2d",
+    .index = "ncHW->ncPQ",
+    .linear = 0x1u,
     .min_in = 1,
     .max_in = 1,
     .layout = {.in = "a", .out = "a"},
@@ -72,6 +74,8 @@ const kolo_op kolo_op_adaptive_avg_pool2d = {
 };
 const kolo_op kolo_op_adaptive_avg_pool2d_bwd = {
     .name = "adaptive_avg_pool2d_bwd",
+    .index = "ncPQ->ncHW",
+    .linear = 0x1u,
     .min_in = 1,
     .max_in = 1,
     .layout = {.in = "a", .out = "a"},
@@ -83,6 +87,8 @@ const kolo_op kolo_op_adaptive_avg_pool2d_bwd = {
 };
 const kolo_op kolo_op_resize = {
     .name = "resize",
+    .index = "ncHW->ncPQ",
+    .linear = 0x1u,
     .min_in = 1,
     .max_in = 1,
     .layout = {.in = "a", .out = "a"},
@@ -95,6 +101,8 @@ const kolo_op kolo_op_resize = {
 };
 const kolo_op kolo_op_resize_bwd = {
     .name = "resize_bwd",
+    .index = "ncPQ->ncHW",
+    .linear = 0x1u,
     .min_in = 1,
     .max_in = 1,
     .layout = {.in = "a", .out = "a"},

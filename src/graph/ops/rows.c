@@ -90,16 +90,17 @@ static kolo_cost update_cost(const kolo_shape_query *q) {
 
 const kolo_op kolo_op_embedding_bwd_rows = {
     .name = "embedding_bwd_rows",
+    .index = "nTC,nT->sRC,sR",
     .min_in = 2,
     .max_in = 2,
     .layout = {.in = "ap", .out = "pp"},
     .attrs = rows_attrs,
     .shape = embedding_bwd_rows_shape,
     .bf16 = 1u << 0,
-    .gathered = true,
 };
 const kolo_op kolo_op_merge_rows = {
     .name = "merge_rows",
+    .index = "MC,M->RC,R",
     .min_in = 2,
     .max_in = 2,
     .layout = {.in = "pp", .out = "pp"},
@@ -109,6 +110,7 @@ const kolo_op kolo_op_merge_rows = {
 };
 const kolo_op kolo_op_sgd_rows = {
     .name = "sgd_rows",
+    .index = "VC,RC,R,->VC",
     .min_in = 4,
     .max_in = 4,
     .layout = {.in = "pppp", .out = "p"},
@@ -119,6 +121,7 @@ const kolo_op kolo_op_sgd_rows = {
 };
 const kolo_op kolo_op_adam_rows = {
     .name = "adam_rows",
+    .index = "VC,RC,R,,,VC,VC->VC,VC,VC",
     .min_in = 7,
     .max_in = 7,
     .layout = {.in = "ppppppp", .out = "ppp"},

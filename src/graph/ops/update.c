@@ -65,6 +65,7 @@ static kolo_status accumulate_shape(kolo_shape_query *q) {
 
 const kolo_op kolo_op_sgd = {
     .name = "sgd",
+    .index = "*,*,,*->*,*",
     .min_in = 3,
     .max_in = 4,
     .layout = {.in = "eepe", .out = "ee"},
@@ -73,6 +74,7 @@ const kolo_op kolo_op_sgd = {
 };
 const kolo_op kolo_op_adam = {
     .name = "adam",
+    .index = "*,*,,,*,*->*,*,*",
     .min_in = 6,
     .max_in = 6,
     .layout = {.in = "eeppee", .out = "eee"},
@@ -81,6 +83,8 @@ const kolo_op kolo_op_adam = {
 };
 const kolo_op kolo_op_square_sum = {
     .name = "square_sum",
+    .index = "*+->",
+    .linear = 0x2u,
     .min_in = 1,
     .max_in = 2,
     .layout = {.in = "ep", .out = "p"},
@@ -90,6 +94,7 @@ const kolo_op kolo_op_square_sum = {
 };
 const kolo_op kolo_op_clip_factor = {
     .name = "clip_factor",
+    .index = "->",
     .min_in = 1,
     .max_in = 1,
     .layout = {.in = "p", .out = "p"},
@@ -99,6 +104,8 @@ const kolo_op kolo_op_clip_factor = {
 };
 const kolo_op kolo_op_accumulate = {
     .name = "accumulate",
+    .index = "*,->*",
+    .linear = 0x1u,
     .min_in = 2,
     .max_in = 2,
     .layout = {.in = "ep", .out = "e"},

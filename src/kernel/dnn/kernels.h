@@ -1,7 +1,5 @@
 #pragma once
-/* The oneDNN kernels. Needs no header of oneDNN. There are none for pooling, element-wise ops and
- * losses: oneDNN is no faster than plain loops there (and its pooling is many times slower on some
- * processors). */
+/* The oneDNN kernels. Needs no header of oneDNN. */
 
 #include "kernel/kernel.h"
 
@@ -27,6 +25,9 @@
 
 #define KOLO_DNN_EXTERN(name) extern const kolo_kernel kolo_dnn_##name;
 KOLO_DNN_KERNELS(KOLO_DNN_EXTERN)
+
+/* All of them, NULL-terminated. */
+extern const kolo_kernel *const kolo_dnn_kernels[];
 
 /* The version of the library: major, minor, patch. */
 void kolo_dnn_version(int version[3]);

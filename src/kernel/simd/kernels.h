@@ -13,6 +13,8 @@
     X(adam)                    \
     X(square_sum)              \
     X(clip_factor)             \
+    X(sum)                     \
+    X(sum_bwd)                 \
     X(accumulate)              \
     X(bias)                    \
     X(bias_bwd)                \
@@ -76,3 +78,6 @@
 
 #define KOLO_SIMD_EXTERN(name) extern const kolo_kernel kolo_simd_##name;
 KOLO_SIMD_KERNELS(KOLO_SIMD_EXTERN)
+
+/* All of them, NULL-terminated. */
+extern const kolo_kernel *const kolo_simd_kernels[];

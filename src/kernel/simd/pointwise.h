@@ -40,13 +40,19 @@ typedef struct kolo_simd_adam_job {
     float narrow; /* 1 / sqrt(1 - beta2^update) */
 } kolo_simd_adam_job;
 
-typedef struct kolo_simd_square_job { /* parallel over blocks of KOLO_SIMD_SQUARES elements */
+/* square_sum, sum: parallel over blocks of KOLO_SIMD_SQUARES elements. */
+typedef struct kolo_simd_square_job {
     const float *g;
     int64_t count;
     float *sums; /* per block */
 } kolo_simd_square_job;
 
 enum { KOLO_SIMD_SQUARES = 4096 };
+
+typedef struct kolo_simd_fill_job {
+    float number;
+    float *to;
+} kolo_simd_fill_job;
 
 typedef struct kolo_simd_bias_job { /* parallel over planes of all images; bias_bwd: over slices
                                      * of channels */
@@ -65,6 +71,7 @@ static inline int64_t kolo_simd_slices(const kolo_simd_image *v) {
 
 typedef struct kolo_simd_point_table {
     kolo_kernel_loop relu, relu_bwd, add, add_relu, sgd, sgd_plain, adam, square_sum, accumulate;
+    kolo_kernel_loop sum, fill;
     kolo_kernel_loop bias, bias_bwd;
     kolo_kernel_loop widen, narrow; /* bf16 to f32 and back */
 } kolo_simd_point_table;

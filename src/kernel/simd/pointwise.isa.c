@@ -187,22 +187,35 @@ static void adam(const void *arg, int part, int64_t begin, int64_t end) {
 }
 
 /* Each block is summed in 16 lanes; the caller adds the block sums in order. */
-static void square_sum(const void *arg, int part, int64_t begin, int64_t end) {
-    const kolo_simd_square_job *job = arg;
+static inline void block_sums(const kolo_simd_square_job *job, int64_t begin, int64_t end,
+                              bool squares) {
     for (int64_t block = begin; block < end; block++) {
         int64_t first = block * KOLO_SIMD_SQUARES;
         int64_t count = kolo_min_i64(KOLO_SIMD_SQUARES, job->count - first), i = 0;
         const float *g = job->g + first;
         float lane[16] = {0};
         for (; i + 16 <= count; i += 16) {
-            for (int k = 0; k < 16; k++) lane[k] += g[i + k] * g[i + k];
+            for (int k = 0; k < 16; k++) lane[k] += squares ? g[i + k] * g[i + k] : g[i + k];
         }
-        for (int k = 0; i < count; i++, k++) lane[k] += g[i] * g[i];
+        for (int k = 0; i < count; i++, k++) lane[k] += squares ? g[i] * g[i] : g[i];
         for (int half = 8; half > 0; half /= 2) {
             for (int k = 0; k < half; k++) lane[k] += lane[k + half];
         }
         job->sums[block] = lane[0];
     }
+}
+
+static void square_sum(const void *arg, int part, int64_t begin, int64_t end) {
+    block_sums(arg, begin, end, true);
+}
+
+static void sum(const void *arg, int part, int64_t begin, int64_t end) {
+    block_sums(arg, begin, end, false);
+}
+
+static void fill(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_fill_job *job = arg;
+    for (int64_t i = begin; i < end; i++) job->to[i] = job->number;
 }
 
 static void widen(const void *arg, int part, int64_t begin, int64_t end) {
@@ -330,6 +343,8 @@ const kolo_simd_point_table KOLO_ISA_SYMBOL(kolo_simd_point) = {
     .sgd_plain = sgd_plain,
     .adam = adam,
     .square_sum = square_sum,
+    .sum = sum,
+    .fill = fill,
     .accumulate = accumulate,
     .widen = widen,
     .narrow = narrow,

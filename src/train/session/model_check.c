@@ -8,8 +8,8 @@
 #include <string.h>
 
 /* Scalars that the session sets, or passes add. */
-static const char *const scalars[] = {"rng_key", "first_sample", "lr",   "update",
-                                      "share",   "grad_scale",   "fresh"};
+static const char *const scalars[] = {"rng_key", "first_sample", "lr",    "update",
+                                      "share",   "grad_scale",   "fresh", "once"};
 
 static const char *name_of(const kolo_session_opts *opts) {
     return opts->model ? opts->model : "of the caller";

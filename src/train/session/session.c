@@ -31,7 +31,7 @@ typedef struct cached {
     int64_t labels; /* elements of y; 0: the graph has none */
     kolo_value x, y;
     /* Scalars; KOLO_NONE where the graph does not use them. */
-    kolo_value lr, update, grad_scale, rng_key, first_sample, share, fresh;
+    kolo_value lr, update, grad_scale, rng_key, first_sample, share, fresh, once;
     kolo_value metrics[KOLO_MAX_METRICS]; /* scalar outputs, by row of the table */
 } cached;
 
@@ -108,6 +108,7 @@ static void resolve_handles(cached *c) {
     c->first_sample = kolo_plan_find_scalar(c->plan, "first_sample");
     c->share = kolo_plan_find_scalar(c->plan, "share");
     c->fresh = kolo_plan_find_scalar(c->plan, "fresh");
+    c->once = kolo_plan_find_scalar(c->plan, "once");
     for (int i = 0; i < KOLO_MAX_METRICS; i++) c->metrics[i] = KOLO_NONE;
     for (int i = 0; m[i].name; i++) {
         bool scalar = m[i].output && !m[i].reduce;
@@ -123,7 +124,6 @@ static const cached *find_plan(const kolo_session *s, purpose use, int64_t key) 
 }
 
 static int64_t ranks_of(const kolo_session *s) { return s->comm ? kolo_comm_size(s->comm) : 1; }
-
 static int64_t rank_of(const kolo_session *s) { return s->comm ? kolo_comm_rank(s->comm) : 0; }
 
 static int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -159,6 +159,7 @@ static kolo_status compile(kolo_session *s, cached *c) {
     opts.train = c->purpose != EVALUATE;
     opts.shards = opts.train ? s->opts.shards : 0;
     if (opts.train && !opts.shards) opts.micro_batches = micro_batches(s, c->key);
+    if (opts.train) opts.mesh = (kolo_mesh){1, {{"dp", (int)ranks_of(s)}}};
     if (c->purpose == FINISH) opts.most_samples = divide_up(c->key, ranks_of(s));
     if (c->purpose == ADD) opts.adds_to = find_plan(s, FINISH, finished_by(s, c->key))->plan;
     return kolo_plan_compile(graph, &opts, s->store, c->purpose == FINISH ? s->comm : NULL,
@@ -390,9 +391,10 @@ static scalars step_scalars(const kolo_session *s, double lr, int64_t labels) {
     };
 }
 
-/* Sets the inputs and scalars of a plan for `part` of the batch, `share` of what is summed. */
+/* Sets the inputs and scalars of a plan for `part` of the batch, `share` of what is summed. fresh,
+ * first: the first part of this rank, and of all ranks. */
 static void prepare(const cached *c, const kolo_batch *part, const scalars *x, double share,
-                    bool fresh) {
+                    bool fresh, bool first) {
     feed(c, part);
     kolo_plan_set(c->plan, c->lr, x->lr);
     kolo_plan_set(c->plan, c->update, x->update);
@@ -401,6 +403,7 @@ static void prepare(const cached *c, const kolo_batch *part, const scalars *x, d
     kolo_plan_set_integer(c->plan, c->first_sample, part->first);
     kolo_plan_set(c->plan, c->share, share);
     kolo_plan_set(c->plan, c->fresh, fresh);
+    kolo_plan_set(c->plan, c->once, first);
 }
 
 static kolo_status run_micro_batches(kolo_session *s, const kolo_batch *batch, const scalars *x,
@@ -414,7 +417,8 @@ static kolo_status run_micro_batches(kolo_session *s, const kolo_batch *batch, c
         int64_t count = part_count(batch->count, n, i);
         kolo_batch micro = kolo_batch_part(batch, part_first(batch->count, n, i), count);
         if (count != last) KOLO_TRY(get_plan(s, ADD, global, count, &c));
-        prepare(c, &micro, x, (double)count / (double)micro_global(s, global, n, i), i == 0);
+        prepare(c, &micro, x, (double)count / (double)micro_global(s, global, n, i), i == 0,
+                i == 0 && rank_of(s) == 0);
         /* Forward and backward; gradients and sums are accumulated. */
         if (count == 0) {
             kolo_plan_skip(c->plan);
@@ -443,7 +447,7 @@ static kolo_status run_shards(kolo_session *s, const kolo_batch *batch, const sc
         }
         if (count != size) KOLO_TRY(get_plan(s, ADD, count, count, &c));
         kolo_batch shard = kolo_batch_part(batch, k * size - batch->first, count);
-        prepare(c, &shard, x, (double)count / (double)global, true);
+        prepare(c, &shard, x, (double)count / (double)global, true, k == 0);
         complete = k == s->end_shard - 1 && count == size;
         KOLO_TRY(kolo_plan_run_shard(c->plan, k, complete));
     }

@@ -1,6 +1,7 @@
 /* Models that are not in the zoo: losses that read no labels, ranks without samples, labels that
  * are ignored, missing outputs, and inputs that no session can fill. */
 #include "base/integer.h"
+#include "graph/graph.h"
 #include "kolo/models.h"
 #include "support/ranks.h"
 #include "support/support.h"
@@ -39,12 +40,8 @@ static kolo_value dense(kolo_graph *g, kolo_value x, const char *name, int64_t i
     return kolo_linear(g, x, kolo_param(g, name, kolo_shape_2(out, in), kolo_init_fan_in(in)));
 }
 
-/* The sum of the squares of v, of `count` elements. */
-static kolo_value squares(kolo_graph *g, kolo_value v, int64_t count) {
-    kolo_shape row = {3, {1, 1, count}}, column = {3, {1, count, 1}};
-    kolo_value a = kolo_reshape(g, v, row), b = kolo_reshape(g, v, column);
-    return kolo_reshape(g, kolo_matmul(g, a, b, false, false), kolo_shape_0());
-}
+/* The sum of the squares of v. */
+static kolo_value squares(kolo_graph *g, kolo_value v) { return kolo_sum(g, kolo_mul(g, v, v)); }
 
 /* An autoencoder, whose loss reads no labels. The bias gives a sample of zeros a loss. */
 static kolo_status build_autoencoder(kolo_graph *g, const kolo_model_opts *o, void *arg) {
@@ -52,20 +49,20 @@ static kolo_status build_autoencoder(kolo_graph *g, const kolo_model_opts *o, vo
     kolo_value b = kolo_param(g, "bias", kolo_shape_1(5), kolo_init_fan_in(3));
     kolo_value h = kolo_tanh(g, kolo_bias(g, dense(g, x, "in.weight", ELEMENTS, 5), b));
     kolo_value d = kolo_add(g, dense(g, h, "out.weight", 5, ELEMENTS), kolo_scale(g, x, -1));
-    kolo_output(g, "loss", kolo_scale(g, squares(g, d, o->batch * ELEMENTS), 0.1));
+    kolo_output(g, "loss", kolo_scale(g, squares(g, d), 0.1));
     return KOLO_OK;
 }
 
 /* The same without a parameter. */
 static kolo_status build_norm(kolo_graph *g, const kolo_model_opts *o, void *arg) {
-    kolo_output(g, "loss", squares(g, images(g, o), o->batch * ELEMENTS));
+    kolo_output(g, "loss", squares(g, images(g, o)));
     return KOLO_OK;
 }
 
 /* Batch normalization of the images. */
 static kolo_status build_normalized(kolo_graph *g, const kolo_model_opts *o, void *arg) {
     kolo_value x = kolo_batch_norm(g, images(g, o), "bn", NULL);
-    kolo_output(g, "loss", squares(g, x, o->batch * ELEMENTS));
+    kolo_output(g, "loss", squares(g, x));
     return KOLO_OK;
 }
 
@@ -79,6 +76,16 @@ static kolo_status build_ignoring(kolo_graph *g, const kolo_model_opts *o, void 
     kolo_output(g, "loss", loss);
     kolo_output(g, "total", loss); /* a second name */
     kolo_output(g, "total again", kolo_reshape(g, loss, kolo_shape_0()));
+    return KOLO_OK;
+}
+
+/* A penalty on the weights beside the loss, which is no sum over the samples. */
+static kolo_status build_penalized(kolo_graph *g, const kolo_model_opts *o, void *arg) {
+    kolo_value x = kolo_flatten(g, images(g, o));
+    kolo_value logits = dense(g, x, "weight", ELEMENTS, CLASSES);
+    kolo_value w = kolo_graph_find(g, "weight");
+    kolo_value penalty = kolo_scale(g, squares(g, w), 2);
+    kolo_output(g, "loss", kolo_add(g, kolo_softmax_xent(g, logits, classes_of(g, o)), penalty));
     return KOLO_OK;
 }
 
@@ -215,6 +222,14 @@ static void losses_without_parameters_are_summed(void **state) {
     assert_close(&micro, &alone);
 }
 
+static void penalties_are_counted_once(void **state) {
+    outcome alone = run((setting){build_penalized, 1, 12, 1, 15});
+    outcome ranks = run((setting){build_penalized, 3, 4, 1, 15});
+    outcome micro = run((setting){build_penalized, 2, 2, 3, 15});
+    assert_close(&ranks, &alone);
+    assert_close(&micro, &alone);
+}
+
 /* The mean is over the labels that count, as in PyTorch's reduction="mean" with ignore_index. */
 static void means_leave_out_ignored_labels(void **state) {
     outcome alone = run((setting){build_ignoring, 1, 11, 1, 11});
@@ -257,8 +272,7 @@ typedef struct flaw {
 
 static kolo_status build_larger(kolo_graph *g, const kolo_model_opts *o, void *arg) {
     kolo_shape shape = kolo_shape_4(o->batch, CHANNELS, SIDE + 1, SIDE);
-    kolo_output(g, "loss",
-                squares(g, kolo_input(g, "x", KOLO_DTYPE_F32, shape), kolo_shape_count(&shape)));
+    kolo_output(g, "loss", squares(g, kolo_input(g, "x", KOLO_DTYPE_F32, shape)));
     return KOLO_OK;
 }
 
@@ -299,7 +313,7 @@ static kolo_status build_without_loss(kolo_graph *g, const kolo_model_opts *o, v
 
 static kolo_status build_without_x(kolo_graph *g, const kolo_model_opts *o, void *arg) {
     kolo_value w = kolo_param(g, "w", kolo_shape_1(3), kolo_init_fan_in(3));
-    kolo_output(g, "loss", squares(g, w, 3));
+    kolo_output(g, "loss", squares(g, w));
     return KOLO_OK;
 }
 
@@ -357,6 +371,7 @@ TEST_MAIN(test_own_models) {
         cmocka_unit_test(ranks_without_samples_add_nothing),
         cmocka_unit_test(ranks_without_samples_keep_statistics),
         cmocka_unit_test(losses_without_parameters_are_summed),
+        cmocka_unit_test(penalties_are_counted_once),
         cmocka_unit_test(means_leave_out_ignored_labels),
         cmocka_unit_test(other_graphs_are_refused),
         cmocka_unit_test(other_samples_are_refused),

@@ -157,6 +157,10 @@ static const forward_case cases[] = {
      .attr = {{.f = 0.75}, {.f = 0.25}}, .data = {{1}, {2}, {3}, {4}}, .out = {{1.5}, {2.5}}},
     {"by a half", &kolo_op_scale, 2, .in = {S1(2), {0, {0}}}, .attr = {{.f = 0.5}},
      .data = {{1, 2}, {3}}, .out = {{1.5, 3}}},
+    {"all", &kolo_op_sum, 1, .in = {S2(2, 2)}, .attr = {{0}}, .data = {{1, 2, -4, 8}},
+     .out = {{7}}},
+    {"all", &kolo_op_sum_bwd, 2, .in = {{0, {0}}, S1(3)}, .attr = {{0}}, .data = {{2}, {1, 5, 9}},
+     .out = {{2, 2, 2}}},
     {"by a number", &kolo_op_scale, 1, .in = {S1(2)}, .attr = {{.f = -3}}, .data = {{1, 2}},
      .out = {{-3, -6}}},
 

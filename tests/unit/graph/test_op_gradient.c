@@ -4,6 +4,7 @@
  * graph_eval_fill). */
 #include "graph/ops/ops.h"
 #include "support/graph_eval.h"
+#include "support/index_check.h"
 #include "support/shapes.h"
 #include "support/support.h"
 
@@ -107,6 +108,8 @@ static const gradient_case cases[] = {
     {"relu", &kolo_op_add, 2, .in = {S3(3, 5, 7), S3(3, 5, 7)}, .attr = {{1}}},
     {"relu, one side", &kolo_op_add, 2, .in = {S2(3, 5), S2(3, 5)}, .attr = {{1}}, .skip = 2},
     {"one side", &kolo_op_add, 2, .in = {S2(3, 5), S2(3, 5)}, .attr = {{0}}, .skip = 1},
+    {"all", &kolo_op_sum, 1, .in = {S3(3, 2, 5)}, .attr = {{0}}},
+    {"a scalar", &kolo_op_sum, 1, .in = {{0, {0}}}, .attr = {{0}}},
     {"by a number", &kolo_op_scale, 1, .in = {S3(3, 2, 2)}, .attr = {{.f = -0.3}}},
     {"by a scalar", &kolo_op_scale, 2, .in = {S2(3, 5), {0, {0}}}, .attr = {{.f = 2}}, .skip = 2},
     {"images", &kolo_op_batch_norm, 5, .in = {S4(3, 2, 3, 2), S1(2), S1(2), S1(2), S1(2)},
@@ -306,6 +309,21 @@ static void gradients_equal_differences(void **state) {
     }
 }
 
+/* The op and those of its gradient do along each dimension what their index notation states. */
+static void notation_agrees_with_the_kernels(void **state) {
+    int checked = 0;
+    for (size_t n = 0; n < KOLO_COUNT(cases); n++) {
+        rig t = {0};
+        rig_create(&t, &cases[n]);
+        graph_eval_run(&t.e, t.g->n_nodes);
+        for (int32_t i = 0; i < t.g->n_nodes; i++) {
+            checked += test_index_of_node(&t.e, t.g->nodes[i]);
+        }
+        rig_destroy(&t);
+    }
+    assert_true(checked > 300);
+}
+
 /* The loss has labels, and a gradient that comes in as a scalar. */
 static void loss_gradient_equals_differences(void **state) {
     const struct {
@@ -373,7 +391,7 @@ static void probabilities_have_no_gradient(void **state) {
 /* An op that gains a gradient must gain a row above. */
 static void every_gradient_is_tested(void **state) {
     for (const kolo_op *const *op = kolo_ops; *op; op++) {
-        if (!(*op)->grad || *op == &kolo_op_softmax_xent) continue;
+        if (!(*op)->grad || *op == &kolo_op_softmax_xent || (*op)->comm) continue;
         bool found = false;
         for (size_t n = 0; n < KOLO_COUNT(cases); n++) found |= cases[n].op == *op;
         if (!found) fail_msg("%s has a gradient but no case", (*op)->name);
@@ -383,6 +401,7 @@ static void every_gradient_is_tested(void **state) {
 TEST_MAIN(test_op_gradient) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_equal_differences),
+        cmocka_unit_test(notation_agrees_with_the_kernels),
         cmocka_unit_test(loss_gradient_equals_differences),
         cmocka_unit_test(probabilities_have_no_gradient),
         cmocka_unit_test(every_gradient_is_tested),

@@ -350,6 +350,11 @@ static void updates(int threads) {
         check(&kolo_simd_adam, &spec, data, 1e-6);
         test_kernel_spec(&spec, &kolo_op_square_sum, NULL, 1, in, &l, 1, NULL, threads);
         check(&kolo_simd_square_sum, &spec, NULL, 1e-6);
+        test_kernel_spec(&spec, &kolo_op_sum, NULL, 1, in, &l, 1, NULL, threads);
+        if (kolo_simd_sum.fit(&spec) >= 0) check(&kolo_simd_sum, &spec, NULL, 1e-6);
+        const kolo_shape bwd[] = {{0, {0}}, in[0]};
+        test_kernel_spec(&spec, &kolo_op_sum_bwd, NULL, 2, bwd, NULL, 1, NULL, threads);
+        check(&kolo_simd_sum_bwd, &spec, NULL, 0);
     }
     const kolo_shape big[] = {kolo_shape_2(3, 5000), one};
     const kolo_attr norm[KOLO_MAX_ATTRS] = {{.f = 2}};

@@ -1,0 +1,110 @@
+/* Reading index notation. */
+#include "graph/index.h"
+
+#include <ctype.h>
+#include <string.h>
+
+const char *kolo_op_notation(const kolo_op *op, const kolo_attr *attr) {
+    return op->index_of ? op->index_of(attr) : op->index;
+}
+
+int kolo_index_find(const kolo_index_term *term, int code) {
+    for (int d = 0; d < term->n; d++) {
+        if (term->code[d] == code) return d;
+    }
+    return -1;
+}
+
+/* Reads the dimensions of a term from its text [p, end); false: another number of them. */
+static bool read_dimensions(const char *p, const char *end, const kolo_shape *shape,
+                            kolo_index_term *term) {
+    int letters = (int)(end - p);
+    bool any = memchr(p, '*', (size_t)letters) || memchr(p, '#', (size_t)letters);
+    int extra = shape->rank - (letters - any); /* dimensions of * or # */
+    if (extra < 0 || (!any && extra != 0)) return false;
+    term->is_star = letters == 1 && *p == '*';
+    for (; p < end; p++) {
+        int copies = *p == '*' || *p == '#' ? extra : 1;
+        for (int i = 0; i < copies; i++) {
+            term->code[term->n++] = *p == '*'                    ? KOLO_INDEX_STAR + i
+                                    : islower((unsigned char)*p) ? *p
+                                                                 : KOLO_INDEX_WHOLE;
+        }
+    }
+    return true;
+}
+
+static void read_without(const char *p, const char *end, kolo_index_term *term) {
+    for (; p < end; p++) {
+        if (*p != '*') {
+            term->without[term->n_without++] = *p;
+            continue;
+        }
+        for (int i = 0; term->n_without < KOLO_MAX_RANK; i++) {
+            term->without[term->n_without++] = KOLO_INDEX_STAR + i;
+        }
+    }
+}
+
+/* Reads a term for a tensor of this shape; returns its end, or NULL when it does not fit. */
+static const char *read_term(const char *p, const kolo_shape *shape, kolo_index_term *term) {
+    const char *end = p + strcspn(p, ",+|-");
+    const char *without = memchr(p, '/', (size_t)(end - p));
+    const char *dimensions_end = without ? without : end;
+    *term = (kolo_index_term){.addend = term->addend};
+    if (p < dimensions_end && *p == 's') {
+        term->by_shard = true;
+        p++;
+    }
+    if (!read_dimensions(p, dimensions_end, shape, term)) return NULL;
+    if (without) read_without(without + 1, end, term);
+    return end;
+}
+
+/* Reads one alternative; whether it fits. */
+static bool read_alternative(const char *p, int n_in, const kolo_shape *in, int n_out,
+                             const kolo_shape *out, kolo_index *index) {
+    int addend = 0;
+    *index = (kolo_index){0};
+    for (int k = 0; k < n_in; k++) {
+        index->in[k].addend = addend;
+        p = read_term(p, &in[k], &index->in[k]);
+        if (!p || *p == '|' || *p == 0) return false;
+        bool last = k == n_in - 1;
+        if (!last && *p == '-') return false; /* more inputs than terms */
+        if (*p == '+') addend++;
+        if (!last) p++;
+    }
+    index->n_addends = index->in[n_in - 1].addend + 1;
+    p = strstr(p, "->");
+    if (!p) return false;
+    p += 2;
+    for (int k = 0; k < n_out; k++) {
+        p = read_term(p, &out[k], &index->out[k]);
+        if (!p) return false;
+        bool last = k == n_out - 1;
+        if (!last && *p != ',') return false;
+        if (!last) p++;
+    }
+    return true;
+}
+
+kolo_status kolo_index_read(const kolo_op *op, const kolo_attr *attr, int n_in,
+                            const kolo_shape *in, int n_out, const kolo_shape *out,
+                            kolo_index *index) {
+    const char *notation = kolo_op_notation(op, attr);
+    if (!notation) return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "%s has no index notation", op->name);
+    KOLO_ASSERT(n_in > 0 && n_in <= KOLO_MAX_IO && n_out <= KOLO_MAX_IO);
+    for (const char *p = notation; p; p = strchr(p, '|') ? strchr(p, '|') + 1 : NULL) {
+        if (read_alternative(p, n_in, in, n_out, out, index)) return KOLO_OK;
+    }
+    return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: its index notation \"%s\" does not fit its tensors",
+                     op->name, notation);
+}
+
+kolo_status kolo_index_of(const kolo_graph *g, const kolo_node *n, kolo_index *index) {
+    kolo_shape in[KOLO_MAX_IO], out[KOLO_MAX_IO];
+    for (int k = 0; k < n->n_in; k++) in[k] = kolo_info(g, n->in[k])->tensor.shape;
+    for (int k = 0; k < n->n_out; k++) out[k] = kolo_info(g, n->out[k])->tensor.shape;
+    return kolo_index_read(n->op, n->attr, n->n_in, in, n->n_out, out, index);
+}

@@ -1,0 +1,55 @@
+#pragma once
+/* Index notation of ops: which dimensions of the inputs an op keeps, sums over, or needs whole.
+ *
+ *     linear   n*i,oi+o->n*o      y[n,..,o] = sum over i of x[n,..,i] w[o,i], plus b[o]
+ *     softmax  nC*,n*->,nC*       a sum over n and *; the classes C are needed whole
+ *
+ * A term for each input, then after the arrow one for each output; a letter for each dimension.
+ * Trailing terms are those of optional inputs and outputs.
+ *
+ *     a..z  an index. The op does the same for each value of it: a slice of the inputs gives the
+ *           slice of the outputs that have it; outputs without it are sums over it.
+ *     A..Z  a dimension that must be whole; one letter may stand for different sizes
+ *     *     any number of indices; those of all terms are the same
+ *     #     any number of whole dimensions
+ *     s     first in a term: no dimension. The value belongs to a shard of the samples, as the mean
+ *           of a batch does, or the number of the first sample. Nothing else is called s.
+ *     ,     between factors     +   between addends, each of which has the factors up to the next
+ *     /     in an output, before indices that it neither has nor sums over
+ *     |     between alternatives; the first that fits the ranks of the tensors holds
+ *
+ * (Einstein notation, as in einops and in the sharding rules of XLA's Shardy.) */
+
+#include "graph/graph.h"
+
+enum {
+    KOLO_INDEX_STAR = 0x100,  /* code of the first index of *; the others follow */
+    KOLO_INDEX_WHOLE = 0x200, /* a dimension that must be whole */
+};
+
+typedef struct kolo_index_term {
+    int n;                   /* dimensions */
+    int code[KOLO_MAX_RANK]; /* a letter, KOLO_INDEX_STAR + i, or KOLO_INDEX_WHOLE */
+    int n_without;           /* outputs: indices after '/' */
+    int without[KOLO_MAX_RANK];
+    bool by_shard; /* s */
+    bool is_star;  /* the term is * alone */
+    int addend;    /* inputs: number of the addend */
+} kolo_index_term;
+
+typedef struct kolo_index {
+    int n_addends;
+    kolo_index_term in[KOLO_MAX_IO], out[KOLO_MAX_IO];
+} kolo_index;
+
+/* The notation of an op with these attributes; NULL: it has none. */
+const char *kolo_op_notation(const kolo_op *op, const kolo_attr *attr);
+/* Reads the notation of an op for these shapes. FORMAT: no alternative fits, or the notation is
+ * malformed; UNSUPPORTED: the op has none. */
+kolo_status kolo_index_read(const kolo_op *op, const kolo_attr *attr, int n_in,
+                            const kolo_shape *in, int n_out, const kolo_shape *out,
+                            kolo_index *index);
+/* The same for a node. */
+kolo_status kolo_index_of(const kolo_graph *g, const kolo_node *n, kolo_index *index);
+/* The dimension of a term that has the index; -1: none. */
+int kolo_index_find(const kolo_index_term *term, int code);

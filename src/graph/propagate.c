@@ -1,0 +1,302 @@
+/* Placement propagation, one axis of the mesh at a time. */
+#include "graph/propagate.h"
+
+#include "graph/index.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* One axis, for one node. */
+typedef struct axis_query {
+    const kolo_graph *g;
+    const kolo_node *n;
+    const kolo_index *index;
+    const kolo_mesh_axis *axis;
+    kolo_placement in[KOLO_MAX_IO];
+    kolo_placement out[KOLO_MAX_IO];
+} axis_query;
+
+static bool is_whole(const kolo_placement *p) {
+    return p->kind == KOLO_PLACEMENT_INVARIANT || p->kind == KOLO_PLACEMENT_REPLICATED;
+}
+
+static bool has(const axis_query *q, kolo_placement_kind kind) {
+    for (int k = 0; k < q->n->n_in; k++) {
+        if (q->in[k].kind == kind) return true;
+    }
+    return false;
+}
+
+/* ARG: "linear: input 1 (fc1.weight) is placed dp:partial; WHAT". */
+static kolo_status refuse(const axis_query *q, int input, const char *what) {
+    kolo_placements placements = {.axis[0] = q->in[input]};
+    const kolo_mesh mesh = {1, {*q->axis}};
+    char text[KOLO_PLACEMENT_TEXT];
+    const char *name = kolo_info(q->g, q->n->in[input])->name;
+    if (is_whole(&q->in[input])) {
+        snprintf(text, sizeof text, "%s:invariant", q->axis->name);
+    } else {
+        (void)kolo_placements_text(&mesh, &placements, text);
+    }
+    return KOLO_FAIL(KOLO_ERR_ARG, "%s: input %d (%s) is placed %s; %s", q->n->op->name, input,
+                     name ? name : "an activation", text, what);
+}
+
+/* A fused ReLU makes an op nonlinear. */
+static bool is_nonlinear(const kolo_node *n) {
+    return n->op->fuse.relu && n->attr[n->op->fuse.relu - 1].i != 0;
+}
+
+static bool is_linear(const kolo_node *n, int input) {
+    return (n->op->linear >> input & 1) && !is_nonlinear(n);
+}
+
+/* ---- sharded inputs ---- */
+
+/* The index that a sharded input is cut along; 0: none, the dimension must be whole. A flat shard
+ * of an elementwise op is cut along all of *. */
+static int cut_index(const axis_query *q, int k) {
+    const kolo_index_term *term = &q->index->in[k];
+    if (q->in[k].dim == KOLO_DIM_FLAT) return term->is_star ? KOLO_DIM_FLAT : 0;
+    int code = term->code[q->in[k].dim];
+    return code & KOLO_INDEX_WHOLE ? 0 : code;
+}
+
+/* The dimension of a term that has the index; -1: none. */
+static int dimension_of(const kolo_index_term *term, int code) {
+    if (code == KOLO_DIM_FLAT) return term->is_star ? KOLO_DIM_FLAT : -1;
+    return kolo_index_find(term, code);
+}
+
+static bool is_independent(const kolo_index_term *term, int code) {
+    for (int i = 0; i < term->n_without; i++) {
+        if (term->without[i] == code) return true;
+    }
+    return false;
+}
+
+/* Whether every input that has the index is cut along it, alike, and no other is cut. */
+static kolo_status check_cut(const axis_query *q, int code, const kolo_placement *cut) {
+    for (int k = 0; k < q->n->n_in; k++) {
+        int d = dimension_of(&q->index->in[k], code);
+        if (d < 0) {
+            if (is_whole(&q->in[k])) continue;
+            if (q->in[k].kind == KOLO_PLACEMENT_LOCAL && q->index->in[k].by_shard) continue;
+            if (q->in[k].kind == KOLO_PLACEMENT_PARTIAL) continue; /* see sums_of */
+            return refuse(q, k, "it has to be whole beside the sharded inputs");
+        }
+        kolo_placement want = *cut;
+        want.dim = d;
+        if (!kolo_placement_equal(&want, &q->in[k], q->axis->size)) {
+            return refuse(q, k, "it has to be sharded as the other inputs are");
+        }
+    }
+    return KOLO_OK;
+}
+
+/* Whether each addend is a summand on every rank: it is summed over the index, or has a factor that
+ * is PARTIAL. */
+static kolo_status check_addends(const axis_query *q, int code) {
+    for (int addend = 0; addend < q->index->n_addends; addend++) {
+        int linear = 0, other = 0, first = -1;
+        bool summed = false;
+        for (int k = 0; k < q->n->n_in; k++) {
+            if (q->index->in[k].addend != addend) continue;
+            if (first < 0) first = k;
+            if (code && dimension_of(&q->index->in[k], code) >= 0) summed = true;
+            if (q->in[k].kind != KOLO_PLACEMENT_PARTIAL) continue;
+            if (is_linear(q->n, k) && q->in[k].op == KOLO_SUM) {
+                linear++;
+            } else {
+                other = k + 1;
+            }
+        }
+        if (other) return refuse(q, other - 1, "sum it over the ranks first");
+        if (first < 0) continue; /* an optional input that is not there */
+        if (linear + summed == 1) continue;
+        if (linear + summed > 1) return refuse(q, first, "a product of two sums is no sum");
+        return refuse(q, first, "each rank would add it to its summand: make it partial");
+    }
+    return KOLO_OK;
+}
+
+static kolo_status sharded(axis_query *q) {
+    int first = 0;
+    while (q->in[first].kind != KOLO_PLACEMENT_SHARDED) first++;
+    int code = cut_index(q, first);
+    if (!code) return refuse(q, first, "the op needs this dimension whole");
+    KOLO_TRY(check_cut(q, code, &q->in[first]));
+    bool partial = has(q, KOLO_PLACEMENT_PARTIAL);
+    for (int k = 0; k < q->n->n_out; k++) {
+        const kolo_index_term *term = &q->index->out[k];
+        int d = dimension_of(term, code);
+        if (d >= 0) {
+            if (partial) return refuse(q, first, "it is cut where another input is a summand");
+            q->out[k] = q->in[first];
+            q->out[k].dim = d;
+        } else if (term->by_shard) {
+            q->out[k].kind = KOLO_PLACEMENT_LOCAL;
+        } else if (!is_independent(term, code)) {
+            if (is_nonlinear(q->n)) return refuse(q, first, "the op is no sum over this index");
+            KOLO_TRY(check_addends(q, code));
+            q->out[k].kind = KOLO_PLACEMENT_PARTIAL;
+        }
+    }
+    return KOLO_OK;
+}
+
+/* ---- the others ---- */
+
+static kolo_status partial(axis_query *q) {
+    KOLO_TRY(check_addends(q, 0));
+    for (int k = 0; k < q->n->n_out; k++) q->out[k].kind = KOLO_PLACEMENT_PARTIAL;
+    return KOLO_OK;
+}
+
+static kolo_status at(axis_query *q) {
+    const kolo_placement *where = NULL;
+    for (int k = 0; k < q->n->n_in; k++) {
+        if (is_whole(&q->in[k])) continue;
+        if (!where) where = &q->in[k];
+        if (kolo_placement_equal(where, &q->in[k], q->axis->size)) continue;
+        return refuse(q, k, "it has to be where the other inputs are");
+    }
+    for (int k = 0; k < q->n->n_out; k++) q->out[k] = *where;
+    return KOLO_OK;
+}
+
+static kolo_status propagate_axis(axis_query *q) {
+    if (has(q, KOLO_PLACEMENT_AT)) return at(q);
+    if (has(q, KOLO_PLACEMENT_SHARDED)) return sharded(q);
+    if (has(q, KOLO_PLACEMENT_PARTIAL)) return partial(q);
+    bool local = has(q, KOLO_PLACEMENT_LOCAL);
+    for (int k = 0; k < q->n->n_out && local; k++) q->out[k].kind = KOLO_PLACEMENT_LOCAL;
+    return KOLO_OK;
+}
+
+/* ---- nodes ---- */
+
+static bool same_data(const kolo_placement *a, const kolo_placement *b, int size) {
+    return (is_whole(a) && is_whole(b)) || kolo_placement_equal(a, b, size);
+}
+
+/* Whether a value is placed as a redistribution expects; an axis of one rank does not matter. */
+static bool is_source(const kolo_mesh *mesh, const kolo_placements *is,
+                      const kolo_placements *from) {
+    for (int i = 0; i < mesh->n_axes; i++) {
+        int size = mesh->axes[i].size;
+        if (size > 1 && !same_data(&is->axis[i], &from->axis[i], size)) return false;
+    }
+    return true;
+}
+
+bool kolo_placements_same_data(const kolo_mesh *mesh, const kolo_placements *a,
+                               const kolo_placements *b) {
+    for (int i = 0; i < mesh->n_axes; i++) {
+        if (!same_data(&a->axis[i], &b->axis[i], mesh->axes[i].size)) return false;
+    }
+    return true;
+}
+
+static const kolo_placements *placements_of(const kolo_graph *g, kolo_value v) {
+    return &kolo_info(g, v)->placements;
+}
+
+/* Redistribute, post: what is in flight is placed as it will be. */
+static kolo_status redistribute(kolo_graph *g, const kolo_node *n) {
+    for (int k = 0; k < n->n_out; k++) {
+        const kolo_placements *in = placements_of(g, n->in[k]);
+        kolo_info(g, n->out[k])->placements = n->move->to;
+        if (is_source(&g->mesh, in, &n->move->from)) continue;
+        char have[KOLO_PLACEMENT_TEXT], want[KOLO_PLACEMENT_TEXT];
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: its source is placed [%s], not [%s]", n->op->name,
+                         kolo_placements_text(&g->mesh, in, have),
+                         kolo_placements_text(&g->mesh, &n->move->from, want));
+    }
+    return KOLO_OK;
+}
+
+static void take_over(kolo_graph *g, const kolo_node *n) {
+    for (int k = 0; k < n->n_out; k++) {
+        kolo_info(g, n->out[k])->placements = *placements_of(g, n->in[k]);
+    }
+}
+
+/* One rank runs any op: it holds all samples. Models that more ranks cannot share, such as one with
+ * a parameter for each sample, still train on one. */
+static void alone(axis_query *q) {
+    for (int k = 0; k < q->n->n_out; k++) {
+        bool scalar = kolo_info(q->g, q->n->out[k])->tensor.shape.rank == 0;
+        q->out[k] =
+            (kolo_placement){.kind = scalar ? KOLO_PLACEMENT_PARTIAL : KOLO_PLACEMENT_SHARDED};
+    }
+}
+
+static bool all_whole(const kolo_graph *g, const kolo_node *n) {
+    for (int k = 0; k < n->n_in; k++) {
+        const kolo_placements *in = placements_of(g, n->in[k]);
+        if (!kolo_placements_same_data(&g->mesh, in, &(kolo_placements){0})) return false;
+    }
+    return true;
+}
+
+static kolo_status compute(kolo_graph *g, const kolo_node *n) {
+    kolo_index index;
+    for (int k = 0; k < n->n_out; k++) kolo_info(g, n->out[k])->placements = (kolo_placements){0};
+    if (all_whole(g, n)) return KOLO_OK;
+    KOLO_TRY(kolo_index_of(g, n, &index));
+    for (int a = 0; a < g->mesh.n_axes; a++) {
+        axis_query q = {.g = g, .n = n, .index = &index, .axis = &g->mesh.axes[a]};
+        for (int k = 0; k < n->n_in; k++) q.in[k] = placements_of(g, n->in[k])->axis[a];
+        kolo_status status = propagate_axis(&q);
+        if (status != KOLO_OK && q.axis->size > 1) return status;
+        if (status != KOLO_OK) alone(&q);
+        for (int k = 0; k < n->n_out; k++) {
+            kolo_info(g, n->out[k])->placements.axis[a] = q.out[k];
+        }
+    }
+    return KOLO_OK;
+}
+
+static kolo_status propagate(kolo_graph *g, const kolo_node *n) {
+    switch (n->op->comm) {
+    case KOLO_OP_REDISTRIBUTE:
+    case KOLO_OP_POST:
+        return redistribute(g, n);
+    case KOLO_OP_WAIT:
+        take_over(g, n);
+        return KOLO_OK;
+    case KOLO_OP_LOCAL:
+        break;
+    }
+    return compute(g, n);
+}
+
+kolo_status kolo_node_propagate(kolo_graph *g, const kolo_node *n) {
+    kolo_status status = propagate(g, n);
+    if (status == KOLO_OK) return KOLO_OK;
+    kolo_text line = {0};
+    kolo_node_print(g, n, &line);
+    status = kolo_fail_in(status, "%s", line.text ? line.text : n->op->name);
+    kolo_text_fini(&line);
+    return status;
+}
+
+/* ---- the graph ---- */
+
+static kolo_status check_next(const kolo_graph *g, int32_t v) {
+    kolo_value old = g->values[v].next_of;
+    if (!kolo_value_ok(old)) return KOLO_OK;
+    const kolo_placements *is = &g->values[v].placements, *was = placements_of(g, old);
+    if (kolo_placements_same_data(&g->mesh, is, was)) return KOLO_OK;
+    char have[KOLO_PLACEMENT_TEXT], want[KOLO_PLACEMENT_TEXT];
+    return KOLO_FAIL(KOLO_ERR_ARG, "the next version of %s is placed [%s] instead of [%s]",
+                     kolo_info(g, old)->name, kolo_placements_text(&g->mesh, is, have),
+                     kolo_placements_text(&g->mesh, was, want));
+}
+
+kolo_status kolo_graph_propagate(kolo_graph *g) {
+    for (int32_t i = 0; i < g->n_nodes; i++) KOLO_TRY(kolo_node_propagate(g, g->nodes[i]));
+    for (int32_t v = 0; v < g->n_values; v++) KOLO_TRY(check_next(g, v));
+    return KOLO_OK;
+}

@@ -1,0 +1,57 @@
+/* Synchronisation: redistributes what updates read and what is reported to where all ranks hold it.
+ * Gradients are summands on each rank, since each has samples of its own; updates need their sum.
+ * The same goes for statistics and for outputs, which are sums over the batch. */
+#include "graph/ops/ops.h"
+#include "graph/propagate.h"
+#include "pass/pass.h"
+
+typedef struct synchroniser {
+    kolo_graph *g;
+    kolo_value *synced; /* by value: redistributed, or KOLO_NONE */
+    int32_t n_values;   /* before values are added */
+    kolo_node **order;
+    int32_t n;
+} synchroniser;
+
+/* v where all ranks hold it. The node stands where the walk is. */
+static kolo_value synchronised(synchroniser *s, kolo_value v) {
+    const kolo_placements is = kolo_info(s->g, v)->placements, whole = {0};
+    if (v.id >= s->n_values || kolo_placements_same_data(&s->g->mesh, &is, &whole)) return v;
+    if (kolo_value_ok(s->synced[v.id])) return s->synced[v.id];
+    kolo_value by = kolo_redistribute(s->g, v, &is, &whole);
+    if (!kolo_value_ok(by)) return v;
+    s->order[s->n++] = s->g->nodes[kolo_info(s->g, by)->producer];
+    return s->synced[v.id] = by;
+}
+
+static kolo_status visit(synchroniser *s, kolo_node *node) {
+    if (kolo_node_is_update(s->g, node)) {
+        for (int k = 0; k < node->n_in; k++) node->in[k] = synchronised(s, node->in[k]);
+        KOLO_TRY(kolo_graph_check(s->g));
+    }
+    s->order[s->n++] = node;
+    return kolo_node_propagate(s->g, node);
+}
+
+static kolo_status walk(synchroniser *s) {
+    kolo_graph *g = s->g;
+    const int32_t n_nodes = g->n_nodes;
+    for (int32_t v = 0; v < s->n_values; v++) s->synced[v] = KOLO_NONE;
+    for (int32_t i = 0; i < n_nodes; i++) KOLO_TRY(visit(s, g->nodes[i]));
+    for (int32_t i = 0; i < g->n_outputs; i++) {
+        g->outputs[i].value = synchronised(s, g->outputs[i].value);
+    }
+    KOLO_TRY(kolo_graph_check(g));
+    return kolo_graph_set_nodes(g, s->order, s->n);
+}
+
+kolo_status kolo_pass_synchronise(kolo_graph *g) {
+    size_t values = (size_t)g->n_values + 1, nodes = (size_t)g->n_nodes + values;
+    synchroniser s = {.g = g, .n_values = g->n_values};
+    kolo_arena arena = {0};
+    s.synced = kolo_arena_alloc(&arena, values * sizeof *s.synced);
+    s.order = kolo_arena_alloc(&arena, nodes * sizeof *s.order);
+    kolo_status status = s.synced && s.order ? walk(&s) : KOLO_NOMEM(nodes * sizeof *s.order);
+    kolo_arena_fini(&arena);
+    return status == KOLO_OK ? KOLO_OK : kolo_fail_in(status, "the model cannot be sharded");
+}

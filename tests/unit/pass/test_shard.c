@@ -1,0 +1,208 @@
+/* Placements of data parallelism: which values are shards, summands and equal on all ranks; what is
+ * added where a sum mixes them; and that the verifier finds every redistribution that is missing,
+ * doubled or of the wrong kind. */
+#include "graph/ops/ops.h"
+#include "graph/propagate.h"
+#include "kolo/models.h"
+#include "pass/pass.h"
+#include "support/support.h"
+
+#include <string.h>
+
+static const kolo_mesh dp3 = {1, {{"dp", 3}}};
+
+static kolo_graph *build(const char *name, const char *options, kolo_shape sample) {
+    const kolo_model *model;
+    kolo_graph *g;
+    kolo_model_opts opts = {.batch = 4, .sample = sample, .classes = 10, .options = options};
+    ASSERT_OK(kolo_model_find(name, &model));
+    ASSERT_OK(kolo_graph_create(NULL, &g));
+    ASSERT_OK(model->build(g, &opts));
+    return g;
+}
+
+static kolo_pipeline_opts training(void) {
+    return (kolo_pipeline_opts){.train = true,
+                                .optimizer = {.momentum = 0.9, .clip = 1},
+                                .mesh = dp3,
+                                .kernels = KOLO_KERNELS_REF,
+                                .bucket_bytes = 1 << 16};
+}
+
+static kolo_placement_kind kind_of(const kolo_graph *g, kolo_value v) {
+    return kolo_info(g, v)->placements.axis[0].kind;
+}
+
+static kolo_value value_named(kolo_graph *g, const char *name) {
+    kolo_value v = kolo_graph_find(g, name);
+    assert_true(kolo_value_ok(v));
+    return v;
+}
+
+static void placements_follow_from_the_recipe(void **state) {
+    kolo_graph *g = build("resnet20", "width=4", (kolo_shape){3, {3, 32, 32}});
+    kolo_pipeline_opts opts = training();
+    ASSERT_OK(kolo_pipeline_run(g, &opts));
+    assert_int_equal(kind_of(g, value_named(g, "x")), KOLO_PLACEMENT_SHARDED);
+    assert_int_equal(kind_of(g, value_named(g, "conv1.weight")), KOLO_PLACEMENT_INVARIANT);
+    assert_int_equal(kind_of(g, value_named(g, "share")), KOLO_PLACEMENT_PARTIAL);
+    assert_int_equal(kind_of(g, value_named(g, "lr")), KOLO_PLACEMENT_INVARIANT);
+    for (int32_t v = 0; v < g->n_values; v++) {
+        if (!kolo_value_ok(g->values[v].grad)) continue;
+        assert_int_equal(kind_of(g, g->values[v].grad), KOLO_PLACEMENT_PARTIAL);
+    }
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        const kolo_node *n = g->nodes[i];
+        if (n->op == &kolo_op_batch_norm) {
+            assert_int_equal(kind_of(g, n->out[0]), KOLO_PLACEMENT_SHARDED);
+            assert_int_equal(kind_of(g, n->out[1]), KOLO_PLACEMENT_LOCAL);
+        }
+        assert_true(n->op->comm != KOLO_OP_REDISTRIBUTE);
+        if (kolo_node_is_update(g, n)) {
+            assert_int_equal(kind_of(g, n->out[0]), KOLO_PLACEMENT_INVARIANT);
+        }
+    }
+    kolo_graph_destroy(g);
+}
+
+/* ---- the verifier ---- */
+
+/* Sharded, differentiated and synchronised, but not lowered. */
+static kolo_graph *synchronised(const char *model, const char *options, kolo_shape sample) {
+    kolo_graph *g = build(model, options, sample);
+    const kolo_optimizer_opts sgd = {.momentum = 0.9};
+    ASSERT_OK(kolo_pass_shard(g, &dp3));
+    ASSERT_OK(kolo_pass_statistics(g));
+    kolo_value seed = kolo_scalar(g, "grad_scale");
+    ASSERT_OK(kolo_pass_gradient(g, kolo_graph_output(g, "loss"), seed));
+    ASSERT_OK(kolo_pass_optimizer(g, &sgd));
+    ASSERT_OK(kolo_graph_prune(g));
+    ASSERT_OK(kolo_pass_synchronise(g));
+    ASSERT_OK(kolo_graph_propagate(g));
+    return g;
+}
+
+static void redirect(kolo_graph *g, kolo_value old, kolo_value by) {
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        for (int k = 0; k < g->nodes[i]->n_in; k++) {
+            if (g->nodes[i]->in[k].id == old.id) g->nodes[i]->in[k] = by;
+        }
+    }
+}
+
+static bool is_read_by_a_node(const kolo_graph *g, kolo_value v) {
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        for (int k = 0; k < g->nodes[i]->n_in; k++) {
+            if (g->nodes[i]->in[k].id == v.id) return true;
+        }
+    }
+    return false;
+}
+
+static void every_missing_redistribution_is_found(void **state) {
+    static const struct {
+        const char *model, *options;
+        kolo_shape sample;
+    } nets[] = {
+        {"resnet20", "width=4", {3, {3, 32, 32}}},
+        {"gpt2_tiny", "", {1, {16}}},
+        {"lstm_lm", "width=8,hidden=8", {1, {6}}},
+    };
+    int found = 0;
+    for (size_t k = 0; k < KOLO_COUNT(nets); k++) {
+        kolo_graph *g = synchronised(nets[k].model, nets[k].options, nets[k].sample);
+        for (int32_t i = 0; i < g->n_nodes; i++) {
+            kolo_node *n = g->nodes[i];
+            if (n->op != &kolo_op_redistribute || !is_read_by_a_node(g, n->out[0])) continue;
+            const kolo_value source = n->in[0], result = n->out[0];
+            redirect(g, result, source); /* missing */
+            n->in[0] = source;
+            assert_int_equal(kolo_graph_propagate(g), KOLO_ERR_ARG);
+            redirect(g, source, result);
+            n->in[0] = source;
+            for (int32_t m = 0; m < i; m++) { /* those before it read the source itself */
+                for (int j = 0; j < g->nodes[m]->n_in; j++) {
+                    if (g->nodes[m]->in[j].id == result.id) g->nodes[m]->in[j] = source;
+                }
+            }
+            ASSERT_OK(kolo_graph_propagate(g));
+            const kolo_redistribution *move = n->move;
+            const kolo_redistribution twice = {.from = move->to, .to = move->to};
+            n->move = &twice; /* its source is a summand, not whole */
+            assert_int_equal(kolo_graph_propagate(g), KOLO_ERR_FORMAT);
+            n->move = move;
+            found++;
+        }
+        ASSERT_OK(kolo_graph_propagate(g));
+        kolo_graph_destroy(g);
+    }
+    assert_true(found > 50);
+}
+
+/* ---- sums of unlike addends ---- */
+
+/* A loss over samples plus a parameter: as a penalty would be. */
+static kolo_graph *with_penalty(void) {
+    kolo_graph *g;
+    ASSERT_OK(kolo_graph_create(NULL, &g));
+    kolo_value x = kolo_input(g, "x", KOLO_DTYPE_F32, kolo_shape_2(4, 3));
+    kolo_value y = kolo_input(g, "y", KOLO_DTYPE_I32, kolo_shape_1(4));
+    kolo_value w = kolo_param(g, "w", kolo_shape_2(5, 3), kolo_init_fan_in(3));
+    kolo_value p = kolo_param(g, "p", kolo_shape_0(), (kolo_init){KOLO_INIT_ONE, 0});
+    kolo_value loss = kolo_softmax_xent(g, kolo_linear(g, x, w), y);
+    kolo_output(g, "loss", kolo_add(g, kolo_mul(g, p, p), loss));
+    return g;
+}
+
+static void a_penalty_is_counted_once(void **state) {
+    kolo_graph *g = with_penalty();
+    kolo_pipeline_opts opts = training();
+    ASSERT_OK(kolo_pipeline_run(g, &opts));
+    kolo_value once = value_named(g, "once");
+    assert_int_equal(kind_of(g, once), KOLO_PLACEMENT_PARTIAL);
+    kolo_value p = value_named(g, "p");
+    assert_int_equal(kind_of(g, kolo_info(g, p)->grad), KOLO_PLACEMENT_PARTIAL);
+    kolo_graph_destroy(g);
+}
+
+static void what_cannot_be_sharded_is_named(void **state) {
+    kolo_graph *g = with_penalty();
+    kolo_value loss = kolo_graph_output(g, "loss");
+    g->n_outputs = 0;
+    kolo_output(g, "loss", kolo_mul(g, loss, loss)); /* a square of a sum is no sum of squares */
+    kolo_pipeline_opts opts = training();
+    assert_int_equal(kolo_pipeline_run(g, &opts), KOLO_ERR_ARG);
+    assert_non_null(strstr(kolo_last_error(), "cannot be sharded"));
+    assert_non_null(strstr(kolo_last_error(), "dp:partial"));
+    assert_non_null(strstr(kolo_last_error(), "mul"));
+    kolo_graph_destroy(g);
+}
+
+/* A parameter for each sample of a rank is none that ranks share. One rank may train it. */
+static void one_rank_trains_any_model(void **state) {
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        kolo_graph *g;
+        kolo_pipeline_opts opts = training();
+        opts.mesh.axes[0].size = ranks;
+        ASSERT_OK(kolo_graph_create(NULL, &g));
+        kolo_value x = kolo_input(g, "x", KOLO_DTYPE_F32, kolo_shape_2(4, 3));
+        kolo_value y = kolo_input(g, "y", KOLO_DTYPE_I32, kolo_shape_1(4));
+        kolo_value w = kolo_param(g, "offset", kolo_shape_2(4, 3), kolo_init_fan_in(3));
+        kolo_output(g, "loss", kolo_softmax_xent(g, kolo_add(g, x, w), y));
+        kolo_status status = kolo_pipeline_run(g, &opts);
+        assert_int_equal(status, ranks == 1 ? KOLO_OK : KOLO_ERR_ARG);
+        if (ranks > 1) assert_non_null(strstr(kolo_last_error(), "offset"));
+        kolo_graph_destroy(g);
+    }
+}
+
+TEST_MAIN(test_shard) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(placements_follow_from_the_recipe),
+        cmocka_unit_test(every_missing_redistribution_is_found),
+        cmocka_unit_test(a_penalty_is_counted_once),
+        cmocka_unit_test(what_cannot_be_sharded_is_named),
+        cmocka_unit_test(one_rank_trains_any_model),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
