@@ -51,5 +51,5 @@ void kolo_mask_tokens(kolo_graph *g, kolo_value ids, kolo_value y, const kolo_ma
     };
     kolo_value all[KOLO_MAX_IO];
     kolo_graph_add(g, &kolo_op_mask_tokens, in, 4, attr, all);
-    for (int i = 0; i < (o.pairs ? 4 : 3); i++) out[i] = all[i];
+    for (int i = 0; i < 4; i++) out[i] = i < 3 || o.pairs ? all[i] : KOLO_NONE;
 }
