@@ -76,6 +76,9 @@ typedef struct kolo_train_opts {
     const char *data;     /* "fashion-mnist", "mnist:DIR", ...; required unless in_memory */
     const char *init;     /* initial weights: a safetensors file with the tensor names of Kolo,
                              torchvision or Hugging Face; NULL: drawn from the seed */
+    const char *mesh;     /* axes of the workers, "dp=4": their sizes multiply to the number of
+                             workers, and one may be "*". Only the axis dp may have more than one.
+                             NULL: all are on dp */
     int64_t batch;        /* per worker; default 64 */
     int64_t accumulate;   /* micro-batches of `batch` samples per worker and step; default 1 */
     int64_t global_batch; /* samples of a step over all workers, in the place of `batch`; 0: the

@@ -121,6 +121,10 @@ const kolo_option cli_options[] = {
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN, .unset = "--batch of each worker",
      .help = "samples of a step over all workers, whatever their number; in the place of --batch. "
              "Given alone on the command line, either replaces that of a config file"},
+    {.name = "mesh", .type = KOLO_OPTION_TEXT, .metavar = "AXIS=SIZE,...",
+     .commands = CMD_TRAIN | CMD_BENCH_TRAIN, .unset = "dp=WORKERS",
+     .help = "axes of the workers: dp is data parallelism, whose size may be *. Others are not "
+             "available yet and have the size 1"},
     {.name = "reproducible", .type = KOLO_OPTION_INT, .metavar = "L", .min = 1, .max = 1 << 16,
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN, .unset = "sums over the workers",
      .help = "divide the global batch into L logical shards and sum over these: all results are "

@@ -54,6 +54,7 @@ kolo_optimizer_opts train_opts_optimizer(const kolo_options *o) {
 }
 
 void train_opts_shards(const kolo_options *o, kolo_train_opts *opts) {
+    opts->mesh = kolo_options_text(o, "mesh");
     opts->global_batch = kolo_options_int(o, "global-batch");
     opts->reproducible = kolo_options_int(o, "reproducible");
     opts->worker_weights = kolo_options_text(o, "worker-weights");

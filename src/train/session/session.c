@@ -159,7 +159,9 @@ static kolo_status compile(kolo_session *s, cached *c) {
     opts.train = c->purpose != EVALUATE;
     opts.shards = opts.train ? s->opts.shards : 0;
     if (opts.train && !opts.shards) opts.micro_batches = micro_batches(s, c->key);
-    if (opts.train) opts.mesh = (kolo_mesh){1, {{"dp", (int)ranks_of(s)}}};
+    if (opts.train && opts.mesh.n_axes == 0) {
+        opts.mesh = (kolo_mesh){1, {{"dp", (int)ranks_of(s)}}};
+    }
     if (c->purpose == FINISH) opts.most_samples = divide_up(c->key, ranks_of(s));
     if (c->purpose == ADD) opts.adds_to = find_plan(s, FINISH, finished_by(s, c->key))->plan;
     return kolo_plan_compile(graph, &opts, s->store, c->purpose == FINISH ? s->comm : NULL,

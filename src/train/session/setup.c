@@ -244,6 +244,21 @@ static kolo_status deal_shards(kolo_setup *s, int workers) {
     return status;
 }
 
+/* All workers are on the axis dp: the recipes of other axes do not exist yet. */
+static kolo_status choose_mesh(const kolo_train_opts *o, int workers, kolo_mesh *mesh) {
+    *mesh = (kolo_mesh){1, {{"dp", workers}}};
+    if (!o->mesh) return KOLO_OK;
+    KOLO_TRY(kolo_mesh_parse(o->mesh, workers, mesh));
+    for (int a = 0; a < mesh->n_axes; a++) {
+        if (mesh->axes[a].size == 1 || strcmp(mesh->axes[a].name, "dp") == 0) continue;
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "mesh %s: only data parallelism is available, the axis dp: give dp=%d",
+                         o->mesh, workers);
+    }
+    if (kolo_mesh_find(mesh, "dp") >= 0) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG, "mesh %s has no axis dp: give dp=%d", o->mesh, workers);
+}
+
 /* Samples of the shard in the last batch of an epoch that is not full; 0: there is none. */
 static int64_t short_shard(const kolo_setup *s) {
     bool all = s->opts.reproducible > 0 && !s->opts.in_memory && s->total_steps >= s->epoch_steps;
@@ -271,6 +286,7 @@ static kolo_status open_all(kolo_setup *s, const kolo_train_opts *given, int wor
     const kolo_model *model;
     KOLO_TRY(kolo_model_find(s->opts.model, &model));
     s->workers = workers;
+    KOLO_TRY(choose_mesh(&s->opts, workers, &s->mesh));
     compute_batches(s);
     KOLO_TRY(deal_shards(s, workers));
     KOLO_TRY(kolo_augment_parse(s->opts.augment, &s->augment));
@@ -297,6 +313,7 @@ static kolo_status open_all(kolo_setup *s, const kolo_train_opts *given, int wor
         .short_shard = short_shard(s),
         .plan =
             {
+                .mesh = s->mesh,
                 .optimizer = s->opts.optimizer,
                 .sparse_embedding = s->opts.sparse_embedding,
                 .bucket_bytes = (size_t)s->opts.bucket_bytes,
@@ -397,6 +414,8 @@ void kolo_setup_describe(const kolo_setup *setup, kolo_text *text) {
                   "batch: %" PRId64 "\naccumulate: %" PRId64 "\nepochs: %" PRId64
                   "\nsteps: %" PRId64 "\n",
                   o->batch, o->accumulate, o->epochs, o->steps);
+    char mesh[KOLO_MESH_TEXT];
+    kolo_text_add(text, "mesh: %s\n", kolo_mesh_text(&setup->mesh, mesh));
     kolo_text_add(text, "global-batch: %" PRId64 "\nworker-weights: %s\n", o->global_batch,
                   o->worker_weights ? o->worker_weights : "");
     kolo_text_add(text, "kernels: %s\nalgorithm: %s\nautotune: %s\nbucket-bytes: %" PRId64 "\n",

@@ -14,6 +14,7 @@ typedef struct kolo_setup {
     kolo_tuner *tuner; /* see tuning.h; NULL: cost formulas */
     kolo_session_opts session;
     int workers;
+    kolo_mesh mesh; /* of all workers */
     int64_t global_batch;
     int *counts;         /* of logical shards, by rank; NULL: none */
     bool measured;       /* they follow the measured speeds of the ranks */

@@ -219,6 +219,10 @@ static const refusal refusals[] = {
     {0, {BASE}, KOLO_ERR_ARG, "number of workers is 0"},
     {1, {BASE, .batch = -1}, KOLO_ERR_ARG, "batch is -1: choose 1 to 16777216"},
     {1, {BASE, .epochs = -1}, KOLO_ERR_ARG, "epochs is -1"},
+    {2, {BASE, .mesh = "dp=3"}, KOLO_ERR_ARG, "dp=3 has 3 workers, the job 2"},
+    {2, {BASE, .mesh = "dp=1,tp=2"}, KOLO_ERR_UNSUPPORTED, "only data parallelism is available"},
+    {1, {BASE, .mesh = "tp=1"}, KOLO_ERR_ARG, "mesh tp=1 has no axis dp: give dp=1"},
+    {2, {BASE, .mesh = "dp"}, KOLO_ERR_ARG, "\"dp\" is not NAME=SIZE"},
     {1, {BASE, .steps = -1}, KOLO_ERR_ARG, "steps is -1"},
     {1, {BASE, .threads = -2}, KOLO_ERR_ARG, "threads is -2"},
     {1, {BASE, .bucket_bytes = -2}, KOLO_ERR_ARG, "bucket bytes is -2"},
@@ -281,6 +285,8 @@ static void bad_jobs_are_refused_before_they_start(void **state) {
         }
     }
     kolo_train_opts good = {BASE, .out_dir = "test_train_check"};
+    ASSERT_OK(kolo_train_check(&good, 50));
+    good.mesh = "dp=*,tp=1";
     ASSERT_OK(kolo_train_check(&good, 50));
     assert_int_equal(remove("test_train_check/metrics.jsonl"), 0);
     assert_int_equal(remove("test_train_check"), 0);
