@@ -118,9 +118,12 @@ int launch_become_rank(int argc, char **argv) {
     char parent[24];
     snprintf(parent, sizeof parent, "%ld", (long)getppid());
     if (strcmp(parent, argv[0]) != 0) return 1; /* the launcher died before prctl */
-    execvp(argv[1], argv + 1);
+    static char own_name[] = "kolo";
+    const char *program = argv[1];
+    if (strcmp(program, LAUNCH_SELF) == 0) argv[1] = own_name;
+    execvp(program, argv + 1);
     int error = errno;
-    fprintf(stderr, "kolo: cannot start %s: %s\n", argv[1], kolo_errno_text(error));
+    fprintf(stderr, "kolo: cannot start %s: %s\n", program, kolo_errno_text(error));
     return error == ENOENT ? 127 : 126;
 }
 
@@ -239,6 +242,14 @@ static kolo_status advance_phase(job *j) {
 
 /* ---- events ---- */
 
+/* Whether the folder holds a checkpoint to resume from. */
+static bool can_resume(const char *folder) {
+    char *latest = folder ? kolo_format("%s%s", folder, LAUNCH_LATEST) : NULL;
+    bool exists = latest && kolo_file_exists(latest);
+    kolo_free(latest);
+    return exists;
+}
+
 /* Forwards a stop signal to the ranks; a second one kills them. */
 static kolo_status stop_job(job *j, int signal) {
     if (j->stop_signal) {
@@ -251,7 +262,10 @@ static kolo_status stop_job(job *j, int signal) {
         enter_phase(j, GRACE, INTERRUPT_MS);
     }
     if (signal == SIGPIPE) return KOLO_OK;
-    return print_message(j, "stopped by signal %d (%s); the job ends", signal, sigdescr_np(signal));
+    bool resumes = can_resume(j->opts->resumable);
+    return print_message(j, "stopped by signal %d (%s); the job ends%s%s", signal,
+                         sigdescr_np(signal), resumes ? LAUNCH_RESUME : "",
+                         resumes ? j->opts->resumable : "");
 }
 
 /* Ctrl-Z: the terminal does not stop the ranks, which are in process groups of their own. */

@@ -21,6 +21,13 @@
 
 #include <stdbool.h>
 
+/* The message after a stop continues with these words and the folder, if it holds the file. */
+#define LAUNCH_RESUME "; resume it with: kolo train --resume "
+#define LAUNCH_LATEST "/latest"
+
+/* The program of ranks that run this command; process lists show it as "kolo". */
+#define LAUNCH_SELF "/proc/self/exe"
+
 /* Spins of a waiting OpenMP thread on its own core before it sleeps. */
 enum { LAUNCH_SPINS = 10000 };
 
@@ -31,6 +38,7 @@ typedef struct launch_opts {
     /* The ranks run this command: rank 0 has the terminal, without a prefix, the output of the
      * others goes to standard error, and ranks report their errors. */
     bool own_command;
+    const char *resumable; /* folder of checkpoints to resume from after a stop, or NULL */
 } launch_opts;
 
 /* Runs a job to its end. `exit_status` is that of the command: 0, that of the rank that failed

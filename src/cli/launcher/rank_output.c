@@ -79,8 +79,9 @@ void line_queue_fini(line_queue *q) {
 kolo_status line_stream_init(line_stream *s, int fd, int sink, int rank) {
     *s = (line_stream){.fd = fd, .sink = sink};
     snprintf(s->prefix, sizeof s->prefix, "[%d] ", rank);
-    s->held = kolo_alloc(LINE_LIMIT);
-    if (!s->held) return KOLO_NOMEM(LINE_LIMIT);
+    s->held = kolo_alloc(LINE_START);
+    if (!s->held) return KOLO_NOMEM(LINE_START);
+    s->held_capacity = LINE_START;
     if (fcntl(fd, F_SETFL, O_NONBLOCK) != 0) return kolo_file_fail("read", "a pipe", errno);
     return KOLO_OK;
 }
@@ -92,7 +93,7 @@ static kolo_status queue_lines(line_stream *s, line_queue *q, bool all) {
         KOLO_TRY(line_queue_add(q, s->sink, s->prefix, line, (size_t)(stop - line)));
         line = stop + 1;
     }
-    bool full = line == s->held && s->n_held == LINE_LIMIT;
+    bool full = line == s->held && s->n_held >= LINE_LIMIT;
     if ((all || full) && line < end) {
         KOLO_TRY(line_queue_add(q, s->sink, s->prefix, line, (size_t)(end - line)));
         line = end;
@@ -102,9 +103,20 @@ static kolo_status queue_lines(line_stream *s, line_queue *q, bool all) {
     return KOLO_OK;
 }
 
+/* Makes room for more of an incomplete line. */
+static kolo_status make_room(line_stream *s) {
+    if (s->n_held < s->held_capacity) return KOLO_OK;
+    char *bigger = kolo_realloc(s->held, 2 * s->held_capacity);
+    if (!bigger) return KOLO_NOMEM(2 * s->held_capacity);
+    s->held = bigger;
+    s->held_capacity *= 2;
+    return KOLO_OK;
+}
+
 kolo_status line_stream_read(line_stream *s, line_queue *q, bool to_end) {
     for (size_t taken = 0; s->fd >= 0;) {
-        ssize_t n = read(s->fd, s->held + s->n_held, LINE_LIMIT - s->n_held);
+        KOLO_TRY(make_room(s));
+        ssize_t n = read(s->fd, s->held + s->n_held, s->held_capacity - s->n_held);
         if (n < 0 && errno == EINTR) continue;
         bool closed = n == 0 || (n < 0 && (errno != EAGAIN || to_end));
         if (n > 0) s->n_held += (size_t)n;

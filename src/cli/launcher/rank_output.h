@@ -11,7 +11,8 @@
 #include <stddef.h>
 
 enum {
-    LINE_LIMIT = 32 * 1024,
+    LINE_START = 32 * 1024, /* memory for an incomplete line at first; it grows */
+    LINE_LIMIT = 16 * 1024 * 1024,
     QUEUE_LIMIT = 1024 * 1024, /* above it, the launcher stops reading streams */
 };
 
@@ -35,7 +36,7 @@ typedef struct line_stream {
     int sink;
     char prefix[16];
     char *held; /* an incomplete line */
-    size_t n_held;
+    size_t n_held, held_capacity;
 } line_stream;
 
 /* Takes ownership of `fd`. Lines get the prefix "[rank] ". */

@@ -24,7 +24,7 @@ static char **same_command(const kolo_options *o, char **words) {
     enum { MOST_WORDS = 4 };
     int n = 0;
     char **argv = kolo_zalloc((MOST_WORDS + (size_t)o->argc) * sizeof *argv);
-    *words = kolo_format("/proc/self/exe %s", o->command->name);
+    *words = kolo_format(LAUNCH_SELF " %s", o->command->name);
     if (!argv || !*words) {
         kolo_free(argv);
         kolo_free(*words);
@@ -43,8 +43,11 @@ static char **same_command(const kolo_options *o, char **words) {
 static int start_ranks(kolo_options *o, const ranks_opts *opts) {
     char *words, **argv = same_command(o, &words);
     if (!argv) return report_failure(KOLO_NOMEM((size_t)o->argc * sizeof *argv));
-    launch_opts launch = {
-        .n_ranks = opts->workers, .threads = opts->threads, .argv = argv, .own_command = true};
+    launch_opts launch = {.n_ranks = opts->workers,
+                          .threads = opts->threads,
+                          .argv = argv,
+                          .own_command = true,
+                          .resumable = opts->resumable};
     int exit_status = 1;
     kolo_status status = launch_job(&launch, &exit_status);
     kolo_free(argv);
@@ -138,22 +141,38 @@ static kolo_status run_as_rank(kolo_options *o, const ranks_opts *opts, rank_bod
     return status;
 }
 
+static char resumable[PATH_MAX]; /* for handle_stop: opts->resumable, or empty */
+
+/* Calls of handle_stop are async-signal-safe. */
+static void write_stop(const char *text) {
+    ssize_t written = write(STDERR_FILENO, text, strlen(text));
+    (void)written;
+}
+
 /* Prints the message that the launcher would print, for a job of one process. */
 static void handle_stop(int signal) {
     static const char clear[] = "\r\033[K";
     static const char *const lines[] = {
-        [SIGHUP] = "kolo: stopped by signal 1 (Hangup); the job ends\n",
-        [SIGINT] = "kolo: stopped by signal 2 (Interrupt); the job ends\n",
-        [SIGTERM] = "kolo: stopped by signal 15 (Terminated); the job ends\n",
+        [SIGHUP] = "kolo: stopped by signal 1 (Hangup); the job ends",
+        [SIGINT] = "kolo: stopped by signal 2 (Interrupt); the job ends",
+        [SIGTERM] = "kolo: stopped by signal 15 (Terminated); the job ends",
     };
-    ssize_t written = isatty(STDERR_FILENO) ? write(STDERR_FILENO, clear, sizeof clear - 1) : 0;
-    written += write(STDERR_FILENO, lines[signal], strlen(lines[signal]));
-    (void)written;
+    size_t folder = strlen(resumable) - sizeof LAUNCH_LATEST + 1;
+    if (isatty(STDERR_FILENO)) write_stop(clear);
+    write_stop(lines[signal]);
+    if (*resumable && access(resumable, F_OK) == 0) {
+        resumable[folder] = '\0';
+        write_stop(LAUNCH_RESUME);
+        write_stop(resumable);
+    }
+    write_stop("\n");
     _exit(128 + signal);
 }
 
 /* Signals that the parent set to be ignored, as nohup does, stay ignored. */
-static void catch_stops(void) {
+static void catch_stops(const char *folder) {
+    int length = folder ? snprintf(resumable, sizeof resumable, "%s%s", folder, LAUNCH_LATEST) : 0;
+    if (length >= (int)sizeof resumable) *resumable = '\0';
     static const int signals[] = {SIGHUP, SIGINT, SIGTERM};
     for (size_t i = 0; i < KOLO_COUNT(signals); i++) {
         struct sigaction now, stop = {.sa_handler = handle_stop};
@@ -190,7 +209,7 @@ int run_on_ranks(kolo_options *o, const ranks_opts *opts, rank_body body) {
     /* Rank 0 writes to the terminal from a background process group. */
     if (rank) signal(SIGTTOU, SIG_IGN);
     if (rank) end_with_launcher();
-    if (!rank) catch_stops();
+    if (!rank) catch_stops(opts->resumable);
     status = run_as_rank(o, opts, body);
     return status == KOLO_OK ? 0 : report_failure(status);
 }

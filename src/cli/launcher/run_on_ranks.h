@@ -9,13 +9,14 @@
 typedef kolo_status (*ranks_check)(kolo_options *o, int workers);
 
 typedef struct ranks_opts {
-    const char *option; /* the option with the number of ranks: "workers" */
-    int workers;        /* 0: as many as the outer launcher started */
-    int threads;        /* per rank; 0: an equal share of the processors */
-    int64_t timeout_ms; /* of communication */
-    const char *json;   /* --json */
-    bool no_bind;       /* do not bind local ranks to cores */
-    ranks_check check;  /* run first if there are more ranks than processors; NULL: none */
+    const char *option;    /* the option with the number of ranks: "workers" */
+    int workers;           /* 0: as many as the outer launcher started */
+    int threads;           /* per rank; 0: an equal share of the processors */
+    int64_t timeout_ms;    /* of communication */
+    const char *json;      /* --json */
+    const char *resumable; /* folder of checkpoints to resume from after a stop, or NULL */
+    bool no_bind;          /* do not bind local ranks to cores */
+    ranks_check check;     /* run first if there are more ranks than processors; NULL: none */
 } ranks_opts;
 
 /* From --timeout, --json and the option with the number of ranks. */
