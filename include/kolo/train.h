@@ -129,7 +129,8 @@ typedef struct kolo_train_opts {
                            that step, bitwise equal to an uninterrupted run. If out_dir is the same
                            folder, later output of the run is replaced. NULL: start a new run */
     bool resume_if_any; /* start a new run if the folder has no checkpoint */
-    int64_t eval_every; /* epochs between evaluations; 0: at the end only */
+    int64_t eval_every, eval_steps; /* epochs, or steps, between evaluations; both 0: at the end */
+    int64_t log_every;              /* steps between lines of metrics.jsonl; default 10 */
     bool no_eval;
     bool in_memory; /* benchmark: each rank trains on its share of the first global batch in every
                        step (synthetic images without `data`). No loader and no evaluation; `epochs`
@@ -146,7 +147,7 @@ typedef struct kolo_train_progress {
     double lr;         /* of this step */
     double seconds,
         seconds_left; /* elapsed since the first step, including evaluation; estimated remaining */
-    bool epoch_end;   /* the last step of an epoch or of the run */
+    bool epoch_end;   /* the last step of an epoch or of the run; `train` covers the epoch */
     bool evaluated;
 } kolo_train_progress;
 
@@ -154,7 +155,9 @@ enum { KOLO_LAST_STEPS = 20 }; /* steps that the final metrics are averaged over
 
 /* The result of a run; the same on every rank except peak_rss_bytes. */
 typedef struct kolo_train_result {
+    char model[128]; /* "mlp:hidden=4"; cut off if it is longer */
     int workers, threads;
+    int64_t batch; /* samples of the largest micro-batch of a worker */
     int64_t parameters, steps;
     int64_t epochs;            /* completed */
     int64_t samples;           /* trained on, over all ranks and epochs */
@@ -181,7 +184,9 @@ KOLO_API kolo_status kolo_train_check(const kolo_train_opts *opts, int workers);
 
 /* Runs a training job as this rank of `comm` (NULL: a single rank) and blocks until it is done.
  * Rank 0 writes config.yaml, metrics.jsonl and checkpoints during the run and
- * checkpoint-final.safetensors at the end. `observer` may be NULL. The result of a resumed run
+ * checkpoint-final.safetensors at the end. A line of metrics.jsonl of event "train" has the means
+ * over the last log_every steps (at most KOLO_LAST_STEPS), one of event "epoch" those over the
+ * epoch ("epoch_loss"). `observer` may be NULL. The result of a resumed run
  * covers the whole run, except step_ms_median.
  * ARG: as kolo_train_check; DIVERGED: the loss is NaN, infinite or far above that of uniform
  * guesses, or a parameter is not finite when a checkpoint is due, which is then not written; or a

@@ -376,6 +376,12 @@ int kolo_options_choice(const kolo_options *o, const char *name) {
     return v->source == KOLO_OPTION_UNSET ? -1 : (int)v->integer;
 }
 
+const char *kolo_options_value_text(const kolo_options *o, const char *name) {
+    const kolo_option *row = find_row(o, name);
+    KOLO_ASSERT(row);
+    return value_of(o, row)->text;
+}
+
 bool kolo_options_has(const kolo_options *o, const char *name) { return find_row(o, name) != NULL; }
 
 bool kolo_options_given(const kolo_options *o, const char *name) {

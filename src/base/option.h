@@ -131,6 +131,8 @@ KOLO_SHARED double kolo_options_float(const kolo_options *o, const char *name);
 KOLO_SHARED bool kolo_options_flag(const kolo_options *o, const char *name);
 /* Index in the row's choices; -1 if unset. */
 KOLO_SHARED int kolo_options_choice(const kolo_options *o, const char *name);
+/* The value of an option of any type as text; NULL if unset. */
+KOLO_SHARED const char *kolo_options_value_text(const kolo_options *o, const char *name);
 /* Whether the command has an option of this name. */
 KOLO_SHARED bool kolo_options_has(const kolo_options *o, const char *name);
 /* Whether the value comes from the command line or a file; from the command line. */

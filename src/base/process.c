@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -20,6 +21,7 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
+#include <sys/sysinfo.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -201,6 +203,54 @@ uint64_t kolo_processors_key(void) {
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) != 0) return 0;
     return kolo_hash_bytes(&set, sizeof set);
+}
+
+/* The number in a file of a control group; INT64_MAX: no limit, or no such file. */
+static int64_t read_limit(const char *path) {
+    long long bytes;
+    FILE *file = fopen(path, "re");
+    bool read = file && fscanf(file, "%lld", &bytes) == 1; /* "max" is no number */
+    if (file) fclose(file);
+    return read ? bytes : INT64_MAX;
+}
+
+/* The least limit of the control groups from `group` up to the root of the hierarchy. */
+static int64_t least_limit(const char *root, char *group, const char *name) {
+    int64_t least = INT64_MAX;
+    for (;;) {
+        char path[PATH_MAX];
+        snprintf(path, sizeof path, "%s%s/%s", root, group, name);
+        least = kolo_min_i64(least, read_limit(path));
+        char *slash = strrchr(group, '/');
+        if (!slash) return least;
+        *slash = '\0';
+    }
+}
+
+/* Lines of /proc/self/cgroup: "0::/group" (version 2), "4:memory:/group" (version 1). */
+static int64_t group_limit(void) {
+    char line[PATH_MAX];
+    int64_t least = INT64_MAX;
+    FILE *file = fopen("/proc/self/cgroup", "re");
+    while (file && fgets(line, sizeof line, file)) {
+        line[strcspn(line, "\n")] = '\0';
+        char *group = strrchr(line, ':'), *memory = strstr(line, ":memory:");
+        bool second = strncmp(line, "0::", 3) == 0;
+        if (!group || !(second || memory)) continue;
+        int64_t limit =
+            second ? least_limit("/sys/fs/cgroup", group + 1, "memory.max")
+                   : least_limit("/sys/fs/cgroup/memory", group + 1, "memory.limit_in_bytes");
+        least = kolo_min_i64(least, limit);
+    }
+    if (file) fclose(file);
+    return least;
+}
+
+int64_t kolo_memory_limit(void) {
+    struct sysinfo info;
+    if (sysinfo(&info) != 0) return 0;
+    int64_t machine = (int64_t)((info.totalram + info.totalswap) * (uint64_t)info.mem_unit);
+    return kolo_min_i64(machine, group_limit());
 }
 
 int64_t kolo_peak_rss_bytes(void) {

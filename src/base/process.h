@@ -78,6 +78,9 @@ KOLO_SHARED void kolo_exit_describe(kolo_exit how, char *text, size_t bytes);
 KOLO_SHARED int kolo_processors(void);
 /* A hash of the CPU affinity: equal for processes bound to the same processors of a machine. */
 KOLO_SHARED uint64_t kolo_processors_key(void);
+/* The memory that the processes of this machine may use, in bytes: physical memory and swap, or the
+ * limit of this process's control group. 0: unknown. */
+KOLO_SHARED int64_t kolo_memory_limit(void);
 /* Peak resident set size of this process. */
 KOLO_SHARED int64_t kolo_peak_rss_bytes(void);
 

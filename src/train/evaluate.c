@@ -3,6 +3,7 @@
 #include "train/evaluate.h"
 
 #include "base/clock.h"
+#include "base/integer.h"
 #include "base/process.h"
 #include "data/prefetch.h"
 #include "kolo/train.h"
@@ -12,6 +13,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 static int rank_of(const kolo_comm *comm) { return comm ? kolo_comm_rank(comm) : 0; }
@@ -213,6 +215,7 @@ static kolo_status run(job *j, kolo_comm *comm, kolo_train_result *result) {
     *result = (kolo_train_result){
         .workers = size_of(comm),
         .threads = j->opts.threads,
+        .batch = kolo_min_i64(j->opts.batch, (evaluation.samples - 1) / size_of(comm) + 1),
         .parameters = kolo_session_parameters(j->session),
         .steps = j->checkpoint.info.steps,
         .epochs = j->checkpoint.info.epochs,
@@ -224,6 +227,9 @@ static kolo_status run(job *j, kolo_comm *comm, kolo_train_result *result) {
         .peak_rss_bytes = kolo_peak_rss_bytes(),
         .parameter_hash = kolo_store_hash(kolo_session_store(j->session)),
     };
+    const kolo_checkpoint_info *info = &j->checkpoint.info;
+    snprintf(result->model, sizeof result->model, "%s%s%s", info->model,
+             *info->model_options ? ":" : "", info->model_options);
     return KOLO_OK;
 }
 

@@ -24,6 +24,7 @@
 #include "train/session/agree_kernels.h"
 #include "train/session/balance.h"
 #include "train/session/learning_rate.h"
+#include "train/session/memory.h"
 #include "train/session/metrics.h"
 #include "train/session/resident_batch.h"
 #include "train/session/setup.h"
@@ -62,7 +63,8 @@ typedef struct job {
     int64_t started, reported; /* times of the first step and the last report, ns */
     kolo_resume resume;
     kolo_run_state state;    /* of the whole run, resumed part included */
-    kolo_accumulator report; /* since the last report */
+    kolo_accumulator report; /* since the last report to the observer */
+    kolo_accumulator line;   /* since the last line of metrics.jsonl */
     kolo_step_times times;
     kolo_evaluation evaluation;
     bool evaluated; /* `evaluation` is valid */
@@ -140,6 +142,20 @@ static void notify_precision(const job *j) {
               KOLO_NOTICE_INFO);
 }
 
+/* Informs the user that a step has fewer samples than asked for. */
+static void notify_batch(const job *j) {
+    const kolo_train_opts *o = &j->setup.opts;
+    int64_t count = kolo_dataset_describe(j->setup.train)->count;
+    kolo_text line = {0};
+    if (j->rank != 0 || !o->notice || j->setup.global_batch <= count) return;
+    kolo_text_add(&line,
+                  "a step of %" PRId64 " samples exceeds the %" PRId64
+                  " of the training data: each step uses all of them",
+                  j->setup.global_batch, count);
+    if (!line.failed) o->notice(o->notice_arg, line.text, KOLO_NOTICE_INFO);
+    kolo_text_fini(&line);
+}
+
 /* Rank 0 reads the initial weights and broadcasts them. */
 static kolo_status load_weights(const job *j) {
     const kolo_train_opts *o = &j->setup.opts;
@@ -158,8 +174,10 @@ static kolo_status begin(job *j, const kolo_train_opts *opts) {
     j->state = j->resume.state;
     KOLO_TRY(kolo_agree(j->comm, open_files(j)));
     notify_precision(j);
+    notify_batch(j);
     KOLO_TRY(kolo_tuning_begin(&j->setup, j->comm));
     KOLO_TRY(kolo_session_create(&j->setup.session, j->comm, &j->session));
+    KOLO_TRY(kolo_agree(j->comm, kolo_session_check_memory(j->session, j->comm)));
     if (j->setup.opts.reproducible > 0)
         KOLO_TRY(kolo_agree_kernels(j->comm, kolo_session_plan(j->session)));
     kolo_status recorded = KOLO_OK;
@@ -286,6 +304,7 @@ static kolo_status step(job *j, int64_t k) {
     kolo_accumulator_add(&j->state.run, &sums, ns);
     kolo_accumulator_add(&j->state.epoch, &sums, ns);
     kolo_accumulator_add(&j->report, &sums, ns);
+    kolo_accumulator_add(&j->line, &sums, ns);
     j->state.recent[k % KOLO_LAST_STEPS] = sums;
     j->state.steps = k + 1;
     if (k < CHECKED_STEPS) j->first_losses[k] = sums.metric[KOLO_METRIC_LOSS];
@@ -294,36 +313,80 @@ static kolo_status step(job *j, int64_t k) {
 
 /* ---- reports ---- */
 
-static kolo_status send_report(job *j, int64_t k, const kolo_accumulator *over, bool epoch_end,
-                               bool evaluated) {
-    int64_t now = kolo_now_ns(), done = k + 1;
+/* The sums of the last `n` steps, at most KOLO_LAST_STEPS and those done. */
+static kolo_sums last_steps(const job *j, int64_t n) {
+    kolo_sums last = {0};
+    n = kolo_min_i64(n, j->state.steps);
+    for (int64_t slot = 0; slot < KOLO_LAST_STEPS; slot++) {
+        int64_t age = (j->state.steps - 1 - slot) % KOLO_LAST_STEPS; /* in steps */
+        if (age < 0) age += KOLO_LAST_STEPS;
+        if (age < n) kolo_sums_add(&last, &j->state.recent[slot]);
+    }
+    return last;
+}
+
+/* The progress after step k, with the means of `sums`. */
+static kolo_train_progress progress_at(const job *j, int64_t k, const kolo_sums *sums, double rate,
+                                       bool epoch_end, bool evaluated) {
+    int64_t done = k + 1;
     double step_seconds = (double)j->state.run.ns / 1e9 / (double)done;
-    kolo_train_progress progress = {
+    return (kolo_train_progress){
         .epoch = k / j->setup.epoch_steps + 1,
         .step = done,
         .total_steps = j->setup.total_steps,
-        .train = kolo_sums_metrics(&over->sums, j->tokens),
-        .samples = over->sums.samples,
-        .samples_per_second = kolo_accumulator_rate(over),
+        .train = kolo_sums_metrics(sums, j->tokens),
+        .samples = sums->samples,
+        .samples_per_second = rate,
         .test = evaluated ? j->evaluation.metrics : kolo_metrics_none(),
         .lr = kolo_lr_at(&j->schedule, k),
-        .seconds = (double)(now - j->started) / 1e9,
+        .seconds = (double)(kolo_now_ns() - j->started) / 1e9,
         .seconds_left = step_seconds * (double)(j->setup.total_steps - done),
         .epoch_end = epoch_end,
         .evaluated = evaluated,
     };
+}
+
+static kolo_train_progress epoch_progress(const job *j, int64_t k, bool evaluated) {
+    const kolo_accumulator *epoch = &j->state.epoch;
+    return progress_at(j, k, &epoch->sums, kolo_accumulator_rate(epoch), true, evaluated);
+}
+
+/* Writes the lines of metrics.jsonl that are due after step k. They depend on steps only. */
+static kolo_status write_lines(job *j, int64_t k, bool epoch_end, bool evaluated) {
+    int64_t every = j->setup.opts.log_every;
+    bool within = evaluated && !epoch_end; /* evaluated within an epoch */
+    if (!j->files) return KOLO_OK;
+    if ((k + 1) % every == 0 || within) {
+        kolo_sums sums = last_steps(j, every);
+        double rate = kolo_accumulator_rate(&j->line);
+        kolo_train_progress line = progress_at(j, k, &sums, rate, false, within);
+        j->line = (kolo_accumulator){0};
+        KOLO_TRY(kolo_run_files_report(j->files, &line));
+    }
+    if (!epoch_end) return KOLO_OK;
+    kolo_train_progress line = epoch_progress(j, k, evaluated);
+    return kolo_run_files_report(j->files, &line);
+}
+
+/* Informs the observer, about ten times a second. */
+static void inform(job *j, int64_t k, bool epoch_end, bool evaluated) {
+    int64_t now = kolo_now_ns();
+    if (!epoch_end && !evaluated && now - j->reported < report_ns) return;
+    kolo_train_progress p = epoch_end
+                                ? epoch_progress(j, k, evaluated)
+                                : progress_at(j, k, &j->report.sums,
+                                              kolo_accumulator_rate(&j->report), false, evaluated);
     j->reported = now;
     j->report = (kolo_accumulator){0};
-    if (j->files) KOLO_TRY(kolo_run_files_report(j->files, &progress));
-    if (j->observer) j->observer(j->observer_arg, &progress);
-    return KOLO_OK;
+    if (j->observer) j->observer(j->observer_arg, &p);
 }
 
 static bool wants_evaluation(const job *j, int64_t done) {
     if (!j->setup.test) return false;
     if (done == j->setup.total_steps) return true;
-    int64_t every = j->setup.opts.eval_every * j->setup.epoch_steps;
-    return every > 0 && done % every == 0;
+    int64_t epochs = j->setup.opts.eval_every * j->setup.epoch_steps;
+    int64_t steps = j->setup.opts.eval_steps;
+    return (epochs > 0 && done % epochs == 0) || (steps > 0 && done % steps == 0);
 }
 
 static kolo_status evaluate(job *j) {
@@ -336,15 +399,15 @@ static kolo_status evaluate(job *j) {
 /* After step k: evaluation and reports where they are due. */
 static kolo_status after_step(job *j, int64_t k) {
     int64_t done = k + 1;
-    if (done % j->setup.epoch_steps != 0 && done != j->setup.total_steps) {
-        if (j->rank != 0 || kolo_now_ns() - j->reported < report_ns) return KOLO_OK;
-        return send_report(j, k, &j->report, false, false);
-    }
-    bool due = wants_evaluation(j, done);
+    bool whole = done % j->setup.epoch_steps == 0;
+    bool epoch_end = whole || done == j->setup.total_steps, due = wants_evaluation(j, done);
     if (due) KOLO_TRY(evaluate(j));
     kolo_status status = KOLO_OK;
-    if (j->rank == 0) status = send_report(j, k, &j->state.epoch, true, due);
-    if (done % j->setup.epoch_steps == 0) j->state.epoch = (kolo_accumulator){0};
+    if (j->rank == 0) {
+        status = write_lines(j, k, epoch_end, due);
+        inform(j, k, epoch_end, due);
+    }
+    if (whole) j->state.epoch = (kolo_accumulator){0};
     return status;
 }
 
@@ -413,11 +476,11 @@ static kolo_status compare_replicas(const job *j, uint64_t hash) {
         "of processor on all ranks");
 }
 
-static kolo_sums last_steps(const job *j) {
-    kolo_sums last = {0};
-    int64_t n = kolo_min_i64(KOLO_LAST_STEPS, j->setup.total_steps);
-    for (int64_t i = 0; i < n; i++) kolo_sums_add(&last, &j->state.recent[i]);
-    return last;
+/* Samples of the largest micro-batch: a step has no more than the data. */
+static int64_t largest_batch(const job *j) {
+    int64_t samples =
+        kolo_min_i64(j->setup.global_batch, kolo_dataset_describe(j->setup.train)->count);
+    return kolo_min_i64(j->setup.opts.batch, (samples - 1) / j->size + 1);
 }
 
 static kolo_status finish(job *j, kolo_train_result *result) {
@@ -427,13 +490,14 @@ static kolo_status finish(job *j, kolo_train_result *result) {
     double times[3] = {(double)j->state.run.ns / 1e9, kolo_accumulator_rate(&j->state.run),
                        kolo_step_times_median_ms(&j->times)};
     if (j->comm) KOLO_TRY(kolo_broadcast(j->comm, times, 3, KOLO_DTYPE_F64, 0));
-    const kolo_sums last = last_steps(j);
+    const kolo_sums last = last_steps(j, KOLO_LAST_STEPS);
     const char *final = j->files ? kolo_run_files_checkpoint(j->files) : NULL;
     KOLO_TRY(kolo_agree(j->comm, final ? save(j, final, false) : KOLO_OK));
     if (j->trace) KOLO_TRY(kolo_trace_write(j->trace, j->comm, j->setup.opts.trace));
     *result = (kolo_train_result){
         .workers = j->size,
         .threads = j->setup.opts.threads,
+        .batch = largest_batch(j),
         .parameters = kolo_session_parameters(j->session),
         .steps = j->setup.total_steps,
         .epochs = j->setup.opts.in_memory ? 0 : j->setup.total_steps / j->setup.epoch_steps,
@@ -448,6 +512,9 @@ static kolo_status finish(job *j, kolo_train_result *result) {
         .peak_rss_bytes = kolo_peak_rss_bytes(),
         .parameter_hash = hash,
     };
+    const char *options = j->setup.opts.model_options;
+    snprintf(result->model, sizeof result->model, "%s%s%s", j->setup.opts.model,
+             options && *options ? ":" : "", options ? options : "");
     return KOLO_OK;
 }
 

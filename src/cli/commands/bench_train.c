@@ -15,9 +15,7 @@ static kolo_status bench_train_as_rank(kolo_comm *comm, int threads, kolo_option
     opts.seed = (uint64_t)kolo_options_int(o, "seed");
     KOLO_TRY(kolo_train(comm, &opts, NULL, NULL, &result));
     if (kolo_comm_rank(comm) != 0) return KOLO_OK;
-    result_about about = {.model = kolo_options_text(o, "model"),
-                          .data = opts.data,
-                          .batch = opts.batch,
+    result_about about = {.data = opts.data,
                           .accumulate = opts.accumulate,
                           .global_batch = opts.global_batch,
                           .shards = opts.reproducible,

@@ -17,7 +17,7 @@ static kolo_status evaluate_as_rank(kolo_comm *comm, int threads, kolo_options *
     KOLO_TRY(train_opts_tuning(o, &opts.tuning));
     KOLO_TRY(kolo_evaluate(comm, &opts, &result));
     if (kolo_comm_rank(comm) != 0) return KOLO_OK;
-    result_about about = {.data = opts.data, .batch = opts.batch};
+    result_about about = {.data = opts.data};
     return result_report(&result, &about, kolo_options_text(o, "json"));
 }
 

@@ -47,6 +47,8 @@ static kolo_status resolve(kolo_options *o, int threads, kolo_train_opts *opts) 
     opts->seed = (uint64_t)kolo_options_int(o, "seed");
     opts->out_dir = kolo_options_text(o, "out");
     opts->eval_every = kolo_options_int(o, "eval-every");
+    opts->eval_steps = kolo_options_int(o, "eval-every-steps");
+    opts->log_every = kolo_options_int(o, "log-every");
     opts->no_eval = !kolo_options_flag(o, "eval");
     opts->keep = kolo_options_int(o, "keep");
     opts->resume = kolo_options_text(o, "resume");
@@ -99,10 +101,8 @@ static kolo_status train_as_rank(kolo_comm *comm, int threads, kolo_options *o) 
     progress_bar_end(&shown);
     kolo_text_fini(&config);
     if (status != KOLO_OK || !prints) return status;
-    result_about about = {.model = kolo_options_text(o, "model"),
-                          .data = opts.data,
+    result_about about = {.data = opts.data,
                           .out = opts.out_dir,
-                          .batch = opts.batch,
                           .accumulate = opts.accumulate,
                           .global_batch = opts.global_batch,
                           .shards = opts.reproducible,
@@ -126,6 +126,7 @@ static kolo_status check_usage(kolo_options *o) {
         return KOLO_FAIL(KOLO_ERR_ARG,
                          "--resume loads the weights of the checkpoint: remove --init");
     }
+    KOLO_TRY(train_opts_check_effects(o));
     bool writes = every.checkpoint_steps || every.checkpoint_epochs;
     if (kolo_options_typed(o, "keep") && !writes) {
         return KOLO_FAIL(KOLO_ERR_ARG, "--keep requires --checkpoint-every N");
@@ -153,5 +154,6 @@ int cmd_train(kolo_options *o) {
     opts.threads = train_opts_threads(o);
     opts.no_bind = !kolo_options_flag(o, "bind");
     opts.check = check_job;
+    if (kolo_options_text(o, "checkpoint-every")) opts.resumable = kolo_options_text(o, "out");
     return run_on_ranks(o, &opts, train_as_rank);
 }

@@ -301,6 +301,12 @@ const kolo_option cli_options[] = {
      .help = "do not evaluate on the test data"},
     {.name = "eval-every", .type = KOLO_OPTION_INT, .metavar = "N", .min = 1, .max = 1 << 30,
      .commands = CMD_TRAIN, .unset = "only at the end", .help = "epochs between evaluations"},
+    {.name = "eval-every-steps", .type = KOLO_OPTION_INT, .metavar = "N", .min = 1, .max = MANY,
+     .commands = CMD_TRAIN, .unset = "only at the end", .help = "steps between evaluations"},
+    {.name = "log-every", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "10", .min = 1,
+     .max = MANY, .commands = CMD_TRAIN,
+     .help = "steps between lines of metrics.jsonl, each with the means over the last N steps (at "
+             "most 20)"},
     {.name = "out", .type = KOLO_OPTION_TEXT, .metavar = "DIR", .path = whole, .commands = CMD_TRAIN,
      .unset = "no files",
      .help = "folder for config.yaml, metrics.jsonl and checkpoints"},

@@ -2,10 +2,11 @@
 #include "cli/options/train_opts.h"
 
 #include "cli/options/cache_folder.h"
+#include "cli/output/output.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { DEFAULT_BATCH = 64 };
 
@@ -20,9 +21,11 @@ kolo_status train_opts_model(kolo_options *o, const char **model, const char **m
 }
 
 void train_opts_notice(void *arg, const char *line, kolo_notice_kind kind) {
-    bool terminal = isatty(STDERR_FILENO), passing = kind == KOLO_NOTICE_TRANSIENT;
+    bool terminal = output_moves_cursor(), passing = kind == KOLO_NOTICE_TRANSIENT;
     if (passing && !terminal) return;
-    fprintf(stderr, terminal ? "\r\033[K%s%s" : "%s%s", line, passing ? "" : "\n");
+    /* A transient line that wrapped could not be cleared. */
+    int most = passing ? output_columns() - 1 : INT_MAX;
+    fprintf(stderr, terminal ? "\r\033[K%.*s%s" : "%.*s%s", most, line, passing ? "" : "\n");
 }
 
 void train_opts_warning(void *arg, const char *line, kolo_notice_kind kind) {
@@ -72,6 +75,49 @@ int train_opts_threads(const kolo_options *o) {
     return one ? 1 : (int)kolo_options_int(o, "threads");
 }
 
+#define BIT(choice) (1U << (choice))
+
+/* Options that have an effect only with certain values of another. */
+static const struct {
+    const char *option, *other;
+    uint32_t choices;   /* values of `other`, an enumerated option; 0: `other` must be on */
+    const char *advice; /* arguments with which the option has an effect */
+} effects[] = {
+    {"beta1", "optimizer", BIT(KOLO_OPTIMIZER_ADAM) | BIT(KOLO_OPTIMIZER_ADAMW),
+     "--optimizer adam or adamw"},
+    {"beta2", "optimizer", BIT(KOLO_OPTIMIZER_ADAM) | BIT(KOLO_OPTIMIZER_ADAMW),
+     "--optimizer adam or adamw"},
+    {"eps", "optimizer", BIT(KOLO_OPTIMIZER_ADAM) | BIT(KOLO_OPTIMIZER_ADAMW),
+     "--optimizer adam or adamw"},
+    {"lr-min", "schedule", BIT(KOLO_LR_COSINE), "--schedule cosine"},
+    {"lr-step-factor", "schedule", BIT(KOLO_LR_STEP), "--schedule step"},
+    {"lr-step-epochs", "schedule", BIT(KOLO_LR_STEP), "--schedule step"},
+    {"decay-matrices-only", "weight-decay", 0, "--weight-decay X"},
+    {"eval-every", "eval", 0, "--eval"},
+    {"eval-every-steps", "eval", 0, "--eval"},
+    {"log-every", "out", 0, "--out DIR"},
+};
+
+/* Whether an option is set to something other than nothing, zero or false. */
+static bool is_on(const kolo_options *o, const char *name) {
+    const char *text = kolo_options_value_text(o, name);
+    return text && strcmp(text, "0") != 0 && strcmp(text, "false") != 0;
+}
+
+kolo_status train_opts_check_effects(const kolo_options *o) {
+    for (size_t i = 0; i < KOLO_COUNT(effects); i++) {
+        const char *option = effects[i].option, *other = effects[i].other;
+        if (!kolo_options_has(o, option) || !kolo_options_has(o, other)) continue;
+        if (!kolo_options_typed(o, option)) continue; /* files list all options */
+        bool works = effects[i].choices ? effects[i].choices >> kolo_options_choice(o, other) & 1
+                                        : is_on(o, other);
+        if (works) continue;
+        return KOLO_FAIL(KOLO_ERR_ARG, "--%s has no effect without %s: remove it, or give %s",
+                         option, effects[i].advice, effects[i].advice);
+    }
+    return KOLO_OK;
+}
+
 kolo_status train_opts_make(kolo_options *o, int threads, kolo_train_opts *opts) {
     *opts = (kolo_train_opts){
         .data = kolo_options_text(o, "data"),
@@ -88,6 +134,7 @@ kolo_status train_opts_make(kolo_options *o, int threads, kolo_train_opts *opts)
         .trace = kolo_options_text(o, "trace"),
         .algorithm = (kolo_algorithm)kolo_options_choice(o, "algorithm"),
     };
+    KOLO_TRY(train_opts_check_effects(o));
     opts->autotune = (kolo_autotune)kolo_options_choice(o, "autotune");
     opts->notice = train_opts_notice;
     KOLO_TRY(train_opts_tuning(o, &opts->tuning));

@@ -38,6 +38,9 @@ void train_opts_prepare(kolo_options *o);
  * the share depends on the number of workers. */
 int train_opts_threads(const kolo_options *o);
 
+/* ARG: an option of the command line has no effect with the values of the others, as --beta1
+ * without Adam. */
+kolo_status train_opts_check_effects(const kolo_options *o);
 /* The options that all training commands share: model, data, batch, optimizer, kernels, buckets.
  * The strings are valid as long as `o`. */
 kolo_status train_opts_make(kolo_options *o, int threads, kolo_train_opts *opts);

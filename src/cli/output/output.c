@@ -1,3 +1,4 @@
+#define _GNU_SOURCE
 #include "cli/output/output.h"
 
 #include "base/file.h"
@@ -5,8 +6,12 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
+
+enum { WIDTH = 80 };
 
 kolo_status output_print(const kolo_text *text) {
     if (text->failed) return KOLO_NOMEM(text->length);
@@ -39,4 +44,15 @@ kolo_status output_result(const kolo_text *table, const char *path, kolo_text *j
         KOLO_TRY(output_print(table));
     }
     return path ? write_json(path, json) : KOLO_OK;
+}
+
+bool output_moves_cursor(void) {
+    const char *term = getenv("TERM");
+    return isatty(STDERR_FILENO) && term && *term && strcmp(term, "dumb") != 0;
+}
+
+int output_columns(void) {
+    struct winsize size;
+    bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+    return known ? size.ws_col : WIDTH;
 }

@@ -1,29 +1,22 @@
 /* The progress bar and the plain lines of a run. Each update is one write. */
-#define _GNU_SOURCE
 #include "cli/output/progress_bar.h"
 
 #include "base/file.h"
 #include "base/integer.h"
 #include "base/text.h"
 #include "cli/output/metric.h"
+#include "cli/output/output.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
-enum { MIN_CELLS = 4, MAX_CELLS = 30, PLAIN_SECONDS = 10, WIDTH = 80 };
+enum { MIN_CELLS = 4, MAX_CELLS = 30, PLAIN_SECONDS = 10 };
 
 progress_bar progress_bar_make(progress_style style) {
-    if (style == PROGRESS_AUTO) style = isatty(STDERR_FILENO) ? PROGRESS_BAR : PROGRESS_PLAIN;
+    if (style == PROGRESS_AUTO) style = output_moves_cursor() ? PROGRESS_BAR : PROGRESS_PLAIN;
     return (progress_bar){.style = style};
-}
-
-static int terminal_width(void) {
-    struct winsize size;
-    bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-    return known ? size.ws_col : WIDTH;
 }
 
 static void write_text(kolo_text *t) {
@@ -63,7 +56,7 @@ static void draw_bar(progress_bar *state, const kolo_train_progress *p) {
     size_t start = line.length;
     kolo_text_add(&line, "epoch %" PRId64 " [", p->epoch);
     /* One column less than the terminal, which might wrap. */
-    int width = terminal_width() - 1, used = (int)(line.length - start + figures.length);
+    int width = output_columns() - 1, used = (int)(line.length - start + figures.length);
     int cells = (int)kolo_max_i64(MIN_CELLS, kolo_min_i64(MAX_CELLS, width - used));
     int full = (int)(done * cells);
     for (int i = 0; i < cells; i++)
@@ -98,7 +91,7 @@ static void print_line(const kolo_train_progress *p) {
     kolo_text t = {0};
     kolo_text_add(&t, "epoch %" PRId64 "  step %" PRId64 "/%" PRId64, p->epoch, p->step,
                   p->total_steps);
-    add_metrics(&t, "", &p->train);
+    add_metrics(&t, p->epoch_end ? "epoch " : "", &p->train);
     kolo_text_add(&t, "  %.0f samples/s  lr %.4g  %.1f s", p->samples_per_second, p->lr,
                   p->seconds);
     if (p->evaluated) add_metrics(&t, "test ", &p->test);

@@ -54,7 +54,7 @@ static void add_test(kolo_text *t, const kolo_metrics *values) {
     }
 }
 
-static void describe_batch(const result_about *about, char *text, size_t bytes) {
+static void describe_batch(const result_about *about, int64_t each, char *text, size_t bytes) {
     int64_t times = about->accumulate;
     if (about->shards > 0) {
         snprintf(text, bytes, "global batch %" PRId64 " in %" PRId64 " shards", about->global_batch,
@@ -62,18 +62,17 @@ static void describe_batch(const result_about *about, char *text, size_t bytes) 
     } else if (about->global_batch > 0) {
         snprintf(text, bytes, "global batch %" PRId64, about->global_batch);
     } else if (times > 1) {
-        snprintf(text, bytes, "batch %" PRId64 " x %" PRId64 " each", times, about->batch);
+        snprintf(text, bytes, "batch %" PRId64 " x %" PRId64 " each", times, each);
     } else {
-        snprintf(text, bytes, "batch %" PRId64 " each", about->batch);
+        snprintf(text, bytes, "batch %" PRId64 " each", each);
     }
 }
 
 static void add_table(kolo_text *t, const kolo_train_result *r, const result_about *about) {
-    add_row(t, "model", "%s%s%" PRId64 " parameters", about->model ? about->model : "",
-            about->model ? ", " : "", r->parameters);
+    add_row(t, "model", "%s, %" PRId64 " parameters", r->model, r->parameters);
     if (about->data) add_row(t, "data", "%s", about->data);
     char batch[96];
-    describe_batch(about, batch, sizeof batch);
+    describe_batch(about, r->batch, batch, sizeof batch);
     add_row(t, "workers", "%d, threads %d each, %s", r->workers, r->threads, batch);
     if (about->trained) {
         add_row(t, "trained", "%" PRId64 " steps, %" PRId64 " epochs, %" PRId64 " samples",
@@ -110,14 +109,14 @@ static void add_json(kolo_text *t, const kolo_train_result *r, const result_abou
     char hash[24];
     snprintf(hash, sizeof hash, "%016" PRIx64, r->parameter_hash);
     kolo_json_object(&j, NULL);
-    if (about->model) kolo_json_string(&j, "model", about->model);
+    kolo_json_string(&j, "model", r->model);
     kolo_json_string(&j, "data", about->data);
     kolo_json_int(&j, "workers", r->workers);
     kolo_json_int(&j, "threads", r->threads);
     if (about->global_batch > 0) {
         kolo_json_int(&j, "global_batch", about->global_batch);
     } else {
-        kolo_json_int(&j, "batch", about->batch);
+        kolo_json_int(&j, "batch", r->batch);
     }
     if (about->shards > 0) kolo_json_int(&j, "shards", about->shards);
     if (about->trained) kolo_json_int(&j, "accumulate", about->accumulate);

@@ -6,12 +6,10 @@
 
 /* The run that the result belongs to. */
 typedef struct result_about {
-    const char *model; /* NULL: not printed, as for an evaluation */
     const char *data;
-    const char *out; /* folder of the run's files, or NULL */
-    int64_t batch;
-    int64_t accumulate;   /* micro-batches of `batch` samples per step; 0: no steps */
-    int64_t global_batch; /* 0: that of `batch` samples per worker */
+    const char *out;      /* folder of the run's files, or NULL */
+    int64_t accumulate;   /* micro-batches per step; 0: no steps */
+    int64_t global_batch; /* 0: a batch per worker is given */
     int64_t shards;       /* logical shards of the global batch; 0: none */
     bool trained;         /* false: an evaluation */
 } result_about;

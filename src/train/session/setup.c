@@ -26,6 +26,7 @@ static void fill_defaults(kolo_train_opts *o) {
     }
     if (o->epochs == 0 && o->steps == 0) o->epochs = 1;
     if (o->lr == 0) o->lr = 0.01;
+    if (o->log_every == 0) o->log_every = 10;
     if (o->lr_step_factor == 0) o->lr_step_factor = 0.1;
     if (o->lr_step_epochs == 0) o->lr_step_epochs = 30;
     if (o->threads == 0) o->threads = 1;
@@ -90,6 +91,8 @@ static kolo_status check_ranges(const kolo_train_opts *o) {
     KOLO_TRY(kolo_check_count("threads", o->threads, 1, 1024));
     KOLO_TRY(kolo_check_count("bucket bytes", o->bucket_bytes, 1, many));
     KOLO_TRY(kolo_check_count("epochs between evaluations", o->eval_every, 0, 1 << 30));
+    KOLO_TRY(kolo_check_count("steps between evaluations", o->eval_steps, 0, many));
+    KOLO_TRY(kolo_check_count("steps between lines", o->log_every, 1, many));
     KOLO_TRY(kolo_check_count("steps between checkpoints", o->checkpoint_steps, 0, many));
     KOLO_TRY(kolo_check_count("epochs between checkpoints", o->checkpoint_epochs, 0, 1 << 30));
     KOLO_TRY(kolo_check_count("checkpoints to keep", o->keep, 0, many));
@@ -424,8 +427,11 @@ void kolo_setup_describe(const kolo_setup *setup, kolo_text *text) {
                                        : "best",
                   kolo_algorithm_name(o->algorithm), kolo_autotune_name(o->autotune),
                   o->bucket_bytes);
-    kolo_text_add(text, "recompute: %s\neval: %d\neval-every: %" PRId64 "\nin memory: %d\n",
-                  kolo_recompute_name(o->recompute), !o->no_eval, o->eval_every, o->in_memory);
+    kolo_text_add(text,
+                  "recompute: %s\neval: %d\neval-every: %" PRId64 " epochs, %" PRId64
+                  " steps\nin memory: %d\n",
+                  kolo_recompute_name(o->recompute), !o->no_eval, o->eval_every, o->eval_steps,
+                  o->in_memory);
     kolo_text_add(text, "checkpoint-every: %" PRId64 " steps, %" PRId64 " epochs\nresume: %s\n",
                   o->checkpoint_steps, o->checkpoint_epochs, o->resume ? o->resume : "");
 }

@@ -178,6 +178,12 @@ static void a_folder_goes_on(void **state) {
     size_t n = (size_t)(strstr(line, "\"lr\"") - line);
     assert_memory_equal(line, other, n);
     assert_null(strstr(other + 1, "\"step\": 18,"));
+    /* So does the report of ten steps, of which the first ran before the break. */
+    line = strstr(metrics, "\"step\": 20");
+    other = strstr(again, "\"step\": 20");
+    assert_true(line && other);
+    n = (size_t)(strstr(line, "\"lr\"") - line);
+    assert_memory_equal(line, other, n);
     kolo_free(metrics);
     kolo_free(again);
     kolo_free(latest);

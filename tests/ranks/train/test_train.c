@@ -102,8 +102,10 @@ static void count_lines(const char *path, int *lines, int *epochs) {
         *end = '\0';
         json_t *report = json_loads(line, 0, NULL);
         assert_non_null(report);
-        assert_true(json_real_value(json_object_get(report, "loss")) > 0);
-        *epochs += strcmp(json_string_value(json_object_get(report, "event")), "epoch") == 0;
+        bool epoch = strcmp(json_string_value(json_object_get(report, "event")), "epoch") == 0;
+        const char *loss = epoch ? "epoch_loss" : "loss";
+        assert_true(json_real_value(json_object_get(report, loss)) > 0);
+        *epochs += epoch;
         json_decref(report);
     }
     kolo_free(text);
@@ -118,6 +120,7 @@ static void a_run_reports_evaluates_and_saves(void **state) {
                           .lr = 0.1,
                           .optimizer.momentum = 0.9,
                           .eval_every = 2,
+                          .log_every = 5,
                           .seed = 5,
                           .out_dir = "test_train_run",
                           .resolved_config = "seed: 5\n"}};
@@ -146,7 +149,7 @@ static void a_run_reports_evaluates_and_saves(void **state) {
     assert_int_equal(o[0].evaluations, 2);
     int lines, epochs;
     count_lines("test_train_run/metrics.jsonl", &lines, &epochs);
-    assert_int_equal(lines, o[0].reports);
+    assert_int_equal(lines, 4 + 7); /* of epochs, and of every fifth step */
     assert_int_equal(epochs, 4);
 
     /* The checkpoint gives the same evaluation. */

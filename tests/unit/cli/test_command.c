@@ -2,6 +2,7 @@
  * report. test_command_bench.c has those that measure. */
 #define _GNU_SOURCE
 #include "base/file.h"
+#include "base/process.h"
 #include "base/text.h"
 #include "support/command.h"
 #include "support/fewer.h"
@@ -146,6 +147,14 @@ static void usage_errors_are_one_line_and_exit_2(void **state) {
         {"train --model mlp --data synthetic --resume o/latest --init f.safetensors",
          "kolo: --resume loads the weights of the checkpoint: remove --init\n"},
         {"train --model mlp --data synthetic --no-eval=true", "kolo: --no-eval takes no value\n"},
+        {"train --model mlp --data synthetic --beta1 0.8",
+         "kolo: --beta1 has no effect without --optimizer adam or adamw: remove it, or give "
+         "--optimizer adam or adamw\n"},
+        {"train --model mlp --data synthetic --lr-min 0.1 --schedule step",
+         "kolo: --lr-min has no effect without --schedule cosine: remove it, or give --schedule "
+         "cosine\n"},
+        {"train --model mlp --data synthetic --no-eval --eval-every 2",
+         "kolo: --eval-every has no effect without --eval: remove it, or give --eval\n"},
         {"train --model mlp --data synthetic --keep 3 --out o",
          "kolo: --keep requires --checkpoint-every N\n"},
         {"train --resume .",
@@ -452,11 +461,12 @@ static void models_of_tokens_report_perplexity(void **state) {
     assert_true(accuracy >= 0 && accuracy <= 1);
     assert_true(test_json_number(result, "test_perplexity") ==
                 test_json_number(epoch, "test_perplexity"));
-    double masked = exp(test_json_number(epoch, "masked_loss")), of_line = 0;
-    assert_true(fabs(test_json_number(epoch, "perplexity") / masked - 1) < 1e-9);
+    double masked = exp(test_json_number(epoch, "epoch_masked_loss")), of_line = 0;
+    assert_true(fabs(test_json_number(epoch, "epoch_perplexity") / masked - 1) < 1e-9);
     char *output = test_contents("err");
-    const char *at = strstr(output, "  perplexity ");
-    assert_true(at && strstr(at, "  test perplexity ") && sscanf(at, " perplexity %lf", &of_line));
+    const char *at = strstr(output, "  epoch perplexity ");
+    assert_true(at && strstr(at, "  test perplexity ") &&
+                sscanf(at, " epoch perplexity %lf", &of_line));
     assert_true(fabs(of_line / masked - 1) < 1e-3);
     kolo_free(output);
     json_decref(result);
@@ -473,6 +483,31 @@ static void bf16_matches_info(void **state) {
     assert_int_equal(test_run(train), none ? 2 : 0);
     bool warned = test_contains("err", "precision bf16 saves memory only");
     assert_true(warned == memory_alone && none == test_contains("err", "precision bf16 takes"));
+}
+
+/* Figures are those of the run: the samples that a step has, the model of a checkpoint. */
+static void results_tell_what_ran(void **state) {
+    assert_int_equal(test_run("train --model mlp:hidden=4 --data synthetic:N=640,test=8 --batch "
+                              "100000 --epochs 2 --eval-every-steps 1 --log-every 2 --out huge"),
+                     0);
+    assert_true(test_contains("out", ", batch 640 each\n"));
+    assert_true(test_contains("err", "a step of 100000 samples exceeds the 640 of the training "
+                                     "data: each step uses all of them\n"));
+    assert_true(test_contains("err", "  epoch loss "));
+    assert_true(test_contains("huge/metrics.jsonl", "{\"event\": \"train\", \"step\": 2, "));
+    assert_false(test_contains("huge/metrics.jsonl", "{\"event\": \"train\", \"step\": 1, "));
+    assert_int_equal(test_run("eval --checkpoint huge/checkpoint-final.safetensors --data "
+                              "synthetic:N=640,test=8"),
+                     0);
+    assert_true(test_contains("out", "model             mlp:hidden=4, "));
+    assert_true(test_contains("out", ", batch 8 each\n"));
+}
+
+/* A long line stays whole. */
+static void long_lines_of_ranks_stay_whole(void **state) {
+    assert_int_equal(
+        test_run("run -n 2 -- sh -c 'head -c 300000 /dev/zero | tr \"\\\\0\" x; echo'"), 0);
+    assert_int_equal(system("test $(wc -l <out) = 2 && test $(wc -c <out) = 600010"), 0);
 }
 
 static void weights_go_in_and_out(void **state) {
@@ -577,6 +612,13 @@ static void a_dump_has_the_plans_collectives(void **state) {
 
 /* Out-of-memory errors contain advice. */
 static void out_of_memory_has_advice(void **state) {
+    if (kolo_memory_limit() < INT64_C(200) << 30) { /* refused before it is filled */
+        assert_int_equal(test_run("bench train --model lstm_lm:vocab=7000000,width=1024 --batch 1 "
+                                  "--optimizer adam --steps 1 --threads 1 --autotune off"),
+                         1);
+        assert_true(test_contains("err", "kolo: 1 worker needs "));
+        assert_true(test_contains("err", " GiB for them: take a smaller model or batch, "));
+    }
     if (TEST_FEWER(true, false)) return; /* sanitizers need all of the address space */
     char line[256];
     snprintf(line, sizeof line,
@@ -609,6 +651,8 @@ TEST_MAIN(test_command) {
         cmocka_unit_test(the_command_line_sets_the_length_of_a_run),
         cmocka_unit_test(models_of_tokens_report_perplexity),
         cmocka_unit_test(bf16_matches_info),
+        cmocka_unit_test(results_tell_what_ran),
+        cmocka_unit_test(long_lines_of_ranks_stay_whole),
         cmocka_unit_test(weights_go_in_and_out),
         cmocka_unit_test(models_have_default_samples),
         cmocka_unit_test(a_dump_has_the_runs_optimizer),

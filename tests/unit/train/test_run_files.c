@@ -60,15 +60,15 @@ static void reports_are_lines_of_json(void **state) {
     static const struct {
         const char *key;
         double number;
-    } pairs[] = {{"loss", 3},
-                 {"masked_loss", 2.5},
-                 {"next_loss", 0.5},
-                 {"perplexity", 12.25},
+    } pairs[] = {{"epoch_loss", 3},
+                 {"epoch_masked_loss", 2.5},
+                 {"epoch_next_loss", 0.5},
+                 {"epoch_perplexity", 12.25},
                  {"test_perplexity", 25.5},
                  {"test_loss", 4},
                  {"test_masked_loss", 3.25},
                  {"test_next_loss", 0.75},
-                 {"next_accuracy", 0.625},
+                 {"epoch_next_accuracy", 0.625},
                  {"test_next_accuracy", 0.875}};
     for (size_t i = 0; i < KOLO_COUNT(pairs); i++) {
         assert_true(json_number_value(json_object_get(last, pairs[i].key)) == pairs[i].number);

@@ -1,0 +1,19 @@
+#include "train/session/memory.h"
+
+#include "base/process.h"
+
+static const double gib = 1 << 30;
+
+kolo_status kolo_session_check_memory(const kolo_session *session, kolo_comm *comm) {
+    kolo_plan_memory m = kolo_plan_memory_of(kolo_session_plan(session));
+    int ranks = comm ? kolo_comm_local_size(comm) : 1;
+    double one = (double)m.store + (double)m.gradients + (double)m.arena + (double)m.scratch;
+    double limit = (double)kolo_memory_limit();
+    if (limit <= 0 || one * ranks <= limit) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_NOMEM,
+                     "%d worker%s %.1f GiB (parameters and optimizer %.1f, gradients "
+                     "%.1f, values of a step %.1f), and this machine has %.1f GiB for them: take a "
+                     "smaller model or batch, fewer workers, --accumulate or --recompute full",
+                     ranks, ranks == 1 ? " needs" : "s need each", one / gib, (double)m.store / gib,
+                     (double)m.gradients / gib, (double)(m.arena + m.scratch) / gib, limit / gib);
+}

@@ -1,0 +1,9 @@
+#pragma once
+/* The memory that training takes, checked before it is filled. */
+
+#include "train/session/session.h"
+
+/* NOMEM, with the figures, if the ranks of this machine together need more memory than it has, or
+ * than the limit of their control group. The memory of a session is reserved at its creation and
+ * filled later. The check assumes that every local rank needs as much as this one. */
+kolo_status kolo_session_check_memory(const kolo_session *session, kolo_comm *comm);
