@@ -8,6 +8,7 @@
 #include "base/integer.h"
 #include "base/rng.h"
 #include "graph/ops/ops.h"
+#include "graph/propagate.h"
 #include "pass/pass.h"
 #include "support/graph_eval.h"
 #include "support/support.h"
@@ -27,6 +28,7 @@ typedef struct maker {
     int64_t batch;
     kolo_value live[MAX_LIVE]; /* values to build on */
     int n_live, n_params;
+    bool is_param; /* x is a parameter */
     kolo_value loss, labels;
 } maker;
 
@@ -129,13 +131,16 @@ static kolo_value grow(maker *m, kolo_value x) {
     }
 }
 
-static void make_graph(maker *m, uint64_t seed) {
+/* batch 0: drawn. */
+static void make_graph(maker *m, uint64_t seed, int64_t batch) {
     *m = (maker){.rng = kolo_rng_make(seed, KOLO_RNG_TEST, 2)};
     ASSERT_OK(kolo_graph_create(&(kolo_graph_opts){KOLO_DTYPE_F64}, &m->g));
     m->batch = 1 + below(m, 3);
+    if (batch > 0) m->batch = batch;
     kolo_shape images = kolo_shape_4(m->batch, 1 + below(m, 4), 3 + below(m, 7), 3 + below(m, 7));
-    m->live[m->n_live++] = below(m, 3) ? kolo_input(m->g, "x", KOLO_DTYPE_F64, images)
-                                       : kolo_param(m->g, "x", images, kolo_init_fan_in(1));
+    m->is_param = below(m, 3) == 0;
+    m->live[m->n_live++] = m->is_param ? kolo_param(m->g, "x", images, kolo_init_fan_in(1))
+                                       : kolo_input(m->g, "x", KOLO_DTYPE_F64, images);
     for (int64_t steps = 3 + below(m, 10); steps > 0; steps--) {
         /* Mostly go on with the latest value; by chance branch from an older one. */
         int from = below(m, 3) ? m->n_live - 1 : (int)below(m, m->n_live);
@@ -169,7 +174,7 @@ typedef struct rig {
 
 static void rig_create(rig *t, uint64_t seed, bool fold) {
     t->seed = seed;
-    make_graph(&t->m, seed);
+    make_graph(&t->m, seed, 0);
     kolo_graph *g = t->m.g;
     if (fold) {
         ASSERT_OK(kolo_pass_fold(g, true));
@@ -376,6 +381,121 @@ static void folding_keeps_loss_and_gradients(void **state) {
     assert_true(folded > GRAPHS / 4);
 }
 
+/* ---- placements ---- */
+
+enum { SHARDS = 2, WHOLE_BATCH = 3 };
+static const int64_t shard_sizes[SHARDS] = {2, 1}, shard_firsts[SHARDS] = {0, 2};
+
+/* A graph with its gradient on a mesh of dp=`ranks`, with placements, ready to be filled. */
+static void sharded_create(rig *t, uint64_t seed, int64_t batch, int ranks) {
+    const kolo_mesh mesh = {1, {{"dp", ranks}}};
+    t->seed = seed;
+    make_graph(&t->m, seed, batch);
+    kolo_graph *g = t->m.g;
+    kolo_value scale = kolo_scalar(g, "scale");
+    ASSERT_OK(kolo_pass_fold(g, true));
+    ASSERT_OK(kolo_pass_shard(g, &mesh));
+    ASSERT_OK(kolo_pass_gradient(g, kolo_graph_output(g, "loss"), scale));
+    ASSERT_OK(kolo_graph_propagate(g));
+    ASSERT_OK(graph_eval_init(&t->e, g, KOLO_KERNELS_REF));
+    graph_eval_f64(&t->e, scale)[0] = loss_scale;
+}
+
+/* The position of element i of the part of dimension d that begins at `first`, in the whole. */
+static int64_t position(const kolo_shape *whole, const kolo_shape *part, int d, int64_t first,
+                        int64_t i) {
+    int64_t inner = 1;
+    for (int k = d + 1; k < part->rank; k++) inner *= part->dim[k];
+    int64_t row = i / inner, outer = row / part->dim[d], at = row % part->dim[d];
+    return (outer * whole->dim[d] + first + at) * inner + i % inner;
+}
+
+static double element(const rig *t, int32_t v, int64_t i) {
+    const void *data = t->e.data[v];
+    switch (t->m.g->values[v].tensor.dtype) {
+    case KOLO_DTYPE_F64:
+        return ((const double *)data)[i];
+    case KOLO_DTYPE_I32:
+        return ((const int32_t *)data)[i];
+    default:
+        return ((const uint8_t *)data)[i];
+    }
+}
+
+/* Compares what the shards hold of a value with the whole, by its placement. */
+static void check_value(const rig *whole, const rig *shards, int32_t v, int counts[3]) {
+    const kolo_value_info *all = &whole->m.g->values[v];
+    const kolo_placement *p = &shards[0].m.g->values[v].placements.axis[0];
+    int64_t count = kolo_shape_count(&all->tensor.shape);
+    double *have = kolo_zalloc((size_t)(count + 1) * sizeof *have);
+    assert_non_null(have);
+    bool sharded = p->kind == KOLO_PLACEMENT_SHARDED, sum = p->kind == KOLO_PLACEMENT_PARTIAL;
+    counts[sharded ? 0 : sum ? 1 : 2]++;
+    for (int r = 0; r < SHARDS; r++) {
+        const kolo_shape *part = &shards[r].m.g->values[v].tensor.shape;
+        /* of the dimension: samples may have been merged with others */
+        int64_t scale = sharded ? all->tensor.shape.dim[p->dim] / WHOLE_BATCH : 0;
+        for (int64_t i = 0; i < kolo_shape_count(part); i++) {
+            int64_t at =
+                sharded ? position(&all->tensor.shape, part, p->dim, shard_firsts[r] * scale, i)
+                        : i;
+            double x = element(&shards[r], v, i);
+            have[at] = sum ? have[at] + x : x;
+        }
+    }
+    for (int64_t i = 0; i < count; i++) {
+        double want = element(whole, v, i);
+        if (fabs(have[i] - want) <= 1e-9 * fmax(1, fabs(want))) continue;
+        explain(&shards[0]);
+        fail_msg("seed %llu, value %d, element %d: %.12g of the shards, %.12g of the whole",
+                 (unsigned long long)whole->seed, (int)v, (int)i, have[i], want);
+    }
+    kolo_free(have);
+}
+
+/* Each shard of the samples, run alone, holds of every value, forwards and backwards, what its
+ * placement states. */
+static void shards_hold_what_placements_state(void **state) {
+    int counts[3] = {0};
+    for (uint64_t seed = 0; seed < GRAPHS; seed++) {
+        rig whole, shards[SHARDS];
+        sharded_create(&whole, seed, WHOLE_BATCH, 1);
+        if (whole.m.is_param) { /* samples that are parameters are not sharded */
+            rig_destroy(&whole);
+            continue;
+        }
+        for (int r = 0; r < SHARDS; r++) sharded_create(&shards[r], seed, shard_sizes[r], SHARDS);
+        const kolo_graph *g = whole.m.g;
+        for (int32_t v = 0; v < g->n_values; v++) {
+            const kolo_value_info *info = &g->values[v];
+            kolo_value value = {.id = v};
+            if (v == whole.m.labels.id) {
+                graph_eval_fill_labels(&whole.e, value, seed, CLASSES);
+            } else if (info->kind == KOLO_VALUE_PARAM || info->kind == KOLO_VALUE_INPUT) {
+                graph_eval_fill(&whole.e, value, seed ^ kolo_hash_text(info->name), 1);
+            } else {
+                continue;
+            }
+            for (int r = 0; r < SHARDS; r++) {
+                const kolo_tensor *t = &shards[r].m.g->values[v].tensor;
+                size_t first = 0, bytes = kolo_tensor_bytes(t);
+                if (info->kind == KOLO_VALUE_INPUT) {
+                    first = bytes / (size_t)shard_sizes[r] * (size_t)shard_firsts[r];
+                }
+                memcpy(shards[r].e.data[v], (const char *)whole.e.data[v] + first, bytes);
+            }
+        }
+        graph_eval_run(&whole.e, g->n_nodes);
+        for (int r = 0; r < SHARDS; r++) graph_eval_run(&shards[r].e, shards[r].m.g->n_nodes);
+        for (int32_t v = 0; v < g->n_values; v++) {
+            if (g->values[v].kind == KOLO_VALUE_TEMP) check_value(&whole, shards, v, counts);
+        }
+        for (int r = 0; r < SHARDS; r++) rig_destroy(&shards[r]);
+        rig_destroy(&whole);
+    }
+    assert_true(counts[0] > 1000 && counts[1] > 500);
+}
+
 /* A flatten of a vector makes a matrix of one column, which a linear layer needs. */
 static void folding_keeps_a_flatten_of_vectors(void **state) {
     kolo_graph *g;
@@ -432,6 +552,7 @@ TEST_MAIN(test_random_graphs) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_equal_differences),
         cmocka_unit_test(folding_keeps_loss_and_gradients),
+        cmocka_unit_test(shards_hold_what_placements_state),
         cmocka_unit_test(folding_keeps_a_flatten_of_vectors),
         cmocka_unit_test(folding_keeps_what_gelu_needs),
         cmocka_unit_test(folding_counts_with_the_loss),
