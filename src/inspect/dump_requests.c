@@ -1,11 +1,15 @@
 /* Prints the requests of a plan: a line for each bucket with the algorithm, variant and chunk that
- * it got, then the schedule of every rank. Buckets with equal schedules are printed together.
+ * it got, then the schedules of the first ranks entry by entry, and the totals of the others, so
+ * that the output does not grow with the square of the group. Buckets with equal schedules are
+ * printed together.
  *
  * The plan is rank 0's. Its requests are the same on all ranks, so the schedule of another rank
  * follows from the same row and specification. */
 #include "inspect/dump_requests.h"
 
 #include "comm/engine/request.h"
+
+enum { RANKS_IN_FULL = 4 };
 
 static const char *const kind_names[] = {
 #define KIND_NAME(code, name) name,
@@ -50,7 +54,11 @@ static kolo_status print_schedules(const kolo_plan *plan, int i, kolo_text *text
         kolo_schedule schedule;
         KOLO_TRY(kolo_schedule_build(row, &spec, &schedule));
         kolo_text_add(text, "rank %d of %d: ", spec.rank, spec.size);
-        kolo_schedule_print(&schedule, text);
+        if (spec.rank < RANKS_IN_FULL) {
+            kolo_schedule_print(&schedule, text);
+        } else {
+            kolo_schedule_print_totals(&schedule, text);
+        }
         kolo_schedule_fini(&schedule);
     }
     return KOLO_OK;

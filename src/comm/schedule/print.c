@@ -67,7 +67,7 @@ static void print_entry(const kolo_entry *e, kolo_text *text) {
     kolo_text_add(text, "\n");
 }
 
-void kolo_schedule_print(const kolo_schedule *s, kolo_text *text) {
+void kolo_schedule_print_totals(const kolo_schedule *s, kolo_text *text) {
     kolo_traffic t = kolo_schedule_traffic(s);
     kolo_text_add(text,
                   "schedule %s rounds %zu entries %zu scratch %zu sent %llu received %llu reduced "
@@ -75,6 +75,10 @@ void kolo_schedule_print(const kolo_schedule *s, kolo_text *text) {
                   s->row->name, s->n_rounds, s->n_entries, s->scratch, (unsigned long long)t.sent,
                   (unsigned long long)t.received, (unsigned long long)t.reduced,
                   (unsigned long long)t.copied);
+}
+
+void kolo_schedule_print(const kolo_schedule *s, kolo_text *text) {
+    kolo_schedule_print_totals(s, text);
     for (size_t r = 0; r < s->n_rounds; r++) {
         kolo_text_add(text, "round %zu%s\n", r,
                       r < s->prologue ? " (before the announcement)" : "");

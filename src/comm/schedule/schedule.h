@@ -187,7 +187,8 @@ KOLO_SHARED kolo_traffic kolo_schedule_traffic(const kolo_schedule *schedule);
 void kolo_traffic_add(kolo_traffic *traffic, kolo_entry_kind kind, uint64_t count);
 
 KOLO_SHARED const char *kolo_variant_name(kolo_variant variant);
-/* Appends the schedule as text, one line per entry, for `kolo dump`. */
+/* Append the schedule as text, for `kolo dump`: a line of its totals; and a line per entry. */
+KOLO_SHARED void kolo_schedule_print_totals(const kolo_schedule *schedule, kolo_text *text);
 KOLO_SHARED void kolo_schedule_print(const kolo_schedule *schedule, kolo_text *text);
 
 /* The first element of slice `part`, if `count` elements are cut into `parts` slices; `count` for

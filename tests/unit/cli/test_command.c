@@ -577,7 +577,8 @@ static void a_dump_has_the_runs_optimizer(void **state) {
 }
 
 /* A dump of schedules has the plan's own requests: each bucket with its algorithm, variant and
- * chunk, and the schedules of all ranks. Rows of sparse tables are gathered, not reduced. */
+ * chunk, and the schedules of its first ranks, of others the totals. Rows of sparse tables are
+ * gathered, not reduced. */
 static void a_dump_has_the_plans_collectives(void **state) {
     const char *model = "lstm_lm:layers=1,vocab=50,hidden=4,context=8 --batch 2 --ranks 2";
     char words[192];
@@ -594,6 +595,11 @@ static void a_dump_has_the_plans_collectives(void **state) {
     assert_int_equal(test_run(words), 0);
     assert_true(test_contains("out", "f32    ring              messages        262144\nbucket 1 "));
     assert_true(test_contains("out", "\nrank 1 of 2: schedule ring rounds"));
+    assert_int_equal(test_run("dump --what schedule --model mlp --ranks 6 --algorithm ring"), 0);
+    assert_true(test_contains(
+        "out", " copied 0\nround 0\n  send data[59184,78896) rank 4\n")); /* of rank 3 */
+    assert_true(
+        test_contains("out", " copied 0\nrank 5 of 6: schedule ring rounds")); /* after rank 4 */
     snprintf(words, sizeof words, "dump --what schedule --sparse-embedding --model %s", model);
     assert_int_equal(test_run(words), 0);
     assert_true(test_contains("out", "bucket 0    allreduce          1856          464 f32 "));
