@@ -5,32 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const kolo_model *const zoo[] = {
-    &kolo_model_lenet,
-    &kolo_model_mlp,
-    &kolo_model_resnet20,
-    &kolo_model_resnet18,
-    &kolo_model_resnet34,
-    &kolo_model_resnet50,
-    &kolo_model_resnet101,
-    &kolo_model_alexnet,
-    &kolo_model_vgg16,
-    &kolo_model_googlenet,
-    &kolo_model_deeplabv3_resnet101,
-    &kolo_model_lstm_lm,
-    &kolo_model_gpt2,
-    &kolo_model_gpt2_tiny,
-    &kolo_model_gpt2_medium,
-    &kolo_model_gpt2_large,
-    &kolo_model_gpt2_xl,
-    &kolo_model_bert_tiny,
-    &kolo_model_bert_mini,
-    &kolo_model_bert_small,
-    &kolo_model_bert_medium,
-    &kolo_model_bert_base,
-    &kolo_model_bert_large,
-    NULL,
-};
+#define ADDRESS(name) &kolo_model_##name,
+static const kolo_model *const zoo[] = {KOLO_MODEL_LIST(ADDRESS) NULL};
 
 enum { MODELS = sizeof zoo / sizeof zoo[0] };
 

@@ -1,14 +1,33 @@
 #pragma once
-/* Every model of the zoo, each defined in the file of its name. */
+/* The list of models: a row X(name) declares kolo_model_<name>, defined in this folder. */
 
 #include "kolo/models.h"
 
-extern const kolo_model kolo_model_lenet, kolo_model_mlp, kolo_model_alexnet, kolo_model_vgg16;
-extern const kolo_model kolo_model_googlenet, kolo_model_deeplabv3_resnet101;
-extern const kolo_model kolo_model_resnet18, kolo_model_resnet20, kolo_model_resnet34;
-extern const kolo_model kolo_model_resnet50, kolo_model_resnet101;
-extern const kolo_model kolo_model_lstm_lm;
-extern const kolo_model kolo_model_gpt2, kolo_model_gpt2_tiny, kolo_model_gpt2_medium;
-extern const kolo_model kolo_model_gpt2_large, kolo_model_gpt2_xl;
-extern const kolo_model kolo_model_bert_tiny, kolo_model_bert_mini, kolo_model_bert_small;
-extern const kolo_model kolo_model_bert_medium, kolo_model_bert_base, kolo_model_bert_large;
+#define KOLO_MODEL_LIST(X) \
+    X(lenet)               \
+    X(mlp)                 \
+    X(resnet20)            \
+    X(resnet18)            \
+    X(resnet34)            \
+    X(resnet50)            \
+    X(resnet101)           \
+    X(alexnet)             \
+    X(vgg16)               \
+    X(googlenet)           \
+    X(deeplabv3_resnet101) \
+    X(lstm_lm)             \
+    X(gpt2)                \
+    X(gpt2_tiny)           \
+    X(gpt2_medium)         \
+    X(gpt2_large)          \
+    X(gpt2_xl)             \
+    X(bert_tiny)           \
+    X(bert_mini)           \
+    X(bert_small)          \
+    X(bert_medium)         \
+    X(bert_base)           \
+    X(bert_large)
+
+#define KOLO_MODEL_DECLARE(name) extern const kolo_model kolo_model_##name;
+KOLO_MODEL_LIST(KOLO_MODEL_DECLARE)
+#undef KOLO_MODEL_DECLARE
