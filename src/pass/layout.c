@@ -28,11 +28,12 @@ kolo_status kolo_pass_layout(kolo_graph *g, kolo_kernel_set kernels, struct kolo
     size_t n_values = (size_t)g->n_values + 1, n_nodes = (size_t)g->n_nodes + 1;
     l.root = kolo_arena_alloc(&l.arena, n_values * sizeof *l.root);
     l.components = kolo_arena_alloc(&l.arena, n_values * sizeof *l.components);
+    l.twin = kolo_arena_alloc(&l.arena, n_nodes * sizeof *l.twin);
     l.memos = kolo_arena_alloc(&l.arena, n_nodes * sizeof(memo *));
     l.reordered = kolo_arena_alloc(&l.arena, n_nodes * sizeof *l.reordered);
     l.detour = kolo_arena_alloc(&l.arena, n_nodes * sizeof *l.detour);
     l.copies = kolo_arena_alloc(&l.arena, n_values * sizeof(copy *));
-    if (!l.root || !l.components || !l.memos || !l.reordered || !l.detour || !l.copies) {
+    if (!l.root || !l.components || !l.twin || !l.memos || !l.reordered || !l.detour || !l.copies) {
         status = KOLO_NOMEM(n_values * sizeof *l.components);
         goto done;
     }

@@ -47,7 +47,8 @@ typedef struct layouter {
     kolo_layout families[N_FAMILIES];
     int32_t *root;          /* by value */
     component *components;  /* by root value */
-    memo **memos;           /* by node */
+    int32_t *twin;          /* by node: the first node with the same work */
+    memo **memos;           /* by twin */
     kolo_layout *reordered; /* by node: layout that its weights need first; rank 0: none */
     int *detour;            /* by node */
     copy **copies;          /* by value, while reorders are placed */

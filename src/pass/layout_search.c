@@ -6,6 +6,29 @@
 
 #include <math.h>
 
+/* ---- nodes that do the same work ---- */
+
+/* Whether two nodes differ in nothing but their values: kernels take equal times for them. */
+static bool same_work(layouter *l, const kolo_node *a, const kolo_node *b) {
+    if (a->op != b->op || a->n_in != b->n_in || a->n_out != b->n_out) return false;
+    if (memcmp(a->attr, b->attr, sizeof a->attr) != 0) return false;
+    for (int k = 0; k < a->n_in + a->n_out; k++) {
+        const kolo_tensor *x = tensor_of(l, value_at(a, k)), *y = tensor_of(l, value_at(b, k));
+        if (x->dtype != y->dtype || !kolo_shape_equal(&x->shape, &y->shape)) return false;
+        if (is_image(l, a, k) != is_image(l, b, k)) return false;
+    }
+    return true;
+}
+
+/* Deep networks repeat their blocks: equal nodes share their memos. */
+static void find_twins(layouter *l) {
+    for (int32_t i = 0; i < l->g->n_nodes; i++) {
+        int32_t j = 0;
+        while (j < i && (l->twin[j] != j || !same_work(l, l->g->nodes[j], l->g->nodes[i]))) j++;
+        l->twin[i] = j;
+    }
+}
+
 /* ---- the time of an assignment ---- */
 
 static double select_seconds(const layouter *l, kolo_kernel_spec *spec) {
@@ -51,7 +74,8 @@ static double node_seconds(layouter *l, int32_t i, kolo_kernel_spec *spec) {
     const kolo_node *n = l->g->nodes[i];
     kolo_kernel_spec asked = *spec;
     const int w = weights_input(n->op);
-    for (const memo *m = l->memos[i]; m; m = m->next) {
+    memo **memos = &l->memos[l->twin[i]];
+    for (const memo *m = *memos; m; m = m->next) {
         bool same = true;
         for (int k = 0; same && k < spec->n_in; k++) {
             same = kolo_layout_equal(&m->asked.in[k].layout, &asked.in[k].layout);
@@ -76,10 +100,9 @@ static double node_seconds(layouter *l, int32_t i, kolo_kernel_spec *spec) {
     }
     memo *m = kolo_arena_alloc(&l->arena, sizeof *m);
     if (m) {
-        *m =
-            (memo){.next = l->memos[i], .asked = asked, .detour = l->detour[i], .seconds = seconds};
+        *m = (memo){.next = *memos, .asked = asked, .detour = l->detour[i], .seconds = seconds};
         if (w >= 0) m->weights = spec->in[w].layout;
-        l->memos[i] = m;
+        *memos = m;
     }
     return seconds;
 }
@@ -152,6 +175,7 @@ static double improve(layouter *l, component *c, double best) {
 kolo_status kolo_layout_search(layouter *l) {
     double best = INFINITY;
     int best_family = 0, best_input = 0, n_components = 0;
+    find_twins(l);
     for (int input = 0; input < N_INPUT_FAMILIES; input++) {
         for (int family = 0; family < N_FAMILIES; family++) {
             set_all(l, INPUT, input);
