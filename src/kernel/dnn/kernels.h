@@ -1,5 +1,7 @@
 #pragma once
-/* The oneDNN kernels. Needs no header of oneDNN. */
+/* The oneDNN kernels. Needs no header of oneDNN. There are none for pooling, element-wise ops and
+ * losses: oneDNN is no faster than plain loops there (and its pooling is many times slower on some
+ * processors). */
 
 #include "kernel/kernel.h"
 
@@ -25,9 +27,6 @@
 
 #define KOLO_DNN_EXTERN(name) extern const kolo_kernel kolo_dnn_##name;
 KOLO_DNN_KERNELS(KOLO_DNN_EXTERN)
-
-/* All of them, NULL-terminated. */
-extern const kolo_kernel *const kolo_dnn_kernels[];
 
 /* The version of the library: major, minor, patch. */
 void kolo_dnn_version(int version[3]);

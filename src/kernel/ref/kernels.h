@@ -7,6 +7,3 @@
 #define KOLO_REF_DECLARE(name) extern const kolo_kernel kolo_ref_##name;
 KOLO_OP_LIST(KOLO_REF_DECLARE)
 #undef KOLO_REF_DECLARE
-
-/* All of them, NULL-terminated. */
-extern const kolo_kernel *const kolo_ref_kernels[];

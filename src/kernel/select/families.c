@@ -1,4 +1,4 @@
-/* The families of kernels, and capabilities that depend on which families are built. */
+/* The table of all kernels, and capabilities that depend on which families are built. */
 #include "kernel/select/families.h"
 
 #include "base/isa.h"
@@ -9,26 +9,23 @@
 #include "kernel/dnn/kernels.h"
 #endif
 
-static const kolo_kernel *const *const families[] = {
-    kolo_ref_kernels,
-    kolo_simd_kernels,
+#define REF(name) &kolo_ref_##name,
+#define SIMD(name) &kolo_simd_##name,
+#define DNN(name) &kolo_dnn_##name,
+static const kolo_kernel *const kernels[] = {KOLO_OP_LIST(REF) KOLO_SIMD_KERNELS(SIMD)
 #if KOLO_HAS_DNNL
-    kolo_dnn_kernels,
+                                                 KOLO_DNN_KERNELS(DNN)
 #endif
 };
 
-const kolo_kernel *kolo_kernel_at(size_t i) {
-    for (size_t f = 0; f < KOLO_COUNT(families); f++) {
-        for (const kolo_kernel *const *k = families[f]; *k; k++) {
-            if (i-- == 0) return *k;
-        }
-    }
-    return NULL;
-}
+#define ONE(name) +1
+enum { REF_COUNT = KOLO_OP_LIST(ONE) };
+
+const kolo_kernel *kolo_kernel_at(size_t i) { return i < KOLO_COUNT(kernels) ? kernels[i] : NULL; }
 
 bool kolo_kernel_is_ref(const kolo_kernel *kernel) {
-    for (const kolo_kernel *const *k = kolo_ref_kernels; *k; k++) {
-        if (*k == kernel) return true;
+    for (size_t i = 0; i < REF_COUNT; i++) {
+        if (kernels[i] == kernel) return true;
     }
     return false;
 }

@@ -78,6 +78,3 @@
 
 #define KOLO_SIMD_EXTERN(name) extern const kolo_kernel kolo_simd_##name;
 KOLO_SIMD_KERNELS(KOLO_SIMD_EXTERN)
-
-/* All of them, NULL-terminated. */
-extern const kolo_kernel *const kolo_simd_kernels[];
