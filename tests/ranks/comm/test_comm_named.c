@@ -210,7 +210,7 @@ static kolo_status stall_body(kolo_comm *comm, const void *arg, void *result) {
     float x[4] = {0}, y[4] = {0};
     kolo_named *named;
     int rank = kolo_comm_rank(comm), handle;
-    kolo_named_opts opts = {.stall_ms = TIMEOUT_MS / 3, .on_stall = note_stall, .arg = result};
+    kolo_named_opts opts = {.stall_ms = TIMEOUT_MS / 2, .on_stall = note_stall, .arg = result};
     KOLO_TRY(kolo_named_create(comm, &opts, &named));
     kolo_status status = kolo_named_post(named, "both", x, 4, KOLO_DTYPE_F32, KOLO_SUM, &handle);
     if (status == KOLO_OK) status = kolo_named_wait(named, handle, 0);
