@@ -209,7 +209,7 @@ uint64_t kolo_processors_key(void) {
 static int64_t read_limit(const char *path) {
     long long bytes;
     FILE *file = fopen(path, "re");
-    bool read = file && fscanf(file, "%lld", &bytes) == 1; /* "max" is no number */
+    bool read = file && fscanf(file, "%lld", &bytes) == 1; /* "max" does not parse */
     if (file) fclose(file);
     return read ? bytes : INT64_MAX;
 }

@@ -12,6 +12,7 @@
 #include "kolo/reducer.h"
 
 #include "base/memory.h"
+#include "base/number.h"
 #include "base/rng.h"
 #include "base/status.h"
 #include "comm/engine/comm.h"
@@ -252,7 +253,7 @@ static void print_term(term which, uint64_t value, char *text, size_t bytes) {
         snprintf(text, bytes, "codec %s", kolo_codec_name((kolo_codec_kind)value));
         break;
     case TERM_RATIO:
-        snprintf(text, bytes, "codec ratio %g", ratio);
+        kolo_snprintf(text, bytes, "codec ratio %g", ratio);
         break;
     default:
         snprintf(text, bytes, "%llu buffers", (unsigned long long)value);

@@ -486,7 +486,7 @@ static void bf16_matches_info(void **state) {
 }
 
 /* Figures are those of the run: the samples that a step has, the model of a checkpoint. */
-static void results_tell_what_ran(void **state) {
+static void results_show_what_ran(void **state) {
     assert_int_equal(test_run("train --model mlp:hidden=4 --data synthetic:N=640,test=8 --batch "
                               "100000 --epochs 2 --eval-every-steps 1 --log-every 2 --out huge"),
                      0);
@@ -657,7 +657,7 @@ TEST_MAIN(test_command) {
         cmocka_unit_test(the_command_line_sets_the_length_of_a_run),
         cmocka_unit_test(models_of_tokens_report_perplexity),
         cmocka_unit_test(bf16_matches_info),
-        cmocka_unit_test(results_tell_what_ran),
+        cmocka_unit_test(results_show_what_ran),
         cmocka_unit_test(long_lines_of_ranks_stay_whole),
         cmocka_unit_test(weights_go_in_and_out),
         cmocka_unit_test(models_have_default_samples),
