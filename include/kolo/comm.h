@@ -4,16 +4,21 @@
  * A kolo_comm is one rank's handle to a group. Collectives are *persistent requests*: creating one
  * builds its schedule; it can then be started, tested and waited for any number of times. All ranks
  * of a group must create their requests in the same order and start them in the same order. Several
- * requests may be in flight.
+ * requests may be in flight: of the collectives, 32 make progress, later ones are queued, and at
+ * most `max_in_flight` are accepted without waiting for earlier ones.
  *
  * Threads. A communicator, its sub-groups and their requests may be used by one thread at a time.
+ * A call that communicates while another thread is in one is refused (ARG) and changes nothing.
  * Functions block only where documented.
  *
  * Failure. Every wait has a deadline. If a peer dies, a deadline passes, or ranks disagree about
  * the collective they start, the communicator breaks on all ranks: all its calls then fail with the
- * same error, which names the rank. Any call that communicates can return these errors: PEER,
- * TIMEOUT, or ARG for a disagreement. Destroy a broken communicator; until then, peers may still
- * write into the data of requests that were in flight.
+ * same error, which names the rank. A dead peer breaks the communicators of which it is a member:
+ * requests of sub-groups without it continue. Any other failure breaks the whole group and all its
+ * sub-groups. A rank that starts a collective after a peer's deadline for it fails too; one that
+ * has contributed before may have completed it. Any call that communicates can return these errors:
+ * PEER, TIMEOUT, or ARG for a disagreement. Destroy a broken communicator; until then, peers may
+ * still write into the data of requests that were in flight.
  *
  *     kolo_comm *comm;
  *     KOLO_TRY(kolo_comm_create(NULL, &comm));           // RANK, WORLD_SIZE, ... from kolo run
@@ -182,10 +187,21 @@ typedef struct kolo_comm_opts {
      * wait. The signal is blocked in this thread and in threads created later. report_signal 0: no
      * signal. */
     int report_signal, report_fd;
+    int max_in_flight; /* collectives in flight in each communicator, the same on all ranks; default
+                          128. Beyond it kolo_request_start makes progress until there is room. */
+    /* A thread of the library makes progress while the program computes, also in shared memory, so
+     * that this rank does not hold up its peers. Between hosts there always is one. While requests
+     * are in flight it wakes every 0.2 ms; each call takes a lock. */
+    bool progress_thread;
+    /* Asked about every 20 ms by a thread that waits: true breaks the communicator with PEER
+     * ("interrupted by the user") on all ranks. NULL: never. */
+    bool (*interrupted)(void *arg);
+    void *interrupted_arg;
 } kolo_comm_opts;
 
 /* Joins the group. Blocks until all ranks have joined, or the deadline. `opts` may be NULL.
- * ARG: contradictory options or environment, no secret, or ranks that disagree; UNSUPPORTED: shared
+ * ARG: contradictory options or environment, no secret, ranks that disagree, or this process has
+ * joined the group of its environment already and not destroyed it; UNSUPPORTED: shared
  * memory between hosts, a transport that is not installed; IO: no connection; PEER: a peer died
  * while joining or failed authentication; TIMEOUT: names the missing ranks; NOMEM. */
 KOLO_API kolo_status kolo_comm_create(const kolo_comm_opts *opts, kolo_comm **comm);
@@ -199,9 +215,10 @@ KOLO_API const char *kolo_comm_launchers(void);
 KOLO_API bool kolo_comm_has_ucx(void);
 
 /* Creates a group of `n` ranks that are threads of this process; comms[r] is for the thread of rank
- * r. Only algorithm, timeout_ms and segment_bytes of `opts` are used. Does not block. Ranks read
- * each other's buffers in place: after an error of one rank, its buffers must stay valid until the
- * calls of the others have returned. ARG; NOMEM. */
+ * r. Only algorithm, timeout_ms, segment_bytes, max_in_flight and progress_thread of `opts` are
+ * used. Does not
+ * block. Ranks read each other's buffers in place: after an error of one rank, its buffers must
+ * stay valid until the calls of the others have returned. ARG; NOMEM. */
 KOLO_API kolo_status kolo_comm_create_threads(int n, const kolo_comm_opts *opts, kolo_comm **comms);
 
 /* Leaves the group and frees its requests, sub-groups and registered memory. NULL is allowed. Does
@@ -230,10 +247,11 @@ KOLO_API const char *kolo_comm_transport(const kolo_comm *comm);
  *
  * A sub-group uses shared memory if all its members are on one host (not with ucx), else the
  * connections of `comm`; with transport mpi its collectives are Kolo's. Memory registered with
- * `comm` or the sub-group serves both. A failure in one breaks both, on all members; errors name a
- * sub-group by its colours ("sub-group 2/0") and ranks by their number in the whole group. Destroy
- * it before `comm`; otherwise kolo_comm_destroy(comm) does so. Errors: those of a collective;
- * UNSUPPORTED: the transport has no sub-groups; NOMEM, on all ranks if any has no memory. */
+ * `comm` or the sub-group serves both. Failures of one break others as described above; errors name
+ * a sub-group by its colours ("sub-group 2/0") and ranks by their number in the whole group.
+ * Destroy it before `comm`; otherwise kolo_comm_destroy(comm) does so. Errors: those of a
+ * collective; UNSUPPORTED: the transport has no sub-groups; NOMEM, on all ranks if any has no
+ * memory. */
 KOLO_API kolo_status kolo_comm_split(kolo_comm *comm, int colour, int key, kolo_comm **sub);
 
 /* Loads the cost constants by which AUTO chooses, from a file written by kolo_bench_calibrate; the
@@ -346,8 +364,9 @@ KOLO_API kolo_status kolo_broadcast_create(kolo_comm *comm, const kolo_part *par
 /* A barrier: completes on no rank before all ranks have started it. */
 KOLO_API kolo_status kolo_barrier_create(kolo_comm *comm, const char *site, kolo_request **request);
 
-/* Starts a request. Does not block. ARG: it is in flight, or too many requests are; NOMEM, which
- * breaks the communicator: the segment has no working memory left (segment_bytes). */
+/* Starts a request. Does not block, unless max_in_flight collectives are in flight: then it waits
+ * for the oldest one, with the communicator's deadline. ARG: it is in flight; NOMEM, which breaks
+ * the communicator: the segment has no working memory left (segment_bytes). */
 KOLO_API kolo_status kolo_request_start(kolo_request *request);
 /* Makes progress on all requests in flight and sets `complete` if this one is complete. Does not
  * block. */

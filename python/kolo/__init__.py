@@ -14,12 +14,14 @@ Arguments are contiguous, writable objects with the buffer protocol: numpy array
 memoryview, mmap; PyTorch tensors through ``.numpy()``; and kolo.Buffer for memory at an address or of
 type bfloat16. Data is not copied. Booleans are sent as bytes and support only "max" (or) and "min"
 (and). Integers wrap around, and their mean is rounded towards zero. A communicator may be used by one
-thread at a time. Errors raise kolo.Error with the library's message; after an error that involves
+thread at a time; a call is refused while another thread is in one. Ctrl-C interrupts a wait and breaks
+the communicator on all ranks. Errors raise kolo.Error with the library's message; after an error that involves
 other ranks the communicator is broken on all ranks.
 """
 
 import ctypes
 import operator
+import threading
 import weakref
 
 from . import _library as _l
@@ -46,9 +48,28 @@ class TimeoutError(Error):  # pylint: disable=redefined-builtin
     """A deadline passed; the message names the rank that was waited for."""
 
 
+_interruptions = []  # exceptions of signal handlers that ran in a wait
+
+
+def _run_signal_handlers():
+    """Yields whether a signal handler has raised an exception. The interpreter runs the handlers where
+    the generator is resumed, inside of ``try``."""
+    while True:
+        try:
+            while True:
+                yield False
+        except GeneratorExit:
+            return
+        except BaseException as exception:  # pylint: disable=broad-except
+            _interruptions.append(exception)
+            yield True
+
+
 def _check(code):
     if code == 0:
         return
+    if _interruptions:
+        raise _interruptions.pop()
     status = _l.STATUSES[code]
     text = _lib.kolo_last_error().decode(errors="replace")
     kinds = {"KOLO_ERR_PEER": PeerError, "KOLO_ERR_TIMEOUT": TimeoutError}
@@ -179,7 +200,8 @@ def combine(data, other, op="sum"):
 # pylint: disable=too-many-arguments, too-many-locals
 def init(rank=0, world=0, local_rank=0, local_world=0, master_addr=None, master_port=0,
          secret_file=None, timeout_s=0, algorithm="auto", transport="auto", interface=None,
-         heartbeat_s=0, insecure=False, generation=0):
+         heartbeat_s=0, insecure=False, generation=0, segment_bytes=0, max_in_flight=0,
+         progress_thread=False):
     """Joins a group; blocks until all ranks have joined.
 
     Without ``world`` the group comes from the environment: RANK, WORLD_SIZE, LOCAL_RANK,
@@ -193,10 +215,32 @@ def init(rank=0, world=0, local_rank=0, local_world=0, master_addr=None, master_
                        secret_file=_bytes(secret_file), timeout_ms=_milliseconds(timeout_s),
                        algorithm=_algorithm(algorithm), transport=way, interface=_bytes(interface),
                        heartbeat_ms=int(heartbeat_s * 1000), insecure=insecure,
-                       generation=generation)
-    handle = ctypes.c_void_p()
-    _check(_lib.kolo_comm_create(ctypes.byref(opts), ctypes.byref(handle)))
-    return Comm(handle)
+                       generation=generation, segment_bytes=segment_bytes,
+                       max_in_flight=max_in_flight, progress_thread=progress_thread)
+    handlers = _run_signal_handlers()
+    next(handlers)
+    opts.interrupted = _l.InterruptedFunction(handlers.send)
+    comm = Comm(_join(opts))
+    comm._opts = opts  # keeps the function alive
+    return comm
+
+
+def _join(opts):
+    """kolo_comm_create in a thread, so that signals interrupt the caller."""
+    handle, failure = ctypes.c_void_p(), []
+
+    def create():
+        try:
+            _check(_lib.kolo_comm_create(ctypes.byref(opts), ctypes.byref(handle)))
+        except Error as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=create, daemon=True)
+    thread.start()
+    thread.join()
+    if failure:
+        raise failure[0]
+    return handle
 
 
 class Comm:

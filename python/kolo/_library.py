@@ -46,13 +46,17 @@ class Part(Structure):
     header, c_name = "kolo/comm.h", "kolo_part"
 
 
+InterruptedFunction = CFUNCTYPE(c_bool, c_void_p)
+
+
 class CommOpts(Structure):
     _fields_ = [("rank", c_int), ("world", c_int), ("local_rank", c_int), ("local_world", c_int),
                 ("master_addr", c_char_p), ("master_port", c_int), ("secret_file", c_char_p),
                 ("timeout_ms", c_int64), ("algorithm", c_int), ("segment_bytes", c_int64),
                 ("transport", c_int), ("interface", c_char_p), ("heartbeat_ms", c_int64),
                 ("insecure", c_bool), ("generation", c_uint32), ("report_signal", c_int),
-                ("report_fd", c_int)]
+                ("report_fd", c_int), ("max_in_flight", c_int), ("progress_thread", c_bool),
+                ("interrupted", InterruptedFunction), ("interrupted_arg", c_void_p)]
     header, c_name = "kolo/comm.h", "kolo_comm_opts"
 
 

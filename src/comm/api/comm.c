@@ -11,12 +11,35 @@
 
 enum { RANKS_MAX = 1024 };
 
+/* Joins the group that the launcher has started, once at a time: this process is one rank of it. */
+static kolo_status join_environment(kolo_joining *j, kolo_comm **comm) {
+    /* The generation joined, plus 1; 0: none. Process-wide, as the environment is. */
+    static _Atomic uint64_t joined;
+    uint64_t none = 0, own = (uint64_t)j->opts.generation + 1;
+    bool first = atomic_compare_exchange_strong_explicit(&joined, &none, own, memory_order_acq_rel,
+                                                         memory_order_acquire);
+    if (!first && none == own) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "this process has already joined its group: use that "
+                                       "communicator, split it, or destroy it first");
+    }
+    kolo_status status = kolo_rank_env_read(&j->opts, j->deadline_ns, &j->env, &j->key);
+    if (status == KOLO_OK) status = kolo_comm_join(j, comm);
+    if (!first) return status;
+    if (status == KOLO_OK) {
+        (*comm)->joined = &joined;
+    } else {
+        atomic_store_explicit(&joined, 0, memory_order_release);
+    }
+    return status;
+}
+
 kolo_status kolo_comm_create(const kolo_comm_opts *opts, kolo_comm **comm) {
     kolo_joining j = {
         .local_listener = -1, .tcp_listener = -1, .leader.fd = -1, .started_ns = kolo_now_ns()};
     KOLO_TRY(kolo_comm_resolve(opts, &j.opts));
     j.deadline_ns = j.started_ns + kolo_ms_to_ns(j.opts.timeout_ms);
     if (j.opts.transport == KOLO_TRANSPORT_MPI) return kolo_join_mpi(&j, comm);
+    if (j.opts.world == 0 && kolo_comm_launched()) return join_environment(&j, comm);
     KOLO_TRY(kolo_rank_env_read(&j.opts, j.deadline_ns, &j.env, &j.key));
     return kolo_comm_join(&j, comm);
 }

@@ -1,11 +1,14 @@
 /* One-shot collectives: create a request, start it, wait, destroy it. */
 #include "base/status.h"
 #include "comm/engine/failure.h"
+#include "comm/engine/lock.h"
 
 /* ---- one-time forms ---- */
 
 kolo_status kolo_request_run(kolo_comm *comm, const kolo_request_opts *opts, int64_t timeout_ms) {
     kolo_request *request;
+    if (!comm) return KOLO_FAIL(KOLO_ERR_ARG, "kolo_request_run: the communicator is NULL");
+    KOLO_COMM_CLAIM(comm);
     KOLO_TRY(kolo_request_create(comm, opts, &request));
     kolo_status status = kolo_request_start(request);
     if (status == KOLO_OK) status = kolo_request_wait(request, timeout_ms);

@@ -280,6 +280,7 @@ kolo_status kolo_request_create(kolo_comm *comm, const kolo_request_opts *o,
                                 kolo_request **request) {
     if (!comm || !o || !request)
         return KOLO_FAIL(KOLO_ERR_ARG, "kolo_request_create: an argument is NULL");
+    KOLO_COMM_CLAIM(comm);
     KOLO_COMM_LOCK_SCOPE(comm);
     KOLO_TRY(kolo_comm_check(comm));
     KOLO_TRY(check_opts(comm, o));

@@ -12,33 +12,6 @@
 #include "comm/engine/progress_thread.h"
 #include "comm/engine/report.h"
 
-kolo_status kolo_request_start(kolo_request *q) {
-    kolo_comm *comm = q->comm;
-    KOLO_COMM_LOCK_SCOPE(comm);
-    KOLO_TRY(kolo_comm_check(comm));
-    if (q->state != REQUEST_IDLE) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "%s is in flight: wait for it before starting it again",
-                         q->title);
-    }
-    bool moved; /* the announcement is sent at once */
-    if (kolo_collective_is_message(q->kind)) {
-        KOLO_TRY(kolo_p2p_start(q));
-        return kolo_engine_progress(comm, &moved);
-    }
-    if (comm->n_flight == KOLO_FLIGHT_QUEUE) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "%s: too many requests in flight (%d): wait for some first",
-                         q->title, comm->n_flight);
-    }
-    q->state = REQUEST_QUEUED;
-    q->seq = comm->next_seq++;
-    q->round = 0;
-    q->phase = 0;
-    q->matched = 0;
-    q->offloaded = false;
-    kolo_flight_add(comm, q);
-    return kolo_engine_progress(comm, &moved);
-}
-
 static kolo_status timed_out(kolo_comm *comm, int64_t waited_ns) {
     kolo_text text = {0};
     kolo_comm_describe(comm, &text);
@@ -66,20 +39,53 @@ static kolo_status wait_for(kolo_request *request, int64_t timeout_ns) {
     return KOLO_OK;
 }
 
+/* Waits while the progress thread pauses; the lock is held. */
+static kolo_status wait_driving(kolo_request *request, int64_t timeout_ns) {
+    kolo_progress_drive(request->comm, true);
+    kolo_status status = wait_for(request, timeout_ns);
+    kolo_progress_drive(request->comm, false);
+    return status;
+}
+
+kolo_status kolo_request_start(kolo_request *q) {
+    kolo_comm *comm = q->comm;
+    KOLO_COMM_CLAIM(comm);
+    KOLO_COMM_LOCK_SCOPE(comm);
+    KOLO_TRY(kolo_comm_check(comm));
+    if (q->state != REQUEST_IDLE) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s is in flight: wait for it before starting it again",
+                         q->title);
+    }
+    bool moved; /* the announcement is sent at once */
+    if (kolo_collective_is_message(q->kind)) {
+        KOLO_TRY(kolo_p2p_start(q));
+        return kolo_engine_progress(comm, &moved);
+    }
+    while (comm->n_flight == comm->max_in_flight) {
+        KOLO_TRY(wait_driving(comm->flight[0], comm->timeout_ns));
+    }
+    q->state = REQUEST_QUEUED;
+    q->seq = comm->next_seq++;
+    q->round = 0;
+    q->phase = 0;
+    q->matched = 0;
+    q->offloaded = false;
+    kolo_flight_add(comm, q);
+    return kolo_engine_progress(comm, &moved);
+}
+
 kolo_status kolo_request_wait(kolo_request *request, int64_t timeout_ms) {
     kolo_comm *comm = request->comm;
     if (timeout_ms < 0) {
         return KOLO_FAIL(KOLO_ERR_ARG, "timeout_ms %lld is negative", (long long)timeout_ms);
     }
+    KOLO_COMM_CLAIM(comm);
     KOLO_COMM_LOCK_SCOPE(comm);
-    kolo_progress_drive(comm, true);
-    kolo_status status =
-        wait_for(request, timeout_ms > 0 ? kolo_ms_to_ns(timeout_ms) : comm->timeout_ns);
-    kolo_progress_drive(comm, false);
-    return status;
+    return wait_driving(request, timeout_ms > 0 ? kolo_ms_to_ns(timeout_ms) : comm->timeout_ns);
 }
 
 kolo_status kolo_request_test(kolo_request *request, bool *complete) {
+    KOLO_COMM_CLAIM(request->comm);
     KOLO_COMM_LOCK_SCOPE(request->comm);
     KOLO_TRY(kolo_comm_progress(request->comm));
     *complete = request->state == REQUEST_IDLE;
@@ -87,6 +93,7 @@ kolo_status kolo_request_test(kolo_request *request, bool *complete) {
 }
 
 kolo_status kolo_comm_progress(kolo_comm *comm) {
+    KOLO_COMM_CLAIM(comm);
     if (!kolo_comm_enter_if_free(comm)) return KOLO_OK; /* another thread makes progress */
     bool moved;
     kolo_status status = kolo_engine_progress(comm, &moved);

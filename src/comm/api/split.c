@@ -82,6 +82,7 @@ static kolo_status make_child(kolo_comm *parent, int colour, const int *members,
     while (members[rank] != parent->rank) rank++;
     kolo_transport *t;
     kolo_comm_opts opts = {.algorithm = parent->algorithm,
+                           .max_in_flight = parent->max_in_flight,
                            .timeout_ms = parent->timeout_ns / 1000000};
     kolo_comm *made;
     KOLO_TRY(ops->subgroup(parent->transport, members, n, rank, &t, address));
@@ -150,6 +151,7 @@ static kolo_status split(kolo_comm *comm, split_key own, split_key *keys,
 }
 
 kolo_status kolo_comm_split(kolo_comm *comm, int colour, int key, kolo_comm **sub) {
+    KOLO_COMM_CLAIM(comm);
     if (!comm->transport->ops->subgroup) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
                          "transport %s does not support sub-groups: use another one",

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/integer.h"
+#include "comm/engine/failure.h"
 #include "comm/engine/family.h"
 #include "comm/engine/progress_thread.h"
 #include "comm/engine/report.h"
@@ -24,9 +25,10 @@
 
 enum {
     SPINS_MIN = 4,
-    SPIN_RETRY = 64,    /* waits after which a long spin is tried again */
-    WATCH_NS = 1000000, /* between checks of the peers */
-    YIELD_NS = 2000000, /* of yielding before sleeping */
+    SPIN_RETRY = 64,           /* waits after which a long spin is tried again */
+    WATCH_NS = 1000000,        /* between checks of the peers */
+    INTERRUPTED_NS = 20000000, /* between calls of `interrupted` */
+    YIELD_NS = 2000000,        /* of yielding before sleeping */
     NAP_NS = 5000,
     LONG_YIELD_NS = 1000000, /* a yield of at least this means that the processors are busy */
     NAP_COST_NS = 60000,     /* a nap makes a wait this much longer */
@@ -40,10 +42,24 @@ static void relax(void) {
 #endif
 }
 
+/* Asks the program whether it has been interrupted. */
+static kolo_status check_interrupted(kolo_comm *comm, int64_t now_ns) {
+    kolo_comm *whole = kolo_comm_whole(comm);
+    if (!whole->interrupted || now_ns - whole->interrupted_checked_ns < INTERRUPTED_NS) {
+        return KOLO_OK;
+    }
+    whole->interrupted_checked_ns = now_ns;
+    if (!whole->interrupted(whole->interrupted_arg)) return KOLO_OK;
+    const kolo_request *q = kolo_comm_oldest(comm);
+    return kolo_comm_break(comm, KOLO_ERR_PEER, "interrupted by the user%s%s",
+                           q ? " while waiting in " : "", q ? q->title : "");
+}
+
 kolo_status kolo_comm_watch_sometimes(kolo_comm *comm, int64_t now_ns) {
     if (now_ns - comm->watched_ns < WATCH_NS) return KOLO_OK;
     comm->watched_ns = now_ns;
     kolo_report_if_signalled(comm);
+    KOLO_TRY(check_interrupted(comm, now_ns));
     return kolo_family_watch(comm);
 }
 

@@ -26,6 +26,7 @@ const char *kolo_comm_transport(const kolo_comm *comm) {
 }
 
 kolo_status kolo_comm_alloc(kolo_comm *comm, size_t bytes, void **memory) {
+    KOLO_COMM_CLAIM(comm);
     KOLO_COMM_LOCK_SCOPE(comm);
     KOLO_TRY(kolo_comm_check(comm));
     return kolo_segment_alloc(&comm->transport->segment, bytes, memory);

@@ -7,6 +7,8 @@
 #include "comm/schedule/costs.h"
 #include "comm/transport/transport.h"
 
+#include <stdatomic.h>
+
 /* Sizes by which data is divided. All ranks must use the same, which is checked. Zero: default. */
 typedef struct kolo_comm_tuning {
     size_t chunk_bytes; /* of messages and staged pieces; default 256 KiB, 2 MiB over a network */
@@ -21,7 +23,6 @@ typedef struct kolo_backend kolo_backend;
 typedef bool (*kolo_comm_gate)(void *arg, const kolo_request *request);
 
 enum {
-    KOLO_FLIGHT_QUEUE = KOLO_FLIGHT_MAX * 4, /* collectives in flight */
     KOLO_GROUP_BYTES = 40,
 };
 
@@ -45,14 +46,21 @@ struct kolo_comm {
     bool oversubscribed; /* more ranks than processors on this host */
 
     kolo_request *requests;
-    kolo_request *flight[KOLO_FLIGHT_MAX * 4]; /* collectives, in order of start */
-    kolo_request
-        *by_priority[KOLO_FLIGHT_MAX * 4]; /* the same by priority, then in order of start */
-    int n_flight;
+    kolo_request **flight;      /* [max_in_flight]: collectives, in order of start */
+    kolo_request **by_priority; /* the same by priority, then in order of start */
+    int n_flight, max_in_flight;
     struct kolo_p2p *p2p; /* sends and receives; NULL until the first one is created */
     size_t n_messages;    /* sends and receives in flight */
     uint64_t next_seq;
     uint32_t next_number;
+
+    _Atomic uintptr_t user;   /* whole group: the thread that is in a call; acquire, release */
+    int claims;               /* calls that it is in */
+    _Atomic uint64_t *joined; /* cleared when the communicator is destroyed; NULL: none */
+
+    bool (*interrupted)(void *arg); /* of the whole group; see kolo_comm_opts */
+    void *interrupted_arg;
+    int64_t interrupted_checked_ns;
 
     kolo_comm_gate gate;
     void *gate_arg;

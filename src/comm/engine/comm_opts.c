@@ -2,11 +2,14 @@
 #include "comm/engine/comm_opts.h"
 
 #include "base/status.h"
+#include "comm/transport/transport.h"
 
 enum {
     TIMEOUT_MS_DEFAULT = 300000,
     HEARTBEAT_MS_DEFAULT = 10000,
     HEARTBEAT_MS_MIN = 100,
+    IN_FLIGHT_DEFAULT = 4 * KOLO_FLIGHT_MAX,
+    IN_FLIGHT_MOST = 1 << 20,
 };
 
 static const int64_t segment_default = (int64_t)64 << 30;
@@ -30,6 +33,11 @@ kolo_status kolo_comm_resolve(const kolo_comm_opts *opts, kolo_comm_opts *resolv
     if ((size_t)o.transport >= KOLO_TRANSPORT_COUNT) {
         return KOLO_FAIL(KOLO_ERR_ARG, "unknown transport %d", (int)o.transport);
     }
+    if (o.max_in_flight < 0 || o.max_in_flight > IN_FLIGHT_MOST) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "max_in_flight %d: must be 1 to %d", o.max_in_flight,
+                         IN_FLIGHT_MOST);
+    }
+    if (o.max_in_flight == 0) o.max_in_flight = IN_FLIGHT_DEFAULT;
     if (o.timeout_ms == 0) o.timeout_ms = TIMEOUT_MS_DEFAULT;
     if (o.segment_bytes == 0) o.segment_bytes = segment_default;
     *resolved = o;

@@ -16,6 +16,7 @@
 #include "comm/engine/flight.h"
 #include "comm/engine/offload.h"
 #include "comm/engine/p2p.h"
+#include "comm/engine/watch.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -464,6 +465,7 @@ static kolo_status advance(kolo_request *q, bool *moved) {
     }
     bool complete = true;
     while (q->round < q->schedule->n_rounds && complete) KOLO_TRY(run_round(q, &complete, moved));
+    if (complete) KOLO_TRY(kolo_comm_watch_completion(q->comm, q->seq));
     if (complete) q->state = REQUEST_IDLE;
     return KOLO_OK;
 }
@@ -472,14 +474,13 @@ static kolo_status advance(kolo_request *q, bool *moved) {
 
 /* Advances every request of one communicator as far as possible. */
 static kolo_status progress_one(kolo_comm *comm, bool *moved) {
-    KOLO_TRY(kolo_comm_check(comm));
     bool completed = false;
-    *moved = false;
     kolo_transport *t = comm->transport;
-    if (t->ops->progress) {
+    if (t->ops->progress) { /* of a broken whole group too: its sub-groups may continue */
         kolo_status status = t->ops->progress(t, moved);
         if (status != KOLO_OK) return kolo_comm_break(comm, status, "%s", kolo_last_error());
     }
+    if (comm->broken != KOLO_OK) return comm->broken;
     for (int i = 0; i < comm->n_flight; i++) {
         kolo_request *q = comm->by_priority[i];
         if (comm->gate && !comm->gate(comm->gate_arg, q)) continue;
@@ -500,19 +501,18 @@ static kolo_status progress_one(kolo_comm *comm, bool *moved) {
     return status == KOLO_OK ? status : kolo_comm_break(comm, status, "%s", kolo_last_error());
 }
 
-static kolo_status advance_below(kolo_comm *comm, bool *moved) {
+/* A failure stays in the communicators that it has broken. */
+static void progress_below(kolo_comm *comm, bool *moved) {
     for (kolo_comm *child = comm->children; child; child = child->sibling) {
-        bool more;
-        KOLO_TRY(progress_one(child, &more));
-        *moved = *moved || more;
-        KOLO_TRY(advance_below(child, moved));
+        (void)progress_one(child, moved);
+        progress_below(child, moved);
     }
-    return KOLO_OK;
 }
 
 kolo_status kolo_engine_progress(kolo_comm *comm, bool *moved) {
     kolo_comm *whole = kolo_comm_whole(comm);
-    kolo_status status = progress_one(whole, moved);
-    if (status == KOLO_OK && whole->children) status = advance_below(whole, moved);
-    return comm->broken ? kolo_comm_check(comm) : status;
+    *moved = false;
+    (void)progress_one(whole, moved);
+    if (whole->children) progress_below(whole, moved);
+    return kolo_comm_check(comm);
 }

@@ -2,6 +2,7 @@
 #include "comm/engine/failure.h"
 
 #include "base/status.h"
+#include "comm/engine/family.h"
 #include "comm/engine/flight.h"
 #include "comm/engine/lock.h"
 #include "comm/engine/p2p.h"
@@ -14,22 +15,56 @@ kolo_status kolo_comm_check(kolo_comm *comm) {
     return comm->broken == KOLO_OK ? KOLO_OK : KOLO_FAIL(comm->broken, "%s", comm->broken_text);
 }
 
-kolo_status kolo_comm_break(kolo_comm *comm, kolo_status status, const char *fmt, ...) {
-    KOLO_COMM_LOCK_SCOPE(comm);
-    char text[sizeof((kolo_comm){0}.broken_text)]; /* an argument may point to the error slot */
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    if (comm->broken != KOLO_OK) return kolo_comm_check(comm);
-    memcpy(comm->broken_text, text, sizeof text);
+static void break_one(kolo_comm *comm, kolo_status status, const char *text) {
+    if (comm->broken != KOLO_OK) return;
+    memcpy(comm->broken_text, text, sizeof comm->broken_text);
     comm->broken = status;
     comm->transport->ops->report(comm->transport, status, text);
     kolo_flight_drop(comm);
     kolo_p2p_drop(comm);
-    if (comm->parent) (void)kolo_comm_break(comm->parent, status, "%s", text);
-    for (kolo_comm *c = comm->children; c; c = c->sibling) {
-        (void)kolo_comm_break(c, status, "%s", text);
-    }
+}
+
+/* `lost` is a rank of the whole group. */
+static bool has_member(const kolo_comm *comm, int lost) {
+    if (!comm->whole_rank) return true;
+    int p = 0;
+    while (p < comm->size && comm->whole_rank[p] != lost) p++;
+    return p < comm->size;
+}
+
+/* Sub-groups have no other members than their parent. `lost` -1: breaks all. */
+static void break_tree(kolo_comm *comm, int lost, kolo_status status, const char *text) {
+    if (lost >= 0 && !has_member(comm, lost)) return;
+    break_one(comm, status, text);
+    for (kolo_comm *c = comm->children; c; c = c->sibling) break_tree(c, lost, status, text);
+}
+
+/* Formats the text in a copy: an argument may point to the error slot. */
+#define FORMAT_TEXT(text, fmt)                     \
+    char text[sizeof((kolo_comm){0}.broken_text)]; \
+    va_list args;                                  \
+    va_start(args, fmt);                           \
+    vsnprintf(text, sizeof text, fmt, args);       \
+    va_end(args)
+
+kolo_status kolo_comm_break(kolo_comm *comm, kolo_status status, const char *fmt, ...) {
+    KOLO_COMM_LOCK_SCOPE(comm);
+    FORMAT_TEXT(text, fmt);
+    if (comm->broken == KOLO_OK) break_tree(kolo_comm_whole(comm), -1, status, text);
+    return kolo_comm_check(comm);
+}
+
+kolo_status kolo_comm_break_lost(kolo_comm *comm, int peer, const char *fmt, ...) {
+    KOLO_COMM_LOCK_SCOPE(comm);
+    FORMAT_TEXT(text, fmt);
+    int lost = kolo_comm_whole_rank(comm, peer);
+    break_tree(kolo_comm_whole(comm), lost, KOLO_ERR_PEER, text);
+    return kolo_comm_check(comm);
+}
+
+kolo_status kolo_comm_break_one(kolo_comm *comm, kolo_status status, const char *fmt, ...) {
+    KOLO_COMM_LOCK_SCOPE(comm);
+    FORMAT_TEXT(text, fmt);
+    break_one(comm, status, text);
     return kolo_comm_check(comm);
 }

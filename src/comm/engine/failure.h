@@ -4,9 +4,16 @@
 #include "base/compiler.h"
 #include "comm/engine/comm.h"
 
-/* Breaks the communicator and its family above and below: reports to the peers, drops what is in
- * flight. Returns `status`, with the text of the first failure in this thread's error slot. */
+/* Breaks the communicator and its whole family, unless it is broken: reports to the peers, drops
+ * what is in flight. Returns the communicator's first failure, with its text in this thread's error
+ * slot. */
 kolo_status kolo_comm_break(kolo_comm *comm, kolo_status status, const char *fmt, ...)
+    KOLO_PRINTF(3, 4);
+/* The same for all communicators of the family that have the lost `peer` of `comm` as a member; the
+ * others continue. */
+kolo_status kolo_comm_break_lost(kolo_comm *comm, int peer, const char *fmt, ...) KOLO_PRINTF(3, 4);
+/* The same for this communicator alone. */
+kolo_status kolo_comm_break_one(kolo_comm *comm, kolo_status status, const char *fmt, ...)
     KOLO_PRINTF(3, 4);
 /* OK, or the failure that broke the communicator. */
 kolo_status kolo_comm_check(kolo_comm *comm);

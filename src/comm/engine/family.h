@@ -2,8 +2,8 @@
 /* A family: a communicator and all sub-groups below it.
  *
  * A wait in one communicator makes progress on the requests of the whole family, since a peer may
- * wait for this rank in another one first. A failure in one breaks all that are above and below it.
- */
+ * wait for this rank in another one first. A lost rank breaks those of which it is a member; any
+ * other failure breaks all. */
 
 #include "comm/engine/comm.h"
 

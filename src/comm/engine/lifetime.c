@@ -17,9 +17,13 @@
 kolo_status kolo_comm_over(kolo_transport *transport, const kolo_comm_opts *opts, int local_rank,
                            int local_size, int processors, kolo_comm **comm) {
     kolo_comm *c = kolo_zalloc(sizeof *c);
-    if (!c) {
+    size_t n = (size_t)opts->max_in_flight;
+    kolo_request **flight = kolo_alloc(2 * n * sizeof *flight);
+    if (!c || !flight) {
         transport->ops->destroy(transport);
-        return KOLO_NOMEM(sizeof *c);
+        kolo_free(c);
+        kolo_free(flight);
+        return KOLO_NOMEM(2 * n * sizeof *flight);
     }
     *c = (kolo_comm){
         .transport = transport,
@@ -30,6 +34,11 @@ kolo_status kolo_comm_over(kolo_transport *transport, const kolo_comm_opts *opts
         .algorithm = opts->algorithm,
         .timeout_ns = kolo_ms_to_ns(opts->timeout_ms),
         .reduce = kolo_reduce_best(),
+        .flight = flight,
+        .by_priority = flight + n,
+        .max_in_flight = opts->max_in_flight,
+        .interrupted = opts->interrupted,
+        .interrupted_arg = opts->interrupted_arg,
         .report_signal.fd = -1,
         .report_fd = opts->report_fd ? opts->report_fd : STDERR_FILENO,
         .processors = processors,
@@ -47,7 +56,7 @@ kolo_status kolo_comm_of_transport(kolo_transport *transport, const kolo_comm_op
                                    kolo_comm **comm) {
     kolo_comm *c;
     KOLO_TRY(kolo_comm_over(transport, opts, local_rank, local_size, processors, &c));
-    kolo_status status = kolo_progress_start(c, opts->heartbeat_ms);
+    kolo_status status = kolo_progress_start(c, opts);
     if (status != KOLO_OK) {
         kolo_comm_destroy(c);
         return status;
@@ -100,6 +109,8 @@ static void destroy(kolo_comm *comm) {
     kolo_p2p_close(comm);
     comm->transport->ops->destroy(comm->transport);
     kolo_offload_close(comm);
+    if (comm->joined) atomic_store_explicit(comm->joined, 0, memory_order_release);
+    kolo_free(comm->flight);
     kolo_free(comm->host_of);
     kolo_free(comm->whole_rank);
     kolo_signals_close(&comm->report_signal);

@@ -68,3 +68,25 @@ void kolo_comm_leave(kolo_comm *const *comm) {
     }
     pthread_mutex_unlock(&l->mutex);
 }
+
+kolo_comm *kolo_comm_claim(kolo_comm *comm) {
+    kolo_comm *whole = kolo_comm_whole(comm);
+    uintptr_t own = (uintptr_t)pthread_self(), user = 0;
+    if (atomic_load_explicit(&whole->user, memory_order_relaxed) != own &&
+        !atomic_compare_exchange_strong_explicit(&whole->user, &user, own, memory_order_acquire,
+                                                 memory_order_relaxed)) {
+        (void)KOLO_FAIL(KOLO_ERR_ARG,
+                        "two threads use the communicator of rank %d at once: use "
+                        "one communicator per thread, or a mutex around all calls",
+                        whole->rank);
+        return NULL;
+    }
+    whole->claims++;
+    return comm;
+}
+
+void kolo_comm_release(kolo_comm *const *comm) {
+    if (!*comm) return;
+    kolo_comm *whole = kolo_comm_whole(*comm);
+    if (--whole->claims == 0) atomic_store_explicit(&whole->user, 0, memory_order_release);
+}

@@ -3,7 +3,10 @@
  *
  * One recursive mutex makes communicators, requests and transports belong to one thread at a time;
  * the public functions hold it. Without a progress thread there is no lock, and these functions do
- * nothing. */
+ * nothing.
+ *
+ * A program may use a family in one thread at a time. Functions that communicate claim the family
+ * while they run, and fail if another thread of the program has claimed it. */
 
 #include "comm/engine/comm.h"
 
@@ -30,6 +33,14 @@ void kolo_comm_lock_wake(kolo_comm_lock *lock);
 kolo_comm *kolo_comm_enter(kolo_comm *comm);
 bool kolo_comm_enter_if_free(kolo_comm *comm);
 void kolo_comm_leave(kolo_comm *const *comm);
+/* NULL, with an error text, if another thread of the program is in a call. */
+kolo_comm *kolo_comm_claim(kolo_comm *comm);
+void kolo_comm_release(kolo_comm *const *comm);
+/* Claims the family until the end of the enclosing block, or returns ARG from the function. */
+#define KOLO_COMM_CLAIM(comm)                                                     \
+    kolo_comm *const claim_ __attribute__((cleanup(kolo_comm_release), unused)) = \
+        kolo_comm_claim(comm);                                                    \
+    if (!claim_) return KOLO_ERR_ARG
 /* Holds the lock until the end of the enclosing block. */
 #define KOLO_COMM_LOCK_SCOPE(comm)                                                   \
     kolo_comm *const lock_scope_ __attribute__((cleanup(kolo_comm_leave), unused)) = \

@@ -1,6 +1,7 @@
 /* The progress thread: runs the engine beside the program's kernels.
  *
- * In shared memory the caller makes progress, between its kernels and in waits. Over a network a
+ * In shared memory the caller makes progress, between its kernels and in waits, unless the option
+ * progress_thread asks for a thread: then it polls, as described below. Over a network a
  * link stays idle from the arrival of a message until the next one is sent, and a kernel may run
  * for longer than a chunk takes to transfer. So a thread sleeps on the transport's `events` and
  * runs the engine when they wake it. It serves a whole family of communicators.
@@ -70,17 +71,14 @@ static void pause_thread(kolo_comm_lock *l, int64_t tick_ns) {
     l->paused = false;
 }
 
-/* One round of progress. A failure breaks the communicator, which the caller detects. */
+/* One round of progress. A failure breaks communicators, which the caller detects; the reason is
+ * still delivered to the peers. */
 static bool poll_once(kolo_comm *comm) {
-    bool moved = false;
-    if (comm->broken != KOLO_OK) { /* deliver the reason to the peers */
-        (void)comm->transport->ops->progress(comm->transport, &moved);
-        return false;
-    }
-    if (kolo_engine_progress(comm, &moved) == KOLO_OK && !moved && kolo_family_in_flight(comm)) {
-        (void)kolo_family_watch(comm);
-    }
-    return moved;
+    bool moved;
+    (void)kolo_engine_progress(comm, &moved);
+    bool flight = kolo_family_in_flight(comm);
+    if (!moved && flight) (void)kolo_family_watch(comm);
+    return moved && (comm->broken == KOLO_OK || flight);
 }
 
 static void *run(void *arg) {
@@ -128,11 +126,12 @@ int64_t kolo_progress_tick_ns(int64_t heartbeat_ms) {
     return kolo_min_i64(TICK_MOST_NS, kolo_ms_to_ns(heartbeat_ms) / TICKS_OF_HEARTBEAT);
 }
 
-kolo_status kolo_progress_start(kolo_comm *comm, int64_t heartbeat_ms) {
-    if (comm->transport->events < 0) return KOLO_OK;
+kolo_status kolo_progress_start(kolo_comm *comm, const kolo_comm_opts *opts) {
+    bool wanted = opts->progress_thread && comm->size > 1;
+    if (comm->transport->events < 0 && !wanted) return KOLO_OK;
     comm->progress = kolo_zalloc(sizeof *comm->progress);
     if (!comm->progress) return KOLO_NOMEM(sizeof *comm->progress);
-    comm->progress->tick_ns = kolo_progress_tick_ns(heartbeat_ms);
+    comm->progress->tick_ns = kolo_progress_tick_ns(opts->heartbeat_ms);
     kolo_status status = kolo_comm_lock_create(&comm->lock);
     int error = status == KOLO_OK ? create_thread(comm) : 0;
     if (error != 0) {

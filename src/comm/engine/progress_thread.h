@@ -1,11 +1,11 @@
 #pragma once
-/* The thread that makes progress over a network, one per family. */
+/* The thread that makes progress over a network or on request, one per family. */
 
 #include "comm/engine/comm.h"
 
-/* Starts the thread, and creates the family's lock. Does nothing for transports in memory. NOMEM,
- * IO. */
-kolo_status kolo_progress_start(kolo_comm *comm, int64_t heartbeat_ms);
+/* Starts the thread, and creates the family's lock. For transports in memory only if the options
+ * ask for it. NOMEM, IO. */
+kolo_status kolo_progress_start(kolo_comm *comm, const kolo_comm_opts *opts);
 void kolo_progress_stop(kolo_comm *comm);
 /* The longest that the thread sleeps: a fraction of a heartbeat. */
 int64_t kolo_progress_tick_ns(int64_t heartbeat_ms);

@@ -17,8 +17,15 @@ static void add_where(const kolo_comm *comm, char *where, size_t n) {
     snprintf(where, n, " while waiting in %s, sequence %llu", q->title, (unsigned long long)q->seq);
 }
 
+/* The peer has reported in each communicator that its failure concerns. */
+static kolo_status reported(kolo_comm *comm, int peer, const kolo_peer_state *state) {
+    return kolo_comm_break_one(comm, state->status, "rank %d reports: %s",
+                               kolo_comm_whole_rank(comm, peer), state->report);
+}
+
 kolo_status kolo_comm_watch(kolo_comm *comm) {
     KOLO_COMM_LOCK_SCOPE(comm);
+    KOLO_TRY(kolo_comm_check(comm));
     uint64_t oldest = comm->n_flight > 0 ? comm->flight[0]->seq : UINT64_MAX;
     const kolo_peer_state *report = NULL;
     kolo_peer_state state, broken;
@@ -29,8 +36,8 @@ kolo_status kolo_comm_watch(kolo_comm *comm) {
         if (p == comm->rank) continue;
         comm->transport->ops->peer_state(comm->transport, p, &state);
         if (state.condition == KOLO_PEER_LOST) {
-            return kolo_comm_break(comm, KOLO_ERR_PEER, "%s is gone (%s)%s", KOLO_RANK(comm, p),
-                                   state.report[0] ? state.report : "process ended", where);
+            return kolo_comm_break_lost(comm, p, "%s is gone (%s)%s", KOLO_RANK(comm, p),
+                                        state.report[0] ? state.report : "process ended", where);
         }
         if (state.condition == KOLO_PEER_LEFT && kolo_p2p_open_with(comm, p)) {
             bool moved; /* receive the messages that it sent before it left */
@@ -40,9 +47,9 @@ kolo_status kolo_comm_watch(kolo_comm *comm) {
         bool needed =
             (state.finished <= oldest && comm->n_flight > 0) || kolo_p2p_open_with(comm, p) != NULL;
         if (state.condition == KOLO_PEER_LEFT && needed) {
-            return kolo_comm_break(comm, KOLO_ERR_PEER,
-                                   "%s has left the group (after %llu collectives)%s",
-                                   KOLO_RANK(comm, p), (unsigned long long)state.finished, where);
+            return kolo_comm_break_one(
+                comm, KOLO_ERR_PEER, "%s has left the group (after %llu collectives)%s",
+                KOLO_RANK(comm, p), (unsigned long long)state.finished, where);
         }
         if (state.condition == KOLO_PEER_FAILED && !report) {
             broken = state;
@@ -51,18 +58,30 @@ kolo_status kolo_comm_watch(kolo_comm *comm) {
         }
     }
     if (!report) return KOLO_OK;
-    return kolo_comm_break(comm, report->status, "rank %d reports: %s",
-                           kolo_comm_whole_rank(comm, broken_rank), report->report);
+    return reported(comm, broken_rank, report);
 }
 
-static kolo_status watch_below(kolo_comm *comm) {
-    if (kolo_comm_in_flight(comm)) KOLO_TRY(kolo_comm_watch(comm));
-    for (kolo_comm *c = comm->children; c; c = c->sibling) KOLO_TRY(watch_below(c));
-    return KOLO_OK;
+static void watch_below(kolo_comm *comm) {
+    if (kolo_comm_in_flight(comm)) (void)kolo_comm_watch(comm);
+    for (kolo_comm *c = comm->children; c; c = c->sibling) watch_below(c);
 }
 
 kolo_status kolo_family_watch(kolo_comm *comm) {
     KOLO_COMM_LOCK_SCOPE(comm);
-    KOLO_TRY(kolo_comm_watch(comm)); /* reports its failures first */
-    return watch_below(kolo_comm_whole(comm));
+    (void)kolo_comm_watch(comm);
+    watch_below(kolo_comm_whole(comm));
+    return kolo_comm_check(comm);
+}
+
+kolo_status kolo_comm_watch_completion(kolo_comm *comm, uint64_t seq) {
+    kolo_transport *t = comm->transport;
+    if (!t->alarm || !atomic_load_explicit(t->alarm, memory_order_acquire)) return KOLO_OK;
+    for (int p = 0; p < comm->size; p++) {
+        kolo_peer_state state;
+        if (p == comm->rank) continue;
+        t->ops->peer_state(t, p, &state);
+        if (state.condition == KOLO_PEER_FAILED && state.finished <= seq)
+            return reported(comm, p, &state);
+    }
+    return KOLO_OK;
 }

@@ -29,6 +29,8 @@ typedef struct kolo_hello {
     char address[KOLO_ADDRESS_BYTES];  /* of its TCP listener; "": the address of rank 0 */
     int32_t port;
     int32_t processors;      /* in its affinity mask */
+    int32_t max_in_flight;   /* see kolo_comm_opts */
+    uint32_t unused;         /* fills what would be padding */
     uint64_t processors_key; /* equal if the masks are */
 } kolo_hello;
 

@@ -13,6 +13,7 @@
 
 #include <sodium.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 /* Opens a local socket with an unguessable name. */
@@ -25,9 +26,27 @@ static kolo_status open_local(kolo_joining *j) {
     return kolo_socket_listen_local(name, &j->local_listener);
 }
 
+/* Rank 0 has two connections to each rank until the group has formed. */
+kolo_status kolo_joining_allow_files(int world) {
+    enum { OTHERS = 128 }; /* files of the program, and connections not yet authenticated */
+    struct rlimit files;
+    rlim_t least = 2 * (rlim_t)world, wanted = least + OTHERS;
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= wanted) return KOLO_OK;
+    if (files.rlim_max < least) {
+        return KOLO_FAIL(KOLO_ERR_IO,
+                         "a group of %d ranks needs %llu open files in each process, the limit is "
+                         "%llu: raise it (ulimit -Hn)",
+                         world, (unsigned long long)wanted, (unsigned long long)files.rlim_max);
+    }
+    files.rlim_cur = files.rlim_max < wanted ? files.rlim_max : wanted;
+    (void)setrlimit(RLIMIT_NOFILE, &files);
+    return KOLO_OK;
+}
+
 static kolo_status join_group(kolo_joining *j) {
     const kolo_rank_env *c = &j->env;
     size_t n = (size_t)c->world;
+    KOLO_TRY(kolo_joining_allow_files(c->world));
     j->members = kolo_zalloc(n * sizeof *j->members);
     j->table = kolo_zalloc(n * sizeof *j->table);
     j->host_of = kolo_zalloc(n * sizeof *j->host_of);
@@ -71,6 +90,7 @@ kolo_status kolo_comm_join(kolo_joining *j, kolo_comm **comm) {
                           .generation = j->opts.generation,
                           .transport = (int32_t)j->opts.transport,
                           .host = j->env.host,
+                          .max_in_flight = j->opts.max_in_flight,
                           .processors = kolo_processors(),
                           .processors_key = kolo_processors_key()};
     kolo_signals signals;

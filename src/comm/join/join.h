@@ -2,6 +2,7 @@
 /* State of a rank that joins its group, shared by the rendezvous of all ranks at rank 0
  * (rendezvous.c) and the pairwise connections (connect.c). */
 
+#include "base/compiler.h"
 #include "comm/join/handshake.h"
 #include "comm/join/rank_env.h"
 #include "comm/transport/network.h"
@@ -25,6 +26,9 @@ typedef struct kolo_joining {
 
 /* kolo_comm_create for a rank whose environment and key are known; frees what `j` owns. */
 kolo_status kolo_comm_join(kolo_joining *j, kolo_comm **comm);
+/* Raises this process's limit of open files where it is too low for connections to all ranks. IO:
+ * the hard limit is too low. */
+KOLO_SHARED kolo_status kolo_joining_allow_files(int world);
 /* Collects all ranks at rank 0 and distributes the table of their addresses (rendezvous.c). The
  * errors of kolo_comm_create. */
 kolo_status kolo_rendezvous(kolo_joining *j);

@@ -68,6 +68,10 @@ static kolo_status check_hello(const kolo_joining *j, const kolo_hello *h) {
                          (int)h->rank, j->choice->name,
                          kolo_transport_name((kolo_transport_choice)h->transport));
     }
+    if (h->max_in_flight != j->own.max_in_flight) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "ranks 0 and %d disagree on max_in_flight: %d and %d",
+                         (int)h->rank, (int)j->own.max_in_flight, (int)h->max_in_flight);
+    }
     if (h->rank < 0 || h->rank >= own->world) {
         return KOLO_FAIL(KOLO_ERR_ARG, "rank %d joined, outside the world of %d", (int)h->rank,
                          own->world);

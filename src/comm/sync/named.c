@@ -451,6 +451,7 @@ static kolo_status advance(kolo_named *m, bool waiting, bool *moved) {
 }
 
 kolo_status kolo_named_progress(kolo_named *m) {
+    KOLO_COMM_CLAIM(m->comm);
     KOLO_COMM_LOCK_SCOPE(m->comm);
     bool moved;
     KOLO_TRY(advance(m, false, &moved));
@@ -461,6 +462,7 @@ kolo_status kolo_named_progress(kolo_named *m) {
 
 kolo_status kolo_named_post(kolo_named *m, const char *name, void *data, size_t count,
                             kolo_dtype dtype, kolo_reduce_op op, int *handle) {
+    KOLO_COMM_CLAIM(m->comm);
     KOLO_COMM_LOCK_SCOPE(m->comm);
     KOLO_TRY(kolo_comm_check(m->comm));
     size_t length = name ? strlen(name) : 0;
@@ -494,6 +496,7 @@ kolo_status kolo_named_post(kolo_named *m, const char *name, void *data, size_t 
 }
 
 kolo_status kolo_named_test(kolo_named *m, int handle, bool *complete) {
+    KOLO_COMM_CLAIM(m->comm);
     if (handle < 0 || (size_t)handle >= m->names.n) {
         return KOLO_FAIL(KOLO_ERR_ARG, "handle %d belongs to no tensor", handle);
     }
@@ -610,6 +613,7 @@ static kolo_status wait_for(kolo_named *m, int handle, int64_t timeout_ns) {
 }
 
 kolo_status kolo_named_wait(kolo_named *m, int handle, int64_t timeout_ms) {
+    KOLO_COMM_CLAIM(m->comm);
     if (handle < 0 || (size_t)handle >= m->names.n || timeout_ms < 0) {
         return KOLO_FAIL(KOLO_ERR_ARG, "invalid wait: timeout_ms %lld, handle %d",
                          (long long)timeout_ms, handle);
@@ -623,6 +627,7 @@ kolo_status kolo_named_wait(kolo_named *m, int handle, int64_t timeout_ms) {
 }
 
 kolo_status kolo_named_wait_all(kolo_named *m, int64_t timeout_ms) {
+    KOLO_COMM_CLAIM(m->comm);
     for (size_t h = 0; h < m->names.n && m->open > 0; h++) {
         KOLO_TRY(kolo_named_wait(m, (int)h, timeout_ms));
     }

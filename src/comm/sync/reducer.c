@@ -404,6 +404,7 @@ static kolo_status start_bucket(kolo_reducer *r, bucket *k) {
 }
 
 kolo_status kolo_reducer_ready(kolo_reducer *r, int i) {
+    KOLO_COMM_CLAIM(r->comm);
     KOLO_COMM_LOCK_SCOPE(r->comm);
     KOLO_TRY(kolo_comm_check(r->comm));
     if (i < 0 || i >= r->n) return KOLO_FAIL(KOLO_ERR_ARG, "buffer %d outside [0, %d)", i, r->n);
@@ -420,7 +421,7 @@ kolo_status kolo_reducer_ready(kolo_reducer *r, int i) {
     bool any = false;
     for (; r->started < r->n_buckets; r->started++, any = true) {
         k = &r->buckets[r->started];
-        if (k->ready < k->n || r->comm->n_flight == KOLO_FLIGHT_QUEUE) break;
+        if (k->ready < k->n || r->comm->n_flight == r->comm->max_in_flight) break;
         KOLO_TRY(start_bucket(r, k));
     }
     return any ? KOLO_OK : kolo_comm_progress(r->comm); /* a start also makes progress */
@@ -501,6 +502,7 @@ static kolo_status reorder(kolo_reducer *r) {
 }
 
 kolo_status kolo_reducer_wait(kolo_reducer *r) {
+    KOLO_COMM_CLAIM(r->comm);
     KOLO_TRY(kolo_comm_check(r->comm));
     for (int i = 0; i < r->n; i++) {
         if (r->ready[i]) continue;
@@ -510,7 +512,7 @@ kolo_status kolo_reducer_wait(kolo_reducer *r) {
                          i, r->n);
     }
     for (int b = 0; b < r->n_buckets; b++) {
-        if (b >= r->started) { /* too many requests were in flight */
+        if (b >= r->started) { /* max_in_flight requests were in flight */
             KOLO_TRY(start_bucket(r, &r->buckets[b]));
             r->started = b + 1;
         }

@@ -146,6 +146,7 @@ static void join_parts(kolo_transport *t, kolo_transport *network) {
     t->name = network->multihost_name;
     t->windows = false;
     t->events = network->events;
+    if (network->alarm) network->alarm = t->alarm;
 }
 
 static kolo_status hosts_sub(kolo_transport *parent, const int *members, int size, int rank,

@@ -9,6 +9,8 @@
 #include "comm/schedule/schedule.h"
 #include "comm/transport/segment.h"
 
+#include <stdatomic.h>
+
 enum {
     KOLO_FLIGHT_MAX = 32,    /* collectives between the oldest unfinished and the newest started */
     KOLO_EAGER_BYTES = 1024, /* payload sent together with an announcement */
@@ -45,6 +47,7 @@ typedef enum kolo_peer_condition {
 
 typedef struct kolo_peer_state {
     kolo_peer_condition condition;
+    bool ended;        /* its process has ended or is unreachable, whatever the condition */
     uint64_t finished; /* the peer has finished all collectives below this number */
     kolo_status status;
     char report[KOLO_REPORT_BYTES];
@@ -119,10 +122,12 @@ struct kolo_transport {
     const char *name;
     const char *multihost_name; /* combined with shared memory; NULL: it cannot be combined */
     int rank, size;
-    bool windows;       /* peers can map each other's segments by `handle` and `window` */
-    bool reaches_all;   /* any memory can be mapped, not just segments */
-    bool no_wakeup;     /* writes of some peer to shared memory wake no sleeper: poll */
-    int events;         /* readable if there is incoming data; -1: all peers use shared memory */
+    bool windows;     /* peers can map each other's segments by `handle` and `window` */
+    bool reaches_all; /* any memory can be mapped, not just segments */
+    bool no_wakeup;   /* writes of some peer to shared memory wake no sleeper: poll */
+    int events;       /* readable if there is incoming data; -1: all peers use shared memory */
+    _Atomic uint32_t
+        *alarm;         /* 1: some peer has reported a failure (release); NULL: see peer_state */
     bool reads_private; /* receivers read private memory in place, so such messages are cheap */
     kolo_segment segment;
 };

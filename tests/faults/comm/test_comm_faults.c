@@ -9,6 +9,7 @@
 
 #include <poll.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -96,7 +97,7 @@ static void every_survivor_names_the_killed_rank(void **state) {
         int64_t times[RANKS];
         run_faulty(RANKS, (rank_transport)t, killed_body, 30000, outcomes, times, sizeof times[0]);
         assert_int_equal(outcomes[VICTIM].signal, SIGKILL);
-        check_survivors(outcomes, RANKS, VICTIM, KOLO_ERR_PEER, "rank 1 is gone (process ended)",
+        check_survivors(outcomes, RANKS, VICTIM, KOLO_ERR_PEER, "rank 1 is gone (",
                         "while waiting in allreduce 'bucket ");
         for (int r = 0; r < RANKS; r++) { /* long before the deadline of 30 s: seen, not timed */
             assert_true(times[r] - times[VICTIM] < (int64_t)5 * 1000000000);
@@ -227,6 +228,23 @@ static kolo_status late_body(kolo_comm *comm, const void *arg, void *result) {
         return status;
     }
     return start_and_wait(q);
+}
+
+/* Rank 1 starts what rank 0 has given up. */
+static kolo_status too_late_body(kolo_comm *comm, const void *arg, void *result) {
+    float x = 1;
+    KOLO_TRY(kolo_barrier(comm));
+    if (kolo_comm_rank(comm) == 0) shorten_waits(comm, 100);
+    while (kolo_comm_rank(comm) == 1 && !atomic_load(comm->transport->alarm)) nap();
+    return kolo_allreduce(comm, &x, 1, KOLO_DTYPE_F32, KOLO_SUM);
+}
+
+static void a_late_rank_does_not_complete_what_has_timed_out(void **state) {
+    for (int t = RANKS_THREAD; t <= RANKS_TCP; t++) {
+        rank_outcome outcomes[2];
+        run_faulty(2, (rank_transport)t, too_late_body, 0, outcomes, NULL, 0);
+        check_survivors(outcomes, 2, -1, KOLO_ERR_TIMEOUT, "waited 0.", "not started by rank 1");
+    }
 }
 
 static void a_deadline_reports_who_waits_for_whom(void **state) {
@@ -459,6 +477,7 @@ TEST_MAIN(test_comm_faults) {
         cmocka_unit_test(leaving_early_differs_from_dying),
         cmocka_unit_test(leaving_in_order_is_no_failure),
         cmocka_unit_test(a_mismatch_shows_both_sides_on_all_ranks),
+        cmocka_unit_test(a_late_rank_does_not_complete_what_has_timed_out),
         cmocka_unit_test(a_deadline_reports_who_waits_for_whom),
         cmocka_unit_test(a_signal_asks_for_a_report),
         cmocka_unit_test(a_silent_rank_is_a_timeout_not_a_hang),

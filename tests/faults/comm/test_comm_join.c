@@ -3,7 +3,7 @@
 #include "base/compiler.h"
 #include "base/memory.h"
 #include "comm/join/authentication.h"
-#include "comm/join/handshake.h"
+#include "comm/join/join.h"
 #include "comm/transport/segment.h"
 #include "comm/transport/socket.h"
 #include "kolo/comm.h"
@@ -285,7 +285,8 @@ static kolo_status killed_while_connecting_body(kolo_comm *comm, const void *arg
     if (ranks_own_rank() != 3) return join_and_add(20000);
     kolo_key key;
     kolo_nonces nonces;
-    kolo_hello own = {.rank = 3, .world = 4, .host = 1, .processors = 1}, table[4];
+    kolo_hello own = {.rank = 3, .world = 4, .host = 1, .processors = 1, .max_in_flight = 128},
+               table[4];
     int64_t deadline_ns = kolo_now_ns() + INT64_C(10000000000);
     KOLO_TRY(kolo_key_read(getenv("KOLO_SECRET_FILE"), deadline_ns, &key));
     int fd = connect_to_master();
@@ -328,7 +329,7 @@ static kolo_status junk_body(kolo_comm *comm, const void *arg, void *result) {
             int fd = connect_to_master();
             if (fd < 0) return KOLO_FAIL(KOLO_ERR_IO, "no connection for junk");
             if (i % 3 == 1) (void)send_all(fd, junk, (size_t)(1 + i * 40));
-            if (i % 3 == 2) (void)send_all(fd, "KOLO-2\r\nhello", 13);
+            if (i % 3 == 2) (void)send_all(fd, "KOLO-3\r\nhello", 13);
         }
     }
     return join_and_add(20000);
@@ -368,12 +369,12 @@ static void invalid_clients_are_rejected(void **state) {
 static kolo_status impostor_body(kolo_comm *comm, const void *arg, void *result) {
     if (ranks_own_rank() == 1) return join_and_add(SOON_MS);
     int fd = accept(atoi(getenv("KOLO_LISTEN_FD")), NULL, NULL);
-    unsigned char greeting[40] = "KOLO-2\r\n", message[512];
+    unsigned char greeting[40] = "KOLO-3\r\n", message[512];
     struct {
         char magic[8];
         uint32_t status, bytes;
         unsigned char body[2 * sizeof(kolo_hello)], proof[KOLO_PROOF_BYTES];
-    } answer = {.magic = {'K', 'O', 'L', 'O', '-', '2', '\r', '\n'},
+    } answer = {.magic = {'K', 'O', 'L', 'O', '-', '3', '\r', '\n'},
                 .bytes = 2 * sizeof(kolo_hello)};
     if (fd < 0 || !send_all(fd, greeting, sizeof greeting)) return KOLO_ERR_IO;
     if (recv(fd, message, sizeof message, 0) <= 0) return KOLO_ERR_IO;
@@ -462,6 +463,24 @@ static void segments_fit_under_limits(void **state) {
                      (size_t)64 << 30); /* a private segment is not a file */
 }
 
+/* The soft limit of open files is raised as far as needed; a hard one is an error. */
+static void open_files_are_allowed_or_asked_for(void **state) {
+    struct rlimit before, files;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    files = before;
+    files.rlim_cur = 64;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
+    kolo_status few = kolo_joining_allow_files(2), more = kolo_joining_allow_files(100);
+    kolo_status most = kolo_joining_allow_files(1 << 30);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(few, KOLO_OK);
+    assert_int_equal(more, KOLO_OK);
+    assert_true(files.rlim_cur >= 200);
+    assert_int_equal(most, KOLO_ERR_IO);
+    assert_non_null(strstr(kolo_last_error(), "needs 2147483776 open files"));
+}
+
 /* Without a free descriptor the listener fails at once. */
 static void a_listener_without_descriptors_fails(void **state) {
     kolo_key key;
@@ -509,6 +528,7 @@ TEST_MAIN(test_comm_join) {
         cmocka_unit_test(joining_survives_out_of_memory),
         cmocka_unit_test(segments_fit_under_limits),
         cmocka_unit_test(a_rank_that_cannot_join_does_not_hang_the_other),
+        cmocka_unit_test(open_files_are_allowed_or_asked_for),
         cmocka_unit_test(a_listener_without_descriptors_fails),
     };
     return cmocka_run_group_tests_name("comm_join", tests, NULL, NULL);

@@ -9,6 +9,7 @@
 #include "support/ranks.h"
 #include "support/support.h"
 
+#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -71,6 +72,46 @@ static void progress_alone_completes_a_request(void **state) {
     }
 }
 
+/* Rank 0 starts a request of several rounds and makes no further call until rank 1 has the result:
+ * only its progress thread can run the rounds. `flag` is rank 1's, in shared memory. */
+typedef struct rank_flag {
+    _Alignas(64) _Atomic int set; /* results lie at multiples of 64 bytes */
+} rank_flag;
+
+static kolo_status thread_body(kolo_comm *none, const void *arg, void *result) {
+    enum { LONG = 1 << 20 };
+    static float data[LONG];
+    kolo_comm *comm;
+    kolo_request *q;
+    kolo_comm_opts opts = ranks_own_opts();
+    opts.progress_thread = true;
+    KOLO_TRY(kolo_comm_create(&opts, &comm));
+    rank_flag *flag = result;
+    if (kolo_comm_rank(comm) == 0) flag++;
+    fill(data, LONG, kolo_comm_rank(comm));
+    KOLO_TRY(make(comm, data, LONG, KOLO_ALGORITHM_RING, "by the thread", &q));
+    KOLO_TRY(kolo_request_start(q));
+    if (kolo_comm_rank(comm) == 0) {
+        while (!atomic_load(&flag->set)) sched_yield();
+    }
+    kolo_status status = kolo_request_wait(q, 0);
+    if (kolo_comm_rank(comm) == 1) atomic_store(&flag->set, 1);
+    if (status == KOLO_OK) status = check_sum(data, LONG, 2, "by the thread");
+    kolo_comm_destroy(comm);
+    return status;
+}
+
+static void a_thread_makes_progress_in_shared_memory(void **state) {
+    rank_flag flags[2];
+    rank_job job = {.n = 2,
+                    .transport = RANKS_SHM,
+                    .body = thread_body,
+                    .bare = true,
+                    .results = flags,
+                    .result_bytes = sizeof flags[0]};
+    ASSERT_OK(run_rank_job(&job));
+}
+
 /* ---- several in flight ---- */
 
 /* More requests than the transport has places, over both algorithms, waited for from the last to
@@ -131,6 +172,82 @@ static void places_are_used_again_safely(void **state) {
     for (int n = 2; n <= 4; n++) ASSERT_OK(run_ranks(n, RANKS_THREAD, skew_body, NULL, 0));
     ASSERT_OK(run_ranks(2, RANKS_SHM, skew_body, NULL, 0));
     ASSERT_OK(run_ranks(2, RANKS_TCP, skew_body, NULL, 0));
+}
+
+/* A start beyond the limit waits for room instead of failing, whenever the ranks come. */
+static kolo_status limit_body(kolo_comm *none, const void *arg, void *result) {
+    enum { REQUESTS = 12 };
+    kolo_comm *comm;
+    kolo_request *requests[REQUESTS];
+    float data[REQUESTS][COUNT];
+    kolo_comm_opts opts = ranks_own_opts();
+    opts.max_in_flight = 3;
+    KOLO_TRY(kolo_comm_create(&opts, &comm));
+    for (int i = 0; i < REQUESTS; i++) {
+        KOLO_TRY(make(comm, data[i], COUNT, KOLO_ALGORITHM_RING, "limited", &requests[i]));
+        fill(data[i], COUNT, kolo_comm_rank(comm));
+    }
+    if (kolo_comm_rank(comm) == 1) nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    for (int i = 0; i < REQUESTS; i++) {
+        KOLO_TRY(kolo_request_start(requests[i]));
+        if (comm->n_flight > 3) return KOLO_FAIL(KOLO_ERR_FORMAT, "%d in flight", comm->n_flight);
+    }
+    for (int i = 0; i < REQUESTS; i++) {
+        KOLO_TRY(kolo_request_wait(requests[i], 0));
+        KOLO_TRY(check_sum(data[i], COUNT, kolo_comm_size(comm), "limited"));
+    }
+    kolo_comm_destroy(comm);
+    return KOLO_OK;
+}
+
+static kolo_status other_limit_body(kolo_comm *none, const void *arg, void *result) {
+    kolo_comm *comm;
+    kolo_comm_opts opts = ranks_own_opts();
+    opts.max_in_flight = 5 + ranks_own_rank();
+    return kolo_comm_create(&opts, &comm);
+}
+
+static void requests_beyond_the_limit_wait(void **state) {
+    for (int t = RANKS_SHM; t <= RANKS_TCP; t++) {
+        rank_job job = {.n = 3, .transport = (rank_transport)t, .body = limit_body, .bare = true};
+        ASSERT_OK(run_rank_job(&job));
+    }
+    rank_outcome outcomes[2];
+    rank_job other = {.n = 2,
+                      .transport = RANKS_SHM,
+                      .body = other_limit_body,
+                      .bare = true,
+                      .outcomes = outcomes};
+    assert_int_equal(run_rank_job(&other), KOLO_ERR_ARG);
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(outcomes[r].status, KOLO_ERR_ARG);
+        assert_non_null(strstr(outcomes[r].error, "disagree on max_in_flight: 5 and 6"));
+    }
+}
+
+/* ---- two threads ---- */
+
+static void *receive_one(void *arg) {
+    static float data;
+    return kolo_recv(arg, &data, 1, KOLO_DTYPE_F32, 1, 0) == KOLO_OK ? arg : NULL;
+}
+
+static void a_second_thread_is_refused(void **state) {
+    kolo_comm *comms[2];
+    pthread_t thread;
+    void *received;
+    float x = 7;
+    ASSERT_OK(kolo_comm_create_threads(2, NULL, comms));
+    pthread_create(&thread, NULL, receive_one, comms[0]);
+    while (!atomic_load(&comms[0]->user)) sched_yield();
+    assert_int_equal(kolo_allreduce(comms[0], &x, 1, KOLO_DTYPE_F32, KOLO_SUM), KOLO_ERR_ARG);
+    assert_non_null(strstr(kolo_last_error(), "two threads use the communicator of rank 0"));
+    assert_int_equal(kolo_comm_progress(comms[0]), KOLO_ERR_ARG);
+    ASSERT_OK(kolo_send(comms[1], &x, 1, KOLO_DTYPE_F32, 0, 0));
+    pthread_join(thread, &received);
+    assert_ptr_equal(received, comms[0]);
+    ASSERT_OK(kolo_comm_progress(comms[0])); /* the first call was not disturbed */
+    for (int r = 0; r < 2; r++) kolo_comm_destroy(comms[r]);
 }
 
 /* ---- sends ahead of their round ---- */
@@ -413,7 +530,10 @@ static void creation_survives_lack_of_memory(void **state) {
 TEST_MAIN(test_comm_engine) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(progress_alone_completes_a_request),
+        cmocka_unit_test(a_thread_makes_progress_in_shared_memory),
         cmocka_unit_test(requests_in_flight_do_not_mix),
+        cmocka_unit_test(requests_beyond_the_limit_wait),
+        cmocka_unit_test(a_second_thread_is_refused),
         cmocka_unit_test(places_are_used_again_safely),
         cmocka_unit_test(a_send_may_go_before_its_round),
         cmocka_unit_test(a_gate_holds_requests_by_order_not_by_time),

@@ -244,7 +244,7 @@ static kolo_status death_body(kolo_comm *comm, const void *arg, void *result) {
     }
     if (rank % 2 == 0) return status;
     const char *text = kolo_last_error();
-    bool named = strstr(text, "rank 3 (1 in sub-group 1) is gone (process ended)") != NULL;
+    bool named = strstr(text, "rank 3 (1 in sub-group 1) is gone (") != NULL;
     if (status != KOLO_ERR_PEER || !named) return wrong("the loss has no or another name", rank);
     bool both = kolo_barrier(sub) == KOLO_ERR_PEER && kolo_barrier(comm) == KOLO_ERR_PEER;
     return both ? KOLO_OK : wrong("one of the two is not broken", rank);
@@ -308,8 +308,8 @@ static void errors_name_the_group(void **state) {
     }
 }
 
-/* A rank leaves in the middle: the members of its sub-group see it there, the others in the whole.
- */
+/* A rank leaves in the middle: the members of its sub-group see it there, the others in the whole;
+ * the other sub-group continues. */
 static kolo_status failure_body(kolo_comm *comm, const void *arg, void *result) {
     int rank = kolo_comm_rank(comm);
     kolo_comm *sub;
@@ -321,8 +321,10 @@ static kolo_status failure_body(kolo_comm *comm, const void *arg, void *result) 
     kolo_status status =
         kolo_allreduce(rank == 3 ? sub : comm, data, 400, KOLO_DTYPE_F32, KOLO_SUM);
     if (status != KOLO_ERR_PEER) return wrong("the loss was not noticed", rank);
-    bool both = kolo_barrier(sub) == KOLO_ERR_PEER && kolo_barrier(comm) == KOLO_ERR_PEER;
-    return both ? KOLO_OK : wrong("one of the two is not broken", rank);
+    kolo_status whole = kolo_allreduce(comm, data, 400, KOLO_DTYPE_F32, KOLO_SUM);
+    bool both =
+        whole == KOLO_ERR_PEER && kolo_barrier(sub) == (rank == 3 ? KOLO_ERR_PEER : KOLO_OK);
+    return both ? KOLO_OK : wrong("not the groups of the lost rank are broken", rank);
 }
 
 static void a_lost_rank_breaks_groups_and_whole(void **state) {
@@ -332,6 +334,51 @@ static void a_lost_rank_breaks_groups_and_whole(void **state) {
     assert_int_equal(status, KOLO_ERR_PEER);
     for (int r = 0; r < 4; r++) {
         if (r != 1 && outcomes[r].status != KOLO_OK) fail_msg("%s", outcomes[r].error);
+    }
+}
+
+/* A grid of 2 x 2, of which rank 3 dies: groups without it complete what is in flight, and more. */
+static kolo_status survivors_body(kolo_comm *comm, const void *arg, void *result) {
+    int rank = kolo_comm_rank(comm);
+    kolo_comm *groups[2]; /* row and column */
+    kolo_request *q;
+    float x = 1;
+    kolo_part part = {.data = &x, .count = 1};
+    KOLO_TRY(kolo_comm_split(comm, rank / 2, 0, &groups[0]));
+    KOLO_TRY(kolo_comm_split(comm, rank % 2, 0, &groups[1]));
+    KOLO_TRY(kolo_allreduce_create(groups[0], &part, 1, KOLO_DTYPE_F32, KOLO_SUM,
+                                   KOLO_ALGORITHM_AUTO, "row", &q));
+    KOLO_TRY(kolo_barrier(comm));
+    if (rank == 3) nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL); /* all have left it */
+    if (rank == 3) raise(SIGKILL);
+    if (rank == 0) KOLO_TRY(kolo_request_start(q));
+    kolo_status whole = kolo_barrier(comm);
+    if (whole != KOLO_ERR_PEER || !strstr(kolo_last_error(), "rank 3 is gone (")) {
+        return wrong("the whole group is not broken", rank);
+    }
+    if (rank == 1) KOLO_TRY(kolo_request_start(q));
+    if (rank < 2) KOLO_TRY(kolo_request_wait(q, 0));
+    if (rank < 2 && x != 2) return wrong("the row has another sum", rank);
+    for (int g = 0; g < 2; g++) {
+        bool complete = g == 0 ? rank < 2 : rank % 2 == 0;
+        for (int i = 0; i < 40; i++) {
+            kolo_status status = kolo_allreduce(groups[g], &x, 1, KOLO_DTYPE_F32, KOLO_SUM);
+            if (status != (complete ? KOLO_OK : KOLO_ERR_PEER)) return wrong("a group", rank);
+        }
+    }
+    return KOLO_OK;
+}
+
+static void groups_without_the_lost_rank_continue(void **state) {
+    static const rank_transport processes[] = {RANKS_SHM, RANKS_TCP, RANKS_HOSTS};
+    for (size_t t = 0; t < KOLO_COUNT(processes); t++) {
+        rank_outcome outcomes[4];
+        (void)run_rank_job(&(rank_job){
+            .n = 4, .transport = processes[t], .body = survivors_body, .outcomes = outcomes});
+        assert_int_equal(outcomes[3].signal, SIGKILL);
+        for (int r = 0; r < 3; r++) {
+            if (outcomes[r].status != KOLO_OK) fail_msg("%s", outcomes[r].error);
+        }
     }
 }
 
@@ -389,6 +436,7 @@ TEST_MAIN(test_comm_split) {
         cmocka_unit_test(a_dead_member_is_named),
         cmocka_unit_test(errors_name_the_group),
         cmocka_unit_test(a_group_has_its_hosts),
+        cmocka_unit_test(groups_without_the_lost_rank_continue),
         cmocka_unit_test(a_lost_rank_breaks_groups_and_whole),
         cmocka_unit_test(lack_of_memory_is_reported_to_all),
     };

@@ -17,6 +17,7 @@ enum {
      * predict ways by a hash of the lower bits (AMD) mistake such addresses for each other, and a
      * loop over all ranks' vectors misses at every step (measured: half the speed). */
     SKEW_BYTES = 17 * 4096,
+    MEMORY_MIN = 1 << 20, /* beside the control block and the skew */
 };
 
 static const uint64_t phase_mask = ((uint64_t)1 << PHASE_BITS) - 1;
@@ -74,12 +75,15 @@ static kolo_status alloc_block(kolo_block_transport *t) {
     KOLO_TRY(kolo_segment_alloc(&t->base.segment, kolo_control_block_bytes(t->base.size), &block));
     t->blocks[t->base.rank] = block;
     t->blocks[t->base.rank]->generation = 1;
+    t->base.alarm = &t->blocks[t->base.rank]->alarm;
     return KOLO_OK;
 }
 
 kolo_status kolo_block_init(kolo_block_transport *t, const kolo_transport_ops *ops, int rank,
                             int size, size_t segment_bytes, bool shared) {
     void *skew;
+    size_t least = kolo_control_block_bytes(size) + (size_t)size * SKEW_BYTES + MEMORY_MIN;
+    if (segment_bytes < least) segment_bytes = least;
     kolo_status status = init_tables(t, ops, rank, size);
     if (status == KOLO_OK) status = kolo_segment_init(&t->base.segment, segment_bytes, shared);
     if (status == KOLO_OK) status = alloc_block(t);
@@ -99,6 +103,7 @@ kolo_status kolo_block_init_in(kolo_block_transport *t, const kolo_transport_ops
         memset((char *)block + kept, 0, kolo_control_block_bytes(size) - kept);
         block->generation++;
         t->blocks[rank] = block;
+        t->base.alarm = &block->alarm;
     } else if (status == KOLO_OK) {
         status = alloc_block(t);
     }
@@ -302,4 +307,8 @@ void kolo_block_report(kolo_transport *base, kolo_status status, const char *tex
     own->status = (int32_t)status;
     strncpy(own->report, text, sizeof own->report - 1);
     atomic_store_explicit(&own->broken, 1, memory_order_release);
+    for (int p = 0; p < base->size; p++) {
+        kolo_control_block *peer = block_transport(base)->blocks[p];
+        if (peer && p != base->rank) atomic_store_explicit(&peer->alarm, 1, memory_order_release);
+    }
 }

@@ -2,9 +2,9 @@
 /* The shared-memory protocol, used by the transports `thread` and `shm`.
  *
  * Each rank has a control block at the start of its segment, which it writes and all peers read
- * (only the `consumed` counters are written by the receiver of a message). Collective seq uses slot
- * seq % KOLO_FLIGHT_MAX of every control block. A slot has a state word, the announcement and a
- * small payload, and a channel to each peer.
+ * (only `alarm` is written by peers, and the `consumed` counters by the receiver of a message).
+ * Collective seq uses slot seq % KOLO_FLIGHT_MAX of every control block. A slot has a state word,
+ * the announcement and a small payload, and a channel to each peer.
  *
  * Memory ordering. A rank writes announcement, payload and title, and then `state` (release); a
  * peer reads `state` (acquire) and then the rest. The same pair orders the data of a schedule's
@@ -62,6 +62,7 @@ typedef struct kolo_control_block {
     int32_t prefers_reads;               /* 1: reading private memory is faster than staging */
     uint64_t probe_address, probe_value; /* an address in its private memory, and the value there */
     char report[KOLO_REPORT_BYTES];
+    _Alignas(64) _Atomic uint32_t alarm; /* set by a peer that has reported a failure */
     kolo_slot slots[KOLO_FLIGHT_MAX];
     kolo_channel channels[]; /* [KOLO_BLOCK_CHANNELS][peer] */
 } kolo_control_block;

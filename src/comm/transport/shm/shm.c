@@ -44,6 +44,7 @@ static void shm_peer_state(kolo_transport *t, int peer, kolo_peer_state *state) 
     if (!p->closed && peer != t->rank) p->closed = kolo_socket_closed(p->control);
     bool closed = p->closed; /* read before the flags, which a rank sets first */
     kolo_block_peer_state(t, peer, state);
+    state->ended = closed;
     if (closed && state->condition == KOLO_PEER_ALIVE) state->condition = KOLO_PEER_LOST;
 }
 

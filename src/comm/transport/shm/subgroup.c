@@ -42,16 +42,16 @@ static void *sub_window(kolo_transport *t, int peer, uint64_t handle, size_t byt
     return parent->ops->window(parent, sub(t)->members[peer], handle, bytes);
 }
 
-/* The peer's state in this group; if it is alive, its state in the parent. */
+/* The peer's state in this group. A failure in the parent does not concern it, unless the peer's
+ * process has ended. */
 static void sub_peer_state(kolo_transport *t, int peer, kolo_peer_state *state) {
     kolo_transport *parent = sub(t)->parent;
     kolo_peer_state above;
     parent->ops->peer_state(parent, sub(t)->members[peer],
                             &above); /* before the flags of this group */
     kolo_block_peer_state(t, peer, state);
-    if (state->condition != KOLO_PEER_ALIVE) return;
-    above.finished = state->finished;
-    *state = above;
+    state->ended = above.ended;
+    if (above.ended && state->condition == KOLO_PEER_ALIVE) state->condition = KOLO_PEER_LOST;
 }
 
 static bool all_left(const kolo_retired *r) {

@@ -129,6 +129,7 @@ static kolo_status handle_frame(kolo_tcp_transport *t, int peer, const kolo_fram
     case KOLO_FRAME_REPORT:
         if (f->value == KOLO_OK || f->value > KOLO_ERR_PEER) return malformed(p->wire_rank, f);
         p->broken = true;
+        atomic_store_explicit(t->base.alarm, 1, memory_order_release);
         p->status = (kolo_status)f->value;
         memcpy(p->report, body, f->bytes);
         p->report[f->bytes < sizeof p->report ? f->bytes : sizeof p->report - 1] = '\0';

@@ -57,11 +57,14 @@ static void end(kolo_stream *s, const char *why) {
     snprintf(s->why, sizeof s->why, "%s", why);
 }
 
-/* Closes the stream. If the peer's kernel closed or reset the connection, its process has ended. */
+/* Closes the stream. The kernel of a process that ended resets the connection only if it still had
+ * data to read; otherwise a reset comes from something between the hosts. */
 static void fail(kolo_stream *s, int error) {
-    bool ended = error == ECONNRESET || error == EPIPE || error == ENOTCONN;
+    bool reset = error == ECONNRESET || error == EPIPE || error == ENOTCONN;
     bool unreachable = error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH;
-    end(s, ended ? "process ended" : unreachable ? "host unreachable" : kolo_errno_text(error));
+    end(s, reset         ? "connection reset: process ended, or cut by the network"
+           : unreachable ? "host unreachable"
+                         : kolo_errno_text(error));
 }
 
 /* ---- out ---- */
@@ -174,8 +177,10 @@ static size_t receive(kolo_stream *s, struct iovec *pieces, int n_pieces) {
             s->received_ns = kolo_now_ns();
             return (size_t)n;
         }
-        if (n == 0 || s->write_error) {
-            fail(s, s->write_error ? s->write_error : ECONNRESET);
+        if (n == 0) {
+            end(s, "process ended");
+        } else if (s->write_error) {
+            fail(s, s->write_error);
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
             s->readable = false;
         } else if (errno != EINTR) {

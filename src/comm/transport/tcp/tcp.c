@@ -216,17 +216,18 @@ static void *tcp_window(kolo_transport *base, int peer, uint64_t handle, size_t 
 /* Health of a connection. */
 static void watch_link(const kolo_wire *w, const kolo_stream *s, kolo_peer_state *state) {
     int64_t idle_ns = w->polled_ns - s->received_ns;
+    state->ended = s->closed || idle_ns > w->heartbeat_ns;
+    if (!state->ended || state->condition != KOLO_PEER_ALIVE) return;
+    state->condition = KOLO_PEER_LOST;
     if (s->closed) {
-        state->condition = KOLO_PEER_LOST;
         memcpy(state->report, s->why, sizeof s->why);
-    } else if (idle_ns > w->heartbeat_ns) {
-        state->condition = KOLO_PEER_LOST;
+    } else {
         kolo_snprintf(state->report, sizeof state->report, "no data for %.1f s",
                       (double)idle_ns * 1e-9);
     }
 }
 
-/* The peer's state in this group; if it is alive, its state in the parent group. */
+/* The peer's state in this group. */
 static void tcp_peer_state(kolo_transport *base, int peer, kolo_peer_state *state) {
     const kolo_tcp_transport *t = tcp(base);
     const kolo_tcp_peer *p = t->peers[peer];
@@ -239,17 +240,14 @@ static void tcp_peer_state(kolo_transport *base, int peer, kolo_peer_state *stat
         memcpy(state->report, p->report, sizeof state->report);
     } else if (p->leaving) {
         state->condition = KOLO_PEER_LEFT;
-    } else if (t->parent) {
-        tcp_peer_state(&t->parent->base, t->parent->ranks[p->wire_rank], state);
-        state->finished = p->finished;
-    } else {
-        watch_link(t->wire, &p->link->stream, state);
     }
+    watch_link(t->wire, &p->link->stream, state);
 }
 
 static void tcp_report(kolo_transport *base, kolo_status status, const char *text) {
     kolo_tcp_transport *t = tcp(base);
     t->broken = true;
+    (void)send_to_all(t, (kolo_frame){.kind = KOLO_FRAME_FINISHED, .value = t->finished}, NULL);
     kolo_frame f = {.kind = KOLO_FRAME_REPORT,
                     .bytes = (uint32_t)strnlen(text, KOLO_REPORT_BYTES),
                     .value = status};
@@ -338,6 +336,7 @@ static kolo_tcp_transport *alloc_transport(const kolo_transport_ops *ops, int ra
                                .size = size,
                                .events = -1,
                                .segment.fd = -1};
+    t->base.alarm = &t->alarm;
     t->ranks = ranks;
     for (int p = 0; p < wire_size; p++) ranks[p] = -1;
     return t;
