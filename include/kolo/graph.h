@@ -240,6 +240,16 @@ KOLO_API kolo_value kolo_softmax_xent(kolo_graph *g, kolo_value logits, kolo_val
 /* The same with options, which may be NULL. */
 KOLO_API kolo_value kolo_softmax_xent_opts(kolo_graph *g, kolo_value logits, kolo_value labels,
                                            const kolo_loss_opts *opts);
+/* Losses of a prediction x and a target of equal shape -> [], summed over all elements as the
+ * cross-entropy is; with d = x - target: d^2; |d|; d^2 / 2 where |d| <= delta, else delta (|d| -
+ * delta / 2) (Huber, "Robust estimation of a location parameter", 1964; delta above 0); binary
+ * cross-entropy of the logits x and probabilities, log(1 + e^x) - x target. PyTorch's mse_loss,
+ * l1_loss, huber_loss and binary_cross_entropy_with_logits with reduction="sum". The target has no
+ * gradient: UNSUPPORTED if it depends on a parameter. */
+KOLO_API kolo_value kolo_mse_loss(kolo_graph *g, kolo_value x, kolo_value target);
+KOLO_API kolo_value kolo_l1_loss(kolo_graph *g, kolo_value x, kolo_value target);
+KOLO_API kolo_value kolo_huber_loss(kolo_graph *g, kolo_value x, kolo_value target, double delta);
+KOLO_API kolo_value kolo_bce_with_logits(kolo_graph *g, kolo_value x, kolo_value target);
 /* The number of positions whose largest logit (the first of equals) is that of the label: -> []. */
 KOLO_API kolo_value kolo_accuracy(kolo_graph *g, kolo_value logits, kolo_value labels);
 /* Confusion matrix: counts [C,C] of labels i whose largest logit is j (the first of equals) at

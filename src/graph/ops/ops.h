@@ -190,6 +190,11 @@ enum {
     KOLO_LOSS_COUNT /* xent */
 };
 
+/* elementwise_loss: x, target like x -> loss [], the sum of the losses of all elements
+ * (elementwise_loss.c has the formulas). elementwise_loss_bwd: x, target, dloss [] -> dx. */
+enum { KOLO_ELEMENTWISE_LOSS_KIND, KOLO_ELEMENTWISE_LOSS_DELTA };
+enum { KOLO_LOSS_MSE, KOLO_LOSS_L1, KOLO_LOSS_HUBER, KOLO_LOSS_BCE, KOLO_LOSS_KIND_COUNT };
+
 /* sgd: w, g, lr [], [v] -> w', [v']; with d = g + weight_decay w: v' = momentum v + d and
  * w' = w - lr v' (nesterov: w' = w - lr (d + momentum v')); without v (momentum 0): w' = w - lr d.
  * As in PyTorch (dampening 0); the first step has v = 0, so v' = d. */
@@ -296,6 +301,8 @@ enum { KOLO_COMM_BUCKET, KOLO_COMM_GATHERS };
     X(dropout)                 \
     X(softmax_xent)            \
     X(softmax_xent_bwd)        \
+    X(elementwise_loss)        \
+    X(elementwise_loss_bwd)    \
     X(accuracy)                \
     X(confusion)               \
     X(sgd)                     \

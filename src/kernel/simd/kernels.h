@@ -20,6 +20,8 @@
     X(bias_bwd)                \
     X(softmax_xent)            \
     X(softmax_xent_bwd)        \
+    X(elementwise_loss)        \
+    X(elementwise_loss_bwd)    \
     X(accuracy)                \
     X(confusion)               \
     X(max_pool2d)              \

@@ -367,6 +367,24 @@ static void updates(int threads) {
 
 static void updates_are_the_reference(void **state) { each_set(updates); }
 
+/* ---- elementwise losses ---- */
+
+static void elementwise_losses(int threads) {
+    const int64_t counts[] = {1, 7, 8, 16, 33, 4096, 4097, 9000};
+    for (size_t i = 0; i < KOLO_COUNT(counts) * KOLO_LOSS_KIND_COUNT; i++) {
+        const kolo_attr attr[KOLO_MAX_ATTRS] = {{(int64_t)i % KOLO_LOSS_KIND_COUNT}, {.f = 0.7}};
+        const kolo_shape x = kolo_shape_1(counts[i / KOLO_LOSS_KIND_COUNT]);
+        const kolo_shape in[] = {x, x, kolo_shape_0()};
+        kolo_kernel_spec spec;
+        test_kernel_spec(&spec, &kolo_op_elementwise_loss, attr, 2, in, NULL, 1, NULL, threads);
+        check(&kolo_simd_elementwise_loss, &spec, NULL, 1e-6);
+        test_kernel_spec(&spec, &kolo_op_elementwise_loss_bwd, attr, 3, in, NULL, 1, NULL, threads);
+        check(&kolo_simd_elementwise_loss_bwd, &spec, NULL, 1e-6);
+    }
+}
+
+static void elementwise_losses_are_the_reference(void **state) { each_set(elementwise_losses); }
+
 TEST_MAIN(test_simd_sequence) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(activations_are_the_reference),
@@ -378,6 +396,7 @@ TEST_MAIN(test_simd_sequence) {
         cmocka_unit_test(attention_is_the_reference),
         cmocka_unit_test(weights_are_dropped_at_the_given_rate),
         cmocka_unit_test(lstm_is_the_reference),
+        cmocka_unit_test(elementwise_losses_are_the_reference),
         cmocka_unit_test(updates_are_the_reference),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
