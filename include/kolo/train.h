@@ -90,8 +90,10 @@ typedef struct kolo_train_opts {
     const char *worker_weights; /* relative speeds of the workers of a reproducible run, by rank:
                                    "1,1,0.5", or "measured": during the run. They get shards in
                                    proportion, which changes no result. NULL: equal */
-    int64_t epochs, steps;      /* the run ends at the first limit reached; both 0: one epoch */
-    double lr;                  /* default 0.01 */
+    int64_t check_replicas; /* steps between comparisons of parameters and optimizer state over all
+                               ranks; an error names the rank that differs. 0: at the end only */
+    int64_t epochs, steps;  /* the run ends at the first limit reached; both 0: one epoch */
+    double lr;              /* default 0.01 */
     kolo_optimizer_opts optimizer;
     bool sparse_embedding; /* row-sparse gradients of embedding tables: a step exchanges and updates
                               only the rows of its tokens. For SGD without momentum, and Adam as

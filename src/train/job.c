@@ -26,6 +26,7 @@
 #include "train/session/learning_rate.h"
 #include "train/session/memory.h"
 #include "train/session/metrics.h"
+#include "train/session/replicas.h"
 #include "train/session/resident_batch.h"
 #include "train/session/setup.h"
 #include "train/session/tuning.h"
@@ -284,6 +285,15 @@ static kolo_status balance(job *j, int64_t k) {
     return KOLO_OK;
 }
 
+/* After step k, if it is due: the parameters must be bitwise equal on all ranks. */
+static kolo_status check_replicas(const job *j, int64_t k) {
+    int64_t every = j->setup.opts.check_replicas;
+    char when[48];
+    if (every == 0 || (k + 1) % every != 0) return KOLO_OK;
+    snprintf(when, sizeof when, "after step %" PRId64, k + 1);
+    return kolo_compare_replicas(j->comm, kolo_session_store(j->session), when);
+}
+
 static kolo_status step(job *j, int64_t k) {
     int64_t start = kolo_now_ns();
     double lr = kolo_lr_at(&j->schedule, k);
@@ -297,6 +307,7 @@ static kolo_status step(job *j, int64_t k) {
     KOLO_TRY(kolo_session_step(j->session, &batch, lr, &sums));
     if (k == 0) j->state.first_loss = kolo_sums_loss(&sums);
     KOLO_TRY(check_loss(j, k, &sums));
+    KOLO_TRY(check_replicas(j, k));
     KOLO_TRY(balance(j, k));
     /* Record the time and the metrics. */
     int64_t ns = kolo_now_ns() - start;
@@ -464,18 +475,6 @@ static kolo_status save_resumable(const job *j) {
 
 /* ---- ending ---- */
 
-/* The parameters must be bitwise equal on all ranks. */
-static kolo_status compare_replicas(const job *j, uint64_t hash) {
-    if (j->size == 1) return KOLO_OK;
-    int64_t range[2] = {(int64_t)hash, (int64_t)~hash};
-    KOLO_TRY(kolo_allreduce(j->comm, range, 2, KOLO_DTYPE_I64, KOLO_MAX));
-    if (range[0] == ~range[1]) return KOLO_OK;
-    return KOLO_FAIL(
-        KOLO_ERR_PEER,
-        "the ranks ended with different parameters: use the same build of kolo and the same kind "
-        "of processor on all ranks");
-}
-
 /* Samples of the largest micro-batch: a step has no more than the data. */
 static int64_t largest_batch(const job *j) {
     int64_t samples =
@@ -485,7 +484,7 @@ static int64_t largest_batch(const job *j) {
 
 static kolo_status finish(job *j, kolo_train_result *result) {
     uint64_t hash = kolo_store_hash(kolo_session_store(j->session));
-    KOLO_TRY(compare_replicas(j, hash));
+    KOLO_TRY(kolo_compare_replicas(j->comm, kolo_session_store(j->session), "at the end"));
     KOLO_TRY(check_parameters(j));
     double times[3] = {(double)j->state.run.ns / 1e9, kolo_accumulator_rate(&j->state.run),
                        kolo_step_times_median_ms(&j->times)};

@@ -139,6 +139,10 @@ const kolo_option cli_options[] = {
     {.name = "accumulate", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "1", .min = 1,
      .max = 1 << 20, .commands = STEPS | CMD_DUMP,
      .help = "micro-batches per step; their gradients are accumulated before the update"},
+    {.name = "check-replicas", .type = KOLO_OPTION_INT, .metavar = "K", .min = 1, .max = MANY,
+     .commands = CMD_TRAIN, .unset = "only at the end",
+     .help = "steps between comparisons of parameters and optimizer state over the workers; the "
+             "error names the one that differs"},
     {.name = "epochs", .type = KOLO_OPTION_INT, .metavar = "N", .min = 1, .max = 1 << 30,
      .commands = CMD_TRAIN, .unset = "1 unless --steps is given",
      .help = "passes over the training data. With --steps as well, the first limit reached ends "
