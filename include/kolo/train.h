@@ -90,6 +90,9 @@ typedef struct kolo_train_opts {
     const char *worker_weights; /* relative speeds of the workers of a reproducible run, by rank:
                                    "1,1,0.5", or "measured": during the run. They get shards in
                                    proportion, which changes no result. NULL: equal */
+    int64_t audit; /* of a reproducible run: steps between audits, in which the gradient of each
+                      shard is also computed by another rank and compared; an error names the rank
+                      that was wrong. 0: none */
     int64_t check_replicas; /* steps between comparisons of parameters and optimizer state over all
                                ranks; an error names the rank that differs. 0: at the end only */
     int64_t epochs, steps;  /* the run ends at the first limit reached; both 0: one epoch */

@@ -54,6 +54,10 @@ struct kolo_loader {
 
 /* ---- producer ---- */
 
+static int64_t batches_of(const kolo_loader *l) {
+    return (l->opts.end - l->opts.first + l->opts.every - 1) / l->opts.every;
+}
+
 static kolo_share share_of(const kolo_loader *l, int64_t step, deal d) {
     const kolo_loader_opts *o = &l->opts;
     return o->shards > 0 ? kolo_sampler_shards(&l->order, step, o->shards, d.first, d.end)
@@ -121,9 +125,9 @@ static bool wait_for_room(kolo_loader *l) {
 static void *produce(void *arg) {
     kolo_loader *l = arg;
     kolo_status status = KOLO_OK;
-    int64_t total = l->opts.end - l->opts.first;
+    int64_t total = batches_of(l);
     for (int64_t i = 0; i < total && status == KOLO_OK && wait_for_room(l); i++) {
-        status = fill(l, l->opts.first + i, &l->ring[i % l->opts.slots]);
+        status = fill(l, l->opts.first + i * l->opts.every, &l->ring[i % l->opts.slots]);
         /* The error text is thread-local, so it is copied for the consumer. */
         char *text = status == KOLO_OK ? NULL : kolo_strdup(kolo_last_error());
         pthread_mutex_lock(&l->lock);
@@ -143,6 +147,7 @@ static kolo_status resolve(const kolo_loader_opts *given, kolo_loader *l) {
     KOLO_ASSERT(o.dataset != NULL);
     if (o.world == 0) o.world = 1;
     if (o.slots == 0) o.slots = 4;
+    if (o.every == 0) o.every = 1;
     if (o.timeout_ms == 0) o.timeout_ms = 300000;
     if (o.world < 1 || o.rank < 0 || o.rank >= o.world) {
         return KOLO_FAIL(KOLO_ERR_ARG, "rank %d outside [0, %d)", o.rank, o.world);
@@ -259,6 +264,7 @@ int64_t kolo_loader_largest(const kolo_loader *loader) {
 
 void kolo_loader_deal(kolo_loader *l, int64_t from, int first_shard, int end_shard) {
     int64_t number = from - l->opts.first;
+    KOLO_ASSERT(l->opts.every == 1);
     KOLO_ASSERT(first_shard >= 0 && first_shard <= end_shard && end_shard <= l->opts.shards);
     pthread_mutex_lock(&l->lock);
     KOLO_ASSERT(number >= l->used + l->opts.slots);
@@ -278,7 +284,7 @@ static struct timespec deadline_in(int64_t ms) {
 }
 
 kolo_status kolo_loader_next(kolo_loader *l, kolo_batch *batch) {
-    int64_t total = l->opts.end - l->opts.first;
+    int64_t total = batches_of(l);
     struct timespec deadline = deadline_in(l->opts.timeout_ms);
     kolo_status status = KOLO_OK;
     pthread_mutex_lock(&l->lock);

@@ -152,6 +152,9 @@ kolo_status kolo_plan_deal(kolo_plan *plan, const int *counts);
 /* Runs shard `shard` of this rank. `complete`: and the rest of the step, as kolo_plan_run; only for
  * the rank's last shard. */
 kolo_status kolo_plan_run_shard(kolo_plan *plan, int shard, bool complete);
+/* The same, without the rest of the step; sets a hash of the shard's gradients, as they were before
+ * they were summed. `shard` -1: a shard of another rank, which is not summed. */
+kolo_status kolo_plan_hash_shard(kolo_plan *plan, int shard, uint64_t *hash);
 /* In the place of running a shard without samples. */
 void kolo_plan_skip_shard(kolo_plan *plan, int shard);
 /* Completes a step after the shards: for a rank that has none, or that ran its last one on a plan

@@ -1,5 +1,6 @@
 /* The step loop. */
 #include "base/clock.h"
+#include "base/rng.h"
 #include "graph/ops/ops.h"
 #include "plan/internal.h"
 
@@ -9,6 +10,8 @@
  */
 typedef struct part {
     bool compute, complete;
+    uint64_t *hash; /* of the gradients of a shard is updated; or NULL */
+    bool apart;     /* the gradients of the shard are not summed */
 } part;
 
 static char *gradients_of(const kolo_plan *p) {
@@ -18,6 +21,17 @@ static char *gradients_of(const kolo_plan *p) {
 static void fold(const kolo_plan *p, int bucket) {
     const kolo_bucket *b = &p->map.buckets[bucket];
     kolo_shard_sum_fold(p->sum, gradients_of(p), b->offset, b->bytes, p->graph->dtype);
+}
+
+/* The gradients of a bucket are complete in this shard. */
+static void finish_bucket(const kolo_plan *p, int bucket, part run) {
+    const kolo_bucket *b = &p->map.buckets[bucket];
+    if (run.hash) {
+        uint64_t own = kolo_hash_bytes(gradients_of(p) + b->offset, b->bytes);
+        const uint64_t both[2] = {*run.hash, own};
+        *run.hash = kolo_hash_bytes(both, sizeof both);
+    }
+    if (!run.apart) fold(p, bucket);
 }
 
 static kolo_status wait(kolo_plan *p, int bucket) {
@@ -34,7 +48,7 @@ static kolo_status run_step(kolo_plan *p, const kolo_step *step, part run, int b
         step->kernel->run(&step->calls[bank]);
         return *in_flight ? kolo_comm_progress(p->comm) : KOLO_OK;
     case KOLO_STEP_POST:
-        if (p->sum && run.compute) fold(p, step->bucket);
+        if (p->sum && run.compute) finish_bucket(p, step->bucket, run);
         if (!run.complete || !p->requests) return KOLO_OK;
         ++*in_flight;
         return kolo_request_start(p->requests[step->bucket]);
@@ -84,6 +98,14 @@ kolo_status kolo_plan_run_shard(kolo_plan *p, int shard, bool complete) {
     KOLO_ASSERT(!complete || !p->adds_to);
     if (p->sum) kolo_shard_sum_begin(p->sum, shard);
     return run_steps(p, (part){.compute = true, .complete = complete});
+}
+
+kolo_status kolo_plan_hash_shard(kolo_plan *p, int shard, uint64_t *hash) {
+    uint64_t h = 0;
+    if (p->sum && shard >= 0) kolo_shard_sum_begin(p->sum, shard);
+    KOLO_TRY(run_steps(p, (part){.compute = true, .hash = &h, .apart = shard < 0}));
+    *hash = h;
+    return KOLO_OK;
 }
 
 void kolo_plan_skip_shard(kolo_plan *p, int shard) {

@@ -58,7 +58,8 @@ typedef struct job {
     int64_t dealt_from;    /* the step from which its counts hold; 0: already */
 
     kolo_loader *loader;
-    kolo_resident_batch resident;       /* in_memory */
+    kolo_loader *audit;           /* of the shards of the next rank in audited steps; or NULL */
+    kolo_resident_batch resident; /* in_memory */
     double first_losses[CHECKED_STEPS]; /* in_memory */
 
     int64_t started, reported; /* times of the first step and the last report, ns */
@@ -77,13 +78,11 @@ typedef struct job {
 /* Lets the loader read this rank's shards. */
 static void add_shards(const job *j, kolo_loader_opts *opts) {
     opts->shards = (int)j->setup.opts.reproducible;
-    kolo_session_shards(j->session, &opts->first_shard, &opts->end_shard);
+    kolo_session_shards(j->session, j->rank, &opts->first_shard, &opts->end_shard);
 }
 
-static kolo_status open_batches(job *j) {
-    KOLO_TRY(kolo_step_times_init(&j->times, j->setup.total_steps));
-    if (j->setup.opts.in_memory) return kolo_resident_batch_load(&j->setup, j->rank, &j->resident);
-    kolo_loader_opts opts = {
+static kolo_loader_opts loader_opts(const job *j) {
+    return (kolo_loader_opts){
         .dataset = j->setup.train,
         .global_batch = j->setup.global_batch,
         .seed = j->setup.opts.seed,
@@ -94,7 +93,28 @@ static kolo_status open_batches(job *j) {
         .augment = j->setup.augment,
         .slots = LOADER_SLOTS,
     };
+}
+
+/* Every audit steps, from step `from` on, this rank also reads the shards of the next one. */
+static kolo_status open_audit(job *j, int64_t from) {
+    const int64_t every = j->setup.opts.audit;
+    kolo_loader_opts opts = loader_opts(j);
+    if (every == 0 || j->size == 1) return KOLO_OK;
+    opts.first = (from / every + 1) * every - 1;
+    if (opts.first >= opts.end) return KOLO_OK;
+    opts.every = every;
+    opts.slots = 2;
+    opts.shards = (int)j->setup.opts.reproducible;
+    kolo_session_shards(j->session, (j->rank + 1) % j->size, &opts.first_shard, &opts.end_shard);
+    return kolo_loader_create(&opts, &j->audit);
+}
+
+static kolo_status open_batches(job *j) {
+    KOLO_TRY(kolo_step_times_init(&j->times, j->setup.total_steps));
+    if (j->setup.opts.in_memory) return kolo_resident_batch_load(&j->setup, j->rank, &j->resident);
+    kolo_loader_opts opts = loader_opts(j);
     add_shards(j, &opts);
+    KOLO_TRY(open_audit(j, j->state.steps));
     return kolo_loader_create(&opts, &j->loader);
 }
 
@@ -199,6 +219,7 @@ static kolo_status begin(job *j, const kolo_train_opts *opts) {
 
 static void end(job *j) {
     kolo_loader_destroy(j->loader);
+    kolo_loader_destroy(j->audit);
     kolo_balance_destroy(j->balance);
     kolo_trace_destroy(j->trace);
     kolo_session_destroy(j->session);
@@ -256,7 +277,10 @@ static kolo_status check_parameters(const job *j) {
 static kolo_status deal(job *j, int64_t k) {
     if (j->dealt_from == 0 || k < j->dealt_from) return KOLO_OK;
     j->dealt_from = 0;
-    return kolo_session_deal(j->session, kolo_balance_counts(j->balance));
+    KOLO_TRY(kolo_session_deal(j->session, kolo_balance_counts(j->balance)));
+    kolo_loader_destroy(j->audit);
+    j->audit = NULL;
+    return kolo_agree(j->comm, open_audit(j, k));
 }
 
 /* Informs the user of a new deal: "shards of ranks from step 9 on: 6 2". */
@@ -294,6 +318,15 @@ static kolo_status check_replicas(const job *j, int64_t k) {
     return kolo_compare_replicas(j->comm, kolo_session_store(j->session), when);
 }
 
+/* If step k is audited, reads the batch that this rank audits. */
+static kolo_status prepare_audit(job *j, int64_t k) {
+    kolo_batch other;
+    if (!j->audit || (k + 1) % j->setup.opts.audit != 0) return KOLO_OK;
+    KOLO_TRY(kolo_loader_next(j->audit, &other));
+    kolo_session_audit(j->session, &other);
+    return KOLO_OK;
+}
+
 static kolo_status step(job *j, int64_t k) {
     int64_t start = kolo_now_ns();
     double lr = kolo_lr_at(&j->schedule, k);
@@ -302,6 +335,7 @@ static kolo_status step(job *j, int64_t k) {
     KOLO_TRY(deal(j, k));
     /* The next batch. */
     if (j->loader) KOLO_TRY(kolo_loader_next(j->loader, &batch));
+    KOLO_TRY(prepare_audit(j, k));
     if (j->trace) kolo_trace_add(j->trace, "next batch", start, kolo_now_ns());
     /* Forward, backward, allreduce of the gradients, update. */
     KOLO_TRY(kolo_session_step(j->session, &batch, lr, &sums));

@@ -34,6 +34,7 @@ static kolo_status parse_every(kolo_options *o, kolo_train_opts *opts) {
 static kolo_status resolve(kolo_options *o, int threads, kolo_train_opts *opts) {
     KOLO_TRY(train_opts_make(o, threads, opts));
     train_opts_shards(o, opts);
+    opts->audit = kolo_options_int(o, "audit");
     opts->check_replicas = kolo_options_int(o, "check-replicas");
     opts->epochs = kolo_options_int(o, "epochs");
     opts->steps = kolo_options_int(o, "steps");

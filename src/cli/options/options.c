@@ -139,6 +139,10 @@ const kolo_option cli_options[] = {
     {.name = "accumulate", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "1", .min = 1,
      .max = 1 << 20, .commands = STEPS | CMD_DUMP,
      .help = "micro-batches per step; their gradients are accumulated before the update"},
+    {.name = "audit", .type = KOLO_OPTION_INT, .metavar = "K", .min = 1, .max = MANY,
+     .commands = CMD_TRAIN, .unset = "no audits",
+     .help = "every K steps of a run with --reproducible, another worker computes each gradient "
+             "too and compares bits; the error names the worker that was wrong"},
     {.name = "check-replicas", .type = KOLO_OPTION_INT, .metavar = "K", .min = 1, .max = MANY,
      .commands = CMD_TRAIN, .unset = "only at the end",
      .help = "steps between comparisons of parameters and optimizer state over the workers; the "

@@ -7,6 +7,7 @@
 #include "data/normalize.h"
 #include "data/sampler.h"
 #include "kolo/train.h"
+#include "train/session/audit.h"
 #include "train/session/model_check.h"
 
 #include <inttypes.h>
@@ -42,6 +43,8 @@ struct kolo_session {
     kolo_store *store;
     uint64_t seed, steps;       /* steps: completed */
     int first_shard, end_shard; /* of this rank */
+    int *counts;                /* of shards, by rank; NULL: none */
+    kolo_batch audited;         /* by this rank in the next step; global_count 0: none */
     kolo_label_rule rule;       /* the labels that count */
     int64_t busy_ns;            /* in the latest step */
     const kolo_plan *evaluated; /* the plan that evaluated last */
@@ -262,6 +265,7 @@ void kolo_session_destroy(kolo_session *s) {
     for (size_t i = 0; i < s->n_plans; i++) destroy_cached(s->plans[i]);
     kolo_free((void *)s->plans);
     kolo_store_destroy(s->store);
+    kolo_free(s->counts);
     kolo_free(s->model);
     kolo_free(s->model_options);
     kolo_free(s);
@@ -433,33 +437,159 @@ static kolo_status run_micro_batches(kolo_session *s, const kolo_batch *batch, c
     return last > 0 ? kolo_plan_run((*finish)->plan) : kolo_plan_complete((*finish)->plan);
 }
 
+/* Samples of shard k. */
+static int64_t shard_count(const kolo_session *s, int64_t global, int k) {
+    return kolo_max_i64(kolo_min_i64(s->opts.batch, global - k * s->opts.batch), 0);
+}
+
+/* Prepares the plan for shard k, which has samples, of a batch that contains it. */
+static kolo_status prepare_shard(kolo_session *s, const kolo_batch *batch, int k, const scalars *x,
+                                 const cached *finish, const cached **c) {
+    int64_t size = s->opts.batch, count = shard_count(s, batch->global_count, k);
+    kolo_batch shard = kolo_batch_part(batch, k * size - batch->first, count);
+    *c = finish;
+    if (count != size) KOLO_TRY(get_plan(s, ADD, count, count, c));
+    prepare(*c, &shard, x, (double)count / (double)batch->global_count, true, k == 0);
+    return KOLO_OK;
+}
+
+static kolo_status complete_step(const cached *finish, const scalars *x) {
+    kolo_plan_set(finish->plan, finish->lr, x->lr);
+    kolo_plan_set(finish->plan, finish->update, x->update);
+    return kolo_plan_complete(finish->plan);
+}
+
 /* This rank's shards. The last one completes the step, as above, if it is a full one. */
 static kolo_status run_shards(kolo_session *s, const kolo_batch *batch, const scalars *x,
                               const cached **finish) {
-    const int64_t begin = kolo_now_ns();
-    const int64_t global = batch->global_count, size = s->opts.batch;
+    const int64_t begin = kolo_now_ns(), size = s->opts.batch;
     bool complete = false;
     KOLO_TRY(get_plan(s, FINISH, size, size, finish));
     for (int k = s->first_shard; k < s->end_shard; k++) {
-        const cached *c = *finish;
-        int64_t count = kolo_max_i64(kolo_min_i64(size, global - k * size), 0);
+        const cached *c;
+        int64_t count = shard_count(s, batch->global_count, k);
         if (count == 0) {
-            kolo_plan_skip_shard(c->plan, k);
+            kolo_plan_skip_shard((*finish)->plan, k);
             continue;
         }
-        if (count != size) KOLO_TRY(get_plan(s, ADD, count, count, &c));
-        kolo_batch shard = kolo_batch_part(batch, k * size - batch->first, count);
-        prepare(c, &shard, x, (double)count / (double)global, true, k == 0);
+        KOLO_TRY(prepare_shard(s, batch, k, x, *finish, &c));
         complete = k == s->end_shard - 1 && count == size;
         KOLO_TRY(kolo_plan_run_shard(c->plan, k, complete));
     }
-    if (!complete) {
-        kolo_plan_set((*finish)->plan, (*finish)->lr, x->lr);
-        kolo_plan_set((*finish)->plan, (*finish)->update, x->update);
-        KOLO_TRY(kolo_plan_complete((*finish)->plan));
-    }
+    if (!complete) KOLO_TRY(complete_step(*finish, x));
     s->busy_ns = kolo_now_ns() - begin - kolo_plan_waited_ns((*finish)->plan);
     return KOLO_OK;
+}
+
+/* ---- audited steps ---- */
+
+/* Computes the shards of `rank`; hashes[k] is that of shard k, 0 without samples. */
+static kolo_status hash_shards(kolo_session *s, const kolo_batch *batch, int64_t rank,
+                               const scalars *x, const cached *finish, uint64_t *hashes) {
+    const bool own = rank == rank_of(s);
+    int first, end;
+    kolo_session_shards(s, (int)rank, &first, &end);
+    for (int k = first; k < end; k++) {
+        const cached *c;
+        if (shard_count(s, batch->global_count, k) == 0) {
+            if (own) kolo_plan_skip_shard(finish->plan, k);
+            continue;
+        }
+        KOLO_TRY(prepare_shard(s, batch, k, x, finish, &c));
+        KOLO_TRY(kolo_plan_hash_shard(c->plan, own ? k : -1, &hashes[k]));
+    }
+    return KOLO_OK;
+}
+
+/* The samples and labels of shard k, broadcast by its owner into `memory`. */
+static kolo_status share_shard(const kolo_session *s, const kolo_batch *batch, int k, int owner,
+                               void *memory, kolo_batch *shard) {
+    const kolo_dataset_info *info = batch->info;
+    int64_t count = shard_count(s, batch->global_count, k);
+    size_t samples =
+        (size_t)(count * kolo_shape_count(&info->sample)) * kolo_dtype_bytes(info->dtype);
+    size_t labels = (size_t)(count * kolo_shape_count(&info->label));
+    *shard = *batch;
+    shard->first = k * s->opts.batch;
+    shard->count = count;
+    shard->labels = memory;
+    shard->samples = (uint8_t *)memory + labels * sizeof(int32_t);
+    if (rank_of(s) == owner) {
+        kolo_batch own = kolo_batch_part(batch, shard->first - batch->first, count);
+        memcpy(memory, own.labels, labels * sizeof(int32_t));
+        memcpy((uint8_t *)memory + labels * sizeof(int32_t), own.samples, samples);
+    }
+    return kolo_broadcast(s->comm, memory, samples + labels * sizeof(int32_t), KOLO_DTYPE_U8,
+                          owner);
+}
+
+/* Shard k has two gradients: all ranks compute it again, and the error names the rank that was
+ * wrong. */
+static kolo_status settle(kolo_session *s, const kolo_batch *batch, int k, const scalars *x,
+                          const cached *finish, kolo_dispute d) {
+    const kolo_dataset_info *info = batch->info;
+    size_t sample = (size_t)kolo_shape_count(&info->sample) * kolo_dtype_bytes(info->dtype);
+    size_t label = (size_t)kolo_shape_count(&info->label) * sizeof(int32_t);
+    size_t bytes = (size_t)s->opts.batch * (sample + label);
+    void *memory = kolo_alloc(bytes);
+    uint64_t *again = kolo_zalloc((size_t)d.ranks * sizeof *again), own = 0;
+    kolo_batch shard;
+    const cached *c;
+    kolo_status status = memory && again ? KOLO_OK : KOLO_NOMEM(bytes);
+    if (status == KOLO_OK) status = share_shard(s, batch, k, d.owner, memory, &shard);
+    if (status == KOLO_OK) status = prepare_shard(s, &shard, k, x, finish, &c);
+    if (status == KOLO_OK) status = kolo_plan_hash_shard(c->plan, -1, &own);
+    if (status == KOLO_OK) {
+        status = kolo_allgather(s->comm, &own, again, sizeof own, KOLO_DTYPE_U8);
+    }
+    d.again = again;
+    if (status == KOLO_OK) status = kolo_audit_verdict(&d);
+    kolo_free(memory);
+    kolo_free(again);
+    return status;
+}
+
+/* Compares the gradients that owners and auditors computed; hashes: of the owners, of the auditors.
+ */
+static kolo_status compare(kolo_session *s, const kolo_batch *batch, const scalars *x,
+                           const cached *finish, const uint64_t *hashes) {
+    const int shards = s->opts.shards, ranks = (int)ranks_of(s);
+    for (int owner = 0; owner < ranks; owner++) {
+        int first, end;
+        kolo_session_shards(s, owner, &first, &end);
+        for (int k = first; k < end; k++) {
+            if (hashes[k] == hashes[shards + k]) continue;
+            return settle(s, batch, k, x, finish,
+                          (kolo_dispute){.step = (int64_t)s->steps + 1,
+                                         .shard = k,
+                                         .owner = owner,
+                                         .auditor = (owner + ranks - 1) % ranks,
+                                         .of_owner = hashes[k],
+                                         .of_auditor = hashes[shards + k],
+                                         .ranks = ranks});
+        }
+    }
+    return KOLO_OK;
+}
+
+/* Each rank computes the shards of the next rank, then its own. */
+static kolo_status run_audited(kolo_session *s, const kolo_batch *batch, const scalars *x,
+                               const cached **finish) {
+    const size_t shards = (size_t)s->opts.shards;
+    const int64_t rank = rank_of(s), next = (rank + 1) % ranks_of(s);
+    KOLO_TRY(get_plan(s, FINISH, s->opts.batch, s->opts.batch, finish));
+    uint64_t *hashes = kolo_zalloc(2 * shards * sizeof *hashes);
+    if (!hashes) return KOLO_NOMEM(2 * shards * sizeof *hashes);
+    kolo_status status = hash_shards(s, &s->audited, next, x, *finish, hashes + shards);
+    if (status == KOLO_OK) {
+        status = hash_shards(s, batch, rank, x, *finish, hashes);
+    }
+    if (status == KOLO_OK) { /* each is of one rank; the others have 0 */
+        status = kolo_allreduce(s->comm, hashes, 2 * shards, KOLO_DTYPE_I64, KOLO_SUM);
+    }
+    if (status == KOLO_OK) status = compare(s, batch, x, *finish, hashes);
+    kolo_free(hashes);
+    return status == KOLO_OK ? complete_step(*finish, x) : status;
 }
 
 /* A rank's batch must consist of its shards. */
@@ -485,18 +615,27 @@ kolo_status kolo_session_step(kolo_session *s, const kolo_batch *batch, double l
     KOLO_TRY(check_batch(s, batch));
     KOLO_TRY(sum_labels(s, batch, &labels));
     const scalars x = step_scalars(s, lr, labels);
-    KOLO_TRY(shards ? run_shards(s, batch, &x, &finish) : run_micro_batches(s, batch, &x, &finish));
+    const bool audited = shards && s->comm && s->audited.global_count > 0;
+    if (audited) {
+        KOLO_TRY(run_audited(s, batch, &x, &finish));
+    } else if (shards) {
+        KOLO_TRY(run_shards(s, batch, &x, &finish));
+    } else {
+        KOLO_TRY(run_micro_batches(s, batch, &x, &finish));
+    }
+    s->audited = (kolo_batch){0};
     *sums = read_sums(finish, batch->global_count, labels);
     s->steps++; /* a failed step repeats its draws */
     return KOLO_OK;
 }
 
 kolo_status kolo_session_deal(kolo_session *s, const int *counts) {
-    int64_t rank = rank_of(s);
+    size_t bytes = (size_t)ranks_of(s) * sizeof *counts;
     KOLO_TRY(kolo_plan_deal(find_plan(s, FINISH, s->opts.batch)->plan, counts));
-    s->first_shard = 0;
-    for (int64_t r = 0; r < rank; r++) s->first_shard += counts[r];
-    s->end_shard = s->first_shard + counts[rank];
+    if (!s->counts) s->counts = kolo_alloc(bytes);
+    if (!s->counts) return KOLO_NOMEM(bytes);
+    memcpy(s->counts, counts, bytes);
+    kolo_session_shards(s, (int)rank_of(s), &s->first_shard, &s->end_shard);
     return KOLO_OK;
 }
 
@@ -504,10 +643,15 @@ int64_t kolo_session_busy_ns(const kolo_session *s) { return s->busy_ns; }
 
 bool kolo_session_is_reproducible(const kolo_session *s) { return s->opts.shards > 0; }
 
-void kolo_session_shards(const kolo_session *s, int *first, int *end) {
-    *first = s->first_shard;
-    *end = s->end_shard;
+void kolo_session_shards(const kolo_session *s, int rank, int *first, int *end) {
+    *first = *end = 0;
+    for (int r = 0; s->counts && r <= rank; r++) {
+        *first = *end;
+        *end += s->counts[r];
+    }
 }
+
+void kolo_session_audit(kolo_session *s, const kolo_batch *other) { s->audited = *other; }
 
 kolo_status kolo_session_evaluate(kolo_session *s, const kolo_batch *batch, kolo_sums *sums) {
     KOLO_ASSERT(batch->count > 0);

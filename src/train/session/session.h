@@ -78,8 +78,14 @@ int64_t kolo_session_busy_ns(const kolo_session *session);
 kolo_status kolo_session_deal(kolo_session *session, const int *counts);
 /* Whether the steps have logical shards. */
 bool kolo_session_is_reproducible(const kolo_session *session);
-/* This rank's shards, [*first, *end); none without logical shards. */
-void kolo_session_shards(const kolo_session *session, int *first, int *end);
+/* The shards of a rank, [*first, *end); none without logical shards. */
+void kolo_session_shards(const kolo_session *session, int rank, int *first, int *end);
+/* Makes the next step an audited one: the gradient of each shard is computed by two ranks and
+ * compared before it is summed. `other` is the batch of the shards of the next rank (after the
+ * last: rank 0), valid until the step is done. All ranks must call it for the same step. The step
+ * then returns PEER on all ranks if any two gradients differ, with the rank that was wrong;
+ * parameters are those before the step. */
+void kolo_session_audit(kolo_session *session, const kolo_batch *other);
 
 kolo_store *kolo_session_store(const kolo_session *session);
 /* The training plan of full batches. */

@@ -61,6 +61,10 @@ static kolo_status check_batches(const kolo_train_opts *o) {
         return KOLO_FAIL(KOLO_ERR_ARG, "worker weights distribute the logical shards of a "
                                        "reproducible run: give --reproducible too");
     }
+    if (o->audit > 0 && o->reproducible == 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "an audit compares the gradients of logical shards: give "
+                                       "--reproducible too");
+    }
     if (o->reproducible == 0) return KOLO_OK;
     if (o->global_batch == 0 || o->global_batch % o->reproducible != 0) {
         return KOLO_FAIL(KOLO_ERR_ARG,
@@ -84,6 +88,7 @@ static kolo_status check_ranges(const kolo_train_opts *o) {
     const int64_t many = INT64_C(1) << 40;
     KOLO_TRY(kolo_check_count("batch", o->batch, o->global_batch == 0, 1 << 24));
     KOLO_TRY(kolo_check_count("global batch", o->global_batch, 0, many));
+    KOLO_TRY(kolo_check_count("steps between audits", o->audit, 0, many));
     KOLO_TRY(kolo_check_count("steps between comparisons of replicas", o->check_replicas, 0, many));
     KOLO_TRY(kolo_check_count("logical shards", o->reproducible, 0, 1 << 16));
     KOLO_TRY(kolo_check_count("micro-batches", o->accumulate, 1, 1 << 20));
@@ -422,7 +427,8 @@ void kolo_setup_describe(const kolo_setup *setup, kolo_text *text) {
     kolo_text_add(text, "mesh: %s\n", kolo_mesh_text(&setup->mesh, mesh));
     kolo_text_add(text, "global-batch: %" PRId64 "\nworker-weights: %s\n", o->global_batch,
                   o->worker_weights ? o->worker_weights : "");
-    kolo_text_add(text, "check-replicas: %" PRId64 "\n", o->check_replicas);
+    kolo_text_add(text, "check-replicas: %" PRId64 "\naudit: %" PRId64 "\n", o->check_replicas,
+                  o->audit);
     kolo_text_add(text, "kernels: %s\nalgorithm: %s\nautotune: %s\nbucket-bytes: %" PRId64 "\n",
                   o->reference_kernels ? "ref"
                   : o->no_winograd     ? "direct"

@@ -92,7 +92,7 @@ static kolo_status take_steps(kolo_session *session, const kolo_dataset *data, c
     for (int k = 0; k < STEPS; k++) {
         int first, end;
         if (k % 3 == 0) KOLO_TRY(kolo_session_deal(session, d->counts[k / 3]));
-        kolo_session_shards(session, &first, &end);
+        kolo_session_shards(session, rank, &first, &end);
         if (end - first != d->counts[k / 3][rank]) {
             return KOLO_FAIL(KOLO_ERR_FORMAT, "shards %d to %d", first, end);
         }

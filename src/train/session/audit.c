@@ -1,0 +1,50 @@
+/* The verdict of an audit. */
+#include "train/session/audit.h"
+
+#include "base/status.h"
+
+#include <inttypes.h>
+
+/* The number of computations that gave `hash`. */
+static int count_votes(const kolo_dispute *d, uint64_t hash) {
+    int votes = (d->of_owner == hash) + (d->of_auditor == hash);
+    for (int r = 0; r < d->ranks; r++) votes += d->again[r] == hash;
+    return votes;
+}
+
+/* The value that more computations gave than any other; false: there is none. */
+static bool find_right(const kolo_dispute *d, uint64_t *right) {
+    int most = 0;
+    bool single = false;
+    for (int i = -2; i < d->ranks; i++) {
+        uint64_t hash = i == -2 ? d->of_owner : i == -1 ? d->of_auditor : d->again[i];
+        int votes = count_votes(d, hash);
+        if (votes == most && hash != *right) single = false;
+        if (votes <= most) continue;
+        most = votes;
+        *right = hash;
+        single = true;
+    }
+    return single;
+}
+
+kolo_status kolo_audit_verdict(const kolo_dispute *d) {
+    uint64_t right = 0;
+    if (!find_right(d, &right)) {
+        return KOLO_FAIL(KOLO_ERR_PEER,
+                         "audit of step %" PRId64
+                         ": rank %d and rank %d compute different gradients of logical shard %d, "
+                         "again and again: one of their machines is faulty; a third worker would "
+                         "tell which",
+                         d->step, d->owner, d->auditor, d->shard);
+    }
+    int wrong = d->of_owner != right ? d->owner : d->auditor;
+    bool again = d->again[wrong] != right;
+    return KOLO_FAIL(KOLO_ERR_PEER,
+                     "audit of step %" PRId64
+                     ": rank %d computed a wrong gradient of logical shard %d, %s: check the "
+                     "processor and the memory of its machine, and resume from a checkpoint",
+                     d->step, wrong, d->shard,
+                     again ? "and again when it repeated that"
+                           : "though not when it repeated that");
+}
