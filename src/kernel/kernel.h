@@ -29,6 +29,7 @@ static inline kolo_kernel_set kolo_kernel_set_of(bool reference, bool no_winogra
 }
 
 struct kolo_tuner;
+struct kolo_selections; /* select/cache.h */
 struct kolo_kernel;
 struct kolo_kernel_spec;
 

@@ -20,10 +20,12 @@
 static const char *const family_names[N_FAMILIES] = {"abcd", "acdb", "aBcd8b", "aBcd16b"};
 
 kolo_status kolo_pass_layout(kolo_graph *g, kolo_kernel_set kernels, struct kolo_tuner *tuner,
-                             int threads, kolo_fixed_layout fixed, void *arg) {
+                             struct kolo_selections *selections, int threads,
+                             kolo_fixed_layout fixed, void *arg) {
     if (kernels == KOLO_KERNELS_REF) return KOLO_OK; /* all is plain already */
     KOLO_TRY(kolo_layout_add_borders(g));
-    layouter l = {.g = g, .kernels = kernels, .tuner = tuner, .threads = threads};
+    layouter l = {
+        .g = g, .kernels = kernels, .tuner = tuner, .selections = selections, .threads = threads};
     kolo_status status = KOLO_OK;
     size_t n_values = (size_t)g->n_values + 1, n_nodes = (size_t)g->n_nodes + 1;
     l.root = kolo_arena_alloc(&l.arena, n_values * sizeof *l.root);

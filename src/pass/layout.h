@@ -43,6 +43,7 @@ typedef struct layouter {
     kolo_graph *g;
     kolo_kernel_set kernels;
     struct kolo_tuner *tuner;
+    struct kolo_selections *selections;
     int threads;
     kolo_layout families[N_FAMILIES];
     int32_t *root;          /* by value */

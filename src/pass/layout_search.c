@@ -1,7 +1,7 @@
 /* Layout search: the time of an assignment of layouts, from the estimates of the kernels, and the
  * choice of the fastest. */
 #include "graph/ops/ops.h"
-#include "kernel/select/select.h"
+#include "kernel/select/cache.h"
 #include "pass/layout.h"
 
 #include <math.h>
@@ -34,7 +34,8 @@ static void find_twins(layouter *l) {
 static double select_seconds(const layouter *l, kolo_kernel_spec *spec) {
     const kolo_kernel *kernel;
     double seconds;
-    kolo_status status = kolo_kernel_select_tuned(l->kernels, l->tuner, spec, &kernel, &seconds);
+    kolo_status status =
+        kolo_kernel_select_cached(l->selections, l->kernels, l->tuner, spec, &kernel, &seconds);
     return status == KOLO_OK ? seconds : -1;
 }
 

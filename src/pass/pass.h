@@ -70,10 +70,11 @@ kolo_status kolo_pass_fuse(kolo_graph *g);
 
 /* Chooses the layout of each value. `fixed` (may be NULL) returns whether the layout of a parameter
  * or state is fixed, and sets it. `tuner` (may be NULL) provides measured times of kernels.
- * Reference kernels use plain layouts only: no change. */
+ * Reference kernels use plain layouts only: no change. `selections` are kept for the caller. */
 typedef bool (*kolo_fixed_layout)(void *arg, const char *name, kolo_tensor *tensor);
 kolo_status kolo_pass_layout(kolo_graph *g, kolo_kernel_set kernels, struct kolo_tuner *tuner,
-                             int threads, kolo_fixed_layout fixed, void *arg);
+                             struct kolo_selections *selections, int threads,
+                             kolo_fixed_layout fixed, void *arg);
 
 /* Gradient accumulation: sums the gradients and the outputs over the `micro_batches` of a step.
  * Adds the scalar "fresh". Runs after the layout pass. ARG: a row-sparse gradient. */
@@ -140,7 +141,8 @@ typedef struct kolo_pipeline_opts {
     int64_t micro_batches; /* per step; above 1: gradient accumulation */
     size_t bucket_bytes;
     kolo_kernel_set kernels;
-    struct kolo_tuner *tuner; /* borrowed; NULL: estimates */
+    struct kolo_tuner *tuner;           /* borrowed; NULL: estimates */
+    struct kolo_selections *selections; /* borrowed; NULL: not kept */
     int threads;
     kolo_fixed_layout fixed;
     void *fixed_arg;

@@ -3,6 +3,7 @@
  * (plan/compile.c). */
 #include "base/compiler.h"
 #include "graph/propagate.h"
+#include "kernel/select/cache.h"
 #include "kernel/select/families.h"
 #include "pass/pass.h"
 
@@ -88,8 +89,11 @@ static kolo_status precision(kolo_graph *g, const kolo_pipeline_opts *opts) {
     return kolo_pass_precision(g, kolo_kernel_has_bf16());
 }
 static kolo_status layout(kolo_graph *g, const kolo_pipeline_opts *opts) {
-    return kolo_pass_layout(g, opts->kernels, opts->tuner, opts->threads, opts->fixed,
-                            opts->fixed_arg);
+    kolo_selections own = {0}, *selections = opts->selections ? opts->selections : &own;
+    kolo_status status = kolo_pass_layout(g, opts->kernels, opts->tuner, selections, opts->threads,
+                                          opts->fixed, opts->fixed_arg);
+    kolo_selections_fini(&own);
+    return status;
 }
 static kolo_status accumulate(kolo_graph *g, const kolo_pipeline_opts *opts) {
     return kolo_pass_accumulate(g, opts->micro_batches);

@@ -4,7 +4,7 @@
  * store. Views need no step. Each post becomes a persistent request over its bucket; without a
  * communicator, post and wait need no step either. */
 #include "base/integer.h"
-#include "kernel/select/select.h"
+#include "kernel/select/cache.h"
 #include "plan/internal.h"
 
 #include <string.h>
@@ -115,12 +115,13 @@ kolo_status kolo_plan_bind(kolo_plan *p) {
 
 /* ---- steps ---- */
 
-static kolo_status add_kernel(kolo_plan *p, int32_t node, const kolo_plan_opts *opts) {
+static kolo_status add_kernel(kolo_plan *p, int32_t node, const kolo_plan_opts *opts,
+                              kolo_selections *selections) {
     kolo_step *step = &p->steps[p->n_steps++];
     *step = (kolo_step){.kind = KOLO_STEP_KERNEL, .node = node, .bucket = -1};
     kolo_kernel_spec_init(&step->spec, p->graph, p->graph->nodes[node], opts->threads);
-    KOLO_TRY(
-        kolo_kernel_select_tuned(opts->kernels, opts->tuner, &step->spec, &step->kernel, NULL));
+    KOLO_TRY(kolo_kernel_select_cached(selections, opts->kernels, opts->tuner, &step->spec,
+                                       &step->kernel, NULL));
     size_t scratch = 0;
     if (step->kernel->prepare) {
         KOLO_TRY(step->kernel->prepare(&step->spec, &step->state, &scratch));
@@ -148,7 +149,8 @@ static void mark_once_per_step(kolo_plan *p, bool *once) {
     }
 }
 
-static kolo_status add_steps(kolo_plan *p, const kolo_plan_opts *opts) {
+static kolo_status add_steps(kolo_plan *p, const kolo_plan_opts *opts,
+                             kolo_selections *selections) {
     const kolo_graph *g = p->graph;
     p->steps = kolo_zalloc(((size_t)g->n_nodes + 1) * sizeof *p->steps);
     if (!p->steps) return KOLO_NOMEM((size_t)g->n_nodes * sizeof *p->steps);
@@ -161,7 +163,7 @@ static kolo_status add_steps(kolo_plan *p, const kolo_plan_opts *opts) {
                 .bucket = (int)n->attr[KOLO_COMM_BUCKET].i,
             };
         } else if (!n->op->view) {
-            kolo_status status = add_kernel(p, i, opts);
+            kolo_status status = add_kernel(p, i, opts, selections);
             if (status != KOLO_OK) return status;
         }
     }
@@ -305,6 +307,7 @@ kolo_pipeline_opts kolo_plan_passes(const kolo_plan_opts *o) {
 kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kolo_store *store,
                               kolo_comm *comm, kolo_plan **plan) {
     kolo_plan_opts o;
+    kolo_selections selections = {0};
     kolo_status status = KOLO_OK;
     kolo_plan *p = kolo_zalloc(sizeof *p);
     if (!p) {
@@ -331,6 +334,7 @@ kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kol
     if (p->comm && o.mesh.n_axes == 0) {
         pipeline.mesh = (kolo_mesh){1, {{"dp", kolo_comm_size(p->comm)}}};
     }
+    pipeline.selections = &selections;
     pipeline.fixed = layout_in_store;
     pipeline.fixed_arg = store;
     KOLO_TRY_GOTO(kolo_pipeline_run(graph, &pipeline), fail);
@@ -342,13 +346,15 @@ kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kol
     }
     KOLO_TRY_GOTO(tie_store(p), fail);
     KOLO_TRY_GOTO(check_overwrites(p), fail);
-    KOLO_TRY_GOTO(add_steps(p, &o), fail);
+    KOLO_TRY_GOTO(add_steps(p, &o, &selections), fail);
     KOLO_TRY_GOTO(map_memory(p, o.shards), fail);
     KOLO_TRY_GOTO(kolo_plan_bind(p), fail);
     if (!p->sum) KOLO_TRY_GOTO(make_requests(p), fail);
+    kolo_selections_fini(&selections);
     *plan = p;
     return KOLO_OK;
 fail:
+    kolo_selections_fini(&selections);
     kolo_plan_destroy(p);
     return status;
 }
