@@ -27,6 +27,7 @@ kolo_status kolo_graph_create(const kolo_graph_opts *opts, kolo_graph **graph) {
 void kolo_graph_destroy(kolo_graph *g) {
     if (!g) return;
     kolo_arena_fini(&g->arena);
+    kolo_name_index_fini(&g->names);
     kolo_free(g->values);
     kolo_free(g->nodes);
     kolo_free(g->outputs);
@@ -75,7 +76,8 @@ static kolo_value add_value(kolo_graph *g, const char *name, kolo_value_kind kin
                             kolo_tensor tensor) {
     if (g->status != KOLO_OK) return KOLO_NONE;
     char *copy = name ? kolo_arena_strdup(&g->arena, name) : NULL;
-    if ((name && !copy) || !KOLO_GROW(g->values, g->n_values, g->cap_values)) {
+    if ((name && !copy) || !KOLO_GROW(g->values, g->n_values, g->cap_values) ||
+        (name && !kolo_name_index_add(&g->names, copy, g->n_values))) {
         kolo_graph_set_failed(g, KOLO_NOMEM(sizeof *g->values));
         return KOLO_NONE;
     }
@@ -253,10 +255,7 @@ void kolo_output(kolo_graph *g, const char *name, kolo_value value) {
 }
 
 kolo_value kolo_graph_find(const kolo_graph *g, const char *name) {
-    for (int32_t i = 0; i < g->n_values; i++) {
-        if (g->values[i].name && strcmp(g->values[i].name, name) == 0) return (kolo_value){.id = i};
-    }
-    return KOLO_NONE;
+    return (kolo_value){.id = kolo_name_index_find(&g->names, name)};
 }
 
 kolo_value kolo_graph_output(const kolo_graph *g, const char *name) {

@@ -10,6 +10,7 @@
  * their table, ops.h documents their inputs, outputs and attributes. */
 
 #include "base/memory.h"
+#include "base/name_index.h"
 #include "base/text.h"
 #include "kolo/graph.h"
 #include "mesh/placement.h"
@@ -75,6 +76,7 @@ struct kolo_graph {
     kolo_mesh mesh; /* of the ranks that run it; no axes: one rank, placements are not used */
     kolo_value_info *values;
     int32_t n_values;
+    kolo_name_index names; /* of the leaves */
     kolo_node **nodes;
     int32_t n_nodes;
     kolo_named_value *outputs;

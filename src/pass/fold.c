@@ -32,7 +32,7 @@ static kolo_node *only_maker(const folder *f, kolo_value v) {
  * an output. */
 static kolo_node *only_reader(const folder *f, kolo_value v) {
     if (f->uses[v.id] != 1) return NULL;
-    for (int32_t i = 0; i < f->g->n_nodes; i++) {
+    for (int32_t i = kolo_info(f->g, v)->producer + 1; i < f->g->n_nodes; i++) {
         kolo_node *n = f->g->nodes[i];
         for (int k = 0; k < n->n_in; k++) {
             if (n->in[k].id == v.id) return n;

@@ -160,40 +160,46 @@ static int largest_first(const void *a, const void *b) {
     return x->root < y->root ? -1 : x->root > y->root;
 }
 
-static int by_offset(const void *a, const void *b) {
-    const block *x = *(const block *const *)a, *y = *(const block *const *)b;
-    return x->offset < y->offset ? -1 : x->offset > y->offset;
-}
-
-/* The offset of the smallest gap that holds blocks[i] among the blocks before it that live with it.
- */
-static size_t best_gap(const block *blocks, int32_t i, const block **alive) {
-    int32_t n = 0;
-    for (int32_t k = 0; k < i; k++) {
-        if (blocks[k].first <= blocks[i].last && blocks[i].first <= blocks[k].last) {
-            alive[n++] = &blocks[k];
-        }
-    }
-    qsort(alive, (size_t)n, sizeof *alive, by_offset);
+/* The offset of the smallest gap that holds block b between the blocks that live with it; `placed`
+ * are the n earlier blocks, by offset. */
+static size_t best_gap(const block *b, const block *const *placed, int32_t n) {
     size_t end = 0, best = SIZE_MAX, best_size = SIZE_MAX;
     for (int32_t k = 0; k < n; k++) {
-        size_t gap = alive[k]->offset > end ? alive[k]->offset - end : 0;
-        if (gap >= blocks[i].bytes && gap < best_size) {
+        const block *other = placed[k];
+        if (other->first > b->last || b->first > other->last) continue;
+        size_t gap = other->offset > end ? other->offset - end : 0;
+        if (gap >= b->bytes && gap < best_size) {
             best = end;
             best_size = gap;
         }
-        size_t after = alive[k]->offset + alive[k]->bytes;
+        size_t after = other->offset + other->bytes;
         end = after > end ? after : end;
     }
     return best != SIZE_MAX ? best : end;
 }
 
+/* Inserts a block into `placed`, of n blocks by offset. */
+static void insert(const block **placed, int32_t n, const block *b) {
+    int32_t low = 0, high = n; /* its place is in [low, high] */
+    while (low < high) {
+        int32_t middle = (low + high) / 2;
+        if (placed[middle]->offset <= b->offset) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    memmove((void *)(placed + low + 1), (const void *)(placed + low),
+            (size_t)(n - low) * sizeof(const block *));
+    placed[low] = b;
+}
+
 static kolo_status place_arena(planner *p) {
     int32_t n_values = p->g->n_values, n = 0;
     block *blocks = kolo_alloc((size_t)(n_values + 1) * sizeof *blocks);
-    const block **alive = kolo_alloc((size_t)(n_values + 1) * sizeof *alive);
+    const block **placed = kolo_alloc((size_t)(n_values + 1) * sizeof(const block *));
     kolo_status status = KOLO_OK;
-    if (!blocks || !alive) {
+    if (!blocks || !placed) {
         status = KOLO_NOMEM((size_t)n_values * sizeof *blocks);
         goto done;
     }
@@ -205,14 +211,15 @@ static kolo_status place_arena(planner *p) {
     }
     qsort(blocks, (size_t)n, sizeof *blocks, largest_first);
     for (int32_t i = 0; i < n; i++) {
-        blocks[i].offset = best_gap(blocks, i, alive);
+        blocks[i].offset = best_gap(&blocks[i], placed, i);
+        insert(placed, i, &blocks[i]);
         p->map->locations[blocks[i].root] = (kolo_location){KOLO_REGION_ARENA, blocks[i].offset};
         size_t end = blocks[i].offset + blocks[i].bytes;
         if (end > p->map->arena_bytes) p->map->arena_bytes = end;
     }
 done:
     kolo_free(blocks);
-    kolo_free((void *)alive);
+    kolo_free((void *)placed);
     return status;
 }
 

@@ -27,6 +27,7 @@
 typedef struct copied {
     kolo_node *node;
     int32_t target;
+    size_t before; /* the previous copy for this target, counted from 1; 0: none */
 } copied;
 
 typedef struct recomputer {
@@ -97,7 +98,7 @@ static kolo_status copy_node(recomputer *r, const kolo_node *n, int32_t target, 
     copy->recomputed = true;
     for (int k = 0; k < n_out; k++) alias[n->out[k].id] = copy->out[k];
     if (!KOLO_GROW(r->copies, r->n_copies, r->cap_copies)) return KOLO_NOMEM(sizeof *r->copies);
-    r->copies[r->n_copies++] = (copied){copy, target};
+    r->copies[r->n_copies++] = (copied){.node = copy, .target = target};
     return KOLO_OK;
 }
 
@@ -106,12 +107,24 @@ static kolo_status copy_node(recomputer *r, const kolo_node *n, int32_t target, 
 static kolo_status finish(recomputer *r) {
     kolo_graph *g = r->g;
     kolo_node **order = kolo_alloc((size_t)g->n_nodes * sizeof *order);
-    if (!order) return KOLO_NOMEM((size_t)g->n_nodes * sizeof *order);
+    size_t *last = kolo_arena_alloc(&r->arena, ((size_t)r->n_nodes + 1) * sizeof *last);
+    if (!order || !last) {
+        kolo_free(order);
+        return KOLO_NOMEM((size_t)g->n_nodes * sizeof *order);
+    }
+    /* A list of the copies before each target, from the last. */
+    for (size_t c = 0; c < r->n_copies; c++) {
+        r->copies[c].before = last[r->copies[c].target];
+        last[r->copies[c].target] = c + 1;
+    }
     int32_t n = 0;
     for (int32_t i = 0; i < r->n_nodes; i++) {
         kolo_node *node = g->nodes[i];
-        for (size_t c = 0; c < r->n_copies; c++) {
-            if (r->copies[c].target == i) order[n++] = r->copies[c].node;
+        int32_t end = n;
+        for (size_t c = last[i]; c > 0; c = r->copies[c - 1].before) end++;
+        n = end;
+        for (size_t c = last[i]; c > 0; c = r->copies[c - 1].before) {
+            order[--end] = r->copies[c - 1].node;
         }
         for (int k = 0; r->backward[i] && k < node->n_in; k++) {
             node->in[k] = r->replaced[node->in[k].id];
@@ -145,47 +158,98 @@ static int32_t *find_readers(recomputer *r) {
 
 typedef enum fate { FREE /* not held */, KEPT, RECOMPUTED } fate;
 
+/* The state of the walk that recomputes cheap values. */
+typedef struct repeater {
+    recomputer *r;
+    fate *fates;       /* by value */
+    kolo_value *alias; /* by value: its copy in the current round, or itself */
+    bool *able;        /* by node: can_repeat */
+    struct place {
+        const kolo_node *node;
+        int input; /* the next one to look at */
+    } * stack;
+    const kolo_node **copied; /* in the current round */
+    size_t depth, cap_stack, n_copied, cap_copied;
+} repeater;
+
 /* Whether all inputs to recompute node n are kept anyway. Inputs that are not held are recomputed
- * too, if they are cheap. */
-static bool can_repeat(const recomputer *r, const kolo_node *n, const fate *fates) {
+ * too, if they are cheap. Earlier nodes have been decided. */
+static bool can_repeat(const repeater *p, const kolo_node *n) {
     if (!n->op->cheap) return false;
     for (int k = 0; k < n->n_in; k++) {
         kolo_value v = n->in[k];
-        if (!is_temp(r, v) || fates[v.id] == KEPT) continue;
-        if (fates[v.id] == RECOMPUTED || !can_repeat(r, maker_of(r, v), fates)) return false;
+        if (!is_temp(p->r, v) || p->fates[v.id] == KEPT) continue;
+        if (p->fates[v.id] == RECOMPUTED || !p->able[kolo_info(p->r->g, v)->producer]) return false;
     }
     return true;
 }
 
-/* Copies n and, before it, the producers of its inputs that are not held. */
-static kolo_status repeat(recomputer *r, const kolo_node *n, int32_t target, const fate *fates,
-                          kolo_value *alias) {
-    for (int k = 0; k < n->n_in; k++) {
-        kolo_value v = n->in[k];
-        if (!is_temp(r, v) || fates[v.id] == KEPT || alias[v.id].id != v.id) continue;
-        KOLO_TRY(repeat(r, maker_of(r, v), target, fates, alias));
+static kolo_status push(repeater *p, const kolo_node *n) {
+    if (!KOLO_GROW(p->stack, p->depth, p->cap_stack)) return KOLO_NOMEM(sizeof *p->stack);
+    p->stack[p->depth++] = (struct place){n, 0};
+    return KOLO_OK;
+}
+
+/* Copies n and, before it, the producers of its inputs that are not held: depth first, inputs in
+ * order. */
+static kolo_status repeat(repeater *p, const kolo_node *n, int32_t target) {
+    p->n_copied = 0;
+    KOLO_TRY(push(p, n));
+    while (p->depth > 0) {
+        struct place *top = &p->stack[p->depth - 1];
+        const kolo_node *node = top->node;
+        if (top->input < node->n_in) {
+            kolo_value v = node->in[top->input++];
+            bool there = !is_temp(p->r, v) || p->fates[v.id] == KEPT || p->alias[v.id].id != v.id;
+            if (!there) KOLO_TRY(push(p, maker_of(p->r, v)));
+            continue;
+        }
+        p->depth--;
+        KOLO_TRY(copy_node(p->r, node, target, p->alias));
+        if (!KOLO_GROW(p->copied, p->n_copied, p->cap_copied)) return KOLO_NOMEM(sizeof node);
+        p->copied[p->n_copied++] = node;
     }
-    return copy_node(r, n, target, alias);
+    return KOLO_OK;
+}
+
+/* Decides whether to recompute output 0 of node i, a held value, and copies the node. */
+static kolo_status repeat_node(repeater *p, int32_t i, const int32_t *reader) {
+    const kolo_node *node = p->r->g->nodes[i];
+    kolo_value v = node->out[0];
+    p->able[i] = can_repeat(p, node);
+    if (p->fates[v.id] != KEPT || !p->able[i]) return KOLO_OK;
+    KOLO_TRY(repeat(p, node, reader[v.id]));
+    p->r->replaced[v.id] = p->alias[v.id];
+    p->fates[v.id] = RECOMPUTED;
+    for (size_t c = 0; c < p->n_copied; c++) {
+        for (int k = 0; k < p->copied[c]->n_out; k++) {
+            kolo_value made = p->copied[c]->out[k];
+            p->alias[made.id] = made;
+        }
+    }
+    return KOLO_OK;
 }
 
 /* Decides for each held value, in node order, whether to recompute it, and copies its producer. */
 static kolo_status repeat_cheap(recomputer *r) {
     const int32_t n_values = r->g->n_values;
     const int32_t *reader = find_readers(r);
-    fate *fates = kolo_arena_alloc(&r->arena, (size_t)n_values * sizeof *fates);
-    kolo_value *alias = kolo_arena_alloc(&r->arena, (size_t)n_values * sizeof *alias);
-    if (!reader || !fates || !alias) return KOLO_NOMEM((size_t)n_values * sizeof *alias);
-    for (int32_t v = 0; v < n_values; v++) fates[v] = reader[v] >= 0 ? KEPT : FREE;
-    for (int32_t i = 0; i < r->n_nodes; i++) {
-        const kolo_node *node = r->g->nodes[i];
-        kolo_value v = node->out[0];
-        if (fates[v.id] != KEPT || !can_repeat(r, node, fates)) continue;
-        identity(alias, n_values);
-        KOLO_TRY(repeat(r, node, reader[v.id], fates, alias));
-        r->replaced[v.id] = alias[v.id];
-        fates[v.id] = RECOMPUTED;
+    repeater p = {.r = r};
+    p.fates = kolo_arena_alloc(&r->arena, (size_t)n_values * sizeof *p.fates);
+    p.alias = kolo_arena_alloc(&r->arena, (size_t)n_values * sizeof *p.alias);
+    p.able = kolo_arena_alloc(&r->arena, (size_t)r->n_nodes + 1);
+    if (!reader || !p.fates || !p.alias || !p.able) {
+        return KOLO_NOMEM((size_t)n_values * sizeof *p.alias);
     }
-    return finish(r);
+    for (int32_t v = 0; v < n_values; v++) p.fates[v] = reader[v] >= 0 ? KEPT : FREE;
+    identity(p.alias, n_values);
+    kolo_status status = KOLO_OK;
+    for (int32_t i = 0; status == KOLO_OK && i < r->n_nodes; i++) {
+        status = repeat_node(&p, i, reader);
+    }
+    kolo_free(p.stack);
+    kolo_free((void *)p.copied);
+    return status == KOLO_OK ? finish(r) : status;
 }
 
 /* ---- segments ---- */
@@ -223,9 +287,12 @@ static kolo_status measure(cutter *c) {
             kolo_value v = node->out[k];
             int64_t bytes = (int64_t)bytes_of(r, v);
             if (c->reader[v.id] >= 0 && !node->op->cheap) c->held[i] += bytes;
-            for (int32_t j = i; j < c->last[v.id]; j++) c->crossing[j] += bytes;
+            if (c->last[v.id] <= i) continue;
+            c->crossing[i] += bytes; /* differences, until the loop below */
+            c->crossing[c->last[v.id]] -= bytes;
         }
     }
+    for (int32_t i = 1; i < c->n; i++) c->crossing[i] += c->crossing[i - 1];
     return KOLO_OK;
 }
 

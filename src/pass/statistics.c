@@ -12,21 +12,16 @@ static kolo_value scaled(kolo_graph *g, kolo_value x, kolo_value share, double f
     return kolo_graph_add1(g, &kolo_op_scale, (kolo_value[]){x, share}, 2, attr);
 }
 
-static bool has_next(const kolo_graph *g, kolo_value state) {
-    for (int32_t v = 0; v < g->n_values; v++) {
-        if (g->values[v].next_of.id == state.id) return true;
-    }
-    return false;
-}
-
-static kolo_status update(kolo_graph *g, const kolo_node *n, kolo_value share) {
+/* taken: by value, whether a state has an update already. */
+static kolo_status update(kolo_graph *g, const kolo_node *n, kolo_value share, bool *taken) {
     const kolo_value mean = n->in[3], var = n->in[4];
-    if (has_next(g, mean) || has_next(g, var)) {
+    if (taken[mean.id] || taken[var.id]) {
         return KOLO_FAIL(
             KOLO_ERR_UNSUPPORTED,
             "two batch_norm nodes share the running statistics \"%s\": give each its own",
             kolo_info(g, mean)->name);
     }
+    taken[mean.id] = taken[var.id] = true;
     const kolo_shape *x = &kolo_info(g, n->in[0])->tensor.shape;
     double count = (double)(kolo_shape_count(x) / x->dim[1]);
     const kolo_value in[] = {
@@ -56,10 +51,14 @@ static bool keeps_statistics(const kolo_graph *g, const kolo_node *n) {
 kolo_status kolo_pass_statistics(kolo_graph *g) {
     kolo_value share = kolo_graph_find(g, "share");
     const int32_t n_nodes = g->n_nodes;
-    for (int32_t i = 0; i < n_nodes; i++) {
+    bool *taken = kolo_zalloc((size_t)g->n_values + 1);
+    if (!taken) return KOLO_NOMEM(g->n_values);
+    kolo_status status = KOLO_OK;
+    for (int32_t i = 0; status == KOLO_OK && i < n_nodes; i++) {
         if (!keeps_statistics(g, g->nodes[i])) continue;
         if (!kolo_value_ok(share)) share = kolo_shard_leaf(g, kolo_scalar(g, "share"));
-        KOLO_TRY(update(g, g->nodes[i], share));
+        status = update(g, g->nodes[i], share, taken);
     }
-    return kolo_graph_check(g);
+    kolo_free(taken);
+    return status == KOLO_OK ? kolo_graph_check(g) : status;
 }

@@ -44,22 +44,27 @@ static kolo_status tie_store(kolo_plan *p) {
 /* In-place updates follow all readers of the old version and, with other ranks, every WAIT. */
 static kolo_status check_overwrites(const kolo_plan *p) {
     const kolo_graph *g = p->graph;
-    for (int32_t v = 0; v < g->n_values; v++) {
+    int32_t *reader = kolo_zalloc(((size_t)g->n_values + 1) * sizeof *reader), wait = -1;
+    if (!reader) return KOLO_NOMEM((size_t)g->n_values * sizeof *reader);
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        if (p->comm && !p->store->alone && g->nodes[i]->op->comm == KOLO_OP_WAIT) wait = i;
+        for (int k = 0; k < g->nodes[i]->n_in; k++)
+            reader[g->nodes[i]->in[k].id] = i; /* the last */
+    }
+    kolo_status status = KOLO_OK;
+    for (int32_t v = 0; status == KOLO_OK && v < g->n_values; v++) {
         kolo_value old = g->values[v].next_of;
         if (!kolo_value_ok(old) || !entry_of(p, old.id)->single) continue;
-        for (int32_t i = g->values[v].producer + 1; i < g->n_nodes; i++) {
-            if (p->comm && !p->store->alone && g->nodes[i]->op->comm == KOLO_OP_WAIT) {
-                return KOLO_FAIL(KOLO_ERR_FORMAT, "%s is overwritten before the last WAIT",
-                                 kolo_info(g, old)->name);
-            }
-            for (int k = 0; k < g->nodes[i]->n_in; k++) {
-                if (g->nodes[i]->in[k].id != old.id) continue;
-                return KOLO_FAIL(KOLO_ERR_FORMAT, "%s is read after its update",
-                                 kolo_info(g, old)->name);
-            }
+        if (wait > g->values[v].producer) {
+            status = KOLO_FAIL(KOLO_ERR_FORMAT, "%s is overwritten before the last WAIT",
+                               kolo_info(g, old)->name);
+        } else if (reader[old.id] > g->values[v].producer) {
+            status =
+                KOLO_FAIL(KOLO_ERR_FORMAT, "%s is read after its update", kolo_info(g, old)->name);
         }
     }
-    return KOLO_OK;
+    kolo_free(reader);
+    return status;
 }
 
 /* ---- addresses ---- */

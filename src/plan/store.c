@@ -29,6 +29,7 @@ void kolo_store_destroy(kolo_store *s) {
     kolo_pages_unmap(s->arena, s->arena_bytes);
     if (s->own_gradients) kolo_pages_unmap(s->gradients, s->gradient_bytes);
     kolo_arena_fini(&s->names);
+    kolo_name_index_fini(&s->index);
     kolo_free(s->entries);
     kolo_free(s);
 }
@@ -41,15 +42,16 @@ const kolo_store_entry *kolo_store_entry_at(const kolo_store *s, int i) {
 }
 
 const kolo_store_entry *kolo_store_find(const kolo_store *s, const char *name) {
-    for (size_t i = 0; i < s->n_entries; i++) {
-        if (strcmp(s->entries[i].name, name) == 0) return &s->entries[i];
-    }
-    return NULL;
+    int32_t i = kolo_name_index_find(&s->index, name);
+    return i >= 0 ? &s->entries[i] : NULL;
 }
 
 kolo_status kolo_store_add(kolo_store *s, const kolo_value_info *value) {
     char *name = kolo_arena_strdup(&s->names, value->name);
-    if (!name || !KOLO_GROW(s->entries, s->n_entries, s->capacity)) return KOLO_NOMEM(64);
+    if (!name || !KOLO_GROW(s->entries, s->n_entries, s->capacity) ||
+        !kolo_name_index_add(&s->index, name, (int32_t)s->n_entries)) {
+        return KOLO_NOMEM(64);
+    }
     bool single = s->alone || value->in_place;
     size_t *bytes = single ? &s->single_bytes : &s->bytes;
     s->entries[s->n_entries++] = (kolo_store_entry){

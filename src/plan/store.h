@@ -6,6 +6,7 @@
 struct kolo_store {
     kolo_store_entry *entries;
     size_t n_entries, capacity;
+    kolo_name_index index; /* of the entries, by name */
     kolo_arena names;
     char *bank[2];
     size_t bytes;     /* of one bank, required by the entries */
