@@ -188,15 +188,15 @@ typedef void (*kolo_train_observer)(void *arg, const kolo_train_progress *progre
 KOLO_API kolo_status kolo_train_check(const kolo_train_opts *opts, int workers);
 
 /* Runs a training job as this rank of `comm` (NULL: a single rank) and blocks until it is done.
- * Rank 0 writes config.yaml, metrics.jsonl and checkpoints during the run and
- * checkpoint-final.safetensors at the end. A line of metrics.jsonl of event "train" has the means
- * over the last log_every steps (at most KOLO_LAST_STEPS), one of event "epoch" those over the
- * epoch ("epoch_loss"). `observer` may be NULL. The result of a resumed run
- * covers the whole run, except step_ms_median.
- * ARG: as kolo_train_check; DIVERGED: the loss is NaN, infinite or far above that of uniform
- * guesses, or a parameter is not finite when a checkpoint is due, which is then not written; or a
- * benchmark computed other losses than training; FORMAT, IO: data or files; PEER: a rank failed, or
- * the ranks ended with different parameters. */
+ * Rank 0 writes config.yaml, metrics.jsonl and checkpoints during the run, and
+ * checkpoint-final.safetensors and loss.svg, a curve of the losses, at the end. A line of
+ * metrics.jsonl of event "train" has the means over the last log_every steps (at most
+ * KOLO_LAST_STEPS), one of event "epoch" those over the epoch ("epoch_loss"). `observer` may be
+ * NULL. The result of a resumed run covers the whole run, except step_ms_median. ARG: as
+ * kolo_train_check; DIVERGED: the loss is NaN, infinite or far above that of uniform guesses, or a
+ * parameter is not finite when a checkpoint is due, which is then not written; or a benchmark
+ * computed other losses than training; FORMAT, IO: data or files; PEER: a rank failed, or the ranks
+ * ended with different parameters. */
 KOLO_API kolo_status kolo_train(kolo_comm *comm, const kolo_train_opts *opts,
                                 kolo_train_observer observer, void *arg, kolo_train_result *result);
 

@@ -36,7 +36,8 @@ typedef struct kolo_choice {
 } kolo_choice;
 
 typedef struct kolo_option {
-    const char *name; /* without dashes */
+    const char *section; /* heading of this row and those after it, on long help pages; or NULL */
+    const char *name;    /* without dashes */
     kolo_option_type type;
     char letter;      /* short form, or 0 */
     bool not_in_file; /* allowed on the command line only */
@@ -150,6 +151,8 @@ KOLO_SHARED void kolo_options_help(const kolo_option_table *table,
 /* The list of commands, or of those whose first word is `word`. */
 KOLO_SHARED void kolo_options_help_program(const kolo_option_table *table, const char *word,
                                            kolo_text *t);
+/* A completion script for bash and zsh. */
+KOLO_SHARED void kolo_options_completion(const kolo_option_table *table, kolo_text *t);
 /* The manual as Markdown. */
 KOLO_SHARED void kolo_options_markdown(const kolo_option_table *table, kolo_text *t);
 /* The manual as a man page. `exits` describes the exit statuses. */

@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { WIDTH = 80, HELP_COLUMN = 26 };
+enum { WIDTH = 80, HELP_COLUMN = 26, ONE_SECTION = 16 };
 
 /* ---- allowed values ---- */
 
@@ -198,6 +198,23 @@ static void add_usage(const kolo_option_table *table, const kolo_option_command 
     if (command->arguments) kolo_text_add(t, " %s", command->arguments);
 }
 
+/* The options of a command, in sections if they are many. */
+static void add_option_list(const kolo_option_table *table, uint32_t command, kolo_text *t) {
+    const char *section = NULL, *shown = NULL;
+    int n = 0;
+    for (size_t i = 0; i < table->n_rows; i++) n += (table->rows[i].commands & command) != 0;
+    bool sections = n > ONE_SECTION && table->rows[0].section;
+    if (n > 0 && !sections) kolo_text_add(t, "\noptions:\n");
+    for (size_t i = 0; i < table->n_rows; i++) {
+        const kolo_option *row = &table->rows[i];
+        if (row->section) section = row->section;
+        if (!(row->commands & command)) continue;
+        if (sections && section != shown) kolo_text_add(t, "\n%s:\n", section);
+        shown = section;
+        add_option_help(row, command, t);
+    }
+}
+
 void kolo_options_help(const kolo_option_table *table, const kolo_option_command *command,
                        kolo_text *t) {
     kolo_text_add(t, "usage: ");
@@ -205,13 +222,7 @@ void kolo_options_help(const kolo_option_table *table, const kolo_option_command
     kolo_text_add(t, "\n\n");
     add_wrapped(t, command->summary, 0);
     if (command->details) kolo_text_add(t, "\n%s\n", command->details);
-    if (!has_options(table, command)) return;
-    kolo_text_add(t, "\noptions:\n");
-    for (size_t i = 0; i < table->n_rows; i++) {
-        if (table->rows[i].commands & command->bit) {
-            add_option_help(&table->rows[i], command->bit, t);
-        }
-    }
+    add_option_list(table, command->bit, t);
 }
 
 void kolo_options_help_program(const kolo_option_table *table, const char *word, kolo_text *t) {

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "data/safetensors/safetensors.h"
 #include "train/checkpoint/folder.h"
+#include "train/loss_curve.h"
 
 #include <errno.h>
 #include <math.h>
@@ -18,7 +19,7 @@
 static const size_t metrics_most = (size_t)1 << 32; /* bytes */
 
 struct kolo_run_files {
-    char *folder, *config, *metrics, *checkpoint;
+    char *folder, *config, *metrics, *curve, *checkpoint;
     FILE *lines;
 };
 
@@ -35,9 +36,11 @@ static kolo_status open_files(kolo_run_files *f, const char *folder) {
     f->folder = kolo_strdup(folder);
     f->config = kolo_format("%s/config.yaml", folder);
     f->metrics = kolo_format("%s/metrics.jsonl", folder);
+    f->curve = kolo_format("%s/loss.svg", folder);
     f->checkpoint = kolo_format("%s/checkpoint-final.safetensors", folder);
-    if (!f->folder || !f->config || !f->metrics || !f->checkpoint)
+    if (!f->folder || !f->config || !f->metrics || !f->curve || !f->checkpoint) {
         return KOLO_NOMEM(strlen(folder));
+    }
     KOLO_TRY(kolo_folder_make(folder));
     KOLO_TRY(kolo_file_open_locked(f->metrics, &f->lines));
     return try_checkpoint(f->checkpoint);
@@ -139,6 +142,10 @@ kolo_status kolo_run_files_report(kolo_run_files *files, const kolo_train_progre
     return status;
 }
 
+kolo_status kolo_run_files_draw(const kolo_run_files *files) {
+    return kolo_loss_curve_write(files->metrics, files->curve);
+}
+
 const char *kolo_run_files_checkpoint(const kolo_run_files *files) { return files->checkpoint; }
 
 void kolo_run_files_close(kolo_run_files *files) {
@@ -147,6 +154,7 @@ void kolo_run_files_close(kolo_run_files *files) {
     kolo_free(files->folder);
     kolo_free(files->config);
     kolo_free(files->metrics);
+    kolo_free(files->curve);
     kolo_free(files->checkpoint);
     kolo_free(files);
 }

@@ -17,6 +17,8 @@ kolo_status kolo_run_files_begin(kolo_run_files *files, const char *config, int6
 kolo_status kolo_run_files_try(const char *folder, bool resumes);
 /* Appends a line to metrics.jsonl and flushes it. */
 kolo_status kolo_run_files_report(kolo_run_files *files, const kolo_train_progress *progress);
+/* Draws the losses in metrics.jsonl as loss.svg. IO, NOMEM. */
+kolo_status kolo_run_files_draw(const kolo_run_files *files);
 /* Path of the final checkpoint. */
 const char *kolo_run_files_checkpoint(const kolo_run_files *files);
 /* NULL is allowed. */

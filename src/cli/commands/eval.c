@@ -11,13 +11,13 @@ static kolo_status evaluate_as_rank(kolo_comm *comm, int threads, kolo_options *
         .batch = kolo_options_int(o, "batch"),
         .threads = threads,
         .autotune = (kolo_autotune)kolo_options_choice(o, "autotune"),
-        .notice = train_opts_notice,
+        .notice = kolo_options_flag(o, "quiet") ? train_opts_warning : train_opts_notice,
     };
     kolo_train_result result;
     KOLO_TRY(train_opts_tuning(o, &opts.tuning));
     KOLO_TRY(kolo_evaluate(comm, &opts, &result));
     if (kolo_comm_rank(comm) != 0) return KOLO_OK;
-    result_about about = {.data = opts.data};
+    result_about about = {.data = opts.data, .quiet = kolo_options_flag(o, "quiet")};
     return result_report(&result, &about, kolo_options_text(o, "json"));
 }
 

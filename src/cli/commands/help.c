@@ -82,6 +82,11 @@ static int print_models(bool markdown) {
 int cmd_help(kolo_options *o) {
     bool man = kolo_options_flag(o, "man"), markdown = kolo_options_flag(o, "markdown");
     if (o->n_rest == 1 && strcmp(o->rest[0], "models") == 0 && !man) return print_models(markdown);
+    if (kolo_options_flag(o, "completion")) {
+        kolo_text script = {0};
+        kolo_options_completion(o->table, &script);
+        return print(&script);
+    }
     if (man || markdown) return print_manual(o->table, man);
     if (o->n_rest == 0) return help_print(o->table, NULL);
     int n_words;

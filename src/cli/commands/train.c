@@ -95,8 +95,11 @@ static kolo_status train_as_rank(kolo_comm *comm, int threads, kolo_options *o) 
     }
     opts.resolved_config = config.text;
     bool prints = kolo_comm_rank(comm) == 0;
-    progress_bar shown = progress_bar_make((progress_style)kolo_options_choice(o, "progress"));
-    if (kolo_options_choice(o, "progress") == PROGRESS_NONE) opts.notice = train_opts_warning;
+    bool quiet = kolo_options_flag(o, "quiet");
+    progress_style style =
+        quiet ? PROGRESS_NONE : (progress_style)kolo_options_choice(o, "progress");
+    progress_bar shown = progress_bar_make(style);
+    if (style == PROGRESS_NONE) opts.notice = train_opts_warning;
     kolo_train_result result;
     kolo_status status =
         kolo_train(comm, &opts, prints ? progress_bar_show : NULL, &shown, &result);
@@ -108,7 +111,8 @@ static kolo_status train_as_rank(kolo_comm *comm, int threads, kolo_options *o) 
                           .accumulate = opts.accumulate,
                           .global_batch = opts.global_batch,
                           .shards = opts.reproducible,
-                          .trained = true};
+                          .trained = true,
+                          .quiet = quiet};
     return result_report(&result, &about, kolo_options_text(o, "json"));
 }
 

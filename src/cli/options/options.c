@@ -57,8 +57,8 @@ static const char *whole_file(const char *text) { return strcmp(text, "-") == 0 
 /* A row is a few lines here, not one line for each field. */
 /* clang-format off */
 const kolo_option cli_options[] = {
-    /* ---- model and data ---- */
-    {.name = "model", .type = KOLO_OPTION_TEXT, .metavar = "NAME[:KEY=VALUE,...]",
+    {.section = "model and data",
+     .name = "model", .type = KOLO_OPTION_TEXT, .metavar = "NAME[:KEY=VALUE,...]",
      .commands = MODEL, .required = MODEL,
      .help = "model, such as lenet, resnet18 or mlp:hidden=256; 'kolo help models' lists all"},
     {.name = "checkpoint", .type = KOLO_OPTION_TEXT, .path = whole, .metavar = "FILE", .commands = CMD_EVAL,
@@ -85,8 +85,8 @@ const kolo_option cli_options[] = {
     {.name = "forward", .type = KOLO_OPTION_FLAG, .commands = CMD_DUMP,
      .help = "print the forward pass of evaluation instead of a training step"},
 
-    /* ---- ranks and processors ---- */
-    {.name = "ranks", .letter = 'n', .type = KOLO_OPTION_INT, .metavar = "N", .preset = "2",
+    {.section = "ranks and processors",
+     .name = "ranks", .letter = 'n', .type = KOLO_OPTION_INT, .metavar = "N", .preset = "2",
      .min = 1, .max = MAX_RANKS, .commands = CMD_RUN | CMD_BENCH_ALLREDUCE,
      .help = "number of local ranks"},
     {.name = "ranks", .letter = 'n', .type = KOLO_OPTION_INT, .metavar = "N", .preset = "1000",
@@ -110,8 +110,8 @@ const kolo_option cli_options[] = {
      .unset = "OMP_NUM_THREADS, or an equal share of the processors",
      .help = "OpenMP threads per rank"},
 
-    /* ---- amount of work ---- */
-    {.name = "batch", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "64", .min = 1,
+    {.section = "amount of work",
+     .name = "batch", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "64", .min = 1,
      .max = 1 << 20, .commands = (MODEL | CMD_EVAL) & ~(CMD_TRAIN | CMD_BENCH_TRAIN),
      .help = "samples per worker in a step, or in each micro-batch of it"},
     {.name = "batch", .type = KOLO_OPTION_INT, .metavar = "N", .min = 1, .max = 1 << 20,
@@ -217,8 +217,8 @@ const kolo_option cli_options[] = {
      .help = "first measure the cost constants of --algorithm auto and store them for later jobs "
              "on this machine in ~/.cache/kolo/allreduce-HOST.costs (or under $XDG_CACHE_HOME)"},
 
-    /* ---- optimizer and learning rate ---- */
-    {.name = "lr", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "0.01", .min = 1e-12,
+    {.section = "optimizer and learning rate",
+     .name = "lr", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "0.01", .min = 1e-12,
      .max = 1e6, .commands = CMD_TRAIN | CMD_BENCH_TRAIN, .help = "learning rate"},
     {.name = "momentum", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "0", .min = 0,
      .max = 1, .commands = MODEL, .help = "momentum of SGD"},
@@ -264,8 +264,8 @@ const kolo_option cli_options[] = {
     {.name = "seed", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "0", .min = 0,
      .max = MAX_SEED, .commands = CMD_BENCH_SIM, .help = "seed of the random delays"},
 
-    /* ---- computation and communication ---- */
-    {.name = "algorithm", .type = KOLO_OPTION_CHOICE, .choices = algorithms, .preset = "auto",
+    {.section = "computation and communication",
+     .name = "algorithm", .type = KOLO_OPTION_CHOICE, .choices = algorithms, .preset = "auto",
      .metavar = "NAME", .commands = STEPS, .help = "allreduce algorithm for gradients"},
     {.name = "algorithm", .type = KOLO_OPTION_CHOICE, .choices = algorithms, .preset = "auto",
      .metavar = "NAME", .commands = CMD_BENCH_ALLREDUCE | CMD_DUMP, .help = "allreduce algorithm"},
@@ -304,8 +304,8 @@ const kolo_option cli_options[] = {
     {.name = "insecure", .type = KOLO_OPTION_FLAG, .commands = JOB,
      .help = "accept connections without a job secret"},
 
-    /* ---- evaluation and output ---- */
-    {.name = "eval", .type = KOLO_OPTION_FLAG, .preset = "true", .commands = CMD_TRAIN,
+    {.section = "evaluation and output",
+     .name = "eval", .type = KOLO_OPTION_FLAG, .preset = "true", .commands = CMD_TRAIN,
      .help = "do not evaluate on the test data"},
     {.name = "eval-every", .type = KOLO_OPTION_INT, .metavar = "N", .min = 1, .max = 1 << 30,
      .commands = CMD_TRAIN, .unset = "only at the end", .help = "epochs between evaluations"},
@@ -340,6 +340,11 @@ const kolo_option cli_options[] = {
      .commands = JOB | CMD_DUMP | CMD_BENCH_COMPRESS | CMD_BENCH_SIM, .not_in_file = true,
      .help = "YAML file with any of these options; the command line takes precedence. Relative "
              "paths in it refer to its folder"},
+    {.name = "quiet", .letter = 'q', .type = KOLO_OPTION_FLAG, .not_kept = true,
+     .commands = CMD_TRAIN | CMD_EVAL,
+     .help = "print errors and warnings only: no progress, no result (--json FILE writes it)"},
+    {.name = "completion", .type = KOLO_OPTION_FLAG, .commands = CMD_HELP, .not_in_file = true,
+     .help = "print a completion script for bash and zsh"},
     {.name = "markdown", .type = KOLO_OPTION_FLAG, .commands = CMD_HELP, .not_in_file = true,
      .help = "print the manual, or the page of models, as Markdown"},
     {.name = "man", .type = KOLO_OPTION_FLAG, .commands = CMD_HELP, .not_in_file = true,

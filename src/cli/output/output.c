@@ -37,10 +37,10 @@ static kolo_status write_json(const char *path, kolo_text *json) {
 }
 
 kolo_status output_result(const kolo_text *table, const char *path, kolo_text *json) {
-    if (table->failed) return KOLO_NOMEM(table->length);
-    if (path && strcmp(path, "-") == 0) {
+    if (table && table->failed) return KOLO_NOMEM(table->length);
+    if (table && path && strcmp(path, "-") == 0) {
         fputs(table->text, stderr);
-    } else {
+    } else if (table) {
         KOLO_TRY(output_print(table));
     }
     return path ? write_json(path, json) : KOLO_OK;

@@ -10,8 +10,8 @@
 kolo_status output_print(const kolo_text *text);
 /* Checks whether the file of --json can be written, before the work starts. IO. */
 kolo_status output_check_json(const char *path);
-/* Prints a result as a table and writes it as JSON to `path`: NULL is nowhere; "-" is standard
- * output, and the table then goes to standard error. */
+/* Prints a result as a table, if that is not NULL, and writes it as JSON to `path`: NULL is
+ * nowhere; "-" is standard output, and the table then goes to standard error. */
 kolo_status output_result(const kolo_text *table, const char *path, kolo_text *json);
 
 /* Whether standard error is a terminal that can redraw a line (TERM is not "dumb"). */

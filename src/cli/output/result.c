@@ -145,7 +145,7 @@ kolo_status result_report(const kolo_train_result *result, const result_about *a
     kolo_text table = {0}, text = {0};
     add_table(&table, result, about);
     add_json(&text, result, about);
-    kolo_status status = output_result(&table, json, &text);
+    kolo_status status = output_result(about->quiet ? NULL : &table, json, &text);
     kolo_text_fini(&table);
     kolo_text_fini(&text);
     return status;

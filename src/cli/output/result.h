@@ -12,6 +12,7 @@ typedef struct result_about {
     int64_t global_batch; /* 0: a batch per worker is given */
     int64_t shards;       /* logical shards of the global batch; 0: none */
     bool trained;         /* false: an evaluation */
+    bool quiet;           /* no table */
 } result_about;
 
 /* Prints the table and writes the JSON as output_result does. */

@@ -86,6 +86,8 @@ static void remove_run(const char *folder) {
     static const char *const names[] = {"config.yaml", "metrics.jsonl",
                                         "checkpoint-final.safetensors"};
     char path[256];
+    snprintf(path, sizeof path, "%s/loss.svg", folder);
+    (void)remove(path); /* of a run of ten steps or more */
     for (size_t i = 0; i < KOLO_COUNT(names); i++) {
         snprintf(path, sizeof path, "%s/%s", folder, names[i]);
         assert_int_equal(remove(path), 0);
@@ -350,6 +352,7 @@ static void a_folder_holds_one_run(void **state) {
     all_is_well(train(1, &s), 1);
     assert_int_equal(unlink("one/checkpoint-final.safetensors"), 0);
     assert_int_equal(unlink("one/metrics.jsonl"), 0);
+    assert_int_equal(unlink("one/loss.svg"), 0);
     assert_int_equal(rmdir("one"), 0);
 }
 

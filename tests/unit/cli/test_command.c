@@ -495,12 +495,43 @@ static void results_show_what_ran(void **state) {
                                      "data: each step uses all of them\n"));
     assert_true(test_contains("err", "  epoch loss "));
     assert_true(test_contains("huge/metrics.jsonl", "{\"event\": \"train\", \"step\": 2, "));
+    assert_true(test_contains("huge/loss.svg", "<polyline "));
+    assert_true(test_contains("huge/loss.svg", "\"/>\n<text x=\"60\" y=\"18\""));
     assert_false(test_contains("huge/metrics.jsonl", "{\"event\": \"train\", \"step\": 1, "));
     assert_int_equal(test_run("eval --checkpoint huge/checkpoint-final.safetensors --data "
                               "synthetic:N=640,test=8"),
                      0);
     assert_true(test_contains("out", "model             mlp:hidden=4, "));
     assert_true(test_contains("out", ", batch 8 each\n"));
+    assert_int_equal(test_run("eval --checkpoint huge/checkpoint-final.safetensors --data "
+                              "synthetic:N=640,test=8 --quiet"),
+                     0);
+    assert_int_equal(test_run("train --model mlp --data synthetic:N=64,test=8 -q --json q.json"),
+                     0);
+    assert_int_equal(system("test ! -s out && test ! -s err && test -s q.json"), 0);
+}
+
+/* The script completes commands, options and values in bash. */
+static void commands_options_and_values_are_completed(void **state) {
+    assert_int_equal(test_run("help --completion"), 0);
+    assert_int_equal(system("mv out kolo.bash"), 0);
+    static const struct {
+        const char *words, *found;
+    } cases[] = {
+        {"kolo tra", "train"},
+        {"kolo bench allr", "allreduce"},
+        {"kolo train --momen", "--momentum"},
+        {"kolo bench sim --jit", "--jitter"},
+        {"kolo train --optimizer adamw", "adamw"},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        char line[512];
+        snprintf(line, sizeof line,
+                 "bash -c '. ./kolo.bash; COMP_WORDS=(%s); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); "
+                 "_kolo; [ \"${COMPREPLY[*]}\" = \"%s\" ]'",
+                 cases[i].words, cases[i].found);
+        if (system(line) != 0) fail_msg("%s", cases[i].words);
+    }
 }
 
 /* A long line stays whole. */
@@ -658,6 +689,7 @@ TEST_MAIN(test_command) {
         cmocka_unit_test(models_of_tokens_report_perplexity),
         cmocka_unit_test(bf16_matches_info),
         cmocka_unit_test(results_show_what_ran),
+        cmocka_unit_test(commands_options_and_values_are_completed),
         cmocka_unit_test(long_lines_of_ranks_stay_whole),
         cmocka_unit_test(weights_go_in_and_out),
         cmocka_unit_test(models_have_default_samples),
