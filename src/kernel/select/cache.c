@@ -36,7 +36,10 @@ static bool equal(const kolo_kernel_spec *a, const kolo_attr *attr, const kolo_k
         return false;
     }
     static const kolo_attr none[KOLO_MAX_ATTRS];
-    if (memcmp(attr, b->attr ? b->attr : none, sizeof none) != 0) return false;
+    const kolo_attr *other = b->attr ? b->attr : none;
+    for (int i = 0; i < KOLO_MAX_ATTRS; i++) {
+        if (attr[i].i != other[i].i) return false; /* the bits, also of doubles */
+    }
     for (int k = 0; k < a->n_in + a->n_out; k++) {
         const kolo_tensor *x = tensor_at(a, k), *y = tensor_at(b, k);
         if (x->dtype != y->dtype || !kolo_shape_equal(&x->shape, &y->shape) ||

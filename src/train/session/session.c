@@ -66,7 +66,7 @@ kolo_status kolo_session_build(const kolo_session_opts *opts, int64_t batch, kol
         .options = opts->model_options,
     };
     kolo_status status =
-        model ? model->build(g, &model_opts) : opts->build(g, &model_opts, opts->build_arg);
+        opts->build ? opts->build(g, &model_opts, opts->build_arg) : model->build(g, &model_opts);
     if (status == KOLO_OK) status = kolo_graph_check(g);
     if (status == KOLO_OK) status = kolo_model_check(opts, batch, g);
     if (status != KOLO_OK) {

@@ -245,7 +245,7 @@ static void means_leave_out_ignored_labels(void **state) {
     kolo_session *session;
     ASSERT_OK(kolo_session_create(&opts, NULL, &session));
     ASSERT_OK(kolo_session_init(session, 5));
-    float w[PARAMETERS];
+    float w[PARAMETERS] = {0};
     read_entries(kolo_session_store(session), w);
     kolo_session_destroy(session);
     double sum = 0;
