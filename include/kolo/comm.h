@@ -11,6 +11,10 @@
  * A call that communicates while another thread is in one is refused (ARG) and changes nothing.
  * Functions block only where documented.
  *
+ * Fork. A forked child is not a rank: its copies of communicators are inert. All calls fail with
+ * ARG there and destroying them has no effect, in the child or elsewhere; registered memory remains
+ * shared with the parent. Descriptors are closed in the child, and on exec.
+ *
  * Failure. Every wait has a deadline. If a peer dies, a deadline passes, or ranks disagree about
  * the collective they start, the communicator breaks on all ranks: all its calls then fail with the
  * same error, which names the rank. A dead peer breaks the communicators of which it is a member:

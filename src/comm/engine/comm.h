@@ -58,6 +58,9 @@ struct kolo_comm {
     int claims;               /* calls that it is in */
     _Atomic uint64_t *joined; /* cleared when the communicator is destroyed; NULL: none */
 
+    kolo_comm *registered_next; /* of the whole groups of this process (forked.c) */
+    bool inherited;             /* this process is a forked child of the rank */
+
     bool (*interrupted)(void *arg); /* of the whole group; see kolo_comm_opts */
     void *interrupted_arg;
     int64_t interrupted_checked_ns;

@@ -512,6 +512,7 @@ static void progress_below(kolo_comm *comm, bool *moved) {
 kolo_status kolo_engine_progress(kolo_comm *comm, bool *moved) {
     kolo_comm *whole = kolo_comm_whole(comm);
     *moved = false;
+    if (whole->inherited) return kolo_comm_check(comm);
     (void)progress_one(whole, moved);
     if (whole->children) progress_below(whole, moved);
     return kolo_comm_check(comm);

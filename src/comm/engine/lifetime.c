@@ -7,6 +7,7 @@
 #include "comm/engine/backoff.h"
 #include "comm/engine/failure.h"
 #include "comm/engine/family.h"
+#include "comm/engine/forked.h"
 #include "comm/engine/lock.h"
 #include "comm/engine/offload.h"
 #include "comm/engine/p2p.h"
@@ -56,6 +57,7 @@ kolo_status kolo_comm_of_transport(kolo_transport *transport, const kolo_comm_op
                                    kolo_comm **comm) {
     kolo_comm *c;
     KOLO_TRY(kolo_comm_over(transport, opts, local_rank, local_size, processors, &c));
+    kolo_fork_register(c);
     kolo_status status = kolo_progress_start(c, opts);
     if (status != KOLO_OK) {
         kolo_comm_destroy(c);
@@ -73,7 +75,7 @@ static void unlink_request(kolo_request *q) {
 }
 
 void kolo_request_destroy(kolo_request *q) {
-    if (!q) return;
+    if (!q || q->comm->inherited) return;
     KOLO_COMM_LOCK_SCOPE(q->comm);
     if (q->state != REQUEST_IDLE) {
         (void)kolo_comm_break(q->comm, KOLO_ERR_ARG, "%s was destroyed while in flight", q->title);
@@ -102,6 +104,7 @@ void kolo_request_destroy(kolo_request *q) {
 static void destroy(kolo_comm *comm) {
     while (comm->children) kolo_comm_destroy(comm->children);
     kolo_comm_unlink(comm);
+    if (!comm->parent) kolo_fork_forget(comm);
     if (!comm->parent) kolo_progress_stop(comm);
     for (int i = 0; i < comm->n_flight; i++) comm->flight[i]->state = REQUEST_IDLE;
     kolo_p2p_drop(comm);
@@ -118,6 +121,7 @@ static void destroy(kolo_comm *comm) {
 }
 
 void kolo_comm_destroy(kolo_comm *comm) {
+    if (comm && comm->inherited) return;
     if (comm && comm->parent) {
         KOLO_COMM_LOCK_SCOPE(comm->parent); /* the progress thread must not see it half destroyed */
         destroy(comm);

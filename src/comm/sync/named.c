@@ -154,7 +154,7 @@ static void free_group(kolo_named *m, group *g) {
 }
 
 void kolo_named_destroy(kolo_named *m) {
-    if (!m) return;
+    if (!m || m->comm->inherited) return;
     KOLO_COMM_LOCK_SCOPE(m->comm);
     for (group *g = m->first, *next; g; g = next) {
         next = g->next;

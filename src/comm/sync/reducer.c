@@ -380,7 +380,7 @@ kolo_status kolo_reducer_create(kolo_comm *comm, const kolo_part *buffers, int n
 }
 
 void kolo_reducer_destroy(kolo_reducer *r) {
-    if (!r) return;
+    if (!r || r->comm->inherited) return;
     free_buckets(r);
     kolo_free(r->buffers);
     kolo_free(r->offsets);

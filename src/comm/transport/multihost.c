@@ -100,6 +100,11 @@ static void hosts_report(kolo_transport *t, kolo_status status, const char *text
     remote(t)->ops->report(remote(t), status, text);
 }
 
+static void hosts_abandon(kolo_transport *t) {
+    if (remote(t)->ops->abandon) remote(t)->ops->abandon(remote(t));
+    memory(t)->abandon(t);
+}
+
 static void hosts_destroy(kolo_transport *t) {
     remote(t)->ops->destroy(remote(t)); /* waits for peers, which still need the memory */
     memory(t)->destroy(t);
@@ -134,6 +139,7 @@ static const kolo_transport_ops hosts_ops = {
     .report = hosts_report,
     .subgroup = hosts_sub,
     .attach = hosts_attach,
+    .abandon = hosts_abandon,
     .destroy = hosts_destroy,
 };
 

@@ -113,6 +113,8 @@ typedef struct kolo_transport_ops {
     kolo_status (*subgroup)(kolo_transport *t, const int *members, int size, int rank,
                             kolo_transport **subgroup, kolo_subgroup_address *address);
     kolo_status (*attach)(kolo_transport *subgroup, int peer, const kolo_subgroup_address *address);
+    /* In a forked child: closes its copies of the descriptors. NULL: there are none. */
+    void (*abandon)(kolo_transport *t);
     void (*destroy)(kolo_transport *t);
 } kolo_transport_ops;
 

@@ -105,6 +105,54 @@ static void every_survivor_names_the_killed_rank(void **state) {
     }
 }
 
+/* A rank dies while a child that it has forked lives. The child waits until rank 0 has detected the
+ * death, and reports that it still lived; its communicator is inert. */
+typedef struct fork_flag {
+    _Alignas(64) _Atomic int set; /* results lie at multiples of 64 bytes */
+} fork_flag;
+
+static void run_child(kolo_comm *comm, fork_flag *own) {
+    float x = 0;
+    bool inert = kolo_allreduce(comm, &x, 1, KOLO_DTYPE_F32, KOLO_SUM) == KOLO_ERR_ARG &&
+                 strstr(kolo_last_error(), "belongs to the parent process");
+    kolo_comm_destroy(comm);
+    for (int ms = 0; ms < 30000 && !atomic_load(&(own - 1)->set); ms++) {
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    atomic_store(&own->set, inert ? 1 : 2);
+    _exit(0);
+}
+
+static kolo_status forked_body(kolo_comm *comm, const void *arg, void *result) {
+    fork_flag *own = result;
+    kolo_comm *sub;
+    KOLO_TRY(kolo_comm_split(comm, 0, 0, &sub));
+    KOLO_TRY(kolo_barrier(comm));
+    if (kolo_comm_rank(comm) == VICTIM) {
+        if (fork() == 0) run_child(comm, own);
+        raise(SIGKILL);
+    }
+    kolo_status status = kolo_barrier(sub);
+    char text[200];
+    strncpy(text, kolo_last_error(), sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    atomic_store(&own->set, 1);
+    while (!atomic_load(&(own + VICTIM)->set)) {
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    if (atomic_load(&(own + VICTIM)->set) != 1) return KOLO_FAIL(KOLO_ERR_FORMAT, "not inert");
+    return KOLO_FAIL(status, "%s", text);
+}
+
+static void a_death_is_detected_while_a_child_lives(void **state) {
+    for (int t = RANKS_SHM; t <= RANKS_TCP; t += RANKS_TCP - RANKS_SHM) {
+        rank_outcome outcomes[2];
+        fork_flag flags[2];
+        run_faulty(2, (rank_transport)t, forked_body, 0, outcomes, flags, sizeof flags[0]);
+        check_survivors(outcomes, 2, VICTIM, KOLO_ERR_PEER, "rank 1", "is gone (");
+    }
+}
+
 /* ---- a rank that leaves ---- */
 
 static kolo_status leaver_body(kolo_comm *comm, const void *arg, void *result) {
@@ -474,6 +522,7 @@ static void survivors_and_newcomers_form_the_next_generation(void **state) {
 TEST_MAIN(test_comm_faults) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_survivor_names_the_killed_rank),
+        cmocka_unit_test(a_death_is_detected_while_a_child_lives),
         cmocka_unit_test(leaving_early_differs_from_dying),
         cmocka_unit_test(leaving_in_order_is_no_failure),
         cmocka_unit_test(a_mismatch_shows_both_sides_on_all_ranks),

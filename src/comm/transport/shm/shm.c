@@ -48,6 +48,13 @@ static void shm_peer_state(kolo_transport *t, int peer, kolo_peer_state *state) 
     if (closed && state->condition == KOLO_PEER_ALIVE) state->condition = KOLO_PEER_LOST;
 }
 
+static void shm_abandon(kolo_transport *t) {
+    for (int p = 0; p < t->size; p++) {
+        if (shm(t)->peers[p].control >= 0) close(shm(t)->peers[p].control);
+    }
+    close(t->segment.fd);
+}
+
 static void shm_destroy(kolo_transport *t) {
     shm_transport *s = shm(t);
     atomic_store_explicit(&s->transport.blocks[t->rank]->left, 1, memory_order_release);
@@ -75,6 +82,7 @@ static const kolo_transport_ops shm_ops = {
     .report = kolo_block_report,
     .subgroup = kolo_subgroup_create,
     .attach = kolo_subgroup_attach,
+    .abandon = shm_abandon,
     .destroy = shm_destroy,
 };
 

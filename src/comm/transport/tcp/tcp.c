@@ -294,6 +294,8 @@ static void unlink_group(kolo_tcp_transport *t) {
     *g = t->next;
 }
 
+static void tcp_abandon(kolo_transport *base) { kolo_wire_abandon(tcp(base)->wire); }
+
 static void tcp_destroy(kolo_transport *base) {
     kolo_tcp_transport *t = tcp(base);
     if (!t->broken) {
@@ -363,7 +365,7 @@ static kolo_status tcp_sub(kolo_transport *parent_base, const int *members, int 
         .send = tcp_send, .sent = tcp_sent, .recv = tcp_recv, .handle = tcp_handle,         \
         .window = tcp_window, .progress = (pump_), .peer_state = tcp_peer_state,            \
         .report = tcp_report, .subgroup = tcp_sub, .attach = tcp_sub_attach,                \
-        .destroy = tcp_destroy,                                                             \
+        .abandon = tcp_abandon, .destroy = tcp_destroy,                                     \
     }
 
 static const kolo_transport_ops tcp_ops = TCP_OPS(tcp_progress);

@@ -41,6 +41,13 @@ void kolo_wire_destroy(kolo_wire *w) {
     kolo_free(w);
 }
 
+void kolo_wire_abandon(kolo_wire *w) {
+    for (int p = 0; p < w->size; p++) {
+        if (w->links[p] && w->links[p]->stream.fd >= 0) close(w->links[p]->stream.fd);
+    }
+    close(w->events);
+}
+
 kolo_status kolo_wire_attach(kolo_wire *w, int peer, int fd) {
     KOLO_ASSERT(!w->links[peer]);
     kolo_link *l = kolo_zalloc(sizeof *l);

@@ -26,6 +26,8 @@ typedef struct kolo_wire {
 kolo_status kolo_wire_create(int size, int64_t heartbeat_ms, kolo_wire **wire);
 /* NULL is allowed. */
 void kolo_wire_destroy(kolo_wire *wire);
+/* Closes the descriptors of a forked child. */
+void kolo_wire_abandon(kolo_wire *wire);
 /* Takes over the connection to a peer, also on failure. NOMEM; IO. */
 kolo_status kolo_wire_attach(kolo_wire *wire, int peer, int fd);
 
