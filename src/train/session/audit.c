@@ -35,7 +35,7 @@ kolo_status kolo_audit_verdict(const kolo_dispute *d) {
                          "audit of step %" PRId64
                          ": rank %d and rank %d compute different gradients of logical shard %d, "
                          "again and again: one of their machines is faulty; a third worker would "
-                         "tell which",
+                         "show which",
                          d->step, d->owner, d->auditor, d->shard);
     }
     int wrong = d->of_owner != right ? d->owner : d->auditor;

@@ -4,6 +4,7 @@
 #include "base/compiler.h"
 #include "base/status.h"
 #include "comm/engine/comm.h"
+#include "comm/engine/lock.h"
 #include "comm/engine/progress_thread.h"
 #include "comm/engine/request.h"
 #include "support/ranks.h"
@@ -174,6 +175,11 @@ static void places_are_used_again_safely(void **state) {
     ASSERT_OK(run_ranks(2, RANKS_TCP, skew_body, NULL, 0));
 }
 
+static int in_flight(kolo_comm *comm) {
+    KOLO_COMM_LOCK_SCOPE(comm); /* of the progress thread */
+    return comm->n_flight;
+}
+
 /* A start beyond the limit waits for room instead of failing, whenever the ranks come. */
 static kolo_status limit_body(kolo_comm *none, const void *arg, void *result) {
     enum { REQUESTS = 12 };
@@ -190,7 +196,7 @@ static kolo_status limit_body(kolo_comm *none, const void *arg, void *result) {
     if (kolo_comm_rank(comm) == 1) nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
     for (int i = 0; i < REQUESTS; i++) {
         KOLO_TRY(kolo_request_start(requests[i]));
-        if (comm->n_flight > 3) return KOLO_FAIL(KOLO_ERR_FORMAT, "%d in flight", comm->n_flight);
+        if (in_flight(comm) > 3) return KOLO_FAIL(KOLO_ERR_FORMAT, "more than 3 in flight");
     }
     for (int i = 0; i < REQUESTS; i++) {
         KOLO_TRY(kolo_request_wait(requests[i], 0));
