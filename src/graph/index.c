@@ -25,10 +25,11 @@ static bool read_dimensions(const char *p, const char *end, const kolo_shape *sh
     term->is_star = letters == 1 && *p == '*';
     for (; p < end; p++) {
         int copies = *p == '*' || *p == '#' ? extra : 1;
+        const unsigned char letter = (unsigned char)*p;
         for (int i = 0; i < copies; i++) {
-            term->code[term->n++] = *p == '*'                    ? KOLO_INDEX_STAR + i
-                                    : islower((unsigned char)*p) ? *p
-                                                                 : KOLO_INDEX_WHOLE;
+            term->code[term->n++] = letter == '*'     ? KOLO_INDEX_STAR + i
+                                    : islower(letter) ? letter
+                                                      : KOLO_INDEX_WHOLE;
         }
     }
     return true;
@@ -37,7 +38,7 @@ static bool read_dimensions(const char *p, const char *end, const kolo_shape *sh
 static void read_without(const char *p, const char *end, kolo_index_term *term) {
     for (; p < end; p++) {
         if (*p != '*') {
-            term->without[term->n_without++] = *p;
+            term->without[term->n_without++] = (unsigned char)*p;
             continue;
         }
         for (int i = 0; term->n_without < KOLO_MAX_RANK; i++) {

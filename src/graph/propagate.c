@@ -154,11 +154,11 @@ static kolo_status partial(axis_query *q) {
 }
 
 static kolo_status at(axis_query *q) {
-    const kolo_placement *where = NULL;
+    int first = 0;
+    while (q->in[first].kind != KOLO_PLACEMENT_AT) first++;
+    const kolo_placement *where = &q->in[first];
     for (int k = 0; k < q->n->n_in; k++) {
-        if (is_whole(&q->in[k])) continue;
-        if (!where) where = &q->in[k];
-        if (kolo_placement_equal(where, &q->in[k], q->axis->size)) continue;
+        if (is_whole(&q->in[k]) || kolo_placement_equal(where, &q->in[k], q->axis->size)) continue;
         return refuse(q, k, "it has to be where the other inputs are");
     }
     for (int k = 0; k < q->n->n_out; k++) q->out[k] = *where;

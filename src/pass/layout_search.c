@@ -11,7 +11,9 @@
 /* Whether two nodes differ in nothing but their values: kernels take equal times for them. */
 static bool same_work(layouter *l, const kolo_node *a, const kolo_node *b) {
     if (a->op != b->op || a->n_in != b->n_in || a->n_out != b->n_out) return false;
-    if (memcmp(a->attr, b->attr, sizeof a->attr) != 0) return false;
+    for (int i = 0; i < KOLO_MAX_ATTRS; i++) {
+        if (a->attr[i].i != b->attr[i].i) return false; /* the bits, also of doubles */
+    }
     for (int k = 0; k < a->n_in + a->n_out; k++) {
         const kolo_tensor *x = tensor_of(l, value_at(a, k)), *y = tensor_of(l, value_at(b, k));
         if (x->dtype != y->dtype || !kolo_shape_equal(&x->shape, &y->shape)) return false;

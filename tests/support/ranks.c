@@ -24,7 +24,8 @@ static const int64_t segment_default = (int64_t)1 << 30;
 
 /* Input of a child process, at the start of the shared block; argument and results follow. */
 typedef struct job_block {
-    intptr_t body; /* its distance from run_rank_job, as the program's base address differs */
+    _Alignas(64) intptr_t body; /* its distance from run_rank_job, as the program's base address
+                                   differs; what follows the block is aligned, too */
     size_t arg_bytes, result_bytes;
     int64_t timeout_ms, segment_bytes, heartbeat_ms;
     rank_transport transport;

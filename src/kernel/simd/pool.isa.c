@@ -90,16 +90,18 @@ INLINE void put_1(max_job m, int64_t to, float best, int32_t place) {
     m.index[to] = (uint8_t)place;
 }
 
+/* All bits set where a or b is a NaN. */
 INLINE v8i unordered8(v8f a, v8f b) {
 #ifdef __AVX2__
     return (v8i)_mm256_cmp_ps((__m256)a, (__m256)b, _CMP_UNORD_Q);
 #else
-    return (a != a) | (b != b);
+    const v8f zero = {0};
+    return ~((a < zero) | (a >= zero)) | ~((b < zero) | (b >= zero));
 #endif
 }
 
 /* Whether a value replaces the largest so far: a NaN does, and is not replaced by a number. */
-INLINE v8i beats8(v8f value, v8f best) { return (value > best) | (value != value); }
+INLINE v8i beats8(v8f value, v8f best) { return (value > best) | unordered8(value, value); }
 INLINE bool beats(float value, float best) { return value > best || isnan(value); }
 
 /* The maximum of `columns` pixels from element x_at of x on, and its index; the first is column
