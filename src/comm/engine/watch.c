@@ -40,7 +40,7 @@ kolo_status kolo_comm_watch(kolo_comm *comm) {
                                         state.report[0] ? state.report : "process ended", where);
         }
         if (state.condition == KOLO_PEER_LEFT && kolo_p2p_open_with(comm, p)) {
-            bool moved; /* receive the messages that it sent before it left */
+            bool moved = false; /* receive the messages that it sent before it left */
             kolo_status status = kolo_p2p_progress(comm, &moved);
             if (status != KOLO_OK) return kolo_comm_break(comm, status, "%s", kolo_last_error());
         }
