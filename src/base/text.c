@@ -34,9 +34,7 @@ void kolo_text_add(kolo_text *t, const char *fmt, ...) {
     va_end(args);
 }
 
-/* Length of the UTF-8 sequence at `s`; 0 when it is malformed, which includes overlong forms,
- * surrogates and values above U+10FFFF. */
-static int utf8_length(const unsigned char *s) {
+int kolo_utf8_length(const unsigned char *s) {
     if (s[0] < 0x80) return 1;
     int n = s[0] >= 0xc2 && s[0] < 0xe0 ? 2 : s[0] >= 0xe0 && s[0] < 0xf0 ? 3 : 4;
     if (s[0] < 0xc2 || s[0] > 0xf4) return 0;
@@ -64,7 +62,7 @@ void kolo_text_add_quoted(kolo_text *t, const char *text) {
     kolo_text_add(t, "\"");
     const char *run = text; /* start of the pending unescaped bytes */
     for (const char *s = text; *s;) {
-        int n = utf8_length((const unsigned char *)s);
+        int n = kolo_utf8_length((const unsigned char *)s);
         unsigned char c = (unsigned char)*s;
         if (n > 0 && c >= 0x20 && c != 0x7f && c != '"' && c != '\\') {
             s += n;

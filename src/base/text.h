@@ -21,5 +21,9 @@ KOLO_SHARED void kolo_text_addv(kolo_text *t, const char *fmt, va_list args) KOL
 KOLO_SHARED void kolo_text_add_quoted(kolo_text *t, const char *text);
 KOLO_SHARED void kolo_text_fini(kolo_text *t);
 
+/* Bytes of the UTF-8 sequence at `s`; 0 when it is malformed: overlong forms, surrogates and values
+ * above U+10FFFF are (RFC 3629). */
+KOLO_SHARED int kolo_utf8_length(const unsigned char *s);
+
 /* A formatted string for kolo_free; NULL when out of memory. */
 KOLO_SHARED char *kolo_format(const char *fmt, ...) KOLO_PRINTF(1, 2);

@@ -93,15 +93,11 @@ static kolo_value add_value(kolo_graph *g, const char *name, kolo_value_kind kin
     return (kolo_value){.id = g->n_values++, .graph = tag_of(g)};
 }
 
-/* Whether text is UTF-8 (RFC 3629; overlong forms and surrogates aside). */
 static bool is_utf8(const char *text) {
-    const unsigned char *c = (const unsigned char *)text;
-    while (*c) {
-        int more = *c < 0x80 ? 0 : *c >> 5 == 6 ? 1 : *c >> 4 == 14 ? 2 : *c >> 3 == 30 ? 3 : -1;
-        if (more < 0) return false;
-        for (c++; more > 0; more--, c++) {
-            if (*c >> 6 != 2) return false;
-        }
+    for (const unsigned char *c = (const unsigned char *)text; *c;) {
+        int length = kolo_utf8_length(c);
+        if (length == 0) return false;
+        c += length;
     }
     return true;
 }

@@ -82,7 +82,7 @@ static kolo_status check_cut(const axis_query *q, int code, const kolo_placement
         if (d < 0) {
             if (is_whole(&q->in[k])) continue;
             if (q->in[k].kind == KOLO_PLACEMENT_LOCAL && q->index->in[k].by_shard) continue;
-            if (q->in[k].kind == KOLO_PLACEMENT_PARTIAL) continue; /* see sums_of */
+            if (q->in[k].kind == KOLO_PLACEMENT_PARTIAL) continue; /* see check_addends */
             return refuse(q, k, "it has to be whole beside the sharded inputs");
         }
         kolo_placement want = *cut;

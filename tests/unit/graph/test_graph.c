@@ -58,6 +58,8 @@ static void names_that_files_cannot_store_are_refused(void **state) {
         {"a\nb", "control character", ALL},
         {"a\xff", "not UTF-8", ALL},
         {"a\xe2\x82", "not UTF-8", ALL},
+        {"a\xc0\xaf", "not UTF-8", ALL},     /* an overlong form */
+        {"a\xed\xa0\x80", "not UTF-8", ALL}, /* a surrogate */
         {"", "no name", PARAM | INPUT | OUTPUT},
         {NULL, "no name", ALL},
         {"lr", "a scalar of training", PARAM | INPUT},
