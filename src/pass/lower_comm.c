@@ -1,5 +1,5 @@
-/* Lowers redistributions to communication: groups them into buckets, and places the POST and WAIT
- * of each bucket.
+/* Lowers the redistributions that updates read to communication: groups them into buckets, and
+ * places the POST and WAIT of each bucket.
  *
  * Gradients are taken in the order in which the backward pass computes them; a bucket is closed
  * once it holds bucket_bytes. POST follows the last producer of the gradients of the bucket *and*
@@ -36,9 +36,9 @@ typedef struct lowerer {
     int *bucket_of;          /* by member */
     kolo_value *arrived;     /* by member: the output of WAIT */
     kolo_node **posts, **waits;
-    int32_t *post_after; /* by bucket: node index */
-    int n_buckets;
-    int32_t n_old; /* nodes before this pass (copies included) */
+    int32_t *post_after;         /* by bucket: node index */
+    int n_buckets, first_bucket; /* first_bucket: those before are of exchanges (exchange.c) */
+    int32_t n_old;               /* nodes before this pass (copies included) */
 } lowerer;
 
 /* The value that owns the memory of v, through views. */
@@ -186,7 +186,7 @@ static void cut(lowerer *b, size_t bucket_bytes) {
 /* Adds POST and WAIT of one bucket. */
 static kolo_status add_bucket(lowerer *b, int bucket, kolo_value *values, kolo_tensor *tensors) {
     kolo_attr attr[KOLO_MAX_ATTRS] = {0};
-    attr[KOLO_COMM_BUCKET].i = bucket;
+    attr[KOLO_COMM_BUCKET].i = b->first_bucket + bucket;
     int n = 0;
     for (int i = 0; i < b->n_members; i++) {
         if (b->bucket_of[i] != bucket) continue;
@@ -280,6 +280,9 @@ kolo_status kolo_pass_lower_comm(kolo_graph *g, size_t bucket_bytes) {
         !values || !tensors) {
         status = KOLO_NOMEM(most * sizeof *b.members);
         goto done;
+    }
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        b.first_bucket += g->nodes[i]->op->comm == KOLO_OP_POST;
     }
     KOLO_TRY_GOTO(collect_members(&b), done);
     int32_t *last_reader = kolo_arena_alloc(&arena, (size_t)g->n_values * sizeof *last_reader);

@@ -85,7 +85,12 @@ kolo_status kolo_pass_accumulate(kolo_graph *g, int64_t micro_batches);
  * placements after each pass. The errors of kolo_graph_propagate. */
 kolo_status kolo_pass_synchronise(kolo_graph *g);
 
-/* Lowers redistributions to communication. Groups summed values into buckets of at least
+/* Lowers the redistributions inside the forward and backward passes, whose results other nodes than
+ * updates read, to a post and a wait each, which run in every micro-batch. UNSUPPORTED: one that is
+ * no sum. */
+kolo_status kolo_pass_exchange(kolo_graph *g);
+
+/* Lowers the other redistributions to communication. Groups summed values into buckets of at least
  * bucket_bytes, in the order in which they are computed. Inserts a post after the last producer of
  * a bucket and the last reader of its parameters, and a wait before its first use. Outputs share
  * the last summed bucket. Gathered values (row-sparse gradients) are in buckets of their own after

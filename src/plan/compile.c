@@ -135,11 +135,12 @@ static kolo_status add_kernel(kolo_plan *p, int32_t node, const kolo_plan_opts *
     return KOLO_OK;
 }
 
-/* Whether node i runs once per step, in the last micro-batch: POST, updates, and nodes that depend
- * on them. `once` has the result for earlier nodes. */
+/* Whether node i runs once per step, in the last micro-batch: POST after backward, updates, and
+ * nodes that depend on them. `once` has the result for earlier nodes. */
 static bool is_once_per_step(const kolo_graph *g, int32_t i, const bool *once) {
     const kolo_node *n = g->nodes[i];
-    bool is = n->op->comm == KOLO_OP_POST || kolo_node_is_update(g, n);
+    bool posts = n->op->comm == KOLO_OP_POST && !n->attr[KOLO_COMM_INSIDE].i;
+    bool is = posts || kolo_node_is_update(g, n);
     for (int k = 0; !is && k < n->n_in; k++) {
         int32_t producer = kolo_info(g, n->in[k])->producer;
         is = producer >= 0 && once[producer];
@@ -154,6 +155,13 @@ static void mark_once_per_step(kolo_plan *p, bool *once) {
     }
 }
 
+/* Whether a POST or WAIT is a step. A plan that adds to another one takes part in the exchanges of
+ * the passes, by the requests of the other. */
+static bool communicates(const kolo_plan *p, const kolo_node *n, const kolo_plan_opts *opts) {
+    if (p->comm || opts->shards > 0) return true;
+    return n->attr[KOLO_COMM_INSIDE].i && p->adds_to && p->adds_to->comm;
+}
+
 static kolo_status add_steps(kolo_plan *p, const kolo_plan_opts *opts,
                              kolo_selections *selections) {
     const kolo_graph *g = p->graph;
@@ -161,11 +169,12 @@ static kolo_status add_steps(kolo_plan *p, const kolo_plan_opts *opts,
     if (!p->steps) return KOLO_NOMEM((size_t)g->n_nodes * sizeof *p->steps);
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *n = g->nodes[i];
-        if (n->op->comm && (p->comm || opts->shards > 0)) {
+        if (n->op->comm && communicates(p, n, opts)) {
             p->steps[p->n_steps++] = (kolo_step){
                 .kind = n->op->comm == KOLO_OP_POST ? KOLO_STEP_POST : KOLO_STEP_WAIT,
                 .node = i,
                 .bucket = (int)n->attr[KOLO_COMM_BUCKET].i,
+                .inside = n->attr[KOLO_COMM_INSIDE].i != 0,
             };
         } else if (!n->op->view) {
             kolo_status status = add_kernel(p, i, opts, selections);
@@ -185,6 +194,9 @@ static kolo_status add_steps(kolo_plan *p, const kolo_plan_opts *opts,
 static bool gradients_agree(const kolo_plan *p, const kolo_plan *other) {
     const kolo_memory_map *a = &p->map, *b = &other->map;
     if (a->bucket_bytes != b->bucket_bytes || a->n_buckets != b->n_buckets) return false;
+    for (int i = 0; i < a->n_buckets; i++) {
+        if (a->buckets[i].offset != b->buckets[i].offset) return false;
+    }
     for (int32_t v = 0; v < p->graph->n_values; v++) {
         const kolo_value_info *mine = &p->graph->values[v];
         if (mine->kind != KOLO_VALUE_PARAM || !kolo_value_ok(mine->grad)) continue;

@@ -11,6 +11,7 @@ typedef struct kolo_step {
     int32_t node;       /* in the graph */
     int bucket;         /* POST, WAIT */
     bool once_per_step; /* runs in the last micro-batch of a step only */
+    bool inside;        /* POST, WAIT: of a pass; runs in every micro-batch, also without samples */
     const kolo_kernel *kernel;
     kolo_kernel_spec spec;
     void *state;        /* of the kernel */

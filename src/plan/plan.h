@@ -133,11 +133,13 @@ double kolo_plan_get(const kolo_plan *plan, kolo_value output);
  * communicator failed, and the store is as before the step. */
 kolo_status kolo_plan_run(kolo_plan *plan);
 /* Runs a micro-batch other than the last of its step: accumulates gradients and scalar outputs,
- * without communication and updates. kolo_plan_run runs the last one. */
+ * without updates; communicates only inside the passes. PEER, TIMEOUT. kolo_plan_run runs the last
+ * one. */
 kolo_status kolo_plan_accumulate(kolo_plan *plan);
-/* A micro-batch without samples: every gradient and sum of this rank is zero, whatever the forward
- * pass would compute. kolo_plan_complete follows the last micro-batch. */
-void kolo_plan_skip(kolo_plan *plan);
+/* In the place of running a micro-batch without samples: every gradient and sum of this rank is
+ * zero, whatever the forward pass would compute. `last`: and the rest of the step. PEER, TIMEOUT.
+ */
+kolo_status kolo_plan_skip(kolo_plan *plan, bool last);
 
 /* ---- logical shards: reproducible steps ----
  *

@@ -34,26 +34,30 @@ static void finish_bucket(const kolo_plan *p, int bucket, part run) {
     if (!run.apart) fold(p, bucket);
 }
 
+/* The plan whose requests a plan starts. */
+static const kolo_plan *owner_of(const kolo_plan *p) { return p->adds_to ? p->adds_to : p; }
+
 static kolo_status wait(kolo_plan *p, int bucket) {
     int64_t begin = p->sum ? kolo_now_ns() : 0;
-    KOLO_TRY(kolo_request_wait(p->requests[bucket], 0));
+    KOLO_TRY(kolo_request_wait(owner_of(p)->requests[bucket], 0));
     if (p->sum) p->waited_ns += kolo_now_ns() - begin;
     return KOLO_OK;
 }
 
 static kolo_status run_step(kolo_plan *p, const kolo_step *step, part run, int bank,
                             int *in_flight) {
+    const kolo_plan *owner = owner_of(p);
     switch (step->kind) {
     case KOLO_STEP_KERNEL:
         step->kernel->run(&step->calls[bank]);
-        return *in_flight ? kolo_comm_progress(p->comm) : KOLO_OK;
+        return *in_flight ? kolo_comm_progress(owner->comm) : KOLO_OK;
     case KOLO_STEP_POST:
         if (p->sum && run.compute) finish_bucket(p, step->bucket, run);
-        if (!run.complete || !p->requests) return KOLO_OK;
+        if (!(run.complete || step->inside) || !owner->requests) return KOLO_OK;
         ++*in_flight;
-        return kolo_request_start(p->requests[step->bucket]);
+        return kolo_request_start(owner->requests[step->bucket]);
     case KOLO_STEP_WAIT:
-        if (!p->requests) return KOLO_OK;
+        if (!owner->requests) return KOLO_OK;
         --*in_flight;
         return wait(p, step->bucket);
     }
@@ -63,7 +67,7 @@ static kolo_status run_step(kolo_plan *p, const kolo_step *step, part run, int b
 /* A POST completes the gradients of a shard, and starts the sum over the ranks once per step. */
 static bool is_due(const kolo_plan *p, const kolo_step *step, part run) {
     bool folds = step->kind == KOLO_STEP_POST && p->sum && run.compute;
-    return folds || (step->once_per_step ? run.complete : run.compute);
+    return folds || step->inside || (step->once_per_step ? run.complete : run.compute);
 }
 
 static kolo_status run_steps(kolo_plan *p, part run) {
@@ -132,16 +136,22 @@ static void add_zero(const kolo_plan *p, const kolo_node *n) {
     }
 }
 
-void kolo_plan_skip(kolo_plan *p) {
+static void clear_sums(const kolo_plan *p) {
     for (int32_t i = 0; i < p->graph->n_nodes; i++) {
         const kolo_node *n = p->graph->nodes[i];
         if (n->op == &kolo_op_accumulate) add_zero(p, n);
-        for (int k = 0; !p->accumulates && n->op->comm == KOLO_OP_POST && k < n->n_in; k++) {
+        const bool kept = p->accumulates && !n->attr[KOLO_COMM_INSIDE].i; /* by accumulate nodes */
+        for (int k = 0; n->op->comm == KOLO_OP_POST && !kept && k < n->n_in; k++) {
             const kolo_tensor *t = &kolo_info(p->graph, n->in[k])->tensor;
             bool ids = t->dtype == KOLO_DTYPE_I32; /* of a row-sparse gradient: -1 selects no row */
             memset(kolo_plan_data(p, n->in[k]), ids ? 0xff : 0, kolo_tensor_bytes(t));
         }
     }
+}
+
+kolo_status kolo_plan_skip(kolo_plan *p, bool last) {
+    clear_sums(p);
+    return last ? kolo_plan_complete(p) : run_steps(p, (part){.complete = false});
 }
 
 kolo_status kolo_plan_complete(kolo_plan *p) {

@@ -1,13 +1,13 @@
-/* redistribute, and what the pass lower_comm makes of it: post and wait, the start and completion
- * of the collective of a bucket. The latter have any number of values. None has a shape rule or a
- * kernel; the plan executes post and wait as steps of their own. */
+/* redistribute, and what the passes exchange and lower_comm make of it: post and wait, the start
+ * and completion of the collective of a bucket. The latter have any number of values. None has a
+ * shape rule or a kernel; the plan executes post and wait as steps of their own. */
 #include "graph/ops/ops.h"
 #include "graph/propagate.h"
 
 #include <limits.h>
 
 static const char *const no_attrs[] = {NULL};
-static const char *const attrs[] = {"bucket", "gathers", NULL};
+static const char *const attrs[] = {"bucket", "gathers", "inside", NULL};
 
 /* The gradient of from -> to is gradient(to) -> gradient(from). */
 static void redistribute_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,

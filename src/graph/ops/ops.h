@@ -236,8 +236,9 @@ kolo_value kolo_redistribute(kolo_graph *g, kolo_value v, const kolo_placements 
 /* post: gradients of one bucket -> the same values, in flight: only wait may read them. wait:
  * outputs of post -> the reduced gradients. Both are views, output i of input i. With `gathers` one
  * value is posted, and wait returns the values of all ranks, concatenated along dimension 0, in
- * separate memory if there are several ranks. Added by the pass lower_comm. */
-enum { KOLO_COMM_BUCKET, KOLO_COMM_GATHERS };
+ * separate memory if there are several ranks. With `inside` both are part of the forward or
+ * backward pass and run in every micro-batch. Added by the passes exchange and lower_comm. */
+enum { KOLO_COMM_BUCKET, KOLO_COMM_GATHERS, KOLO_COMM_INSIDE };
 
 /* All ops. A row X(name) declares the op kolo_op_<name>, defined in this folder, and its reference
  * kernel kolo_ref_<name>, defined in src/kernel/ref/. */

@@ -427,14 +427,14 @@ static kolo_status run_micro_batches(kolo_session *s, const kolo_batch *batch, c
                 i == 0 && rank_of(s) == 0);
         /* Forward and backward; gradients and sums are accumulated. */
         if (count == 0) {
-            kolo_plan_skip(c->plan);
+            KOLO_TRY(kolo_plan_skip(c->plan, i == n - 1));
         } else if (i < n - 1) {
             KOLO_TRY(kolo_plan_accumulate(c->plan));
         }
     }
     /* The last micro-batch: forward; backward, with an allreduce posted for each bucket as soon as
      * its gradients are complete; waits for the buckets; update into the other bank; commit. */
-    return last > 0 ? kolo_plan_run((*finish)->plan) : kolo_plan_complete((*finish)->plan);
+    return last > 0 ? kolo_plan_run((*finish)->plan) : KOLO_OK;
 }
 
 /* Samples of shard k. */

@@ -1,0 +1,114 @@
+/* Redistributions inside the forward and backward passes become a POST and a WAIT each: where these
+ * stand, what is copied, and what is refused. */
+#include "graph/ops/ops.h"
+#include "graph/propagate.h"
+#include "pass/pass.h"
+#include "support/support.h"
+
+#include <string.h>
+
+static const kolo_mesh dp3 = {1, {{"dp", 3}}};
+
+typedef struct net {
+    kolo_graph *g;
+    kolo_value sum, all;
+} net;
+
+/* logits = linear(x, w) times the sum of all samples of all ranks. */
+static net build(kolo_placement_kind from, bool reports_sum) {
+    net m;
+    const kolo_placements part = {.axis[0] = {.kind = from}};
+    const kolo_placements whole = {.axis[0] = {.kind = KOLO_PLACEMENT_REPLICATED}};
+    const kolo_attr one[KOLO_MAX_ATTRS] = {[KOLO_SCALE_FACTOR].f = 1};
+    ASSERT_OK(kolo_graph_create(NULL, &m.g));
+    kolo_value x = kolo_input(m.g, "x", KOLO_DTYPE_F32, kolo_shape_2(4, 3));
+    kolo_value y = kolo_input(m.g, "y", KOLO_DTYPE_I32, kolo_shape_1(4));
+    kolo_value w = kolo_param(m.g, "w", kolo_shape_2(5, 3), kolo_init_fan_in(3));
+    kolo_value seed = kolo_scalar(m.g, "grad_scale");
+    m.sum = kolo_sum(m.g, x);
+    ASSERT_OK(kolo_pass_shard(m.g, &dp3));
+    m.all = kolo_redistribute(m.g, m.sum, &part, &whole);
+    kolo_value logits = kolo_linear(m.g, x, w); /* overlaps */
+    kolo_value scaled = kolo_graph_add1(m.g, &kolo_op_scale, (kolo_value[]){logits, m.all}, 2, one);
+    kolo_output(m.g, "loss", kolo_softmax_xent(m.g, scaled, y));
+    if (reports_sum) kolo_output(m.g, "sum", m.sum);
+    const kolo_optimizer_opts sgd = {.momentum = 0.9};
+    ASSERT_OK(kolo_pass_gradient(m.g, kolo_graph_output(m.g, "loss"), seed));
+    ASSERT_OK(kolo_pass_optimizer(m.g, &sgd));
+    return m;
+}
+
+static void lower(kolo_graph *g) {
+    ASSERT_OK(kolo_pass_synchronise(g));
+    ASSERT_OK(kolo_graph_propagate(g));
+    ASSERT_OK(kolo_pass_exchange(g));
+    ASSERT_OK(kolo_graph_verify(g));
+    ASSERT_OK(kolo_graph_propagate(g));
+    ASSERT_OK(kolo_pass_lower_comm(g, 1));
+    ASSERT_OK(kolo_graph_verify(g));
+    ASSERT_OK(kolo_graph_propagate(g));
+}
+
+/* The node of that op and bucket. */
+static int32_t find(const kolo_graph *g, const kolo_op *op, int64_t bucket) {
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        const kolo_node *n = g->nodes[i];
+        if (n->op == op && n->attr[KOLO_COMM_BUCKET].i == bucket) return i;
+    }
+    return -1;
+}
+
+static int32_t first_of(const kolo_graph *g, const kolo_op *op) {
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        if (g->nodes[i]->op == op) return i;
+    }
+    return -1;
+}
+
+static void a_sum_is_posted_at_once_and_awaited_late(void **state) {
+    net m = build(KOLO_PLACEMENT_PARTIAL, false);
+    lower(m.g);
+    int32_t post = find(m.g, &kolo_op_post, 0), wait = find(m.g, &kolo_op_wait, 0);
+    assert_int_equal(m.g->nodes[post]->in[0].id, m.sum.id);
+    assert_true(post < first_of(m.g, &kolo_op_linear) && first_of(m.g, &kolo_op_linear) < wait);
+    assert_int_equal(wait + 1, first_of(m.g, &kolo_op_scale));
+    assert_int_equal(m.g->nodes[wait + 1]->in[1].id, m.g->nodes[wait]->out[0].id);
+    assert_true(m.g->nodes[post]->attr[KOLO_COMM_INSIDE].i &&
+                m.g->nodes[wait]->attr[KOLO_COMM_INSIDE].i);
+    int32_t gradient = find(m.g, &kolo_op_post, 1); /* the buckets of gradients follow */
+    assert_true(gradient > wait && !m.g->nodes[gradient]->attr[KOLO_COMM_INSIDE].i);
+    assert_int_equal(first_of(m.g, &kolo_op_redistribute), -1);
+    kolo_memory_map map;
+    ASSERT_OK(kolo_pass_memory(m.g, &map));
+    assert_true(map.n_buckets > 1 && map.buckets[0].n_values == 1);
+    assert_int_equal(map.locations[m.sum.id].region, KOLO_REGION_BUCKET);
+    kolo_memory_map_fini(&map);
+    kolo_graph_destroy(m.g);
+}
+
+/* The collective of the exchange overwrites its summand, which the report sums again. */
+static void a_summand_with_another_reader_is_copied(void **state) {
+    net m = build(KOLO_PLACEMENT_PARTIAL, true);
+    lower(m.g);
+    const kolo_node *post = m.g->nodes[find(m.g, &kolo_op_post, 0)];
+    int32_t copy = kolo_info(m.g, post->in[0])->producer;
+    assert_ptr_equal(m.g->nodes[copy]->op, &kolo_op_reorder);
+    assert_int_equal(m.g->nodes[copy]->in[0].id, m.sum.id);
+    kolo_graph_destroy(m.g);
+}
+
+static void what_is_no_sum_is_refused(void **state) {
+    net m = build(KOLO_PLACEMENT_LOCAL, false);
+    assert_int_equal(kolo_pass_exchange(m.g), KOLO_ERR_UNSUPPORTED);
+    assert_non_null(strstr(kolo_last_error(), "dp:local"));
+    kolo_graph_destroy(m.g);
+}
+
+TEST_MAIN(test_exchange) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_sum_is_posted_at_once_and_awaited_late),
+        cmocka_unit_test(a_summand_with_another_reader_is_copied),
+        cmocka_unit_test(what_is_no_sum_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
