@@ -44,20 +44,34 @@ typedef struct kolo_dataset kolo_dataset;
 
 typedef enum kolo_split { KOLO_SPLIT_TRAIN, KOLO_SPLIT_TEST } kolo_split;
 
-enum { KOLO_MAX_CHANNELS = 16 };
+enum { KOLO_MAX_FIELDS = 32, KOLO_MAX_CHANNELS = 16 };
 
-/* Description of a data set. */
+/* A field: one array that every sample has, such as an image or a label. It fills the input of the
+ * graph that has its name. */
+typedef struct kolo_field {
+    const char *name;
+    kolo_dtype dtype;
+    kolo_shape shape; /* of one sample; the input of the graph is [samples, shape] */
+    /* Of u8 that fill an f32 input, which becomes (x / 255 - mean) / std. Of images [C,H,W] one for
+     * each channel, else the first for all elements. A std of 0 is 1. */
+    float mean[KOLO_MAX_CHANNELS], std[KOLO_MAX_CHANNELS];
+} kolo_field;
+
+/* The fields of the data sets below: samples "x", labels "y". */
+enum { KOLO_FIELD_X, KOLO_FIELD_Y };
+
+/* Description of a data set. Fields of the data sets below:
+ *
+ *     images    "x" u8 [C,H,W]; "y" i32 [], or [H,W] per pixel
+ *     tokens    "x" i32 [T]; "y" i32 [T] */
 typedef struct kolo_dataset_info {
     const char *name;  /* "fashion-mnist" */
     const char *place; /* its folder or argument */
     kolo_split split;
-    int64_t count;     /* samples, at least 1 */
-    kolo_shape sample; /* C,H,W; tokens: T */
-    kolo_dtype dtype;  /* of the elements: KOLO_DTYPE_U8; tokens: KOLO_DTYPE_I32 */
-    kolo_shape label;  /* of the labels of one sample: [], [H,W] per pixel, [T] per token */
-    int classes;       /* labels and tokens are 0 .. classes-1; -1: a pixel without a label */
-    /* Per channel, of elements scaled to [0, 1]; the network input is (x / 255 - mean) / std. */
-    float mean[KOLO_MAX_CHANNELS], std[KOLO_MAX_CHANNELS];
+    int64_t count; /* samples, at least 1 */
+    int classes;   /* labels and tokens are 0 .. classes-1; -1: a pixel without a label */
+    int n_fields;
+    kolo_field fields[KOLO_MAX_FIELDS];
 } kolo_dataset_info;
 
 /* The path in a spec, "DIR" of "mnist:DIR"; NULL: it holds none. Points into `spec`. */
@@ -95,10 +109,10 @@ KOLO_API void kolo_dataset_close(kolo_dataset *dataset);
 /* The description; valid until the data set is closed. */
 KOLO_API const kolo_dataset_info *kolo_dataset_describe(const kolo_dataset *dataset);
 
-/* Copies samples indices[0 .. n) to `samples` (u8 n,C,H,W; tokens i32 n,T) and their labels to
- * `labels`. Thread-safe. ARG: an index out of range; IO, FORMAT: a sample cannot be read. */
+/* Copies the samples indices[0 .. n): those of field f to data[f], [n, shape]. Thread-safe. ARG: an
+ * index out of range; IO, FORMAT: a sample cannot be read. */
 KOLO_API kolo_status kolo_dataset_gather(const kolo_dataset *dataset, const int64_t *indices,
-                                         int64_t n, uint8_t *samples, int32_t *labels);
+                                         int64_t n, void *const *data);
 
 #ifdef __cplusplus
 }

@@ -5,6 +5,7 @@
 
 #include "base/rng.h"
 #include "base/status.h"
+#include "data/batch.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -80,39 +81,39 @@ static void move_plane(const uint8_t *from, int64_t height, int64_t width, int64
     }
 }
 
-static void erase_square(const kolo_dataset_info *info, int64_t cy, int64_t cx, int64_t side,
+static void erase_square(const kolo_field *image, int64_t cy, int64_t cx, int64_t side,
                          uint8_t *sample) {
-    int64_t height = info->sample.dim[1], width = info->sample.dim[2];
+    int64_t height = image->shape.dim[1], width = image->shape.dim[2];
     int64_t y0 = cy - side / 2, x0 = cx - side / 2, y1 = y0 + side, x1 = x0 + side;
     if (y0 < 0) y0 = 0;
     if (x0 < 0) x0 = 0;
     if (y1 > height) y1 = height;
     if (x1 > width) x1 = width;
-    for (int64_t c = 0; c < info->sample.dim[0]; c++) {
-        int mean = (int)(info->mean[c] * 255.0F + 0.5F);
+    for (int64_t c = 0; c < image->shape.dim[0]; c++) {
+        int mean = (int)(image->mean[c] * 255.0F + 0.5F);
         for (int64_t y = y0; y < y1; y++) {
             memset(sample + (c * height + y) * width + x0, mean, (size_t)(x1 - x0));
         }
     }
 }
 
-static bool is_map(const kolo_dataset_info *info) {
-    return info->label.rank == 2 && info->label.dim[0] == info->sample.dim[1] &&
-           info->label.dim[1] == info->sample.dim[2];
+static bool is_map(const kolo_field *fields) {
+    const kolo_shape *image = &fields[KOLO_FIELD_X].shape, *label = &fields[KOLO_FIELD_Y].shape;
+    return label->rank == 2 && label->dim[0] == image->dim[1] && label->dim[1] == image->dim[2];
 }
 
-size_t kolo_augment_work(const kolo_dataset_info *info) {
-    size_t sample = (size_t)kolo_shape_count(&info->sample);
-    size_t labels = (size_t)kolo_shape_count(&info->label) * sizeof(int32_t);
+size_t kolo_augment_work(const kolo_field *fields) {
+    size_t sample = kolo_field_bytes(&fields[KOLO_FIELD_X]);
+    size_t labels = kolo_field_bytes(&fields[KOLO_FIELD_Y]);
     return sample > labels ? sample : labels;
 }
 
 void kolo_augment_apply(const kolo_augment *augment, uint64_t seed, int64_t epoch, int64_t index,
-                        const kolo_dataset_info *info, uint8_t *sample, int32_t *labels,
-                        uint8_t *work) {
+                        const kolo_field *fields, uint8_t *sample, int32_t *labels, uint8_t *work) {
     kolo_rng rng = kolo_rng_make(seed, KOLO_RNG_AUGMENT, (uint64_t)epoch);
-    int64_t channels = info->sample.dim[0], height = info->sample.dim[1],
-            width = info->sample.dim[2], pixels = height * width;
+    const kolo_field *image = &fields[KOLO_FIELD_X];
+    int64_t channels = image->shape.dim[0], height = image->shape.dim[1];
+    int64_t width = image->shape.dim[2], pixels = height * width;
     uint32_t draw[4];
     kolo_rng_draw(&rng, 2 * (uint64_t)index, draw);
     bool flip = augment->flip && draw[0] >> 31;
@@ -125,11 +126,11 @@ void kolo_augment_apply(const kolo_augment *augment, uint64_t seed, int64_t epoc
             move_plane(work + c * pixels, height, width, 1, 0, dy, dx, flip, sample + c * pixels);
         }
     }
-    if (moves && is_map(info)) { /* all bytes 0xff: -1, no label */
+    if (moves && is_map(fields)) { /* all bytes 0xff: -1, no label */
         memcpy(work, labels, (size_t)pixels * sizeof *labels);
         move_plane(work, height, width, sizeof *labels, 0xff, dy, dx, flip, (uint8_t *)labels);
     }
     if (augment->erase == 0) return;
     kolo_rng_draw(&rng, 2 * (uint64_t)index + 1, draw);
-    erase_square(info, below(draw[0], height), below(draw[1], width), augment->erase, sample);
+    erase_square(image, below(draw[0], height), below(draw[1], width), augment->erase, sample);
 }

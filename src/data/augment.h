@@ -22,13 +22,12 @@ typedef struct kolo_augment {
 /* Parses a list such as "flip,crop=2,erase=8"; NULL or empty: none. ARG, naming the item. */
 kolo_status kolo_augment_parse(const char *text, kolo_augment *augment);
 
-/* Augments `sample` (C,H,W bytes), which has index `index` in its data set. Per-pixel `labels` are
- * shifted with it; pixels shifted in get no label, erased pixels keep theirs. `work` is scratch
- * memory of kolo_augment_work bytes. Any thread. */
+/* Augments `sample` (C,H,W bytes) and its `labels`, described by two fields. The sample has index
+ * `index` in its data set. Per-pixel `labels` are shifted with it; pixels shifted in get no label,
+ * erased pixels keep theirs. `work` is scratch memory of kolo_augment_work bytes. Any thread. */
 void kolo_augment_apply(const kolo_augment *augment, uint64_t seed, int64_t epoch, int64_t index,
-                        const kolo_dataset_info *info, uint8_t *sample, int32_t *labels,
-                        uint8_t *work);
-size_t kolo_augment_work(const kolo_dataset_info *info);
+                        const kolo_field *fields, uint8_t *sample, int32_t *labels, uint8_t *work);
+size_t kolo_augment_work(const kolo_field *fields);
 
 /* True if any transform is enabled. */
 static inline bool kolo_augment_any(const kolo_augment *augment) {

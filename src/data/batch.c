@@ -4,20 +4,18 @@
 #include "base/status.h"
 #include "kolo/dtype.h"
 
+size_t kolo_field_bytes(const kolo_field *field) {
+    return (size_t)kolo_shape_count(&field->shape) * kolo_dtype_bytes(field->dtype);
+}
+
 kolo_batch kolo_batch_part(const kolo_batch *batch, int64_t first, int64_t count) {
     KOLO_ASSERT(first >= 0 && count >= 0 && first + count <= batch->count);
     kolo_batch part = *batch;
     part.count = count;
     part.first += first;
-    if (count == 0) return part;
-    size_t sample = (size_t)kolo_shape_count(&batch->info->sample);
-    part.samples += (size_t)first * sample * kolo_dtype_bytes(batch->info->dtype);
-    part.labels += first * kolo_shape_count(&batch->info->label);
+    for (int f = 0; f < batch->n_fields && count > 0; f++) {
+        part.data[f] =
+            (const char *)batch->data[f] + (size_t)first * kolo_field_bytes(&batch->fields[f]);
+    }
     return part;
-}
-
-int64_t kolo_batch_labels(const kolo_batch *batch) {
-    int64_t n = batch->count * kolo_shape_count(&batch->info->label), count = 0;
-    for (int64_t i = 0; i < n; i++) count += batch->labels[i] >= 0;
-    return count;
 }

@@ -9,19 +9,16 @@
 
 #include <stdint.h>
 
-/* A reader that holds its samples in memory sets `samples` and `labels` and leaves `gather` NULL;
- * one that decodes sets `gather`. It owns the memory of both, keeps what it has to free in `own`
- * and frees it in `close`. */
+/* A reader that holds its samples in memory sets `data` and leaves `gather` NULL; one that decodes
+ * sets `gather`. It owns the memory, keeps what it has to free in `own` and frees it in `close`. */
 struct kolo_dataset {
     kolo_dataset_info info;
-    size_t sample_bytes;    /* set by dataset.c */
-    int64_t sample_labels;  /* labels of one sample; set by dataset.c */
-    kolo_dataset_opts opts; /* what the model requires */
-    const uint8_t *samples; /* count,C,H,W */
-    const int32_t *labels;  /* count * sample_labels */
+    size_t bytes[KOLO_MAX_FIELDS];     /* of one sample, by field; set by dataset.c */
+    kolo_dataset_opts opts;            /* what the model requires */
+    const void *data[KOLO_MAX_FIELDS]; /* by field: [count, shape] */
     /* As kolo_dataset_gather, with valid indices. Any thread. */
     kolo_status (*gather)(const kolo_dataset *dataset, const int64_t *indices, int64_t n,
-                          uint8_t *samples, int32_t *labels);
+                          void *const *data);
     void (*close)(kolo_dataset *dataset); /* NULL: nothing to free; also called after a failure */
     void *own;
     char *place; /* info.place */
@@ -46,6 +43,10 @@ struct kolo_reader {
     float mean, std;
     const char *folder, *package; /* default folder and the Debian package that installs it */
 };
+
+/* Describes samples "x" and i32 labels "y". */
+void kolo_dataset_set_fields(kolo_dataset_info *info, kolo_dtype dtype, kolo_shape sample,
+                             kolo_shape label);
 
 /* Opens a data set with `open` and checks what it filled in, labels included. */
 kolo_status kolo_dataset_open_with(const kolo_reader *reader, kolo_reader_open *open,

@@ -1,4 +1,4 @@
-/* Normalization of images. */
+/* Normalization of samples. */
 #include "data/normalize.h"
 
 /* `n` values of one channel; vectorized by the compiler. */
@@ -16,27 +16,38 @@ static void scale_interleaved(const uint8_t *restrict src, int64_t pixels, int64
     }
 }
 
-void kolo_batch_normalize(const kolo_batch *batch, kolo_image_order order, float *dst) {
-    const kolo_dataset_info *info = batch->info;
-    int64_t channels = info->sample.dim[0], pixels = info->sample.dim[1] * info->sample.dim[2];
+void kolo_normalize(const kolo_field *field, const uint8_t *src, int64_t count,
+                    kolo_image_order order, float *dst) {
+    const bool image = field->shape.rank == 3 && field->shape.dim[0] <= KOLO_MAX_CHANNELS;
+    const int64_t elements = kolo_shape_count(&field->shape);
+    const int64_t channels = image ? field->shape.dim[0] : 1, pixels = elements / channels;
     float a[KOLO_MAX_CHANNELS], b[KOLO_MAX_CHANNELS];
     for (int64_t c = 0; c < channels; c++) {
-        a[c] = (float)(1.0 / (255.0 * (double)info->std[c]));
-        b[c] = (float)(-(double)info->mean[c] / (double)info->std[c]);
+        double std = field->std[c] != 0 ? (double)field->std[c] : 1;
+        a[c] = (float)(1.0 / (255.0 * std));
+        b[c] = (float)(-(double)field->mean[c] / std);
     }
     if (channels == 1) { /* both orders are equal */
-        scale(batch->samples, batch->count * pixels, a[0], b[0], dst);
+        scale(src, count * pixels, a[0], b[0], dst);
         return;
     }
-    for (int64_t n = 0; n < batch->count; n++) {
-        const uint8_t *src = batch->samples + n * channels * pixels;
-        float *to = dst + n * channels * pixels;
+    for (int64_t n = 0; n < count; n++, src += elements, dst += elements) {
         if (order == KOLO_NHWC) {
-            scale_interleaved(src, pixels, channels, a, b, to);
+            scale_interleaved(src, pixels, channels, a, b, dst);
             continue;
         }
         for (int64_t c = 0; c < channels; c++) {
-            scale(src + c * pixels, pixels, a[c], b[c], to + c * pixels);
+            scale(src + c * pixels, pixels, a[c], b[c], dst + c * pixels);
+        }
+    }
+}
+
+void kolo_interleave(const kolo_field *field, const float *src, int64_t count, float *dst) {
+    const int64_t channels = field->shape.dim[0], elements = kolo_shape_count(&field->shape);
+    const int64_t pixels = elements / channels;
+    for (int64_t n = 0; n < count; n++, src += elements, dst += elements) {
+        for (int64_t p = 0; p < pixels; p++) {
+            for (int64_t c = 0; c < channels; c++) dst[p * channels + c] = src[c * pixels + p];
         }
     }
 }

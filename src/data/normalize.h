@@ -1,13 +1,16 @@
 #pragma once
-/* Normalization of images: from bytes to the floats that a network reads. It writes straight into
- * the input of a plan, so samples are swept once. */
+/* From the samples of a batch to what a network reads. Writes straight into the input of a plan, so
+ * samples are swept once. */
 
 #include "data/batch.h"
 
 /* Memory order of a batch of images. */
 typedef enum kolo_image_order { KOLO_NCHW, KOLO_NHWC } kolo_image_order;
 
-/* Writes (x / 255 - mean_c) / std_c for the count * C*H*W elements of the batch, computed as
- * x * a_c + b_c with a_c = 1 / (255 std_c) and b_c = -mean_c / std_c rounded to f32: bitwise equal
- * on every machine. */
-void kolo_batch_normalize(const kolo_batch *batch, kolo_image_order order, float *dst);
+/* Writes (x / 255 - mean) / std for the elements of `count` samples of a field of u8, computed as
+ * x * a + b with a = 1 / (255 std) and b = -mean / std rounded to f32: bitwise equal on every
+ * machine. NHWC: an image of at most KOLO_MAX_CHANNELS. */
+void kolo_normalize(const kolo_field *field, const uint8_t *src, int64_t count,
+                    kolo_image_order order, float *dst);
+/* Copies `count` images of f32 from NCHW to NHWC. */
+void kolo_interleave(const kolo_field *field, const float *src, int64_t count, float *dst);

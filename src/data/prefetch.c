@@ -20,9 +20,8 @@
 
 typedef struct slot {
     kolo_batch batch;
-    int64_t room; /* samples */
-    uint8_t *samples;
-    int32_t *labels;
+    int64_t room;                /* samples */
+    void *data[KOLO_MAX_FIELDS]; /* what the batch points to */
 } slot;
 
 /* The shards of this rank from a step on. */
@@ -68,19 +67,21 @@ static kolo_share share_of(const kolo_loader *l, int64_t step, deal d) {
  * the same one. */
 static kolo_status reserve(const kolo_loader *l, slot *s, int64_t count) {
     const kolo_dataset_info *info = kolo_dataset_describe(l->opts.dataset);
-    size_t sample = (size_t)kolo_shape_count(&info->sample) * kolo_dtype_bytes(info->dtype);
-    size_t label = (size_t)kolo_shape_count(&info->label) * sizeof(int32_t), n = (size_t)count;
-    if (s->samples && count <= s->room) return KOLO_OK;
-    if (n > PTRDIFF_MAX / (size_t)l->opts.slots / (sample + label)) {
+    const size_t n = (size_t)count;
+    size_t sample = 0;
+    if (s->data[0] && count <= s->room) return KOLO_OK;
+    for (int f = 0; f < info->n_fields; f++) sample += kolo_field_bytes(&info->fields[f]);
+    if (n > PTRDIFF_MAX / (size_t)l->opts.slots / sample) {
         return KOLO_FAIL(KOLO_ERR_ARG, "a batch of %zu samples of %zu bytes: choose a smaller one",
                          n, sample);
     }
-    kolo_free(s->samples);
-    kolo_free(s->labels);
     s->room = count;
-    s->samples = kolo_alloc(kolo_round_up(n * sample + 1, 64));
-    s->labels = kolo_alloc(kolo_round_up(n * label + 1, 64));
-    return s->samples && s->labels ? KOLO_OK : KOLO_NOMEM(n * (sample + label));
+    for (int f = 0; f < info->n_fields; f++) {
+        kolo_free(s->data[f]);
+        s->data[f] = kolo_alloc(kolo_round_up(n * kolo_field_bytes(&info->fields[f]) + 1, 64));
+        if (!s->data[f]) return KOLO_NOMEM(n * sample);
+    }
+    return KOLO_OK;
 }
 
 static kolo_status fill(kolo_loader *l, int64_t number, slot *s) {
@@ -90,25 +91,28 @@ static kolo_status fill(kolo_loader *l, int64_t number, slot *s) {
     pthread_mutex_unlock(&l->lock);
     kolo_share share = share_of(l, step, l->now);
     KOLO_TRY(reserve(l, s, share.count));
+    const kolo_dataset_info *info = kolo_dataset_describe(l->opts.dataset);
     s->batch = (kolo_batch){
         .epoch = epoch,
         .step = step,
         .count = share.count,
         .first = share.first - step * l->order.global_batch,
         .global_count = share.global_count,
-        .samples = s->samples,
-        .labels = s->labels,
-        .info = kolo_dataset_describe(l->opts.dataset),
+        .n_fields = info->n_fields,
+        .fields = info->fields,
     };
+    for (int f = 0; f < info->n_fields; f++) s->batch.data[f] = s->data[f];
     if (share.count == 0) return KOLO_OK;
     const int64_t *indices = kolo_sampler_epoch(l->sampler, epoch) + share.first;
-    KOLO_TRY(kolo_dataset_gather(l->opts.dataset, indices, share.count, s->samples, s->labels));
+    KOLO_TRY(kolo_dataset_gather(l->opts.dataset, indices, share.count, s->data));
     if (!kolo_augment_any(&l->opts.augment)) return KOLO_OK;
-    int64_t bytes = kolo_shape_count(&s->batch.info->sample);
-    int64_t each = kolo_shape_count(&s->batch.info->label);
+    uint8_t *x = s->data[KOLO_FIELD_X];
+    int32_t *y = s->data[KOLO_FIELD_Y];
+    int64_t bytes = kolo_shape_count(&info->fields[KOLO_FIELD_X].shape);
+    int64_t each = kolo_shape_count(&info->fields[KOLO_FIELD_Y].shape);
     for (int64_t i = 0; i < share.count; i++) {
-        kolo_augment_apply(&l->opts.augment, l->opts.seed, epoch, indices[i], s->batch.info,
-                           s->samples + i * bytes, s->labels + i * each, l->work);
+        kolo_augment_apply(&l->opts.augment, l->opts.seed, epoch, indices[i], info->fields,
+                           x + i * bytes, y + i * each, l->work);
     }
     return KOLO_OK;
 }
@@ -189,8 +193,10 @@ static kolo_status resolve(const kolo_loader_opts *given, kolo_loader *l) {
 static kolo_status make_ring(kolo_loader *l) {
     size_t slots = (size_t)l->opts.slots;
     l->ring = kolo_zalloc(slots * sizeof *l->ring);
-    l->work = kolo_alloc(kolo_augment_work(kolo_dataset_describe(l->opts.dataset)));
-    if (!l->ring || !l->work) return KOLO_NOMEM(slots * sizeof *l->ring);
+    bool augments = kolo_augment_any(&l->opts.augment);
+    const kolo_field *fields = kolo_dataset_describe(l->opts.dataset)->fields;
+    if (augments) l->work = kolo_alloc(kolo_augment_work(fields));
+    if (!l->ring || (augments && !l->work)) return KOLO_NOMEM(slots * sizeof *l->ring);
     for (size_t i = 0; i < slots; i++) KOLO_TRY(reserve(l, &l->ring[i], kolo_loader_largest(l)));
     return KOLO_OK;
 }
@@ -246,8 +252,7 @@ void kolo_loader_destroy(kolo_loader *loader) {
     kolo_sampler_destroy(loader->sampler);
     kolo_free(loader->failed_text);
     for (int i = 0; loader->ring && i < loader->opts.slots; i++) {
-        kolo_free(loader->ring[i].samples);
-        kolo_free(loader->ring[i].labels);
+        for (int f = 0; f < KOLO_MAX_FIELDS; f++) kolo_free(loader->ring[i].data[f]);
     }
     kolo_free(loader->ring);
     kolo_free(loader->work);
@@ -309,7 +314,7 @@ kolo_status kolo_loader_next(kolo_loader *l, kolo_batch *batch) {
     pthread_mutex_unlock(&l->lock);
     if (status != KOLO_OK) return status;
     if (number == total) {
-        *batch = (kolo_batch){.info = kolo_dataset_describe(l->opts.dataset)};
+        *batch = (kolo_batch){0};
     } else {
         l->lent = true;
         *batch = l->ring[number % l->opts.slots].batch;

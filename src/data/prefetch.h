@@ -5,12 +5,11 @@
  *     kolo_batch batch;
  *     for (;;) {
  *         KOLO_TRY(kolo_loader_next(loader, &batch));
- *         if (batch.global_count == 0) break;             // end of the data
- *         kolo_batch_normalize(&batch, KOLO_NHWC, input); // into the plan's input
- *         ...
+ *         if (batch.global_count == 0) break; // end of the data
+ *         ...                                 // train on it
  *     }
  *
- * Samples stay bytes until the consumer normalizes them. */
+ * Bytes stay bytes until the consumer normalizes them. */
 
 #include "data/augment.h"
 #include "data/batch.h"

@@ -125,7 +125,7 @@ kolo_status kolo_session_evaluate_all(kolo_session *session, kolo_comm *comm,
     if (status == KOLO_OK) status = evaluate_share(session, loader, loader_opts.global_batch, &t);
     kolo_loader_destroy(loader);
     status = kolo_agree(comm, status);
-    bool tokens = kolo_dataset_describe(dataset)->dtype == KOLO_DTYPE_I32;
+    bool tokens = kolo_dataset_describe(dataset)->fields[KOLO_FIELD_X].dtype == KOLO_DTYPE_I32;
     if (status == KOLO_OK) status = sum_ranks(comm, tokens, &t, evaluation);
     for (int i = 0; i < KOLO_MAX_METRICS; i++) kolo_free(t.tensors[i].data);
     return status;
@@ -142,15 +142,16 @@ typedef struct job {
 } job;
 
 static kolo_status check_fit(const kolo_checkpoint *c, const kolo_dataset_info *data) {
+    const kolo_shape *sample = &data->fields[KOLO_FIELD_X].shape;
     char want[KOLO_SHAPE_TEXT], have[KOLO_SHAPE_TEXT];
-    if (kolo_shape_equal(&c->info.sample, &data->sample) && c->info.classes == data->classes) {
+    if (kolo_shape_equal(&c->info.sample, sample) && c->info.classes == data->classes) {
         return KOLO_OK;
     }
     return KOLO_FAIL(KOLO_ERR_ARG,
                      "%s takes samples %s in %" PRId64 " classes, and %s has samples %s in %d: "
                      "choose the data that it was trained on",
                      c->path, kolo_shape_text(&c->info.sample, want), c->info.classes, data->name,
-                     kolo_shape_text(&data->sample, have), data->classes);
+                     kolo_shape_text(sample, have), data->classes);
 }
 
 /* Opens and checks everything that needs no other rank. */
@@ -181,7 +182,7 @@ static kolo_status open_all(job *j) {
         .session = {.model = info->model,
                     .model_options = info->model_options,
                     .sample = info->sample,
-                    .label = kolo_dataset_describe(j->dataset)->label,
+                    .label = kolo_dataset_describe(j->dataset)->fields[KOLO_FIELD_Y].shape,
                     .classes = info->classes,
                     .batch = o->batch,
                     .evaluate_only = true,

@@ -189,7 +189,7 @@ static kolo_status load_weights(const job *j) {
 
 static kolo_status begin(job *j, const kolo_train_opts *opts) {
     KOLO_TRY(kolo_agree(j->comm, kolo_setup_open(opts, j->size, &j->setup)));
-    j->tokens = kolo_dataset_describe(j->setup.train)->dtype == KOLO_DTYPE_I32;
+    j->tokens = kolo_dataset_describe(j->setup.train)->fields[KOLO_FIELD_X].dtype == KOLO_DTYPE_I32;
     KOLO_TRY(compare_options(j));
     KOLO_TRY(kolo_resume_open(&j->setup, j->comm, &j->resume));
     j->state = j->resume.state;

@@ -74,19 +74,14 @@ static void check_output(kolo_session *session, const network *n, const char *ou
 /* Runs the batch of the script; labels below 0 let bert hide nothing, and give its segments. */
 static void evaluate(kolo_session *session) {
     int32_t x[BATCH * LENGTH], y[BATCH * LENGTH];
-    kolo_dataset_info info = {.sample = kolo_shape_1(LENGTH),
-                              .label = kolo_shape_1(LENGTH),
-                              .dtype = KOLO_DTYPE_I32,
-                              .classes = VOCABULARY};
+    const kolo_field fields[] = {{"x", KOLO_DTYPE_I32, {1, {LENGTH}}, .mean = {0}},
+                                 {"y", KOLO_DTYPE_I32, {1, {LENGTH}}, .mean = {0}}};
     for (int i = 0; i < BATCH * LENGTH; i++) {
         x[i] = (7 * i + 3) % VOCABULARY;
         y[i] = -2 - (i % LENGTH >= LENGTH / 2 ? KOLO_PAIR_SECOND : 0);
     }
-    kolo_batch batch = {.count = BATCH,
-                        .global_count = BATCH,
-                        .samples = (const uint8_t *)x,
-                        .labels = y,
-                        .info = &info};
+    kolo_batch batch = {
+        .count = BATCH, .global_count = BATCH, .n_fields = 2, .fields = fields, .data = {x, y}};
     kolo_sums sums;
     ASSERT_OK(kolo_session_evaluate(session, &batch, &sums));
 }

@@ -104,8 +104,8 @@ static void check_table(const kolo_store *store, kolo_kernel_set kernels) {
 
 /* ---- steps ---- */
 
-static kolo_batch batch_of(int step, const kolo_dataset_info *info, int32_t *x, int32_t *y) {
-    int64_t length = info->sample.dim[0];
+static kolo_batch batch_of(int step, const kolo_field *fields, int32_t *x, int32_t *y) {
+    int64_t length = fields[KOLO_FIELD_X].shape.dim[0];
     const kolo_safetensors_entry *tokens = kolo_safetensors_find(golden, "tokens");
     const char *all = tokens ? tokens->data : NULL;
     for (int64_t n = 0; tokens && n < BATCH; n++) {
@@ -123,9 +123,9 @@ static kolo_batch batch_of(int step, const kolo_dataset_info *info, int32_t *x, 
     return (kolo_batch){
         .count = BATCH,
         .global_count = BATCH,
-        .samples = (const uint8_t *)x,
-        .labels = y,
-        .info = info,
+        .n_fields = 2,
+        .fields = fields,
+        .data = {x, y},
     };
 }
 
@@ -157,7 +157,8 @@ static void train(const char *model, kolo_kernel_set kernels) {
     const kolo_safetensors_entry *ids = kolo_safetensors_find(golden, "ids");
     kolo_shape window = kolo_shape_1(tokens ? tokens->shape.dim[2] - 1 : ids->shape.dim[2]);
     assert_in_range(window.dim[0], 1, MAX_LENGTH);
-    kolo_dataset_info info = {.sample = window, .label = window, .dtype = KOLO_DTYPE_I32};
+    const kolo_field fields[] = {{"x", KOLO_DTYPE_I32, window, .mean = {0}},
+                                 {"y", KOLO_DTYPE_I32, window, .mean = {0}}};
     kolo_session_opts opts = {
         .model = model,
         .model_options = kolo_safetensors_metadata(golden, "options"),
@@ -184,14 +185,14 @@ static void train(const char *model, kolo_kernel_set kernels) {
     ASSERT_OK(kolo_session_init(session, 1));
     fill(kolo_session_store(session));
     for (int step = 0; step < STEPS; step++) {
-        batch = batch_of(step, &info, x, y);
+        batch = batch_of(step, fields, x, y);
         ASSERT_OK(kolo_session_step(session, &batch, setting("lr"), &sums));
         check(kolo_sums_loss(&sums), number("losses", step), "the loss", kernels);
         check_pairs(&sums, step, kernels);
     }
     check_store(kolo_session_store(session), kernels);
     check_table(kolo_session_store(session), kernels);
-    batch = batch_of(0, &info, x, y);
+    batch = batch_of(0, fields, x, y);
     ASSERT_OK(kolo_session_evaluate(session, &batch, &sums));
     check(kolo_sums_loss(&sums), number("evaluated", 0), "the loss in evaluation", kernels);
     check_pairs(&sums, STEPS, kernels);

@@ -78,9 +78,10 @@ static kolo_status train(kolo_session *session, const kolo_safetensors *golden, 
     static const kolo_shape sample = {3, {1, 28, 28}};
     const uint8_t *images = kolo_safetensors_find(golden, "images")->data;
     const char *labels = kolo_safetensors_find(golden, "labels")->data;
-    kolo_dataset_info info = {.sample = sample, .dtype = KOLO_DTYPE_U8, .classes = 10};
-    info.mean[0] = (float)number_of(golden, "mean");
-    info.std[0] = (float)number_of(golden, "std");
+    const kolo_field fields[] = {{"x", KOLO_DTYPE_U8, sample,
+                                  .mean = {(float)number_of(golden, "mean")},
+                                  .std = {(float)number_of(golden, "std")}},
+                                 {"y", KOLO_DTYPE_I32, {0}, .mean = {0}}};
     int64_t n = BATCH / kolo_comm_size(comm), first = n * kolo_comm_rank(comm);
     for (int k = 0; k < STEPS; k++) {
         int64_t at = k % BATCHES * BATCH + first;
@@ -89,9 +90,9 @@ static kolo_status train(kolo_session *session, const kolo_safetensors *golden, 
         kolo_batch batch = {
             .count = n,
             .global_count = BATCH,
-            .samples = images + at * PIXELS,
-            .labels = own_labels,
-            .info = &info,
+            .n_fields = 2,
+            .fields = fields,
+            .data = {images + at * PIXELS, own_labels},
         };
         kolo_sums sums;
         KOLO_TRY(kolo_session_step(session, &batch, number_of(golden, "lr"), &sums));

@@ -34,7 +34,7 @@ static const float *numbers_of(const char *when, const kolo_store_entry *entry) 
     return copy;
 }
 
-static kolo_batch batch_of(int step, const kolo_dataset_info *info, int32_t labels[BATCH]) {
+static kolo_batch batch_of(int step, const kolo_field *fields, int32_t labels[BATCH]) {
     const uint8_t *images = kolo_safetensors_find(golden, "images")->data;
     const int32_t *all = kolo_safetensors_find(golden, "labels")->data;
     memcpy(labels, (const char *)all + (size_t)step * BATCH * sizeof *labels,
@@ -42,9 +42,9 @@ static kolo_batch batch_of(int step, const kolo_dataset_info *info, int32_t labe
     return (kolo_batch){
         .count = BATCH,
         .global_count = BATCH,
-        .samples = images + (size_t)step * BATCH * PIXELS,
-        .labels = labels,
-        .info = info,
+        .n_fields = 2,
+        .fields = fields,
+        .data = {images + (size_t)step * BATCH * PIXELS, labels},
     };
 }
 
@@ -75,16 +75,17 @@ static void check_number(double got, const char *name, int i, kolo_kernel_set ke
 }
 
 static void train(kolo_kernel_set kernels) {
-    kolo_dataset_info info = {.sample = {3, {3, 16, 16}}, .dtype = KOLO_DTYPE_U8, .classes = 10};
+    kolo_field fields[] = {{"x", KOLO_DTYPE_U8, {3, {3, 16, 16}}, .mean = {0}},
+                           {"y", KOLO_DTYPE_I32, {0}, .mean = {0}}};
     for (int c = 0; c < 3; c++) {
-        info.mean[c] = (float)setting("mean");
-        info.std[c] = (float)setting("std");
+        fields[0].mean[c] = (float)setting("mean");
+        fields[0].std[c] = (float)setting("std");
     }
     kolo_session_opts opts = {
         .model = "resnet20",
         .model_options = kolo_safetensors_metadata(golden, "options"),
-        .sample = info.sample,
-        .classes = info.classes,
+        .sample = fields[0].shape,
+        .classes = 10,
         .batch = BATCH,
         .plan = {.kernels = kernels,
                  .optimizer.momentum = setting("momentum"),
@@ -103,12 +104,12 @@ static void train(kolo_kernel_set kernels) {
     kolo_batch batch;
     kolo_sums sums;
     for (int step = 0; step < STEPS; step++) {
-        batch = batch_of(step, &info, labels);
+        batch = batch_of(step, fields, labels);
         ASSERT_OK(kolo_session_step(session, &batch, setting("lr"), &sums));
         check_number(sums.metric[KOLO_METRIC_LOSS] / BATCH, "losses", step, kernels);
     }
     check_store(store, kernels);
-    batch = batch_of(0, &info, labels);
+    batch = batch_of(0, fields, labels);
     ASSERT_OK(kolo_session_evaluate(session, &batch, &sums));
     check_number(sums.metric[KOLO_METRIC_LOSS] / BATCH, "evaluated", 0, kernels);
     kolo_session_destroy(session);

@@ -50,12 +50,16 @@ static kolo_session *session_of(const char *model, const char *options) {
 static void check_logits(kolo_session *session, const char *model, const char *path) {
     static uint8_t images[BATCH * PIXELS];
     static int32_t labels[BATCH * SIZE * SIZE];
-    kolo_dataset_info info = {.sample = {3, {3, SIZE, SIZE}}, .classes = CLASSES};
-    if (strncmp(model, "deeplab", 7) == 0) info.label = kolo_shape_2(SIZE, SIZE);
-    for (int c = 0; c < 3; c++) info.mean[c] = 0.5F, info.std[c] = 0.25F;
+    kolo_field fields[] = {{"x", KOLO_DTYPE_U8, {3, {3, SIZE, SIZE}}, .mean = {0}},
+                           {"y", KOLO_DTYPE_I32, {0}, .mean = {0}}};
+    if (strncmp(model, "deeplab", 7) == 0) fields[1].shape = kolo_shape_2(SIZE, SIZE);
+    for (int c = 0; c < 3; c++) fields[0].mean[c] = 0.5F, fields[0].std[c] = 0.25F;
     for (int i = 0; i < BATCH * PIXELS; i++) images[i] = pixel(i);
-    kolo_batch batch = {
-        .count = BATCH, .global_count = BATCH, .samples = images, .labels = labels, .info = &info};
+    kolo_batch batch = {.count = BATCH,
+                        .global_count = BATCH,
+                        .n_fields = 2,
+                        .fields = fields,
+                        .data = {images, labels}};
     kolo_sums sums;
     ASSERT_OK(kolo_session_evaluate(session, &batch, &sums));
     kolo_tensor tensor;

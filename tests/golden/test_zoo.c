@@ -61,7 +61,8 @@ static float start_of(const kolo_store_entry *entry, uint64_t hash, int64_t i) {
 typedef struct network {
     const json_t *json;
     const char *name;
-    kolo_dataset_info info;
+    kolo_field fields[2];
+    int classes;
     int64_t batch;
     uint8_t *images; /* of all steps */
     int32_t *labels;
@@ -72,16 +73,19 @@ static network network_of(const json_t *json) {
                  .name = json_string_value(json_object_get(json, "model")),
                  .batch = json_integer_value(json_object_get(json, "batch"))};
     const json_t *sample = json_object_get(json, "sample");
-    n.info = (kolo_dataset_info){.sample = {3, {0}}, .classes = (int)setting("classes")};
+    kolo_field *x = &n.fields[KOLO_FIELD_X], *y = &n.fields[KOLO_FIELD_Y];
+    *x = (kolo_field){.name = "x", .dtype = KOLO_DTYPE_U8, .shape = {3, {0}}};
+    *y = (kolo_field){.name = "y", .dtype = KOLO_DTYPE_I32};
+    n.classes = (int)setting("classes");
     for (int i = 0; i < 3; i++) {
-        n.info.sample.dim[i] = json_integer_value(json_array_get(sample, (size_t)i));
-        n.info.mean[i] = (float)setting("mean");
-        n.info.std[i] = (float)setting("std");
+        x->shape.dim[i] = json_integer_value(json_array_get(sample, (size_t)i));
+        x->mean[i] = (float)setting("mean");
+        x->std[i] = (float)setting("std");
     }
     bool maps = strncmp(n.name, "deeplab", 7) == 0;
-    if (maps) n.info.label = kolo_shape_2(n.info.sample.dim[1], n.info.sample.dim[2]);
-    int64_t pixels = STEPS * n.batch * kolo_shape_count(&n.info.sample);
-    int64_t labels = STEPS * n.batch * kolo_shape_count(&n.info.label);
+    if (maps) y->shape = kolo_shape_2(x->shape.dim[1], x->shape.dim[2]);
+    int64_t pixels = STEPS * n.batch * kolo_shape_count(&x->shape);
+    int64_t labels = STEPS * n.batch * kolo_shape_count(&y->shape);
     n.images = kolo_alloc((size_t)pixels);
     n.labels = kolo_alloc((size_t)labels * sizeof *n.labels);
     assert_true(n.images && n.labels);
@@ -89,8 +93,8 @@ static network network_of(const json_t *json) {
     for (int64_t i = 0; i < pixels; i++) n.images[i] = (uint8_t)(bits(image_hash, i) >> 56);
     for (int64_t i = 0; i < labels; i++) {
         double u = uniform(label_hash, i);
-        n.labels[i] = maps ? (int32_t)floor(u * (n.info.classes + 1)) - 1
-                           : (int32_t)floor(u * n.info.classes);
+        n.labels[i] =
+            maps ? (int32_t)floor(u * (n.classes + 1)) - 1 : (int32_t)floor(u * n.classes);
     }
     return n;
 }
@@ -99,9 +103,10 @@ static kolo_batch batch_of(const network *n, int step) {
     return (kolo_batch){
         .count = n->batch,
         .global_count = n->batch,
-        .samples = n->images + step * n->batch * kolo_shape_count(&n->info.sample),
-        .labels = n->labels + step * n->batch * kolo_shape_count(&n->info.label),
-        .info = &n->info,
+        .n_fields = 2,
+        .fields = n->fields,
+        .data = {n->images + step * n->batch * kolo_shape_count(&n->fields[0].shape),
+                 n->labels + step * n->batch * kolo_shape_count(&n->fields[1].shape)},
     };
 }
 
@@ -163,9 +168,9 @@ static void train(const network *n, kolo_kernel_set kernels) {
     kolo_session_opts opts = {
         .model = n->name,
         .model_options = json_string_value(json_object_get(n->json, "options")),
-        .sample = n->info.sample,
-        .label = n->info.label,
-        .classes = n->info.classes,
+        .sample = n->fields[KOLO_FIELD_X].shape,
+        .label = n->fields[KOLO_FIELD_Y].shape,
+        .classes = n->classes,
         .batch = n->batch,
         .plan = {.kernels = kernels,
                  .optimizer.momentum = setting("momentum"),

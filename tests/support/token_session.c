@@ -18,8 +18,8 @@ kolo_status token_session_open(kolo_comm *comm, const char *data, const kolo_dat
     KOLO_TRY(kolo_loader_create(&loader_opts, &t->loader));
     const kolo_dataset_info *info = kolo_dataset_describe(t->set);
     kolo_session_opts filled = *opts;
-    filled.sample = info->sample;
-    filled.label = info->label;
+    filled.sample = info->fields[KOLO_FIELD_X].shape;
+    filled.label = info->fields[KOLO_FIELD_Y].shape;
     filled.classes = info->classes;
     return kolo_session_create(&filled, comm, &t->session);
 }

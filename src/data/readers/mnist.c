@@ -92,13 +92,13 @@ kolo_status kolo_read_mnist(const kolo_reader *reader, const char *argument, kol
     for (int64_t i = 0; i < count; i++) m->wide_labels[i] = m->labels.data[i];
     kolo_idx_fini(&m->labels);
 
-    d->samples = m->images.data;
-    d->labels = m->wide_labels;
+    const kolo_shape image = {3, {1, m->images.dim[1], m->images.dim[2]}};
+    d->data[KOLO_FIELD_X] = m->images.data;
+    d->data[KOLO_FIELD_Y] = m->wide_labels;
     d->info.count = count;
-    d->info.sample = (kolo_shape){3, {1, m->images.dim[1], m->images.dim[2]}};
-    d->info.dtype = KOLO_DTYPE_U8;
     d->info.classes = reader->classes;
-    d->info.mean[0] = reader->mean;
-    d->info.std[0] = reader->std;
+    kolo_dataset_set_fields(&d->info, KOLO_DTYPE_U8, image, kolo_shape_0());
+    d->info.fields[KOLO_FIELD_X].mean[0] = reader->mean;
+    d->info.fields[KOLO_FIELD_X].std[0] = reader->std;
     return KOLO_OK;
 }

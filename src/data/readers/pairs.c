@@ -30,7 +30,8 @@ static int64_t second_of(const kolo_dataset *d, int64_t i) {
 /* Builds tokens x [T] and labels y [T] of a pair from two windows [T - ADDED]. */
 static void make_pair(const kolo_dataset *d, const int32_t *window, const int32_t *other,
                       int32_t *x, int32_t *y) {
-    int64_t length = d->info.sample.dim[0], tokens = length - ADDED, front = tokens / 2;
+    int64_t length = d->info.fields[KOLO_FIELD_X].shape.dim[0], tokens = length - ADDED;
+    int64_t front = tokens / 2;
     int32_t next = other != window ? KOLO_PAIR_RANDOM : 0;
     x[0] = (int32_t)d->opts.first;
     x[front + 1] = x[length - 1] = (int32_t)d->opts.separator;
@@ -43,20 +44,21 @@ static void make_pair(const kolo_dataset *d, const int32_t *window, const int32_
 }
 
 static kolo_status gather(const kolo_dataset *d, const int64_t *indices, int64_t n,
-                          uint8_t *samples, int32_t *labels) {
+                          void *const *data) {
     const kolo_dataset *base = d->own;
-    int64_t length = d->info.sample.dim[0], tokens = length - ADDED;
-    int32_t *x = (int32_t *)(void *)samples, *room = kolo_alloc(3 * (size_t)tokens * sizeof *room);
+    int64_t length = d->info.fields[KOLO_FIELD_X].shape.dim[0], tokens = length - ADDED;
+    int32_t *x = data[KOLO_FIELD_X], *y = data[KOLO_FIELD_Y];
+    int32_t *room = kolo_alloc(3 * (size_t)tokens * sizeof *room);
     if (!room) return KOLO_NOMEM(3 * (size_t)tokens * sizeof *room);
     kolo_status status = KOLO_OK;
     for (int64_t i = 0; i < n && status == KOLO_OK; i++) {
         const int64_t pair[] = {indices[i], second_of(d, indices[i])};
         int32_t *second = pair[1] != pair[0] ? room + tokens : room;
-        status = base->gather(base, &pair[0], 1, (uint8_t *)room, room + 2 * tokens);
+        status = base->gather(base, &pair[0], 1, (void *[]){room, room + 2 * tokens});
         if (status == KOLO_OK && second != room) {
-            status = base->gather(base, &pair[1], 1, (uint8_t *)second, room + 2 * tokens);
+            status = base->gather(base, &pair[1], 1, (void *[]){second, room + 2 * tokens});
         }
-        if (status == KOLO_OK) make_pair(d, room, second, x + i * length, labels + i * length);
+        if (status == KOLO_OK) make_pair(d, room, second, x + i * length, y + i * length);
     }
     kolo_free(room);
     return status;
@@ -75,7 +77,7 @@ kolo_status kolo_pairs_open(const kolo_reader *reader, const char *argument, kol
     KOLO_TRY(kolo_dataset_open_with(reader, reader->open, argument, d->info.split, &opts, &base));
     d->own = base;
     d->close = close_pairs;
-    if (base->info.dtype != KOLO_DTYPE_I32) {
+    if (base->info.fields[KOLO_FIELD_X].dtype != KOLO_DTYPE_I32) {
         return KOLO_FAIL(KOLO_ERR_ARG,
                          "data set %s has no pairs of sentences: choose data such as text:FILE, "
                          "tokens:FILE or synthetic-tokens, or a model without them (nsp=0)",
@@ -83,7 +85,8 @@ kolo_status kolo_pairs_open(const kolo_reader *reader, const char *argument, kol
     }
     d->gather = gather;
     d->info = base->info;
-    d->info.sample = d->info.label = kolo_shape_1(d->opts.context);
+    kolo_shape window = kolo_shape_1(d->opts.context);
+    kolo_dataset_set_fields(&d->info, KOLO_DTYPE_I32, window, window);
     KOLO_ASSERT(base->gather);
     return KOLO_OK;
 }

@@ -157,16 +157,17 @@ kolo_status kolo_read_synthetic(const kolo_reader *reader, const char *argument,
     make(&s, d->info.split, count, bytes, pattern, own);
     kolo_free(pattern);
 
-    d->samples = own->samples;
-    d->labels = own->labels;
+    const kolo_shape image = {3, {s.channels, s.height, s.width}};
+    d->data[KOLO_FIELD_X] = own->samples;
+    d->data[KOLO_FIELD_Y] = own->labels;
     d->info.place = d->place;
     d->info.count = count;
-    d->info.sample = (kolo_shape){3, {s.channels, s.height, s.width}};
-    d->info.dtype = KOLO_DTYPE_U8;
+    kolo_dataset_set_fields(&d->info, KOLO_DTYPE_U8, image, kolo_shape_0());
     d->info.classes = (int)s.classes;
     for (int64_t c = 0; c < s.channels; c++) {
-        d->info.mean[c] = 0.5F;
-        d->info.std[c] = 0.2041F; /* of the mean of two uniform draws: sqrt(1 / 24) */
+        d->info.fields[KOLO_FIELD_X].mean[c] = 0.5F;
+        d->info.fields[KOLO_FIELD_X].std[c] = 0.2041F; /* of the mean of two uniform draws:
+                                                          sqrt(1 / 24) */
     }
     return KOLO_OK;
 }

@@ -99,12 +99,14 @@ static void paint(const synthetic_seg *own, int64_t index, const int32_t *labels
 }
 
 static kolo_status gather(const kolo_dataset *d, const int64_t *indices, int64_t n,
-                          uint8_t *samples, int32_t *labels) {
+                          void *const *data) {
     const synthetic_seg *own = d->own;
     int64_t pixels = own->settings.height * own->settings.width;
-    for (int64_t i = 0; i < n; i++, labels += pixels, samples += d->sample_bytes) {
-        make_labels(own, indices[i], labels);
-        paint(own, indices[i], labels, samples);
+    uint8_t *x = data[KOLO_FIELD_X];
+    int32_t *y = data[KOLO_FIELD_Y];
+    for (int64_t i = 0; i < n; i++, x += d->bytes[KOLO_FIELD_X], y += pixels) {
+        make_labels(own, indices[i], y);
+        paint(own, indices[i], y, x);
     }
     return KOLO_OK;
 }
@@ -131,13 +133,14 @@ kolo_status kolo_read_synthetic_seg(const kolo_reader *reader, const char *argum
     d->gather = gather;
     d->info.place = d->place;
     d->info.count = kolo_synthetic_count(&s, d->info.split);
-    d->info.sample = (kolo_shape){3, {s.channels, s.height, s.width}};
-    d->info.label = (kolo_shape){2, {s.height, s.width}};
-    d->info.dtype = KOLO_DTYPE_U8;
+    kolo_dataset_set_fields(&d->info, KOLO_DTYPE_U8,
+                            (kolo_shape){3, {s.channels, s.height, s.width}},
+                            kolo_shape_2(s.height, s.width));
     d->info.classes = (int)s.classes;
     for (int64_t c = 0; c < s.channels; c++) {
-        d->info.mean[c] = 0.5F;
-        d->info.std[c] = 0.2041F; /* of the mean of two uniform draws: sqrt(1 / 24) */
+        d->info.fields[KOLO_FIELD_X].mean[c] = 0.5F;
+        d->info.fields[KOLO_FIELD_X].std[c] = 0.2041F; /* of the mean of two uniform draws:
+                                                          sqrt(1 / 24) */
     }
     return KOLO_OK;
 }

@@ -21,11 +21,11 @@ typedef struct synthetic_tokens {
 static void close_tokens(kolo_dataset *d) { kolo_free(d->own); }
 
 static kolo_status gather(const kolo_dataset *d, const int64_t *indices, int64_t n,
-                          uint8_t *samples, int32_t *labels) {
+                          void *const *data) {
     const synthetic_tokens *own = d->own;
-    int64_t length = d->info.sample.dim[0];
+    int64_t length = d->info.fields[KOLO_FIELD_X].shape.dim[0];
     uint64_t vocabulary = (uint64_t)d->info.classes;
-    int32_t *x = (int32_t *)(void *)samples;
+    int32_t *x = data[KOLO_FIELD_X], *labels = data[KOLO_FIELD_Y];
     for (int64_t i = 0; i < n; i++, x += length, labels += length) {
         uint64_t token = 0;
         for (int64_t t = 0; t <= length; t++) {

@@ -35,10 +35,10 @@ static uint32_t token_at(const tokens *t, int64_t i) {
 }
 
 static kolo_status gather(const kolo_dataset *d, const int64_t *indices, int64_t n,
-                          uint8_t *samples, int32_t *labels) {
+                          void *const *data) {
     const tokens *own = d->own;
-    int64_t length = d->info.sample.dim[0];
-    int32_t *x = (int32_t *)(void *)samples;
+    int64_t length = d->info.fields[KOLO_FIELD_X].shape.dim[0];
+    int32_t *x = data[KOLO_FIELD_X], *labels = data[KOLO_FIELD_Y];
     for (int64_t i = 0; i < n; i++, x += length, labels += length) {
         int64_t at = (own->first + indices[i]) * length;
         for (int64_t t = 0; t < length; t++) x[t] = (int32_t)token_at(own, at + t);
@@ -106,8 +106,8 @@ kolo_status kolo_tokens_describe(const kolo_reader *reader, kolo_dataset *d) {
         return KOLO_FAIL(KOLO_ERR_ARG, "a vocabulary of %" PRId64 ": choose at most %d",
                          d->opts.vocabulary, INT32_MAX);
     }
-    d->info.sample = d->info.label = kolo_shape_1(d->opts.context);
-    d->info.dtype = KOLO_DTYPE_I32;
+    kolo_shape window = kolo_shape_1(d->opts.context);
+    kolo_dataset_set_fields(&d->info, KOLO_DTYPE_I32, window, window);
     d->info.classes = (int)d->opts.vocabulary;
     return KOLO_OK;
 }

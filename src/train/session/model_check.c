@@ -5,6 +5,7 @@
 
 #include "graph/ops/ops.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 /* Scalars that the session sets, or passes add. */
@@ -61,9 +62,21 @@ static kolo_status check_labels(const kolo_session_opts *opts, int64_t batch,
                       : "data with one label a sample, or a model for segmentation");
 }
 
+/* An input that any field of a batch may fill. */
+static kolo_status check_input(const kolo_session_opts *opts, int64_t batch,
+                               const kolo_value_info *v) {
+    char text[KOLO_SHAPE_TEXT];
+    if (v->tensor.shape.rank > 0 && v->tensor.shape.dim[0] == batch) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "model %s: the input \"%s\" is %s; its first dimension must be the samples of "
+                     "the batch, here %" PRId64,
+                     name_of(opts), v->name, kolo_shape_text(&v->tensor.shape, text), batch);
+}
+
 static kolo_status check_leaf(const kolo_session_opts *opts, int64_t batch,
                               const kolo_value_info *v) {
     if (v->kind == KOLO_VALUE_INPUT) {
+        if (opts->sample.rank == 0) return check_input(opts, batch, v);
         if (strcmp(v->name, "x") == 0) return check_samples(opts, batch, &v->tensor);
         if (strcmp(v->name, "y") == 0) return check_labels(opts, batch, &v->tensor);
         return KOLO_FAIL(KOLO_ERR_ARG,
@@ -105,7 +118,7 @@ static kolo_status check_output(const kolo_session_opts *opts, const kolo_graph 
 }
 
 kolo_status kolo_model_check(const kolo_session_opts *opts, int64_t batch, const kolo_graph *g) {
-    if (!kolo_value_ok(kolo_graph_find(g, "x"))) {
+    if (opts->sample.rank > 0 && !kolo_value_ok(kolo_graph_find(g, "x"))) {
         return KOLO_FAIL(KOLO_ERR_ARG, "model %s has no input \"x\" for the samples",
                          name_of(opts));
     }
@@ -134,25 +147,46 @@ static kolo_value through_views(const kolo_graph *g, kolo_value v) {
     return v;
 }
 
+/* The number of an input among the inputs of the graph. */
+static int input_number(const kolo_graph *g, kolo_value input) {
+    int number = 0;
+    for (int32_t v = 0; v < input.id; v++) number += g->values[v].kind == KOLO_VALUE_INPUT;
+    return number;
+}
+
+static kolo_status fail_two_rules(const kolo_graph *g, kolo_value one, kolo_value other) {
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "two losses, of the labels \"%s\" and \"%s\", ignore different labels: the "
+                     "mean divides by one number of labels; give both the same ignore_index",
+                     kolo_info(g, one)->name, kolo_info(g, other)->name);
+}
+
 kolo_status kolo_label_rule_find(const kolo_graph *g, kolo_label_rule *rule) {
-    kolo_value y = kolo_graph_find(g, "y");
-    bool first = true;
-    *rule = (kolo_label_rule){.none = !kolo_value_ok(y)};
-    for (int32_t i = 0; i < g->n_nodes && kolo_value_ok(y); i++) {
+    kolo_value labels = KOLO_NONE, y = kolo_graph_find(g, "y");
+    bool several = false; /* losses read several inputs: the mean is over the samples */
+    *rule = (kolo_label_rule){.input = -1};
+    for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *n = g->nodes[i];
-        if (n->op != &kolo_op_softmax_xent || through_views(g, n->in[1]).id != y.id) continue;
+        if (n->op != &kolo_op_softmax_xent) continue;
+        kolo_value from = through_views(g, n->in[1]);
+        if (kolo_info(g, from)->kind != KOLO_VALUE_INPUT) continue;
         kolo_label_rule own = {
             .ignores = n->attr[KOLO_LOSS_HAS_IGNORE_INDEX].i,
             .ignored = (int32_t)n->attr[KOLO_LOSS_IGNORE_INDEX].i,
             .classes = kolo_info(g, n->in[0])->tensor.shape.dim[1],
+            .input = input_number(g, from),
         };
-        if (!first && (own.ignores != rule->ignores || own.ignored != rule->ignored)) {
-            return KOLO_FAIL(KOLO_ERR_ARG,
-                             "two losses ignore different labels of \"y\": the mean divides by one "
-                             "number of labels; give both the same ignore_index");
-        }
+        bool first = !kolo_value_ok(labels), same = first || labels.id == from.id;
+        bool rules = own.ignores != rule->ignores || own.ignored != rule->ignored;
+        if (!first && (rules || (!same && own.ignores))) return fail_two_rules(g, labels, from);
+        several |= !same;
+        labels = from;
         *rule = own;
-        first = false;
     }
+    bool masked = !kolo_value_ok(labels) && kolo_value_ok(y) &&
+                  kolo_info(g, y)->kind == KOLO_VALUE_INPUT &&
+                  kolo_info(g, y)->tensor.dtype == KOLO_DTYPE_I32;
+    if (masked) rule->input = input_number(g, y); /* read by way of masks */
+    if (several) rule->input = -1;
     return KOLO_OK;
 }

@@ -5,7 +5,8 @@
 
 /* The labels that the loss divides by. */
 typedef struct kolo_label_rule {
-    bool none;    /* the graph has no labels: a sample counts as one */
+    int input;    /* that holds them: its number among the inputs of the graph; -1: a sample counts
+                     as one */
     bool ignores; /* a loss ignores `ignored`: only labels of [0, classes) other than it count */
     int64_t classes;
     int32_t ignored;
@@ -15,5 +16,6 @@ typedef struct kolo_label_rule {
  * the outputs which metrics are computed from are scalars computed from them. ARG, with the name.
  */
 kolo_status kolo_model_check(const kolo_session_opts *opts, int64_t batch, const kolo_graph *g);
-/* ARG: two losses of the same labels ignore different ones. */
+/* The labels that cross-entropies read, else an i32 input "y". If they read several inputs, samples
+ * count. ARG: two losses ignore different labels. */
 kolo_status kolo_label_rule_find(const kolo_graph *g, kolo_label_rule *rule);

@@ -18,39 +18,33 @@ kolo_status kolo_resident_batch_load(const kolo_setup *setup, int rank,
                                      kolo_resident_batch *resident) {
     const kolo_dataset_info *info = kolo_dataset_describe(setup->train);
     kolo_share share = share_of(setup, rank);
-    int64_t n = share.count;
-    size_t bytes =
-        (size_t)n * (size_t)kolo_shape_count(&info->sample) * kolo_dtype_bytes(info->dtype);
-    size_t labels = (size_t)n * (size_t)kolo_shape_count(&info->label);
-    kolo_resident_batch f = {.samples = kolo_alloc(bytes),
-                             .labels = kolo_alloc(labels * sizeof *f.labels)};
+    const int64_t n = share.count;
+    kolo_resident_batch r = {.batch = {.count = n,
+                                       .first = share.first,
+                                       .global_count = setup->global_batch,
+                                       .n_fields = info->n_fields,
+                                       .fields = info->fields}};
     int64_t *indices = kolo_alloc((size_t)n * sizeof *indices);
-    kolo_status status = KOLO_OK;
-    if (!f.samples || !f.labels || !indices) {
-        status = KOLO_NOMEM(bytes);
-    } else {
+    kolo_status status = indices ? KOLO_OK : KOLO_NOMEM((size_t)n * sizeof *indices);
+    for (int f = 0; f < info->n_fields && status == KOLO_OK; f++) {
+        size_t bytes = (size_t)n * kolo_field_bytes(&info->fields[f]);
+        r.batch.data[f] = r.data[f] = kolo_alloc(bytes);
+        if (!r.data[f]) status = KOLO_NOMEM(bytes);
+    }
+    if (status == KOLO_OK) {
         for (int64_t i = 0; i < n; i++) indices[i] = share.first + i;
-        status = kolo_dataset_gather(setup->train, indices, n, f.samples, f.labels);
+        status = kolo_dataset_gather(setup->train, indices, n, r.data);
     }
     kolo_free(indices);
     if (status != KOLO_OK) {
-        kolo_resident_batch_fini(&f);
+        kolo_resident_batch_fini(&r);
         return status;
     }
-    f.batch = (kolo_batch){
-        .count = n,
-        .first = share.first,
-        .global_count = setup->global_batch,
-        .samples = f.samples,
-        .labels = f.labels,
-        .info = info,
-    };
-    *resident = f;
+    *resident = r;
     return KOLO_OK;
 }
 
 void kolo_resident_batch_fini(kolo_resident_batch *resident) {
-    kolo_free(resident->samples);
-    kolo_free(resident->labels);
+    for (int f = 0; f < KOLO_MAX_FIELDS; f++) kolo_free(resident->data[f]);
     *resident = (kolo_resident_batch){0};
 }

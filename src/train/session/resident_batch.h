@@ -6,8 +6,7 @@
 
 typedef struct kolo_resident_batch {
     kolo_batch batch; /* points into the buffers below */
-    uint8_t *samples;
-    int32_t *labels;
+    void *data[KOLO_MAX_FIELDS];
 } kolo_resident_batch;
 
 /* Loads this rank's part of the first global batch of the training data. NOMEM; errors of the data

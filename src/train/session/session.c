@@ -26,11 +26,9 @@ typedef struct cached {
     int64_t key;
     int64_t local; /* this rank's samples; 0: a plan of one sample, of which no kernel runs */
     kolo_plan *plan;
-    bool tokens; /* x is i32 tokens, else f32 images */
-    kolo_image_order order;
-    size_t x_bytes;
-    int64_t labels; /* elements of y; 0: the graph has none */
-    kolo_value x, y;
+    /* By input of the session. */
+    kolo_value inputs[KOLO_MAX_FIELDS];
+    kolo_image_order orders[KOLO_MAX_FIELDS];
     /* Scalars; KOLO_NONE where the graph does not use them. */
     kolo_value lr, update, grad_scale, rng_key, first_sample, share, fresh, once;
     kolo_value metrics[KOLO_MAX_METRICS]; /* scalar outputs, by row of the table */
@@ -39,6 +37,9 @@ typedef struct cached {
 struct kolo_session {
     kolo_session_opts opts; /* strings are copied */
     char *model, *model_options;
+    kolo_field inputs[KOLO_MAX_FIELDS]; /* of the graph; the first plan owns the names */
+    int n_inputs;
+    int field_of[KOLO_MAX_FIELDS]; /* by input, of the current batch */
     kolo_comm *comm;
     kolo_store *store;
     uint64_t seed, steps;       /* steps: completed */
@@ -77,33 +78,45 @@ kolo_status kolo_session_build(const kolo_session_opts *opts, int64_t batch, kol
     return KOLO_OK;
 }
 
-/* The format of the inputs: images are NCHW or NHWC, as the plan's layout. */
-static kolo_status describe_inputs(cached *c) {
-    kolo_tensor x, y;
-    (void)kolo_plan_input(c->plan, "x", &x);
-    c->tokens = x.dtype == KOLO_DTYPE_I32;
-    c->x_bytes = kolo_tensor_bytes(&x);
-    if (kolo_value_ok(kolo_plan_find_input(c->plan, "y"))) {
-        (void)kolo_plan_input(c->plan, "y", &y);
-        c->labels = kolo_shape_count(&y.shape);
-    }
-    char text[KOLO_LAYOUT_TEXT];
-    kolo_layout_text(&x.layout, text);
-    if (kolo_layout_is_plain(&x.layout)) {
-        c->order = KOLO_NCHW;
-    } else if (strcmp(text, "acdb") == 0) {
-        c->order = KOLO_NHWC;
-    } else {
-        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "samples cannot be fed in layout %s", text);
+/* The inputs of the graph, whose plan is the first. */
+static kolo_status find_inputs(kolo_session *s, const kolo_graph *g) {
+    for (int32_t v = 0; v < g->n_values; v++) {
+        const kolo_value_info *leaf = &g->values[v];
+        if (leaf->kind != KOLO_VALUE_INPUT) continue;
+        if (s->n_inputs == KOLO_MAX_FIELDS) {
+            return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "model %s has more than %d inputs",
+                             s->opts.model, KOLO_MAX_FIELDS);
+        }
+        kolo_field *input = &s->inputs[s->n_inputs++];
+        *input = (kolo_field){.name = leaf->name, .dtype = leaf->tensor.dtype};
+        input->shape.rank = leaf->tensor.shape.rank - 1;
+        for (int i = 0; i < input->shape.rank; i++) {
+            input->shape.dim[i] = leaf->tensor.shape.dim[i + 1];
+        }
     }
     return KOLO_OK;
 }
 
-/* Resolves the inputs, scalars and outputs that a step accesses. */
+/* Where the inputs are. Images are NCHW or NHWC, as the layout of the plan. */
+static kolo_status describe_inputs(const kolo_session *s, cached *c) {
+    for (int i = 0; i < s->n_inputs; i++) {
+        kolo_tensor tensor;
+        char text[KOLO_LAYOUT_TEXT];
+        c->inputs[i] = kolo_plan_find_input(c->plan, s->inputs[i].name);
+        (void)kolo_plan_input(c->plan, s->inputs[i].name, &tensor);
+        kolo_layout_text(&tensor.layout, text);
+        bool nhwc = strcmp(text, "acdb") == 0;
+        c->orders[i] = nhwc ? KOLO_NHWC : KOLO_NCHW;
+        if (nhwc || kolo_layout_is_plain(&tensor.layout)) continue;
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "the input \"%s\" cannot be fed in layout %s",
+                         s->inputs[i].name, text);
+    }
+    return KOLO_OK;
+}
+
+/* Resolves the scalars and outputs that a step accesses. */
 static void resolve_handles(cached *c) {
     const kolo_metric *m = kolo_metric_table();
-    c->x = kolo_plan_find_input(c->plan, "x");
-    c->y = kolo_plan_find_input(c->plan, "y");
     c->lr = kolo_plan_find_scalar(c->plan, "lr");
     c->update = kolo_plan_find_scalar(c->plan, "update");
     c->grad_scale = kolo_plan_find_scalar(c->plan, "grad_scale");
@@ -153,7 +166,8 @@ static int64_t finished_by(const kolo_session *s, int64_t key) {
 static kolo_status compile(kolo_session *s, cached *c) {
     kolo_graph *graph;
     KOLO_TRY(kolo_session_build(&s->opts, kolo_max_i64(c->local, 1), &graph));
-    kolo_status status = kolo_label_rule_find(graph, &s->rule);
+    kolo_status status = s->n_plans == 0 ? find_inputs(s, graph) : KOLO_OK;
+    if (status == KOLO_OK) status = kolo_label_rule_find(graph, &s->rule);
     if (status != KOLO_OK) {
         kolo_graph_destroy(graph);
         return status;
@@ -184,7 +198,7 @@ static kolo_status add_plan(kolo_session *s, purpose use, int64_t key, int64_t l
     if (!c) return KOLO_NOMEM(sizeof *c);
     *c = (cached){.purpose = use, .key = key, .local = local};
     kolo_status status = compile(s, c);
-    if (status == KOLO_OK) status = describe_inputs(c);
+    if (status == KOLO_OK) status = describe_inputs(s, c);
     if (status != KOLO_OK) {
         destroy_cached(c);
         return status;
@@ -295,35 +309,64 @@ int64_t kolo_session_parameters(const kolo_session *s) {
 
 /* ---- running ---- */
 
-/* The data must be of the kind that the plan takes. */
-static kolo_status check_batch(const kolo_session *s, const kolo_batch *batch) {
-    const kolo_dataset_info *info = batch->info;
-    const cached *c = s->plans[0];
-    if (c->tokens == (info->dtype == KOLO_DTYPE_I32) &&
-        kolo_shape_equal(&info->sample, &s->opts.sample) &&
-        (c->labels == 0 || kolo_shape_equal(&info->label, &s->opts.label))) {
-        return KOLO_OK;
-    }
+static kolo_status fail_field(const kolo_session *s, const kolo_field *input,
+                              const kolo_field *given) {
     char have[KOLO_SHAPE_TEXT], want[KOLO_SHAPE_TEXT];
-    return KOLO_FAIL(KOLO_ERR_ARG, "samples are %s of %s, and model %s takes %s of %s",
-                     kolo_dtype_name(info->dtype), kolo_shape_text(&info->sample, have),
-                     s->opts.model, c->tokens ? "i32 tokens" : "images",
-                     kolo_shape_text(&s->opts.sample, want));
+    return KOLO_FAIL(
+        KOLO_ERR_ARG,
+        "the field \"%s\" is %s %s for each sample, and the input of model %s is %s %s",
+        input->name, kolo_dtype_name(given->dtype), kolo_shape_text(&given->shape, have),
+        s->opts.model, kolo_dtype_name(input->dtype), kolo_shape_text(&input->shape, want));
 }
 
-/* Copies the samples and labels of a batch into the inputs of a plan. Plans share one arena, which
- * may move when a plan is added, so the addresses are looked up each time. */
-static void feed(const cached *c, const kolo_batch *batch) {
-    if (batch->count == 0) return;
-    void *x = kolo_plan_data(c->plan, c->x);
-    if (c->tokens) {
-        memcpy(x, batch->samples, c->x_bytes);
-    } else {
-        kolo_batch_normalize(batch, c->order, x);
+static kolo_status fail_missing(const kolo_session *s, const char *input, const kolo_batch *batch) {
+    kolo_text names = {0};
+    for (int f = 0; f < batch->n_fields; f++) {
+        kolo_text_add(&names, "%s%s", f ? ", " : "", batch->fields[f].name);
     }
-    if (c->labels) {
-        int32_t *y = kolo_plan_data(c->plan, c->y);
-        memcpy(y, batch->labels, (size_t)c->labels * sizeof *y);
+    kolo_status status =
+        KOLO_FAIL(KOLO_ERR_ARG, "the batch has no field \"%s\", an input of model %s; it has %s",
+                  input, s->opts.model, batch->n_fields > 0 && !names.failed ? names.text : "none");
+    kolo_text_fini(&names);
+    return status;
+}
+
+/* Whether a field can fill an input: types that differ are converted by kolo_normalize. */
+static bool fits(const kolo_field *field, const kolo_field *input) {
+    bool bytes = field->dtype == KOLO_DTYPE_U8 && input->dtype == KOLO_DTYPE_F32 &&
+                 (field->shape.rank != 3 || field->shape.dim[0] <= KOLO_MAX_CHANNELS);
+    return (bytes || field->dtype == input->dtype) &&
+           kolo_shape_equal(&field->shape, &input->shape);
+}
+
+/* Finds the field of each input. */
+static kolo_status check_batch(kolo_session *s, const kolo_batch *batch) {
+    for (int i = 0; i < s->n_inputs; i++) {
+        int f = 0;
+        while (f < batch->n_fields && strcmp(batch->fields[f].name, s->inputs[i].name) != 0) f++;
+        if (f == batch->n_fields) return fail_missing(s, s->inputs[i].name, batch);
+        if (!fits(&batch->fields[f], &s->inputs[i])) {
+            return fail_field(s, &s->inputs[i], &batch->fields[f]);
+        }
+        s->field_of[i] = f;
+    }
+    return KOLO_OK;
+}
+
+/* Copies a batch into the inputs of a plan. Plans share one arena, which may move when a plan is
+ * added, so the addresses are looked up each time. */
+static void feed(const kolo_session *s, const cached *c, const kolo_batch *batch) {
+    for (int i = 0; i < s->n_inputs && batch->count > 0; i++) {
+        const kolo_field *field = &batch->fields[s->field_of[i]];
+        const void *from = batch->data[s->field_of[i]];
+        void *to = kolo_plan_data(c->plan, c->inputs[i]);
+        if (field->dtype != s->inputs[i].dtype) {
+            kolo_normalize(field, from, batch->count, c->orders[i], to);
+        } else if (c->orders[i] == KOLO_NHWC) {
+            kolo_interleave(field, from, batch->count, to);
+        } else {
+            memcpy(to, from, (size_t)batch->count * kolo_field_bytes(field));
+        }
     }
 }
 
@@ -336,22 +379,27 @@ static kolo_sums read_sums(const cached *c, int64_t samples, int64_t labels) {
     return sums;
 }
 
+/* Whether every sample has one label, which counts. */
+static bool is_label_each(const kolo_session *s) {
+    return s->rule.input < 0 || (!s->rule.ignores && s->inputs[s->rule.input].shape.rank == 0);
+}
+
 /* Labels of this rank's batch that count. */
 static int64_t count_labels(const kolo_session *s, const kolo_batch *batch) {
     const kolo_label_rule *rule = &s->rule;
-    if (batch->count == 0 || rule->none) return batch->count;
-    if (!rule->ignores) return s->opts.label.rank ? kolo_batch_labels(batch) : batch->count;
-    int64_t n = batch->count * kolo_shape_count(&s->opts.label), count = 0;
+    if (batch->count == 0 || is_label_each(s)) return batch->count;
+    const int32_t *labels = batch->data[s->field_of[rule->input]];
+    int64_t n = batch->count * kolo_shape_count(&s->inputs[rule->input].shape), count = 0;
     for (int64_t i = 0; i < n; i++) {
-        int32_t label = batch->labels[i];
-        count += label >= 0 && label < rule->classes && label != rule->ignored;
+        bool counts = labels[i] < rule->classes && !(rule->ignores && labels[i] == rule->ignored);
+        count += labels[i] >= 0 && (counts || !rule->ignores);
     }
     return count;
 }
 
 /* Labels of the global batch: the loss is the mean over them. */
 static kolo_status sum_labels(const kolo_session *s, const kolo_batch *batch, int64_t *labels) {
-    const bool known = s->rule.none || (!s->rule.ignores && s->opts.label.rank == 0);
+    const bool known = is_label_each(s);
     *labels = known ? batch->global_count : count_labels(s, batch);
     if (known || !s->comm) return KOLO_OK;
     return kolo_allreduce(s->comm, labels, 1, KOLO_DTYPE_I64, KOLO_SUM);
@@ -399,9 +447,9 @@ static scalars step_scalars(const kolo_session *s, double lr, int64_t labels) {
 
 /* Sets the inputs and scalars of a plan for `part` of the batch, `share` of what is summed. fresh,
  * first: the first part of this rank, and of all ranks. */
-static void prepare(const cached *c, const kolo_batch *part, const scalars *x, double share,
-                    bool fresh, bool first) {
-    feed(c, part);
+static void prepare(const kolo_session *s, const cached *c, const kolo_batch *part,
+                    const scalars *x, double share, bool fresh, bool first) {
+    feed(s, c, part);
     kolo_plan_set(c->plan, c->lr, x->lr);
     kolo_plan_set(c->plan, c->update, x->update);
     kolo_plan_set(c->plan, c->grad_scale, x->grad_scale);
@@ -423,7 +471,7 @@ static kolo_status run_micro_batches(kolo_session *s, const kolo_batch *batch, c
         int64_t count = part_count(batch->count, n, i);
         kolo_batch micro = kolo_batch_part(batch, part_first(batch->count, n, i), count);
         if (count != last) KOLO_TRY(get_plan(s, ADD, global, count, &c));
-        prepare(c, &micro, x, (double)count / (double)micro_global(s, global, n, i), i == 0,
+        prepare(s, c, &micro, x, (double)count / (double)micro_global(s, global, n, i), i == 0,
                 i == 0 && rank_of(s) == 0);
         /* Forward and backward; gradients and sums are accumulated. */
         if (count == 0) {
@@ -449,7 +497,7 @@ static kolo_status prepare_shard(kolo_session *s, const kolo_batch *batch, int k
     kolo_batch shard = kolo_batch_part(batch, k * size - batch->first, count);
     *c = finish;
     if (count != size) KOLO_TRY(get_plan(s, ADD, count, count, c));
-    prepare(*c, &shard, x, (double)count / (double)batch->global_count, true, k == 0);
+    prepare(s, *c, &shard, x, (double)count / (double)batch->global_count, true, k == 0);
     return KOLO_OK;
 }
 
@@ -501,37 +549,39 @@ static kolo_status hash_shards(kolo_session *s, const kolo_batch *batch, int64_t
     return KOLO_OK;
 }
 
-/* The samples and labels of shard k, broadcast by its owner into `memory`. */
+/* Bytes of a field of `count` samples, rounded up: the next one is aligned. */
+static size_t bytes_of(const kolo_field *field, int64_t count) {
+    return kolo_round_up((size_t)count * kolo_field_bytes(field), 64);
+}
+
+/* Shard k, broadcast by its owner into `memory`, field after field. */
 static kolo_status share_shard(const kolo_session *s, const kolo_batch *batch, int k, int owner,
-                               void *memory, kolo_batch *shard) {
-    const kolo_dataset_info *info = batch->info;
-    int64_t count = shard_count(s, batch->global_count, k);
-    size_t samples =
-        (size_t)(count * kolo_shape_count(&info->sample)) * kolo_dtype_bytes(info->dtype);
-    size_t labels = (size_t)(count * kolo_shape_count(&info->label));
+                               char *memory, kolo_batch *shard) {
+    const int64_t count = shard_count(s, batch->global_count, k), first = k * s->opts.batch;
+    kolo_batch own = {0};
+    if (rank_of(s) == owner) own = kolo_batch_part(batch, first - batch->first, count);
     *shard = *batch;
-    shard->first = k * s->opts.batch;
+    shard->first = first;
     shard->count = count;
-    shard->labels = memory;
-    shard->samples = (uint8_t *)memory + labels * sizeof(int32_t);
-    if (rank_of(s) == owner) {
-        kolo_batch own = kolo_batch_part(batch, shard->first - batch->first, count);
-        memcpy(memory, own.labels, labels * sizeof(int32_t));
-        memcpy((uint8_t *)memory + labels * sizeof(int32_t), own.samples, samples);
+    for (int f = 0; f < batch->n_fields; f++) {
+        size_t bytes = (size_t)count * kolo_field_bytes(&batch->fields[f]);
+        shard->data[f] = memory;
+        if (rank_of(s) == owner) memcpy(memory, own.data[f], bytes);
+        KOLO_TRY(kolo_broadcast(s->comm, memory, bytes, KOLO_DTYPE_U8, owner));
+        memory += bytes_of(&batch->fields[f], count);
     }
-    return kolo_broadcast(s->comm, memory, samples + labels * sizeof(int32_t), KOLO_DTYPE_U8,
-                          owner);
+    return KOLO_OK;
 }
 
 /* Shard k has two gradients: all ranks compute it again, and the error names the rank that was
  * wrong. */
 static kolo_status settle(kolo_session *s, const kolo_batch *batch, int k, const scalars *x,
                           const cached *finish, kolo_dispute d) {
-    const kolo_dataset_info *info = batch->info;
-    size_t sample = (size_t)kolo_shape_count(&info->sample) * kolo_dtype_bytes(info->dtype);
-    size_t label = (size_t)kolo_shape_count(&info->label) * sizeof(int32_t);
-    size_t bytes = (size_t)s->opts.batch * (sample + label);
-    void *memory = kolo_alloc(bytes);
+    size_t bytes = 0;
+    for (int f = 0; f < batch->n_fields; f++) {
+        bytes += bytes_of(&batch->fields[f], s->opts.batch);
+    }
+    char *memory = kolo_alloc(bytes);
     uint64_t *again = kolo_zalloc((size_t)d.ranks * sizeof *again), own = 0;
     kolo_batch shard;
     const cached *c;
@@ -658,7 +708,7 @@ kolo_status kolo_session_evaluate(kolo_session *s, const kolo_batch *batch, kolo
     const cached *c;
     KOLO_TRY(check_batch(s, batch));
     KOLO_TRY(get_plan(s, EVALUATE, batch->count, batch->count, &c));
-    feed(c, batch);
+    feed(s, c, batch);
     kolo_plan_set_integer(c->plan, c->first_sample, batch->first);
     s->evaluated = c->plan;
     KOLO_TRY(kolo_plan_run(c->plan));

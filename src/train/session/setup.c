@@ -152,16 +152,18 @@ static kolo_status open_synthetic(const kolo_shape *sample, int64_t classes, boo
 }
 
 static kolo_status check_test(const kolo_dataset_info *train, const kolo_dataset_info *test) {
-    if (kolo_shape_equal(&train->sample, &test->sample) &&
-        kolo_shape_equal(&train->label, &test->label) && train->classes == test->classes) {
+    const kolo_field *one = &train->fields[KOLO_FIELD_X], *other = &test->fields[KOLO_FIELD_X];
+    if (kolo_shape_equal(&one->shape, &other->shape) &&
+        kolo_shape_equal(&train->fields[KOLO_FIELD_Y].shape, &test->fields[KOLO_FIELD_Y].shape) &&
+        train->classes == test->classes) {
         return KOLO_OK;
     }
     char a[KOLO_SHAPE_TEXT], b[KOLO_SHAPE_TEXT];
     return KOLO_FAIL(KOLO_ERR_FORMAT,
                      "%s: training samples are %s in %d classes, test samples %s in %d: the files "
                      "do not match",
-                     train->place, kolo_shape_text(&train->sample, a), train->classes,
-                     kolo_shape_text(&test->sample, b), test->classes);
+                     train->place, kolo_shape_text(&one->shape, a), train->classes,
+                     kolo_shape_text(&other->shape, b), test->classes);
 }
 
 static kolo_status open_data(kolo_setup *s, const kolo_model *model) {
@@ -305,14 +307,14 @@ static kolo_status open_all(kolo_setup *s, const kolo_train_opts *given, int wor
     KOLO_TRY(open_data(s, model));
     KOLO_TRY(compute_steps(s, workers));
     const kolo_dataset_info *info = kolo_dataset_describe(s->train);
-    if (kolo_augment_any(&s->augment) && info->dtype != KOLO_DTYPE_U8) {
+    if (kolo_augment_any(&s->augment) && info->fields[KOLO_FIELD_X].dtype != KOLO_DTYPE_U8) {
         return KOLO_FAIL(KOLO_ERR_ARG, "augmentation is for images, and %s has none", info->name);
     }
     s->session = (kolo_session_opts){
         .model = s->opts.model,
         .model_options = s->opts.model_options,
-        .sample = info->sample,
-        .label = info->label,
+        .sample = info->fields[KOLO_FIELD_X].shape,
+        .label = info->fields[KOLO_FIELD_Y].shape,
         .classes = info->classes,
         .batch = s->opts.batch,
         .accumulate = s->opts.accumulate,

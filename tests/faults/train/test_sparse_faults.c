@@ -41,14 +41,14 @@ static kolo_status train(kolo_comm *comm, const setting *s, kolo_session *sessio
             indices[i] =
                 (result->steps * BATCH * RANKS + kolo_comm_rank(comm) * BATCH + i) % WINDOWS;
         }
-        KOLO_TRY(kolo_dataset_gather(set, indices, BATCH, (uint8_t *)samples, labels));
+        KOLO_TRY(kolo_dataset_gather(set, indices, BATCH, (void *[]){samples, labels}));
         kolo_batch batch = {
             .count = BATCH,
             .first = kolo_comm_rank(comm) * BATCH,
             .global_count = BATCH * RANKS,
-            .samples = (const uint8_t *)samples,
-            .labels = labels,
-            .info = kolo_dataset_describe(set),
+            .n_fields = 2,
+            .fields = kolo_dataset_describe(set)->fields,
+            .data = {samples, labels},
         };
         kolo_sums sums;
         if (victim && s->us && result->steps == 2) die_after(s->us);
@@ -73,8 +73,8 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
     kolo_session_opts opts = {
         .model = "lstm_lm",
         .model_options = "layers=1,hidden=8",
-        .sample = kolo_dataset_describe(set)->sample,
-        .label = kolo_dataset_describe(set)->label,
+        .sample = kolo_dataset_describe(set)->fields[0].shape,
+        .label = kolo_dataset_describe(set)->fields[1].shape,
         .classes = kolo_dataset_describe(set)->classes,
         .batch = BATCH,
         .plan = {.optimizer.kind = s->optimizer, .sparse_embedding = true, .bucket_bytes = 1 << 10},

@@ -91,7 +91,7 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
     KOLO_TRY(kolo_dataset_open("synthetic:N=60,test=1,shape=1x8x8", KOLO_SPLIT_TRAIN, &data));
     kolo_session_opts opts = {.model = "mlp",
                               .model_options = "hidden=8",
-                              .sample = kolo_dataset_describe(data)->sample,
+                              .sample = kolo_dataset_describe(data)->fields[KOLO_FIELD_X].shape,
                               .classes = kolo_dataset_describe(data)->classes,
                               .batch = BATCH / L,
                               .global_batch = BATCH,

@@ -122,7 +122,7 @@ static kolo_status steps_body(kolo_comm *comm, const void *arg, void *result) {
     KOLO_TRY(kolo_dataset_open("synthetic:N=45,test=1,shape=1x14x14", KOLO_SPLIT_TRAIN, &data));
     kolo_session_opts opts = {.model = "mlp",
                               .model_options = "hidden=16",
-                              .sample = kolo_dataset_describe(data)->sample,
+                              .sample = kolo_dataset_describe(data)->fields[KOLO_FIELD_X].shape,
                               .classes = kolo_dataset_describe(data)->classes,
                               .batch = BATCH / L,
                               .global_batch = BATCH,

@@ -79,7 +79,7 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
     KOLO_TRY_GOTO(kolo_loader_create(&loader_opts, &loader), done);
     kolo_session_opts opts = {
         .model = "lenet",
-        .sample = kolo_dataset_describe(dataset)->sample,
+        .sample = kolo_dataset_describe(dataset)->fields[KOLO_FIELD_X].shape,
         .classes = kolo_dataset_describe(dataset)->classes,
         .batch = s->batch,
         .accumulate = s->accumulate,

@@ -14,11 +14,10 @@ enum { CHANNELS = 2, SIDE = 3, ELEMENTS = CHANNELS * SIDE * SIDE, CLASSES = 4, S
 
 static uint8_t samples[SAMPLES * ELEMENTS];
 static int32_t labels[SAMPLES];
-static kolo_dataset_info info = {.sample = {3, {CHANNELS, SIDE, SIDE}},
-                                 .dtype = KOLO_DTYPE_U8,
-                                 .classes = CLASSES,
-                                 .count = SAMPLES,
-                                 .std = {0.5F, 0.25F}};
+static const kolo_field fields[] = {
+    {"x", KOLO_DTYPE_U8, {3, {CHANNELS, SIDE, SIDE}}, .std = {0.5F, 0.25F}},
+    {"y", KOLO_DTYPE_I32, {0}, .mean = {0}},
+};
 
 static int fill(void **state) {
     for (int i = 0; i < SAMPLES * ELEMENTS; i++) samples[i] = (uint8_t)(i * 37 % 251);
@@ -125,9 +124,9 @@ static kolo_status train(const setting *s, kolo_session *session, int rank, outc
             .count = count / s->ranks + (rank < count % s->ranks),
             .first = first,
             .global_count = count,
-            .samples = samples + (at + first) * ELEMENTS,
-            .labels = labels + at + first,
-            .info = &info,
+            .n_fields = 2,
+            .fields = fields,
+            .data = {samples + (at + first) * ELEMENTS, labels + at + first},
         };
         KOLO_TRY(kolo_session_step(session, &batch, 0.05, &sums));
     }
@@ -140,7 +139,7 @@ static kolo_status train(const setting *s, kolo_session *session, int rank, outc
 static kolo_session_opts session_of(const setting *s) {
     return (kolo_session_opts){
         .build = s->build,
-        .sample = info.sample,
+        .sample = fields[0].shape,
         .classes = CLASSES,
         .batch = s->batch,
         .accumulate = s->accumulate,
@@ -204,7 +203,8 @@ static void ranks_without_samples_keep_statistics(void **state) {
         double mean[3] = {0};
         for (int i = 0; i < 3 * SIDE * SIDE; i++) {
             int at = i / (SIDE * SIDE) * ELEMENTS + c * SIDE * SIDE + i % (SIDE * SIDE);
-            mean[i / (SIDE * SIDE)] += samples[at] / 255.0 / (double)info.std[c] / (SIDE * SIDE);
+            mean[i / (SIDE * SIDE)] +=
+                samples[at] / 255.0 / (double)fields[0].std[c] / (SIDE * SIDE);
         }
         /* Rank 0 has samples 0 and 1. */
         double want = 0.9 * 0.1 * (mean[0] + mean[2]) / 2 + 0.1 * mean[1];
@@ -253,7 +253,8 @@ static void means_leave_out_ignored_labels(void **state) {
         double logit[CLASSES] = {0}, total = 0;
         for (int k = 0; k < CLASSES; k++) {
             for (int i = 0; i < ELEMENTS; i++) {
-                double x = samples[n * ELEMENTS + i] / 255.0 / (double)info.std[i / (SIDE * SIDE)];
+                double x =
+                    samples[n * ELEMENTS + i] / 255.0 / (double)fields[0].std[i / (SIDE * SIDE)];
                 logit[k] += x * (double)w[k * ELEMENTS + i];
             }
             total += exp(logit[k]);
@@ -354,14 +355,16 @@ static void other_samples_are_refused(void **state) {
     kolo_session *session;
     kolo_sums sums;
     ASSERT_OK(kolo_session_create(&opts, NULL, &session));
-    kolo_dataset_info other = info;
-    other.sample.dim[2]++;
+    kolo_field other = fields[0];
+    other.shape.dim[2]++;
     kolo_batch batch = {
-        .count = 2, .global_count = 2, .samples = samples, .labels = labels, .info = &other};
+        .count = 2, .global_count = 2, .n_fields = 1, .fields = &other, .data = {samples}};
     assert_int_equal(kolo_session_step(session, &batch, 0.1, &sums), KOLO_ERR_ARG);
-    assert_non_null(strstr(kolo_last_error(), "samples are u8 of [2,3,4]"));
-    other = info;
+    assert_non_null(strstr(kolo_last_error(), "the field \"x\" is u8 [2,3,4] for each sample"));
+    other = fields[0];
     other.dtype = KOLO_DTYPE_I32;
+    assert_int_equal(kolo_session_evaluate(session, &batch, &sums), KOLO_ERR_ARG);
+    other.name = "z";
     assert_int_equal(kolo_session_evaluate(session, &batch, &sums), KOLO_ERR_ARG);
     kolo_session_destroy(session);
 }

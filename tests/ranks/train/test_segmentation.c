@@ -63,25 +63,26 @@ static void maps_are_trained_on_and_evaluated(void **state) {
 
 /* One step on images with few labelled pixels. */
 static kolo_status count_body(kolo_comm *comm, const void *arg, void *result) {
-    kolo_dataset_info info = {
-        .sample = {3, {3, 32, 32}}, .label = {2, {32, 32}}, .classes = 2, .count = 4};
-    for (int c = 0; c < 3; c++) info.std[c] = 0.25F;
+    const kolo_field fields[] = {
+        {"x", KOLO_DTYPE_U8, {3, {3, 32, 32}}, .std = {0.25F, 0.25F, 0.25F}},
+        {"y", KOLO_DTYPE_I32, {2, {32, 32}}, .mean = {0}},
+    };
     static const uint8_t samples[3 * 32 * 32];
     int32_t labels[32 * 32];
     int rank = kolo_comm_rank(comm);
     for (int i = 0; i < 32 * 32; i++) labels[i] = i < 10 * (rank + 1) ? 1 : -1;
     kolo_session_opts opts = {.model = MODEL,
                               .model_options = "width=2,dropout=0",
-                              .sample = info.sample,
-                              .label = info.label,
+                              .sample = fields[0].shape,
+                              .label = fields[1].shape,
                               .classes = 2,
                               .batch = 1};
     kolo_batch batch = {.count = 1,
                         .first = rank,
                         .global_count = kolo_comm_size(comm),
-                        .samples = samples,
-                        .labels = labels,
-                        .info = &info};
+                        .n_fields = 2,
+                        .fields = fields,
+                        .data = {samples, labels}};
     kolo_session *session = NULL;
     kolo_status status;
     KOLO_TRY_GOTO(kolo_session_create(&opts, comm, &session), done);

@@ -64,7 +64,7 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
     kolo_session_opts opts = {
         .model = "resnet20",
         .model_options = "width=4",
-        .sample = kolo_dataset_describe(dataset)->sample,
+        .sample = kolo_dataset_describe(dataset)->fields[KOLO_FIELD_X].shape,
         .classes = kolo_dataset_describe(dataset)->classes,
         .batch = s->batch,
         .accumulate = s->accumulate,

@@ -121,7 +121,7 @@ static kolo_status train(const setting *s, kolo_comm *comm, void (*mark)(void), 
     kolo_session_opts opts = {
         .model = s->model,
         .model_options = s->options,
-        .sample = kolo_dataset_describe(data)->sample,
+        .sample = kolo_dataset_describe(data)->fields[KOLO_FIELD_X].shape,
         .classes = kolo_dataset_describe(data)->classes,
         .batch = BATCH,
         .accumulate = s->accumulate,

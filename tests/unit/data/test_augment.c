@@ -9,8 +9,10 @@
 
 enum { HEIGHT = 5, WIDTH = 7, PIXELS = HEIGHT * WIDTH, BYTES = 2 * PIXELS };
 
-static const kolo_dataset_info info = {
-    .name = "images", .count = 1000, .sample = {3, {2, HEIGHT, WIDTH}}, .mean = {0.4F, 0.8F}};
+static const kolo_field fields[] = {
+    {"x", KOLO_DTYPE_U8, {3, {2, HEIGHT, WIDTH}}, .mean = {0.4F, 0.8F}},
+    {"y", KOLO_DTYPE_I32, {0}, .mean = {0}},
+};
 
 static void fill(uint8_t *sample) {
     for (int i = 0; i < BYTES; i++) sample[i] = (uint8_t)(1 + i);
@@ -44,7 +46,7 @@ static void moves_are_those_allowed(void **state) {
             uint8_t from[BYTES], sample[BYTES], work[BYTES], want[BYTES];
             fill(from);
             fill(sample);
-            kolo_augment_apply(a, 3, 1, i, &info, sample, NULL, work);
+            kolo_augment_apply(a, 3, 1, i, fields, sample, NULL, work);
             int found = -1;
             for (int kind = 0; kind < side * side * 2 && found < 0; kind++) {
                 bool flip = kind / (side * side) > 0;
@@ -65,18 +67,17 @@ static void moves_are_those_allowed(void **state) {
 static void maps_move_with_their_images(void **state) {
     const kolo_augment a = {.flip = true, .crop = 2, .erase = 2};
     const kolo_augment moves = {.flip = true, .crop = 2};
-    kolo_dataset_info maps = info;
-    maps.label = (kolo_shape){2, {HEIGHT, WIDTH}};
+    const kolo_field maps[] = {fields[0], {"y", KOLO_DTYPE_I32, {2, {HEIGHT, WIDTH}}, .mean = {0}}};
     uint8_t work[PIXELS * 4];
-    assert_in_range(kolo_augment_work(&maps), 1, sizeof work);
+    assert_in_range(kolo_augment_work(maps), 1, sizeof work);
     for (int i = 0; i < 200; i++) {
         uint8_t sample[BYTES], unerased[BYTES];
         int32_t labels[PIXELS];
         fill(sample);
         fill(unerased);
         for (int p = 0; p < PIXELS; p++) labels[p] = sample[p];
-        kolo_augment_apply(&moves, 3, 0, i, &info, unerased, NULL, work);
-        kolo_augment_apply(&a, 3, 0, i, &maps, sample, labels, work);
+        kolo_augment_apply(&moves, 3, 0, i, fields, unerased, NULL, work);
+        kolo_augment_apply(&a, 3, 0, i, maps, sample, labels, work);
         for (int p = 0; p < PIXELS; p++) {
             assert_int_equal(labels[p], unerased[p] == 0 ? -1 : unerased[p]);
         }
@@ -90,7 +91,7 @@ static void a_square_is_set_to_the_mean(void **state) {
         uint8_t from[BYTES], sample[BYTES], work[BYTES];
         fill(from);
         fill(sample);
-        kolo_augment_apply(&a, 3, 0, i, &info, sample, NULL, work);
+        kolo_augment_apply(&a, 3, 0, i, fields, sample, NULL, work);
         int y0 = HEIGHT, y1 = -1, x0 = WIDTH, x1 = -1, changed = 0;
         for (int p = 0; p < PIXELS; p++) {
             if (sample[p] == from[p] && sample[PIXELS + p] == from[PIXELS + p]) continue;
@@ -116,10 +117,10 @@ static void epochs_and_seeds_differ(void **state) {
     int same[3] = {0};
     for (int i = 0; i < 100; i++) {
         for (int k = 0; k < 4; k++) fill(samples[k]);
-        kolo_augment_apply(&a, 1, 0, i, &info, samples[0], NULL, work);
-        kolo_augment_apply(&a, 1, 0, i, &info, samples[1], NULL, work);
-        kolo_augment_apply(&a, 1, 1, i, &info, samples[2], NULL, work);
-        kolo_augment_apply(&a, 2, 0, i, &info, samples[3], NULL, work);
+        kolo_augment_apply(&a, 1, 0, i, fields, samples[0], NULL, work);
+        kolo_augment_apply(&a, 1, 0, i, fields, samples[1], NULL, work);
+        kolo_augment_apply(&a, 1, 1, i, fields, samples[2], NULL, work);
+        kolo_augment_apply(&a, 2, 0, i, fields, samples[3], NULL, work);
         for (int k = 0; k < 3; k++) same[k] += !memcmp(samples[0], samples[k + 1], BYTES);
     }
     assert_int_equal(same[0], 100);
@@ -148,7 +149,8 @@ static void ranks_see_the_images_of_one(void **state) {
         int64_t at = 0;
         for (int r = 0; r < 3; r++) {
             ASSERT_OK(kolo_loader_next(ranks[r], &part));
-            assert_memory_equal(part.samples, whole.samples + at * 90, (size_t)part.count * 90);
+            assert_memory_equal(part.data[0], (const char *)whole.data[0] + at * 90,
+                                (size_t)part.count * 90);
             at += part.count;
         }
         assert_int_equal(at, whole.count);

@@ -100,14 +100,14 @@ static void idx_files_in_any_folder_are_a_data_set(void **state) {
     assert_string_equal(info->place, FOLDER);
     assert_int_equal(info->split, KOLO_SPLIT_TEST);
     assert_int_equal(info->count, IMAGES);
-    assert_true(kolo_shape_equal(&info->sample, &(kolo_shape){3, {1, HEIGHT, WIDTH}}));
+    assert_true(kolo_shape_equal(&info->fields[0].shape, &(kolo_shape){3, {1, HEIGHT, WIDTH}}));
     assert_int_equal(info->classes, 10);
-    assert_true(info->mean[0] == 0.1307F && info->std[0] == 0.3081F);
+    assert_true(info->fields[0].mean[0] == 0.1307F && info->fields[0].std[0] == 0.3081F);
 
     const int64_t indices[] = {4, 0, 4};
     uint8_t samples[3 * PIXELS];
     int32_t labels[3];
-    ASSERT_OK(kolo_dataset_gather(d, indices, 3, samples, labels));
+    ASSERT_OK(kolo_dataset_gather(d, indices, 3, (void *[]){samples, labels}));
     for (int i = 0; i < 3; i++) {
         assert_int_equal(labels[i], 9 - indices[i]);
         for (int p = 0; p < PIXELS; p++) {
@@ -116,7 +116,8 @@ static void idx_files_in_any_folder_are_a_data_set(void **state) {
     }
     const int64_t outside[][1] = {{-1}, {IMAGES}};
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(kolo_dataset_gather(d, outside[i], 1, samples, labels), KOLO_ERR_ARG);
+        assert_int_equal(kolo_dataset_gather(d, outside[i], 1, (void *[]){samples, labels}),
+                         KOLO_ERR_ARG);
     }
     kolo_dataset_close(d);
 
@@ -124,7 +125,7 @@ static void idx_files_in_any_folder_are_a_data_set(void **state) {
     assert_int_equal(
         rename(FOLDER "/train-images-idx3-ubyte", FOLDER "/train-images-idx3-ubyte.gz"), 0);
     ASSERT_OK(kolo_dataset_open("fashion-mnist:" FOLDER, KOLO_SPLIT_TRAIN, &d));
-    assert_true(kolo_dataset_describe(d)->mean[0] == 0.2860F);
+    assert_true(kolo_dataset_describe(d)->fields[0].mean[0] == 0.2860F);
     kolo_dataset_close(d);
     kolo_dataset_close(NULL);
 }
@@ -167,13 +168,13 @@ static void debian_package_is_the_published_set(void **state) {
         ASSERT_OK(kolo_dataset_open("fashion-mnist", (kolo_split)split, &d));
         const kolo_dataset_info *info = kolo_dataset_describe(d);
         assert_int_equal(info->count, counts[split]);
-        assert_int_equal(kolo_shape_count(&info->sample), 784);
+        assert_int_equal(kolo_shape_count(&info->fields[0].shape), 784);
         int64_t per_class[10] = {0};
         double sum = 0, squares = 0;
         for (int64_t i = 0; i < info->count; i++) {
             uint8_t pixels[784];
             int32_t label;
-            ASSERT_OK(kolo_dataset_gather(d, &i, 1, pixels, &label));
+            ASSERT_OK(kolo_dataset_gather(d, &i, 1, (void *[]){pixels, &label}));
             per_class[label]++;
             for (int p = 0; p < 784; p++) {
                 sum += pixels[p];
@@ -184,8 +185,9 @@ static void debian_package_is_the_published_set(void **state) {
         if (split == KOLO_SPLIT_TRAIN) {
             double n = 784.0 * 60000 * 255, mean = sum / n;
             double variance = squares / (n * 255) - mean * mean;
-            assert_true(mean - info->mean[0] < 1e-4 && info->mean[0] - mean < 1e-4);
-            double std = info->std[0];
+            assert_true(mean - info->fields[0].mean[0] < 1e-4 &&
+                        info->fields[0].mean[0] - mean < 1e-4);
+            double std = info->fields[0].std[0];
             assert_true(variance < (std + 1e-4) * (std + 1e-4));
             assert_true(variance > (std - 1e-4) * (std - 1e-4));
         }
@@ -205,11 +207,12 @@ static copy copy_all(const char *spec, kolo_split split) {
     kolo_dataset *d;
     ASSERT_OK(kolo_dataset_open(spec, split, &d));
     const kolo_dataset_info *info = kolo_dataset_describe(d);
-    copy c = {.n = info->count, .sample = kolo_shape_count(&info->sample)};
+    copy c = {.n = info->count, .sample = kolo_shape_count(&info->fields[0].shape)};
     c.samples = malloc((size_t)(c.n * c.sample));
     c.labels = malloc((size_t)c.n * sizeof *c.labels);
     for (int64_t i = 0; i < c.n; i++) {
-        ASSERT_OK(kolo_dataset_gather(d, &i, 1, c.samples + i * c.sample, c.labels + i));
+        ASSERT_OK(
+            kolo_dataset_gather(d, &i, 1, (void *[]){c.samples + i * c.sample, c.labels + i}));
     }
     kolo_dataset_close(d);
     return c;
@@ -304,16 +307,16 @@ static void maps_mark_what_is_seen(void **state) {
     ASSERT_OK(kolo_dataset_open(spec, KOLO_SPLIT_TRAIN, &d));
     ASSERT_OK(kolo_dataset_open(spec, KOLO_SPLIT_TEST, &test));
     const kolo_dataset_info *info = kolo_dataset_describe(d);
-    assert_int_equal(info->label.rank, 2);
-    assert_true(info->label.dim[0] == H && info->label.dim[1] == W);
+    assert_int_equal(info->fields[1].shape.rank, 2);
+    assert_true(info->fields[1].shape.dim[0] == H && info->fields[1].shape.dim[1] == W);
     assert_int_equal(kolo_dataset_describe(test)->count, 9);
     int64_t indices[N];
     for (int64_t i = 0; i < N; i++) indices[i] = i;
-    ASSERT_OK(kolo_dataset_gather(d, indices, N, samples, labels));
-    ASSERT_OK(kolo_dataset_gather(d, &indices[7], 1, again, labels_again));
+    ASSERT_OK(kolo_dataset_gather(d, indices, N, (void *[]){samples, labels}));
+    ASSERT_OK(kolo_dataset_gather(d, &indices[7], 1, (void *[]){again, labels_again}));
     assert_memory_equal(again, samples + 7 * C * H * W, sizeof again);
     assert_memory_equal(labels_again, labels + (ptrdiff_t)7 * H * W, sizeof labels_again);
-    ASSERT_OK(kolo_dataset_gather(test, &indices[7], 1, again, labels_again));
+    ASSERT_OK(kolo_dataset_gather(test, &indices[7], 1, (void *[]){again, labels_again}));
     assert_memory_not_equal(labels_again, labels + (ptrdiff_t)7 * H * W, sizeof labels_again);
 
     /* Every class occurs, some pixels have no label, and a pixel has the colour of its class. */

@@ -27,7 +27,9 @@ typedef struct fake {
 enum { SAMPLE = 4 };
 
 static kolo_status fake_gather(const kolo_dataset *dataset, const int64_t *indices, int64_t n,
-                               uint8_t *samples, int32_t *labels) {
+                               void *const *data) {
+    uint8_t *samples = data[KOLO_FIELD_X];
+    int32_t *labels = data[KOLO_FIELD_Y];
     fake *f = dataset->own;
     pthread_mutex_lock(&f->lock);
     f->batches++;
@@ -50,13 +52,10 @@ static void fake_init(fake *f, int64_t count) {
         .name = "fake",
         .place = "",
         .count = count,
-        .sample = {3, {1, 1, SAMPLE}},
-        .dtype = KOLO_DTYPE_U8,
         .classes = 10,
-        .mean = {0.5F},
-        .std = {0.25F},
     };
-    f->dataset.sample_bytes = SAMPLE;
+    kolo_dataset_set_fields(&f->dataset.info, KOLO_DTYPE_U8, (kolo_shape){3, {1, 1, SAMPLE}},
+                            kolo_shape_0());
     f->dataset.gather = fake_gather;
     f->dataset.own = f;
     pthread_mutex_init(&f->lock, NULL);
@@ -100,9 +99,9 @@ static void check_batches(fake *f, const kolo_loader_opts *opts, int64_t first, 
         assert_int_equal(batch.global_count, share.global_count);
         for (int64_t i = 0; i < batch.count; i++) {
             uint32_t value;
-            memcpy(&value, batch.samples + i * SAMPLE, SAMPLE);
+            memcpy(&value, (const char *)batch.data[KOLO_FIELD_X] + i * SAMPLE, SAMPLE);
             assert_int_equal(value, perm[share.first + i]);
-            assert_int_equal(batch.labels[i], value % 10);
+            assert_int_equal(((const int32_t *)batch.data[KOLO_FIELD_Y])[i], value % 10);
         }
     }
     for (int again = 0; again < 3; again++) { /* the end stays the end */
@@ -164,7 +163,7 @@ static void thread_runs_ahead_by_the_slots(void **state) {
         pthread_mutex_unlock(&f.lock);
         assert_true(batches > k && batches <= k + 3);
         uint32_t value; /* not overwritten while it is held */
-        memcpy(&value, batch.samples, SAMPLE);
+        memcpy(&value, batch.data[0], SAMPLE);
         assert_int_equal(value, k);
     }
     kolo_loader_destroy(loader);
@@ -269,23 +268,22 @@ static void bad_options_and_failing_memory_are_reported(void **state) {
 static void normalization_follows_the_formula(void **state) {
     enum { N = 3, P = 5 * 7, CHANNELS = 3 };
     for (int64_t channels = 1; channels <= CHANNELS; channels++) {
-        kolo_dataset_info info = {.sample = {3, {channels, 5, 7}},
+        const kolo_field field = {.shape = {3, {channels, 5, 7}},
                                   .mean = {0.2860F, 0.1307F, 0.9F},
                                   .std = {0.3530F, 0.3081F, 0.01F}};
         uint8_t samples[N * CHANNELS * P];
         for (size_t i = 0; i < sizeof samples; i++) samples[i] = (uint8_t)(i * 37);
-        kolo_batch batch = {.count = N, .samples = samples, .info = &info};
         float nchw[N * CHANNELS * P + 1], nhwc[N * CHANNELS * P + 1];
         int64_t total = N * channels * P;
         nchw[total] = nhwc[total] = 77;
-        kolo_batch_normalize(&batch, KOLO_NCHW, nchw);
-        kolo_batch_normalize(&batch, KOLO_NHWC, nhwc);
+        kolo_normalize(&field, samples, N, KOLO_NCHW, nchw);
+        kolo_normalize(&field, samples, N, KOLO_NHWC, nhwc);
         for (int64_t n = 0; n < N; n++) {
             for (int64_t c = 0; c < channels; c++) {
                 for (int64_t p = 0; p < P; p++) {
                     int64_t at = (n * channels + c) * P + p;
                     double want =
-                        (samples[at] / 255.0 - (double)info.mean[c]) / (double)info.std[c];
+                        (samples[at] / 255.0 - (double)field.mean[c]) / (double)field.std[c];
                     double off = (double)nchw[at] - want;
                     assert_true(off < 1e-5 && off > -1e-5);
                     assert_true(nhwc[(n * P + p) * channels + c] == nchw[at]);
@@ -293,9 +291,11 @@ static void normalization_follows_the_formula(void **state) {
             }
         }
         assert_true(nchw[total] == 77 && nhwc[total] == 77);
-        batch.count = 0;
+        float again[N * CHANNELS * P];
+        kolo_interleave(&field, nchw, N, again);
+        assert_memory_equal(again, nhwc, (size_t)total * sizeof *again);
         nchw[0] = 77;
-        kolo_batch_normalize(&batch, KOLO_NHWC, nchw);
+        kolo_normalize(&field, samples, 0, KOLO_NHWC, nchw);
         assert_true(nchw[0] == 77);
     }
 }
@@ -325,7 +325,7 @@ static void shards_are_dealt_anew_between_steps(void **state) {
         assert_int_equal(batch.global_count, share.global_count);
         for (int64_t i = 0; i < share.count; i++) {
             uint32_t value;
-            memcpy(&value, batch.samples + i * SAMPLE, SAMPLE);
+            memcpy(&value, (const char *)batch.data[KOLO_FIELD_X] + i * SAMPLE, SAMPLE);
             assert_int_equal(value, share.first + i);
         }
         if (k == 5) kolo_loader_deal(loader, 8, 0, 8);

@@ -16,7 +16,7 @@ static void write_file(const char *path, const void *data, size_t bytes) {
 /* Checks sample i: its tokens are first, first + 1, ... */
 static void check_count_up(const kolo_dataset *d, int64_t i, int32_t first) {
     int32_t x[4], y[4];
-    ASSERT_OK(kolo_dataset_gather(d, &i, 1, (uint8_t *)x, y));
+    ASSERT_OK(kolo_dataset_gather(d, &i, 1, (void *[]){x, y}));
     for (int32_t t = 0; t < 4; t++) {
         assert_int_equal(x[t], first + t);
         assert_int_equal(y[t], first + t + 1);
@@ -27,9 +27,10 @@ static void check_file(const char *spec, int64_t train, int64_t test, int32_t te
     kolo_dataset *d;
     ASSERT_OK(kolo_dataset_open_for(spec, KOLO_SPLIT_TRAIN, &windows, &d));
     const kolo_dataset_info *info = kolo_dataset_describe(d);
-    assert_true(info->count == train && info->classes == 300 && info->dtype == KOLO_DTYPE_I32);
-    assert_true(info->sample.rank == 1 && info->sample.dim[0] == 4);
-    assert_true(kolo_shape_equal(&info->sample, &info->label));
+    assert_true(info->count == train && info->classes == 300 &&
+                info->fields[0].dtype == KOLO_DTYPE_I32);
+    assert_true(info->fields[0].shape.rank == 1 && info->fields[0].shape.dim[0] == 4);
+    assert_true(kolo_shape_equal(&info->fields[0].shape, &info->fields[1].shape));
     check_count_up(d, 0, 0);
     check_count_up(d, train - 1, (int32_t)(4 * (train - 1)));
     kolo_dataset_close(d);
@@ -66,7 +67,7 @@ static void tokens_of_two_bytes_are_little_endian(void **state) {
     int64_t first = 0;
     int32_t x[4], y[4];
     ASSERT_OK(kolo_dataset_open_for("tokens:some.bin", KOLO_SPLIT_TRAIN, &windows, &d));
-    ASSERT_OK(kolo_dataset_gather(d, &first, 1, (uint8_t *)x, y));
+    ASSERT_OK(kolo_dataset_gather(d, &first, 1, (void *[]){x, y}));
     assert_memory_equal(x, ((const int32_t[]){1, 255, 256, 299}), sizeof x);
     assert_memory_equal(y, ((const int32_t[]){255, 256, 299, 7}), sizeof y);
     kolo_dataset_close(d);
@@ -81,8 +82,8 @@ static void made_up_tokens_follow_each_other(void **state) {
     kolo_dataset *d;
     for (int64_t i = 0; i < N; i++) indices[i] = i;
     ASSERT_OK(kolo_dataset_open_for("synthetic-tokens:N=200,seed=4", KOLO_SPLIT_TRAIN, &opts, &d));
-    ASSERT_OK(kolo_dataset_gather(d, indices, N, (uint8_t *)x, y[0]));
-    ASSERT_OK(kolo_dataset_gather(d, indices, N, (uint8_t *)again, y[0]));
+    ASSERT_OK(kolo_dataset_gather(d, indices, N, (void *[]){x, y[0]}));
+    ASSERT_OK(kolo_dataset_gather(d, indices, N, (void *[]){again, y[0]}));
     assert_memory_equal(x, again, sizeof x);
     int pairs[V][V] = {{0}}, follow = 0;
     for (int i = 0; i < N; i++) {
@@ -115,9 +116,9 @@ static void batches_hold_windows(void **state) {
     kolo_batch part = kolo_batch_part(&batch, 4, 3);
     for (int64_t i = 4; i < 7; i++) {
         int32_t x[3], y[3];
-        ASSERT_OK(kolo_dataset_gather(d, &i, 1, (uint8_t *)x, y));
-        assert_memory_equal(part.samples + (size_t)(i - 4) * sizeof x, x, sizeof x);
-        assert_memory_equal(part.labels + 3 * (i - 4), y, sizeof y);
+        ASSERT_OK(kolo_dataset_gather(d, &i, 1, (void *[]){x, y}));
+        assert_memory_equal((const char *)part.data[0] + (size_t)(i - 4) * sizeof x, x, sizeof x);
+        assert_memory_equal((const int32_t *)part.data[1] + 3 * (i - 4), y, sizeof y);
     }
     kolo_loader_destroy(loader);
     kolo_dataset_close(d);
@@ -137,11 +138,11 @@ static void pairs_are_of_sentences(void **state) {
     ASSERT_OK(kolo_dataset_open_for(spec, KOLO_SPLIT_TRAIN, &opts, &d));
     ASSERT_OK(kolo_dataset_open_for(spec, KOLO_SPLIT_TRAIN, &beneath, &windows_of));
     const kolo_dataset_info *info = kolo_dataset_describe(d);
-    assert_true(info->count == N && info->classes == 302 && info->sample.dim[0] == T);
-    assert_true(kolo_shape_equal(&info->sample, &info->label));
+    assert_true(info->count == N && info->classes == 302 && info->fields[0].shape.dim[0] == T);
+    assert_true(kolo_shape_equal(&info->fields[0].shape, &info->fields[1].shape));
     assert_string_equal(info->name, "synthetic-tokens");
-    ASSERT_OK(kolo_dataset_gather(d, indices, N, (uint8_t *)x, y[0]));
-    ASSERT_OK(kolo_dataset_gather(windows_of, indices, N, (uint8_t *)plain, unused[0]));
+    ASSERT_OK(kolo_dataset_gather(d, indices, N, (void *[]){x, y[0]}));
+    ASSERT_OK(kolo_dataset_gather(windows_of, indices, N, (void *[]){plain, unused[0]}));
     for (int i = 0; i < N; i++) {
         bool follows =
             memcmp(&x[i][FRONT + 2], &plain[i][FRONT], (TOKENS - FRONT) * sizeof(int32_t)) == 0;
@@ -158,7 +159,7 @@ static void pairs_are_of_sentences(void **state) {
         random += other != 0;
     }
     assert_in_range(random, N / 2 - 50, N / 2 + 50);
-    ASSERT_OK(kolo_dataset_gather(d, &indices[7], 1, (uint8_t *)again, unused[0]));
+    ASSERT_OK(kolo_dataset_gather(d, &indices[7], 1, (void *[]){again, unused[0]}));
     assert_memory_equal(again, x[7], sizeof again);
     kolo_dataset_close(d);
     kolo_dataset_close(windows_of);

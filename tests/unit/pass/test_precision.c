@@ -173,8 +173,8 @@ static double train(const setting *s) {
     kolo_session_opts opts = {
         .model = s->model,
         .model_options = s->options,
-        .sample = kolo_dataset_describe(data)->sample,
-        .label = kolo_dataset_describe(data)->label,
+        .sample = kolo_dataset_describe(data)->fields[KOLO_FIELD_X].shape,
+        .label = kolo_dataset_describe(data)->fields[KOLO_FIELD_Y].shape,
         .classes = kolo_dataset_describe(data)->classes,
         .batch = s->batch,
         .plan = {.kernels = s->kernels, .precision = s->precision, .optimizer.momentum = 0.9},
