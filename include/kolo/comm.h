@@ -150,7 +150,8 @@ typedef struct kolo_comm_opts {
      * If none of RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE is set, a process started by
      * mpirun, mpiexec or srun gets its environment from them by PMIx or PMI. Rank 0 then generates
      * a secret, unless KOLO_SECRET_FILE is set on all ranks, and listens on KOLO_MASTER_PORT or any
-     * free port. Any other process forms a group of one.
+     * free port. Any other process forms a group of one. Ranks of torchrun use the store of its
+     * agent likewise, unless KOLO_MASTER_PORT is set.
      *
      * Ranks that share a host are detected; KOLO_HOST_ID overrides the detection. */
     int rank, world, local_rank, local_world;

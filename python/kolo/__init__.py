@@ -205,8 +205,8 @@ def init(rank=0, world=0, local_rank=0, local_world=0, master_addr=None, master_
     """Joins a group; blocks until all ranks have joined.
 
     Without ``world`` the group comes from the environment: RANK, WORLD_SIZE, LOCAL_RANK,
-    LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, KOLO_SECRET_FILE, or that of mpirun, mpiexec or srun;
-    without any of them the group has one rank. The arguments are those of kolo_comm_opts;
+    LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, KOLO_SECRET_FILE, or that of mpirun, mpiexec, srun or
+    torchrun; without any of them the group has one rank. The arguments are those of kolo_comm_opts;
     ``transport`` is a name of --transport, such as "auto", "tcp" or "shm+ucx".
     """
     way = _parse(_lib.kolo_transport_parse, transport)

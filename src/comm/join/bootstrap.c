@@ -1,4 +1,5 @@
-/* Bootstrap of ranks started by mpirun, mpiexec or srun, without a rank environment.
+/* Bootstrap of ranks started by mpirun, mpiexec or srun, without a rank environment, or by
+ * torchrun.
  *
  * Rank 0 opens the listening socket at a port that the kernel picks, draws the job's secret and
  * broadcasts both through the process manager:
@@ -6,10 +7,11 @@
  *     ADDRESS[,ADDRESS...];PORT;SECRET     or     !STATUS;error text
  *
  * The rest is as for any job (rendezvous.c). If all ranks are on one host, the address is the
- * loopback address; else all addresses of rank 0, or the one that --interface selects. SECRET is 64
- * hexadecimal digits, "file" (all ranks read KOLO_SECRET_FILE) or "none" (--insecure). The manager
- * makes the text available only to processes of this job and user; how it is protected between
- * hosts depends on the launcher. KOLO_SECRET_FILE is for networks where that is not enough.
+ * loopback address; otherwise the list starts with the manager's own address of rank 0's host and
+ * has all addresses of rank 0. --interface selects one. SECRET is 64 hexadecimal digits, "file"
+ * (all ranks read KOLO_SECRET_FILE) or "none" (--insecure). The managers except torchrun make the
+ * text available only to processes of this job and user; how it is protected between hosts depends
+ * on the launcher. KOLO_SECRET_FILE is for networks where that is not enough.
  *
  * If a launcher has started several processes but offers no process manager, it is an error: they
  * must not train independently of each other. */
@@ -48,6 +50,12 @@ const char *kolo_bootstrap_mpi(long *world) {
     return getenv("PMI_SIZE") ? "mpich" : NULL;
 }
 
+/* KOLO_MASTER_PORT is for ranks that shall not use the store. */
+bool kolo_bootstrap_by_torchrun(void) {
+    const char *store = getenv("TORCHELASTIC_USE_AGENT_STORE");
+    return store && strcmp(store, "True") == 0 && getenv("RANK") && getenv("WORLD_SIZE") &&
+           getenv("MASTER_PORT") && !getenv("KOLO_MASTER_PORT");
+}
 static bool offers_pmix(void) { return getenv("PMIX_NAMESPACE") && getenv("PMIX_RANK"); }
 static bool offers_pmi(void) { return getenv("PMI_FD") && getenv("PMI_RANK"); }
 
@@ -56,9 +64,20 @@ bool kolo_bootstrap_detected(void) {
     return n > 1 || (n == 0 && (offers_pmix() || offers_pmi()));
 }
 
+/* The managers, in the order in which they are tried. */
+static const struct {
+    bool (*offered)(void); /* reads the environment */
+    kolo_status (*open)(int64_t deadline_ns, kolo_manager **manager);
+} managers[] = {
+    {kolo_bootstrap_by_torchrun, kolo_torchrun_open},
+    {offers_pmi, kolo_pmi_open},
+    {offers_pmix, kolo_pmix_open},
+};
+
 static kolo_status open_manager(int64_t deadline_ns, kolo_manager **manager) {
-    if (offers_pmi()) return kolo_pmi_open(deadline_ns, manager);
-    if (offers_pmix()) return kolo_pmix_open(manager);
+    for (size_t i = 0; i < KOLO_COUNT(managers); i++) {
+        if (managers[i].offered()) return managers[i].open(deadline_ns, manager);
+    }
     bool slurm = getenv("SLURM_STEP_NUM_TASKS") && !getenv("PMI_SIZE");
     return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
                      "%s has started %ld processes but provides no process manager: %s; or, to "
@@ -77,7 +96,11 @@ static kolo_status write_address(const kolo_comm_opts *opts, const kolo_manager 
     if (opts->interface) {
         KOLO_TRY(kolo_socket_find_address(opts->interface, addresses, NULL));
     } else if (!m->one_host) {
-        KOLO_TRY(kolo_socket_all_addresses(addresses, sizeof addresses, &at));
+        size_t known = 0;
+        if (m->address && strlen(m->address) + KOLO_ADDRESS_BYTES < sizeof addresses) {
+            known = (size_t)snprintf(addresses, sizeof addresses, "%s,", m->address);
+        }
+        KOLO_TRY(kolo_socket_all_addresses(addresses + known, sizeof addresses - known, &at));
     }
     KOLO_TRY(kolo_socket_listen_tcp(at, c->master_port, &c->listen_fd));
     KOLO_TRY(kolo_socket_own_address(c->listen_fd, unused, &c->master_port));
@@ -205,12 +228,13 @@ kolo_status kolo_bootstrap(const kolo_comm_opts *opts, int64_t deadline_ns, kolo
 
 bool kolo_comm_launched(void) { return getenv("RANK") != NULL || kolo_bootstrap_detected(); }
 
+#define ALWAYS "kolo run, RANK and WORLD_SIZE, torchrun, "
 const char *kolo_comm_launchers(void) {
-    static const char all[] = "kolo run, RANK and WORLD_SIZE, mpirun and srun (PMIx, PMI)";
-    static const char not_built[] = "kolo run, RANK and WORLD_SIZE, mpiexec of MPICH (PMI); not "
-                                    "PMIx: built without libpmix-dev";
-    static const char not_there[] = "kolo run, RANK and WORLD_SIZE, mpiexec of MPICH (PMI); not "
-                                    "PMIx: libpmix.so.2 is not installed";
+    static const char all[] = ALWAYS "mpirun and srun (PMIx, PMI)";
+    static const char not_built[] =
+        ALWAYS "mpiexec of MPICH (PMI); not PMIx: built without libpmix-dev";
+    static const char not_there[] =
+        ALWAYS "mpiexec of MPICH (PMI); not PMIx: libpmix.so.2 is not installed";
     switch (kolo_pmix_state()) {
     case KOLO_PMIX_USABLE:
         return all;

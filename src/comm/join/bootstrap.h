@@ -7,6 +7,10 @@
 /* Whether a launcher started this process as one of several ranks; kolo_bootstrap then finds the
  * others, or fails with what is missing. Reads the environment only. */
 bool kolo_bootstrap_detected(void);
+/* Whether torchrun started this process and serves a store to its ranks. Reads the environment
+ * only.
+ */
+bool kolo_bootstrap_by_torchrun(void);
 /* Fills in this rank's number, the address of rank 0 (for rank 0: its listening socket) and the
  * key. Blocks until all ranks have called it. UNSUPPORTED; ARG; IO; TIMEOUT. */
 kolo_status kolo_bootstrap_with(kolo_manager *manager, const kolo_comm_opts *opts,

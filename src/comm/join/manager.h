@@ -1,5 +1,6 @@
 #pragma once
-/* Process managers: the interfaces that mpirun, mpiexec and srun offer to the processes they start.
+/* Process managers: the interfaces that mpirun, mpiexec, srun and torchrun offer to the processes
+ * they start.
  *
  * A manager provides the rank and the world size, and broadcasts one text from rank 0, which is
  * enough to bootstrap the group. It is finalized right after that, so that it does not end the
@@ -24,15 +25,19 @@ typedef struct kolo_manager_ops {
 struct kolo_manager {
     const kolo_manager_ops *ops;
     int rank, world;
-    bool failed;   /* `share` failed; set before `close` */
-    bool one_host; /* all ranks are on this host; false if unknown */
+    bool failed;         /* `share` failed; set before `close` */
+    bool one_host;       /* all ranks are on this host; false if unknown */
+    const char *address; /* of rank 0's host, known to all ranks; or NULL */
 };
+
+/* Reads a number in [least, most] from an environment variable. FORMAT. */
+kolo_status kolo_manager_number(const char *name, long least, long most, int *value);
 
 /* The error for a rank that was started but has published nothing: it joins in another way. ARG. */
 kolo_status kolo_manager_missing(const kolo_manager *m, int missing);
 
 /* PMIx: Open MPI, PRRTE, srun --mpi=pmix. UNSUPPORTED if this build or system has no libpmix. */
-kolo_status kolo_pmix_open(kolo_manager **manager);
+kolo_status kolo_pmix_open(int64_t deadline_ns, kolo_manager **manager);
 /* Whether PMIx is available. */
 typedef enum kolo_pmix_condition {
     KOLO_PMIX_USABLE,
@@ -42,3 +47,5 @@ typedef enum kolo_pmix_condition {
 kolo_pmix_condition kolo_pmix_state(void);
 /* PMI version 1: MPICH, Intel MPI, srun --mpi=pmi2. */
 kolo_status kolo_pmi_open(int64_t deadline_ns, kolo_manager **manager);
+/* The key-value store of torchrun's agent. Connects in `share`. */
+kolo_status kolo_torchrun_open(int64_t deadline_ns, kolo_manager **manager);

@@ -157,23 +157,11 @@ static void pmi_close(kolo_manager *base) {
 
 static const kolo_manager_ops ops = {.name = "PMI", .share = share, .close = pmi_close};
 
-static kolo_status number(const char *name, long least, long most, int *value) {
-    const char *text = getenv(name);
-    char *end = NULL;
-    long n = text ? strtol(text, &end, 10) : 0;
-    if (!text || end == text || *end || n < least || n > most) {
-        return KOLO_FAIL(KOLO_ERR_FORMAT, "%s is '%s': must be a number from %ld to %ld", name,
-                         text ? text : "", least, most);
-    }
-    *value = (int)n;
-    return KOLO_OK;
-}
-
 static kolo_status pmi_init(pmi_manager *m, int64_t deadline_ns) {
     char line[LINE_BYTES] = "", *space;
-    KOLO_TRY(number("PMI_SIZE", 1, INT32_MAX, &m->base.world));
-    KOLO_TRY(number("PMI_RANK", 0, m->base.world - 1, &m->base.rank));
-    KOLO_TRY(number("PMI_FD", 0, INT32_MAX, &m->fd));
+    KOLO_TRY(kolo_manager_number("PMI_SIZE", 1, INT32_MAX, &m->base.world));
+    KOLO_TRY(kolo_manager_number("PMI_RANK", 0, m->base.world - 1, &m->base.rank));
+    KOLO_TRY(kolo_manager_number("PMI_FD", 0, INT32_MAX, &m->fd));
     kolo_status status = kolo_socket_adopt(m->fd);
     if (status != KOLO_OK) return kolo_fail_in(status, "PMI_FD");
     KOLO_TRY(request_answer(m, "cmd=init pmi_version=1 pmi_subversion=1\n", "response_to_init",

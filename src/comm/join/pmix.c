@@ -222,7 +222,7 @@ static kolo_status find_rank(pmix_manager *m) {
     return KOLO_OK;
 }
 
-kolo_status kolo_pmix_open(kolo_manager **manager) {
+kolo_status kolo_pmix_open(int64_t deadline_ns, kolo_manager **manager) {
     pmix_manager *m = kolo_zalloc(sizeof *m);
     if (!m) return KOLO_NOMEM(sizeof *m);
     m->base.ops = &ops;
@@ -259,7 +259,7 @@ kolo_pmix_condition kolo_pmix_state(void) {
 
 #else
 
-kolo_status kolo_pmix_open(kolo_manager **manager) {
+kolo_status kolo_pmix_open(int64_t deadline_ns, kolo_manager **manager) {
     return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
                      "started through PMIx (mpirun, srun), but this kolo was built without it: "
                      "install libpmix-dev and rebuild, or start the ranks with kolo run");

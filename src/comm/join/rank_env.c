@@ -1,7 +1,8 @@
 /* The rank environment: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR,
- * MASTER_PORT as set by torchrun and the Kubernetes operators, and Kolo's own KOLO_SECRET_FILE,
+ * MASTER_PORT as set by Kubernetes operators and kolo run, and Kolo's own KOLO_SECRET_FILE,
  * KOLO_HOST_ID, KOLO_LISTEN_FD and KOLO_ENDED_FD. It takes precedence over the process managers of
- * mpirun and srun (bootstrap.c), so that torchrun, for example, can be started by srun.
+ * mpirun and srun (bootstrap.c), so that kolo run or torchrun can be started by srun. Ranks of
+ * torchrun exchange their addresses through its store (torchrun.c).
  *
  * LOCAL_RANK and LOCAL_WORLD_SIZE do not decide which ranks share a host. Each rank sends a host
  * id, a hash of the kernel's boot id and the network namespace: ranks with the same one can share
@@ -170,9 +171,10 @@ kolo_status kolo_rank_env_read(const kolo_comm_opts *opts, int64_t deadline_ns, 
     kolo_rank_env c = default_env();
     uint64_t host = 0;
     KOLO_TRY(find_host(&host));
-    if (opts->world == 0 && env_empty()) {
-        if (kolo_bootstrap_detected()) KOLO_TRY(read_launcher(NULL, opts, deadline_ns, &c, key));
-    } else {
+    bool launched = env_empty() ? kolo_bootstrap_detected() : kolo_bootstrap_by_torchrun();
+    if (opts->world == 0 && launched) {
+        KOLO_TRY(read_launcher(NULL, opts, deadline_ns, &c, key));
+    } else if (opts->world != 0 || !env_empty()) {
         const char *secret_file = NULL;
         KOLO_TRY(opts->world == 0 ? read_env(&c, &secret_file) : read_opts(opts, &c, &secret_file));
         if (c.world > 1) KOLO_TRY(read_key(secret_file, opts->insecure, deadline_ns, key));

@@ -24,8 +24,8 @@ bool kolo_socket_same_host(int fd);
  * what exists. */
 kolo_status kolo_socket_find_address(const char *wanted, char address[KOLO_ADDRESS_BYTES],
                                      char interface[KOLO_ADDRESS_BYTES]);
-/* Lists the non-loopback addresses of this host, separated by commas: those of IPv4, or if there
- * are none, of IPv6. `any` is the wildcard address to listen at. ARG if there are none. */
+/* Lists the addresses of this host, separated by commas: those of IPv4, or if there are none, of
+ * IPv6, or if there are none, that of loopback. `any` is the address to listen at. IO. */
 kolo_status kolo_socket_all_addresses(char *list, size_t bytes, const char **any);
 /* Options for connections that carry collectives: no Nagle delay, and the connection ends if data
  * is not acknowledged for `timeout_ms`. */
