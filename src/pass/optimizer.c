@@ -157,7 +157,8 @@ static kolo_value add_clip(kolo_graph *g, double norm) {
     kolo_value sum = KOLO_NONE;
     for (int32_t v = 0; v < n_values; v++) {
         if (!is_trained(g, v)) continue;
-        const kolo_value in[] = {g->values[v].grad, sum};
+        const kolo_value in[] = {
+            kolo_graph_add1(g, &kolo_op_square_blocks, &g->values[v].grad, 1, NULL), sum};
         sum = kolo_graph_add1(g, &kolo_op_square_sum, in, kolo_value_ok(sum) ? 2 : 1, NULL);
     }
     if (!kolo_value_ok(sum)) return KOLO_NONE; /* no trainable parameter */

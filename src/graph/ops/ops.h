@@ -212,8 +212,15 @@ enum {
     KOLO_ADAM_DECOUPLED,
 };
 
-/* square_sum: g, [sum []] -> sum + the sum of the squares of g. clip_factor: sum [] -> min(1, norm
- * / (sqrt(sum) + 1e-6)). Both are with_updates: they read synchronised gradients. */
+/* Norms of whole tensors. square_blocks: x -> [blocks]: the sum of the squares of each block of
+ * KOLO_SQUARE_BLOCK elements, the last one maybe shorter, in row-major order. square_sum: blocks,
+ * [sum []] -> sum + the sum of the blocks, in order. The result thus depends neither on the layout
+ * of x nor on threads, nor on which rank computes which blocks. clip_factor: sum [] -> min(1, norm
+ * / (sqrt(sum) + 1e-6)). All are with_updates: they read synchronised gradients. */
+enum { KOLO_SQUARE_BLOCK = 4096 };
+static inline int64_t kolo_square_blocks(int64_t elements) {
+    return (elements + KOLO_SQUARE_BLOCK - 1) / KOLO_SQUARE_BLOCK;
+}
 enum { KOLO_CLIP_NORM };
 
 /* accumulate: x, fresh [] -> sum over the micro-batches of a step: x if fresh is not 0, else
@@ -308,6 +315,7 @@ enum { KOLO_COMM_BUCKET, KOLO_COMM_GATHERS, KOLO_COMM_INSIDE };
     X(confusion)               \
     X(sgd)                     \
     X(adam)                    \
+    X(square_blocks)           \
     X(square_sum)              \
     X(clip_factor)             \
     X(accumulate)              \

@@ -27,8 +27,15 @@ static kolo_status adam_shape(kolo_shape_query *q) {
     return KOLO_OK;
 }
 
+static kolo_status square_blocks_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "f"));
+    int64_t blocks = kolo_square_blocks(kolo_shape_count(&q->in[0].shape));
+    return kolo_rule_out(q, 0, q->in[0].dtype, kolo_shape_1(blocks));
+}
+
 static kolo_status square_sum_shape(kolo_shape_query *q) {
     KOLO_TRY(kolo_rule_types(q, "ff"));
+    KOLO_TRY(kolo_rule_rank(q, 0, 1, "blocks"));
     if (q->n_in == 2) KOLO_TRY(kolo_rule_rank(q, 1, 0, "a scalar"));
     return kolo_rule_out(q, 0, q->in[0].dtype, kolo_shape_0());
 }
@@ -81,13 +88,23 @@ const kolo_op kolo_op_adam = {
     .attrs = adam_attrs,
     .shape = adam_shape,
 };
+const kolo_op kolo_op_square_blocks = {
+    .name = "square_blocks",
+    .index = "#->B",
+    .min_in = 1,
+    .max_in = 1,
+    .layout = {.in = "x", .out = "p"},
+    .attrs = no_attrs,
+    .shape = square_blocks_shape,
+    .with_updates = true,
+};
 const kolo_op kolo_op_square_sum = {
     .name = "square_sum",
-    .index = "*+->",
-    .linear = 0x2u,
+    .index = "b+->",
+    .linear = 0x3u,
     .min_in = 1,
     .max_in = 2,
-    .layout = {.in = "ep", .out = "p"},
+    .layout = {.in = "pp", .out = "p"},
     .attrs = no_attrs,
     .shape = square_sum_shape,
     .with_updates = true,

@@ -1,5 +1,6 @@
 /* Stochastic gradient descent with momentum (Sutskever et al., "On the importance of initialization
  * and momentum in deep learning", ICML 2013, in the form that PyTorch gives it). */
+#include "base/integer.h"
 #include "kernel/ref/ref.h"
 
 #include <math.h>
@@ -73,10 +74,20 @@ static void adam(const kolo_call *call) {
     }
 }
 
+static void square_blocks(const kolo_call *call) {
+    const double *x = call->in[0];
+    double *sums = call->out[0];
+    int64_t count = kolo_shape_count(&call->spec->in[0].shape);
+    for (int64_t b = 0, i = 0; i < count; b++) {
+        int64_t end = kolo_min_i64(i + KOLO_SQUARE_BLOCK, count);
+        for (sums[b] = 0; i < end; i++) sums[b] += x[i] * x[i];
+    }
+}
+
 static void square_sum(const kolo_call *call) {
-    const double *g = call->in[0];
+    const double *blocks = call->in[0];
     double sum = call->spec->n_in == 2 ? *(const double *)call->in[1] : 0;
-    for (int64_t i = 0; i < kolo_shape_count(&call->spec->in[0].shape); i++) sum += g[i] * g[i];
+    for (int64_t i = 0; i < call->spec->in[0].shape.dim[0]; i++) sum += blocks[i];
     *(double *)call->out[0] = sum;
 }
 
@@ -86,10 +97,13 @@ static void clip_factor(const kolo_call *call) {
 }
 
 static void run_adam(const kolo_call *call) { kolo_ref_run(call, adam); }
+static void run_square_blocks(const kolo_call *call) { kolo_ref_run(call, square_blocks); }
 static void run_square_sum(const kolo_call *call) { kolo_ref_run(call, square_sum); }
 static void run_clip_factor(const kolo_call *call) { kolo_ref_run(call, clip_factor); }
 
 const kolo_kernel kolo_ref_adam = KOLO_REF_KERNEL("ref_adam", &kolo_op_adam, run_adam);
+const kolo_kernel kolo_ref_square_blocks =
+    KOLO_REF_KERNEL("ref_square_blocks", &kolo_op_square_blocks, run_square_blocks);
 const kolo_kernel kolo_ref_square_sum =
     KOLO_REF_KERNEL("ref_square_sum", &kolo_op_square_sum, run_square_sum);
 const kolo_kernel kolo_ref_clip_factor =

@@ -11,6 +11,7 @@
     X(add)                     \
     X(sgd)                     \
     X(adam)                    \
+    X(square_blocks)           \
     X(square_sum)              \
     X(clip_factor)             \
     X(sum)                     \

@@ -40,14 +40,17 @@ typedef struct kolo_simd_adam_job {
     float narrow; /* 1 / sqrt(1 - beta2^update) */
 } kolo_simd_adam_job;
 
-/* square_sum, sum: parallel over blocks of KOLO_SIMD_SQUARES elements. */
-typedef struct kolo_simd_square_job {
-    const float *g;
+/* square_blocks, sum: parallel over blocks of KOLO_SQUARE_BLOCK elements. */
+typedef struct kolo_simd_block_job {
+    const float *x;
     int64_t count;
     float *sums; /* per block */
-} kolo_simd_square_job;
-
-enum { KOLO_SIMD_SQUARES = 4096 };
+    /* square_blocks: where element i in row-major order is, at rows[i / width] + columns[i % width]
+     * of x; NULL: at i. */
+    const int64_t *rows;
+    const int32_t *columns;
+    int64_t width;
+} kolo_simd_block_job;
 
 typedef struct kolo_simd_fill_job {
     float number;
@@ -70,7 +73,7 @@ static inline int64_t kolo_simd_slices(const kolo_simd_image *v) {
 }
 
 typedef struct kolo_simd_point_table {
-    kolo_kernel_loop relu, relu_bwd, add, add_relu, sgd, sgd_plain, adam, square_sum, accumulate;
+    kolo_kernel_loop relu, relu_bwd, add, add_relu, sgd, sgd_plain, adam, square_blocks, accumulate;
     kolo_kernel_loop sum, fill;
     kolo_kernel_loop bias, bias_bwd;
     kolo_kernel_loop widen, narrow; /* bf16 to f32 and back */

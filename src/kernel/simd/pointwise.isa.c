@@ -186,31 +186,51 @@ static void adam(const void *arg, int part, int64_t begin, int64_t end) {
     store_part(job.w_next + i, s.w, n);
 }
 
-/* Each block is summed in 16 lanes; the caller adds the block sums in order. */
-static inline void block_sums(const kolo_simd_square_job *job, int64_t begin, int64_t end,
-                              bool squares) {
-    for (int64_t block = begin; block < end; block++) {
-        int64_t first = block * KOLO_SIMD_SQUARES;
-        int64_t count = kolo_min_i64(KOLO_SIMD_SQUARES, job->count - first), i = 0;
-        const float *g = job->g + first;
-        float lane[16] = {0};
-        for (; i + 16 <= count; i += 16) {
-            for (int k = 0; k < 16; k++) lane[k] += squares ? g[i + k] * g[i + k] : g[i + k];
-        }
-        for (int k = 0; i < count; i++, k++) lane[k] += squares ? g[i] * g[i] : g[i];
-        for (int half = 8; half > 0; half /= 2) {
-            for (int k = 0; k < half; k++) lane[k] += lane[k + half];
-        }
-        job->sums[block] = lane[0];
+/* Element i of a block in row-major order, which follows `at` elements. */
+static void gather(const kolo_simd_block_job *job, int64_t at, int64_t count, float *to) {
+    int64_t row = at / job->width, column = at % job->width;
+    for (int64_t i = 0; i < count; row++, column = 0) {
+        int64_t n = kolo_min_i64(job->width - column, count - i);
+        const float *restrict x = job->x + job->rows[row];
+        const int32_t *restrict at_column = job->columns + column;
+        float *restrict out = to + i;
+        for (int64_t k = 0; k < n; k++) out[k] = x[at_column[k]];
+        i += n;
     }
 }
 
-static void square_sum(const void *arg, int part, int64_t begin, int64_t end) {
-    block_sums(arg, begin, end, true);
+/* Each block is summed in 16 lanes; the reader of the sums adds them in order. */
+static inline float block_sum(const float *x, int64_t count, bool squares) {
+    float lane[16] = {0};
+    int64_t i = 0;
+    for (; i + 16 <= count; i += 16) {
+        for (int k = 0; k < 16; k++) lane[k] += squares ? x[i + k] * x[i + k] : x[i + k];
+    }
+    for (int k = 0; i < count; i++, k++) lane[k] += squares ? x[i] * x[i] : x[i];
+    for (int half = 8; half > 0; half /= 2) {
+        for (int k = 0; k < half; k++) lane[k] += lane[k + half];
+    }
+    return lane[0];
+}
+
+static void square_blocks(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_block_job *job = arg;
+    float ordered[KOLO_SQUARE_BLOCK];
+    for (int64_t block = begin; block < end; block++) {
+        int64_t first = block * KOLO_SQUARE_BLOCK;
+        int64_t count = kolo_min_i64(KOLO_SQUARE_BLOCK, job->count - first);
+        if (job->rows) gather(job, first, count, ordered);
+        job->sums[block] = block_sum(job->rows ? ordered : job->x + first, count, true);
+    }
 }
 
 static void sum(const void *arg, int part, int64_t begin, int64_t end) {
-    block_sums(arg, begin, end, false);
+    const kolo_simd_block_job *job = arg;
+    for (int64_t block = begin; block < end; block++) {
+        int64_t first = block * KOLO_SQUARE_BLOCK;
+        int64_t count = kolo_min_i64(KOLO_SQUARE_BLOCK, job->count - first);
+        job->sums[block] = block_sum(job->x + first, count, false);
+    }
 }
 
 static void fill(const void *arg, int part, int64_t begin, int64_t end) {
@@ -342,7 +362,7 @@ const kolo_simd_point_table KOLO_ISA_SYMBOL(kolo_simd_point) = {
     .sgd = sgd,
     .sgd_plain = sgd_plain,
     .adam = adam,
-    .square_sum = square_sum,
+    .square_blocks = square_blocks,
     .sum = sum,
     .fill = fill,
     .accumulate = accumulate,

@@ -1,10 +1,7 @@
 /* The sum of all elements in any layout without padding, and its gradient. */
+#include "graph/ops/ops.h"
 #include "kernel/simd/pointwise.h"
 #include "kernel/simd/simd.h"
-
-static int64_t blocks_of(int64_t count) {
-    return (count + KOLO_SIMD_SQUARES - 1) / KOLO_SIMD_SQUARES;
-}
 
 static bool is_dense(const kolo_tensor *t) {
     return kolo_tensor_elements(t) == kolo_shape_count(&t->shape);
@@ -24,17 +21,17 @@ static double fit(kolo_kernel_spec *spec) {
 
 static kolo_status prepare_sum(const kolo_kernel_spec *spec, void **state, size_t *scratch_bytes) {
     (void)state;
-    *scratch_bytes = sizeof(float) * (size_t)blocks_of(kolo_tensor_elements(&spec->in[0]));
+    *scratch_bytes = sizeof(float) * (size_t)kolo_square_blocks(kolo_tensor_elements(&spec->in[0]));
     return KOLO_OK;
 }
 
 static void run_sum(const kolo_call *call) {
-    kolo_simd_square_job job = {
-        .g = call->in[0],
+    kolo_simd_block_job job = {
+        .x = call->in[0],
         .count = kolo_tensor_elements(&call->spec->in[0]),
         .sums = call->scratch,
     };
-    const int64_t blocks = blocks_of(job.count);
+    const int64_t blocks = kolo_square_blocks(job.count);
     kolo_kernel_parallel(call->spec->threads, blocks, KOLO_ISA_PICK(kolo_simd_point)->sum, &job);
     double total = 0;
     for (int64_t i = 0; i < blocks; i++) total += (double)job.sums[i];

@@ -1,5 +1,5 @@
-/* Adam, and clipping by the global gradient norm (loops: pointwise.isa.c), when all tensors share
- * one layout: padding stays zero and adds nothing to a norm. */
+/* Adam, when all tensors share one layout, and the factor of gradient clipping (loops:
+ * pointwise.isa.c). */
 #include "kernel/simd/pointwise.h"
 #include "kernel/simd/simd.h"
 
@@ -24,19 +24,13 @@ static double fit(kolo_kernel_spec *spec) {
     return kolo_kernel_seconds(0, bytes, 2);
 }
 
-static int64_t blocks_of(int64_t count) {
-    return (count + KOLO_SIMD_SQUARES - 1) / KOLO_SIMD_SQUARES;
-}
-
 static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *scratch_bytes) {
     const kolo_simd_point_table *table = KOLO_ISA_PICK(kolo_simd_point);
     update_state *s = kolo_zalloc(sizeof *s);
     if (!s) return KOLO_NOMEM(sizeof *s);
-    bool adam = spec->op == &kolo_op_adam;
-    int64_t count = kolo_tensor_elements(&spec->in[0]);
-    s->loop = adam ? table->adam : table->square_sum;
-    s->items = adam ? count : blocks_of(count);
-    *scratch_bytes = adam ? 0 : sizeof(float) * (size_t)s->items;
+    s->loop = table->adam;
+    s->items = kolo_tensor_elements(&spec->in[0]);
+    *scratch_bytes = 0;
     *state = s;
     return KOLO_OK;
 }
@@ -68,19 +62,6 @@ static void run_adam(const kolo_call *call) {
     kolo_kernel_parallel(call->spec->threads, s->items, s->loop, &job);
 }
 
-static void run_square_sum(const kolo_call *call) {
-    const update_state *s = call->state;
-    kolo_simd_square_job job = {
-        .g = call->in[0],
-        .count = kolo_tensor_elements(&call->spec->in[0]),
-        .sums = call->scratch,
-    };
-    kolo_kernel_parallel(call->spec->threads, s->items, s->loop, &job);
-    double sum = call->spec->n_in == 2 ? (double)*(const float *)call->in[1] : 0;
-    for (int64_t i = 0; i < s->items; i++) sum += (double)job.sums[i];
-    *(float *)call->out[0] = (float)sum;
-}
-
 static void run_clip_factor(const kolo_call *call) {
     double norm = sqrt((double)*(const float *)call->in[0]);
     double factor = call->spec->attr[KOLO_CLIP_NORM].f / (norm + 1e-6);
@@ -93,14 +74,6 @@ const kolo_kernel kolo_simd_adam = {
     .fit = fit,
     .prepare = prepare,
     .run = run_adam,
-    .release = kolo_free,
-};
-const kolo_kernel kolo_simd_square_sum = {
-    .name = "simd_square_sum",
-    .op = &kolo_op_square_sum,
-    .fit = fit,
-    .prepare = prepare,
-    .run = run_square_sum,
     .release = kolo_free,
 };
 const kolo_kernel kolo_simd_clip_factor = {

@@ -463,7 +463,8 @@ static void inner_rules_refuse_what_does_not_fit(void **state) {
          {{.f = 0.9}, {.f = 0.9}},
          "number of"},
         {&kolo_op_adam, 6, {row, row, one, one, row, row}, {{.f = 0.9}, {.f = 1}}, "beta2 is 1"},
-        {&kolo_op_square_sum, 2, {row, vector}, {{0}}, "a scalar"},
+        {&kolo_op_square_sum, 2, {vector, vector}, {{0}}, "a scalar"},
+        {&kolo_op_square_sum, 1, {row}, {{0}}, "blocks"},
         {&kolo_op_clip_factor, 1, {one}, {{.f = 0}}, "above 0"},
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {

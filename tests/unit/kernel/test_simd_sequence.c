@@ -348,21 +348,46 @@ static void updates(int threads) {
             if (k != 2 && k != 3) ASSERT_OK(kolo_layout_parse(in_layouts[k], &spec.in[k].layout));
         }
         check(&kolo_simd_adam, &spec, data, 1e-6);
-        test_kernel_spec(&spec, &kolo_op_square_sum, NULL, 1, in, &l, 1, NULL, threads);
-        check(&kolo_simd_square_sum, &spec, NULL, 1e-6);
+        test_kernel_spec(&spec, &kolo_op_square_blocks, NULL, 1, in, &l, 1, NULL, threads);
+        check(&kolo_simd_square_blocks, &spec, NULL, 1e-6);
         test_kernel_spec(&spec, &kolo_op_sum, NULL, 1, in, &l, 1, NULL, threads);
         if (kolo_simd_sum.fit(&spec) >= 0) check(&kolo_simd_sum, &spec, NULL, 1e-6);
         const kolo_shape bwd[] = {{0, {0}}, in[0]};
         test_kernel_spec(&spec, &kolo_op_sum_bwd, NULL, 2, bwd, NULL, 1, NULL, threads);
         check(&kolo_simd_sum_bwd, &spec, NULL, 0);
     }
-    const kolo_shape big[] = {kolo_shape_2(3, 5000), one};
+    const kolo_shape big = kolo_shape_2(3, 5000), blocks[] = {kolo_shape_1(5), one};
     const kolo_attr norm[KOLO_MAX_ATTRS] = {{.f = 2}};
     const float sum = 9;
-    test_kernel_spec(&spec, &kolo_op_square_sum, NULL, 2, big, NULL, 1, NULL, threads);
+    test_kernel_spec(&spec, &kolo_op_square_blocks, NULL, 1, &big, NULL, 1, NULL, threads);
+    check(&kolo_simd_square_blocks, &spec, NULL, 1e-6);
+    test_kernel_spec(&spec, &kolo_op_square_sum, NULL, 2, blocks, NULL, 1, NULL, threads);
     check(&kolo_simd_square_sum, &spec, NULL, 1e-6);
     test_kernel_spec(&spec, &kolo_op_clip_factor, norm, 1, &one, NULL, 1, NULL, threads);
     check(&kolo_simd_clip_factor, &spec, (const void *[]){&sum}, 1e-6);
+}
+
+/* The squares of a tensor in any layout are those of its plain copy, to the bit. */
+static void norms_do_not_depend_on_layouts(void **state) {
+    static const char *const layouts[] = {"abcd",     "acdb",   "aBcd8b",
+                                          "ABcd8b8a", "cdbA4a", "Adcb16a"};
+    static float plain[30 * 19 * 3 * 5], moved[32 * 24 * 3 * 5], sums[KOLO_COUNT(layouts)][3];
+    const kolo_shape shape = kolo_shape_4(30, 19, 3, 5);
+    const kolo_tensor canonical = kolo_tensor_plain(KOLO_DTYPE_F32, shape);
+    for (size_t i = 0; i < KOLO_COUNT(plain); i++) plain[i] = 1e-3f * (float)(i * 7919 % 9973);
+    for (size_t i = 0; i < 2 * KOLO_COUNT(layouts); i++) {
+        kolo_kernel_spec spec;
+        kolo_call call = {.spec = &spec, .in = {moved}, .out = {sums[i / 2]}};
+        size_t scratch;
+        test_kernel_spec(&spec, &kolo_op_square_blocks, NULL, 1, &shape, &layouts[i / 2], 1, NULL,
+                         1 + (int)i % 2);
+        kolo_tensor_reorder(&spec.in[0], moved, &canonical, plain);
+        ASSERT_OK(kolo_simd_square_blocks.prepare(&spec, &call.state, &scratch));
+        kolo_simd_square_blocks.run(&call);
+        kolo_simd_square_blocks.release(call.state);
+        assert_memory_equal(sums[i / 2], sums[0], sizeof sums[0]);
+    }
+    assert_true(sums[0][0] > 0 && sums[0][2] > 0);
 }
 
 static void updates_are_the_reference(void **state) { each_set(updates); }
@@ -398,6 +423,7 @@ TEST_MAIN(test_simd_sequence) {
         cmocka_unit_test(lstm_is_the_reference),
         cmocka_unit_test(elementwise_losses_are_the_reference),
         cmocka_unit_test(updates_are_the_reference),
+        cmocka_unit_test(norms_do_not_depend_on_layouts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
