@@ -1,84 +1,100 @@
-/* Lowers the redistributions that updates read to communication: groups them into buckets, and
- * places the POST and WAIT of each bucket.
+/* Lowers redistributions to communication: groups them into buckets, each with a POST and a WAIT.
  *
- * Gradients are taken in the order in which the backward pass computes them; a bucket is closed
- * once it holds bucket_bytes. POST follows the last producer of the gradients of the bucket *and*
- * the last reader of its parameters: once all ranks have posted, shared parameters may be
- * overwritten. The updates move to the end, bucket by bucket, each after its WAIT. The first
- * buckets thus overlap with the rest of the backward pass, the last ones with the first updates.
+ * Sums that only updates read, the gradients of data parallelism, are taken in the order in which
+ * the backward pass computes them; a bucket is closed once it holds bucket_bytes. Its POST follows
+ * the last producer of its gradients *and* the last reader of their parameters: once all ranks have
+ * posted, shared parameters may be overwritten. Updates stand behind the WAITs, bucket by bucket.
+ * The first buckets thus overlap with the rest of the backward pass, the last ones with the first
+ * updates. Li et al., "PyTorch Distributed", VLDB 2020.
  *
- * The result is a new order of the nodes: all but the updates as before, with POSTs in between,
- * then WAIT and updates of bucket 0, of bucket 1, ... Li et al., "PyTorch Distributed", VLDB 2020.
+ * Sums that the forward or backward pass reads have buckets of their own, with all that can be
+ * posted before the first of them is read.
  *
- * Rows and ids of row-sparse gradients are gathered instead of summed: each forms
- * its own bucket, after the summed ones, to which all ranks contribute slices of equal size.
- * In-place updates come last: no WAIT follows them, so the step can no longer fail after parameters
- * have changed. The default bucket size is KOLO_BUCKET_BYTES (kolo/pass.h). */
+ * Rows and ids of row-sparse gradients are gathered instead of summed: each forms its own bucket,
+ * to which all ranks contribute slices of equal size. */
 #include "graph/ops/ops.h"
+#include "pass/comm_order.h"
 #include "pass/pass.h"
 
+#include <limits.h>
 #include <stdlib.h>
-#include <string.h>
+
+/* In the order of their buckets. */
+typedef enum member_class {
+    SUM,    /* for updates */
+    METRIC, /* for outputs alone: in the last bucket of SUM */
+    ROWS,   /* gathered */
+    INSIDE, /* sums that the forward or backward pass reads */
+} member_class;
 
 typedef struct member {
     kolo_value value;  /* posted: the source of a redistribution */
-    kolo_value synced; /* its result, which updates and outputs read */
-    int32_t made;      /* producer of value */
-    int32_t ready;     /* node after which it may be posted */
-    bool gathered;     /* else summed */
+    kolo_value synced; /* its result */
+    member_class class;
+    int32_t made; /* producer of value */
+    int32_t held; /* the last reader of the parameters that it updates; -1: none */
+    int32_t read; /* the first reader; INT32_MAX: none */
+    int bucket;
     const kolo_redistribution *move;
 } member;
 
 typedef struct lowerer {
     kolo_graph *g;
-    member *members;         /* read by updates, by producer; then by outputs alone */
-    int n_members, n_summed; /* those that are summed come first */
-    int *bucket_of;          /* by member */
-    kolo_value *arrived;     /* by member: the output of WAIT */
-    kolo_node **posts, **waits;
-    int32_t *post_after;         /* by bucket: node index */
-    int n_buckets, first_bucket; /* first_bucket: those before are of exchanges (exchange.c) */
-    int32_t n_old;               /* nodes before this pass (copies included) */
+    member *members; /* by bucket */
+    int n_members;
+    int *member_of;      /* by value: of which it is the result; -1: none */
+    int32_t *posted;     /* by value: the result of the member whose memory it is; -1: none */
+    int32_t *reads;      /* by value: readers, outputs included */
+    kolo_value *arrived; /* by member: the output of WAIT */
+    kolo_comm_bucket *buckets;
+    int n_buckets;
 } lowerer;
 
-/* The value that owns the memory of v, through views. */
-static kolo_value root_of(const kolo_graph *g, kolo_value v) {
-    int32_t p = kolo_info(g, v)->producer;
-    while (p >= 0 && g->nodes[p]->op->view) {
-        v = g->nodes[p]->in[0];
-        p = kolo_info(g, v)->producer;
+/* ---- members ---- */
+
+/* Whether a collective may overwrite v: its memory is that of a node's output, and of no other
+ * member. Sums inside the passes also need that nothing else reads it, as the reader may need the
+ * sum; other POSTs wait for such readers. */
+static bool owns_memory(const lowerer *b, kolo_value v, member_class class) {
+    for (;;) {
+        int32_t producer = kolo_info(b->g, v)->producer;
+        if (producer < 0 || b->posted[v.id] >= 0) return false;
+        if (class == INSIDE && b->reads[v.id] > 1) return false;
+        if (!b->g->nodes[producer]->op->view) return true;
+        v = b->g->nodes[producer]->in[0];
     }
-    return v;
 }
 
-static int by_made(const void *a, const void *b) {
-    const member *x = a, *y = b;
-    if (x->gathered != y->gathered) return x->gathered ? 1 : -1;
-    if (x->made != y->made) return x->made < y->made ? -1 : 1;
-    return x->value.id < y->value.id ? -1 : x->value.id > y->value.id;
+/* Marks the memory of v as that of the member with this result. */
+static void own_memory(const lowerer *b, kolo_value v, kolo_value synced) {
+    b->posted[v.id] = synced.id;
+    int32_t producer = kolo_info(b->g, v)->producer;
+    if (b->g->nodes[producer]->op->view) own_memory(b, b->g->nodes[producer]->in[0], synced);
 }
 
-/* The member of which v is the result; -1: none. */
-static int member_of(const lowerer *b, kolo_value v) {
+/* Chooses what members post: their sources, or copies of these. */
+static kolo_status choose_values(const lowerer *b) {
     for (int i = 0; i < b->n_members; i++) {
-        if (b->members[i].synced.id == v.id) return i;
+        member *m = &b->members[i];
+        if (!owns_memory(b, m->value, m->class)) {
+            m->value = kolo_graph_add1(b->g, &kolo_op_reorder, &m->value, 1, NULL);
+            KOLO_TRY(kolo_graph_check(b->g));
+        }
+        own_memory(b, m->value, m->synced);
+        m->made = kolo_info(b->g, m->value)->producer;
     }
-    return -1;
+    return KOLO_OK;
 }
 
-/* A value with memory of its own: v, or a copy of v if its memory is that of a leaf or of another
- * member. */
-static kolo_value own_memory(const lowerer *b, kolo_value v) {
-    kolo_value root = root_of(b->g, v);
-    bool own = kolo_info(b->g, root)->producer >= 0;
-    for (int i = 0; own && i < b->n_members; i++) {
-        own = root_of(b->g, b->members[i].value).id != root.id;
-    }
-    return own ? v : kolo_graph_add1(b->g, &kolo_op_reorder, &v, 1, NULL);
+static kolo_status refuse(const kolo_graph *g, const kolo_redistribution *move) {
+    char from[KOLO_PLACEMENT_TEXT], to[KOLO_PLACEMENT_TEXT];
+    return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "no collective of a plan redistributes [%s] to [%s]",
+                     kolo_placements_text(&g->mesh, &move->from, from),
+                     kolo_placements_text(&g->mesh, &move->to, to));
 }
 
 /* What a redistribution becomes: a sum, or versions gathered. UNSUPPORTED: neither. */
-static kolo_status kind_of(const kolo_graph *g, const kolo_node *n, bool *gathered) {
+static kolo_status class_of(const kolo_graph *g, const kolo_node *n, member_class *class) {
     int sums = 0, gathers = 0, others = 0;
     for (int a = 0; a < g->mesh.n_axes; a++) {
         const kolo_placement *from = &n->move->from.axis[a], *to = &n->move->to.axis[a];
@@ -91,220 +107,240 @@ static kolo_status kind_of(const kolo_graph *g, const kolo_node *n, bool *gather
             others++;
         }
     }
-    *gathered = gathers > 0;
-    if (others == 0 && (sums == 0 || gathers == 0)) return KOLO_OK;
-    char from[KOLO_PLACEMENT_TEXT], to[KOLO_PLACEMENT_TEXT];
-    return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "no collective of a plan redistributes [%s] to [%s]",
-                     kolo_placements_text(&g->mesh, &n->move->from, from),
-                     kolo_placements_text(&g->mesh, &n->move->to, to));
+    *class = gathers > 0 ? ROWS : SUM;
+    return others == 0 && (sums == 0 || gathers == 0) ? KOLO_OK : refuse(g, n->move);
 }
 
-static kolo_status add_member(lowerer *b, kolo_value synced) {
-    int32_t producer = kolo_info(b->g, synced)->producer;
-    if (producer < 0 || member_of(b, synced) >= 0) return KOLO_OK;
-    const kolo_node *n = b->g->nodes[producer];
-    bool gathered;
-    if (n->op->comm != KOLO_OP_REDISTRIBUTE) return KOLO_OK;
-    KOLO_TRY(kind_of(b->g, n, &gathered));
-    kolo_value own = own_memory(b, n->in[0]);
-    KOLO_TRY(kolo_graph_check(b->g));
-    int32_t made = kolo_info(b->g, own)->producer;
-    b->members[b->n_members++] = (member){own, synced, made, made, gathered, n->move};
-    return KOLO_OK;
-}
-
-/* Collects what updates read, each value once. */
-static kolo_status collect_members(lowerer *b) {
+/* The redistributions, METRIC unless a node reads them. */
+static kolo_status collect(lowerer *b) {
     kolo_graph *g = b->g;
-    int32_t n_nodes = g->n_nodes; /* copies are added behind */
-    for (int32_t i = 0; i < n_nodes; i++) {
+    for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *n = g->nodes[i];
-        if (!kolo_node_is_update(g, n)) continue;
-        for (int k = 0; k < n->n_in; k++) KOLO_TRY(add_member(b, n->in[k]));
+        for (int k = 0; k < n->n_in; k++) b->reads[n->in[k].id]++;
+        if (n->op->comm != KOLO_OP_REDISTRIBUTE) continue;
+        member m = {.value = n->in[0], .synced = n->out[0], .move = n->move};
+        m.held = -1;
+        m.read = INT32_MAX;
+        KOLO_TRY(class_of(g, n, &m.class));
+        if (m.class == SUM) m.class = METRIC;
+        b->member_of[m.synced.id] = b->n_members;
+        b->members[b->n_members++] = m;
     }
-    qsort(b->members, (size_t)b->n_members, sizeof *b->members, by_made);
-    for (int i = 0; i < b->n_members; i++) b->n_summed += !b->members[i].gathered;
+    for (int32_t i = 0; i < g->n_outputs; i++) b->reads[g->outputs[i].value.id]++;
     return KOLO_OK;
 }
 
-/* Delays each member until the last reader of the parameters that it updates. last_reader: by
- * value, allocated by the caller. */
-static void hold_back(lowerer *b, int32_t *last_reader) {
+/* A node reads a member's result. UNSUPPORTED: rows, for another node than an update. */
+static kolo_status find_class(const kolo_graph *g, member *m, int32_t node, bool update) {
+    if (m->read > node) m->read = node;
+    if (m->class == METRIC) m->class = SUM;
+    if (update) return KOLO_OK;
+    if (m->class == SUM) m->class = INSIDE;
+    return m->class == ROWS ? refuse(g, m->move) : KOLO_OK;
+}
+
+/* Who reads the results: classes and first readers; and the last readers, in the passes, of the
+ * parameters that their readers update. last_reader: by value, zeroed. */
+static kolo_status find_readers(const lowerer *b, int32_t *last_reader) {
     const kolo_graph *g = b->g;
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *n = g->nodes[i];
-        for (int k = 0; !kolo_node_is_update(g, n) && k < n->n_in; k++)
-            last_reader[n->in[k].id] = i;
+        bool update = kolo_node_is_update(g, n);
+        for (int k = 0; k < n->n_in; k++) {
+            int m = b->member_of[n->in[k].id];
+            if (!update) last_reader[n->in[k].id] = i;
+            if (m >= 0) KOLO_TRY(find_class(g, &b->members[m], i, update));
+        }
     }
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *n = g->nodes[i];
-        if (!kolo_node_is_update(g, n)) continue;
         int32_t last = 0;
+        if (!kolo_node_is_update(g, n)) continue;
         for (int k = 0; k < n->n_in; k++) {
-            bool synced = member_of(b, n->in[k]) >= 0;
+            bool synced = b->member_of[n->in[k].id] >= 0;
             if (!synced && last_reader[n->in[k].id] > last) last = last_reader[n->in[k].id];
         }
         for (int k = 0; k < n->n_in; k++) {
-            int m = member_of(b, n->in[k]);
-            if (m >= 0 && last > b->members[m].ready) b->members[m].ready = last;
+            int m = b->member_of[n->in[k].id];
+            if (m < 0 || b->members[m].class == INSIDE) continue;
+            if (last > b->members[m].held) b->members[m].held = last;
         }
     }
-}
-
-/* Outputs, sums over the batch, share the last bucket that is summed. */
-static kolo_status add_metrics(lowerer *b) {
-    for (int32_t i = 0; i < b->g->n_outputs; i++) {
-        const int had = b->n_members;
-        KOLO_TRY(add_member(b, b->g->outputs[i].value));
-        if (b->n_members == had) continue;
-        const member metric = b->members[had];
-        member *place = &b->members[b->n_summed++];
-        memmove(place + 1, place, (size_t)(&b->members[had] - place) * sizeof *place);
-        *place = metric;
-    }
-    b->n_old = b->g->n_nodes;
     return KOLO_OK;
 }
 
-/* Divides the members into buckets. Outputs, which are scalars, join the last summed bucket. */
+/* ---- buckets ---- */
+
+static int by_class(const void *a, const void *b) {
+    const member *x = a, *y = b;
+    if (x->class != y->class) return x->class < y->class ? -1 : 1;
+    if (x->class == METRIC) return x->synced.id < y->synced.id ? -1 : 1; /* as outputs */
+    if (x->made != y->made) return x->made < y->made ? -1 : 1;
+    return x->value.id < y->value.id ? -1 : x->value.id > y->value.id;
+}
+
+/* Whether a member starts a bucket. `first`: the first member of the bucket before, which is full
+ * or not. */
+static bool starts(const member *m, const member *first, const member *previous, bool full) {
+    if (!first) return true;
+    switch (m->class) {
+    case SUM:
+        return full;
+    case METRIC:
+        return false;
+    case ROWS:
+        return true;
+    case INSIDE:
+        break;
+    }
+    int32_t read = INT32_MAX; /* of any in the bucket */
+    for (const member *i = first; i <= previous; i++) read = i->read < read ? i->read : read;
+    return previous->class != INSIDE || m->made > read;
+}
+
+/* Divides the members into buckets. */
 static void cut(lowerer *b, size_t bucket_bytes) {
     size_t filled = 0;
+    const member *first = NULL;
+    qsort(b->members, (size_t)b->n_members, sizeof *b->members, by_class);
     for (int i = 0; i < b->n_members; i++) {
-        const kolo_tensor *tensor = &kolo_info(b->g, b->members[i].value)->tensor;
+        member *m = &b->members[i];
+        b->member_of[m->synced.id] = i;
+        const kolo_tensor *tensor = &kolo_info(b->g, m->value)->tensor;
         bool full = filled >= bucket_bytes && tensor->shape.rank > 0;
-        if (i == 0 || full || b->members[i].gathered) {
+        if (starts(m, first, m - 1, full)) {
             b->n_buckets++;
             filled = 0;
+            first = m;
         }
-        b->bucket_of[i] = b->n_buckets - 1;
+        m->bucket = b->n_buckets - 1;
         filled += kolo_tensor_bytes(tensor);
-        int32_t *after = &b->post_after[b->n_buckets - 1];
-        if (b->members[i].ready > *after) *after = b->members[i].ready;
+        b->buckets[m->bucket].bytes = filled;
     }
 }
 
-/* Adds POST and WAIT of one bucket. */
-static kolo_status add_bucket(lowerer *b, int bucket, kolo_value *values, kolo_tensor *tensors) {
-    kolo_attr attr[KOLO_MAX_ATTRS] = {0};
-    attr[KOLO_COMM_BUCKET].i = b->first_bucket + bucket;
-    int n = 0;
-    for (int i = 0; i < b->n_members; i++) {
-        if (b->bucket_of[i] != bucket) continue;
-        values[n] = b->members[i].value;
-        tensors[n++] = kolo_info(b->g, b->members[i].value)->tensor;
-        attr[KOLO_COMM_GATHERS].i = b->members[i].gathered;
+/* Adds POST and WAIT of the bucket of members [first, end). */
+static kolo_status add_bucket(lowerer *b, int first, int end, kolo_value *values,
+                              kolo_tensor *tensors) {
+    const member *m = &b->members[first];
+    const int n = end - first;
+    kolo_attr attr[KOLO_MAX_ATTRS] = {
+        [KOLO_COMM_BUCKET].i = m->bucket,
+        [KOLO_COMM_GATHERS].i = m->class == ROWS,
+        [KOLO_COMM_INSIDE].i = m->class == INSIDE,
+    };
+    for (int i = 0; i < n; i++) {
+        values[i] = m[i].value;
+        tensors[i] = kolo_info(b->g, m[i].value)->tensor;
     }
     kolo_node *post = kolo_graph_add_raw(b->g, &kolo_op_post, values, n, n, tensors, attr);
     if (!post) return kolo_graph_check(b->g);
-    n = 0;
-    for (int i = 0; i < b->n_members; i++) { /* larger than what is posted where it is gathered */
-        if (b->bucket_of[i] != bucket) continue;
-        tensors[n++] = kolo_info(b->g, b->members[i].synced)->tensor;
-        post->move = b->members[i].move;
+    post->move = m->move;
+    for (int i = 0; i < n; i++) { /* larger than what is posted where it is gathered */
+        tensors[i] = kolo_info(b->g, m[i].synced)->tensor;
     }
     kolo_node *wait = kolo_graph_add_raw(b->g, &kolo_op_wait, post->out, n, n, tensors, attr);
     if (!wait) return kolo_graph_check(b->g);
-    b->posts[bucket] = post;
-    b->waits[bucket] = wait;
-    n = 0;
-    for (int i = 0; i < b->n_members; i++) {
-        if (b->bucket_of[i] == bucket) b->arrived[i] = wait->out[n++];
+    b->buckets[m->bucket].post = post;
+    b->buckets[m->bucket].wait = wait;
+    for (int i = 0; i < n; i++) b->arrived[first + i] = wait->out[i];
+    return KOLO_OK;
+}
+
+static kolo_status add_buckets(lowerer *b, kolo_arena *arena) {
+    kolo_value *values = kolo_arena_alloc(arena, (size_t)b->n_members * sizeof *values);
+    kolo_tensor *tensors = kolo_arena_alloc(arena, (size_t)b->n_members * sizeof *tensors);
+    if (!values || !tensors) return KOLO_NOMEM((size_t)b->n_members * sizeof *tensors);
+    for (int first = 0, end; first < b->n_members; first = end) {
+        for (end = first; end < b->n_members; end++) {
+            if (b->members[end].bucket != b->members[first].bucket) break;
+        }
+        KOLO_TRY(add_bucket(b, first, end, values, tensors));
     }
     return KOLO_OK;
 }
 
-/* The last bucket that an update depends on, directly or through earlier updates, whose buckets are
- * in `due`. Redirects its inputs to the outputs of WAIT. */
-static int await(const lowerer *b, kolo_node *update, const int *due) {
-    int bucket = update->op->in_place ? b->n_buckets - 1 : 0;
-    for (int k = 0; k < update->n_in; k++) {
-        int32_t producer = kolo_info(b->g, update->in[k])->producer;
-        if (producer >= 0 && producer < b->n_old && due[producer] > bucket) bucket = due[producer];
-        int m = member_of(b, update->in[k]);
-        if (m < 0) continue;
-        update->in[k] = b->arrived[m];
-        if (b->bucket_of[m] > bucket) bucket = b->bucket_of[m];
-    }
-    return bucket;
-}
+/* ---- the whole ---- */
 
-/* The new order of the nodes. due: by node, allocated by the caller. */
-static kolo_status reorder(lowerer *b, int *due) {
-    kolo_graph *g = b->g;
-    kolo_node **order = kolo_alloc((size_t)g->n_nodes * sizeof *order);
-    if (!order) return KOLO_NOMEM((size_t)g->n_nodes * sizeof *order);
-    int32_t n = 0;
-    for (int32_t i = 0; i < b->n_old; i++) {
-        due[i] = -1;
-        if (kolo_node_is_update(g, g->nodes[i])) due[i] = await(b, g->nodes[i], due);
-        bool lowered = g->nodes[i]->op->comm == KOLO_OP_REDISTRIBUTE;
-        if (due[i] < 0 && !lowered) order[n++] = g->nodes[i];
-        for (int k = 0; k < b->n_buckets; k++) {
-            if (b->post_after[k] == i) order[n++] = b->posts[k];
+/* Readers take the outputs of WAIT. */
+static void redirect(const lowerer *b, int32_t n_nodes) {
+    for (int32_t i = 0; i < n_nodes; i++) {
+        kolo_node *n = b->g->nodes[i];
+        for (int k = 0; k < n->n_in; k++) {
+            int m = b->member_of[n->in[k].id];
+            if (m >= 0) n->in[k] = b->arrived[m];
         }
     }
-    for (int k = 0; k < b->n_buckets; k++) {
-        order[n++] = b->waits[k];
-        for (int32_t i = 0; i < b->n_old; i++) {
-            if (due[i] == k) order[n++] = g->nodes[i];
-        }
-    }
-    KOLO_ASSERT(n == g->n_nodes - b->n_members);
-    kolo_status status = kolo_graph_set_nodes(g, order, n);
-    kolo_free(order);
-    return status;
-}
-
-/* Redirects synchronised outputs to the outputs of WAIT. */
-static void redirect_outputs(const lowerer *b) {
     for (int32_t i = 0; i < b->g->n_outputs; i++) {
-        int m = member_of(b, b->g->outputs[i].value);
+        int m = b->member_of[b->g->outputs[i].value.id];
         if (m >= 0) b->g->outputs[i].value = b->arrived[m];
     }
 }
 
+/* The nodes that precede each POST: producers, the last readers of parameters, and all other
+ * readers of what it overwrites. Counts them if `before` is NULL. */
+static int find_before(const lowerer *b, int32_t n_nodes, kolo_comm_before *before) {
+    int n = 0;
+    for (int i = 0; i < b->n_members; i++) {
+        const member *m = &b->members[i];
+        if (before) before[n] = (kolo_comm_before){m->made, m->bucket};
+        n++;
+        if (m->held < 0) continue;
+        if (before) before[n] = (kolo_comm_before){m->held, m->bucket};
+        n++;
+    }
+    for (int32_t i = 0; i < n_nodes; i++) {
+        const kolo_node *node = b->g->nodes[i];
+        for (int k = 0; k < node->n_in && node->op->comm != KOLO_OP_REDISTRIBUTE; k++) {
+            int32_t synced = b->posted[node->in[k].id];
+            if (synced < 0) continue;
+            if (before) before[n] = (kolo_comm_before){i, b->members[b->member_of[synced]].bucket};
+            n++;
+        }
+    }
+    return n;
+}
+
+static kolo_status place(lowerer *b, int32_t n_nodes, kolo_arena *arena) {
+    kolo_comm_order_opts opts = {.buckets = b->buckets, .n_buckets = b->n_buckets};
+    opts.n_before = find_before(b, n_nodes, NULL);
+    kolo_comm_before *before = kolo_arena_alloc(arena, (size_t)opts.n_before * sizeof *before);
+    if (!before) return KOLO_NOMEM((size_t)opts.n_before * sizeof *before);
+    (void)find_before(b, n_nodes, before);
+    opts.before = before;
+    return kolo_comm_order(b->g, &opts);
+}
+
+static kolo_status lower(lowerer *b, size_t bucket_bytes, kolo_arena *arena) {
+    kolo_graph *g = b->g;
+    const size_t most = (size_t)g->n_nodes + 1, values = (size_t)g->n_values + most;
+    int32_t *last_reader = kolo_arena_alloc(arena, values * sizeof *last_reader);
+    b->members = kolo_arena_alloc(arena, most * sizeof *b->members);
+    b->arrived = kolo_arena_alloc(arena, most * sizeof *b->arrived);
+    b->buckets = kolo_arena_alloc(arena, most * sizeof *b->buckets);
+    b->member_of = kolo_arena_alloc(arena, values * sizeof *b->member_of);
+    b->posted = kolo_arena_alloc(arena, values * sizeof *b->posted);
+    b->reads = kolo_arena_alloc(arena, values * sizeof *b->reads);
+    if (!last_reader || !b->members || !b->arrived || !b->buckets || !b->member_of || !b->posted ||
+        !b->reads) {
+        return KOLO_NOMEM(most * sizeof *b->members);
+    }
+    for (size_t v = 0; v < values; v++) b->member_of[v] = b->posted[v] = -1;
+    KOLO_TRY(collect(b));
+    if (b->n_members == 0) return KOLO_OK; /* nothing to communicate */
+    KOLO_TRY(find_readers(b, last_reader));
+    KOLO_TRY(choose_values(b));
+    cut(b, bucket_bytes);
+    const int32_t n_nodes = g->n_nodes;
+    KOLO_TRY(add_buckets(b, arena));
+    redirect(b, n_nodes);
+    return place(b, n_nodes, arena);
+}
+
 kolo_status kolo_pass_lower_comm(kolo_graph *g, size_t bucket_bytes) {
-    size_t most = (size_t)g->n_values + (size_t)g->n_outputs; /* members, and so buckets */
     lowerer b = {.g = g};
     kolo_arena arena = {0};
-    kolo_status status = KOLO_OK;
-    b.members = kolo_arena_alloc(&arena, most * sizeof *b.members);
-    b.bucket_of = kolo_arena_alloc(&arena, most * sizeof *b.bucket_of);
-    b.arrived = kolo_arena_alloc(&arena, most * sizeof *b.arrived);
-    b.posts = kolo_arena_alloc(&arena, most * sizeof *b.posts);
-    b.waits = kolo_arena_alloc(&arena, most * sizeof *b.waits);
-    b.post_after = kolo_arena_alloc(&arena, most * sizeof *b.post_after);
-    kolo_value *values = kolo_arena_alloc(&arena, most * sizeof *values);
-    kolo_tensor *tensors = kolo_arena_alloc(&arena, most * sizeof *tensors);
-    if (!b.members || !b.bucket_of || !b.arrived || !b.posts || !b.waits || !b.post_after ||
-        !values || !tensors) {
-        status = KOLO_NOMEM(most * sizeof *b.members);
-        goto done;
-    }
-    for (int32_t i = 0; i < g->n_nodes; i++) {
-        b.first_bucket += g->nodes[i]->op->comm == KOLO_OP_POST;
-    }
-    KOLO_TRY_GOTO(collect_members(&b), done);
-    int32_t *last_reader = kolo_arena_alloc(&arena, (size_t)g->n_values * sizeof *last_reader);
-    if (!last_reader) {
-        status = KOLO_NOMEM((size_t)g->n_values * sizeof *last_reader);
-        goto done;
-    }
-    hold_back(&b, last_reader);
-    KOLO_TRY_GOTO(add_metrics(&b), done);
-    if (b.n_members == 0) goto done; /* nothing to communicate */
-    int *due = kolo_arena_alloc(&arena, (size_t)g->n_nodes * sizeof *due);
-    if (!due) {
-        status = KOLO_NOMEM((size_t)g->n_nodes * sizeof *due);
-        goto done;
-    }
-    cut(&b, bucket_bytes);
-    for (int k = 0; k < b.n_buckets; k++) {
-        KOLO_TRY_GOTO(add_bucket(&b, k, values, tensors), done);
-    }
-    KOLO_TRY_GOTO(reorder(&b, due), done);
-    redirect_outputs(&b);
-done:
+    kolo_status status = lower(&b, bucket_bytes, &arena);
     kolo_arena_fini(&arena);
     return status;
 }

@@ -85,17 +85,12 @@ kolo_status kolo_pass_accumulate(kolo_graph *g, int64_t micro_batches);
  * placements after each pass. The errors of kolo_graph_propagate. */
 kolo_status kolo_pass_synchronise(kolo_graph *g);
 
-/* Lowers the redistributions inside the forward and backward passes, whose results other nodes than
- * updates read, to a post and a wait each, which run in every micro-batch. UNSUPPORTED: one that is
- * no sum. */
-kolo_status kolo_pass_exchange(kolo_graph *g);
-
-/* Lowers the other redistributions to communication. Groups summed values into buckets of at least
- * bucket_bytes, in the order in which they are computed. Inserts a post after the last producer of
- * a bucket and the last reader of its parameters, and a wait before its first use. Outputs share
- * the last summed bucket. Gathered values (row-sparse gradients) are in buckets of their own after
- * those. In-place updates follow the last wait, after which the step cannot fail. UNSUPPORTED: a
- * redistribution that is neither. */
+/* Lowers redistributions to communication: a post and a wait for each bucket (comm_order.h). Groups
+ * the sums that updates read into buckets of at least bucket_bytes, in the order in which they are
+ * computed; their posts follow the last reader of the parameters. Outputs share the last of these
+ * buckets. Gathered values (row-sparse gradients) are in buckets of their own after those. Sums
+ * inside the forward and backward passes, which nodes other than updates read, run in every
+ * micro-batch. UNSUPPORTED: a redistribution that is none of these. */
 kolo_status kolo_pass_lower_comm(kolo_graph *g, size_t bucket_bytes);
 
 /* ---- memory ---- */

@@ -98,10 +98,6 @@ static kolo_status layout(kolo_graph *g, const kolo_pipeline_opts *opts) {
 static kolo_status accumulate(kolo_graph *g, const kolo_pipeline_opts *opts) {
     return kolo_pass_accumulate(g, opts->micro_batches);
 }
-static kolo_status exchange(kolo_graph *g, const kolo_pipeline_opts *opts) {
-    (void)opts;
-    return kolo_pass_exchange(g);
-}
 static kolo_status lower_comm(kolo_graph *g, const kolo_pipeline_opts *opts) {
     return kolo_pass_lower_comm(g, opts->bucket_bytes);
 }
@@ -139,7 +135,6 @@ static const struct {
     {"layout", layout, always},
     {"synchronise", synchronise, trains}, /* placements are verified from here on */
     {"accumulate", accumulate, accumulates},
-    {"exchange", exchange, trains},
     {"lower_comm", lower_comm, trains},
 };
 

@@ -1,6 +1,6 @@
-/* redistribute, and what the passes exchange and lower_comm make of it: post and wait, the start
- * and completion of the collective of a bucket. The latter have any number of values. None has a
- * shape rule or a kernel; the plan executes post and wait as steps of their own. */
+/* redistribute, and what the pass lower_comm makes of it: post and wait, the start and completion
+ * of the collective of a bucket. The latter have any number of values. None has a shape rule or a
+ * kernel; the plan executes post and wait as steps of their own. */
 #include "graph/ops/ops.h"
 #include "graph/propagate.h"
 

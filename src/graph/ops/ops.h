@@ -244,7 +244,7 @@ kolo_value kolo_redistribute(kolo_graph *g, kolo_value v, const kolo_placements 
  * outputs of post -> the reduced gradients. Both are views, output i of input i. With `gathers` one
  * value is posted, and wait returns the values of all ranks, concatenated along dimension 0, in
  * separate memory if there are several ranks. With `inside` both are part of the forward or
- * backward pass and run in every micro-batch. Added by the passes exchange and lower_comm. */
+ * backward pass and run in every micro-batch. Added by the pass lower_comm. */
 enum { KOLO_COMM_BUCKET, KOLO_COMM_GATHERS, KOLO_COMM_INSIDE };
 
 /* All ops. A row X(name) declares the op kolo_op_<name>, defined in this folder, and its reference

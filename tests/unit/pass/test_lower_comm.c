@@ -1,5 +1,5 @@
-/* Redistributions inside the forward and backward passes become a POST and a WAIT each: where these
- * stand, what is copied, and what is refused. */
+/* Redistributions inside the forward and backward passes: where their POST and WAIT stand, what is
+ * copied, and what is refused. */
 #include "graph/ops/ops.h"
 #include "graph/propagate.h"
 #include "pass/pass.h"
@@ -41,22 +41,21 @@ static net build(kolo_placement_kind from, bool reports_sum) {
 static void lower(kolo_graph *g) {
     ASSERT_OK(kolo_pass_synchronise(g));
     ASSERT_OK(kolo_graph_propagate(g));
-    ASSERT_OK(kolo_pass_exchange(g));
-    ASSERT_OK(kolo_graph_verify(g));
-    ASSERT_OK(kolo_graph_propagate(g));
     ASSERT_OK(kolo_pass_lower_comm(g, 1));
     ASSERT_OK(kolo_graph_verify(g));
     ASSERT_OK(kolo_graph_propagate(g));
 }
 
-/* The node of that op and bucket. */
-static int32_t find(const kolo_graph *g, const kolo_op *op, int64_t bucket) {
+/* The first node of that op inside the passes, or outside. */
+static int32_t find(const kolo_graph *g, const kolo_op *op, bool inside) {
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *n = g->nodes[i];
-        if (n->op == op && n->attr[KOLO_COMM_BUCKET].i == bucket) return i;
+        if (n->op == op && (n->attr[KOLO_COMM_INSIDE].i != 0) == inside) return i;
     }
     return -1;
 }
+
+static int32_t inside(const kolo_graph *g, const kolo_op *op) { return find(g, op, true); }
 
 static int32_t first_of(const kolo_graph *g, const kolo_op *op) {
     for (int32_t i = 0; i < g->n_nodes; i++) {
@@ -68,29 +67,26 @@ static int32_t first_of(const kolo_graph *g, const kolo_op *op) {
 static void a_sum_is_posted_at_once_and_awaited_late(void **state) {
     net m = build(KOLO_PLACEMENT_PARTIAL, false);
     lower(m.g);
-    int32_t post = find(m.g, &kolo_op_post, 0), wait = find(m.g, &kolo_op_wait, 0);
+    int32_t post = inside(m.g, &kolo_op_post), wait = inside(m.g, &kolo_op_wait);
     assert_int_equal(m.g->nodes[post]->in[0].id, m.sum.id);
     assert_true(post < first_of(m.g, &kolo_op_linear) && first_of(m.g, &kolo_op_linear) < wait);
     assert_int_equal(wait + 1, first_of(m.g, &kolo_op_scale));
     assert_int_equal(m.g->nodes[wait + 1]->in[1].id, m.g->nodes[wait]->out[0].id);
-    assert_true(m.g->nodes[post]->attr[KOLO_COMM_INSIDE].i &&
-                m.g->nodes[wait]->attr[KOLO_COMM_INSIDE].i);
-    int32_t gradient = find(m.g, &kolo_op_post, 1); /* the buckets of gradients follow */
-    assert_true(gradient > wait && !m.g->nodes[gradient]->attr[KOLO_COMM_INSIDE].i);
+    assert_true(find(m.g, &kolo_op_post, false) > wait); /* gradients follow */
     assert_int_equal(first_of(m.g, &kolo_op_redistribute), -1);
     kolo_memory_map map;
     ASSERT_OK(kolo_pass_memory(m.g, &map));
-    assert_true(map.n_buckets > 1 && map.buckets[0].n_values == 1);
+    assert_true(map.n_buckets > 1);
     assert_int_equal(map.locations[m.sum.id].region, KOLO_REGION_BUCKET);
     kolo_memory_map_fini(&map);
     kolo_graph_destroy(m.g);
 }
 
-/* The collective of the exchange overwrites its summand, which the report sums again. */
+/* The collective overwrites its summand, which the report sums again. */
 static void a_summand_with_another_reader_is_copied(void **state) {
     net m = build(KOLO_PLACEMENT_PARTIAL, true);
     lower(m.g);
-    const kolo_node *post = m.g->nodes[find(m.g, &kolo_op_post, 0)];
+    const kolo_node *post = m.g->nodes[inside(m.g, &kolo_op_post)];
     int32_t copy = kolo_info(m.g, post->in[0])->producer;
     assert_ptr_equal(m.g->nodes[copy]->op, &kolo_op_reorder);
     assert_int_equal(m.g->nodes[copy]->in[0].id, m.sum.id);
@@ -99,12 +95,12 @@ static void a_summand_with_another_reader_is_copied(void **state) {
 
 static void what_is_no_sum_is_refused(void **state) {
     net m = build(KOLO_PLACEMENT_LOCAL, false);
-    assert_int_equal(kolo_pass_exchange(m.g), KOLO_ERR_UNSUPPORTED);
+    assert_int_equal(kolo_pass_lower_comm(m.g, 1), KOLO_ERR_UNSUPPORTED);
     assert_non_null(strstr(kolo_last_error(), "dp:local"));
     kolo_graph_destroy(m.g);
 }
 
-TEST_MAIN(test_exchange) {
+TEST_MAIN(test_lower_comm) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_sum_is_posted_at_once_and_awaited_late),
         cmocka_unit_test(a_summand_with_another_reader_is_copied),
