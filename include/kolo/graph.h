@@ -78,6 +78,11 @@ KOLO_API kolo_init kolo_init_fan_in(int64_t fan_in);
 /* A trainable tensor of the graph's dtype. Its name is unique in the graph; files use it too. */
 KOLO_API kolo_value kolo_param(kolo_graph *g, const char *name, kolo_shape shape, kolo_init init);
 
+/* The shape and dtype of a value. Of an invalid one, as builder calls return after a failure: a
+ * scalar, all of whose dim are 1, and f32. */
+KOLO_API kolo_shape kolo_value_shape(const kolo_graph *g, kolo_value v);
+KOLO_API kolo_dtype kolo_value_dtype(const kolo_graph *g, kolo_value v);
+
 /* Declares a value to be an output of the graph, such as "loss" or "logits". */
 KOLO_API void kolo_output(kolo_graph *g, const char *name, kolo_value value);
 
@@ -143,6 +148,30 @@ KOLO_API kolo_value kolo_relu(kolo_graph *g, kolo_value x);
 /* Elementwise a + b and a b; equal shapes. */
 KOLO_API kolo_value kolo_add(kolo_graph *g, kolo_value a, kolo_value b);
 KOLO_API kolo_value kolo_mul(kolo_graph *g, kolo_value a, kolo_value b);
+/* Elementwise functions of x [...] -> [...]. NaN gives NaN. Gradients at kinks are PyTorch's. */
+KOLO_API kolo_value kolo_exp(kolo_graph *g, kolo_value x);
+KOLO_API kolo_value kolo_log(kolo_graph *g, kolo_value x);
+KOLO_API kolo_value kolo_sqrt(kolo_graph *g, kolo_value x);
+KOLO_API kolo_value kolo_rsqrt(kolo_graph *g, kolo_value x);      /* 1 / sqrt(x) */
+KOLO_API kolo_value kolo_reciprocal(kolo_graph *g, kolo_value x); /* 1 / x */
+KOLO_API kolo_value kolo_neg(kolo_graph *g, kolo_value x);
+KOLO_API kolo_value kolo_abs(kolo_graph *g, kolo_value x);
+KOLO_API kolo_value kolo_square(kolo_graph *g, kolo_value x);
+/* x^exponent; NaN for x below 0 and an exponent that is no integer. ARG: it is not finite. */
+KOLO_API kolo_value kolo_pow(kolo_graph *g, kolo_value x, double exponent);
+/* x limited to [min, max]; -INFINITY and INFINITY are allowed. ARG: min above max. */
+KOLO_API kolo_value kolo_clamp(kolo_graph *g, kolo_value x, double min, double max);
+/* x limited to [0, 6]. */
+KOLO_API kolo_value kolo_relu6(kolo_graph *g, kolo_value x);
+/* x above 0, else slope x. PyTorch's default slope is 0.01. ARG: it is not finite. */
+KOLO_API kolo_value kolo_leaky_relu(kolo_graph *g, kolo_value x, double slope);
+/* x above 0, else alpha (e^x - 1) (Clevert et al., 2016). ARG: alpha is not finite. */
+KOLO_API kolo_value kolo_elu(kolo_graph *g, kolo_value x, double alpha);
+/* log(1 + e^(beta x)) / beta. ARG: beta is not above 0. */
+KOLO_API kolo_value kolo_softplus(kolo_graph *g, kolo_value x, double beta);
+/* x max(0, min(6, x + 3)) / 6 and max(0, min(6, x + 3)) / 6 (Howard et al., 2019). */
+KOLO_API kolo_value kolo_hardswish(kolo_graph *g, kolo_value x);
+KOLO_API kolo_value kolo_hardsigmoid(kolo_graph *g, kolo_value x);
 KOLO_API kolo_value kolo_tanh(kolo_graph *g, kolo_value x);
 KOLO_API kolo_value kolo_sigmoid(kolo_graph *g, kolo_value x);
 /* GELU (Hendrycks, Gimpel, 2016): x times the normal cumulative distribution function of x; with

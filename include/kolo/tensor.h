@@ -32,6 +32,10 @@ static inline kolo_shape kolo_shape_2(int64_t a, int64_t b) {
     kolo_shape s = {2, {a, b}};
     return s;
 }
+static inline kolo_shape kolo_shape_3(int64_t a, int64_t b, int64_t c) {
+    kolo_shape s = {3, {a, b, c}};
+    return s;
+}
 static inline kolo_shape kolo_shape_4(int64_t a, int64_t b, int64_t c, int64_t d) {
     kolo_shape s = {4, {a, b, c, d}};
     return s;

@@ -71,6 +71,15 @@ static const char *why_not(const kolo_graph *g, kolo_value v) {
     return other ? "is a value of another graph" : "is not a value of this graph";
 }
 
+kolo_shape kolo_value_shape(const kolo_graph *g, kolo_value v) {
+    const kolo_shape none = {.rank = 0, .dim = {1, 1, 1, 1, 1, 1}};
+    return g && kolo_value_is_of(g, v) ? kolo_info(g, v)->tensor.shape : none;
+}
+
+kolo_dtype kolo_value_dtype(const kolo_graph *g, kolo_value v) {
+    return g && kolo_value_is_of(g, v) ? kolo_info(g, v)->tensor.dtype : KOLO_DTYPE_F32;
+}
+
 /* Adds a value; name may be NULL. KOLO_NONE if the graph has failed. */
 static kolo_value add_value(kolo_graph *g, const char *name, kolo_value_kind kind,
                             kolo_tensor tensor) {

@@ -1,6 +1,5 @@
-/* Smooth activations with their gradients (Hendrycks, Gimpel, "Gaussian error linear units", 2016;
- * Elfwing et al., "Sigmoid-weighted linear units", 2018), and the product of two tensors. The
- * gradients of gelu and silu read their input, those of sigmoid and tanh their output. */
+/* GELU with its gradient (Hendrycks, Gimpel, "Gaussian error linear units", 2016), and the product
+ * of two tensors. */
 #include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 
@@ -31,25 +30,10 @@ static kolo_cost mul_cost(const kolo_shape_query *q) {
     return (kolo_cost){(double)kolo_shape_count(&q->in[0].shape), kolo_query_bytes(q)};
 }
 
-static void derive(kolo_graph *g, const kolo_op *bwd, const kolo_node *n, kolo_value dy,
-                   kolo_value from, const bool *wants, kolo_value *d_in) {
-    if (wants[0]) d_in[0] = kolo_graph_add1(g, bwd, (kolo_value[]){dy, from}, 2, n->attr);
-}
 static void gelu_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out, const bool *wants,
                       kolo_value *d_in) {
-    derive(g, &kolo_op_gelu_bwd, n, d_out[0], n->in[0], wants, d_in);
-}
-static void silu_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out, const bool *wants,
-                      kolo_value *d_in) {
-    derive(g, &kolo_op_silu_bwd, n, d_out[0], n->in[0], wants, d_in);
-}
-static void sigmoid_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
-                         const bool *wants, kolo_value *d_in) {
-    derive(g, &kolo_op_sigmoid_bwd, n, d_out[0], n->out[0], wants, d_in);
-}
-static void tanh_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out, const bool *wants,
-                      kolo_value *d_in) {
-    derive(g, &kolo_op_tanh_bwd, n, d_out[0], n->out[0], wants, d_in);
+    const kolo_value in[] = {d_out[0], n->in[0]};
+    if (wants[0]) d_in[0] = kolo_graph_add1(g, &kolo_op_gelu_bwd, in, 2, n->attr);
 }
 static void mul_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out, const bool *wants,
                      kolo_value *d_in) {
@@ -58,44 +42,34 @@ static void mul_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
     }
 }
 
-#define ACTIVATION_BWD(op_name, op_attrs, shape_rule)       \
-    const kolo_op kolo_op_##op_name##_bwd = {               \
-        .name = #op_name "_bwd",                            \
-        .index = "*k,*k->*k,k",                             \
-        .linear = 0x1u,                                     \
-        .min_in = 2,                                        \
-        .max_in = 2,                                        \
-        .layout = {.in = "aa", .out = "ap"},                \
-        .attrs = op_attrs,                                  \
-        .shape = shape_rule,                                \
-        .cost = activation_cost,                            \
-        .overwrite = 1u << 0 | 1u << 1,                     \
-        .bf16 = 1u << 0 | 1u << 1,                          \
-        .samples = {.in = 0x3u, .out = 0x1u, .sums = 0x2u}, \
-    }
-#define ACTIVATION(op_name, op_attrs)         \
-    const kolo_op kolo_op_##op_name = {       \
-        .name = #op_name,                     \
-        .index = "*->*",                      \
-        .min_in = 1,                          \
-        .max_in = 1,                          \
-        .layout = {.in = "a", .out = "a"},    \
-        .attrs = op_attrs,                    \
-        .shape = pointwise_shape,             \
-        .grad = op_name##_grad,               \
-        .cost = activation_cost,              \
-        .overwrite = 1u << 0,                 \
-        .bf16 = 1u << 0,                      \
-        .samples = {.in = 0x1u, .out = 0x1u}, \
-    }
-ACTIVATION(gelu, gelu_attrs);
-ACTIVATION(silu, no_attrs);
-ACTIVATION(sigmoid, no_attrs);
-ACTIVATION(tanh, no_attrs);
-ACTIVATION_BWD(gelu, gelu_bwd_attrs, gelu_bwd_shape);
-ACTIVATION_BWD(silu, no_attrs, pointwise_shape);
-ACTIVATION_BWD(sigmoid, no_attrs, pointwise_shape);
-ACTIVATION_BWD(tanh, no_attrs, pointwise_shape);
+const kolo_op kolo_op_gelu = {
+    .name = "gelu",
+    .index = "*->*",
+    .min_in = 1,
+    .max_in = 1,
+    .layout = {.in = "a", .out = "a"},
+    .attrs = gelu_attrs,
+    .shape = pointwise_shape,
+    .grad = gelu_grad,
+    .cost = activation_cost,
+    .overwrite = 1u << 0,
+    .bf16 = 1u << 0,
+    .samples = {.in = 0x1u, .out = 0x1u},
+};
+const kolo_op kolo_op_gelu_bwd = {
+    .name = "gelu_bwd",
+    .index = "*k,*k->*k,k|,->", /* a scalar has no bias */
+    .linear = 0x1u,
+    .min_in = 2,
+    .max_in = 2,
+    .layout = {.in = "aa", .out = "ap"},
+    .attrs = gelu_bwd_attrs,
+    .shape = gelu_bwd_shape,
+    .cost = activation_cost,
+    .overwrite = 1u << 0 | 1u << 1,
+    .bf16 = 1u << 0 | 1u << 1,
+    .samples = {.in = 0x3u, .out = 0x1u, .sums = 0x2u},
+};
 
 const kolo_op kolo_op_mul = {
     .name = "mul",
@@ -117,15 +91,6 @@ const kolo_op kolo_op_mul = {
 kolo_value kolo_gelu(kolo_graph *g, kolo_value x, bool tanh) {
     const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_GELU_TANH].i = tanh};
     return kolo_graph_add1(g, &kolo_op_gelu, &x, 1, attr);
-}
-kolo_value kolo_silu(kolo_graph *g, kolo_value x) {
-    return kolo_graph_add1(g, &kolo_op_silu, &x, 1, NULL);
-}
-kolo_value kolo_sigmoid(kolo_graph *g, kolo_value x) {
-    return kolo_graph_add1(g, &kolo_op_sigmoid, &x, 1, NULL);
-}
-kolo_value kolo_tanh(kolo_graph *g, kolo_value x) {
-    return kolo_graph_add1(g, &kolo_op_tanh, &x, 1, NULL);
 }
 kolo_value kolo_mul(kolo_graph *g, kolo_value a, kolo_value b) {
     return kolo_graph_add1(g, &kolo_op_mul, (kolo_value[]){a, b}, 2, NULL);

@@ -3,6 +3,7 @@
  * output. Ops with _bwd in their names compute gradients. */
 
 #include "graph/graph.h"
+#include "graph/ops/unary.h"
 
 /* conv2d: x [N,C,H,W], w [O,C/groups,KH,KW], [b [O]] -> y [N,O,H',W']; relu: y = max(0, .).
  * conv2d_bwd_data: dy, w -> dx [N,C,in_h,in_w].
@@ -82,9 +83,8 @@ enum { KOLO_NORM_EPS, KOLO_NORM_MOMENTUM, KOLO_NORM_RELU };
 enum { KOLO_NORM_UPDATE_KEEP, KOLO_NORM_UPDATE_FACTOR };
 
 /* gelu: x -> x Phi(x), or with tanh x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2.
- * silu: x -> x sigmoid(x). gelu_bwd: dy, x -> dx, [db], the sum of dx over all but its last
- * dimension, when bias is 1. silu_bwd: dy, x -> dx. sigmoid_bwd, tanh_bwd: dy, y -> dx. mul: a, b
- * -> a b. */
+ * gelu_bwd: dy, x -> dx, [db], the sum of dx over all but its last dimension, when bias is 1.
+ * mul: a, b -> a b. unary.h has the other functions. */
 enum { KOLO_GELU_TANH, KOLO_GELU_BWD_BIAS };
 
 /* layer_norm: x [...,C], gamma, beta [C] -> y = gamma (x - mean) rstd + beta, mean, rstd [...] with
@@ -249,77 +249,72 @@ enum { KOLO_COMM_BUCKET, KOLO_COMM_GATHERS, KOLO_COMM_INSIDE };
 
 /* All ops. A row X(name) declares the op kolo_op_<name>, defined in this folder, and its reference
  * kernel kolo_ref_<name>, defined in src/kernel/ref/. */
-#define KOLO_OP_LIST(X)        \
-    X(conv2d)                  \
-    X(conv2d_bwd_data)         \
-    X(conv2d_bwd_weights)      \
-    X(max_pool2d)              \
-    X(max_pool2d_bwd)          \
-    X(avg_pool2d)              \
-    X(avg_pool2d_bwd)          \
-    X(adaptive_avg_pool2d)     \
-    X(adaptive_avg_pool2d_bwd) \
-    X(resize)                  \
-    X(resize_bwd)              \
-    X(lrn)                     \
-    X(lrn_bwd)                 \
-    X(linear)                  \
-    X(linear_gelu)             \
-    X(linear_bwd_data)         \
-    X(linear_bwd_weights)      \
-    X(bias)                    \
-    X(bias_bwd)                \
-    X(relu)                    \
-    X(relu_bwd)                \
-    X(add)                     \
-    X(batch_norm)              \
-    X(batch_norm_bwd)          \
-    X(batch_norm_infer)        \
-    X(batch_norm_update)       \
-    X(gelu)                    \
-    X(gelu_bwd)                \
-    X(silu)                    \
-    X(silu_bwd)                \
-    X(sigmoid)                 \
-    X(sigmoid_bwd)             \
-    X(tanh)                    \
-    X(tanh_bwd)                \
-    X(mul)                     \
-    X(layer_norm)              \
-    X(layer_norm_bwd)          \
-    X(embedding)               \
-    X(embedding_bwd)           \
-    X(embedding_bwd_rows)      \
-    X(merge_rows)              \
-    X(sgd_rows)                \
-    X(adam_rows)               \
-    X(position_bwd)            \
-    X(mask_tokens)             \
-    X(attention)               \
-    X(attention_bwd)           \
-    X(matmul)                  \
-    X(lstm)                    \
-    X(lstm_bwd)                \
-    X(shift)                   \
-    X(sum)                     \
-    X(sum_bwd)                 \
-    X(scale)                   \
-    X(concat)                  \
-    X(channel_window)          \
-    X(dropout)                 \
-    X(softmax_xent)            \
-    X(softmax_xent_bwd)        \
-    X(elementwise_loss)        \
-    X(elementwise_loss_bwd)    \
-    X(accuracy)                \
-    X(confusion)               \
-    X(sgd)                     \
-    X(adam)                    \
-    X(square_blocks)           \
-    X(square_sum)              \
-    X(clip_factor)             \
-    X(accumulate)              \
-    X(reorder)                 \
+#define KOLO_OP_LIST(X)               \
+    X(conv2d)                         \
+    X(conv2d_bwd_data)                \
+    X(conv2d_bwd_weights)             \
+    X(max_pool2d)                     \
+    X(max_pool2d_bwd)                 \
+    X(avg_pool2d)                     \
+    X(avg_pool2d_bwd)                 \
+    X(adaptive_avg_pool2d)            \
+    X(adaptive_avg_pool2d_bwd)        \
+    X(resize)                         \
+    X(resize_bwd)                     \
+    X(lrn)                            \
+    X(lrn_bwd)                        \
+    X(linear)                         \
+    X(linear_gelu)                    \
+    X(linear_bwd_data)                \
+    X(linear_bwd_weights)             \
+    X(bias)                           \
+    X(bias_bwd)                       \
+    X(relu)                           \
+    X(relu_bwd)                       \
+    X(add)                            \
+    X(batch_norm)                     \
+    X(batch_norm_bwd)                 \
+    X(batch_norm_infer)               \
+    X(batch_norm_update)              \
+    X(gelu)                           \
+    X(gelu_bwd)                       \
+    KOLO_UNARY_LIST(KOLO_UNARY_OP, X) \
+    X(mul)                            \
+    X(layer_norm)                     \
+    X(layer_norm_bwd)                 \
+    X(embedding)                      \
+    X(embedding_bwd)                  \
+    X(embedding_bwd_rows)             \
+    X(merge_rows)                     \
+    X(sgd_rows)                       \
+    X(adam_rows)                      \
+    X(position_bwd)                   \
+    X(mask_tokens)                    \
+    X(attention)                      \
+    X(attention_bwd)                  \
+    X(matmul)                         \
+    X(lstm)                           \
+    X(lstm_bwd)                       \
+    X(shift)                          \
+    X(sum)                            \
+    X(sum_bwd)                        \
+    X(scale)                          \
+    X(concat)                         \
+    X(channel_window)                 \
+    X(dropout)                        \
+    X(softmax_xent)                   \
+    X(softmax_xent_bwd)               \
+    X(elementwise_loss)               \
+    X(elementwise_loss_bwd)           \
+    X(accuracy)                       \
+    X(confusion)                      \
+    X(sgd)                            \
+    X(adam)                           \
+    X(square_blocks)                  \
+    X(square_sum)                     \
+    X(clip_factor)                    \
+    X(accumulate)                     \
+    X(reorder)                        \
     X(convert)
 
 /* Ops without kernels: views, and communication, which the step loop executes. */

@@ -1,11 +1,9 @@
-/* GELU, SiLU, sigmoid and tanh with their gradients; element-wise product. */
+/* GELU with its gradient; element-wise product. */
 #include "kernel/ref/ref.h"
 
 #include <math.h>
 
 static const double root_2_pi = 0.7978845608028654; /* sqrt(2 / pi) */
-
-static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 
 double kolo_ref_gelu_at(double x, bool by_tanh) {
     if (by_tanh) return 0.5 * x * (1 + tanh(root_2_pi * (x + 0.044715 * x * x * x)));
@@ -18,11 +16,6 @@ static double gelu_slope(double x, bool by_tanh) {
         return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * root_2_pi * (1 + 3 * 0.044715 * x * x);
     }
     return 0.5 * (1 + erf(x * sqrt(0.5))) + x * 0.5 * root_2_pi * exp(-0.5 * x * x);
-}
-
-static double silu_slope(double x) {
-    double s = sigmoid(x);
-    return s * (1 + x * (1 - s));
 }
 
 /* y = f(a, b) element-wise; b is NULL for ops of one input. `tanh` selects GELU's tanh
@@ -39,12 +32,6 @@ static double silu_slope(double x) {
     const kolo_kernel kolo_ref_##name = KOLO_REF_KERNEL("ref_" #name, &kolo_op_##name, run_##name)
 
 BODY(gelu, kolo_ref_gelu_at(a[i], call->spec->attr[KOLO_GELU_TANH].i));
-BODY(silu, a[i] * sigmoid(a[i]));
-BODY(silu_bwd, a[i] * silu_slope(b[i]));
-BODY(sigmoid, sigmoid(a[i]));
-BODY(sigmoid_bwd, a[i] * b[i] * (1 - b[i]));
-BODY(tanh, tanh(a[i]));
-BODY(tanh_bwd, a[i] * (1 - b[i] * b[i]));
 BODY(mul, a[i] * b[i]);
 
 static void gelu_bwd(const kolo_call *call) {

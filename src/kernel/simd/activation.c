@@ -1,6 +1,5 @@
-/* GELU, SiLU, sigmoid, tanh, their gradients, and element-wise products, in f32 or bf16. All
- * tensors share one layout, which may have padding: each op maps zeros to zeros (f(0) = 0, or a
- * factor dy of zero). Sigmoid, which does not, requires plain tensors. */
+/* GELU, its gradient, and element-wise products, in f32 or bf16. All tensors share one layout,
+ * which may have padding: each op maps zeros to zeros. */
 #include "kernel/simd/activation.h"
 
 #include "kernel/simd/pointwise.h"
@@ -9,7 +8,7 @@ static double fit(kolo_kernel_spec *spec) {
     double bytes = 0;
     if (!kolo_simd_supports(spec)) return -1;
     bool sums = spec->op == &kolo_op_gelu_bwd && spec->attr[KOLO_GELU_BWD_BIAS].i;
-    if ((spec->op == &kolo_op_sigmoid || sums) && !kolo_spec_is_plain(spec)) return -1;
+    if (sums && !kolo_spec_is_plain(spec)) return -1;
     for (int i = 0; i < spec->n_in; i++) {
         if (!kolo_layout_equal(&spec->in[i].layout, &spec->out[0].layout)) return -1;
         bytes += (double)kolo_tensor_bytes(&spec->in[i]);
@@ -25,12 +24,7 @@ static kolo_kernel_loop loop_of(const kolo_kernel_spec *spec) {
         bool by_tanh = spec->attr[KOLO_GELU_TANH].i != 0;
         return spec->attr[KOLO_GELU_BWD_BIAS].i ? t->gelu_bwd_bias[by_tanh] : t->gelu_bwd[by_tanh];
     }
-    if (op == &kolo_op_silu) return t->silu;
-    if (op == &kolo_op_silu_bwd) return t->silu_bwd;
-    if (op == &kolo_op_sigmoid) return t->sigmoid;
-    if (op == &kolo_op_sigmoid_bwd) return t->sigmoid_bwd;
-    if (op == &kolo_op_tanh) return t->tanh;
-    return op == &kolo_op_tanh_bwd ? t->tanh_bwd : t->mul;
+    return t->mul;
 }
 
 static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *scratch_bytes) {
@@ -72,13 +66,6 @@ static void run_gelu_bwd(const kolo_call *call) {
     kolo_kernel_parallel(spec->threads, channels, *loop, &job);
 }
 
-#define ACTIVATION(op_name) KOLO_SIMD_KERNEL(op_name, run)
-ACTIVATION(gelu);
+KOLO_SIMD_KERNEL(gelu, run);
 KOLO_SIMD_KERNEL(gelu_bwd, run_gelu_bwd);
-ACTIVATION(silu);
-ACTIVATION(silu_bwd);
-ACTIVATION(sigmoid);
-ACTIVATION(sigmoid_bwd);
-ACTIVATION(tanh);
-ACTIVATION(tanh_bwd);
-ACTIVATION(mul);
+KOLO_SIMD_KERNEL(mul, run);

@@ -15,6 +15,6 @@ typedef struct kolo_simd_activation_table { /* kolo_simd_pair_job: a is x or dy,
                                              * that the derivative needs */
     kolo_kernel_loop gelu[2], gelu_bwd[2];  /* [0]: by the error function, [1]: by tanh */
     kolo_kernel_loop gelu_bwd_bias[2];      /* kolo_simd_gelu_bias_job */
-    kolo_kernel_loop silu, silu_bwd, sigmoid, sigmoid_bwd, tanh, tanh_bwd, mul;
+    kolo_kernel_loop mul;
 } kolo_simd_activation_table;
 KOLO_ISA_TABLE(kolo_simd_activation_table, kolo_simd_activation);

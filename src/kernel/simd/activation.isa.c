@@ -1,4 +1,4 @@
-/* Loops of the smooth activations, their gradients and element-wise products. Remainders use the
+/* Loops of GELU, its gradient and element-wise products. Remainders use the
  * same vector arithmetic as whole vectors, so results do not depend on how a range is divided. */
 #include "kernel/simd/activation.h"
 
@@ -29,15 +29,6 @@ INLINE vf gelu_tanh_bwd(vf dy, vf x) {
     return dy * (s + x * s * (1.0f - s) * slope);
 }
 
-INLINE vf silu(vf x, vf unused) { return x * sigmoid(x); }
-INLINE vf silu_bwd(vf dy, vf x) {
-    vf s = sigmoid(x);
-    return dy * s * (1.0f + x * (1.0f - s));
-}
-INLINE vf sigmoid_of(vf x, vf unused) { return sigmoid(x); }
-INLINE vf sigmoid_bwd(vf dy, vf y) { return dy * y * (1.0f - y); }
-INLINE vf tanh_of(vf x, vf unused) { return hyperbolic_tangent(x); }
-INLINE vf tanh_bwd(vf dy, vf y) { return dy * (1.0f - y * y); }
 INLINE vf mul(vf a, vf b) { return a * b; }
 
 /* Applies an op to elements [begin, end); ops of one input get it as b too. */
@@ -70,12 +61,6 @@ LOOP(gelu_erf, gelu_erf, 1)
 LOOP(gelu_erf_bwd, gelu_erf_bwd, 2)
 LOOP(gelu_tanh, gelu_tanh, 1)
 LOOP(gelu_tanh_bwd, gelu_tanh_bwd, 2)
-LOOP(silu, silu, 1)
-LOOP(silu_bwd, silu_bwd, 2)
-LOOP(sigmoid, sigmoid_of, 1)
-LOOP(sigmoid_bwd, sigmoid_bwd, 2)
-LOOP(tanh, tanh_of, 1)
-LOOP(tanh_bwd, tanh_bwd, 2)
 LOOP(mul, mul, 2)
 
 /* The gradient of GELU and of the bias added before it, row by row. */
@@ -115,11 +100,5 @@ const kolo_simd_activation_table KOLO_ISA_SYMBOL(kolo_simd_activation) = {
     .gelu = {gelu_erf_loop, gelu_tanh_loop},
     .gelu_bwd = {gelu_erf_bwd_loop, gelu_tanh_bwd_loop},
     .gelu_bwd_bias = {gelu_erf_bias_loop, gelu_tanh_bias_loop},
-    .silu = silu_loop,
-    .silu_bwd = silu_bwd_loop,
-    .sigmoid = sigmoid_loop,
-    .sigmoid_bwd = sigmoid_bwd_loop,
-    .tanh = tanh_loop,
-    .tanh_bwd = tanh_bwd_loop,
     .mul = mul_loop,
 };

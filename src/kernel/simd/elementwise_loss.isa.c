@@ -7,14 +7,6 @@
 
 INLINE vf magnitude(vf x) { return select(x < splat(0), -x, x); }
 
-/* log(1 + t) for t from 0 to 1: 2 atanh(s) with s = t / (2 + t), at most 1/3; the series leaves out
- * s^17 / 17. */
-INLINE vf log_1p(vf t) {
-    vf s = t / (2.0f + t), square = s * s, sum = splat(1.0f / 15);
-    for (int k = 13; k > 0; k -= 2) sum = mul_add(sum, square, splat(1.0f / (float)k));
-    return 2.0f * s * sum;
-}
-
 /* ---- losses: x, target, delta ---- */
 
 INLINE vf mse(vf x, vf t, vf delta) { return (x - t) * (x - t); }

@@ -1,5 +1,6 @@
 #pragma once
-/* Vector math for *.isa.c sources: exp, sigmoid, tanh, erf, horizontal sums. NaN propagates. */
+/* Vector math for *.isa.c sources: exp, log, sigmoid, tanh, erf, horizontal sums. NaN propagates.
+ */
 
 #include "kernel/simd/vector.h"
 
@@ -68,15 +69,13 @@ INLINE void store_part_at(void *p, int64_t i, vf v, int64_t n, bool bf16) {
     }
 }
 
-/* exp(x) = 2^n e^r with n = round(x / ln 2) and |r| <= ln 2 / 2. The Taylor polynomial of degree
- * six leaves out r^7 / 7!, which is below 2^-23. Zero below -87, near the smallest normal float;
- * clamped above 88. */
-INLINE vf exponential(vf x) {
+/* exp(x) = 2^n e^r with n = round(x / ln 2) and |r| <= ln 2 / 2: returns e^r. The Taylor polynomial
+ * of degree six leaves out r^7 / 7!, which is below 2^-23. */
+INLINE vf exponential_parts(vf x, vi *power) {
     const vf shift = splat(12582912.0f); /* 1.5 * 2^23: adding it rounds to an integer */
-    vi vanishes = x < splat(-87.0f);
-    x = smaller(splat(88.0f), x);
     vf t = mul_add(x, splat(1.44269504f), shift);
     vf n = t - shift;
+    *power = (vi)t - (vi)shift;
     vf r = mul_add(n, splat(-0.693359375f), x); /* ln 2 in two parts */
     r = mul_add(n, splat(2.12194440e-4f), r);
     vf p = splat(1.0f / 720);
@@ -86,8 +85,58 @@ INLINE vf exponential(vf x) {
     p = mul_add(p, r, splat(0.5f));
     p = mul_add(p, r, splat(1));
     p = mul_add(p, r, splat(1));
-    vi power = ((vi)t + 127) << 23; /* the low bits of t are n */
-    return select(vanishes, splat(0), p * (vf)power);
+    return p;
+}
+
+/* 2^n for n from -126 to 127. */
+INLINE vf power_of_2(vi n) { return (vf)((n + 127) << 23); }
+
+/* exp(x), zero below -87, near the smallest normal float; clamped above 88. */
+INLINE vf exponential(vf x) {
+    vi n, vanishes = x < splat(-87.0f);
+    vf p = exponential_parts(smaller(splat(88.0f), x), &n);
+    return select(vanishes, splat(0), p * power_of_2(n));
+}
+
+/* exp(x) to infinity, and through the subnormal numbers to zero. */
+INLINE vf exponential_full(vf x) {
+    vi n;
+    vf p = exponential_parts(smaller(splat(89.0f), larger(splat(-104.0f), x)), &n);
+    return p * power_of_2(n >> 1) * power_of_2(n - (n >> 1));
+}
+
+/* exp(x) - 1 for x below 1; near zero, where that cancels, by the Taylor series, which leaves out
+ * x^8 / 8!. */
+INLINE vf exponential_minus_1(vf x) {
+    vf series = mul_add(x, splat(1.0f / 7), splat(1));
+    for (int k = 6; k > 1; k--) series = mul_add(series, x * (1.0f / (float)k), splat(1));
+    vi small = (x > splat(-0.35f)) & (x < splat(0.35f));
+    return select(small, x * series, exponential(x) - 1.0f);
+}
+
+/* log(1 + t) for t from 0 to 1: 2 atanh(s) with s = t / (2 + t), at most 1/3; the series leaves out
+ * s^17 / 17. */
+INLINE vf log_1p(vf t) {
+    vf s = t / (2.0f + t), square = s * s, sum = splat(1.0f / 15);
+    for (int k = 13; k > 0; k -= 2) sum = mul_add(sum, square, splat(1.0f / (float)k));
+    return 2.0f * s * sum;
+}
+
+/* log(x) = n ln 2 + log(m) with m from sqrt(1/2) to sqrt(2), and log(m) = 2 atanh(s) with s = (m -
+ * 1) / (m + 1), at most 0.172; the series leaves out s^11 / 11. NaN below zero. */
+INLINE vf logarithm(vf x) {
+    vi subnormal = x < splat(0x1p-126f);
+    vi bits = (vi)select(subnormal, x * 0x1p23f, x);
+    vi n = (bits - 0x3f3504f3) >> 23; /* the bits of sqrt(1/2) */
+    vf m = (vf)(bits - (n << 23));
+    vf s = (m - 1.0f) / (m + 1.0f), square = s * s, sum = splat(1.0f / 9);
+    for (int k = 7; k > 1; k -= 2) sum = mul_add(sum, square, splat(1.0f / (float)k));
+    vf e = __builtin_convertvector(n - (subnormal & 23), vf);
+    vf low = mul_add(e, splat(-2.12194440e-4f), 2.0f * s * square * sum); /* ln 2 in two parts */
+    vf y = mul_add(e, splat(0.693359375f), 2.0f * s + low);
+    y = select(x > splat(0x1.fffffep127f), x, y);
+    return select(x > splat(0), y,
+                  select(x == splat(0), splat(-__builtin_inff()), splat(__builtin_nanf(""))));
 }
 
 INLINE vf sigmoid(vf x) { return 1.0f / (1.0f + exponential(-x)); }

@@ -18,7 +18,8 @@ typedef struct gradient_case {
     int n_in;
     kolo_shape in[KOLO_MAX_IO];
     kolo_attr attr[KOLO_MAX_ATTRS];
-    unsigned skip;    /* bit i: no gradient is asked for input i */
+    unsigned skip;       /* bit i: no gradient is asked for input i */
+    double scale, shift; /* of floats: numbers from shift - scale to shift + scale; scale 0: 1 */
     int input, below; /* input number `input` is i32, of numbers from -1 to below - 1; 0: none is */
 } gradient_case;
 
@@ -159,6 +160,21 @@ static const gradient_case cases[] = {
     {"odd", &kolo_op_silu, 1, .in = {S2(3, 5)}, .attr = {{0}}},
     {"odd", &kolo_op_sigmoid, 1, .in = {S2(3, 5)}, .attr = {{0}}},
     {"odd", &kolo_op_tanh, 1, .in = {S2(3, 5)}, .attr = {{0}}},
+    {"odd", &kolo_op_exp, 1, .in = {S2(3, 5)}},
+    {"odd", &kolo_op_log, 1, .in = {S2(3, 5)}, .shift = 1.5},
+    {"odd", &kolo_op_sqrt, 1, .in = {S2(3, 5)}, .shift = 1.5},
+    {"odd", &kolo_op_rsqrt, 1, .in = {S2(3, 5)}, .shift = 1.5},
+    {"odd", &kolo_op_reciprocal, 1, .in = {S2(3, 5)}, .shift = -1.5},
+    {"odd", &kolo_op_abs, 1, .in = {S2(3, 5)}},
+    {"cubes", &kolo_op_pow, 1, .in = {S2(3, 5)}, .attr = {{.f = 3}}},
+    {"no integer", &kolo_op_pow, 1, .in = {S2(3, 5)}, .attr = {{.f = -1.7}}, .shift = 1.5},
+    {"odd", &kolo_op_clamp, 1, .in = {S2(3, 5)}, .attr = {{.f = -0.3}, {.f = 0.45}}},
+    {"odd", &kolo_op_hardtanh, 1, .in = {S2(3, 5)}, .attr = {{.f = -0.3}, {.f = 0.45}}},
+    {"odd", &kolo_op_leaky_relu, 1, .in = {S2(3, 5)}, .attr = {{.f = 0.2}}},
+    {"odd", &kolo_op_elu, 1, .in = {S2(3, 5)}, .attr = {{.f = 1.5}}},
+    {"odd", &kolo_op_softplus, 1, .in = {S2(3, 5)}, .attr = {{.f = 2}}, .scale = 3},
+    {"odd", &kolo_op_hardswish, 1, .in = {S2(3, 5)}, .scale = 5},
+    {"odd", &kolo_op_hardsigmoid, 1, .in = {S2(3, 5)}, .scale = 5},
     {"odd", &kolo_op_mul, 2, .in = {S2(3, 5), S2(3, 5)}, .attr = {{0}}},
     {"one side", &kolo_op_mul, 2, .in = {S2(3, 5), S2(3, 5)}, .attr = {{0}}, .skip = 2},
     {"tokens", &kolo_op_layer_norm, 3, .in = {S3(2, 3, 5), S1(5), S1(5)}, .attr = {{.f = 1e-3}}},
@@ -235,7 +251,9 @@ static void rig_create(rig *t, const gradient_case *c) {
     for (int i = 0; i < c->n_in; i++) {
         if (is_key(c, i)) continue;
         if (c->below == 0 || i != c->input) {
-            graph_eval_fill(&t->e, t->in[i], 10 + (uint64_t)i, 1);
+            graph_eval_fill(&t->e, t->in[i], 10 + (uint64_t)i, c->scale > 0 ? c->scale : 1);
+            double *x = graph_eval_f64(&t->e, t->in[i]);
+            for (int64_t k = 0; k < graph_eval_count(&t->e, t->in[i]); k++) x[k] += c->shift;
             continue;
         }
         graph_eval_fill_labels(&t->e, t->in[i], 10, c->below + 1);

@@ -46,12 +46,6 @@ static void activations(int threads) {
     } all[] = {
         {&kolo_op_gelu, &kolo_simd_gelu, 1},
         {&kolo_op_gelu_bwd, &kolo_simd_gelu_bwd, 2},
-        {&kolo_op_silu, &kolo_simd_silu, 1},
-        {&kolo_op_silu_bwd, &kolo_simd_silu_bwd, 2},
-        {&kolo_op_sigmoid, &kolo_simd_sigmoid, 1},
-        {&kolo_op_sigmoid_bwd, &kolo_simd_sigmoid_bwd, 2},
-        {&kolo_op_tanh, &kolo_simd_tanh, 1},
-        {&kolo_op_tanh_bwd, &kolo_simd_tanh_bwd, 2},
         {&kolo_op_mul, &kolo_simd_mul, 2},
     };
     static const float scales[] = {1, 1e-3f, 30, 300};
@@ -78,6 +72,112 @@ static void activations(int threads) {
 }
 
 static void activations_are_the_reference(void **state) { each_set(activations); }
+
+/* ---- functions of one input ---- */
+
+#define PAIR(op_name) {&kolo_op_##op_name, &kolo_simd_##op_name},
+static const struct {
+    const kolo_op *op;
+    const kolo_kernel *kernel;
+} functions[] = {KOLO_UNARY_LIST(KOLO_UNARY_OP, PAIR)};
+
+static bool needs_positive(const kolo_op *op, double exponent) {
+    bool power = op == &kolo_op_pow || op == &kolo_op_pow_bwd;
+    bool root = op == &kolo_op_sqrt || op == &kolo_op_sqrt_bwd || op == &kolo_op_rsqrt;
+    return root || op == &kolo_op_log || (power && exponent != floor(exponent));
+}
+
+static void unary(int threads) {
+    static const kolo_attr attrs[][KOLO_MAX_ATTRS] = {
+        {{.f = 1.7}, {.f = 2.1}}, {{.f = -2}, {.f = 6}}, {{.f = 5}, {.f = 5}}};
+    static const float scales[] = {1, 12};
+    enum { COUNT = 5 * 101 };
+    float x[COUNT];
+    uint16_t half_x[COUNT];
+    const kolo_shape shapes[] = {kolo_shape_2(5, 101), kolo_shape_2(5, 101)};
+    for (size_t i = 0; i < KOLO_COUNT(functions) * KOLO_COUNT(attrs) * KOLO_COUNT(scales); i++) {
+        const kolo_op *op = functions[i / 6].op;
+        const kolo_attr *attr = attrs[i % 3];
+        if (!op->attrs[0] && i % 3 > 0) continue;
+        kolo_rng rng = kolo_rng_make(i, KOLO_RNG_TEST, 0);
+        for (size_t k = 0; k < COUNT; k++) {
+            x[k] = scales[i / 3 % 2] * (float)kolo_rng_normal(&rng, k);
+            if (needs_positive(op, attr[0].f)) x[k] = fabsf(x[k]) + 0.01F;
+            if (op == &kolo_op_reciprocal) x[k] += x[k] < 0 ? -0.01F : 0.01F;
+            half_x[k] = kolo_bf16_narrow(x[k]);
+            x[k] = kolo_bf16_widen(half_x[k]);
+        }
+        kolo_kernel_spec spec;
+        const int n_in = op->max_in;
+        const void *in[] = {x, x}, *half_in[] = {half_x, half_x};
+        const double tolerance = op == &kolo_op_pow || op == &kolo_op_pow_bwd ? 5e-6 : 2e-6;
+        test_kernel_spec(&spec, op, attr, n_in, shapes, NULL, 1, NULL, threads);
+        check(functions[i / 6].kernel, &spec, in, tolerance);
+        test_kernel_in_bf16(&spec, -1);
+        check(functions[i / 6].kernel, &spec, half_in, tolerance);
+    }
+}
+
+static void unary_functions_are_the_reference(void **state) { each_set(unary); }
+
+/* NaN, infinities, zeros, subnormal numbers and the ends of exponentials. */
+static void unary_specials(int threads) {
+    static const float x[] = {NAN,   INFINITY, 0,       -0.0F, 0x1p-130F, -0x1p-130F, 88.5F,
+                              89,    -87.5F,   -100,    -110,  3,         -3,         6,
+                              1e30F, -1e30F,   0x1p-3F, 1,     -0.2F,     1e-20F,     -1e-5F};
+    enum { COUNT = KOLO_COUNT(x) };
+    static const kolo_attr attr[KOLO_MAX_ATTRS] = {{.f = 1.5}, {.f = 3}};
+    const kolo_shape shapes[] = {kolo_shape_1(COUNT), kolo_shape_1(COUNT)};
+    float one[COUNT];
+    for (int k = 0; k < COUNT; k++) one[k] = 1;
+    for (size_t i = 0; i < KOLO_COUNT(functions); i++) {
+        const kolo_op *op = functions[i].op;
+        const void *in[] = {op->max_in == 2 ? one : x, x};
+        kolo_kernel_spec spec;
+        const kolo_kernel *reference = NULL;
+        test_kernel_spec(&spec, op, attr, op->max_in, shapes, NULL, 1, NULL, threads);
+        ASSERT_OK(kolo_kernel_select(KOLO_KERNELS_REF, &spec, &reference, NULL));
+        float *ours = test_kernel_result_on(functions[i].kernel, &spec, in);
+        float *want = test_kernel_result_on(reference, &spec, in);
+        for (int k = 0; k < COUNT; k++) {
+            bool same = isnan(want[k]) ? isnan(ours[k])
+                        : isinf(want[k])
+                            ? ours[k] == want[k]
+                            : fabsf(ours[k] - want[k]) <=
+                                  2e-6F * fabsf(want[k]) + 1e-38F * fmaxf(100, fabsf(x[k]));
+            if (!same) {
+                fail_msg("%s of %g: %g, not %g", op->name, (double)x[k], (double)ours[k],
+                         (double)want[k]);
+            }
+        }
+        kolo_free(ours);
+        kolo_free(want);
+    }
+}
+
+static void unary_functions_of_special_numbers(void **state) { each_set(unary_specials); }
+
+/* A layout with padding is taken where zeros stay zeros. */
+static void unary_padding(int threads) {
+    static const kolo_attr six[KOLO_MAX_ATTRS] = {{.f = 0}, {.f = 6}};
+    const kolo_shape shapes[] = {kolo_shape_4(2, 9, 3, 5), kolo_shape_4(2, 9, 3, 5)};
+    const char *layouts[] = {"aBcd8b", "aBcd8b"};
+    float x[2 * 9 * 3 * 5];
+    const void *in[] = {x, x};
+    int padded = 0;
+    for (size_t k = 0; k < KOLO_COUNT(x); k++) x[k] = 0.1F + 0.07F * (float)k;
+    for (size_t i = 0; i < KOLO_COUNT(functions); i++) {
+        const kolo_op *op = functions[i].op;
+        kolo_kernel_spec spec;
+        test_kernel_spec(&spec, op, six, op->max_in, shapes, layouts, 1, layouts, threads);
+        if (functions[i].kernel->fit(&spec) < 0) continue;
+        check(functions[i].kernel, &spec, in, 2e-6);
+        padded++;
+    }
+    assert_true(padded > 20 && padded < 2 * (int)KOLO_COUNT(functions));
+}
+
+static void unary_functions_keep_padding(void **state) { each_set(unary_padding); }
 
 /* gelu within a linear layer, and its gradient with the bias's. */
 static void gelu_of_linear(int threads) {
@@ -413,6 +513,9 @@ static void elementwise_losses_are_the_reference(void **state) { each_set(elemen
 TEST_MAIN(test_simd_sequence) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(activations_are_the_reference),
+        cmocka_unit_test(unary_functions_are_the_reference),
+        cmocka_unit_test(unary_functions_of_special_numbers),
+        cmocka_unit_test(unary_functions_keep_padding),
         cmocka_unit_test(gelu_of_linear_is_the_reference),
         cmocka_unit_test(layer_norm_is_the_reference),
         cmocka_unit_test(embedding_is_the_reference),

@@ -1,0 +1,72 @@
+/* Loops of the elementwise functions of one input: the formulas of graph/ops/unary.h on vectors.
+ * Remainders use the same vector arithmetic as whole vectors, so results do not depend on how a
+ * range is divided. */
+#include "kernel/simd/unary.h"
+
+#include "kernel/simd/math.h"
+
+/* log(1 + e^x) */
+INLINE vf softplus(vf x) {
+    vi negative = x < splat(0);
+    return select(negative, splat(0), x) + log_1p(exponential(select(negative, x, -x)));
+}
+
+/* x^e for an e that is the same in all lanes. */
+INLINE vf power(vf x, vf e) {
+    enum { MOST = 64 };
+    const float exponent = e[0], size = exponent < 0 ? -exponent : exponent;
+    if (size > MOST || (float)(int)size != size) return exponential_full(e * logarithm(x));
+    vf y = splat(1), square = x;
+    for (int n = (int)size; n > 0; n >>= 1) {
+        if (n & 1) y *= square;
+        square *= square;
+    }
+    return exponent < 0 ? 1.0f / y : y;
+}
+
+#define N(number) splat((float)(number))
+#define IF select
+#define EXP exponential_full
+#define EXPM1 exponential_minus_1
+#define LOG logarithm
+#define SQRT square_root
+#define POW power
+#define SIGMOID sigmoid
+#define SOFTPLUS softplus
+#define TANH hyperbolic_tangent
+
+typedef vf vector_function(vf a, vf v, vf p, vf q);
+
+INLINE void map(vector_function *function, const kolo_simd_unary_job *job, int64_t begin,
+                int64_t end, bool bf16) {
+    const vf p = splat(job->p), q = splat(job->q);
+    int64_t i = begin;
+    for (; i + VL <= end; i += VL) {
+        vf a = load_at(job->a, i, bf16), v = load_at(job->v, i, bf16);
+        store_at(job->out, i, function(a, v, p, q), bf16);
+    }
+    int64_t n = end - i;
+    if (n == 0) return;
+    vf a = load_part_at(job->a, i, n, bf16), v = load_part_at(job->v, i, n, bf16);
+    store_part_at(job->out, i, function(a, v, p, q), n, bf16);
+}
+
+#define LOOP(name, function)                                                         \
+    static void name##_loop(const void *arg, int part, int64_t begin, int64_t end) { \
+        const kolo_simd_unary_job *job = arg;                                        \
+        if (job->bf16) {                                                             \
+            map(function, job, begin, end, true);                                    \
+        } else {                                                                     \
+            map(function, job, begin, end, false);                                   \
+        }                                                                            \
+    }
+#define UNARY(X, name, p_name, q_name, reads, forward, backward)         \
+    INLINE vf name##_of(vf x, vf unused, vf p, vf q) { return forward; } \
+    INLINE vf name##_slope(vf dy, vf v, vf p, vf q) { return backward; } \
+    LOOP(name, name##_of)                                                \
+    LOOP(name##_bwd, name##_slope)
+KOLO_UNARY_LIST(UNARY, )
+
+#define ENTRY(name) .name = name##_loop,
+const kolo_simd_unary_table KOLO_ISA_SYMBOL(kolo_simd_unary) = {
+    KOLO_UNARY_LIST(KOLO_UNARY_OP, ENTRY)};

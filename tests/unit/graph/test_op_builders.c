@@ -1,0 +1,96 @@
+/* The public builders of elementwise functions: what comes out, and what each refuses. */
+#include "graph/graph.h"
+#include "support/support.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef kolo_value build_fn(kolo_graph *g, kolo_value x);
+
+static kolo_value functions(kolo_graph *g, kolo_value x) {
+    static kolo_value (*const all[])(kolo_graph * g, kolo_value x) = {
+        kolo_exp,  kolo_log,    kolo_sqrt, kolo_rsqrt,     kolo_reciprocal,  kolo_neg,   kolo_abs,
+        kolo_tanh, kolo_square, kolo_silu, kolo_hardswish, kolo_hardsigmoid, kolo_relu6,
+    };
+    for (size_t i = 0; i < KOLO_COUNT(all); i++) x = all[i](g, x);
+    x = kolo_clamp(g, kolo_pow(g, x, -0.5), -INFINITY, 3);
+    return kolo_softplus(g, kolo_elu(g, kolo_leaky_relu(g, x, 0.01), 1), 2);
+}
+
+static void shapes_come_out(void **state) {
+    static const struct {
+        build_fn *build;
+        const char *shape;
+    } cases[] = {
+        {functions, "[2,3,4]"},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        kolo_graph *g;
+        char text[KOLO_SHAPE_TEXT];
+        ASSERT_OK(kolo_graph_create(NULL, &g));
+        kolo_value x = kolo_input(g, "x", KOLO_DTYPE_F32, kolo_shape_3(2, 3, 4));
+        const kolo_shape shape = kolo_value_shape(g, cases[i].build(g, x));
+        ASSERT_OK(kolo_graph_check(g));
+        ASSERT_OK(kolo_graph_verify(g));
+        assert_string_equal(kolo_shape_text(&shape, text), cases[i].shape);
+        kolo_graph_destroy(g);
+    }
+}
+
+/* ---- refusals ---- */
+
+static kolo_value clamp_crossed(kolo_graph *g, kolo_value x) { return kolo_clamp(g, x, 2, 1); }
+static kolo_value clamp_nan(kolo_graph *g, kolo_value x) { return kolo_clamp(g, x, NAN, 1); }
+static kolo_value pow_nan(kolo_graph *g, kolo_value x) { return kolo_pow(g, x, NAN); }
+static kolo_value leaky_infinite(kolo_graph *g, kolo_value x) {
+    return kolo_leaky_relu(g, x, INFINITY);
+}
+static kolo_value elu_nan(kolo_graph *g, kolo_value x) { return kolo_elu(g, x, NAN); }
+static kolo_value softplus_none(kolo_graph *g, kolo_value x) { return kolo_softplus(g, x, 0); }
+
+static void refusals_name_op_and_reason(void **state) {
+    static const struct {
+        build_fn *build;
+        const char *text;
+    } cases[] = {
+        {clamp_crossed, "clamp: a minimum up to the maximum, not 2"},
+        {clamp_nan, "clamp: a minimum up to the maximum, not nan"},
+        {pow_nan, "pow: a finite exponent, not nan"},
+        {leaky_infinite, "leaky_relu: a finite slope, not inf"},
+        {elu_nan, "elu: a finite alpha, not nan"},
+        {softplus_none, "softplus: a beta above 0, not 0"},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        kolo_graph *g;
+        ASSERT_OK(kolo_graph_create(NULL, &g));
+        kolo_value x = kolo_input(g, "x", KOLO_DTYPE_F32, kolo_shape_3(2, 3, 4));
+        assert_false(kolo_value_ok(cases[i].build(g, x)));
+        assert_int_equal(kolo_graph_check(g), KOLO_ERR_ARG);
+        if (!strstr(kolo_last_error(), cases[i].text)) {
+            fail_msg("\"%s\" lacks \"%s\"", kolo_last_error(), cases[i].text);
+        }
+        kolo_graph_destroy(g);
+    }
+}
+
+static void values_have_shape_and_dtype(void **state) {
+    kolo_graph *g;
+    ASSERT_OK(kolo_graph_create(NULL, &g));
+    kolo_value x = kolo_input(g, "x", KOLO_DTYPE_I32, kolo_shape_2(2, 3));
+    assert_int_equal(kolo_value_shape(g, x).rank, 2);
+    assert_int_equal(kolo_value_shape(g, x).dim[1], 3);
+    assert_int_equal(kolo_value_dtype(g, x), KOLO_DTYPE_I32);
+    assert_int_equal(kolo_value_shape(g, KOLO_NONE).rank, 0);
+    assert_int_equal(kolo_value_shape(g, KOLO_NONE).dim[3], 1);
+    assert_int_equal(kolo_value_dtype(g, KOLO_NONE), KOLO_DTYPE_F32);
+    kolo_graph_destroy(g);
+}
+
+TEST_MAIN(test_op_builders) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shapes_come_out),
+        cmocka_unit_test(refusals_name_op_and_reason),
+        cmocka_unit_test(values_have_shape_and_dtype),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
