@@ -74,6 +74,19 @@ typedef struct kolo_dataset_info {
     kolo_field fields[KOLO_MAX_FIELDS];
 } kolo_dataset_info;
 
+/* A batch: the samples of this rank in a step. A program that fills one sets count, fields and
+ * data; a loader sets the rest too. Everything it points to stays the owner's. */
+typedef struct kolo_batch {
+    int64_t count; /* samples of this rank; 0: none, in a step of other ranks */
+    int n_fields;
+    const kolo_field *fields;
+    const void *data[KOLO_MAX_FIELDS]; /* of each field: [count, shape], row-major */
+    /* Of a loader; else 0. */
+    int64_t global_count; /* samples of all ranks; 0 in a batch of a loader: end of the data */
+    int64_t first;        /* index of the first sample in the global batch */
+    int64_t epoch, step;  /* step within the epoch */
+} kolo_batch;
+
 /* The path in a spec, "DIR" of "mnist:DIR"; NULL: it holds none. Points into `spec`. */
 KOLO_API const char *kolo_dataset_path(const char *spec);
 

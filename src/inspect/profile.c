@@ -79,7 +79,7 @@ static void repeat(void *arg, int step, kolo_step_kind kind, int bucket, int64_t
 static kolo_status one_step(profiler *p, double *ms) {
     kolo_sums sums;
     int64_t begin = kolo_now_ns();
-    KOLO_TRY(kolo_session_step(p->session, &p->resident.batch, lr, &sums));
+    KOLO_TRY(kolo_session_step_batch(p->session, &p->resident.batch, lr, &sums));
     *ms = (double)(kolo_now_ns() - begin) / 1e6;
     return KOLO_OK;
 }
@@ -232,7 +232,7 @@ static kolo_status run(profiler *p, const kolo_train_opts *train, owned_profile 
     int size = p->comm ? kolo_comm_size(p->comm) : 1;
     KOLO_TRY(kolo_agree(p->comm, kolo_setup_open(&in_memory, size, &p->setup)));
     KOLO_TRY(kolo_tuning_begin(&p->setup, p->comm));
-    KOLO_TRY(kolo_session_create(&p->setup.session, p->comm, &p->session));
+    KOLO_TRY(kolo_session_create_for(&p->setup.session, p->comm, &p->session));
     KOLO_TRY(kolo_agree(p->comm, kolo_session_check_memory(p->session, p->comm)));
     KOLO_TRY(kolo_session_init(p->session, p->setup.opts.seed));
     KOLO_TRY(kolo_agree(p->comm, prepare(p)));

@@ -136,6 +136,7 @@ typedef struct kolo_pipeline_opts {
     kolo_recompute recompute;
     kolo_precision precision;
     bool sparse_embedding;
+    bool keep_gradients;   /* see kolo_plan_opts */
     int64_t most_samples;  /* see kolo_sparse_opts */
     kolo_mesh mesh;        /* of the job; no axes: dp=1 */
     int64_t micro_batches; /* per step; above 1: gradient accumulation */
@@ -147,6 +148,10 @@ typedef struct kolo_pipeline_opts {
     kolo_fixed_layout fixed;
     void *fixed_arg;
 } kolo_pipeline_opts;
+
+/* The output that holds the gradient of parameter `id`, with keep_gradients. */
+enum { KOLO_GRADIENT_NAME = 32 };
+const char *kolo_gradient_name(int32_t id, char name[KOLO_GRADIENT_NAME]);
 
 /* Runs the passes that the options ask for, in order, and verifies the graph after each. */
 kolo_status kolo_pipeline_run(kolo_graph *g, const kolo_pipeline_opts *opts);

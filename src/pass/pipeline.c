@@ -7,6 +7,8 @@
 #include "kernel/select/families.h"
 #include "pass/pass.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Drops the outputs that this kind of plan does not compute. A training step keeps the scalars but
@@ -41,6 +43,11 @@ static kolo_status add_objective(kolo_graph *g, const kolo_pipeline_opts *opts) 
     return kolo_graph_check(g);
 }
 
+const char *kolo_gradient_name(int32_t id, char name[KOLO_GRADIENT_NAME]) {
+    snprintf(name, KOLO_GRADIENT_NAME, "gradient of value %" PRId32, id);
+    return name;
+}
+
 /* ---- the passes under one signature ---- */
 
 static kolo_status sparse(kolo_graph *g, const kolo_pipeline_opts *opts) {
@@ -69,6 +76,17 @@ static kolo_status statistics(kolo_graph *g, const kolo_pipeline_opts *opts) {
 static kolo_status gradient(kolo_graph *g, const kolo_pipeline_opts *opts) {
     (void)opts;
     return kolo_pass_gradient(g, kolo_graph_output(g, "loss"), kolo_graph_find(g, "grad_scale"));
+}
+/* Makes each dense gradient an output, named by the id of its parameter. */
+static kolo_status keep_gradients(kolo_graph *g, const kolo_pipeline_opts *opts) {
+    (void)opts;
+    for (int32_t v = 0; v < g->n_values; v++) {
+        const kolo_value_info *info = &g->values[v];
+        if (info->kind != KOLO_VALUE_PARAM || !kolo_value_ok(info->grad) || info->rows) continue;
+        char name[KOLO_GRADIENT_NAME];
+        kolo_output(g, kolo_gradient_name(v, name), info->grad);
+    }
+    return kolo_graph_check(g);
 }
 static kolo_status optimizer(kolo_graph *g, const kolo_pipeline_opts *opts) {
     return kolo_pass_optimizer(g, &opts->optimizer);
@@ -110,6 +128,7 @@ static bool recomputes(const kolo_pipeline_opts *o) {
     return o->train && o->recompute != KOLO_RECOMPUTE_NONE;
 }
 static bool is_mixed(const kolo_pipeline_opts *o) { return o->precision == KOLO_PRECISION_BF16; }
+static bool keeps_gradients(const kolo_pipeline_opts *o) { return o->train && o->keep_gradients; }
 static bool accumulates(const kolo_pipeline_opts *o) { return o->train && o->micro_batches > 1; }
 
 /* ---- the table ---- */
@@ -127,6 +146,7 @@ static const struct {
     {"shard", shard, trains},
     {"statistics", statistics, trains},
     {"gradient", gradient, trains},
+    {"gradients", keep_gradients, keeps_gradients},
     {"optimizer", optimizer, trains},
     {"fuse", fuse, trains},
     {"prune", prune, always},

@@ -311,6 +311,7 @@ kolo_pipeline_opts kolo_plan_passes(const kolo_plan_opts *o) {
         .recompute = o->recompute,
         .precision = o->precision,
         .sparse_embedding = o->sparse_embedding,
+        .keep_gradients = o->keep_gradients,
         .most_samples = o->most_samples,
         .mesh = o->mesh,
         .micro_batches = o->micro_batches,
@@ -450,6 +451,13 @@ const void *kolo_plan_output(const kolo_plan *p, const char *name, kolo_tensor *
     if (!kolo_value_ok(v)) return NULL;
     *tensor = kolo_info(p->graph, v)->tensor;
     return address_of(p, v.id, p->ran_bank);
+}
+
+const void *kolo_plan_gradient(const kolo_plan *p, const char *parameter, kolo_tensor *tensor) {
+    kolo_value v = find_leaf(p, parameter, KOLO_VALUE_PARAM);
+    char name[KOLO_GRADIENT_NAME];
+    if (!kolo_value_ok(v)) return NULL;
+    return kolo_plan_output(p, kolo_gradient_name(v.id, name), tensor);
 }
 
 double kolo_plan_get(const kolo_plan *p, kolo_value output) {

@@ -84,6 +84,7 @@ typedef struct kolo_plan_opts {
     kolo_recompute recompute; /* default none */
     kolo_precision precision; /* default f32 */
     bool sparse_embedding;    /* see kolo_pass_sparse; the same for all plans of a store */
+    bool keep_gradients;      /* until the next run, for kolo_plan_gradient */
     int64_t most_samples;     /* largest batch of any rank; default the batch of the graph */
     size_t bucket_bytes;      /* minimum bytes of a bucket; default 1 MiB */
     kolo_algorithm algorithm;
@@ -113,6 +114,9 @@ void kolo_plan_set_scalar(kolo_plan *plan, const char *name, double number);
 /* Address and tensor of an output, valid after a run until the next; NULL when the plan has none of
  * that name. */
 const void *kolo_plan_output(const kolo_plan *plan, const char *name, kolo_tensor *tensor);
+/* The summed gradient of a parameter, as an output of a training plan with keep_gradients; NULL if
+ * it has none, or a row-sparse one. */
+const void *kolo_plan_gradient(const kolo_plan *plan, const char *parameter, kolo_tensor *tensor);
 /* A scalar output as a number, valid after a run until the next; KOLO_ASSERTs that it is one. */
 double kolo_plan_scalar(const kolo_plan *plan, const char *name);
 

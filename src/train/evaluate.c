@@ -62,7 +62,7 @@ static kolo_status evaluate_share(kolo_session *session, kolo_loader *loader, in
         if (batch.global_count == 0) return KOLO_OK;
         if (batch.count == 0) continue;
         batch.first += batch.step * global; /* index in the data set, for any number of ranks */
-        KOLO_TRY(kolo_session_evaluate(session, &batch, &sums));
+        KOLO_TRY(kolo_session_evaluate_batch(session, &batch, &sums));
         KOLO_TRY(add_tensors(session, t));
         kolo_sums_add(&t->sums, &sums);
     }
@@ -192,7 +192,7 @@ static kolo_status open_all(job *j) {
 }
 
 static kolo_status load(job *j) {
-    kolo_status status = kolo_session_create(&j->setup.session, NULL, &j->session);
+    kolo_status status = kolo_session_create_for(&j->setup.session, NULL, &j->session);
     if (status != KOLO_OK) return kolo_fail_in(status, "%s", j->checkpoint.path);
     return kolo_checkpoint_load(&j->checkpoint, kolo_session_store(j->session));
 }

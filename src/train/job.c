@@ -197,7 +197,7 @@ static kolo_status begin(job *j, const kolo_train_opts *opts) {
     notify_precision(j);
     notify_batch(j);
     KOLO_TRY(kolo_tuning_begin(&j->setup, j->comm));
-    KOLO_TRY(kolo_session_create(&j->setup.session, j->comm, &j->session));
+    KOLO_TRY(kolo_session_create_for(&j->setup.session, j->comm, &j->session));
     KOLO_TRY(kolo_agree(j->comm, kolo_session_check_memory(j->session, j->comm)));
     if (j->setup.opts.reproducible > 0)
         KOLO_TRY(kolo_agree_kernels(j->comm, kolo_session_plan(j->session)));
@@ -338,7 +338,7 @@ static kolo_status step(job *j, int64_t k) {
     KOLO_TRY(prepare_audit(j, k));
     if (j->trace) kolo_trace_add(j->trace, "next batch", start, kolo_now_ns());
     /* Forward, backward, allreduce of the gradients, update. */
-    KOLO_TRY(kolo_session_step(j->session, &batch, lr, &sums));
+    KOLO_TRY(kolo_session_step_batch(j->session, &batch, lr, &sums));
     if (k == 0) j->state.first_loss = kolo_sums_loss(&sums);
     KOLO_TRY(check_loss(j, k, &sums));
     KOLO_TRY(check_replicas(j, k));
@@ -571,7 +571,7 @@ static kolo_status step_by_loader(job *j, double lr, kolo_sums *sums) {
     kolo_status status = kolo_loader_create(&opts, &loader);
     if (status == KOLO_OK) status = kolo_loader_next(loader, &batch);
     status = kolo_agree(j->comm, status);
-    if (status == KOLO_OK) status = kolo_session_step(j->session, &batch, lr, sums);
+    if (status == KOLO_OK) status = kolo_session_step_batch(j->session, &batch, lr, sums);
     kolo_loader_destroy(loader);
     return status;
 }

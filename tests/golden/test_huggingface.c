@@ -39,14 +39,14 @@ static const network pairs = {"bert_tiny",
 
 static kolo_session *session_of(const network *n) {
     kolo_session *session;
-    kolo_session_opts opts = {.model = n->model,
-                              .model_options = n->options,
-                              .sample = kolo_shape_1(LENGTH),
-                              .label = kolo_shape_1(LENGTH),
-                              .classes = VOCABULARY,
-                              .batch = BATCH,
-                              .evaluate_only = true};
-    ASSERT_OK(kolo_session_create(&opts, NULL, &session));
+    kolo_session_config opts = {.model = n->model,
+                                .model_options = n->options,
+                                .sample = kolo_shape_1(LENGTH),
+                                .label = kolo_shape_1(LENGTH),
+                                .classes = VOCABULARY,
+                                .batch = BATCH,
+                                .evaluate_only = true};
+    ASSERT_OK(kolo_session_create_for(&opts, NULL, &session));
     return session;
 }
 
@@ -83,7 +83,7 @@ static void evaluate(kolo_session *session) {
     kolo_batch batch = {
         .count = BATCH, .global_count = BATCH, .n_fields = 2, .fields = fields, .data = {x, y}};
     kolo_sums sums;
-    ASSERT_OK(kolo_session_evaluate(session, &batch, &sums));
+    ASSERT_OK(kolo_session_evaluate_batch(session, &batch, &sums));
 }
 
 static kolo_session *loaded(const network *n, const char *weights) {

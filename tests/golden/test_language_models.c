@@ -159,7 +159,7 @@ static void train(const char *model, kolo_kernel_set kernels) {
     assert_in_range(window.dim[0], 1, MAX_LENGTH);
     const kolo_field fields[] = {{"x", KOLO_DTYPE_I32, window, .mean = {0}},
                                  {"y", KOLO_DTYPE_I32, window, .mean = {0}}};
-    kolo_session_opts opts = {
+    kolo_session_config opts = {
         .model = model,
         .model_options = kolo_safetensors_metadata(golden, "options"),
         .sample = window,
@@ -181,19 +181,19 @@ static void train(const char *model, kolo_kernel_set kernels) {
     int32_t x[BATCH * MAX_LENGTH], y[BATCH * MAX_LENGTH];
     kolo_batch batch;
     kolo_sums sums;
-    ASSERT_OK(kolo_session_create(&opts, NULL, &session));
+    ASSERT_OK(kolo_session_create_for(&opts, NULL, &session));
     ASSERT_OK(kolo_session_init(session, 1));
     fill(kolo_session_store(session));
     for (int step = 0; step < STEPS; step++) {
         batch = batch_of(step, fields, x, y);
-        ASSERT_OK(kolo_session_step(session, &batch, setting("lr"), &sums));
+        ASSERT_OK(kolo_session_step_batch(session, &batch, setting("lr"), &sums));
         check(kolo_sums_loss(&sums), number("losses", step), "the loss", kernels);
         check_pairs(&sums, step, kernels);
     }
     check_store(kolo_session_store(session), kernels);
     check_table(kolo_session_store(session), kernels);
     batch = batch_of(0, fields, x, y);
-    ASSERT_OK(kolo_session_evaluate(session, &batch, &sums));
+    ASSERT_OK(kolo_session_evaluate_batch(session, &batch, &sums));
     check(kolo_sums_loss(&sums), number("evaluated", 0), "the loss in evaluation", kernels);
     check_pairs(&sums, STEPS, kernels);
     kolo_session_destroy(session);

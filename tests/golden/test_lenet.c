@@ -95,7 +95,7 @@ static kolo_status train(kolo_session *session, const kolo_safetensors *golden, 
             .data = {images + at * PIXELS, own_labels},
         };
         kolo_sums sums;
-        KOLO_TRY(kolo_session_step(session, &batch, number_of(golden, "lr"), &sums));
+        KOLO_TRY(kolo_session_step_batch(session, &batch, number_of(golden, "lr"), &sums));
         result->losses[k] = sums.metric[KOLO_METRIC_LOSS] / BATCH;
     }
     get_parameters(kolo_session_store(session), result->parameters);
@@ -107,7 +107,7 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
     kolo_safetensors *golden;
     kolo_session *session = NULL;
     KOLO_TRY(kolo_safetensors_open(golden_path, &golden));
-    kolo_session_opts opts = {
+    kolo_session_config opts = {
         .model = "lenet",
         .sample = {3, {1, 28, 28}},
         .classes = 10,
@@ -117,7 +117,7 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
                  .optimizer.weight_decay = number_of(golden, "weight_decay"),
                  .bucket_bytes = 64 << 10},
     };
-    kolo_status status = kolo_session_create(&opts, comm, &session);
+    kolo_status status = kolo_session_create_for(&opts, comm, &session);
     if (status == KOLO_OK) status = set_start(golden, kolo_session_store(session));
     if (status == KOLO_OK) status = train(session, golden, comm, result);
     kolo_session_destroy(session);

@@ -81,7 +81,7 @@ static void train(kolo_kernel_set kernels) {
         fields[0].mean[c] = (float)setting("mean");
         fields[0].std[c] = (float)setting("std");
     }
-    kolo_session_opts opts = {
+    kolo_session_config opts = {
         .model = "resnet20",
         .model_options = kolo_safetensors_metadata(golden, "options"),
         .sample = fields[0].shape,
@@ -92,7 +92,7 @@ static void train(kolo_kernel_set kernels) {
                  .optimizer.weight_decay = setting("weight_decay")},
     };
     kolo_session *session;
-    ASSERT_OK(kolo_session_create(&opts, NULL, &session));
+    ASSERT_OK(kolo_session_create_for(&opts, NULL, &session));
     kolo_store *store = kolo_session_store(session);
     ASSERT_OK(kolo_session_init(session, 1));
     for (int i = 0; i < kolo_store_count(store); i++) {
@@ -105,12 +105,12 @@ static void train(kolo_kernel_set kernels) {
     kolo_sums sums;
     for (int step = 0; step < STEPS; step++) {
         batch = batch_of(step, fields, labels);
-        ASSERT_OK(kolo_session_step(session, &batch, setting("lr"), &sums));
+        ASSERT_OK(kolo_session_step_batch(session, &batch, setting("lr"), &sums));
         check_number(sums.metric[KOLO_METRIC_LOSS] / BATCH, "losses", step, kernels);
     }
     check_store(store, kernels);
     batch = batch_of(0, fields, labels);
-    ASSERT_OK(kolo_session_evaluate(session, &batch, &sums));
+    ASSERT_OK(kolo_session_evaluate_batch(session, &batch, &sums));
     check_number(sums.metric[KOLO_METRIC_LOSS] / BATCH, "evaluated", 0, kernels);
     kolo_session_destroy(session);
 }

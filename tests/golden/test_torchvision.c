@@ -34,15 +34,15 @@ static uint8_t pixel(int64_t i) {
 
 static kolo_session *session_of(const char *model, const char *options) {
     kolo_session *session;
-    kolo_session_opts opts = {.model = model,
-                              .model_options = options,
-                              .sample = {3, {3, SIZE, SIZE}},
-                              .classes = CLASSES,
-                              .batch = BATCH,
-                              .evaluate_only = true,
-                              .plan = {.kernels = KOLO_KERNELS_DIRECT}};
+    kolo_session_config opts = {.model = model,
+                                .model_options = options,
+                                .sample = {3, {3, SIZE, SIZE}},
+                                .classes = CLASSES,
+                                .batch = BATCH,
+                                .evaluate_only = true,
+                                .plan = {.kernels = KOLO_KERNELS_DIRECT}};
     if (strncmp(model, "deeplab", 7) == 0) opts.label = kolo_shape_2(SIZE, SIZE);
-    ASSERT_OK(kolo_session_create(&opts, NULL, &session));
+    ASSERT_OK(kolo_session_create_for(&opts, NULL, &session));
     return session;
 }
 
@@ -61,7 +61,7 @@ static void check_logits(kolo_session *session, const char *model, const char *p
                         .fields = fields,
                         .data = {images, labels}};
     kolo_sums sums;
-    ASSERT_OK(kolo_session_evaluate(session, &batch, &sums));
+    ASSERT_OK(kolo_session_evaluate_batch(session, &batch, &sums));
     kolo_tensor tensor;
     const float *logits = kolo_session_output(session, "logits", &tensor);
     char *file;

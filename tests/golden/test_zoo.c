@@ -165,7 +165,7 @@ static void check(const network *n, kolo_kernel_set kernels, const char *key, in
 }
 
 static void train(const network *n, kolo_kernel_set kernels) {
-    kolo_session_opts opts = {
+    kolo_session_config opts = {
         .model = n->name,
         .model_options = json_string_value(json_object_get(n->json, "options")),
         .sample = n->fields[KOLO_FIELD_X].shape,
@@ -177,14 +177,14 @@ static void train(const network *n, kolo_kernel_set kernels) {
                  .optimizer.weight_decay = setting("weight_decay")},
     };
     kolo_session *session;
-    ASSERT_OK(kolo_session_create(&opts, NULL, &session));
+    ASSERT_OK(kolo_session_create_for(&opts, NULL, &session));
     ASSERT_OK(kolo_session_init(session, 1));
     set_start(kolo_session_store(session));
     kolo_sums sums;
     for (int step = 0; step < STEPS; step++) {
         kolo_batch batch = batch_of(n, step);
-        ASSERT_OK(kolo_session_step(session, &batch,
-                                    json_number_value(json_object_get(n->json, "lr")), &sums));
+        ASSERT_OK(kolo_session_step_batch(
+            session, &batch, json_number_value(json_object_get(n->json, "lr")), &sums));
         check(n, kernels, "losses", step, kolo_sums_loss(&sums));
     }
     for (int i = 0; i < 2; i++) {
@@ -195,7 +195,7 @@ static void train(const network *n, kolo_kernel_set kernels) {
         check(n, kernels, "probe", i, probe);
     }
     kolo_batch batch = batch_of(n, 0);
-    ASSERT_OK(kolo_session_evaluate(session, &batch, &sums));
+    ASSERT_OK(kolo_session_evaluate_batch(session, &batch, &sums));
     check(n, kernels, "evaluated", 0, kolo_sums_loss(&sums));
     kolo_session_destroy(session);
 }

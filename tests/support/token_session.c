@@ -4,7 +4,7 @@
 #include "base/integer.h"
 
 kolo_status token_session_open(kolo_comm *comm, const char *data, const kolo_dataset_opts *windows,
-                               int64_t steps, const kolo_session_opts *opts, token_session *t) {
+                               int64_t steps, const kolo_session_config *opts, token_session *t) {
     *t = (token_session){0};
     KOLO_TRY(kolo_dataset_open_for(data, KOLO_SPLIT_TRAIN, windows, &t->set));
     KOLO_TRY(kolo_dataset_open_for(data, KOLO_SPLIT_TEST, windows, &t->test));
@@ -17,11 +17,11 @@ kolo_status token_session_open(kolo_comm *comm, const char *data, const kolo_dat
     };
     KOLO_TRY(kolo_loader_create(&loader_opts, &t->loader));
     const kolo_dataset_info *info = kolo_dataset_describe(t->set);
-    kolo_session_opts filled = *opts;
+    kolo_session_config filled = *opts;
     filled.sample = info->fields[KOLO_FIELD_X].shape;
     filled.label = info->fields[KOLO_FIELD_Y].shape;
     filled.classes = info->classes;
-    return kolo_session_create(&filled, comm, &t->session);
+    return kolo_session_create_for(&filled, comm, &t->session);
 }
 
 void token_session_close(token_session *t) {

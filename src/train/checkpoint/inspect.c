@@ -108,7 +108,7 @@ static kolo_status try_loading(const char *path) {
     KOLO_TRY(kolo_checkpoint_open(path, &c));
     kolo_status status;
     KOLO_TRY_GOTO(kolo_model_find(c.info.model, &model), done);
-    kolo_session_opts opts = {
+    kolo_session_config opts = {
         .model = c.info.model,
         .model_options = c.info.model_options,
         .sample = c.info.sample,
@@ -117,7 +117,7 @@ static kolo_status try_loading(const char *path) {
         .evaluate_only = true,
     };
     if (model->label_maps) opts.label = kolo_shape_2(opts.sample.dim[1], opts.sample.dim[2]);
-    KOLO_TRY_GOTO(kolo_session_create(&opts, NULL, &session), done);
+    KOLO_TRY_GOTO(kolo_session_create_for(&opts, NULL, &session), done);
     status = kolo_checkpoint_load(&c, kolo_session_store(session));
 done:
     kolo_session_destroy(session);

@@ -12,7 +12,7 @@
 static const char *const scalars[] = {"rng_key", "first_sample", "lr",    "update",
                                       "share",   "grad_scale",   "fresh", "once"};
 
-static const char *name_of(const kolo_session_opts *opts) {
+static const char *name_of(const kolo_session_config *opts) {
     return opts->model ? opts->model : "of the caller";
 }
 
@@ -28,7 +28,7 @@ static kolo_shape batch_of(int64_t batch, const kolo_shape *each) {
     return shape;
 }
 
-static kolo_status check_samples(const kolo_session_opts *opts, int64_t batch,
+static kolo_status check_samples(const kolo_session_config *opts, int64_t batch,
                                  const kolo_tensor *x) {
     kolo_shape want = batch_of(batch, &opts->sample);
     char have[KOLO_SHAPE_TEXT], needed[KOLO_SHAPE_TEXT];
@@ -42,7 +42,7 @@ static kolo_status check_samples(const kolo_session_opts *opts, int64_t batch,
         kolo_shape_text(&want, needed));
 }
 
-static kolo_status check_labels(const kolo_session_opts *opts, int64_t batch,
+static kolo_status check_labels(const kolo_session_config *opts, int64_t batch,
                                 const kolo_tensor *y) {
     kolo_shape want = batch_of(batch, &opts->label), each = {y->shape.rank - 1, {0}};
     char model[KOLO_SHAPE_TEXT], data[KOLO_SHAPE_TEXT];
@@ -63,7 +63,7 @@ static kolo_status check_labels(const kolo_session_opts *opts, int64_t batch,
 }
 
 /* An input that any field of a batch may fill. */
-static kolo_status check_input(const kolo_session_opts *opts, int64_t batch,
+static kolo_status check_input(const kolo_session_config *opts, int64_t batch,
                                const kolo_value_info *v) {
     char text[KOLO_SHAPE_TEXT];
     if (v->tensor.shape.rank > 0 && v->tensor.shape.dim[0] == batch) return KOLO_OK;
@@ -73,7 +73,7 @@ static kolo_status check_input(const kolo_session_opts *opts, int64_t batch,
                      name_of(opts), v->name, kolo_shape_text(&v->tensor.shape, text), batch);
 }
 
-static kolo_status check_leaf(const kolo_session_opts *opts, int64_t batch,
+static kolo_status check_leaf(const kolo_session_config *opts, int64_t batch,
                               const kolo_value_info *v) {
     if (v->kind == KOLO_VALUE_INPUT) {
         if (opts->sample.rank == 0) return check_input(opts, batch, v);
@@ -96,7 +96,7 @@ static kolo_status check_leaf(const kolo_session_opts *opts, int64_t batch,
 
 /* ---- outputs ---- */
 
-static kolo_status check_output(const kolo_session_opts *opts, const kolo_graph *g,
+static kolo_status check_output(const kolo_session_config *opts, const kolo_graph *g,
                                 const kolo_metric *metric) {
     kolo_value v = kolo_graph_output(g, metric->output);
     if (!kolo_value_ok(v)) return KOLO_OK;
@@ -117,7 +117,7 @@ static kolo_status check_output(const kolo_session_opts *opts, const kolo_graph 
                      metric->reduce ? "a square matrix" : "a scalar, a sum over the batch");
 }
 
-kolo_status kolo_model_check(const kolo_session_opts *opts, int64_t batch, const kolo_graph *g) {
+kolo_status kolo_model_check(const kolo_session_config *opts, int64_t batch, const kolo_graph *g) {
     if (opts->sample.rank > 0 && !kolo_value_ok(kolo_graph_find(g, "x"))) {
         return KOLO_FAIL(KOLO_ERR_ARG, "model %s has no input \"x\" for the samples",
                          name_of(opts));

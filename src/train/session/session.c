@@ -4,58 +4,18 @@
 #include "base/clock.h"
 #include "base/integer.h"
 #include "base/rng.h"
-#include "data/normalize.h"
 #include "data/sampler.h"
 #include "kolo/train.h"
 #include "train/session/audit.h"
-#include "train/session/model_check.h"
+#include "train/session/internal.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
-typedef enum purpose {
-    FINISH,   /* a step, or its last micro-batch: global samples are the key */
-    ADD,      /* an earlier micro-batch of another size than the last: global samples */
-    EVALUATE, /* local samples */
-} purpose;
-
-/* A compiled plan, the format of its inputs, and the handles of what a step accesses. */
-typedef struct cached {
-    purpose purpose;
-    int64_t key;
-    int64_t local; /* this rank's samples; 0: a plan of one sample, of which no kernel runs */
-    kolo_plan *plan;
-    /* By input of the session. */
-    kolo_value inputs[KOLO_MAX_FIELDS];
-    kolo_image_order orders[KOLO_MAX_FIELDS];
-    /* Scalars; KOLO_NONE where the graph does not use them. */
-    kolo_value lr, update, grad_scale, rng_key, first_sample, share, fresh, once;
-    kolo_value metrics[KOLO_MAX_METRICS]; /* scalar outputs, by row of the table */
-} cached;
-
-struct kolo_session {
-    kolo_session_opts opts; /* strings are copied */
-    char *model, *model_options;
-    kolo_field inputs[KOLO_MAX_FIELDS]; /* of the graph; the first plan owns the names */
-    int n_inputs;
-    int field_of[KOLO_MAX_FIELDS]; /* by input, of the current batch */
-    kolo_comm *comm;
-    kolo_store *store;
-    uint64_t seed, steps;       /* steps: completed */
-    int first_shard, end_shard; /* of this rank */
-    int *counts;                /* of shards, by rank; NULL: none */
-    kolo_batch audited;         /* by this rank in the next step; global_count 0: none */
-    kolo_label_rule rule;       /* the labels that count */
-    int64_t busy_ns;            /* in the latest step */
-    const kolo_plan *evaluated; /* the plan that evaluated last */
-    cached **plans;
-    size_t n_plans, cap_plans;
-};
-
 /* ---- life ---- */
 
-kolo_status kolo_session_build(const kolo_session_opts *opts, int64_t batch, kolo_graph **graph) {
+kolo_status kolo_session_build(const kolo_session_config *opts, int64_t batch, kolo_graph **graph) {
     const kolo_model *model = NULL;
     if (!opts->build) KOLO_TRY(kolo_model_find(opts->model, &model));
     kolo_graph *g;
@@ -67,7 +27,7 @@ kolo_status kolo_session_build(const kolo_session_opts *opts, int64_t batch, kol
         .options = opts->model_options,
     };
     kolo_status status =
-        opts->build ? opts->build(g, &model_opts, opts->build_arg) : model->build(g, &model_opts);
+        opts->build ? opts->build(g, batch, opts->build_arg) : model->build(g, &model_opts);
     if (status == KOLO_OK) status = kolo_graph_check(g);
     if (status == KOLO_OK) status = kolo_model_check(opts, batch, g);
     if (status != KOLO_OK) {
@@ -95,6 +55,40 @@ static kolo_status find_inputs(kolo_session *s, const kolo_graph *g) {
         }
     }
     return KOLO_OK;
+}
+
+static uint32_t needs_of(const uint32_t *needs, kolo_value v) {
+    return kolo_value_ok(v) ? needs[v.id] : 0;
+}
+
+/* Which inputs each output depends on. `needs`: room for a word per value. */
+static kolo_status list_needs(kolo_session *s, const kolo_graph *g, uint32_t *needs) {
+    int input = 0;
+    for (int32_t v = 0; v < g->n_values; v++) {
+        needs[v] = g->values[v].kind == KOLO_VALUE_INPUT ? UINT32_C(1) << input++ : 0;
+    }
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        const kolo_node *n = g->nodes[i];
+        uint32_t all = 0;
+        for (int k = 0; k < n->n_in; k++) all |= needs_of(needs, n->in[k]);
+        for (int k = 0; k < n->n_out; k++) needs[n->out[k].id] = all;
+    }
+    s->needs = kolo_zalloc(((size_t)g->n_outputs + 1) * sizeof *s->needs);
+    if (!s->needs) return KOLO_NOMEM((size_t)g->n_outputs * sizeof *s->needs);
+    for (int32_t i = 0; i < g->n_outputs; i++) {
+        s->needs[i] =
+            (kolo_needs){kolo_strdup(g->outputs[i].name), needs_of(needs, g->outputs[i].value)};
+        if (!s->needs[s->n_needs++].output) return KOLO_NOMEM(64);
+    }
+    return KOLO_OK;
+}
+
+static kolo_status find_needs(kolo_session *s, const kolo_graph *g) {
+    size_t bytes = ((size_t)g->n_values + 1) * sizeof(uint32_t);
+    uint32_t *needs = kolo_alloc(bytes);
+    kolo_status status = needs ? list_needs(s, g, needs) : KOLO_NOMEM(bytes);
+    kolo_free(needs);
+    return status;
 }
 
 /* Where the inputs are. Images are NCHW or NHWC, as the layout of the plan. */
@@ -132,7 +126,7 @@ static void resolve_handles(cached *c) {
     }
 }
 
-static const cached *find_plan(const kolo_session *s, purpose use, int64_t key) {
+static const cached *find_plan(const kolo_session *s, kolo_purpose use, int64_t key) {
     for (size_t i = 0; i < s->n_plans; i++) {
         if (s->plans[i]->purpose == use && s->plans[i]->key == key) return s->plans[i];
     }
@@ -166,7 +160,9 @@ static int64_t finished_by(const kolo_session *s, int64_t key) {
 static kolo_status compile(kolo_session *s, cached *c) {
     kolo_graph *graph;
     KOLO_TRY(kolo_session_build(&s->opts, kolo_max_i64(c->local, 1), &graph));
-    kolo_status status = s->n_plans == 0 ? find_inputs(s, graph) : KOLO_OK;
+    const bool first = s->n_plans == 0;
+    kolo_status status = first ? find_inputs(s, graph) : KOLO_OK;
+    if (status == KOLO_OK && first) status = find_needs(s, graph);
     if (status == KOLO_OK) status = kolo_label_rule_find(graph, &s->rule);
     if (status != KOLO_OK) {
         kolo_graph_destroy(graph);
@@ -191,7 +187,7 @@ static void destroy_cached(cached *c) {
 }
 
 /* Compiles a plan into the cache. */
-static kolo_status add_plan(kolo_session *s, purpose use, int64_t key, int64_t local,
+static kolo_status add_plan(kolo_session *s, kolo_purpose use, int64_t key, int64_t local,
                             const cached **made) {
     if (!KOLO_GROW(s->plans, s->n_plans, s->cap_plans)) return KOLO_NOMEM(sizeof *s->plans);
     cached *c = kolo_zalloc(sizeof *c);
@@ -209,7 +205,7 @@ static kolo_status add_plan(kolo_session *s, purpose use, int64_t key, int64_t l
     return KOLO_OK;
 }
 
-static kolo_status get_plan(kolo_session *s, purpose use, int64_t key, int64_t local,
+static kolo_status get_plan(kolo_session *s, kolo_purpose use, int64_t key, int64_t local,
                             const cached **found) {
     const cached *c = find_plan(s, use, key);
     if (!c) return add_plan(s, use, key, local, found);
@@ -247,8 +243,8 @@ static kolo_status compile_first(kolo_session *s) {
     return get_plan(s, FINISH, global, part_count(share, n, n - 1), &unused);
 }
 
-kolo_status kolo_session_create(const kolo_session_opts *opts, kolo_comm *comm,
-                                kolo_session **session) {
+kolo_status kolo_session_create_for(const kolo_session_config *opts, kolo_comm *comm,
+                                    kolo_session **session) {
     kolo_status status;
     kolo_session *s = kolo_zalloc(sizeof *s);
     if (!s) return KOLO_NOMEM(sizeof *s);
@@ -280,6 +276,9 @@ void kolo_session_destroy(kolo_session *s) {
     kolo_free((void *)s->plans);
     kolo_store_destroy(s->store);
     kolo_free(s->counts);
+    for (int i = 0; i < s->n_needs; i++) kolo_free(s->needs[i].output);
+    kolo_free(s->needs);
+    kolo_free(s->sizes);
     kolo_free(s->model);
     kolo_free(s->model_options);
     kolo_free(s);
@@ -339,10 +338,11 @@ static bool fits(const kolo_field *field, const kolo_field *input) {
            kolo_shape_equal(&field->shape, &input->shape);
 }
 
-/* Finds the field of each input. */
-static kolo_status check_batch(kolo_session *s, const kolo_batch *batch) {
+kolo_status kolo_session_check_batch(kolo_session *s, const kolo_batch *batch, uint32_t inputs) {
     for (int i = 0; i < s->n_inputs; i++) {
         int f = 0;
+        s->field_of[i] = -1;
+        if (!(inputs >> i & 1)) continue;
         while (f < batch->n_fields && strcmp(batch->fields[f].name, s->inputs[i].name) != 0) f++;
         if (f == batch->n_fields) return fail_missing(s, s->inputs[i].name, batch);
         if (!fits(&batch->fields[f], &s->inputs[i])) {
@@ -357,9 +357,13 @@ static kolo_status check_batch(kolo_session *s, const kolo_batch *batch) {
  * added, so the addresses are looked up each time. */
 static void feed(const kolo_session *s, const cached *c, const kolo_batch *batch) {
     for (int i = 0; i < s->n_inputs && batch->count > 0; i++) {
+        void *to = kolo_plan_data(c->plan, c->inputs[i]);
+        if (s->field_of[i] < 0) {
+            memset(to, 0, (size_t)batch->count * kolo_field_bytes(&s->inputs[i]));
+            continue;
+        }
         const kolo_field *field = &batch->fields[s->field_of[i]];
         const void *from = batch->data[s->field_of[i]];
-        void *to = kolo_plan_data(c->plan, c->inputs[i]);
         if (field->dtype != s->inputs[i].dtype) {
             kolo_normalize(field, from, batch->count, c->orders[i], to);
         } else if (c->orders[i] == KOLO_NHWC) {
@@ -655,14 +659,14 @@ static kolo_status check_shards(const kolo_session *s, const kolo_batch *batch) 
                      first + count);
 }
 
-kolo_status kolo_session_step(kolo_session *s, const kolo_batch *batch, double lr,
-                              kolo_sums *sums) {
+kolo_status kolo_session_step_batch(kolo_session *s, const kolo_batch *batch, double lr,
+                                    kolo_sums *sums) {
     KOLO_ASSERT(!s->opts.evaluate_only && batch->global_count > 0);
     const bool shards = s->opts.shards > 0;
     const cached *finish; /* the plan that ends the step */
     int64_t labels;
     if (shards) KOLO_TRY(check_shards(s, batch));
-    KOLO_TRY(check_batch(s, batch));
+    KOLO_TRY(kolo_session_check_batch(s, batch, UINT32_MAX));
     KOLO_TRY(sum_labels(s, batch, &labels));
     const scalars x = step_scalars(s, lr, labels);
     const bool audited = shards && s->comm && s->audited.global_count > 0;
@@ -674,6 +678,8 @@ kolo_status kolo_session_step(kolo_session *s, const kolo_batch *batch, double l
         KOLO_TRY(run_micro_batches(s, batch, &x, &finish));
     }
     s->audited = (kolo_batch){0};
+    s->trained = finish->plan;
+    s->evaluated = NULL;
     *sums = read_sums(finish, batch->global_count, labels);
     s->steps++; /* a failed step repeats its draws */
     return KOLO_OK;
@@ -703,15 +709,25 @@ void kolo_session_shards(const kolo_session *s, int rank, int *first, int *end) 
 
 void kolo_session_audit(kolo_session *s, const kolo_batch *other) { s->audited = *other; }
 
-kolo_status kolo_session_evaluate(kolo_session *s, const kolo_batch *batch, kolo_sums *sums) {
+/* Runs the evaluation plan for a checked batch. */
+static kolo_status forward(kolo_session *s, const kolo_batch *batch, const cached **c) {
+    KOLO_TRY(get_plan(s, EVALUATE, batch->count, batch->count, c));
+    feed(s, *c, batch);
+    kolo_plan_set_integer((*c)->plan, (*c)->first_sample, batch->first);
+    s->evaluated = (*c)->plan;
+    return kolo_plan_run((*c)->plan);
+}
+
+kolo_status kolo_session_forward(kolo_session *s, const kolo_batch *batch) {
+    const cached *unused;
+    return forward(s, batch, &unused);
+}
+
+kolo_status kolo_session_evaluate_batch(kolo_session *s, const kolo_batch *batch, kolo_sums *sums) {
     KOLO_ASSERT(batch->count > 0);
     const cached *c;
-    KOLO_TRY(check_batch(s, batch));
-    KOLO_TRY(get_plan(s, EVALUATE, batch->count, batch->count, &c));
-    feed(s, c, batch);
-    kolo_plan_set_integer(c->plan, c->first_sample, batch->first);
-    s->evaluated = c->plan;
-    KOLO_TRY(kolo_plan_run(c->plan));
+    KOLO_TRY(kolo_session_check_batch(s, batch, UINT32_MAX));
+    KOLO_TRY(forward(s, batch, &c));
     *sums = read_sums(c, batch->count, count_labels(s, batch));
     return KOLO_OK;
 }

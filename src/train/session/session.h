@@ -25,20 +25,17 @@
  * Not thread-safe: one thread at a time. */
 
 #include "data/batch.h"
+#include "kolo/session.h"
 #include "plan/plan.h"
 #include "train/session/metrics.h"
 
-struct kolo_model_opts; /* kolo/models.h */
-
 /* Zero means the default. */
-typedef struct kolo_session_opts {
+typedef struct kolo_session_config {
     const char *model, *model_options;
-    /* Builds the graph in place of a model of the zoo, with the inputs and outputs that
-     * kolo/models.h names; "y" and all outputs but "loss" may be missing. */
-    kolo_status (*build)(kolo_graph *g, const struct kolo_model_opts *opts, void *arg);
+    kolo_build *build; /* in place of a model of the zoo; see kolo/session.h */
     void *build_arg;
-    kolo_shape sample;
-    kolo_shape label; /* of the labels of one sample, as in kolo/data.h */
+    kolo_shape sample; /* of the data set; rank 0: any field may fill an input */
+    kolo_shape label;  /* of the labels of one sample, as in kolo/data.h */
     int64_t classes;
     int64_t batch;        /* samples of this rank in a micro-batch; of a logical shard */
     int64_t accumulate;   /* micro-batches of a full step; default 1 */
@@ -48,21 +45,16 @@ typedef struct kolo_session_opts {
     int64_t short_shard;  /* samples of the shorter shard of the last batch; 0: there is none */
     bool evaluate_only;   /* forward pass alone: no gradients, optimizer or collectives */
     kolo_plan_opts plan;  /* the session sets `train` */
-} kolo_session_opts;
-
-typedef struct kolo_session kolo_session;
+} kolo_session_config;
 
 /* Builds the model and compiles the plan of a full batch, which fixes the layout of every
  * parameter. Parameters are zero. `comm` is borrowed; NULL: a single rank. Collective unless
  * evaluate_only. ARG: unknown model, or it does not accept these samples or options. */
-kolo_status kolo_session_create(const kolo_session_opts *opts, kolo_comm *comm,
-                                kolo_session **session);
-/* NULL is allowed. */
-void kolo_session_destroy(kolo_session *session);
-
+kolo_status kolo_session_create_for(const kolo_session_config *opts, kolo_comm *comm,
+                                    kolo_session **session);
 /* The graph of a model as its builder makes it, for `batch` samples. ARG: the model does not accept
  * these samples, labels or options. */
-kolo_status kolo_session_build(const kolo_session_opts *opts, int64_t batch, kolo_graph **graph);
+kolo_status kolo_session_build(const kolo_session_config *opts, int64_t batch, kolo_graph **graph);
 
 /* Draws the parameters from `seed` on every rank, then broadcasts those of rank 0. Collective. */
 kolo_status kolo_session_init(kolo_session *session, uint64_t seed);
@@ -95,12 +87,13 @@ int64_t kolo_session_parameters(const kolo_session *session);
 
 /* One optimizer step on a global batch of which `batch` is this rank's share; `sums` is over all
  * ranks. Collective. PEER, TIMEOUT: the group broke; parameters are those before the step. */
-kolo_status kolo_session_step(kolo_session *session, const kolo_batch *batch, double lr,
-                              kolo_sums *sums);
+kolo_status kolo_session_step_batch(kolo_session *session, const kolo_batch *batch, double lr,
+                                    kolo_sums *sums);
 
 /* Forward pass on `batch`, which has at least one sample; `sums` is of this rank. */
-kolo_status kolo_session_evaluate(kolo_session *session, const kolo_batch *batch, kolo_sums *sums);
-/* An output of the latest kolo_session_evaluate, f32, such as "logits"; NULL if the model has no
- * such output. Valid until the next call for the session. */
+kolo_status kolo_session_evaluate_batch(kolo_session *session, const kolo_batch *batch,
+                                        kolo_sums *sums);
+/* An output of the latest kolo_session_evaluate_batch, f32, such as "logits"; NULL if the model has
+ * no such output. Valid until the next call for the session. */
 const float *kolo_session_output(const kolo_session *session, const char *name,
                                  kolo_tensor *tensor);

@@ -113,19 +113,24 @@ static kolo_status check_ranges(const kolo_train_opts *o) {
     if (o->precision == KOLO_PRECISION_BF16 && !o->reference_kernels) {
         KOLO_TRY(kolo_kernel_check_bf16(kolo_isa_best()));
     }
+    KOLO_TRY(kolo_check_count("algorithm", o->algorithm, 0, KOLO_ALGORITHM_COUNT - 1));
     KOLO_TRY(kolo_check_count("recomputation", o->recompute, 0, KOLO_RECOMPUTE_COUNT - 1));
     return kolo_check_count("learning-rate schedule", o->schedule, 0, KOLO_LR_SCHEDULE_COUNT - 1);
 }
 
-static kolo_status resolve(const kolo_train_opts *given, kolo_train_opts *opts) {
-    if (!given) return KOLO_FAIL(KOLO_ERR_ARG, "no options: give at least a model and data");
-    kolo_train_opts o = *given;
-    if (!o.model || !*o.model) {
+static kolo_status check_names(const kolo_train_opts *o) {
+    if (!o) return KOLO_FAIL(KOLO_ERR_ARG, "no options: give at least a model and data");
+    if (!o->model || !*o->model) {
         return KOLO_FAIL(KOLO_ERR_ARG, "no model: choose one, such as lenet");
     }
-    if (!o.in_memory && (!o.data || !*o.data)) {
+    if (!o->in_memory && (!o->data || !*o->data)) {
         return KOLO_FAIL(KOLO_ERR_ARG, "no data set: choose one, such as fashion-mnist");
     }
+    return KOLO_OK;
+}
+
+static kolo_status resolve(const kolo_train_opts *given, kolo_train_opts *opts) {
+    kolo_train_opts o = *given;
     fill_defaults(&o);
     KOLO_TRY(check_ranges(&o));
     KOLO_TRY(kolo_optimizer_resolve(&o.optimizer, &o.optimizer));
@@ -291,37 +296,20 @@ static kolo_status try_model(kolo_setup *s) {
     return KOLO_OK;
 }
 
-static kolo_status open_all(kolo_setup *s, const kolo_train_opts *given, int workers) {
+/* Everything that needs neither the model nor the data. */
+static kolo_status open_steps(kolo_setup *s, const kolo_train_opts *given, int workers) {
     KOLO_TRY(resolve(given, &s->opts));
     KOLO_TRY(kolo_check_count("number of workers", workers, 1, 1 << 16));
-    const kolo_model *model;
-    KOLO_TRY(kolo_model_find(s->opts.model, &model));
     s->workers = workers;
     KOLO_TRY(choose_mesh(&s->opts, workers, &s->mesh));
     compute_batches(s);
     KOLO_TRY(deal_shards(s, workers));
-    KOLO_TRY(kolo_augment_parse(s->opts.augment, &s->augment));
-    if (s->opts.in_memory && kolo_augment_any(&s->augment)) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "a benchmark on a resident batch has no augmentation");
-    }
-    KOLO_TRY(open_data(s, model));
-    KOLO_TRY(compute_steps(s, workers));
-    const kolo_dataset_info *info = kolo_dataset_describe(s->train);
-    if (kolo_augment_any(&s->augment) && info->fields[KOLO_FIELD_X].dtype != KOLO_DTYPE_U8) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "augmentation is for images, and %s has none", info->name);
-    }
-    s->session = (kolo_session_opts){
-        .model = s->opts.model,
-        .model_options = s->opts.model_options,
-        .sample = info->fields[KOLO_FIELD_X].shape,
-        .label = info->fields[KOLO_FIELD_Y].shape,
-        .classes = info->classes,
+    s->session = (kolo_session_config){
         .batch = s->opts.batch,
         .accumulate = s->opts.accumulate,
         .global_batch = s->global_batch,
         .shards = (int)s->opts.reproducible,
         .counts = s->counts,
-        .short_shard = short_shard(s),
         .plan =
             {
                 .mesh = s->mesh,
@@ -335,18 +323,51 @@ static kolo_status open_all(kolo_setup *s, const kolo_train_opts *given, int wor
                 .precision = s->opts.precision,
             },
     };
+    return KOLO_OK;
+}
+
+static kolo_status open_all(kolo_setup *s, const kolo_train_opts *given, int workers) {
+    const kolo_model *model;
+    KOLO_TRY(check_names(given));
+    KOLO_TRY(open_steps(s, given, workers));
+    KOLO_TRY(kolo_model_find(s->opts.model, &model));
+    KOLO_TRY(kolo_augment_parse(s->opts.augment, &s->augment));
+    if (s->opts.in_memory && kolo_augment_any(&s->augment)) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "a benchmark on a resident batch has no augmentation");
+    }
+    KOLO_TRY(open_data(s, model));
+    KOLO_TRY(compute_steps(s, workers));
+    const kolo_dataset_info *info = kolo_dataset_describe(s->train);
+    if (kolo_augment_any(&s->augment) && info->fields[KOLO_FIELD_X].dtype != KOLO_DTYPE_U8) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "augmentation is for images, and %s has none", info->name);
+    }
+    s->session.model = s->opts.model;
+    s->session.model_options = s->opts.model_options;
+    s->session.sample = info->fields[KOLO_FIELD_X].shape;
+    s->session.label = info->fields[KOLO_FIELD_Y].shape;
+    s->session.classes = info->classes;
+    s->session.short_shard = short_shard(s);
     return try_model(s);
 }
 
-kolo_status kolo_setup_open(const kolo_train_opts *opts, int workers, kolo_setup *setup) {
+static kolo_status open_with(kolo_status (*open)(kolo_setup *, const kolo_train_opts *, int),
+                             const kolo_train_opts *opts, int workers, kolo_setup *setup) {
     kolo_setup s = {0};
-    kolo_status status = open_all(&s, opts, workers);
+    kolo_status status = open(&s, opts, workers);
     if (status != KOLO_OK) {
         kolo_setup_close(&s);
         return status;
     }
     *setup = s;
     return KOLO_OK;
+}
+
+kolo_status kolo_setup_open(const kolo_train_opts *opts, int workers, kolo_setup *setup) {
+    return open_with(open_all, opts, workers, setup);
+}
+
+kolo_status kolo_setup_open_steps(const kolo_train_opts *opts, int workers, kolo_setup *setup) {
+    return open_with(open_steps, opts, workers, setup);
 }
 
 const char *kolo_lr_schedule_name(kolo_lr_schedule schedule) {

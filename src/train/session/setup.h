@@ -12,7 +12,7 @@ typedef struct kolo_setup {
     kolo_dataset *train, *test; /* test NULL: no evaluation */
     kolo_augment augment;
     kolo_tuner *tuner; /* see tuning.h; NULL: cost formulas */
-    kolo_session_opts session;
+    kolo_session_config session;
     int workers;
     kolo_mesh mesh; /* of all workers */
     int64_t global_batch;
@@ -26,6 +26,8 @@ typedef struct kolo_setup {
 
 /* Errors of kolo_train_check, except those of the folder. Close the set-up on success. */
 kolo_status kolo_setup_open(const kolo_train_opts *opts, int workers, kolo_setup *setup);
+/* The part of it that needs neither a model nor data: options, sizes, mesh, shards, plans. */
+kolo_status kolo_setup_open_steps(const kolo_train_opts *opts, int workers, kolo_setup *setup);
 /* Appends the options that determine the result up to rounding, one line each: "lr: 0.1". Resumed
  * jobs must have equal lines. Workers, micro-batches and batch count by their product only: in that
  * line the part after "=" may differ. */

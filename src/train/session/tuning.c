@@ -100,7 +100,7 @@ static void show_measured(void *arg, int measured, const kolo_kernel *kernel,
 
 /* Compiles the plan of a full batch, which requests all times that it may use. */
 static kolo_status measure(tuning *t) {
-    const kolo_session_opts *o = &t->setup->session;
+    const kolo_session_config *o = &t->setup->session;
     kolo_graph *graph;
     kolo_store *store;
     kolo_plan *plan = NULL;

@@ -54,7 +54,7 @@ static kolo_status train(kolo_comm *comm, const setting *s, kolo_session *sessio
         if (victim && s->us && result->steps == 2) die_after(s->us);
         if (victim && !s->us && result->steps == 4) raise(SIGKILL);
         result->before = kolo_store_hash(store);
-        kolo_status status = kolo_session_step(session, &batch, 0.05, &sums);
+        kolo_status status = kolo_session_step_batch(session, &batch, 0.05, &sums);
         result->after = kolo_store_hash(store);
         if (status != KOLO_OK) return status;
         result->steps++;
@@ -70,7 +70,7 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
     kolo_status status;
     snprintf(data, sizeof data, "synthetic-tokens:N=%d,test=1", WINDOWS);
     KOLO_TRY_GOTO(kolo_dataset_open_for(data, KOLO_SPLIT_TRAIN, &windows, &set), done);
-    kolo_session_opts opts = {
+    kolo_session_config opts = {
         .model = "lstm_lm",
         .model_options = "layers=1,hidden=8",
         .sample = kolo_dataset_describe(set)->fields[0].shape,
@@ -79,7 +79,7 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
         .batch = BATCH,
         .plan = {.optimizer.kind = s->optimizer, .sparse_embedding = true, .bucket_bytes = 1 << 10},
     };
-    KOLO_TRY_GOTO(kolo_session_create(&opts, comm, &session), done);
+    KOLO_TRY_GOTO(kolo_session_create_for(&opts, comm, &session), done);
     status = train(comm, s, session, set, result);
 done:
     kolo_session_destroy(session);

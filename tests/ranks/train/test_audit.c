@@ -61,7 +61,7 @@ static kolo_status take_step(kolo_session *session, const kolo_dataset *data, in
     if (status == KOLO_OK) status = kolo_loader_next(loader, &batch);
     if (status == KOLO_OK) status = kolo_loader_next(other, &next);
     if (status == KOLO_OK && audited) kolo_session_audit(session, &next);
-    if (status == KOLO_OK) status = kolo_session_step(session, &batch, 0.1, &sums);
+    if (status == KOLO_OK) status = kolo_session_step_batch(session, &batch, 0.1, &sums);
     kolo_loader_destroy(loader);
     kolo_loader_destroy(other);
     return status;
@@ -89,15 +89,15 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
     kolo_dataset *data;
     kolo_session *session = NULL;
     KOLO_TRY(kolo_dataset_open("synthetic:N=60,test=1,shape=1x8x8", KOLO_SPLIT_TRAIN, &data));
-    kolo_session_opts opts = {.model = "mlp",
-                              .model_options = "hidden=8",
-                              .sample = kolo_dataset_describe(data)->fields[KOLO_FIELD_X].shape,
-                              .classes = kolo_dataset_describe(data)->classes,
-                              .batch = BATCH / L,
-                              .global_batch = BATCH,
-                              .shards = L,
-                              .plan = {.optimizer.momentum = 0.9, .bucket_bytes = 1 << 10}};
-    kolo_status status = kolo_session_create(&opts, comm, &session);
+    kolo_session_config opts = {.model = "mlp",
+                                .model_options = "hidden=8",
+                                .sample = kolo_dataset_describe(data)->fields[KOLO_FIELD_X].shape,
+                                .classes = kolo_dataset_describe(data)->classes,
+                                .batch = BATCH / L,
+                                .global_batch = BATCH,
+                                .shards = L,
+                                .plan = {.optimizer.momentum = 0.9, .bucket_bytes = 1 << 10}};
+    kolo_status status = kolo_session_create_for(&opts, comm, &session);
     if (status == KOLO_OK) status = run(session, data, comm, arg, result);
     kolo_session_destroy(session);
     kolo_dataset_close(data);

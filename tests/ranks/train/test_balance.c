@@ -108,7 +108,7 @@ static kolo_status take_steps(kolo_session *session, const kolo_dataset *data, c
         kolo_sums sums;
         KOLO_TRY(kolo_loader_create(&opts, &loader));
         kolo_status status = kolo_loader_next(loader, &batch);
-        if (status == KOLO_OK) status = kolo_session_step(session, &batch, 0.05, &sums);
+        if (status == KOLO_OK) status = kolo_session_step_batch(session, &batch, 0.05, &sums);
         kolo_loader_destroy(loader);
         KOLO_TRY(status);
     }
@@ -120,16 +120,16 @@ static kolo_status steps_body(kolo_comm *comm, const void *arg, void *result) {
     kolo_dataset *data;
     kolo_session *session = NULL;
     KOLO_TRY(kolo_dataset_open("synthetic:N=45,test=1,shape=1x14x14", KOLO_SPLIT_TRAIN, &data));
-    kolo_session_opts opts = {.model = "mlp",
-                              .model_options = "hidden=16",
-                              .sample = kolo_dataset_describe(data)->fields[KOLO_FIELD_X].shape,
-                              .classes = kolo_dataset_describe(data)->classes,
-                              .batch = BATCH / L,
-                              .global_batch = BATCH,
-                              .shards = L,
-                              .short_shard = 45 % BATCH % (BATCH / L),
-                              .plan = {.optimizer.momentum = 0.9, .bucket_bytes = 4 << 10}};
-    kolo_status status = kolo_session_create(&opts, comm, &session);
+    kolo_session_config opts = {.model = "mlp",
+                                .model_options = "hidden=16",
+                                .sample = kolo_dataset_describe(data)->fields[KOLO_FIELD_X].shape,
+                                .classes = kolo_dataset_describe(data)->classes,
+                                .batch = BATCH / L,
+                                .global_batch = BATCH,
+                                .shards = L,
+                                .short_shard = 45 % BATCH % (BATCH / L),
+                                .plan = {.optimizer.momentum = 0.9, .bucket_bytes = 4 << 10}};
+    kolo_status status = kolo_session_create_for(&opts, comm, &session);
     if (status == KOLO_OK) status = take_steps(session, data, d, kolo_comm_rank(comm));
     if (status == KOLO_OK) *(uint64_t *)result = kolo_store_hash(kolo_session_store(session));
     kolo_session_destroy(session);

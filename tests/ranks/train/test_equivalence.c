@@ -52,7 +52,7 @@ static kolo_status train(kolo_session *session, kolo_loader *loader, outcome *re
         kolo_batch batch;
         kolo_sums sums;
         KOLO_TRY(kolo_loader_next(loader, &batch));
-        KOLO_TRY(kolo_session_step(session, &batch, 0.05, &sums));
+        KOLO_TRY(kolo_session_step_batch(session, &batch, 0.05, &sums));
         result->losses[k] = sums.metric[KOLO_METRIC_LOSS] / (double)sums.samples;
     }
     get_parameters(kolo_session_store(session), result->parameters);
@@ -77,7 +77,7 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
         .end = STEPS,
     };
     KOLO_TRY_GOTO(kolo_loader_create(&loader_opts, &loader), done);
-    kolo_session_opts opts = {
+    kolo_session_config opts = {
         .model = "lenet",
         .sample = kolo_dataset_describe(dataset)->fields[KOLO_FIELD_X].shape,
         .classes = kolo_dataset_describe(dataset)->classes,
@@ -89,7 +89,7 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
                  .optimizer.weight_decay = 5e-4,
                  .bucket_bytes = 64 << 10},
     };
-    KOLO_TRY_GOTO(kolo_session_create(&opts, comm, &session), done);
+    KOLO_TRY_GOTO(kolo_session_create_for(&opts, comm, &session), done);
     status = train(session, loader, result);
 done:
     kolo_session_destroy(session);

@@ -27,12 +27,12 @@ static int fill(void **state) {
 
 /* ---- models ---- */
 
-static kolo_value images(kolo_graph *g, const kolo_model_opts *o) {
-    return kolo_input(g, "x", KOLO_DTYPE_F32, kolo_shape_4(o->batch, CHANNELS, SIDE, SIDE));
+static kolo_value images(kolo_graph *g, int64_t n) {
+    return kolo_input(g, "x", KOLO_DTYPE_F32, kolo_shape_4(n, CHANNELS, SIDE, SIDE));
 }
 
-static kolo_value classes_of(kolo_graph *g, const kolo_model_opts *o) {
-    return kolo_input(g, "y", KOLO_DTYPE_I32, kolo_shape_1(o->batch));
+static kolo_value classes_of(kolo_graph *g, int64_t n) {
+    return kolo_input(g, "y", KOLO_DTYPE_I32, kolo_shape_1(n));
 }
 
 static kolo_value dense(kolo_graph *g, kolo_value x, const char *name, int64_t in, int64_t out) {
@@ -43,8 +43,8 @@ static kolo_value dense(kolo_graph *g, kolo_value x, const char *name, int64_t i
 static kolo_value squares(kolo_graph *g, kolo_value v) { return kolo_sum(g, kolo_mul(g, v, v)); }
 
 /* An autoencoder, whose loss reads no labels. The bias gives a sample of zeros a loss. */
-static kolo_status build_autoencoder(kolo_graph *g, const kolo_model_opts *o, void *arg) {
-    kolo_value x = kolo_flatten(g, images(g, o));
+static kolo_status build_autoencoder(kolo_graph *g, int64_t n, void *arg) {
+    kolo_value x = kolo_flatten(g, images(g, n));
     kolo_value b = kolo_param(g, "bias", kolo_shape_1(5), kolo_init_fan_in(3));
     kolo_value h = kolo_tanh(g, kolo_bias(g, dense(g, x, "in.weight", ELEMENTS, 5), b));
     kolo_value d = kolo_add(g, dense(g, h, "out.weight", 5, ELEMENTS), kolo_scale(g, x, -1));
@@ -53,14 +53,14 @@ static kolo_status build_autoencoder(kolo_graph *g, const kolo_model_opts *o, vo
 }
 
 /* The same without a parameter. */
-static kolo_status build_norm(kolo_graph *g, const kolo_model_opts *o, void *arg) {
-    kolo_output(g, "loss", squares(g, images(g, o)));
+static kolo_status build_norm(kolo_graph *g, int64_t n, void *arg) {
+    kolo_output(g, "loss", squares(g, images(g, n)));
     return KOLO_OK;
 }
 
 /* Batch normalization of the images. */
-static kolo_status build_normalized(kolo_graph *g, const kolo_model_opts *o, void *arg) {
-    kolo_value x = kolo_batch_norm(g, images(g, o), "bn", NULL);
+static kolo_status build_normalized(kolo_graph *g, int64_t n, void *arg) {
+    kolo_value x = kolo_batch_norm(g, images(g, n), "bn", NULL);
     kolo_output(g, "loss", squares(g, x));
     return KOLO_OK;
 }
@@ -68,8 +68,8 @@ static kolo_status build_normalized(kolo_graph *g, const kolo_model_opts *o, voi
 static const kolo_loss_opts ignore_1 = {.has_ignore_index = true, .ignore_index = 1};
 
 /* A classifier that ignores label 1. It has no output "correct". */
-static kolo_status build_ignoring(kolo_graph *g, const kolo_model_opts *o, void *arg) {
-    kolo_value x = kolo_flatten(g, images(g, o)), y = classes_of(g, o);
+static kolo_status build_ignoring(kolo_graph *g, int64_t n, void *arg) {
+    kolo_value x = kolo_flatten(g, images(g, n)), y = classes_of(g, n);
     kolo_value logits = dense(g, x, "weight", ELEMENTS, CLASSES);
     kolo_value loss = kolo_softmax_xent_opts(g, logits, y, &ignore_1);
     kolo_output(g, "loss", loss);
@@ -79,19 +79,19 @@ static kolo_status build_ignoring(kolo_graph *g, const kolo_model_opts *o, void 
 }
 
 /* A penalty on the weights beside the loss, which is no sum over the samples. */
-static kolo_status build_penalized(kolo_graph *g, const kolo_model_opts *o, void *arg) {
-    kolo_value x = kolo_flatten(g, images(g, o));
+static kolo_status build_penalized(kolo_graph *g, int64_t n, void *arg) {
+    kolo_value x = kolo_flatten(g, images(g, n));
     kolo_value logits = dense(g, x, "weight", ELEMENTS, CLASSES);
     kolo_value w = kolo_graph_find(g, "weight");
     kolo_value penalty = kolo_scale(g, squares(g, w), 2);
-    kolo_output(g, "loss", kolo_add(g, kolo_softmax_xent(g, logits, classes_of(g, o)), penalty));
+    kolo_output(g, "loss", kolo_add(g, kolo_softmax_xent(g, logits, classes_of(g, n)), penalty));
     return KOLO_OK;
 }
 
 /* ---- training ---- */
 
 typedef struct setting {
-    kolo_status (*build)(kolo_graph *g, const kolo_model_opts *opts, void *arg);
+    kolo_build *build;
     int ranks;
     int64_t batch, accumulate, total; /* samples of one pass: the last step may be short */
 } setting;
@@ -128,7 +128,7 @@ static kolo_status train(const setting *s, kolo_session *session, int rank, outc
             .fields = fields,
             .data = {samples + (at + first) * ELEMENTS, labels + at + first},
         };
-        KOLO_TRY(kolo_session_step(session, &batch, 0.05, &sums));
+        KOLO_TRY(kolo_session_step_batch(session, &batch, 0.05, &sums));
     }
     result->labels = sums.labels;
     result->loss = kolo_sums_loss(&sums);
@@ -136,8 +136,8 @@ static kolo_status train(const setting *s, kolo_session *session, int rank, outc
     return KOLO_OK;
 }
 
-static kolo_session_opts session_of(const setting *s) {
-    return (kolo_session_opts){
+static kolo_session_config session_of(const setting *s) {
+    return (kolo_session_config){
         .build = s->build,
         .sample = fields[0].shape,
         .classes = CLASSES,
@@ -147,9 +147,9 @@ static kolo_session_opts session_of(const setting *s) {
 }
 
 static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
-    kolo_session_opts opts = session_of(arg);
+    kolo_session_config opts = session_of(arg);
     kolo_session *session;
-    KOLO_TRY(kolo_session_create(&opts, comm, &session));
+    KOLO_TRY(kolo_session_create_for(&opts, comm, &session));
     kolo_status status = train(arg, session, kolo_comm_rank(comm), result);
     kolo_session_destroy(session);
     return status;
@@ -241,9 +241,9 @@ static void means_leave_out_ignored_labels(void **state) {
 
     /* The first loss, of the initial weights, against the definition. */
     setting s = {build_ignoring, 1, 11, 1, 11};
-    kolo_session_opts opts = session_of(&s);
+    kolo_session_config opts = session_of(&s);
     kolo_session *session;
-    ASSERT_OK(kolo_session_create(&opts, NULL, &session));
+    ASSERT_OK(kolo_session_create_for(&opts, NULL, &session));
     ASSERT_OK(kolo_session_init(session, 5));
     float w[PARAMETERS] = {0};
     read_entries(kolo_session_store(session), w);
@@ -268,58 +268,58 @@ static void means_leave_out_ignored_labels(void **state) {
 
 typedef struct flaw {
     const char *text; /* of the error */
-    kolo_status (*build)(kolo_graph *g, const kolo_model_opts *opts, void *arg);
+    kolo_build *build;
 } flaw;
 
-static kolo_status build_larger(kolo_graph *g, const kolo_model_opts *o, void *arg) {
-    kolo_shape shape = kolo_shape_4(o->batch, CHANNELS, SIDE + 1, SIDE);
+static kolo_status build_larger(kolo_graph *g, int64_t n, void *arg) {
+    kolo_shape shape = kolo_shape_4(n, CHANNELS, SIDE + 1, SIDE);
     kolo_output(g, "loss", squares(g, kolo_input(g, "x", KOLO_DTYPE_F32, shape)));
     return KOLO_OK;
 }
 
-static kolo_status build_bytes(kolo_graph *g, const kolo_model_opts *o, void *arg) {
-    (void)kolo_input(g, "x", KOLO_DTYPE_U8, kolo_shape_4(o->batch, CHANNELS, SIDE, SIDE));
-    return build_norm(g, o, arg);
+static kolo_status build_bytes(kolo_graph *g, int64_t n, void *arg) {
+    (void)kolo_input(g, "x", KOLO_DTYPE_U8, kolo_shape_4(n, CHANNELS, SIDE, SIDE));
+    return build_norm(g, n, arg);
 }
 
-static kolo_status build_wide_labels(kolo_graph *g, const kolo_model_opts *o, void *arg) {
-    (void)kolo_input(g, "y", KOLO_DTYPE_F32, kolo_shape_1(o->batch));
-    return build_norm(g, o, arg);
+static kolo_status build_wide_labels(kolo_graph *g, int64_t n, void *arg) {
+    (void)kolo_input(g, "y", KOLO_DTYPE_F32, kolo_shape_1(n));
+    return build_norm(g, n, arg);
 }
 
-static kolo_status build_mask(kolo_graph *g, const kolo_model_opts *o, void *arg) {
-    (void)kolo_input(g, "mask", KOLO_DTYPE_F32, kolo_shape_1(o->batch));
-    return build_norm(g, o, arg);
+static kolo_status build_mask(kolo_graph *g, int64_t n, void *arg) {
+    (void)kolo_input(g, "mask", KOLO_DTYPE_F32, kolo_shape_1(n));
+    return build_norm(g, n, arg);
 }
 
-static kolo_status build_temperature(kolo_graph *g, const kolo_model_opts *o, void *arg) {
+static kolo_status build_temperature(kolo_graph *g, int64_t n, void *arg) {
     (void)kolo_scalar(g, "temperature");
-    return build_norm(g, o, arg);
+    return build_norm(g, n, arg);
 }
 
-static kolo_status build_input_as_loss(kolo_graph *g, const kolo_model_opts *o, void *arg) {
-    kolo_output(g, "loss", images(g, o));
+static kolo_status build_input_as_loss(kolo_graph *g, int64_t n, void *arg) {
+    kolo_output(g, "loss", images(g, n));
     return KOLO_OK;
 }
 
-static kolo_status build_vector_as_loss(kolo_graph *g, const kolo_model_opts *o, void *arg) {
-    kolo_output(g, "loss", kolo_flatten(g, images(g, o)));
+static kolo_status build_vector_as_loss(kolo_graph *g, int64_t n, void *arg) {
+    kolo_output(g, "loss", kolo_flatten(g, images(g, n)));
     return KOLO_OK;
 }
 
-static kolo_status build_without_loss(kolo_graph *g, const kolo_model_opts *o, void *arg) {
-    kolo_output(g, "logits", images(g, o));
+static kolo_status build_without_loss(kolo_graph *g, int64_t n, void *arg) {
+    kolo_output(g, "logits", images(g, n));
     return KOLO_OK;
 }
 
-static kolo_status build_without_x(kolo_graph *g, const kolo_model_opts *o, void *arg) {
+static kolo_status build_without_x(kolo_graph *g, int64_t n, void *arg) {
     kolo_value w = kolo_param(g, "w", kolo_shape_1(3), kolo_init_fan_in(3));
     kolo_output(g, "loss", squares(g, w));
     return KOLO_OK;
 }
 
-static kolo_status build_two_rules(kolo_graph *g, const kolo_model_opts *o, void *arg) {
-    kolo_value x = kolo_flatten(g, images(g, o)), y = classes_of(g, o);
+static kolo_status build_two_rules(kolo_graph *g, int64_t n, void *arg) {
+    kolo_value x = kolo_flatten(g, images(g, n)), y = classes_of(g, n);
     kolo_value logits = dense(g, x, "weight", ELEMENTS, CLASSES);
     kolo_value all = kolo_softmax_xent(g, logits, y);
     kolo_output(g, "loss", kolo_add(g, all, kolo_softmax_xent_opts(g, logits, y, &ignore_1)));
@@ -341,9 +341,9 @@ static void other_graphs_are_refused(void **state) {
     };
     for (size_t i = 0; i < KOLO_COUNT(flaws); i++) {
         setting s = {flaws[i].build, 1, 2, 1, 2};
-        kolo_session_opts opts = session_of(&s);
+        kolo_session_config opts = session_of(&s);
         kolo_session *session;
-        assert_int_equal(kolo_session_create(&opts, NULL, &session), KOLO_ERR_ARG);
+        assert_int_equal(kolo_session_create_for(&opts, NULL, &session), KOLO_ERR_ARG);
         if (!strstr(kolo_last_error(), flaws[i].text)) fail_msg("%s", kolo_last_error());
     }
 }
@@ -351,21 +351,21 @@ static void other_graphs_are_refused(void **state) {
 /* Samples of another data set than the session was created for. */
 static void other_samples_are_refused(void **state) {
     setting s = {build_norm, 1, 2, 1, 2};
-    kolo_session_opts opts = session_of(&s);
+    kolo_session_config opts = session_of(&s);
     kolo_session *session;
     kolo_sums sums;
-    ASSERT_OK(kolo_session_create(&opts, NULL, &session));
+    ASSERT_OK(kolo_session_create_for(&opts, NULL, &session));
     kolo_field other = fields[0];
     other.shape.dim[2]++;
     kolo_batch batch = {
         .count = 2, .global_count = 2, .n_fields = 1, .fields = &other, .data = {samples}};
-    assert_int_equal(kolo_session_step(session, &batch, 0.1, &sums), KOLO_ERR_ARG);
+    assert_int_equal(kolo_session_step_batch(session, &batch, 0.1, &sums), KOLO_ERR_ARG);
     assert_non_null(strstr(kolo_last_error(), "the field \"x\" is u8 [2,3,4] for each sample"));
     other = fields[0];
     other.dtype = KOLO_DTYPE_I32;
-    assert_int_equal(kolo_session_evaluate(session, &batch, &sums), KOLO_ERR_ARG);
+    assert_int_equal(kolo_session_evaluate_batch(session, &batch, &sums), KOLO_ERR_ARG);
     other.name = "z";
-    assert_int_equal(kolo_session_evaluate(session, &batch, &sums), KOLO_ERR_ARG);
+    assert_int_equal(kolo_session_evaluate_batch(session, &batch, &sums), KOLO_ERR_ARG);
     kolo_session_destroy(session);
 }
 

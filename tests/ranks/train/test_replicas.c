@@ -30,13 +30,13 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
     outcome *o = result;
     kolo_session *session;
     int rank = kolo_comm_rank(comm);
-    kolo_session_opts opts = {.model = "mlp",
-                              .model_options = "hidden=4",
-                              .sample = {3, {1, 4, 4}},
-                              .classes = 3,
-                              .batch = 2,
-                              .plan = {.optimizer.momentum = 0.9}};
-    KOLO_TRY(kolo_session_create(&opts, comm, &session));
+    kolo_session_config opts = {.model = "mlp",
+                                .model_options = "hidden=4",
+                                .sample = {3, {1, 4, 4}},
+                                .classes = 3,
+                                .batch = 2,
+                                .plan = {.optimizer.momentum = 0.9}};
+    KOLO_TRY(kolo_session_create_for(&opts, comm, &session));
     kolo_status status = kolo_session_init(session, 1);
     const kolo_store *store = kolo_session_store(session);
     if (status == KOLO_OK) {

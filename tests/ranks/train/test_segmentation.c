@@ -71,12 +71,12 @@ static kolo_status count_body(kolo_comm *comm, const void *arg, void *result) {
     int32_t labels[32 * 32];
     int rank = kolo_comm_rank(comm);
     for (int i = 0; i < 32 * 32; i++) labels[i] = i < 10 * (rank + 1) ? 1 : -1;
-    kolo_session_opts opts = {.model = MODEL,
-                              .model_options = "width=2,dropout=0",
-                              .sample = fields[0].shape,
-                              .label = fields[1].shape,
-                              .classes = 2,
-                              .batch = 1};
+    kolo_session_config opts = {.model = MODEL,
+                                .model_options = "width=2,dropout=0",
+                                .sample = fields[0].shape,
+                                .label = fields[1].shape,
+                                .classes = 2,
+                                .batch = 1};
     kolo_batch batch = {.count = 1,
                         .first = rank,
                         .global_count = kolo_comm_size(comm),
@@ -85,9 +85,9 @@ static kolo_status count_body(kolo_comm *comm, const void *arg, void *result) {
                         .data = {samples, labels}};
     kolo_session *session = NULL;
     kolo_status status;
-    KOLO_TRY_GOTO(kolo_session_create(&opts, comm, &session), done);
+    KOLO_TRY_GOTO(kolo_session_create_for(&opts, comm, &session), done);
     KOLO_TRY_GOTO(kolo_session_init(session, 1), done);
-    status = kolo_session_step(session, &batch, 0.1, result);
+    status = kolo_session_step_batch(session, &batch, 0.1, result);
 done:
     kolo_session_destroy(session);
     return status;

@@ -35,7 +35,7 @@ static kolo_status train(kolo_comm *comm, const setting *s, const token_session 
         kolo_sums sums;
         KOLO_TRY(kolo_loader_next(t->loader, &batch));
         double lr = s->optimizer == KOLO_OPTIMIZER_ADAMW ? 0.02 : 0.2;
-        KOLO_TRY(kolo_session_step(session, &batch, lr, &sums));
+        KOLO_TRY(kolo_session_step_batch(session, &batch, lr, &sums));
         result->losses[k] = kolo_sums_loss(&sums);
         kolo_metrics m = kolo_sums_metrics(&sums, true);
         result->next_losses[k] = kolo_metrics_get(&m, "next_loss");
@@ -58,7 +58,7 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
                                        .first = 18,
                                        .separator = 19};
     token_session t;
-    kolo_session_opts opts = {
+    kolo_session_config opts = {
         .model = s->model,
         .model_options = s->options,
         .batch = s->batch,

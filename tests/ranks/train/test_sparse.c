@@ -35,7 +35,7 @@ static kolo_status train(kolo_comm *comm, const setting *s, const token_session 
         kolo_batch batch;
         kolo_sums sums;
         KOLO_TRY(kolo_loader_next(t->loader, &batch));
-        KOLO_TRY(kolo_session_step(session, &batch, adam ? 0.02 : 2, &sums));
+        KOLO_TRY(kolo_session_step_batch(session, &batch, adam ? 0.02 : 2, &sums));
         result->losses[k] = kolo_sums_loss(&sums);
     }
     kolo_evaluation evaluation;
@@ -55,7 +55,7 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
     token_session t;
     snprintf(data, sizeof data, "synthetic-tokens:N=%d,test=17",
              (int)(s->windows ? s->windows : 131));
-    kolo_session_opts opts = {
+    kolo_session_config opts = {
         .model = s->gpt2 ? "gpt2_tiny" : "lstm_lm",
         .model_options = s->options ? s->options : "layers=1,hidden=8,dropout=10",
         .batch = s->batch,

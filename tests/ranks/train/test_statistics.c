@@ -31,7 +31,7 @@ static kolo_status take_steps(kolo_session *session, kolo_loader *loader, const 
         kolo_batch batch;
         kolo_sums sums;
         KOLO_TRY(kolo_loader_next(loader, &batch));
-        KOLO_TRY(kolo_session_step(session, &batch, s->lr, &sums));
+        KOLO_TRY(kolo_session_step_batch(session, &batch, s->lr, &sums));
     }
     return KOLO_OK;
 }
@@ -61,7 +61,7 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
         .end = s->steps,
     };
     KOLO_TRY_GOTO(kolo_loader_create(&loader_opts, &loader), done);
-    kolo_session_opts opts = {
+    kolo_session_config opts = {
         .model = "resnet20",
         .model_options = "width=4",
         .sample = kolo_dataset_describe(dataset)->fields[KOLO_FIELD_X].shape,
@@ -70,7 +70,7 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
         .accumulate = s->accumulate,
         .plan = {.optimizer.momentum = 0.9, .bucket_bytes = 4 << 10},
     };
-    KOLO_TRY_GOTO(kolo_session_create(&opts, comm, &session), done);
+    KOLO_TRY_GOTO(kolo_session_create_for(&opts, comm, &session), done);
     status = take_steps(session, loader, s);
     if (status == KOLO_OK) read_statistics(kolo_session_store(session), result);
 done:

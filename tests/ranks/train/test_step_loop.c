@@ -118,7 +118,7 @@ static kolo_status train(const setting *s, kolo_comm *comm, void (*mark)(void), 
                                 .world = ranks,
                                 .end = WARM_UP + COUNTED};
     KOLO_TRY_GOTO(kolo_loader_create(&batches, &loader), done);
-    kolo_session_opts opts = {
+    kolo_session_config opts = {
         .model = s->model,
         .model_options = s->options,
         .sample = kolo_dataset_describe(data)->fields[KOLO_FIELD_X].shape,
@@ -127,7 +127,7 @@ static kolo_status train(const setting *s, kolo_comm *comm, void (*mark)(void), 
         .accumulate = s->accumulate,
         .plan = {.kernels = s->kernels, .optimizer.momentum = s->momentum, .bucket_bytes = 4096},
     };
-    KOLO_TRY_GOTO(kolo_session_create(&opts, comm, &session), done);
+    KOLO_TRY_GOTO(kolo_session_create_for(&opts, comm, &session), done);
     KOLO_TRY_GOTO(kolo_session_init(session, 1), done);
     counters before = {0, 0};
     for (int k = 0; k < WARM_UP + COUNTED; k++) {
@@ -138,7 +138,7 @@ static kolo_status train(const setting *s, kolo_comm *comm, void (*mark)(void), 
             before = allocations;
         }
         KOLO_TRY_GOTO(kolo_loader_next(loader, &batch), done);
-        KOLO_TRY_GOTO(kolo_session_step(session, &batch, 0.01, &sums), done);
+        KOLO_TRY_GOTO(kolo_session_step_batch(session, &batch, 0.01, &sums), done);
     }
     *counted = (counters){allocations.ours - before.ours, allocations.others - before.others};
     mark();

@@ -170,7 +170,7 @@ static double train(const setting *s) {
     }
     kolo_loader_opts batches = {.dataset = data, .global_batch = s->batch, .seed = 3, .end = STEPS};
     ASSERT_OK(kolo_loader_create(&batches, &loader));
-    kolo_session_opts opts = {
+    kolo_session_config opts = {
         .model = s->model,
         .model_options = s->options,
         .sample = kolo_dataset_describe(data)->fields[KOLO_FIELD_X].shape,
@@ -179,13 +179,13 @@ static double train(const setting *s) {
         .batch = s->batch,
         .plan = {.kernels = s->kernels, .precision = s->precision, .optimizer.momentum = 0.9},
     };
-    ASSERT_OK(kolo_session_create(&opts, NULL, &session));
+    ASSERT_OK(kolo_session_create_for(&opts, NULL, &session));
     ASSERT_OK(kolo_session_init(session, 3));
     for (int k = 0; k < STEPS; k++) {
         kolo_batch batch;
         kolo_sums sums;
         ASSERT_OK(kolo_loader_next(loader, &batch));
-        ASSERT_OK(kolo_session_step(session, &batch, 0.01, &sums));
+        ASSERT_OK(kolo_session_step_batch(session, &batch, 0.01, &sums));
         sum += sums.metric[KOLO_METRIC_LOSS] / (double)sums.samples / STEPS;
     }
     kolo_session_destroy(session);

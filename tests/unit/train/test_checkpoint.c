@@ -12,7 +12,7 @@ static const char path[] = "test_checkpoint.safetensors";
 
 static kolo_session *make_session(const char *model, const char *options, kolo_kernel_set kernels,
                                   uint64_t seed) {
-    kolo_session_opts opts = {
+    kolo_session_config opts = {
         .model = model,
         .model_options = options,
         .sample = {3, {1, 28, 28}},
@@ -21,7 +21,7 @@ static kolo_session *make_session(const char *model, const char *options, kolo_k
         .plan = {.kernels = kernels, .optimizer.momentum = 0.9},
     };
     kolo_session *session;
-    ASSERT_OK(kolo_session_create(&opts, NULL, &session));
+    ASSERT_OK(kolo_session_create_for(&opts, NULL, &session));
     ASSERT_OK(kolo_session_init(session, seed));
     return session;
 }

@@ -1,0 +1,164 @@
+#pragma once
+/* Training sessions: a program builds its own graph, and trains it with its own data and loop.
+ *
+ *     static kolo_status build(kolo_graph *g, int64_t samples, void *arg) {
+ *         kolo_value x = kolo_input(g, "x", KOLO_DTYPE_F32, kolo_shape_2(samples, 8));
+ *         kolo_value y = kolo_input(g, "y", KOLO_DTYPE_I32, kolo_shape_1(samples));
+ *         kolo_value w = kolo_param(g, "w", kolo_shape_2(3, 8), kolo_init_fan_in(8));
+ *         kolo_value logits = kolo_linear(g, x, w);
+ *         kolo_output(g, "logits", logits);
+ *         kolo_output(g, "loss", kolo_softmax_xent(g, logits, y));
+ *         return KOLO_OK;
+ *     }
+ *
+ *     kolo_session_opts opts = {.batch = 32, .lr = 0.1};
+ *     KOLO_TRY(kolo_session_create(comm, &opts, build, NULL, &session));
+ *     const kolo_field fields[] = {{"x", KOLO_DTYPE_F32, {1, {8}}}, {"y", KOLO_DTYPE_I32}};
+ *     kolo_batch batch = {.count = 32, .n_fields = 2, .fields = fields, .data = {x, y}};
+ *     for (int k = 0; k < steps; k++) {
+ *         ...                                              // fill x and y
+ *         KOLO_TRY(kolo_session_step(session, &batch, &metrics));
+ *     }
+ *
+ * The graph. Every input has the samples as its first dimension, and is filled by the field of its
+ * name. The scalar output "loss" is trained; it is a sum over the samples or their labels, as the
+ * losses of kolo/graph.h are. Step divides it by the number of labels of the global batch: those
+ * that the cross-entropies of the graph read, without ignored ones and those below 0; by the number
+ * of samples if there are none, or in several inputs. The loss in the metrics and the gradients are
+ * thus those of the mean. "correct" (kolo_accuracy) adds the metric "accuracy"; other rows of the
+ * table in kolo/metric.h name their outputs. Any other output can be predicted.
+ *
+ * Ranks. With a communicator, each rank gives its samples of a step, and parameters are equal on
+ * all ranks after it. The functions marked *collective* are called by all ranks in one order. Where
+ * they fail because of an argument, they fail on all ranks with the same status; ranks other than
+ * N, where the error occurred, prefix the message with "rank N: ". PEER and TIMEOUT: the group
+ * broke; parameters are those before the call.
+ *
+ * Sizes. A plan is compiled for each batch size, when it first occurs; a program should use few.
+ *
+ * A session belongs to one thread at a time. ARG for NULL where it is not allowed. */
+
+#include "kolo/comm.h"
+#include "kolo/data.h"
+#include "kolo/graph.h"
+#include "kolo/metric.h"
+#include "kolo/pass.h"
+#include "kolo/train.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct kolo_session kolo_session;
+
+/* Adds a model for batches of `samples` to an empty graph. Called with several sizes, with 1 first;
+ * parameters must not depend on the size. `arg` is that of kolo_session_create. Failures of the
+ * graph's functions need no check; an error returned here is that of the session's call. */
+typedef kolo_status kolo_build(kolo_graph *g, int64_t samples, void *arg);
+
+/* A zero field takes its default. The same on all ranks. */
+typedef struct kolo_session_opts {
+    int64_t batch;        /* samples of this rank in a step or micro-batch; default 64 */
+    int64_t accumulate;   /* micro-batches of a full step; default 1 */
+    int64_t global_batch; /* samples of a full step over all ranks, in the place of `batch` */
+    int64_t reproducible; /* logical shards, see kolo_train_opts; needs global_batch; 0: none */
+    const char *mesh;     /* see kolo_train_opts */
+    uint64_t seed;        /* of the initial parameters, dropout and loaders */
+    int threads;          /* of kernels, per rank; default 1 */
+    kolo_optimizer_opts optimizer; /* default SGD */
+    bool sparse_embedding;         /* see kolo_train_opts */
+    double lr;                     /* default 0.01 */
+    /* The schedule of kolo_train_opts, counted in steps: a step schedule multiplies the rate every
+     * lr_step_every steps (default 30); `steps` is the end of a cosine, which requires it. */
+    kolo_lr_schedule schedule;
+    double lr_min, lr_step_factor;
+    int64_t lr_step_every, warmup_steps, steps;
+    kolo_precision precision;
+    kolo_recompute recompute;
+    kolo_algorithm algorithm;
+    int64_t bucket_bytes; /* default KOLO_BUCKET_BYTES */
+    bool reference_kernels;
+    bool no_winograd;
+    bool keep_gradients; /* for kolo_session_get_gradient; takes memory for all of them */
+    bool evaluate_only;  /* forward passes alone: no step, no gradients, no "loss" needed */
+} kolo_session_opts;
+
+/* Builds the model, compiles the plan of a full step, and draws the parameters from the seed.
+ * `comm` is borrowed until the session is destroyed; NULL: a single rank. `opts` may be NULL, and
+ * is copied; `arg` must stay valid as long as the session. Collective. ARG: an option out of range,
+ * a graph that cannot be trained, or options or graphs that differ between ranks; UNSUPPORTED;
+ * NOMEM; the builder's errors. */
+KOLO_API kolo_status kolo_session_create(kolo_comm *comm, const kolo_session_opts *opts,
+                                         kolo_build *build, void *arg, kolo_session **session);
+/* Not collective. NULL is allowed. */
+KOLO_API void kolo_session_destroy(kolo_session *session);
+
+/* ---- training ---- */
+
+/* The samples [*first, *first + *count) of a step of `samples` over all ranks that are this rank's:
+ * as equal as possible, in rank order; with `reproducible` those of its logical shards. */
+KOLO_API kolo_status kolo_session_share(const kolo_session *session, int64_t samples,
+                                        int64_t *first, int64_t *count);
+
+/* One optimizer step. The batch has this rank's share of the samples of all ranks
+ * (kolo_session_share): equal numbers, or one more on the first ranks. It may be smaller than a
+ * full step, or larger, which adds micro-batches. Fields that the graph does not read are ignored;
+ * u8 may fill an f32 input (kolo_field). `metrics`, which may be NULL, are over all ranks, before
+ * the update. Blocks until the parameters are updated. Collective: one small exchange for the
+ * sizes, except for batches of a loader, and those of the plan. ARG: a missing field, or one of
+ * another type or shape; a label outside the classes; shares that are not equal on the ranks. */
+KOLO_API kolo_status kolo_session_step(kolo_session *session, const kolo_batch *batch,
+                                       kolo_metrics *metrics);
+/* Steps completed, including those before a load. */
+KOLO_API int64_t kolo_session_steps(const kolo_session *session);
+
+/* The learning rate of the next step. */
+KOLO_API double kolo_session_lr(const kolo_session *session);
+/* Sets the learning rate of all further steps in place of the schedule; must be equal on all ranks.
+ * ARG: not above 0. */
+KOLO_API kolo_status kolo_session_set_lr(kolo_session *session, double lr);
+
+/* ---- evaluation ---- */
+
+/* The metrics of a batch of any number of samples of this rank, with dropout off and the running
+ * statistics of batch normalization. Not collective. ARG: as for a step; a batch without samples.
+ */
+KOLO_API kolo_status kolo_session_evaluate(kolo_session *session, const kolo_batch *batch,
+                                           kolo_metrics *metrics);
+
+/* Computes the output `output` of the graph for a batch, as in evaluation, and copies it to `data`,
+ * row-major, `bytes` long. Fields that this output does not depend on, such as labels, may be
+ * missing. `shape` may be NULL, else it is set to the shape of the output; with `data` NULL that is
+ * all. Outputs are f32 unless the graph computes another type. Not collective. ARG: no such output;
+ * `bytes` is not its size (the message has shape and size). */
+KOLO_API kolo_status kolo_session_predict(kolo_session *session, const kolo_batch *batch,
+                                          const char *output, void *data, size_t bytes,
+                                          kolo_shape *shape);
+
+/* ---- parameters ---- */
+
+/* Describes tensor `i` of the session, from 0: parameters and statistics by the names of the graph,
+ * and the optimizer's state by names "optimizer.*". The name is valid as long as the session. ARG:
+ * there are only `i` tensors or fewer. */
+KOLO_API kolo_status kolo_session_tensor(const kolo_session *session, int i, kolo_field *tensor);
+/* Copies a tensor to `data`, row-major, `bytes` long. Not collective. ARG: no such tensor (the
+ * message suggests one), or `bytes` is not its size. */
+KOLO_API kolo_status kolo_session_get(const kolo_session *session, const char *name, void *data,
+                                      size_t bytes);
+/* Sets a tensor on all ranks to the `data` of rank 0; other ranks may pass NULL. Collective. ARG:
+ * as kolo_session_get, or a value is not finite. */
+KOLO_API kolo_status kolo_session_set(kolo_session *session, const char *name, const void *data,
+                                      size_t bytes);
+/* Copies the gradient of a parameter in the latest step to `data`: of the mean loss over all ranks,
+ * before clipping and weight decay. The session has the option keep_gradients. Not collective. ARG:
+ * also before the first step, and if the loss does not depend on the parameter. */
+KOLO_API kolo_status kolo_session_get_gradient(const kolo_session *session, const char *name,
+                                               void *data, size_t bytes);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,378 @@
+/* kolo/session.h: sessions on a program's own graph. Checks what a program gives, then does what a
+ * training job does (session.h). */
+#include "base/number.h"
+#include "data/sampler.h"
+#include "graph/graph.h"
+#include "train/session/agree.h"
+#include "train/session/agree_kernels.h"
+#include "train/session/internal.h"
+#include "train/session/memory.h"
+#include "train/session/own_batch.h"
+#include "train/session/setup.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+/* ---- creating ---- */
+
+/* As options of a job whose epochs have one step each. */
+static kolo_train_opts job_options(const kolo_session_opts *o) {
+    return (kolo_train_opts){
+        .mesh = o->mesh,
+        .batch = o->batch,
+        .accumulate = o->accumulate,
+        .global_batch = o->global_batch,
+        .reproducible = o->reproducible,
+        .steps = o->steps,
+        .lr = o->lr,
+        .optimizer = o->optimizer,
+        .sparse_embedding = o->sparse_embedding,
+        .schedule = o->schedule,
+        .lr_min = o->lr_min,
+        .lr_step_factor = o->lr_step_factor,
+        .lr_step_epochs = o->lr_step_every,
+        .warmup_epochs = (double)o->warmup_steps,
+        .seed = o->seed,
+        .threads = o->threads,
+        .reference_kernels = o->reference_kernels,
+        .no_winograd = o->no_winograd,
+        .bucket_bytes = o->bucket_bytes,
+        .recompute = o->recompute,
+        .precision = o->precision,
+        .algorithm = o->algorithm,
+    };
+}
+
+/* Everything that needs no other rank, with a first call of the builder. */
+static kolo_status open_alone(const kolo_session_opts *o, int ranks, kolo_build *build, void *arg,
+                              kolo_setup *setup, kolo_graph **graph) {
+    if (!build) return KOLO_FAIL(KOLO_ERR_ARG, "a session without a builder of its graph");
+    if (o->schedule == KOLO_LR_COSINE && o->steps == 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "a cosine schedule without an end: give `steps`");
+    }
+    const kolo_train_opts job = job_options(o);
+    KOLO_TRY(kolo_setup_open_steps(&job, ranks, setup));
+    setup->session.build = build;
+    setup->session.build_arg = arg;
+    setup->session.evaluate_only = o->evaluate_only;
+    setup->session.plan.keep_gradients = o->keep_gradients;
+    return kolo_session_build(&setup->session, 1, graph);
+}
+
+static void describe_number(kolo_text *text, const char *name, double number) {
+    char digits[32];
+    kolo_double_text(number, digits);
+    kolo_text_add(text, "%s: %s\n", name, digits);
+}
+
+/* What must be equal on all ranks, a line each. */
+static void describe(const kolo_session_opts *o, const kolo_setup *s, const kolo_graph *graph,
+                     kolo_text *text) {
+    const kolo_optimizer_opts *p = &s->opts.optimizer;
+    const struct {
+        const char *name;
+        double number;
+    } numbers[] = {
+        {"global batch", (double)s->global_batch},
+        {"batch", (double)s->opts.batch},
+        {"accumulate", (double)s->opts.accumulate},
+        {"reproducible", (double)s->opts.reproducible},
+        {"seed", (double)s->opts.seed},
+        {"optimizer", p->kind},
+        {"momentum", p->momentum},
+        {"beta1", p->beta1},
+        {"beta2", p->beta2},
+        {"eps", p->eps},
+        {"weight_decay", p->weight_decay},
+        {"decay_matrices_only", p->decay_matrices_only},
+        {"clip", p->clip},
+        {"sparse_embedding", s->opts.sparse_embedding},
+        {"lr", s->opts.lr},
+        {"schedule", s->opts.schedule},
+        {"lr_min", s->opts.lr_min},
+        {"lr_step_factor", s->opts.lr_step_factor},
+        {"lr_step_every", (double)s->opts.lr_step_epochs},
+        {"warmup_steps", s->opts.warmup_epochs},
+        {"steps", (double)o->steps},
+        {"precision", s->opts.precision},
+        {"recompute", s->opts.recompute},
+        {"algorithm", s->opts.algorithm},
+        {"bucket_bytes", (double)s->opts.bucket_bytes},
+        {"reference_kernels", s->opts.reference_kernels},
+        {"no_winograd", s->opts.no_winograd},
+        {"keep_gradients", o->keep_gradients},
+        {"evaluate_only", o->evaluate_only},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(numbers); i++) {
+        describe_number(text, numbers[i].name, numbers[i].number);
+    }
+    kolo_graph_print(graph, text);
+}
+
+static kolo_status compare_ranks(kolo_comm *comm, const kolo_session_opts *o,
+                                 const kolo_setup *setup, const kolo_graph *graph) {
+    kolo_text text = {0};
+    describe(o, setup, graph, &text);
+    kolo_status status = kolo_agree(comm, text.failed ? KOLO_NOMEM(text.length) : KOLO_OK);
+    if (status == KOLO_OK) status = kolo_agree_text(comm, text.text);
+    kolo_text_fini(&text);
+    return status;
+}
+
+/* Samples that are tokens with a label each have a perplexity. */
+static bool has_tokens(const kolo_session *s) {
+    const kolo_field *labels = s->rule.input >= 0 ? &s->inputs[s->rule.input] : NULL;
+    for (int i = 0; i < s->n_inputs && labels; i++) {
+        const kolo_field *x = &s->inputs[i];
+        if (x != labels && x->dtype == KOLO_DTYPE_I32 && x->shape.rank == 1 &&
+            kolo_shape_equal(&x->shape, &labels->shape)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static kolo_status start(kolo_session *s, const kolo_setup *setup) {
+    KOLO_TRY(kolo_agree(s->comm, kolo_session_check_memory(s, s->comm)));
+    if (s->opts.shards > 0 && !s->opts.evaluate_only) {
+        KOLO_TRY(kolo_agree_kernels(s->comm, kolo_session_plan(s)));
+    }
+    int64_t end = setup->opts.schedule == KOLO_LR_COSINE ? setup->opts.steps : INT64_MAX;
+    s->schedule = kolo_lr_make(&setup->opts, 1, end);
+    s->tokens = has_tokens(s);
+    const size_t bytes = (size_t)setup->workers * sizeof *s->sizes;
+    s->sizes = kolo_alloc(bytes);
+    KOLO_TRY(kolo_agree(s->comm, s->sizes ? KOLO_OK : KOLO_NOMEM(bytes)));
+    return kolo_session_init(s, setup->opts.seed);
+}
+
+kolo_status kolo_session_create(kolo_comm *comm, const kolo_session_opts *opts, kolo_build *build,
+                                void *arg, kolo_session **session) {
+    const kolo_session_opts o = opts ? *opts : (kolo_session_opts){0};
+    kolo_setup setup = {0};
+    kolo_graph *graph = NULL;
+    kolo_session *s = NULL;
+    if (!session) return KOLO_FAIL(KOLO_ERR_ARG, "no place for the session: give its address");
+    const int ranks = comm ? kolo_comm_size(comm) : 1;
+    kolo_status status = open_alone(&o, ranks, build, arg, &setup, &graph);
+    status = kolo_agree(comm, status);
+    if (status == KOLO_OK) status = compare_ranks(comm, &o, &setup, graph);
+    if (status == KOLO_OK) status = kolo_session_create_for(&setup.session, comm, &s);
+    if (status == KOLO_OK) status = start(s, &setup);
+    kolo_graph_destroy(graph);
+    kolo_setup_close(&setup);
+    if (status != KOLO_OK) {
+        kolo_session_destroy(s);
+        return status;
+    }
+    *session = s;
+    return KOLO_OK;
+}
+
+static kolo_status check_session(const kolo_session *s) {
+    return s ? KOLO_OK : KOLO_FAIL(KOLO_ERR_ARG, "no session: create one");
+}
+
+/* ---- training ---- */
+
+kolo_status kolo_session_share(const kolo_session *s, int64_t samples, int64_t *first,
+                               int64_t *count) {
+    KOLO_TRY(check_session(s));
+    if (!first || !count) return KOLO_FAIL(KOLO_ERR_ARG, "no place for the share of a rank");
+    if (samples < 0) return KOLO_FAIL(KOLO_ERR_ARG, "a step of %" PRId64 " samples", samples);
+    const kolo_share share =
+        kolo_own_batch_share(s, samples, s->comm ? kolo_comm_rank(s->comm) : 0);
+    *first = share.first;
+    *count = share.count;
+    return KOLO_OK;
+}
+
+kolo_status kolo_session_step(kolo_session *s, const kolo_batch *batch, kolo_metrics *metrics) {
+    kolo_batch whole;
+    kolo_sums sums;
+    KOLO_TRY(check_session(s));
+    KOLO_TRY(kolo_own_batch_complete(s, batch, &whole));
+    KOLO_TRY(kolo_session_step_batch(s, &whole, kolo_session_lr(s), &sums));
+    if (metrics) *metrics = kolo_sums_metrics(&sums, s->tokens);
+    return KOLO_OK;
+}
+
+int64_t kolo_session_steps(const kolo_session *s) { return s ? (int64_t)s->steps : 0; }
+
+double kolo_session_lr(const kolo_session *s) {
+    if (!s) return NAN;
+    if (s->fixed_lr > 0) return s->fixed_lr;
+    int64_t k = (int64_t)s->steps, last = s->schedule.total - 1;
+    return kolo_lr_at(&s->schedule, k < last ? k : last);
+}
+
+kolo_status kolo_session_set_lr(kolo_session *s, double lr) {
+    KOLO_TRY(check_session(s));
+    if (!(lr > 0 && lr <= 1e6)) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "a learning rate of %g: give one above 0, at most 1e6", lr);
+    }
+    s->fixed_lr = lr;
+    return KOLO_OK;
+}
+
+/* ---- evaluation ---- */
+
+kolo_status kolo_session_evaluate(kolo_session *s, const kolo_batch *batch, kolo_metrics *metrics) {
+    kolo_sums sums;
+    KOLO_TRY(check_session(s));
+    if (!metrics) return KOLO_FAIL(KOLO_ERR_ARG, "no place for the metrics of an evaluation");
+    KOLO_TRY(kolo_own_batch_check(s, batch, UINT32_MAX));
+    KOLO_TRY(kolo_own_batch_check_any(batch));
+    KOLO_TRY(kolo_session_evaluate_batch(s, batch, &sums));
+    *metrics = kolo_sums_metrics(&sums, s->tokens);
+    return KOLO_OK;
+}
+
+static kolo_status fail_output(const kolo_session *s, const char *output) {
+    kolo_text names = {0};
+    for (int i = 0; i < s->n_needs; i++) {
+        kolo_text_add(&names, "%s%s", i ? ", " : "", s->needs[i].output);
+    }
+    kolo_status status = KOLO_FAIL(
+        KOLO_ERR_ARG, "the graph has no output \"%s\" in evaluation; it has %s",
+        output ? output : "(null)", s->n_needs > 0 && !names.failed ? names.text : "none");
+    kolo_text_fini(&names);
+    return status;
+}
+
+static kolo_status check_bytes(const char *name, const kolo_tensor *plain, const void *data,
+                               size_t bytes) {
+    char text[KOLO_SHAPE_TEXT];
+    size_t need = kolo_tensor_bytes(plain);
+    if (data && bytes == need) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "\"%s\" is %s %s, %zu bytes, and there is %s of %zu: give its size", name,
+                     kolo_dtype_name(plain->dtype), kolo_shape_text(&plain->shape, text), need,
+                     data ? "room" : "no room instead", bytes);
+}
+
+kolo_status kolo_session_predict(kolo_session *s, const kolo_batch *batch, const char *output,
+                                 void *data, size_t bytes, kolo_shape *shape) {
+    KOLO_TRY(check_session(s));
+    int i = 0;
+    while (i < s->n_needs && output && strcmp(s->needs[i].output, output) != 0) i++;
+    if (!output || i == s->n_needs) return fail_output(s, output);
+    KOLO_TRY(kolo_own_batch_check(s, batch, s->needs[i].inputs));
+    KOLO_TRY(kolo_own_batch_check_any(batch));
+    KOLO_TRY(kolo_session_forward(s, batch));
+    kolo_tensor tensor;
+    const void *result = kolo_session_output(s, output, &tensor);
+    if (!result) return fail_output(s, output);
+    const kolo_tensor plain = kolo_tensor_plain(tensor.dtype, tensor.shape);
+    if (shape) *shape = tensor.shape;
+    if (!data && bytes == 0 && shape) return KOLO_OK;
+    KOLO_TRY(check_bytes(output, &plain, data, bytes));
+    if (kolo_layout_is_plain(&tensor.layout)) {
+        memcpy(data, result, bytes);
+    } else {
+        kolo_tensor_reorder(&plain, data, &tensor, result);
+    }
+    return KOLO_OK;
+}
+
+/* ---- parameters ---- */
+
+kolo_status kolo_session_tensor(const kolo_session *s, int i, kolo_field *tensor) {
+    KOLO_TRY(check_session(s));
+    const int n = kolo_store_count(s->store);
+    if (!tensor) return KOLO_FAIL(KOLO_ERR_ARG, "no place for the description of a tensor");
+    if (i < 0 || i >= n) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "tensor %d of a session that has %d", i, n);
+    }
+    const kolo_store_entry *entry = kolo_store_entry_at(s->store, i);
+    *tensor =
+        (kolo_field){.name = entry->name, .dtype = entry->tensor.dtype, .shape = entry->canon};
+    return KOLO_OK;
+}
+
+static kolo_status fail_tensor(const kolo_session *s, const char *name) {
+    const int n = kolo_store_count(s->store);
+    const char **names = kolo_zalloc(((size_t)n + 1) * sizeof *names);
+    for (int i = 0; names && i < n; i++) names[i] = kolo_store_entry_at(s->store, i)->name;
+    const char *closest = names && name ? kolo_closest(name, names) : NULL;
+    kolo_status status =
+        KOLO_FAIL(KOLO_ERR_ARG, "no tensor \"%s\"%s%s%s", name ? name : "(null)",
+                  closest ? ": did you mean \"" : "; kolo_session_tensor lists them",
+                  closest ? closest : "", closest ? "\"?" : "");
+    kolo_free((void *)names);
+    return status;
+}
+
+/* Finds a tensor for data of `bytes`. */
+static kolo_status find_tensor(const kolo_session *s, const char *name, const void *data,
+                               size_t bytes, const kolo_store_entry **found) {
+    KOLO_TRY(check_session(s));
+    const kolo_store_entry *entry = name ? kolo_store_find(s->store, name) : NULL;
+    if (!entry) return fail_tensor(s, name);
+    const kolo_tensor plain = kolo_tensor_plain(entry->tensor.dtype, entry->canon);
+    KOLO_TRY(check_bytes(name, &plain, data, bytes));
+    *found = entry;
+    return KOLO_OK;
+}
+
+kolo_status kolo_session_get(const kolo_session *s, const char *name, void *data, size_t bytes) {
+    const kolo_store_entry *entry;
+    KOLO_TRY(find_tensor(s, name, data, bytes, &entry));
+    kolo_store_read(s->store, entry, data);
+    return KOLO_OK;
+}
+
+static kolo_status check_values(const char *name, kolo_dtype dtype, const void *data,
+                                size_t bytes) {
+    const float *values = data;
+    for (size_t i = 0; dtype == KOLO_DTYPE_F32 && i < bytes / sizeof *values; i++) {
+        if (isfinite(values[i])) continue;
+        return KOLO_FAIL(KOLO_ERR_ARG, "value %zu for \"%s\" is not finite", i, name);
+    }
+    return KOLO_OK;
+}
+
+kolo_status kolo_session_set(kolo_session *s, const char *name, const void *data, size_t bytes) {
+    const kolo_store_entry *entry = NULL;
+    KOLO_TRY(check_session(s));
+    const bool root = !s->comm || kolo_comm_rank(s->comm) == 0;
+    kolo_status status = find_tensor(s, name, root ? data : &entry, bytes, &entry);
+    if (status == KOLO_OK && root) status = check_values(name, entry->tensor.dtype, data, bytes);
+    KOLO_TRY(kolo_agree(s->comm, status));
+    KOLO_TRY(kolo_agree_text(s->comm, name));
+    void *copy = kolo_alloc(bytes);
+    status = kolo_agree(s->comm, copy ? KOLO_OK : KOLO_NOMEM(bytes));
+    if (status == KOLO_OK && root) memcpy(copy, data, bytes);
+    if (status == KOLO_OK && s->comm) {
+        status = kolo_broadcast(s->comm, copy, bytes, KOLO_DTYPE_U8, 0);
+    }
+    if (status == KOLO_OK) kolo_store_write(s->store, entry, copy);
+    kolo_free(copy);
+    return status;
+}
+
+kolo_status kolo_session_get_gradient(const kolo_session *s, const char *name, void *data,
+                                      size_t bytes) {
+    const kolo_store_entry *entry;
+    kolo_tensor tensor;
+    KOLO_TRY(find_tensor(s, name, data, bytes, &entry));
+    if (!s->opts.plan.keep_gradients) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "gradients are not kept: set the option keep_gradients");
+    }
+    if (!s->trained || s->evaluated) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "no gradients: they are those of a step, until the next call that "
+                         "computes");
+    }
+    const void *gradient = kolo_plan_gradient(s->trained, name, &tensor);
+    if (!gradient) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "\"%s\" has no gradient%s", name,
+                         entry->kind == KOLO_VALUE_PARAM
+                             ? ": the loss does not depend on it, or it is row-sparse"
+                             : ": it is not a parameter");
+    }
+    const kolo_tensor plain = kolo_tensor_plain(tensor.dtype, tensor.shape);
+    kolo_tensor_reorder(&plain, data, &tensor, gradient);
+    return KOLO_OK;
+}
