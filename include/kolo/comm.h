@@ -181,7 +181,8 @@ typedef struct kolo_comm_opts {
     const char *interface; /* network between hosts: an interface name, or a prefix of this host's
                               address ("10.1."); default: the interface that routes to rank 0 */
     int64_t heartbeat_ms;  /* a peer on another host that has been silent this long counts as lost;
-                              default 10000, at least 100 */
+                              default 10000, at least 100. While the group forms: a host that does
+                              not answer this long, at least 3000 (a slow rank has timeout_ms). */
     bool insecure;         /* no secret: anyone who can reach the port may join */
     uint32_t generation;   /* of the group. After a failure, the remaining ranks and new processes
                               can form the next generation without a restart: each calls
@@ -208,7 +209,8 @@ typedef struct kolo_comm_opts {
  * ARG: contradictory options or environment, no secret, ranks that disagree, or this process has
  * joined the group of its environment already and not destroyed it; UNSUPPORTED: shared
  * memory between hosts, a transport that is not installed; IO: no connection; PEER: a peer died
- * while joining or failed authentication; TIMEOUT: names the missing ranks; NOMEM. */
+ * while joining or failed authentication; TIMEOUT: names the missing ranks, also if another rank
+ * gave up first, or the rank that cannot be reached, with its address; NOMEM. */
 KOLO_API kolo_status kolo_comm_create(const kolo_comm_opts *opts, kolo_comm **comm);
 
 /* Whether a launcher started this process as a rank, so that kolo_comm_create(NULL) joins its group

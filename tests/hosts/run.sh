@@ -145,6 +145,26 @@ hosts_up 4 1gbit
 start 1 $allreduce --sizes 8,64K,4M
 finish || fail "allreduce on 4 hosts"
 grep -q "transport tcp" "$work/out.0" || fail "4 hosts x 1 rank did not use TCP"
+
+# While the group forms: two hosts that cannot reach each other, then one that cannot be reached any more while
+# the others wait for a fifth rank.
+ip -n "$net-h2" route add blackhole 10.77.0.4/32
+before=$(now_ms)
+start 1 $allreduce --sizes 8 --heartbeat 3
+finish
+[ $(($(now_ms) - before)) -lt 15000 ] || fail "two hosts without a route took too long"
+every_line "0 1 2 3" "rank 3, connecting to rank 1 at 10.77.0.2: port [0-9]*: no answer from its host"
+ip -n "$net-h2" route del blackhole 10.77.0.4/32
+start 1 env WORLD_SIZE=5 $allreduce --sizes 8 --heartbeat 3
+sleep 1
+hosts_cut 3
+before=$(now_ms)
+finish
+[ $(($(now_ms) - before)) -lt 15000 ] || fail "a link cut while the group forms took too long"
+every_line "0 1 3" "rank 2 at 10.77.0.3, while the group formed: its host does not answer" "missing: rank 4"
+every_line "2" "joining rank 0 at 10.77.0.1:29511: its host does not answer"
+hosts_heal 3
+
 start 1 $allreduce --sizes 16M --seconds 60 --heartbeat 2
 sleep 2
 hosts_cut 3

@@ -5,6 +5,7 @@
  * ranks in order, so it only ever waits for lower ranks. Both sides authenticate; on one host they
  * also pass the descriptors of their segments. The connection stays open: over TCP it carries all
  * traffic, on one host it signals the end of the peer's process. */
+#include "base/clock.h"
 #include "base/integer.h"
 #include "base/memory.h"
 #include "base/status.h"
@@ -63,6 +64,12 @@ static kolo_status exchange_info(kolo_joining *j, int peer, int fd, const kolo_n
     return KOLO_OK;
 }
 
+static kolo_status fail_between(const kolo_joining *j, int peer, kolo_status status) {
+    char name[KOLO_ADDRESS_BYTES + 16];
+    kolo_joining_rank_text(j, peer, name, sizeof name);
+    return kolo_fail_in(status, "rank %d, connecting to %s", j->env.rank, name);
+}
+
 /* Completes a connection, on both sides; the transport takes it over. */
 static kolo_status complete(kolo_joining *j, int peer, int fd, const kolo_nonces *nonces,
                             bool server) {
@@ -78,17 +85,23 @@ static kolo_status complete(kolo_joining *j, int peer, int fd, const kolo_nonces
     }
     sodium_memzero(&other, sizeof other);
     if (segment >= 0) close(segment);
-    if (status == KOLO_OK) return KOLO_OK;
-    return kolo_fail_in(status, "rank %d, connecting to rank %d", j->env.rank, peer);
+    return status == KOLO_OK ? status : fail_between(j, peer, status);
 }
 
 static kolo_status connect_socket(kolo_joining *j, int peer, int *fd) {
     const kolo_hello *host = &j->table[peer];
     if (!is_local(j, peer)) {
         const char *address = host->address[0] ? host->address : j->env.master_addr;
-        kolo_status status = kolo_socket_connect_tcp(address, host->port, j->deadline_ns, fd);
-        return status == KOLO_OK ? status
-                                 : kolo_fail_in(status, "at %s:%d", address, (int)host->port);
+        int64_t until_ns = kolo_min_i64(j->deadline_ns, kolo_now_ns() + kolo_joining_reach_ns(j));
+        kolo_status status = kolo_socket_connect_tcp(address, host->port, until_ns, fd);
+        if (status == KOLO_ERR_TIMEOUT) {
+            status = KOLO_FAIL(status,
+                               "no answer from its host: check that it runs, and that no firewall "
+                               "blocks the port");
+        }
+        if (status != KOLO_OK) return kolo_fail_in(status, "port %d", (int)host->port);
+        kolo_socket_keep_alive(*fd, kolo_joining_reach_ns(j) / 1000000);
+        return KOLO_OK;
     }
     KOLO_TRY(kolo_socket_connect_local(host->name, j->deadline_ns, fd));
     if (kolo_socket_same_user(*fd)) return KOLO_OK;
@@ -102,46 +115,62 @@ static kolo_status connect_to(kolo_joining *j, int peer) {
     kolo_status status = connect_socket(j, peer, &fd);
     if (status == KOLO_OK) {
         status = kolo_handshake_connect(fd, &j->key, &j->own, j->deadline_ns, &nonces);
+        if (status == KOLO_ERR_TIMEOUT) {
+            status = KOLO_FAIL(status, "it has not answered within %.1f s", kolo_joining_s(j));
+        }
         if (status != KOLO_OK) close(fd);
     }
-    if (status != KOLO_OK) {
-        return kolo_fail_in(status, "rank %d, connecting to rank %d", j->env.rank, peer);
-    }
+    if (status != KOLO_OK) return fail_between(j, peer, status);
     return complete(j, peer, fd, &nonces, false);
+}
+
+/* Names the ranks that have not connected. A rank may have reported that it gives up. */
+static kolo_status accept_timeout(const kolo_joining *j, const kolo_listener *listener,
+                                  const bool *expected, const char *reason) {
+    char names[KOLO_JOINING_NAMES_BYTES];
+    return KOLO_FAIL(KOLO_ERR_TIMEOUT, "rank %d: not connected within %.1f s: %s%s%s", j->env.rank,
+                     kolo_joining_s(j), kolo_joining_names(j, expected, names), reason,
+                     kolo_listener_reject_reason(listener));
+}
+
+/* Accepts the next of the expected ranks. */
+static kolo_status accept_peer(kolo_joining *j, kolo_listener *listener, bool *expected) {
+    int rank = j->env.rank, world = j->env.world, lost;
+    kolo_member member;
+    kolo_status status = kolo_listener_accept(listener, j->members, rank == 0 ? world : 0,
+                                              j->deadline_ns, &member, &lost);
+    if (status == KOLO_ERR_TIMEOUT) return accept_timeout(j, listener, expected, "");
+    if (status == KOLO_ERR_PEER) {
+        char reason[200];
+        status = kolo_joining_lost(j, lost);
+        snprintf(reason, sizeof reason, " (%.190s)", kolo_last_error());
+        bool gives_up = rank == 0 && status == KOLO_ERR_TIMEOUT;
+        return gives_up ? accept_timeout(j, listener, expected, reason) : status;
+    }
+    KOLO_TRY(status);
+    int peer = member.hello.rank;
+    if (peer < 0 || peer >= world || !expected[peer]) {
+        close(member.fd);
+        return KOLO_FAIL(KOLO_ERR_PEER, "rank %d: unexpected connection from rank %d", rank, peer);
+    }
+    expected[peer] = false;
+    if (!is_local(j, peer)) {
+        kolo_socket_keep_alive(member.fd, kolo_joining_reach_ns(j) / 1000000);
+    }
+    return complete(j, peer, member.fd, &member.nonces, true);
 }
 
 /* Accepts the higher ranks that are on this host, or those that are not, in any order. */
 static kolo_status accept_peers(kolo_joining *j, kolo_listener *listener, bool local) {
-    int rank = j->env.rank, world = j->env.world, left = 0;
+    int world = j->env.world, left = 0;
     bool *expected = kolo_zalloc((size_t)world);
     if (!expected) return KOLO_NOMEM(world);
-    for (int p = rank + 1; p < world; p++) {
+    for (int p = j->env.rank + 1; p < world; p++) {
         expected[p] = is_local(j, p) == local;
         left += expected[p];
     }
     kolo_status status = KOLO_OK;
-    for (; left > 0 && status == KOLO_OK; left--) {
-        kolo_member member;
-        int lost;
-        status = kolo_listener_accept(listener, j->members, rank == 0 ? world : 0, j->deadline_ns,
-                                      &member, &lost);
-        if (status == KOLO_ERR_PEER) status = kolo_joining_lost(j, lost);
-        if (status == KOLO_ERR_TIMEOUT) {
-            status =
-                KOLO_FAIL(status, "rank %d: %d higher ranks did not connect within %.1f s%s", rank,
-                          left, kolo_joining_s(j), kolo_listener_reject_reason(listener));
-        }
-        if (status != KOLO_OK) break;
-        int peer = member.hello.rank;
-        if (peer < 0 || peer >= world || !expected[peer]) {
-            close(member.fd);
-            status =
-                KOLO_FAIL(KOLO_ERR_PEER, "rank %d: unexpected connection from rank %d", rank, peer);
-            break;
-        }
-        expected[peer] = false;
-        status = complete(j, peer, member.fd, &member.nonces, true);
-    }
+    for (; left > 0 && status == KOLO_OK; left--) status = accept_peer(j, listener, expected);
     kolo_free(expected);
     return status;
 }

@@ -2,9 +2,13 @@
  *
  * The connections to rank 0 stay open until all pairs are connected. Each rank sends its status to
  * rank 0, which watches all connections and sends the common status to all. So all ranks detect at
- * once if a process ends in the meantime. */
+ * once if a process ends in the meantime. A rank whose deadline passes before rank 0's answer sends
+ * that it gives up, and waits a little longer for the answer: rank 0 then names the ranks that are
+ * missing to all. */
 #include "base/clock.h"
+#include "base/integer.h"
 #include "base/memory.h"
+#include "base/number.h"
 #include "base/status.h"
 #include "comm/join/join.h"
 
@@ -15,7 +19,12 @@
 
 enum {
     REASON_NS = 300000000, /* to wait for rank 0's reason after another connection was lost */
+    REACH_MS_LEAST = 3000, /* the kernel repeats a lost request to connect after 1 and 3 s */
 };
+
+int64_t kolo_joining_reach_ns(const kolo_joining *j) {
+    return kolo_ms_to_ns(kolo_max_i64(j->opts.heartbeat_ms, REACH_MS_LEAST));
+}
 
 double kolo_joining_s(const kolo_joining *j) {
     return (double)(kolo_now_ns() - j->started_ns) * 1e-9;
@@ -34,35 +43,50 @@ kolo_status kolo_joining_cancel(kolo_joining *j, kolo_status status) {
     return KOLO_FAIL(status, "%s", text);
 }
 
-kolo_status kolo_joining_gone(int rank) {
-    return KOLO_FAIL(KOLO_ERR_PEER, "rank %d is gone (process ended) while the group formed", rank);
+/* PEER: the process of `rank` ended. */
+static kolo_status fail_gone(const kolo_joining *j, int rank) {
+    char where[KOLO_ADDRESS_BYTES + 16];
+    return KOLO_FAIL(KOLO_ERR_PEER, "%s is gone (process ended) while the group formed",
+                     kolo_joining_rank_text(j, rank, where, sizeof where));
 }
 
-/* Receives the final status of the other end; closes the connection after a failure. */
-static kolo_status receive_status(kolo_joining *j, kolo_member *m, int rank, const char *label,
-                                  int64_t deadline_ns) {
+/* Receives the status of the other end. */
+static kolo_status receive_status(const kolo_joining *j, const kolo_member *m, int rank,
+                                  const char *label, int64_t deadline_ns) {
     kolo_status status =
         kolo_handshake_recv(m->fd, &j->key, label, &m->nonces, NULL, 0, NULL, deadline_ns);
-    if (status == KOLO_OK) return KOLO_OK;
-    close(m->fd);
-    m->fd = -1;
     bool closed = status == KOLO_ERR_PEER && strstr(kolo_last_error(), "connection was closed");
-    if (closed) return kolo_joining_gone(rank);
-    return rank == 0 ? status : kolo_fail_in(status, "rank %d reports", rank);
+    if (closed) return fail_gone(j, rank);
+    bool silent = status == KOLO_ERR_PEER && strstr(kolo_last_error(), "host does not answer");
+    if (status == KOLO_OK || (rank == 0 && !silent)) return status;
+    char where[KOLO_ADDRESS_BYTES + 16];
+    kolo_joining_rank_text(j, rank, where, sizeof where);
+    return kolo_fail_in(status, "%s%s", where, silent ? ", while the group formed" : " reports");
 }
 
-static kolo_status receive_member(kolo_joining *j, int rank) {
+static kolo_status receive_member(const kolo_joining *j, int rank) {
     return receive_status(j, &j->members[rank], rank, "kolo connected", j->deadline_ns);
 }
 
-/* Waits past the deadline: rank 0 has the same one, and then reports which ranks are missing. */
+kolo_status kolo_joining_await(const kolo_joining *j, const kolo_member *leader) {
+    if (kolo_socket_readable(leader->fd, j->deadline_ns)) return KOLO_OK;
+    char text[64];
+    kolo_snprintf(text, sizeof text, "it gives up after %.1f s", kolo_joining_s(j));
+    int64_t until_ns = kolo_now_ns() + KOLO_FAREWELL_NS;
+    (void)kolo_handshake_send(leader->fd, &j->key, "kolo connected", &leader->nonces,
+                              KOLO_ERR_TIMEOUT, text, strlen(text), NULL, until_ns);
+    if (kolo_socket_readable(leader->fd, until_ns)) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_TIMEOUT, "rank 0 has not answered within %.1f s", kolo_joining_s(j));
+}
+
 static kolo_status receive_leader(kolo_joining *j) {
-    kolo_status status =
-        receive_status(j, &j->leader, 0, "kolo answer", j->deadline_ns + KOLO_FAREWELL_NS);
-    if (status == KOLO_ERR_TIMEOUT) {
-        return KOLO_FAIL(status, "rank %d: not all ranks connected within %.1f s", j->env.rank,
-                         kolo_joining_s(j));
+    kolo_status status = kolo_joining_await(j, &j->leader);
+    if (status == KOLO_OK) {
+        status = receive_status(j, &j->leader, 0, "kolo answer", kolo_now_ns() + KOLO_FAREWELL_NS);
     }
+    if (status == KOLO_OK) return KOLO_OK;
+    close(j->leader.fd);
+    j->leader.fd = -1;
     return status;
 }
 
@@ -74,29 +98,47 @@ kolo_status kolo_joining_lost(kolo_joining *j, int lost) {
                      lost >= 0 ? lost : 0);
 }
 
-/* Rank 0: waits for the status of all other ranks. */
+/* Names the ranks that have not reported. */
+static kolo_status connect_timeout(const kolo_joining *j, const bool *waiting, const char *reason) {
+    char names[KOLO_JOINING_NAMES_BYTES];
+    return KOLO_FAIL(KOLO_ERR_TIMEOUT, "not connected to all other ranks within %.1f s: %s%s",
+                     kolo_joining_s(j), kolo_joining_names(j, waiting, names), reason);
+}
+
+/* Rank 0: waits for the status of all other ranks. A second message is a failure. */
+static kolo_status receive_each(kolo_joining *j, struct pollfd *polls, bool *waiting) {
+    int world = j->env.world;
+    for (int left = world - 1; left > 0;) {
+        int n = poll(polls, (nfds_t)world, kolo_left_ms(j->deadline_ns));
+        if (n == 0) return connect_timeout(j, waiting, "");
+        for (int r = 1; r < world && n > 0; r++) {
+            if (!polls[r].revents) continue;
+            kolo_status status = receive_member(j, r);
+            if (status == KOLO_ERR_TIMEOUT && !waiting[r]) {
+                char reason[80];
+                snprintf(reason, sizeof reason, " (rank %d gives up)", r);
+                return connect_timeout(j, waiting, reason);
+            }
+            KOLO_TRY(status);
+            left -= waiting[r];
+            waiting[r] = false;
+        }
+    }
+    return KOLO_OK;
+}
+
 static kolo_status receive_all(kolo_joining *j) {
     int world = j->env.world;
     struct pollfd *polls = kolo_zalloc((size_t)world * sizeof *polls);
-    if (!polls) return KOLO_NOMEM((size_t)world * sizeof *polls);
-    for (int r = 0; r < world; r++) {
+    bool *waiting = kolo_zalloc((size_t)world);
+    kolo_status status = polls && waiting ? KOLO_OK : KOLO_NOMEM((size_t)world * sizeof *polls);
+    for (int r = 0; r < world && status == KOLO_OK; r++) {
         polls[r] = (struct pollfd){.fd = j->members[r].fd, .events = POLLIN};
+        waiting[r] = r > 0;
     }
-    kolo_status status = KOLO_OK;
-    for (int left = world - 1; left > 0 && status == KOLO_OK;) {
-        int n = poll(polls, (nfds_t)world, kolo_left_ms(j->deadline_ns));
-        if (n == 0) {
-            status = KOLO_FAIL(KOLO_ERR_TIMEOUT, "%d of %d ranks did not connect within %.1f s",
-                               left, world, kolo_joining_s(j));
-        }
-        for (int r = 1; r < world && n > 0 && status == KOLO_OK; r++) {
-            if (polls[r].fd < 0 || !polls[r].revents) continue;
-            status = receive_member(j, r);
-            polls[r].fd = -1;
-            left--;
-        }
-    }
+    if (status == KOLO_OK) status = receive_each(j, polls, waiting);
     kolo_free(polls);
+    kolo_free(waiting);
     return status;
 }
 

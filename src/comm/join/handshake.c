@@ -52,7 +52,7 @@ struct kolo_listener {
     kolo_key key;
     pending pending[KOLO_LISTENER_PENDING];
     int n_pending, n_rejected;
-    char reject_reason[160];
+    char reject_reason[240];
 };
 
 kolo_status kolo_listener_create(int fd, const kolo_key *key, bool local,
@@ -79,11 +79,14 @@ void kolo_listener_destroy(kolo_listener *l) {
 const char *kolo_listener_reject_reason(const kolo_listener *l) { return l->reject_reason; }
 
 static void reject(kolo_listener *l, int fd, const char *why) {
+    char address[KOLO_ADDRESS_BYTES];
+    bool known = kolo_socket_peer_address(fd, address);
     close(fd);
     l->n_rejected++;
     snprintf(l->reject_reason, sizeof l->reject_reason,
-             "; %d connection%s rejected, the last one: %s", l->n_rejected,
-             l->n_rejected == 1 ? " was" : "s were", why);
+             "; %d connection%s rejected, the last one%s%s: %s", l->n_rejected,
+             l->n_rejected == 1 ? " was" : "s were", known ? " from " : "", known ? address : "",
+             why);
 }
 
 static void reject_pending(kolo_listener *l, int i, const char *why) {

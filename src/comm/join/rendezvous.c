@@ -5,6 +5,7 @@
  * each of them, with its own proof. On an error (duplicate ranks, different worlds, a lost rank,
  * the deadline) it sends the reason to all instead. */
 #include "base/clock.h"
+#include "base/memory.h"
 #include "base/status.h"
 #include "comm/join/bootstrap.h"
 #include "comm/join/join.h"
@@ -83,24 +84,34 @@ static kolo_status check_hello(const kolo_joining *j, const kolo_hello *h) {
     return KOLO_OK;
 }
 
-/* Names the missing ranks: "rank 2 and 3 more". */
-static kolo_status join_timeout(const kolo_joining *j, const kolo_listener *listener) {
-    int missing = 0, first = 0;
-    for (int r = j->env.world - 1; r > 0; r--) {
-        if (j->members[r].fd >= 0) continue;
-        first = r;
-        missing++;
+/* Adds the missing ranks to a text; `ended` describes why rank 0 does not wait for them any more.
+ */
+static kolo_status name_missing(const kolo_joining *j, const kolo_listener *listener,
+                                kolo_status status, const char *ended) {
+    int joined = 1;
+    char names[KOLO_JOINING_NAMES_BYTES];
+    bool *missing = kolo_zalloc((size_t)j->env.world);
+    if (!missing) return KOLO_NOMEM((size_t)j->env.world);
+    for (int r = 1; r < j->env.world; r++) {
+        missing[r] = j->members[r].fd < 0;
+        joined += !missing[r];
     }
-    char more[32] = "";
-    if (missing > 1) snprintf(more, sizeof more, " and %d more", missing - 1);
+    kolo_joining_names(j, missing, names);
+    kolo_free(missing);
     long unused;
     bool by_mpi = kolo_bootstrap_mpi(&unused) != NULL;
-    return KOLO_FAIL(KOLO_ERR_TIMEOUT,
-                     "%d of %d ranks have joined within %.1f s; missing: rank "
-                     "%d%s%s%s",
-                     j->env.world - missing, j->env.world, kolo_joining_s(j), first, more,
+    return KOLO_FAIL(status, "%s%d of %d ranks have joined within %.1f s; missing: %s%s%s", ended,
+                     joined, j->env.world, kolo_joining_s(j), names,
                      kolo_listener_reject_reason(listener),
                      by_mpi ? " (if one rank uses --transport mpi, all must)" : "");
+}
+
+/* A rank that has joined was lost, or it reports before the group is complete that it gives up. */
+static kolo_status lose_member(kolo_joining *j, const kolo_listener *listener, int lost) {
+    char reason[200];
+    kolo_status status = kolo_joining_lost(j, lost);
+    snprintf(reason, sizeof reason, "%.190s; ", kolo_last_error());
+    return name_missing(j, listener, status, reason);
 }
 
 /* Reads from the launcher which rank has ended. Without it, rank 0 would wait until the deadline
@@ -134,17 +145,14 @@ static kolo_status gather(kolo_joining *j, kolo_listener *listener) {
         int lost;
         kolo_status status =
             kolo_listener_accept(listener, j->members, world, j->deadline_ns, &member, &lost);
-        if (status == KOLO_ERR_TIMEOUT) return join_timeout(j, listener);
+        if (status == KOLO_ERR_TIMEOUT) return name_missing(j, listener, status, "");
         if (status == KOLO_ERR_PEER && lost < 0) {
             KOLO_TRY(read_launcher(j));
             continue;
         }
-        if (status == KOLO_ERR_PEER) {
-            close(j->members[lost].fd);
-            j->members[lost].fd = -1;
-            return kolo_joining_gone(lost);
-        }
+        if (status == KOLO_ERR_PEER) return lose_member(j, listener, lost);
         KOLO_TRY(status);
+        kolo_socket_keep_alive(member.fd, kolo_joining_reach_ns(j) / 1000000);
         if (member.hello.generation != j->own.generation) {
             refuse_generation(j, &member);
             continue;
@@ -207,6 +215,7 @@ static const char *next_address(const char *list, const char *at, char *address,
 static kolo_status try_address(kolo_joining *j, const char *address, int64_t deadline_ns, int *fd,
                                kolo_nonces *nonces) {
     KOLO_TRY(kolo_socket_connect_tcp(address, j->env.master_port, deadline_ns, fd));
+    kolo_socket_keep_alive(*fd, kolo_joining_reach_ns(j) / 1000000);
     kolo_status status = open_tcp(j, *fd);
     if (status == KOLO_OK)
         status = kolo_handshake_connect(*fd, &j->key, &j->own, deadline_ns, nonces);
@@ -270,15 +279,15 @@ static kolo_status follow(kolo_joining *j) {
     kolo_nonces nonces;
     kolo_status status = reach_leader(j, &fd, &nonces);
     if (status != KOLO_OK) return fail_at(status, where);
-    /* Waits past the deadline: rank 0 has the same one, and then reports which ranks are missing.
-     */
-    status = kolo_handshake_recv(fd, &j->key, "kolo answer", &nonces, j->table,
-                                 (size_t)c->world * sizeof *j->table, NULL,
-                                 j->deadline_ns + KOLO_FAREWELL_NS);
-    if (status == KOLO_OK) {
-        j->leader = (kolo_member){.fd = fd, .nonces = nonces};
-        return KOLO_OK;
+    j->leader = (kolo_member){.fd = fd, .nonces = nonces};
+    status = kolo_joining_await(j, &j->leader);
+    if (status == KOLO_OK) { /* an error that rank 0 sends is this call's own */
+        status = kolo_handshake_recv(fd, &j->key, "kolo answer", &nonces, j->table,
+                                     (size_t)c->world * sizeof *j->table, NULL,
+                                     kolo_now_ns() + KOLO_FAREWELL_NS);
     }
+    if (status == KOLO_OK) return KOLO_OK;
+    j->leader.fd = -1;
     bool unanswered = status == KOLO_ERR_PEER && kolo_socket_closed(fd);
     close(fd);
     if (unanswered && strstr(kolo_last_error(), "connection was closed")) {
@@ -286,10 +295,6 @@ static kolo_status follow(kolo_joining *j) {
                          "%s: it closed the connection without an answer: the secrets "
                          "(KOLO_SECRET_FILE) differ, or its process ended",
                          where);
-    }
-    if (status == KOLO_ERR_TIMEOUT) {
-        return KOLO_FAIL(status, "%s: the other ranks did not join within %.1f s", where,
-                         kolo_joining_s(j));
     }
     return fail_at(status, where);
 }

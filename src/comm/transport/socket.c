@@ -169,12 +169,17 @@ kolo_status kolo_socket_own_address(int fd, char address[KOLO_ADDRESS_BYTES], in
     return KOLO_OK;
 }
 
-bool kolo_socket_same_host(int fd) {
-    char own[KOLO_ADDRESS_BYTES], other[KOLO_ADDRESS_BYTES];
+bool kolo_socket_peer_address(int fd, char address[KOLO_ADDRESS_BYTES]) {
     any_address peer = {.any.sa_family = AF_UNSPEC};
     socklen_t n = sizeof peer;
+    return getpeername(fd, &peer.any, &n) == 0 && peer.any.sa_family != AF_UNIX &&
+           print_address(&peer.any, n, address);
+}
+
+bool kolo_socket_same_host(int fd) {
+    char own[KOLO_ADDRESS_BYTES], other[KOLO_ADDRESS_BYTES];
     int unused;
-    return getpeername(fd, &peer.any, &n) == 0 && print_address(&peer.any, n, other) &&
+    return kolo_socket_peer_address(fd, other) &&
            kolo_socket_own_address(fd, own, &unused) == KOLO_OK && strcmp(own, other) == 0;
 }
 
@@ -253,6 +258,18 @@ void kolo_socket_tune(int fd, int64_t timeout_ms) {
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof unsent);
 }
 
+void kolo_socket_keep_alive(int fd, int64_t timeout_ms) {
+    enum { PROBES = 3 };
+    int one = 1, probes = PROBES;
+    unsigned ms = (unsigned)kolo_min_i64(timeout_ms, INT32_MAX);
+    int seconds = (int)kolo_max_i64(1, ms / 1000 / (PROBES + 1));
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &seconds, sizeof seconds);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &seconds, sizeof seconds);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
+}
+
 kolo_status kolo_socket_listen_local(const char *name, int *fd) {
     any_address address;
     socklen_t n = local_address(name, &address);
@@ -285,6 +302,9 @@ static kolo_status after_failure(int fd, short events, int64_t deadline_ns) {
     if (errno == EAGAIN || errno == EWOULDBLOCK) return wait_for(fd, events, deadline_ns);
     if (errno == ECONNRESET || errno == EPIPE) {
         return KOLO_FAIL(KOLO_ERR_PEER, "the connection was closed");
+    }
+    if (errno == ETIMEDOUT || errno == EHOSTUNREACH || errno == ENETUNREACH) {
+        return KOLO_FAIL(KOLO_ERR_PEER, "its host does not answer (%s)", kolo_errno_text(errno));
     }
     return KOLO_FAIL(KOLO_ERR_IO, "connection: %s", kolo_errno_text(errno));
 }
@@ -360,6 +380,10 @@ kolo_status kolo_socket_recv(int fd, void *data, size_t bytes, int *passed, int6
     if (status != KOLO_OK && passed_fd >= 0) close(passed_fd);
     if (status == KOLO_OK && passed) *passed = passed_fd;
     return status;
+}
+
+bool kolo_socket_readable(int fd, int64_t deadline_ns) {
+    return wait_for(fd, POLLIN, deadline_ns) == KOLO_OK;
 }
 
 bool kolo_socket_closed(int fd) {

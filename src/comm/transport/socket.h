@@ -17,6 +17,8 @@ kolo_status kolo_socket_listen_tcp(const char *address, int port, int *fd);
 kolo_status kolo_socket_connect_tcp(const char *address, int port, int64_t deadline_ns, int *fd);
 /* Gets the local address and port of a socket. IO. */
 kolo_status kolo_socket_own_address(int fd, char address[KOLO_ADDRESS_BYTES], int *port);
+/* Gets the address of the other end of a TCP connection; false for other sockets. */
+bool kolo_socket_peer_address(int fd, char address[KOLO_ADDRESS_BYTES]);
 /* True if both ends of a connection have the same address, so are on this host. */
 bool kolo_socket_same_host(int fd);
 /* Finds an address of this host, and unless NULL the name of its interface: `wanted` is the name of
@@ -30,6 +32,9 @@ kolo_status kolo_socket_all_addresses(char *list, size_t bytes, const char **any
 /* Options for connections that carry collectives: no Nagle delay, and the connection ends if data
  * is not acknowledged for `timeout_ms`. */
 void kolo_socket_tune(int fd, int64_t timeout_ms);
+/* The connection ends if the other host does not answer for about `timeout_ms`, also while nothing
+ * is sent: the kernel probes it. */
+void kolo_socket_keep_alive(int fd, int64_t timeout_ms);
 /* Local sockets with a name in the abstract namespace, which leaves no file. */
 kolo_status kolo_socket_listen_local(const char *name, int *fd);
 kolo_status kolo_socket_connect_local(const char *name, int64_t deadline_ns, int *fd);
@@ -37,10 +42,13 @@ kolo_status kolo_socket_connect_local(const char *name, int64_t deadline_ns, int
 kolo_status kolo_socket_adopt(int fd);
 
 /* Sends or receives exactly `bytes`, with a descriptor if `passed` is not NULL (recv: -1 if there
- * was none). PEER: closed by the other side; TIMEOUT; IO. */
+ * was none). PEER: closed by the other side, or its host does not answer; TIMEOUT; IO. */
 kolo_status kolo_socket_send(int fd, const void *data, size_t bytes, const int *passed,
                              int64_t deadline_ns);
 kolo_status kolo_socket_recv(int fd, void *data, size_t bytes, int *passed, int64_t deadline_ns);
+/* Waits until there is something to receive, which may be the end of the connection; false at the
+ * deadline. */
+bool kolo_socket_readable(int fd, int64_t deadline_ns);
 /* True if the other side has closed the connection. Never blocks. */
 bool kolo_socket_closed(int fd);
 /* True if the other end of a local socket belongs to this process's user. */

@@ -250,6 +250,46 @@ static void missing_and_dying_ranks_are_named(void **state) {
     expect(&outcomes[0], KOLO_ERR_PEER, "rank 1 is gone (process ended) while the group formed");
 }
 
+/* Rank 1 never joins; rank 2 has the shortest deadline. */
+static kolo_status impatient_body(kolo_comm *comm, const void *arg, void *result) {
+    if (ranks_own_rank() == 1) return KOLO_OK;
+    return join_and_add(ranks_own_rank() == 2 ? SOON_MS / 2 : 20000);
+}
+
+static void all_ranks_name_the_missing_when_one_gives_up(void **state) {
+    rank_outcome outcomes[4];
+    assert_int_equal(run_bare(4, impatient_body, outcomes), KOLO_ERR_TIMEOUT);
+    for (int r = 0; r < 4; r++) {
+        if (r == 1) continue;
+        expect(&outcomes[r], KOLO_ERR_TIMEOUT, "rank 2 reports: it gives up after");
+        expect(&outcomes[r], KOLO_ERR_TIMEOUT, "; 3 of 4 ranks have joined within");
+        expect(&outcomes[r], KOLO_ERR_TIMEOUT, "missing: rank 1");
+    }
+}
+
+static void missing_ranks_are_listed_with_their_addresses(void **state) {
+    enum { WORLD = 100 };
+    static kolo_hello table[WORLD];
+    bool wanted[WORLD] = {[1] = true, [3] = true, [4] = true, [5] = true, [7] = true, [8] = true};
+    char text[KOLO_JOINING_NAMES_BYTES];
+    kolo_joining j = {.env = {.world = WORLD, .master_addr = "10.0.0.9,10.1.0.9"},
+                      .own = {.host = 5},
+                      .table = table,
+                      .choice = kolo_transport_info_of(KOLO_TRANSPORT_AUTO)};
+    table[4] = (kolo_hello){.world = WORLD, .host = 5};
+    table[7] = (kolo_hello){.world = WORLD, .host = 1, .address = "10.0.0.7"};
+    table[8] = (kolo_hello){.world = WORLD, .host = 2}; /* reached at rank 0's address */
+    assert_string_equal(kolo_joining_names(&j, wanted, text),
+                        "rank 1, ranks 3 to 5, rank 7 at 10.0.0.7, rank 8 at 10.0.0.9");
+    for (int r = 0; r < WORLD; r++) {
+        wanted[r] = true;
+        table[r] = table[7];
+    }
+    kolo_joining_names(&j, wanted, text);
+    assert_non_null(strstr(text, "rank 0 at 10.0.0.7, rank 1 at 10.0.0.7, "));
+    assert_non_null(strstr(text, "rank 9 at 10.0.0.7 and 90 more ranks"));
+}
+
 /* ---- invalid clients ---- */
 
 static int connect_to_master(void) {
@@ -314,8 +354,75 @@ static void a_rank_that_ends_while_others_connect_is_detected(void **state) {
         assert_int_equal(outcomes[3].signal, SIGKILL);
         for (int r = 0; r < 3; r++) {
             expect(&outcomes[r], KOLO_ERR_PEER,
-                   "rank 3 is gone (process ended) while the group formed");
+                   "rank 3 at 127.0.0.1 is gone (process ended) while the group formed");
         }
+    }
+}
+
+/* Rank 1 of three joins and publishes a listener at which nobody accepts. If `full`, the queue of
+ * the listener is full, so the kernel does not answer either, as for a host that cannot be reached.
+ */
+static kolo_status publish_listener(bool full, kolo_hello *own, int *fd) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof address;
+    *fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (*fd < 0 || bind(*fd, (struct sockaddr *)&address, length) != 0 ||
+        listen(*fd, full ? 0 : 8) != 0 ||
+        getsockname(*fd, (struct sockaddr *)&address, &length) != 0) {
+        return KOLO_FAIL(KOLO_ERR_IO, "no listener");
+    }
+    for (int i = 0; full && i < 4; i++) { /* left open until the process ends */
+        int filler = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+        (void)connect(filler, (struct sockaddr *)&address, length);
+    }
+    *own = (kolo_hello){.rank = 1,
+                        .world = 3,
+                        .host = 1,
+                        .address = "127.0.0.1",
+                        .port = ntohs(address.sin_port),
+                        .processors = 1,
+                        .max_in_flight = 128};
+    return KOLO_OK;
+}
+
+static kolo_status out_of_reach_body(kolo_comm *comm, const void *arg, void *result) {
+    bool full = *(const bool *)arg;
+    if (ranks_own_rank() != 1) {
+        kolo_comm *joined;
+        kolo_comm_opts opts = {.timeout_ms = full ? 30000 : SOON_MS, .heartbeat_ms = 100};
+        return kolo_comm_create(&opts, &joined);
+    }
+    int listener, fd = connect_to_master();
+    kolo_key key;
+    kolo_nonces nonces;
+    kolo_hello own, table[3];
+    int64_t deadline_ns = kolo_now_ns() + INT64_C(20000000000);
+    if (fd < 0) return KOLO_ERR_IO;
+    KOLO_TRY(publish_listener(full, &own, &listener));
+    KOLO_TRY(kolo_key_read(getenv("KOLO_SECRET_FILE"), deadline_ns, &key));
+    KOLO_TRY(kolo_handshake_connect(fd, &key, &own, deadline_ns, &nonces));
+    KOLO_TRY(kolo_handshake_recv(fd, &key, "kolo answer", &nonces, table, sizeof table, NULL,
+                                 deadline_ns));
+    return kolo_handshake_recv(fd, &key, "kolo answer", &nonces, NULL, 0, NULL, deadline_ns);
+}
+
+/* Long before the deadline if its host does not answer. */
+static void a_rank_that_cannot_be_reached_is_named_to_all(void **state) {
+    static const char *const reasons[] = {"it has not answered within", "no answer from its host"};
+    for (int full = 0; full < 2; full++) {
+        rank_outcome outcomes[3];
+        bool arg = full;
+        (void)run_rank_job(&(rank_job){.n = 3,
+                                       .transport = RANKS_SHM,
+                                       .body = out_of_reach_body,
+                                       .arg = &arg,
+                                       .arg_bytes = sizeof arg,
+                                       .bare = true,
+                                       .outcomes = outcomes});
+        expect(&outcomes[2], KOLO_ERR_TIMEOUT, "rank 2, connecting to rank 1 at 127.0.0.1: ");
+        expect(&outcomes[2], KOLO_ERR_TIMEOUT, reasons[full]);
+        for (int r = 0; r < 2; r++) expect(&outcomes[r], KOLO_ERR_TIMEOUT, "rank 1 at 127.0.0.1");
+        if (full) expect(&outcomes[0], KOLO_ERR_TIMEOUT, reasons[full]);
     }
 }
 
@@ -522,7 +629,10 @@ TEST_MAIN(test_comm_join) {
         cmocka_unit_test(a_short_secret_is_refused),
         cmocka_unit_test(inconsistent_ranks_end_the_job_at_once),
         cmocka_unit_test(missing_and_dying_ranks_are_named),
+        cmocka_unit_test(all_ranks_name_the_missing_when_one_gives_up),
+        cmocka_unit_test(missing_ranks_are_listed_with_their_addresses),
         cmocka_unit_test(a_rank_that_ends_while_others_connect_is_detected),
+        cmocka_unit_test(a_rank_that_cannot_be_reached_is_named_to_all),
         cmocka_unit_test(invalid_clients_are_rejected),
         cmocka_unit_test(a_false_rank_0_is_rejected),
         cmocka_unit_test(joining_survives_out_of_memory),
