@@ -13,12 +13,15 @@ extern "C" {
 enum { KOLO_BUCKET_BYTES = 1 << 20 };
 
 /* The list of optimizers: code, name, description. Adam: Kingma, Ba, 2015. AdamW: Loshchilov,
- * Hutter, 2019. */
+ * Hutter, 2019. LARS: You, Gitman, Ginsburg, 2017. LAMB: You et al., 2020. The last two scale the
+ * update of each parameter to its norm, for large batches. */
 #define KOLO_OPTIMIZER_LIST(X)                                                     \
     X(KOLO_OPTIMIZER_SGD, "sgd", "SGD, with classical momentum if any")            \
     X(KOLO_OPTIMIZER_NESTEROV, "nesterov", "SGD with Nesterov momentum")           \
     X(KOLO_OPTIMIZER_ADAM, "adam", "Adam, with weight decay as L2 regularization") \
-    X(KOLO_OPTIMIZER_ADAMW, "adamw", "Adam with decoupled weight decay")
+    X(KOLO_OPTIMIZER_ADAMW, "adamw", "Adam with decoupled weight decay")           \
+    X(KOLO_OPTIMIZER_LARS, "lars", "momentum, with a rate for each parameter")     \
+    X(KOLO_OPTIMIZER_LAMB, "lamb", "AdamW, with a rate for each parameter")
 
 typedef enum kolo_optimizer {
 #define KOLO_OPTIMIZER_ENUM(code, name, help) code,
@@ -27,13 +30,19 @@ typedef enum kolo_optimizer {
         KOLO_OPTIMIZER_COUNT
 } kolo_optimizer;
 
-/* The optimizer and its hyperparameters. A zero field takes its default. */
+/* The optimizer and its hyperparameters. A zero field takes its default. The patterns are lists,
+ * "*.bias,bn?.weight", of names of parameters: * stands for any text, ? for a character. They are
+ * borrowed; in a session and a job until its end. */
 typedef struct kolo_optimizer_opts {
     kolo_optimizer kind;      /* SGD */
-    double momentum;          /* SGD; 0 */
-    double beta1, beta2, eps; /* Adam, AdamW; 0.9, 0.999, 1e-8 */
+    double momentum;          /* SGD, LARS; 0 */
+    double beta1, beta2, eps; /* Adam, AdamW, LAMB; 0.9, 0.999, 1e-8 (LAMB: 1e-6) */
+    double trust;             /* LARS: its coefficient eta; 0.001 */
     double weight_decay;      /* 0 */
     bool decay_matrices_only; /* no weight decay on vectors (biases, normalization) */
+    const char *no_decay;     /* patterns of parameters without weight decay; NULL: none */
+    bool scale_matrices_only; /* LARS, LAMB: the rate of vectors is the learning rate */
+    const char *no_scale;     /* the same for parameters that match these patterns; NULL: none */
     double clip;              /* maximum L2 norm of all gradients together; 0: no clipping */
 } kolo_optimizer_opts;
 

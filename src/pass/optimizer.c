@@ -1,31 +1,55 @@
-/* The optimizer: adds the update of each parameter as nodes of the graph, SGD with momentum or
- * Adam. Clipping by norm (Pascanu, Mikolov, Bengio, "On the difficulty of training recurrent neural
- * networks", ICML 2013) sums the squares of all gradients and scales each. These nodes are updates
- * too: they read synchronised gradients. So is the merge of the rows of all ranks, for a row-sparse
- * gradient. */
+/* The optimizer: adds the update of each parameter as nodes of the graph. Clipping by norm
+ * (Pascanu, Mikolov, Bengio, "On the difficulty of training recurrent neural networks", ICML 2013)
+ * sums the squares of all gradients and scales each. These nodes are updates too: they read
+ * synchronised gradients. So is the merge of the rows of all ranks, for a row-sparse gradient. */
 #include "base/range.h"
 #include "graph/ops/ops.h"
 #include "pass/pass.h"
 
 #include <string.h>
 
+typedef kolo_status add_update(kolo_graph *g, kolo_value w, kolo_value gradient,
+                               const kolo_optimizer_opts *opts);
+static add_update add_sgd, add_adam, add_lars, add_lamb;
+
+/* One row for each optimizer. */
+static const struct {
+    bool momentum; /* has one; else the decay rates of moments */
+    bool scales;   /* by norms of whole tensors */
+    double eps;
+    add_update *add;
+} optimizers[KOLO_OPTIMIZER_COUNT] = {
+    [KOLO_OPTIMIZER_SGD] = {.momentum = true, .add = add_sgd},
+    [KOLO_OPTIMIZER_NESTEROV] = {.momentum = true, .add = add_sgd},
+    [KOLO_OPTIMIZER_ADAM] = {.eps = 1e-8, .add = add_adam},
+    [KOLO_OPTIMIZER_ADAMW] = {.eps = 1e-8, .add = add_adam},
+    [KOLO_OPTIMIZER_LARS] = {.momentum = true, .scales = true, .add = add_lars},
+    [KOLO_OPTIMIZER_LAMB] = {.scales = true, .eps = 1e-6, .add = add_lamb},
+};
+
+bool kolo_optimizer_has_momentum(kolo_optimizer kind) { return optimizers[kind].momentum; }
+bool kolo_optimizer_scales(kolo_optimizer kind) { return optimizers[kind].scales; }
+
 kolo_status kolo_optimizer_resolve(const kolo_optimizer_opts *in, kolo_optimizer_opts *out) {
     kolo_optimizer_opts o = *in;
+    KOLO_TRY(kolo_check_count("optimizer", o.kind, 0, KOLO_OPTIMIZER_COUNT - 1));
     if (o.beta1 == 0) o.beta1 = 0.9;
     if (o.beta2 == 0) o.beta2 = 0.999;
-    if (o.eps == 0) o.eps = 1e-8;
-    KOLO_TRY(kolo_check_count("optimizer", o.kind, 0, KOLO_OPTIMIZER_COUNT - 1));
+    if (o.eps == 0) o.eps = optimizers[o.kind].eps;
+    if (o.trust == 0) o.trust = 0.001;
     KOLO_TRY(kolo_check_real("momentum", o.momentum, 0, false, 1));
     KOLO_TRY(kolo_check_real("weight decay", o.weight_decay, 0, false, 1e6));
     if (o.kind == KOLO_OPTIMIZER_NESTEROV && o.momentum == 0) {
         return KOLO_FAIL(KOLO_ERR_ARG, "nesterov without momentum: give a momentum above 0");
     }
-    if (o.kind > KOLO_OPTIMIZER_NESTEROV && o.momentum != 0) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "Adam has no momentum of %g: give beta1", o.momentum);
+    if (!optimizers[o.kind].momentum && o.momentum != 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s has no momentum of %g: give beta1",
+                         kolo_optimizer_name(o.kind), o.momentum);
     }
     KOLO_TRY(kolo_check_real("beta1", o.beta1, 0, false, 0.999999));
     KOLO_TRY(kolo_check_real("beta2", o.beta2, 0, false, 0.999999));
     KOLO_TRY(kolo_check_real("eps", o.eps, 0, false, 1));
+    KOLO_TRY(kolo_check_real("trust coefficient", o.trust, 0, true, 1e6));
     KOLO_TRY(kolo_check_real("maximum norm of the gradients", o.clip, 0, false, 1e12));
     *out = o;
     return KOLO_OK;
@@ -47,9 +71,21 @@ static kolo_value state_of(kolo_graph *g, const char *what, kolo_value w) {
     return v;
 }
 
+static bool is_vector(const kolo_graph *g, kolo_value w) { return kolo_info(g, w)->canon.rank < 2; }
+
 static double decay_of(const kolo_graph *g, kolo_value w, const kolo_optimizer_opts *opts) {
-    bool vector = kolo_info(g, w)->canon.rank < 2;
-    return vector && opts->decay_matrices_only ? 0 : opts->weight_decay;
+    bool excluded = kolo_name_matches(opts->no_decay, kolo_info(g, w)->name);
+    excluded |= is_vector(g, w) && opts->decay_matrices_only;
+    return excluded ? 0 : opts->weight_decay;
+}
+
+static bool is_scaled(const kolo_graph *g, kolo_value w, const kolo_optimizer_opts *opts) {
+    if (is_vector(g, w) && opts->scale_matrices_only) return false;
+    return !kolo_name_matches(opts->no_scale, kolo_info(g, w)->name);
+}
+
+static kolo_value square_blocks(kolo_graph *g, kolo_value v) {
+    return kolo_graph_add1(g, &kolo_op_square_blocks, &v, 1, NULL);
 }
 
 static kolo_status add_sgd(kolo_graph *g, kolo_value w, kolo_value gradient,
@@ -93,6 +129,52 @@ static kolo_status add_adam(kolo_graph *g, kolo_value w, kolo_value gradient,
     return KOLO_OK;
 }
 
+static kolo_status add_lars(kolo_graph *g, kolo_value w, kolo_value gradient,
+                            const kolo_optimizer_opts *opts) {
+    const bool scaled = is_scaled(g, w, opts);
+    const kolo_value in[] = {w,
+                             gradient,
+                             scalar(g, "lr"),
+                             state_of(g, "velocity", w),
+                             scaled ? square_blocks(g, w) : KOLO_NONE,
+                             scaled ? square_blocks(g, gradient) : KOLO_NONE};
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {
+        [KOLO_LARS_MOMENTUM].f = opts->momentum,
+        [KOLO_LARS_WEIGHT_DECAY].f = decay_of(g, w, opts),
+        [KOLO_LARS_TRUST].f = opts->trust,
+    };
+    kolo_value out[KOLO_MAX_IO];
+    kolo_graph_add(g, &kolo_op_lars, in, scaled ? 6 : 4, attr, out);
+    KOLO_TRY(kolo_graph_check(g));
+    kolo_info(g, out[0])->next_of = w;
+    kolo_info(g, out[1])->next_of = in[3];
+    return KOLO_OK;
+}
+
+static kolo_status add_lamb(kolo_graph *g, kolo_value w, kolo_value gradient,
+                            const kolo_optimizer_opts *opts) {
+    const kolo_value in[] = {w, gradient, scalar(g, "update"), state_of(g, "mean", w),
+                             state_of(g, "square", w)};
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {
+        [KOLO_ADAM_BETA1].f = opts->beta1,
+        [KOLO_ADAM_BETA2].f = opts->beta2,
+        [KOLO_ADAM_EPS].f = opts->eps,
+        [KOLO_ADAM_WEIGHT_DECAY].f = decay_of(g, w, opts),
+    };
+    kolo_value out[KOLO_MAX_IO];
+    kolo_graph_add(g, &kolo_op_lamb, in, 5, attr, out);
+    KOLO_TRY(kolo_graph_check(g));
+    kolo_info(g, out[0])->next_of = in[3];
+    kolo_info(g, out[1])->next_of = in[4];
+    const bool scaled = is_scaled(g, w, opts);
+    const kolo_value step[] = {w, out[2], scalar(g, "lr"), scaled ? square_blocks(g, w) : KOLO_NONE,
+                               scaled ? square_blocks(g, out[2]) : KOLO_NONE};
+    kolo_value next = kolo_graph_add1(g, &kolo_op_lamb_step, step, scaled ? 5 : 3, NULL);
+    KOLO_TRY(kolo_graph_check(g));
+    kolo_info(g, next)->next_of = w;
+    return KOLO_OK;
+}
+
 static bool is_trained(const kolo_graph *g, int32_t v) {
     return g->values[v].kind == KOLO_VALUE_PARAM && kolo_value_ok(g->values[v].grad);
 }
@@ -102,6 +184,12 @@ static bool is_trained(const kolo_graph *g, int32_t v) {
 static kolo_status check_rows(const kolo_graph *g, kolo_value w, const kolo_optimizer_opts *opts) {
     double decay = decay_of(g, w, opts);
     bool momentum = opts->momentum != 0;
+    if (kolo_optimizer_scales(opts->kind)) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "%s scales updates by norms of whole tensors, %s has a sparse gradient: "
+                         "take SGD or Adam, or omit --sparse-embedding",
+                         kolo_optimizer_name(opts->kind), kolo_info(g, w)->name);
+    }
     if (!momentum && decay == 0) return KOLO_OK;
     return KOLO_FAIL(
         KOLO_ERR_ARG,
@@ -157,8 +245,7 @@ static kolo_value add_clip(kolo_graph *g, double norm) {
     kolo_value sum = KOLO_NONE;
     for (int32_t v = 0; v < n_values; v++) {
         if (!is_trained(g, v)) continue;
-        const kolo_value in[] = {
-            kolo_graph_add1(g, &kolo_op_square_blocks, &g->values[v].grad, 1, NULL), sum};
+        const kolo_value in[] = {square_blocks(g, g->values[v].grad), sum};
         sum = kolo_graph_add1(g, &kolo_op_square_sum, in, kolo_value_ok(sum) ? 2 : 1, NULL);
     }
     if (!kolo_value_ok(sum)) return KOLO_NONE; /* no trainable parameter */
@@ -166,12 +253,31 @@ static kolo_value add_clip(kolo_graph *g, double norm) {
     return kolo_graph_add1(g, &kolo_op_clip_factor, &sum, 1, attr);
 }
 
+/* ARG: a pattern of the list that no parameter matches. */
+static kolo_status check_patterns(const kolo_graph *g, const char *option, const char *list) {
+    for (size_t n; list && *list; list += n + (list[n] == ',')) {
+        bool found = false;
+        n = strcspn(list, ",");
+        for (int32_t v = 0; !found && v < g->n_values; v++) {
+            bool parameter = g->values[v].kind == KOLO_VALUE_PARAM;
+            found = parameter && kolo_pattern_matches(list, n, g->values[v].name);
+        }
+        if (found) continue;
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "--%s: no parameter matches \"%.*s\"; kolo dump --what graph lists the "
+                         "names",
+                         option, (int)n, list);
+    }
+    return KOLO_OK;
+}
+
 kolo_status kolo_pass_optimizer(kolo_graph *g, const kolo_optimizer_opts *opts) {
     const int32_t n_values = g->n_values;
     kolo_optimizer_opts resolved;
     KOLO_TRY(kolo_optimizer_resolve(opts, &resolved));
     opts = &resolved;
-    bool adam = opts->kind == KOLO_OPTIMIZER_ADAM || opts->kind == KOLO_OPTIMIZER_ADAMW;
+    KOLO_TRY(check_patterns(g, "no-decay", opts->no_decay));
+    KOLO_TRY(check_patterns(g, "no-scale", opts->no_scale));
     for (int32_t v = 0; v < n_values; v++) {
         if (is_trained(g, v) && g->values[v].all_rows > 0) merge_ranks(g, (kolo_value){.id = v});
     }
@@ -190,7 +296,7 @@ kolo_status kolo_pass_optimizer(kolo_graph *g, const kolo_optimizer_opts *opts) 
             KOLO_TRY(add_rows_update(g, w, gradient, opts));
             continue;
         }
-        KOLO_TRY(adam ? add_adam(g, w, gradient, opts) : add_sgd(g, w, gradient, opts));
+        KOLO_TRY(optimizers[opts->kind].add(g, w, gradient, opts));
     }
     return kolo_graph_check(g);
 }

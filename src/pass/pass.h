@@ -59,9 +59,20 @@ kolo_status kolo_pass_precision(kolo_graph *g, bool narrow_parameters);
  * ARG: a value out of range, or one that the optimizer does not use. */
 kolo_status kolo_optimizer_resolve(const kolo_optimizer_opts *in, kolo_optimizer_opts *out);
 
+/* Whether a name matches the pattern pattern[0..n), or one of a list "A,B" (kolo/pass.h; NULL:
+ * none).
+ */
+bool kolo_pattern_matches(const char *pattern, size_t n, const char *name);
+bool kolo_name_matches(const char *list, const char *name);
+
+/* Whether an optimizer has a momentum, else decay rates of moments. */
+bool kolo_optimizer_has_momentum(kolo_optimizer kind);
+/* Whether it scales updates by norms of whole tensors. */
+bool kolo_optimizer_scales(kolo_optimizer kind);
+
 /* Adds the update of every parameter with a gradient, and the optimizer state. Uses the scalar
- * "lr", Adam also "update", which counts updates from 1. ARG: momentum or weight decay with a
- * row-sparse gradient. */
+ * "lr", Adam and LAMB also "update", which counts updates from 1. ARG: momentum or weight decay
+ * with a row-sparse gradient, or norms of one; a pattern that no parameter matches. */
 kolo_status kolo_pass_optimizer(kolo_graph *g, const kolo_optimizer_opts *opts);
 
 /* Fuses nodes of the backward pass to save memory traffic, with the same results: the sum of two

@@ -51,7 +51,11 @@ kolo_optimizer_opts train_opts_optimizer(const kolo_options *o) {
         .beta2 = kolo_options_float(o, "beta2"),
         .eps = kolo_options_float(o, "eps"),
         .weight_decay = kolo_options_float(o, "weight-decay"),
+        .trust = kolo_options_float(o, "trust"),
         .decay_matrices_only = kolo_options_flag(o, "decay-matrices-only"),
+        .no_decay = kolo_options_text(o, "no-decay"),
+        .scale_matrices_only = kolo_options_flag(o, "scale-matrices-only"),
+        .no_scale = kolo_options_text(o, "no-scale"),
         .clip = kolo_options_float(o, "clip"),
     };
 }
@@ -76,6 +80,8 @@ int train_opts_threads(const kolo_options *o) {
 }
 
 #define BIT(choice) (1U << (choice))
+#define ADAMS (BIT(KOLO_OPTIMIZER_ADAM) | BIT(KOLO_OPTIMIZER_ADAMW) | BIT(KOLO_OPTIMIZER_LAMB))
+#define SCALING (BIT(KOLO_OPTIMIZER_LARS) | BIT(KOLO_OPTIMIZER_LAMB))
 
 /* Options that have an effect only with certain values of another. */
 static const struct {
@@ -83,16 +89,17 @@ static const struct {
     uint32_t choices;   /* values of `other`, an enumerated option; 0: `other` must be on */
     const char *advice; /* arguments with which the option has an effect */
 } effects[] = {
-    {"beta1", "optimizer", BIT(KOLO_OPTIMIZER_ADAM) | BIT(KOLO_OPTIMIZER_ADAMW),
-     "--optimizer adam or adamw"},
-    {"beta2", "optimizer", BIT(KOLO_OPTIMIZER_ADAM) | BIT(KOLO_OPTIMIZER_ADAMW),
-     "--optimizer adam or adamw"},
-    {"eps", "optimizer", BIT(KOLO_OPTIMIZER_ADAM) | BIT(KOLO_OPTIMIZER_ADAMW),
-     "--optimizer adam or adamw"},
+    {"beta1", "optimizer", ADAMS, "--optimizer adam, adamw or lamb"},
+    {"beta2", "optimizer", ADAMS, "--optimizer adam, adamw or lamb"},
+    {"eps", "optimizer", ADAMS, "--optimizer adam, adamw or lamb"},
+    {"trust", "optimizer", BIT(KOLO_OPTIMIZER_LARS), "--optimizer lars"},
+    {"scale-matrices-only", "optimizer", SCALING, "--optimizer lars or lamb"},
+    {"no-scale", "optimizer", SCALING, "--optimizer lars or lamb"},
     {"lr-min", "schedule", BIT(KOLO_LR_COSINE), "--schedule cosine"},
     {"lr-step-factor", "schedule", BIT(KOLO_LR_STEP), "--schedule step"},
     {"lr-step-epochs", "schedule", BIT(KOLO_LR_STEP), "--schedule step"},
     {"decay-matrices-only", "weight-decay", 0, "--weight-decay X"},
+    {"no-decay", "weight-decay", 0, "--weight-decay X"},
     {"eval-every", "eval", 0, "--eval"},
     {"eval-every-steps", "eval", 0, "--eval"},
     {"log-every", "out", 0, "--out DIR"},

@@ -212,6 +212,16 @@ enum {
     KOLO_ADAM_DECOUPLED,
 };
 
+/* lars: w, g, lr [], v, [w_blocks, g_blocks] -> w', v': v' = momentum v + lr rate (g + weight_decay
+ * w), w' = w - v', with rate = trust |w| / (|g| + weight_decay |w|); 1 without the blocks or where
+ * a norm is 0. The learning rate is part of v, as in the paper. */
+enum { KOLO_LARS_MOMENTUM, KOLO_LARS_WEIGHT_DECAY, KOLO_LARS_TRUST };
+
+/* lamb: w, g, update [], m, v -> m', v', u: the moments of adam (decoupled), and u = (m' / (1 -
+ * beta1^update)) / (sqrt(v' / (1 - beta2^update)) + eps) + weight_decay w. The first attributes are
+ * adam's. lamb_step: w, u, lr [], [w_blocks, u_blocks] -> w' = w - lr rate u, with rate = |w| /
+ * |u|; 1 without the blocks or where a norm is 0. */
+
 /* Norms of whole tensors. square_blocks: x -> [blocks]: the sum of the squares of each block of
  * KOLO_SQUARE_BLOCK elements, the last one maybe shorter, in row-major order. square_sum: blocks,
  * [sum []] -> sum + the sum of the blocks, in order. The result thus depends neither on the layout
@@ -310,6 +320,9 @@ enum { KOLO_COMM_BUCKET, KOLO_COMM_GATHERS, KOLO_COMM_INSIDE };
     X(confusion)                      \
     X(sgd)                            \
     X(adam)                           \
+    X(lars)                           \
+    X(lamb)                           \
+    X(lamb_step)                      \
     X(square_blocks)                  \
     X(square_sum)                     \
     X(clip_factor)                    \

@@ -12,6 +12,9 @@
     X(add)                            \
     X(sgd)                            \
     X(adam)                           \
+    X(lars)                           \
+    X(lamb)                           \
+    X(lamb_step)                      \
     X(square_blocks)                  \
     X(square_sum)                     \
     X(clip_factor)                    \

@@ -40,6 +40,20 @@ typedef struct kolo_simd_adam_job {
     float narrow; /* 1 / sqrt(1 - beta2^update) */
 } kolo_simd_adam_job;
 
+typedef struct kolo_simd_lars_job {
+    const float *w, *g, *v;
+    float *w_next, *v_next;
+    float momentum, decay, rate;
+} kolo_simd_lars_job;
+
+typedef struct kolo_simd_lamb_job {
+    const float *w, *g, *m, *v;
+    float *m_next, *v_next, *u;
+    float beta1, beta2, eps, decay;
+    float widen;  /* 1 / (1 - beta1^update) */
+    float narrow; /* 1 / sqrt(1 - beta2^update) */
+} kolo_simd_lamb_job;
+
 /* square_blocks, sum: parallel over blocks of KOLO_SQUARE_BLOCK elements. */
 typedef struct kolo_simd_block_job {
     const float *x;
@@ -73,7 +87,8 @@ static inline int64_t kolo_simd_slices(const kolo_simd_image *v) {
 }
 
 typedef struct kolo_simd_point_table {
-    kolo_kernel_loop relu, relu_bwd, add, add_relu, sgd, sgd_plain, adam, square_blocks, accumulate;
+    kolo_kernel_loop relu, relu_bwd, add, add_relu, sgd, sgd_plain, adam, lars, lamb, square_blocks,
+        accumulate;
     kolo_kernel_loop sum, fill;
     kolo_kernel_loop bias, bias_bwd;
     kolo_kernel_loop widen, narrow; /* bf16 to f32 and back */

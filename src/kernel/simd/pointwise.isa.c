@@ -186,6 +186,55 @@ static void adam(const void *arg, int part, int64_t begin, int64_t end) {
     store_part(job.w_next + i, s.w, n);
 }
 
+/* ---- LARS, LAMB ---- */
+
+INLINE vf lars_speed(const kolo_simd_lars_job *job, vf w, vf g, vf v) {
+    return job->momentum * v + job->rate * (g + job->decay * w);
+}
+
+static void lars(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_lars_job job = *(const kolo_simd_lars_job *)arg;
+    int64_t i = begin;
+    for (; i + VL <= end; i += VL) {
+        vf w = load(job.w + i), v = lars_speed(&job, w, load(job.g + i), load(job.v + i));
+        store(job.v_next + i, v);
+        store(job.w_next + i, w - v);
+    }
+    int64_t n = end - i;
+    vf w = load_part(job.w + i, n);
+    vf v = lars_speed(&job, w, load_part(job.g + i, n), load_part(job.v + i, n));
+    store_part(job.v_next + i, v, n);
+    store_part(job.w_next + i, w - v, n);
+}
+
+/* Sets w to the direction of the update. */
+INLINE adam_state lamb_step(const kolo_simd_lamb_job *job, adam_state s, vf g) {
+    s.m = job->beta1 * s.m + (1 - job->beta1) * g;
+    s.v = job->beta2 * s.v + (1 - job->beta2) * g * g;
+    s.w = job->widen * s.m / (square_root(s.v) * job->narrow + job->eps) + job->decay * s.w;
+    return s;
+}
+
+static void lamb(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_lamb_job job = *(const kolo_simd_lamb_job *)arg;
+    int64_t i = begin;
+    for (; i + VL <= end; i += VL) {
+        adam_state s = {load(job.w + i), load(job.m + i), load(job.v + i)};
+        s = lamb_step(&job, s, load(job.g + i));
+        store(job.m_next + i, s.m);
+        store(job.v_next + i, s.v);
+        store(job.u + i, s.w);
+    }
+    int64_t n = end - i;
+    adam_state s = {load_part(job.w + i, n), load_part(job.m + i, n), load_part(job.v + i, n)};
+    s = lamb_step(&job, s, load_part(job.g + i, n));
+    store_part(job.m_next + i, s.m, n);
+    store_part(job.v_next + i, s.v, n);
+    store_part(job.u + i, s.w, n);
+}
+
+/* ---- sums of blocks ---- */
+
 /* Element i of a block in row-major order, which follows `at` elements. */
 static void gather(const kolo_simd_block_job *job, int64_t at, int64_t count, float *to) {
     int64_t row = at / job->width, column = at % job->width;
@@ -362,6 +411,8 @@ const kolo_simd_point_table KOLO_ISA_SYMBOL(kolo_simd_point) = {
     .sgd = sgd,
     .sgd_plain = sgd_plain,
     .adam = adam,
+    .lars = lars,
+    .lamb = lamb,
     .square_blocks = square_blocks,
     .sum = sum,
     .fill = fill,

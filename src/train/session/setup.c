@@ -405,7 +405,7 @@ static void describe_schedule(const kolo_setup *setup, kolo_text *text) {
 
 static void describe_optimizer(const kolo_optimizer_opts *o, kolo_text *text) {
     kolo_text_add(text, "optimizer: %s\n", kolo_optimizer_name(o->kind));
-    if (o->kind <= KOLO_OPTIMIZER_NESTEROV) {
+    if (kolo_optimizer_has_momentum(o->kind)) {
         add_number(text, "momentum", o->momentum);
     } else {
         add_number(text, "beta1", o->beta1);
@@ -414,7 +414,12 @@ static void describe_optimizer(const kolo_optimizer_opts *o, kolo_text *text) {
     }
     add_number(text, "weight-decay", o->weight_decay);
     add_number(text, "clip", o->clip);
-    kolo_text_add(text, "decay-matrices-only: %s\n", o->decay_matrices_only ? "true" : "false");
+    kolo_text_add(text, "decay-matrices-only: %s\nno-decay: %s\n",
+                  o->decay_matrices_only ? "true" : "false", o->no_decay ? o->no_decay : "");
+    if (!kolo_optimizer_scales(o->kind)) return;
+    if (o->kind == KOLO_OPTIMIZER_LARS) add_number(text, "trust", o->trust);
+    kolo_text_add(text, "scale-matrices-only: %s\nno-scale: %s\n",
+                  o->scale_matrices_only ? "true" : "false", o->no_scale ? o->no_scale : "");
 }
 
 void kolo_setup_describe_learning(const kolo_setup *setup, kolo_text *text) {

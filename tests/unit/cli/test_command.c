@@ -148,8 +148,8 @@ static void usage_errors_are_one_line_and_exit_2(void **state) {
          "kolo: --resume loads the weights of the checkpoint: remove --init\n"},
         {"train --model mlp --data synthetic --no-eval=true", "kolo: --no-eval takes no value\n"},
         {"train --model mlp --data synthetic --beta1 0.8",
-         "kolo: --beta1 has no effect without --optimizer adam or adamw: remove it, or give "
-         "--optimizer adam or adamw\n"},
+         "kolo: --beta1 has no effect without --optimizer adam, adamw or lamb: remove it, or give "
+         "--optimizer adam, adamw or lamb\n"},
         {"train --model mlp --data synthetic --lr-min 0.1 --schedule step",
          "kolo: --lr-min has no effect without --schedule cosine: remove it, or give --schedule "
          "cosine\n"},

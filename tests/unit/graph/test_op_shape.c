@@ -465,6 +465,14 @@ static void inner_rules_refuse_what_does_not_fit(void **state) {
         {&kolo_op_adam, 6, {row, row, one, one, row, row}, {{.f = 0.9}, {.f = 1}}, "beta2 is 1"},
         {&kolo_op_square_sum, 2, {vector, vector}, {{0}}, "a scalar"},
         {&kolo_op_square_sum, 1, {row}, {{0}}, "blocks"},
+        {&kolo_op_lars, 4, {row, row, one, row}, {{0}}, NULL},
+        {&kolo_op_lars, 5, {row, row, one, row, kolo_shape_1(1)}, {{0}}, "both norms"},
+        {&kolo_op_lars, 6, {row, row, one, row, vector, vector}, {{0}}, "number of blocks"},
+        {&kolo_op_lars, 4, {row, row, one, vector}, {{0}}, "equal shapes"},
+        {&kolo_op_lamb, 5, {row, row, one, row, row}, {{0}}, NULL},
+        {&kolo_op_lamb, 5, {row, row, row, row, row}, {{0}}, "number of the update"},
+        {&kolo_op_lamb_step, 3, {row, row, one}, {{0}}, NULL},
+        {&kolo_op_lamb_step, 5, {row, row, one, one, one}, {{0}}, "blocks"},
         {&kolo_op_clip_factor, 1, {one}, {{.f = 0}}, "above 0"},
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {

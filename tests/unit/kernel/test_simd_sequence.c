@@ -456,6 +456,22 @@ static void updates(int threads) {
         test_kernel_spec(&spec, &kolo_op_sum_bwd, NULL, 2, bwd, NULL, 1, NULL, threads);
         check(&kolo_simd_sum_bwd, &spec, NULL, 0);
     }
+    for (int k = 0; k < 2; k++) { /* an odd number of elements, in blocks of squares or not */
+        const kolo_attr attr[KOLO_MAX_ATTRS] = {{.f = 0.9}, {.f = 0.99}, {.f = 1e-2}, {.f = 0.1}};
+        const kolo_shape m = kolo_shape_2(3, 7), of_m = kolo_shape_1(1);
+        const float norms[2] = {3, 5};
+        const kolo_shape lars[] = {m, m, one, m, of_m, of_m}, lamb[] = {m, m, one, m, m};
+        const kolo_shape step[] = {m, m, one, of_m, of_m};
+        test_kernel_spec(&spec, &kolo_op_lars, attr, 4 + 2 * k, lars, NULL, 2, NULL, threads);
+        const void *lars_data[] = {NULL, NULL, &lr, NULL, norms, norms + 1};
+        check(&kolo_simd_lars, &spec, lars_data, 1e-6);
+        test_kernel_spec(&spec, &kolo_op_lamb, attr, 5, lamb, NULL, 3, NULL, threads);
+        const void *lamb_data[] = {NULL, NULL, &update, NULL, squares};
+        check(&kolo_simd_lamb, &spec, lamb_data, 1e-6);
+        test_kernel_spec(&spec, &kolo_op_lamb_step, NULL, 3 + 2 * k, step, NULL, 1, NULL, threads);
+        const void *step_data[] = {NULL, NULL, &lr, norms, norms + 1};
+        check(&kolo_simd_lamb_step, &spec, step_data, 1e-6);
+    }
     const kolo_shape big = kolo_shape_2(3, 5000), blocks[] = {kolo_shape_1(5), one};
     const kolo_attr norm[KOLO_MAX_ATTRS] = {{.f = 2}};
     const float sum = 9;
@@ -467,7 +483,7 @@ static void updates(int threads) {
     check(&kolo_simd_clip_factor, &spec, (const void *[]){&sum}, 1e-6);
 }
 
-/* The squares of a tensor in any layout are those of its plain copy, to the bit. */
+/* The squares of a tensor in any layout are bitwise those of its plain copy. */
 static void norms_do_not_depend_on_layouts(void **state) {
     static const char *const layouts[] = {"abcd",     "acdb",   "aBcd8b",
                                           "ABcd8b8a", "cdbA4a", "Adcb16a"};
