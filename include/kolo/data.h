@@ -29,7 +29,9 @@
  *         synthetic tokens; keys N, test (windows), seed
  *
  * In the last three a sample is a window of tokens, and the label of a token is the next one. The
- * model sets the length of a window: kolo_dataset_open_for. */
+ * model sets the length of a window: kolo_dataset_open_for.
+ *
+ * Programs make data sets of their own samples: kolo_dataset_create. */
 
 #include "kolo/dtype.h"
 #include "kolo/tensor.h"
@@ -116,6 +118,31 @@ enum {
 KOLO_API kolo_status kolo_dataset_open_for(const char *spec, kolo_split split,
                                            const kolo_dataset_opts *opts, kolo_dataset **dataset);
 
+/* Copies the samples indices[0 .. n) of a program, field f to data[f], [n, shape]. Called by the
+ * threads of loaders, several at a time. An error ends the loader with it. */
+typedef kolo_status kolo_read_samples(void *arg, const int64_t *indices, int64_t n,
+                                      void *const *data);
+
+/* Samples of a program, in its memory or by a callback. */
+typedef struct kolo_source {
+    const char *name; /* in messages; default "data of the program" */
+    int64_t count;    /* samples */
+    int n_fields;     /* 1 to KOLO_MAX_FIELDS */
+    const kolo_field *fields;
+    const void *data[KOLO_MAX_FIELDS]; /* in memory, of each field: [count, shape]; or NULL, and: */
+    kolo_read_samples *gather;
+    void *arg;
+    /* Of the i32 field "y" in memory, whose labels are then checked: 0 .. classes-1, or -1 where a
+     * sample has several. 0: not checked here. */
+    int classes;
+} kolo_source;
+
+/* Makes a data set of a program's samples. Fields and names are copied, `data` and `arg` are
+ * borrowed until the data set is closed. ARG: no samples or fields, a field without a name, with
+ * the name of another, of an unknown type or of too many dimensions, or without data; FORMAT: a
+ * label outside the classes; NOMEM. */
+KOLO_API kolo_status kolo_dataset_create(const kolo_source *source, kolo_dataset **dataset);
+
 /* Frees the data set and all pointers into it. NULL is allowed. */
 KOLO_API void kolo_dataset_close(kolo_dataset *dataset);
 
@@ -126,6 +153,17 @@ KOLO_API const kolo_dataset_info *kolo_dataset_describe(const kolo_dataset *data
  * index out of range; IO, FORMAT: a sample cannot be read. */
 KOLO_API kolo_status kolo_dataset_gather(const kolo_dataset *dataset, const int64_t *indices,
                                          int64_t n, void *const *data);
+
+/* ---- loaders ---- */
+
+/* Gathers batches ahead of training, in a thread (kolo_session_loader). Every sample is in exactly
+ * one batch of an epoch, on one rank, in an order that depends on seed and epoch only. */
+typedef struct kolo_loader kolo_loader;
+/* The next batch, valid until the next call; global_count 0: the end. Blocks until it is ready. One
+ * thread at a time. TIMEOUT; or the error of the data set, then also in every later call. */
+KOLO_API kolo_status kolo_loader_next(kolo_loader *loader, kolo_batch *batch);
+/* Ends the thread; waits for at most one batch to be gathered. NULL is allowed. */
+KOLO_API void kolo_loader_destroy(kolo_loader *loader);
 
 #ifdef __cplusplus
 }

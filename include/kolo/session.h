@@ -113,6 +113,14 @@ KOLO_API kolo_status kolo_session_share(const kolo_session *session, int64_t sam
  * another type or shape; a label outside the classes; shares that are not equal on the ranks. */
 KOLO_API kolo_status kolo_session_step(kolo_session *session, const kolo_batch *batch,
                                        kolo_metrics *metrics);
+/* Starts a loader of the batches of full steps over `dataset`, this rank's share of each, shuffled
+ * by the seed: from the step of the session on to the end of epoch `epochs`, counted from step 0.
+ * `augment` is that of kolo_train_opts, of u8 images in field 0 with i32 labels in field 1; NULL:
+ * none. The data set is borrowed. Free with kolo_loader_destroy, before the session. Not
+ * collective, but all ranks need the same samples. ARG: a bad option; more ranks than samples; no
+ * steps are left; IO: no thread. */
+KOLO_API kolo_status kolo_session_loader(const kolo_session *session, const kolo_dataset *dataset,
+                                         const char *augment, int64_t epochs, kolo_loader **loader);
 /* Steps completed, including those before a load. */
 KOLO_API int64_t kolo_session_steps(const kolo_session *session);
 
@@ -129,6 +137,12 @@ KOLO_API kolo_status kolo_session_set_lr(kolo_session *session, double lr);
  */
 KOLO_API kolo_status kolo_session_evaluate(kolo_session *session, const kolo_batch *batch,
                                            kolo_metrics *metrics);
+
+/* The metrics over all samples of a data set, divided among the ranks. Collective. ARG: as for a
+ * step. */
+KOLO_API kolo_status kolo_session_evaluate_dataset(kolo_session *session,
+                                                   const kolo_dataset *dataset,
+                                                   kolo_metrics *metrics);
 
 /* Computes the output `output` of the graph for a batch, as in evaluation, and copies it to `data`,
  * row-major, `bytes` long. Fields that this output does not depend on, such as labels, may be
@@ -158,6 +172,25 @@ KOLO_API kolo_status kolo_session_set(kolo_session *session, const char *name, c
  * also before the first step, and if the loss does not depend on the parameter. */
 KOLO_API kolo_status kolo_session_get_gradient(const kolo_session *session, const char *name,
                                                void *data, size_t bytes);
+
+/* ---- files ---- */
+
+/* Writes parameters, statistics, optimizer state and the number of steps to a safetensors file, on
+ * rank 0; the file is replaced at once when it is complete. Collective. IO; DIVERGED: a value is
+ * not finite; the file is then not written. */
+KOLO_API kolo_status kolo_session_save(kolo_session *session, const char *path);
+/* Reads such a file on rank 0 and sets all ranks to it: training continues as if it had not been
+ * interrupted, with the same bits if batches and ranks are the same. Of a file without optimizer
+ * state, such as one of PyTorch with the names of the graph, the weights alone; f64, f16 and bf16
+ * are converted. Collective. IO; FORMAT: a tensor is missing, unexpected, or of another shape, or
+ * the file is damaged; the session is then as before. */
+KOLO_API kolo_status kolo_session_load(kolo_session *session, const char *path);
+/* Loads the weights that the file has under the names and with the shapes of the graph, and keeps
+ * the others. *rest, which may be NULL, is set to lines of the tensors that were not loaded, "" if
+ * there are none; free it with kolo_checkpoint_text_free. Optimizer state is not loaded.
+ * Collective. IO; FORMAT: the file is damaged. */
+KOLO_API kolo_status kolo_session_load_partial(kolo_session *session, const char *path,
+                                               char **rest);
 
 #ifdef __cplusplus
 }

@@ -9,9 +9,9 @@
 #include <string.h>
 
 /* Labels are indices into weights and gradients: none outside the classes may pass. */
-static kolo_status check_labels(const kolo_dataset *d) {
-    const kolo_shape *shape = &d->info.fields[KOLO_FIELD_Y].shape;
-    const int32_t *labels = d->data[KOLO_FIELD_Y], least = shape->rank > 0 ? -1 : 0;
+static kolo_status check_labels(const kolo_dataset *d, int field) {
+    const kolo_shape *shape = &d->info.fields[field].shape;
+    const int32_t *labels = d->data[field], least = shape->rank > 0 ? -1 : 0;
     int64_t each = kolo_shape_count(shape);
     for (int64_t i = 0; i < d->info.count * each; i++) {
         if (labels[i] < least || labels[i] >= d->info.classes) {
@@ -55,7 +55,7 @@ kolo_status kolo_dataset_open_with(const kolo_reader *reader, kolo_reader_open *
         for (int f = 0; f < d->info.n_fields; f++) {
             d->bytes[f] = kolo_field_bytes(&d->info.fields[f]);
         }
-        if (!d->gather) status = check_labels(d);
+        if (!d->gather) status = check_labels(d, KOLO_FIELD_Y);
     }
     if (status != KOLO_OK) {
         kolo_dataset_close(d);
@@ -65,9 +65,101 @@ kolo_status kolo_dataset_open_with(const kolo_reader *reader, kolo_reader_open *
     return KOLO_OK;
 }
 
+/* ---- samples of a program ---- */
+
+static kolo_status gather_by_program(const kolo_dataset *d, const int64_t *indices, int64_t n,
+                                     void *const *data) {
+    return d->by_program(d->own, indices, n, data);
+}
+
+static kolo_status check_field(const kolo_source *s, const char *set, int f) {
+    const kolo_field *field = &s->fields[f];
+    if (!field->name || !*field->name) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "field %d of %s has no name", f, set);
+    }
+    for (int other = 0; other < f; other++) {
+        if (strcmp(s->fields[other].name, field->name) != 0) continue;
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s has two fields \"%s\"", set, field->name);
+    }
+    bool valid = (unsigned)field->dtype < KOLO_DTYPE_COUNT && field->shape.rank >= 0 &&
+                 field->shape.rank < KOLO_MAX_RANK;
+    int64_t room = PTRDIFF_MAX / 8 / s->count; /* of elements in a sample */
+    for (int i = 0; valid && i < field->shape.rank; i++) {
+        valid = field->shape.dim[i] > 0 && field->shape.dim[i] <= room;
+        if (valid) room /= field->shape.dim[i];
+    }
+    if (!valid) {
+        return KOLO_FAIL(
+            KOLO_ERR_ARG,
+            "field \"%s\" of %s: dtype %d or its shape of rank %d is invalid; a sample "
+            "has at most %d dimensions, above 0",
+            field->name, set, (int)field->dtype, field->shape.rank, KOLO_MAX_RANK - 1);
+    }
+    if (s->gather || s->data[f]) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG, "field \"%s\" of %s has no data: give it, or a gather callback",
+                     field->name, set);
+}
+
+static kolo_status check_source(const kolo_source *s, const char *set) {
+    if (s->count < 1) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s of %" PRId64 " samples: give 1 or more", set, s->count);
+    }
+    if (s->n_fields < 1 || s->n_fields > KOLO_MAX_FIELDS || !s->fields) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s of %d fields: give 1 to %d, and describe them", set,
+                         s->fields ? s->n_fields : 0, KOLO_MAX_FIELDS);
+    }
+    if (s->classes < 0) return KOLO_FAIL(KOLO_ERR_ARG, "%s of %d classes", set, s->classes);
+    for (int f = 0; f < s->n_fields; f++) KOLO_TRY(check_field(s, set, f));
+    return KOLO_OK;
+}
+
+static kolo_status describe_source(kolo_dataset *d, const kolo_source *s, const char *name) {
+    d->info.name = d->info.place = d->place = kolo_strdup(name);
+    if (!d->place) return KOLO_NOMEM(strlen(name));
+    d->info.count = s->count;
+    d->info.classes = s->classes;
+    for (int f = 0; f < s->n_fields; f++) {
+        d->info.fields[f] = s->fields[f];
+        d->info.fields[f].name = d->names[f] = kolo_strdup(s->fields[f].name);
+        if (!d->names[f]) return KOLO_NOMEM(strlen(s->fields[f].name));
+        d->info.n_fields = f + 1;
+        d->bytes[f] = kolo_field_bytes(&d->info.fields[f]);
+        d->data[f] = s->data[f];
+    }
+    if (s->gather) d->gather = gather_by_program;
+    d->by_program = s->gather;
+    d->own = s->arg;
+    return KOLO_OK;
+}
+
+kolo_status kolo_dataset_create(const kolo_source *source, kolo_dataset **dataset) {
+    if (!source || !dataset) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "no %s", source ? "place for a data set" : "samples");
+    }
+    const char *name = source->name ? source->name : "data of the program";
+    KOLO_TRY(check_source(source, name));
+    kolo_dataset *d = kolo_zalloc(sizeof *d);
+    if (!d) return KOLO_NOMEM(sizeof *d);
+    kolo_status status = describe_source(d, source, name);
+    for (int f = 0; f < d->info.n_fields && status == KOLO_OK; f++) {
+        const kolo_field *y = &d->info.fields[f];
+        bool labels = !d->gather && strcmp(y->name, "y") == 0 && y->dtype == KOLO_DTYPE_I32;
+        if (labels && d->info.classes > 0) status = check_labels(d, f);
+    }
+    if (status != KOLO_OK) {
+        kolo_dataset_close(d);
+        return status;
+    }
+    *dataset = d;
+    return KOLO_OK;
+}
+
+/* ---- all data sets ---- */
+
 void kolo_dataset_close(kolo_dataset *dataset) {
     if (!dataset) return;
     if (dataset->close) dataset->close(dataset);
+    for (int f = 0; f < KOLO_MAX_FIELDS; f++) kolo_free(dataset->names[f]);
     kolo_free(dataset->place);
     kolo_free(dataset);
 }

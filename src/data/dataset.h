@@ -21,7 +21,9 @@ struct kolo_dataset {
                           void *const *data);
     void (*close)(kolo_dataset *dataset); /* NULL: nothing to free; also called after a failure */
     void *own;
-    char *place; /* info.place */
+    char *place;                   /* info.place */
+    kolo_read_samples *by_program; /* of kolo_dataset_create */
+    char *names[KOLO_MAX_FIELDS];  /* of its fields */
 };
 
 typedef struct kolo_reader kolo_reader;

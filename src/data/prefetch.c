@@ -167,6 +167,16 @@ static kolo_status resolve(const kolo_loader_opts *given, kolo_loader *l) {
                          ": the batch must be a multiple of the shards",
                          o.first_shard, o.end_shard, o.shards, o.global_batch);
     }
+    const kolo_dataset_info *info = kolo_dataset_describe(o.dataset);
+    const kolo_field *x = &info->fields[KOLO_FIELD_X], *y = &info->fields[KOLO_FIELD_Y];
+    if (kolo_augment_any(&o.augment) &&
+        (info->n_fields < 2 || x->dtype != KOLO_DTYPE_U8 || x->shape.rank != 3 ||
+         x->shape.dim[0] > KOLO_MAX_CHANNELS || y->dtype != KOLO_DTYPE_I32)) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "%s cannot be augmented: that takes images as the first field, u8 [C,H,W] "
+                         "with at most %d channels, and i32 labels as the second",
+                         info->name, KOLO_MAX_CHANNELS);
+    }
     if (o.slots < 2 || o.slots > 1024) {
         return KOLO_FAIL(KOLO_ERR_ARG, "%d loader slots: choose 2 to 1024", o.slots);
     }
@@ -175,7 +185,7 @@ static kolo_status resolve(const kolo_loader_opts *given, kolo_loader *l) {
                          o.timeout_ms);
     }
     l->order = (kolo_sampler_opts){
-        .samples = kolo_dataset_describe(o.dataset)->count,
+        .samples = info->count,
         .global_batch = o.global_batch,
         .seed = o.seed,
         .no_shuffle = o.no_shuffle,

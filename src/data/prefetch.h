@@ -14,8 +14,6 @@
 #include "data/augment.h"
 #include "data/batch.h"
 
-typedef struct kolo_loader kolo_loader;
-
 /* Zero means the default. */
 typedef struct kolo_loader_opts {
     const kolo_dataset *dataset; /* borrowed until the loader is destroyed */
@@ -35,9 +33,6 @@ typedef struct kolo_loader_opts {
 
 /* Starts the thread. ARG: contradictory options; NOMEM; IO: the thread cannot be created. */
 kolo_status kolo_loader_create(const kolo_loader_opts *opts, kolo_loader **loader);
-/* Ends the thread; waits for at most one batch to be gathered. NULL is allowed. */
-void kolo_loader_destroy(kolo_loader *loader);
-
 /* Deals this rank other shards. Takes effect in `from`, counted as opts.first, which is a step that
  * the loader has not begun: at least `slots` after the latest batch; earlier calls have been for
  * earlier steps and are replaced. */
@@ -46,8 +41,3 @@ void kolo_loader_deal(kolo_loader *loader, int64_t from, int first_shard, int en
 /* Steps of an epoch, and the samples of this rank in a full step: the size of its largest batch. */
 int64_t kolo_loader_steps(const kolo_loader *loader);
 int64_t kolo_loader_largest(const kolo_loader *loader);
-
-/* The next batch, in order; its pointers are valid until the next call. Blocks until the batch is
- * ready. After the last batch, returns empty ones. One consumer thread. TIMEOUT; or the error of
- * the producer at this batch, then also in every later call. */
-kolo_status kolo_loader_next(kolo_loader *loader, kolo_batch *batch);

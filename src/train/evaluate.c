@@ -6,6 +6,7 @@
 #include "base/integer.h"
 #include "base/process.h"
 #include "data/prefetch.h"
+#include "kolo/session.h"
 #include "kolo/train.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/session/agree.h"
@@ -125,10 +126,25 @@ kolo_status kolo_session_evaluate_all(kolo_session *session, kolo_comm *comm,
     if (status == KOLO_OK) status = evaluate_share(session, loader, loader_opts.global_batch, &t);
     kolo_loader_destroy(loader);
     status = kolo_agree(comm, status);
-    bool tokens = kolo_dataset_describe(dataset)->fields[KOLO_FIELD_X].dtype == KOLO_DTYPE_I32;
+    bool tokens = kolo_session_has_tokens(session);
     if (status == KOLO_OK) status = sum_ranks(comm, tokens, &t, evaluation);
     for (int i = 0; i < KOLO_MAX_METRICS; i++) kolo_free(t.tensors[i].data);
     return status;
+}
+
+kolo_status kolo_session_evaluate_dataset(kolo_session *s, const kolo_dataset *dataset,
+                                          kolo_metrics *metrics) {
+    kolo_evaluation evaluation;
+    if (!s || !dataset || !metrics) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "no %s for an evaluation",
+                         !s         ? "session"
+                         : !dataset ? "data set"
+                                    : "place");
+    }
+    KOLO_TRY(kolo_session_evaluate_all(s, kolo_session_comm(s), dataset, kolo_session_batch(s),
+                                       &evaluation));
+    *metrics = evaluation.metrics;
+    return KOLO_OK;
 }
 
 /* ---- evaluating a checkpoint ---- */

@@ -70,7 +70,6 @@ typedef struct job {
     kolo_step_times times;
     kolo_evaluation evaluation;
     bool evaluated; /* `evaluation` is valid */
-    bool tokens;    /* the data are tokens */
 } job;
 
 /* ---- beginning ---- */
@@ -182,14 +181,13 @@ static kolo_status load_weights(const job *j) {
     const kolo_train_opts *o = &j->setup.opts;
     kolo_store *store = kolo_session_store(j->session);
     if (!o->init || j->resume.here) return KOLO_OK;
-    kolo_status status = j->rank == 0 ? kolo_weights_load(o->init, o->model, store) : KOLO_OK;
+    kolo_status status = j->rank == 0 ? kolo_weights_load(o->init, o->model, store, NULL) : KOLO_OK;
     KOLO_TRY(kolo_agree(j->comm, status));
     return j->comm ? kolo_store_broadcast(store, j->comm) : KOLO_OK;
 }
 
 static kolo_status begin(job *j, const kolo_train_opts *opts) {
     KOLO_TRY(kolo_agree(j->comm, kolo_setup_open(opts, j->size, &j->setup)));
-    j->tokens = kolo_dataset_describe(j->setup.train)->fields[KOLO_FIELD_X].dtype == KOLO_DTYPE_I32;
     KOLO_TRY(compare_options(j));
     KOLO_TRY(kolo_resume_open(&j->setup, j->comm, &j->resume));
     j->state = j->resume.state;
@@ -379,7 +377,7 @@ static kolo_train_progress progress_at(const job *j, int64_t k, const kolo_sums 
         .epoch = k / j->setup.epoch_steps + 1,
         .step = done,
         .total_steps = j->setup.total_steps,
-        .train = kolo_sums_metrics(sums, j->tokens),
+        .train = kolo_sums_metrics(sums, kolo_session_has_tokens(j->session)),
         .samples = sums->samples,
         .samples_per_second = rate,
         .test = evaluated ? j->evaluation.metrics : kolo_metrics_none(),
@@ -538,7 +536,7 @@ static kolo_status finish(job *j, kolo_train_result *result) {
         .epochs = j->setup.opts.in_memory ? 0 : j->setup.total_steps / j->setup.epoch_steps,
         .samples = j->state.run.sums.samples,
         .first_loss = j->state.first_loss,
-        .final = kolo_sums_metrics(&last, j->tokens),
+        .final = kolo_sums_metrics(&last, kolo_session_has_tokens(j->session)),
         .evaluated = j->evaluated,
         .test = j->evaluated ? j->evaluation.metrics : kolo_metrics_none(),
         .train_seconds = times[0],

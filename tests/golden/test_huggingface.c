@@ -88,7 +88,7 @@ static void evaluate(kolo_session *session) {
 
 static kolo_session *loaded(const network *n, const char *weights) {
     kolo_session *session = session_of(n);
-    ASSERT_OK(kolo_weights_load(weights, n->model, kolo_session_store(session)));
+    ASSERT_OK(kolo_weights_load(weights, n->model, kolo_session_store(session), NULL));
     return session;
 }
 
@@ -230,7 +230,7 @@ static void assert_refused(const network *n, const char *path, const char *text)
     kolo_session *session = session_of(n);
     kolo_store *store = kolo_session_store(session);
     uint64_t before = kolo_store_hash(store);
-    assert_int_equal(kolo_weights_load(path, n->model, store), KOLO_ERR_FORMAT);
+    assert_int_equal(kolo_weights_load(path, n->model, store, NULL), KOLO_ERR_FORMAT);
     if (!strstr(kolo_last_error(), text)) fail_msg("%s", kolo_last_error());
     assert_true(kolo_store_hash(store) == before);
     kolo_session_destroy(session);

@@ -84,7 +84,8 @@ static void check_logits(kolo_session *session, const char *model, const char *p
 
 static void logits_are_those_of_torchvision(void **state) {
     kolo_session *session = session_of("resnet18", "width=2");
-    ASSERT_OK(kolo_weights_load(GOLDEN ".safetensors", "resnet18", kolo_session_store(session)));
+    ASSERT_OK(
+        kolo_weights_load(GOLDEN ".safetensors", "resnet18", kolo_session_store(session), NULL));
     check_logits(session, "resnet18", GOLDEN ".logits");
     kolo_session_destroy(session);
 }
@@ -112,7 +113,7 @@ static void save(const kolo_session *session, const char *model, const char *opt
 static void what_is_read_is_written_back(void **state) {
     kolo_session *session = session_of("resnet18", "width=2");
     kolo_store *store = kolo_session_store(session);
-    ASSERT_OK(kolo_weights_load(GOLDEN ".safetensors", "resnet18", store));
+    ASSERT_OK(kolo_weights_load(GOLDEN ".safetensors", "resnet18", store, NULL));
     save(session, "resnet18", "width=2");
     ASSERT_OK(
         kolo_checkpoint_export("own.safetensors", "theirs.safetensors", KOLO_FORMAT_TORCHVISION));
@@ -169,7 +170,7 @@ static void what_does_not_fit_is_named(void **state) {
         kolo_session *session = session_of(cases[i].model, cases[i].options);
         kolo_store *store = kolo_session_store(session);
         uint64_t before = kolo_store_hash(store);
-        assert_int_equal(kolo_weights_load(GOLDEN ".safetensors", cases[i].model, store),
+        assert_int_equal(kolo_weights_load(GOLDEN ".safetensors", cases[i].model, store, NULL),
                          KOLO_ERR_FORMAT);
         if (!strstr(kolo_last_error(), cases[i].text)) fail_msg("%s", kolo_last_error());
         assert_true(kolo_store_hash(store) == before);
@@ -229,7 +230,7 @@ static void networks_read_their_files(void **state) {
         snprintf(weights, sizeof weights, "%s.safetensors", model);
         snprintf(logits, sizeof logits, "%s.logits", model);
         kolo_session *session = session_of(model, models[i][1]);
-        ASSERT_OK(kolo_weights_load(weights, model, kolo_session_store(session)));
+        ASSERT_OK(kolo_weights_load(weights, model, kolo_session_store(session), NULL));
         check_logits(session, model, logits);
         save(session, model, models[i][1]);
         ASSERT_OK(kolo_checkpoint_export("own.safetensors", "theirs.safetensors",

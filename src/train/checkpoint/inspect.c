@@ -131,6 +131,7 @@ kolo_status kolo_checkpoint_verify(const char *path, char **out) {
     kolo_text text = {0};
     KOLO_TRY(kolo_safetensors_open(path, &file));
     const char *model = kolo_safetensors_metadata(file, "model");
+    if (model && !*model) model = NULL; /* of a program's own session */
     kolo_status status = model ? try_loading(path) : kolo_safetensors_check(file);
     if (status == KOLO_OK) status = check_finite(file, path);
     if (status == KOLO_OK) {

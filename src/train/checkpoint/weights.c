@@ -7,6 +7,7 @@
 #include "train/checkpoint/name_conventions.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,11 +18,13 @@ typedef struct source {
     const kolo_safetensors_entry *stored[KOLO_NAME_PARTS]; /* NULL: none yet */
     int parts;
     bool transposed;
+    bool other; /* one has another type or shape */
 } source;
 
 /* Tensors with one kind of mismatch. */
 typedef struct faults {
     const char *what;
+    int shown; /* at most */
     int count;
     kolo_text names;
 } faults;
@@ -35,9 +38,9 @@ typedef struct loading {
 } loading;
 
 static void add_fault(faults *f, const char *name, const char *more) {
-    if (f->count++ < SHOWN) {
+    if (f->count++ < f->shown) {
         kolo_text_add(&f->names, "%s%s%s", f->count > 1 ? ", " : "", name, more ? more : "");
-    } else if (f->count == SHOWN + 1) {
+    } else if (f->count == f->shown + 1) {
         kolo_text_add(&f->names, ", ...");
     }
 }
@@ -79,6 +82,7 @@ static void place(loading *l, const kolo_safetensors_entry *stored, const kolo_t
     l->sources[i].parts = name->parts;
     l->sources[i].transposed = name->kind == KOLO_NAME_TRANSPOSED;
     if (kolo_shape_equal(&shape, &stored->shape) && is_float(stored->dtype)) return;
+    l->sources[i].other = true;
     char have[KOLO_SHAPE_TEXT], want[KOLO_SHAPE_TEXT], more[2 * KOLO_SHAPE_TEXT + 32];
     snprintf(more, sizeof more, " %s %s, not %s", kolo_dtype_name(stored->dtype),
              kolo_shape_text(&stored->shape, have), kolo_shape_text(&shape, want));
@@ -141,7 +145,22 @@ static void describe(kolo_text *text, const faults *f) {
     kolo_text_add(text, "%s%d %s (%s)", text->length ? ", " : "", f->count, f->what, f->names.text);
 }
 
-static kolo_status find_sources(loading *l) {
+/* Drops what does not fit, and lists it. */
+static kolo_status keep_fitting(loading *l, kolo_text *rest) {
+    const faults *all[] = {&l->missing, &l->unexpected, &l->shapes, &l->copies};
+    for (int i = 0; i < kolo_store_count(l->store); i++) {
+        source *from = &l->sources[i];
+        bool whole = !from->other;
+        for (int part = 0; part < from->parts; part++) whole &= from->stored[part] != NULL;
+        if (!whole) from->parts = 0;
+    }
+    for (size_t k = 0; k < KOLO_COUNT(all); k++) {
+        if (all[k]->count > 0) kolo_text_add(rest, "%s: %s\n", all[k]->what, all[k]->names.text);
+    }
+    return rest->failed ? KOLO_NOMEM(rest->length) : KOLO_OK;
+}
+
+static kolo_status find_sources(loading *l, kolo_text *rest) {
     bool own = kolo_safetensors_metadata(l->file, "kolo") != NULL;
     const kolo_names *names = own ? NULL : kolo_names_of(l->model);
     place_all(l, names, own);
@@ -149,6 +168,7 @@ static kolo_status find_sources(loading *l) {
     if (l->missing.count + l->unexpected.count + l->shapes.count + l->copies.count == 0) {
         return KOLO_OK;
     }
+    if (rest) return keep_fitting(l, rest);
     kolo_text text = {0};
     describe(&text, &l->missing);
     describe(&text, &l->unexpected);
@@ -235,20 +255,22 @@ static kolo_status copy_one(kolo_store *store, const kolo_store_entry *entry, co
     return KOLO_OK;
 }
 
-kolo_status kolo_weights_load(const char *path, const char *model, kolo_store *store) {
+kolo_status kolo_weights_load(const char *path, const char *model, kolo_store *store,
+                              kolo_text *rest) {
+    const int shown = rest ? INT_MAX : SHOWN;
     loading l = {.path = path,
                  .model = model,
                  .store = store,
-                 .missing = {.what = "missing"},
-                 .unexpected = {.what = "unexpected"},
-                 .shapes = {.what = "of another type or shape"},
-                 .copies = {.what = "different from what they duplicate"}};
+                 .missing = {.what = "missing", .shown = shown},
+                 .unexpected = {.what = "unexpected", .shown = shown},
+                 .shapes = {.what = "of another type or shape", .shown = shown},
+                 .copies = {.what = "different from what they duplicate", .shown = shown}};
     KOLO_TRY(kolo_safetensors_open(path, &l.file));
     kolo_status status = kolo_safetensors_check(l.file);
     l.sources = kolo_zalloc(((size_t)kolo_store_count(store) + 1) * sizeof *l.sources);
     if (status == KOLO_OK && !l.sources)
         status = KOLO_NOMEM((size_t)kolo_store_count(store) * sizeof *l.sources);
-    if (status == KOLO_OK) status = find_sources(&l);
+    if (status == KOLO_OK) status = find_sources(&l, rest);
     if (status == KOLO_OK) status = check_finite(&l);
     for (int i = 0; status == KOLO_OK && i < kolo_store_count(store); i++) {
         if (l.sources[i].parts == 0) continue;

@@ -54,7 +54,6 @@ struct kolo_session {
     kolo_lr schedule;
     double fixed_lr; /* in the place of the schedule; 0: none */
     int64_t *sizes;  /* room for a number of each rank */
-    bool tokens;     /* the samples are tokens, with a label each */
     cached **plans;
     size_t n_plans, cap_plans;
 };

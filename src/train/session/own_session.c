@@ -1,7 +1,8 @@
 /* kolo/session.h: sessions on a program's own graph. Checks what a program gives, then does what a
  * training job does (session.h). */
 #include "base/number.h"
-#include "data/sampler.h"
+#include "base/range.h"
+#include "data/prefetch.h"
 #include "graph/graph.h"
 #include "train/session/agree.h"
 #include "train/session/agree_kernels.h"
@@ -120,19 +121,6 @@ static kolo_status compare_ranks(kolo_comm *comm, const kolo_session_opts *o,
     return status;
 }
 
-/* Samples that are tokens with a label each have a perplexity. */
-static bool has_tokens(const kolo_session *s) {
-    const kolo_field *labels = s->rule.input >= 0 ? &s->inputs[s->rule.input] : NULL;
-    for (int i = 0; i < s->n_inputs && labels; i++) {
-        const kolo_field *x = &s->inputs[i];
-        if (x != labels && x->dtype == KOLO_DTYPE_I32 && x->shape.rank == 1 &&
-            kolo_shape_equal(&x->shape, &labels->shape)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static kolo_status start(kolo_session *s, const kolo_setup *setup) {
     KOLO_TRY(kolo_agree(s->comm, kolo_session_check_memory(s, s->comm)));
     if (s->opts.shards > 0 && !s->opts.evaluate_only) {
@@ -140,7 +128,6 @@ static kolo_status start(kolo_session *s, const kolo_setup *setup) {
     }
     int64_t end = setup->opts.schedule == KOLO_LR_COSINE ? setup->opts.steps : INT64_MAX;
     s->schedule = kolo_lr_make(&setup->opts, 1, end);
-    s->tokens = has_tokens(s);
     const size_t bytes = (size_t)setup->workers * sizeof *s->sizes;
     s->sizes = kolo_alloc(bytes);
     KOLO_TRY(kolo_agree(s->comm, s->sizes ? KOLO_OK : KOLO_NOMEM(bytes)));
@@ -194,8 +181,41 @@ kolo_status kolo_session_step(kolo_session *s, const kolo_batch *batch, kolo_met
     KOLO_TRY(check_session(s));
     KOLO_TRY(kolo_own_batch_complete(s, batch, &whole));
     KOLO_TRY(kolo_session_step_batch(s, &whole, kolo_session_lr(s), &sums));
-    if (metrics) *metrics = kolo_sums_metrics(&sums, s->tokens);
+    if (metrics) *metrics = kolo_sums_metrics(&sums, kolo_session_has_tokens(s));
     return KOLO_OK;
+}
+
+kolo_status kolo_session_loader(const kolo_session *s, const kolo_dataset *dataset,
+                                const char *augment, int64_t epochs, kolo_loader **loader) {
+    KOLO_TRY(check_session(s));
+    if (!dataset || !loader) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "no %s", dataset ? "place for a loader" : "data set");
+    }
+    const int ranks = s->comm ? kolo_comm_size(s->comm) : 1;
+    const int rank = s->comm ? kolo_comm_rank(s->comm) : 0;
+    const int64_t samples = kolo_dataset_describe(dataset)->count;
+    const int64_t each = (samples - 1) / s->opts.global_batch + 1; /* steps of an epoch */
+    KOLO_TRY(kolo_check_count("epochs", epochs, 1, 1 << 30));
+    if (ranks > samples) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%d ranks for the %" PRId64 " samples of %s", ranks, samples,
+                         kolo_dataset_describe(dataset)->name);
+    }
+    kolo_loader_opts opts = {.dataset = dataset,
+                             .global_batch = s->opts.global_batch,
+                             .seed = s->seed,
+                             .rank = rank,
+                             .world = ranks,
+                             .first = (int64_t)s->steps,
+                             .end = epochs * each,
+                             .shards = s->opts.shards};
+    kolo_session_shards(s, rank, &opts.first_shard, &opts.end_shard);
+    if (opts.first >= opts.end) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "step %" PRId64 " is past epoch %" PRId64 " of %" PRId64 " steps each",
+                         opts.first, epochs, each);
+    }
+    KOLO_TRY(kolo_augment_parse(augment, &opts.augment));
+    return kolo_loader_create(&opts, loader);
 }
 
 int64_t kolo_session_steps(const kolo_session *s) { return s ? (int64_t)s->steps : 0; }
@@ -225,7 +245,7 @@ kolo_status kolo_session_evaluate(kolo_session *s, const kolo_batch *batch, kolo
     KOLO_TRY(kolo_own_batch_check(s, batch, UINT32_MAX));
     KOLO_TRY(kolo_own_batch_check_any(batch));
     KOLO_TRY(kolo_session_evaluate_batch(s, batch, &sums));
-    *metrics = kolo_sums_metrics(&sums, s->tokens);
+    *metrics = kolo_sums_metrics(&sums, kolo_session_has_tokens(s));
     return KOLO_OK;
 }
 

@@ -297,6 +297,24 @@ kolo_store *kolo_session_store(const kolo_session *s) { return s->store; }
 
 kolo_plan *kolo_session_plan(const kolo_session *s) { return s->plans[0]->plan; }
 
+bool kolo_session_trains(const kolo_session *s) { return !s->opts.evaluate_only; }
+
+int64_t kolo_session_batch(const kolo_session *s) { return s->opts.batch; }
+
+kolo_comm *kolo_session_comm(const kolo_session *s) { return s->comm; }
+
+bool kolo_session_has_tokens(const kolo_session *s) {
+    const kolo_field *labels = s->rule.input >= 0 ? &s->inputs[s->rule.input] : NULL;
+    for (int i = 0; i < s->n_inputs && labels; i++) {
+        const kolo_field *x = &s->inputs[i];
+        if (x != labels && x->dtype == KOLO_DTYPE_I32 && x->shape.rank == 1 &&
+            kolo_shape_equal(&x->shape, &labels->shape)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 int64_t kolo_session_parameters(const kolo_session *s) {
     int64_t total = 0;
     for (int i = 0; i < kolo_store_count(s->store); i++) {

@@ -82,6 +82,14 @@ void kolo_session_audit(kolo_session *session, const kolo_batch *other);
 kolo_store *kolo_session_store(const kolo_session *session);
 /* The training plan of full batches. */
 kolo_plan *kolo_session_plan(const kolo_session *session);
+/* Whether the samples are tokens with a label each, which have a perplexity. */
+bool kolo_session_has_tokens(const kolo_session *session);
+/* NULL: a single rank. */
+kolo_comm *kolo_session_comm(const kolo_session *session);
+/* Whether it makes steps, not evaluations alone. */
+bool kolo_session_trains(const kolo_session *session);
+/* Samples of a rank in a micro-batch. */
+int64_t kolo_session_batch(const kolo_session *session);
 /* Elements of all parameters. */
 int64_t kolo_session_parameters(const kolo_session *session);
 

@@ -2,6 +2,7 @@
  * parameters and gradients, learning rates, and every misuse. */
 #include "base/compiler.h"
 #include "data/prefetch.h"
+#include "kolo/checkpoint.h"
 #include "kolo/models.h"
 #include "kolo/session.h"
 #include "plan/plan.h"
@@ -338,6 +339,302 @@ static void learning_rates_follow_schedule_and_caller(void **state) {
     kolo_session_destroy(s);
 }
 
+/* ---- data sets of a program ---- */
+
+enum { OWN = 53, LABELS = 300 };
+
+/* Field "id" names the sample, "y" has more classes than a byte. */
+static kolo_status gather_own(void *arg, const int64_t *indices, int64_t n, void *const *data) {
+    float *u_of = data[0];
+    int32_t *y = data[1], *id = data[2];
+    for (int64_t i = 0; i < n; i++) {
+        if (indices[i] == *(const int64_t *)arg) return kolo_error_set(KOLO_ERR_IO, "lost sample");
+        for (int k = 0; k < A; k++) u_of[i * A + k] = (float)(indices[i] + k) / OWN;
+        y[i] = (int32_t)(indices[i] * 5 % LABELS);
+        id[i] = (int32_t)indices[i];
+    }
+    return KOLO_OK;
+}
+
+static const kolo_field own_fields[] = {
+    {"u", KOLO_DTYPE_F32, {1, {A}}, .mean = {0}},
+    {"y", KOLO_DTYPE_I32, {0}, .mean = {0}},
+    {"id", KOLO_DTYPE_I32, {0}, .mean = {0}},
+};
+
+static kolo_status build_many(kolo_graph *g, int64_t n, void *arg) {
+    kolo_value x = kolo_input(g, "u", KOLO_DTYPE_F32, kolo_shape_2(n, A));
+    kolo_value y = kolo_input(g, "y", KOLO_DTYPE_I32, kolo_shape_1(n));
+    kolo_value w = kolo_param(g, "w", kolo_shape_2(LABELS, A), kolo_init_fan_in(A));
+    kolo_value logits = kolo_linear(g, x, w);
+    kolo_output(g, "loss", kolo_softmax_xent(g, logits, y));
+    kolo_output(g, "correct", kolo_accuracy(g, logits, y));
+    return KOLO_OK;
+}
+
+typedef struct walk {
+    int64_t memory, shards, lost; /* lost: a sample that cannot be read; -1 */
+} walk;
+
+typedef struct walked {
+    int seen[2][OWN]; /* times, by epoch */
+    double loss, test;
+    float w[LABELS * A];
+} walked;
+
+static kolo_status walk_loader(kolo_session *s, kolo_loader *loader, walked *r) {
+    kolo_metrics metrics = {{0}};
+    for (;;) {
+        kolo_batch batch;
+        KOLO_TRY(kolo_loader_next(loader, &batch));
+        if (batch.global_count == 0) break;
+        for (int64_t i = 0; i < batch.count; i++) {
+            r->seen[batch.epoch][((const int32_t *)batch.data[2])[i]]++;
+        }
+        KOLO_TRY(kolo_session_step(s, &batch, &metrics));
+    }
+    r->loss = kolo_metrics_get(&metrics, "loss");
+    return KOLO_OK;
+}
+
+static kolo_status walk_body(kolo_comm *comm, const void *arg, void *result) {
+    const walk *w = arg;
+    walked *r = result;
+    kolo_session_opts opts = {.global_batch = 16, .reproducible = w->shards, .lr = 0.1, .seed = 4};
+    float all_u[OWN * A];
+    int32_t all_y[OWN], all_id[OWN];
+    int64_t none = -1, indices[OWN];
+    for (int i = 0; i < OWN; i++) indices[i] = i;
+    KOLO_TRY(gather_own(&none, indices, OWN, (void *[]){all_u, all_y, all_id}));
+    kolo_source source = {.count = OWN, .n_fields = 3, .fields = own_fields, .classes = LABELS};
+    if (w->memory) {
+        source.data[0] = all_u, source.data[1] = all_y, source.data[2] = all_id;
+    } else {
+        source.gather = gather_own;
+        source.arg = (void *)&w->lost;
+    }
+    kolo_session *s = NULL;
+    kolo_dataset *set = NULL;
+    kolo_loader *loader = NULL;
+    kolo_metrics metrics;
+    kolo_status status;
+    KOLO_TRY_GOTO(kolo_dataset_create(&source, &set), done);
+    KOLO_TRY_GOTO(kolo_session_create(comm, &opts, build_many, NULL, &s), done);
+    KOLO_TRY_GOTO(kolo_session_loader(s, set, NULL, 2, &loader), done);
+    KOLO_TRY_GOTO(walk_loader(s, loader, r), done);
+    KOLO_TRY_GOTO(kolo_session_evaluate_dataset(s, set, &metrics), done);
+    r->test = kolo_metrics_get(&metrics, "accuracy");
+    status = kolo_session_get(s, "w", r->w, sizeof r->w);
+done:
+    kolo_loader_destroy(loader);
+    kolo_session_destroy(s);
+    kolo_dataset_close(set);
+    return status;
+}
+
+static kolo_status walk_data(int ranks, walk w, walked *r) {
+    rank_job run = {.n = ranks,
+                    .transport = RANKS_THREAD,
+                    .body = walk_body,
+                    .arg = &w,
+                    .arg_bytes = sizeof w,
+                    .results = r,
+                    .result_bytes = sizeof *r};
+    return run_rank_job(&run);
+}
+
+/* Each sample once per epoch, for any number of ranks, from memory and from a callback: 53 samples
+ * in steps of 16. */
+static void own_samples_come_once_per_epoch(void **state) {
+    static const int ranks[] = {1, 2, 3, 7};
+    static walked alone[1], r[7];
+    ASSERT_OK(walk_data(1, (walk){.memory = 1, .lost = -1}, alone));
+    for (size_t i = 0; i < KOLO_COUNT(ranks); i++) {
+        for (int memory = 0; memory < 2; memory++) {
+            ASSERT_OK(walk_data(ranks[i], (walk){.memory = memory, .lost = -1}, r));
+            for (int e = 0; e < 2; e++) {
+                for (int k = 0; k < OWN; k++) {
+                    int seen = 0;
+                    for (int rank = 0; rank < ranks[i]; rank++) seen += r[rank].seen[e][k];
+                    assert_int_equal(seen, 1);
+                }
+            }
+            assert_true(test_relative_l2_f32(r[0].w, alone->w, LABELS * A) < 1e-5);
+            assert_true(fabs(r[0].loss - alone->loss) < 1e-5 * alone->loss);
+            assert_true(fabs(r[0].test - alone->test) < 1e-9);
+        }
+    }
+    static walked one[1], three[3];
+    ASSERT_OK(walk_data(1, (walk){.shards = 4, .lost = -1}, one));
+    ASSERT_OK(walk_data(3, (walk){.shards = 4, .lost = -1, .memory = 1}, three));
+    assert_memory_equal(one->w, three[2].w, sizeof one->w);
+
+    assert_int_equal(walk_data(1, (walk){.lost = 11}, r), KOLO_ERR_IO);
+    assert_non_null(strstr(kolo_last_error(), "lost sample"));
+}
+
+/* Images of u8 and f32 in blocked and interleaved layouts: three channels, 1000 classes. */
+static kolo_status build_images(kolo_graph *g, int64_t n, void *arg) {
+    kolo_value x = kolo_input(g, "x", KOLO_DTYPE_F32, kolo_shape_4(n, 3, 8, 8));
+    kolo_value y = kolo_input(g, "y", KOLO_DTYPE_I32, kolo_shape_1(n));
+    kolo_value c = kolo_param(g, "conv", kolo_shape_4(16, 3, 3, 3), kolo_init_fan_in(27));
+    kolo_value w = kolo_param(g, "w", kolo_shape_2(1000, 16), kolo_init_fan_in(16));
+    kolo_value h = kolo_relu(g, kolo_conv2d(g, x, c, NULL));
+    kolo_output(g, "features", h);
+    h = kolo_flatten(g, kolo_global_avg_pool2d(g, h));
+    kolo_output(g, "loss", kolo_softmax_xent(g, kolo_linear(g, h, w), y));
+    return KOLO_OK;
+}
+
+static void images_of_bytes_and_floats_are_the_same(void **state) {
+    enum { N = 16, PIXELS = 3 * 8 * 8 };
+    static uint8_t bytes[N * PIXELS];
+    static float floats[N * PIXELS], features[2][N * 16 * 6 * 6];
+    int32_t y[N];
+    const float mean[] = {0.5F, 0.25F, 0}, std[] = {0.5F, 0.25F, 1};
+    kolo_field of[2][2] = {
+        {{"x", KOLO_DTYPE_U8, {3, {3, 8, 8}}, .mean = {0.5F, 0.25F}, .std = {0.5F, 0.25F}},
+         {"y", KOLO_DTYPE_I32, {0}, .mean = {0}}},
+        {{"x", KOLO_DTYPE_F32, {3, {3, 8, 8}}, .mean = {0}},
+         {"y", KOLO_DTYPE_I32, {0}, .mean = {0}}}};
+    for (int i = 0; i < N; i++) y[i] = 999 - i;
+    for (int i = 0; i < N * PIXELS; i++) {
+        int c = i / 64 % 3;
+        bytes[i] = (uint8_t)(i * 91 % 256);
+        floats[i] = (float)bytes[i] * (float)(1 / (255 * (double)std[c])) + -mean[c] / std[c];
+    }
+    kolo_metrics metrics[2];
+    for (int k = 0; k < 2; k++) {
+        kolo_session *s;
+        kolo_batch batch = {
+            .count = N, .n_fields = 2, .fields = of[k], .data = {k ? (void *)floats : bytes, y}};
+        ASSERT_OK(
+            kolo_session_create(NULL, &(kolo_session_opts){.batch = N}, build_images, NULL, &s));
+        ASSERT_OK(kolo_session_step(s, &batch, &metrics[k]));
+        batch.n_fields = 1; /* no labels */
+        ASSERT_OK(
+            kolo_session_predict(s, &batch, "features", features[k], sizeof features[k], NULL));
+        kolo_session_destroy(s);
+    }
+    assert_true(kolo_metrics_get(&metrics[0], "loss") == kolo_metrics_get(&metrics[1], "loss"));
+    assert_memory_equal(features[0], features[1], sizeof features[0]);
+}
+
+/* ---- files ---- */
+
+static const char file[] = "test_session.safetensors";
+
+static kolo_status step_from(kolo_session *s, int k) {
+    int64_t first, count;
+    KOLO_TRY(kolo_session_share(s, 6, &first, &count));
+    const kolo_batch batch = batch_of(k % 2 * 6 + first, count);
+    return kolo_session_step(s, &batch, NULL);
+}
+
+/* Four steps, and two, a save, a load into another session and two more: the same bits. */
+static kolo_status files_body(kolo_comm *comm, const void *arg, void *result) {
+    const kolo_session_opts opts = {.global_batch = 6,
+                                    .lr = 0.1,
+                                    .optimizer = {.kind = KOLO_OPTIMIZER_ADAM},
+                                    .schedule = KOLO_LR_COSINE,
+                                    .steps = 9};
+    const kolo_session_opts other = {.batch = 3, .evaluate_only = true};
+    const kolo_batch batch = batch_of(0, SAMPLES);
+    uint64_t *hashes = result;
+    double *loss = (double *)result + 2;
+    kolo_session *a = NULL, *b = NULL, *c = NULL;
+    kolo_metrics m[2];
+    kolo_status status;
+    KOLO_TRY_GOTO(kolo_session_create(comm, &opts, build_sum, NULL, &a), done);
+    KOLO_TRY_GOTO(kolo_session_create(comm, &opts, build_sum, NULL, &b), done);
+    KOLO_TRY_GOTO(kolo_session_create(comm, &other, build_sum, NULL, &c), done);
+    for (int k = 0; k < 2; k++) KOLO_TRY_GOTO(step_from(a, k), done);
+    KOLO_TRY_GOTO(kolo_session_save(a, file), done);
+    KOLO_TRY_GOTO(kolo_session_load(b, file), done);
+    KOLO_TRY_GOTO(kolo_session_load(c, file), done);
+    KOLO_TRY_GOTO(kolo_session_evaluate(a, &batch, &m[0]), done);
+    KOLO_TRY_GOTO(kolo_session_evaluate(c, &batch, &m[1]), done);
+    loss[0] = kolo_metrics_get(&m[0], "loss");
+    loss[1] = kolo_metrics_get(&m[1], "loss");
+    for (int k = 2; k < 4; k++) KOLO_TRY_GOTO(step_from(a, k), done);
+    for (int k = 2; k < 4; k++) KOLO_TRY_GOTO(step_from(b, k), done);
+    hashes[0] = kolo_store_hash(kolo_session_store(a));
+    hashes[1] = kolo_store_hash(kolo_session_store(b));
+    if (kolo_session_steps(b) != 4) status = kolo_error_set(KOLO_ERR_FORMAT, "steps");
+done:
+    kolo_session_destroy(a);
+    kolo_session_destroy(b);
+    kolo_session_destroy(c);
+    return status;
+}
+
+static void loaded_sessions_go_on_with_the_same_bits(void **state) {
+    for (int ranks = 1; ranks <= 3; ranks += 2) {
+        struct {
+            uint64_t hash[2];
+            double loss[2];
+        } r[3];
+        rank_job run = {.n = ranks,
+                        .transport = RANKS_THREAD,
+                        .body = files_body,
+                        .results = r,
+                        .result_bytes = sizeof *r};
+        ASSERT_OK(run_rank_job(&run));
+        for (int rank = 0; rank < ranks; rank++) {
+            assert_true(r[rank].hash[0] == r[rank].hash[1] && r[rank].hash[0] == r[0].hash[0]);
+            assert_true(r[rank].loss[0] > 0 && r[rank].loss[0] == r[rank].loss[1]);
+        }
+    }
+    char *text;
+    ASSERT_OK(kolo_checkpoint_verify(file, &text));
+    assert_non_null(strstr(text, "names no model"));
+    kolo_checkpoint_text_free(text);
+}
+
+/* Another "b", and a parameter that the file lacks. */
+static kolo_status build_other(kolo_graph *g, int64_t n, void *arg) {
+    kolo_value x = kolo_input(g, "u", KOLO_DTYPE_F32, kolo_shape_2(n, A));
+    kolo_value a = kolo_param(g, "a", kolo_shape_2(1, A), kolo_init_fan_in(A));
+    kolo_value b = kolo_param(g, "b", kolo_shape_2(4, A), kolo_init_fan_in(A));
+    kolo_value c = kolo_param(g, "c", kolo_shape_1(1), kolo_init_fan_in(A));
+    kolo_value y = kolo_bias(g, kolo_linear(g, x, a), c);
+    kolo_output(g, "loss", kolo_add(g, kolo_sum(g, y), kolo_sum(g, kolo_linear(g, x, b))));
+    return KOLO_OK;
+}
+
+static kolo_status partial_body(kolo_comm *comm, const void *arg, void *result) {
+    kolo_session *a = NULL, *b = NULL;
+    float *got = result;
+    char *rest = NULL;
+    const float three[A] = {3, 3, 3};
+    kolo_status status;
+    KOLO_TRY_GOTO(kolo_session_create(comm, NULL, build_sum, NULL, &a), done);
+    KOLO_TRY_GOTO(kolo_session_create(comm, NULL, build_other, NULL, &b), done);
+    KOLO_TRY_GOTO(kolo_session_set(a, "a", three, sizeof three), done);
+    KOLO_TRY_GOTO(kolo_session_save(a, "test_session_part.safetensors"), done);
+    KOLO_TRY_GOTO(kolo_session_load_partial(b, "test_session_part.safetensors", &rest), done);
+    KOLO_TRY_GOTO(kolo_session_get(b, "a", got, 3 * sizeof *got), done);
+    if (strcmp(rest, "missing: c\nof another type or shape: b f32 [1,2], not [4,3]\n") != 0) {
+        status = kolo_error_set(KOLO_ERR_FORMAT, "%s", rest);
+    }
+done:
+    kolo_checkpoint_text_free(rest);
+    kolo_session_destroy(a);
+    kolo_session_destroy(b);
+    return status;
+}
+
+static void what_fits_is_loaded_and_the_rest_listed(void **state) {
+    float got[2][A];
+    rank_job run = {.n = 2,
+                    .transport = RANKS_THREAD,
+                    .body = partial_body,
+                    .results = got,
+                    .result_bytes = sizeof *got};
+    ASSERT_OK(run_rank_job(&run));
+    for (int i = 0; i < 2 * A; i++) assert_true(got[i / A][i % A] == 3);
+}
+
 /* ---- misuse ---- */
 
 #define REFUSES(call, text)                                                      \
@@ -489,6 +786,67 @@ static kolo_status build_wider(kolo_graph *g, int64_t n, void *arg) {
     return KOLO_OK;
 }
 
+static void data_and_files_that_cannot_be_are_refused(void **state) {
+    kolo_dataset *d = NULL;
+    kolo_session *s;
+    kolo_loader *loader;
+    kolo_metrics metrics;
+    static float values[OWN * A];
+    static int32_t labels[OWN];
+    kolo_field other[3] = {own_fields[0], own_fields[1], own_fields[1]};
+    kolo_source good = {.count = OWN,
+                        .n_fields = 2,
+                        .fields = own_fields,
+                        .data = {values, labels},
+                        .classes = LABELS};
+    kolo_source none = good, bare = good, few = good, twice = good, wide = good, lost = good;
+    none.count = 0;
+    bare.n_fields = 0;
+    few.fields = NULL;
+    twice.fields = wide.fields = other;
+    twice.n_fields = 3;
+    lost.data[0] = NULL;
+    REFUSES(kolo_dataset_create(NULL, &d), "no samples");
+    REFUSES(kolo_dataset_create(&good, NULL), "no place");
+    REFUSES(kolo_dataset_create(&none, &d), "0 samples");
+    REFUSES(kolo_dataset_create(&bare, &d), "0 fields");
+    REFUSES(kolo_dataset_create(&few, &d), "0 fields");
+    REFUSES(kolo_dataset_create(&twice, &d), "two fields \"y\"");
+    REFUSES(kolo_dataset_create(&lost, &d), "field \"u\" of data of the program has no data");
+    other[0].shape.dim[0] = INT64_MAX / 2;
+    REFUSES(kolo_dataset_create(&wide, &d), "shape of rank 1 is invalid");
+    other[0].shape = (kolo_shape){KOLO_MAX_RANK, {1, 1, 1, 1, 1, 1}};
+    REFUSES(kolo_dataset_create(&wide, &d), "shape of rank 6 is invalid");
+    other[0].dtype = (kolo_dtype)99;
+    REFUSES(kolo_dataset_create(&wide, &d), "dtype 99");
+    other[0].name = NULL;
+    REFUSES(kolo_dataset_create(&wide, &d), "has no name");
+    labels[7] = LABELS;
+    assert_int_equal(kolo_dataset_create(&good, &d), KOLO_ERR_FORMAT);
+    assert_non_null(strstr(kolo_last_error(), "label 300 of sample 7"));
+    labels[7] = 0;
+    assert_null(d);
+
+    ASSERT_OK(kolo_dataset_create(&good, &d));
+    ASSERT_OK(kolo_session_create(NULL, NULL, build_sum, NULL, &s));
+    REFUSES(kolo_session_loader(s, NULL, NULL, 1, &loader), "no data set");
+    REFUSES(kolo_session_loader(s, d, NULL, 1, NULL), "no place");
+    REFUSES(kolo_session_loader(s, d, NULL, 0, &loader), "epochs");
+    REFUSES(kolo_session_loader(s, d, "flip", 1, &loader), "cannot be augmented");
+    REFUSES(kolo_session_loader(s, d, "flop", 1, &loader), "flop");
+    REFUSES(kolo_session_evaluate_dataset(s, d, &metrics), "no field");
+    REFUSES(kolo_session_evaluate_dataset(s, NULL, &metrics), "no data set");
+    REFUSES(kolo_session_evaluate_dataset(s, d, NULL), "no place");
+    REFUSES(kolo_session_save(s, NULL), "no path");
+    REFUSES(kolo_session_load(s, ""), "no path");
+    REFUSES(kolo_session_load(NULL, file), "no session");
+    REFUSES(kolo_session_load_partial(s, NULL, NULL), "no path");
+    assert_int_equal(kolo_session_load(s, "/nowhere/file"), KOLO_ERR_IO);
+    assert_int_equal(kolo_session_save(s, "/nowhere/file"), KOLO_ERR_IO);
+    kolo_session_destroy(s);
+    kolo_dataset_close(d);
+}
+
 static kolo_status expect(kolo_status status, const quarrel *q) {
     if (status == KOLO_ERR_ARG && strstr(kolo_last_error(), q->text)) return KOLO_OK;
     return kolo_error_set(KOLO_ERR_FORMAT, "case %d: status %d, %s", q->kind, status,
@@ -536,7 +894,12 @@ TEST_MAIN(test_session) {
         cmocka_unit_test(gradients_are_those_of_the_mean),
         cmocka_unit_test(parameters_can_be_set),
         cmocka_unit_test(learning_rates_follow_schedule_and_caller),
+        cmocka_unit_test(own_samples_come_once_per_epoch),
+        cmocka_unit_test(images_of_bytes_and_floats_are_the_same),
+        cmocka_unit_test(loaded_sessions_go_on_with_the_same_bits),
+        cmocka_unit_test(what_fits_is_loaded_and_the_rest_listed),
         cmocka_unit_test(sessions_that_cannot_be_are_refused),
+        cmocka_unit_test(data_and_files_that_cannot_be_are_refused),
         cmocka_unit_test(batches_that_do_not_fit_are_refused),
         cmocka_unit_test(ranks_that_differ_are_refused_together),
     };

@@ -1,0 +1,128 @@
+/* The files of a program's session: saving, loading, loading what fits. Rank 0 reads and writes. */
+#include "kolo/checkpoint.h"
+#include "kolo/session.h"
+#include "train/checkpoint/checkpoint.h"
+#include "train/checkpoint/finite.h"
+#include "train/checkpoint/weights.h"
+#include "train/session/agree.h"
+#include "train/session/session.h"
+
+#include <string.h>
+
+static bool is_root(const kolo_session *s) {
+    const kolo_comm *comm = kolo_session_comm(s);
+    return !comm || kolo_comm_rank(comm) == 0;
+}
+
+static kolo_status check(const kolo_session *s, const char *path) {
+    if (s && path && *path) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG, "no %s: give one", s ? "path of a file" : "session");
+}
+
+/* ---- saving ---- */
+
+static kolo_status check_numbers(const kolo_store *store) {
+    kolo_text what = {0};
+    kolo_status status = kolo_store_find_not_finite(store, &what);
+    if (status == KOLO_OK && what.text) {
+        status =
+            KOLO_FAIL(KOLO_ERR_DIVERGED, "%s: training diverged, and nothing was saved", what.text);
+    }
+    kolo_text_fini(&what);
+    return status;
+}
+
+static kolo_status write_file(const kolo_session *s, const char *path) {
+    const kolo_store *store = kolo_session_store(s);
+    const kolo_checkpoint_info info = {
+        .model = "", .classes = 1, .steps = kolo_session_steps(s), .options = "", .progress = ""};
+    KOLO_TRY(check(s, path));
+    KOLO_TRY(check_numbers(store));
+    return kolo_checkpoint_save(path, store, &info);
+}
+
+kolo_status kolo_session_save(kolo_session *s, const char *path) {
+    if (!s) return check(s, path);
+    return kolo_agree(kolo_session_comm(s), is_root(s) ? write_file(s, path) : KOLO_OK);
+}
+
+/* ---- loading ---- */
+
+static kolo_status load_training(kolo_session *s, const char *path, int64_t *steps) {
+    kolo_checkpoint c;
+    kolo_store *store = kolo_session_store(s);
+    KOLO_TRY(kolo_checkpoint_open(path, &c));
+    kolo_status status = kolo_session_trains(s) ? kolo_checkpoint_load_training(&c, store)
+                                                : kolo_checkpoint_load(&c, store);
+    *steps = c.info.steps;
+    kolo_checkpoint_close(&c);
+    return status;
+}
+
+/* *steps stays if the file has weights alone. */
+static kolo_status read_file(kolo_session *s, const char *path, int64_t *steps) {
+    kolo_safetensors *file;
+    KOLO_TRY(check(s, path));
+    KOLO_TRY(kolo_safetensors_open(path, &file));
+    bool training = kolo_safetensors_metadata(file, "training") != NULL;
+    kolo_safetensors_close(file);
+    if (training) return load_training(s, path, steps);
+    return kolo_weights_load(path, "of this session", kolo_session_store(s), NULL);
+}
+
+static kolo_status share(kolo_session *s) {
+    kolo_comm *comm = kolo_session_comm(s);
+    return comm ? kolo_store_broadcast(kolo_session_store(s), comm) : KOLO_OK;
+}
+
+kolo_status kolo_session_load(kolo_session *s, const char *path) {
+    if (!s) return check(s, path);
+    kolo_comm *comm = kolo_session_comm(s);
+    int64_t steps = kolo_session_steps(s);
+    KOLO_TRY(kolo_agree(comm, is_root(s) ? read_file(s, path, &steps) : KOLO_OK));
+    if (comm) KOLO_TRY(kolo_broadcast(comm, &steps, 1, KOLO_DTYPE_I64, 0));
+    kolo_session_set_steps(s, steps);
+    return share(s);
+}
+
+/* Broadcasts the text of rank 0; *text is then allocated on every rank. */
+static kolo_status share_text(kolo_comm *comm, kolo_text *own, char **text) {
+    int64_t length = (int64_t)own->length;
+    if (comm) KOLO_TRY(kolo_broadcast(comm, &length, 1, KOLO_DTYPE_I64, 0));
+    char *copy = kolo_zalloc((size_t)length + 1);
+    kolo_status status = kolo_agree(comm, copy ? KOLO_OK : KOLO_NOMEM(length));
+    if (status == KOLO_OK && own->text) memcpy(copy, own->text, (size_t)length);
+    if (status == KOLO_OK && comm) {
+        status = kolo_broadcast(comm, copy, (size_t)length, KOLO_DTYPE_U8, 0);
+    }
+    if (status != KOLO_OK) {
+        kolo_free(copy);
+        return status;
+    }
+    *text = copy;
+    return KOLO_OK;
+}
+
+static kolo_status read_fitting(kolo_session *s, const char *path, kolo_text *rest) {
+    KOLO_TRY(check(s, path));
+    return kolo_weights_load(path, "of this session", kolo_session_store(s), rest);
+}
+
+kolo_status kolo_session_load_partial(kolo_session *s, const char *path, char **rest) {
+    if (!s) return check(s, path);
+    kolo_comm *comm = kolo_session_comm(s);
+    kolo_text lines = {0};
+    char *text = NULL;
+    kolo_status status = is_root(s) ? read_fitting(s, path, &lines) : KOLO_OK;
+    status = kolo_agree(comm, status);
+    if (status == KOLO_OK) status = share(s);
+    if (status == KOLO_OK) status = share_text(comm, &lines, &text);
+    kolo_text_fini(&lines);
+    if (status != KOLO_OK) return status;
+    if (rest) {
+        *rest = text;
+    } else {
+        kolo_free(text);
+    }
+    return KOLO_OK;
+}
