@@ -145,9 +145,17 @@ KOLO_API kolo_value kolo_linear_bias(kolo_graph *g, kolo_value x, kolo_value w, 
 /* Adds b[C] along dimension 1 of x. */
 KOLO_API kolo_value kolo_bias(kolo_graph *g, kolo_value x, kolo_value b);
 KOLO_API kolo_value kolo_relu(kolo_graph *g, kolo_value x);
-/* Elementwise a + b and a b; equal shapes. */
+/* Elementwise functions of a and b with the broadcasting rules of NumPy: shapes are aligned at the
+ * last dimension, and a dimension that is missing or of size 1 is repeated. A parameter is best
+ * given without the dimension of the samples: leading dimensions of size 1 are dropped beside
+ * values that have as many dimensions. minimum and maximum give NaN where either is NaN; the
+ * gradient of equal numbers is divided between both. ARG: the shapes do not fit. */
 KOLO_API kolo_value kolo_add(kolo_graph *g, kolo_value a, kolo_value b);
+KOLO_API kolo_value kolo_sub(kolo_graph *g, kolo_value a, kolo_value b);
 KOLO_API kolo_value kolo_mul(kolo_graph *g, kolo_value a, kolo_value b);
+KOLO_API kolo_value kolo_div(kolo_graph *g, kolo_value a, kolo_value b);
+KOLO_API kolo_value kolo_minimum(kolo_graph *g, kolo_value a, kolo_value b);
+KOLO_API kolo_value kolo_maximum(kolo_graph *g, kolo_value a, kolo_value b);
 /* Elementwise functions of x [...] -> [...]. NaN gives NaN. Gradients at kinks are PyTorch's. */
 KOLO_API kolo_value kolo_exp(kolo_graph *g, kolo_value x);
 KOLO_API kolo_value kolo_log(kolo_graph *g, kolo_value x);
@@ -181,6 +189,15 @@ KOLO_API kolo_value kolo_gelu(kolo_graph *g, kolo_value x, bool tanh);
 KOLO_API kolo_value kolo_silu(kolo_graph *g, kolo_value x);
 /* The sum of all elements of x, a scalar. */
 KOLO_API kolo_value kolo_sum(kolo_graph *g, kolo_value x);
+/* The sum, mean, maximum and minimum of x over its dimensions axes[0..n), in any order, negative
+ * ones counted from the end; n 0: over all. With keep the dimensions stay, with size 1. NaN gives
+ * NaN. The gradient of a maximum is divided between equal elements. ARG: no such dimension, or one
+ * named twice. */
+KOLO_API kolo_value kolo_reduce_sum(kolo_graph *g, kolo_value x, const int *axes, int n, bool keep);
+KOLO_API kolo_value kolo_reduce_mean(kolo_graph *g, kolo_value x, const int *axes, int n,
+                                     bool keep);
+KOLO_API kolo_value kolo_reduce_max(kolo_graph *g, kolo_value x, const int *axes, int n, bool keep);
+KOLO_API kolo_value kolo_reduce_min(kolo_graph *g, kolo_value x, const int *axes, int n, bool keep);
 /* x * factor. */
 KOLO_API kolo_value kolo_scale(kolo_graph *g, kolo_value x, double factor);
 

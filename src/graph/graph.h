@@ -18,6 +18,7 @@
 
 enum {
     KOLO_MAX_ATTRS = 12,
+    KOLO_NOTATION = 96, /* bytes of index notation */
     KOLO_MAX_IO = 8, /* inputs or outputs of a node that a kernel runs; post and wait have more */
 };
 
@@ -143,9 +144,10 @@ typedef struct kolo_op {
     kolo_status (*evaluate)(const kolo_graph *g, kolo_node *n, kolo_value *by);
 
     /* What the op does along each dimension, in index notation (graph/index.h): placements follow
-     * from it. index_of: it depends on attributes. */
+     * from it. index_of: it depends on attributes and ranks; returns a constant or `text`, in which
+     * it has written up to KOLO_NOTATION bytes. */
     const char *index;
-    const char *(*index_of)(const kolo_attr *attr);
+    const char *(*index_of)(const kolo_attr *attr, const kolo_shape *in, char *text);
     unsigned linear; /* bit i: linear in input i; those of all addends at once */
 
     /* Memory layout of each input and output, a letter each. Required unless `view`.
@@ -159,7 +161,7 @@ typedef struct kolo_op {
     } layout;
     bool view;          /* output 0 is input 0 under another shape: no kernel, no memory */
     unsigned overwrite; /* bit i: output `overwriter` may reuse the memory of input i after its
-                           last use */
+                           last use, if both have the same dtype and number of elements */
     int overwriter;
     bool in_place; /* changes only part of what it updates, so its output may overwrite input 0 */
 

@@ -42,8 +42,10 @@ typedef struct kolo_index {
     kolo_index_term in[KOLO_MAX_IO], out[KOLO_MAX_IO];
 } kolo_index;
 
-/* The notation of an op with these attributes; NULL: it has none. */
-const char *kolo_op_notation(const kolo_op *op, const kolo_attr *attr);
+/* The notation of an op with these attributes for inputs of these ranks, a constant or in `text`;
+ * NULL: it has none. */
+const char *kolo_op_notation(const kolo_op *op, const kolo_attr *attr, const kolo_shape *in,
+                             char text[KOLO_NOTATION]);
 /* Reads the notation of an op for these shapes. FORMAT: no alternative fits, or the notation is
  * malformed; UNSUPPORTED: the op has none. */
 kolo_status kolo_index_read(const kolo_op *op, const kolo_attr *attr, int n_in,

@@ -113,7 +113,11 @@ static kolo_status place_buckets(planner *p) {
     return KOLO_OK;
 }
 
-/* Lets outputs reuse the memory of inputs after their last reader. */
+static bool same_size(const kolo_tensor *a, const kolo_tensor *b) {
+    return a->dtype == b->dtype && kolo_tensor_elements(a) == kolo_tensor_elements(b);
+}
+
+/* Lets outputs reuse the memory of inputs of their size after their last reader. */
 static void overwrite(planner *p) {
     for (int32_t i = 0; i < p->g->n_nodes; i++) {
         const kolo_node *n = p->g->nodes[i];
@@ -123,6 +127,8 @@ static void overwrite(planner *p) {
         for (int k = 0; k < n->n_in; k++) {
             int32_t r = root_of(p, n->in[k].id), out = root_of(p, v.id);
             kolo_value_kind kind = p->g->values[r].kind;
+            const kolo_tensor *in = &kolo_info(p->g, n->in[k])->tensor;
+            if (!same_size(in, &kolo_info(p->g, v)->tensor)) continue;
             if (!(n->op->overwrite >> k & 1) || p->groups[r].fixed || p->groups[r].last != i ||
                 kind != KOLO_VALUE_TEMP || p->groups[r].bytes != p->groups[out].bytes) {
                 continue;

@@ -85,13 +85,16 @@ static double number(const kolo_tensor *t, const void *data, int64_t i) {
     return ((const uint8_t *)data)[i];
 }
 
-static void check_equal(const kolo_node *n, const char *what, const kolo_tensor *t,
-                        const void *have, const double *want) {
+static void check_equal(const graph_eval *e, const kolo_node *n, const char *what,
+                        const kolo_tensor *t, const void *have, const double *want) {
+    kolo_shape in[KOLO_MAX_IO];
+    char text[KOLO_NOTATION];
+    for (int k = 0; k < n->n_in; k++) in[k] = kolo_info(e->g, n->in[k])->tensor.shape;
     for (int64_t i = 0; i < kolo_shape_count(&t->shape); i++) {
         double a = number(t, have, i), b = want[i];
         if (a == b || fabs(a - b) <= 1e-9 * fmax(1, fabs(b))) continue;
         fail_msg("%s, notation \"%s\": %s: element %d is %g, not %g", n->op->name,
-                 kolo_op_notation(n->op, n->attr), what, (int)i, a, b);
+                 kolo_op_notation(n->op, n->attr, in, text), what, (int)i, a, b);
     }
 }
 
@@ -185,11 +188,11 @@ static void check_outputs(const graph_eval *e, const kolo_node *n, const kolo_in
                 slice(whole, e->data[n->out[k].id], d, d >= 0 ? firsts[p] : 0, count, &part);
             assert_true(kolo_shape_equal(&part.shape, &have->shape));
             double *expected = numbers(&part, want);
-            check_equal(n, "a slice", have, parts[p].out[k], expected);
+            check_equal(e, n, "a slice", have, parts[p].out[k], expected);
             kolo_free(expected);
             kolo_free(want);
         }
-        if (sum) check_equal(n, "a sum", whole, e->data[n->out[k].id], total);
+        if (sum) check_equal(e, n, "a sum", whole, e->data[n->out[k].id], total);
         kolo_free(total);
     }
 }
@@ -242,7 +245,7 @@ static void check_linear(const graph_eval *e, const kolo_node *n, const kolo_ind
                 const kolo_tensor *t = &kolo_info(e->g, n->out[k])->tensor;
                 double *want = numbers(t, e->data[n->out[k].id]);
                 for (int64_t i = 0; i < kolo_shape_count(&t->shape); i++) want[i] *= 2;
-                if (is_float(t)) check_equal(n, "a double", t, r.out[k], want);
+                if (is_float(t)) check_equal(e, n, "a double", t, r.out[k], want);
                 kolo_free(want);
             }
         }

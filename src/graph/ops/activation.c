@@ -38,7 +38,8 @@ static void gelu_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out
 static void mul_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out, const bool *wants,
                      kolo_value *d_in) {
     for (int i = 0; i < 2; i++) {
-        if (wants[i]) d_in[i] = kolo_mul(g, d_out[0], n->in[!i]);
+        const kolo_value in[] = {d_out[0], n->in[!i]};
+        if (wants[i]) d_in[i] = kolo_graph_add1(g, &kolo_op_mul, in, 2, NULL);
     }
 }
 
@@ -91,7 +92,4 @@ const kolo_op kolo_op_mul = {
 kolo_value kolo_gelu(kolo_graph *g, kolo_value x, bool tanh) {
     const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_GELU_TANH].i = tanh};
     return kolo_graph_add1(g, &kolo_op_gelu, &x, 1, attr);
-}
-kolo_value kolo_mul(kolo_graph *g, kolo_value a, kolo_value b) {
-    return kolo_graph_add1(g, &kolo_op_mul, (kolo_value[]){a, b}, 2, NULL);
 }

@@ -3,6 +3,7 @@
  * output. Ops with _bwd in their names compute gradients. */
 
 #include "graph/graph.h"
+#include "graph/ops/binary.h"
 #include "graph/ops/unary.h"
 
 /* conv2d: x [N,C,H,W], w [O,C/groups,KH,KW], [b [O]] -> y [N,O,H',W']; relu: y = max(0, .).
@@ -84,7 +85,7 @@ enum { KOLO_NORM_UPDATE_KEEP, KOLO_NORM_UPDATE_FACTOR };
 
 /* gelu: x -> x Phi(x), or with tanh x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2.
  * gelu_bwd: dy, x -> dx, [db], the sum of dx over all but its last dimension, when bias is 1.
- * mul: a, b -> a b. unary.h has the other functions. */
+ * mul: a, b -> a b. unary.h and binary.h have the other functions. */
 enum { KOLO_GELU_TANH, KOLO_GELU_BWD_BIAS };
 
 /* layer_norm: x [...,C], gamma, beta [C] -> y = gamma (x - mean) rstd + beta, mean, rstd [...] with
@@ -159,7 +160,22 @@ enum { KOLO_MATMUL_TRANSPOSE_A, KOLO_MATMUL_TRANSPOSE_B };
  * back: y[n,t] = x[n,t+1], zero for the last. */
 enum { KOLO_SHIFT_BACK };
 
-/* sum: x -> the sum of its elements []. sum_bwd: dy [], x -> dx, like x, all dy. */
+/* sum: x -> y, the sum over the dimensions of x in `axes`, as bits; 0: all. Those have size 1 in y
+ * with `keep`, else y lacks them. With `mean` divided by the number of elements of a sum. sum_bwd:
+ * dy, x -> dx like x, the dy of each element, with `mean` divided. reduce_max: x -> y, the same
+ * with the maximum; with `min` the minimum. */
+enum { KOLO_SUM_AXES, KOLO_SUM_KEEP, KOLO_SUM_MEAN, KOLO_REDUCE_MIN = KOLO_SUM_MEAN };
+/* Whether dimension d is summed over. */
+static inline bool kolo_sum_over(const kolo_attr *attr, int d) {
+    return attr[KOLO_SUM_AXES].i == 0 || (attr[KOLO_SUM_AXES].i >> d & 1);
+}
+/* The dimension of y for dimension d of x; -1: none. */
+static inline int kolo_sum_dim(const kolo_attr *attr, int d) {
+    if (kolo_sum_over(attr, d)) return -1;
+    int dim = 0;
+    for (int k = 0; k < d; k++) dim += attr[KOLO_SUM_KEEP].i || !kolo_sum_over(attr, k);
+    return dim;
+}
 
 /* scale: x, [s []] -> x * s * factor. */
 enum { KOLO_SCALE_FACTOR };
@@ -259,75 +275,77 @@ enum { KOLO_COMM_BUCKET, KOLO_COMM_GATHERS, KOLO_COMM_INSIDE };
 
 /* All ops. A row X(name) declares the op kolo_op_<name>, defined in this folder, and its reference
  * kernel kolo_ref_<name>, defined in src/kernel/ref/. */
-#define KOLO_OP_LIST(X)               \
-    X(conv2d)                         \
-    X(conv2d_bwd_data)                \
-    X(conv2d_bwd_weights)             \
-    X(max_pool2d)                     \
-    X(max_pool2d_bwd)                 \
-    X(avg_pool2d)                     \
-    X(avg_pool2d_bwd)                 \
-    X(adaptive_avg_pool2d)            \
-    X(adaptive_avg_pool2d_bwd)        \
-    X(resize)                         \
-    X(resize_bwd)                     \
-    X(lrn)                            \
-    X(lrn_bwd)                        \
-    X(linear)                         \
-    X(linear_gelu)                    \
-    X(linear_bwd_data)                \
-    X(linear_bwd_weights)             \
-    X(bias)                           \
-    X(bias_bwd)                       \
-    X(relu)                           \
-    X(relu_bwd)                       \
-    X(add)                            \
-    X(batch_norm)                     \
-    X(batch_norm_bwd)                 \
-    X(batch_norm_infer)               \
-    X(batch_norm_update)              \
-    X(gelu)                           \
-    X(gelu_bwd)                       \
-    KOLO_UNARY_LIST(KOLO_UNARY_OP, X) \
-    X(mul)                            \
-    X(layer_norm)                     \
-    X(layer_norm_bwd)                 \
-    X(embedding)                      \
-    X(embedding_bwd)                  \
-    X(embedding_bwd_rows)             \
-    X(merge_rows)                     \
-    X(sgd_rows)                       \
-    X(adam_rows)                      \
-    X(position_bwd)                   \
-    X(mask_tokens)                    \
-    X(attention)                      \
-    X(attention_bwd)                  \
-    X(matmul)                         \
-    X(lstm)                           \
-    X(lstm_bwd)                       \
-    X(shift)                          \
-    X(sum)                            \
-    X(sum_bwd)                        \
-    X(scale)                          \
-    X(concat)                         \
-    X(channel_window)                 \
-    X(dropout)                        \
-    X(softmax_xent)                   \
-    X(softmax_xent_bwd)               \
-    X(elementwise_loss)               \
-    X(elementwise_loss_bwd)           \
-    X(accuracy)                       \
-    X(confusion)                      \
-    X(sgd)                            \
-    X(adam)                           \
-    X(lars)                           \
-    X(lamb)                           \
-    X(lamb_step)                      \
-    X(square_blocks)                  \
-    X(square_sum)                     \
-    X(clip_factor)                    \
-    X(accumulate)                     \
-    X(reorder)                        \
+#define KOLO_OP_LIST(X)                 \
+    X(conv2d)                           \
+    X(conv2d_bwd_data)                  \
+    X(conv2d_bwd_weights)               \
+    X(max_pool2d)                       \
+    X(max_pool2d_bwd)                   \
+    X(avg_pool2d)                       \
+    X(avg_pool2d_bwd)                   \
+    X(adaptive_avg_pool2d)              \
+    X(adaptive_avg_pool2d_bwd)          \
+    X(resize)                           \
+    X(resize_bwd)                       \
+    X(lrn)                              \
+    X(lrn_bwd)                          \
+    X(linear)                           \
+    X(linear_gelu)                      \
+    X(linear_bwd_data)                  \
+    X(linear_bwd_weights)               \
+    X(bias)                             \
+    X(bias_bwd)                         \
+    X(relu)                             \
+    X(relu_bwd)                         \
+    X(add)                              \
+    X(batch_norm)                       \
+    X(batch_norm_bwd)                   \
+    X(batch_norm_infer)                 \
+    X(batch_norm_update)                \
+    X(gelu)                             \
+    X(gelu_bwd)                         \
+    KOLO_BINARY_LIST(KOLO_BINARY_OP, X) \
+    KOLO_UNARY_LIST(KOLO_UNARY_OP, X)   \
+    X(mul)                              \
+    X(layer_norm)                       \
+    X(layer_norm_bwd)                   \
+    X(embedding)                        \
+    X(embedding_bwd)                    \
+    X(embedding_bwd_rows)               \
+    X(merge_rows)                       \
+    X(sgd_rows)                         \
+    X(adam_rows)                        \
+    X(position_bwd)                     \
+    X(mask_tokens)                      \
+    X(attention)                        \
+    X(attention_bwd)                    \
+    X(matmul)                           \
+    X(lstm)                             \
+    X(lstm_bwd)                         \
+    X(shift)                            \
+    X(sum)                              \
+    X(reduce_max)                       \
+    X(sum_bwd)                          \
+    X(scale)                            \
+    X(concat)                           \
+    X(channel_window)                   \
+    X(dropout)                          \
+    X(softmax_xent)                     \
+    X(softmax_xent_bwd)                 \
+    X(elementwise_loss)                 \
+    X(elementwise_loss_bwd)             \
+    X(accuracy)                         \
+    X(confusion)                        \
+    X(sgd)                              \
+    X(adam)                             \
+    X(lars)                             \
+    X(lamb)                             \
+    X(lamb_step)                        \
+    X(square_blocks)                    \
+    X(square_sum)                       \
+    X(clip_factor)                      \
+    X(accumulate)                       \
+    X(reorder)                          \
     X(convert)
 
 /* Ops without kernels: views, and communication, which the step loop executes. */

@@ -163,10 +163,6 @@ kolo_value kolo_relu(kolo_graph *g, kolo_value x) {
     return kolo_graph_add1(g, &kolo_op_relu, &x, 1, NULL);
 }
 
-kolo_value kolo_add(kolo_graph *g, kolo_value a, kolo_value b) {
-    return kolo_graph_add1(g, &kolo_op_add, (kolo_value[]){a, b}, 2, NULL);
-}
-
 kolo_value kolo_scale(kolo_graph *g, kolo_value x, double factor) {
     const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_SCALE_FACTOR].f = factor};
     return kolo_graph_add1(g, &kolo_op_scale, &x, 1, attr);

@@ -1,49 +1,65 @@
-/* sum and its gradient. */
+/* Sums and means over dimensions, with their gradient. A sum may be cut along the dimensions that
+ * it is over, a mean may not. */
+#include "graph/ops/axes.h"
 #include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 
-static const char *const no_attrs[] = {NULL};
+#include <stdio.h>
 
-static kolo_status sum_shape(kolo_shape_query *q) {
-    KOLO_TRY(kolo_rule_types(q, "f"));
-    return kolo_rule_out(q, 0, kolo_dtype_wide(q->in[0].dtype), kolo_shape_0());
-}
+static const char *const sum_attrs[] = {"axes", "keep", "mean", NULL};
 
 static kolo_status sum_bwd_shape(kolo_shape_query *q) {
     KOLO_TRY(kolo_rule_types(q, "ff"));
-    KOLO_TRY(kolo_rule_rank(q, 0, 0, "a scalar"));
+    kolo_shape want = kolo_axes_shape(q->attr, &q->in[1].shape);
+    char text[KOLO_SHAPE_TEXT];
+    if (!kolo_shape_equal(&q->in[0].shape, &want)) {
+        return KOLO_RULE_FAIL(q, "dy must be %s", kolo_shape_text(&want, text));
+    }
     return kolo_rule_out(q, 0, q->in[1].dtype, q->in[1].shape);
+}
+
+static const char *sum_index(const kolo_attr *attr, const kolo_shape *in, char *text) {
+    return kolo_axes_index(attr, in, text, attr[KOLO_SUM_MEAN].i != 0);
+}
+static const char *sum_bwd_index(const kolo_attr *attr, const kolo_shape *in, char *text) {
+    char x[KOLO_AXES_TERM], y[KOLO_AXES_TERM];
+    kolo_axes_terms(attr, &in[1], attr[KOLO_SUM_MEAN].i != 0, x, y);
+    snprintf(text, KOLO_NOTATION, "%s,%s->%s", y, x, x);
+    return text;
 }
 
 static void sum_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out, const bool *wants,
                      kolo_value *d_in) {
     const kolo_value in[] = {d_out[0], n->in[0]};
-    if (wants[0]) d_in[0] = kolo_graph_add1(g, &kolo_op_sum_bwd, in, 2, NULL);
+    if (wants[0]) d_in[0] = kolo_graph_add1(g, &kolo_op_sum_bwd, in, 2, n->attr);
 }
 
 const kolo_op kolo_op_sum = {
     .name = "sum",
-    .index = "*->",
+    .index_of = sum_index,
     .linear = 0x1u,
     .min_in = 1,
     .max_in = 1,
     .layout = {.in = "e", .out = "p"},
-    .attrs = no_attrs,
-    .shape = sum_shape,
+    .attrs = sum_attrs,
+    .shape = kolo_axes_rule,
     .grad = sum_grad,
 };
 const kolo_op kolo_op_sum_bwd = {
     .name = "sum_bwd",
-    .index = ",*->*",
+    .index_of = sum_bwd_index,
     .linear = 0x1u,
     .min_in = 2,
     .max_in = 2,
     .layout = {.in = "pe", .out = "e"},
-    .attrs = no_attrs,
+    .attrs = sum_attrs,
     .shape = sum_bwd_shape,
     .overwrite = 1u << 1,
 };
-
-kolo_value kolo_sum(kolo_graph *g, kolo_value x) {
-    return kolo_graph_add1(g, &kolo_op_sum, &x, 1, NULL);
+kolo_value kolo_sum(kolo_graph *g, kolo_value x) { return kolo_reduce_sum(g, x, NULL, 0, false); }
+kolo_value kolo_reduce_sum(kolo_graph *g, kolo_value x, const int *axes, int n, bool keep) {
+    return kolo_axes_reduce(g, &kolo_op_sum, x, axes, n, keep, false);
+}
+kolo_value kolo_reduce_mean(kolo_graph *g, kolo_value x, const int *axes, int n, bool keep) {
+    return kolo_axes_reduce(g, &kolo_op_sum, x, axes, n, keep, true);
 }

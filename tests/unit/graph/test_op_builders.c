@@ -17,12 +17,35 @@ static kolo_value functions(kolo_graph *g, kolo_value x) {
     return kolo_softplus(g, kolo_elu(g, kolo_leaky_relu(g, x, 0.01), 1), 2);
 }
 
+static kolo_value broadcasts(kolo_graph *g, kolo_value x) {
+    kolo_value w = kolo_param(g, "w", kolo_shape_2(3, 1), kolo_init_fan_in(1));
+    kolo_value b = kolo_param(g, "b", kolo_shape_3(1, 1, 4), kolo_init_fan_in(1));
+    kolo_value y = kolo_maximum(g, kolo_sub(g, x, w), kolo_minimum(g, w, b));
+    y = kolo_div(g, kolo_add(g, y, y), kolo_mul(g, b, x));
+    assert_int_equal(kolo_value_shape(g, kolo_sub(g, b, x)).rank, 3);
+    assert_int_equal(kolo_value_shape(g, kolo_sub(g, b, w)).rank, 3);
+    kolo_value v = kolo_input(g, "v", KOLO_DTYPE_F32, kolo_shape_1(4));
+    assert_int_equal(kolo_value_shape(g, kolo_add(g, b, v)).rank, 3);
+    return y;
+}
+static kolo_value means(kolo_graph *g, kolo_value x) {
+    kolo_value most = kolo_reduce_max(g, x, (int[]){-1, 0}, 2, true); /* [1,3,1] */
+    kolo_value mean = kolo_reduce_mean(g, kolo_sub(g, x, most), (int[]){1}, 1, false);
+    return kolo_reduce_sum(g, mean, (int[]){0}, 1, false);
+}
+static kolo_value of_all(kolo_graph *g, kolo_value x) {
+    return kolo_add(g, kolo_sum(g, x), kolo_reduce_min(g, x, NULL, 0, false));
+}
+
 static void shapes_come_out(void **state) {
     static const struct {
         build_fn *build;
         const char *shape;
     } cases[] = {
         {functions, "[2,3,4]"},
+        {broadcasts, "[2,3,4]"},
+        {means, "[4]"},
+        {of_all, "[]"},
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         kolo_graph *g;
@@ -48,6 +71,17 @@ static kolo_value leaky_infinite(kolo_graph *g, kolo_value x) {
 static kolo_value elu_nan(kolo_graph *g, kolo_value x) { return kolo_elu(g, x, NAN); }
 static kolo_value softplus_none(kolo_graph *g, kolo_value x) { return kolo_softplus(g, x, 0); }
 
+static kolo_value add_shapes(kolo_graph *g, kolo_value x) {
+    return kolo_add(g, x, kolo_param(g, "w", kolo_shape_2(2, 4), kolo_init_fan_in(1)));
+}
+static kolo_value sub_nothing(kolo_graph *g, kolo_value x) { return kolo_sub(g, x, KOLO_NONE); }
+static kolo_value sum_beside(kolo_graph *g, kolo_value x) {
+    return kolo_reduce_sum(g, x, (int[]){-4}, 1, false);
+}
+static kolo_value sum_twice(kolo_graph *g, kolo_value x) {
+    return kolo_reduce_max(g, x, (int[]){2, -1}, 2, false);
+}
+
 static void refusals_name_op_and_reason(void **state) {
     static const struct {
         build_fn *build;
@@ -58,6 +92,10 @@ static void refusals_name_op_and_reason(void **state) {
         {pow_nan, "pow: a finite exponent, not nan"},
         {leaky_infinite, "leaky_relu: a finite slope, not inf"},
         {elu_nan, "elu: a finite alpha, not nan"},
+        {add_shapes, "broadcast_add: sizes differ along dimension 1 of the result"},
+        {sub_nothing, "sub: input 1 is not a value of this graph"},
+        {sum_beside, "over dimension -4, of a value of 3 dimensions"},
+        {sum_twice, "over dimension -1, named twice"},
         {softplus_none, "softplus: a beta above 0, not 0"},
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {

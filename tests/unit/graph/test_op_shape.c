@@ -343,7 +343,7 @@ static void failures_name_op_and_shapes(void **state) {
         {linear_rank, "linear: ", "f32 [5,1,2,4], f32 [3,8]", "or flatten x"},
         {bias_size, "bias: ", "f32 [2,3,4,5], f32 [5]", "must have 3 elements"},
         {bias_rank, "bias: ", "f32 [5], f32 [5]", "two or more dimensions"},
-        {add_shapes, "add: ", "f32 [5,7], f32 [7,5]", "equal shapes"},
+        {add_shapes, "broadcast_add: ", "f32 [5,7], f32 [7,5]", "sizes differ along dimension 0"},
         {flatten_scalar, "flatten: ", "f32 []", "no batch"},
         {norm_rank, "batch_norm: ", "f32 [5], f32 [1]", "two or more dimensions"},
         {norm_eps, "batch_norm: ", "f32 [5,7], f32 [7]", "eps must be"},

@@ -129,9 +129,43 @@ static kolo_value some_function(maker *m, kolo_value x) {
     }
 }
 
+/* A function of x and of a value or parameter that is repeated along some dimensions. */
+static kolo_value some_broadcast(maker *m, kolo_value x) {
+    kolo_shape part = *shape_of(m, x);
+    kolo_value other;
+    if (below(m, 2)) { /* statistics of x */
+        int axes[KOLO_MAX_RANK], n = 0;
+        for (int d = 1; d < part.rank; d++) {
+            if (below(m, 2)) axes[n++] = d;
+        }
+        if (n == 0) axes[n++] = part.rank - 1;
+        other = below(m, 2) ? kolo_reduce_mean(m->g, x, axes, n, true)
+                            : kolo_reduce_max(m->g, x, axes, n, true);
+    } else {
+        part.rank = 1 + (int)below(m, part.rank - 1);
+        for (int d = 0; d < part.rank; d++) {
+            part.dim[d] = shape_of(m, x)->dim[shape_of(m, x)->rank - part.rank + d];
+            if (below(m, 3) == 0) part.dim[d] = 1;
+        }
+        other = param(m, part, 4);
+    }
+    switch (below(m, 5)) {
+    case 0:
+        return kolo_sub(m->g, other, x);
+    case 1:
+        return kolo_minimum(m->g, x, other);
+    case 2:
+        return kolo_maximum(m->g, other, x);
+    case 3:
+        return kolo_div(m->g, x, kolo_exp(m->g, kolo_tanh(m->g, other)));
+    default:
+        return kolo_add(m->g, x, kolo_mul(m->g, other, kolo_tanh(m->g, x)));
+    }
+}
+
 static kolo_value grow(maker *m, kolo_value x) {
     bool image = shape_of(m, x)->rank == 4;
-    switch (below(m, image ? 12 : 7)) {
+    switch (below(m, image ? 13 : 8)) {
     case 0:
         return some_bias(m, x);
     case 1:
@@ -146,10 +180,12 @@ static kolo_value grow(maker *m, kolo_value x) {
     case 6:
         return some_function(m, x);
     case 7:
-        return some_pool(m, x);
+        return some_broadcast(m, x);
     case 8:
-        return some_pool(m, kolo_relu(m->g, x));
+        return some_pool(m, x);
     case 9:
+        return some_pool(m, kolo_relu(m->g, x));
+    case 10:
         return kolo_flatten(m->g, x);
     default:
         return some_conv(m, x);
@@ -243,6 +279,40 @@ static uint64_t side_of(const kolo_node *n, double x) {
     return n->op == &kolo_op_leaky_relu || n->op == &kolo_op_elu ? 1 + (x > 0) : 0;
 }
 
+/* Which input each element of a minimum or maximum is from. */
+static uint64_t taken(const graph_eval *e, const kolo_node *n) {
+    const double *x[2] = {graph_eval_f64(e, n->in[0]), graph_eval_f64(e, n->in[1])};
+    const kolo_shape *y = &kolo_info(e->g, n->out[0])->tensor.shape;
+    uint64_t hash = 0;
+    for (int64_t k = 0; k < kolo_shape_count(y); k++) {
+        int64_t offset[2] = {0, 0}, stride[2] = {1, 1}, rest = k;
+        for (int d = y->rank - 1; d >= 0; d--) {
+            for (int i = 0; i < 2; i++) {
+                const kolo_shape *in = &kolo_info(e->g, n->in[i])->tensor.shape;
+                int dim = kolo_binary_dim(n->attr, i, in, y->rank, d);
+                if (dim < 0) continue;
+                offset[i] += rest % y->dim[d] * stride[i];
+                stride[i] *= in->dim[dim];
+            }
+            rest /= y->dim[d];
+        }
+        hash = hash * 31 + (x[0][offset[0]] > x[1][offset[1]]);
+    }
+    return hash;
+}
+
+/* Which elements are maxima: the sum of the places of those equal to one. */
+static uint64_t winners(const graph_eval *e, const kolo_node *n) {
+    const double *x = graph_eval_f64(e, n->in[0]), *y = graph_eval_f64(e, n->out[0]);
+    uint64_t hash = 0;
+    for (int64_t i = 0; i < graph_eval_count(e, n->out[0]); i++) {
+        for (int64_t k = 0; k < graph_eval_count(e, n->in[0]); k++) {
+            if (x[k] == y[i]) hash = hash * 31 + (uint64_t)k;
+        }
+    }
+    return hash;
+}
+
 /* The loss, and a hash of which side of each kink it was computed on. */
 static double forward(rig *t, uint64_t *side) {
     const kolo_graph *g = t->m.g;
@@ -257,6 +327,10 @@ static double forward(rig *t, uint64_t *side) {
         } else if (n->op == &kolo_op_relu) {
             const double *y = graph_eval_f64(&t->e, n->out[0]);
             for (int64_t k = 0; k < count; k++) *side = *side * 31 + (y[k] > 0);
+        } else if (n->op == &kolo_op_minimum || n->op == &kolo_op_maximum) {
+            *side = *side * 31 + taken(&t->e, n);
+        } else if (n->op == &kolo_op_reduce_max) {
+            *side = *side * 31 + winners(&t->e, n);
         } else if (side_of(n, 0) > 0) {
             const double *x = graph_eval_f64(&t->e, n->in[0]);
             for (int64_t k = 0; k < count; k++) *side = *side * 31 + side_of(n, x[k]);
@@ -362,15 +436,43 @@ static void gradients_equal_differences(void **state) {
     assert_true(sum.shared > GRAPHS / 4);
     assert_in_range(sum.without_gradient, 1, sum.checks / 10);
     static const kolo_op *const wanted[] = {
-        &kolo_op_conv2d,     &kolo_op_conv2d_bwd_data, &kolo_op_conv2d_bwd_weights,
-        &kolo_op_max_pool2d, &kolo_op_max_pool2d_bwd,  &kolo_op_avg_pool2d,
-        &kolo_op_linear,     &kolo_op_avg_pool2d_bwd,  &kolo_op_linear_bwd_weights,
-        &kolo_op_bias,       &kolo_op_linear_bwd_data, &kolo_op_softmax_xent_bwd,
-        &kolo_op_relu,       &kolo_op_relu_bwd,        &kolo_op_bias_bwd,
-        &kolo_op_add,        &kolo_op_flatten,         &kolo_op_reshape,
-        &kolo_op_tanh_bwd,   &kolo_op_leaky_relu_bwd,  &kolo_op_elu_bwd,
-        &kolo_op_softplus,   &kolo_op_hardswish_bwd,   &kolo_op_clamp_bwd,
-        &kolo_op_sqrt_bwd,   &kolo_op_exp_bwd,         &kolo_op_pow_bwd,
+        &kolo_op_conv2d,
+        &kolo_op_conv2d_bwd_data,
+        &kolo_op_conv2d_bwd_weights,
+        &kolo_op_max_pool2d,
+        &kolo_op_max_pool2d_bwd,
+        &kolo_op_avg_pool2d,
+        &kolo_op_linear,
+        &kolo_op_avg_pool2d_bwd,
+        &kolo_op_linear_bwd_weights,
+        &kolo_op_bias,
+        &kolo_op_linear_bwd_data,
+        &kolo_op_softmax_xent_bwd,
+        &kolo_op_relu,
+        &kolo_op_relu_bwd,
+        &kolo_op_bias_bwd,
+        &kolo_op_add,
+        &kolo_op_flatten,
+        &kolo_op_reshape,
+        &kolo_op_sub,
+        &kolo_op_div,
+        &kolo_op_broadcast_mul,
+        &kolo_op_minimum,
+        &kolo_op_maximum,
+        &kolo_op_less,
+        &kolo_op_sum,
+        &kolo_op_sum_bwd,
+        &kolo_op_reduce_max,
+        &kolo_op_equal,
+        &kolo_op_tanh_bwd,
+        &kolo_op_leaky_relu_bwd,
+        &kolo_op_elu_bwd,
+        &kolo_op_softplus,
+        &kolo_op_hardswish_bwd,
+        &kolo_op_clamp_bwd,
+        &kolo_op_sqrt_bwd,
+        &kolo_op_exp_bwd,
+        &kolo_op_pow_bwd,
     };
     for (size_t i = 0; i < KOLO_COUNT(wanted); i++) {
         for (int k = 0; kolo_ops[k]; k++) {

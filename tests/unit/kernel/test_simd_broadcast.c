@@ -1,0 +1,128 @@
+/* Our kernels that walk over tensors of different strides, of every instruction set that this
+ * machine has, against the reference: functions of two inputs with broadcasting, reductions; over
+ * layouts and threads. */
+#include "base/bf16.h"
+#include "base/isa.h"
+#include "kernel/simd/kernels.h"
+#include "support/kernel_check.h"
+#include "support/shapes.h"
+
+static void each_set(void (*body)(int threads)) {
+    for (int isa = 0; isa <= (int)kolo_isa_best(); isa++) {
+        kolo_isa_pin(isa);
+        for (int threads = 1; threads <= 3; threads += 2) body(threads);
+    }
+    kolo_isa_pin(-1);
+}
+
+static void check(const kolo_kernel *kernel, kolo_kernel_spec *spec, const void *const *inputs,
+                  double tolerance) {
+    assert_true(kernel->fit(spec) >= 0);
+    test_kernel_on(kernel, spec, inputs, tolerance);
+}
+
+/* ---- two inputs ---- */
+
+#define PAIR(op_name) {&kolo_op_##op_name, &kolo_simd_##op_name},
+static const struct {
+    const kolo_op *op;
+    const kolo_kernel *kernel;
+} functions[] = {KOLO_BINARY_LIST(KOLO_BINARY_OP, PAIR)};
+
+static const struct {
+    kolo_shape in[2];
+    kolo_attr attr[KOLO_MAX_ATTRS];
+    const char *layout[2], *out;
+} pairs[] = {
+    {{S2(37, 10), S1(10)}, {{0}}, {NULL, NULL}, NULL},
+    {{S1(10), S2(37, 10)}, {{0}}, {NULL, NULL}, NULL},
+    {{S3(2, 1, 19), S3(2, 3, 1)}, {{2}, {4}}, {NULL, NULL}, NULL},
+    {{S4(2, 3, 4, 13), S2(4, 1)}, {{0}, {8}}, {NULL, NULL}, NULL},
+    {{S3(4, 5, 6), S3(4, 5, 6)}, {{0}}, {NULL, NULL}, NULL},
+    {{S2(3, 9001), {0, {0}}}, {{0}}, {NULL, NULL}, NULL},
+    {{{0, {0}}, S1(5)}, {{0}}, {NULL, NULL}, NULL},
+    {{{0, {0}}, {0, {0}}}, {{0}}, {NULL, NULL}, NULL},
+    {{S4(3, 16, 5, 7), S4(3, 16, 1, 1)}, {{0}, {12}}, {"abcd", "abcd"}, "abcd"},
+    {{S4(3, 16, 5, 7), S4(3, 16, 1, 1)}, {{0}, {12}}, {"acdb", "abcd"}, "acdb"},
+    {{S4(3, 16, 5, 7), S4(3, 16, 1, 1)}, {{0}, {12}}, {"aBcd8b", "abcd"}, "aBcd8b"},
+    {{S4(3, 16, 5, 7), S4(3, 16, 1, 1)}, {{0}, {12}}, {"aBcd8b", "aBcd8b"}, "aBcd8b"},
+    {{S4(2, 1, 3, 5), S4(2, 8, 3, 5)}, {{2}, {0}}, {"abcd", "acdb"}, "acdb"},
+};
+
+static void binary(int threads) {
+    enum { MOST = 1 << 15 };
+    static float x[2][MOST];
+    static uint16_t half[2][MOST];
+    for (int i = 0; i < MOST; i++) {
+        x[0][i] = (float)(1 + i * 7 % 5);
+        x[1][i] = (float)(1 + i * 3 % 7);
+        for (int k = 0; k < 2; k++) half[k][i] = kolo_bf16_narrow(x[k][i]);
+    }
+    const void *in[] = {x[0], x[1]}, *half_in[] = {half[0], half[1]}, *mixed[] = {half[0], x[1]};
+    for (size_t i = 0; i < KOLO_COUNT(functions) * KOLO_COUNT(pairs); i++) {
+        const size_t p = i % KOLO_COUNT(pairs), f = i / KOLO_COUNT(pairs);
+        kolo_kernel_spec spec;
+        for (int kind = 0; kind < 3; kind++) {
+            test_kernel_spec(&spec, functions[f].op, pairs[p].attr, 2, pairs[p].in, pairs[p].layout,
+                             1, &pairs[p].out, threads);
+            if (kind > 0) test_kernel_in_bf16(&spec, kind == 2 ? 1 : -1);
+            check(functions[f].kernel, &spec, kind == 0 ? in : kind == 1 ? half_in : mixed, 0);
+        }
+    }
+}
+
+static void functions_of_two_inputs_are_the_reference(void **state) { each_set(binary); }
+
+/* An output may lie on an input of its size, so these must have one order. */
+static void inputs_of_another_order_are_refused(void **state) {
+    const kolo_shape in[] = {S4(2, 3, 4, 5), S4(2, 3, 4, 5)};
+    const char *layouts[] = {"abcd", "acdb"}, *padded[] = {"aBcd8b", "aBcd8b"};
+    kolo_kernel_spec spec;
+    test_kernel_spec(&spec, &kolo_op_sub, NULL, 2, in, layouts, 1, layouts, 1);
+    assert_true(kolo_simd_sub.fit(&spec) < 0);
+    test_kernel_spec(&spec, &kolo_op_sub, NULL, 2, in, padded, 1, padded, 1);
+    assert_true(kolo_simd_sub.fit(&spec) < 0);
+}
+
+/* ---- reductions ---- */
+
+static void reductions(int threads) {
+    static const struct {
+        kolo_shape x;
+        const char *layout;
+    } cases[] = {
+        {S3(3, 4, 19), "abc"},     {S4(2, 16, 5, 7), "abcd"},
+        {S4(2, 16, 5, 7), "acdb"}, {S4(2, 16, 5, 7), "aBcd8b"},
+        {S2(300, 70), "ab"},       {S2(3, 5000), "ab"},
+        {S4(1, 3, 1, 2), "acdb"},  {S1(1), "a"},
+    };
+    for (size_t c = 0; c < KOLO_COUNT(cases); c++) {
+        const kolo_shape x = cases[c].x;
+        for (int64_t axes = 0; axes < 1 << x.rank; axes++) {
+            for (int kind = 0; kind < 4; kind++) {
+                const kolo_attr attr[KOLO_MAX_ATTRS] = {{axes}, {kind % 2}, {kind / 2}};
+                const char *layout[] = {cases[c].layout, NULL};
+                kolo_kernel_spec spec;
+                test_kernel_spec(&spec, &kolo_op_sum, attr, 1, &x, layout, 1, NULL, threads);
+                check(&kolo_simd_sum, &spec, NULL, 2e-6);
+                const kolo_shape in[] = {spec.out[0].shape, x};
+                const char *bwd[] = {NULL, layout[0]};
+                test_kernel_spec(&spec, &kolo_op_reduce_max, attr, 1, &x, layout, 1, NULL, threads);
+                check(&kolo_simd_reduce_max, &spec, NULL, 0);
+                test_kernel_spec(&spec, &kolo_op_sum_bwd, attr, 2, in, bwd, 1, layout, threads);
+                check(&kolo_simd_sum_bwd, &spec, NULL, 1e-7);
+            }
+        }
+    }
+}
+
+static void reductions_are_the_reference(void **state) { each_set(reductions); }
+
+TEST_MAIN(test_simd_broadcast) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(functions_of_two_inputs_are_the_reference),
+        cmocka_unit_test(inputs_of_another_order_are_refused),
+        cmocka_unit_test(reductions_are_the_reference),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
