@@ -73,9 +73,9 @@ typedef struct kolo_session_opts {
     bool sparse_embedding;         /* see kolo_train_opts */
     double lr;                     /* default 0.01 */
     /* The schedule of kolo_train_opts, counted in steps: a step schedule multiplies the rate every
-     * lr_step_every steps (default 30); `steps` is the end of a cosine, which requires it. */
+     * lr_step_every steps (default 30); `steps` is the end of cosine and poly, which require it. */
     kolo_lr_schedule schedule;
-    double lr_min, lr_step_factor;
+    double lr_min, lr_power, lr_step_factor;
     int64_t lr_step_every, warmup_steps, steps;
     kolo_precision precision;
     kolo_recompute recompute;

@@ -30,7 +30,8 @@ extern "C" {
 #define KOLO_LR_SCHEDULE_LIST(X)                                                        \
     X(KOLO_LR_CONSTANT, "constant", "always lr")                                        \
     X(KOLO_LR_STEP, "step", "multiplied by lr-step-factor every lr-step-epochs epochs") \
-    X(KOLO_LR_COSINE, "cosine", "half a cosine from lr down to lr-min over the run")
+    X(KOLO_LR_COSINE, "cosine", "half a cosine from lr down to lr-min over the run")    \
+    X(KOLO_LR_POLY, "poly", "a power of the rest of the run, from lr down to lr-min")
 
 typedef enum kolo_lr_schedule {
 #define KOLO_LR_SCHEDULE_ENUM(code, name, help) code,
@@ -103,10 +104,14 @@ typedef struct kolo_train_opts {
                               PyTorch's SparseAdam. ARG with weight decay, with accumulation, if
                               another op reads the table, or without a table */
     kolo_lr_schedule schedule;
-    double lr_min;          /* end of the cosine; default 0 */
+    int64_t scale_lr; /* linear scaling (Goyal et al., 2017): `lr` is for global batches of so many
+                         samples, and is multiplied by the global batch over this number; 0: no */
+    double lr_min;    /* end of the cosine and poly schedules; default 0 */
+    double lr_power;  /* of the poly schedule; default 2 */
     double lr_step_factor;  /* default 0.1 */
     int64_t lr_step_epochs; /* default 30 */
-    double warmup_epochs; /* linear warm-up from lr / steps to lr (Goyal et al., 2017); default 0 */
+    double warmup_epochs; /* linear warm-up to the learning rate, from the one before scaling where
+                             scale_lr raises it, else from lr / steps; default 0 */
     const char *augment;  /* of training images, such as "flip,crop=2,erase=8"; NULL: none */
     uint64_t seed;        /* 0 */
     int threads;          /* of kernels, per rank; default 1 */

@@ -210,7 +210,8 @@ static kolo_status begin(job *j, const kolo_train_opts *opts) {
         KOLO_TRY(kolo_agree(j->comm, kolo_trace_create(plan, &j->trace)));
     }
     KOLO_TRY(kolo_agree(j->comm, begin_files(j)));
-    j->schedule = kolo_lr_make(&j->setup.opts, j->setup.epoch_steps, j->setup.total_steps);
+    j->schedule = kolo_lr_make(&j->setup.opts, j->setup.global_batch, j->setup.epoch_steps,
+                               j->setup.total_steps);
     KOLO_TRY(kolo_agree(j->comm, open_batches(j)));
     return kolo_agree(j->comm, open_balance(j));
 }

@@ -40,6 +40,8 @@ static kolo_status resolve(kolo_options *o, int threads, kolo_train_opts *opts) 
     opts->steps = kolo_options_int(o, "steps");
     opts->lr = kolo_options_float(o, "lr");
     opts->schedule = (kolo_lr_schedule)kolo_options_choice(o, "schedule");
+    opts->scale_lr = kolo_options_int(o, "scale-lr");
+    opts->lr_power = kolo_options_float(o, "lr-power");
     opts->lr_min = kolo_options_float(o, "lr-min");
     opts->lr_step_factor = kolo_options_float(o, "lr-step-factor");
     opts->lr_step_epochs = kolo_options_int(o, "lr-step-epochs");

@@ -255,10 +255,17 @@ const kolo_option cli_options[] = {
      .help = "exchange and update only the rows of embedding tables that occur in the batch; "
              "requires SGD without momentum, or Adam, which then leaves the moments of other rows "
              "unchanged"},
+    {.name = "scale-lr", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "0", .min = 0,
+     .max = MANY, .commands = CMD_TRAIN,
+     .help = "the learning rate is for global batches of N samples: multiply it by the global "
+             "batch / N (linear scaling); a warm-up starts from the rate before. 0: no scaling"},
     {.name = "schedule", .type = KOLO_OPTION_CHOICE, .choices = schedules, .preset = "constant",
      .commands = CMD_TRAIN, .help = "learning-rate schedule after the warm-up"},
     {.name = "lr-min", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "0", .min = 0,
-     .max = 1e6, .commands = CMD_TRAIN, .help = "final learning rate of the cosine schedule"},
+     .max = 1e6, .commands = CMD_TRAIN,
+     .help = "final learning rate of the cosine and poly schedules"},
+    {.name = "lr-power", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "2", .min = 0.01,
+     .max = 100, .commands = CMD_TRAIN, .help = "power of the poly schedule"},
     {.name = "lr-step-factor", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "0.1",
      .min = 1e-6, .max = 1, .commands = CMD_TRAIN,
      .help = "learning-rate factor of the step schedule"},

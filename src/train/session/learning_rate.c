@@ -8,12 +8,20 @@
 
 static const double pi = 3.14159265358979323846;
 
-kolo_lr kolo_lr_make(const kolo_train_opts *opts, int64_t epoch_steps, int64_t total) {
+bool kolo_lr_has_end(kolo_lr_schedule schedule) {
+    return schedule == KOLO_LR_COSINE || schedule == KOLO_LR_POLY;
+}
+
+kolo_lr kolo_lr_make(const kolo_train_opts *opts, int64_t global_batch, int64_t epoch_steps,
+                     int64_t total) {
+    double scale = opts->scale_lr > 0 ? (double)global_batch / (double)opts->scale_lr : 1;
     int64_t warmup = (int64_t)llround(opts->warmup_epochs * (double)epoch_steps);
     return (kolo_lr){
         .kind = opts->schedule,
-        .lr = opts->lr,
+        .start = scale > 1 ? opts->lr : 0,
+        .lr = opts->lr * scale,
         .lr_min = opts->lr_min,
+        .power = opts->lr_power,
         .step_factor = opts->lr_step_factor,
         .step_every = opts->lr_step_epochs * epoch_steps,
         .warmup = kolo_min_i64(warmup, total),
@@ -22,7 +30,9 @@ kolo_lr kolo_lr_make(const kolo_train_opts *opts, int64_t epoch_steps, int64_t t
 }
 
 double kolo_lr_at(const kolo_lr *s, int64_t k) {
-    if (k < s->warmup) return s->lr * (double)(k + 1) / (double)s->warmup;
+    if (k < s->warmup) {
+        return s->start + (s->lr - s->start) * (double)(k + 1) / (double)s->warmup;
+    }
     int64_t falls = k / s->step_every;
     switch (s->kind) {
     case KOLO_LR_CONSTANT:
@@ -32,6 +42,10 @@ double kolo_lr_at(const kolo_lr *s, int64_t k) {
     case KOLO_LR_COSINE: {
         double part = (double)(k - s->warmup) / (double)(s->total - s->warmup);
         return s->lr_min + (s->lr - s->lr_min) * (1.0 + cos(pi * part)) / 2.0;
+    }
+    case KOLO_LR_POLY: {
+        double rest = 1 - (double)(k - s->warmup) / (double)(s->total - s->warmup);
+        return s->lr_min + (s->lr - s->lr_min) * pow(rest, s->power);
     }
     case KOLO_LR_SCHEDULE_COUNT:
         break;

@@ -31,6 +31,7 @@ static kolo_train_opts job_options(const kolo_session_opts *o) {
         .sparse_embedding = o->sparse_embedding,
         .schedule = o->schedule,
         .lr_min = o->lr_min,
+        .lr_power = o->lr_power,
         .lr_step_factor = o->lr_step_factor,
         .lr_step_epochs = o->lr_step_every,
         .warmup_epochs = (double)o->warmup_steps,
@@ -49,8 +50,9 @@ static kolo_train_opts job_options(const kolo_session_opts *o) {
 static kolo_status open_alone(const kolo_session_opts *o, int ranks, kolo_build *build, void *arg,
                               kolo_setup *setup, kolo_graph **graph) {
     if (!build) return KOLO_FAIL(KOLO_ERR_ARG, "a session without a builder of its graph");
-    if (o->schedule == KOLO_LR_COSINE && o->steps == 0) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "a cosine schedule without an end: give `steps`");
+    if (kolo_lr_has_end(o->schedule) && o->steps == 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "a %s schedule without an end: give `steps`",
+                         kolo_lr_schedule_name(o->schedule));
     }
     const kolo_train_opts job = job_options(o);
     KOLO_TRY(kolo_setup_open_steps(&job, ranks, setup));
@@ -87,11 +89,14 @@ static void describe(const kolo_session_opts *o, const kolo_setup *s, const kolo
         {"eps", p->eps},
         {"weight_decay", p->weight_decay},
         {"decay_matrices_only", p->decay_matrices_only},
+        {"trust", p->trust},
+        {"scale_matrices_only", p->scale_matrices_only},
         {"clip", p->clip},
         {"sparse_embedding", s->opts.sparse_embedding},
         {"lr", s->opts.lr},
         {"schedule", s->opts.schedule},
         {"lr_min", s->opts.lr_min},
+        {"lr_power", s->opts.lr_power},
         {"lr_step_factor", s->opts.lr_step_factor},
         {"lr_step_every", (double)s->opts.lr_step_epochs},
         {"warmup_steps", s->opts.warmup_epochs},
@@ -108,6 +113,8 @@ static void describe(const kolo_session_opts *o, const kolo_setup *s, const kolo
     for (size_t i = 0; i < KOLO_COUNT(numbers); i++) {
         describe_number(text, numbers[i].name, numbers[i].number);
     }
+    kolo_text_add(text, "no_decay: %s\nno_scale: %s\n", p->no_decay ? p->no_decay : "",
+                  p->no_scale ? p->no_scale : "");
     kolo_graph_print(graph, text);
 }
 
@@ -126,8 +133,8 @@ static kolo_status start(kolo_session *s, const kolo_setup *setup) {
     if (s->opts.shards > 0 && !s->opts.evaluate_only) {
         KOLO_TRY(kolo_agree_kernels(s->comm, kolo_session_plan(s)));
     }
-    int64_t end = setup->opts.schedule == KOLO_LR_COSINE ? setup->opts.steps : INT64_MAX;
-    s->schedule = kolo_lr_make(&setup->opts, 1, end);
+    int64_t end = kolo_lr_has_end(setup->opts.schedule) ? setup->opts.steps : INT64_MAX;
+    s->schedule = kolo_lr_make(&setup->opts, setup->global_batch, 1, end);
     const size_t bytes = (size_t)setup->workers * sizeof *s->sizes;
     s->sizes = kolo_alloc(bytes);
     KOLO_TRY(kolo_agree(s->comm, s->sizes ? KOLO_OK : KOLO_NOMEM(bytes)));

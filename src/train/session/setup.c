@@ -7,6 +7,7 @@
 #include "base/range.h"
 #include "data/sampler.h"
 #include "kernel/select/families.h"
+#include "train/session/learning_rate.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -27,6 +28,7 @@ static void fill_defaults(kolo_train_opts *o) {
     if (o->epochs == 0 && o->steps == 0) o->epochs = 1;
     if (o->lr == 0) o->lr = 0.01;
     if (o->log_every == 0) o->log_every = 10;
+    if (o->lr_power == 0) o->lr_power = 2;
     if (o->lr_step_factor == 0) o->lr_step_factor = 0.1;
     if (o->lr_step_epochs == 0) o->lr_step_epochs = 30;
     if (o->threads == 0) o->threads = 1;
@@ -107,6 +109,8 @@ static kolo_status check_ranges(const kolo_train_opts *o) {
     KOLO_TRY(kolo_check_count("epochs between learning-rate steps", o->lr_step_epochs, 1, 1 << 30));
     KOLO_TRY(kolo_check_real("learning rate", o->lr, 0, true, 1e6));
     KOLO_TRY(kolo_check_real("minimum learning rate", o->lr_min, 0, false, o->lr));
+    KOLO_TRY(kolo_check_real("learning-rate power", o->lr_power, 0, true, 100));
+    KOLO_TRY(kolo_check_count("batch that the learning rate is for", o->scale_lr, 0, many));
     KOLO_TRY(kolo_check_real("learning-rate factor", o->lr_step_factor, 0, true, 1));
     KOLO_TRY(kolo_check_real("warm-up epochs", o->warmup_epochs, 0, false, 1e6));
     KOLO_TRY(kolo_check_count("precision", o->precision, 0, KOLO_PRECISION_COUNT - 1));
@@ -397,10 +401,13 @@ static void describe_schedule(const kolo_setup *setup, kolo_text *text) {
     if (o->schedule == KOLO_LR_STEP) {
         add_number(text, "lr-step-factor", o->lr_step_factor);
         kolo_text_add(text, "lr-step-epochs: %" PRId64 "\n", o->lr_step_epochs);
-    } else if (o->schedule == KOLO_LR_COSINE) {
+    } else if (kolo_lr_has_end(o->schedule)) {
         add_number(text, "lr-min", o->lr_min);
-        kolo_text_add(text, "steps of the cosine: %" PRId64 "\n", setup->total_steps);
+        if (o->schedule == KOLO_LR_POLY) add_number(text, "lr-power", o->lr_power);
+        kolo_text_add(text, "steps of the %s: %" PRId64 "\n", kolo_lr_schedule_name(o->schedule),
+                      setup->total_steps);
     }
+    if (o->scale_lr > 0) kolo_text_add(text, "scale-lr: %" PRId64 "\n", o->scale_lr);
 }
 
 static void describe_optimizer(const kolo_optimizer_opts *o, kolo_text *text) {

@@ -103,7 +103,8 @@ static void usage_errors_are_one_line_and_exit_2(void **state) {
         {"train --model lenet --data x --lr 0",
          "kolo: --lr 0: must be a number from 1e-12 to 1e+06\n"},
         {"train --model lenet --data x --schedule cosin",
-         "kolo: --schedule cosin: must be one of constant, step, cosine; did you mean cosine?\n"},
+         "kolo: --schedule cosin: must be one of constant, step, cosine, poly; did you mean "
+         "cosine?\n"},
         {"train --data fashion-mnist",
          "kolo: 'kolo train' needs --model NAME[:KEY=VALUE,...] (model, such as lenet, "
          "resnet18 or mlp:hidden=256; 'kolo help models' lists all)\n"},
@@ -151,8 +152,8 @@ static void usage_errors_are_one_line_and_exit_2(void **state) {
          "kolo: --beta1 has no effect without --optimizer adam, adamw or lamb: remove it, or give "
          "--optimizer adam, adamw or lamb\n"},
         {"train --model mlp --data synthetic --lr-min 0.1 --schedule step",
-         "kolo: --lr-min has no effect without --schedule cosine: remove it, or give --schedule "
-         "cosine\n"},
+         "kolo: --lr-min has no effect without --schedule cosine or poly: remove it, or give "
+         "--schedule cosine or poly\n"},
         {"train --model mlp --data synthetic --no-eval --eval-every 2",
          "kolo: --eval-every has no effect without --eval: remove it, or give --eval\n"},
         {"train --model mlp --data synthetic --keep 3 --out o",
