@@ -24,6 +24,16 @@
  * PEER, TIMEOUT, or ARG for a disagreement. Destroy a broken communicator; until then, peers may
  * still write into the data of requests that were in flight.
  *
+ * Environment. For programs that cannot be edited, these variables are read when a communicator is
+ * created; options that the program sets take precedence.
+ *
+ *     KOLO_TIMEOUT, KOLO_HEARTBEAT   timeout_ms and heartbeat_ms, in seconds
+ *     KOLO_ALGORITHM                 name of the allreduce algorithm, the same on all ranks
+ *     KOLO_LOG=LEVEL[:FILE]          log on standard error or in a file; warn: failures and
+ * rejected connections; info: joining, leaving, bytes exchanged; debug: steps of joining, requests,
+ * bytes exchanged with each rank KOLO_TRACE=PREFIX              writes PREFIX.rankR.json, a trace
+ * for Perfetto: begin and end of each collective and message, its bytes and algorithm
+ *
  *     kolo_comm *comm;
  *     KOLO_TRY(kolo_comm_create(NULL, &comm));           // RANK, WORLD_SIZE, ... from kolo run
  *     KOLO_TRY(kolo_allreduce(comm, gradient, n, KOLO_DTYPE_F32, KOLO_SUM));
@@ -269,6 +279,17 @@ KOLO_API kolo_status kolo_comm_load_costs(kolo_comm *comm, const char *path);
 /* Writes one line into `text`, truncated to `bytes`: which ranks this one waits for, in which
  * request, and what they and this rank finished last. Does not block. */
 KOLO_API void kolo_comm_report(kolo_comm *comm, char *text, size_t bytes);
+
+/* What this rank has exchanged with another one: messages, and what it has read or written in the
+ * other's memory. */
+typedef struct kolo_peer_traffic {
+    uint64_t sent_bytes, received_bytes;
+    uint64_t sends, receives;
+} kolo_peer_traffic;
+
+/* Gets the traffic with a rank by collectives, sends and receives of this communicator, without its
+ * sub-groups and without what MPI moves (transport mpi). Does not block. ARG: no such rank. */
+KOLO_API kolo_status kolo_comm_peer_traffic(kolo_comm *comm, int peer, kolo_peer_traffic *traffic);
 
 /* Allocates registered memory: zeroed, 64-byte aligned, accessible to the peers of this host. If
  * the data of all ranks is registered, collectives inside a host copy nothing; otherwise they stage

@@ -517,6 +517,13 @@ class Comm:
         _lib.kolo_comm_report(self._open(), text, len(text))
         return text.value.decode(errors="replace")
 
+    def peer_traffic(self, peer):
+        """What this rank has exchanged with another one: a dictionary of sent_bytes,
+        received_bytes, sends and receives."""
+        traffic = _l.PeerTraffic()
+        _check(_lib.kolo_comm_peer_traffic(self._open(), peer, ctypes.byref(traffic)))
+        return {name: getattr(traffic, name) for name, _ in traffic._fields_}
+
 
 class Handle:
     """A named tensor in flight; keeps its memory alive."""

@@ -83,7 +83,13 @@ class ReducerOpts(Structure):
     header, c_name = "kolo/reducer.h", "kolo_reducer_opts"
 
 
-STRUCTURES = (Codec, Part, CommOpts, RequestOpts, NamedOpts, ReducerOpts)
+class PeerTraffic(Structure):
+    _fields_ = [("sent_bytes", c_uint64), ("received_bytes", c_uint64), ("sends", c_uint64),
+                ("receives", c_uint64)]
+    header, c_name = "kolo/comm.h", "kolo_peer_traffic"
+
+
+STRUCTURES = (Codec, Part, CommOpts, RequestOpts, NamedOpts, ReducerOpts, PeerTraffic)
 
 # The codes of kolo/status.h, kolo/dtype.h and kolo/comm.h, in their order.
 STATUSES = ("KOLO_OK", "KOLO_ERR_ARG", "KOLO_ERR_NOMEM", "KOLO_ERR_IO", "KOLO_ERR_FORMAT",
@@ -108,6 +114,7 @@ _SIGNATURES = {
     "kolo_comm_split": (c_int, [_P, c_int, c_int, POINTER(_P)]),
     "kolo_comm_load_costs": (c_int, [_P, c_char_p]),
     "kolo_comm_report": (None, [_P, c_char_p, c_size_t]),
+    "kolo_comm_peer_traffic": (c_int, [_P, c_int, POINTER(PeerTraffic)]),
     "kolo_comm_alloc": (c_int, [_P, c_size_t, POINTER(_P)]),
     "kolo_comm_progress": (c_int, [_P]),
     "kolo_algorithm_parse": (c_int, [c_char_p, POINTER(c_int)]),

@@ -1,5 +1,6 @@
 /* Creation of communicators, and loading of cost constants. */
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/process.h"
 #include "base/status.h"
@@ -33,15 +34,33 @@ static kolo_status join_environment(kolo_joining *j, kolo_comm **comm) {
     return status;
 }
 
+static kolo_status join(kolo_joining *j, kolo_comm **comm) {
+    if (j->opts.transport == KOLO_TRANSPORT_MPI) return kolo_join_mpi(j, comm);
+    if (j->opts.world == 0 && kolo_comm_launched()) return join_environment(j, comm);
+    KOLO_TRY(kolo_rank_env_read(&j->opts, j->deadline_ns, &j->env, &j->key));
+    return kolo_comm_join(j, comm);
+}
+
 kolo_status kolo_comm_create(const kolo_comm_opts *opts, kolo_comm **comm) {
     kolo_joining j = {
         .local_listener = -1, .tcp_listener = -1, .leader.fd = -1, .started_ns = kolo_now_ns()};
     KOLO_TRY(kolo_comm_resolve(opts, &j.opts));
     j.deadline_ns = j.started_ns + kolo_ms_to_ns(j.opts.timeout_ms);
-    if (j.opts.transport == KOLO_TRANSPORT_MPI) return kolo_join_mpi(&j, comm);
-    if (j.opts.world == 0 && kolo_comm_launched()) return join_environment(&j, comm);
-    KOLO_TRY(kolo_rank_env_read(&j.opts, j.deadline_ns, &j.env, &j.key));
-    return kolo_comm_join(&j, comm);
+    kolo_status status = join(&j, comm);
+    int rank = j.env.world > 0 ? j.env.rank : -1;
+    if (status != KOLO_OK) {
+        kolo_log_line(KOLO_LOG_WARN, rank, "not joined: %s", kolo_last_error());
+        return status;
+    }
+    const kolo_comm *c = *comm;
+    kolo_log_line(
+        KOLO_LOG_INFO, c->rank,
+        "joined %d ranks on %d host%s in %.3f s: transport %s, algorithm %s, timeout %.1f s, "
+        "heartbeat %.1f s",
+        c->size, kolo_comm_host_count(c), kolo_comm_host_count(c) == 1 ? "" : "s",
+        kolo_joining_s(&j), kolo_comm_transport(c), kolo_algorithm_name(c->algorithm),
+        (double)j.opts.timeout_ms * 1e-3, (double)j.opts.heartbeat_ms * 1e-3);
+    return KOLO_OK;
 }
 
 kolo_status kolo_comm_create_threads(int n, const kolo_comm_opts *opts, kolo_comm **comms) {

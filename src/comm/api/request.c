@@ -1,8 +1,10 @@
 /* Creation of requests: validation, and the layout of their data. */
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/api/choose_schedule.h"
 #include "comm/engine/failure.h"
+#include "comm/engine/family.h"
 #include "comm/engine/lifetime.h"
 #include "comm/engine/lock.h"
 #include "comm/engine/p2p.h"
@@ -307,6 +309,10 @@ kolo_status kolo_request_create(kolo_comm *comm, const kolo_request_opts *o,
                   fail);
     q->next = comm->requests;
     comm->requests = q;
+    if (kolo_log_writes(KOLO_LOG_DEBUG)) {
+        kolo_log_line(KOLO_LOG_DEBUG, kolo_comm_whole_rank(comm, comm->rank),
+                      "created %s: %zu bytes", q->title, q->count * q->element_bytes);
+    }
     *request = q;
     return KOLO_OK;
 fail:

@@ -3,6 +3,7 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "comm/engine/backoff.h"
+#include "comm/engine/comm_trace.h"
 #include "comm/engine/engine.h"
 #include "comm/engine/failure.h"
 #include "comm/engine/family.h"
@@ -59,6 +60,7 @@ kolo_status kolo_request_start(kolo_request *q) {
     bool moved; /* the announcement is sent at once */
     if (kolo_collective_is_message(q->kind)) {
         KOLO_TRY(kolo_p2p_start(q));
+        if (comm->trace) kolo_comm_trace_begin(comm->trace, q);
         return kolo_engine_progress(comm, &moved);
     }
     while (comm->n_flight == comm->max_in_flight) {
@@ -71,6 +73,7 @@ kolo_status kolo_request_start(kolo_request *q) {
     q->matched = 0;
     q->offloaded = false;
     kolo_flight_add(comm, q);
+    if (comm->trace) kolo_comm_trace_begin(comm->trace, q);
     return kolo_engine_progress(comm, &moved);
 }
 

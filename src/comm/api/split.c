@@ -39,6 +39,7 @@ static void adopt(kolo_comm *parent, kolo_comm *child, const int *members) {
     child->sibling = parent->children;
     parent->children = child;
     child->lock = parent->lock;
+    child->trace = parent->trace;
     if (child->transport->windows == parent->transport->windows) { /* else it keeps the defaults */
         child->tuning = parent->tuning;
         child->costs = parent->costs;

@@ -25,6 +25,15 @@ const char *kolo_comm_transport(const kolo_comm *comm) {
     return comm->backend ? comm->backend->ops->name : comm->transport->name;
 }
 
+kolo_status kolo_comm_peer_traffic(kolo_comm *comm, int peer, kolo_peer_traffic *traffic) {
+    if (peer < 0 || peer >= comm->size) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "rank %d outside the group of %d", peer, comm->size);
+    }
+    KOLO_COMM_LOCK_SCOPE(comm);
+    *traffic = comm->traffic[peer];
+    return KOLO_OK;
+}
+
 kolo_status kolo_comm_alloc(kolo_comm *comm, size_t bytes, void **memory) {
     KOLO_COMM_CLAIM(comm);
     KOLO_COMM_LOCK_SCOPE(comm);

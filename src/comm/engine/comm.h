@@ -54,6 +54,9 @@ struct kolo_comm {
     uint64_t next_seq;
     uint32_t next_number;
 
+    kolo_peer_traffic *traffic;    /* [size] */
+    struct kolo_comm_trace *trace; /* of the family, owned by the whole group; NULL: none */
+
     _Atomic uintptr_t user;   /* whole group: the thread that is in a call; acquire, release */
     int claims;               /* calls that it is in */
     _Atomic uint64_t *joined; /* cleared when the communicator is destroyed; NULL: none */

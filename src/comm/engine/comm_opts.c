@@ -1,8 +1,12 @@
-/* Options of communicators: defaults and checks. */
+/* Options of communicators: defaults, those of the environment, and checks. */
 #include "comm/engine/comm_opts.h"
 
+#include "base/log.h"
+#include "base/number.h"
 #include "base/status.h"
 #include "comm/transport/transport.h"
+
+#include <stdlib.h>
 
 enum {
     TIMEOUT_MS_DEFAULT = 300000,
@@ -14,8 +18,33 @@ enum {
 
 static const int64_t segment_default = (int64_t)64 << 30;
 
+/* Sets an option that the program has left at 0 from the environment, in seconds. */
+static kolo_status seconds_from_env(const char *name, int64_t *ms) {
+    const double most = 1e9;
+    const char *text = getenv(name);
+    if (!text || *ms != 0) return KOLO_OK;
+    char *end;
+    double seconds = kolo_parse_double(text, &end);
+    if (end == text || *end || !(seconds >= 1e-3 && seconds <= most)) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s is '%.60s': must be a number of seconds", name, text);
+    }
+    *ms = (int64_t)(seconds * 1000);
+    return KOLO_OK;
+}
+
+static kolo_status read_env(kolo_comm_opts *o) {
+    const char *algorithm = getenv("KOLO_ALGORITHM");
+    KOLO_TRY(kolo_log_open());
+    KOLO_TRY(seconds_from_env("KOLO_TIMEOUT", &o->timeout_ms));
+    KOLO_TRY(seconds_from_env("KOLO_HEARTBEAT", &o->heartbeat_ms));
+    if (!algorithm || o->algorithm != KOLO_ALGORITHM_AUTO) return KOLO_OK;
+    kolo_status status = kolo_algorithm_parse(algorithm, &o->algorithm);
+    return status == KOLO_OK ? status : kolo_fail_in(status, "KOLO_ALGORITHM");
+}
+
 kolo_status kolo_comm_resolve(const kolo_comm_opts *opts, kolo_comm_opts *resolved) {
     kolo_comm_opts o = opts ? *opts : (kolo_comm_opts){0};
+    KOLO_TRY(read_env(&o));
     if (o.timeout_ms < 0 || o.segment_bytes < 0) {
         return KOLO_FAIL(KOLO_ERR_ARG,
                          "a communicator option is negative: timeout_ms %lld, "

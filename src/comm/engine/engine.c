@@ -289,6 +289,25 @@ static void run_barrier(kolo_request *q, entry_progress *p) {
 
 static void count_entry(kolo_request *q, const kolo_entry *e) {
     kolo_traffic_add(&q->traffic, e->kind, e->count);
+    kolo_peer_traffic *traffic = &q->comm->traffic[e->peer];
+    uint64_t bytes = e->count * q->element_bytes;
+    switch (e->kind) {
+    case KOLO_ENTRY_SEND:
+    case KOLO_ENTRY_COPY_TO:
+        if (e->peer == q->comm->rank) return;
+        traffic->sent_bytes += bytes;
+        traffic->sends++;
+        return;
+    case KOLO_ENTRY_RECV:
+    case KOLO_ENTRY_COPY_FROM:
+    case KOLO_ENTRY_REDUCE_FROM:
+        if (e->peer == q->comm->rank) return;
+        traffic->received_bytes += bytes;
+        traffic->receives++;
+        return;
+    default:
+        return;
+    }
 }
 
 /* Runs one entry of the current round; `*n` is the number of entries processed (several in a

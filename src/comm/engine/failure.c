@@ -1,7 +1,9 @@
 /* Failure of a communicator. */
 #include "comm/engine/failure.h"
 
+#include "base/log.h"
 #include "base/status.h"
+#include "comm/engine/comm_trace.h"
 #include "comm/engine/family.h"
 #include "comm/engine/flight.h"
 #include "comm/engine/lock.h"
@@ -20,8 +22,11 @@ static void break_one(kolo_comm *comm, kolo_status status, const char *text) {
     memcpy(comm->broken_text, text, sizeof comm->broken_text);
     comm->broken = status;
     comm->transport->ops->report(comm->transport, status, text);
+    kolo_log_line(KOLO_LOG_WARN, kolo_comm_whole_rank(comm, comm->rank), "%s%sbroken: %s",
+                  comm->group, comm->group[0] ? " " : "", text);
     kolo_flight_drop(comm);
     kolo_p2p_drop(comm);
+    if (comm->trace) kolo_comm_trace_flush(comm->trace);
 }
 
 /* `lost` is a rank of the whole group. */

@@ -1,6 +1,8 @@
 /* The lists of collectives in flight. */
 #include "comm/engine/flight.h"
 
+#include "comm/engine/comm_trace.h"
+
 #include <string.h>
 
 void kolo_flight_add(kolo_comm *comm, kolo_request *q) {
@@ -36,6 +38,7 @@ void kolo_flight_retire(kolo_comm *comm) {
         kolo_request *q = comm->flight[i];
         if (q->state == REQUEST_IDLE) {
             memcpy(comm->last_title, q->title, sizeof q->title);
+            if (comm->trace) kolo_comm_trace_end(comm->trace, q);
             release_scratch(q);
         } else {
             comm->flight[kept++] = q;
@@ -49,6 +52,7 @@ void kolo_flight_retire(kolo_comm *comm) {
 void kolo_flight_drop(kolo_comm *comm) {
     for (int i = 0; i < comm->n_flight; i++) {
         release_scratch(comm->flight[i]);
+        if (comm->trace) kolo_comm_trace_end(comm->trace, comm->flight[i]);
         comm->flight[i]->state = REQUEST_IDLE;
     }
     comm->n_flight = 0;

@@ -2,9 +2,11 @@
 #include "comm/engine/lifetime.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/engine/backoff.h"
+#include "comm/engine/comm_trace.h"
 #include "comm/engine/failure.h"
 #include "comm/engine/family.h"
 #include "comm/engine/forked.h"
@@ -20,10 +22,12 @@ kolo_status kolo_comm_over(kolo_transport *transport, const kolo_comm_opts *opts
     kolo_comm *c = kolo_zalloc(sizeof *c);
     size_t n = (size_t)opts->max_in_flight;
     kolo_request **flight = kolo_alloc(2 * n * sizeof *flight);
-    if (!c || !flight) {
+    kolo_peer_traffic *traffic = kolo_zalloc((size_t)transport->size * sizeof *traffic);
+    if (!c || !flight || !traffic) {
         transport->ops->destroy(transport);
         kolo_free(c);
         kolo_free(flight);
+        kolo_free(traffic);
         return KOLO_NOMEM(2 * n * sizeof *flight);
     }
     *c = (kolo_comm){
@@ -38,6 +42,7 @@ kolo_status kolo_comm_over(kolo_transport *transport, const kolo_comm_opts *opts
         .flight = flight,
         .by_priority = flight + n,
         .max_in_flight = opts->max_in_flight,
+        .traffic = traffic,
         .interrupted = opts->interrupted,
         .interrupted_arg = opts->interrupted_arg,
         .report_signal.fd = -1,
@@ -58,7 +63,8 @@ kolo_status kolo_comm_of_transport(kolo_transport *transport, const kolo_comm_op
     kolo_comm *c;
     KOLO_TRY(kolo_comm_over(transport, opts, local_rank, local_size, processors, &c));
     kolo_fork_register(c);
-    kolo_status status = kolo_progress_start(c, opts);
+    kolo_status status = kolo_comm_trace_open(c->rank, c->size, &c->trace);
+    if (status == KOLO_OK) status = kolo_progress_start(c, opts);
     if (status != KOLO_OK) {
         kolo_comm_destroy(c);
         return status;
@@ -101,6 +107,28 @@ void kolo_request_destroy(kolo_request *q) {
     kolo_free(q);
 }
 
+/* Logs what was exchanged with all other ranks, and with each. */
+static void log_traffic(const kolo_comm *comm) {
+    kolo_peer_traffic all = {0};
+    int own = kolo_comm_whole_rank(comm, comm->rank);
+    for (int r = 0; r < comm->size; r++) {
+        const kolo_peer_traffic *t = &comm->traffic[r];
+        all.sent_bytes += t->sent_bytes;
+        all.received_bytes += t->received_bytes;
+        if (t->sends + t->receives == 0) continue;
+        kolo_log_line(KOLO_LOG_DEBUG, own,
+                      "rank %d: sent %llu bytes in %llu transfers, received %llu in "
+                      "%llu",
+                      kolo_comm_whole_rank(comm, r), (unsigned long long)t->sent_bytes,
+                      (unsigned long long)t->sends, (unsigned long long)t->received_bytes,
+                      (unsigned long long)t->receives);
+    }
+    kolo_log_line(KOLO_LOG_INFO, own,
+                  "%s%sleft after %llu collectives: sent %llu bytes, received %llu", comm->group,
+                  comm->group[0] ? " " : "", (unsigned long long)comm->next_seq,
+                  (unsigned long long)all.sent_bytes, (unsigned long long)all.received_bytes);
+}
+
 static void destroy(kolo_comm *comm) {
     while (comm->children) kolo_comm_destroy(comm->children);
     kolo_comm_unlink(comm);
@@ -110,10 +138,13 @@ static void destroy(kolo_comm *comm) {
     kolo_p2p_drop(comm);
     while (comm->requests) kolo_request_destroy(comm->requests);
     kolo_p2p_close(comm);
+    if (kolo_log_writes(KOLO_LOG_INFO)) log_traffic(comm);
+    if (!comm->parent) kolo_comm_trace_close(comm->trace);
     comm->transport->ops->destroy(comm->transport);
     kolo_offload_close(comm);
     if (comm->joined) atomic_store_explicit(comm->joined, 0, memory_order_release);
     kolo_free(comm->flight);
+    kolo_free(comm->traffic);
     kolo_free(comm->host_of);
     kolo_free(comm->whole_rank);
     kolo_signals_close(&comm->report_signal);

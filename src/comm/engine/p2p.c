@@ -13,6 +13,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "comm/engine/comm_trace.h"
 
 #include <string.h>
 
@@ -79,7 +80,10 @@ void kolo_p2p_close(kolo_comm *comm) {
 void kolo_p2p_drop(kolo_comm *comm) {
     kolo_p2p *p = comm->p2p;
     if (!p) return;
-    for (size_t i = 0; i < comm->n_messages; i++) p->open[i]->state = REQUEST_IDLE;
+    for (size_t i = 0; i < comm->n_messages; i++) {
+        p->open[i]->state = REQUEST_IDLE;
+        if (comm->trace) kolo_comm_trace_end(comm->trace, p->open[i]);
+    }
     for (int r = 0; r < comm->size; r++) p->lanes[r].open = 0;
     comm->n_messages = 0;
 }
@@ -114,6 +118,15 @@ static void complete(kolo_request *q) {
     comm->n_messages--;
     p->lanes[q->root].open--;
     q->state = REQUEST_IDLE;
+    kolo_peer_traffic *traffic = &comm->traffic[q->root];
+    if (q->kind == KOLO_COLLECTIVE_SEND) {
+        traffic->sent_bytes += q->count * q->element_bytes;
+        traffic->sends++;
+    } else {
+        traffic->received_bytes += q->count * q->element_bytes;
+        traffic->receives++;
+    }
+    if (comm->trace) kolo_comm_trace_end(comm->trace, q);
 }
 
 /* ---- sending ---- */

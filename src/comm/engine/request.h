@@ -74,6 +74,7 @@ struct kolo_request {
     const void **from;     /* [size]: pointers of a sweep */
     void **to;             /* [size] */
     kolo_traffic traffic;
+    uint64_t trace_id; /* of the latest start */
 };
 
 static inline bool kolo_collective_is_message(kolo_collective kind) {

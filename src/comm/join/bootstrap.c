@@ -18,6 +18,7 @@
 #include "comm/join/bootstrap.h"
 
 #include "base/compiler.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "comm/transport/socket.h"
 
@@ -218,6 +219,7 @@ kolo_status kolo_bootstrap(const kolo_comm_opts *opts, int64_t deadline_ns, kolo
                            kolo_key *key) {
     kolo_manager *m;
     KOLO_TRY(open_manager(deadline_ns, &m));
+    kolo_log_line(KOLO_LOG_DEBUG, m->rank, "address exchange by %s", m->ops->name);
     kolo_status status = kolo_bootstrap_with(m, opts, deadline_ns, env, key);
     m->failed = status != KOLO_OK;
     m->ops->close(m);

@@ -7,6 +7,7 @@
  * traffic, on one host it signals the end of the peer's process. */
 #include "base/clock.h"
 #include "base/integer.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/engine/comm.h"
@@ -85,7 +86,10 @@ static kolo_status complete(kolo_joining *j, int peer, int fd, const kolo_nonces
     }
     sodium_memzero(&other, sizeof other);
     if (segment >= 0) close(segment);
-    return status == KOLO_OK ? status : fail_between(j, peer, status);
+    if (status != KOLO_OK) return fail_between(j, peer, status);
+    kolo_log_line(KOLO_LOG_DEBUG, j->env.rank, "connected to rank %d by %s", peer,
+                  is_local(j, peer) ? "shared memory" : j->choice->name);
+    return KOLO_OK;
 }
 
 static kolo_status connect_socket(kolo_joining *j, int peer, int *fd) {

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/integer.h"
+#include "base/log.h"
 #include "base/memory.h"
 
 #include <errno.h>
@@ -87,6 +88,8 @@ static void reject(kolo_listener *l, int fd, const char *why) {
              "; %d connection%s rejected, the last one%s%s: %s", l->n_rejected,
              l->n_rejected == 1 ? " was" : "s were", known ? " from " : "", known ? address : "",
              why);
+    kolo_log_line(KOLO_LOG_WARN, -1, "connection%s%s rejected: %s", known ? " from " : "",
+                  known ? address : "", why);
 }
 
 static void reject_pending(kolo_listener *l, int i, const char *why) {

@@ -5,6 +5,7 @@
  * each of them, with its own proof. On an error (duplicate ranks, different worlds, a lost rank,
  * the deadline) it sends the reason to all instead. */
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/join/bootstrap.h"
@@ -168,6 +169,8 @@ static kolo_status gather(kolo_joining *j, kolo_listener *listener) {
         j->members[member.hello.rank] = member;
         j->table[member.hello.rank] = member.hello;
         joined++;
+        kolo_log_line(KOLO_LOG_DEBUG, 0, "rank %d has joined: %d of %d", (int)member.hello.rank,
+                      joined, world);
     }
     return KOLO_OK;
 }
@@ -279,6 +282,8 @@ static kolo_status follow(kolo_joining *j) {
     kolo_nonces nonces;
     kolo_status status = reach_leader(j, &fd, &nonces);
     if (status != KOLO_OK) return fail_at(status, where);
+    kolo_log_line(KOLO_LOG_DEBUG, c->rank, "has reached rank 0 at %s:%d", c->master_addr,
+                  c->master_port);
     j->leader = (kolo_member){.fd = fd, .nonces = nonces};
     status = kolo_joining_await(j, &j->leader);
     if (status == KOLO_OK) { /* an error that rank 0 sends is this call's own */

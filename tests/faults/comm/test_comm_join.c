@@ -408,7 +408,6 @@ static kolo_status out_of_reach_body(kolo_comm *comm, const void *arg, void *res
 
 /* Long before the deadline if its host does not answer. */
 static void a_rank_that_cannot_be_reached_is_named_to_all(void **state) {
-    static const char *const reasons[] = {"it has not answered within", "no answer from its host"};
     for (int full = 0; full < 2; full++) {
         rank_outcome outcomes[3];
         bool arg = full;
@@ -419,10 +418,12 @@ static void a_rank_that_cannot_be_reached_is_named_to_all(void **state) {
                                        .arg_bytes = sizeof arg,
                                        .bare = true,
                                        .outcomes = outcomes});
-        expect(&outcomes[2], KOLO_ERR_TIMEOUT, "rank 2, connecting to rank 1 at 127.0.0.1: ");
-        expect(&outcomes[2], KOLO_ERR_TIMEOUT, reasons[full]);
-        for (int r = 0; r < 2; r++) expect(&outcomes[r], KOLO_ERR_TIMEOUT, "rank 1 at 127.0.0.1");
-        if (full) expect(&outcomes[0], KOLO_ERR_TIMEOUT, reasons[full]);
+        for (int r = 0; r < 3; r++) {
+            expect(&outcomes[r], KOLO_ERR_TIMEOUT, "rank 1 at 127.0.0.1");
+            if (!full) continue; /* else ranks 0 and 2 have the same deadline */
+            expect(&outcomes[r], KOLO_ERR_TIMEOUT, "rank 2, connecting to rank 1 at 127.0.0.1: ");
+            expect(&outcomes[r], KOLO_ERR_TIMEOUT, "no answer from its host");
+        }
     }
 }
 

@@ -125,18 +125,20 @@ static void accept_client(fake_store *s) {
     }
 }
 
+/* Ends once it is stopped and has served the last request of each client. */
 static void *serve(void *arg) {
     fake_store *s = arg;
-    while (poll(s->polls, (nfds_t)s->n_polls, -1) > 0 && !s->polls[1].revents) {
+    int open = 0;
+    while (poll(s->polls, (nfds_t)s->n_polls, -1) > 0 && (open > 0 || !s->polls[1].revents)) {
         for (int i = 2; i < s->n_polls; i++) {
             if (!s->polls[i].revents || serve_request(s, i)) continue;
             close(s->polls[i].fd);
             s->polls[i].fd = -1;
+            open--;
         }
+        int before = s->n_polls;
         if (s->polls[0].revents) accept_client(s);
-    }
-    for (int i = 2; i < s->n_polls; i++) {
-        if (s->polls[i].fd >= 0) close(s->polls[i].fd);
+        open += s->n_polls - before;
     }
     return NULL;
 }

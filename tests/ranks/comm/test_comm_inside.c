@@ -1,0 +1,239 @@
+/* What a program shows on request: settings from the environment, log, trace, bytes per peer. */
+#include "base/file.h"
+#include "base/json.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "comm/engine/comm.h"
+#include "comm/engine/comm_opts.h"
+#include "support/ranks.h"
+#include "support/support.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { RANKS = 3, COUNT = 5000 };
+
+/* ---- settings ---- */
+
+static void options_come_from_the_environment(void **state) {
+    kolo_comm_opts o;
+    setenv("KOLO_TIMEOUT", "2.5", 1);
+    setenv("KOLO_HEARTBEAT", "0.25", 1);
+    setenv("KOLO_ALGORITHM", "ring", 1);
+    ASSERT_OK(kolo_comm_resolve(NULL, &o));
+    assert_int_equal(o.timeout_ms, 2500);
+    assert_int_equal(o.heartbeat_ms, 250);
+    assert_int_equal(o.algorithm, KOLO_ALGORITHM_RING);
+    kolo_comm_opts own = {.timeout_ms = 7, .heartbeat_ms = 700, .algorithm = KOLO_ALGORITHM_TREE};
+    ASSERT_OK(kolo_comm_resolve(&own, &o));
+    assert_int_equal(o.timeout_ms, 7);
+    assert_int_equal(o.heartbeat_ms, 700);
+    assert_int_equal(o.algorithm, KOLO_ALGORITHM_TREE);
+    static const char *const wrong[][3] = {
+        {"KOLO_TIMEOUT", "soon", "KOLO_TIMEOUT is 'soon': must be a number of seconds"},
+        {"KOLO_TIMEOUT", "-1", "KOLO_TIMEOUT is '-1'"},
+        {"KOLO_TIMEOUT", "nan", "KOLO_TIMEOUT is 'nan'"},
+        {"KOLO_HEARTBEAT", "1s", "KOLO_HEARTBEAT is '1s'"},
+        {"KOLO_HEARTBEAT", "0.01", "heartbeat_ms 10: the minimum is 100"},
+        {"KOLO_ALGORITHM", "rink", "KOLO_ALGORITHM: "},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(wrong); i++) {
+        char *before = kolo_format("%s", getenv(wrong[i][0]));
+        setenv(wrong[i][0], wrong[i][1], 1);
+        assert_int_equal(kolo_comm_resolve(NULL, &o), KOLO_ERR_ARG);
+        if (!strstr(kolo_last_error(), wrong[i][2])) fail_msg("%s", kolo_last_error());
+        setenv(wrong[i][0], before, 1);
+        kolo_free(before);
+    }
+    unsetenv("KOLO_TIMEOUT");
+    unsetenv("KOLO_HEARTBEAT");
+    unsetenv("KOLO_ALGORITHM");
+    ASSERT_OK(kolo_comm_resolve(NULL, &o));
+    assert_int_equal(o.timeout_ms, 300000);
+    assert_int_equal(o.algorithm, KOLO_ALGORITHM_AUTO);
+}
+
+/* ---- log and trace ---- */
+
+/* An allreduce, two in flight at a time, a message from rank 0 to 1 and a sub-group's barrier. */
+static kolo_status work(kolo_comm *comm, float *data) {
+    kolo_comm *sub;
+    kolo_request *a, *b;
+    kolo_part parts[2] = {{.data = data, .count = COUNT}, {.data = data + COUNT, .count = COUNT}};
+    KOLO_TRY(kolo_allreduce_create(comm, &parts[0], 1, KOLO_DTYPE_F32, KOLO_SUM,
+                                   KOLO_ALGORITHM_RING, "first \"quoted\"", &a));
+    KOLO_TRY(kolo_allreduce_create(comm, &parts[1], 1, KOLO_DTYPE_F32, KOLO_SUM,
+                                   KOLO_ALGORITHM_RING, "second", &b));
+    KOLO_TRY(kolo_request_start(a));
+    KOLO_TRY(kolo_request_start(b));
+    KOLO_TRY(kolo_request_wait(b, 0));
+    KOLO_TRY(kolo_request_wait(a, 0));
+    if (kolo_comm_rank(comm) == 0) KOLO_TRY(kolo_send(comm, data, 10, KOLO_DTYPE_F32, 1, 0));
+    if (kolo_comm_rank(comm) == 1) KOLO_TRY(kolo_recv(comm, data, 10, KOLO_DTYPE_F32, 0, 0));
+    KOLO_TRY(kolo_comm_split(comm, 0, 0, &sub));
+    return kolo_barrier(sub);
+}
+
+typedef struct where {
+    char log[200], trace[200];
+} where;
+
+static kolo_status traced_body(kolo_comm *unused, const void *arg, void *result) {
+    static float data[2 * COUNT];
+    const where *w = arg;
+    kolo_comm *comm;
+    setenv("KOLO_LOG", w->log, 1);
+    setenv("KOLO_TRACE", w->trace, 1);
+    KOLO_TRY(kolo_comm_create(NULL, &comm));
+    kolo_status status = work(comm, data);
+    kolo_comm_destroy(comm);
+    return status;
+}
+
+static void run_traced(const char *log) {
+    where w;
+    char folder[150];
+    assert_non_null(getcwd(folder, sizeof folder));
+    snprintf(w.log, sizeof w.log, "%s:%s/inside.log", log, folder);
+    snprintf(w.trace, sizeof w.trace, "%s/inside", folder);
+    (void)remove("inside.log");
+    kolo_status status = run_rank_job(&(rank_job){.n = RANKS,
+                                                  .transport = RANKS_SHM,
+                                                  .body = traced_body,
+                                                  .arg = &w,
+                                                  .arg_bytes = sizeof w,
+                                                  .bare = true});
+    if (status != KOLO_OK) fail_msg("%s", kolo_last_error());
+}
+
+static char *read_text(const char *path) {
+    char *text;
+    size_t bytes;
+    ASSERT_OK(kolo_file_read(path, 1 << 20, &text, &bytes));
+    return text;
+}
+
+static int count_of(const char *text, const char *word) {
+    int n = 0;
+    for (; (text = strstr(text, word)); text++) n++;
+    return n;
+}
+
+static void a_log_shows_joining_and_leaving(void **state) {
+    run_traced("info");
+    char *text = read_text("inside.log");
+    assert_int_equal(count_of(text, " info: joined 3 ranks on 1 host in "), RANKS);
+    assert_int_equal(count_of(text, ": transport shm, algorithm auto, timeout 300.0 s, "), RANKS);
+    assert_int_equal(count_of(text, " info: left after "), RANKS);
+    assert_int_equal(count_of(text, " rank 2 info: sub-group 0 left after 1 collectives: "), 1);
+    assert_int_equal(count_of(text, "debug"), 0);
+    kolo_free(text);
+    run_traced("debug");
+    text = read_text("inside.log");
+    assert_int_equal(count_of(text, " rank 1 debug: has reached rank 0 at 127.0.0.1:"), 1);
+    assert_int_equal(count_of(text, " rank 0 debug: connected to rank 2 by shared memory"), 1);
+    assert_int_equal(count_of(text, " debug: created allreduce 'second' (5000 x f32, "), RANKS);
+    assert_int_equal(count_of(text, " rank 1 debug: rank 0: sent "), 1);
+    kolo_free(text);
+}
+
+/* Each rank has a file of pairs of events; the time of a pair does not decrease. */
+static void a_trace_has_begin_and_end_of_each_request(void **state) {
+    run_traced("warn");
+    for (int r = 0; r < RANKS; r++) {
+        char path[40], *text;
+        snprintf(path, sizeof path, "inside.rank%d.json", r);
+        text = read_text(path);
+        int begun = count_of(text, "{\"ph\": \"b\"");
+        assert_int_equal(begun, count_of(text, "{\"ph\": \"e\""));
+        assert_int_equal(begun, r < 2 ? 6 : 5); /* a split is two allgathers */
+        assert_int_equal(count_of(text, "\"cat\": \"message\""), r < 2 ? 2 : 0);
+        assert_int_equal(count_of(text, "allreduce 'first \\\"quoted\\\"'"), 2);
+        assert_int_equal(count_of(text, "\"bytes\": 20000"), 2);
+        assert_int_equal(count_of(text, "\"algorithm\": \"ring\""), 2);
+        assert_int_equal(count_of(text, "in sub-group 0"), 2);
+        assert_non_null(strstr(text, "\"labels\": \""));
+        kolo_free(text);
+    }
+}
+
+static kolo_status invalid_log_body(kolo_comm *unused, const void *arg, void *result) {
+    kolo_comm *comm;
+    setenv("KOLO_LOG", (const char *)arg, 1);
+    return kolo_comm_create(NULL, &comm);
+}
+
+static void an_invalid_log_is_refused(void **state) {
+    static const struct {
+        const char *value;
+        kolo_status status;
+        const char *text;
+    } cases[] = {
+        {"loud", KOLO_ERR_ARG, "KOLO_LOG is 'loud': must be warn, info or debug"},
+        {"info:/nonexistent/file", KOLO_ERR_IO, "KOLO_LOG: cannot open /nonexistent/file: "},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        rank_outcome outcome;
+        kolo_status status = run_rank_job(&(rank_job){.n = 1,
+                                                      .transport = RANKS_SHM,
+                                                      .body = invalid_log_body,
+                                                      .arg = cases[i].value,
+                                                      .arg_bytes = strlen(cases[i].value) + 1,
+                                                      .bare = true,
+                                                      .outcomes = &outcome});
+        assert_int_equal(status, cases[i].status);
+        if (!strstr(outcome.error, cases[i].text)) fail_msg("%s", outcome.error);
+    }
+}
+
+/* ---- bytes per peer ---- */
+
+/* A ring sends 2 (n - 1) / n of the vector to the next rank; a message goes to its rank only. */
+static kolo_status traffic_body(kolo_comm *comm, const void *arg, void *result) {
+    int n = kolo_comm_size(comm), rank = kolo_comm_rank(comm);
+    float x[192] = {0}; /* slices of 64 elements */
+    kolo_peer_traffic next, previous, none;
+    kolo_part part = {.data = x, .count = 192};
+    kolo_request *q;
+    KOLO_TRY(kolo_allreduce_create(comm, &part, 1, KOLO_DTYPE_F32, KOLO_SUM, KOLO_ALGORITHM_RING,
+                                   NULL, &q));
+    KOLO_TRY(kolo_request_start(q));
+    KOLO_TRY(kolo_request_wait(q, 0));
+    uint64_t message = 0;
+    if (rank == 0) KOLO_TRY(kolo_send(comm, x, 7, KOLO_DTYPE_F32, 1, 0));
+    if (rank == 1) KOLO_TRY(kolo_recv(comm, x, 7, KOLO_DTYPE_F32, 0, 0));
+    if (rank == 0) message = 28;
+    KOLO_TRY(kolo_comm_peer_traffic(comm, (rank + 1) % n, &next));
+    KOLO_TRY(kolo_comm_peer_traffic(comm, (rank + n - 1) % n, &previous));
+    KOLO_TRY(kolo_comm_peer_traffic(comm, rank, &none));
+    uint64_t around = sizeof x / RANKS * 2 * (RANKS - 1), received = rank == 1 ? 28 : 0;
+    if (next.sent_bytes != around + message || next.received_bytes != 0 ||
+        previous.received_bytes != around + received || previous.sent_bytes != 0 ||
+        next.sends < 4 || none.sends + none.receives != 0) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "sent %llu in %llu, received %llu",
+                         (unsigned long long)next.sent_bytes, (unsigned long long)next.sends,
+                         (unsigned long long)previous.received_bytes);
+    }
+    kolo_status status = kolo_comm_peer_traffic(comm, n, &none);
+    return status == KOLO_ERR_ARG ? KOLO_OK : KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d exists", n);
+}
+
+static void bytes_are_counted_by_peer(void **state) {
+    static const rank_transport transports[] = {RANKS_THREAD, RANKS_SHM, RANKS_TCP};
+    for (size_t i = 0; i < KOLO_COUNT(transports); i++) {
+        ASSERT_OK(run_ranks(RANKS, transports[i], traffic_body, NULL, 0));
+    }
+}
+
+TEST_MAIN(test_comm_inside) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(options_come_from_the_environment),
+        cmocka_unit_test(a_log_shows_joining_and_leaving),
+        cmocka_unit_test(a_trace_has_begin_and_end_of_each_request),
+        cmocka_unit_test(an_invalid_log_is_refused),
+        cmocka_unit_test(bytes_are_counted_by_peer),
+    };
+    return cmocka_run_group_tests_name("comm_inside", tests, NULL, NULL);
+}
