@@ -13,7 +13,8 @@
  *
  *     kolo_session_opts opts = {.batch = 32, .lr = 0.1};
  *     KOLO_TRY(kolo_session_create(comm, &opts, build, NULL, &session));
- *     const kolo_field fields[] = {{"x", KOLO_DTYPE_F32, {1, {8}}}, {"y", KOLO_DTYPE_I32}};
+ *     const kolo_field fields[] = {{.name = "x", .dtype = KOLO_DTYPE_F32, .shape = {1, {8}}},
+ *                                  {.name = "y", .dtype = KOLO_DTYPE_I32}};
  *     kolo_batch batch = {.count = 32, .n_fields = 2, .fields = fields, .data = {x, y}};
  *     for (int k = 0; k < steps; k++) {
  *         ...                                              // fill x and y

@@ -33,6 +33,7 @@ cmake -S "$here" -B "$work/cmake" -DCMAKE_PREFIX_PATH="$prefix" >"$work/log" 2>&
     cmake --build "$work/cmake" >>"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 "$work/cmake/outside_comm"
 "$work/cmake/outside_kolo"
+"$work/cmake/own_net"
 
 export PKG_CONFIG_PATH="$lib/pkgconfig"
 for program in comm kolo; do
@@ -54,4 +55,5 @@ fi
 if [ -x "$prefix/bin/kolo" ]; then
     "$prefix/bin/kolo" info
     "$prefix/bin/kolo" run -n 2 -- "$work/comm"
+    "$prefix/bin/kolo" run -n 3 -- "$work/cmake/own_net"
 fi
