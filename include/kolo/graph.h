@@ -132,8 +132,27 @@ typedef struct kolo_lrn_opts {
  * (Krizhevsky et al., 2012, section 3.3, with PyTorch's division by size). `opts` may be NULL. */
 KOLO_API kolo_value kolo_lrn(kolo_graph *g, kolo_value x, const kolo_lrn_opts *opts);
 
-/* Concatenates n (1 to 8) values [N,C,...] along dimension 1; all other dimensions are equal. */
+/* Concatenates n (1 or more) values [N,C,...] along dimension 1; all other dimensions are equal. */
 KOLO_API kolo_value kolo_concat(kolo_graph *g, const kolo_value *x, int n);
+/* The same along any dimension; in this group negative ones are counted from the end. */
+KOLO_API kolo_value kolo_concat_along(kolo_graph *g, const kolo_value *x, int n, int axis);
+/* Elements [first, first + count) of x along a dimension; `first` may be negative, counted from the
+ * end. ARG: they are not all of x. */
+KOLO_API kolo_value kolo_slice(kolo_graph *g, kolo_value x, int axis, int64_t first, int64_t count);
+/* x with zeros before and after it along a dimension. */
+KOLO_API kolo_value kolo_pad(kolo_graph *g, kolo_value x, int axis, int64_t before, int64_t after);
+/* Cuts x along a dimension into n parts of these sizes, out[0..n). ARG: sizes that do not add up to
+ * that of x. */
+KOLO_API void kolo_split_along(kolo_graph *g, kolo_value x, int axis, const int64_t *sizes, int n,
+                               kolo_value *out);
+/* x with its dimensions in another order: dimension d of the result is dimension order[d] of x.
+ * ARG: not every dimension once. */
+KOLO_API kolo_value kolo_permute(kolo_graph *g, kolo_value x, const int *order);
+/* x with two dimensions exchanged. */
+KOLO_API kolo_value kolo_transpose(kolo_graph *g, kolo_value x, int a, int b);
+/* Softmax of x over a dimension, and its logarithm. */
+KOLO_API kolo_value kolo_softmax(kolo_graph *g, kolo_value x, int axis);
+KOLO_API kolo_value kolo_log_softmax(kolo_graph *g, kolo_value x, int axis);
 /* Channels [first, first + count) of x [N,C,...]; `first` may be negative; channels outside x are
  * zero. */
 KOLO_API kolo_value kolo_channel_window(kolo_graph *g, kolo_value x, int64_t first, int64_t count);
@@ -167,6 +186,8 @@ KOLO_API kolo_value kolo_abs(kolo_graph *g, kolo_value x);
 KOLO_API kolo_value kolo_square(kolo_graph *g, kolo_value x);
 /* x^exponent; NaN for x below 0 and an exponent that is no integer. ARG: it is not finite. */
 KOLO_API kolo_value kolo_pow(kolo_graph *g, kolo_value x, double exponent);
+/* x + number. ARG: it is not finite. */
+KOLO_API kolo_value kolo_add_number(kolo_graph *g, kolo_value x, double number);
 /* x limited to [min, max]; -INFINITY and INFINITY are allowed. ARG: min above max. */
 KOLO_API kolo_value kolo_clamp(kolo_graph *g, kolo_value x, double min, double max);
 /* x limited to [0, 6]. */
@@ -267,6 +288,8 @@ KOLO_API kolo_value kolo_matmul(kolo_graph *g, kolo_value a, kolo_value b, bool 
 KOLO_API kolo_value kolo_lstm(kolo_graph *g, kolo_value x, const char *name, int layer,
                               int64_t hidden);
 
+/* x, through which no gradient flows. */
+KOLO_API kolo_value kolo_stop_gradient(kolo_graph *g, kolo_value x);
 /* x with another shape of the same number of elements. */
 KOLO_API kolo_value kolo_reshape(kolo_graph *g, kolo_value x, kolo_shape shape);
 /* [N, ...] -> [N, product of the rest], in the order of the logical shape. */

@@ -90,15 +90,6 @@ const kolo_op kolo_op_channel_window = {
     .samples = {.in = 0x1u, .out = 0x1u},
 };
 
-kolo_value kolo_concat(kolo_graph *g, const kolo_value *x, int n) {
-    if (!x || n < 1 || n > KOLO_MAX_IO) {
-        kolo_graph_set_failed(g, KOLO_FAIL(KOLO_ERR_ARG, "concat: %d inputs; 1 to %d fit",
-                                           x ? n : 0, (int)KOLO_MAX_IO));
-        return KOLO_NONE;
-    }
-    return kolo_graph_add1(g, &kolo_op_concat, x, n, NULL);
-}
-
 kolo_value kolo_channel_window(kolo_graph *g, kolo_value x, int64_t first, int64_t count) {
     return window(g, x, first, count);
 }

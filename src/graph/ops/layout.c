@@ -55,6 +55,10 @@ static void view_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out
     d_in[0] = kolo_reshape(g, d_out[0], kolo_info(g, n->in[0])->tensor.shape);
 }
 
+/* Of stop_gradient. */
+static void no_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out, const bool *wants,
+                    kolo_value *d_in) {}
+
 const kolo_op kolo_op_flatten = {
     .name = "flatten",
     .index = "n#->nF",
@@ -75,6 +79,17 @@ const kolo_op kolo_op_reshape = {
     .attrs = reshape_attrs,
     .shape = reshape_shape,
     .grad = view_grad,
+    .view = true,
+};
+const kolo_op kolo_op_stop_gradient = {
+    .name = "stop_gradient",
+    .index = "*->*",
+    .linear = 0x1u,
+    .min_in = 1,
+    .max_in = 1,
+    .attrs = no_attrs,
+    .shape = reorder_shape,
+    .grad = no_grad,
     .view = true,
 };
 const kolo_op kolo_op_reorder = {
@@ -100,6 +115,10 @@ const kolo_op kolo_op_convert = {
     .attrs = convert_attrs,
     .shape = convert_shape,
 };
+
+kolo_value kolo_stop_gradient(kolo_graph *g, kolo_value x) {
+    return kolo_graph_add1(g, &kolo_op_stop_gradient, &x, 1, NULL);
+}
 
 kolo_value kolo_flatten(kolo_graph *g, kolo_value x) {
     return kolo_graph_add1(g, &kolo_op_flatten, &x, 1, NULL);

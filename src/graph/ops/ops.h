@@ -160,6 +160,11 @@ enum { KOLO_MATMUL_TRANSPOSE_A, KOLO_MATMUL_TRANSPOSE_B };
  * back: y[n,t] = x[n,t+1], zero for the last. */
 enum { KOLO_SHIFT_BACK };
 
+/* permute: x -> y, dimension d of y being dimension attr[d] of x. softmax: x [N,C,...] -> y, e^x
+ * divided by its sum over C; log: the logarithm of that. softmax_bwd: dy, y -> dx. stop_gradient: x
+ * -> x, a view without a gradient. */
+enum { KOLO_SOFTMAX_LOG };
+
 /* sum: x -> y, the sum over the dimensions of x in `axes`, as bits; 0: all. Those have size 1 in y
  * with `keep`, else y lacks them. With `mean` divided by the number of elements of a sum. sum_bwd:
  * dy, x -> dx like x, the dy of each element, with `mean` divided. reduce_max: x -> y, the same
@@ -324,6 +329,9 @@ enum { KOLO_COMM_BUCKET, KOLO_COMM_GATHERS, KOLO_COMM_INSIDE };
     X(lstm_bwd)                         \
     X(shift)                            \
     X(sum)                              \
+    X(permute)                          \
+    X(softmax)                          \
+    X(softmax_bwd)                      \
     X(reduce_max)                       \
     X(sum_bwd)                          \
     X(scale)                            \
@@ -350,6 +358,7 @@ enum { KOLO_COMM_BUCKET, KOLO_COMM_GATHERS, KOLO_COMM_INSIDE };
 
 /* Ops without kernels: views, and communication, which the step loop executes. */
 #define KOLO_OP_LIST_NO_KERNEL(X) \
+    X(stop_gradient)              \
     X(flatten)                    \
     X(reshape)                    \
     X(redistribute)               \

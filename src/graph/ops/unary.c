@@ -86,6 +86,10 @@ kolo_value kolo_pow(kolo_graph *g, kolo_value x, double exponent) {
     bool fits = may_be(g, &kolo_op_pow, exponent - exponent == 0, "a finite exponent", exponent);
     return fits ? apply(g, &kolo_op_pow, x, exponent, 0) : KOLO_NONE;
 }
+kolo_value kolo_add_number(kolo_graph *g, kolo_value x, double number) {
+    bool fits = may_be(g, &kolo_op_offset, number - number == 0, "a finite number", number);
+    return fits ? apply(g, &kolo_op_offset, x, number, 0) : KOLO_NONE;
+}
 kolo_value kolo_clamp(kolo_graph *g, kolo_value x, double min, double max) {
     bool fits = may_be(g, &kolo_op_clamp, min <= max, "a minimum up to the maximum", min);
     return fits ? apply(g, &kolo_op_clamp, x, min, max) : KOLO_NONE;

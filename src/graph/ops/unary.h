@@ -27,6 +27,7 @@
         IF(v > N(0), dy, IF(v < N(0), -dy, dy * v)))                                            \
     ROW(X, pow, "%exponent", NULL, INPUT, POW(x, p),                                            \
         IF(p == N(0), N(0), dy * p * POW(v, p - N(1))))                                         \
+    ROW(X, offset, "%by", NULL, INPUT, x + p, dy)                                               \
     ROW(X, clamp, "%min", "%max", INPUT, IF(x < p, p, IF(x > q, q, x)),                         \
         IF((v >= p) & (v <= q), dy, N(0)))                                                      \
     ROW(X, hardtanh, "%min", "%max", INPUT, IF(x < p, p, IF(x > q, q, x)),                      \

@@ -19,6 +19,9 @@
     X(square_sum)                       \
     X(clip_factor)                      \
     X(sum)                              \
+    X(permute)                          \
+    X(softmax)                          \
+    X(softmax_bwd)                      \
     X(reduce_max)                       \
     X(sum_bwd)                          \
     X(accumulate)                       \

@@ -37,15 +37,26 @@ static kolo_value of_all(kolo_graph *g, kolo_value x) {
     return kolo_add(g, kolo_sum(g, x), kolo_reduce_min(g, x, NULL, 0, false));
 }
 
+static kolo_value rearranged(kolo_graph *g, kolo_value x) {
+    kolo_value part[3];
+    kolo_split_along(g, x, -1, (const int64_t[]){1, 2, 1}, 3, part);
+    x = kolo_concat_along(g, (kolo_value[]){part[1], kolo_pad(g, part[0], 2, 3, 0), part[1]}, 3, 2);
+    x = kolo_transpose(g, kolo_slice(g, x, 0, -1, 1), 0, -1); /* [8,3,1] */
+    return kolo_permute(g, kolo_softmax(g, kolo_log_softmax(g, x, 0), -1), (const int[]){2, -3, 1});
+}
+static kolo_value many(kolo_graph *g, kolo_value x) {
+    kolo_value all[70];
+    for (int i = 0; i < 70; i++) all[i] = x;
+    return kolo_stop_gradient(g, kolo_add_number(g, kolo_concat_along(g, all, 70, 0), 1));
+}
+
 static void shapes_come_out(void **state) {
     static const struct {
         build_fn *build;
         const char *shape;
     } cases[] = {
-        {functions, "[2,3,4]"},
-        {broadcasts, "[2,3,4]"},
-        {means, "[4]"},
-        {of_all, "[]"},
+        {functions, "[2,3,4]"}, {broadcasts, "[2,3,4]"}, {means, "[4]"},
+        {of_all, "[]"},         {rearranged, "[1,8,3]"}, {many, "[140,3,4]"},
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         kolo_graph *g;
@@ -82,6 +93,27 @@ static kolo_value sum_twice(kolo_graph *g, kolo_value x) {
     return kolo_reduce_max(g, x, (int[]){2, -1}, 2, false);
 }
 
+static kolo_value slice_beyond(kolo_graph *g, kolo_value x) { return kolo_slice(g, x, 1, 2, 2); }
+static kolo_value slice_nowhere(kolo_graph *g, kolo_value x) { return kolo_slice(g, x, 3, 0, 1); }
+static kolo_value pad_negative(kolo_graph *g, kolo_value x) { return kolo_pad(g, x, 1, -1, 2); }
+static kolo_value split_short(kolo_graph *g, kolo_value x) {
+    kolo_value part[2];
+    kolo_split_along(g, x, 2, (const int64_t[]){1, 2}, 2, part);
+    return KOLO_NONE;
+}
+static kolo_value concat_nothing(kolo_graph *g, kolo_value x) {
+    return kolo_concat_along(g, &x, 0, 0);
+}
+static kolo_value concat_other(kolo_graph *g, kolo_value x) {
+    return kolo_concat_along(g, (kolo_value[]){x, kolo_transpose(g, x, 0, 1)}, 2, 2);
+}
+static kolo_value permute_twice(kolo_graph *g, kolo_value x) {
+    return kolo_permute(g, x, (const int[]){0, 1, 1});
+}
+static kolo_value transpose_beside(kolo_graph *g, kolo_value x) {
+    return kolo_transpose(g, x, 0, 3);
+}
+
 static void refusals_name_op_and_reason(void **state) {
     static const struct {
         build_fn *build;
@@ -96,6 +128,14 @@ static void refusals_name_op_and_reason(void **state) {
         {sub_nothing, "sub: input 1 is not a value of this graph"},
         {sum_beside, "over dimension -4, of a value of 3 dimensions"},
         {sum_twice, "over dimension -1, named twice"},
+        {slice_beyond, "slice: 2 elements from 2 on of a dimension of 3"},
+        {slice_nowhere, "slice: no dimension 3 of 3"},
+        {pad_negative, "pad: by -1 and 2"},
+        {split_short, "split: sizes that add up to 3 of 4"},
+        {concat_nothing, "concat: no inputs"},
+        {concat_other, "concat: inputs 0 and 1 differ in more than dimension 2"},
+        {permute_twice, "permute: dimension 2 of the result"},
+        {transpose_beside, "permute: dimension 0 of the result"},
         {softplus_none, "softplus: a beta above 0, not 0"},
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {

@@ -129,6 +129,13 @@ static const gradient_case cases[] = {
     {"both", &kolo_op_minimum, 2, .in = {S2(1, 5), S2(3, 1)}, .attr = {{1}, {2}}},
     {"vector", &kolo_op_maximum, 2, .in = {S2(3, 4), S1(4)}},
     {"equal shapes", &kolo_op_maximum, 2, .in = {S2(3, 4), S2(3, 4)}, .skip = 2},
+    {"matrix", &kolo_op_permute, 1, .in = {S2(3, 5)}, .attr = {{1}, {0}}},
+    {"four", &kolo_op_permute, 1, .in = {S4(2, 3, 2, 5)}, .attr = {{2}, {0}, {3}, {1}}},
+    {"scalar", &kolo_op_permute, 1, .in = {{0, {0}}}},
+    {"rows", &kolo_op_softmax, 1, .in = {S2(3, 5)}},
+    {"maps", &kolo_op_softmax, 1, .in = {S3(2, 4, 3)}, .scale = 3},
+    {"logarithm of rows", &kolo_op_softmax, 1, .in = {S2(3, 5)}, .attr = {{1}}},
+    {"logarithm of maps", &kolo_op_softmax, 1, .in = {S4(2, 4, 3, 1)}, .attr = {{1}}},
     {"outer and inner", &kolo_op_sum, 1, .in = {S3(3, 2, 5)}, .attr = {{5}, {0}}},
     {"middle, kept", &kolo_op_sum, 1, .in = {S3(3, 2, 5)}, .attr = {{2}, {1}}},
     {"mean of inner", &kolo_op_sum, 1, .in = {S3(3, 2, 5)}, .attr = {{6}, {0}, {1}}},
@@ -187,6 +194,7 @@ static const gradient_case cases[] = {
     {"odd", &kolo_op_abs, 1, .in = {S2(3, 5)}},
     {"cubes", &kolo_op_pow, 1, .in = {S2(3, 5)}, .attr = {{.f = 3}}},
     {"no integer", &kolo_op_pow, 1, .in = {S2(3, 5)}, .attr = {{.f = -1.7}}, .shift = 1.5},
+    {"odd", &kolo_op_offset, 1, .in = {S2(3, 5)}, .attr = {{.f = 3}}},
     {"odd", &kolo_op_clamp, 1, .in = {S2(3, 5)}, .attr = {{.f = -0.3}, {.f = 0.45}}},
     {"odd", &kolo_op_hardtanh, 1, .in = {S2(3, 5)}, .attr = {{.f = -0.3}, {.f = 0.45}}},
     {"odd", &kolo_op_leaky_relu, 1, .in = {S2(3, 5)}, .attr = {{.f = 0.2}}},
@@ -437,6 +445,7 @@ static void probabilities_have_no_gradient(void **state) {
 static void every_gradient_is_tested(void **state) {
     for (const kolo_op *const *op = kolo_ops; *op; op++) {
         if (!(*op)->grad || *op == &kolo_op_softmax_xent || (*op)->comm) continue;
+        if (*op == &kolo_op_stop_gradient) continue; /* has none on purpose */
         bool found = false;
         for (size_t n = 0; n < KOLO_COUNT(cases); n++) found |= cases[n].op == *op;
         if (!found) fail_msg("%s has a gradient but no case", (*op)->name);

@@ -84,6 +84,52 @@ static void inputs_of_another_order_are_refused(void **state) {
     assert_true(kolo_simd_sub.fit(&spec) < 0);
 }
 
+/* ---- permute, softmax ---- */
+
+static void permutations(int threads) {
+    static const struct {
+        kolo_shape x;
+        kolo_attr order[KOLO_MAX_ATTRS];
+    } cases[] = {
+        {S2(37, 50), {{1}, {0}}},
+        {S3(5, 7, 33), {{0}, {2}, {1}}},
+        {S4(2, 5, 3, 8), {{0}, {2}, {1}, {3}}},
+        {S4(3, 4, 1, 17), {{3}, {1}, {0}, {2}}},
+        {S3(1, 1, 1), {{2}, {0}, {1}}},
+        {S2(1, 9), {{1}, {0}}},
+        {S4(2, 3, 4, 5), {{0}, {1}, {2}, {3}}},
+    };
+    for (size_t c = 0; c < KOLO_COUNT(cases); c++) {
+        kolo_kernel_spec spec;
+        test_kernel_spec(&spec, &kolo_op_permute, cases[c].order, 1, &cases[c].x, NULL, 1, NULL,
+                         threads);
+        check(&kolo_simd_permute, &spec, NULL, 0);
+        test_kernel_in_bf16(&spec, -1);
+        check(&kolo_simd_permute, &spec, NULL, -2e-3); /* bitwise */
+    }
+}
+
+static void permutations_are_the_reference(void **state) { each_set(permutations); }
+
+static void softmaxes(int threads) {
+    static const kolo_shape shapes[] = {S2(5, 1), S2(3, 7), S2(4, 50), S3(2, 5, 3), S4(2, 3, 5, 7)};
+    for (size_t c = 0; c < 2 * KOLO_COUNT(shapes); c++) {
+        const kolo_attr attr[KOLO_MAX_ATTRS] = {{(int64_t)c % 2}};
+        const kolo_shape x = shapes[c / 2], in[] = {x, x};
+        kolo_kernel_spec spec;
+        for (int half = 0; half < 2; half++) {
+            test_kernel_spec(&spec, &kolo_op_softmax, attr, 1, &x, NULL, 1, NULL, threads);
+            if (half) test_kernel_in_bf16(&spec, -1);
+            check(&kolo_simd_softmax, &spec, NULL, 2e-6);
+            test_kernel_spec(&spec, &kolo_op_softmax_bwd, attr, 2, in, NULL, 1, NULL, threads);
+            if (half) test_kernel_in_bf16(&spec, -1);
+            check(&kolo_simd_softmax_bwd, &spec, NULL, 2e-6);
+        }
+    }
+}
+
+static void softmaxes_are_the_reference(void **state) { each_set(softmaxes); }
+
 /* ---- reductions ---- */
 
 static void reductions(int threads) {
@@ -122,6 +168,8 @@ TEST_MAIN(test_simd_broadcast) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(functions_of_two_inputs_are_the_reference),
         cmocka_unit_test(inputs_of_another_order_are_refused),
+        cmocka_unit_test(permutations_are_the_reference),
+        cmocka_unit_test(softmaxes_are_the_reference),
         cmocka_unit_test(reductions_are_the_reference),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -17,7 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { GRAPHS = 200, MAX_LIVE = 24, CLASSES = 3 };
+enum { GRAPHS = 300, MAX_LIVE = 24, CLASSES = 3 };
 
 /* ---- making a graph ---- */
 
@@ -163,9 +163,29 @@ static kolo_value some_broadcast(maker *m, kolo_value x) {
     }
 }
 
+/* Another order or part of x, with its samples first; or a softmax. */
+static kolo_value some_view(maker *m, kolo_value x) {
+    const kolo_shape shape = *shape_of(m, x);
+    const int axis = 1 + (int)below(m, shape.rank - 1);
+    const int64_t size = shape.dim[axis], first = below(m, size);
+    kolo_value part;
+    switch (below(m, 4)) {
+    case 0:
+        return kolo_transpose(m->g, x, axis, shape.rank - 1);
+    case 1:
+        return kolo_softmax(m->g, x, axis);
+    case 2:
+        return kolo_log_softmax(m->g, x, axis);
+    default:
+        part = kolo_slice(m->g, x, axis, first, 1 + below(m, size - first));
+        return kolo_concat_along(m->g, (kolo_value[]){part, kolo_pad(m->g, x, axis, 1, 0)}, 2,
+                                 axis);
+    }
+}
+
 static kolo_value grow(maker *m, kolo_value x) {
     bool image = shape_of(m, x)->rank == 4;
-    switch (below(m, image ? 13 : 8)) {
+    switch (below(m, image ? 14 : 9)) {
     case 0:
         return some_bias(m, x);
     case 1:
@@ -182,10 +202,12 @@ static kolo_value grow(maker *m, kolo_value x) {
     case 7:
         return some_broadcast(m, x);
     case 8:
-        return some_pool(m, x);
+        return some_view(m, x);
     case 9:
-        return some_pool(m, kolo_relu(m->g, x));
+        return some_pool(m, x);
     case 10:
+        return some_pool(m, kolo_relu(m->g, x));
+    case 11:
         return kolo_flatten(m->g, x);
     default:
         return some_conv(m, x);
@@ -463,6 +485,10 @@ static void gradients_equal_differences(void **state) {
         &kolo_op_sum,
         &kolo_op_sum_bwd,
         &kolo_op_reduce_max,
+        &kolo_op_permute,
+        &kolo_op_softmax_bwd,
+        &kolo_op_concat,
+        &kolo_op_channel_window,
         &kolo_op_equal,
         &kolo_op_tanh_bwd,
         &kolo_op_leaky_relu_bwd,

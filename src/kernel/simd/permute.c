@@ -1,0 +1,114 @@
+/* Permutations of the dimensions of plain f32 or bf16 tensors. Rows that stay together are copied;
+ * else two dimensions, the innermost of each side, are transposed in tiles. Parallel over bands of
+ * tiles. */
+#include "base/integer.h"
+#include "kernel/simd/nest.h"
+
+#include <string.h>
+
+enum { Y, X, TILE = 16 };
+
+/* The outer dimensions of the nest, and the two inner ones. */
+typedef struct plan {
+    kolo_simd_nest nest;           /* y is the key */
+    int64_t columns, rows;         /* adjacent in y, in x; rows 1: adjacent in both */
+    int64_t row_of_y, column_of_x; /* strides */
+    int64_t bands;                 /* of TILE rows */
+} plan;
+
+static bool init_nest(const kolo_kernel_spec *spec, kolo_simd_nest *nest) {
+    kolo_simd_nested tensors[2] = {{&spec->out[0], {0}}, {&spec->in[0], {0}}};
+    for (int d = 0; d < spec->out[0].shape.rank; d++) {
+        tensors[Y].dim[d] = d;
+        tensors[X].dim[d] = (int)spec->attr[d].i;
+    }
+    return kolo_simd_nest_init(nest, &spec->out[0].shape, Y, 2, tensors);
+}
+
+static double fit(kolo_kernel_spec *spec) {
+    kolo_simd_nest nest;
+    if (!kolo_simd_supports(spec) || !init_nest(spec, &nest)) return -1;
+    return kolo_kernel_seconds(0, 2 * (double)kolo_tensor_bytes(&spec->out[0]), 1);
+}
+
+static void drop(kolo_simd_nest *nest, int d) {
+    nest->n_dims--;
+    for (int i = d; i < nest->n_dims; i++) {
+        nest->size[i] = nest->size[i + 1];
+        for (int k = 0; k < nest->n_tensors; k++) nest->stride[k][i] = nest->stride[k][i + 1];
+    }
+}
+
+static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *scratch_bytes) {
+    plan *p = kolo_zalloc(sizeof *p);
+    if (!p) return KOLO_NOMEM(sizeof *p);
+    KOLO_ASSERT(init_nest(spec, &p->nest));
+    const int inner = p->nest.n_dims - 1;
+    p->columns = p->nest.size[inner];
+    p->column_of_x = p->nest.stride[X][inner];
+    p->rows = 1;
+    drop(&p->nest, inner);
+    for (int d = 0; d < p->nest.n_dims && p->column_of_x > 1; d++) {
+        if (p->nest.stride[X][d] != 1) continue;
+        p->rows = p->nest.size[d];
+        p->row_of_y = p->nest.stride[Y][d];
+        drop(&p->nest, d);
+        break;
+    }
+    p->bands = (p->rows + TILE - 1) / TILE;
+    *state = p;
+    *scratch_bytes = 0;
+    return KOLO_OK;
+}
+
+typedef struct band_job {
+    const plan *plan;
+    const char *x;
+    char *y;
+    int64_t size; /* of an element */
+} band_job;
+
+#define TRANSPOSE(type)                                                                 \
+    static void transpose_##type(const plan *p, const type *x, type *y, int64_t rows) { \
+        for (int64_t first = 0; first < p->columns; first += TILE) {                    \
+            const int64_t end = kolo_min_i64(p->columns, first + TILE);                 \
+            for (int64_t r = 0; r < rows; r++) {                                        \
+                for (int64_t c = first; c < end; c++) {                                 \
+                    y[r * p->row_of_y + c] = x[r + c * p->column_of_x];                 \
+                }                                                                       \
+            }                                                                           \
+        }                                                                               \
+    }
+TRANSPOSE(uint32_t)
+TRANSPOSE(uint16_t)
+
+static void bands(const void *arg, int part, int64_t begin, int64_t end) {
+    const band_job *job = arg;
+    const plan *p = job->plan;
+    kolo_simd_cursor at;
+    for (int64_t band = begin; band < end; band++) {
+        const int64_t first = band % p->bands * TILE;
+        const int64_t rows = kolo_min_i64(TILE, p->rows - first);
+        kolo_simd_nest_seek(&p->nest, p->nest.n_dims, band / p->bands, &at);
+        const char *x = job->x + (at.offset[X] + first) * job->size;
+        char *y = job->y + (at.offset[Y] + first * p->row_of_y) * job->size;
+        if (p->column_of_x == 1 || p->columns == 1) {
+            memcpy(y, x, (size_t)(p->columns * job->size));
+        } else if (job->size == 4) {
+            transpose_uint32_t(p, (const uint32_t *)(const void *)x, (uint32_t *)(void *)y, rows);
+        } else {
+            transpose_uint16_t(p, (const uint16_t *)(const void *)x, (uint16_t *)(void *)y, rows);
+        }
+    }
+}
+
+static void run(const kolo_call *call) {
+    const band_job job = {.plan = call->state,
+                          .x = call->in[0],
+                          .y = call->out[0],
+                          .size = (int64_t)kolo_dtype_bytes(call->spec->out[0].dtype)};
+    const int64_t outer = kolo_simd_nest_rows(&job.plan->nest, job.plan->nest.n_dims);
+    kolo_kernel_parallel(call->spec->threads, outer * job.plan->bands, bands, &job);
+}
+
+KOLO_SIMD_KERNEL(permute, run);

@@ -1,0 +1,18 @@
+#pragma once
+/* Softmax over the middle of [n,count,inner]. Parallel over groups of columns: rows of n for an
+ * inner size of 1, else vectors of columns. */
+
+#include "kernel/simd/simd.h"
+
+typedef struct kolo_simd_softmax_job {
+    const void *a, *y; /* x, and x again; dy and y */
+    void *out;
+    int64_t n, count, inner;
+    bool log, bf16;
+} kolo_simd_softmax_job;
+
+typedef struct kolo_simd_softmax_table {
+    int lanes; /* columns in a group */
+    kolo_kernel_loop forward, backward;
+} kolo_simd_softmax_table;
+KOLO_ISA_TABLE(kolo_simd_softmax_table, kolo_simd_softmax);
