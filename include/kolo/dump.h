@@ -43,7 +43,8 @@ typedef struct kolo_dump_opts {
     const char *tuning;       /* NULL: no file */
     kolo_train_notice notice; /* warnings: the file is unusable, an option has no effect here */
     void *notice_arg;
-    int ranks;                /* SCHEDULE: size of the group; default 2 */
+    int zero;                 /* level of ZeRO; 0: none */
+    int ranks;                /* SCHEDULE, and all with zero: size of the group; default 2 */
     kolo_algorithm algorithm; /* SCHEDULE */
 } kolo_dump_opts;
 

@@ -45,6 +45,8 @@ typedef struct kolo_value_info {
     /* How the ranks of the mesh hold it; of TEMPs as of the last propagation (graph/propagate.h).
      */
     kolo_placements placements;
+    kolo_tensor
+        whole; /* PARAM, STATE that is a flat shard: the logical tensor; `tensor` is local */
 } kolo_value_info;
 
 typedef union kolo_attr {
@@ -58,7 +60,8 @@ typedef struct kolo_node {
     kolo_value *in, *out;
     kolo_attr attr[KOLO_MAX_ATTRS];
     bool recomputed;                        /* a copy of a forward node, for the backward pass */
-    const struct kolo_redistribution *move; /* of a redistribute or post; else NULL */
+    const struct kolo_redistribution *move; /* of a redistribute or own_range; of a post one for
+                                               each input; else NULL */
 } kolo_node;
 
 /* A change of placements. */
@@ -75,6 +78,7 @@ struct kolo_graph {
     kolo_arena arena;
     kolo_dtype dtype;
     kolo_mesh mesh; /* of the ranks that run it; no axes: one rank, placements are not used */
+    int rank;       /* of this one in the mesh */
     kolo_value_info *values;
     int32_t n_values;
     kolo_name_index names; /* of the leaves */
@@ -121,6 +125,7 @@ typedef struct kolo_cost {
 typedef enum kolo_op_comm {
     KOLO_OP_LOCAL,
     KOLO_OP_REDISTRIBUTE, /* what a post and a wait are made from */
+    KOLO_OP_SLICE,        /* takes this rank's part of a whole: no step */
     KOLO_OP_POST,
     KOLO_OP_WAIT
 } kolo_op_comm;

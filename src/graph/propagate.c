@@ -206,12 +206,12 @@ static const kolo_placements *placements_of(const kolo_graph *g, kolo_value v) {
 static kolo_status redistribute(kolo_graph *g, const kolo_node *n) {
     for (int k = 0; k < n->n_out; k++) {
         const kolo_placements *in = placements_of(g, n->in[k]);
-        kolo_info(g, n->out[k])->placements = n->move->to;
-        if (is_source(&g->mesh, in, &n->move->from)) continue;
+        kolo_info(g, n->out[k])->placements = n->move[k].to;
+        if (is_source(&g->mesh, in, &n->move[k].from)) continue;
         char have[KOLO_PLACEMENT_TEXT], want[KOLO_PLACEMENT_TEXT];
         return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: its source is placed [%s], not [%s]", n->op->name,
                          kolo_placements_text(&g->mesh, in, have),
-                         kolo_placements_text(&g->mesh, &n->move->from, want));
+                         kolo_placements_text(&g->mesh, &n->move[k].from, want));
     }
     return KOLO_OK;
 }
@@ -261,6 +261,7 @@ static kolo_status compute(kolo_graph *g, const kolo_node *n) {
 static kolo_status propagate(kolo_graph *g, const kolo_node *n) {
     switch (n->op->comm) {
     case KOLO_OP_REDISTRIBUTE:
+    case KOLO_OP_SLICE:
     case KOLO_OP_POST:
         return redistribute(g, n);
     case KOLO_OP_WAIT:

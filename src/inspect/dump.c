@@ -28,6 +28,8 @@ static kolo_plan_opts plan_opts(const kolo_dump_opts *o, kolo_tuner *tuner) {
         .train = !o->evaluate,
         .optimizer = o->optimizer,
         .sparse_embedding = o->sparse_embedding,
+        .mesh = {o->zero > 0, {{"dp", o->ranks}}},
+        .zero = o->zero,
         .recompute = o->recompute,
         .precision = o->precision,
         .micro_batches = o->accumulate,
@@ -64,7 +66,7 @@ static kolo_status dump_graph(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_t
  * compiling is local to each rank. */
 static kolo_status dump_plan(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_text *text) {
     bool schedule = o->what == KOLO_DUMP_SCHEDULE;
-    int ranks = schedule ? o->ranks : 1;
+    int ranks = schedule || o->zero > 0 ? o->ranks : 1;
     kolo_graph *g;
     kolo_store *store = NULL;
     kolo_plan *plan = NULL;

@@ -21,6 +21,7 @@ typedef struct accumulator {
     kolo_value fresh;
     kolo_value *sums; /* by value: its sum, or KOLO_NONE */
     int32_t n_old;
+    bool scattered; /* gradients are summed after a reduce-scatter, not before */
 } accumulator;
 
 /* The sum of v, scaled by `keep` before each addition. */
@@ -33,12 +34,34 @@ static kolo_value sum_of(accumulator *a, kolo_value v, double keep) {
     return a->sums[v.id] = n ? n->out[0] : KOLO_NONE;
 }
 
-/* Sums what becomes v, if v is redistributed: the ranks then exchange the sum. */
-static void sum_before(accumulator *a, kolo_value v, double keep) {
-    int32_t producer = kolo_info(a->g, v)->producer;
-    if (producer < 0 || a->g->nodes[producer]->op->comm != KOLO_OP_REDISTRIBUTE) return;
-    kolo_value *in = &a->g->nodes[producer]->in[0];
-    if (kolo_info(a->g, *in)->producer < a->n_old) *in = sum_of(a, *in, keep);
+/* Whether a value is there once per step: a parameter, or a result of an update. */
+static bool is_of_update(const accumulator *a, kolo_value v) {
+    const kolo_value_info *info = kolo_info(a->g, v);
+    if (info->producer < 0) return info->kind == KOLO_VALUE_PARAM;
+    return kolo_node_is_update(a->g, a->g->nodes[info->producer]);
+}
+
+static bool is_scattered(const kolo_node *redistribute, int n_axes) {
+    for (int i = 0; i < n_axes; i++) {
+        if (redistribute->move->to.axis[i].kind == KOLO_PLACEMENT_SHARDED) return true;
+    }
+    return false;
+}
+
+/* Sums what becomes *v, if that is redistributed: the ranks then exchange the sum. With
+ * `scattered`, sums the result of a reduce-scatter instead: no rank keeps the whole. */
+static void sum_redistributed(accumulator *a, kolo_value *v, double keep) {
+    int32_t producer = kolo_info(a->g, *v)->producer;
+    if (producer < 0 || producer >= a->n_old) return;
+    kolo_node *n = a->g->nodes[producer];
+    if (n->op->comm != KOLO_OP_REDISTRIBUTE) return;
+    kolo_value *in = &n->in[0];
+    if (kolo_info(a->g, *in)->producer >= a->n_old || is_of_update(a, *in)) return;
+    if (a->scattered && is_scattered(n, a->g->mesh.n_axes)) {
+        *v = sum_of(a, *v, keep);
+    } else {
+        *in = sum_of(a, *in, keep);
+    }
 }
 
 static void sum_for_update(accumulator *a, kolo_node *n, int64_t micro_batches) {
@@ -48,7 +71,7 @@ static void sum_for_update(accumulator *a, kolo_node *n, int64_t micro_batches) 
         keep = *weight;
         *weight = pow(keep, (double)micro_batches);
     }
-    for (int k = 0; k < n->n_in; k++) sum_before(a, n->in[k], keep);
+    for (int k = 0; k < n->n_in; k++) sum_redistributed(a, &n->in[k], keep);
 }
 
 /* Moves the accumulate nodes, appended at the end, behind the producers of their inputs. */
@@ -69,8 +92,9 @@ static kolo_status reorder(const accumulator *a) {
     return status;
 }
 
-kolo_status kolo_pass_accumulate(kolo_graph *g, int64_t micro_batches) {
-    accumulator a = {.g = g, .fresh = kolo_scalar(g, "fresh"), .n_old = g->n_nodes};
+kolo_status kolo_pass_accumulate(kolo_graph *g, int64_t micro_batches, bool scattered) {
+    accumulator a = {
+        .g = g, .fresh = kolo_scalar(g, "fresh"), .n_old = g->n_nodes, .scattered = scattered};
     KOLO_TRY(kolo_graph_check(g));
     const int32_t n_values = g->n_values;
     for (int32_t v = 0; v < n_values; v++) {
@@ -87,7 +111,9 @@ kolo_status kolo_pass_accumulate(kolo_graph *g, int64_t micro_batches) {
     for (int32_t i = 0; i < a.n_old; i++) {
         if (kolo_node_is_update(g, g->nodes[i])) sum_for_update(&a, g->nodes[i], micro_batches);
     }
-    for (int32_t i = 0; i < g->n_outputs; i++) sum_before(&a, g->outputs[i].value, 1);
+    for (int32_t i = 0; i < g->n_outputs; i++) {
+        sum_redistributed(&a, &g->outputs[i].value, 1);
+    }
     for (int32_t v = 0; v < n_values; v++) {
         kolo_value *grad = &g->values[v].grad;
         if (kolo_value_ok(*grad) && kolo_value_ok(a.sums[grad->id])) *grad = a.sums[grad->id];

@@ -48,9 +48,17 @@ static bool exceeds(const scheduler *s, int bucket) {
     return s->in_flight > 0 && s->in_flight + s->o->buckets[bucket].bytes > s->o->in_flight;
 }
 
+static void emit_readers(scheduler *s, const kolo_node *wait);
+
+/* A bucket beyond the limit waits for earlier ones, whose readers run at once: their memory is then
+ * free. */
 static void post(scheduler *s, int bucket) {
     const kolo_comm_bucket *b = &s->o->buckets[bucket];
-    while (b->limited && exceeds(s, bucket)) await(s, oldest(s, true));
+    while (b->limited && exceeds(s, bucket)) {
+        int first = oldest(s, true);
+        await(s, first);
+        emit_readers(s, s->o->buckets[first].wait);
+    }
     s->order[s->n++] = b->post;
     s->emitted[index_of(s, b->post)] = true;
     s->state[bucket] = IN_FLIGHT;
@@ -108,6 +116,21 @@ static bool may_run(const scheduler *s, int32_t i) {
     if (n->op->in_place && s->n_done < s->o->n_buckets) return false;
     if (!s->updates && kolo_node_is_update(s->g, n)) return false;
     return lacks(s, n, &ready) < 0 && ready;
+}
+
+static bool reads(const kolo_node *n, const kolo_node *wait) {
+    for (int k = 0; k < n->n_in; k++) {
+        for (int i = 0; i < wait->n_out; i++) {
+            if (n->in[k].id == wait->out[i].id) return true;
+        }
+    }
+    return false;
+}
+
+static void emit_readers(scheduler *s, const kolo_node *wait) {
+    for (int32_t i = 0; i < s->g->n_nodes; i++) {
+        if (!s->emitted[i] && reads(s->g->nodes[i], wait) && may_run(s, i)) emit(s, i);
+    }
 }
 
 static void emit_ready(scheduler *s) {

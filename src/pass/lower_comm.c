@@ -10,6 +10,9 @@
  * Sums that the forward or backward pass reads have buckets of their own, with all that can be
  * posted before the first of them is read.
  *
+ * Flat shards (zero.c) form a bucket for each unit: a reduce-scatter of gradients, an allgather of
+ * parameters.
+ *
  * Rows and ids of row-sparse gradients are gathered instead of summed: each forms its own bucket,
  * to which all ranks contribute slices of equal size. */
 #include "graph/ops/ops.h"
@@ -21,10 +24,12 @@
 
 /* In the order of their buckets. */
 typedef enum member_class {
-    SUM,    /* for updates */
-    METRIC, /* for outputs alone: in the last bucket of SUM */
-    ROWS,   /* gathered */
-    INSIDE, /* sums that the forward or backward pass reads */
+    SUM,     /* for updates */
+    METRIC,  /* for outputs alone: in the last bucket of SUM */
+    ROWS,    /* gathered */
+    SCATTER, /* sums of which each rank gets its range */
+    GATHER,  /* ranges */
+    INSIDE,  /* sums that the forward or backward pass reads */
 } member_class;
 
 typedef struct member {
@@ -34,6 +39,9 @@ typedef struct member {
     int32_t made; /* producer of value */
     int32_t held; /* the last reader of the parameters that it updates; -1: none */
     int32_t read; /* the first reader; INT32_MAX: none */
+    int stage;    /* sums and gathers that lead to it, one after another */
+    int unit, place;
+    bool inside; /* the forward or backward pass reads it, or the sum over micro-batches */
     int bucket;
     const kolo_redistribution *move;
 } member;
@@ -48,6 +56,7 @@ typedef struct lowerer {
     kolo_value *arrived; /* by member: the output of WAIT */
     kolo_comm_bucket *buckets;
     int n_buckets;
+    size_t in_flight;
 } lowerer;
 
 /* ---- members ---- */
@@ -77,8 +86,10 @@ static kolo_status choose_values(const lowerer *b) {
     for (int i = 0; i < b->n_members; i++) {
         member *m = &b->members[i];
         if (!owns_memory(b, m->value, m->class)) {
+            const kolo_tensor tensor = kolo_info(b->g, m->value)->tensor;
             m->value = kolo_graph_add1(b->g, &kolo_op_reorder, &m->value, 1, NULL);
             KOLO_TRY(kolo_graph_check(b->g));
+            kolo_info(b->g, m->value)->tensor = tensor;
         }
         own_memory(b, m->value, m->synced);
         m->made = kolo_info(b->g, m->value)->producer;
@@ -93,36 +104,77 @@ static kolo_status refuse(const kolo_graph *g, const kolo_redistribution *move) 
                      kolo_placements_text(&g->mesh, &move->to, to));
 }
 
-/* What a redistribution becomes: a sum, or versions gathered. UNSUPPORTED: neither. */
-static kolo_status class_of(const kolo_graph *g, const kolo_node *n, member_class *class) {
-    int sums = 0, gathers = 0, others = 0;
-    for (int a = 0; a < g->mesh.n_axes; a++) {
-        const kolo_placement *from = &n->move->from.axis[a], *to = &n->move->to.axis[a];
-        bool whole = to->kind == KOLO_PLACEMENT_INVARIANT || to->kind == KOLO_PLACEMENT_REPLICATED;
-        if (whole && from->kind == KOLO_PLACEMENT_LOCAL) {
-            gathers++;
-        } else if (whole && from->kind == KOLO_PLACEMENT_PARTIAL && from->op == KOLO_SUM) {
-            sums++;
-        } else if (g->mesh.axes[a].size > 1) {
-            others++;
-        }
-    }
-    *class = gathers > 0 ? ROWS : SUM;
-    return others == 0 && (sums == 0 || gathers == 0) ? KOLO_OK : refuse(g, n->move);
+static bool is_whole(const kolo_placement *p) {
+    return p->kind == KOLO_PLACEMENT_INVARIANT || p->kind == KOLO_PLACEMENT_REPLICATED;
 }
 
-/* The redistributions, METRIC unless a node reads them. */
+static bool is_flat(const kolo_placement *p) {
+    return p->kind == KOLO_PLACEMENT_SHARDED && p->dim == KOLO_DIM_FLAT && p->cuts;
+}
+
+/* What a redistribution becomes along one axis. False: nothing that a plan has. */
+static bool class_on(const kolo_placement *from, const kolo_placement *to, member_class *class) {
+    bool sum = from->kind == KOLO_PLACEMENT_PARTIAL && from->op == KOLO_SUM;
+    if (is_whole(to) && sum) {
+        *class = METRIC;
+    } else if (is_whole(to) && from->kind == KOLO_PLACEMENT_LOCAL) {
+        *class = ROWS;
+    } else if (is_flat(to) && sum) {
+        *class = SCATTER;
+    } else if (is_whole(to) && is_flat(from)) {
+        *class = GATHER;
+    } else {
+        return false;
+    }
+    return true;
+}
+
+/* What a redistribution becomes; METRIC unless a node reads the sum. UNSUPPORTED: nothing that a
+ * plan has, or of different kinds on several axes. */
+static kolo_status class_of(const kolo_graph *g, const kolo_node *n, member_class *class) {
+    int axes = 0;
+    *class = METRIC;
+    for (int a = 0; a < g->mesh.n_axes; a++) {
+        const kolo_placement *from = &n->move->from.axis[a], *to = &n->move->to.axis[a];
+        member_class on_axis;
+        if (is_whole(from) && is_whole(to)) continue;
+        if (!class_on(from, to, &on_axis)) {
+            if (g->mesh.axes[a].size > 1) return refuse(g, n->move);
+            continue;
+        }
+        bool sums = *class == METRIC && on_axis == METRIC;
+        if (axes++ > 0 && !sums) return refuse(g, n->move);
+        *class = on_axis;
+    }
+    return KOLO_OK;
+}
+
+/* Whether a redistribution only drops what other ranks hold; makes it a view. */
+static bool make_slice(const kolo_graph *g, kolo_node *n) {
+    int64_t first, count;
+    for (int a = 0; a < g->mesh.n_axes; a++) {
+        const kolo_placement *from = &n->move->from.axis[a], *to = &n->move->to.axis[a];
+        if (!is_whole(from) || !(is_whole(to) || is_flat(to))) return false;
+    }
+    if (!kolo_flat_range(g, n->out[0], &first, &count)) return false;
+    n->op = &kolo_op_own_range;
+    n->attr[KOLO_RANGE_FIRST].i = first;
+    return true;
+}
+
 static kolo_status collect(lowerer *b) {
     kolo_graph *g = b->g;
     for (int32_t i = 0; i < g->n_nodes; i++) {
-        const kolo_node *n = g->nodes[i];
+        kolo_node *n = g->nodes[i];
         for (int k = 0; k < n->n_in; k++) b->reads[n->in[k].id]++;
-        if (n->op->comm != KOLO_OP_REDISTRIBUTE) continue;
+        bool moves = n->op->comm == KOLO_OP_REDISTRIBUTE && !make_slice(g, n);
+        if (!moves) continue;
         member m = {.value = n->in[0], .synced = n->out[0], .move = n->move};
         m.held = -1;
         m.read = INT32_MAX;
+        m.unit = (int)n->attr[KOLO_REDISTRIBUTE_UNIT].i;
+        m.place = (int)n->attr[KOLO_REDISTRIBUTE_PLACE].i;
         KOLO_TRY(class_of(g, n, &m.class));
-        if (m.class == SUM) m.class = METRIC;
         b->member_of[m.synced.id] = b->n_members;
         b->members[b->n_members++] = m;
     }
@@ -135,6 +187,7 @@ static kolo_status find_class(const kolo_graph *g, member *m, int32_t node, bool
     if (m->read > node) m->read = node;
     if (m->class == METRIC) m->class = SUM;
     if (update) return KOLO_OK;
+    m->inside = true;
     if (m->class == SUM) m->class = INSIDE;
     return m->class == ROWS ? refuse(g, m->move) : KOLO_OK;
 }
@@ -169,12 +222,32 @@ static kolo_status find_readers(const lowerer *b, int32_t *last_reader) {
     return KOLO_OK;
 }
 
+/* Sums of which one leads to the other cannot share a bucket. Those inside the passes lead to no
+ * other of them. stage: by value, zeroed. */
+static void find_stages(const lowerer *b, int *stage) {
+    const kolo_graph *g = b->g;
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        const kolo_node *n = g->nodes[i];
+        int own = 0;
+        for (int k = 0; k < n->n_in; k++) {
+            if (stage[n->in[k].id] > own) own = stage[n->in[k].id];
+        }
+        int m = n->op->comm == KOLO_OP_REDISTRIBUTE ? b->member_of[n->out[0].id] : -1;
+        if (m >= 0) b->members[m].stage = own;
+        if (m >= 0 && !b->members[m].inside) own++;
+        for (int k = 0; k < n->n_out; k++) stage[n->out[k].id] = own;
+    }
+}
+
 /* ---- buckets ---- */
 
 static int by_class(const void *a, const void *b) {
     const member *x = a, *y = b;
     if (x->class != y->class) return x->class < y->class ? -1 : 1;
     if (x->class == METRIC) return x->synced.id < y->synced.id ? -1 : 1; /* as outputs */
+    if (x->unit != y->unit) return x->unit < y->unit ? -1 : 1;
+    if (x->place != y->place) return x->place < y->place ? -1 : 1;
+    if (x->stage != y->stage) return x->stage < y->stage ? -1 : 1;
     if (x->made != y->made) return x->made < y->made ? -1 : 1;
     return x->value.id < y->value.id ? -1 : x->value.id > y->value.id;
 }
@@ -185,11 +258,14 @@ static bool starts(const member *m, const member *first, const member *previous,
     if (!first) return true;
     switch (m->class) {
     case SUM:
-        return full;
+        return full || m->stage != previous->stage;
     case METRIC:
         return false;
     case ROWS:
         return true;
+    case SCATTER:
+    case GATHER:
+        return m->class != previous->class || m->unit != previous->unit;
     case INSIDE:
         break;
     }
@@ -214,9 +290,16 @@ static void cut(lowerer *b, size_t bucket_bytes) {
             first = m;
         }
         m->bucket = b->n_buckets - 1;
-        filled += kolo_tensor_bytes(tensor);
+        const kolo_tensor *whole = &kolo_info(b->g, m->synced)->tensor;
+        filled += kolo_tensor_bytes(m->class == GATHER ? whole : tensor);
         b->buckets[m->bucket].bytes = filled;
+        b->buckets[m->bucket].limited = m->class == SCATTER || m->class == GATHER;
     }
+}
+
+static kolo_collective collective_of(member_class class) {
+    if (class == SCATTER) return KOLO_COLLECTIVE_REDUCE_SCATTER;
+    return class == GATHER || class == ROWS ? KOLO_COLLECTIVE_ALLGATHER : KOLO_COLLECTIVE_ALLREDUCE;
 }
 
 /* Adds POST and WAIT of the bucket of members [first, end). */
@@ -226,8 +309,8 @@ static kolo_status add_bucket(lowerer *b, int first, int end, kolo_value *values
     const int n = end - first;
     kolo_attr attr[KOLO_MAX_ATTRS] = {
         [KOLO_COMM_BUCKET].i = m->bucket,
-        [KOLO_COMM_GATHERS].i = m->class == ROWS,
-        [KOLO_COMM_INSIDE].i = m->class == INSIDE,
+        [KOLO_COMM_COLLECTIVE].i = collective_of(m->class),
+        [KOLO_COMM_INSIDE].i = m->inside,
     };
     for (int i = 0; i < n; i++) {
         values[i] = m[i].value;
@@ -235,7 +318,10 @@ static kolo_status add_bucket(lowerer *b, int first, int end, kolo_value *values
     }
     kolo_node *post = kolo_graph_add_raw(b->g, &kolo_op_post, values, n, n, tensors, attr);
     if (!post) return kolo_graph_check(b->g);
-    post->move = m->move;
+    kolo_redistribution *moves = kolo_arena_alloc(&b->g->arena, (size_t)n * sizeof *moves);
+    if (!moves) return KOLO_NOMEM((size_t)n * sizeof *moves);
+    for (int i = 0; i < n; i++) moves[i] = *m[i].move;
+    post->move = moves;
     for (int i = 0; i < n; i++) { /* larger than what is posted where it is gathered */
         tensors[i] = kolo_info(b->g, m[i].synced)->tensor;
     }
@@ -302,7 +388,8 @@ static int find_before(const lowerer *b, int32_t n_nodes, kolo_comm_before *befo
 }
 
 static kolo_status place(lowerer *b, int32_t n_nodes, kolo_arena *arena) {
-    kolo_comm_order_opts opts = {.buckets = b->buckets, .n_buckets = b->n_buckets};
+    kolo_comm_order_opts opts = {
+        .buckets = b->buckets, .n_buckets = b->n_buckets, .in_flight = b->in_flight};
     opts.n_before = find_before(b, n_nodes, NULL);
     kolo_comm_before *before = kolo_arena_alloc(arena, (size_t)opts.n_before * sizeof *before);
     if (!before) return KOLO_NOMEM((size_t)opts.n_before * sizeof *before);
@@ -321,14 +408,16 @@ static kolo_status lower(lowerer *b, size_t bucket_bytes, kolo_arena *arena) {
     b->member_of = kolo_arena_alloc(arena, values * sizeof *b->member_of);
     b->posted = kolo_arena_alloc(arena, values * sizeof *b->posted);
     b->reads = kolo_arena_alloc(arena, values * sizeof *b->reads);
+    int *stage = kolo_arena_alloc(arena, values * sizeof *stage);
     if (!last_reader || !b->members || !b->arrived || !b->buckets || !b->member_of || !b->posted ||
-        !b->reads) {
+        !b->reads || !stage) {
         return KOLO_NOMEM(most * sizeof *b->members);
     }
     for (size_t v = 0; v < values; v++) b->member_of[v] = b->posted[v] = -1;
     KOLO_TRY(collect(b));
     if (b->n_members == 0) return KOLO_OK; /* nothing to communicate */
     KOLO_TRY(find_readers(b, last_reader));
+    find_stages(b, stage);
     KOLO_TRY(choose_values(b));
     cut(b, bucket_bytes);
     const int32_t n_nodes = g->n_nodes;
@@ -337,8 +426,8 @@ static kolo_status lower(lowerer *b, size_t bucket_bytes, kolo_arena *arena) {
     return place(b, n_nodes, arena);
 }
 
-kolo_status kolo_pass_lower_comm(kolo_graph *g, size_t bucket_bytes) {
-    lowerer b = {.g = g};
+kolo_status kolo_pass_lower_comm(kolo_graph *g, size_t bucket_bytes, size_t in_flight) {
+    lowerer b = {.g = g, .in_flight = in_flight};
     kolo_arena arena = {0};
     kolo_status status = lower(&b, bucket_bytes, &arena);
     kolo_arena_fini(&arena);

@@ -3,9 +3,10 @@
  * Values that share memory form a group: views of one value, and an output that overwrites an input
  * after its last reader. A group of the arena is alive from its first producer to its last reader;
  * groups may overlap only if they are not alive at the same time. Groups are placed largest first,
- * each in the smallest sufficient gap between groups alive with it. Synchronised gradients are
- * contiguous in the order of their posts; scalars are in the table, parameters and state in the
- * store. */
+ * each in the smallest sufficient gap between groups alive with it. What is communicated is in a
+ * region of its own, contiguous by bucket; buckets overlap only if they are not alive at the same
+ * time, which is so on all ranks once a WAIT has returned. Scalars are in the table, parameters and
+ * state in the store. */
 #include "base/integer.h"
 #include "graph/ops/ops.h"
 #include "pass/pass.h"
@@ -44,10 +45,21 @@ static void merge(planner *p, int32_t into, int32_t v) {
     a->bytes = a->bytes > b->bytes ? a->bytes : b->bytes;
 }
 
-/* Whether the output of a wait is larger than the slice of this rank, and so separate memory. */
-static bool widens(const kolo_graph *g, const kolo_node *n) {
-    return kolo_tensor_bytes(&kolo_info(g, n->in[0])->tensor) !=
-           kolo_tensor_bytes(&kolo_info(g, n->out[0])->tensor);
+/* Whether the results of a wait are in other memory than what was posted. */
+static bool is_apart(const kolo_graph *g, const kolo_node *n) {
+    if (n->op->comm != KOLO_OP_WAIT) return false;
+    int64_t first, count;
+    const kolo_tensor *in = &kolo_info(g, n->in[0])->tensor;
+    kolo_value posted = g->nodes[kolo_info(g, n->in[0])->producer]->in[0];
+    switch ((kolo_collective)n->attr[KOLO_COMM_COLLECTIVE].i) {
+    case KOLO_COLLECTIVE_REDUCE_SCATTER:
+        return true;
+    case KOLO_COLLECTIVE_ALLGATHER: /* rows of one rank are in place */
+        if (kolo_flat_range(g, posted, &first, &count)) return true;
+        return kolo_tensor_bytes(in) != kolo_tensor_bytes(&kolo_info(g, n->out[0])->tensor);
+    default:
+        return false;
+    }
 }
 
 /* Lifetimes of single values, then groups of views. */
@@ -72,45 +84,238 @@ static void find_lifetimes(planner *p) {
     }
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *n = g->nodes[i];
-        if (!n->op->view || widens(g, n)) continue;
+        if (!n->op->view || is_apart(g, n)) continue;
         for (int k = 0; k < n->n_out; k++) merge(p, n->in[k].id, n->out[k].id);
     }
 }
 
-/* Fixes a value's group at the end of the region of gradients that are synchronised. */
-static void locate_synced(planner *p, kolo_value v) {
+/* ---- the region of buckets ---- */
+
+/* Memory in the region of buckets: the values of a bucket, or what a reduce-scatter leaves of them.
+ */
+typedef struct room {
+    int32_t first, last; /* node indices: in use in [first, last] */
+    size_t bytes, offset;
+} room;
+
+typedef struct region {
+    room *rooms;
+    int n;
+} region;
+
+/* Widens the lifetime of a room by that of a value. A sum over micro-batches is kept throughout. */
+static void hold(planner *p, room *r, kolo_value v) {
+    const group *of = &p->groups[root_of(p, v.id)];
+    int32_t producer = kolo_info(p->g, v)->producer;
+    bool kept = producer >= 0 && p->g->nodes[producer]->op == &kolo_op_accumulate;
+    int32_t first = kept ? 0 : of->first, last = kept ? p->g->n_nodes : of->last;
+    if (r->bytes == 0 || first < r->first) r->first = first;
+    if (r->bytes == 0 || last > r->last) r->last = last;
+}
+
+/* Places a room behind the earlier ones that are in use with it, in the lowest gap. */
+static room *place_room(planner *p, region *rg, room r) {
+    bool moved = true;
+    while (moved) {
+        moved = false;
+        for (int i = 0; i < rg->n; i++) {
+            const room *other = &rg->rooms[i];
+            if (other->first > r.last || r.first > other->last) continue;
+            if (other->offset >= r.offset + r.bytes || r.offset >= other->offset + other->bytes) {
+                continue;
+            }
+            r.offset = kolo_round_up(other->offset + other->bytes, 4096);
+            moved = true;
+        }
+    }
+    if (r.offset + r.bytes > p->map->bucket_bytes) p->map->bucket_bytes = r.offset + r.bytes;
+    rg->rooms[rg->n] = r;
+    return &rg->rooms[rg->n++];
+}
+
+/* Fixes a value's group in the region. */
+static void locate(planner *p, kolo_value v, size_t offset) {
     int32_t r = root_of(p, v.id);
     KOLO_ASSERT(!p->groups[r].fixed);
     p->groups[r].fixed = true;
-    p->map->locations[r] = (kolo_location){KOLO_REGION_BUCKET, p->map->bucket_bytes};
-    p->map->bucket_bytes += p->groups[r].bytes;
+    p->map->locations[r] = (kolo_location){.region = KOLO_REGION_BUCKET, .offset = offset};
 }
 
-/* Places the values of posts: those of each post contiguously, then gathered values. */
-static kolo_status place_buckets(planner *p) {
+static size_t bytes_at(const kolo_graph *g, kolo_value v, int64_t elements) {
+    return (size_t)elements * kolo_dtype_bytes(kolo_info(g, v)->tensor.dtype);
+}
+
+/* The cuts of a flat shard, and the coordinate of this rank. */
+static const int64_t *cuts_of(const kolo_graph *g, kolo_value v, int *ranks, int *coordinate) {
+    for (int a = 0; a < g->mesh.n_axes; a++) {
+        const kolo_placement *p = &kolo_info(g, v)->placements.axis[a];
+        if (p->kind != KOLO_PLACEMENT_SHARDED || p->dim != KOLO_DIM_FLAT) continue;
+        *ranks = g->mesh.axes[a].size;
+        *coordinate = kolo_mesh_coordinate(&g->mesh, g->rank, a);
+        return p->cuts;
+    }
+    return NULL;
+}
+
+/* A bucket of flat shards: `shards` are the local values, `wholes` the others. */
+typedef struct flat {
+    const kolo_value *shards, *wholes;
+    int n, ranks, coordinate;
+} flat;
+
+static size_t align_value(const kolo_graph *g, kolo_value v) {
+    return kolo_round_up(kolo_tensor_bytes(&kolo_info(g, v)->tensor), ALIGN);
+}
+
+/* Where the slice of each rank ends: the ranks' ranges follow each other through the values. */
+static kolo_status find_ends(const kolo_graph *g, const flat *f, kolo_bucket *bucket) {
+    bucket->ends = kolo_alloc((size_t)f->ranks * sizeof *bucket->ends);
+    if (!bucket->ends) return KOLO_NOMEM((size_t)f->ranks * sizeof *bucket->ends);
+    for (int c = 1; c <= f->ranks; c++) {
+        size_t at = 0, end = bucket->bytes;
+        for (int k = 0; k < f->n && end == bucket->bytes && c < f->ranks; k++) {
+            int ranks = f->ranks, coordinate;
+            const int64_t *cuts = cuts_of(g, f->shards[k], &ranks, &coordinate);
+            if (cuts[c] < cuts[ranks]) end = at + bytes_at(g, f->shards[k], cuts[c]);
+            at += align_value(g, f->wholes[k]);
+        }
+        bucket->ends[c - 1] = end;
+    }
+    return KOLO_OK;
+}
+
+/* Locates the own ranges, from `base` on, which is where the own slice begins or, with `inside`,
+ * the values. */
+static void locate_ranges(planner *p, const flat *f, const kolo_bucket *bucket, size_t base,
+                          bool inside) {
+    size_t at = 0, begin = f->coordinate > 0 ? bucket->ends[f->coordinate - 1] : 0;
+    if (inside) begin = 0;
+    for (int k = 0; k < f->n; k++) {
+        int64_t first, count;
+        (void)kolo_flat_range(p->g, f->shards[k], &first, &count);
+        size_t offset = at + bytes_at(p->g, f->shards[k], first);
+        locate(p, f->shards[k], count > 0 ? base + offset - begin : base);
+        at += align_value(p->g, f->wholes[k]);
+    }
+}
+
+/* Where a reduce-scatter writes the slice of this rank, from its POST on. */
+static size_t place_slice(planner *p, region *rg, const flat *f, const kolo_bucket *bucket,
+                          int32_t post) {
+    int c = f->coordinate;
+    room r = {.first = post, .last = post};
+    for (int k = 0; k < f->n; k++) {
+        const group *of = &p->groups[root_of(p, f->shards[k].id)];
+        if (of->last > r.last) r.last = of->last;
+    }
+    r.bytes = bucket->ends[c] - (c > 0 ? bucket->ends[c - 1] : 0) + 1; /* never empty */
+    return place_room(p, rg, r)->offset;
+}
+
+static kolo_bucket *bucket_of(const planner *p, const kolo_node *post) {
+    return &p->map->buckets[post->attr[KOLO_COMM_BUCKET].i];
+}
+
+/* The values of a bucket; `shards` NULL: they are no flat shards, and `wholes` is what is posted.
+ */
+static flat values_of(const planner *p, const kolo_node *post, const kolo_node *wait) {
+    bool scatters = bucket_of(p, post)->collective == KOLO_COLLECTIVE_REDUCE_SCATTER;
+    flat f = {.n = post->n_in, .shards = scatters ? wait->out : post->in};
+    f.wholes = scatters ? post->in : wait->out;
+    if (cuts_of(p->g, f.shards[0], &f.ranks, &f.coordinate)) return f;
+    return (flat){.n = post->n_in, .wholes = post->in};
+}
+
+/* Measures a bucket. Slices, which live longer than what they are from, are placed first. */
+static kolo_status measure_bucket(planner *p, region *rg, int32_t i, const kolo_node *wait) {
+    const kolo_node *post = p->g->nodes[i];
+    kolo_bucket *bucket = bucket_of(p, post);
+    bucket->collective = (kolo_collective)post->attr[KOLO_COMM_COLLECTIVE].i;
+    bucket->n_values = post->n_in;
+    const flat f = values_of(p, post, wait);
+    for (int k = 0; k < f.n; k++) bucket->bytes += align_value(p->g, f.wholes[k]);
+    if (!f.shards) return KOLO_OK;
+    KOLO_TRY(find_ends(p->g, &f, bucket));
+    if (bucket->collective != KOLO_COLLECTIVE_REDUCE_SCATTER) return KOLO_OK;
+    bucket->slice = place_slice(p, rg, &f, bucket, i);
+    locate_ranges(p, &f, bucket, bucket->slice, false);
+    return KOLO_OK;
+}
+
+/* Places the values of a post and the results of its wait. */
+static void place_bucket(planner *p, region *rg, const kolo_node *post, const kolo_node *wait) {
+    kolo_bucket *bucket = bucket_of(p, post);
+    const flat f = values_of(p, post, wait);
+    bool gathers = f.shards && bucket->collective == KOLO_COLLECTIVE_ALLGATHER;
+    room r = {0};
+    for (int k = 0; k < f.n; k++) {
+        hold(p, &r, post->in[k]);
+        r.bytes = bucket->bytes;
+        if (gathers) hold(p, &r, wait->out[k]);
+    }
+    bucket->offset = place_room(p, rg, r)->offset;
+    size_t at = bucket->offset;
+    for (int k = 0; k < f.n; k++) {
+        locate(p, f.wholes[k], at);
+        at += align_value(p->g, f.wholes[k]);
+    }
+    if (gathers) locate_ranges(p, &f, bucket, bucket->offset, true);
+}
+
+/* Places a value in a room of its own, in use from node `first` on. */
+static void place_alone(planner *p, region *rg, kolo_value v, int32_t first) {
+    room r = {0};
+    hold(p, &r, v);
+    r.first = (int32_t)kolo_min_i64(r.first, first);
+    r.bytes = align_value(p->g, v);
+    locate(p, v, place_room(p, rg, r)->offset);
+}
+
+/* Places the buckets; then gathered rows, and sums over micro-batches of what is in no bucket,
+ * which are kept as those in buckets are. */
+static kolo_status place_all(planner *p, region *rg, const kolo_node **waits) {
     const kolo_graph *g = p->g;
-    kolo_memory_map *map = p->map;
-    for (int32_t i = 0; i < g->n_nodes; i++)
-        map->n_buckets += g->nodes[i]->op->comm == KOLO_OP_POST;
-    map->buckets = kolo_zalloc((size_t)(map->n_buckets + 1) * sizeof *map->buckets);
-    if (!map->buckets) return KOLO_NOMEM((size_t)map->n_buckets * sizeof *map->buckets);
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        const kolo_node *n = g->nodes[i];
+        if (n->op->comm == KOLO_OP_WAIT) waits[n->attr[KOLO_COMM_BUCKET].i] = n;
+    }
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *n = g->nodes[i];
         if (n->op->comm != KOLO_OP_POST) continue;
-        kolo_bucket *bucket = &map->buckets[n->attr[KOLO_COMM_BUCKET].i];
-        bucket->offset = map->bucket_bytes = kolo_round_up(map->bucket_bytes, 4096);
-        bucket->n_values = n->n_in;
-        bucket->gathered = n->attr[KOLO_COMM_GATHERS].i;
-        for (int k = 0; k < n->n_in; k++) locate_synced(p, n->in[k]);
-        bucket->bytes = map->bucket_bytes - bucket->offset;
+        KOLO_TRY(measure_bucket(p, rg, i, waits[n->attr[KOLO_COMM_BUCKET].i]));
     }
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *n = g->nodes[i];
-        if (n->op->comm != KOLO_OP_WAIT || p->groups[root_of(p, n->out[0].id)].fixed) continue;
-        map->bucket_bytes = kolo_round_up(map->bucket_bytes, 4096);
-        locate_synced(p, n->out[0]);
+        if (n->op->comm != KOLO_OP_POST) continue;
+        place_bucket(p, rg, n, waits[n->attr[KOLO_COMM_BUCKET].i]);
+    }
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        const kolo_node *n = g->nodes[i];
+        bool arrives = n->op->comm == KOLO_OP_WAIT;
+        bool fixed = p->groups[root_of(p, n->out[0].id)].fixed;
+        if (fixed || !(arrives || n->op == &kolo_op_accumulate)) continue;
+        place_alone(p, rg, n->out[0], arrives ? kolo_info(g, n->in[0])->producer : i);
     }
     return KOLO_OK;
+}
+
+static kolo_status place_buckets(planner *p) {
+    const kolo_graph *g = p->g;
+    kolo_memory_map *map = p->map;
+    size_t rooms = 1;
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        map->n_buckets += g->nodes[i]->op->comm == KOLO_OP_POST;
+        rooms += 1 + (g->nodes[i]->op == &kolo_op_accumulate);
+    }
+    kolo_arena arena = {0};
+    region rg = {.rooms = kolo_arena_alloc(&arena, 2 * rooms * sizeof *rg.rooms)};
+    const kolo_node **waits = kolo_arena_alloc(&arena, rooms * sizeof(const kolo_node *));
+    map->buckets = kolo_zalloc((size_t)(map->n_buckets + 1) * sizeof *map->buckets);
+    kolo_status status = rg.rooms && waits && map->buckets
+                             ? place_all(p, &rg, waits)
+                             : KOLO_NOMEM(2 * rooms * sizeof *rg.rooms);
+    kolo_arena_fini(&arena);
+    return status;
 }
 
 static bool same_size(const kolo_tensor *a, const kolo_tensor *b) {
@@ -145,12 +350,13 @@ static void place_fixed(planner *p) {
         const kolo_value_info *info = &g->values[v];
         kolo_location *location = &p->map->locations[v];
         if (info->kind == KOLO_VALUE_SCALAR) {
-            *location = (kolo_location){KOLO_REGION_TABLE, p->map->table_bytes};
+            *location = (kolo_location){.region = KOLO_REGION_TABLE, .offset = p->map->table_bytes};
             p->map->table_bytes += sizeof(double);
         } else if (info->kind == KOLO_VALUE_PARAM || info->kind == KOLO_VALUE_STATE) {
-            *location = (kolo_location){KOLO_REGION_STORE, (size_t)v};
+            *location = (kolo_location){.region = KOLO_REGION_STORE, .offset = (size_t)v};
         } else if (kolo_value_ok(info->next_of)) {
-            *location = (kolo_location){KOLO_REGION_NEXT, (size_t)info->next_of.id};
+            *location =
+                (kolo_location){.region = KOLO_REGION_NEXT, .offset = (size_t)info->next_of.id};
         }
     }
 }
@@ -219,7 +425,8 @@ static kolo_status place_arena(planner *p) {
     for (int32_t i = 0; i < n; i++) {
         blocks[i].offset = best_gap(&blocks[i], placed, i);
         insert(placed, i, &blocks[i]);
-        p->map->locations[blocks[i].root] = (kolo_location){KOLO_REGION_ARENA, blocks[i].offset};
+        p->map->locations[blocks[i].root] =
+            (kolo_location){.region = KOLO_REGION_ARENA, .offset = blocks[i].offset};
         size_t end = blocks[i].offset + blocks[i].bytes;
         if (end > p->map->arena_bytes) p->map->arena_bytes = end;
     }
@@ -247,6 +454,12 @@ kolo_status kolo_pass_memory(const kolo_graph *g, kolo_memory_map *map) {
     overwrite(&p);
     KOLO_TRY_GOTO(place_arena(&p), done);
     for (int32_t v = 0; v < g->n_values; v++) map->locations[v] = map->locations[root_of(&p, v)];
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        const kolo_node *node = g->nodes[i];
+        if (node->op != &kolo_op_own_range) continue;
+        map->locations[node->out[0].id].skip =
+            bytes_at(g, node->in[0], node->attr[KOLO_RANGE_FIRST].i);
+    }
 done:
     kolo_free(p.root);
     kolo_free(p.groups);
@@ -255,6 +468,7 @@ done:
 }
 
 void kolo_memory_map_fini(kolo_memory_map *map) {
+    for (int i = 0; i < map->n_buckets && map->buckets; i++) kolo_free(map->buckets[i].ends);
     kolo_free(map->locations);
     kolo_free(map->buckets);
     *map = (kolo_memory_map){0};

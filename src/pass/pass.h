@@ -88,8 +88,19 @@ kolo_status kolo_pass_layout(kolo_graph *g, kolo_kernel_set kernels, struct kolo
                              kolo_fixed_layout fixed, void *arg);
 
 /* Gradient accumulation: sums the gradients and the outputs over the `micro_batches` of a step.
- * Adds the scalar "fresh". Runs after the layout pass. ARG: a row-sparse gradient. */
-kolo_status kolo_pass_accumulate(kolo_graph *g, int64_t micro_batches);
+ * `scattered`: gradients that are reduce-scattered are summed afterwards, else before. Adds the
+ * scalar "fresh". Runs after the layout pass. ARG: a row-sparse gradient. */
+kolo_status kolo_pass_accumulate(kolo_graph *g, int64_t micro_batches, bool scattered);
+
+typedef struct kolo_zero_opts {
+    int level;           /* 1: optimizer state is sharded; 2: gradients too; 3: parameters too */
+    size_t bucket_bytes; /* least bytes of the parameters that are cut and exchanged together */
+} kolo_zero_opts;
+
+/* Shards optimizer state, gradients and parameters over the axis dp: every rank updates a range of
+ * each parameter. State, and parameters of level 3, become flat shards of this rank's size. Runs
+ * after the layout pass, before synchronise. ARG: a row-sparse gradient. */
+kolo_status kolo_pass_zero(kolo_graph *g, const kolo_zero_opts *opts);
 
 /* Redistributes what updates and outputs read to where all ranks hold it. Runs before the pass
  * accumulate: ranks exchange sums over the micro-batches. From here on the pipeline verifies
@@ -99,17 +110,18 @@ kolo_status kolo_pass_synchronise(kolo_graph *g);
 /* Lowers redistributions to communication: a post and a wait for each bucket (comm_order.h). Groups
  * the sums that updates read into buckets of at least bucket_bytes, in the order in which they are
  * computed; their posts follow the last reader of the parameters. Outputs share the last of these
- * buckets. Gathered values (row-sparse gradients) are in buckets of their own after those. Sums
+ * buckets. Gathered rows (row-sparse gradients) are in buckets of their own after those. Sums
  * inside the forward and backward passes, which nodes other than updates read, run in every
- * micro-batch. UNSUPPORTED: a redistribution that is none of these. */
-kolo_status kolo_pass_lower_comm(kolo_graph *g, size_t bucket_bytes);
+ * micro-batch. Flat shards are scattered and gathered by unit; at most `in_flight` bytes of these
+ * are between post and wait, or one unit. UNSUPPORTED: a redistribution that is none of these. */
+kolo_status kolo_pass_lower_comm(kolo_graph *g, size_t bucket_bytes, size_t in_flight);
 
 /* ---- memory ---- */
 
 /* The region of memory that a value is in. */
 typedef enum kolo_region {
     KOLO_REGION_ARENA,  /* inputs, activations, local gradients; reused within the step */
-    KOLO_REGION_BUCKET, /* synchronised gradients, contiguous by bucket, never reused */
+    KOLO_REGION_BUCKET, /* what is communicated, contiguous by bucket */
     KOLO_REGION_TABLE,  /* scalars */
     KOLO_REGION_STORE,  /* current version of a parameter or state */
     KOLO_REGION_NEXT,   /* its next version, in the other bank */
@@ -118,12 +130,15 @@ typedef enum kolo_region {
 typedef struct kolo_location {
     kolo_region region;
     size_t offset; /* STORE and NEXT: the id of the parameter or state */
+    size_t skip;   /* bytes after that, of a range of another value */
 } kolo_location;
 
 typedef struct kolo_bucket {
     size_t offset, bytes; /* in the bucket region */
+    size_t slice;         /* reduce-scatter: where the result of this rank is */
+    size_t *ends;         /* of flat shards: by rank, the end of its slice, from offset on */
     int n_values;
-    bool gathered; /* else summed */
+    kolo_collective collective;
 } kolo_bucket;
 
 typedef struct kolo_memory_map {
@@ -150,6 +165,8 @@ typedef struct kolo_pipeline_opts {
     bool keep_gradients;   /* see kolo_plan_opts */
     int64_t most_samples;  /* see kolo_sparse_opts */
     kolo_mesh mesh;        /* of the job; no axes: dp=1 */
+    int rank;              /* in the mesh */
+    int zero;              /* level of ZeRO; 0: none */
     int64_t micro_batches; /* per step; above 1: gradient accumulation */
     size_t bucket_bytes;
     kolo_kernel_set kernels;

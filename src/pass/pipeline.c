@@ -63,6 +63,7 @@ static kolo_status fold(kolo_graph *g, const kolo_pipeline_opts *opts) {
 }
 static kolo_status shard(kolo_graph *g, const kolo_pipeline_opts *opts) {
     const kolo_mesh alone = {1, {{"dp", 1}}};
+    g->rank = opts->rank;
     return kolo_pass_shard(g, opts->mesh.n_axes > 0 ? &opts->mesh : &alone);
 }
 static kolo_status synchronise(kolo_graph *g, const kolo_pipeline_opts *opts) {
@@ -113,16 +114,21 @@ static kolo_status layout(kolo_graph *g, const kolo_pipeline_opts *opts) {
     kolo_selections_fini(&own);
     return status;
 }
+static kolo_status zero(kolo_graph *g, const kolo_pipeline_opts *opts) {
+    return kolo_pass_zero(g, &(kolo_zero_opts){opts->zero, opts->bucket_bytes});
+}
 static kolo_status accumulate(kolo_graph *g, const kolo_pipeline_opts *opts) {
-    return kolo_pass_accumulate(g, opts->micro_batches);
+    return kolo_pass_accumulate(g, opts->micro_batches, opts->zero > 1);
 }
 static kolo_status lower_comm(kolo_graph *g, const kolo_pipeline_opts *opts) {
-    return kolo_pass_lower_comm(g, opts->bucket_bytes);
+    size_t in_flight = opts->zero > 1 ? 4 * opts->bucket_bytes : SIZE_MAX;
+    return kolo_pass_lower_comm(g, opts->bucket_bytes, in_flight);
 }
 
 static bool always(const kolo_pipeline_opts *o) { return o != NULL; }
 static bool trains(const kolo_pipeline_opts *o) { return o->train; }
 static bool evaluates(const kolo_pipeline_opts *o) { return !o->train; }
+static bool is_zero(const kolo_pipeline_opts *o) { return o->train && o->zero > 0; }
 static bool is_sparse(const kolo_pipeline_opts *o) { return o->sparse_embedding; }
 static bool recomputes(const kolo_pipeline_opts *o) {
     return o->train && o->recompute != KOLO_RECOMPUTE_NONE;
@@ -153,6 +159,7 @@ static const struct {
     {"recompute", recompute, recomputes},
     {"precision", precision, is_mixed},
     {"layout", layout, always},
+    {"zero", zero, is_zero},
     {"synchronise", synchronise, trains}, /* placements are verified from here on */
     {"accumulate", accumulate, accumulates},
     {"lower_comm", lower_comm, trains},

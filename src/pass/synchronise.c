@@ -13,10 +13,21 @@ typedef struct synchroniser {
     int32_t n;
 } synchroniser;
 
+/* Whether each rank holds a range, as updates of ZeRO read (zero.c). */
+static bool is_sharded(const synchroniser *s, kolo_value v) {
+    for (int a = 0; a < s->g->mesh.n_axes; a++) {
+        const kolo_placement *p = &kolo_info(s->g, v)->placements.axis[a];
+        if (p->kind == KOLO_PLACEMENT_SHARDED && p->dim == KOLO_DIM_FLAT) return true;
+    }
+    return false;
+}
+
 /* v where all ranks hold it. The node stands where the walk is. */
 static kolo_value synchronised(synchroniser *s, kolo_value v) {
     const kolo_placements is = kolo_info(s->g, v)->placements, whole = {0};
-    if (v.id >= s->n_values || kolo_placements_same_data(&s->g->mesh, &is, &whole)) return v;
+    if (v.id >= s->n_values || is_sharded(s, v) ||
+        kolo_placements_same_data(&s->g->mesh, &is, &whole))
+        return v;
     if (kolo_value_ok(s->synced[v.id])) return s->synced[v.id];
     kolo_value by = kolo_redistribute(s->g, v, &is, &whole);
     if (!kolo_value_ok(by)) return v;
@@ -25,7 +36,7 @@ static kolo_value synchronised(synchroniser *s, kolo_value v) {
 }
 
 static kolo_status visit(synchroniser *s, kolo_node *node) {
-    if (kolo_node_is_update(s->g, node)) {
+    if (node->op->comm == KOLO_OP_LOCAL && kolo_node_is_update(s->g, node)) {
         for (int k = 0; k < node->n_in; k++) node->in[k] = synchronised(s, node->in[k]);
         KOLO_TRY(kolo_graph_check(s->g));
     }

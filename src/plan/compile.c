@@ -21,6 +21,18 @@ static const kolo_store_entry *entry_of(const kolo_plan *p, int32_t v) {
     return kolo_store_entry_at(p->store, p->entries[v]);
 }
 
+/* Whether an entry is the parameter or state v, sharded alike. */
+static bool is_entry(const kolo_graph *g, const kolo_store_entry *entry, kolo_value v) {
+    const kolo_value_info *info = kolo_info(g, v);
+    int64_t first, count;
+    bool sharded = kolo_flat_range(g, v, &first, &count);
+    const kolo_tensor *tensor = sharded ? &info->whole : &info->tensor;
+    return kolo_shape_equal(&entry->tensor.shape, &tensor->shape) &&
+           kolo_layout_equal(&entry->tensor.layout, &tensor->layout) &&
+           sharded == (entry->cuts != NULL) &&
+           (!sharded || (entry->first == first && entry->count == count));
+}
+
 /* Maps parameters and state to the entries of the store; adds missing entries. */
 static kolo_status tie_store(kolo_plan *p) {
     const kolo_graph *g = p->graph;
@@ -29,15 +41,15 @@ static kolo_status tie_store(kolo_plan *p) {
         if (info->kind != KOLO_VALUE_PARAM && info->kind != KOLO_VALUE_STATE) continue;
         const kolo_store_entry *entry = kolo_store_find(p->store, info->name);
         if (!entry) {
-            KOLO_TRY(kolo_store_add(p->store, info));
+            KOLO_TRY(kolo_store_add(p->store, g, (kolo_value){.id = v}));
             entry = kolo_store_entry_at(p->store, kolo_store_count(p->store) - 1);
-        } else if (!kolo_shape_equal(&entry->tensor.shape, &info->tensor.shape) ||
-                   !kolo_layout_equal(&entry->tensor.layout, &info->tensor.layout)) {
+        } else if (!is_entry(g, entry, (kolo_value){.id = v})) {
             return KOLO_FAIL(KOLO_ERR_ARG, "parameter %s has another shape in another plan",
                              info->name);
         }
         p->entries[v] = (int)(entry - kolo_store_entry_at(p->store, 0));
     }
+    if (p->train && p->comm) p->store->comm = p->comm;
     return kolo_store_grow(p->store);
 }
 
@@ -69,9 +81,8 @@ static kolo_status check_overwrites(const kolo_plan *p) {
 
 /* ---- addresses ---- */
 
-/* The address of value v while `bank` of the store is current. */
-static void *address_of(const kolo_plan *p, int32_t v, int bank) {
-    const kolo_location *location = &p->map.locations[v];
+/* The address of the region's value at a location while `bank` of the store is current. */
+static char *base_of(const kolo_plan *p, const kolo_location *location, int bank) {
     switch (location->region) {
     case KOLO_REGION_ARENA:
         return p->store->arena + location->offset;
@@ -85,6 +96,12 @@ static void *address_of(const kolo_plan *p, int32_t v, int bank) {
         return kolo_store_at(p->store, entry_of(p, (int32_t)location->offset), !bank);
     }
     return NULL;
+}
+
+/* The address of value v while `bank` of the store is current. */
+static void *address_of(const kolo_plan *p, int32_t v, int bank) {
+    const kolo_location *location = &p->map.locations[v];
+    return base_of(p, location, bank) + location->skip;
 }
 
 static void unbind(kolo_step *step) {
@@ -162,6 +179,48 @@ static bool communicates(const kolo_plan *p, const kolo_node *n, const kolo_plan
     return n->attr[KOLO_COMM_INSIDE].i && p->adds_to && p->adds_to->comm;
 }
 
+static bool is_wait(const kolo_graph *g, kolo_value v) {
+    int32_t producer = kolo_info(g, v)->producer;
+    return producer >= 0 && g->nodes[producer]->op->comm == KOLO_OP_WAIT;
+}
+
+/* Whether node i of the passes runs in micro-batches without samples too: their collectives, and
+ * what depends on nothing but these, parameters and scalars. p->shared has the result for earlier
+ * nodes. */
+static bool is_shared(const kolo_plan *p, int32_t i) {
+    const kolo_graph *g = p->graph;
+    const kolo_node *n = g->nodes[i];
+    if (n->op->comm == KOLO_OP_POST || n->op->comm == KOLO_OP_WAIT) {
+        return n->attr[KOLO_COMM_INSIDE].i != 0;
+    }
+    if (n->op == &kolo_op_accumulate && !is_wait(g, n->in[0])) return false;
+    for (int k = 0; k < n->n_in; k++) {
+        const kolo_value_info *in = kolo_info(g, n->in[k]);
+        if (in->kind == KOLO_VALUE_INPUT) return false;
+        if (in->producer >= 0 && !p->shared[in->producer]) return false;
+    }
+    return !kolo_node_is_update(g, n);
+}
+
+static kolo_status mark_shared(kolo_plan *p) {
+    bool any = false;
+    p->shared = kolo_zalloc((size_t)p->graph->n_nodes + 1);
+    if (!p->shared) return KOLO_NOMEM(p->graph->n_nodes);
+    for (int32_t i = 0; i < p->graph->n_nodes; i++) {
+        p->shared[i] = is_shared(p, i);
+        any |= p->shared[i] && p->graph->nodes[i]->op->comm == KOLO_OP_POST;
+    }
+    for (int i = 0; i < p->n_steps; i++) {
+        p->steps[i].inside = any && p->shared[p->steps[i].node] && !p->steps[i].once_per_step;
+    }
+    return KOLO_OK;
+}
+
+/* Whether a node computes nothing: this rank has an empty range of a parameter. */
+static bool is_empty(const kolo_graph *g, const kolo_node *n) {
+    return kolo_shape_count(&kolo_info(g, n->out[0])->tensor.shape) == 0;
+}
+
 static kolo_status add_steps(kolo_plan *p, const kolo_plan_opts *opts,
                              kolo_selections *selections) {
     const kolo_graph *g = p->graph;
@@ -169,14 +228,14 @@ static kolo_status add_steps(kolo_plan *p, const kolo_plan_opts *opts,
     if (!p->steps) return KOLO_NOMEM((size_t)g->n_nodes * sizeof *p->steps);
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *n = g->nodes[i];
-        if (n->op->comm && communicates(p, n, opts)) {
+        bool comm = n->op->comm == KOLO_OP_POST || n->op->comm == KOLO_OP_WAIT;
+        if (comm && communicates(p, n, opts)) {
             p->steps[p->n_steps++] = (kolo_step){
                 .kind = n->op->comm == KOLO_OP_POST ? KOLO_STEP_POST : KOLO_STEP_WAIT,
                 .node = i,
                 .bucket = (int)n->attr[KOLO_COMM_BUCKET].i,
-                .inside = n->attr[KOLO_COMM_INSIDE].i != 0,
             };
-        } else if (!n->op->view) {
+        } else if (!n->op->view && !is_empty(p->graph, n)) {
             kolo_status status = add_kernel(p, i, opts, selections);
             if (status != KOLO_OK) return status;
         }
@@ -185,7 +244,7 @@ static kolo_status add_steps(kolo_plan *p, const kolo_plan_opts *opts,
     if (!once) return KOLO_NOMEM(g->n_nodes);
     mark_once_per_step(p, once);
     kolo_free(once);
-    return KOLO_OK;
+    return mark_shared(p);
 }
 
 /* ---- memory ---- */
@@ -232,11 +291,38 @@ static kolo_status map_memory(kolo_plan *p, int shards) {
                       : KOLO_OK;
 }
 
-/* The allreduce or allgather of a POST; `arrives` is the output of its WAIT. */
+/* The collective of flat shards in a bucket. `counts`: by rank, filled. */
+static void shard_request(const kolo_plan *p, const kolo_bucket *bucket, size_t element,
+                          kolo_request_opts *opts, size_t *counts) {
+    for (int r = 0; r < kolo_comm_size(p->comm); r++) {
+        counts[r] = (bucket->ends[r] - (r > 0 ? bucket->ends[r - 1] : 0)) / element;
+    }
+    opts->kind = bucket->collective;
+    opts->counts = counts;
+    if (bucket->collective != KOLO_COLLECTIVE_REDUCE_SCATTER) return; /* in place */
+    opts->input = opts->output;
+    opts->output = p->gradients + bucket->slice;
+}
+
+/* The allgather of rows; `arrives` is the output of the WAIT. */
+static void rows_request(const kolo_plan *p, const kolo_node *post, kolo_value arrives,
+                         kolo_request_opts *opts) {
+    const kolo_tensor *first = &kolo_info(p->graph, post->in[0])->tensor;
+    const void *own = address_of(p, post->in[0].id, 0);
+    void *all = address_of(p, arrives.id, 0);
+    *opts = (kolo_request_opts){
+        .kind = KOLO_COLLECTIVE_ALLGATHER,
+        .dtype = first->dtype,
+        .input = own != all ? own : NULL, /* NULL: in place, one rank */
+        .output = all,
+        .count = (size_t)kolo_shape_count(&first->shape),
+    };
+}
+
+/* The collective of a POST; `arrives` is the output of its WAIT. */
 static kolo_status make_request(kolo_plan *p, const kolo_node *post, kolo_value arrives) {
     int i = (int)post->attr[KOLO_COMM_BUCKET].i;
     const kolo_bucket *bucket = &p->map.buckets[i];
-    const kolo_tensor *first = &kolo_info(p->graph, post->in[0])->tensor;
     size_t element = kolo_dtype_bytes(p->graph->dtype);
     kolo_request_opts opts = {
         .kind = KOLO_COLLECTIVE_ALLREDUCE,
@@ -247,23 +333,22 @@ static kolo_status make_request(kolo_plan *p, const kolo_node *post, kolo_value 
         .algorithm = p->algorithm,
     };
     kolo_part parts[KOLO_SHARD_NODES];
-    if (p->sum) kolo_shard_sum_request(p->sum, p->gradients, bucket->offset, &opts, parts);
-    if (post->attr[KOLO_COMM_GATHERS].i) {
-        const void *own = address_of(p, post->in[0].id, 0);
-        void *all = address_of(p, arrives.id, 0);
-        opts = (kolo_request_opts){
-            .kind = KOLO_COLLECTIVE_ALLGATHER,
-            .dtype = first->dtype,
-            .input = own != all ? own : NULL, /* NULL: in place, one rank */
-            .output = all,
-            .count = (size_t)kolo_shape_count(&first->shape),
-        };
-    }
+    size_t *counts = kolo_alloc((size_t)kolo_comm_size(p->comm) * sizeof *counts);
     char *site = kolo_format("bucket %d", i);
-    if (!site) return KOLO_NOMEM(32);
-    opts.site = site;
-    kolo_status status = kolo_request_create(p->comm, &opts, &p->requests[i]);
+    kolo_status status = counts && site ? KOLO_OK : KOLO_NOMEM(32);
+    if (status == KOLO_OK) {
+        if (bucket->ends) {
+            shard_request(p, bucket, element, &opts, counts);
+        } else if (bucket->collective == KOLO_COLLECTIVE_ALLGATHER) {
+            rows_request(p, post, arrives, &opts);
+        } else if (p->sum) {
+            kolo_shard_sum_request(p->sum, p->gradients, bucket->offset, &opts, parts);
+        }
+        opts.site = site;
+        status = kolo_request_create(p->comm, &opts, &p->requests[i]);
+    }
     kolo_free(site);
+    kolo_free(counts);
     return status;
 }
 
@@ -314,6 +399,7 @@ kolo_pipeline_opts kolo_plan_passes(const kolo_plan_opts *o) {
         .keep_gradients = o->keep_gradients,
         .most_samples = o->most_samples,
         .mesh = o->mesh,
+        .zero = o->zero,
         .micro_batches = o->micro_batches,
         .bucket_bytes = o->bucket_bytes,
         .kernels = o->kernels,
@@ -352,6 +438,8 @@ kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kol
     if (p->comm && o.mesh.n_axes == 0) {
         pipeline.mesh = (kolo_mesh){1, {{"dp", kolo_comm_size(p->comm)}}};
     }
+    pipeline.rank = comm ? kolo_comm_rank(comm) : 0;
+    if (o.adds_to) pipeline.rank = o.adds_to->graph->rank;
     pipeline.selections = &selections;
     pipeline.fixed = layout_in_store;
     pipeline.fixed_arg = store;
@@ -389,6 +477,7 @@ void kolo_plan_destroy(kolo_plan *p) {
     kolo_free(p->table);
     kolo_free(p->steps);
     kolo_free(p->entries);
+    kolo_free(p->shared);
     kolo_memory_map_fini(&p->map);
     kolo_graph_destroy(p->graph);
     kolo_free(p);

@@ -1,7 +1,7 @@
 /* Describes the steps of a plan, for profiles and traces.
  *
  * The phase of a node follows from the graph: nodes that depend on the gradient's seed are
- * backward, those that write a next version are update. All others are forward if a forward node or
+ * backward, updates are update. All others are forward if a forward node or
  * an output reads them, else they belong to the phase of their first reader. */
 #include "kernel/select/families.h"
 #include "plan/internal.h"
@@ -22,13 +22,6 @@ static const kolo_phase nobody = (kolo_phase)KOLO_PHASES; /* no reader: after al
 /* The seed of the gradient; KOLO_NONE in evaluation plans. */
 static kolo_value seed_of(const kolo_graph *g) { return kolo_graph_find(g, "grad_scale"); }
 
-static bool makes_next(const kolo_graph *g, const kolo_node *n) {
-    for (int k = 0; k < n->n_out; k++) {
-        if (kolo_value_ok(kolo_info(g, n->out[k])->next_of)) return true;
-    }
-    return false;
-}
-
 /* The phase of each node. of_value: by value, allocated by the caller. */
 static void find_phases(const kolo_graph *g, kolo_phase *phases, kolo_phase *of_value) {
     kolo_value seed = seed_of(g);
@@ -41,7 +34,7 @@ static void find_phases(const kolo_graph *g, kolo_phase *phases, kolo_phase *of_
             kolo_phase in = of_value[n->in[k].id];
             if (in != KOLO_PHASE_FORWARD) phase = in;
         }
-        if (makes_next(g, n)) phase = KOLO_PHASE_UPDATE;
+        if (kolo_node_is_update(g, n)) phase = KOLO_PHASE_UPDATE;
         bool is_comm = n->op->comm != KOLO_OP_LOCAL;
         phases[i] = is_comm ? KOLO_PHASE_SYNCHRONISE : phase;
         for (int k = 0; k < n->n_out && !is_comm; k++) of_value[n->out[k].id] = phase;

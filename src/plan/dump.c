@@ -42,10 +42,15 @@ void kolo_plan_print(const kolo_plan *p, kolo_text *text) {
     if (store->single_bytes && store->bytes) kolo_text_add(text, " + ");
     if (store->bytes) kolo_text_add(text, "2 x %zu", store->bytes);
     kolo_text_add(text, " bytes\n");
+    static const char *const what[KOLO_COLLECTIVE_COUNT] = {
+        [KOLO_COLLECTIVE_ALLREDUCE] = "",
+        [KOLO_COLLECTIVE_ALLGATHER] = ", gathered",
+        [KOLO_COLLECTIVE_REDUCE_SCATTER] = ", reduce-scattered",
+    };
     for (int i = 0; i < p->map.n_buckets; i++) {
         const kolo_bucket *bucket = &p->map.buckets[i];
         kolo_text_add(text, "bucket %d: %d values, %zu bytes at %zu%s\n", i, bucket->n_values,
-                      bucket->bytes, bucket->offset, bucket->gathered ? ", gathered" : "");
+                      bucket->bytes, bucket->offset, what[bucket->collective]);
     }
     print_reorders(p, text);
     for (int i = 0; i < p->n_steps; i++) print_step(p, i, text);

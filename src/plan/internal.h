@@ -11,7 +11,8 @@ typedef struct kolo_step {
     int32_t node;       /* in the graph */
     int bucket;         /* POST, WAIT */
     bool once_per_step; /* runs in the last micro-batch of a step only */
-    bool inside;        /* POST, WAIT: of a pass; runs in every micro-batch, also without samples */
+    bool inside; /* runs in every micro-batch, also without samples: a POST or WAIT inside the
+                    passes, or what no sample is needed for */
     const kolo_kernel *kernel;
     kolo_kernel_spec spec;
     void *state;        /* of the kernel */
@@ -29,6 +30,7 @@ struct kolo_plan {
     kolo_shard_sum *sum;      /* of logical shards, that of adds_to; NULL: none */
     kolo_algorithm algorithm;
     kolo_memory_map map;
+    bool *shared;    /* by node: it runs in micro-batches without samples too */
     int *entries;    /* by value id: store entry of a parameter or state */
     char *gradients; /* registered memory, at a fixed address; NULL: that of the store */
     char *table;

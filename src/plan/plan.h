@@ -32,6 +32,9 @@ typedef struct kolo_store_entry {
     const char *name;
     kolo_value_kind kind; /* PARAM or STATE */
     kolo_tensor tensor;   /* in the layout of the store; its shape may split dimensions of canon */
+    const int64_t *cuts;  /* of a flat shard: by rank, where its range of the elements in memory
+                             begins, and their number; NULL: each rank has the whole tensor */
+    int64_t first, count; /* the range of this rank */
     kolo_shape canon;     /* the shape in files */
     kolo_init init;
     bool single;   /* one version: updates overwrite it */
@@ -46,23 +49,33 @@ void kolo_store_destroy(kolo_store *store);
 int kolo_store_count(const kolo_store *store);
 const kolo_store_entry *kolo_store_entry_at(const kolo_store *store, int i);
 const kolo_store_entry *kolo_store_find(const kolo_store *store, const char *name);
+/* Bytes of an entry on this rank. */
+size_t kolo_store_entry_bytes(const kolo_store_entry *entry);
+/* Whether ranks hold ranges of some entries (kolo_pass_zero). */
+bool kolo_store_is_sharded(const kolo_store *store);
 /* Address of an entry in the current bank, in the layout of the store. */
 void *kolo_store_data(const kolo_store *store, const kolo_store_entry *entry);
-/* Copies an entry to `canonical` in row-major order. */
-void kolo_store_read(const kolo_store *store, const kolo_store_entry *entry, void *canonical);
-/* Sets an entry in both banks from row-major order. */
-void kolo_store_write(kolo_store *store, const kolo_store_entry *entry, const void *canonical);
+/* Copies an entry to `canonical` in row-major order. Of a shard, the whole tensor: a collective
+ * call of all ranks, which blocks; PEER, TIMEOUT, NOMEM. */
+kolo_status kolo_store_read(const kolo_store *store, const kolo_store_entry *entry,
+                            void *canonical);
+/* Sets an entry in both banks from the whole tensor in row-major order; of a shard, the range of
+ * this rank. NOMEM: no change. */
+kolo_status kolo_store_write(kolo_store *store, const kolo_store_entry *entry,
+                             const void *canonical);
 /* True for parameters and running statistics, false for optimizer state, whose names start with
  * "optimizer.". */
 bool kolo_store_entry_is_model(const kolo_store_entry *entry);
 bool kolo_name_is_optimizer(const char *name);
 /* Initializes every entry, in both banks, from random numbers keyed by `seed` and its name. */
 kolo_status kolo_store_init(kolo_store *store, uint64_t seed);
-/* Broadcasts the current bank of rank 0 to both banks of all ranks. Collective. ARG: the ranks have
- * different layouts. PEER, TIMEOUT. */
+/* Broadcasts the current bank of rank 0, but for shards, to both banks of all ranks. Collective.
+ * ARG: the ranks have different layouts. PEER, TIMEOUT. */
 kolo_status kolo_store_broadcast(kolo_store *store, kolo_comm *comm);
 /* Hash of the current bank in row-major order, to compare replicas and runs with any layouts. */
 uint64_t kolo_store_hash(const kolo_store *store);
+/* The same where some entries are shards. Collective; PEER, TIMEOUT, NOMEM. */
+kolo_status kolo_store_hash_shards(const kolo_store *store, uint64_t *hash);
 
 /* ---- plans ---- */
 
@@ -81,6 +94,7 @@ typedef struct kolo_plan_opts {
      * gradients, and only the other plan completes steps. It must outlive this one. */
     const kolo_plan *adds_to;
     kolo_mesh mesh;           /* of the job; default: all ranks of the communicator are on dp */
+    int zero;                 /* level of ZeRO: 1 to 3; see kolo_pass_zero; 0: none */
     kolo_recompute recompute; /* default none */
     kolo_precision precision; /* default f32 */
     bool sparse_embedding;    /* see kolo_pass_sparse; the same for all plans of a store */

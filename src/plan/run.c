@@ -12,6 +12,7 @@ typedef struct part {
     bool compute, complete;
     uint64_t *hash; /* of the gradients of a shard is updated; or NULL */
     bool apart;     /* the gradients of the shard are not summed */
+    bool empty;     /* a micro-batch without samples: this rank adds nothing to what it posts */
 } part;
 
 static char *gradients_of(const kolo_plan *p) {
@@ -37,6 +38,20 @@ static void finish_bucket(const kolo_plan *p, int bucket, part run) {
 /* The plan whose requests a plan starts. */
 static const kolo_plan *owner_of(const kolo_plan *p) { return p->adds_to ? p->adds_to : p; }
 
+/* Zeros in the place of what is summed, but for what this rank has accumulated. */
+static void clear_posted(const kolo_plan *p, const kolo_step *step) {
+    const kolo_graph *g = p->graph;
+    const kolo_node *post = g->nodes[step->node];
+    for (int k = 0; k < post->n_in; k++) {
+        const kolo_value_info *info = kolo_info(g, post->in[k]);
+        if (g->nodes[info->producer]->op == &kolo_op_accumulate) continue;
+        /* Without samples, too: */
+        if (p->shared[info->producer] || kolo_node_is_update(g, g->nodes[info->producer])) continue;
+        bool ids = info->tensor.dtype == KOLO_DTYPE_I32; /* -1 selects no row */
+        memset(kolo_plan_data(p, post->in[k]), ids ? 0xff : 0, kolo_tensor_bytes(&info->tensor));
+    }
+}
+
 static kolo_status wait(kolo_plan *p, int bucket) {
     int64_t begin = p->sum ? kolo_now_ns() : 0;
     KOLO_TRY(kolo_request_wait(owner_of(p)->requests[bucket], 0));
@@ -54,6 +69,7 @@ static kolo_status run_step(kolo_plan *p, const kolo_step *step, part run, int b
     case KOLO_STEP_POST:
         if (p->sum && run.compute) finish_bucket(p, step->bucket, run);
         if (!(run.complete || step->inside) || !owner->requests) return KOLO_OK;
+        if (run.empty) clear_posted(p, step);
         ++*in_flight;
         return kolo_request_start(owner->requests[step->bucket]);
     case KOLO_STEP_WAIT:
@@ -136,22 +152,18 @@ static void add_zero(const kolo_plan *p, const kolo_node *n) {
     }
 }
 
-static void clear_sums(const kolo_plan *p) {
-    for (int32_t i = 0; i < p->graph->n_nodes; i++) {
-        const kolo_node *n = p->graph->nodes[i];
-        if (n->op == &kolo_op_accumulate) add_zero(p, n);
-        const bool kept = p->accumulates && !n->attr[KOLO_COMM_INSIDE].i; /* by accumulate nodes */
-        for (int k = 0; n->op->comm == KOLO_OP_POST && !kept && k < n->n_in; k++) {
-            const kolo_tensor *t = &kolo_info(p->graph, n->in[k])->tensor;
-            bool ids = t->dtype == KOLO_DTYPE_I32; /* of a row-sparse gradient: -1 selects no row */
-            memset(kolo_plan_data(p, n->in[k]), ids ? 0xff : 0, kolo_tensor_bytes(t));
-        }
+/* Adds a micro-batch without samples to the sums of this rank. */
+static void add_zeros(const kolo_plan *p) {
+    for (int i = 0; i < p->n_steps; i++) {
+        const kolo_step *step = &p->steps[i];
+        const kolo_node *n = p->graph->nodes[step->node];
+        if (n->op == &kolo_op_accumulate && !step->inside) add_zero(p, n);
     }
 }
 
 kolo_status kolo_plan_skip(kolo_plan *p, bool last) {
-    clear_sums(p);
-    return last ? kolo_plan_complete(p) : run_steps(p, (part){.complete = false});
+    add_zeros(p);
+    return run_steps(p, (part){.complete = last, .empty = true});
 }
 
 kolo_status kolo_plan_complete(kolo_plan *p) {

@@ -46,24 +46,47 @@ const kolo_store_entry *kolo_store_find(const kolo_store *s, const char *name) {
     return i >= 0 ? &s->entries[i] : NULL;
 }
 
-kolo_status kolo_store_add(kolo_store *s, const kolo_value_info *value) {
-    char *name = kolo_arena_strdup(&s->names, value->name);
-    if (!name || !KOLO_GROW(s->entries, s->n_entries, s->capacity) ||
-        !kolo_name_index_add(&s->index, name, (int32_t)s->n_entries)) {
-        return KOLO_NOMEM(64);
+/* Copies the cuts of a flat shard. */
+static kolo_status add_cuts(kolo_store *s, const kolo_graph *g, kolo_value v,
+                            kolo_store_entry *entry) {
+    entry->count = kolo_tensor_elements(&entry->tensor);
+    if (!kolo_flat_range(g, v, &entry->first, &entry->count)) return KOLO_OK;
+    for (int a = 0; a < g->mesh.n_axes; a++) {
+        const int64_t *cuts = kolo_info(g, v)->placements.axis[a].cuts;
+        size_t bytes = ((size_t)g->mesh.axes[a].size + 1) * sizeof *cuts;
+        if (!cuts) continue;
+        int64_t *copy = kolo_arena_alloc(&s->names, bytes);
+        if (!copy) return KOLO_NOMEM(bytes);
+        memcpy(copy, cuts, bytes);
+        entry->cuts = copy;
     }
+    return KOLO_OK;
+}
+
+size_t kolo_store_entry_bytes(const kolo_store_entry *entry) {
+    return (size_t)entry->count * kolo_dtype_bytes(entry->tensor.dtype);
+}
+
+kolo_status kolo_store_add(kolo_store *s, const kolo_graph *g, kolo_value v) {
+    const kolo_value_info *value = kolo_info(g, v);
+    int64_t first, count;
     bool single = s->alone || value->in_place;
-    size_t *bytes = single ? &s->single_bytes : &s->bytes;
-    s->entries[s->n_entries++] = (kolo_store_entry){
+    char *name = kolo_arena_strdup(&s->names, value->name);
+    kolo_store_entry entry = {
         .name = name,
         .kind = value->kind,
-        .tensor = value->tensor,
+        .tensor = kolo_flat_range(g, v, &first, &count) ? value->whole : value->tensor,
         .canon = value->canon,
         .init = value->init,
         .single = single,
-        .offset = *bytes,
     };
-    *bytes += kolo_round_up(kolo_tensor_bytes(&value->tensor), 64);
+    if (!name || !KOLO_GROW(s->entries, s->n_entries, s->capacity)) return KOLO_NOMEM(64);
+    KOLO_TRY(add_cuts(s, g, v, &entry));
+    if (!kolo_name_index_add(&s->index, name, (int32_t)s->n_entries)) return KOLO_NOMEM(64);
+    size_t *bytes = single ? &s->single_bytes : &s->bytes;
+    entry.offset = *bytes;
+    s->entries[s->n_entries++] = entry;
+    *bytes += kolo_round_up(kolo_store_entry_bytes(&entry), 64);
     return KOLO_OK;
 }
 
@@ -130,16 +153,71 @@ static kolo_tensor canonical_of(const kolo_store_entry *entry) {
     return kolo_tensor_plain(entry->tensor.dtype, entry->tensor.shape);
 }
 
-void kolo_store_read(const kolo_store *s, const kolo_store_entry *entry, void *canonical) {
-    kolo_tensor plain = canonical_of(entry);
-    kolo_tensor_reorder(&plain, canonical, &entry->tensor, kolo_store_data(s, entry));
+/* The whole tensor in the layout of the store, from the ranges of all ranks. Collective. */
+static kolo_status gather_ranges(const kolo_store *s, const kolo_store_entry *entry, void *whole) {
+    const int ranks = kolo_comm_size(s->comm);
+    kolo_request *request;
+    size_t *counts = kolo_alloc((size_t)ranks * sizeof *counts);
+    if (!counts) return KOLO_NOMEM((size_t)ranks * sizeof *counts);
+    for (int r = 0; r < ranks; r++) counts[r] = (size_t)(entry->cuts[r + 1] - entry->cuts[r]);
+    const kolo_request_opts opts = {
+        .kind = KOLO_COLLECTIVE_ALLGATHER,
+        .dtype = entry->tensor.dtype,
+        .input = kolo_store_data(s, entry),
+        .output = whole,
+        .counts = counts,
+        .site = entry->name,
+    };
+    kolo_status status = kolo_request_create(s->comm, &opts, &request);
+    kolo_free(counts);
+    if (status != KOLO_OK) return status;
+    status = kolo_request_start(request);
+    if (status == KOLO_OK) status = kolo_request_wait(request, 0);
+    kolo_request_destroy(request);
+    return status;
 }
 
-void kolo_store_write(kolo_store *s, const kolo_store_entry *entry, const void *canonical) {
+kolo_status kolo_store_read(const kolo_store *s, const kolo_store_entry *entry, void *canonical) {
     kolo_tensor plain = canonical_of(entry);
+    if (!entry->cuts) {
+        kolo_tensor_reorder(&plain, canonical, &entry->tensor, kolo_store_data(s, entry));
+        return KOLO_OK;
+    }
+    bool direct = kolo_layout_is_plain(&entry->tensor.layout);
+    void *whole = direct ? canonical : kolo_alloc(kolo_tensor_bytes(&entry->tensor));
+    if (!whole) return KOLO_NOMEM(kolo_tensor_bytes(&entry->tensor));
+    kolo_status status = gather_ranges(s, entry, whole);
+    if (direct) return status;
+    if (status == KOLO_OK) kolo_tensor_reorder(&plain, canonical, &entry->tensor, whole);
+    kolo_free(whole);
+    return status;
+}
+
+/* Sets the range of this rank from the whole tensor in the layout of the store. */
+static void write_range(kolo_store *s, const kolo_store_entry *entry, const char *whole) {
+    size_t skip = (size_t)entry->first * kolo_dtype_bytes(entry->tensor.dtype);
     for (int b = 0; b < (entry->single ? 1 : 2); b++) {
+        memcpy(kolo_store_at(s, entry, b), whole + skip, kolo_store_entry_bytes(entry));
+    }
+}
+
+kolo_status kolo_store_write(kolo_store *s, const kolo_store_entry *entry, const void *canonical) {
+    kolo_tensor plain = canonical_of(entry);
+    for (int b = 0; !entry->cuts && b < (entry->single ? 1 : 2); b++) {
         kolo_tensor_reorder(&entry->tensor, kolo_store_at(s, entry, b), &plain, canonical);
     }
+    if (!entry->cuts) return KOLO_OK;
+    if (kolo_layout_is_plain(&entry->tensor.layout)) {
+        write_range(s, entry, canonical);
+        return KOLO_OK;
+    }
+    size_t bytes = kolo_tensor_bytes(&entry->tensor);
+    char *whole = kolo_zalloc(bytes);
+    if (!whole) return KOLO_NOMEM(bytes);
+    kolo_tensor_reorder(&entry->tensor, whole, &plain, canonical);
+    write_range(s, entry, whole);
+    kolo_free(whole);
+    return KOLO_OK;
 }
 
 static double draw(const kolo_init *init, const kolo_rng *rng, uint64_t i) {
@@ -161,6 +239,7 @@ kolo_status kolo_store_init(kolo_store *s, uint64_t seed) {
         const kolo_store_entry *entry = &s->entries[e];
         int64_t count = kolo_shape_count(&entry->tensor.shape);
         size_t bytes = (size_t)count * kolo_dtype_bytes(entry->tensor.dtype);
+        if (entry->cuts && entry->init.kind == KOLO_INIT_ZERO) continue; /* as mapped */
         void *canonical = kolo_zalloc(bytes);
         if (!canonical) return KOLO_NOMEM(bytes);
         kolo_rng rng = kolo_rng_make(seed, KOLO_RNG_INIT, kolo_hash_text(entry->name) >> 8);
@@ -172,26 +251,45 @@ kolo_status kolo_store_init(kolo_store *s, uint64_t seed) {
                 ((float *)canonical)[i] = (float)number;
             }
         }
-        kolo_store_write(s, entry, canonical);
+        kolo_status status = kolo_store_write(s, entry, canonical);
         kolo_free(canonical);
+        KOLO_TRY(status);
     }
     return KOLO_OK;
 }
 
 /* A hash of the layouts, which have to agree before ranks exchange raw memory. */
 static uint64_t hash_layouts(const kolo_store *s) {
-    uint64_t hash = s->bytes + s->single_bytes;
+    bool sharded = kolo_store_is_sharded(s);
+    uint64_t hash = sharded ? 0 : s->bytes + s->single_bytes;
     for (size_t e = 0; e < s->n_entries; e++) {
         const kolo_store_entry *entry = &s->entries[e];
+        size_t cuts = entry->cuts ? (size_t)kolo_comm_size(s->comm) * sizeof *entry->cuts : 0;
         char shape[KOLO_SHAPE_TEXT], layout[KOLO_LAYOUT_TEXT];
         (void)kolo_shape_text(&entry->tensor.shape, shape);
         (void)kolo_layout_text(&entry->tensor.layout, layout);
-        const uint64_t of_entry[] = {hash, kolo_hash_text(entry->name),
-                                     (uint64_t)entry->tensor.dtype, kolo_hash_text(shape),
-                                     kolo_hash_text(layout)};
+        const uint64_t of_entry[] = {hash,
+                                     kolo_hash_text(entry->name),
+                                     (uint64_t)entry->tensor.dtype,
+                                     kolo_hash_text(shape),
+                                     kolo_hash_text(layout),
+                                     kolo_hash_bytes(entry->cuts, cuts)};
         hash = kolo_hash_bytes(of_entry, sizeof of_entry);
     }
     return hash;
+}
+
+/* Flat shards are not broadcast: each rank has its own. */
+static kolo_status broadcast_wholes(kolo_store *s, kolo_comm *comm) {
+    for (size_t e = 0; e < s->n_entries; e++) {
+        const kolo_store_entry *entry = &s->entries[e];
+        char *current = kolo_store_at(s, entry, s->current);
+        size_t bytes = kolo_store_entry_bytes(entry);
+        if (entry->cuts || bytes == 0) continue;
+        KOLO_TRY(kolo_broadcast(comm, current, bytes, KOLO_DTYPE_U8, 0));
+        if (!entry->single) memcpy(kolo_store_at(s, entry, !s->current), current, bytes);
+    }
+    return KOLO_OK;
 }
 
 kolo_status kolo_store_broadcast(kolo_store *s, kolo_comm *comm) {
@@ -207,6 +305,7 @@ kolo_status kolo_store_broadcast(kolo_store *s, kolo_comm *comm) {
             "(other processors or options?); give all the same",
             kolo_comm_rank(comm));
     }
+    if (kolo_store_is_sharded(s)) return broadcast_wholes(s, comm);
     if (s->single_bytes) {
         KOLO_TRY(kolo_broadcast(comm, s->single, s->single_bytes, KOLO_DTYPE_U8, 0));
     }
@@ -228,9 +327,8 @@ static void gather(const kolo_tensor *t, const char *data, int64_t *index, int64
     }
 }
 
-static uint64_t hash_entry(const kolo_store *s, const kolo_store_entry *entry, uint64_t hash) {
+static uint64_t hash_entry(const kolo_store_entry *entry, const char *data, uint64_t hash) {
     const kolo_tensor *t = &entry->tensor;
-    const char *data = kolo_store_data(s, entry);
     char gathered[HASHED * sizeof(double)];
     int64_t index[KOLO_MAX_RANK] = {0}, count = kolo_shape_count(&t->shape);
     bool plain = kolo_layout_is_plain(&t->layout);
@@ -246,6 +344,35 @@ static uint64_t hash_entry(const kolo_store *s, const kolo_store_entry *entry, u
 
 uint64_t kolo_store_hash(const kolo_store *s) {
     uint64_t hash = 0;
-    for (size_t i = 0; i < s->n_entries; i++) hash = hash_entry(s, &s->entries[i], hash);
+    for (size_t i = 0; i < s->n_entries; i++) {
+        const kolo_store_entry *entry = &s->entries[i];
+        KOLO_ASSERT(!entry->cuts);
+        hash = hash_entry(entry, kolo_store_data(s, entry), hash);
+    }
     return hash;
+}
+
+kolo_status kolo_store_hash_shards(const kolo_store *s, uint64_t *hash) {
+    *hash = 0;
+    for (size_t i = 0; i < s->n_entries; i++) {
+        const kolo_store_entry *entry = &s->entries[i];
+        if (!entry->cuts) {
+            *hash = hash_entry(entry, kolo_store_data(s, entry), *hash);
+            continue;
+        }
+        char *whole = kolo_alloc(kolo_tensor_bytes(&entry->tensor));
+        if (!whole) return KOLO_NOMEM(kolo_tensor_bytes(&entry->tensor));
+        kolo_status status = gather_ranges(s, entry, whole);
+        if (status == KOLO_OK) *hash = hash_entry(entry, whole, *hash);
+        kolo_free(whole);
+        KOLO_TRY(status);
+    }
+    return KOLO_OK;
+}
+
+bool kolo_store_is_sharded(const kolo_store *s) {
+    for (size_t i = 0; i < s->n_entries; i++) {
+        if (s->entries[i].cuts) return true;
+    }
+    return false;
 }

@@ -21,12 +21,13 @@ struct kolo_store {
     char *gradients; /* shared by the plans */
     size_t gradient_bytes;
     bool own_gradients; /* else the communicator's */
+    kolo_comm *comm;    /* borrowed: of the ranks that flat shards are of; NULL: one rank */
 };
 
 /* The address of an entry while `bank` is current. */
 char *kolo_store_at(const kolo_store *store, const kolo_store_entry *entry, int bank);
-/* Adds an entry for a PARAM or STATE; call kolo_store_grow after the last. */
-kolo_status kolo_store_add(kolo_store *store, const kolo_value_info *value);
+/* Adds an entry for a PARAM or STATE of a graph; call kolo_store_grow after the last. */
+kolo_status kolo_store_add(kolo_store *store, const kolo_graph *g, kolo_value v);
 /* Grows the banks to the size of the entries; new entries are zero. NOMEM. */
 kolo_status kolo_store_grow(kolo_store *store);
 /* Grows the arena to at least `bytes`; its contents are lost. NOMEM: no change. */

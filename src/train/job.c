@@ -262,8 +262,9 @@ static kolo_status check_loss(const job *j, int64_t k, const kolo_sums *sums) {
 static kolo_status check_parameters(const job *j) {
     kolo_text what = {0};
     kolo_status status = KOLO_OK;
-    if (j->rank == 0) {
-        status = kolo_store_find_not_finite(kolo_session_store(j->session), &what);
+    const kolo_store *store = kolo_session_store(j->session);
+    if (j->rank == 0 || kolo_store_is_sharded(store)) {
+        status = kolo_store_find_not_finite(store, &what);
     }
     if (status == KOLO_OK && what.text) status = fail_diverged(j, what.text, j->state.steps - 1);
     kolo_text_fini(&what);
@@ -457,6 +458,8 @@ static kolo_status after_step(job *j, int64_t k) {
 
 /* ---- checkpoints ---- */
 
+/* Saves the store to `path`, on rank 0. The other ranks, which give no path, take part in reading
+ * what is sharded. */
 static kolo_status save(const job *j, const char *path, bool training) {
     kolo_text options = {0}, progress = {0};
     kolo_checkpoint_info info = {
@@ -475,7 +478,7 @@ static kolo_status save(const job *j, const char *path, bool training) {
         info.options = options.text;
         info.progress = progress.text;
     }
-    kolo_status status = path && !options.failed && !progress.failed
+    kolo_status status = !options.failed && !progress.failed
                              ? kolo_checkpoint_save(path, kolo_session_store(j->session), &info)
                              : KOLO_NOMEM(options.length + progress.length);
     kolo_text_fini(&options);
@@ -498,10 +501,12 @@ static kolo_status save_resumable(const job *j) {
     kolo_status status = KOLO_OK;
     if (j->rank == 0) {
         char *path = kolo_checkpoint_folder_path(o->out_dir, j->state.steps);
-        status = save(j, path, true);
+        status = path ? save(j, path, true) : KOLO_NOMEM(strlen(o->out_dir));
         kolo_free(path);
         if (status == KOLO_OK)
             status = kolo_checkpoint_folder_commit(o->out_dir, j->state.steps, o->keep);
+    } else if (kolo_store_is_sharded(kolo_session_store(j->session))) {
+        status = save(j, NULL, true);
     }
     return kolo_agree(j->comm, status);
 }
@@ -516,7 +521,8 @@ static int64_t largest_batch(const job *j) {
 }
 
 static kolo_status finish(job *j, kolo_train_result *result) {
-    uint64_t hash = kolo_store_hash(kolo_session_store(j->session));
+    uint64_t hash;
+    KOLO_TRY(kolo_store_hash_shards(kolo_session_store(j->session), &hash));
     KOLO_TRY(kolo_compare_replicas(j->comm, kolo_session_store(j->session), "at the end"));
     KOLO_TRY(check_parameters(j));
     double times[3] = {(double)j->state.run.ns / 1e9, kolo_accumulator_rate(&j->state.run),

@@ -6,8 +6,9 @@
 
 #include <limits.h>
 
-static const char *const no_attrs[] = {NULL};
-static const char *const attrs[] = {"bucket", "gathers", "inside", NULL};
+static const char *const redistribute_attrs[] = {"unit", "place", NULL};
+static const char *const range_attrs[] = {"first", NULL};
+static const char *const attrs[] = {"bucket", "collective", "inside", NULL};
 
 /* The gradient of from -> to is gradient(to) -> gradient(from). */
 static void redistribute_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
@@ -27,10 +28,18 @@ const kolo_op kolo_op_redistribute = {
     .name = "redistribute",
     .min_in = 1,
     .max_in = 1,
-    .attrs = no_attrs,
+    .attrs = redistribute_attrs,
     .grad = redistribute_grad,
     .view = true,
     .comm = KOLO_OP_REDISTRIBUTE,
+};
+const kolo_op kolo_op_own_range = {
+    .name = "own_range",
+    .min_in = 1,
+    .max_in = 1,
+    .attrs = range_attrs,
+    .view = true,
+    .comm = KOLO_OP_SLICE,
 };
 const kolo_op kolo_op_post = {
     .name = "post",
@@ -65,16 +74,35 @@ static kolo_tensor moved(const kolo_graph *g, kolo_value v, const kolo_redistrib
 kolo_value kolo_redistribute(kolo_graph *g, kolo_value v, const kolo_placements *from,
                              const kolo_placements *to) {
     if (g->status != KOLO_OK || kolo_placements_same_data(&g->mesh, from, to)) return v;
+    const kolo_redistribution move = {*from, *to};
+    const kolo_tensor tensor = moved(g, v, &move);
+    return kolo_redistribute_as(g, v, from, to, &tensor);
+}
+
+kolo_value kolo_redistribute_as(kolo_graph *g, kolo_value v, const kolo_placements *from,
+                                const kolo_placements *to, const kolo_tensor *tensor) {
+    if (g->status != KOLO_OK) return v;
     kolo_redistribution *move = kolo_arena_alloc(&g->arena, sizeof *move);
     if (!move) {
         kolo_graph_set_failed(g, KOLO_NOMEM(sizeof *move));
         return KOLO_NONE;
     }
     *move = (kolo_redistribution){*from, *to};
-    const kolo_tensor tensor = moved(g, v, move);
-    kolo_node *n = kolo_graph_add_raw(g, &kolo_op_redistribute, &v, 1, 1, &tensor, NULL);
+    kolo_node *n = kolo_graph_add_raw(g, &kolo_op_redistribute, &v, 1, 1, tensor, NULL);
     if (!n) return KOLO_NONE;
     n->move = move;
     kolo_info(g, n->out[0])->placements = *to;
     return n->out[0];
+}
+
+bool kolo_flat_range(const kolo_graph *g, kolo_value v, int64_t *first, int64_t *count) {
+    for (int a = 0; a < g->mesh.n_axes; a++) {
+        const kolo_placement *p = &kolo_info(g, v)->placements.axis[a];
+        if (p->kind != KOLO_PLACEMENT_SHARDED || p->dim != KOLO_DIM_FLAT || !p->cuts) continue;
+        int c = kolo_mesh_coordinate(&g->mesh, g->rank, a);
+        *first = p->cuts[c];
+        *count = p->cuts[c + 1] - p->cuts[c];
+        return true;
+    }
+    return false;
 }

@@ -16,7 +16,10 @@ static kolo_status check_blocks(const kolo_shape_query *q, int first) {
     int64_t blocks = kolo_square_blocks(kolo_shape_count(&q->in[0].shape));
     for (int i = first; i < first + 2; i++) {
         KOLO_TRY(kolo_rule_rank(q, i, 1, "blocks"));
-        if (q->in[i].shape.dim[0] != blocks) return KOLO_RULE_FAIL(q, "wrong number of blocks");
+        /* More, where w is a range of the whole. */
+        bool same = q->in[i].shape.dim[0] == q->in[first].shape.dim[0];
+        if (q->in[i].shape.dim[0] >= blocks && same) continue;
+        return KOLO_RULE_FAIL(q, "wrong number of blocks");
     }
     return KOLO_OK;
 }
@@ -58,6 +61,7 @@ const kolo_op kolo_op_lars = {
     .layout = {.in = "eepepp", .out = "ee"},
     .attrs = lars_attrs,
     .shape = lars_shape,
+    .with_updates = true,
 };
 const kolo_op kolo_op_lamb = {
     .name = "lamb",
@@ -67,6 +71,7 @@ const kolo_op kolo_op_lamb = {
     .layout = {.in = "eepee", .out = "eee"},
     .attrs = lamb_attrs,
     .shape = lamb_shape,
+    .with_updates = true,
 };
 const kolo_op kolo_op_lamb_step = {
     .name = "lamb_step",
@@ -76,4 +81,5 @@ const kolo_op kolo_op_lamb_step = {
     .layout = {.in = "eeppp", .out = "e"},
     .attrs = no_attrs,
     .shape = lamb_step_shape,
+    .with_updates = true,
 };

@@ -244,11 +244,13 @@ enum { KOLO_LARS_MOMENTUM, KOLO_LARS_WEIGHT_DECAY, KOLO_LARS_TRUST };
  * |u|; 1 without the blocks or where a norm is 0. */
 
 /* Norms of whole tensors. square_blocks: x -> [blocks]: the sum of the squares of each block of
- * KOLO_SQUARE_BLOCK elements, the last one maybe shorter, in row-major order. square_sum: blocks,
+ * KOLO_SQUARE_BLOCK elements, the last one maybe shorter, in row-major order. With `all`, x has the
+ * blocks from `first` on of `all`, and the others are 0. square_sum: blocks,
  * [sum []] -> sum + the sum of the blocks, in order. The result thus depends neither on the layout
  * of x nor on threads, nor on which rank computes which blocks. clip_factor: sum [] -> min(1, norm
  * / (sqrt(sum) + 1e-6)). All are with_updates: they read synchronised gradients. */
 enum { KOLO_SQUARE_BLOCK = 4096 };
+enum { KOLO_SQUARE_FIRST, KOLO_SQUARE_ALL }; /* square_blocks */
 static inline int64_t kolo_square_blocks(int64_t elements) {
     return (elements + KOLO_SQUARE_BLOCK - 1) / KOLO_SQUARE_BLOCK;
 }
@@ -266,17 +268,28 @@ enum { KOLO_CONVERT_DTYPE };
 
 /* redistribute: x -> x under other placements (kolo_node.move), the only op that communicates until
  * the pass lower_comm makes posts and waits of it. A LOCAL tensor becomes whole by gathering: the
- * versions of all ranks lie one after the other along dimension 0. kolo_redistribute adds one; it
- * returns v where no rank would hold other data. */
+ * versions of all ranks lie one after the other along dimension 0. Those of one `unit` other than 0
+ * share a bucket, in the order of their `place`. kolo_redistribute adds one; it returns v where no
+ * rank would hold other data. kolo_redistribute_as: of this local tensor, for flat shards. */
+enum { KOLO_REDISTRIBUTE_UNIT, KOLO_REDISTRIBUTE_PLACE };
 kolo_value kolo_redistribute(kolo_graph *g, kolo_value v, const kolo_placements *from,
                              const kolo_placements *to);
+kolo_value kolo_redistribute_as(kolo_graph *g, kolo_value v, const kolo_placements *from,
+                                const kolo_placements *to, const kolo_tensor *tensor);
+/* Whether v is a flat shard with cuts; then the elements of the whole, in the order of its memory,
+ * that this rank holds. */
+bool kolo_flat_range(const kolo_graph *g, kolo_value v, int64_t *first, int64_t *count);
 
-/* post: gradients of one bucket -> the same values, in flight: only wait may read them. wait:
- * outputs of post -> the reduced gradients. Both are views, output i of input i. With `gathers` one
- * value is posted, and wait returns the values of all ranks, concatenated along dimension 0, in
- * separate memory if there are several ranks. With `inside` both are part of the forward or
- * backward pass and run in every micro-batch. Added by the pass lower_comm. */
-enum { KOLO_COMM_BUCKET, KOLO_COMM_GATHERS, KOLO_COMM_INSIDE };
+/* own_range: x -> its elements from `first` on, in the order of its memory, a view. post: values of
+ * one bucket -> the same values, in flight: only wait may read them. wait: outputs of post -> the
+ * results of the collective (kolo_collective). Both are views, output i of input i, and an
+ * allreduce is in place. The result of an allgather is separate memory; in it lies what is posted,
+ * if that is a flat shard, and else the values of all ranks are concatenated along dimension 0. The
+ * ranges that a reduce-scatter leaves to this rank are separate memory too. With `inside` both are
+ * part of the forward or backward pass and run in every micro-batch. Added by the pass lower_comm.
+ */
+enum { KOLO_RANGE_FIRST };
+enum { KOLO_COMM_BUCKET, KOLO_COMM_COLLECTIVE, KOLO_COMM_INSIDE };
 
 /* All ops. A row X(name) declares the op kolo_op_<name>, defined in this folder, and its reference
  * kernel kolo_ref_<name>, defined in src/kernel/ref/. */
@@ -362,6 +375,7 @@ enum { KOLO_COMM_BUCKET, KOLO_COMM_GATHERS, KOLO_COMM_INSIDE };
     X(flatten)                    \
     X(reshape)                    \
     X(redistribute)               \
+    X(own_range)                  \
     X(post)                       \
     X(wait)
 

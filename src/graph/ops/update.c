@@ -3,6 +3,9 @@
 #include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 
+#include <inttypes.h>
+
+static const char *const square_attrs[] = {"first", "all", NULL};
 static const char *const sgd_attrs[] = {"%momentum", "%weight_decay", "nesterov", NULL};
 static const char *const accumulate_attrs[] = {"%keep", NULL};
 
@@ -29,7 +32,13 @@ static kolo_status adam_shape(kolo_shape_query *q) {
 
 static kolo_status square_blocks_shape(kolo_shape_query *q) {
     KOLO_TRY(kolo_rule_types(q, "f"));
-    int64_t blocks = kolo_square_blocks(kolo_shape_count(&q->in[0].shape));
+    int64_t own = kolo_square_blocks(kolo_shape_count(&q->in[0].shape));
+    int64_t first = q->attr[KOLO_SQUARE_FIRST].i, all = q->attr[KOLO_SQUARE_ALL].i;
+    int64_t blocks = all > 0 ? all : own;
+    if (first < 0 || first + own > blocks) {
+        return KOLO_RULE_FAIL(q, "blocks %" PRId64 " to %" PRId64 " of %" PRId64, first,
+                              first + own, blocks);
+    }
     return kolo_rule_out(q, 0, q->in[0].dtype, kolo_shape_1(blocks));
 }
 
@@ -78,6 +87,7 @@ const kolo_op kolo_op_sgd = {
     .layout = {.in = "eepe", .out = "ee"},
     .attrs = sgd_attrs,
     .shape = sgd_shape,
+    .with_updates = true,
 };
 const kolo_op kolo_op_adam = {
     .name = "adam",
@@ -87,14 +97,20 @@ const kolo_op kolo_op_adam = {
     .layout = {.in = "eeppee", .out = "eee"},
     .attrs = adam_attrs,
     .shape = adam_shape,
+    .with_updates = true,
 };
+/* Ranges of x give summands of the blocks. */
+static const char *square_blocks_index(const kolo_attr *attr, const kolo_shape *in, char *buffer) {
+    return attr[KOLO_SQUARE_ALL].i > 0 ? "*->B" : "#->B";
+}
+
 const kolo_op kolo_op_square_blocks = {
     .name = "square_blocks",
-    .index = "#->B",
+    .index_of = square_blocks_index,
     .min_in = 1,
     .max_in = 1,
     .layout = {.in = "x", .out = "p"},
-    .attrs = no_attrs,
+    .attrs = square_attrs,
     .shape = square_blocks_shape,
     .with_updates = true,
 };

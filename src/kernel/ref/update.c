@@ -76,8 +76,11 @@ static void adam(const kolo_call *call) {
 
 static void square_blocks(const kolo_call *call) {
     const double *x = call->in[0];
+    const kolo_attr *attr = call->spec->attr;
     double *sums = call->out[0];
     int64_t count = kolo_shape_count(&call->spec->in[0].shape);
+    for (int64_t b = 0; b < attr[KOLO_SQUARE_ALL].i; b++) sums[b] = 0;
+    sums += attr[KOLO_SQUARE_FIRST].i;
     for (int64_t b = 0, i = 0; i < count; b++) {
         int64_t end = kolo_min_i64(i + KOLO_SQUARE_BLOCK, count);
         for (sums[b] = 0; i < end; i++) sums[b] += x[i] * x[i];

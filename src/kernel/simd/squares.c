@@ -5,6 +5,8 @@
 #include "kernel/simd/pointwise.h"
 #include "kernel/simd/simd.h"
 
+#include <string.h>
+
 typedef struct squares_state {
     int64_t width; /* elements of a row */
     int64_t *rows; /* their offsets; NULL: plain */
@@ -56,10 +58,13 @@ static void release(void *state) {
 
 static void run_blocks(const kolo_call *call) {
     const squares_state *s = call->state;
+    const kolo_attr *attr = call->spec->attr;
+    float *sums = call->out[0];
+    memset(sums, 0, (size_t)attr[KOLO_SQUARE_ALL].i * sizeof *sums);
     const kolo_simd_block_job job = {
         .x = call->in[0],
         .count = kolo_shape_count(&call->spec->in[0].shape),
-        .sums = call->out[0],
+        .sums = sums + attr[KOLO_SQUARE_FIRST].i,
         .rows = s->rows,
         .columns = s->columns,
         .width = s->width,

@@ -57,17 +57,19 @@ static kolo_status add_metadata(kolo_safetensors_writer *writer, const kolo_chec
 }
 
 /* Adds all parameters and running statistics, with `training` the optimizer state. Canonical copies
- * live in `arena` until the file is written. */
+ * live in `arena` until the file is written. Without a writer, takes part in reading shards. */
 static kolo_status add_tensors(kolo_safetensors_writer *writer, const kolo_store *store,
                                bool training, kolo_arena *arena) {
     for (int i = 0; i < kolo_store_count(store); i++) {
         const kolo_store_entry *entry = kolo_store_entry_at(store, i);
         if (!training && !kolo_store_entry_is_model(entry)) continue;
+        if (!writer && !entry->cuts) continue;
         kolo_dtype dtype = entry->tensor.dtype;
         size_t bytes = (size_t)kolo_shape_count(&entry->canon) * kolo_dtype_bytes(dtype);
         void *copy = kolo_arena_alloc(arena, bytes);
         if (!copy) return KOLO_NOMEM(bytes);
-        kolo_store_read(store, entry, copy);
+        KOLO_TRY(kolo_store_read(store, entry, copy));
+        if (!writer) continue;
         KOLO_TRY(kolo_safetensors_add(writer, entry->name, dtype, &entry->canon, copy));
     }
     return KOLO_OK;
@@ -76,11 +78,12 @@ static kolo_status add_tensors(kolo_safetensors_writer *writer, const kolo_store
 kolo_status kolo_checkpoint_save(const char *path, const kolo_store *store,
                                  const kolo_checkpoint_info *info) {
     kolo_arena arena = {0};
-    kolo_safetensors_writer *writer;
-    KOLO_TRY(kolo_safetensors_create(path, &writer));
-    kolo_status status = add_metadata(writer, info);
+    kolo_safetensors_writer *writer = NULL;
+    kolo_status status = KOLO_OK;
+    if (path) status = kolo_safetensors_create(path, &writer);
+    if (status == KOLO_OK && path) status = add_metadata(writer, info);
     if (status == KOLO_OK) status = add_tensors(writer, store, info->options, &arena);
-    if (status == KOLO_OK) status = kolo_safetensors_finish(writer);
+    if (status == KOLO_OK && path) status = kolo_safetensors_finish(writer);
     kolo_safetensors_destroy(writer);
     kolo_arena_fini(&arena);
     return status;
@@ -257,14 +260,16 @@ static kolo_status load(const kolo_checkpoint *checkpoint, kolo_store *store, bo
     }
     void *copy = kolo_alloc(largest);
     if (!copy) return KOLO_NOMEM(largest);
+    kolo_status status = KOLO_OK;
     for (int i = 0; i < kolo_safetensors_count(checkpoint->file); i++) {
         const kolo_safetensors_entry *stored = kolo_safetensors_get(checkpoint->file, i);
         if (is_skipped(checkpoint, stored->name, training)) continue;
         memcpy(copy, stored->data, stored->bytes);
-        kolo_store_write(store, kolo_store_find(store, stored->name), copy);
+        status = kolo_store_write(store, kolo_store_find(store, stored->name), copy);
+        if (status != KOLO_OK) break;
     }
     kolo_free(copy);
-    return KOLO_OK;
+    return status;
 }
 
 kolo_status kolo_checkpoint_load(const kolo_checkpoint *checkpoint, kolo_store *store) {

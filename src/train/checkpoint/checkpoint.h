@@ -34,8 +34,9 @@ typedef struct kolo_checkpoint_info {
 /* Metadata keys that describe the model and the run, NULL-terminated. */
 extern const char *const kolo_checkpoint_keys[];
 
-/* Writes the parameters of `store`, and with `options` and `progress` the optimizer state. IO: the
- * file cannot be written; NOMEM. */
+/* Writes the parameters of `store`, and with `options` and `progress` the optimizer state. If parts
+ * of the store are sharded, all ranks call it; those that write nothing give no path. IO: the file
+ * cannot be written; NOMEM; PEER, TIMEOUT. */
 kolo_status kolo_checkpoint_save(const char *path, const kolo_store *store,
                                  const kolo_checkpoint_info *info);
 

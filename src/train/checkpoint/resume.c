@@ -220,10 +220,35 @@ kolo_status kolo_resume_open(kolo_setup *setup, kolo_comm *comm, kolo_resume *re
     return kolo_broadcast(comm, &resume->state, sizeof resume->state, KOLO_DTYPE_U8, 0);
 }
 
+/* Opens the checkpoint of rank 0 on the other ranks too: each loads its ranges of what is sharded.
+ */
+static kolo_status open_on_all(kolo_resume *r, kolo_comm *comm) {
+    const bool reads = kolo_comm_rank(comm) == 0;
+    uint64_t bytes = reads ? strlen(r->checkpoint.path) + 1 : 0;
+    KOLO_TRY(kolo_broadcast(comm, &bytes, sizeof bytes, KOLO_DTYPE_U8, 0));
+    char *path = kolo_zalloc(bytes);
+    KOLO_TRY(kolo_agree(comm, path ? KOLO_OK : KOLO_NOMEM(bytes)));
+    if (reads) memcpy(path, r->checkpoint.path, bytes);
+    kolo_status status = kolo_broadcast(comm, path, bytes, KOLO_DTYPE_U8, 0);
+    if (status == KOLO_OK && !reads) {
+        status = kolo_checkpoint_open(path, &r->checkpoint);
+        if (status != KOLO_OK) {
+            status = kolo_fail_in(status, "rank %d: with --zero all workers read checkpoints",
+                                  kolo_comm_rank(comm));
+        }
+    }
+    kolo_free(path);
+    return kolo_agree(comm, status);
+}
+
 kolo_status kolo_resume_load(kolo_resume *resume, kolo_session *session, kolo_comm *comm) {
     kolo_store *store = kolo_session_store(session);
     if (resume->state.steps == 0) return KOLO_OK;
     bool reads = !comm || kolo_comm_rank(comm) == 0;
+    if (comm && kolo_store_is_sharded(store)) {
+        KOLO_TRY(open_on_all(resume, comm));
+        reads = true;
+    }
     kolo_status status =
         reads ? kolo_checkpoint_load_training(&resume->checkpoint, store) : KOLO_OK;
     kolo_checkpoint_close(&resume->checkpoint);

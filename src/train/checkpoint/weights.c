@@ -250,9 +250,9 @@ static kolo_status copy_one(kolo_store *store, const kolo_store_entry *entry, co
         copy_part(from->stored[part], from->transposed, to);
         to += kolo_shape_count(&from->stored[part]->shape);
     }
-    kolo_store_write(store, entry, copy);
+    kolo_status status = kolo_store_write(store, entry, copy);
     kolo_free(copy);
-    return KOLO_OK;
+    return status;
 }
 
 kolo_status kolo_weights_load(const char *path, const char *model, kolo_store *store,

@@ -10,8 +10,10 @@
 static void hash_entries(const kolo_store *store, uint64_t *hashes) {
     for (int i = 0; i < kolo_store_count(store); i++) {
         const kolo_store_entry *entry = kolo_store_entry_at(store, i);
-        hashes[i] =
-            kolo_hash_bytes(kolo_store_data(store, entry), kolo_tensor_bytes(&entry->tensor));
+        bool replicated = !entry->cuts;
+        hashes[i] = replicated ? kolo_hash_bytes(kolo_store_data(store, entry),
+                                                 kolo_store_entry_bytes(entry))
+                               : 0;
     }
 }
 

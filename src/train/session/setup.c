@@ -67,6 +67,12 @@ static kolo_status check_batches(const kolo_train_opts *o) {
         return KOLO_FAIL(KOLO_ERR_ARG, "an audit compares the gradients of logical shards: give "
                                        "--reproducible too");
     }
+    if (o->zero > 0 && (o->reproducible > 0 || o->sparse_embedding)) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "ZeRO shards sums over the workers: omit --zero, or "
+                         "%s",
+                         o->reproducible > 0 ? "--reproducible" : "--sparse-embedding");
+    }
     if (o->reproducible == 0) return KOLO_OK;
     if (o->global_batch == 0 || o->global_batch % o->reproducible != 0) {
         return KOLO_FAIL(KOLO_ERR_ARG,
@@ -92,6 +98,7 @@ static kolo_status check_ranges(const kolo_train_opts *o) {
     KOLO_TRY(kolo_check_count("global batch", o->global_batch, 0, many));
     KOLO_TRY(kolo_check_count("steps between audits", o->audit, 0, many));
     KOLO_TRY(kolo_check_count("steps between comparisons of replicas", o->check_replicas, 0, many));
+    KOLO_TRY(kolo_check_count("level of ZeRO", o->zero, 0, 2));
     KOLO_TRY(kolo_check_count("logical shards", o->reproducible, 0, 1 << 16));
     KOLO_TRY(kolo_check_count("micro-batches", o->accumulate, 1, 1 << 20));
     KOLO_TRY(kolo_check_count("epochs", o->epochs, 0, 1 << 30));
@@ -317,6 +324,7 @@ static kolo_status open_steps(kolo_setup *s, const kolo_train_opts *given, int w
         .plan =
             {
                 .mesh = s->mesh,
+                .zero = s->opts.zero,
                 .optimizer = s->opts.optimizer,
                 .sparse_embedding = s->opts.sparse_embedding,
                 .bucket_bytes = (size_t)s->opts.bucket_bytes,

@@ -7,6 +7,7 @@
 #include "support/folder.h"
 #include "support/ranks.h"
 #include "support/support.h"
+#include "support/train_job.h"
 #include "train/checkpoint/folder.h"
 #include "train/run_files.h"
 #include "train/session/run_state.h"
@@ -16,46 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_RANKS = 4, EVERY = 7 };
-
-/* The outcome of a rank; the body itself always succeeds. */
-typedef struct outcome {
-    kolo_status status;
-    char error[640];
-    kolo_train_result result;
-} outcome;
-
-static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
-    const kolo_train_opts *opts = arg;
-    outcome *o = result;
-    o->status = kolo_train(comm, opts, NULL, NULL, &o->result);
-    if (o->status != KOLO_OK) snprintf(o->error, sizeof o->error, "%s", kolo_last_error());
-    return KOLO_OK;
-}
-
-static const outcome *train(int ranks, const kolo_train_opts *opts) {
-    static outcome outcomes[MAX_RANKS];
-    rank_job job = {
-        .n = ranks,
-        .transport = RANKS_THREAD,
-        .body = body,
-        .arg = opts,
-        .arg_bytes = sizeof *opts,
-        .results = outcomes,
-        .result_bytes = sizeof *outcomes,
-    };
-    memset(outcomes, 0, sizeof outcomes);
-    ASSERT_OK(run_rank_job(&job));
-    return outcomes;
-}
-
-static kolo_train_result train_well(int ranks, const kolo_train_opts *opts) {
-    const outcome *o = train(ranks, opts);
-    for (int r = 0; r < ranks; r++) {
-        if (o[r].status != KOLO_OK) fail_msg("rank %d: %s", r, o[r].error);
-    }
-    return o[0].result;
-}
+enum { EVERY = 7 };
 
 static char notices[1024];
 
@@ -124,19 +86,6 @@ static const struct {
       .optimizer.kind = KOLO_OPTIMIZER_ADAMW,
       .batch = 4}},
 };
-
-static void assert_same_run(const char *name, const kolo_train_result *a,
-                            const kolo_train_result *b) {
-    bool same = a->parameter_hash == b->parameter_hash && a->steps == b->steps &&
-                a->samples == b->samples && a->first_loss == b->first_loss &&
-                memcmp(&a->final, &b->final, sizeof a->final) == 0 &&
-                memcmp(&a->test, &b->test, sizeof a->test) == 0;
-    if (!same) {
-        fail_msg("%s: %.17g %.17g %.17g, without a break %.17g %.17g %.17g", name, b->first_loss,
-                 b->final.value[KOLO_METRIC_LOSS], b->test.value[KOLO_METRIC_LOSS], a->first_loss,
-                 a->final.value[KOLO_METRIC_LOSS], a->test.value[KOLO_METRIC_LOSS]);
-    }
-}
 
 static void a_run_goes_on_to_the_same_bits(void **state) {
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
@@ -227,7 +176,7 @@ static void a_finished_run_may_go_on(void **state) {
     assert_same_run("one more epoch", &straight, &three);
     assert_false(kolo_file_exists("run/checkpoint-10.safetensors")); /* keep 1 */
     opts.epochs = 1;
-    const outcome *o = train(2, &opts);
+    const train_outcome *o = train_job(2, RANKS_THREAD, &opts);
     assert_int_equal(o[0].status, KOLO_ERR_ARG);
     assert_non_null(strstr(o[0].error, "is of step 15, and the job ends at step 5"));
     forget();
@@ -253,7 +202,7 @@ static void other_workers_go_on_where_the_mathematics_allows(void **state) {
     assert_true(test_relative_l2_f64(&one.final.value[KOLO_METRIC_LOSS],
                                      &two.final.value[KOLO_METRIC_LOSS], 1) < 1e-5);
     opts.accumulate = 1;
-    const outcome *o = train(1, &opts);
+    const train_outcome *o = train_job(1, RANKS_THREAD, &opts);
     assert_int_equal(o->status, KOLO_ERR_ARG);
     assert_string_equal(o->error,
                         "run/checkpoint-15.safetensors belongs to a run with 10 samples a step "
@@ -271,7 +220,7 @@ static void other_workers_go_on_where_the_mathematics_allows(void **state) {
     for (size_t i = 0; i < KOLO_COUNT(others); i++) {
         opts.batch = others[i].batch;
         opts.accumulate = others[i].accumulate;
-        o = train(others[i].ranks, &opts);
+        o = train_job(others[i].ranks, RANKS_THREAD, &opts);
         assert_int_equal(o->status, KOLO_ERR_ARG);
         if (!strstr(o->error, others[i].advice)) fail_msg("%s", o->error);
     }
@@ -287,7 +236,7 @@ static void other_workers_go_on_where_the_mathematics_allows(void **state) {
     train_well(2, &net);
     net.resume = "run";
     net.batch = 8;
-    o = train(1, &net);
+    o = train_job(1, RANKS_THREAD, &net);
     assert_int_equal(o->status, KOLO_ERR_ARG);
     assert_non_null(strstr(o->error, "a run with --batch 4, this job has --batch 8: use"));
     forget();
@@ -330,7 +279,7 @@ static void a_job_that_differs_names_the_difference(void **state) {
     };
     for (size_t i = 0; i < KOLO_COUNT(others); i++) {
         others[i].resume = "run";
-        const outcome *o = train(1, &others[i]);
+        const train_outcome *o = train_job(1, RANKS_THREAD, &others[i]);
         assert_int_equal(o->status, KOLO_ERR_ARG);
         if (!strstr(o->error, texts[i])) fail_msg("%s: not %s", o->error, texts[i]);
         /* Refused before anything was changed. */
@@ -338,14 +287,14 @@ static void a_job_that_differs_names_the_difference(void **state) {
     }
     kolo_train_opts opts = base;
     opts.resume = "run/checkpoint-final.safetensors";
-    const outcome *o = train(2, &opts);
+    const train_outcome *o = train_job(2, RANKS_THREAD, &opts);
     assert_int_equal(o[0].status, KOLO_ERR_ARG);
     assert_non_null(strstr(o[0].error, "holds parameters only and cannot be resumed"));
     opts.resume = "nowhere";
-    assert_int_equal(train(1, &opts)->status, KOLO_ERR_IO);
+    assert_int_equal(train_job(1, RANKS_THREAD, &opts)->status, KOLO_ERR_IO);
     assert_int_equal(system("mkdir other"), 0);
     opts.resume = "other";
-    o = train(2, &opts);
+    o = train_job(2, RANKS_THREAD, &opts);
     assert_int_equal(o[1].status, KOLO_ERR_IO);
     assert_string_equal(o[1].error, "rank 0: other holds no checkpoint to resume from: "
                                     "--checkpoint-every writes them");
@@ -354,7 +303,7 @@ static void a_job_that_differs_names_the_difference(void **state) {
     assert_int_equal(train_well(1, &opts).steps, 3);
     opts.out_dir = NULL;
     opts.resume = NULL;
-    assert_int_equal(train(1, &opts)->status, KOLO_ERR_ARG);
+    assert_int_equal(train_job(1, RANKS_THREAD, &opts)->status, KOLO_ERR_ARG);
     forget();
 }
 
@@ -369,7 +318,7 @@ static void what_can_go_on_is_kept(void **state) {
                             .checkpoint_steps = 2};
     train_well(1, &opts);
     assert_int_equal(remove("run/checkpoint-final.safetensors"), 0);
-    const outcome *o = train(1, &opts);
+    const train_outcome *o = train_job(1, RANKS_THREAD, &opts);
     assert_int_equal(o->status, KOLO_ERR_ARG);
     assert_string_equal(o->error,
                         "run holds checkpoint-4.safetensors of an earlier run: resume it with "
@@ -378,14 +327,15 @@ static void what_can_go_on_is_kept(void **state) {
     opts.resume = "run";
     train_well(1, &opts);
     opts.resume = NULL;
-    assert_int_equal(train(1, &opts)->status, KOLO_ERR_ARG); /* also when it has ended */
+    assert_int_equal(train_job(1, RANKS_THREAD, &opts)->status,
+                     KOLO_ERR_ARG); /* also when it has ended */
     /* Final weights, config and metrics stay too, also if the new run starts from those weights. */
     assert_int_equal(system("rm run/latest run/checkpoint-[0-9]* && cp -r run other"), 0);
     opts.init = "run/checkpoint-final.safetensors";
     opts.resolved_config = "another";
-    assert_int_equal(train(1, &opts)->status, KOLO_ERR_ARG);
+    assert_int_equal(train_job(1, RANKS_THREAD, &opts)->status, KOLO_ERR_ARG);
     opts.init = NULL;
-    o = train(2, &opts);
+    o = train_job(2, RANKS_THREAD, &opts);
     assert_int_equal(o->status, KOLO_ERR_ARG);
     assert_string_equal(o->error,
                         "run/checkpoint-final.safetensors is of a finished run: choose another "
@@ -461,12 +411,12 @@ static void damage_is_named(void **state) {
         memcpy(at, damages[i].to, n);
         ASSERT_OK(kolo_file_write("run/bad.safetensors", good, bytes));
         memcpy(at, damages[i].from, n);
-        const outcome *o = train(1, &opts);
+        const train_outcome *o = train_job(1, RANKS_THREAD, &opts);
         assert_int_not_equal(o->status, KOLO_OK);
         if (!strstr(o->error, damages[i].text)) fail_msg("%s: not %s", o->error, damages[i].text);
     }
     ASSERT_OK(kolo_file_write("run/bad.safetensors", good, bytes / 2));
-    assert_int_equal(train(1, &opts)->status, KOLO_ERR_FORMAT);
+    assert_int_equal(train_job(1, RANKS_THREAD, &opts)->status, KOLO_ERR_FORMAT);
     kolo_free(good);
     forget();
 }
@@ -493,11 +443,11 @@ static void nan_is_refused(void **state) {
     ASSERT_OK(kolo_file_write(four, file, bytes));
     kolo_free(file);
     kolo_train_opts init = {.model = "mlp", .data = images, .init = four};
-    const outcome *o = train(2, &init);
+    const train_outcome *o = train_job(2, RANKS_THREAD, &init);
     assert_int_equal(o->status, KOLO_ERR_FORMAT);
     assert_non_null(strstr(o->error, error));
     opts.resume = four;
-    o = train(1, &opts);
+    o = train_job(1, RANKS_THREAD, &opts);
     assert_int_equal(o->status, KOLO_ERR_FORMAT);
     assert_non_null(strstr(o->error, error));
     forget();
@@ -517,7 +467,7 @@ static void a_diverging_run_keeps_what_was_good(void **state) {
                             .out_dir = "run",
                             .keep = 1,
                             .checkpoint_steps = 1};
-    const outcome *o = train(2, &opts);
+    const train_outcome *o = train_job(2, RANKS_THREAD, &opts);
     assert_int_equal(o->status, KOLO_ERR_DIVERGED);
     assert_non_null(strstr(o->error, "training diverged; lower the learning rate, which is 20"));
     assert_non_null(strstr(o->error, "earlier checkpoints are kept"));
@@ -562,7 +512,7 @@ static void an_older_one_stands_in(void **state) {
                         "run/checkpoint-6.safetensors: the data of tensor "
                         "\"optimizer.velocity.fc3.bias\" do not match their hash: the file is "
                         "damaged");
-    assert_int_equal(train(1, &init)->status, KOLO_ERR_FORMAT);
+    assert_int_equal(train_job(1, RANKS_THREAD, &init)->status, KOLO_ERR_FORMAT);
     assert_int_equal(kolo_checkpoint_export(six, "run/x.safetensors", KOLO_FORMAT_NATIVE),
                      KOLO_ERR_FORMAT);
     static const char *const losses[] = {"flipped",
@@ -583,10 +533,10 @@ static void an_older_one_stands_in(void **state) {
     }
     opts.resume = six; /* a named file is not replaced by another */
     flip(six, 2);
-    assert_int_equal(train(1, &opts)->status, KOLO_ERR_FORMAT);
+    assert_int_equal(train_job(1, RANKS_THREAD, &opts)->status, KOLO_ERR_FORMAT);
     flip(six, 2);
     opts.resume = "run/checkpoint-4.safetensors"; /* and does not overwrite later ones */
-    const outcome *o = train(1, &opts);
+    const train_outcome *o = train_job(1, RANKS_THREAD, &opts);
     assert_int_equal(o->status, KOLO_ERR_ARG);
     assert_non_null(strstr(o->error, "run holds checkpoint-6, later than step 4"));
     assert_true(kolo_file_exists(six));
@@ -594,12 +544,13 @@ static void an_older_one_stands_in(void **state) {
     opts.resume = "run";
     flip("run/checkpoint-2.safetensors", 2);
     flip("run/checkpoint-4.safetensors", 2);
-    o = train(1, &opts);
+    o = train_job(1, RANKS_THREAD, &opts);
     assert_int_equal(o->status, KOLO_ERR_FORMAT);
     assert_non_null(strstr(o->error, "no checkpoint in run is intact; run/checkpoint-2"));
     assert_int_equal(system("rm run/checkpoint-[0-9]*; echo checkpoint-6.safetensors >run/latest"),
                      0);
-    assert_non_null(strstr(train(1, &opts)->error, "no checkpoint in run is intact; "));
+    assert_non_null(
+        strstr(train_job(1, RANKS_THREAD, &opts)->error, "no checkpoint in run is intact; "));
     forget();
 }
 

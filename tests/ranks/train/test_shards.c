@@ -5,65 +5,14 @@
 #include "support/fewer.h"
 #include "support/ranks.h"
 #include "support/support.h"
+#include "support/train_job.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_RANKS = 8 };
-
-/* The outcome of a rank; the body itself always succeeds. */
-typedef struct outcome {
-    kolo_status status;
-    char error[640];
-    kolo_train_result result;
-} outcome;
-
-static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
-    const kolo_train_opts *opts = arg;
-    outcome *o = result;
-    o->status = kolo_train(comm, opts, NULL, NULL, &o->result);
-    if (o->status != KOLO_OK) snprintf(o->error, sizeof o->error, "%s", kolo_last_error());
-    return KOLO_OK;
-}
-
-static const outcome *train(int ranks, rank_transport transport, const kolo_train_opts *opts) {
-    static outcome outcomes[MAX_RANKS];
-    rank_job job = {
-        .n = ranks,
-        .transport = transport,
-        .body = body,
-        .arg = opts,
-        .arg_bytes = sizeof *opts,
-        .results = outcomes,
-        .result_bytes = sizeof *outcomes,
-    };
-    memset(outcomes, 0, sizeof outcomes);
-    ASSERT_OK(run_rank_job(&job));
-    return outcomes;
-}
-
-static kolo_train_result train_well(int ranks, const kolo_train_opts *opts) {
-    const outcome *o = train(ranks, RANKS_THREAD, opts);
-    for (int r = 0; r < ranks; r++) {
-        if (o[r].status != KOLO_OK) fail_msg("rank %d of %d: %s", r, ranks, o[r].error);
-    }
-    return o[0].result;
-}
-
-static void assert_same_run(const char *name, int ranks, const kolo_train_result *a,
-                            const kolo_train_result *b) {
-    bool same = a->parameter_hash == b->parameter_hash && a->steps == b->steps &&
-                a->samples == b->samples && a->first_loss == b->first_loss &&
-                memcmp(&a->final, &b->final, sizeof a->final) == 0 &&
-                memcmp(&a->test, &b->test, sizeof a->test) == 0;
-    if (!same) {
-        fail_msg("%s on %d ranks: %.17g %.17g %.17g, on one %.17g %.17g %.17g", name, ranks,
-                 b->first_loss, b->final.value[KOLO_METRIC_LOSS], b->test.value[KOLO_METRIC_LOSS],
-                 a->first_loss, a->final.value[KOLO_METRIC_LOSS], a->test.value[KOLO_METRIC_LOSS]);
-    }
-}
+enum { MAX_RANKS = TRAIN_JOB_RANKS };
 
 /* ---- bitwise equality ---- */
 
@@ -161,12 +110,12 @@ static void any_number_of_workers_gives_the_same_bits(void **state) {
             if (!in_soak() && TEST_FEWER(w % 3 != i % 3, cases[i].usual && cases[i].usual != ranks))
                 continue;
             kolo_train_result several = train_well(ranks, &opts);
-            assert_same_run(cases[i].name, ranks, &alone, &several);
+            assert_same_run(cases[i].name, &alone, &several);
             opts.worker_weights = cases[i].weights[ranks];
             opts.audit = opts.worker_weights ? 3 : 0; /* which changes nothing either */
             if (!opts.worker_weights) continue;
             several = train_well(ranks, &opts);
-            assert_same_run(cases[i].name, ranks, &alone, &several);
+            assert_same_run(cases[i].name, &alone, &several);
             opts.worker_weights = NULL;
             opts.audit = 0;
         }
@@ -192,7 +141,7 @@ static kolo_status process_body(kolo_comm *comm, const void *arg, void *result) 
     opts.data = images;
     opts.steps = 8;
     opts.worker_weights = cases[*i].weights[kolo_comm_size(comm)];
-    return body(comm, &opts, result);
+    return train_body(comm, &opts, result);
 }
 
 static void processes_give_the_same_bits_as_threads(void **state) {
@@ -203,7 +152,7 @@ static void processes_give_the_same_bits_as_threads(void **state) {
     opts.steps = 8;
     const kolo_train_result alone = train_well(1, &opts);
     for (size_t t = 0; t < KOLO_COUNT(transports); t++) {
-        static outcome outcomes[3];
+        static train_outcome outcomes[3];
         rank_job job = {
             .n = 3,
             .transport = transports[t],
@@ -215,7 +164,7 @@ static void processes_give_the_same_bits_as_threads(void **state) {
         };
         ASSERT_OK(run_rank_job(&job));
         if (outcomes[0].status != KOLO_OK) fail_msg("%s", outcomes[0].error);
-        assert_same_run("processes", 3, &alone, &outcomes[0].result);
+        assert_same_run("processes", &alone, &outcomes[0].result);
     }
 }
 

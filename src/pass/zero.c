@@ -1,0 +1,313 @@
+/* ZeRO: every rank updates a range of each parameter. Rajbhandari et al., "ZeRO: Memory
+ * Optimizations Toward Training Trillion Parameter Models", SC 2020.
+ *
+ *     g                     gradient, a summand on each rank
+ *     redistribute(g)       reduce-scatter: the sum of the own range
+ *     update(w, g, m)       on own ranges; the optimizer state exists nowhere else
+ *     redistribute(w')      allgather: the next version of the whole
+ *
+ * Level 1 sums the gradients over the micro-batches before they are reduced, level 2 after: no rank
+ * keeps a whole gradient. Level 3 cuts the parameters too: they are gathered before the forward and
+ * again before the backward pass reads them, and the last allgather is gone.
+ *
+ * Parameters are grouped into units of at least bucket_bytes, in the order in which the backward
+ * pass computes their gradients. The ranks cut a unit into equal ranges of its storage, so that a
+ * rank holds a range, maybe an empty one, of each parameter. Cuts are multiples of
+ * KOLO_SQUARE_BLOCK: norms of sharded gradients are those of whole ones, bitwise, where storage is
+ * in row-major order. */
+#include "graph/ops/ops.h"
+#include "pass/pass.h"
+
+#include <stdlib.h>
+
+typedef struct zero {
+    kolo_graph *g;
+    const kolo_zero_opts *o;
+    int axis, ranks;
+    int32_t n_values;  /* before values are added */
+    int32_t *owner;    /* by value: the parameter whose update it is part of; -1: none */
+    int32_t *grad_of;  /* by value: the parameter of which it is the gradient; -1: none */
+    kolo_value *shard; /* by value: its own range, or what all ranks have of it; or none */
+    int *unit, *place; /* by value: of a parameter: its unit, from 1, and its place in that */
+    int n_units;
+    kolo_node **order;
+    int32_t n;
+} zero;
+
+/* ---- units and cuts ---- */
+
+typedef struct trained {
+    int32_t param, made; /* made: the producer of its gradient */
+} trained;
+
+static int by_made(const void *a, const void *b) {
+    const trained *x = a, *y = b;
+    if (x->made != y->made) return x->made < y->made ? -1 : 1;
+    return x->param < y->param ? -1 : x->param > y->param;
+}
+
+static int64_t elements_of(const zero *z, int32_t v) {
+    return kolo_tensor_elements(&z->g->values[v].tensor);
+}
+
+/* Where the range of coordinate c begins in a parameter of n elements that stands at `at` in a unit
+ * of `total`. */
+static int64_t cut_at(const zero *z, int64_t at, int64_t n, int64_t total, int c) {
+    int64_t ideal = (int64_t)((double)total * c / z->ranks) - at;
+    int64_t cut = (ideal + KOLO_SQUARE_BLOCK / 2) / KOLO_SQUARE_BLOCK * KOLO_SQUARE_BLOCK;
+    if (c == 0 || ideal <= 0) return 0;
+    return c == z->ranks || cut > n ? n : cut;
+}
+
+static kolo_placements placed(const zero *z, const int64_t *cuts) {
+    kolo_placements p = {0};
+    p.axis[z->axis] =
+        (kolo_placement){.kind = KOLO_PLACEMENT_SHARDED, .dim = KOLO_DIM_FLAT, .cuts = cuts};
+    return p;
+}
+
+/* The local tensor of a flat shard. */
+static kolo_tensor local_of(const zero *z, kolo_dtype dtype, const int64_t *cuts) {
+    int c = kolo_mesh_coordinate(&z->g->mesh, z->g->rank, z->axis);
+    return kolo_tensor_plain(dtype, kolo_shape_1(cuts[c + 1] - cuts[c]));
+}
+
+/* Cuts the parameters of a unit. */
+static kolo_status cut_unit(zero *z, const trained *first, const trained *end,
+                            const int64_t **cuts) {
+    int64_t total = 0, at = 0;
+    for (const trained *t = first; t < end; t++) total += elements_of(z, t->param);
+    z->n_units++;
+    for (const trained *t = first; t < end; t++) {
+        int64_t n = elements_of(z, t->param);
+        int64_t *own = kolo_arena_alloc(&z->g->arena, ((size_t)z->ranks + 1) * sizeof *own);
+        if (!own) return KOLO_NOMEM((size_t)z->ranks * sizeof *own);
+        for (int c = 0; c <= z->ranks; c++) own[c] = cut_at(z, at, n, total, c);
+        cuts[t->param] = own;
+        z->unit[t->param] = z->n_units;
+        z->place[t->param] = (int)(t - first);
+        at += n;
+    }
+    return KOLO_OK;
+}
+
+/* Divides the trained parameters into units. */
+static kolo_status cut_all(zero *z, const int64_t **cuts, trained *list) {
+    const kolo_graph *g = z->g;
+    int n = 0, first = 0;
+    size_t filled = 0;
+    for (int32_t v = 0; v < z->n_values; v++) {
+        const kolo_value_info *info = &g->values[v];
+        if (info->kind != KOLO_VALUE_PARAM || !kolo_value_ok(info->grad)) continue;
+        if (info->rows > 0) {
+            return KOLO_FAIL(KOLO_ERR_ARG,
+                             "%s has a row-sparse gradient, which ZeRO cannot shard: omit "
+                             "--sparse-embedding or --zero",
+                             info->name);
+        }
+        list[n++] = (trained){v, kolo_info(g, info->grad)->producer};
+    }
+    qsort(list, (size_t)n, sizeof *list, by_made);
+    for (int i = 0; i < n; i++) {
+        filled += kolo_tensor_bytes(&g->values[list[i].param].tensor);
+        if (filled < z->o->bucket_bytes && i < n - 1) continue;
+        KOLO_TRY(cut_unit(z, list + first, list + i + 1, cuts));
+        first = i + 1;
+        filled = 0;
+    }
+    return KOLO_OK;
+}
+
+/* ---- moves ---- */
+
+/* `unit`, `param`: of the bucket, and the parameter whose place the value has in it; 0, -1: any. */
+static kolo_value move(zero *z, kolo_value v, const kolo_placements *from,
+                       const kolo_placements *to, const kolo_tensor *tensor, int unit,
+                       int32_t param) {
+    kolo_value by = kolo_redistribute_as(z->g, v, from, to, tensor);
+    if (kolo_graph_check(z->g) != KOLO_OK) return v;
+    kolo_node *n = z->g->nodes[kolo_info(z->g, by)->producer];
+    n->attr[KOLO_REDISTRIBUTE_UNIT].i = unit;
+    n->attr[KOLO_REDISTRIBUTE_PLACE].i = param >= 0 ? z->place[param] : 0;
+    z->order[z->n++] = n;
+    return by;
+}
+
+static kolo_placements on_axis(const zero *z, kolo_placement_kind kind) {
+    kolo_placements p = {0};
+    p.axis[z->axis].kind = kind;
+    return p;
+}
+
+/* Turns a leaf into a flat shard. */
+static void make_local(const zero *z, int32_t leaf, const int64_t *cuts) {
+    kolo_value_info *info = &z->g->values[leaf];
+    info->whole = info->tensor;
+    info->tensor = local_of(z, info->tensor.dtype, cuts);
+    info->placements = placed(z, cuts);
+}
+
+/* The own range of v, an input of an update of the parameter `owner`. */
+static kolo_value shard_of(zero *z, kolo_value v, int32_t owner, const int64_t *cuts) {
+    if (v.id >= z->n_values || kolo_value_ok(z->shard[v.id])) {
+        return v.id < z->n_values ? z->shard[v.id] : v;
+    }
+    const kolo_value_info *info = kolo_info(z->g, v);
+    const kolo_placements to = placed(z, cuts), whole = {0};
+    const kolo_placements sum = on_axis(z, KOLO_PLACEMENT_PARTIAL);
+    const kolo_tensor local = local_of(z, info->tensor.dtype, cuts);
+    if (info->kind == KOLO_VALUE_STATE) make_local(z, v.id, cuts);
+    bool gradient = z->grad_of[v.id] >= 0;
+    bool moves = info->kind == KOLO_VALUE_PARAM && z->o->level < 3;
+    z->shard[v.id] = v;
+    if (gradient) {
+        z->shard[v.id] = move(z, v, &sum, &to, &local, z->unit[owner], owner);
+    } else if (moves) {
+        z->shard[v.id] = move(z, v, &whole, &to, &local, 0, -1);
+    }
+    return z->shard[v.id];
+}
+
+/* ---- updates ---- */
+
+/* The parameter that a node updates, or computes something for; -1: none or several. */
+static int32_t owner_of(const zero *z, const kolo_node *n) {
+    for (int k = 0; k < n->n_in; k++) {
+        int32_t v = n->in[k].id;
+        if (v < z->n_values && z->owner[v] >= 0) return z->owner[v];
+    }
+    return -1;
+}
+
+/* The sums of squares of the own blocks become those of all. */
+static void spread_blocks(zero *z, kolo_node *n, const int64_t *cuts) {
+    int c = kolo_mesh_coordinate(&z->g->mesh, z->g->rank, z->axis);
+    kolo_value blocks = n->out[0];
+    kolo_tensor *tensor = &kolo_info(z->g, blocks)->tensor;
+    n->attr[KOLO_SQUARE_FIRST].i = cuts[c] / KOLO_SQUARE_BLOCK;
+    n->attr[KOLO_SQUARE_ALL].i = kolo_square_blocks(cuts[z->ranks]);
+    *tensor = kolo_tensor_plain(tensor->dtype, kolo_shape_1(n->attr[KOLO_SQUARE_ALL].i));
+    const kolo_tensor all = *tensor;
+    const kolo_placements sum = on_axis(z, KOLO_PLACEMENT_PARTIAL), whole = {0};
+    z->shard[blocks.id] = move(z, blocks, &sum, &whole, &all, 0, -1);
+}
+
+/* The next version of a whole parameter from the ranges of all ranks. */
+static void gather_next(zero *z, kolo_value next, kolo_value w, const int64_t *cuts) {
+    const kolo_tensor whole = kolo_info(z->g, w)->tensor;
+    const kolo_placements from = placed(z, cuts), to = {0};
+    kolo_info(z->g, next)->next_of = KOLO_NONE;
+    kolo_value all = move(z, next, &from, &to, &whole, z->n_units + z->unit[w.id], w.id);
+    kolo_value copy = kolo_graph_add1(z->g, &kolo_op_reorder, &all, 1, NULL);
+    if (!kolo_value_ok(copy)) return;
+    z->order[z->n++] = z->g->nodes[kolo_info(z->g, copy)->producer];
+    kolo_info(z->g, copy)->tensor = whole;
+    kolo_info(z->g, copy)->next_of = w;
+}
+
+static void shard_update(zero *z, kolo_node *n, int32_t owner, const int64_t *cuts) {
+    for (int k = 0; k < n->n_in; k++) {
+        int32_t v = n->in[k].id;
+        if (v >= z->n_values) continue;
+        if (z->owner[v] >= 0) {
+            n->in[k] = shard_of(z, n->in[k], owner, cuts);
+        } else if (kolo_value_ok(z->shard[v])) {
+            n->in[k] = z->shard[v]; /* blocks */
+        }
+    }
+    z->order[z->n++] = n;
+    if (n->op == &kolo_op_square_blocks) {
+        spread_blocks(z, n, cuts);
+        return;
+    }
+    for (int k = 0; k < n->n_out; k++) {
+        kolo_value_info *out = kolo_info(z->g, n->out[k]);
+        out->tensor = local_of(z, out->tensor.dtype, cuts);
+        z->owner[n->out[k].id] = owner;
+        z->shard[n->out[k].id] = n->out[k];
+        bool whole = kolo_value_ok(out->next_of) && out->next_of.id == owner && z->o->level < 3;
+        if (whole) gather_next(z, n->out[k], out->next_of, cuts);
+    }
+}
+
+/* A node of an update that belongs to no parameter, such as the sum of the norms. */
+static void follow_blocks(zero *z, kolo_node *n) {
+    for (int k = 0; k < n->n_in; k++) {
+        int32_t v = n->in[k].id;
+        if (v < z->n_values && kolo_value_ok(z->shard[v])) n->in[k] = z->shard[v];
+    }
+    z->order[z->n++] = n;
+}
+
+/* ---- the whole ---- */
+
+/* Marks the leaves and gradients of each update. */
+static void find_owners(zero *z) {
+    const kolo_graph *g = z->g;
+    for (int32_t v = 0; v < z->n_values; v++) {
+        z->owner[v] = z->grad_of[v] = -1;
+        z->shard[v] = KOLO_NONE;
+    }
+    for (int32_t v = 0; v < z->n_values; v++) {
+        if (z->unit[v] == 0) continue;
+        z->owner[v] = z->owner[g->values[v].grad.id] = v;
+        z->grad_of[g->values[v].grad.id] = v;
+    }
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        const kolo_node *n = g->nodes[i];
+        int32_t owner = kolo_node_is_update(g, n) ? owner_of(z, n) : -1;
+        for (int k = 0; owner >= 0 && k < n->n_out; k++) {
+            kolo_value next_of = kolo_info(g, n->out[k])->next_of;
+            bool state = kolo_value_ok(next_of) && kolo_info(g, next_of)->kind == KOLO_VALUE_STATE;
+            if (state) z->owner[next_of.id] = owner;
+            if (n->op != &kolo_op_square_blocks) z->owner[n->out[k].id] = owner;
+        }
+    }
+}
+
+static kolo_status walk(zero *z, const int64_t **cuts) {
+    kolo_graph *g = z->g;
+    const int32_t n_nodes = g->n_nodes;
+    for (int32_t i = 0; i < n_nodes; i++) {
+        kolo_node *n = g->nodes[i];
+        bool update = kolo_node_is_update(g, n);
+        int32_t owner = update ? owner_of(z, n) : -1;
+        if (owner >= 0) {
+            shard_update(z, n, owner, cuts[owner]);
+        } else if (update) {
+            follow_blocks(z, n);
+        } else {
+            z->order[z->n++] = n;
+        }
+        KOLO_TRY(kolo_graph_check(g));
+    }
+    return kolo_graph_set_nodes(g, z->order, z->n);
+}
+
+kolo_status kolo_pass_zero(kolo_graph *g, const kolo_zero_opts *opts) {
+    int axis = kolo_mesh_find(&g->mesh, "dp");
+    zero z = {.g = g, .o = opts, .axis = axis, .n_values = g->n_values};
+    if (axis < 0 || g->mesh.axes[axis].size == 1) return KOLO_OK; /* one rank holds all ranges */
+    z.ranks = g->mesh.axes[axis].size;
+    const size_t values = (size_t)g->n_values + 1, nodes = 8 * (size_t)g->n_nodes + 1;
+    kolo_arena arena = {0};
+    z.owner = kolo_arena_alloc(&arena, values * sizeof *z.owner);
+    z.grad_of = kolo_arena_alloc(&arena, values * sizeof *z.grad_of);
+    z.shard = kolo_arena_alloc(&arena, values * sizeof *z.shard);
+    z.unit = kolo_arena_alloc(&arena, values * sizeof *z.unit);
+    z.place = kolo_arena_alloc(&arena, values * sizeof *z.place);
+    z.order = kolo_arena_alloc(&arena, nodes * sizeof *z.order);
+    const int64_t **cuts = kolo_arena_alloc(&arena, values * sizeof(const int64_t *));
+    trained *list = kolo_arena_alloc(&arena, values * sizeof *list);
+    kolo_status status = KOLO_OK;
+    if (!z.owner || !z.grad_of || !z.shard || !z.unit || !z.place || !z.order || !cuts || !list) {
+        status = KOLO_NOMEM(nodes * sizeof *z.order);
+    }
+    if (status == KOLO_OK) status = cut_all(&z, cuts, list);
+    if (status == KOLO_OK) {
+        find_owners(&z);
+        status = walk(&z, cuts);
+    }
+    kolo_arena_fini(&arena);
+    return status;
+}

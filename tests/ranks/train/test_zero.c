@@ -1,0 +1,250 @@
+/* ZeRO: sharded optimizer state and gradients change neither bits nor checkpoints, whatever the
+ * number of ranks, and take the memory that they should. Every job is compared with plain data
+ * parallelism. */
+#include "base/compiler.h"
+#include "data/safetensors/safetensors.h"
+#include "kolo/dump.h"
+#include "support/support.h"
+#include "support/train_job.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char images[] = "synthetic:N=91,test=20,shape=1x28x28,seed=2";
+
+/* Buckets of several parameters, and parameters that several ranks share. */
+static const struct {
+    const char *name;
+    kolo_train_opts opts;
+    int ranks; /* outside the soak test */
+} cases[] = {
+    {"adam, clipped",
+     {.model = "lenet",
+      .data = images,
+      .optimizer.kind = KOLO_OPTIMIZER_ADAM,
+      .optimizer.clip = 0.5,
+      .bucket_bytes = 100000,
+      .batch = 4},
+     3},
+    {"lamb",
+     {.model = "mlp",
+      .model_options = "hidden=64",
+      .data = images,
+      .optimizer.kind = KOLO_OPTIMIZER_LAMB,
+      .optimizer.weight_decay = 0.01,
+      .optimizer.clip = 1,
+      .bucket_bytes = 100000,
+      .batch = 4},
+     2},
+    {"lars",
+     {.model = "mlp",
+      .model_options = "hidden=64",
+      .data = images,
+      .optimizer.kind = KOLO_OPTIMIZER_LARS,
+      .optimizer.momentum = 0.9,
+      .batch = 4},
+     2},
+    {"statistics, nesterov, accumulated",
+     {.model = "resnet20",
+      .model_options = "width=8",
+      .data = images,
+      .optimizer.kind = KOLO_OPTIMIZER_NESTEROV,
+      .optimizer.momentum = 0.9,
+      .optimizer.weight_decay = 1e-3,
+      .bucket_bytes = 30000,
+      .batch = 2,
+      .accumulate = 2},
+     2},
+    {"plain sgd, steps with ranks that have no samples",
+     {.model = "mlp",
+      .model_options = "hidden=64",
+      .data = "synthetic:N=13,test=5,shape=1x28x28",
+      .batch = 2,
+      .accumulate = 2},
+     3},
+    {"gpt2, adamw, dropout, tied",
+     {.model = "gpt2_tiny",
+      .model_options = "layers=1,width=64,heads=2,context=8,vocab=500,dropout=0.2",
+      .data = "synthetic-tokens:N=67,test=10",
+      .optimizer.kind = KOLO_OPTIMIZER_ADAMW,
+      .optimizer.weight_decay = 0.1,
+      .optimizer.clip = 1,
+      .batch = 4},
+     2},
+};
+
+static kolo_train_opts options_of(size_t i) {
+    kolo_train_opts opts = cases[i].opts;
+    opts.algorithm = KOLO_ALGORITHM_DIRECT;
+    opts.lr = 0.02;
+    opts.steps = 9;
+    opts.epochs = 20;
+    return opts;
+}
+
+/* Sums over micro-batches and over ranks in another order: equal but for rounding. */
+static void assert_close_run(const char *what, const kolo_train_result *a,
+                             const kolo_train_result *b) {
+    double one = a->final.value[KOLO_METRIC_LOSS], other = b->final.value[KOLO_METRIC_LOSS];
+    assert_true(a->first_loss == b->first_loss);
+    if (!(fabs(one - other) < 1e-3 * one)) fail_msg("%s: %.9g, but %.9g", what, other, one);
+}
+
+static void sharded_state_gives_the_same_bits(void **state) {
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        for (int ranks = 2; ranks <= 5; ranks++) {
+            if (!getenv("KOLO_SOAK") && ranks != cases[i].ranks) continue;
+            kolo_train_opts opts = options_of(i);
+            const kolo_train_result plain = train_well(ranks, &opts);
+            for (opts.zero = 1; opts.zero <= 2; opts.zero++) {
+                const kolo_train_result sharded = train_well(ranks, &opts);
+                if (opts.zero > 1 && opts.accumulate > 1) {
+                    assert_close_run(cases[i].name, &plain, &sharded);
+                } else {
+                    assert_same_run(cases[i].name, &plain, &sharded);
+                }
+            }
+        }
+    }
+}
+
+/* ---- processes ---- */
+
+static kolo_status process_body(kolo_comm *comm, const void *arg, void *result) {
+    kolo_train_opts opts = options_of(0); /* options have pointers */
+    opts.zero = *(const int *)arg;
+    bool shares_memory = strcmp(kolo_comm_transport(comm), "shm") == 0;
+    if (!shares_memory) opts.algorithm = KOLO_ALGORITHM_AUTO;
+    return train_body(comm, &opts, result);
+}
+
+static void processes_give_the_same_bits(void **state) {
+    static const rank_transport transports[] = {RANKS_SHM, RANKS_TCP};
+    for (size_t t = 0; t < KOLO_COUNT(transports); t++) {
+        static train_outcome outcomes[3];
+        kolo_train_result plain = {0};
+        for (int level = 0; level <= 2; level += 2) {
+            rank_job job = {
+                .n = 3,
+                .transport = transports[t],
+                .body = process_body,
+                .arg = &level,
+                .arg_bytes = sizeof level,
+                .results = outcomes,
+                .result_bytes = sizeof *outcomes,
+            };
+            ASSERT_OK(run_rank_job(&job));
+            if (outcomes[0].status != KOLO_OK) fail_msg("%s", outcomes[0].error);
+            if (level == 0) plain = outcomes[0].result;
+        }
+        if (transports[t] == RANKS_SHM) {
+            assert_same_run("processes", &plain, &outcomes[0].result);
+        } else { /* the reduce-scatter of messages sums in another order than the allreduce */
+            assert_close_run("processes", &plain, &outcomes[0].result);
+        }
+    }
+}
+
+/* ---- checkpoints ---- */
+
+static void assert_same_tensors(const char *one, const char *other) {
+    kolo_safetensors *a, *b;
+    ASSERT_OK(kolo_safetensors_open(one, &a));
+    ASSERT_OK(kolo_safetensors_open(other, &b));
+    assert_true(kolo_safetensors_count(a) > 20); /* with the optimizer state */
+    assert_int_equal(kolo_safetensors_count(a), kolo_safetensors_count(b));
+    for (int i = 0; i < kolo_safetensors_count(a); i++) {
+        const kolo_safetensors_entry *x = kolo_safetensors_get(a, i);
+        const kolo_safetensors_entry *y = kolo_safetensors_find(b, x->name);
+        assert_non_null(y);
+        assert_int_equal(x->bytes, y->bytes);
+        assert_memory_equal(x->data, y->data, x->bytes);
+    }
+    kolo_safetensors_close(a);
+    kolo_safetensors_close(b);
+}
+
+/* A checkpoint of sharded state is that of whole state: runs resume on any level. */
+static void checkpoints_do_not_depend_on_shards(void **state) {
+    kolo_train_opts opts = options_of(0);
+    opts.checkpoint_steps = 4;
+    opts.out_dir = "plain";
+    const kolo_train_result plain = train_well(3, &opts);
+    opts.out_dir = "sharded";
+    opts.zero = 1;
+    const kolo_train_result sharded = train_well(3, &opts);
+    assert_same_run("saving", &plain, &sharded);
+    assert_same_tensors("plain/checkpoint-4.safetensors", "sharded/checkpoint-4.safetensors");
+    opts.checkpoint_steps = 0;
+    opts.out_dir = NULL;
+    for (opts.zero = 0; opts.zero <= 2; opts.zero++) {
+        opts.resume =
+            opts.zero ? "plain/checkpoint-4.safetensors" : "sharded/checkpoint-4.safetensors";
+        const kolo_train_result resumed = train_well(3, &opts);
+        assert_same_run("resumed", &plain, &resumed);
+    }
+    opts.zero = 1;
+    opts.batch = 0;
+    opts.global_batch = 12;
+    const kolo_train_result others = train_well(2, &opts); /* another number of ranks */
+    assert_close_run("resumed on two ranks", &plain, &others);
+    assert_int_equal(system("rm -rf plain sharded"), 0);
+}
+
+/* ---- memory ---- */
+
+/* The bytes of the store, and of what is communicated, on rank 0 of 4. */
+static void memory_of(int level, double *store, double *gradients) {
+    char *text;
+    kolo_dump_opts opts = {.what = KOLO_DUMP_PLAN,
+                           .model = "gpt2_tiny",
+                           .model_options = "width=256",
+                           .batch = 1,
+                           .optimizer.kind = KOLO_OPTIMIZER_ADAM,
+                           .zero = level,
+                           .ranks = 4};
+    ASSERT_OK(kolo_dump(&opts, &text));
+    const char *at = strstr(text, "gradients "), *banks = strstr(text, "store 2 x ");
+    assert_non_null(at);
+    assert_int_equal(sscanf(at, "gradients %lf", gradients), 1);
+    if (!banks) fail_msg("%.200s", text);
+    assert_int_equal(sscanf(banks, "store 2 x %lf", store), 1);
+    kolo_dump_free(text);
+}
+
+static void memory_is_divided(void **state) {
+    double parameters = 4.0 * 3257856; /* bytes */
+    double store, gradients;
+    (void)state;
+    memory_of(1, &store, &gradients);
+    const double whole = gradients;
+    assert_true(store > 1.49 * parameters && store < 1.55 * parameters); /* 1 + 2 / 4 */
+    memory_of(2, &store, &gradients);
+    assert_true(store < 1.55 * parameters && gradients < 0.75 * whole);
+}
+
+static void what_cannot_be_sharded_is_refused(void **state) {
+    kolo_train_opts opts = options_of(3);
+    opts.zero = 1;
+    opts.sparse_embedding = true;
+    opts.optimizer.weight_decay = 0;
+    const train_outcome *o = train_job(2, RANKS_THREAD, &opts);
+    assert_int_equal(o->status, KOLO_ERR_UNSUPPORTED);
+    assert_non_null(strstr(o->error, "--sparse-embedding"));
+    opts = options_of(0);
+    opts.zero = 4;
+    assert_int_equal(train_job(2, RANKS_THREAD, &opts)->status, KOLO_ERR_ARG);
+}
+
+TEST_MAIN(test_zero) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sharded_state_gives_the_same_bits),
+        cmocka_unit_test(processes_give_the_same_bits),
+        cmocka_unit_test(checkpoints_do_not_depend_on_shards),
+        cmocka_unit_test(memory_is_divided),
+        cmocka_unit_test(what_cannot_be_sharded_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

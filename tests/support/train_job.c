@@ -1,0 +1,53 @@
+#include "support/train_job.h"
+
+#include "support/support.h"
+
+#include <stdio.h>
+#include <string.h>
+
+kolo_status train_body(kolo_comm *comm, const kolo_train_opts *opts, void *result) {
+    train_outcome *o = result;
+    o->status = kolo_train(comm, opts, NULL, NULL, &o->result);
+    if (o->status != KOLO_OK) snprintf(o->error, sizeof o->error, "%s", kolo_last_error());
+    return KOLO_OK;
+}
+
+static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
+    return train_body(comm, arg, result);
+}
+
+const train_outcome *train_job(int ranks, rank_transport transport, const kolo_train_opts *opts) {
+    static train_outcome outcomes[TRAIN_JOB_RANKS];
+    rank_job job = {
+        .n = ranks,
+        .transport = transport,
+        .body = body,
+        .arg = opts,
+        .arg_bytes = sizeof *opts,
+        .results = outcomes,
+        .result_bytes = sizeof *outcomes,
+    };
+    memset(outcomes, 0, sizeof outcomes);
+    ASSERT_OK(run_rank_job(&job));
+    return outcomes;
+}
+
+kolo_train_result train_well(int ranks, const kolo_train_opts *opts) {
+    const train_outcome *o = train_job(ranks, RANKS_THREAD, opts);
+    for (int r = 0; r < ranks; r++) {
+        if (o[r].status != KOLO_OK) fail_msg("rank %d of %d: %s", r, ranks, o[r].error);
+    }
+    return o[0].result;
+}
+
+void assert_same_run(const char *what, const kolo_train_result *a, const kolo_train_result *b) {
+    bool same = a->parameter_hash == b->parameter_hash && a->steps == b->steps &&
+                a->samples == b->samples && a->first_loss == b->first_loss &&
+                memcmp(&a->final, &b->final, sizeof a->final) == 0 &&
+                memcmp(&a->test, &b->test, sizeof a->test) == 0;
+    if (!same) {
+        fail_msg("%s: %.17g %.17g %.17g, but %.17g %.17g %.17g", what, b->first_loss,
+                 b->final.value[KOLO_METRIC_LOSS], b->test.value[KOLO_METRIC_LOSS], a->first_loss,
+                 a->final.value[KOLO_METRIC_LOSS], a->test.value[KOLO_METRIC_LOSS]);
+    }
+}

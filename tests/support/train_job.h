@@ -1,0 +1,23 @@
+#pragma once
+/* Training jobs on several ranks. */
+
+#include "kolo/train.h"
+#include "support/ranks.h"
+
+enum { TRAIN_JOB_RANKS = 8 };
+
+/* The outcome of a rank; the body itself always succeeds. */
+typedef struct train_outcome {
+    kolo_status status;
+    char error[640];
+    kolo_train_result result;
+} train_outcome;
+
+/* Runs kolo_train; `result` is a train_outcome. */
+kolo_status train_body(kolo_comm *comm, const kolo_train_opts *opts, void *result);
+/* The outcome of each rank, valid until the next call. */
+const train_outcome *train_job(int ranks, rank_transport transport, const kolo_train_opts *opts);
+/* The result of rank 0 of ranks that are threads; all must succeed. */
+kolo_train_result train_well(int ranks, const kolo_train_opts *opts);
+/* Fails unless losses, metrics and parameters of two runs are bitwise equal. */
+void assert_same_run(const char *what, const kolo_train_result *a, const kolo_train_result *b);
