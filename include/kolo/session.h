@@ -131,6 +131,41 @@ KOLO_API double kolo_session_lr(const kolo_session *session);
  * ARG: not above 0. */
 KOLO_API kolo_status kolo_session_set_lr(kolo_session *session, double lr);
 
+/* ---- runs ---- */
+
+/* Called on rank 0 after each epoch and evaluation; true ends the run on all ranks, after an
+ * evaluation and with all files of a finished run. */
+typedef bool kolo_fit_stop(void *arg, const kolo_train_progress *progress);
+
+/* A zero field takes its default; the same on all ranks, callbacks aside. The fields with the names
+ * of kolo_train_opts are those. */
+typedef struct kolo_fit_opts {
+    int64_t epochs, steps;        /* counted from step 0 of the session; both 0: one epoch */
+    kolo_train_observer observer; /* on rank 0; may be NULL */
+    kolo_fit_stop *stop;          /* NULL: the run ends at its limit */
+    void *arg;                    /* of both */
+    const char *augment;
+    const char *out_dir; /* metrics.jsonl, loss.svg, checkpoints; NULL: no files */
+    int64_t checkpoint_steps, checkpoint_epochs, keep;
+    const char *resume;
+    bool resume_if_any;
+    int64_t eval_every, eval_steps, log_every;
+    int64_t audit, check_replicas;
+    const char *worker_weights;
+    const char *trace;
+    kolo_train_notice notice;
+    void *notice_arg;
+} kolo_fit_opts;
+
+/* Trains a session on a data set, as kolo_train does: from the step of the session on, in shuffled
+ * epochs, with reports, evaluations on `test` (NULL: none), checkpoints and resuming. `opts` and
+ * `result` may be NULL. Blocks until the run ends; further steps and runs may follow. Schedules
+ * count in steps. Collective. ARG: an option, or fields that do not fit the model; the errors of
+ * kolo_train. */
+KOLO_API kolo_status kolo_fit(kolo_session *session, const kolo_dataset *train,
+                              const kolo_dataset *test, const kolo_fit_opts *opts,
+                              kolo_train_result *result);
+
 /* ---- evaluation ---- */
 
 /* The metrics of a batch of any number of samples of this rank, with dropout off and the running

@@ -1,4 +1,6 @@
-/* kolo_train: a training job from its options to the final checkpoint.
+/* kolo_train and kolo_fit: a run from its options to the final checkpoint. kolo_train opens the
+ * data and the model of its options and creates the session; kolo_fit has those of a program. The
+ * run is the same.
  *
  * All ranks call the same collectives in the same order: agree on the options; find the checkpoint
  * to resume from; agree on the files; create the session; agree on the loader. Each step runs the
@@ -12,7 +14,7 @@
 #include "base/process.h"
 #include "data/prefetch.h"
 #include "kernel/select/families.h"
-#include "kolo/train.h"
+#include "kolo/session.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/finite.h"
 #include "train/checkpoint/folder.h"
@@ -49,10 +51,13 @@ typedef struct job {
     kolo_train_observer observer;
     void *observer_arg;
     kolo_setup setup;
-    kolo_lr schedule;
     kolo_run_files *files; /* rank 0, with out_dir */
     kolo_session *session;
-    kolo_trace *trace; /* NULL: not recorded */
+    kolo_session *own;   /* of kolo_train: the session; else NULL */
+    kolo_fit_stop *stop; /* rank 0; may be NULL */
+    bool asks;           /* rank 0 has one */
+    int64_t end;         /* the run ends after this step, counted from 1 */
+    kolo_trace *trace;   /* NULL: not recorded */
 
     kolo_balance *balance; /* worker weights are measured; else NULL */
     int64_t dealt_from;    /* the step from which its counts hold; 0: already */
@@ -109,7 +114,7 @@ static kolo_status open_audit(job *j, int64_t from) {
 }
 
 static kolo_status open_batches(job *j) {
-    KOLO_TRY(kolo_step_times_init(&j->times, j->setup.total_steps));
+    KOLO_TRY(kolo_step_times_init(&j->times, j->end));
     if (j->setup.opts.in_memory) return kolo_resident_batch_load(&j->setup, j->rank, &j->resident);
     kolo_loader_opts opts = loader_opts(j);
     add_shards(j, &opts);
@@ -186,16 +191,21 @@ static kolo_status load_weights(const job *j) {
     return j->comm ? kolo_store_broadcast(store, j->comm) : KOLO_OK;
 }
 
-static kolo_status begin(job *j, const kolo_train_opts *opts) {
-    KOLO_TRY(kolo_agree(j->comm, kolo_setup_open(opts, j->size, &j->setup)));
+/* What is open before a session exists: the checkpoint to resume from, and the files. */
+static kolo_status open_run(job *j) {
     KOLO_TRY(compare_options(j));
     KOLO_TRY(kolo_resume_open(&j->setup, j->comm, &j->resume));
     j->state = j->resume.state;
     KOLO_TRY(kolo_agree(j->comm, open_files(j)));
     notify_precision(j);
     notify_batch(j);
+    return KOLO_OK;
+}
+
+static kolo_status create_session(job *j) {
     KOLO_TRY(kolo_tuning_begin(&j->setup, j->comm));
-    KOLO_TRY(kolo_session_create_for(&j->setup.session, j->comm, &j->session));
+    KOLO_TRY(kolo_session_create_for(&j->setup.session, j->comm, &j->own));
+    j->session = j->own;
     KOLO_TRY(kolo_agree(j->comm, kolo_session_check_memory(j->session, j->comm)));
     if (j->setup.opts.reproducible > 0)
         KOLO_TRY(kolo_agree_kernels(j->comm, kolo_session_plan(j->session)));
@@ -203,15 +213,20 @@ static kolo_status begin(job *j, const kolo_train_opts *opts) {
     if (j->files) recorded = kolo_tuning_record(&j->setup, j->setup.opts.out_dir);
     KOLO_TRY(kolo_agree(j->comm, recorded));
     KOLO_TRY(kolo_session_init(j->session, j->setup.opts.seed));
-    KOLO_TRY(load_weights(j));
+    kolo_session_set_schedule(j->session, kolo_lr_make(&j->setup.opts, j->setup.global_batch,
+                                                       j->setup.epoch_steps, j->setup.total_steps));
+    return load_weights(j);
+}
+
+static kolo_status start_run(job *j) {
     KOLO_TRY(kolo_resume_load(&j->resume, j->session, j->comm));
+    j->state.steps = kolo_session_steps(j->session);
+    j->end = j->setup.total_steps;
     if (j->setup.opts.trace) {
         kolo_plan *plan = kolo_session_plan(j->session);
         KOLO_TRY(kolo_agree(j->comm, kolo_trace_create(plan, &j->trace)));
     }
     KOLO_TRY(kolo_agree(j->comm, begin_files(j)));
-    j->schedule = kolo_lr_make(&j->setup.opts, j->setup.global_batch, j->setup.epoch_steps,
-                               j->setup.total_steps);
     KOLO_TRY(kolo_agree(j->comm, open_batches(j)));
     return kolo_agree(j->comm, open_balance(j));
 }
@@ -221,7 +236,7 @@ static void end(job *j) {
     kolo_loader_destroy(j->audit);
     kolo_balance_destroy(j->balance);
     kolo_trace_destroy(j->trace);
-    kolo_session_destroy(j->session);
+    kolo_session_destroy(j->own);
     kolo_run_files_close(j->files);
     kolo_resume_close(&j->resume);
     kolo_setup_close(&j->setup);
@@ -242,7 +257,7 @@ static kolo_status fail_diverged(const job *j, const char *what, int64_t k) {
                      "%s at step %" PRId64 " (epoch %" PRId64
                      "): training diverged; lower the learning rate, which is %g here, or warm it "
                      "up over more epochs%s",
-                     what, k + 1, k / j->setup.epoch_steps + 1, kolo_lr_at(&j->schedule, k),
+                     what, k + 1, k / j->setup.epoch_steps + 1, kolo_session_lr_at(j->session, k),
                      j->setup.opts.checkpoint_steps + j->setup.opts.checkpoint_epochs > 0
                          ? "; earlier checkpoints are kept"
                          : "");
@@ -329,7 +344,7 @@ static kolo_status prepare_audit(job *j, int64_t k) {
 
 static kolo_status step(job *j, int64_t k) {
     int64_t start = kolo_now_ns();
-    double lr = kolo_lr_at(&j->schedule, k);
+    double lr = kolo_session_lr_at(j->session, k);
     kolo_batch batch = j->resident.batch;
     kolo_sums sums;
     KOLO_TRY(deal(j, k));
@@ -339,7 +354,7 @@ static kolo_status step(job *j, int64_t k) {
     if (j->trace) kolo_trace_add(j->trace, "next batch", start, kolo_now_ns());
     /* Forward, backward, allreduce of the gradients, update. */
     KOLO_TRY(kolo_session_step_batch(j->session, &batch, lr, &sums));
-    if (k == 0) j->state.first_loss = kolo_sums_loss(&sums);
+    if (j->state.run.sums.samples == 0) j->state.first_loss = kolo_sums_loss(&sums);
     KOLO_TRY(check_loss(j, k, &sums));
     KOLO_TRY(check_replicas(j, k));
     KOLO_TRY(balance(j, k));
@@ -383,7 +398,7 @@ static kolo_train_progress progress_at(const job *j, int64_t k, const kolo_sums 
         .samples = sums->samples,
         .samples_per_second = rate,
         .test = evaluated ? j->evaluation.metrics : kolo_metrics_none(),
-        .lr = kolo_lr_at(&j->schedule, k),
+        .lr = kolo_session_lr_at(j->session, k),
         .seconds = (double)(kolo_now_ns() - j->started) / 1e9,
         .seconds_left = step_seconds * (double)(j->setup.total_steps - done),
         .epoch_end = epoch_end,
@@ -428,7 +443,7 @@ static void inform(job *j, int64_t k, bool epoch_end, bool evaluated) {
 
 static bool wants_evaluation(const job *j, int64_t done) {
     if (!j->setup.test) return false;
-    if (done == j->setup.total_steps) return true;
+    if (done == j->end) return true;
     int64_t epochs = j->setup.opts.eval_every * j->setup.epoch_steps;
     int64_t steps = j->setup.opts.eval_steps;
     return (epochs > 0 && done % epochs == 0) || (steps > 0 && done % steps == 0);
@@ -441,12 +456,33 @@ static kolo_status evaluate(job *j) {
                                      &j->evaluation);
 }
 
+/* Whether the program ends the run after step k; rank 0 asks it. Collective. */
+static kolo_status ask_to_stop(job *j, int64_t k, bool epoch_end, bool evaluated, bool *stops) {
+    if (!j->asks) return KOLO_OK;
+    if (j->rank == 0) {
+        const kolo_train_progress p =
+            epoch_end ? epoch_progress(j, k, evaluated)
+                      : progress_at(j, k, &j->report.sums, kolo_accumulator_rate(&j->report), false,
+                                    evaluated);
+        *stops = j->stop(j->observer_arg, &p);
+    }
+    return j->comm ? kolo_broadcast(j->comm, stops, sizeof *stops, KOLO_DTYPE_U8, 0) : KOLO_OK;
+}
+
 /* After step k: evaluation and reports where they are due. */
 static kolo_status after_step(job *j, int64_t k) {
     int64_t done = k + 1;
     bool whole = done % j->setup.epoch_steps == 0;
-    bool epoch_end = whole || done == j->setup.total_steps, due = wants_evaluation(j, done);
+    bool epoch_end = whole || done == j->end, due = wants_evaluation(j, done);
     if (due) KOLO_TRY(evaluate(j));
+    bool stops = false;
+    if (epoch_end || due) KOLO_TRY(ask_to_stop(j, k, epoch_end, due, &stops));
+    if (stops) {
+        j->end = done;
+        epoch_end = true;
+        if (!due) KOLO_TRY(evaluate(j));
+        due = j->setup.test != NULL;
+    }
     kolo_status status = KOLO_OK;
     if (j->rank == 0) {
         status = write_lines(j, k, epoch_end, due);
@@ -490,7 +526,7 @@ static bool wants_checkpoint(const job *j) {
     const kolo_train_opts *o = &j->setup.opts;
     int64_t done = j->state.steps;
     int64_t every = o->checkpoint_steps + o->checkpoint_epochs * j->setup.epoch_steps;
-    return every > 0 && (done % every == 0 || done == j->setup.total_steps);
+    return every > 0 && (done % every == 0 || done == j->end);
 }
 
 /* Writes a resumable checkpoint if one is due, on rank 0. */
@@ -539,8 +575,8 @@ static kolo_status finish(job *j, kolo_train_result *result) {
         .threads = j->setup.opts.threads,
         .batch = largest_batch(j),
         .parameters = kolo_session_parameters(j->session),
-        .steps = j->setup.total_steps,
-        .epochs = j->setup.opts.in_memory ? 0 : j->setup.total_steps / j->setup.epoch_steps,
+        .steps = j->end,
+        .epochs = j->setup.opts.in_memory ? 0 : j->end / j->setup.epoch_steps,
         .samples = j->state.run.sums.samples,
         .first_loss = j->state.first_loss,
         .final = kolo_sums_metrics(&last, kolo_session_has_tokens(j->session)),
@@ -590,7 +626,7 @@ static kolo_status check_losses(job *j, kolo_train_result *result) {
     int64_t steps = kolo_min_i64(CHECKED_STEPS, j->setup.total_steps);
     for (int64_t k = 0; k < steps; k++) {
         kolo_sums sums;
-        KOLO_TRY(step_by_loader(j, kolo_lr_at(&j->schedule, k), &sums));
+        KOLO_TRY(step_by_loader(j, kolo_session_lr_at(j->session, k), &sums));
         double loss = sums.metric[KOLO_METRIC_LOSS];
         if (loss == j->first_losses[k]) continue;
         return KOLO_FAIL(KOLO_ERR_DIVERGED,
@@ -605,16 +641,24 @@ static kolo_status check_losses(job *j, kolo_train_result *result) {
 
 /* ---- the job ---- */
 
-static kolo_status run(job *j, const kolo_train_opts *opts, kolo_train_result *result) {
-    KOLO_TRY(begin(j, opts));
+/* The steps, from a session that is ready. */
+static kolo_status run(job *j, kolo_train_result *result) {
+    KOLO_TRY(start_run(j));
     j->started = j->reported = kolo_now_ns();
-    if (j->state.steps == j->setup.total_steps) KOLO_TRY(evaluate(j)); /* nothing to train */
-    for (int64_t k = j->state.steps; k < j->setup.total_steps; k++) {
+    if (j->state.steps >= j->end) KOLO_TRY(evaluate(j)); /* nothing to train */
+    for (int64_t k = j->state.steps; k < j->end; k++) {
         KOLO_TRY(step(j, k));
         KOLO_TRY(after_step(j, k));
         KOLO_TRY(save_resumable(j));
     }
-    KOLO_TRY(finish(j, result));
+    return finish(j, result);
+}
+
+static kolo_status train(job *j, const kolo_train_opts *opts, kolo_train_result *result) {
+    KOLO_TRY(kolo_agree(j->comm, kolo_setup_open(opts, j->size, &j->setup)));
+    KOLO_TRY(open_run(j));
+    KOLO_TRY(create_session(j));
+    KOLO_TRY(run(j, result));
     return j->setup.opts.in_memory ? check_losses(j, result) : KOLO_OK;
 }
 
@@ -627,7 +671,75 @@ kolo_status kolo_train(kolo_comm *comm, const kolo_train_opts *opts, kolo_train_
         .observer = observer,
         .observer_arg = arg,
     };
-    kolo_status status = run(&j, opts, result);
+    kolo_status status = train(&j, opts, result);
+    end(&j);
+    return status;
+}
+
+/* ---- runs of a program ---- */
+
+static kolo_train_opts options_of(const kolo_session *session, const kolo_fit_opts *fit) {
+    kolo_train_opts o = *kolo_session_options(session);
+    o.model = "";
+    o.epochs = fit->epochs;
+    o.steps = fit->steps;
+    o.augment = fit->augment;
+    o.worker_weights = fit->worker_weights;
+    o.audit = fit->audit;
+    o.check_replicas = fit->check_replicas;
+    o.out_dir = fit->out_dir;
+    o.trace = fit->trace;
+    o.checkpoint_steps = fit->checkpoint_steps;
+    o.checkpoint_epochs = fit->checkpoint_epochs;
+    o.keep = fit->keep;
+    o.resume = fit->resume;
+    o.resume_if_any = fit->resume_if_any;
+    o.eval_every = fit->eval_every;
+    o.eval_steps = fit->eval_steps;
+    o.log_every = fit->log_every;
+    o.notice = fit->notice;
+    o.notice_arg = fit->notice_arg;
+    return o;
+}
+
+static kolo_status open_fit(job *j, const kolo_dataset *train, const kolo_dataset *test,
+                            const kolo_fit_opts *fit) {
+    const kolo_train_opts opts = options_of(j->session, fit);
+    if (!kolo_session_trains(j->session)) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "a session that evaluates only cannot be fitted");
+    }
+    if (!train) return KOLO_FAIL(KOLO_ERR_ARG, "no data set to train on: create or open one");
+    KOLO_TRY(kolo_session_check_dataset(j->session, train));
+    if (test) KOLO_TRY(kolo_session_check_dataset(j->session, test));
+    return kolo_setup_open_fit(&opts, j->session, train, test, j->size, &j->setup);
+}
+
+static kolo_status fit_session(job *j, const kolo_dataset *train, const kolo_dataset *test,
+                               const kolo_fit_opts *fit, kolo_train_result *result) {
+    KOLO_TRY(kolo_agree(j->comm, open_fit(j, train, test, fit)));
+    KOLO_TRY(open_run(j));
+    if (j->setup.counts) KOLO_TRY(kolo_session_deal(j->session, j->setup.counts));
+    j->asks = j->stop != NULL;
+    if (j->comm) KOLO_TRY(kolo_broadcast(j->comm, &j->asks, sizeof j->asks, KOLO_DTYPE_U8, 0));
+    return run(j, result);
+}
+
+kolo_status kolo_fit(kolo_session *session, const kolo_dataset *train, const kolo_dataset *test,
+                     const kolo_fit_opts *opts, kolo_train_result *result) {
+    const kolo_fit_opts o = opts ? *opts : (kolo_fit_opts){0};
+    kolo_train_result unused;
+    if (!session) return KOLO_FAIL(KOLO_ERR_ARG, "no session to fit: create one");
+    kolo_comm *comm = kolo_session_comm(session);
+    job j = {
+        .comm = comm,
+        .rank = comm ? kolo_comm_rank(comm) : 0,
+        .size = comm ? kolo_comm_size(comm) : 1,
+        .session = session,
+        .observer = o.observer,
+        .observer_arg = o.arg,
+        .stop = o.stop,
+    };
+    kolo_status status = fit_session(&j, train, test, &o, result ? result : &unused);
     end(&j);
     return status;
 }

@@ -2,7 +2,6 @@
 /* A session, as the files of this folder that implement it see it. */
 
 #include "data/normalize.h"
-#include "train/session/learning_rate.h"
 #include "train/session/model_check.h"
 #include "train/session/session.h"
 
@@ -52,8 +51,10 @@ struct kolo_session {
     kolo_needs *needs;          /* of the outputs */
     int n_needs;
     kolo_lr schedule;
-    double fixed_lr; /* in the place of the schedule; 0: none */
-    int64_t *sizes;  /* room for a number of each rank */
+    kolo_train_opts job; /* what a program gave, without strings */
+    char *patterns[2];   /* strings of the optimizer */
+    double fixed_lr;     /* in the place of the schedule; 0: none */
+    int64_t *sizes;      /* room for a number of each rank */
     cached **plans;
     size_t n_plans, cap_plans;
 };

@@ -47,15 +47,14 @@ static kolo_train_opts job_options(const kolo_session_opts *o) {
 }
 
 /* Everything that needs no other rank, with a first call of the builder. */
-static kolo_status open_alone(const kolo_session_opts *o, int ranks, kolo_build *build, void *arg,
-                              kolo_setup *setup, kolo_graph **graph) {
+static kolo_status open_alone(const kolo_session_opts *o, const kolo_train_opts *job, int ranks,
+                              kolo_build *build, void *arg, kolo_setup *setup, kolo_graph **graph) {
     if (!build) return KOLO_FAIL(KOLO_ERR_ARG, "a session without a builder of its graph");
     if (kolo_lr_has_end(o->schedule) && o->steps == 0) {
         return KOLO_FAIL(KOLO_ERR_ARG, "a %s schedule without an end: give `steps`",
                          kolo_lr_schedule_name(o->schedule));
     }
-    const kolo_train_opts job = job_options(o);
-    KOLO_TRY(kolo_setup_open_steps(&job, ranks, setup));
+    KOLO_TRY(kolo_setup_open_steps(job, ranks, setup));
     setup->session.build = build;
     setup->session.build_arg = arg;
     setup->session.evaluate_only = o->evaluate_only;
@@ -128,13 +127,16 @@ static kolo_status compare_ranks(kolo_comm *comm, const kolo_session_opts *o,
     return status;
 }
 
-static kolo_status start(kolo_session *s, const kolo_setup *setup) {
+static kolo_status start(kolo_session *s, const kolo_setup *setup, const kolo_train_opts *job) {
     KOLO_TRY(kolo_agree(s->comm, kolo_session_check_memory(s, s->comm)));
     if (s->opts.shards > 0 && !s->opts.evaluate_only) {
         KOLO_TRY(kolo_agree_kernels(s->comm, kolo_session_plan(s)));
     }
     int64_t end = kolo_lr_has_end(setup->opts.schedule) ? setup->opts.steps : INT64_MAX;
     s->schedule = kolo_lr_make(&setup->opts, setup->global_batch, 1, end);
+    s->job = *job;
+    s->job.mesh = NULL; /* the plans have it */
+    s->job.optimizer = s->opts.plan.optimizer;
     const size_t bytes = (size_t)setup->workers * sizeof *s->sizes;
     s->sizes = kolo_alloc(bytes);
     KOLO_TRY(kolo_agree(s->comm, s->sizes ? KOLO_OK : KOLO_NOMEM(bytes)));
@@ -149,11 +151,12 @@ kolo_status kolo_session_create(kolo_comm *comm, const kolo_session_opts *opts, 
     kolo_session *s = NULL;
     if (!session) return KOLO_FAIL(KOLO_ERR_ARG, "no place for the session: give its address");
     const int ranks = comm ? kolo_comm_size(comm) : 1;
-    kolo_status status = open_alone(&o, ranks, build, arg, &setup, &graph);
+    const kolo_train_opts job = job_options(&o);
+    kolo_status status = open_alone(&o, &job, ranks, build, arg, &setup, &graph);
     status = kolo_agree(comm, status);
     if (status == KOLO_OK) status = compare_ranks(comm, &o, &setup, graph);
     if (status == KOLO_OK) status = kolo_session_create_for(&setup.session, comm, &s);
-    if (status == KOLO_OK) status = start(s, &setup);
+    if (status == KOLO_OK) status = start(s, &setup, &job);
     kolo_graph_destroy(graph);
     kolo_setup_close(&setup);
     if (status != KOLO_OK) {
@@ -229,9 +232,7 @@ int64_t kolo_session_steps(const kolo_session *s) { return s ? (int64_t)s->steps
 
 double kolo_session_lr(const kolo_session *s) {
     if (!s) return NAN;
-    if (s->fixed_lr > 0) return s->fixed_lr;
-    int64_t k = (int64_t)s->steps, last = s->schedule.total - 1;
-    return kolo_lr_at(&s->schedule, k < last ? k : last);
+    return kolo_session_lr_at(s, (int64_t)s->steps);
 }
 
 kolo_status kolo_session_set_lr(kolo_session *s, double lr) {

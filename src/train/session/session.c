@@ -243,6 +243,17 @@ static kolo_status compile_first(kolo_session *s) {
     return get_plan(s, FINISH, global, part_count(share, n, n - 1), &unused);
 }
 
+/* Later plans read the name patterns of the optimizer too. */
+static bool copy_patterns(kolo_session *s) {
+    const char **of[] = {&s->opts.plan.optimizer.no_decay, &s->opts.plan.optimizer.no_scale};
+    for (size_t i = 0; i < KOLO_COUNT(of); i++) {
+        if (!*of[i]) continue;
+        *of[i] = s->patterns[i] = kolo_strdup(*of[i]);
+        if (!s->patterns[i]) return false;
+    }
+    return true;
+}
+
 kolo_status kolo_session_create_for(const kolo_session_config *opts, kolo_comm *comm,
                                     kolo_session **session) {
     kolo_status status;
@@ -254,7 +265,7 @@ kolo_status kolo_session_create_for(const kolo_session_config *opts, kolo_comm *
     s->opts.model = s->model = kolo_strdup(opts->model ? opts->model : "of the caller");
     s->opts.model_options = s->model_options =
         kolo_strdup(opts->model_options ? opts->model_options : "");
-    if (!s->model || !s->model_options) {
+    if (!s->model || !s->model_options || !copy_patterns(s)) {
         kolo_session_destroy(s);
         return KOLO_NOMEM(64);
     }
@@ -279,6 +290,7 @@ void kolo_session_destroy(kolo_session *s) {
     for (int i = 0; i < s->n_needs; i++) kolo_free(s->needs[i].output);
     kolo_free(s->needs);
     kolo_free(s->sizes);
+    for (size_t i = 0; i < KOLO_COUNT(s->patterns); i++) kolo_free(s->patterns[i]);
     kolo_free(s->model);
     kolo_free(s->model_options);
     kolo_free(s);
@@ -300,6 +312,24 @@ kolo_plan *kolo_session_plan(const kolo_session *s) { return s->plans[0]->plan; 
 bool kolo_session_trains(const kolo_session *s) { return !s->opts.evaluate_only; }
 
 int64_t kolo_session_batch(const kolo_session *s) { return s->opts.batch; }
+
+void kolo_session_set_schedule(kolo_session *s, kolo_lr schedule) { s->schedule = schedule; }
+
+double kolo_session_lr_at(const kolo_session *s, int64_t k) {
+    if (s->fixed_lr > 0) return s->fixed_lr;
+    return kolo_lr_at(&s->schedule, kolo_min_i64(k, s->schedule.total - 1));
+}
+
+const kolo_train_opts *kolo_session_options(const kolo_session *s) { return &s->job; }
+
+const kolo_session_config *kolo_session_config_of(const kolo_session *s) { return &s->opts; }
+
+kolo_status kolo_session_check_dataset(kolo_session *s, const kolo_dataset *dataset) {
+    const kolo_dataset_info *info = kolo_dataset_describe(dataset);
+    const kolo_batch batch = {.n_fields = info->n_fields, .fields = info->fields};
+    kolo_status status = kolo_session_check_batch(s, &batch, UINT32_MAX);
+    return status == KOLO_OK ? KOLO_OK : kolo_fail_in(status, "%s", info->name);
+}
 
 kolo_comm *kolo_session_comm(const kolo_session *s) { return s->comm; }
 

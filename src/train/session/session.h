@@ -27,6 +27,7 @@
 #include "data/batch.h"
 #include "kolo/session.h"
 #include "plan/plan.h"
+#include "train/session/learning_rate.h"
 #include "train/session/metrics.h"
 
 /* Zero means the default. */
@@ -84,6 +85,15 @@ kolo_store *kolo_session_store(const kolo_session *session);
 kolo_plan *kolo_session_plan(const kolo_session *session);
 /* Whether the samples are tokens with a label each, which have a perplexity. */
 bool kolo_session_has_tokens(const kolo_session *session);
+/* Sets the schedule of the learning rate, and its value for step k. */
+void kolo_session_set_schedule(kolo_session *session, kolo_lr schedule);
+double kolo_session_lr_at(const kolo_session *session, int64_t k);
+/* What a program created the session with (kolo/session.h), as options of a job; not resolved. */
+const kolo_train_opts *kolo_session_options(const kolo_session *session);
+/* What its plans are built from. */
+const kolo_session_config *kolo_session_config_of(const kolo_session *session);
+/* ARG: a field of the data set is missing or does not fit an input. */
+kolo_status kolo_session_check_dataset(kolo_session *session, const kolo_dataset *dataset);
 /* NULL: a single rank. */
 kolo_comm *kolo_session_comm(const kolo_session *session);
 /* Whether it makes steps, not evaluations alone. */

@@ -189,11 +189,13 @@ static kolo_status open_data(kolo_setup *s, const kolo_model *model) {
     KOLO_TRY(kolo_model_sample(model, o->model_options, &sample, &classes));
     kolo_dataset_opts opts = {0};
     if (model->windows) KOLO_TRY(model->windows(o->model_options, &opts));
-    KOLO_TRY(o->data ? kolo_dataset_open_for(o->data, KOLO_SPLIT_TRAIN, &opts, &s->train)
+    KOLO_TRY(o->data ? kolo_dataset_open_for(o->data, KOLO_SPLIT_TRAIN, &opts, &s->own[0])
                      : open_synthetic(&sample, classes, model->label_maps, &opts, s->global_batch,
-                                      &s->train));
+                                      &s->own[0]));
+    s->train = s->own[0];
     if (o->no_eval) return KOLO_OK;
-    KOLO_TRY(kolo_dataset_open_for(o->data, KOLO_SPLIT_TEST, &opts, &s->test));
+    KOLO_TRY(kolo_dataset_open_for(o->data, KOLO_SPLIT_TEST, &opts, &s->own[1]));
+    s->test = s->own[1];
     return check_test(kolo_dataset_describe(s->train), kolo_dataset_describe(s->test));
 }
 
@@ -362,6 +364,30 @@ static kolo_status open_all(kolo_setup *s, const kolo_train_opts *given, int wor
     return try_model(s);
 }
 
+static kolo_status open_fit(kolo_setup *s, const kolo_train_opts *given,
+                            const kolo_session *session, int workers) {
+    KOLO_TRY(open_steps(s, given, workers));
+    s->session = *kolo_session_config_of(session);
+    s->session.classes = kolo_max_i64(kolo_dataset_describe(s->train)->classes, 1);
+    s->mesh = s->session.plan.mesh;
+    KOLO_TRY(kolo_augment_parse(s->opts.augment, &s->augment));
+    KOLO_TRY(compute_steps(s, workers));
+    return try_model(s);
+}
+
+kolo_status kolo_setup_open_fit(const kolo_train_opts *opts, const kolo_session *session,
+                                const kolo_dataset *train, const kolo_dataset *test, int workers,
+                                kolo_setup *setup) {
+    kolo_setup s = {.train = train, .test = test};
+    kolo_status status = open_fit(&s, opts, session, workers);
+    if (status != KOLO_OK) {
+        kolo_setup_close(&s);
+        return status;
+    }
+    *setup = s;
+    return KOLO_OK;
+}
+
 static kolo_status open_with(kolo_status (*open)(kolo_setup *, const kolo_train_opts *, int),
                              const kolo_train_opts *opts, int workers, kolo_setup *setup) {
     kolo_setup s = {0};
@@ -488,8 +514,8 @@ void kolo_setup_describe(const kolo_setup *setup, kolo_text *text) {
 }
 
 void kolo_setup_close(kolo_setup *setup) {
-    kolo_dataset_close(setup->train);
-    kolo_dataset_close(setup->test);
+    kolo_dataset_close(setup->own[0]);
+    kolo_dataset_close(setup->own[1]);
     kolo_tuner_destroy(setup->tuner);
     kolo_free(setup->counts);
     *setup = (kolo_setup){0};

@@ -8,8 +8,9 @@
 #include "train/session/session.h"
 
 typedef struct kolo_setup {
-    kolo_train_opts opts;       /* resolved; strings belong to the caller */
-    kolo_dataset *train, *test; /* test NULL: no evaluation */
+    kolo_train_opts opts;             /* resolved; strings belong to the caller */
+    const kolo_dataset *train, *test; /* test NULL: no evaluation */
+    kolo_dataset *own[2];             /* those that the set-up opened */
     kolo_augment augment;
     kolo_tuner *tuner; /* see tuning.h; NULL: cost formulas */
     kolo_session_config session;
@@ -28,6 +29,10 @@ typedef struct kolo_setup {
 kolo_status kolo_setup_open(const kolo_train_opts *opts, int workers, kolo_setup *setup);
 /* The part of it that needs neither a model nor data: options, sizes, mesh, shards, plans. */
 kolo_status kolo_setup_open_steps(const kolo_train_opts *opts, int workers, kolo_setup *setup);
+/* That of a run on a program's session and data sets, which are borrowed. */
+kolo_status kolo_setup_open_fit(const kolo_train_opts *opts, const kolo_session *session,
+                                const kolo_dataset *train, const kolo_dataset *test, int workers,
+                                kolo_setup *setup);
 /* Appends the options that determine the result up to rounding, one line each: "lr: 0.1". Resumed
  * jobs must have equal lines. Workers, micro-batches and batch count by their product only: in that
  * line the part after "=" may differ. */

@@ -1,0 +1,263 @@
+/* Runs of a program (kolo_fit): the bits and files of training jobs, ends by callbacks, resuming,
+ * several runs of one session, and misuse. */
+#include "base/compiler.h"
+#include "base/file.h"
+#include "kolo/models.h"
+#include "kolo/session.h"
+#include "support/folder.h"
+#include "support/ranks.h"
+#include "support/support.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { EPOCHS = 3, STEPS = 7 }; /* of an epoch */
+
+#define DATA "synthetic:N=210,test=33,shape=1x28x28,classes=10"
+
+static kolo_status build_lenet(kolo_graph *g, int64_t samples, void *arg) {
+    const kolo_model *model;
+    kolo_model_opts opts = {
+        .batch = samples, .sample = {3, {1, 28, 28}}, .classes = 10, .options = ""};
+    KOLO_TRY(kolo_model_find("lenet", &model));
+    return model->build(g, &opts);
+}
+
+typedef struct setting {
+    int64_t global_batch, reproducible, audit, stop_after; /* stop_after: epochs; 0: never */
+    const char *weights, *augment;
+    bool resumes; /* in two parts */
+} setting;
+
+typedef struct outcome {
+    kolo_train_result job, fit;
+    int64_t asked, reports;
+    int64_t steps; /* of the session */
+} outcome;
+
+static void observe(void *arg, const kolo_train_progress *p) {
+    ((outcome *)arg)->reports += p->step > 0;
+}
+
+typedef struct stopping {
+    outcome *o;
+    int64_t after;
+} stopping;
+
+static bool stop(void *arg, const kolo_train_progress *p) {
+    stopping *s = arg;
+    s->o->asked++;
+    return s->after > 0 && p->epoch >= s->after && p->train.value[KOLO_METRIC_LOSS] > 0;
+}
+
+static void observe_stopping(void *arg, const kolo_train_progress *p) {
+    observe(((stopping *)arg)->o, p);
+}
+
+static kolo_status train_job(kolo_comm *comm, const setting *s, outcome *o) {
+    kolo_train_opts opts = {.model = "lenet",
+                            .data = DATA,
+                            .global_batch = s->global_batch,
+                            .reproducible = s->reproducible,
+                            .audit = s->audit,
+                            .worker_weights = s->weights,
+                            .augment = s->augment,
+                            .epochs = s->stop_after ? s->stop_after : EPOCHS,
+                            .eval_every = 1,
+                            .lr = 0.05,
+                            .optimizer = {.momentum = 0.9},
+                            .seed = 3};
+    return kolo_train(comm, &opts, NULL, NULL, &o->job);
+}
+
+static kolo_status fit_data(kolo_comm *comm, const setting *s, const kolo_dataset *train,
+                            const kolo_dataset *test, outcome *o) {
+    stopping when = {o, s->stop_after};
+    const kolo_session_opts opts = {.global_batch = s->global_batch,
+                                    .reproducible = s->reproducible,
+                                    .lr = 0.05,
+                                    .optimizer = {.momentum = 0.9},
+                                    .seed = 3};
+    kolo_fit_opts fit = {.epochs = EPOCHS,
+                         .eval_every = 1,
+                         .audit = s->audit,
+                         .worker_weights = s->weights,
+                         .augment = s->augment,
+                         .arg = &when};
+    if (kolo_comm_rank(comm) == 0) fit.observer = observe_stopping, fit.stop = stop;
+    kolo_session *session = NULL;
+    kolo_status status;
+    KOLO_TRY_GOTO(kolo_session_create(comm, &opts, build_lenet, NULL, &session), done);
+    if (s->resumes) {
+        fit.epochs = 2;
+        fit.out_dir = "run";
+        fit.checkpoint_steps = 5;
+        fit.eval_every = 0;
+        KOLO_TRY_GOTO(kolo_fit(session, train, NULL, &fit, NULL), done);
+        kolo_session_destroy(session); /* another program goes on */
+        session = NULL;
+        KOLO_TRY_GOTO(kolo_session_create(comm, &opts, build_lenet, NULL, &session), done);
+        fit.epochs = EPOCHS;
+        fit.eval_every = 1;
+        fit.resume = "run";
+    }
+    KOLO_TRY_GOTO(kolo_fit(session, train, test, &fit, &o->fit), done);
+    o->steps = kolo_session_steps(session);
+done:
+    kolo_session_destroy(session);
+    return status;
+}
+
+static kolo_status train_both(kolo_comm *comm, const void *arg, void *result) {
+    kolo_dataset *train = NULL, *test = NULL;
+    kolo_status status;
+    KOLO_TRY(train_job(comm, arg, result));
+    KOLO_TRY_GOTO(kolo_dataset_open(DATA, KOLO_SPLIT_TRAIN, &train), done);
+    KOLO_TRY_GOTO(kolo_dataset_open(DATA, KOLO_SPLIT_TEST, &test), done);
+    status = fit_data(comm, arg, train, test, result);
+done:
+    kolo_dataset_close(train);
+    kolo_dataset_close(test);
+    return status;
+}
+
+static outcome run(int ranks, setting s) {
+    static outcome o[3];
+    rank_job job = {.n = ranks,
+                    .transport = RANKS_THREAD,
+                    .body = train_both,
+                    .arg = &s,
+                    .arg_bytes = sizeof s,
+                    .results = o,
+                    .result_bytes = sizeof *o};
+    ASSERT_OK(run_rank_job(&job));
+    for (int rank = 0; rank < ranks; rank++) {
+        const kolo_train_result *a = &o[rank].job, *b = &o[rank].fit;
+        assert_true(a->parameter_hash == b->parameter_hash);
+        assert_true(a->first_loss == b->first_loss && a->samples == b->samples);
+        assert_true(a->steps == b->steps && a->epochs == b->epochs && b->evaluated);
+        assert_true(a->test.value[KOLO_METRIC_LOSS] == b->test.value[KOLO_METRIC_LOSS]);
+        assert_true(a->final.value[KOLO_METRIC_LOSS] == b->final.value[KOLO_METRIC_LOSS]);
+        assert_true(kolo_metrics_get(&a->test, "accuracy") ==
+                    kolo_metrics_get(&b->test, "accuracy"));
+        assert_int_equal(o[rank].steps, b->steps);
+    }
+    return o[0];
+}
+
+static void runs_are_those_of_training_jobs(void **state) {
+    outcome o = run(1, (setting){.global_batch = 32});
+    assert_int_equal(o.fit.steps, EPOCHS * STEPS);
+    assert_int_equal(o.asked, EPOCHS);
+    assert_true(o.reports >= EPOCHS);
+    (void)run(2, (setting){.global_batch = 32, .augment = "flip,crop=2"});
+    (void)run(3, (setting){.global_batch = 32, .reproducible = 8, .weights = "1,3,1"});
+    (void)run(2, (setting){.global_batch = 32, .reproducible = 8, .audit = 5});
+}
+
+static void callbacks_end_runs_on_all_ranks(void **state) {
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        outcome o = run(ranks, (setting){.global_batch = 32, .stop_after = 2});
+        assert_int_equal(o.fit.steps, 2 * STEPS);
+        assert_int_equal(o.asked, 2);
+    }
+}
+
+static void runs_resume_with_the_same_bits(void **state) {
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        assert_int_equal(system("rm -rf run"), 0);
+        (void)run(ranks, (setting){.global_batch = 32, .resumes = true});
+        assert_true(kolo_file_exists("run/metrics.jsonl"));
+        assert_true(kolo_file_exists("run/loss.svg"));
+        assert_true(kolo_file_exists("run/checkpoint-final.safetensors"));
+        assert_true(kolo_file_exists("run/latest"));
+    }
+}
+
+/* ---- own data: a line through points ---- */
+
+enum { POINTS = 40 };
+
+static kolo_status build_line(kolo_graph *g, int64_t n, void *arg) {
+    kolo_value x = kolo_input(g, "in", KOLO_DTYPE_F32, kolo_shape_2(n, 1));
+    kolo_value t = kolo_input(g, "out", KOLO_DTYPE_F32, kolo_shape_2(n, 1));
+    kolo_value a = kolo_param(g, "a", kolo_shape_2(1, 1), kolo_init_fan_in(1));
+    kolo_value b = kolo_param(g, "b", kolo_shape_1(1), kolo_init_fan_in(1));
+    kolo_output(g, "loss", kolo_mse_loss(g, kolo_linear_bias(g, x, a, b), t));
+    return KOLO_OK;
+}
+
+static const kolo_field line[] = {{"in", KOLO_DTYPE_F32, {1, {1}}, .mean = {0}},
+                                  {"out", KOLO_DTYPE_F32, {1, {1}}, .mean = {0}}};
+
+/* Steps of the program's own, a run, and a longer run that goes on. */
+static void a_session_has_several_runs(void **state) {
+    float x[POINTS], y[POINTS], a;
+    for (int i = 0; i < POINTS; i++) x[i] = (float)i / POINTS, y[i] = 3 * x[i] - 1;
+    const kolo_source source = {.count = POINTS, .n_fields = 2, .fields = line, .data = {x, y}};
+    const kolo_session_opts opts = {.batch = 10, .lr = 0.4};
+    const kolo_batch batch = {.count = 10, .n_fields = 2, .fields = line, .data = {x, y}};
+    kolo_dataset *set;
+    kolo_session *s;
+    kolo_train_result result;
+    ASSERT_OK(kolo_dataset_create(&source, &set));
+    ASSERT_OK(kolo_session_create(NULL, &opts, build_line, NULL, &s));
+    for (int k = 0; k < 2; k++) ASSERT_OK(kolo_session_step(s, &batch, NULL));
+    ASSERT_OK(kolo_fit(s, set, NULL, NULL, &result));
+    assert_int_equal(result.steps, 4);
+    assert_int_equal(result.samples, 20); /* of the two steps */
+    assert_true(!result.evaluated && result.final.value[KOLO_METRIC_LOSS] > 0);
+    ASSERT_OK(kolo_fit(s, set, set, &(kolo_fit_opts){.epochs = 100}, &result));
+    assert_int_equal(kolo_session_steps(s), 400);
+    assert_true(result.evaluated && result.test.value[KOLO_METRIC_LOSS] < 1e-6);
+    ASSERT_OK(kolo_session_get(s, "a", &a, sizeof a));
+    assert_true(fabsf(a - 3) < 0.01F);
+    kolo_session_destroy(s);
+    kolo_dataset_close(set);
+}
+
+#define REFUSES(call, text)                                                      \
+    do {                                                                         \
+        assert_int_equal(call, KOLO_ERR_ARG);                                    \
+        if (!strstr(kolo_last_error(), text)) fail_msg("%s", kolo_last_error()); \
+    } while (0)
+
+static void runs_that_cannot_be_are_refused(void **state) {
+    static float x[POINTS];
+    const kolo_source source = {.count = POINTS, .n_fields = 2, .fields = line, .data = {x, x}};
+    const kolo_source half = {.count = POINTS, .n_fields = 1, .fields = line, .data = {x}};
+    kolo_dataset *set, *other;
+    kolo_session *s, *forward;
+    ASSERT_OK(kolo_dataset_create(&source, &set));
+    ASSERT_OK(kolo_dataset_create(&half, &other));
+    ASSERT_OK(kolo_session_create(NULL, NULL, build_line, NULL, &s));
+    ASSERT_OK(kolo_session_create(NULL, &(kolo_session_opts){.evaluate_only = true}, build_line,
+                                  NULL, &forward));
+    REFUSES(kolo_fit(NULL, set, NULL, NULL, NULL), "no session");
+    REFUSES(kolo_fit(forward, set, NULL, NULL, NULL), "evaluates only");
+    REFUSES(kolo_fit(s, NULL, NULL, NULL, NULL), "no data set");
+    REFUSES(kolo_fit(s, other, NULL, NULL, NULL), "data of the program: the batch has no field");
+    REFUSES(kolo_fit(s, set, other, NULL, NULL), "no field \"out\"");
+    REFUSES(kolo_fit(s, set, NULL, &(kolo_fit_opts){.epochs = -1}, NULL), "epochs");
+    REFUSES(kolo_fit(s, set, NULL, &(kolo_fit_opts){.augment = "flip"}, NULL), "augment");
+    REFUSES(kolo_fit(s, set, NULL, &(kolo_fit_opts){.audit = 1}, NULL), "audit");
+    REFUSES(kolo_fit(s, set, NULL, &(kolo_fit_opts){.worker_weights = "1"}, NULL), "weights");
+    REFUSES(kolo_fit(s, set, NULL, &(kolo_fit_opts){.checkpoint_steps = 1}, NULL), "folder");
+    ASSERT_OK(kolo_fit(s, set, NULL, NULL, NULL));
+    kolo_session_destroy(s);
+    kolo_session_destroy(forward);
+    kolo_dataset_close(set);
+    kolo_dataset_close(other);
+}
+
+TEST_MAIN(test_fit) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(runs_are_those_of_training_jobs),
+        cmocka_unit_test(callbacks_end_runs_on_all_ranks),
+        cmocka_unit_test(runs_resume_with_the_same_bits),
+        cmocka_unit_test(a_session_has_several_runs),
+        cmocka_unit_test(runs_that_cannot_be_are_refused),
+    };
+    return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
+}
