@@ -85,6 +85,8 @@ KOLO_API const char *kolo_reduce_op_name(kolo_reduce_op op);
     X(KOLO_COLLECTIVE_SEND, "send")                     \
     X(KOLO_COLLECTIVE_RECV, "receive")
 
+enum { KOLO_ANY_RANK = -1 }; /* the root of a receive: takes a message from any rank */
+
 typedef enum kolo_collective {
 #define KOLO_COLLECTIVE_ENUM(code, name) code,
     KOLO_COLLECTIVE_LIST(KOLO_COLLECTIVE_ENUM)
@@ -349,7 +351,7 @@ typedef struct kolo_request_opts {
     const size_t *counts, *output_counts; /* [size], copied */
     const kolo_part *parts;               /* allreduce, broadcast: instead of output and count */
     int n_parts;
-    int root; /* send, receive: the other rank */
+    int root; /* send, receive: the other rank; receive: or KOLO_ANY_RANK */
     int tag;  /* send, receive: messages between two ranks with the same tag match in order */
     double prescale, postscale;
     int shards;               /* reproducible allreduce; see above */
@@ -409,6 +411,20 @@ KOLO_API kolo_status kolo_request_wait(kolo_request *request, int64_t timeout_ms
  * this rank's; afterwards it is the algorithm of the latest start. AUTO for a reproducible
  * allreduce, for other collectives, and with transport mpi. */
 KOLO_API kolo_algorithm kolo_request_algorithm(const kolo_request *request);
+/* The rank from which the latest message of a receive came; KOLO_ANY_RANK: none yet. */
+KOLO_API int kolo_request_source(const kolo_request *request);
+
+/* A message that was sent to this rank. */
+typedef struct kolo_message {
+    int from, tag;
+    kolo_dtype dtype;
+    size_t count; /* elements */
+} kolo_message;
+
+/* Looks for the oldest message with a tag from a rank, or from KOLO_ANY_RANK, that no receive has
+ * taken, and leaves it there. Does not block. ARG; PEER: it cannot come any more. */
+KOLO_API kolo_status kolo_probe(kolo_comm *comm, int from, int tag, bool *found,
+                                kolo_message *message);
 /* Frees a request. NULL is allowed. Destroying a request in flight breaks the communicator. */
 KOLO_API void kolo_request_destroy(kolo_request *request);
 /* Makes progress on all requests in flight. Does not block. Call it between long computations. */
@@ -438,6 +454,11 @@ KOLO_API kolo_status kolo_send(kolo_comm *comm, const void *data, size_t count, 
                                int to, int tag);
 KOLO_API kolo_status kolo_recv(kolo_comm *comm, void *data, size_t count, kolo_dtype dtype,
                                int from, int tag);
+/* Sends `count` elements to one rank and receives `output_count` from another, or from any, at the
+ * same time, so that ranks may exchange data in pairs or rings. */
+KOLO_API kolo_status kolo_sendrecv(kolo_comm *comm, const void *data, size_t count, int to,
+                                   void *output, size_t output_count, int from, kolo_dtype dtype,
+                                   int tag);
 /* Any request; timeout_ms 0: the communicator's. */
 KOLO_API kolo_status kolo_request_run(kolo_comm *comm, const kolo_request_opts *opts,
                                       int64_t timeout_ms);

@@ -29,7 +29,9 @@ from ._library import lib as _lib
 
 __version__ = _lib.kolo_version().decode()
 __all__ = ["init", "combine", "Comm", "Request", "Reducer", "Handle", "Buffer", "Codec", "Error",
-           "PeerError", "TimeoutError", "__version__"]
+           "PeerError", "TimeoutError", "ANY_RANK", "__version__"]
+
+ANY_RANK = -1  # the source of a receive or probe: any rank
 
 
 class Error(RuntimeError):
@@ -475,8 +477,20 @@ class Comm:
         self._run("send", None, data, root=to, tag=tag, timeout_s=timeout_s)
 
     def recv(self, data, source, tag=0, timeout_s=0):
-        """Receives ``data`` from rank ``source``; the number of elements must match."""
+        """Receives ``data`` from rank ``source``, or from any with kolo.ANY_RANK; the number of
+        elements must match."""
         return self._run("recv", data, root=source, tag=tag, timeout_s=timeout_s)
+
+    def probe(self, source=ANY_RANK, tag=0):
+        """The oldest message that no receive has taken, as a dictionary of source, tag, dtype and
+        count; None if there is none."""
+        found, message = ctypes.c_bool(), _l.Message()
+        _check(_lib.kolo_probe(self._open(), source, tag, ctypes.byref(found),
+                               ctypes.byref(message)))
+        if not found.value:
+            return None
+        return {"source": getattr(message, "from"), "tag": message.tag,
+                "dtype": _l.DTYPES[message.dtype], "count": message.count}
 
     def barrier(self):
         """Blocks until all ranks have called it."""

@@ -89,7 +89,12 @@ class PeerTraffic(Structure):
     header, c_name = "kolo/comm.h", "kolo_peer_traffic"
 
 
-STRUCTURES = (Codec, Part, CommOpts, RequestOpts, NamedOpts, ReducerOpts, PeerTraffic)
+class Message(Structure):
+    _fields_ = [("from", c_int), ("tag", c_int), ("dtype", c_int), ("count", c_size_t)]
+    header, c_name = "kolo/comm.h", "kolo_message"
+
+
+STRUCTURES = (Codec, Part, CommOpts, RequestOpts, NamedOpts, ReducerOpts, PeerTraffic, Message)
 
 # The codes of kolo/status.h, kolo/dtype.h and kolo/comm.h, in their order.
 STATUSES = ("KOLO_OK", "KOLO_ERR_ARG", "KOLO_ERR_NOMEM", "KOLO_ERR_IO", "KOLO_ERR_FORMAT",
@@ -128,6 +133,7 @@ _SIGNATURES = {
     "kolo_request_destroy": (None, [_P]),
     "kolo_request_run": (c_int, [_P, POINTER(RequestOpts), c_int64]),
     "kolo_barrier": (c_int, [_P]),
+    "kolo_probe": (c_int, [_P, c_int, c_int, POINTER(c_bool), POINTER(Message)]),
     "kolo_named_create": (c_int, [_P, POINTER(NamedOpts), POINTER(_P)]),
     "kolo_named_destroy": (None, [_P]),
     "kolo_named_post": (c_int, [_P, c_char_p, _P, c_size_t, c_int, c_int, POINTER(c_int)]),

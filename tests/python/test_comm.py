@@ -97,6 +97,7 @@ def check_others(comm):
     assert (comm.allgather(readonly, gathered) == np.arange(n)[:, None]).all()
     comm.barrier()
     assert f"rank {rank} of {n} waits for no rank" in comm.report()
+    assert comm.probe(tag=77) is None
     assert comm.peer_traffic((rank + 1) % n)["received_bytes"] > 0
 
 

@@ -1,7 +1,11 @@
 /* One-shot collectives: create a request, start it, wait, destroy it. */
+#include "base/clock.h"
 #include "base/status.h"
+#include "comm/engine/backoff.h"
+#include "comm/engine/engine.h"
 #include "comm/engine/failure.h"
 #include "comm/engine/lock.h"
+#include "comm/engine/p2p.h"
 
 /* ---- one-time forms ---- */
 
@@ -118,4 +122,76 @@ kolo_status kolo_recv(kolo_comm *comm, void *data, size_t count, kolo_dtype dtyp
     kolo_request_opts o = {
         .kind = KOLO_COLLECTIVE_RECV, .output = data, .count = count, .dtype = dtype};
     return run_message(comm, o, from, tag);
+}
+
+/* Starts both before it waits for one of them. */
+static kolo_status run_both(kolo_request *send, kolo_request *recv) {
+    KOLO_TRY(kolo_request_start(recv));
+    KOLO_TRY(kolo_request_start(send));
+    KOLO_TRY(kolo_request_wait(recv, 0));
+    return kolo_request_wait(send, 0);
+}
+
+kolo_status kolo_sendrecv(kolo_comm *comm, const void *data, size_t count, int to, void *output,
+                          size_t output_count, int from, kolo_dtype dtype, int tag) {
+    kolo_request *send = NULL, *recv = NULL;
+    if (!comm) return KOLO_FAIL(KOLO_ERR_ARG, "kolo_sendrecv: the communicator is NULL");
+    KOLO_COMM_CLAIM(comm);
+    KOLO_TRY(kolo_request_create(comm,
+                                 &(kolo_request_opts){.kind = KOLO_COLLECTIVE_SEND,
+                                                      .input = data,
+                                                      .count = count,
+                                                      .dtype = dtype,
+                                                      .root = to,
+                                                      .tag = tag},
+                                 &send));
+    kolo_status status = kolo_request_create(comm,
+                                             &(kolo_request_opts){.kind = KOLO_COLLECTIVE_RECV,
+                                                                  .output = output,
+                                                                  .count = output_count,
+                                                                  .dtype = dtype,
+                                                                  .root = from,
+                                                                  .tag = tag},
+                                             &recv);
+    if (status == KOLO_OK) {
+        status = run_both(send, recv);
+        if (status != KOLO_OK) status = kolo_comm_break(comm, status, "%s", kolo_last_error());
+    }
+    kolo_request_destroy(send);
+    kolo_request_destroy(recv);
+    return status;
+}
+
+/* Whether all ranks from which a message could come have left. */
+static bool all_left(kolo_comm *comm, int from) {
+    for (int r = 0; r < comm->size; r++) {
+        kolo_peer_state state;
+        if (r == comm->rank || (from != KOLO_ANY_RANK && r != from)) continue;
+        comm->transport->ops->peer_state(comm->transport, r, &state);
+        if (state.condition != KOLO_PEER_LEFT) return false;
+    }
+    return true;
+}
+
+kolo_status kolo_probe(kolo_comm *comm, int from, int tag, bool *found, kolo_message *message) {
+    KOLO_COMM_CLAIM(comm);
+    KOLO_COMM_LOCK_SCOPE(comm);
+    bool moved, left = false;
+    if (from != KOLO_ANY_RANK && (from < 0 || from >= comm->size || from == comm->rank)) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "kolo_probe: rank %d is not another rank of the group of %d",
+                         from, comm->size);
+    }
+    KOLO_TRY(kolo_comm_check(comm));
+    KOLO_TRY(kolo_p2p_open(comm));
+    left = all_left(comm, from);
+    KOLO_TRY(kolo_engine_progress(comm, &moved));
+    kolo_status status = kolo_p2p_probe(comm, from, tag, found, message);
+    if (status != KOLO_OK) return kolo_comm_break(comm, status, "%s", kolo_last_error());
+    if (*found) return KOLO_OK;
+    if (left)
+        return KOLO_FAIL(KOLO_ERR_PEER,
+                         "no message with tag %d: the ranks from which one "
+                         "could come have left the group",
+                         tag);
+    return kolo_comm_watch_sometimes(comm, kolo_now_ns());
 }

@@ -90,7 +90,8 @@ static kolo_status check_opts(const kolo_comm *comm, const kolo_request_opts *o)
     if ((size_t)o->algorithm >= KOLO_ALGORITHM_COUNT) {
         return KOLO_FAIL(KOLO_ERR_ARG, "%s: unknown algorithm %d", name, (int)o->algorithm);
     }
-    if (o->root < 0 || o->root >= comm->size) {
+    bool any = o->kind == KOLO_COLLECTIVE_RECV && o->root == KOLO_ANY_RANK;
+    if (!any && (o->root < 0 || o->root >= comm->size)) {
         return KOLO_FAIL(KOLO_ERR_ARG, "%s: %s %d outside [0, %d)", name,
                          kolo_collective_is_message(o->kind) ? "rank" : "root", o->root,
                          comm->size);
@@ -256,6 +257,8 @@ static void name_request(kolo_request *q, kolo_algorithm algorithm) {
         snprintf(what, n, " (%zu x %s, to rank %d)", q->count, type, q->root);
     } else if (kind == KOLO_COLLECTIVE_ALLGATHER || kind == KOLO_COLLECTIVE_ALLTOALL) {
         snprintf(what, n, " (%zu x %s)", q->count, type);
+    } else if (q->any) {
+        snprintf(what, n, " (%zu x %s, from any rank)", q->count, type);
     } else if (kind != KOLO_COLLECTIVE_BARRIER) {
         snprintf(what, n, " (%zu x %s, from rank %d)", q->count, type, q->root);
     }
@@ -294,6 +297,7 @@ kolo_status kolo_request_create(kolo_comm *comm, const kolo_request_opts *o,
         .dtype = o->dtype,
         .op = kolo_collective_reduces(o->kind) ? o->op : KOLO_SUM,
         .root = o->root,
+        .any = o->kind == KOLO_COLLECTIVE_RECV && o->root == KOLO_ANY_RANK,
         .tag = o->tag,
         .priority = o->priority,
         .element_bytes = kolo_dtype_bytes(o->dtype),

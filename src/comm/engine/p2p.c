@@ -5,7 +5,8 @@
  * its tag, type, count and title. A receive takes the oldest offer with its tag and answers with a
  * grant; then the body arrives directly in the receiver's memory. So messages are never buffered,
  * messages of different tags do not block each other, and a mismatch is detected before any data
- * moves. Frames are received only while a send or receive with that rank is in flight.
+ * moves. Frames are received only while a send or receive with that rank is in flight, or a probe
+ * looks for them. A receive from any rank belongs to the lanes of all ranks until it has an offer.
  *
  * All input from a peer is validated: kinds, sizes, and that a grant or body belongs to a request
  * in flight. */
@@ -55,6 +56,7 @@ typedef struct lane {
 typedef struct kolo_p2p {
     kolo_request **open; /* [comm->n_messages]: in flight, in order of start */
     size_t cap_open;
+    int next_any; /* the lane at which a receive from any rank begins, so that none is starved */
     lane lanes[];
 } kolo_p2p;
 
@@ -88,6 +90,14 @@ void kolo_p2p_drop(kolo_comm *comm) {
     comm->n_messages = 0;
 }
 
+/* Counts a request in its lanes. */
+static void add_open(const kolo_comm *comm, const kolo_request *q, int n) {
+    for (int r = 0; r < comm->size; r++) {
+        bool own = q->root == KOLO_ANY_RANK ? r != comm->rank : r == q->root;
+        if (own) comm->p2p->lanes[r].open += n;
+    }
+}
+
 kolo_status kolo_p2p_start(kolo_request *q) {
     kolo_comm *comm = q->comm;
     kolo_p2p *p = comm->p2p;
@@ -95,7 +105,8 @@ kolo_status kolo_p2p_start(kolo_request *q) {
         return KOLO_NOMEM(sizeof(kolo_request *));
     }
     p->open[comm->n_messages++] = q;
-    p->lanes[q->root].open++;
+    if (q->any) q->root = KOLO_ANY_RANK;
+    add_open(comm, q, 1);
     q->state = REQUEST_QUEUED;
     q->moved = 0;
     return KOLO_OK;
@@ -107,6 +118,13 @@ const kolo_request *kolo_p2p_open_with(const kolo_comm *comm, int peer) {
         if (peer < 0 || p->open[i]->root == peer) return p->open[i];
     }
     return NULL;
+}
+
+bool kolo_p2p_open_any(const kolo_comm *comm) {
+    for (size_t i = 0; comm->p2p && i < comm->n_messages; i++) {
+        if (comm->p2p->open[i]->root == KOLO_ANY_RANK) return true;
+    }
+    return false;
 }
 
 static void complete(kolo_request *q) {
@@ -274,28 +292,47 @@ static kolo_status mismatch(kolo_request *q, frame *offer) {
                      q->root, offer->title, q->comm->rank, q->title);
 }
 
-/* Matches a receive with the oldest offer of its tag. */
+/* The oldest offer of a tag; NULL: none. */
+static frame *find_offer(lane *l, int tag) {
+    size_t i = 0;
+    while (i < l->n_offers && l->offers[i].tag != tag) i++;
+    return i < l->n_offers ? &l->offers[i] : NULL;
+}
+
+/* Matches a receive with the oldest offer of its tag from a rank. */
+static kolo_status match_from(kolo_request *q, int peer, bool *moved) {
+    lane *l = &q->comm->p2p->lanes[peer];
+    frame *f = find_offer(l, q->tag);
+    if (!f) return KOLO_OK;
+    if (q->root == KOLO_ANY_RANK) { /* from now on it belongs to this lane only */
+        add_open(q->comm, q, -1);
+        q->root = peer;
+        add_open(q->comm, q, 1);
+        q->comm->p2p->next_any = (peer + 1) % q->comm->size;
+    }
+    if (f->count != q->count || f->dtype != q->dtype) return mismatch(q, f);
+    q->seq = f->serial;
+    q->state = REQUEST_RUNNING;
+    memmove(f, f + 1, (size_t)(l->offers + --l->n_offers - f) * sizeof *f);
+    *moved = true;
+    return push(l, FRAME_GRANT, q, NULL);
+}
+
 static kolo_status match(kolo_request *q, bool *moved) {
-    lane *l = &q->comm->p2p->lanes[q->root];
-    for (size_t i = 0; i < l->n_offers; i++) {
-        frame *f = &l->offers[i];
-        if (f->tag != q->tag) continue;
-        if (f->count != q->count || f->dtype != q->dtype) return mismatch(q, f);
-        q->seq = f->serial;
-        q->state = REQUEST_RUNNING;
-        memmove(f, f + 1, (--l->n_offers - i) * sizeof *f);
-        *moved = true;
-        return push(l, FRAME_GRANT, q, NULL);
+    if (q->root != KOLO_ANY_RANK) return match_from(q, q->root, moved);
+    int size = q->comm->size, first = q->comm->p2p->next_any;
+    for (int i = 0; i < size && q->state == REQUEST_QUEUED; i++) {
+        KOLO_TRY(match_from(q, (first + i) % size, moved));
     }
     return KOLO_OK;
 }
 
 /* Starts a queued request: posts the offer of a send, matches a receive. */
 static kolo_status begin(kolo_request *q, bool *moved) {
-    lane *l = &q->comm->p2p->lanes[q->root];
     if (q->state != REQUEST_QUEUED) return KOLO_OK;
     if (q->comm->gate && !q->comm->gate(q->comm->gate_arg, q)) return KOLO_OK;
     if (q->kind == KOLO_COLLECTIVE_RECV) return match(q, moved);
+    lane *l = &q->comm->p2p->lanes[q->root];
     q->seq = l->next_serial++;
     q->granted = false;
     q->state = REQUEST_RUNNING;
@@ -316,6 +353,26 @@ kolo_status kolo_p2p_progress(kolo_comm *comm, bool *moved) {
     for (size_t i = 0; i < comm->n_messages; i++) KOLO_TRY(begin(p->open[i], moved));
     for (int r = 0; r < comm->size; r++) {
         if (p->lanes[r].open > 0) KOLO_TRY(in_message(pump_out(comm, r, moved)));
+    }
+    return KOLO_OK;
+}
+
+kolo_status kolo_p2p_probe(kolo_comm *comm, int from, int tag, bool *found, kolo_message *message) {
+    bool moved;
+    *found = false;
+    for (int r = 0; r < comm->size; r++) {
+        lane *l = &comm->p2p->lanes[r];
+        if (r == comm->rank || (from != KOLO_ANY_RANK && r != from)) continue;
+        l->open++;
+        kolo_status status = in_message(pump_in(comm, r, &moved));
+        l->open--;
+        KOLO_TRY(status);
+        const frame *f = find_offer(l, tag);
+        if (!f || f->dtype >= KOLO_DTYPE_COUNT) continue;
+        *message = (kolo_message){
+            .from = r, .tag = tag, .dtype = (kolo_dtype)f->dtype, .count = (size_t)f->count};
+        *found = true;
+        return KOLO_OK;
     }
     return KOLO_OK;
 }

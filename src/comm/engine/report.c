@@ -105,12 +105,14 @@ static void add_reason(kolo_text *text, const kolo_request *q) {
 
 /* What a send or receive waits for. */
 static void add_message_reason(kolo_text *text, const kolo_request *q) {
-    bool send = q->kind == KOLO_COLLECTIVE_SEND;
-    int peer = kolo_comm_whole_rank(q->comm, q->root);
+    bool send = q->kind == KOLO_COLLECTIVE_SEND, any = q->root == KOLO_ANY_RANK;
+    int peer = any ? KOLO_ANY_RANK : kolo_comm_whole_rank(q->comm, q->root);
     if (q->comm->gate && !q->comm->gate(q->comm->gate_arg, q)) {
         kolo_text_add(text, ": its gate is closed");
     } else if (send ? q->granted : q->state == REQUEST_RUNNING) {
         kolo_text_add(text, ": rank %d stopped in the middle of the transfer", peer);
+    } else if (any) {
+        kolo_text_add(text, ": no send with tag %d was started by any rank", q->tag);
     } else {
         kolo_text_add(text, ": no %s with tag %d was started by rank %d", send ? "receive" : "send",
                       q->tag, peer);

@@ -14,6 +14,11 @@ kolo_algorithm kolo_request_algorithm(const kolo_request *q) {
     return row && row->algorithm < KOLO_ALGORITHM_COUNT ? row->algorithm : KOLO_ALGORITHM_AUTO;
 }
 
+int kolo_request_source(const kolo_request *q) {
+    KOLO_COMM_LOCK_SCOPE(q->comm);
+    return q->kind == KOLO_COLLECTIVE_RECV ? q->root : KOLO_ANY_RANK;
+}
+
 uint64_t kolo_request_sequence(const kolo_request *q) { return q->seq; }
 const char *kolo_request_site(const kolo_request *q) { return q->site; }
 bool kolo_request_in_flight(const kolo_request *q) {

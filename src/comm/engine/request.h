@@ -27,6 +27,7 @@ struct kolo_request {
     kolo_reduce_op op;
     kolo_algorithm algorithm; /* requested, or chosen by AUTO; it may run another (request.c) */
     int root, tag;            /* send and receive: root is the peer */
+    bool any;                 /* receive: from any rank; root is set by the message */
     double prescale, postscale;
     int priority;
     size_t count;    /* elements of the whole vector */

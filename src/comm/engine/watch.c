@@ -29,7 +29,7 @@ kolo_status kolo_comm_watch(kolo_comm *comm) {
     uint64_t oldest = comm->n_flight > 0 ? comm->flight[0]->seq : UINT64_MAX;
     const kolo_peer_state *report = NULL;
     kolo_peer_state state, broken;
-    int broken_rank = 0;
+    int broken_rank = 0, left = 0;
     char where[KOLO_TITLE_BYTES + 64];
     add_where(comm, where, sizeof where);
     for (int p = 0; p < comm->size; p++) {
@@ -39,7 +39,9 @@ kolo_status kolo_comm_watch(kolo_comm *comm) {
             return kolo_comm_break_lost(comm, p, "%s is gone (%s)%s", KOLO_RANK(comm, p),
                                         state.report[0] ? state.report : "process ended", where);
         }
-        if (state.condition == KOLO_PEER_LEFT && kolo_p2p_open_with(comm, p)) {
+        left += state.condition == KOLO_PEER_LEFT;
+        if (state.condition == KOLO_PEER_LEFT &&
+            (kolo_p2p_open_with(comm, p) || kolo_p2p_open_any(comm))) {
             bool moved = false; /* receive the messages that it sent before it left */
             kolo_status status = kolo_p2p_progress(comm, &moved);
             if (status != KOLO_OK) return kolo_comm_break(comm, status, "%s", kolo_last_error());
@@ -56,6 +58,10 @@ kolo_status kolo_comm_watch(kolo_comm *comm) {
             broken_rank = p;
             report = &broken;
         }
+    }
+    if (left > 0 && left == comm->size - 1 && kolo_p2p_open_any(comm)) {
+        return kolo_comm_break_one(comm, KOLO_ERR_PEER, "all other ranks have left the group%s",
+                                   where);
     }
     if (!report) return KOLO_OK;
     return reported(comm, broken_rank, report);

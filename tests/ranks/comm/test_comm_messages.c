@@ -229,6 +229,153 @@ static void a_deadline_names_rank_and_tag(void **state) {
     ASSERT_OK(run_ranks(2, RANKS_THREAD, alone_body, NULL, 0));
 }
 
+/* ---- any rank, probe, send and receive at once ---- */
+
+enum { ANY_TAG = 4, OWN_TAG = 5, FROM_EACH = 5, ANY_LENGTH = 300 };
+
+/* Rank 0 receives from any rank, beside a message of rank 1 with another tag and collectives. The
+ * messages of one rank arrive in order. */
+static kolo_status take_from_any(kolo_comm *comm) {
+    int32_t data[ANY_LENGTH], own[1], taken[8] = {0};
+    kolo_request *any, *other;
+    KOLO_TRY(make(comm, KOLO_COLLECTIVE_RECV, data, ANY_LENGTH, KOLO_ANY_RANK, ANY_TAG, &any));
+    KOLO_TRY(make(comm, KOLO_COLLECTIVE_RECV, own, 1, 1, OWN_TAG, &other));
+    KOLO_TRY(kolo_request_start(other));
+    if (kolo_request_source(any) != KOLO_ANY_RANK) return KOLO_FAIL(KOLO_ERR_FORMAT, "a source");
+    for (int i = 0; i < FROM_EACH * (kolo_comm_size(comm) - 1); i++) {
+        KOLO_TRY(kolo_request_start(any));
+        KOLO_TRY(kolo_request_wait(any, 0));
+        int from = kolo_request_source(any);
+        if (from < 1 || from >= kolo_comm_size(comm)) {
+            return KOLO_FAIL(KOLO_ERR_FORMAT, "a message from rank %d", from);
+        }
+        KOLO_TRY(check(data, ANY_LENGTH, 1000 * from + taken[from]++, "from any rank"));
+    }
+    KOLO_TRY(kolo_request_start(any)); /* for the message after the barrier */
+    KOLO_TRY(kolo_barrier(comm));
+    KOLO_TRY(kolo_request_wait(other, 0));
+    KOLO_TRY(check(own, 1, 42, "of another tag"));
+    KOLO_TRY(kolo_request_wait(any, 0));
+    return check(data, ANY_LENGTH, 7, "after the barrier");
+}
+
+static kolo_status any_body(kolo_comm *comm, const void *arg, void *result) {
+    int32_t data[ANY_LENGTH], own = 42;
+    int rank = kolo_comm_rank(comm), last = kolo_comm_size(comm) - 1;
+    if (rank == 0) return take_from_any(comm);
+    for (int i = 0; i < FROM_EACH; i++) {
+        fill(data, ANY_LENGTH, 1000 * rank + i);
+        KOLO_TRY(kolo_send(comm, data, ANY_LENGTH, KOLO_DTYPE_I32, 0, ANY_TAG));
+    }
+    if (rank == 1) KOLO_TRY(kolo_send(comm, &own, 1, KOLO_DTYPE_I32, 0, OWN_TAG));
+    KOLO_TRY(kolo_barrier(comm));
+    fill(data, ANY_LENGTH, 7);
+    return rank == last ? kolo_send(comm, data, ANY_LENGTH, KOLO_DTYPE_I32, 0, ANY_TAG) : KOLO_OK;
+}
+
+static void a_message_is_received_from_any_rank(void **state) {
+    ASSERT_OK(run_ranks(4, RANKS_THREAD, any_body, NULL, 0));
+    ASSERT_OK(run_ranks(3, RANKS_SHM, any_body, NULL, 0));
+    ASSERT_OK(run_ranks(3, RANKS_TCP, any_body, NULL, 0));
+}
+
+static kolo_status probe_until(kolo_comm *comm, int from, int tag, kolo_message *message) {
+    for (bool found = false; !found;) KOLO_TRY(kolo_probe(comm, from, tag, &found, message));
+    return KOLO_OK;
+}
+
+/* The length and the sender are not given; a message that was found is not removed. */
+static kolo_status probe_body(kolo_comm *comm, const void *arg, void *result) {
+    int rank = kolo_comm_rank(comm);
+    int32_t data[ANY_LENGTH];
+    size_t count = (size_t)(10 * rank);
+    fill(data, ANY_LENGTH, rank);
+    if (rank != 0) return kolo_send(comm, data, count, KOLO_DTYPE_I32, 0, 8);
+    for (int i = 1; i < kolo_comm_size(comm); i++) {
+        kolo_message m, again;
+        bool found = true;
+        KOLO_TRY(probe_until(comm, i == 1 ? 2 : KOLO_ANY_RANK, 8, &m));
+        KOLO_TRY(probe_until(comm, m.from, 8, &again));
+        if ((i == 1 && m.from != 2) || m.count != (size_t)(10 * m.from) || m.tag != 8 ||
+            m.dtype != KOLO_DTYPE_I32 || again.count != m.count) {
+            return KOLO_FAIL(KOLO_ERR_FORMAT, "found %zu from %d", m.count, m.from);
+        }
+        KOLO_TRY(kolo_probe(comm, m.from, 9, &found, &again));
+        if (found) return KOLO_FAIL(KOLO_ERR_FORMAT, "found a message of tag 9");
+        KOLO_TRY(kolo_recv(comm, data, m.count, KOLO_DTYPE_I32, m.from, 8));
+        KOLO_TRY(check(data, m.count, m.from, "a message that was found"));
+    }
+    bool found;
+    kolo_message m;
+    kolo_status status = KOLO_OK; /* all others leave */
+    while (status == KOLO_OK) status = kolo_probe(comm, KOLO_ANY_RANK, 8, &found, &m);
+    if (status != KOLO_ERR_PEER || !strstr(kolo_last_error(), "have left the group")) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "%d: %s", (int)status, kolo_last_error());
+    }
+    status = kolo_probe(comm, 0, 8, &found, &m);
+    return status == KOLO_ERR_ARG ? KOLO_OK : KOLO_FAIL(KOLO_ERR_FORMAT, "probed itself");
+}
+
+static void a_probe_finds_a_message_and_leaves_it(void **state) {
+    ASSERT_OK(run_ranks(3, RANKS_THREAD, probe_body, NULL, 0));
+    ASSERT_OK(run_ranks(3, RANKS_SHM, probe_body, NULL, 0));
+    ASSERT_OK(run_ranks(3, RANKS_TCP, probe_body, NULL, 0));
+}
+
+static kolo_status exchange_body(kolo_comm *comm, const void *arg, void *result) {
+    enum { MOST = 100000 };
+    static _Thread_local int32_t out[MOST], in[MOST];
+    int n = kolo_comm_size(comm), rank = kolo_comm_rank(comm);
+    int next = (rank + 1) % n, before = (rank + n - 1) % n;
+    fill(out, MOST, rank);
+    for (int i = 0; i < 3; i++) { /* each rank sends another number */
+        size_t count = (size_t)(MOST - 10 * rank), expected = (size_t)(MOST - 10 * before);
+        int from = i < 2 ? before : KOLO_ANY_RANK;
+        KOLO_TRY(kolo_sendrecv(comm, out, count, next, in, expected, from, KOLO_DTYPE_I32, i));
+        KOLO_TRY(check(in, expected, before, "exchanged"));
+    }
+    kolo_status status = kolo_sendrecv(comm, out, 1, rank, in, 1, before, KOLO_DTYPE_I32, 0);
+    return status == KOLO_ERR_ARG ? KOLO_OK : KOLO_FAIL(KOLO_ERR_FORMAT, "sent to itself");
+}
+
+static void ranks_send_and_receive_at_once(void **state) {
+    ASSERT_OK(run_ranks(2, RANKS_THREAD, exchange_body, NULL, 0));
+    ASSERT_OK(run_ranks(3, RANKS_SHM, exchange_body, NULL, 0));
+    ASSERT_OK(run_ranks(3, RANKS_TCP, exchange_body, NULL, 0));
+}
+
+/* The deadline of a receive from any rank, or the end of all others. */
+static kolo_status any_alone_body(kolo_comm *comm, const void *arg, void *result) {
+    int32_t one;
+    bool leaves = *(const bool *)arg;
+    kolo_request_opts o = {.kind = KOLO_COLLECTIVE_RECV,
+                           .dtype = KOLO_DTYPE_I32,
+                           .output = &one,
+                           .count = 1,
+                           .root = KOLO_ANY_RANK,
+                           .tag = 9};
+    if (kolo_comm_rank(comm) > 0 && leaves) return KOLO_OK;
+    if (kolo_comm_rank(comm) > 0) {
+        kolo_status status = kolo_barrier(comm);
+        return status == KOLO_ERR_TIMEOUT ? KOLO_OK : status;
+    }
+    kolo_status status = kolo_request_run(comm, &o, leaves ? 0 : 30);
+    bool right = leaves
+                     ? status == KOLO_ERR_PEER &&
+                           strstr(kolo_last_error(), "all other ranks have left the group")
+                     : status == KOLO_ERR_TIMEOUT &&
+                           strstr(kolo_last_error(), "no send with tag 9 was started by any rank");
+    return right ? KOLO_OK : KOLO_FAIL(KOLO_ERR_FORMAT, "%d: %s", (int)status, kolo_last_error());
+}
+
+static void a_receive_from_any_rank_does_not_hang(void **state) {
+    for (int leaves = 0; leaves < 2; leaves++) {
+        bool arg = leaves;
+        ASSERT_OK(run_ranks(3, RANKS_THREAD, any_alone_body, &arg, sizeof arg));
+        ASSERT_OK(run_ranks(3, RANKS_TCP, any_alone_body, &arg, sizeof arg));
+    }
+}
+
 /* A rank that leaves with a message open is a lost peer. */
 static kolo_status leave_body(kolo_comm *comm, const void *arg, void *result) {
     int32_t one;
@@ -256,6 +403,10 @@ TEST_MAIN(test_comm_messages) {
         cmocka_unit_test(tags_overtake_each_other),
         cmocka_unit_test(messages_that_do_not_fit_are_an_error_on_both_sides),
         cmocka_unit_test(a_deadline_names_rank_and_tag),
+        cmocka_unit_test(a_message_is_received_from_any_rank),
+        cmocka_unit_test(a_probe_finds_a_message_and_leaves_it),
+        cmocka_unit_test(ranks_send_and_receive_at_once),
+        cmocka_unit_test(a_receive_from_any_rank_does_not_hang),
         cmocka_unit_test(a_rank_that_leaves_is_missed),
     };
     return cmocka_run_group_tests_name("comm_messages", tests, NULL, NULL);
