@@ -322,20 +322,29 @@ static void a_probe_finds_a_message_and_leaves_it(void **state) {
     ASSERT_OK(run_ranks(3, RANKS_TCP, probe_body, NULL, 0));
 }
 
-static kolo_status exchange_body(kolo_comm *comm, const void *arg, void *result) {
-    enum { MOST = 100000 };
-    static _Thread_local int32_t out[MOST], in[MOST];
+enum { EXCHANGED_MOST = 100000 };
+
+static kolo_status exchange(kolo_comm *comm, int32_t *out, int32_t *in) {
     int n = kolo_comm_size(comm), rank = kolo_comm_rank(comm);
     int next = (rank + 1) % n, before = (rank + n - 1) % n;
-    fill(out, MOST, rank);
+    fill(out, EXCHANGED_MOST, rank);
     for (int i = 0; i < 3; i++) { /* each rank sends another number */
-        size_t count = (size_t)(MOST - 10 * rank), expected = (size_t)(MOST - 10 * before);
+        size_t count = (size_t)(EXCHANGED_MOST - 10 * rank);
+        size_t expected = (size_t)(EXCHANGED_MOST - 10 * before);
         int from = i < 2 ? before : KOLO_ANY_RANK;
         KOLO_TRY(kolo_sendrecv(comm, out, count, next, in, expected, from, KOLO_DTYPE_I32, i));
         KOLO_TRY(check(in, expected, before, "exchanged"));
     }
     kolo_status status = kolo_sendrecv(comm, out, 1, rank, in, 1, before, KOLO_DTYPE_I32, 0);
     return status == KOLO_ERR_ARG ? KOLO_OK : KOLO_FAIL(KOLO_ERR_FORMAT, "sent to itself");
+}
+
+static kolo_status exchange_body(kolo_comm *comm, const void *arg, void *result) {
+    int32_t *data = kolo_alloc(2 * EXCHANGED_MOST * sizeof *data);
+    if (!data) return KOLO_NOMEM(2 * EXCHANGED_MOST * sizeof *data);
+    kolo_status status = exchange(comm, data, data + EXCHANGED_MOST);
+    kolo_free(data);
+    return status;
 }
 
 static void ranks_send_and_receive_at_once(void **state) {
