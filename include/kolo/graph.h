@@ -98,6 +98,32 @@ typedef struct kolo_conv2d_opts {
 KOLO_API kolo_value kolo_conv2d(kolo_graph *g, kolo_value x, kolo_value w,
                                 const kolo_conv2d_opts *opts);
 
+/* A zero field takes its default, as of kolo_conv2d. */
+typedef struct kolo_conv_transpose2d_opts {
+    int64_t stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups;
+    int64_t output_pad_h, output_pad_w; /* rows and columns added to the result; below the stride */
+} kolo_conv_transpose2d_opts;
+
+/* Transposed convolution: x [N,C,H,W], w [C,O/groups,KH,KW] -> [N,O,H',W'] with H' = (H - 1)
+ * stride_h - 2 pad_h + dilation_h (KH - 1) + output_pad_h + 1, as PyTorch's ConvTranspose2d without
+ * bias. `opts` may be NULL. */
+KOLO_API kolo_value kolo_conv_transpose2d(kolo_graph *g, kolo_value x, kolo_value w,
+                                          const kolo_conv_transpose2d_opts *opts);
+
+/* A zero field takes its default: stride 1, no padding, dilation 1, one group. */
+typedef struct kolo_conv1d_opts {
+    int64_t stride, pad, dilation, groups;
+} kolo_conv1d_opts;
+
+/* Convolution of x [N,C,W] with w [O,C/groups,K] -> [N,O,W']. `opts` may be NULL. */
+KOLO_API kolo_value kolo_conv1d(kolo_graph *g, kolo_value x, kolo_value w,
+                                const kolo_conv1d_opts *opts);
+
+/* Pixel shuffle (Shi et al., 2016): [N,C factor^2,H,W] -> [N,C,H factor,W factor]. */
+KOLO_API kolo_value kolo_pixel_shuffle(kolo_graph *g, kolo_value x, int64_t factor);
+/* Nearest-neighbour enlargement by a whole factor: [N,C,H,W] -> [N,C,H factor,W factor]. */
+KOLO_API kolo_value kolo_repeat_pixels(kolo_graph *g, kolo_value x, int64_t factor);
+
 /* A zero field takes its default: stride = kernel, no padding. */
 typedef struct kolo_pool2d_opts {
     int64_t kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
@@ -244,6 +270,25 @@ KOLO_API kolo_value kolo_batch_norm(kolo_graph *g, kolo_value x, const char *nam
  * parameters NAME.weight (ones) and NAME.bias (zeros), [C] each. eps 0: 1e-5. */
 KOLO_API kolo_value kolo_layer_norm(kolo_graph *g, kolo_value x, const char *name, double eps);
 
+/* Root mean square normalization over the last dimension of x [...,C] (Zhang, Sennrich, 2019). Adds
+ * the parameter NAME.weight (ones) [C]. eps 0: 1e-6, as in Llama. */
+KOLO_API kolo_value kolo_rms_norm(kolo_graph *g, kolo_value x, const char *name, double eps);
+/* Group normalization of x [N,C,...] (Wu, He, 2018): each sample and group of C / groups channels
+ * has mean 0 and variance 1. Adds the parameters NAME.weight (ones) and NAME.bias (zeros), [C]
+ * each; name NULL: none. eps 0: 1e-5. */
+KOLO_API kolo_value kolo_group_norm(kolo_graph *g, kolo_value x, const char *name, int64_t groups,
+                                    double eps);
+/* Group normalization with a group for each channel (Ulyanov et al., 2016). */
+KOLO_API kolo_value kolo_instance_norm(kolo_graph *g, kolo_value x, const char *name, double eps);
+
+/* Rows of x [V,C] by ids i32 [M] -> [M,C], as kolo_embedding. */
+KOLO_API kolo_value kolo_gather_rows(kolo_graph *g, kolo_value x, kolo_value ids);
+/* A table [n,C] of zeros, to whose row ids[m] each of the rows [M,C] is added; an id outside [0, n)
+ * drops its row. */
+KOLO_API kolo_value kolo_scatter_add(kolo_graph *g, kolo_value rows, kolo_value ids, int64_t n);
+/* The sum, or mean, of the rows of w [V,C] that ids i32 [N,T] select for each sample -> [N,C]. */
+KOLO_API kolo_value kolo_embedding_bag(kolo_graph *g, kolo_value w, kolo_value ids, bool mean);
+
 /* Embedding lookup: rows of w [V,C] by ids i32 [N,T], plus row t of the position table p [P,C],
  * P >= T (p.id < 0: none) -> [N,T,C]. An id outside [0, V) selects a row of zeros. */
 KOLO_API kolo_value kolo_embedding(kolo_graph *g, kolo_value w, kolo_value ids, kolo_value p);
@@ -275,6 +320,25 @@ typedef struct kolo_attention_opts {
 /* Multi-head scaled dot-product attention (Vaswani et al., 2017): qkv [N,T,3C] holds queries, keys
  * and values, concatenated -> [N,T,C]. Never stores a T x T matrix (Dao et al., 2022). */
 KOLO_API kolo_value kolo_attention(kolo_graph *g, kolo_value qkv, const kolo_attention_opts *opts);
+
+typedef struct kolo_cross_attention_opts {
+    int64_t heads;    /* required */
+    int64_t kv_heads; /* heads of k and v, each of heads / kv_heads heads of q; 0: heads */
+    bool causal;      /* query i of T sees the keys up to i + S - T */
+    double scale;     /* of scores; 0: 1 / sqrt(D) */
+    kolo_value bias;  /* added to the scores [N,heads,T,S], broadcast; used if use_bias */
+    bool use_bias;
+} kolo_cross_attention_opts;
+
+/* Attention with queries, keys and values of their own, grouped queries (Ainslie et al., 2023) and
+ * additive bias: q [N,T,heads D], k [N,S,kv_heads D], v [N,S,kv_heads E] -> [N,T,heads E]. Stores
+ * the scores; kolo_attention does not, and is faster for self-attention. */
+KOLO_API kolo_value kolo_cross_attention(kolo_graph *g, kolo_value q, kolo_value k, kolo_value v,
+                                         const kolo_cross_attention_opts *opts);
+/* Rotary position embedding of x [N,T,heads D] (Su et al., 2021), with halves of a head as pairs,
+ * as in Llama; token t has position first + t. base 0: 10000. */
+KOLO_API kolo_value kolo_rotary(kolo_graph *g, kolo_value x, int64_t heads, double base,
+                                int64_t first);
 
 /* Batched matrix product: a [B,M,K] (transpose_a: [B,K,M]), b [B,K,N] (transpose_b:
  * [B,N,K]) -> [B,M,N]. */
@@ -319,6 +383,12 @@ KOLO_API kolo_value kolo_mse_loss(kolo_graph *g, kolo_value x, kolo_value target
 KOLO_API kolo_value kolo_l1_loss(kolo_graph *g, kolo_value x, kolo_value target);
 KOLO_API kolo_value kolo_huber_loss(kolo_graph *g, kolo_value x, kolo_value target, double delta);
 KOLO_API kolo_value kolo_bce_with_logits(kolo_graph *g, kolo_value x, kolo_value target);
+/* Cross-entropy of logits [N,C,...] and target probabilities of that shape, summed over all labels:
+ * - sum target log softmax(logits). */
+KOLO_API kolo_value kolo_soft_xent(kolo_graph *g, kolo_value logits, kolo_value target);
+/* Kullback-Leibler divergence of log-probabilities log_q from probabilities p, of equal shapes:
+ * sum p (log p - log_q), as PyTorch's kl_div with reduction="sum". */
+KOLO_API kolo_value kolo_kl_div(kolo_graph *g, kolo_value log_q, kolo_value p);
 /* The number of positions whose largest logit (the first of equals) is that of the label: -> []. */
 KOLO_API kolo_value kolo_accuracy(kolo_graph *g, kolo_value logits, kolo_value labels);
 /* Confusion matrix: counts [C,C] of labels i whose largest logit is j (the first of equals) at

@@ -126,6 +126,20 @@ static void conv2d_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_o
     }
 }
 
+/* Of a transposed convolution y = bwd_data(x, w): dx is a convolution. */
+static void bwd_data_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
+                          const bool *wants, kolo_value *d_in) {
+    kolo_attr attr[KOLO_MAX_ATTRS];
+    for (int i = 0; i < KOLO_MAX_ATTRS; i++) attr[i] = n->attr[i];
+    attr[KOLO_CONV_SIZE_H].i = attr[KOLO_CONV_SIZE_W].i = 0;
+    const kolo_value in[] = {d_out[0], n->in[1]}, of_w[] = {n->in[0], d_out[0]};
+    if (wants[0]) d_in[0] = kolo_graph_add1(g, &kolo_op_conv2d, in, 2, attr);
+    const int64_t *w = kolo_info(g, n->in[1])->tensor.shape.dim;
+    attr[KOLO_CONV_SIZE_H].i = w[2];
+    attr[KOLO_CONV_SIZE_W].i = w[3];
+    if (wants[1]) d_in[1] = kolo_graph_add1(g, &kolo_op_conv2d_bwd_weights, of_w, 2, attr);
+}
+
 /* One multiply-add for each element of y and each weight of its output channel. */
 static kolo_cost cost_of(const kolo_shape_query *q, const kolo_tensor *y, const kolo_tensor *w) {
     double taps = (double)kolo_shape_count(&w->shape) / (double)w->shape.dim[0];
@@ -177,6 +191,7 @@ const kolo_op kolo_op_conv2d_bwd_data = {
     .layout = {.in = "aw", .out = "a"},
     .attrs = attrs,
     .shape = bwd_data_shape,
+    .grad = bwd_data_grad,
     .cost = bwd_data_cost,
     .bf16 = 1u << 0 | 1u << 1,
     .samples = {.in = 0x1u, .out = 0x1u},
@@ -209,4 +224,33 @@ kolo_value kolo_conv2d(kolo_graph *g, kolo_value x, kolo_value w, const kolo_con
         [KOLO_CONV_GROUPS].i = o.groups ? o.groups : 1,
     };
     return kolo_graph_add1(g, &kolo_op_conv2d, (kolo_value[]){x, w}, 2, attr);
+}
+
+/* The size of a dimension of a transposed convolution. */
+static int64_t grown(int64_t size, int64_t kernel, int64_t stride, int64_t pad, int64_t dilation,
+                     int64_t more) {
+    return (size - 1) * stride - 2 * pad + dilation * (kernel - 1) + more + 1;
+}
+
+kolo_value kolo_conv_transpose2d(kolo_graph *g, kolo_value x, kolo_value w,
+                                 const kolo_conv_transpose2d_opts *opts) {
+    const kolo_conv_transpose2d_opts o = opts ? *opts : (kolo_conv_transpose2d_opts){0};
+    const kolo_shape of_x = kolo_value_shape(g, x), of_w = kolo_value_shape(g, w);
+    const int64_t stride_h = o.stride_h ? o.stride_h : 1, stride_w = o.stride_w ? o.stride_w : 1;
+    const int64_t dilation_h = o.dilation_h ? o.dilation_h : 1,
+                  dilation_w = o.dilation_w ? o.dilation_w : 1;
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {
+        [KOLO_CONV_STRIDE_H].i = stride_h,
+        [KOLO_CONV_STRIDE_W].i = stride_w,
+        [KOLO_CONV_PAD_H].i = o.pad_h,
+        [KOLO_CONV_PAD_W].i = o.pad_w,
+        [KOLO_CONV_DILATION_H].i = dilation_h,
+        [KOLO_CONV_DILATION_W].i = dilation_w,
+        [KOLO_CONV_GROUPS].i = o.groups ? o.groups : 1,
+        [KOLO_CONV_SIZE_H].i =
+            grown(of_x.dim[2], of_w.dim[2], stride_h, o.pad_h, dilation_h, o.output_pad_h),
+        [KOLO_CONV_SIZE_W].i =
+            grown(of_x.dim[3], of_w.dim[3], stride_w, o.pad_w, dilation_w, o.output_pad_w),
+    };
+    return kolo_graph_add1(g, &kolo_op_conv2d_bwd_data, (kolo_value[]){x, w}, 2, attr);
 }

@@ -74,6 +74,13 @@ static void embedding_grad(kolo_graph *g, const kolo_node *n, const kolo_value *
     }
 }
 
+/* Of a table to which rows are added: the rows of its gradient. */
+static void embedding_bwd_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
+                               const bool *wants, kolo_value *d_in) {
+    const kolo_value in[] = {d_out[0], n->in[1]};
+    if (wants[0]) d_in[0] = kolo_graph_add1(g, &kolo_op_embedding, in, 2, NULL);
+}
+
 /* What is read of the tables are the rows that occur, no more than there are tokens. */
 static kolo_cost embedding_cost(const kolo_shape_query *q) {
     double bytes = (double)kolo_tensor_bytes(&q->out[0]);
@@ -102,6 +109,7 @@ const kolo_op kolo_op_embedding_bwd = {
     .layout = {.in = "ap", .out = "p"},
     .attrs = rows_attrs,
     .shape = embedding_bwd_shape,
+    .grad = embedding_bwd_grad,
     .bf16 = 1u << 0,
 };
 const kolo_op kolo_op_position_bwd = {

@@ -160,6 +160,13 @@ enum { KOLO_MATMUL_TRANSPOSE_A, KOLO_MATMUL_TRANSPOSE_B };
  * back: y[n,t] = x[n,t+1], zero for the last. */
 enum { KOLO_SHIFT_BACK };
 
+/* rotary: x [N,T,C] -> y: in each head at position t + first the pairs (i, i + D / 2) of its D
+ * channels are rotated by (t + first) base^(-2 i / D), `inverse` backwards. causal_mask: x
+ * [...,T,S]
+ * -> y: `fill` where key j is after query i, j > i + S - T. */
+enum { KOLO_ROTARY_HEADS, KOLO_ROTARY_BASE, KOLO_ROTARY_FIRST, KOLO_ROTARY_INVERSE };
+enum { KOLO_CAUSAL_FILL };
+
 /* permute: x -> y, dimension d of y being dimension attr[d] of x. softmax: x [N,C,...] -> y, e^x
  * divided by its sum over C; log: the logarithm of that. softmax_bwd: dy, y -> dx. stop_gradient: x
  * -> x, a view without a gradient. */
@@ -342,6 +349,8 @@ enum { KOLO_COMM_BUCKET, KOLO_COMM_COLLECTIVE, KOLO_COMM_INSIDE };
     X(lstm_bwd)                         \
     X(shift)                            \
     X(sum)                              \
+    X(rotary)                           \
+    X(causal_mask)                      \
     X(permute)                          \
     X(softmax)                          \
     X(softmax_bwd)                      \

@@ -19,6 +19,8 @@
     X(square_sum)                       \
     X(clip_factor)                      \
     X(sum)                              \
+    X(rotary)                           \
+    X(causal_mask)                      \
     X(permute)                          \
     X(softmax)                          \
     X(softmax_bwd)                      \

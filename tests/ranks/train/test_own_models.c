@@ -88,6 +88,37 @@ static kolo_status build_penalized(kolo_graph *g, int64_t n, void *arg) {
     return KOLO_OK;
 }
 
+static kolo_value weight(kolo_graph *g, const char *name, kolo_shape shape, int64_t fan_in) {
+    return kolo_param(g, name, shape, kolo_init_fan_in(fan_in));
+}
+
+/* Images through convolutions, normalization and a gate, then attention over their pixels. */
+static kolo_status build_various(kolo_graph *g, int64_t n, void *arg) {
+    enum { WIDTH = 16, PIXELS = SIDE * SIDE };
+    kolo_value x = images(g, n);
+    x = kolo_conv2d(g, x, weight(g, "up", kolo_shape_4(WIDTH, CHANNELS, 1, 1), CHANNELS), NULL);
+    x = kolo_hardswish(g, kolo_group_norm(g, x, "group", 4, 0));
+    x = kolo_conv2d(g, x, weight(g, "down", kolo_shape_4(WIDTH, WIDTH, 2, 2), 4 * WIDTH), NULL);
+    x = kolo_elu(g, kolo_add(g, x, weight(g, "bias", kolo_shape_4(1, WIDTH, 1, 1), 1)), 1);
+    x = kolo_conv_transpose2d(g, x, weight(g, "back", kolo_shape_4(WIDTH, WIDTH, 2, 2), WIDTH),
+                              NULL);
+    kolo_value gate = kolo_reduce_mean(g, x, (int[]){2, 3}, 2, true);
+    x = kolo_mul(g, x, kolo_hardsigmoid(g, gate));
+    x = kolo_transpose(g, kolo_reshape(g, x, kolo_shape_3(n, WIDTH, PIXELS)), 1, 2);
+    x = kolo_add(g, x, weight(g, "places", kolo_shape_3(1, PIXELS, WIDTH), WIDTH));
+    kolo_value h = kolo_rms_norm(g, x, "rms", 0), head[3];
+    kolo_value all = kolo_linear(g, h, weight(g, "qkv", kolo_shape_2(2 * WIDTH, WIDTH), WIDTH));
+    kolo_split_along(g, all, 2, (const int64_t[]){WIDTH, WIDTH / 2, WIDTH / 2}, 3, head);
+    const kolo_cross_attention_opts opts = {.heads = 4, .kv_heads = 2, .causal = true};
+    h = kolo_cross_attention(g, kolo_rotary(g, head[0], 4, 0, 0), kolo_rotary(g, head[1], 2, 0, 0),
+                             head[2], &opts);
+    h = kolo_maximum(g, kolo_add(g, x, h), kolo_leaky_relu(g, x, 0.1));
+    h = kolo_reduce_max(g, h, (int[]){1}, 1, false);
+    kolo_value logits = kolo_linear(g, h, weight(g, "out", kolo_shape_2(CLASSES, WIDTH), WIDTH));
+    kolo_output(g, "loss", kolo_softmax_xent(g, logits, classes_of(g, n)));
+    return KOLO_OK;
+}
+
 /* ---- training ---- */
 
 typedef struct setting {
@@ -96,7 +127,9 @@ typedef struct setting {
     int64_t batch, accumulate, total; /* samples of one pass: the last step may be short */
 } setting;
 
-enum { PARAMETERS = 256 };
+static kolo_plan_opts plan; /* of the sessions of a run */
+
+enum { PARAMETERS = 4096 };
 
 typedef struct outcome {
     int64_t labels;
@@ -143,6 +176,7 @@ static kolo_session_config session_of(const setting *s) {
         .classes = CLASSES,
         .batch = s->batch,
         .accumulate = s->accumulate,
+        .plan = plan,
     };
 }
 
@@ -264,6 +298,22 @@ static void means_leave_out_ignored_labels(void **state) {
     assert_true(fabs(alone.loss - sum / 8) < 1e-5 * alone.loss);
 }
 
+static void layers_agree_over_ranks_and_kernels(void **state) {
+    plan.kernels = KOLO_KERNELS_REF;
+    outcome alone = run((setting){build_various, 1, 15, 1, 15});
+    plan.kernels = KOLO_KERNELS_BEST;
+    outcome best = run((setting){build_various, 1, 15, 1, 15});
+    outcome ranks = run((setting){build_various, 3, 5, 1, 15});
+    outcome each = run((setting){build_various, 7, 1, 3, 15}); /* single samples */
+    plan.precision = KOLO_PRECISION_BF16;
+    outcome half = run((setting){build_various, 1, 15, 1, 15});
+    plan.precision = KOLO_PRECISION_F32;
+    assert_close(&best, &alone);
+    assert_close(&ranks, &alone);
+    assert_close(&each, &alone);
+    assert_true(fabs(half.loss - alone.loss) < 1e-2 * alone.loss);
+}
+
 /* ---- graphs that a session refuses ---- */
 
 typedef struct flaw {
@@ -375,6 +425,7 @@ TEST_MAIN(test_own_models) {
         cmocka_unit_test(ranks_without_samples_keep_statistics),
         cmocka_unit_test(losses_without_parameters_are_summed),
         cmocka_unit_test(penalties_are_counted_once),
+        cmocka_unit_test(layers_agree_over_ranks_and_kernels),
         cmocka_unit_test(means_leave_out_ignored_labels),
         cmocka_unit_test(other_graphs_are_refused),
         cmocka_unit_test(other_samples_are_refused),

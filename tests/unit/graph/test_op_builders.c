@@ -114,6 +114,24 @@ static kolo_value transpose_beside(kolo_graph *g, kolo_value x) {
     return kolo_transpose(g, x, 0, 3);
 }
 
+static kolo_value group_uneven(kolo_graph *g, kolo_value x) {
+    return kolo_group_norm(g, x, "n", 2, 0);
+}
+static kolo_value rms_nameless(kolo_graph *g, kolo_value x) { return kolo_rms_norm(g, x, NULL, 0); }
+static kolo_value shuffle_tokens(kolo_graph *g, kolo_value x) {
+    return kolo_pixel_shuffle(g, x, 2);
+}
+static kolo_value heads_uneven(kolo_graph *g, kolo_value x) {
+    return kolo_cross_attention(g, x, x, x, &(kolo_cross_attention_opts){.heads = 3});
+}
+static kolo_value rotary_odd(kolo_graph *g, kolo_value x) { return kolo_rotary(g, x, 4, 0, 0); }
+static kolo_value transposed_tokens(kolo_graph *g, kolo_value x) {
+    return kolo_conv_transpose2d(g, x, x, NULL);
+}
+static kolo_value conv1d_images(kolo_graph *g, kolo_value x) {
+    return kolo_conv1d(g, x, kolo_reshape(g, x, kolo_shape_2(6, 4)), NULL);
+}
+
 static void refusals_name_op_and_reason(void **state) {
     static const struct {
         build_fn *build;
@@ -136,6 +154,13 @@ static void refusals_name_op_and_reason(void **state) {
         {concat_other, "concat: inputs 0 and 1 differ in more than dimension 2"},
         {permute_twice, "permute: dimension 2 of the result"},
         {transpose_beside, "permute: dimension 0 of the result"},
+        {group_uneven, "group_norm: give x of [N,C,...] and a number of groups that divides C"},
+        {rms_nameless, "rms_norm: give a name"},
+        {shuffle_tokens, "pixel_shuffle: give x of [N,C,H,W]"},
+        {heads_uneven, "cross_attention: give q of [N,T,heads D]"},
+        {rotary_odd, "rotary: 4 channels do not divide into 4 heads of an even width"},
+        {transposed_tokens, "conv2d_bwd_data: input 0 has 3 dimensions"},
+        {conv1d_images, "conv1d: give x of [N,C,W]"},
         {softplus_none, "softplus: a beta above 0, not 0"},
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {

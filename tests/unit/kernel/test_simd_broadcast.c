@@ -130,6 +130,30 @@ static void softmaxes(int threads) {
 
 static void softmaxes_are_the_reference(void **state) { each_set(softmaxes); }
 
+static void positions(int threads) {
+    static const struct {
+        kolo_shape x;
+        int64_t heads;
+    } cases[] = {{S3(2, 5, 8), 2}, {S3(1, 3, 64), 1}, {S3(2, 2, 44), 2}, {S3(1, 1, 2), 1}};
+    static const kolo_shape masks[] = {S4(2, 2, 5, 9), S3(2, 7, 3), S2(1, 1)};
+    kolo_kernel_spec spec;
+    for (size_t c = 0; c < 2 * KOLO_COUNT(cases); c++) {
+        const kolo_attr attr[KOLO_MAX_ATTRS] = {
+            {cases[c / 2].heads}, {.f = 1000}, {3}, {(int64_t)c % 2}};
+        test_kernel_spec(&spec, &kolo_op_rotary, attr, 1, &cases[c / 2].x, NULL, 1, NULL, threads);
+        check(&kolo_simd_rotary, &spec, NULL, 1e-6);
+        test_kernel_in_bf16(&spec, -1);
+        check(&kolo_simd_rotary, &spec, NULL, 1e-6);
+    }
+    for (size_t c = 0; c < KOLO_COUNT(masks); c++) {
+        const kolo_attr attr[KOLO_MAX_ATTRS] = {{.f = -2}};
+        test_kernel_spec(&spec, &kolo_op_causal_mask, attr, 1, &masks[c], NULL, 1, NULL, threads);
+        check(&kolo_simd_causal_mask, &spec, NULL, 0);
+    }
+}
+
+static void positions_are_the_reference(void **state) { each_set(positions); }
+
 /* ---- reductions ---- */
 
 static void reductions(int threads) {
@@ -170,6 +194,7 @@ TEST_MAIN(test_simd_broadcast) {
         cmocka_unit_test(inputs_of_another_order_are_refused),
         cmocka_unit_test(permutations_are_the_reference),
         cmocka_unit_test(softmaxes_are_the_reference),
+        cmocka_unit_test(positions_are_the_reference),
         cmocka_unit_test(reductions_are_the_reference),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

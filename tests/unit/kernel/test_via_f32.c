@@ -49,6 +49,7 @@ static const via_case cases[] = {
     {&kolo_op_bias, 2, 1, .in = {S4(6, 3, 2, 2), S1(3)}},
     {&kolo_op_bias_bwd, 1, 1, .in = {S4(6, 3, 2, 2)}},
     {&kolo_op_gelu_bwd, 2, 2, .in = {S3(6, 2, 9), S3(6, 2, 9)}, .attr = {{.i = 1}, {.i = 1}}},
+    {&kolo_op_rotary, 1, 1, .in = {S3(6, 3, 4)}, .attr = {{1}, {.f = 10}}},
     {&kolo_op_softmax, 1, 1, .in = {S2(6, 11)}},
     {&kolo_op_softmax_bwd, 2, 1, .in = {S3(6, 4, 3), S3(6, 4, 3)}},
     {&kolo_op_silu, 1, 1, .in = {S2(6, 11)}},

@@ -1,0 +1,198 @@
+/* Layers and losses that consist of other ops. */
+#include "graph/ops/ops.h"
+
+#include <math.h>
+
+/* Fails the graph; for returns. */
+static kolo_value refuse(kolo_graph *g, const char *text) {
+    kolo_graph_set_failed(g, KOLO_FAIL(KOLO_ERR_ARG, "%s", text));
+    return KOLO_NONE;
+}
+
+/* ---- normalization ---- */
+
+/* The parameter NAME.suffix, of ones or zeros. */
+static kolo_value vector(kolo_graph *g, const char *name, const char *suffix, kolo_shape shape,
+                         kolo_init_kind init) {
+    char *full = kolo_format("%s.%s", name, suffix);
+    if (!full) {
+        kolo_graph_set_failed(g, KOLO_NOMEM(64));
+        return KOLO_NONE;
+    }
+    kolo_value v = kolo_param(g, full, shape, (kolo_init){init, 0});
+    kolo_free(full);
+    return v;
+}
+
+/* x divided by the root of its mean square over the last dimension. */
+static kolo_value unit(kolo_graph *g, kolo_value x, double eps) {
+    kolo_value square = kolo_reduce_mean(g, kolo_square(g, x), (int[]){-1}, 1, true);
+    return kolo_mul(g, x, kolo_rsqrt(g, kolo_add_number(g, square, eps)));
+}
+
+kolo_value kolo_rms_norm(kolo_graph *g, kolo_value x, const char *name, double eps) {
+    const kolo_shape shape = kolo_value_shape(g, x);
+    if (!name || shape.rank < 1) return refuse(g, "rms_norm: give a name, and x of [...,C]");
+    const kolo_shape channels = kolo_shape_1(shape.dim[shape.rank - 1]);
+    kolo_value y = unit(g, x, eps != 0 ? eps : 1e-6);
+    return kolo_mul(g, y, vector(g, name, "weight", channels, KOLO_INIT_ONE));
+}
+
+kolo_value kolo_group_norm(kolo_graph *g, kolo_value x, const char *name, int64_t groups,
+                           double eps) {
+    const kolo_shape shape = kolo_value_shape(g, x);
+    if (kolo_graph_check(g) != KOLO_OK) return KOLO_NONE;
+    if (shape.rank < 2 || groups < 1 || shape.dim[1] % groups != 0) {
+        return refuse(g, "group_norm: give x of [N,C,...] and a number of groups that divides C");
+    }
+    const int64_t rest = kolo_shape_count(&shape) / shape.dim[0] / groups;
+    kolo_value y = kolo_reshape(g, x, kolo_shape_3(shape.dim[0], groups, rest));
+    y = kolo_sub(g, y, kolo_reduce_mean(g, y, (int[]){2}, 1, true));
+    y = kolo_reshape(g, unit(g, y, eps != 0 ? eps : 1e-5), shape);
+    if (!name) return y;
+    kolo_shape channels = {.rank = shape.rank - 1, .dim = {shape.dim[1], 1, 1, 1, 1, 1}};
+    const kolo_shape stored = kolo_shape_1(shape.dim[1]);
+    kolo_value weight = vector(g, name, "weight", stored, KOLO_INIT_ONE);
+    kolo_value bias = vector(g, name, "bias", stored, KOLO_INIT_ZERO);
+    return kolo_add(g, kolo_mul(g, y, kolo_reshape(g, weight, channels)),
+                    kolo_reshape(g, bias, channels));
+}
+
+kolo_value kolo_instance_norm(kolo_graph *g, kolo_value x, const char *name, double eps) {
+    return kolo_group_norm(g, x, name, kolo_value_shape(g, x).dim[1], eps);
+}
+
+/* ---- images ---- */
+
+static kolo_shape with_height_1(kolo_shape s) {
+    return kolo_shape_4(s.dim[0], s.dim[1], 1, s.dim[2]);
+}
+
+kolo_value kolo_conv1d(kolo_graph *g, kolo_value x, kolo_value w, const kolo_conv1d_opts *opts) {
+    const kolo_shape of_x = kolo_value_shape(g, x), of_w = kolo_value_shape(g, w);
+    const kolo_conv1d_opts o = opts ? *opts : (kolo_conv1d_opts){0};
+    if (kolo_graph_check(g) != KOLO_OK) return KOLO_NONE;
+    if (of_x.rank != 3 || of_w.rank != 3) {
+        return refuse(g, "conv1d: give x of [N,C,W] and w of [O,C/groups,K]");
+    }
+    const kolo_conv2d_opts flat = {
+        .stride_w = o.stride, .pad_w = o.pad, .dilation_w = o.dilation, .groups = o.groups};
+    kolo_value y = kolo_conv2d(g, kolo_reshape(g, x, with_height_1(of_x)),
+                               kolo_reshape(g, w, with_height_1(of_w)), &flat);
+    const kolo_shape s = kolo_value_shape(g, y);
+    return kolo_reshape(g, y, kolo_shape_3(s.dim[0], s.dim[1], s.dim[3]));
+}
+
+kolo_value kolo_pixel_shuffle(kolo_graph *g, kolo_value x, int64_t factor) {
+    const kolo_shape s = kolo_value_shape(g, x);
+    if (kolo_graph_check(g) != KOLO_OK) return KOLO_NONE;
+    if (s.rank != 4 || factor < 1 || s.dim[1] % (factor * factor) != 0) {
+        return refuse(g, "pixel_shuffle: give x of [N,C,H,W] with C a multiple of factor^2");
+    }
+    const int64_t channels = s.dim[1] / (factor * factor);
+    const kolo_shape cut = {6, {s.dim[0], channels, factor, factor, s.dim[2], s.dim[3]}};
+    x = kolo_permute(g, kolo_reshape(g, x, cut), (const int[]){0, 1, 4, 2, 5, 3});
+    return kolo_reshape(g, x,
+                        kolo_shape_4(s.dim[0], channels, s.dim[2] * factor, s.dim[3] * factor));
+}
+
+kolo_value kolo_repeat_pixels(kolo_graph *g, kolo_value x, int64_t factor) {
+    enum { MOST = 64 };
+    const kolo_shape s = kolo_value_shape(g, x);
+    kolo_value copies[MOST];
+    if (kolo_graph_check(g) != KOLO_OK) return KOLO_NONE;
+    if (s.rank != 4 || factor < 1 || factor > MOST) {
+        return refuse(g, "repeat_pixels: give x of [N,C,H,W] and a factor from 1 to 64");
+    }
+    x = kolo_reshape(g, x, (kolo_shape){5, {s.dim[0], s.dim[1], s.dim[2], s.dim[3], 1}});
+    for (int64_t i = 0; i < factor; i++) copies[i] = x;
+    x = kolo_concat_along(g, copies, (int)factor, 4);
+    x = kolo_reshape(g, x, (kolo_shape){5, {s.dim[0], s.dim[1], s.dim[2], 1, s.dim[3] * factor}});
+    for (int64_t i = 0; i < factor; i++) copies[i] = x;
+    x = kolo_concat_along(g, copies, (int)factor, 3);
+    return kolo_reshape(g, x,
+                        kolo_shape_4(s.dim[0], s.dim[1], s.dim[2] * factor, s.dim[3] * factor));
+}
+
+/* ---- tables ---- */
+
+kolo_value kolo_gather_rows(kolo_graph *g, kolo_value x, kolo_value ids) {
+    const kolo_shape s = kolo_value_shape(g, ids), of_x = kolo_value_shape(g, x);
+    if (kolo_graph_check(g) != KOLO_OK) return KOLO_NONE;
+    if (s.rank != 1 || of_x.rank != 2)
+        return refuse(g, "gather_rows: give x of [V,C] and ids of [M]");
+    kolo_value y = kolo_embedding(g, x, kolo_reshape(g, ids, kolo_shape_2(s.dim[0], 1)), KOLO_NONE);
+    return kolo_reshape(g, y, kolo_shape_2(s.dim[0], of_x.dim[1]));
+}
+
+kolo_value kolo_scatter_add(kolo_graph *g, kolo_value rows, kolo_value ids, int64_t n) {
+    const kolo_shape s = kolo_value_shape(g, rows);
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_EMBEDDING_ROWS].i = n};
+    if (kolo_graph_check(g) != KOLO_OK) return KOLO_NONE;
+    if (s.rank != 2) return refuse(g, "scatter_add: give rows of [M,C] and ids of [M]");
+    const kolo_value in[] = {kolo_reshape(g, rows, kolo_shape_3(s.dim[0], 1, s.dim[1])),
+                             kolo_reshape(g, ids, kolo_shape_2(s.dim[0], 1))};
+    return kolo_graph_add1(g, &kolo_op_embedding_bwd, in, 2, attr);
+}
+
+kolo_value kolo_embedding_bag(kolo_graph *g, kolo_value w, kolo_value ids, bool mean) {
+    kolo_value rows = kolo_embedding(g, w, ids, KOLO_NONE);
+    return mean ? kolo_reduce_mean(g, rows, (int[]){1}, 1, false)
+                : kolo_reduce_sum(g, rows, (int[]){1}, 1, false);
+}
+
+/* ---- losses ---- */
+
+kolo_value kolo_soft_xent(kolo_graph *g, kolo_value logits, kolo_value target) {
+    return kolo_neg(g, kolo_sum(g, kolo_mul(g, target, kolo_log_softmax(g, logits, 1))));
+}
+
+kolo_value kolo_kl_div(kolo_graph *g, kolo_value log_q, kolo_value p) {
+    const double least = 1e-37; /* of p in the logarithm: p log p is 0 where p is 0 */
+    kolo_value log_p = kolo_log(g, kolo_clamp(g, p, least, INFINITY));
+    return kolo_sum(g, kolo_mul(g, p, kolo_sub(g, log_p, log_q)));
+}
+
+/* ---- attention ---- */
+
+/* [N,T,groups,each,D] -> [N groups,each T,D]: the heads of a group are further rows. */
+static kolo_value by_group(kolo_graph *g, kolo_value x, int64_t groups, int64_t each) {
+    const kolo_shape s = kolo_value_shape(g, x);
+    const int64_t width = s.dim[2] / (groups * each);
+    x = kolo_reshape(g, x, (kolo_shape){5, {s.dim[0], s.dim[1], groups, each, width}});
+    x = kolo_permute(g, x, (const int[]){0, 2, 3, 1, 4});
+    return kolo_reshape(g, x, kolo_shape_3(s.dim[0] * groups, each * s.dim[1], width));
+}
+
+kolo_value kolo_cross_attention(kolo_graph *g, kolo_value q, kolo_value k, kolo_value v,
+                                const kolo_cross_attention_opts *opts) {
+    const kolo_cross_attention_opts o = opts ? *opts : (kolo_cross_attention_opts){0};
+    const kolo_shape of_q = kolo_value_shape(g, q), of_k = kolo_value_shape(g, k),
+                     of_v = kolo_value_shape(g, v);
+    if (kolo_graph_check(g) != KOLO_OK) return KOLO_NONE;
+    const int64_t heads = o.heads, groups = o.kv_heads ? o.kv_heads : heads;
+    if (of_q.rank != 3 || of_k.rank != 3 || of_v.rank != 3 || heads < 1 || groups < 1 ||
+        heads % groups != 0 || of_q.dim[2] % heads != 0 || of_k.dim[2] % groups != 0 ||
+        of_v.dim[2] % groups != 0 || of_k.dim[1] != of_v.dim[1]) {
+        return refuse(g, "cross_attention: give q of [N,T,heads D], k of [N,S,kv_heads D] and v of "
+                         "[N,S,kv_heads E], with kv_heads a divisor of heads");
+    }
+    const int64_t n = of_q.dim[0], rows = of_q.dim[1], keys = of_k.dim[1], each = heads / groups;
+    const double width = (double)(of_q.dim[2] / heads);
+    kolo_value scores =
+        kolo_matmul(g, by_group(g, q, groups, each), by_group(g, k, groups, 1), false, true);
+    scores = kolo_scale(g, scores, o.scale != 0 ? o.scale : 1 / sqrt(width));
+    scores = kolo_reshape(g, scores, kolo_shape_4(n, heads, rows, keys));
+    if (o.use_bias) scores = kolo_add(g, scores, o.bias);
+    if (o.causal) {
+        const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_CAUSAL_FILL].f = -INFINITY};
+        scores = kolo_graph_add1(g, &kolo_op_causal_mask, &scores, 1, attr);
+    }
+    kolo_value p =
+        kolo_reshape(g, kolo_softmax(g, scores, -1), kolo_shape_3(n * groups, each * rows, keys));
+    kolo_value y = kolo_matmul(g, p, by_group(g, v, groups, 1), false, false);
+    const int64_t channels = of_v.dim[2] / groups;
+    y = kolo_reshape(g, y, (kolo_shape){5, {n, groups, each, rows, channels}});
+    y = kolo_permute(g, y, (const int[]){0, 3, 1, 2, 4});
+    return kolo_reshape(g, y, kolo_shape_3(n, rows, heads * channels));
+}

@@ -1,0 +1,79 @@
+/* What attention needs of positions: rotary embedding (Su et al., "RoFormer", 2021; the halves of a
+ * head are rotated, as in Llama), and the mask of keys after a query. */
+#include "graph/ops/ops.h"
+#include "graph/ops/rules.h"
+
+#include <inttypes.h>
+
+static const char *const rotary_attrs[] = {"heads", "%base", "first", "inverse", NULL};
+static const char *const causal_attrs[] = {"%fill", NULL};
+
+static kolo_status rotary_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "f"));
+    KOLO_TRY(kolo_rule_rank(q, 0, 3, "N,T,C"));
+    const int64_t heads = q->attr[KOLO_ROTARY_HEADS].i;
+    if (heads < 1 || q->in[0].shape.dim[2] % (2 * heads) != 0) {
+        return KOLO_RULE_FAIL(
+            q, "%" PRId64 " channels do not divide into %" PRId64 " heads of an even width",
+            q->in[0].shape.dim[2], heads);
+    }
+    if (!(q->attr[KOLO_ROTARY_BASE].f > 0)) return KOLO_RULE_FAIL(q, "base must be above 0");
+    return kolo_rule_out(q, 0, q->in[0].dtype, q->in[0].shape);
+}
+
+static void rotary_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
+                        const bool *wants, kolo_value *d_in) {
+    kolo_attr attr[KOLO_MAX_ATTRS];
+    for (int i = 0; i < KOLO_MAX_ATTRS; i++) attr[i] = n->attr[i];
+    attr[KOLO_ROTARY_INVERSE].i = !attr[KOLO_ROTARY_INVERSE].i;
+    if (wants[0]) d_in[0] = kolo_graph_add1(g, &kolo_op_rotary, d_out, 1, attr);
+}
+
+static kolo_status causal_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "f"));
+    if (q->in[0].shape.rank < 2) {
+        return KOLO_RULE_FAIL(q, "x must have two or more dimensions: ...,T,S");
+    }
+    return kolo_rule_out(q, 0, q->in[0].dtype, q->in[0].shape);
+}
+
+static void causal_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
+                        const bool *wants, kolo_value *d_in) {
+    static const kolo_attr zero[KOLO_MAX_ATTRS] = {{0}};
+    if (wants[0]) d_in[0] = kolo_graph_add1(g, &kolo_op_causal_mask, d_out, 1, zero);
+}
+
+const kolo_op kolo_op_rotary = {
+    .name = "rotary",
+    .index = "nTC->nTC",
+    .linear = 0x1u,
+    .min_in = 1,
+    .max_in = 1,
+    .layout = {.in = "p", .out = "p"},
+    .attrs = rotary_attrs,
+    .shape = rotary_shape,
+    .grad = rotary_grad,
+    .overwrite = 1u << 0,
+    .cheap = true,
+    .bf16 = 1u << 0,
+    .samples = {.in = 0x1u, .out = 0x1u},
+};
+const kolo_op kolo_op_causal_mask = {
+    .name = "causal_mask",
+    .index = "*TS->*TS",
+    .min_in = 1,
+    .max_in = 1,
+    .layout = {.in = "p", .out = "p"},
+    .attrs = causal_attrs,
+    .shape = causal_shape,
+    .grad = causal_grad,
+    .overwrite = 1u << 0,
+    .cheap = true,
+};
+
+kolo_value kolo_rotary(kolo_graph *g, kolo_value x, int64_t heads, double base, int64_t first) {
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_ROTARY_HEADS].i = heads,
+                                            [KOLO_ROTARY_BASE].f = base != 0 ? base : 10000,
+                                            [KOLO_ROTARY_FIRST].i = first};
+    return kolo_graph_add1(g, &kolo_op_rotary, &x, 1, attr);
+}
