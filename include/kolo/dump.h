@@ -34,6 +34,7 @@ typedef struct kolo_dump_opts {
     bool evaluate;      /* the forward pass alone */
     kolo_optimizer_opts optimizer;
     bool sparse_embedding; /* see kolo_train_opts */
+    bool sync_bn;          /* see kolo_train_opts */
     int64_t bucket_bytes;  /* default KOLO_BUCKET_BYTES */
     int threads;           /* default 1 */
     bool reference_kernels, no_winograd;

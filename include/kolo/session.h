@@ -72,6 +72,7 @@ typedef struct kolo_session_opts {
     int threads;          /* of kernels, per rank; default 1 */
     kolo_optimizer_opts optimizer; /* default SGD */
     bool sparse_embedding;         /* see kolo_train_opts */
+    bool sync_bn;                  /* see kolo_train_opts */
     double lr;                     /* default 0.01 */
     /* The schedule of kolo_train_opts, counted in steps: a step schedule multiplies the rate every
      * lr_step_every steps (default 30); `steps` is the end of cosine and poly, which require it. */

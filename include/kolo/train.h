@@ -107,6 +107,9 @@ typedef struct kolo_train_opts {
                               only the rows of its tokens. For SGD without momentum, and Adam as
                               PyTorch's SparseAdam. ARG with weight decay, with accumulation, if
                               another op reads the table, or without a table */
+    bool sync_bn; /* batch normalization by the samples of all workers in a micro-batch, as if one
+                     worker had them; else by the worker's own. ARG for a model without; UNSUPPORTED
+                     with `reproducible` */
     kolo_lr_schedule schedule;
     int64_t scale_lr; /* linear scaling (Goyal et al., 2017): `lr` is for global batches of so many
                          samples, and is multiplied by the global batch over this number; 0: no */

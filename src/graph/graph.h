@@ -173,6 +173,7 @@ typedef struct kolo_op {
     unsigned bf16;   /* bit i: mixed precision passes input i in bf16 */
     bool bf16_joins; /* only if another input is bf16 already: sums of losses stay f32 */
 
+    bool kept;  /* outputs are small and never recomputed */
     bool cheap; /* bound by memory traffic: a candidate for recomputation */
     /* Recomputes output 0 with this op. The other outputs are kept from the forward pass and
      * replace the inputs from `kept` on. NULL: the op itself. */

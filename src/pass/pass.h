@@ -24,6 +24,11 @@ kolo_status kolo_pass_shard(kolo_graph *g, const kolo_mesh *mesh);
 /* Gives a leaf that a later pass adds its placements; returns it. */
 kolo_value kolo_shard_leaf(kolo_graph *g, kolo_value leaf);
 
+/* Makes each batch normalization one by the samples of all ranks of a micro-batch; the scalar
+ * "sample_weight" is one over their number. Runs between the passes shard and statistics. ARG:
+ * there is none. UNSUPPORTED: the graph reads the statistics of one. */
+kolo_status kolo_pass_sync_batch_norm(kolo_graph *g);
+
 /* Adds the update of the running statistics of each batch normalization. Uses the scalar "share",
  * the fraction of the global batch on this rank. Runs before the gradient pass. */
 kolo_status kolo_pass_statistics(kolo_graph *g);
@@ -162,6 +167,7 @@ typedef struct kolo_pipeline_opts {
     kolo_recompute recompute;
     kolo_precision precision;
     bool sparse_embedding;
+    bool sync_batch_norm;
     bool keep_gradients;   /* see kolo_plan_opts */
     int64_t most_samples;  /* see kolo_sparse_opts */
     kolo_mesh mesh;        /* of the job; no axes: dp=1 */

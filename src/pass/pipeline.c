@@ -120,6 +120,10 @@ static kolo_status zero(kolo_graph *g, const kolo_pipeline_opts *opts) {
 static kolo_status accumulate(kolo_graph *g, const kolo_pipeline_opts *opts) {
     return kolo_pass_accumulate(g, opts->micro_batches, opts->zero > 1);
 }
+static kolo_status sync_batch_norm(kolo_graph *g, const kolo_pipeline_opts *opts) {
+    (void)opts;
+    return kolo_pass_sync_batch_norm(g);
+}
 static kolo_status lower_comm(kolo_graph *g, const kolo_pipeline_opts *opts) {
     size_t in_flight = opts->zero > 1 ? 4 * opts->bucket_bytes : SIZE_MAX;
     return kolo_pass_lower_comm(g, opts->bucket_bytes, in_flight);
@@ -130,6 +134,9 @@ static bool trains(const kolo_pipeline_opts *o) { return o->train; }
 static bool evaluates(const kolo_pipeline_opts *o) { return !o->train; }
 static bool is_zero(const kolo_pipeline_opts *o) { return o->train && o->zero > 0; }
 static bool is_sparse(const kolo_pipeline_opts *o) { return o->sparse_embedding; }
+static bool synchronises_norms(const kolo_pipeline_opts *o) {
+    return o->train && o->sync_batch_norm;
+}
 static bool recomputes(const kolo_pipeline_opts *o) {
     return o->train && o->recompute != KOLO_RECOMPUTE_NONE;
 }
@@ -150,6 +157,7 @@ static const struct {
     {"objective", add_objective, trains},
     {"outputs", drop_outputs, always},
     {"shard", shard, trains},
+    {"sync_batch_norm", sync_batch_norm, synchronises_norms},
     {"statistics", statistics, trains},
     {"gradient", gradient, trains},
     {"gradients", keep_gradients, keeps_gradients},

@@ -63,6 +63,10 @@ static void convert_inputs(converter *c, kolo_node *n) {
 
 static kolo_status retype_outputs(const converter *c, const kolo_node *n) {
     kolo_tensor in[KOLO_MAX_IO], have[KOLO_MAX_IO], want[KOLO_MAX_IO];
+    if (n->op->comm) { /* a redistribution */
+        kolo_info(c->g, n->out[0])->tensor.dtype = dtype_of(c, n->in[0]);
+        return KOLO_OK;
+    }
     kolo_shape_query q = kolo_node_query(c->g, n, in, have);
     q.out = want;
     KOLO_TRY(n->op->shape(&q));

@@ -266,7 +266,7 @@ typedef struct cutter {
 /* Outputs that the recomputation of output 0 reads, such as the mean and variance of a batch. */
 static bool is_kept(const recomputer *r, kolo_value v) {
     const kolo_node *maker = maker_of(r, v);
-    return maker->op->recompute.op && v.id != maker->out[0].id;
+    return maker->op->kept || (maker->op->recompute.op && v.id != maker->out[0].id);
 }
 
 static kolo_status measure(cutter *c) {

@@ -1,9 +1,9 @@
 /* Running statistics: adds the update of the running mean and variance of each batch normalization.
  *
  * Each rank has the mean and variance of its shard of the batch. Multiplied by its fraction of the
- * global batch, the scalar "share", they are summands of their mean over the ranks, even if the
- * fractions differ or are zero; the pass synchronise adds them up. The running variance is
- * unbiased, n / (n - 1) times that of the batch, as in PyTorch. */
+ * global batch, the scalar "share", they (or those of all ranks, which are the same) are summands
+ * of their mean over the ranks, even if the fractions differ or are zero; the pass synchronise adds
+ * them up. The running variance is unbiased, n / (n - 1) times that of the batch, as in PyTorch. */
 #include "graph/ops/ops.h"
 #include "pass/pass.h"
 
@@ -12,9 +12,16 @@ static kolo_value scaled(kolo_graph *g, kolo_value x, kolo_value share, double f
     return kolo_graph_add1(g, &kolo_op_scale, (kolo_value[]){x, share}, 2, attr);
 }
 
+/* The statistics of a batch that a node computes, and the running ones. */
+typedef struct statistics {
+    kolo_value running_mean, running_var, mean, var;
+    double unbiased; /* factor of var */
+    double momentum;
+} statistics;
+
 /* taken: by value, whether a state has an update already. */
-static kolo_status update(kolo_graph *g, const kolo_node *n, kolo_value share, bool *taken) {
-    const kolo_value mean = n->in[3], var = n->in[4];
+static kolo_status update(kolo_graph *g, const statistics *s, kolo_value share, bool *taken) {
+    const kolo_value mean = s->running_mean, var = s->running_var;
     if (taken[mean.id] || taken[var.id]) {
         return KOLO_FAIL(
             KOLO_ERR_UNSUPPORTED,
@@ -22,19 +29,16 @@ static kolo_status update(kolo_graph *g, const kolo_node *n, kolo_value share, b
             kolo_info(g, mean)->name);
     }
     taken[mean.id] = taken[var.id] = true;
-    const kolo_shape *x = &kolo_info(g, n->in[0])->tensor.shape;
-    double count = (double)(kolo_shape_count(x) / x->dim[1]);
     const kolo_value in[] = {
         mean,
         var,
-        scaled(g, n->out[1], share, 1),
-        scaled(g, n->out[2], share, count > 1 ? count / (count - 1) : 1),
+        scaled(g, s->mean, share, 1),
+        scaled(g, s->var, share, s->unbiased),
     };
     kolo_value out[KOLO_MAX_IO];
-    const double momentum = n->attr[KOLO_NORM_MOMENTUM].f;
     const kolo_attr attr[KOLO_MAX_ATTRS] = {
-        [KOLO_NORM_UPDATE_KEEP].f = 1 - momentum,
-        [KOLO_NORM_UPDATE_FACTOR].f = momentum,
+        [KOLO_NORM_UPDATE_KEEP].f = 1 - s->momentum,
+        [KOLO_NORM_UPDATE_FACTOR].f = s->momentum,
     };
     kolo_graph_add(g, &kolo_op_batch_norm_update, in, 4, attr, out);
     KOLO_TRY(kolo_graph_check(g));
@@ -43,9 +47,28 @@ static kolo_status update(kolo_graph *g, const kolo_node *n, kolo_value share, b
     return KOLO_OK;
 }
 
-static bool keeps_statistics(const kolo_graph *g, const kolo_node *n) {
-    return n->op == &kolo_op_batch_norm && kolo_info(g, n->in[3])->kind == KOLO_VALUE_STATE &&
-           kolo_info(g, n->in[4])->kind == KOLO_VALUE_STATE;
+static bool keeps_statistics(const kolo_graph *g, const kolo_node *n, statistics *s) {
+    if (n->op == &kolo_op_batch_norm) {
+        const kolo_shape *x = &kolo_info(g, n->in[0])->tensor.shape;
+        double count = (double)(kolo_shape_count(x) / x->dim[1]);
+        *s = (statistics){.running_mean = n->in[3],
+                          .running_var = n->in[4],
+                          .mean = n->out[1],
+                          .var = n->out[2],
+                          .unbiased = count > 1 ? count / (count - 1) : 1,
+                          .momentum = n->attr[KOLO_NORM_MOMENTUM].f};
+    } else if (n->op == &kolo_op_sync_norm_statistics) {
+        *s = (statistics){.running_mean = n->in[1],
+                          .running_var = n->in[2],
+                          .mean = n->out[0],
+                          .var = n->out[2],
+                          .unbiased = 1, /* output 2 is */
+                          .momentum = n->attr[KOLO_SYNC_NORM_MOMENTUM].f};
+    } else {
+        return false;
+    }
+    return kolo_info(g, s->running_mean)->kind == KOLO_VALUE_STATE &&
+           kolo_info(g, s->running_var)->kind == KOLO_VALUE_STATE;
 }
 
 kolo_status kolo_pass_statistics(kolo_graph *g) {
@@ -55,9 +78,10 @@ kolo_status kolo_pass_statistics(kolo_graph *g) {
     if (!taken) return KOLO_NOMEM(g->n_values);
     kolo_status status = KOLO_OK;
     for (int32_t i = 0; status == KOLO_OK && i < n_nodes; i++) {
-        if (!keeps_statistics(g, g->nodes[i])) continue;
+        statistics s;
+        if (!keeps_statistics(g, g->nodes[i], &s)) continue;
         if (!kolo_value_ok(share)) share = kolo_shard_leaf(g, kolo_scalar(g, "share"));
-        status = update(g, g->nodes[i], share, taken);
+        status = update(g, &s, share, taken);
     }
     kolo_free(taken);
     return status == KOLO_OK ? kolo_graph_check(g) : status;

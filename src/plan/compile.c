@@ -396,6 +396,7 @@ kolo_pipeline_opts kolo_plan_passes(const kolo_plan_opts *o) {
         .recompute = o->recompute,
         .precision = o->precision,
         .sparse_embedding = o->sparse_embedding,
+        .sync_batch_norm = o->sync_batch_norm,
         .keep_gradients = o->keep_gradients,
         .most_samples = o->most_samples,
         .mesh = o->mesh,
@@ -434,6 +435,7 @@ kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kol
             "row-sparse gradients cannot be summed over logical shards: omit --sparse-embedding");
         goto fail;
     }
+    KOLO_ASSERT(o.shards == 0 || !o.sync_batch_norm);
     kolo_pipeline_opts pipeline = kolo_plan_passes(&o);
     if (p->comm && o.mesh.n_axes == 0) {
         pipeline.mesh = (kolo_mesh){1, {{"dp", kolo_comm_size(p->comm)}}};

@@ -98,6 +98,7 @@ typedef struct kolo_plan_opts {
     kolo_recompute recompute; /* default none */
     kolo_precision precision; /* default f32 */
     bool sparse_embedding;    /* see kolo_pass_sparse; the same for all plans of a store */
+    bool sync_batch_norm;     /* see kolo_pass_sync_batch_norm; not with shards */
     bool keep_gradients;      /* until the next run, for kolo_plan_gradient */
     int64_t most_samples;     /* largest batch of any rank; default the batch of the graph */
     size_t bucket_bytes;      /* minimum bytes of a bucket; default 1 MiB */

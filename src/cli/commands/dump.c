@@ -29,6 +29,7 @@ int cmd_dump(kolo_options *o) {
         .evaluate = kolo_options_flag(o, "forward"),
         .optimizer = train_opts_optimizer(o),
         .sparse_embedding = kolo_options_flag(o, "sparse-embedding"),
+        .sync_bn = kolo_options_flag(o, "sync-bn"),
         .bucket_bytes = kolo_options_int(o, "bucket-bytes"),
         .threads = threads ? threads : kolo_processors(),
         .reference_kernels = kolo_options_choice(o, "kernels") == KERNEL_SET_REF,

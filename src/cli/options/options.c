@@ -255,6 +255,9 @@ const kolo_option cli_options[] = {
      .unset = "none", .help = "the same for the parameters that match these patterns"},
     {.name = "weight-decay", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "0", .min = 0,
      .max = 1e6, .commands = MODEL, .help = "weight decay coefficient"},
+    {.name = "sync-bn", .type = KOLO_OPTION_FLAG, .commands = MODEL,
+     .help = "batch normalization by the samples of all workers, as if one had the whole batch, "
+             "instead of each worker's own; with --accumulate, those of a micro-batch"},
     {.name = "sparse-embedding", .type = KOLO_OPTION_FLAG, .commands = MODEL,
      .help = "exchange and update only the rows of embedding tables that occur in the batch; "
              "requires SGD without momentum, or Adam, which then leaves the moments of other rows "

@@ -134,6 +134,7 @@ kolo_status train_opts_make(kolo_options *o, int threads, kolo_train_opts *opts)
         .accumulate = kolo_options_int(o, "accumulate"),
         .optimizer = train_opts_optimizer(o),
         .sparse_embedding = kolo_options_flag(o, "sparse-embedding"),
+        .sync_bn = kolo_options_flag(o, "sync-bn"),
         .threads = threads,
         .reference_kernels = kolo_options_choice(o, "kernels") == KERNEL_SET_REF,
         .no_winograd = !kolo_options_flag(o, "winograd"),

@@ -106,3 +106,15 @@ bool kolo_flat_range(const kolo_graph *g, kolo_value v, int64_t *first, int64_t 
     }
     return false;
 }
+
+kolo_value kolo_sum_over_samples(kolo_graph *g, kolo_value v, kolo_value x) {
+    kolo_placements from = {0}, to = {0};
+    if (kolo_graph_check(g) != KOLO_OK) return v;
+    for (int a = 0; a < g->mesh.n_axes; a++) {
+        const kolo_placement *p = &kolo_info(g, x)->placements.axis[a];
+        if (p->kind != KOLO_PLACEMENT_SHARDED || p->dim != 0) continue;
+        from.axis[a].kind = KOLO_PLACEMENT_PARTIAL;
+        to.axis[a].kind = KOLO_PLACEMENT_REPLICATED;
+    }
+    return kolo_redistribute(g, v, &from, &to);
+}

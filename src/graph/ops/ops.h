@@ -83,6 +83,16 @@ enum { KOLO_RESHAPE_RANK, KOLO_RESHAPE_DIM /* first of six */ };
 enum { KOLO_NORM_EPS, KOLO_NORM_MOMENTUM, KOLO_NORM_RELU };
 enum { KOLO_NORM_UPDATE_KEEP, KOLO_NORM_UPDATE_FACTOR };
 
+/* Synchronised batch normalization. sync_norm_sums: x [N,C,...], running_mean [C], weight [] ->
+ * sums [2 C]: weight / plane times the sums of x - running_mean, then of its square, with `plane`
+ * elements of a channel in a sample. sync_norm_statistics: sums, running_mean, running_var, weight
+ * -> mean, var, unbiased var [C] of all samples, if weight is one over their number and the sums
+ * are those of all ranks. Only passes read running_var and the momentum. sync_norm: x, gamma, beta,
+ * mean, var, weight, [r] -> y as batch_norm. sync_norm_bwd_sums: dy, x, gamma, mean, var, [beta] ->
+ * dgamma, dbeta, sums [2 C]: dbeta, then dgamma. sync_norm_bwd_data: dy, x, weight, sums, gamma,
+ * mean, var, [beta] -> dx. Attributes and beta as of batch_norm. */
+enum { KOLO_SYNC_NORM_MOMENTUM, KOLO_SYNC_NORM_PLANE }; /* of statistics */
+
 /* gelu: x -> x Phi(x), or with tanh x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2.
  * gelu_bwd: dy, x -> dx, [db], the sum of dx over all but its last dimension, when bias is 1.
  * mul: a, b -> a b. unary.h and binary.h have the other functions. */
@@ -286,6 +296,9 @@ kolo_value kolo_redistribute_as(kolo_graph *g, kolo_value v, const kolo_placemen
 /* Whether v is a flat shard with cuts; then the elements of the whole, in the order of its memory,
  * that this rank holds. */
 bool kolo_flat_range(const kolo_graph *g, kolo_value v, int64_t *first, int64_t *count);
+/* The sum over the ranks of v, which each computes as a sum over its samples of x, on all ranks; v
+ * where they are not sharded. */
+kolo_value kolo_sum_over_samples(kolo_graph *g, kolo_value v, kolo_value x);
 
 /* own_range: x -> its elements from `first` on, in the order of its memory, a view. post: values of
  * one bucket -> the same values, in flight: only wait may read them. wait: outputs of post -> the
@@ -327,6 +340,11 @@ enum { KOLO_COMM_BUCKET, KOLO_COMM_COLLECTIVE, KOLO_COMM_INSIDE };
     X(batch_norm_bwd)                   \
     X(batch_norm_infer)                 \
     X(batch_norm_update)                \
+    X(sync_norm_sums)                   \
+    X(sync_norm_statistics)             \
+    X(sync_norm)                        \
+    X(sync_norm_bwd_sums)               \
+    X(sync_norm_bwd_data)               \
     X(gelu)                             \
     X(gelu_bwd)                         \
     KOLO_BINARY_LIST(KOLO_BINARY_OP, X) \

@@ -49,6 +49,11 @@
     X(batch_norm_bwd)                   \
     X(batch_norm_infer)                 \
     X(batch_norm_update)                \
+    X(sync_norm_sums)                   \
+    X(sync_norm)                        \
+    X(sync_norm_bwd_sums)               \
+    X(sync_norm_bwd_data)               \
+    X(sync_norm_statistics)             \
     X(scale)                            \
     X(concat)                           \
     X(channel_window)                   \

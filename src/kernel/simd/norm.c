@@ -8,6 +8,7 @@
 
 #include "base/integer.h"
 
+#include <math.h>
 #include <string.h>
 
 typedef struct norm_state {
@@ -18,10 +19,11 @@ typedef struct norm_state {
 
 enum { BWD_DY, BWD_X, BWD_GAMMA, BWD_MEAN, BWD_VAR, BWD_BETA };
 enum { X, GAMMA, BETA, MEAN, VAR, RESIDUAL };
-enum {
-    VECTORS = 6
-}; /* coefficients in scratch memory: center, slope, offset, tilt, and those
-    * of the gate */
+enum { SYNC_RESIDUAL = 6 }; /* of sync_norm; others as above */
+enum { DATA_WEIGHT = 2, DATA_SUMS, DATA_GAMMA, DATA_MEAN, DATA_VAR, DATA_BETA };
+/* In scratch memory: the coefficients center, slope, offset, tilt, and those of the gate; a mean
+ * and a variance. */
+enum { VECTORS = 8 };
 
 static double seconds(const kolo_kernel_spec *spec) {
     double bytes = 0;
@@ -37,7 +39,7 @@ static double fit(kolo_kernel_spec *spec) {
     if (!kolo_simd_supports(spec) || !kolo_simd_image_of(x, &image)) return -1;
     for (int i = 0; i < spec->n_in + spec->n_out; i++) {
         const kolo_tensor *t = i < spec->n_in ? &spec->in[i] : &spec->out[i - spec->n_in];
-        bool vector = t->shape.rank == 1;
+        bool vector = t->shape.rank <= 1;
         if (vector ? !kolo_layout_is_plain(&t->layout)
                    : !kolo_layout_equal(&t->layout, &x->layout)) {
             return -1;
@@ -52,7 +54,8 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
     s->loops = KOLO_ISA_PICK(kolo_simd_norm);
     KOLO_ASSERT(kolo_simd_image_of(&spec->in[0], &s->image));
     s->lanes = s->image.planes * s->image.inner;
-    bool sums = spec->op != &kolo_op_batch_norm_infer;
+    bool sums = spec->op != &kolo_op_batch_norm_infer && spec->op != &kolo_op_sync_norm &&
+                spec->op != &kolo_op_sync_norm_bwd_data;
     *scratch_bytes = sizeof(float) * (size_t)(s->lanes * (VECTORS + (sums ? 3 * s->image.n : 0)));
     *state = s;
     return KOLO_OK;
@@ -107,6 +110,7 @@ static void run_passes(const kolo_call *call, kolo_simd_norm_job *job, int tenso
 static void run_forward(const kolo_call *call) {
     const norm_state *s = call->state;
     bool train = call->spec->op == &kolo_op_batch_norm;
+    int residual = call->spec->op == &kolo_op_sync_norm ? SYNC_RESIDUAL : RESIDUAL;
     kolo_simd_norm_job job = job_of(call);
     job.relu = call->spec->attr[KOLO_NORM_RELU].i;
     job.x = call->in[X];
@@ -114,7 +118,7 @@ static void run_forward(const kolo_call *call) {
     job.beta = call->in[BETA];
     job.mean = call->in[MEAN];
     job.var = call->in[VAR];
-    job.residual = call->spec->n_in > RESIDUAL ? call->in[RESIDUAL] : NULL;
+    job.residual = call->spec->n_in > residual ? call->in[residual] : NULL;
     if (train) {
         job.mean_out = call->out[1];
         job.var_out = call->out[2];
@@ -125,25 +129,107 @@ static void run_forward(const kolo_call *call) {
     run_passes(call, &job, 1, train ? passes : passes + 1, train ? 3 : 2);
 }
 
+/* beta, zero-padded as all coefficients are. */
+static const float *padded(const kolo_call *call, const float *beta) {
+    const norm_state *s = call->state;
+    float *copy = (float *)call->scratch + 5 * s->lanes;
+    return memcpy(copy, beta, sizeof(float) * (size_t)s->image.c);
+}
+
+/* The sums of batch_norm_bwd, or of sync_norm_bwd_sums, without dx. */
 static void run_bwd(const kolo_call *call) {
     const norm_state *s = call->state;
+    bool data = call->spec->op == &kolo_op_batch_norm_bwd;
     kolo_simd_norm_job job = job_of(call);
     job.dy = call->in[BWD_DY];
     job.x = call->in[BWD_X];
     job.gamma = call->in[BWD_GAMMA];
     job.mean = call->in[BWD_MEAN];
     job.var = call->in[BWD_VAR];
-    if (call->spec->n_in > BWD_BETA) { /* zero-padded, as all coefficients are */
-        float *beta = (float *)call->scratch + 5 * s->lanes;
-        job.beta = memcpy(beta, call->in[BWD_BETA], sizeof(float) * (size_t)s->image.c);
-    }
-    job.dgamma = call->out[1];
-    job.dbeta = call->out[2];
+    if (call->spec->n_in > BWD_BETA) job.beta = padded(call, call->in[BWD_BETA]);
+    job.dgamma = call->out[data ? 1 : 0];
+    job.dbeta = call->out[data ? 2 : 1];
     const pass passes[] = {{s->loops->products_begin, true},
                            {s->loops->products, false},
                            {s->loops->products_end, true},
                            {s->loops->apply_bwd, false}};
-    run_passes(call, &job, 2, passes, KOLO_COUNT(passes));
+    run_passes(call, &job, 2, passes, data ? 4 : 3);
+}
+
+/* ---- synchronised ---- */
+
+/* The mean and variance of this rank, as summands of those about the running mean. */
+static void run_sync_sums(const kolo_call *call) {
+    const norm_state *s = call->state;
+    const float *shift = call->in[1];
+    const int64_t channels = s->image.c;
+    float *scratch = call->scratch, *sums = call->out[0];
+    kolo_simd_norm_job job = job_of(call);
+    job.x = call->in[0];
+    job.gamma = scratch + 4 * s->lanes; /* zeros: of coefficients that are not used */
+    job.beta = scratch + 5 * s->lanes;
+    job.mean_out = scratch + 6 * s->lanes;
+    job.var_out = scratch + 7 * s->lanes;
+    const pass passes[] = {{s->loops->moments, false}, {s->loops->moments_end, true}};
+    run_passes(call, &job, 1, passes, KOLO_COUNT(passes));
+    const double share = (double)s->image.n * (double)*(const float *)call->in[2];
+    for (int64_t c = 0; c < channels; c++) {
+        double away = (double)job.mean_out[c] - (double)shift[c];
+        sums[c] = (float)(share * away);
+        sums[channels + c] = (float)(share * ((double)job.var_out[c] + away * away));
+    }
+}
+
+static void run_sync_bwd_sums(const kolo_call *call) {
+    const norm_state *s = call->state;
+    const size_t bytes = sizeof(float) * (size_t)s->image.c;
+    float *sums = call->out[2];
+    run_bwd(call);
+    memcpy(sums, call->out[1], bytes);
+    memcpy(sums + s->image.c, call->out[0], bytes);
+}
+
+static void run_sync_bwd_data(const kolo_call *call) {
+    const norm_state *s = call->state;
+    const float *sums = call->in[DATA_SUMS];
+    const int64_t channels = s->image.c;
+    kolo_simd_norm_job job = job_of(call);
+    job.dy = call->in[BWD_DY];
+    job.x = call->in[BWD_X];
+    job.gamma = call->in[DATA_GAMMA];
+    job.mean = call->in[DATA_MEAN];
+    job.var = call->in[DATA_VAR];
+    if (call->spec->n_in > DATA_BETA) job.beta = padded(call, call->in[DATA_BETA]);
+    const double share =
+        (double)*(const float *)call->in[DATA_WEIGHT] / (double)(s->image.h * s->image.w);
+    for (int64_t c = 0; c < channels; c++) {
+        double rstd = 1 / sqrt((double)job.var[c] + job.eps);
+        job.slope[c] = (float)((double)job.gamma[c] * rstd);
+        job.offset[c] = (float)(share * (double)sums[c]);
+        job.tilt[c] = (float)(share * rstd * (double)sums[channels + c]);
+    }
+    const pass passes[] = {{s->loops->products_begin, true}, {s->loops->apply_bwd, false}};
+    run_passes(call, &job, 1, passes, KOLO_COUNT(passes));
+}
+
+static double fit_statistics(kolo_kernel_spec *spec) {
+    if (!kolo_spec_floats_are(spec, KOLO_DTYPE_F32) || !kolo_spec_is_plain(spec)) return -1;
+    return seconds(spec);
+}
+
+static void run_statistics(const kolo_call *call) {
+    const int64_t channels = call->spec->in[1].shape.dim[0];
+    const float *sums = call->in[0], *shift = call->in[1];
+    float *mean = call->out[0], *var = call->out[1], *unbiased = call->out[2];
+    const double plane = (double)call->spec->attr[KOLO_SYNC_NORM_PLANE].i;
+    const double count = plane / (double)*(const float *)call->in[3];
+    for (int64_t c = 0; c < channels; c++) {
+        double away = (double)sums[c];
+        double v = fmax((double)sums[channels + c] - away * away, 0);
+        mean[c] = (float)((double)shift[c] + away);
+        var[c] = (float)v;
+        unbiased[c] = (float)(count > 1 ? v * count / (count - 1) : v);
+    }
 }
 
 #define NORM(text, op_name, run_)             \
@@ -158,6 +244,14 @@ static void run_bwd(const kolo_call *call) {
 NORM("simd_batch_norm", batch_norm, run_forward);
 NORM("simd_batch_norm_infer", batch_norm_infer, run_forward);
 NORM("simd_batch_norm_bwd", batch_norm_bwd, run_bwd);
+NORM("simd_sync_norm_sums", sync_norm_sums, run_sync_sums);
+NORM("simd_sync_norm", sync_norm, run_forward);
+NORM("simd_sync_norm_bwd_sums", sync_norm_bwd_sums, run_sync_bwd_sums);
+NORM("simd_sync_norm_bwd_data", sync_norm_bwd_data, run_sync_bwd_data);
+const kolo_kernel kolo_simd_sync_norm_statistics = {.name = "simd_sync_norm_statistics",
+                                                    .op = &kolo_op_sync_norm_statistics,
+                                                    .fit = fit_statistics,
+                                                    .run = run_statistics};
 
 /* ---- batch_norm_update, scale ---- */
 

@@ -117,6 +117,7 @@ static void resolve_handles(cached *c) {
     c->rng_key = kolo_plan_find_scalar(c->plan, "rng_key");
     c->first_sample = kolo_plan_find_scalar(c->plan, "first_sample");
     c->share = kolo_plan_find_scalar(c->plan, "share");
+    c->sample_weight = kolo_plan_find_scalar(c->plan, "sample_weight");
     c->fresh = kolo_plan_find_scalar(c->plan, "fresh");
     c->once = kolo_plan_find_scalar(c->plan, "once");
     for (int i = 0; i < KOLO_MAX_METRICS; i++) c->metrics[i] = KOLO_NONE;
@@ -497,17 +498,18 @@ static scalars step_scalars(const kolo_session *s, double lr, int64_t labels) {
     };
 }
 
-/* Sets the inputs and scalars of a plan for `part` of the batch, `share` of what is summed. fresh,
+/* Sets the inputs and scalars of a plan for `part` of `samples` whose statistics are summed. fresh,
  * first: the first part of this rank, and of all ranks. */
 static void prepare(const kolo_session *s, const cached *c, const kolo_batch *part,
-                    const scalars *x, double share, bool fresh, bool first) {
+                    const scalars *x, int64_t samples, bool fresh, bool first) {
     feed(s, c, part);
     kolo_plan_set(c->plan, c->lr, x->lr);
     kolo_plan_set(c->plan, c->update, x->update);
     kolo_plan_set(c->plan, c->grad_scale, x->grad_scale);
     kolo_plan_set_integer(c->plan, c->rng_key, x->rng_key);
     kolo_plan_set_integer(c->plan, c->first_sample, part->first);
-    kolo_plan_set(c->plan, c->share, share);
+    kolo_plan_set(c->plan, c->share, (double)part->count / (double)samples);
+    kolo_plan_set(c->plan, c->sample_weight, 1 / (double)samples);
     kolo_plan_set(c->plan, c->fresh, fresh);
     kolo_plan_set(c->plan, c->once, first);
 }
@@ -523,8 +525,7 @@ static kolo_status run_micro_batches(kolo_session *s, const kolo_batch *batch, c
         int64_t count = part_count(batch->count, n, i);
         kolo_batch micro = kolo_batch_part(batch, part_first(batch->count, n, i), count);
         if (count != last) KOLO_TRY(get_plan(s, ADD, global, count, &c));
-        prepare(s, c, &micro, x, (double)count / (double)micro_global(s, global, n, i), i == 0,
-                i == 0 && rank_of(s) == 0);
+        prepare(s, c, &micro, x, micro_global(s, global, n, i), i == 0, i == 0 && rank_of(s) == 0);
         /* Forward and backward; gradients and sums are accumulated. */
         if (count == 0) {
             KOLO_TRY(kolo_plan_skip(c->plan, i == n - 1));
@@ -549,7 +550,7 @@ static kolo_status prepare_shard(kolo_session *s, const kolo_batch *batch, int k
     kolo_batch shard = kolo_batch_part(batch, k * size - batch->first, count);
     *c = finish;
     if (count != size) KOLO_TRY(get_plan(s, ADD, count, count, c));
-    prepare(s, *c, &shard, x, (double)count / (double)batch->global_count, true, k == 0);
+    prepare(s, *c, &shard, x, batch->global_count, true, k == 0);
     return KOLO_OK;
 }
 

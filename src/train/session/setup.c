@@ -85,6 +85,11 @@ static kolo_status check_batches(const kolo_train_opts *o) {
         return KOLO_FAIL(KOLO_ERR_ARG, "logical shards are the micro-batches of a reproducible "
                                        "run: omit --accumulate, and give more shards");
     }
+    if (o->sync_bn) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "logical shards run one after the other, so batch normalization cannot be "
+                         "synchronised over them: omit --sync-bn or --reproducible");
+    }
     if (o->sparse_embedding) {
         return KOLO_FAIL(KOLO_ERR_ARG, "row-sparse gradients cannot be summed over logical shards: "
                                        "omit --sparse-embedding or --reproducible");
@@ -329,6 +334,7 @@ static kolo_status open_steps(kolo_setup *s, const kolo_train_opts *given, int w
                 .zero = s->opts.zero,
                 .optimizer = s->opts.optimizer,
                 .sparse_embedding = s->opts.sparse_embedding,
+                .sync_batch_norm = s->opts.sync_bn,
                 .bucket_bytes = (size_t)s->opts.bucket_bytes,
                 .algorithm = s->opts.algorithm,
                 .kernels = kolo_kernel_set_of(s->opts.reference_kernels, s->opts.no_winograd),
@@ -478,7 +484,8 @@ void kolo_setup_describe_learning(const kolo_setup *setup, kolo_text *text) {
     kolo_text_add(text, "\n");
     if (setup->normalizes) kolo_text_add(text, "batch: %" PRId64 "\n", o->batch);
     describe_optimizer(&o->optimizer, text);
-    kolo_text_add(text, "sparse-embedding: %s\n", o->sparse_embedding ? "true" : "false");
+    kolo_text_add(text, "sparse-embedding: %s\nsync-bn: %s\n",
+                  o->sparse_embedding ? "true" : "false", o->sync_bn ? "true" : "false");
     describe_schedule(setup, text);
     kolo_text_add(text, "precision: %s\n", kolo_precision_name(o->precision));
     if (o->reproducible > 0) kolo_text_add(text, "reproducible: %" PRId64 "\n", o->reproducible);

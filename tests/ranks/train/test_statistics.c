@@ -1,6 +1,7 @@
-/* Batch normalization on several ranks: each normalizes by its own batch; all keep the same running
- * statistics, the mean over the ranks weighted by samples, also with unequal shares and ranks
- * without samples. Micro-batches update them one after the other. */
+/* Batch normalization on several ranks: each normalizes by its own batch, or all by the whole batch
+ * (sync: as one rank does); all keep the same running statistics, the mean over the ranks weighted
+ * by samples, also with unequal shares and ranks without samples. Micro-batches update them one
+ * after the other. */
 #include "data/prefetch.h"
 #include "support/ranks.h"
 #include "support/support.h"
@@ -17,21 +18,25 @@ typedef struct setting {
     int64_t batch; /* of each rank, in a micro-batch */
     int64_t accumulate;
     double lr;
+    bool sync;
     char data[64];
 } setting;
 
 typedef struct outcome {
     uint64_t hash;
     float mean[WIDTH], var[WIDTH], deep; /* of bn1; the last variance of the last layer */
+    double loss;                         /* of the last step */
 } outcome;
 
-static kolo_status take_steps(kolo_session *session, kolo_loader *loader, const setting *s) {
+static kolo_status take_steps(kolo_session *session, kolo_loader *loader, const setting *s,
+                              outcome *o) {
     KOLO_TRY(kolo_session_init(session, 3));
     for (int k = 0; k < s->steps; k++) {
         kolo_batch batch;
         kolo_sums sums;
         KOLO_TRY(kolo_loader_next(loader, &batch));
         KOLO_TRY(kolo_session_step_batch(session, &batch, s->lr, &sums));
+        o->loss = sums.metric[KOLO_METRIC_LOSS] / (double)sums.samples;
     }
     return KOLO_OK;
 }
@@ -68,10 +73,10 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
         .classes = kolo_dataset_describe(dataset)->classes,
         .batch = s->batch,
         .accumulate = s->accumulate,
-        .plan = {.optimizer.momentum = 0.9, .bucket_bytes = 4 << 10},
+        .plan = {.optimizer.momentum = 0.9, .bucket_bytes = 4 << 10, .sync_batch_norm = s->sync},
     };
     KOLO_TRY_GOTO(kolo_session_create_for(&opts, comm, &session), done);
-    status = take_steps(session, loader, s);
+    status = take_steps(session, loader, s, result);
     if (status == KOLO_OK) read_statistics(kolo_session_store(session), result);
 done:
     kolo_session_destroy(session);
@@ -124,6 +129,26 @@ static void shares_count_by_their_samples(void **state) {
     assert_true(distance > 0 && distance < 0.1);
 }
 
+/* Steps of 12 samples and of 1, which leaves two of three ranks without. */
+static void synchronised_ranks_compute_what_one_does(void **state) {
+    const setting alone = {
+        .ranks = 1, .steps = 4, .batch = 12, .lr = 0.02, .data = "synthetic:test=13"};
+    for (int ranks = 2; ranks <= 3; ranks++) {
+        setting shared = alone;
+        shared.ranks = ranks;
+        shared.batch = 12 / ranks;
+        shared.sync = true;
+        outcome one = run(alone, RANKS_THREAD), several = run(shared, RANKS_THREAD);
+        double mean = test_relative_l2_f32(several.mean, one.mean, WIDTH);
+        double var = test_relative_l2_f32(several.var, one.var, WIDTH);
+        double deep = fabs((double)(several.deep - one.deep) / (double)one.deep);
+        double loss = fabs(several.loss - one.loss) / one.loss;
+        if (mean < 1e-4 && var < 1e-4 && deep < 1e-2 && loss < 1e-3) continue;
+        fail_msg("%d ranks: means differ by %g, variances by %g and %g, losses by %g", ranks, mean,
+                 var, deep, loss);
+    }
+}
+
 /* With lr 0, K micro-batches of a step update like K steps, as in PyTorch. */
 static void micro_batches_update_in_turn(void **state) {
     setting steps = {.ranks = 1, .steps = 3, .batch = 4, .data = "synthetic:test=12"};
@@ -140,6 +165,7 @@ TEST_MAIN(test_statistics) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_ranks_keep_the_same_statistics),
         cmocka_unit_test(shares_count_by_their_samples),
+        cmocka_unit_test(synchronised_ranks_compute_what_one_does),
         cmocka_unit_test(micro_batches_update_in_turn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MAX_NUMBERS = 16, MAX_INPUTS = 7, MAX_OUTPUTS = 3 };
+enum { MAX_NUMBERS = 16, MAX_INPUTS = 8, MAX_OUTPUTS = 3 };
 
 typedef struct forward_case {
     const char *name;
@@ -153,6 +153,29 @@ static const forward_case cases[] = {
      .data = {{1, 4}, {2}, {-1}, {2}, {3}}, .out = {{-2, 1}}},
     {"relu", &kolo_op_batch_norm_infer, 5, .in = {S4(1, 1, 1, 2), S1(1), S1(1), S1(1), S1(1)},
      .attr = {{.f = 1}, {.f = 0}, {1}}, .data = {{1, 4}, {2}, {-1}, {2}, {3}}, .out = {{0, 1}}},
+    {"two samples of two", &kolo_op_sync_norm_sums, 3, .in = {S4(2, 1, 1, 2), S1(1), {0, {0}}},
+     .data = {{1, 3, 5, 7}, {2}, {0.5}}, .out = {{2, 9}}},
+    {"two samples of two", &kolo_op_sync_norm_statistics, 4, .in = {S1(2), S1(1), S1(1), {0, {0}}},
+     .attr = {{.f = 0.1}, {2}}, .data = {{2, 9}, {2}, {100}, {0.5}}, .out = {{4}, {5}, {20 / 3.0}}},
+    {"residual", &kolo_op_sync_norm, 7,
+     .in = {S4(1, 1, 1, 2), S1(1), S1(1), S1(1), S1(1), {0, {0}}, S4(1, 1, 1, 2)},
+     .attr = {{.f = 1}}, .data = {{1, 4}, {2}, {-1}, {2}, {3}, {1}, {10, 20}}, .out = {{8, 21}}},
+    {"relu", &kolo_op_sync_norm, 6, .in = {S4(1, 1, 1, 2), S1(1), S1(1), S1(1), S1(1), {0, {0}}},
+     .attr = {{.f = 1}, {.f = 0}, {1}}, .data = {{1, 4}, {2}, {-1}, {2}, {3}, {1}},
+     .out = {{0, 1}}},
+    {"of relu", &kolo_op_sync_norm_bwd_sums, 6,
+     .in = {S4(1, 1, 1, 4), S4(1, 1, 1, 4), S1(1), S1(1), S1(1), S1(1)},
+     .attr = {{.f = 4}, {.f = 0}, {1}}, .data = {{1, 2, 3, 6}, {1, 3, 5, 7}, {3}, {4}, {5}, {2}},
+     .out = {{19 / 3.0}, {11}, {11, 19 / 3.0}}},
+    {"one channel", &kolo_op_sync_norm_bwd_data, 7,
+     .in = {S4(1, 1, 1, 4), S4(1, 1, 1, 4), {0, {0}}, S1(2), S1(1), S1(1), S1(1)},
+     .attr = {{.f = 4}}, .data = {{1, 2, 3, 6}, {1, 3, 5, 7}, {1}, {12, 16 / 3.0}, {3}, {4}, {5}},
+     .out = {{-2 / 3.0, -5 / 9.0, -4 / 9.0, 5 / 3.0}}},
+    {"of relu", &kolo_op_sync_norm_bwd_data, 8,
+     .in = {S4(1, 1, 1, 4), S4(1, 1, 1, 4), {0, {0}}, S1(2), S1(1), S1(1), S1(1), S1(1)},
+     .attr = {{.f = 4}, {.f = 0}, {1}},
+     .data = {{1, 2, 3, 6}, {1, 3, 5, 7}, {1}, {11, 19 / 3.0}, {3}, {4}, {5}, {2}},
+     .out = {{-7 / 6.0, -2 / 9.0, -5 / 18.0, 5 / 3.0}}},
     {"a quarter", &kolo_op_batch_norm_update, 4, .in = {S1(1), S1(1), S1(1), S1(1)},
      .attr = {{.f = 0.75}, {.f = 0.25}}, .data = {{1}, {2}, {3}, {4}}, .out = {{1.5}, {2.5}}},
     {"by a half", &kolo_op_scale, 2, .in = {S1(2), {0, {0}}}, .attr = {{.f = 0.5}},

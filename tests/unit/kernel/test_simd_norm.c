@@ -98,6 +98,54 @@ static int norm_case(size_t i, bool relu, int threads) {
     return fits + check_both(&kolo_simd_batch_norm_bwd, &spec, bwd_data, 1, 5e-6);
 }
 
+/* The same of the synchronised ops; weight: one of all samples, of which these are a part. */
+static int sync_case(size_t i, bool relu, int threads) {
+    const kolo_shape s = images[i].shape, c = kolo_shape_1(s.dim[1]), one = kolo_shape_0();
+    const kolo_shape two = kolo_shape_1(2 * s.dim[1]);
+    const char *l = images[i].layout;
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {{.f = 1e-3}, {.f = 0.1}, {relu}};
+    const float weight = 0.1F;
+    kolo_kernel_spec spec;
+    fill(&s);
+    const kolo_shape sums[] = {s, c, one}, apply[] = {s, c, c, c, c, one, s};
+    const kolo_shape bwd[] = {s, s, c, c, c, c}, dx[] = {s, s, one, two, c, c, c, c};
+    const char *layouts[] = {l, NULL, NULL, NULL, NULL, NULL, l}, *out[] = {l, NULL, NULL};
+    const char *bwd_layouts[] = {l, l, NULL, NULL, NULL, NULL, NULL, NULL};
+    const void *sums_data[] = {x, mean, &weight}, *half_data[] = {half_x, mean, &weight};
+    const void *data[] = {x, NULL, NULL, mean, var, &weight, NULL};
+    const void *bwd_data[] = {NULL, x, NULL, mean, var, NULL};
+    const void *half_bwd[] = {NULL, half_x, NULL, mean, var, NULL};
+    const void *dx_data[] = {NULL, x, &weight, NULL, NULL, mean, var, NULL};
+    int fits = 0;
+    test_kernel_spec(&spec, &kolo_op_sync_norm_sums, attr, 3, sums, layouts, 1, NULL, threads);
+    fits += check(&kolo_simd_sync_norm_sums, &spec, sums_data, 1e-5);
+    test_kernel_in_bf16(&spec, -1);
+    fits += check(&kolo_simd_sync_norm_sums, &spec, half_data, 1e-5);
+    for (int n_in = 6; n_in <= 7; n_in++) {
+        test_kernel_spec(&spec, &kolo_op_sync_norm, attr, n_in, apply, layouts, 1, out, threads);
+        fits += check_both(&kolo_simd_sync_norm, &spec, data, 0, 2e-6);
+    }
+    test_kernel_spec(&spec, &kolo_op_sync_norm_bwd_sums, attr, relu ? 6 : 5, bwd, bwd_layouts, 3,
+                     NULL, threads);
+    fits += check(&kolo_simd_sync_norm_bwd_sums, &spec, bwd_data, 5e-6);
+    test_kernel_in_bf16(&spec, -1);
+    fits += check(&kolo_simd_sync_norm_bwd_sums, &spec, half_bwd, 5e-6);
+    test_kernel_spec(&spec, &kolo_op_sync_norm_bwd_data, attr, relu ? 8 : 7, dx, bwd_layouts, 1,
+                     out, threads);
+    return fits + check_both(&kolo_simd_sync_norm_bwd_data, &spec, dx_data, 1, 5e-6);
+}
+
+static void synchronised_norm_is_the_reference(void **state) {
+    for (int isa = 0; isa <= (int)kolo_isa_best(); isa++) {
+        kolo_isa_pin(isa);
+        for (size_t i = 0; i < KOLO_COUNT(images); i++) {
+            assert_int_equal(sync_case(i, i % 2 == 0, 1 + (int)(i % 3)), 10);
+            assert_int_equal(sync_case(i, i % 2 == 1, 1), 10);
+        }
+    }
+    kolo_isa_pin(-1);
+}
+
 static void norm_is_the_reference(void **state) {
     for (int isa = 0; isa <= (int)kolo_isa_best(); isa++) {
         kolo_isa_pin(isa);
@@ -120,6 +168,13 @@ static void vectors_are_the_reference(void **state) {
             kolo_kernel_spec spec;
             test_kernel_spec(&spec, &kolo_op_batch_norm_update, attr, 4, in, NULL, 2, NULL, 2);
             assert_int_equal(check(&kolo_simd_batch_norm_update, &spec, NULL, 1e-6), 1);
+            const kolo_attr plane[KOLO_MAX_ATTRS] = {{.f = 0.1}, {6}};
+            const kolo_shape sums[] = {kolo_shape_1(2 * n), v, v, kolo_shape_0()};
+            const float weight = 0.2F;
+            const void *data[] = {NULL, NULL, NULL, &weight};
+            test_kernel_spec(&spec, &kolo_op_sync_norm_statistics, plane, 4, sums, NULL, 3, NULL,
+                             2);
+            assert_int_equal(check(&kolo_simd_sync_norm_statistics, &spec, data, 1e-6), 1);
             test_kernel_spec(&spec, &kolo_op_scale, attr, 2, two, NULL, 1, NULL, 2);
             assert_int_equal(check(&kolo_simd_scale, &spec, NULL, 1e-6), 1);
         }
@@ -144,6 +199,7 @@ static void other_layouts_are_refused(void **state) {
 TEST_MAIN(test_simd_norm) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(norm_is_the_reference),
+        cmocka_unit_test(synchronised_norm_is_the_reference),
         cmocka_unit_test(vectors_are_the_reference),
         cmocka_unit_test(other_layouts_are_refused),
     };

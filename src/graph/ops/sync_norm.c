@@ -1,0 +1,168 @@
+/* Synchronised batch normalization: by the mean and variance of the samples of all ranks. The pass
+ * sync_batch_norm replaces batch_norm by these ops, with a sum over the ranks between the first
+ * two:
+ *
+ *     sums -> [sum over ranks] -> statistics -> apply
+ *
+ * and its gradient is bwd_sums -> [sum over ranks] -> bwd_data (as in PyTorch's SyncBatchNorm). */
+#include "graph/ops/ops.h"
+#include "graph/ops/rules.h"
+#include "graph/propagate.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static const char *const plane_attrs[] = {"%momentum", "plane", NULL};
+static const char *const attrs[] = {"%eps", "%momentum", "relu", NULL};
+static const char *const no_attrs[] = {NULL};
+
+/* Inputs [first, end) have a channel for each of x, the input of that number; `sums` (0: none) has
+ * two. */
+static kolo_status check_channels(const kolo_shape_query *q, int x, int first, int end, int sums) {
+    const kolo_shape *s = &q->in[x].shape;
+    if (s->rank < 2) return KOLO_RULE_FAIL(q, "x must have two or more dimensions: N,C,...");
+    for (int i = first; i < end; i++) {
+        int64_t want = i == sums ? 2 * s->dim[1] : s->dim[1];
+        KOLO_TRY(kolo_rule_rank(q, i, 1, i == sums ? "2 C" : "C"));
+        if (q->in[i].shape.dim[0] == want) continue;
+        return KOLO_RULE_FAIL(q, "input %d must have %" PRId64 " elements", i, want);
+    }
+    return KOLO_OK;
+}
+
+static kolo_status check_weight(const kolo_shape_query *q, int i) {
+    return kolo_rule_rank(q, i, 0, "a scalar, one over the samples of all ranks");
+}
+
+static kolo_status sums_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "fff"));
+    KOLO_TRY(check_channels(q, 0, 1, 2, 0));
+    KOLO_TRY(check_weight(q, 2));
+    return kolo_rule_out(q, 0, q->in[1].dtype, kolo_shape_1(2 * q->in[1].shape.dim[0]));
+}
+
+static kolo_status statistics_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "ffff"));
+    KOLO_TRY(kolo_rule_rank(q, 0, 1, "2 C"));
+    KOLO_TRY(kolo_rule_rank(q, 1, 1, "C"));
+    KOLO_TRY(kolo_rule_same(q, 1, 2));
+    KOLO_TRY(check_weight(q, 3));
+    if (q->in[0].shape.dim[0] != 2 * q->in[1].shape.dim[0]) {
+        return KOLO_RULE_FAIL(q, "the sums must have two elements for each channel");
+    }
+    for (int i = 0; i < 3; i++) KOLO_TRY(kolo_rule_out(q, i, q->in[1].dtype, q->in[1].shape));
+    return KOLO_OK;
+}
+
+static kolo_status apply_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "fffffff"));
+    KOLO_TRY(check_channels(q, 0, 1, 5, 0));
+    KOLO_TRY(check_weight(q, 5));
+    if (q->n_in == 7) KOLO_TRY(kolo_rule_same(q, 0, 6));
+    return kolo_rule_out(q, 0, q->in[0].dtype, q->in[0].shape);
+}
+
+static kolo_status bwd_sums_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "ffffff"));
+    KOLO_TRY(kolo_rule_same(q, 0, 1));
+    KOLO_TRY(check_channels(q, 1, 2, q->n_in, 0));
+    const kolo_shape *c = &q->in[2].shape;
+    KOLO_TRY(kolo_rule_out(q, 0, q->in[2].dtype, *c));
+    KOLO_TRY(kolo_rule_out(q, 1, q->in[2].dtype, *c));
+    return kolo_rule_out(q, 2, q->in[2].dtype, kolo_shape_1(2 * c->dim[0]));
+}
+
+static kolo_status bwd_data_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "ffffffff"));
+    KOLO_TRY(kolo_rule_same(q, 0, 1));
+    KOLO_TRY(check_weight(q, 2));
+    KOLO_TRY(check_channels(q, 1, 3, q->n_in, 3));
+    return kolo_rule_out(q, 0, q->in[0].dtype, q->in[1].shape);
+}
+
+/* As norm_cost of norm.c. */
+static kolo_cost apply_cost(const kolo_shape_query *q) {
+    return (kolo_cost){4.0 * (double)kolo_shape_count(&q->in[0].shape), kolo_query_bytes(q)};
+}
+
+/* dx includes what reaches x by way of the mean and the variance. */
+static void apply_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
+                       const bool *wants, kolo_value *d_in) {
+    kolo_value dy = d_out[0], out[KOLO_MAX_IO];
+    const kolo_value x = n->in[0], gamma = n->in[1], beta = n->in[2];
+    bool relu = n->attr[KOLO_NORM_RELU].i, residual = n->n_in == 7;
+    bool masked = relu && !residual; /* by a sign that is recomputed */
+    if (relu && residual) {
+        dy = kolo_graph_add1(g, &kolo_op_relu_bwd, (kolo_value[]){dy, n->out[0]}, 2, NULL);
+    }
+    if (residual && wants[6]) d_in[6] = dy;
+    if (!wants[0] && !wants[1] && !wants[2]) return;
+    kolo_attr attr[KOLO_MAX_ATTRS];
+    memcpy(attr, n->attr, sizeof attr);
+    attr[KOLO_NORM_RELU].i = masked;
+    const kolo_value in[] = {dy, x, gamma, n->in[3], n->in[4], beta};
+    kolo_graph_add(g, &kolo_op_sync_norm_bwd_sums, in, masked ? 6 : 5, attr, out);
+    if (wants[1]) d_in[1] = out[0];
+    if (wants[2]) d_in[2] = out[1];
+    if (!wants[0] || kolo_graph_check(g) != KOLO_OK) return;
+    kolo_value sums = kolo_sum_over_samples(g, out[2], x);
+    const kolo_value data[] = {dy, x, n->in[5], sums, gamma, n->in[3], n->in[4], beta};
+    d_in[0] = kolo_graph_add1(g, &kolo_op_sync_norm_bwd_data, data, masked ? 8 : 7, attr);
+}
+
+const kolo_op kolo_op_sync_norm_sums = {
+    .name = "sync_norm_sums",
+    .index = "nC#,C,->M",
+    .min_in = 3,
+    .max_in = 3,
+    .layout = {.in = "app", .out = "p"},
+    .attrs = no_attrs,
+    .shape = sums_shape,
+    .bf16 = 1u << 0,
+};
+const kolo_op kolo_op_sync_norm_statistics = {
+    .name = "sync_norm_statistics",
+    .index = "M,C,C,->C,C,C",
+    .min_in = 4,
+    .max_in = 4,
+    .layout = {.in = "pppp", .out = "ppp"},
+    .attrs = plane_attrs,
+    .shape = statistics_shape,
+    .kept = true,
+};
+const kolo_op kolo_op_sync_norm = {
+    .name = "sync_norm",
+    .index = "nc*,c,c,c,c,,nc*->nc*",
+    .min_in = 6,
+    .max_in = 7,
+    .layout = {.in = "apppppa", .out = "a"},
+    .attrs = attrs,
+    .shape = apply_shape,
+    .grad = apply_grad,
+    .cost = apply_cost,
+    .overwrite = 1u << 6,
+    .cheap = true,
+    .bf16 = 1u << 0 | 1u << 6,
+};
+const kolo_op kolo_op_sync_norm_bwd_sums = {
+    .name = "sync_norm_bwd_sums",
+    .index = "nC#,nC#,C,C,C,C->C,C,M",
+    .min_in = 5,
+    .max_in = 6,
+    .layout = {.in = "aapppp", .out = "ppp"},
+    .attrs = attrs,
+    .shape = bwd_sums_shape,
+    .bf16 = 1u << 0 | 1u << 1,
+};
+const kolo_op kolo_op_sync_norm_bwd_data = {
+    .name = "sync_norm_bwd_data",
+    .index = "nC#,nC#,,M,C,C,C,C->nC#",
+    .min_in = 7,
+    .max_in = 8,
+    .layout = {.in = "aapppppp", .out = "a"},
+    .attrs = attrs,
+    .shape = bwd_data_shape,
+    .cost = apply_cost,
+    .overwrite = 1u << 0 | 1u << 1,
+    .bf16 = 1u << 0 | 1u << 1,
+};

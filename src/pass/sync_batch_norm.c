@@ -1,0 +1,97 @@
+/* Synchronised batch normalization: normalizes by the statistics of the samples of all ranks, so
+ * that N ranks with B samples compute what one computes with N x B.
+ *
+ *     batch_norm(x, ...)  ->  s = redistribute(sync_norm_sums(x, running_mean, weight))
+ *                             mean, var = sync_norm_statistics(s, ...)
+ *                             sync_norm(x, gamma, beta, mean, var, weight)
+ *
+ * A rank adds up its samples about the running mean, which is the same on all ranks and close to
+ * that of the batch, so that the variance, a difference of two means, loses little precision. The
+ * scalar "sample_weight" is one over the samples of all ranks in the micro-batch. The sums are
+ * PARTIAL where the samples are SHARDED, and redistributed to all ranks. Runs after the pass shard
+ * and before statistics and the gradient, whose sums over the ranks the rule of sync_norm adds.
+ * (PyTorch's SyncBatchNorm.) */
+#include "graph/ops/ops.h"
+#include "graph/propagate.h"
+#include "pass/pass.h"
+
+#include <string.h>
+
+typedef struct synchroniser {
+    kolo_graph *g;
+    kolo_value weight;
+    kolo_node **order;
+    int32_t n;
+} synchroniser;
+
+/* Moves the nodes that were added since there were `before` into the order. */
+static void place(synchroniser *s, int32_t before) {
+    for (int32_t i = before; i < s->g->n_nodes; i++) s->order[s->n++] = s->g->nodes[i];
+}
+
+static kolo_status replace(synchroniser *s, kolo_node *n) {
+    kolo_graph *g = s->g;
+    const int32_t before = g->n_nodes;
+    const kolo_shape *shape = &kolo_info(g, n->in[0])->tensor.shape;
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {
+        [KOLO_SYNC_NORM_MOMENTUM] = n->attr[KOLO_NORM_MOMENTUM],
+        [KOLO_SYNC_NORM_PLANE].i = kolo_shape_count(shape) / (shape->dim[0] * shape->dim[1]),
+    };
+    const kolo_value summed[] = {n->in[0], n->in[3], s->weight};
+    kolo_value sums = kolo_graph_add1(g, &kolo_op_sync_norm_sums, summed, 3, NULL);
+    sums = kolo_sum_over_samples(g, sums, n->in[0]);
+    const kolo_value in[] = {sums, n->in[3], n->in[4], s->weight};
+    kolo_value out[KOLO_MAX_IO];
+    kolo_graph_add(g, &kolo_op_sync_norm_statistics, in, 4, attr, out);
+    kolo_value apply[] = {n->in[0], n->in[1], n->in[2], out[0], out[1], s->weight, KOLO_NONE};
+    if (n->n_in == 6) apply[6] = n->in[5];
+    kolo_value y = kolo_graph_add1(g, &kolo_op_sync_norm, apply, n->n_in + 1, n->attr);
+    KOLO_TRY(kolo_graph_check(g));
+    kolo_node *made = g->nodes[kolo_info(g, y)->producer];
+    made->out[0] = n->out[0]; /* which others read */
+    for (int32_t i = before; i < g->n_nodes - 1; i++) KOLO_TRY(kolo_node_propagate(g, g->nodes[i]));
+    place(s, before);
+    return KOLO_OK;
+}
+
+static kolo_status walk(synchroniser *s) {
+    kolo_graph *g = s->g;
+    const int32_t n_nodes = g->n_nodes;
+    for (int32_t i = 0; i < n_nodes; i++) {
+        kolo_node *n = g->nodes[i];
+        if (n->op != &kolo_op_batch_norm) {
+            s->order[s->n++] = n;
+            continue;
+        }
+        if (kolo_value_is_read(g, n->out[1]) || kolo_value_is_read(g, n->out[2])) {
+            return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "batch_norm: the graph reads its statistics, "
+                                                   "which is not supported when synchronised");
+        }
+        KOLO_TRY(replace(s, n));
+    }
+    return kolo_graph_set_nodes(g, s->order, s->n);
+}
+
+static int count_norms(const kolo_graph *g) {
+    int norms = 0;
+    for (int32_t i = 0; i < g->n_nodes; i++) norms += g->nodes[i]->op == &kolo_op_batch_norm;
+    return norms;
+}
+
+kolo_status kolo_pass_sync_batch_norm(kolo_graph *g) {
+    const int norms = count_norms(g);
+    if (norms == 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "the model has no batch normalization to synchronise: "
+                                       "omit --sync-bn");
+    }
+    if (kolo_mesh_size(&g->mesh) == 1) return KOLO_OK; /* a rank alone has all samples */
+    synchroniser s = {.g = g};
+    s.weight = kolo_shard_leaf(g, kolo_graph_scalar(g, "sample_weight", g->dtype));
+    KOLO_TRY(kolo_graph_check(g));
+    size_t nodes = (size_t)(g->n_nodes + 4 * norms);
+    s.order = kolo_alloc(nodes * sizeof *s.order);
+    if (!s.order) return KOLO_NOMEM(nodes * sizeof *s.order);
+    kolo_status status = walk(&s);
+    kolo_free((void *)s.order);
+    return status;
+}

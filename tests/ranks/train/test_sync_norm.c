@@ -1,0 +1,227 @@
+/* Synchronised batch normalization: N ranks compute what one computes with all samples, in f64 with
+ * the reference kernels to rounding, with unequal shares, ranks without samples, and micro-batches:
+ * losses, parameters and running statistics. Without it they do not. */
+#include "graph/ops/ops.h"
+#include "plan/internal.h"
+#include "support/ranks.h"
+#include "support/support.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { STEPS = 50, MAX_RANKS = 3, SIDE = 4, PIXELS = 2 * SIDE * SIDE, CLASSES = 3, NUMBERS = 400 };
+
+typedef struct setting {
+    int ranks;
+    int64_t samples; /* of a micro-batch, of all ranks */
+    int64_t micro_batches;
+    bool sync;
+    kolo_recompute recompute;
+} setting;
+
+typedef struct outcome {
+    double losses[STEPS], first[NUMBERS], last[NUMBERS]; /* parameters and statistics */
+} outcome;
+
+/* ---- the model ---- */
+
+static kolo_value conv(kolo_graph *g, const char *name, kolo_value x, int64_t in, int64_t out) {
+    kolo_value w = kolo_param(g, name, kolo_shape_4(out, in, 3, 3), kolo_init_fan_in(9 * in));
+    return kolo_conv2d(g, x, w, &(kolo_conv2d_opts){.pad_h = 1, .pad_w = 1});
+}
+
+/* Behind a ReLU that folds, with a residual sum and a ReLU, alone, and on rows. */
+static kolo_status build(kolo_graph *g, int64_t n) {
+    kolo_value x = kolo_input(g, "x", KOLO_DTYPE_F64, kolo_shape_4(n, 2, SIDE, SIDE));
+    kolo_value y = kolo_input(g, "y", KOLO_DTYPE_I32, kolo_shape_1(n));
+    x = kolo_relu(g, kolo_batch_norm(g, conv(g, "a", x, 2, 4), "bn_a", NULL));
+    kolo_value r = kolo_batch_norm(g, conv(g, "b", x, 4, 4), "bn_b", NULL);
+    x = kolo_relu(g, kolo_add(g, r, x));
+    x = kolo_batch_norm(g, conv(g, "c", x, 4, 5), "bn_c", NULL);
+    x = kolo_flatten(g, kolo_global_avg_pool2d(g, x));
+    x = kolo_batch_norm(g, x, "bn_d", &(kolo_batch_norm_opts){.eps = 1e-2});
+    kolo_value w = kolo_param(g, "w", kolo_shape_2(CLASSES, 5), kolo_init_fan_in(5));
+    kolo_output(g, "loss", kolo_softmax_xent(g, kolo_linear(g, x, w), y));
+    return kolo_graph_check(g);
+}
+
+/* Samples [first, first + count) of all micro-batches of a step. */
+static void feed(kolo_plan *p, int step, int64_t first, int64_t count) {
+    double *x = kolo_plan_input(p, "x", &(kolo_tensor){0});
+    int32_t *y = kolo_plan_input(p, "y", &(kolo_tensor){0});
+    for (int64_t i = 0; i < count; i++) {
+        int64_t sample = step % 3 * 100 + first + i;
+        for (int64_t k = 0; k < PIXELS; k++) {
+            x[i * PIXELS + k] = 3 + sin((double)(sample * 131 + k * 17));
+        }
+        y[i] = (int32_t)(sample * 7 % CLASSES);
+    }
+}
+
+/* ---- running it ---- */
+
+static int64_t share_first(int64_t n, int64_t ranks, int64_t rank) {
+    return rank * (n / ranks) + (rank < n % ranks ? rank : n % ranks);
+}
+
+static void read_store(const kolo_store *store, double *to) {
+    int64_t used = 0;
+    for (int i = 0; i < kolo_store_count(store); i++) {
+        const kolo_store_entry *entry = kolo_store_entry_at(store, i);
+        if (!kolo_store_entry_is_model(entry)) continue;
+        if (used + kolo_shape_count(&entry->canon) > NUMBERS) return;
+        kolo_store_read(store, entry, (void *)(to + used));
+        used += kolo_shape_count(&entry->canon);
+    }
+}
+
+static kolo_status run_step(kolo_plan *p, const setting *s, int rank, int step) {
+    const int64_t first = share_first(s->samples, s->ranks, rank);
+    const int64_t count = share_first(s->samples, s->ranks, rank + 1) - first;
+    const double samples = (double)s->samples, all = samples * (double)s->micro_batches;
+    kolo_plan_set(p, kolo_plan_find_scalar(p, "lr"), 0.1);
+    kolo_plan_set(p, kolo_plan_find_scalar(p, "grad_scale"), 1 / all);
+    kolo_plan_set(p, kolo_plan_find_scalar(p, "share"), (double)count / samples);
+    kolo_plan_set(p, kolo_plan_find_scalar(p, "sample_weight"), 1 / samples);
+    for (int64_t m = 0; m < s->micro_batches; m++) {
+        bool last = m == s->micro_batches - 1;
+        feed(p, step, m * s->samples + first, count);
+        kolo_plan_set(p, kolo_plan_find_scalar(p, "fresh"), m == 0);
+        kolo_plan_set(p, kolo_plan_find_scalar(p, "once"), m == 0 && rank == 0);
+        if (count == 0) {
+            KOLO_TRY(kolo_plan_skip(p, last));
+        } else {
+            KOLO_TRY(last ? kolo_plan_run(p) : kolo_plan_accumulate(p));
+        }
+    }
+    return KOLO_OK;
+}
+
+static kolo_status train(kolo_comm *comm, kolo_store *store, const setting *s, kolo_plan **plan,
+                         outcome *o) {
+    const int rank = kolo_comm_rank(comm);
+    kolo_graph *g;
+    int64_t count =
+        share_first(s->samples, s->ranks, rank + 1) - share_first(s->samples, s->ranks, rank);
+    KOLO_TRY(kolo_graph_create(&(kolo_graph_opts){KOLO_DTYPE_F64}, &g));
+    kolo_status status = build(g, count ? count : 1);
+    if (status != KOLO_OK) {
+        kolo_graph_destroy(g);
+        return status;
+    }
+    const kolo_plan_opts opts = {.train = true,
+                                 .optimizer = {.momentum = 0.9},
+                                 .micro_batches = s->micro_batches,
+                                 .sync_batch_norm = s->sync,
+                                 .recompute = s->recompute,
+                                 .kernels = KOLO_KERNELS_REF,
+                                 .bucket_bytes = 512};
+    KOLO_TRY(kolo_plan_compile(g, &opts, store, comm, plan));
+    KOLO_TRY(kolo_store_init(store, 5));
+    for (int k = 0; k < STEPS; k++) {
+        KOLO_TRY(run_step(*plan, s, rank, k));
+        o->losses[k] = kolo_plan_scalar(*plan, "loss");
+        if (k == 0) read_store(store, o->first);
+    }
+    read_store(store, o->last);
+    return KOLO_OK;
+}
+
+static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
+    const setting *s = arg;
+    kolo_store *store;
+    kolo_plan *plan = NULL;
+    KOLO_TRY(kolo_store_create(&store));
+    kolo_status status = train(comm, store, s, &plan, result);
+    kolo_plan_destroy(plan);
+    kolo_store_destroy(store);
+    return status;
+}
+
+static const outcome *run(setting s, rank_transport transport) {
+    static outcome results[2][MAX_RANKS];
+    static int turn;
+    outcome *own = results[turn ^= 1];
+    memset(own, 0, sizeof results[0]);
+    rank_job job = {
+        .n = s.ranks,
+        .transport = transport,
+        .body = body,
+        .arg = &s,
+        .arg_bytes = sizeof s,
+        .results = own,
+        .result_bytes = sizeof *own,
+    };
+    ASSERT_OK(run_rank_job(&job));
+    for (int rank = 1; rank < s.ranks; rank++) {
+        assert_memory_equal(&own[rank], &own[0], sizeof *own);
+    }
+    return own;
+}
+
+/* ---- tests ---- */
+
+static void assert_close(const outcome *a, const outcome *b, const char *what) {
+    double loss = fabs(a->losses[0] - b->losses[0]) / b->losses[0];
+    double losses = test_relative_l2_f64(a->losses, b->losses, STEPS);
+    double first = test_relative_l2_f64(a->first, b->first, NUMBERS);
+    double last = test_relative_l2_f64(a->last, b->last, NUMBERS);
+    if (loss < 1e-12 && first < 1e-12 && losses < 1e-10 && last < 1e-10) return;
+    fail_msg("%s: losses differ by %g, then %g; parameters by %g, then %g", what, loss, losses,
+             first, last);
+}
+
+static void ranks_compute_what_one_does(void **state) {
+    static const setting cases[] = {
+        {.ranks = 2, .samples = 6, .micro_batches = 1},
+        {.ranks = 3, .samples = 8, .micro_batches = 1}, /* 3, 3, 2 */
+        {.ranks = 3, .samples = 2, .micro_batches = 1}, /* 1, 1, 0 */
+        {.ranks = 2, .samples = 6, .micro_batches = 2},
+        {.ranks = 3, .samples = 2, .micro_batches = 3},
+        {.ranks = 2, .samples = 6, .micro_batches = 1, .recompute = KOLO_RECOMPUTE_CHEAP},
+        {.ranks = 3, .samples = 8, .micro_batches = 2, .recompute = KOLO_RECOMPUTE_FULL},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        static outcome expected;
+        setting alone = cases[i], shared = cases[i];
+        char what[64];
+        alone.ranks = 1;
+        shared.sync = alone.sync = true;
+        expected = *run(alone, RANKS_THREAD);
+        assert_true(expected.losses[STEPS - 1] < expected.losses[0]);
+        snprintf(what, sizeof what, "case %d", (int)i);
+        assert_close(run(shared, RANKS_THREAD), &expected, what);
+        if (i == 1) assert_close(run(shared, RANKS_SHM), &expected, "processes");
+    }
+}
+
+static void without_it_they_do_not(void **state) {
+    const setting alone = {.ranks = 1, .samples = 6, .micro_batches = 1};
+    const setting shared = {.ranks = 2, .samples = 6, .micro_batches = 1};
+    static outcome expected;
+    expected = *run(alone, RANKS_THREAD);
+    const outcome *o = run(shared, RANKS_THREAD);
+    assert_true(fabs(o->losses[0] - expected.losses[0]) > 1e-4);
+}
+
+static void a_model_without_it_is_refused(void **state) {
+    kolo_graph *g;
+    ASSERT_OK(kolo_graph_create(NULL, &g));
+    kolo_value x = kolo_input(g, "x", KOLO_DTYPE_F32, kolo_shape_2(4, 3));
+    kolo_value w = kolo_param(g, "w", kolo_shape_2(CLASSES, 3), kolo_init_fan_in(3));
+    kolo_value y = kolo_input(g, "y", KOLO_DTYPE_I32, kolo_shape_1(4));
+    kolo_output(g, "loss", kolo_softmax_xent(g, kolo_linear(g, x, w), y));
+    assert_int_equal(kolo_pass_sync_batch_norm(g), KOLO_ERR_ARG);
+    assert_non_null(strstr(kolo_last_error(), "no batch normalization"));
+    kolo_graph_destroy(g);
+}
+
+TEST_MAIN(test_sync_norm) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_compute_what_one_does),
+        cmocka_unit_test(without_it_they_do_not),
+        cmocka_unit_test(a_model_without_it_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
