@@ -55,18 +55,23 @@ typedef struct kolo_request kolo_request;
 /* The list of reduction operations: code, name. Integers wrap around. f16 and bf16 are combined as
  * f32 and rounded to nearest even. MEAN is the sum divided by the number of ranks, or of shards in
  * a reproducible allreduce (integers: towards zero). f16 and bf16 are scaled by a power of two
- * before they are added, so that the sum does not overflow; values of shards are not. */
+ * before they are added, so that the sum does not overflow; values of shards are not. AND, OR and
+ * XOR combine the bits of integers. */
 #define KOLO_REDUCE_OP_LIST(X) \
     X(KOLO_SUM, "sum")         \
     X(KOLO_MIN, "min")         \
     X(KOLO_MAX, "max")         \
     X(KOLO_PROD, "prod")       \
-    X(KOLO_MEAN, "mean")
+    X(KOLO_MEAN, "mean")       \
+    X(KOLO_AND, "and")         \
+    X(KOLO_OR, "or")           \
+    X(KOLO_XOR, "xor")
 
 typedef enum kolo_reduce_op {
 #define KOLO_REDUCE_OP_ENUM(code, name) code,
     KOLO_REDUCE_OP_LIST(KOLO_REDUCE_OP_ENUM)
 #undef KOLO_REDUCE_OP_ENUM
+        KOLO_REDUCE_OP_COUNT
 } kolo_reduce_op;
 /* The name of an operation ("sum"), "unknown" for an invalid one; static storage. */
 KOLO_API const char *kolo_reduce_op_name(kolo_reduce_op op);

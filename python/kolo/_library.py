@@ -101,7 +101,7 @@ STATUSES = ("KOLO_OK", "KOLO_ERR_ARG", "KOLO_ERR_NOMEM", "KOLO_ERR_IO", "KOLO_ER
             "KOLO_ERR_UNSUPPORTED", "KOLO_ERR_TIMEOUT", "KOLO_ERR_PEER",
             "KOLO_ERR_DIVERGED")
 DTYPES = ("f32", "f64", "f16", "bf16", "i8", "u8", "i32", "i64")
-OPS = ("sum", "min", "max", "prod", "mean")
+OPS = ("sum", "min", "max", "prod", "mean", "and", "or", "xor")
 COLLECTIVES = ("allreduce", "broadcast", "barrier", "reduce", "reduce_scatter", "allgather",
                "gather", "scatter", "alltoall", "send", "recv")
 

@@ -120,6 +120,8 @@ double value_reference(int n, size_t i, kolo_reduce_op op) {
         case KOLO_MAX:
             v = v > x ? v : x;
             break;
+        default: /* of bits, which are tested apart */
+            break;
         }
     }
     return v;

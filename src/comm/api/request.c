@@ -84,8 +84,11 @@ static kolo_status check_opts(const kolo_comm *comm, const kolo_request_opts *o)
     if ((size_t)o->dtype >= KOLO_DTYPE_COUNT) {
         return KOLO_FAIL(KOLO_ERR_ARG, "%s: unknown element type %d", name, (int)o->dtype);
     }
-    if ((size_t)o->op > KOLO_MEAN) {
+    if ((size_t)o->op >= KOLO_REDUCE_OP_COUNT) {
         return KOLO_FAIL(KOLO_ERR_ARG, "%s: unknown operation %d", name, (int)o->op);
+    }
+    if (kolo_collective_reduces(o->kind) && kolo_reduce_check(o->dtype, o->op) != KOLO_OK) {
+        return kolo_fail_in(KOLO_ERR_ARG, "%s", name);
     }
     if ((size_t)o->algorithm >= KOLO_ALGORITHM_COUNT) {
         return KOLO_FAIL(KOLO_ERR_ARG, "%s: unknown algorithm %d", name, (int)o->algorithm);

@@ -58,7 +58,13 @@ static int value_of(const bench *b, int rank) {
 
 static int result_of(const bench *b) {
     int n = kolo_comm_size(b->comm), result = value_of(b, 0), sum = 0;
-    for (int r = 0; r < n; r++) sum += value_of(b, r);
+    for (int r = 0; r < n; r++) {
+        int value = value_of(b, r);
+        sum += value;
+        if (b->opts->op == KOLO_AND) result &= value;
+        if (b->opts->op == KOLO_OR) result |= value;
+        if (b->opts->op == KOLO_XOR) result = r == 0 ? value : result ^ value;
+    }
     if (b->opts->op == KOLO_MAX) result = value_of(b, n - 1);
     if (b->opts->op == KOLO_SUM) result = sum;
     if (b->opts->op == KOLO_MEAN) result = sum / n;
@@ -219,10 +225,8 @@ done:
 }
 
 static kolo_status check_opts(const kolo_bench_allreduce_opts *o, int ranks) {
-    if ((size_t)o->dtype >= KOLO_DTYPE_COUNT || (size_t)o->op > KOLO_MEAN || o->hosts < 0) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "invalid benchmark: element type %d, operation %d, %d hosts",
-                         (int)o->dtype, (int)o->op, o->hosts);
-    }
+    KOLO_TRY(kolo_reduce_check(o->dtype, o->op));
+    if (o->hosts < 0) return KOLO_FAIL(KOLO_ERR_ARG, "invalid benchmark: %d hosts", o->hosts);
     if (o->hosts > ranks) {
         return KOLO_FAIL(KOLO_ERR_ARG,
                          "%d ranks on %d hosts: at most one host per rank (--pretend-hosts)", ranks,

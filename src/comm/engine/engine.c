@@ -177,8 +177,6 @@ static kolo_status match_all(kolo_request *q, bool *ready) {
 
 /* ---- entries ---- */
 
-static int kernel_of(kolo_reduce_op op) { return op == KOLO_MEAN ? KOLO_SUM : (int)op; }
-
 /* Copies the range of an entry from one rank's memory to another's. */
 static void copy_range(kolo_request *q, const kolo_entry *e, int to_rank, int from_rank) {
     for (size_t done = 0, run; done < e->count; done += run) {
@@ -194,7 +192,7 @@ static void reduce_range(kolo_request *q, const kolo_entry *e, int from_rank) {
         run = e->count - done;
         void *to = locate(q, q->comm->rank, e->to, e->to_first + done, &run);
         const void *from[2] = {to, locate(q, from_rank, e->from, e->from_first + done, &run)};
-        q->comm->reduce->fn[q->dtype][kernel_of(q->op)](&to, 1, from, 2, run);
+        q->comm->reduce->fn[q->dtype][kolo_reduce_kernel(q->op)](&to, 1, from, 2, run);
     }
 }
 
@@ -221,8 +219,8 @@ static size_t sweep(kolo_request *q, const kolo_entry *e, size_t left) {
             const kolo_entry *to = &e[n_from + i];
             q->to[i] = locate(q, to->peer, to->to, to->to_first + done, &run);
         }
-        q->comm->reduce->fn[q->dtype][kernel_of(q->op)](q->to, (int)n_to, q->from, (int)n_from,
-                                                        run);
+        q->comm->reduce->fn[q->dtype][kolo_reduce_kernel(q->op)](q->to, (int)n_to, q->from,
+                                                                 (int)n_from, run);
     }
     return n_from + n_to;
 }

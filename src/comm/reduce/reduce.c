@@ -17,13 +17,20 @@ const char *kolo_reduce_op_name(kolo_reduce_op op) {
     return (size_t)op < KOLO_COUNT(names) ? names[op] : "unknown";
 }
 
-kolo_status kolo_combine(void *to, const void *from, size_t count, kolo_dtype dtype,
-                         kolo_reduce_op op) {
-    if ((size_t)dtype >= KOLO_DTYPE_COUNT || (size_t)op > KOLO_MEAN) {
+kolo_status kolo_reduce_check(kolo_dtype dtype, kolo_reduce_op op) {
+    if ((size_t)dtype >= KOLO_DTYPE_COUNT || (size_t)op >= KOLO_REDUCE_OP_COUNT) {
         return KOLO_FAIL(KOLO_ERR_ARG, "unknown element type %d or operation %d", (int)dtype,
                          (int)op);
     }
+    if (kolo_reduce_best()->fn[dtype][kolo_reduce_kernel(op)]) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG, "operation %s needs integers, not %s", kolo_reduce_op_name(op),
+                     kolo_dtype_name(dtype));
+}
+
+kolo_status kolo_combine(void *to, const void *from, size_t count, kolo_dtype dtype,
+                         kolo_reduce_op op) {
+    KOLO_TRY(kolo_reduce_check(dtype, op));
     const void *both[2] = {to, from};
-    kolo_reduce_best()->fn[dtype][op == KOLO_MEAN ? KOLO_SUM : op](&to, 1, both, 2, count);
+    kolo_reduce_best()->fn[dtype][kolo_reduce_kernel(op)](&to, 1, both, 2, count);
     return KOLO_OK;
 }

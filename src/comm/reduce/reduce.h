@@ -4,7 +4,15 @@
 #include "base/isa.h"
 #include "kolo/comm.h"
 
-enum { KOLO_REDUCE_OPS = 4 }; /* MEAN is a SUM followed by a scaling */
+/* Kernels have the order of the operations without MEAN, which is a SUM followed by a scaling. The
+ * first KOLO_REDUCE_OPS exist for all types, the others for integers. */
+enum { KOLO_REDUCE_OPS = 4, KOLO_REDUCE_KERNELS = KOLO_REDUCE_OP_COUNT - 1 };
+
+static inline int kolo_reduce_kernel(kolo_reduce_op op) {
+    return op == KOLO_MEAN ? KOLO_SUM : op > KOLO_MEAN ? (int)op - 1 : (int)op;
+}
+/* ARG: unknown type or operation, or bits of floating point. */
+kolo_status kolo_reduce_check(kolo_dtype dtype, kolo_reduce_op op);
 
 /* to[0..n_to)[i] = from[0][i] op from[1][i] op ..., in this order, for i < count. A `to` may
  * equal one of the `from` but must not overlap it otherwise. f16 and bf16 are combined in f32
@@ -19,7 +27,7 @@ typedef void (*kolo_scale_fn)(void *data, size_t count, double factor);
 
 typedef struct kolo_reduce_table {
     kolo_scale_fn scale[KOLO_DTYPE_COUNT];
-    kolo_reduce_fn fn[KOLO_DTYPE_COUNT][KOLO_REDUCE_OPS];
+    kolo_reduce_fn fn[KOLO_DTYPE_COUNT][KOLO_REDUCE_KERNELS]; /* NULL: see above */
 } kolo_reduce_table;
 KOLO_ISA_TABLE(kolo_reduce_table, kolo_reduce);
 

@@ -4,7 +4,8 @@
  * combines those of the other sources and stores the result to every destination. The remainder
  * goes through one zero-padded vector at a time, with the same operation per lane, so it has the
  * same bits as the main loop. Written with the compilers' vector extensions: REDUCE_KERNEL is
- * one type and operation, KERNELS_OF all four operations of a type.
+ * one type and operation, KERNELS_OF the four arithmetic operations of a type, BITS_OF those on the
+ * bits of integers.
  *
  * Integers wrap around (sum and product are computed unsigned). min and max return NaN if either
  * operand is NaN. */
@@ -17,6 +18,9 @@
 #define SAME(x) (x)
 #define SUM(a, b, vector, mask) ((a) + (b))
 #define PROD(a, b, vector, mask) ((a) * (b))
+#define AND(a, b, vector, mask) ((a) & (b))
+#define OR(a, b, vector, mask) ((a) | (b))
+#define XOR(a, b, vector, mask) ((a) ^ (b))
 #define PICK(m, a, b, vector, mask) ((vector)(((mask)(a) & (m)) | ((mask)(b) & ~(m))))
 #define MIN(a, b, vector, mask) PICK(((mask)((a) < (b)) | (mask)((a) != (a))), a, b, vector, mask)
 #define MAX(a, b, vector, mask) PICK(((mask)((a) > (b)) | (mask)((a) != (a))), a, b, vector, mask)
@@ -112,6 +116,15 @@ REDUCE_KERNEL(i64_min, 8, i64v, i64v, i64v, SAME, SAME, MIN)
 REDUCE_KERNEL(i64_max, 8, i64v, i64v, i64v, SAME, SAME, MAX)
 REDUCE_KERNEL(i64_prod, 8, u64v, u64v, u64v, SAME, SAME, PROD)
 
+#define BITS_OF(bytes)                                                         \
+    REDUCE_KERNEL(bits##bytes##_and, bytes, u64v, u64v, u64v, SAME, SAME, AND) \
+    REDUCE_KERNEL(bits##bytes##_or, bytes, u64v, u64v, u64v, SAME, SAME, OR)   \
+    REDUCE_KERNEL(bits##bytes##_xor, bytes, u64v, u64v, u64v, SAME, SAME, XOR)
+
+BITS_OF(1)
+BITS_OF(4)
+BITS_OF(8)
+
 /* ---- scaling ---- */
 
 #define SCALE_KERNEL(type, element, wide)                                         \
@@ -150,11 +163,12 @@ DIVIDE_KERNEL(u8, uint8_t)
 DIVIDE_KERNEL(i32, int32_t)
 DIVIDE_KERNEL(i64, int64_t)
 
-#define ROW(type)                                                                  \
-    {                                                                              \
-        [KOLO_SUM] = type##_sum, [KOLO_MIN] = type##_min, [KOLO_MAX] = type##_max, \
-        [KOLO_PROD] = type##_prod                                                  \
-    }
+#define ROW(type)                                                              \
+    [KOLO_SUM] = type##_sum, [KOLO_MIN] = type##_min, [KOLO_MAX] = type##_max, \
+    [KOLO_PROD] = type##_prod
+#define BITS_ROW(bytes)                                                   \
+    [KOLO_AND - 1] = bits##bytes##_and, [KOLO_OR - 1] = bits##bytes##_or, \
+                [KOLO_XOR - 1] = bits##bytes##_xor
 
 const kolo_reduce_table KOLO_ISA_SYMBOL(kolo_reduce) = {
     .scale =
@@ -170,16 +184,17 @@ const kolo_reduce_table KOLO_ISA_SYMBOL(kolo_reduce) = {
         },
     .fn =
         {
-            [KOLO_DTYPE_F32] = ROW(f32),
-            [KOLO_DTYPE_F64] = ROW(f64),
-            [KOLO_DTYPE_F16] = ROW(f16),
-            [KOLO_DTYPE_BF16] = ROW(bf16),
+            [KOLO_DTYPE_F32] = {ROW(f32)},
+            [KOLO_DTYPE_F64] = {ROW(f64)},
+            [KOLO_DTYPE_F16] = {ROW(f16)},
+            [KOLO_DTYPE_BF16] = {ROW(bf16)},
             [KOLO_DTYPE_I8] = {[KOLO_SUM] = u8_sum,
                                [KOLO_MIN] = i8_min,
                                [KOLO_MAX] = i8_max,
-                               [KOLO_PROD] = u8_prod},
-            [KOLO_DTYPE_U8] = ROW(u8),
-            [KOLO_DTYPE_I32] = ROW(i32),
-            [KOLO_DTYPE_I64] = ROW(i64),
+                               [KOLO_PROD] = u8_prod,
+                               BITS_ROW(1)},
+            [KOLO_DTYPE_U8] = {ROW(u8), BITS_ROW(1)},
+            [KOLO_DTYPE_I32] = {ROW(i32), BITS_ROW(4)},
+            [KOLO_DTYPE_I64] = {ROW(i64), BITS_ROW(8)},
         },
 };

@@ -470,8 +470,10 @@ kolo_status kolo_named_post(kolo_named *m, const char *name, void *data, size_t 
         return KOLO_FAIL(KOLO_ERR_ARG, "a tensor name of %zu bytes: the length must be 1 to %d",
                          length, KOLO_NAME_BYTES - 1);
     }
-    if ((size_t)dtype >= KOLO_DTYPE_COUNT || (size_t)op > KOLO_MEAN || (count > 0 && !data) ||
-        count > (size_t)INT64_MAX / kolo_dtype_bytes(dtype)) {
+    if (kolo_reduce_check(dtype, op) != KOLO_OK) {
+        return kolo_fail_in(KOLO_ERR_ARG, "tensor '%.100s'", name);
+    }
+    if ((count > 0 && !data) || count > (size_t)INT64_MAX / kolo_dtype_bytes(dtype)) {
         return KOLO_FAIL(KOLO_ERR_ARG, "tensor '%.100s': type %d, operation %d, %zu elements at %p",
                          name, (int)dtype, (int)op, count, data);
     }

@@ -164,7 +164,7 @@ kolo_status kolo_names_read(kolo_name_table *t, int rank, const char *bytes, siz
         memcpy(&name_bytes, bytes, 2);
         memcpy(&count, bytes + 4, sizeof count);
         unsigned dtype = (unsigned char)bytes[2], op = (unsigned char)bytes[3];
-        if (dtype >= KOLO_DTYPE_COUNT || op > KOLO_MEAN) {
+        if (dtype >= KOLO_DTYPE_COUNT || op >= KOLO_REDUCE_OP_COUNT) {
             return malformed(rank, "an unknown type or operation");
         }
         if (count > (uint64_t)INT64_MAX / kolo_dtype_bytes((kolo_dtype)dtype)) {

@@ -79,6 +79,12 @@ static MPI_Op op_of(kolo_reduce_op op) {
         return MPI_MAX;
     case KOLO_PROD:
         return MPI_PROD;
+    case KOLO_AND:
+        return MPI_BAND;
+    case KOLO_OR:
+        return MPI_BOR;
+    case KOLO_XOR:
+        return MPI_BXOR;
     default:
         return MPI_SUM;
     }
