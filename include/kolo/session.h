@@ -73,6 +73,7 @@ typedef struct kolo_session_opts {
     kolo_optimizer_opts optimizer; /* default SGD */
     bool sparse_embedding;         /* see kolo_train_opts */
     bool sync_bn;                  /* see kolo_train_opts */
+    int zero;                      /* see kolo_train_opts */
     double lr;                     /* default 0.01 */
     /* The schedule of kolo_train_opts, counted in steps: a step schedule multiplies the rate every
      * lr_step_every steps (default 30); `steps` is the end of cosine and poly, which require it. */
@@ -196,7 +197,8 @@ KOLO_API kolo_status kolo_session_predict(kolo_session *session, const kolo_batc
  * and the optimizer's state by names "optimizer.*". The name is valid as long as the session. ARG:
  * there are only `i` tensors or fewer. */
 KOLO_API kolo_status kolo_session_tensor(const kolo_session *session, int i, kolo_field *tensor);
-/* Copies a tensor to `data`, row-major, `bytes` long. Not collective. ARG: no such tensor (the
+/* Copies a tensor to `data`, row-major, `bytes` long. Not collective, except for optimizer state
+ * with `zero`. ARG: no such tensor (the
  * message suggests one), or `bytes` is not its size. */
 KOLO_API kolo_status kolo_session_get(const kolo_session *session, const char *name, void *data,
                                       size_t bytes);
@@ -217,10 +219,11 @@ KOLO_API kolo_status kolo_session_get_gradient(const kolo_session *session, cons
  * not finite; the file is then not written. */
 KOLO_API kolo_status kolo_session_save(kolo_session *session, const char *path);
 /* Reads such a file on rank 0 and sets all ranks to it: training continues as if it had not been
- * interrupted, with the same bits if batches and ranks are the same. Of a file without optimizer
- * state, such as one of PyTorch with the names of the graph, the weights alone; f64, f16 and bf16
- * are converted. Collective. IO; FORMAT: a tensor is missing, unexpected, or of another shape, or
- * the file is damaged; the session is then as before. */
+ * interrupted, with the same bits if batches and ranks are the same. With `zero`
+ * all ranks read the file. Of a file without optimizer state, such as one of PyTorch with the names
+ * of the graph, the weights alone; f64, f16 and bf16 are converted. Collective. IO; FORMAT: a
+ * tensor is missing, unexpected, or of another shape, or the file is damaged; the session is then
+ * as before. */
 KOLO_API kolo_status kolo_session_load(kolo_session *session, const char *path);
 /* Loads the weights that the file has under the names and with the shapes of the graph, and keeps
  * the others. *rest, which may be NULL, is set to lines of the tensors that were not loaded, "" if

@@ -1,4 +1,5 @@
-/* The files of a program's session: saving, loading, loading what fits. Rank 0 reads and writes. */
+/* The files of a program's session: saving, loading, loading what fits. Rank 0 reads and writes;
+ * with sharded state the others take part. */
 #include "kolo/checkpoint.h"
 #include "kolo/session.h"
 #include "train/checkpoint/checkpoint.h"
@@ -12,6 +13,11 @@
 static bool is_root(const kolo_session *s) {
     const kolo_comm *comm = kolo_session_comm(s);
     return !comm || kolo_comm_rank(comm) == 0;
+}
+
+/* Whether this rank has anything to do with a file: rank 0, and all with sharded state. */
+static bool takes_part(const kolo_session *s) {
+    return is_root(s) || kolo_store_is_sharded(kolo_session_store(s));
 }
 
 static kolo_status check(const kolo_session *s, const char *path) {
@@ -32,18 +38,17 @@ static kolo_status check_numbers(const kolo_store *store) {
     return status;
 }
 
-static kolo_status write_file(const kolo_session *s, const char *path) {
+kolo_status kolo_session_save(kolo_session *s, const char *path) {
+    if (!s) return check(s, path);
+    kolo_comm *comm = kolo_session_comm(s);
     const kolo_store *store = kolo_session_store(s);
     const kolo_checkpoint_info info = {
         .model = "", .classes = 1, .steps = kolo_session_steps(s), .options = "", .progress = ""};
-    KOLO_TRY(check(s, path));
-    KOLO_TRY(check_numbers(store));
-    return kolo_checkpoint_save(path, store, &info);
-}
-
-kolo_status kolo_session_save(kolo_session *s, const char *path) {
-    if (!s) return check(s, path);
-    return kolo_agree(kolo_session_comm(s), is_root(s) ? write_file(s, path) : KOLO_OK);
+    kolo_status status = check(s, path);
+    if (status == KOLO_OK && takes_part(s)) status = check_numbers(store);
+    KOLO_TRY(kolo_agree(comm, status));
+    if (takes_part(s)) status = kolo_checkpoint_save(is_root(s) ? path : NULL, store, &info);
+    return kolo_agree(comm, status);
 }
 
 /* ---- loading ---- */
@@ -79,7 +84,7 @@ kolo_status kolo_session_load(kolo_session *s, const char *path) {
     if (!s) return check(s, path);
     kolo_comm *comm = kolo_session_comm(s);
     int64_t steps = kolo_session_steps(s);
-    KOLO_TRY(kolo_agree(comm, is_root(s) ? read_file(s, path, &steps) : KOLO_OK));
+    KOLO_TRY(kolo_agree(comm, takes_part(s) ? read_file(s, path, &steps) : KOLO_OK));
     if (comm) KOLO_TRY(kolo_broadcast(comm, &steps, 1, KOLO_DTYPE_I64, 0));
     kolo_session_set_steps(s, steps);
     return share(s);

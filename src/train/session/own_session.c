@@ -30,6 +30,7 @@ static kolo_train_opts job_options(const kolo_session_opts *o) {
         .optimizer = o->optimizer,
         .sparse_embedding = o->sparse_embedding,
         .sync_bn = o->sync_bn,
+        .zero = o->zero,
         .schedule = o->schedule,
         .lr_min = o->lr_min,
         .lr_power = o->lr_power,
@@ -94,6 +95,7 @@ static void describe(const kolo_session_opts *o, const kolo_setup *s, const kolo
         {"clip", p->clip},
         {"sparse_embedding", s->opts.sparse_embedding},
         {"sync_bn", s->opts.sync_bn},
+        {"zero", s->opts.zero},
         {"lr", s->opts.lr},
         {"schedule", s->opts.schedule},
         {"lr_min", s->opts.lr_min},
@@ -349,8 +351,7 @@ static kolo_status find_tensor(const kolo_session *s, const char *name, const vo
 kolo_status kolo_session_get(const kolo_session *s, const char *name, void *data, size_t bytes) {
     const kolo_store_entry *entry;
     KOLO_TRY(find_tensor(s, name, data, bytes, &entry));
-    kolo_store_read(s->store, entry, data);
-    return KOLO_OK;
+    return kolo_store_read(s->store, entry, data);
 }
 
 static kolo_status check_values(const char *name, kolo_dtype dtype, const void *data,
@@ -377,9 +378,9 @@ kolo_status kolo_session_set(kolo_session *s, const char *name, const void *data
     if (status == KOLO_OK && s->comm) {
         status = kolo_broadcast(s->comm, copy, bytes, KOLO_DTYPE_U8, 0);
     }
-    if (status == KOLO_OK) kolo_store_write(s->store, entry, copy);
+    if (status == KOLO_OK) status = kolo_store_write(s->store, entry, copy);
     kolo_free(copy);
-    return status;
+    return kolo_agree(s->comm, status);
 }
 
 kolo_status kolo_session_get_gradient(const kolo_session *s, const char *name, void *data,

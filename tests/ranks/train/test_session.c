@@ -30,6 +30,7 @@ static kolo_status build_zoo(kolo_graph *g, int64_t samples, void *arg) {
 typedef struct job {
     int64_t batch, accumulate, global_batch, reproducible;
     bool own_batches; /* not those of the loader */
+    int zero;
 } job;
 
 typedef struct outcome {
@@ -44,6 +45,7 @@ static kolo_status train_job(kolo_comm *comm, const job *j, outcome *o) {
                             .accumulate = j->accumulate,
                             .global_batch = j->global_batch,
                             .reproducible = j->reproducible,
+                            .zero = j->zero,
                             .epochs = EPOCHS,
                             .lr = 0.05,
                             .schedule = KOLO_LR_COSINE,
@@ -67,8 +69,7 @@ static kolo_status loop(kolo_session *s, const job *j, kolo_loader *loader, outc
     }
     o->loss = kolo_metrics_get(&metrics, "loss");
     o->accuracy = kolo_metrics_get(&metrics, "accuracy");
-    o->session = kolo_store_hash(kolo_session_store(s));
-    return KOLO_OK;
+    return kolo_store_hash_shards(kolo_session_store(s), &o->session);
 }
 
 static kolo_status train_session(kolo_comm *comm, const job *j, outcome *o) {
@@ -85,6 +86,7 @@ static kolo_status train_session(kolo_comm *comm, const job *j, outcome *o) {
                               .accumulate = j->accumulate,
                               .global_batch = j->global_batch,
                               .reproducible = j->reproducible,
+                              .zero = j->zero,
                               .lr = 0.05,
                               .schedule = KOLO_LR_COSINE,
                               .steps = steps,
@@ -124,6 +126,7 @@ static void bits_are_those_of_a_training_job(void **state) {
         {2, {.batch = 16}},
         {2, {.batch = 16, .own_batches = true}},
         {3, {.batch = 9, .accumulate = 2, .own_batches = true}},
+        {2, {.batch = 16, .zero = 2, .own_batches = true}},
         {3, {.global_batch = 32, .reproducible = 4, .own_batches = true}},
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
@@ -187,8 +190,11 @@ typedef struct fit {
 } fit;
 
 static kolo_status fit_sum(kolo_comm *comm, const void *arg, void *result) {
-    const kolo_session_opts opts = {
-        .global_batch = SAMPLES, .lr = 0.5, .seed = 1, .keep_gradients = true};
+    const kolo_session_opts opts = {.global_batch = SAMPLES,
+                                    .lr = 0.5,
+                                    .seed = 1,
+                                    .zero = *(const int *)arg,
+                                    .keep_gradients = true};
     fit *f = result;
     kolo_session *s;
     kolo_metrics metrics = {{0}};
@@ -211,11 +217,13 @@ static kolo_status fit_sum(kolo_comm *comm, const void *arg, void *result) {
 
 /* Five ranks of 12 samples: shares of three and two. */
 static void several_inputs_are_fitted_by_any_number_of_ranks(void **state) {
-    static const int ranks[] = {1, 2, 5};
+    static const int ranks[] = {1, 2, 5, 3}, zero[] = {0, 0, 0, 2};
     fit alone = {0};
     for (size_t i = 0; i < KOLO_COUNT(ranks); i++) {
         fit f[5];
         rank_job run = {.n = ranks[i],
+                        .arg = &zero[i],
+                        .arg_bytes = sizeof zero[i],
                         .transport = RANKS_THREAD,
                         .body = fit_sum,
                         .results = f,
@@ -535,6 +543,7 @@ static kolo_status step_from(kolo_session *s, int k) {
 static kolo_status files_body(kolo_comm *comm, const void *arg, void *result) {
     const kolo_session_opts opts = {.global_batch = 6,
                                     .lr = 0.1,
+                                    .zero = *(const int *)arg,
                                     .optimizer = {.kind = KOLO_OPTIMIZER_ADAM},
                                     .schedule = KOLO_LR_COSINE,
                                     .steps = 9};
@@ -558,8 +567,8 @@ static kolo_status files_body(kolo_comm *comm, const void *arg, void *result) {
     loss[1] = kolo_metrics_get(&m[1], "loss");
     for (int k = 2; k < 4; k++) KOLO_TRY_GOTO(step_from(a, k), done);
     for (int k = 2; k < 4; k++) KOLO_TRY_GOTO(step_from(b, k), done);
-    hashes[0] = kolo_store_hash(kolo_session_store(a));
-    hashes[1] = kolo_store_hash(kolo_session_store(b));
+    KOLO_TRY_GOTO(kolo_store_hash_shards(kolo_session_store(a), &hashes[0]), done);
+    KOLO_TRY_GOTO(kolo_store_hash_shards(kolo_session_store(b), &hashes[1]), done);
     if (kolo_session_steps(b) != 4) status = kolo_error_set(KOLO_ERR_FORMAT, "steps");
 done:
     kolo_session_destroy(a);
@@ -569,7 +578,9 @@ done:
 }
 
 static void loaded_sessions_go_on_with_the_same_bits(void **state) {
-    for (int ranks = 1; ranks <= 3; ranks += 2) {
+    static const struct { int ranks, zero; } cases[] = {{1, 0}, {3, 0}, {2, 1}, {3, 2}};
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        const int ranks = cases[i].ranks;
         struct {
             uint64_t hash[2];
             double loss[2];
@@ -577,6 +588,8 @@ static void loaded_sessions_go_on_with_the_same_bits(void **state) {
         rank_job run = {.n = ranks,
                         .transport = RANKS_THREAD,
                         .body = files_body,
+                        .arg = &cases[i].zero,
+                        .arg_bytes = sizeof cases[i].zero,
                         .results = r,
                         .result_bytes = sizeof *r};
         ASSERT_OK(run_rank_job(&run));
