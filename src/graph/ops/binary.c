@@ -47,14 +47,14 @@ static void write_index(const kolo_attr *attr, const kolo_shape *in, char join, 
 /* Sums d, of the output's shape, over the dimensions that input i of n is repeated along. */
 static kolo_value sum_to(kolo_graph *g, const kolo_node *n, int i, kolo_value d) {
     if (!kolo_value_ok(d)) return d;
-    const kolo_shape *in = &kolo_info(g, n->in[i])->tensor.shape;
+    const kolo_shape in = kolo_info(g, n->in[i])->tensor.shape; /* values move when one is added */
     const int rank = kolo_info(g, n->out[0])->tensor.shape.rank;
     int axes[KOLO_MAX_RANK], count = 0;
     for (int k = 0; k < rank; k++) {
-        if (kolo_binary_dim(n->attr, i, in, rank, k) < 0) axes[count++] = k;
+        if (kolo_binary_dim(n->attr, i, &in, rank, k) < 0) axes[count++] = k;
     }
     if (count > 0) d = kolo_reduce_sum(g, d, axes, count, true);
-    return rank == in->rank ? d : kolo_reshape(g, d, *in);
+    return rank == in.rank ? d : kolo_reshape(g, d, in);
 }
 
 typedef void part(kolo_graph *g, const kolo_node *n, kolo_value dy, const bool *wants,

@@ -75,7 +75,7 @@ INLINE vf exponential_parts(vf x, vi *power) {
     const vf shift = splat(12582912.0f); /* 1.5 * 2^23: adding it rounds to an integer */
     vf t = mul_add(x, splat(1.44269504f), shift);
     vf n = t - shift;
-    *power = (vi)t - (vi)shift;
+    *power = (vi)((vu)t - (vu)shift);           /* of a NaN: any number */
     vf r = mul_add(n, splat(-0.693359375f), x); /* ln 2 in two parts */
     r = mul_add(n, splat(2.12194440e-4f), r);
     vf p = splat(1.0f / 720);
@@ -89,7 +89,7 @@ INLINE vf exponential_parts(vf x, vi *power) {
 }
 
 /* 2^n for n from -126 to 127. */
-INLINE vf power_of_2(vi n) { return (vf)((n + 127) << 23); }
+INLINE vf power_of_2(vi n) { return (vf)(((vu)n + 127) << 23); }
 
 /* exp(x), zero below -87, near the smallest normal float; clamped above 88. */
 INLINE vf exponential(vf x) {
@@ -127,8 +127,8 @@ INLINE vf log_1p(vf t) {
 INLINE vf logarithm(vf x) {
     vi subnormal = x < splat(0x1p-126f);
     vi bits = (vi)select(subnormal, x * 0x1p23f, x);
-    vi n = (bits - 0x3f3504f3) >> 23; /* the bits of sqrt(1/2) */
-    vf m = (vf)(bits - (n << 23));
+    vi n = (vi)((vu)bits - 0x3f3504f3u) >> 23; /* the bits of sqrt(1/2) */
+    vf m = (vf)((vu)bits - ((vu)n << 23));
     vf s = (m - 1.0f) / (m + 1.0f), square = s * s, sum = splat(1.0f / 9);
     for (int k = 7; k > 1; k -= 2) sum = mul_add(sum, square, splat(1.0f / (float)k));
     vf e = __builtin_convertvector(n - (subnormal & 23), vf);
