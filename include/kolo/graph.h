@@ -48,7 +48,7 @@ KOLO_API kolo_status kolo_graph_create(const kolo_graph_opts *opts, kolo_graph *
 KOLO_API void kolo_graph_destroy(kolo_graph *graph);
 /* The first failure of the builder calls so far, or OK. */
 KOLO_API kolo_status kolo_graph_check(const kolo_graph *graph);
-/* The number of trainable elements: those of all parameters so far. */
+/* The number of trainable elements: those of all parameters so far that are not frozen. */
 KOLO_API int64_t kolo_graph_parameters(const kolo_graph *graph);
 
 /* ---- leaves ---- */
@@ -77,6 +77,13 @@ KOLO_API kolo_init kolo_init_fan_in(int64_t fan_in);
 
 /* A trainable tensor of the graph's dtype. Its name is unique in the graph; files use it too. */
 KOLO_API kolo_value kolo_param(kolo_graph *g, const char *name, kolo_shape shape, kolo_init init);
+
+/* Excludes a parameter from training: it has no gradient, and updates leave it as it is. Files hold
+ * it as before. ARG: it is not a parameter. */
+KOLO_API void kolo_freeze(kolo_graph *g, kolo_value param);
+/* A frozen parameter: a named constant that files hold, such as a table. */
+KOLO_API kolo_value kolo_frozen_param(kolo_graph *g, const char *name, kolo_shape shape,
+                                      kolo_init init);
 
 /* The shape and dtype of a value. Of an invalid one, as builder calls return after a failure: a
  * scalar, all of whose dim are 1, and f32. */

@@ -51,7 +51,7 @@ int64_t kolo_graph_parameters(const kolo_graph *g) {
     int64_t total = 0;
     for (int i = 0; g && i < g->n_values; i++) {
         const kolo_value_info *v = &g->values[i];
-        if (v->kind == KOLO_VALUE_PARAM) total += kolo_shape_count(&v->canon);
+        if (v->kind == KOLO_VALUE_PARAM && !v->frozen) total += kolo_shape_count(&v->canon);
     }
     return total;
 }
@@ -229,6 +229,22 @@ kolo_value kolo_param(kolo_graph *g, const char *name, kolo_shape shape, kolo_in
     if (!may_name_leaf(g, "parameter", name) || !may_init(g, name, init)) return KOLO_NONE;
     kolo_value v = add_leaf(g, name, KOLO_VALUE_PARAM, g->dtype, &shape);
     if (kolo_value_ok(v)) kolo_info(g, v)->init = init;
+    return v;
+}
+
+void kolo_freeze(kolo_graph *g, kolo_value v) {
+    if (g->status != KOLO_OK) return;
+    if (kolo_value_is_of(g, v) && kolo_info(g, v)->kind == KOLO_VALUE_PARAM) {
+        kolo_info(g, v)->frozen = true;
+        return;
+    }
+    const char *why = kolo_value_is_of(g, v) ? "is not a parameter" : why_not(g, v);
+    kolo_graph_set_failed(g, KOLO_FAIL(KOLO_ERR_ARG, "freeze: the value %s", why));
+}
+
+kolo_value kolo_frozen_param(kolo_graph *g, const char *name, kolo_shape shape, kolo_init init) {
+    kolo_value v = kolo_param(g, name, shape, init);
+    if (kolo_value_ok(v)) kolo_freeze(g, v);
     return v;
 }
 

@@ -39,6 +39,7 @@ typedef struct kolo_value_info {
     kolo_shape canon; /* PARAM, STATE: the shape in files; tensor.shape may split its dimensions */
     kolo_value grad;  /* PARAM: its gradient, once the gradient pass has run; else none */
     kolo_value next_of; /* TEMP: the PARAM or STATE whose next version this is, else none */
+    bool frozen;        /* PARAM: has no gradient and no update */
     bool in_place;      /* PARAM, STATE: one version, which its update overwrites */
     int64_t rows;       /* PARAM: capacity of its row-sparse gradient (ops.h); 0: dense */
     int64_t all_rows;   /* capacity of that of all ranks; 0: one rank */

@@ -7,9 +7,11 @@
 #include "graph/ops/ops.h"
 #include "pass/pass.h"
 
-/* needs[v]: a parameter reaches v. */
+/* needs[v]: a parameter that is trained reaches v. */
 static void mark_needs(const kolo_graph *g, bool *needs) {
-    for (int32_t v = 0; v < g->n_values; v++) needs[v] = g->values[v].kind == KOLO_VALUE_PARAM;
+    for (int32_t v = 0; v < g->n_values; v++) {
+        needs[v] = g->values[v].kind == KOLO_VALUE_PARAM && !g->values[v].frozen;
+    }
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *n = g->nodes[i];
         bool any = false;

@@ -96,7 +96,9 @@ static kolo_value weight(kolo_graph *g, const char *name, kolo_shape shape, int6
 static kolo_status build_various(kolo_graph *g, int64_t n, void *arg) {
     enum { WIDTH = 16, PIXELS = SIDE * SIDE };
     kolo_value x = images(g, n);
-    x = kolo_conv2d(g, x, weight(g, "up", kolo_shape_4(WIDTH, CHANNELS, 1, 1), CHANNELS), NULL);
+    kolo_value up = weight(g, "up", kolo_shape_4(WIDTH, CHANNELS, 1, 1), CHANNELS);
+    kolo_freeze(g, up);
+    x = kolo_conv2d(g, x, up, NULL);
     x = kolo_hardswish(g, kolo_group_norm(g, x, "group", 4, 0));
     x = kolo_conv2d(g, x, weight(g, "down", kolo_shape_4(WIDTH, WIDTH, 2, 2), 4 * WIDTH), NULL);
     x = kolo_elu(g, kolo_add(g, x, weight(g, "bias", kolo_shape_4(1, WIDTH, 1, 1), 1)), 1);

@@ -1,5 +1,6 @@
 /* The public builders of elementwise functions: what comes out, and what each refuses. */
 #include "graph/graph.h"
+#include "pass/pass.h"
 #include "support/support.h"
 
 #include <math.h>
@@ -189,10 +190,29 @@ static void values_have_shape_and_dtype(void **state) {
     kolo_graph_destroy(g);
 }
 
+/* w z, with z frozen: only w has a gradient. */
+static void frozen_parameters_have_no_gradient(void **state) {
+    kolo_graph *g;
+    ASSERT_OK(kolo_graph_create(NULL, &g));
+    kolo_value x = kolo_input(g, "x", KOLO_DTYPE_F32, kolo_shape_1(3));
+    kolo_value w = kolo_param(g, "w", kolo_shape_1(3), kolo_init_fan_in(1));
+    kolo_value z = kolo_frozen_param(g, "z", kolo_shape_1(3), kolo_init_fan_in(1));
+    kolo_value loss = kolo_sum(g, kolo_mul(g, kolo_add(g, w, x), z));
+    ASSERT_OK(kolo_pass_gradient(g, loss, kolo_scalar(g, "seed")));
+    assert_true(kolo_value_ok(kolo_info(g, w)->grad));
+    assert_false(kolo_value_ok(kolo_info(g, z)->grad));
+    assert_int_equal(kolo_graph_parameters(g), 3);
+    kolo_freeze(g, x);
+    assert_int_equal(kolo_graph_check(g), KOLO_ERR_ARG);
+    assert_non_null(strstr(kolo_last_error(), "freeze: the value is not a parameter"));
+    kolo_graph_destroy(g);
+}
+
 TEST_MAIN(test_op_builders) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shapes_come_out),
         cmocka_unit_test(refusals_name_op_and_reason),
+        cmocka_unit_test(frozen_parameters_have_no_gradient),
         cmocka_unit_test(values_have_shape_and_dtype),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
