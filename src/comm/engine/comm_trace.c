@@ -94,8 +94,7 @@ static void add_event(kolo_comm_trace *t, const kolo_request *q, char phase) {
 void kolo_comm_trace_begin(kolo_comm_trace *t, kolo_request *q) {
     q->trace_id = ++t->n_begun;
     add_event(t, q, 'b');
-    kolo_text_add(&t->text, ", \"args\": {\"bytes\": %llu}},\n",
-                  (unsigned long long)(q->count * q->element_bytes));
+    kolo_text_add(&t->text, ", \"args\": {\"bytes\": %zu}},\n", q->count * q->element_bytes);
     if (t->text.length > BUFFER_BYTES) kolo_comm_trace_flush(t);
 }
 
