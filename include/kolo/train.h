@@ -85,7 +85,8 @@ typedef struct kolo_train_opts {
     int64_t global_batch; /* samples of a step over all workers, in the place of `batch`; 0: the
                              product of batch, accumulate and workers */
     /* ZeRO (Rajbhandari et al., 2020): 1 divides the optimizer state over the workers, 2 the
-     * gradients too; each worker updates a range of every parameter. 0: each has all. ARG with
+     * gradients too, 3 the parameters too, which are gathered where they are read; each worker
+     * updates a range of every parameter. 0: each has all. ARG with
      * row-sparse gradients or logical shards */
     int zero;
     /* Logical shards of a reproducible run; 0: none. They divide the global batch, which must be

@@ -46,8 +46,10 @@ typedef struct kolo_value_info {
     /* How the ranks of the mesh hold it; of TEMPs as of the last propagation (graph/propagate.h).
      */
     kolo_placements placements;
-    kolo_tensor
-        whole; /* PARAM, STATE that is a flat shard: the logical tensor; `tensor` is local */
+    /* PARAM, STATE that is a flat shard: the logical tensor (`tensor` is local), and where the
+     * parameter stands among those that are cut together (pass/zero.c). */
+    kolo_tensor whole;
+    int unit, place;
 } kolo_value_info;
 
 typedef union kolo_attr {

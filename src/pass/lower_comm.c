@@ -41,7 +41,8 @@ typedef struct member {
     int32_t read; /* the first reader; INT32_MAX: none */
     int stage;    /* sums and gathers that lead to it, one after another */
     int unit, place;
-    bool inside; /* the forward or backward pass reads it, or the sum over micro-batches */
+    bool of_leaf; /* a parameter, which is there at any time */
+    bool inside;  /* the forward or backward pass reads it, or the sum over micro-batches */
     int bucket;
     const kolo_redistribution *move;
 } member;
@@ -86,10 +87,11 @@ static kolo_status choose_values(const lowerer *b) {
     for (int i = 0; i < b->n_members; i++) {
         member *m = &b->members[i];
         if (!owns_memory(b, m->value, m->class)) {
-            const kolo_tensor tensor = kolo_info(b->g, m->value)->tensor;
+            const kolo_value_info source = *kolo_info(b->g, m->value);
             m->value = kolo_graph_add1(b->g, &kolo_op_reorder, &m->value, 1, NULL);
             KOLO_TRY(kolo_graph_check(b->g));
-            kolo_info(b->g, m->value)->tensor = tensor;
+            kolo_info(b->g, m->value)->tensor = source.tensor;
+            kolo_info(b->g, m->value)->placements = source.placements;
         }
         own_memory(b, m->value, m->synced);
         m->made = kolo_info(b->g, m->value)->producer;
@@ -170,6 +172,7 @@ static kolo_status collect(lowerer *b) {
         bool moves = n->op->comm == KOLO_OP_REDISTRIBUTE && !make_slice(g, n);
         if (!moves) continue;
         member m = {.value = n->in[0], .synced = n->out[0], .move = n->move};
+        m.of_leaf = kolo_info(g, m.value)->producer < 0;
         m.held = -1;
         m.read = INT32_MAX;
         m.unit = (int)n->attr[KOLO_REDISTRIBUTE_UNIT].i;
@@ -201,7 +204,7 @@ static kolo_status find_readers(const lowerer *b, int32_t *last_reader) {
         bool update = kolo_node_is_update(g, n);
         for (int k = 0; k < n->n_in; k++) {
             int m = b->member_of[n->in[k].id];
-            if (!update) last_reader[n->in[k].id] = i;
+            if (!update && n->op->comm == KOLO_OP_LOCAL) last_reader[n->in[k].id] = i;
             if (m >= 0) KOLO_TRY(find_class(g, &b->members[m], i, update));
         }
     }
@@ -216,7 +219,7 @@ static kolo_status find_readers(const lowerer *b, int32_t *last_reader) {
         for (int k = 0; k < n->n_in; k++) {
             int m = b->member_of[n->in[k].id];
             if (m < 0 || b->members[m].class == INSIDE) continue;
-            if (last > b->members[m].held) b->members[m].held = last;
+            if (last > 0 && last > b->members[m].held) b->members[m].held = last;
         }
     }
     return KOLO_OK;
@@ -294,6 +297,7 @@ static void cut(lowerer *b, size_t bucket_bytes) {
         filled += kolo_tensor_bytes(m->class == GATHER ? whole : tensor);
         b->buckets[m->bucket].bytes = filled;
         b->buckets[m->bucket].limited = m->class == SCATTER || m->class == GATHER;
+        b->buckets[m->bucket].on_demand = m->class == GATHER && m->of_leaf;
     }
 }
 
@@ -400,7 +404,8 @@ static kolo_status place(lowerer *b, int32_t n_nodes, kolo_arena *arena) {
 
 static kolo_status lower(lowerer *b, size_t bucket_bytes, kolo_arena *arena) {
     kolo_graph *g = b->g;
-    const size_t most = (size_t)g->n_nodes + 1, values = (size_t)g->n_values + most;
+    const size_t most = (size_t)g->n_nodes + 1;
+    const size_t values = (size_t)g->n_values + 3 * most; /* with copies, posts and waits */
     int32_t *last_reader = kolo_arena_alloc(arena, values * sizeof *last_reader);
     b->members = kolo_arena_alloc(arena, most * sizeof *b->members);
     b->arrived = kolo_arena_alloc(arena, most * sizeof *b->arrived);

@@ -97,14 +97,24 @@ kolo_status kolo_pass_layout(kolo_graph *g, kolo_kernel_set kernels, struct kolo
  * scalar "fresh". Runs after the layout pass. ARG: a row-sparse gradient. */
 kolo_status kolo_pass_accumulate(kolo_graph *g, int64_t micro_batches, bool scattered);
 
+/* How a parameter is cut in another plan of the same store. */
+typedef struct kolo_zero_cut {
+    const int64_t *cuts; /* by rank; borrowed */
+    int unit, place;     /* of the parameters that are cut together, and of this one in them */
+} kolo_zero_cut;
+
 typedef struct kolo_zero_opts {
     int level;           /* 1: optimizer state is sharded; 2: gradients too; 3: parameters too */
     size_t bucket_bytes; /* least bytes of the parameters that are cut and exchanged together */
+    /* Whether the cuts of a parameter or state are fixed already; sets them. May be NULL. */
+    bool (*fixed)(void *arg, const char *name, kolo_zero_cut *cut);
+    void *fixed_arg;
 } kolo_zero_opts;
 
 /* Shards optimizer state, gradients and parameters over the axis dp: every rank updates a range of
- * each parameter. State, and parameters of level 3, become flat shards of this rank's size. Runs
- * after the layout pass, before synchronise. ARG: a row-sparse gradient. */
+ * each parameter. State, and parameters of level 3, become flat shards of this rank's size; such
+ * parameters are gathered where they are read, also in evaluation plans. Runs after the layout
+ * pass, before synchronise. ARG: a row-sparse gradient. */
 kolo_status kolo_pass_zero(kolo_graph *g, const kolo_zero_opts *opts);
 
 /* Redistributes what updates and outputs read to where all ranks hold it. Runs before the pass
@@ -180,6 +190,7 @@ typedef struct kolo_pipeline_opts {
     struct kolo_selections *selections; /* borrowed; NULL: not kept */
     int threads;
     kolo_fixed_layout fixed;
+    bool (*fixed_cut)(void *arg, const char *name, kolo_zero_cut *cut); /* see kolo_zero_opts */
     void *fixed_arg;
 } kolo_pipeline_opts;
 

@@ -115,7 +115,13 @@ static kolo_status layout(kolo_graph *g, const kolo_pipeline_opts *opts) {
     return status;
 }
 static kolo_status zero(kolo_graph *g, const kolo_pipeline_opts *opts) {
-    return kolo_pass_zero(g, &(kolo_zero_opts){opts->zero, opts->bucket_bytes});
+    const kolo_zero_opts zero_opts = {opts->zero, opts->bucket_bytes, opts->fixed_cut,
+                                      opts->fixed_arg};
+    if (!opts->train) { /* placements are of parameters alone */
+        g->mesh = opts->mesh;
+        g->rank = opts->rank;
+    }
+    return kolo_pass_zero(g, &zero_opts);
 }
 static kolo_status accumulate(kolo_graph *g, const kolo_pipeline_opts *opts) {
     return kolo_pass_accumulate(g, opts->micro_batches, opts->zero > 1);
@@ -132,7 +138,8 @@ static kolo_status lower_comm(kolo_graph *g, const kolo_pipeline_opts *opts) {
 static bool always(const kolo_pipeline_opts *o) { return o != NULL; }
 static bool trains(const kolo_pipeline_opts *o) { return o->train; }
 static bool evaluates(const kolo_pipeline_opts *o) { return !o->train; }
-static bool is_zero(const kolo_pipeline_opts *o) { return o->train && o->zero > 0; }
+static bool is_zero(const kolo_pipeline_opts *o) { return o->zero > (o->train ? 0 : 2); }
+static bool communicates(const kolo_pipeline_opts *o) { return o->train || is_zero(o); }
 static bool is_sparse(const kolo_pipeline_opts *o) { return o->sparse_embedding; }
 static bool synchronises_norms(const kolo_pipeline_opts *o) {
     return o->train && o->sync_batch_norm;
@@ -170,7 +177,7 @@ static const struct {
     {"zero", zero, is_zero},
     {"synchronise", synchronise, trains}, /* placements are verified from here on */
     {"accumulate", accumulate, accumulates},
-    {"lower_comm", lower_comm, trains},
+    {"lower_comm", lower_comm, communicates},
 };
 
 /* Every op can run on what its rank holds, and all ranks hold what is reported. */

@@ -30,6 +30,9 @@ typedef struct zero {
     kolo_value *shard; /* by value: its own range, or what all ranks have of it; or none */
     int *unit, *place; /* by value: of a parameter: its unit, from 1, and its place in that */
     int n_units;
+    kolo_value *read; /* level 3, by value: a parameter as the current pass reads it; or none */
+    int *bucket;      /* by unit: of its parameters in the current pass; 0: none yet */
+    int n_buckets;
     kolo_node **order;
     int32_t n;
 } zero;
@@ -91,14 +94,32 @@ static kolo_status cut_unit(zero *z, const trained *first, const trained *end,
     return KOLO_OK;
 }
 
+/* Takes the cuts of another plan of the store, by the names of parameters and of their state. */
+static void take_cuts(zero *z, const int64_t **cuts) {
+    for (int32_t v = 0; v < z->n_values && z->o->fixed; v++) {
+        const kolo_value_info *info = &z->g->values[v];
+        int32_t param = info->kind == KOLO_VALUE_STATE ? z->owner[v] : v;
+        bool leaf = info->kind == KOLO_VALUE_PARAM || info->kind == KOLO_VALUE_STATE;
+        kolo_zero_cut cut;
+        if (!leaf || param < 0 || z->unit[param] > 0) continue;
+        if (!z->o->fixed(z->o->fixed_arg, info->name, &cut)) continue;
+        cuts[param] = cut.cuts;
+        z->unit[param] = cut.unit;
+        z->place[param] = cut.place;
+        if (cut.unit > z->n_units) z->n_units = cut.unit;
+    }
+}
+
 /* Divides the trained parameters into units. */
 static kolo_status cut_all(zero *z, const int64_t **cuts, trained *list) {
     const kolo_graph *g = z->g;
     int n = 0, first = 0;
     size_t filled = 0;
+    take_cuts(z, cuts);
     for (int32_t v = 0; v < z->n_values; v++) {
         const kolo_value_info *info = &g->values[v];
-        if (info->kind != KOLO_VALUE_PARAM || !kolo_value_ok(info->grad)) continue;
+        bool trains = info->kind == KOLO_VALUE_PARAM && kolo_value_ok(info->grad);
+        if (!trains || z->unit[v] > 0) continue;
         if (info->rows > 0) {
             return KOLO_FAIL(KOLO_ERR_ARG,
                              "%s has a row-sparse gradient, which ZeRO cannot shard: omit "
@@ -139,9 +160,11 @@ static kolo_placements on_axis(const zero *z, kolo_placement_kind kind) {
     return p;
 }
 
-/* Turns a leaf into a flat shard. */
-static void make_local(const zero *z, int32_t leaf, const int64_t *cuts) {
+/* Turns a parameter, or state of it, into a flat shard. */
+static void make_local(const zero *z, int32_t leaf, int32_t param, const int64_t *cuts) {
     kolo_value_info *info = &z->g->values[leaf];
+    info->unit = z->unit[param];
+    info->place = z->place[param];
     info->whole = info->tensor;
     info->tensor = local_of(z, info->tensor.dtype, cuts);
     info->placements = placed(z, cuts);
@@ -156,7 +179,7 @@ static kolo_value shard_of(zero *z, kolo_value v, int32_t owner, const int64_t *
     const kolo_placements to = placed(z, cuts), whole = {0};
     const kolo_placements sum = on_axis(z, KOLO_PLACEMENT_PARTIAL);
     const kolo_tensor local = local_of(z, info->tensor.dtype, cuts);
-    if (info->kind == KOLO_VALUE_STATE) make_local(z, v.id, cuts);
+    if (info->kind == KOLO_VALUE_STATE) make_local(z, v.id, owner, cuts);
     bool gradient = z->grad_of[v.id] >= 0;
     bool moves = info->kind == KOLO_VALUE_PARAM && z->o->level < 3;
     z->shard[v.id] = v;
@@ -239,6 +262,46 @@ static void follow_blocks(zero *z, kolo_node *n) {
     z->order[z->n++] = n;
 }
 
+/* ---- reading sharded parameters ---- */
+
+/* The whole of a sharded parameter, gathered where a pass reads it first. Units are gathered in the
+ * order in which they are needed. */
+static kolo_value gathered(zero *z, kolo_value w, const int64_t *cuts) {
+    int *bucket = &z->bucket[z->unit[w.id]];
+    const kolo_placements from = placed(z, cuts);
+    const kolo_placements to = on_axis(z, KOLO_PLACEMENT_REPLICATED);
+    const kolo_tensor whole = kolo_info(z->g, w)->whole;
+    if (kolo_value_ok(z->read[w.id])) return z->read[w.id];
+    if (*bucket == 0) *bucket = ++z->n_buckets;
+    z->read[w.id] = move(z, w, &from, &to, &whole, *bucket, w.id);
+    return z->read[w.id];
+}
+
+/* The backward pass gathers anew what the forward pass has released. */
+static void begin_pass(zero *z) {
+    for (int32_t v = 0; v < z->n_values; v++) z->read[v] = KOLO_NONE;
+    for (int u = 0; u <= z->n_units; u++) z->bucket[u] = 0;
+}
+
+static void read_parameters(zero *z, kolo_node *n, const int64_t **cuts) {
+    for (int k = 0; k < n->n_in; k++) {
+        int32_t v = n->in[k].id;
+        if (v < z->n_values && z->unit[v] > 0) n->in[k] = gathered(z, n->in[k], cuts[v]);
+    }
+    z->order[z->n++] = n;
+}
+
+/* The first node of the backward pass; or none. */
+static int32_t find_backward(const kolo_graph *g) {
+    kolo_value seed = kolo_graph_find(g, "grad_scale");
+    for (int32_t i = 0; i < g->n_nodes && kolo_value_ok(seed); i++) {
+        for (int k = 0; k < g->nodes[i]->n_in; k++) {
+            if (g->nodes[i]->in[k].id == seed.id) return i;
+        }
+    }
+    return g->n_nodes;
+}
+
 /* ---- the whole ---- */
 
 /* Marks the leaves and gradients of each update. */
@@ -249,9 +312,10 @@ static void find_owners(zero *z) {
         z->shard[v] = KOLO_NONE;
     }
     for (int32_t v = 0; v < z->n_values; v++) {
-        if (z->unit[v] == 0) continue;
-        z->owner[v] = z->owner[g->values[v].grad.id] = v;
-        z->grad_of[g->values[v].grad.id] = v;
+        kolo_value grad = g->values[v].grad;
+        if (g->values[v].kind != KOLO_VALUE_PARAM || !kolo_value_ok(grad)) continue;
+        z->owner[v] = z->owner[grad.id] = v;
+        z->grad_of[grad.id] = v;
     }
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *n = g->nodes[i];
@@ -267,15 +331,23 @@ static void find_owners(zero *z) {
 
 static kolo_status walk(zero *z, const int64_t **cuts) {
     kolo_graph *g = z->g;
-    const int32_t n_nodes = g->n_nodes;
+    const int32_t n_nodes = g->n_nodes, backward = find_backward(g);
+    const bool shards = z->o->level > 2;
+    for (int32_t v = 0; v < z->n_values && shards; v++) {
+        if (z->unit[v] > 0) make_local(z, v, v, cuts[v]);
+    }
+    begin_pass(z);
     for (int32_t i = 0; i < n_nodes; i++) {
         kolo_node *n = g->nodes[i];
         bool update = kolo_node_is_update(g, n);
         int32_t owner = update ? owner_of(z, n) : -1;
+        if (i == backward) begin_pass(z);
         if (owner >= 0) {
             shard_update(z, n, owner, cuts[owner]);
         } else if (update) {
             follow_blocks(z, n);
+        } else if (shards) {
+            read_parameters(z, n, cuts);
         } else {
             z->order[z->n++] = n;
         }
@@ -289,25 +361,31 @@ kolo_status kolo_pass_zero(kolo_graph *g, const kolo_zero_opts *opts) {
     zero z = {.g = g, .o = opts, .axis = axis, .n_values = g->n_values};
     if (axis < 0 || g->mesh.axes[axis].size == 1) return KOLO_OK; /* one rank holds all ranges */
     z.ranks = g->mesh.axes[axis].size;
-    const size_t values = (size_t)g->n_values + 1, nodes = 8 * (size_t)g->n_nodes + 1;
+    const size_t values = (size_t)g->n_values + 1, nodes = 8 * ((size_t)g->n_nodes + values);
     kolo_arena arena = {0};
     z.owner = kolo_arena_alloc(&arena, values * sizeof *z.owner);
     z.grad_of = kolo_arena_alloc(&arena, values * sizeof *z.grad_of);
     z.shard = kolo_arena_alloc(&arena, values * sizeof *z.shard);
     z.unit = kolo_arena_alloc(&arena, values * sizeof *z.unit);
     z.place = kolo_arena_alloc(&arena, values * sizeof *z.place);
+    z.read = kolo_arena_alloc(&arena, values * sizeof *z.read);
     z.order = kolo_arena_alloc(&arena, nodes * sizeof *z.order);
     const int64_t **cuts = kolo_arena_alloc(&arena, values * sizeof(const int64_t *));
     trained *list = kolo_arena_alloc(&arena, values * sizeof *list);
     kolo_status status = KOLO_OK;
-    if (!z.owner || !z.grad_of || !z.shard || !z.unit || !z.place || !z.order || !cuts || !list) {
+    if (!z.owner || !z.grad_of || !z.shard || !z.unit || !z.place || !z.read || !z.order || !cuts ||
+        !list) {
         status = KOLO_NOMEM(nodes * sizeof *z.order);
     }
-    if (status == KOLO_OK) status = cut_all(&z, cuts, list);
     if (status == KOLO_OK) {
         find_owners(&z);
-        status = walk(&z, cuts);
+        status = cut_all(&z, cuts, list);
     }
+    if (status == KOLO_OK) {
+        z.bucket = kolo_arena_alloc(&arena, ((size_t)z.n_units + 1) * sizeof *z.bucket);
+        if (!z.bucket) status = KOLO_NOMEM((size_t)z.n_units * sizeof *z.bucket);
+    }
+    if (status == KOLO_OK) status = walk(&z, cuts);
     kolo_arena_fini(&arena);
     return status;
 }

@@ -17,6 +17,13 @@ static bool layout_in_store(void *arg, const char *name, kolo_tensor *tensor) {
     return entry != NULL;
 }
 
+static bool cut_in_store(void *arg, const char *name, kolo_zero_cut *cut) {
+    const kolo_store_entry *entry = kolo_store_find(arg, name);
+    if (!entry || !entry->cuts) return false;
+    *cut = (kolo_zero_cut){entry->cuts, entry->unit, entry->place};
+    return true;
+}
+
 static const kolo_store_entry *entry_of(const kolo_plan *p, int32_t v) {
     return kolo_store_entry_at(p->store, p->entries[v]);
 }
@@ -422,7 +429,7 @@ kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kol
     p->graph = graph;
     p->store = store;
     KOLO_TRY_GOTO(resolve(opts, &o), fail);
-    p->comm = o.train ? comm : NULL;
+    p->comm = o.train || o.zero > 2 ? comm : NULL;
     p->train = o.train;
     p->accumulates = o.micro_batches > 1;
     p->adds_to = o.adds_to;
@@ -444,6 +451,7 @@ kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kol
     if (o.adds_to) pipeline.rank = o.adds_to->graph->rank;
     pipeline.selections = &selections;
     pipeline.fixed = layout_in_store;
+    pipeline.fixed_cut = cut_in_store;
     pipeline.fixed_arg = store;
     KOLO_TRY_GOTO(kolo_pipeline_run(graph, &pipeline), fail);
     KOLO_TRY_GOTO(kolo_pass_memory(graph, &p->map), fail);

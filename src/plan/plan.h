@@ -35,6 +35,7 @@ typedef struct kolo_store_entry {
     const int64_t *cuts;  /* of a flat shard: by rank, where its range of the elements in memory
                              begins, and their number; NULL: each rank has the whole tensor */
     int64_t first, count; /* the range of this rank */
+    int unit, place;      /* see kolo_zero_cut */
     kolo_shape canon;     /* the shape in files */
     kolo_init init;
     bool single;   /* one version: updates overwrite it */

@@ -79,6 +79,8 @@ kolo_status kolo_store_add(kolo_store *s, const kolo_graph *g, kolo_value v) {
         .canon = value->canon,
         .init = value->init,
         .single = single,
+        .unit = value->unit,
+        .place = value->place,
     };
     if (!name || !KOLO_GROW(s->entries, s->n_entries, s->capacity)) return KOLO_NOMEM(64);
     KOLO_TRY(add_cuts(s, g, v, &entry));

@@ -181,12 +181,14 @@ static void notify_batch(const job *j) {
     kolo_text_fini(&line);
 }
 
-/* Rank 0 reads the initial weights and broadcasts them. */
+/* Rank 0 reads the initial weights and broadcasts them; each rank reads its ranges of what is
+ * sharded. */
 static kolo_status load_weights(const job *j) {
     const kolo_train_opts *o = &j->setup.opts;
     kolo_store *store = kolo_session_store(j->session);
     if (!o->init || j->resume.here) return KOLO_OK;
-    kolo_status status = j->rank == 0 ? kolo_weights_load(o->init, o->model, store, NULL) : KOLO_OK;
+    bool reads = j->rank == 0 || (o->zero > 2 && kolo_store_is_sharded(store));
+    kolo_status status = reads ? kolo_weights_load(o->init, o->model, store, NULL) : KOLO_OK;
     KOLO_TRY(kolo_agree(j->comm, status));
     return j->comm ? kolo_store_broadcast(store, j->comm) : KOLO_OK;
 }

@@ -125,10 +125,10 @@ const kolo_option cli_options[] = {
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN, .unset = "dp=WORKERS",
      .help = "axes of the workers: dp is data parallelism, whose size may be *. Others are not "
              "available yet and have the size 1"},
-    {.name = "zero", .type = KOLO_OPTION_INT, .metavar = "LEVEL", .min = 1, .max = 2,
+    {.name = "zero", .type = KOLO_OPTION_INT, .metavar = "LEVEL", .min = 1, .max = 3,
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN | CMD_DUMP, .unset = "every worker has all of it",
-     .help = "divide over the workers: 1 the optimizer state, 2 gradients too. Each worker updates "
-             "a range of every parameter (ZeRO)"},
+     .help = "divide over the workers: 1 the optimizer state, 2 gradients too, 3 parameters too. "
+             "Each worker updates a range of every parameter (ZeRO)"},
     {.name = "reproducible", .type = KOLO_OPTION_INT, .metavar = "L", .min = 1, .max = 1 << 16,
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN, .unset = "sums over the workers",
      .help = "divide the global batch into L logical shards and sum over these: all results are "

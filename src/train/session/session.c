@@ -158,6 +158,11 @@ static int64_t finished_by(const kolo_session *s, int64_t key) {
     return s->opts.shards > 0 ? s->opts.batch : key;
 }
 
+/* Whether ranks take part in each other's evaluation: each has a range of the parameters. */
+static bool evaluates_together(const kolo_session *s) {
+    return s->opts.plan.zero > 2 && ranks_of(s) > 1;
+}
+
 static kolo_status compile(kolo_session *s, cached *c) {
     kolo_graph *graph;
     KOLO_TRY(kolo_session_build(&s->opts, kolo_max_i64(c->local, 1), &graph));
@@ -173,13 +178,13 @@ static kolo_status compile(kolo_session *s, cached *c) {
     opts.train = c->purpose != EVALUATE;
     opts.shards = opts.train ? s->opts.shards : 0;
     if (opts.train && !opts.shards) opts.micro_batches = micro_batches(s, c->key);
-    if (opts.train && opts.mesh.n_axes == 0) {
+    if (opts.mesh.n_axes == 0) {
         opts.mesh = (kolo_mesh){1, {{"dp", (int)ranks_of(s)}}};
     }
     if (c->purpose == FINISH) opts.most_samples = divide_up(c->key, ranks_of(s));
     if (c->purpose == ADD) opts.adds_to = find_plan(s, FINISH, finished_by(s, c->key))->plan;
-    return kolo_plan_compile(graph, &opts, s->store, c->purpose == FINISH ? s->comm : NULL,
-                             &c->plan);
+    bool collective = c->purpose == FINISH || (c->purpose == EVALUATE && evaluates_together(s));
+    return kolo_plan_compile(graph, &opts, s->store, collective ? s->comm : NULL, &c->plan);
 }
 
 static void destroy_cached(cached *c) {
@@ -746,6 +751,8 @@ kolo_status kolo_session_deal(kolo_session *s, const int *counts) {
 
 int64_t kolo_session_busy_ns(const kolo_session *s) { return s->busy_ns; }
 
+bool kolo_session_evaluates_together(const kolo_session *s) { return evaluates_together(s); }
+
 bool kolo_session_is_reproducible(const kolo_session *s) { return s->opts.shards > 0; }
 
 void kolo_session_shards(const kolo_session *s, int rank, int *first, int *end) {
@@ -760,7 +767,9 @@ void kolo_session_audit(kolo_session *s, const kolo_batch *other) { s->audited =
 
 /* Runs the evaluation plan for a checked batch. */
 static kolo_status forward(kolo_session *s, const kolo_batch *batch, const cached **c) {
-    KOLO_TRY(get_plan(s, EVALUATE, batch->count, batch->count, c));
+    int64_t key = evaluates_together(s) ? batch->global_count : batch->count;
+    KOLO_TRY(get_plan(s, EVALUATE, key, batch->count, c));
+    if (batch->count == 0) return kolo_plan_skip((*c)->plan, false);
     feed(s, *c, batch);
     kolo_plan_set_integer((*c)->plan, (*c)->first_sample, batch->first);
     s->evaluated = (*c)->plan;
@@ -773,10 +782,14 @@ kolo_status kolo_session_forward(kolo_session *s, const kolo_batch *batch) {
 }
 
 kolo_status kolo_session_evaluate_batch(kolo_session *s, const kolo_batch *batch, kolo_sums *sums) {
-    KOLO_ASSERT(batch->count > 0);
+    KOLO_ASSERT(batch->count > 0 || evaluates_together(s));
     const cached *c;
     KOLO_TRY(kolo_session_check_batch(s, batch, UINT32_MAX));
     KOLO_TRY(forward(s, batch, &c));
+    if (batch->count == 0) {
+        *sums = (kolo_sums){0};
+        return KOLO_OK;
+    }
     *sums = read_sums(c, batch->count, count_labels(s, batch));
     return KOLO_OK;
 }

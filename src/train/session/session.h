@@ -108,7 +108,11 @@ int64_t kolo_session_parameters(const kolo_session *session);
 kolo_status kolo_session_step_batch(kolo_session *session, const kolo_batch *batch, double lr,
                                     kolo_sums *sums);
 
-/* Forward pass on `batch`, which has at least one sample; `sums` is of this rank. */
+/* Whether the ranks hold ranges of the parameters: all then evaluate each global batch, with their
+ * share of it, if any. */
+bool kolo_session_evaluates_together(const kolo_session *session);
+/* Forward pass on `batch`, which has at least one sample unless ranks evaluate together; `sums` is
+ * of this rank. */
 kolo_status kolo_session_evaluate_batch(kolo_session *session, const kolo_batch *batch,
                                         kolo_sums *sums);
 /* An output of the latest kolo_session_evaluate_batch, f32, such as "logits"; NULL if the model has

@@ -103,7 +103,7 @@ static kolo_status check_ranges(const kolo_train_opts *o) {
     KOLO_TRY(kolo_check_count("global batch", o->global_batch, 0, many));
     KOLO_TRY(kolo_check_count("steps between audits", o->audit, 0, many));
     KOLO_TRY(kolo_check_count("steps between comparisons of replicas", o->check_replicas, 0, many));
-    KOLO_TRY(kolo_check_count("level of ZeRO", o->zero, 0, 2));
+    KOLO_TRY(kolo_check_count("level of ZeRO", o->zero, 0, 3));
     KOLO_TRY(kolo_check_count("logical shards", o->reproducible, 0, 1 << 16));
     KOLO_TRY(kolo_check_count("micro-batches", o->accumulate, 1, 1 << 20));
     KOLO_TRY(kolo_check_count("epochs", o->epochs, 0, 1 << 30));

@@ -98,7 +98,7 @@ static void sharded_state_gives_the_same_bits(void **state) {
             if (!getenv("KOLO_SOAK") && ranks != cases[i].ranks) continue;
             kolo_train_opts opts = options_of(i);
             const kolo_train_result plain = train_well(ranks, &opts);
-            for (opts.zero = 1; opts.zero <= 2; opts.zero++) {
+            for (opts.zero = 1; opts.zero <= 3; opts.zero++) {
                 const kolo_train_result sharded = train_well(ranks, &opts);
                 if (opts.zero > 1 && opts.accumulate > 1) {
                     assert_close_run(cases[i].name, &plain, &sharded);
@@ -125,7 +125,7 @@ static void processes_give_the_same_bits(void **state) {
     for (size_t t = 0; t < KOLO_COUNT(transports); t++) {
         static train_outcome outcomes[3];
         kolo_train_result plain = {0};
-        for (int level = 0; level <= 2; level += 2) {
+        for (int level = 0; level <= 3; level += 3) {
             rank_job job = {
                 .n = 3,
                 .transport = transports[t],
@@ -179,7 +179,7 @@ static void checkpoints_do_not_depend_on_shards(void **state) {
     assert_same_tensors("plain/checkpoint-4.safetensors", "sharded/checkpoint-4.safetensors");
     opts.checkpoint_steps = 0;
     opts.out_dir = NULL;
-    for (opts.zero = 0; opts.zero <= 2; opts.zero++) {
+    for (opts.zero = 0; opts.zero <= 3; opts.zero++) {
         opts.resume =
             opts.zero ? "plain/checkpoint-4.safetensors" : "sharded/checkpoint-4.safetensors";
         const kolo_train_result resumed = train_well(3, &opts);
@@ -223,6 +223,8 @@ static void memory_is_divided(void **state) {
     assert_true(store > 1.49 * parameters && store < 1.55 * parameters); /* 1 + 2 / 4 */
     memory_of(2, &store, &gradients);
     assert_true(store < 1.55 * parameters && gradients < 0.75 * whole);
+    memory_of(3, &store, &gradients);
+    assert_true(store < 0.78 * parameters && gradients < 0.9 * whole); /* 3 / 4 */
 }
 
 static void what_cannot_be_sharded_is_refused(void **state) {
