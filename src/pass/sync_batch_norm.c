@@ -88,7 +88,7 @@ kolo_status kolo_pass_sync_batch_norm(kolo_graph *g) {
     synchroniser s = {.g = g};
     s.weight = kolo_shard_leaf(g, kolo_graph_scalar(g, "sample_weight", g->dtype));
     KOLO_TRY(kolo_graph_check(g));
-    size_t nodes = (size_t)(g->n_nodes + 4 * norms);
+    size_t nodes = (size_t)g->n_nodes + 4 * (size_t)norms;
     s.order = kolo_alloc(nodes * sizeof *s.order);
     if (!s.order) return KOLO_NOMEM(nodes * sizeof *s.order);
     kolo_status status = walk(&s);
