@@ -85,7 +85,7 @@ TRANSPOSE(uint16_t)
 static void bands(const void *arg, int part, int64_t begin, int64_t end) {
     const band_job *job = arg;
     const plan *p = job->plan;
-    kolo_simd_cursor at;
+    kolo_simd_cursor at = {{0}, {0}};
     for (int64_t band = begin; band < end; band++) {
         const int64_t first = band % p->bands * TILE;
         const int64_t rows = kolo_min_i64(TILE, p->rows - first);
