@@ -71,7 +71,7 @@ static kolo_status reserve(const kolo_loader *l, slot *s, int64_t count) {
     size_t sample = 0;
     if (s->data[0] && count <= s->room) return KOLO_OK;
     for (int f = 0; f < info->n_fields; f++) sample += kolo_field_bytes(&info->fields[f]);
-    if (n > PTRDIFF_MAX / (size_t)l->opts.slots / sample) {
+    if (sample > 0 && n > PTRDIFF_MAX / (size_t)l->opts.slots / sample) {
         return KOLO_FAIL(KOLO_ERR_ARG, "a batch of %zu samples of %zu bytes: choose a smaller one",
                          n, sample);
     }

@@ -96,7 +96,7 @@ static kolo_status share_text(kolo_comm *comm, kolo_text *own, char **text) {
     if (comm) KOLO_TRY(kolo_broadcast(comm, &length, 1, KOLO_DTYPE_I64, 0));
     char *copy = kolo_zalloc((size_t)length + 1);
     kolo_status status = kolo_agree(comm, copy ? KOLO_OK : KOLO_NOMEM(length));
-    if (status == KOLO_OK && own->text) memcpy(copy, own->text, (size_t)length);
+    if (status == KOLO_OK && own->text && copy) memcpy(copy, own->text, (size_t)length);
     if (status == KOLO_OK && comm) {
         status = kolo_broadcast(comm, copy, (size_t)length, KOLO_DTYPE_U8, 0);
     }

@@ -131,12 +131,12 @@ kolo_status kolo_own_batch_complete(kolo_session *s, const kolo_batch *batch, ko
         if (status == KOLO_OK) *whole = *batch;
         return status;
     }
-    KOLO_TRY(exchange(s, status == KOLO_OK ? batch->count : -1, s->sizes));
+    KOLO_TRY(exchange(s, status == KOLO_OK && batch ? batch->count : -1, s->sizes));
     for (int rank = 0; rank < ranks_of(s); rank++) {
         failed += s->sizes[rank] < 0;
         samples += s->sizes[rank];
     }
-    if (failed > 0) return kolo_agree(s->comm, status);
+    if (failed > 0 || !batch) return kolo_agree(s->comm, status);
     KOLO_TRY(check_shares(s, samples, s->sizes));
     *whole = *batch;
     whole->global_count = samples;

@@ -349,8 +349,9 @@ static kolo_status find_tensor(const kolo_session *s, const char *name, const vo
 }
 
 kolo_status kolo_session_get(const kolo_session *s, const char *name, void *data, size_t bytes) {
-    const kolo_store_entry *entry;
+    const kolo_store_entry *entry = NULL;
     KOLO_TRY(find_tensor(s, name, data, bytes, &entry));
+    KOLO_ASSERT(entry);
     return kolo_store_read(s->store, entry, data);
 }
 
@@ -369,12 +370,15 @@ kolo_status kolo_session_set(kolo_session *s, const char *name, const void *data
     KOLO_TRY(check_session(s));
     const bool root = !s->comm || kolo_comm_rank(s->comm) == 0;
     kolo_status status = find_tensor(s, name, root ? data : &entry, bytes, &entry);
-    if (status == KOLO_OK && root) status = check_values(name, entry->tensor.dtype, data, bytes);
+    if (status == KOLO_OK && root && data) {
+        KOLO_ASSERT(entry);
+        status = check_values(name, entry->tensor.dtype, data, bytes);
+    }
     KOLO_TRY(kolo_agree(s->comm, status));
     KOLO_TRY(kolo_agree_text(s->comm, name));
     void *copy = kolo_alloc(bytes);
     status = kolo_agree(s->comm, copy ? KOLO_OK : KOLO_NOMEM(bytes));
-    if (status == KOLO_OK && root) memcpy(copy, data, bytes);
+    if (status == KOLO_OK && root && copy && data) memcpy(copy, data, bytes);
     if (status == KOLO_OK && s->comm) {
         status = kolo_broadcast(s->comm, copy, bytes, KOLO_DTYPE_U8, 0);
     }
@@ -385,9 +389,10 @@ kolo_status kolo_session_set(kolo_session *s, const char *name, const void *data
 
 kolo_status kolo_session_get_gradient(const kolo_session *s, const char *name, void *data,
                                       size_t bytes) {
-    const kolo_store_entry *entry;
+    const kolo_store_entry *entry = NULL;
     kolo_tensor tensor;
     KOLO_TRY(find_tensor(s, name, data, bytes, &entry));
+    KOLO_ASSERT(entry);
     if (!s->opts.plan.keep_gradients) {
         return KOLO_FAIL(KOLO_ERR_ARG, "gradients are not kept: set the option keep_gradients");
     }

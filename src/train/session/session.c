@@ -624,7 +624,7 @@ static kolo_status share_shard(const kolo_session *s, const kolo_batch *batch, i
     for (int f = 0; f < batch->n_fields; f++) {
         size_t bytes = (size_t)count * kolo_field_bytes(&batch->fields[f]);
         shard->data[f] = memory;
-        if (rank_of(s) == owner) memcpy(memory, own.data[f], bytes);
+        if (own.data[f]) memcpy(memory, own.data[f], bytes);
         KOLO_TRY(kolo_broadcast(s->comm, memory, bytes, KOLO_DTYPE_U8, owner));
         memory += bytes_of(&batch->fields[f], count);
     }
