@@ -461,14 +461,16 @@ static void describe_optimizer(const kolo_optimizer_opts *o, kolo_text *text) {
     }
     add_number(text, "weight-decay", o->weight_decay);
     add_number(text, "clip", o->clip);
-    kolo_text_add(text, "decay-matrices-only: %s\nno-decay: %s\n",
-                  o->decay_matrices_only ? "true" : "false", o->no_decay ? o->no_decay : "");
+    kolo_text_add(text, "decay-matrices-only: %s\n", o->decay_matrices_only ? "true" : "false");
+    if (o->no_decay && *o->no_decay) kolo_text_add(text, "no-decay: %s\n", o->no_decay);
     if (!kolo_optimizer_scales(o->kind)) return;
     if (o->kind == KOLO_OPTIMIZER_LARS) add_number(text, "trust", o->trust);
     kolo_text_add(text, "scale-matrices-only: %s\nno-scale: %s\n",
                   o->scale_matrices_only ? "true" : "false", o->no_scale ? o->no_scale : "");
 }
 
+/* Checkpoints keep these lines: one that was added later is there only if it applies, so that a run
+ * of an earlier version resumes. */
 void kolo_setup_describe_learning(const kolo_setup *setup, kolo_text *text) {
     const kolo_train_opts *o = &setup->opts;
     const kolo_dataset_info *info = kolo_dataset_describe(setup->train);
@@ -484,8 +486,8 @@ void kolo_setup_describe_learning(const kolo_setup *setup, kolo_text *text) {
     kolo_text_add(text, "\n");
     if (setup->normalizes) kolo_text_add(text, "batch: %" PRId64 "\n", o->batch);
     describe_optimizer(&o->optimizer, text);
-    kolo_text_add(text, "sparse-embedding: %s\nsync-bn: %s\n",
-                  o->sparse_embedding ? "true" : "false", o->sync_bn ? "true" : "false");
+    kolo_text_add(text, "sparse-embedding: %s\n", o->sparse_embedding ? "true" : "false");
+    if (o->sync_bn) kolo_text_add(text, "sync-bn: true\n");
     describe_schedule(setup, text);
     kolo_text_add(text, "precision: %s\n", kolo_precision_name(o->precision));
     if (o->reproducible > 0) kolo_text_add(text, "reproducible: %" PRId64 "\n", o->reproducible);
@@ -500,7 +502,7 @@ void kolo_setup_describe(const kolo_setup *setup, kolo_text *text) {
                   "\nsteps: %" PRId64 "\n",
                   o->batch, o->accumulate, o->epochs, o->steps);
     char mesh[KOLO_MESH_TEXT];
-    kolo_text_add(text, "mesh: %s\n", kolo_mesh_text(&setup->mesh, mesh));
+    kolo_text_add(text, "mesh: %s\nzero: %d\n", kolo_mesh_text(&setup->mesh, mesh), o->zero);
     kolo_text_add(text, "global-batch: %" PRId64 "\nworker-weights: %s\n", o->global_batch,
                   o->worker_weights ? o->worker_weights : "");
     kolo_text_add(text, "check-replicas: %" PRId64 "\naudit: %" PRId64 "\n", o->check_replicas,

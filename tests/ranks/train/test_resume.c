@@ -8,6 +8,7 @@
 #include "support/ranks.h"
 #include "support/support.h"
 #include "support/train_job.h"
+#include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/folder.h"
 #include "train/run_files.h"
 #include "train/session/run_state.h"
@@ -117,6 +118,28 @@ static void a_run_goes_on_to_the_same_bits(void **state) {
             forget();
         }
     }
+}
+
+/* The lines that a resumed run compares. Lines of later versions are there only if they apply. */
+static void earlier_checkpoints_have_the_same_lines(void **state) {
+    kolo_train_opts opts = {.model = "mlp",
+                            .data = images,
+                            .batch = 30,
+                            .steps = 1,
+                            .checkpoint_steps = 1,
+                            .out_dir = "run"};
+    kolo_checkpoint checkpoint;
+    (void)train_well(1, &opts);
+    ASSERT_OK(kolo_checkpoint_open("run/checkpoint-1.safetensors", &checkpoint));
+    assert_string_equal(
+        checkpoint.info.options,
+        "model: mlp\nmodel options: \ndata: synthetic\nsamples: 90\nseed: 0\n"
+        "augment: \nbatch x accumulate x workers: 30 = 30 x 1 x 1\noptimizer: sgd\nmomentum: 0\n"
+        "weight-decay: 0\nclip: 0\ndecay-matrices-only: false\n"
+        "sparse-embedding: false\nlr: 0.01\nschedule: constant\n"
+        "warmup-epochs: 0\nprecision: f32\n");
+    kolo_checkpoint_close(&checkpoint);
+    forget();
 }
 
 /* The folder is continued: reports after the step are replaced. */
@@ -667,6 +690,7 @@ static void the_newest_stay(void **state) {
 TEST_MAIN(test_resume) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_goes_on_to_the_same_bits),
+        cmocka_unit_test(earlier_checkpoints_have_the_same_lines),
         cmocka_unit_test(a_folder_goes_on),
         cmocka_unit_test(a_finished_run_may_go_on),
         cmocka_unit_test(other_workers_go_on_where_the_mathematics_allows),
