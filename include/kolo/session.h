@@ -172,7 +172,7 @@ KOLO_API kolo_status kolo_fit(kolo_session *session, const kolo_dataset *train,
 
 /* The metrics of a batch of any number of samples of this rank, with dropout off and the running
  * statistics of batch normalization. Not collective. ARG: as for a step; a batch without samples.
- */
+ * UNSUPPORTED: with `zero` 3, which leaves each rank a range of the parameters. */
 KOLO_API kolo_status kolo_session_evaluate(kolo_session *session, const kolo_batch *batch,
                                            kolo_metrics *metrics);
 
@@ -186,7 +186,7 @@ KOLO_API kolo_status kolo_session_evaluate_dataset(kolo_session *session,
  * row-major, `bytes` long. Fields that this output does not depend on, such as labels, may be
  * missing. `shape` may be NULL, else it is set to the shape of the output; with `data` NULL that is
  * all. Outputs are f32 unless the graph computes another type. Not collective. ARG: no such output;
- * `bytes` is not its size (the message has shape and size). */
+ * `bytes` is not its size (the message has shape and size). UNSUPPORTED: with `zero` 3. */
 KOLO_API kolo_status kolo_session_predict(kolo_session *session, const kolo_batch *batch,
                                           const char *output, void *data, size_t bytes,
                                           kolo_shape *shape);
@@ -197,9 +197,9 @@ KOLO_API kolo_status kolo_session_predict(kolo_session *session, const kolo_batc
  * and the optimizer's state by names "optimizer.*". The name is valid as long as the session. ARG:
  * there are only `i` tensors or fewer. */
 KOLO_API kolo_status kolo_session_tensor(const kolo_session *session, int i, kolo_field *tensor);
-/* Copies a tensor to `data`, row-major, `bytes` long. Not collective, except for optimizer state
- * with `zero`. ARG: no such tensor (the
- * message suggests one), or `bytes` is not its size. */
+/* Copies a tensor to `data`, row-major, `bytes` long. Not collective, except for what `zero`
+ * divides: optimizer state, on level 3 parameters. ARG: no such tensor (the message suggests one),
+ * or `bytes` is not its size. */
 KOLO_API kolo_status kolo_session_get(const kolo_session *session, const char *name, void *data,
                                       size_t bytes);
 /* Sets a tensor on all ranks to the `data` of rank 0; other ranks may pass NULL. Collective. ARG:
@@ -219,8 +219,8 @@ KOLO_API kolo_status kolo_session_get_gradient(const kolo_session *session, cons
  * not finite; the file is then not written. */
 KOLO_API kolo_status kolo_session_save(kolo_session *session, const char *path);
 /* Reads such a file on rank 0 and sets all ranks to it: training continues as if it had not been
- * interrupted, with the same bits if batches and ranks are the same. With `zero`
- * all ranks read the file. Of a file without optimizer state, such as one of PyTorch with the names
+ * interrupted, with the same bits if batches and ranks are the same. With `zero` all
+ * ranks read the file. Of a file without optimizer state, such as one of PyTorch with the names
  * of the graph, the weights alone; f64, f16 and bf16 are converted. Collective. IO; FORMAT: a
  * tensor is missing, unexpected, or of another shape, or the file is damaged; the session is then
  * as before. */

@@ -250,9 +250,18 @@ kolo_status kolo_session_set_lr(kolo_session *s, double lr) {
 
 /* ---- evaluation ---- */
 
+/* Whether this rank can run the forward pass by itself. */
+static kolo_status check_whole(const kolo_session *s) {
+    if (!kolo_session_evaluates_together(s)) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                     "with zero 3 each rank has a range of the parameters: use "
+                     "kolo_session_evaluate_dataset, or zero 2");
+}
+
 kolo_status kolo_session_evaluate(kolo_session *s, const kolo_batch *batch, kolo_metrics *metrics) {
     kolo_sums sums;
     KOLO_TRY(check_session(s));
+    KOLO_TRY(check_whole(s));
     if (!metrics) return KOLO_FAIL(KOLO_ERR_ARG, "no place for the metrics of an evaluation");
     KOLO_TRY(kolo_own_batch_check(s, batch, UINT32_MAX));
     KOLO_TRY(kolo_own_batch_check_any(batch));
@@ -287,6 +296,7 @@ static kolo_status check_bytes(const char *name, const kolo_tensor *plain, const
 kolo_status kolo_session_predict(kolo_session *s, const kolo_batch *batch, const char *output,
                                  void *data, size_t bytes, kolo_shape *shape) {
     KOLO_TRY(check_session(s));
+    KOLO_TRY(check_whole(s));
     int i = 0;
     while (i < s->n_needs && output && strcmp(s->needs[i].output, output) != 0) i++;
     if (!output || i == s->n_needs) return fail_output(s, output);

@@ -66,6 +66,9 @@ static kolo_status loop(kolo_session *s, const job *j, kolo_loader *loader, outc
         if (batch.global_count == 0) break;
         if (j->own_batches) batch.global_count = batch.first = 0;
         KOLO_TRY(kolo_session_step(s, &batch, &metrics));
+        kolo_metrics alone; /* of what all ranks have, or a range of */
+        bool refused = kolo_session_evaluate(s, &batch, &alone) == KOLO_ERR_UNSUPPORTED;
+        if (j->zero == 3 && !refused) return KOLO_FAIL(KOLO_ERR_ARG, "evaluated a range");
     }
     o->loss = kolo_metrics_get(&metrics, "loss");
     o->accuracy = kolo_metrics_get(&metrics, "accuracy");
@@ -127,6 +130,7 @@ static void bits_are_those_of_a_training_job(void **state) {
         {2, {.batch = 16, .own_batches = true}},
         {3, {.batch = 9, .accumulate = 2, .own_batches = true}},
         {2, {.batch = 16, .zero = 2, .own_batches = true}},
+        {2, {.batch = 16, .zero = 3, .own_batches = true}},
         {3, {.global_batch = 32, .reproducible = 4, .own_batches = true}},
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
