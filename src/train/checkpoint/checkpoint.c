@@ -56,6 +56,16 @@ static kolo_status add_metadata(kolo_safetensors_writer *writer, const kolo_chec
     return kolo_safetensors_set(writer, "progress", info->progress);
 }
 
+/* Takes part in reading a shard, for the rank that writes. */
+static kolo_status read_for_writer(const kolo_store *store, const kolo_store_entry *entry) {
+    size_t bytes = (size_t)kolo_shape_count(&entry->canon) * kolo_dtype_bytes(entry->tensor.dtype);
+    void *copy = kolo_alloc(bytes);
+    if (!copy) return KOLO_NOMEM(bytes);
+    kolo_status status = kolo_store_read(store, entry, copy);
+    kolo_free(copy);
+    return status;
+}
+
 /* Adds all parameters and running statistics, with `training` the optimizer state. Canonical copies
  * live in `arena` until the file is written. Without a writer, takes part in reading shards. */
 static kolo_status add_tensors(kolo_safetensors_writer *writer, const kolo_store *store,
@@ -63,13 +73,15 @@ static kolo_status add_tensors(kolo_safetensors_writer *writer, const kolo_store
     for (int i = 0; i < kolo_store_count(store); i++) {
         const kolo_store_entry *entry = kolo_store_entry_at(store, i);
         if (!training && !kolo_store_entry_is_model(entry)) continue;
-        if (!writer && !entry->cuts) continue;
+        if (!writer) {
+            if (entry->cuts) KOLO_TRY(read_for_writer(store, entry));
+            continue;
+        }
         kolo_dtype dtype = entry->tensor.dtype;
         size_t bytes = (size_t)kolo_shape_count(&entry->canon) * kolo_dtype_bytes(dtype);
         void *copy = kolo_arena_alloc(arena, bytes);
         if (!copy) return KOLO_NOMEM(bytes);
         KOLO_TRY(kolo_store_read(store, entry, copy));
-        if (!writer) continue;
         KOLO_TRY(kolo_safetensors_add(writer, entry->name, dtype, &entry->canon, copy));
     }
     return KOLO_OK;
