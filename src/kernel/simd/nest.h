@@ -40,7 +40,7 @@ typedef struct kolo_simd_cursor {
 
 static inline void kolo_simd_nest_seek(const kolo_simd_nest *nest, int n_dims, int64_t row,
                                        kolo_simd_cursor *cursor) {
-    for (int k = 0; k < nest->n_tensors; k++) cursor->offset[k] = 0;
+    *cursor = (kolo_simd_cursor){0};
     for (int d = n_dims - 1; d >= 0; d--) {
         cursor->at[d] = row % nest->size[d];
         row /= nest->size[d];

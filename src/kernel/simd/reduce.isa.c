@@ -69,7 +69,7 @@ INLINE void reduce_slices(vector_function *f, const kolo_simd_reduce_job *job, i
                           int64_t end, float empty) {
     const int inner = job->kept.n_dims - 1;
     const int64_t slices = kolo_simd_reduce_slices(job), step = job->kept.stride[1][inner];
-    float total[SLICE];
+    float total[SLICE] = {0};
     for (int64_t item = begin; item < end; item++) {
         kolo_simd_cursor at;
         const int64_t first = item % slices * SLICE;
