@@ -139,7 +139,7 @@ KOLO_API kolo_status kolo_session_set_lr(kolo_session *session, double lr);
  * evaluation and with all files of a finished run. */
 typedef bool kolo_fit_stop(void *arg, const kolo_train_progress *progress);
 
-/* A zero field takes its default; the same on all ranks, callbacks aside. The fields with the names
+/* A zero field takes its default; the same on all ranks except callbacks. The fields with the names
  * of kolo_train_opts are those. */
 typedef struct kolo_fit_opts {
     int64_t epochs, steps;        /* counted from step 0 of the session; both 0: one epoch */

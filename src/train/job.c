@@ -568,7 +568,9 @@ static kolo_status finish(job *j, kolo_train_result *result) {
     if (j->comm) KOLO_TRY(kolo_broadcast(j->comm, times, 3, KOLO_DTYPE_F64, 0));
     const kolo_sums last = last_steps(j, KOLO_LAST_STEPS);
     const char *final = j->files ? kolo_run_files_checkpoint(j->files) : NULL;
-    kolo_status status = final ? save(j, final, false) : KOLO_OK;
+    bool takes_part =
+        j->setup.opts.out_dir && kolo_store_is_sharded(kolo_session_store(j->session));
+    kolo_status status = final || takes_part ? save(j, final, false) : KOLO_OK;
     if (status == KOLO_OK && j->files) status = kolo_run_files_draw(j->files);
     KOLO_TRY(kolo_agree(j->comm, status));
     if (j->trace) KOLO_TRY(kolo_trace_write(j->trace, j->comm, j->setup.opts.trace));

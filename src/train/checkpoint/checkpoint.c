@@ -66,23 +66,29 @@ static kolo_status read_for_writer(const kolo_store *store, const kolo_store_ent
     return status;
 }
 
-/* Adds all parameters and running statistics, with `training` the optimizer state. Canonical copies
- * live in `arena` until the file is written. Without a writer, takes part in reading shards. */
+/* Adds one tensor; its canonical copy lives in `arena` until the file is written. */
+static kolo_status add_tensor(kolo_safetensors_writer *writer, const kolo_store *store,
+                              const kolo_store_entry *entry, kolo_arena *arena) {
+    kolo_dtype dtype = entry->tensor.dtype;
+    size_t bytes = (size_t)kolo_shape_count(&entry->canon) * kolo_dtype_bytes(dtype);
+    void *copy = kolo_arena_alloc(arena, bytes);
+    if (!copy) return KOLO_NOMEM(bytes);
+    KOLO_TRY(kolo_store_read(store, entry, copy));
+    return kolo_safetensors_add(writer, entry->name, dtype, &entry->canon, copy);
+}
+
+/* Adds all parameters and running statistics, with `training` the optimizer state. Without a writer
+ * only takes part in reading shards, which all ranks do in any case. */
 static kolo_status add_tensors(kolo_safetensors_writer *writer, const kolo_store *store,
                                bool training, kolo_arena *arena) {
     for (int i = 0; i < kolo_store_count(store); i++) {
         const kolo_store_entry *entry = kolo_store_entry_at(store, i);
         if (!training && !kolo_store_entry_is_model(entry)) continue;
-        if (!writer) {
-            if (entry->cuts) KOLO_TRY(read_for_writer(store, entry));
-            continue;
+        if (writer) {
+            KOLO_TRY(add_tensor(writer, store, entry, arena));
+        } else if (entry->cuts) {
+            KOLO_TRY(read_for_writer(store, entry));
         }
-        kolo_dtype dtype = entry->tensor.dtype;
-        size_t bytes = (size_t)kolo_shape_count(&entry->canon) * kolo_dtype_bytes(dtype);
-        void *copy = kolo_arena_alloc(arena, bytes);
-        if (!copy) return KOLO_NOMEM(bytes);
-        KOLO_TRY(kolo_store_read(store, entry, copy));
-        KOLO_TRY(kolo_safetensors_add(writer, entry->name, dtype, &entry->canon, copy));
     }
     return KOLO_OK;
 }
@@ -91,14 +97,14 @@ kolo_status kolo_checkpoint_save(const char *path, const kolo_store *store,
                                  const kolo_checkpoint_info *info) {
     kolo_arena arena = {0};
     kolo_safetensors_writer *writer = NULL;
-    kolo_status status = KOLO_OK;
-    if (path) status = kolo_safetensors_create(path, &writer);
-    if (status == KOLO_OK && path) status = add_metadata(writer, info);
-    if (status == KOLO_OK) status = add_tensors(writer, store, info->options, &arena);
-    if (status == KOLO_OK && path) status = kolo_safetensors_finish(writer);
+    kolo_status begun = path ? kolo_safetensors_create(path, &writer) : KOLO_OK;
+    if (begun == KOLO_OK && path) begun = add_metadata(writer, info);
+    const bool writes = path && begun == KOLO_OK;
+    kolo_status status = add_tensors(writes ? writer : NULL, store, info->options, &arena);
+    if (status == KOLO_OK && writes) status = kolo_safetensors_finish(writer);
     kolo_safetensors_destroy(writer);
     kolo_arena_fini(&arena);
-    return status;
+    return begun != KOLO_OK ? begun : status;
 }
 
 /* ---- opening ---- */

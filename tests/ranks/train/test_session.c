@@ -244,7 +244,7 @@ static void several_inputs_are_fitted_by_any_number_of_ranks(void **state) {
     }
 }
 
-/* Gradients of the mean against their formula, momentum and clipping aside. */
+/* Gradients of the mean against their formula, without momentum and clipping. */
 static void gradients_are_those_of_the_mean(void **state) {
     const kolo_session_opts opts = {.batch = SAMPLES / 3,
                                     .accumulate = 3,
