@@ -17,7 +17,7 @@ BEGIN {
     rooms["graph"] = "., ops"
     rooms["kernel"] = "., ref simd dnn, select"
     rooms["data"] = ". safetensors, readers"
-    rooms["train"] = "session, checkpoint, ."
+    rooms["train"] = "session, checkpoint, ., job"
     rooms["cli"] = "output, options, launcher, commands, ."
     for (top in rooms) {
         n = split(rooms[top], levels, ",")

@@ -1,6 +1,7 @@
 #pragma once
 /* A session, as the files of this folder that implement it see it. */
 
+#include "base/integer.h"
 #include "data/normalize.h"
 #include "train/session/model_check.h"
 #include "train/session/session.h"
@@ -63,3 +64,69 @@ struct kolo_session {
 kolo_status kolo_session_check_batch(kolo_session *s, const kolo_batch *batch, uint32_t inputs);
 /* Runs the evaluation plan for a checked batch; kolo_session_output then has its outputs. */
 kolo_status kolo_session_forward(kolo_session *s, const kolo_batch *batch);
+
+static inline int ranks_of(const kolo_session *s) { return s->comm ? kolo_comm_size(s->comm) : 1; }
+static inline int rank_of(const kolo_session *s) { return s->comm ? kolo_comm_rank(s->comm) : 0; }
+
+static inline int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/* Splits `n` samples into `parts`: the first n % parts have one more. */
+static inline int64_t part_first(int64_t n, int64_t parts, int64_t i) {
+    return i * (n / parts) + kolo_min_i64(i, n % parts);
+}
+static inline int64_t part_count(int64_t n, int64_t parts, int64_t i) {
+    return n / parts + (i < n % parts);
+}
+
+/* Micro-batches of a step: as many as the largest share needs, the same on all ranks. */
+static inline int64_t micro_batches(const kolo_session *s, int64_t global) {
+    return divide_up(divide_up(global, ranks_of(s)), s->opts.batch);
+}
+
+/* Whether ranks take part in each other's evaluation: each has a range of the parameters. */
+static inline bool evaluates_together(const kolo_session *s) {
+    return s->opts.plan.zero > 2 && ranks_of(s) > 1;
+}
+
+/* plan_cache.c */
+/* The plan for a purpose and key; NULL: not compiled yet. */
+const cached *kolo_session_find_plan(const kolo_session *s, kolo_purpose use, int64_t key);
+/* The same, compiled if it is missing. `local`: samples of this rank, which a key determines. */
+kolo_status kolo_session_get_plan(kolo_session *s, kolo_purpose use, int64_t key, int64_t local,
+                                  const cached **found);
+void kolo_session_destroy_plans(kolo_session *s);
+
+/* inputs.c */
+/* Copies a checked batch into the inputs of a plan. */
+void kolo_session_feed(const kolo_session *s, const cached *c, const kolo_batch *batch);
+/* Labels of this rank's batch that count. */
+int64_t kolo_session_count_labels(const kolo_session *s, const kolo_batch *batch);
+/* Labels of the global batch: the loss is the mean over them. Collective. */
+kolo_status kolo_session_sum_labels(const kolo_session *s, const kolo_batch *batch,
+                                    int64_t *labels);
+/* The metrics that the plan computed. */
+kolo_sums kolo_session_read_sums(const cached *c, int64_t samples, int64_t labels);
+
+/* prepare.c */
+/* What the plans of a step have in common. */
+typedef struct kolo_step_scalars {
+    double lr, update, grad_scale;
+    int64_t rng_key;
+} kolo_step_scalars;
+kolo_step_scalars kolo_session_scalars(const kolo_session *s, double lr, int64_t labels);
+/* Sets the inputs and scalars of a plan for `part` of `samples` whose statistics are summed. fresh,
+ * first: the first part of this rank, and of all ranks. */
+void kolo_session_prepare(const kolo_session *s, const cached *c, const kolo_batch *part,
+                          const kolo_step_scalars *x, int64_t samples, bool fresh, bool first);
+/* Samples of shard k. */
+int64_t kolo_session_shard_count(const kolo_session *s, int64_t global, int k);
+/* Prepares the plan for shard k, which has samples, of a batch that contains it. */
+kolo_status kolo_session_prepare_shard(kolo_session *s, const kolo_batch *batch, int k,
+                                       const kolo_step_scalars *x, const cached *finish,
+                                       const cached **c);
+kolo_status kolo_session_complete_step(const cached *finish, const kolo_step_scalars *x);
+
+/* audited_step.c */
+/* The step with shards, each computed by two ranks. */
+kolo_status kolo_session_run_audited(kolo_session *s, const kolo_batch *batch,
+                                     const kolo_step_scalars *x, const cached **finish);

@@ -7,9 +7,6 @@
 
 #include <inttypes.h>
 
-static int ranks_of(const kolo_session *s) { return s->comm ? kolo_comm_size(s->comm) : 1; }
-static int rank_of(const kolo_session *s) { return s->comm ? kolo_comm_rank(s->comm) : 0; }
-
 kolo_share kolo_own_batch_share(const kolo_session *s, int64_t samples, int rank) {
     const kolo_sampler_opts one = {.samples = kolo_max_i64(samples, 1),
                                    .global_batch = kolo_max_i64(samples, 1)};

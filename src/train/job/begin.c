@@ -1,0 +1,183 @@
+/* Runs: from options to the first step. */
+#include "base/file.h"
+#include "base/integer.h"
+#include "kernel/select/families.h"
+#include "train/checkpoint/folder.h"
+#include "train/checkpoint/weights.h"
+#include "train/job/job.h"
+#include "train/session/agree.h"
+#include "train/session/agree_kernels.h"
+#include "train/session/learning_rate.h"
+#include "train/session/memory.h"
+#include "train/session/tuning.h"
+
+#include <inttypes.h>
+
+enum { LOADER_SLOTS = 4 };
+
+/* Lets the loader read this rank's shards. */
+void kolo_job_add_shards(const kolo_job *j, kolo_loader_opts *opts) {
+    opts->shards = (int)j->setup.opts.reproducible;
+    kolo_session_shards(j->session, j->rank, &opts->first_shard, &opts->end_shard);
+}
+
+static kolo_loader_opts loader_opts(const kolo_job *j) {
+    return (kolo_loader_opts){
+        .dataset = j->setup.train,
+        .global_batch = j->setup.global_batch,
+        .seed = j->setup.opts.seed,
+        .rank = j->rank,
+        .world = j->size,
+        .first = j->state.steps,
+        .end = j->setup.total_steps,
+        .augment = j->setup.augment,
+        .slots = LOADER_SLOTS,
+    };
+}
+
+/* Every audit steps, from step `from` on, this rank also reads the shards of the next one. */
+kolo_status kolo_job_open_audit(kolo_job *j, int64_t from) {
+    const int64_t every = j->setup.opts.audit;
+    kolo_loader_opts opts = loader_opts(j);
+    if (every == 0 || j->size == 1) return KOLO_OK;
+    opts.first = (from / every + 1) * every - 1;
+    if (opts.first >= opts.end) return KOLO_OK;
+    opts.every = every;
+    opts.slots = 2;
+    opts.shards = (int)j->setup.opts.reproducible;
+    kolo_session_shards(j->session, (j->rank + 1) % j->size, &opts.first_shard, &opts.end_shard);
+    return kolo_loader_create(&opts, &j->audit);
+}
+
+static kolo_status open_batches(kolo_job *j) {
+    KOLO_TRY(kolo_step_times_init(&j->times, j->end));
+    if (j->setup.opts.in_memory) return kolo_resident_batch_load(&j->setup, j->rank, &j->resident);
+    kolo_loader_opts opts = loader_opts(j);
+    kolo_job_add_shards(j, &opts);
+    KOLO_TRY(kolo_job_open_audit(j, j->state.steps));
+    return kolo_loader_create(&opts, &j->loader);
+}
+
+static kolo_status open_balance(kolo_job *j) {
+    if (!j->setup.measured) return KOLO_OK;
+    return kolo_balance_create(j->comm, (int)j->setup.opts.reproducible, j->setup.counts,
+                               LOADER_SLOTS, &j->balance);
+}
+
+static kolo_status open_files(kolo_job *j) {
+    const kolo_train_opts *o = &j->setup.opts;
+    if (o->trace && j->rank == 0) { /* written at the end: detect an unwritable path now */
+        kolo_file_writer *writer;
+        KOLO_TRY(kolo_file_create(o->trace, &writer));
+        kolo_file_abandon(writer);
+    }
+    if (!o->out_dir || j->rank != 0) return KOLO_OK;
+    int64_t step = j->resume.here ? j->state.steps : 0;
+    bool named = j->resume.here && !kolo_folder_exists(o->resume); /* maybe not the latest */
+    if (named) KOLO_TRY(kolo_checkpoint_folder_check_latest(o->out_dir, step));
+    return kolo_run_files_open(o->out_dir, step, &j->files);
+}
+
+/* Replaces config.yaml and the metrics of an earlier run: after everything that can fail. */
+static kolo_status begin_files(const kolo_job *j) {
+    int64_t step = j->resume.here ? j->state.steps : 0;
+    return j->files ? kolo_run_files_begin(j->files, j->setup.opts.resolved_config, step) : KOLO_OK;
+}
+
+static kolo_status compare_options(const kolo_job *j) {
+    kolo_text text = {0};
+    kolo_setup_describe(&j->setup, &text);
+    kolo_status status = kolo_agree(j->comm, text.failed ? KOLO_NOMEM(text.length) : KOLO_OK);
+    if (status == KOLO_OK) status = kolo_agree_text(j->comm, text.text);
+    kolo_text_fini(&text);
+    return status;
+}
+
+/* Informs the user that bf16 saves memory only on this processor. */
+static void notify_precision(const kolo_job *j) {
+    const kolo_train_opts *o = &j->setup.opts;
+    bool half = o->precision == KOLO_PRECISION_BF16 && !o->reference_kernels;
+    if (j->rank != 0 || !o->notice || !half || kolo_kernel_has_bf16()) return;
+    o->notice(o->notice_arg,
+              "precision bf16 saves memory only: this processor has no bf16 arithmetic",
+              KOLO_NOTICE_INFO);
+}
+
+/* Informs the user that a step has fewer samples than asked for. */
+static void notify_batch(const kolo_job *j) {
+    const kolo_train_opts *o = &j->setup.opts;
+    int64_t count = kolo_dataset_describe(j->setup.train)->count;
+    kolo_text line = {0};
+    if (j->rank != 0 || !o->notice || j->setup.global_batch <= count) return;
+    kolo_text_add(&line,
+                  "a step of %" PRId64 " samples exceeds the %" PRId64
+                  " of the training data: each step uses all of them",
+                  j->setup.global_batch, count);
+    if (!line.failed) o->notice(o->notice_arg, line.text, KOLO_NOTICE_INFO);
+    kolo_text_fini(&line);
+}
+
+/* Rank 0 reads the initial weights and broadcasts them; each rank reads its ranges of what is
+ * sharded. */
+kolo_status kolo_job_load_weights(const kolo_job *j) {
+    const kolo_train_opts *o = &j->setup.opts;
+    kolo_store *store = kolo_session_store(j->session);
+    if (!o->init || j->resume.here) return KOLO_OK;
+    bool reads = j->rank == 0 || (o->zero > 2 && kolo_store_is_sharded(store));
+    kolo_status status = reads ? kolo_weights_load(o->init, o->model, store, NULL) : KOLO_OK;
+    KOLO_TRY(kolo_agree(j->comm, status));
+    return j->comm ? kolo_store_broadcast(store, j->comm) : KOLO_OK;
+}
+
+/* What is open before a session exists: the checkpoint to resume from, and the files. */
+kolo_status kolo_job_open(kolo_job *j) {
+    KOLO_TRY(compare_options(j));
+    KOLO_TRY(kolo_resume_open(&j->setup, j->comm, &j->resume));
+    j->state = j->resume.state;
+    KOLO_TRY(kolo_agree(j->comm, open_files(j)));
+    notify_precision(j);
+    notify_batch(j);
+    return KOLO_OK;
+}
+
+kolo_status kolo_job_create_session(kolo_job *j) {
+    KOLO_TRY(kolo_tuning_begin(&j->setup, j->comm));
+    KOLO_TRY(kolo_session_create_for(&j->setup.session, j->comm, &j->own));
+    j->session = j->own;
+    KOLO_TRY(kolo_agree(j->comm, kolo_session_check_memory(j->session, j->comm)));
+    if (j->setup.opts.reproducible > 0)
+        KOLO_TRY(kolo_agree_kernels(j->comm, kolo_session_plan(j->session)));
+    kolo_status recorded = KOLO_OK;
+    if (j->files) recorded = kolo_tuning_record(&j->setup, j->setup.opts.out_dir);
+    KOLO_TRY(kolo_agree(j->comm, recorded));
+    KOLO_TRY(kolo_session_init(j->session, j->setup.opts.seed));
+    kolo_session_set_schedule(j->session, kolo_lr_make(&j->setup.opts, j->setup.global_batch,
+                                                       j->setup.epoch_steps, j->setup.total_steps));
+    return kolo_job_load_weights(j);
+}
+
+kolo_status kolo_job_start(kolo_job *j) {
+    KOLO_TRY(kolo_resume_load(&j->resume, j->session, j->comm));
+    j->state.steps = kolo_session_steps(j->session);
+    j->end = j->setup.total_steps;
+    if (j->setup.opts.trace) {
+        kolo_plan *plan = kolo_session_plan(j->session);
+        KOLO_TRY(kolo_agree(j->comm, kolo_trace_create(plan, &j->trace)));
+    }
+    KOLO_TRY(kolo_agree(j->comm, begin_files(j)));
+    KOLO_TRY(kolo_agree(j->comm, open_batches(j)));
+    return kolo_agree(j->comm, open_balance(j));
+}
+
+void kolo_job_end(kolo_job *j) {
+    kolo_loader_destroy(j->loader);
+    kolo_loader_destroy(j->audit);
+    kolo_balance_destroy(j->balance);
+    kolo_trace_destroy(j->trace);
+    kolo_session_destroy(j->own);
+    kolo_run_files_close(j->files);
+    kolo_resume_close(&j->resume);
+    kolo_setup_close(&j->setup);
+    kolo_step_times_fini(&j->times);
+    kolo_resident_batch_fini(&j->resident);
+}

@@ -1,0 +1,99 @@
+/* Runs: the result. */
+#include "base/integer.h"
+#include "base/process.h"
+#include "train/job/job.h"
+#include "train/session/agree.h"
+#include "train/session/replicas.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+/* Samples of the largest micro-batch: a step has no more than the data. */
+static int64_t largest_batch(const kolo_job *j) {
+    int64_t samples =
+        kolo_min_i64(j->setup.global_batch, kolo_dataset_describe(j->setup.train)->count);
+    return kolo_min_i64(j->setup.opts.batch, (samples - 1) / j->size + 1);
+}
+
+kolo_status kolo_job_finish(kolo_job *j, kolo_train_result *result) {
+    uint64_t hash;
+    KOLO_TRY(kolo_store_hash_shards(kolo_session_store(j->session), &hash));
+    KOLO_TRY(kolo_compare_replicas(j->comm, kolo_session_store(j->session), "at the end"));
+    KOLO_TRY(kolo_job_check_parameters(j));
+    double times[3] = {(double)j->state.run.ns / 1e9, kolo_accumulator_rate(&j->state.run),
+                       kolo_step_times_median_ms(&j->times)};
+    if (j->comm) KOLO_TRY(kolo_broadcast(j->comm, times, 3, KOLO_DTYPE_F64, 0));
+    const kolo_sums last = kolo_job_last_steps(j, KOLO_LAST_STEPS);
+    const char *final = j->files ? kolo_run_files_checkpoint(j->files) : NULL;
+    bool takes_part =
+        j->setup.opts.out_dir && kolo_store_is_sharded(kolo_session_store(j->session));
+    kolo_status status = final || takes_part ? kolo_job_save(j, final, false) : KOLO_OK;
+    if (status == KOLO_OK && j->files) status = kolo_run_files_draw(j->files);
+    KOLO_TRY(kolo_agree(j->comm, status));
+    if (j->trace) KOLO_TRY(kolo_trace_write(j->trace, j->comm, j->setup.opts.trace));
+    *result = (kolo_train_result){
+        .workers = j->size,
+        .threads = j->setup.opts.threads,
+        .batch = largest_batch(j),
+        .parameters = kolo_session_parameters(j->session),
+        .steps = j->end,
+        .epochs = j->setup.opts.in_memory ? 0 : j->end / j->setup.epoch_steps,
+        .samples = j->state.run.sums.samples,
+        .first_loss = j->state.first_loss,
+        .final = kolo_sums_metrics(&last, kolo_session_has_tokens(j->session)),
+        .evaluated = j->evaluated,
+        .test = j->evaluated ? j->evaluation.metrics : kolo_metrics_none(),
+        .train_seconds = times[0],
+        .samples_per_second = times[1],
+        .step_ms_median = times[2],
+        .peak_rss_bytes = kolo_peak_rss_bytes(),
+        .parameter_hash = hash,
+    };
+    const char *options = j->setup.opts.model_options;
+    snprintf(result->model, sizeof result->model, "%s%s%s", j->setup.opts.model,
+             options && *options ? ":" : "", options ? options : "");
+    return KOLO_OK;
+}
+
+/* A step on the resident batch, read through a loader as in training. */
+static kolo_status step_by_loader(kolo_job *j, double lr, kolo_sums *sums) {
+    kolo_loader_opts opts = {
+        .dataset = j->setup.train,
+        .global_batch = j->setup.global_batch,
+        .no_shuffle = true,
+        .rank = j->rank,
+        .world = j->size,
+        .end = 1,
+    };
+    kolo_loader *loader = NULL;
+    kolo_batch batch;
+    kolo_job_add_shards(j, &opts);
+    kolo_status status = kolo_loader_create(&opts, &loader);
+    if (status == KOLO_OK) status = kolo_loader_next(loader, &batch);
+    status = kolo_agree(j->comm, status);
+    if (status == KOLO_OK) status = kolo_session_step_batch(j->session, &batch, lr, sums);
+    kolo_loader_destroy(loader);
+    return status;
+}
+
+/* Repeats the first steps from the same parameters: the losses must be bitwise equal. The sums are
+ * equal on all ranks, so all ranks fail together. */
+kolo_status kolo_job_check_losses(kolo_job *j, kolo_train_result *result) {
+    const kolo_train_opts *o = &j->setup.opts;
+    KOLO_TRY(kolo_session_init(j->session, o->seed));
+    KOLO_TRY(kolo_job_load_weights(j));
+    int64_t steps = kolo_min_i64(CHECKED_STEPS, j->setup.total_steps);
+    for (int64_t k = 0; k < steps; k++) {
+        kolo_sums sums;
+        KOLO_TRY(step_by_loader(j, kolo_session_lr_at(j->session, k), &sums));
+        double loss = sums.metric[KOLO_METRIC_LOSS];
+        if (loss == j->first_losses[k]) continue;
+        return KOLO_FAIL(KOLO_ERR_DIVERGED,
+                         "the sum of losses of step %" PRId64
+                         " was %.17g in the benchmark and is %.17g in training: the benchmark does "
+                         "not measure training",
+                         k + 1, j->first_losses[k], loss);
+    }
+    result->losses_checked = steps;
+    return KOLO_OK;
+}

@@ -1,0 +1,69 @@
+/* kolo_fit: a run with the session and the data of a program. */
+#include "train/job/job.h"
+#include "train/session/agree.h"
+
+static kolo_train_opts options_of(const kolo_session *session, const kolo_fit_opts *fit) {
+    kolo_train_opts o = *kolo_session_options(session);
+    o.model = "";
+    o.epochs = fit->epochs;
+    o.steps = fit->steps;
+    o.augment = fit->augment;
+    o.worker_weights = fit->worker_weights;
+    o.audit = fit->audit;
+    o.check_replicas = fit->check_replicas;
+    o.out_dir = fit->out_dir;
+    o.trace = fit->trace;
+    o.checkpoint_steps = fit->checkpoint_steps;
+    o.checkpoint_epochs = fit->checkpoint_epochs;
+    o.keep = fit->keep;
+    o.resume = fit->resume;
+    o.resume_if_any = fit->resume_if_any;
+    o.eval_every = fit->eval_every;
+    o.eval_steps = fit->eval_steps;
+    o.log_every = fit->log_every;
+    o.notice = fit->notice;
+    o.notice_arg = fit->notice_arg;
+    return o;
+}
+
+static kolo_status open_fit(kolo_job *j, const kolo_dataset *train, const kolo_dataset *test,
+                            const kolo_fit_opts *fit) {
+    const kolo_train_opts opts = options_of(j->session, fit);
+    if (!kolo_session_trains(j->session)) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "a session that evaluates only cannot be fitted");
+    }
+    if (!train) return KOLO_FAIL(KOLO_ERR_ARG, "no data set to train on: create or open one");
+    KOLO_TRY(kolo_session_check_dataset(j->session, train));
+    if (test) KOLO_TRY(kolo_session_check_dataset(j->session, test));
+    return kolo_setup_open_fit(&opts, j->session, train, test, j->size, &j->setup);
+}
+
+static kolo_status fit_session(kolo_job *j, const kolo_dataset *train, const kolo_dataset *test,
+                               const kolo_fit_opts *fit, kolo_train_result *result) {
+    KOLO_TRY(kolo_agree(j->comm, open_fit(j, train, test, fit)));
+    KOLO_TRY(kolo_job_open(j));
+    if (j->setup.counts) KOLO_TRY(kolo_session_deal(j->session, j->setup.counts));
+    j->asks = j->stop != NULL;
+    if (j->comm) KOLO_TRY(kolo_broadcast(j->comm, &j->asks, sizeof j->asks, KOLO_DTYPE_U8, 0));
+    return kolo_job_run(j, result);
+}
+
+kolo_status kolo_fit(kolo_session *session, const kolo_dataset *train, const kolo_dataset *test,
+                     const kolo_fit_opts *opts, kolo_train_result *result) {
+    const kolo_fit_opts o = opts ? *opts : (kolo_fit_opts){0};
+    kolo_train_result unused;
+    if (!session) return KOLO_FAIL(KOLO_ERR_ARG, "no session to fit: create one");
+    kolo_comm *comm = kolo_session_comm(session);
+    kolo_job j = {
+        .comm = comm,
+        .rank = comm ? kolo_comm_rank(comm) : 0,
+        .size = comm ? kolo_comm_size(comm) : 1,
+        .session = session,
+        .observer = o.observer,
+        .observer_arg = o.arg,
+        .stop = o.stop,
+    };
+    kolo_status status = fit_session(&j, train, test, &o, result ? result : &unused);
+    kolo_job_end(&j);
+    return status;
+}

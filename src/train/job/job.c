@@ -1,0 +1,55 @@
+/* kolo_train and kolo_fit: a run from its options to the final checkpoint. kolo_train opens the
+ * data and the model of its options and creates the session; kolo_fit has those of a program. The
+ * run is the same.
+ *
+ * All ranks call the same collectives in the same order: agree on the options; find the checkpoint
+ * to resume from; agree on the files; create the session; agree on the loader. Each step runs the
+ * collectives of the plan, those of evaluation at the end of an epoch, and agreement on a
+ * checkpoint if one is due. At the end: comparison of parameters, result, agreement on the final
+ * checkpoint. A benchmark then repeats its first steps. */
+#include "train/job/job.h"
+
+#include "base/clock.h"
+#include "train/session/agree.h"
+
+/* The steps, from a session that is ready. */
+kolo_status kolo_job_run(kolo_job *j, kolo_train_result *result) {
+    KOLO_TRY(kolo_job_start(j));
+    j->started = j->reported = kolo_now_ns();
+    if (j->state.steps >= j->end) KOLO_TRY(kolo_job_evaluate(j)); /* nothing to train */
+    for (int64_t k = j->state.steps; k < j->end; k++) {
+        KOLO_TRY(kolo_job_step(j, k));
+        KOLO_TRY(kolo_job_after_step(j, k));
+        KOLO_TRY(kolo_job_save_resumable(j));
+    }
+    return kolo_job_finish(j, result);
+}
+
+static kolo_status train(kolo_job *j, const kolo_train_opts *opts, kolo_train_result *result) {
+    KOLO_TRY(kolo_agree(j->comm, kolo_setup_open(opts, j->size, &j->setup)));
+    KOLO_TRY(kolo_job_open(j));
+    KOLO_TRY(kolo_job_create_session(j));
+    KOLO_TRY(kolo_job_run(j, result));
+    return j->setup.opts.in_memory ? kolo_job_check_losses(j, result) : KOLO_OK;
+}
+
+kolo_status kolo_train(kolo_comm *comm, const kolo_train_opts *opts, kolo_train_observer observer,
+                       void *arg, kolo_train_result *result) {
+    kolo_job j = {
+        .comm = comm,
+        .rank = comm ? kolo_comm_rank(comm) : 0,
+        .size = comm ? kolo_comm_size(comm) : 1,
+        .observer = observer,
+        .observer_arg = arg,
+    };
+    kolo_status status = train(&j, opts, result);
+    kolo_job_end(&j);
+    return status;
+}
+
+kolo_status kolo_train_check(const kolo_train_opts *opts, int workers) {
+    kolo_setup setup;
+    KOLO_TRY(kolo_setup_open(opts, workers, &setup));
+    kolo_setup_close(&setup);
+    return opts->out_dir ? kolo_run_files_try(opts->out_dir, opts->resume) : KOLO_OK;
+}

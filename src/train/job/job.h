@@ -1,0 +1,95 @@
+#pragma once
+/* A run, as the files of this folder that implement it see it. */
+
+#include "data/prefetch.h"
+#include "kolo/session.h"
+#include "train/checkpoint/resume.h"
+#include "train/evaluate.h"
+#include "train/run_files.h"
+#include "train/session/balance.h"
+#include "train/session/metrics.h"
+#include "train/session/resident_batch.h"
+#include "train/session/run_state.h"
+#include "train/session/setup.h"
+#include "train/step_times.h"
+#include "train/trace.h"
+
+enum { CHECKED_STEPS = 2 }; /* repeated after a benchmark: a loss before and one after an update */
+
+typedef struct kolo_job {
+    kolo_comm *comm;
+    int rank, size;
+    kolo_train_observer observer;
+    void *observer_arg;
+    kolo_setup setup;
+    kolo_run_files *files; /* rank 0, with out_dir */
+    kolo_session *session;
+    kolo_session *own;   /* of kolo_train: the session; else NULL */
+    kolo_fit_stop *stop; /* rank 0; may be NULL */
+    bool asks;           /* rank 0 has one */
+    int64_t end;         /* the run ends after this step, counted from 1 */
+    kolo_trace *trace;   /* NULL: not recorded */
+
+    kolo_balance *balance; /* worker weights are measured; else NULL */
+    int64_t dealt_from;    /* the step from which its counts hold; 0: already */
+
+    kolo_loader *loader;
+    kolo_loader *audit;           /* of the shards of the next rank in audited steps; or NULL */
+    kolo_resident_batch resident; /* in_memory */
+    double first_losses[CHECKED_STEPS]; /* in_memory */
+
+    int64_t started, reported; /* times of the first step and the last report, ns */
+    kolo_resume resume;
+    kolo_run_state state;    /* of the whole run, resumed part included */
+    kolo_accumulator report; /* since the last report to the observer */
+    kolo_accumulator line;   /* since the last line of metrics.jsonl */
+    kolo_step_times times;
+    kolo_evaluation evaluation;
+    bool evaluated; /* `evaluation` is valid */
+} kolo_job;
+
+/* begin.c */
+/* Lets the loader read this rank's shards. */
+void kolo_job_add_shards(const kolo_job *j, kolo_loader_opts *opts);
+/* Every audit steps, from step `from` on, this rank also reads the shards of the next one. */
+kolo_status kolo_job_open_audit(kolo_job *j, int64_t from);
+/* Rank 0 reads the initial weights and broadcasts them; each rank reads its ranges of what is
+ * sharded. Collective. */
+kolo_status kolo_job_load_weights(const kolo_job *j);
+/* Opens what is there before a session exists: the checkpoint to resume from, and the files.
+ * Collective. */
+kolo_status kolo_job_open(kolo_job *j);
+/* Creates the session of kolo_train. Collective. */
+kolo_status kolo_job_create_session(kolo_job *j);
+/* Resumes, and opens the batches. Collective. */
+kolo_status kolo_job_start(kolo_job *j);
+void kolo_job_end(kolo_job *j);
+
+/* step.c */
+kolo_status kolo_job_step(kolo_job *j, int64_t k);
+/* Parameters, statistics and optimizer state must be finite. Collective. */
+kolo_status kolo_job_check_parameters(const kolo_job *j);
+
+/* report.c */
+/* The sums of the last `n` steps, at most KOLO_LAST_STEPS and those done. */
+kolo_sums kolo_job_last_steps(const kolo_job *j, int64_t n);
+/* After step k: evaluation and reports where they are due. Collective. */
+kolo_status kolo_job_after_step(kolo_job *j, int64_t k);
+kolo_status kolo_job_evaluate(kolo_job *j);
+
+/* save.c */
+/* Saves the store to `path`, on rank 0. The other ranks, which give no path, take part in reading
+ * what is sharded. */
+kolo_status kolo_job_save(const kolo_job *j, const char *path, bool training);
+/* Writes a resumable checkpoint if one is due, on rank 0. Collective. */
+kolo_status kolo_job_save_resumable(const kolo_job *j);
+
+/* finish.c */
+/* Compares the replicas, writes the final checkpoint and fills the result. Collective. */
+kolo_status kolo_job_finish(kolo_job *j, kolo_train_result *result);
+/* Repeats the first steps of a benchmark as training. Collective. */
+kolo_status kolo_job_check_losses(kolo_job *j, kolo_train_result *result);
+
+/* job.c */
+/* The steps, from a session that is ready. Collective. */
+kolo_status kolo_job_run(kolo_job *j, kolo_train_result *result);

@@ -1,0 +1,126 @@
+/* Runs: reports and evaluation after a step. */
+#include "base/clock.h"
+#include "base/integer.h"
+#include "train/job/job.h"
+
+static const int64_t report_ns = 100000000;
+
+/* The sums of the last `n` steps, at most KOLO_LAST_STEPS and those done. */
+kolo_sums kolo_job_last_steps(const kolo_job *j, int64_t n) {
+    kolo_sums last = {0};
+    n = kolo_min_i64(n, j->state.steps);
+    for (int64_t slot = 0; slot < KOLO_LAST_STEPS; slot++) {
+        int64_t age = (j->state.steps - 1 - slot) % KOLO_LAST_STEPS; /* in steps */
+        if (age < 0) age += KOLO_LAST_STEPS;
+        if (age < n) kolo_sums_add(&last, &j->state.recent[slot]);
+    }
+    return last;
+}
+
+/* The progress after step k, with the means of `sums`. */
+static kolo_train_progress progress_at(const kolo_job *j, int64_t k, const kolo_sums *sums,
+                                       double rate, bool epoch_end, bool evaluated) {
+    int64_t done = k + 1;
+    double step_seconds = (double)j->state.run.ns / 1e9 / (double)done;
+    return (kolo_train_progress){
+        .epoch = k / j->setup.epoch_steps + 1,
+        .step = done,
+        .total_steps = j->setup.total_steps,
+        .train = kolo_sums_metrics(sums, kolo_session_has_tokens(j->session)),
+        .samples = sums->samples,
+        .samples_per_second = rate,
+        .test = evaluated ? j->evaluation.metrics : kolo_metrics_none(),
+        .lr = kolo_session_lr_at(j->session, k),
+        .seconds = (double)(kolo_now_ns() - j->started) / 1e9,
+        .seconds_left = step_seconds * (double)(j->setup.total_steps - done),
+        .epoch_end = epoch_end,
+        .evaluated = evaluated,
+    };
+}
+
+static kolo_train_progress epoch_progress(const kolo_job *j, int64_t k, bool evaluated) {
+    const kolo_accumulator *epoch = &j->state.epoch;
+    return progress_at(j, k, &epoch->sums, kolo_accumulator_rate(epoch), true, evaluated);
+}
+
+/* Writes the lines of metrics.jsonl that are due after step k. They depend on steps only. */
+static kolo_status write_lines(kolo_job *j, int64_t k, bool epoch_end, bool evaluated) {
+    int64_t every = j->setup.opts.log_every;
+    bool within = evaluated && !epoch_end; /* evaluated within an epoch */
+    if (!j->files) return KOLO_OK;
+    if ((k + 1) % every == 0 || within) {
+        kolo_sums sums = kolo_job_last_steps(j, every);
+        double rate = kolo_accumulator_rate(&j->line);
+        kolo_train_progress line = progress_at(j, k, &sums, rate, false, within);
+        j->line = (kolo_accumulator){0};
+        KOLO_TRY(kolo_run_files_report(j->files, &line));
+    }
+    if (!epoch_end) return KOLO_OK;
+    kolo_train_progress line = epoch_progress(j, k, evaluated);
+    return kolo_run_files_report(j->files, &line);
+}
+
+/* Informs the observer, about ten times a second. */
+static void inform(kolo_job *j, int64_t k, bool epoch_end, bool evaluated) {
+    int64_t now = kolo_now_ns();
+    if (!epoch_end && !evaluated && now - j->reported < report_ns) return;
+    kolo_train_progress p = epoch_end
+                                ? epoch_progress(j, k, evaluated)
+                                : progress_at(j, k, &j->report.sums,
+                                              kolo_accumulator_rate(&j->report), false, evaluated);
+    j->reported = now;
+    j->report = (kolo_accumulator){0};
+    if (j->observer) j->observer(j->observer_arg, &p);
+}
+
+static bool wants_evaluation(const kolo_job *j, int64_t done) {
+    if (!j->setup.test) return false;
+    if (done == j->end) return true;
+    int64_t epochs = j->setup.opts.eval_every * j->setup.epoch_steps;
+    int64_t steps = j->setup.opts.eval_steps;
+    return (epochs > 0 && done % epochs == 0) || (steps > 0 && done % steps == 0);
+}
+
+kolo_status kolo_job_evaluate(kolo_job *j) {
+    if (!j->setup.test) return KOLO_OK;
+    j->evaluated = true;
+    return kolo_session_evaluate_all(j->session, j->comm, j->setup.test, j->setup.opts.batch,
+                                     &j->evaluation);
+}
+
+/* Whether the program ends the run after step k; rank 0 asks it. Collective. */
+static kolo_status ask_to_stop(kolo_job *j, int64_t k, bool epoch_end, bool evaluated,
+                               bool *stops) {
+    if (!j->asks) return KOLO_OK;
+    if (j->rank == 0) {
+        const kolo_train_progress p =
+            epoch_end ? epoch_progress(j, k, evaluated)
+                      : progress_at(j, k, &j->report.sums, kolo_accumulator_rate(&j->report), false,
+                                    evaluated);
+        *stops = j->stop(j->observer_arg, &p);
+    }
+    return j->comm ? kolo_broadcast(j->comm, stops, sizeof *stops, KOLO_DTYPE_U8, 0) : KOLO_OK;
+}
+
+/* After step k: evaluation and reports where they are due. */
+kolo_status kolo_job_after_step(kolo_job *j, int64_t k) {
+    int64_t done = k + 1;
+    bool whole = done % j->setup.epoch_steps == 0;
+    bool epoch_end = whole || done == j->end, due = wants_evaluation(j, done);
+    if (due) KOLO_TRY(kolo_job_evaluate(j));
+    bool stops = false;
+    if (epoch_end || due) KOLO_TRY(ask_to_stop(j, k, epoch_end, due, &stops));
+    if (stops) {
+        j->end = done;
+        epoch_end = true;
+        if (!due) KOLO_TRY(kolo_job_evaluate(j));
+        due = j->setup.test != NULL;
+    }
+    kolo_status status = KOLO_OK;
+    if (j->rank == 0) {
+        status = write_lines(j, k, epoch_end, due);
+        inform(j, k, epoch_end, due);
+    }
+    if (whole) j->state.epoch = (kolo_accumulator){0};
+    return status;
+}

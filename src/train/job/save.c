@@ -1,0 +1,60 @@
+/* Runs: checkpoints. */
+#include "train/checkpoint/checkpoint.h"
+#include "train/checkpoint/folder.h"
+#include "train/job/job.h"
+#include "train/session/agree.h"
+
+#include <string.h>
+
+/* Saves the store to `path`, on rank 0. The other ranks, which give no path, take part in reading
+ * what is sharded. */
+kolo_status kolo_job_save(const kolo_job *j, const char *path, bool training) {
+    kolo_text options = {0}, progress = {0};
+    kolo_checkpoint_info info = {
+        .model = j->setup.opts.model,
+        .model_options = j->setup.opts.model_options,
+        .sample = j->setup.session.sample,
+        .classes = j->setup.session.classes,
+        .data = j->setup.opts.data,
+        .epochs = j->state.steps / j->setup.epoch_steps,
+        .steps = j->state.steps,
+        .seed = j->setup.opts.seed,
+    };
+    if (training) {
+        kolo_setup_describe_learning(&j->setup, &options);
+        kolo_run_state_write(&j->state, &progress);
+        info.options = options.text;
+        info.progress = progress.text;
+    }
+    kolo_status status = !options.failed && !progress.failed
+                             ? kolo_checkpoint_save(path, kolo_session_store(j->session), &info)
+                             : KOLO_NOMEM(options.length + progress.length);
+    kolo_text_fini(&options);
+    kolo_text_fini(&progress);
+    return status;
+}
+
+static bool wants_checkpoint(const kolo_job *j) {
+    const kolo_train_opts *o = &j->setup.opts;
+    int64_t done = j->state.steps;
+    int64_t every = o->checkpoint_steps + o->checkpoint_epochs * j->setup.epoch_steps;
+    return every > 0 && (done % every == 0 || done == j->end);
+}
+
+/* Writes a resumable checkpoint if one is due, on rank 0. */
+kolo_status kolo_job_save_resumable(const kolo_job *j) {
+    const kolo_train_opts *o = &j->setup.opts;
+    if (!wants_checkpoint(j)) return KOLO_OK;
+    KOLO_TRY(kolo_job_check_parameters(j));
+    kolo_status status = KOLO_OK;
+    if (j->rank == 0) {
+        char *path = kolo_checkpoint_folder_path(o->out_dir, j->state.steps);
+        status = path ? kolo_job_save(j, path, true) : KOLO_NOMEM(strlen(o->out_dir));
+        kolo_free(path);
+        if (status == KOLO_OK)
+            status = kolo_checkpoint_folder_commit(o->out_dir, j->state.steps, o->keep);
+    } else if (kolo_store_is_sharded(kolo_session_store(j->session))) {
+        status = kolo_job_save(j, NULL, true);
+    }
+    return kolo_agree(j->comm, status);
+}

@@ -1,0 +1,134 @@
+/* Runs: one step, its checks, and shards that move between the ranks. */
+#include "base/clock.h"
+#include "base/number.h"
+#include "train/checkpoint/finite.h"
+#include "train/job/job.h"
+#include "train/session/agree.h"
+#include "train/session/replicas.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+/* The largest plausible loss: far above the first one and that of uniform guesses, ln(classes). */
+static double most_loss(const kolo_job *j) {
+    return 1e4 * fmax(1, fmax(j->state.first_loss, log((double)j->setup.session.classes)));
+}
+
+/* `what` states what shows that training diverged, after step k. */
+static kolo_status fail_diverged(const kolo_job *j, const char *what, int64_t k) {
+    return KOLO_FAIL(KOLO_ERR_DIVERGED,
+                     "%s at step %" PRId64 " (epoch %" PRId64
+                     "): training diverged; lower the learning rate, which is %g here, or warm it "
+                     "up over more epochs%s",
+                     what, k + 1, k / j->setup.epoch_steps + 1, kolo_session_lr_at(j->session, k),
+                     j->setup.opts.checkpoint_steps + j->setup.opts.checkpoint_epochs > 0
+                         ? "; earlier checkpoints are kept"
+                         : "");
+}
+
+static kolo_status check_loss(const kolo_job *j, int64_t k, const kolo_sums *sums) {
+    double loss = kolo_sums_loss(sums);
+    char what[64];
+    if (isfinite(loss) && loss <= most_loss(j)) return KOLO_OK;
+    /* The sum is equal on all ranks, so all ranks fail here. */
+    kolo_snprintf(what, sizeof what, "the loss is %.4g", isnan(loss) ? NAN : loss); /* never -nan */
+    return kolo_agree(j->comm, j->rank == 0 ? fail_diverged(j, what, k) : KOLO_OK);
+}
+
+/* Parameters, statistics and optimizer state must be finite wherever they are kept. They are equal
+ * on all ranks; rank 0 reads them. */
+kolo_status kolo_job_check_parameters(const kolo_job *j) {
+    kolo_text what = {0};
+    kolo_status status = KOLO_OK;
+    const kolo_store *store = kolo_session_store(j->session);
+    if (j->rank == 0 || kolo_store_is_sharded(store)) {
+        status = kolo_store_find_not_finite(store, &what);
+    }
+    if (status == KOLO_OK && what.text) status = fail_diverged(j, what.text, j->state.steps - 1);
+    kolo_text_fini(&what);
+    return kolo_agree(j->comm, status);
+}
+
+/* Deals the shards of step k as decided some steps before. */
+static kolo_status deal(kolo_job *j, int64_t k) {
+    if (j->dealt_from == 0 || k < j->dealt_from) return KOLO_OK;
+    j->dealt_from = 0;
+    KOLO_TRY(kolo_session_deal(j->session, kolo_balance_counts(j->balance)));
+    kolo_loader_destroy(j->audit);
+    j->audit = NULL;
+    return kolo_agree(j->comm, kolo_job_open_audit(j, k));
+}
+
+/* Informs the user of a new deal: "shards of ranks from step 9 on: 6 2". */
+static void notify_deal(const kolo_job *j, const int *counts) {
+    const kolo_train_opts *o = &j->setup.opts;
+    if (j->rank != 0 || !o->notice) return;
+    kolo_text text = {0};
+    kolo_text_add(&text, "shards of the workers from step %" PRId64 " on:", j->dealt_from + 1);
+    for (int r = 0; r < j->size; r++) kolo_text_add(&text, " %d", counts[r]);
+    if (!text.failed) o->notice(o->notice_arg, text.text, KOLO_NOTICE_INFO);
+    kolo_text_fini(&text);
+}
+
+/* After step k: measures, and announces another deal to the loader. */
+static kolo_status balance(kolo_job *j, int64_t k) {
+    int64_t from;
+    if (!j->balance || !j->loader) return KOLO_OK;
+    KOLO_TRY(kolo_balance_add(j->balance, k, kolo_session_busy_ns(j->session), &from));
+    if (from == 0) return KOLO_OK;
+    const int *counts = kolo_balance_counts(j->balance);
+    int first = 0;
+    for (int r = 0; r < j->rank; r++) first += counts[r];
+    kolo_loader_deal(j->loader, from, first, first + counts[j->rank]);
+    j->dealt_from = from;
+    notify_deal(j, counts);
+    return KOLO_OK;
+}
+
+/* After step k, if it is due: the parameters must be bitwise equal on all ranks. */
+static kolo_status check_replicas(const kolo_job *j, int64_t k) {
+    int64_t every = j->setup.opts.check_replicas;
+    char when[48];
+    if (every == 0 || (k + 1) % every != 0) return KOLO_OK;
+    snprintf(when, sizeof when, "after step %" PRId64, k + 1);
+    return kolo_compare_replicas(j->comm, kolo_session_store(j->session), when);
+}
+
+/* If step k is audited, reads the batch that this rank audits. */
+static kolo_status prepare_audit(kolo_job *j, int64_t k) {
+    kolo_batch other;
+    if (!j->audit || (k + 1) % j->setup.opts.audit != 0) return KOLO_OK;
+    KOLO_TRY(kolo_loader_next(j->audit, &other));
+    kolo_session_audit(j->session, &other);
+    return KOLO_OK;
+}
+
+kolo_status kolo_job_step(kolo_job *j, int64_t k) {
+    int64_t start = kolo_now_ns();
+    double lr = kolo_session_lr_at(j->session, k);
+    kolo_batch batch = j->resident.batch;
+    kolo_sums sums;
+    KOLO_TRY(deal(j, k));
+    /* The next batch. */
+    if (j->loader) KOLO_TRY(kolo_loader_next(j->loader, &batch));
+    KOLO_TRY(prepare_audit(j, k));
+    if (j->trace) kolo_trace_add(j->trace, "next batch", start, kolo_now_ns());
+    /* Forward, backward, allreduce of the gradients, update. */
+    KOLO_TRY(kolo_session_step_batch(j->session, &batch, lr, &sums));
+    if (j->state.run.sums.samples == 0) j->state.first_loss = kolo_sums_loss(&sums);
+    KOLO_TRY(check_loss(j, k, &sums));
+    KOLO_TRY(check_replicas(j, k));
+    KOLO_TRY(balance(j, k));
+    /* Record the time and the metrics. */
+    int64_t ns = kolo_now_ns() - start;
+    kolo_step_times_add(&j->times, ns);
+    kolo_accumulator_add(&j->state.run, &sums, ns);
+    kolo_accumulator_add(&j->state.epoch, &sums, ns);
+    kolo_accumulator_add(&j->report, &sums, ns);
+    kolo_accumulator_add(&j->line, &sums, ns);
+    j->state.recent[k % KOLO_LAST_STEPS] = sums;
+    j->state.steps = k + 1;
+    if (k < CHECKED_STEPS) j->first_losses[k] = sums.metric[KOLO_METRIC_LOSS];
+    return KOLO_OK;
+}

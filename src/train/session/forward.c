@@ -1,0 +1,35 @@
+/* Evaluation of one batch. */
+#include "train/session/internal.h"
+
+/* Runs the evaluation plan for a checked batch. */
+static kolo_status forward(kolo_session *s, const kolo_batch *batch, const cached **c) {
+    int64_t key = evaluates_together(s) ? batch->global_count : batch->count;
+    KOLO_TRY(kolo_session_get_plan(s, EVALUATE, key, batch->count, c));
+    if (batch->count == 0) return kolo_plan_skip((*c)->plan, false);
+    kolo_session_feed(s, *c, batch);
+    kolo_plan_set_integer((*c)->plan, (*c)->first_sample, batch->first);
+    s->evaluated = (*c)->plan;
+    return kolo_plan_run((*c)->plan);
+}
+
+kolo_status kolo_session_forward(kolo_session *s, const kolo_batch *batch) {
+    const cached *unused;
+    return forward(s, batch, &unused);
+}
+
+kolo_status kolo_session_evaluate_batch(kolo_session *s, const kolo_batch *batch, kolo_sums *sums) {
+    KOLO_ASSERT(batch->count > 0 || evaluates_together(s));
+    const cached *c;
+    KOLO_TRY(kolo_session_check_batch(s, batch, UINT32_MAX));
+    KOLO_TRY(forward(s, batch, &c));
+    if (batch->count == 0) {
+        *sums = (kolo_sums){0};
+        return KOLO_OK;
+    }
+    *sums = kolo_session_read_sums(c, batch->count, kolo_session_count_labels(s, batch));
+    return KOLO_OK;
+}
+
+const float *kolo_session_output(const kolo_session *s, const char *name, kolo_tensor *tensor) {
+    return s->evaluated ? kolo_plan_output(s->evaluated, name, tensor) : NULL;
+}

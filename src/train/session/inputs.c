@@ -1,0 +1,107 @@
+/* Batches: the fields that fill the inputs of the graph, and the labels that count. */
+#include "train/session/internal.h"
+
+#include <math.h>
+#include <string.h>
+
+static kolo_status fail_field(const kolo_session *s, const kolo_field *input,
+                              const kolo_field *given) {
+    char have[KOLO_SHAPE_TEXT], want[KOLO_SHAPE_TEXT];
+    return KOLO_FAIL(
+        KOLO_ERR_ARG,
+        "the field \"%s\" is %s %s for each sample, and the input of model %s is %s %s",
+        input->name, kolo_dtype_name(given->dtype), kolo_shape_text(&given->shape, have),
+        s->opts.model, kolo_dtype_name(input->dtype), kolo_shape_text(&input->shape, want));
+}
+
+static kolo_status fail_missing(const kolo_session *s, const char *input, const kolo_batch *batch) {
+    kolo_text names = {0};
+    for (int f = 0; f < batch->n_fields; f++) {
+        kolo_text_add(&names, "%s%s", f ? ", " : "", batch->fields[f].name);
+    }
+    kolo_status status =
+        KOLO_FAIL(KOLO_ERR_ARG, "the batch has no field \"%s\", an input of model %s; it has %s",
+                  input, s->opts.model, batch->n_fields > 0 && !names.failed ? names.text : "none");
+    kolo_text_fini(&names);
+    return status;
+}
+
+/* Whether a field can fill an input: types that differ are converted by kolo_normalize. */
+static bool fits(const kolo_field *field, const kolo_field *input) {
+    bool bytes = field->dtype == KOLO_DTYPE_U8 && input->dtype == KOLO_DTYPE_F32 &&
+                 (field->shape.rank != 3 || field->shape.dim[0] <= KOLO_MAX_CHANNELS);
+    return (bytes || field->dtype == input->dtype) &&
+           kolo_shape_equal(&field->shape, &input->shape);
+}
+
+kolo_status kolo_session_check_batch(kolo_session *s, const kolo_batch *batch, uint32_t inputs) {
+    for (int i = 0; i < s->n_inputs; i++) {
+        int f = 0;
+        s->field_of[i] = -1;
+        if (!(inputs >> i & 1)) continue;
+        while (f < batch->n_fields && strcmp(batch->fields[f].name, s->inputs[i].name) != 0) f++;
+        if (f == batch->n_fields) return fail_missing(s, s->inputs[i].name, batch);
+        if (!fits(&batch->fields[f], &s->inputs[i])) {
+            return fail_field(s, &s->inputs[i], &batch->fields[f]);
+        }
+        s->field_of[i] = f;
+    }
+    return KOLO_OK;
+}
+
+/* Copies a batch into the inputs of a plan. Plans share one arena, which may move when a plan is
+ * added, so the addresses are looked up each time. */
+void kolo_session_feed(const kolo_session *s, const cached *c, const kolo_batch *batch) {
+    for (int i = 0; i < s->n_inputs && batch->count > 0; i++) {
+        void *to = kolo_plan_data(c->plan, c->inputs[i]);
+        if (s->field_of[i] < 0) {
+            memset(to, 0, (size_t)batch->count * kolo_field_bytes(&s->inputs[i]));
+            continue;
+        }
+        const kolo_field *field = &batch->fields[s->field_of[i]];
+        const void *from = batch->data[s->field_of[i]];
+        if (field->dtype != s->inputs[i].dtype) {
+            kolo_normalize(field, from, batch->count, c->orders[i], to);
+        } else if (c->orders[i] == KOLO_NHWC) {
+            kolo_interleave(field, from, batch->count, to);
+        } else {
+            memcpy(to, from, (size_t)batch->count * kolo_field_bytes(field));
+        }
+    }
+}
+
+kolo_sums kolo_session_read_sums(const cached *c, int64_t samples, int64_t labels) {
+    kolo_sums sums = {.samples = samples, .labels = labels};
+    for (int i = 0; i < KOLO_MAX_METRICS; i++) {
+        bool there = kolo_value_ok(c->metrics[i]);
+        sums.metric[i] = there ? kolo_plan_get(c->plan, c->metrics[i]) : NAN;
+    }
+    return sums;
+}
+
+/* Whether every sample has one label, which counts. */
+static bool is_label_each(const kolo_session *s) {
+    return s->rule.input < 0 || (!s->rule.ignores && s->inputs[s->rule.input].shape.rank == 0);
+}
+
+/* Labels of this rank's batch that count. */
+int64_t kolo_session_count_labels(const kolo_session *s, const kolo_batch *batch) {
+    const kolo_label_rule *rule = &s->rule;
+    if (batch->count == 0 || is_label_each(s)) return batch->count;
+    const int32_t *labels = batch->data[s->field_of[rule->input]];
+    int64_t n = batch->count * kolo_shape_count(&s->inputs[rule->input].shape), count = 0;
+    for (int64_t i = 0; i < n; i++) {
+        bool counts = labels[i] < rule->classes && !(rule->ignores && labels[i] == rule->ignored);
+        count += labels[i] >= 0 && (counts || !rule->ignores);
+    }
+    return count;
+}
+
+/* Labels of the global batch: the loss is the mean over them. */
+kolo_status kolo_session_sum_labels(const kolo_session *s, const kolo_batch *batch,
+                                    int64_t *labels) {
+    const bool known = is_label_each(s);
+    *labels = known ? batch->global_count : kolo_session_count_labels(s, batch);
+    if (known || !s->comm) return KOLO_OK;
+    return kolo_allreduce(s->comm, labels, 1, KOLO_DTYPE_I64, KOLO_SUM);
+}

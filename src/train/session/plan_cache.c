@@ -1,0 +1,200 @@
+/* The plans of a session: one for each purpose and size of a batch, compiled when it is first
+ * needed. */
+#include "base/integer.h"
+#include "train/session/internal.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+kolo_status kolo_session_build(const kolo_session_config *opts, int64_t batch, kolo_graph **graph) {
+    const kolo_model *model = NULL;
+    if (!opts->build) KOLO_TRY(kolo_model_find(opts->model, &model));
+    kolo_graph *g;
+    KOLO_TRY(kolo_graph_create(NULL, &g));
+    kolo_model_opts model_opts = {
+        .batch = batch,
+        .sample = opts->sample,
+        .classes = opts->classes,
+        .options = opts->model_options,
+    };
+    kolo_status status =
+        opts->build ? opts->build(g, batch, opts->build_arg) : model->build(g, &model_opts);
+    if (status == KOLO_OK) status = kolo_graph_check(g);
+    if (status == KOLO_OK) status = kolo_model_check(opts, batch, g);
+    if (status != KOLO_OK) {
+        kolo_graph_destroy(g);
+        return status;
+    }
+    *graph = g;
+    return KOLO_OK;
+}
+
+/* The inputs of the graph, whose plan is the first. */
+static kolo_status find_inputs(kolo_session *s, const kolo_graph *g) {
+    for (int32_t v = 0; v < g->n_values; v++) {
+        const kolo_value_info *leaf = &g->values[v];
+        if (leaf->kind != KOLO_VALUE_INPUT) continue;
+        if (s->n_inputs == KOLO_MAX_FIELDS) {
+            return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "model %s has more than %d inputs",
+                             s->opts.model, KOLO_MAX_FIELDS);
+        }
+        kolo_field *input = &s->inputs[s->n_inputs++];
+        *input = (kolo_field){.name = leaf->name, .dtype = leaf->tensor.dtype};
+        input->shape.rank = leaf->tensor.shape.rank - 1;
+        for (int i = 0; i < input->shape.rank; i++) {
+            input->shape.dim[i] = leaf->tensor.shape.dim[i + 1];
+        }
+    }
+    return KOLO_OK;
+}
+
+static uint32_t needs_of(const uint32_t *needs, kolo_value v) {
+    return kolo_value_ok(v) ? needs[v.id] : 0;
+}
+
+/* Which inputs each output depends on. `needs`: room for a word per value. */
+static kolo_status list_needs(kolo_session *s, const kolo_graph *g, uint32_t *needs) {
+    int input = 0;
+    for (int32_t v = 0; v < g->n_values; v++) {
+        needs[v] = g->values[v].kind == KOLO_VALUE_INPUT ? UINT32_C(1) << input++ : 0;
+    }
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        const kolo_node *n = g->nodes[i];
+        uint32_t all = 0;
+        for (int k = 0; k < n->n_in; k++) all |= needs_of(needs, n->in[k]);
+        for (int k = 0; k < n->n_out; k++) needs[n->out[k].id] = all;
+    }
+    s->needs = kolo_zalloc(((size_t)g->n_outputs + 1) * sizeof *s->needs);
+    if (!s->needs) return KOLO_NOMEM((size_t)g->n_outputs * sizeof *s->needs);
+    for (int32_t i = 0; i < g->n_outputs; i++) {
+        s->needs[i] =
+            (kolo_needs){kolo_strdup(g->outputs[i].name), needs_of(needs, g->outputs[i].value)};
+        if (!s->needs[s->n_needs++].output) return KOLO_NOMEM(64);
+    }
+    return KOLO_OK;
+}
+
+static kolo_status find_needs(kolo_session *s, const kolo_graph *g) {
+    size_t bytes = ((size_t)g->n_values + 1) * sizeof(uint32_t);
+    uint32_t *needs = kolo_alloc(bytes);
+    kolo_status status = needs ? list_needs(s, g, needs) : KOLO_NOMEM(bytes);
+    kolo_free(needs);
+    return status;
+}
+
+/* Where the inputs are. Images are NCHW or NHWC, as the layout of the plan. */
+static kolo_status describe_inputs(const kolo_session *s, cached *c) {
+    for (int i = 0; i < s->n_inputs; i++) {
+        kolo_tensor tensor;
+        char text[KOLO_LAYOUT_TEXT];
+        c->inputs[i] = kolo_plan_find_input(c->plan, s->inputs[i].name);
+        (void)kolo_plan_input(c->plan, s->inputs[i].name, &tensor);
+        kolo_layout_text(&tensor.layout, text);
+        bool nhwc = strcmp(text, "acdb") == 0;
+        c->orders[i] = nhwc ? KOLO_NHWC : KOLO_NCHW;
+        if (nhwc || kolo_layout_is_plain(&tensor.layout)) continue;
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "the input \"%s\" cannot be fed in layout %s",
+                         s->inputs[i].name, text);
+    }
+    return KOLO_OK;
+}
+
+/* Resolves the scalars and outputs that a step accesses. */
+static void resolve_handles(cached *c) {
+    const kolo_metric *m = kolo_metric_table();
+    c->lr = kolo_plan_find_scalar(c->plan, "lr");
+    c->update = kolo_plan_find_scalar(c->plan, "update");
+    c->grad_scale = kolo_plan_find_scalar(c->plan, "grad_scale");
+    c->rng_key = kolo_plan_find_scalar(c->plan, "rng_key");
+    c->first_sample = kolo_plan_find_scalar(c->plan, "first_sample");
+    c->share = kolo_plan_find_scalar(c->plan, "share");
+    c->sample_weight = kolo_plan_find_scalar(c->plan, "sample_weight");
+    c->fresh = kolo_plan_find_scalar(c->plan, "fresh");
+    c->once = kolo_plan_find_scalar(c->plan, "once");
+    for (int i = 0; i < KOLO_MAX_METRICS; i++) c->metrics[i] = KOLO_NONE;
+    for (int i = 0; m[i].name; i++) {
+        bool scalar = m[i].output && !m[i].reduce;
+        if (scalar) c->metrics[i] = kolo_plan_find_output(c->plan, m[i].output);
+    }
+}
+
+const cached *kolo_session_find_plan(const kolo_session *s, kolo_purpose use, int64_t key) {
+    for (size_t i = 0; i < s->n_plans; i++) {
+        if (s->plans[i]->purpose == use && s->plans[i]->key == key) return s->plans[i];
+    }
+    return NULL;
+}
+
+/* The key of the plan that ends the step of a plan that adds to it. Plans of shards have the size
+ * of the shard as their key. */
+static int64_t finished_by(const kolo_session *s, int64_t key) {
+    return s->opts.shards > 0 ? s->opts.batch : key;
+}
+
+static kolo_status compile(kolo_session *s, cached *c) {
+    kolo_graph *graph;
+    KOLO_TRY(kolo_session_build(&s->opts, kolo_max_i64(c->local, 1), &graph));
+    const bool first = s->n_plans == 0;
+    kolo_status status = first ? find_inputs(s, graph) : KOLO_OK;
+    if (status == KOLO_OK && first) status = find_needs(s, graph);
+    if (status == KOLO_OK) status = kolo_label_rule_find(graph, &s->rule);
+    if (status != KOLO_OK) {
+        kolo_graph_destroy(graph);
+        return status;
+    }
+    kolo_plan_opts opts = s->opts.plan;
+    opts.train = c->purpose != EVALUATE;
+    opts.shards = opts.train ? s->opts.shards : 0;
+    if (opts.train && !opts.shards) opts.micro_batches = micro_batches(s, c->key);
+    if (opts.mesh.n_axes == 0) {
+        opts.mesh = (kolo_mesh){1, {{"dp", (int)ranks_of(s)}}};
+    }
+    if (c->purpose == FINISH) opts.most_samples = divide_up(c->key, ranks_of(s));
+    if (c->purpose == ADD)
+        opts.adds_to = kolo_session_find_plan(s, FINISH, finished_by(s, c->key))->plan;
+    bool collective = c->purpose == FINISH || (c->purpose == EVALUATE && evaluates_together(s));
+    return kolo_plan_compile(graph, &opts, s->store, collective ? s->comm : NULL, &c->plan);
+}
+
+static void destroy_cached(cached *c) {
+    kolo_plan_destroy(c->plan);
+    kolo_free(c);
+}
+
+/* Compiles a plan into the cache. */
+static kolo_status add_plan(kolo_session *s, kolo_purpose use, int64_t key, int64_t local,
+                            const cached **made) {
+    if (!KOLO_GROW(s->plans, s->n_plans, s->cap_plans)) return KOLO_NOMEM(sizeof *s->plans);
+    cached *c = kolo_zalloc(sizeof *c);
+    if (!c) return KOLO_NOMEM(sizeof *c);
+    *c = (cached){.purpose = use, .key = key, .local = local};
+    kolo_status status = compile(s, c);
+    if (status == KOLO_OK) status = describe_inputs(s, c);
+    if (status != KOLO_OK) {
+        destroy_cached(c);
+        return status;
+    }
+    resolve_handles(c);
+    s->plans[s->n_plans++] = c;
+    *made = c;
+    return KOLO_OK;
+}
+
+kolo_status kolo_session_get_plan(kolo_session *s, kolo_purpose use, int64_t key, int64_t local,
+                                  const cached **found) {
+    const cached *c = kolo_session_find_plan(s, use, key);
+    if (!c) return add_plan(s, use, key, local, found);
+    if (c->local != local) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "a global batch of %" PRId64 " samples has %" PRId64
+                         " on this rank now and had %" PRId64 " before: split it alike",
+                         key, local, c->local);
+    }
+    *found = c;
+    return KOLO_OK;
+}
+
+void kolo_session_destroy_plans(kolo_session *s) {
+    for (size_t i = 0; i < s->n_plans; i++) destroy_cached(s->plans[i]);
+    kolo_free((void *)s->plans);
+}

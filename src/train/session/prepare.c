@@ -1,0 +1,58 @@
+/* The inputs and scalars of the plans of a step. */
+#include "base/integer.h"
+#include "base/rng.h"
+#include "train/session/internal.h"
+
+/* The random-number key of the step, for dropout and masking. */
+static int64_t step_key(const kolo_session *s) {
+    const uint64_t step[] = {s->seed, s->steps};
+    return (int64_t)kolo_hash_bytes(step, sizeof step);
+}
+
+kolo_step_scalars kolo_session_scalars(const kolo_session *s, double lr, int64_t labels) {
+    return (kolo_step_scalars){
+        .lr = lr,
+        .update = (double)(s->steps + 1),
+        .grad_scale = labels > 0 ? 1.0 / (double)labels : 0, /* the loss is their mean */
+        .rng_key = step_key(s),
+    };
+}
+
+/* Sets the inputs and scalars of a plan for `part` of `samples` whose statistics are
+ * summed. fresh, first: the first part of this rank, and of all ranks. */
+void kolo_session_prepare(const kolo_session *s, const cached *c, const kolo_batch *part,
+                          const kolo_step_scalars *x, int64_t samples, bool fresh, bool first) {
+    kolo_session_feed(s, c, part);
+    kolo_plan_set(c->plan, c->lr, x->lr);
+    kolo_plan_set(c->plan, c->update, x->update);
+    kolo_plan_set(c->plan, c->grad_scale, x->grad_scale);
+    kolo_plan_set_integer(c->plan, c->rng_key, x->rng_key);
+    kolo_plan_set_integer(c->plan, c->first_sample, part->first);
+    kolo_plan_set(c->plan, c->share, (double)part->count / (double)samples);
+    kolo_plan_set(c->plan, c->sample_weight, 1 / (double)samples);
+    kolo_plan_set(c->plan, c->fresh, fresh);
+    kolo_plan_set(c->plan, c->once, first);
+}
+
+/* Samples of shard k. */
+int64_t kolo_session_shard_count(const kolo_session *s, int64_t global, int k) {
+    return kolo_max_i64(kolo_min_i64(s->opts.batch, global - k * s->opts.batch), 0);
+}
+
+/* Prepares the plan for shard k, which has samples, of a batch that contains it. */
+kolo_status kolo_session_prepare_shard(kolo_session *s, const kolo_batch *batch, int k,
+                                       const kolo_step_scalars *x, const cached *finish,
+                                       const cached **c) {
+    int64_t size = s->opts.batch, count = kolo_session_shard_count(s, batch->global_count, k);
+    kolo_batch shard = kolo_batch_part(batch, k * size - batch->first, count);
+    *c = finish;
+    if (count != size) KOLO_TRY(kolo_session_get_plan(s, ADD, count, count, c));
+    kolo_session_prepare(s, *c, &shard, x, batch->global_count, true, k == 0);
+    return KOLO_OK;
+}
+
+kolo_status kolo_session_complete_step(const cached *finish, const kolo_step_scalars *x) {
+    kolo_plan_set(finish->plan, finish->lr, x->lr);
+    kolo_plan_set(finish->plan, finish->update, x->update);
+    return kolo_plan_complete(finish->plan);
+}
