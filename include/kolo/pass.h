@@ -32,7 +32,7 @@ typedef enum kolo_optimizer {
 
 /* The optimizer and its hyperparameters. A zero field takes its default. The patterns are lists,
  * "*.bias,bn?.weight", of names of parameters: * stands for any text, ? for a character. They are
- * borrowed; in a session and a job until its end. */
+ * borrowed; in a session and a job until its end. ARG: a pattern that no parameter matches. */
 typedef struct kolo_optimizer_opts {
     kolo_optimizer kind;      /* SGD */
     double momentum;          /* SGD, LARS; 0 */
@@ -44,6 +44,8 @@ typedef struct kolo_optimizer_opts {
     bool scale_matrices_only; /* LARS, LAMB: the rate of vectors is the learning rate */
     const char *no_scale;     /* the same for parameters that match these patterns; NULL: none */
     double clip;              /* maximum L2 norm of all gradients together; 0: no clipping */
+    const char *freeze;       /* patterns of parameters that are not trained: they have no gradient
+                                 and no optimizer state; NULL: none */
 } kolo_optimizer_opts;
 
 /* The list of what the backward pass recomputes instead of keeping it from the forward pass: code,

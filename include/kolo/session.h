@@ -228,7 +228,7 @@ KOLO_API kolo_status kolo_session_load(kolo_session *session, const char *path);
 /* Loads the weights that the file has under the names and with the shapes of the graph, and keeps
  * the others. *rest, which may be NULL, is set to lines of the tensors that were not loaded, "" if
  * there are none; free it with kolo_checkpoint_text_free. Optimizer state is not loaded.
- * Collective. IO; FORMAT: the file is damaged. */
+ * Collective. IO; FORMAT: the file is damaged, or nothing fits. */
 KOLO_API kolo_status kolo_session_load_partial(kolo_session *session, const char *path,
                                                char **rest);
 

@@ -77,6 +77,7 @@ typedef struct kolo_train_opts {
     const char *data;     /* "fashion-mnist", "mnist:DIR", ...; required unless in_memory */
     const char *init;     /* initial weights: a safetensors file with the tensor names of Kolo,
                              torchvision or Hugging Face; NULL: drawn from the seed */
+    bool init_partial;    /* load the tensors of `init` that fit the model; notices list the rest */
     const char *mesh;     /* axes of the workers, "dp=4": their sizes multiply to the number of
                              workers, and one may be "*". Only the axis dp may have more than one.
                              NULL: all are on dp */

@@ -253,31 +253,13 @@ static kolo_value add_clip(kolo_graph *g, double norm) {
     return kolo_graph_add1(g, &kolo_op_clip_factor, &sum, 1, attr);
 }
 
-/* ARG: a pattern of the list that no parameter matches. */
-static kolo_status check_patterns(const kolo_graph *g, const char *option, const char *list) {
-    for (size_t n; list && *list; list += n + (list[n] == ',')) {
-        bool found = false;
-        n = strcspn(list, ",");
-        for (int32_t v = 0; !found && v < g->n_values; v++) {
-            bool parameter = g->values[v].kind == KOLO_VALUE_PARAM;
-            found = parameter && kolo_pattern_matches(list, n, g->values[v].name);
-        }
-        if (found) continue;
-        return KOLO_FAIL(KOLO_ERR_ARG,
-                         "--%s: no parameter matches \"%.*s\"; kolo dump --what graph lists the "
-                         "names",
-                         option, (int)n, list);
-    }
-    return KOLO_OK;
-}
-
 kolo_status kolo_pass_optimizer(kolo_graph *g, const kolo_optimizer_opts *opts) {
     const int32_t n_values = g->n_values;
     kolo_optimizer_opts resolved;
     KOLO_TRY(kolo_optimizer_resolve(opts, &resolved));
     opts = &resolved;
-    KOLO_TRY(check_patterns(g, "no-decay", opts->no_decay));
-    KOLO_TRY(check_patterns(g, "no-scale", opts->no_scale));
+    KOLO_TRY(kolo_patterns_check(g, "no-decay", opts->no_decay));
+    KOLO_TRY(kolo_patterns_check(g, "no-scale", opts->no_scale));
     for (int32_t v = 0; v < n_values; v++) {
         if (is_trained(g, v) && g->values[v].all_rows > 0) merge_ranks(g, (kolo_value){.id = v});
     }

@@ -33,6 +33,10 @@ kolo_status kolo_pass_sync_batch_norm(kolo_graph *g);
  * the fraction of the global batch on this rank. Runs before the gradient pass. */
 kolo_status kolo_pass_statistics(kolo_graph *g);
 
+/* Freezes the parameters that match the list of patterns: they get no gradient and no update. Runs
+ * first, in all plans. ARG: a pattern matches no parameter, or all are frozen. */
+kolo_status kolo_pass_freeze(kolo_graph *g, const char *list);
+
 typedef struct kolo_sparse_opts {
     int64_t samples; /* largest batch of any rank; 0: the batch of the graph */
     int ranks;
@@ -64,11 +68,10 @@ kolo_status kolo_pass_precision(kolo_graph *g, bool narrow_parameters);
  * ARG: a value out of range, or one that the optimizer does not use. */
 kolo_status kolo_optimizer_resolve(const kolo_optimizer_opts *in, kolo_optimizer_opts *out);
 
-/* Whether a name matches the pattern pattern[0..n), or one of a list "A,B" (kolo/pass.h; NULL:
- * none).
- */
-bool kolo_pattern_matches(const char *pattern, size_t n, const char *name);
+/* Whether a name matches a pattern of the list "A,B" (kolo/pass.h; NULL: none). */
 bool kolo_name_matches(const char *list, const char *name);
+/* ARG: a pattern of the list, the value of `option`, matches no parameter. */
+kolo_status kolo_patterns_check(const kolo_graph *g, const char *option, const char *list);
 
 /* Whether an optimizer has a momentum, else decay rates of moments. */
 bool kolo_optimizer_has_momentum(kolo_optimizer kind);

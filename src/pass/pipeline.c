@@ -50,6 +50,9 @@ const char *kolo_gradient_name(int32_t id, char name[KOLO_GRADIENT_NAME]) {
 
 /* ---- the passes under one signature ---- */
 
+static kolo_status freeze(kolo_graph *g, const kolo_pipeline_opts *opts) {
+    return kolo_pass_freeze(g, opts->optimizer.freeze);
+}
 static kolo_status sparse(kolo_graph *g, const kolo_pipeline_opts *opts) {
     const kolo_sparse_opts sparse_opts = {opts->most_samples, kolo_mesh_size(&opts->mesh)};
     return kolo_pass_sparse(g, &sparse_opts);
@@ -140,6 +143,9 @@ static bool trains(const kolo_pipeline_opts *o) { return o->train; }
 static bool evaluates(const kolo_pipeline_opts *o) { return !o->train; }
 static bool is_zero(const kolo_pipeline_opts *o) { return o->zero > (o->train ? 0 : 2); }
 static bool communicates(const kolo_pipeline_opts *o) { return o->train || is_zero(o); }
+static bool freezes(const kolo_pipeline_opts *o) {
+    return o->optimizer.freeze && *o->optimizer.freeze;
+}
 static bool is_sparse(const kolo_pipeline_opts *o) { return o->sparse_embedding; }
 static bool synchronises_norms(const kolo_pipeline_opts *o) {
     return o->train && o->sync_batch_norm;
@@ -158,6 +164,7 @@ static const struct {
     kolo_status (*run)(kolo_graph *g, const kolo_pipeline_opts *opts);
     bool (*when)(const kolo_pipeline_opts *opts);
 } passes[] = {
+    {"freeze", freeze, freezes},
     {"sparse", sparse, is_sparse},
     {"inference", inference, evaluates},
     {"fold", fold, always}, /* before outputs go: all plans then see parameters in one shape */

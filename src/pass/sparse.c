@@ -58,7 +58,8 @@ kolo_status kolo_pass_sparse(kolo_graph *g, const kolo_sparse_opts *opts) {
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *n = g->nodes[i];
         if (!n->op->lookup) continue;
-        if (kolo_info(g, n->in[0])->kind != KOLO_VALUE_PARAM) continue;
+        const kolo_value_info *table = kolo_info(g, n->in[0]);
+        if (table->kind != KOLO_VALUE_PARAM || table->frozen) continue;
         KOLO_TRY(mark(g, n, opts));
         marked++;
     }

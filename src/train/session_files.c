@@ -118,7 +118,7 @@ kolo_status kolo_session_load_partial(kolo_session *s, const char *path, char **
     kolo_comm *comm = kolo_session_comm(s);
     kolo_text lines = {0};
     char *text = NULL;
-    kolo_status status = is_root(s) ? read_fitting(s, path, &lines) : KOLO_OK;
+    kolo_status status = takes_part(s) ? read_fitting(s, path, &lines) : KOLO_OK;
     status = kolo_agree(comm, status);
     if (status == KOLO_OK) status = share(s);
     if (status == KOLO_OK) status = share_text(comm, &lines, &text);

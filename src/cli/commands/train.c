@@ -48,6 +48,7 @@ static kolo_status resolve(kolo_options *o, int threads, kolo_train_opts *opts) 
     opts->warmup_epochs = kolo_options_float(o, "warmup-epochs");
     opts->augment = kolo_options_text(o, "augment");
     opts->init = kolo_options_text(o, "init");
+    opts->init_partial = kolo_options_flag(o, "init-partial");
     opts->seed = (uint64_t)kolo_options_int(o, "seed");
     opts->out_dir = kolo_options_text(o, "out");
     opts->eval_every = kolo_options_int(o, "eval-every");

@@ -76,6 +76,9 @@ const kolo_option cli_options[] = {
      .unset = "random, from the seed",
      .help = "initial weights: a .safetensors file with the names of Kolo, torchvision or Hugging "
              "Face"},
+    {.name = "init-partial", .type = KOLO_OPTION_FLAG, .commands = CMD_TRAIN,
+     .help = "load the tensors of --init that fit the model and print the others: missing, "
+             "unexpected, or of another shape"},
     {.name = "format", .type = KOLO_OPTION_CHOICE, .choices = formats, .preset = "native",
      .commands = CMD_CHECKPOINT_EXPORT, .help = "names of the tensors in the file"},
     {.name = "out", .type = KOLO_OPTION_TEXT, .metavar = "FILE", .commands = CMD_CHECKPOINT_EXPORT,
@@ -255,6 +258,10 @@ const kolo_option cli_options[] = {
      .unset = "none", .help = "the same for the parameters that match these patterns"},
     {.name = "weight-decay", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "0", .min = 0,
      .max = 1e6, .commands = MODEL, .help = "weight decay coefficient"},
+    {.name = "freeze", .type = KOLO_OPTION_TEXT, .metavar = "NAME,...", .commands = MODEL,
+     .unset = "all are trained",
+     .help = "parameters that are not trained, with patterns as for --no-decay; running statistics "
+             "of batch normalization are still updated"},
     {.name = "sync-bn", .type = KOLO_OPTION_FLAG, .commands = MODEL,
      .help = "batch normalization by the samples of all workers, as if one had the whole batch, "
              "instead of each worker's own; with --accumulate, those of a micro-batch"},

@@ -57,6 +57,7 @@ kolo_optimizer_opts train_opts_optimizer(const kolo_options *o) {
         .scale_matrices_only = kolo_options_flag(o, "scale-matrices-only"),
         .no_scale = kolo_options_text(o, "no-scale"),
         .clip = kolo_options_float(o, "clip"),
+        .freeze = kolo_options_text(o, "freeze"),
     };
 }
 
@@ -102,6 +103,7 @@ static const struct {
     {"lr-step-epochs", "schedule", BIT(KOLO_LR_STEP), "--schedule step"},
     {"decay-matrices-only", "weight-decay", 0, "--weight-decay X"},
     {"no-decay", "weight-decay", 0, "--weight-decay X"},
+    {"init-partial", "init", 0, "--init FILE"},
     {"eval-every", "eval", 0, "--eval"},
     {"eval-every-steps", "eval", 0, "--eval"},
     {"log-every", "out", 0, "--out DIR"},

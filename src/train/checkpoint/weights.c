@@ -148,11 +148,19 @@ static void describe(kolo_text *text, const faults *f) {
 /* Drops what does not fit, and lists it. */
 static kolo_status keep_fitting(loading *l, kolo_text *rest) {
     const faults *all[] = {&l->missing, &l->unexpected, &l->shapes, &l->copies};
+    int fitting = 0;
     for (int i = 0; i < kolo_store_count(l->store); i++) {
         source *from = &l->sources[i];
         bool whole = !from->other;
         for (int part = 0; part < from->parts; part++) whole &= from->stored[part] != NULL;
         if (!whole) from->parts = 0;
+        fitting += from->parts > 0;
+    }
+    if (fitting == 0) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT,
+                         "no tensor of %s fits model %s: is it the right file, and has the model "
+                         "the options that it was trained with?",
+                         l->path, l->model);
     }
     for (size_t k = 0; k < KOLO_COUNT(all); k++) {
         if (all[k]->count > 0) kolo_text_add(rest, "%s: %s\n", all[k]->what, all[k]->names.text);

@@ -12,6 +12,7 @@
 #include "train/session/tuning.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 enum { LOADER_SLOTS = 4 };
 
@@ -117,6 +118,21 @@ static void notify_batch(const kolo_job *j) {
     kolo_text_fini(&line);
 }
 
+/* Informs the user of the tensors that were not loaded, a line for each reason. */
+static void notify_rest(const kolo_job *j, char *lines) {
+    const kolo_train_opts *o = &j->setup.opts;
+    if (j->rank != 0 || !o->notice) return;
+    o->notice(o->notice_arg,
+              "--init-partial: loaded what fits; these tensors keep their initial values or are "
+              "not in the model",
+              KOLO_NOTICE_INFO);
+    for (char *next, *line = lines; *line; line = next) {
+        next = line + strcspn(line, "\n");
+        if (*next) *next++ = '\0';
+        o->notice(o->notice_arg, line, KOLO_NOTICE_INFO);
+    }
+}
+
 /* Rank 0 reads the initial weights and broadcasts them; each rank reads its ranges of what is
  * sharded. */
 kolo_status kolo_job_load_weights(const kolo_job *j) {
@@ -124,7 +140,11 @@ kolo_status kolo_job_load_weights(const kolo_job *j) {
     kolo_store *store = kolo_session_store(j->session);
     if (!o->init || j->resume.here) return KOLO_OK;
     bool reads = j->rank == 0 || (o->zero > 2 && kolo_store_is_sharded(store));
-    kolo_status status = reads ? kolo_weights_load(o->init, o->model, store, NULL) : KOLO_OK;
+    kolo_text rest = {0};
+    kolo_text *partial = o->init_partial ? &rest : NULL;
+    kolo_status status = reads ? kolo_weights_load(o->init, o->model, store, partial) : KOLO_OK;
+    if (status == KOLO_OK && rest.text) notify_rest(j, rest.text);
+    kolo_text_fini(&rest);
     KOLO_TRY(kolo_agree(j->comm, status));
     return j->comm ? kolo_store_broadcast(store, j->comm) : KOLO_OK;
 }

@@ -53,7 +53,7 @@ struct kolo_session {
     int n_needs;
     kolo_lr schedule;
     kolo_train_opts job; /* what a program gave, without strings */
-    char *patterns[2];   /* strings of the optimizer */
+    char *patterns[3];   /* strings of the optimizer */
     double fixed_lr;     /* in the place of the schedule; 0: none */
     int64_t *sizes;      /* room for a number of each rank */
     cached **plans;

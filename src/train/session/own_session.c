@@ -116,8 +116,8 @@ static void describe(const kolo_session_opts *o, const kolo_setup *s, const kolo
     for (size_t i = 0; i < KOLO_COUNT(numbers); i++) {
         describe_number(text, numbers[i].name, numbers[i].number);
     }
-    kolo_text_add(text, "no_decay: %s\nno_scale: %s\n", p->no_decay ? p->no_decay : "",
-                  p->no_scale ? p->no_scale : "");
+    kolo_text_add(text, "no_decay: %s\nno_scale: %s\nfreeze: %s\n", p->no_decay ? p->no_decay : "",
+                  p->no_scale ? p->no_scale : "", p->freeze ? p->freeze : "");
     kolo_graph_print(graph, text);
 }
 

@@ -34,7 +34,9 @@ static kolo_status compile_first(kolo_session *s) {
 
 /* Later plans read the name patterns of the optimizer too. */
 static bool copy_patterns(kolo_session *s) {
-    const char **of[] = {&s->opts.plan.optimizer.no_decay, &s->opts.plan.optimizer.no_scale};
+    const char **of[] = {&s->opts.plan.optimizer.no_decay, &s->opts.plan.optimizer.no_scale,
+                         &s->opts.plan.optimizer.freeze};
+    _Static_assert(KOLO_COUNT(of) == KOLO_COUNT(s->patterns), "all are copied");
     for (size_t i = 0; i < KOLO_COUNT(of); i++) {
         if (!*of[i]) continue;
         *of[i] = s->patterns[i] = kolo_strdup(*of[i]);

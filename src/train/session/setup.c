@@ -463,6 +463,7 @@ static void describe_optimizer(const kolo_optimizer_opts *o, kolo_text *text) {
     add_number(text, "clip", o->clip);
     kolo_text_add(text, "decay-matrices-only: %s\n", o->decay_matrices_only ? "true" : "false");
     if (o->no_decay && *o->no_decay) kolo_text_add(text, "no-decay: %s\n", o->no_decay);
+    if (o->freeze && *o->freeze) kolo_text_add(text, "freeze: %s\n", o->freeze);
     if (!kolo_optimizer_scales(o->kind)) return;
     if (o->kind == KOLO_OPTIMIZER_LARS) add_number(text, "trust", o->trust);
     kolo_text_add(text, "scale-matrices-only: %s\nno-scale: %s\n",
@@ -496,7 +497,8 @@ void kolo_setup_describe_learning(const kolo_setup *setup, kolo_text *text) {
 void kolo_setup_describe(const kolo_setup *setup, kolo_text *text) {
     const kolo_train_opts *o = &setup->opts;
     kolo_setup_describe_learning(setup, text);
-    kolo_text_add(text, "kolo: %s\ninit: %s\n", kolo_version(), o->init ? o->init : "");
+    kolo_text_add(text, "kolo: %s\ninit: %s%s\n", kolo_version(), o->init ? o->init : "",
+                  o->init_partial ? ", partial" : "");
     kolo_text_add(text,
                   "batch: %" PRId64 "\naccumulate: %" PRId64 "\nepochs: %" PRId64
                   "\nsteps: %" PRId64 "\n",
