@@ -217,20 +217,51 @@ KOLO_API kolo_status kolo_train(kolo_comm *comm, const kolo_train_opts *opts,
 /* A zero field takes its default. */
 typedef struct kolo_eval_opts {
     const char *checkpoint, *data; /* required */
-    int64_t batch;                 /* samples per rank; 64 */
-    int threads;                   /* of kernels, per rank; 1 */
-    kolo_autotune autotune;        /* this and the rest as in kolo_train_opts */
+    /* Of a file that does not state it, with the tensor names of Kolo, torchvision or Hugging Face;
+     * NULL: that of the checkpoint. */
+    const char *model, *model_options;
+    bool split_train;       /* the training split of the data instead of the test split */
+    int64_t batch;          /* samples per rank; 64 */
+    int threads;            /* of kernels, per rank; 1 */
+    kolo_autotune autotune; /* this and the rest as in kolo_train_opts */
     const char *tuning;
     kolo_train_notice notice;
     void *notice_arg;
 } kolo_eval_opts;
 
-/* Evaluates a checkpoint on the test split of `data`, divided among the ranks of `comm` (NULL: a
- * single rank). In the result, `steps` and `epochs` are those of the checkpoint, `samples` and
+/* Evaluates a checkpoint on a split of `data`, divided among the ranks of `comm` (NULL: a single
+ * rank). In the result, `steps` and `epochs` are those of the checkpoint, `samples` and
  * samples_per_second are of the evaluation; training times are 0 and training metrics NaN.
  * FORMAT: not a checkpoint, or its tensors do not match its model; ARG: data of another shape. */
 KOLO_API kolo_status kolo_evaluate(kolo_comm *comm, const kolo_eval_opts *opts,
                                    kolo_train_result *result);
+
+/* An output of the model for some samples of a data set; valid during the call. */
+typedef struct kolo_prediction {
+    int64_t first, count;  /* samples, in the order of the data */
+    kolo_shape shape;      /* of one sample's values: [classes]; [T,classes] of a language model */
+    const float *values;   /* [count, shape] */
+    kolo_shape label;      /* of one sample's labels: [], [T], [H,W] */
+    const int32_t *labels; /* [count, label] */
+} kolo_prediction;
+
+/* Receives the predictions batch by batch. An error ends kolo_predict with it. */
+typedef kolo_status kolo_prediction_sink(void *arg, const kolo_prediction *prediction);
+
+/* A zero field takes its default. */
+typedef struct kolo_predict_opts {
+    const char *output; /* of the graph; default "logits" */
+    int64_t samples;    /* the first so many; default all */
+    const char *out;    /* a safetensors file of the output [samples, shape], under its name, and
+                           the i32 "labels"; NULL: none */
+    kolo_prediction_sink *sink; /* may be NULL */
+    void *arg;
+} kolo_predict_opts;
+
+/* Computes an output of a trained model for the samples of a data set, as in evaluation, on this
+ * process alone. The errors of kolo_evaluate; ARG: no such output, or one that is no value of
+ * each sample (the loss); IO: `out` cannot be written. */
+KOLO_API kolo_status kolo_predict(const kolo_eval_opts *model, const kolo_predict_opts *opts);
 
 #ifdef __cplusplus
 }

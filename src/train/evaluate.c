@@ -8,13 +8,10 @@
 #include "data/prefetch.h"
 #include "kolo/session.h"
 #include "kolo/train.h"
-#include "train/checkpoint/checkpoint.h"
 #include "train/session/agree.h"
-#include "train/session/tuning.h"
+#include "train/trained.h"
 
-#include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 static int rank_of(const kolo_comm *comm) { return comm ? kolo_comm_rank(comm) : 0; }
@@ -147,117 +144,45 @@ kolo_status kolo_session_evaluate_dataset(kolo_session *s, const kolo_dataset *d
     return KOLO_OK;
 }
 
-/* ---- evaluating a checkpoint ---- */
+/* ---- evaluating a file ---- */
 
-typedef struct job {
-    kolo_eval_opts opts; /* resolved */
-    kolo_checkpoint checkpoint;
-    kolo_dataset *dataset;
-    kolo_setup setup; /* input of tuning */
-    kolo_session *session;
-} job;
-
-static kolo_status check_fit(const kolo_checkpoint *c, const kolo_dataset_info *data) {
-    const kolo_shape *sample = &data->fields[KOLO_FIELD_X].shape;
-    char want[KOLO_SHAPE_TEXT], have[KOLO_SHAPE_TEXT];
-    if (kolo_shape_equal(&c->info.sample, sample) && c->info.classes == data->classes) {
-        return KOLO_OK;
-    }
-    return KOLO_FAIL(KOLO_ERR_ARG,
-                     "%s takes samples %s in %" PRId64 " classes, and %s has samples %s in %d: "
-                     "choose the data that it was trained on",
-                     c->path, kolo_shape_text(&c->info.sample, want), c->info.classes, data->name,
-                     kolo_shape_text(sample, have), data->classes);
-}
-
-/* Opens and checks everything that needs no other rank. */
-static kolo_status open_all(job *j) {
-    const kolo_eval_opts *o = &j->opts;
-    if (!o->checkpoint || !o->data) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "no %s: give one", o->checkpoint ? "data" : "checkpoint");
-    }
-    if (o->batch < 1) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "batch %" PRId64 ": choose at least 1", o->batch);
-    }
-    if (o->threads < 1) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "%d threads: choose at least 1", o->threads);
-    }
-    KOLO_TRY(kolo_checkpoint_open(o->checkpoint, &j->checkpoint));
-    const kolo_checkpoint_info *info = &j->checkpoint.info;
-    const kolo_model *model;
-    KOLO_TRY(kolo_model_find(info->model, &model));
-    kolo_dataset_opts windows = {0};
-    if (model->windows) KOLO_TRY(model->windows(info->model_options, &windows));
-    KOLO_TRY(kolo_dataset_open_for(o->data, KOLO_SPLIT_TEST, &windows, &j->dataset));
-    KOLO_TRY(check_fit(&j->checkpoint, kolo_dataset_describe(j->dataset)));
-    j->setup = (kolo_setup){
-        .opts = {.autotune = o->autotune,
-                 .tuning = o->tuning,
-                 .notice = o->notice,
-                 .notice_arg = o->notice_arg},
-        .session = {.model = info->model,
-                    .model_options = info->model_options,
-                    .sample = info->sample,
-                    .label = kolo_dataset_describe(j->dataset)->fields[KOLO_FIELD_Y].shape,
-                    .classes = info->classes,
-                    .batch = o->batch,
-                    .evaluate_only = true,
-                    .plan = {.threads = o->threads}},
-    };
-    return KOLO_OK;
-}
-
-static kolo_status load(job *j) {
-    kolo_status status = kolo_session_create_for(&j->setup.session, NULL, &j->session);
-    if (status != KOLO_OK) return kolo_fail_in(status, "%s", j->checkpoint.path);
-    return kolo_checkpoint_load(&j->checkpoint, kolo_session_store(j->session));
-}
-
-static kolo_status run(job *j, kolo_comm *comm, kolo_train_result *result) {
+static kolo_status evaluate(kolo_trained *t, kolo_comm *comm, kolo_train_result *result) {
     kolo_evaluation evaluation;
-    KOLO_TRY(kolo_agree(comm, open_all(j)));
-    KOLO_TRY(kolo_tuning_begin(&j->setup, comm));
-    KOLO_TRY(kolo_agree(comm, load(j)));
+    const kolo_checkpoint_info *info = &t->checkpoint.info;
     int64_t start = kolo_now_ns();
-    KOLO_TRY(kolo_session_evaluate_all(j->session, comm, j->dataset, j->opts.batch, &evaluation));
+    KOLO_TRY(kolo_session_evaluate_all(t->session, comm, t->dataset, t->opts.batch, &evaluation));
     if (!isfinite(evaluation.metrics.value[KOLO_METRIC_LOSS])) {
         return KOLO_FAIL(
             KOLO_ERR_FORMAT,
-            "%s: the test loss is NaN: the parameters are damaged or the run diverged; use another "
+            "%s: the loss is NaN: the parameters are damaged or the run diverged; use another "
             "checkpoint",
-            j->checkpoint.path);
+            t->opts.checkpoint);
     }
     double seconds = (double)(kolo_now_ns() - start) / 1e9;
     if (comm) KOLO_TRY(kolo_broadcast(comm, &seconds, 1, KOLO_DTYPE_F64, 0));
     *result = (kolo_train_result){
         .workers = size_of(comm),
-        .threads = j->opts.threads,
-        .batch = kolo_min_i64(j->opts.batch, (evaluation.samples - 1) / size_of(comm) + 1),
-        .parameters = kolo_session_parameters(j->session),
-        .steps = j->checkpoint.info.steps,
-        .epochs = j->checkpoint.info.epochs,
+        .threads = t->opts.threads,
+        .batch = kolo_min_i64(t->opts.batch, (evaluation.samples - 1) / size_of(comm) + 1),
+        .parameters = kolo_session_parameters(t->session),
+        .steps = info->steps,
+        .epochs = info->epochs,
         .samples = evaluation.samples,
         .evaluated = true,
         .final = kolo_metrics_none(),
         .test = evaluation.metrics,
         .samples_per_second = (double)evaluation.samples / seconds,
         .peak_rss_bytes = kolo_peak_rss_bytes(),
-        .parameter_hash = kolo_store_hash(kolo_session_store(j->session)),
+        .parameter_hash = kolo_store_hash(kolo_session_store(t->session)),
     };
-    const kolo_checkpoint_info *info = &j->checkpoint.info;
-    snprintf(result->model, sizeof result->model, "%s%s%s", info->model,
-             *info->model_options ? ":" : "", info->model_options);
+    memcpy(result->model, t->name, sizeof result->model);
     return KOLO_OK;
 }
 
 kolo_status kolo_evaluate(kolo_comm *comm, const kolo_eval_opts *opts, kolo_train_result *result) {
-    job j = {.opts = opts ? *opts : (kolo_eval_opts){0}};
-    if (j.opts.batch == 0) j.opts.batch = 64;
-    if (j.opts.threads == 0) j.opts.threads = 1;
-    kolo_status status = run(&j, comm, result);
-    kolo_session_destroy(j.session);
-    kolo_setup_close(&j.setup);
-    kolo_dataset_close(j.dataset);
-    kolo_checkpoint_close(&j.checkpoint);
+    kolo_trained t;
+    kolo_status status = kolo_trained_open(opts, comm, &t);
+    if (status == KOLO_OK) status = evaluate(&t, comm, result);
+    kolo_trained_close(&t);
     return status;
 }

@@ -1,4 +1,4 @@
-/* kolo eval: evaluates a checkpoint on the test split of a data set. */
+/* kolo eval: evaluates trained weights on a split of a data set. */
 #include "cli/commands/commands.h"
 #include "cli/launcher/run_on_ranks.h"
 #include "cli/options/train_opts.h"
@@ -6,15 +6,11 @@
 
 static kolo_status evaluate_as_rank(kolo_comm *comm, int threads, kolo_options *o) {
     kolo_eval_opts opts = {
-        .checkpoint = kolo_options_text(o, "checkpoint"),
-        .data = kolo_options_text(o, "data"),
-        .batch = kolo_options_int(o, "batch"),
         .threads = threads,
-        .autotune = (kolo_autotune)kolo_options_choice(o, "autotune"),
         .notice = kolo_options_flag(o, "quiet") ? train_opts_warning : train_opts_notice,
     };
     kolo_train_result result;
-    KOLO_TRY(train_opts_tuning(o, &opts.tuning));
+    KOLO_TRY(train_opts_trained(o, &opts));
     KOLO_TRY(kolo_evaluate(comm, &opts, &result));
     if (kolo_comm_rank(comm) != 0) return KOLO_OK;
     result_about about = {.data = opts.data, .quiet = kolo_options_flag(o, "quiet")};

@@ -9,7 +9,9 @@
     X(CMD_TRAIN, cmd_train, "train", NULL,                                                       \
       "Trains a model on a data set with any number of workers")                                 \
     X(CMD_EVAL, cmd_eval, "eval", NULL,                                                          \
-      "Evaluates a checkpoint on the test split of a data set")                                  \
+      "Evaluates a checkpoint, or weights of another program, on a data set")                    \
+    X(CMD_PREDICT, cmd_predict, "predict", NULL,                                                 \
+      "Predicts classes, or any output of a trained model, for the samples of a data set")      \
     X(CMD_BENCH_TRAIN, cmd_bench_train, "bench train", NULL,                                     \
       "Measures training steps on a batch in memory")                                            \
     X(CMD_BENCH_ALLREDUCE, cmd_bench_allreduce, "bench allreduce", NULL,                         \

@@ -17,6 +17,7 @@ enum {
     MAX_THREADS = 1024,
     STEPS = CMD_TRAIN | CMD_BENCH_TRAIN | CMD_PROFILE, /* run training steps */
     WORK = STEPS | CMD_EVAL,                           /* have workers */
+    TRAINED = CMD_EVAL | CMD_PREDICT,                  /* run a trained model */
     JOB = WORK | CMD_BENCH_ALLREDUCE,                  /* run on ranks */
     MODEL = STEPS | CMD_DUMP,                          /* compile a training plan */
 };
@@ -38,6 +39,7 @@ static const kolo_choice recomputes[] = {KOLO_RECOMPUTE_LIST(CHOICE) {0}};
 static const kolo_choice precisions[] = {KOLO_PRECISION_LIST(CHOICE) {0}};
 static const kolo_choice autotunes[] = {KOLO_AUTOTUNE_LIST(CHOICE) {0}};
 static const kolo_choice kernel_sets[] = {KERNEL_SET_LIST(CHOICE) {0}};
+static const kolo_choice splits[] = {SPLIT_LIST(CHOICE) {0}};
 static const kolo_choice dumps[] = {KOLO_DUMP_LIST(CHOICE) {0}};
 static const kolo_choice formats[] = {KOLO_CHECKPOINT_FORMAT_LIST(CHOICE) {0}};
 static const kolo_choice progress_styles[] = {PROGRESS_STYLE_LIST(CHOICE) {0}};
@@ -61,10 +63,14 @@ const kolo_option cli_options[] = {
      .name = "model", .type = KOLO_OPTION_TEXT, .metavar = "NAME[:KEY=VALUE,...]",
      .commands = MODEL, .required = MODEL,
      .help = "model, such as lenet, resnet18 or mlp:hidden=256; 'kolo help models' lists all"},
-    {.name = "checkpoint", .type = KOLO_OPTION_TEXT, .path = whole, .metavar = "FILE", .commands = CMD_EVAL,
-     .required = CMD_EVAL, .help = "checkpoint, a .safetensors file"},
+    {.name = "checkpoint", .type = KOLO_OPTION_TEXT, .path = whole, .metavar = "FILE",
+     .commands = TRAINED, .required = TRAINED,
+     .help = "checkpoint, or with --model weights of another program; a .safetensors file"},
+    {.name = "model", .type = KOLO_OPTION_TEXT, .metavar = "NAME[:KEY=VALUE,...]",
+     .commands = TRAINED, .unset = "that of the checkpoint",
+     .help = "model of weights with the names of Kolo, torchvision or Hugging Face"},
     {.name = "data", .type = KOLO_OPTION_TEXT, .path = kolo_dataset_path, .metavar = "NAME[:ARG]",
-     .commands = CMD_TRAIN | CMD_EVAL, .required = CMD_TRAIN | CMD_EVAL,
+     .commands = CMD_TRAIN | TRAINED, .required = CMD_TRAIN | TRAINED,
      .help = "data set: fashion-mnist[:DIR], mnist:DIR, text:FILE, tokens:FILE; or synthetic: "
              "synthetic[:KEY=VALUE,...] with the keys N, test, shape (1x28x28), classes and seed, "
              "synthetic-seg with the same keys and a label for each pixel, synthetic-tokens with "
@@ -72,6 +78,8 @@ const kolo_option cli_options[] = {
     {.name = "data", .type = KOLO_OPTION_TEXT, .path = kolo_dataset_path, .metavar = "NAME[:ARG]",
      .commands = CMD_BENCH_TRAIN | CMD_PROFILE,
      .unset = "synthetic samples of the model's usual shape", .help = "data set"},
+    {.name = "split", .type = KOLO_OPTION_CHOICE, .choices = splits, .preset = "test",
+     .commands = CMD_PREDICT, .help = "samples of the data set"},
     {.name = "init", .type = KOLO_OPTION_TEXT, .path = whole, .metavar = "FILE", .commands = CMD_TRAIN,
      .unset = "random, from the seed",
      .help = "initial weights: a .safetensors file with the names of Kolo, torchvision or Hugging "
@@ -104,7 +112,7 @@ const kolo_option cli_options[] = {
      .max = MAX_RANKS, .commands = WORK,
      .help = "number of local data-parallel workers, one process each"},
     {.name = "threads", .type = KOLO_OPTION_INT, .metavar = "N", .min = 1, .max = MAX_THREADS,
-     .commands = WORK | CMD_DUMP, .unset = "an equal share of the processors",
+     .commands = WORK | CMD_DUMP | CMD_PREDICT, .unset = "an equal share of the processors",
      .help = "compute threads per worker"},
     {.name = "bind", .type = KOLO_OPTION_FLAG, .preset = "true", .commands = WORK,
      .help = "do not bind each local worker to cores of its own"},
@@ -115,7 +123,7 @@ const kolo_option cli_options[] = {
 
     {.section = "amount of work",
      .name = "batch", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "64", .min = 1,
-     .max = 1 << 20, .commands = (MODEL | CMD_EVAL) & ~(CMD_TRAIN | CMD_BENCH_TRAIN),
+     .max = 1 << 20, .commands = (MODEL | TRAINED) & ~(CMD_TRAIN | CMD_BENCH_TRAIN),
      .help = "samples per worker in a step, or in each micro-batch of it"},
     {.name = "batch", .type = KOLO_OPTION_INT, .metavar = "N", .min = 1, .max = 1 << 20,
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN, .unset = "64 unless --global-batch is given",
@@ -312,11 +320,11 @@ const kolo_option cli_options[] = {
     {.name = "kernels", .type = KOLO_OPTION_CHOICE, .choices = kernel_sets, .preset = "best",
      .commands = MODEL, .help = "kernel implementations"},
     {.name = "autotune", .type = KOLO_OPTION_CHOICE, .choices = autotunes, .preset = "cached",
-     .commands = WORK, .help = "selection of kernels and layouts"},
+     .commands = WORK | CMD_PREDICT, .help = "selection of kernels and layouts"},
     {.name = "autotune", .type = KOLO_OPTION_CHOICE, .choices = autotunes,
      .n_choices = KOLO_AUTOTUNE_CACHED + 1, .preset = "cached", .commands = CMD_DUMP,
      .help = "selection of kernels and layouts"},
-    {.name = "tuning", .type = KOLO_OPTION_TEXT, .path = whole, .metavar = "FILE", .commands = WORK | CMD_DUMP,
+    {.name = "tuning", .type = KOLO_OPTION_TEXT, .path = whole, .metavar = "FILE", .commands = WORK | CMD_DUMP | CMD_PREDICT,
      .unset = "kolo/tuning.txt in the user's cache folder", .help = "file of measured times"},
     {.name = "winograd", .type = KOLO_OPTION_FLAG, .preset = "true", .commands = MODEL,
      .help = "do not use Winograd convolutions, whose rounding errors are larger"},
@@ -340,7 +348,19 @@ const kolo_option cli_options[] = {
      .help = "accept connections without a job secret"},
 
     {.section = "evaluation and output",
-     .name = "eval", .type = KOLO_OPTION_FLAG, .preset = "true", .commands = CMD_TRAIN,
+     .name = "output", .type = KOLO_OPTION_TEXT, .metavar = "NAME", .preset = "logits",
+     .commands = CMD_PREDICT, .help = "output of the graph to predict"},
+    {.name = "top", .type = KOLO_OPTION_INT, .metavar = "K", .min = 0, .max = 1 << 24,
+     .commands = CMD_PREDICT, .unset = "5 for logits, else all values",
+     .help = "print the K most probable classes of each sample, for a language model of the token "
+             "after the window; 0: print all values"},
+    {.name = "samples", .type = KOLO_OPTION_INT, .metavar = "N", .min = 1, .max = MANY,
+     .commands = CMD_PREDICT, .unset = "all", .help = "predict the first N samples"},
+    {.name = "out", .type = KOLO_OPTION_TEXT, .path = whole, .metavar = "FILE",
+     .commands = CMD_PREDICT, .unset = "standard output",
+     .help = "file of JSON lines, one for each sample; or FILE.safetensors: the output of all "
+             "samples as one tensor, and their labels"},
+    {.name = "eval", .type = KOLO_OPTION_FLAG, .preset = "true", .commands = CMD_TRAIN,
      .help = "do not evaluate on the test data"},
     {.name = "eval-every", .type = KOLO_OPTION_INT, .metavar = "N", .min = 1, .max = 1 << 30,
      .commands = CMD_TRAIN, .unset = "only at the end", .help = "epochs between evaluations"},
@@ -372,7 +392,8 @@ const kolo_option cli_options[] = {
     {.name = "progress", .type = KOLO_OPTION_CHOICE, .choices = progress_styles, .preset = "auto",
      .commands = CMD_TRAIN, .help = "progress on standard error"},
     {.name = "config", .type = KOLO_OPTION_TEXT, .metavar = "FILE",
-     .commands = JOB | CMD_DUMP | CMD_BENCH_COMPRESS | CMD_BENCH_SIM, .not_in_file = true,
+     .commands = JOB | CMD_DUMP | CMD_PREDICT | CMD_BENCH_COMPRESS | CMD_BENCH_SIM,
+     .not_in_file = true,
      .help = "YAML file with any of these options; the command line takes precedence. Relative "
              "paths in it refer to its folder"},
     {.name = "quiet", .letter = 'q', .type = KOLO_OPTION_FLAG, .not_kept = true,

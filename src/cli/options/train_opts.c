@@ -129,6 +129,16 @@ kolo_status train_opts_check_effects(const kolo_options *o) {
     return KOLO_OK;
 }
 
+kolo_status train_opts_trained(kolo_options *o, kolo_eval_opts *opts) {
+    opts->checkpoint = kolo_options_text(o, "checkpoint");
+    opts->data = kolo_options_text(o, "data");
+    opts->batch = kolo_options_int(o, "batch");
+    opts->autotune = (kolo_autotune)kolo_options_choice(o, "autotune");
+    KOLO_TRY(train_opts_tuning(o, &opts->tuning));
+    if (!kolo_options_given(o, "model")) return KOLO_OK;
+    return train_opts_model(o, &opts->model, &opts->model_options);
+}
+
 kolo_status train_opts_make(kolo_options *o, int threads, kolo_train_opts *opts) {
     *opts = (kolo_train_opts){
         .data = kolo_options_text(o, "data"),

@@ -15,6 +15,17 @@ typedef enum kernel_set {
 #undef KERNEL_SET_ENUM
 } kernel_set;
 
+/* The list of splits of a data set: code, name, description. */
+#define SPLIT_LIST(X)                         \
+    X(SPLIT_TEST, "test", "the test samples") \
+    X(SPLIT_TRAIN, "train", "the training samples")
+
+typedef enum split {
+#define SPLIT_ENUM(code, name, help) code,
+    SPLIT_LIST(SPLIT_ENUM)
+#undef SPLIT_ENUM
+} split;
+
 /* Splits "resnet50:width=0.5" of --model into the model and its options (NULL: none). */
 kolo_status train_opts_model(kolo_options *o, const char **model, const char **model_options);
 
@@ -41,6 +52,8 @@ int train_opts_threads(const kolo_options *o);
 /* ARG: an option of the command line has no effect with the values of the others, as --beta1
  * without Adam. */
 kolo_status train_opts_check_effects(const kolo_options *o);
+/* The file, model and data of a trained model. The strings are valid as long as `o`. */
+kolo_status train_opts_trained(kolo_options *o, kolo_eval_opts *opts);
 /* The options that all training commands share: model, data, batch, optimizer, kernels, buckets.
  * The strings are valid as long as `o`. */
 kolo_status train_opts_make(kolo_options *o, int threads, kolo_train_opts *opts);

@@ -52,7 +52,8 @@ static void every_command_has_help(void **state) {
                                            "checkpoint verify",
                                            "checkpoint diff",
                                            "checkpoint export",
-                                           "bench sim"};
+                                           "bench sim",
+                                           "predict"};
     assert_int_equal(test_run("--help"), 0);
     char *list = test_contents("out");
     for (size_t i = 0; i < KOLO_COUNT(commands); i++) {

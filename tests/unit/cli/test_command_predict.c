@@ -1,0 +1,141 @@
+/* kolo predict and kolo eval --model: predictions agree with evaluation; lines, files, sequences;
+ * weights that name no model; what is refused. */
+#include "base/file.h"
+#include "base/text.h"
+#include "data/safetensors/safetensors.h"
+#include "support/command.h"
+#include "support/folder.h"
+#include "support/support.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <string.h>
+
+#define IMAGES "synthetic:N=200,test=50,shape=1x8x8,classes=4"
+
+static void train_once(void) {
+    if (kolo_file_exists("run/checkpoint-final.safetensors")) return;
+    assert_int_equal(test_run("train --model mlp:hidden=16 --data " IMAGES
+                              " --lr 0.05 --epochs 3 --batch 10 --threads 1 --out run"),
+                     0);
+    assert_int_equal(
+        test_run("checkpoint export run/checkpoint-final.safetensors --out w.safetensors"), 0);
+}
+
+/* Calls `check` for each line of a file; returns their number. */
+static int each_line(const char *path, void (*check)(const json_t *line, int i)) {
+    char *text, *next;
+    size_t bytes;
+    int n = 0;
+    ASSERT_OK(kolo_file_read(path, 1 << 24, &text, &bytes));
+    for (char *line = text; *line; line = next + 1, n++) {
+        next = strchr(line, '\n');
+        assert_non_null(next);
+        *next = '\0';
+        json_t *object = json_loads(line, 0, NULL);
+        if (!object) fail_msg("no JSON: %s", line);
+        check(object, n);
+        json_decref(object);
+    }
+    kolo_free(text);
+    return n;
+}
+
+static int right;
+static float logits[50][4];
+
+static void check_top(const json_t *line, int i) {
+    const json_t *top = json_object_get(line, "top");
+    double before = 1, sum = 0;
+    assert_int_equal(test_json_int(line, "sample"), i);
+    assert_int_equal(json_array_size(top), 4);
+    for (size_t k = 0; k < 4; k++) {
+        double p = test_json_number(json_array_get(top, k), "probability");
+        assert_true(p <= before && p >= 0);
+        before = p;
+        sum += p;
+    }
+    assert_true(fabs(sum - 1) < 1e-9);
+    right += test_json_int(json_array_get(top, 0), "class") == test_json_int(line, "label");
+}
+
+static void check_logits(const json_t *line, int i) {
+    const json_t *values = json_object_get(line, "logits");
+    assert_int_equal(json_array_size(values), 4);
+    for (size_t k = 0; k < 4; k++) {
+        assert_true((float)json_number_value(json_array_get(values, k)) == logits[i][k]);
+    }
+}
+
+static void predictions_agree_with_evaluation(void **state) {
+    train_once();
+    right = 0;
+    assert_int_equal(test_run("predict --checkpoint run/checkpoint-final.safetensors --data " IMAGES
+                              " --batch 7 --top 9 --out lines"),
+                     0);
+    assert_int_equal(each_line("lines", check_top), 50);
+    assert_int_equal(test_run("eval --checkpoint run/checkpoint-final.safetensors --data " IMAGES
+                              " --json eval.json"),
+                     0);
+    json_t *eval = test_json("eval.json");
+    assert_true(fabs(test_json_number(eval, "test_accuracy") - right / 50.0) < 1e-12);
+    json_decref(eval);
+    /* The same as a file, and as numbers on standard output. */
+    assert_int_equal(
+        test_run("predict --model mlp:hidden=16 --checkpoint w.safetensors --data " IMAGES
+                 " --out all.safetensors --batch 7"),
+        0);
+    kolo_safetensors *file;
+    ASSERT_OK(kolo_safetensors_open("all.safetensors", &file));
+    const kolo_safetensors_entry *e = kolo_safetensors_find(file, "logits");
+    assert_true(e && e->shape.rank == 2 && e->bytes == sizeof logits);
+    memcpy(logits, e->data, sizeof logits);
+    e = kolo_safetensors_find(file, "labels");
+    assert_true(e && e->shape.rank == 1 && e->shape.dim[0] == 50);
+    kolo_safetensors_close(file);
+    assert_int_equal(test_run("predict --checkpoint run/checkpoint-final.safetensors --data " IMAGES
+                              " --top 0 --samples 9 --batch 7"),
+                     0);
+    assert_int_equal(each_line("out", check_logits), 9);
+}
+
+static void check_token(const json_t *line, int i) {
+    assert_int_equal(json_array_size(json_object_get(line, "top")), 2);
+    (void)test_json_int(line, "label"); /* of the last token */
+}
+
+static void sequences_predict_the_next_token(void **state) {
+#define TOKENS " --data synthetic-tokens:N=20,test=3"
+    assert_int_equal(test_run("train --model gpt2_tiny:layers=1,width=16,heads=2,context=8,vocab=30"
+                              " --steps 1 --threads 1 --out tokens" TOKENS),
+                     0);
+    assert_int_equal(
+        test_run("predict --checkpoint tokens/checkpoint-final.safetensors --top 2" TOKENS), 0);
+    assert_int_equal(each_line("out", check_token), 3);
+}
+
+static void weights_need_a_model_that_fits(void **state) {
+    train_once();
+    assert_int_equal(
+        test_run("eval --model mlp:hidden=16 --checkpoint w.safetensors --data " IMAGES), 0);
+    assert_true(test_contains("out", "mlp:hidden=16"));
+    test_run_fails(
+        "eval --model mlp --checkpoint w.safetensors --data " IMAGES, 1,
+        "kolo: w.safetensors does not match model mlp; of its tensors 5 of another type "
+        "or shape (fc1.weight f32 [16,64], not [128,64], fc1.bias f32 [16], not [128], "
+        "fc2.weight f32 [16,16], not [128,128], fc2.bias f32 [16], not [128], ...): give "
+        "weights of that model, and the model the options that they were trained with\n");
+    test_run_fails(
+        "predict --checkpoint run/checkpoint-final.safetensors --output loss --data " IMAGES, 2,
+        "kolo: output \"loss\" is [] for 50 samples, not values of each sample: predict "
+        "another, such as logits\n");
+}
+
+TEST_MAIN(test_command_predict) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(predictions_agree_with_evaluation),
+        cmocka_unit_test(sequences_predict_the_next_token),
+        cmocka_unit_test(weights_need_a_model_that_fits),
+    };
+    return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
+}
