@@ -100,10 +100,15 @@ typedef struct kolo_train_opts {
     int64_t audit; /* of a reproducible run: steps between audits, in which the gradient of each
                       shard is also computed by another rank and compared; an error names the rank
                       that was wrong. 0: none */
-    int64_t check_replicas; /* steps between comparisons of parameters and optimizer state over all
-                               ranks; an error names the rank that differs. 0: at the end only */
-    int64_t epochs, steps;  /* the run ends at the first limit reached; both 0: one epoch */
-    double lr;              /* default 0.01 */
+    int64_t check_replicas;  /* steps between comparisons of parameters and optimizer state over all
+                                ranks; an error names the rank that differs. 0: at the end only */
+    const char *consistency; /* when the workers exchange what they have learned: "bsp", in every
+                                step; "local:H", "bmuf:H" or "diloco:H": every H steps, between
+                                which each trains on its own (docs/consistency.md). NULL: bsp.
+                                UNSUPPORTED with `zero`, `reproducible`, `sync_bn` and
+                                `sparse_embedding` */
+    int64_t epochs, steps;   /* the run ends at the first limit reached; both 0: one epoch */
+    double lr;               /* default 0.01 */
     kolo_optimizer_opts optimizer;
     bool sparse_embedding; /* row-sparse gradients of embedding tables: a step exchanges and updates
                               only the rows of its tokens. For SGD without momentum, and Adam as

@@ -50,6 +50,9 @@ typedef struct kolo_value_info {
      * parameter stands among those that are cut together (pass/zero.c). */
     kolo_tensor whole;
     int unit, place;
+    /* STATE of which each rank has a version of its own: their number, and which is this rank's.
+     * `whole` has all of them, one behind the other. 0: not such a state. */
+    int versions, version;
 } kolo_value_info;
 
 typedef union kolo_attr {

@@ -285,11 +285,21 @@ kolo_status kolo_node_propagate(kolo_graph *g, const kolo_node *n) {
 
 /* ---- the graph ---- */
 
+/* Whether a value can be the next version of another: any can of a LOCAL one. */
+static bool may_become(const kolo_mesh *mesh, const kolo_placements *is,
+                       const kolo_placements *was) {
+    for (int i = 0; i < mesh->n_axes; i++) {
+        bool local = was->axis[i].kind == KOLO_PLACEMENT_LOCAL;
+        if (!local && !same_data(&is->axis[i], &was->axis[i], mesh->axes[i].size)) return false;
+    }
+    return true;
+}
+
 static kolo_status check_next(const kolo_graph *g, int32_t v) {
     kolo_value old = g->values[v].next_of;
     if (!kolo_value_ok(old)) return KOLO_OK;
     const kolo_placements *is = &g->values[v].placements, *was = placements_of(g, old);
-    if (kolo_placements_same_data(&g->mesh, is, was)) return KOLO_OK;
+    if (may_become(&g->mesh, is, was)) return KOLO_OK;
     char have[KOLO_PLACEMENT_TEXT], want[KOLO_PLACEMENT_TEXT];
     return KOLO_FAIL(KOLO_ERR_ARG, "the next version of %s is placed [%s] instead of [%s]",
                      kolo_info(g, old)->name, kolo_placements_text(&g->mesh, is, have),

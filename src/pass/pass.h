@@ -176,6 +176,9 @@ void kolo_memory_map_fini(kolo_memory_map *map);
 
 typedef struct kolo_pipeline_opts {
     bool train;
+    bool updates_only; /* a training graph of placed and laid out updates alone */
+    int versions;      /* ranks that have optimizer state of their own; 0: all have the same */
+    int version;       /* which is this rank's */
     kolo_optimizer_opts optimizer;
     kolo_recompute recompute;
     kolo_precision precision;

@@ -2,6 +2,7 @@
  * graph after every pass. The memory pass, which only reads the graph, runs later
  * (plan/compile.c). */
 #include "base/compiler.h"
+#include "graph/ops/ops.h"
 #include "graph/propagate.h"
 #include "kernel/select/cache.h"
 #include "kernel/select/families.h"
@@ -117,6 +118,15 @@ static kolo_status layout(kolo_graph *g, const kolo_pipeline_opts *opts) {
     kolo_selections_fini(&own);
     return status;
 }
+/* Each rank has optimizer state of its own. */
+static kolo_status local_state(kolo_graph *g, const kolo_pipeline_opts *opts) {
+    for (int32_t v = 0; v < g->n_values; v++) {
+        const kolo_value_info *info = &g->values[v];
+        bool own = info->kind == KOLO_VALUE_STATE && strncmp(info->name, "optimizer.", 10) == 0;
+        if (own) kolo_graph_make_local(g, (kolo_value){.id = v}, opts->versions, opts->version);
+    }
+    return KOLO_OK;
+}
 static kolo_status zero(kolo_graph *g, const kolo_pipeline_opts *opts) {
     const kolo_zero_opts zero_opts = {opts->zero, opts->bucket_bytes, opts->fixed_cut,
                                       opts->fixed_arg};
@@ -139,7 +149,9 @@ static kolo_status lower_comm(kolo_graph *g, const kolo_pipeline_opts *opts) {
 }
 
 static bool always(const kolo_pipeline_opts *o) { return o != NULL; }
-static bool trains(const kolo_pipeline_opts *o) { return o->train; }
+static bool trains(const kolo_pipeline_opts *o) { return o->train && !o->updates_only; }
+static bool has_layers(const kolo_pipeline_opts *o) { return !o->updates_only; }
+static bool is_local(const kolo_pipeline_opts *o) { return trains(o) && o->versions > 0; }
 static bool evaluates(const kolo_pipeline_opts *o) { return !o->train; }
 static bool is_zero(const kolo_pipeline_opts *o) { return o->zero > (o->train ? 0 : 2); }
 static bool communicates(const kolo_pipeline_opts *o) { return o->train || is_zero(o); }
@@ -167,9 +179,9 @@ static const struct {
     {"freeze", freeze, freezes},
     {"sparse", sparse, is_sparse},
     {"inference", inference, evaluates},
-    {"fold", fold, always}, /* before outputs go: all plans then see parameters in one shape */
+    {"fold", fold, has_layers}, /* before outputs go: all plans then see parameters in one shape */
     {"objective", add_objective, trains},
-    {"outputs", drop_outputs, always},
+    {"outputs", drop_outputs, has_layers},
     {"shard", shard, trains},
     {"sync_batch_norm", sync_batch_norm, synchronises_norms},
     {"statistics", statistics, trains},
@@ -180,7 +192,8 @@ static const struct {
     {"prune", prune, always},
     {"recompute", recompute, recomputes},
     {"precision", precision, is_mixed},
-    {"layout", layout, always},
+    {"layout", layout, has_layers},
+    {"local_state", local_state, is_local},
     {"zero", zero, is_zero},
     {"synchronise", synchronise, trains}, /* placements are verified from here on */
     {"accumulate", accumulate, accumulates},
@@ -201,7 +214,7 @@ static kolo_status verify_placements(kolo_graph *g) {
 }
 
 kolo_status kolo_pipeline_run(kolo_graph *g, const kolo_pipeline_opts *opts) {
-    bool placed = false;
+    bool placed = opts->updates_only;
     KOLO_TRY(kolo_graph_verify(g));
     for (size_t i = 0; i < KOLO_COUNT(passes); i++) {
         if (!passes[i].when(opts)) continue;

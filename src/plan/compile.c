@@ -13,13 +13,14 @@
 
 static bool layout_in_store(void *arg, const char *name, kolo_tensor *tensor) {
     const kolo_store_entry *entry = kolo_store_find(arg, name);
-    if (entry) *tensor = entry->tensor;
-    return entry != NULL;
+    if (!entry) return false;
+    *tensor = entry->versions > 0 ? kolo_tensor_unstack(&entry->tensor) : entry->tensor;
+    return true;
 }
 
 static bool cut_in_store(void *arg, const char *name, kolo_zero_cut *cut) {
     const kolo_store_entry *entry = kolo_store_find(arg, name);
-    if (!entry || !entry->cuts) return false;
+    if (!entry || !entry->cuts || entry->versions > 0) return false;
     *cut = (kolo_zero_cut){entry->cuts, entry->unit, entry->place};
     return true;
 }
@@ -399,6 +400,9 @@ static kolo_status resolve(const kolo_plan_opts *in, kolo_plan_opts *out) {
 kolo_pipeline_opts kolo_plan_passes(const kolo_plan_opts *o) {
     return (kolo_pipeline_opts){
         .train = o->train,
+        .updates_only = o->updates_only,
+        .versions = o->versions,
+        .version = o->version,
         .optimizer = o->optimizer,
         .recompute = o->recompute,
         .precision = o->precision,
@@ -431,6 +435,7 @@ kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kol
     KOLO_TRY_GOTO(resolve(opts, &o), fail);
     p->comm = o.train || o.zero > 2 ? comm : NULL;
     p->train = o.train;
+    p->updates_only = o.updates_only;
     p->accumulates = o.micro_batches > 1;
     p->adds_to = o.adds_to;
     p->algorithm = o.algorithm;

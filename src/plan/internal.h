@@ -25,6 +25,7 @@ struct kolo_plan {
     kolo_comm *comm;         /* borrowed; NULL: no communication */
     kolo_request **requests; /* by bucket */
     bool train;
+    bool updates_only;        /* of some entries of the store: the others stay where they are */
     bool accumulates;         /* several micro-batches per step */
     const kolo_plan *adds_to; /* borrowed; NULL: completes steps itself */
     kolo_shard_sum *sum;      /* of logical shards, that of adds_to; NULL: none */

@@ -36,6 +36,7 @@ typedef struct kolo_store_entry {
                              begins, and their number; NULL: each rank has the whole tensor */
     int64_t first, count; /* the range of this rank */
     int unit, place;      /* see kolo_zero_cut */
+    int versions;         /* of a LOCAL state: `tensor` is a stack of those of all ranks; else 0 */
     kolo_shape canon;     /* the shape in files */
     kolo_init init;
     bool single;   /* one version: updates overwrite it */
@@ -85,6 +86,11 @@ typedef struct kolo_plan kolo_plan;
 /* Zero means the default. */
 typedef struct kolo_plan_opts {
     bool train; /* forward, backward and update; else the forward pass alone */
+    /* The training graph consists of updates of some entries of the store, placed and laid out; the
+     * plan commits these in the current bank. */
+    bool updates_only;
+    int versions; /* ranks that have optimizer state of their own (plan/rounds.h); 0: none has */
+    int version;  /* this rank's */
     kolo_optimizer_opts optimizer;
     /* Micro-batches per step, default 1. Above 1 the plan runs one of them, and the scalar "fresh"
      * is 1 in the first and 0 in the others. */

@@ -86,6 +86,20 @@ static bool is_due(const kolo_plan *p, const kolo_step *step, part run) {
     return folds || step->inside || (step->once_per_step ? run.complete : run.compute);
 }
 
+/* Makes the next versions the current ones. */
+static void commit(kolo_plan *p) {
+    kolo_store *s = p->store;
+    for (int32_t v = 0; p->updates_only && v < p->graph->n_values; v++) {
+        kolo_value old = p->graph->values[v].next_of;
+        if (!kolo_value_ok(old)) continue;
+        const kolo_store_entry *entry = kolo_store_entry_at(s, p->entries[old.id]);
+        if (entry->single) continue;
+        memcpy(kolo_store_at(s, entry, s->current), kolo_store_at(s, entry, !s->current),
+               kolo_store_entry_bytes(entry));
+    }
+    if (!p->updates_only) s->current = !s->current;
+}
+
 static kolo_status run_steps(kolo_plan *p, part run) {
     if (p->bound_at != p->store->moves) KOLO_TRY(kolo_plan_bind(p));
     int bank = p->store->current, in_flight = 0;
@@ -100,7 +114,7 @@ static kolo_status run_steps(kolo_plan *p, part run) {
             p->observer(p->observer_arg, i, step->kind, step->bucket, begin, kolo_now_ns());
         }
     }
-    if (p->train && run.complete) p->store->current = !p->store->current; /* commit */
+    if (p->train && run.complete) commit(p);
     return KOLO_OK;
 }
 

@@ -46,11 +46,22 @@ const kolo_store_entry *kolo_store_find(const kolo_store *s, const char *name) {
     return i >= 0 ? &s->entries[i] : NULL;
 }
 
+/* Each rank has a version of its own. */
+static kolo_status add_version_cuts(kolo_store *s, kolo_store_entry *entry) {
+    size_t bytes = ((size_t)entry->versions + 1) * sizeof *entry->cuts;
+    int64_t *cuts = kolo_arena_alloc(&s->names, bytes);
+    if (!cuts) return KOLO_NOMEM(bytes);
+    for (int r = 0; r <= entry->versions; r++) cuts[r] = r * entry->count;
+    entry->cuts = cuts;
+    return KOLO_OK;
+}
+
 /* Copies the cuts of a flat shard. */
 static kolo_status add_cuts(kolo_store *s, const kolo_graph *g, kolo_value v,
                             kolo_store_entry *entry) {
     entry->count = kolo_tensor_elements(&entry->tensor);
     if (!kolo_flat_range(g, v, &entry->first, &entry->count)) return KOLO_OK;
+    if (entry->versions > 0) return add_version_cuts(s, entry);
     for (int a = 0; a < g->mesh.n_axes; a++) {
         const int64_t *cuts = kolo_info(g, v)->placements.axis[a].cuts;
         size_t bytes = ((size_t)g->mesh.axes[a].size + 1) * sizeof *cuts;
@@ -81,6 +92,7 @@ kolo_status kolo_store_add(kolo_store *s, const kolo_graph *g, kolo_value v) {
         .single = single,
         .unit = value->unit,
         .place = value->place,
+        .versions = value->versions,
     };
     if (!name || !KOLO_GROW(s->entries, s->n_entries, s->capacity)) return KOLO_NOMEM(64);
     KOLO_TRY(add_cuts(s, g, v, &entry));
@@ -121,7 +133,9 @@ kolo_status kolo_store_reserve(kolo_store *s, size_t bytes) {
 }
 
 kolo_status kolo_store_reserve_gradients(kolo_store *s, kolo_comm *comm, size_t bytes) {
-    if (bytes <= s->gradient_bytes) return KOLO_OK;
+    const bool registers = comm && s->own_gradients; /* what plans without one have */
+    if (bytes <= s->gradient_bytes && !registers) return KOLO_OK;
+    if (bytes < s->gradient_bytes) bytes = s->gradient_bytes;
     /* Memory of the communicator is not freed: requests may point to it. */
     char *memory = s->own_gradients ? s->gradients : NULL;
     size_t mapped = s->own_gradients ? s->gradient_bytes : 0;

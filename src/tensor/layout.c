@@ -166,3 +166,36 @@ void kolo_tensor_reorder(const kolo_tensor *dst_desc, void *dst, const kolo_tens
 kolo_tensor kolo_tensor_plain(kolo_dtype dtype, kolo_shape shape) {
     return (kolo_tensor){dtype, shape, kolo_layout_plain(shape.rank)};
 }
+
+kolo_shape kolo_shape_stack(const kolo_shape *shape, int64_t n) {
+    kolo_shape stack = {.rank = shape->rank + 1};
+    KOLO_ASSERT(stack.rank <= KOLO_MAX_RANK);
+    stack.dim[0] = n;
+    for (int i = 0; i < shape->rank; i++) stack.dim[i + 1] = shape->dim[i];
+    return stack;
+}
+
+kolo_tensor kolo_tensor_stack(const kolo_tensor *tensor, int64_t n) {
+    kolo_tensor stack = {.dtype = tensor->dtype, .layout = tensor->layout};
+    stack.shape = kolo_shape_stack(&tensor->shape, n);
+    stack.layout.rank = (uint8_t)stack.shape.rank;
+    stack.layout.order[0] = 0;
+    for (int i = 0; i < tensor->shape.rank; i++) {
+        stack.layout.order[i + 1] = (uint8_t)(tensor->layout.order[i] + 1);
+    }
+    for (int i = 0; i < stack.layout.n_blocks; i++) stack.layout.block_dim[i]++;
+    return stack;
+}
+
+kolo_tensor kolo_tensor_unstack(const kolo_tensor *stack) {
+    kolo_tensor one = {.dtype = stack->dtype, .layout = stack->layout};
+    one.shape.rank = stack->shape.rank - 1;
+    one.layout.rank = (uint8_t)one.shape.rank;
+    for (int i = 0; i < one.shape.rank; i++) {
+        one.shape.dim[i] = stack->shape.dim[i + 1];
+        one.layout.order[i] = (uint8_t)(stack->layout.order[i + 1] - 1);
+    }
+    one.layout.order[one.shape.rank] = 0;
+    for (int i = 0; i < one.layout.n_blocks; i++) one.layout.block_dim[i]--;
+    return one;
+}

@@ -48,5 +48,12 @@ int64_t kolo_layout_offset(const kolo_layout *layout, const kolo_shape *shape,
 void kolo_tensor_reorder(const kolo_tensor *dst_desc, void *dst, const kolo_tensor *src_desc,
                          const void *src);
 
+/* A shape, or a tensor, of n equal ones, one behind the other: dimension 0 counts them. The rank is
+ * below KOLO_MAX_RANK. */
+kolo_shape kolo_shape_stack(const kolo_shape *shape, int64_t n);
+kolo_tensor kolo_tensor_stack(const kolo_tensor *tensor, int64_t n);
+/* One of the tensors of a stack. */
+kolo_tensor kolo_tensor_unstack(const kolo_tensor *stack);
+
 /* A tensor in plain layout. */
 kolo_tensor kolo_tensor_plain(kolo_dtype dtype, kolo_shape shape);

@@ -140,6 +140,11 @@ const kolo_option cli_options[] = {
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN | CMD_DUMP, .unset = "every worker has all of it",
      .help = "divide over the workers: 1 the optimizer state, 2 gradients too, 3 parameters too. "
              "Each worker updates a range of every parameter (ZeRO)"},
+    {.name = "consistency", .type = KOLO_OPTION_TEXT, .metavar = "POLICY",
+     .commands = CMD_TRAIN | CMD_BENCH_TRAIN, .preset = "bsp",
+     .help = "when the workers exchange what they have learned: bsp, gradients in every step; "
+             "local:H, bmuf:H or diloco:H, parameters every H steps, between which each trains on "
+             "its own (docs/consistency.md)"},
     {.name = "reproducible", .type = KOLO_OPTION_INT, .metavar = "L", .min = 1, .max = 1 << 16,
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN, .unset = "sums over the workers",
      .help = "divide the global batch into L logical shards and sum over these: all results are "

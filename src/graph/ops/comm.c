@@ -95,7 +95,21 @@ kolo_value kolo_redistribute_as(kolo_graph *g, kolo_value v, const kolo_placemen
     return n->out[0];
 }
 
+void kolo_graph_make_local(kolo_graph *g, kolo_value state, int versions, int version) {
+    kolo_value_info *info = kolo_info(g, state);
+    info->versions = versions;
+    info->version = version;
+    info->whole = kolo_tensor_stack(&info->tensor, versions);
+    info->canon = kolo_shape_stack(&info->canon, versions);
+}
+
 bool kolo_flat_range(const kolo_graph *g, kolo_value v, int64_t *first, int64_t *count) {
+    const kolo_value_info *info = kolo_info(g, v);
+    if (info->versions > 0) {
+        *count = kolo_tensor_elements(&info->tensor);
+        *first = info->version * *count;
+        return true;
+    }
     for (int a = 0; a < g->mesh.n_axes; a++) {
         const kolo_placement *p = &kolo_info(g, v)->placements.axis[a];
         if (p->kind != KOLO_PLACEMENT_SHARDED || p->dim != KOLO_DIM_FLAT || !p->cuts) continue;

@@ -296,6 +296,9 @@ kolo_value kolo_redistribute_as(kolo_graph *g, kolo_value v, const kolo_placemen
 /* Whether v is a flat shard with cuts; then the elements of the whole, in the order of its memory,
  * that this rank holds. */
 bool kolo_flat_range(const kolo_graph *g, kolo_value v, int64_t *first, int64_t *count);
+/* Makes a state LOCAL: this rank has `version` of `versions`, which files hold as one tensor with
+ * the ranks as dimension 0. */
+void kolo_graph_make_local(kolo_graph *g, kolo_value state, int versions, int version);
 /* The sum over the ranks of v, which each computes as a sum over its samples of x, on all ranks; v
  * where they are not sharded. */
 kolo_value kolo_sum_over_samples(kolo_graph *g, kolo_value v, kolo_value x);

@@ -178,6 +178,7 @@ kolo_status kolo_job_create_session(kolo_job *j) {
 
 kolo_status kolo_job_start(kolo_job *j) {
     KOLO_TRY(kolo_resume_load(&j->resume, j->session, j->comm));
+    if (j->resume.state.steps > 0) kolo_session_unsettle(j->session);
     j->state.steps = kolo_session_steps(j->session);
     j->end = j->setup.total_steps;
     if (j->setup.opts.trace) {

@@ -17,6 +17,7 @@ static int64_t largest_batch(const kolo_job *j) {
 
 kolo_status kolo_job_finish(kolo_job *j, kolo_train_result *result) {
     uint64_t hash;
+    KOLO_TRY(kolo_session_settle(j->session));
     KOLO_TRY(kolo_store_hash_shards(kolo_session_store(j->session), &hash));
     KOLO_TRY(kolo_compare_replicas(j->comm, kolo_session_store(j->session), "at the end"));
     KOLO_TRY(kolo_job_check_parameters(j));

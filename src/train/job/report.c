@@ -84,8 +84,11 @@ static bool wants_evaluation(const kolo_job *j, int64_t done) {
 kolo_status kolo_job_evaluate(kolo_job *j) {
     if (!j->setup.test) return KOLO_OK;
     j->evaluated = true;
-    return kolo_session_evaluate_all(j->session, j->comm, j->setup.test, j->setup.opts.batch,
-                                     &j->evaluation);
+    KOLO_TRY(kolo_session_settle(j->session));
+    KOLO_TRY(kolo_session_evaluate_all(j->session, j->comm, j->setup.test, j->setup.opts.batch,
+                                       &j->evaluation));
+    kolo_session_unsettle(j->session);
+    return KOLO_OK;
 }
 
 /* Whether the program ends the run after step k; rank 0 asks it. Collective. */

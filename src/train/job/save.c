@@ -45,6 +45,7 @@ static bool wants_checkpoint(const kolo_job *j) {
 kolo_status kolo_job_save_resumable(const kolo_job *j) {
     const kolo_train_opts *o = &j->setup.opts;
     if (!wants_checkpoint(j)) return KOLO_OK;
+    KOLO_TRY(kolo_session_settle(j->session));
     KOLO_TRY(kolo_job_check_parameters(j));
     kolo_status status = KOLO_OK;
     if (j->rank == 0) {
@@ -56,5 +57,6 @@ kolo_status kolo_job_save_resumable(const kolo_job *j) {
     } else if (kolo_store_is_sharded(kolo_session_store(j->session))) {
         status = kolo_job_save(j, NULL, true);
     }
+    kolo_session_unsettle(j->session);
     return kolo_agree(j->comm, status);
 }

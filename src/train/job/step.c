@@ -92,7 +92,10 @@ static kolo_status check_replicas(const kolo_job *j, int64_t k) {
     char when[48];
     if (every == 0 || (k + 1) % every != 0) return KOLO_OK;
     snprintf(when, sizeof when, "after step %" PRId64, k + 1);
-    return kolo_compare_replicas(j->comm, kolo_session_store(j->session), when);
+    KOLO_TRY(kolo_session_settle(j->session));
+    KOLO_TRY(kolo_compare_replicas(j->comm, kolo_session_store(j->session), when));
+    kolo_session_unsettle(j->session);
+    return KOLO_OK;
 }
 
 /* If step k is audited, reads the batch that this rank audits. */

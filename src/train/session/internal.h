@@ -3,6 +3,7 @@
 
 #include "base/integer.h"
 #include "data/normalize.h"
+#include "plan/rounds.h"
 #include "train/session/model_check.h"
 #include "train/session/session.h"
 
@@ -41,6 +42,7 @@ struct kolo_session {
     int field_of[KOLO_MAX_FIELDS]; /* by input, of the current batch; -1: zeros fill it */
     kolo_comm *comm;
     kolo_store *store;
+    kolo_rounds *rounds;        /* ranks train on their own between these; NULL: they do not */
     uint64_t seed, steps;       /* steps: completed */
     int first_shard, end_shard; /* of this rank */
     int *counts;                /* of shards, by rank; NULL: none */
@@ -78,9 +80,15 @@ static inline int64_t part_count(int64_t n, int64_t parts, int64_t i) {
     return n / parts + (i < n % parts);
 }
 
-/* Micro-batches of a step: as many as the largest share needs, the same on all ranks. */
+/* Ranks that make a step together, and the place of this one among them. */
+static inline int step_ranks(const kolo_session *s) {
+    return kolo_consistency_has_rounds(&s->opts.consistency) ? 1 : ranks_of(s);
+}
+static inline int step_rank(const kolo_session *s) { return step_ranks(s) > 1 ? rank_of(s) : 0; }
+
+/* Micro-batches of a step: as many as the largest share needs, the same on all its ranks. */
 static inline int64_t micro_batches(const kolo_session *s, int64_t global) {
-    return divide_up(divide_up(global, ranks_of(s)), s->opts.batch);
+    return divide_up(divide_up(global, step_ranks(s)), s->opts.batch);
 }
 
 /* Whether ranks take part in each other's evaluation: each has a range of the parameters. */
@@ -130,3 +138,13 @@ kolo_status kolo_session_complete_step(const cached *finish, const kolo_step_sca
 /* The step with shards, each computed by two ranks. */
 kolo_status kolo_session_run_audited(kolo_session *s, const kolo_batch *batch,
                                      const kolo_step_scalars *x, const cached **finish);
+
+/* micro_batches.c */
+/* A step of the ranks that make it together, in micro-batches. */
+kolo_status kolo_session_run_micro_batches(kolo_session *s, const kolo_batch *batch,
+                                           const kolo_step_scalars *x, const cached **finish);
+
+/* local_step.c */
+/* A step of this rank alone, and the round that is due after it. Collective. */
+kolo_status kolo_session_step_alone(kolo_session *s, const kolo_batch *batch, double lr,
+                                    kolo_sums *sums);

@@ -149,10 +149,17 @@ static kolo_status compile(kolo_session *s, cached *c) {
     if (opts.mesh.n_axes == 0) {
         opts.mesh = (kolo_mesh){1, {{"dp", (int)ranks_of(s)}}};
     }
+    const bool alone = kolo_consistency_has_rounds(&s->opts.consistency);
+    if (alone) opts.mesh = (kolo_mesh){1, {{"dp", 1}}};
+    if (alone && ranks_of(s) > 1) {
+        opts.versions = ranks_of(s);
+        opts.version = rank_of(s);
+    }
     if (c->purpose == FINISH) opts.most_samples = divide_up(c->key, ranks_of(s));
     if (c->purpose == ADD)
         opts.adds_to = kolo_session_find_plan(s, FINISH, finished_by(s, c->key))->plan;
-    bool collective = c->purpose == FINISH || (c->purpose == EVALUATE && evaluates_together(s));
+    bool collective =
+        (c->purpose == FINISH && !alone) || (c->purpose == EVALUATE && evaluates_together(s));
     return kolo_plan_compile(graph, &opts, s->store, collective ? s->comm : NULL, &c->plan);
 }
 

@@ -28,8 +28,28 @@ static kolo_status compile_first(kolo_session *s) {
     const int64_t batch = s->opts.batch, global = s->opts.global_batch;
     if (s->opts.evaluate_only) return kolo_session_get_plan(s, EVALUATE, batch, batch, &unused);
     if (s->opts.shards > 0) return compile_shards(s);
-    int64_t n = micro_batches(s, global), share = part_count(global, ranks_of(s), rank_of(s));
-    return kolo_session_get_plan(s, FINISH, global, part_count(share, n, n - 1), &unused);
+    int64_t share = part_count(global, ranks_of(s), rank_of(s));
+    int64_t key = step_ranks(s) == ranks_of(s) ? global : kolo_max_i64(share, 1);
+    int64_t n = micro_batches(s, key);
+    return kolo_session_get_plan(s, FINISH, key, part_count(share, n, n - 1), &unused);
+}
+
+/* Where ranks train on their own, the plans that combine what they have learned. */
+static kolo_status create_rounds(kolo_session *s) {
+    const kolo_consistency *c = &s->opts.consistency;
+    const kolo_plan_opts *plan = &s->opts.plan;
+    const kolo_round_opts opts = {
+        .outer = c->kind != KOLO_CONSISTENCY_LOCAL,
+        .lr = c->lr,
+        .momentum = c->momentum,
+        .nesterov = c->nesterov,
+        .algorithm = plan->algorithm,
+        .kernels = plan->kernels,
+        .bucket_bytes = plan->bucket_bytes,
+        .threads = plan->threads,
+    };
+    if (!kolo_consistency_has_rounds(c) || s->opts.evaluate_only) return KOLO_OK;
+    return kolo_rounds_create(s->plans[0]->plan, &opts, s->store, s->comm, &s->rounds);
 }
 
 /* Later plans read the name patterns of the optimizer too. */
@@ -65,6 +85,7 @@ kolo_status kolo_session_create_for(const kolo_session_config *opts, kolo_comm *
     if (s->opts.global_batch == 0)
         s->opts.global_batch = opts->batch * s->opts.accumulate * ranks_of(s);
     KOLO_TRY_GOTO(compile_first(s), fail);
+    KOLO_TRY_GOTO(create_rounds(s), fail);
     *session = s;
     return KOLO_OK;
 fail:
@@ -75,6 +96,7 @@ fail:
 void kolo_session_destroy(kolo_session *s) {
     if (!s) return;
     kolo_session_destroy_plans(s);
+    kolo_rounds_destroy(s->rounds);
     kolo_store_destroy(s->store);
     kolo_free(s->counts);
     for (int i = 0; i < s->n_needs; i++) kolo_free(s->needs[i].output);

@@ -27,6 +27,7 @@
 #include "data/batch.h"
 #include "kolo/session.h"
 #include "plan/plan.h"
+#include "train/session/consistency.h"
 #include "train/session/learning_rate.h"
 #include "train/session/metrics.h"
 
@@ -45,7 +46,8 @@ typedef struct kolo_session_config {
     const int *counts;    /* of shards, by rank; copied; NULL: equal ones */
     int64_t short_shard;  /* samples of the shorter shard of the last batch; 0: there is none */
     bool evaluate_only;   /* forward pass alone: no gradients, optimizer or collectives */
-    kolo_plan_opts plan;  /* the session sets `train` */
+    kolo_consistency consistency;
+    kolo_plan_opts plan; /* the session sets `train` */
 } kolo_session_config;
 
 /* Builds the model and compiles the plan of a full batch, which fixes the layout of every
@@ -107,6 +109,13 @@ int64_t kolo_session_parameters(const kolo_session *session);
  * ranks. Collective. PEER, TIMEOUT: the group broke; parameters are those before the step. */
 kolo_status kolo_session_step_batch(kolo_session *session, const kolo_batch *batch, double lr,
                                     kolo_sums *sums);
+
+/* Where ranks train on their own, puts the version of this one aside and makes the parameters the
+ * mean over the ranks, for evaluation, files and comparisons; otherwise does nothing. Collective.
+ * PEER, TIMEOUT. */
+kolo_status kolo_session_settle(kolo_session *session);
+/* Continues with the rank's own version, after kolo_session_settle or from a checkpoint. */
+void kolo_session_unsettle(kolo_session *session);
 
 /* Whether the ranks hold ranges of the parameters: all then evaluate each global batch, with their
  * share of it, if any. */

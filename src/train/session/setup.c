@@ -314,10 +314,32 @@ static kolo_status try_model(kolo_setup *s) {
     return KOLO_OK;
 }
 
+/* What ranks that train on their own cannot do. */
+static kolo_status check_rounds(const kolo_train_opts *o, const kolo_consistency *consistency) {
+    const struct {
+        bool given;
+        const char *option, *why;
+    } refused[] = {
+        {o->zero > 0, "--zero", "every worker needs all of its own state"},
+        {o->reproducible > 0, "--reproducible", "results depend on the number of workers"},
+        {o->sync_bn, "--sync-bn", "steps of different workers do not communicate"},
+        {o->sparse_embedding, "--sparse-embedding", "rounds exchange whole tables"},
+    };
+    for (size_t i = 0; kolo_consistency_has_rounds(consistency) && i < KOLO_COUNT(refused); i++) {
+        if (!refused[i].given) continue;
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "consistency %s cannot be combined with %s: %s",
+                         o->consistency, refused[i].option, refused[i].why);
+    }
+    return KOLO_OK;
+}
+
 /* Everything that needs neither the model nor the data. */
 static kolo_status open_steps(kolo_setup *s, const kolo_train_opts *given, int workers) {
+    kolo_consistency consistency;
     KOLO_TRY(resolve(given, &s->opts));
     KOLO_TRY(kolo_check_count("number of workers", workers, 1, 1 << 16));
+    KOLO_TRY(kolo_consistency_parse(s->opts.consistency, workers, &consistency));
+    KOLO_TRY(check_rounds(&s->opts, &consistency));
     s->workers = workers;
     KOLO_TRY(choose_mesh(&s->opts, workers, &s->mesh));
     compute_batches(s);
@@ -328,6 +350,7 @@ static kolo_status open_steps(kolo_setup *s, const kolo_train_opts *given, int w
         .global_batch = s->global_batch,
         .shards = (int)s->opts.reproducible,
         .counts = s->counts,
+        .consistency = consistency,
         .plan =
             {
                 .mesh = s->mesh,
@@ -489,6 +512,9 @@ void kolo_setup_describe_learning(const kolo_setup *setup, kolo_text *text) {
     describe_optimizer(&o->optimizer, text);
     kolo_text_add(text, "sparse-embedding: %s\n", o->sparse_embedding ? "true" : "false");
     if (o->sync_bn) kolo_text_add(text, "sync-bn: true\n");
+    if (kolo_consistency_has_rounds(&setup->session.consistency)) {
+        kolo_text_add(text, "consistency: %s\nworkers: %d\n", o->consistency, setup->workers);
+    }
     describe_schedule(setup, text);
     kolo_text_add(text, "precision: %s\n", kolo_precision_name(o->precision));
     if (o->reproducible > 0) kolo_text_add(text, "reproducible: %" PRId64 "\n", o->reproducible);

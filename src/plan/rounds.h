@@ -1,0 +1,48 @@
+#pragma once
+/* Rounds: ranks that train versions of their own and combine them from time to time.
+ *
+ * Between rounds every rank runs the plan of a single rank (kolo_plan_opts.versions): no gradient
+ * is communicated, and parameters, running statistics and optimizer state are LOCAL. A round makes
+ * the parameters w equal again, by a plan of updates alone. Over N ranks,
+ *
+ *     averaged:  w = mean(w)
+ *     outer:     d = mean(a - w)             a, the anchor: the parameters of the last round
+ *                v = momentum v + d
+ *                a = a - lr v                or a - lr (d + momentum v), nesterov
+ *                w = a
+ *
+ * Running statistics are averaged in both. The outer update is the op of SGD on the anchor; anchor
+ * and v are state of the store, equal on all ranks. docs/consistency.md has the algorithms.
+ *
+ * Within a round the parameters are settled for evaluation and files: each rank puts its version
+ * aside, in the LOCAL state "optimizer.replica.NAME", and holds the mean instead. */
+
+#include "plan/plan.h"
+
+typedef struct kolo_round_opts {
+    bool outer; /* else averaged */
+    double lr, momentum;
+    bool nesterov;
+    kolo_algorithm algorithm;
+    kolo_kernel_set kernels;
+    size_t bucket_bytes; /* default 1 MiB */
+    int threads;         /* default 1 */
+} kolo_round_opts;
+
+typedef struct kolo_rounds kolo_rounds;
+
+/* Compiles the plans of rounds over all ranks of `comm` (NULL: one) for what the training plan
+ * `step` updates, and adds their state to its store. `step` has to outlive the call only.
+ * Collective. The errors of kolo_plan_compile. */
+kolo_status kolo_rounds_create(const kolo_plan *step, const kolo_round_opts *opts,
+                               kolo_store *store, kolo_comm *comm, kolo_rounds **rounds);
+void kolo_rounds_destroy(kolo_rounds *rounds);
+/* Before the first step of a run: the anchors are the parameters. */
+void kolo_rounds_begin(kolo_rounds *rounds);
+/* Combines the versions of all ranks. Collective; blocks. PEER, TIMEOUT: the store is as before. */
+kolo_status kolo_rounds_combine(kolo_rounds *rounds);
+/* Puts this rank's version aside; `equal`: right after a round, when all are. Else the parameters
+ * become the mean over the ranks. Collective; blocks. PEER, TIMEOUT. */
+kolo_status kolo_rounds_settle(kolo_rounds *rounds, bool equal);
+/* Takes the version that was put aside, or loaded from a file. */
+void kolo_rounds_unsettle(kolo_rounds *rounds);

@@ -1,0 +1,113 @@
+/* The table of policies, and their text. */
+#include "train/session/consistency.h"
+
+#include "base/compiler.h"
+#include "base/number.h"
+#include "base/option.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double block_momentum = -1; /* 1 - 1 / ranks */
+
+/* One row for each policy. */
+static const struct {
+    const char *name;
+    bool rounds, outer; /* outer: the update of a round has parameters */
+    double lr, momentum;
+    bool nesterov;
+} policies[] = {
+    [KOLO_CONSISTENCY_BSP] = {.name = "bsp"},
+    [KOLO_CONSISTENCY_LOCAL] = {.name = "local", .rounds = true},
+    [KOLO_CONSISTENCY_BMUF] =
+        {.name = "bmuf", .rounds = true, .outer = true, .lr = 1, .momentum = block_momentum},
+    [KOLO_CONSISTENCY_DILOCO] = {.name = "diloco",
+                                 .rounds = true,
+                                 .outer = true,
+                                 .lr = 0.7,
+                                 .momentum = 0.9,
+                                 .nesterov = true},
+};
+
+static kolo_status find(const char *text, size_t length, kolo_consistency_kind *kind) {
+    const char *names[KOLO_COUNT(policies) + 1] = {0};
+    for (size_t i = 0; i < KOLO_COUNT(policies); i++) {
+        names[i] = policies[i].name;
+        if (strlen(names[i]) != length || strncmp(text, names[i], length) != 0) continue;
+        *kind = (kolo_consistency_kind)i;
+        return KOLO_OK;
+    }
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "consistency \"%s\": choose one of bsp, local:H, bmuf:H, diloco:H, with the "
+                     "steps between rounds as H",
+                     text);
+}
+
+/* Parses one "key=value" up to a comma or the end, which *at becomes. */
+static kolo_status parse_value(const char *text, const char **at, kolo_consistency *c) {
+    const char *key = *at;
+    size_t length = strcspn(key, "=,");
+    char *end = (char *)key + length;
+    double number = *end == '=' ? kolo_parse_double(end + 1, &end) : 0;
+    bool whole = end > key + length + 1 && (*end == ',' || *end == '\0');
+    *at = end;
+    if (whole && length == 2 && strncmp(key, "lr", 2) == 0 && number > 0 && number <= 10) {
+        c->lr = number;
+    } else if (whole && length == 8 && strncmp(key, "momentum", 8) == 0 && number >= 0 &&
+               number < 1) {
+        c->momentum = number;
+    } else if (whole && length == 8 && strncmp(key, "nesterov", 8) == 0 &&
+               (number == 0 || number == 1)) {
+        c->nesterov = number == 1;
+    } else {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "consistency \"%s\": \"%s\" is none of lr=X (up to 10), momentum=X "
+                         "(below 1) and nesterov=0 or 1",
+                         text, key);
+    }
+    return KOLO_OK;
+}
+
+static kolo_status parse_steps(const char *text, const char **at, int64_t *steps) {
+    char *end = (char *)*at;
+    errno = 0;
+    *steps = **at >= '0' && **at <= '9' ? strtoll(*at, &end, 10) : 0;
+    *at = end;
+    if (*steps >= 1 && *steps <= INT64_C(1) << 40 && (*end == ',' || *end == '\0')) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "consistency \"%s\": give the steps between rounds, such as %.*s:8", text,
+                     (int)strcspn(text, ":"), text);
+}
+
+kolo_status kolo_consistency_parse(const char *text, int ranks, kolo_consistency *consistency) {
+    kolo_consistency c = {0};
+    if (!text) text = "bsp";
+    const char *at = text + strcspn(text, ":");
+    KOLO_TRY(find(text, (size_t)(at - text), &c.kind));
+    if (!policies[c.kind].rounds) {
+        if (*at) return KOLO_FAIL(KOLO_ERR_ARG, "consistency \"%s\": bsp has no parameters", text);
+        *consistency = c;
+        return KOLO_OK;
+    }
+    c.lr = policies[c.kind].lr;
+    c.momentum = policies[c.kind].momentum;
+    c.nesterov = policies[c.kind].nesterov;
+    if (c.momentum == block_momentum) c.momentum = 1 - 1.0 / ranks;
+    at += *at == ':';
+    KOLO_TRY(parse_steps(text, &at, &c.steps));
+    while (*at == ',' && policies[c.kind].outer) {
+        at++;
+        KOLO_TRY(parse_value(text, &at, &c));
+    }
+    if (*at) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "consistency \"%s\": %s has no other parameters", text,
+                         policies[c.kind].name);
+    }
+    if (c.momentum == 0) c.nesterov = false; /* the same */
+    *consistency = c;
+    return KOLO_OK;
+}
+
+bool kolo_consistency_has_rounds(const kolo_consistency *c) { return policies[c->kind].rounds; }

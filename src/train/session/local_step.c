@@ -1,0 +1,58 @@
+/* Steps of ranks that train on their own, and the rounds that combine what they have learned
+ * (plan/rounds.h). */
+#include "train/session/internal.h"
+
+#include <math.h>
+
+/* Metrics over all ranks. */
+static kolo_status sum_metrics(const kolo_session *s, kolo_sums *sums) {
+    double numbers[KOLO_MAX_METRICS + 2];
+    if (!s->comm) return KOLO_OK;
+    for (int i = 0; i < KOLO_MAX_METRICS; i++) numbers[i] = sums->metric[i];
+    numbers[KOLO_MAX_METRICS] = (double)sums->samples;
+    numbers[KOLO_MAX_METRICS + 1] = (double)sums->labels;
+    KOLO_TRY(kolo_allreduce(s->comm, numbers, KOLO_MAX_METRICS + 2, KOLO_DTYPE_F64, KOLO_SUM));
+    for (int i = 0; i < KOLO_MAX_METRICS; i++) sums->metric[i] = numbers[i];
+    sums->samples = (int64_t)numbers[KOLO_MAX_METRICS];
+    sums->labels = (int64_t)numbers[KOLO_MAX_METRICS + 1];
+    return KOLO_OK;
+}
+
+/* The sums of a rank without samples: no update either. */
+static kolo_sums no_sums(const kolo_session *s) {
+    kolo_sums sums = {0};
+    for (int i = 0; i < KOLO_MAX_METRICS; i++) {
+        sums.metric[i] = kolo_value_ok(s->plans[0]->metrics[i]) ? 0 : NAN;
+    }
+    return sums;
+}
+
+kolo_status kolo_session_step_alone(kolo_session *s, const kolo_batch *batch, double lr,
+                                    kolo_sums *sums) {
+    kolo_batch own = *batch;
+    own.global_count = batch->count;
+    *sums = no_sums(s);
+    if (s->steps == 0) kolo_rounds_begin(s->rounds);
+    if (own.count > 0) {
+        const cached *finish;
+        int64_t labels = kolo_session_count_labels(s, &own);
+        const kolo_step_scalars x = kolo_session_scalars(s, lr, labels);
+        KOLO_TRY(kolo_session_run_micro_batches(s, &own, &x, &finish));
+        *sums = kolo_session_read_sums(finish, own.count, labels);
+        s->trained = finish->plan;
+    }
+    KOLO_TRY(sum_metrics(s, sums));
+    s->evaluated = NULL;
+    s->steps++;
+    return s->steps % (uint64_t)s->opts.consistency.steps == 0 ? kolo_rounds_combine(s->rounds)
+                                                               : KOLO_OK;
+}
+
+kolo_status kolo_session_settle(kolo_session *s) {
+    if (!s->rounds) return KOLO_OK;
+    return kolo_rounds_settle(s->rounds, s->steps % (uint64_t)s->opts.consistency.steps == 0);
+}
+
+void kolo_session_unsettle(kolo_session *s) {
+    if (s->rounds) kolo_rounds_unsettle(s->rounds);
+}

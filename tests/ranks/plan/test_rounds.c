@@ -1,0 +1,268 @@
+/* Rounds of ranks that train on their own: against a simulation of the equations of
+ * docs/consistency.md for all ranks in one loop, in f64 with the reference kernels. */
+#include "plan/rounds.h"
+#include "support/ranks.h"
+#include "support/support.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { STEPS = 14, RANKS = 3, BATCH = 4, IN = 5, HIDDEN = 4, CLASSES = 3 };
+enum { W1 = HIDDEN * IN, W2 = CLASSES * HIDDEN, NUMBERS = W1 + W2 };
+
+typedef struct setting {
+    int ranks, every;
+    bool outer, nesterov;
+    double outer_lr, outer_momentum;
+    double momentum; /* of the steps */
+} setting;
+
+/* After each step, settled. */
+typedef struct outcome {
+    double parameters[STEPS][NUMBERS];
+} outcome;
+
+static const double lr = 0.3;
+
+static double x_at(int rank, int step, int sample, int i) {
+    return sin(1 + rank * 37 + step * 11 + sample * 5 + i * 3);
+}
+static int y_at(int rank, int step, int sample) { return (rank + step + sample * 2) % CLASSES; }
+static double initial(int i) { return 0.4 * cos(3 + 7 * i); }
+
+/* ---- the simulation ---- */
+
+/* The gradient of the mean loss of a rank's batch, for hidden = relu(w1 x), w2 hidden. */
+static void gradient(const double *w, int rank, int step, double *g) {
+    memset(g, 0, NUMBERS * sizeof *g);
+    for (int n = 0; n < BATCH; n++) {
+        double h[HIDDEN], z[CLASSES], sum = 0, dh[HIDDEN] = {0};
+        for (int k = 0; k < HIDDEN; k++) {
+            h[k] = 0;
+            for (int i = 0; i < IN; i++) h[k] += w[k * IN + i] * x_at(rank, step, n, i);
+            if (h[k] < 0) h[k] = 0;
+        }
+        for (int c = 0; c < CLASSES; c++) {
+            z[c] = 0;
+            for (int k = 0; k < HIDDEN; k++) z[c] += w[W1 + c * HIDDEN + k] * h[k];
+            sum += exp(z[c]);
+        }
+        for (int c = 0; c < CLASSES; c++) {
+            double d = (exp(z[c]) / sum - (c == y_at(rank, step, n))) / BATCH;
+            for (int k = 0; k < HIDDEN; k++) {
+                g[W1 + c * HIDDEN + k] += d * h[k];
+                dh[k] += d * w[W1 + c * HIDDEN + k];
+            }
+        }
+        for (int k = 0; k < HIDDEN; k++) {
+            for (int i = 0; i < IN && h[k] > 0; i++) {
+                g[k * IN + i] += dh[k] * x_at(rank, step, n, i);
+            }
+        }
+    }
+}
+
+typedef struct simulation {
+    double w[RANKS][NUMBERS], v[RANKS][NUMBERS]; /* by rank */
+    double anchor[NUMBERS], outer[NUMBERS];
+} simulation;
+
+static double mean_of(const simulation *s, int ranks, int i) {
+    double sum = 0;
+    for (int r = 0; r < ranks; r++) sum += s->w[r][i];
+    return sum / ranks;
+}
+
+static void combine(simulation *s, const setting *o) {
+    for (int i = 0; i < NUMBERS; i++) {
+        double w = mean_of(s, o->ranks, i);
+        if (o->outer) {
+            double delta = s->anchor[i] - w;
+            s->outer[i] = o->outer_momentum * s->outer[i] + delta;
+            double by = o->nesterov ? delta + o->outer_momentum * s->outer[i] : s->outer[i];
+            s->anchor[i] = w = s->anchor[i] - o->outer_lr * by;
+        }
+        for (int r = 0; r < o->ranks; r++) s->w[r][i] = w;
+    }
+}
+
+static void simulate(const setting *o, outcome *result) {
+    simulation s = {0};
+    for (int r = 0; r < o->ranks; r++) {
+        for (int i = 0; i < NUMBERS; i++) s.anchor[i] = s.w[r][i] = initial(i);
+    }
+    for (int step = 0; step < STEPS; step++) {
+        for (int r = 0; r < o->ranks; r++) {
+            double g[NUMBERS];
+            gradient(s.w[r], r, step, g);
+            for (int i = 0; i < NUMBERS; i++) {
+                s.v[r][i] = o->momentum * s.v[r][i] + g[i];
+                s.w[r][i] -= lr * s.v[r][i];
+            }
+        }
+        if ((step + 1) % o->every == 0) combine(&s, o);
+        for (int i = 0; i < NUMBERS; i++) {
+            result->parameters[step][i] = mean_of(&s, o->ranks, i);
+        }
+    }
+}
+
+/* ---- the plans ---- */
+
+static kolo_status build(kolo_graph *g) {
+    kolo_value x = kolo_input(g, "x", KOLO_DTYPE_F64, kolo_shape_2(BATCH, IN));
+    kolo_value y = kolo_input(g, "y", KOLO_DTYPE_I32, kolo_shape_1(BATCH));
+    kolo_value w1 = kolo_param(g, "w1", kolo_shape_2(HIDDEN, IN), kolo_init_fan_in(IN));
+    kolo_value w2 = kolo_param(g, "w2", kolo_shape_2(CLASSES, HIDDEN), kolo_init_fan_in(HIDDEN));
+    x = kolo_linear(g, kolo_relu(g, kolo_linear(g, x, w1)), w2);
+    kolo_output(g, "loss", kolo_softmax_xent(g, x, y));
+    return kolo_graph_check(g);
+}
+
+static void feed(kolo_plan *p, int rank, int step) {
+    double *x = kolo_plan_input(p, "x", &(kolo_tensor){0});
+    int32_t *y = kolo_plan_input(p, "y", &(kolo_tensor){0});
+    for (int n = 0; n < BATCH; n++) {
+        for (int i = 0; i < IN; i++) x[n * IN + i] = x_at(rank, step, n, i);
+        y[n] = y_at(rank, step, n);
+    }
+}
+
+static kolo_status train(kolo_comm *comm, kolo_store *store, const setting *o, kolo_plan **plan,
+                         kolo_rounds **rounds, outcome *result) {
+    const int rank = kolo_comm_rank(comm);
+    const kolo_plan_opts opts = {.train = true,
+                                 .optimizer = {.momentum = o->momentum},
+                                 .versions = o->ranks,
+                                 .version = rank,
+                                 .kernels = KOLO_KERNELS_REF};
+    const kolo_round_opts round_opts = {.outer = o->outer,
+                                        .lr = o->outer_lr,
+                                        .momentum = o->outer_momentum,
+                                        .nesterov = o->nesterov,
+                                        .bucket_bytes = 64,
+                                        .kernels = KOLO_KERNELS_REF};
+    kolo_graph *g;
+    double start[NUMBERS];
+    KOLO_TRY(kolo_graph_create(&(kolo_graph_opts){KOLO_DTYPE_F64}, &g));
+    kolo_status status = build(g);
+    if (status != KOLO_OK) {
+        kolo_graph_destroy(g);
+        return status;
+    }
+    KOLO_TRY(kolo_plan_compile(g, &opts, store, NULL, plan));
+    KOLO_TRY(kolo_rounds_create(*plan, &round_opts, store, comm, rounds));
+    for (int i = 0; i < NUMBERS; i++) start[i] = initial(i);
+    KOLO_TRY(kolo_store_write(store, kolo_store_find(store, "w1"), start));
+    KOLO_TRY(kolo_store_write(store, kolo_store_find(store, "w2"), start + W1));
+    kolo_rounds_begin(*rounds);
+    kolo_plan_set_scalar(*plan, "lr", lr);
+    kolo_plan_set_scalar(*plan, "grad_scale", 1.0 / BATCH);
+    for (int step = 0; step < STEPS; step++) {
+        bool due = (step + 1) % o->every == 0;
+        feed(*plan, rank, step);
+        KOLO_TRY(kolo_plan_run(*plan));
+        if (due) KOLO_TRY(kolo_rounds_combine(*rounds));
+        KOLO_TRY(kolo_rounds_settle(*rounds, due));
+        double *to = result->parameters[step];
+        KOLO_TRY(kolo_store_read(store, kolo_store_find(store, "w1"), to));
+        KOLO_TRY(kolo_store_read(store, kolo_store_find(store, "w2"), to + W1));
+        kolo_rounds_unsettle(*rounds);
+    }
+    return KOLO_OK;
+}
+
+static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
+    kolo_store *store;
+    kolo_plan *plan = NULL;
+    kolo_rounds *rounds = NULL;
+    KOLO_TRY(kolo_store_create(&store));
+    kolo_status status = train(comm, store, arg, &plan, &rounds, result);
+    kolo_rounds_destroy(rounds);
+    kolo_plan_destroy(plan);
+    kolo_store_destroy(store);
+    return status;
+}
+
+/* The outcome of every rank, which must be one. */
+static void run(const setting *o, rank_transport transport, outcome *result) {
+    static outcome results[RANKS];
+    memset(results, 0, sizeof results);
+    rank_job job = {
+        .n = o->ranks,
+        .transport = transport,
+        .body = body,
+        .arg = o,
+        .arg_bytes = sizeof *o,
+        .results = results,
+        .result_bytes = sizeof *results,
+    };
+    ASSERT_OK(run_rank_job(&job));
+    for (int r = 1; r < o->ranks; r++) assert_memory_equal(&results[r], results, sizeof *results);
+    *result = results[0];
+}
+
+static const setting cases[] = {
+    {.ranks = 2, .every = 4},
+    {.ranks = 3, .every = 4, .momentum = 0.9},
+    {.ranks = 3, .every = 1, .momentum = 0.9},
+    {.ranks = 3, .every = 3, .outer = true, .outer_lr = 1, .outer_momentum = 2.0 / 3},
+    {.ranks = 2,
+     .every = 5,
+     .outer = true,
+     .outer_lr = 0.8,
+     .nesterov = true,
+     .outer_momentum = 0.5,
+     .momentum = 0.9},
+    {.ranks = 1,
+     .every = 4,
+     .outer = true,
+     .outer_lr = 0.7,
+     .nesterov = true,
+     .outer_momentum = 0.9},
+};
+
+static void rounds_follow_the_equations(void **state) {
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        static outcome want, have;
+        simulate(&cases[i], &want);
+        run(&cases[i], RANKS_THREAD, &have);
+        double error = test_relative_l2_f64(&have.parameters[0][0], &want.parameters[0][0],
+                                            (int64_t)STEPS * NUMBERS);
+        if (!(error < 1e-12)) fail_msg("case %d: the relative error is %g", (int)i, error);
+        assert_true(want.parameters[STEPS - 1][0] != want.parameters[0][0]);
+    }
+}
+
+static void threads_and_processes_agree_bitwise(void **state) {
+    static outcome threads, processes;
+    run(&cases[4], RANKS_THREAD, &threads);
+    run(&cases[4], RANKS_SHM, &processes);
+    assert_memory_equal(&threads, &processes, sizeof threads);
+}
+
+static void versions_are_one_tensor_in_files(void **state) {
+    const kolo_layout blocked = {
+        .rank = 2, .n_blocks = 1, .order = {1, 0}, .block_dim = {1}, .block_size = {8}};
+    const kolo_tensor one = {KOLO_DTYPE_F32, kolo_shape_2(3, 16), blocked};
+    const kolo_tensor stack = kolo_tensor_stack(&one, 4), back = kolo_tensor_unstack(&stack);
+    const kolo_shape shape = kolo_shape_3(4, 3, 16);
+    assert_true(kolo_shape_equal(&stack.shape, &shape));
+    assert_true(kolo_tensor_bytes(&stack) == 4 * kolo_tensor_bytes(&one));
+    const int64_t index[] = {2, 1, 9}, inner[] = {1, 9};
+    assert_true(kolo_layout_offset(&stack.layout, &stack.shape, index) ==
+                2 * kolo_tensor_elements(&one) +
+                    kolo_layout_offset(&one.layout, &one.shape, inner));
+    assert_true(kolo_layout_equal(&back.layout, &one.layout));
+    assert_true(kolo_shape_equal(&back.shape, &one.shape));
+}
+
+TEST_MAIN(test_rounds) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rounds_follow_the_equations),
+        cmocka_unit_test(threads_and_processes_agree_bitwise),
+        cmocka_unit_test(versions_are_one_tensor_in_files),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,194 @@
+/* Runs whose workers train on their own between rounds: what the policy accepts and refuses, what
+ * it communicates, and that neither evaluation, files nor a resume change a bit. */
+#include "base/compiler.h"
+#include "support/folder.h"
+#include "support/support.h"
+#include "support/train_job.h"
+#include "train/session/consistency.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char images[] = "synthetic:N=67,test=10,shape=1x28x28,seed=2";
+
+/* Running statistics, momentum, and steps in which a rank has no samples. */
+static kolo_train_opts options(const char *consistency) {
+    return (kolo_train_opts){
+        .model = "resnet20",
+        .model_options = "width=4",
+        .data = images,
+        .optimizer.momentum = 0.9,
+        .batch = 4,
+        .epochs = 20,
+        .steps = 10,
+        .lr = 0.02,
+        .no_eval = true,
+        .consistency = consistency,
+    };
+}
+
+static void one_rank_trains_as_without_rounds(void **state) {
+    kolo_train_opts opts = options(NULL);
+    const kolo_train_result plain = train_well(1, &opts);
+    opts.consistency = "local:3";
+    const kolo_train_result local = train_well(1, &opts);
+    assert_same_run("local:3 on one rank", &plain, &local);
+}
+
+static const char *const policies[] = {"local:4", "bmuf:3", "diloco:5,lr=0.8"};
+
+static void reading_the_parameters_does_not_change_them(void **state) {
+    for (size_t i = 0; i < KOLO_COUNT(policies); i++) {
+        kolo_train_opts opts = options(policies[i]);
+        const kolo_train_result alone = train_well(3, &opts);
+        opts.no_eval = false;
+        opts.eval_steps = 1;
+        opts.check_replicas = 1;
+        kolo_train_result watched = train_well(3, &opts);
+        assert_true(watched.evaluated);
+        watched.test = alone.test;
+        assert_same_run(policies[i], &alone, &watched);
+    }
+}
+
+static kolo_status process_body(kolo_comm *comm, const void *arg, void *result) {
+    const kolo_train_opts opts = options("diloco:4"); /* options have pointers */
+    return train_body(comm, &opts, result);
+}
+
+static void threads_and_processes_agree_bitwise(void **state) {
+    static train_outcome outcomes[2];
+    const kolo_train_opts opts = options("diloco:4");
+    const kolo_train_result threads = train_well(2, &opts);
+    rank_job job = {
+        .n = 2,
+        .transport = RANKS_SHM,
+        .body = process_body,
+        .results = outcomes,
+        .result_bytes = sizeof *outcomes,
+    };
+    ASSERT_OK(run_rank_job(&job));
+    if (outcomes[0].status != KOLO_OK) fail_msg("%s", outcomes[0].error);
+    assert_same_run("processes", &threads, &outcomes[0].result);
+}
+
+/* Step 7 is within a round: each rank has a version of its own. */
+static void a_run_resumes_within_a_round(void **state) {
+    for (size_t i = 0; i < KOLO_COUNT(policies); i++) {
+        kolo_train_opts opts = options(policies[i]);
+        const kolo_train_result whole = train_well(2, &opts);
+        assert_int_equal(system("rm -rf run"), 0);
+        opts.out_dir = "run";
+        opts.checkpoint_steps = 2;
+        opts.steps = 7;
+        (void)train_well(2, &opts);
+        opts.resume = "run";
+        opts.steps = 10;
+        const kolo_train_result resumed = train_well(2, &opts);
+        assert_same_run(policies[i], &whole, &resumed);
+        const train_outcome *other = train_job(3, RANKS_THREAD, &opts);
+        assert_int_equal(other[0].status, KOLO_ERR_ARG);
+    }
+}
+
+/* ---- what is communicated ---- */
+
+typedef struct traffic_case {
+    const char *consistency;
+    int64_t steps;
+} traffic_case;
+
+static kolo_status traffic_body(kolo_comm *comm, const void *arg, void *result) {
+    const traffic_case *c = arg;
+    kolo_train_opts opts = {.model = "lenet",
+                            .data = images,
+                            .batch = 4,
+                            .epochs = 20,
+                            .steps = c->steps,
+                            .no_eval = true,
+                            .algorithm = KOLO_ALGORITHM_RING,
+                            .consistency = c->consistency};
+    kolo_train_result run;
+    kolo_peer_traffic traffic;
+    KOLO_TRY(kolo_train(comm, &opts, NULL, NULL, &run));
+    KOLO_TRY(kolo_comm_peer_traffic(comm, !kolo_comm_rank(comm), &traffic));
+    *(uint64_t *)result = traffic.sent_bytes;
+    return KOLO_OK;
+}
+
+static double bytes_sent(const char *consistency, int64_t steps) {
+    const traffic_case c = {consistency, steps};
+    uint64_t bytes[2] = {0};
+    rank_job job = {
+        .n = 2,
+        .transport = RANKS_THREAD,
+        .body = traffic_body,
+        .arg = &c,
+        .arg_bytes = sizeof c,
+        .results = bytes,
+        .result_bytes = sizeof *bytes,
+    };
+    ASSERT_OK(run_rank_job(&job));
+    return (double)bytes[0];
+}
+
+static void rounds_communicate_a_part_of_the_bytes(void **state) {
+    double bsp = bytes_sent("bsp", 16) - bytes_sent("bsp", 8);
+    double local = bytes_sent("local:8", 16) - bytes_sent("local:8", 8);
+    double diloco = bytes_sent("diloco:8", 16) - bytes_sent("diloco:8", 8);
+    assert_true(bsp > 8 * 61706 * 4.0);
+    if (local > 1.02 * bsp / 8 || local < 0.98 * bsp / 8) fail_msg("%g of %g", local, bsp);
+    if (diloco > 1.02 * bsp / 8 || diloco < 0.98 * bsp / 8) fail_msg("%g of %g", diloco, bsp);
+}
+
+/* ---- what is refused ---- */
+
+static void combinations_without_meaning_are_refused(void **state) {
+    kolo_train_opts opts[] = {options("local:4"), options("local:4"), options("bmuf:4"),
+                              options("diloco:4")};
+    const char *const names[] = {"--zero", "--reproducible", "--sync-bn", "--sparse-embedding"};
+    opts[0].zero = 1;
+    opts[1].reproducible = 4;
+    opts[1].global_batch = 8;
+    opts[1].batch = 0;
+    opts[2].sync_bn = true;
+    opts[3].sparse_embedding = true;
+    for (size_t i = 0; i < KOLO_COUNT(opts); i++) {
+        assert_int_equal(kolo_train_check(&opts[i], 2), KOLO_ERR_UNSUPPORTED);
+        if (!strstr(kolo_last_error(), names[i])) fail_msg("%s", kolo_last_error());
+    }
+}
+
+static void policies_are_parsed(void **state) {
+    static const char *const wrong[] = {
+        "",           "sync",         "local",       "local:0",           "local:x",
+        "bsp:2",      "local:4,lr=1", "diloco:4,lr", "bmuf:4,momentum=1", "bmuf:4,nesterov=2",
+        "bmuf:4,lr=0"};
+    kolo_consistency c;
+    for (size_t i = 0; i < KOLO_COUNT(wrong); i++) {
+        if (kolo_consistency_parse(wrong[i], 2, &c) == KOLO_OK) fail_msg("\"%s\"", wrong[i]);
+    }
+    ASSERT_OK(kolo_consistency_parse("bmuf:16", 4, &c));
+    assert_true(c.kind == KOLO_CONSISTENCY_BMUF && c.steps == 16);
+    assert_true(c.lr == 1 && c.momentum == 0.75 && !c.nesterov);
+    ASSERT_OK(kolo_consistency_parse("bmuf:16,nesterov=1,momentum=0.5,lr=2", 4, &c));
+    assert_true(c.lr == 2 && c.momentum == 0.5 && c.nesterov);
+    ASSERT_OK(kolo_consistency_parse("diloco:50", 4, &c));
+    assert_true(c.lr == 0.7 && c.momentum == 0.9 && c.nesterov && c.steps == 50);
+    ASSERT_OK(kolo_consistency_parse(NULL, 4, &c));
+    assert_false(kolo_consistency_has_rounds(&c));
+}
+
+TEST_MAIN(test_consistency) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_rank_trains_as_without_rounds),
+        cmocka_unit_test(reading_the_parameters_does_not_change_them),
+        cmocka_unit_test(threads_and_processes_agree_bitwise),
+        cmocka_unit_test(a_run_resumes_within_a_round),
+        cmocka_unit_test(rounds_communicate_a_part_of_the_bytes),
+        cmocka_unit_test(combinations_without_meaning_are_refused),
+        cmocka_unit_test(policies_are_parsed),
+    };
+    return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
+}
