@@ -156,6 +156,11 @@ static kolo_status windows(const char *options, kolo_dataset_opts *windows, bert
     return status;
 }
 
+/* A linear decrease. */
+#define RECIPE                                                                                     \
+    "optimizer=adamw lr=1e-4 weight-decay=0.01 decay-matrices-only=true schedule=poly lr-power=1 " \
+    "warmup-epochs=1/100"
+
 #define BERT(id, help, n_layers, n_width, n_heads)                                                \
     static const bert_size id = {#id, n_layers, n_width, 512, 30522, n_heads,                     \
                                  103, 15,       0,       0,   101,   102};                        \
@@ -167,6 +172,8 @@ static kolo_status windows(const char *options, kolo_dataset_opts *windows, bert
     }                                                                                             \
     const kolo_model kolo_model_##id = {                                                          \
         .name = #id,                                                                              \
+        .recipe = RECIPE,                                                                         \
+        .recipe_source = "Devlin et al., 2019, appendix A.2",                                     \
         .summary = "BERT as a masked language model, " help " (Devlin et al., 2019)",             \
         .options_help = "layers=" #n_layers ", width=" #n_width ", heads=" #n_heads               \
                         ", context=512 (tokens of a window), vocab=30522, mask=103 (token id), "  \

@@ -118,6 +118,9 @@ static kolo_status build(kolo_graph *g, const kolo_model_opts *opts) {
 
 const kolo_model kolo_model_deeplabv3_resnet101 = {
     .name = model_name,
+    .recipe = "optimizer=sgd lr=0.007 scale-lr=16 momentum=0.9 weight-decay=1e-4 schedule=poly "
+              "lr-power=0.9",
+    .recipe_source = "Chen et al., 2017, section 4.1",
     .summary = "DeepLabV3 on a residual network of 101 layers (Chen et al., 2017)",
     .options_help = "aux=0 (1: a second head in training), width=64 (channels of the first stage), "
                     "dropout=50, aux_dropout=10 (percent), classes",

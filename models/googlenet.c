@@ -178,6 +178,9 @@ static kolo_status build(kolo_graph *g, const kolo_model_opts *opts) {
 
 const kolo_model kolo_model_googlenet = {
     .name = "googlenet",
+    .recipe = "optimizer=sgd lr=0.1 scale-lr=256 momentum=0.9 weight-decay=1e-4 schedule=step "
+              "lr-step-epochs=30/90 augment=flip",
+    .recipe_source = "torchvision's references/classification",
     .summary = "GoogLeNet with batch normalization (Szegedy et al., 2015)",
     .options_help =
         "aux=1 (two auxiliary classifiers in training), width=100 (percent of the channels), "

@@ -85,7 +85,18 @@ static kolo_status windows(const char *options, kolo_dataset_opts *windows, gpt2
     return status;
 }
 
-#define GPT2(id, text, help, n_layers, n_width, n_heads, n_context, n_vocabulary)                  \
+/* Brown et al., "Language models are few-shot learners", 2020, table 2.1 and appendix B: 375 of
+ * 300,000 million tokens of warm-up, a cosine down to a tenth of the rate. The paper of GPT-2
+ * states none. */
+#define RECIPE(lr, lr_min)                                                                   \
+    "optimizer=adamw lr=" lr " beta2=0.95 weight-decay=0.1 decay-matrices-only=true clip=1 " \
+    "schedule=cosine lr-min=" lr_min " warmup-epochs=0.375/300"
+#define RECIPE_SOURCE "Brown et al., 2020, table 2.1 and appendix B"
+#define TINY_RECIPE                                                                        \
+    "optimizer=adamw lr=1e-3 beta2=0.99 weight-decay=0.1 decay-matrices-only=true clip=1 " \
+    "schedule=cosine lr-min=1e-4 warmup-epochs=100/5000"
+
+#define GPT2(id, text, help, from, source, n_layers, n_width, n_heads, n_context, n_vocabulary)    \
     static const gpt2_size id = {text, n_layers, n_width, n_heads, n_context, n_vocabulary, 1, 0}; \
     static kolo_status build_##id(kolo_graph *g, const kolo_model_opts *opts) {                    \
         return build(g, opts, id);                                                                 \
@@ -95,6 +106,8 @@ static kolo_status windows(const char *options, kolo_dataset_opts *windows, gpt2
     }                                                                                              \
     const kolo_model kolo_model_##id = {                                                           \
         .name = text,                                                                              \
+        .recipe = from,                                                                            \
+        .recipe_source = source,                                                                   \
         .summary = help " (Radford et al., 2019)",                                                 \
         .options_help = "layers=" #n_layers ", width=" #n_width ", heads=" #n_heads                \
                         ", context=" #n_context " (tokens of a window), vocab=" #n_vocabulary      \
@@ -105,8 +118,12 @@ static kolo_status windows(const char *options, kolo_dataset_opts *windows, gpt2
         .build = build_##id,                                                                       \
     }
 
-GPT2(gpt2, "gpt2", "GPT-2", 12, 768, 12, 1024, 50257);
-GPT2(gpt2_tiny, "gpt2_tiny", "a small GPT-2", 4, 128, 4, 128, 256);
-GPT2(gpt2_medium, "gpt2_medium", "GPT-2 medium", 24, 1024, 16, 1024, 50257);
-GPT2(gpt2_large, "gpt2_large", "GPT-2 large", 36, 1280, 20, 1024, 50257);
-GPT2(gpt2_xl, "gpt2_xl", "GPT-2 XL", 48, 1600, 25, 1024, 50257);
+GPT2(gpt2, "gpt2", "GPT-2", RECIPE("6e-4", "6e-5"), RECIPE_SOURCE, 12, 768, 12, 1024, 50257);
+GPT2(gpt2_tiny, "gpt2_tiny", "a small GPT-2", TINY_RECIPE, "nanoGPT's train_shakespeare_char", 4,
+     128, 4, 128, 256);
+GPT2(gpt2_medium, "gpt2_medium", "GPT-2 medium", RECIPE("3e-4", "3e-5"), RECIPE_SOURCE, 24, 1024,
+     16, 1024, 50257);
+GPT2(gpt2_large, "gpt2_large", "GPT-2 large", RECIPE("2.5e-4", "2.5e-5"), RECIPE_SOURCE, 36, 1280,
+     20, 1024, 50257);
+GPT2(gpt2_xl, "gpt2_xl", "GPT-2 XL", RECIPE("2e-4", "2e-5"), RECIPE_SOURCE, 48, 1600, 25, 1024,
+     50257);

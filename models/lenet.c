@@ -46,6 +46,9 @@ static kolo_status build(kolo_graph *g, const kolo_model_opts *opts) {
 
 const kolo_model kolo_model_lenet = {
     .name = "lenet",
+    .recipe = "optimizer=sgd lr=0.05 scale-lr=64 momentum=0.9 weight-decay=5e-4 schedule=cosine "
+              "warmup-epochs=0.5/8",
+    .recipe_source = "Caffe's LeNet: Jia et al., 2014; rate and cosine of Kolo's quick start",
     .summary = "LeNet-5 with ReLU and max pooling (LeCun et al., 1998)",
     .options_help = "",
     .sample = {3, {1, 28, 28}},

@@ -69,6 +69,8 @@ static kolo_status build(kolo_graph *g, const kolo_model_opts *opts) {
 
 const kolo_model kolo_model_lstm_lm = {
     .name = "lstm_lm",
+    .recipe = "optimizer=sgd lr=20 clip=0.25 batch=20 schedule=cosine",
+    .recipe_source = "PyTorch's example word_language_model; the decrease as a cosine",
     .summary = "language model of LSTM layers (Zaremba et al., 2014)",
     .options_help = "layers=2, hidden=512, width=512 (of the embedding), context=64 (tokens of a "
                     "window), vocab=10000, tied=0 (1: the decoder shares the weights of the "

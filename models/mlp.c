@@ -43,6 +43,8 @@ static kolo_status build(kolo_graph *g, const kolo_model_opts *opts) {
 
 const kolo_model kolo_model_mlp = {
     .name = "mlp",
+    .recipe = "optimizer=adam lr=0.001",
+    .recipe_source = "Kingma, Ba, 2015, section 6.2",
     .summary = "multi-layer perceptron",
     .options_help = "hidden=128 (units of each hidden layer), layers=2 (hidden layers)",
     .sample = {3, {1, 28, 28}},

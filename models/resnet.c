@@ -134,6 +134,18 @@ static kolo_status build(kolo_graph *g, const kolo_model_opts *opts, const resne
     return kolo_graph_check(g);
 }
 
+/* Recipes: rates and weight decays of the paper, per 128 images (section 4.2) and per 256 (3.4).
+ * The cosine, the warm-up and the weight decay of matrices alone follow He et al., "Bag of tricks
+ * for image classification with convolutional neural networks", CVPR 2019. */
+#define SMALL_RECIPE                                                                    \
+    "optimizer=sgd lr=0.1 scale-lr=128 momentum=0.9 weight-decay=1e-4 schedule=cosine " \
+    "warmup-epochs=5/164 "                                                              \
+    "augment=flip,crop=4"
+#define LARGE_RECIPE                                                         \
+    "optimizer=nesterov lr=0.1 scale-lr=256 momentum=0.9 weight-decay=1e-4 " \
+    "decay-matrices-only=true "                                              \
+    "schedule=cosine warmup-epochs=5/120 augment=flip"
+
 #define RESNET(layers, help, default_width, side, n_classes, ...)                               \
     static kolo_status build_##layers(kolo_graph *g, const kolo_model_opts *opts) {             \
         return build(g, opts,                                                                   \
@@ -141,6 +153,8 @@ static kolo_status build(kolo_graph *g, const kolo_model_opts *opts, const resne
     }                                                                                           \
     const kolo_model kolo_model_resnet##layers = {                                              \
         .name = "resnet" #layers,                                                               \
+        .recipe = (side) < 224 ? SMALL_RECIPE : LARGE_RECIPE,                                   \
+        .recipe_source = "He et al., 2016; He et al., 2019",                                    \
         .summary = help " (He et al., 2016)",                                                   \
         .options_help = "width=" #default_width " (channels of the first stage), classes",      \
         .sample = {3, {3, side, side}},                                                         \

@@ -154,6 +154,9 @@ static kolo_status build_vgg16(kolo_graph *g, const kolo_model_opts *opts) {
 
 const kolo_model kolo_model_alexnet = {
     .name = "alexnet",
+    .recipe = "optimizer=sgd lr=0.01 scale-lr=256 momentum=0.9 weight-decay=1e-4 schedule=step "
+              "lr-step-epochs=30/90 augment=flip",
+    .recipe_source = "torchvision's references/classification",
     .summary = "AlexNet as in torchvision (Krizhevsky, 2014)",
     .options_help = HELP,
     .sample = {3, {3, 224, 224}},
@@ -162,6 +165,10 @@ const kolo_model kolo_model_alexnet = {
 };
 const kolo_model kolo_model_vgg16 = {
     .name = "vgg16",
+    .recipe = "optimizer=sgd lr=0.01 scale-lr=256 momentum=0.9 weight-decay=5e-4 schedule=step "
+              "lr-step-epochs=30/90 augment=flip",
+    .recipe_source =
+        "Simonyan, Zisserman, 2015, section 3.1; steps of torchvision's references/classification",
     .summary = "VGG-16, configuration D (Simonyan, Zisserman, 2015)",
     .options_help = HELP,
     .sample = {3, {3, 224, 224}},

@@ -29,6 +29,11 @@ typedef struct kolo_model_opts {
 
 typedef struct kolo_model {
     const char *name, *summary;
+    /* The reference recipe: options of `kolo train` with the values that its source trains the
+     * model with, "lr=0.1 momentum=0.9 warmup-epochs=5/90" (5 of 90 epochs: in proportion to those
+     * of the run). The command uses them for options that are not given; the library does not.
+     * NULL: none. */
+    const char *recipe, *recipe_source;
     const char *options_help; /* "hidden=128 (units of the hidden layers)", or "" */
     kolo_shape sample;        /* of one sample, and the number of classes, of the usual data set:
                                  defaults of benchmarks and dumps */

@@ -143,8 +143,9 @@ typedef struct kolo_train_opts {
     const char *out_dir; /* output folder of metrics.jsonl, config.yaml and checkpoints; ARG if it
                             holds a checkpoint of another run; NULL: none */
     const char *resolved_config; /* contents of config.yaml */
-    const char *trace; /* output file: the latest steps on full batches of all ranks as a Chrome
-                          trace (open it in Perfetto); NULL: none */
+    const char *recipe; /* a line on where options come from: a notice at the start; NULL: none */
+    const char *trace;  /* output file: the latest steps on full batches of all ranks as a Chrome
+                           trace (open it in Perfetto); NULL: none */
     /* Interval of resumable checkpoints, checkpoint-STEP.safetensors in out_dir, in steps or in
      * epochs; both 0: none. The last step writes one too. The file "latest" names the newest; the
      * newest `keep` are kept, 0: all. */

@@ -15,6 +15,16 @@ static const char *const introduction =
     "`dropout=0.1` is `dropout=10`. `classes` defaults to that of the data and may be larger;\n"
     "synthetic data have as many as requested.";
 
+static const char *const recipes =
+    "`kolo train` takes options that are not given from the recipe of the model; it prints them at "
+    "the\n"
+    "start and records them in config.yaml. `--no-recipe` leaves the defaults. "
+    "`warmup-epochs=5/90`\n"
+    "is 5 of 90 epochs, in proportion to those of the run, and 0 where only `--steps` is given. A "
+    "value\n"
+    "depends on others: with another `--optimizer` its rate and decay are not used, with another\n"
+    "`--lr` no scaling (`scale-lr`: the batch that the rate is for).\n";
+
 static kolo_status count_parameters(const kolo_model *m, int64_t *parameters) {
     kolo_model_opts opts = {.batch = 1, .sample = m->sample, .classes = m->classes};
     kolo_graph *g;
@@ -23,6 +33,18 @@ static kolo_status count_parameters(const kolo_model *m, int64_t *parameters) {
     if (status == KOLO_OK) *parameters = kolo_graph_parameters(g);
     kolo_graph_destroy(g);
     return status;
+}
+
+static void describe_recipes(bool markdown, kolo_text *t) {
+    kolo_text_add(t, "\n%s%s%s", markdown ? "## Recipes\n\n" : "", recipes,
+                  markdown ? "\n| model | options of `kolo train` | source |\n| --- | --- | --- |\n"
+                           : "");
+    for (const kolo_model *const *each = kolo_models(); *each; each++) {
+        const kolo_model *m = *each;
+        if (!m->recipe) continue;
+        kolo_text_add(t, markdown ? "| `%s` | `%s` | %s |\n" : "\n%s: %s\n  %s\n", m->name,
+                      m->recipe, m->recipe_source);
+    }
 }
 
 static kolo_status describe(bool markdown, kolo_text *t) {
@@ -48,6 +70,7 @@ static kolo_status describe(bool markdown, kolo_text *t) {
                       m->name, m->summary, kolo_shape_text(&m->sample, sample), m->classes,
                       parameters, options);
     }
+    describe_recipes(markdown, t);
     return KOLO_OK;
 }
 

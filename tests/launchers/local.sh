@@ -8,7 +8,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 . "$here/expect.sh"
 bench="$kolo bench allreduce --sizes 8,64K --seconds 0.05 --timeout 20"
 hasty="$kolo bench allreduce --sizes 8 --seconds 0.05 --timeout 2"
-lenet="$kolo train --model lenet --data synthetic:N=512 --steps 4 --batch 16 --timeout 20 --progress none"
+lenet="$kolo train --model lenet --data synthetic:N=512 --steps 4 --batch 16 --no-recipe --timeout 20 --progress none"
 endless="$kolo train --model lenet --data synthetic:N=512 --steps 1000000 --batch 16 --progress none"
 ran=no
 

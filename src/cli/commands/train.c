@@ -2,6 +2,7 @@
 #include "cli/commands/commands.h"
 #include "cli/launcher/error_report.h"
 #include "cli/launcher/run_on_ranks.h"
+#include "cli/options/recipe.h"
 #include "cli/options/train_opts.h"
 #include "cli/output/progress_bar.h"
 #include "cli/output/result.h"
@@ -32,7 +33,10 @@ static kolo_status parse_every(kolo_options *o, kolo_train_opts *opts) {
 }
 
 static kolo_status resolve(kolo_options *o, int threads, kolo_train_opts *opts) {
+    const char *recipe;
+    KOLO_TRY(recipe_apply(o, &recipe));
     KOLO_TRY(train_opts_make(o, threads, opts));
+    opts->recipe = recipe;
     train_opts_shards(o, opts);
     opts->audit = kolo_options_int(o, "audit");
     opts->check_replicas = kolo_options_int(o, "check-replicas");

@@ -271,6 +271,9 @@ const kolo_option cli_options[] = {
      .unset = "none", .help = "the same for the parameters that match these patterns"},
     {.name = "weight-decay", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "0", .min = 0,
      .max = 1e6, .commands = MODEL, .help = "weight decay coefficient"},
+    {.name = "recipe", .type = KOLO_OPTION_FLAG, .preset = "true", .commands = CMD_TRAIN,
+     .help = "do not train by the model's reference recipe, which 'kolo help models' lists: it "
+             "replaces the defaults of options that are not given"},
     {.name = "freeze", .type = KOLO_OPTION_TEXT, .metavar = "NAME,...", .commands = MODEL,
      .unset = "all are trained",
      .help = "parameters that are not trained, with patterns as for --no-decay; running statistics "

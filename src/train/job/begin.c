@@ -104,6 +104,13 @@ static void notify_precision(const kolo_job *j) {
               KOLO_NOTICE_INFO);
 }
 
+static void notify_recipe(const kolo_job *j) {
+    const kolo_train_opts *o = &j->setup.opts;
+    if (j->rank == 0 && o->notice && o->recipe) {
+        o->notice(o->notice_arg, o->recipe, KOLO_NOTICE_INFO);
+    }
+}
+
 /* Informs the user that a step has fewer samples than asked for. */
 static void notify_batch(const kolo_job *j) {
     const kolo_train_opts *o = &j->setup.opts;
@@ -155,6 +162,7 @@ kolo_status kolo_job_open(kolo_job *j) {
     KOLO_TRY(kolo_resume_open(&j->setup, j->comm, &j->resume));
     j->state = j->resume.state;
     KOLO_TRY(kolo_agree(j->comm, open_files(j)));
+    notify_recipe(j);
     notify_precision(j);
     notify_batch(j);
     return KOLO_OK;
