@@ -107,8 +107,14 @@ typedef struct kolo_train_opts {
                                 which each trains on its own (docs/consistency.md). NULL: bsp.
                                 UNSUPPORTED with `zero`, `reproducible`, `sync_bn` and
                                 `sparse_embedding` */
-    int64_t epochs, steps;   /* the run ends at the first limit reached; both 0: one epoch */
-    double lr;               /* default 0.01 */
+    const char *compress; /* codec of gradients, with error feedback: "f16", "bf16", "int8", "1bit"
+                             or "topk:R" (kolo/codec.h); under bmuf and diloco, of the changes of a
+                             round. Each rank sends its code to all others. NULL: none. UNSUPPORTED
+                             with `zero`, `reproducible`, local rounds, and 1bit with optimizers
+                             that have second moments */
+    int64_t compress_min_bytes; /* smaller gradients are not compressed; default 64 KiB */
+    int64_t epochs, steps;      /* the run ends at the first limit reached; both 0: one epoch */
+    double lr;                  /* default 0.01 */
     kolo_optimizer_opts optimizer;
     bool sparse_embedding; /* row-sparse gradients of embedding tables: a step exchanges and updates
                               only the rows of its tokens. For SGD without momentum, and Adam as

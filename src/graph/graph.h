@@ -66,8 +66,8 @@ typedef struct kolo_node {
     kolo_value *in, *out;
     kolo_attr attr[KOLO_MAX_ATTRS];
     bool recomputed;                        /* a copy of a forward node, for the backward pass */
-    const struct kolo_redistribution *move; /* of a redistribute or own_range; of a post one for
-                                               each input; else NULL */
+    const struct kolo_redistribution *move; /* of a redistribute or own_range; of a post or encode
+                                               one for each input; else NULL */
 } kolo_node;
 
 /* A change of placements. */
@@ -131,6 +131,7 @@ typedef struct kolo_cost {
 typedef enum kolo_op_comm {
     KOLO_OP_LOCAL,
     KOLO_OP_REDISTRIBUTE, /* what a post and a wait are made from */
+    KOLO_OP_ENCODE,       /* makes LOCAL values of a summand: a kernel, for a collective */
     KOLO_OP_SLICE,        /* takes this rank's part of a whole: no step */
     KOLO_OP_POST,
     KOLO_OP_WAIT

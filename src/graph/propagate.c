@@ -202,7 +202,7 @@ static const kolo_placements *placements_of(const kolo_graph *g, kolo_value v) {
     return &kolo_info(g, v)->placements;
 }
 
-/* Redistribute, post: what is in flight is placed as it will be. */
+/* Redistribute, encode, post: what is in flight is placed as it will be. */
 static kolo_status redistribute(kolo_graph *g, const kolo_node *n) {
     for (int k = 0; k < n->n_out; k++) {
         const kolo_placements *in = placements_of(g, n->in[k]);
@@ -261,6 +261,7 @@ static kolo_status compute(kolo_graph *g, const kolo_node *n) {
 static kolo_status propagate(kolo_graph *g, const kolo_node *n) {
     switch (n->op->comm) {
     case KOLO_OP_REDISTRIBUTE:
+    case KOLO_OP_ENCODE:
     case KOLO_OP_SLICE:
     case KOLO_OP_POST:
         return redistribute(g, n);

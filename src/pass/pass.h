@@ -3,6 +3,7 @@
 
 #include "graph/graph.h"
 #include "kernel/kernel.h"
+#include "kolo/codec.h"
 #include "kolo/pass.h"
 
 /* Folds chains of forward nodes into one node with the same results: flatten, bias, ReLU and GELU
@@ -125,6 +126,10 @@ kolo_status kolo_pass_zero(kolo_graph *g, const kolo_zero_opts *opts);
  * placements after each pass. The errors of kolo_graph_propagate. */
 kolo_status kolo_pass_synchronise(kolo_graph *g);
 
+/* Compresses the gradients of parameters, of at least min_bytes, that are summed over the ranks of
+ * the axis dp. Adds a residual for each to the optimizer state. Runs before lower_comm. */
+kolo_status kolo_pass_compress(kolo_graph *g, const kolo_codec *codec, size_t min_bytes);
+
 /* Lowers redistributions to communication: a post and a wait for each bucket (comm_order.h). Groups
  * the sums that updates read into buckets of at least bucket_bytes, in the order in which they are
  * computed; their posts follow the last reader of the parameters. Outputs share the last of these
@@ -184,11 +189,13 @@ typedef struct kolo_pipeline_opts {
     kolo_precision precision;
     bool sparse_embedding;
     bool sync_batch_norm;
-    bool keep_gradients;   /* see kolo_plan_opts */
-    int64_t most_samples;  /* see kolo_sparse_opts */
-    kolo_mesh mesh;        /* of the job; no axes: dp=1 */
-    int rank;              /* in the mesh */
-    int zero;              /* level of ZeRO; 0: none */
+    bool keep_gradients;  /* see kolo_plan_opts */
+    int64_t most_samples; /* see kolo_sparse_opts */
+    kolo_mesh mesh;       /* of the job; no axes: dp=1 */
+    int rank;             /* in the mesh */
+    int zero;             /* level of ZeRO; 0: none */
+    kolo_codec codec;     /* of gradients of at least compress_bytes */
+    size_t compress_bytes;
     int64_t micro_batches; /* per step; above 1: gradient accumulation */
     size_t bucket_bytes;
     kolo_kernel_set kernels;

@@ -143,6 +143,9 @@ static kolo_status sync_batch_norm(kolo_graph *g, const kolo_pipeline_opts *opts
     (void)opts;
     return kolo_pass_sync_batch_norm(g);
 }
+static kolo_status compress(kolo_graph *g, const kolo_pipeline_opts *opts) {
+    return kolo_pass_compress(g, &opts->codec, opts->compress_bytes);
+}
 static kolo_status lower_comm(kolo_graph *g, const kolo_pipeline_opts *opts) {
     size_t in_flight = opts->zero > 1 ? 4 * opts->bucket_bytes : SIZE_MAX;
     return kolo_pass_lower_comm(g, opts->bucket_bytes, in_flight);
@@ -157,6 +160,9 @@ static bool is_zero(const kolo_pipeline_opts *o) { return o->zero > (o->train ? 
 static bool communicates(const kolo_pipeline_opts *o) { return o->train || is_zero(o); }
 static bool freezes(const kolo_pipeline_opts *o) {
     return o->optimizer.freeze && *o->optimizer.freeze;
+}
+static bool compresses(const kolo_pipeline_opts *o) {
+    return o->train && o->codec.kind != KOLO_CODEC_NONE;
 }
 static bool is_sparse(const kolo_pipeline_opts *o) { return o->sparse_embedding; }
 static bool synchronises_norms(const kolo_pipeline_opts *o) {
@@ -197,6 +203,7 @@ static const struct {
     {"zero", zero, is_zero},
     {"synchronise", synchronise, trains}, /* placements are verified from here on */
     {"accumulate", accumulate, accumulates},
+    {"compress", compress, compresses},
     {"lower_comm", lower_comm, communicates},
 };
 

@@ -74,12 +74,15 @@ static kolo_value scale(const builder *b, kolo_value x, double factor, kolo_valu
     return add_node(b, &kolo_op_scale, (kolo_value[]){x, by}, kolo_value_ok(by) ? 2 : 1, attr, out);
 }
 
-/* The mean over the ranks of a LOCAL value. */
-static kolo_value mean(const builder *b, kolo_value x) {
+/* The mean over the ranks of a LOCAL value; `of`: the parameter whose gradient it counts as, or
+ * none.
+ */
+static kolo_value mean(const builder *b, kolo_value x, kolo_value of) {
     const kolo_placements from = on_ranks(KOLO_PLACEMENT_PARTIAL);
     const kolo_placements to = on_ranks(KOLO_PLACEMENT_INVARIANT);
     kolo_value part = scale(b, x, 1, b->share);
     if (!kolo_value_ok(part)) return part;
+    if (kolo_value_ok(of)) kolo_info(b->g, of)->grad = part;
     const kolo_tensor tensor = kolo_info(b->g, part)->tensor;
     return kolo_redistribute_as(b->g, part, &from, &to, &tensor);
 }
@@ -91,7 +94,7 @@ static void become(const builder *b, kolo_value leaf, kolo_value x) {
     if (kolo_value_ok(copy)) kolo_info(b->g, copy)->next_of = leaf;
 }
 
-static void average(const builder *b, kolo_value w) { become(b, w, mean(b, w)); }
+static void average(const builder *b, kolo_value w) { become(b, w, mean(b, w, KOLO_NONE)); }
 
 /* SGD on the anchor, whose gradient is how far the ranks have come from it. */
 static void update_anchor(const builder *b, kolo_value w) {
@@ -99,7 +102,7 @@ static void update_anchor(const builder *b, kolo_value w) {
     kolo_value anchor = add_state(b, "anchor", w), out[KOLO_MAX_IO];
     kolo_value away = scale(b, w, -1, KOLO_NONE);
     away = add_node(b, &kolo_op_add, (kolo_value[]){anchor, away}, 2, NULL, out);
-    kolo_value in[] = {anchor, mean(b, away), kolo_graph_scalar(b->g, "lr", b->g->dtype),
+    kolo_value in[] = {anchor, mean(b, away, w), kolo_graph_scalar(b->g, "lr", b->g->dtype),
                        KOLO_NONE};
     int n_in = 3;
     if (o->momentum != 0) in[n_in++] = add_state(b, "outer", w);
@@ -153,6 +156,8 @@ static kolo_status compile(kolo_rounds *r, const kolo_plan *step, bool outer, ko
         .mesh = {1, {{"dp", ranks}}},
         .algorithm = r->opts.algorithm,
         .kernels = r->opts.kernels,
+        .codec = outer ? r->opts.codec : (kolo_codec){0},
+        .compress_bytes = r->opts.compress_bytes,
         .bucket_bytes = r->opts.bucket_bytes,
         .threads = r->opts.threads,
     };

@@ -25,6 +25,8 @@ typedef struct kolo_round_opts {
     bool nesterov;
     kolo_algorithm algorithm;
     kolo_kernel_set kernels;
+    kolo_codec codec; /* of d, in outer rounds */
+    size_t compress_bytes;
     size_t bucket_bytes; /* default 1 MiB */
     int threads;         /* default 1 */
 } kolo_round_opts;

@@ -46,10 +46,21 @@ static void clear_posted(const kolo_plan *p, const kolo_step *step) {
         const kolo_value_info *info = kolo_info(g, post->in[k]);
         if (g->nodes[info->producer]->op == &kolo_op_accumulate) continue;
         /* Without samples, too: */
+        if (g->nodes[info->producer]->op->comm == KOLO_OP_ENCODE) continue; /* of zeros */
         if (p->shared[info->producer] || kolo_node_is_update(g, g->nodes[info->producer])) continue;
         bool ids = info->tensor.dtype == KOLO_DTYPE_I32; /* -1 selects no row */
         memset(kolo_plan_data(p, post->in[k]), ids ? 0xff : 0, kolo_tensor_bytes(&info->tensor));
     }
+}
+
+/* Without samples a rank encodes zeros, unless it has accumulated something. */
+static void clear_encoded(const kolo_plan *p, const kolo_step *step) {
+    const kolo_graph *g = p->graph;
+    const kolo_node *n = g->nodes[step->node];
+    const kolo_value_info *info = kolo_info(g, n->in[0]);
+    if (n->op->comm != KOLO_OP_ENCODE || g->nodes[info->producer]->op == &kolo_op_accumulate)
+        return;
+    memset(kolo_plan_data(p, n->in[0]), 0, kolo_tensor_bytes(&info->tensor));
 }
 
 static kolo_status wait(kolo_plan *p, int bucket) {
@@ -64,6 +75,7 @@ static kolo_status run_step(kolo_plan *p, const kolo_step *step, part run, int b
     const kolo_plan *owner = owner_of(p);
     switch (step->kind) {
     case KOLO_STEP_KERNEL:
+        if (run.empty) clear_encoded(p, step);
         step->kernel->run(&step->calls[bank]);
         return *in_flight ? kolo_comm_progress(owner->comm) : KOLO_OK;
     case KOLO_STEP_POST:

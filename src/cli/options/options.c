@@ -145,6 +145,14 @@ const kolo_option cli_options[] = {
      .help = "when the workers exchange what they have learned: bsp, gradients in every step; "
              "local:H, bmuf:H or diloco:H, parameters every H steps, between which each trains on "
              "its own (docs/consistency.md)"},
+    {.name = "compress", .type = KOLO_OPTION_TEXT, .metavar = "CODEC",
+     .commands = CMD_TRAIN | CMD_BENCH_TRAIN, .preset = "none",
+     .help = "compress gradients, with error feedback: f16, bf16, int8, 1bit, topk:R (the part R of "
+             "the elements, the largest); with --consistency bmuf or diloco, the changes of a "
+             "round (docs/consistency.md)"},
+    {.name = "compress-min-bytes", .type = KOLO_OPTION_BYTES, .metavar = "BYTES", .preset = "64K",
+     .min = 1, .max = 1LL << 40, .commands = CMD_TRAIN | CMD_BENCH_TRAIN,
+     .help = "gradients of smaller parameters are not compressed"},
     {.name = "reproducible", .type = KOLO_OPTION_INT, .metavar = "L", .min = 1, .max = 1 << 16,
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN, .unset = "sums over the workers",
      .help = "divide the global batch into L logical shards and sum over these: all results are "

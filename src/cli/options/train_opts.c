@@ -66,6 +66,8 @@ void train_opts_shards(const kolo_options *o, kolo_train_opts *opts) {
     opts->global_batch = kolo_options_int(o, "global-batch");
     opts->reproducible = kolo_options_int(o, "reproducible");
     opts->consistency = kolo_options_text(o, "consistency");
+    opts->compress = kolo_options_text(o, "compress");
+    opts->compress_min_bytes = kolo_options_int(o, "compress-min-bytes");
     opts->zero = (int)kolo_options_int(o, "zero");
     opts->worker_weights = kolo_options_text(o, "worker-weights");
     if (opts->batch == 0 && opts->global_batch == 0) opts->batch = DEFAULT_BATCH;

@@ -5,6 +5,7 @@
 #include "graph/graph.h"
 #include "graph/ops/binary.h"
 #include "graph/ops/unary.h"
+#include "kolo/codec.h"
 
 /* conv2d: x [N,C,H,W], w [O,C/groups,KH,KW], [b [O]] -> y [N,O,H',W']; relu: y = max(0, .).
  * conv2d_bwd_data: dy, w -> dx [N,C,in_h,in_w].
@@ -278,6 +279,14 @@ enum { KOLO_CLIP_NORM };
  * memory. Added by the accumulate pass. */
 enum { KOLO_ACCUMULATE_KEEP };
 
+/* encode: x, residual -> code u8 [bytes], error: the code of x + residual by a codec
+ * (kolo/codec.h), and what is lost. decode: codes [ranks * bytes] -> the sum of what they mean, in
+ * rank order. Added by the pass compress. */
+enum { KOLO_CODE_KIND, KOLO_CODE_RATIO };
+/* The codec of such a node, and the bytes of a code of `count` elements, a multiple of 8. */
+kolo_codec kolo_node_codec(const kolo_attr *attr);
+int64_t kolo_code_bytes(const kolo_codec *codec, int64_t count);
+
 /* convert: x -> x in another dtype, f32 or bf16. Added by the precision pass. */
 enum { KOLO_CONVERT_DTYPE };
 
@@ -396,6 +405,8 @@ enum { KOLO_COMM_BUCKET, KOLO_COMM_COLLECTIVE, KOLO_COMM_INSIDE };
     X(square_sum)                       \
     X(clip_factor)                      \
     X(accumulate)                       \
+    X(encode)                           \
+    X(decode)                           \
     X(reorder)                          \
     X(convert)
 

@@ -45,6 +45,8 @@ static kolo_status create_rounds(kolo_session *s) {
         .nesterov = c->nesterov,
         .algorithm = plan->algorithm,
         .kernels = plan->kernels,
+        .codec = plan->codec,
+        .compress_bytes = plan->compress_bytes,
         .bucket_bytes = plan->bucket_bytes,
         .threads = plan->threads,
     };

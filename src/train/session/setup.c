@@ -33,6 +33,7 @@ static void fill_defaults(kolo_train_opts *o) {
     if (o->lr_step_epochs == 0) o->lr_step_epochs = 30;
     if (o->threads == 0) o->threads = 1;
     if (o->bucket_bytes == 0) o->bucket_bytes = KOLO_BUCKET_BYTES;
+    if (o->compress_min_bytes == 0) o->compress_min_bytes = 1 << 16;
 }
 
 static kolo_status check_checkpoints(const kolo_train_opts *o) {
@@ -333,13 +334,47 @@ static kolo_status check_rounds(const kolo_train_opts *o, const kolo_consistency
     return KOLO_OK;
 }
 
+/* The codec of gradients. */
+static kolo_status choose_codec(const kolo_train_opts *o, const kolo_consistency *consistency,
+                                kolo_codec *codec) {
+    const char *text = o->compress ? o->compress : "none";
+    const struct {
+        bool given;
+        const char *option, *why;
+    } refused[] = {
+        {o->zero > 0, "--zero", "each worker gets a range of the sums"},
+        {o->reproducible > 0, "--reproducible", "errors depend on the number of workers"},
+        {consistency->kind == KOLO_CONSISTENCY_LOCAL, "--consistency local",
+         "it averages parameters; take bmuf or diloco"},
+    };
+    KOLO_TRY(kolo_codec_parse(strcmp(text, "1bit") == 0 ? "onebit" : text, codec));
+    KOLO_TRY(kolo_check_count("least bytes to compress", o->compress_min_bytes, 0, INT64_MAX));
+    if (codec->kind == KOLO_CODEC_NONE) return KOLO_OK;
+    for (size_t i = 0; i < KOLO_COUNT(refused); i++) {
+        if (!refused[i].given) continue;
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "compression %s cannot be combined with %s: %s",
+                         text, refused[i].option, refused[i].why);
+    }
+    bool rounds = kolo_consistency_has_rounds(consistency); /* SGD gets what is compressed */
+    if (codec->kind == KOLO_CODEC_ONEBIT && !rounds &&
+        !kolo_optimizer_has_momentum(o->optimizer.kind)) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "1-bit gradients have no second moments, which %s needs: take sgd, "
+                         "nesterov or lars, or another --compress",
+                         kolo_optimizer_name(o->optimizer.kind));
+    }
+    return KOLO_OK;
+}
+
 /* Everything that needs neither the model nor the data. */
 static kolo_status open_steps(kolo_setup *s, const kolo_train_opts *given, int workers) {
     kolo_consistency consistency;
+    kolo_codec codec;
     KOLO_TRY(resolve(given, &s->opts));
     KOLO_TRY(kolo_check_count("number of workers", workers, 1, 1 << 16));
     KOLO_TRY(kolo_consistency_parse(s->opts.consistency, workers, &consistency));
     KOLO_TRY(check_rounds(&s->opts, &consistency));
+    KOLO_TRY(choose_codec(&s->opts, &consistency, &codec));
     s->workers = workers;
     KOLO_TRY(choose_mesh(&s->opts, workers, &s->mesh));
     compute_batches(s);
@@ -355,6 +390,8 @@ static kolo_status open_steps(kolo_setup *s, const kolo_train_opts *given, int w
             {
                 .mesh = s->mesh,
                 .zero = s->opts.zero,
+                .codec = codec,
+                .compress_bytes = (size_t)s->opts.compress_min_bytes,
                 .optimizer = s->opts.optimizer,
                 .sparse_embedding = s->opts.sparse_embedding,
                 .sync_batch_norm = s->opts.sync_bn,
@@ -512,9 +549,14 @@ void kolo_setup_describe_learning(const kolo_setup *setup, kolo_text *text) {
     describe_optimizer(&o->optimizer, text);
     kolo_text_add(text, "sparse-embedding: %s\n", o->sparse_embedding ? "true" : "false");
     if (o->sync_bn) kolo_text_add(text, "sync-bn: true\n");
-    if (kolo_consistency_has_rounds(&setup->session.consistency)) {
-        kolo_text_add(text, "consistency: %s\nworkers: %d\n", o->consistency, setup->workers);
+    bool rounds = kolo_consistency_has_rounds(&setup->session.consistency);
+    bool codes = setup->session.plan.codec.kind != KOLO_CODEC_NONE;
+    if (rounds) kolo_text_add(text, "consistency: %s\n", o->consistency);
+    if (codes) {
+        kolo_text_add(text, "compress: %s\ncompress-min-bytes: %" PRId64 "\n", o->compress,
+                      o->compress_min_bytes);
     }
+    if (rounds || codes) kolo_text_add(text, "workers: %d\n", setup->workers);
     describe_schedule(setup, text);
     kolo_text_add(text, "precision: %s\n", kolo_precision_name(o->precision));
     if (o->reproducible > 0) kolo_text_add(text, "reproducible: %" PRId64 "\n", o->reproducible);

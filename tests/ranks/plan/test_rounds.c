@@ -1,5 +1,5 @@
-/* Rounds of ranks that train on their own: against a simulation of the equations of
- * docs/consistency.md for all ranks in one loop, in f64 with the reference kernels. */
+/* Rounds of ranks that train on their own, and compressed gradients: against a simulation of the
+ * equations of docs/consistency.md for all ranks in one loop, in f64 with the reference kernels. */
 #include "plan/rounds.h"
 #include "support/ranks.h"
 #include "support/support.h"
@@ -12,10 +12,11 @@ enum { STEPS = 14, RANKS = 3, BATCH = 4, IN = 5, HIDDEN = 4, CLASSES = 3 };
 enum { W1 = HIDDEN * IN, W2 = CLASSES * HIDDEN, NUMBERS = W1 + W2 };
 
 typedef struct setting {
-    int ranks, every;
+    int ranks, every; /* every 0: gradients are summed in each step */
     bool outer, nesterov;
     double outer_lr, outer_momentum;
     double momentum; /* of the steps */
+    kolo_codec codec;
 } setting;
 
 /* After each step, settled. */
@@ -66,7 +67,23 @@ static void gradient(const double *w, int rank, int step, double *g) {
 typedef struct simulation {
     double w[RANKS][NUMBERS], v[RANKS][NUMBERS]; /* by rank */
     double anchor[NUMBERS], outer[NUMBERS];
+    float residual[RANKS][NUMBERS];
 } simulation;
+
+/* Adds what arrives of a rank's numbers to sum, for each tensor. */
+static void add_decoded(simulation *s, const kolo_codec *codec, int rank, const double *x,
+                        double *sum) {
+    const int first[] = {0, W1, NUMBERS};
+    for (int t = 0; t < 2; t++) {
+        size_t n = (size_t)(first[t + 1] - first[t]), bytes = kolo_codec_bytes(codec, n);
+        float values[NUMBERS], decoded[NUMBERS];
+        char code[8 * NUMBERS + 64];
+        for (size_t i = 0; i < n; i++) values[i] = (float)x[(size_t)first[t] + i];
+        ASSERT_OK(kolo_codec_encode(codec, values, n, s->residual[rank] + first[t], code, bytes));
+        ASSERT_OK(kolo_codec_decode(codec, code, bytes, decoded, n));
+        for (size_t i = 0; i < n; i++) sum[(size_t)first[t] + i] += decoded[i];
+    }
+}
 
 static double mean_of(const simulation *s, int ranks, int i) {
     double sum = 0;
@@ -74,11 +91,27 @@ static double mean_of(const simulation *s, int ranks, int i) {
     return sum / ranks;
 }
 
+/* The mean distance of the ranks from the anchor. */
+static void mean_delta(simulation *s, const setting *o, double *delta) {
+    memset(delta, 0, NUMBERS * sizeof *delta);
+    for (int r = 0; r < o->ranks; r++) {
+        double own[NUMBERS];
+        for (int i = 0; i < NUMBERS; i++) own[i] = (s->anchor[i] - s->w[r][i]) / o->ranks;
+        if (o->codec.kind != KOLO_CODEC_NONE) {
+            add_decoded(s, &o->codec, r, own, delta);
+        } else {
+            for (int i = 0; i < NUMBERS; i++) delta[i] += own[i];
+        }
+    }
+}
+
 static void combine(simulation *s, const setting *o) {
+    double deltas[NUMBERS];
+    mean_delta(s, o, deltas);
     for (int i = 0; i < NUMBERS; i++) {
         double w = mean_of(s, o->ranks, i);
         if (o->outer) {
-            double delta = s->anchor[i] - w;
+            double delta = deltas[i];
             s->outer[i] = o->outer_momentum * s->outer[i] + delta;
             double by = o->nesterov ? delta + o->outer_momentum * s->outer[i] : s->outer[i];
             s->anchor[i] = w = s->anchor[i] - o->outer_lr * by;
@@ -87,21 +120,39 @@ static void combine(simulation *s, const setting *o) {
     }
 }
 
+/* Every rank's gradient is compressed, and all make the same update. */
+static void step_together(simulation *s, const setting *o, int step) {
+    double sum[NUMBERS] = {0}, g[NUMBERS];
+    for (int r = 0; r < o->ranks; r++) {
+        gradient(s->w[r], r, step, g);
+        for (int i = 0; i < NUMBERS; i++) g[i] /= o->ranks;
+        add_decoded(s, &o->codec, r, g, sum);
+    }
+    for (int i = 0; i < NUMBERS; i++) {
+        s->v[0][i] = o->momentum * s->v[0][i] + sum[i];
+        for (int r = 0; r < o->ranks; r++) s->w[r][i] -= lr * s->v[0][i];
+    }
+}
+
+static void step_alone(simulation *s, const setting *o, int step) {
+    double g[NUMBERS];
+    for (int r = 0; r < o->ranks; r++) {
+        gradient(s->w[r], r, step, g);
+        for (int i = 0; i < NUMBERS; i++) {
+            s->v[r][i] = o->momentum * s->v[r][i] + g[i];
+            s->w[r][i] -= lr * s->v[r][i];
+        }
+    }
+    if ((step + 1) % o->every == 0) combine(s, o);
+}
+
 static void simulate(const setting *o, outcome *result) {
     simulation s = {0};
     for (int r = 0; r < o->ranks; r++) {
         for (int i = 0; i < NUMBERS; i++) s.anchor[i] = s.w[r][i] = initial(i);
     }
     for (int step = 0; step < STEPS; step++) {
-        for (int r = 0; r < o->ranks; r++) {
-            double g[NUMBERS];
-            gradient(s.w[r], r, step, g);
-            for (int i = 0; i < NUMBERS; i++) {
-                s.v[r][i] = o->momentum * s.v[r][i] + g[i];
-                s.w[r][i] -= lr * s.v[r][i];
-            }
-        }
-        if ((step + 1) % o->every == 0) combine(&s, o);
+        o->every > 0 ? step_alone(&s, o, step) : step_together(&s, o, step);
         for (int i = 0; i < NUMBERS; i++) {
             result->parameters[step][i] = mean_of(&s, o->ranks, i);
         }
@@ -132,15 +183,18 @@ static void feed(kolo_plan *p, int rank, int step) {
 static kolo_status train(kolo_comm *comm, kolo_store *store, const setting *o, kolo_plan **plan,
                          kolo_rounds **rounds, outcome *result) {
     const int rank = kolo_comm_rank(comm);
+    const bool alone = o->every > 0;
     const kolo_plan_opts opts = {.train = true,
                                  .optimizer = {.momentum = o->momentum},
-                                 .versions = o->ranks,
+                                 .versions = alone ? o->ranks : 0,
                                  .version = rank,
+                                 .codec = o->codec,
                                  .kernels = KOLO_KERNELS_REF};
     const kolo_round_opts round_opts = {.outer = o->outer,
                                         .lr = o->outer_lr,
                                         .momentum = o->outer_momentum,
                                         .nesterov = o->nesterov,
+                                        .codec = o->codec,
                                         .bucket_bytes = 64,
                                         .kernels = KOLO_KERNELS_REF};
     kolo_graph *g;
@@ -151,24 +205,24 @@ static kolo_status train(kolo_comm *comm, kolo_store *store, const setting *o, k
         kolo_graph_destroy(g);
         return status;
     }
-    KOLO_TRY(kolo_plan_compile(g, &opts, store, NULL, plan));
-    KOLO_TRY(kolo_rounds_create(*plan, &round_opts, store, comm, rounds));
+    KOLO_TRY(kolo_plan_compile(g, &opts, store, alone ? NULL : comm, plan));
+    if (alone) KOLO_TRY(kolo_rounds_create(*plan, &round_opts, store, comm, rounds));
     for (int i = 0; i < NUMBERS; i++) start[i] = initial(i);
     KOLO_TRY(kolo_store_write(store, kolo_store_find(store, "w1"), start));
     KOLO_TRY(kolo_store_write(store, kolo_store_find(store, "w2"), start + W1));
-    kolo_rounds_begin(*rounds);
+    if (alone) kolo_rounds_begin(*rounds);
     kolo_plan_set_scalar(*plan, "lr", lr);
-    kolo_plan_set_scalar(*plan, "grad_scale", 1.0 / BATCH);
+    kolo_plan_set_scalar(*plan, "grad_scale", 1.0 / BATCH / (alone ? 1 : o->ranks));
     for (int step = 0; step < STEPS; step++) {
-        bool due = (step + 1) % o->every == 0;
+        bool due = alone && (step + 1) % o->every == 0;
         feed(*plan, rank, step);
         KOLO_TRY(kolo_plan_run(*plan));
         if (due) KOLO_TRY(kolo_rounds_combine(*rounds));
-        KOLO_TRY(kolo_rounds_settle(*rounds, due));
+        if (alone) KOLO_TRY(kolo_rounds_settle(*rounds, due));
         double *to = result->parameters[step];
         KOLO_TRY(kolo_store_read(store, kolo_store_find(store, "w1"), to));
         KOLO_TRY(kolo_store_read(store, kolo_store_find(store, "w2"), to + W1));
-        kolo_rounds_unsettle(*rounds);
+        if (alone) kolo_rounds_unsettle(*rounds);
     }
     return KOLO_OK;
 }
@@ -223,15 +277,29 @@ static const setting cases[] = {
      .outer_momentum = 0.9},
 };
 
+/* Values that differ in the last bit may be encoded differently, so codecs have a wider limit. */
+static void assert_follows(const setting *o, const char *what, int i, double limit) {
+    static outcome want, have;
+    simulate(o, &want);
+    run(o, RANKS_THREAD, &have);
+    double error = test_relative_l2_f64(&have.parameters[0][0], &want.parameters[0][0],
+                                        (int64_t)STEPS * NUMBERS);
+    if (!(error < limit)) fail_msg("%s %d: the relative error is %g", what, i, error);
+    assert_true(want.parameters[STEPS - 1][0] != want.parameters[0][0]);
+}
+
 static void rounds_follow_the_equations(void **state) {
-    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
-        static outcome want, have;
-        simulate(&cases[i], &want);
-        run(&cases[i], RANKS_THREAD, &have);
-        double error = test_relative_l2_f64(&have.parameters[0][0], &want.parameters[0][0],
-                                            (int64_t)STEPS * NUMBERS);
-        if (!(error < 1e-12)) fail_msg("case %d: the relative error is %g", (int)i, error);
-        assert_true(want.parameters[STEPS - 1][0] != want.parameters[0][0]);
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) assert_follows(&cases[i], "case", (int)i, 1e-12);
+}
+
+static void compressed_gradients_follow_the_equations(void **state) {
+    for (int kind = KOLO_CODEC_NONE + 1; kind < KOLO_CODEC_COUNT; kind++) {
+        setting o = {.ranks = 3, .momentum = 0.9, .codec = {(kolo_codec_kind)kind, 0}};
+        if (kind == KOLO_CODEC_TOPK) o.codec.ratio = 0.2;
+        assert_follows(&o, "codec", kind, 1e-6);
+        setting rounds = cases[4];
+        rounds.codec = o.codec;
+        assert_follows(&rounds, "rounds with codec", kind, 1e-6);
     }
 }
 
@@ -261,6 +329,7 @@ static void versions_are_one_tensor_in_files(void **state) {
 TEST_MAIN(test_rounds) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rounds_follow_the_equations),
+        cmocka_unit_test(compressed_gradients_follow_the_equations),
         cmocka_unit_test(threads_and_processes_agree_bitwise),
         cmocka_unit_test(versions_are_one_tensor_in_files),
     };

@@ -1,11 +1,13 @@
 /* Runs whose workers train on their own between rounds: what the policy accepts and refuses, what
- * it communicates, and that neither evaluation, files nor a resume change a bit. */
+ * it communicates, compressed or not, and that neither evaluation, files nor a resume change a bit.
+ */
 #include "base/compiler.h"
 #include "support/folder.h"
 #include "support/support.h"
 #include "support/train_job.h"
 #include "train/session/consistency.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -92,10 +94,32 @@ static void a_run_resumes_within_a_round(void **state) {
     }
 }
 
+/* Residuals are state; a rank without samples sends what is left of earlier steps. */
+static void compressed_runs_resume_bitwise(void **state) {
+    static const char *const codecs[] = {"f16", "int8", "1bit", "topk:0.1"};
+    for (size_t i = 0; i < KOLO_COUNT(codecs); i++) {
+        kolo_train_opts opts = options(i == 1 ? "diloco:3" : NULL);
+        opts.accumulate = i == 2 ? 2 : 1;
+        opts.compress = codecs[i];
+        opts.compress_min_bytes = 512;
+        opts.check_replicas = 1;
+        const kolo_train_result whole = train_well(3, &opts);
+        assert_int_equal(system("rm -rf run"), 0);
+        opts.out_dir = "run";
+        opts.checkpoint_steps = 5;
+        opts.steps = 7;
+        (void)train_well(3, &opts);
+        opts.resume = "run";
+        opts.steps = 10;
+        const kolo_train_result resumed = train_well(3, &opts);
+        assert_same_run(codecs[i], &whole, &resumed);
+    }
+}
+
 /* ---- what is communicated ---- */
 
 typedef struct traffic_case {
-    const char *consistency;
+    const char *consistency, *compress;
     int64_t steps;
 } traffic_case;
 
@@ -108,17 +132,19 @@ static kolo_status traffic_body(kolo_comm *comm, const void *arg, void *result) 
                             .steps = c->steps,
                             .no_eval = true,
                             .algorithm = KOLO_ALGORITHM_RING,
+                            .compress = c->compress,
+                            .compress_min_bytes = 1,
                             .consistency = c->consistency};
     kolo_train_result run;
     kolo_peer_traffic traffic;
     KOLO_TRY(kolo_train(comm, &opts, NULL, NULL, &run));
     KOLO_TRY(kolo_comm_peer_traffic(comm, !kolo_comm_rank(comm), &traffic));
-    *(uint64_t *)result = traffic.sent_bytes;
+    *(uint64_t *)result = traffic.received_bytes;
     return KOLO_OK;
 }
 
-static double bytes_sent(const char *consistency, int64_t steps) {
-    const traffic_case c = {consistency, steps};
+static double bytes_received(const char *consistency, const char *compress, int64_t steps) {
+    const traffic_case c = {consistency, compress, steps};
     uint64_t bytes[2] = {0};
     rank_job job = {
         .n = 2,
@@ -133,13 +159,27 @@ static double bytes_sent(const char *consistency, int64_t steps) {
     return (double)bytes[0];
 }
 
-static void rounds_communicate_a_part_of_the_bytes(void **state) {
-    double bsp = bytes_sent("bsp", 16) - bytes_sent("bsp", 8);
-    double local = bytes_sent("local:8", 16) - bytes_sent("local:8", 8);
-    double diloco = bytes_sent("diloco:8", 16) - bytes_sent("diloco:8", 8);
-    assert_true(bsp > 8 * 61706 * 4.0);
-    if (local > 1.02 * bsp / 8 || local < 0.98 * bsp / 8) fail_msg("%g of %g", local, bsp);
-    if (diloco > 1.02 * bsp / 8 || diloco < 0.98 * bsp / 8) fail_msg("%g of %g", diloco, bsp);
+/* In 8 steps, by one of two ranks. */
+static double bytes_of(const char *consistency, const char *compress) {
+    return bytes_received(consistency, compress, 16) - bytes_received(consistency, compress, 8);
+}
+
+static void rounds_and_codecs_cut_the_bytes(void **state) {
+    static const struct {
+        const char *consistency, *compress;
+        double part; /* of the bytes of f32 in every step */
+    } rows[] = {{"local:8", NULL, 1.0 / 8},    {"diloco:8", NULL, 1.0 / 8},
+                {NULL, "f16", 1.0 / 2},        {NULL, "int8", (1 + 4.0 / 256) / 4},
+                {NULL, "1bit", 1.0 / 32},      {NULL, "topk:0.01", 0.02},
+                {"diloco:8", "int8", 1 / 31.5}};
+    const double all = bytes_of(NULL, NULL);
+    assert_true(all > 8 * 61706 * 4.0);
+    for (size_t i = 0; i < KOLO_COUNT(rows); i++) {
+        double part = bytes_of(rows[i].consistency, rows[i].compress) / all;
+        double within = rows[i].part < 0.1 ? 0.1 : 0.02; /* small tensors, metrics */
+        if (fabs(part / rows[i].part - 1) < within) continue;
+        fail_msg("%s %s: %g of the bytes", rows[i].consistency, rows[i].compress, part);
+    }
 }
 
 /* ---- what is refused ---- */
@@ -158,6 +198,18 @@ static void combinations_without_meaning_are_refused(void **state) {
         assert_int_equal(kolo_train_check(&opts[i], 2), KOLO_ERR_UNSUPPORTED);
         if (!strstr(kolo_last_error(), names[i])) fail_msg("%s", kolo_last_error());
     }
+    kolo_train_opts codecs[] = {options(NULL), options(NULL), options("local:4"), options(NULL)};
+    codecs[0].zero = 1;
+    codecs[1].reproducible = 4;
+    codecs[1].global_batch = 8;
+    codecs[1].batch = 0;
+    codecs[3].optimizer = (kolo_optimizer_opts){.kind = KOLO_OPTIMIZER_ADAM};
+    for (size_t i = 0; i < KOLO_COUNT(codecs); i++) {
+        codecs[i].compress = "1bit";
+        assert_int_equal(kolo_train_check(&codecs[i], 2), KOLO_ERR_UNSUPPORTED);
+    }
+    codecs[3].compress = "int9";
+    assert_int_equal(kolo_train_check(&codecs[3], 2), KOLO_ERR_ARG);
 }
 
 static void policies_are_parsed(void **state) {
@@ -186,7 +238,8 @@ TEST_MAIN(test_consistency) {
         cmocka_unit_test(reading_the_parameters_does_not_change_them),
         cmocka_unit_test(threads_and_processes_agree_bitwise),
         cmocka_unit_test(a_run_resumes_within_a_round),
-        cmocka_unit_test(rounds_communicate_a_part_of_the_bytes),
+        cmocka_unit_test(compressed_runs_resume_bitwise),
+        cmocka_unit_test(rounds_and_codecs_cut_the_bytes),
         cmocka_unit_test(combinations_without_meaning_are_refused),
         cmocka_unit_test(policies_are_parsed),
     };
