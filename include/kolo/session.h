@@ -145,7 +145,10 @@ typedef struct kolo_fit_opts {
     int64_t epochs, steps;        /* counted from step 0 of the session; both 0: one epoch */
     kolo_train_observer observer; /* on rank 0; may be NULL */
     kolo_fit_stop *stop;          /* NULL: the run ends at its limit */
-    void *arg;                    /* of both */
+    /* Asked after each step, on each rank: true ends the run there with PEER ("interrupted by the
+     * user"). NULL: never. Waits for other ranks ask that of kolo_comm_opts. */
+    bool (*interrupted)(void *arg);
+    void *arg; /* of the three */
     const char *augment;
     const char *out_dir; /* metrics.jsonl, loss.svg, checkpoints; NULL: no files */
     int64_t checkpoint_steps, checkpoint_epochs, keep;

@@ -62,6 +62,7 @@ kolo_status kolo_fit(kolo_session *session, const kolo_dataset *train, const kol
         .observer = o.observer,
         .observer_arg = o.arg,
         .stop = o.stop,
+        .interrupted = o.interrupted,
     };
     kolo_status status = fit_session(&j, train, test, &o, result ? result : &unused);
     kolo_job_end(&j);

@@ -24,11 +24,12 @@ typedef struct kolo_job {
     kolo_setup setup;
     kolo_run_files *files; /* rank 0, with out_dir */
     kolo_session *session;
-    kolo_session *own;   /* of kolo_train: the session; else NULL */
-    kolo_fit_stop *stop; /* rank 0; may be NULL */
-    bool asks;           /* rank 0 has one */
-    int64_t end;         /* the run ends after this step, counted from 1 */
-    kolo_trace *trace;   /* NULL: not recorded */
+    kolo_session *own;              /* of kolo_train: the session; else NULL */
+    kolo_fit_stop *stop;            /* rank 0; may be NULL */
+    bool asks;                      /* rank 0 has one */
+    bool (*interrupted)(void *arg); /* may be NULL */
+    int64_t end;                    /* the run ends after this step, counted from 1 */
+    kolo_trace *trace;              /* NULL: not recorded */
 
     kolo_balance *balance; /* worker weights are measured; else NULL */
     int64_t dealt_from;    /* the step from which its counts hold; 0: already */

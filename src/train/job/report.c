@@ -3,6 +3,8 @@
 #include "base/integer.h"
 #include "train/job/job.h"
 
+#include <inttypes.h>
+
 static const int64_t report_ns = 100000000;
 
 /* The sums of the last `n` steps, at most KOLO_LAST_STEPS and those done. */
@@ -105,12 +107,18 @@ static kolo_status ask_to_stop(kolo_job *j, int64_t k, bool epoch_end, bool eval
     return j->comm ? kolo_broadcast(j->comm, stops, sizeof *stops, KOLO_DTYPE_U8, 0) : KOLO_OK;
 }
 
+static kolo_status check_interrupted(const kolo_job *j, int64_t k) {
+    if (!j->interrupted || !j->interrupted(j->observer_arg)) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_PEER, "interrupted by the user after step %" PRId64, k + 1);
+}
+
 /* After step k: evaluation and reports where they are due. */
 kolo_status kolo_job_after_step(kolo_job *j, int64_t k) {
     int64_t done = k + 1;
     bool whole = done % j->setup.epoch_steps == 0;
     bool epoch_end = whole || done == j->end, due = wants_evaluation(j, done);
     if (due) KOLO_TRY(kolo_job_evaluate(j));
+    KOLO_TRY(check_interrupted(j, k));
     bool stops = false;
     if (epoch_end || due) KOLO_TRY(ask_to_stop(j, k, epoch_end, due, &stops));
     if (stops) {

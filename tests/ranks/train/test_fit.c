@@ -164,6 +164,23 @@ static void callbacks_end_runs_on_all_ranks(void **state) {
     }
 }
 
+static bool interrupts(void *arg) { return ++*(int *)arg == 3; }
+
+static void interruptions_end_runs(void **state) {
+    int steps = 0;
+    const kolo_session_opts opts = {.batch = 32};
+    const kolo_fit_opts fit = {.epochs = 2, .interrupted = interrupts, .arg = &steps};
+    kolo_dataset *train;
+    kolo_session *session;
+    assert_int_equal(kolo_dataset_open(DATA, KOLO_SPLIT_TRAIN, &train), KOLO_OK);
+    assert_int_equal(kolo_session_create(NULL, &opts, build_lenet, NULL, &session), KOLO_OK);
+    assert_int_equal(kolo_fit(session, train, NULL, &fit, NULL), KOLO_ERR_PEER);
+    assert_non_null(strstr(kolo_last_error(), "interrupted by the user after step 3"));
+    assert_int_equal(kolo_session_steps(session), 3);
+    kolo_session_destroy(session);
+    kolo_dataset_close(train);
+}
+
 static void runs_resume_with_the_same_bits(void **state) {
     for (int ranks = 1; ranks <= 2; ranks++) {
         assert_int_equal(system("rm -rf run"), 0);
@@ -255,6 +272,7 @@ TEST_MAIN(test_fit) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(runs_are_those_of_training_jobs),
         cmocka_unit_test(callbacks_end_runs_on_all_ranks),
+        cmocka_unit_test(interruptions_end_runs),
         cmocka_unit_test(runs_resume_with_the_same_bits),
         cmocka_unit_test(a_session_has_several_runs),
         cmocka_unit_test(runs_that_cannot_be_are_refused),
