@@ -47,7 +47,7 @@ endif()
 # The Python module: its sources and the relative path to the library.
 if(KOLO_PYTHON)
   set(KOLO_PYTHON_DIR lib/python3/dist-packages CACHE STRING "where the Python module is installed")
-  install(DIRECTORY python/kolo DESTINATION ${KOLO_PYTHON_DIR} FILES_MATCHING PATTERN "*.py"
+  install(DIRECTORY python/kolo DESTINATION ${KOLO_PYTHON_DIR} FILES_MATCHING PATTERN "*.py" PATTERN py.typed
     PATTERN __pycache__ EXCLUDE)
   file(RELATIVE_PATH python_to_lib /${KOLO_PYTHON_DIR}/kolo /${CMAKE_INSTALL_LIBDIR})
   file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/library_folder.txt CONTENT "${python_to_lib}\n")

@@ -1,161 +1,538 @@
-"""Loads libkolo-comm and declares its functions and structures.
+"""Declares the C functions and types of include/kolo/*.h, and loads the libraries when they are used.
 
-The structures mirror include/kolo/*.h; tests/python/test_layout.py compares them with the headers.
+The declarations below are C. ctypes types are derived from them, and tests/python/test_layout.py has
+a C compiler compare them with the headers.
 """
+
+from __future__ import annotations
 
 import ctypes
 import os
-from ctypes import (CFUNCTYPE, POINTER, Structure, c_bool, c_char_p, c_double, c_float, c_int,
-                    c_int64, c_size_t, c_uint32, c_uint64, c_void_p)
+import re
+from types import SimpleNamespace
+from typing import Any, Dict, Iterator, List, Tuple
 
-NAME = "libkolo-comm.so.0"
+# The names of enumeration constants in order: prefix of the constants, names.
+ENUMS: Dict[str, Tuple[str, Tuple[str, ...]]] = {
+    "kolo_dtype": ("KOLO_DTYPE_", ("f32", "f64", "f16", "bf16", "i8", "u8", "i32", "i64")),
+    "kolo_reduce_op": ("KOLO_", ("sum", "min", "max", "prod", "mean", "and", "or", "xor")),
+    "kolo_collective": ("KOLO_COLLECTIVE_",
+                        ("allreduce", "broadcast", "barrier", "reduce", "reduce_scatter",
+                         "allgather", "gather", "scatter", "alltoall", "send", "recv")),
+    "kolo_init_kind": ("KOLO_INIT_", ("zero", "one", "uniform", "normal")),
+    "kolo_split": ("KOLO_SPLIT_", ("train", "test")),
+    "kolo_optimizer": ("KOLO_OPTIMIZER_", ("sgd", "nesterov", "adam", "adamw", "lars", "lamb")),
+    "kolo_lr_schedule": ("KOLO_LR_", ("constant", "step", "cosine", "poly")),
+    "kolo_precision": ("KOLO_PRECISION_", ("f32", "bf16")),
+    "kolo_recompute": ("KOLO_RECOMPUTE_", ("none", "cheap", "full")),
+    "kolo_notice_kind": ("KOLO_NOTICE_", ("transient", "info", "warning")),
+    "kolo_checkpoint_format": ("KOLO_FORMAT_", ("native", "torchvision", "huggingface")),
+}
+# Enumerations whose names the library parses.
+PARSED = {"kolo_algorithm": "kolo_algorithm_parse",
+          "kolo_transport_choice": "kolo_transport_parse"}
+# Enumerations without names here.
+NUMBERS = ("kolo_status", "kolo_codec_kind", "kolo_metric_denominator", "kolo_metric_format")
+
+STATUSES = ("KOLO_OK", "KOLO_ERR_ARG", "KOLO_ERR_NOMEM", "KOLO_ERR_IO", "KOLO_ERR_FORMAT",
+            "KOLO_ERR_UNSUPPORTED", "KOLO_ERR_TIMEOUT", "KOLO_ERR_PEER", "KOLO_ERR_DIVERGED")
+
+# Structures and types of functions. Arrays have their length in numbers.
+TYPES = """
+typedef bool interrupted(void *arg);
+
+struct kolo_codec { kolo_codec_kind kind; double ratio; };
+struct kolo_part { uint32_t tree_node; void *data; size_t count; };
+struct kolo_comm_opts {
+    int rank, world, local_rank, local_world; const char *master_addr; int master_port;
+    const char *secret_file; int64_t timeout_ms; kolo_algorithm algorithm; int64_t segment_bytes;
+    kolo_transport_choice transport; const char *interface; int64_t heartbeat_ms; bool insecure;
+    uint32_t generation; int report_signal, report_fd, max_in_flight; bool progress_thread;
+    interrupted *interrupted; void *interrupted_arg;
+};
+struct kolo_request_opts {
+    kolo_collective kind; kolo_dtype dtype; kolo_reduce_op op; const void *input; void *output;
+    size_t count; const size_t *counts, *output_counts; const kolo_part *parts; int n_parts;
+    int root, tag; double prescale, postscale; int shards; kolo_algorithm algorithm;
+    int priority; const char *site;
+};
+struct kolo_peer_traffic { uint64_t sent_bytes, received_bytes, sends, receives; };
+struct kolo_message { int from, tag; kolo_dtype dtype; size_t count; };
+
+typedef void on_stall(void *arg, const char *report);
+struct kolo_named_opts {
+    size_t fusion_bytes; int64_t cycle_us, stall_ms; on_stall *on_stall; void *arg;
+};
+struct kolo_reducer_opts { size_t bucket_bytes; bool sum; kolo_codec codec; };
+
+struct kolo_shape { int rank; int64_t dim[6]; };
+struct kolo_value { int32_t id; uint32_t graph; };
+struct kolo_graph_opts { kolo_dtype dtype; };
+struct kolo_init { kolo_init_kind kind; double scale; };
+struct kolo_conv2d_opts {
+    int64_t stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups;
+};
+struct kolo_conv_transpose2d_opts {
+    int64_t stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups;
+    int64_t output_pad_h, output_pad_w;
+};
+struct kolo_conv1d_opts { int64_t stride, pad, dilation, groups; };
+struct kolo_pool2d_opts {
+    int64_t kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w; bool ceil, exclude_padding;
+};
+struct kolo_lrn_opts { int64_t size; double alpha, beta, k; };
+struct kolo_batch_norm_opts { double eps, momentum; };
+struct kolo_mask_opts { int64_t count, mask, vocabulary; bool pairs; };
+struct kolo_attention_opts {
+    int64_t heads; bool causal; kolo_value mask; bool use_mask; double dropout;
+};
+struct kolo_cross_attention_opts {
+    int64_t heads, kv_heads; bool causal; double scale; kolo_value bias; bool use_bias;
+};
+struct kolo_loss_opts { bool has_ignore_index; int32_t ignore_index; double smoothing; };
+
+struct kolo_field {
+    const char *name; kolo_dtype dtype; kolo_shape shape; float mean[16], std[16];
+};
+struct kolo_dataset_info {
+    const char *name, *place; kolo_split split; int64_t count; int classes, n_fields;
+    kolo_field fields[32];
+};
+struct kolo_batch {
+    int64_t count; int n_fields; const kolo_field *fields; const void *data[32];
+    int64_t global_count, first, epoch, step;
+};
+struct kolo_dataset_opts {
+    int64_t context, vocabulary; bool pairs; int64_t first, separator;
+};
+typedef kolo_status kolo_read_samples(void *arg, const int64_t *indices, int64_t n,
+                                      void *const *data);
+struct kolo_source {
+    const char *name; int64_t count; int n_fields; const kolo_field *fields;
+    const void *data[32]; kolo_read_samples *gather; void *arg; int classes;
+};
+
+struct kolo_metrics { double value[16]; };
+struct kolo_metric {
+    const char *name, *output; kolo_metric_denominator per; void *reduce, *derive;
+    bool tokens_only, every_model, final, part_of_loss; const char *group, *label, *bar;
+    kolo_metric_format format;
+};
+
+struct kolo_model_opts { int64_t batch; kolo_shape sample; int64_t classes; const char *options; };
+typedef kolo_status kolo_model_windows(const char *options, kolo_dataset_opts *windows);
+typedef kolo_status kolo_model_build(kolo_graph *g, const kolo_model_opts *opts);
+struct kolo_model {
+    const char *name, *summary, *options_help; kolo_shape sample; int64_t classes;
+    bool label_maps; kolo_model_windows *windows; kolo_model_build *build;
+};
+
+struct kolo_optimizer_opts {
+    kolo_optimizer kind; double momentum, beta1, beta2, eps, trust, weight_decay;
+    bool decay_matrices_only; const char *no_decay; bool scale_matrices_only;
+    const char *no_scale; double clip; const char *freeze;
+};
+struct kolo_train_progress {
+    int64_t epoch, step, total_steps; kolo_metrics train; int64_t samples;
+    double samples_per_second; kolo_metrics test; double lr, seconds, seconds_left;
+    bool epoch_end, evaluated;
+};
+struct kolo_train_result {
+    char model[128]; int workers, threads; int64_t batch, parameters, steps, epochs, samples;
+    double first_loss; kolo_metrics final; bool evaluated; kolo_metrics test;
+    double train_seconds, samples_per_second, step_ms_median; int64_t peak_rss_bytes;
+    uint64_t parameter_hash; int64_t losses_checked;
+};
+typedef void kolo_train_observer(void *arg, const kolo_train_progress *progress);
+typedef void kolo_train_notice(void *arg, const char *line, kolo_notice_kind kind);
+
+typedef kolo_status kolo_build(kolo_graph *g, int64_t samples, void *arg);
+struct kolo_session_opts {
+    int64_t batch, accumulate, global_batch, reproducible; const char *mesh; uint64_t seed;
+    int threads; kolo_optimizer_opts optimizer; bool sparse_embedding, sync_bn; int zero;
+    double lr; kolo_lr_schedule schedule; double lr_min, lr_power, lr_step_factor;
+    int64_t lr_step_every, warmup_steps, steps; kolo_precision precision;
+    kolo_recompute recompute; kolo_algorithm algorithm; int64_t bucket_bytes;
+    bool reference_kernels, no_winograd, keep_gradients, evaluate_only;
+};
+typedef bool kolo_fit_stop(void *arg, const kolo_train_progress *progress);
+struct kolo_fit_opts {
+    int64_t epochs, steps; kolo_train_observer *observer; kolo_fit_stop *stop;
+    interrupted *interrupted; void *arg;
+    const char *augment, *out_dir; int64_t checkpoint_steps, checkpoint_epochs, keep;
+    const char *resume; bool resume_if_any; int64_t eval_every, eval_steps, log_every;
+    int64_t audit, check_replicas; const char *worker_weights, *trace;
+    kolo_train_notice *notice; void *notice_arg;
+};
+"""
+# Pointers to functions that the headers declare otherwise than by a typedef of the function.
+POINTERS = ("interrupted", "on_stall", "kolo_model_windows", "kolo_model_build",
+            "kolo_train_observer", "kolo_train_notice")
+
+COMM_FUNCTIONS = """
+kolo_status kolo_comm_create(const kolo_comm_opts *opts, kolo_comm **comm);
+void kolo_comm_destroy(kolo_comm *comm);
+int kolo_comm_rank(const kolo_comm *comm);
+int kolo_comm_size(const kolo_comm *comm);
+int kolo_comm_local_rank(const kolo_comm *comm);
+int kolo_comm_local_size(const kolo_comm *comm);
+const char *kolo_comm_transport(const kolo_comm *comm);
+int kolo_comm_host(const kolo_comm *comm, int rank);
+kolo_status kolo_comm_split(kolo_comm *comm, int colour, int key, kolo_comm **sub);
+kolo_status kolo_comm_load_costs(kolo_comm *comm, const char *path);
+void kolo_comm_report(kolo_comm *comm, char *text, size_t bytes);
+kolo_status kolo_comm_peer_traffic(kolo_comm *comm, int peer, kolo_peer_traffic *traffic);
+kolo_status kolo_comm_alloc(kolo_comm *comm, size_t bytes, void **memory);
+kolo_status kolo_comm_progress(kolo_comm *comm);
+kolo_status kolo_algorithm_parse(const char *name, kolo_algorithm *algorithm);
+kolo_status kolo_transport_parse(const char *name, kolo_transport_choice *transport);
+int kolo_tree_nodes(int shards, int size, int rank, uint32_t *nodes);
+kolo_status kolo_combine(void *to, const void *from, size_t count, kolo_dtype dtype,
+                         kolo_reduce_op op);
+kolo_status kolo_request_create(kolo_comm *comm, const kolo_request_opts *opts,
+                                kolo_request **request);
+kolo_status kolo_request_start(kolo_request *request);
+kolo_status kolo_request_test(kolo_request *request, bool *complete);
+kolo_status kolo_request_wait(kolo_request *request, int64_t timeout_ms);
+void kolo_request_destroy(kolo_request *request);
+kolo_status kolo_request_run(kolo_comm *comm, const kolo_request_opts *opts, int64_t timeout_ms);
+kolo_status kolo_barrier(kolo_comm *comm);
+kolo_status kolo_probe(kolo_comm *comm, int from, int tag, bool *found, kolo_message *message);
+kolo_status kolo_named_create(kolo_comm *comm, const kolo_named_opts *opts, kolo_named **named);
+void kolo_named_destroy(kolo_named *named);
+kolo_status kolo_named_post(kolo_named *named, const char *name, void *data, size_t count,
+                            kolo_dtype dtype, kolo_reduce_op op, int *handle);
+kolo_status kolo_named_test(kolo_named *named, int handle, bool *complete);
+kolo_status kolo_named_wait(kolo_named *named, int handle, int64_t timeout_ms);
+kolo_status kolo_reducer_create(kolo_comm *comm, const kolo_part *buffers, int n,
+                                kolo_dtype dtype, const kolo_reducer_opts *opts,
+                                kolo_reducer **reducer);
+kolo_status kolo_reducer_ready(kolo_reducer *reducer, int i);
+kolo_status kolo_reducer_wait(kolo_reducer *reducer);
+void kolo_reducer_destroy(kolo_reducer *reducer);
+kolo_status kolo_codec_parse(const char *text, kolo_codec *codec);
+size_t kolo_codec_bytes(const kolo_codec *codec, size_t count);
+kolo_status kolo_codec_encode(const kolo_codec *codec, const float *data, size_t count,
+                              float *residual, void *code, size_t bytes);
+kolo_status kolo_codec_decode(const kolo_codec *codec, const void *code, size_t bytes,
+                              float *data, size_t count);
+kolo_status kolo_codec_add(const kolo_codec *codec, const void *code, size_t bytes, float *sum,
+                           size_t count, float scale);
+const char *kolo_last_error(void);
+kolo_status kolo_error_set(kolo_status status, const char *fmt, ...);
+const char *kolo_version(void);
+"""
+
+_GRAPH_FUNCTIONS = """
+kolo_status kolo_graph_create(const kolo_graph_opts *opts, kolo_graph **graph);
+void kolo_graph_destroy(kolo_graph *graph);
+kolo_status kolo_graph_check(const kolo_graph *graph);
+int64_t kolo_graph_parameters(const kolo_graph *graph);
+kolo_value kolo_input(kolo_graph *g, const char *name, kolo_dtype dtype, kolo_shape shape);
+kolo_value kolo_param(kolo_graph *g, const char *name, kolo_shape shape, kolo_init init);
+void kolo_freeze(kolo_graph *g, kolo_value param);
+kolo_value kolo_frozen_param(kolo_graph *g, const char *name, kolo_shape shape, kolo_init init);
+kolo_shape kolo_value_shape(const kolo_graph *g, kolo_value v);
+kolo_dtype kolo_value_dtype(const kolo_graph *g, kolo_value v);
+void kolo_output(kolo_graph *g, const char *name, kolo_value value);
+kolo_value kolo_conv2d(kolo_graph *g, kolo_value x, kolo_value w, const kolo_conv2d_opts *opts);
+kolo_value kolo_conv_transpose2d(kolo_graph *g, kolo_value x, kolo_value w,
+                                 const kolo_conv_transpose2d_opts *opts);
+kolo_value kolo_conv1d(kolo_graph *g, kolo_value x, kolo_value w, const kolo_conv1d_opts *opts);
+kolo_value kolo_pixel_shuffle(kolo_graph *g, kolo_value x, int64_t factor);
+kolo_value kolo_repeat_pixels(kolo_graph *g, kolo_value x, int64_t factor);
+kolo_value kolo_max_pool2d(kolo_graph *g, kolo_value x, const kolo_pool2d_opts *opts);
+kolo_value kolo_avg_pool2d(kolo_graph *g, kolo_value x, const kolo_pool2d_opts *opts);
+kolo_value kolo_global_avg_pool2d(kolo_graph *g, kolo_value x);
+kolo_value kolo_adaptive_avg_pool2d(kolo_graph *g, kolo_value x, int64_t h, int64_t w);
+kolo_value kolo_resize(kolo_graph *g, kolo_value x, int64_t h, int64_t w, bool align_corners);
+kolo_value kolo_lrn(kolo_graph *g, kolo_value x, const kolo_lrn_opts *opts);
+kolo_value kolo_concat_along(kolo_graph *g, const kolo_value *x, int n, int axis);
+kolo_value kolo_slice(kolo_graph *g, kolo_value x, int axis, int64_t first, int64_t count);
+kolo_value kolo_pad(kolo_graph *g, kolo_value x, int axis, int64_t before, int64_t after);
+void kolo_split_along(kolo_graph *g, kolo_value x, int axis, const int64_t *sizes, int n,
+                      kolo_value *out);
+kolo_value kolo_permute(kolo_graph *g, kolo_value x, const int *order);
+kolo_value kolo_transpose(kolo_graph *g, kolo_value x, int a, int b);
+kolo_value kolo_softmax(kolo_graph *g, kolo_value x, int axis);
+kolo_value kolo_log_softmax(kolo_graph *g, kolo_value x, int axis);
+kolo_value kolo_channel_window(kolo_graph *g, kolo_value x, int64_t first, int64_t count);
+kolo_value kolo_linear(kolo_graph *g, kolo_value x, kolo_value w);
+kolo_value kolo_linear_bias(kolo_graph *g, kolo_value x, kolo_value w, kolo_value b);
+kolo_value kolo_bias(kolo_graph *g, kolo_value x, kolo_value b);
+kolo_value kolo_relu(kolo_graph *g, kolo_value x);
+kolo_value kolo_add(kolo_graph *g, kolo_value a, kolo_value b);
+kolo_value kolo_sub(kolo_graph *g, kolo_value a, kolo_value b);
+kolo_value kolo_mul(kolo_graph *g, kolo_value a, kolo_value b);
+kolo_value kolo_div(kolo_graph *g, kolo_value a, kolo_value b);
+kolo_value kolo_minimum(kolo_graph *g, kolo_value a, kolo_value b);
+kolo_value kolo_maximum(kolo_graph *g, kolo_value a, kolo_value b);
+kolo_value kolo_exp(kolo_graph *g, kolo_value x);
+kolo_value kolo_log(kolo_graph *g, kolo_value x);
+kolo_value kolo_sqrt(kolo_graph *g, kolo_value x);
+kolo_value kolo_rsqrt(kolo_graph *g, kolo_value x);
+kolo_value kolo_reciprocal(kolo_graph *g, kolo_value x);
+kolo_value kolo_neg(kolo_graph *g, kolo_value x);
+kolo_value kolo_abs(kolo_graph *g, kolo_value x);
+kolo_value kolo_square(kolo_graph *g, kolo_value x);
+kolo_value kolo_pow(kolo_graph *g, kolo_value x, double exponent);
+kolo_value kolo_add_number(kolo_graph *g, kolo_value x, double number);
+kolo_value kolo_clamp(kolo_graph *g, kolo_value x, double min, double max);
+kolo_value kolo_relu6(kolo_graph *g, kolo_value x);
+kolo_value kolo_leaky_relu(kolo_graph *g, kolo_value x, double slope);
+kolo_value kolo_elu(kolo_graph *g, kolo_value x, double alpha);
+kolo_value kolo_softplus(kolo_graph *g, kolo_value x, double beta);
+kolo_value kolo_hardswish(kolo_graph *g, kolo_value x);
+kolo_value kolo_hardsigmoid(kolo_graph *g, kolo_value x);
+kolo_value kolo_tanh(kolo_graph *g, kolo_value x);
+kolo_value kolo_sigmoid(kolo_graph *g, kolo_value x);
+kolo_value kolo_gelu(kolo_graph *g, kolo_value x, bool tanh);
+kolo_value kolo_silu(kolo_graph *g, kolo_value x);
+kolo_value kolo_reduce_sum(kolo_graph *g, kolo_value x, const int *axes, int n, bool keep);
+kolo_value kolo_reduce_mean(kolo_graph *g, kolo_value x, const int *axes, int n, bool keep);
+kolo_value kolo_reduce_max(kolo_graph *g, kolo_value x, const int *axes, int n, bool keep);
+kolo_value kolo_reduce_min(kolo_graph *g, kolo_value x, const int *axes, int n, bool keep);
+kolo_value kolo_sum(kolo_graph *g, kolo_value x);
+kolo_value kolo_scale(kolo_graph *g, kolo_value x, double factor);
+kolo_value kolo_dropout(kolo_graph *g, kolo_value x, double p);
+kolo_value kolo_batch_norm(kolo_graph *g, kolo_value x, const char *name,
+                           const kolo_batch_norm_opts *opts);
+kolo_value kolo_layer_norm(kolo_graph *g, kolo_value x, const char *name, double eps);
+kolo_value kolo_rms_norm(kolo_graph *g, kolo_value x, const char *name, double eps);
+kolo_value kolo_group_norm(kolo_graph *g, kolo_value x, const char *name, int64_t groups,
+                           double eps);
+kolo_value kolo_instance_norm(kolo_graph *g, kolo_value x, const char *name, double eps);
+kolo_value kolo_gather_rows(kolo_graph *g, kolo_value x, kolo_value ids);
+kolo_value kolo_scatter_add(kolo_graph *g, kolo_value rows, kolo_value ids, int64_t n);
+kolo_value kolo_embedding_bag(kolo_graph *g, kolo_value w, kolo_value ids, bool mean);
+kolo_value kolo_embedding(kolo_graph *g, kolo_value w, kolo_value ids, kolo_value p);
+void kolo_mask_tokens(kolo_graph *g, kolo_value ids, kolo_value y, const kolo_mask_opts *opts,
+                      kolo_value *out);
+kolo_value kolo_attention(kolo_graph *g, kolo_value qkv, const kolo_attention_opts *opts);
+kolo_value kolo_cross_attention(kolo_graph *g, kolo_value q, kolo_value k, kolo_value v,
+                                const kolo_cross_attention_opts *opts);
+kolo_value kolo_rotary(kolo_graph *g, kolo_value x, int64_t heads, double base, int64_t first);
+kolo_value kolo_matmul(kolo_graph *g, kolo_value a, kolo_value b, bool transpose_a,
+                       bool transpose_b);
+kolo_value kolo_lstm(kolo_graph *g, kolo_value x, const char *name, int layer, int64_t hidden);
+kolo_value kolo_stop_gradient(kolo_graph *g, kolo_value x);
+kolo_value kolo_reshape(kolo_graph *g, kolo_value x, kolo_shape shape);
+kolo_value kolo_flatten(kolo_graph *g, kolo_value x);
+kolo_value kolo_softmax_xent_opts(kolo_graph *g, kolo_value logits, kolo_value labels,
+                                  const kolo_loss_opts *opts);
+kolo_value kolo_mse_loss(kolo_graph *g, kolo_value x, kolo_value target);
+kolo_value kolo_l1_loss(kolo_graph *g, kolo_value x, kolo_value target);
+kolo_value kolo_huber_loss(kolo_graph *g, kolo_value x, kolo_value target, double delta);
+kolo_value kolo_bce_with_logits(kolo_graph *g, kolo_value x, kolo_value target);
+kolo_value kolo_soft_xent(kolo_graph *g, kolo_value logits, kolo_value target);
+kolo_value kolo_kl_div(kolo_graph *g, kolo_value log_q, kolo_value p);
+kolo_value kolo_accuracy(kolo_graph *g, kolo_value logits, kolo_value labels);
+kolo_value kolo_confusion(kolo_graph *g, kolo_value logits, kolo_value labels);
+"""
+
+_TRAINING_FUNCTIONS = """
+kolo_status kolo_dataset_open(const char *spec, kolo_split split, kolo_dataset **dataset);
+kolo_status kolo_dataset_open_for(const char *spec, kolo_split split,
+                                  const kolo_dataset_opts *opts, kolo_dataset **dataset);
+kolo_status kolo_dataset_create(const kolo_source *source, kolo_dataset **dataset);
+void kolo_dataset_close(kolo_dataset *dataset);
+const kolo_dataset_info *kolo_dataset_describe(const kolo_dataset *dataset);
+kolo_status kolo_dataset_gather(const kolo_dataset *dataset, const int64_t *indices, int64_t n,
+                                void *const *data);
+kolo_status kolo_loader_next(kolo_loader *loader, kolo_batch *batch);
+void kolo_loader_destroy(kolo_loader *loader);
+const kolo_metric *kolo_metric_table(void);
+const kolo_model *const *kolo_models(void);
+kolo_status kolo_model_sample(const kolo_model *model, const char *options, kolo_shape *sample,
+                              int64_t *classes);
+kolo_status kolo_model_find(const char *name, const kolo_model **model);
+kolo_status kolo_session_create(kolo_comm *comm, const kolo_session_opts *opts,
+                                kolo_build *build, void *arg, kolo_session **session);
+void kolo_session_destroy(kolo_session *session);
+kolo_status kolo_session_share(const kolo_session *session, int64_t samples, int64_t *first,
+                               int64_t *count);
+kolo_status kolo_session_step(kolo_session *session, const kolo_batch *batch,
+                              kolo_metrics *metrics);
+kolo_status kolo_session_loader(const kolo_session *session, const kolo_dataset *dataset,
+                                const char *augment, int64_t epochs, kolo_loader **loader);
+int64_t kolo_session_steps(const kolo_session *session);
+double kolo_session_lr(const kolo_session *session);
+kolo_status kolo_session_set_lr(kolo_session *session, double lr);
+kolo_status kolo_fit(kolo_session *session, const kolo_dataset *train, const kolo_dataset *test,
+                     const kolo_fit_opts *opts, kolo_train_result *result);
+kolo_status kolo_session_evaluate(kolo_session *session, const kolo_batch *batch,
+                                  kolo_metrics *metrics);
+kolo_status kolo_session_evaluate_dataset(kolo_session *session, const kolo_dataset *dataset,
+                                          kolo_metrics *metrics);
+kolo_status kolo_session_predict(kolo_session *session, const kolo_batch *batch,
+                                 const char *output, void *data, size_t bytes,
+                                 kolo_shape *shape);
+kolo_status kolo_session_tensor(const kolo_session *session, int i, kolo_field *tensor);
+kolo_status kolo_session_get(const kolo_session *session, const char *name, void *data,
+                             size_t bytes);
+kolo_status kolo_session_set(kolo_session *session, const char *name, const void *data,
+                             size_t bytes);
+kolo_status kolo_session_get_gradient(const kolo_session *session, const char *name, void *data,
+                                      size_t bytes);
+kolo_status kolo_session_save(kolo_session *session, const char *path);
+kolo_status kolo_session_load(kolo_session *session, const char *path);
+kolo_status kolo_session_load_partial(kolo_session *session, const char *path, char **rest);
+kolo_status kolo_checkpoint_describe(const char *path, char **text);
+kolo_status kolo_checkpoint_verify(const char *path, char **text);
+kolo_status kolo_checkpoint_compare(const char *a, const char *b, bool *equal, char **text);
+kolo_status kolo_checkpoint_export(const char *from, const char *to,
+                                   kolo_checkpoint_format format);
+void kolo_checkpoint_text_free(char *text);
+"""
+KOLO_FUNCTIONS = _GRAPH_FUNCTIONS + _TRAINING_FUNCTIONS
+
+# ---- from C to ctypes ----
+
+_SCALARS = {"bool": ctypes.c_bool, "int": ctypes.c_int, "int32_t": ctypes.c_int32,
+            "uint32_t": ctypes.c_uint32, "int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64,
+            "size_t": ctypes.c_size_t, "float": ctypes.c_float, "double": ctypes.c_double,
+            "char": ctypes.c_char}
+
+# The types of TYPES by their C names: c.kolo_shape(2, (3, 4)).
+c: Any = SimpleNamespace()
 
 
-def _paths():
-    """Candidate paths: KOLO_LIBRARY, the folder of an installed module, the system's search path."""
-    if os.environ.get("KOLO_LIBRARY"):
-        yield os.environ["KOLO_LIBRARY"]
+def ctype_of(text: str) -> Any:
+    """The ctypes type of a C type, such as "const kolo_field *". Strings that a function returns for
+    the caller to free, and pointers to unknown types, are void pointers."""
+    stars = text.count("*")
+    base = re.sub(r"\bconst\b|\*", " ", text).strip()
+    if base == "float" and stars == 1:  # an array, given by its address
+        return ctypes.c_void_p
+    if base in ENUMS or base in PARSED or base in NUMBERS:
+        found: Any = ctypes.c_int
+    elif base in _SCALARS:
+        found = _SCALARS[base]
+        if base == "char" and stars == 1:
+            return ctypes.c_char_p if "const" in text else ctypes.c_void_p
+        if base == "char" and stars == 2:
+            return ctypes.POINTER(ctypes.c_void_p)
+    elif hasattr(c, base):
+        found = getattr(c, base)
+        if issubclass(found, ctypes._CFuncPtr):  # type: ignore[attr-defined]
+            return found
+    elif stars == 0:
+        if base != "void":
+            raise TypeError(f"unknown type {text!r}")
+        return None
+    else:
+        found, stars = ctypes.c_void_p, stars - 1
+    for _ in range(stars):
+        found = ctypes.POINTER(found)
+    return found
+
+
+def _type_of_parameter(text: str) -> str:
+    return re.match(r"(.*?)\w+$", text.strip(), re.S).group(1)  # type: ignore[union-attr]
+
+
+def _types_of_parameters(text: str) -> List[Any]:
+    if text.strip() == "void":
+        return []
+    return [ctype_of(_type_of_parameter(p)) for p in text.split(",") if p.strip() != "..."]
+
+
+def members_of(body: str) -> Iterator[Tuple[str, str, int]]:
+    """The members of a structure: C type, name, length of an array or 0."""
+    for declaration in body.split(";"):
+        if not declaration.strip():
+            continue
+        base, names = re.match(r"\s*((?:const )?\w+)\s+(.*)", declaration,
+                               re.S).groups()  # type: ignore[union-attr]
+        for name in names.split(","):
+            stars, word, length = re.match(r"\s*(\**)(\w+)(?:\[(\d+)\])?\s*$",
+                                           name).groups()  # type: ignore[union-attr]
+            yield f"{base} {stars}".strip(), word, int(length or 0)
+
+
+# The C type of each member of each structure.
+MEMBERS: Dict[str, Dict[str, Tuple[str, int]]] = {}
+
+
+def _declare_types() -> None:
+    pattern = r"struct (\w+) \{(.*?)\};|typedef (\w+) (\w+)\((.*?)\);"
+    for match in re.finditer(pattern, TYPES, re.S):
+        name, body, result, function, parameters = match.groups()
+        if function:
+            setattr(c, function,
+                    ctypes.CFUNCTYPE(ctype_of(result), *_types_of_parameters(parameters)))
+            continue
+        MEMBERS[name] = {member: (ctype, length) for ctype, member, length in members_of(body)}
+        fields = [(member, ctype_of(ctype) * length if length else ctype_of(ctype))
+                  for member, (ctype, length) in MEMBERS[name].items()]
+        setattr(c, name, type(name, (ctypes.Structure,), {"_fields_": fields}))
+
+
+_declare_types()
+
+
+# ---- loading ----
+
+
+def _paths(name: str) -> Iterator[str]:
+    """Candidate paths: beside KOLO_LIBRARY, in the folder of an installed module, on the system's
+    search path."""
+    given = os.environ.get("KOLO_LIBRARY")
+    if given:
+        yield given if name == COMM_NAME else os.path.join(os.path.dirname(given), name)
         return
     here = os.path.dirname(os.path.abspath(__file__))
     try:
         with open(os.path.join(here, "library_folder.txt"), encoding="utf-8") as file:
-            yield os.path.join(here, file.read().strip(), NAME)
+            yield os.path.join(here, file.read().strip(), name)
     except FileNotFoundError:
-        yield os.path.join(here, "..", "..", "build", "release", NAME)  # a source tree
-    yield NAME
+        yield os.path.join(here, "..", "..", "build", "release", name)  # a source tree
+    yield name
 
 
-def _load():
+def _load(name: str) -> ctypes.CDLL:
     tried = []
-    for path in _paths():
+    for path in _paths(name):
         try:
             return ctypes.CDLL(path)
         except OSError as error:
             tried.append(str(error))
-    raise ImportError(f"cannot load {NAME}: {'; '.join(tried)}; "
-                      "set KOLO_LIBRARY to its path")
+    raise ImportError(f"cannot load {name}: {'; '.join(tried)}; set KOLO_LIBRARY to the path of "
+                      f"{COMM_NAME}, beside which it is")
 
 
-class Codec(Structure):
-    _fields_ = [("kind", c_int), ("ratio", c_double)]
-    header, c_name = "kolo/codec.h", "kolo_codec"
+class Library:
+    """The functions of a library, as attributes. It is loaded when the first one is used. Functions
+    that return a status raise an exception where it is an error: see ``on_status``."""
+
+    on_status: Any = None  # called as on_status(code)
+
+    def __init__(self, name: str, functions: str) -> None:
+        self._name, self._text, self._library = name, functions, None
+
+    def __getattr__(self, name: str) -> Any:
+        pattern = r"^([\w *]+)\b" + name + r"\((.*?)\);"
+        match = re.search(pattern, self._text, re.S | re.M)
+        if not match:
+            raise AttributeError(name)
+        if self._library is None:
+            self.__dict__["_library"] = _load(self._name)
+        function = getattr(self._library, name)
+        result = match.group(1).strip()
+        function.argtypes = _types_of_parameters(match.group(2))
+        function.restype = ctype_of(result)
+        if result == "kolo_status" and name != "kolo_error_set":
+            function.errcheck = Library._check
+        setattr(self, name, function)
+        return function
+
+    @staticmethod
+    def _check(code: int, _function: Any, _arguments: Any) -> int:
+        if code != 0:
+            Library.on_status(code)
+        return code
 
 
-class Part(Structure):
-    _fields_ = [("tree_node", c_uint32), ("data", c_void_p), ("count", c_size_t)]
-    header, c_name = "kolo/comm.h", "kolo_part"
-
-
-InterruptedFunction = CFUNCTYPE(c_bool, c_void_p)
-
-
-class CommOpts(Structure):
-    _fields_ = [("rank", c_int), ("world", c_int), ("local_rank", c_int), ("local_world", c_int),
-                ("master_addr", c_char_p), ("master_port", c_int), ("secret_file", c_char_p),
-                ("timeout_ms", c_int64), ("algorithm", c_int), ("segment_bytes", c_int64),
-                ("transport", c_int), ("interface", c_char_p), ("heartbeat_ms", c_int64),
-                ("insecure", c_bool), ("generation", c_uint32), ("report_signal", c_int),
-                ("report_fd", c_int), ("max_in_flight", c_int), ("progress_thread", c_bool),
-                ("interrupted", InterruptedFunction), ("interrupted_arg", c_void_p)]
-    header, c_name = "kolo/comm.h", "kolo_comm_opts"
-
-
-class RequestOpts(Structure):
-    _fields_ = [("kind", c_int), ("dtype", c_int), ("op", c_int), ("input", c_void_p),
-                ("output", c_void_p), ("count", c_size_t), ("counts", POINTER(c_size_t)),
-                ("output_counts", POINTER(c_size_t)), ("parts", POINTER(Part)), ("n_parts", c_int),
-                ("root", c_int), ("tag", c_int), ("prescale", c_double), ("postscale", c_double),
-                ("shards", c_int), ("algorithm", c_int), ("priority", c_int), ("site", c_char_p)]
-    header, c_name = "kolo/comm.h", "kolo_request_opts"
-
-
-StallFunction = CFUNCTYPE(None, c_void_p, c_char_p)
-
-
-class NamedOpts(Structure):
-    _fields_ = [("fusion_bytes", c_size_t), ("cycle_us", c_int64), ("stall_ms", c_int64),
-                ("on_stall", StallFunction), ("arg", c_void_p)]
-    header, c_name = "kolo/named.h", "kolo_named_opts"
-
-
-class ReducerOpts(Structure):
-    _fields_ = [("bucket_bytes", c_size_t), ("sum", c_bool), ("codec", Codec)]
-    header, c_name = "kolo/reducer.h", "kolo_reducer_opts"
-
-
-class PeerTraffic(Structure):
-    _fields_ = [("sent_bytes", c_uint64), ("received_bytes", c_uint64), ("sends", c_uint64),
-                ("receives", c_uint64)]
-    header, c_name = "kolo/comm.h", "kolo_peer_traffic"
-
-
-class Message(Structure):
-    _fields_ = [("from", c_int), ("tag", c_int), ("dtype", c_int), ("count", c_size_t)]
-    header, c_name = "kolo/comm.h", "kolo_message"
-
-
-STRUCTURES = (Codec, Part, CommOpts, RequestOpts, NamedOpts, ReducerOpts, PeerTraffic, Message)
-
-# The codes of kolo/status.h, kolo/dtype.h and kolo/comm.h, in their order.
-STATUSES = ("KOLO_OK", "KOLO_ERR_ARG", "KOLO_ERR_NOMEM", "KOLO_ERR_IO", "KOLO_ERR_FORMAT",
-            "KOLO_ERR_UNSUPPORTED", "KOLO_ERR_TIMEOUT", "KOLO_ERR_PEER",
-            "KOLO_ERR_DIVERGED")
-DTYPES = ("f32", "f64", "f16", "bf16", "i8", "u8", "i32", "i64")
-OPS = ("sum", "min", "max", "prod", "mean", "and", "or", "xor")
-COLLECTIVES = ("allreduce", "broadcast", "barrier", "reduce", "reduce_scatter", "allgather",
-               "gather", "scatter", "alltoall", "send", "recv")
-
-_P = c_void_p
-_SIGNATURES = {
-    "kolo_comm_create": (c_int, [POINTER(CommOpts), POINTER(_P)]),
-    "kolo_comm_destroy": (None, [_P]),
-    "kolo_comm_rank": (c_int, [_P]),
-    "kolo_comm_size": (c_int, [_P]),
-    "kolo_comm_local_rank": (c_int, [_P]),
-    "kolo_comm_local_size": (c_int, [_P]),
-    "kolo_comm_transport": (c_char_p, [_P]),
-    "kolo_comm_host_count": (c_int, [_P]),
-    "kolo_comm_host": (c_int, [_P, c_int]),
-    "kolo_comm_split": (c_int, [_P, c_int, c_int, POINTER(_P)]),
-    "kolo_comm_load_costs": (c_int, [_P, c_char_p]),
-    "kolo_comm_report": (None, [_P, c_char_p, c_size_t]),
-    "kolo_comm_peer_traffic": (c_int, [_P, c_int, POINTER(PeerTraffic)]),
-    "kolo_comm_alloc": (c_int, [_P, c_size_t, POINTER(_P)]),
-    "kolo_comm_progress": (c_int, [_P]),
-    "kolo_algorithm_parse": (c_int, [c_char_p, POINTER(c_int)]),
-    "kolo_transport_parse": (c_int, [c_char_p, POINTER(c_int)]),
-    "kolo_tree_nodes": (c_int, [c_int, c_int, c_int, POINTER(c_uint32)]),
-    "kolo_combine": (c_int, [_P, _P, c_size_t, c_int, c_int]),
-    "kolo_request_create": (c_int, [_P, POINTER(RequestOpts), POINTER(_P)]),
-    "kolo_request_start": (c_int, [_P]),
-    "kolo_request_test": (c_int, [_P, POINTER(c_bool)]),
-    "kolo_request_wait": (c_int, [_P, c_int64]),
-    "kolo_request_destroy": (None, [_P]),
-    "kolo_request_run": (c_int, [_P, POINTER(RequestOpts), c_int64]),
-    "kolo_barrier": (c_int, [_P]),
-    "kolo_probe": (c_int, [_P, c_int, c_int, POINTER(c_bool), POINTER(Message)]),
-    "kolo_named_create": (c_int, [_P, POINTER(NamedOpts), POINTER(_P)]),
-    "kolo_named_destroy": (None, [_P]),
-    "kolo_named_post": (c_int, [_P, c_char_p, _P, c_size_t, c_int, c_int, POINTER(c_int)]),
-    "kolo_named_test": (c_int, [_P, c_int, POINTER(c_bool)]),
-    "kolo_named_wait": (c_int, [_P, c_int, c_int64]),
-    "kolo_reducer_create": (c_int, [_P, POINTER(Part), c_int, c_int, POINTER(ReducerOpts),
-                                    POINTER(_P)]),
-    "kolo_reducer_ready": (c_int, [_P, c_int]),
-    "kolo_reducer_wait": (c_int, [_P]),
-    "kolo_reducer_destroy": (None, [_P]),
-    "kolo_codec_parse": (c_int, [c_char_p, POINTER(Codec)]),
-    "kolo_codec_bytes": (c_size_t, [POINTER(Codec), c_size_t]),
-    "kolo_codec_encode": (c_int, [POINTER(Codec), _P, c_size_t, _P, _P, c_size_t]),
-    "kolo_codec_decode": (c_int, [POINTER(Codec), _P, c_size_t, _P, c_size_t]),
-    "kolo_codec_add": (c_int, [POINTER(Codec), _P, c_size_t, _P, c_size_t, c_float]),
-    "kolo_last_error": (c_char_p, []),
-    "kolo_status_text": (c_char_p, [c_int]),
-    "kolo_version": (c_char_p, []),
-}
-
-lib = _load()
-for _name, (_result, _arguments) in _SIGNATURES.items():
-    _function = getattr(lib, _name)
-    _function.restype = _result
-    _function.argtypes = _arguments
+COMM_NAME = "libkolo-comm.so.0"
+lib: Any = Library(COMM_NAME, COMM_FUNCTIONS)
+training: Any = Library("libkolo.so.0", KOLO_FUNCTIONS)

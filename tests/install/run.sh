@@ -47,7 +47,7 @@ done
 
 if python3 -c "import ctypes" 2>/dev/null; then
     PYTHONPATH=$(dirname "$(find "$prefix" -name kolo -path '*packages*')") PYTHONDONTWRITEBYTECODE=1 \
-        python3 -c "import kolo; print('python', kolo.__version__, kolo.init().size)"
+        python3 -c "import kolo; print('python', kolo.__version__, kolo.init().size, len(kolo.models()), 'models')"
 else
     echo "skip: no python3 for the module"
 fi

@@ -1,50 +1,92 @@
-"""The structures and lists of python/kolo/_library.py against the C headers, by a C compiler."""
+"""The declarations of python/kolo/_library.py against the C headers, by a C compiler: functions,
+structures, enumerations; every public function is declared or listed here."""
 # needs ctypes; ranks 0
 
 import ctypes
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 
 from kolo import _library
+from kolo._library import c
+
+# Public functions without a binding: short forms of others, and what the command does.
+UNBOUND = """
+kolo_reduce_op_name kolo_collective_name kolo_algorithm_name kolo_algorithm_description
+kolo_transport_name kolo_comm_launched kolo_comm_launchers kolo_comm_has_ucx
+kolo_comm_create_threads kolo_comm_local_processors kolo_comm_host_count kolo_tree_range_nodes
+kolo_allreduce_create kolo_broadcast_create kolo_barrier_create kolo_request_algorithm
+kolo_request_source kolo_allreduce kolo_broadcast kolo_reduce kolo_reduce_scatter kolo_allgather
+kolo_gather kolo_scatter kolo_alltoall kolo_send kolo_recv kolo_sendrecv kolo_codec_name kolo_dtype_bytes kolo_dtype_name kolo_status_text
+kolo_closest kolo_shape_count kolo_shape_equal kolo_shape_text kolo_init_fan_in kolo_scalar kolo_named_wait_all kolo_named_count kolo_named_progress
+kolo_concat kolo_softmax_xent kolo_dataset_path kolo_metrics_get kolo_metrics_derive
+kolo_checkpoint_check kolo_optimizer_name kolo_recompute_name kolo_precision_name
+kolo_lr_schedule_name kolo_autotune_name kolo_phase_name kolo_train_check kolo_train
+kolo_evaluate kolo_predict
+""".split()
+WITHOUT_BINDING = ("bench.h", "dump.h", "profile.h", "sim.h")
 
 compiler = shutil.which("cc")
 if not compiler:
     print("skip: no C compiler")
     sys.exit(77)
 root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
-lines = ["#include <kolo/kolo.h>", "#include <stddef.h>", "#include <stdio.h>", "int main(void) {"]
-want = []
+include = os.path.join(root, "include")
+functions = _library.COMM_FUNCTIONS + _library.KOLO_FUNCTIONS
+lines = ["#include <kolo/kolo.h>", "#include <stddef.h>", "#include <stdio.h>", functions]
 
-
-def ask(label, expression, value):
-    lines.append(f'    printf("{label} %zu\\n", (size_t)({expression}));')
-    want.append(f"{label} {value}")
-
-
-for structure in _library.STRUCTURES:
-    name = structure.c_name
-    ask(name, f"sizeof({name})", ctypes.sizeof(structure))
-    for field, *_ in structure._fields_:
-        ask(f"{name}.{field}", f"offsetof({name}, {field})", getattr(structure, field).offset)
-for i, status in enumerate(_library.STATUSES):
-    ask(status, status, i)
-for prefix, names in (("KOLO_DTYPE_", _library.DTYPES), ("KOLO_", _library.OPS),
-                      ("KOLO_COLLECTIVE_", _library.COLLECTIVES)):
+# Functions: their declarations are repeated. Structures: member by member, and by size.
+count = 0
+for name, members in _library.MEMBERS.items():
+    structure = getattr(c, name)
+    lines.append(f'_Static_assert(sizeof({name}) == {ctypes.sizeof(structure)}, "{name}");')
+    for member, (ctype, length) in members.items():
+        place = f"{name}.{member}"
+        if not any(word in _library.POINTERS or word == "void" for word in re.findall(r"\w+", ctype)):
+            array = f"[{length}]" if length else ""
+            lines.append(f"_Static_assert(__builtin_types_compatible_p(__typeof__((({name} *)0)->"
+                         f'{member}), __typeof__({ctype}{array})), "type of {place}");')
+        lines.append(f"_Static_assert(offsetof({name}, {member}) == "
+                     f'{getattr(structure, member).offset}, "offset of {place}");')
+        count += 1
+for match in re.finditer(r"typedef (\w+) (\w+)\(.*?\);", _library.TYPES, re.S):
+    if match.group(2) not in _library.POINTERS:
+        lines.append(match.group(0))
+for enumeration, (prefix, names) in _library.ENUMS.items():
     for i, name in enumerate(names):
-        constant = prefix + name.upper().replace("+", "_")
-        ask(constant, constant, i)
-for prefix, names in (("KOLO_DTYPE_", _library.DTYPES), ("KOLO_COLLECTIVE_", _library.COLLECTIVES)):
-    ask(prefix + "COUNT", prefix + "COUNT", len(names))
-lines.append("}")
+        lines.append(f'_Static_assert({prefix}{name.upper()} == {i}, "{enumeration}");')
+for i, status in enumerate(_library.STATUSES):
+    lines.append(f'_Static_assert({status} == {i}, "{status}");')
+for prefix in ("KOLO_DTYPE_", "KOLO_COLLECTIVE_", "KOLO_OPTIMIZER_", "KOLO_LR_SCHEDULE_",
+               "KOLO_PRECISION_", "KOLO_RECOMPUTE_", "KOLO_FORMAT_"):
+    n = [len(names) for p, names in _library.ENUMS.values()
+         if p in (prefix, prefix.replace("_SCHEDULE", ""))]
+    lines.append(f'_Static_assert({prefix}COUNT == {n[0]}, "{prefix}COUNT");')
+assert count > 200, count
 with tempfile.TemporaryDirectory() as folder:
-    source, program = os.path.join(folder, "layout.c"), os.path.join(folder, "layout")
+    source = os.path.join(folder, "layout.c")
     with open(source, "w", encoding="utf-8") as file:
         file.write("\n".join(lines) + "\n")
-    subprocess.run([compiler, "-I", os.path.join(root, "include"), source, "-o", program],
-                   check=True)
-    got = subprocess.run([program], check=True, capture_output=True, text=True).stdout.split("\n")
-for a, b in zip(want, got):
-    assert a == b, f"the module has {a}, the headers {b}"
+    done = subprocess.run([compiler, "-std=c11", "-fsyntax-only", "-I", include, source],
+                          capture_output=True, text=True, check=False)
+    assert done.returncode == 0, "python/kolo/_library.py and the headers differ:\n" + done.stderr
+
+# Every function has a binding, which the package uses, or a reason to have none.
+package = ""
+for file in os.listdir(os.path.join(root, "python", "kolo")):
+    if file.endswith(".py") and file != "_library.py":
+        package += open(os.path.join(root, "python", "kolo", file), encoding="utf-8").read()
+declared = set(re.findall(r"\b(kolo_\w+)\(", functions))
+for header in sorted(os.listdir(os.path.join(include, "kolo"))):
+    if header in WITHOUT_BINDING:
+        continue
+    text = open(os.path.join(include, "kolo", header), encoding="utf-8").read()
+    text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
+    for name in re.findall(r"KOLO_API[^;{]*?\b(kolo_\w+)\(", text):
+        assert (name in declared) != (name in UNBOUND), f"{name} of {header}"
+for name in declared:
+    used = name in package or f'"{name[5:]}"' in package or name in _library.PARSED.values()
+    assert used, f"{name} is declared and not used"

@@ -1,0 +1,144 @@
+"""Arrays of programs as memory for the library, without copies where type and layout allow."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Sequence, Tuple
+
+from ._library import c
+from .graph import MAX_RANK, dtype_code, make_shape
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+else:
+    Array = Any
+
+_CPU = 1  # DLPack's device type of main memory
+# The types that networks compute in: other floating-point numbers and integers are converted.
+_NAMES = {"float32": "f32", "uint8": "u8", "int32": "i32"}
+
+
+def numpy() -> Any:
+    """The module numpy."""
+    try:
+        import numpy as np  # pylint: disable=import-outside-toplevel
+    except ImportError:
+        raise ImportError("sessions and data sets need numpy: pip install numpy, or Debian's "
+                          "python3-numpy") from None
+    return np
+
+
+def as_array(data: Any) -> Array:
+    """A numpy array, an object with DLPack in main memory (a PyTorch tensor), or what numpy.asarray
+    takes; shares the memory where it can."""
+    np = numpy()
+    if isinstance(data, np.ndarray) or not hasattr(data, "__dlpack__"):
+        return np.asarray(data)  # type: ignore[no-any-return]
+    if data.__dlpack_device__()[0] != _CPU:
+        raise TypeError("the tensor is not in main memory: copy it there first")
+    return np.from_dlpack(data)  # type: ignore[no-any-return]
+
+
+def as_field(name: str, data: Any) -> Array:
+    """Contiguous f32, i32 or u8 values: integers that do not fit into i32 are refused."""
+    np = numpy()
+    array = as_array(data)
+    if array.dtype.name in _NAMES:
+        return np.ascontiguousarray(array)  # type: ignore[no-any-return]
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"field {name!r} has elements of type {array.dtype}: use numbers")
+    wanted = np.float32 if array.dtype.kind == "f" else np.int32
+    converted = np.ascontiguousarray(array, dtype=wanted)
+    if wanted is np.int32 and not (converted == array).all():
+        raise ValueError(f"field {name!r} has integers that do not fit into 32 bits")
+    return converted  # type: ignore[no-any-return]
+
+
+def describe(name: str, array: Array, normalize: Tuple[Any, Any] = ((), ())) -> Any:
+    """The kolo_field of an array [samples, ...]; ``normalize``: mean and deviation of u8."""
+    if array.ndim == 0 or array.ndim > MAX_RANK:
+        raise ValueError(f"field {name!r} has {array.ndim} dimensions: the first is the samples, "
+                         f"and there are at most {MAX_RANK}")
+    return make_field(name, _NAMES[array.dtype.name], array.shape[1:], normalize)
+
+
+def make_field(name: str, dtype: str, shape: Sequence[int],
+               normalize: Tuple[Any, Any] = ((), ())) -> Any:
+    """A kolo_field."""
+    field = c.kolo_field(name=name.encode(), dtype=dtype_code(dtype), shape=make_shape(shape))
+    for member, numbers in zip((field.mean, field.std), normalize):
+        values = [numbers] if isinstance(numbers, (int, float)) else list(numbers)
+        if len(values) > len(member):
+            raise ValueError(f"field {name!r}: at most {len(member)} channels are normalized")
+        for i, number in enumerate(values):
+            member[i] = number
+    return field
+
+
+def address(array: Array) -> int:
+    """The address of an array's memory."""
+    return int(array.ctypes.data)
+
+
+class Fields:
+    """A kolo_batch or kolo_source of named arrays [samples, ...], which it keeps alive."""
+
+    def __init__(self, structure: Any, arrays: Mapping[str, Any],
+                 normalize: Mapping[str, Tuple[Any, Any]]) -> None:
+        if not arrays:
+            raise ValueError("no arrays: give one for each input")
+        self.arrays: Dict[str, Array] = {n: as_field(n, a) for n, a in arrays.items()}
+        counts = {n: a.shape[0] if a.ndim else 0 for n, a in self.arrays.items()}
+        for name in normalize:
+            if name not in counts:
+                raise ValueError(f"no field {name!r} to normalize")
+        if len(set(counts.values())) != 1:
+            raise ValueError("arrays of different numbers of samples: "
+                             + ", ".join(f"{n} {k}" for n, k in counts.items()))
+        self.fields = (c.kolo_field * len(counts))(
+            *(describe(n, a, normalize.get(n, ((), ()))) for n, a in self.arrays.items()))
+        self.value = structure(count=next(iter(counts.values())), n_fields=len(counts),
+                               fields=ctypes.cast(self.fields, ctypes.POINTER(c.kolo_field)))
+        if len(counts) > len(self.value.data):
+            raise ValueError(f"{len(counts)} arrays: at most {len(self.value.data)}")
+        for i, array in enumerate(self.arrays.values()):
+            self.value.data[i] = address(array)
+
+
+FORMATS = {"f32": "float32", "f64": "float64", "f16": "float16", "bf16": "uint16", "i8": "int8",
+            "u8": "uint8", "i32": "int32", "i64": "int64"}
+
+
+def empty(dtype: str, shape: Sequence[int]) -> Array:
+    """An array for values of a type of Kolo; bf16 as uint16."""
+    return numpy().empty(tuple(shape), FORMATS[dtype])  # type: ignore[no-any-return]
+
+
+def view(pointer: int, dtype: str, shape: Sequence[int], owner: Any) -> Array:
+    """An array at an address, which keeps ``owner`` alive."""
+    np = numpy()
+    size = np.dtype(FORMATS[dtype]).itemsize
+    for dim in shape:
+        size *= dim
+    memory: Any = (ctypes.c_char * size).from_address(pointer)
+    memory.owner = owner
+    return np.frombuffer(memory, FORMATS[dtype]).reshape(shape)  # type: ignore[no-any-return]
+
+
+def output(given: Any, dtype: str, shape: Sequence[int]) -> Array:
+    """The array to write to: ``given``, whose type and shape must match, or a new one."""
+    if given is None:
+        return empty(dtype, shape)
+    np = numpy()
+    if not isinstance(given, np.ndarray) and not hasattr(given, "__dlpack__"):
+        raise TypeError("an output array must be a numpy array or a tensor with DLPack")
+    array = as_array(given)
+    if isinstance(given, np.ndarray) and not given.flags.writeable:
+        raise ValueError("the output array is read-only")
+    fits = array.dtype.name == FORMATS[dtype] and array.shape == tuple(shape)
+    if not fits or not array.flags.c_contiguous:
+        raise ValueError(f"the output array must be contiguous, {FORMATS[dtype]} {list(shape)}; "
+                         f"it is {array.dtype} {list(array.shape)}")
+    return array

@@ -1,0 +1,62 @@
+"""Options of the library as keyword arguments."""
+
+from __future__ import annotations
+
+import ctypes
+import difflib
+import operator
+import os
+from typing import Any, Dict, Iterable, Mapping
+
+from ._library import ENUMS, MEMBERS, PARSED
+from ._library import lib as _comm
+
+
+def enumerator(ctype: str, what: str, name: str) -> int:
+    """The code of a name of an enumeration."""
+    if ctype in PARSED:
+        number = ctypes.c_int()
+        getattr(_comm, PARSED[ctype])(name.encode(), ctypes.byref(number))
+        return number.value
+    names = ENUMS[ctype][1]
+    if name not in names:
+        raise ValueError(f"{what} {name!r}: choose one of {', '.join(names)}")
+    return names.index(name)
+
+
+def _value(ctype: str, name: str, value: Any) -> Any:
+    if ctype in ENUMS or ctype in PARSED:
+        return enumerator(ctype, name, value)
+    if "char" in ctype:
+        return None if value is None else os.fsencode(value)
+    if ctype == "bool":
+        return bool(value)
+    if ctype == "double":
+        return float(value)
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"option {name!r} is {value!r}: give an integer") from None
+
+
+def fill(structure: Any, options: Mapping[str, Any], names: Iterable[str]) -> Dict[str, Any]:
+    """Sets the members ``names`` of a structure that are in ``options``; returns the other options."""
+    rest = dict(options)
+    members = MEMBERS[type(structure).__name__]
+    for name in names:
+        if name in rest:
+            setattr(structure, name, _value(members[name][0], name, rest.pop(name)))
+    return rest
+
+
+def refuse(what: str, rest: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Raises a TypeError for options that do not exist."""
+    for name in rest:
+        close = difflib.get_close_matches(name, list(names), 1)
+        hint = f": did you mean {close[0]!r}?" if close else ""
+        raise TypeError(f"{what} has no option {name!r}{hint}")
+
+
+def settable(structure: str, without: Iterable[str]) -> Iterable[str]:
+    """The members of a structure that are options."""
+    return [n for n in MEMBERS[structure] if n not in without]

@@ -1,0 +1,670 @@
+"""Collective communication between the ranks of a job.
+
+Arguments are contiguous, writable objects with the buffer protocol: numpy arrays, array.array,
+memoryview, mmap; PyTorch tensors through ``.numpy()``; and kolo.Buffer for memory at an address or of
+type bfloat16. Data is not copied. Booleans are sent as bytes and support only "max" (or) and "min"
+(and). Integers wrap around, and their mean is rounded towards zero. A communicator may be used by one
+thread at a time; a call is refused while another thread is in one. Ctrl-C interrupts a wait and breaks
+the communicator on all ranks. Errors raise kolo.Error with the library's message; after an error that involves
+other ranks the communicator is broken on all ranks.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import operator
+import threading
+import weakref
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
+
+from . import _errors
+from ._errors import Error
+from ._library import ENUMS, c
+from ._library import lib as _lib
+
+ANY_RANK = -1  # the source of a receive or probe: any rank
+
+_DTYPES = ENUMS["kolo_dtype"][1]
+_OPS = ENUMS["kolo_reduce_op"][1]
+_COLLECTIVES = ENUMS["kolo_collective"][1]
+
+# ---- memory ----
+
+# Element types by format character of the struct module; those of platform-dependent size by size.
+_BY_FORMAT = {"f": "f32", "d": "f64", "e": "f16", "b": "i8", "B": "u8", "c": "u8", "?": "u8"}
+_BY_SIZE = {4: "i32", 8: "i64"}
+
+
+class Buffer:
+    """``count`` elements of type ``dtype`` ("f32", "bf16", ...) at ``address``.
+
+    Keeps a reference to ``owner``.
+    """
+
+    def __init__(self, address: Optional[int], count: int, dtype: str, owner: Any = None) -> None:
+        if dtype not in _DTYPES:
+            raise ValueError(f"type {dtype!r}: choose one of {', '.join(_DTYPES)}")
+        self.address, self.count, self.dtype, self.owner = address, count, dtype, owner
+        self.logical = False  # booleans, as u8
+
+
+def _dtype_of(view: memoryview) -> str:
+    letter = view.format.lstrip("@=<")
+    if letter in _BY_FORMAT:
+        return _BY_FORMAT[letter]
+    if letter in ("i", "l", "q"):
+        return _BY_SIZE[view.itemsize]
+    raise TypeError(f"elements of format {view.format!r} cannot be reduced or sent")
+
+
+def _buffer(data: Any, writable: bool = True) -> Buffer:
+    """The memory of an object with the buffer protocol."""
+    if isinstance(data, Buffer):
+        return data
+    view = memoryview(data)
+    if not view.c_contiguous:
+        raise ValueError("the array is not contiguous: make a copy of it first")
+    if view.readonly and writable:
+        raise ValueError("the array is read-only")
+    if view.format[0] in ">!" and view.itemsize > 1:
+        raise TypeError(f"elements of format {view.format!r} have a foreign byte order")
+    dtype, count = _dtype_of(view), view.nbytes // view.itemsize
+    memory = Buffer(_address_of(view) if view.nbytes else None, count, dtype, view)
+    memory.logical = view.format.endswith("?")
+    return memory
+
+
+class _PyBuffer(ctypes.Structure):  # Py_buffer of the C interface
+    _fields_ = [("buf", ctypes.c_void_p), ("obj", ctypes.c_void_p), ("len", ctypes.c_ssize_t),
+                ("itemsize", ctypes.c_ssize_t), ("readonly", ctypes.c_int),
+                ("ndim", ctypes.c_int), ("format", ctypes.c_char_p),
+                ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p),
+                ("suboffsets", ctypes.c_void_p), ("internal", ctypes.c_void_p)]
+
+
+def _address_of(view: memoryview) -> Optional[int]:
+    """The address of a view's memory, valid as long as the view."""
+    held = _PyBuffer()
+    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(view), ctypes.byref(held), 0)
+    address: Optional[int] = held.buf
+    ctypes.pythonapi.PyBuffer_Release(ctypes.byref(held))
+    return address
+
+
+def _number(name: str, names: Sequence[str], what: str) -> int:
+    if name not in names:
+        raise ValueError(f"{what} {name!r}: choose one of {', '.join(names)}")
+    return names.index(name)
+
+
+def _op(name: str, *memory: Optional[Buffer]) -> int:
+    """The code of an operation that supports these elements."""
+    number = _number(name, _OPS, "operation")
+    if name not in ("min", "max") and any(m.logical for m in memory if m):
+        raise TypeError(f"operation {name!r} on booleans: use 'max' (or) or 'min' (and), or an "
+                        "array of integers")
+    return number
+
+
+def _integer(what: str, value: Any, least: int, most: int = 2**31 - 1) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{what} {value!r}: give an integer") from None
+    if not least <= number <= most:
+        raise ValueError(f"{what} {number}: give an integer from {least} to {most}")
+    return number
+
+
+def _milliseconds(seconds: float) -> int:
+    if seconds < 0:
+        raise ValueError(f"timeout of {seconds} s: give 0 (the default) or more")
+    return int(seconds * 1000)
+
+
+def _bytes(text: Optional[str]) -> Optional[bytes]:
+    return text.encode() if text is not None else None
+
+
+def _parse(parser: Any, name: str) -> int:
+    number = ctypes.c_int()
+    parser(name.encode(), ctypes.byref(number))
+    return number.value
+
+
+def _algorithm(name: str) -> int:
+    return _parse(_lib.kolo_algorithm_parse, name)
+
+
+def combine(data: Any, other: Any, op: str = "sum") -> Any:
+    """data = data op other, bitwise as in a collective."""
+    to, source = _buffer(data), _buffer(other, writable=False)
+    if (to.dtype, to.count) != (source.dtype, source.count):
+        raise ValueError(f"combine: {to.count} x {to.dtype} with {source.count} x {source.dtype}")
+    _lib.kolo_combine(to.address, source.address, to.count, _DTYPES.index(to.dtype),
+                      _op(op, to, source))
+    return data
+
+
+# ---- communicators ----
+
+
+# pylint: disable=too-many-arguments, too-many-locals
+def init(rank: int = 0, world: int = 0, local_rank: int = 0, local_world: int = 0,
+         master_addr: Optional[str] = None, master_port: int = 0,
+         secret_file: Optional[str] = None, timeout_s: float = 0, algorithm: str = "auto",
+         transport: str = "auto", interface: Optional[str] = None, heartbeat_s: float = 0,
+         insecure: bool = False, generation: int = 0, segment_bytes: int = 0,
+         max_in_flight: int = 0, progress_thread: bool = False) -> Comm:
+    """Joins a group; blocks until all ranks have joined.
+
+    Without ``world`` the group comes from the environment: RANK, WORLD_SIZE, LOCAL_RANK,
+    LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, KOLO_SECRET_FILE, or that of mpirun, mpiexec, srun or
+    torchrun; without any of them the group has one rank. The arguments are those of kolo_comm_opts;
+    ``transport`` is a name of --transport, such as "auto", "tcp" or "shm+ucx".
+    """
+    way = _parse(_lib.kolo_transport_parse, transport)
+    opts = c.kolo_comm_opts(rank=rank, world=world, local_rank=local_rank, local_world=local_world,
+                       master_addr=_bytes(master_addr), master_port=master_port,
+                       secret_file=_bytes(secret_file), timeout_ms=_milliseconds(timeout_s),
+                       algorithm=_algorithm(algorithm), transport=way, interface=_bytes(interface),
+                       heartbeat_ms=int(heartbeat_s * 1000), insecure=insecure,
+                       generation=generation, segment_bytes=segment_bytes,
+                       max_in_flight=max_in_flight, progress_thread=progress_thread)
+    opts.interrupted = c.interrupted(_errors.interrupted([]))
+    comm = Comm(_join(opts))
+    comm._opts = opts  # keeps the function alive
+    return comm
+
+
+def _join(opts: Any) -> ctypes.c_void_p:
+    """kolo_comm_create in a thread, so that signals interrupt the caller."""
+    handle = ctypes.c_void_p()
+    failure: List[Error] = []
+
+    def create() -> None:
+        try:
+            _lib.kolo_comm_create(ctypes.byref(opts), ctypes.byref(handle))
+        except Error as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=create, daemon=True)
+    thread.start()
+    thread.join()
+    if failure:
+        raise failure[0]
+    return handle
+
+
+class Comm:
+    """A group of ranks. All ranks make the same calls in the same order, except for named tensors,
+    sends and receives."""
+
+    def __init__(self, handle: ctypes.c_void_p, parent: Optional[Comm] = None) -> None:
+        self._handle: Optional[ctypes.c_void_p] = handle
+        self._named: Optional[ctypes.c_void_p] = None
+        self._opts: Any = None
+        self._parent = parent  # which must outlive it
+        self.rank: int = _lib.kolo_comm_rank(handle)
+        self.size: int = _lib.kolo_comm_size(handle)
+        self.local_rank: int = _lib.kolo_comm_local_rank(handle)
+        self.local_size: int = _lib.kolo_comm_local_size(handle)
+        self.transport: str = _lib.kolo_comm_transport(handle).decode()
+        self.hosts: List[int] = [_lib.kolo_comm_host(handle, r) for r in range(self.size)]
+        self._owned: List[Reducer] = []  # to be closed first
+        self._users: weakref.WeakSet[Any] = weakref.WeakSet()  # sub-groups and sessions, the same
+        self._flying: Set[Request] = set()  # requests that are started
+
+    def __enter__(self) -> Comm:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leaves the group; closes its sub-groups and sessions. Memory from ``alloc`` becomes invalid."""
+        if not self._handle:
+            return
+        for user in list(self._users):
+            user.close()
+        for reducer in self._owned:
+            reducer.close()
+        if self._named:
+            _lib.kolo_named_destroy(self._named)
+        _lib.kolo_comm_destroy(self._handle)
+        self._handle = self._named = None
+        self._flying.clear()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None) and _lib:
+            self.close()
+
+    def _open(self) -> ctypes.c_void_p:
+        if not self._handle:
+            raise ValueError("the communicator is closed")
+        return self._handle
+
+    def handle(self) -> ctypes.c_void_p:
+        """The C communicator."""
+        return self._open()
+
+    def add_user(self, user: Any) -> None:
+        """An object to be closed before the communicator."""
+        self._users.add(user)
+
+    def split(self, colour: int, key: int = 0) -> Optional[Comm]:
+        """The sub-group of the ranks with the same ``colour``, ordered by ``key``; None for a negative
+        colour. Collective."""
+        colour, key = _integer("colour", colour, -2**31), _integer("key", key, -2**31)
+        handle = ctypes.c_void_p()
+        _lib.kolo_comm_split(self._open(), colour, key, ctypes.byref(handle))
+        if not handle:
+            return None
+        group = Comm(handle, self)
+        self.add_user(group)
+        return group
+
+    def load_costs(self, path: str) -> None:
+        """Loads the cost constants of "auto" from a file of ``--calibrate`` that rank 0 reads.
+        Collective."""
+        _lib.kolo_comm_load_costs(self._open(), path.encode())
+
+    def _counts(self, counts: Optional[Sequence[int]]) -> Any:
+        if counts is None:
+            return None
+        if len(counts) != self.size:
+            raise ValueError(f"{len(counts)} counts for {self.size} ranks")
+        return (ctypes.c_size_t * self.size)(*counts)
+
+    def _needs(self, kind: str, count: int, counts: Optional[Sequence[int]],
+               output_counts: Optional[Sequence[int]]) -> Tuple[int, int]:
+        """The number of elements that this rank's data and output must have."""
+        share = counts[self.rank] if counts is not None else count
+        whole = sum(counts) if counts is not None else count * self.size
+        if kind in ("allgather", "gather"):
+            return share, whole
+        if kind in ("reduce_scatter", "scatter"):
+            return whole, share
+        if kind == "alltoall":
+            return whole, sum(output_counts) if output_counts is not None else whole
+        return count, count
+
+    def _options(self, kind: str, output: Any, given: Any = None, count: Optional[int] = None,
+                 op: str = "sum", root: int = 0, tag: int = 0,
+                 counts: Optional[Sequence[int]] = None,
+                 output_counts: Optional[Sequence[int]] = None, prescale: float = 0,
+                 postscale: float = 0, algorithm: str = "auto", priority: int = 0,
+                 site: Optional[str] = None) -> Tuple[Any, Tuple[Optional[Buffer], ...]]:
+        """The options of a request and the memory they refer to."""
+        result = _buffer(output) if output is not None else None
+        source = _buffer(given, writable=False) if given is not None else None
+        if result and source and result.dtype != source.dtype:
+            raise TypeError(f"{kind}: input is {source.dtype}, output {result.dtype}")
+        one = result or source or Buffer(None, 0, "u8")
+        if count is None:
+            count = one.count
+        reads, writes = self._needs(kind, count, counts, output_counts)
+        if source is None and kind == "reduce_scatter":
+            writes = reads
+        for name, memory, need in (("data", source, reads), ("output", result, writes)):
+            if memory is not None and not 0 <= need <= memory.count:
+                raise ValueError(f"{kind}: {name} has {memory.count} elements, not {need}")
+        combines = kind in ("allreduce", "reduce", "reduce_scatter")
+        opts = c.kolo_request_opts(kind=_number(kind, _COLLECTIVES, "collective"),
+                              dtype=_DTYPES.index(one.dtype),
+                              op=_op(op, *((result, source) if combines else ())),
+                              input=source.address if source else None,
+                              output=result.address if result else None,
+                              count=count,
+                              counts=self._counts(counts),
+                              output_counts=self._counts(output_counts), root=root, tag=tag,
+                              prescale=prescale, postscale=postscale,
+                              algorithm=_algorithm(algorithm), priority=priority,
+                              site=_bytes(site))
+        return opts, (result, source)
+
+    def _run(self, kind: str, output: Any, given: Any = None, timeout_s: float = 0,
+             **options: Any) -> Any:
+        opts, _ = self._options(kind, output, given, **options)
+        _lib.kolo_request_run(self._open(), ctypes.byref(opts), _milliseconds(timeout_s))
+        return output
+
+    def request(self, kind: str, output: Any, data: Any = None, **options: Any) -> Request:
+        """A persistent collective, send or receive; several may be in flight.
+
+        ``kind`` is the name of a method ("allreduce", "reduce_scatter", "send", ...), ``output``
+        the memory that is written (or read and written) and ``data`` the memory that is read.
+        ``options``: ``count`` (elements, or elements per slice), ``counts``, ``output_counts``,
+        ``op``, ``root`` (of messages: the peer), ``tag``, ``prescale``, ``postscale``,
+        ``algorithm``, ``priority`` and ``site``, its name in errors.
+        """
+        opts, memory = self._options(kind, output, data, **options)
+        return Request(self, opts, memory)
+
+    def allreduce(self, data: Any, op: str = "sum", timeout_s: float = 0, **options: Any) -> Any:
+        """Combines ``data`` of all ranks in place: sum, min, max, prod or mean (of integers rounded
+        towards zero). ``options`` as for ``request``."""
+        return self._run("allreduce", data, op=op, timeout_s=timeout_s, **options)
+
+    def tree_nodes(self, shards: int) -> List[int]:
+        """The nodes of the fixed tree over ``shards`` whose values this rank passes to
+        ``allreduce_shards``: shard s is leaf P + s, where P is ``shards`` rounded up to a power of
+        two; the value of node v combines those of its children, 2v and 2v + 1."""
+        shards = _integer("shards", shards, 1)
+        nodes = (ctypes.c_uint32 * 62)()
+        return nodes[:_lib.kolo_tree_nodes(shards, self.size, self.rank, nodes)]
+
+    def allreduce_shards(self, values: Sequence[Any], output: Any, shards: int, op: str = "sum",
+                         timeout_s: float = 0) -> Any:
+        """Combines ``shards`` values; each rank passes those of its ``tree_nodes``. The result is
+        bitwise independent of the number of ranks."""
+        result, memory = _buffer(output), [_buffer(v) for v in values]
+        names = self.tree_nodes(shards)
+        if len(memory) != len(names) or any(m.dtype != result.dtype for m in memory):
+            raise ValueError(f"allreduce_shards: {len(names)} values of {result.dtype} are needed")
+        parts = (c.kolo_part * max(len(memory), 1))(
+            *(c.kolo_part(tree_node=n, data=m.address, count=m.count) for n, m in zip(names, memory)))
+        opts = c.kolo_request_opts(kind=_COLLECTIVES.index("allreduce"),
+                              dtype=_DTYPES.index(result.dtype),
+                              op=_op(op, result, *memory), output=result.address,
+                              count=result.count, parts=parts, n_parts=len(memory), shards=shards)
+        _lib.kolo_request_run(self._open(), ctypes.byref(opts), _milliseconds(timeout_s))
+        return output
+
+    def broadcast(self, data: Any, root: int = 0, timeout_s: float = 0) -> Any:
+        """Copies the root's ``data`` to all ranks."""
+        return self._run("broadcast", data, root=root, timeout_s=timeout_s)
+
+    def reduce(self, data: Any, op: str = "sum", root: int = 0, timeout_s: float = 0) -> Any:
+        """Like allreduce, with the result on the root only; ``data`` of others may be overwritten."""
+        return self._run("reduce", data, op=op, root=root, timeout_s=timeout_s)
+
+    def allgather(self, data: Any, output: Any, counts: Optional[Sequence[int]] = None,
+                  timeout_s: float = 0) -> Any:
+        """Concatenates the ``data`` of all ranks in ``output``: equal numbers of elements, or
+        ``counts[rank]``."""
+        count = self._share("allgather", output, data, counts)
+        return self._run("allgather", output, data, count=count, counts=counts,
+                         timeout_s=timeout_s)
+
+    def gather(self, data: Any, output: Any = None, root: int = 0,
+               counts: Optional[Sequence[int]] = None, timeout_s: float = 0) -> Any:
+        """Like allgather, on the root only; the others need no ``output``."""
+        mine = output if self.rank == root else None
+        count = self._share("gather", mine, data, counts)
+        self._run("gather", mine, data, count=count, counts=counts, root=root,
+                  timeout_s=timeout_s)
+        return output
+
+    def scatter(self, data: Any, output: Any, root: int = 0,
+                counts: Optional[Sequence[int]] = None, timeout_s: float = 0) -> Any:
+        """Copies slice r of the root's ``data`` to ``output`` of rank r. The others need no
+        ``data``."""
+        given = data if self.rank == root else None
+        count = self._share("scatter", given, output, counts)
+        return self._run("scatter", output, given, count=count, counts=counts, root=root,
+                         timeout_s=timeout_s)
+
+    def reduce_scatter(self, data: Any, output: Any, op: str = "sum",
+                       counts: Optional[Sequence[int]] = None, timeout_s: float = 0) -> Any:
+        """``data`` has a slice for each rank; ``output`` is this rank's slice, reduced."""
+        count = self._share("reduce_scatter", data, output, counts)
+        return self._run("reduce_scatter", output, data, count=count, counts=counts, op=op,
+                         timeout_s=timeout_s)
+
+    def alltoall(self, data: Any, output: Any, counts: Optional[Sequence[int]] = None,
+                 output_counts: Optional[Sequence[int]] = None, timeout_s: float = 0) -> Any:
+        """Slice r of ``data`` goes to rank r; slice r of ``output`` comes from it. The slices are
+        equal, or counts[r] elements go to rank r and output_counts[r] come from it."""
+        sent, come = _buffer(data, writable=False).count, _buffer(output).count
+        if counts is None:
+            good = sent == come and sent % self.size == 0
+        else:
+            good = (sent, come) == (sum(counts), sum(output_counts or counts))
+        if not good:
+            raise ValueError(f"alltoall: {sent} elements for {self.size} ranks, "
+                             f"{come} in the output")
+        return self._run("alltoall", output, data, count=sent // self.size, counts=counts,
+                         output_counts=output_counts, timeout_s=timeout_s)
+
+    def _share(self, kind: str, whole: Any, share: Any, counts: Optional[Sequence[int]]) -> int:
+        """The number of elements of a slice; ``whole`` is None on ranks without it."""
+        share = _buffer(share, writable=False).count
+        want: int = share * self.size
+        if counts is not None:
+            self._counts(counts)
+            want = sum(counts)
+            if share != counts[self.rank]:
+                raise ValueError(f"{kind}: {share} elements are not counts[{self.rank}]")
+        if whole is not None and _buffer(whole, writable=False).count != want:
+            raise ValueError(f"{kind}: {_buffer(whole, writable=False).count} elements are not "
+                             + (f"{self.size} times {share}" if counts is None else
+                                f"the sum of the counts, {want}"))
+        return int(share)
+
+    def send(self, data: Any, to: int, tag: int = 0, timeout_s: float = 0) -> None:
+        """Sends ``data`` to rank ``to``; returns when it has been received. Messages between two ranks
+        with the same tag arrive in order."""
+        self._run("send", None, data, root=to, tag=tag, timeout_s=timeout_s)
+
+    def recv(self, data: Any, source: int, tag: int = 0, timeout_s: float = 0) -> Any:
+        """Receives ``data`` from rank ``source``, or from any with kolo.ANY_RANK; the number of
+        elements must match."""
+        return self._run("recv", data, root=source, tag=tag, timeout_s=timeout_s)
+
+    def probe(self, source: int = ANY_RANK, tag: int = 0) -> Optional[Dict[str, Any]]:
+        """The oldest message that no receive has taken, as a dictionary of source, tag, dtype and
+        count; None if there is none."""
+        found, message = ctypes.c_bool(), c.kolo_message()
+        _lib.kolo_probe(self._open(), source, tag, ctypes.byref(found),
+                        ctypes.byref(message))
+        if not found.value:
+            return None
+        return {"source": getattr(message, "from"), "tag": message.tag,
+                "dtype": _DTYPES[message.dtype], "count": message.count}
+
+    def barrier(self) -> None:
+        """Blocks until all ranks have called it."""
+        _lib.kolo_barrier(self._open())
+
+    def alloc(self, count: int, dtype: str = "f32") -> Any:
+        """A memoryview of zeroed, registered memory, on which collectives are zero-copy. It is valid
+        as long as the communicator. f16 and bf16 have format "H"."""
+        sizes = {"f32": (4, "f"), "f64": (8, "d"), "f16": (2, "H"), "bf16": (2, "H"),
+                 "i8": (1, "b"), "u8": (1, "B"), "i32": (4, "i"), "i64": (8, "q")}
+        size, letter = sizes[_DTYPES[_number(dtype, _DTYPES, "type")]]
+        count = _integer("count", count, 0, (2**63 - 1) // size)
+        address = ctypes.c_void_p()
+        _lib.kolo_comm_alloc(self._open(), count * size, ctypes.byref(address))
+        memory: Any = (ctypes.c_char * (count * size)).from_address(address.value or 0)
+        memory.comm = self  # keeps the communicator alive
+        view: Any = memoryview(memory).cast("B")
+        return view.cast(letter)
+
+    def allreduce_async(self, name: str, data: Any, op: str = "sum") -> Handle:
+        """Posts a named tensor for an in-place allreduce; the order may differ between ranks. ``wait``
+        for the handle before using ``data``. Type, size and operation of a name are fixed."""
+        if not self._named:
+            self._named = ctypes.c_void_p()
+            _lib.kolo_named_create(self._open(), None, ctypes.byref(self._named))
+        memory, number = _buffer(data), ctypes.c_int()
+        _lib.kolo_named_post(self._named, name.encode(), memory.address, memory.count,
+                             _DTYPES.index(memory.dtype),
+                             _op(op, memory), ctypes.byref(number))
+        return Handle(self, number.value, memory, data)
+
+    def progress(self) -> None:
+        """Advances communication; does not block."""
+        _lib.kolo_comm_progress(self._open())
+
+    def report(self) -> str:
+        """The ranks that this one waits for, in which call, and what they completed last."""
+        text = ctypes.create_string_buffer(1024)
+        _lib.kolo_comm_report(self._open(), text, len(text))
+        return text.value.decode(errors="replace")
+
+    def peer_traffic(self, peer: int) -> Dict[str, int]:
+        """What this rank has exchanged with another one: a dictionary of sent_bytes,
+        received_bytes, sends and receives."""
+        traffic = c.kolo_peer_traffic()
+        _lib.kolo_comm_peer_traffic(self._open(), peer, ctypes.byref(traffic))
+        return {name: getattr(traffic, name) for name, _ in traffic._fields_}
+
+
+class Handle:
+    """A named tensor in flight; keeps its memory alive."""
+
+    def __init__(self, comm: Comm, number: int, memory: Buffer, data: Any) -> None:
+        self._comm, self._number, self._memory, self._data = comm, number, memory, data
+
+    def test(self) -> bool:
+        """Whether it is complete; never blocks."""
+        complete = ctypes.c_bool()
+        self._comm._open()
+        _lib.kolo_named_test(self._comm._named, self._number, ctypes.byref(complete))
+        return complete.value
+
+    def wait(self, timeout_s: float = 0) -> Any:
+        """Blocks until it is complete; returns the data."""
+        self._comm._open()
+        _lib.kolo_named_wait(self._comm._named, self._number, _milliseconds(timeout_s))
+        return self._data
+
+
+class Request:
+    """A collective or message of ``Comm.request``. Its memory must not be used between ``start`` and
+    completion."""
+
+    def __init__(self, comm: Comm, opts: Any, memory: Tuple[Optional[Buffer], ...]) -> None:
+        self._comm, self._memory = comm, memory
+        self._handle: Optional[ctypes.c_void_p] = ctypes.c_void_p()
+        _lib.kolo_request_create(comm._open(), ctypes.byref(opts),
+                                 ctypes.byref(self._handle))
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None) and _lib:
+            self.close()
+
+    def _open(self) -> ctypes.c_void_p:
+        self._comm._open()
+        if not self._handle:
+            raise ValueError("the request is closed")
+        return self._handle
+
+    def start(self) -> Request:
+        """Starts it; does not block. Returns self."""
+        _lib.kolo_request_start(self._open())
+        self._comm._flying.add(self)  # keeps it alive while in flight
+        return self
+
+    def test(self) -> bool:
+        """Whether it is complete; never blocks."""
+        complete = ctypes.c_bool()
+        _lib.kolo_request_test(self._open(), ctypes.byref(complete))
+        if complete.value:
+            self._comm._flying.discard(self)
+        return complete.value
+
+    def wait(self, timeout_s: float = 0) -> None:
+        """Blocks until it is complete."""
+        _lib.kolo_request_wait(self._open(), _milliseconds(timeout_s))
+        self._comm._flying.discard(self)
+
+    def close(self) -> None:
+        """Frees it; not while it is in flight."""
+        if self._handle and self._comm._handle:
+            _lib.kolo_request_destroy(self._handle)
+        self._handle = None
+
+
+class Reducer:
+    """Averages gradients during the backward pass.
+
+    ``buffers`` are the gradients, all of one type. In each step call ``ready(i)`` when buffer i is
+    filled, in any order, then ``wait()``. ``codec`` is "none", "f16", "bf16", "int8",
+    "onebit" or "topk:0.01", with error feedback.
+    """
+
+    def __init__(self, comm: Comm, buffers: Sequence[Any], bucket_bytes: int = 0,
+                 op: str = "mean", codec: str = "none") -> None:
+        if op not in ("mean", "sum"):
+            raise ValueError(f"operation {op!r}: a reducer supports mean and sum")
+        self._comm = comm
+        self._memory = [_buffer(b) for b in buffers]
+        _op(op, *self._memory)
+        dtypes = sorted({b.dtype for b in self._memory})
+        if len(dtypes) != 1:
+            raise TypeError(f"a reducer needs buffers of one type, not {', '.join(dtypes) or 'none'}")
+        parts = (c.kolo_part * len(self._memory))(
+            *(c.kolo_part(data=b.address, count=b.count) for b in self._memory))
+        opts = c.kolo_reducer_opts(bucket_bytes=bucket_bytes, sum=op == "sum", codec=Codec(codec).value)
+        self._handle: Optional[ctypes.c_void_p] = ctypes.c_void_p()
+        _lib.kolo_reducer_create(comm._open(), parts, len(parts),
+                                 _DTYPES.index(dtypes[0]), ctypes.byref(opts),
+                                 ctypes.byref(self._handle))
+        comm._owned.append(self)
+
+    def ready(self, i: int) -> None:
+        """Marks buffer i as filled; it must not be used until ``wait``."""
+        self._open()
+        _lib.kolo_reducer_ready(self._handle, _integer("buffer", i, 0))
+
+    def wait(self) -> None:
+        """Blocks until every buffer holds the result; ends the step."""
+        self._open()
+        _lib.kolo_reducer_wait(self._handle)
+
+    def close(self) -> None:
+        """Frees it; allowed between steps only."""
+        if self._handle and self._comm._handle:
+            _lib.kolo_reducer_destroy(self._handle)
+        self._handle = None
+
+    def _open(self) -> None:
+        if not self._handle:
+            raise ValueError("the reducer is closed")
+
+
+class Codec:
+    """Lossy compression of f32 vectors with error feedback, without a group:
+    ``Codec("int8")``, ``Codec("topk:0.01")``."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.value = name, c.kolo_codec()
+        _lib.kolo_codec_parse(name.encode(), ctypes.byref(self.value))
+
+    def _floats(self, data: Any, writable: bool = True) -> Buffer:
+        memory = _buffer(data, writable)
+        if memory.dtype != "f32":
+            raise TypeError(f"codecs are for f32, not {memory.dtype}")
+        return memory
+
+    def bytes(self, count: int) -> int:
+        """The encoded size of ``count`` elements."""
+        return int(_lib.kolo_codec_bytes(ctypes.byref(self.value), count))
+
+    def encode(self, data: Any, residual: Any = None) -> bytearray:
+        """Encodes data + residual; stores the compression error in ``residual``."""
+        memory = self._floats(data, writable=False)
+        rest = self._floats(residual) if residual is not None else None
+        if rest and rest.count != memory.count:
+            raise ValueError(f"a residual of {rest.count} elements for {memory.count}")
+        code = bytearray(self.bytes(memory.count))
+        _lib.kolo_codec_encode(ctypes.byref(self.value), memory.address, memory.count,
+                               rest.address if rest else None, _buffer(code).address,
+                               len(code))
+        return code
+
+    def decode(self, code: Any, output: Any) -> Any:
+        """Decodes into ``output``."""
+        memory, source = self._floats(output), _buffer(code, writable=False)
+        _lib.kolo_codec_decode(ctypes.byref(self.value), source.address, source.count,
+                               memory.address, memory.count)
+        return output
+
+    def add(self, code: Any, output: Any, scale: float = 1.0) -> Any:
+        """Adds scale times the decoded values to ``output``."""
+        memory, source = self._floats(output), _buffer(code, writable=False)
+        _lib.kolo_codec_add(ctypes.byref(self.value), source.address, source.count,
+                            memory.address, memory.count, scale)
+        return output

@@ -1,0 +1,477 @@
+"""Sessions: training of a network with data and loop of a program."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import weakref
+from contextlib import contextmanager
+from typing import (Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence,
+                    Tuple, Union)
+
+from . import _arrays, _errors, _options
+from ._arrays import Array
+from ._library import c
+from ._library import lib as _comm
+from ._library import training as _lib
+from .comm import Comm
+from .data import Dataset, Normalize, as_dataset
+from .graph import DTYPES, Graph, read_shape
+
+_ERR_ARG = 1
+_OPTIMIZER_OPTIONS = _options.settable("kolo_optimizer_opts", ["kind"])
+_SESSION_OPTIONS = _options.settable("kolo_session_opts", ["optimizer"])
+_FIT_OPTIONS = _options.settable("kolo_fit_opts", ["observer", "stop", "interrupted", "arg",
+                                                   "notice", "notice_arg"])
+
+Builder = Callable[[Graph], Any]
+Metrics = Dict[str, float]
+
+
+def _metric_names() -> List[str]:
+    table = _lib.kolo_metric_table()
+    names: List[str] = []
+    while table[len(names)].name:
+        names.append(table[len(names)].name.decode())
+    return names
+
+
+def _read_metrics(metrics: Any) -> Metrics:
+    """Those that the model and data have, and the loss."""
+    found = dict(zip(_metric_names(), metrics.value))
+    return {n: v for n, v in found.items() if n == "loss" or v == v}  # pylint: disable=comparison-with-itself
+
+
+def _text(metrics: Metrics, prefix: str = "") -> str:
+    return "  ".join(f"{prefix}{name} {value:.4f}" for name, value in metrics.items())
+
+
+class Progress(NamedTuple):
+    """Progress of a run. As text a line for people: ``fit(..., callback=print)``."""
+
+    epoch: int  # from 1
+    step: int  # from 1, over the run
+    total_steps: int
+    train: Metrics  # since the last report; with epoch_end, over the epoch
+    test: Metrics  # empty if not evaluated
+    samples: int  # that `train` covers
+    samples_per_second: float
+    lr: float
+    seconds: float
+    seconds_left: float
+    epoch_end: bool
+    evaluated: bool
+
+    def __str__(self) -> str:
+        test = "  " + _text(self.test, "test ") if self.evaluated else ""
+        return (f"epoch {self.epoch}  step {self.step}/{self.total_steps}  {_text(self.train)}  "
+                f"lr {self.lr:.3g}  {self.seconds:.1f} s{test}")
+
+
+class Result(NamedTuple):
+    """The result of a run."""
+
+    steps: int
+    epochs: int
+    samples: int
+    parameters: int
+    first_loss: float
+    final: Metrics  # over the last 20 steps
+    test: Metrics  # empty if not evaluated
+    train_seconds: float
+    samples_per_second: float
+    step_ms_median: float
+    peak_rss_bytes: int
+    parameter_hash: int  # of the final parameters and optimizer state
+
+    def __str__(self) -> str:
+        test = "  " + _text(self.test, "test ") if self.test else ""
+        return (f"{self.steps} steps, {self.epochs} epochs, {self.train_seconds:.1f} s  "
+                f"{_text(self.final)}{test}")
+
+
+def _progress(p: Any) -> Progress:
+    return Progress(epoch=p.epoch, step=p.step, total_steps=p.total_steps,
+                    train=_read_metrics(p.train),
+                    test=_read_metrics(p.test) if p.evaluated else {}, samples=p.samples,
+                    samples_per_second=p.samples_per_second, lr=p.lr, seconds=p.seconds,
+                    seconds_left=p.seconds_left, epoch_end=p.epoch_end, evaluated=p.evaluated)
+
+
+class Batch:
+    """A batch of a loader: an argument of ``Session.step``, and a mapping of arrays. The arrays are
+    the loader's memory, valid until its next batch."""
+
+    def __init__(self, value: Any, loader: Loader) -> None:
+        self.value, self._loader = value, loader
+        self.count, self.global_count = int(value.count), int(value.global_count)
+        self.first, self.epoch, self.step = int(value.first), int(value.epoch), int(value.step)
+
+    def keys(self) -> List[str]:
+        """The names of the fields."""
+        return [self.value.fields[i].name.decode() for i in range(self.value.n_fields)]
+
+    def __getitem__(self, name: str) -> Array:
+        i = self.keys().index(name)
+        field = self.value.fields[i]
+        return _arrays.view(self.value.data[i], DTYPES[field.dtype],
+                            (self.count, *read_shape(field.shape)), self._loader)
+
+
+class Loader:
+    """Iterates over this rank's batches of full steps, which a thread gathers ahead."""
+
+    def __init__(self, session: Session, dataset: Dataset, handle: ctypes.c_void_p) -> None:
+        self._handle, self._dataset = handle, dataset
+        self._finalizer = weakref.finalize(self, _destroy, _lib.kolo_loader_destroy, handle,
+                                           (session, dataset))
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        if not self._finalizer.alive:
+            raise ValueError("the loader is closed")
+        batch = c.kolo_batch()
+        with _failures_of(self._dataset):
+            _lib.kolo_loader_next(self._handle, ctypes.byref(batch))
+        if batch.global_count == 0:
+            raise StopIteration
+        return Batch(batch, self)
+
+    def close(self) -> None:
+        """Ends its thread. Arrays of its batches become invalid."""
+        self._finalizer()
+
+
+def _destroy(function: Any, handle: ctypes.c_void_p, _owners: Any) -> None:
+    """Frees an object, then lets go of those that it uses."""
+    function(handle)
+
+
+@contextmanager
+def _failures_of(*datasets: Optional[Dataset]) -> Iterator[None]:
+    """Replaces the library's error by the exception of a data set's function, if there is one."""
+    try:
+        yield
+    except _errors.Error:
+        for dataset in datasets:
+            if dataset is not None:
+                dataset.raise_failure()
+        raise
+
+
+class _Build:
+    """The builder of a program as a function of C."""
+
+    def __init__(self, builder: Builder) -> None:
+        self.builder = builder
+        self.failures: List[BaseException] = []
+        self.function = c.kolo_build(self._build)
+
+    def _build(self, handle: int, samples: int, _arg: Any) -> int:
+        graph = Graph(samples, _handle=handle)
+        try:
+            self.builder(graph)
+            return 0
+        except _errors.Error as failure:
+            self.failures.append(failure)
+            code = _errors.code(failure.status)
+            return int(_comm.kolo_error_set(code, b"%s", str(failure).encode()))
+        except BaseException as failure:  # pylint: disable=broad-except
+            self.failures.append(failure)
+            text = f"{type(failure).__name__}: {failure}"
+            return int(_comm.kolo_error_set(_ERR_ARG, b"%s", text.encode()))
+        finally:
+            graph.complete()
+
+
+class Session:
+    """Trains a network, alone or as a rank of ``comm``.
+
+        def build(g):
+            x, y = g.input("x", (8,)), g.input("y", dtype="i32")
+            logits = nn.linear(x, 3)
+            g.output(logits=logits, loss=ops.softmax_xent(logits, y))
+
+        session = Session(build, kolo.init(), batch=32, lr=0.1)
+
+    ``build`` adds the network to a graph, for several numbers of samples; parameters must not depend on
+    it. It is a function or a kolo.Model.
+
+    Options are those of kolo_session_opts and kolo_optimizer_opts: ``batch`` (samples of a rank in a
+    step), ``global_batch``, ``accumulate``, ``reproducible``, ``zero``, ``mesh``, ``seed``, ``threads``;
+    ``optimizer`` ("sgd", "nesterov", "adam", "adamw", "lars", "lamb"), ``lr``, ``momentum``, ``beta1``,
+    ``beta2``, ``eps``, ``weight_decay``, ``no_decay``, ``decay_matrices_only``, ``clip``, ``freeze``;
+    ``schedule`` ("constant", "step", "cosine", "poly") with ``steps``, ``warmup_steps``, ``lr_min``,
+    ``lr_power``, ``lr_step_factor``, ``lr_step_every``; ``precision`` ("f32", "bf16"), ``recompute``
+    ("none", "cheap", "full"), ``algorithm``, ``bucket_bytes``, ``sparse_embedding``, ``sync_bn``,
+    ``keep_gradients``, ``evaluate_only``, ``reference_kernels``, ``no_winograd``.
+
+    Functions marked *collective* are called by all ranks in one order. A session is used by one thread
+    at a time; others wait.
+    """
+
+    def __init__(self, build: Builder, comm: Optional[Comm] = None, optimizer: str = "sgd",
+                 **options: Any) -> None:
+        opts = c.kolo_session_opts()
+        opts.optimizer.kind = _options.enumerator("kolo_optimizer", "optimizer", optimizer)
+        rest = _options.fill(opts, options, _SESSION_OPTIONS)
+        rest = _options.fill(opts.optimizer, rest, _OPTIMIZER_OPTIONS)
+        _options.refuse("Session", rest, [*_SESSION_OPTIONS, *_OPTIMIZER_OPTIONS])
+        self._comm, self._build, self._lock = comm, _Build(build), threading.RLock()
+        self._loaders: weakref.WeakSet[Loader] = weakref.WeakSet()
+        self._handle: Any = ctypes.c_void_p()
+        with self._building():
+            _lib.kolo_session_create(comm.handle() if comm else None, ctypes.byref(opts),
+                                     self._build.function, None, ctypes.byref(self._handle))
+        self._finalizer = weakref.finalize(self, _destroy, _lib.kolo_session_destroy,
+                                           self._handle, (comm, opts, self._build))
+        if comm:
+            comm.add_user(self)
+
+    @contextmanager
+    def _building(self) -> Iterator[None]:
+        """A call that may run the builder: its exception replaces the library's error."""
+        self._build.failures.clear()
+        try:
+            yield
+        except _errors.Error:
+            if self._build.failures:
+                raise self._build.failures[0] from None
+            raise
+
+    @contextmanager
+    def _use(self) -> Iterator[Any]:
+        with self._lock:
+            if not self._handle:
+                raise ValueError("the session is closed")
+            with self._building():
+                yield self._handle
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Frees the session and its loaders."""
+        with self._lock:
+            for loader in list(self._loaders):
+                loader.close()
+            self._handle = None
+            self._finalizer()
+
+    # ---- training ----
+
+    @contextmanager
+    def _batch(self, batch: Union[Batch, Mapping[str, Any], None],
+               fields: Mapping[str, Any], normalize: Optional[Normalize]) -> Iterator[Any]:
+        if isinstance(batch, Batch):
+            yield ctypes.byref(batch.value)
+            return
+        held = _arrays.Fields(c.kolo_batch, {**(batch or {}), **fields}, normalize or {})
+        yield ctypes.byref(held.value)
+
+    def share(self, samples: int) -> slice:
+        """The samples of a step of ``samples`` over all ranks that are this rank's, as a slice."""
+        first, count = ctypes.c_int64(), ctypes.c_int64()
+        with self._use() as handle:
+            _lib.kolo_session_share(handle, samples, ctypes.byref(first), ctypes.byref(count))
+        return slice(first.value, first.value + count.value)
+
+    def step(self, batch: Union[Batch, Mapping[str, Any], None] = None, *,
+             normalize: Optional[Normalize] = None, **fields: Any) -> Metrics:
+        """One optimizer step on this rank's share of the samples (``share``): ``step(x=images,
+        y=labels)``, ``step({"x": images, "y": labels})``, or a batch of a loader. Returns the metrics
+        over all ranks before the update. Collective."""
+        metrics = c.kolo_metrics()
+        with self._use() as handle, self._batch(batch, fields, normalize) as held:
+            _lib.kolo_session_step(handle, held, ctypes.byref(metrics))
+        return _read_metrics(metrics)
+
+    def loader(self, dataset: Union[Dataset, Mapping[str, Any]], epochs: int = 1,
+               augment: Optional[str] = None) -> Loader:
+        """Batches of full steps, shuffled by the seed in each epoch, from the step of the session to
+        the end of epoch ``epochs``."""
+        data, found = as_dataset(dataset), ctypes.c_void_p()
+        with self._use() as handle:
+            _lib.kolo_session_loader(handle, data.handle, os.fsencode(augment) if augment else None,
+                                     epochs, ctypes.byref(found))
+        loader = Loader(self, data, found)
+        self._loaders.add(loader)
+        return loader
+
+    @property
+    def steps(self) -> int:
+        """Steps completed."""
+        with self._use() as handle:
+            return int(_lib.kolo_session_steps(handle))
+
+    @property
+    def lr(self) -> float:
+        """The learning rate of the next step; setting it replaces the schedule."""
+        with self._use() as handle:
+            return float(_lib.kolo_session_lr(handle))
+
+    @lr.setter
+    def lr(self, rate: float) -> None:
+        with self._use() as handle:
+            _lib.kolo_session_set_lr(handle, rate)
+
+    def fit(self, train: Union[Dataset, Mapping[str, Any]],
+            test: Union[Dataset, Mapping[str, Any], None] = None, *, epochs: int = 0,
+            callback: Optional[Callable[[Progress], Any]] = None,
+            progress: Optional[Callable[[Progress], Any]] = None,
+            notice: Optional[Callable[[str], Any]] = None, **options: Any) -> Result:
+        """Trains on a data set or on arrays, as `kolo train` does: ``fit({"x": images, "y": labels},
+        epochs=5, callback=print)``. Collective.
+
+        ``callback`` is called on rank 0 after each epoch and evaluation; if it returns True the run
+        ends on all ranks. ``progress`` is called on rank 0 about ten times a second, ``notice`` with
+        lines for the user. They may read the session (``predict``, ``get``); their exceptions end the
+        run. Options are those of kolo_fit_opts: ``steps``, ``augment``, ``out_dir``,
+        ``checkpoint_steps``, ``checkpoint_epochs``, ``keep``, ``resume``, ``resume_if_any``,
+        ``eval_every``, ``eval_steps``, ``log_every``, ``audit``, ``check_replicas``,
+        ``worker_weights``, ``trace``.
+        """
+        opts, result = c.kolo_fit_opts(epochs=epochs), c.kolo_train_result()
+        _options.refuse("fit", _options.fill(opts, options, _FIT_OPTIONS), _FIT_OPTIONS)
+        failures: List[BaseException] = []
+
+        def guarded(function: Callable[[Any], Any], argument: Any) -> bool:
+            try:
+                return not failures and bool(function(argument))
+            except BaseException as failure:  # pylint: disable=broad-except
+                failures.append(failure)
+                return True
+
+        opts.interrupted = c.interrupted(_errors.interrupted(failures))
+        if callback:
+            opts.stop = c.kolo_fit_stop(
+                lambda _, p: guarded(callback, _progress(p.contents)) or bool(failures))
+        if progress:
+            opts.observer = c.kolo_train_observer(
+                lambda _, p: None if guarded(progress, _progress(p.contents)) else None)
+        if notice:
+            opts.notice = c.kolo_train_notice(
+                lambda _, line, kind: None if guarded(notice, line.decode()) else None)
+        data, tested = as_dataset(train), None if test is None else as_dataset(test)
+        try:
+            with self._use() as handle, _failures_of(data, tested):
+                _lib.kolo_fit(handle, data.handle, tested.handle if tested else None,
+                              ctypes.byref(opts), ctypes.byref(result))
+        except _errors.Error:
+            if failures:
+                raise failures[0] from None
+            raise
+        if failures:
+            raise failures[0]
+        return Result(steps=result.steps, epochs=result.epochs, samples=result.samples,
+                      parameters=result.parameters, first_loss=result.first_loss,
+                      final=_read_metrics(result.final),
+                      test=_read_metrics(result.test) if result.evaluated else {},
+                      train_seconds=result.train_seconds,
+                      samples_per_second=result.samples_per_second,
+                      step_ms_median=result.step_ms_median,
+                      peak_rss_bytes=result.peak_rss_bytes, parameter_hash=result.parameter_hash)
+
+    # ---- evaluation ----
+
+    def evaluate(self, batch: Union[Dataset, Batch, Mapping[str, Any], None] = None, *,
+                 normalize: Optional[Normalize] = None, **fields: Any) -> Metrics:
+        """The metrics over a data set, divided among the ranks (collective), or over a batch of this
+        rank (not collective)."""
+        metrics = c.kolo_metrics()
+        if isinstance(batch, Dataset):
+            with self._use() as handle, _failures_of(batch):
+                _lib.kolo_session_evaluate_dataset(handle, batch.handle, ctypes.byref(metrics))
+        else:
+            with self._use() as handle, self._batch(batch, fields, normalize) as held:
+                _lib.kolo_session_evaluate(handle, held, ctypes.byref(metrics))
+        return _read_metrics(metrics)
+
+    def predict(self, output: str, batch: Union[Batch, Mapping[str, Any], None] = None, *,
+                out: Any = None, normalize: Optional[Normalize] = None, **fields: Any) -> Array:
+        """An output of the graph for a batch, as in evaluation: ``predict("logits", x=images)``. Inputs
+        that it does not depend on may be missing. ``out``: an array or tensor to write to. Not
+        collective."""
+        shape, name = c.kolo_shape(), output.encode()
+        with self._use() as handle, self._batch(batch, fields, normalize) as held:
+            _lib.kolo_session_predict(handle, held, name, None, 0, ctypes.byref(shape))
+            array = _arrays.output(out, "f32", read_shape(shape))
+            _lib.kolo_session_predict(handle, held, name, _arrays.address(array), array.nbytes,
+                                      ctypes.byref(shape))
+        return array
+
+    # ---- parameters ----
+
+    def tensors(self) -> Dict[str, Tuple[str, Tuple[int, ...]]]:
+        """Type and shape of parameters, statistics and, as "optimizer.*", the optimizer's state."""
+        found: Dict[str, Tuple[str, Tuple[int, ...]]] = {}
+        field = c.kolo_field()
+        with self._use() as handle:
+            while True:
+                try:
+                    _lib.kolo_session_tensor(handle, len(found), ctypes.byref(field))
+                except _errors.ArgumentError:
+                    return found
+                found[field.name.decode()] = (DTYPES[field.dtype], read_shape(field.shape))
+
+    def _read(self, function: Any, name: str, out: Any) -> Array:
+        with self._use() as handle:
+            dtype, shape = self.tensors().get(name, ("f32", ()))
+            array = _arrays.output(out, dtype, shape)
+            function(handle, name.encode(), _arrays.address(array), array.nbytes)
+        return array
+
+    def get(self, name: str, out: Any = None) -> Array:
+        """A copy of a tensor, or ``out``, which it is written to. Collective for what ``zero``
+        divides."""
+        return self._read(_lib.kolo_session_get, name, out)
+
+    def gradient(self, name: str, out: Any = None) -> Array:
+        """The gradient of a parameter in the latest step, of the mean loss over all ranks; the option
+        ``keep_gradients`` keeps it."""
+        return self._read(_lib.kolo_session_get_gradient, name, out)
+
+    def set(self, name: str, value: Any) -> None:
+        """Sets a tensor on all ranks to the ``value`` of rank 0. Collective."""
+        np = _arrays.numpy()
+        with self._use() as handle:
+            dtype, shape = self.tensors().get(name, ("f32", ()))
+            array = np.ascontiguousarray(_arrays.as_array(value), _arrays.FORMATS[dtype])
+            if array.shape != shape and name in self.tensors():
+                raise ValueError(f"{name!r} is {list(shape)}, and the value {list(array.shape)}")
+            _lib.kolo_session_set(handle, name.encode(), _arrays.address(array), array.nbytes)
+
+    # ---- files ----
+
+    def save(self, path: Union[str, os.PathLike[str]]) -> None:
+        """Writes parameters, statistics, optimizer state and the number of steps to a safetensors
+        file, on rank 0. Collective."""
+        with self._use() as handle:
+            _lib.kolo_session_save(handle, os.fsencode(path))
+
+    def load(self, path: Union[str, os.PathLike[str]]) -> None:
+        """Loads such a file, to go on as if not interrupted; of a file without optimizer state, the
+        weights. Collective."""
+        with self._use() as handle:
+            _lib.kolo_session_load(handle, os.fsencode(path))
+
+    def load_partial(self, path: Union[str, os.PathLike[str]]) -> List[str]:
+        """Loads the weights that fit by name and shape; returns a line for each tensor that was not
+        loaded. Collective."""
+        rest = ctypes.c_void_p()
+        with self._use() as handle:
+            _lib.kolo_session_load_partial(handle, os.fsencode(path), ctypes.byref(rest))
+        return take_text(rest).splitlines()
+
+
+def take_text(text: ctypes.c_void_p) -> str:
+    """A text of the library, which is freed."""
+    found = ctypes.string_at(text.value).decode(errors="replace") if text.value else ""
+    _lib.kolo_checkpoint_text_free(text)
+    return found

@@ -1,0 +1,328 @@
+"""Sessions of own networks: values and gradients against numpy, loops, data sets, files, errors."""
+# needs numpy; ranks 0
+
+import gc
+import os
+import tempfile
+import threading
+import weakref
+
+import kolo
+import numpy as np
+from kolo import nn, ops
+
+random = np.random.default_rng(1)
+
+
+def expect(kind, text, call, *arguments, **options):
+    try:
+        call(*arguments, **options)
+    except kind as error:
+        assert text in str(error), f"{error!r} has not {text!r}"
+        return error
+    raise AssertionError(f"{call} did not fail")
+
+
+def two_layers(g):
+    x, y = g.input("x", (4,)), g.input("y", dtype="i32")
+    assert x.shape == (g.samples, 4) and y.dtype == "i32"
+    logits = nn.linear(ops.tanh(nn.linear(x, 5)), 3, "out")
+    g.output(logits=logits, loss=ops.softmax_xent(logits, y), correct=ops.accuracy(logits, y))
+
+
+def reference(parameters, x, y):
+    """Loss, gradient of out.weight and logits of two_layers."""
+    w1, b1, w2, b2 = parameters
+    hidden = np.tanh(x @ w1.T + b1)
+    logits = hidden @ w2.T + b2
+    p = np.exp(logits - logits.max(1, keepdims=True))
+    p /= p.sum(1, keepdims=True)
+    loss = -np.log(p[np.arange(len(y)), y]).mean()
+    p[np.arange(len(y)), y] -= 1
+    return loss, (p / len(y)).T @ hidden, logits
+
+
+def samples(n):
+    x = random.normal(size=(n, 4))  # float64 and int64, as numpy makes them
+    return x, 1 * (x[:, 0] > 0) + (x[:, 1] > 0)
+
+
+def test_values():
+    names = ["linear1.weight", "linear1.bias", "out.weight", "out.bias"]
+    x, y = samples(12)
+    with kolo.Session(two_layers, batch=12, lr=0.5, keep_gradients=True) as session:
+        assert list(session.tensors()) == names
+        assert session.tensors()["out.weight"] == ("f32", (3, 5))
+        for step in range(3):
+            before = [session.get(n) for n in names]
+            loss, gradient, logits = reference([b.astype(np.float64) for b in before], x, y)
+            assert np.allclose(session.predict("logits", x=x), logits, atol=1e-5)
+            assert np.isclose(session.evaluate(x=x, y=y)["loss"], loss, atol=1e-5)
+            metrics = session.step(x=x, y=y)
+            assert np.isclose(metrics["loss"], loss, atol=1e-5) and 0 <= metrics["accuracy"] <= 1
+            assert np.allclose(session.gradient("out.weight"), gradient, atol=1e-5)
+            assert np.allclose(session.get("out.weight"), before[2] - 0.5 * gradient, atol=1e-5)
+            assert session.steps == step + 1
+        session.set("out.bias", [1, 2, 3])
+        assert session.get("out.bias").tolist() == [1, 2, 3]
+        assert session.lr == 0.5
+        session.lr = 0.25
+        assert session.lr == 0.25
+        mine = np.zeros((12, 3), np.float32)
+        assert session.predict("logits", {"x": x}, out=mine) is mine and mine.any()
+        assert session.share(12) == slice(0, 12)
+
+
+def test_copies():
+    """Arrays of the right type and layout are not copied; others are converted."""
+    x = np.zeros((3, 4), np.float32)
+    fields = kolo._arrays.Fields(kolo._library.c.kolo_batch, {"x": x, "y": np.zeros(3, np.int64)}, {})
+    assert fields.value.data[0] == x.ctypes.data and fields.arrays["y"].dtype == np.int32
+    turned = kolo._arrays.as_field("x", np.arange(6, dtype=np.float32).reshape(2, 3).T)
+    assert turned.flags.c_contiguous and turned.tolist() == [[0, 3], [1, 4], [2, 5]]
+
+    class Tensor:  # of another framework
+        def __init__(self, device=(1, 0)):
+            self.device = device
+
+        def __dlpack_device__(self):
+            return self.device
+
+        def __dlpack__(self, **options):
+            return x.__dlpack__(**options)
+
+    assert kolo._arrays.as_field("x", Tensor()).ctypes.data == x.ctypes.data
+    expect(TypeError, "not in main memory", kolo._arrays.as_field, "x", Tensor((2, 0)))
+    expect(ValueError, "do not fit into 32 bits", kolo._arrays.as_field, "y", np.array([2**40]))
+    expect(TypeError, "has elements of type", kolo._arrays.as_field, "x", np.array(["a"]))
+
+
+def test_fit():
+    x, y = samples(90)
+    seen, lines = [], []
+    session = kolo.Session(two_layers, batch=10, lr=0.5, momentum=0.9, seed=3)
+    result = session.fit({"x": x, "y": y}, {"x": x, "y": y}, epochs=8, eval_every=1,
+                         callback=seen.append, progress=lambda p: lines.append(str(p)))
+    assert result.steps == 72 and result.epochs == 8 and result.test["accuracy"] > 0.9
+    assert [p.epoch for p in seen] == list(range(1, 9)) and seen[-1].test == result.test
+    assert lines and "epoch 8  step 72/72  loss" in lines[-1], lines
+    assert session.evaluate(kolo.Dataset({"x": x, "y": y})) == result.test
+    # the same steps by a loop over a loader, bitwise
+    other = kolo.Session(two_layers, batch=10, lr=0.5, momentum=0.9, seed=3)
+    data = kolo.Dataset({"x": x, "y": y}, classes=3)
+    losses = [other.step(batch)["loss"] for batch in other.loader(data, epochs=8)]
+    assert losses[0] == result.first_loss and len(losses) == 72
+    assert (other.get("out.weight") == session.get("out.weight")).all()
+    # callbacks end a run, by their result or by an exception
+    assert session.fit(data, epochs=20, callback=lambda p: p.epoch == 10).epochs == 10
+
+    def bad(_):
+        session.predict("logits", x=x)
+        raise KeyError("mine")
+
+    expect(KeyError, "mine", session.fit, data, epochs=30, callback=bad)
+    expect(KeyError, "mine", session.fit, data, epochs=2000, progress=bad)
+    assert session.steps < 1900 * 9
+
+
+def test_datasets():
+    images = np.arange(10 * 4, dtype=np.uint8).reshape(10, 4)
+    labels = np.arange(10) % 3
+    data = kolo.Dataset({"x": images, "y": labels}, normalize={"x": (0.5, 0.25)}, classes=3)
+    assert len(data) == 10 and data.classes == 3
+    assert data.fields == {"x": ("u8", (4,)), "y": ("i32", ())}
+    some = data.gather([7, 2])
+    assert (some["x"] == images[[7, 2]]).all() and some["y"].tolist() == [1, 2]
+    session = kolo.Session(two_layers, batch=10)
+    plain = session.predict("logits", x=((images / 255 - 0.5) / 0.25))
+    assert np.allclose(session.predict("logits", x=images, normalize={"x": (0.5, 0.25)}), plain,
+                       atol=1e-5)
+    threads = set()
+
+    def gather(indices):
+        threads.add(threading.get_ident())
+        return {"x": images[indices], "y": labels[indices]}
+
+    fields = {"x": ("u8", (4,)), "y": ("i32", ())}
+    lazy = kolo.Dataset.from_function(10, fields, gather, normalize={"x": (0.5, 0.25)})
+    one = kolo.Session(two_layers, batch=4, seed=2)
+    two = kolo.Session(two_layers, batch=4, seed=2)
+    assert one.fit(data, epochs=2).parameter_hash == two.fit(lazy, epochs=2).parameter_hash
+    assert threads - {threading.get_ident()}
+    seen = sorted(v for batch in kolo.Session(two_layers, batch=4).loader(data) for v in batch["x"][:, 0])
+    assert seen == images[:, 0].tolist()
+
+    def fails(indices):
+        raise KeyError(f"sample {indices[0] * 0}")
+
+    broken = kolo.Dataset.from_function(10, fields, fails)
+    expect(KeyError, "sample 0", one.fit, broken, epochs=9)
+    expect(KeyError, "sample 0", broken.gather, [0])
+    expect(kolo.FormatError, "label", kolo.Dataset, {"x": images, "y": labels}, classes=2)
+    expect(ValueError, "different numbers of samples: x 10, y 9", kolo.Dataset,
+           {"x": images, "y": labels[:9]})
+    expect(kolo.ArgumentError, "did you mean", kolo.Dataset.open, "fashion-mnits")
+
+
+def test_files(folder):
+    x, y = samples(10)
+    path = os.path.join(folder, "net.safetensors")
+    one = kolo.Session(two_layers, batch=10, optimizer="adam", lr=0.01)
+    one.step(x=x, y=y)
+    one.save(path)
+    two = kolo.Session(two_layers, batch=10, optimizer="adam", lr=0.01, seed=9)
+    two.load(path)
+    assert two.steps == 1 and one.step(x=x, y=y) == two.step(x=x, y=y)
+    assert "linear1.weight" in kolo.checkpoint.describe(path) and kolo.checkpoint.verify(path)
+    assert kolo.checkpoint.compare(path, path)[0] is True
+
+    def wider(g):
+        x = g.input("x", (4,))
+        g.output(loss=ops.sum(nn.linear(ops.tanh(nn.linear(x, 5)), 7, "out")))
+
+    three = kolo.Session(wider, batch=10)
+    assert any("out.weight" in line for line in three.load_partial(path))
+    expect(kolo.FileError, "none.safetensors", one.load, os.path.join(folder, "none.safetensors"))
+    run = os.path.join(folder, "run")
+    result = kolo.Session(two_layers, batch=5, seed=4).fit({"x": x, "y": y}, epochs=4, out_dir=run,
+                                                           checkpoint_epochs=2)
+    again = kolo.Session(two_layers, batch=5, seed=4)
+    assert again.fit({"x": x, "y": y}, epochs=6, out_dir=run, resume=run).steps == 12
+    assert result.steps == 8 and os.path.exists(os.path.join(run, "loss.svg"))
+
+
+def test_errors():
+    def wrong_shapes(g):
+        ops.linear(g.input("x", (4,)), g.param("w", (3, 5)))
+
+    error = expect(kolo.ArgumentError, "linear", kolo.Session, wrong_shapes)
+    assert error.status == "KOLO_ERR_ARG" and isinstance(error, ValueError)
+    assert error.__traceback__.tb_next is not None
+
+    def raises(g):
+        raise KeyError("builder")
+
+    expect(KeyError, "builder", kolo.Session, raises)
+    expect(TypeError, "did you mean 'momentum'", kolo.Session, two_layers, momentun=0.9)
+    expect(ValueError, "choose one of sgd", kolo.Session, two_layers, optimizer="sgdd")
+    expect(TypeError, "give an integer", kolo.Session, two_layers, batch=1.5)
+    expect(kolo.ArgumentError, "schedule without an end", kolo.Session, two_layers, schedule="cosine")
+    session = kolo.Session(two_layers, batch=4)
+    x, y = samples(4)
+    expect(kolo.ArgumentError, "has no field \"y\"", session.step, x=x)
+    expect(kolo.ArgumentError, "label 7", session.step, x=x, y=[0, 1, 2, 7])
+    expect(kolo.ArgumentError, "[2] for each sample", session.step, x=x[:, :2], y=y)
+    expect(kolo.ArgumentError, "no output \"logit\"", session.predict, "logit", x=x)
+    expect(kolo.ArgumentError, "did you mean \"out.weight\"", session.get, "out.weigth")
+    expect(ValueError, "must be contiguous", session.get, "out.bias", out=np.zeros(4, np.float32))
+    frozen = np.zeros(3, np.float32)
+    frozen.flags.writeable = False
+    expect(ValueError, "read-only", session.get, "out.bias", out=frozen)
+    kept = []
+    kolo.Session(lambda g: (two_layers(g), kept.append(g)))
+    expect(ValueError, "the graph is complete", kept[0].input, "z", ())
+    loader = session.loader({"x": x, "y": y})
+    session.close()
+    session.close()
+    expect(ValueError, "the session is closed", session.step, x=x, y=y)
+    expect(ValueError, "the loader is closed", next, loader)
+
+
+def test_graph():
+    g = kolo.Graph(2)
+    x = g.input("x", (3, 8, 8))
+    y = ops.max_pool2d(ops.relu(nn.conv2d(x, 6, 3, pad=1)), 2)
+    assert y.shape == (2, 6, 4, 4) and repr(y) == "<kolo.Value f32 [2, 6, 4, 4]>"
+    assert g.parameters == 6 * 3 * 9 + 6
+    a, b = ops.split(y, 1, [2, 4])
+    assert ops.concat([a, b]).shape == y.shape and ops.reshape(y, (2, -1)).shape == (2, 96)
+    assert ops.permute(y, (0, 2, 3, 1)).shape == (2, 4, 4, 6)
+    assert ops.mean(y, (2, 3)).shape == (2, 6) and ops.sum(y).shape == ()
+    assert ops.max(y, -1, keep=True).shape == (2, 6, 4, 1)
+    expect(kolo.ArgumentError, "conv2d", ops.conv2d, y, x)
+
+
+def test_operators():
+    """Operators of values against those of numpy."""
+    x = random.normal(size=(5, 3)).astype(np.float32) + 3
+
+    def formula(v, w):
+        return (1 - 2 * v) / (v + w) * 3 - (-v) ** 2 + 4 / (w - 0.5) + (v - 1) / 2
+
+    def build(g):
+        v, w = g.input("x", (3,)), g.param("w", (3,), "ones")
+        g.output(y=formula(v, w), z=ops.clamp(v, max=3.5))
+
+    session = kolo.Session(build, evaluate_only=True)
+    assert np.allclose(session.predict("y", x=x), formula(x, 1), atol=1e-4)
+    assert np.allclose(session.predict("z", x=x), np.minimum(x, 3.5))
+
+
+def test_lifetimes():
+    """Objects are freed in any order, by the collector too."""
+    x, y = samples(8)
+    comm = kolo.init()
+    session = kolo.Session(two_layers, comm, batch=4)
+    data = kolo.Dataset({"x": x, "y": y})
+    gone = weakref.ref(data)
+    loader = session.loader(data)
+    batch = next(loader)
+    view = batch["x"]
+    del session, data, comm, batch
+    gc.collect()
+    assert view.shape == (4, 4) and gone() is not None
+    del loader, view
+    gc.collect()
+    assert gone() is None
+    comm = kolo.init()  # the process has left its group
+    session = kolo.Session(two_layers, comm, batch=4)
+    comm.close()
+    expect(ValueError, "the session is closed", session.step, x=x, y=y)
+    cycle = [kolo.Session(two_layers, batch=4)]
+    cycle.append(cycle)
+    gone = weakref.ref(cycle[0])
+    del cycle
+    gc.collect()
+    assert gone() is None
+
+
+def test_threads():
+    """Sessions of several threads, and one that they share."""
+    x, y = samples(16)
+    shared, failures, losses = kolo.Session(two_layers, batch=16), [], []
+
+    def work():
+        try:
+            own = kolo.Session(two_layers, batch=16, seed=1)
+            losses.append([own.step(x=x, y=y)["loss"] for _ in range(20)])
+            for _ in range(20):
+                shared.step(x=x, y=y)
+        except BaseException as failure:  # pylint: disable=broad-except
+            failures.append(failure)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures, failures
+    assert losses == losses[:1] * 4 and shared.steps == 80
+
+
+def test_models():
+    assert "lenet" in kolo.models()
+    data = kolo.Dataset.open("synthetic:N=40,test=20,shape=1x28x28,classes=7")
+    model = kolo.Model("lenet", data=data)
+    assert (model.sample, model.classes) == ((1, 28, 28), 7)
+    assert kolo.Session(model, batch=20).fit(data, epochs=1).steps == 2
+    expect(kolo.ArgumentError, "did you mean", kolo.Model, "lenett")
+    expect(kolo.ArgumentError, "", kolo.Session, kolo.Model("lenet", sample=(1, 2, 2)))
+
+
+for name, check in list(globals().items()):
+    if name.startswith("test_"):
+        if name == "test_files":
+            with tempfile.TemporaryDirectory() as temporary:
+                check(temporary)
+        else:
+            check()
