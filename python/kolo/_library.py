@@ -123,7 +123,8 @@ struct kolo_model_opts { int64_t batch; kolo_shape sample; int64_t classes; cons
 typedef kolo_status kolo_model_windows(const char *options, kolo_dataset_opts *windows);
 typedef kolo_status kolo_model_build(kolo_graph *g, const kolo_model_opts *opts);
 struct kolo_model {
-    const char *name, *summary, *options_help; kolo_shape sample; int64_t classes;
+    const char *name, *summary, *recipe, *recipe_source, *options_help; kolo_shape sample;
+    int64_t classes;
     bool label_maps; kolo_model_windows *windows; kolo_model_build *build;
 };
 

@@ -72,7 +72,8 @@ with tempfile.TemporaryDirectory() as folder:
         file.write("\n".join(lines) + "\n")
     done = subprocess.run([compiler, "-std=c11", "-fsyntax-only", "-I", include, source],
                           capture_output=True, text=True, check=False)
-    assert done.returncode == 0, "python/kolo/_library.py and the headers differ:\n" + done.stderr
+    assert done.returncode == 0, (
+        "TYPES or the functions in python/kolo/_library.py differ from the headers:\n" + done.stderr)
 
 # Every function has a binding, which the package uses, or a reason to have none.
 package = ""
@@ -86,7 +87,8 @@ for header in sorted(os.listdir(os.path.join(include, "kolo"))):
     text = open(os.path.join(include, "kolo", header), encoding="utf-8").read()
     text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
     for name in re.findall(r"KOLO_API[^;{]*?\b(kolo_\w+)\(", text):
-        assert (name in declared) != (name in UNBOUND), f"{name} of {header}"
+        assert (name in declared) != (name in UNBOUND), (
+            f"{name} of {header}: declare it in python/kolo/_library.py, or add it to UNBOUND")
 for name in declared:
     used = name in package or f'"{name[5:]}"' in package or name in _library.PARSED.values()
     assert used, f"{name} is declared and not used"

@@ -76,7 +76,7 @@ def compare(folder, ranks):
     names = [os.path.join(folder, f"{kind}{ranks}") for kind in ("command", "module")]
     subprocess.run([COMMAND, "train", "--model", "lenet", "--data", DATA, "--batch", "16", "--lr",
                     "0.05", "--momentum", "0.9", "--seed", "5", "--steps", "15", "--log-every", "1",
-                    "--autotune", "off", "--threads", "1", "--workers", str(ranks), "--out", names[0]],
+                    "--no-recipe", "--autotune", "off", "--threads", "1", "--workers", str(ranks), "--out", names[0]],
                    check=True, capture_output=True)
     program = [sys.executable, os.path.abspath(__file__), names[1]]
     subprocess.run([COMMAND, "run", "-n", str(ranks), "--", *program] if ranks > 1 else program,
