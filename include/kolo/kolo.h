@@ -16,6 +16,7 @@
 #include "kolo/phase.h"
 #include "kolo/profile.h"
 #include "kolo/reducer.h"
+#include "kolo/service.h"
 #include "kolo/session.h"
 #include "kolo/sim.h"
 #include "kolo/status.h"

@@ -5,6 +5,7 @@
 #include "base/process.h"
 #include "comm/reduce/reduce.h"
 #include "comm/schedule/costs.h"
+#include "comm/transport/socket.h"
 #include "comm/transport/transport.h"
 
 #include <stdatomic.h>
@@ -24,7 +25,14 @@ typedef bool (*kolo_comm_gate)(void *arg, const kolo_request *request);
 
 enum {
     KOLO_GROUP_BYTES = 40,
+    KOLO_SERVICE_KEY_BYTES = 32,
 };
+
+/* A service in the list of its group (forked.c). */
+typedef struct kolo_service_link {
+    struct kolo_service_link *next;
+    void (*abandon)(struct kolo_service_link *link); /* in a forked child: closes descriptors */
+} kolo_service_link;
 
 struct kolo_comm {
     kolo_transport *transport;
@@ -60,6 +68,11 @@ struct kolo_comm {
     _Atomic uintptr_t user;   /* whole group: the thread that is in a call; acquire, release */
     int claims;               /* calls that it is in */
     _Atomic uint64_t *joined; /* cleared when the communicator is destroyed; NULL: none */
+
+    unsigned char service_key[KOLO_SERVICE_KEY_BYTES]; /* derived from the job's secret; 0: none */
+    char (*addresses)[KOLO_ADDRESS_BYTES]; /* whole group: [size], by which to reach the ranks;
+                                              NULL: not joined over a network */
+    struct kolo_service_link *services;    /* whole group: its services, for forked children */
 
     kolo_comm *registered_next; /* of the whole groups of this process (forked.c) */
     bool inherited;             /* this process is a forked child of the rank */

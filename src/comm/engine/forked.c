@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* protects `first`, registered_next */
+static pthread_mutex_t mutex =
+    PTHREAD_MUTEX_INITIALIZER; /* protects `first`, registered_next, services */
 static kolo_comm *first;
 
 static void lock(void) { pthread_mutex_lock(&mutex); }
@@ -30,6 +31,7 @@ static void make_inert(kolo_comm *comm) {
 static void in_child(void) {
     for (kolo_comm *c = first; c; c = c->registered_next) {
         if (c->lock) close(c->lock->wake_fd);
+        for (kolo_service_link *l = c->services; l; l = l->next) l->abandon(l);
         if (c->transport->ops->abandon) c->transport->ops->abandon(c->transport);
         atomic_store_explicit(&c->user, 0, memory_order_relaxed);
         make_inert(c);
@@ -53,5 +55,20 @@ void kolo_fork_forget(kolo_comm *whole) {
     kolo_comm **at = &first;
     while (*at && *at != whole) at = &(*at)->registered_next;
     if (*at) *at = whole->registered_next;
+    unlock();
+}
+
+void kolo_fork_add_service(kolo_comm *whole, kolo_service_link *service) {
+    lock();
+    service->next = whole->services;
+    whole->services = service;
+    unlock();
+}
+
+void kolo_fork_remove_service(kolo_comm *whole, kolo_service_link *service) {
+    lock();
+    kolo_service_link **at = &whole->services;
+    while (*at && *at != service) at = &(*at)->next;
+    if (*at) *at = service->next;
     unlock();
 }

@@ -11,3 +11,6 @@
  * fails: without memory for the fork handlers children stay as they are. */
 void kolo_fork_register(kolo_comm *whole);
 void kolo_fork_forget(kolo_comm *whole);
+/* Adds a service to its group; removes it. */
+void kolo_fork_add_service(kolo_comm *whole, kolo_service_link *service);
+void kolo_fork_remove_service(kolo_comm *whole, kolo_service_link *service);

@@ -146,6 +146,7 @@ static void destroy(kolo_comm *comm) {
     kolo_free(comm->flight);
     kolo_free(comm->traffic);
     kolo_free(comm->host_of);
+    kolo_free(comm->addresses);
     kolo_free(comm->whole_rank);
     kolo_signals_close(&comm->report_signal);
     kolo_free(comm);

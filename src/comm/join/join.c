@@ -69,6 +69,22 @@ static kolo_status join_group(kolo_joining *j) {
     return c->rank == 0 ? kolo_joining_conclude(j, status) : kolo_joining_report(j, status);
 }
 
+/* What a service of the group needs to connect its ranks: a key, and their addresses. */
+static kolo_status keep_for_services(const kolo_joining *j, kolo_comm *comm) {
+    static const kolo_nonces none;
+    kolo_proof_make(&j->key, "kolo service", &none, "", 0, comm->service_key);
+    if (!j->table || !j->choice->network->create) return KOLO_OK;
+    size_t n = (size_t)j->env.world;
+    comm->addresses = kolo_zalloc(n * sizeof *comm->addresses);
+    if (!comm->addresses) return KOLO_NOMEM(n * sizeof *comm->addresses);
+    for (size_t r = 0; r < n; r++) {
+        const char *known = j->table[r].address[0] ? j->table[r].address : j->env.master_addr;
+        snprintf(comm->addresses[r], sizeof comm->addresses[r], "%.*s",
+                 (int)sizeof comm->addresses[r] - 1, known);
+    }
+    return KOLO_OK;
+}
+
 static void joining_fini(kolo_joining *j) {
     for (int r = 0; j->members && r < j->env.world; r++) {
         if (j->members[r].fd >= 0) close(j->members[r].fd);
@@ -110,6 +126,8 @@ kolo_status kolo_comm_join(kolo_joining *j, kolo_comm **comm) {
     } else {
         status = kolo_comm_of_transport(j->transport, &j->opts, j->env.local_rank,
                                         j->env.local_world, j->env.processors, &made);
+        if (status == KOLO_OK) status = keep_for_services(j, made);
+        if (status != KOLO_OK) kolo_comm_destroy(made);
     }
     if (status == KOLO_OK) {
         made->host_of = j->host_of;

@@ -1,0 +1,135 @@
+#pragma once
+/* A service: requests from any rank of a group to any rank that serves, at any time.
+ *
+ * Collectives need all ranks, in one order. A service needs neither: a client pushes data to a
+ * server, pulls data from it, or both in one request, whenever it wants to, and the ranks that are
+ * not concerned take no part. It is the base of parameter servers and of asynchronous training.
+ *
+ *     static void serve(void *arg, kolo_service_call *call) {        // at a server, in its thread
+ *         add(arg, call->key, call->input, call->input_bytes);
+ *         kolo_service_reply(call, KOLO_OK, 0, NULL, 0);
+ *     }
+ *     ...
+ *     kolo_service_request push = {.server = 0, .key = 7, .input = gradient, .input_bytes = n};
+ *     KOLO_TRY(kolo_service_run(service, &push, 0));                 // at a client
+ *
+ * Every rank of the group is a client of every server, also of itself. A service has connections of
+ * its own, so it works while collectives are in flight and after its communicator has failed. The
+ * loss of a client or server concerns only the two sides of a connection: the server gets an event,
+ * and at the client all requests to that server fail.
+ *
+ * Data. Inside a host a server reads the input of a request in place, and writes its reply in
+ * place, if the memory is registered (kolo_comm_alloc; between threads: any memory). Other data is
+ * sent over the connection.
+ *
+ * Limits. A server holds at most `credits` requests and `client_bytes` bytes of each client. Then
+ * it stops reading from that client, which blocks nobody else. Invalid messages end the connection.
+ *
+ * Threads. A service has one thread for its clients, which calls `serve` and `lost`, and one that
+ * makes progress on requests that this rank has started. Requests may be started and waited for by
+ * any threads. kolo_comm_alloc must not run at the same time as kolo_service_start in another
+ * thread. */
+
+#include "kolo/comm.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct kolo_service kolo_service;
+
+/* A request as its server sees it: valid until the reply. */
+typedef struct kolo_service_call {
+    int client; /* rank */
+    uint32_t kind;
+    uint64_t key, clock; /* as given by the client, of any meaning */
+    const void *input;   /* 64-byte aligned, unless it is the client's memory; NULL: none */
+    size_t input_bytes;
+    void *output; /* the client's memory, which the reply may be written to; NULL: elsewhere */
+    size_t output_bytes; /* room for the reply */
+} kolo_service_call;
+
+/* Options of kolo_service_create. A zero field takes its default. */
+typedef struct kolo_service_opts {
+    /* Called for each request. It replies at once, or keeps the call and replies in a later call of
+     * `serve` or `lost`. Requests of one client arrive in the order of their start. NULL: this rank
+     * serves nobody. */
+    void (*serve)(void *arg, kolo_service_call *call);
+    /* Called once when a client has ended: `left` if it destroyed its service in order, otherwise
+     * its process ended, its host does not answer, or it sent an invalid message, which `reason`
+     * states. Its calls that have no reply yet still need one, which goes nowhere. May be NULL. */
+    void (*lost)(void *arg, int client, bool left, const char *reason);
+    void *arg;
+    int credits;          /* requests of a client without reply; default 64 */
+    size_t client_bytes;  /* data held for a client, and the largest input or reply that is not in
+                             mapped memory; default 256 MiB */
+    int64_t timeout_ms;   /* deadline of creation and of each wait; default the communicator's */
+    int64_t heartbeat_ms; /* a host that does not answer this long is lost; default 10000 */
+} kolo_service_opts;
+
+/* Creates the service of a group and connects all ranks to all servers. A collective call: every
+ * rank makes it, with the options of its own choice. Blocks. Destroy the service before `comm`.
+ * ARG: invalid options, or no rank serves, on all ranks; IO: no connection; PEER; TIMEOUT; NOMEM;
+ * the errors of an allgather. If one rank fails, all fail. */
+KOLO_API kolo_status kolo_service_create(kolo_comm *comm, const kolo_service_opts *opts,
+                                         kolo_service **service);
+/* Leaves the service. Requests in flight fail here, and at the other side with PEER: wait for them
+ * first, and let all clients finish (a barrier) before a server leaves. NULL is allowed. Blocks
+ * until `serve` and `lost` have returned; must not be called by them. */
+KOLO_API void kolo_service_destroy(kolo_service *service);
+
+/* Number of servers. */
+KOLO_API int kolo_service_server_count(const kolo_service *service);
+/* Rank of server `i`, in ascending order. */
+KOLO_API int kolo_service_server_rank(const kolo_service *service, int i);
+
+/* Completes a call. With status OK sends a clock and up to call->output_bytes bytes of `data`,
+ * which may be call->output itself; otherwise sends this thread's last error. Does not block: what
+ * the connection does not take is copied. Only in `serve` and `lost`, once per call. */
+KOLO_API void kolo_service_reply(kolo_service_call *call, kolo_status status, uint64_t clock,
+                                 const void *data, size_t bytes);
+
+/* A request as its client describes it; the caller's memory, from start to completion. */
+typedef struct kolo_service_request {
+    int server; /* rank */
+    uint32_t kind;
+    uint64_t key, clock;
+    const void *input; /* borrowed until completion, as is `output` */
+    size_t input_bytes;
+    void *output;
+    size_t output_bytes;
+    /* The reply; valid after a wait that returned OK. */
+    uint64_t reply_clock;
+    size_t reply_bytes;
+    struct { /* internal */
+        struct kolo_service_request *next;
+        uint64_t serial;
+        uint64_t input_handle, output_handle;
+        int state;
+        kolo_status status;
+        char error[256];
+    } internal;
+} kolo_service_request;
+
+/* Starts a request. Does not block; the library makes progress. ARG: the rank does not serve, or
+ * the request is in flight; PEER: the server is lost. */
+KOLO_API kolo_status kolo_service_start(kolo_service *service, kolo_service_request *request);
+/* Blocks until a started request is complete, and returns its error: one that the server replied,
+ * prefixed by its rank; PEER: the server is lost; TIMEOUT: no reply within timeout_ms (0: the
+ * service's): then the connection to this server is closed, and until it notices, the server may
+ * still access the request's data. A request that is not in flight: its latest result. */
+KOLO_API kolo_status kolo_service_wait(kolo_service *service, kolo_service_request *request,
+                                       int64_t timeout_ms);
+/* Whether a started request is complete. Does not block. */
+KOLO_API bool kolo_service_test(kolo_service *service, const kolo_service_request *request);
+/* Starts a request and waits for it. */
+KOLO_API kolo_status kolo_service_run(kolo_service *service, kolo_service_request *request,
+                                      int64_t timeout_ms);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,471 @@
+/* The client of a service. */
+#define _GNU_SOURCE
+#include "comm/service/client.h"
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/integer.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "comm/service/message.h"
+#include "comm/service/thread.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { REQUEST_DONE, REQUEST_OPEN }; /* a zeroed request is not in flight */
+enum { EVENTS = 16, DRIVE_MS = 100 };
+
+/* The connection to a server. `broken` and `why` are protected by the mutex, `fd` is written while
+ * it is held, by the driver, which owns the rest. */
+typedef struct server_link {
+    int fd; /* -1: none */
+    bool mapped;
+    kolo_status broken; /* OK: not broken */
+    char why[200];
+    uint64_t serial;                    /* of the latest request sent */
+    kolo_service_request *queue, **end; /* to be sent */
+    kolo_call_head out;                 /* of the first one, if `sending` */
+    kolo_outgoing message;
+    bool sending, writing;          /* writing: registered with epoll for writing */
+    kolo_service_request *awaiting; /* sent, without reply */
+    kolo_reply_head in;             /* being received */
+    size_t filled, body_filled;
+    kolo_service_request *reading; /* its reply is being received; NULL: none */
+} server_link;
+
+struct kolo_client {
+    kolo_transport *transport;
+    int size;
+    int64_t timeout_ms;
+    int epoll, wake; /* wake: an eventfd that ends the driver's sleep */
+    kolo_service_thread thread;
+    pthread_mutex_t mutex;  /* protects the following, and states of requests */
+    pthread_cond_t changed; /* anything below has changed, or a request is complete */
+    bool driven, stop;
+    int n_open, n_waiting;                        /* requests in flight; callers that wait */
+    kolo_service_request *started, **started_end; /* not yet known to the driver */
+    server_link links[];
+};
+
+/* ---- completion; the mutex is held ---- */
+
+static void complete(kolo_client *c, kolo_service_request *q, kolo_status status,
+                     const char *error) {
+    q->internal.status = status;
+    if (status != KOLO_OK) snprintf(q->internal.error, sizeof q->internal.error, "%s", error);
+    q->internal.state = REQUEST_DONE;
+    c->n_open--;
+}
+
+static void fail_all(kolo_client *c, kolo_service_request **list, kolo_status status,
+                     const char *error) {
+    while (*list) {
+        kolo_service_request *q = *list;
+        *list = q->internal.next;
+        complete(c, q, status, error);
+    }
+}
+
+/* Closes a connection and fails its requests. */
+static void break_link(kolo_client *c, server_link *l, kolo_status status, const char *why) {
+    if (l->broken != KOLO_OK) return;
+    if (l->reading) { /* it is in no list */
+        l->reading->internal.next = l->awaiting;
+        l->awaiting = l->reading;
+        l->reading = NULL;
+    }
+    l->broken = status;
+    snprintf(l->why, sizeof l->why, "server rank %d %s", (int)(l - c->links), why);
+    if (l->fd >= 0) close(l->fd);
+    l->fd = -1;
+    fail_all(c, &l->queue, status, l->why);
+    fail_all(c, &l->awaiting, status, l->why);
+    l->end = &l->queue;
+    l->sending = false;
+    pthread_cond_broadcast(&c->changed);
+}
+
+/* ---- the driver ---- */
+
+static void lose(kolo_client *c, server_link *l, kolo_status status, const char *why) {
+    pthread_mutex_lock(&c->mutex);
+    break_link(c, l, status, why);
+    pthread_mutex_unlock(&c->mutex);
+}
+
+static void finish(kolo_client *c, kolo_service_request *q, kolo_status status, const char *error) {
+    pthread_mutex_lock(&c->mutex);
+    complete(c, q, status, error);
+    pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(&c->mutex);
+}
+
+/* Takes over the requests that were started. */
+static void take_started(kolo_client *c) {
+    pthread_mutex_lock(&c->mutex);
+    while (c->started) {
+        kolo_service_request *q = c->started;
+        server_link *l = &c->links[q->server];
+        c->started = q->internal.next;
+        q->internal.next = NULL;
+        if (l->broken != KOLO_OK) {
+            complete(c, q, l->broken, l->why);
+            pthread_cond_broadcast(&c->changed);
+            continue;
+        }
+        *l->end = q;
+        l->end = &q->internal.next;
+    }
+    c->started_end = &c->started;
+    pthread_mutex_unlock(&c->mutex);
+}
+
+static void begin_send(server_link *l) {
+    kolo_service_request *q = l->queue;
+    q->internal.serial = ++l->serial;
+    l->out = (kolo_call_head){.type = KOLO_MESSAGE_CALL,
+                              .kind = q->kind,
+                              .key = q->key,
+                              .clock = q->clock,
+                              .serial = q->internal.serial,
+                              .input_bytes = q->input_bytes,
+                              .input_handle = q->internal.input_handle,
+                              .output_bytes = q->output_bytes,
+                              .output_handle = q->internal.output_handle};
+    l->message = (kolo_outgoing){.head = &l->out,
+                                 .body = q->input,
+                                 .head_bytes = sizeof l->out,
+                                 .body_bytes = q->internal.input_handle ? 0 : q->input_bytes};
+    l->sending = true;
+}
+
+/* Removes the request that a reply belongs to; NULL: there is none, or the reply does not fit. */
+static kolo_service_request *take_awaiting(server_link *l) {
+    const kolo_reply_head *h = &l->in;
+    kolo_service_request **at = &l->awaiting;
+    while (*at && (*at)->internal.serial != h->serial) at = &(*at)->internal.next;
+    kolo_service_request *q = *at;
+    if (!q || h->type != KOLO_MESSAGE_REPLY) return NULL;
+    size_t room = h->status == KOLO_OK ? q->output_bytes : KOLO_SERVICE_TEXT_BYTES;
+    bool placed = h->placed && h->status == KOLO_OK && q->internal.output_handle;
+    if (h->bytes > room || h->placed != placed || h->status > KOLO_ERR_DIVERGED) return NULL;
+    *at = q->internal.next;
+    return q;
+}
+
+/* Completes the request whose reply has arrived. */
+static void finish_reading(kolo_client *c, server_link *l) {
+    kolo_service_request *q = l->reading;
+    const kolo_reply_head *h = &l->in;
+    l->reading = NULL;
+    l->filled = 0;
+    q->reply_clock = h->clock;
+    q->reply_bytes = (size_t)h->bytes;
+    char text[KOLO_SERVICE_TEXT_BYTES + 32] = "";
+    if (h->status != KOLO_OK) {
+        snprintf(text, sizeof text, "server rank %d: %.*s", q->server, (int)h->bytes,
+                 q->internal.error);
+    }
+    finish(c, q, (kolo_status)h->status, text);
+}
+
+/* Receives a part of a reply. `*more`: there may be another one. */
+static kolo_status receive_some(kolo_client *c, server_link *l, bool *more, bool *ended) {
+    *more = false;
+    if (!l->reading) {
+        KOLO_TRY(kolo_message_receive(l->fd, &l->in, sizeof l->in, &l->filled, ended));
+        if (l->filled < sizeof l->in) return KOLO_OK;
+        if (l->in.type == KOLO_MESSAGE_LEAVE) {
+            lose(c, l, KOLO_ERR_PEER, "has left the service");
+            return KOLO_OK;
+        }
+        l->reading = take_awaiting(l);
+        if (!l->reading) return KOLO_FAIL(KOLO_ERR_FORMAT, "sent an invalid reply");
+        l->body_filled = l->in.placed ? (size_t)l->in.bytes : 0;
+    }
+    bool failed = l->in.status != KOLO_OK;
+    void *to = failed ? (void *)l->reading->internal.error : l->reading->output;
+    if (l->body_filled < l->in.bytes) {
+        kolo_status status =
+            kolo_message_receive(l->fd, to, (size_t)l->in.bytes, &l->body_filled, ended);
+        if (status != KOLO_OK || l->body_filled < l->in.bytes) return status;
+    }
+    finish_reading(c, l);
+    *more = true;
+    return KOLO_OK;
+}
+
+static void receive(kolo_client *c, server_link *l) {
+    bool more = true, ended = false;
+    while (more && l->fd >= 0) {
+        kolo_status status = receive_some(c, l, &more, &ended);
+        if (status == KOLO_ERR_FORMAT) {
+            lose(c, l, status, kolo_last_error());
+        } else if (status != KOLO_OK || ended) {
+            lose(c, l, KOLO_ERR_PEER, "is gone (process ended)");
+        }
+    }
+}
+
+/* Sends as much as the socket accepts. */
+static void send_some(kolo_client *c, server_link *l) {
+    bool full = false;
+    while (l->queue && !full) {
+        bool sent;
+        if (!l->sending) begin_send(l);
+        if (kolo_message_send(l->fd, &l->message, &sent) != KOLO_OK) {
+            receive(c, l); /* it may have sent that it leaves */
+            if (l->fd >= 0) lose(c, l, KOLO_ERR_PEER, "is gone (process ended)");
+            return;
+        }
+        full = !sent;
+        if (full) break;
+        kolo_service_request *q = l->queue; /* no reply can have been processed yet */
+        l->sending = false;
+        l->queue = q->internal.next;
+        if (!l->queue) l->end = &l->queue;
+        q->internal.next = l->awaiting;
+        l->awaiting = q;
+    }
+    if (full == l->writing) return;
+    struct epoll_event e = {.events = EPOLLIN | (full ? EPOLLOUT : 0),
+                            .data.u32 = (uint32_t)(l - c->links)};
+    (void)epoll_ctl(c->epoll, EPOLL_CTL_MOD, l->fd, &e);
+    l->writing = full;
+}
+
+/* Moves all connections once, after a sleep of up to `timeout_ms` if nothing can move. */
+static void drive(kolo_client *c, int timeout_ms) {
+    struct epoll_event events[EVENTS];
+    take_started(c);
+    for (int r = 0; r < c->size; r++) {
+        server_link *l = &c->links[r];
+        if (l->fd >= 0 && l->queue && !l->writing) send_some(c, l);
+    }
+    int n = epoll_wait(c->epoll, events, EVENTS, timeout_ms);
+    for (int i = 0; i < n; i++) {
+        uint64_t count;
+        if (events[i].data.u32 == (uint32_t)c->size) {
+            (void)!read(c->wake, &count, sizeof count);
+            continue;
+        }
+        server_link *l = &c->links[events[i].data.u32];
+        if (l->fd >= 0 && (events[i].events & ~(uint32_t)EPOLLOUT)) receive(c, l);
+        if (l->fd >= 0 && (events[i].events & EPOLLOUT)) send_some(c, l);
+    }
+}
+
+/* Drives with the mutex released in between; it is held. */
+static void take_turn(kolo_client *c, int timeout_ms) {
+    c->driven = true;
+    pthread_mutex_unlock(&c->mutex);
+    drive(c, timeout_ms);
+    pthread_mutex_lock(&c->mutex);
+    c->driven = false;
+    pthread_cond_broadcast(&c->changed);
+}
+
+static void *run(void *arg) {
+    kolo_client *c = arg;
+    pthread_mutex_lock(&c->mutex);
+    while (!c->stop) {
+        bool idle = c->n_open == 0 || c->n_waiting > 0 || c->driven;
+        if (idle) {
+            pthread_cond_wait(&c->changed, &c->mutex);
+        } else {
+            take_turn(c, DRIVE_MS);
+        }
+    }
+    pthread_mutex_unlock(&c->mutex);
+    return NULL;
+}
+
+/* ---- requests ---- */
+
+static void kick(kolo_client *c) {
+    uint64_t one = 1;
+    (void)!write(c->wake, &one, sizeof one);
+}
+
+/* The handle of mapped memory; 0: none. */
+static uint64_t handle_of(kolo_client *c, const server_link *l, const void *data, size_t bytes) {
+    kolo_transport *t = c->transport;
+    return l->mapped && bytes > 0 ? t->ops->handle(t, data, bytes) : 0;
+}
+
+static kolo_status check_request(const kolo_client *c, const kolo_service_request *q) {
+    if (q->server < 0 || q->server >= c->size || c->links[q->server].end == NULL) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "rank %d is no server", q->server);
+    }
+    if ((q->input_bytes > 0 && !q->input) || (q->output_bytes > 0 && !q->output)) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "a request of %zu bytes with a reply of %zu, without memory",
+                         q->input_bytes, q->output_bytes);
+    }
+    return KOLO_OK;
+}
+
+kolo_status kolo_client_start(kolo_client *c, kolo_service_request *q, bool waits) {
+    KOLO_TRY(check_request(c, q));
+    server_link *l = &c->links[q->server];
+    pthread_mutex_lock(&c->mutex);
+    kolo_status status = KOLO_OK;
+    if (q->internal.state != REQUEST_DONE) {
+        status = KOLO_FAIL(KOLO_ERR_ARG, "the request is in flight: wait for it first");
+    } else if (l->broken != KOLO_OK) {
+        status = KOLO_FAIL(l->broken, "%s", l->why);
+    } else {
+        q->internal.next = NULL;
+        q->internal.state = REQUEST_OPEN;
+        q->internal.input_handle = handle_of(c, l, q->input, q->input_bytes);
+        q->internal.output_handle = handle_of(c, l, q->output, q->output_bytes);
+        *c->started_end = q;
+        c->started_end = &q->internal.next;
+        c->n_open++;
+    }
+    bool driven = c->driven;
+    if (status == KOLO_OK && !driven && !waits) pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(&c->mutex);
+    if (status == KOLO_OK && driven) kick(c);
+    return status;
+}
+
+/* Waits for a change, at most until the deadline; the mutex is held. */
+static void wait_changed(kolo_client *c, int64_t deadline_ns) {
+    struct timespec until = {.tv_sec = deadline_ns / 1000000000,
+                             .tv_nsec = deadline_ns % 1000000000};
+    (void)pthread_cond_clockwait(&c->changed, &c->mutex, CLOCK_MONOTONIC, &until);
+}
+
+/* The deadline has passed: closes the connection, once nobody drives it. */
+static void time_out(kolo_client *c, const kolo_service_request *q, int64_t timeout_ms) {
+    char why[160];
+    snprintf(why, sizeof why,
+             "has not replied to request kind %u, key %llu within %.1f s: check that rank, or "
+             "allow more time",
+             q->kind, (unsigned long long)q->key, (double)timeout_ms * 1e-3);
+    while (c->driven) {
+        kick(c);
+        wait_changed(c, kolo_now_ns() + kolo_ms_to_ns(DRIVE_MS));
+    }
+    take_turn(c, 0); /* a request that was started last is in no link yet */
+    if (q->internal.state != REQUEST_DONE) {
+        break_link(c, &c->links[q->server], KOLO_ERR_TIMEOUT, why);
+    }
+}
+
+kolo_status kolo_client_wait(kolo_client *c, kolo_service_request *q, int64_t timeout_ms) {
+    if (timeout_ms <= 0) timeout_ms = c->timeout_ms;
+    int64_t deadline_ns = kolo_now_ns() + kolo_ms_to_ns(timeout_ms);
+    pthread_mutex_lock(&c->mutex);
+    c->n_waiting++;
+    while (q->internal.state != REQUEST_DONE) {
+        int64_t left_ms = (deadline_ns - kolo_now_ns() + 999999) / 1000000;
+        if (left_ms <= 0) {
+            time_out(c, q, timeout_ms);
+        } else if (c->driven) {
+            wait_changed(c, deadline_ns);
+        } else {
+            take_turn(c, (int)kolo_min_i64(left_ms, DRIVE_MS));
+        }
+    }
+    c->n_waiting--;
+    if (c->n_open > 0) pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(&c->mutex);
+    kolo_status status = q->internal.status;
+    return status == KOLO_OK ? status : KOLO_FAIL(status, "%s", q->internal.error);
+}
+
+bool kolo_client_test(kolo_client *c, const kolo_service_request *q) {
+    pthread_mutex_lock(&c->mutex);
+    bool done = q->internal.state == REQUEST_DONE;
+    pthread_mutex_unlock(&c->mutex);
+    return done;
+}
+
+/* ---- creation ---- */
+
+static kolo_status open_epoll(kolo_client *c) {
+    c->epoll = epoll_create1(EPOLL_CLOEXEC);
+    c->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    struct epoll_event e = {.events = EPOLLIN, .data.u32 = (uint32_t)c->size};
+    if (c->epoll >= 0 && c->wake >= 0 && epoll_ctl(c->epoll, EPOLL_CTL_ADD, c->wake, &e) == 0) {
+        return KOLO_OK;
+    }
+    return KOLO_FAIL(KOLO_ERR_IO, "epoll: %s", kolo_errno_text(errno));
+}
+
+kolo_status kolo_client_create(kolo_transport *transport, int size, int64_t timeout_ms,
+                               kolo_client **client) {
+    size_t bytes = sizeof(kolo_client) + (size_t)size * sizeof(server_link);
+    kolo_client *c = kolo_zalloc(bytes);
+    if (!c) return KOLO_NOMEM(bytes);
+    c->transport = transport;
+    c->size = size;
+    c->timeout_ms = timeout_ms;
+    c->started_end = &c->started;
+    for (int r = 0; r < size; r++) c->links[r].fd = -1;
+    pthread_mutex_init(&c->mutex, NULL);
+    pthread_cond_init(&c->changed, NULL);
+    kolo_status status = open_epoll(c);
+    if (status == KOLO_OK) status = kolo_service_thread_start(&c->thread, run, c);
+    if (status != KOLO_OK) {
+        kolo_client_destroy(c);
+        return status;
+    }
+    *client = c;
+    return KOLO_OK;
+}
+
+kolo_status kolo_client_attach(kolo_client *c, int server, int fd, bool mapped) {
+    server_link *l = &c->links[server];
+    struct epoll_event e = {.events = EPOLLIN, .data.u32 = (uint32_t)server};
+    if (epoll_ctl(c->epoll, EPOLL_CTL_ADD, fd, &e) != 0) {
+        kolo_status status = KOLO_FAIL(KOLO_ERR_IO, "epoll_ctl: %s", kolo_errno_text(errno));
+        close(fd);
+        return status;
+    }
+    l->fd = fd;
+    l->mapped = mapped;
+    l->end = &l->queue;
+    return KOLO_OK;
+}
+
+void kolo_client_abandon(kolo_client *c) {
+    for (int r = 0; r < c->size; r++) {
+        if (c->links[r].fd >= 0) close(c->links[r].fd);
+    }
+    close(c->epoll);
+    close(c->wake);
+}
+
+void kolo_client_destroy(kolo_client *c) {
+    if (!c) return;
+    pthread_mutex_lock(&c->mutex);
+    c->stop = true;
+    pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(&c->mutex);
+    if (c->wake >= 0) kick(c);
+    kolo_service_thread_join(&c->thread);
+    take_started(c);
+    pthread_mutex_lock(&c->mutex);
+    for (int r = 0; r < c->size; r++) {
+        server_link *l = &c->links[r];
+        kolo_call_head head = {.type = KOLO_MESSAGE_LEAVE};
+        kolo_outgoing m = {.head = &head, .head_bytes = sizeof head};
+        bool sent;
+        if (l->fd >= 0 && !l->sending) (void)kolo_message_send(l->fd, &m, &sent);
+        break_link(c, l, KOLO_ERR_ARG, "is not connected: this rank has left the service");
+    }
+    pthread_mutex_unlock(&c->mutex);
+    if (c->epoll >= 0) close(c->epoll);
+    if (c->wake >= 0) close(c->wake);
+    pthread_cond_destroy(&c->changed);
+    pthread_mutex_destroy(&c->mutex);
+    kolo_free(c);
+}

@@ -1,0 +1,29 @@
+#pragma once
+/* The requesting side of a service: a connection to each server.
+ *
+ * One thread at a time *drives* the connections: a caller that waits, or, while requests are in
+ * flight and nobody waits, a thread of the library. The driver owns all state of the connections;
+ * the mutex protects only who drives, which requests were started, and which are complete. No
+ * system call that concerns a connection is made while it is held. */
+
+#include "comm/transport/transport.h"
+#include "kolo/service.h"
+
+typedef struct kolo_client kolo_client;
+
+/* Creates a client without servers. `transport`: of the group; `size`: its ranks. NOMEM; IO. */
+kolo_status kolo_client_create(kolo_transport *transport, int size, int64_t timeout_ms,
+                               kolo_client **client);
+/* Adds a server and takes over the connection to it, also on failure. `mapped`: it shares memory
+ * with this rank through the transport. IO. */
+kolo_status kolo_client_attach(kolo_client *client, int server, int fd, bool mapped);
+/* NULL is allowed. */
+void kolo_client_destroy(kolo_client *client);
+/* In a forked child: closes its copies of the descriptors. */
+void kolo_client_abandon(kolo_client *client);
+
+/* See kolo_service_start; `waits`: the caller waits next, so the thread need not make progress. */
+kolo_status kolo_client_start(kolo_client *client, kolo_service_request *request, bool waits);
+kolo_status kolo_client_wait(kolo_client *client, kolo_service_request *request,
+                             int64_t timeout_ms);
+bool kolo_client_test(kolo_client *client, const kolo_service_request *request);

@@ -1,0 +1,48 @@
+#pragma once
+/* The messages of a service, and how they pass through a non-blocking socket.
+ *
+ *     client -> server   call head, then the input unless it has a handle
+ *     server -> client   reply head, then the reply unless it was written to the client's memory
+ *
+ * A handle is what the transport's `window` maps (0: none). */
+
+#include "kolo/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { KOLO_SERVICE_TEXT_BYTES = 200 }; /* error text of a reply */
+
+typedef enum kolo_message_type {
+    KOLO_MESSAGE_CALL = 0x4b43414c,
+    KOLO_MESSAGE_REPLY = 0x4b524550,
+    KOLO_MESSAGE_LEAVE = 0x4b42594e, /* in both directions: the sender leaves; no other field */
+} kolo_message_type;
+
+typedef struct kolo_call_head {
+    uint32_t type, kind;
+    uint64_t key, clock;
+    uint64_t serial; /* counted by the client, from 1 */
+    uint64_t input_bytes, input_handle;
+    uint64_t output_bytes, output_handle;
+} kolo_call_head;
+
+typedef struct kolo_reply_head {
+    uint32_t type, status;
+    uint64_t serial, clock;
+    uint64_t bytes;  /* of the reply, or of the error's text */
+    uint64_t placed; /* 1: the reply is in the client's memory already */
+} kolo_reply_head;
+
+/* A message that consists of a head and a body, of which `done` bytes have been sent. */
+typedef struct kolo_outgoing {
+    const void *head, *body;
+    size_t head_bytes, body_bytes, done;
+} kolo_outgoing;
+
+/* Sends as much as the socket accepts. PEER: the connection is closed. */
+kolo_status kolo_message_send(int fd, kolo_outgoing *m, bool *complete);
+/* Receives up to `bytes` in total at `to`, `*filled` of which have arrived before. `*ended`: the
+ * other side has closed the connection. PEER: the connection is lost. */
+kolo_status kolo_message_receive(int fd, void *to, size_t bytes, size_t *filled, bool *ended);

@@ -1,0 +1,33 @@
+#pragma once
+/* The serving side of a service: its clients, and one thread that serves them. */
+
+#include "comm/join/handshake.h"
+#include "comm/transport/transport.h"
+#include "kolo/service.h"
+
+typedef struct kolo_server kolo_server;
+
+/* Which clients connect where; `mapped` clients share memory through the transport. */
+typedef struct kolo_server_place {
+    kolo_transport *transport; /* NULL: no client's memory is mapped */
+    const bool *local;         /* [size]: connects to the local listener, otherwise over TCP */
+    const bool *mapped;        /* [size] */
+    int size;
+} kolo_server_place;
+
+/* Creates a server without clients. Options are resolved; `place` is copied. NOMEM; IO. */
+kolo_status kolo_server_create(const kolo_service_opts *opts, const kolo_server_place *place,
+                               kolo_server **server);
+/* Adds a client and takes over the connection to it, also on failure. IO. */
+kolo_status kolo_server_attach(kolo_server *server, int client, int fd);
+/* Waits for messages up to `timeout_ms` (-1: no limit) and processes them. */
+void kolo_server_poll(kolo_server *server, int timeout_ms);
+
+/* Starts the thread, which first accepts all clients at the listeners (fd -1: none), whom it takes
+ * over. IO. */
+kolo_status kolo_server_start(kolo_server *server, int local_listener, int tcp_listener,
+                              const kolo_key *key, int64_t deadline_ns);
+/* Stops the thread and closes the connections. NULL is allowed. */
+void kolo_server_destroy(kolo_server *server);
+/* In a forked child: closes its copies of the descriptors. */
+void kolo_server_abandon(kolo_server *server);

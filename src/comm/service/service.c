@@ -1,0 +1,322 @@
+/* A service of a group: connects all ranks to the ranks that serve.
+ *
+ * Each server opens listeners, and the ranks exchange their addresses by an allgather. The server's
+ * thread then accepts its clients, first those that share its memory, over a local socket, then the
+ * others over TCP. Every rank connects in the same order, first to the servers whose memory it
+ * shares: so nobody waits for a rank that waits for another one. Both sides prove that they hold
+ * the service's key, which is derived from the job's secret and a seed that rank 0 draws for each
+ * service. At the end the ranks agree on success. */
+#include "kolo/service.h"
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "comm/engine/comm.h"
+#include "comm/engine/failure.h"
+#include "comm/engine/family.h"
+#include "comm/engine/forked.h"
+#include "comm/service/client.h"
+#include "comm/service/server.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    CREDITS_DEFAULT = 64,
+    CREDITS_MAX = 1 << 16,
+    CLIENT_BYTES_DEFAULT = 256 << 20,
+    CLIENT_BYTES_LEAST = 4096,
+    HEARTBEAT_MS_DEFAULT = 10000,
+};
+
+struct kolo_service {
+    kolo_service_link link; /* first */
+    kolo_comm *comm;
+    kolo_client *client;
+    kolo_server *server; /* NULL: this rank does not serve */
+    int n_servers;
+    int servers[]; /* [size]: their ranks */
+};
+
+/* What a rank sends to the others. */
+typedef struct place {
+    int32_t status, serves;
+    int32_t port, unused;
+    unsigned char seed[KOLO_NONCE_BYTES]; /* of rank 0 */
+    char name[KOLO_SOCKET_NAME_BYTES];    /* of its local socket */
+} place;
+
+typedef struct setup {
+    kolo_comm *comm;
+    kolo_service_opts opts; /* resolved */
+    place *places;          /* [size] */
+    bool *local, *mapped;   /* [size]: see kolo_server_place */
+    int listeners[2];       /* local, TCP; -1: none */
+    kolo_key key;
+    int64_t deadline_ns;
+} setup;
+
+static kolo_status resolve(const kolo_comm *comm, const kolo_service_opts *opts,
+                           kolo_service_opts *o) {
+    *o = opts ? *opts : (kolo_service_opts){0};
+    if (o->credits == 0) o->credits = CREDITS_DEFAULT;
+    if (o->client_bytes == 0) o->client_bytes = CLIENT_BYTES_DEFAULT;
+    if (o->timeout_ms == 0) o->timeout_ms = comm->timeout_ns / 1000000;
+    if (o->heartbeat_ms == 0) o->heartbeat_ms = HEARTBEAT_MS_DEFAULT;
+    if (o->credits < 1 || o->credits > CREDITS_MAX) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "a service with %d credits: must be 1 to %d", o->credits,
+                         CREDITS_MAX);
+    }
+    if (o->client_bytes < CLIENT_BYTES_LEAST) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "a service with client_bytes %zu: at least %d are required",
+                         o->client_bytes, CLIENT_BYTES_LEAST);
+    }
+    if (o->timeout_ms < 0 || o->heartbeat_ms < 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "a service with a negative timeout_ms or heartbeat_ms");
+    }
+    return KOLO_OK;
+}
+
+/* ---- who is where ---- */
+
+static bool is_mapped(const kolo_comm *comm, int peer) {
+    kolo_transport *t = comm->transport;
+    return t->ops->reaches ? t->ops->reaches(t, peer) : t->windows;
+}
+
+static const char *address_of(const kolo_comm *comm, int rank) {
+    int whole = kolo_comm_whole_rank(comm, rank);
+    while (comm->parent) comm = comm->parent;
+    return comm->addresses ? comm->addresses[whole] : "";
+}
+
+static kolo_status find_places(setup *s) {
+    size_t n = (size_t)s->comm->size;
+    s->places = kolo_zalloc(n * sizeof *s->places);
+    s->local = kolo_zalloc(n);
+    s->mapped = kolo_zalloc(n);
+    if (!s->places || !s->local || !s->mapped) return KOLO_NOMEM(n * sizeof *s->places);
+    for (int r = 0; r < s->comm->size; r++) {
+        s->mapped[r] = is_mapped(s->comm, r);
+        s->local[r] = s->mapped[r] || r == s->comm->rank;
+    }
+    return KOLO_OK;
+}
+
+/* Opens the listeners of a server. */
+static kolo_status open_listeners(setup *s, place *own) {
+    unsigned char random[KOLO_NONCE_BYTES];
+    kolo_nonce_draw(random);
+    size_t n = (size_t)snprintf(own->name, sizeof own->name, "kolo-");
+    for (size_t i = 0; i < 16; i++) {
+        n += (size_t)snprintf(own->name + n, sizeof own->name - n, "%02x", random[i]);
+    }
+    KOLO_TRY(kolo_socket_listen_local(own->name, &s->listeners[0]));
+    bool all_local = true;
+    for (int r = 0; r < s->comm->size; r++) all_local = all_local && s->local[r];
+    if (all_local) return KOLO_OK;
+    const char *address = address_of(s->comm, s->comm->rank);
+    if (strchr(address, ',')) address = strchr(address, ':') ? "::" : "0.0.0.0"; /* a list */
+    char found[KOLO_ADDRESS_BYTES];
+    int port;
+    KOLO_TRY(kolo_socket_listen_tcp(address, 0, &s->listeners[1]));
+    KOLO_TRY(kolo_socket_own_address(s->listeners[1], found, &port));
+    own->port = port;
+    return KOLO_OK;
+}
+
+/* Exchanges the places of all ranks and makes the key. */
+static kolo_status exchange(setup *s, kolo_status status, const place *own) {
+    kolo_comm *comm = s->comm;
+    s->places[comm->rank] = *own;
+    s->places[comm->rank].status = (int32_t)status;
+    KOLO_TRY(kolo_allgather(comm, NULL, s->places, sizeof *s->places, KOLO_DTYPE_U8));
+    int n_servers = 0;
+    for (int r = 0; r < comm->size; r++) {
+        place *p = &s->places[r];
+        p->name[sizeof p->name - 1] = '\0';
+        n_servers += p->serves != 0;
+        if (p->status != KOLO_OK && r != comm->rank) {
+            return KOLO_FAIL((kolo_status)p->status, "%s cannot create the service: see its error",
+                             KOLO_RANK(comm, r));
+        }
+    }
+    if (n_servers == 0) return KOLO_FAIL(KOLO_ERR_ARG, "a service in which no rank serves");
+    kolo_nonces nonces = {0};
+    kolo_key secret;
+    memcpy(nonces.server, s->places[0].seed, sizeof nonces.server);
+    while (comm->parent) comm = comm->parent;
+    memcpy(secret.bytes, comm->service_key, sizeof secret.bytes);
+    kolo_proof_make(&secret, "kolo service key", &nonces, "", 0, s->key.bytes);
+    kolo_key_clear(&secret);
+    return KOLO_OK;
+}
+
+/* ---- connections ---- */
+
+static kolo_status handshake(const setup *s, int fd) {
+    const kolo_hello hello = {.rank = s->comm->rank, .world = s->comm->size};
+    kolo_nonces nonces;
+    KOLO_TRY(kolo_handshake_connect(fd, &s->key, &hello, s->deadline_ns, &nonces));
+    return kolo_handshake_recv(fd, &s->key, "kolo service", &nonces, NULL, 0, NULL, s->deadline_ns);
+}
+
+static kolo_status connect_to(const setup *s, int server, kolo_client *client) {
+    const place *p = &s->places[server];
+    int fd;
+    if (s->local[server]) {
+        KOLO_TRY(kolo_socket_connect_local(p->name, s->deadline_ns, &fd));
+    } else {
+        const char *address = address_of(s->comm, server);
+        KOLO_TRY(kolo_socket_connect_tcp(address, p->port, s->deadline_ns, &fd));
+        kolo_socket_tune(fd, s->opts.heartbeat_ms);
+        kolo_socket_keep_alive(fd, s->opts.heartbeat_ms);
+    }
+    kolo_status status = handshake(s, fd);
+    if (status != KOLO_OK) {
+        close(fd);
+        return status;
+    }
+    return kolo_client_attach(client, server, fd, s->mapped[server]);
+}
+
+static kolo_status connect_all(const setup *s, kolo_client *client, bool local) {
+    for (int r = 0; r < s->comm->size; r++) {
+        if (!s->places[r].serves || s->local[r] != local) continue;
+        kolo_status status = connect_to(s, r, client);
+        if (status != KOLO_OK) {
+            return kolo_fail_in(status, "connecting to the service of %s", KOLO_RANK(s->comm, r));
+        }
+    }
+    return KOLO_OK;
+}
+
+/* Starts the server and connects to all servers. */
+static kolo_status connect_service(setup *s, kolo_service *service) {
+    kolo_comm *comm = s->comm;
+    for (int r = 0; r < comm->size; r++) {
+        if (s->places[r].serves) service->servers[service->n_servers++] = r;
+    }
+    if (s->opts.serve) {
+        kolo_server_place where = {.transport = comm->transport,
+                                   .local = s->local,
+                                   .mapped = s->mapped,
+                                   .size = comm->size};
+        KOLO_TRY(kolo_server_create(&s->opts, &where, &service->server));
+        int listeners[2] = {s->listeners[0], s->listeners[1]};
+        s->listeners[0] = s->listeners[1] = -1; /* the server's */
+        KOLO_TRY(kolo_server_start(service->server, listeners[0], listeners[1], &s->key,
+                                   s->deadline_ns));
+    }
+    KOLO_TRY(kolo_client_create(comm->transport, comm->size, s->opts.timeout_ms, &service->client));
+    KOLO_TRY(connect_all(s, service->client, true));
+    return connect_all(s, service->client, false);
+}
+
+/* All ranks agree on the result. */
+static kolo_status agree(kolo_comm *comm, kolo_status status) {
+    char text[KOLO_REPORT_BYTES] = "";
+    int32_t worst = (int32_t)status;
+    if (status != KOLO_OK) snprintf(text, sizeof text, "%s", kolo_last_error());
+    KOLO_TRY(kolo_allreduce(comm, &worst, 1, KOLO_DTYPE_I32, KOLO_MAX));
+    if (status != KOLO_OK) return KOLO_FAIL(status, "%s", text);
+    if (worst == KOLO_OK) return KOLO_OK;
+    return KOLO_FAIL((kolo_status)worst, "another rank cannot create the service: see its error");
+}
+
+static void setup_fini(setup *s) {
+    for (int i = 0; i < 2; i++) {
+        if (s->listeners[i] >= 0) close(s->listeners[i]);
+    }
+    kolo_key_clear(&s->key);
+    kolo_free(s->places);
+    kolo_free(s->local);
+    kolo_free(s->mapped);
+}
+
+static void abandon(kolo_service_link *link) {
+    kolo_service *service = (kolo_service *)link;
+    kolo_client_abandon(service->client);
+    if (service->server) kolo_server_abandon(service->server);
+}
+
+/* Everything up to the agreement, in which ranks with an error take part too. */
+static kolo_status build(setup *s, kolo_status status, kolo_service *service) {
+    place own = {.serves = s->opts.serve != NULL};
+    kolo_key unused;
+    if (status == KOLO_OK) status = kolo_key_draw(own.seed, sizeof own.seed, &unused);
+    if (status == KOLO_OK && own.serves) status = open_listeners(s, &own);
+    KOLO_TRY(exchange(s, status, &own));
+    KOLO_TRY(status);
+    return agree(s->comm, connect_service(s, service));
+}
+
+kolo_status kolo_service_create(kolo_comm *comm, const kolo_service_opts *opts,
+                                kolo_service **service) {
+    setup s = {.comm = comm, .listeners = {-1, -1}};
+    kolo_status status = find_places(&s);
+    if (status != KOLO_OK) { /* it cannot take part in the exchange */
+        setup_fini(&s);
+        return kolo_comm_break(comm, status, "%s", kolo_last_error());
+    }
+    status = resolve(comm, opts, &s.opts);
+    s.deadline_ns = kolo_now_ns() + kolo_ms_to_ns(s.opts.timeout_ms);
+    size_t bytes = sizeof(kolo_service) + (size_t)comm->size * sizeof(int);
+    kolo_service *made = kolo_zalloc(bytes);
+    if (status == KOLO_OK && !made) status = KOLO_NOMEM(bytes);
+    status = build(&s, status, made);
+    setup_fini(&s);
+    if (status != KOLO_OK) {
+        if (made) kolo_client_destroy(made->client);
+        if (made) kolo_server_destroy(made->server);
+        kolo_free(made);
+        return status;
+    }
+    made->comm = kolo_comm_whole(comm);
+    made->link.abandon = abandon;
+    kolo_fork_add_service(made->comm, &made->link);
+    *service = made;
+    return KOLO_OK;
+}
+
+void kolo_service_destroy(kolo_service *service) {
+    if (!service || service->comm->inherited) return;
+    kolo_fork_remove_service(service->comm, &service->link);
+    kolo_client_destroy(service->client);
+    kolo_server_destroy(service->server);
+    kolo_free(service);
+}
+
+int kolo_service_server_count(const kolo_service *service) { return service->n_servers; }
+int kolo_service_server_rank(const kolo_service *service, int i) { return service->servers[i]; }
+
+static kolo_status check(const kolo_service *service) {
+    if (!service->comm->inherited) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG, "the service belongs to the parent process: a forked child "
+                                   "cannot use it");
+}
+
+kolo_status kolo_service_start(kolo_service *service, kolo_service_request *request) {
+    KOLO_TRY(check(service));
+    return kolo_client_start(service->client, request, false);
+}
+
+kolo_status kolo_service_wait(kolo_service *service, kolo_service_request *request,
+                              int64_t timeout_ms) {
+    KOLO_TRY(check(service));
+    return kolo_client_wait(service->client, request, timeout_ms);
+}
+
+bool kolo_service_test(kolo_service *service, const kolo_service_request *request) {
+    return kolo_client_test(service->client, request);
+}
+
+kolo_status kolo_service_run(kolo_service *service, kolo_service_request *request,
+                             int64_t timeout_ms) {
+    KOLO_TRY(check(service));
+    KOLO_TRY(kolo_client_start(service->client, request, true));
+    return kolo_client_wait(service->client, request, timeout_ms);
+}

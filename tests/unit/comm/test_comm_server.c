@@ -1,0 +1,199 @@
+/* A server alone, with clients that violate the protocol: raw sockets of this thread. */
+#include "comm/service/message.h"
+#include "comm/service/server.h"
+#include "support/support.h"
+
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { CLIENTS = 2, CREDITS = 4, CLIENT_BYTES = 1 << 20, REPLY = 100000 };
+enum { PULL, KEEP };
+
+typedef struct scene {
+    kolo_server *server;
+    int fds[CLIENTS]; /* the clients' ends */
+    int served[CLIENTS], lost[CLIENTS], left[CLIENTS];
+    char reason[256];
+    kolo_service_call *kept[CREDITS];
+    int n_kept;
+} scene;
+
+static void serve(void *arg, kolo_service_call *call) {
+    scene *s = arg;
+    static const char data[REPLY];
+    s->served[call->client]++;
+    if (call->kind == KEEP) {
+        s->kept[s->n_kept++] = call;
+    } else {
+        kolo_service_reply(call, KOLO_OK, call->clock, data, call->output_bytes);
+    }
+}
+
+static void lost(void *arg, int client, bool left, const char *reason) {
+    scene *s = arg;
+    s->lost[client]++;
+    s->left[client] += left;
+    snprintf(s->reason, sizeof s->reason, "%s", reason);
+}
+
+static void open_scene(scene *s) {
+    static const bool local[CLIENTS] = {true, true}, mapped[CLIENTS];
+    kolo_server_place place = {.local = local, .mapped = mapped, .size = CLIENTS};
+    kolo_service_opts opts = {
+        .serve = serve, .lost = lost, .arg = s, .credits = CREDITS, .client_bytes = CLIENT_BYTES};
+    *s = (scene){0};
+    ASSERT_OK(kolo_server_create(&opts, &place, &s->server));
+    for (int i = 0; i < CLIENTS; i++) {
+        int fds[2];
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds),
+                         0);
+        s->fds[i] = fds[0];
+        ASSERT_OK(kolo_server_attach(s->server, i, fds[1]));
+    }
+}
+
+static void close_scene(scene *s) {
+    for (int i = 0; i < CLIENTS; i++) {
+        if (s->fds[i] >= 0) close(s->fds[i]);
+    }
+    kolo_server_destroy(s->server);
+}
+
+static void poll_all(scene *s) {
+    for (int i = 0; i < 20; i++) kolo_server_poll(s->server, 0);
+}
+
+static ssize_t send_call(scene *s, int client, kolo_call_head head) {
+    head.type = KOLO_MESSAGE_CALL;
+    return send(s->fds[client], &head, sizeof head, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+static bool receive_all(scene *s, int client, void *to, size_t bytes) {
+    size_t got = 0;
+    for (int i = 0; got < bytes && i < 1000; i++) {
+        kolo_server_poll(s->server, 0);
+        ssize_t n = recv(s->fds[client], (char *)to + got, bytes - got, MSG_DONTWAIT);
+        if (n > 0) got += (size_t)n;
+    }
+    return got == bytes;
+}
+
+/* Client 0 sends requests without reading replies: the server stops serving it when its memory is
+ * used up, and serves client 1. Once client 0 reads, all its requests are served. */
+static void a_client_that_does_not_read_holds_its_share(void **state) {
+    enum { REQUESTS = 200 };
+    scene s;
+    open_scene(&s);
+    for (uint64_t i = 1; i <= REQUESTS; i++) {
+        assert_int_equal(send_call(&s, 0, (kolo_call_head){.serial = i, .output_bytes = REPLY}),
+                         sizeof(kolo_call_head));
+    }
+    poll_all(&s);
+    static char data[REPLY];
+    kolo_reply_head head;
+    for (uint64_t i = 1; i <= 20; i++) {
+        send_call(&s, 1, (kolo_call_head){.serial = i, .clock = i, .output_bytes = REPLY});
+        assert_true(receive_all(&s, 1, &head, sizeof head) && head.clock == i);
+        assert_true(receive_all(&s, 1, data, REPLY));
+    }
+    int most = CLIENT_BYTES / REPLY + 4; /* some are in the socket's buffer */
+    assert_true(s.served[0] >= 1 && s.served[0] <= most);
+    for (uint64_t i = 1; i <= REQUESTS; i++) {
+        assert_true(receive_all(&s, 0, &head, sizeof head) && head.serial == i);
+        assert_true(receive_all(&s, 0, data, REPLY));
+    }
+    assert_int_equal(s.served[0], REQUESTS);
+    assert_int_equal(s.lost[0] + s.lost[1], 0);
+    close_scene(&s);
+}
+
+/* A client has CREDITS requests without reply; the next one is served after a reply. */
+static void credits_bound_the_calls_in_progress(void **state) {
+    scene s;
+    open_scene(&s);
+    for (uint64_t i = 1; i <= CREDITS + 1; i++) {
+        send_call(&s, 0, (kolo_call_head){.serial = i, .kind = i <= CREDITS ? KEEP : PULL});
+    }
+    poll_all(&s);
+    assert_int_equal(s.served[0], CREDITS);
+    kolo_service_reply(s.kept[2], KOLO_OK, 0, NULL, 0);
+    poll_all(&s);
+    assert_int_equal(s.served[0], CREDITS + 1);
+    close(s.fds[0]); /* lost while it has calls: their replies go nowhere */
+    s.fds[0] = -1;
+    poll_all(&s);
+    assert_int_equal(s.lost[0], 1);
+    assert_int_equal(s.left[0], 0);
+    kolo_service_reply(s.kept[0], KOLO_OK, 0, NULL, 0);
+    close_scene(&s);
+}
+
+/* A paused client is not read, but its end is detected. */
+static void the_end_of_a_paused_client_is_detected(void **state) {
+    scene s;
+    open_scene(&s);
+    for (uint64_t i = 1; i <= CREDITS + 1; i++) {
+        send_call(&s, 0, (kolo_call_head){.serial = i, .kind = i <= CREDITS ? KEEP : PULL});
+    }
+    poll_all(&s);
+    close(s.fds[0]);
+    s.fds[0] = -1;
+    poll_all(&s);
+    assert_int_equal(s.lost[0], 1);
+    close_scene(&s);
+}
+
+static void a_client_leaves(void **state) {
+    scene s;
+    open_scene(&s);
+    kolo_call_head head = {.type = KOLO_MESSAGE_LEAVE};
+    assert_int_equal(send(s.fds[1], &head, sizeof head, 0), sizeof head);
+    poll_all(&s);
+    assert_int_equal(s.left[1], 1);
+    assert_int_equal(s.lost[0], 0);
+    close_scene(&s);
+}
+
+/* Invalid messages end the connection of their sender only. */
+static void invalid_requests_are_refused(void **state) {
+    static const struct {
+        kolo_call_head head;
+        const char *reason;
+    } cases[] = {
+        {{.type = 7, .serial = 1}, "type 00000007"},
+        {{.type = KOLO_MESSAGE_REPLY, .serial = 1}, "an invalid request"},
+        {{.type = KOLO_MESSAGE_CALL, .serial = 2}, "number 2 after 0"},
+        {{.type = KOLO_MESSAGE_CALL, .serial = 1, .input_bytes = CLIENT_BYTES}, "at most"},
+        {{.type = KOLO_MESSAGE_CALL, .serial = 1, .input_bytes = UINT64_MAX}, "at most"},
+        {{.type = KOLO_MESSAGE_CALL, .serial = 1, .output_bytes = UINT64_MAX}, "at most"},
+        {{.type = KOLO_MESSAGE_CALL, .serial = 1, .input_bytes = 8, .input_handle = 1}, "at most"},
+        {{.type = KOLO_MESSAGE_CALL, .serial = 1, .output_bytes = 8, .output_handle = 64},
+         "at most"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        scene s;
+        kolo_reply_head reply;
+        open_scene(&s);
+        assert_int_equal(send(s.fds[0], &cases[i].head, sizeof cases[i].head, 0),
+                         sizeof cases[i].head);
+        poll_all(&s);
+        assert_int_equal(s.lost[0], 1);
+        assert_int_equal(s.served[0], 0);
+        assert_non_null(strstr(s.reason, cases[i].reason));
+        send_call(&s, 1, (kolo_call_head){.serial = 1});
+        assert_true(receive_all(&s, 1, &reply, sizeof reply) && reply.status == KOLO_OK);
+        close_scene(&s);
+    }
+}
+
+TEST_MAIN(test_comm_server) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_client_that_does_not_read_holds_its_share),
+        cmocka_unit_test(credits_bound_the_calls_in_progress),
+        cmocka_unit_test(the_end_of_a_paused_client_is_detected),
+        cmocka_unit_test(a_client_leaves),
+        cmocka_unit_test(invalid_requests_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
