@@ -257,6 +257,49 @@ void kolo_file_abandon(kolo_file_writer *w) {
     destroy_writer(w);
 }
 
+kolo_status kolo_file_temporary(const kolo_file_writer *w, char **path) {
+    if (!w->temp) {
+        return KOLO_FAIL(KOLO_ERR_IO,
+                         "cannot write %s in parts: it is a pipe or a device: give a file",
+                         w->path);
+    }
+    *path = kolo_file_absolute(w->temp);
+    return *path ? KOLO_OK : KOLO_NOMEM(strlen(w->temp));
+}
+
+kolo_status kolo_file_join(const char *temporary, uint64_t mark, kolo_file_writer **writer) {
+    uint64_t found = 0;
+    int fd = open(temporary, O_RDWR | O_CLOEXEC);
+    if (fd < 0) return kolo_file_fail("open", temporary, errno);
+    bool same = pread(fd, &found, sizeof found, 0) == (ssize_t)sizeof found && found == mark;
+    kolo_file_writer *w = same ? kolo_alloc(sizeof *w) : NULL;
+    if (w) *w = (kolo_file_writer){.fd = fd, .path = kolo_strdup(temporary)};
+    if (w && w->path) {
+        *writer = w;
+        return KOLO_OK;
+    }
+    kolo_free(w);
+    close(fd);
+    if (same) return KOLO_NOMEM(strlen(temporary));
+    return KOLO_FAIL(KOLO_ERR_IO, "cannot open %s: there is another file of this name", temporary);
+}
+
+kolo_status kolo_file_put(kolo_file_writer *w, uint64_t offset, const void *data, size_t bytes) {
+    for (const char *next = data; bytes > 0;) {
+        ssize_t n = pwrite(w->fd, next, bytes, (off_t)offset);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return kolo_file_fail("write", w->path, errno);
+        next += n;
+        offset += (uint64_t)n;
+        bytes -= (size_t)n;
+    }
+    return KOLO_OK;
+}
+
+kolo_status kolo_file_sync(kolo_file_writer *w) {
+    return fsync(w->fd) == 0 ? KOLO_OK : kolo_file_fail("write", w->path, errno);
+}
+
 kolo_status kolo_file_write(const char *path, const void *data, size_t bytes) {
     kolo_file_writer *w;
     KOLO_TRY(kolo_file_create(path, &w));

@@ -10,6 +10,7 @@
 #include "kolo/status.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 
 /* The system's message for an errno value; static storage, thread-safe. */
@@ -44,6 +45,21 @@ KOLO_SHARED kolo_status kolo_file_append(kolo_file_writer *writer, const void *d
 KOLO_SHARED kolo_status kolo_file_commit(kolo_file_writer *writer);
 /* Discards the data and frees the writer; the old file is kept. NULL is allowed. */
 KOLO_SHARED void kolo_file_abandon(kolo_file_writer *writer);
+
+/* The same by several processes, each of which puts ranges. One creates the file and puts a mark of
+ * its own at its beginning; the others join; all sync; the first commits. */
+/* The temporary file, without dependence on the working folder, for kolo_free. IO: the target is
+ * written directly; NOMEM. */
+KOLO_SHARED kolo_status kolo_file_temporary(const kolo_file_writer *writer, char **path);
+/* Opens the temporary file of another process, which must begin with `mark`. Abandon the writer
+ * after use. IO: there is no such file, or another one; NOMEM. */
+KOLO_SHARED kolo_status kolo_file_join(const char *temporary, uint64_t mark,
+                                       kolo_file_writer **writer);
+/* Writes at an offset. IO. */
+KOLO_SHARED kolo_status kolo_file_put(kolo_file_writer *writer, uint64_t offset, const void *data,
+                                      size_t bytes);
+/* Makes what was put durable. IO. */
+KOLO_SHARED kolo_status kolo_file_sync(kolo_file_writer *writer);
 
 /* Writes all of `data` to a descriptor, retrying after interrupts and short writes; false with
  * errno set on failure. */

@@ -291,9 +291,7 @@ static kolo_status check_header(const kolo_safetensors *file, const char *hashes
     json_t *bare = json_deep_copy(file->root);
     bool made = bare != NULL;
     if (made) {
-        json_t *metadata = json_object_get(bare, "__metadata__");
-        json_object_del(metadata, kolo_safetensors_hashes);
-        if (json_object_size(metadata) == 0) json_object_del(bare, "__metadata__");
+        kolo_safetensors_drop_hashes(bare);
         made = kolo_safetensors_hash_header(bare, &hash);
     }
     json_decref(bare);
@@ -303,8 +301,25 @@ static kolo_status check_header(const kolo_safetensors *file, const char *hashes
                      file->where);
 }
 
+/* The hash of a tensor: of its bytes, or of the hashes of its blocks. NOMEM. */
+static kolo_status hash_tensor(const kolo_safetensors_entry *e, bool blocks, uint64_t *hash) {
+    const size_t n = kolo_safetensors_blocks_of(kolo_shape_count(&e->shape));
+    if (!blocks) {
+        *hash = kolo_hash_bytes(e->data, e->bytes);
+        return KOLO_OK;
+    }
+    uint64_t *hashes = kolo_alloc((n + 1) * sizeof *hashes);
+    if (!hashes) return KOLO_NOMEM(n * sizeof *hashes);
+    kolo_safetensors_hash_blocks(e->data, e->bytes, kolo_dtype_bytes(e->dtype), hashes);
+    *hash = kolo_hash_bytes(hashes, n * sizeof *hashes);
+    kolo_free(hashes);
+    return KOLO_OK;
+}
+
 kolo_status kolo_safetensors_check(const kolo_safetensors *file) {
     const char *hashes = kolo_safetensors_metadata(file, kolo_safetensors_hashes);
+    const bool blocks = hashes != NULL;
+    if (!blocks) hashes = kolo_safetensors_metadata(file, kolo_safetensors_whole_hashes);
     if (!hashes) return KOLO_OK;
     if (strlen(hashes) != ((size_t)file->count + 1) * KOLO_SAFETENSORS_DIGITS) {
         return KOLO_FAIL(
@@ -316,8 +331,9 @@ kolo_status kolo_safetensors_check(const kolo_safetensors *file) {
     KOLO_TRY(check_header(file, hashes));
     for (int i = 0; i < file->count; i++) {
         const kolo_safetensors_entry *e = &file->entries[i];
-        uint64_t should;
-        if (!hash_at(hashes, i + 1, &should) || kolo_hash_bytes(e->data, e->bytes) != should) {
+        uint64_t should, hash;
+        KOLO_TRY(hash_tensor(e, blocks, &hash));
+        if (!hash_at(hashes, i + 1, &should) || hash != should) {
             return KOLO_FAIL(KOLO_ERR_FORMAT,
                              "%s: the data of tensor \"%s\" do not match their hash: the file is "
                              "damaged",

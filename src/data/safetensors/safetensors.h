@@ -11,11 +11,15 @@
  * The reader maps the file and validates the whole header before use. The writer writes a temporary
  * file, syncs it, and renames it: the target is always the old file or the new one.
  *
- * Files written here have hashes in the metadata: "kolo_xxh3" is the XXH3 of the header without
- * hashes, then of the bytes of each tensor in data order, 16 digits each. They detect corruption,
- * not forgery. Files of other programs have none. */
+ * Files written here have hashes in the metadata: "kolo_xxh3_blocks" is the XXH3 of the header
+ * without hashes, then of the hashes of the blocks of each tensor in data order, 16 digits each. A
+ * block has KOLO_SAFETENSORS_BLOCK elements, so that several processes can each write some blocks,
+ * and hash only them. Earlier files have "kolo_xxh3", with hashes of the bytes of each tensor. Both
+ * detect corruption, not forgery. Files of other programs have none. */
 
 #include "kolo/tensor.h"
+
+enum { KOLO_SAFETENSORS_BLOCK = 4096 }; /* elements */
 
 /* ---- reading ---- */
 
@@ -64,8 +68,35 @@ kolo_status kolo_safetensors_set(kolo_safetensors_writer *writer, const char *ke
  * or not UTF-8, or a dimension is negative. */
 kolo_status kolo_safetensors_add(kolo_safetensors_writer *writer, const char *name,
                                  kolo_dtype dtype, const kolo_shape *shape, const void *data);
-/* Hashes and writes everything, syncs the file and renames it to `path`. Call destroy afterwards in
- * any case. IO (disk full, ...): the target is unchanged. */
+/* Writing in parts, maybe by several processes. One creates the file, sets the metadata and
+ * declares the tensors; begin fixes where the data are. The others join it and declare the same
+ * tensors. All put ranges, together everything, and sync; the first needs the hashes of all blocks
+ * and finishes. */
+typedef struct kolo_safetensors_place {
+    uint64_t mark, data_at; /* a number that identifies the file; where the data begin */
+    char *temporary;        /* the path of the temporary file; free it with kolo_free */
+} kolo_safetensors_place;
+
+/* Adds a tensor as kolo_safetensors_add does; its data follow. */
+kolo_status kolo_safetensors_declare(kolo_safetensors_writer *writer, const char *name,
+                                     kolo_dtype dtype, const kolo_shape *shape);
+/* After the last tensor. IO: the target is a pipe or a device, or cannot be written; NOMEM. */
+kolo_status kolo_safetensors_begin(kolo_safetensors_writer *writer, kolo_safetensors_place *place);
+/* Opens the file that another process has begun. IO: it is not there. */
+kolo_status kolo_safetensors_join(const kolo_safetensors_place *place,
+                                  kolo_safetensors_writer **writer);
+/* Writes elements [first, first + count) of tensor i: whole blocks, or up to its end. IO, NOMEM. */
+kolo_status kolo_safetensors_put(kolo_safetensors_writer *writer, int i, int64_t first,
+                                 int64_t count, const void *data);
+/* The hashes of all blocks, 0 of those that this writer has not put; they belong to the writer.
+ * NOMEM. */
+kolo_status kolo_safetensors_hashes_of(kolo_safetensors_writer *writer, uint64_t **hashes,
+                                       size_t *count);
+/* Makes what was put durable. IO. */
+kolo_status kolo_safetensors_sync(kolo_safetensors_writer *writer);
+
+/* Hashes and writes everything that was added, syncs the file and renames it to `path`. Call
+ * destroy afterwards in any case. IO (disk full, ...): the target is unchanged. */
 kolo_status kolo_safetensors_finish(kolo_safetensors_writer *writer);
 /* Frees the writer; deletes the temporary file unless finish succeeded. NULL is allowed. */
 void kolo_safetensors_destroy(kolo_safetensors_writer *writer);

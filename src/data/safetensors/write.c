@@ -1,6 +1,8 @@
 /* The safetensors writer. `add` records tensors; `finish` hashes them, writes length, header and
- * data to the temporary file, and renames it by kolo_file_commit. The header is padded so that the
- * data begin at a multiple of 64 bytes. */
+ * data to the temporary file, and renames it by kolo_file_commit. In a file that is written in
+ * parts the header comes last, in the place that `begin` kept for it: the number of hashes gives
+ * its length. The header is padded so that the data begin at a multiple of 64 bytes. */
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/integer.h"
 #include "base/memory.h"
@@ -9,12 +11,14 @@
 #include "data/safetensors/safetensors.h"
 
 #include <inttypes.h>
+#include <unistd.h>
 
 enum { DATA_ALIGNMENT = 64 };
 
 typedef struct piece {
-    const void *data;
-    size_t bytes;
+    const void *data; /* NULL: put in parts */
+    size_t bytes, element;
+    size_t begin, block; /* the first byte, and the first of its hashes */
 } piece;
 
 struct kolo_safetensors_writer {
@@ -24,20 +28,39 @@ struct kolo_safetensors_writer {
     piece *pieces;
     size_t n_pieces, cap_pieces;
     int64_t data_bytes;
+    uint64_t data_at; /* in parts: where the data begin */
+    uint64_t *hashes; /* by block; NULL: not needed yet */
+    size_t n_hashes;
 };
 
-kolo_status kolo_safetensors_create(const char *path, kolo_safetensors_writer **writer) {
+/* Creates the file `path`, or joins the one at `place` if that is given. */
+static kolo_status open_writer(const char *path, const kolo_safetensors_place *place,
+                               kolo_safetensors_writer **writer) {
     kolo_safetensors_writer *w = kolo_zalloc(sizeof *w);
     if (!w) return KOLO_NOMEM(sizeof *w);
     w->path = kolo_strdup(path);
     w->header = json_object();
-    kolo_status status =
-        w->path && w->header ? kolo_file_create(path, &w->file) : KOLO_NOMEM(strlen(path));
+    kolo_status status = w->path && w->header ? KOLO_OK : KOLO_NOMEM(strlen(path));
+    if (status == KOLO_OK) {
+        status =
+            place ? kolo_file_join(path, place->mark, &w->file) : kolo_file_create(path, &w->file);
+    }
     if (status != KOLO_OK) {
         kolo_safetensors_destroy(w);
         return status;
     }
     *writer = w;
+    return KOLO_OK;
+}
+
+kolo_status kolo_safetensors_create(const char *path, kolo_safetensors_writer **writer) {
+    return open_writer(path, NULL, writer);
+}
+
+kolo_status kolo_safetensors_join(const kolo_safetensors_place *place,
+                                  kolo_safetensors_writer **writer) {
+    KOLO_TRY(open_writer(place->temporary, place, writer));
+    (*writer)->data_at = place->data_at;
     return KOLO_OK;
 }
 
@@ -47,6 +70,7 @@ void kolo_safetensors_destroy(kolo_safetensors_writer *writer) {
     json_decref(writer->header);
     kolo_free(writer->path);
     kolo_free(writer->pieces);
+    kolo_free(writer->hashes);
     kolo_free(writer);
 }
 
@@ -76,7 +100,8 @@ static kolo_status set(kolo_safetensors_writer *writer, const char *key, const c
 
 kolo_status kolo_safetensors_set(kolo_safetensors_writer *writer, const char *key,
                                  const char *value) {
-    if (strcmp(key, kolo_safetensors_hashes) == 0) {
+    if (strcmp(key, kolo_safetensors_hashes) == 0 ||
+        strcmp(key, kolo_safetensors_whole_hashes) == 0) {
         return KOLO_FAIL(KOLO_ERR_ARG, "%s: \"%s\" is reserved for hashes", writer->path, key);
     }
     return set(writer, key, value);
@@ -124,18 +149,44 @@ kolo_status kolo_safetensors_add(kolo_safetensors_writer *writer, const char *na
         return KOLO_NOMEM(sizeof *writer->pieces);
     }
     KOLO_TRY(put_new(writer->header, name, describe(dtype, shape, begin, begin + bytes), writer));
-    writer->pieces[writer->n_pieces++] = (piece){data, (size_t)bytes};
+    const size_t element = kolo_dtype_bytes(dtype);
+    writer->pieces[writer->n_pieces++] =
+        (piece){data, (size_t)bytes, element, (size_t)begin, writer->n_hashes};
+    writer->n_hashes += kolo_safetensors_blocks_of(bytes / (int64_t)element);
     writer->data_bytes += bytes;
     return KOLO_OK;
 }
 
-static kolo_status add_hashes(kolo_safetensors_writer *w) {
+kolo_status kolo_safetensors_declare(kolo_safetensors_writer *writer, const char *name,
+                                     kolo_dtype dtype, const kolo_shape *shape) {
+    return kolo_safetensors_add(writer, name, dtype, shape, NULL);
+}
+
+/* ---- hashes and header ---- */
+
+kolo_status kolo_safetensors_hashes_of(kolo_safetensors_writer *w, uint64_t **hashes,
+                                       size_t *count) {
+    if (!w->hashes) w->hashes = kolo_zalloc((w->n_hashes + 1) * sizeof *w->hashes);
+    if (!w->hashes) return KOLO_NOMEM(w->n_hashes * sizeof *w->hashes);
+    *hashes = w->hashes;
+    *count = w->n_hashes;
+    return KOLO_OK;
+}
+
+/* Sets the hashes in the header; those of a file begun in parts replace zeros. */
+static kolo_status set_hashes(kolo_safetensors_writer *w) {
     kolo_text text = {0};
-    uint64_t hash;
+    uint64_t hash, *hashes;
+    size_t count;
+    KOLO_TRY(kolo_safetensors_hashes_of(w, &hashes, &count));
+    kolo_safetensors_drop_hashes(w->header);
     if (!kolo_safetensors_hash_header(w->header, &hash)) return KOLO_NOMEM(w->n_pieces);
     kolo_text_add(&text, "%016" PRIx64, hash);
     for (size_t i = 0; i < w->n_pieces; i++) {
-        kolo_text_add(&text, "%016" PRIx64, kolo_hash_bytes(w->pieces[i].data, w->pieces[i].bytes));
+        const size_t first = w->pieces[i].block,
+                     end = i + 1 < w->n_pieces ? w->pieces[i + 1].block : count;
+        kolo_text_add(&text, "%016" PRIx64,
+                      kolo_hash_bytes(hashes + first, (end - first) * sizeof *hashes));
     }
     kolo_status status =
         text.failed ? KOLO_NOMEM(text.length) : set(w, kolo_safetensors_hashes, text.text);
@@ -143,25 +194,97 @@ static kolo_status add_hashes(kolo_safetensors_writer *w) {
     return status;
 }
 
-static kolo_status append_header(kolo_safetensors_writer *w) {
+/* The beginning of the file, with its hashes, for kolo_free. */
+static kolo_status make_header(kolo_safetensors_writer *w, char **header, size_t *bytes) {
+    KOLO_TRY(set_hashes(w));
     char *text = json_dumps(w->header, JSON_COMPACT);
     if (!text) return KOLO_NOMEM(json_object_size(w->header));
-    char spaces[DATA_ALIGNMENT];
-    memset(spaces, ' ', sizeof spaces);
-    size_t length = strlen(text), padded = kolo_round_up(8 + length, DATA_ALIGNMENT) - 8;
-    uint64_t header_bytes = padded;
-    kolo_status status = kolo_file_append(w->file, &header_bytes, sizeof header_bytes);
-    if (status == KOLO_OK) status = kolo_file_append(w->file, text, length);
-    if (status == KOLO_OK) status = kolo_file_append(w->file, spaces, padded - length);
+    const size_t length = strlen(text), all = kolo_round_up(8 + length, DATA_ALIGNMENT);
+    const uint64_t header_bytes = all - 8;
+    char *made = kolo_alloc(all);
+    if (made) {
+        memcpy(made, &header_bytes, sizeof header_bytes);
+        memcpy(made + 8, text, length);
+        memset(made + 8 + length, ' ', all - 8 - length);
+    }
     free(text);
+    *header = made;
+    *bytes = all;
+    return made ? KOLO_OK : KOLO_NOMEM(all);
+}
+
+/* ---- in parts ---- */
+
+kolo_status kolo_safetensors_begin(kolo_safetensors_writer *w, kolo_safetensors_place *place) {
+    char *header, *temporary;
+    size_t bytes;
+    const int64_t own[] = {kolo_now_ns(), (int64_t)getpid(), (int64_t)(intptr_t)w};
+    const uint64_t mark = kolo_hash_bytes(own, sizeof own);
+    KOLO_TRY(kolo_file_temporary(w->file, &temporary));
+    kolo_status status = make_header(w, &header, &bytes); /* for its length */
+    if (status == KOLO_OK) {
+        kolo_free(header);
+        w->data_at = bytes;
+        status = kolo_file_put(w->file, 0, &mark, sizeof mark);
+    }
+    if (status == KOLO_OK) status = kolo_file_sync(w->file); /* others see it */
+    if (status != KOLO_OK) {
+        kolo_free(temporary);
+        return status;
+    }
+    *place = (kolo_safetensors_place){mark, w->data_at, temporary};
+    return KOLO_OK;
+}
+
+kolo_status kolo_safetensors_put(kolo_safetensors_writer *w, int i, int64_t first, int64_t count,
+                                 const void *data) {
+    uint64_t *hashes;
+    size_t n;
+    KOLO_ASSERT(w->data_at > 0 && i >= 0 && (size_t)i < w->n_pieces);
+    if (count == 0) return KOLO_OK;
+    KOLO_TRY(kolo_safetensors_hashes_of(w, &hashes, &n));
+    const piece *p = &w->pieces[i];
+    const size_t at = (size_t)first * p->element, bytes = (size_t)count * p->element;
+    KOLO_ASSERT(first % KOLO_SAFETENSORS_BLOCK == 0 && at + bytes <= p->bytes);
+    KOLO_ASSERT(count % KOLO_SAFETENSORS_BLOCK == 0 || at + bytes == p->bytes);
+    hashes += p->block + kolo_safetensors_blocks_of(first);
+    kolo_safetensors_hash_blocks(data, bytes, p->element, hashes);
+    return kolo_file_put(w->file, w->data_at + p->begin + at, data, bytes);
+}
+
+kolo_status kolo_safetensors_sync(kolo_safetensors_writer *w) { return kolo_file_sync(w->file); }
+
+/* ---- finishing ---- */
+
+static kolo_status write_header(kolo_safetensors_writer *w) {
+    char *header;
+    size_t bytes;
+    KOLO_TRY(make_header(w, &header, &bytes));
+    KOLO_ASSERT(w->data_at == 0 || w->data_at == bytes);
+    kolo_status status = w->data_at ? kolo_file_put(w->file, 0, header, bytes)
+                                    : kolo_file_append(w->file, header, bytes);
+    kolo_free(header);
     return status;
+}
+
+/* The hashes of what was added. */
+static kolo_status hash_pieces(kolo_safetensors_writer *w) {
+    uint64_t *hashes;
+    size_t count;
+    KOLO_TRY(kolo_safetensors_hashes_of(w, &hashes, &count));
+    for (size_t i = 0; i < w->n_pieces; i++) {
+        const piece *p = &w->pieces[i];
+        kolo_safetensors_hash_blocks(p->data, p->bytes, p->element, hashes + p->block);
+    }
+    return KOLO_OK;
 }
 
 kolo_status kolo_safetensors_finish(kolo_safetensors_writer *writer) {
     KOLO_ASSERT(writer->file != NULL);
-    KOLO_TRY(add_hashes(writer));
-    KOLO_TRY(append_header(writer));
-    for (size_t i = 0; i < writer->n_pieces; i++) {
+    const bool in_parts = writer->data_at > 0;
+    if (!in_parts) KOLO_TRY(hash_pieces(writer));
+    KOLO_TRY(write_header(writer));
+    for (size_t i = 0; i < writer->n_pieces && !in_parts; i++) {
         KOLO_TRY(kolo_file_append(writer->file, writer->pieces[i].data, writer->pieces[i].bytes));
     }
     kolo_file_writer *file = writer->file;

@@ -1,9 +1,11 @@
 /* safetensors: a file of the reference implementation, round trips, and invalid files. */
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/rng.h"
 #include "data/safetensors/safetensors.h"
 #include "support/support.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -301,11 +303,12 @@ static void a_flipped_bit_is_found(void **state) {
     ASSERT_OK(write_tensors(OUTPUT, &writer));
     kolo_safetensors_destroy(writer);
     ASSERT_OK(kolo_file_read(OUTPUT, 10000, &data, &n));
-    size_t key = 0;
-    while (memcmp(data + key, "kolo_xxh3", 9) != 0) key++;
+    static const char name[] = "kolo_xxh3_blocks";
+    size_t key = 0, end = sizeof name - 1;
+    while (memcmp(data + key, name, end) != 0) key++;
     for (size_t bit = 0; bit < 8 * n; bit++) {
         kolo_safetensors *file = NULL;
-        if (bit / 8 >= key && bit / 8 < key + 9) continue;
+        if (bit / 8 >= key && bit / 8 < key + end) continue;
         data[bit / 8] = (char)(data[bit / 8] ^ 1 << bit % 8);
         kolo_status status = kolo_safetensors_parse((uint8_t *)data, n, "flipped", &file);
         if (status == KOLO_OK) status = kolo_safetensors_check(file);
@@ -314,6 +317,95 @@ static void a_flipped_bit_is_found(void **state) {
         if (status == KOLO_OK) fail_msg("bit %zu of byte %zu", bit % 8, bit / 8);
     }
     kolo_free(data);
+}
+
+/* A file of earlier versions, which had a hash of the bytes of each tensor. */
+static void hashes_of_whole_tensors_are_checked(void **state) {
+    static const char text[] =
+        "{\"__metadata__\":{\"kolo_xxh3\":\"%016" PRIx64 "%016" PRIx64 "\"},%s}";
+    static const char bare[] = "\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}";
+    static const char sorted[] = "{\"a\":{\"data_offsets\":[0,8],\"dtype\":\"F32\",\"shape\":[2]}}";
+    const uint8_t zeros[8] = {0};
+    for (int damaged = 0; damaged < 2; damaged++) {
+        char header[256];
+        uint8_t *memory;
+        kolo_safetensors *file;
+        snprintf(header, sizeof header, text, kolo_hash_text(sorted), kolo_hash_bytes(zeros, 8),
+                 bare);
+        ASSERT_OK(parse(header, 8, &file, &memory));
+        memory[8 + strlen(header)] = (uint8_t)damaged;
+        kolo_status status = kolo_safetensors_check(file);
+        if (status != (damaged ? KOLO_ERR_FORMAT : KOLO_OK)) fail_msg("%s", kolo_last_error());
+        kolo_safetensors_close(file);
+        free(memory);
+    }
+}
+
+/* ---- files in parts ---- */
+
+enum { LONG = 3 * KOLO_SAFETENSORS_BLOCK + 5 };
+
+static kolo_status declare_two(kolo_safetensors_writer *w) {
+    const kolo_shape all = kolo_shape_1(LONG), two = kolo_shape_1(2);
+    KOLO_TRY(kolo_safetensors_declare(w, "long", KOLO_DTYPE_I32, &all));
+    return kolo_safetensors_declare(w, "ints", KOLO_DTYPE_I32, &two);
+}
+
+/* Two writers, which put parts in any order, make the file that one makes. */
+static void parts_make_the_same_file(void **state) {
+    static int32_t numbers[LONG];
+    const kolo_shape all = kolo_shape_1(LONG), two = kolo_shape_1(2);
+    const int64_t block = KOLO_SAFETENSORS_BLOCK;
+    kolo_safetensors_writer *whole, *first, *second;
+    kolo_safetensors_place place;
+    uint64_t *hashes, *others;
+    size_t n, sizes[2];
+    char *data[2];
+    for (int i = 0; i < LONG; i++) numbers[i] = 3 * i;
+    ASSERT_OK(kolo_safetensors_create(OUTPUT ".a", &whole));
+    ASSERT_OK(kolo_safetensors_add(whole, "long", KOLO_DTYPE_I32, &all, numbers));
+    ASSERT_OK(kolo_safetensors_add(whole, "ints", KOLO_DTYPE_I32, &two, ints));
+    ASSERT_OK(kolo_safetensors_finish(whole));
+    ASSERT_OK(kolo_safetensors_create(OUTPUT ".b", &first));
+    ASSERT_OK(declare_two(first));
+    ASSERT_OK(kolo_safetensors_begin(first, &place));
+    place.mark++;
+    assert_int_equal(kolo_safetensors_join(&place, &second), KOLO_ERR_IO);
+    assert_non_null(strstr(kolo_last_error(), "there is another file of this name"));
+    place.mark--;
+    ASSERT_OK(kolo_safetensors_join(&place, &second));
+    ASSERT_OK(declare_two(second));
+    ASSERT_OK(kolo_safetensors_put(second, 0, 2 * block, block + 5, numbers + 2 * block));
+    ASSERT_OK(kolo_safetensors_put(second, 0, block, block, numbers + block));
+    ASSERT_OK(kolo_safetensors_put(first, 1, 0, 2, ints));
+    ASSERT_OK(kolo_safetensors_put(first, 0, 0, block, numbers));
+    ASSERT_OK(kolo_safetensors_sync(second));
+    ASSERT_OK(kolo_safetensors_hashes_of(first, &hashes, &n));
+    ASSERT_OK(kolo_safetensors_hashes_of(second, &others, &n));
+    assert_int_equal(n, 5);
+    for (size_t i = 0; i < n; i++) hashes[i] |= others[i];
+    ASSERT_OK(kolo_safetensors_finish(first));
+    kolo_safetensors_destroy(whole);
+    kolo_safetensors_destroy(first);
+    kolo_safetensors_destroy(second);
+    kolo_free(place.temporary);
+    ASSERT_OK(kolo_file_read(OUTPUT ".a", 1 << 20, &data[0], &sizes[0]));
+    ASSERT_OK(kolo_file_read(OUTPUT ".b", 1 << 20, &data[1], &sizes[1]));
+    assert_int_equal(sizes[0], sizes[1]);
+    assert_memory_equal(data[0], data[1], sizes[0]);
+    kolo_free(data[0]);
+    kolo_free(data[1]);
+    unlink(OUTPUT ".a");
+    unlink(OUTPUT ".b");
+}
+
+static void devices_are_not_written_in_parts(void **state) {
+    kolo_safetensors_writer *writer;
+    kolo_safetensors_place place = {0};
+    ASSERT_OK(kolo_safetensors_create("/dev/null", &writer));
+    assert_int_equal(kolo_safetensors_begin(writer, &place), KOLO_ERR_IO);
+    assert_non_null(strstr(kolo_last_error(), "cannot write /dev/null in parts"));
+    kolo_safetensors_destroy(writer);
 }
 
 static void failing_memory_is_reported(void **state) {
@@ -351,6 +443,9 @@ TEST_MAIN(test_safetensors) {
         cmocka_unit_test(what_kolo_lacks_is_unsupported),
         cmocka_unit_test(damaged_files_are_refused),
         cmocka_unit_test(a_flipped_bit_is_found),
+        cmocka_unit_test(hashes_of_whole_tensors_are_checked),
+        cmocka_unit_test(parts_make_the_same_file),
+        cmocka_unit_test(devices_are_not_written_in_parts),
         cmocka_unit_test(failing_memory_is_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
