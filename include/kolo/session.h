@@ -218,8 +218,8 @@ KOLO_API kolo_status kolo_session_get_gradient(const kolo_session *session, cons
 /* ---- files ---- */
 
 /* Writes parameters, statistics, optimizer state and the number of steps to a safetensors file, on
- * rank 0; the file is replaced at once when it is complete. Collective. IO; DIVERGED: a value is
- * not finite; the file is then not written. */
+ * rank 0, with `zero` on all ranks; the file is replaced at once when it is complete. Collective.
+ * IO; DIVERGED: a value is not finite; the file is then not written. */
 KOLO_API kolo_status kolo_session_save(kolo_session *session, const char *path);
 /* Reads such a file on rank 0 and sets all ranks to it: training continues as if it had not been
  * interrupted, with the same bits if batches and ranks are the same. With `zero` all

@@ -55,6 +55,8 @@ const kolo_store_entry *kolo_store_find(const kolo_store *store, const char *nam
 size_t kolo_store_entry_bytes(const kolo_store_entry *entry);
 /* Whether ranks hold ranges of some entries (kolo_pass_zero). */
 bool kolo_store_is_sharded(const kolo_store *store);
+/* The communicator of the ranks that hold the shards; NULL: nothing is sharded. Borrowed. */
+kolo_comm *kolo_store_shard_comm(const kolo_store *store);
 /* Address of an entry in the current bank, in the layout of the store. */
 void *kolo_store_data(const kolo_store *store, const kolo_store_entry *entry);
 /* Copies an entry to `canonical` in row-major order. Of a shard, the whole tensor: a collective

@@ -392,3 +392,7 @@ bool kolo_store_is_sharded(const kolo_store *s) {
     }
     return false;
 }
+
+kolo_comm *kolo_store_shard_comm(const kolo_store *s) {
+    return kolo_store_is_sharded(s) ? s->comm : NULL;
+}

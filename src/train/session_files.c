@@ -1,5 +1,5 @@
 /* The files of a program's session: saving, loading, loading what fits. Rank 0 reads and writes;
- * with sharded state the others take part. */
+ * with sharded state all do. */
 #include "kolo/checkpoint.h"
 #include "kolo/session.h"
 #include "train/checkpoint/checkpoint.h"

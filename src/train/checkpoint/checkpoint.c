@@ -1,4 +1,4 @@
-/* Checkpoints: saving, reading metadata, loading after all tensors are checked. */
+/* Checkpoints: reading metadata, loading after all tensors are checked. save.c writes them. */
 #include "train/checkpoint/checkpoint.h"
 
 #include "train/checkpoint/finite.h"
@@ -9,103 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const uint64_t training_version = 1;
+const uint64_t kolo_checkpoint_training_version = 1;
 static const int64_t max_dim = 1 << 20, max_count = INT64_C(1) << 32; /* of one sample */
 
 const char *const kolo_checkpoint_keys[] = {"kolo", "model",  "model_options", "sample", "classes",
                                             "data", "epochs", "steps",         "seed",   "format",
                                             NULL};
-
-/* ---- writing ---- */
-
-enum { SAMPLE_TEXT = 24 * KOLO_MAX_RANK };
-
-/* "1x28x28"; "" without dimensions. */
-static const char *sample_text(const kolo_shape *shape, char text[SAMPLE_TEXT]) {
-    int length = 0;
-    text[0] = '\0';
-    for (int i = 0; i < shape->rank; i++) {
-        length += snprintf(text + length, (size_t)(SAMPLE_TEXT - length), "%s%" PRId64,
-                           i ? "x" : "", shape->dim[i]);
-    }
-    return text;
-}
-
-static kolo_status set_number(kolo_safetensors_writer *writer, const char *key, uint64_t number) {
-    char text[24];
-    snprintf(text, sizeof text, "%" PRIu64, number);
-    return kolo_safetensors_set(writer, key, text);
-}
-
-static kolo_status add_metadata(kolo_safetensors_writer *writer, const kolo_checkpoint_info *info) {
-    char sample[SAMPLE_TEXT];
-    KOLO_TRY(kolo_safetensors_set(writer, "format", "pt"));
-    KOLO_TRY(kolo_safetensors_set(writer, "kolo", kolo_version()));
-    KOLO_TRY(kolo_safetensors_set(writer, "model", info->model));
-    KOLO_TRY(kolo_safetensors_set(writer, "model_options",
-                                  info->model_options ? info->model_options : ""));
-    KOLO_TRY(kolo_safetensors_set(writer, "sample", sample_text(&info->sample, sample)));
-    KOLO_TRY(set_number(writer, "classes", (uint64_t)info->classes));
-    if (info->data) KOLO_TRY(kolo_safetensors_set(writer, "data", info->data));
-    KOLO_TRY(set_number(writer, "epochs", (uint64_t)info->epochs));
-    KOLO_TRY(set_number(writer, "steps", (uint64_t)info->steps));
-    KOLO_TRY(set_number(writer, "seed", info->seed));
-    if (!info->options) return KOLO_OK;
-    KOLO_TRY(set_number(writer, "training", training_version));
-    KOLO_TRY(kolo_safetensors_set(writer, "options", info->options));
-    return kolo_safetensors_set(writer, "progress", info->progress);
-}
-
-/* Takes part in reading a shard, for the rank that writes. */
-static kolo_status read_for_writer(const kolo_store *store, const kolo_store_entry *entry) {
-    size_t bytes = (size_t)kolo_shape_count(&entry->canon) * kolo_dtype_bytes(entry->tensor.dtype);
-    void *copy = kolo_alloc(bytes);
-    if (!copy) return KOLO_NOMEM(bytes);
-    kolo_status status = kolo_store_read(store, entry, copy);
-    kolo_free(copy);
-    return status;
-}
-
-/* Adds one tensor; its canonical copy lives in `arena` until the file is written. */
-static kolo_status add_tensor(kolo_safetensors_writer *writer, const kolo_store *store,
-                              const kolo_store_entry *entry, kolo_arena *arena) {
-    kolo_dtype dtype = entry->tensor.dtype;
-    size_t bytes = (size_t)kolo_shape_count(&entry->canon) * kolo_dtype_bytes(dtype);
-    void *copy = kolo_arena_alloc(arena, bytes);
-    if (!copy) return KOLO_NOMEM(bytes);
-    KOLO_TRY(kolo_store_read(store, entry, copy));
-    return kolo_safetensors_add(writer, entry->name, dtype, &entry->canon, copy);
-}
-
-/* Adds all parameters and running statistics, with `training` the optimizer state. Without a writer
- * only takes part in reading shards, which all ranks do in any case. */
-static kolo_status add_tensors(kolo_safetensors_writer *writer, const kolo_store *store,
-                               bool training, kolo_arena *arena) {
-    for (int i = 0; i < kolo_store_count(store); i++) {
-        const kolo_store_entry *entry = kolo_store_entry_at(store, i);
-        if (!training && !kolo_store_entry_is_model(entry)) continue;
-        if (writer) {
-            KOLO_TRY(add_tensor(writer, store, entry, arena));
-        } else if (entry->cuts) {
-            KOLO_TRY(read_for_writer(store, entry));
-        }
-    }
-    return KOLO_OK;
-}
-
-kolo_status kolo_checkpoint_save(const char *path, const kolo_store *store,
-                                 const kolo_checkpoint_info *info) {
-    kolo_arena arena = {0};
-    kolo_safetensors_writer *writer = NULL;
-    kolo_status begun = path ? kolo_safetensors_create(path, &writer) : KOLO_OK;
-    if (begun == KOLO_OK && path) begun = add_metadata(writer, info);
-    const bool writes = path && begun == KOLO_OK;
-    kolo_status status = add_tensors(writes ? writer : NULL, store, info->options, &arena);
-    if (status == KOLO_OK && writes) status = kolo_safetensors_finish(writer);
-    kolo_safetensors_destroy(writer);
-    kolo_arena_fini(&arena);
-    return begun != KOLO_OK ? begun : status;
-}
 
 /* ---- opening ---- */
 
@@ -177,12 +86,12 @@ static kolo_status read_metadata(kolo_checkpoint *c) {
     info->steps = (int64_t)steps;
     if (!kolo_safetensors_metadata(c->file, "training")) return KOLO_OK;
     KOLO_TRY(get_number(c, "training", 1, UINT64_MAX, &version));
-    if (version > training_version) {
+    if (version > kolo_checkpoint_training_version) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
                          "%s: the training state has version %" PRIu64
                          ", of a newer kolo; this one reads up to %" PRIu64
                          ": use that kolo, or export the parameters with it",
-                         c->path, version, training_version);
+                         c->path, version, kolo_checkpoint_training_version);
     }
     info->options = kolo_safetensors_metadata(c->file, "options");
     info->progress = kolo_safetensors_metadata(c->file, "progress");

@@ -31,14 +31,23 @@ typedef struct kolo_checkpoint_info {
     const char *options, *progress; /* both NULL: parameters only */
 } kolo_checkpoint_info;
 
+/* The version of the state of training that is written. */
+extern const uint64_t kolo_checkpoint_training_version;
+
 /* Metadata keys that describe the model and the run, NULL-terminated. */
 extern const char *const kolo_checkpoint_keys[];
 
 /* Writes the parameters of `store`, and with `options` and `progress` the optimizer state. If parts
- * of the store are sharded, all ranks call it; those that write nothing give no path. IO: the file
- * cannot be written; NOMEM; PEER, TIMEOUT. */
+ * of the store are sharded, all ranks call it and write: rank 0 gives the path and what `info`
+ * states, the others the same `options` or none. The file does not depend on the number of ranks.
+ * It takes no memory but a hash of 8 bytes for 4,096 elements and a copy of the largest tensor that
+ * is not in row-major order, two copies if that is sharded. IO: the file cannot be written, or a
+ * rank cannot see it; NOMEM; PEER, TIMEOUT. The old file is kept then. */
 kolo_status kolo_checkpoint_save(const char *path, const kolo_store *store,
                                  const kolo_checkpoint_info *info);
+/* Whether all ranks can write to the folder of `path`, which rank 0 gives. Collective. IO, naming
+ * the rank that cannot. */
+kolo_status kolo_checkpoint_try_folder(const char *path, kolo_comm *comm);
 
 typedef struct kolo_checkpoint {
     kolo_safetensors *file;

@@ -184,7 +184,16 @@ kolo_status kolo_job_create_session(kolo_job *j) {
     return kolo_job_load_weights(j);
 }
 
+/* With sharded state all ranks write checkpoints: detects a folder that they do not share. */
+static kolo_status try_shared_folder(const kolo_job *j) {
+    bool all = j->setup.opts.out_dir && kolo_store_is_sharded(kolo_session_store(j->session));
+    if (!all) return KOLO_OK;
+    return kolo_checkpoint_try_folder(j->files ? kolo_run_files_checkpoint(j->files) : NULL,
+                                      j->comm);
+}
+
 kolo_status kolo_job_start(kolo_job *j) {
+    KOLO_TRY(try_shared_folder(j));
     KOLO_TRY(kolo_resume_load(&j->resume, j->session, j->comm));
     if (j->resume.state.steps > 0) kolo_session_unsettle(j->session);
     j->state.steps = kolo_session_steps(j->session);

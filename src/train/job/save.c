@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-/* Saves the store to `path`, on rank 0. The other ranks, which give no path, take part in reading
- * what is sharded. */
+/* Saves the store to `path`, on rank 0. With shards the other ranks, which give no path, write too.
+ */
 kolo_status kolo_job_save(const kolo_job *j, const char *path, bool training) {
     kolo_text options = {0}, progress = {0};
     kolo_checkpoint_info info = {
@@ -41,7 +41,7 @@ static bool wants_checkpoint(const kolo_job *j) {
     return every > 0 && (done % every == 0 || done == j->end);
 }
 
-/* Writes a resumable checkpoint if one is due, on rank 0. */
+/* Writes a resumable checkpoint if one is due. */
 kolo_status kolo_job_save_resumable(const kolo_job *j) {
     const kolo_train_opts *o = &j->setup.opts;
     if (!wants_checkpoint(j)) return KOLO_OK;

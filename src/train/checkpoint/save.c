@@ -1,0 +1,229 @@
+/* Saving: the parts of each tensor that this rank writes. Of what is sharded (--zero) in row-major
+ * order that is its range, without a copy; of what all ranks have, an equal part. Tensors of other
+ * layouts are reordered one at a time, sharded ones are gathered before. Ranges and parts are whole
+ * blocks, so that the file has the same bytes whatever the number of ranks.
+ *
+ * Rank 0 creates the file and finishes it after all have written; a rank that fails ends the save
+ * on all ranks, and the old file is kept. */
+#include "base/file.h"
+#include "train/checkpoint/checkpoint.h"
+#include "train/session/agree.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+_Static_assert(KOLO_SQUARE_BLOCK % KOLO_SAFETENSORS_BLOCK == 0, "shards are whole blocks");
+
+enum { SAMPLE_TEXT = 24 * KOLO_MAX_RANK };
+
+typedef struct saving {
+    const kolo_store *store; /* NULL: no tensors */
+    const kolo_checkpoint_info *info;
+    kolo_comm *comm; /* of the ranks that write; NULL: only this process */
+    int rank, ranks;
+    kolo_safetensors_writer *writer;
+    kolo_safetensors_place place;
+} saving;
+
+/* ---- metadata ---- */
+
+/* "1x28x28"; "" without dimensions. */
+static const char *sample_text(const kolo_shape *shape, char text[SAMPLE_TEXT]) {
+    int length = 0;
+    text[0] = '\0';
+    for (int i = 0; i < shape->rank; i++) {
+        length += snprintf(text + length, (size_t)(SAMPLE_TEXT - length), "%s%" PRId64,
+                           i ? "x" : "", shape->dim[i]);
+    }
+    return text;
+}
+
+static kolo_status set_number(kolo_safetensors_writer *writer, const char *key, uint64_t number) {
+    char text[24];
+    snprintf(text, sizeof text, "%" PRIu64, number);
+    return kolo_safetensors_set(writer, key, text);
+}
+
+static kolo_status add_metadata(kolo_safetensors_writer *writer, const kolo_checkpoint_info *info) {
+    char sample[SAMPLE_TEXT];
+    KOLO_TRY(kolo_safetensors_set(writer, "format", "pt"));
+    KOLO_TRY(kolo_safetensors_set(writer, "kolo", kolo_version()));
+    KOLO_TRY(kolo_safetensors_set(writer, "model", info->model));
+    KOLO_TRY(kolo_safetensors_set(writer, "model_options",
+                                  info->model_options ? info->model_options : ""));
+    KOLO_TRY(kolo_safetensors_set(writer, "sample", sample_text(&info->sample, sample)));
+    KOLO_TRY(set_number(writer, "classes", (uint64_t)info->classes));
+    if (info->data) KOLO_TRY(kolo_safetensors_set(writer, "data", info->data));
+    KOLO_TRY(set_number(writer, "epochs", (uint64_t)info->epochs));
+    KOLO_TRY(set_number(writer, "steps", (uint64_t)info->steps));
+    KOLO_TRY(set_number(writer, "seed", info->seed));
+    if (!info->options) return KOLO_OK;
+    KOLO_TRY(set_number(writer, "training", kolo_checkpoint_training_version));
+    KOLO_TRY(kolo_safetensors_set(writer, "options", info->options));
+    return kolo_safetensors_set(writer, "progress", info->progress);
+}
+
+/* ---- the file, created by rank 0 and joined by the others ---- */
+
+/* Entry i if it is saved, else NULL. */
+static const kolo_store_entry *saved(const saving *s, int i) {
+    const kolo_store_entry *entry = kolo_store_entry_at(s->store, i);
+    return s->info->options || kolo_store_entry_is_model(entry) ? entry : NULL;
+}
+
+static kolo_status declare_all(saving *s) {
+    for (int i = 0; s->store && i < kolo_store_count(s->store); i++) {
+        const kolo_store_entry *entry = saved(s, i);
+        if (!entry) continue;
+        KOLO_TRY(
+            kolo_safetensors_declare(s->writer, entry->name, entry->tensor.dtype, &entry->canon));
+    }
+    return KOLO_OK;
+}
+
+static kolo_status create(saving *s, const char *path) {
+    KOLO_TRY(kolo_safetensors_create(path, &s->writer));
+    if (s->info) KOLO_TRY(add_metadata(s->writer, s->info));
+    KOLO_TRY(declare_all(s));
+    return kolo_safetensors_begin(s->writer, &s->place);
+}
+
+static kolo_status join(saving *s) {
+    kolo_status status = kolo_safetensors_join(&s->place, &s->writer);
+    if (status == KOLO_ERR_IO) {
+        return KOLO_FAIL(
+            status,
+            "%s, which rank 0 created, is not on rank %d: where state is divided over the "
+            "workers (--zero) all of them write checkpoints: choose a folder that they "
+            "share",
+            s->place.temporary, s->rank);
+    }
+    return status == KOLO_OK ? declare_all(s) : status;
+}
+
+/* Sends all ranks the place of the file. Collective. */
+static kolo_status share_place(saving *s) {
+    uint64_t numbers[] = {s->place.mark, s->place.data_at,
+                          s->rank == 0 ? strlen(s->place.temporary) + 1 : 0};
+    KOLO_TRY(kolo_broadcast(s->comm, numbers, sizeof numbers, KOLO_DTYPE_U8, 0));
+    if (s->rank > 0) {
+        s->place = (kolo_safetensors_place){numbers[0], numbers[1], kolo_zalloc(numbers[2])};
+    }
+    KOLO_TRY(kolo_agree(s->comm, s->place.temporary ? KOLO_OK : KOLO_NOMEM(numbers[2])));
+    return kolo_broadcast(s->comm, s->place.temporary, numbers[2], KOLO_DTYPE_U8, 0);
+}
+
+static kolo_status open_file(saving *s, const char *path) {
+    KOLO_TRY(kolo_agree(s->comm, s->rank == 0 ? create(s, path) : KOLO_OK));
+    if (s->ranks == 1) return KOLO_OK;
+    KOLO_TRY(share_place(s));
+    return kolo_agree(s->comm, s->rank > 0 ? join(s) : KOLO_OK);
+}
+
+static void close_file(saving *s) {
+    kolo_safetensors_destroy(s->writer);
+    kolo_free(s->place.temporary);
+}
+
+static saving start(kolo_comm *comm, const kolo_store *store, const kolo_checkpoint_info *info) {
+    return (saving){
+        .store = store,
+        .info = info,
+        .comm = comm,
+        .rank = comm ? kolo_comm_rank(comm) : 0,
+        .ranks = comm ? kolo_comm_size(comm) : 1,
+    };
+}
+
+/* ---- tensors ---- */
+
+/* Where the part of rank r begins in n elements that all have. */
+static int64_t part_at(const saving *s, int64_t n, int r) {
+    const int64_t blocks = (n + KOLO_SAFETENSORS_BLOCK - 1) / KOLO_SAFETENSORS_BLOCK;
+    const int64_t at = blocks * r / s->ranks * KOLO_SAFETENSORS_BLOCK;
+    return at < n ? at : n;
+}
+
+/* Writes this rank's part of tensor i from the whole in row-major order. */
+static kolo_status put_part(saving *s, int i, const kolo_store_entry *entry, const char *whole) {
+    const int64_t n = kolo_shape_count(&entry->canon);
+    const int64_t first = part_at(s, n, s->rank), end = part_at(s, n, s->rank + 1);
+    const size_t skip = (size_t)first * kolo_dtype_bytes(entry->tensor.dtype);
+    return kolo_safetensors_put(s->writer, i, first, end - first, whole + skip);
+}
+
+/* The same of a tensor that is gathered or reordered before; `failed`: takes part only. */
+static kolo_status put_copy(saving *s, int i, const kolo_store_entry *entry, bool failed) {
+    size_t bytes = (size_t)kolo_shape_count(&entry->canon) * kolo_dtype_bytes(entry->tensor.dtype);
+    void *copy = kolo_alloc(bytes);
+    if (!copy) return KOLO_NOMEM(bytes);
+    kolo_status status = kolo_store_read(s->store, entry, copy);
+    if (status == KOLO_OK && !failed) status = put_part(s, i, entry, copy);
+    kolo_free(copy);
+    return status;
+}
+
+/* Whether the ranges of all ranks are whole blocks in the order of files. */
+static bool is_in_blocks(const saving *s, const kolo_store_entry *entry) {
+    const int64_t n = kolo_shape_count(&entry->canon);
+    bool in_blocks = kolo_layout_is_plain(&entry->tensor.layout);
+    for (int r = 0; r < s->ranks && entry->cuts; r++) {
+        in_blocks &= entry->cuts[r] % KOLO_SAFETENSORS_BLOCK == 0 || entry->cuts[r] == n;
+    }
+    return in_blocks;
+}
+
+static kolo_status put_tensor(saving *s, int i, const kolo_store_entry *entry, bool failed) {
+    const char *data = kolo_store_data(s->store, entry);
+    if (!is_in_blocks(s, entry)) {
+        return failed && !entry->cuts ? KOLO_OK : put_copy(s, i, entry, failed);
+    }
+    if (failed) return KOLO_OK;
+    if (!entry->cuts) return put_part(s, i, entry, data);
+    return kolo_safetensors_put(s->writer, i, entry->first, entry->count, data);
+}
+
+/* Writes what is this rank's. One that fails still takes part in gathering. */
+static kolo_status put_all(saving *s) {
+    kolo_status status = KOLO_OK;
+    for (int i = 0, number = 0; i < kolo_store_count(s->store); i++) {
+        const kolo_store_entry *entry = saved(s, i);
+        if (!entry) continue;
+        kolo_status put = put_tensor(s, number++, entry, status != KOLO_OK);
+        if (status == KOLO_OK) status = put;
+    }
+    if (status == KOLO_OK && s->rank > 0) status = kolo_safetensors_sync(s->writer);
+    return status;
+}
+
+/* Gives rank 0 the hashes of all blocks; 0 stands for those of other ranks. */
+static kolo_status collect_hashes(saving *s) {
+    uint64_t *hashes = NULL;
+    size_t count = 0;
+    KOLO_TRY(kolo_agree(s->comm, kolo_safetensors_hashes_of(s->writer, &hashes, &count)));
+    if (s->ranks == 1 || count == 0) return KOLO_OK;
+    return kolo_reduce(s->comm, NULL, hashes, count, KOLO_DTYPE_I64, KOLO_OR, 0);
+}
+
+static kolo_status write_file(saving *s, const char *path) {
+    KOLO_TRY(open_file(s, path));
+    KOLO_TRY(kolo_agree(s->comm, put_all(s)));
+    KOLO_TRY(collect_hashes(s));
+    return s->rank == 0 ? kolo_safetensors_finish(s->writer) : KOLO_OK;
+}
+
+kolo_status kolo_checkpoint_save(const char *path, const kolo_store *store,
+                                 const kolo_checkpoint_info *info) {
+    saving s = start(kolo_store_shard_comm(store), store, info);
+    kolo_status status = write_file(&s, path);
+    close_file(&s);
+    return status;
+}
+
+kolo_status kolo_checkpoint_try_folder(const char *path, kolo_comm *comm) {
+    saving s = start(comm, NULL, NULL);
+    kolo_status status = open_file(&s, path);
+    close_file(&s);
+    return status;
+}
