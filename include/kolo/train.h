@@ -103,10 +103,11 @@ typedef struct kolo_train_opts {
     int64_t check_replicas;  /* steps between comparisons of parameters and optimizer state over all
                                 ranks; an error names the rank that differs. 0: at the end only */
     const char *consistency; /* when the workers exchange what they have learned: "bsp", in every
-                                step; "local:H", "bmuf:H" or "diloco:H": every H steps, between
-                                which each trains on its own (docs/consistency.md). NULL: bsp.
-                                UNSUPPORTED with `zero`, `reproducible`, `sync_bn` and
-                                `sparse_embedding` */
+                                step; "lag:S", in every step, for the update S steps later;
+                                "local:H", "bmuf:H" or "diloco:H": every H steps, between which each
+                                trains on its own (docs/consistency.md). NULL: bsp. The others:
+                                UNSUPPORTED with `zero`, `reproducible` and `sparse_embedding`,
+                                those with rounds also with `sync_bn` */
     const char *compress; /* codec of gradients, with error feedback: "f16", "bf16", "int8", "1bit"
                              or "topk:R" (kolo/codec.h); under bmuf and diloco, of the changes of a
                              round. Each rank sends its code to all others. NULL: none. UNSUPPORTED

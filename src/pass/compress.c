@@ -7,6 +7,7 @@
  * The residual is LOCAL state: each rank has its own. Seide et al., "1-bit stochastic gradient
  * descent", 2014; Karimireddy et al., "Error feedback fixes SignSGD", 2019. */
 #include "graph/ops/ops.h"
+#include "pass/gradient_sums.h"
 #include "pass/pass.h"
 
 typedef struct compressor {
@@ -16,50 +17,23 @@ typedef struct compressor {
     int axis, ranks;
     int32_t *param_of; /* by value: the parameter of which it is the gradient; -1: none */
     kolo_value *by;    /* by value: what replaces it, or KOLO_NONE */
+    int32_t *early;    /* by value: the node that sums it, if it can start at once; -1: none */
     int32_t n_values;  /* before values are added */
     kolo_node **order;
     int32_t n;
 } compressor;
 
-/* The parameter of which v is the gradient, maybe in another layout; -1: none. */
-static int32_t param_of(const compressor *c, kolo_value v) {
-    for (;;) {
-        int32_t producer = kolo_info(c->g, v)->producer;
-        if (c->param_of[v.id] >= 0) return c->param_of[v.id];
-        if (producer < 0 || c->g->nodes[producer]->op != &kolo_op_reorder) return -1;
-        v = c->g->nodes[producer]->in[0];
-    }
-}
-
 /* The parameter whose gradient a node sums over the ranks, if it is large enough; -1: none. */
 static int32_t compresses(const compressor *c, const kolo_node *n) {
-    if (n->op->comm != KOLO_OP_REDISTRIBUTE) return -1;
-    const kolo_placement *from = &n->move->from.axis[c->axis], *to = &n->move->to.axis[c->axis];
-    bool sums = from->kind == KOLO_PLACEMENT_PARTIAL && to->kind == KOLO_PLACEMENT_INVARIANT;
-    bool large = kolo_tensor_bytes(&kolo_info(c->g, n->in[0])->tensor) >= c->min_bytes;
-    return sums && large ? param_of(c, n->in[0]) : -1;
+    int32_t param = kolo_summed_gradient(c->g, n, c->axis, c->param_of);
+    if (param < 0) return -1;
+    return kolo_tensor_bytes(&kolo_info(c->g, n->in[0])->tensor) >= c->min_bytes ? param : -1;
 }
 
 static kolo_placements on_axis(const compressor *c, kolo_placement_kind kind) {
     kolo_placements p = {0};
     p.axis[c->axis].kind = kind;
     return p;
-}
-
-static kolo_value add_residual(const compressor *c, kolo_value gradient, int32_t param) {
-    kolo_graph *g = c->g;
-    char *name = kolo_format("optimizer.residual.%s", g->values[param].name);
-    if (!name) {
-        kolo_graph_set_failed(g, KOLO_NOMEM(64));
-        return KOLO_NONE;
-    }
-    kolo_value residual = kolo_graph_state(g, name, gradient);
-    kolo_free(name);
-    if (!kolo_value_ok(residual)) return residual;
-    kolo_info(g, residual)->canon = g->values[param].canon;
-    kolo_info(g, residual)->placements = on_axis(c, KOLO_PLACEMENT_LOCAL);
-    kolo_graph_make_local(g, residual, c->ranks, kolo_mesh_coordinate(&g->mesh, g->rank, c->axis));
-    return residual;
 }
 
 static kolo_node *add(compressor *c, const kolo_op *op, const kolo_value *in, int n_in, int n_out,
@@ -91,15 +65,19 @@ static kolo_status compress(compressor *c, const kolo_node *sum, int32_t param) 
     const kolo_tensor codes = kolo_tensor_plain(KOLO_DTYPE_U8, kolo_shape_1(c->ranks * bytes));
     const kolo_attr attr[KOLO_MAX_ATTRS] = {
         [KOLO_CODE_KIND].i = c->codec->kind, [KOLO_CODE_RATIO].f = c->codec->ratio};
-    const kolo_value in[] = {gradient, add_residual(c, gradient, param)};
+    const kolo_value in[] = {gradient,
+                             kolo_gradient_state(g, "residual", gradient, param, c->axis)};
     KOLO_TRY(kolo_graph_check(g));
+    kolo_info(g, in[1])->placements = on_axis(c, KOLO_PLACEMENT_LOCAL);
     kolo_node *encode = add(c, &kolo_op_encode, in, 2, 2, (kolo_tensor[]){code, tensor}, attr);
     if (!encode) return kolo_graph_check(g);
     KOLO_TRY(add_moves(c, encode, &move));
     const kolo_placements own = on_axis(c, KOLO_PLACEMENT_LOCAL);
     kolo_value all = kolo_redistribute_as(g, encode->out[0], &own, &move.to, &codes);
     KOLO_TRY(kolo_graph_check(g));
-    c->order[c->n++] = g->nodes[kolo_info(g, all)->producer];
+    kolo_node *gather = g->nodes[kolo_info(g, all)->producer];
+    gather->attr[KOLO_REDISTRIBUTE_EARLY] = sum->attr[KOLO_REDISTRIBUTE_EARLY];
+    c->order[c->n++] = gather;
     kolo_node *decode = add(c, &kolo_op_decode, &all, 1, 1, &tensor, attr);
     if (!decode) return kolo_graph_check(g);
     const kolo_node *keep = add(c, &kolo_op_reorder, &encode->out[1], 1, 1, &tensor, NULL);
@@ -114,28 +92,38 @@ static kolo_value replaced(const compressor *c, kolo_value v) {
     return v.id < c->n_values && kolo_value_ok(c->by[v.id]) ? c->by[v.id] : v;
 }
 
+/* Sums that can start at once are made right behind what they are of. */
+static kolo_status visit(compressor *c, kolo_node *n) {
+    int32_t param = compresses(c, n);
+    for (int k = 0; k < n->n_in; k++) n->in[k] = replaced(c, n->in[k]);
+    if (param < 0) {
+        c->order[c->n++] = n;
+    } else if (!kolo_value_ok(c->by[n->out[0].id])) {
+        return compress(c, n, param);
+    }
+    for (int k = 0; k < n->n_out; k++) {
+        int32_t early = c->early[n->out[k].id];
+        if (early < 0) continue;
+        const kolo_node *sum = c->g->nodes[early];
+        KOLO_TRY(compress(c, sum, compresses(c, sum)));
+    }
+    return KOLO_OK;
+}
+
 static kolo_status walk(compressor *c) {
     kolo_graph *g = c->g;
     const int32_t n_nodes = g->n_nodes;
+    kolo_find_gradients(g, c->param_of);
     for (int32_t v = 0; v < c->n_values; v++) {
-        c->param_of[v] = -1;
         c->by[v] = KOLO_NONE;
-    }
-    for (int32_t v = 0; v < c->n_values; v++) {
-        const kolo_value_info *info = &g->values[v];
-        bool dense = info->kind == KOLO_VALUE_PARAM && info->rows == 0;
-        if (dense && kolo_value_ok(info->grad)) c->param_of[info->grad.id] = v;
+        c->early[v] = -1;
     }
     for (int32_t i = 0; i < n_nodes; i++) {
-        kolo_node *n = g->nodes[i];
-        int32_t param = compresses(c, n);
-        for (int k = 0; k < n->n_in; k++) n->in[k] = replaced(c, n->in[k]);
-        if (param >= 0) {
-            KOLO_TRY(compress(c, n, param));
-        } else {
-            c->order[c->n++] = n;
-        }
+        const kolo_node *n = g->nodes[i];
+        bool early = compresses(c, n) >= 0 && n->attr[KOLO_REDISTRIBUTE_EARLY].i;
+        if (early) c->early[n->in[0].id] = i;
     }
+    for (int32_t i = 0; i < n_nodes; i++) KOLO_TRY(visit(c, g->nodes[i]));
     for (int32_t i = 0; i < g->n_outputs; i++) {
         g->outputs[i].value = replaced(c, g->outputs[i].value);
     }
@@ -151,9 +139,10 @@ kolo_status kolo_pass_compress(kolo_graph *g, const kolo_codec *codec, size_t mi
     c.ranks = g->mesh.axes[c.axis].size;
     c.param_of = kolo_arena_alloc(&arena, values * sizeof *c.param_of);
     c.by = kolo_arena_alloc(&arena, values * sizeof *c.by);
+    c.early = kolo_arena_alloc(&arena, values * sizeof *c.early);
     c.order = kolo_arena_alloc(&arena, nodes * sizeof *c.order);
     kolo_status status =
-        c.param_of && c.by && c.order ? walk(&c) : KOLO_NOMEM(nodes * sizeof *c.order);
+        c.param_of && c.by && c.early && c.order ? walk(&c) : KOLO_NOMEM(nodes * sizeof *c.order);
     kolo_arena_fini(&arena);
     return status;
 }

@@ -41,6 +41,7 @@ typedef struct member {
     int32_t read; /* the first reader; INT32_MAX: none */
     int stage;    /* sums and gathers that lead to it, one after another */
     int unit, place;
+    bool early;   /* it is there before the step: nothing delays its POST */
     bool of_leaf; /* a parameter, which is there at any time */
     bool inside;  /* the forward or backward pass reads it, or the sum over micro-batches */
     int bucket;
@@ -177,6 +178,7 @@ static kolo_status collect(lowerer *b) {
         m.read = INT32_MAX;
         m.unit = (int)n->attr[KOLO_REDISTRIBUTE_UNIT].i;
         m.place = (int)n->attr[KOLO_REDISTRIBUTE_PLACE].i;
+        m.early = n->attr[KOLO_REDISTRIBUTE_EARLY].i;
         KOLO_TRY(class_of(g, n, &m.class));
         b->member_of[m.synced.id] = b->n_members;
         b->members[b->n_members++] = m;
@@ -218,7 +220,7 @@ static kolo_status find_readers(const lowerer *b, int32_t *last_reader) {
         }
         for (int k = 0; k < n->n_in; k++) {
             int m = b->member_of[n->in[k].id];
-            if (m < 0 || b->members[m].class == INSIDE) continue;
+            if (m < 0 || b->members[m].class == INSIDE || b->members[m].early) continue;
             if (last > 0 && last > b->members[m].held) b->members[m].held = last;
         }
     }
@@ -248,6 +250,7 @@ static int by_class(const void *a, const void *b) {
     const member *x = a, *y = b;
     if (x->class != y->class) return x->class < y->class ? -1 : 1;
     if (x->class == METRIC) return x->synced.id < y->synced.id ? -1 : 1; /* as outputs */
+    if (x->early != y->early) return x->early ? -1 : 1;
     if (x->unit != y->unit) return x->unit < y->unit ? -1 : 1;
     if (x->place != y->place) return x->place < y->place ? -1 : 1;
     if (x->stage != y->stage) return x->stage < y->stage ? -1 : 1;
@@ -261,9 +264,9 @@ static bool starts(const member *m, const member *first, const member *previous,
     if (!first) return true;
     switch (m->class) {
     case SUM:
-        return full || m->stage != previous->stage;
+        return full || m->stage != previous->stage || m->early != previous->early;
     case METRIC:
-        return false;
+        return previous->early;
     case ROWS:
         return true;
     case SCATTER:

@@ -126,6 +126,10 @@ kolo_status kolo_pass_zero(kolo_graph *g, const kolo_zero_opts *opts);
  * placements after each pass. The errors of kolo_graph_propagate. */
 kolo_status kolo_pass_synchronise(kolo_graph *g);
 
+/* Makes updates use the gradients of `steps` steps ago, at least 1. Adds as many versions of each
+ * gradient to the optimizer state. Runs after the pass accumulate. */
+kolo_status kolo_pass_lag(kolo_graph *g, int steps);
+
 /* Compresses the gradients of parameters, of at least min_bytes, that are summed over the ranks of
  * the axis dp. Adds a residual for each to the optimizer state. Runs before lower_comm. */
 kolo_status kolo_pass_compress(kolo_graph *g, const kolo_codec *codec, size_t min_bytes);
@@ -194,6 +198,7 @@ typedef struct kolo_pipeline_opts {
     kolo_mesh mesh;       /* of the job; no axes: dp=1 */
     int rank;             /* in the mesh */
     int zero;             /* level of ZeRO; 0: none */
+    int lag;              /* of gradients, in steps */
     kolo_codec codec;     /* of gradients of at least compress_bytes */
     size_t compress_bytes;
     int64_t micro_batches; /* per step; above 1: gradient accumulation */

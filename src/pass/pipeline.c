@@ -143,6 +143,9 @@ static kolo_status sync_batch_norm(kolo_graph *g, const kolo_pipeline_opts *opts
     (void)opts;
     return kolo_pass_sync_batch_norm(g);
 }
+static kolo_status lag(kolo_graph *g, const kolo_pipeline_opts *opts) {
+    return kolo_pass_lag(g, opts->lag);
+}
 static kolo_status compress(kolo_graph *g, const kolo_pipeline_opts *opts) {
     return kolo_pass_compress(g, &opts->codec, opts->compress_bytes);
 }
@@ -161,6 +164,7 @@ static bool communicates(const kolo_pipeline_opts *o) { return o->train || is_ze
 static bool freezes(const kolo_pipeline_opts *o) {
     return o->optimizer.freeze && *o->optimizer.freeze;
 }
+static bool lags(const kolo_pipeline_opts *o) { return trains(o) && o->lag > 0; }
 static bool compresses(const kolo_pipeline_opts *o) {
     return o->train && o->codec.kind != KOLO_CODEC_NONE;
 }
@@ -203,6 +207,7 @@ static const struct {
     {"zero", zero, is_zero},
     {"synchronise", synchronise, trains}, /* placements are verified from here on */
     {"accumulate", accumulate, accumulates},
+    {"lag", lag, lags},
     {"compress", compress, compresses},
     {"lower_comm", lower_comm, communicates},
 };

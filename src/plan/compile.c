@@ -160,15 +160,15 @@ static kolo_status add_kernel(kolo_plan *p, int32_t node, const kolo_plan_opts *
     return KOLO_OK;
 }
 
-/* Whether node i runs once per step, in the last micro-batch: POST after backward, what it encodes,
- * updates, and nodes that depend on them. `once` has the result for earlier nodes. */
+/* Whether node i runs once per step, in the last micro-batch: POST after backward, updates, what
+ * reads LOCAL state, and nodes that depend on them. `once` has the result for earlier nodes. */
 static bool is_once_per_step(const kolo_graph *g, int32_t i, const bool *once) {
     const kolo_node *n = g->nodes[i];
     bool posts = n->op->comm == KOLO_OP_POST && !n->attr[KOLO_COMM_INSIDE].i;
-    bool is = posts || n->op->comm == KOLO_OP_ENCODE || kolo_node_is_update(g, n);
+    bool is = posts || kolo_node_is_update(g, n);
     for (int k = 0; !is && k < n->n_in; k++) {
-        int32_t producer = kolo_info(g, n->in[k])->producer;
-        is = producer >= 0 && once[producer];
+        const kolo_value_info *in = kolo_info(g, n->in[k]);
+        is = in->versions > 0 || (in->producer >= 0 && once[in->producer]);
     }
     return is;
 }
@@ -412,6 +412,7 @@ kolo_pipeline_opts kolo_plan_passes(const kolo_plan_opts *o) {
         .most_samples = o->most_samples,
         .mesh = o->mesh,
         .zero = o->zero,
+        .lag = o->lag,
         .codec = o->codec,
         .compress_bytes = o->compress_bytes,
         .micro_batches = o->micro_batches,

@@ -53,13 +53,21 @@ static void clear_posted(const kolo_plan *p, const kolo_step *step) {
     }
 }
 
-/* Without samples a rank encodes zeros, unless it has accumulated something. */
-static void clear_encoded(const kolo_plan *p, const kolo_step *step) {
+/* Whether a node takes a gradient for LOCAL state or a code. */
+static bool takes_gradient(const kolo_graph *g, const kolo_node *n) {
+    kolo_value old = kolo_info(g, n->out[0])->next_of;
+    return n->op->comm == KOLO_OP_ENCODE ||
+           (n->op == &kolo_op_reorder && kolo_value_ok(old) && kolo_info(g, old)->versions > 0);
+}
+
+/* Without samples a gradient is zero, unless something has been accumulated. */
+static void clear_gradient(const kolo_plan *p, const kolo_step *step) {
     const kolo_graph *g = p->graph;
     const kolo_node *n = g->nodes[step->node];
     const kolo_value_info *info = kolo_info(g, n->in[0]);
-    if (n->op->comm != KOLO_OP_ENCODE || g->nodes[info->producer]->op == &kolo_op_accumulate)
-        return;
+    if (!takes_gradient(g, n) || info->producer < 0 || p->shared[info->producer]) return;
+    const kolo_op *op = g->nodes[info->producer]->op;
+    if (op == &kolo_op_accumulate || op == &kolo_op_encode) return;
     memset(kolo_plan_data(p, n->in[0]), 0, kolo_tensor_bytes(&info->tensor));
 }
 
@@ -75,7 +83,7 @@ static kolo_status run_step(kolo_plan *p, const kolo_step *step, part run, int b
     const kolo_plan *owner = owner_of(p);
     switch (step->kind) {
     case KOLO_STEP_KERNEL:
-        if (run.empty) clear_encoded(p, step);
+        if (run.empty) clear_gradient(p, step);
         step->kernel->run(&step->calls[bank]);
         return *in_flight ? kolo_comm_progress(owner->comm) : KOLO_OK;
     case KOLO_STEP_POST:

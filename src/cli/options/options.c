@@ -143,7 +143,8 @@ const kolo_option cli_options[] = {
     {.name = "consistency", .type = KOLO_OPTION_TEXT, .metavar = "POLICY",
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN, .preset = "bsp",
      .help = "when the workers exchange what they have learned: bsp, gradients in every step; "
-             "local:H, bmuf:H or diloco:H, parameters every H steps, between which each trains on "
+             "lag:S, the same for the update S steps later, so that the exchange overlaps with the "
+             "next step; local:H, bmuf:H or diloco:H, parameters every H steps, between which each trains on "
              "its own (docs/consistency.md)"},
     {.name = "compress", .type = KOLO_OPTION_TEXT, .metavar = "CODEC",
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN, .preset = "none",

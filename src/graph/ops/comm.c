@@ -6,7 +6,7 @@
 
 #include <limits.h>
 
-static const char *const redistribute_attrs[] = {"unit", "place", NULL};
+static const char *const redistribute_attrs[] = {"unit", "place", "early", NULL};
 static const char *const range_attrs[] = {"first", NULL};
 static const char *const attrs[] = {"bucket", "collective", "inside", NULL};
 

@@ -295,9 +295,10 @@ enum { KOLO_CONVERT_DTYPE };
 /* redistribute: x -> x under other placements (kolo_node.move), the only op that communicates until
  * the pass lower_comm makes posts and waits of it. A LOCAL tensor becomes whole by gathering: the
  * versions of all ranks lie one after the other along dimension 0. Those of one `unit` other than 0
- * share a bucket, in the order of their `place`. kolo_redistribute adds one; it returns v where no
- * rank would hold other data. kolo_redistribute_as: of this local tensor, for flat shards. */
-enum { KOLO_REDISTRIBUTE_UNIT, KOLO_REDISTRIBUTE_PLACE };
+ * share a bucket, in the order of their `place`. `early`: of what is there before the step
+ * (pass/lag.c). kolo_redistribute adds one; it returns v where no rank would hold other data.
+ * kolo_redistribute_as: of this local tensor, for flat shards. */
+enum { KOLO_REDISTRIBUTE_UNIT, KOLO_REDISTRIBUTE_PLACE, KOLO_REDISTRIBUTE_EARLY };
 kolo_value kolo_redistribute(kolo_graph *g, kolo_value v, const kolo_placements *from,
                              const kolo_placements *to);
 kolo_value kolo_redistribute_as(kolo_graph *g, kolo_value v, const kolo_placements *from,

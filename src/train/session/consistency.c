@@ -10,20 +10,29 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MANY (INT64_C(1) << 40)
+
 static const double block_momentum = -1; /* 1 - 1 / ranks */
 
 /* One row for each policy. */
 static const struct {
     const char *name;
+    int64_t most;       /* steps that it may be given; 0: none */
     bool rounds, outer; /* outer: the update of a round has parameters */
     double lr, momentum;
     bool nesterov;
 } policies[] = {
     [KOLO_CONSISTENCY_BSP] = {.name = "bsp"},
-    [KOLO_CONSISTENCY_LOCAL] = {.name = "local", .rounds = true},
-    [KOLO_CONSISTENCY_BMUF] =
-        {.name = "bmuf", .rounds = true, .outer = true, .lr = 1, .momentum = block_momentum},
+    [KOLO_CONSISTENCY_LAG] = {.name = "lag", .most = 64},
+    [KOLO_CONSISTENCY_LOCAL] = {.name = "local", .most = MANY, .rounds = true},
+    [KOLO_CONSISTENCY_BMUF] = {.name = "bmuf",
+                               .most = MANY,
+                               .rounds = true,
+                               .outer = true,
+                               .lr = 1,
+                               .momentum = block_momentum},
     [KOLO_CONSISTENCY_DILOCO] = {.name = "diloco",
+                                 .most = MANY,
                                  .rounds = true,
                                  .outer = true,
                                  .lr = 0.7,
@@ -39,10 +48,11 @@ static kolo_status find(const char *text, size_t length, kolo_consistency_kind *
         *kind = (kolo_consistency_kind)i;
         return KOLO_OK;
     }
-    return KOLO_FAIL(KOLO_ERR_ARG,
-                     "consistency \"%s\": choose one of bsp, local:H, bmuf:H, diloco:H, with the "
-                     "steps between rounds as H",
-                     text);
+    return KOLO_FAIL(
+        KOLO_ERR_ARG,
+        "consistency \"%s\": choose one of bsp, lag:S, local:H, bmuf:H, diloco:H, with "
+        "the lag or the steps between rounds",
+        text);
 }
 
 /* Parses one "key=value" up to a comma or the end, which *at becomes. */
@@ -70,15 +80,16 @@ static kolo_status parse_value(const char *text, const char **at, kolo_consisten
     return KOLO_OK;
 }
 
-static kolo_status parse_steps(const char *text, const char **at, int64_t *steps) {
+static kolo_status parse_steps(const char *text, const char **at, int64_t most, int64_t *steps) {
     char *end = (char *)*at;
     errno = 0;
     *steps = **at >= '0' && **at <= '9' ? strtoll(*at, &end, 10) : 0;
     *at = end;
-    if (*steps >= 1 && *steps <= INT64_C(1) << 40 && (*end == ',' || *end == '\0')) return KOLO_OK;
-    return KOLO_FAIL(KOLO_ERR_ARG,
-                     "consistency \"%s\": give the steps between rounds, such as %.*s:8", text,
-                     (int)strcspn(text, ":"), text);
+    if (*steps >= 1 && *steps <= most && (*end == ',' || *end == '\0')) return KOLO_OK;
+    return KOLO_FAIL(
+        KOLO_ERR_ARG,
+        "consistency \"%s\": give a number of steps, such as %.*s:1, of at most %" PRId64, text,
+        (int)strcspn(text, ":"), text, most);
 }
 
 kolo_status kolo_consistency_parse(const char *text, int ranks, kolo_consistency *consistency) {
@@ -86,7 +97,7 @@ kolo_status kolo_consistency_parse(const char *text, int ranks, kolo_consistency
     if (!text) text = "bsp";
     const char *at = text + strcspn(text, ":");
     KOLO_TRY(find(text, (size_t)(at - text), &c.kind));
-    if (!policies[c.kind].rounds) {
+    if (policies[c.kind].most == 0) {
         if (*at) return KOLO_FAIL(KOLO_ERR_ARG, "consistency \"%s\": bsp has no parameters", text);
         *consistency = c;
         return KOLO_OK;
@@ -96,7 +107,7 @@ kolo_status kolo_consistency_parse(const char *text, int ranks, kolo_consistency
     c.nesterov = policies[c.kind].nesterov;
     if (c.momentum == block_momentum) c.momentum = 1 - 1.0 / ranks;
     at += *at == ':';
-    KOLO_TRY(parse_steps(text, &at, &c.steps));
+    KOLO_TRY(parse_steps(text, &at, policies[c.kind].most, &c.steps));
     while (*at == ',' && policies[c.kind].outer) {
         at++;
         KOLO_TRY(parse_value(text, &at, &c));

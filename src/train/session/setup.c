@@ -315,19 +315,21 @@ static kolo_status try_model(kolo_setup *s) {
     return KOLO_OK;
 }
 
-/* What ranks that train on their own cannot do. */
-static kolo_status check_rounds(const kolo_train_opts *o, const kolo_consistency *consistency) {
+/* What policies other than bsp cannot do. */
+static kolo_status check_consistency(const kolo_train_opts *o,
+                                     const kolo_consistency *consistency) {
     const struct {
         bool given;
         const char *option, *why;
     } refused[] = {
-        {o->zero > 0, "--zero", "every worker needs all of its own state"},
+        {o->zero > 0, "--zero", "every worker keeps all of its own state"},
         {o->reproducible > 0, "--reproducible", "results depend on the number of workers"},
-        {o->sync_bn, "--sync-bn", "steps of different workers do not communicate"},
-        {o->sparse_embedding, "--sparse-embedding", "rounds exchange whole tables"},
+        {o->sync_bn && kolo_consistency_has_rounds(consistency), "--sync-bn",
+         "steps of different workers do not communicate"},
+        {o->sparse_embedding, "--sparse-embedding", "whole tables are exchanged or kept"},
     };
-    for (size_t i = 0; kolo_consistency_has_rounds(consistency) && i < KOLO_COUNT(refused); i++) {
-        if (!refused[i].given) continue;
+    for (size_t i = 0; i < KOLO_COUNT(refused); i++) {
+        if (consistency->kind == KOLO_CONSISTENCY_BSP || !refused[i].given) continue;
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "consistency %s cannot be combined with %s: %s",
                          o->consistency, refused[i].option, refused[i].why);
     }
@@ -373,7 +375,7 @@ static kolo_status open_steps(kolo_setup *s, const kolo_train_opts *given, int w
     KOLO_TRY(resolve(given, &s->opts));
     KOLO_TRY(kolo_check_count("number of workers", workers, 1, 1 << 16));
     KOLO_TRY(kolo_consistency_parse(s->opts.consistency, workers, &consistency));
-    KOLO_TRY(check_rounds(&s->opts, &consistency));
+    KOLO_TRY(check_consistency(&s->opts, &consistency));
     KOLO_TRY(choose_codec(&s->opts, &consistency, &codec));
     s->workers = workers;
     KOLO_TRY(choose_mesh(&s->opts, workers, &s->mesh));
@@ -390,6 +392,7 @@ static kolo_status open_steps(kolo_setup *s, const kolo_train_opts *given, int w
             {
                 .mesh = s->mesh,
                 .zero = s->opts.zero,
+                .lag = consistency.kind == KOLO_CONSISTENCY_LAG ? (int)consistency.steps : 0,
                 .codec = codec,
                 .compress_bytes = (size_t)s->opts.compress_min_bytes,
                 .optimizer = s->opts.optimizer,
@@ -549,14 +552,14 @@ void kolo_setup_describe_learning(const kolo_setup *setup, kolo_text *text) {
     describe_optimizer(&o->optimizer, text);
     kolo_text_add(text, "sparse-embedding: %s\n", o->sparse_embedding ? "true" : "false");
     if (o->sync_bn) kolo_text_add(text, "sync-bn: true\n");
-    bool rounds = kolo_consistency_has_rounds(&setup->session.consistency);
+    bool policy = setup->session.consistency.kind != KOLO_CONSISTENCY_BSP;
     bool codes = setup->session.plan.codec.kind != KOLO_CODEC_NONE;
-    if (rounds) kolo_text_add(text, "consistency: %s\n", o->consistency);
+    if (policy) kolo_text_add(text, "consistency: %s\n", o->consistency);
     if (codes) {
         kolo_text_add(text, "compress: %s\ncompress-min-bytes: %" PRId64 "\n", o->compress,
                       o->compress_min_bytes);
     }
-    if (rounds || codes) kolo_text_add(text, "workers: %d\n", setup->workers);
+    if (policy || codes) kolo_text_add(text, "workers: %d\n", setup->workers);
     describe_schedule(setup, text);
     kolo_text_add(text, "precision: %s\n", kolo_precision_name(o->precision));
     if (o->reproducible > 0) kolo_text_add(text, "reproducible: %" PRId64 "\n", o->reproducible);

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char images[] = "synthetic:N=67,test=10,shape=1x28x28,seed=2";
+static const char images[] = "synthetic:N=61,test=10,shape=1x28x28,seed=2";
 
 /* Running statistics, momentum, and steps in which a rank has no samples. */
 static kolo_train_opts options(const char *consistency) {
@@ -38,7 +38,24 @@ static void one_rank_trains_as_without_rounds(void **state) {
     assert_same_run("local:3 on one rank", &plain, &local);
 }
 
-static const char *const policies[] = {"local:4", "bmuf:3", "diloco:5,lr=0.8"};
+/* The first updates are of zeros. */
+static void a_lag_of_one_rank_delays_its_updates(void **state) {
+    kolo_train_opts opts = {
+        .model = "mlp", .data = images, .batch = 61, .lr = 0.1, .epochs = 5, .no_eval = true};
+    opts.steps = 1;
+    const kolo_train_result one = train_well(1, &opts);
+    opts.consistency = "lag:3";
+    opts.steps = 4;
+    const kolo_train_result four = train_well(1, &opts);
+    assert_true(four.first_loss == one.first_loss);
+    opts.steps = 3;
+    const kolo_train_result three = train_well(1, &opts);
+    double rest = three.final.value[KOLO_METRIC_LOSS] / three.first_loss;
+    assert_true(fabs(rest - 1) < 1e-6); /* another order of the samples */
+    assert_true(four.parameter_hash != three.parameter_hash);
+}
+
+static const char *const policies[] = {"local:4", "bmuf:3", "diloco:5,lr=0.8", "lag:2"};
 
 static void reading_the_parameters_does_not_change_them(void **state) {
     for (size_t i = 0; i < KOLO_COUNT(policies); i++) {
@@ -98,7 +115,7 @@ static void a_run_resumes_within_a_round(void **state) {
 static void compressed_runs_resume_bitwise(void **state) {
     static const char *const codecs[] = {"f16", "int8", "1bit", "topk:0.1"};
     for (size_t i = 0; i < KOLO_COUNT(codecs); i++) {
-        kolo_train_opts opts = options(i == 1 ? "diloco:3" : NULL);
+        kolo_train_opts opts = options(i == 1 ? "diloco:3" : i == 3 ? "lag:2" : NULL);
         opts.accumulate = i == 2 ? 2 : 1;
         opts.compress = codecs[i];
         opts.compress_min_bytes = 512;
@@ -214,9 +231,9 @@ static void combinations_without_meaning_are_refused(void **state) {
 
 static void policies_are_parsed(void **state) {
     static const char *const wrong[] = {
-        "",           "sync",         "local",       "local:0",           "local:x",
-        "bsp:2",      "local:4,lr=1", "diloco:4,lr", "bmuf:4,momentum=1", "bmuf:4,nesterov=2",
-        "bmuf:4,lr=0"};
+        "",      "sync",         "local",       "local:0",           "local:x",
+        "bsp:2", "local:4,lr=1", "diloco:4,lr", "bmuf:4,momentum=1", "bmuf:4,nesterov=2",
+        "lag:0", "lag:65",       "lag:1,lr=1",  "bmuf:4,lr=0"};
     kolo_consistency c;
     for (size_t i = 0; i < KOLO_COUNT(wrong); i++) {
         if (kolo_consistency_parse(wrong[i], 2, &c) == KOLO_OK) fail_msg("\"%s\"", wrong[i]);
@@ -228,6 +245,8 @@ static void policies_are_parsed(void **state) {
     assert_true(c.lr == 2 && c.momentum == 0.5 && c.nesterov);
     ASSERT_OK(kolo_consistency_parse("diloco:50", 4, &c));
     assert_true(c.lr == 0.7 && c.momentum == 0.9 && c.nesterov && c.steps == 50);
+    ASSERT_OK(kolo_consistency_parse("lag:2", 4, &c));
+    assert_true(c.kind == KOLO_CONSISTENCY_LAG && c.steps == 2 && !kolo_consistency_has_rounds(&c));
     ASSERT_OK(kolo_consistency_parse(NULL, 4, &c));
     assert_false(kolo_consistency_has_rounds(&c));
 }
@@ -235,6 +254,7 @@ static void policies_are_parsed(void **state) {
 TEST_MAIN(test_consistency) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_rank_trains_as_without_rounds),
+        cmocka_unit_test(a_lag_of_one_rank_delays_its_updates),
         cmocka_unit_test(reading_the_parameters_does_not_change_them),
         cmocka_unit_test(threads_and_processes_agree_bitwise),
         cmocka_unit_test(a_run_resumes_within_a_round),
