@@ -25,6 +25,13 @@ kolo_value model_linear(kolo_graph *g, const char *name, kolo_value x, int64_t i
     return add_bias(g, name, kolo_linear(g, x, w), outputs, init);
 }
 
+kolo_value model_linear_normal(kolo_graph *g, const char *name, kolo_value x, int64_t inputs,
+                               int64_t outputs, double deviation) {
+    kolo_init init = {KOLO_INIT_NORMAL, deviation};
+    kolo_value w = weight_of(g, name, kolo_shape_2(outputs, inputs), init);
+    return add_bias(g, name, kolo_linear(g, x, w), outputs, (kolo_init){KOLO_INIT_ZERO, 0});
+}
+
 kolo_value model_conv2d(kolo_graph *g, const char *name, kolo_value x, int64_t inputs,
                         int64_t outputs, int64_t kernel, int64_t pad) {
     kolo_init init = kolo_init_fan_in(inputs * kernel * kernel);
@@ -37,9 +44,9 @@ kolo_init model_init_he(int64_t outputs, int64_t kernel) {
     return (kolo_init){KOLO_INIT_NORMAL, sqrt(2.0 / (double)(outputs * kernel * kernel))};
 }
 
-kolo_value model_conv_norm(kolo_graph *g, const char *conv, const char *norm, kolo_value x,
-                           const model_conv *how) {
-    kolo_shape shape = kolo_shape_4(how->outputs, how->inputs, how->kernel, how->kernel);
+kolo_value model_conv_only(kolo_graph *g, const char *conv, kolo_value x, const model_conv *how) {
+    int64_t inputs = how->groups ? how->inputs / how->groups : how->inputs;
+    kolo_shape shape = kolo_shape_4(how->outputs, inputs, how->kernel, how->kernel);
     kolo_value w = weight_of(g, conv, shape, how->init);
     kolo_conv2d_opts opts = {
         .stride_h = how->stride,
@@ -48,8 +55,14 @@ kolo_value model_conv_norm(kolo_graph *g, const char *conv, const char *norm, ko
         .pad_w = how->pad,
         .dilation_h = how->dilation,
         .dilation_w = how->dilation,
+        .groups = how->groups,
     };
-    return kolo_batch_norm(g, kolo_conv2d(g, x, w, &opts), norm,
+    return kolo_conv2d(g, x, w, &opts);
+}
+
+kolo_value model_conv_norm(kolo_graph *g, const char *conv, const char *norm, kolo_value x,
+                           const model_conv *how) {
+    return kolo_batch_norm(g, model_conv_only(g, conv, x, how), norm,
                            &(kolo_batch_norm_opts){.eps = how->eps});
 }
 

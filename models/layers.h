@@ -7,6 +7,9 @@
 /* x [N,inputs] -> [N,outputs]. */
 kolo_value model_linear(kolo_graph *g, const char *name, kolo_value x, int64_t inputs,
                         int64_t outputs);
+/* The same with weights that are normal with standard deviation `deviation`, and biases of zero. */
+kolo_value model_linear_normal(kolo_graph *g, const char *name, kolo_value x, int64_t inputs,
+                               int64_t outputs, double deviation);
 /* x [N,inputs,H,W] -> [N,outputs,H',W'] with a square kernel, stride 1. */
 kolo_value model_conv2d(kolo_graph *g, const char *name, kolo_value x, int64_t inputs,
                         int64_t outputs, int64_t kernel, int64_t pad);
@@ -14,11 +17,13 @@ kolo_value model_conv2d(kolo_graph *g, const char *name, kolo_value x, int64_t i
 /* A convolution with a square kernel, without bias, followed by batch normalization. */
 typedef struct model_conv {
     int64_t inputs, outputs, kernel;
-    int64_t stride, dilation; /* 0: 1 */
+    int64_t stride, dilation, groups; /* 0: 1 */
     int64_t pad;
     kolo_init init;
     double eps; /* of the normalization; 0: its default */
 } model_conv;
+/* The convolution alone. */
+kolo_value model_conv_only(kolo_graph *g, const char *conv, kolo_value x, const model_conv *how);
 kolo_value model_conv_norm(kolo_graph *g, const char *conv, const char *norm, kolo_value x,
                            const model_conv *how);
 

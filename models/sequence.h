@@ -21,4 +21,4 @@ void model_token_outputs(kolo_graph *g, kolo_value logits, kolo_value labels, do
 /* Dropout with a probability of `percent` / 100; 0: returns x. */
 kolo_value model_dropout(kolo_graph *g, kolo_value x, int64_t percent);
 
-enum { MODEL_NAME = 64 }; /* bytes of a layer's name */
+enum { MODEL_NAME = 96 }; /* bytes of a layer's name */

@@ -14,13 +14,20 @@
     X(alexnet)             \
     X(vgg16)               \
     X(googlenet)           \
+    X(mobilenet_v2)        \
+    X(densenet121)         \
+    X(vit_b_16)            \
+    X(vit_tiny)            \
     X(deeplabv3_resnet101) \
+    X(unet)                \
     X(lstm_lm)             \
     X(gpt2)                \
     X(gpt2_tiny)           \
     X(gpt2_medium)         \
     X(gpt2_large)          \
     X(gpt2_xl)             \
+    X(llama)               \
+    X(llama_tiny)          \
     X(bert_tiny)           \
     X(bert_mini)           \
     X(bert_small)          \

@@ -53,7 +53,8 @@ KOLO_API int64_t kolo_graph_parameters(const kolo_graph *graph);
 
 /* ---- leaves ---- */
 
-/* A tensor that the caller fills before each step, such as images or labels. */
+/* A tensor that the caller fills before each step, such as images or labels. In a graph of f64 an
+ * f32 input is f64. */
 KOLO_API kolo_value kolo_input(kolo_graph *g, const char *name, kolo_dtype dtype, kolo_shape shape);
 /* A number that the caller sets before each step, such as the learning rate. */
 KOLO_API kolo_value kolo_scalar(kolo_graph *g, const char *name);

@@ -192,7 +192,7 @@ static kolo_value add_leaf(kolo_graph *g, const char *name, kolo_value_kind kind
 
 kolo_value kolo_input(kolo_graph *g, const char *name, kolo_dtype dtype, kolo_shape shape) {
     if (!may_name_leaf(g, "input", name)) return KOLO_NONE;
-    return add_leaf(g, name, KOLO_VALUE_INPUT, dtype, &shape);
+    return add_leaf(g, name, KOLO_VALUE_INPUT, dtype == KOLO_DTYPE_F32 ? g->dtype : dtype, &shape);
 }
 
 kolo_value kolo_scalar(kolo_graph *g, const char *name) {

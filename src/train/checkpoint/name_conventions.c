@@ -11,8 +11,9 @@
 /* Our module names are torchvision's. Its batch normalization also counts batches, which is unused
  * here. */
 static const char *const torchvision_models[] = {
-    "alexnet", "googlenet",           "resnet18", "resnet34", "resnet50", "resnet101",
-    "vgg16",   "deeplabv3_resnet101", NULL};
+    "alexnet", "googlenet",           "resnet18",     "resnet34",    "resnet50", "resnet101",
+    "vgg16",   "deeplabv3_resnet101", "mobilenet_v2", "densenet121", "vit_b_16", "vit_tiny",
+    NULL};
 static const kolo_name_rule torchvision_rules[] = {
     {.theirs = "*.num_batches_tracked"},
 };
@@ -33,6 +34,14 @@ static const kolo_name_rule gpt2_rules[] = {
      .kind = KOLO_NAME_TRANSPOSED},
     {.theirs = "transformer.*", .ours = "*"},
     {.theirs = "h.*.c_*.weight", .ours = "h.*.c_*.weight", .kind = KOLO_NAME_TRANSPOSED},
+};
+
+/* Hugging Face's LlamaForCausalLM, whose names are ours. */
+static const char *const llama_models[] = {"llama", "llama_tiny", NULL};
+static const kolo_name_rule llama_rules[] = {
+    {.theirs = "lm_head.weight", .ours = "model.embed_tokens.weight", .kind = KOLO_NAME_COPY},
+    {.theirs = "lm_head.weight", .ours = "lm_head.weight"}, /* untied */
+    {.theirs = "*.rotary_emb.inv_freq"},
 };
 
 /* Hugging Face's BertForMaskedLM and BertForPreTraining. Early checkpoints use gamma and beta, as
@@ -65,6 +74,7 @@ static const kolo_name_rule bert_rules[] = {
 static const kolo_names conventions[] = {
     CONVENTION(KOLO_FORMAT_TORCHVISION, torchvision),
     CONVENTION(KOLO_FORMAT_HUGGINGFACE, gpt2),
+    CONVENTION(KOLO_FORMAT_HUGGINGFACE, llama),
     CONVENTION(KOLO_FORMAT_HUGGINGFACE, bert),
 };
 

@@ -47,6 +47,9 @@ static const size_case sizes[] = {
     {"deeplabv3_resnet101", "aux=1", {3, {3, 65, 65}}, 21, 60996202},
     {"resnet18", "classes=1000", {3, {3, 64, 64}}, 10, 11689512},
     {"resnet20", NULL, {3, {3, 32, 32}}, 10, 269722},
+    {"mobilenet_v2", "width=1.4", {3, {3, 64, 64}}, 1000, 6108776},
+    {"vit_b_16", NULL, {3, {3, 384, 384}}, 1000, 86567656 + 380 * 768},
+    {"llama", "layers=1,tied=1", {1, {16}}, 32000, 32000 * 2048 + 44044288 + 2048},
     /* the published checkpoints' */
     {"gpt2", NULL, {1, {1024}}, 50257, 124439808},
     {"gpt2", "tied=0", {1, {16}}, 50257, 124439808 + 50257 * 768},
@@ -149,8 +152,15 @@ static const refusal refusals[] = {
     {"", NULL, IMAGE,
      "unknown model \"\": choose one of lenet, mlp, resnet20, resnet18, resnet34, resnet50, "
      "resnet101, "
-     "alexnet, vgg16, googlenet, deeplabv3_resnet101, lstm_lm, gpt2, gpt2_tiny, gpt2_medium, "
-     "gpt2_large, gpt2_xl, bert_tiny, bert_mini, bert_small, bert_medium, bert_base, bert_large"},
+     "alexnet, vgg16, googlenet, mobilenet_v2, densenet121, vit_b_16, vit_tiny, "
+     "deeplabv3_resnet101, unet, lstm_lm, gpt2, gpt2_tiny, gpt2_medium, gpt2_large, gpt2_xl, "
+     "llama, "
+     "llama_tiny, bert_tiny, bert_mini, bert_small, bert_medium, bert_base, bert_large"},
+    {"vit_tiny", "patch=5", {3, {3, 8, 8}}, "images of 8x8 are not whole patches of 5"},
+    {"vit_tiny", "heads=5,patch=4", {3, {3, 8, 8}}, "width 192 is not a multiple of 5 heads"},
+    {"unet", NULL, {3, {3, 24, 32}}, "24x32 are no multiples of 16"},
+    {"llama", "kv_heads=3", {1, {8}}, "32 heads are not 1 to 64 times 3 kv_heads"},
+    {"llama", "heads=3", {1, {8}}, "width 2048 is not a multiple of twice 3 heads"},
     {"lenet", "hidden=3", IMAGE, "model lenet has no options: drop \"hidden\""},
     {"lenet", NULL, {1, {784}}, "at least 12x12, not samples of shape [784]"},
     {"lenet", NULL, {3, {1, 28, 11}}, "at least 12x12, not samples of shape [1,28,11]"},
@@ -271,6 +281,11 @@ static const struct {
              {"vgg16", "units=64", false},
              {"googlenet", NULL, false},
              {"deeplabv3_resnet101", "aux=1", false},
+             {"mobilenet_v2", "width=0.25", false},
+             {"densenet121", "layers=17", false},
+             {"vit_tiny", "layers=2,dropout=10", false},
+             {"unet", "width=8", false},
+             {"llama_tiny", NULL, true},
              {"gpt2_tiny", "dropout=10", true},
              {"lstm_lm", "dropout=10", true},
              {"bert_tiny", "dropout=10,nsp=1", true}};
@@ -282,7 +297,14 @@ static bool has_dnn(void) {
     return false;
 }
 
-static void check_steps(const char *name, const kolo_plan *plan, bool half, bool train) {
+/* Conversions to f32 in bf16: vit_tiny adds parameters, and the RMS norms and rotary positions of
+ * llama_tiny are made of ops that compute in f32. */
+static int most_widened(const char *name) {
+    if (strcmp(name, "llama_tiny") == 0) return 36;
+    return strcmp(name, "vit_tiny") == 0 ? 2 : 0;
+}
+
+static void check_steps(const char *name, const kolo_plan *plan, bool half, bool train, int most) {
     int widened = 0;
     for (int s = 0; s < plan->n_steps; s++) {
         const kolo_kernel *kernel = plan->steps[s].kernel;
@@ -291,7 +313,7 @@ static void check_steps(const char *name, const kolo_plan *plan, bool half, bool
         const kolo_node *n = plan->graph->nodes[plan->steps[s].node];
         widened += n->op == &kolo_op_convert && n->attr[KOLO_CONVERT_DTYPE].i == KOLO_DTYPE_F32;
     }
-    if (train && widened > 0) fail_msg("%s: %d activations in f32", name, widened);
+    if (train && widened > most) fail_msg("%s: %d activations in f32", name, widened);
     if (!half) assert_int_equal(widened, 0);
 }
 
@@ -317,7 +339,7 @@ static void no_plan_falls_back(void **state) {
                                   .precision = half ? KOLO_PRECISION_BF16 : KOLO_PRECISION_F32};
             ASSERT_OK(build(kinds[i / 2].name, &opts, &g));
             ASSERT_OK(kolo_plan_compile(g, &how, store, NULL, &plan));
-            check_steps(kinds[i / 2].name, plan, half, how.train);
+            check_steps(kinds[i / 2].name, plan, half, how.train, most_widened(kinds[i / 2].name));
             kolo_plan_destroy(plan);
         }
         kolo_store_destroy(store);
@@ -397,7 +419,7 @@ static void the_zoo_is_complete(void **state) {
         assert_ptr_equal(found, *m);
         assert_true((*m)->summary[0] != '\0' && (*m)->options_help != NULL);
     }
-    assert_int_equal(n, 23);
+    assert_int_equal(n, 30);
 }
 
 /* The names of options in their help, "width=100 (percent of it), classes", as the list of what the

@@ -1,0 +1,344 @@
+/* Networks of the zoo against torchvision's, Hugging Face's and other PyTorch ones: parameter
+ * counts of the full sizes; logits and gradients of small ones in f64, on reference kernels, to the
+ * last digits; five steps and an evaluation in f32, as near to f64 as PyTorch's f32 is.
+ * tools/golden/make_models.py makes models.json; what it does not store both sides draw from one
+ * formula. */
+#include "base/file.h"
+#include "pass/pass.h"
+#include "support/fewer.h"
+#include "support/graph_eval.h"
+#include "support/support.h"
+#include "train/checkpoint/weights.h"
+#include "train/session/session.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { STEPS = 5 };
+
+#define GOLDEN KOLO_SOURCE_DIR "/tests/golden/models"
+
+static json_t *golden;
+
+static double setting(const char *key) {
+    return json_number_value(json_object_get(json_object_get(golden, "settings"), key));
+}
+
+/* ---- the formula: splitmix64 from the name's FNV-1a ---- */
+
+static uint64_t hash_name(const char *prefix, const char *name) {
+    uint64_t h = UINT64_C(0xcbf29ce484222325);
+    for (const char *c = prefix; *c; c++) h = (h ^ (uint8_t)*c) * UINT64_C(0x100000001b3);
+    for (const char *c = name; *c; c++) h = (h ^ (uint8_t)*c) * UINT64_C(0x100000001b3);
+    return h;
+}
+
+static uint64_t bits(uint64_t hash, int64_t i) {
+    uint64_t z = hash + (uint64_t)(i + 1) * UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+static double uniform(uint64_t hash, int64_t i) { return (double)(bits(hash, i) >> 40) * 0x1p-24; }
+
+static bool ends_with(const char *text, const char *end) {
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+static float start_of(const char *name, const kolo_shape *s, int64_t i) {
+    double v = 2 * uniform(hash_name("", name), i) - 1;
+    if (s->rank > 1) {
+        return (float)(sqrt(6.0 / (double)(kolo_shape_count(s) / s->dim[0])) * v);
+    }
+    if (ends_with(name, "running_var")) return (float)(1 + 0.25 * v);
+    if (!ends_with(name, ".weight")) return (float)(0.125 * v);
+    bool in_block = strstr(name, "layer") && !strstr(name, "downsample");
+    return (float)((in_block ? 0.125 : 0.75) * (1 + 0.25 * v));
+}
+
+/* ---- one network ---- */
+
+typedef struct network {
+    const json_t *json;
+    const char *name, *options;
+    const kolo_model *model;
+    kolo_field fields[2];
+    int classes;
+    int64_t batch;
+    void *samples; /* of all steps: images u8, or tokens i32 */
+    int32_t *labels;
+} network;
+
+static network network_of(const json_t *json) {
+    network n = {.json = json,
+                 .name = json_string_value(json_object_get(json, "model")),
+                 .options = json_string_value(json_object_get(json, "options")),
+                 .batch = json_integer_value(json_object_get(json, "batch"))};
+    const json_t *sample = json_object_get(json, "sample");
+    kolo_field *x = &n.fields[KOLO_FIELD_X], *y = &n.fields[KOLO_FIELD_Y];
+    ASSERT_OK(kolo_model_find(n.name, &n.model));
+    bool tokens = n.model->windows != NULL;
+    *x = (kolo_field){.name = "x", .dtype = tokens ? KOLO_DTYPE_I32 : KOLO_DTYPE_U8};
+    *y = (kolo_field){.name = "y", .dtype = KOLO_DTYPE_I32};
+    n.classes = (int)setting(tokens ? "vocabulary" : "classes");
+    x->shape.rank = (int)json_array_size(sample);
+    for (int i = 0; i < x->shape.rank; i++) {
+        x->shape.dim[i] = json_integer_value(json_array_get(sample, (size_t)i));
+        x->mean[i] = (float)setting("mean");
+        x->std[i] = (float)setting("std");
+    }
+    if (tokens) y->shape = x->shape;
+    if (n.model->label_maps) y->shape = kolo_shape_2(x->shape.dim[1], x->shape.dim[2]);
+    int64_t elements = STEPS * n.batch * kolo_shape_count(&x->shape);
+    int64_t labels = STEPS * n.batch * kolo_shape_count(&y->shape);
+    n.samples = kolo_alloc((size_t)elements * kolo_dtype_bytes(x->dtype));
+    n.labels = kolo_alloc((size_t)labels * sizeof *n.labels);
+    assert_true(n.samples && n.labels);
+    uint64_t hash = hash_name("", tokens ? "tokens" : "images"),
+             of_labels = hash_name("", "labels");
+    for (int64_t i = 0; i < elements; i++) {
+        if (tokens) ((int32_t *)n.samples)[i] = (int32_t)floor(uniform(hash, i) * n.classes);
+        if (!tokens) ((uint8_t *)n.samples)[i] = (uint8_t)(bits(hash, i) >> 56);
+    }
+    for (int64_t i = 0; i < labels; i++) {
+        n.labels[i] = (int32_t)floor(uniform(of_labels, i) * n.classes);
+    }
+    return n;
+}
+
+static void fini_network(network *n) {
+    kolo_free(n->samples);
+    kolo_free(n->labels);
+}
+
+static void counts_are_those_of_the_references(void) {
+    const json_t *networks = json_object_get(golden, "networks");
+    for (size_t i = 0; i < json_array_size(networks); i++) {
+        const json_t *json = json_array_get(networks, i);
+        const kolo_model *m;
+        kolo_graph *g;
+        ASSERT_OK(kolo_model_find(json_string_value(json_object_get(json, "model")), &m));
+        ASSERT_OK(kolo_graph_create(NULL, &g));
+        ASSERT_OK(m->build(g, &(kolo_model_opts){1, m->sample, m->classes, NULL}));
+        assert_int_equal(kolo_graph_parameters(g),
+                         json_integer_value(json_object_get(json, "parameters")));
+        kolo_graph_destroy(g);
+    }
+}
+
+/* ---- logits and gradients in f64 ---- */
+
+/* Norm, and sum under the probe's draws, against the pair in the file. */
+static void check_pair(const network *n, const json_t *pair, const char *name, const double *got,
+                       int64_t count) {
+    double squares = 0, sum = 0;
+    uint64_t probe = hash_name("probe.", name);
+    for (int64_t i = 0; i < count; i++) {
+        squares += got[i] * got[i];
+        sum += got[i] * (2 * uniform(probe, i) - 1);
+    }
+    double norm = json_number_value(json_array_get(pair, 0));
+    double want = json_number_value(json_array_get(pair, 1));
+    /* A bias in front of a normalization has no gradient but rounding. */
+    double most = 1e-9 * norm + 1e-14;
+    if (!json_is_array(pair) || !(fabs(sqrt(squares) - norm) <= most && fabs(sum - want) <= most)) {
+        fail_msg("%s: %s has the norm %.12g and the probe %.12g, not %.12g and %.12g", n->name,
+                 name, sqrt(squares), sum, norm, want);
+    }
+}
+
+static void fill(const graph_eval *e, const network *n) {
+    const kolo_field *x = &n->fields[KOLO_FIELD_X];
+    for (int32_t v = 0; v < e->g->n_values; v++) {
+        const kolo_value_info *info = &e->g->values[v];
+        const kolo_value value = {.id = v};
+        int64_t count = graph_eval_count(e, value);
+        if (info->kind == KOLO_VALUE_PARAM || info->kind == KOLO_VALUE_STATE) {
+            for (int64_t i = 0; i < count; i++) {
+                graph_eval_f64(e, value)[i] = (double)start_of(info->name, &info->canon, i);
+            }
+        }
+        if (info->kind != KOLO_VALUE_INPUT) continue;
+        if (strcmp(info->name, "y") == 0) {
+            memcpy(graph_eval_i32(e, value), n->labels, (size_t)count * sizeof *n->labels);
+        } else if (x->dtype == KOLO_DTYPE_I32) {
+            memcpy(graph_eval_i32(e, value), n->samples, (size_t)count * sizeof(int32_t));
+        } else {
+            for (int64_t i = 0; i < count; i++) {
+                double pixel = ((const uint8_t *)n->samples)[i];
+                graph_eval_f64(e, value)[i] = (pixel / 255 - setting("mean")) / setting("std");
+            }
+        }
+    }
+}
+
+static void compare_gradients(const network *n) {
+    const kolo_field *fields = n->fields;
+    const json_t *gradients = json_object_get(n->json, "gradients");
+    kolo_graph *g;
+    graph_eval e = {0};
+    ASSERT_OK(kolo_graph_create(&(kolo_graph_opts){KOLO_DTYPE_F64}, &g));
+    ASSERT_OK(n->model->build(
+        g, &(kolo_model_opts){n->batch, fields[KOLO_FIELD_X].shape, n->classes, n->options}));
+    kolo_value loss = kolo_graph_output(g, "loss"), logits = kolo_graph_output(g, "logits");
+    kolo_value seed = kolo_scalar(g, "grad_scale");
+    const int32_t n_values = g->n_values;
+    ASSERT_OK(kolo_pass_gradient(g, loss, seed));
+    ASSERT_OK(graph_eval_init(&e, g, KOLO_KERNELS_REF));
+    fill(&e, n);
+    int64_t labels = n->batch * kolo_shape_count(&fields[KOLO_FIELD_Y].shape);
+    *graph_eval_f64(&e, seed) = 1.0 / (double)labels;
+    graph_eval_run(&e, g->n_nodes);
+    check_pair(n, json_object_get(n->json, "logits"), "logits", graph_eval_f64(&e, logits),
+               graph_eval_count(&e, logits));
+    size_t compared = 0;
+    for (int32_t v = 0; v < n_values; v++) {
+        const kolo_value_info *info = &g->values[v];
+        if (info->kind != KOLO_VALUE_PARAM) continue;
+        const json_t *pair = json_object_get(gradients, info->name);
+        if (!pair) fail_msg("%s has no parameter %s", n->name, info->name);
+        check_pair(n, pair, info->name, graph_eval_f64(&e, info->grad),
+                   graph_eval_count(&e, info->grad));
+        compared++;
+    }
+    assert_int_equal(compared, json_object_size(gradients));
+    graph_eval_fini(&e);
+    kolo_graph_destroy(g);
+}
+
+/* ---- steps in f32 ---- */
+
+static kolo_batch batch_of(const network *n, int step) {
+    const kolo_field *x = &n->fields[KOLO_FIELD_X], *y = &n->fields[KOLO_FIELD_Y];
+    return (kolo_batch){
+        .count = n->batch,
+        .global_count = n->batch,
+        .n_fields = 2,
+        .fields = n->fields,
+        .data = {(const char *)n->samples + (size_t)(step * n->batch) * kolo_field_bytes(x),
+                 (const char *)n->labels + (size_t)(step * n->batch) * kolo_field_bytes(y)},
+    };
+}
+
+static void set_start(kolo_store *store) {
+    for (int e = 0; e < kolo_store_count(store); e++) {
+        const kolo_store_entry *entry = kolo_store_entry_at(store, e);
+        if (!kolo_store_entry_is_model(entry)) continue;
+        int64_t count = kolo_shape_count(&entry->canon);
+        float *start = kolo_alloc((size_t)count * sizeof *start);
+        assert_non_null(start);
+        for (int64_t i = 0; i < count; i++) start[i] = start_of(entry->name, &entry->canon, i);
+        kolo_store_write(store, entry, start);
+        kolo_free(start);
+    }
+}
+
+static void check(const network *n, kolo_kernel_set kernels, const char *key, int i, double got) {
+    const json_t *value = json_array_get(json_object_get(n->json, key), (size_t)i);
+    const json_t *rounding =
+        json_array_get(json_object_get(json_object_get(n->json, "rounding"), key), (size_t)i);
+    assert_true(json_is_number(value) && json_is_number(rounding));
+    double should = json_number_value(value), tolerance = 2e-5 + 4 * json_number_value(rounding);
+    if (fabs(got - should) <= tolerance * fmax(1, fabs(should))) return;
+    fail_msg("%s, kernels %d: %s %d is %.9g, not %.9g within %.2g", n->name, kernels, key, i, got,
+             should, tolerance);
+}
+
+static void train(const network *n, kolo_kernel_set kernels) {
+    kolo_session_config opts = {
+        .model = n->name,
+        .model_options = n->options,
+        .sample = n->fields[KOLO_FIELD_X].shape,
+        .label = n->fields[KOLO_FIELD_Y].shape,
+        .classes = n->classes,
+        .batch = n->batch,
+        .plan = {.kernels = kernels,
+                 .optimizer.momentum = setting("momentum"),
+                 .optimizer.weight_decay = setting("weight_decay")},
+    };
+    kolo_session *session;
+    kolo_sums sums;
+    ASSERT_OK(kolo_session_create_for(&opts, NULL, &session));
+    ASSERT_OK(kolo_session_init(session, 1));
+    set_start(kolo_session_store(session));
+    for (int step = 0; step < STEPS; step++) {
+        kolo_batch batch = batch_of(n, step);
+        double lr = json_number_value(json_object_get(n->json, "lr"));
+        ASSERT_OK(kolo_session_step_batch(session, &batch, lr, &sums));
+        check(n, kernels, "losses", step, kolo_sums_loss(&sums));
+    }
+    kolo_batch batch = batch_of(n, 0);
+    ASSERT_OK(kolo_session_evaluate_batch(session, &batch, &sums));
+    check(n, kernels, "evaluated", 0, kolo_sums_loss(&sums));
+    kolo_session_destroy(session);
+}
+
+/* ---- files ---- */
+
+static void check_logits(kolo_session *session, const network *n, const char *path) {
+    kolo_tensor tensor;
+    const float *logits = kolo_session_output(session, "logits", &tensor);
+    size_t bytes, count = (size_t)kolo_shape_count(&tensor.shape);
+    char *file;
+    assert_non_null(logits);
+    ASSERT_OK(kolo_file_read(path, 1 << 20, &file, &bytes));
+    assert_int_equal(bytes, count * sizeof *logits);
+    for (size_t i = 0; i < count; i++) {
+        float should;
+        memcpy(&should, file + i * sizeof should, sizeof should);
+        if (!(fabs((double)should - (double)logits[i]) <= 1e-5 * fmax(1, fabs((double)should)))) {
+            fail_msg("%s: logit %zu is %g, not %g", n->name, i, (double)logits[i], (double)should);
+        }
+    }
+    kolo_free(file);
+}
+
+/* A state_dict, with the names of the reference, gives its logits. */
+static void read_file(const network *n) {
+    char weights[256], logits[256];
+    snprintf(weights, sizeof weights, GOLDEN "_%s.safetensors", n->name);
+    snprintf(logits, sizeof logits, GOLDEN "_%s.logits", n->name);
+    kolo_session_config opts = {.model = n->name,
+                                .model_options = n->options,
+                                .sample = n->fields[KOLO_FIELD_X].shape,
+                                .label = n->fields[KOLO_FIELD_Y].shape,
+                                .classes = n->classes,
+                                .batch = n->batch,
+                                .evaluate_only = true,
+                                .plan = {.kernels = KOLO_KERNELS_DIRECT}};
+    kolo_session *session;
+    kolo_sums sums;
+    kolo_batch batch = batch_of(n, 0);
+    ASSERT_OK(kolo_session_create_for(&opts, NULL, &session));
+    ASSERT_OK(kolo_weights_load(weights, n->name, kolo_session_store(session), NULL));
+    ASSERT_OK(kolo_session_evaluate_batch(session, &batch, &sums));
+    check_logits(session, n, logits);
+    kolo_session_destroy(session);
+}
+
+/* Under sanitizers not on reference kernels: what they read and write shows in the tests of ops. */
+static void networks_are_those_of_pytorch(void **state) {
+    golden = json_load_file(GOLDEN ".json", 0, NULL);
+    const json_t *networks = json_object_get(golden, "networks");
+    assert_int_equal(json_array_size(networks), 6);
+    counts_are_those_of_the_references();
+    for (size_t i = 0; i < json_array_size(networks); i++) {
+        network n = network_of(json_array_get(networks, i));
+        if (TEST_FEWER(false, true)) compare_gradients(&n);
+        train(&n, KOLO_KERNELS_DIRECT);
+        if (TEST_FEWER(false, true)) train(&n, KOLO_KERNELS_REF);
+        bool has_file = strcmp(n.name, "vit_b_16") == 0 || strcmp(n.name, "llama") == 0;
+        if (has_file && !strstr(n.options, "tied")) read_file(&n);
+        fini_network(&n);
+    }
+    json_decref(golden);
+}
+
+TEST_MAIN(test_models_torch) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(networks_are_those_of_pytorch)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
