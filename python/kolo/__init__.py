@@ -26,3 +26,7 @@ __all__ = ["ANY_RANK", "ArgumentError", "Batch", "Buffer", "Codec", "Comm", "Dat
            "Model", "OutOfMemoryError", "PeerError", "Progress", "Reducer", "Request",
            "Result", "Session", "TimeoutError", "UnsupportedError", "Value", "__version__",
            "checkpoint", "combine", "init", "models", "nn", "ops"]
+
+for _class in (Error, ArgumentError, DivergedError, FileError, FormatError, OutOfMemoryError,
+               PeerError, TimeoutError, UnsupportedError):
+    _class.__module__ = __name__  # the name in messages
