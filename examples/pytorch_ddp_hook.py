@@ -4,26 +4,18 @@
     kolo run -n 2 -- python3 pytorch_ddp_hook.py --bench    # also measures step times
 
 DistributedDataParallel uses its own process group (gloo, at MASTER_PORT, which kolo run leaves free) for
-its initial exchange; register_comm_hook passes the gradient buckets to Kolo.
+its initial exchange; register_comm_hook passes the gradient buckets to Kolo, which averages them while the
+backward pass computes others.
 """
 
 import argparse
 import os
 import time
 
-import kolo
+import kolo.torch
 import torch
 import torch.distributed
 from torch.nn.parallel import DistributedDataParallel
-
-
-def kolo_hook(comm, bucket):
-    """Averages a gradient bucket in place; DDP calls the hook in the same order on all ranks."""
-    gradients = bucket.buffer()
-    comm.allreduce(gradients.numpy(), op="mean")
-    done = torch.futures.Future()
-    done.set_result(gradients)
-    return done
 
 
 def make_model(width):
@@ -37,7 +29,7 @@ def train(rank, width, steps, comm=None):
     """The parameters after `steps` steps, and the median step time in milliseconds."""
     model = DistributedDataParallel(make_model(width), bucket_cap_mb=1)
     if comm:
-        model.register_comm_hook(comm, kolo_hook)
+        model.register_comm_hook(comm, kolo.torch.ddp_hook)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     draws = torch.Generator().manual_seed(10 + rank)  # each rank has its own samples
     times = []

@@ -1,0 +1,317 @@
+"""Data-parallel training of PyTorch modules on CPUs, by the calls of Horovod.
+
+    import kolo.torch as hvd                     # started by: kolo run -n 4 -- python3 train.py
+
+    hvd.init()
+    hvd.broadcast_parameters(model.state_dict())
+    optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+    for samples, labels in batches_of(hvd.rank(), hvd.size()):
+        optimizer.zero_grad()
+        loss(model(samples), labels).backward()  # gradients are averaged while others are computed
+        optimizer.step()
+
+With DistributedDataParallel: ``model.register_comm_hook(hvd.init(), hvd.ddp_hook)``. Tensors are in main
+memory and are read and written where they lie. All ranks make the same calls in the same order, except for
+named tensors.
+"""
+
+from __future__ import annotations
+
+import io
+import queue
+import threading
+import weakref
+from typing import Any, Dict, Iterable, Mapping, Optional, Tuple, Union
+
+import torch
+
+from .comm import Buffer, Comm, Handle
+from .comm import init as _init
+
+__all__ = ["DistributedOptimizer", "allreduce", "allreduce_", "allreduce_async", "allreduce_async_",
+           "broadcast", "broadcast_", "broadcast_object", "broadcast_optimizer_state",
+           "broadcast_parameters", "ddp_hook", "init", "local_rank", "local_size", "poll", "rank",
+           "shutdown", "size", "synchronize"]
+
+_DTYPES = {torch.float32: "f32", torch.float64: "f64", torch.float16: "f16",
+           torch.bfloat16: "bf16", torch.int8: "i8", torch.uint8: "u8", torch.bool: "u8",
+           torch.int32: "i32", torch.int64: "i64"}
+
+_group: Optional[Comm] = None
+_names: Dict[str, int] = {}
+
+
+# ---- the group ----
+
+
+def init(**options: Any) -> Comm:
+    """Joins the group of all workers, with the options of kolo.init; returns its communicator."""
+    global _group  # pylint: disable=global-statement
+    if _group is None:
+        _group = _init(**options)
+    return _group
+
+
+def shutdown() -> None:
+    """Leaves the group."""
+    global _group  # pylint: disable=global-statement
+    if _group is not None:
+        _group.close()
+    _group = None
+    _names.clear()
+
+
+def _comm() -> Comm:
+    if _group is None:
+        raise ValueError("kolo.torch.init() has not been called")
+    return _group
+
+
+def rank() -> int:
+    """The number of this worker."""
+    return _comm().rank
+
+
+def size() -> int:
+    """The number of workers."""
+    return _comm().size
+
+
+def local_rank() -> int:
+    """The number of this worker on its host."""
+    return _comm().local_rank
+
+
+def local_size() -> int:
+    """The number of workers on this host."""
+    return _comm().local_size
+
+
+# ---- collectives ----
+
+
+def _buffer(tensor: torch.Tensor) -> Buffer:
+    """The memory of a tensor."""
+    if tensor.device.type != "cpu":
+        raise TypeError(f"a tensor on {tensor.device}: Kolo communicates tensors in main memory")
+    if tensor.dtype not in _DTYPES:
+        raise TypeError(f"tensors of {tensor.dtype} cannot be reduced or sent")
+    if not tensor.is_contiguous():
+        raise ValueError("the tensor is not contiguous: make a copy of it first")
+    memory = Buffer(tensor.data_ptr() or None, tensor.numel(), _DTYPES[tensor.dtype], tensor)
+    memory.logical = tensor.dtype == torch.bool
+    return memory
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().clone(memory_format=torch.contiguous_format)
+
+
+def allreduce_(tensor: torch.Tensor, op: str = "mean") -> torch.Tensor:
+    """Combines a tensor of all ranks in place: "mean", "sum", "min", "max" or "prod"."""
+    _comm().allreduce(_buffer(tensor), op=op)
+    return tensor
+
+
+def allreduce(tensor: torch.Tensor, op: str = "mean") -> torch.Tensor:
+    """Like allreduce_, on a copy: ``allreduce(torch.tensor(accuracy))`` averages a metric."""
+    return allreduce_(_copy(tensor), op)
+
+
+def allreduce_async_(tensor: torch.Tensor, name: Optional[str] = None, op: str = "mean") -> Handle:
+    """Posts a tensor for an allreduce in place; ranks may post names in different orders. A name
+    keeps its type, size and operation. Until ``synchronize`` no other collective is allowed."""
+    if name is None:
+        _names[op] = _names.get(op, 0) + 1
+        name = f"allreduce.{op}.{_names[op]}"
+    return _comm().allreduce_async(name, _buffer(tensor), op=op)
+
+
+def allreduce_async(tensor: torch.Tensor, name: Optional[str] = None, op: str = "mean") -> Handle:
+    """Like allreduce_async_, on a copy, which ``synchronize`` returns."""
+    return allreduce_async_(_copy(tensor), name, op)
+
+
+def poll(handle: Handle) -> bool:
+    """Whether an asynchronous allreduce is complete."""
+    return handle.test()
+
+
+def synchronize(handle: Handle) -> torch.Tensor:
+    """Waits for an asynchronous allreduce; returns its tensor."""
+    tensor: torch.Tensor = handle.wait().owner
+    return tensor
+
+
+def broadcast_(tensor: torch.Tensor, root_rank: int = 0) -> torch.Tensor:
+    """Copies the tensor of the root to all ranks, in place."""
+    _comm().broadcast(_buffer(tensor), root=root_rank)
+    return tensor
+
+
+def broadcast(tensor: torch.Tensor, root_rank: int = 0) -> torch.Tensor:
+    """Like broadcast_, on a copy."""
+    return broadcast_(_copy(tensor), root_rank)
+
+
+def _broadcast_bytes(data: bytes, root_rank: int) -> bytes:
+    length = broadcast_(torch.tensor([len(data)]), root_rank)
+    memory = torch.zeros(int(length), dtype=torch.uint8)
+    if rank() == root_rank and data:
+        memory = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+    return bytes(broadcast_(memory, root_rank).tolist())
+
+
+def broadcast_object(value: Any, root_rank: int = 0) -> Any:
+    """The root's value on all ranks: tensors, numbers, texts, and containers of them."""
+    file = io.BytesIO()
+    if rank() == root_rank:
+        torch.save(value, file)
+    data = _broadcast_bytes(file.getvalue(), root_rank)
+    return value if rank() == root_rank else torch.load(io.BytesIO(data), weights_only=True)
+
+
+def broadcast_parameters(parameters: Union[Mapping[str, Any], Iterable[Tuple[str, Any]]],
+                         root_rank: int = 0) -> None:
+    """Copies the root's tensors to all ranks: of ``model.state_dict()`` or
+    ``model.named_parameters()``."""
+    pairs = parameters.items() if isinstance(parameters, Mapping) else parameters
+    for _, tensor in pairs:
+        if not isinstance(tensor, torch.Tensor):
+            continue
+        memory = tensor.detach()
+        if memory.is_contiguous():
+            broadcast_(memory, root_rank)
+        else:
+            memory.copy_(broadcast(memory, root_rank))
+
+
+def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int = 0) -> None:
+    """Copies the root's optimizer state (momentum, rates, ...) to all ranks."""
+    state = broadcast_object(optimizer.state_dict(), root_rank)
+    if rank() != root_rank:
+        optimizer.load_state_dict(state)
+
+
+# ---- gradients ----
+
+
+class _Averager:
+    """Averages the gradients of an optimizer's parameters as they are computed."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer,
+                 named_parameters: Optional[Iterable[Tuple[str, torch.Tensor]]], op: str,
+                 passes: int) -> None:
+        self._parameters = [p for group in optimizer.param_groups for p in group["params"]
+                            if p.requires_grad]
+        names = {p: n for n, p in named_parameters or ()}
+        self._names = {p: names.get(p, f"parameter.{i}") for i, p in enumerate(self._parameters)}
+        if len(set(self._names.values())) != len(self._parameters):
+            raise ValueError("two parameters have the same name")
+        self._op, self._passes = op, passes
+        self._left: Dict[torch.Tensor, int] = {}  # backward passes until the gradient is posted
+        self._posted: Dict[torch.Tensor, Tuple[Handle, torch.Tensor]] = {}
+        self._waited = False  # for the gradients of this step
+        for parameter in self._parameters:
+            parameter.register_post_accumulate_grad_hook(self._ready)
+
+    def _ready(self, parameter: torch.Tensor) -> None:
+        if parameter in self._posted:
+            raise RuntimeError(f"the gradient of {self._names[parameter]} is computed again before "
+                               "step(): give the number of passes as backward_passes_per_step")
+        self._waited = False
+        left = self._left.get(parameter, self._passes) - 1
+        self._left[parameter] = left
+        if left == 0:
+            self._post(parameter)
+
+    def _post(self, parameter: torch.Tensor) -> None:
+        if parameter.grad is None:  # not used in this step, but perhaps on other ranks
+            parameter.grad = torch.zeros_like(parameter)
+        gradient = parameter.grad.detach()
+        if not gradient.is_contiguous():
+            gradient = _copy(gradient)
+        name = f"gradient.{self._names[parameter]}"
+        self._posted[parameter] = allreduce_async_(gradient, name, self._op), gradient
+
+    def synchronize(self) -> None:
+        """Waits for all gradients; then, for example, they may be clipped before step()."""
+        for parameter in self._parameters:
+            if parameter not in self._posted:
+                self._post(parameter)
+        for parameter, (handle, gradient) in self._posted.items():
+            synchronize(handle)
+            assert parameter.grad is not None
+            if gradient.data_ptr() != parameter.grad.data_ptr():
+                parameter.grad.copy_(gradient)
+        self._posted.clear()
+        self._left.clear()
+        self._waited = True
+
+    def before_step(self, *_: Any) -> None:
+        """Waits, unless the program has."""
+        if not self._waited:
+            self.synchronize()
+        self._waited = False
+
+
+def DistributedOptimizer(  # pylint: disable=invalid-name
+        optimizer: torch.optim.Optimizer,
+        named_parameters: Optional[Iterable[Tuple[str, torch.Tensor]]] = None, op: str = "mean",
+        backward_passes_per_step: int = 1) -> Any:
+    """Lets an optimizer average gradients over all ranks, each as soon as it is computed; ``step``
+    waits for them. Returns the optimizer, with the additional method ``synchronize``: it waits
+    before, for example, gradients are clipped. Gradients are summed over
+    ``backward_passes_per_step`` passes before they are averaged. A parameter that a rank has not
+    used counts as a gradient of zeros."""
+    if backward_passes_per_step < 1:
+        raise ValueError(f"backward_passes_per_step {backward_passes_per_step}: give 1 or more")
+    result: Any = optimizer
+    averager = _Averager(optimizer, named_parameters, op, backward_passes_per_step)
+    result.synchronize = averager.synchronize
+    result.register_step_pre_hook(averager.before_step)
+    return result
+
+
+class _Worker:
+    """A thread that averages the buckets of DistributedDataParallel one after the other."""
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        threading.Thread(target=_work, args=(self._jobs,), daemon=True).start()
+        weakref.finalize(self, self._jobs.put, None)
+
+    def average(self, comm: Comm, tensor: torch.Tensor) -> Any:
+        """Starts an average; returns its future."""
+        future: Any = torch.futures.Future()
+        self._jobs.put((comm, tensor, future))
+        return future
+
+
+def _work(jobs: queue.SimpleQueue[Any]) -> None:
+    while True:
+        job = jobs.get()
+        if job is None:
+            return
+        comm, tensor, future = job
+        try:
+            comm.allreduce(_buffer(tensor), op="mean")
+            future.set_result(tensor)
+        except BaseException as failure:  # pylint: disable=broad-except
+            future.set_exception(failure)
+        del job, comm, tensor, future
+
+
+_workers: weakref.WeakKeyDictionary[Comm, _Worker] = weakref.WeakKeyDictionary()
+
+
+def ddp_hook(comm: Comm, bucket: Any) -> Any:
+    """A communication hook of DistributedDataParallel: a thread averages gradients of full buckets
+    while the backward pass computes others. ``comm`` must not be used during the backward pass."""
+    worker = _workers.get(comm)
+    if worker is None:
+        worker = _workers[comm] = _Worker()
+    return worker.average(comm, bucket.buffer())
+
+
+ddp_hook.__annotations__.clear()  # PyTorch would compare them with classes of its own
