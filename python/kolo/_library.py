@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import weakref
 from types import SimpleNamespace
 from typing import Any, Dict, Iterator, List, Tuple
 
@@ -537,3 +538,17 @@ class Library:
 COMM_NAME = "libkolo-comm.so.0"
 lib: Any = Library(COMM_NAME, COMM_FUNCTIONS)
 training: Any = Library("libkolo.so.0", KOLO_FUNCTIONS)
+
+
+# ---- lifetimes ----
+
+
+def _free(function: Any, handle: Any, process: int, _kept: Any) -> None:
+    if os.getpid() == process:
+        function(handle)
+
+
+def finalize(owner: Any, function: Any, handle: Any, *kept: Any) -> Any:
+    """Calls function(handle) when ``owner`` is collected, at the latest at exit; what it uses is kept
+    until then. Not in a forked child, which has no threads of the library."""
+    return weakref.finalize(owner, _free, function, handle, os.getpid(), kept)

@@ -10,7 +10,7 @@ from ._library import training as _lib
 from ._options import enumerator
 from .session import take_text
 
-Path = Union[str, os.PathLike[str]]
+Path = Union[str, "os.PathLike[str]"]
 
 
 def _text(function: Any, path: Path) -> str:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import weakref
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from . import _arrays
 from ._arrays import Array
-from ._library import ENUMS, c
+from ._library import ENUMS, c, finalize
 from ._library import lib as _comm
 from ._library import training as _lib
 from .graph import DTYPES, read_shape
@@ -47,7 +46,7 @@ class Dataset:
         self.handle = handle
         self._info = _lib.kolo_dataset_describe(handle).contents
         self._failures: List[BaseException] = getattr(owner, "failures", [])
-        weakref.finalize(self, _close, handle, owner)
+        finalize(self, _lib.kolo_dataset_close, handle, owner)
 
     @classmethod
     def open(cls, spec: str, split: str = "train", context: int = 0,
@@ -158,11 +157,6 @@ class _Callback:
             self.failures.append(failure)
             text = f"{type(failure).__name__}: {failure}"
             return int(_comm.kolo_error_set(_ERR_ARG, b"%s", text.encode()))
-
-
-def _close(handle: ctypes.c_void_p, _owner: Any) -> None:
-    """Closes a data set, then lets go of its memory."""
-    _lib.kolo_dataset_close(handle)
 
 
 def as_dataset(data: Union[Dataset, Mapping[str, Any]]) -> Dataset:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import operator
-import weakref
 from typing import Any, Dict, Optional, Sequence, Tuple, Union
 
-from ._library import ENUMS, c
+from ._library import ENUMS, c, finalize
 from ._library import training as _lib
 
 DTYPES = ENUMS["kolo_dtype"][1]
@@ -70,7 +69,7 @@ class Graph:
             handle = ctypes.c_void_p()
             _lib.kolo_graph_create(None, ctypes.byref(handle))
             self._handle = handle.value
-            weakref.finalize(self, _lib.kolo_graph_destroy, handle)
+            finalize(self, _lib.kolo_graph_destroy, handle)
 
     def handle(self) -> int:
         """The C graph."""

@@ -12,7 +12,7 @@ from typing import (Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Op
 
 from . import _arrays, _errors, _options
 from ._arrays import Array
-from ._library import c
+from ._library import c, finalize
 from ._library import lib as _comm
 from ._library import training as _lib
 from .comm import Comm
@@ -124,8 +124,7 @@ class Loader:
 
     def __init__(self, session: Session, dataset: Dataset, handle: ctypes.c_void_p) -> None:
         self._handle, self._dataset = handle, dataset
-        self._finalizer = weakref.finalize(self, _destroy, _lib.kolo_loader_destroy, handle,
-                                           (session, dataset))
+        self._finalizer = finalize(self, _lib.kolo_loader_destroy, handle, session, dataset)
 
     def __iter__(self) -> Iterator[Batch]:
         return self
@@ -143,11 +142,6 @@ class Loader:
     def close(self) -> None:
         """Ends its thread. Arrays of its batches become invalid."""
         self._finalizer()
-
-
-def _destroy(function: Any, handle: ctypes.c_void_p, _owners: Any) -> None:
-    """Frees an object, then lets go of those that it uses."""
-    function(handle)
 
 
 @contextmanager
@@ -226,8 +220,8 @@ class Session:
         with self._building():
             _lib.kolo_session_create(comm.handle() if comm else None, ctypes.byref(opts),
                                      self._build.function, None, ctypes.byref(self._handle))
-        self._finalizer = weakref.finalize(self, _destroy, _lib.kolo_session_destroy,
-                                           self._handle, (comm, opts, self._build))
+        self._finalizer = finalize(self, _lib.kolo_session_destroy, self._handle, comm, opts,
+                                   self._build)
         if comm:
             comm.add_user(self)
 

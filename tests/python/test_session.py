@@ -286,6 +286,19 @@ def test_lifetimes():
     assert gone() is None
 
 
+def test_fork():
+    """A child that exits does not free what belongs to its parent."""
+    x, y = samples(40)
+    session = kolo.Session(two_layers, batch=4)
+    loader = session.loader({"x": x, "y": y})
+    next(loader)
+    child = os.fork()
+    if child == 0:
+        raise SystemExit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert len(list(loader)) == 9
+
+
 def test_threads():
     """Sessions of several threads, and one that they share."""
     x, y = samples(16)
