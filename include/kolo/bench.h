@@ -1,5 +1,5 @@
 #pragma once
-/* Benchmarks of collectives and codecs. */
+/* Benchmarks of collectives, services and codecs. */
 
 #include "kolo/codec.h"
 #include "kolo/comm.h"
@@ -48,6 +48,35 @@ typedef struct kolo_bench_row {
  * processors evenly where there are more ranks. Blocks; the errors of any collective. */
 KOLO_API kolo_status kolo_bench_allreduce(kolo_comm *comm, const kolo_bench_allreduce_opts *opts,
                                           kolo_bench_row *rows, int *n_rows);
+
+/* A zero field takes its default. */
+typedef struct kolo_bench_ps_opts {
+    const size_t *sizes; /* bytes; default 1 Ki, 16 Ki, 256 Ki, 1 Mi, 4 Mi, 16 Mi and 64 Mi */
+    int n_sizes;
+    int servers;          /* the last ranks, which then only serve; default: every rank is a worker
+                             and a server */
+    bool private_buffers; /* data in the process's own memory instead of registered memory */
+    int64_t budget_ms;    /* per size; default 500 */
+} kolo_bench_ps_opts;
+
+/* The result for one size. */
+typedef struct kolo_bench_ps_row {
+    size_t bytes; /* of a worker's vector, which has one slice per server */
+    int workers, servers;
+    int iterations;                   /* of a worker: a push, then a pull of the whole vector */
+    double us_median, us_min, us_max; /* over iterations, each the slowest worker's */
+    double gigabytes_per_s;           /* 10^9 bytes per second pushed and pulled by all workers */
+    double copy_gigabytes_per_s;      /* the same of plain copies by all servers: the bound where
+                                         ranks share memory */
+} kolo_bench_ps_row;
+
+/* Times pushes and pulls of each size between workers and servers (kolo/service.h). A server copies
+ * what is pushed and returns it when it is pulled. All workers run at the same time, without
+ * waiting for each other. All ranks call it with the same options and get the same rows. `*n_rows`
+ * is the capacity of `rows` on entry, the number of rows on return. Blocks. ARG: no worker; the
+ * errors of kolo_service_create and of any request. */
+KOLO_API kolo_status kolo_bench_ps(kolo_comm *comm, const kolo_bench_ps_opts *opts,
+                                   kolo_bench_ps_row *rows, int *n_rows);
 
 /* Speed and error of a codec. */
 typedef struct kolo_bench_codec_row {

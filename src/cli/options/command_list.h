@@ -16,6 +16,8 @@
       "Measures training steps on a batch in memory")                                            \
     X(CMD_BENCH_ALLREDUCE, cmd_bench_allreduce, "bench allreduce", NULL,                         \
       "Measures allreduces between ranks")                                                       \
+    X(CMD_BENCH_PS, cmd_bench_ps, "bench ps", NULL,                                              \
+      "Measures pushes to servers and pulls from them")                                          \
     X(CMD_BENCH_COMPRESS, cmd_bench_compress, "bench compress", NULL,                            \
       "Measures codecs: speed, compression ratio and error")                                     \
     X(CMD_BENCH_SIM, cmd_bench_sim, "bench sim", NULL,                                           \

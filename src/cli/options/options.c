@@ -18,7 +18,7 @@ enum {
     STEPS = CMD_TRAIN | CMD_BENCH_TRAIN | CMD_PROFILE, /* run training steps */
     WORK = STEPS | CMD_EVAL,                           /* have workers */
     TRAINED = CMD_EVAL | CMD_PREDICT,                  /* run a trained model */
-    JOB = WORK | CMD_BENCH_ALLREDUCE,                  /* run on ranks */
+    JOB = WORK | CMD_BENCH_ALLREDUCE | CMD_BENCH_PS,   /* run on ranks */
     MODEL = STEPS | CMD_DUMP,                          /* compile a training plan */
 };
 
@@ -98,8 +98,11 @@ const kolo_option cli_options[] = {
 
     {.section = "ranks and processors",
      .name = "ranks", .letter = 'n', .type = KOLO_OPTION_INT, .metavar = "N", .preset = "2",
-     .min = 1, .max = MAX_RANKS, .commands = CMD_RUN | CMD_BENCH_ALLREDUCE,
+     .min = 1, .max = MAX_RANKS, .commands = CMD_RUN | CMD_BENCH_ALLREDUCE | CMD_BENCH_PS,
      .help = "number of local ranks"},
+    {.name = "servers", .type = KOLO_OPTION_INT, .metavar = "N", .min = 1, .max = MAX_RANKS,
+     .commands = CMD_BENCH_PS, .unset = "every rank is a worker and a server",
+     .help = "number of ranks, the last ones, that only serve"},
     {.name = "ranks", .letter = 'n', .type = KOLO_OPTION_INT, .metavar = "N", .preset = "1000",
      .min = 1, .max = 4096, .commands = CMD_BENCH_SIM, .help = "number of simulated ranks"},
     {.name = "ranks-per-host", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "1", .min = 1,
@@ -193,8 +196,11 @@ const kolo_option cli_options[] = {
     {.name = "sizes", .type = KOLO_OPTION_TEXT, .metavar = "BYTES,...",
      .preset = "8,1K,16K,256K,1M,16M", .commands = CMD_BENCH_ALLREDUCE,
      .help = "message sizes, multiples of the element size"},
+    {.name = "sizes", .type = KOLO_OPTION_TEXT, .metavar = "BYTES,...",
+     .preset = "1K,16K,256K,1M,4M,16M,64M", .commands = CMD_BENCH_PS,
+     .help = "sizes of a worker's vector"},
     {.name = "seconds", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "0.5", .min = 0.01,
-     .max = 3600, .commands = CMD_BENCH_ALLREDUCE, .help = "time per size"},
+     .max = 3600, .commands = CMD_BENCH_ALLREDUCE | CMD_BENCH_PS, .help = "time per size"},
     {.name = "seconds", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "0.5", .min = 0.01,
      .max = 3600, .commands = CMD_BENCH_COMPRESS, .help = "time per codec"},
     {.name = "codecs", .type = KOLO_OPTION_TEXT, .metavar = "NAME,...",
@@ -231,7 +237,7 @@ const kolo_option cli_options[] = {
     {.name = "late", .type = KOLO_OPTION_FLOAT, .metavar = "US", .preset = "0", .min = 0,
      .max = 1e9, .commands = CMD_BENCH_SIM,
      .help = "mean of the random start delay of a rank in microseconds"},
-    {.name = "private", .type = KOLO_OPTION_FLAG, .commands = CMD_BENCH_ALLREDUCE,
+    {.name = "private", .type = KOLO_OPTION_FLAG, .commands = CMD_BENCH_ALLREDUCE | CMD_BENCH_PS,
      .help = "use buffers in private memory instead of shared memory"},
     {.name = "dirty", .type = KOLO_OPTION_FLAG, .commands = CMD_BENCH_ALLREDUCE,
      .help = "rewrite the buffer before each call, as training does"},

@@ -42,6 +42,7 @@ static void every_command_has_help(void **state) {
                                            "eval",
                                            "bench train",
                                            "bench allreduce",
+                                           "bench ps",
                                            "run",
                                            "dump",
                                            "info",
@@ -168,7 +169,7 @@ static void usage_errors_are_one_line_and_exit_2(void **state) {
          "kolo: data set synthetic has no pairs of sentences: choose data such as text:FILE, "
          "tokens:FILE or synthetic-tokens, or a model without them (nsp=0)\n"},
         {"help bench tarin", "kolo: unknown command 'bench tarin': did you mean 'bench train'?\n"},
-        {"bench", "kolo: 'bench' needs one of: train, allreduce, compress, sim\n"},
+        {"bench", "kolo: 'bench' needs one of: train, allreduce, ps, compress, sim\n"},
         {"train --sync ps", "kolo: unknown option --sync: 'kolo train --help' lists the options\n"},
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {

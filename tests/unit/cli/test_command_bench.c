@@ -171,6 +171,30 @@ static void allreduces_are_measured(void **state) {
         test_contains("err", "2 ranks on 3 hosts: at most one host per rank (--pretend-hosts)"));
 }
 
+static void servers_are_measured(void **state) {
+    static const char *const runs[] = {
+        "bench ps -n 3 --servers 1 --sizes 7,64K --seconds 0.01 --json -",
+        "bench ps -n 2 --sizes 7,64K --seconds 0.01 --json - --transport tcp --private"};
+    for (size_t k = 0; k < KOLO_COUNT(runs); k++) {
+        assert_int_equal(test_run(runs[k]), 0);
+        json_t *result = test_json("out"), *rows = json_object_get(result, "rows");
+        assert_int_equal(test_json_int(result, "workers"), 2);
+        assert_int_equal(test_json_int(result, "servers"), k ? 2 : 1);
+        assert_int_equal(json_array_size(rows), 2);
+        for (size_t i = 0; i < 2; i++) {
+            const json_t *row = json_array_get(rows, i);
+            assert_int_equal(test_json_int(row, "bytes"), i ? 65536 : 7);
+            assert_true(test_json_int(row, "iterations") >= 5);
+            assert_true(json_number_value(json_object_get(row, "us_median")) > 0);
+            assert_true(json_number_value(json_object_get(row, "gigabytes_per_s")) > 0);
+            assert_true(json_number_value(json_object_get(row, "copy_gigabytes_per_s")) > 0);
+        }
+        json_decref(result);
+    }
+    assert_int_equal(test_run("bench ps -n 2 --servers 2 --sizes 8"), 2);
+    assert_true(test_contains("err", "2 servers of 2 ranks: there must be a worker"));
+}
+
 static void codecs_are_measured(void **state) {
     assert_int_equal(
         test_run("bench compress --bytes 4K --codecs int8,topk:0.5 --seconds 0.01 --json -"), 0);
@@ -224,9 +248,13 @@ static void training_steps_are_measured(void **state) {
 
 TEST_MAIN(test_command_bench) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_benchmark_checks_its_losses), cmocka_unit_test(waiting_threads_sleep),
-        cmocka_unit_test(measured_times_are_stored),     cmocka_unit_test(allreduces_are_measured),
-        cmocka_unit_test(codecs_are_measured),           cmocka_unit_test(allreduces_are_predicted),
+        cmocka_unit_test(a_benchmark_checks_its_losses),
+        cmocka_unit_test(waiting_threads_sleep),
+        cmocka_unit_test(measured_times_are_stored),
+        cmocka_unit_test(allreduces_are_measured),
+        cmocka_unit_test(servers_are_measured),
+        cmocka_unit_test(codecs_are_measured),
+        cmocka_unit_test(allreduces_are_predicted),
         cmocka_unit_test(training_steps_are_measured),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);

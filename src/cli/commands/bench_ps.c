@@ -1,0 +1,79 @@
+/* kolo bench ps: pushes and pulls between workers and servers. */
+#include "base/json.h"
+#include "cli/commands/commands.h"
+#include "cli/launcher/error_report.h"
+#include "cli/launcher/run_on_ranks.h"
+#include "cli/options/sizes.h"
+#include "cli/options/train_opts.h"
+#include "cli/output/output.h"
+#include "kolo/bench.h"
+
+static void add_table(kolo_text *t, const kolo_comm *comm, const kolo_bench_ps_row *rows, int n) {
+    kolo_text_add(t, "push and pull, %d workers, %d servers%s, transport %s\n\n", rows[0].workers,
+                  rows[0].servers, rows[0].servers == kolo_comm_size(comm) ? " (each worker)" : "",
+                  kolo_comm_transport(comm));
+    kolo_text_add(t, "%11s %6s %10s %10s %10s %9s %10s %7s\n", "bytes", "iters", "us median",
+                  "us min", "us max", "GB/s", "copy GB/s", "% copy");
+    for (int i = 0; i < n; i++) {
+        const kolo_bench_ps_row *r = &rows[i];
+        kolo_text_add(t, "%11zu %6d %10.2f %10.2f %10.2f %9.3f %10.3f %7.1f\n", r->bytes,
+                      r->iterations, r->us_median, r->us_min, r->us_max, r->gigabytes_per_s,
+                      r->copy_gigabytes_per_s, 100 * r->gigabytes_per_s / r->copy_gigabytes_per_s);
+    }
+}
+
+static void add_json(kolo_text *t, const kolo_comm *comm, const kolo_bench_ps_row *rows, int n) {
+    kolo_json j = {.out = t, .indent = 2};
+    kolo_json_object(&j, NULL);
+    kolo_json_int(&j, "ranks", kolo_comm_size(comm));
+    kolo_json_int(&j, "workers", rows[0].workers);
+    kolo_json_int(&j, "servers", rows[0].servers);
+    kolo_json_string(&j, "transport", kolo_comm_transport(comm));
+    kolo_json_array(&j, "rows");
+    for (int i = 0; i < n; i++) {
+        kolo_json_object(&j, NULL);
+        kolo_json_int(&j, "bytes", (int64_t)rows[i].bytes);
+        kolo_json_int(&j, "iterations", rows[i].iterations);
+        kolo_json_double(&j, "us_median", rows[i].us_median);
+        kolo_json_double(&j, "us_min", rows[i].us_min);
+        kolo_json_double(&j, "us_max", rows[i].us_max);
+        kolo_json_double(&j, "gigabytes_per_s", rows[i].gigabytes_per_s);
+        kolo_json_double(&j, "copy_gigabytes_per_s", rows[i].copy_gigabytes_per_s);
+        kolo_json_close(&j);
+    }
+    kolo_json_close(&j);
+    kolo_json_close(&j);
+}
+
+static kolo_status bench_ps_as_rank(kolo_comm *comm, int threads, kolo_options *o) {
+    size_t sizes[MAX_SIZES];
+    kolo_bench_ps_row rows[MAX_SIZES];
+    kolo_bench_ps_opts opts = {
+        .sizes = sizes,
+        .servers = (int)kolo_options_int(o, "servers"),
+        .private_buffers = kolo_options_flag(o, "private"),
+        .budget_ms = (int64_t)(1000 * kolo_options_float(o, "seconds")),
+    };
+    KOLO_TRY(sizes_parse(kolo_options_text(o, "sizes"), KOLO_DTYPE_U8, sizes, &opts.n_sizes));
+    int n_rows = MAX_SIZES;
+    KOLO_TRY(kolo_bench_ps(comm, &opts, rows, &n_rows));
+    if (kolo_comm_rank(comm) != 0) return KOLO_OK;
+    kolo_text table = {0}, json = {0};
+    add_table(&table, comm, rows, n_rows);
+    add_json(&json, comm, rows, n_rows);
+    kolo_status status = output_result(&table, kolo_options_text(o, "json"), &json);
+    kolo_text_fini(&table);
+    kolo_text_fini(&json);
+    return status;
+}
+
+int cmd_bench_ps(kolo_options *o) {
+    size_t sizes[MAX_SIZES];
+    int n;
+    kolo_status status = sizes_parse(kolo_options_text(o, "sizes"), KOLO_DTYPE_U8, sizes, &n);
+    if (status != KOLO_OK) return report_failure(status);
+    ranks_opts opts = ranks_opts_of(o, "ranks");
+    opts.threads = 1;
+    opts.no_bind = true;
+    return run_on_ranks(o, &opts, bench_ps_as_rank);
+}

@@ -1,0 +1,249 @@
+/* Pushes and pulls between workers and servers; see kolo/bench.h.
+ *
+ * A vector has one slice per server. A server keeps a copy of each worker's vector: a push copies
+ * the worker's slice to it, a pull copies it back. The bound is what these copies cost without a
+ * service: before the measurement all servers copy slices from memory to memory, at the same time.
+ */
+#include "base/clock.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "kolo/bench.h"
+#include "kolo/service.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ITERATIONS_LEAST = 5, ITERATIONS_MOST = 20000, WARM_UP = 2, SERVERS_MAX = 1024 };
+enum { PUSH, PULL };
+
+static const size_t sizes_default[] = {1 << 10, 16 << 10, 256 << 10, 1 << 20,
+                                       4 << 20, 16 << 20, 64 << 20};
+
+/* What a server holds; used by its thread only. */
+typedef struct store {
+    size_t bytes; /* room for a slice of one worker */
+    char *slices; /* [ranks][bytes] */
+} store;
+
+typedef struct bench {
+    kolo_comm *comm;
+    kolo_service *service;
+    const kolo_bench_ps_opts *opts;
+    int rank, ranks, n_workers, n_servers;
+    bool works, serves;
+    char *pushed, *pulled; /* [most]: a worker's vectors */
+    double *us;            /* [ITERATIONS_MOST] */
+    store store;
+    kolo_service_request requests[SERVERS_MAX];
+} bench;
+
+static void serve(void *arg, kolo_service_call *call) {
+    store *s = arg;
+    char *slice = s->slices + (size_t)call->client * s->bytes;
+    if (call->kind == PUSH) {
+        memcpy(slice, call->input, call->input_bytes);
+        kolo_service_reply(call, KOLO_OK, 0, NULL, 0);
+    } else {
+        kolo_service_reply(call, KOLO_OK, 0, slice, call->output_bytes);
+    }
+}
+
+/* The slice of a server: [*first, *first + *n). */
+static void slice_of(const bench *b, size_t bytes, int server, size_t *first, size_t *n) {
+    size_t s = (size_t)server, all = (size_t)b->n_servers;
+    *first = bytes / all * s + (s < bytes % all ? s : bytes % all);
+    *n = bytes / all + (s < bytes % all);
+}
+
+/* Sends a slice to, or gets it from, each server. */
+static kolo_status exchange(bench *b, size_t bytes, uint32_t kind) {
+    for (int s = 0; s < b->n_servers; s++) {
+        size_t first, n;
+        slice_of(b, bytes, s, &first, &n);
+        kolo_service_request *q = &b->requests[s];
+        *q =
+            (kolo_service_request){.server = kolo_service_server_rank(b->service, s), .kind = kind};
+        if (kind == PUSH) {
+            q->input = b->pushed + first;
+            q->input_bytes = n;
+        } else {
+            q->output = b->pulled + first;
+            q->output_bytes = n;
+        }
+        if (b->n_servers == 1) return kolo_service_run(b->service, q, 0);
+        KOLO_TRY(kolo_service_start(b->service, q));
+    }
+    for (int s = 0; s < b->n_servers; s++) {
+        KOLO_TRY(kolo_service_wait(b->service, &b->requests[s], 0));
+    }
+    return KOLO_OK;
+}
+
+static kolo_status push_pull(bench *b, size_t bytes, double *us) {
+    int64_t start_ns = kolo_now_ns();
+    KOLO_TRY(exchange(b, bytes, PUSH));
+    KOLO_TRY(exchange(b, bytes, PULL));
+    *us = (double)(kolo_now_ns() - start_ns) * 1e-3;
+    return KOLO_OK;
+}
+
+/* A pull returns what was pushed. */
+static kolo_status check_result(bench *b, size_t bytes) {
+    double us;
+    for (size_t i = 0; i < bytes; i++) b->pushed[i] = (char)(i * 31 + i / 509 + (size_t)b->rank);
+    memset(b->pulled, 0, bytes);
+    KOLO_TRY(push_pull(b, bytes, &us));
+    if (memcmp(b->pushed, b->pulled, bytes) == 0) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_FORMAT, "a pull of %zu bytes gave other data than was pushed", bytes);
+}
+
+static int ascending(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The number of iterations that fit into the budget, by the slowest worker. */
+static kolo_status choose_iterations(bench *b, size_t bytes, int *n) {
+    double us = 0, slowest = 1;
+    for (int i = 0; b->works && i < WARM_UP; i++) KOLO_TRY(push_pull(b, bytes, &us));
+    if (us > slowest) slowest = us;
+    KOLO_TRY(kolo_allreduce(b->comm, &slowest, 1, KOLO_DTYPE_F64, KOLO_MAX));
+    double fit = (double)b->opts->budget_ms * 1e3 / slowest;
+    *n = fit > ITERATIONS_MOST ? ITERATIONS_MOST : (int)fit;
+    if (*n < ITERATIONS_LEAST) *n = ITERATIONS_LEAST;
+    return KOLO_OK;
+}
+
+/* Bytes per microsecond that all servers together copy; every rank gets the sum. */
+static kolo_status measure_copy(bench *b, size_t bytes, int n, double *sum) {
+    size_t slice = bytes / (size_t)b->n_servers;
+    *sum = 0;
+    KOLO_TRY(kolo_barrier(b->comm));
+    if (b->serves && slice > 0) {
+        /* Like a service, it copies from and to vectors of workers. */
+        for (int i = 0; i < n; i++) {
+            int64_t start_ns = kolo_now_ns();
+            char *slice_store = b->store.slices + (size_t)(i % b->n_workers) * b->store.bytes;
+            memcpy(slice_store, b->pushed, slice);
+            memcpy(b->pulled, slice_store, slice);
+            b->us[i] = (double)(kolo_now_ns() - start_ns) * 1e-3;
+        }
+        qsort(b->us, (size_t)n, sizeof *b->us, ascending);
+        *sum = 2 * (double)slice / (b->us[n / 2] > 0 ? b->us[n / 2] : 1e-3);
+    }
+    return kolo_allreduce(b->comm, sum, 1, KOLO_DTYPE_F64, KOLO_SUM);
+}
+
+static kolo_status bench_size(bench *b, size_t bytes, kolo_bench_ps_row *row) {
+    int n;
+    double copy, wall_us = 0;
+    if (b->works) KOLO_TRY(check_result(b, bytes));
+    KOLO_TRY(choose_iterations(b, bytes, &n));
+    KOLO_TRY(measure_copy(b, bytes, n, &copy));
+    memset(b->us, 0, (size_t)n * sizeof *b->us);
+    KOLO_TRY(kolo_barrier(b->comm));
+    int64_t start_ns = kolo_now_ns();
+    for (int i = 0; b->works && i < n; i++) KOLO_TRY(push_pull(b, bytes, &b->us[i]));
+    if (b->works) wall_us = (double)(kolo_now_ns() - start_ns) * 1e-3;
+    KOLO_TRY(kolo_allreduce(b->comm, &wall_us, 1, KOLO_DTYPE_F64, KOLO_MAX));
+    KOLO_TRY(kolo_allreduce(b->comm, b->us, (size_t)n, KOLO_DTYPE_F64, KOLO_MAX));
+    qsort(b->us, (size_t)n, sizeof *b->us, ascending);
+    double moved = 2.0 * (double)bytes * b->n_workers * n;
+    *row = (kolo_bench_ps_row){.bytes = bytes,
+                               .workers = b->n_workers,
+                               .servers = b->n_servers,
+                               .iterations = n,
+                               .us_median = b->us[n / 2],
+                               .us_min = b->us[0],
+                               .us_max = b->us[n - 1],
+                               .gigabytes_per_s = moved / wall_us * 1e-3,
+                               .copy_gigabytes_per_s = copy * 1e-3};
+    return KOLO_OK;
+}
+
+static kolo_status check_opts(const kolo_bench_ps_opts *o, int ranks) {
+    if (o->servers < 0 || o->servers >= ranks) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "%d servers of %d ranks: there must be a worker (--servers, --ranks)",
+                         o->servers, ranks);
+    }
+    if (ranks > SERVERS_MAX) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%d ranks: at most %d", ranks, SERVERS_MAX);
+    }
+    for (int i = 0; i < o->n_sizes; i++) {
+        if (o->sizes[i] == 0) return KOLO_FAIL(KOLO_ERR_ARG, "a size of 0 bytes");
+    }
+    if (o->budget_ms < 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "a budget of %lld ms: must not be negative",
+                         (long long)o->budget_ms);
+    }
+    return KOLO_OK;
+}
+
+/* Allocates the vectors and the store. */
+static kolo_status open_memory(bench *b, size_t most) {
+    void *memory;
+    b->us = kolo_zalloc(ITERATIONS_MOST * sizeof *b->us);
+    b->store.bytes = most / (size_t)b->n_servers + 1;
+    size_t all = b->store.bytes * (size_t)b->ranks;
+    if (b->serves) b->store.slices = kolo_pages_map(all);
+    if (!b->us || (b->serves && !b->store.slices)) return KOLO_NOMEM(all);
+    if (b->opts->private_buffers) {
+        memory = kolo_pages_map(2 * most);
+        if (!memory) return KOLO_NOMEM(2 * most);
+    } else {
+        KOLO_TRY(kolo_comm_alloc(b->comm, 2 * most, &memory));
+    }
+    b->pushed = memory;
+    b->pulled = (char *)memory + most;
+    return KOLO_OK;
+}
+
+static void close_memory(bench *b, size_t most) {
+    if (b->opts->private_buffers) kolo_pages_unmap(b->pushed, 2 * most);
+    kolo_pages_unmap(b->store.slices, b->store.bytes * (size_t)b->ranks);
+    kolo_free(b->us);
+}
+
+static kolo_status run(bench *b, size_t most, kolo_bench_ps_row *rows) {
+    KOLO_TRY(open_memory(b, most));
+    kolo_service_opts service = {.serve = b->serves ? serve : NULL, .arg = &b->store};
+    KOLO_TRY(kolo_service_create(b->comm, &service, &b->service));
+    for (int i = 0; i < b->opts->n_sizes; i++) {
+        KOLO_TRY(bench_size(b, b->opts->sizes[i], &rows[i]));
+    }
+    return kolo_barrier(b->comm);
+}
+
+kolo_status kolo_bench_ps(kolo_comm *comm, const kolo_bench_ps_opts *opts, kolo_bench_ps_row *rows,
+                          int *n_rows) {
+    kolo_bench_ps_opts o = opts ? *opts : (kolo_bench_ps_opts){0};
+    if (!o.sizes || o.n_sizes == 0) {
+        o.sizes = sizes_default;
+        o.n_sizes = (int)KOLO_COUNT(sizes_default);
+    }
+    if (o.budget_ms == 0) o.budget_ms = 500;
+    int rank = kolo_comm_rank(comm), ranks = kolo_comm_size(comm);
+    KOLO_TRY(check_opts(&o, ranks));
+    if (*n_rows < o.n_sizes) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "room for %d rows, %d are needed", *n_rows, o.n_sizes);
+    }
+    size_t most = 0;
+    for (int i = 0; i < o.n_sizes; i++) most = o.sizes[i] > most ? o.sizes[i] : most;
+    bench *b = kolo_zalloc(sizeof *b);
+    if (!b) return KOLO_NOMEM(sizeof *b);
+    *b = (bench){.comm = comm,
+                 .opts = &o,
+                 .rank = rank,
+                 .ranks = ranks,
+                 .n_workers = o.servers > 0 ? ranks - o.servers : ranks,
+                 .n_servers = o.servers > 0 ? o.servers : ranks,
+                 .works = o.servers == 0 || rank < ranks - o.servers,
+                 .serves = o.servers == 0 || rank >= ranks - o.servers};
+    kolo_status status = run(b, most, rows);
+    kolo_service_destroy(b->service);
+    close_memory(b, most);
+    kolo_free(b);
+    if (status == KOLO_OK) *n_rows = o.n_sizes;
+    return status;
+}
