@@ -41,7 +41,7 @@ static void serve(void *arg, kolo_service_call *call) {
     store *s = arg;
     char *slice = s->slices + (size_t)call->client * s->bytes;
     if (call->kind == PUSH) {
-        memcpy(slice, call->input, call->input_bytes);
+        if (call->input_bytes > 0) memcpy(slice, call->input, call->input_bytes);
         kolo_service_reply(call, KOLO_OK, 0, NULL, 0);
     } else {
         kolo_service_reply(call, KOLO_OK, 0, slice, call->output_bytes);
@@ -183,6 +183,7 @@ static kolo_status check_opts(const kolo_bench_ps_opts *o, int ranks) {
 /* Allocates the vectors and the store. */
 static kolo_status open_memory(bench *b, size_t most) {
     void *memory;
+    KOLO_ASSERT(b->n_servers > 0);
     b->us = kolo_zalloc(ITERATIONS_MOST * sizeof *b->us);
     b->store.bytes = most / (size_t)b->n_servers + 1;
     size_t all = b->store.bytes * (size_t)b->ranks;

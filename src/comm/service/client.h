@@ -23,7 +23,6 @@ void kolo_client_destroy(kolo_client *client);
 void kolo_client_abandon(kolo_client *client);
 
 /* See kolo_service_start; `waits`: the caller waits next, so the thread need not make progress. */
-kolo_status kolo_client_start(kolo_client *client, kolo_service_request *request, bool waits);
-kolo_status kolo_client_wait(kolo_client *client, kolo_service_request *request,
-                             int64_t timeout_ms);
+kolo_status kolo_client_start(kolo_client *c, kolo_service_request *q, bool waits);
+kolo_status kolo_client_wait(kolo_client *c, kolo_service_request *q, int64_t timeout_ms);
 bool kolo_client_test(kolo_client *client, const kolo_service_request *request);

@@ -18,8 +18,8 @@ typedef struct kolo_server_place {
 /* Creates a server without clients. Options are resolved; `place` is copied. NOMEM; IO. */
 kolo_status kolo_server_create(const kolo_service_opts *opts, const kolo_server_place *place,
                                kolo_server **server);
-/* Adds a client and takes over the connection to it, also on failure. IO. */
-kolo_status kolo_server_attach(kolo_server *server, int client, int fd);
+/* Adds the client of a rank and takes over the connection to it, also on failure. IO. */
+kolo_status kolo_server_attach(kolo_server *s, int rank, int fd);
 /* Waits for messages up to `timeout_ms` (-1: no limit) and processes them. */
 void kolo_server_poll(kolo_server *server, int timeout_ms);
 

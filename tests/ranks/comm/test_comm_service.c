@@ -48,7 +48,7 @@ static void serve(void *arg, kolo_service_call *call) {
         memcpy(before, v->data, bytes);
         /* fall through */
     case PUSH:
-        memcpy(v->data, call->input, call->input_bytes);
+        if (call->input_bytes > 0) memcpy(v->data, call->input, call->input_bytes);
         v->bytes = call->input_bytes;
         v->version = call->clock;
         if (call->kind == PUSH) bytes = 0;

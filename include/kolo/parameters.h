@@ -1,0 +1,116 @@
+#pragma once
+/* Parameters on servers: training whose workers push gradients to the owners of the parameters and
+ * pull what these have made of them.
+ *
+ * The parameters are one vector of floats. Each server owns a range of it; all ranges are equal, so
+ * large tensors are split. The owner updates its range with the program's own rule. In each step a
+ * worker pulls the parameters, computes a gradient, and pushes it:
+ *
+ *     KOLO_TRY(kolo_parameters_create(comm, initial, count, &opts, &p));
+ *     for (...) {
+ *         KOLO_TRY(kolo_parameters_pull(p, values));
+ *         ...                                                // gradient of this rank's samples
+ *         KOLO_TRY(kolo_parameters_push(p, gradient));
+ *     }
+ *     KOLO_TRY(kolo_parameters_finish(p));
+ *
+ * A worker's *clock* is the number of its pushes. The policy bounds how far workers may drift apart
+ * (docs/servers.md):
+ *
+ *     bsp    staleness 0: the owner waits for the pushes of a clock from all workers, adds them in
+ *            the order of ranks, and updates once. All workers read the same values.
+ *     ssp:s  staleness s > 0: each push updates at once. A worker at clock c reads when all workers
+ *            have reached clock c - s.
+ *     asp    staleness KOLO_STALENESS_ANY: each push updates at once, and nobody waits.
+ *
+ * (Ho et al., "More effective distributed ML via a stale synchronous parallel parameter server",
+ * NIPS 2013.) A worker that has finished or is lost is waited for no longer. If gradients and
+ * values are in registered memory (kolo_comm_alloc), owners on the same host read and write them in
+ * place. Functions are called by one thread of a rank at a time. */
+
+#include "kolo/comm.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct kolo_parameters kolo_parameters;
+
+enum { KOLO_STALENESS_ANY = -1 };
+
+/* What an owner does with gradients: changes `values` in place. */
+typedef struct kolo_parameters_update {
+    size_t first, count;   /* the elements of the whole vector that this rank owns */
+    float *values;         /* [count] */
+    const float *gradient; /* [count]: one worker's, or with bsp the sum of all workers' */
+    int workers;           /* how many gradients it is the sum of */
+    int worker;            /* whose it is; bsp: -1 */
+    uint64_t clock;        /* at which it was computed, from 0 */
+    uint64_t version;      /* updates of this range so far */
+} kolo_parameters_update;
+
+/* A read or an update, for the log of a run. */
+typedef struct kolo_parameters_event {
+    bool read; /* otherwise a push that an update has taken */
+    int worker;
+    uint64_t clock;         /* of the worker; of a push: before it */
+    const uint64_t *pushes; /* [workers]: of each worker, that updates have taken so far */
+    int workers;
+} kolo_parameters_event;
+
+/* A zero field takes its default. All ranks pass the same numbers. */
+typedef struct kolo_parameters_opts {
+    int servers;   /* the last ranks, which then only serve; default: every rank is a worker and
+                      owns a range */
+    int staleness; /* see above; default 0, bsp */
+    /* Called at the owner, in the service's thread. Required. */
+    void (*update)(void *arg, const kolo_parameters_update *update);
+    /* Called at the owner, in the service's thread, for each event in order. May be NULL. */
+    void (*observe)(void *arg, const kolo_parameters_event *event);
+    void *arg;
+    int64_t timeout_ms; /* of creation and of each wait; default the communicator's */
+} kolo_parameters_opts;
+
+enum { KOLO_STALENESS_BINS = 32 };
+
+/* What the owner of a range has seen. */
+typedef struct kolo_parameters_stats {
+    uint64_t version; /* updates of the range */
+    int lost;         /* workers lost */
+    int largest;      /* largest staleness of a read: its worker's clock minus the smallest */
+    uint64_t reads[KOLO_STALENESS_BINS]; /* by staleness; the last bin: that and above */
+} kolo_parameters_stats;
+
+/* Creates the parameters of a group from rank 0's initial values. A collective call; blocks.
+ * `initial` [count] is read on rank 0 only. Destroy them before `comm`. ARG: invalid options;
+ * NOMEM; the errors of kolo_service_create. */
+KOLO_API kolo_status kolo_parameters_create(kolo_comm *comm, const float *initial, size_t count,
+                                            const kolo_parameters_opts *opts,
+                                            kolo_parameters **parameters);
+/* Finishes, if that was not done, and frees them. A rank that owns a range first waits until all
+ * workers have finished or are lost. NULL is allowed. Blocks. */
+KOLO_API void kolo_parameters_destroy(kolo_parameters *parameters);
+
+/* Whether this rank is a worker. */
+KOLO_API bool kolo_parameters_works(const kolo_parameters *parameters);
+/* Reads all parameters into `values` [count], as new as the policy demands. A worker. Blocks; then
+ * its earlier push is complete too. PEER: an owner is lost; TIMEOUT. */
+KOLO_API kolo_status kolo_parameters_pull(kolo_parameters *parameters, float *values);
+/* Sends a gradient [count] to the owners, and advances this worker's clock. Does not wait for the
+ * update: the gradient is borrowed until the next pull, or the end. ARG: the latest push was not
+ * followed by a pull; PEER. */
+KOLO_API kolo_status kolo_parameters_push(kolo_parameters *parameters, const float *gradient);
+/* Waits for this worker's latest push and leaves: nobody waits for it any longer. With bsp the
+ * others go on without its gradients. Reading is still allowed. Blocks. PEER; TIMEOUT. */
+KOLO_API kolo_status kolo_parameters_finish(kolo_parameters *parameters);
+/* Copies what this rank's range has seen. ARG: it owns none. */
+KOLO_API kolo_status kolo_parameters_stats_get(kolo_parameters *parameters,
+                                               kolo_parameters_stats *stats);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,325 @@
+/* Parameters on servers: bsp against the algorithm direct, asp with one worker against plain
+ * updates, and the bound of ssp by a checker that reads logs only. */
+#include "base/memory.h"
+#include "base/status.h"
+#include "kolo/parameters.h"
+#include "support/ranks.h"
+#include "support/support.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum { COUNT = 1003, STEPS = 12, WORKERS = 3 };
+
+/* ---- optimizers ---- */
+
+typedef enum optimizer { SGD, MOMENTUM, ADAM, OPTIMIZERS } optimizer;
+
+typedef struct moments {
+    optimizer kind;
+    float m[COUNT], v[COUNT];
+} moments;
+
+/* Updates elements [first, first + n) of the whole vector; step from 0. */
+static void step_values(moments *s, size_t first, size_t n, float *values, const float *gradient,
+                        uint64_t step) {
+    float t = (float)step + 1;
+    for (size_t i = 0; i < n; i++) {
+        float g = gradient[i], *m = &s->m[first + i], *v = &s->v[first + i];
+        if (s->kind == SGD) {
+            values[i] -= 0.1F * g;
+        } else if (s->kind == MOMENTUM) {
+            *m = 0.9F * *m + g;
+            values[i] -= 0.1F * *m;
+        } else {
+            *m = 0.9F * *m + 0.1F * g;
+            *v = 0.999F * *v + 0.001F * g * g;
+            float a = *m / (1 - powf(0.9F, t)), b = *v / (1 - powf(0.999F, t));
+            values[i] -= 0.01F * a / (sqrtf(b) + 1e-8F);
+        }
+    }
+}
+
+static void update(void *arg, const kolo_parameters_update *u) {
+    step_values(arg, u->first, u->count, u->values, u->gradient, u->version);
+}
+
+static void gradient_of(int worker, int step, const float *values, float *gradient) {
+    for (int i = 0; i < COUNT; i++) {
+        float target = (float)((i * 7 + worker * 13 + step * 3) % 101) / 50 - 1;
+        gradient[i] = (values[i] - target) / WORKERS;
+    }
+}
+
+static void initial_values(float *values) {
+    for (int i = 0; i < COUNT; i++) values[i] = (float)(i % 17) / 8 - 1;
+}
+
+/* ---- bsp ---- */
+
+typedef struct scheme {
+    optimizer kind;
+    int servers;
+    bool registered;
+} scheme;
+
+/* Compares each step with an allreduce of the algorithm direct and a local update. Ranks that only
+ * serve add zeros last, which changes no bit. */
+static kolo_status compare(kolo_comm *comm, const scheme *s, kolo_parameters *p, float *memory) {
+    static _Thread_local moments own;
+    static _Thread_local float expected[COUNT];
+    float *values = memory, *gradient = memory + COUNT, *sum = memory + (size_t)2 * COUNT;
+    int rank = kolo_comm_rank(comm);
+    bool direct = strcmp(kolo_comm_transport(comm), "tcp") != 0;
+    own = (moments){.kind = s->kind};
+    initial_values(expected);
+    for (int step = 0; step < STEPS; step++) {
+        memset(sum, 0, COUNT * sizeof(float));
+        if (kolo_parameters_works(p)) {
+            KOLO_TRY(kolo_parameters_pull(p, values));
+            if (memcmp(values, expected, sizeof expected) != 0) {
+                return KOLO_FAIL(KOLO_ERR_FORMAT, "step %d, optimizer %d: other bits", step,
+                                 (int)s->kind);
+            }
+            gradient_of(rank, step, values, gradient);
+            memcpy(sum, gradient, COUNT * sizeof(float));
+            KOLO_TRY(kolo_parameters_push(p, gradient));
+        }
+        if (direct) {
+            kolo_request_opts o = {.kind = KOLO_COLLECTIVE_ALLREDUCE,
+                                   .output = sum,
+                                   .count = COUNT,
+                                   .dtype = KOLO_DTYPE_F32,
+                                   .algorithm = KOLO_ALGORITHM_DIRECT};
+            KOLO_TRY(kolo_request_run(comm, &o, 0));
+        } else {
+            static _Thread_local float other[COUNT];
+            gradient_of(0, step, expected, sum);
+            for (int w = 1; w < WORKERS; w++) {
+                gradient_of(w, step, expected, other);
+                KOLO_TRY(kolo_combine(sum, other, COUNT, KOLO_DTYPE_F32, KOLO_SUM));
+            }
+        }
+        step_values(&own, 0, COUNT, expected, sum, (uint64_t)step);
+    }
+    return KOLO_OK;
+}
+
+static kolo_status bsp_body(kolo_comm *comm, const void *arg, void *result) {
+    const scheme *s = arg;
+    static _Thread_local moments owned;
+    static _Thread_local float initial[COUNT], private_memory[3 * COUNT];
+    void *memory;
+    kolo_parameters *p;
+    owned = (moments){.kind = s->kind};
+    initial_values(initial);
+    KOLO_TRY(kolo_comm_alloc(comm, sizeof private_memory, &memory));
+    kolo_parameters_opts opts = {.servers = s->servers, .update = update, .arg = &owned};
+    KOLO_TRY(
+        kolo_parameters_create(comm, kolo_comm_rank(comm) == 0 ? initial : NULL, COUNT, &opts, &p));
+    kolo_status status = compare(comm, s, p, s->registered ? memory : private_memory);
+    kolo_parameters_stats stats;
+    if (status == KOLO_OK) status = kolo_barrier(comm);
+    if (status == KOLO_OK && kolo_parameters_stats_get(p, &stats) == KOLO_OK) {
+        bool right = stats.largest == 0 && stats.reads[0] == WORKERS * STEPS && stats.lost == 0;
+        if (!right) status = KOLO_FAIL(KOLO_ERR_FORMAT, "%d reads", (int)stats.reads[0]);
+    }
+    kolo_parameters_destroy(p);
+    return status;
+}
+
+static void bsp_equals_direct_bitwise(void **state) {
+    static const rank_transport transports[] = {RANKS_THREAD, RANKS_SHM, RANKS_TCP};
+    for (int t = 0; t < 3; t++) {
+        for (int k = 0; k < OPTIMIZERS; k++) {
+            scheme s = {.kind = (optimizer)k,
+                        .servers = k == SGD    ? 1
+                                   : k == ADAM ? 2
+                                               : 0,
+                        .registered = k != MOMENTUM};
+            ASSERT_OK(run_ranks(WORKERS + s.servers, transports[t], bsp_body, &s, sizeof s));
+        }
+    }
+}
+
+/* ---- asp with one worker ---- */
+
+static kolo_status alone_body(kolo_comm *comm, const void *arg, void *result) {
+    static _Thread_local moments owned, own;
+    static _Thread_local float values[COUNT], gradient[COUNT], expected[COUNT];
+    kolo_parameters *p;
+    owned = own = (moments){.kind = ADAM};
+    initial_values(expected);
+    kolo_parameters_opts opts = {
+        .servers = 1, .staleness = KOLO_STALENESS_ANY, .update = update, .arg = &owned};
+    KOLO_TRY(kolo_parameters_create(comm, expected, COUNT, &opts, &p));
+    kolo_status status = KOLO_OK;
+    for (int step = 0; kolo_parameters_works(p) && step < STEPS && status == KOLO_OK; step++) {
+        status = kolo_parameters_pull(p, values);
+        if (status == KOLO_OK && memcmp(values, expected, sizeof values) != 0) {
+            status = KOLO_FAIL(KOLO_ERR_FORMAT, "step %d", step);
+        }
+        gradient_of(0, step, expected, gradient);
+        step_values(&own, 0, COUNT, expected, gradient, (uint64_t)step);
+        if (status == KOLO_OK) status = kolo_parameters_push(p, gradient);
+        if (status == KOLO_OK && kolo_parameters_push(p, gradient) != KOLO_ERR_ARG) {
+            status = KOLO_FAIL(KOLO_ERR_FORMAT, "two pushes in a row");
+        }
+    }
+    kolo_parameters_destroy(p);
+    return status;
+}
+
+static void asp_with_one_worker_is_plain_training(void **state) {
+    ASSERT_OK(run_ranks(2, RANKS_SHM, alone_body, NULL, 0));
+    ASSERT_OK(run_ranks(2, RANKS_TCP, alone_body, NULL, 0));
+}
+
+/* ---- the bound ---- */
+
+enum { RACE_STEPS = 30, ANY_REACHED = 5, EVENTS_MAX = 2 * WORKERS * RACE_STEPS + 8 };
+
+/* What an owner has logged. */
+typedef struct event {
+    int worker;
+    bool read;
+    int clock;
+} event;
+
+typedef struct events {
+    int n;
+    event list[EVENTS_MAX];
+    kolo_parameters_stats stats;
+} events;
+
+static void no_update(void *arg, const kolo_parameters_update *u) { u->values[0] += 1; }
+
+static void observe(void *arg, const kolo_parameters_event *e) {
+    events *log = arg;
+    if (log->n < EVENTS_MAX) {
+        log->list[log->n++] = (event){.worker = e->worker, .read = e->read, .clock = (int)e->clock};
+    }
+}
+
+/* Before its first push worker 0 waits until the others have read at the clock of the bound; later
+ * one worker is slow, so that the others could run ahead. */
+static kolo_status meet(kolo_comm *comm, int step, int bound) {
+    char byte = 0;
+    int reached = bound == KOLO_STALENESS_ANY ? ANY_REACHED : bound;
+    if (kolo_comm_rank(comm) != 0) {
+        return step == reached ? kolo_send(comm, &byte, 1, KOLO_DTYPE_U8, 0, 0) : KOLO_OK;
+    }
+    for (int w = 1; step == 0 && w < WORKERS; w++) {
+        KOLO_TRY(kolo_recv(comm, &byte, 1, KOLO_DTYPE_U8, w, 0));
+    }
+    return KOLO_OK;
+}
+
+static kolo_status race_body(kolo_comm *comm, const void *arg, void *result) {
+    events *log = result;
+    float values[8] = {0}, gradient[8] = {0};
+    kolo_parameters *p;
+    int rank = kolo_comm_rank(comm);
+    kolo_parameters_opts opts = {
+        .staleness = *(const int *)arg, .update = no_update, .observe = observe, .arg = log};
+    KOLO_TRY(kolo_parameters_create(comm, values, 8, &opts, &p));
+    kolo_status status = KOLO_OK;
+    for (int step = 0; step < RACE_STEPS && status == KOLO_OK; step++) {
+        status = kolo_parameters_pull(p, values);
+        if (status == KOLO_OK) status = meet(comm, step, opts.staleness);
+        int slow = step < RACE_STEPS / 2 ? 0 : 1;
+        if (rank == slow) nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+        if (status == KOLO_OK) status = kolo_parameters_push(p, gradient);
+    }
+    if (status == KOLO_OK) status = kolo_parameters_pull(p, values);
+    if (status == KOLO_OK) status = kolo_barrier(comm); /* so that no worker has finished before */
+    if (status == KOLO_OK) status = kolo_parameters_stats_get(p, &log->stats);
+    kolo_parameters_destroy(p);
+    return status;
+}
+
+/* The independent checker: counts pushes itself, and returns the largest staleness of a read. */
+static int check_log(const events *log) {
+    int pushes[WORKERS] = {0}, reads[WORKERS] = {0}, largest = 0;
+    uint64_t bins[KOLO_STALENESS_BINS] = {0};
+    for (int i = 0; i < log->n; i++) {
+        const event *e = &log->list[i];
+        assert_int_equal(e->clock, pushes[e->worker]); /* reads its own writes, pushes in order */
+        if (!e->read) {
+            pushes[e->worker]++;
+            continue;
+        }
+        int least = pushes[0];
+        for (int w = 1; w < WORKERS; w++) least = pushes[w] < least ? pushes[w] : least;
+        int stale = e->clock - least;
+        largest = stale > largest ? stale : largest;
+        bins[stale < KOLO_STALENESS_BINS ? stale : KOLO_STALENESS_BINS - 1]++;
+        reads[e->worker]++;
+    }
+    for (int w = 0; w < WORKERS; w++) {
+        assert_int_equal(pushes[w], RACE_STEPS);
+        assert_int_equal(reads[w], RACE_STEPS + 1);
+    }
+    assert_memory_equal(bins, log->stats.reads, sizeof bins);
+    assert_int_equal(log->stats.largest, largest);
+    return largest;
+}
+
+static void a_bound_is_reached_and_kept(void **state) {
+    static const int bounds[] = {0, 1, 3, KOLO_STALENESS_ANY};
+    static const rank_transport transports[] = {RANKS_THREAD, RANKS_TCP};
+    for (size_t t = 0; t < 2; t++) {
+        for (size_t i = 0; i < 4; i++) {
+            static events logs[WORKERS];
+            memset(logs, 0, sizeof logs);
+            rank_job job = {.n = WORKERS,
+                            .transport = transports[t],
+                            .body = race_body,
+                            .arg = &bounds[i],
+                            .arg_bytes = sizeof bounds[i],
+                            .results = logs,
+                            .result_bytes = sizeof logs[0]};
+            ASSERT_OK(run_rank_job(&job));
+            for (int r = 0; r < WORKERS; r++) {
+                int largest = check_log(&logs[r]);
+                if (bounds[i] == KOLO_STALENESS_ANY) {
+                    assert_true(largest >= ANY_REACHED);
+                } else {
+                    assert_int_equal(largest, bounds[i]);
+                }
+            }
+        }
+    }
+}
+
+static kolo_status invalid_body(kolo_comm *comm, const void *arg, void *result) {
+    kolo_parameters *p;
+    float value = 0;
+    static const kolo_parameters_opts cases[] = {{.servers = 0},
+                                                 {.update = no_update, .servers = 2},
+                                                 {.update = no_update, .staleness = -2}};
+    for (size_t i = 0; i < 3; i++) {
+        kolo_status status = kolo_parameters_create(comm, &value, 1, &cases[i], &p);
+        if (status != KOLO_ERR_ARG) return KOLO_FAIL(KOLO_ERR_FORMAT, "case %zu", i);
+    }
+    kolo_parameters_opts opts = {.update = no_update}; /* rank 0 has no values: all fail */
+    kolo_status status = kolo_parameters_create(comm, NULL, 1, &opts, &p);
+    if (status != KOLO_ERR_ARG) return KOLO_FAIL(KOLO_ERR_FORMAT, "no values");
+    return KOLO_OK;
+}
+
+static void invalid_options_are_refused(void **state) {
+    ASSERT_OK(run_ranks(2, RANKS_THREAD, invalid_body, NULL, 0));
+}
+
+TEST_MAIN(test_comm_parameters) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bsp_equals_direct_bitwise),
+        cmocka_unit_test(asp_with_one_worker_is_plain_training),
+        cmocka_unit_test(a_bound_is_reached_and_kept),
+        cmocka_unit_test(invalid_options_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
