@@ -13,13 +13,14 @@
 #include <string.h>
 
 static const char images[] = "synthetic:N=61,test=10,shape=1x28x28,seed=2";
+static const char small[] = "synthetic:N=61,test=10,shape=1x8x8,seed=2";
 
 /* Running statistics, momentum, and steps in which a rank has no samples. */
 static kolo_train_opts options(const char *consistency) {
     return (kolo_train_opts){
         .model = "resnet20",
         .model_options = "width=4",
-        .data = images,
+        .data = small,
         .optimizer.momentum = 0.9,
         .batch = 4,
         .epochs = 20,
@@ -144,7 +145,7 @@ static kolo_status traffic_body(kolo_comm *comm, const void *arg, void *result) 
     const traffic_case *c = arg;
     kolo_train_opts opts = {.model = "lenet",
                             .data = images,
-                            .batch = 4,
+                            .batch = 1,
                             .epochs = 20,
                             .steps = c->steps,
                             .no_eval = true,
